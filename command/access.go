@@ -12,27 +12,27 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Access gives a service its users and their privileges. A service has one whether or not it requires
-// authorization: users can be created, and may log in, before it does.
+// Access provides a service with users and their privileges. A service has one whether or not it requires
+// authorization: users can be created, and can log in, before it does.
 type Access struct {
 	// Enforced means that requests need authorization. It does not change while the service runs.
 	Enforced bool
-	// Members is how the members of the cluster know each other; nil if they say so and no more.
+	// Members verifies that a peer is a member of the cluster; nil if its claim is believed.
 	Members *Members
-	// OneProcess says that all members are in this process: no connection becomes one by saying so.
+	// OneProcess means that all members are in this process: no connection becomes a member by claiming to be one.
 	OneProcess bool
 	// Users is where users and roles are stored: the node itself, or the config server's primary.
 	Users cluster.Peer
-	// Told is told of each user who has authenticated, and of each attempt that failed (err); nil for nobody. A client may have said anything
-	// for a name.
+	// Told is called for each successful authentication, and for each failed one, with its error; nil for none. The name is whatever the
+	// client sent.
 	Told func(c *Client, user auth.UserName, mech string, err error)
 	// Params are the node's parameters.
 	Params *cluster.Params
 
-	epoch      [12]byte      // of the process: generations of two are not to be compared
+	epoch      [12]byte      // identifies the process: generations of two processes cannot be compared
 	writing    sync.Mutex    // held while users or roles are read and changed
-	generation atomic.Uint64 // of users and roles; an identity of an older one is read again
-	claimed    atomic.Bool   // there are users or roles, or have been: the localhost exception is over
+	generation atomic.Uint64 // of users and roles; identities of older generations are read again
+	claimed    atomic.Bool   // users or roles exist, or have existed: the localhost exception is over
 
 	mu struct {
 		sync.Mutex
@@ -40,7 +40,7 @@ type Access struct {
 	}
 }
 
-// Install gives a service access to users, and the commands that manage them.
+// Install gives a service its users, and the commands that manage them.
 func (a *Access) Install(s *Service) {
 	id := cluster.NewUUID()
 	copy(a.epoch[:], id[:])
@@ -50,7 +50,7 @@ func (a *Access) Install(s *Service) {
 	s.Table.Add(a.roleSpecs()...)
 }
 
-// ManagementSpecs returns the commands over users and roles that concern the whole cluster.
+// ManagementSpecs returns the commands on users and roles that concern the whole cluster.
 func (a *Access) ManagementSpecs() (out []Spec) {
 	for _, s := range append(a.userSpecs(), a.roleSpecs()...) {
 		if s.WriteConcern || s.Kind == Read {
@@ -60,7 +60,7 @@ func (a *Access) ManagementSpecs() (out []Spec) {
 	return out
 }
 
-// Invalidate makes every identity be read again at its next request.
+// Invalidate makes the next request of every client read its identity again.
 func (a *Access) Invalidate() {
 	a.generation.Add(1)
 	a.mu.Lock()
@@ -109,14 +109,14 @@ func (a *Access) role(ctx context.Context, name auth.RoleName) (*auth.Role, bool
 	return r, err == nil, err
 }
 
-// roles returns role as what Resolve asks.
+// roles returns role in the form that Resolve takes.
 func (a *Access) roles(ctx context.Context) auth.Roles {
 	return func(name auth.RoleName) (*auth.Role, bool, error) { return a.role(ctx, name) }
 }
 
 // identity returns a user's current identity, from the cache if known.
 func (a *Access) identity(ctx context.Context, name auth.UserName) (*auth.Identity, error) {
-	generation := a.generation.Load() // before reading: what changes meanwhile is read again
+	generation := a.generation.Load() // loaded before reading: what changes meanwhile is read again
 	a.mu.Lock()
 	id := a.mu.known[name]
 	a.mu.Unlock()
@@ -142,8 +142,8 @@ func (a *Access) identity(ctx context.Context, name auth.UserName) (*auth.Identi
 	return id, nil
 }
 
-// current returns the identity of a client as its user is now: one that was dropped, or was dropped and made
-// again, is nobody.
+// current returns a client's identity according to its user's current state; nil if the user was dropped, or
+// dropped and created again.
 func (a *Access) current(ctx context.Context, c *Client) (*auth.Identity, error) {
 	id := c.login.Load()
 	if id == nil || id.Generation == a.generation.Load() || id.Name == auth.System {
@@ -224,7 +224,7 @@ func WithoutSecrets(body []byte) []byte {
 	return replaceField(body, secret, value.NewString("xxx"))
 }
 
-// memberFields reports whether a request carries fields that only members send: versions, sessions of internal
+// memberFields reports whether a request has fields that only members send: versions, sessions of internal
 // transactions, and the arguments that a router adds.
 func memberFields(r *Request) bool {
 	if r.ShardVersion != nil || r.DatabaseVer != nil || r.LSID != nil && !value.Lookup(r.LSID, "txnUUID").IsMissing() {
@@ -233,8 +233,8 @@ func memberFields(r *Request) bool {
 	return memberElements(r.Body) || r.Cmd.T == value.Document && memberElements(r.Cmd.Doc()) // explain's command
 }
 
-// memberElements looks for the arguments of members in a command's body, and not in what the table names of it: a router
-// passes on what it does not know.
+// memberElements looks for the members' arguments in a command's body, not only among the fields in the table: a router
+// relays fields that it does not know.
 func memberElements(body []byte) bool {
 	for it := value.Walk(body); ; {
 		k, v, ok := it.Next()
@@ -252,7 +252,7 @@ func memberElements(body []byte) bool {
 	}
 }
 
-// ownSession makes the request's session the user's own: sessions of one id and two users are two. A router passes it on so.
+// ownSession makes the request's session the user's own: two users' sessions with the same id are different. A router relays it with the owner.
 func ownSession(op *Op, id *auth.Identity) error {
 	req := &op.Req
 	if req.LSID == nil {
@@ -328,8 +328,8 @@ func (op *Op) servedFor() [32]byte {
 	return cluster.NoUser
 }
 
-// SessionsShown returns whose sessions a specification of $listSessions or $listLocalSessions asks for: where
-// users are known, and it names neither all nor some of them, the user's own.
+// SessionsShown returns a filter for the sessions that a specification of $listSessions or $listLocalSessions
+// asks for: if users are known and it names neither all nor some of them, only the user's own.
 func (op *Op) SessionsShown(spec []byte) func(owner [32]byte) bool {
 	if !op.Service.enforces() || value.Lookup(spec, "allUsers").Truthy() || !value.Lookup(spec, "users").IsNullish() {
 		return cluster.SessionsOf(spec)
@@ -346,8 +346,8 @@ func (op *Op) UserRoles() value.Value {
 	return value.Value{}
 }
 
-// servedUser says which user the operation serves: its client's, or the one that a member asks for, which then
-// says so (auth.Identity.Served). nil if nobody is asked who they are, and for what the cluster does for itself.
+// servedUser returns the user whom the operation serves: its client's, or the one that a member states in its
+// request (auth.Identity.Served). It is nil without authorization, and for the cluster's own work.
 func (op *Op) servedUser() []byte {
 	from := op
 	for from.Client.InProcess {
@@ -362,7 +362,7 @@ func (op *Op) servedUser() []byte {
 	case id == nil:
 		return nil
 	case id.System:
-		// What is kept of a query outlives the message.
+		// A copy, since query statistics outlive the message.
 		return bytes.Clone(value.Lookup(from.Req.Body, "$audit").Doc())
 	default:
 		return id.Served()
@@ -402,8 +402,8 @@ func (a *Access) narrow(op *Op, id *auth.Identity) error {
 	return req.parse(true)
 }
 
-// mayAdvance reports whether a client's cluster time is taken without a signature; known is false if it is not
-// taken at all.
+// mayAdvance reports whether a client's cluster time is accepted without a signature; known is false if it is
+// not accepted at all.
 func (a *Access) mayAdvance(c *Client) (known, trusted bool) {
 	if c.InProcess || c.Internal || a == nil || !a.Enforced {
 		return true, c.InProcess || c.Internal
@@ -439,7 +439,7 @@ func (a *Access) excepted(op *Op) bool {
 	return true
 }
 
-// changed notes a command that may have written users or roles past the commands that are for it.
+// changed invalidates identities after a command that may have written users or roles directly, without the commands for that.
 func (a *Access) changed(op *Op) {
 	if op.Req.Spec.Kind != Write && op.Req.Spec.Kind != DDL && op.Req.Spec.Name != "applyOps" {
 		return

@@ -17,18 +17,18 @@ type Base struct {
 	Sessions   *cluster.SessionCache
 	// KillCursors ends the cursors of sessions; nil if the role has none.
 	KillCursors func(f func(cluster.LogicalSessionID) bool)
-	// KillBelow carries a command that kills sessions to the nodes below, where others may have begun what runs in
-	// them; nil if there are none.
+	// KillBelow passes a command that kills sessions to the nodes below, where others may have started operations
+	// in them; nil if there are none.
 	KillBelow func(op *Op) error
-	// Reap forgets what is kept of sessions that have expired, as the sessions collection tells; nil if nothing is
-	// kept.
+	// Reap drops the state of sessions that have expired according to the sessions collection; nil if there is
+	// none.
 	Reap func(ctx context.Context) error
 	// BeginTxn attaches an operation to its multi-document transaction; end receives its outcome. nil if the role
 	// has none.
 	BeginTxn func(op *Op) (end func(err error), err error)
-	// Admit is asked before a command runs, after all checks that need no node; nil admits everything.
+	// Admit is called before a command runs, after all checks that need no node; nil admits everything.
 	Admit func(op *Op) error
-	// Done is called for every operation that ended, for logs, the profiler and counters; nil for none.
+	// Done is called for every operation that has ended, for logs, the profiler and counters; nil for none.
 	Done func(op *Op, err error)
 }
 
@@ -59,7 +59,7 @@ func (b *Base) before(op *Op) error {
 		if err != nil {
 			return err
 		}
-		if !id.IsChild() { // an internal transaction is no use of the session by its client
+		if !id.IsChild() { // an internal transaction does not count as use of the session by its client
 			if err := b.Sessions.Touch(id); err != nil {
 				return err
 			}
@@ -91,7 +91,7 @@ func (b *Base) before(op *Op) error {
 	return nil
 }
 
-// checkTxn refuses what belongs to multi-document transactions, and txnNumber on commands that are no retryable writes.
+// checkTxn refuses arguments of multi-document transactions where they do not belong, and txnNumber on commands that are not retryable writes.
 func (b *Base) checkTxn(op *Op) error {
 	r := &op.Req
 	if r.HasTxnNumber && r.TxnNumber < 0 {
@@ -145,14 +145,14 @@ func (b *Base) checkAPI(op *Op) error {
 	return nil
 }
 
-// failCommand carries out the failCommand fail point.
+// failCommand implements the failCommand fail point.
 func (b *Base) failCommand(op *Op) error {
 	if op.Client.InProcess {
 		return nil
 	}
 	site := cluster.CommandSite{Name: op.Req.Spec.Name, InternalClient: op.Client.Internal}
 	_, site.AppName = op.Client.Metadata()
-	if site.Name == "hello" { // its elder spellings are commands of their own here, and a first one brings the name with it
+	if site.Name == "hello" { // its legacy spellings are separate commands here; a first hello also sets the application name
 		site.Name = op.Req.Name
 		if cl := op.Arg("client"); cl.T == value.Document {
 			site.AppName, _ = checkMetadata(cl.Doc())
@@ -204,7 +204,7 @@ func (op *Op) retryableWrite() bool {
 		return false
 	}
 	if !r.Autocommit.IsMissing() {
-		return endsTransaction(r.Spec.Name) // the statements before it are not retried by themselves
+		return endsTransaction(r.Spec.Name) // the statements before it are not retried individually
 	}
 	return r.Spec.Retryable
 }
@@ -212,8 +212,8 @@ func (op *Op) retryableWrite() bool {
 // InTransaction reports whether the operation is part of a multi-document transaction.
 func (op *Op) InTransaction() bool { return op.Req.HasTxnNumber && !op.Req.Autocommit.IsMissing() }
 
-// atSnapshot reports whether an error of a snapshot read outside of transactions concerns the snapshot's time: no
-// read at that time will succeed, and what the session has read must be read again at another time.
+// atSnapshot reports whether an error of a snapshot read outside transactions concerns the snapshot's time: no
+// read at that time will succeed, and the session has to repeat its reads at another time.
 func (op *Op) atSnapshot(err error) bool {
 	return op.Req.ReadConcern.Is("snapshot") && mongoerr.In(err, mongoerr.CategorySnapshot)
 }

@@ -13,7 +13,7 @@ var (
 	date    string
 )
 
-// Build tells what this binary was made from. Commit and Date are empty if it was built outside a git checkout.
+// Build describes what this binary was built from. Commit and Date are empty if it was built outside a git checkout.
 type Build struct {
 	Release string // Shoal's version, not that of the server line it is compatible with
 	Commit  string // 40 hexadecimal digits, followed by "-dirty" if files had changed
@@ -21,7 +21,7 @@ type Build struct {
 	Go      string
 }
 
-// ThisBuild reads what the Go toolchain noted in the binary.
+// ThisBuild reads the information that the Go toolchain recorded in the binary.
 var ThisBuild = sync.OnceValue(func() Build {
 	b := Build{Release: release, Commit: commit, Date: date}
 	info, ok := debug.ReadBuildInfo()

@@ -9,10 +9,10 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// errNoCertificate is the one error of a certificate that fits no user: whoever shows it is not told which names exist.
+// errNoCertificate is the only error for a certificate that matches no user: its bearer must not learn which names exist.
 var errNoCertificate = mongoerr.New(mongoerr.AuthenticationFailed, "There is no x.509 client certificate matching the user.")
 
-// runAuthenticate runs the command of certificates; it proves nothing else.
+// runAuthenticate runs the command that authenticates by certificate; it supports no other mechanism.
 func (a *Access) runAuthenticate(op *Op, dst []byte) ([]byte, error) {
 	out, err := a.authenticate(op, op.Req.DB, op.Req.Body)
 	if err != nil {
@@ -41,8 +41,8 @@ func (a *Access) authenticate(op *Op, db string, cmd []byte) ([]byte, error) {
 	return value.Append(value.Append(nil, "dbname", value.NewString(db)), "user", value.NewString(name)), nil
 }
 
-// certificate makes the client who its certificate says: a member of the cluster, or the user named as the subject. want is the name
-// that the client expects, empty for none.
+// certificate authenticates the client by its certificate: as a member of the cluster, or as the user named by the subject. want is
+// the name that the client expects, empty for none.
 func (a *Access) certificate(op *Op, db, want string) (user string, err error) {
 	c := op.Client
 	if c.TLS == nil || c.TLS() == nil || a.Members == nil || a.Members.Certificates == nil {
@@ -77,7 +77,7 @@ func (a *Access) certificate(op *Op, db, want string) (user string, err error) {
 	return dn.String(), a.enter(c, id, auth.X509)
 }
 
-// bearer returns the identity of a certificate's bearer: with the roles that the certificate names, else those of the user of the name.
+// bearer returns the identity of a certificate's bearer: with the roles in the certificate if it has any, else those of the stored user.
 func (a *Access) bearer(ctx context.Context, name auth.UserName, cert *x509.Certificate) (*auth.Identity, error) {
 	if a.Params.Bool("allowRolesFromX509Certificates") {
 		roles, named, err := auth.CertificateRoles(cert)
@@ -95,7 +95,7 @@ func (a *Access) bearer(ctx context.Context, name auth.UserName, cert *x509.Cert
 	return id, err
 }
 
-// lent makes an identity of roles that are not a stored user's.
+// lent returns an identity with roles that do not come from a stored user.
 func (a *Access) lent(ctx context.Context, name auth.UserName, roles []auth.RoleName) (*auth.Identity, error) {
 	generation := a.generation.Load()
 	id, err := auth.NewIdentity(&auth.User{Name: name, Roles: roles}, a.roles(ctx))
@@ -106,7 +106,7 @@ func (a *Access) lent(ctx context.Context, name auth.UserName, roles []auth.Role
 	return id, nil
 }
 
-// renewLent reads the roles of such an identity anew: they may have changed.
+// renewLent reads the roles of such an identity again: they may have changed.
 func (a *Access) renewLent(ctx context.Context, c *Client, id *auth.Identity) (*auth.Identity, error) {
 	now, err := a.lent(ctx, id.Name, id.Roles)
 	if err != nil {

@@ -16,9 +16,9 @@ type Client struct {
 	ID        int64
 	Remote    string
 	Local     string
-	InProcess bool // a node of the same process: its replies carry no times, its errors keep their internals
-	Internal  bool // a node of the cluster on a socket of its own
-	// Own is the node itself: its own work is not held to the rules of read preference.
+	InProcess bool // a node of the same process: replies to it have no times, and errors keep their internal details
+	Internal  bool // a node of the cluster, over a socket
+	// Own means the node itself: its own work is exempt from the rules of read preference.
 	Own      bool
 	Loopback bool
 	Started  time.Time
@@ -41,21 +41,21 @@ type Client struct {
 		sync.Mutex
 		metadata []byte // the client document of its first hello
 		appName  string
-		uuid     [16]byte      // made when first asked for
+		uuid     [16]byte      // made on first use
 		process  [16]byte      // of a node: its process; zero if it has not said so
 		every    time.Duration // of a node: its announced interval of messages on this connection; 0 if it has not announced one
-		// authenticating is the authentication that is under way, nil for none.
+		// authenticating is the authentication in progress, nil for none.
 		authenticating *login
 	}
 }
 
-// NewClient returns the client of a connection; ctx makes a context that ends with the connection and is only
-// called by operations that wait.
+// NewClient returns the client of a connection; ctx returns a context that ends with the connection, and is
+// called only by operations that wait.
 func NewClient(id int64, remote, local string, ctx func() context.Context) *Client {
 	return &Client{ID: id, Remote: remote, Local: local, ctx: ctx, Started: time.Now()}
 }
 
-// ServerName returns the name that the client asked for in its TLS handshake, empty without.
+// ServerName returns the server name (SNI) of the client's TLS handshake, empty if none.
 func (c *Client) ServerName() string {
 	if c.TLS == nil {
 		return ""
@@ -66,7 +66,7 @@ func (c *Client) ServerName() string {
 	return ""
 }
 
-// Context ends when the client disconnects; nil if it cannot.
+// Context returns a context that ends when the client disconnects; nil if it cannot disconnect.
 func (c *Client) Context() context.Context {
 	if c.ctx == nil {
 		return nil
@@ -77,7 +77,7 @@ func (c *Client) Context() context.Context {
 // Gone marks the client as disconnected: its running operations stop at their next check.
 func (c *Client) Gone() { c.gone.Store(true) }
 
-// SetMetadata keeps the client document of the first hello; false if one was kept before.
+// SetMetadata stores the client document of the first hello; false if one was stored before.
 func (c *Client) SetMetadata(doc []byte, app string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -89,7 +89,7 @@ func (c *Client) SetMetadata(doc []byte, app string) bool {
 	return true
 }
 
-// Metadata returns the kept client document (nil before) and its application name.
+// Metadata returns the stored client document, nil if none, and its application name.
 func (c *Client) Metadata() (doc []byte, app string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,14 +106,14 @@ func (c *Client) setProcess(id [16]byte, every time.Duration) {
 
 func (c *Client) hear(now time.Time) { c.heard.Store(now.UnixNano()) }
 
-// Process returns the process of the cluster that the client is a connection of; zero for others.
+// Process returns the cluster process to which the connection belongs; zero for others.
 func (c *Client) Process() [16]byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.mu.process
 }
 
-// UUID names the client for as long as it is connected.
+// UUID identifies the client as long as it is connected.
 func (c *Client) UUID() [16]byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -6,10 +6,10 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// CheckClientWrite refuses a client's writes to what nodes maintain themselves, and trust when they start: view
-// definitions, and in config the prepared records and histories of sessions. Deletions from config.transactions
-// are at the client's own risk, as on the real server. A shard cannot tell a router's own writes from those it
-// relays, so both check.
+// CheckClientWrite refuses a client's writes to what nodes maintain themselves and rely on when they start:
+// view definitions, and in config the records of prepared transactions and of sessions. Deletions from
+// config.transactions are at the client's own risk, as on the real server. A shard cannot tell a router's own
+// writes from those it relays, so both check.
 func CheckClientWrite(op *Op, ns string) error {
 	if op.Client.Internal || op.Client.InProcess {
 		return nil

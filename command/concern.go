@@ -30,7 +30,7 @@ type WriteConcern struct {
 	W        int
 	Majority bool
 	Tag      string
-	Tags     bool // w is a document of tags, which no member has
+	Tags     bool // w is a document of tags, which is not supported: no member has tags
 	J        bool
 	JSet     bool
 	Timeout  time.Duration
@@ -85,7 +85,7 @@ func ParseWriteConcern(doc []byte) (WriteConcern, error) {
 	}
 }
 
-// doc returns the write concern as errors show it.
+// doc returns the write concern as it is shown in errors.
 func (wc *WriteConcern) doc() []byte {
 	w, provenance := value.NewInt32(int32(wc.W)), "clientSupplied"
 	switch {
@@ -109,7 +109,7 @@ func wtimeout(v value.Value) (time.Duration, error) {
 		if v.T == value.Null {
 			return 0, nil
 		}
-		return 0, nil // the real server takes a wtimeout of another type for none
+		return 0, nil // the real server ignores a wtimeout of another type
 	}
 	ms, ok := v.AsInt64()
 	if !ok {
@@ -166,7 +166,7 @@ func (wc WriteConcern) Durable() bool {
 	return wc.Majority
 }
 
-// ForSet returns the concern as a replica set takes it.
+// ForSet returns the concern in the form that replication takes.
 func (wc WriteConcern) ForSet() replication.WriteConcern {
 	r := replication.WriteConcern{W: wc.W, Tag: wc.Tag, J: wc.Durable(), Timeout: wc.Timeout}
 	if wc.Majority {
@@ -175,7 +175,7 @@ func (wc WriteConcern) ForSet() replication.WriteConcern {
 	return r
 }
 
-// Unacknowledged is w: 0.
+// Unacknowledged reports whether the concern is w: 0.
 func (wc WriteConcern) Unacknowledged() bool {
 	return !wc.Majority && wc.Tag == "" && wc.W == 0 && !wc.J
 }
@@ -186,11 +186,11 @@ type ReadConcern struct {
 	AfterClusterTime uint64
 	AtClusterTime    uint64
 	Given            bool   // a level was sent
-	ByDefault        bool   // the cluster's default, not the client's
+	ByDefault        bool   // whether it is the cluster's default, not the client's
 	Doc              []byte // as sent
 }
 
-// Is reports whether a request asks for a level; without a read concern it asks for none.
+// Is reports whether a read concern has a level; nil has none.
 func (rc *ReadConcern) Is(level string) bool { return rc != nil && rc.Level == level }
 
 // AsSent returns the document that a read concern was parsed from, nil for none.
@@ -297,10 +297,10 @@ var snapshotReads = map[string]bool{"find": true, "aggregate": true, "distinct":
 // malformed are the errors of parsing a request's concerns.
 type malformed struct{ read, write error }
 
-// parseConcerns parses the request's concerns before anything else reads the request. Its errors are left to
-// checkConcerns: other errors of a request are reported first.
+// parseConcerns parses the request's concerns before anything else reads the request. Its errors are reported
+// by checkConcerns, after other errors of the request.
 func (r *Request) parseConcerns() (bad malformed) {
-	if c := &r.concerns; r.ReadConcern == &c.read { // not those of the command that this one is nested in
+	if c := &r.concerns; r.ReadConcern == &c.read { // not that of an enclosing command
 		c.read, bad.read = ParseReadConcern(c.read.Doc)
 	}
 	if c := &r.concerns; r.WriteConcern != nil {

@@ -15,7 +15,7 @@ import (
 // poolName is the name in connPoolStats of the only pool of connections to other nodes.
 const poolName = "NetworkInterfaceTL-TaskExecutorPool-0"
 
-// poolTotals returns the counters of connPoolStats for one host, or summed up.
+// poolTotals returns the counters of connPoolStats for one host, or for all.
 func poolTotals(h wire.HostStats) []value.Field {
 	return []value.Field{
 		i64("InUse", h.InUse), i64("Available", h.Idle), i64("Leased", 0), i64("Created", h.Created), i64("Refreshing", h.Dialing),
@@ -90,7 +90,7 @@ func setStatus(set *sdam.Set) []byte {
 	return value.Doc(value.F("hosts", value.NewArray(value.ArrayOf(hosts...))))
 }
 
-// runDropConnections closes the pooled connections to the hosts that it names.
+// runDropConnections closes the pooled connections to the hosts that the command names.
 func (s *Service) runDropConnections(op *Op, dst []byte) ([]byte, error) {
 	var hosts []string
 	for i, v := range value.Values(op.Req.Doc("hostAndPort")) {
@@ -111,7 +111,7 @@ func (s *Service) runDropConnections(op *Op, dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// checkHostAndPort refuses what is no host with an optional port.
+// checkHostAndPort refuses anything but a host with an optional port.
 func checkHostAndPort(s string) error {
 	bad := func(why string) error {
 		return mongoerr.Newf(mongoerr.FailedToParse, "%s parsing HostAndPort from \"%s\"", why, s)

@@ -87,10 +87,10 @@ type TxnView struct {
 	Number      int64
 	ReadConcern []byte
 	Started     time.Time
-	Active      time.Duration // spent in its commands
+	Active      time.Duration // time spent in its commands
 }
 
-// Fields returns those of the document transaction; read tells the time it reads at.
+// Fields returns those of the document transaction; read is the time at which it reads.
 func (t TxnView) Fields(now time.Time, read value.Field) []value.Field {
 	open := now.Sub(t.Started)
 	rc := t.ReadConcern

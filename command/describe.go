@@ -9,15 +9,15 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// OpsView says who asks for running operations, and which of them.
+// OpsView selects the running operations to describe, and how.
 type OpsView struct {
 	Host     string
 	Now      time.Time
-	Locks    bool                                          // with what the operation has locked
+	Locks    bool                                          // with the operation's locks
 	Truncate bool                                          // long commands as text
-	Own      bool                                          // of the asking user alone
-	Idle     bool                                          // connections that wait for their client too
-	Threads  []string                                      // what works in the background, shown with the idle connections
+	Own      bool                                          // only those of the asking user
+	Idle     bool                                          // also connections that wait for their client
+	Threads  []string                                      // background threads, shown with the idle connections
 	Cursor   func(dst []byte, op *Op, cursor int64) []byte // appends the cursor of a getMore; nil for none
 }
 
@@ -60,8 +60,8 @@ type Caller struct {
 	Via    string // the address of the router in this process that it came through
 }
 
-// Caller follows an operation of a node to the router in the process that sent it. What a node sends to itself is
-// its own work.
+// Caller returns the connection that an operation serves; for a request from a router of this process, that is
+// the connection to the router. What a node sends to itself is its own work.
 func (op *Op) Caller() Caller {
 	from := op
 	for from.Client.InProcess {
@@ -76,7 +76,7 @@ func (op *Op) Caller() Caller {
 	return by
 }
 
-// Describe appends the fields of currentOp about a caller.
+// Describe appends currentOp's fields about a caller.
 func (by Caller) Describe(d []byte) []byte {
 	c := by.Client
 	if c == nil {
@@ -104,7 +104,7 @@ func (by Caller) Describe(d []byte) []byte {
 	return value.End(d, m)
 }
 
-// client begins the description of what a connection does, or does not. desc names what has none.
+// client begins the description of a connection, active or idle. desc names an operation without a connection.
 func (w *OpsView) client(by Caller, desc string, active bool) (d []byte, mark int) {
 	d, mark = value.Begin(nil)
 	d = value.Append(d, "type", value.NewString("op"))
@@ -131,7 +131,7 @@ func (w *OpsView) idle(by Caller, thread string) []byte {
 // longCommand is the length from which truncateOps shows a command as text.
 const longCommand = 1000
 
-// truncated returns a command as truncateOps shows it: the beginning of its text, and its comment.
+// truncated returns a command as shown with truncateOps: the beginning of its text, and its comment.
 func truncated(cmd []byte) []byte {
 	if len(cmd) <= longCommand {
 		return cmd
@@ -179,7 +179,7 @@ func (w *OpsView) op(op *Op, by Caller) []byte {
 	return value.End(d, m)
 }
 
-// requestTarget reads the command's name and namespace off a request.
+// requestTarget reads the command's name and namespace from a request.
 func requestTarget(body []byte) (name, ns string) {
 	it := value.Walk(body)
 	k, v, ok := it.Next()
@@ -199,7 +199,7 @@ func requestTarget(body []byte) (name, ns string) {
 	return name, db + ".$cmd"
 }
 
-// OpKind returns a command as op in the profiler and currentOp.
+// OpKind returns the value of op for a command in the profiler and currentOp.
 func OpKind(name string) string {
 	switch name {
 	case "find":

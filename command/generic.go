@@ -15,12 +15,12 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Info is a node's information about the process it runs in.
+// Info is what a node knows about its process.
 type Info struct {
 	Host    string // host:port, as the real server prints it
 	Argv    []string
 	Options []byte // getCmdLineOpts.parsed
-	// Shutdown begins an orderly end of the process, in which operations under way may go on for the given time.
+	// Shutdown begins an orderly shutdown of the process, during which running operations may continue for the given time.
 	Shutdown func(quiesce time.Duration)
 	// MayShutDown prepares the node for a shutdown, or refuses it; nil if nothing has to be prepared.
 	MayShutDown func(ctx context.Context, wait time.Duration, force bool) error
@@ -30,9 +30,9 @@ type Info struct {
 	Log func(name string) (lines []string, total int64, ok bool)
 	// AppMessage writes a line that an application sent; nil for nowhere.
 	AppMessage func(text string)
-	// RotateCertificates reads the certificates anew; nil if there are none.
+	// RotateCertificates reads the certificates again; nil if there are none.
 	RotateCertificates func() error
-	// LogNames lists what Log knows.
+	// LogNames lists the logs that Log can return.
 	LogNames []string
 }
 
@@ -273,7 +273,7 @@ func (info *Info) runLogApplicationMessage(op *Op, dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// DefaultQuiesce is how long a shutdown lets operations continue if the command does not say.
+// DefaultQuiesce is how long a shutdown lets operations continue if the command sets no time.
 const DefaultQuiesce = 15 * time.Second
 
 func (info *Info) runShutdown(op *Op, dst []byte) ([]byte, error) {
@@ -289,7 +289,7 @@ func (info *Info) runShutdown(op *Op, dst []byte) ([]byte, error) {
 		}
 		quiesce = time.Duration(secs) * time.Second
 	case force:
-		quiesce = 0 // what is under way is interrupted
+		quiesce = 0 // running operations are interrupted
 	}
 	if info.MayShutDown != nil {
 		if err := info.MayShutDown(op, quiesce, force); err != nil {
@@ -335,7 +335,7 @@ func runFeatures(op *Op, dst []byte) ([]byte, error) {
 	return value.Append(dst, "oidMachine", value.NewInt32(int32(os.Getpid()))), nil
 }
 
-// KillOp is killOp of an operation of this node.
+// KillOp implements killOp for the operations of this node.
 func KillOp(op *Op, dst []byte) ([]byte, error) {
 	v := op.Arg("op")
 	if v.IsMissing() {
@@ -358,7 +358,7 @@ func KillOp(op *Op, dst []byte) ([]byte, error) {
 	return value.Append(dst, "info", value.NewString("attempting to kill op")), nil
 }
 
-// ownOp reports whether an operation belongs to the same user; a missing one belongs to nobody.
+// ownOp reports whether an operation belongs to the same user; false if there is no such operation.
 func (op *Op) ownOp(id int32) (own bool) {
 	op.Service.EachOp(func(other *Op) { own = own || other.ID == id && other.servedFor() == op.servedFor() })
 	return own

@@ -5,11 +5,11 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// GetMore is the arguments of getMore.
+// GetMore has the arguments of getMore.
 type GetMore struct {
 	Cursor int64
 	NS     string
-	Size   int64 // of the batch; -1 is as much as fits
+	Size   int64 // of the batch; -1 for as much as fits
 }
 
 // ParseGetMore reads a getMore command.

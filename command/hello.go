@@ -11,7 +11,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Limits and versions that hello and buildInfo report, and that requests are held to.
+// Limits and versions that hello and buildInfo report, and that requests have to observe.
 const (
 	MaxBSONSize    = 16 * 1024 * 1024
 	MaxMessageSize = 48_000_000
@@ -22,8 +22,8 @@ const (
 	Version        = "8.2.4"
 )
 
-// Topology is a node's self-description in hello: a value that changes with its counter, and waiters for the
-// change.
+// Topology is a node's self-description in hello: its content, a counter that is raised with every change,
+// and the hellos that wait for a change.
 type Topology struct {
 	ProcessID [12]byte
 	// Describe appends the role's own fields, those before the limits.
@@ -42,7 +42,7 @@ type Topology struct {
 	}
 }
 
-// NewTopology makes a topology at counter start.
+// NewTopology returns a topology whose counter begins at start.
 func NewTopology(processID [12]byte, start int64) *Topology {
 	t := &Topology{ProcessID: processID}
 	t.mu.counter = start
@@ -59,8 +59,8 @@ func (t *Topology) Changed() {
 	t.mu.changed = make(chan struct{})
 }
 
-// Quiesce begins quiesce mode: hello, which every waiting client is answered at once, tells clients to turn to other nodes, while
-// operations go on until the given time. A second call changes nothing.
+// Quiesce begins quiesce mode: hello, which is sent to every waiting client at once, tells clients to use other nodes, while
+// operations continue until the given time. A second call changes nothing.
 func (t *Topology) Quiesce(until time.Time) {
 	t.mu.Lock()
 	first := t.mu.until.IsZero()
@@ -142,7 +142,7 @@ func (t *Topology) appendVersion(dst []byte) []byte {
 }
 
 // appendErrorVersion adds topologyVersion to an error that reports that the node is not primary. A client that has
-// learnt from a hello of this version that it is primary would take the error for old news, and stay.
+// learned from a hello of this version that the node is primary would consider the error outdated and ignore it.
 func (t *Topology) appendErrorVersion(dst []byte) []byte {
 	if t.CatchUp != nil {
 		t.CatchUp()
@@ -150,7 +150,7 @@ func (t *Topology) appendErrorVersion(dst []byte) []byte {
 	return t.appendVersion(dst)
 }
 
-// HelloSpec returns the row of hello and its elder spellings.
+// HelloSpec returns the row of hello and its legacy spellings.
 func HelloSpec(t *Topology) Spec {
 	return Spec{
 		Name: "hello", Aliases: []string{"isMaster", "ismaster"}, Roles: All, NoAuth: true, API: true, Lenient: true,
@@ -230,7 +230,7 @@ func userName(v value.Value) (auth.UserName, error) {
 	return auth.UserName{User: user, DB: db}, nil
 }
 
-// AppendVersion appends topologyVersion, if the role's Describe wants it.
+// AppendVersion appends topologyVersion, for a role whose Describe includes it.
 func (t *Topology) AppendVersion(dst []byte) []byte { return t.appendVersion(dst) }
 
 // Bool returns the request's flag of that name.
@@ -264,7 +264,7 @@ func (op *Op) agreedCompressors() []string {
 	return op.Client.Compressors(names)
 }
 
-// keepMetadata checks and keeps the client document of a connection's first hello.
+// keepMetadata checks and stores the client document of a connection's first hello.
 func keepMetadata(op *Op, cl value.Value) error {
 	if cl.T != value.Document {
 		return mongoerr.New(mongoerr.TypeMismatch, "The client metadata document must be a document")

@@ -8,7 +8,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// helpTexts has a line for each command that clients may know: its name and what it does, in words of our own.
+// helpTexts has a line for each public command: its name and what it does.
 //
 //go:embed help.txt
 var helpTexts string

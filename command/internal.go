@@ -3,7 +3,8 @@ package command
 import "github.com/shoaldb/shoal/cluster/msg"
 
 // Internal makes the row of a command that nodes send each other: its name, the type of its value and its fields
-// are those of the message M, which run receives parsed. The caller adds roles and whatever else the row needs.
+// are those of the message M, which run receives parsed. The caller adds the roles and anything else that the
+// row needs.
 func Internal[M any, P interface {
 	*M
 	msg.Message
@@ -23,7 +24,7 @@ func Internal[M any, P interface {
 	return s
 }
 
-// kindTypes are the types that the pipeline lets through for each kind of a message's fields. The message itself looks closer.
+// kindTypes are the types that the pipeline accepts for each kind of message field. The message's Parse checks them exactly.
 var kindTypes = map[msg.Kind]Types{
 	msg.Any: TAny, msg.String: TString, msg.Document: TObject, msg.Version: TObject, msg.Array: TArray, msg.Documents: TArray, msg.Strings: TArray,
 	msg.Bool: TBool, msg.Flag: TSafeBool, msg.Int: TNumber, msg.Long: TNumber, msg.Timestamp: TOther, msg.ObjectID: TOther, msg.UUID: TOther, msg.Binary: TOther,

@@ -11,7 +11,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// login is a client's authentication under way.
+// login is a client's authentication in progress.
 type login struct {
 	conv *auth.Conversation
 	id   int32
@@ -84,8 +84,8 @@ func (a *Access) start(op *Op, db string, cmd []byte) ([]byte, error) {
 	return a.step(op, l, payload)
 }
 
-// credentials finds what a user has to prove. Who does not exist, or cannot use the mechanism, gets credentials that nobody
-// can prove, read at the same cost.
+// credentials returns a user's credentials. For a user who does not exist, or cannot use the mechanism, it returns
+// credentials that nobody can prove, at the same cost.
 func (a *Access) credentials(ctx context.Context, l *login, mech string, name auth.UserName) ([]auth.Credentials, error) {
 	if a.Members.takesKey() && name == auth.System {
 		return a.Members.Key.Lookup(name.User)
@@ -148,7 +148,7 @@ func (a *Access) step(op *Op, l *login, payload value.Value) ([]byte, error) {
 	return appendStep(nil, l.id, done, answer), nil
 }
 
-// appendStep appends the elements of a conversation's answer.
+// appendStep appends the elements of a conversation's reply.
 func appendStep(dst []byte, id int32, done bool, answer []byte) []byte {
 	dst = value.Append(dst, "conversationId", value.NewInt32(id))
 	dst = value.Append(dst, "done", value.NewBool(done))
@@ -181,13 +181,13 @@ func (a *Access) finish(op *Op, l *login) error {
 	return a.enter(c, id, l.conv.Mechanism)
 }
 
-// becomeMember makes the client a member of the cluster, which it has proved to be.
+// becomeMember makes the client a member of the cluster, after it has proved that it is one.
 func (c *Client) becomeMember() {
 	c.login.Store(auth.NewSystem())
 	c.Internal = c.claimsInternal
 }
 
-// enter makes the client a user who has proved to be one.
+// enter gives the client a user's identity, after it has proved it.
 func (a *Access) enter(c *Client, id *auth.Identity, mech string) error {
 	for _, limits := range id.Limits {
 		if !limits.Met(c.Remote, c.Local) {
@@ -206,8 +206,8 @@ func (a *Access) enter(c *Client, id *auth.Identity, mech string) error {
 	return nil
 }
 
-// failed returns the error of an authentication that failed, after a delay that makes guessing slow. All reasons
-// that could tell something about the user are one.
+// failed returns the error of an authentication that failed, after a delay that makes guessing slow. The error
+// does not distinguish reasons that would reveal something about the user.
 func (a *Access) failed(op *Op, user auth.UserName, mech string, err error) error {
 	if a.Told != nil {
 		a.Told(op.Client, user, mech, err)
@@ -225,7 +225,7 @@ func (a *Access) failed(op *Op, user auth.UserName, mech string, err error) erro
 	return err
 }
 
-// runLogout forgets the user of the connection, where it is one of the database that the command is sent to.
+// runLogout logs the connection's user out, if it is a user of the database that the command is sent to.
 func (a *Access) runLogout(op *Op, dst []byte) ([]byte, error) {
 	if id := op.Client.login.Load(); id != nil && id.Name.DB == op.Req.DB {
 		op.Client.login.Store(nil)
@@ -235,14 +235,14 @@ func (a *Access) runLogout(op *Op, dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// setLogin keeps the authentication that is under way.
+// setLogin stores the authentication in progress.
 func (c *Client) setLogin(l *login) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.mu.authenticating = l
 }
 
-// takeLogin returns the authentication that is under way and forgets it.
+// takeLogin returns the authentication in progress and clears it.
 func (c *Client) takeLogin() *login {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -265,7 +265,7 @@ func (a *Access) appendHello(op *Op, dst []byte) ([]byte, error) {
 		dst = value.Append(dst, "saslSupportedMechs", stringArray(mechs))
 	}
 	if v := op.Arg("speculativeAuthenticate"); v.T == value.Document {
-		// One that does not work is left out: the client then begins in the ordinary way and is told.
+		// If it fails, it is omitted: the client then authenticates in the ordinary way and gets the error.
 		if out := a.speculate(op, v.Doc()); out != nil {
 			var m int
 			dst, m = value.BeginKey(dst, value.Document, "speculativeAuthenticate")
@@ -275,7 +275,7 @@ func (a *Access) appendHello(op *Op, dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// speculate begins an authentication that a client sends with its first hello; nil if it does not work.
+// speculate begins an authentication that a client sends with its first hello; nil if it fails.
 func (a *Access) speculate(op *Op, cmd []byte) []byte {
 	db := value.Lookup(cmd, "db")
 	if db.T != value.String {
@@ -295,8 +295,8 @@ func (a *Access) speculate(op *Op, cmd []byte) []byte {
 	return nil
 }
 
-// supported lists the mechanisms that a user can use. For who does not exist it is all that are enabled: nobody is to learn
-// names so.
+// supported lists the mechanisms that a user can use. For a user who does not exist these are all enabled ones, so that the
+// reply does not reveal which names exist.
 func (a *Access) supported(ctx context.Context, name auth.UserName) (out []string, err error) {
 	u, err := a.user(ctx, name)
 	if err != nil && err != errNoUser {

@@ -34,7 +34,7 @@ func runMapReduce(op *Op, dst []byte) ([]byte, error) {
 			extra = value.Append(extra, name, v)
 		}
 	}
-	for _, name := range []string{"readConcern", "$readPreference"} { // a router passes on what the aggregate carries, not what this command does
+	for _, name := range []string{"readConcern", "$readPreference"} { // a router relays the fields of the aggregate, not those of this command
 		extra = value.Append(extra, name, value.Lookup(op.Req.Body, name))
 	}
 	if op.Req.WriteConcern != nil && !mr.Inline {

@@ -15,36 +15,36 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Certificates judges those that are shown in TLS handshakes.
+// Certificates verifies the certificates that peers show in TLS handshakes.
 type Certificates interface {
-	// Verified returns the peer's certificate: one that an authority has signed, whatever else connections may come with.
+	// Verified returns the peer's certificate if an authority has signed it, even if connections without such a certificate are accepted.
 	Verified(state *tls.ConnectionState) (*x509.Certificate, error)
-	// Member reports whether a certificate is of a member of this process's cluster.
+	// Member reports whether a certificate belongs to a member of this process's cluster.
 	Member(subject auth.DN) bool
 }
 
-// MemberMode says by what members prove that they are (manual: security.clusterAuthMode).
+// MemberMode is how members prove that they are members (manual: security.clusterAuthMode).
 type MemberMode int32
 
-// The modes, in the order in which a cluster goes from a key file to certificates.
+// The modes, in the order in which a cluster migrates from a key file to certificates.
 const (
 	ByKey         MemberMode = iota
-	SendKey                  // both are taken, the key is shown
-	SendX509                 // both are taken, the certificate is shown
-	ByCertificate            // certificates alone
+	SendKey                  // accepts both, presents the key
+	SendX509                 // accepts both, presents the certificate
+	ByCertificate            // only certificates
 )
 
 // MemberModes are the modes by name.
 var MemberModes = map[string]MemberMode{"keyFile": ByKey, "sendKeyFile": SendKey, "sendX509": SendX509, "x509": ByCertificate}
 
-// Members is how the members of a cluster know each other.
+// Members is how the members of a cluster authenticate to each other.
 type Members struct {
 	Key          *auth.Key    // nil without a key file
 	Certificates Certificates // nil without TLS
 	mode         atomic.Int32
 }
 
-// SetMode changes by what members prove who they are, for connections to come.
+// SetMode changes how members prove that they are members, for new connections.
 func (m *Members) SetMode(mode MemberMode) { m.mode.Store(int32(mode)) }
 
 func (m *Members) by() MemberMode { return MemberMode(m.mode.Load()) }
@@ -55,9 +55,9 @@ func (m *Members) takesCertificates() bool {
 	return m != nil && m.Certificates != nil && m.by() != ByKey
 }
 
-// Handshake begins a connection to another node: it says that the sender is a member, and proves it by its certificate or by the key,
-// if there is one. Of several keys each is tried in turn. With optional set, as in the time while a cluster goes over to having
-// a key, a node that takes none of them is spoken to all the same.
+// Handshake begins a connection to another node: it claims that the sender is a member, and proves it with its certificate or with
+// the key, if there is one. Several keys are tried in turn. With optional set, as while a cluster is being given a key, a node that
+// accepts none of them is used nevertheless.
 func Handshake(m *Members, optional bool) func(ctx context.Context, cc *wire.ClientConn) error {
 	return func(ctx context.Context, cc *wire.ClientConn) error {
 		err := cluster.Handshake(ctx, cc)
@@ -80,7 +80,7 @@ func Handshake(m *Members, optional bool) func(ctx context.Context, cc *wire.Cli
 	}
 }
 
-// proveByCertificate has the other side look at the certificate that it was shown.
+// proveByCertificate asks the other side to authenticate the sender by the certificate that it presented.
 func proveByCertificate(ctx context.Context, cc *wire.ClientConn) error {
 	body := value.Doc(value.F("authenticate", value.NewInt32(1)), value.F("mechanism", value.NewString(auth.X509)), value.F("$db", value.NewString(auth.External)))
 	reply, err := cc.RoundTrip(ctx, &wire.Message{OpCode: wire.OpMsg, Body: body})
@@ -111,7 +111,7 @@ func proveMember(ctx context.Context, cc *wire.ClientConn, conv *scram.ClientCon
 	if err != nil {
 		return err
 	}
-	// The other side proves that it knows the key too.
+	// The other side has to prove that it knows the key, too.
 	if _, err := conv.Step(string(value.Lookup(reply, "payload").Bytes())); err != nil || !conv.Valid() {
 		return mongoerr.New(mongoerr.AuthenticationFailed, "the node that was asked does not know the key")
 	}

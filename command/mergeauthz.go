@@ -8,8 +8,9 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// runMerge returns what mongorestore ends with: it has put users and roles into collections of admin, and those
-// are to be the users and roles of one database, or of all. With drop, what they do not have goes.
+// runMerge implements the command with which mongorestore ends: it has written users and roles into collections
+// of admin, which become the users and roles of one database, or of all. With drop, users and roles that are
+// not among them are deleted.
 func (a *Access) runMerge(op *Op, dst []byte) ([]byte, error) {
 	users, roles := op.Req.Str("tempUsersCollection"), op.Req.Str("tempRolesCollection")
 	if users == "" && roles == "" {
@@ -30,7 +31,7 @@ func (a *Access) runMerge(op *Op, dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// merge puts the documents of one collection of admin into another.
+// merge copies the documents of one collection of admin into another.
 func (a *Access) merge(op *Op, from, to string, check func(doc []byte) error) error {
 	db := op.Req.Str("db")
 	filter := value.Doc()

@@ -14,9 +14,9 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Op is one running operation: its request, its deadline, and the way to kill it. It is a context.Context, so that it
-// can be handed to anything that waits; its Done channel is only made when somebody asks for it, which point
-// operations never do.
+// Op is one running operation: its request, its deadline, and the means to kill it. It is a context.Context, so that
+// it can be passed to anything that waits; its Done channel is made only when it is needed, which it never is for
+// point operations.
 type Op struct {
 	Req     Request
 	Service *Service
@@ -24,10 +24,10 @@ type Op struct {
 	ID      int32
 	Start   time.Time
 	Stats   Stats
-	// Txn is the transaction that the operation runs in, as the role that keeps them knows it; nil for none.
+	// Txn is the transaction that the operation runs in, of the role's own type; nil for none.
 	Txn    any
 	endTxn func(err error)
-	// Query is the query that the operation is a part of, nil if no statistics are kept of it.
+	// Query is the query that the operation is a part of, nil if no statistics are kept for it.
 	Query *QueryRun
 
 	parent   context.Context
@@ -41,7 +41,7 @@ type Op struct {
 	// IntOK makes the reply's ok an int, as in replies that the real server builds from another command's.
 	IntOK     bool
 	failPoint bool
-	points    *cluster.FailPoints // the node's, if it has some
+	points    *cluster.FailPoints // the node's, nil for none
 	// fixedLabels means that a fail point set the labels itself.
 	fixedLabels bool
 	wcError     *mongoerr.Error
@@ -72,28 +72,28 @@ type Stats struct {
 	WriteStats
 	CursorStats
 	HasSortStage bool
-	UsedDisk     bool   // something outgrew its memory and went to a file
-	CollType     string // of what a query reads: "collection", "view", "timeseries", "nonExistent"
-	// FromMultiPlanner is set where several plans took part in a trial, FromPlanCache where the plan cache had one, and
-	// ReplanReason says why that one was given up.
+	UsedDisk     bool   // something exceeded its memory limit and was written to a file
+	CollType     string // the kind of what a query reads: "collection", "view", "timeseries", "nonExistent"
+	// FromMultiPlanner is set if several plans took part in a trial, FromPlanCache if the plan cache had one, and
+	// ReplanReason says why that one was abandoned.
 	FromMultiPlanner, FromPlanCache bool
 	ReplanReason                    string
 	Plan                            PlanKeys  // nil if nothing was planned
 	Exec                            ExecStats // of the plan that ran; nil if not wanted
-	CollScans, TailScans            int64     // scans of whole collections, and of those the ones that followed a capped one's end
+	CollScans, TailScans            int64     // scans of whole collections, and those of them by tailable cursors on capped collections
 	ReplyLen                        int
 	Origin                          []byte // of a getMore: the command that opened its cursor
 }
 
-// WriteStats are what an operation has written, and the locks it has held.
+// WriteStats counts what an operation has written, and the locks it has held.
 type WriteStats struct {
 	NMatched, NModified, NInserted, NDeleted int64
-	KeysInserted, KeysDeleted                int64 // of indexes
+	KeysInserted, KeysDeleted                int64 // index keys
 	Conflicts                                int64
 	Locks                                    LockStats // nil for an operation that takes none
 }
 
-// LockStats counts what an operation has locked.
+// LockStats counts an operation's locks.
 type LockStats interface{ Stats() lock.Stats }
 
 // FrozenLocks are final counts.
@@ -102,17 +102,16 @@ type FrozenLocks lock.Stats
 // Stats implements LockStats.
 func (f *FrozenLocks) Stats() lock.Stats { return lock.Stats(*f) }
 
-// ExecStats tells what each stage of a plan has done.
+// ExecStats are the execution statistics of each stage of a plan.
 type ExecStats interface{ AppendExecStats(dst []byte) []byte }
 
-// CursorStats are of the cursor that an operation opened or continued.
+// CursorStats are the statistics of the cursor that an operation opened or continued.
 type CursorStats struct {
-	CursorID        int64 // 0 for none that is left
-	CursorExhausted bool  // the operation gave the last of its documents
+	CursorID        int64 // 0 if no cursor remains
+	CursorExhausted bool  // the operation returned the last of its documents
 }
 
-// PlanKeys tells under which keys a plan is known: the hash of its shape, and that of the shape with the existing
-// indexes.
+// PlanKeys returns the keys of a plan: the hash of its shape, and that of the shape with the existing indexes.
 type PlanKeys interface {
 	PlanKeys() (shape, key string)
 }
@@ -135,7 +134,7 @@ func (op *Op) Check() error {
 	return op.CheckNow()
 }
 
-// CheckNow is Check without the thinning of clock reads.
+// CheckNow is Check that reads the clock every time.
 func (op *Op) CheckNow() error {
 	if k := op.killed.Load(); k != 0 {
 		return op.killError(mongoerr.Code(k))
@@ -265,8 +264,8 @@ func (op *Op) Done() <-chan struct{} {
 	return done
 }
 
-// Err implements context.Context; the error is the one a client would see. Once Done is closed it is never nil, as
-// contexts made of this one rely on: an operation that has ended counts as interrupted.
+// Err implements context.Context; the error is the one that a client would see. Once Done is closed it is never
+// nil, on which derived contexts rely: an operation that has ended counts as interrupted.
 func (op *Op) Err() error {
 	if err := op.CheckNow(); err != nil {
 		return err
@@ -318,7 +317,7 @@ func FromContext(ctx context.Context) *Op {
 	return op
 }
 
-// CheckResultSize refuses a document that is too large for a cursor to give.
+// CheckResultSize refuses a document that is too large for a cursor to return.
 func CheckResultSize(doc []byte) error {
 	if len(doc) > wire.MaxInternalDocument {
 		return mongoerr.Newf(mongoerr.BSONObjectTooLarge, "BSONObj size: %d (0x%X) is invalid. Size must be between 0 and %d(16MB)",
@@ -327,11 +326,11 @@ func CheckResultSize(doc []byte) error {
 	return nil
 }
 
-// Work stands for the successive operations on one cursor: whoever computes for the cursor checks here whether the
-// current one has to stop.
+// Work represents the successive operations on one cursor: code that computes for the cursor checks here whether
+// the current operation has to stop.
 type Work struct{ op atomic.Pointer[Op] }
 
-// Check is CheckNow of the operation that runs now; between two of them there is nothing to stop.
+// Check is CheckNow of the current operation; between two operations there is nothing to stop.
 func (w *Work) Check() error {
 	if op := w.op.Load(); op != nil {
 		return op.CheckNow()
@@ -339,14 +338,14 @@ func (w *Work) Check() error {
 	return nil
 }
 
-// UsedDisk notes that the operation that runs now has put something into a file.
+// UsedDisk records that the current operation has written something to a file.
 func (w *Work) UsedDisk() {
 	if op := w.op.Load(); op != nil {
 		op.Stats.UsedDisk = true
 	}
 }
 
-// Work returns what the operation works on, from now until it ends.
+// Work returns the operation's Work, whose current operation it is from now until it ends.
 func (op *Op) Work() *Work {
 	if op.work == nil {
 		op.Resume(new(Work))
@@ -354,7 +353,7 @@ func (op *Op) Work() *Work {
 	return op.work
 }
 
-// Resume makes the operation go on with the work of an earlier one.
+// Resume makes the operation continue the Work of an earlier one.
 func (op *Op) Resume(w *Work) {
 	if w != nil {
 		op.work = w
@@ -380,7 +379,7 @@ func (op *Op) release() {
 	}
 }
 
-// AdvanceOperationTime notes the time of the last thing this operation did; it is reported as operationTime, and to the
+// AdvanceOperationTime records the time of the operation's latest effect; it is reported as operationTime, and to the
 // operation that called this one.
 func (op *Op) AdvanceOperationTime(ts uint64) {
 	for {
@@ -397,7 +396,7 @@ func (op *Op) AdvanceOperationTime(ts uint64) {
 	}
 }
 
-// OperationTime returns what AdvanceOperationTime noted, 0 for nothing.
+// OperationTime returns the time recorded by AdvanceOperationTime, 0 for none.
 func (op *Op) OperationTime() uint64 { return op.opTime.Load() }
 
 // AddLabel adds an error label to an error reply of this operation.
@@ -420,13 +419,13 @@ func (op *Op) SetWriteConcernError(e *mongoerr.Error) {
 // WriteConcernError returns what SetWriteConcernError set, nil for none.
 func (op *Op) WriteConcernError() *mongoerr.Error { return op.wcError }
 
-// FailPoint reports whether a fail point made the operation's error.
+// FailPoint reports whether the operation's error comes from a fail point.
 func (op *Op) FailPoint() bool { return op.failPoint }
 
 // Elapsed returns the time since the operation began.
 func (op *Op) Elapsed() time.Duration { return time.Since(op.Start) }
 
-// opShard is a piece of the table of running operations.
+// opShard is a part of the table of running operations.
 type opShard struct {
 	sync.Mutex
 	head *Op
@@ -454,7 +453,7 @@ func (t *opTable) add(op *Op) {
 	s.Unlock()
 }
 
-// remove takes an operation out that add put in; one that ended before that is in no shard.
+// remove removes an operation; one that ended before it was added is in no shard.
 func (t *opTable) remove(op *Op) {
 	s := op.slot
 	if s == nil {
@@ -484,10 +483,10 @@ func (t *opTable) each(f func(*Op)) {
 	}
 }
 
-// BoolOr returns the request's flag of that name, def where it was not sent.
+// BoolOr returns the request's flag of that name, def if it was not sent.
 func (op *Op) BoolOr(name string, def bool) bool { return op.Req.BoolOr(name, def) }
 
-// Background makes an operation that no client sent: background work runs under it, and ends with ctx.
+// Background returns an operation for background work, which no client sent. It ends with ctx.
 func (s *Service) Background(ctx context.Context, c *Client) *Op {
 	op := &Op{Service: s, Client: c, Start: time.Now(), parent: ctx}
 	op.Req.Spec = &Spec{Name: "background", Kind: Write}

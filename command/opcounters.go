@@ -12,7 +12,7 @@ type Opcounters struct {
 	Inserts, Queries, Updates, Deletes, Getmores, Commands atomic.Int64
 }
 
-// Note counts an operation that ended. Writes are counted where their statements run.
+// Note counts an operation that has ended. Writes are counted where their statements run.
 func (c *Opcounters) Note(op *Op) {
 	switch op.Req.Spec.Name {
 	case "find":
@@ -25,7 +25,7 @@ func (c *Opcounters) Note(op *Op) {
 	}
 }
 
-// NoteWrite counts n statements of the write command named.
+// NoteWrite counts n statements of the named write command.
 func (c *Opcounters) NoteWrite(name string, n int) {
 	switch name {
 	case "insert":
@@ -40,7 +40,7 @@ func (c *Opcounters) NoteWrite(name string, n int) {
 // Writes returns how many documents and statements were written.
 func (c *Opcounters) Writes() int64 { return c.Inserts.Load() + c.Updates.Load() + c.Deletes.Load() }
 
-// Section is opcounters in serverStatus.
+// Section returns the section opcounters of serverStatus.
 func (c *Opcounters) Section() StatusSection {
 	return StatusSection{Name: "opcounters", Doc: func(*Op, value.Value) []byte {
 		return value.Doc(i64("insert", c.Inserts.Load()), i64("query", c.Queries.Load()), i64("update", c.Updates.Load()),

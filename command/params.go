@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// paramSpecs returns the commands over server parameters and fail points.
+// paramSpecs returns the commands on server parameters and fail points.
 func (b *Base) paramSpecs() []Spec {
 	return []Spec{
 		{Name: "getParameter", Roles: All, AdminOnly: true, Lenient: true, ArgTypes: TAny, Run: b.runGetParameter},
@@ -30,11 +30,11 @@ func (b *Base) paramSpecs() []Spec {
 	}
 }
 
-// runTestVersion returns the commands that exist for tests of the stable API only: what they test is whether they
-// may run.
+// runTestVersion is the handler of commands that exist only for tests of the stable API, which test whether the
+// commands may run.
 func runTestVersion(_ *Op, dst []byte) ([]byte, error) { return dst, nil }
 
-// IsGeneric is true for the top-level fields that any command may carry.
+// IsGeneric reports whether a top-level field is one that any command may have.
 func IsGeneric(k string) bool {
 	var r Request
 	r.Spec = &Spec{}

@@ -10,9 +10,9 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// QueryRun is one execution of a query of which statistics are kept: the command that began it, and the getMores of its
-// cursor. It is recorded when both the cursor and the command that works on it have ended. A nil one is a query of which
-// none are kept.
+// QueryRun is one execution of a query for which statistics are kept: the command that began it, and the getMores of its
+// cursor. It is recorded when both the cursor and the command that works on it have ended. nil is a query without
+// statistics.
 type QueryRun struct {
 	store *querystats.Store
 
@@ -21,14 +21,14 @@ type QueryRun struct {
 		key     []byte
 		metrics querystats.Metrics
 		kind    string // the collection's kind, as in the key
-		held    bool   // a cursor holds it
-		busy    bool   // a command works on it
-		ended   bool   // its cursor is closed
-		failed  bool   // a command failed: it is not recorded
+		held    bool   // whether a cursor holds it
+		busy    bool   // whether a command works on it
+		ended   bool   // whether its cursor is closed
+		failed  bool   // whether a command failed: then it is not recorded
 	}
 }
 
-// shapedCommands are those of which statistics are kept.
+// shapedCommand reports whether statistics are kept for a command.
 func shapedCommand(name string) bool {
 	return name == "find" || name == "aggregate" || name == "distinct"
 }
@@ -81,14 +81,14 @@ func (op *Op) endQuery(err error) {
 	}
 }
 
-// record is called once, with the lock held.
+// record adds the execution to the store. It is called once; the lock must be held.
 func (q *QueryRun) record() {
 	if !q.mu.failed {
 		q.store.Record(q.mu.key, &q.mu.metrics, time.Now())
 	}
 }
 
-// HoldQuery returns the query to the cursor that the operation opens, which has to Close it.
+// HoldQuery returns the query for the cursor that the operation opens, which has to Close it.
 func (op *Op) HoldQuery() *QueryRun {
 	if op.Query != nil {
 		op.Query.mu.Lock()
@@ -106,7 +106,7 @@ func (op *Op) ResumeQuery(q *QueryRun) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.mu.ended {
-		return // killed a moment ago, and recorded
+		return // killed a moment ago, and recorded already
 	}
 	q.mu.busy = true
 	op.Query = q
@@ -140,13 +140,13 @@ func (q *QueryRun) On(kind string) {
 	}
 }
 
-// queryMetricsOption asks a member for the figures of a command.
+// queryMetricsOption asks a member for the statistics of a command.
 const queryMetricsOption = "includeQueryStatsMetrics"
 
-// QueryMetricsField is the field of a member's reply that holds them.
+// QueryMetricsField is the field of a member's reply with these statistics.
 const QueryMetricsField = "$queryStatsMetrics"
 
-// reportQuery adds to the reply the figures that the router that asked for them sums up.
+// reportQuery adds statistics to the reply if a router has asked for them; the router sums them up.
 func (op *Op) reportQuery() {
 	if op.Req.Spec.Kind != Read || !(op.Client.InProcess || op.Client.Internal) || !op.Req.Shared(queryMetricsOption).Truthy() {
 		return
@@ -159,7 +159,7 @@ func (op *Op) reportQuery() {
 		value.F("collectionType", value.NewString(st.CollType)))))
 }
 
-// AskQueryMetrics returns the element that a router appends to a command for a shard, nil if it wants no figures.
+// AskQueryMetrics returns the element that a router appends to a command for a shard, nil if it wants no statistics.
 func (op *Op) AskQueryMetrics(body []byte) []byte {
 	if op == nil || op.Query == nil {
 		return nil
@@ -174,8 +174,8 @@ func (op *Op) AskQueryMetrics(body []byte) []byte {
 
 var askMetrics = value.Append(nil, queryMetricsOption, value.NewBool(true))
 
-// TakeQueryMetrics adds the figures in a shard's reply, if there are any, to the operation's query. Where the reply is
-// passed on, its documents are those that the client gets.
+// TakeQueryMetrics adds the statistics in a shard's reply, if there are any, to the operation's query. If the reply is
+// passed on, its documents count as returned to the client.
 func (op *Op) TakeQueryMetrics(reply []byte, passedOn bool) {
 	if op == nil || op.Query == nil {
 		return
@@ -201,7 +201,7 @@ func (op *Op) TakeQueryMetrics(reply []byte, passedOn bool) {
 	m.FromPlanner = m.FromPlanner || value.Lookup(doc, "fromPlanCache").Bool()
 }
 
-// queryKey returns what the operation's query is remembered under.
+// queryKey returns the key under which the operation's query is recorded.
 func (op *Op) queryKey(kind string) []byte {
 	r := &op.Req
 	dst, m := value.Begin(make([]byte, 0, 1024))
@@ -246,7 +246,7 @@ func appendType(dst []byte, name string, v value.Value) []byte {
 	return shape.AppendLiteral(dst, name, v)
 }
 
-// appendReadConcernKey appends a read concern as it is, except for its times: those differ with every query.
+// appendReadConcernKey appends a read concern without its times, which differ with every query.
 func appendReadConcernKey(dst, rc []byte) []byte {
 	dst, m := value.BeginKey(dst, value.Document, "readConcern")
 	for k, v := range value.Elements(rc) {

@@ -6,7 +6,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// MaxNamespace is the longest a namespace may be.
+// MaxNamespace is the maximum length of a namespace.
 const MaxNamespace = 255
 
 // CheckFullName checks a namespace given as one string.
@@ -48,7 +48,7 @@ func CheckRename(from, to string) error {
 	return nil
 }
 
-// movableSystem lists the system collections that may be renamed: those of dumps under restoration.
+// movableSystem reports whether a system collection may be renamed, as tools that restore a dump do.
 func movableSystem(db, coll string) bool {
 	return db == "admin" && (strings.HasPrefix(coll, "system.new_users") || strings.HasPrefix(coll, "system.backup_users"))
 }

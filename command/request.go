@@ -11,8 +11,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Request is a parsed command: its own arguments by the Spec's field table, and the generic ones that any command may
-// carry. Everything borrows from the message.
+// Request is a parsed command: its own arguments, according to the Spec's field table, and the generic ones.
+// Everything borrows from the message.
 type Request struct {
 	Msg  *wire.Message
 	Spec *Spec
@@ -24,7 +24,7 @@ type Request struct {
 	args []arg
 	argb [12]arg
 
-	LSID           []byte // the lsid document, nil without session
+	LSID           []byte // the lsid document, nil without a session
 	TxnNumber      int64
 	HasTxnNumber   bool
 	Autocommit     value.Value
@@ -34,9 +34,9 @@ type Request struct {
 	concerns       concerns
 	MaxTimeMS      int64
 	Comment        value.Value
-	Help           bool // only what the command does is asked for
+	Help           bool // the request asks only for the command's help
 	ClusterTime    []byte
-	ConfigTime     uint64 // the sender's times of the catalog and of the shards
+	ConfigTime     uint64 // the sender's config time and topology time
 	TopologyTime   uint64
 	ShardVersion   []byte
 	DatabaseVer    []byte
@@ -59,7 +59,7 @@ type arg struct {
 	v     value.Value
 }
 
-// StatementID returns the id of the command's i-th statement: i itself, if the client does not number its
+// StatementID returns the id of the command's i-th statement: i itself if the client does not number its
 // statements.
 func (r *Request) StatementID(i int) int32 {
 	if r.StmtIDs != nil {
@@ -90,14 +90,14 @@ func (r *Request) Shared(name string) value.Value {
 	return value.Value{}
 }
 
-// Misread is called with each argument that is read and is no field of the command. Such a read finds nothing whatever the
-// client sends, and no reply shows it. Tests set it, before anything runs: see commandtest.
+// Misread is called for each read of an argument that is not a field of the command. Such a read finds nothing whatever
+// the client sends, and no reply shows it. Tests set Misread before anything runs: see commandtest.
 var Misread func(command, field string)
 
-// Doc is Arg for an object or array: its raw bytes, nil if it is not there.
+// Doc is Arg for an object or array: its raw bytes, nil if it is missing.
 func (r *Request) Doc(name string) []byte { return r.Arg(name).Doc() }
 
-// Bool is Arg for a flag; numbers count by truth.
+// Bool is Arg for a flag; a number is true unless it is zero.
 func (r *Request) Bool(name string) bool { return r.Arg(name).Truthy() }
 
 // BoolOr is Bool with a default for a missing field.
@@ -119,7 +119,7 @@ func (r *Request) Str(name string) string {
 // UUID is Arg for a UUID; nil if it was not sent.
 func (r *Request) UUID(name string) (*[16]byte, error) {
 	v := r.Arg(name)
-	if v.IsNullish() { // as in nearly all commands that may have one: nothing is allocated for those
+	if v.IsNullish() { // the common case, in which nothing is allocated
 		return nil, nil
 	}
 	id := new([16]byte)
@@ -153,7 +153,7 @@ func (r *Request) Coll() (string, error) {
 // NS joins database and collection.
 func (r *Request) NS(coll string) string { return r.DB + "." + coll }
 
-// CheckCollName is the check that every command makes of a collection's name.
+// CheckCollName checks a collection's name, as every command does.
 func CheckCollName(db, coll string) error {
 	bad := coll == "" || coll[0] == '.' || strings.IndexByte(coll, 0) >= 0
 	if bad {
@@ -162,7 +162,7 @@ func CheckCollName(db, coll string) error {
 	return nil
 }
 
-// CheckDBName returns the check of a database's name.
+// CheckDBName checks a database's name.
 func CheckDBName(db string) error {
 	if db == "" || len(db) >= 64 || strings.ContainsAny(db, "/\\. \"$\x00") {
 		return mongoerr.Newf(mongoerr.InvalidNamespace, "Invalid database name: '%s'", db)
@@ -190,11 +190,11 @@ func (r *Request) DocList(name string) Docs {
 	return Docs{}
 }
 
-// There reports whether the list was sent at all.
+// There reports whether the list was sent.
 func (d Docs) There() bool { return d.there }
 
-// Each calls f with every document until it returns an error; an element of an array that is no document is an error
-// that names its place.
+// Each calls f with every document until it returns an error; an element of an array that is not a document is an
+// error with its index.
 func (d Docs) Each(path string, f func(i int, doc []byte) error) error {
 	if d.array {
 		i := 0
@@ -250,7 +250,7 @@ func UnknownField(path string) error {
 	return mongoerr.UnknownField(path)
 }
 
-// MissingField returns the error for a required field that is not there.
+// MissingField returns the error for a required field that is missing.
 func MissingField(path string) error {
 	return mongoerr.MissingField(path)
 }
@@ -258,7 +258,7 @@ func MissingField(path string) error {
 // WrongType returns the error for a field whose type differs from its table's.
 func WrongType(path string, got value.Type, want Types) error { return wrongType(path, got, want) }
 
-// parse reads the body: the command's own fields against its table, the generic ones into place.
+// parse reads the body: it checks the command's own fields against its table, and stores the generic ones.
 func (r *Request) parse(strict bool) error {
 	it := value.Walk(r.Body)
 	key, v, ok := it.Next()
@@ -321,7 +321,7 @@ func (r *Request) parse(strict bool) error {
 	return nil
 }
 
-// setArg checks and keeps an argument; taken is false for a null, which counts as not sent.
+// setArg checks and stores an argument; taken is false for a null, which counts as not sent.
 func (r *Request) setArg(f *Field, v value.Value) (taken bool, err error) {
 	if (v.T == value.Null || v.T == value.Undefined) && f.Types != TAny && f.Types&TOther == 0 && !f.NotNull {
 		return false, nil
@@ -333,7 +333,7 @@ func (r *Request) setArg(f *Field, v value.Value) (taken bool, err error) {
 	return true, nil
 }
 
-// generic places an argument that any command may carry; known is false for all others.
+// generic stores an argument that any command may have; known is false for all others.
 func (r *Request) generic(key []byte, v value.Value) (known bool, err error) {
 	typed := func(t Types) error {
 		if v.T == value.Null || t.accepts(v.T) {
@@ -411,7 +411,7 @@ func (r *Request) generic(key []byte, v value.Value) (known bool, err error) {
 	return true, err
 }
 
-// keepTime keeps another node's times of the catalog and of the shards.
+// keepTime stores the sender's config time or topology time.
 func (r *Request) keepTime(key string, v value.Value) {
 	switch {
 	case v.T != value.Timestamp:

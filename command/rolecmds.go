@@ -10,7 +10,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// roleSpecs returns the commands over roles.
+// roleSpecs returns the commands on roles.
 func (a *Access) roleSpecs() []Spec {
 	write := func(name string, types Types, run Handler, fields ...Field) Spec {
 		return Spec{Name: name, Roles: All, Kind: None, PrimaryOnly: true, WriteConcern: true, ArgTypes: types, Fields: fields, Run: a.changing(run)}
@@ -32,7 +32,7 @@ func (a *Access) roleSpecs() []Spec {
 
 func roleOfCommand(op *Op) auth.RoleName { return auth.RoleName{Role: op.Req.Cmd.Str(), DB: op.Req.DB} }
 
-// privilegesOf reads the privileges that a command gives to a role: those of a database can be about that database alone.
+// privilegesOf reads the privileges that a command gives to a role: a role of a database can have privileges only on that database.
 func privilegesOf(op *Op, db string) (out []auth.Privilege, err error) {
 	for _, v := range value.Values(op.Arg("privileges").Doc()) {
 		if v.T != value.Document {
@@ -50,8 +50,8 @@ func privilegesOf(op *Op, db string) (out []auth.Privilege, err error) {
 	return out, nil
 }
 
-// rolesFor reads the roles that a role is to inherit: those of a database can inherit from that database alone, and none
-// from itself.
+// rolesFor reads the roles that a role is to inherit: a role of a database can inherit only from roles of that database,
+// and not from itself.
 func (a *Access) rolesFor(op *Op, to auth.RoleName) ([]auth.RoleName, error) {
 	list, err := a.existing(op, op.Arg("roles"))
 	if err != nil {
@@ -174,7 +174,7 @@ func (a *Access) runGrantRolesToRole(op *Op, dst []byte) ([]byte, error) {
 	return dst, a.replace(op, "system.roles", r.Name.ID(), r.Doc())
 }
 
-// runGrantPrivileges is both granting and revoking.
+// runGrantPrivileges implements both granting and revoking.
 func (a *Access) runGrantPrivileges(op *Op, dst []byte) ([]byte, error) {
 	r, err := a.storedRole(op)
 	if err != nil {
@@ -245,7 +245,7 @@ func (a *Access) runDropAllRoles(op *Op, dst []byte) ([]byte, error) {
 	return value.Append(dst, "n", value.NewInt32(int32(len(names)))), nil
 }
 
-// rolesAsked lists the roles that rolesInfo is about, those that exist.
+// rolesAsked lists the existing roles that a rolesInfo asks for.
 func (a *Access) rolesAsked(op *Op) (out []*auth.Role, err error) {
 	if !op.Req.Cmd.T.Numeric() {
 		names, err := namesOf(op, "role")

@@ -11,11 +11,10 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Front is the side of a service that sockets see: it makes a Client of each connection and feeds its messages to the
-// pipeline.
+// Front connects a service to sockets: it makes a Client for each connection and passes its messages to the pipeline.
 type Front struct {
 	Service *Service
-	// Compressors are those that the server speaks, all of them where nil.
+	// Compressors lists the compressors that the server offers; nil means all.
 	Compressors []string
 	// Connected and Disconnected are called for connections; Metadata for the client document of a first hello.
 	// Each may be nil.
@@ -86,7 +85,7 @@ func (f *Front) Handle(c *wire.Conn, m *wire.Message, r *wire.Reply) {
 		n.Add(1)
 		defer n.Add(-1)
 	}
-	//lint:ignore SA1012 nil means that the request comes from a connection: Run spares itself a context
+	//lint:ignore SA1012 nil means that the request comes from a connection: Run makes no context
 	r.Buf = f.Service.Run(nil, cl, m, r.Buf)
 	if m.AllowsExhaust() {
 		f.exhaust(c, cl, m, r, name)
@@ -99,8 +98,8 @@ var uncompressed = map[string]bool{
 	"authenticate": true, "createUser": true, "updateUser": true, "copydbSaslStart": true, "copydbgetnonce": true, "copydb": true,
 }
 
-// exhaust keeps answering one request: a streaming hello for as long as the client listens, a getMore until its cursor
-// is exhausted.
+// exhaust keeps replying to one request: to a streaming hello as long as the connection is open, to a getMore until
+// its cursor is exhausted.
 func (f *Front) exhaust(c *wire.Conn, cl *Client, m *wire.Message, r *wire.Reply, name string) {
 	next := *m
 	for {

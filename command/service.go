@@ -21,7 +21,7 @@ import (
 type Hooks struct {
 	// Before runs after the request was parsed and before its handler: sessions, fail points, API checks.
 	Before func(op *Op) error
-	// After runs when the handler is done; it may change the error (labels) or record the operation.
+	// After runs when the handler has returned; it may change the error (labels) or record the operation.
 	After func(op *Op, err error) error
 	// Metadata is called with the client document of a connection's first hello, and the compressors agreed upon
 	// with it.
@@ -36,16 +36,16 @@ type Hooks struct {
 type Service struct {
 	Role    Role
 	Table   *Table
-	Clock   *cluster.VectorClock // nil on a lone server, which reports no times
+	Clock   *cluster.VectorClock // nil on a standalone server, which reports no times
 	Hooks   Hooks
 	Started time.Time
 	Status  Status
-	// Host is a router's address, as others show it.
+	// Host is a router's address, as other nodes show it.
 	Host string
-	// Topology is the node's self-description in hello; "not primary" errors carry its version, so that clients
-	// recognise old news. nil if the service has none.
+	// Topology is the node's self-description in hello; "not primary" errors have its version, so that clients
+	// recognise outdated ones. nil if the service has none.
 	Topology *Topology
-	// Peers are the replica sets that the process follows and its connections to them; nil if it has none.
+	// Peers are the replica sets that the process monitors and its connections to them; nil if it has none.
 	Peers *sdam.Monitors
 	// Queries keeps the statistics of $queryStats; nil if the service runs no queries.
 	Queries *querystats.Store
@@ -58,7 +58,7 @@ type Service struct {
 	minutes  int32        // localLogicalSessionTimeoutMinutes, 0 for its default
 	unknown  atomic.Int64 // requests for commands that do not exist
 	ops      opTable
-	clients  sync.Map // *Client → struct{}, those connected
+	clients  sync.Map // *Client → struct{}, the connected clients
 	counters sync.Map // *Spec → *Counter
 	stopping atomic.Bool
 }
@@ -67,10 +67,10 @@ type Service struct {
 type Counter struct {
 	Total, Failed, Rejected atomic.Int64
 	Micros                  atomic.Int64
-	ArrayFilters, Pipelines atomic.Int64 // of updates: statements that have them
+	ArrayFilters, Pipelines atomic.Int64 // update statements that have them
 }
 
-// NewService makes a service with an empty table.
+// NewService returns a service with an empty table.
 func NewService(role Role) *Service {
 	return &Service{Role: role, Table: NewTable(), Started: time.Now()}
 }
@@ -93,13 +93,13 @@ func (s *Service) Stop() {
 // Stopping reports whether Stop was called.
 func (s *Service) Stopping() bool { return s.stopping.Load() }
 
-// WaitIdle waits until no operation runs, or the time is over.
+// WaitIdle waits until no operation runs, or the limit has passed.
 func (s *Service) WaitIdle(limit time.Duration) {
 	s.waitUntil(time.Now().Add(limit), func(*Op) bool { return true })
 }
 
-// Drain waits until no operation of a client is under way, or the time is over. An awaited hello is none: it ends with the
-// connection.
+// Drain waits until no client operation is running, or the time is over. An awaitable hello does not count: it ends with
+// the connection.
 func (s *Service) Drain(until time.Time) {
 	s.waitUntil(until, func(op *Op) bool { return op.Req.Spec.Name != "hello" && !op.Client.InProcess })
 }
@@ -129,7 +129,7 @@ func (s *Service) HasProcess(id [16]byte) (found bool) {
 }
 
 // Silent returns the processes of the cluster that are connected and have announced an interval of messages, but
-// have sent none on any connection for times such intervals, nor since the given moment.
+// have sent none on any connection for that many intervals, nor since the given time.
 func (s *Service) Silent(now, since time.Time, times int) map[[16]byte]bool {
 	type process struct{ heard, every int64 }
 	all := map[[16]byte]process{}
@@ -178,7 +178,7 @@ func (s *Service) Run(ctx context.Context, c *Client, msg *wire.Message, dst []b
 		op.parentOp, _ = ctx.(*Op)
 	}
 	if op.parentOp != nil && op.parentOp.Service == s {
-		op.Txn = op.parentOp.Txn // what a command runs for its own sake is part of its transaction
+		op.Txn = op.parentOp.Txn // commands that a command runs for itself are part of its transaction
 	}
 	dst, mark := value.Begin(dst)
 	body := len(dst)
@@ -204,8 +204,8 @@ func (s *Service) Run(ctx context.Context, c *Client, msg *wire.Message, dst []b
 	} else {
 		e := mongoerr.From(err)
 		dst = dst[:body]
-		// The version is raised at each change of the member's state, so that clients can report whether the error
-		// is news. A shutdown does not raise it: its errors are always news.
+		// The version is raised at each change of the member's state, so that clients can tell whether the error
+		// is newer than what they know. A shutdown does not raise it: its errors are always newer.
 		if s.Topology != nil && e.Code.In(mongoerr.CategoryNotPrimary) {
 			dst = s.Topology.appendErrorVersion(dst)
 		}
@@ -218,7 +218,7 @@ func (s *Service) Run(ctx context.Context, c *Client, msg *wire.Message, dst []b
 	return value.End(dst, mark)
 }
 
-// appendTimes adds what every reply to a client ends with: the signed cluster time and the time of the operation.
+// appendTimes appends the end of every reply to a client: the signed cluster time and the operation time.
 func (s *Service) appendTimes(dst []byte, op *Op) []byte {
 	if op.Client.Internal {
 		dst = s.Clock.AppendClusterTime(dst)
@@ -304,18 +304,18 @@ func (s *Service) dispatch(op *Op, dst []byte) (out []byte, err error) {
 // enforces reports whether the service requires authentication.
 func (s *Service) enforces() bool { return s.Access != nil && s.Access.Enforced }
 
-// believesMembers reports whether a connection is a member's because its hello says so: without authorization no
-// proof is required, and members may be in other processes.
+// believesMembers reports whether a connection is believed to be a member's if its hello claims so: without
+// authorization no proof is required, and members may be in other processes.
 func (s *Service) believesMembers() bool {
 	return !s.enforces() && (s.Access == nil || !s.Access.OneProcess)
 }
 
-// openInternal are the commands of members that administrators send too, or that members send to nodes that do not
+// openInternal are the internal commands that administrators send, too, or that members send to nodes that do not
 // know them yet.
 var openInternal = map[string]bool{"_flushRoutingTableCacheUpdates": true, "_flushDatabaseCacheUpdates": true, "_isSelf": true}
 
-// forMembers refuses the commands by which members change each other's state to clients that are none. With authorization that
-// is a matter of rights.
+// forMembers refuses the commands with which members change each other's state if the client is not a member. With
+// authorization, privileges decide that.
 func (s *Service) forMembers(op *Op) error {
 	spec := op.Req.Spec
 	if !spec.Internal || spec.Name[0] != '_' || op.Client.InProcess || op.Client.Internal || s.enforces() || openInternal[spec.Name] {
@@ -336,7 +336,7 @@ func (s *Service) authenticated(op *Op) error {
 	return mongoerr.Newf(mongoerr.Unauthorized, "Command %s requires authentication", op.Req.Spec.Name)
 }
 
-// prepare returns the generic part of a request, up to its handler.
+// prepare runs the generic part of a request, up to its handler.
 func (s *Service) prepare(op *Op) error {
 	req := &op.Req
 	if err := s.authenticated(op); err != nil {
@@ -355,7 +355,7 @@ func (s *Service) prepare(op *Op) error {
 		return err
 	}
 	malformed := req.parseConcerns()
-	s.ops.add(op) // from here on others read the request; before the test for shutdown, which kills what is in the table
+	s.ops.add(op) // from here on others read the request; it has to come before the check for shutdown, which kills what is in the table
 	if s.stopping.Load() && !req.Spec.NoAuth {
 		return mongoerr.New(mongoerr.InterruptedAtShutdown, "interrupted at shutdown")
 	}
@@ -391,8 +391,8 @@ func (s *Service) prepare(op *Op) error {
 	return nil
 }
 
-// allow checks whether the client may do what it asks for. A collection named by its UUID is looked up first: the
-// client needs a privilege on it by name. From here on the request has the name.
+// allow checks whether the client may do what it asks for. A collection given by its UUID is looked up first: the
+// client needs a privilege on its name. From here on the request has the name.
 func (s *Service) allow(op *Op) error {
 	named, byUUID := s.byUUID(op)
 	if byUUID && named == "" && (!s.enforces() || op.Client.InProcess || op.Granted("useUUID")) {
@@ -412,7 +412,7 @@ func (s *Service) allow(op *Op) error {
 	return req.parse(true)
 }
 
-// byUUID finds the collection of a command that names it by its UUID, of those that take one (manual: action useUUID).
+// byUUID finds the collection if a command gives it by its UUID, and is one that may (manual: action useUUID).
 func (s *Service) byUUID(op *Op) (coll string, ok bool) {
 	req := &op.Req
 	if req.Cmd.T != value.Binary || s.Hooks.ByUUID == nil || req.Spec.Name != "find" && req.Spec.Name != "listIndexes" {
@@ -471,7 +471,7 @@ func appendError(dst []byte, e *mongoerr.Error, op *Op) []byte {
 	return dst
 }
 
-// elements returns a document without its length word and terminator.
+// elements returns a document without its length and terminator.
 func elements(doc []byte) []byte {
 	if len(doc) < 5 {
 		return nil
@@ -479,7 +479,7 @@ func elements(doc []byte) []byte {
 	return doc[4 : len(doc)-1]
 }
 
-// NotImplemented reports a command of the table that is not built: the only reply that such a row may give.
+// NotImplemented returns the error for what is not implemented; a command that is not implemented must not reply with anything else.
 func NotImplemented(what string, args ...any) error {
 	return mongoerr.New(mongoerr.NotImplemented, fmt.Sprintf(what, args...)+" is not implemented")
 }

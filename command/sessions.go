@@ -8,7 +8,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// sessionSpecs returns the commands over logical sessions.
+// sessionSpecs returns the commands on logical sessions.
 func (b *Base) sessionSpecs() []Spec {
 	list := func(name string, run Handler) Spec {
 		return Spec{Name: name, Roles: All, ArgTypes: TArray, Lenient: true, Run: run, API: name == "endSessions" || name == "refreshSessions"}
@@ -25,7 +25,7 @@ func (b *Base) sessionSpecs() []Spec {
 		}},
 		{Name: "reapLogicalSessionCacheNow", Roles: All, AdminOnly: true, Run: func(op *Op, dst []byte) ([]byte, error) {
 			if b.Reap == nil {
-				return dst, nil // transactions and statements of sessions are known to data nodes
+				return dst, nil // only data-bearing nodes know the transactions and statements of sessions
 			}
 			return dst, b.Reap(op)
 		}},
@@ -62,8 +62,8 @@ func sessionList(op *Op) ([]cluster.LogicalSessionID, error) {
 	return out, nil
 }
 
-// OwnedSessions returns the value of a command about sessions, with each of them named by its owner too, as nodes
-// name them to each other.
+// OwnedSessions returns the value of a command on sessions with the owner of each, as nodes send it to each
+// other.
 func (op *Op) OwnedSessions() value.Value {
 	ids, err := sessionList(op)
 	if err != nil || op.Req.Spec.Name != "killSessions" {
@@ -114,7 +114,7 @@ func (b *Base) runKillSessions(op *Op, dst []byte) ([]byte, error) {
 }
 
 // runKillAllSessions kills the sessions of some users, or of everybody. Without authentication a session belongs to
-// nobody, so that no user's name matches it.
+// nobody, so no user's name matches it.
 func (b *Base) runKillAllSessions(op *Op, dst []byte) ([]byte, error) {
 	path, users := op.Req.Spec.Name+"."+op.Req.Spec.Name, 0
 	owners := make(map[[32]byte]bool)
@@ -136,7 +136,7 @@ func (b *Base) runKillAllSessions(op *Op, dst []byte) ([]byte, error) {
 	return dst, b.killBelow(op)
 }
 
-// readUser reads {user, db} and gives user@db.
+// readUser reads {user, db} and returns user@db.
 func readUser(path string, doc []byte) (string, error) {
 	var user, db value.Value
 	for k, v := range value.Elements(doc) {
@@ -166,7 +166,7 @@ func readUser(path string, doc []byte) (string, error) {
 	return user.Str() + "@" + db.Str(), nil
 }
 
-// runKillByPattern kills the sessions that one of the patterns names: by session, or by their owner's digest.
+// runKillByPattern kills the sessions that match one of the patterns, by id or by their owner's digest.
 func (b *Base) runKillByPattern(op *Op, dst []byte) ([]byte, error) {
 	path := op.Req.Spec.Name + "." + op.Req.Spec.Name
 	ids, owners, all := make(map[[16]byte]bool), make(map[[32]byte]bool), true
@@ -205,7 +205,7 @@ func (b *Base) runKillByPattern(op *Op, dst []byte) ([]byte, error) {
 	return dst, b.killBelow(op)
 }
 
-// kill ends what runs in the sessions that f names: their operations and cursors.
+// kill ends the operations and cursors of the sessions for which f returns true.
 func (b *Base) kill(self *Op, f func(cluster.LogicalSessionID) bool) {
 	b.Service.EachOp(func(op *Op) {
 		if op == self || op.Req.LSID == nil {
@@ -220,7 +220,7 @@ func (b *Base) kill(self *Op, f func(cluster.LogicalSessionID) bool) {
 	}
 }
 
-// killBelow has the nodes below kill what this node has just killed.
+// killBelow makes the nodes below kill what this node has just killed.
 func (b *Base) killBelow(op *Op) error {
 	if b.KillBelow == nil {
 		return nil

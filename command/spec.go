@@ -23,12 +23,12 @@ const (
 	All = Shard | Router | Config
 )
 
-// Kind is what a command does to data: it decides locks, read preference checks and opcounters.
+// Kind is what a command does to data: it determines locks, read preference checks and opcounters.
 type Kind uint8
 
 const (
 	None  Kind = iota // touches no user data
-	Read              // reads documents or catalog
+	Read              // reads documents or the catalog
 	Write             // writes documents
 	DDL               // changes the catalog
 )
@@ -88,13 +88,13 @@ type Spec struct {
 	NoAuth       bool // runs before authentication
 	Fields       []Field
 	Lenient      bool // tolerates unknown fields, as the real command does
-	TimeToWait   bool // its maxTimeMS is how long it may wait for data, and no deadline
+	TimeToWait   bool // its maxTimeMS is how long it may wait for data, and not a deadline
 	NotBuilt     bool // replies NotImplemented, by name
 
 	Run Handler
 
 	made struct {
-		index map[string]int // fields by name
+		index map[string]int // positions of fields by name
 		rule  *auth.Rule     // the privileges that it requires
 	}
 }
@@ -108,10 +108,10 @@ func (s *Spec) Has(field string) bool {
 	return ok
 }
 
-// Table is the commands of one service by every spelling that names them. Rows may be added while it is read: a server
-// becomes a shard, or the config server's primary, as it runs.
+// Table holds the commands of one service by name and alias. Rows may be added while it is read: a server may become a
+// shard, or the config server's primary, while it runs.
 type Table struct {
-	mu    sync.Mutex // held by Add
+	mu    sync.Mutex // serialises Add
 	state atomic.Pointer[tableState]
 }
 
@@ -127,7 +127,7 @@ func NewTable() *Table {
 	return t
 }
 
-// Add registers rows. A second row of one name replaces the first: a role refines a generic command.
+// Add registers rows. A second row with the same name replaces the first: a role can refine a generic command.
 func (t *Table) Add(specs ...Spec) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 // StatusSection is one section of serverStatus.
 type StatusSection struct {
 	Name string
-	// OnDemand sections are shown only if the command names them.
+	// OnDemand means that the section is shown only if the command names it.
 	OnDemand bool
 	// Doc returns the section, nil if there is nothing to report; arg is the command's value for it.
 	Doc func(op *Op, arg value.Value) []byte
@@ -42,10 +42,10 @@ const (
 	latCommands
 )
 
-// helloStats counts the connections to which hello is streamed, by its name, and the hellos that wait for a change.
+// helloStats counts the connections to which hello is streamed, by the spelling used, and the hellos that wait for a change.
 type helloStats struct{ hello, isMaster, awaiting atomic.Int64 }
 
-// streaming returns the counter of the connections to which a command is streamed; nil if it is no hello.
+// streaming returns the counter of the connections to which a command is streamed; nil if it is not a hello.
 func (h *helloStats) streaming(name string) *atomic.Int64 {
 	switch name {
 	case "hello":
@@ -56,13 +56,13 @@ func (h *helloStats) streaming(name string) *atomic.Int64 {
 	return nil
 }
 
-// SetNetwork sets the source of the figures of the service's sockets.
+// SetNetwork sets the source of the statistics of the service's sockets.
 func (s *Status) SetNetwork(f func() wire.Stats) { s.network.Store(&f) }
 
 // SetSecurity sets the source of the certificate fields of the section security.
 func (s *Status) SetSecurity(f func() []value.Field) { s.security.Store(&f) }
 
-// Network reads the figures of the service's sockets; zeros without any.
+// Network returns the statistics of the service's sockets; zeros if it has none.
 func (s *Status) Network() wire.Stats {
 	if f := s.network.Load(); f != nil {
 		return (*f)()
@@ -85,7 +85,7 @@ func (s *Status) Add(sections ...StatusSection) {
 	}
 }
 
-// note counts an operation that ended.
+// note counts an operation that has ended.
 func (s *Status) note(op *Op, err error) {
 	if err != nil {
 		s.asserts.user.Add(1)
@@ -147,7 +147,7 @@ func (s *Service) runServerStatus(op *Op, dst []byte) ([]byte, error) {
 // i64 returns a short constructor for the sections' figures.
 func i64(name string, n int64) value.Field { return value.F(name, value.NewInt64(n)) }
 
-// subDoc makes a field of a document of fields.
+// subDoc returns a field whose value is a document of fields.
 func subDoc(name string, fields ...value.Field) value.Field {
 	return value.F(name, value.NewDocument(value.Doc(fields...)))
 }
@@ -266,7 +266,7 @@ func MemDoc() []byte {
 		value.F("virtual", value.NewInt32(int32(virtual))), value.F("supported", value.NewBool(true)))
 }
 
-// CommandCounters is metrics.commands: how often each command ran and failed.
+// CommandCounters returns metrics.commands: how often each command ran and failed.
 func (s *Service) CommandCounters() []byte {
 	out, m := value.Begin(nil)
 	unknown := s.unknown.Load()

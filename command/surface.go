@@ -12,7 +12,7 @@ import (
 var surface string
 
 // AddRest adds a row that replies NotImplemented, by name, for each command of the real server that the table
-// lacks: it must not look like a command that does not exist.
+// lacks: it must be distinguishable from a command that does not exist.
 func (s *Service) AddRest() {
 	for line := range strings.Lines(surface) {
 		name, on, _ := strings.Cut(strings.TrimSpace(line), " ")

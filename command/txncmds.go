@@ -7,8 +7,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// TxnSpecs are commitTransaction and abortTransaction on a node without such a transaction: find returns the error
-// for one that is named.
+// TxnSpecs returns commitTransaction and abortTransaction. They run only if the node does not have the
+// transaction; find returns the error for it.
 func TxnSpecs(find func(op *Op) error) []Spec {
 	row := func(name string) Spec {
 		return Spec{
@@ -25,12 +25,12 @@ func TxnSpecs(find func(op *Op) error) []Spec {
 	return []Spec{row("commitTransaction"), row("abortTransaction")}
 }
 
-// endsTransaction is true for the commands that end one.
+// endsTransaction reports whether a command ends a transaction.
 func endsTransaction(name string) bool {
 	return name == "commitTransaction" || name == "abortTransaction" || name == "coordinateCommitTransaction"
 }
 
-// inTransactions are the commands that multi-document transactions take.
+// inTransactions are the commands that may run in multi-document transactions.
 var inTransactions = map[string]bool{
 	"find": true, "aggregate": true, "distinct": true, "insert": true, "update": true, "delete": true, "findAndModify": true,
 	"bulkWrite": true, "getMore": true, "killCursors": true, "create": true, "createIndexes": true,
@@ -45,7 +45,7 @@ func (op *Op) EndsTransaction() bool {
 	return endsTransaction(op.Req.Spec.Name) || op.Req.Spec.Name == "prepareTransaction"
 }
 
-// CheckTxnOp refuses what no transaction takes.
+// CheckTxnOp refuses operations that cannot run in a transaction.
 func CheckTxnOp(op *Op) error {
 	r := &op.Req
 	name := r.Spec.Name
@@ -74,7 +74,7 @@ func CheckTxnOp(op *Op) error {
 	return nil
 }
 
-// CheckTxnDatabase refuses the databases that transactions do not touch.
+// CheckTxnDatabase refuses the databases that transactions may not use.
 func CheckTxnDatabase(db string) error {
 	if db == "config" || db == "local" {
 		return mongoerr.Newf(mongoerr.OperationNotSupportedInTransaction, "Cannot run command against the '%s' database in a transaction.", db)
@@ -82,7 +82,7 @@ func CheckTxnDatabase(db string) error {
 	return nil
 }
 
-// notInTransactions are the stages that no transaction takes.
+// notInTransactions are the stages that cannot run in a transaction.
 var notInTransactions = map[string]bool{
 	"$out": true, "$merge": true, "$collStats": true, "$indexStats": true, "$planCacheStats": true, "$currentOp": true, "$listSessions": true,
 	"$listLocalSessions": true, "$changeStream": true, "$unionWith": true,

@@ -10,7 +10,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// userSpecs returns the commands over users. A router's rows have the same fields and pass the command on to the
+// userSpecs returns the commands on users. A router's rows have the same fields and relay the command to the
 // config server.
 func (a *Access) userSpecs() []Spec {
 	write := func(name string, types Types, run Handler, fields ...Field) Spec {
@@ -43,8 +43,8 @@ func (a *Access) userSpecs() []Spec {
 	}
 }
 
-// changing wraps a command that changes users or roles: one at a time, since each reads before it writes, and what was in
-// memory of them is forgotten when it returns.
+// changing wraps a command that changes users or roles: they run one at a time, since each reads before it writes, and
+// cached identities are dropped when it returns.
 func (a *Access) changing(run Handler) Handler {
 	return func(op *Op, dst []byte) ([]byte, error) {
 		a.writing.Lock()
@@ -54,7 +54,7 @@ func (a *Access) changing(run Handler) Handler {
 	}
 }
 
-// write runs a command that writes users or roles, with the write concern of the command that it is for.
+// write runs a command that writes users or roles, with the write concern of the client's command.
 func (a *Access) write(op *Op, fields ...value.Field) error {
 	wc := value.Doc(value.F("w", value.NewString("majority")), value.F("wtimeout", value.NewInt32(30000)))
 	if op.Req.WriteConcern != nil {
@@ -77,13 +77,13 @@ func byID(id string) value.Value {
 	return value.NewDocument(value.Doc(value.F("_id", value.NewString(id))))
 }
 
-// replace puts a document into the place of the one with its _id.
+// replace replaces the document with the same _id.
 func (a *Access) replace(op *Op, coll, id string, doc []byte) error {
 	u := value.Doc(value.F("q", byID(id)), value.F("u", value.NewDocument(doc)))
 	return a.write(op, value.F("update", value.NewString(coll)), value.F("updates", value.NewArray(value.ArrayOf(value.NewDocument(u)))))
 }
 
-// remove deletes the documents that a filter names and counts them.
+// remove deletes the documents that match a filter and returns their number.
 func (a *Access) remove(op *Op, coll string, filter []byte) (int, error) {
 	docs, err := a.find(op, coll, filter)
 	if err != nil || len(docs) == 0 {
@@ -94,10 +94,10 @@ func (a *Access) remove(op *Op, coll string, filter []byte) (int, error) {
 	return len(docs), err
 }
 
-// userOf returns the user that a command names, of the database that it is sent to.
+// userOf returns the user that a command names, in the database that it is sent to.
 func userOf(op *Op) auth.UserName { return auth.UserName{User: op.Req.Cmd.Str(), DB: op.Req.DB} }
 
-// mechanisms reads a user's mechanisms, or all that are enabled if it names none.
+// mechanisms reads a user's mechanisms from a command, or returns all enabled ones if it names none.
 func (a *Access) mechanisms(op *Op) (list []string, err error) {
 	v := op.Arg("mechanisms")
 	if v.IsMissing() {
@@ -126,7 +126,7 @@ func (a *Access) mechanisms(op *Op) (list []string, err error) {
 	return list, nil
 }
 
-// newCredentials makes the credentials of the password that a command gives.
+// newCredentials makes credentials from the password in a command.
 func (a *Access) newCredentials(op *Op, name auth.UserName) (map[string]auth.Credentials, error) {
 	mechs, err := a.mechanisms(op)
 	if err != nil {
@@ -247,7 +247,7 @@ func (a *Access) runUpdateUser(op *Op, dst []byte) ([]byte, error) {
 	return dst, a.replace(op, "system.users", name.ID(), u.Doc())
 }
 
-// newPassword changes a user's credentials as updateUser asks: by a password, or to fewer mechanisms.
+// newPassword changes a user's credentials as updateUser requests: to those of a new password, or to fewer mechanisms.
 func (a *Access) newPassword(op *Op, u *auth.User) error {
 	switch {
 	case !op.Arg("pwd").IsMissing():
@@ -303,7 +303,7 @@ func (a *Access) runDropAllUsers(op *Op, dst []byte) ([]byte, error) {
 	return value.Append(dst, "n", value.NewInt32(int32(n))), nil
 }
 
-// runGrantRolesToUser is both granting and revoking.
+// runGrantRolesToUser implements both granting and revoking.
 func (a *Access) runGrantRolesToUser(op *Op, dst []byte) ([]byte, error) {
 	roles, err := a.listed(op)
 	if err != nil {
@@ -317,7 +317,7 @@ func (a *Access) runGrantRolesToUser(op *Op, dst []byte) ([]byte, error) {
 	return dst, a.replace(op, "system.users", u.Name.ID(), u.Doc())
 }
 
-// listed reads the roles that a command grants or revokes: at least one, and all of them there.
+// listed reads the roles that a command grants or revokes: at least one, and all must exist.
 func (a *Access) listed(op *Op) ([]auth.RoleName, error) {
 	roles, err := a.existing(op, op.Arg("roles"))
 	if err == nil && len(roles) == 0 {
@@ -326,7 +326,7 @@ func (a *Access) listed(op *Op) ([]auth.RoleName, error) {
 	return roles, err
 }
 
-// combine adds roles to a list, or takes them out.
+// combine adds roles to a list, or removes them.
 func combine(have, change []auth.RoleName, remove bool) []auth.RoleName {
 	if remove {
 		return slices.DeleteFunc(slices.Clone(have), func(r auth.RoleName) bool { return slices.Contains(change, r) })
@@ -339,7 +339,7 @@ func combine(have, change []auth.RoleName, remove bool) []auth.RoleName {
 	return have
 }
 
-// namesOf reads the value of usersInfo or rolesInfo: names, each a text or a document of name and database.
+// namesOf reads the value of usersInfo or rolesInfo: names, each a string or a document with name and database.
 func namesOf(op *Op, field string) (names [][2]string, err error) {
 	one := func(v value.Value) error {
 		switch v.T {
@@ -366,7 +366,7 @@ func namesOf(op *Op, field string) (names [][2]string, err error) {
 	return names, nil
 }
 
-// usersAsked finds the users that usersInfo is about.
+// usersAsked finds the users that a usersInfo asks for.
 func (a *Access) usersAsked(op *Op) ([][]byte, error) {
 	cmd := op.Req.Cmd
 	switch {
@@ -415,7 +415,7 @@ func (a *Access) runUsersInfo(op *Op, dst []byte) ([]byte, error) {
 	return value.End(dst, m), nil
 }
 
-// filtered leaves the documents that the command's filter matches, by the store's own language.
+// filtered returns the documents that the command's filter matches, in the query language.
 func (a *Access) filtered(op *Op, docs [][]byte) ([][]byte, error) {
 	filter := op.Arg("filter")
 	if filter.T != value.Document || len(docs) == 0 {

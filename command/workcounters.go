@@ -14,14 +14,14 @@ type WorkCounters struct {
 	used                                                     *usage.Counters
 }
 
-// Init makes the counters of what commands use.
+// Init creates the counters of stages and operators.
 func (w *WorkCounters) Init() { w.used = usage.New() }
 
-// Note counts an operation that ended.
+// Note counts an operation that has ended.
 func (w *WorkCounters) Note(op *Op) {
 	st := &op.Stats
 	add := func(c *atomic.Int64, n int64) {
-		if n != 0 { // most figures of most operations: the line that is shared between cores is left alone
+		if n != 0 { // most counters are zero for most operations: avoid writing to the shared cache line
 			c.Add(n)
 		}
 	}
@@ -69,8 +69,7 @@ func (w *WorkCounters) noteUses(op *Op) {
 	})
 }
 
-// noteUpdate counts what an update does beyond the plain: filters of array elements, a pipeline in place of
-// operators.
+// noteUpdate counts the special features of an update: array filters, a pipeline in place of operators.
 func (w *WorkCounters) noteUpdate(op *Op, statement []byte, field string) {
 	if !value.Lookup(statement, "arrayFilters").IsMissing() {
 		op.Service.CounterOf(op.Req.Spec).ArrayFilters.Add(1)
@@ -80,7 +79,7 @@ func (w *WorkCounters) noteUpdate(op *Op, statement []byte, field string) {
 	}
 }
 
-// Uses are metrics.aggStageCounters and metrics.operatorCounters.
+// Uses returns metrics.aggStageCounters and metrics.operatorCounters.
 func (w *WorkCounters) Uses() []value.Field {
 	return []value.Field{value.F("aggStageCounters", value.NewDocument(w.used.Stages.Doc())), value.F("operatorCounters", value.NewDocument(w.used.Operators()))}
 }
@@ -88,7 +87,7 @@ func (w *WorkCounters) Uses() []value.Field {
 // Returned returns how many documents were sent to clients.
 func (w *WorkCounters) Returned() int64 { return w.returned.Load() }
 
-// Executor is metrics.operation and metrics.queryExecutor.
+// Executor returns metrics.operation and metrics.queryExecutor.
 func (w *WorkCounters) Executor() []value.Field {
 	all := w.scans.Load()
 	return []value.Field{
@@ -98,7 +97,7 @@ func (w *WorkCounters) Executor() []value.Field {
 	}
 }
 
-// CursorCounts are metrics.cursor's figures of cursors that outlived a batch.
+// CursorCounts are the counters in metrics.cursor of cursors that outlived a batch.
 type CursorCounts struct {
 	Opened, TimedOut, MoreThanOneBatch atomic.Int64
 	lives                              [len(lifespans) + 1]atomic.Int64
@@ -112,7 +111,7 @@ var lifespans = [...]struct {
 	{30 * time.Second, "lessThan30Seconds"}, {time.Minute, "lessThan1Minute"}, {10 * time.Minute, "lessThan10Minutes"},
 }
 
-// Closed counts a cursor that ended after a life of that length.
+// Closed counts a cursor that has ended, with its lifetime.
 func (c *CursorCounts) Closed(life time.Duration) {
 	for i, l := range lifespans {
 		if life < l.below {
@@ -123,7 +122,7 @@ func (c *CursorCounts) Closed(life time.Duration) {
 	c.lives[len(lifespans)].Add(1)
 }
 
-// Doc is metrics.cursor; open are the figures of the cursors that are open.
+// Doc returns metrics.cursor; open has the figures of the open cursors.
 func (c *CursorCounts) Doc(open ...value.Field) value.Field {
 	lives := []value.Field{i64("greaterThanOrEqual10Minutes", c.lives[len(lifespans)].Load())}
 	for i, l := range lifespans {

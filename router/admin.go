@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// fullNS returns the value of a sharding command: a whole namespace.
+// fullNS returns the namespace that is the value of a sharding command.
 func fullNS(op *command.Op) (string, error) {
 	ns := op.Req.Cmd.Str()
 	db, coll := cluster.SplitNS(ns)
@@ -19,11 +19,11 @@ func fullNS(op *command.Op) (string, error) {
 	return ns, nil
 }
 
-// forConfig builds the message that has the config server carry out a client's command.
+// forConfig builds the message that makes the config server execute a client's command.
 type forConfig func(op *command.Op) msg.Message
 
-// configCommand makes the config server run a command, with the arguments that any command may carry, and replies
-// with its reply.
+// configCommand makes the config server run a command, with the request's generic arguments, and relays the
+// reply.
 func (r *Router) configCommand(op *command.Op, m msg.Message, dst []byte) ([]byte, error) {
 	reply, err := r.runOnConfig(op, rebuild(msg.Doc(m), nil, genericArguments(op)))
 	if err != nil {
@@ -32,7 +32,7 @@ func (r *Router) configCommand(op *command.Op, m msg.Message, dst []byte) ([]byt
 	return append(dst, rebuildElements(reply, replyTrailer)...), nil
 }
 
-// genericArguments returns a command's arguments that any command may carry.
+// genericArguments returns those of a command's arguments that any command may have.
 func genericArguments(op *command.Op) (generic []byte) {
 	for it := value.Walk(op.Req.Body); ; {
 		raw, k, _, ok := it.NextRaw()
@@ -45,18 +45,18 @@ func genericArguments(op *command.Op) (generic []byte) {
 	}
 }
 
-// asks makes a handler that is configCommand alone.
+// asks returns a handler that only calls configCommand.
 func (r *Router) asks(m forConfig) command.Handler {
 	return func(op *command.Op, dst []byte) ([]byte, error) { return r.configCommand(op, m(op), dst) }
 }
 
-// The messages of commands that the config server carries out as the client sends them.
+// The messages of commands that are passed to the config server as the client sends them.
 
 func balancerCollectionStatus(op *command.Op) msg.Message {
 	return &msg.BalancerCollectionStatus{NS: op.Req.Cmd.Str()}
 }
 
-// configureBalancing sets a collection's chunk size and whether the balancer and the auto-merger look at it.
+// configureBalancing sets a collection's chunk size and whether the balancer and the auto-merger process it.
 func (r *Router) configureBalancing(op *command.Op, dst []byte) ([]byte, error) {
 	ns, err := fullNS(op)
 	if err != nil {
@@ -166,7 +166,7 @@ func (r *Router) checkPresplit(op *command.Op, ns string) error {
 	return err
 }
 
-// clearJumboFlag names the chunk by a key that it holds, or by its bounds.
+// clearJumboFlag clears the jumbo flag of a chunk, which is identified by a key in it or by its bounds.
 func (r *Router) clearJumboFlag(op *command.Op, dst []byte) ([]byte, error) {
 	m := &msg.ClearJumboFlag{NS: op.Req.Cmd.Str(), Find: op.Req.Doc("find")}
 	for _, b := range value.Values(op.Req.Doc("bounds")) {
@@ -178,7 +178,7 @@ func (r *Router) clearJumboFlag(op *command.Op, dst []byte) ([]byte, error) {
 	return r.configCommand(op, m, dst)
 }
 
-// profile shows the level and sets what goes with it. A router has no profiler to switch on.
+// profile relays the command to the primary shard of the database. A router has no profiler to switch on.
 func (r *Router) profile(op *command.Op, dst []byte) ([]byte, error) {
 	if level := op.Req.Cmd.AsFloat64(); level == 1 || level == 2 {
 		return dst, mongoerr.New(mongoerr.BadValue, "Profiling is not supported on mongos: the profile command may only be sent with level 0 or -1")
@@ -204,7 +204,7 @@ func (r *Router) shardedInfo(op *command.Op, ns string) (*cluster.CollectionInfo
 	return info, err
 }
 
-// chunkOf finds the chunk that find, bounds or middle mean.
+// chunkOf finds the chunk that find, bounds or middle refer to.
 func (r *Router) chunkOf(op *command.Op, info *cluster.CollectionInfo) (*cluster.Chunk, []value.Value, error) {
 	key := info.Map.Key
 	if b := op.Req.Doc("bounds"); b != nil {
@@ -242,7 +242,7 @@ func (r *Router) chunkOf(op *command.Op, info *cluster.CollectionInfo) (*cluster
 	return info.Map.Find(vals), nil, nil
 }
 
-// split cuts a chunk: at a given key, or at its median.
+// split splits a chunk: at a given key, or at its median.
 func (r *Router) split(op *command.Op, dst []byte) ([]byte, error) {
 	ns, info, err := r.shardedNS(op)
 	if err != nil {
@@ -408,12 +408,12 @@ func (r *Router) removeShard(op *command.Op, dst []byte) ([]byte, error) {
 	return dst, err
 }
 
-// getShardMap shows how shards and hosts are named.
+// getShardMap shows the connection strings and hosts of the shards.
 func (r *Router) getShardMap(op *command.Op, dst []byte) ([]byte, error) {
 	return r.Registry.AppendShardMap(op, dst)
 }
 
-// getShardVersion returns what the router knows of a collection or database.
+// getShardVersion returns the router's cached version of a collection or database.
 func (r *Router) getShardVersion(op *command.Op, dst []byte) ([]byte, error) {
 	name := op.Req.Cmd.Str()
 	if _, coll := cluster.SplitNS(name); coll == "" {
@@ -447,7 +447,7 @@ func (r *Router) getShardVersion(op *command.Op, dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// flushRouterConfig forgets what the cache holds: of a collection, a database, or all.
+// flushRouterConfig drops the cached placement of a collection, of a database, or of everything.
 func (r *Router) flushRouterConfig(op *command.Op, dst []byte) ([]byte, error) {
 	dst = value.Append(dst, "flushed", value.NewBool(true))
 	name := op.Req.Cmd.Str()
@@ -472,7 +472,7 @@ func (r *Router) netstat(op *command.Op, dst []byte) ([]byte, error) {
 	return value.Append(dst, "isdbgrid", value.NewInt32(1)), nil
 }
 
-// configString returns the config server's connection string, as far as it is known.
+// configString returns the config server's connection string, or "" if it is not known.
 func (r *Router) configString(op *command.Op) string {
 	reply, err := r.runOnConfig(op, value.Doc(value.F("hello", value.NewInt32(1)), value.F("$db", value.NewString("admin"))))
 	if err != nil {
@@ -528,7 +528,7 @@ func (r *Router) everywhere(op *command.Op, dst []byte) ([]byte, error) {
 	return out, firstError(replies)
 }
 
-// oplogNote has every shard write the note, and reports each one's reply under raw.
+// oplogNote makes every shard write the note, and reports their replies under raw.
 func (r *Router) oplogNote(op *command.Op, dst []byte) ([]byte, error) {
 	ids, err := r.allShards(op)
 	if err != nil {
@@ -559,7 +559,7 @@ func (r *Router) validateDBMetadata(op *command.Op, dst []byte) ([]byte, error) 
 	return value.Append(dst, "apiVersionErrors", value.NewArray(value.ArrayOf(found...))), nil
 }
 
-// notBuilt answers a router command that is not implemented yet.
+// notBuilt is the handler of router commands that are not implemented yet.
 func notBuilt(op *command.Op, dst []byte) ([]byte, error) {
 	return dst, command.NotImplemented("command %s", op.Req.Spec.Name)
 }

@@ -35,7 +35,7 @@ func (h *aggHost) Resolve(ctx context.Context, ns agg.Namespace) (agg.Namespace,
 	return ns, nil, mongoerr.New(mongoerr.ViewDepthLimitExceeded, "View depth limit exceeded; maximum depth is 20")
 }
 
-// viewDefinition returns the options of a view ({viewOn, pipeline, collation}), nil for what is no view.
+// viewDefinition returns the options of a view ({viewOn, pipeline, collation}), nil if it is not a view.
 func (r *Router) viewDefinition(op *command.Op, info *cluster.CollectionInfo, ns agg.Namespace) ([]byte, error) {
 	p, err := r.peer(op, info.DB.Primary)
 	if err != nil {
@@ -95,8 +95,8 @@ func (h *aggHost) Find(ctx context.Context, ns agg.Namespace, q agg.Query) (agg.
 	return &mergeSource{c: c, r: h.r}, nil
 }
 
-// concern returns the read concern of the command, for what its pipeline reads elsewhere; the participants of a
-// transaction begin with theirs.
+// concern returns the command's read concern for the other reads of its pipeline; nil in a transaction, whose
+// participants have theirs.
 func concern(op *command.Op) []byte {
 	if transactionOf(op) != nil {
 		return nil
@@ -200,7 +200,7 @@ func (h *aggHost) runWrite(ctx context.Context, body []byte) error {
 	return nil
 }
 
-// runReply is runWrite whose caller looks after the reply's writeConcernError.
+// runReply is runWrite for a caller that checks the reply's writeConcernError itself.
 func (h *aggHost) runReply(ctx context.Context, body []byte) (reply []byte, err error) {
 	m := wire.Message{OpCode: wire.OpMsg, Body: body}
 	reply = h.r.Service.Run(ctx, h.r.internalClient(), &m, nil)

@@ -22,7 +22,7 @@ type aggCommand struct {
 	foreign  []string
 	writes   []string
 	as       string // the view that the client named, "" for none
-	stages   int    // how many stages at the front are that view's
+	stages   int    // how many leading stages are that view's
 	here     bool   // a stage must run on the router although the placement does not show it
 }
 
@@ -34,7 +34,7 @@ func (a *aggCommand) shown() string {
 	return a.ns
 }
 
-// aggregate returns the command.
+// aggregate implements the command.
 func (r *Router) aggregate(op *command.Op, dst []byte) ([]byte, error) {
 	coll := "$cmd.aggregate"
 	if op.Req.Cmd.T == value.String {
@@ -51,8 +51,8 @@ func (r *Router) aggregate(op *command.Op, dst []byte) ([]byte, error) {
 	return r.atSnapshot(op, dst, func(dst []byte) ([]byte, error) { return r.aggregateIn(op, coll, dst) })
 }
 
-// checkMemberFields refuses in an aggregate the fields that a router sends to shards: they would take a client's
-// pipeline for a part of one that the router has checked as a whole.
+// checkMemberFields refuses in an aggregate the fields that a router sends to shards: with them a shard would
+// treat a client's pipeline as a part of one that the router has checked as a whole.
 func checkMemberFields(arg func(name string) value.Value) error {
 	for _, name := range []string{"needsMerge", "fromRouter", "fromMongos"} {
 		if arg(name).Truthy() {
@@ -219,7 +219,7 @@ func (r *Router) local(op *command.Op, a *aggCommand, shard string) bool {
 		for _, ns := range list {
 			info, err := r.Catalog.Collection(op, ns)
 			if err != nil {
-				continue // a database that does not exist is as empty there as anywhere
+				continue // a database that does not exist is empty everywhere
 			}
 			if info.Sharded() || info.DB.Primary != shard {
 				return false
@@ -254,7 +254,7 @@ func (r *Router) aggregateOn(op *command.Op, a *aggCommand, info *cluster.Collec
 	return r.aggregateMerged(op, a, info, shards, dst)
 }
 
-// leadingMatch returns the filter of a pipeline's first stage, nil if that is no $match.
+// leadingMatch returns the filter of a pipeline's first stage, nil if that is not a $match.
 func leadingMatch(pipeline value.Value) []byte {
 	it := value.Walk(pipeline.Doc())
 	_, st, ok := it.Next()
@@ -325,7 +325,7 @@ func (r *Router) aggregateMerged(op *command.Op, a *aggCommand, info *cluster.Co
 	return r.openMerged(op, a.shown(), c, size, false, dst)
 }
 
-// mayUseDisk returns the option of a pipeline, which finds on views have, too, and counts on views have not.
+// mayUseDisk returns the value of allowDiskUse, which aggregates and finds on views have, but not counts on views.
 func mayUseDisk(op *command.Op) bool {
 	v := op.Req.Shared("allowDiskUse")
 	return v.IsMissing() || v.Truthy()
@@ -388,7 +388,7 @@ type viewDef struct {
 	collation []byte
 }
 
-// resolvedView reads it from an error; it returns the error itself if that does not contain one.
+// resolvedView reads the view from an error; it returns the error itself if that contains none.
 func resolvedView(err error) (*viewDef, error) {
 	v := value.Lookup(mongoerr.From(err).Details, "resolvedView")
 	if v.T != value.Document {
@@ -401,7 +401,7 @@ func resolvedView(err error) (*viewDef, error) {
 	return d, nil
 }
 
-// aggregateOnView runs stages on top of a view; extra is the further elements of the command.
+// aggregateOnView runs stages on top of a view; extra has the other elements of the command.
 func (r *Router) aggregateOnView(op *command.Op, view *viewDef, stages []value.Value, extra, dst []byte) ([]byte, error) {
 	db, coll := cluster.SplitNS(view.ns)
 	if kind := "view"; op.Query != nil {
@@ -425,7 +425,7 @@ func (r *Router) aggregateOnView(op *command.Op, view *viewDef, stages []value.V
 	return r.runAggregate(op, a, dst)
 }
 
-// viewDocs runs stages on top of a view and gives all results.
+// viewDocs runs stages on top of a view and returns all results.
 func (r *Router) viewDocs(op *command.Op, view *viewDef, stages []value.Value) ([][]byte, error) {
 	extra := value.Append(nil, "cursor", value.NewDocument(value.Doc(value.F("batchSize", value.NewInt64(1<<31-1)))))
 	for _, f := range []string{"hint", "collation", "comment", "maxTimeMS", "readConcern", querySettingsField} {

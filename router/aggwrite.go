@@ -15,7 +15,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// outWriter is $out: documents go to a temporary collection, which takes the target's place at Commit.
+// outWriter is $out: documents go to a temporary collection, which replaces the target at Commit.
 type outWriter struct {
 	h      *aggHost
 	op     *command.Op // $out runs within one request
@@ -36,7 +36,7 @@ func newOutWriter(h *aggHost, op *command.Op, w agg.WriteSpec, info *cluster.Col
 	return o, nil
 }
 
-// create makes the temporary collection with the target's options and indexes.
+// create creates the temporary collection with the target's options and indexes.
 func (o *outWriter) create() error {
 	db := o.w.NS.DB
 	p, err := o.h.r.peer(o.op, o.info.DB.Primary)
@@ -62,7 +62,7 @@ func (o *outWriter) create() error {
 		b = value.Append(b, "timeseries", value.NewDocument(o.w.TimeSeries))
 	}
 	if o.w.TimeSeries == nil {
-		b = value.Append(b, "temp", value.NewBool(true)) // the shard's next primary drops it, should nobody else
+		b = value.Append(b, "temp", value.NewBool(true)) // if nobody else does, the shard's next primary drops it
 	}
 	b = value.Append(b, "$db", value.NewString(db))
 	b = append(b, timedConcern(o.op, false)...)
@@ -129,7 +129,7 @@ func (o *outWriter) Commit(ctx context.Context) error {
 	b = value.Append(b, "dropTarget", value.NewBool(true))
 	b = value.Append(b, "$db", value.NewString("admin"))
 	reply, err := o.h.runReply(ctx, value.End(append(b, timedConcern(o.op, false)...), mark))
-	if err == nil { // everything is done: what is waited for is the reply's
+	if err == nil { // everything is done: the write concern is waited for by the reply
 		o.op.SetWriteConcernError(cluster.WriteConcernErrorOf(reply))
 	}
 	return err
@@ -163,7 +163,7 @@ func (t *temps) add(db, coll string) {
 	t.mu.Unlock()
 }
 
-// drop tries again.
+// dropTemps tries again to drop them.
 func (r *Router) dropTemps(ctx context.Context) {
 	r.temps.mu.Lock()
 	list := r.temps.list
@@ -255,7 +255,7 @@ func (m *mergeWriter) checkOn(op *command.Op, info *cluster.CollectionInfo, spec
 	specs, err := cluster.FindAll(op, p, m.w.NS.DB, value.Doc(
 		value.F("listIndexes", value.NewString(m.w.NS.Coll)), value.F("$db", value.NewString(m.w.NS.DB))))
 	if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound && len(m.on) == 1 && m.on[0] == "_id" {
-		return nil // it will have one
+		return nil // the collection does not exist yet; it will have an _id index
 	}
 	if err != nil && mongoerr.CodeOf(err) != mongoerr.NamespaceNotFound {
 		return err
@@ -331,7 +331,7 @@ func (m *mergeWriter) statement(doc []byte, let []value.Value) ([]byte, error) {
 	return value.Doc(f...), nil
 }
 
-// variables returns those of a whenMatched pipeline: the stage's let and, always, the new document.
+// variables returns the variables of a whenMatched pipeline: those of the stage's let and, always, new, the new document.
 func (m *mergeWriter) variables(doc []byte, let []value.Value) []byte {
 	if m.w.Let.T != value.Document {
 		return value.Doc(value.F("new", value.NewDocument(doc)))
@@ -340,7 +340,7 @@ func (m *mergeWriter) variables(doc []byte, let []value.Value) []byte {
 	b = value.Append(b, "new", value.NewDocument(doc))
 	i := 0
 	for k := range value.Elements(m.w.Let.Doc()) {
-		if i < len(let) && k != "new" { // which is the document: nothing else may be given that name
+		if i < len(let) && k != "new" { // new is always the document
 			b = value.Append(b, k, let[i])
 		}
 		i++
@@ -381,5 +381,5 @@ func (m *mergeWriter) flush(ctx context.Context) error {
 // Commit implements agg.Writer.
 func (m *mergeWriter) Commit(ctx context.Context) error { return m.flush(ctx) }
 
-// Abort implements agg.Writer: what was merged stays, as documented.
+// Abort implements agg.Writer: what was merged remains, as documented.
 func (m *mergeWriter) Abort(context.Context) {}

@@ -11,7 +11,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// bulk runs a bulkWrite whose namespaces lie on several shards: each operation becomes an insert, update or delete of its
+// bulk runs a bulkWrite whose namespaces are on several shards: each operation becomes an insert, update or delete of its
 // own, routed as if a client had sent it.
 type bulk struct {
 	r       *Router
@@ -69,14 +69,15 @@ func (b *bulk) run(dst []byte) ([]byte, error) {
 }
 
 // hasLabels reports whether an error's labels tell the client to retry its transaction or this command. Labels
-// belong to the whole command's reply; among the results of its operations nobody would see them.
+// belong in the reply of the whole command; drivers do not look for them in the results of operations.
 func hasLabels(err error) bool {
 	var e *mongoerr.Error
 	return errors.As(err, &e) && len(e.Labels) > 0
 }
 
 // takeOver checks whether a shard has stopped at an operation because the router's placement differs from the
-// shard's. What the shard did before then counts, and the router sends the remaining operations one by one.
+// shard's. The results of the operations before it count, and the router sends the remaining operations one
+// by one.
 func (b *bulk) takeOver(at cluster.Peer, reply []byte) (stopped bool, err error) {
 	if n, _ := value.Lookup(reply, "nErrors").AsInt64(); n == 0 {
 		return false, nil
@@ -114,7 +115,7 @@ func (b *bulk) noteRetried(reply []byte) {
 	}
 }
 
-// counters returns the figures of the reply by their names, in its order.
+// counters returns the counters of the reply with their names, in the reply's order.
 func (b *bulk) counters() iter.Seq2[string, *int64] {
 	return func(yield func(string, *int64) bool) {
 		for _, c := range []struct {
@@ -144,7 +145,7 @@ func (b *bulk) result(f ...value.Field) {
 	b.count++
 }
 
-// failed notes the error of an operation d.
+// failed records the error of an operation d.
 func (b *bulk) failed(i int, d []byte, err error) {
 	e := hidden(mongoerr.From(err))
 	b.errors++
@@ -162,7 +163,7 @@ func (b *bulk) failed(i int, d []byte, err error) {
 	b.result(f...)
 }
 
-// one runs one operation and notes its result.
+// one runs one operation and records its result.
 func (b *bulk) one(i int, d []byte, errorsOnly bool) error {
 	it := value.Walk(d)
 	kind, at, _ := it.Next()

@@ -51,7 +51,7 @@ type watchMerge struct {
 	r       *Router
 	spec    *agg.ChangeStream
 	ns      agg.Namespace
-	command func(start uint64) []byte // what opens a shard's stream
+	command func(start uint64) []byte // the command that opens a shard's stream
 	life    context.Context
 	cancel  context.CancelFunc
 	pending sync.WaitGroup
@@ -66,10 +66,10 @@ type watchMerge struct {
 	ended   bool
 
 	id   []byte              // of the last event that was merged
-	last *changestream.Token // of that, too
+	last *changestream.Token // its token
 	src  agg.Source          // the client's stages
 
-	before, given *changestream.Token // of the last two that passed the stages
+	before, given *changestream.Token // tokens of the last two events that passed the stages
 }
 
 // watchesChanges reports whether a pipeline begins with $changeStream.
@@ -139,7 +139,7 @@ func (r *Router) newWatch(op *command.Op, a *aggCommand, p *agg.Pipeline) (*watc
 		start = max(t.ClusterTime, 1)
 		switch {
 		case t.FromInvalidate:
-			start++ // the shards' streams would end at it again
+			start++ // otherwise the shards' streams would end at it again
 		case t.Type == changestream.EventToken:
 			w.resume, w.within = t.Before(), t.Fragment >= 0
 			w.given = t
@@ -163,8 +163,8 @@ func (r *Router) newWatch(op *command.Op, a *aggCommand, p *agg.Pipeline) (*watc
 	return w, nil
 }
 
-// shardStream returns the aggregate that opens a shard's stream: the events that pass a filter. What looks
-// documents up, and the client's own stages, run on the router.
+// shardStream returns the aggregate that opens a shard's stream: the events that pass a filter. Look-ups of
+// documents, and the client's own stages, run on the router.
 func shardStream(a *aggCommand, spec *agg.ChangeStream, filter []byte, start uint64) []byte {
 	it := value.Walk(a.pipeline.Doc())
 	_, first, _ := it.Next()
@@ -263,7 +263,7 @@ func (w *watchMerge) front() (best *watchRemote, behind []*watchRemote) {
 	return best, behind
 }
 
-// merged returns the next event of all shards; ok is false if none can be given yet.
+// merged returns the next event of all shards; ok is false if none can be returned yet.
 func (w *watchMerge) merged() (ev shardEvent, ok bool, err error) {
 	for !w.ended {
 		m, behind := w.front()
@@ -312,7 +312,7 @@ func (s watchSource) Next(ctx context.Context) (agg.Doc, bool, error) {
 // Close implements agg.Source.
 func (s watchSource) Close() {}
 
-// lookUp adds the document as it is now, wherever it lives now.
+// lookUp adds the current version of the document, from the shard that owns it now.
 func (w *watchMerge) lookUp(ctx context.Context, doc []byte) ([]byte, error) {
 	ns := value.Lookup(doc, "ns").Doc()
 	full := value.NewNull()
@@ -332,7 +332,7 @@ func (w *watchMerge) lookUp(ctx context.Context, doc []byte) ([]byte, error) {
 	return value.End(value.Append(append([]byte(nil), doc[:len(doc)-1]...), "fullDocument", full), 0), nil
 }
 
-// equalities returns a filter for the fields of a document as they are.
+// equalities returns a filter that matches exactly the values of a document's fields.
 func equalities(key []byte) []byte {
 	var f []value.Field
 	for k, v := range value.Elements(key) {
@@ -391,8 +391,8 @@ func (w *watchMerge) push(at uint64, behind []*watchRemote) {
 	}
 }
 
-// relist looks for shards that have joined. Their streams begin at this stream's position when the list was last
-// read: what they had before is not part of the cluster.
+// relist looks for shards that have been added. Their streams begin at this stream's position when the list was
+// last read: earlier events on them are not part of the cluster.
 func (w *watchMerge) relist(op *command.Op) error {
 	if time.Since(w.listing) < time.Second {
 		return nil

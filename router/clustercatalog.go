@@ -7,8 +7,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// catalogList builds the documents of $listClusterCatalog: what listCollections reports for each collection, and
-// where it is.
+// catalogList builds the documents of $listClusterCatalog: the output of listCollections for each collection,
+// and its placement.
 type catalogList struct {
 	r                 *Router
 	op                *command.Op

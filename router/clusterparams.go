@@ -9,10 +9,10 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// The cluster parameters that a router itself acts on: it reads them with its periodic beat, and learns of them at
-// once if they are set or read through it.
+// The cluster parameters that a router itself acts on: it reads them periodically, and learns of a change at once
+// if they are set or read through it.
 
-// loadClusterParams reads them from the config server, by their names.
+// loadClusterParams reads the parameters from the config server; they are returned by name.
 func (r *Router) loadClusterParams(ctx context.Context) (map[string][]byte, error) {
 	names := value.ArrayOf(value.NewString(querySettingsField), value.NewString(pauseParam))
 	reply, err := r.askConfig(ctx, value.Doc(value.F("getClusterParameter", value.NewArray(names)), value.F("$db", value.NewString("admin"))))
@@ -41,7 +41,7 @@ func (r *Router) takeClusterParams(reply []byte) map[string][]byte {
 	return params
 }
 
-// getClusterParameter returns the command.
+// getClusterParameter implements the command.
 func (r *Router) getClusterParameter(op *command.Op, dst []byte) ([]byte, error) {
 	from := len(dst)
 	dst, err := r.toConfig(op, dst)
@@ -51,7 +51,7 @@ func (r *Router) getClusterParameter(op *command.Op, dst []byte) ([]byte, error)
 	return dst, err
 }
 
-// setClusterParameter returns the command.
+// setClusterParameter implements the command.
 func (r *Router) setClusterParameter(op *command.Op, dst []byte) ([]byte, error) {
 	dst, err := r.everywhere(op, dst)
 	if err == nil {

@@ -8,8 +8,8 @@ import (
 )
 
 // checkMetadataConsistency compares the sharding catalog with what the shards have: every shard that owns chunks of a
-// collection must have it, under the catalog's UUID. Its value is 1 on admin for the whole cluster, 1 on a database for
-// that, or a collection.
+// collection must have it, under the catalog's UUID. Its value is 1 on admin for the whole cluster, 1 on another
+// database for that one, or the name of a collection.
 func (r *Router) checkMetadataConsistency(op *command.Op, dst []byte) ([]byte, error) {
 	filter := value.Doc()
 	ns := op.DB() + ".$cmd.aggregate"

@@ -12,7 +12,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// currentOp returns the command: $currentOp of the shards.
+// currentOp implements the command: it runs $currentOp on the shards.
 func (r *Router) currentOp(op *command.Op, dst []byte) ([]byte, error) {
 	return command.CurrentOp(op, dst, func(spec []byte) ([][]byte, error) { return r.shardOps(op, spec) })
 }
@@ -113,7 +113,7 @@ func (t *transaction) describe(now time.Time) []byte {
 		value.F("numReadOnlyParticipants", value.NewInt32(int32(len(parts))-wrote)), value.F("numNonReadOnlyParticipants", value.NewInt32(wrote)))...)
 }
 
-// shardOps asks the shards for theirs. An operation's id is "shard:id" here, and its client is the router that sent it.
+// shardOps returns the shards' operations. An operation's id is "shard:id" here, and its client is the router that sent it.
 func (r *Router) shardOps(op *command.Op, spec []byte) ([][]byte, error) {
 	ids, err := r.allShards(op)
 	if err != nil {
@@ -135,7 +135,7 @@ func (r *Router) shardOps(op *command.Op, spec []byte) ([][]byte, error) {
 	return out, nil
 }
 
-// fromShard returns an operation's description of a shard as the router shows it.
+// fromShard returns a shard's description of an operation in the form that a router shows.
 func fromShard(shard string, doc []byte) []byte {
 	d, m := value.Begin(nil)
 	d = value.Append(d, "shard", value.NewString(shard))

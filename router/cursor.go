@@ -19,12 +19,12 @@ type routerCursor struct {
 	id    int64
 	ns    string
 	rns   string       // namespace on the shard, if it differs: the collection below a view
-	lsid  string       // the session it was opened in; "" without
+	lsid  string       // the session it was opened in; "" if none
 	owner [32]byte     // digest of the user who opened it
 	at    cluster.Peer // pass-through: the member that has the cursor, and its id there
 	rid   int64
 	merge *mergeCursor
-	txn   *transaction // the transaction it was opened in, nil without
+	txn   *transaction // the transaction it was opened in, nil if none
 	query *command.QueryRun
 
 	mu struct {
@@ -37,7 +37,7 @@ type routerCursor struct {
 	origin    []byte // the command that opened it
 	concern   *command.ReadConcern
 	created   time.Time
-	returned  atomic.Int64 // documents
+	returned  atomic.Int64 // number of documents returned
 	batches   atomic.Int64
 }
 
@@ -47,7 +47,7 @@ type cursorTable struct {
 		sync.Mutex
 		byID map[int64]*routerCursor
 	}
-	kill func(*routerCursor) // closes the remote halves
+	kill func(*routerCursor) // closes the shards' cursors
 	command.CursorCounts
 }
 
@@ -89,7 +89,7 @@ func (t *cursorTable) pin(id int64) (*routerCursor, error) {
 	return c, nil
 }
 
-// unpin releases the cursor; if it was killed meanwhile it is closed now.
+// unpin releases a cursor; if it was killed meanwhile, it is closed now.
 func (t *cursorTable) unpin(c *routerCursor) {
 	c.mu.Lock()
 	c.mu.busy, c.mu.used = false, time.Now()
@@ -100,7 +100,7 @@ func (t *cursorTable) unpin(c *routerCursor) {
 	}
 }
 
-// drop forgets a cursor that is exhausted.
+// drop removes an exhausted cursor.
 func (t *cursorTable) drop(id int64) {
 	t.mu.Lock()
 	c := t.mu.byID[id]
@@ -133,7 +133,7 @@ func (t *cursorTable) take(id int64) *routerCursor {
 	return c
 }
 
-// matching lists the cursors that f picks.
+// matching lists the cursors for which f returns true.
 func (t *cursorTable) matching(f func(c *routerCursor) bool) (ids []int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -159,7 +159,7 @@ func (t *cursorTable) sessions() (ids []cluster.LogicalSessionID) {
 	return ids
 }
 
-// expire closes cursors that were not used for longer than idle.
+// expire closes cursors that have not been used for longer than idle.
 func (t *cursorTable) expire(idle time.Duration) {
 	limit := time.Now().Add(-idle)
 	for _, id := range t.matching(func(c *routerCursor) bool {
@@ -173,7 +173,7 @@ func (t *cursorTable) expire(idle time.Duration) {
 	}
 }
 
-// metrics is metrics.cursor of serverStatus.
+// metrics returns metrics.cursor of serverStatus.
 func (t *cursorTable) metrics() value.Field {
 	var noTimeout, pinned, single, multi int64
 	t.mu.Lock()
@@ -223,7 +223,7 @@ func (r *Router) adopt(op *command.Op, at cluster.Peer, reply []byte, from int) 
 	return c
 }
 
-// adoptAs is adopt for a request on a view: the client sees the view's name, the shard is asked by the collection's.
+// adoptAs is adopt for a request on a view: the client sees the view's name, requests to the shard have the collection's.
 func (r *Router) adoptAs(op *command.Op, at cluster.Peer, ns string, reply []byte, from int) []byte {
 	if c := r.adopt(op, at, reply, from); c != nil {
 		c.rns, c.ns = c.ns, ns
@@ -231,7 +231,7 @@ func (r *Router) adoptAs(op *command.Op, at cluster.Peer, ns string, reply []byt
 	return renameCursor(reply, from, ns)
 }
 
-// renameCursor puts another namespace into the cursor of a reply whose elements begin at from.
+// renameCursor replaces the namespace in the cursor of a reply whose elements begin at from.
 func renameCursor(reply []byte, from int, ns string) []byte {
 	var out []byte
 	for it := value.Walk(reply[from-4:]); ; {
@@ -387,7 +387,7 @@ func (r *Router) getMorePassed(op *command.Op, c *routerCursor, dst []byte) ([]b
 	return out, nil
 }
 
-// closeRemote ends the halves of a cursor on the shards.
+// closeRemote ends a cursor's cursors on the shards.
 func (r *Router) closeRemote(c *routerCursor) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -402,7 +402,7 @@ func (r *Router) closeRemote(c *routerCursor) {
 	killOn(ctx, c.at, ns, c.rid)
 }
 
-// killOn kills a member's cursor. A failure is left to the member's own timeout.
+// killOn kills a member's cursor. If that fails, the cursor ends with the member's own timeout.
 func killOn(ctx context.Context, p cluster.Peer, ns string, id int64) {
 	db, coll := cluster.SplitNS(ns)
 	_, _ = cluster.Run(ctx, p, value.Doc(
@@ -411,7 +411,7 @@ func killOn(ctx context.Context, p cluster.Peer, ns string, id int64) {
 		value.F("$db", value.NewString(db))))
 }
 
-// killCursors returns the command.
+// killCursors implements the command.
 func (r *Router) killCursors(op *command.Op, dst []byte) ([]byte, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {
@@ -421,7 +421,7 @@ func (r *Router) killCursors(op *command.Op, dst []byte) ([]byte, error) {
 	return command.KillCursors(op, r.cursors.ownerOf, func(id int64) bool { return r.cursors.take(id) != nil }, dst)
 }
 
-// ownerOf returns whose a cursor is.
+// ownerOf returns the digest of the user who opened a cursor.
 func (t *cursorTable) ownerOf(id int64) (of [32]byte, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -432,7 +432,7 @@ func (t *cursorTable) ownerOf(id int64) (of [32]byte, ok bool) {
 	return c.owner, true
 }
 
-// KillSessionCursors ends the cursors of the sessions that f names.
+// KillSessionCursors ends the cursors of the sessions for which f returns true.
 func (r *Router) KillSessionCursors(f func(cluster.LogicalSessionID) bool) {
 	for _, id := range r.cursors.matching(func(c *routerCursor) bool {
 		if c.lsid == "" {

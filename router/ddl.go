@@ -14,12 +14,12 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// toPrimaryRead relays a command about one namespace to the primary shard of its database, creating nothing.
+// toPrimaryRead relays a command on one namespace to the primary shard of its database, without creating the database.
 func (r *Router) toPrimaryRead(op *command.Op, dst []byte) ([]byte, error) {
 	return r.primaryCommand(op, false, dst)
 }
 
-// toPrimaryWrite returns the same for commands that create their database.
+// toPrimaryWrite does the same for commands that create their database.
 func (r *Router) toPrimaryWrite(op *command.Op, dst []byte) ([]byte, error) {
 	return r.primaryCommand(op, true, dst)
 }
@@ -40,7 +40,7 @@ func (r *Router) unshardedOnly(op *command.Op, dst []byte) ([]byte, error) {
 	return r.toPrimaryRead(op, dst)
 }
 
-// cmdNS returns the namespace that a command concerns: its value if that is a name, else the database's own
+// cmdNS returns the namespace of a command: its value if that is a name, else that of the database's own
 // commands.
 func cmdNS(op *command.Op) (string, error) {
 	if op.Req.Spec.Namespace {
@@ -69,7 +69,7 @@ func (r *Router) primaryCommand(op *command.Op, write bool, dst []byte) ([]byte,
 	return dst, err
 }
 
-// onOwners sends a command to every shard that holds the collection and replies with the merge of the replies.
+// onOwners sends a command to every shard that has the collection and merges their replies.
 func (r *Router) onOwners(op *command.Op, write bool, dst []byte, merge func(info *cluster.CollectionInfo, replies []shardReply, dst []byte) ([]byte, error)) ([]byte, error) {
 	ns, err := cmdNS(op)
 	if err != nil {
@@ -100,7 +100,7 @@ func (r *Router) onOwners(op *command.Op, write bool, dst []byte, merge func(inf
 	return dst, err
 }
 
-// settled returns the replies of a command that shards may have carried out in an earlier attempt, before another
+// settled returns the replies of a command that shards may have executed in an earlier attempt, before another
 // shard reported a stale version: an index that some of them have just dropped may be missing there.
 func settled(replies []shardReply) ([]shardReply, error) {
 	var done []shardReply
@@ -125,7 +125,7 @@ func settled(replies []shardReply) ([]shardReply, error) {
 	return replies, firstError(replies)
 }
 
-// firstReply returns the first shard's reply, for commands whose replies are alike.
+// firstReply returns the first shard's reply, for commands whose replies are the same on all shards.
 func firstReply(_ *cluster.CollectionInfo, replies []shardReply, dst []byte) ([]byte, error) {
 	return append(dst, rebuildElements(replies[0].body, replyTrailer)...), nil
 }
@@ -153,7 +153,7 @@ func (r *Router) rawReplies(_ *cluster.CollectionInfo, replies []shardReply, dst
 	return value.End(dst, m), nil
 }
 
-// connString returns how raw replies name a shard: set/host:port.
+// connString returns a shard's name in raw replies: set/host:port.
 func (r *Router) connString(shard string) string {
 	if s, err := r.Registry.Shard(context.Background(), shard); err == nil && s.Host != "" {
 		return s.Host
@@ -161,7 +161,7 @@ func (r *Router) connString(shard string) string {
 	return shard
 }
 
-// listIndexes is answered by one shard that holds the collection: all of them have the same ones.
+// listIndexes is answered by one shard that has the collection: all have the same indexes.
 func (r *Router) listIndexes(op *command.Op, dst []byte) ([]byte, error) {
 	ns, err := cmdNS(op)
 	if err != nil {
@@ -180,7 +180,7 @@ func (r *Router) listIndexes(op *command.Op, dst []byte) ([]byte, error) {
 	return dst, err
 }
 
-// create makes a collection or view on the database's primary shard.
+// create creates a collection or view on the database's primary shard.
 func (r *Router) create(op *command.Op, dst []byte) ([]byte, error) {
 	ns, err := cmdNS(op)
 	if err != nil {
@@ -191,13 +191,13 @@ func (r *Router) create(op *command.Op, dst []byte) ([]byte, error) {
 	return dst, err
 }
 
-// coordinated makes the primary shard of a database coordinate a DDL, with the arguments that any command may carry.
+// coordinated makes the primary shard of a database coordinate a DDL, with the request's generic arguments.
 func (r *Router) coordinated(op *command.Op, info *cluster.CollectionInfo, m msg.Message, dst []byte) ([]byte, error) {
 	body := rebuild(msg.Doc(m), nil, genericArguments(op))
 	return r.relay(op, info.DB.Primary, body, cluster.AppendDatabaseVersion(nil, info.DB.Version), dst)
 }
 
-// refuseUnknown refuses arguments that a command does not have: its coordinator is sent those alone that it has.
+// refuseUnknown refuses arguments that a command does not have: the message to its coordinator has only known ones.
 func refuseUnknown(op *command.Op, known ...string) error {
 	first := true
 	for k := range value.Elements(op.Req.Body) {
@@ -209,7 +209,7 @@ func refuseUnknown(op *command.Op, known ...string) error {
 	return nil
 }
 
-// drop removes a collection. What the config server keeps of its own stays with it.
+// drop removes a collection. The config server's own collections are dropped by it.
 func (r *Router) drop(op *command.Op, dst []byte) ([]byte, error) {
 	ns, err := cmdNS(op)
 	if err != nil {
@@ -249,7 +249,7 @@ func (r *Router) drop(op *command.Op, dst []byte) ([]byte, error) {
 	return dst, err
 }
 
-// onConfig sends the config server a command between nodes.
+// onConfig sends an internal command to the config server.
 func (r *Router) onConfig(op *command.Op, m msg.Message) ([]byte, error) {
 	return r.runOnConfig(op, msg.Doc(m))
 }
@@ -290,7 +290,7 @@ func (r *Router) askConfig(ctx context.Context, body []byte) ([]byte, error) {
 	select {
 	case a := <-done:
 		if mongoerr.CodeOf(a.err) == mongoerr.Interrupted || mongoerr.CodeOf(cluster.ReplyError(a.reply)) == mongoerr.Interrupted {
-			return nil, ctx.Err() // which tells what interrupted it
+			return nil, ctx.Err() // says what interrupted the command
 		}
 		return a.reply, a.err
 	case <-time.After(configGrace):
@@ -301,7 +301,7 @@ func (r *Router) askConfig(ctx context.Context, body []byte) ([]byte, error) {
 // configGrace is how long a command that is ending waits for the config server's reply.
 const configGrace = 200 * time.Millisecond
 
-// dropDatabase removes a database everywhere; one that does not exist is dropped already.
+// dropDatabase removes a database everywhere; for one that does not exist there is nothing to do.
 func (r *Router) dropDatabase(op *command.Op, dst []byte) ([]byte, error) {
 	db := op.DB()
 	if db == "config" {
@@ -311,7 +311,7 @@ func (r *Router) dropDatabase(op *command.Op, dst []byte) ([]byte, error) {
 		return dst, mongoerr.New(mongoerr.IllegalOperation, "Dropping the 'admin' database is prohibited.")
 	}
 	if v := op.Req.Cmd; !v.T.Numeric() || value.SafeInt64(v) != 1 {
-		return r.relayAny(op, dst) // which reports the error
+		return r.relayAny(op, dst) // the shard reports the error
 	}
 	if err := refuseUnknown(op); err != nil {
 		return dst, err
@@ -329,7 +329,7 @@ func (r *Router) dropDatabase(op *command.Op, dst []byte) ([]byte, error) {
 	return dst, err
 }
 
-// renameCollection has the primary shard of the database carry the rename out.
+// renameCollection makes the primary shard of the database execute the rename.
 func (r *Router) renameCollection(op *command.Op, dst []byte) ([]byte, error) {
 	from, to := op.Req.Cmd.Str(), op.Req.Str("to")
 	if op.Req.Cmd.T != value.String {
@@ -345,15 +345,15 @@ func (r *Router) renameCollection(op *command.Op, dst []byte) ([]byte, error) {
 	start := len(dst)
 	sdb, _ := cluster.SplitNS(from)
 	if command.CheckRename(from, to) != nil {
-		return r.relayAny(op, dst) // which reports what is wrong with the names
+		return r.relayAny(op, dst) // the shard reports what is wrong with the names
 	}
 	if _, err := r.Catalog.Database(op, sdb); mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound {
-		return r.relayAny(op, dst) // which finds no such collection
+		return r.relayAny(op, dst) // the shard reports that the collection does not exist
 	}
 	err := r.routed(op, from, false, func(src *cluster.CollectionInfo) error {
 		tdb, _ := cluster.SplitNS(to)
 		if command.CheckDBName(tdb) == nil && tdb != sdb {
-			// A database created by this is placed with the source.
+			// If this creates a database, its primary shard is the source's.
 			target, err := r.Catalog.Collection(op, to)
 			if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound {
 				if err = r.createDatabase(op, tdb, src.DB.Primary); err == nil {
@@ -383,7 +383,7 @@ func (r *Router) renameCollection(op *command.Op, dst []byte) ([]byte, error) {
 	return dst, err
 }
 
-// listDatabases adds up the shards' databases.
+// listDatabases merges the shards' lists of databases.
 func (r *Router) listDatabases(op *command.Op, dst []byte) ([]byte, error) {
 	shards, err := r.Registry.All(op)
 	if err != nil {

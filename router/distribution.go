@@ -32,7 +32,7 @@ func (r *Router) distributionOf(op *command.Op, ns string) (doc []byte, err erro
 	body := value.Doc(value.F("collStats", value.NewString(coll)), value.F("$db", value.NewString(db)))
 	err = r.routed(op, ns, false, func(info *cluster.CollectionInfo) error {
 		if !info.Sharded() {
-			return nil // dropped meanwhile
+			return nil // dropped in the meantime
 		}
 		replies := r.scatter(op, info.Map.Shards(), func(s string) ([]byte, []wire.Sequence) { return versioned(body, info, s), nil })
 		if err := firstError(replies); err != nil {

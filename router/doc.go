@@ -1,18 +1,18 @@
-// Package router is mongos: it pushes all work below the shard boundary and merges what comes back.
+// Package router is mongos: it pushes all work below the shard boundary and merges the results.
 //
 //	client ──► command.Service ──► handler ──► Catalog (placement) ──► target ──► Peer.Call per shard ──► merge ──► reply
 //	                                  ▲                                              │
 //	                                  └────── Catalog.OnStale ◄── StaleConfig, StaleDbVersion
 //
-// The life of a find: Router.find asks Router.collection for the placement and target for the shards. With one
-// shard, Router.relay sends the request's own bytes with the shard's version elements behind them, and the shard
-// writes its reply directly into the router's; only the cursor id is changed. With several, openRemotes opens a
-// cursor on each and mergeCursor merges them by $sortKey. Router.routed repeats all of it after a stale answer.
+// The life of a find: Router.find asks Router.collection for the placement and target for the shards. With one shard,
+// Router.relay sends the request's own bytes followed by the shard's version elements, and the shard writes its reply
+// directly into the router's; only the cursor id is changed. With several, openRemotes opens a cursor on each and
+// mergeCursor merges them by $sortKey. Router.routed repeats all of it after a stale answer.
 //
 // Invariants
 //
 //  1. A request to a shard carries the version of the placement that it was targeted by.
-//  2. A stale answer is never shown to a client before Router.routed has used up its tries.
+//  2. A stale answer is never returned to a client before Router.routed has used up its attempts.
 //  3. Documents pass through a router as bytes; they are never re-encoded.
-//  4. A cursor's remote halves are closed when it ends, is killed or times out.
+//  4. A cursor's cursors on the shards are closed when it ends, is killed or times out.
 package router

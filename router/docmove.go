@@ -18,7 +18,7 @@ import (
 //	    update ──► shard: WouldChangeOwningShard ──► delete ──► shard, insert ──► owner, note ──► shard
 //	} commit
 //
-// The note makes a retryable write known to the shard that it was sent to: see shardnode/txn/movedwrite.go.
+// The note records a retryable write on the shard that it was sent to: see shardnode/txn/movedwrite.go.
 
 // movedDoc is a shard's report about a document that has to move, or about an upsert that belongs elsewhere.
 type movedDoc struct {
@@ -28,7 +28,7 @@ type movedDoc struct {
 	searched  bool        // the statement did not name the shard
 }
 
-// movedDocOf reads it from the shard's error; nil for other errors.
+// movedDocOf reads a shard's report from its error; nil for other errors.
 func movedDocOf(err error) *movedDoc {
 	e, ok := err.(*mongoerr.Error)
 	if !ok || e.Code != mongoerr.WouldChangeOwningShard {
@@ -76,7 +76,7 @@ func (r *Router) moveDocument(op *command.Op, info *cluster.CollectionInfo, d *m
 	}
 	op.AddTopLevel("movedDocument", value.NewBool(true))
 	if id.TxnNumber == 0 {
-		return nil // what it carries out is not retried
+		return nil // an internal transaction is not retried
 	}
 	return r.noteMoved(op, d, stmt, imageKind)
 }
@@ -115,7 +115,7 @@ func (r *Router) moveStep(op *command.Op, info *cluster.CollectionInfo, shard, n
 	b = value.Append(b, list, value.NewArray(value.ArrayOf(value.NewDocument(st))))
 	if name == "insert" {
 		b = value.Append(b, "bypassDocumentValidation", op.Arg("bypassDocumentValidation"))
-		b = value.Append(b, "bypassEmptyTsReplacement", value.NewBool(true)) // the update has seen to that
+		b = value.Append(b, "bypassEmptyTsReplacement", value.NewBool(true)) // the update has done that already
 	}
 	b = append(b, info.Suffix(shard)...)
 	reply, err := r.call(op, shard, value.End(value.Append(b, "$db", value.NewString(op.DB())), mark), nil)
@@ -129,7 +129,7 @@ func (r *Router) moveStep(op *command.Op, info *cluster.CollectionInfo, shard, n
 	return n, nil
 }
 
-// noteMoved returns the shard that the statement was sent to that it is executed once the transaction commits.
+// noteMoved tells the shard that the statement was sent to that the statement is executed once the transaction commits.
 func (r *Router) noteMoved(op *command.Op, d *movedDoc, stmt int32, imageKind string) error {
 	note := &msg.NoteMovedWrite{DB: op.DB(), Statement: int64(stmt), ImageKind: imageKind}
 	if d.upsert() {
@@ -145,11 +145,11 @@ func (r *Router) noteMoved(op *command.Op, d *movedDoc, stmt int32, imageKind st
 	return err
 }
 
-// maxMoveTries bounds how often a move that others get in the way of is tried.
+// maxMoveTries limits the attempts at a move that meets conflicts.
 const maxMoveTries = 50
 
 // asTransaction runs a write as a transaction of its own and returns the write's reply. moved is false if nothing
-// had to move any more, or if it was done already: the write must then be retried. shard is the one that it was
+// had to move any more, or if it was done already: then the write must be retried. shard is the one that it was
 // sent to.
 func (r *Router) asTransaction(op *command.Op, shard string, stmt int32, body []byte) (reply []byte, moved bool, err error) {
 	parent := cluster.NewSessionID(cluster.NoUser)
@@ -199,11 +199,11 @@ func (r *Router) tryTransaction(op *command.Op, child cluster.LogicalSessionID, 
 	}
 	ids := value.NewArray(value.ArrayOf(value.NewInt32(stmt)))
 	if reply, err = run(body, value.F("stmtIds", ids), value.F("startTransaction", value.NewBool(true))); err != nil {
-		return nil, false, err // which has ended the transaction
+		return nil, false, err // the error has ended the transaction
 	}
 	moved = value.Lookup(reply, "movedDocument").Truthy()
 	if !moved || !value.Lookup(reply, "writeErrors").IsMissing() {
-		_, _ = run(end("abortTransaction")) // what it does not reach ends there with its time
+		_, _ = run(end("abortTransaction")) // on a shard that is not reached the transaction times out
 		return reply, moved, nil
 	}
 	var concern []value.Field
@@ -213,7 +213,7 @@ func (r *Router) tryTransaction(op *command.Op, child cluster.LogicalSessionID, 
 	for try := 0; ; try++ {
 		done, err := run(end("commitTransaction"), concern...)
 		if cluster.Retryable(err) && cluster.Backoff(op, try) == nil {
-			continue // it may have been carried out: the same question again
+			continue // it may have been executed: ask again
 		}
 		if err != nil {
 			return nil, false, err
@@ -252,7 +252,7 @@ func (r *Router) executedOn(op *command.Op, shards []string, stmt int32) (string
 	return "", nil
 }
 
-// move carries out the update of a batch that its shard refused because its document has to move.
+// move executes an update of a batch that its shard refused because its document has to move.
 func (b *writeBatch) move(info *cluster.CollectionInfo) error {
 	i, d := b.moving.index, b.moving.doc
 	b.moving = nil
@@ -270,7 +270,7 @@ func (b *writeBatch) move(info *cluster.CollectionInfo) error {
 	case err != nil:
 		return err
 	case !moved && value.Lookup(reply, "writeErrors").IsMissing():
-		b.pending = mergeIndexes(b.pending, []int{i}) // it has changed meanwhile, so the statement is retried
+		b.pending = mergeIndexes(b.pending, []int{i}) // the document has changed meanwhile, so the statement is retried
 		return nil
 	}
 	b.absorb(b.op, reply, []int{i}, d.shard)

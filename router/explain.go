@@ -296,7 +296,7 @@ func explainStats(dst []byte, stage string, replies []shardReply) []byte {
 	return value.End(dst, es)
 }
 
-// explainTrials lists, shard by shard, what each plan did before one was chosen.
+// explainTrials lists, shard by shard, the statistics of each plan's trial.
 func explainTrials(dst []byte, replies []shardReply) []byte {
 	all := func(i int) value.Value {
 		return value.Lookup(value.Lookup(replies[i].body, "executionStats").Doc(), "allPlansExecution")

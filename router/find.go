@@ -14,7 +14,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// find returns the command. The documents of one shard are passed through; those of several are merged.
+// find implements the command. The documents of one shard are passed through; those of several are merged.
 func (r *Router) find(op *command.Op, dst []byte) ([]byte, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {
@@ -47,8 +47,8 @@ func (r *Router) findOn(op *command.Op, info *cluster.CollectionInfo, dst []byte
 	return r.findMerged(op, info, shards, dst)
 }
 
-// findMerged runs a find on several shards. Skip and projection are applied by the router if a shard cannot know
-// what they apply to; limits are pushed down.
+// findMerged runs a find on several shards. Skip and projection are applied by the router where a shard cannot
+// apply them by itself; limits are pushed down.
 func (r *Router) findMerged(op *command.Op, info *cluster.CollectionInfo, shards []string, dst []byte) ([]byte, error) {
 	c, size, err := r.newFindMerge(op, info)
 	if err != nil {
@@ -64,7 +64,7 @@ func (r *Router) findMerged(op *command.Op, info *cluster.CollectionInfo, shards
 	return r.openMerged(op, info.NS, c, size, op.Bool("singleBatch"), dst)
 }
 
-// newFindMerge checks the arguments that the router acts on and makes an empty merge of them.
+// newFindMerge checks the arguments that the router acts on and returns a merge for them, without remotes.
 func (r *Router) newFindMerge(op *command.Op, info *cluster.CollectionInfo) (c *mergeCursor, size int64, err error) {
 	c = &mergeCursor{extra: carried(op)}
 	for _, f := range []struct {

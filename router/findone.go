@@ -67,7 +67,7 @@ func (r *Router) findOne(op *command.Op, info *cluster.CollectionInfo, shards []
 	return shard, id, nil
 }
 
-// findAndModify returns the command.
+// findAndModify implements the command.
 func (r *Router) findAndModify(op *command.Op, dst []byte) ([]byte, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {
@@ -142,7 +142,7 @@ func (r *Router) findAndModifyOn(op *command.Op, info *cluster.CollectionInfo, d
 	return out, true, err
 }
 
-// findAndModifyFound changes the document that it finds on one of the shards.
+// findAndModifyFound finds the document on one of the shards and changes it there.
 func (r *Router) findAndModifyFound(op *command.Op, info *cluster.CollectionInfo, shards []string, q, dst []byte) ([]byte, error) {
 	from := len(dst)
 	for n := 0; ; n++ {

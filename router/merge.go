@@ -13,16 +13,16 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// remote is one shard's half of a merged cursor.
+// remote is one shard's part of a merged cursor.
 type remote struct {
 	shard string
 	peer  cluster.Peer // the member that has the cursor
 	ns    string
-	id    int64 // 0 once the shard has given all
+	id    int64 // 0 once the shard has returned all
 	batch value.Iter
 	doc   []byte // the document at the front, nil before the first
 	key   []byte // its sort key
-	live  bool   // doc is set
+	live  bool   // whether doc is set
 	seen  bool   // the cursor came from a reply; its id must be closed
 }
 
@@ -42,17 +42,17 @@ func (m *remote) take(reply []byte, name string) error {
 type mergeCursor struct {
 	remotes []*remote
 	sort    keyer  // nil: any order
-	extra   []byte // elements passed on with each getMore: lsid and the like
+	extra   []byte // elements sent with each getMore: lsid and others
 	skip    int64
 	limit   int64 // 0: none
 	started bool
 	pending []byte // a document that did not fit the last batch
 	shape   func(doc []byte) ([]byte, error)
-	source  agg.Source  // in place of remotes: the merging half of a pipeline
+	source  agg.Source  // in place of remotes: the merge part of a pipeline
 	watch   *watchMerge // in place of both: a change stream
 }
 
-// keyer appends to dst what a document is compared by.
+// keyer appends a document's comparison key to dst.
 type keyer interface {
 	append(dst, doc []byte) ([]byte, error)
 }
@@ -64,7 +64,7 @@ const (
 	mergeKeyField  = "$sortKey"
 )
 
-// shardKeys reads that field.
+// shardKeys is the keyer that reads mergeKeyField.
 type shardKeys struct{}
 
 func (shardKeys) append(dst, doc []byte) ([]byte, error) {
@@ -72,13 +72,13 @@ func (shardKeys) append(dst, doc []byte) ([]byte, error) {
 	return append(dst, v.Bytes()...), nil
 }
 
-// cutMergeKey takes it away again.
+// cutMergeKey removes mergeKeyField from a document.
 func cutMergeKey(doc []byte) ([]byte, error) {
 	rest, _ := agg.CutLast(doc, mergeKeyField)
 	return rest, nil
 }
 
-// sortKeys makes comparable bytes of a document's sort fields, as an index on them would.
+// sortKeys is the keyer that encodes a document's sort fields, like an index on them.
 type sortKeys struct {
 	gen *indexkey.Generator
 	set indexkey.KeySet
@@ -139,7 +139,7 @@ func closeRemotes(ctx context.Context, remotes []*remote) {
 			continue
 		}
 		db, coll := cluster.SplitNS(m.ns)
-		// The shard's own timeout closes what this cannot reach.
+		// If this fails, the shard's own timeout closes the cursor.
 		_, _ = cluster.Run(ctx, m.peer, value.Doc(
 			value.F("killCursors", value.NewString(coll)),
 			value.F("cursors", value.NewArray(value.ArrayOf(value.NewInt64(m.id)))),
@@ -199,7 +199,7 @@ func (c *mergeCursor) more(ctx context.Context, m *remote) error {
 	return m.take(reply, "nextBatch")
 }
 
-// start fetches what the first comparison needs.
+// start fetches the first document of each remote, which the first comparison needs.
 func (c *mergeCursor) start(ctx context.Context) error {
 	c.started = true
 	for _, m := range c.remotes {
@@ -326,7 +326,7 @@ func (c *mergeCursor) exhausted() bool {
 	return c.started
 }
 
-// openMerged replies with the first batch of a merge and keeps the cursor if more is left.
+// openMerged replies with the first batch of a merge and keeps the cursor if there is more.
 func (r *Router) openMerged(op *command.Op, ns string, c *mergeCursor, size int64, single bool, dst []byte) ([]byte, error) {
 	dst, cm := value.BeginKey(dst, value.Document, "cursor")
 	dst, bm := value.BeginKey(dst, value.Array, "firstBatch")

@@ -7,7 +7,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// movePrimary has the primary shard of a database hand it to another.
+// movePrimary makes the primary shard of a database move it to another shard.
 func (r *Router) movePrimary(op *command.Op, dst []byte) ([]byte, error) {
 	db, to := op.Req.Cmd.Str(), op.Req.Str("to")
 	if to == "" {

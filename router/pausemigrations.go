@@ -11,9 +11,9 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// Updates and deletes of many documents meet each document once whatever moves meanwhile (see writeparts.go). Where the cluster
-// parameter pauseMigrationsDuringMultiUpdates is set, nothing moves: the config server refuses to commit a migration of the
-// collection until the command is done, and begins none.
+// Updates and deletes of many documents process each document once even if chunks move meanwhile (see writeparts.go). If the
+// cluster parameter pauseMigrationsDuringMultiUpdates is set, nothing moves: the config server refuses to commit a migration of
+// the collection until the command is done, and begins none.
 
 const pauseParam = "pauseMigrationsDuringMultiUpdates"
 
@@ -70,7 +70,7 @@ func (r *Router) pauseMigrations(op *command.Op, ns string) (resume func(), err 
 		for {
 			select {
 			case <-every.C:
-				_ = pause(ctx) // what it misses the next one makes good; the writes are exact without it
+				_ = pause(ctx) // if it fails, the next renewal repeats it; the writes are exact without the pause
 			case <-ctx.Done():
 				return
 			}
@@ -81,6 +81,6 @@ func (r *Router) pauseMigrations(op *command.Op, ns string) (resume func(), err 
 		renewing.Wait()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(op), msg.PauseLease)
 		defer cancel()
-		_, _ = r.askConfig(ctx, msg.Doc(&msg.ResumeMigrations{NS: ns, ID: id})) // or the lease lapses
+		_, _ = r.askConfig(ctx, msg.Doc(&msg.ResumeMigrations{NS: ns, ID: id})) // if it fails, the lease lapses
 	}, nil
 }

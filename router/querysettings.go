@@ -12,8 +12,9 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// querySettings are the settings of query shapes as the config server last had them. The router looks a query's settings up,
-// since only it sees the query as the client wrote it, and sends them with the command to the shards, which plan by them.
+// querySettings are the settings of query shapes as last read from the config server. The router looks up a query's
+// settings, since only it sees the query as the client wrote it, and sends them with the command to the shards, which plan
+// accordingly.
 type querySettings struct {
 	byShape atomic.Pointer[map[string][]byte]
 }
@@ -30,8 +31,8 @@ func (q *querySettings) load(param []byte) {
 }
 
 // changeQuerySettings implements setQuerySettings and removeQuerySettings: the config server runs them. This
-// router applies the result at once, and tells the shards, for clients that connect to them directly; other
-// routers read it with their next beat.
+// router applies the result at once, and informs the shards, for clients that connect to them directly; other
+// routers read it periodically.
 func (r *Router) changeQuerySettings(op *command.Op, dst []byte) ([]byte, error) {
 	dst, err := r.toConfig(op, dst)
 	if err != nil {
@@ -49,7 +50,7 @@ func (r *Router) changeQuerySettings(op *command.Op, dst []byte) ([]byte, error)
 	return dst, firstError(r.scatter(op, ids, func(string) ([]byte, []wire.Sequence) { return body, nil }))
 }
 
-// bySettings makes a command run by the settings of its query's shape.
+// bySettings wraps a handler so that the settings of its query's shape apply.
 func (r *Router) bySettings(run command.Handler) command.Handler {
 	return func(op *command.Op, dst []byte) ([]byte, error) {
 		dropSettings(op)
@@ -63,7 +64,7 @@ func (r *Router) bySettings(run command.Handler) command.Handler {
 }
 
 // dropSettings removes settings from a client's command: a shard trusts those that come from a router, and those
-// must be the ones that setQuerySettings has set.
+// must be settings that setQuerySettings has made.
 func dropSettings(op *command.Op) {
 	if op.Req.Spec.Name == "explain" {
 		if !value.Lookup(op.Req.Cmd.Doc(), querySettingsField).IsMissing() {
@@ -74,7 +75,7 @@ func dropSettings(op *command.Op) {
 	}
 }
 
-// explainInstead puts another command in place of the one that is to be explained.
+// explainInstead replaces the command that is to be explained.
 func explainInstead(op *command.Op, body []byte) {
 	op.Req.Cmd = value.NewDocument(body)
 	b, mark := value.Begin(nil)

@@ -10,7 +10,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// count returns the command: the sum of the shards' counts, with skip and limit applied to the sum.
+// count implements the command: it returns the sum of the shards' counts, with skip and limit applied to the sum.
 func (r *Router) count(op *command.Op, dst []byte) ([]byte, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {
@@ -78,7 +78,7 @@ func (r *Router) countOnView(op *command.Op, view *viewDef, dst []byte) ([]byte,
 	return value.Append(dst, "n", intValue(n)), nil
 }
 
-// distinct returns the command: the union of the shards' values.
+// distinct implements the command: it returns the union of the shards' values.
 func (r *Router) distinct(op *command.Op, dst []byte) ([]byte, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {

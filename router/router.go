@@ -22,7 +22,7 @@ type Router struct {
 	Registry *cluster.Registry
 	Clock    *cluster.VectorClock
 	Params   *cluster.Params
-	TempDir  string // where merging stages spill to; empty for the system's own place
+	TempDir  string // where merging stages spill to; empty for the system's temporary directory
 	Fail     *cluster.FailPoints
 	Sessions *cluster.SessionCache
 
@@ -39,7 +39,7 @@ type Router struct {
 	pauses   atomic.Bool // pauseMigrationsDuringMultiUpdates
 }
 
-// New makes a router over a config server and registers its commands with the service.
+// New returns a router over a config server and registers its commands with the service.
 func New(s *command.Service, reg *cluster.Registry, clock *cluster.VectorClock, params *cluster.Params, fail *cluster.FailPoints) *Router {
 	r := &Router{
 		Service: s, Registry: reg, Clock: clock, Params: params, Fail: fail,
@@ -60,7 +60,7 @@ func New(s *command.Service, reg *cluster.Registry, clock *cluster.VectorClock, 
 	return r
 }
 
-// Serve makes the router what the pipeline of its service asks about sessions and transactions.
+// Serve makes the pipeline of the router's service use the router for sessions and transactions.
 func (r *Router) Serve(base *command.Base) {
 	r.Sessions, base.BeginTxn, base.Done = base.Sessions, r.BeginTxn, r.OpDone
 	r.Sessions.WithCursors(r.cursors.sessions)
@@ -72,8 +72,8 @@ func (r *Router) Serve(base *command.Base) {
 }
 
 // killOnShards makes every member of every shard and of the config server run a command that kills sessions:
-// another router may have started operations in them. Transactions are on primaries, which must reply; other
-// members have cursors and reads of the sessions, and a member that cannot be reached has lost its clients too.
+// another router may have started operations in them. Transactions are on primaries, which must reply. Other
+// members have only cursors and reads of the sessions; one that cannot be reached has lost its clients, too.
 func (r *Router) killOnShards(op *command.Op) error {
 	all, err := r.Registry.All(op)
 	if err != nil {
@@ -103,7 +103,7 @@ func (r *Router) killOnShards(op *command.Op) error {
 // memberPatience is how long a router waits for the reply of a member that is not essential.
 const memberPatience = 2 * time.Second
 
-// runOnMember runs a command on one member of a set, whatever that is in it.
+// runOnMember runs a command on one member of a set, whatever its role.
 func (r *Router) runOnMember(ctx context.Context, host string, cmd []byte) {
 	p, err := r.Registry.Dial("", []string{host})
 	if err != nil {
@@ -115,13 +115,13 @@ func (r *Router) runOnMember(ctx context.Context, host string, cmd []byte) {
 	_, _ = cluster.Run(ctx, p, cmd)
 }
 
-// metrics returns the section metrics of a router's serverStatus: what it has counted itself.
+// metrics returns the section metrics of a router's serverStatus, from its own counters.
 func (r *Router) metrics() []byte {
 	return value.Doc(append(r.work.Uses(), value.F("commands", value.NewDocument(r.Service.CommandCounters())), r.cursors.metrics(),
 		value.F("queryStats", value.NewDocument(r.Service.Queries.Status())))...)
 }
 
-// OpDone counts an operation that ended.
+// OpDone counts an operation that has ended.
 func (r *Router) OpDone(op *command.Op, _ error) {
 	if op.Req.Spec != nil {
 		r.ops.Note(op)
@@ -129,7 +129,7 @@ func (r *Router) OpDone(op *command.Op, _ error) {
 	}
 }
 
-// Run does the router's periodic work until ctx ends: it shows itself in config.mongos, expires idle cursors and sessions, and
+// Run does the router's periodic work until ctx ends: it registers in config.mongos, expires idle cursors and sessions, and
 // follows config.shards and the users.
 func (r *Router) Run(ctx context.Context) {
 	beat := time.NewTicker(10 * time.Second)
@@ -142,14 +142,14 @@ func (r *Router) Run(ctx context.Context) {
 		followers.Go(func() { r.watchUsers(ctx) })
 	}
 	for {
-		// Each of these is repeated on the next beat: a failure now only delays it.
+		// Each of these is repeated periodically: a failure now only delays it.
 		r.dropTemps(ctx)
 		_ = r.heartbeat(ctx)
 		_, _ = r.loadClusterParams(ctx)
 		r.cursors.expire(time.Duration(r.Params.Int("cursorTimeoutMillis")) * time.Millisecond)
 		if r.Sessions != nil {
 			for _, t := range r.txns.forget(time.Now().Add(-r.Sessions.Timeout()), func(cluster.LogicalSessionID) bool { return false }) {
-				r.txnStat.abort(t, "expired") // on the shards it has ended long since
+				r.txnStat.abort(t, "expired") // on the shards it ended long ago
 			}
 		}
 		every := time.Duration(r.Params.Int("logicalSessionRefreshMillis")) * time.Millisecond
@@ -207,7 +207,7 @@ func (r *Router) collection(op *command.Op, ns string) (*cluster.CollectionInfo,
 	return &cluster.CollectionInfo{NS: ns, DB: &cluster.DatabaseInfo{Name: db, Primary: all[0].ID}}, nil
 }
 
-// collectionForWrite is collection for commands that create what they write to.
+// collectionForWrite is collection for commands that create the collection they write to.
 func (r *Router) collectionForWrite(op *command.Op, ns string) (*cluster.CollectionInfo, error) {
 	info, err := r.Catalog.Collection(op, ns)
 	if err == nil || mongoerr.CodeOf(err) != mongoerr.NamespaceNotFound {
@@ -282,7 +282,7 @@ func (r *Router) absorbStale(op *command.Op, err error, try int) bool {
 		return false
 	}
 	if t := transactionOf(op); t != nil && !t.mayRetry(op, r) {
-		op.AddLabel(mongoerr.LabelTransientTransaction) // when retried, it uses what the router knows now
+		op.AddLabel(mongoerr.LabelTransientTransaction) // a retry uses the placement that the router knows now
 		return false
 	}
 	if try >= 2 {
@@ -302,7 +302,7 @@ func (r *Router) noteStale(err error) bool {
 		info, _ := cluster.ParseStaleInfo(e.Details)
 		r.Catalog.OnStale(e.Code, info)
 	case mongoerr.CannotImplicitlyCreateCollection:
-		// The collection is not sharded on the shard although the router took it for sharded, or vice versa.
+		// The collection is not sharded on the shard although the router considered it sharded, or vice versa.
 		info, _ := cluster.ParseStaleInfo(e.Details)
 		r.Catalog.InvalidateCollection(info.Ns)
 	case mongoerr.ShardNotFound:
@@ -313,7 +313,7 @@ func (r *Router) noteStale(err error) bool {
 	return true
 }
 
-// peer finds the way to a shard.
+// peer returns the peer of a shard.
 func (r *Router) peer(ctx context.Context, shard string) (cluster.Peer, error) {
 	if shard == cluster.ConfigShardID {
 		return r.config, nil
@@ -333,7 +333,7 @@ func (r *Router) relay(op *command.Op, shard string, body, suffix, dst []byte) (
 	return out, err
 }
 
-// relayAt is relay for commands that open cursors: it tells which member has them.
+// relayAt is relay for commands that open cursors: it also returns the member that has them.
 func (r *Router) relayAt(op *command.Op, shard string, body, suffix, dst []byte) ([]byte, cluster.Peer, error) {
 	p, err := r.peer(op, shard)
 	if err != nil {
@@ -357,7 +357,7 @@ func readsFrom(op *command.Op) *cluster.ReadPreference {
 	return op.Req.ReadPreference
 }
 
-// relayTo is relayAt with the way to the shard, or to one member of it, in hand.
+// relayTo is relayAt to a given peer: a shard, or one member of it.
 func (r *Router) relayTo(op *command.Op, shard string, p cluster.Peer, pref *cluster.ReadPreference, body, suffix, dst []byte) ([]byte, cluster.Peer, error) {
 	if body == nil {
 		body = op.Req.Body
@@ -378,7 +378,7 @@ func (r *Router) relayTo(op *command.Op, shard string, p cluster.Peer, pref *clu
 	return out, at, err
 }
 
-// withSuffix copies a command and puts elements before its terminator. OP_QUERY is not relayed, so $db is in the body.
+// withSuffix copies a command and inserts elements before its terminator. OP_QUERY is not relayed, so $db is in the body.
 func withSuffix(sb *[]byte, body []byte, suffixes ...[]byte) []byte {
 	b := append((*sb)[:0], body[:len(body)-1]...)
 	for _, s := range suffixes {
@@ -405,7 +405,7 @@ func (r *Router) trimReply(op *command.Op, shard string, out []byte, mark int) (
 		if shard != "" {
 			wcErr = atShard(wcErr, shard)
 		}
-		op.SetWriteConcernError(wcErr) // which labels it, and hides a change of state at the end of the command
+		op.SetWriteConcernError(wcErr) // it adds labels, and at the end of the command a state change is hidden
 	}
 	if t := value.Lookup(reply, "operationTime"); t.T == value.Timestamp {
 		op.AdvanceOperationTime(t.TimestampU64())
@@ -432,7 +432,7 @@ func (r *Router) trimReply(op *command.Op, shard string, out []byte, mark int) (
 	}
 }
 
-// toPrimary relays the request to the primary shard of its database: what collections that are not sharded need.
+// toPrimary relays the request to the primary shard of its database, which has the collections that are not sharded.
 func (r *Router) toPrimary(op *command.Op, info *cluster.CollectionInfo, dst []byte) ([]byte, error) {
 	return r.relay(op, info.DB.Primary, nil, info.Suffix(info.DB.Primary), dst)
 }

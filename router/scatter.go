@@ -14,7 +14,7 @@ import (
 // shardReply is one shard's reply.
 type shardReply struct {
 	shard string
-	at    cluster.Peer // the member that gave it
+	at    cluster.Peer // the member that replied
 	body  []byte       // the whole reply document
 	err   error        // no reply, or a reply with ok: 0
 }
@@ -25,7 +25,7 @@ func (r *Router) call(op *command.Op, shard string, body []byte, seqs []wire.Seq
 	return reply, err
 }
 
-// callAt is call that tells which member answered.
+// callAt is call that also returns the member that replied.
 func (r *Router) callAt(op *command.Op, shard string, body []byte, seqs []wire.Sequence) ([]byte, cluster.Peer, error) {
 	p, err := r.peer(op, shard)
 	if err != nil {
@@ -140,14 +140,14 @@ type shardWCError struct {
 	err   *mongoerr.Error
 }
 
-// note takes a shard's reply.
+// note records the writeConcernError of a shard's reply.
 func (w *wcErrors) note(shard string, reply []byte) {
 	if e := cluster.WriteConcernErrorOf(reply); e != nil {
 		*w = append(*w, shardWCError{shard, append([]byte(nil), value.Lookup(reply, "writeConcernError").Doc()...), e})
 	}
 }
 
-// report makes the reply carry them as the real router does: one with its shard, several as one that quotes them all.
+// report adds them to the reply as the real router does: a single error with its shard, several as one error that quotes them all.
 func (w wcErrors) report(op *command.Op) {
 	switch len(w) {
 	case 0:

@@ -150,7 +150,7 @@ func (s *txnStats) doc() []byte {
 		value.F("commitTypes", value.NewDocument(value.Doc(types...))))
 }
 
-// targetStats is shardingStatistics.numHostsTargeted: how many shards commands went to.
+// targetStats is shardingStatistics.numHostsTargeted: it counts commands by how many shards they went to.
 type targetStats [len(targetedCommands)]struct{ all, many, one, unsharded atomic.Int64 }
 
 var targetedCommands = [...]string{"find", "insert", "update", "delete", "aggregate"}

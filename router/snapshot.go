@@ -7,10 +7,10 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// atSnapshot runs a read. A read with level snapshot gets one time for all shards that it reaches: the newest that
-// this router knows, which is not before anything the client has seen. If the shards cannot answer at that time,
-// because a transaction was being committed or a range was moving then, it is retried at a later one; a time that
-// the client chose is final.
+// atSnapshot runs a read. A read with level snapshot gets one time for all its shards: the newest that this router
+// knows, which is not before anything that the client has seen. If the shards cannot answer at that time, because
+// a transaction was being committed or a range was moving then, it is retried at a later time; a time that the
+// client chose is never changed.
 func (r *Router) atSnapshot(op *command.Op, dst []byte, read func(dst []byte) ([]byte, error)) ([]byte, error) {
 	from := len(dst)
 	if transactionOf(op) != nil {
@@ -35,9 +35,9 @@ func (r *Router) atSnapshot(op *command.Op, dst []byte, read func(dst []byte) ([
 	}
 }
 
-// readsAt returns the cluster time whose placement a command uses: the one that it reads at, or 0 for today's.
-// Writes of a transaction go to today's owners, which know whether what they write has moved since the transaction
-// began.
+// readsAt returns the cluster time whose placement a command uses: the one that it reads at, or 0 for the current
+// placement. Writes of a transaction go to the current owners, which know whether what they write has moved since
+// the transaction began.
 func readsAt(op *command.Op) uint64 {
 	rc := op.Req.ReadConcern
 	if t := transactionOf(op); t != nil {
@@ -49,13 +49,13 @@ func readsAt(op *command.Op) uint64 {
 	return rc.AtClusterTime
 }
 
-// snapshotConcern reads at a time.
+// snapshotConcern returns a snapshot read concern at a time.
 func snapshotConcern(at uint64) *command.ReadConcern {
 	return &command.ReadConcern{Level: "snapshot", Given: true, AtClusterTime: at,
 		Doc: value.Doc(value.F("level", value.NewString("snapshot")), value.F("atClusterTime", value.NewTimestampU64(at)))}
 }
 
-// readConcern returns the request's own as an element; nothing if it has none.
+// readConcern returns the request's read concern as an element; nothing if it has none.
 func readConcern(op *command.Op) []byte {
 	if op.Req.ReadConcern == nil {
 		return nil
@@ -63,10 +63,10 @@ func readConcern(op *command.Op) []byte {
 	return value.Append(nil, "readConcern", value.NewDocument(op.Req.ReadConcern.Doc))
 }
 
-// maxSnapshotTries bounds how often a snapshot is read at a later time.
+// maxSnapshotTries limits how often a snapshot read is retried at a later time.
 const maxSnapshotTries = 12
 
-// appendSnapshotTime names the time of a snapshot read in a reply that the router makes itself.
+// appendSnapshotTime appends atClusterTime to the reply of a snapshot read that the router makes itself.
 func appendSnapshotTime(dst []byte, op *command.Op) []byte {
 	if op.Req.ReadConcern == nil {
 		return dst
@@ -74,7 +74,7 @@ func appendSnapshotTime(dst []byte, op *command.Op) []byte {
 	return value.Append(dst, "atClusterTime", value.Lookup(op.Req.ReadConcern.Doc, "atClusterTime"))
 }
 
-// checkWriting refuses a pipeline that writes under a read concern that such a one cannot keep.
+// checkWriting refuses a writing pipeline under a read concern that it cannot honour.
 func (a *aggCommand) checkWriting(op *command.Op) error {
 	if len(a.writes) == 0 || !op.Req.ReadConcern.Is("linearizable") {
 		return nil

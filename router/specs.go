@@ -14,7 +14,7 @@ func opt(names ...string) []command.Field {
 	return out
 }
 
-// relayed returns a row whose arguments the shards check: the router reads those it needs and lets all pass.
+// relayed returns a row whose arguments the shards check: the router reads those that it needs and accepts all others.
 func relayed(name string, kind command.Kind, run command.Handler, fields ...string) command.Spec {
 	return command.Spec{
 		Name: name, Roles: command.Router, Kind: kind, ArgTypes: command.TAny, Fields: opt(fields...), Lenient: true,

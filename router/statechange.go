@@ -7,15 +7,15 @@ import (
 )
 
 // hideStateChanges turns errors about a shard's member stepping down or shutting down into HostUnreachable. A
-// driver would attribute them to the router, and take the router for lost until its next hello, which may be ten
+// driver would attribute them to the router, and consider the router lost until its next hello, which may be ten
 // seconds away. The real router does the same (parameter rewriteStateChangeErrors); errors requested by a fail
 // point are left alone.
 func (r *Router) hideStateChanges(next func(op *command.Op, err error) error) func(op *command.Op, err error) error {
 	return func(op *command.Op, err error) error {
 		if next != nil {
-			err = next(op, err) // which labels the error by the code that it has
+			err = next(op, err) // adds labels according to the original code
 		}
-		if op.FailPoint() || r.Service.Stopping() || op.Req.Spec != nil && op.Req.Spec.Name == "hello" { // which speaks of the router
+		if op.FailPoint() || r.Service.Stopping() || op.Req.Spec != nil && op.Req.Spec.Name == "hello" { // hello is about the router itself
 			return err
 		}
 		op.SetWriteConcernError(hidden(op.WriteConcernError()))
@@ -26,7 +26,7 @@ func (r *Router) hideStateChanges(next func(op *command.Op, err error) error) fu
 	}
 }
 
-// isStateChange reports whether an error is about a change of its sender's state.
+// isStateChange reports whether an error is caused by a change of its sender's state.
 func isStateChange(c mongoerr.Code) bool {
 	return c.In(mongoerr.CategoryNotPrimary | mongoerr.CategoryShutdown)
 }
@@ -40,7 +40,7 @@ func hidden(e *mongoerr.Error) *mongoerr.Error {
 	return &h
 }
 
-// plainReply reports whether a successful reply of a node of this process may be passed on as it is.
+// plainReply reports whether a successful reply of a node in this process may be passed on unchanged.
 func plainReply(op *command.Op, reply []byte) bool {
 	return op.Query == nil && (op.Req.Spec == nil || op.Req.Spec.Kind == command.Read || value.Lookup(reply, "writeConcernError").IsMissing())
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/shoaldb/shoal/wire"
 )
 
-// sums adds the numeric fields of documents by name, keeping the order in which the names were first seen.
+// sums adds up the numeric fields of documents by name, in the order in which the names were first seen.
 type sums struct {
 	names []string
 	total map[string]float64

@@ -30,7 +30,7 @@ func isEverything(s []span) bool {
 	return len(s) == 1 && s[0].lo.T == value.MinKey && s[0].hi.T == value.MaxKey
 }
 
-// maxTargetPoints bounds the combinations of a compound key's $in lists that are looked up one by one.
+// maxTargetPoints limits the combinations of a compound key's $in lists that are looked up one by one.
 const maxTargetPoints = 4096
 
 // target returns the shards that may hold a filter's matches. collated is set for a collation other than simple,
@@ -100,7 +100,7 @@ func exactKey(key *cluster.ShardKeyPattern, filter []byte, collated bool) ([]val
 	return out, true
 }
 
-// keyRanges combines the fields' spans: points multiply, the first field that is no point ends the prefix.
+// keyRanges combines the fields' spans: points multiply, the first field that is not a point ends the prefix.
 func keyRanges(key *cluster.ShardKeyPattern, fields [][]span) []cluster.KeyRange {
 	prefixes := [][]value.Value{nil}
 	for i, spans := range fields {
@@ -216,7 +216,7 @@ func equalitySpan(v value.Value, collated bool) []span {
 	return []span{{lo: v, hi: v, loIncl: true, hiIncl: true}}
 }
 
-// predicateSpans reads the right side of field: … in a filter.
+// predicateSpans returns the spans of a predicate, the right side of field: … in a filter.
 func predicateSpans(v value.Value, collated bool) []span {
 	if v.T != value.Document || !isOperatorDoc(v.Doc()) {
 		return equalitySpan(v, collated)

@@ -38,12 +38,12 @@ type transaction struct {
 	number      int64
 	lsid        []byte
 	readConcern *command.ReadConcern // what participants begin with; nil for the default
-	asked       []byte               // the client's own
-	chosen      bool                 // the time of its snapshot is this router's choice
-	after       uint64               // that time is not before this one
+	asked       []byte               // the client's own read concern
+	chosen      bool                 // whether this router chose the time of its snapshot
+	after       uint64               // the lower bound of that time
 	by          command.Caller
 	started     time.Time
-	active      time.Duration // spent in its commands
+	active      time.Duration // time spent in its commands
 	statement   int           // counts the client's commands
 	failed      bool          // a statement of the running command failed
 	ended       bool          // aborted
@@ -62,8 +62,8 @@ type transaction struct {
 // participant is a shard's part in a transaction.
 type participant struct {
 	shard string
-	first int // the statement that made it one
-	last  int // the last statement that it was sent
+	first int // the statement that made the shard a participant
+	last  int // the last statement sent to it
 	wrote bool
 	// committed means that a participant which only read has acknowledged a commit.
 	committed atomic.Bool
@@ -101,8 +101,8 @@ func (t *txnTable) take(op *command.Op) (s *txnSession, release func(), err erro
 	}
 }
 
-// forget drops the sessions that f names or that nobody has used since limit, and returns those of their
-// transactions that are idle.
+// forget drops the sessions for which f returns true or that have not been used since limit, and returns
+// their idle transactions.
 func (t *txnTable) forget(limit time.Time, f func(cluster.LogicalSessionID) bool) (left []*transaction) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -182,7 +182,7 @@ func (r *Router) enterTxn(op *command.Op, s *txnSession) (*transaction, error) {
 	case req.StartTxn && req.TxnNumber == last:
 		return nil, mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "txnNumber %d for session %s already started", req.TxnNumber, value.ShowDoc(req.LSID))
 	case req.StartTxn:
-		r.leaveBehind(op, s)
+		r.abortReplaced(op, s)
 		s.txn = newTransaction(op)
 		s.txn.stats = &r.txnStat
 		r.txnStat.begin(s.txn)
@@ -193,7 +193,7 @@ func (r *Router) enterTxn(op *command.Op, s *txnSession) (*transaction, error) {
 		}
 		return s.txn, nil
 	case req.Spec.Name == "commitTransaction": // begun through another router
-		r.leaveBehind(op, s)
+		r.abortReplaced(op, s)
 		t := newTransaction(op)
 		t.commit = func(op *command.Op, concern []byte) error { return r.recoverCommit(op, t, concern) }
 		s.txn = t
@@ -206,8 +206,8 @@ func newTransaction(op *command.Op) *transaction {
 	return &transaction{number: op.Req.TxnNumber, lsid: append([]byte(nil), op.Req.LSID...), by: op.Caller(), started: op.Start}
 }
 
-// leaveBehind aborts the transaction that a newer one of the session replaces.
-func (r *Router) leaveBehind(op *command.Op, s *txnSession) {
+// abortReplaced aborts the transaction that a newer one of the session replaces.
+func (r *Router) abortReplaced(op *command.Op, s *txnSession) {
 	if s.txn != nil && !s.txn.ended && s.txn.commit == nil {
 		r.abortAll(context.WithoutCancel(op), s.txn)
 	}
@@ -230,14 +230,14 @@ func (t *transaction) setReadConcern(r *Router, op *command.Op) error {
 	return nil
 }
 
-// chooseTime takes the newest time that the router knows for the snapshot.
+// chooseTime chooses the newest time that the router knows for the snapshot.
 func (t *transaction) chooseTime(r *Router) {
 	t.readConcern = snapshotConcern(max(r.Clock.ClusterTime(), t.after))
 }
 
-// atFirst runs a command. The first command of a transaction is retried at a later time if shards cannot answer at
-// the one that the router chose, because another transaction was being committed or a range was moving then:
-// nobody has seen anything of that time yet.
+// atFirst runs a command. The first command of a transaction is retried at a later snapshot time if shards cannot
+// answer at the one that the router chose, because another transaction was being committed or a range was moving
+// then: nobody has seen any data as of that time yet.
 func (r *Router) atFirst(op *command.Op, run func() error) error {
 	t := transactionOf(op)
 	for try := 0; ; try++ {
@@ -257,7 +257,7 @@ var replaced = map[string]bool{
 	"stmtIds": true, "stmtId": true,
 }
 
-// attach makes a request to a shard one of the operation's transaction; outside of one it is left as it is.
+// attach makes a request to a shard part of the operation's transaction; outside of a transaction it returns the request unchanged.
 func (t *transaction) attach(op *command.Op, shard string, body []byte) []byte {
 	if t == nil {
 		return body
@@ -297,7 +297,7 @@ func (t *transaction) attach(op *command.Op, shard string, body []byte) []byte {
 	return rebuild(body, replaced, more)
 }
 
-// participant finds a shard's part; its caller holds mu.
+// participant finds a shard's part; mu must be held.
 func (t *transaction) participant(shard string) *participant {
 	for _, p := range t.mu.participants {
 		if p.shard == shard {
@@ -307,7 +307,7 @@ func (t *transaction) participant(shard string) *participant {
 	return nil
 }
 
-// fields returns what every request of the transaction carries.
+// fields returns the fields that every request of the transaction has.
 func (t *transaction) fields() []byte {
 	f := value.Append(nil, "lsid", value.NewDocument(t.lsid))
 	f = value.Append(f, "txnNumber", value.NewInt64(t.number))
@@ -329,8 +329,8 @@ func (t *transaction) note(reply []byte) {
 }
 
 // mayRetry reports whether the running statement may be sent again after a stale answer, which has aborted the
-// transaction on the shard that gave it: only if no earlier participant was involved. It removes the statement's
-// own participants from the transaction, so that they start again.
+// transaction on the shard that returned it: only if no earlier participant was involved. It removes the
+// statement's own participants from the transaction, so that they start again.
 //
 // Hazard: a participant that took part before this statement may hold earlier writes of the transaction. The stale
 // error has aborted its part, and starting it again would silently drop those writes from the commit. Participants
@@ -370,7 +370,7 @@ func (t *transaction) parts() []*participant {
 	return append([]*participant(nil), t.mu.participants...)
 }
 
-// abortAll ends the transaction on all its participants. What it does not reach ends there with its time.
+// abortAll ends the transaction on all its participants. On a shard that is not reached, the transaction times out.
 func (r *Router) abortAll(ctx context.Context, t *transaction) []shardReply {
 	t.ended = true
 	r.txnStat.abort(t, abortCause(nil))
@@ -378,7 +378,7 @@ func (r *Router) abortAll(ctx context.Context, t *transaction) []shardReply {
 	return r.endOn(ctx, t, t.parts(), &msg.AbortTransaction{})
 }
 
-// endOn sends participants the command that ends the transaction there, all at once.
+// endOn sends the command that ends the transaction to participants, to all at once.
 func (r *Router) endOn(ctx context.Context, t *transaction, parts []*participant, m msg.Message, more ...[]byte) []shardReply {
 	out := make([]shardReply, len(parts))
 	var wg sync.WaitGroup
@@ -394,7 +394,7 @@ func (r *Router) endOn(ctx context.Context, t *transaction, parts []*participant
 	return out
 }
 
-// sendEnd sends one shard a command on the whole transaction.
+// sendEnd sends a command on the whole transaction to one shard.
 func (r *Router) sendEnd(ctx context.Context, t *transaction, shard string, m msg.Message, more ...[]byte) ([]byte, error) {
 	p, err := r.peer(ctx, shard)
 	if err != nil {
@@ -408,7 +408,7 @@ func (r *Router) sendEnd(ctx context.Context, t *transaction, shard string, m ms
 	return cluster.Run(ctx, p, value.End(b, 0))
 }
 
-// appendToken names the shard that knows the transaction's outcome, for a commit that is sent to another router.
+// appendToken appends the recovery token: the shard that knows the transaction's outcome, for a commit that is sent to another router.
 func (t *transaction) appendToken(op *command.Op) {
 	token := value.Doc()
 	if shard := t.recoveryShard(); shard != "" {
@@ -424,14 +424,14 @@ func (t *transaction) recoveryShard() string {
 	return t.mu.recovery
 }
 
-// dropTxnCursors forgets the cursors of a transaction; on the shards they end with it.
+// dropTxnCursors drops the cursors of a transaction; on the shards they end with it.
 func (r *Router) dropTxnCursors(t *transaction) {
 	for _, id := range r.cursors.matching(func(c *routerCursor) bool { return c.txn == t }) {
 		r.cursors.drop(id)
 	}
 }
 
-// EndSessionTxns aborts the open transactions of the sessions that f names.
+// EndSessionTxns aborts the open transactions of the sessions for which f returns true.
 func (r *Router) EndSessionTxns(f func(cluster.LogicalSessionID) bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()

@@ -63,9 +63,9 @@ func (r *Router) commitTxn(op *command.Op, t *transaction) error {
 	return r.awaitCommitted(op, t, wc.Timeout)
 }
 
-// awaitCommitted waits until a committed transaction satisfies its write concern, which asks for more than the majority and may
-// take long while a member is down. The session is free meanwhile, so that the same commit, retried with another concern,
-// does not wait for this one's.
+// awaitCommitted waits until a committed transaction satisfies its write concern, which requires more than the majority and may
+// take long while a member is down. The session is released meanwhile, so that the same commit, retried with another concern,
+// does not wait for this one.
 func (r *Router) awaitCommitted(op *command.Op, t *transaction, limit time.Duration) error {
 	commit := t.commit
 	t.letGo()
@@ -76,7 +76,7 @@ func (r *Router) awaitCommitted(op *command.Op, t *transaction, limit time.Durat
 	}
 	err := commit(op, concern)
 	switch mongoerr.CodeOf(err) {
-	case mongoerr.NoSuchTransaction, mongoerr.TransactionTooOld: // but it has committed: the session has gone on meanwhile
+	case mongoerr.NoSuchTransaction, mongoerr.TransactionTooOld: // but it has committed: the session has begun another transaction meanwhile
 		op.SetWriteConcernError(mongoerr.New(mongoerr.WriteConcernTimeout, "the session has begun another transaction while this one's commit waited for its write concern"))
 		return nil
 	}
@@ -114,7 +114,7 @@ func (r *Router) howToCommit(t *transaction) func(op *command.Op, concern []byte
 	}
 	return func(op *command.Op, concern []byte) error {
 		err := r.coordinate(op, t, t.recoveryShard(), parts, concern)
-		if mongoerr.CodeOf(err) == mongoerr.NoSuchTransaction { // perhaps before anyone else was asked
+		if mongoerr.CodeOf(err) == mongoerr.NoSuchTransaction { // perhaps before any other participant was sent the commit
 			r.abortAll(context.WithoutCancel(op), t)
 		}
 		return err
@@ -122,9 +122,9 @@ func (r *Router) howToCommit(t *transaction) func(op *command.Op, concern []byte
 }
 
 // commitReaders commits the participants that only read, before the one that wrote: if one of them has lost the
-// transaction, nothing is written. Each is asked until it has committed. After that its answer no longer matters:
-// after a restart it knows nothing of the transaction, which may have committed nevertheless. again means that a
-// retried commit still waits for the write concern there.
+// transaction, nothing is written. Each is sent the commit until it has committed. After that its answer no
+// longer matters: after a restart it knows nothing of the transaction, which may have committed nevertheless.
+// again means that a retried commit still waits for the write concern there.
 func (r *Router) commitReaders(op *command.Op, t *transaction, readers []*participant, again bool, concern []byte) error {
 	var ask []*participant
 	for _, p := range readers {
@@ -154,7 +154,7 @@ func (r *Router) commitReaders(op *command.Op, t *transaction, readers []*partic
 	return err
 }
 
-// commitOn sends participants the commit.
+// commitOn sends the commit to participants.
 func (r *Router) commitOn(op *command.Op, t *transaction, parts []*participant, concern []byte) error {
 	if len(parts) == 0 {
 		return nil
@@ -180,7 +180,7 @@ func writeConcern(op *command.Op) []byte {
 	return value.Append(nil, "writeConcern", value.NewDocument(op.Req.WriteConcern.Doc))
 }
 
-// coordinate lets a shard lead a two-phase commit over all participants; nil asks it what became of one.
+// coordinate makes a shard coordinate a two-phase commit over all participants; with nil participants it asks for the outcome of one.
 func (r *Router) coordinate(op *command.Op, t *transaction, shard string, parts []*participant, concern []byte) error {
 	m := &msg.CoordinateCommit{}
 	for _, p := range parts {

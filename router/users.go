@@ -9,8 +9,8 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// Users and roles of a cluster are the config server's. A router passes on the commands over them, and keeps what it reads
-// until a command of its own changes it, or until it finds that another has.
+// Users and roles of a cluster are stored on the config server. A router relays the commands on them, and caches what it
+// reads until a command of its own changes it, or until it finds that it has been changed elsewhere.
 
 // UseAccess gives the router access to users; commands that change them go to the config server.
 func (r *Router) UseAccess(a *command.Access) {
@@ -29,7 +29,7 @@ func (r *Router) UseAccess(a *command.Access) {
 	}
 }
 
-// watchUsers asks the config server from time to time whether users or roles have changed.
+// watchUsers periodically asks the config server whether users or roles have changed.
 func (r *Router) watchUsers(ctx context.Context) {
 	var known value.Value
 	for {

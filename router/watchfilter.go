@@ -9,11 +9,11 @@ import (
 
 // watchFilter returns a filter for the shards' parts of a change stream: nil for none. Events that it filters out
 // would not pass the $match that follows $changeStream; the client's stages run on the router in any case, so it
-// may admit more than that $match. It admits what the router itself has to see: events that end streams, and the
-// one to resume after.
+// may admit more than that $match. It admits the events that the router itself has to see: those that end
+// streams, and the one to resume after.
 //
-// What the router looks up (fullDocument with updateLookup) is not available on the shards; conditions on it stay
-// on the router, as do those that depend on variables or on the collation.
+// Documents that the router looks up (fullDocument with updateLookup) are not available on the shards; conditions
+// on it stay on the router, as do those that depend on variables or on the collation.
 func watchFilter(pipeline value.Value, spec *agg.ChangeStream, simple bool) []byte {
 	stages := value.Values(pipeline.Doc())
 	if len(stages) < 2 || !simple {

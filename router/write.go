@@ -114,19 +114,19 @@ type writeBatch struct {
 	items   [][]byte
 	pending []int // indexes of items not yet done
 	ordered bool
-	retries bool // the command carries a txnNumber: statements need their ids
+	retries bool // whether the command has a txnNumber: statements need their ids
 
 	n, modified int64
 	upserted    []value.Value
 	errs        map[int][]byte // the elements of writeErrors by index, without the index
 	retried     []value.Value
-	touched     bool // a shard has carried out a part of the batch
+	touched     bool // a shard has executed a part of the batch
 	wcErrs      wcErrors
 	stale       error          // the last stale error, nil while there is none
-	moving      *moving        // an update that its shard refused because its document has to move, until it is carried out
-	searching   bool           // what is being sent does not name its shard
+	moving      *moving        // an update that its shard refused because its document has to move, until it is executed
+	searching   bool           // the statement being sent does not determine its shard
 	sent        []string       // the shards that statements went to
-	done        map[int][]part // what shards have done of statements that concern several
+	done        map[int][]part // the parts that shards have done of statements that concern several
 }
 
 // moving is a statement of a batch whose document has to move.
@@ -162,7 +162,7 @@ func (b *writeBatch) all() []int {
 // aim is the target of one statement.
 type aim struct {
 	shards []string
-	search bool   // one document is meant, but the filter does not determine its shard
+	search bool   // it changes one document, but the filter does not determine its shard
 	doc    []byte // the statement as it is to be sent
 }
 
@@ -313,7 +313,7 @@ func (b *writeBatch) command(indexes []int, suffix ...[]byte) []byte {
 	return rebuild(b.op.Req.Body, drop, append(suffix, ids)...)
 }
 
-// sentTo notes that a shard is sent something.
+// sentTo records that statements are sent to shards.
 func (b *writeBatch) sentTo(shards ...string) {
 	for _, s := range shards {
 		if !slices.Contains(b.sent, s) {
@@ -381,15 +381,15 @@ func (b *writeBatch) absorb(op *command.Op, reply []byte, indexes []int, shard s
 			b.errs[indexes[i]] = rebuildElements(e.Doc(), map[string]bool{"index": true})
 			continue
 		}
-		// A shard stops at a stale statement, ordered or not: from here on nothing was tried.
+		// A shard stops at a stale statement, ordered or not: nothing after it was attempted.
 		b.stale = err
 		b.pending = mergeIndexes(b.pending, indexes[i:])
 		return
 	}
 }
 
-// mustMove records a statement whose document has to move; one that may not is answered here. An upsert whose
-// filter does not determine its shard may be one of many.
+// mustMove records a statement whose document has to move; if it may not move, the statement fails here. An
+// upsert whose filter does not determine its shard may be one of many.
 func (b *writeBatch) mustMove(i int, d *movedDoc) {
 	d.searched = b.searching
 	if len(b.items) == 1 || d.upsert() && d.searched {
@@ -404,7 +404,7 @@ func (b *writeBatch) mustMove(i int, d *movedDoc) {
 	b.failTransaction()
 }
 
-// mergeIndexes puts statements back into the list of pending ones, in order.
+// mergeIndexes merges statements into the sorted list of pending ones.
 func mergeIndexes(a, b []int) []int {
 	out := make([]int, 0, len(a)+len(b))
 	for len(a) > 0 && len(b) > 0 {

@@ -8,17 +8,17 @@ import (
 // A statement that concerns several shards goes to each with the version that the router knows for it, and a shard
 // executes it under that version, or replies with a stale error and does nothing. If some have executed it and
 // others are stale, it is sent again by the new placement, without the documents that are done: those of the
-// ranges that the successful shards owned when they executed it. A statement thus meets each document once,
-// whatever moves meanwhile. (The real router sends such statements to all shards, which execute their part
-// whatever the version; what moves meanwhile may be met twice or not at all.)
+// ranges that the successful shards owned when they executed it. A statement thus processes each document once,
+// even if chunks move meanwhile. (The real router sends such statements to all shards, which execute their part
+// whatever the version; a document that moves meanwhile may be processed twice or not at all.)
 
-// part is what a shard has done of a statement: its share of a collection by one version of the routing table.
+// part is the part of a statement that a shard has executed: for the ranges that it owned according to one version of the routing table.
 type part struct {
 	table *cluster.ChunkMap
 	shard string
 }
 
-// writtenRanges is the field that tells a shard in which of its ranges a statement has already been executed.
+// writtenRanges is the field that lists the ranges of a shard in which a statement has already been executed.
 const writtenRanges = "alreadyWrittenRanges"
 
 // isWide reports whether a statement is sent alone: it concerns several shards, or did when it was first sent, or
@@ -27,12 +27,12 @@ func (b *writeBatch) isWide(a aim, i int) bool {
 	return a.search || len(a.shards) != 1 || len(b.done[i]) > 0
 }
 
-// undone returns the shards that have something of statement i still to do, and for each the field that names what
-// of its ranges is done.
+// undone returns the shards that still have to execute a part of statement i, and for each the field that lists
+// the ranges that are done.
 func (b *writeBatch) undone(info *cluster.CollectionInfo, i int, shards []string) (left []string, written map[string][]byte) {
 	var parts []part
 	for _, p := range b.done[i] {
-		if info.Sharded() && p.table.UUID == info.Map.UUID { // what was done on a collection dropped since is no part of this one
+		if info.Sharded() && p.table.UUID == info.Map.UUID { // what was done on a collection that was dropped since does not count
 			parts = append(parts, p)
 		}
 	}
@@ -57,7 +57,7 @@ func (b *writeBatch) undone(info *cluster.CollectionInfo, i int, shards []string
 // nothing remains.
 func doneRanges(m *cluster.ChunkMap, shard string, parts []part) (ranges []value.Value, all bool) {
 	all = true
-	var from, to []value.Value // the range that is being put together
+	var from, to []value.Value // the range being assembled
 	flush := func() {
 		if from != nil {
 			ranges = append(ranges, value.NewDocument(value.Doc(

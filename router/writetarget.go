@@ -95,7 +95,7 @@ func (b *writeBatch) sendWide(info *cluster.CollectionInfo, i int, a aim) error 
 		if err := b.settle(&replies[j], []int{i}); err != nil {
 			return err
 		}
-		if b.stale != nil { // the shard has done nothing
+		if b.stale != nil { // the shard has executed nothing
 			continue
 		}
 		b.stale = stale
@@ -112,8 +112,9 @@ func (b *writeBatch) sendWide(info *cluster.CollectionInfo, i int, a aim) error 
 // maxSearches bounds how often a document that moves away between being found and being written is looked for again.
 const maxSearches = 20
 
-// sendFound writes one document that the filter does not place: it finds a match first, then writes that very one. With
-// no match anywhere, one shard gets the statement as it is: to insert the upsert, or to check its syntax.
+// sendFound writes one document whose shard the filter does not determine: it finds a match first, then writes exactly
+// that document. With no match anywhere, one shard gets the statement as it is: to insert the upsert, or to check its
+// syntax.
 func (b *writeBatch) sendFound(info *cluster.CollectionInfo, i int, a aim) error {
 	b.searching = true
 	defer func() { b.searching = false }()
@@ -152,7 +153,7 @@ func (b *writeBatch) sendFound(info *cluster.CollectionInfo, i int, a aim) error
 	}
 }
 
-// upsertShard owns the document that an upsert by q would insert: key fields that q does not pin count as null.
+// upsertShard returns the shard that owns the document that an upsert by q would insert: key fields that q does not pin count as null.
 func upsertShard(info *cluster.CollectionInfo, q []byte) (string, error) {
 	var key []value.Value
 	for i := range info.Map.Key.Parts {

@@ -24,7 +24,7 @@ func (n *Node) registerAdmin(t *command.Table) {
 	}
 }
 
-// admit is asked before every command runs: whether users may write, and what concerns it runs with.
+// admit is called before every command: it checks whether users may write, and applies the default read and write concerns.
 func (n *Node) admit(op *command.Op) error {
 	if err := n.settings.CheckBlocked(op); err != nil {
 		return err

@@ -55,7 +55,7 @@ type aggregateArgs struct {
 	explain    bool
 }
 
-// readAggregate reads an aggregate command, also one that is explained.
+// readAggregate reads an aggregate command, whether it is to be run or explained.
 func readAggregate(op *command.Op, ns string) *aggregateArgs {
 	return &aggregateArgs{
 		readArgs: readArgs{
@@ -67,7 +67,7 @@ func readAggregate(op *command.Op, ns string) *aggregateArgs {
 	}
 }
 
-// parseAggregate is readAggregate, with the checks of one that is run.
+// parseAggregate is readAggregate with the checks for an aggregate that is run.
 func parseAggregate(op *command.Op, ns string) (a *aggregateArgs, err error) {
 	a = readAggregate(op, ns)
 	if a.size, err = cursorOption(op, a.explain); err != nil {
@@ -126,7 +126,7 @@ func aggregateNS(op *command.Op) (string, error) {
 	return op.Req.NS(coll), err
 }
 
-// cursorOption reads the cursor argument, which every aggregate has that is no explain.
+// cursorOption reads the cursor argument, which is required unless the aggregate is explained.
 func cursorOption(op *command.Op, explain bool) (size int64, err error) {
 	cur := op.Arg("cursor")
 	if cur.IsMissing() {
@@ -183,7 +183,7 @@ func (args *aggregateArgs) open(n *Node, op *command.Op, s *storage.Snapshot) (*
 	return &cursor{ns: ns, during: duringAggregate(ns), stream: &aggStream{src: src}, snap: s}, nil
 }
 
-// viewAllowsPipeline refuses what cannot be asked of a view, or of a time series collection, which is one.
+// viewAllowsPipeline refuses pipelines that a view does not support; a time series collection is a view, too.
 func viewAllowsPipeline(r *namespace.Resolved, op *command.Op, ns string) error {
 	switch {
 	case op.Bool("isMapReduceCommand"):
@@ -201,7 +201,7 @@ func reportsOnView(pipeline value.Value) bool {
 	return !value.Lookup(first.Doc(), "$collStats").IsMissing()
 }
 
-// Open parses, optimises, plans and starts a pipeline.
+// open parses, optimises, plans and starts a pipeline.
 func (a *aggregation) open(pipeline value.Value, defaultCollation []byte) (agg.Source, error) {
 	rest, err := a.prepare(pipeline, defaultCollation)
 	if err != nil {
@@ -221,7 +221,7 @@ func (a *aggregation) open(pipeline value.Value, defaultCollation []byte) (agg.S
 var localStages = map[string]bool{"$currentOp": true, "$listLocalSessions": true, "$planCacheStats": true, "$listClusterCatalog": true,
 	"$listSearchIndexes": true}
 
-// unstableStages are no part of the stable API.
+// unstableStages are not part of the stable API.
 var unstableStages = map[string]bool{"$currentOp": true, "$indexStats": true, "$listLocalSessions": true, "$listSessions": true,
 	"$planCacheStats": true, "$search": true, "$searchMeta": true, "$vectorSearch": true, "$querySettings": true, "$queryStats": true}
 
@@ -248,7 +248,7 @@ func checkStages(op *command.Op, pipeline value.Value) error {
 			continue
 		}
 		if i == 0 && localStages[name] && op.Req.ReadConcern.ByDefault {
-			op.Req.ReadConcern = nil // the default is for what can be read with it
+			op.Req.ReadConcern = nil // the default applies only to stages that support it
 			return nil
 		}
 		if i == 0 && localStages[name] || level == "linearizable" && (name == "$out" || name == "$merge") {
@@ -269,7 +269,7 @@ func unstableCollStats(arg value.Value) bool {
 	return false
 }
 
-// checkExchange refuses what is not built: cursors that several consumers share.
+// checkExchange refuses cursors that several consumers share: they are not implemented.
 func checkExchange(op *command.Op) error {
 	if op.Req.Shared("exchange").IsNullish() {
 		return nil
@@ -277,14 +277,15 @@ func checkExchange(op *command.Op) error {
 	return mongoerr.New(mongoerr.NotImplemented, "aggregate's exchange is not implemented")
 }
 
-// fromRouter reports whether a pipeline is a shard's part of one that a router has split. The claim of a client
-// that is not a member of the cluster is ignored: it may not refer to anything that a whole pipeline may not.
+// fromRouter reports whether a pipeline is a shard's part of one that a router has split. The claim is ignored
+// if the client is not a member of the cluster: otherwise its pipeline could refer to what a whole pipeline may
+// not.
 func fromRouter(op *command.Op) bool {
 	return (op.Client.InProcess || op.Client.Internal) && (op.Req.Shared("fromMongos").Truthy() || op.Req.Shared("fromRouter").Truthy())
 }
 
-// prepare parses and optimises a pipeline and parts it: the query that the planner runs (none if the pipeline
-// makes its own documents) and the stages above.
+// prepare parses and optimises a pipeline and splits it into the query that the planner runs (none if the
+// pipeline makes its own documents) and the stages above it.
 func (a *aggregation) prepare(pipeline value.Value, defaultCollation []byte) (rest *agg.Pipeline, err error) {
 	coll := a.snap.Catalog().Lookup(a.ns)
 	spec, err := a.n.metas.CollationOf(a.collation, coll)
@@ -354,8 +355,8 @@ func (a *aggregation) prepare(pipeline value.Value, defaultCollation []byte) (re
 	return down.Rest, a.q.Compile(nil)
 }
 
-// checkForeignSharded refuses, before the first document, what a later one would be refused for: stages that read a
-// sharded collection, which the router has to run.
+// checkForeignSharded refuses stages that read a sharded collection, which the router has to run. It does so before
+// the first document, so that the error does not come in the middle of the results.
 func (a *aggregation) checkForeignSharded(from []agg.Namespace) error {
 	sharding := a.n.Sharding()
 	if sharding == nil || !a.host.versioned {

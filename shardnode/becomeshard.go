@@ -13,13 +13,13 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// onCommitNotice processes a notice of a unit of work.
+// onCommitNotice passes a unit's notice to the rooms that process it.
 func (n *Node) onCommitNotice(ts storage.Timestamp, notice []byte) {
 	n.txns.OnCommitNotice(ts, notice)
 	n.shard.OnCommitNotice(notice)
 }
 
-// loadNoticed reads what the notices that were missed told of.
+// loadNoticed reads from the store what missed notices would have reported.
 func (n *Node) loadNoticed() error {
 	if err := n.txns.LoadPrepared(); err != nil {
 		return err

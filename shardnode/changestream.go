@@ -74,10 +74,10 @@ type eventStream struct {
 	spec   *agg.ChangeStream
 	form   changestream.Form
 	src    agg.Source
-	merged bool              // by a router, which makes the stream report its position when others wait for it
+	merged bool              // a router merges it with others: it reports its position when they wait for it
 	told   storage.Timestamp // position of the stream according to the last reply
 
-	made, given, before *changestream.Token // of the last event that was made, of the last two that passed the stages
+	made, given, before *changestream.Token // tokens of the last event made, and of the last two that passed the stages
 	id                  []byte              // the _id of the last one made
 }
 
@@ -109,7 +109,7 @@ func openEvents(n *Node, p *agg.Pipeline, pipeline value.Value, now storage.Time
 	return e, nil
 }
 
-// eventSource makes the events' documents.
+// eventSource yields the events' documents to the stages after $changeStream.
 type eventSource struct{ e *eventStream }
 
 // Next implements agg.Source.
@@ -132,7 +132,7 @@ func (s eventSource) Next(ctx context.Context) (agg.Doc, bool, error) {
 // Close implements agg.Source.
 func (s eventSource) Close() {}
 
-// document returns an event with what has to be looked up for it.
+// document returns an event's document, with the post-image and pre-image that its stream asks for.
 func (e *eventStream) document(ctx context.Context, ev *changestream.Event) ([]byte, error) {
 	doc := ev.Document(e.form)
 	if !ev.Changes() {
@@ -174,7 +174,7 @@ func (e *eventStream) lookUp(ctx context.Context, ev *changestream.Event) (value
 	return value.NewDocument(append([]byte(nil), doc...)), nil
 }
 
-// labelled adds to an error of a change stream's cursor the label that drivers look for.
+// labelled adds ResumableChangeStreamError to errors after which a driver may resume a change stream.
 func (c *cursor) labelled(err error) error {
 	if _, ok := c.stream.(*eventStream); ok {
 		return mongoerr.ResumableStream(err)
@@ -205,8 +205,8 @@ func (e *eventStream) Close() {
 	e.stream.Close()
 }
 
-// postBatch returns the token that a change stream can be resumed after what its cursor has given so far; nil for
-// other cursors.
+// postBatch returns the token from which a change stream resumes after everything that its cursor has returned;
+// nil for other cursors.
 func postBatch(c *cursor) []byte {
 	e, ok := c.stream.(*eventStream)
 	if !ok {

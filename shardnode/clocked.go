@@ -16,8 +16,8 @@ type clockedSet struct {
 	clock  *cluster.VectorClock
 }
 
-// commitAt commits the unit of a prepared transaction, visible from a time that its participants have agreed upon: behind that
-// time, but not behind what this node has only heard of.
+// commitAt commits the unit of a prepared transaction, visible from the commit timestamp that its participants agreed upon:
+// later than that, but not necessarily later than every cluster time that this node has seen.
 func commitAt(ctx context.Context, n *Node, u *storage.UnitOfWork, at storage.Timestamp, wc replication.WriteConcern) (storage.Timestamp, error) {
 	u.VisibleFrom(at)
 	n.Engine.AdvanceClock(at)

@@ -70,7 +70,7 @@ func (n *Node) parseCount(op *command.Op, ns string) (q *exec.Query, skip, limit
 	return q, skip, limit, nil
 }
 
-// countLimit reads count's limit, whose sign does not count.
+// countLimit reads count's limit, whose sign is ignored.
 func countLimit(v value.Value) (int64, error) {
 	switch {
 	case v.IsMissing():

@@ -6,7 +6,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 )
 
-// opCounters are serverStatus's opcounters and their like.
+// opCounters are serverStatus's opcounters and the metrics beside them.
 type opCounters struct {
 	command.Opcounters
 	work                  command.WorkCounters

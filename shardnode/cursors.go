@@ -19,7 +19,7 @@ import (
 // cursorTimeout is how long a cursor lives without use (cursorTimeoutMillis).
 const cursorTimeout = 10 * time.Minute
 
-// docStream yields the documents of a command's cursor. A document is valid until the next call. stop releases the
+// docStream yields the documents of a command's cursor. A document is valid until the next call. Stop releases the
 // store between batches.
 type docStream interface {
 	NextDoc(op *command.Op) (doc []byte, ok bool, err error)
@@ -27,7 +27,7 @@ type docStream interface {
 	Close()
 }
 
-// cursorSession is whose a cursor is: the session that it was opened in, nil for none, and the digest of the user.
+// cursorSession identifies a cursor's owner: the session that it was opened in, nil for none, and the digest of the user.
 type cursorSession struct {
 	lsid  []byte
 	owner [32]byte
@@ -39,10 +39,10 @@ type cursor struct {
 	during  string // the execution that errors of the first batch are attributed to
 	ns      string
 	stream  docStream
-	work    *command.Work // of what was compiled for the stream
+	work    *command.Work // tells the stream's stages when to stop
 	query   *command.QueryRun
 	snap    *storage.Snapshot
-	at      storage.Timestamp // what replies give as atClusterTime, 0 for none
+	at      storage.Timestamp // atClusterTime in replies, 0 for none
 	pending []byte            // a document that did not fit the last batch
 	cursorSession
 	txn       *txn.Txn // the transaction that opened it, nil for none
@@ -50,15 +50,15 @@ type cursor struct {
 	created   time.Time
 	lastUse   atomic.Int64
 	noTimeout bool
-	fixed     bool // it reads one moment (read concern snapshot), not what is newest at each batch
+	fixed     bool // it reads at one time (read concern snapshot), not the newest data at each batch
 	tailable  bool
 	awaitData bool
-	left      time.Duration // of the command's maxTimeMS, which is the time of all batches; 0 if there is none
+	left      time.Duration // what remains of the command's maxTimeMS, which covers all batches; 0 if there is none
 	plan      cursorPlan
-	returned  atomic.Int64 // documents, which currentOp reads while they are counted
+	returned  atomic.Int64 // documents; atomic because currentOp reads it
 	batches   atomic.Int64
 
-	pinned bool // guarded by the table
+	pinned bool // pinned and killed are guarded by the table's mutex
 	killed bool
 }
 
@@ -77,14 +77,14 @@ func (c *cursor) close() {
 	c.query.Close()
 }
 
-// cursorTable is the open cursors of a node.
+// cursorTable holds the open cursors of a node.
 type cursorTable struct {
 	mu struct {
 		sync.Mutex
 		byID map[int64]*cursor
 	}
 	command.CursorCounts
-	feed *streams.Feed // of the change streams among them
+	feed *streams.Feed // serves the change streams among them
 }
 
 func (t *cursorTable) init() { t.mu.byID = make(map[int64]*cursor) }
@@ -125,7 +125,7 @@ func (t *cursorTable) pin(id int64, ns string) (*cursor, error) {
 	return c, nil
 }
 
-// unpin returns a cursor back; false if it was killed meanwhile, and is closed now.
+// unpin puts a cursor back. It returns false if the cursor was killed meanwhile; the cursor is closed then.
 func (t *cursorTable) unpin(c *cursor) bool {
 	c.lastUse.Store(time.Now().UnixNano())
 	t.mu.Lock()
@@ -185,7 +185,7 @@ func (t *cursorTable) killWhere(f func(*cursor) bool) (n int) {
 	return n
 }
 
-// expire ends the cursors not used since before.
+// expire ends the cursors that have not been used for longer than the timeout.
 func (t *cursorTable) expire(now time.Time) {
 	limit := now.Add(-cursorTimeout).UnixNano()
 	n := t.killWhere(func(c *cursor) bool { return !c.pinned && !c.noTimeout && c.lastUse.Load() < limit })
@@ -194,7 +194,7 @@ func (t *cursorTable) expire(now time.Time) {
 
 func (t *cursorTable) closeAll() { t.killWhere(func(*cursor) bool { return true }) }
 
-// Open counts the open and pinned cursors.
+// open counts the open and pinned cursors.
 func (t *cursorTable) open() (total, pinned, noTimeout int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -247,8 +247,8 @@ func (c *cursor) fillBatch(op *command.Op, dst []byte, limit int64) (out []byte,
 	return dst, n, false, nil
 }
 
-// bigBatch is the size from which a reply's buffer grows in few large steps: append's small ones would copy a
-// batch of 16 MB five times.
+// bigBatch is the size from which a reply's buffer grows in a few large steps: append's small steps would
+// copy a batch of 16 MB five times.
 const bigBatch = 256 << 10
 
 func growBatch(dst []byte, start, need int) []byte {
@@ -256,7 +256,7 @@ func growBatch(dst []byte, start, need int) []byte {
 	return append(make([]byte, 0, size), dst...)
 }
 
-// appendCursorHead begins {cursor: {firstBatch: [; endCursor closes it.
+// beginCursor appends the beginning of {cursor: {firstBatch: […; endCursor closes it.
 func beginCursor(dst []byte, batch string) (out []byte, cm, bm int) {
 	dst, cm = value.BeginKey(dst, value.Document, "cursor")
 	dst, bm = value.BeginKey(dst, value.Array, batch)
@@ -278,7 +278,7 @@ func endCursor(dst []byte, cm, bm int, id int64, ns string, at storage.Timestamp
 	return value.End(dst, cm)
 }
 
-// firstBatch writes the cursor of a command that opens one. single closes the cursor after the batch whatever is left.
+// firstBatch writes the first reply of a cursor. If single is set, the cursor is closed after this batch even if documents remain.
 func (n *Node) firstBatch(op *command.Op, dst []byte, c *cursor, size int64, single bool) ([]byte, error) {
 	dst, cm, bm := beginCursor(dst, "firstBatch")
 	dst, count, done, err := c.fillBatch(op, dst, size)
@@ -401,7 +401,7 @@ func (n *Node) runKillCursors(op *command.Op, dst []byte) ([]byte, error) {
 	return command.KillCursors(op, n.cursors.owner, n.cursors.kill, dst)
 }
 
-// owner returns whose a cursor is.
+// owner returns the digest of the user who opened a cursor.
 func (t *cursorTable) owner(id int64) (of [32]byte, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -412,7 +412,7 @@ func (t *cursorTable) owner(id int64) (of [32]byte, ok bool) {
 	return c.owner, true
 }
 
-// over reports whether a cursor ends with the batch that found the end of its documents.
+// over reports whether a cursor is closed after the batch that reached the end of its documents.
 func (c *cursor) over(done bool) bool {
 	if e, ok := c.stream.(*eventStream); ok {
 		return done && e.stream.Ended()
@@ -420,8 +420,8 @@ func (c *cursor) over(done bool) bool {
 	return done && !c.tailable
 }
 
-// staysOpen reports whether a cursor lives on at its end: a tailable one does, unless it began on an empty
-// collection.
+// staysOpen reports whether a cursor remains open at its end: a tailable one does, unless it began on an
+// empty collection.
 func (c *cursor) staysOpen(count int64) bool {
 	if !c.tailable {
 		return false
@@ -436,7 +436,7 @@ func (c *cursor) staysOpen(count int64) bool {
 	return true
 }
 
-// readsMoment is true for operations whose cursor keeps to the moment it was opened at.
+// readsMoment reports whether an operation's cursor keeps reading at the time at which it was opened.
 func readsMoment(op *command.Op) bool {
 	if txn.Of(op) != nil {
 		return true

@@ -61,7 +61,7 @@ func apiError(c *catalog.Collection, idx *catalog.Index) []byte {
 		value.F("errmsg", value.NewString("The index with name "+idx.Name+" is not allowed in API version 1.")))
 }
 
-// apiParameters reads apiParameters; strict is true if there is something to be checked.
+// apiParameters reads apiParameters; strict is true if there is something to check.
 func apiParameters(op *command.Op) (strict bool, err error) {
 	const path = "validateDBMetadata.apiParameters"
 	p := op.Arg("apiParameters")

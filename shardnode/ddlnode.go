@@ -28,7 +28,7 @@ func (c catalogNode) HoldsSection(name string, id catalog.UUID) error {
 
 func (c catalogNode) Background(f func(life context.Context)) { c.n.background(f) }
 
-// forget drops what is compiled of a collection once it is gone.
+// forget drops a collection's compiled form once the collection is gone.
 func (n *Node) forget(u *storage.UnitOfWork, c *catalog.Collection) {
 	u.OnCommit(func(storage.Timestamp) {
 		n.metas.Forget(c.UUID)

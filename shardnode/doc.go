@@ -12,10 +12,11 @@
 // Invariants
 //
 //  1. Reads hold no locks: a snapshot and its catalog agree with each other, and a cursor keeps its snapshot.
-//  2. A write reads and writes through one snapshot; what changed underneath is a WriteConflict, tried again from the start.
+//  2. A write reads and writes through one snapshot; if a document changed in the meantime, the write is a WriteConflict
+//     and starts again.
 //  3. No reply is sent before the commit that it reports is as durable as the write concern requires.
 //  4. In a cluster every operation on a namespace compares the versions that came with it before it reads (versions.go).
-//  5. What readers on any member have to know before they see a unit (promises, placements that change) is told by the
+//  5. What readers on any member have to know before they see a unit (prepared transactions, changing placements) is in the
 //     unit's notices (onCommitNotice), and read from the store where those were missed (loadNoticed).
-//  6. A collection whose migration is not decided takes no operation on a new primary before its outcome is known.
+//  6. A new primary accepts no operation on a collection whose migration is undecided until the outcome is known.
 package shardnode

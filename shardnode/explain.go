@@ -117,7 +117,7 @@ func (n *Node) appendServer(dst []byte) []byte {
 	dst, m := value.BeginKey(dst, value.Document, "serverParameters")
 	for _, p := range []struct {
 		name string
-		v    int32 // if this server does not have the parameter
+		v    int32 // used if this server does not have the parameter
 	}{
 		{"internalQueryFacetBufferSizeBytes", limit}, {"internalQueryFacetMaxOutputDocSizeBytes", limit},
 		{"internalLookupStageIntermediateDocumentMaxSizeBytes", limit}, {"internalDocumentSourceGroupMaxMemoryBytes", limit},
@@ -139,7 +139,7 @@ func (n *Node) appendServer(dst []byte) []byte {
 	return value.End(dst, m)
 }
 
-// queryFramework returns the engine that queries without settings of their own are to run on.
+// queryFramework returns the engine for queries that have no settings of their own.
 func queryFramework(p *cluster.Params) string {
 	if p == nil {
 		return "trySbeRestricted"

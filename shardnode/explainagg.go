@@ -29,7 +29,7 @@ func (x *explanation) aggregate(dst []byte) ([]byte, error) {
 		return dst, err
 	}
 	if !value.Lookup(x.op.Req.Body, "writeConcern").IsNullish() {
-		// The missing blank is the real server's.
+		// The missing space is the real server's.
 		return dst, mongoerr.New(mongoerr.FailedToParse, "Aggregation explain does not support the'writeConcern' option")
 	}
 	if err := x.n.checkVersion(x.op, ns); err != nil {
@@ -86,8 +86,8 @@ func (x *explanation) pipeline(dst []byte, a *aggregation, pipeline value.Value,
 	return run.append(dst, x.storeGroups(a.ns, rest, run.p)), nil
 }
 
-// storeGroups counts the $group stages right above the query that the 8.2 line would have its slot-based engine run: explain
-// shows them as part of the plan.
+// storeGroups counts the $group stages directly above the query that the 8.2 line would run in its slot-based engine:
+// explain shows them as part of the plan.
 func (x *explanation) storeGroups(ns string, rest *agg.Pipeline, p *exec.Explained) int {
 	if p == nil || ns == storage.OplogNS || !p.CanGroup() {
 		return 0
@@ -117,7 +117,7 @@ func shapeSuffix(rest *agg.Pipeline) string {
 	return ""
 }
 
-// stageCount counts what a stage gives and the time until then.
+// stageCount counts the documents that a stage returns, and the time that they take.
 type stageCount struct {
 	in    agg.Source
 	name  string
@@ -139,7 +139,7 @@ func (s *stageCount) Next(ctx context.Context) (agg.Doc, bool, error) {
 
 func (s *stageCount) Close() { s.in.Close() }
 
-// group returns what a $group did, as part of the query's plan.
+// group returns the figures of a $group, as part of the query's plan.
 func (s *stageCount) group() *exec.StoreGroup {
 	if s == nil {
 		return &exec.StoreGroup{}
@@ -190,7 +190,7 @@ type explainedRun struct {
 	x      *explanation
 	p      *exec.Explained // the query below; nil if the pipeline makes its own documents
 	rest   *agg.Pipeline   // the stages above the query
-	bottom *stageCount     // what the query gave
+	bottom *stageCount     // what the query returned
 	counts []*stageCount   // of the stages; nil for those that did not run
 }
 
@@ -247,7 +247,7 @@ func (r *explainedRun) query(dst []byte) []byte {
 	return dst
 }
 
-// top returns what stage i gave.
+// top returns the figures of stage i.
 func (r *explainedRun) top(i int) *stageCount {
 	if c := r.counts[i]; c != nil {
 		return c
@@ -255,7 +255,7 @@ func (r *explainedRun) top(i int) *stageCount {
 	return &stageCount{}
 }
 
-// run runs the pipeline to its end, except that what writes is left out.
+// run runs the pipeline to its end, without the stages that write.
 func (r *explainedRun) run() error {
 	var src agg.Source
 	if r.p != nil {

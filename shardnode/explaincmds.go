@@ -16,7 +16,7 @@ func (x *explanation) shapeOf() {
 	}
 }
 
-// Ns is the namespace of the explained command.
+// ns returns the namespace of the explained command.
 func (x *explanation) ns() (string, error) {
 	coll, err := x.op.Req.Coll()
 	return x.op.Req.NS(coll), err
@@ -56,10 +56,10 @@ func (x *explanation) find(dst []byte) ([]byte, error) {
 	return x.n.exec.Explain(x.op, append(dst, explainVersion...), q, x.verb, nil)
 }
 
-// explainVersion is the format of what follows.
+// explainVersion identifies the format of the output.
 var explainVersion = value.Append(nil, "explainVersion", value.NewString("1"))
 
-// slotVersion is the format for plans with stages that the 8.2 line's slot-based engine runs.
+// slotVersion identifies the format of plans with stages that the 8.2 line's slot-based engine runs.
 var slotVersion = value.Append(nil, "explainVersion", value.NewString("2"))
 
 func (x *explanation) count(dst []byte) ([]byte, error) {
@@ -112,7 +112,7 @@ func (x *explanation) explainView(dst []byte, args readArgs, s *storage.Snapshot
 	return x.pipeline(dst, a, value.NewArray(value.ArrayOf(all...)), r.Collation)
 }
 
-// write explains one statement: it looks for its documents and changes none.
+// write explains one statement: it finds the documents and changes none.
 func (x *explanation) write(dst []byte) ([]byte, error) {
 	st, err := write.ParseExplained(x.op)
 	if err != nil {

@@ -17,7 +17,7 @@ func (n *Node) fileSpecs() []command.Spec {
 	}}
 }
 
-// runFileMD5 sums up the chunks of a GridFS file in their order.
+// runFileMD5 computes the MD5 sum of a GridFS file from its chunks in order.
 func (n *Node) runFileMD5(op *command.Op, dst []byte) ([]byte, error) {
 	root := op.Req.Str("root")
 	if root == "" {

@@ -44,7 +44,7 @@ type readArgs struct {
 	collation    value.Value
 	hint         value.Value
 	let          []byte
-	constants    []byte // runtimeConstants: what a router gave $$NOW and its like
+	constants    []byte // runtimeConstants: the values that a router gave $$NOW and similar variables
 	allowDiskUse bool
 }
 
@@ -56,7 +56,7 @@ type findArgs struct {
 	min, max                 []byte
 	skip, limit              int64
 	size                     int64 // of the first batch
-	single                   bool  // and no other batch
+	single                   bool  // there is no second batch
 	tailable, awaitData      bool
 	noTimeout                bool
 	returnKey, showRecordID  bool

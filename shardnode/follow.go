@@ -9,10 +9,10 @@ import (
 )
 
 // What a node keeps in memory of its own documents (parameters, defaults, signing keys, its place in a cluster) is
-// changed by the commands that write them. On a member that is not primary the documents come with the replicated
-// log: follow notices that, and the follower reads them again.
+// updated by the commands that write the documents. On a secondary the documents arrive with the replicated log:
+// follow detects that, and the follower reads them again.
 
-// follow is called for every entry that another member committed, and for snapshots, once they are visible.
+// follow is called for every entry that another member committed, and for every snapshot received, once it is visible.
 func (s *Server) follow(info storage.ApplyInfo) {
 	if s.Clock != nil {
 		s.Clock.AdvanceCluster(uint64(info.TS))
@@ -37,7 +37,7 @@ func (s *Server) follow(info storage.ApplyInfo) {
 func (s *Server) reread() {
 	select {
 	case s.again <- struct{}{}:
-	default: // it is about to
+	default: // a reload is pending already
 	}
 }
 
@@ -54,7 +54,7 @@ func (s *Server) runFollower(ctx context.Context) {
 		}
 		if s.Clock != nil {
 			if keys := s.Clock.Keys(); keys != nil {
-				_ = keys.Load(ctx) // one that is missed is looked for again
+				_ = keys.Load(ctx) // a missing key is looked up again when it is needed
 			}
 		}
 		if err := s.joinStored(); err != nil {
@@ -63,7 +63,7 @@ func (s *Server) runFollower(ctx context.Context) {
 	}
 }
 
-// joinStored makes the node a shard where another member of its set was told so.
+// joinStored makes the node a shard if its set has been added to a cluster through another member.
 func (s *Server) joinStored() error {
 	join := s.joins.Load()
 	if join == nil || s.Node.Sharding() != nil {
@@ -91,7 +91,7 @@ func (s *Server) becomeShard(id migration.Identity, join func(migration.Identity
 	return nil
 }
 
-// forgetWriting drops what the node remembers of its writes: others have written since.
+// forgetWriting drops the state that the node kept of its own writes: another member has written since.
 func (n *Node) forgetWriting() {
 	n.writes.ForgetBuckets()
 }

@@ -12,16 +12,16 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// fsyncLock is the lock that fsync {lock: true} takes on the whole server and fsyncUnlock returns, counted. While
-// it is held, writers wait, and so does all else that would change the store's files: flushes and merges of its
-// tables, the collector, the replicated log.
+// fsyncLock is the lock that fsync {lock: true} acquires on the whole server and fsyncUnlock releases; it is
+// counted. While it is held, writers wait, and so does everything else that would change the store's files:
+// flushes and compactions, the collector of old versions, the replicated log.
 type fsyncLock struct {
 	mu    sync.Mutex
 	held  *lock.Locker
 	count int64
 }
 
-// fsyncLockTimeout is how long fsync waits for running writers if the command does not say.
+// fsyncLockTimeout is how long fsync waits for running writers if the command sets no limit.
 const fsyncLockTimeout = 90 * time.Second
 
 func (n *Node) fsyncSpecs() []command.Spec {
@@ -40,7 +40,7 @@ func (n *Node) runFsync(op *command.Op, dst []byte) ([]byte, error) {
 		return dst, mongoerr.Newf(mongoerr.TypeMismatch, "BSON field 'fsync.fsyncLockAcquisitionTimeoutMillis' is the wrong type '%s', expected type 'int'", timeout.T.Name())
 	}
 	if n.admin.fsync.locked() {
-		// All that may be in the files is in them.
+		// Everything written so far is in the files.
 	} else if err := n.Engine.Sync(op); err != nil {
 		return dst, err
 	}
@@ -106,7 +106,7 @@ func (f *fsyncLock) unlock(e *storage.Engine) (count int64, err error) {
 	return f.count, nil
 }
 
-// locked reports whether fsync holds the server.
+// locked reports whether the server is locked by fsync.
 func (f *fsyncLock) locked() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

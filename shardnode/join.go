@@ -22,8 +22,8 @@ func (s *Server) Identity() (id migration.Identity, ok bool, err error) {
 	return id, true, nil
 }
 
-// OnJoin registers what a node that was started as a shard server does when a cluster takes it in. join makes the
-// node's sharding state; it is called with an identity that is durable already.
+// OnJoin registers what a node that was started as a shard server does when it is added to a cluster. join makes
+// the node's sharding state; the identity that it receives is durable already.
 func (s *Server) OnJoin(join func(migration.Identity) (*migration.ShardState, error)) {
 	s.joins.Store(&join)
 	spec := command.Internal(func(op *command.Op, m *msg.Join, dst []byte) ([]byte, error) {

@@ -5,7 +5,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// nonNegative reads an integer argument of find and its like, which refuse negative numbers with BadValue.
+// nonNegative reads an integer argument of find and similar commands, which refuse negative numbers with BadValue.
 func nonNegative(op *command.Op, name string) (int64, error) {
 	i := op.Req.Int(name, 0)
 	if i < 0 {

@@ -11,24 +11,24 @@ import (
 	"github.com/shoaldb/shoal/shardnode/namespace"
 )
 
-// latencyTable counts operations and their time by namespace, for $collStats and top: those on collections and views, for
-// clients may spell as many other names as they like.
+// latencyTable counts operations and their time by namespace, for $collStats and top. It keeps only names of collections
+// and views: clients may use any number of other names.
 type latencyTable struct {
 	byNS    sync.Map     // string → *nsLatency
 	size    atomic.Int64 // approximate number of names
-	sweepAt atomic.Int64 // number of names that triggers a sweep for names that are gone
+	sweepAt atomic.Int64 // number of names that triggers a sweep for dropped ones
 }
 
-// leastSwept is the number of names that are not worth looking through.
+// leastSwept is the number of names below which a sweep is not worth its cost.
 const leastSwept = 1000
 
-// nsLatency is the operations on one namespace.
+// nsLatency counts the operations on one namespace.
 type nsLatency struct {
 	reads, writes, commands latencies
 	top                     topCounters
 }
 
-// latencies are a histogram with one bucket for each power of two of microseconds.
+// latencies is a histogram with one bucket for each power of two of microseconds.
 type latencies struct {
 	ops, micros atomic.Int64
 	buckets     [40]atomic.Int64
@@ -78,7 +78,7 @@ func namespaceExists(n *Node, ns string) bool {
 	return err == nil && v != nil
 }
 
-// sweep drops the counts of namespaces that are gone: an operation may end after its namespace was dropped.
+// sweep drops the counts of namespaces that no longer exist: an operation may end after its namespace was dropped.
 func (t *latencyTable) sweep(n *Node) {
 	left := int64(0)
 	t.byNS.Range(func(ns, _ any) bool {

@@ -11,7 +11,7 @@ import (
 	"github.com/shoaldb/shoal/storage/indexkey"
 )
 
-// listStream gives documents that were all made when the cursor was opened.
+// listStream yields documents that were all made when the cursor was opened.
 type listStream struct{ docs [][]byte }
 
 func (l *listStream) NextDoc(op *command.Op) ([]byte, bool, error) {
@@ -128,8 +128,8 @@ func collectionInfos(s *storage.Snapshot, db string, nameOnly bool) (docs [][]by
 	return docs, nil
 }
 
-// listedSpec returns an index as listIndexes shows it: the bounds of a plane are doubles there, however they were
-// given.
+// listedSpec returns an index as listIndexes shows it: the bounds of a 2d index are doubles there, whatever type
+// they were given in.
 func listedSpec(idx *catalog.Index) []byte {
 	if idx.Spec.Kind != indexkey.Geo2D {
 		return idx.Spec.Raw
@@ -351,8 +351,8 @@ func indexList(c *catalog.Collection, ts *namespace.SeriesOptions, b listBuilds)
 	return docs
 }
 
-// clusteredSpec returns the clustered index as listIndexes shows it; nil if the collection has none, or is
-// buckets.
+// clusteredSpec returns the clustered index as listIndexes shows it; nil if the collection has none, or holds
+// the buckets of a time series.
 func clusteredSpec(c *catalog.Collection) []byte {
 	v := value.Lookup(c.Options, "clusteredIndex")
 	if v.T != value.Document {

@@ -59,7 +59,7 @@ func (m memberNode) Fatal(err error) {
 	}
 }
 
-// noteSpec returns the command by which others have this node write at a time.
+// noteSpec returns the command with which other nodes make this one write an oplog entry at or after a time.
 func (n *Node) noteSpec() command.Spec {
 	s := command.AdminOnly("appendOplogNote", n.runOplogNote, command.Req("data", command.TObject), command.Opt("maxClusterTime", command.TOther))
 	s.WriteConcern = true

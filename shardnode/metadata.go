@@ -7,8 +7,8 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// metadata is the filtering metadata that a query began with: it keeps it, as it keeps its snapshot, until it ends. A
-// cursor that outlives a migration therefore returns what belonged to this shard when it was opened.
+// metadata is the filtering metadata that a query began with. The query keeps it until it ends, as it keeps its
+// snapshot. A cursor that outlives a migration therefore returns what belonged to this shard when it was opened.
 type metadata struct {
 	n        *Node
 	sharding Sharding

@@ -28,7 +28,7 @@ import (
 type Node struct {
 	Engine  *storage.Engine
 	Set     replication.Set
-	Docs    *statedoc.Docs // the documents of the node's own
+	Docs    *statedoc.Docs // the node's own documents
 	Service *command.Service
 	Params  *cluster.Params
 	Points  *cluster.FailPoints // nil for none
@@ -42,7 +42,7 @@ type Node struct {
 	SlowLog func(conn int64, write bool, attrs []byte)
 	// TempDir is where sorts spill to; empty for the system's own place.
 	TempDir string
-	// Sessions are those in use, for $listLocalSessions; nil for none.
+	// Sessions caches the sessions in use, for $listLocalSessions; nil for none.
 	Sessions *cluster.SessionCache
 	// Services are the primary-only services of the node.
 	Services *replication.Services
@@ -52,7 +52,7 @@ type Node struct {
 	// Logger is for the parts that log for themselves; nil for none.
 	Logger *zerolog.Logger
 
-	background func(func(life context.Context)) // runs what outlives its command; the server waits for it
+	background func(func(life context.Context)) // runs work that outlives its command; the server waits for it
 
 	shard   *migration.Shard
 	cursors cursorTable
@@ -120,15 +120,15 @@ func (n *Node) Close() {
 	n.cursors.feed.Close()
 }
 
-// Reports log what has a line of its own in the log; nil for nowhere.
+// Reports are the node's callbacks for what has a log line of its own; nil means that it is not logged.
 type Reports struct {
-	// Warn logs what went wrong without a client to tell.
+	// Warn logs errors that no client receives.
 	Warn func(msg string, err error)
 	// Invalid logs a document that its collection's validator rejects, if the validation action is to log.
 	Invalid func(ns string, doc, errInfo []byte)
 }
 
-// reportInvalid logs a document that a validator refuses.
+// reportInvalid logs a document that a validator rejects.
 func (n *Node) reportInvalid(ns string, doc, errInfo []byte) {
 	if n.Invalid != nil {
 		n.Invalid(ns, doc, errInfo)

@@ -2,7 +2,7 @@ package shardnode
 
 import "github.com/shoaldb/shoal/command"
 
-// opDone is called for every operation that ended: it counts it, and logs and profiles it if it was slow.
+// opDone is called when an operation has ended: it counts the operation, and logs and profiles it if it was slow.
 func (n *Node) opDone(op *command.Op, err error) {
 	if op.Req.Spec == nil {
 		return
@@ -13,7 +13,7 @@ func (n *Node) opDone(op *command.Op, err error) {
 	n.profiler.NoteCommand(op, err)
 }
 
-// SetProfiling sets what the server was started with: --slowms, --slowOpSampleRate and --profile.
+// SetProfiling applies the options --slowms, --slowOpSampleRate and --profile.
 func (s *Server) SetProfiling(slowMS int64, rate float64, level int) {
 	s.Node.profiler.Configure(slowMS, rate, level)
 }

@@ -26,33 +26,33 @@ type Config struct {
 	Dir     string
 	Memory  bool
 	SetName string // the replica set; empty for a standalone server
-	Host    string // host:port it is known by
-	Config  bool   // it is the config server
+	Host    string // host:port by which others reach it
+	Config  bool   // whether it is the config server
 	Params  *cluster.Params
 	Points  *cluster.FailPoints
 	// Clock is shared by the nodes of one process; nil makes one. A standalone server reports no times.
 	Clock *cluster.VectorClock
 	Info  *command.Info
-	// Invalid logs documents that validators refuse.
+	// Invalid logs documents that validators reject.
 	Invalid func(ns string, doc, errInfo []byte)
 	// Logger is for the node and its part in the set, StoreLogger for its store; nil for nowhere.
 	Logger, StoreLogger *zerolog.Logger
-	// Stores is how many servers of the process keep their stores on the same disk; 0 is 1.
+	// Stores is the number of servers in this process whose stores are on the same disk; 0 means 1.
 	Stores int
-	// OnPrimary is called when the server accepts writes; nil for none.
+	// OnPrimary is called when the server begins to accept writes; nil for none.
 	OnPrimary func()
-	// Warn logs what went wrong without a client to tell; nil for nowhere.
+	// Warn logs errors that no client receives; nil for nowhere.
 	Warn func(msg string, err error)
 	// Fatal is called when the store or the member of the set cannot continue, perhaps more than once; nil for
 	// none.
 	Fatal func(err error)
-	// Security reports whether requests need authorization, and how members prove who they are.
+	// Security configures whether requests need authorization, and how members prove who they are.
 	Security Security
 	// Repl is how the server reaches the other members of its set.
 	Repl ReplOptions
 	// SlowLog writes the line of a slow operation; nil for nowhere.
 	SlowLog func(conn int64, write bool, attrs []byte)
-	// Done is called for every operation that ended; nil for none.
+	// Done is called for every operation when it has ended; nil for none.
 	Done func(op *command.Op, err error)
 }
 
@@ -60,13 +60,13 @@ type Config struct {
 type Security struct {
 	// Enforced means that requests need authorization.
 	Enforced bool
-	// Members is how members know each other; nil if they say so and no more.
+	// Members verifies that a peer is a member of the cluster; nil if its claim is believed.
 	Members *command.Members
-	// OneProcess says that all members are in this process.
+	// OneProcess is set if all members are in this process.
 	OneProcess bool
 }
 
-// install gives a server access to users, which it stores itself.
+// install sets up a server's access control, with users from its own store.
 func (c *Security) install(s *Server, params *cluster.Params) {
 	a := &command.Access{Enforced: c.Enforced, Members: c.Members, OneProcess: c.OneProcess, Params: params, Users: s.OwnPeer()}
 	a.Install(s.Service)
@@ -87,16 +87,16 @@ type Server struct {
 	Clock   *cluster.VectorClock
 	Engine  *storage.Engine
 
-	sessions cluster.SessionStore // of the cluster that this is the config server of; nil for another node
+	sessions cluster.SessionStore // the cluster's sessions, on its config server; nil on other nodes
 
-	again   chan struct{} // the follower is to read
+	again   chan struct{} // signals the follower to read again
 	joins   atomic.Pointer[func(migration.Identity) (*migration.ShardState, error)]
 	joining sync.Mutex
 	local   *command.Client
-	life    context.Context // ends with stop
+	life    context.Context // canceled by stop
 	stop    context.CancelFunc
 	work    sync.WaitGroup
-	builds  sync.WaitGroup // of indexes; they may wait for the set's log until the node leaves it
+	builds  sync.WaitGroup // index builds; they may wait for the replicated log until the node leaves the set
 	done    chan struct{}
 }
 
@@ -133,7 +133,7 @@ func Open(c Config) (*Server, error) {
 	temp := ""
 	if !c.Memory && c.Dir != "" {
 		temp = filepath.Join(c.Dir, "_tmp")
-		_ = os.RemoveAll(temp) // what a killed process left
+		_ = os.RemoveAll(temp) // left by a killed process
 	}
 	s.Service.ProcessLost = func(id [16]byte) { s.Node.txns.RouterLost(id) }
 	s.Node = New(Options{Engine: eng, Set: set, Service: s.Service, Host: c.Host, Params: c.Params, Points: c.Points})
@@ -173,7 +173,7 @@ func Open(c Config) (*Server, error) {
 	return s, nil
 }
 
-// noteDone counts operations, logs and profiles slow ones, and tells done of them if it is not nil.
+// noteDone counts operations, logs and profiles slow ones, and calls done for each if it is not nil.
 func (n *Node) noteDone(done func(op *command.Op, err error)) func(op *command.Op, err error) {
 	return func(op *command.Op, err error) {
 		n.opDone(op, err)
@@ -205,11 +205,11 @@ func (s *Server) Initiate(ctx context.Context) error {
 	return s.Repl.Initiate(ctx, c)
 }
 
-// keysWait is how long joining a cluster waits for its keys.
+// keysWait is how long a node that joins a cluster waits for the signing keys.
 const keysWait = 5 * time.Second
 
-// FollowKeys makes the server sign cluster times with keys that others keep. Where they cannot be read soon, the server
-// signs nothing until they are: a shard starts while its config server has no primary.
+// FollowKeys makes the server sign cluster times with keys that others keep. If they cannot be read soon, the server
+// signs nothing until they can be: a shard has to start while its config server has no primary.
 func (s *Server) FollowKeys(store cluster.KeyStore) {
 	ring := cluster.NewKeyRing(store)
 	loaded := make(chan struct{})
@@ -226,7 +226,7 @@ func (s *Server) FollowKeys(store cluster.KeyStore) {
 	select {
 	case <-loaded:
 	case <-time.After(keysWait):
-		s.Clock.UseKeys(ring) // which knows none, and signs nothing
+		s.Clock.UseKeys(ring) // without keys it signs nothing
 	}
 }
 
@@ -291,8 +291,8 @@ func (s *Server) start() error {
 	return s.Repl.Start(ctx)
 }
 
-// buildService starts the index builds again that the last run, or an earlier primary, did not finish. One that
-// fails ends as it would have then: its indexes are removed, and the oplog records that.
+// buildService restarts index builds that an earlier primary, or an earlier run of this one, did not finish. If
+// one fails, its indexes are removed and the oplog records that, as in the first attempt.
 func (s *Server) buildService() replication.Service {
 	return replication.Service{Name: "IndexBuildsCoordinator", Run: func(ctx context.Context, _ int64) {
 		builds, err := s.Engine.TakeUnfinishedBuilds()
@@ -322,7 +322,7 @@ func (s *Server) Close() error {
 	return errors.Join(err, s.Engine.Close())
 }
 
-// killSessionCursors ends the cursors of the sessions that f names.
+// killSessionCursors ends the cursors of the sessions for which f returns true.
 func (n *Node) killSessionCursors(f func(cluster.LogicalSessionID) bool) {
 	n.cursors.killWhere(func(c *cursor) bool {
 		if c.lsid == nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// planCacheSpecs returns the commands over a collection's plan cache and index filters. They read their arguments
-// as they find them: what is of another type counts as not sent, or is the command's own error.
+// planCacheSpecs returns the commands over a collection's plan cache and index filters. Their arguments are not
+// type-checked by the pipeline: one of another type counts as missing, or is refused by the command itself.
 func (n *Node) planCacheSpecs() []command.Spec {
 	row := func(name string, run command.Handler) command.Spec {
 		return command.Spec{
@@ -122,7 +122,7 @@ func (n *Node) runListFilters(op *command.Op, dst []byte) ([]byte, error) {
 // isObject takes arrays for objects, as the real commands do.
 func isObject(v value.Value) bool { return v.T == value.Document || v.T == value.Array }
 
-// filterArgs refuses arguments of an index filter that are there but no documents.
+// filterArgs refuses arguments of an index filter that are present but not documents.
 func filterArgs(op *command.Op) error {
 	if !isObject(op.Arg("query")) {
 		return mongoerr.New(mongoerr.BadValue, "required field query missing or not an object")
@@ -223,7 +223,7 @@ func (n *Node) runClearFilters(op *command.Op, dst []byte) ([]byte, error) {
 // planCache returns a collection's cache of plans.
 func (n *Node) planCache(c *catalog.Collection) *plan.Cache { return n.metas.Of(c).Plans.Cache() }
 
-// clearPlans forgets the cached plans of a collection for which drop returns true, or all.
+// clearPlans drops the cached plans of a collection for which drop returns true; all if drop is nil.
 func (n *Node) clearPlans(c *catalog.Collection, drop func(*plan.Choice) bool) {
 	n.planCache(c).Clear(drop)
 }

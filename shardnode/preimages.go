@@ -13,8 +13,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// images adds to an event the states of the document before and after it that its stream asks for, using the
-// stored pre-image.
+// images adds to an event the pre-image and the post-image that its stream asks for, using the stored
+// pre-image.
 func (e *eventStream) images(dst []byte, ev *changestream.Event) ([]byte, error) {
 	before, after := e.spec.FullDocumentBeforeChange != "off", ev.Type == "update" && e.spec.ImagesAfter()
 	if !before && !after {
@@ -67,7 +67,7 @@ func (e *eventStream) preImage(ev *changestream.Event) ([]byte, error) {
 	return s.PreImage(uuid, storage.Timestamp(ev.ImageTime(storage.ImagesTime)), int64(ev.Index))
 }
 
-// imageRemover deletes pre-images that are older than they may get (changeStreamOptions), or than the oplog. It is a
+// imageRemover deletes pre-images that have expired (changeStreamOptions) or are older than the oplog. It is a
 // primary-only service.
 type imageRemover struct{ n *Node }
 
@@ -95,8 +95,8 @@ func (l imageLimits) expired(doc []byte) bool {
 	return ts < l.before || l.age != 0 && value.Lookup(doc, "operationTime").DateTime() <= l.age
 }
 
-// limits returns those of now. The images of a transaction may have a timestamp that is older than its commit, by
-// as much as a transaction lives.
+// limits returns the current limits. The pre-images of a transaction may be older than its commit by up to the
+// lifetime of a transaction.
 func (r imageRemover) limits() (l imageLimits, err error) {
 	cut, err := r.n.Engine.OplogCut()
 	if lives := uint32(r.n.Params.Int("transactionLifetimeLimitSeconds")); err == nil && cut.Seconds() > lives {

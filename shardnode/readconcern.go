@@ -24,7 +24,7 @@ func (n *Node) readSnapshot(op *command.Op) (*storage.Snapshot, error) {
 	rc := op.Req.ReadConcern
 	if err := n.checkReplicated(rc); err != nil {
 		if stage := checkStages(op, op.Req.Shared("pipeline")); stage != nil {
-			err = stage // what a stage refuses it refuses on every kind of server
+			err = stage // a stage's own refusal comes first, on every kind of server
 		}
 		return nil, err
 	}
@@ -60,8 +60,8 @@ func (n *Node) readSnapshot(op *command.Op) (*storage.Snapshot, error) {
 	return n.Engine.MajoritySnapshot(), nil
 }
 
-// snapshotAt returns the view at a time that other shards are read at, too. It waits until the transactions that were
-// prepared by then are decided.
+// snapshotAt returns a snapshot at a cluster time that is read on other shards, too. It waits until the transactions
+// that were prepared by then are decided.
 func snapshotAt(n *Node, op *command.Op, ts storage.Timestamp) (*storage.Snapshot, error) {
 	if err := n.waitFor(op, ts); err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func (n *Node) raft() *replication.Raft {
 	return n.Repl.Raft()
 }
 
-// linearize makes sure that the node is still primary, and has all that was acknowledged before the read.
+// linearize makes sure that the node is still primary and has every write that was acknowledged before the read.
 func (n *Node) linearize(op *command.Op) error {
 	if n.notPrimary() != nil {
 		return mongoerr.New(mongoerr.NotWritablePrimary, "cannot satisfy linearizable read concern on non-primary node")
@@ -91,8 +91,8 @@ func (n *Node) linearize(op *command.Op) error {
 	return nil
 }
 
-// waitFor returns once everything up to ts is visible. A time that the set never wrote at is reached by a no-op write on
-// its primary, so that a causally consistent read does not wait for the next write.
+// waitFor returns once everything up to ts is visible. If the set has not written at or after ts, a no-op write on its
+// primary gets it there, so that a causally consistent read does not wait for the next client write.
 func (n *Node) waitFor(ctx context.Context, ts storage.Timestamp) error {
 	if n.Engine.Visible() >= ts {
 		return nil
@@ -108,7 +108,7 @@ func (n *Node) waitFor(ctx context.Context, ts storage.Timestamp) error {
 	return err
 }
 
-// noopAfter is how long a secondary waits for a time before it asks the primary to write at it
+// noopAfter is how long a secondary waits for a time before it asks the primary for a no-op write
 // (waitForSecondaryBeforeNoopWriteMS).
 const noopAfter = 10 * time.Millisecond
 

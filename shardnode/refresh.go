@@ -9,12 +9,13 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// tailFrom returns the time after which a tailing cursor has seen nothing.
+// tailFrom returns the time up to which a tailing cursor has read.
 func (n *Node) tailFrom(c *cursor) storage.Timestamp { return c.snap.Timestamp() }
 
-// refresh lets a cursor go on with the newest view of its collection, as a query does that releases its locks
-// between two batches. Cursors that read one moment stay there, and so do those whose stream may not advance.
-// Where the shard owned all of the collection, they stay from the moment that changes.
+// refresh lets a cursor continue in the newest snapshot, as a query does on the real server, which yields
+// between two batches. Cursors that read at one time keep their snapshot, and so do those whose stream cannot
+// advance. A cursor of a shard that owned the whole collection keeps its snapshot once that is no longer
+// true.
 func (n *Node) refresh(op *command.Op, c *cursor) error {
 	qs, ok := c.stream.(*exec.Stream)
 	if !ok || c.fixed || qs.Collection() == nil {

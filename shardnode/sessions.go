@@ -39,7 +39,7 @@ func (k sessionStore) store() cluster.SessionStore {
 // KeepSessionsIn makes the server share a cluster's sessions collection: the config server, which is no shard.
 func (s *Server) KeepSessionsIn(store cluster.SessionStore) { s.sessions = store }
 
-// RefreshOnPrimary has the primary of the set write its sessions; done is false on the primary itself.
+// RefreshOnPrimary makes the primary of the set write its sessions; done is false on the primary itself.
 func (s *Server) RefreshOnPrimary(ctx context.Context) (done bool, err error) {
 	if s.Node.notPrimary() == nil {
 		return false, nil
@@ -71,7 +71,7 @@ func (k sessionStore) RemoveSessions(ctx context.Context, ids []cluster.LogicalS
 	return to.RemoveSessions(ctx, ids)
 }
 
-// MissingSessions implements cluster.SessionStore. A standalone server considers only what was used on it.
+// MissingSessions implements cluster.SessionStore. A standalone server considers only the sessions that were used on it.
 func (k sessionStore) MissingSessions(ctx context.Context, ids []cluster.LogicalSessionID) ([]cluster.LogicalSessionID, error) {
 	if to := k.store(); to != nil {
 		return to.MissingSessions(ctx, ids)
@@ -80,7 +80,7 @@ func (k sessionStore) MissingSessions(ctx context.Context, ids []cluster.Logical
 	return slices.DeleteFunc(slices.Clone(ids), func(id cluster.LogicalSessionID) bool { return used[id].After(limit) }), nil
 }
 
-// ensure makes the collection with the index that reaps it.
+// ensure creates the collection with its TTL index.
 func (k sessionStore) ensure(ctx context.Context) error {
 	const name = "lsidTTLIndex"
 	if c := k.s.Engine.Catalog().Lookup(cluster.SessionsNS); c != nil && c.Index(name) != nil {
@@ -93,7 +93,7 @@ func (k sessionStore) ensure(ctx context.Context) error {
 	return err
 }
 
-// endSession ends what a session that has ended or expired left open.
+// endSession kills the cursors and the transaction that an ended or expired session left open.
 func (s *Server) endSession(id cluster.LogicalSessionID) {
 	s.Node.killSessionCursors(func(other cluster.LogicalSessionID) bool { return other == id })
 	s.Node.txns.AbortSession(id)
@@ -121,7 +121,7 @@ func (s *Server) openSessions() {
 	s.Base.Reap = func(ctx context.Context) error { return reapSessions(ctx, s.Node) }
 }
 
-// keepSessions is the periodic work on sessions. What fails is done by the next one.
+// keepSessions is the periodic work on sessions. What fails is repeated in the next period.
 func (s *Server) keepSessions(ctx context.Context) {
 	_ = s.Base.Sessions.Sync(ctx)
 	_ = reapSessions(ctx, s.Node)
@@ -138,8 +138,7 @@ func (n *Node) sessionsDue(since time.Duration) bool {
 	return since > time.Duration(n.Params.Int("logicalSessionRefreshMillis"))*time.Millisecond && !n.Params.Bool("disableLogicalSessionCacheRefresh")
 }
 
-// storedSessions returns the output of $listSessions, without the records that owned attributes to another shard
-// by now.
+// storedSessions returns the output of $listSessions, without the records that belong to another shard now.
 func storedSessions(s *storage.Snapshot, owned exec.Ownership, shown func(owner [32]byte) bool) (docs [][]byte, err error) {
 	all, err := allDocs(s, cluster.SessionsNS)
 	if err != nil {

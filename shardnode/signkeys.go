@@ -13,7 +13,7 @@ import (
 // keysNS holds the keys that cluster times are signed with.
 const keysNS = "admin.system.keys"
 
-// ownKeys are the signing keys in the node's own store, which every member of its set has.
+// ownKeys stores the signing keys in the node's own store, which is replicated to every member of its set.
 type ownKeys struct{ n *Node }
 
 // LoadKeys implements cluster.KeyStore.
@@ -39,14 +39,14 @@ func (k ownKeys) InsertKey(ctx context.Context, key cluster.SigningKey) error {
 	return k.n.Docs.Put(ctx, keysNS, key.Doc())
 }
 
-// keyCheck is how often the primary looks whether the next key is due, unless keys live for less than four times that.
+// keyCheck is how often the primary checks whether the next key is due, unless keys live for less than four times that.
 const keyCheck = time.Hour
 
-// keyService makes a member of a set that is no shard sign with keys of the set's own, which the primary makes ahead.
+// keyService makes the members of a set that is not a shard sign with the set's own keys, which the primary generates in advance.
 func (s *Server) keyService() replication.Service {
 	ring := cluster.NewKeyRing(ownKeys{s.Node})
 	if s.Clock.Keys() == nil {
-		_ = ring.Load(context.Background()) // a member that starts again has them; a new one gets them with the first data
+		_ = ring.Load(context.Background()) // a restarted member has them; a new one receives them with the first data
 		s.Clock.UseKeys(ring)
 	}
 	rotation := time.Duration(s.Node.Params.Int("KeysRotationIntervalSec")) * time.Second
@@ -61,7 +61,7 @@ func (s *Server) keyService() replication.Service {
 			for {
 				select {
 				case <-tick.C:
-					_ = ring.EnsureAhead(ctx, s.Clock, rotation) // the keys there are reach a good while further
+					_ = ring.EnsureAhead(ctx, s.Clock, rotation) // the existing keys remain valid for a good while
 				case <-ctx.Done():
 					return
 				}

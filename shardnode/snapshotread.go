@@ -7,8 +7,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// snapshotTime returns the time in the reply of a read with level snapshot, which the session's next reads can
-// use; 0 for other reads.
+// snapshotTime returns atClusterTime for the reply of a read with level snapshot, which the session's next
+// reads can use; 0 for other reads.
 func snapshotTime(op *command.Op, s *storage.Snapshot) storage.Timestamp {
 	if s == nil || !op.Req.ReadConcern.Is("snapshot") {
 		return 0
@@ -16,7 +16,7 @@ func snapshotTime(op *command.Op, s *storage.Snapshot) storage.Timestamp {
 	return s.Timestamp()
 }
 
-// checkReplicated refuses the read concerns that a lone server cannot give.
+// checkReplicated refuses the read concerns that a standalone server does not support.
 func (n *Node) checkReplicated(rc *command.ReadConcern) error {
 	if n.Repl == nil || n.Repl.Name != "" {
 		return nil
@@ -30,7 +30,7 @@ func (n *Node) checkReplicated(rc *command.ReadConcern) error {
 	return nil
 }
 
-// checkWritingPipeline refuses $out and $merge under a read concern that a pipeline which writes cannot keep.
+// checkWritingPipeline refuses $out and $merge under a read concern that a writing pipeline cannot honour.
 func checkWritingPipeline(op *command.Op, pipeline value.Value) error {
 	if !op.Req.ReadConcern.Is("linearizable") {
 		return nil

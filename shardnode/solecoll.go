@@ -6,7 +6,7 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// soleCollection returns the only collection that a read looks at; nil if there may be others.
+// soleCollection returns the only collection that an operation reads; nil if there may be others.
 func (n *Node) soleCollection(op *command.Op) *catalog.Collection {
 	switch name := op.Req.Spec.Name; name {
 	case "find", "count", "distinct":
@@ -28,7 +28,7 @@ func (n *Node) soleCollection(op *command.Op) *catalog.Collection {
 	return n.Engine.Catalog().Lookup(op.Req.NS(coll))
 }
 
-// ownStages are those that only see the collection of their aggregate, however they are written.
+// ownStages are the stages that read nothing but their aggregate's collection, whatever their arguments.
 var ownStages = map[string]bool{
 	"$match": true, "$project": true, "$addFields": true, "$set": true, "$unset": true, "$group": true, "$sort": true, "$limit": true,
 	"$skip": true, "$count": true, "$unwind": true, "$sortByCount": true, "$replaceRoot": true, "$replaceWith": true, "$sample": true,

@@ -36,10 +36,10 @@ func (e nodeEnv) SortMemory() int64 {
 
 func (e nodeEnv) Spill() extsort.Store { return e.n.spillStore() }
 
-// spillStore returns where operations of this node put what outgrows their memory.
+// spillStore returns the store for data that exceeds an operation's memory limit.
 func (n *Node) spillStore() extsort.Store { return spill.Dir(n.TempDir) }
 
-// limitLists has the accumulators of a pipeline keep to what their lists may hold.
+// limitLists applies the memory limits of accumulators that build lists.
 func limitLists(p *cluster.Params, l *exec.Lang) {
 	if p != nil {
 		l.Env.MaxPushBytes, l.Env.MaxAddToSetBytes = p.ListMemory()

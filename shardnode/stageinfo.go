@@ -96,7 +96,7 @@ func (n *Node) checkPlanCacheStats(s *storage.Snapshot, ns string, spec []byte) 
 	return nil
 }
 
-// allDocs are copies of all documents of a small collection.
+// allDocs returns copies of all documents of a small collection.
 func allDocs(s *storage.Snapshot, ns string) (docs [][]byte, err error) {
 	c := s.Catalog().Lookup(ns)
 	if c == nil {
@@ -145,8 +145,8 @@ func (n *Node) indexStats(s *storage.Snapshot, ns string) ([][]byte, error) {
 
 func (n *Node) host() string { return n.Host }
 
-// appendShard adds the shard's name to a report if the node is a shard: it tells clients of a router which shard
-// reported.
+// appendShard adds the shard's name to a report if the node is a shard, so that clients of a router can tell the
+// reports apart.
 func (n *Node) appendShard(dst []byte) []byte {
 	if s := n.shard.State(); s != nil {
 		dst = value.Append(dst, "shard", value.NewString(s.ID))

@@ -52,8 +52,8 @@ func (n *Node) runCollStats(op *command.Op, dst []byte) ([]byte, error) {
 	return n.appendCollStats(dst, c, ts, scale)
 }
 
-// appendCollStats writes the figures of a collection, as collStats and $collStats show them. c is nil if there is
-// no collection.
+// appendCollStats appends the statistics of a collection, as collStats and $collStats show them. c is nil if
+// there is no collection.
 func (n *Node) appendCollStats(dst []byte, c *catalog.Collection, ts *namespace.SeriesOptions, scale int64) ([]byte, error) {
 	if c == nil {
 		for _, name := range []string{"size", "count", "storageSize", "totalSize", "nindexes", "totalIndexSize"} {
@@ -85,7 +85,7 @@ func (n *Node) appendCollStats(dst []byte, c *catalog.Collection, ts *namespace.
 	if c.Capped {
 		dst = value.Append(dst, "max", value.NewInt(c.CappedMax))
 		size := c.CappedSize
-		if c.Oplog { // what it is truncated to is the server's setting
+		if c.Oplog { // the oplog's maximum size is a setting of the server
 			size = n.Engine.OplogLimit()
 		}
 		dst = value.Append(dst, "maxSize", value.NewInt(size/scale))
@@ -194,7 +194,7 @@ func (n *Node) runDBStats(op *command.Op, dst []byte) ([]byte, error) {
 	return value.Append(dst, "fsTotalSize", scaled(total)), nil
 }
 
-// diskSpace returns the file system's size and what of it is in use.
+// diskSpace returns the file system's used and total size.
 func diskSpace() (used, total int64) {
 	var st syscall.Statfs_t
 	if syscall.Statfs(".", &st) != nil {
@@ -345,7 +345,7 @@ func (n *Node) runDBHash(op *command.Op, dst []byte) ([]byte, error) {
 	return value.Append(dst, "timeMillis", value.NewInt64(op.Elapsed().Milliseconds())), nil
 }
 
-// isSystemUnhashed lists system collections that differ between members.
+// isSystemUnhashed reports whether dbHash skips a system collection, because it differs between members.
 func isSystemUnhashed(name string) bool {
 	switch name {
 	case "system.profile", "system.indexBuilds", "system.preimages":
@@ -354,7 +354,7 @@ func isSystemUnhashed(name string) bool {
 	return false
 }
 
-// hashCollection sums a collection up in order of _id.
+// hashCollection returns the MD5 sum of a collection's documents in order of _id.
 func hashCollection(op *command.Op, s *storage.Snapshot, c *catalog.Collection) (string, error) {
 	h := md5.New() //nolint:gosec
 	id := c.IDIndex()

@@ -99,7 +99,7 @@ func (n *Node) globalLockStatus() []byte {
 		sub("activeClients", i32("total", active), i32("readers", active), i32("writers", 0)))
 }
 
-// docOf makes a document of what f appends.
+// docOf returns a document of the fields that f appends.
 func docOf(f func(dst []byte) []byte) []byte {
 	out, m := value.Begin(nil)
 	return value.End(f(out), m)
@@ -136,7 +136,7 @@ func (n *Node) storageStatus() []byte {
 		value.F("readOnly", value.NewBool(false)), value.F("persistent", value.NewBool(true)), value.F("backupCursorOpen", value.NewBool(false)))
 }
 
-// pebbleStatus returns the store's statistics under its own name: figures of another engine would be invented.
+// pebbleStatus returns the store's statistics under its own name: the figures of another engine would have to be invented.
 func (n *Node) pebbleStatus() []byte {
 	s := n.Engine.Stats()
 	return value.Doc(
@@ -176,8 +176,8 @@ func (n *Node) lockInfoSpecs() []command.Spec {
 	return []command.Spec{command.AdminOnly("lockInfo", n.runLockInfo, command.Opt("includeStorageEngineDump", command.TSafeBool))}
 }
 
-// runLockInfo reports the locks that are held or waited for. The lock table keeps counts, not owners, so it can
-// report only the lock of fsync and those of DDL.
+// runLockInfo reports held and requested locks. The lock table keeps counts, not owners, so it can report only
+// the lock of fsync and those of DDL.
 func (n *Node) runLockInfo(op *command.Op, dst []byte) ([]byte, error) {
 	dst, m := value.BeginKey(dst, value.Array, "lockInfo")
 	i := 0

@@ -11,7 +11,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// ensureSystem makes the collections of its own that a server has from the start.
+// ensureSystem creates the system collections that a server has from the start.
 func (n *Node) ensureSystem(ctx context.Context) error {
 	ctx = storage.WithReserve(ctx)
 	make := func(ns string, docs ...[]byte) error {

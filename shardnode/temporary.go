@@ -8,9 +8,9 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// temporaryService drops the temporary collections that exist when a member becomes primary, like the real server:
-// those of commands that nobody will finish ($out, convertToCapped, renameCollection between databases). Clients
-// cannot write yet at that time, so none belongs to a running command.
+// temporaryService drops the temporary collections that exist when a member becomes primary, like the real server.
+// They belong to commands that nobody will finish ($out, convertToCapped, renameCollection between databases).
+// Clients cannot write yet at that time, so none belongs to a running command.
 func (n *Node) temporaryService() replication.Service {
 	var found []*catalog.Collection
 	return replication.Service{

@@ -38,7 +38,7 @@ func (e *topEvent) add(us int64) {
 
 func (e *topEvent) load() (micros, count int64) { return e.micros.Load(), e.count.Load() }
 
-// topEventOf returns the event that a command counts as.
+// topEventOf returns the event under which top counts a command.
 func topEventOf(name string) int {
 	switch name {
 	case "find":
@@ -55,7 +55,7 @@ func topEventOf(name string) int {
 	return topCommands
 }
 
-// note counts an operation that ended. A time that the clock could not see counts as one microsecond.
+// note counts an operation that has ended. A time below the clock's resolution counts as one microsecond.
 func (t *topCounters) note(op *command.Op, d time.Duration) {
 	us := max(d.Microseconds(), 1)
 	t.event[topEventOf(op.Req.Spec.Name)].add(us)

@@ -13,13 +13,13 @@ import (
 	"github.com/shoaldb/shoal/wire"
 )
 
-// ttlMonitor deletes expired documents, by the delete command, every so often. It is a primary-only service.
+// ttlMonitor periodically deletes expired documents, with the delete command. It is a primary-only service.
 type ttlMonitor struct {
 	n      *Node
 	client *command.Client
 }
 
-// ttlTick is how often the monitor looks whether a pass is due: a changed interval takes effect as fast.
+// ttlTick is how often the monitor checks whether a pass is due, and so how soon a changed interval takes effect.
 const ttlTick = 500 * time.Millisecond
 
 func (n *Node) ttlService() replication.Service {
@@ -55,7 +55,7 @@ func everySeconds(ctx context.Context, seconds func() int64, pass func()) {
 	}
 }
 
-// pass looks once at all collections that expire documents.
+// pass deletes the expired documents of all collections once.
 func (m *ttlMonitor) pass(ctx context.Context) {
 	now := m.n.now()
 	for _, c := range m.n.Engine.Catalog().All() {
@@ -74,8 +74,8 @@ func (m *ttlMonitor) pass(ctx context.Context) {
 	m.n.counters.ttlPasses.Add(1)
 }
 
-// ttlField returns the field by whose time an index lets documents expire, "" for none. One on the time of
-// measurements lets a bucket expire with its newest.
+// ttlField returns the field whose time determines when an index's documents expire, "" for none. With an
+// index on the time of measurements, a bucket expires with its newest measurement.
 func ttlField(c *catalog.Collection, idx *catalog.Index) string {
 	switch {
 	case !idx.Ready || idx.TTLSeconds < 0 || idx.Spec.Kind != indexkey.BTree:
@@ -90,7 +90,7 @@ func ttlField(c *catalog.Collection, idx *catalog.Index) string {
 	return ""
 }
 
-// ttlFilter matches the documents that an index calls expired. Its lower bound keeps the scan to dates.
+// ttlFilter matches the documents that have expired according to an index. Its lower bound keeps the scan to dates.
 func ttlFilter(idx *catalog.Index, path string, now time.Time) []byte {
 	limit := value.NewTime(now.Add(-time.Duration(idx.TTLSeconds) * time.Second))
 	field := value.F(path, value.NewDocument(value.Doc(value.F("$gte", value.NewDateTime(-1<<63)), value.F("$lte", limit))))
@@ -100,8 +100,8 @@ func ttlFilter(idx *catalog.Index, path string, now time.Time) []byte {
 	return value.Doc(value.F("$and", value.NewArray(value.ArrayOf(value.NewDocument(value.Doc(field)), value.NewDocument(idx.Spec.PartialFilter)))))
 }
 
-// clusteredTTLFilter matches the expired documents of a clustered collection, which are those with an old _id, or the
-// buckets that hold nothing newer.
+// clusteredTTLFilter matches the expired documents of a clustered collection: those with an old _id, or the buckets
+// whose newest measurement is old.
 func clusteredTTLFilter(c *catalog.Collection, limit time.Time) []byte {
 	field := "_id"
 	if namespace.IsBuckets(c.NS) {

@@ -26,7 +26,7 @@ func validateSpec(n *Node) command.Spec {
 	}
 }
 
-// validation is the findings of validate.
+// validation collects the findings of validate.
 type validation struct {
 	metadata         bool
 	records, invalid int64
@@ -75,7 +75,7 @@ func (n *Node) runValidate(op *command.Op, dst []byte) ([]byte, error) {
 	return v.reply(dst, ns, c, mode), nil
 }
 
-// validateMode checks the options against each other and names the repair mode.
+// validateMode checks the options against each other and returns the name of the repair mode.
 func validateMode(op *command.Op) (string, error) {
 	is := op.Bool
 	refuse := func(what string) error {

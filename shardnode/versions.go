@@ -26,8 +26,8 @@ func (n *Node) checkVersion(op *command.Op, ns string) error {
 	return nil
 }
 
-// selfChecked are the commands that compare versions themselves, with the snapshot or the lock that they work with, and so
-// often that twice would cost.
+// selfChecked are the commands that compare versions themselves, together with their snapshot or under their lock. They
+// are so frequent that a second comparison would be noticeable.
 var selfChecked = map[string]bool{
 	"find": true, "aggregate": true, "count": true, "distinct": true, "explain": true,
 	"insert": true, "update": true, "delete": true, "findAndModify": true,
@@ -48,7 +48,7 @@ func (n *Node) checkAdmitted(op *command.Op) error {
 			return nil // the command itself reports the error
 		}
 		ns = op.Req.NS(coll)
-	case name.T == value.String && catalog.CollOf(name.Str()) != "": // as of dataSize and renameCollection
+	case name.T == value.String && catalog.CollOf(name.Str()) != "": // dataSize and renameCollection, for example
 		ns = name.Str()
 	}
 	return migration.WaitCritical(op, n.versions(op, ns))
@@ -83,7 +83,7 @@ func (n *Node) viewForRouter(op *command.Op, ns string) error {
 		WithDetails(value.Doc(value.F("resolvedView", value.NewDocument(value.Doc(view...)))))
 }
 
-// versions is checkVersion that does not wait for a critical section to end: its caller holds a lock.
+// versions is checkVersion without waiting for a critical section to end: the caller holds a lock.
 func (n *Node) versions(op *command.Op, ns string) error {
 	if n.Sharding() == nil || (op.Req.ShardVersion == nil && op.Req.DatabaseVer == nil) {
 		return nil
@@ -102,8 +102,8 @@ func (n *Node) ownership(op *command.Op, c *catalog.Collection) exec.Ownership {
 // Sharding is the node's part in the sharding protocols, if it has one.
 type Sharding interface {
 	write.Sharding
-	// Unmoved reports whether this shard owns of a collection what it owned by a routing table; nil for one that
-	// was not sharded.
+	// Unmoved reports whether this shard still owns what it owned of a collection according to a routing table;
+	// since is nil for a collection that was not sharded.
 	Unmoved(op *command.Op, ns string, since *cluster.ChunkMap) bool
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// readView resolves the view that a reading command names; nil where ns is none. The command's collation has to be the view's.
+// readView resolves the view that a reading command names; nil if ns is not a view. The command's collation has to be the view's.
 func (n *Node) readView(op *command.Op, s *storage.Snapshot, ns string) (*namespace.Resolved, error) {
 	r, err := namespace.Resolve(s, ns)
 	if err != nil || r == nil {
@@ -33,7 +33,7 @@ func (n *Node) checkForeignViews(s *storage.Snapshot, from []agg.Namespace, spec
 	return nil
 }
 
-// checkOnSeries refuses first stages that measurements cannot be read by.
+// checkOnSeries refuses first stages that are not supported on time series collections.
 func checkOnSeries(pipeline value.Value) error {
 	it := value.Walk(pipeline.Doc())
 	_, first, _ := it.Next()

@@ -8,8 +8,7 @@ import (
 	"github.com/shoaldb/shoal/storage"
 )
 
-// writeTogetherSpec returns how a config server changes several documents so that no reader sees a part of the
-// change.
+// writeTogetherSpec returns the command by which a config server changes several documents atomically.
 func writeTogetherSpec(n *Node) command.Spec {
 	s := command.Internal(n.runWriteTogether)
 	s.Roles, s.Kind = command.Config, command.Write
@@ -29,7 +28,7 @@ func (n *Node) runWriteTogether(op *command.Op, req *msg.WriteTogether, dst []by
 	})
 }
 
-// writeInto deletes and puts documents in one collection.
+// writeInto deletes and replaces documents of one collection.
 func writeInto(s *storage.Snapshot, u *storage.UnitOfWork, ns string, changes *msg.Changes) error {
 	c, err := statedoc.CollectionFor(s, u, ns)
 	if err != nil {

@@ -1,9 +1,9 @@
-// Package commandtest makes tests that run commands notice a mistake which no reply shows: a handler that reads an argument
-// which its command has no field for. To import it is enough, in one test file of a package:
+// Package commandtest makes tests that run commands detect a mistake that no reply shows: a handler that reads an argument
+// for which its command has no field. It is enough to import it, in one test file of a package:
 //
 //	import _ "github.com/shoaldb/shoal/command/commandtest"
 //
-// Arguments that only some of the commands have which share a handler are read with Request.Shared.
+// If several commands share a handler, the arguments that only some of them have are read with Request.Shared.
 package commandtest
 
 import (
@@ -16,6 +16,6 @@ import (
 func init() {
 	command.Misread = func(name, field string) {
 		err := fmt.Sprintf("%s has no field %s, which it reads\n%s", name, field, debug.Stack())
-		go panic(err) // of its own goroutine, for a request recovers from panics
+		go panic(err) // in a goroutine of its own, since a request recovers from panics
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// Metrics are the figures of one execution: of the command that began it and of its getMores.
+// Metrics are the statistics of one execution: of the command that began it and of its getMores.
 type Metrics struct {
 	First, Total                                   time.Duration
 	Returned, Keys, Docs                           int64
@@ -21,7 +21,7 @@ type figures struct {
 	count                     int64
 	total, response, working  aggregate
 	returned, keys, docs      aggregate
-	sort, disk, trial, cached int64 // how many executions said true
+	sort, disk, trial, cached int64 // number of executions with true
 	first, latest             time.Time
 }
 
@@ -79,7 +79,7 @@ func (a *aggregate) field(name string) value.Field {
 		value.F("min", value.NewInt64(a.min)), value.F("sumOfSquares", a.squares()))))
 }
 
-// squares returns the sum of squares as a decimal; beyond its 34 digits the last ones are lost.
+// squares returns the sum of squares as a decimal; digits beyond the 34th are lost.
 func (a *aggregate) squares() value.Value {
 	n := new(big.Int).SetUint64(a.high)
 	n.Or(n.Lsh(n, 64), new(big.Int).SetUint64(a.low))
@@ -89,7 +89,7 @@ func (a *aggregate) squares() value.Value {
 	}
 	v, err := value.ParseDecimal128(text)
 	if err != nil {
-		return value.NewInt64(0) // no text of digits gets here
+		return value.NewInt64(0) // unreachable for a string of digits
 	}
 	return v
 }

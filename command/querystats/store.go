@@ -16,7 +16,7 @@ import (
 
 // Store is one node's query statistics.
 type Store struct {
-	limit   atomic.Int64 // queries a second that are recorded: 0 none, below 0 all
+	limit   atomic.Int64 // queries recorded per second: 0 none, below 0 all
 	max     atomic.Int64 // bytes
 	window  window
 	parts   []partition
@@ -25,17 +25,17 @@ type Store struct {
 	tooBig  atomic.Int64
 }
 
-// partition is the part of a store that one lock guards.
+// partition is a part of a store, guarded by a lock of its own.
 type partition struct {
 	mu struct {
 		sync.Mutex
 		entries     map[[sha256.Size]byte]*entry
-		first, last *entry // by use, the latest first
+		first, last *entry // in order of use, the latest first
 		size        int64
 	}
 }
 
-// entry is the figures of one key.
+// entry has the figures of one key.
 type entry struct {
 	hash       [sha256.Size]byte
 	key        []byte
@@ -44,12 +44,12 @@ type entry struct {
 	prev, next *entry
 }
 
-// overhead is what an entry takes beside the bytes of its key.
+// overhead is the size of an entry in addition to the bytes of its key.
 const overhead = 1 << 10
 
 func (e *entry) size() int64 { return int64(len(e.key)) + overhead }
 
-// New makes a store that records nothing.
+// New returns a store that records nothing yet.
 func New() *Store {
 	s := &Store{parts: make([]partition, runtime.NumCPU())}
 	for i := range s.parts {
@@ -58,10 +58,10 @@ func New() *Store {
 	return s
 }
 
-// SetLimit sets how many queries a second are recorded: 0 is none, a negative number all.
+// SetLimit sets how many queries are recorded per second: 0 means none, a negative number all.
 func (s *Store) SetLimit(n int64) { s.limit.Store(n) }
 
-// SetMaxBytes bounds the memory of the entries; what is beyond goes.
+// SetMaxBytes limits the memory of the entries; excess entries are dropped.
 func (s *Store) SetMaxBytes(n int64) {
 	s.max.Store(n)
 	for i := range s.parts {
@@ -77,7 +77,7 @@ func (s *Store) share() int64 { return s.max.Load() / int64(len(s.parts)) }
 // On reports whether anything is recorded at all.
 func (s *Store) On() bool { return s.limit.Load() != 0 }
 
-// Admit asks whether the query that begins now is recorded.
+// Admit reports whether a query that begins now is recorded.
 func (s *Store) Admit(now time.Time) bool {
 	switch n := s.limit.Load(); {
 	case n == 0:
@@ -150,8 +150,7 @@ func (p *partition) push(e *entry) {
 	p.mu.first = e
 }
 
-// Docs returns the entries as $queryStats shows them, with names replaced by what name makes of them; nil keeps
-// them.
+// Docs returns the entries as $queryStats shows them, with names replaced by name; nil keeps them.
 func (s *Store) Docs(now func() time.Time, name func(string) string) (docs [][]byte) {
 	for i := range s.parts {
 		p := &s.parts[i]
@@ -182,7 +181,7 @@ func (e *entry) doc(asOf value.Value, name func(string) string) []byte {
 	return value.End(value.Append(dst, "asOf", asOf), m)
 }
 
-// transformed returns a key with other names in its shape and its hint.
+// transformed returns a key with the names in its shape and its hint replaced.
 func transformed(key []byte, name func(string) string) []byte {
 	dst, m := value.Begin(nil)
 	for it := value.Walk(key); ; {
@@ -201,7 +200,7 @@ func transformed(key []byte, name func(string) string) []byte {
 	}
 }
 
-// Status is metrics.queryStats of serverStatus.
+// Status returns metrics.queryStats of serverStatus.
 func (s *Store) Status() []byte {
 	if s == nil {
 		return value.Doc()
@@ -219,12 +218,12 @@ func (s *Store) Status() []byte {
 		i64("numRateLimitedRequests", s.limited.Load()), i64("queryStatsStoreSizeEstimateBytes", size))
 }
 
-// window counts what was admitted in the last second: all of the present one, and of the one before as much as still lies
-// within a second from now.
+// window counts the queries admitted in the last second: those of the current second, and the part of the previous
+// second's that is still within a second from now.
 type window struct {
 	mu          sync.Mutex
 	second      int64
-	here, there int64 // in the present second, in the one before
+	here, there int64 // in the current second, in the previous one
 }
 
 func (w *window) admit(now time.Time, limit int64) bool {

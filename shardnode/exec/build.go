@@ -18,7 +18,7 @@ type builder struct {
 	q *Query
 	// nodes remembers which node runs which stage, for explain and the plan cache; nil if nobody asks.
 	nodes map[*plan.Node]Node
-	// timed has the time of each stage measured.
+	// timed means that the time of each stage is measured.
 	timed bool
 	// pace limits the work of the leaves; nil if nothing does.
 	pace *pace
@@ -50,7 +50,7 @@ func (b *builder) stage(p *plan.Node) (Node, error) {
 	case plan.IndexScan, plan.CountScan, plan.DistinctScan:
 		return b.indexScan(p)
 	case plan.FastCount:
-		return &collScan{snap: q.Snap, coll: q.Coll}, nil // a count without a plan asks the collection itself
+		return &collScan{snap: q.Snap, coll: q.Coll}, nil // a count without a plan uses the collection's own count
 	}
 	switch p.Stage {
 	case plan.Or, plan.SortMerge, plan.AndSorted, plan.AndHash:
@@ -102,7 +102,7 @@ func command238(format string, args ...any) error {
 	return mongoerr.Newf(mongoerr.NotImplemented, format+" is not implemented", args...)
 }
 
-// scanOptions bounds a scan by the part of the oplog that it is of; that of any other collection is open.
+// scanOptions limits a scan of the oplog to a time range; a scan of any other collection has no limits.
 func scanOptions(t plan.TimeRange, reverse bool) storage.ScanOptions {
 	o := storage.ScanOptions{Reverse: reverse}
 	if !t.Min.IsMissing() {
@@ -138,7 +138,7 @@ func (b *builder) indexScan(p *plan.Node) (Node, error) {
 	return x, nil
 }
 
-// covered makes documents of index keys, for results that need no more than those.
+// covered makes documents from index keys, for results that need nothing else.
 func (b *builder) covered(p *plan.Node, in Node) Node {
 	c := &coverNode{in: in, snap: b.q.Snap, coll: b.q.Coll}
 	p.Leaves(func(l *plan.Node) {
@@ -156,7 +156,7 @@ func (b *builder) covered(p *plan.Node, in Node) Node {
 func newCoverKey(paths []string, l *plan.Node) *coverKey {
 	k := &coverKey{index: l.Index.Handle, doc: indexscan.NewKeyDocOf(l.Bounds, paths)}
 	if l.Stage == plan.DistinctScan {
-		return k // one null represents many documents: distinct asks what it means
+		return k // one null represents many documents: distinct itself finds out what it means
 	}
 	for i := range l.Bounds {
 		if slices.Contains(paths, l.Bounds[i].Path) && l.Bounds[i].Path != "_id" {
@@ -214,12 +214,12 @@ func (q *Query) planQuery() *plan.Query {
 	return p
 }
 
-// showsKeys reports whether results show the index keys they came from.
+// showsKeys reports whether results include the index keys that they came from.
 func (q *Query) showsKeys() bool {
 	return q.ReturnKey || q.proj != nil && slices.Contains(q.proj.Metas(), "indexKey")
 }
 
-// fieldsProjection returns what a pipeline reads of its documents, as a projection: an index that holds it all
+// fieldsProjection returns the fields that a pipeline reads, as a projection: an index that has all of them
 // covers the query.
 func fieldsProjection(fields []string) *plan.Projection {
 	raw, m := value.Begin(nil)

@@ -9,8 +9,8 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// Row is one result that passes up an execution tree. Everything borrows from the node that made it, until its
-// next.
+// Row is one result that passes up an execution tree. Its contents are borrowed from the node that made it,
+// until that node's next Next.
 type Row struct {
 	RID storage.RecordID
 	Doc []byte // nil until fetched
@@ -20,12 +20,12 @@ type Row struct {
 	index    *catalog.Index
 	sortKey  []byte             // the values it was sorted by, for merging sorted streams
 	fields   []plan.FieldBounds // of key
-	Covered  bool               // doc was made from key
-	peeked   bool               // doc was read to sort by, before any stage that fetches
+	Covered  bool               // Doc was made from key
+	peeked   bool               // Doc was read for sorting, before any stage that fetches
 }
 
-// Node is one stage of an execution tree. next fills r and reports true, or false at the end. save releases the
-// store between two batches; a saved node restores itself at its next next.
+// Node is one stage of an execution tree. Next fills r and returns true, or false at the end. Save releases the
+// store between two batches; a saved node restores itself in the following Next.
 type Node interface {
 	Next(op *command.Op, r *Row) (bool, error)
 	Save()
@@ -42,8 +42,8 @@ type nodeStats struct {
 	memory                int64
 	spills                int64
 	spilled, spilledBytes int64   // by a sort
-	rejected              int64   // fetched or read, but not of this shard or not matching
-	again                 int64   // fetched by a stage below already
+	rejected              int64   // fetched or read, but not owned by this shard or not matching
+	again                 int64   // already fetched by a stage below
 	failed                []int64 // of an intersection, for each input
 }
 
@@ -56,8 +56,8 @@ type collScan struct {
 	matcher *match.Matcher
 	pace    *pace
 	cur     *storage.RecordCursor
-	last    storage.RecordID // the record that was given last, noted by save; with follow the one that was read last
-	follow  bool             // last is noted of each record
+	last    storage.RecordID // the last record returned, set by Save; with follow, the last record read
+	follow  bool             // last is updated for each record
 	resumed bool             // the scan continues after last
 }
 
@@ -67,7 +67,7 @@ func (c *collScan) Next(op *command.Op, r *Row) (bool, error) {
 		op.Stats.CollScans++
 		c.cur = c.snap.Scan(c.coll, c.opts)
 	}
-	if c.resumed && c.coll.Oplog && !c.opts.Reverse && !c.st.eof && c.last != nil { // no snapshot keeps the oplog's entries
+	if c.resumed && c.coll.Oplog && !c.opts.Reverse && !c.st.eof && c.last != nil { // snapshots do not keep the oplog's entries
 		if err := stillThere(c.snap, c.coll, c.last); err != nil {
 			return false, err
 		}
@@ -127,7 +127,7 @@ func (c *collScan) Close() {
 
 func (c *collScan) stats() *nodeStats { return &c.st }
 
-// mayAdvance reports whether a saved scan can go on in a newer snapshot.
+// mayAdvance reports whether a saved scan can continue in a newer snapshot.
 func (c *collScan) mayAdvance() bool { return !c.opts.Reverse && c.cur != nil && len(c.last) > 0 }
 
 // advance moves a saved scan to a newer snapshot, after the record that it returned last.
@@ -136,13 +136,13 @@ func (c *collScan) advance(s *storage.Snapshot, coll *catalog.Collection) {
 	c.snap, c.coll, c.opts.From = s, coll, after(c.last)
 }
 
-// idLookup is the express path: the one document with an _id.
+// idLookup is the express path: it reads the one document with an _id.
 type idLookup struct {
 	st      nodeStats
 	snap    *storage.Snapshot
 	coll    *catalog.Collection
 	id      value.Value
-	matcher *match.Matcher // what the filter asks besides, nil for nothing
+	matcher *match.Matcher // the rest of the filter, nil for none
 	done    bool
 }
 
@@ -186,7 +186,7 @@ func (e *eofNode) Save()             {}
 func (e *eofNode) Close()            {}
 func (e *eofNode) stats() *nodeStats { return &e.st }
 
-// filterNode passes the rows for which keep returns true: the filter above a fetch, or the shard filter.
+// filterNode passes on the rows for which keep returns true: it is the filter above a fetch, or the shard filter.
 type filterNode struct {
 	st   nodeStats
 	in   Node

@@ -11,7 +11,7 @@ import (
 
 // Env is what the executor needs from the node that it runs on.
 type Env interface {
-	// Planning returns what the executor keeps for a version of a collection: the same for every query on it.
+	// Planning returns the planning state of a version of a collection: the same for every query on it.
 	Planning(c *catalog.Collection) *Planning
 	// Restrict applies the cluster's query settings to a query on a namespace that is about to be planned.
 	Restrict(op *command.Op, ns string, pq *plan.Query)
@@ -27,7 +27,7 @@ type Env interface {
 	Spill() extsort.Store
 }
 
-// Executor plans and runs the queries of one node. Watch has to be called before the first query.
+// Executor plans and runs the queries of one node. Watch must be called before the first query.
 type Executor struct {
 	Filters  IndexFilters
 	Counters Counters

@@ -12,15 +12,15 @@ import (
 )
 
 // StoreGroup is a $group above a query that explain shows as part of the query's plan, as the 8.2 line does with those that
-// its slot-based engine runs. The figures are of a run, where there was one.
+// its slot-based engine runs. The figures are those of the run, if there was one.
 type StoreGroup struct {
 	Returned int64
 	Took     time.Duration
 	Spill    agg.SpillStats
 }
 
-// CanGroup reports whether the plan is one that the 8.2 line puts a $group on: neither a lookup of one document by its _id, nor a
-// DISTINCT_SCAN, which gives the groups by itself, nor one on geometries or text.
+// CanGroup reports whether the 8.2 line runs a $group as part of such a plan: not if it is a lookup of one document by its _id, a
+// DISTINCT_SCAN, which yields the groups by itself, or a plan on geometries or text.
 func (p *Explained) CanGroup() bool {
 	if p.q.Coll == nil {
 		return false
@@ -45,8 +45,7 @@ func (p *Explained) SetGroups(groups []*StoreGroup) {
 	p.number(p.grouped())
 }
 
-// grouped returns the plan below the groups: they read the fields that they need, so that no projection is left to
-// do.
+// grouped returns the plan below the groups. They read the fields that they need, so no projection remains.
 func (p *Explained) grouped() *plan.Node {
 	n := p.c.plan
 	for n.Stage == plan.ProjectionSimple || n.Stage == plan.ProjectionDefault {
@@ -63,7 +62,7 @@ func (p *Explained) number(n *plan.Node) {
 	p.ids[n] = int32(len(p.ids) + 1)
 }
 
-// groupID returns the number of the group at place i.
+// groupID returns the stage number of group i.
 func (p *Explained) groupID(i int) value.Value { return value.NewInt32(int32(len(p.ids) + 1 + i)) }
 
 // groupPlan is queryPlanner.winningPlan of a query with groups on top.
@@ -105,7 +104,7 @@ func (p *Explained) stageText() string {
 	return b.String()
 }
 
-// slotName returns the name of a stage in the slot-based engine's part of explain.
+// slotName returns a stage's name in the slot-based engine's part of explain.
 func slotName(n *plan.Node) string {
 	switch n.Stage {
 	case plan.CollScan, plan.ClusteredScan:

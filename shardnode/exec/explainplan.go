@@ -8,7 +8,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// Verbosity is how much explain tells: the plan, what running it takes, and what running the others takes.
+// Verbosity is how much explain shows: the plan, the figures of running it, and those of running the others.
 type Verbosity uint8
 
 const (
@@ -22,8 +22,8 @@ type Explained struct {
 	verb Verbosity
 	q    *Query
 	c    *chosen
-	took time.Duration // of planning
-	sig  string        // of the plan that the plan cache would use; empty for none
+	took time.Duration // time spent on planning
+	sig  string        // signature of the plan that the plan cache would use; empty for none
 	rest []value.Value // allPlansExecution
 	set  []byte        // the query's settings
 	w    *ExplainedWrite
@@ -33,7 +33,7 @@ type Explained struct {
 	ids    map[*plan.Node]int32
 }
 
-// ExplainedWrite is the stage on top of a write's plan, and what it would do.
+// ExplainedWrite is the stage on top of a write's plan, and what it would change.
 type ExplainedWrite struct {
 	Stage             string // UPDATE or DELETE
 	One               bool   // it ends with the first document
@@ -42,7 +42,7 @@ type ExplainedWrite struct {
 	Matched, Modified int64
 }
 
-// PlanExplained decides how a query would run. The caller closes what it returns.
+// PlanExplained plans a query for explain. The caller closes the result.
 func (e *Executor) PlanExplained(op *command.Op, q *Query, verb Verbosity) (*Explained, error) {
 	start := time.Now()
 	p := &Explained{verb: verb, q: q, set: e.env.QuerySettings(op)}

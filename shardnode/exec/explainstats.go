@@ -32,7 +32,7 @@ type figures struct {
 	eof             bool
 }
 
-// executed reads the figures of plans that ran.
+// executed collects the figures of plans that ran.
 type executed struct {
 	nodes map[*plan.Node]Node
 }
@@ -44,8 +44,8 @@ func (e *executed) stats(p *plan.Node) *nodeStats {
 	return &nodeStats{}
 }
 
-// figures derives the units of work of a stage from what it and its inputs did: each unit gives a result, needs another
-// unit, or finds the end.
+// figures derives the works of a stage from what it and its inputs did: each unit of work returns a result, needs
+// another unit, or finds the end.
 func (e *executed) figures(p *plan.Node) figures {
 	st := e.stats(p)
 	f := figures{advanced: st.advanced, eof: st.eof}
@@ -74,7 +74,7 @@ func (e *executed) figures(p *plan.Node) figures {
 		case plan.Sort:
 			f.works += st.advanced + end
 		case plan.SortMerge:
-			f.works += st.advanced // its end shows without a further unit
+			f.works += st.advanced // it finds its end without a further unit
 		case plan.SubPlan:
 			if p.Inputs[0].Stage == plan.SortMerge || p.Inputs[0].Stage == plan.Fetch && p.Inputs[0].Inputs[0].Stage == plan.SortMerge {
 				f.works += end
@@ -84,7 +84,7 @@ func (e *executed) figures(p *plan.Node) figures {
 	return f
 }
 
-// totals adds up keys and documents of a plan.
+// totals adds up the keys and documents that a plan examined.
 func (e *executed) totals(p *plan.Node) (keys, docs int64) {
 	for _, in := range p.Inputs {
 		k, d := e.totals(in)
@@ -97,12 +97,12 @@ func (e *executed) totals(p *plan.Node) (keys, docs int64) {
 	return keys + st.keys, docs + st.docs
 }
 
-// passes reports whether a stage has no node of its own: what its input did is not counted twice.
+// passes reports whether a stage has no node of its own, so that the work of its input is not counted twice.
 func (e *executed) passes(p *plan.Node) bool {
 	return len(p.Inputs) == 1 && e.nodes[p] != nil && e.nodes[p.Inputs[0]] != nil && e.stats(p) == e.stats(p.Inputs[0])
 }
 
-// append returns the plan.Figures of a plan that ran.
+// append is the plan.Figures of a plan that ran.
 func (e *executed) append(p *plan.Node, dst []byte, own bool) []byte {
 	if express := p.Stage == plan.ExpressID || p.Stage == plan.ExpressIndex; express {
 		if !own {
@@ -147,7 +147,7 @@ func appendFigures(dst []byte, f figures, took time.Duration) []byte {
 	return value.Append(dst, "isEOF", value.NewInt32(eof))
 }
 
-// appendOwn appends what only this kind of stage has.
+// appendOwn appends the fields that are specific to this kind of stage.
 func (e *executed) appendOwn(p *plan.Node, dst []byte) []byte {
 	st := e.stats(p)
 	switch p.Stage {
@@ -196,7 +196,7 @@ func (e *executed) appendOwn(p *plan.Node, dst []byte) []byte {
 	return dst
 }
 
-// inputs counts what the inputs of a stage gave it.
+// inputs counts the results that a stage received from its inputs.
 func (e *executed) inputs(p *plan.Node) (n int64) {
 	for _, in := range p.Inputs {
 		n += e.stats(in).advanced

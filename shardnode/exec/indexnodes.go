@@ -13,7 +13,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// ixScan reads the keys of an index that lie in bounds.
+// ixScan reads the keys of an index that are within bounds.
 type ixScan struct {
 	st       nodeStats
 	snap     *storage.Snapshot
@@ -94,7 +94,7 @@ func (x *ixScan) open() bool {
 	return true
 }
 
-// take decides on a key in the bounds.
+// take fills r from a key within the bounds; false if its filter rejects the key.
 func (x *ixScan) take(r *Row, key []byte) (bool, error) {
 	rid := x.cur.RecordID()
 	if x.dedupe {
@@ -147,7 +147,7 @@ func (x *ixScan) Close() {
 
 func (x *ixScan) stats() *nodeStats { return &x.st }
 
-// fetchNode reads the documents for keys.
+// fetchNode reads the documents of the index keys below it.
 type fetchNode struct {
 	st      nodeStats
 	in      Node
@@ -211,7 +211,7 @@ type coverNode struct {
 type coverKey struct {
 	index any // *catalog.Index
 	doc   *indexscan.KeyDoc
-	shown []int // the key's fields that results show
+	shown []int // the key fields that results show
 }
 
 func (c *coverNode) Next(op *command.Op, r *Row) (bool, error) {
@@ -246,7 +246,7 @@ func (c *coverNode) keyOf(x *catalog.Index) *coverKey {
 	return c.keys[0]
 }
 
-// ambiguous reports whether the last key leaves open what a result shows.
+// ambiguous reports whether the last key does not determine what a result shows.
 func (k *coverKey) ambiguous() bool {
 	for _, i := range k.shown {
 		if k.doc.Values()[i].T == value.Null {
@@ -303,7 +303,7 @@ func (o *orNode) Close() {
 }
 func (o *orNode) stats() *nodeStats { return &o.st }
 
-// sortMergeNode merges inputs that are each in order, each record once.
+// sortMergeNode merges sorted inputs and returns each record once.
 type sortMergeNode struct {
 	st    nodeStats
 	ins   []Node

@@ -6,13 +6,13 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// andSorted returns the records that all of its inputs return, each in order of RecordId. A pause in an input
-// loses nothing: heads keeps what was read.
+// andSorted returns the records that all of its inputs return; each input is in order of RecordId. A pause in
+// an input loses nothing: heads keeps what was read.
 type andSorted struct {
 	st     nodeStats
 	ins    []Node
-	heads  []storage.RecordID // the record each input is at, nil if the next is to be read
-	failed []int64            // records of each input that another does not have
+	heads  []storage.RecordID // the record that each input is at, nil if the next one has to be read
+	failed []int64            // number of records of each input that another one does not have
 }
 
 func (a *andSorted) Next(op *command.Op, r *Row) (bool, error) {
@@ -86,8 +86,8 @@ type andHash struct {
 	st   nodeStats
 	ins  []Node
 	at   int                 // the input that is being read
-	have map[string]struct{} // what all inputs before it gave
-	both map[string]struct{} // and what this one gave, too
+	have map[string]struct{} // records that all inputs before it returned
+	both map[string]struct{} // those of them that this one has returned, too
 	left []int64             // records left after each input
 }
 

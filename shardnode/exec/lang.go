@@ -22,11 +22,11 @@ func (e *Executor) NewLang(op *command.Op, spec *collation.Spec, let []byte) (*L
 	return l, l.Scope.DefineLet(let)
 }
 
-// Standing returns the language for filters that are kept for many operations: they read the clock at each
-// evaluation.
+// Standing returns the language environment of filters that are kept for many operations: they read the clock
+// at each evaluation.
 func (e *Executor) Standing(spec *collation.Spec) *Lang { return timeless(spec, e.env.Now) }
 
-// Timeless returns the language for filters that are compiled only to validate them: the time does not matter yet.
+// Timeless returns the language environment of filters that are compiled only to validate them, so that the time does not matter.
 func Timeless(spec *collation.Spec) *Lang {
 	return timeless(spec, func() (int64, uint64) { return 0, 0 })
 }

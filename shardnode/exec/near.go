@@ -36,8 +36,8 @@ func newNearNode(env Env, in Node, p *plan.Node, q *Query) (Node, error) {
 	return s, nil
 }
 
-// NearPath finds the path for a $geoNear that names none: that of the collection's only index on the plane, else of its
-// only index on the sphere.
+// NearPath finds the path for a $geoNear that names none: the path of the collection's only 2d index, else of its only
+// 2dsphere index.
 func NearPath(ns string, coll *catalog.Collection) (string, error) {
 	if coll == nil {
 		return "", mongoerr.Newf(mongoerr.NamespaceNotFound, "$geoNear requires a geo index to run, but %s does not exist", ns)

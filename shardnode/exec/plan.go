@@ -44,18 +44,18 @@ func expressID(q *Query, id value.Value) *plan.Node {
 	return p
 }
 
-// observes reports whether what the stages of a plan do is to be kept: of the first plan of an operation, which is
-// its own, and not of those that look something up for it.
+// observes reports whether execution statistics of a plan's stages are kept: those of an operation's first plan,
+// its own, and not of plans that look something up for it.
 func (e *Executor) observes(op *command.Op) bool { return op.Stats.Exec == nil && e.env.Observes(op) }
 
-// observed keeps what a plan of one stage does.
+// observed keeps the execution statistics of a plan with one stage.
 func (e *Executor) observed(op *command.Op, p *plan.Node, root Node) Node {
 	root = &timedNode{in: root}
 	op.Stats.Exec = &Ran{plan: p, exec: executed{nodes: map[*plan.Node]Node{p: root}}}
 	return root
 }
 
-// planTail reads a capped collection or the oplog for a cursor that outlives its end.
+// planTail returns the plan of a tailable cursor on a capped collection or the oplog.
 func planTail(q *Query) Node {
 	o := storage.ScanOptions{}
 	if q.Coll.Oplog {
@@ -73,7 +73,7 @@ func planTail(q *Query) Node {
 	return &skipLimit{in: t, skip: q.Skip, limit: limit}
 }
 
-// idEquality recognises the commonest query of all, an equality on _id and nothing else, before anything is planned.
+// idEquality recognises the most common query of all, an equality on _id and nothing else, before anything is planned.
 func idEquality(q *Query) (id value.Value, ok bool) {
 	if q.Matcher == nil || q.Hint.T != value.Missing || q.Min != nil || q.Max != nil || q.Skip > 0 || q.Owned != nil ||
 		q.Collation != nil || q.ReturnKey || q.ShowRecordID || q.Coll.Collation != nil {

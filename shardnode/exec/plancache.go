@@ -7,8 +7,8 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// IndexFilter allows queries of one shape certain indexes only (planCacheSetFilter). It lives in memory, as the real
-// server's does.
+// IndexFilter restricts queries of one shape to certain indexes (planCacheSetFilter). It is kept in memory only, as
+// on the real server.
 type IndexFilter struct {
 	Query, Sort, Projection, Collation []byte
 	Indexes                            []value.Value // names and key patterns
@@ -24,7 +24,7 @@ func (f *IndexFilter) Allows(x *plan.Index) bool {
 	return false
 }
 
-// IndexFilters are a node's, by namespace and plan cache shape.
+// IndexFilters are a node's index filters, by namespace and plan cache shape.
 type IndexFilters struct {
 	mu struct {
 		sync.RWMutex
@@ -39,14 +39,14 @@ func (f *IndexFilters) Get(ns, shape string) *IndexFilter {
 	return f.mu.byNS[ns][shape]
 }
 
-// any reports whether a namespace has filters at all: if not, its queries need no shape.
+// any reports whether a namespace has any filters: if not, the shapes of its queries are not needed.
 func (f *IndexFilters) any(ns string) bool {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	return len(f.mu.byNS[ns]) > 0
 }
 
-// Set replaces the filter of a shape; a nil filter removes it, and the empty shape with it removes all.
+// Set replaces the filter of a shape. A nil filter removes it, or removes all filters if the shape is empty.
 func (f *IndexFilters) Set(ns, shape string, x *IndexFilter) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -76,12 +76,12 @@ func (f *IndexFilters) List(ns string) (out []*IndexFilter) {
 	return out
 }
 
-// applyFilters restricts a query to the indexes that a filter for its shape names. Such a filter is stronger than a hint.
+// applyFilters restricts a query to the indexes that a filter for its shape names. Such a filter takes precedence over a hint.
 func (e *Executor) applyFilters(q *Query, pq *plan.Query) {
 	if !e.Filters.any(q.NS) {
 		return
 	}
-	find := *pq // a filter set for a find is one for counts and distincts, too
+	find := *pq // a filter that was set for a find also applies to count and distinct
 	find.Count, find.Distinct = false, ""
 	if f := e.Filters.Get(q.NS, find.Shape()); f != nil {
 		pq.Allowed, pq.Hint, q.filtered = f.Allows, value.Value{}, true

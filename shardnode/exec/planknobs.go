@@ -22,7 +22,7 @@ type planKnobs struct {
 	ties     bool    // internalQueryPlanTieBreakingWithIndexHeuristics
 }
 
-// Watch keeps the knobs as the server parameters are, so that a query reads one pointer.
+// Watch keeps the knobs up to date with the server parameters, so that a query reads one pointer.
 func (e *Executor) Watch(p *cluster.Params) {
 	for _, name := range []string{
 		"internalQueryPlannerEnableIndexIntersection", "internalQueryPlannerEnableHashIntersection", "internalQueryForceIntersectionPlans",
@@ -52,7 +52,7 @@ func (e *Executor) readKnobs(p *cluster.Params) {
 	})
 }
 
-// trialLimits returns how much work each plan does in a trial at most, and how many results end it.
+// trialLimits returns the maximum work of each plan in a trial, and the number of results that end the trial.
 func (k *planKnobs) trialLimits(coll *catalog.Collection, limit int64) (works int64, results int) {
 	works = max(k.works, int64(k.share*float64(coll.Counters.Records.Load())))
 	results = k.results

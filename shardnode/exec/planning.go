@@ -22,7 +22,7 @@ type Planning struct {
 	err     error
 }
 
-// NewPlanning begins with an empty plan cache. The collation is the collection's own, nil for none.
+// NewPlanning returns a Planning with an empty plan cache. spec is the collection's collation, nil for none.
 func NewPlanning(c *catalog.Collection, spec *collation.Spec) *Planning {
 	return &Planning{coll: c, collation: spec, cache: plan.NewCache(0)}
 }

@@ -21,7 +21,7 @@ type Query struct {
 	Coll      *catalog.Collection // nil: the collection does not exist, and the result is empty
 	Snap      *storage.Snapshot
 	Collation *collation.Spec
-	Scope     *expr.Scope // of the variables that filter and projection may use
+	Scope     *expr.Scope // the variables that filter and projection may use
 	Filter    []byte
 	Matcher   *match.Matcher // nil: everything
 	Sort      []byte
@@ -37,22 +37,22 @@ type Query struct {
 	Distinct     string // only the values of this path are wanted
 	ReturnKey    bool
 	ShowRecordID bool
-	MergeKey     bool // documents carry what they were sorted by, for a router
+	MergeKey     bool // documents carry their sort values, for a router
 	Tailable     bool
 	AllowDiskUse bool
 	Fields       []string  // aggregation: the top-level fields that are read; nil for all
-	ShapeSuffix  string    // what explain adds to the plan's shape
+	ShapeSuffix  string    // added to the plan's shape by explain
 	filtered     bool      // an index filter restricts the plans
-	Owned        Ownership // not nil: the shard filter, false for orphans
-	Placement    Placement // source of owned, nil for a query that no router sent
-	keys         planKeys  // once it is planned
+	Owned        Ownership // the shard filter, which returns false for orphans; nil for none
+	Placement    Placement // source of Owned, nil for a query that did not come from a router
+	keys         planKeys  // set once the query is planned
 }
 
-// Ownership reports whether a document is its shard's to return, and not an orphan. It fails if the owner of the
+// Ownership reports whether a document belongs to this shard and is not an orphan. It fails if the owner of the
 // document at the time of the read is no longer known.
 type Ownership func(doc []byte) (bool, error)
 
-// Has applies the filter; everything passes one that is nil.
+// Has applies the filter; a nil filter passes everything.
 func (o Ownership) Has(doc []byte) (bool, error) {
 	if o == nil {
 		return true, nil
@@ -60,11 +60,11 @@ func (o Ownership) Has(doc []byte) (bool, error) {
 	return o(doc)
 }
 
-// Placement is the ownership filter of a query, as the query's snapshot is, of the moment it began.
+// Placement is the source of a query's ownership filter, as of the time when the query began, like its snapshot.
 type Placement interface {
-	// Unmoved reports whether a query may go on in a snapshot taken just now: not once its collection has been
-	// sharded or a range of it has moved, for then what was this shard's when the query began may be deleted in
-	// the newer snapshot.
+	// Unmoved reports whether a query may continue in a snapshot taken just now. It may not once its collection
+	// has been sharded or a range of it has moved: what belonged to this shard when the query began may be
+	// deleted in the newer snapshot.
 	Unmoved(op *command.Op, c *catalog.Collection) bool
 }
 
@@ -77,7 +77,7 @@ func CompileFilter(filter []byte, scope *expr.Scope, spec *collation.Spec) (*mat
 	return match.Compile(filter, &match.Options{Collator: spec.Collator(), Expr: scope})
 }
 
-// Compile fills in the compiled parts of a query. Filter errors come before projection errors, as in the real server.
+// Compile fills in the compiled parts of a query. Filter errors take precedence over projection errors, as on the real server.
 func (q *Query) Compile(proj []byte) (err error) {
 	if err := CheckHint(q.Hint); err != nil {
 		return err

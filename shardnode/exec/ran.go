@@ -5,13 +5,13 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// Ran is a plan that runs or has run, and what its stages have done so far.
+// Ran is a plan that runs or has run, with the statistics of its stages so far.
 type Ran struct {
 	plan *plan.Node
 	exec executed
 }
 
-// kept adds to a choice what the profiler shows of it, if wanted.
+// kept adds execution statistics to a chosen plan, if they are wanted.
 func (c *chosen) kept(want bool) *chosen {
 	if want {
 		c.ran = &Ran{plan: c.plan, exec: executed{nodes: c.nodes}}
@@ -24,7 +24,7 @@ func (r *Ran) AppendExecStats(dst []byte) []byte {
 	return value.Append(dst, "execStats", value.NewDocument(r.plan.Explain(r.exec.append)))
 }
 
-// Wrote is what a write did with the documents that its plan found.
+// Wrote is the stage of a write on top of its plan, and how many documents it changed.
 type Wrote struct {
 	*Ran
 	Stage                      string // UPDATE or DELETE

@@ -5,7 +5,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// RefuseOperators looks for operators that only the filter of a query on a collection may use.
+// RefuseOperators refuses operators that only the filter of a query on a collection may use.
 func RefuseOperators(doc []byte, where string) error {
 	for k, v := range value.Elements(doc) {
 		switch k {

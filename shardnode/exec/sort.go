@@ -13,9 +13,9 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// sortKeys makes the sort key of documents: of the keys that an index on the sort pattern would have for the document,
-// the lowest in the order of that pattern. That is how arrays sort: by their least element ascending, by their greatest
-// descending.
+// sortKeys makes the sort keys of documents. Of the keys that an index on the sort pattern would have for a document,
+// it is the lowest in the order of that pattern: arrays sort by their least element in ascending order, by their
+// greatest in descending order.
 type sortKeys struct {
 	gen  *indexkey.Generator
 	set  indexkey.KeySet
@@ -40,7 +40,7 @@ func newSortKeys(pattern []byte, c value.Collator) (*sortKeys, error) {
 	return &sortKeys{gen: g, show: indexscan.NewKeyDoc(fields)}, err
 }
 
-// of returns the key, borrowed until the next call.
+// of returns a document's key, borrowed until the next call.
 func (s *sortKeys) of(doc []byte) ([]byte, error) {
 	if err := s.gen.Keys(doc, &s.set); err != nil {
 		if mongoerr.CodeOf(err) == mongoerr.CannotIndexParallelArrays {
@@ -60,11 +60,11 @@ type sorted struct {
 	doc []byte
 	rid storage.RecordID
 
-	peeked bool // the document was read for its key alone
+	peeked bool // the document was read only for its key
 	from   Row  // the row it came with, if its index key is wanted
 }
 
-// values returns a document's sort key as $meta shows it: what it was sorted by, field by field.
+// values returns a document's sort key as $meta shows it: the values of the fields that it was sorted by.
 func (s *sortKeys) values(doc []byte) (value.Value, error) {
 	key, err := s.of(doc)
 	if err != nil || s.set.Len() == 0 {
@@ -128,7 +128,7 @@ func (s *sortNode) Next(op *command.Op, r *Row) (bool, error) {
 	return true, nil
 }
 
-// fill reads the input. It may be interrupted by a pause and goes on from there.
+// fill reads the input. It may be interrupted by a pause and continues from there.
 func (s *sortNode) fill(op *command.Op) error {
 	op.Stats.HasSortStage = true
 	if s.sort == nil {
@@ -161,7 +161,7 @@ func (s *sortNode) fill(op *command.Op) error {
 	return err
 }
 
-// sortError names the limit if that is what a sort failed on.
+// sortError reports the memory limit if a sort has failed because of it.
 func sortError(err error, limit int64) error {
 	if err != extsort.ErrMemory {
 		return err

@@ -13,7 +13,7 @@ type Source struct {
 	metas  []string
 }
 
-// NewSource makes a source of a stream; metas are the kinds of metadata that the pipeline's stages read.
+// NewSource makes a source of a stream; metas lists the kinds of metadata that the pipeline's stages read.
 func NewSource(s *Stream, metas []string) *Source { return &Source{stream: s, metas: metas} }
 
 // Next implements agg.Source.

@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/storage/indexkey"
 )
 
-// MergeKeyField is the last field of a document, with the values that it was sorted by.
+// MergeKeyField is the name of a last field that has the values that the document was sorted by.
 const MergeKeyField = "$sortKey"
 
 // Stream returns the projected documents of a query.
@@ -19,7 +19,7 @@ type Stream struct {
 	row  Row
 	buf  []byte
 	meta projection.Meta
-	keys *sortKeys // if the projection shows the sort key
+	keys *sortKeys // set if the projection shows the sort key
 }
 
 func (s *Stream) NextDoc(op *command.Op) ([]byte, bool, error) {
@@ -34,7 +34,7 @@ func (s *Stream) NextDoc(op *command.Op) ([]byte, bool, error) {
 	return s.shape()
 }
 
-// shape applies projection, returnKey, showRecordId and the key for merging.
+// shape applies the projection, returnKey and showRecordId, and adds the merge key.
 func (s *Stream) shape() ([]byte, bool, error) {
 	q := s.q
 	doc := s.row.Doc
@@ -61,7 +61,7 @@ func (s *Stream) shape() ([]byte, bool, error) {
 	return doc, true, nil
 }
 
-// metadata reads the kinds of metadata that something above shows.
+// metadata reads the kinds of metadata that are used above.
 func (s *Stream) metadata(kinds []string) (err error) {
 	for _, kind := range kinds {
 		switch kind {
@@ -90,8 +90,8 @@ func (s *Stream) metadata(kinds []string) (err error) {
 	return nil
 }
 
-// MayAdvance reports whether the stream can go on in a newer snapshot: that of a plan over indexes cannot, nor
-// that of a shard, whose filter of what it owns belongs to the moment the query began.
+// MayAdvance reports whether the stream can continue in a newer snapshot. A plan over indexes cannot, and
+// neither can a plan with a shard filter, which is that of the time when the query began.
 func (s *Stream) MayAdvance() bool {
 	if s.q.Coll == nil {
 		return false
@@ -103,12 +103,12 @@ func (s *Stream) MayAdvance() bool {
 	return ok && s.q.Owned == nil && scan.mayAdvance()
 }
 
-// Unmoved reports whether what the stream reads is still where it was when it began (Placement.Unmoved).
+// Unmoved reports whether no data has moved since the stream began (Placement.Unmoved).
 func (s *Stream) Unmoved(op *command.Op, coll *catalog.Collection) bool {
 	return s.q.Placement == nil || s.q.Placement.Unmoved(op, coll)
 }
 
-// Advance moves a saved stream that may to a newer snapshot of its collection. The caller owns both snapshots.
+// Advance moves a saved stream to a newer snapshot of its collection. MayAdvance must have returned true. The caller owns both snapshots.
 func (s *Stream) Advance(snap *storage.Snapshot, coll *catalog.Collection) error {
 	if tail, ok := leafOf[*tailNode](s.root); ok {
 		if err := tail.advance(snap, coll); err != nil {

@@ -8,9 +8,9 @@ import (
 	"github.com/shoaldb/shoal/query/plan"
 )
 
-// chooseBranches plans a query whose filter is an $or: each branch chooses its plan as a query of its own would,
-// by a trial or from the plan cache, and the choices are joined. nil if some branch has no index: then the whole
-// is planned.
+// chooseBranches plans a query whose filter is an $or: each branch gets its plan as a query of its own would, by
+// a trial or from the plan cache, and the plans are joined. It returns nil if some branch has no index: then the
+// filter is planned as a whole.
 func (e *Executor) chooseBranches(op *command.Op, q *Query, observe bool) (*chosen, error) {
 	pq, pc := q.keys.q, q.keys.c
 	queries := pq.Branches()
@@ -67,7 +67,7 @@ func (e *Executor) chooseBranch(op *command.Op, q *Query, k planKeys, r *plan.Re
 	return all[0].plan, nil
 }
 
-// candidateOf finds the plan that an entry of the plan cache denotes; nil if it is not among the candidates.
+// candidateOf finds the plan with the signature of a plan cache entry; nil if it is not among the candidates.
 func candidateOf(r *plan.Result, signature string) *plan.Node {
 	for _, p := range r.Candidates {
 		if plan.WithoutSubplan(p).Signature() == signature {

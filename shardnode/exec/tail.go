@@ -9,7 +9,7 @@ import (
 )
 
 // tailNode reads a capped collection (or the oplog) in insertion order and does not end: with a newer snapshot it
-// continues after the last record that it read, whether the filter let it pass or not.
+// continues after the last record that it read, whether that matched the filter or not.
 type tailNode struct {
 	collScan
 	dead error
@@ -40,8 +40,8 @@ func (t *tailNode) advance(s *storage.Snapshot, coll *catalog.Collection) error 
 	return nil
 }
 
-// stillThere returns an error if the record that a scan read last has been deleted from its capped collection, so
-// that later unseen ones may be gone too.
+// stillThere returns an error if the record that a scan read last has been deleted from its capped collection,
+// because later records that it has not seen may be gone, too.
 func stillThere(s *storage.Snapshot, coll *catalog.Collection, last storage.RecordID) error {
 	_, ok, err := s.Get(coll, last)
 	if err == nil && !ok {

@@ -10,7 +10,7 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// bindText passes the collection's text index to a query's $text.
+// bindText gives a query's $text the collection's text index.
 func bindText(q *Query, c *plan.Collection) {
 	if q.Matcher == nil {
 		return
@@ -26,7 +26,7 @@ func bindText(q *Query, c *plan.Collection) {
 
 func (q *Query) hasText() bool { return q.Matcher != nil && q.Matcher.Text() != nil }
 
-// textScore returns how well a document fits the query's $text, Missing if it has none.
+// textScore returns a document's text score, Missing if the query has no $text.
 func (q *Query) textScore(doc []byte) value.Value {
 	if !q.hasText() {
 		return value.Value{}
@@ -35,15 +35,15 @@ func (q *Query) textScore(doc []byte) value.Value {
 	return value.NewDouble(score)
 }
 
-// scoreKeys sorts by a pattern that has the text score among its fields, the best first. Each field of the pattern
-// gives its part of the key.
+// scoreKeys makes sort keys for a pattern with the text score among its fields, which sorts the best first. Each
+// field of the pattern contributes a part of the key.
 type scoreKeys struct {
 	q     *Query
 	parts []*sortKeys // nil for the score
 	key   []byte
 }
 
-// newScoreKeys is nil for a pattern without the text score.
+// newScoreKeys returns nil for a pattern without the text score.
 func newScoreKeys(q *Query) (*scoreKeys, error) {
 	k := &scoreKeys{q: q}
 	found := false

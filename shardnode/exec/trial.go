@@ -16,12 +16,13 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// The planner orders plans by guesses. Where it leaves several, they are run side by side for a while and the one that
-// gives most results for its work is kept; the collection's plan cache remembers it for queries of the same shape.
+// The planner has no statistics to rank plans by. If it finds several, they are run side by side for a while and the
+// one with the most results for its work is kept; the collection's plan cache remembers it for queries of the same
+// shape.
 const (
 	trialSlice    = 32 // the most works that a plan does per turn; it starts with one
 	trialBonus    = 1e-4
-	eofBonus      = 1 // for a plan that reached its end
+	eofBonus      = 1 // bonus of a plan that reached its end
 	forcedBonus   = 3 // internalQueryForceIntersectionPlans
 	unboundedWork = math.MaxInt64
 )
@@ -30,7 +31,7 @@ const (
 // there.
 var errPaused = errors.New("share of work is used up")
 
-// pace is the work that the leaves of a tree may still do; nil for as much as it takes.
+// pace is the work that the leaves of a tree may still do; nil for no limit.
 type pace struct{ left, done int64 }
 
 // step consumes one unit of work, or reports that there is none left.
@@ -54,25 +55,25 @@ type candidate struct {
 	eof    bool
 	err    error
 	score  float64
-	keys   bool  // rows have to keep their index keys
-	sought int64 // documents examined
+	keys   bool  // whether rows keep their index keys
+	sought int64 // number of documents examined
 }
 
-// maxTrialBytes is how much a plan may find in a trial: then it has shown enough.
+// maxTrialBytes limits the results that a plan may keep in a trial; a plan that has reached it wins nothing by going on.
 const maxTrialBytes = 16 << 20
 
-// chosen is a plan that was decided on, ready to run.
+// chosen is the selected plan, ready to run.
 type chosen struct {
 	result *plan.Result
 	plan   *plan.Node
 	root   Node
 	nodes  map[*plan.Node]Node
-	trial  []*candidate // all that took part, best first; nil without trial. All but the first are closed.
+	trial  []*candidate // all candidates, best first; nil if there was no trial. All but the first are closed.
 	keys   planKeys
-	ran    *Ran // nil if nobody wants to know
+	ran    *Ran // nil if statistics are not wanted
 }
 
-// planKeys knows under which keys a query's plan is cached.
+// planKeys computes the keys under which a query's plan is cached.
 type planKeys struct {
 	q *plan.Query
 	c *plan.Collection
@@ -87,8 +88,8 @@ func (k *planKeys) PlanKeys() (shape, key string) {
 // Counters are serverStatus's metrics.query.planCache.
 type Counters struct{ Hits, Misses, Replanned, Skipped atomic.Int64 }
 
-// choose plans a query and decides between plans where there are several. observe asks for the figures of each stage, and
-// leaves the plan cache alone.
+// choose plans a query and decides between plans if there are several. With observe, statistics of each stage are kept
+// and the plan cache is left alone.
 func (e *Executor) choose(op *command.Op, q *Query, observe bool) (c *chosen, err error) {
 	pc, err := e.env.Planning(q.Coll).planIndexes()
 	if err != nil {
@@ -133,7 +134,7 @@ func (e *Executor) choose(op *command.Op, q *Query, observe bool) (c *chosen, er
 	return e.chooseCached(op, q, r)
 }
 
-// runOnly builds the one plan there is.
+// runOnly builds the only plan.
 func (e *Executor) runOnly(op *command.Op, q *Query, r *plan.Result, observe bool) (*chosen, error) {
 	b := builder{e: e, q: q}
 	keep := e.observes(op)
@@ -147,7 +148,7 @@ func (e *Executor) runOnly(op *command.Op, q *Query, r *plan.Result, observe boo
 	return (&chosen{result: r, plan: r.Winner(), root: root, nodes: b.nodes, keys: q.keys}).kept(keep), err
 }
 
-// chooseCached asks the plan cache before it starts a trial.
+// chooseCached looks in the plan cache before it starts a trial.
 func (e *Executor) chooseCached(op *command.Op, q *Query, r *plan.Result) (*chosen, error) {
 	cache := e.env.Planning(q.Coll).cache
 	knobs := e.knobs.Load()
@@ -201,7 +202,7 @@ func (e *Executor) chooseCached(op *command.Op, q *Query, r *plan.Result) (*chos
 	return out, nil
 }
 
-// cachedSignature is that of the plan which the plan cache has for a query; empty for none.
+// cachedSignature returns the signature of the plan that the plan cache has for a query; empty for none.
 func (e *Executor) cachedSignature(q *Query, k planKeys) string {
 	if !k.q.Cacheable() {
 		return ""
@@ -212,15 +213,15 @@ func (e *Executor) cachedSignature(q *Query, k planKeys) string {
 	return ""
 }
 
-// originOf returns what $planCacheStats tells of an entry's making.
+// originOf returns what $planCacheStats shows about the origin of an entry.
 func originOf(q *Query, trial []*candidate) plan.Origin {
 	o := plan.Origin{At: time.Now(), Filter: bytes.Clone(q.Filter), Sort: bytes.Clone(q.Sort), Projection: bytes.Clone(q.rawProj), Collation: bytes.Clone(q.Collation.Document())}
 	o.Trials = trialsOf(trial)
 	return o
 }
 
-// trialsOf returns what the plan cache keeps of a trial. The bonus of plans that came to their end is not in the
-// scores.
+// trialsOf returns what the plan cache keeps of a trial. The scores do not include the bonus of plans that
+// reached their end.
 func trialsOf(trial []*candidate) (out []plan.Trial) {
 	for _, c := range trial {
 		t := plan.Trial{Score: c.score, Stats: c.stats(false)}
@@ -249,7 +250,7 @@ func (c *candidate) stats(score bool) []byte {
 	return value.End(dst, m)
 }
 
-// noteUsage counts a plan for $indexStats, and summarises it for the log and the profiler.
+// noteUsage counts the use of a plan's indexes for $indexStats, and summarises the plan for the log and the profiler.
 func noteUsage(op *command.Op, p *plan.Node) {
 	summary := ""
 	p.Leaves(func(l *plan.Node) {
@@ -288,8 +289,8 @@ func (e *Executor) tryAll(op *command.Op, q *Query, r *plan.Result, observe bool
 	return (&chosen{result: r, plan: best.plan, root: root, nodes: best.nodes, trial: all, keys: q.keys}).kept(e.observes(op)), nil
 }
 
-// race runs candidates side by side and puts the best first. The caller closes them, after an error, too. What they
-// examined is not counted as the operation's: that is for the plan that goes on.
+// race runs candidates side by side and puts the best first. The caller closes them, also after an error. What they
+// examined is not counted as the operation's: only the plan that continues is.
 func (e *Executor) race(op *command.Op, q *Query, r *plan.Result, observe bool, limit int64) (all []*candidate, err error) {
 	knobs := e.knobs.Load()
 	t := trial{slice: trialSlice, force: knobs.force, ties: knobs.ties}
@@ -315,13 +316,13 @@ func (e *Executor) race(op *command.Op, q *Query, r *plan.Result, observe bool, 
 	return all, err
 }
 
-// trial is how plans are run side by side.
+// trial configures how plans are run side by side.
 type trial struct {
-	works   int64 // the most that each does
-	results int   // as many end it
-	slice   int64 // the most works of a turn
-	force   bool  // intersections win
-	ties    bool  // plans that did equally well are told apart by what they read
+	works   int64 // the most work that each plan does
+	results int   // the number of results that ends the trial
+	slice   int64 // the most work of a turn
+	force   bool  // intersections are preferred
+	ties    bool  // ties are broken by index heuristics
 }
 
 // run lets candidates work in turns until one is done, then puts the best first.
@@ -423,7 +424,7 @@ func (r *Row) keep(key bool) Row {
 	return Row{RID: r.RID.Clone(), Doc: bytes.Clone(r.Doc), sortKey: bytes.Clone(r.sortKey), Covered: r.Covered, peeked: r.peeked}
 }
 
-// replayNode gives again what a trial already read, then goes on.
+// replayNode returns the rows that a trial has already read, then continues with the plan.
 type replayNode struct {
 	in   Node
 	rows []Row
@@ -444,8 +445,8 @@ func (p *replayNode) Save()             { p.in.Save() }
 func (p *replayNode) Close()            { p.in.Close() }
 func (p *replayNode) stats() *nodeStats { return p.in.stats() }
 
-// cachedNode runs a plan from the cache. It begins with a trial of its own: where the plan takes far more work than the
-// trial that chose it before it comes to its end or has as many results as end a trial, replan decides anew.
+// cachedNode runs a plan from the cache. It begins with a trial of its own: if the plan takes far more work than in the
+// trial that chose it before it reaches its end or the number of results that ends a trial, replan chooses again.
 type cachedNode struct {
 	in      Node
 	pace    *pace
@@ -494,7 +495,7 @@ func (c *cachedNode) try(op *command.Op) error {
 	return nil
 }
 
-// again gives up what was found, and the plan.
+// again discards the plan with its results and plans anew.
 func (c *cachedNode) again() error {
 	c.in.Close()
 	c.rows, c.in = nil, &eofNode{}

@@ -11,11 +11,11 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// cloneBatch is how many documents the other shard is asked for at a time.
+// cloneBatch is the number of documents requested from the other shard at a time.
 const cloneBatch = 2000
 
-// runCloneCollection fetches the documents of a collection whose database moves to this shard. Nobody writes to it meanwhile, here
-// or there, so that what is here by an earlier try is as it is there.
+// runCloneCollection fetches the documents of a collection whose database moves to this shard. Nobody writes to it meanwhile on
+// either shard, so documents that an earlier attempt has stored here are current.
 func (m *Manager) runCloneCollection(op *command.Op, req *msg.CloneCollection, dst []byte) ([]byte, error) {
 	from, err := m.state.Registry.Shard(op, req.From)
 	if err != nil {
@@ -44,14 +44,14 @@ func (m *Manager) runCloneCollection(op *command.Op, req *msg.CloneCollection, d
 		cmd = value.Doc(value.F("getMore", value.NewInt64(id)), value.F("collection", value.NewString(coll)), value.F("batchSize", value.NewInt32(cloneBatch)),
 			value.F("$db", value.NewString(db)))
 	}
-	// What was inserted is durable when this is.
+	// Once this write is durable, the inserted documents are, too.
 	return dst, m.Docs.WriteWith(op, replication.Durable, func(_ *storage.Snapshot, u *storage.UnitOfWork) error {
 		u.Oplog(storage.OplogEntry{Op: 'n', StmtID: -1, O: value.Doc(value.F("msg", value.NewString("collection "+req.NS+" was cloned")))})
 		return nil
 	})
 }
 
-// insertCloned stores documents that are not there yet, while the run holds the database.
+// insertCloned stores the documents that are not there yet, while the DDL run holds the database.
 func (m *Manager) insertCloned(op *command.Op, req *msg.CloneCollection, docs []value.Value) error {
 	unlock, err := m.Locks.Collection(op, req.NS, lock.IX)
 	if err != nil {
@@ -93,7 +93,7 @@ func (m *Manager) insertCloned(op *command.Op, req *msg.CloneCollection, docs []
 	return nil
 }
 
-// runAdoptSessions takes up which retryable writes another shard has executed.
+// runAdoptSessions adopts another shard's history of retryable writes.
 func (m *Manager) runAdoptSessions(op *command.Op, req *msg.AdoptSessions, dst []byte) ([]byte, error) {
 	return dst, m.sessions.Adopt(op, value.Values(req.Sessions))
 }

@@ -51,12 +51,12 @@ func newManager(c Config, node Node, sessions Sessions, state *ShardState) *Mana
 }
 
 // service returns migrations as a primary-only service: it decides what an earlier primary left unfinished,
-// deletes ranges that are no longer owned, and ends migrations in progress with the role.
+// deletes ranges that are no longer owned, and ends migrations in progress when the node steps down.
 func (m *Manager) service() replication.Service {
 	return replication.Service{
 		Name: "MigrationCoordinator",
 		StepUp: func(ctx context.Context, _ int64) error {
-			// Placement may have changed while another member was primary, and that one told of it alone.
+			// The placement may have changed while another member was primary, and only that member was informed.
 			if c, ok := m.state.Registry.Config().(*cluster.ConfigServer); ok {
 				c.Recheck()
 			}
@@ -70,19 +70,19 @@ func (m *Manager) service() replication.Service {
 		Run: func(ctx context.Context, _ int64) {
 			m.background(ctx)
 			m.releaseAll()
-			m.wg.Wait() // no recipient starts any more
+			m.wg.Wait() // no recipient is started any more
 		},
 	}
 }
 
-// life ends when the node steps down.
+// life returns the context of this term as primary: it is canceled when the node steps down.
 func (m *Manager) life() context.Context {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.mu.ctx
 }
 
-// asked returns the row of a command from the config server, or from the other shard of a migration.
+// asked completes the row of a command that comes from the config server, or from the other shard of a migration.
 func asked(s command.Spec) command.Spec {
 	s.Roles, s.PrimaryOnly, s.WriteConcern = command.Shard|command.Config, true, true
 	return s
@@ -123,7 +123,7 @@ func (m *Manager) runMoveRange(op *command.Op, req *msg.ShardMoveRange, dst []by
 	return msg.AppendFields(dst, reply), nil
 }
 
-// closeRange finds the bound of a range that was left out: the range is within one chunk and holds as much as a chunk may.
+// closeRange finds the bound of a range that was left out: the range is within one chunk and holds as much as a chunk may hold.
 func (m *Manager) closeRange(op *command.Op, table *cluster.ChunkMap, mv *msg.Move) (err error) {
 	if mv.Min != nil && mv.Max != nil {
 		return nil
@@ -138,7 +138,7 @@ func (m *Manager) closeRange(op *command.Op, table *cluster.ChunkMap, mv *msg.Mo
 	return err
 }
 
-// checkSize refuses a range that has more documents than a third above what a chunk is made of.
+// checkSize refuses a range with over a third more documents than fit in a chunk.
 func (m *Manager) checkSize(op *command.Op, d *donor, mv *msg.Move) error {
 	if mv.MaxBytes <= 0 || mv.ForceJumbo {
 		return nil
@@ -298,7 +298,7 @@ func (m *Manager) runTransferMods(op *command.Op, req *msg.TransferMods, dst []b
 	for i, id := range ids {
 		_, doc, ok, err := s.FindByID(c, id)
 		if err != nil {
-			d.mu.unsent = ids // the oplog has been read past them
+			d.mu.unsent = ids // they have been read from the oplog and are not read again
 			return dst, err
 		}
 		if size += len(doc); i > 0 && size > maxTransfer {
@@ -315,8 +315,8 @@ func (m *Manager) runTransferMods(op *command.Op, req *msg.TransferMods, dst []b
 	return msg.AppendFields(dst, &reply), nil
 }
 
-// changedIDs continues reading the oplog and returns the _ids of the collection's documents that were written. An
-// entry that was deleted before it was read would be a write lost with the range.
+// changedIDs continues reading the oplog and returns the _ids of the collection's documents that were written. If
+// an entry was deleted before it was read, its write would be lost with the range.
 func (d *donor) changedIDs(op *command.Op, s *storage.Snapshot) (ids []value.Value, more bool, err error) {
 	if d.mu.pin == nil {
 		return nil, false, mongoerr.New(mongoerr.IllegalOperation, "the migration has ended")
@@ -358,8 +358,8 @@ func (d *donor) readOplog(op *command.Op, s *storage.Snapshot) (ids []value.Valu
 	return ids, false, cur.Err()
 }
 
-// operations calls f with the operations that happen with a command's entry of the oplog: those nested in an applyOps, and, with
-// the decision to commit a prepared transaction, those that it voted for. A vote alone changes nothing.
+// operations calls f with the operations that take effect with a command entry of the oplog: those nested in an applyOps and,
+// for the decision to commit a prepared transaction, those that were prepared. The prepare entry alone changes nothing.
 func operations(s *storage.Snapshot, e []byte, f func(op []byte)) error {
 	each := func(ops []byte) error {
 		for _, op := range value.Values(ops) {
@@ -377,7 +377,7 @@ func operations(s *storage.Snapshot, e []byte, f func(op []byte)) error {
 	return each(value.Lookup(o, "applyOps").Doc())
 }
 
-// collectID takes the _id that an operation writes to.
+// collectID collects the _id of the document that an operation writes.
 func (d *donor) collectID(e []byte, seen map[string]bool, ids *[]value.Value) (size int) {
 	switch value.Lookup(e, "op").Str() {
 	case "i", "d":
@@ -450,7 +450,7 @@ func (m *Manager) runCleanupOrphaned(op *command.Op, dst []byte) ([]byte, error)
 	return dst, m.awaitCleanup(op, op.Req.Cmd.Str())
 }
 
-// background finishes what an earlier run left, then deletes ranges as they become ready.
+// background finishes what an earlier run left unfinished, then deletes ranges as they become ready.
 func (m *Manager) background(ctx context.Context) {
 	for {
 		op := m.Service.Background(ctx, command.OwnClient())
@@ -507,7 +507,7 @@ func gone(err error) bool {
 	return c == mongoerr.NamespaceNotFound || c == mongoerr.NamespaceNotSharded
 }
 
-// recover decides the migrations whose coordinator documents were left behind. One that cannot be decided yet does
+// recover decides the migrations whose coordinator documents are still there. One that cannot be decided yet does
 // not block the others.
 func (m *Manager) recover(op *command.Op) error {
 	var errs []error
@@ -521,8 +521,8 @@ func (m *Manager) recover(op *command.Op) error {
 	return errors.Join(append(errs, err)...)
 }
 
-// releaseConcluded ends the critical sections of migrations that were concluded by somebody else than recoverOne: by the
-// primary before this one, whose last write arrived when the sections were held already.
+// releaseConcluded ends the critical sections of migrations that recoverOne did not conclude: the previous primary did,
+// and its last write arrived after this node had begun to hold the sections.
 func (m *Manager) releaseConcluded() error {
 	m.mu.Lock()
 	held := slices.Collect(maps.Keys(m.mu.held))
@@ -547,10 +547,10 @@ func (m *Manager) recoverOne(op *command.Op, d *coordinatorDoc) error {
 	running := m.mu.out != nil && m.mu.out.id == d.id
 	m.mu.Unlock()
 	if running {
-		return nil // it will decide for itself
+		return nil // it is still running and decides for itself
 	}
 	if _, ok, err := coordinatorDocs(m.Docs).Get(d.ID()); err != nil || !ok {
-		return err // it did, since the list was begun
+		return err // it was decided since the list was read
 	}
 	if d.versioned {
 		if err := m.fence(op, d.ns, d.min, d.version); err != nil && !gone(err) {
@@ -565,7 +565,7 @@ func (m *Manager) recoverOne(op *command.Op, d *coordinatorDoc) error {
 	m.release(d.id) // from here on the placement determines the owner of the range
 	nothing := &rangeDeletion{id: d.ID(), ns: d.ns, pending: true}
 	if err != nil || info.Map == nil || catalog.UUID(info.Map.UUID) != d.uuid {
-		return m.conclude(op, nothing) // the collection is gone: there is nothing to keep or delete
+		return m.conclude(op, nothing) // the collection no longer exists: there is nothing to keep or delete
 	}
 	r, err := readKeyRange(info.Map.Key, value.Doc(value.F("min", value.NewDocument(d.min)), value.F("max", value.NewDocument(d.max))))
 	if err != nil {
@@ -580,7 +580,7 @@ func (m *Manager) recoverOne(op *command.Op, d *coordinatorDoc) error {
 	return m.decide(op, left, d.to, committed)
 }
 
-// leftBy returns the range deletion that a migration leaves whose donor has been replaced.
+// leftBy returns the range deletion that remains of a migration whose donor is no longer primary.
 func (m *Manager) leftBy(op *command.Op, id [16]byte, ns string, uuid catalog.UUID, r *KeyRange, committed bool) (*rangeDeletion, error) {
 	left := &rangeDeletion{id: value.NewBinary(4, id[:]), ns: ns, uuid: uuid, donor: m.state.ID, rng: r, delayed: true}
 	stored, ok, err := m.rangeDeletions().Get(left.id)

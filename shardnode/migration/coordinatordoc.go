@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// coordinatorDoc is the stored state of a migration that leaves this shard, from before it begins until it is
+// coordinatorDoc is the stored state of a migration from this shard, from before it begins until it is
 // concluded.
 type coordinatorDoc struct {
 	id       [16]byte
@@ -20,7 +20,7 @@ type coordinatorDoc struct {
 	// version is the chunk's version before the migration; versioned is false if it is unknown.
 	version   cluster.ChunkVersion
 	versioned bool
-	decision  string // committed, aborted, or empty while that is not known
+	decision  string // committed, aborted, or empty while it is not known
 }
 
 // coordinatorDocs returns the entries of config.migrationCoordinators.

@@ -1,5 +1,5 @@
-// Package migration is a node's part in the placement of data: its place in a cluster, migrations from and to it,
-// and the deletion of ranges that have left.
+// Package migration is a node's part in the placement of data: its place in a cluster, migrations from and to it, and the
+// deletion of ranges that it no longer owns.
 //
 //	config server ── _shardsvrMoveRange ──► Manager.moveRange                        the donor
 //	                                          │ writeDonorState    config.migrationCoordinators, config.rangeDeletions
@@ -26,10 +26,10 @@
 //  1. Nothing of a migration happens before its coordinator document and both range deletions are durable.
 //  2. During a critical section no write begins on its collection, and from BlockReads on no read either: every write
 //     that began before has committed when the recipient fetches the last changes.
-//  3. A range is deleted on the loser only. If the outcome is not known (errOutcomeUnknown) nothing is deleted, and the
-//     collection stays closed until recover knows it.
+//  3. A range is deleted only on the shard that does not own it in the end. If the outcome is not known (errOutcomeUnknown)
+//     nothing is deleted, and the collection accepts no operations until recover knows it.
 //  4. The coordinator document and the range deletion change together when a migration is concluded: repeated, the conclusion
 //     finds no document and does nothing.
-//  5. A primary that takes over closes the collections of undecided migrations before it takes writes (holdUndecided).
+//  5. A new primary closes the collections of undecided migrations before it accepts writes (holdUndecided).
 //  6. A query keeps the routing table and the snapshot that it began with; a deletion takes nothing from it.
 package migration

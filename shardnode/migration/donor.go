@@ -35,7 +35,7 @@ type Config struct {
 	Points   *cluster.FailPoints // nil for none
 	Service  *command.Service
 	Services *replication.Services
-	Locks    *lock.Manager // writers of a collection hold it in IX
+	Locks    *lock.Manager // writers hold their collection in IX
 	Now      func() time.Time
 }
 
@@ -43,13 +43,13 @@ type Config struct {
 type Node interface {
 	// SetConfig is the configuration of the node's replica set; nil for none.
 	SetConfig() *replication.SetConfig
-	// Warn logs what went wrong without a client to tell.
+	// Warn logs errors that no client receives.
 	Warn(msg string, err error)
-	// Forget drops what is compiled of a collection once the unit that drops it has committed.
+	// Forget drops a collection's compiled form once the unit that drops the collection has committed.
 	Forget(u *storage.UnitOfWork, c *catalog.Collection)
 }
 
-// Sessions is the history of the node's sessions, which goes with a chunk.
+// Sessions is the history of the node's sessions, which is transferred with a chunk.
 type Sessions interface {
 	// History lists the records of the sessions with retryable writes that wrote at a time or later.
 	History(since storage.Timestamp) [][]byte
@@ -59,7 +59,7 @@ type Sessions interface {
 	Adopt(ctx context.Context, records []value.Value) error
 }
 
-// Manager is a shard's part in live migrations: at most one leaves it and one enters it at a time.
+// Manager is a shard's part in live migrations: a shard is donor of at most one at a time, and recipient of at most one.
 type Manager struct {
 	Config
 	node     Node
@@ -68,11 +68,11 @@ type Manager struct {
 	wg       sync.WaitGroup // running recipients
 	wake     chan struct{}
 
-	deleting chan struct{} // full while a range is deleted
+	deleting chan struct{} // full while a range is being deleted
 
 	mu struct {
 		sync.Mutex
-		ctx       context.Context // ends when the node steps down
+		ctx       context.Context // canceled when the node steps down
 		out       *donor
 		in        *recipient
 		ranges    chan struct{}        // closed when config.rangeDeletions has changed; nil if nobody waits for that
@@ -135,7 +135,7 @@ func (r *KeyRange) doc() value.Value {
 	return value.NewDocument(value.Doc(value.F("min", value.NewDocument(r.min)), value.F("max", value.NewDocument(r.max))))
 }
 
-// donor is a migration that leaves this shard.
+// donor is a migration from this shard.
 type donor struct {
 	m    *Manager
 	id   [16]byte
@@ -147,30 +147,30 @@ type donor struct {
 	version cluster.ChunkVersion
 
 	began storage.Timestamp
-	life  context.Context // ends when the node steps down
+	life  context.Context // canceled when the node steps down
 	since time.Time       // when the current step began
-	steps []value.Value   // how long those before it took
+	steps []value.Value   // how long the earlier steps took
 
 	waitForDelete bool
 	transfer      msg.Transfer
 
 	mu struct {
 		sync.Mutex
-		snap   *storage.Snapshot // what is cloned
+		snap   *storage.Snapshot // of the data that is cloned
 		scan   *keyScan
-		held   []byte            // read by scan and not sent yet
-		pin    *storage.OplogPin // of the oplog behind from; nil before the clone has begun
-		from   storage.Timestamp // the oplog is read behind here
+		held   []byte            // a document read by scan and not sent yet
+		pin    *storage.OplogPin // keeps the oplog after from; nil before the clone has begun
+		from   storage.Timestamp // the oplog is read after this time
 		unsent []value.Value     // _ids read from the oplog whose documents are not sent yet
-		docs   int64             // how many documents the range had when it left
+		docs   int64             // how many documents the range had at the commit
 		bytes  int64             // how much was cloned
 
 		history      [][]byte // records of sessions that are still to be sent
-		finalHistory bool     // they are those of the second part
+		finalHistory bool     // history is the second part
 	}
 }
 
-// moveRange runs a migration from beginning to end. The donor it gives is nil where there is nothing to move.
+// moveRange runs a migration from beginning to end. It returns nil if there is nothing to move.
 func (m *Manager) moveRange(op *command.Op, mv *msg.Move) (d *donor, err error) {
 	d, err = m.beginDonor(op, mv.NS, mv.To, mv.Min, mv.Max)
 	if err != nil || d == nil {
@@ -188,14 +188,14 @@ func (m *Manager) moveRange(op *command.Op, mv *msg.Move) (d *donor, err error) 
 	if err := m.writeDonorState(op, d); err != nil {
 		return nil, err
 	}
-	d.step() // 2: it is durable that it began
+	d.step() // 2: its beginning is durable
 	committed, err := d.run(op)
 	if errors.Is(err, errOutcomeUnknown) {
-		return nil, err // recover asks again until the config server says; nothing is deleted before
+		return nil, err // recover asks until the config server answers; nothing is deleted before
 	}
 	left := d.deletion()
-	// Not within op, which may be interrupted, but within this primary's time: once another has taken over, which may be this
-	// node again, the outcome is recover's to decide.
+	// Not under op's context, which may be interrupted, but under that of this term as primary: once another term has begun,
+	// even on this node, recover decides the outcome.
 	if derr := m.decide(d.life, left, d.to, committed); derr != nil && err == nil {
 		err = derr
 	}
@@ -216,7 +216,7 @@ func (d *donor) step() {
 	d.since = now
 }
 
-// report is what the config server's log tells of a migration that succeeded.
+// report returns what the config server logs about a migration that succeeded.
 func (d *donor) report() (docs, bytes int64, steps []byte) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -297,14 +297,14 @@ func (m *Manager) writeDonorState(ctx context.Context, d *donor) error {
 	return m.rangeDeletions().Put(ctx, left)
 }
 
-// deletion returns the range deletion that this shard is left with if the migration is committed.
+// deletion returns the range deletion that this shard has to execute if the migration commits.
 func (d *donor) deletion() *rangeDeletion {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return &rangeDeletion{id: value.NewBinary(4, d.id[:]), ns: d.ns, uuid: d.uuid, donor: d.m.state.ID, rng: d.rng, delayed: !d.waitForDelete, orphans: d.mu.docs}
 }
 
-// peer reaches the recipient.
+// peer returns the recipient's peer.
 func (d *donor) peer(ctx context.Context) (cluster.Peer, error) {
 	s, err := d.m.state.Registry.Shard(ctx, d.to)
 	if err != nil {
@@ -316,7 +316,7 @@ func (d *donor) peer(ctx context.Context) (cluster.Peer, error) {
 // about returns the header that identifies the migration in messages.
 func (d *donor) about() msg.Migration { return msg.Migration{NS: d.ns, ID: d.id} }
 
-// tell sends the recipient a command, whose reply is parsed where reply is not nil.
+// tell sends a command to the recipient and parses its reply if reply is not nil.
 func (d *donor) tell(ctx context.Context, m, reply msg.Message) error {
 	p, err := d.peer(ctx)
 	if err != nil {
@@ -329,11 +329,11 @@ func (d *donor) tell(ctx context.Context, m, reply msg.Message) error {
 	return err
 }
 
-// errOutcomeUnknown is part of the error of a migration whose commit was sent without learning what became of it.
+// errOutcomeUnknown is part of the error of a migration whose commit was sent with an unknown outcome.
 var errOutcomeUnknown = errors.New("the migration's outcome is not known yet")
 
 // hang stops a migration at one of its steps while the fail point of that step is on: 1 begun, 2 state written, 3 cloning,
-// 4 caught up, 5 everything is on the recipient and nothing may be written, 6 placement changed, 7 outcome carried out.
+// 4 caught up, 5 the recipient has everything and writes are blocked, 6 placement changed, 7 outcome carried out.
 func (m *Manager) hang(ctx context.Context, step int) error {
 	if m.Points == nil {
 		return nil
@@ -372,7 +372,7 @@ func (d *donor) run(op *command.Op) (committed bool, err error) {
 	if err = d.m.hang(op, 3); err == nil {
 		err = d.waitSteady(op)
 	}
-	d.step() // 4: it has caught up
+	d.step() // 4: the recipient has caught up
 	if err == nil {
 		err = d.m.hang(op, 4)
 	}
@@ -417,7 +417,7 @@ func (d *donor) waitSteady(ctx context.Context) error {
 const migrationLockWait = 500 * time.Millisecond
 
 // lockForCommit locks the collection exclusively: once it holds the lock, every write in flight has committed. It
-// waits for transactions that have written, no longer than a transaction may live, and lets writers through
+// waits for transactions that have written, at most for the lifetime of a transaction, and lets writers through
 // between two attempts.
 func (d *donor) lockForCommit(op *command.Op) (*lock.Locker, error) {
 	m := d.m
@@ -449,10 +449,10 @@ func (d *donor) announce(ctx context.Context) error {
 	})
 }
 
-// criticalWait is how long writers of a collection wait at most for a recipient that fetches the last changes.
+// criticalWait is the longest time that writers of a collection wait for a recipient to fetch the last changes.
 const criticalWait = 30 * time.Second
 
-// transferRest has the recipient fetch what it does not have yet, and make all of it durable.
+// transferRest makes the recipient fetch what it does not have yet, and make all of it durable.
 func (d *donor) transferRest(ctx context.Context, indexes []byte) error {
 	bounded, cancel := context.WithTimeout(ctx, criticalWait)
 	defer cancel()
@@ -479,7 +479,7 @@ func (d *donor) transferRest(ctx context.Context, indexes []byte) error {
 //
 // Hazard: the reply to the commit can be lost. Neither outcome may then be assumed, because the request may still
 // be in flight and take effect later. moved first fences it: it raises the chunk's version, which makes a late
-// commit fail, and only then reads whose the range is. If the config server cannot be reached, the section stays
+// commit fail, and only then reads who owns the range. If the config server cannot be reached, the section stays
 // (hold) until recovery knows. Rejected: ending the section after a time limit and trusting the versions. This
 // shard's own table would still call it the owner, and it would acknowledge writes that the recipient never sees.
 func (d *donor) commit(op *command.Op) (committed bool, err error) {
@@ -513,7 +513,7 @@ func (d *donor) commit(op *command.Op) (committed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	// Before the commit: a stream that watches for such notes listens to the new shard before anything can be written there.
+	// Before the commit: a stream that watches for this event has to read from the new shard before anything can be written there.
 	if !slices.Contains(info.Map.Shards(), d.to) {
 		event := value.Doc(value.F("migrateChunkToNewShard", value.NewString(d.ns)), value.F("fromShardId", value.NewString(s.ID)), value.F("toShardId", value.NewString(d.to)))
 		if err := d.m.noteEvent(op, d.ns, d.uuid, event); err != nil {
@@ -581,11 +581,11 @@ func (m *Manager) moved(ctx context.Context, ns, to string, r *KeyRange, version
 }
 
 // decide carries out a migration's outcome: on success the recipient keeps the range and this shard deletes it, on
-// failure the other way round. left is the deletion that is this shard's then. Every step may be repeated.
+// failure the other way round. left is this shard's range deletion. Every step may be repeated.
 //
-// The decision is stored before the recipient hears of it, and the coordinator document is removed last. A crash
-// in between repeats the steps; all of them are idempotent. The loser deletes the range only once the decision is
-// stored, so that no document is deleted on one shard while the other may still have to give it up.
+// The decision is stored before the recipient learns of it, and the coordinator document is removed last. A crash
+// in between repeats the steps; all of them are idempotent. A shard deletes the range only once the decision is
+// stored, so that no document is deleted on one shard while the other may still have to delete it, too.
 func (m *Manager) decide(ctx context.Context, left *rangeDeletion, to string, committed bool) error {
 	if ctx.Err() != nil {
 		return mongoerr.New(mongoerr.InterruptedDueToReplStateChange, "operation was interrupted")
@@ -603,8 +603,8 @@ func (m *Manager) decide(ctx context.Context, left *rangeDeletion, to string, co
 		copy(about.ID[:], left.id.Bytes())
 		_, err = cluster.Run(ctx, shard.Peer, msg.Doc(&msg.MigrationDecision{Migration: about, Committed: committed}))
 	}
-	if err != nil && mongoerr.CodeOf(err) != mongoerr.ShardNotFound { // a removed shard has nothing to decide any more
-		return err // the coordinator document stays: it is tried again
+	if err != nil && mongoerr.CodeOf(err) != mongoerr.ShardNotFound { // a shard that was removed no longer needs to know
+		return err // the coordinator document remains, so this is repeated
 	}
 	if !committed {
 		left = &rangeDeletion{id: left.id, ns: left.ns, pending: true}
@@ -644,7 +644,7 @@ func (m *Manager) conclude(ctx context.Context, left *rangeDeletion) error {
 	})
 }
 
-// hold keeps a critical section until the outcome of its migration is known; it returns false if the node is no
+// hold keeps a critical section until the outcome of its migration is known. It returns false if the node is no
 // longer primary.
 func (m *Manager) hold(d *donor, c *criticalSection) bool {
 	m.mu.Lock()
@@ -678,9 +678,9 @@ func (m *Manager) releaseAll() {
 	m.state.EndMigrations()
 }
 
-// holdUndecided closes the collections of migrations that an earlier primary left undecided: its commit may still
-// be in flight to the config server, or be done, and what is written here until that is known would be lost with
-// the range. m.mu must be held.
+// holdUndecided closes the collections of migrations that an earlier primary left undecided: the commit may still
+// be in flight to the config server, or have succeeded, and writes accepted here before that is known would be
+// lost with the range. m.mu must be held.
 func (m *Manager) holdUndecided() error {
 	return coordinatorDocs(m.Docs).Each(func(d *coordinatorDoc) error {
 		if d.decision != "" {
@@ -698,8 +698,8 @@ func (m *Manager) holdUndecided() error {
 	})
 }
 
-// awaitRecovery waits until what an earlier primary left undecided is decided: its outcome is about ranges that the next
-// migration may be about, too.
+// awaitRecovery waits until the migrations that an earlier primary left undecided are decided: the next migration may
+// concern the same ranges.
 func (m *Manager) awaitRecovery(ctx context.Context) error {
 	m.mu.Lock()
 	recovered := m.mu.recovered

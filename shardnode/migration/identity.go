@@ -43,11 +43,11 @@ func (id *Identity) ConfigSet() string {
 	return set
 }
 
-// The shard must be able to find the config server even when none of the members remain that it had when the shard
-// was added: the stored identity follows the set's members, as its monitor sees them.
+// The shard must be able to find the config server even when none of the members that it had when the shard was
+// added remain. Therefore the stored identity follows the set's members as its monitor sees them.
 
-// ConfigHosts returns the config server's connection string: as its primary lists the members, or else as it was
-// stored.
+// ConfigHosts returns the config server's connection string: the members that its primary lists, or else the
+// stored ones.
 func (s *ShardState) ConfigHosts() string {
 	if f, ok := s.Registry.Config().(interface{ ConnString() string }); ok {
 		if conn := f.ConnString(); conn != "" {
@@ -57,7 +57,7 @@ func (s *ShardState) ConfigHosts() string {
 	return s.ConfigDB
 }
 
-// ConfigMoved reports that the config server may have other members. It does not block.
+// ConfigMoved is called when the members of the config server may have changed. It does not block.
 func (s *ShardState) ConfigMoved() {
 	select {
 	case s.moved <- struct{}{}:
@@ -65,10 +65,10 @@ func (s *ShardState) ConfigMoved() {
 	}
 }
 
-// identityRetry is how long an address waits that could not be stored.
+// identityRetry is the time before a failed attempt to store the addresses is repeated.
 const identityRetry = 5 * time.Second
 
-// identityService keeps the config server's address in the stored identity, on the primary.
+// identityService keeps the config server's address in the stored identity up to date, on the primary.
 func (s *ShardState) identityService(docs *statedoc.Docs) replication.Service {
 	return replication.Service{Name: "ShardIdentity", Run: func(ctx context.Context, _ int64) {
 		for {

@@ -10,9 +10,9 @@ import (
 	"github.com/shoaldb/shoal/storage/keystring"
 )
 
-// keyScan walks the records of a range in the order of their shard keys (undefined before the null that it counts as), by the index that serves the shard key: its cost goes
-// with the range, not with the collection. Where no index does (one that was dropped on this shard alone), it reads the whole
-// collection, in no order, and ordered is false.
+// keyScan walks the records of a range in the order of their shard keys (undefined, which counts as null there, comes before null), along an index on
+// the shard key: its cost depends on the size of the range, not of the collection. If there is no such index (it was dropped on this shard alone), it
+// reads the whole collection in no particular order, and ordered is false.
 type keyScan struct {
 	ordered bool
 
@@ -30,7 +30,7 @@ type keyScan struct {
 	err error
 }
 
-// shardKeyIndex finds an index that has every document under its shard key exactly once; nil where there is none.
+// shardKeyIndex finds an index that has every document exactly once under its shard key; nil if there is none.
 func shardKeyIndex(c *catalog.Collection, key *cluster.ShardKeyPattern) *catalog.Index {
 	var found *catalog.Index
 	for _, x := range c.Indexes {
@@ -38,7 +38,7 @@ func shardKeyIndex(c *catalog.Collection, key *cluster.ShardKeyPattern) *catalog
 			continue
 		}
 		if o := x.Spec.Ordering(); o&(1<<len(key.Parts)-1) != 0 {
-			continue // descending: ranges of keys are no ranges of such an index
+			continue // descending: a range of keys is not a range of such an index
 		}
 		if found == nil || len(x.Spec.Fields) < len(found.Spec.Fields) {
 			found = x
@@ -47,7 +47,7 @@ func shardKeyIndex(c *catalog.Collection, key *cluster.ShardKeyPattern) *catalog
 	return found
 }
 
-// scanRange walks a range as a snapshot has it; backward from its end with reverse. It must be closed.
+// scanRange walks a range in a snapshot; with reverse, backward from its end. The caller must close it.
 func scanRange(s *storage.Snapshot, c *catalog.Collection, r *KeyRange, reverse bool) *keyScan {
 	k := &keyScan{s: s, c: c, r: r, rev: reverse}
 	x := shardKeyIndex(c, r.key)
@@ -86,7 +86,7 @@ func reachesEnd(max []value.Value) bool {
 	return true
 }
 
-// nextEntry moves on in the index without reading the document.
+// nextEntry moves to the next index entry without reading the document.
 func (k *keyScan) nextEntry() bool {
 	if !k.idx.Next() {
 		return false
@@ -97,7 +97,7 @@ func (k *keyScan) nextEntry() bool {
 	return bytes.Compare(k.idx.Key(), k.hi) < 0
 }
 
-// step is the cheapest way to move through the range one document at a time: along its index, where there is one.
+// step returns the cheapest way to move through the range one document at a time: along the index if there is one.
 func (k *keyScan) step() func() bool {
 	if k.ordered {
 		return k.nextEntry
@@ -121,7 +121,7 @@ func (k *keyScan) Next() bool {
 			k.err = err
 			return false
 		}
-		// The index may hold more than the range: undefined, which sorts beside null.
+		// The index range may have more than the key range: undefined, which sorts next to null.
 		if ok && k.r.Contains(doc) {
 			k.doc = doc
 			return true
@@ -130,10 +130,10 @@ func (k *keyScan) Next() bool {
 	return false
 }
 
-// Doc is the current document, borrowed until Next.
+// Doc returns the current document, borrowed until Next.
 func (k *keyScan) Doc() []byte { return k.doc }
 
-// RecordID is the current record's place, borrowed until Next.
+// RecordID returns the current record's id, borrowed until Next.
 func (k *keyScan) RecordID() storage.RecordID {
 	if k.idx == nil {
 		return k.all.RecordID()
@@ -141,7 +141,7 @@ func (k *keyScan) RecordID() storage.RecordID {
 	return k.idx.RecordID()
 }
 
-// Save lets go of the store; the position is kept.
+// Save releases the store and keeps the position.
 func (k *keyScan) Save() {
 	if k.idx == nil {
 		k.all.Save()
@@ -150,7 +150,7 @@ func (k *keyScan) Save() {
 	}
 }
 
-// Err is the error that ended the walk.
+// Err returns the error that ended the walk.
 func (k *keyScan) Err() error {
 	switch {
 	case k.err != nil:
@@ -170,12 +170,12 @@ func (k *keyScan) Close() {
 	}
 }
 
-// keyWalk gives the shard keys of a range in order, out of the index alone: documents are not read.
+// keyWalk yields the shard keys of a range in order, from the index alone: documents are not read.
 type keyWalk struct {
 	*keyScan
 }
 
-// nextKey moves to the next key and gives its bytes, which are equal for equal keys. Both are borrowed until the next call.
+// nextKey moves to the next key and returns its bytes, which are equal for equal keys. They are borrowed until the next call.
 func (w *keyWalk) nextKey() (ks []byte, ok bool) {
 	if !w.nextEntry() {
 		return nil, false
@@ -183,7 +183,7 @@ func (w *keyWalk) nextKey() (ks []byte, ok bool) {
 	return w.idx.Key()[:w.prefix(w.idx.Key())], true
 }
 
-// prefix is how much of an index key is the shard key.
+// prefix returns the length of the part of an index key that is the shard key.
 func (w *keyWalk) prefix(key []byte) int {
 	n := 0
 	for range w.r.key.Parts {

@@ -10,14 +10,14 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// A message that begins a migration may arrive late: its sender was paused, lost its primary's place meanwhile, and goes on for
-// a moment before it learns that. By then its successor has given the migration up and told the recipient so, and may have
-// moved the same range by another migration. A recipient that believed the message would delete documents that it owns, and
-// wait for ever for the outcome of a migration that nobody knows.
+// A message that begins a migration may arrive late: its sender was paused, was deposed meanwhile, and continues for a moment
+// before it learns that. By then its successor has aborted the migration and told the recipient, and may have moved the same
+// range by another migration. A recipient that believed the message would delete documents that it owns, and wait forever for
+// the outcome of a migration that nobody knows.
 
-// mayReceive checks that the donor knows the migration that left is about, and that this shard owns nothing of its range. It is
-// called when the migration is the one that this shard receives and no earlier one of the range is undecided, so that no part
-// of the range becomes this shard's behind the check except by this migration.
+// mayReceive checks that the donor knows the migration that left belongs to, and that this shard owns nothing of its range. It
+// is called when this migration is registered as the one that the shard receives and no earlier migration of the range is
+// undecided, so that after the check no part of the range can become this shard's except by this migration.
 func (m *Manager) mayReceive(ctx context.Context, left *rangeDeletion) error {
 	known, err := m.donorKnows(ctx, left)
 	if err != nil {
@@ -33,12 +33,13 @@ func (m *Manager) mayReceive(ctx context.Context, left *rangeDeletion) error {
 	return err
 }
 
-// donorKnows asks the donor of a migration whether its outcome is still to be told. The read is linearizable: a primary that was
-// deposed must not answer, and one that answers has everything that an earlier one has written before it began the migration.
+// donorKnows asks the donor of a migration whether it still has the migration's coordinator document. The read is linearizable:
+// a deposed primary must not answer, and the primary that answers has everything that an earlier one wrote before it began the
+// migration.
 func (m *Manager) donorKnows(ctx context.Context, left *rangeDeletion) (bool, error) {
 	s, err := m.state.Registry.Shard(ctx, left.donor)
 	if mongoerr.CodeOf(err) == mongoerr.ShardNotFound {
-		return false, nil // it was removed, which it is not before its migrations have ended
+		return false, nil // the shard was removed, which requires that its migrations have ended
 	}
 	if err != nil {
 		return false, err
@@ -51,11 +52,11 @@ func (m *Manager) donorKnows(ctx context.Context, left *rangeDeletion) (bool, er
 	return len(docs) > 0, err
 }
 
-// askAgain is how long this shard waits before it asks a donor again about a migration without an outcome.
+// askAgain is how long this shard waits before it asks a donor again about an undecided migration.
 const askAgain = 5 * time.Second
 
-// forget concludes what this shard has begun to receive of migrations that their donors do not know, or not any more: nobody
-// will tell their outcome. next is when to look again, 0 if nothing is undecided.
+// forget concludes the migrations to this shard that their donors do not know, or no longer know: nobody will report their
+// outcome. next is when to check again, 0 if nothing is undecided.
 func (m *Manager) forget(op *command.Op) (next time.Duration, err error) {
 	if err := m.forgetFailed(op); err != nil {
 		return askAgain, err
@@ -66,7 +67,7 @@ func (m *Manager) forget(op *command.Op) (next time.Duration, err error) {
 		}
 		next = askAgain
 		if m.receiving(d.id) {
-			return nil // forgetFailed sees to it once it has failed
+			return nil // if it fails, forgetFailed concludes it
 		}
 		known, err := m.donorKnows(op, d)
 		if err != nil || known {
@@ -77,7 +78,7 @@ func (m *Manager) forget(op *command.Op) (next time.Duration, err error) {
 	return next, err
 }
 
-// settle decides a pending range deletion by who owns the range now.
+// settle decides a pending range deletion by the current owner of the range.
 func (m *Manager) settle(ctx context.Context, d *rangeDeletion) error {
 	defer m.rangesChanged()
 	owned, err := m.ownsPart(ctx, d)
@@ -94,15 +95,15 @@ func (m *Manager) settle(ctx context.Context, d *rangeDeletion) error {
 	return nil
 }
 
-// receiving tells whether a migration is the one that this shard receives now.
+// receiving reports whether a migration is the one that this shard is receiving.
 func (m *Manager) receiving(id value.Value) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.mu.in != nil && string(m.mu.in.id[:]) == string(id.Bytes())
 }
 
-// forgetFailed makes room for the next migration where the one that this shard receives has failed and its donor does not ask
-// about it any more.
+// forgetFailed makes room for the next migration if the current one to this shard has failed and its donor does not know it
+// any more.
 func (m *Manager) forgetFailed(ctx context.Context) error {
 	m.mu.Lock()
 	r := m.mu.in

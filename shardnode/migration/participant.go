@@ -46,11 +46,11 @@ func (m *Manager) runCreateParticipant(op *command.Op, req *msg.CreateCollection
 		options = bytes.Clone(req.Options)
 	}
 	return dst, m.Docs.WriteWith(op, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
-		u.SetFromMigrate() // the shard that has had the collection tells change streams
+		u.SetFromMigrate() // change streams get the event from the shard that had the collection before
 		c := s.Catalog().Lookup(req.NS)
 		if c != nil && c.UUID != req.UUID {
-			// Left by an interrupted drop: this shard is not the database's primary, and no catalog entry names
-			// the collection.
+			// Left behind by an interrupted drop: this shard is not the database's primary, and the sharding
+			// catalog has no entry for the collection.
 			if err := u.DropCollection(c); err != nil {
 				return err
 			}
@@ -84,8 +84,8 @@ func missingIndexes(n int) error {
 	return mongoerr.Newf(mongoerr.CannotCreateIndex, "aborting, shard is missing %d indexes and collection is not empty", n)
 }
 
-// runRenameParticipant renames what this shard has of a collection, and drops the target's part. It may be repeated: what has
-// the source's UUID under the new name was renamed before.
+// runRenameParticipant renames this shard's part of a collection, and drops its part of the target. It may be repeated: a
+// collection that has the source's UUID under the new name was renamed before.
 func (m *Manager) runRenameParticipant(op *command.Op, req *msg.RenameCollectionParticipant, dst []byte) ([]byte, error) {
 	from, to, uuid := req.NS, req.To, catalog.UUID(req.UUID)
 	l := m.Locks.NewLocker()
@@ -120,7 +120,7 @@ func (m *Manager) runRenameParticipant(op *command.Op, req *msg.RenameCollection
 	})
 }
 
-// runNotifyShardingEvent notes an event of the cluster. A note that is sent again is a second event, so nobody repeats it by himself.
+// runNotifyShardingEvent logs a cluster event in the oplog. Sending the message twice would make two events, so it is not repeated automatically.
 func (m *Manager) runNotifyShardingEvent(op *command.Op, req *msg.NotifyShardingEvent, dst []byte) ([]byte, error) {
 	return dst, m.noteEvent(op, req.NS, req.UUID, req.Event)
 }

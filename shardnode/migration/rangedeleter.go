@@ -15,7 +15,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// rangeDeleteUnit is how many documents a unit of the range deleter removes at most.
+// rangeDeleteUnit is the maximum number of documents that the range deleter removes in a unit of work.
 const rangeDeleteUnit = 500
 
 // rangeDeletion is an entry of config.rangeDeletions: a range whose documents on this shard are orphans, or, while it is
@@ -28,8 +28,8 @@ type rangeDeletion struct {
 	rng     *KeyRange
 	pending bool
 	delayed bool              // it waits for orphanCleanupDelaySecs, and for the queries that began before the range left
-	since   storage.Timestamp // when it was decided, 0 while it is pending
-	orphans int64             // how many documents of the range are here
+	since   storage.Timestamp // when the migration was decided, 0 while it is pending
+	orphans int64             // how many documents of the range this shard has
 }
 
 // ID implements statedoc.Doc.
@@ -92,7 +92,7 @@ func OrphanDocs(docs *statedoc.Docs, c *catalog.Collection) (count int64) {
 	return min(count, c.Counters.Records.Load())
 }
 
-// runBalancingStats tells how much the shard holds of some collections, without orphans.
+// runBalancingStats reports how much data the shard has of some collections, without orphans.
 func (m *Manager) runBalancingStats(_ *command.Op, req *msg.BalancingStats, dst []byte) ([]byte, error) {
 	orphans := make(map[catalog.UUID]int64)
 	err := m.rangeDeletions().Each(func(d *rangeDeletion) error {
@@ -118,14 +118,14 @@ func (m *Manager) runBalancingStats(_ *command.Op, req *msg.BalancingStats, dst 
 	return msg.AppendFields(dst, reply), nil
 }
 
-// clearPending marks a range deletion as ready, to be carried out at once: nobody has ever read the range here.
+// clearPending marks a range deletion as ready, to be executed at once: nobody has ever read the range here.
 func (m *Manager) clearPending(ctx context.Context, id value.Value, orphans int64) error {
 	return m.rangeDeletions().Update(ctx, id, func(d *rangeDeletion) {
 		d.pending, d.delayed, d.orphans, d.since = false, false, orphans, m.today()
 	})
 }
 
-// today returns the time as range deletions note it.
+// today returns the current time in the form that range deletions store.
 func (m *Manager) today() storage.Timestamp {
 	return storage.TimestampOf(uint32(m.Now().Unix()), 0)
 }
@@ -139,9 +139,10 @@ func (m *Manager) due(d *rangeDeletion) time.Duration {
 	return max(0, end.Sub(m.Now()))
 }
 
-// sweep executes the range deletions that are due, and returns when to check again, 0 for not before it is woken.
-// A query keeps the snapshot that it began with, so no deletion takes documents from it; delayed deletions wait
-// for queries nevertheless, so that whoever connects to the shard directly finds what they read.
+// sweep executes the range deletions that are due, and returns when to check again, 0 for only when woken. A
+// query keeps the snapshot that it began with, so no deletion takes documents from it; delayed deletions wait for
+// queries nevertheless, so that clients connected directly to the shard still find the documents that those
+// queries return.
 func (m *Manager) sweep(op *command.Op) (next time.Duration, err error) {
 	m.state.readers.waiting.Store(false)
 	err = m.rangeDeletions().Each(func(d *rangeDeletion) error {
@@ -170,7 +171,7 @@ func (m *Manager) paused() error {
 	return nil
 }
 
-// deleteNow carries out a range deletion without looking at what it might wait for.
+// deleteNow executes a range deletion without waiting for the delay or for queries.
 func (m *Manager) deleteNow(op *command.Op, id value.Value) error {
 	if err := m.pause(op, "suspendRangeDeletion"); err != nil {
 		return err
@@ -179,7 +180,7 @@ func (m *Manager) deleteNow(op *command.Op, id value.Value) error {
 }
 
 // deleteRange executes one range deletion, if it still exists: the caller may have it from an outdated list. The
-// range may have come back since, with documents that another deletion made way for.
+// range may have come back since; then another deletion has removed these orphans first.
 func (m *Manager) deleteRange(op *command.Op, id value.Value) error {
 	select {
 	case m.deleting <- struct{}{}:
@@ -208,8 +209,8 @@ func (m *Manager) deleteRange(op *command.Op, id value.Value) error {
 	return m.rangeDeletions().Remove(op, id)
 }
 
-// ownsPart asks the config server whether this shard owns a part of a range that it is about to delete. No
-// migration leaves such a deletion behind, but a client may have written the document.
+// ownsPart asks the config server whether this shard owns a part of a range that it is about to delete.
+// Migrations do not leave such deletions behind, but a client may have written the document.
 func (m *Manager) ownsPart(ctx context.Context, d *rangeDeletion) (bool, error) {
 	c := m.Engine.Catalog().LookupUUID(d.uuid)
 	if c == nil {
@@ -225,7 +226,7 @@ func (m *Manager) ownsPart(ctx context.Context, d *rangeDeletion) (bool, error) 
 	case info.Map == nil:
 		return info.DB.Primary == m.state.ID, nil
 	case catalog.UUID(info.Map.UUID) != d.uuid:
-		return false, nil // another has the name
+		return false, nil // the name belongs to another collection now
 	}
 	for _, chunk := range info.Map.Overlapping(d.rng.minV, d.rng.maxV) {
 		if chunk.Shard == m.state.ID {
@@ -245,7 +246,7 @@ func (m *Manager) rangesChanged() {
 	}
 }
 
-// nextChange is closed by the next rangesChanged.
+// nextChange returns a channel that the next rangesChanged closes.
 func (m *Manager) nextChange() <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -255,8 +256,9 @@ func (m *Manager) nextChange() <-chan struct{} {
 	return m.mu.ranges
 }
 
-// removeRange deletes a range's documents, in units of a bounded size, whatever the collection is called by now. For an entry of config.rangeDeletions it pauses
-// between batches (rangeDeleterBatchSize, rangeDeleterBatchDelayMS) and notes in the entry how many documents are left.
+// removeRange deletes a range's documents, in units of a bounded size, whatever the collection is called by now. For an entry of
+// config.rangeDeletions it pauses between batches (rangeDeleterBatchSize, rangeDeleterBatchDelayMS) and stores in the entry how many documents
+// remain.
 func (m *Manager) removeRange(op *command.Op, uuid catalog.UUID, r *KeyRange, entry *value.Value) error {
 	s := m.Engine.Snapshot()
 	defer s.Release()
@@ -354,9 +356,9 @@ func (m *Manager) removeRecords(op *command.Op, uuid catalog.UUID, r *KeyRange, 
 	})
 }
 
-// deleteOverlapping deletes what earlier migrations left in a range before it is received again, whether due or
-// not: queries that may still read it have their own snapshots. It waits for an undecided migration of a part of
-// the range (receiveChunkWaitForRangeDeleterTimeoutMS).
+// deleteOverlapping deletes what earlier migrations left in a range before the range is received again, whether
+// the deletion is due or not: queries that may still read it have their own snapshots. It waits for an undecided
+// migration of a part of the range (receiveChunkWaitForRangeDeleterTimeoutMS).
 func (m *Manager) deleteOverlapping(op *command.Op, ns string, uuid catalog.UUID, r *KeyRange) error {
 	limit := time.NewTimer(time.Duration(m.Params.Int("receiveChunkWaitForRangeDeleterTimeoutMS")) * time.Millisecond)
 	defer limit.Stop()
@@ -388,7 +390,7 @@ func (m *Manager) deleteOverlapping(op *command.Op, ns string, uuid catalog.UUID
 	}
 }
 
-// awaitCleanup waits until no range deletion of a collection is left that is decided.
+// awaitCleanup waits until a collection has no decided range deletions left.
 func (m *Manager) awaitCleanup(op *command.Op, ns string) error {
 	for {
 		changed, left := m.nextChange(), false

@@ -9,8 +9,8 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// BeginRead counts a query as a reader of a version of the filtering metadata, and returns the function that ends
-// that.
+// BeginRead registers a query as a reader of a version of the filtering metadata, and returns the function that
+// unregisters it.
 func (s *ShardState) BeginRead(table *cluster.ChunkMap) (end func()) {
 	s.readers.begin(table)
 	return func() { s.readers.end(table) }
@@ -27,7 +27,7 @@ func (s *ShardState) Unmoved(op *command.Op, ns string, since *cluster.ChunkMap)
 
 // readers counts the queries that read by each version of the filtering metadata.
 type readers struct {
-	waiting atomic.Bool // the range deleter waits for some of them to end
+	waiting atomic.Bool // whether the range deleter waits for some of them
 	mu      struct {
 		sync.Mutex
 		of    map[*cluster.ChunkMap]int
@@ -68,7 +68,7 @@ func (r *readers) end(m *cluster.ChunkMap) {
 
 // readRange reports whether a query reads by metadata that gave a shard a part of a range.
 func (r *readers) readRange(uuid catalog.UUID, shard string, rng *KeyRange) bool {
-	r.waiting.Store(true) // set before the check, so that a reader that ends after it is noticed
+	r.waiting.Store(true) // set before the check, so that a reader that ends after the check triggers onEnd
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for m := range r.mu.of {

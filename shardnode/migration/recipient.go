@@ -26,7 +26,7 @@ const (
 	recvAbort  = "abort"
 )
 
-// recipient is a migration that enters this shard.
+// recipient is a migration to this shard.
 type recipient struct {
 	m    *Manager
 	id   [16]byte
@@ -46,7 +46,7 @@ type recipient struct {
 		changed   chan struct{} // closed and replaced at each change
 		cloned    int64
 		clonedLen int64
-		docs      int64 // how many documents the range has here
+		docs      int64 // how many documents have arrived
 	}
 }
 
@@ -101,14 +101,14 @@ func (m *Manager) beginRecipient(op *command.Op, req *msg.RecvChunkStart) error 
 		defer cancel()
 		if err := r.run(ctx); err != nil {
 			r.set(recvFail, err)
-			m.wakeDeleter() // which asks whether the donor wants to know
+			m.wakeDeleter() // which asks the donor whether it still knows the migration
 		}
 	}()
 	return nil
 }
 
-// throttle reads what a migration asks each batch of documents to wait for: with secondaryThrottle, for one more member of
-// the recipient's set, or for the writeConcern that is given.
+// throttle returns the write concern that each batch of documents waits for: with secondaryThrottle, one more member of
+// the recipient's set, or the writeConcern given.
 func (m *Manager) throttle(t msg.Transfer) (replication.WriteConcern, error) {
 	if !t.Throttle {
 		return replication.Visible, nil
@@ -131,12 +131,12 @@ func (m *Manager) throttle(t msg.Transfer) (replication.WriteConcern, error) {
 // throttleWait is how long a batch of a migration with secondaryThrottle waits for a secondary.
 const throttleWait = time.Minute
 
-// eagerRounds is how often a recipient asks for changes before it accepts less than all of them.
+// eagerRounds is the number of catch-up rounds before a recipient accepts that some changes remain for the critical section.
 const eagerRounds = 10
 
 // fewLeft reports whether so little has changed since the last round that the donor may block writes for the rest
-// (maxCatchUpPercentageBeforeBlockingWrites): with writers that never pause, the recipient would otherwise never
-// catch up.
+// (maxCatchUpPercentageBeforeBlockingWrites): otherwise the recipient would never catch up with writers that
+// never pause.
 func (r *recipient) fewLeft(changed int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -204,7 +204,7 @@ func (r *recipient) run(ctx context.Context) error {
 	}
 }
 
-// makeRoom checks that the migration may begin, notes what has to be deleted if it does not succeed, and removes what lies in the
+// makeRoom checks that the migration may begin, stores the range deletion for the case that it fails, and removes what is in the
 // range.
 func (r *recipient) makeRoom(ctx context.Context) error {
 	op := r.m.Service.Background(ctx, command.OwnClient())
@@ -221,7 +221,7 @@ func (r *recipient) makeRoom(ctx context.Context) error {
 	if err := r.m.rangeDeletions().Put(ctx, pending); err != nil {
 		return err
 	}
-	// Nothing in the range is this shard's (mayReceive): what lies there are orphans, which would come to life.
+	// This shard owns nothing in the range (mayReceive): all documents there are orphans, which would become visible.
 	return r.m.removeRange(op, r.uuid, r.rng, nil)
 }
 
@@ -236,7 +236,7 @@ func (r *recipient) donor(ctx context.Context) (cluster.Peer, error) {
 // about returns the header that identifies the migration in messages.
 func (r *recipient) about() msg.Migration { return msg.Migration{NS: r.ns, ID: r.id} }
 
-// ask asks the donor. The reply is parsed from body, which it borrows from.
+// ask sends a command to the donor and parses its reply, which borrows from body.
 func (r *recipient) ask(ctx context.Context, m, reply msg.Message) (body []byte, err error) {
 	p, err := r.donor(ctx)
 	if err != nil {
@@ -325,7 +325,7 @@ func (r *recipient) clone(ctx context.Context) error {
 	}
 }
 
-// insertBatch stores documents of the clone, and waits for them to be where secondaryThrottle asks.
+// insertBatch stores documents of the clone, and waits for the write concern of secondaryThrottle.
 func (r *recipient) insertBatch(ctx context.Context, docs []value.Value) error {
 	var added int64
 	err := r.m.Docs.WriteWith(ctx, r.throttle, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
@@ -369,7 +369,7 @@ func (r *recipient) put(s *storage.Snapshot, u *storage.UnitOfWork, doc []byte) 
 	return 0, u.Update(c, rid.Clone(), append([]byte(nil), old...), doc, storage.NoInfo)
 }
 
-// transferMods fetches and applies what was written to the range since; n is how many documents that were.
+// transferMods fetches and applies what was written to the range since the last call; n is the number of documents.
 func (r *recipient) transferMods(ctx context.Context) (n int, err error) {
 	var mods msg.TransferModsReply
 	if _, err = r.ask(ctx, &msg.TransferMods{Migration: r.about()}, &mods); err != nil {

@@ -14,15 +14,15 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Critical sections of DDL. Each is a document, so that it outlives the primary that entered it; the units that
-// write and remove the document carry notices, by which every member blocks and releases the same operations.
+// Critical sections of DDL. Each is a document, so that it outlives the primary that entered it. The units that write and
+// remove the document carry notices, on which every member blocks and releases the same operations.
 //
 //	_shardsvrParticipantBlock ── lock, X ── document and notice in one unit ──► Shard.OnCommitNotice ──► ShardState.enterDDL
 //	                             a member that opens, or takes a snapshot ────► Shard.loadSections ─────┘
 //
-// A section belongs to the run of a DDL (its id), which lives on a shard or the config server (its owner). Only
-// that run's message ends it. A section that was set after its DDL had ended is found by an operation that waits
-// for it, by asking the owner.
+// A section belongs to the run of a DDL (its id), which lives on a shard or the config server (its owner). Only a message
+// of that run ends it. If a section was entered after its DDL had ended, an operation that waits for it finds out by asking
+// the owner.
 
 // SectionsNS has the critical sections of DDL.
 const SectionsNS = "config.collection_critical_sections"
@@ -34,7 +34,7 @@ type sectionDoc struct {
 	owner string
 	id    catalog.UUID
 	reads bool
-	all   bool // a database's holds up its sharded collections, too
+	all   bool // for a database: its sharded collections are blocked, too
 }
 
 func sectionDocs(store statedoc.Store) statedoc.Collection[*sectionDoc] {
@@ -84,7 +84,7 @@ func (h *Shard) onSection(notice []byte) {
 	s.endDDL(d.name, d.id)
 }
 
-// loadSections enters the sections that are stored, and those alone.
+// loadSections makes the sections in memory equal to the stored ones.
 func (h *Shard) loadSections() error {
 	s := h.State()
 	if s == nil {
@@ -117,7 +117,7 @@ func (s *ShardState) enterDDL(d *sectionDoc) {
 	s.mu.ddl[d.name] = &criticalSection{reads: d.reads, ended: make(chan struct{}), why: d.why, ddl: d.id, owner: d.owner, all: d.all}
 }
 
-// endDDL ends a DDL's critical section, if that still holds the name.
+// endDDL ends a DDL's critical section, if that DDL still holds the name.
 func (s *ShardState) endDDL(name string, id catalog.UUID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,7 +127,7 @@ func (s *ShardState) endDDL(name string, id catalog.UUID) {
 	}
 }
 
-// endDDLsBut ends the sections of DDL on other names.
+// endDDLsBut ends the sections of DDL on all other names.
 func (s *ShardState) endDDLsBut(names map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,8 +146,8 @@ func (s *ShardState) migrating(name string) *criticalSection {
 	return s.mu.critical[name]
 }
 
-// HoldsSection tells whether the run of a DDL holds a name on this shard, or its database: what it asks for is no message that
-// was overtaken.
+// HoldsSection checks that a run of a DDL holds a name on this shard, or the name's database: otherwise its message is out of
+// date.
 func (s *ShardState) HoldsSection(name string, id catalog.UUID) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,7 +171,7 @@ func (m *Manager) runParticipantBlock(op *command.Op, req *msg.ParticipantBlock,
 	return dst, mongoerr.Newf(mongoerr.BadValue, "Enumeration value '%s' for field 'blockType' is not a valid value.", req.Type)
 }
 
-// enterSection waits for every write that is under way, and begins a section.
+// enterSection waits for every write in flight and begins a section.
 func (m *Manager) enterSection(ctx context.Context, d *sectionDoc) error {
 	take := m.Locks.Collection
 	if catalog.CollOf(d.name) == "" {
@@ -195,7 +195,7 @@ func (m *Manager) enterSection(ctx context.Context, d *sectionDoc) error {
 	})
 }
 
-// endOther ensures that nobody else holds a name: a section left behind is ended, one that is held is an error.
+// endOther makes sure that no other run holds a name: it ends a section that was left behind, and returns an error if one is held.
 func (m *Manager) endOther(ctx context.Context, d *sectionDoc) error {
 	other, ok, err := sectionDocs(m.Docs).Get(d.ID())
 	if err != nil || !ok || other.id == d.id {
@@ -211,7 +211,7 @@ func (m *Manager) endOther(ctx context.Context, d *sectionDoc) error {
 	return m.leaveSection(ctx, other)
 }
 
-// leaveSection ends a section, if its run still holds the name.
+// leaveSection ends a section if its run still holds the name.
 func (m *Manager) leaveSection(ctx context.Context, d *sectionDoc) error {
 	docs := sectionDocs(m.Docs)
 	if have, ok, err := docs.Get(d.ID()); err != nil || !ok || have.id != d.id {

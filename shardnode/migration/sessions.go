@@ -10,13 +10,13 @@ import (
 )
 
 // The history of sessions moves with a chunk: a retryable write that was executed on the donor may be sent again
-// to the recipient. Which statement wrote to which chunk is not recorded, so all of the donor's history is sent: a
-// statement is executed on one shard only, so knowing of others does no harm.
+// to the recipient. The history does not record which statement wrote to which chunk, so all of it is sent. That
+// does no harm: a statement is executed on one shard only.
 //
-// The recipient asks twice: after the clone for what was executed until then, and once the donor accepts no more
-// writes for the rest.
+// The recipient asks twice: after the clone, for what was executed until then, and once the donor accepts no
+// more writes, for the rest.
 
-// sessionsAgain is how far back the second part overlaps the first: a statement may be noted a moment after it is visible.
+// sessionsAgain is how far back the second part overlaps the first: a statement may be recorded a moment after it is visible.
 const sessionsAgain = 10 // seconds
 
 // runSessionMods returns the next part of the history.
@@ -49,7 +49,7 @@ func (m *Manager) runSessionMods(_ *command.Op, req *msg.GetNextSessionMods, dst
 	return msg.AppendFields(dst, &msg.GetNextSessionModsReply{Sessions: value.End(list, mark)}), nil
 }
 
-// transferSessions fetches a part of the donor's history until nothing is left of it.
+// transferSessions fetches a part of the donor's history until nothing of it remains.
 func (r *recipient) transferSessions(ctx context.Context, final bool) error {
 	for {
 		var next msg.GetNextSessionModsReply

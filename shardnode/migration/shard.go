@@ -8,13 +8,13 @@ import (
 	"github.com/shoaldb/shoal/shardnode/statedoc"
 )
 
-// A shard's primary blocks operations while the placement of a collection changes. Its secondaries cannot; they
-// learn of it from the notices of the units that announce a migration's commit, before the config server is asked
-// for it, and that conclude it, before the range may be deleted. In between they ask the config server at each
-// read, so that a reader that comes after a write to the new owner, or after the deletion, does not get an answer
-// by the old placement.
+// A shard's primary blocks operations while the placement of a collection changes. Its secondaries cannot. They
+// learn of the change from the notices of two units: one announces a migration's commit, before it is sent to the
+// config server, and one concludes it, before the range may be deleted. In between they ask the config server at
+// each read, so that a read after a write to the new owner, or after the deletion, is not answered by the old
+// placement.
 
-// Shard is a node's place in a cluster, from before it has one.
+// Shard is a node's place in a cluster. It exists before the node is added to one.
 type Shard struct {
 	docs    *statedoc.Docs
 	node    Role
@@ -37,12 +37,12 @@ func (h *Shard) State() *ShardState { return h.state.Load() }
 // Become makes the node a shard.
 func (h *Shard) Become(s *ShardState) { h.state.Store(s) }
 
-// placing are the migrations whose commits have been announced and not concluded.
+// placing holds the migrations whose commits have been announced and not concluded.
 type placing struct {
 	mu struct {
 		sync.Mutex
 		ns   map[string]string // by migration id
-		lost bool              // not known before they are loaded
+		lost bool              // unknown until they are loaded
 	}
 }
 
@@ -85,7 +85,7 @@ func (h *Shard) OnCommitNotice(notice []byte) {
 	}
 }
 
-// Load reads what is stored of migrations, when the node opens and after a snapshot from another member.
+// Load reads the stored migrations and sections, when the node opens and after a snapshot from another member.
 func (h *Shard) Load() error {
 	open := make(map[string]string)
 	err := coordinatorDocs(h.docs).Each(func(d *coordinatorDoc) error {
@@ -123,7 +123,7 @@ func (h *Shard) placementMoves(ns string) bool {
 	return false
 }
 
-// AskWherePlaced has a secondary ask the config server for a placement that a migration may have changed.
+// AskWherePlaced makes a secondary ask the config server for a placement that a migration may have changed.
 func (h *Shard) AskWherePlaced(ns string) {
 	if h.placementMoves(ns) {
 		h.State().Catalog.InvalidateCollection(ns)

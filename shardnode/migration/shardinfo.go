@@ -6,7 +6,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// infoSpecs returns the commands by which people look at a shard's view of the cluster.
+// infoSpecs returns the commands that show a shard's view of the cluster.
 func (m *Manager) infoSpecs() []command.Spec {
 	row := func(name string, types command.Types, run command.Handler, fields ...command.Field) command.Spec {
 		return command.Spec{Name: name, Roles: command.Shard, AdminOnly: true, ArgTypes: types, Fields: fields, Run: run}

@@ -23,10 +23,10 @@ type ShardState struct {
 	Catalog   *cluster.Catalog
 	Registry  *cluster.Registry
 	Clock     *cluster.VectorClock
-	moved     chan struct{} // the config server's members may be others
+	moved     chan struct{} // signals that the config server's members may have changed
 	readers   readers
 
-	// onLeftOver ends, durably, a DDL's section that nobody holds any more; nil before the node takes part.
+	// onLeftOver durably ends a DDL's section that nobody holds any more; nil until the node takes part in DDL.
 	onLeftOver atomic.Pointer[func(context.Context, *sectionDoc) error]
 
 	mu struct {
@@ -36,14 +36,14 @@ type ShardState struct {
 	}
 }
 
-// criticalSection holds operations up while a migration (or a DDL) commits. Writes wait from the start; reads from the
-// moment the commit is sent.
+// criticalSection blocks operations while a migration (or a DDL) commits. Writes wait from its beginning, reads from
+// the moment when the commit is sent.
 type criticalSection struct {
 	reads bool
 	ended chan struct{}
 	why   string
 
-	// For a DDL: one operation at a time asks its coordinator whether it still holds the section.
+	// For a DDL: one operation at a time asks the coordinator whether it still holds the section.
 	ddl    catalog.UUID
 	owner  string
 	all    bool // a database's holds up its sharded collections, too
@@ -84,7 +84,7 @@ func (s *ShardState) TakeCritical(name, why string) *criticalSection {
 	return c
 }
 
-// leftOverAfter is how long an operation waits for a DDL's critical section before it asks whether somebody holds it.
+// leftOverAfter is how long an operation waits for a DDL's critical section before it asks whether the section is still held.
 const leftOverAfter = 200 * time.Millisecond
 
 // endLeftOver ends a DDL's critical section that nobody holds any more: the message that began it arrived after
@@ -96,7 +96,7 @@ func (s *ShardState) endLeftOver(ctx context.Context, name string, c *criticalSe
 	}
 	defer c.asking.Unlock()
 	if held, err := s.held(ctx, c.owner, c.ddl); err != nil || held {
-		return // those who still wait will ask again
+		return // operations that still wait will ask again
 	}
 	_ = (*end)(ctx, &sectionDoc{name: name, why: c.why, owner: c.owner, id: c.ddl})
 }
@@ -121,7 +121,7 @@ func (s *ShardState) EndMigrations() {
 	clear(s.mu.critical)
 }
 
-// BlockReads makes a critical section hold up reads too.
+// BlockReads makes a critical section block reads, too.
 func (s *ShardState) BlockReads(c *criticalSection) {
 	s.mu.Lock()
 	c.reads = true
@@ -154,8 +154,8 @@ func (s *ShardState) section(name string, write bool) *criticalSection {
 // For a write it is called again under the collection's intent lock, and the verdict then holds until the lock is
 // released: a critical section begins only under the exclusive lock. If the sender's version is newer than this
 // shard's, or incomparable, the shard refreshes before it refuses. Otherwise a shard that missed a change would
-// send the sender to refresh a table that is right already, and both would repeat that forever. A sender that is
-// older is refused at once; it has to refresh.
+// make the sender refresh a table that is correct already, and both would repeat that forever. A sender with an
+// older version is refused at once; it has to refresh.
 func (s *ShardState) CheckVersion(op *command.Op, ns string) error {
 	if op.Req.DatabaseVer != nil {
 		if err := s.checkDatabase(op, catalog.DBOf(ns)); err != nil {
@@ -181,7 +181,7 @@ func (s *ShardState) CheckVersion(op *command.Op, ns string) error {
 	}
 	if !received.IsIgnored() {
 		err = s.compare(op, ns, received)
-		// The older side refreshes: if the sender knows more, this shard asks the config server before it refuses.
+		// The side with the older version refreshes: if the sender's is newer, this shard asks the config server before it refuses.
 		if err != nil && s.senderIsNewer(op, ns, received) {
 			s.Catalog.InvalidateCollection(ns)
 			err = s.compare(op, ns, received)
@@ -190,20 +190,20 @@ func (s *ShardState) CheckVersion(op *command.Op, ns string) error {
 			return err
 		}
 	}
-	return s.checkMoment(op, ns) // by the placement that was agreed on
+	return s.checkMoment(op, ns) // against the version that both agree on
 }
 
 // transaction is what version checks need to know about the operation's transaction.
 type transaction interface {
 	// ReadTime returns the time that its statements read at, 0 if it has ended.
 	ReadTime() storage.Timestamp
-	// ReadConcern is the one that it was begun with.
+	// ReadConcern returns the read concern that it was begun with.
 	ReadConcern() *command.ReadConcern
 }
 
-// pastOf returns the cluster time that a read is at, its own or that of its transaction's snapshot, whose
-// placement it uses. It is 0 for operations that use today's: reads of the newest data, writes, and transactions
-// of other levels, whose participants each read at a time of their own.
+// pastOf returns the cluster time at which an operation reads, its own or that of its transaction's snapshot,
+// and whose placement it uses. It is 0 for operations that use the current placement: reads of the newest data,
+// writes, and transactions with other read concern levels, whose participants each read at a time of their own.
 func pastOf(op *command.Op) uint64 {
 	rc := op.Req.ReadConcern
 	if t, ok := op.Txn.(transaction); ok {
@@ -224,7 +224,7 @@ func (s *ShardState) checkMoment(op *command.Op, ns string) error {
 	}
 	info, err := s.Catalog.Collection(op, ns)
 	if err != nil || info.Map == nil || info.Map.Arrived(s.ID) <= uint64(t.ReadTime()) {
-		return nil // what is wrong with the placement, the comparison of versions tells
+		return nil // an error of the placement is reported by the comparison of versions
 	}
 	return mongoerr.Newf(mongoerr.MigrationConflict, "Collection %s has undergone a data placement change and no longer satisfies the requirements for the current transaction", ns)
 }
@@ -257,8 +257,8 @@ func (s *ShardState) senderIsNewer(ctx context.Context, ns string, received clus
 	return err == nil && received.Compare(have) != cluster.Older
 }
 
-// criticalError is StaleConfig that is only answered once the critical section has ended, so that the router's retry
-// finds the new version.
+// criticalError is a StaleConfig that is returned only once the critical section has ended, so that the router's
+// retry finds the new version.
 type criticalError struct {
 	section *criticalSection
 	stale   *mongoerr.Error
@@ -269,7 +269,7 @@ type criticalError struct {
 func (e *criticalError) Error() string { return e.stale.Error() }
 func (e *criticalError) Unwrap() error { return e.stale }
 
-// WaitCritical holds an operation that met a critical section until the section ends.
+// WaitCritical blocks an operation that met a critical section until the section ends.
 func WaitCritical(ctx context.Context, err error) error {
 	c, ok := err.(*criticalError)
 	if !ok {
@@ -319,8 +319,8 @@ func (s *ShardState) checkDatabase(op *command.Op, db string) error {
 	}
 }
 
-// ReadFilter implements Sharding. Between the check of a read's version and its snapshot the placement may have moved on
-// and documents with it, so the filter has to be of the very version that was checked.
+// ReadFilter implements Sharding. Between the check of a read's version and its snapshot the placement may have changed
+// and documents may have moved, so the filter has to be that of exactly the version that was checked.
 func (s *ShardState) ReadFilter(op *command.Op, c *catalog.Collection) (func(doc []byte) (bool, error), *cluster.ChunkMap, error) {
 	received, err := cluster.ParseChunkVersion(value.NewDocument(op.Req.ShardVersion))
 	if err != nil {
@@ -343,7 +343,7 @@ func (s *ShardState) ReadFilter(op *command.Op, c *catalog.Collection) (func(doc
 	return s.filter(info.Map), info.Map, cluster.CheckShardVersion(c.NS, received, info.Map.ShardVersion(s.ID), s.ID)
 }
 
-// Ownership implements Sharding. The filter keeps the placement it was made with for as long as the query lives.
+// Ownership implements Sharding. The filter keeps the placement that it was made with for the lifetime of the query.
 func (s *ShardState) Ownership(op *command.Op, c *catalog.Collection) func(doc []byte) (bool, error) {
 	info, err := s.Catalog.Collection(op, c.NS)
 	if err != nil || info.Map == nil {

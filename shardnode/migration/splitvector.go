@@ -13,7 +13,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// splitSpecs returns the rows of the commands that look for places to split.
+// splitSpecs returns the rows of the commands that find split points.
 func (m *Manager) splitSpecs() []command.Spec {
 	flush := command.Internal(m.runFlushDatabase)
 	flush.Roles, flush.PrimaryOnly = command.Shard, true
@@ -47,20 +47,20 @@ func (m *Manager) runFlushDatabase(op *command.Op, req *msg.FlushDatabase, dst [
 	})
 }
 
-// splitRequest says where to look for keys to split a range at, and how much is to lie between them.
+// splitRequest describes where to look for split points, and how much data should be between them.
 type splitRequest struct {
 	ns     string
 	rng    *KeyRange
-	every  int64 // documents between two keys; 0 takes the middle alone
+	every  int64 // documents between two keys; 0 for the middle only
 	limit  int   // how many keys at most, 0 for any number
-	adjust bool  // the last two pieces are made alike where the last would be small
+	adjust bool  // the last two pieces are made equal if the last one would be small
 }
 
-// splitBytes is how much an answer holds at most: it is a document.
+// splitBytes limits the size of a reply, which is one document.
 const splitBytes = 12 << 20
 
-// splitKeys finds the keys. It reads the shard key's index alone, and holds nothing but what it has found. more is true where
-// the answer would be too large for all of them.
+// splitKeys finds the keys. It reads only the shard key's index, and keeps in memory only what it has found. more is true if
+// the reply cannot hold all keys.
 func (m *Manager) splitKeys(op *command.Op, q *splitRequest) (out [][]byte, more bool, err error) {
 	s := m.Engine.Snapshot()
 	defer s.Release()
@@ -90,8 +90,8 @@ func (m *Manager) splitKeys(op *command.Op, q *splitRequest) (out [][]byte, more
 	return m.evenOut(op, s, c, q.rng, out, every+rest)
 }
 
-// every picks a key behind each n documents such that documents with the same key stay together, and tells how many are
-// behind the last.
+// every picks a key after each n documents such that documents with the same key stay together, and returns the number
+// of documents after the last one.
 func (w *keyWalk) every(op *command.Op, n int64, limit int) (out [][]byte, more bool, rest int64, err error) {
 	var last []byte // the key that the current piece began with
 	size := 0
@@ -124,7 +124,7 @@ func (w *keyWalk) every(op *command.Op, n int64, limit int) (out [][]byte, more 
 	}
 }
 
-// evenOut moves the last of some keys such that as much is before as behind it.
+// evenOut moves the last key such that the pieces before and after it have the same size.
 func (m *Manager) evenOut(op *command.Op, s *storage.Snapshot, c *catalog.Collection, r *KeyRange, keys [][]byte, docs int64) ([][]byte, bool, error) {
 	tail := NewKeyRange(r.key, r.min, r.max)
 	if n := len(keys); n > 1 {
@@ -152,7 +152,7 @@ func walkKeys(s *storage.Snapshot, c *catalog.Collection, r *KeyRange, reverse b
 	return &keyWalk{keyScan: scan}, nil
 }
 
-// countKeys counts the documents of a range by its index, up to one more than enough; 0 counts all.
+// countKeys counts the documents of a range by its index, at most enough+1; with 0 it counts all.
 func (m *Manager) countKeys(op *command.Op, s *storage.Snapshot, c *catalog.Collection, r *KeyRange, enough int64) (n int64, err error) {
 	scan := scanRange(s, c, r, false)
 	defer scan.Close()
@@ -164,7 +164,7 @@ func (m *Manager) countKeys(op *command.Op, s *storage.Snapshot, c *catalog.Coll
 	return n, scan.Err()
 }
 
-// perChunk is how many documents of a collection make up a number of bytes, by their average size.
+// perChunk returns how many documents of a collection make up a number of bytes, by their average size.
 func perChunk(c *catalog.Collection, bytes int64) int64 {
 	docs, size := c.Counters.Records.Load(), c.Counters.DataSize.Load()
 	if docs <= 0 || size <= 0 {
@@ -173,7 +173,7 @@ func perChunk(c *catalog.Collection, bytes int64) int64 {
 	return max(1, int64(float64(bytes)/(float64(size)/float64(docs))))
 }
 
-// openEnd finds the bound that a request to move a range leaves out: as much as maxBytes, within the chunk.
+// openEnd finds the bound that a request to move a range leaves out, such that the range is within the chunk and has about maxBytes.
 func (m *Manager) openEnd(op *command.Op, ns string, within *KeyRange, forward bool, maxBytes int64) ([]byte, error) {
 	chunkEnd := within.max
 	if !forward {
@@ -214,12 +214,12 @@ func (m *Manager) openEnd(op *command.Op, ns string, within *KeyRange, forward b
 		return nil, mongoerr.New(mongoerr.InternalError, "a key of the shard key's index cannot be read")
 	}
 	if cluster.CompareKeys(vals, within.minV) < 0 {
-		return chunkEnd, nil // undefined, which an index has before null
+		return chunkEnd, nil // undefined, which sorts before null in an index
 	}
 	return within.key.KeyDoc(vals), nil
 }
 
-// splitRange reads keyPattern, min and max of a command.
+// splitRange reads the keyPattern, min and max of a command.
 func splitRange(op *command.Op) (*KeyRange, error) {
 	key, err := cluster.ParseShardKey(op.Req.Doc("keyPattern"))
 	if err != nil {

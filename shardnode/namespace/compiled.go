@@ -10,7 +10,7 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// Compiled is what is compiled once for a collection and used by every operation on it, until the collection changes.
+// Compiled is a collection's compiled form. It is made once and used by every operation, until the collection changes.
 type Compiled struct {
 	coll      *catalog.Collection
 	Collation *collation.Spec
@@ -18,7 +18,7 @@ type Compiled struct {
 	Level     string // validationLevel
 	action    string // validationAction
 	report    func(ns string, doc, errInfo []byte)
-	Err       error // the validator does not compile: every write says so
+	Err       error // the validator does not compile: every write fails with this
 	Plans     *exec.Planning
 }
 
@@ -30,7 +30,7 @@ type Cache struct {
 	byUUID sync.Map // catalog.UUID → *Compiled
 }
 
-// NewCache makes the cache of a node. report logs a document that a validator refuses without failing the write.
+// NewCache makes the cache of a node. report logs a document that a validator rejects without failing the write.
 func NewCache(x *exec.Executor, report func(ns string, doc, errInfo []byte)) *Cache {
 	return &Cache{exec: x, report: report}
 }
@@ -64,7 +64,7 @@ func (t *Cache) Of(c *catalog.Collection) *Compiled {
 // Forget drops what was compiled for a collection.
 func (t *Cache) Forget(id catalog.UUID) { t.byUUID.Delete(id) }
 
-// Prune forgets what was compiled for collections that are gone.
+// Prune drops what was compiled for collections that no longer exist.
 func (t *Cache) Prune(cat *catalog.Snapshot) {
 	t.byUUID.Range(func(id, _ any) bool {
 		if cat.LookupUUID(id.(catalog.UUID)) == nil {
@@ -86,7 +86,7 @@ func (t *Cache) CollationOf(arg value.Value, c *catalog.Collection) (*collation.
 }
 
 // Check runs the validator on a new document. old is what it replaces, nil for inserts: with the moderate level, a
-// document that was invalid before may stay so.
+// document that was invalid before may remain so.
 func (m *Compiled) Check(c *catalog.Collection, doc, old []byte) error {
 	if m.Err != nil {
 		return m.Err

@@ -7,7 +7,7 @@ import (
 )
 
 // FindCollection finds a collection, or the buckets of a time series collection, whose options then are ts. A view is an
-// error; nil, nil, nil is nothing.
+// error; nil, nil, nil means that there is nothing.
 func FindCollection(s *storage.Snapshot, ns string) (c *catalog.Collection, ts *SeriesOptions, err error) {
 	if c = s.Catalog().Lookup(ns); c != nil {
 		return c, nil, nil

@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// CheckNew checks the name of a collection to be made.
+// CheckNew checks the name of a collection to be created.
 func CheckNew(ns string) error {
 	coll := catalog.CollOf(ns)
 	switch {
@@ -23,7 +23,7 @@ func CheckNew(ns string) error {
 	return nil
 }
 
-// systemCollection lists the names that begin with "system." and may exist.
+// systemCollection reports whether a name that begins with "system." may exist.
 func systemCollection(ns string) bool {
 	db, coll := catalog.DBOf(ns), catalog.CollOf(ns)
 	switch coll {
@@ -35,7 +35,7 @@ func systemCollection(ns string) bool {
 	return strings.HasPrefix(coll, "system.buckets.") || db == "config" || db == "local" || db == "admin"
 }
 
-// CheckCreate refuses names that no collection may be created under by a write.
+// CheckCreate refuses names under which a write may not create a collection.
 func CheckCreate(ns string) error {
 	if err := command.CheckDBName(catalog.DBOf(ns)); err != nil {
 		return err
@@ -69,7 +69,7 @@ func CheckCollectionUUID(op *command.Op, cat *catalog.Snapshot, ns string) error
 	return CheckUUID(cat, ns, *id)
 }
 
-// CheckDBCase refuses a database whose name differs from another's in case alone.
+// CheckDBCase refuses a database whose name differs from another's only in case.
 func CheckDBCase(cat *catalog.Snapshot, db string) error {
 	if cat.HasDatabase(db) {
 		return nil
@@ -82,17 +82,17 @@ func CheckDBCase(cat *catalog.Snapshot, db string) error {
 	return nil
 }
 
-// NotFound returns what DDL commands answer for a namespace with nothing in it.
+// NotFound returns the error of DDL commands for a namespace that does not exist.
 func NotFound(ns string) error {
 	return mongoerr.Newf(mongoerr.NamespaceNotFound, "ns does not exist: %s", ns)
 }
 
-// NotOnView returns what commands on collections answer for a view.
+// NotOnView returns the error of commands on collections for a view.
 func NotOnView(ns string) error {
 	return mongoerr.Newf(mongoerr.CommandNotSupportedOnView, "Namespace %s is a view, not a collection", ns)
 }
 
-// IsSystemDB is true for the databases that the server keeps for itself.
+// IsSystemDB reports whether a database is one that the server keeps for itself.
 func IsSystemDB(ns string) bool {
 	switch catalog.DBOf(ns) {
 	case "admin", "config", "local":

@@ -6,14 +6,14 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// optionOrder is the order in which a collection's options are kept and shown.
+// optionOrder is the order in which a collection's options are stored and shown.
 var optionOrder = []string{
 	"capped", "size", "max", "temp", "recordIdsReplicated", "changeStreamPreAndPostImages", "storageEngine", "validator",
 	"validationLevel", "validationAction", "indexOptionDefaults", "viewOn", "pipeline", "collation", "clusteredIndex",
 	"expireAfterSeconds", "timeseries", "encryptedFields",
 }
 
-// Options are a collection's options on the way to or from their document.
+// Options are a collection's options, to be read from or made into their document.
 type Options map[string]value.Value
 
 // OptionsOf reads the document of a catalog entry.
@@ -25,7 +25,7 @@ func OptionsOf(doc []byte) Options {
 	return o
 }
 
-// Set puts an option in; a Missing value takes it out.
+// Set sets an option; a Missing value removes it.
 func (o Options) Set(name string, v value.Value) {
 	if v.IsMissing() {
 		delete(o, name)
@@ -46,7 +46,7 @@ func (o Options) Doc() []byte {
 	return value.End(dst, m)
 }
 
-// SameOptions compares two documents of options as creating a collection twice does.
+// SameOptions compares two documents of options as create does for a collection that exists.
 func SameOptions(a, b []byte) bool {
 	x, y := OptionsOf(a), OptionsOf(b)
 	for _, o := range []Options{x, y} {
@@ -58,5 +58,5 @@ func SameOptions(a, b []byte) bool {
 	return bytes.Equal(x.Doc(), y.Doc())
 }
 
-// EmptyDoc is true for an argument that is not there or is a document without fields.
+// EmptyDoc reports whether an argument is missing or a document without fields.
 func EmptyDoc(v value.Value) bool { return len(v.Doc()) <= 5 }

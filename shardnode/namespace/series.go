@@ -10,8 +10,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// A time series collection is what the real server makes of it: measurements live in system.buckets.<name>, clustered by
-// a bucket id, and <name> is a view that unpacks them.
+// Time series collections are stored as on the real server: measurements are in system.buckets.<name>, clustered by a
+// bucket id, and <name> is a view that unpacks them.
 
 const bucketsPrefix = "system.buckets."
 
@@ -22,7 +22,7 @@ func BucketsOf(ns string) string {
 
 func IsBuckets(ns string) bool { return strings.HasPrefix(catalog.CollOf(ns), bucketsPrefix) }
 
-// RefuseBuckets refuses the name of a time series' buckets to a collection that is made without the series.
+// RefuseBuckets refuses to create a collection under the name of a time series' buckets without the series.
 func RefuseBuckets(ns string) error {
 	if IsBuckets(ns) {
 		return mongoerr.Newf(mongoerr.IllegalOperation, "Creation of a timeseries bucket collection without timeseries options is not allowed: %s", ns)
@@ -30,7 +30,7 @@ func RefuseBuckets(ns string) error {
 	return nil
 }
 
-// Buckets finds the buckets of a time series collection; nil where ns is none.
+// Buckets finds the buckets of a time series collection; nil if ns is not one.
 func Buckets(cat *catalog.Snapshot, ns string) *catalog.Collection {
 	if cat.Lookup(ns) != nil {
 		return nil
@@ -40,7 +40,7 @@ func Buckets(cat *catalog.Snapshot, ns string) *catalog.Collection {
 
 const MaxBucketSpan = 31536000 // a year
 
-// granularities gives the span of a bucket in seconds and, for collMod, their order.
+// granularities lists the span of a bucket in seconds by granularity, in the order that collMod allows.
 var granularities = []struct {
 	name string
 	span int64
@@ -79,7 +79,7 @@ func (t *SeriesOptions) Doc() []byte {
 	return value.End(dst, m)
 }
 
-// SeriesOptionsOf reads what doc wrote.
+// SeriesOptionsOf reads what Doc wrote.
 func SeriesOptionsOf(doc []byte) *SeriesOptions {
 	return &SeriesOptions{
 		TimeField: value.Lookup(doc, "timeField").Str(), MetaField: value.Lookup(doc, "metaField").Str(),
@@ -137,7 +137,7 @@ func (t *SeriesOptions) checkNames() error {
 	return nil
 }
 
-// SetSpan works out how long a bucket spans.
+// SetSpan determines the time span of a bucket.
 func (t *SeriesOptions) SetSpan(rounding, span value.Value) error {
 	if t.Granularity != "" {
 		_, implied := GranularitySpan(t.Granularity)
@@ -193,7 +193,7 @@ func (t *SeriesOptions) bucketValidator() []byte {
 		value.F("properties", doc(props...)), value.F("additionalProperties", value.NewBool(false)))))
 }
 
-// DefaultIndex returns the index that a collection with a MetaField is born with, nil without.
+// DefaultIndex returns the index that a collection with a MetaField is created with, nil without one.
 func (t *SeriesOptions) DefaultIndex() []byte {
 	if t.MetaField == "" {
 		return nil
@@ -221,7 +221,7 @@ type Series struct {
 	Fields  timeseries.Fields
 }
 
-// SeriesOf finds the time series collection that a write names; nil where ns is none.
+// SeriesOf finds the time series collection that a write names; nil if ns is not one.
 func SeriesOf(cat *catalog.Snapshot, ns string) *Series {
 	b := Buckets(cat, ns)
 	if b == nil {
@@ -231,7 +231,7 @@ func SeriesOf(cat *catalog.Snapshot, ns string) *Series {
 	return &Series{b, t, timeseries.NewFields(t.TimeField, t.MetaField)}
 }
 
-// roundingMS returns what the first time of a bucket is rounded down to.
+// roundingMS returns the unit in milliseconds to which the first time of a bucket is rounded down.
 func (s *Series) roundingMS() int64 {
 	switch {
 	case s.Options.Rounding > 0:
@@ -253,13 +253,13 @@ func (s *Series) Round(ms int64) int64 {
 	return down
 }
 
-// MetaPath returns a path of measurements as buckets have it; ok is false for what is not within the MetaField.
+// MetaPath translates a path of measurements to one of buckets; ok is false if it is not within the MetaField.
 func (s *Series) MetaPath(path string) (string, bool) {
 	rest, ok := strings.CutPrefix(path, s.Fields.Meta)
 	return "meta" + rest, ok && (rest == "" || rest[0] == '.')
 }
 
-// MetaFilter returns a filter of measurements as one of buckets.
+// MetaFilter translates a filter on measurements to one on buckets.
 func (s *Series) MetaFilter(filter []byte) ([]byte, error) {
 	dst, m := value.Begin(nil)
 	for k, v := range value.Elements(filter) {

@@ -7,8 +7,8 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// BucketKeyPattern returns a key pattern on measurements as one on buckets: fields of measurements become the
-// bounds of the bucket's, the MetaField is the bucket's meta.
+// BucketKeyPattern translates a key pattern on measurements to one on buckets: a field of measurements
+// becomes the bucket's bounds of that field, the MetaField the bucket's meta.
 func BucketKeyPattern(ts *SeriesOptions, key []byte) []byte {
 	var f []value.Field
 	for k, v := range value.Elements(key) {
@@ -28,8 +28,8 @@ func BucketKeyPattern(ts *SeriesOptions, key []byte) []byte {
 	return value.Doc(f...)
 }
 
-// BucketIndexSpec returns an index on measurements as the one that is kept on buckets; what the client asked for
-// is kept in it as originalSpec.
+// BucketIndexSpec translates an index on measurements to the index that is kept on buckets; the client's
+// specification is kept in it as originalSpec.
 func BucketIndexSpec(ts *SeriesOptions, user []byte) []byte {
 	d := IndexDocOf(user)
 	d.Set("key", value.NewDocument(BucketKeyPattern(ts, value.Lookup(user, "key").Doc())))
@@ -67,7 +67,7 @@ func UserIndexSpec(ts *SeriesOptions, spec []byte) []byte {
 	return d.Doc()
 }
 
-// OnlyMeta reports whether a filter is there and reads the MetaField alone.
+// OnlyMeta reports whether there is a filter that reads only the MetaField.
 func (t *SeriesOptions) OnlyMeta(filter value.Value) bool {
 	for k, v := range value.Elements(filter.Doc()) {
 		if k == "$and" || k == "$or" {
@@ -86,7 +86,7 @@ func (t *SeriesOptions) OnlyMeta(filter value.Value) bool {
 	return !EmptyDoc(filter)
 }
 
-// IndexDoc is an index's specification under change: the order of its fields stays.
+// IndexDoc is an index's specification while it is changed; the order of its fields is kept.
 type IndexDoc struct{ fields []value.Field }
 
 func IndexDocOf(raw []byte) *IndexDoc {
@@ -107,7 +107,7 @@ func (d *IndexDoc) Set(name string, v value.Value) {
 	d.fields = append(d.fields, value.F(name, v))
 }
 
-// Flag sets an option that is left out where it is false.
+// Flag sets an option that is omitted if it is false.
 func (d *IndexDoc) Flag(name string, on bool) {
 	if on {
 		d.Set(name, value.NewBool(true))

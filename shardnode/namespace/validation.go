@@ -6,7 +6,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// validationInfo returns the errInfo of a document that a validator refuses: which it is, and why.
+// validationInfo returns the errInfo of a document that a validator rejects: its _id, and why.
 func validationInfo(m *match.Matcher, doc []byte) []byte {
 	info := []value.Field{value.F("failingDocumentId", value.Lookup(doc, "_id"))}
 	if details := m.Explain(doc); details != nil {

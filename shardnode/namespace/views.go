@@ -10,19 +10,19 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// View is a View's definition, as its document in system.views says.
+// View is a view's definition, as stored in system.views.
 type View struct {
 	NS        string
-	On        string // the name of what it is defined on
+	On        string // the name of the collection or view that it is defined on
 	Pipeline  value.Value
 	Collation []byte
 	Doc       []byte
 }
 
-// MaxViewDepth is how deep views on views may go.
+// MaxViewDepth limits the nesting of views on views.
 const MaxViewDepth = 20
 
-// ViewAt finds a view by namespace in the newest data of a catalog's moment; nil if there is none.
+// ViewAt finds a view by namespace in the newest data, with a given catalog; nil if there is none.
 func ViewAt(eng *storage.Engine, cat *catalog.Snapshot, ns string) (*View, error) {
 	c := cat.Lookup(catalog.DBOf(ns) + ".system.views")
 	if c == nil {
@@ -58,15 +58,15 @@ func parseView(doc []byte) *View {
 	return v
 }
 
-// SimpleCollation is what a view without one is read under, whatever the collection below has.
+// SimpleCollation applies to reads of a view without a collation, whatever the collection below has.
 var SimpleCollation = value.Doc(value.F("locale", value.NewString("simple")))
 
-// Resolved is a view followed down to a collection: its pipeline is all views' pipelines, the lowest first.
+// Resolved is a view resolved to a collection: its pipeline is the concatenation of all views' pipelines, the lowest first.
 type Resolved struct {
 	NS         string
 	Pipeline   []value.Value
 	Collation  []byte
-	Timeseries bool // the name is a time series collection, which may be read under any collation
+	Timeseries bool // whether the name is a time series collection, which may be read under any collation
 }
 
 // CollType returns what queries on the name read; nil stands for no collection.
@@ -80,7 +80,7 @@ func (r *Resolved) CollType() string {
 	return "view"
 }
 
-// Allows refuses another collation than the view's own.
+// Allows refuses a collation other than the view's own.
 func (r *Resolved) Allows(spec *collation.Spec) error {
 	if r.Timeseries {
 		return nil
@@ -92,7 +92,7 @@ func (r *Resolved) Allows(spec *collation.Spec) error {
 	return err
 }
 
-// AllowsArgument is allows for a command's collation argument; left out, null or empty it stands for the view's own.
+// AllowsArgument is Allows for a command's collation argument; if it is missing, null or empty, the view's own applies.
 func (r *Resolved) AllowsArgument(v value.Value) error {
 	if v.T != value.Document || value.Count(v.Doc()) == 0 {
 		return nil
@@ -104,7 +104,7 @@ func (r *Resolved) AllowsArgument(v value.Value) error {
 	return r.Allows(spec)
 }
 
-// Resolve follows ns down; nil if it is no view.
+// Resolve resolves a view to its collection; nil if ns is not a view.
 func Resolve(s *storage.Snapshot, ns string) (*Resolved, error) {
 	var r *Resolved
 	for depth := 0; ; depth++ {
@@ -136,7 +136,7 @@ func Resolve(s *storage.Snapshot, ns string) (*Resolved, error) {
 	return r, nil
 }
 
-// viewDoc is a view's document in system.views.
+// MakeDoc returns a view's document in system.views.
 func (v *View) MakeDoc() []byte {
 	f := []value.Field{value.F("_id", value.NewString(v.NS)), value.F("viewOn", value.NewString(v.On)), value.F("pipeline", v.Pipeline)}
 	if v.Collation != nil {
@@ -167,8 +167,8 @@ func ViewsOf(s *storage.Snapshot, db string) ([]*View, error) {
 	return out, cur.Err()
 }
 
-// ShardedForeign returns what a pipeline on one shard meets when a stage reads a sharded collection, directly or
-// through a view: the router has to run that stage.
+// ShardedForeign returns the error of a pipeline on one shard when a stage reads a sharded collection, directly
+// or through a view: the router has to run that stage.
 func ShardedForeign(ns string) error {
 	return mongoerr.Newf(mongoerr.CommandOnShardedViewNotSupportedOnMongod, "%s is sharded: the pipeline must be executed on mongos.", ns).
 		WithDetails(value.Doc(value.F("shardedForeign", value.NewString(ns))))

@@ -16,12 +16,12 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Config is what the profiler works with.
+// Config is what the profiler needs from its node.
 type Config struct {
 	Engine *storage.Engine
 	Set    replication.Set
 	Now    func() time.Time
-	// SlowLog is what writes the line of a slow operation; nil for nowhere.
+	// SlowLog returns the function that writes the line of a slow operation; nil for nowhere.
 	SlowLog func() func(conn int64, write bool, attrs []byte)
 }
 
@@ -34,25 +34,25 @@ func New(c Config) *Profiler {
 	return p
 }
 
-// Configure sets what the server was started with: --slowms, --slowOpSampleRate and --profile.
+// Configure applies the options --slowms, --slowOpSampleRate and --profile.
 func (pr *Profiler) Configure(slowMS int64, rate float64, level int) {
 	pr.slowMS.Store(slowMS)
 	pr.sample.Store(&rate)
 	pr.level.Store(int32(level))
 }
 
-// Notes reports whether an execution on a database that has taken so long may be told of.
+// Notes reports whether an execution of this duration on a database may have to be reported.
 func (pr *Profiler) Notes(db string, took time.Duration) bool {
 	set := pr.of(db)
 	return took.Milliseconds() >= pr.slowMS.Load() || set.level == 2 || set.filter != nil
 }
 
-// NoteCommand is note for a command as a whole.
+// NoteCommand is Note for a command as a whole.
 func (pr *Profiler) NoteCommand(op *command.Op, err error) {
 	pr.Note(&Execution{Op: op, Name: op.Req.Spec.Name, NS: opNS(op), Stats: &op.Stats, Err: err, Took: op.Elapsed()})
 }
 
-// Profiler is what the command profile sets: level and filter of each database, slowms and sampleRate for all.
+// Profiler holds the settings of the command profile: level and filter of each database, slowms and sampleRate for all.
 type Profiler struct {
 	Config
 
@@ -60,7 +60,7 @@ type Profiler struct {
 	dbs    atomic.Pointer[map[string]dbProfile]
 	slowMS atomic.Int64
 	sample atomic.Pointer[float64]
-	level  atomic.Int32 // of the databases that the command has not set
+	level  atomic.Int32 // for databases without a setting of their own
 }
 
 // of returns the setting of a database.
@@ -71,14 +71,14 @@ func (pr *Profiler) of(db string) dbProfile {
 	return dbProfile{level: int(pr.level.Load())}
 }
 
-// Observes reports whether an operation on a database may come to have an entry.
+// Observes reports whether an operation on a database may get an entry in its profile.
 func (pr *Profiler) Observes(db string) bool {
 	s := pr.of(db)
 	return s.level > 0 || s.filter != nil
 }
 
-// keeps reports whether an operation that has taken so long, and is not through, is to have an entry as far as one
-// can tell.
+// keeps reports whether an operation that has taken this long so far, and has not ended, will probably get an
+// entry.
 func (pr *Profiler) keeps(db string, took time.Duration) bool {
 	s := pr.of(db)
 	return s.level == 2 || s.filter != nil || s.level == 1 && took.Milliseconds() >= pr.slowMS.Load()
@@ -90,7 +90,7 @@ type frozenExec []byte
 // AppendExecStats implements command.ExecStats.
 func (f frozenExec) AppendExecStats(dst []byte) []byte { return append(dst, f...) }
 
-// Freeze takes down what an operation's plan has done, before another operation may go on with its cursor.
+// Freeze copies the statistics of an operation's plan, before another operation may continue its cursor.
 func (pr *Profiler) Freeze(op *command.Op) {
 	switch {
 	case op.Stats.Exec == nil:
@@ -107,7 +107,7 @@ type dbProfile struct {
 	filter *match.Matcher
 }
 
-// profileSize is how large system.profile grows where the profiler makes it.
+// profileSize is the size of a system.profile that the profiler creates.
 const profileSize = 1 << 20
 
 const profileNote = "When a filter expression is set, slowms and sampleRate are not used for profiling and slow-query log lines."
@@ -191,7 +191,7 @@ func (pr *Profiler) set(db string, s dbProfile) {
 	pr.dbs.Store(&m)
 }
 
-// createProfile makes a database's system.profile, capped.
+// createProfile creates a database's system.profile as a capped collection.
 func (pr *Profiler) createProfile(ctx context.Context, db string) error {
 	ns := db + ".system.profile"
 	if pr.Engine.Catalog().Lookup(ns) != nil {
@@ -210,7 +210,7 @@ func (pr *Profiler) createProfile(ctx context.Context, db string) error {
 	return err
 }
 
-// Execution is what the log and the profiler tell of: a command, or one statement of a command that writes.
+// Execution is what the log and the profiler report: a command, or one statement of a write command.
 type Execution struct {
 	Op        *command.Op
 	Name      string
@@ -222,12 +222,12 @@ type Execution struct {
 	Took      time.Duration
 }
 
-// ofStatements is true for a command whose statements are told of one by one.
+// ofStatements reports whether a command's statements are reported one by one.
 func (x *Execution) ofStatements() bool {
 	return x.Statement == nil && (x.Name == "update" || x.Name == "delete")
 }
 
-// Note logs and profiles an execution where it was slow, or where the profiler takes all.
+// Note logs and profiles an execution if it was slow, or if the profiler takes all.
 func (pr *Profiler) Note(x *Execution) {
 	p, op := pr, x.Op
 	set := p.of(op.Req.DB)
@@ -262,7 +262,7 @@ func (pr *Profiler) sampled() bool {
 	return r >= 1 || rand.Float64() < r
 }
 
-// neverSlow names the commands that wait by design.
+// neverSlow reports whether a command waits by design.
 func neverSlow(name string) bool {
 	switch name {
 	case "hello", "isMaster", "awaitData":
@@ -271,7 +271,7 @@ func neverSlow(name string) bool {
 	return false
 }
 
-// neverProfiled is true for operations that tell of the profiler or the connection alone, and for those of no database.
+// neverProfiled reports whether an operation concerns only the profiler or the connection, or has no database.
 func neverProfiled(op *command.Op) bool {
 	switch op.Req.Spec.Name {
 	case "hello", "profile", "ping", "endSessions":
@@ -301,8 +301,8 @@ func (pr *Profiler) writeProfile(db string, doc []byte) {
 	}
 }
 
-// appendCommand appends the request, and for a getMore what its cursor came from; a comment goes over from the one to the
-// other.
+// appendCommand appends the request and, for a getMore, the command that opened its cursor; a comment is inherited from
+// that command.
 func appendCommand(dst []byte, x *Execution) []byte {
 	op := x.Op
 	if x.Statement != nil {
@@ -319,7 +319,7 @@ func appendCommand(dst []byte, x *Execution) []byte {
 	return value.Append(dst, "originatingCommand", value.NewDocument(op.Stats.Origin))
 }
 
-// appendFigures appends what the log and the profiler tell alike.
+// appendFigures appends the fields that the log and the profiler have in common.
 func (pr *Profiler) appendFigures(dst []byte, x *Execution) []byte {
 	st := x.Stats
 	figure := func(k string, v int64, show bool) {
@@ -385,7 +385,7 @@ func (pr *Profiler) appendFailure(dst []byte, err error) []byte {
 	return value.Append(dst, "errCode", value.NewInt32(int32(e.Code)))
 }
 
-// profileDoc returns an operation as system.profile keeps it.
+// profileDoc returns an operation's entry in system.profile.
 func (pr *Profiler) profileDoc(x *Execution) []byte {
 	op := x.Op
 	out, m := value.Begin(nil)
@@ -417,7 +417,7 @@ func (pr *Profiler) profileDoc(x *Execution) []byte {
 	return value.End(out, m)
 }
 
-// slowAttrs returns the attributes of the line "Slow query".
+// slowAttrs returns the attributes of the log line "Slow query".
 func (pr *Profiler) slowAttrs(x *Execution) []byte {
 	op, kind, ns := x.Op, slowType(x.Name), x.NS
 	if x.ofStatements() {
@@ -486,7 +486,7 @@ func hostOf(addr string) string {
 	return addr
 }
 
-// locksOf returns what an operation has locked. Reads lock nothing here: they have a snapshot.
+// locksOf returns the locks that an operation has acquired. Reads acquire none: they use a snapshot.
 func locksOf(st *command.Stats) []byte {
 	if st.Locks == nil {
 		return value.Doc()

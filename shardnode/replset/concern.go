@@ -5,8 +5,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// CheckConcern looks whether a write concern can be met. One that cannot is no reason not to write: the reply tells of it
-// in writeConcernError. A server without a replica set refuses it before.
+// CheckConcern checks whether a write concern can be satisfied. If it cannot, the write is still carried out and the
+// reply has a writeConcernError; only a standalone server refuses the write.
 func (r *Membership) CheckConcern(op *command.Op, wc command.WriteConcern) error {
 	if r == nil || r.Name == "" {
 		switch {

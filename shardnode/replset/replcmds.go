@@ -11,7 +11,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// minOplogMB is the smallest oplog that replSetResizeOplog makes.
+// minOplogMB is the smallest oplog size that replSetResizeOplog accepts.
 const minOplogMB = 990
 
 // Specs returns the commands of replica sets.
@@ -42,7 +42,7 @@ func (r *Membership) Specs() []command.Spec {
 	}
 }
 
-// needSet refuses on a standalone node.
+// needSet returns an error on a standalone node.
 func (r *Membership) needSet() error {
 	if r.Name == "" {
 		return mongoerr.New(mongoerr.NoReplicationEnabled, "not running with --replSet")
@@ -50,7 +50,7 @@ func (r *Membership) needSet() error {
 	return nil
 }
 
-// NeedConfig refuses where the set was not initiated.
+// NeedConfig returns an error if the set has not been initiated.
 func (r *Membership) NeedConfig() error {
 	if err := r.needSet(); err != nil {
 		return err
@@ -84,7 +84,7 @@ func (r *Membership) runReplSetInitiate(op *command.Op, dst []byte) ([]byte, err
 	if err != nil {
 		return dst, err
 	}
-	c.ConfigServer = c.ConfigServer || r.conf.ConfigServer // launchers leave it to the server
+	c.ConfigServer = c.ConfigServer || r.conf.ConfigServer // launchers rely on the server to set it
 	if err := c.ValidateInitiate(r.Name, r.conf.ConfigServer); err != nil {
 		return dst, err
 	}
@@ -128,7 +128,7 @@ func (r *Membership) runReplSetReconfig(op *command.Op, dst []byte) ([]byte, err
 		return dst, err
 	}
 	old := s.config
-	if force { // so that it wins over whatever the members that are cut off may have agreed on
+	if force { // so that it takes precedence over any configuration that unreachable members may have agreed on
 		c.Version = max(c.Version, old.Version) + 10000 + rand.Int64N(90000)
 		c.Term = replication.NoTerm
 	}
@@ -158,8 +158,8 @@ func (r *Membership) runReplSetReconfig(op *command.Op, dst []byte) ([]byte, err
 	return dst, r.reconfigure(op, c, force)
 }
 
-// runStepDown gives up being primary for some seconds, to a member that has caught up. Without one only force
-// makes it happen.
+// runStepDown makes the primary a secondary for some seconds, once another member has caught up. If none
+// does, it steps down only with force.
 func (r *Membership) runStepDown(op *command.Op, dst []byte) ([]byte, error) {
 	if err := r.NeedConfig(); err != nil {
 		return dst, err
@@ -264,7 +264,7 @@ func (r *Membership) runMaintenance(op *command.Op, dst []byte) ([]byte, error) 
 	return dst, raft.SetMaintenance(op, on)
 }
 
-// runSyncFrom names the member to follow. All follow the primary, whose log decides, so no other can be asked for.
+// runSyncFrom sets the sync source. All members follow the primary, so no other member is accepted.
 func (r *Membership) runSyncFrom(op *command.Op, dst []byte) ([]byte, error) {
 	if err := r.NeedConfig(); err != nil {
 		return dst, err

@@ -8,7 +8,7 @@ import (
 	"github.com/shoaldb/shoal/replication"
 )
 
-// Describe appends the fields of hello that tell a node's role.
+// Describe appends the fields of hello that describe a node's role.
 func (r *Membership) Describe(op *command.Op, hello bool, dst []byte) []byte {
 	writable := "ismaster"
 	if hello {
@@ -54,7 +54,7 @@ func (r *Membership) Describe(op *command.Op, hello bool, dst []byte) []byte {
 	return r.appendLastWrite(dst)
 }
 
-// appendLastWrite returns how far the member is, by which drivers estimate its staleness.
+// appendLastWrite appends the member's last write, from which drivers estimate its staleness.
 func (r *Membership) appendLastWrite(dst []byte) []byte {
 	last, majority := r.lastWrite()
 	dst, m := value.BeginKey(dst, value.Document, "lastWrite")
@@ -65,7 +65,7 @@ func (r *Membership) appendLastWrite(dst []byte) []byte {
 	return value.End(dst, m)
 }
 
-// lastWrite returns what the member has, and what a majority has.
+// lastWrite returns the last optime that the member has, and the last that a majority has.
 func (r *Membership) lastWrite() (last, majority replication.OpTime) {
 	if raft := r.conf.Member.Raft(); raft != nil {
 		st := raft.Status()
@@ -75,7 +75,7 @@ func (r *Membership) lastWrite() (last, majority replication.OpTime) {
 	return replication.OpTime{TS: r.conf.Engine.Visible(), Term: term}, replication.OpTime{TS: r.conf.Member.MajorityCommitted(), Term: term}
 }
 
-// wallOf returns the wall clock time of an oplog entry, by its timestamp where it is not known better.
+// wallOf returns the wall clock time of an oplog entry; if it is unknown, that of its timestamp.
 func wallOf(t replication.OpTime) value.Value {
 	if t.Wall.IsZero() {
 		return value.NewDateTime(int64(t.TS.Seconds()) * 1000)
@@ -96,7 +96,7 @@ func appendHosts(dst []byte, key string, c *replication.SetConfig, v hostView, i
 	return value.Append(dst, key, value.NewArray(value.ArrayOf(hosts...)))
 }
 
-// hostView is how one client knows the members: by the names of its horizon, or at the address that it dialled.
+// hostView is one client's view of the members' addresses: the names of its horizon, or the address that it dialled.
 type hostView struct {
 	horizon string
 	dialled string // an IP address that stands in for the configured hosts; empty for none
@@ -114,8 +114,8 @@ func (v hostView) host(m *replication.MemberConfig) string {
 	return m.Host
 }
 
-// view finds out under which addresses a client should know the members. A configured horizon with the name that
-// the client asked for by SNI, or with the address that it dialled, decides. Otherwise the configured hosts hold,
+// view determines which addresses a client should see for the members. A configured horizon applies if it has the
+// name that the client requested by SNI, or the address that it dialled. Otherwise the configured hosts apply,
 // except for hosts that nobody chose and that this client could not reach: loopback addresses seen from another
 // machine, and the machine's own name in a set of one that was initiated without naming a host.
 func (r *Membership) view(op *command.Op, s *replState) hostView {
@@ -148,7 +148,7 @@ func isLoopback(host string) bool {
 	return ip != nil && ip.IsLoopback()
 }
 
-// Tail appends readOnly, and what else mongod says at hello's end.
+// Tail appends readOnly and the other fields at the end of a mongod's hello.
 func (r *Membership) Tail(dst []byte) []byte {
 	return value.Append(dst, "readOnly", value.NewBool(false))
 }

@@ -15,15 +15,15 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// raftSpec returns the command by which members carry their raft messages to each other: {_replSetRaft: payload}.
+// raftSpec returns the command with which members send raft messages to each other: {_replSetRaft: payload}.
 func (r *Membership) raftSpec() command.Spec {
 	return command.Spec{
 		Name: "_replSetRaft", Roles: command.Shard | command.Config, AdminOnly: true, Internal: true, ArgTypes: command.TOther, Run: r.runRaft,
 	}
 }
 
-// runRaft hands a message to the node's raft. A node that has no configuration yet starts one: the primary of a set of its
-// name is about to make it a member.
+// runRaft passes a message to the node's raft. A node that has no configuration yet starts raft first: the primary of a
+// set of its name is adding it.
 func (r *Membership) runRaft(op *command.Op, dst []byte) ([]byte, error) {
 	if err := r.needSet(); err != nil {
 		return dst, err
@@ -73,8 +73,8 @@ func setNameMismatch(theirs, ours string) error {
 	return mongoerr.Newf(mongoerr.InconsistentReplicaSetNames, "Our set name of %s does not match the set name %s reported by remote node", ours, theirs)
 }
 
-// heartbeatSpec returns the question that replSetInitiate and replSetReconfig ask of a member before they take it
-// in.
+// heartbeatSpec returns the command with which replSetInitiate and replSetReconfig check a member before they add
+// it.
 func (r *Membership) heartbeatSpec() command.Spec {
 	return command.Spec{
 		Name: "replSetHeartbeat", Roles: command.Shard | command.Config, AdminOnly: true, Internal: true, Lenient: true, ArgTypes: command.TString,
@@ -110,8 +110,9 @@ func (r *Membership) runHeartbeat(op *command.Op, dst []byte) ([]byte, error) {
 // askTimeout is how long a member may take to answer before it counts as down.
 const askTimeout = 5 * time.Second
 
-// askMembers asks the members that a configuration brings into the set whether they are there and free. With old nil all
-// but this node are new, and each has to answer; otherwise a majority of all voters has to be there.
+// askMembers asks the members that a configuration adds to the set whether they are running and belong to no other set.
+// If old is nil, all but this node are new, and each has to answer; otherwise a majority of all voters has to be
+// available.
 func (r *Membership) askMembers(op *command.Op, what string, c, old *replication.SetConfig) error {
 	type answer struct {
 		host string
@@ -152,11 +153,11 @@ func (r *Membership) askMembers(op *command.Op, what string, c, old *replication
 		what, strings.Join(failed, ", "))
 }
 
-// electionPatience is how long a command for the primary waits until there is one.
+// electionPatience is how long a command for the primary waits for an election.
 const electionPatience = 20 * time.Second
 
-// AskPrimary sends a command to the set's primary. It waits out an election: where no primary is known, and where the member
-// that was asked has refused the command because it is none any more. A command that may have run is not sent again.
+// AskPrimary sends a command to the set's primary. It waits for the end of an election if no primary is known, or if the
+// member it asked has refused the command because it is no longer primary. A command that may have run is not sent again.
 func (r *Membership) AskPrimary(ctx context.Context, cmd []byte) ([]byte, error) {
 	if r.state.Load().config == nil || r.opts.Ask == nil {
 		return nil, mongoerr.New(mongoerr.NotWritablePrimary, "not primary")
@@ -173,7 +174,7 @@ func (r *Membership) AskPrimary(ctx context.Context, cmd []byte) ([]byte, error)
 	}
 }
 
-// noPrimary reports whether a member did not begin with a command because it is not primary.
+// noPrimary reports whether a member refused a command because it is not primary.
 func noPrimary(err error) bool {
 	switch mongoerr.CodeOf(err) {
 	case mongoerr.NotWritablePrimary, mongoerr.NotPrimaryNoSecondaryOk, mongoerr.NotPrimaryOrSecondary:
@@ -191,7 +192,7 @@ func (r *Membership) askLeader(ctx context.Context, cmd []byte) ([]byte, error) 
 	return r.opts.Ask(ctx, m.Host, cmd)
 }
 
-// AskForNoop asks the primary to write at ts or later. Where it cannot be asked the reader waits for the next write.
+// AskForNoop asks the primary for a no-op write at ts or later. If the primary cannot be reached, the reader waits for the next write.
 func (r *Membership) AskForNoop(ctx context.Context, ts storage.Timestamp) {
 	s := r.state.Load()
 	if s.config == nil || r.opts.Ask == nil {

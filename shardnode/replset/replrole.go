@@ -33,14 +33,14 @@ func (r *Membership) beginRaft(ctx context.Context, c *replication.SetConfig) er
 	return r.conf.Member.Raft().Initiate(ctx, c)
 }
 
-// startRaft opens the node's raft. From then on the set tells the node what it is.
+// startRaft opens the node's raft. From then on raft determines the node's role.
 func (r *Membership) startRaft() error {
 	c := &r.conf
 	var store replication.LocalStore // none for a store in memory: its log is there, too
 	if !r.opts.Memory {
 		store = replication.EngineStore(c.Engine)
 	}
-	opened := make(chan struct{}) // nobody is told anything before the node knows its raft
+	opened := make(chan struct{}) // no callback does anything before the node knows its raft
 	raft, err := replication.OpenRaft(replication.Options{
 		Machine: replication.EngineMachine(c.Engine), Store: store, SetName: r.Name,
 		Transport: r.opts.Transport, IsSelf: r.isSelf, Logger: c.Logger,
@@ -63,7 +63,7 @@ func (r *Membership) startRaft() error {
 	return nil
 }
 
-// params returns the server parameters that replication reads.
+// params returns the values of the server parameters that replication uses.
 func (r *Membership) params() replication.Params {
 	p := replication.DefaultParams()
 	if r.conf.Params == nil {
@@ -91,8 +91,8 @@ func (r *Membership) params() replication.Params {
 	return p
 }
 
-// roleChanged takes up what the member has become. The set calls it in order. A new primary is told twice: first to step
-// up, which it may write for, then that clients may write.
+// roleChanged applies a change of the member's role. The set calls it in order. For a new primary it is called twice:
+// first to step up, for which the node itself may write, then to let clients write.
 func (r *Membership) roleChanged(c replication.RoleChange) {
 	was := r.state.Load()
 	switch {
@@ -107,7 +107,7 @@ func (r *Membership) roleChanged(c replication.RoleChange) {
 	}
 }
 
-// publish makes a role visible to hello and to whoever asks, without the right to write.
+// publish makes a role visible in hello and elsewhere, without letting clients write.
 func (r *Membership) publish(c replication.RoleChange) *replState {
 	r.telling.Lock()
 	defer r.telling.Unlock()
@@ -123,16 +123,17 @@ func (r *Membership) publish(c replication.RoleChange) *replState {
 	}
 }
 
-// slowStepUp is how long stepping up may take before the log says so.
+// slowStepUp is how long stepping up may take before it is logged.
 const slowStepUp = time.Second
 
-// A primary whose vital services do not step up tries to give its place to another member after every so many tries, for so long.
+// If the vital services of a primary do not step up, it tries to hand over to another member after every stepUpTries attempts, and stays a
+// secondary for stepDownFor.
 const (
 	stepUpTries = 20
 	stepDownFor = time.Minute
 )
 
-// elected steps the node up: what it knows of sessions, parameters and unfinished work is read again.
+// elected steps the node up: it rereads its state of sessions, parameters and unfinished work.
 func (r *Membership) elected(c replication.RoleChange) {
 	r.publish(c)
 	began := time.Now()
@@ -146,7 +147,7 @@ func (r *Membership) elected(c replication.RoleChange) {
 		if !errors.As(err, &vital) {
 			break
 		}
-		// Clients do not write before it has: another member may be able to, or this one a little later.
+		// Clients cannot write before the services have stepped up: another member may be able to, or this one a little later.
 		if try%stepUpTries == stepUpTries-1 {
 			_ = r.conf.Member.Raft().StepDown(leading, stepDownFor, 0, false)
 		}
@@ -160,7 +161,7 @@ func (r *Membership) elected(c replication.RoleChange) {
 	}
 }
 
-// resigned steps the node down. The set refuses writes already: those under way are interrupted, connections stay.
+// resigned steps the node down. The set refuses writes already: writes in progress are interrupted, connections remain open.
 func (r *Membership) resigned(c replication.RoleChange) {
 	r.publish(c)
 	r.conf.Services.Interrupt()
@@ -172,7 +173,7 @@ func (r *Membership) resigned(c replication.RoleChange) {
 	r.conf.Services.StepDown()
 }
 
-// killedOnStepDown: operations that write, and reads that promised to be the primary's.
+// killedOnStepDown reports whether a step-down interrupts an operation: one that writes, or a read that has to be the primary's.
 func killedOnStepDown(op *command.Op) bool {
 	spec := op.Req.Spec
 	if spec == nil {
@@ -184,14 +185,14 @@ func killedOnStepDown(op *command.Op) bool {
 	return op.Req.ReadConcern.Is("linearizable")
 }
 
-// configChanged takes up another configuration; nil if the node is in none any more.
+// configChanged applies a new configuration; nil if the node is no longer in one.
 func (r *Membership) configChanged(c *replication.SetConfig) {
 	r.takeConfig(c)
 	r.conf.Topology.Changed()
 	if c == nil {
 		return
 	}
-	// The primary's write comes to the others through the log.
+	// The primary's write reaches the other members through the log.
 	if err := r.store(context.Background(), c.Doc()); err != nil && !mongoerr.In(err, mongoerr.CategoryNotPrimary) {
 		r.node.Warn("The configuration could not be written to "+replsetNS, err)
 	}
@@ -211,8 +212,8 @@ func (r *Membership) takeConfig(c *replication.SetConfig) {
 	}
 }
 
-// HandOver tells clients to turn to other members, because this one is about to close; a primary gives its place to
-// another member that has caught up.
+// HandOver prepares for closing: clients are told to use other members, and a primary hands over to a member that
+// has caught up.
 func (r *Membership) HandOver(ctx context.Context, until time.Time) {
 	r.Quiesce(until)
 	if err := r.giveUp(ctx, time.Until(until), false); err != nil {
@@ -220,8 +221,8 @@ func (r *Membership) HandOver(ctx context.Context, until time.Time) {
 	}
 }
 
-// MayShutDown prepares for a shutdown that a client asks for: a primary hands over first. Where no other member can take over
-// within the time the shutdown is refused, unless it is forced.
+// MayShutDown prepares for a shutdown requested by a client: a primary hands over first. If no other member can take over in
+// time, the shutdown is refused unless it is forced.
 func (r *Membership) MayShutDown(ctx context.Context, wait time.Duration, force bool) error {
 	return r.giveUp(ctx, wait, force)
 }
@@ -241,15 +242,15 @@ func (r *Membership) giveUp(ctx context.Context, wait time.Duration, force bool)
 	}
 	err := raft.StepDown(ctx, time.Minute, wait, force)
 	if mongoerr.CodeOf(err) == mongoerr.NotWritablePrimary {
-		return nil // it is none any more
+		return nil // it is no longer primary
 	}
 	return err
 }
 
-// HasOthers reports whether the set has members that clients can turn to.
+// HasOthers reports whether the set has other members that clients can use.
 func (r *Membership) HasOthers() bool { return r.Name != "" && len(r.configMembers()) > 1 }
 
-// cancelAlone ends the wait for a successor once no other member can be reached: all are being shut down.
+// cancelAlone ends the wait for a successor once no other member is reachable: all are being shut down.
 func (r *Membership) cancelAlone(ctx context.Context, cancel func()) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -270,7 +271,7 @@ func (r *Membership) cancelAlone(ctx context.Context, cancel func()) {
 	}
 }
 
-// Quiesce has hello tell that the node is closing, where clients can turn to another member.
+// Quiesce makes hello report that the node is closing, if clients can use another member.
 func (r *Membership) Quiesce(until time.Time) {
 	if r.closing.Swap(true) {
 		return
@@ -287,16 +288,16 @@ func (r *Membership) Quiesce(until time.Time) {
 	r.mu.Unlock()
 }
 
-// EndWithSet tells that all members of the set are about to close.
+// EndWithSet is called when all members of the set are about to close.
 func (r *Membership) EndWithSet() {
 	if raft := r.conf.Member.Raft(); raft != nil {
 		raft.EndWithSet()
 	}
 }
 
-// Leave ends the member's part in the set.
+// Leave ends the node's membership.
 func (r *Membership) Leave() error {
-	r.change.Lock() // nothing joins any more
+	r.change.Lock() // from now on nothing joins
 	defer r.change.Unlock()
 	raft := r.conf.Member.Raft()
 	switch {
@@ -315,8 +316,8 @@ func (r *Membership) configMembers() []replication.MemberConfig {
 	return nil
 }
 
-// CheckRole refuses what the member must not serve at the moment: writes where it is not primary, reads where it is
-// neither primary nor a readable secondary that the client would also have. Data of the local database is the node's own.
+// CheckRole refuses what the member must not serve in its current role: writes if it is not primary, reads if it is
+// neither primary nor a readable secondary that the client accepts. The local database is the node's own.
 func (r *Membership) CheckRole(op *command.Op) error {
 	if r.Name == "" || op.Client.Own || op.Req.DB == "local" {
 		return nil
@@ -342,7 +343,7 @@ func (r *Membership) CheckRole(op *command.Op) error {
 	return mongoerr.New(mongoerr.NotPrimaryNoSecondaryOk, "not primary and secondaryOk=false")
 }
 
-// NotPrimary returns what a write answers on a member that may not take it, nil if it may.
+// NotPrimary returns the error of a write on a member that may not accept it, nil if it may.
 func (r *Membership) NotPrimary() error {
 	if r.Writable() && r.conf.Member.IsPrimary() {
 		return nil

@@ -13,7 +13,7 @@ import (
 )
 
 // ownHosts remembers addresses that led to this node when they were dialled: names and ports of container networks and
-// proxies, which the machine itself knows nothing of.
+// proxies, which the machine itself does not know.
 type ownHosts struct{ hosts sync.Map }
 
 func (o *ownHosts) add(host string) { o.hosts.Store(host, true) }
@@ -23,7 +23,7 @@ func (o *ownHosts) has(host string) bool {
 	return ok
 }
 
-// isSelfSpec returns the question by which a node learns whether an address leads to itself.
+// isSelfSpec returns the command with which a node learns whether an address leads to itself.
 func (r *Membership) isSelfSpec() command.Spec {
 	return command.Spec{
 		Name: "_isSelf", Roles: command.Shard | command.Config, AdminOnly: true, Internal: true, NoAuth: true, Lenient: true, ArgTypes: command.TAny,
@@ -33,7 +33,7 @@ func (r *Membership) isSelfSpec() command.Spec {
 	}
 }
 
-// leadsHere dials an address and asks who is there.
+// leadsHere dials an address and reports whether this node answers.
 func (r *Membership) leadsHere(ctx context.Context, host string) bool {
 	if r.opts.Ask == nil {
 		return false
@@ -48,8 +48,8 @@ func (r *Membership) leadsHere(ctx context.Context, host string) bool {
 	return id.T == value.ObjectID && id.ObjectID() == r.conf.Topology.ProcessID
 }
 
-// own returns the addresses of a configuration that mean this node, in its order. What the machine does not know
-// for its own is dialled.
+// own returns the addresses in a configuration that belong to this node, in order. Addresses that the machine
+// does not know as its own are dialled.
 func (r *Membership) own(ctx context.Context, c *replication.SetConfig) (hosts []string) {
 	self := make([]bool, len(c.Members))
 	var wg sync.WaitGroup
@@ -73,7 +73,7 @@ func (r *Membership) own(ctx context.Context, c *replication.SetConfig) (hosts [
 	return hosts
 }
 
-// checkSelf: exactly one member of a configuration, which is to be of that term, must be this node.
+// checkSelf checks that exactly one member of a configuration is this node. term is the configuration's.
 func (r *Membership) checkSelf(ctx context.Context, c *replication.SetConfig, term int64, code mongoerr.Code) error {
 	switch own := r.own(ctx, c); len(own) {
 	case 0:
@@ -86,7 +86,7 @@ func (r *Membership) checkSelf(ctx context.Context, c *replication.SetConfig, te
 	}
 }
 
-// findSelf returns the index of the node in a configuration, -1 where it is not there.
+// findSelf returns the index of the node in a configuration, -1 if it is not a member.
 func (r *Membership) findSelf(c *replication.SetConfig) int {
 	for i := range c.Members {
 		if r.isSelf(c.Members[i].Host) {
@@ -96,8 +96,8 @@ func (r *Membership) findSelf(c *replication.SetConfig) int {
 	return -1
 }
 
-// isSelf reports whether an address means this node: one it is known by, its port on an address of this machine,
-// or one that was dialled and led here.
+// isSelf reports whether an address is this node's: a name that it is known by, its port on an address of this
+// machine, or an address that was dialled and led here.
 func (r *Membership) isSelf(host string) bool {
 	if host == r.conf.Host || r.dialled.has(host) {
 		return true

@@ -20,14 +20,14 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Membership is a node's membership of a replica set: the configuration, kept in local.system.replset, what the member is
-// at the moment, and what hello and the replSet commands tell of it. Name is empty on a standalone node.
+// Membership is a node's membership of a replica set: the configuration, which is stored in local.system.replset, the
+// member's current role, and what hello and the replSet commands report of them. Name is empty on a standalone node.
 //
-// A set of one member is kept by replication.Single and has no log but its store's; the node starts replication.Raft when
-// a configuration names more, and stays with it.
+// A set of one member is replication.Single and has no log but its store's; the node starts replication.Raft when a
+// configuration has more members, and keeps it.
 type Membership struct {
 	Name string
-	// OnPrimary is told when the member accepts writes; nil for nobody.
+	// OnPrimary is called when the member begins to accept writes; nil for none.
 	OnPrimary func()
 
 	node Node
@@ -35,9 +35,9 @@ type Membership struct {
 	opts Options
 
 	state   atomic.Pointer[replState]
-	closing atomic.Bool // the process ends: hello says so
-	change  sync.Mutex  // one change of configuration or kind of set at a time
-	telling sync.Mutex  // held while the role changes and hello's version with it
+	closing atomic.Bool // the process is closing, as hello reports
+	change  sync.Mutex  // serialises changes of configuration and of the kind of set
+	telling sync.Mutex  // held while the role and hello's topology version change
 	dialled ownHosts
 
 	mu struct {
@@ -47,23 +47,23 @@ type Membership struct {
 	}
 }
 
-// Node is what a membership asks of the node that is the member.
+// Node is what a membership needs from its node.
 type Node interface {
-	// EnsureSystem makes the collections that a node has once it may write.
+	// EnsureSystem creates the system collections, once the node may write.
 	EnsureSystem(ctx context.Context) error
 	// ReadDoc returns a document of the node's own by its _id, nil if there is none.
 	ReadDoc(ns string, id value.Value) ([]byte, error)
 	// WriteDoc inserts or replaces a document of the node's own, durably. It needs no majority.
 	WriteDoc(ctx context.Context, ns string, doc []byte) error
-	// Warn logs what went wrong without a client to tell.
+	// Warn logs errors that no client receives.
 	Warn(msg string, err error)
-	// Fatal is told when the node's part in the set cannot go on.
+	// Fatal is called when the node's membership cannot continue.
 	Fatal(err error)
 }
 
-// Config is what a membership is made of.
+// Config configures a membership.
 type Config struct {
-	// Name is the set's; empty for a standalone node.
+	// Name is the name of the set; empty for a standalone node.
 	Name string
 	// Host is host:port of the node, as it names itself.
 	Host         string
@@ -81,19 +81,19 @@ type Config struct {
 	NewID func() [12]byte
 }
 
-// Options are what a member of a set needs of its process.
+// Options are what a member of a set needs from its process.
 type Options struct {
-	// Transport reaches other members; nil where sets have one member only.
+	// Transport reaches other members; nil if sets can have only one member.
 	Transport replication.Transport
-	// Ask sends a command to another member, as replSetInitiate does before it makes it a member.
+	// Ask sends a command to another member, or to a node that replSetInitiate is about to make a member.
 	Ask func(ctx context.Context, host string, cmd []byte) ([]byte, error)
-	// Listens are the addresses that the process listens on: a configuration means this node by one of them.
+	// Listens are the addresses that the process listens on, by which a configuration may refer to this node.
 	Listens []string
 	// FirstHost is the address that a set initiated without a configuration gets; empty for Config.Host.
 	FirstHost string
-	// Memory says that the store is in memory.
+	// Memory means that the store is in memory.
 	Memory bool
-	// Together says that all members run in this process, and end with it.
+	// Together means that all members run in this process, and end with it.
 	Together bool
 }
 
@@ -104,12 +104,12 @@ type replState struct {
 	term     int64
 	leader   int // _id of the primary, replication.NoMember for none
 	config   *replication.SetConfig
-	self     *replication.MemberConfig // nil if the configuration has no place for the node
+	self     *replication.MemberConfig // nil if the configuration does not have the node
 }
 
 const replsetNS = "local.system.replset"
 
-// New makes the membership of a node that has not started.
+// New returns the membership of a node, not started yet.
 func New(n Node, c Config, o Options) *Membership {
 	r := &Membership{Name: c.Name, node: n, conf: c, opts: o}
 	r.state.Store(&replState{leader: replication.NoMember})
@@ -117,8 +117,8 @@ func New(n Node, c Config, o Options) *Membership {
 	return r
 }
 
-// Start reads the stored configuration. A node that has one takes its place in the set: a set's only member becomes
-// primary at once. A standalone node does what a primary does.
+// Start reads the stored configuration. A node that has one joins its set; the only member of a set becomes primary
+// at once. A standalone node does what a primary does.
 func (r *Membership) Start(ctx context.Context) error {
 	if r.Name == "" {
 		if err := r.node.EnsureSystem(ctx); err != nil {
@@ -139,7 +139,8 @@ func (r *Membership) Start(ctx context.Context) error {
 	return r.becomeSingle(ctx, config)
 }
 
-// readStored reads what local.system.replset has of a set of one member. A standalone server lets its administrator change it.
+// readStored parses the configuration of a set of one in local.system.replset. It may have been edited: a standalone server
+// lets its administrator do that.
 func readStored(doc []byte) (*replication.SetConfig, error) {
 	c, err := replication.ParseConfig(doc)
 	if err == nil {
@@ -151,8 +152,8 @@ func readStored(doc []byte) (*replication.SetConfig, error) {
 	return c, err
 }
 
-// stored reads local.system.replset; nil if it is empty, or no configuration: then the member waits to be
-// initiated like a new one, with the data that it has.
+// stored reads local.system.replset; nil if it is empty or not a valid configuration: then the member waits
+// to be initiated like a new one, but keeps its data.
 func (r *Membership) stored() (*replication.SetConfig, error) {
 	doc, err := r.node.ReadDoc(replsetNS, value.NewString(r.Name))
 	if err != nil || doc == nil {
@@ -196,13 +197,13 @@ func (r *Membership) setWritable(s *replState) {
 	}
 }
 
-// catchUp makes hello say that the member is not writable where the set knows that already and the member is yet to hear of
-// it: it is told in its turn, behind what other changes of its role have it do.
+// catchUp makes hello report that the member is not writable if raft knows that already and roleChanged has not been called
+// yet: it is called in order, after the work for earlier changes of the role.
 func (r *Membership) catchUp() {
 	r.telling.Lock()
 	defer r.telling.Unlock()
 	for {
-		old := r.state.Load() // before the set is asked: it may have become primary again since
+		old := r.state.Load() // loaded before raft is asked: the member may become primary again in between
 		if !old.writable || r.Name == "" || r.conf.Member.IsPrimary() {
 			return
 		}
@@ -227,7 +228,7 @@ func (r *Membership) Hosts() []string {
 	return hosts
 }
 
-// ConnString returns the set as connection strings name it: name/host,host.
+// ConnString returns the set in the form of a connection string: name/host,host.
 func (r *Membership) ConnString() string { return r.Name + "/" + strings.Join(r.Hosts(), ",") }
 
 // Readable reports whether the member serves reads.
@@ -256,7 +257,7 @@ func (r *Membership) MajorityCommitted() storage.Timestamp { return r.conf.Membe
 // Writable reports whether clients may write: on a standalone node, and on the primary.
 func (r *Membership) Writable() bool { return r.Name == "" || r.state.Load().writable }
 
-// Initiate gives the set its first configuration, which is valid and names the node.
+// Initiate gives the set its first configuration, which must be valid and include the node.
 func (r *Membership) Initiate(ctx context.Context, c *replication.SetConfig) error {
 	r.change.Lock()
 	defer r.change.Unlock()
@@ -275,7 +276,7 @@ func (r *Membership) Initiate(ctx context.Context, c *replication.SetConfig) err
 	return r.beginRaft(ctx, c)
 }
 
-// Reconfigure replaces the configuration of the set that the node is primary of.
+// Reconfigure replaces the configuration of the set whose primary the node is.
 func (r *Membership) Reconfigure(ctx context.Context, c *replication.SetConfig) error {
 	return r.reconfigure(ctx, c, false)
 }
@@ -309,8 +310,8 @@ func (r *Membership) reconfigure(ctx context.Context, c *replication.SetConfig, 
 	return nil
 }
 
-// reconfigWait bounds how long a change of configuration waits for the one before: a member that was added votes once it
-// has caught up.
+// reconfigWait limits how long a change of configuration waits for the previous one: a member that was added votes only
+// once it has caught up.
 const reconfigWait = 10 * time.Second
 
 func reconfigureInTurn(ctx context.Context, raft *replication.Raft, c *replication.SetConfig, force bool) error {
@@ -332,13 +333,13 @@ func (r *Membership) store(ctx context.Context, doc []byte) error {
 	ctx = storage.WithReserve(ctx)
 	for try := 0; ; try++ {
 		err := r.node.WriteDoc(ctx, replsetNS, doc)
-		if mongoerr.CodeOf(err) != mongoerr.DuplicateKey || try == 3 { // an earlier primary's write came between
+		if mongoerr.CodeOf(err) != mongoerr.DuplicateKey || try == 3 { // the write of an earlier primary came in between
 			return err
 		}
 	}
 }
 
-// Rehost makes the set's one member known by another address: a cluster in one process was started on other ports.
+// Rehost changes the address of the set's only member: a cluster in one process was restarted on other ports.
 func (r *Membership) Rehost(ctx context.Context, host string) error {
 	config := r.Config()
 	if config == nil || len(config.Members) != 1 || config.Members[0].Host == host {
@@ -350,7 +351,7 @@ func (r *Membership) Rehost(ctx context.Context, host string) error {
 	return r.reconfigure(ctx, next, false)
 }
 
-// stepDownSingle makes the only member of a set a secondary for some time; then it takes up being primary again.
+// stepDownSingle makes the only member of a set a secondary for some time; then it becomes primary again.
 func (r *Membership) stepDownSingle(d time.Duration) {
 	r.mu.Lock()
 	if r.mu.back != nil {
@@ -414,7 +415,7 @@ func (r *Membership) Status() replication.Status {
 	return st
 }
 
-// electionID names an election: drivers take the greater one for the newer primary.
+// electionID identifies an election: drivers consider the primary with the greater one newer.
 func electionID(term int64) (id [12]byte) {
 	binary.BigEndian.PutUint32(id[:], 0x7fffffff)
 	binary.BigEndian.PutUint64(id[4:], uint64(term))

@@ -36,7 +36,7 @@ func (r *Membership) runReplSetGetStatus(op *command.Op, dst []byte) ([]byte, er
 	return value.End(dst, m), nil
 }
 
-// appendOpTimes appends the points up to which the member, and a majority, have come.
+// appendOpTimes appends the optimes that the member, and a majority, have reached.
 func appendOpTimes(dst []byte, st *replication.Status) []byte {
 	dst, m := value.BeginKey(dst, value.Document, "optimes")
 	dst = appendOpTime(dst, "lastCommittedOpTime", st.Committed.TS, st.Committed.Term)
@@ -51,7 +51,7 @@ func appendOpTimes(dst []byte, st *replication.Status) []byte {
 	return value.End(dst, m)
 }
 
-// appendElection returns how the primary came to be one, and how a secondary voted last.
+// appendElection appends how the primary was elected, and a secondary's last vote.
 func appendElection(dst []byte, st *replication.Status, c *replication.SetConfig) []byte {
 	e := &st.Elections
 	if st.Role == replication.Primary && !e.LastElection.IsZero() && len(c.Members) > 1 {
@@ -163,7 +163,7 @@ func (r *Membership) memberStatus(st *replication.Status, m *replication.MemberS
 	return value.End(dst, mark)
 }
 
-// dateOrZero returns a time, the epoch where there is none.
+// dateOrZero returns a time, the epoch if it is zero.
 func dateOrZero(t time.Time) value.Value {
 	if t.IsZero() {
 		return value.NewDateTime(0)
@@ -171,7 +171,7 @@ func dateOrZero(t time.Time) value.Value {
 	return value.NewTime(t)
 }
 
-// ElectionMetrics is serverStatus.electionMetrics.
+// ElectionMetrics returns serverStatus.electionMetrics.
 func (r *Membership) ElectionMetrics() []byte {
 	if r.Name == "" {
 		return nil
@@ -189,7 +189,7 @@ func (r *Membership) ElectionMetrics() []byte {
 		longField("numCatchUpsFailedWithReplSetAbortPrimaryCatchUpCmd", 0), value.F("averageCatchUpOps", value.NewDouble(0)))
 }
 
-// FlowControl is serverStatus.flowControl.
+// FlowControl returns serverStatus.flowControl.
 func (r *Membership) FlowControl() []byte {
 	if r.Name == "" {
 		return nil
@@ -205,7 +205,7 @@ func (r *Membership) FlowControl() []byte {
 		value.F("isLagged", value.NewBool(f.Lagged)), value.F("isLaggedCount", value.NewInt32(int32(f.LaggedCount))), longField("isLaggedTimeMicros", f.LaggedMicros))
 }
 
-// unlimitedTickets is the rate limit that is shown where there is none.
+// unlimitedTickets is the rate limit that is shown if there is none.
 const unlimitedTickets = 1000000000
 
 func longField(name string, v int64) value.Field { return value.F(name, value.NewInt64(v)) }

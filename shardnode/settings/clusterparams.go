@@ -19,13 +19,13 @@ import (
 type clusterParams struct {
 	mu  sync.Mutex // serialises setClusterParameter
 	cur atomic.Pointer[map[string][]byte]
-	// maxReadMS is defaultMaxTimeMS.readOperations, for the hot path.
+	// maxReadMS caches defaultMaxTimeMS.readOperations for the hot path.
 	maxReadMS atomic.Int64
 }
 
 const clusterParamsNS = "config.clusterParameters"
 
-// clusterInitial is what each parameter is before it is set.
+// clusterInitial has the value of each parameter before it is set.
 var clusterInitial = map[string][]byte{
 	"changeStreamOptions": value.Doc(value.F("preAndPostImages",
 		value.NewDocument(value.Doc(value.F("expireAfterSeconds", value.NewString("off")))))),
@@ -44,10 +44,10 @@ var clusterInitial = map[string][]byte{
 	querySettingsParam:                            value.Doc(value.F("settingsArray", value.NewArray(value.ArrayOf()))),
 }
 
-// querySettingsParam is the parameter that setQuerySettings keeps its settings in.
+// querySettingsParam is the parameter in which setQuerySettings stores its settings.
 const querySettingsParam = "querySettings"
 
-// clusterChecks hold values that are more than fields of the type they have at first; a check gives what is stored.
+// clusterChecks check values for which the types of their fields are not enough; a check returns what is stored.
 var clusterChecks = map[string]func(name string, doc []byte) ([]byte, error){
 	"changeStreamOptions": checkChangeStreamOptions, "changeStreams": checkChangeStreams, "defaultMaxTimeMS": checkMaxTime,
 	querySettingsParam: refuseDirect,
@@ -78,7 +78,7 @@ func (p *clusterParams) store(m map[string][]byte) {
 	p.maxReadMS.Store(value.SafeInt64(value.Lookup(m["defaultMaxTimeMS"], "readOperations")))
 }
 
-// get returns a parameter's value: the stored document with its name and time, or what it is before it is set.
+// get returns a parameter's value: the stored document with its name and time, or the initial value.
 func (p *clusterParams) get(name string) []byte {
 	if doc := (*p.cur.Load())[name]; doc != nil {
 		return doc
@@ -169,8 +169,8 @@ func (st *Settings) runSetClusterParameter(op *command.Op, dst []byte) ([]byte, 
 	return dst, st.storeClusterParam(op, name, doc)
 }
 
-// runAdoptClusterParameter takes up the query settings of the whole cluster as the config server stores them; what is older
-// than what the node has came late.
+// runAdoptClusterParameter adopts the query settings that the config server stores for the whole cluster. Settings older
+// than the node's arrived late and are ignored.
 func (st *Settings) runAdoptClusterParameter(op *command.Op, req *msg.SetClusterParameter, dst []byte) ([]byte, error) {
 	doc := req.Param
 	if name := value.Lookup(doc, "_id").Str(); name != querySettingsParam {
@@ -192,7 +192,7 @@ func (st *Settings) runAdoptClusterParameter(op *command.Op, req *msg.SetCluster
 
 const clusterParamTime = "clusterParameterTime"
 
-// storeClusterParam stores a parameter with the time it was set.
+// storeClusterParam stores a parameter with the time at which it was set.
 func (st *Settings) storeClusterParam(op *command.Op, name string, doc []byte) error {
 	p := &st.cluster
 	p.mu.Lock()
@@ -276,7 +276,7 @@ func refuseDirect(name string, doc []byte) ([]byte, error) {
 	return nil, mongoerr.Newf(mongoerr.NoSuchKey, "'%s' cannot be set with setClusterParameter", name)
 }
 
-// checkTyped holds each field to the type it has at first; null resets one.
+// checkTyped checks that each field has the type of its initial value; null resets a field.
 func checkTyped(name string, doc []byte) ([]byte, error) {
 	initial := clusterInitial[name]
 	for k, v := range value.Elements(doc) {
@@ -301,7 +301,7 @@ func checkTyped(name string, doc []byte) ([]byte, error) {
 	return value.End(out, m), nil
 }
 
-// limitRead gives a client's read the time limit of defaultMaxTimeMS where it has none of its own.
+// limitRead gives a client's read the time limit of defaultMaxTimeMS if it has none of its own.
 func (p *clusterParams) limitRead(op *command.Op) {
 	ms := p.maxReadMS.Load()
 	if ms <= 0 || op.Req.Spec.Kind != command.Read || op.Req.Spec.Name == "getMore" || op.Client.InProcess || op.Client.Internal {

@@ -1,5 +1,5 @@
-// Package settings keeps what administrators set for a whole set or cluster, each in a document that every member reads: the
-// default concerns, cluster parameters, query settings, the feature compatibility version, and whether users may write.
+// Package settings holds the settings of a whole set or cluster, each in a document that every member reads: the default
+// concerns, cluster parameters, query settings, the feature compatibility version, and whether users may write.
 //
 //	setDefaultRWConcern, setClusterParameter, … ── check ──► Settings ── Docs.Put ──► config.settings, config.clusterParameters, …
 //	                                                            ▲                          │
@@ -8,12 +8,12 @@
 //	every command ──► CheckBlocked, Apply     a plan ──► Restrict
 //
 // The path of a setting: its command checks it, stores the document, and keeps it in memory (runSetClusterParameter,
-// runSetQuerySettings). Members that are not primary see the document come with the log and Load it anew. Operations read what
-// is in memory alone.
+// runSetQuerySettings). Secondaries receive the document with the log and call Load again. Operations read only what is in
+// memory.
 //
 // Invariants
 //
-//  1. What is in memory was stored before, or is what holds without a document.
-//  2. An operation of the cluster's own nodes is given neither concerns nor time limits, and is not refused.
+//  1. What is in memory was stored before, or is the default without a document.
+//  2. Operations of the cluster's own nodes get neither default concerns nor time limits, and are not refused.
 //  3. Commands that change one kind of setting run one after another.
 package settings

@@ -9,7 +9,7 @@ import (
 // FeatureVersion is the feature compatibility version of a new server.
 const FeatureVersion = "8.2"
 
-// lastVersion is the feature compatibility version that a server may go back to.
+// lastVersion is the feature compatibility version to which a server can be downgraded.
 const lastVersion = "8.0"
 
 const fcvHelp = "See https://docs.mongodb.com/manual/release-notes/8.0-compatibility/#feature-compatibility."
@@ -53,7 +53,7 @@ func (st *Settings) storeFCV(op *command.Op, version string) error {
 
 const FeatureVersionID = "featureCompatibilityVersion"
 
-// loadFCV takes up the stored version when the node opens.
+// loadFCV reads the stored version when the node opens.
 func (st *Settings) loadFCV() error {
 	doc, err := st.Docs.Get("admin.system.version", value.NewString(FeatureVersionID))
 	if err != nil || doc == nil || st.Params == nil {

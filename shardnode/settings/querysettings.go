@@ -17,14 +17,14 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// querySettings are what setQuerySettings says of query shapes: which indexes they may use, and whether they run at all.
-// They are the cluster parameter querySettings.
+// querySettings are the settings of query shapes, as set by setQuerySettings: which indexes they may use, and whether
+// they run at all. They are the cluster parameter querySettings.
 type querySettings struct {
 	mu  sync.Mutex // serialises the commands
 	cur atomic.Pointer[[]querySetting]
 }
 
-// querySetting is the settings of one shape.
+// querySetting holds the settings of one shape.
 type querySetting struct {
 	hash     string
 	settings []byte
@@ -55,7 +55,7 @@ func (s *querySettings) find(hash string) *querySetting {
 	return nil
 }
 
-// loadQuerySettings takes up the stored settings.
+// loadQuerySettings reads the stored settings.
 func (st *Settings) loadQuerySettings() {
 	var list []querySetting
 	for _, v := range value.Values(value.Lookup(st.cluster.get(querySettingsParam), "settingsArray").Doc()) {
@@ -67,7 +67,7 @@ func (st *Settings) loadQuerySettings() {
 	st.queries.cur.Store(&list)
 }
 
-// storeQuerySettings makes a list the settings, durably.
+// storeQuerySettings replaces the settings, durably.
 func (st *Settings) storeQuerySettings(op *command.Op, list []querySetting) error {
 	docs := make([]value.Value, len(list))
 	for i, s := range list {
@@ -88,7 +88,7 @@ func (s *querySetting) doc() []byte {
 	return value.Doc(fields...)
 }
 
-// queryShape is a query as the commands give it, or as a client runs it: its hash and its namespace.
+// queryShape identifies the shape of a query that a command names or a client runs: its hash and its namespace.
 type queryShape struct {
 	hash, db, coll string
 	filter         value.Value
@@ -232,7 +232,7 @@ func (st *Settings) runRemoveQuerySettings(op *command.Op, dst []byte) ([]byte, 
 	return dst, st.storeQuerySettings(op, list)
 }
 
-// settable refuses settings for queries that the server plans without asking anybody.
+// settable refuses settings for queries to which they do not apply.
 func (s *queryShape) settable() error {
 	if namespace.IsSystemDB(s.db+".x") || strings.HasPrefix(s.coll, "system.") {
 		return mongoerr.New(8584900, "setting query settings on queries over internal databases and system collections is not allowed")
@@ -262,7 +262,7 @@ func mergeSettings(old, given []byte) []byte {
 	return value.End(out, m)
 }
 
-// trivialSettings is true for settings that change nothing.
+// trivialSettings reports whether settings change nothing.
 func trivialSettings(doc []byte) bool {
 	for k, v := range value.Elements(doc) {
 		switch k {
@@ -382,7 +382,7 @@ func checkIndexHint(path string, doc []byte) error {
 func (s *querySettings) reject(op *command.Op) error {
 	list := s.all()
 	if len(list) == 0 || !shape.TakesSettings([]byte(op.Req.Spec.Name)) || op.Client.Internal {
-		return nil // a router has looked for itself
+		return nil // the router has checked it already
 	}
 	shape, ok := shapeOfCommand(op.Req.Body, op.Req.DB)
 	if !ok {
@@ -394,8 +394,8 @@ func (s *querySettings) reject(op *command.Op) error {
 	return nil
 }
 
-// Apply restricts a query to the indexes that the settings of its command's shape name for its collection; they are
-// stronger than a hint, and weaker than an index filter.
+// apply restricts a query to the indexes that the settings of its command's shape name for its collection; they
+// take precedence over a hint, and an index filter over them.
 func (s *querySettings) apply(op *command.Op, namespace string, pq *plan.Query) {
 	set := s.of(op)
 	if set == nil {
@@ -411,8 +411,8 @@ func (s *querySettings) apply(op *command.Op, namespace string, pq *plan.Query) 
 	}
 }
 
-// of returns the settings that a query runs by: of those that a router sends with it, since it saw the command as
-// the client wrote it, else the node's own for its shape; nil for none.
+// of returns the settings of a query: those that a router sends with it, since the router saw the client's
+// command, else the node's own for its shape; nil for none.
 func (s *querySettings) of(op *command.Op) []byte {
 	if op == nil || len(s.all()) == 0 && !op.Client.Internal {
 		return nil

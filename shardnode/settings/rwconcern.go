@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// rwDefaults is the cluster-wide default read and write concern, as config.settings keeps it.
+// rwDefaults holds the cluster-wide default read and write concern, which is stored in config.settings.
 type rwDefaults struct {
 	mu  sync.Mutex // serialises setDefaultRWConcern
 	cur atomic.Pointer[rwDefault]
@@ -17,14 +17,14 @@ type rwDefaults struct {
 
 // rwDefault is one state of the defaults; nil documents are not set.
 type rwDefault struct {
-	read, write []byte // as they are stored; nil for none
+	read, write []byte // as stored; nil for none
 
 	readConcern  command.ReadConcern
 	writeConcern command.WriteConcern
 
 	opTime   value.Value
 	wallTime value.Value
-	loaded   value.Value // when this node took it up
+	loaded   value.Value // when this node loaded it
 }
 
 const settingsNS = "config.settings"
@@ -49,7 +49,7 @@ func (d *rwDefaults) load(st *Settings) error {
 	return nil
 }
 
-// keep takes up a stored document; nil is no defaults.
+// keep applies a stored document; nil means that there are no defaults.
 func (d *rwDefaults) keep(st *Settings, doc []byte) {
 	cur := &rwDefault{loaded: value.NewTime(st.Now())}
 	if v := value.Lookup(doc, "defaultReadConcern"); v.T == value.Document {
@@ -65,13 +65,13 @@ func (d *rwDefaults) keep(st *Settings, doc []byte) {
 	d.cur.Store(cur)
 }
 
-// Apply gives a client's operation the defaults where it names no concern of its own.
+// apply gives a client's operation the defaults if it names no concern of its own.
 func (d *rwDefaults) apply(op *command.Op) {
 	cur := d.cur.Load()
 	if cur == nil || op.Client.InProcess || op.Client.Internal {
 		return
 	}
-	// A transaction reads as its first statement says, and its writes wait as its end does.
+	// In a transaction the read concern is that of its first statement, the write concern that of its commit or abort.
 	inTxn := op.InTransaction()
 	if cur.write != nil && op.Req.WriteConcern == nil && op.Req.Spec.WriteConcern && (!inTxn || op.EndsTransaction()) {
 		op.Req.WriteConcern = &cur.writeConcern
@@ -94,7 +94,7 @@ func (st *Settings) runGetDefaultRWConcern(op *command.Op, dst []byte) ([]byte, 
 	return st.rw.append(dst), nil
 }
 
-// append appends the defaults as both commands answer them.
+// append appends the defaults as getDefaultRWConcern and setDefaultRWConcern return them.
 func (d *rwDefaults) append(dst []byte) []byte {
 	cur := d.cur.Load()
 	read, readSource := value.Doc(value.F("level", value.NewString("local"))), "implicit"
@@ -158,7 +158,7 @@ func (st *Settings) runSetDefaultRWConcern(op *command.Op, dst []byte) ([]byte, 
 	return d.append(dst), nil
 }
 
-// checkWriteConcern refuses a command's own write concern where it names a mode that the set does not have.
+// checkWriteConcern refuses a command's own write concern if it names a mode that the set does not have.
 func (st *Settings) checkWriteConcern(op *command.Op) error {
 	if wc := op.Req.AskedConcern(); wc.Tag != "" {
 		return unknownMode(wc.Tag)
@@ -198,7 +198,7 @@ func checkDefaultRead(doc []byte) error {
 	return nil
 }
 
-// defaultWrite checks a default write concern and gives the form that is stored; nil for an empty one, which unsets.
+// defaultWrite checks a default write concern and returns the form that is stored; nil for an empty one, which unsets it.
 func (st *Settings) defaultWrite(doc []byte) ([]byte, error) {
 	if len(doc) <= 5 {
 		return nil, nil

@@ -11,17 +11,17 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Config is what the settings of a node work with.
+// Config is what the settings need from their node.
 type Config struct {
 	Engine *storage.Engine
 	Docs   *statedoc.Docs
 	Params *cluster.Params
 	Now    func() time.Time
-	// Lone reports whether the node is a member of no replica set.
+	// Lone reports whether the node is not a member of a replica set.
 	Lone func() bool
 }
 
-// Settings are those of one node.
+// Settings holds the settings of one node.
 type Settings struct {
 	Config
 
@@ -41,7 +41,7 @@ func (st *Settings) Specs() (all []command.Spec) {
 	return all
 }
 
-// Load reads what is stored: when the node opens, when it becomes primary, and when another member changed it.
+// Load reads the stored settings: when the node opens, when it becomes primary, and when another member has changed them.
 func (st *Settings) Load() error {
 	if err := st.rw.load(st); err != nil {
 		return err
@@ -56,7 +56,7 @@ func (st *Settings) Load() error {
 	return st.loadFCV()
 }
 
-// StoredIn reports whether settings are kept in a collection.
+// StoredIn reports whether settings are stored in a collection.
 func StoredIn(ns string) bool { return ns == settingsNS || ns == clusterParamsNS }
 
 // CheckBlocked refuses a client's writes and catalog changes while users may not write.
@@ -65,7 +65,7 @@ func (st *Settings) CheckBlocked(op *command.Op) error { return st.block.check(o
 // CheckTarget is CheckBlocked for the target of $out and $merge, and for a namespace of a bulkWrite.
 func (st *Settings) CheckTarget(op *command.Op, ns string) error { return st.block.checkTarget(op, ns) }
 
-// Apply gives an operation the default concerns and time limit where it names none itself, and refuses a query
+// Apply gives an operation the default concerns and time limit if it names none itself, and refuses a query
 // that may not run.
 func (st *Settings) Apply(op *command.Op) error {
 	if err := st.queries.reject(op); err != nil {
@@ -82,14 +82,14 @@ func (st *Settings) Restrict(op *command.Op, ns string, pq *plan.Query) { st.que
 // OfQuery returns the settings of the query that an operation runs; nil for none.
 func (st *Settings) OfQuery(op *command.Op) []byte { return st.queries.of(op) }
 
-// ClusterParameter returns a parameter's value: the stored document with its name and time, or what it is before
-// it is set.
+// ClusterParameter returns a parameter's value: the stored document with its name and time, or the initial
+// value.
 func (st *Settings) ClusterParameter(name string) []byte { return st.cluster.get(name) }
 
-// AppendConcerns appends the default concerns as getDefaultRWConcern answers them.
+// AppendConcerns appends the default concerns as getDefaultRWConcern returns them.
 func (st *Settings) AppendConcerns(dst []byte) []byte { return st.rw.append(dst) }
 
-// needSet refuses on a standalone server what only replica sets have.
+// needSet refuses, on a standalone server, what only replica sets have.
 func (st *Settings) needSet(what string) error {
 	if st.Lone() {
 		return mongoerr.Newf(51300, "'%s' is not supported on standalone nodes.", what)

@@ -22,7 +22,7 @@ const (
 	writeBlockedReason = "blockUserWritesReason"
 )
 
-// writeBlockReasons are the names that setUserWriteBlockMode's reason may have.
+// writeBlockReasons are the allowed values of setUserWriteBlockMode's reason.
 var writeBlockReasons = map[string]bool{
 	reasonUnspecified: true, "ClusterToClusterMigrationInProgress": true, "DiskUseThresholdExceeded": true,
 }
@@ -47,14 +47,14 @@ func (b *writeBlock) load(st *Settings) error {
 	return nil
 }
 
-// usersDDL are the commands by which a router has the config server change the catalog for a client.
+// usersDDL are the commands with which a router makes the config server change the catalog for a client.
 var usersDDL = map[string]bool{
 	"_configsvrCreateDatabase": true, "_configsvrDropCollection": true,
 	"_configsvrRenameCollection": true, "_configsvrShardCollection": true,
 }
 
-// byUser reports whether an operation is a client's. Nodes of the cluster send what they do for clients with the
-// versions of what they routed it by, and nothing else; a bulkWrite names them with its namespaces.
+// byUser reports whether an operation is done for a client. Nodes of the cluster attach shard or database
+// versions to what they do for clients, and to nothing else; a bulkWrite has them in its namespaces.
 func byUser(op *command.Op) bool {
 	return !op.Client.InProcess && !op.Client.Internal || op.Req.ShardVersion != nil || op.Req.DatabaseVer != nil ||
 		op.Req.Spec.Name == "bulkWrite" || usersDDL[op.Req.Spec.Name]
@@ -69,14 +69,14 @@ func (b *writeBlock) check(op *command.Op) error {
 	case command.Write, command.DDL:
 		db := op.Req.DB
 		if op.Req.Spec.AdminOnly && op.Req.Cmd.T == value.String {
-			db = catalog.DBOf(op.Req.Cmd.Str()) // renameCollection and its like name what they are about
+			db = catalog.DBOf(op.Req.Cmd.Str()) // renameCollection and similar commands have the namespace in their first field
 		}
 		return b.refuse(db)
 	}
 	return nil
 }
 
-// refuse returns the answer to a write to a database; nil for the server's own databases.
+// refuse returns the error of a write to a database; nil for the server's own databases.
 func (b *writeBlock) refuse(db string) error {
 	if !b.on.Load() || db == "admin" || db == "local" || db == "config" {
 		return nil
@@ -84,7 +84,7 @@ func (b *writeBlock) refuse(db string) error {
 	return mongoerr.New(mongoerr.UserWritesBlocked, "User writes blocked")
 }
 
-// CheckTarget is check for the target of $out and $merge, and for a namespace of a bulkWrite.
+// checkTarget is check for the target of $out and $merge, and for a namespace of a bulkWrite.
 func (b *writeBlock) checkTarget(op *command.Op, ns string) error {
 	if !b.on.Load() || !byUser(op) {
 		return nil

@@ -11,17 +11,17 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Docs is the store of a node as its own documents need it: it reads them, and writes them through the node's set.
+// Docs gives access to a node's own documents: it reads them from the store, and writes them through the node's set.
 type Docs struct {
 	Engine *storage.Engine
 	Set    replication.Set
-	// Warn logs what went wrong without a client to tell; nil for nowhere.
+	// Warn logs errors that no client receives; nil for nowhere.
 	Warn func(msg string, err error)
 
-	odd sync.Map // the namespaces and ids of documents that Unreadable has told of
+	odd sync.Map // the namespaces and ids of documents that Unreadable has logged
 }
 
-// Unreadable implements Store: it logs once of each document that it is skipped.
+// Unreadable implements Store: it logs once for each document that it is skipped.
 func (d *Docs) Unreadable(ns string, doc []byte, err error) {
 	id := value.Show(value.Lookup(doc, "_id"))
 	if _, told := d.odd.LoadOrStore(ns+" "+id, true); !told && d.Warn != nil {
@@ -29,7 +29,7 @@ func (d *Docs) Unreadable(ns string, doc []byte, err error) {
 	}
 }
 
-// WriteWith runs f in a unit of work against a fresh snapshot and commits it, again where it conflicts.
+// WriteWith runs f in a unit of work over a fresh snapshot and commits it; after a conflict it starts again.
 func (d *Docs) WriteWith(ctx context.Context, wc replication.WriteConcern, f func(s *storage.Snapshot, u *storage.UnitOfWork) error) error {
 	for {
 		err := d.tryUnit(ctx, wc, f)
@@ -62,7 +62,7 @@ func (d *Docs) Write(ctx context.Context, f func(*storage.Snapshot, *storage.Uni
 	return d.WriteWith(ctx, replication.Durable, f)
 }
 
-// CollectionFor finds a collection of the node's own, or makes it in the unit.
+// CollectionFor finds one of the node's own collections, or creates it in the unit.
 func CollectionFor(s *storage.Snapshot, u *storage.UnitOfWork, ns string) (*catalog.Collection, error) {
 	if c := s.Catalog().Lookup(ns); c != nil {
 		return c, nil
@@ -70,7 +70,7 @@ func CollectionFor(s *storage.Snapshot, u *storage.UnitOfWork, ns string) (*cata
 	return u.CreateCollection(storage.CollectionSpec{NS: ns, Unreplicated: catalog.Unreplicated(ns)})
 }
 
-// Put inserts or replaces a document of the node's own by its _id.
+// Put inserts or replaces one of the node's own documents by its _id.
 func (d *Docs) Put(ctx context.Context, ns string, doc []byte) error {
 	return d.WriteWith(ctx, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		c, err := CollectionFor(s, u, ns)
@@ -93,8 +93,8 @@ func PutIn(s *storage.Snapshot, u *storage.UnitOfWork, c *catalog.Collection, do
 	return insertUnseen(u, c, doc)
 }
 
-// insertUnseen inserts a document that the unit's snapshot does not have. Where it has come since, the unit begins
-// again.
+// insertUnseen inserts a document that is not in the unit's snapshot. If it was inserted since, the unit has to
+// start again.
 func insertUnseen(u *storage.UnitOfWork, c *catalog.Collection, doc []byte) error {
 	_, err := u.Insert(c, doc, storage.NoInfo)
 	if mongoerr.CodeOf(err) == mongoerr.DuplicateKey {
@@ -103,7 +103,7 @@ func insertUnseen(u *storage.UnitOfWork, c *catalog.Collection, doc []byte) erro
 	return err
 }
 
-// Remove deletes a document of the node's own; it is no error where there is none.
+// Remove deletes one of the node's own documents; it is not an error if there is none.
 func (d *Docs) Remove(ctx context.Context, ns string, id value.Value) error {
 	return d.WriteWith(ctx, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		c := s.Catalog().Lookup(ns)
@@ -118,7 +118,7 @@ func (d *Docs) Remove(ctx context.Context, ns string, id value.Value) error {
 	})
 }
 
-// SetFields sets fields of a document of the node's own; it is no error where there is none.
+// SetFields sets fields of one of the node's own documents; it is not an error if there is none.
 func (d *Docs) SetFields(ctx context.Context, ns string, id value.Value, fields ...value.Field) error {
 	doc, err := d.Get(ns, id)
 	if err != nil || doc == nil {
@@ -140,7 +140,7 @@ func (d *Docs) SetFields(ctx context.Context, ns string, id value.Value, fields 
 	return d.Put(ctx, ns, value.End(out, m))
 }
 
-// Get reads a document of the node's own; nil if there is none.
+// Get reads one of the node's own documents; nil if there is none.
 func (d *Docs) Get(ns string, id value.Value) ([]byte, error) {
 	s := d.Engine.Snapshot()
 	defer s.Release()
@@ -155,7 +155,7 @@ func (d *Docs) Get(ns string, id value.Value) ([]byte, error) {
 	return append([]byte(nil), doc...), nil
 }
 
-// Each reads all documents of a collection of the node's own.
+// Each calls f with all documents of one of the node's own collections.
 func (d *Docs) Each(ns string, f func(doc []byte) error) error {
 	s := d.Engine.Snapshot()
 	defer s.Release()
@@ -173,7 +173,7 @@ func (d *Docs) Each(ns string, f func(doc []byte) error) error {
 	return cur.Err()
 }
 
-// PutRecord replaces the document with an _id, or removes it where doc is nil.
+// PutRecord replaces the document with an _id, or removes it if doc is nil.
 func PutRecord(s *storage.Snapshot, u *storage.UnitOfWork, c *catalog.Collection, id value.Value, doc []byte) error {
 	rid, old, ok, err := s.FindByID(c, id)
 	if err != nil {

@@ -9,33 +9,33 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// Store is the node's store, as state documents need it.
+// Store is what state documents need from the node's store.
 type Store interface {
 	Snapshot() *storage.Snapshot
-	// Write runs f in a unit of work over a fresh snapshot and commits it as durably as the set makes it. Where the unit
+	// Write runs f in a unit of work over a fresh snapshot and commits it as durably as the set makes it. If the unit
 	// conflicts with another, f runs again.
 	Write(ctx context.Context, f func(s *storage.Snapshot, u *storage.UnitOfWork) error) error
-	// Unreadable is told of a document that is none of its kind: clients may write what they like beside the node's own.
+	// Unreadable is called for a document that cannot be parsed: clients may write their own documents into these collections.
 	Unreadable(ns string, doc []byte, err error)
 }
 
 // Doc is a state document.
 type Doc interface {
 	ID() value.Value
-	// Doc is the document as it is stored, with its _id.
+	// Doc returns the document as it is stored, with its _id.
 	Doc() []byte
 }
 
-// Collection is the state documents of one kind, in one collection of the node's own.
+// Collection holds the state documents of one kind, in one of the node's own collections.
 type Collection[T Doc] struct {
 	store Store
 	ns    string
 	parse func(doc []byte) (T, error)
 }
 
-// In returns the documents of a collection. parse reads one; it may keep what it is given. What it refuses is
-// skipped, as if it were not there: a document that somebody else wrote neither stops the node's work nor is acted
-// on.
+// In returns the documents of a collection. parse reads one; it may keep its argument. Documents that it refuses
+// are skipped, as if they were not there: a document that somebody else wrote neither stops the node's work nor is
+// acted on.
 func In[T Doc](store Store, ns string, parse func(doc []byte) (T, error)) Collection[T] {
 	return Collection[T]{store, ns, parse}
 }
@@ -77,17 +77,17 @@ func (c Collection[T]) Put(ctx context.Context, d T) error {
 	return c.store.Write(ctx, func(s *storage.Snapshot, u *storage.UnitOfWork) error { return c.PutIn(s, u, d) })
 }
 
-// Update changes a document. Where there is none, change is not called and nothing is written.
+// Update changes a document. If there is none, change is not called and nothing is written.
 func (c Collection[T]) Update(ctx context.Context, id value.Value, change func(T)) error {
 	return c.store.Write(ctx, func(s *storage.Snapshot, u *storage.UnitOfWork) error { return c.UpdateIn(s, u, id, change) })
 }
 
-// Remove deletes a document; it is no error where there is none.
+// Remove deletes a document; it is not an error if there is none.
 func (c Collection[T]) Remove(ctx context.Context, id value.Value) error {
 	return c.store.Write(ctx, func(s *storage.Snapshot, u *storage.UnitOfWork) error { return c.RemoveIn(s, u, id) })
 }
 
-// PutIn is Put in a unit of work over s. It makes the collection where it is missing.
+// PutIn is Put in a unit of work over s. It creates the collection if it does not exist.
 func (c Collection[T]) PutIn(s *storage.Snapshot, u *storage.UnitOfWork, d T) error {
 	coll := s.Catalog().Lookup(c.ns)
 	if coll == nil {
@@ -130,7 +130,7 @@ func (c Collection[T]) RemoveIn(s *storage.Snapshot, u *storage.UnitOfWork, id v
 	return u.Delete(coll, rid.Clone(), bytes.Clone(old), storage.NoInfo)
 }
 
-// place is where a document is stored.
+// place identifies where a document is stored.
 type place struct {
 	coll *catalog.Collection
 	rid  storage.RecordID

@@ -14,13 +14,13 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// On a member that is not primary a pipeline that ends in $out or $merge reads the member's own data, and writes to the
-// primary by the commands that clients use.
+// On a secondary, a pipeline that ends in $out or $merge reads the member's own data and writes to the primary, with
+// the same commands as clients.
 
-// remoteBatch bounds how many documents a command to the primary has.
+// remoteBatch is the maximum number of documents in a command to the primary.
 const remoteBatch = 1000
 
-// newRemoteWriter is Output on such a member.
+// newRemoteWriter is Output on a secondary.
 func newRemoteWriter(w *Command, spec agg.WriteSpec, coll *collation.Spec) (agg.Writer, error) {
 	p := &primaryWrites{w: w, db: spec.NS.DB}
 	if spec.Stage == "$merge" {
@@ -56,7 +56,7 @@ func (p *primaryWrites) add(doc []byte) (full bool) {
 	return p.n == remoteBatch || len(p.batch) > command.MaxBSONSize/2
 }
 
-// send sends what was collected as the list of a command, with more arguments.
+// send sends what was collected as the list argument of a command, together with other arguments.
 func (p *primaryWrites) send(ctx context.Context, name, coll, list string, more ...value.Field) ([]byte, error) {
 	if p.n == 0 {
 		return nil, nil
@@ -70,7 +70,7 @@ func (p *primaryWrites) send(ctx context.Context, name, coll, list string, more 
 	return p.run(ctx, p.db, append([]value.Field{value.F(name, value.NewString(coll)), value.F(list, value.NewArray(arr))}, more...)...)
 }
 
-// run has the primary run a command under the aggregate's write concern.
+// run makes the primary run a command with the aggregate's write concern.
 func (p *primaryWrites) run(ctx context.Context, db string, cmd ...value.Field) ([]byte, error) {
 	if wc := p.w.Op.Req.AskedConcern().Doc; wc != nil {
 		cmd = append(cmd, value.F("writeConcern", value.NewDocument(wc)))
@@ -88,7 +88,7 @@ func (p *primaryWrites) run(ctx context.Context, db string, cmd ...value.Field) 
 	return reply, nil
 }
 
-// remoteOut is $out: a temporary collection that takes the target's place at the end.
+// remoteOut is $out: it fills a temporary collection that replaces the target at the end.
 type remoteOut struct {
 	*primaryWrites
 	to, temp string
@@ -137,7 +137,7 @@ func (o *remoteOut) Abort(ctx context.Context) {
 	_, _ = o.run(context.WithoutCancel(ctx), o.db, value.F("drop", value.NewString(o.temp)))
 }
 
-// remoteMerge is $merge: each document is a statement of an update.
+// remoteMerge is $merge: each document becomes a statement of an update.
 type remoteMerge struct {
 	*primaryWrites
 	m *mergeWriter
@@ -170,10 +170,10 @@ func (r *remoteMerge) Write(ctx context.Context, doc []byte, let []value.Value) 
 		}
 		return nil
 	}
-	return r.flush(ctx, doc) // what became of each document matters
+	return r.flush(ctx, doc) // the result for each document matters
 }
 
-// flush sends the statements; of one alone it checks what it did with its document.
+// flush sends the statements; of a single one it checks the result.
 func (r *remoteMerge) flush(ctx context.Context, doc []byte) error {
 	let := []value.Field{value.F("ordered", value.NewBool(false))}
 	if v := r.m.w.Op.Req.Doc("let"); v != nil {
@@ -203,5 +203,5 @@ func (r *remoteMerge) Commit(ctx context.Context) error {
 	return r.m.failed
 }
 
-// Abort leaves what was merged, as documented.
+// Abort keeps what was merged, as documented.
 func (r *remoteMerge) Abort(context.Context) {}

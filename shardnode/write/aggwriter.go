@@ -47,8 +47,8 @@ func (wr *Writer) Output(op *command.Op, spec agg.WriteSpec, coll *collation.Spe
 	return w.newMergeWriter(spec, coll)
 }
 
-// checkPlain refuses a target that is sharded, of which this shard has a part at most: the router that sent the pipeline did
-// not know, and has to write it itself.
+// checkPlain refuses a sharded target, of which this shard has at most a part: the router that sent the pipeline did not
+// know, and has to write it itself.
 func checkPlain(wr *Writer, op *command.Op, ns string) error {
 	if wr.node.Sharding() == nil || op.Req.ShardVersion == nil && op.Req.DatabaseVer == nil || !wr.node.Sharding().Sharded(op, ns) {
 		return nil
@@ -56,7 +56,7 @@ func checkPlain(wr *Writer, op *command.Op, ns string) error {
 	return namespace.ShardedForeign(ns)
 }
 
-// outWriter fills a temporary collection and puts it in the target's place at the end.
+// outWriter fills a temporary collection and replaces the target with it at the end.
 type outWriter struct {
 	w       *Command
 	ns      string
@@ -65,7 +65,7 @@ type outWriter struct {
 	indexes [][]byte
 	docs    []pendingDoc
 	size    int
-	series  *namespace.SeriesOptions // of a time series collection
+	series  *namespace.SeriesOptions // of a time series collection; nil for others
 }
 
 func (w *Command) newOutWriter(spec agg.WriteSpec) (*outWriter, error) {
@@ -143,7 +143,7 @@ func (o *outWriter) Commit(ctx context.Context) error {
 		return err
 	}
 	defer w.AfterCommit(unlock)
-	if err := checkPlain(w.writer, w.Op, o.ns); err != nil { // it may have been sharded meanwhile
+	if err := checkPlain(w.writer, w.Op, o.ns); err != nil { // it may have been sharded in the meantime
 		return err
 	}
 	err = w.Retry(func() error {
@@ -181,7 +181,7 @@ type mergeWriter struct {
 	lets []string
 
 	sparse bool  // the index on the identifying fields leaves out documents without them
-	failed error // the first error of a document; the others are written all the same
+	failed error // the first error of a document; the other documents are still written
 }
 
 func (w *Command) newMergeWriter(spec agg.WriteSpec, coll *collation.Spec) (*mergeWriter, error) {
@@ -201,16 +201,16 @@ func (w *Command) newMergeWriter(spec agg.WriteSpec, coll *collation.Spec) (*mer
 	return m, m.checkOn(c)
 }
 
-// CheckMerge refuses what a $merge that is only explained would be refused for.
+// CheckMerge makes the checks of $merge for an aggregate that is only explained.
 func (wr *Writer) CheckMerge(op *command.Op, spec agg.WriteSpec, coll *collation.Spec) error {
 	_, err := wr.With(op, replication.WriteConcern{}).newMergeWriter(spec, coll)
 	return err
 }
 
-// checkOn requires a unique index on exactly the identifying fields, of the aggregate's collation.
+// checkOn requires a unique index on exactly the identifying fields, with the aggregate's collation.
 func (m *mergeWriter) checkOn(c *catalog.Collection) error {
 	if r := &m.w.Op.Req; m.spec.DefaultOn && (r.ShardVersion != nil || r.DatabaseVer != nil) {
-		return nil // as a router, which takes what every collection is identified by
+		return nil // as on a router: _id and the shard key identify documents in every collection
 	}
 	want := map[string]bool{}
 	for _, f := range m.spec.On {
@@ -283,7 +283,7 @@ func collationValue(c *collation.Spec) value.Value {
 func (m *mergeWriter) write(filter, doc []byte, let []value.Value) error {
 	st := statement{filter: filter, u: m.spec.Change(doc), collation: collationValue(m.coll), upsert: m.spec.WhenNotMatched == "insert"}
 	if m.spec.WhenMatched == "pipeline" {
-		st.let = m.w.Op.Req.Doc("let") // the command's variables are visible too, after the stage's own
+		st.let = m.w.Op.Req.Doc("let") // the command's variables are visible, too; the stage's own take precedence
 		c, mark := value.Begin(nil)
 		for i, name := range m.lets {
 			c = value.Append(c, name, let[i])

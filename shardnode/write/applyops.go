@@ -39,7 +39,7 @@ func (wr *Writer) runApplyOps(op *command.Op, dst []byte) ([]byte, error) {
 			return dst, err
 		}
 		atomic = atomic && o.Op != 'c'
-		// The oplog of another server, which a restoration replays, has what that one noted of its own sessions and promises.
+		// A restore replays the oplog of another server, which has entries for that server's own sessions and transactions.
 		theirs := catalog.DBOf(o.NS) == "config" && command.CheckClientWrite(op, o.NS) != nil
 		if o.Op != 'n' && !theirs {
 			ops = append(ops, o)
@@ -119,7 +119,7 @@ func (w *Command) applyOne(o *txn.LoggedOp) error {
 	if o.Op != 'c' {
 		return w.applyTogether([]txn.LoggedOp{*o})
 	}
-	if w.pending != nil { // a command does not see what this one has left
+	if w.pending != nil { // another command would not see what this one has detached
 		return w.pending.Refusal()
 	}
 	var fields []value.Field
@@ -138,7 +138,7 @@ func (w *Command) applyOne(o *txn.LoggedOp) error {
 	if e := cluster.WriteConcernErrorOf(reply); e != nil {
 		w.Op.SetWriteConcernError(e)
 		if e.Code == mongoerr.WriteConcernTimeout {
-			w.pending = txn.NewPending(storage.ErrWaitTimeout) // nothing more is done
+			w.pending = txn.NewPending(storage.ErrWaitTimeout) // no further operation is applied
 		}
 	}
 	return nil

@@ -25,7 +25,7 @@ func bulkWriteSpec(wr *Writer) command.Spec {
 // bulkNS is an entry of nsInfo.
 type bulkNS struct {
 	ns   string
-	uuid value.Value // which the client expects the collection to have, Missing for any
+	uuid value.Value // the UUID that the client expects, Missing for any
 
 	shardVersion, databaseVersion []byte // the versions sent by a router, nil from others
 }
@@ -47,10 +47,10 @@ type bulkWrite struct {
 	ops        []bulkOp
 	ordered    bool
 	errorsOnly bool
-	w          *Command // over all namespaces; in is the one it currently works in
+	w          *Command // for all namespaces; in is the current one
 	in         string   // that namespace
 	results    [][]byte
-	stale      *mongoerr.Error // why it stopped, if the router's placement differs from this shard's
+	stale      *mongoerr.Error // why it stopped, if the router's placement is out of date
 
 	errors, inserted, matched, modified, upserted, deleted int64
 }
@@ -84,7 +84,7 @@ func (wr *Writer) runBulkWrite(op *command.Op, dst []byte) ([]byte, error) {
 		if len(b.results) == 1 && b.errors == 1 && value.Lookup(b.results[0], "idx").Int32() == 0 {
 			return dst, b.stale // nothing was done
 		}
-		size = 1<<31 - 1 // the router goes on from the last result
+		size = 1<<31 - 1 // the router continues after the last result
 	}
 	if err := b.w.commandError(); err != nil {
 		return dst, err
@@ -121,7 +121,7 @@ func bulkBatchSize(cursor value.Value) (int64, error) {
 	return size, nil
 }
 
-// parse reads namespaces and operations. What is wrong with their form is an error of the command.
+// parse reads namespaces and operations. Errors in their form fail the whole command.
 func (b *bulkWrite) parse() error {
 	req := &b.op.Req
 	var names []*bulkNS
@@ -240,7 +240,7 @@ func parseBulkOp(d, let []byte) (o bulkOp, at int64, err error) {
 	return o, at, nil
 }
 
-// bulkFields names the fields of an update statement that bulkWrite spells in its own way.
+// bulkFields maps bulkWrite's names of fields to those of update, where they differ.
 var bulkFields = map[string]string{"filter": "q", "constants": "c"}
 
 func (o *bulkOp) field(kind, k string, v value.Value) error {
@@ -285,7 +285,7 @@ func (o *bulkOp) field(kind, k string, v value.Value) error {
 	return o.stmt.updateField(name, v)
 }
 
-// run runs the operations: inserts next to each other into one namespace as one batch.
+// run runs the operations; consecutive inserts into one namespace form a batch.
 func (b *bulkWrite) run() {
 	for i := 0; i < len(b.ops); {
 		end, stop := i+1, false
@@ -304,7 +304,7 @@ func (b *bulkWrite) run() {
 	}
 }
 
-// acquire takes the operation's collection in place of the one before.
+// acquire acquires the operation's collection and releases the previous one.
 func (b *bulkWrite) acquire(o *bulkOp) error {
 	ns := o.ns
 	if b.in == ns {
@@ -313,7 +313,7 @@ func (b *bulkWrite) acquire(o *bulkOp) error {
 	if err := b.w.mayFollow(); err != nil {
 		return err
 	}
-	b.w.unlockCollection() // the session of a retryable write is kept
+	b.w.unlockCollection() // the session of a retryable write stays checked out
 	b.in = ""
 	if err := CheckWritable(b.op, ns); err != nil {
 		return err
@@ -378,7 +378,7 @@ func (b *bulkWrite) insert(i, end int) (stop bool) {
 	}
 	before := len(b.w.errs)
 	var unit []pendingDoc
-	last := end // the first operation that is not to be tried
+	last := end // the first operation that is not attempted
 	for k := i; k < end; k++ {
 		if _, done := b.w.executed(k); done {
 			b.inserted++

@@ -19,31 +19,31 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Command is the state shared by the statements of one write command: its write concern, and what it has done so
+// Command is the state shared by the statements of a write command: its write concern, and what it has done so
 // far.
 type Command struct {
 	txnContext
 	writer  *Writer
 	Op      *command.Op
 	Concern replication.WriteConcern
-	began   storage.Timestamp // what was visible then
+	began   storage.Timestamp // what was visible when the command began
 	storeOptions
 
-	FromMigrate bool // change streams skip what it writes, because another shard reports it
+	FromMigrate bool // change streams skip its writes, because another shard reports them
 	last        storage.Timestamp
 	stmt        int32 // the next statement's id in a retryable write
 	errs        []writeError
 	unlock      func()
-	pending     *txn.Pending         // what the command leaves undecided, nil for nothing
-	chain       *storage.CommitChain // the same for what the command does next, which sees it
-	env         *expr.Env            // of the first statement: all of a command's see one $$NOW
+	pending     *txn.Pending         // the command's undecided commits, nil for none
+	chain       *storage.CommitChain // the same commits, for the command's next units, which see them
+	env         *expr.Env            // of the first statement: all statements of a command see the same $$NOW
 
-	imageKind string // preImage or postImage: which document a findAndModify keeps for when it is retried
+	imageKind string // preImage or postImage: which document a findAndModify stores for its retry
 
-	acquired string // the namespace that the command's versions are about, once they are compared
+	acquired string // the namespace that the command's versions are for, once they have been compared
 	owns     ownedRanges
 
-	session  *txn.Session // of a retryable write, nil for every other
+	session  *txn.Session // of a retryable write, nil for others
 	endRetry func()
 	retried  []value.Value // the ids of statements that had been executed before
 }
@@ -54,7 +54,7 @@ type storeOptions struct {
 	keepTS bool // bypassEmptyTsReplacement
 }
 
-// ownedRanges is the command's shard filter and the collection that it was made for.
+// ownedRanges is a command's shard filter with the collection that it was made for.
 type ownedRanges struct {
 	coll   catalog.UUID
 	filter exec.Ownership
@@ -66,7 +66,7 @@ type writeError struct {
 	err   *mongoerr.Error
 }
 
-// Begin checks that the node takes writes and reads the write concern.
+// Begin checks that the node accepts writes, and reads the write concern.
 func (wr *Writer) Begin(op *command.Op) (*Command, error) {
 	if err := wr.MayWrite(op); err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ func (wr *Writer) Begin(op *command.Op) (*Command, error) {
 	return wr.With(op, wc.ForSet()), nil
 }
 
-// With is begin for a caller that has made sure of both.
+// With is Begin for a caller that has done both.
 func (wr *Writer) With(op *command.Op, wc replication.WriteConcern) *Command {
 	w := &Command{writer: wr, Op: op, Concern: wc, began: wr.Engine.Visible(), storeOptions: storeOptions{
 		bypass: op.Req.Shared("bypassDocumentValidation").Truthy(), keepTS: op.Req.Shared("bypassEmptyTsReplacement").Truthy(),
@@ -100,7 +100,7 @@ type batchArgs struct {
 	ordered bool
 }
 
-// parseBatch reads them; field holds the documents or statements.
+// parseBatch reads these arguments; field is the name of the one with the documents or statements.
 func parseBatch(op *command.Op, field string) (a batchArgs, err error) {
 	coll, err := op.Req.Coll()
 	if err != nil {
@@ -110,7 +110,7 @@ func parseBatch(op *command.Op, field string) (a batchArgs, err error) {
 	return a, checkBatch(a.list.Count())
 }
 
-// beginBatch returns how insert, update and delete begin, once their arguments are read: they take the collection.
+// beginBatch begins an insert, update or delete once its arguments are read: it acquires the collection.
 func (wr *Writer) beginBatch(op *command.Op, ns string) (*Command, error) {
 	if err := CheckWritable(op, ns); err != nil {
 		return nil, err
@@ -125,8 +125,8 @@ func (wr *Writer) beginBatch(op *command.Op, ns string) (*Command, error) {
 	return w, w.acquire(ns)
 }
 
-// acquire takes the collection in intent mode, so that no critical section or catalog change begins before the command's
-// writes are committed, and compares versions under it.
+// acquire locks the collection in intent mode, so that no critical section or catalog change begins before the command's
+// writes are committed, and compares versions under the lock.
 func (w *Command) acquire(ns string) error {
 	if err := w.startRetry(); err != nil {
 		return err
@@ -158,8 +158,8 @@ func (w *Command) acquireCollection(ns string) error {
 	return migration.WaitCritical(w.Op, err)
 }
 
-// locked takes locks for the command. If commits are held up, and their commands may hold locks until the set
-// decides, it waits for them no longer than for the write concern.
+// locked takes locks for the command. If commits are stalled, their commands may hold locks until the set
+// decides; therefore it waits no longer than the write concern allows.
 func (w *Command) locked(take func(*lock.Locker) error) (unlock func(), err error) {
 	for limit := w.Concern.Timeout; ; limit *= 2 {
 		l := w.writer.Locks.NewLocker()
@@ -181,7 +181,7 @@ func (w *Command) locked(take func(*lock.Locker) error) (unlock func(), err erro
 	}
 }
 
-// LockDatabase takes a whole database exclusively.
+// LockDatabase locks a whole database exclusively.
 func (w *Command) LockDatabase(db string) (unlock func(), err error) {
 	return w.locked(func(l *lock.Locker) error { return l.LockDatabase(w.Op, db, lock.X) })
 }
@@ -192,8 +192,8 @@ func (w *Command) CommittedAt(ts storage.Timestamp) {
 	w.Op.AdvanceOperationTime(uint64(ts))
 }
 
-// lastConcern returns what the command's last commit waits for. Not for single members: the command releases its
-// collection and session before that (Finish).
+// lastConcern returns what the command's last commit waits for. It does not wait for members beyond the
+// majority: the command releases its collection and session before it waits for those (Finish).
 func (w *Command) lastConcern() replication.WriteConcern {
 	if w.Concern.BeyondMajority() {
 		return replication.Visible
@@ -201,8 +201,8 @@ func (w *Command) lastConcern() replication.WriteConcern {
 	return w.Concern
 }
 
-// release ends what acquire began. The session learns of an undecided commit before the collection is unlocked:
-// whoever then moves its chunks also moves the session's history.
+// release undoes acquire. The session is informed of an undecided commit before the collection is unlocked: a
+// migration of its chunks that begins then also transfers the session's history.
 func (w *Command) release() {
 	w.followDetached()
 	w.unlockCollection()
@@ -230,8 +230,8 @@ func (w *Command) newUnit(s *storage.Snapshot) *storage.UnitOfWork {
 	return w.writer.Engine.NewUnitOfWork(s)
 }
 
-// before returns the place of the entry that a retryable write's next one follows, as far as it is known: that of
-// a commit that was left is not.
+// before returns the optime of the session's previous oplog entry, to which a retryable write's next entry
+// refers; zero if it is unknown, as it is for a detached commit.
 func (w *Command) before() storage.OpTime {
 	if w.session == nil {
 		return storage.NoOpTime
@@ -245,7 +245,7 @@ func (w *Command) noteKeys(inserted, deleted int64) {
 	w.Op.Stats.KeysDeleted += deleted
 }
 
-// locksSince is what a statement has added to its transaction's locks.
+// locksSince tracks the locks that a statement has added to its transaction's.
 type locksSince struct {
 	l      *lock.Locker
 	before lock.Stats
@@ -254,9 +254,9 @@ type locksSince struct {
 // Stats implements command.LockStats.
 func (s *locksSince) Stats() lock.Stats { return s.l.Stats().Without(&s.before) }
 
-// failRetryable implements the fail point onPrimaryTransactionalWrite: it fails a retryable write before it
-// commits, if it has an error code, and closes the client's connection once the write is committed or has failed,
-// unless told not to.
+// failRetryable implements the fail point onPrimaryTransactionalWrite: it fails a retryable write before its
+// commit if it has an error code, and, unless disabled, closes the client's connection once the write has
+// committed or failed.
 func (w *Command) failRetryable() (hangUp func(), err error) {
 	hangUp = func() {}
 	data, on := w.writer.Points.Hit("onPrimaryTransactionalWrite")
@@ -272,14 +272,14 @@ func (w *Command) failRetryable() (hangUp func(), err error) {
 	return hangUp, err
 }
 
-// Commit is commitRun for a unit that carries out no statement of a retryable write.
+// Commit is commitRun for a unit that executes no statement of a retryable write.
 func (w *Command) Commit(u *storage.UnitOfWork, wc replication.WriteConcern) error {
 	return w.commitRun(u, wc, txn.NoRun)
 }
 
-// Retry runs a statement until it meets no write conflict, with a growing pause between tries. It ends with the
-// operation. After a detached commit it runs on top of what that one writes, if possible. (Not of txnContext: what
-// f captures would escape to the heap.)
+// Retry runs a statement until it meets no write conflict, with a growing pause between attempts. It ends with the
+// operation. After a detached commit it runs on top of that commit's writes, if possible. (It is not a method of
+// txnContext because what f captures would escape to the heap.)
 func (w *Command) Retry(f func() error) error {
 	if err := w.mayFollow(); err != nil {
 		return err
@@ -347,7 +347,7 @@ func (w *Command) Target(u *storage.UnitOfWork, s *catalog.Snapshot, ns string, 
 		return nil, err
 	}
 	c, err := u.CreateCollection(storage.CollectionSpec{NS: ns, Unreplicated: catalog.Unreplicated(ns)})
-	if mongoerr.CodeOf(err) == mongoerr.NamespaceExists { // another has made it since s
+	if mongoerr.CodeOf(err) == mongoerr.NamespaceExists { // another operation has created it since s
 		err = mongoerr.New(mongoerr.WriteConflict, "collection was created concurrently")
 	}
 	return c, err
@@ -376,10 +376,10 @@ func isFatal(c mongoerr.Code) bool {
 		mongoerr.WouldChangeOwningShard, mongoerr.CannotImplicitlyCreateCollection, mongoerr.IncompleteTransactionHistory:
 		return true
 	}
-	return c.IsRetryableWrite() // the node is about to be no primary, or to stop
+	return c.IsRetryableWrite() // the node is stepping down or stopping
 }
 
-// commandError returns the error of the whole command that a statement's error causes: the operation was stopped.
+// commandError returns the error of the whole command if the operation was stopped.
 func (w *Command) commandError() error {
 	for _, e := range w.errs {
 		if e.err.Code.IsRetryableWrite() || w.Transaction() != nil && isFatal(e.err.Code) {
@@ -418,7 +418,7 @@ func appendErrorFields(dst []byte, e *mongoerr.Error) []byte {
 	return value.Append(dst, "errmsg", value.NewString(e.Message))
 }
 
-// maxBatch is the most statements a write command may hold.
+// checkBatch checks that a write command does not have too many statements.
 func checkBatch(n int) error {
 	if n < 1 || n > command.MaxWriteBatch {
 		return mongoerr.Newf(mongoerr.InvalidLength, "Write batch sizes must be between 1 and %d. Got %d operations.", command.MaxWriteBatch, n)

@@ -21,15 +21,15 @@ func (w *Command) mayFollow() error {
 	return w.pending.Refusal()
 }
 
-// ErrBlocked ends a statement that would change what a commit without a decision holds.
+// ErrBlocked ends a statement that would change what an undecided commit has claimed.
 var ErrBlocked = mongoerr.New(mongoerr.WriteConcernTimeout,
 	"waiting for replication timed out: another write to the same document waits for it, so that this statement was not executed")
 
-// ErrLocked is ErrBlocked for a command that needs a collection as a whole, or one that such a command has.
+// ErrLocked is ErrBlocked for a command that needs a whole collection, or a collection that such a command holds.
 var ErrLocked = mongoerr.New(mongoerr.WriteConcernTimeout,
 	"waiting for replication timed out: another write to the same collection waits for it, so that this command was not executed")
 
-// detach records a commit that the command no longer waits for. writeConcernError gives the client the reason.
+// detach records a commit that the command no longer waits for. writeConcernError reports the reason to the client.
 func (w *Command) detach(u *storage.Detached) {
 	if w.pending == nil {
 		w.pending = txn.NewPending(u.Unwrap())
@@ -45,14 +45,14 @@ func (w *Command) AfterCommit(f func()) {
 		f()
 		return
 	}
-	if w.Op.Stats.Locks != nil { // f releases them while somebody may look at them
+	if w.Op.Stats.Locks != nil { // f releases the locks while they may be read
 		frozen := command.FrozenLocks(w.Op.Stats.Locks.Stats())
 		w.Op.Stats.Locks = &frozen
 	}
 	w.pending.Then(f)
 }
 
-// followDetached has a retryable write's session follow the detached commit.
+// followDetached makes a retryable write's session follow the detached commit.
 func (w *Command) followDetached() {
 	l, s := w.pending, w.session
 	if l == nil || s == nil || !s.Follow(l) {
@@ -64,7 +64,7 @@ func (w *Command) followDetached() {
 	})
 }
 
-// awaitDetached waits, for a command that is retried while the set has not decided about its first run, for the
+// awaitDetached is for a command that is retried while the set has not decided its first run: it waits for the
 // decision. If its wtimeout is too short for that, it returns the result of the first run.
 func (w *Command) awaitDetached() error {
 	l := w.session.Undecided()

@@ -15,19 +15,19 @@
 // (plainWrites); one within a transaction adds to the unit of that (transactionWrites). Statements on time series
 // become changes of buckets (runOnSeries).
 //
-// A commit that the client no longer waits for is pending (detach): the next units of the command follow it in a
-// chain, and what it holds is released once the set has decided (AfterCommit). A retryable write takes its session
-// first (startRetry) and answers a statement that it knows (replay).
+// A commit that the client no longer waits for is pending (detach): the next units of the command follow it in a chain, and what it holds
+// is released once the set has decided (AfterCommit). A retryable write takes its session first (startRetry) and answers a statement that
+// was executed before from its history (replay).
 //
-// What the package needs from the node is in Config and Node: it does not depend on cursors, the log or commands
-// that read.
+// What the package needs from the node is in Config and Node: it does not depend on cursors, the log or read commands.
 //
 // Invariants
 //
-//  1. A write reads and writes through one snapshot; what changed underneath is a WriteConflict, tried again from the start.
+//  1. A write reads and writes through one snapshot; if a document changed in the meantime, the write is a WriteConflict
+//     and starts again.
 //  2. Versions are compared under the lock that the write holds until its commit: no critical section begins in between.
 //  3. No reply is sent before the commit that it reports is as durable as the write concern requires, or the reason is in
 //     writeConcernError.
-//  4. A statement of a retryable write becomes known to its session with the commit that carries it out, not before.
+//  4. A statement of a retryable write is recorded in its session with the commit that executes it, not before.
 //  5. The lock of a collection outlives the command if its commit is pending.
 package write

@@ -12,12 +12,12 @@ import (
 // maxStoredSize is the limit of a stored document; internal ones may be 16 KiB larger.
 const maxStoredSize = command.MaxBSONSize
 
-// maxDepth is the deepest nesting a stored document may have.
+// maxDepth is the maximum nesting depth of a stored document.
 const maxDepth = 180
 
-// prepareInsert makes a client's document the one to store: _id first, generated if it is missing; empty
-// timestamps at the top level filled with the time given by now; and checks what storage refuses. The result is
-// doc itself if nothing had to change.
+// prepareInsert brings a client's document into its stored form: _id first, generated if it is missing, and
+// empty timestamps at the top level filled with the time that now returns. It refuses what storage would
+// refuse. The result is doc itself if nothing had to change.
 func prepareInsert(doc []byte, keepEmptyTS bool, now func() uint64) ([]byte, error) {
 	if len(doc) > maxStoredSize {
 		return nil, mongoerr.Newf(mongoerr.BSONObjectTooLarge, "object to insert too large. size in bytes: %d, max size: %d", len(doc), maxStoredSize)
@@ -37,7 +37,7 @@ func prepareInsert(doc []byte, keepEmptyTS bool, now func() uint64) ([]byte, err
 		case value.Timestamp:
 			emptyTS = emptyTS || c.Value().TimestampU64() == 0
 		case value.Document, value.Array:
-			// A level of nesting takes seven bytes at least, so most values are too short to be too deep.
+			// A level of nesting takes at least seven bytes, so most values are too short to be too deep.
 			if v := c.Raw(); len(v) > 7*maxDepth && depthOf(c.Value().Doc(), 1) > maxDepth {
 				return nil, mongoerr.Newf(mongoerr.Overflow, "Document exceeds maximum nested object depth: %d", maxDepth)
 			}

@@ -22,7 +22,7 @@ type Executed struct {
 // runNoted is runStatement for a statement that the log and the profiler record as an operation of its own.
 func (w *Command) runNoted(ns string, st *statement, last bool) (result, error) {
 	before, began := w.Op.Stats, time.Now()
-	w.Op.Stats.Exec = nil // that of the statement before
+	w.Op.Stats.Exec = nil // that of the previous statement
 	r, err := w.runStatement(ns, st, last)
 	took := time.Since(began)
 	if !w.writer.node.Notes(w.Op.Req.DB, took) {
@@ -57,7 +57,7 @@ func (st *statement) wrote(stats command.ExecStats, r *result) command.ExecStats
 	return w
 }
 
-// doc returns the statement as update and delete take it.
+// doc returns the statement in the form of update's and delete's arguments.
 func (st *statement) doc() []byte {
 	out, m := value.Begin(nil)
 	out = value.Append(out, "q", value.NewDocument(st.filter))

@@ -30,7 +30,7 @@ func ParseExplained(op *command.Op) (st *statement, err error) {
 	return &stmts[0], nil
 }
 
-// Explain returns the query by which a statement finds its documents, and what sees those that it would write.
+// Explain returns the query that finds a statement's documents, and the callback for each document that it would write.
 func (wr *Writer) Explain(op *command.Op, ns string, st *statement, s *storage.Snapshot) (*exec.Query, *exec.ExplainedWrite, error) {
 	w := wr.With(op, replication.WriteConcern{})
 	if err := w.compileStatement(st, s.Catalog().Lookup(ns)); err != nil {

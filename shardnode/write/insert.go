@@ -10,7 +10,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// A batch of inserts is cut into units of work of at most this many documents and bytes, so that no unit holds up the
+// A batch of inserts is cut into units of work of at most this many documents and bytes, so that no unit delays the
 // commits of others for long.
 const (
 	insertUnitDocs  = 1000
@@ -54,10 +54,10 @@ func (wr *Writer) runInsert(op *command.Op, dst []byte) ([]byte, error) {
 	return w.endWrite(dst), nil
 }
 
-// endWrite appends what all write replies end with.
+// endWrite appends the fields that all write replies end with.
 func (w *Command) endWrite(dst []byte) []byte {
 	if w.Concern == (replication.WriteConcern{}) {
-		return dst // w: 0 requests no reply about errors
+		return dst // with w: 0 errors are not reported
 	}
 	return w.appendRetried(appendWriteErrors(dst, w.errs))
 }
@@ -68,12 +68,12 @@ type pendingDoc struct {
 	doc   []byte
 }
 
-// insertUnit is a part of a batch that is one unit of work, where none of its documents fails.
+// insertUnit is a part of a batch that is one unit of work if none of its documents fails.
 type insertUnit struct {
 	ns      string
 	docs    []pendingDoc
 	ordered bool // of the batch
-	last    bool // nothing follows, so that the commit may wait for the write concern itself
+	last    bool // nothing follows, so the commit itself may wait for the write concern
 }
 
 // insertAll inserts a batch, in order, unit by unit.
@@ -129,7 +129,7 @@ func (w *Command) insertAll(a *batchArgs) (inserted int64, err error) {
 	return inserted, nil
 }
 
-// now returns what an empty timestamp of a stored document becomes: the time, and no two of them equal.
+// now returns the value that replaces an empty timestamp in a stored document: the time, never the same twice.
 func (w *Command) now() uint64 {
 	now := uint64(storage.TimestampOf(uint32(w.writer.Now().Unix()), 1))
 	for {
@@ -141,8 +141,8 @@ func (w *Command) now() uint64 {
 	}
 }
 
-// insert inserts the documents of a unit or, if one fails, of several units around it; stop means that nothing
-// more of the batch follows.
+// insert inserts the documents of a unit or, if one fails, of several units around it; stop means that the
+// rest of the batch is skipped.
 func (w *Command) insert(unit insertUnit) (inserted int64, stop bool) {
 	if k := w.consecutive(unit.docs); k < len(unit.docs) {
 		head, tail := unit, unit
@@ -191,7 +191,7 @@ func (w *Command) insert(unit insertUnit) (inserted int64, stop bool) {
 	return inserted, false
 }
 
-// tryInsert is one attempt at a unit. docErr is the error of the document at done; those before it are in.
+// tryInsert is one attempt at a unit. docErr is the error of the document at done; those before it are inserted.
 func (w *Command) tryInsert(ns string, raw [][]byte, wc replication.WriteConcern, stmt int) (done int, docErr, err error) {
 	if t := namespace.SeriesOf(w.Catalog(), ns); t != nil {
 		if w.Transaction() != nil {
@@ -220,7 +220,7 @@ func (w *Command) tryInsert(ns string, raw [][]byte, wc replication.WriteConcern
 		return 0, docErr, nil
 	}
 	if err := w.commitRun(u, wc, txn.Run{From: info.StmtID, To: info.StmtID + int32(done) - 1, Op: 'i'}); err != nil {
-		if mongoerr.CodeOf(err) == mongoerr.NamespaceExists { // another made the collection first
+		if mongoerr.CodeOf(err) == mongoerr.NamespaceExists { // another operation created the collection first
 			return 0, nil, mongoerr.New(mongoerr.WriteConflict, "collection was created concurrently")
 		}
 		return 0, nil, err

@@ -17,7 +17,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// A bucket takes no more measurements than this, nor more bytes.
+// The maximum number of measurements, and of bytes, in a bucket.
 const (
 	bucketMaxCount = 1000
 	bucketMaxBytes = 128000
@@ -36,7 +36,7 @@ type openBuckets struct {
 	m  map[string][]openBucket
 }
 
-// Of one series, this many buckets are remembered, and of this many series.
+// How many open buckets are remembered for a series, and for how many series.
 const (
 	openPerSeries = 4
 	openSeries    = 10000
@@ -48,7 +48,7 @@ func (o *openBuckets) get(key string) []openBucket {
 	return o.m[key]
 }
 
-// clear forgets them all.
+// clear forgets all open buckets.
 func (o *openBuckets) clear() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -113,12 +113,12 @@ func (w *Command) tryMeasurements(t *namespace.Series, raw [][]byte, wc replicat
 		if err := w.writeBucket(u, t, f, info); err != nil {
 			return 0, nil, err
 		}
-		info.Extra = nil // the unit is there or not as a whole: one entry has all numbers
+		info.Extra = nil // the unit is atomic: one entry has all statement ids
 	}
 	if err := w.commitRun(u, wc, txn.Run{From: first, To: first + int32(done) - 1, Op: 'i'}); err != nil {
 		return 0, nil, err
 	}
-	if w.pending == nil { // else it is not known whether the buckets are there
+	if w.pending == nil { // otherwise it is not known whether the buckets exist
 		for _, f := range fills {
 			w.writer.buckets.put(f.key, f.openBucket)
 		}
@@ -126,7 +126,7 @@ func (w *Command) tryMeasurements(t *namespace.Series, raw [][]byte, wc replicat
 	return done, docErr, nil
 }
 
-// stmtList returns the field of an oplog entry that stands for several statements of a retryable write.
+// stmtList returns the field of an oplog entry that represents several statements of a retryable write.
 func stmtList(first int32, n int) []byte {
 	all := make([]value.Value, n)
 	for i := range all {
@@ -213,7 +213,7 @@ func (w *Command) pack(t *namespace.Series, head timeseries.Bucket, docs [][]byt
 	return timeseries.Pack(t.Fields, head, docs, w.writer.Compiled.Of(t.Buckets).Collation.Collator())
 }
 
-// replaceBucket stores other measurements in a bucket; with none left it goes.
+// replaceBucket replaces the measurements of a bucket; if none are left, it deletes the bucket.
 func (w *Command) replaceBucket(u *storage.UnitOfWork, t *namespace.Series, rid storage.RecordID, old []byte, docs [][]byte, info storage.OpInfo) error {
 	if len(docs) == 0 {
 		return u.Delete(t.Buckets, rid, old, info)
@@ -328,7 +328,7 @@ func (w *Command) removeFrom(t *namespace.Series, st *statement, m *match.Matche
 	return nil
 }
 
-// part parts measurements into those that stay and those that match; without multi only one goes.
+// part splits measurements into those to keep and those that match; without multi only one is removed.
 func part(docs [][]byte, m *match.Matcher, multi bool) (kept, gone [][]byte, err error) {
 	for _, doc := range docs {
 		ok := m == nil
@@ -347,7 +347,7 @@ func part(docs [][]byte, m *match.Matcher, multi bool) (kept, gone [][]byte, err
 }
 
 // metaUpdate turns an update of measurements into one of buckets. Only the MetaField, which all measurements of a bucket
-// share, may be asked for and changed.
+// share, may be queried and changed.
 func metaUpdate(t *namespace.Series, st *statement) (*statement, error) {
 	switch {
 	case !st.multi:

@@ -29,9 +29,9 @@ func findAndModifySpec(wr *Writer) command.Spec {
 // modifyArgs are the arguments of findAndModify.
 type modifyArgs struct {
 	ns        string
-	statement        // what it does to one document
-	returnNew bool   // it returns the document after the change, not before
-	fields    []byte // the projection of that
+	statement        // the change of one document
+	returnNew bool   // whether it returns the document after the change
+	fields    []byte // the projection of the returned document
 }
 
 func (wr *Writer) runFindAndModify(op *command.Op, dst []byte) ([]byte, error) {
@@ -112,7 +112,7 @@ func parseFindAndModify(op *command.Op) (a modifyArgs, err error) {
 		return a, mongoerr.New(mongoerr.FailedToParse, "Update argument must be either an object or an array")
 	}
 	if id := value.Lookup(st.filter, "_id"); value.Count(st.filter) == 1 && id.T != value.Missing && id.T != value.Document && id.T != value.Regex {
-		st.sort = nil // of one document, no order is asked and none is checked
+		st.sort = nil // with a single document the order is irrelevant, and not checked
 	}
 	if f := op.Arg("arrayFilters"); f.T == value.Array {
 		if remove {
@@ -136,7 +136,8 @@ func parseFindAndModify(op *command.Op) (a modifyArgs, err error) {
 	return a, exec.CheckHint(st.hint)
 }
 
-// showMoved adds the command's reply to the refusal of a document that has to move, for use once it has moved.
+// showMoved adds the command's reply to the error for a document that has to move to another shard; the router
+// returns it once the document has moved.
 func (a *modifyArgs) showMoved(err error) error {
 	if mongoerr.CodeOf(err) != mongoerr.WouldChangeOwningShard {
 		return err

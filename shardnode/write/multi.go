@@ -14,8 +14,9 @@ const (
 	multiUnitBytes = 1 << 20
 )
 
-// runMulti changes every matching document. The documents are found by one snapshot, so that a document the statement
-// has moved is not met again; each unit writes through a newer one, and looks again at what changed in between.
+// runMulti changes every matching document. The documents are found in one snapshot, so that a document that the
+// statement has moved is not found again; each unit writes through a newer snapshot, and checks again the documents
+// that changed in between.
 func (w *Command) runMulti(ns string, st *statement) (r result, err error) {
 	s := w.Snapshot()
 	defer func() { s.Release() }()
@@ -45,7 +46,7 @@ func (w *Command) runMulti(ns string, st *statement) (r result, err error) {
 	defer root.Close()
 	for {
 		rids, end, err := w.nextRIDs(root)
-		// What a transaction or a chain reads changes with what it writes: everything is found before anything is written.
+		// A transaction or a chain reads its own writes, so everything is found before anything is written.
 		for own := w.readsOwn(); own && err == nil && !end; {
 			var more []storage.RecordID
 			more, end, err = w.nextRIDs(root)
@@ -63,14 +64,14 @@ func (w *Command) runMulti(ns string, st *statement) (r result, err error) {
 	}
 }
 
-// errContended is a conflict of a unit that is better written in parts.
+// errContended is the conflict of a unit that should be written in parts.
 var errContended = errors.New("the records of a unit are written by others")
 
-// contendedAfter is how many conflicts a unit of several records meets before it is cut.
+// contendedAfter is the number of conflicts after which a unit of several records is split.
 const contendedAfter = 4
 
-// writeUnits applies the statement to records, unit by unit. A unit needs all of its records free at once, which may never be
-// where others write them one after another: one that meets conflicts goes on in smaller ones.
+// writeUnits applies the statement to records, unit by unit. A unit needs all of its records unclaimed at once, which may
+// never happen if others keep writing them: a unit that meets conflicts is split into smaller ones.
 func (w *Command) writeUnits(ns string, st *statement, rids []storage.RecordID, r *result) error {
 	for size := multiUnitDocs; len(rids) > 0; {
 		n := min(len(rids), size)
@@ -140,7 +141,7 @@ func (w *Command) writeRIDs(ns string, st *statement, rids []storage.RecordID, t
 				return err
 			}
 			if !owned {
-				continue // it had another shard key when it was found
+				continue // its shard key has changed since it was found
 			}
 			if q.Matcher != nil {
 				if ok, err = q.Matcher.Match(doc); err != nil {

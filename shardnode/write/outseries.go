@@ -15,9 +15,9 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// $out to a time series collection fills the buckets of a temporary one, which take the place of the target's.
+// $out to a time series collection fills the buckets of a temporary one, which then replace the target's.
 
-// newOutSeries opens the target of an $out that makes a time series collection or finds one in its place.
+// newOutSeries opens the target of an $out that creates or replaces a time series collection.
 func (w *Command) newOutSeries(spec agg.WriteSpec, there *namespace.Series) (*outWriter, error) {
 	ns := spec.NS.String()
 	opts, collation := (*namespace.SeriesOptions)(nil), []byte(nil)
@@ -55,7 +55,7 @@ func (w *Command) newOutSeries(spec agg.WriteSpec, there *namespace.Series) (*ou
 	return o, o.create(namespace.BucketsOf(o.temp))
 }
 
-// parseOutSeries reads $out's options, whose names are not compared with each other as those of create are.
+// parseOutSeries reads $out's time series options. Unlike create's, their field names are not checked against each other.
 func parseOutSeries(doc []byte) (*namespace.SeriesOptions, error) {
 	f, err := command.ParseFields("$out.timeseries", doc, namespace.SeriesFields)
 	if err != nil {
@@ -68,7 +68,7 @@ func parseOutSeries(doc []byte) (*namespace.SeriesOptions, error) {
 	return t, t.SetSpan(f[3], f[4])
 }
 
-// checkOutSeries compares an existing target with the options that $out gives.
+// checkOutSeries compares an existing target with $out's options.
 func (wr *Writer) checkOutSeries(ns string, given *namespace.SeriesOptions, there *namespace.Series) error {
 	if there != nil {
 		if !bytes.Equal(there.Options.Doc(), given.Doc()) {
@@ -116,7 +116,7 @@ func (o *outWriter) replaceSeries() error {
 	return o.w.Commit(u, replication.Visible)
 }
 
-// create makes the temporary collection.
+// create creates the temporary collection.
 func (o *outWriter) create(ns string) error {
 	w := o.w
 	options := namespace.OptionsOf(o.options)

@@ -8,7 +8,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// startRetry takes the session of a command that is a retryable write.
+// startRetry checks out the session of a command that is a retryable write.
 func (w *Command) startRetry() error {
 	r := &w.Op.Req
 	if !r.HasTxnNumber || r.LSID == nil || !r.Autocommit.IsMissing() || w.session != nil {
@@ -32,7 +32,7 @@ func (w *Command) startRetry() error {
 // stmtID returns the id of a command's statement.
 func (w *Command) stmtID(i int) int32 { return w.Op.Req.StatementID(i) }
 
-// Executed reports whether a statement was executed before; it is noted for the reply.
+// executed reports whether a statement was executed before, and if so records that for the reply.
 func (w *Command) executed(i int) (txn.Run, bool) {
 	if w.session == nil {
 		return txn.Run{}, false
@@ -82,7 +82,7 @@ func (w *Command) storedImage() []byte {
 	return value.Lookup(doc, "image").Doc()
 }
 
-// runOf returns what a statement did that changed a document; one that changed nothing may run again.
+// runOf returns the record of a statement that changed a document; one that changed nothing may run again.
 func (w *Command) runOf(r *result) txn.Run {
 	if w.session == nil {
 		return txn.Run{}
@@ -97,8 +97,8 @@ func (w *Command) runOf(r *result) txn.Run {
 	return txn.Run{From: id, To: id, Op: 'u'}
 }
 
-// refuseMulti refuses statements on many documents in a retryable write, because their parts cannot be told apart
-// in a retry.
+// refuseMulti refuses statements on many documents in a retryable write, because a retry could not tell which
+// parts were executed.
 func (w *Command) refuseMulti(st *statement, text string) error {
 	if st.multi && w.session != nil {
 		return mongoerr.New(mongoerr.InvalidOptions, text)
@@ -113,7 +113,7 @@ func (w *Command) keepImage(s *storage.Snapshot, u *storage.UnitOfWork, image []
 	}
 	c := s.Catalog().Lookup(txn.ImagesNS)
 	if c == nil {
-		return nil // the node has only just begun: the table in memory serves
+		return nil // the table in memory serves retries in the meantime
 	}
 	err := statedoc.PutIn(s, u, c, txn.ImageRecord(s, w.session, w.session.Number, w.imageKind, image))
 	u.Accompanies(c)
@@ -128,8 +128,8 @@ func (w *Command) appendRetried(dst []byte) []byte {
 	return value.Append(dst, "retriedStmtIds", value.NewArray(value.ArrayOf(w.retried...)))
 }
 
-// consecutive returns how many documents from the first on have statement ids that follow each other: a unit of a
-// retryable write numbers its entries so.
+// consecutive returns how many documents at the beginning have consecutive statement ids: a unit of a retryable
+// write numbers its entries consecutively.
 func (w *Command) consecutive(docs []pendingDoc) int {
 	if w.session == nil {
 		return len(docs)

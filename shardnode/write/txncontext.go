@@ -16,42 +16,41 @@ import (
 type txnContext interface {
 	// lock locks collections for the command, or for the rest of the transaction.
 	lock(mode lock.Mode, names ...string) (unlock func(), err error)
-	// lockDocuments is lock for the documents of one collection, which most commands wait for without a limit of time.
+	// lockDocuments is lock for the documents of one collection, for which most commands wait without a time limit.
 	lockDocuments(ns string) (unlock func(), err error)
-	// admits returns an error for a collection, under its lock, that the command cannot write because of what it
-	// has read.
+	// admits returns an error for a locked collection that the command cannot write because of what it has read.
 	admits(ns string) error
 
-	// Catalog is the newest catalog that the statements see, with what they changed themselves.
+	// Catalog returns the newest catalog that the statements see, including their own changes.
 	Catalog() *catalog.Snapshot
 	// Snapshot returns the snapshot that a statement reads from. The caller releases it.
 	Snapshot() *storage.Snapshot
-	// Unit is the unit of work that a statement writes to, on top of a snapshot.
+	// Unit returns the unit of work that a statement writes to, on top of a snapshot.
 	Unit(s *storage.Snapshot) *storage.UnitOfWork
-	// Drop ends a statement's use of a unit; one that was not committed, and is not a transaction's, is rolled back.
+	// Drop ends a statement's use of a unit; unless it was committed or belongs to a transaction, it is rolled back.
 	Drop(u *storage.UnitOfWork)
-	// commitRun commits a unit. A failure to meet the write concern is the command's writeConcernError, not the unit's error;
-	// nor is a commit whose client stopped waiting. ran are the statements of a retryable write that the unit carries out,
-	// txn.NoRun for none.
+	// commitRun commits a unit. A failure to satisfy the write concern, or a commit whose client stopped waiting, is the
+	// command's writeConcernError and not the unit's error. ran are the statements of a retryable write that the unit
+	// executes, txn.NoRun for none.
 	commitRun(u *storage.UnitOfWork, wc replication.WriteConcern, ran txn.Run) error
-	// Finish waits for the write concern of what was committed with a relaxed one.
+	// Finish waits for the write concern of commits that were made with a relaxed one.
 	Finish()
 
-	// foundAll returns a conflict if a prepared transaction may have written more than what a statement finds in a
-	// snapshot. A document that such a transaction changes is claimed, so a write to it waits; but a document
-	// whose old version does not match would not be found.
+	// foundAll returns a conflict if a prepared transaction may have written matching documents that a statement
+	// does not find in its snapshot. A document that such a transaction changes is claimed, so a write to it
+	// waits; but if its old version does not match, the statement does not find it at all.
 	foundAll(c *catalog.Collection, s *storage.Snapshot) error
-	// readsOwn reports whether what a snapshot shows changes with what the command writes.
+	// readsOwn reports whether a snapshot shows the command's own writes.
 	readsOwn() bool
-	// failed records a statement's error; ends reports whether it is the command's error, so that no other
-	// statement is tried.
+	// failed records a statement's error; ends reports whether it is the error of the whole command, so that
+	// no other statement runs.
 	failed(code mongoerr.Code) (ends bool)
 	// Transaction is nil for plain writes.
 	Transaction() *txn.Txn
 }
 
-// plainWrites is the context of a command outside transactions. What the command has left undecided (w.pending) it builds on:
-// its next units follow that chain and see its writes.
+// plainWrites is the context of a command outside transactions. The command builds on its undecided commits (w.pending): its
+// next units follow them in a chain and see their writes.
 type plainWrites struct{ w *Command }
 
 func (p plainWrites) Transaction() *txn.Txn { return nil }
@@ -64,7 +63,7 @@ func (p plainWrites) lockDocuments(ns string) (unlock func(), err error) {
 	if !w.writer.node.Observes(w.Op.DB()) {
 		return w.writer.Locks.Collection(w.Op, ns, lock.IX)
 	}
-	l := w.writer.Locks.NewLocker() // which nobody uses again: the profiler reads its counts
+	l := w.writer.Locks.NewLocker() // not reused: the profiler reads its counts
 	w.Op.Stats.Locks = l
 	if err := l.LockCollections(w.Op, lock.IX, ns); err != nil {
 		l.UnlockAll()
@@ -122,7 +121,7 @@ func (p plainWrites) commitRun(u *storage.UnitOfWork, wc replication.WriteConcer
 	}
 	wc.MayDetach = true
 	if wc.Timeout = w.Concern.Timeout; w.pending != nil {
-		wc.Timeout = 1 // the client has waited for as long as it wants to
+		wc.Timeout = 1 // the client has waited as long as it wanted
 	}
 	ts, err := w.writer.Set.Commit(w.Op, u, wc)
 	if ts != 0 {
@@ -155,7 +154,7 @@ func (p plainWrites) Finish() {
 		w.Op.AdvanceOperationTime(uint64(w.last))
 	}
 	if w.Concern.BeyondMajority() {
-		w.release() // neither a change of the catalog nor the session's next command waits for a member that is down
+		w.release() // so that no catalog change, and not the session's next command, waits for a member that is down
 	}
 	if err := w.writer.Set.Await(w.Op, w.last, w.Concern); err != nil {
 		w.Op.SetWriteConcernError(mongoerr.From(err))
@@ -174,13 +173,13 @@ func (p plainWrites) readsOwn() bool { return p.w.chain != nil }
 
 func (p plainWrites) failed(mongoerr.Code) (ends bool) { return false }
 
-// transactionWrites is the context of a command within a transaction: its locks last until the transaction ends, its statements share the
-// transaction's unit and view, and a write conflict ends the transaction.
+// transactionWrites is the context of a command within a transaction: its locks are held until the transaction ends, its statements share
+// the transaction's unit and snapshot, and a write conflict aborts the transaction.
 type transactionWrites struct {
 	w *Command
 	t *txn.Txn
 
-	inserted, deleted int64 // index keys that the transaction had changed before, and the command up to now
+	inserted, deleted int64 // index keys changed by the transaction before this command, and by the command so far
 }
 
 func (c *transactionWrites) Transaction() *txn.Txn { return c.t }
@@ -222,7 +221,7 @@ func (c *transactionWrites) foundAll(*catalog.Collection, *storage.Snapshot) err
 
 func (c *transactionWrites) readsOwn() bool { return true }
 
-// failed has the transaction aborted, unless the document only has to move to another shard: the router carries that out.
+// failed aborts the transaction, unless the document only has to move to another shard: the router does that.
 func (c *transactionWrites) failed(code mongoerr.Code) (ends bool) {
 	c.t.Failed = code != mongoerr.WouldChangeOwningShard
 	return true

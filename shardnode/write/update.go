@@ -34,7 +34,7 @@ func updateSpec(wr *Writer) command.Spec {
 	}
 }
 
-// statement is one update or delete: which documents, and what becomes of them.
+// statement is one update or delete: which documents it changes, and how.
 type statement struct {
 	filter    []byte
 	sort      []byte
@@ -49,9 +49,9 @@ type statement struct {
 	multi        bool
 	during       string      // the execution that its errors are attributed to
 	supply       bool        // upsertSupplied: an upsert inserts the constant "new"
-	supplied     value.Value // that document
+	supplied     value.Value // the constant "new"
 
-	// compiled by Node.compileStatement
+	// Set by compileStatement.
 	coll *collation.Spec
 	lang *exec.Lang
 	upd  *update.Update
@@ -104,8 +104,8 @@ func (wr *Writer) runUpdate(op *command.Op, dst []byte) ([]byte, error) {
 	return w.endWrite(dst), nil
 }
 
-// runBatch runs the statements of an update or a delete, and tells count of the result of each, of those too that failed half-way.
-// noMulti is the error of a statement for many documents in a retryable write.
+// runBatch runs the statements of an update or a delete, and calls count with the result of each, including those that failed
+// half-way. noMulti is the error of a statement for many documents in a retryable write.
 func (w *Command) runBatch(a *batchArgs, stmts []statement, noMulti string, count func(i int, r *result)) error {
 	for i := range stmts {
 		if err := w.refuseMulti(&stmts[i], noMulti); err != nil {
@@ -127,14 +127,14 @@ func (w *Command) runBatch(a *batchArgs, stmts []statement, noMulti string, coun
 	return nil
 }
 
-// settle waits for the write concern if the last commit did not do so itself.
+// settle waits for the write concern if the last commit did not.
 func (w *Command) settle(several bool) {
 	if several || w.last == 0 || len(w.errs) > 0 || w.Concern.BeyondMajority() {
 		w.Finish()
 	}
 }
 
-// parseBatchOf reads the arguments of update or delete: field holds the statements, and parse reads them.
+// parseBatchOf reads the arguments of update or delete: field is the name of the list of statements, and parse reads them.
 func parseBatchOf(op *command.Op, field string, parse func(list command.Docs, let []byte) ([]statement, error)) (a batchArgs, stmts []statement, err error) {
 	if a, err = parseBatch(op, field); err == nil {
 		stmts, err = parse(a.list, op.Req.Doc("let"))
@@ -177,8 +177,8 @@ func parseUpdates(list command.Docs, let []byte) ([]statement, error) {
 	return out, err
 }
 
-// checkStageNames refuses an update pipeline with an unknown stage. That fails the command, whereas a stage that
-// is not allowed in updates fails its statement.
+// checkStageNames refuses an update pipeline with an unknown stage. That fails the whole command, whereas a
+// stage that is not allowed in updates fails only its statement.
 func checkStageNames(pipeline value.Value) error {
 	for _, stage := range value.Values(pipeline.Doc()) {
 		it := value.Walk(stage.Doc())
@@ -189,7 +189,7 @@ func checkStageNames(pipeline value.Value) error {
 	return nil
 }
 
-// fieldOf is a field of a statement whose type is checked.
+// fieldOf identifies a field of a statement, for the errors of type checks.
 type fieldOf struct {
 	of, name string
 	v        value.Value
@@ -312,13 +312,13 @@ func (w *Command) runStatement(ns string, st *statement, last bool) (result, err
 	collisions := int64(0)
 	err := w.Retry(func() error {
 		if st.onWrite != nil {
-			st.onWrite(nil, nil) // what an earlier attempt would have written was not written
+			st.onWrite(nil, nil) // discards what an earlier attempt reported
 		}
 		var err error
 		r, err = w.runOne(ns, st, wc)
 		if st.upsert && mongoerr.CodeOf(err) == mongoerr.DuplicateKey && w.retryUpsert(ns, st, err) {
 			if collisions++; collisions > w.writer.Params.Int("upsertMaxRetryAttemptsOnDuplicateKeyError") {
-				return err // with a document that no try finds, as an orphan
+				return err // the duplicate is a document that no attempt finds, such as an orphan
 			}
 			return mongoerr.New(mongoerr.WriteConflict, "upsert met a document inserted meanwhile")
 		}
@@ -385,7 +385,7 @@ func (w *Command) runOne(ns string, st *statement, wc replication.WriteConcern) 
 	return r, w.commitRun(u, wc, w.runOf(&r))
 }
 
-// writeRow applies a statement to one document; changed is false if it stays as it is.
+// writeRow applies a statement to one document; changed is false if the document remains as it is.
 func (w *Command) writeRow(u *storage.UnitOfWork, q *exec.Query, st *statement, rid storage.RecordID, doc []byte, r *result) (changed bool, err error) {
 	if w.Transaction() != nil {
 		if err := txn.Writable(q.Coll); err != nil {
@@ -466,7 +466,7 @@ func (w *Command) info(ns string, o []byte) storage.OpInfo {
 	return info
 }
 
-// imageInfo is info for a write of whose documents one is kept for retries.
+// imageInfo is info for a write that stores one of its documents for retries.
 func (w *Command) imageInfo(ns string, o []byte) storage.OpInfo {
 	info := w.info(ns, o)
 	if w.imageKind != "" && w.session != nil {
@@ -475,8 +475,8 @@ func (w *Command) imageInfo(ns string, o []byte) storage.OpInfo {
 	return info
 }
 
-// documentKey makes the keys that the oplog names documents of a sharded collection by; nil if that is the _id
-// alone.
+// documentKey returns the function that makes the document keys in a sharded collection's oplog entries; nil
+// if the key is the _id alone.
 func (w *Command) documentKey(ns string) func(doc []byte) []byte {
 	if s := w.writer.node.Sharding(); s != nil && w.Op.Req.ShardVersion != nil {
 		return s.DocumentKey(w.Op, ns)
@@ -503,7 +503,7 @@ func (w *Command) clusterTime() uint64 {
 	return uint64(w.writer.Engine.Visible()) + 1
 }
 
-// upsert inserts the document that a statement makes where nothing matched.
+// upsert inserts the document that a statement creates if nothing matched.
 func (w *Command) upsert(ns string, st *statement, q *exec.Query, u *storage.UnitOfWork, cat *catalog.Snapshot, wc replication.WriteConcern) (r result, err error) {
 	ctx := update.Context{Insert: true, Positional: -1, NowMS: st.lang.Env.NowMS, ClusterTime: w.clusterTime()}
 	doc := st.supplied.Doc()
@@ -550,9 +550,9 @@ func (w *Command) upsert(ns string, st *statement, q *exec.Query, u *storage.Uni
 	return r, nil
 }
 
-// retryUpsert reports whether a duplicate key met by an upsert may be tried again as an update: the filter is
-// equalities of exactly the fields of the unique index with the values that collided, and compares them as the
-// index does. Without that the next try would find nothing and collide again, for ever.
+// retryUpsert reports whether an upsert that met a duplicate key may be retried as an update: the filter must
+// consist of equalities on exactly the fields of the unique index with the values that collided, and compare
+// them as the index does. Otherwise the next attempt would find nothing and collide again, forever.
 func (w *Command) retryUpsert(ns string, st *statement, err error) bool {
 	details := mongoerr.From(err).Details
 	pattern, key := value.Lookup(details, "keyPattern"), value.Lookup(details, "keyValue")
@@ -582,7 +582,7 @@ func (w *Command) retryUpsert(ns string, st *statement, err error) bool {
 	return true
 }
 
-// equalities returns the values that a filter asks paths to equal; ok is false if it has other conditions, too.
+// equalities returns the values that a filter requires paths to equal; ok is false if it has other conditions, too.
 func equalities(filter []byte, into map[string]value.Value) (map[string]value.Value, bool) {
 	if into == nil {
 		into = map[string]value.Value{}

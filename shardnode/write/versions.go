@@ -14,7 +14,7 @@ import (
 )
 
 // LockVersioned locks collections exclusively for a command that changes the catalog, and compares the command's
-// versions for one of them: whatever moves or drops it waits from here on.
+// versions for one of them: from here on, whatever would move or drop it waits.
 func (w *Command) LockVersioned(ns string, names ...string) (unlock func(), err error) {
 	if unlock, err = w.lock(lock.X, names...); err != nil {
 		return nil, err
@@ -26,9 +26,9 @@ func (w *Command) LockVersioned(ns string, names ...string) (unlock func(), err 
 	return unlock, nil
 }
 
-// writtenRanges is the field by which a router names the ranges of a collection whose documents a statement has changed
-// already: under an earlier placement, on the shard that owned them then. It knows because a shard carries out a statement
-// under the version that it was sent with, as a whole, or refuses it.
+// writtenRanges is the field in which a router lists the ranges of a collection whose documents a statement has changed
+// already, under an earlier placement, on the shard that owned them then. The router knows that because a shard executes a
+// statement under the version that came with it, as a whole, or refuses it.
 const writtenRanges = "alreadyWrittenRanges"
 
 // checkWrittenRanges refuses the field from anyone except a router.
@@ -41,13 +41,13 @@ func (wr *Writer) checkWrittenRanges(op *command.Op) error {
 }
 
 // ownedBy returns the shard filter of the command's statements on a collection: by the version in the command, and
-// without ranges that are already written. One filter serves the whole command, which holds the collection: what
-// another shard hands over meanwhile was that shard's part of the statement.
+// without the ranges that are already written. One filter serves the whole command, which holds the collection's
+// lock: what moves here in the meantime was the donor's part of the statement.
 func (w *Command) ownedBy(c *catalog.Collection) (exec.Ownership, error) {
 	if w.writer.node.Sharding() == nil || c == nil || w.Op.Req.ShardVersion == nil {
 		return nil, nil
 	}
-	if c.NS != w.acquired { // the target of a $merge: the version is its source's
+	if c.NS != w.acquired { // the target of a $merge: the version is that of the source
 		return w.writer.node.Sharding().Ownership(w.Op, c), nil
 	}
 	if w.owns.coll == c.UUID {
@@ -74,7 +74,7 @@ func (w *Command) ownedBy(c *catalog.Collection) (exec.Ownership, error) {
 	return owned, nil
 }
 
-// written reads the ranges that are written already.
+// written reads the ranges that have been written already.
 func (w *Command) written(table *cluster.ChunkMap) ([]*migration.KeyRange, error) {
 	list := w.Op.Req.Shared(writtenRanges).Doc()
 	if list == nil {
@@ -102,7 +102,7 @@ func (w *Command) checkOwner(q *exec.Query, st *statement, old, next []byte) err
 	return w.writer.node.Sharding().CheckUpdate(w.Op, q.Coll, old, next, st.multi)
 }
 
-// checkUpsert refuses an upsert of a document that is to be on another shard.
+// checkUpsert refuses an upsert of a document that belongs on another shard.
 func (w *Command) checkUpsert(ns string, doc []byte) error {
 	if w.writer.node.Sharding() == nil {
 		return nil

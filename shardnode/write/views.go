@@ -7,7 +7,7 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// PutView writes a view's document, over the one that is there.
+// PutView writes a view's document, replacing an existing one.
 func (w *Command) PutView(u *storage.UnitOfWork, s *storage.Snapshot, v *namespace.View) error {
 	c, err := w.Target(u, s.Catalog(), catalog.DBOf(v.NS)+".system.views", true)
 	if err != nil {

@@ -35,13 +35,13 @@ type Config struct {
 
 // Node is what writes need from the node that they run on.
 type Node interface {
-	// Lone reports whether the node is a member of no replica set: it has no retryable writes.
+	// Lone reports whether the node is not a member of a replica set: then it has no retryable writes.
 	Lone() bool
 	// NotPrimary returns the error of a write on a member that is not primary; nil on the primary.
 	NotPrimary() error
-	// CheckConcern looks whether a write concern can be met.
+	// CheckConcern checks whether a write concern can be satisfied.
 	CheckConcern(op *command.Op, wc command.WriteConcern) error
-	// AskPrimary has the set's primary run a command.
+	// AskPrimary makes the set's primary run a command.
 	AskPrimary(ctx context.Context, cmd []byte) (reply []byte, err error)
 	// Sharding is the node's place in a cluster; nil on a node that is no shard.
 	Sharding() Sharding
@@ -49,7 +49,7 @@ type Node interface {
 	CheckBlocked(op *command.Op, ns string) error
 	// Observes reports whether an operation on a database may be recorded by the profiler.
 	Observes(db string) bool
-	// Notes reports whether the log or the profiler takes a statement on a database that has taken so long.
+	// Notes reports whether the log or the profiler records a statement of this duration on a database.
 	Notes(db string, took time.Duration) bool
 	// NoteStatement reports a statement to the log and the profiler.
 	NoteStatement(op *command.Op, x *Executed)
@@ -68,21 +68,21 @@ type Sharding interface {
 	// ReadFilter is Ownership for a command's own collection, with the routing table of the filter, nil for none;
 	// it returns StaleConfig if the request's version is not this shard's.
 	ReadFilter(op *command.Op, c *catalog.Collection) (owned func(doc []byte) (bool, error), table *cluster.ChunkMap, err error)
-	// CheckUpdate refuses changes of a document's shard key that may not be made, and those that move it.
+	// CheckUpdate refuses changes of a document's shard key that are not allowed, and those that move the document.
 	CheckUpdate(op *command.Op, c *catalog.Collection, old, next []byte, multi bool) error
 	// CheckUpsert refuses a new document that belongs to another shard.
 	CheckUpsert(op *command.Op, ns string, doc []byte) error
-	// DocumentKey makes the keys that the oplog names a sharded collection's documents by; nil if that is the _id
-	// alone.
+	// DocumentKey returns the function that makes the document keys in a sharded collection's oplog entries; nil
+	// if the key is the _id alone.
 	DocumentKey(op *command.Op, ns string) func(doc []byte) []byte
 }
 
-// Writer carries out the write commands of one node.
+// Writer executes the write commands of one node.
 type Writer struct {
 	Config
 	node Node
 
-	filledTS atomic.Uint64 // the last timestamp put in place of an empty one
+	filledTS atomic.Uint64 // the last timestamp that replaced an empty one
 	buckets  openBuckets
 }
 
@@ -99,8 +99,8 @@ func (wr *Writer) Specs() []command.Spec {
 // ForgetBuckets forgets which buckets of time series are open: a new primary may have written to them.
 func (wr *Writer) ForgetBuckets() { wr.buckets.clear() }
 
-// MayWrite refuses a write on a member that takes none. The node's own work writes while it steps up, too: there the
-// commit decides. The local database is the member's own.
+// MayWrite refuses a write on a member that does not accept writes. The node's own work also writes while the node
+// steps up: for it the commit decides. The local database is the member's own.
 func (wr *Writer) MayWrite(op *command.Op) error {
 	if op.Client.Own || op.Req.DB == "local" {
 		return nil

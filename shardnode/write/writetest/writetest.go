@@ -1,4 +1,4 @@
-// Package writetest makes writers for tests: over an empty store in memory, on a node that refuses what the test says.
+// Package writetest provides writers for tests, over an empty store in memory and on a node whose refusals the test sets.
 package writetest
 
 import (
@@ -22,10 +22,10 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Node is a node that may refuse, and takes down what statements it was told of.
+// Node is a fake node. It may refuse, and records the statements reported to it.
 type Node struct {
-	Role    error // what NotPrimary answers
-	Blocked error // what CheckBlocked answers
+	Role    error // returned by NotPrimary
+	Blocked error // returned by CheckBlocked
 	Shard   write.Sharding
 	Noted   []string
 }
@@ -45,7 +45,7 @@ func (f *Node) ReplyCursor(_ *command.Op, dst []byte, _ string, docs [][]byte, _
 	return value.Append(dst, "results", value.NewInt32(int32(len(docs)))), nil
 }
 
-// StaleShard is a shard that knows another version of everything.
+// StaleShard is a shard that has a different version of everything.
 type StaleShard struct{ write.Sharding }
 
 func (StaleShard) CheckVersion(*command.Op, string) error {
@@ -62,7 +62,7 @@ func (fakeEnv) Now() (int64, uint64)                            { return 0, 0 }
 func (fakeEnv) Observes(*command.Op) bool                       { return false }
 func (e fakeEnv) Planning(c *catalog.Collection) *exec.Planning { return (*e.metas).Of(c).Plans }
 
-// Bench is a writer over an empty store in memory, spoken to by commands.
+// Bench is a writer over an empty store in memory, driven by commands.
 type Bench struct {
 	T      *testing.T
 	Writer *write.Writer
@@ -77,7 +77,7 @@ type sessionNode struct {
 func (sessionNode) Lone() bool        { return false }
 func (sessionNode) NotPrimary() error { return nil }
 
-// New makes one.
+// New returns a Bench.
 func New(t *testing.T) *Bench {
 	t.Helper()
 	eng, err := storage.Open(storage.Options{Memory: true})
@@ -103,14 +103,14 @@ func New(t *testing.T) *Bench {
 	return &Bench{T: t, Writer: w, Node: node}
 }
 
-// Do runs a command on the database d, and gives its reply.
+// Do runs a command on the database d and returns its reply.
 func (b *Bench) Do(fields ...value.Field) []byte {
 	b.T.Helper()
 	body := value.Doc(append(fields, value.F("$db", value.NewString("d")))...)
 	return b.Run(body)
 }
 
-// Run runs a command, and gives its reply.
+// Run runs a command and returns its reply.
 func (b *Bench) Run(body []byte) []byte {
 	return b.Writer.Service.Run(b.T.Context(), command.NewClient(1, "test:1", "test:27017", nil), &wire.Message{Body: body}, nil)
 }
