@@ -350,6 +350,9 @@ func (p Place) Shard() string { return p.m.names[p.l.shard[p.i]] }
 // Jumbo reports whether the chunk is marked as too large to be moved.
 func (p Place) Jumbo() bool { return p.l.jumbo != nil && p.l.jumbo[p.i] }
 
+// Since returns when the chunk came to its owner, 0 where nobody knows.
+func (p Place) Since() uint64 { return p.l.since[p.i] }
+
 // Chunk returns the chunk itself.
 func (p Place) Chunk() *Chunk { return p.m.chunk(p.l, p.i) }
 

@@ -17,8 +17,7 @@ import (
 
 // balancer moves data off draining shards, into its zones, and from the fullest shards to the emptiest.
 type balancer struct {
-	tables *cluster.Catalog // what rounds plan by, refreshed by what changed
-	wake   chan struct{}
+	wake chan struct{}
 
 	mu struct {
 		sync.Mutex
@@ -43,15 +42,14 @@ const statsWait = 10 * time.Second
 // defaultChunkSize is config.settings.chunksize where nothing is set: 128 MB.
 const defaultChunkSize = 128 << 20
 
-func newBalancer(local cluster.Peer) *balancer {
-	b := &balancer{tables: cluster.NewCatalog(local), wake: make(chan struct{}, 1)}
+func newBalancer() *balancer {
+	b := &balancer{wake: make(chan struct{}, 1)}
 	b.mu.moving = make(map[string]bool)
 	return b
 }
 
 // RunBalancer does rounds until ctx ends. One config server, the primary, runs it.
 func (m *Manager) RunBalancer(ctx context.Context) {
-	m.balancer.tables.Clear()
 	pause := balancerPause
 	for {
 		t := time.NewTimer(pause)
@@ -205,21 +203,29 @@ func (m *Manager) logRound(ctx context.Context, began time.Time, planned, moved 
 	m.logIn(ctx, "actionlog", cluster.ConfigShardID, "balancer.round", "", doc(f...))
 }
 
-// planRound looks at all collections and chooses the migrations of a round.
-func (m *Manager) planRound(ctx context.Context, s balancerSettings) (moves []move, err error) {
+// balanced returns the collections that the balancer may touch now.
+func (m *Manager) balanced(ctx context.Context) (colls []*cluster.CollectionEntry, err error) {
 	docs, err := m.find(ctx, "collections", doc())
-	if err != nil || len(docs) == 0 {
+	if err != nil {
 		return nil, err
 	}
-	if err := m.registry.Reload(ctx); err != nil {
-		return nil, err
-	}
-	var colls []*cluster.CollectionEntry
 	for _, d := range docs {
 		e, err := cluster.ParseCollectionEntry(d)
 		if err == nil && !e.NoBalance && !e.Frozen && !m.pauses.paused(e.NS, m.now()) {
 			colls = append(colls, e)
 		}
+	}
+	return colls, nil
+}
+
+// planRound looks at all collections and chooses the migrations of a round.
+func (m *Manager) planRound(ctx context.Context, s balancerSettings) (moves []move, err error) {
+	colls, err := m.balanced(ctx)
+	if err != nil || len(colls) == 0 {
+		return nil, err
+	}
+	if err := m.registry.Reload(ctx); err != nil {
+		return nil, err
 	}
 	// The first to choose gets the shards that it wants, and each collection is the first in its turn.
 	if n := len(colls); n > 1 {
@@ -272,8 +278,7 @@ func (m *Manager) planFor(ctx context.Context, e *cluster.CollectionEntry, s bal
 
 // distribution is how a collection is spread now; nil where it is not sharded any more.
 func (m *Manager) distribution(ctx context.Context, e *cluster.CollectionEntry, stats dataStats) (*distribution, error) {
-	m.balancer.tables.InvalidateCollection(e.NS)
-	info, err := m.balancer.tables.Collection(ctx, e.NS)
+	info, err := m.placement(ctx, e.NS)
 	if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound || err == nil && !info.Sharded() {
 		return nil, nil
 	}
@@ -358,9 +363,12 @@ func (m *Manager) splitOrMarkJumbo(ctx context.Context, ns string, min []byte) e
 		return err
 	}
 	c := info.Map.Find(value.Values(min))
-	if c.Jumbo {
-		m.balancer.tables.Clear() // somebody marked it by hand
-		return nil
+	jumbo, err := m.markedJumbo(ctx, e, c)
+	if err != nil {
+		return err
+	}
+	if jumbo {
+		return m.markJumbo(ctx, ns, c.Min) // by hand: with a version, rounds to come know of it
 	}
 	db, coll := cluster.SplitNS(ns)
 	reply, err := m.runOn(ctx, c.Shard, value.Doc(fld("autoSplitVector", str(coll)), fld("keyPattern", value.NewDocument(e.Key.Doc())),

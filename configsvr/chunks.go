@@ -70,12 +70,20 @@ func (m *Manager) owners(h []cluster.Owner) []value.Field {
 
 // recent returns a history without the owners from before the window in which reads may ask for them.
 func (m *Manager) recent(h []cluster.Owner) []cluster.Owner {
+	if oldest := m.oldestRead(); oldest > 0 {
+		return cluster.TrimHistory(h, oldest)
+	}
+	return h
+}
+
+// oldestRead is the earliest cluster time that a snapshot read or a transaction may still ask for, 0 for any.
+func (m *Manager) oldestRead() uint64 {
 	window := max(m.Params.Int("minSnapshotHistoryWindowInSeconds"), m.Params.Int("transactionLifetimeLimitSeconds"))
 	now := m.clock.ClusterTime()
 	if back := uint64(window) << 32; back < now {
-		return cluster.TrimHistory(h, now-back)
+		return now - back
 	}
-	return h
+	return 0
 }
 
 func (w *chunkWrites) drop(ctx context.Context, c *cluster.Chunk) error {
@@ -196,14 +204,8 @@ func (m *Manager) mergeRange(ctx context.Context, ns string, from, to []byte) (c
 	}
 	v := info.Map.Version().IncMinor()
 	w := &chunkWrites{m: m, uuid: e.UUID}
-	merged := append([]value.Field{fld("max", value.NewDocument(last.Max)), lastmod(v)}, m.owners(cluster.MergeHistories(set))...)
-	if err := w.remake(ctx, first, merged...); err != nil {
+	if err := w.merge(ctx, set, v); err != nil {
 		return none, err
-	}
-	for _, c := range set[1:] {
-		if err := w.drop(ctx, c); err != nil {
-			return none, err
-		}
 	}
 	if err := w.commit(ctx); err != nil {
 		return none, err
@@ -331,9 +333,16 @@ func (m *Manager) moveRange(ctx context.Context, req *msg.MoveRange) error {
 	if c.Shard == to {
 		return nil
 	}
-	if c.Jumbo && !req.ForceJumbo {
-		return mongoerr.New(mongoerr.ChunkTooBig, "the chunk is marked as jumbo")
+	if !req.ForceJumbo {
+		jumbo, err := m.markedJumbo(ctx, e, c)
+		if err == nil && jumbo {
+			err = mongoerr.New(mongoerr.ChunkTooBig, "the chunk is marked as jumbo")
+		}
+		if err != nil {
+			return err
+		}
 	}
+	defer m.moves.begin(ns, c.Min)()
 	if err := m.prepareRecipient(ctx, e, c.Shard, to); err != nil {
 		return err
 	}
@@ -425,6 +434,12 @@ func (m *Manager) clearJumbo(ctx context.Context, ns string, min []byte, exact *
 		}
 		return info.Map.Find(value.Values(min)), nil
 	})
+}
+
+// markedJumbo reads whether a chunk is marked as jumbo. People set and remove the mark by hand, with no version that would tell.
+func (m *Manager) markedJumbo(ctx context.Context, e *cluster.CollectionEntry, c *cluster.Chunk) (bool, error) {
+	entry, err := (&chunkWrites{m: m, uuid: e.UUID}).entry(ctx, c.Min)
+	return err == nil && value.Lookup(entry, "jumbo").Truthy(), err
 }
 
 // markJumbo marks a chunk as too large to be moved.

@@ -26,11 +26,13 @@ type Manager struct {
 
 	Params *cluster.Params // the node's; set before it runs
 
-	shards sync.Mutex // one change of config.shards at a time
-	chunks sync.Mutex // one change of config.chunks or config.tags at a time
+	tables *cluster.Catalog // as read last; emptied when this member becomes primary, as another may have written since
+	shards sync.Mutex       // one change of config.shards at a time
+	chunks sync.Mutex       // one change of config.chunks or config.tags at a time
 	ddl    nameLocks
 	blocks sections
 	pauses pauses
+	moves  activeMoves
 
 	clusterID [12]byte
 	balancer  *balancer
@@ -40,7 +42,7 @@ type Manager struct {
 
 // New makes a manager. Init must run before its commands do.
 func New(local cluster.Peer, registry *cluster.Registry, clock *cluster.VectorClock, host func() string) *Manager {
-	m := &Manager{local: local, registry: registry, clock: clock, host: host, Params: cluster.NewParams(), now: time.Now, balancer: newBalancer(local)}
+	m := &Manager{local: local, registry: registry, clock: clock, host: host, Params: cluster.NewParams(), now: time.Now, balancer: newBalancer(), tables: cluster.NewCatalog(local)}
 	m.ddl.held = make(map[string]chan struct{})
 	m.blocks.held = make(map[[16]byte]struct{})
 	m.members.news, m.members.wake = make(map[string]setNews), make(chan struct{}, 1)
@@ -146,6 +148,7 @@ var configIndexes = []index{
 
 // Init brings the config database into being: indexes, version document, settings. It may run at every start.
 func (m *Manager) Init(ctx context.Context) error {
+	m.tables.Clear()
 	for _, ix := range configIndexes {
 		var keys []value.Field
 		name := ""
@@ -210,18 +213,22 @@ func (m *Manager) logIn(ctx context.Context, coll, shard, what, ns string, detai
 		fld("time", value.NewTime(now)), fld("what", str(what)), fld("ns", str(ns)), fld("details", details)))
 }
 
-// table reads a sharded collection's entry and chunks from the store.
-func (m *Manager) table(ctx context.Context, ns string) (*cluster.CollectionInfo, *cluster.CollectionEntry, error) {
+// placement returns where a collection is now. It reads the entries and, of the chunks, those that changed since the last call:
+// the commit of a migration asks for it while writes to the range are blocked, and a whole table may have a million chunks.
+func (m *Manager) placement(ctx context.Context, ns string) (*cluster.CollectionInfo, error) {
 	db, _ := cluster.SplitNS(ns)
-	c := cluster.NewCatalog(m.local)
-	info, err := c.Collection(ctx, ns)
+	m.tables.InvalidateDatabase(db)
+	m.tables.InvalidateCollection(ns)
+	return m.tables.Collection(ctx, ns)
+}
+
+// table returns a sharded collection's entry and chunks as they are now.
+func (m *Manager) table(ctx context.Context, ns string) (*cluster.CollectionInfo, *cluster.CollectionEntry, error) {
+	info, err := m.placement(ctx, ns)
 	if err != nil {
 		return nil, nil, err
 	}
 	if !info.Sharded() {
-		if _, err := c.Database(ctx, db); err != nil {
-			return nil, nil, err
-		}
 		return nil, nil, mongoerr.Newf(mongoerr.NamespaceNotSharded, "Collection %s is not sharded.", ns)
 	}
 	e, err := cluster.ParseCollectionEntry(info.Entry)

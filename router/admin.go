@@ -375,6 +375,27 @@ func (r *Router) mergeChunks(op *command.Op, dst []byte) ([]byte, error) {
 	return dst, err
 }
 
+// mergeAllChunksOnShard has the config server merge what it can of a collection on one shard.
+func (r *Router) mergeAllChunksOnShard(op *command.Op, dst []byte) ([]byte, error) {
+	ns, err := fullNS(op)
+	if err != nil {
+		return dst, err
+	}
+	m := &msg.MergeAllChunksOnShard{NS: ns, Shard: op.Req.Str("shard")}
+	for name, to := range map[string]**int64{"maxNumberOfChunksToMerge": &m.MaxChunks, "maxTimeProcessingChunksMS": &m.MaxTimeMS} {
+		if v := op.Arg(name); !v.IsMissing() {
+			n, whole := v.AsInt64()
+			if !whole || n < 0 {
+				return dst, mongoerr.Newf(mongoerr.BadValue, "BSON field '%s' must be a whole number, not %s", name, value.Show(v))
+			}
+			*to = &n
+		}
+	}
+	dst, err = r.configCommand(op, m, dst)
+	r.Catalog.InvalidateCollection(ns)
+	return dst, err
+}
+
 // listShards shows config.shards.
 func (r *Router) listShards(op *command.Op, dst []byte) ([]byte, error) {
 	if err := r.Registry.Reload(op); err != nil {

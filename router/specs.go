@@ -153,6 +153,7 @@ func (r *Router) shardingSpecs() []command.Spec {
 		admin("moveRange", str, r.moveChunk, o("toShard", str), o("min", command.TObject), o("max", command.TObject),
 			o("_secondaryThrottle", command.TSafeBool), o("secondaryThrottle", command.TSafeBool), o("waitForDelete", command.TSafeBool), o("_waitForDelete", command.TSafeBool), o("forceJumbo", command.TSafeBool)),
 		admin("mergeChunks", str, r.mergeChunks, o("bounds", command.TArray)),
+		admin("mergeAllChunksOnShard", str, r.mergeAllChunksOnShard, req("shard", str), o("maxNumberOfChunksToMerge", command.TNumber), o("maxTimeProcessingChunksMS", command.TNumber)),
 		admin("listShards", any, r.listShards, o("filter", command.TObject)),
 		add, remove,
 		admin("getShardMap", any, r.getShardMap),

@@ -6,7 +6,7 @@ func All() []Message {
 		new(CreateDatabase), new(CreateDatabaseReply), new(AddShard), new(RemoveShard),
 		new(ShardCollection), new(DropCollection), new(RenameMetadata), new(RemoveDatabase), new(ShardDropDatabase), new(DropDatabaseFound), new(ShardRename), new(RenameFound),
 		new(ShardShardCollection), new(ShardMovePrimary), new(MovePrimaryFound), new(CommitMovePrimary), new(CloneCollection), new(AdoptSessions), new(Nothing),
-		new(CommitChunkSplit), new(CommitChunksMerge), new(CommitChunkMigration), new(EnsureChunkVersion), new(MoveRange), new(ClearJumboFlag),
+		new(CommitChunkSplit), new(CommitChunksMerge), new(MergeAllChunksOnShard), new(CommitChunkMigration), new(EnsureChunkVersion), new(MoveRange), new(ClearJumboFlag),
 		new(BalancerStart), new(BalancerStop), new(BalancerStatus), new(BalancerCollectionStatus), new(ConfigureBalancing),
 		new(AddShardToZone), new(RemoveShardFromZone), new(UpdateZoneKeyRange),
 		new(RemoveCollection), new(SetAllowMigrations), new(ShardDropCollection), new(DropFound),

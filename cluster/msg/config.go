@@ -145,6 +145,21 @@ func (m *CommitChunksMerge) fields(c *codec) {
 	c.sub("chunkRange", m.Range.fields)
 }
 
+// MergeAllChunksOnShard merges all chunks of a collection on one shard that can be merged. What is not there is no limit.
+type MergeAllChunksOnShard struct {
+	NS        string
+	Shard     string
+	MaxChunks *int64 // that become part of others
+	MaxTimeMS *int64 // after which no further ones are begun
+}
+
+func (m *MergeAllChunksOnShard) fields(c *codec) {
+	c.on("_configsvrCommitMergeAllChunksOnShard", &m.NS)
+	c.str("shard", required, &m.Shard)
+	c.optionalInt64("maxNumberOfChunksToMerge", &m.MaxChunks)
+	c.optionalInt64("maxTimeProcessingChunksMS", &m.MaxTimeMS)
+}
+
 // CommitChunkMigration assigns a copied range to its new owner. Version is what its chunk had when the migration
 // began: a commit that was overtaken finds another version.
 type CommitChunkMigration struct {

@@ -321,6 +321,7 @@ func (a *assembly) manage(s *shardnode.Server, d *directory, registry *cluster.R
 		Run: func(ctx context.Context, _ int64) {
 			var follower sync.WaitGroup
 			follower.Go(func() { registry.Follow(ctx) })
+			follower.Go(func() { manager.RunAutoMerger(ctx) })
 			manager.RunBalancer(ctx)
 			follower.Wait()
 		},
