@@ -27,6 +27,7 @@ var activeParams = []ParamSpec{
 	{Name: "authSchemaVersion", Kind: ParamInt, Default: pInt(5)},
 	{Name: "scramIterationCount", Kind: ParamInt, Set: SetBoth, Default: pInt(10000), Min: 5000, Max: 2147483647},
 	{Name: "scramSHA256IterationCount", Kind: ParamInt, Set: SetBoth, Default: pInt(15000), Min: 5000, Max: 2147483647},
+	{Name: "auditAuthorizationSuccess", Kind: ParamBool, Set: SetBoth, Default: pBool(false)},
 	{Name: "authFailedDelayMs", Kind: ParamInt, Set: SetStartup, Default: pInt(0), Min: 0, Max: 5000},
 	{Name: "enableLocalhostAuthBypass", Kind: ParamBool, Set: SetStartup, Default: pBool(true)},
 	{Name: "clusterAuthMode", Kind: ParamString, Set: SetBoth, Default: pStr("undefined"), Check: checkClusterAuthMode},

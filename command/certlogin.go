@@ -64,7 +64,7 @@ func (a *Access) certificate(op *Op, db, want string) (user string, err error) {
 			return "", mongoerr.New(mongoerr.AuthenticationFailed, "The provided certificate can only be used for cluster authentication, not client authentication. "+
 				"The current configuration does not allow x.509 cluster authentication, check the --clusterAuthMode flag")
 		}
-		c.becomeMember()
+		a.becomeMember(op, auth.X509)
 		return dn.String(), nil
 	}
 	if !a.enabled(auth.X509) {
@@ -74,7 +74,7 @@ func (a *Access) certificate(op *Op, db, want string) (user string, err error) {
 	if err != nil {
 		return "", err
 	}
-	return dn.String(), a.enter(c, id, auth.X509)
+	return dn.String(), a.enter(op, id, auth.X509)
 }
 
 // bearer returns the identity of a certificate's bearer: with the roles in the certificate if it has any, else those of the stored user.

@@ -24,8 +24,8 @@ type Info struct {
 	Shutdown func(quiesce time.Duration)
 	// MayShutDown prepares the node for a shutdown, or refuses it; nil if nothing has to be prepared.
 	MayShutDown func(ctx context.Context, wait time.Duration, force bool) error
-	// RotateLog reopens the log files.
-	RotateLog func() error
+	// RotateLog begins a new file of the log "server" or "audit", or of both for an empty name.
+	RotateLog func(name string) error
 	// Log returns the lines of one of getLog's logs; ok is false for an unknown name.
 	Log func(name string) (lines []string, total int64, ok bool)
 	// AppMessage writes a line that an application sent; nil for nowhere.
@@ -245,7 +245,11 @@ func (info *Info) runGetLog(op *Op, dst []byte) ([]byte, error) {
 }
 
 func (info *Info) runLogRotate(op *Op, dst []byte) ([]byte, error) {
-	if v := op.Req.Cmd; v.T == value.String && v.Str() != "server" {
+	name := ""
+	if v := op.Req.Cmd; v.T == value.String {
+		name = v.Str()
+	}
+	if v := op.Req.Cmd; name != "" && name != "server" && name != "audit" {
 		return dst, mongoerr.Newf(mongoerr.NoSuchKey, "Unknown log type '%s'", v.Str())
 	} else if v.T != value.String && v.T != value.Boolean && !v.T.Numeric() {
 		return dst, WrongType("logRotate.logRotate", v.T, TSafeBool|TString)
@@ -253,7 +257,7 @@ func (info *Info) runLogRotate(op *Op, dst []byte) ([]byte, error) {
 	if info.RotateLog == nil {
 		return dst, nil
 	}
-	if err := info.RotateLog(); err != nil {
+	if err := info.RotateLog(name); err != nil {
 		return dst, mongoerr.New(mongoerr.FileRenameFailed, err.Error())
 	}
 	return dst, nil

@@ -279,6 +279,7 @@ func keepMetadata(op *Op, cl value.Value) error {
 	if !op.Client.SetMetadata(cl.Doc(), app) {
 		return mongoerr.New(mongoerr.ClientMetadataCannotBeMutated, "The client metadata document may only be sent in the first hello")
 	}
+	op.auditMetadata(cl.Doc())
 	if tell := op.Service.Hooks.Metadata; tell != nil && !op.Client.InProcess {
 		tell(op.Client, op.agreedCompressors(), cl.Doc())
 	}

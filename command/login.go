@@ -80,6 +80,9 @@ func (a *Access) start(op *Op, db string, cmd []byte) ([]byte, error) {
 	}
 	l.conv = auth.NewConversation(mech.Str(), db, lookup)
 	l.conv.SkipEmpty = value.Lookup(value.Lookup(cmd, "options").Doc(), "skipEmptyExchange").Truthy()
+	if was := op.Client.takeLogin(); was != nil { // given up by the client
+		op.Service.auditLogin(op.Client, was.conv.User(), was.conv.Mechanism, mongoerr.AuthenticationAbandoned)
+	}
 	op.Client.setLogin(l)
 	return a.step(op, l, payload)
 }
@@ -166,29 +169,32 @@ func unavailable(mech string) error {
 
 // finish gives the client the identity that it has proved.
 func (a *Access) finish(op *Op, l *login) error {
-	name, c := l.conv.User(), op.Client
+	name := l.conv.User()
 	if !l.conv.Authenticated() {
 		return auth.Failed()
 	}
 	if a.Members.takesKey() && name == auth.System {
-		c.becomeMember()
+		a.becomeMember(op, l.conv.Mechanism)
 		return nil
 	}
 	id, err := a.identity(op, name)
 	if err != nil || l.user == nil || value.Compare(id.UUID, l.user.UUID) != 0 {
 		return auth.Failed()
 	}
-	return a.enter(c, id, l.conv.Mechanism)
+	return a.enter(op, id, l.conv.Mechanism)
 }
 
-// becomeMember makes the client a member of the cluster, after it has proved that it is one.
-func (c *Client) becomeMember() {
+// becomeMember makes the operation's client a member of the cluster, after it has proved that it is one.
+func (a *Access) becomeMember(op *Op, mech string) {
+	c := op.Client
 	c.login.Store(auth.NewSystem())
 	c.Internal = c.claimsInternal
+	op.Service.auditLogin(c, auth.System, mech, mongoerr.OK)
 }
 
 // enter gives the client a user's identity, after it has proved it.
-func (a *Access) enter(c *Client, id *auth.Identity, mech string) error {
+func (a *Access) enter(op *Op, id *auth.Identity, mech string) error {
+	c := op.Client
 	for _, limits := range id.Limits {
 		if !limits.Met(c.Remote, c.Local) {
 			return auth.Failed()
@@ -200,6 +206,7 @@ func (a *Access) enter(c *Client, id *auth.Identity, mech string) error {
 	mine := *id
 	mine.Mechanism = mech
 	c.login.Store(&mine)
+	op.Service.auditLogin(c, id.Name, mech, mongoerr.OK)
 	if a.Told != nil {
 		a.Told(c, id.Name, mech, nil)
 	}
@@ -209,6 +216,7 @@ func (a *Access) enter(c *Client, id *auth.Identity, mech string) error {
 // failed returns the error of an authentication that failed, after a delay that makes guessing slow. The error
 // does not distinguish reasons that would reveal something about the user.
 func (a *Access) failed(op *Op, user auth.UserName, mech string, err error) error {
+	op.Service.auditLogin(op.Client, user, mech, mongoerr.CodeOf(err))
 	if a.Told != nil {
 		a.Told(op.Client, user, mech, err)
 	}
@@ -228,6 +236,7 @@ func (a *Access) failed(op *Op, user auth.UserName, mech string, err error) erro
 // runLogout logs the connection's user out, if it is a user of the database that the command is sent to.
 func (a *Access) runLogout(op *Op, dst []byte) ([]byte, error) {
 	if id := op.Client.login.Load(); id != nil && id.Name.DB == op.Req.DB {
+		op.Service.auditLogout(op.Client, id, "Explicit logout from "+op.Req.DB)
 		op.Client.login.Store(nil)
 		op.Client.Internal = op.Client.Internal && !a.Enforced
 	}

@@ -289,7 +289,7 @@ func (op *Op) Value(key any) any {
 	case opKey:
 		return op
 	case cluster.ServedUser:
-		if served := op.servedUser(); served != nil {
+		if served := op.forOthers(op.servedUser()); served != nil {
 			return served
 		}
 		return nil

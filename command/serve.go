@@ -55,6 +55,7 @@ func (f *Front) Closed(c *wire.Conn) {
 	if cl, ok := c.State.(*Client); ok {
 		cl.Gone()
 		f.Service.clients.Delete(cl)
+		f.Service.auditEnd(cl)
 		if id := cl.Process(); f.Service.ProcessLost != nil && id != [16]byte{} && !f.Service.HasProcess(id) {
 			f.Service.ProcessLost(id)
 		}

@@ -54,6 +54,8 @@ type Service struct {
 	ProcessLost func(id [16]byte)
 	// Access holds the service's users; nil if it has none.
 	Access *Access
+	// Audit records what clients do; nil without an audit log.
+	Audit *Audit
 
 	minutes  int32        // localLogicalSessionTimeoutMinutes, 0 for its default
 	unknown  atomic.Int64 // requests for commands that do not exist
@@ -295,8 +297,10 @@ func (s *Service) dispatch(op *Op, dst []byte) (out []byte, err error) {
 		return dst, err
 	}
 	s.beginQuery(op)
+	before, from := op.auditBefore(), len(dst)
 	if dst, err = spec.Run(op, dst); err == nil {
 		op.reportQuery()
+		op.auditDone(before, dst[from:])
 	}
 	return dst, err
 }
@@ -340,6 +344,7 @@ func (s *Service) authenticated(op *Op) error {
 func (s *Service) prepare(op *Op) error {
 	req := &op.Req
 	if err := s.authenticated(op); err != nil {
+		op.auditCheck(err)
 		return err
 	}
 	if err := s.forMembers(op); err != nil {
@@ -351,7 +356,8 @@ func (s *Service) prepare(op *Op) error {
 	if req.DB == "" && req.Msg.OpCode == wire.OpQuery {
 		req.DB = "admin" // the handshake of old drivers
 	}
-	if err := s.allow(op); err != nil {
+	err := s.allow(op)
+	if op.auditCheck(err); err != nil {
 		return err
 	}
 	malformed := req.parseConcerns()

@@ -86,7 +86,7 @@ func (l *Log) Configure(o Options) error {
 		return nil
 	}
 	if !o.Append {
-		if err := renameAway(o.Path); err != nil {
+		if _, err := renameAway(o.Path); err != nil {
 			return err
 		}
 	}
@@ -109,16 +109,23 @@ func (l *Log) open() error {
 	return nil
 }
 
-// renameAway moves a file out of the way, to its name and the time (manual: "Rotate Log Files").
-func renameAway(path string) error {
+// renameAway moves a file out of the way, to its name and the time (manual: "Rotate Log Files"), which it returns.
+func renameAway(path string) (kept string, err error) {
 	st, err := os.Stat(path)
 	if errors.Is(err, os.ErrNotExist) || err == nil && !st.Mode().IsRegular() {
-		return nil // nothing there, or a device such as /proc/1/fd/1
+		return "", nil // nothing there, or a device such as /proc/1/fd/1
 	}
 	if err != nil {
-		return err
+		return "", err
 	}
-	return os.Rename(path, path+"."+time.Now().UTC().Format("2006-01-02T15-04-05"))
+	name := path + "." + time.Now().UTC().Format("2006-01-02T15-04-05")
+	kept = name
+	for n := 2; ; n++ { // of two in a second neither is lost
+		if _, err := os.Lstat(kept); err != nil {
+			return kept, os.Rename(path, kept)
+		}
+		kept = fmt.Sprintf("%s.%d", name, n)
+	}
 }
 
 // Rotate starts a new file: command logRotate and signal SIGUSR1. Without a file it does nothing.
@@ -129,7 +136,7 @@ func (l *Log) Rotate() error {
 		return nil
 	}
 	if !l.mu.reopen {
-		if err := renameAway(l.mu.path); err != nil {
+		if _, err := renameAway(l.mu.path); err != nil {
 			return fmt.Errorf("rotate the log: %w", err)
 		}
 	}

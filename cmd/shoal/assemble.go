@@ -36,6 +36,7 @@ type assembly struct {
 	roles   *roles
 	peers   *directory // nil on a lone server
 	members *command.Members
+	audit   *command.Audit // nil without an audit log
 	// services are the commands of each role, for those who list them.
 	services []*command.Service
 
@@ -72,7 +73,10 @@ func newAssembly(c *config, h *host) (*assembly, error) {
 		},
 	}
 	a.roles.Stop, a.roles.Quiesce = a.stop, a.quiesce
-	return a, a.encrypt()
+	if err := a.encrypt(); err != nil {
+		return nil, err
+	}
+	return a, a.openAudit()
 }
 
 // secure reads by what members know each other; certificates come with encrypt.
@@ -141,6 +145,7 @@ func (a *assembly) fail(err error) (*roles, error) {
 // listen makes a service reachable at addresses.
 func (a *assembly) listen(s *command.Service, addrs []string) ([]net.Addr, error) {
 	log := console.Std
+	s.Audit = a.audit
 	front := &command.Front{Service: s, Compressors: a.c.Compressors}
 	var srv *wire.Server
 	var open atomic.Int64
@@ -228,6 +233,7 @@ func (a *assembly) openData(cfg shardnode.Config) (*shardnode.Server, error) {
 		s.Engine.SetOplogSize(a.c.OplogMB << 20)
 	}
 	a.onStop(func(context.Context) error { return s.Close() })
+	s.Service.Audit = a.audit
 	a.services = append(a.services, s.Service)
 	return s, nil
 }

@@ -32,9 +32,15 @@ type guarded struct {
 
 func startGuarded(t *testing.T, topology string) *guarded {
 	t.Helper()
+	return startGuardedWith(t, topology, func(*config) {})
+}
+
+func startGuardedWith(t *testing.T, topology string, with func(c *config)) *guarded {
+	t.Helper()
 	c := newConfig(isStart)
 	c.Listen, c.Memory, c.Topology = []string{"127.0.0.1:0"}, true, topology
 	c.Security.Auth = true
+	with(c)
 	r, err := startCluster(c, newHost(isStart))
 	if err != nil {
 		t.Fatal(err)
@@ -53,9 +59,20 @@ func startGuarded(t *testing.T, topology string) *guarded {
 // client connects as a user; an empty name is nobody.
 func (g *guarded) client(user, password, mechanism string) *mongo.Client {
 	g.t.Helper()
+	return g.connect("admin", user, password, mechanism)
+}
+
+// clientOf connects as a user of another database than admin.
+func (g *guarded) clientOf(db, user, password string) *mongo.Client {
+	g.t.Helper()
+	return g.connect(db, user, password, "")
+}
+
+func (g *guarded) connect(db, user, password, mechanism string) *mongo.Client {
+	g.t.Helper()
 	o := options.Client().ApplyURI(g.uri).SetMaxPoolSize(1).SetMinPoolSize(0)
 	if user != "" {
-		o.SetAuth(options.Credential{Username: user, Password: password, AuthSource: "admin", AuthMechanism: mechanism})
+		o.SetAuth(options.Credential{Username: user, Password: password, AuthSource: db, AuthMechanism: mechanism})
 	}
 	c, err := mongo.Connect(o)
 	if err != nil {

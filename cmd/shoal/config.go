@@ -61,13 +61,19 @@ type config struct {
 	Security   security
 
 	// The process.
-	Log      console.Options
+	logs
 	Fork     bool
 	PIDFile  string
 	Shutdown bool
 	File     string // --config
 	Help     bool
 	Version  bool
+}
+
+// logs are what the process writes for its operators.
+type logs struct {
+	Log   console.Options
+	Audit console.AuditOptions
 }
 
 // profiling says which operations are logged and recorded.
@@ -144,6 +150,10 @@ func (c *config) finish() error {
 		c.DBPath = "/data/configdb"
 	}
 	if err := c.TLS.check(c.Parameters); err != nil {
+		return err
+	}
+	c.Audit.Reopen = c.Log.Reopen
+	if err := c.Audit.Check(); err != nil {
 		return err
 	}
 	if c.Program == isStart {

@@ -279,7 +279,7 @@ func setLogLevel(c *config, v string) error {
 }
 
 var (
-	mongodTable = newTable(slices.Concat(processOptions, encryptionOptions(), storageOptions), isMongod)
-	mongosTable = newTable(slices.Concat(processOptions, encryptionOptions(), storageOptions), isMongos)
-	startTable  = newTable(slices.Concat(startOptions, processOptions, encryptionOptions()), isStart)
+	mongodTable = newTable(slices.Concat(processOptions, encryptionOptions(), auditOptions, storageOptions), isMongod)
+	mongosTable = newTable(slices.Concat(processOptions, encryptionOptions(), auditOptions, storageOptions), isMongos)
+	startTable  = newTable(slices.Concat(startOptions, processOptions, encryptionOptions(), auditOptions), isStart)
 )

@@ -37,6 +37,7 @@ type host struct {
 	quiesce  atomic.Int64 // how long operations under way may go on, in nanoseconds; negative: as the server parameter says
 	program  program
 	fatal    sync.Once
+	auditLog atomic.Pointer[console.AuditLog] // nil without one
 }
 
 // newHost makes what the roles may ask of the process.
@@ -87,8 +88,17 @@ func (h *host) context() (context.Context, context.CancelFunc) {
 	return ctx, cancel
 }
 
-// RotateLog starts a new log file.
-func (h *host) RotateLog() error { return console.Std.Rotate() }
+// RotateLog starts a new file of a log: "server", "audit", or both for an empty name.
+func (h *host) RotateLog(name string) error {
+	var errs []error
+	if name != "audit" {
+		errs = append(errs, console.Std.Rotate())
+	}
+	if name != "server" {
+		errs = append(errs, h.rotateAudit())
+	}
+	return errors.Join(errs...)
+}
 
 // roles is a started server or cluster.
 type roles struct {
@@ -339,12 +349,15 @@ func (h *host) obey(signals <-chan os.Signal) {
 	for s := range signals {
 		sig, _ := s.(syscall.Signal)
 		if sig == syscall.SIGUSR1 {
-			if err := h.RotateLog(); err != nil {
+			if err := h.RotateLog(""); err != nil {
 				console.Error(console.Control, 23168, "SignalHandler", "Log rotation failed").Err(err).Write()
 			}
 			continue
 		}
 		console.Std.Signal(s.String(), int(sig))
+		if log := h.auditLog.Load(); log != nil {
+			log.Record(command.SystemEvent("shutdown"))
+		}
 		h.Shutdown()
 	}
 }

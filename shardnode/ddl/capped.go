@@ -94,6 +94,7 @@ func (w *operation) convertToCapped(ns string, size int64) error {
 		}
 		return w.putInPlace(copied, func(u *storage.UnitOfWork) error {
 			w.ddl.node.Forget(u, c)
+			w.AuditRename(u, copied.NS, ns, c)
 			_, err := u.RenameCollection(copied, ns, c, false)
 			return err
 		})

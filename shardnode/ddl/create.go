@@ -500,11 +500,15 @@ func (w *operation) stageNamespace(u *storage.UnitOfWork, s *storage.Snapshot, c
 		if err := w.ddl.checkView(s, c.view); err != nil {
 			return err
 		}
+		w.AuditView(u, "createCollection", c.view)
 		return w.PutView(u, s, c.view)
 	case c.ts != nil:
 		return w.stageTimeseries(u, s, c)
 	}
-	_, err := u.CreateCollection(c.spec(c.ns))
+	made, err := u.CreateCollection(c.spec(c.ns))
+	if err == nil {
+		w.AuditCreate(u, s.Catalog(), made)
+	}
 	return err
 }
 
@@ -528,6 +532,7 @@ func (w *operation) stageTimeseries(u *storage.UnitOfWork, s *storage.Snapshot, 
 	if err != nil {
 		return err
 	}
+	w.AuditCreate(u, s.Catalog(), b)
 	if idx := c.ts.DefaultIndex(); idx != nil {
 		if b.Collation != nil {
 			idx = value.WithField(idx, "collation", value.NewDocument(b.Collation))
@@ -535,11 +540,13 @@ func (w *operation) stageTimeseries(u *storage.UnitOfWork, s *storage.Snapshot, 
 		if _, err := u.CreateIndexes(b, [][]byte{idx}); err != nil {
 			return err
 		}
+		w.AuditIndexes(u, b.NS, [][]byte{idx})
 	}
 	if namespace.IsBuckets(c.ns) {
 		return nil
 	}
 	v := &namespace.View{NS: c.ns, On: catalog.CollOf(ns), Pipeline: value.NewArray(c.ts.UnpackStage()), Collation: b.Collation}
 	v.Doc = v.MakeDoc()
+	w.AuditView(u, "createCollection", v)
 	return w.PutView(u, s, v)
 }

@@ -83,6 +83,7 @@ func (w *operation) dropNamespace(ns string) (d dropped, err error) {
 			return err
 		}
 		if !d.there {
+			w.Op.Audit("dropCollection", mongoerr.NamespaceNotFound, value.F("ns", value.NewString(ns)))
 			w.Finish()
 			return nil
 		}
@@ -95,6 +96,7 @@ func (w *operation) stageDrop(u *storage.UnitOfWork, s *storage.Snapshot, ns str
 	if c := s.Catalog().Lookup(ns); c != nil {
 		d = dropped{there: true, collection: true, indexes: countIndexes(c)}
 		w.ddl.node.Forget(u, c)
+		w.AuditDrop(u, ns)
 		return d, u.DropCollection(c)
 	}
 	v, err := namespace.ViewIn(s, ns)
@@ -108,7 +110,9 @@ func (w *operation) stageDrop(u *storage.UnitOfWork, s *storage.Snapshot, ns str
 		if err := u.DropCollection(b); err != nil {
 			return d, err
 		}
+		w.AuditDrop(u, b.NS)
 	}
+	w.AuditView(u, "dropCollection", v)
 	return d, w.DropView(u, s, ns)
 }
 
@@ -172,7 +176,9 @@ func (w *operation) dropDatabase(db string, known bool) error {
 			if err := u.DropCollection(c); err != nil {
 				return err
 			}
+			w.AuditDrop(u, c.NS)
 		}
+		w.Audit(u, "dropDatabase", value.F("ns", value.NewString(db)))
 		u.Oplog(storage.OplogEntry{Op: 'c', NS: db + ".$cmd", StmtID: -1, O: value.Doc(value.F("dropDatabase", value.NewInt32(1)))})
 		return w.Commit(u, w.Concern)
 	})

@@ -30,14 +30,15 @@ func createIndexesSpec(cs *Commands) command.Spec {
 
 // newIndexes is a createIndexes command under way.
 type newIndexes struct {
-	ns     string // of the collection, or of the buckets of a time series collection
-	raw    [][]byte
-	ts     *namespace.SeriesOptions
-	before int
-	after  int
-	made   bool                // the collection was made for it
-	fresh  bool                // there was an index to make
-	others *catalog.Collection // which others may be building the indexes of
+	ns       string // of the collection, or of the buckets of a time series collection
+	raw      [][]byte
+	ts       *namespace.SeriesOptions
+	before   int
+	after    int
+	made     bool                // the collection was made for it
+	fresh    bool                // there was an index to make
+	others   *catalog.Collection // which others may be building the indexes of
+	building [][]byte            // of a collection with documents
 }
 
 func (cs *Commands) runCreateIndexes(op *command.Op, dst []byte) ([]byte, error) {
@@ -144,7 +145,7 @@ func (w *operation) createIndexes(ci *newIndexes) error {
 		return err
 	case build != nil:
 		locked = false
-		err = w.runBuild(build, unlock)
+		err = w.runBuild(build, unlock, w.AuditBuild(ci.ns, ci.building))
 	case ci.others != nil:
 		release()
 		err = w.awaitBuilds(ci)
@@ -160,7 +161,7 @@ func (w *operation) createIndexes(ci *newIndexes) error {
 // runBuild starts a build, releases the collection, and builds. The build goes on without the command where the
 // set has no majority to commit its steps and the client waits no longer; where the command is ended the build is
 // given up.
-func (w *operation) runBuild(build *storage.IndexBuild, started func()) error {
+func (w *operation) runBuild(build *storage.IndexBuild, started func(), ended func(error)) error {
 	type outcome struct {
 		ts  storage.Timestamp
 		err error
@@ -177,11 +178,12 @@ func (w *operation) runBuild(build *storage.IndexBuild, started func()) error {
 		if err == nil {
 			ts, err = build.Run(ctx)
 		}
+		ended(err)
 		done <- outcome{ts, err}
 	})
 	tick := time.NewTicker(buildTick)
 	defer tick.Stop()
-	ended, limit := w.Op.Done(), w.Concern.Timeout
+	gone, limit := w.Op.Done(), w.Concern.Timeout
 	for {
 		select {
 		case o := <-done:
@@ -189,9 +191,9 @@ func (w *operation) runBuild(build *storage.IndexBuild, started func()) error {
 				w.CommittedAt(o.ts)
 			}
 			return o.err
-		case <-ended:
+		case <-gone:
 			cancel(w.Op.Err())
-			ended, limit = nil, write.DiscardWait
+			gone, limit = nil, write.DiscardWait
 		case <-tick.C:
 			if limit == 0 || build.Waiting() < limit {
 				continue
@@ -226,6 +228,7 @@ func (w *operation) stageIndexes(ci *newIndexes) (*storage.IndexBuild, error) {
 		if c, err = u.CreateCollection(storage.CollectionSpec{NS: ci.ns, Unreplicated: catalog.Unreplicated(ci.ns)}); err != nil {
 			return nil, err
 		}
+		w.AuditCreate(u, s.Catalog(), c)
 	}
 	if c.Oplog {
 		return nil, mongoerr.New(mongoerr.IllegalOperation, "cannot create indexes on the oplog")
@@ -246,12 +249,14 @@ func (w *operation) stageIndexes(ci *newIndexes) (*storage.IndexBuild, error) {
 	}
 	if !ci.made && c.Counters.Records.Load() > 0 {
 		u.Rollback()
+		ci.building = specs
 		return w.ddl.Engine.NewIndexBuild(c.NS, specs, storage.NewUUID()), nil
 	}
 	if ci.fresh {
 		if _, err := u.CreateIndexes(c, specs); err != nil {
 			return nil, err
 		}
+		w.AuditIndexes(u, c.NS, specs)
 	}
 	return nil, w.Commit(u, w.Concern)
 }
@@ -379,6 +384,9 @@ func (cs *Commands) runDropIndexes(op *command.Op, dst []byte) ([]byte, error) {
 		defer u.Rollback()
 		if _, err := u.DropIndexes(c, names); err != nil {
 			return err
+		}
+		for _, name := range names {
+			w.Audit(u, "dropIndex", value.F("ns", value.NewString(ns)), value.F("indexName", value.NewString(name)))
 		}
 		return w.Commit(u, w.Concern)
 	})

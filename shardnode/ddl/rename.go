@@ -108,6 +108,7 @@ func (w *operation) renameNamespace(r *rename) error {
 		if _, err := u.RenameCollection(c, r.to, target, r.stayTemp); err != nil {
 			return err
 		}
+		w.AuditRename(u, r.from, r.to, target)
 		return w.Commit(u, w.Concern)
 	})
 }
@@ -169,6 +170,7 @@ func (w *operation) copyAcross(s *storage.Snapshot, r *rename, c, target *catalo
 		if _, err := u.RenameCollection(copied, r.to, target, r.stayTemp); err != nil {
 			return err
 		}
+		w.AuditRename(u, r.from, r.to, target)
 		w.ddl.node.Forget(u, c)
 		return u.DropCollection(c)
 	})
@@ -197,6 +199,7 @@ func (w *operation) copyInto(s *storage.Snapshot, c *catalog.Collection, spec st
 	if err != nil {
 		return nil, err
 	}
+	w.AuditCreate(u, s.Catalog(), made)
 	if len(indexes) > 0 {
 		if _, err = u.CreateIndexes(made, indexes); err != nil {
 			return nil, err

@@ -160,6 +160,7 @@ func (o *outWriter) Commit(ctx context.Context) error {
 		if _, err := u.RenameCollection(c, o.ns, cat.Lookup(o.ns), false); err != nil {
 			return err
 		}
+		w.AuditRename(u, o.temp, o.ns, cat.Lookup(o.ns))
 		return w.Commit(u, replication.Visible)
 	})
 	if err == nil {

@@ -350,6 +350,9 @@ func (w *Command) Target(u *storage.UnitOfWork, s *catalog.Snapshot, ns string, 
 	if mongoerr.CodeOf(err) == mongoerr.NamespaceExists { // another operation has created it since s
 		err = mongoerr.New(mongoerr.WriteConflict, "collection was created concurrently")
 	}
+	if err == nil {
+		w.AuditCreate(u, s, c)
+	}
 	return c, err
 }
 

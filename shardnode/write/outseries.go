@@ -106,9 +106,11 @@ func (o *outWriter) replaceSeries() error {
 	if _, err := u.RenameCollection(c, namespace.BucketsOf(o.ns), cat.Lookup(namespace.BucketsOf(o.ns)), false); err != nil {
 		return err
 	}
+	o.w.AuditRename(u, c.NS, namespace.BucketsOf(o.ns), cat.Lookup(namespace.BucketsOf(o.ns)))
 	if v == nil {
 		v = &namespace.View{NS: o.ns, On: catalog.CollOf(namespace.BucketsOf(o.ns)), Pipeline: value.NewArray(o.series.UnpackStage()), Collation: c.Collation}
 		v.Doc = v.MakeDoc()
+		o.w.AuditView(u, "createCollection", v)
 		if err := o.w.PutView(u, s, v); err != nil {
 			return err
 		}
@@ -128,6 +130,7 @@ func (o *outWriter) create(ns string) error {
 		if err != nil {
 			return err
 		}
+		w.AuditCreate(u, w.Catalog(), c)
 		if len(o.indexes) > 0 {
 			if _, err := u.CreateIndexes(c, o.indexes); err != nil {
 				return err

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/console"
+	"github.com/shoaldb/shoal/query/value"
+)
+
+// auditOptions are those of the audit log (manual: auditLog Options).
+var auditOptions = []option{
+	{name: "auditDestination", path: "auditLog.destination", kind: textKind, on: isBoth | isStart, arg: "file|console|syslog", help: "Record what clients do in an audit log: to a file, the standard output, or the system's log",
+		set: text(func(c *config) *string { return &c.Audit.Destination })},
+	{name: "auditFormat", path: "auditLog.format", kind: textKind, on: isBoth | isStart, arg: "JSON|BSON", help: "Form of a file's events", set: text(func(c *config) *string { return &c.Audit.Format })},
+	{name: "auditPath", path: "auditLog.path", kind: textKind, on: isBoth | isStart, arg: "FILE", help: "The audit log's file; one that is there is continued", set: text(func(c *config) *string { return &c.Audit.Path })},
+	{name: "auditFilter", path: "auditLog.filter", kind: textKind, on: isBoth | isStart, arg: "QUERY", help: "Record only the events that a query matches", set: text(func(c *config) *string { return &c.Audit.Filter })},
+	{name: "auditSchema", path: "auditLog.schema", kind: textKind, on: isBoth | isStart, arg: "mongo", help: "Form of events; OCSF is not built", set: only("auditSchema", "mongo")},
+	{path: "auditLog.runtimeConfiguration", kind: textKind, on: isBoth | isStart, help: "Refused unless false: filters are read at the start", set: only("auditLog.runtimeConfiguration", "false")},
+}
+
+// openAudit opens the audit log of the process, if it is to have one. The first event is that it begins, the last that it ends.
+func (a *assembly) openAudit() error {
+	if a.c.Audit.Destination == "" {
+		return nil
+	}
+	log, err := console.OpenAudit(a.c.Audit, os.Stdout)
+	if err != nil {
+		return err
+	}
+	a.audit = &command.Audit{Record: log.Record, Params: a.params}
+	a.h.auditLog.Store(log)
+	a.onStop(func(context.Context) error {
+		a.audit.Wait()
+		return nil
+	})
+	log.Record(command.SystemEvent("startup", value.F("startupOptions", value.NewDocument(a.c.Parsed)),
+		value.F("initialClusterServerParameters", value.NewArray(value.ArrayOf()))))
+	return nil
+}
+
+// rotateAudit begins a new file of the audit log, which begins by telling where the former one is.
+func (h *host) rotateAudit() error {
+	log := h.auditLog.Load()
+	if log == nil {
+		return nil
+	}
+	kept, rotated, err := log.Rotate()
+	if err != nil || !rotated {
+		return err
+	}
+	status := value.Doc(value.F("status", value.NewString("OK")), value.F("rotatedLogPath", value.NewString(kept)))
+	system := value.Doc(value.F("name", value.NewString(osName())), value.F("version", value.NewString(osVersion())))
+	log.Record(command.SystemEvent("rotateLog", value.F("pid", value.NewInt64(int64(os.Getpid()))), value.F("osInfo", value.NewDocument(system)),
+		value.F("logRotationStatus", value.NewDocument(status))))
+	return nil
+}

@@ -1,0 +1,212 @@
+package command
+
+import (
+	"bytes"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/shoaldb/shoal/auth"
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// Audit is the audit log of a process as its services see it (manual: Auditing): they make events of what they do, in the
+// form of the schema "mongo".
+type Audit struct {
+	// Record writes an event that the log's filter lets through. It is called before the client is answered, also under locks.
+	Record func(event []byte)
+	Params *cluster.Params
+
+	late sync.WaitGroup // of events that an event loop has handed over: writing them may block
+}
+
+// Wait returns when all events are recorded.
+func (a *Audit) Wait() { a.late.Wait() }
+
+// Audits reports whether the operation's events are recorded.
+func (op *Op) Audits() bool { return op.Service.Audit != nil }
+
+// Audit records what the operation has done, on behalf of the client that began it.
+func (op *Op) Audit(atype string, result mongoerr.Code, param ...value.Field) {
+	if op.Audits() {
+		op.Auditor()(atype, result, value.Doc(param...))
+	}
+}
+
+// Auditor returns Audit for what may outlive the operation.
+func (op *Op) Auditor() func(atype string, result mongoerr.Code, param []byte) {
+	if !op.Audits() {
+		return func(string, mongoerr.Code, []byte) {}
+	}
+	origin, record := op.origin(), op.Service.Audit.Record
+	client, served := origin.Client, bytes.Clone(origin.auditedFor())
+	return func(atype string, result mongoerr.Code, param []byte) {
+		record(client.event(served, atype, result, param))
+	}
+}
+
+// origin returns the operation of a client that this one is a part of.
+func (op *Op) origin() *Op {
+	for op.Client.InProcess && op.parentOp != nil {
+		op = op.parentOp
+	}
+	return op
+}
+
+// auditedFor returns what a member says of the client that it serves; nil if the operation is no member's.
+func (op *Op) auditedFor() []byte {
+	if !op.Client.Internal || op.Client.InProcess {
+		return nil
+	}
+	return value.Lookup(op.Req.Body, "$audit").Doc()
+}
+
+// audit records what happened on a connection outside of any command.
+func (s *Service) audit(c *Client, atype string, result mongoerr.Code, param ...value.Field) {
+	if s.Audit != nil && !c.InProcess {
+		s.Audit.Record(c.event(nil, atype, result, value.Doc(param...)))
+	}
+}
+
+// SystemEvent makes an event that is no client's: the process begins, or ends.
+func SystemEvent(atype string, param ...value.Field) []byte {
+	return OwnClient().event(nil, atype, mongoerr.OK, value.Doc(param...))
+}
+
+// event makes an event of the client's. served is what a member says of the client that it serves, nil for none.
+func (c *Client) event(served []byte, atype string, result mongoerr.Code, param []byte) []byte {
+	id := c.UUID()
+	dst, mark := value.Begin(make([]byte, 0, 512+len(param)))
+	dst = value.Append(dst, "atype", value.NewString(atype))
+	dst = value.Append(dst, "ts", value.NewDateTime(time.Now().UnixMilli()))
+	dst = value.Append(dst, "uuid", value.NewBinary(4, id[:]))
+	dst = value.Append(dst, "local", c.endpoint(c.Local))
+	if remote := value.Lookup(served, "$remote"); served != nil && remote.T == value.Document {
+		dst = value.Append(dst, "remote", remote)
+		dst = value.Append(dst, "intermediates", value.NewArray(value.ArrayOf(c.endpoint(c.Remote))))
+	} else {
+		dst = value.Append(dst, "remote", c.endpoint(c.Remote))
+	}
+	users, roles := c.auditedUser(served)
+	dst = value.Append(dst, "users", users)
+	dst = value.Append(dst, "roles", roles)
+	dst = value.Append(dst, "param", value.NewDocument(param))
+	return value.End(value.Append(dst, "result", value.NewInt32(int32(result))), mark)
+}
+
+// auditedUser returns who the client is, with all roles, those inherited too: filters are about them.
+func (c *Client) auditedUser(served []byte) (users, roles value.Value) {
+	var who, may []value.Value
+	if user := value.Lookup(served, "$impersonatedUser"); served != nil && user.T == value.Document {
+		who = append(who, user)
+		for _, r := range value.Values(auth.ServedRoles(served).Doc()) {
+			may = append(may, value.NewDocument(value.Doc(value.F("role", value.Lookup(r.Doc(), "role")), value.F("db", value.Lookup(r.Doc(), "db")))))
+		}
+	} else if id := c.login.Load(); id != nil {
+		who = append(who, userDoc(id.Name))
+		for _, r := range id.AllRoles {
+			may = append(may, value.NewDocument(value.Doc(value.F("role", value.NewString(r.Role)), value.F("db", value.NewString(r.DB)))))
+		}
+	}
+	return value.NewArray(value.ArrayOf(who...)), value.NewArray(value.ArrayOf(may...))
+}
+
+func userDoc(n auth.UserName) value.Value {
+	return value.NewDocument(value.Doc(value.F("user", value.NewString(n.User)), value.F("db", value.NewString(n.DB))))
+}
+
+// endpoint returns one end of the client's connection as events show it.
+func (c *Client) endpoint(addr string) value.Value {
+	if c.InProcess {
+		return value.NewDocument(value.Doc(value.F("isSystemUser", value.NewBool(true))))
+	}
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return value.NewDocument(value.Doc(value.F("unix", value.NewString(c.Local)))) // the client's end of a UNIX socket has no name
+	}
+	n, _ := strconv.Atoi(port)
+	return value.NewDocument(value.Doc(value.F("ip", value.NewString(host)), value.F("port", value.NewInt32(int32(n)))))
+}
+
+// forOthers adds to what other members are told of the user whom the operation serves where it comes from, for their audit logs.
+func (op *Op) forOthers(served []byte) []byte {
+	origin := op.origin()
+	if !origin.Audits() || origin.Client.InProcess {
+		return served
+	}
+	if told := origin.auditedFor(); told != nil {
+		return told
+	}
+	remote := value.F("$remote", origin.Client.endpoint(origin.Client.Remote))
+	if served == nil {
+		return value.Doc(remote)
+	}
+	return value.WithField(served, remote.Key, remote.Val)
+}
+
+// auditCheck records the outcome of an authorization: one that was refused, and with auditAuthorizationSuccess each.
+// What the cluster does for itself is nobody's action.
+func (op *Op) auditCheck(err error) {
+	a, c := op.Service.Audit, op.Client
+	if a == nil || c.InProcess || c.Internal || err == nil && !a.Params.Bool("auditAuthorizationSuccess") {
+		return
+	}
+	code := mongoerr.CodeOf(err)
+	rule := op.Req.Spec.made.rule
+	if err != nil && code != mongoerr.Unauthorized || err == nil && rule != nil && rule.Open {
+		return
+	}
+	if id := c.login.Load(); id != nil && id.System {
+		return
+	}
+	db := op.Req.DB
+	if db == "" {
+		db = value.Lookup(op.Req.Body, "$db").Str() // refused before it was read
+	}
+	ns, it := db, value.Walk(op.Req.Body)
+	name, first, _ := it.Next()
+	if first.T == value.String && (op.Req.Spec.Namespace || op.Req.Spec.Name == "getMore") {
+		ns += "." + first.Str()
+	}
+	op.Audit("authCheck", code, value.F("command", value.NewString(string(name))), value.F("ns", value.NewString(ns)),
+		value.F("args", value.NewDocument(WithoutSecrets(op.Req.Body))))
+}
+
+// auditLogin records an attempt to authenticate.
+func (s *Service) auditLogin(c *Client, name auth.UserName, mech string, result mongoerr.Code) {
+	s.audit(c, "authenticate", result, value.F("user", value.NewString(name.User)), value.F("db", value.NewString(name.DB)), value.F("mechanism", value.NewString(mech)))
+}
+
+// auditLogout records that the user of a connection is its user no longer.
+func (s *Service) auditLogout(c *Client, was *auth.Identity, reason string) {
+	if was == nil {
+		return
+	}
+	s.audit(c, "logout", mongoerr.OK, value.F("reason", value.NewString(reason)),
+		value.F("initialUsers", value.NewArray(value.ArrayOf(userDoc(was.Name)))), value.F("updatedUsers", value.NewArray(value.ArrayOf())))
+}
+
+// auditEnd records what the end of a connection means to its user. It runs in the event loop.
+func (s *Service) auditEnd(c *Client) {
+	if s.Audit == nil {
+		return
+	}
+	l, was := c.takeLogin(), c.login.Load()
+	if l == nil && was == nil {
+		return
+	}
+	s.Audit.late.Go(func() {
+		if l != nil {
+			s.auditLogin(c, l.conv.User(), l.conv.Mechanism, mongoerr.AuthenticationAbandoned)
+		}
+		s.auditLogout(c, was, "Implicit logout due to client connection closure")
+	})
+}
+
+// auditMetadata records what a client says of itself.
+func (op *Op) auditMetadata(doc []byte) {
+	op.Service.audit(op.Client, "clientMetadata", mongoerr.OK, value.F("localEndpoint", op.Client.endpoint(op.Client.Local)), value.F("clientMetadata", value.NewDocument(doc)))
+}

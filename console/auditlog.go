@@ -1,0 +1,130 @@
+package console
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/syslog"
+	"os"
+	"sync"
+
+	"github.com/shoaldb/shoal/query/match"
+)
+
+// AuditOptions say where the audit log goes (manual: auditLog Options).
+type AuditOptions struct {
+	Destination string // file, console or syslog; empty for no audit log
+	Format      string // JSON or BSON, of a file
+	Path        string
+	Filter      string // a query over events; empty for all
+	Reopen      bool   // rotate by opening Path again
+}
+
+// Check finds options that do not fit together.
+func (o *AuditOptions) Check() error {
+	switch {
+	case o.Destination == "" && (o.Format != "" || o.Path != "" || o.Filter != ""):
+		return errors.New("BadValue: auditLog.destination must be specified when auditLog.format, auditLog.path or auditLog.filter is")
+	case o.Destination == "":
+		return nil
+	case o.Destination != "file" && o.Destination != "console" && o.Destination != "syslog":
+		return fmt.Errorf("BadValue: invalid auditLog.destination: %s; expected one of console, file, syslog", o.Destination)
+	case o.Destination != "file" && o.Path != "":
+		return errors.New("BadValue: auditLog.path is allowed only when auditLog.destination is 'file'")
+	case o.Destination == "file" && o.Path == "":
+		return errors.New("BadValue: auditLog.path must be specified when auditLog.destination is to a file")
+	case o.Destination == "file" && o.Format == "":
+		return errors.New("BadValue: auditLog.format must be specified when auditLog.destination is to a file")
+	case o.Format != "" && o.Format != "JSON" && o.Format != "BSON":
+		return fmt.Errorf("BadValue: invalid auditLog.format: %s; expected JSON or BSON", o.Format)
+	case o.Destination != "file" && o.Format == "BSON":
+		return errors.New("BadValue: auditLog.format BSON is allowed only when auditLog.destination is 'file'")
+	}
+	_, err := compileAuditFilter(o.Filter)
+	return err
+}
+
+// AuditLog writes events, each by one write before Record returns.
+type AuditLog struct {
+	o  AuditOptions
+	mu struct {
+		sync.Mutex
+		filter *match.Matcher // nil for all; it keeps state between events
+		out    io.Writer
+		file   *os.File // nil for the console and syslog
+		buf    []byte
+	}
+}
+
+// OpenAudit opens an audit log. A file that is there is continued.
+func OpenAudit(o AuditOptions, stdout io.Writer) (*AuditLog, error) {
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	l := &AuditLog{o: o}
+	l.mu.filter, _ = compileAuditFilter(o.Filter)
+	switch o.Destination {
+	case "console":
+		l.mu.out = stdout
+	case "syslog":
+		w, err := syslog.New(syslog.LOG_USER|syslog.LOG_INFO, "mongod")
+		if err != nil {
+			return nil, fmt.Errorf("FileNotOpen: the audit log cannot be opened: %w", err)
+		}
+		l.mu.out = w
+	default:
+		if err := l.open(); err != nil {
+			return nil, fmt.Errorf("FileNotOpen: the audit log cannot be opened: %w", err)
+		}
+	}
+	return l, nil
+}
+
+// open opens the file anew; nobody else may use the log meanwhile.
+func (l *AuditLog) open() error {
+	f, err := os.OpenFile(l.o.Path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	if l.mu.file != nil {
+		_ = l.mu.file.Close()
+	}
+	l.mu.file, l.mu.out = f, f
+	return nil
+}
+
+// Record writes an event, if the filter lets it through. What cannot be written is reported in the server's log.
+func (l *AuditLog) Record(event []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.filter != nil {
+		if ok, err := l.mu.filter.Match(event); err == nil && !ok { // an event that the filter fails on is not lost
+			return
+		}
+	}
+	line := event
+	if l.o.Format != "BSON" {
+		line = append(AppendAudit(l.mu.buf[:0], event), '\n')
+		if cap(line) <= 64<<10 {
+			l.mu.buf = line
+		}
+	}
+	if _, err := l.mu.out.Write(line); err != nil {
+		Error(Access, 24230, "-", "Failed to write an event to the audit log").Err(err).Write()
+	}
+}
+
+// Rotate begins a new file; it returns the name that the former one has now, empty where it keeps its name. Without a file it does nothing.
+func (l *AuditLog) Rotate() (kept string, rotated bool, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.file == nil {
+		return "", false, nil
+	}
+	if !l.o.Reopen {
+		if kept, err = renameAway(l.o.Path); err != nil {
+			return "", false, fmt.Errorf("rotate the audit log: %w", err)
+		}
+	}
+	return kept, true, l.open()
+}
