@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// Action is something that a user may be allowed to do, by its place in the list of names.
+// Action is something that a user may be allowed to do. Its value is its index in the list of names.
 type Action uint8
 
-// actionNames lists the privilege actions in order: those of the manual, and those that its built-in roles show besides.
+// actionNames lists the privilege actions in order: those in the manual, and others that built-in roles show.
 var actionNames = strings.Fields(`
 	addShard advanceClusterTime allCollectionStats analyze analyzeShardKey anyAction appendOplogNote applicationMessage applyOps
 	auditConfigure authSchemaUpgrade authenticate bypassDefaultMaxTimeMS bypassDocumentValidation bypassWriteBlockingMode
@@ -52,7 +52,7 @@ func ParseAction(name string) (Action, bool) {
 // ActionSet is a set of actions.
 type ActionSet [4]uint64
 
-// Actions makes a set of names, which must be those of actions: it is for tables.
+// Actions returns the set of the named actions. It is for tables: an unknown name panics.
 func Actions(names string) (s ActionSet) {
 	for _, n := range strings.Fields(names) {
 		a, ok := ParseAction(n)
@@ -66,7 +66,7 @@ func Actions(names string) (s ActionSet) {
 
 var anyAction = actionsByName["anyAction"]
 
-// Add puts an action into the set; anyAction puts them all in.
+// Add adds an action to the set; anyAction adds them all.
 func (s *ActionSet) Add(a Action) {
 	if a == anyAction {
 		for i := range s {
@@ -76,14 +76,14 @@ func (s *ActionSet) Add(a Action) {
 	s[a/64] |= 1 << (a % 64)
 }
 
-// AddAll puts another set's actions into the set.
+// AddAll adds another set's actions.
 func (s *ActionSet) AddAll(o ActionSet) {
 	for i := range s {
 		s[i] |= o[i]
 	}
 }
 
-// Remove takes another set's actions out.
+// Remove removes another set's actions.
 func (s *ActionSet) Remove(o ActionSet) {
 	for i := range s {
 		s[i] &^= o[i]

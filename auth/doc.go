@@ -1,5 +1,5 @@
 // Package auth implements authentication and authorization: SCRAM, the members' key file, users and roles as
-// documents, the built-in roles, and the table of what each command and each stage requires. It is pure: it works
+// documents, the built-in roles, and the table of what each command and each stage requires. It does no I/O: it works
 // on documents, which the pipeline reads and writes.
 //
 //	saslStart, saslContinue ── Conversation.Step ── credentials of a user document, or those of a Key
@@ -8,9 +8,9 @@
 //
 // Invariants
 //
-//  1. Every command and every stage has a row (Rule, StageRule): one without is refused to everyone except members.
-//  2. Grants are immutable. A user that changes gets new ones; an Identity says which generation of users it is of.
-//  3. A user that does not exist is answered as one with a wrong password: same messages, same work, a salt of its own
-//     that is the same each time (Simulated).
-//  4. Comparisons of secrets take the same time whatever differs.
+//  1. Every command and every stage has a row (Rule, StageRule): one without a row is refused to everyone except members.
+//  2. Grants are immutable. A user that changes gets new ones; an Identity records the generation of users that it was read from.
+//  3. A user that does not exist gets the same replies as one with a wrong password: same messages, same work, a salt of
+//     its own that is the same each time (Simulated).
+//  4. Secrets are compared in constant time.
 package auth

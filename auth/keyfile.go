@@ -32,7 +32,7 @@ func ReadKeyFile(path string) (*Key, error) {
 	return NewKey(keys)
 }
 
-// ParseKeys reads the text of a key file. White space within a key does not count.
+// ParseKeys reads the text of a key file. White space within a key is ignored.
 func ParseKeys(text []byte) ([]string, error) {
 	var list []string
 	if err := yaml.Unmarshal(text, &list); err != nil {

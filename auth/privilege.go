@@ -9,16 +9,16 @@ import (
 
 // Resource is what a privilege applies to. Its documents are those of the manual's page Resource Document.
 type Resource struct {
-	// Cluster is the cluster itself, Any every resource.
+	// Cluster means the cluster itself, Any every resource.
 	Cluster, Any bool
-	// DB and Coll name a collection. An empty Coll stands for every non-system collection of the database, an
-	// empty DB for every database.
+	// DB and Coll name a collection. An empty Coll means every non-system collection of the database, an
+	// empty DB every database.
 	DB, Coll string
-	// Buckets means that Coll is a time series collection, and the resource the collection of its buckets.
+	// Buckets means that Coll is a time series collection, and that the resource is the collection of its buckets.
 	Buckets bool
 }
 
-// Privilege is actions on a resource.
+// Privilege allows actions on a resource.
 type Privilege struct {
 	On      Resource
 	Actions ActionSet
@@ -50,7 +50,7 @@ func (p Privilege) Doc() []byte {
 	return value.Doc(value.F("resource", value.NewDocument(p.On.Doc())), value.F("actions", value.NewArray(value.ArrayOf(names...))))
 }
 
-// ParsePrivilege reads a privilege document, as commands and stored roles have it.
+// ParsePrivilege reads a privilege document, as in commands and stored roles.
 func ParsePrivilege(doc []byte) (Privilege, error) {
 	var p Privilege
 	res, acts := value.Lookup(doc, "resource"), value.Lookup(doc, "actions")
@@ -130,7 +130,7 @@ func Merge(list []Privilege, p Privilege) []Privilege {
 	return append(list, p)
 }
 
-// Without takes a privilege's actions out of such a list, and the privileges that have none left.
+// Without removes a privilege's actions from such a list, and the privileges that have none left.
 func Without(list []Privilege, p Privilege) []Privilege {
 	out := list[:0]
 	for _, have := range list {
@@ -144,14 +144,14 @@ func Without(list []Privilege, p Privilege) []Privilege {
 	return out
 }
 
-// Grants are a user's privileges, compiled to be asked.
+// Grants are a user's privileges, compiled for checks.
 type Grants struct {
 	any, cluster, normal, buckets ActionSet
 	named                         map[Resource]ActionSet
 	list                          []Privilege
 }
 
-// Compile makes grants of privileges.
+// Compile compiles privileges into grants.
 func Compile(list []Privilege) *Grants {
 	g := &Grants{named: map[Resource]ActionSet{}}
 	for _, p := range list {
@@ -179,23 +179,23 @@ func (g *Grants) Privileges() []Privilege { return g.list }
 
 const bucketsPrefix = "system.buckets."
 
-// special tells of the databases that privileges on all databases leave out.
+// special reports whether privileges on all databases exclude a database.
 func special(db string) bool { return db == "local" || db == "config" }
 
-// isSystem tells of collections that privileges on a whole database leave out.
+// isSystem reports whether privileges on a whole database exclude a collection.
 func isSystem(db, coll string) bool {
 	return strings.HasPrefix(coll, "system.") || db == "local" && strings.HasPrefix(coll, "replset.")
 }
 
-// AllowCluster tells whether all the actions are allowed on the cluster.
+// AllowCluster reports whether all the actions are allowed on the cluster.
 func (g *Grants) AllowCluster(want ActionSet) bool {
 	want = g.any.without(want)
 	want = g.cluster.without(want)
 	return want.Empty()
 }
 
-// Allow tells whether all the actions are allowed on a collection, or with an empty name on all of the database that are no
-// system collections.
+// Allow reports whether all the actions are allowed on a collection or, with an empty name, on all collections of the
+// database except system collections.
 func (g *Grants) Allow(want ActionSet, db, coll string) bool {
 	system := isSystem(db, coll)
 	if !system && !special(db) {
@@ -230,14 +230,14 @@ func (g *Grants) Allow(want ActionSet, db, coll string) bool {
 		minus(Resource{DB: db, Buckets: true})
 }
 
-// AllowAll tells whether the actions are allowed on every collection of every database that is no system collection.
+// AllowAll reports whether the actions are allowed on every collection of every database, except system collections.
 func (g *Grants) AllowAll(want ActionSet) bool {
 	want = g.any.without(want)
 	want = g.normal.without(want)
 	return want.Empty()
 }
 
-// Covers tells whether the grants allow everything that a privilege does.
+// Covers reports whether the grants allow everything that a privilege allows.
 func (g *Grants) Covers(p Privilege) bool {
 	switch {
 	case p.On.Any:
@@ -253,7 +253,7 @@ func (g *Grants) Covers(p Privilege) bool {
 	return g.Allow(p.Actions, p.On.DB, p.On.Coll)
 }
 
-// DatabaseFilter is a filter for what listDatabases lists: the databases that some privilege is about.
+// DatabaseFilter returns a filter for listDatabases that matches the databases on which there is some privilege.
 func (g *Grants) DatabaseFilter() []byte {
 	if !g.any.Empty() {
 		return value.Doc()
@@ -275,7 +275,7 @@ func (g *Grants) DatabaseFilter() []byte {
 	return value.Doc(value.F("$or", value.NewArray(value.ArrayOf(value.NewDocument(listed), value.NewDocument(rest)))))
 }
 
-// CollectionFilter is a filter for what listCollections lists of a database: the collections that some privilege is about.
+// CollectionFilter returns a filter for listCollections that matches the collections on which there is some privilege.
 func (g *Grants) CollectionFilter(db string) []byte {
 	if !g.any.Empty() {
 		return value.Doc()

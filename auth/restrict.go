@@ -10,10 +10,10 @@ import (
 // Restriction limits the addresses from which, and at which, a user may authenticate.
 type Restriction struct{ clientSource, serverAddress []netip.Prefix }
 
-// Restrictions are met if one of them is.
+// Restrictions are met if one of them is met.
 type Restrictions []Restriction
 
-// ParseRestrictions reads the field authenticationRestrictions; nil if it is not there.
+// ParseRestrictions reads the field authenticationRestrictions; nil if it is missing.
 func ParseRestrictions(v value.Value) (Restrictions, error) {
 	if v.IsNullish() {
 		return nil, nil
@@ -87,8 +87,8 @@ func (rs Restrictions) Value() value.Value {
 	return value.NewArray(value.ArrayOf(out...))
 }
 
-// Met reports whether a connection from client to server meets the restrictions; a UNIX socket, whose ends are no
-// addresses, meets none that name one.
+// Met reports whether a connection from client to server meets the restrictions; a UNIX socket, which has no
+// addresses, meets none that require one.
 func (rs Restrictions) Met(client, server string) bool {
 	for _, r := range rs {
 		if within(r.clientSource, client) && within(r.serverAddress, server) {

@@ -5,18 +5,18 @@ import "strings"
 // RoleName names a role.
 type RoleName struct{ Role, DB string }
 
-// String is role@database.
+// String returns role@database.
 func (r RoleName) String() string { return r.Role + "@" + r.DB }
 
-// builtin is a row of the table of built-in roles: what it grants, by the manual's page Built-In Roles.
+// builtin is a row of the table of built-in roles: what the role grants according to the manual's page Built-In Roles.
 type builtin struct {
-	everywhere bool // there is one in each database; the others are admin's
+	everywhere bool // the role exists in each database, otherwise only in admin
 	includes   string
 	grants     []grantRow
 }
 
-// grantRow is actions on resources. A resource is written "cluster", "*" for everything, "any" for all databases, "db" for the
-// role's database, else as database.collection: either may be "any", and the collection may be missing.
+// grantRow allows actions on resources. A resource is written "cluster", "*" for everything, "any" for all databases, "db" for
+// the role's database, else as database.collection: either may be "any", and the collection may be missing.
 type grantRow struct{ on, actions string }
 
 const (

@@ -9,11 +9,11 @@ import (
 
 // Request is a rule's view of a request.
 type Request struct {
-	Name string // the command's own, whatever the client spelt
+	Name string // the command's own name, whichever alias the client used
 	DB   string
 	Msg  *wire.Message
 	Who  *Identity
-	// Named is the collection that the request names by its UUID, if known.
+	// Named is the collection that the request identifies by UUID, if known.
 	Named string
 
 	// ambiguous means that a field was looked up that the request contains twice.
@@ -23,8 +23,8 @@ type Request struct {
 // Arg returns an element of the command.
 func (r *Request) Arg(name string) value.Value { return r.lookup(r.Msg.Body, name) }
 
-// lookup finds an element of a document. If there are two of that name the request is not allowed: which of them
-// the command would use must not be guessed here.
+// lookup finds an element of a document. If there are two with that name the request is not allowed: it must not
+// be guessed which of them the command would use.
 func (r *Request) lookup(doc []byte, name string) (found value.Value) {
 	for it := value.Walk(doc); ; {
 		k, v, ok := it.Next()
@@ -42,7 +42,7 @@ func (r *Request) lookup(doc []byte, name string) (found value.Value) {
 	}
 }
 
-// first returns the value of the command's own element.
+// first returns the value of the request's first element.
 func (r *Request) first() value.Value {
 	it := value.Walk(r.Msg.Body)
 	_, v, _ := it.Next()
@@ -82,7 +82,7 @@ func (r *Request) statements(name string, f func(doc []byte) bool) bool {
 
 // Rule is what a command requires.
 type Rule struct {
-	// Open commands are for everybody, before authentication too.
+	// Open commands are allowed for everybody, even before authentication.
 	Open bool
 	on   scope
 	need ActionSet
@@ -139,8 +139,8 @@ var (
 	actUUID     = Actions("useUUID")
 )
 
-// RuleFor finds the rule of a command by its own name: the table's, or that of members for names that begin with
-// an underscore; nil if there is none.
+// RuleFor finds the rule of a command by its own name: the one in the table, or the rule for members for names
+// that begin with an underscore; nil if there is none.
 func RuleFor(command string) *Rule {
 	rule := rules[command]
 	if rule == nil && strings.HasPrefix(command, "_") {
@@ -251,7 +251,7 @@ func checkMapReduce(g *Grants, r *Request) bool {
 	return coll == "" || g.Allow(need, db, coll)
 }
 
-// checkRename requires renameCollectionSameDB within a database, and between two what a copy requires.
+// checkRename requires renameCollectionSameDB within a database, and what a copy requires between two.
 func checkRename(g *Grants, r *Request) bool {
 	fromDB, from, _ := strings.Cut(r.coll(), ".")
 	toDB, to, _ := strings.Cut(r.Arg("to").Str(), ".")
@@ -260,14 +260,14 @@ func checkRename(g *Grants, r *Request) bool {
 		return false
 	}
 	if fromDB == toDB && !isSystem(fromDB, from) && !isSystem(toDB, to) && g.Allow(Actions("renameCollectionSameDB"), fromDB, "") {
-		// Nobody is to read by another name what could not be read by its own.
+		// A rename must not make a collection readable that was not readable under its own name.
 		return g.Allow(actFind, fromDB, from) || !g.Allow(actFind, toDB, to)
 	}
 	return g.Allow(Actions("find dropCollection"), fromDB, from) && g.Allow(Actions("insert createIndex"), toDB, to)
 }
 
-// checkCreate requires createCollection, or insert if no option of a capped collection is given; for a view also
-// that its creator may read what it shows.
+// checkCreate requires createCollection, or insert if there is no option of a capped collection; for a view, its
+// creator must also be allowed to read what it shows.
 func checkCreate(g *Grants, r *Request) bool {
 	coll := r.coll()
 	if !g.Allow(Actions("createCollection"), r.DB, coll) && (r.Arg("capped").Truthy() || !g.Allow(actInsert, r.DB, coll)) {
@@ -303,7 +303,7 @@ func checkExplain(g *Grants, r *Request) bool {
 	return rule != nil && in.Name != "explain" && rule.Allows(&in)
 }
 
-// canonical returns the command for a spelling of its name, among those that explain accepts.
+// canonical returns the command's own name for an alias, for the commands that explain accepts.
 func canonical(name string) string {
 	switch name {
 	case "findandmodify":
@@ -320,13 +320,13 @@ func checkListCollections(g *Grants, r *Request) bool {
 	return g.Allow(Actions("listCollections"), r.DB, "") || r.Arg("nameOnly").Truthy() && r.Arg("authorizedCollections").Truthy()
 }
 
-// checkListDatabases: without the action, what is listed is narrowed to what the user may use, unless that is refused.
+// checkListDatabases allows everybody without the action a list of only what they may use, unless the request asks for more.
 func checkListDatabases(g *Grants, r *Request) bool {
 	v := r.Arg("authorizedDatabases")
 	return v.IsNullish() || v.Truthy() || g.AllowCluster(Actions("listDatabases"))
 }
 
-// checkKillOp leaves to the command whose operation it is.
+// checkKillOp allows everything: the command itself checks who owns the operation.
 func checkKillOp(*Grants, *Request) bool { return true }
 
 // checkCurrentOp allows everybody their own operations.
@@ -361,7 +361,7 @@ func checkZones(needs string) func(g *Grants, r *Request) bool {
 	}
 }
 
-// checkProfile: reading the level needs less than setting it.
+// checkProfile requires less for reading the level than for setting it.
 func checkProfile(g *Grants, r *Request) bool {
 	if g.Allow(Actions("enableProfiler"), r.DB, "") {
 		return true
@@ -415,7 +415,7 @@ func checkSettings(g *Grants, _ *Request) bool { return g.Allow(actUpdate, "conf
 
 func checkBalancerStatus(g *Grants, _ *Request) bool { return g.Allow(actFind, "config", "settings") }
 
-// checkMetadata: the whole cluster, a database or a collection can be asked about.
+// checkMetadata requires the action on what is checked: the whole cluster, a database or a collection.
 func checkMetadata(g *Grants, r *Request) bool {
 	need := Actions("checkMetadataConsistency")
 	return g.AllowCluster(need) || r.coll() == "" && r.DB != "admin" && g.Allow(need, r.DB, "") || r.coll() != "" && g.Allow(need, r.DB, r.coll())

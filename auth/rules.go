@@ -5,7 +5,7 @@ import "strings"
 var (
 	open  = &Rule{Open: true}
 	login = &Rule{}
-	// members is for what nodes send each other.
+	// members is the rule for commands between nodes.
 	members = &Rule{on: onCluster, need: Actions("internal")}
 )
 
@@ -37,7 +37,7 @@ var rules = map[string]*Rule{
 	"mapReduce": by(checkMapReduce), "filemd5": db("find"), "dataSize": by(checkDataSize),
 	"insert": coll("insert").and(checkBypass), "update": coll("update").and(checkUpdate), "delete": coll("remove"),
 	"findAndModify": by(checkFindAndModify), "bulkWrite": by(checkBulkWrite),
-	// A cursor knows whose it is.
+	// A cursor knows its owner.
 	"getMore": login, "killCursors": login,
 	"abortTransaction": login, "commitTransaction": login,
 	"startSession": login, "endSessions": login, "refreshSessions": login, "killSessions": login,
@@ -117,7 +117,7 @@ var rules = map[string]*Rule{
 	"invalidateUserCache": cluster("invalidateUserCache"), "_mergeAuthzCollections": by(checkMerge),
 }
 
-// memberCommands are those without an underscore that only nodes send.
+// memberCommands are the commands without an underscore that only nodes send.
 var memberCommands = strings.Fields(`replSetHeartbeat replSetRequestVotes replSetUpdatePosition replSetGetRBID replSetTest
 	replSetTestEgress clusterAbortTransaction clusterAggregate clusterCommitTransaction clusterDelete clusterFind clusterGetMore clusterInsert
 	clusterUpdate coordinateCommitTransaction prepareTransaction voteAbortTransaction voteCommitTransaction voteAbortIndexBuild
@@ -125,13 +125,13 @@ var memberCommands = strings.Fields(`replSetHeartbeat replSetRequestVotes replSe
 	makeSnapshot pinHistoryReplicated httpClientRequest stageDebug captrunc emptycapped godinsert cpuload sleep configureFailPoint
 	waitForFailPoint logMessage testDeprecation testRemoval testVersion2 testDeprecationInVersion2 testVersions1And2`)
 
-// testCommands exist only where test commands are enabled, and are for everybody then.
+// testCommands exist only if test commands are enabled, and are then allowed for everybody.
 var testCommands = strings.Fields(`replSetTest replSetTestEgress stageDebug captrunc emptycapped godinsert cpuload sleep configureFailPoint
 	waitForFailPoint logMessage testDeprecation testRemoval testVersion2 testDeprecationInVersion2 testVersions1And2 httpClientRequest
 	makeSnapshot pinHistoryReplicated`)
 
 func init() {
-	rules["explain"] = by(checkExplain) // which asks the table for another
+	rules["explain"] = by(checkExplain) // set here, since it reads the table itself
 	for _, name := range memberCommands {
 		rules[name] = members
 	}

@@ -15,13 +15,13 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// The mechanisms that are built.
+// The supported mechanisms.
 const (
 	SHA1   = "SCRAM-SHA-1"
 	SHA256 = "SCRAM-SHA-256"
 )
 
-// Mechanisms lists the mechanisms in the order in which users show them.
+// Mechanisms lists the mechanisms in the order in which they are shown for users.
 var Mechanisms = []string{SHA1, SHA256}
 
 // Credentials are the stored form of a password.
@@ -37,17 +37,17 @@ func hashOf(mech string) scram.HashGeneratorFcn {
 	return scram.SHA256
 }
 
-// saltLen is such that a salt and the number of the block that it is hashed with fill one digest.
+// saltLen returns the length of a salt that, with the block number that it is hashed with, fills one digest.
 func saltLen(mech string) int { return hashOf(mech)().Size() - 4 }
 
-// PasswordDigest returns the password that SCRAM-SHA-1 works on.
+// PasswordDigest returns the digested password that SCRAM-SHA-1 uses.
 func PasswordDigest(user, password string) string {
 	sum := md5.Sum([]byte(user + ":mongo:" + password))
 	return hex.EncodeToString(sum[:])
 }
 
-// NewCredentials makes the credentials of a password for a mechanism. The password is as the mechanism works on it: for
-// SCRAM-SHA-1 digested, for SCRAM-SHA-256 as it is.
+// NewCredentials makes the credentials of a password for a mechanism. The password has to be in the form that the
+// mechanism uses: digested for SCRAM-SHA-1, plain for SCRAM-SHA-256.
 func NewCredentials(mech, password string, iterations int) (Credentials, error) {
 	salt := make([]byte, saltLen(mech))
 	rand.Read(salt)
@@ -92,15 +92,15 @@ func Simulated(mech string, u UserName, iterations int) Credentials {
 	return Credentials{Iterations: iterations, Salt: draw("salt", saltLen(mech)), StoredKey: draw("stored", size), ServerKey: draw("server", size)}
 }
 
-// Lookup finds what is known of a user: the credentials for the mechanism of the conversation, more than one where several
-// keys are good, which then share salt and iterations.
+// Lookup finds a user's credentials for the mechanism of the conversation. There may be several, if several keys are
+// valid; they have the same salt and iterations.
 type Lookup func(user string) ([]Credentials, error)
 
 // Conversation is one client's attempt to authenticate by SCRAM. One goroutine uses it at a time.
 type Conversation struct {
 	Mechanism string
 	DB        string
-	// SkipEmpty has the exchange end with the proof; without it one more, empty, follows.
+	// SkipEmpty makes the exchange end with the proof; otherwise one more, empty, message follows.
 	SkipEmpty bool
 
 	lookup Lookup
@@ -115,7 +115,7 @@ func NewConversation(mech, db string, lookup Lookup) *Conversation {
 	return &Conversation{Mechanism: mech, DB: db, lookup: lookup}
 }
 
-// maxPayload bounds a client's message: there is nothing long in one.
+// maxPayload limits a client's message, which has nothing long in it.
 const maxPayload = 16 << 10
 
 // Step takes a message of the client and returns the reply. done reports that the conversation has succeeded.
@@ -137,7 +137,7 @@ func (c *Conversation) Step(payload []byte) (answer []byte, done bool, err error
 	return nil, false, errFailed
 }
 
-// errFailed stands for every reason of a failed authentication: the client is not told which.
+// errFailed is the error for every reason of a failed authentication: the client does not learn which.
 var errFailed = mongoerr.New(mongoerr.AuthenticationFailed, "Authentication failed.")
 
 // Failed returns the error of an authentication that failed, whatever the reason.
@@ -146,12 +146,12 @@ func Failed() error { return errFailed }
 // User returns the user that the client claims to be, known after the first step.
 func (c *Conversation) User() UserName { return UserName{c.user, c.DB} }
 
-// Authenticated reports whether the client has proved it.
+// Authenticated reports whether the client has proved that it is that user.
 func (c *Conversation) Authenticated() bool { return c.won != nil }
 
 func (c *Conversation) first(msg string) ([]byte, error) {
 	var creds []Credentials
-	// The nonce is drawn once, so that the conversations of several keys give the same reply.
+	// The nonce is generated once, so that the conversations of several keys return the same reply.
 	raw := make([]byte, 24)
 	rand.Read(raw)
 	nonce := base64.StdEncoding.EncodeToString(raw)
@@ -175,7 +175,7 @@ func (c *Conversation) first(msg string) ([]byte, error) {
 			return nil, errFailed
 		}
 		c.tries = append(c.tries, conv)
-		// An identity to act as, besides the one that is proved, is not offered.
+		// Acting as an identity other than the proved one is not supported.
 		if c.user = conv.Username(); conv.AuthzID() != "" && conv.AuthzID() != c.user {
 			return nil, errFailed
 		}
@@ -193,7 +193,7 @@ func (c *Conversation) final(msg string) ([]byte, error) {
 	return nil, errFailed
 }
 
-// Key is a member's key file: the keys that it takes from others, of which it offers the first that the other takes.
+// Key is a member's key file: it accepts all of its keys from others, and offers them in turn until the other side accepts one.
 type Key struct {
 	clients []*scram.Client
 	keys    []string
@@ -203,10 +203,10 @@ type Key struct {
 	err     error
 }
 
-// keyIterations is how often a key is hashed: it is random and long, and guessing it is no use.
+// keyIterations is how often a key is hashed. More is not needed, since a key is random and long.
 const keyIterations = 4096
 
-// NewKey makes a key of the file's keys.
+// NewKey returns a Key with the file's keys.
 func NewKey(keys []string) (*Key, error) {
 	k := &Key{keys: keys, salt: make([]byte, saltLen(SHA256))}
 	rand.Read(k.salt)
@@ -223,10 +223,10 @@ func NewKey(keys []string) (*Key, error) {
 // Len returns the number of keys.
 func (k *Key) Len() int { return len(k.clients) }
 
-// Client begins a conversation with another member by the n-th key.
+// Client begins a conversation with another member with the n-th key.
 func (k *Key) Client(n int) *scram.ClientConversation { return k.clients[n].NewConversation() }
 
-// Lookup returns the credentials that members prove. They are derived when the first one comes.
+// Lookup returns the credentials that members prove. They are derived on first use.
 func (k *Key) Lookup(user string) ([]Credentials, error) {
 	if user != System.User {
 		return nil, errFailed

@@ -8,7 +8,7 @@ import (
 
 // StageRule is what a stage requires.
 type StageRule struct {
-	// source stages begin a pipeline without reading the collection that it is on.
+	// source means that the stage begins a pipeline without reading the pipeline's collection.
 	source bool
 	check  func(p *pipeline, arg value.Value) bool
 }
@@ -21,7 +21,7 @@ type pipeline struct {
 	depth    int
 }
 
-// maxDepth bounds pipelines within pipelines; the language bounds them far below.
+// maxDepth limits pipelines within pipelines; the language's own limit is far lower.
 const maxDepth = 64
 
 var (
@@ -41,7 +41,7 @@ func onTheCluster(actions string) *StageRule {
 	return &StageRule{source: true, check: func(p *pipeline, _ value.Value) bool { return p.g.AllowCluster(need) }}
 }
 
-// stageRules is the table of actions by stage. What it does not name is refused; a test names every stage without a row.
+// stageRules is the table of actions by stage. A stage without a row is refused; a test lists every stage without one.
 var stageRules map[string]*StageRule
 
 func init() {
@@ -87,8 +87,8 @@ func (p *pipeline) allowed(stages []byte) bool {
 		}
 		rule := stageRules[string(name)]
 		if rule == nil {
-			// An unknown stage name is left to the command, which reports it; names that look like stages between
-			// nodes must not be probed by clients.
+			// An unknown stage name is reported by the command; but clients must not be able to probe for
+			// internal stages.
 			if strings.HasPrefix(string(name), "$_") && !p.g.AllowCluster(actInternal) {
 				return false
 			}
@@ -110,7 +110,7 @@ func (p *pipeline) on(db, coll string, stages []byte) bool {
 	return sub.allowed(stages)
 }
 
-// target reads a collection name as stages give it: a name in this database, or a document with both.
+// target reads a stage's collection argument: a name in this database, or a document with database and collection.
 func (p *pipeline) target(v value.Value) (db, coll string) {
 	if v.T == value.Document {
 		name, of := p.r.lookup(v.Doc(), "coll"), p.r.lookup(v.Doc(), "db")
@@ -235,7 +235,7 @@ func checkListClusterCatalog(p *pipeline, _ value.Value) bool {
 	return p.g.Allow(Actions("listCollections"), p.db, "")
 }
 
-// checkChangeStream asks on the collection, the database, or everything, as the stream does.
+// checkChangeStream requires the actions on the collection, the database, or everything, whichever the stream watches.
 func checkChangeStream(p *pipeline, arg value.Value) bool {
 	need := Actions("changeStream find")
 	if p.r.lookup(arg.Doc(), "allChangesForCluster").Truthy() {

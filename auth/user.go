@@ -10,10 +10,10 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// UserName names a user.
+// UserName identifies a user.
 type UserName struct{ User, DB string }
 
-// String is user@database, which sessions' owners are digests of.
+// String returns user@database, whose digest identifies the owner of sessions.
 func (u UserName) String() string { return u.User + "@" + u.DB }
 
 // ID returns the _id of the user's document: database.user.
@@ -175,18 +175,18 @@ func ParseRoleNames(arr []byte, db string) ([]RoleName, error) {
 	return out, nil
 }
 
-// Roles finds role documents; false if there is none.
+// Roles finds a role's document; false if there is none.
 type Roles func(RoleName) (*Role, bool, error)
 
 // Resolved is the combination of a list of roles.
 type Resolved struct {
-	Roles      []RoleName // those of the list and those that they inherit
+	Roles      []RoleName // the roles of the list and those that they inherit
 	Missing    []RoleName
 	Privileges []Privilege
-	Limits     []Restrictions // of each role that has some: each has to be met
+	Limits     []Restrictions // of each role that has some; each has to be met
 }
 
-// Resolve follows roles to everything they inherit. Roles may inherit in a circle: each is visited once.
+// Resolve resolves roles with everything that they inherit. Inheritance may be circular: each role is visited once.
 func Resolve(list []RoleName, find Roles) (Resolved, error) {
 	var out Resolved
 	seen := map[RoleName]bool{}
@@ -221,24 +221,24 @@ func Resolve(list []RoleName, find Roles) (Resolved, error) {
 	return out, nil
 }
 
-// Identity is the user of a connection's requests, at one generation of the users.
+// Identity is the user of a connection's requests, as of one generation of users and roles.
 type Identity struct {
 	Name       UserName
 	UUID       value.Value
 	Mechanism  string
-	Roles      []RoleName // granted
-	AllRoles   []RoleName // with those inherited
+	Roles      []RoleName // directly granted
+	AllRoles   []RoleName // including inherited ones
 	Grants     *Grants
 	Limits     []Restrictions
-	Owner      [32]byte // what its sessions are owned by
-	System     bool     // a member of the cluster
+	Owner      [32]byte // the owner of its sessions
+	System     bool     // whether it is a member of the cluster
 	Generation uint64
-	Lent       bool // its roles are those of a certificate: there need be no user
+	Lent       bool // whether its roles come from a certificate; there need not be a user
 
 	served []byte // see Served
 }
 
-// NewIdentity makes the identity of a user.
+// NewIdentity returns the identity of a user.
 func NewIdentity(u *User, find Roles) (*Identity, error) {
 	res, err := Resolve(u.Roles, find)
 	if err != nil {
@@ -270,10 +270,10 @@ func serve(name UserName, roles []RoleName) []byte {
 	return value.Doc(value.F("$impersonatedUser", value.NewDocument(user)), value.F("$impersonatedRoles", value.NewArray(value.ArrayOf(out...))))
 }
 
-// System is the user that members of a cluster are to each other.
+// System is the user as which members of a cluster authenticate to each other.
 var System = UserName{"__system", "local"}
 
-// NewSystem makes the identity of a member.
+// NewSystem returns the identity of a member.
 func NewSystem() *Identity {
 	roles := []RoleName{{"__system", "admin"}}
 	return &Identity{Name: System, Roles: roles, AllRoles: roles, Grants: Compile(BuiltinPrivileges(roles[0])), Owner: System.Digest(), System: true}

@@ -2,8 +2,8 @@ package auth
 
 import "github.com/shoaldb/shoal/query/value"
 
-// Commands on users and roles require actions on the databases of the users and roles they name, which need not be
-// the database that they are sent to.
+// Commands on users and roles require actions on the databases of the users and roles that they name, which may
+// differ from the database that they are sent to.
 
 // roleDatabases reports whether an action is allowed on the database of each role that the command lists.
 func (r *Request) roleDatabases(g *Grants, action string) bool {
@@ -19,7 +19,7 @@ func (r *Request) roleDatabases(g *Grants, action string) bool {
 	return true
 }
 
-// privilegeDatabases is roleDatabases for privileges; those on more than one database are admin's to give.
+// privilegeDatabases is roleDatabases for privileges; those on more than one database require the action on admin.
 func (r *Request) privilegeDatabases(g *Grants, action string) bool {
 	for _, v := range value.Values(r.Arg("privileges").Doc()) {
 		if v.T != value.Document {
@@ -45,7 +45,7 @@ func checkCreateUser(g *Grants, r *Request) bool {
 	return g.Allow(Actions("createUser"), r.DB, "") && r.roleDatabases(g, "grantRole") && r.mayRestrict(g)
 }
 
-// checkUpdateUser lets users change their own password and data by actions of their own. Who sets roles takes others away.
+// checkUpdateUser lets users change their own password and data with actions for that. Setting roles also requires the right to revoke roles.
 func checkUpdateUser(g *Grants, r *Request) bool {
 	own := UserName{r.coll(), r.DB} == r.Who.Name
 	for field, act := range map[string]string{"pwd": "Password", "customData": "CustomData"} {
@@ -83,7 +83,7 @@ func checkUpdateRole(g *Grants, r *Request) bool {
 	return g.AllowAll(Actions("revokeRole")) && r.roleDatabases(g, "grantRole") && r.privilegeDatabases(g, "grantRole") && r.mayRestrict(g)
 }
 
-// checkUsersInfo: users may always see themselves.
+// checkUsersInfo allows users to see themselves.
 func checkUsersInfo(g *Grants, r *Request) bool {
 	view := Actions("viewUser")
 	what := r.first()
@@ -101,7 +101,7 @@ func checkUsersInfo(g *Grants, r *Request) bool {
 	return true
 }
 
-// checkRolesInfo: users may always see the roles that they have.
+// checkRolesInfo allows users to see the roles that they have.
 func checkRolesInfo(g *Grants, r *Request) bool {
 	view := Actions("viewRole")
 	what := r.first()
@@ -120,7 +120,7 @@ func checkRolesInfo(g *Grants, r *Request) bool {
 	return true
 }
 
-// named lists the names that usersInfo and rolesInfo take: one or several, each a text or a document of name and database.
+// named lists the names in usersInfo and rolesInfo: one or several, each a string or a document with name and database.
 func (r *Request) named(what value.Value, field string) (out [][2]string) {
 	one := func(v value.Value) {
 		switch v.T {
@@ -140,7 +140,7 @@ func (r *Request) named(what value.Value, field string) (out [][2]string) {
 	return out
 }
 
-// checkMerge: what is merged may be users and roles of any database, or of the one that is named.
+// checkMerge requires actions on all databases, or on the one that is named: the merged users and roles may belong to any.
 func checkMerge(g *Grants, r *Request) bool {
 	need := Actions("createUser createRole grantRole")
 	if r.Arg("drop").Truthy() {

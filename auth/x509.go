@@ -14,19 +14,19 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// X509 is the mechanism of certificates, and External the database of who is known elsewhere.
+// X509 is the mechanism that uses certificates, and External the database of users who are authenticated externally.
 const (
 	X509     = "MONGODB-X509"
 	External = "$external"
 )
 
-// Attribute is a part of a distinguished name: its type by the short name that RFC 2253 has for it, else by its number.
+// Attribute is a part of a distinguished name: Type is the short name in RFC 2253 if there is one, else the object identifier.
 type Attribute struct{ Type, Value string }
 
-// DN is a distinguished name, most significant part last, as RFC 2253 writes it. Attributes of one part stand together.
+// DN is a distinguished name, most significant part last, as in RFC 2253. Attributes of a multi-valued part are in one element.
 type DN [][]Attribute
 
-// attributeNames are the types that a name is written with: those of RFC 2253, and those that certificates of old have besides.
+// attributeNames are the type names used in names: those of RFC 2253, and others that older certificates use.
 var attributeNames = map[string]string{
 	"2.5.4.3": "CN", "2.5.4.5": "serialNumber", "2.5.4.6": "C", "2.5.4.7": "L", "2.5.4.8": "ST", "2.5.4.9": "street", "2.5.4.10": "O",
 	"2.5.4.11": "OU", "2.5.4.12": "title", "2.5.4.17": "postalCode", "0.9.2342.19200300.100.1.1": "UID", "0.9.2342.19200300.100.1.25": "DC",
@@ -67,7 +67,7 @@ func SubjectOf(cert *x509.Certificate) (DN, error) {
 	return dn, nil
 }
 
-// String writes the name by RFC 2253.
+// String returns the name in the form of RFC 2253.
 func (dn DN) String() string {
 	var b strings.Builder
 	for i, part := range dn {
@@ -101,7 +101,7 @@ func escapeValue(s string) string {
 	return b.String()
 }
 
-// ParseDN reads a name as RFC 2253 writes it.
+// ParseDN reads a name in the form of RFC 2253.
 func ParseDN(s string) (DN, error) {
 	var dn DN
 	var part []Attribute
@@ -139,7 +139,7 @@ func cutValue(s string) (text, rest string, err error) {
 	if quoted {
 		s = s[1:]
 	}
-	end := 0 // of what is no space that may be left away
+	end := 0 // the end without trailing spaces that may be dropped
 	for i := 0; i < len(s); i++ {
 		switch c := s[i]; {
 		case c == '\\' && i+2 < len(s) && isHex(s[i+1]) && isHex(s[i+2]):
@@ -178,14 +178,14 @@ func isHex(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
 }
 
-// MemberOf reports whether two names are of members of one cluster: their organizations, organizational units and domain
-// components are the same, and there is one (manual: X.509, Member Certificate Requirements).
+// MemberOf reports whether two names belong to members of the same cluster: their organizations, organizational units
+// and domain components are the same, and they have at least one (manual: X.509, Member Certificate Requirements).
 func (dn DN) MemberOf(other DN) bool {
 	a, b := dn.belongs(), other.belongs()
 	return len(a) > 0 && maps.Equal(a, b)
 }
 
-// belongs counts what says to whom the bearer of a name belongs.
+// belongs counts the attributes that identify a name's cluster: organization, organizational unit and domain component.
 func (dn DN) belongs() map[Attribute]int {
 	m := map[Attribute]int{}
 	for _, part := range dn {
@@ -198,10 +198,10 @@ func (dn DN) belongs() map[Attribute]int {
 	return m
 }
 
-// rolesExtension is the extension of a certificate that names its bearer's roles: a set of pairs of role and database.
+// rolesExtension is the certificate extension with the bearer's roles: a set of pairs of role and database.
 var rolesExtension = asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 34601, 2, 1, 1}
 
-// CertificateRoles reads the roles that a certificate names; named is false where it names none.
+// CertificateRoles reads the roles in a certificate; named is false if it has none.
 func CertificateRoles(cert *x509.Certificate) (roles []RoleName, named bool, err error) {
 	for _, ext := range cert.Extensions {
 		if !ext.Id.Equal(rolesExtension) {

@@ -16,7 +16,7 @@ type DatabaseInfo struct {
 }
 
 // CollectionInfo is what a node knows about a collection's placement. Map is nil for one that is not sharded (or does
-// not exist): it lives on the database's primary.
+// not exist): it is on the database's primary shard.
 type CollectionInfo struct {
 	NS       string
 	DB       *DatabaseInfo
@@ -42,8 +42,8 @@ func newInfo(ns string, db *DatabaseInfo, entry []byte, m *ChunkMap) *Collection
 	return c
 }
 
-// At returns the placement at a cluster time, 0 for now: with the chunks' owners of that time but today's
-// versions, which is what shards compare.
+// At returns the placement at a cluster time, 0 for now: with the chunks' owners of that time but the current
+// versions, which shards compare.
 func (c *CollectionInfo) At(at uint64) *CollectionInfo {
 	if c.Map == nil {
 		return c
@@ -68,7 +68,7 @@ func (c *CollectionInfo) Suffix(shard string) []byte {
 	return AppendShardVersion(nil, c.Map.ShardVersion(shard))
 }
 
-// Shards lists the shards that hold the collection.
+// Shards lists the shards that have the collection.
 func (c *CollectionInfo) Shards() []string {
 	if c.Map != nil {
 		return c.Map.Shards()
@@ -76,8 +76,8 @@ func (c *CollectionInfo) Shards() []string {
 	return []string{c.DB.Primary}
 }
 
-// Catalog is the routing table cache: the last seen placement of databases and collections. It refreshes an entry when it
-// is asked for and was marked stale; readers of fresh entries take no lock.
+// Catalog is the routing table cache: the last seen placement of databases and collections. It refreshes an entry on use
+// if the entry was marked stale; readers of fresh entries take no lock.
 type Catalog struct {
 	config Peer
 	dbs    cacheOf[*DatabaseInfo]
@@ -101,10 +101,10 @@ func (c *Catalog) Limit(collections, databases int64) {
 	c.dbs.limit.Store(databases)
 }
 
-// FixedDatabase reports whether a database always lives on the config server (admin, config).
+// FixedDatabase reports whether a database is always on the config server (admin, config).
 func FixedDatabase(db string) bool { return db == "admin" || db == "config" }
 
-// Database finds where a database lives; NamespaceNotFound if it does not exist.
+// Database returns the placement of a database; NamespaceNotFound if it does not exist.
 func (c *Catalog) Database(ctx context.Context, db string) (*DatabaseInfo, error) {
 	if FixedDatabase(db) {
 		return &DatabaseInfo{Name: db, Primary: ConfigShardID}, nil
@@ -120,9 +120,9 @@ func (c *Catalog) Database(ctx context.Context, db string) (*DatabaseInfo, error
 	return info, err
 }
 
-// linearizable makes a read of the placement see every change that anybody may have learnt of. A config server
-// primary that has been replaced without knowing it yet would return the previous table: a shard that has given a
-// range away would accept writes to it again.
+// linearizable makes a read of the placement see every change that any node may know of. A deposed primary of the
+// config server that does not know it yet would return the previous table: a shard that has given a range away
+// would accept writes to it again.
 var linearizable = value.F("readConcern", value.NewDocument(value.Doc(value.F("level", value.NewString("linearizable")))))
 
 func (c *Catalog) loadDatabase(ctx context.Context, db string) (*DatabaseInfo, error) {
@@ -151,7 +151,7 @@ func ParseDatabase(doc []byte) (*DatabaseInfo, error) {
 	return &DatabaseInfo{Name: id.Str(), Primary: primary.Str(), Version: v}, err
 }
 
-// Collection finds where a collection lives. The database must exist.
+// Collection returns the placement of a collection. The database must exist.
 func (c *Catalog) Collection(ctx context.Context, ns string) (*CollectionInfo, error) {
 	e := c.colls.entry(ns)
 	info, ok := e.cached()
@@ -256,8 +256,8 @@ type CollectionEntry struct {
 	Key        *ShardKeyPattern
 	Unique     bool
 	NoBalance  bool
-	Frozen     bool  // its chunks stay where they are: a DDL is under way (permitMigrations: false)
-	NoMerge    bool  // the auto-merger passes it over
+	Frozen     bool  // its chunks must not move: a DDL is running (permitMigrations: false)
+	NoMerge    bool  // the auto-merger skips it
 	ChunkBytes int64 // the collection's own chunk size; 0 for that of the cluster
 }
 
@@ -292,7 +292,7 @@ func (c *Catalog) readChunks(ctx context.Context, e *CollectionEntry, base *Chun
 	if base != nil {
 		since = base.version.Combined()
 	}
-	filter, order := value.Doc(value.F("uuid", value.NewBinary(4, e.UUID[:]))), "min" // in which a table is made at once
+	filter, order := value.Doc(value.F("uuid", value.NewBinary(4, e.UUID[:]))), "min" // in this order the table is built in one pass
 	if base != nil {
 		filter, order = value.Doc(
 			value.F("uuid", value.NewBinary(4, e.UUID[:])),
@@ -310,7 +310,7 @@ func (c *Catalog) readChunks(ctx context.Context, e *CollectionEntry, base *Chun
 	chunks := make([]*Chunk, 0, len(docs))
 	for _, d := range docs {
 		if value.Lookup(d, "lastmod").T != value.Timestamp {
-			continue // no chunk: a refresh does not find it either, and a client may have put it there
+			continue // not a valid chunk: a refresh skips it, too; a client may have written it
 		}
 		ch, err := ParseChunk(d, e.Generation)
 		if err != nil {
@@ -341,7 +341,7 @@ func ParseChunk(doc []byte, generation ChunkVersion) (*Chunk, error) {
 	return c, nil
 }
 
-// Cached returns a collection's entry as it stands, fresh or not, without I/O.
+// Cached returns a collection's cached entry, fresh or stale, without I/O.
 func (c *Catalog) Cached(ns string) (*CollectionInfo, bool) {
 	if e := c.colls.peek(ns); e != nil {
 		if p := e.cur.Load(); p != nil {
@@ -381,8 +381,8 @@ func (c *Catalog) Clear() {
 	c.colls.clear()
 }
 
-// OnStale takes a stale error's news in: what it speaks of is marked unless the cache has moved on since the request
-// was made with the version that the shard received.
+// OnStale processes a stale error: it marks the entry that the error concerns as stale, unless the cache has been
+// refreshed since the request was made with the version that the shard received.
 func (c *Catalog) OnStale(code mongoerr.Code, info StaleInfo) {
 	switch code {
 	case mongoerr.StaleDbVersion:

@@ -7,16 +7,16 @@ import (
 )
 
 // cacheOf keeps the entries of a bounded number of names, each refreshed by one caller at a time. Readers of
-// frequently used names take no lock: they find them in an immutable map. A new name is first kept beside it,
-// under a lock, and moves into the next immutable map once the new names have been looked up as often as there are
-// new names, so that the cost of a new name does not depend on how many there are.
+// frequently used names take no lock: they find them in an immutable map. A new name is first kept in a second
+// map, under a lock. Both are merged into the next immutable map once the second one has been used as often as the
+// merge costs, so that the cost of a new name does not depend on how many there are.
 type cacheOf[T any] struct {
 	all   atomic.Pointer[map[string]*cacheEntry[T]]
 	limit atomic.Int64
 
 	mu     sync.Mutex
-	recent map[string]*cacheEntry[T] // not in all
-	misses int                       // how often an entry of recent has been asked for
+	recent map[string]*cacheEntry[T] // entries not in all
+	misses int                       // how often an entry of recent was looked up
 }
 
 type cacheEntry[T any] struct {
@@ -76,14 +76,14 @@ func (c *cacheOf[T]) merged() map[string]*cacheEntry[T] {
 	return next
 }
 
-// replace puts a map in place of what is known; mu must be held.
+// replace replaces the immutable map and clears recent; mu must be held.
 func (c *cacheOf[T]) replace(next map[string]*cacheEntry[T]) {
 	c.all.Store(&next)
 	c.recent, c.misses = nil, 0
 }
 
-// evict forgets an eighth of the names, first those not used since the last time. mu must be held. Whoever still
-// uses a forgotten entry reads it again.
+// evict drops an eighth of the names, first those not used since the last eviction. mu must be held. A caller
+// that still uses a dropped entry reads it again.
 func (c *cacheOf[T]) evict() {
 	next := c.merged()
 	keep := int(c.limit.Load() * 7 / 8)
@@ -104,7 +104,7 @@ func (c *cacheOf[T]) evict() {
 	c.replace(next)
 }
 
-// forget drops an entry: what it is of does not exist.
+// forget drops the entry of a name that does not exist.
 func (c *cacheOf[T]) forget(name string, e *cacheEntry[T]) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

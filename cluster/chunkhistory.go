@@ -5,8 +5,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Owner is an entry of a chunk's history: the shard that owns the chunk from a cluster time on, until that of the
-// entry before it. Entries are ordered newest first; the first one names the chunk's shard.
+// Owner is an entry of a chunk's history: the shard that owns the chunk from a cluster time until that of the
+// entry before it. Entries are ordered newest first; the first is the chunk's current shard.
 type Owner struct {
 	ValidAfter uint64
 	Shard      string
@@ -31,7 +31,7 @@ func (c *Chunk) History() []Owner {
 	return append([]Owner{{c.OnSince, c.Shard}}, c.Past...)
 }
 
-// knownSince returns the earliest time whose owner the chunk's history tells.
+// knownSince returns the earliest time whose owner is in the chunk's history.
 func (c *Chunk) knownSince() uint64 {
 	if n := len(c.Past); n > 0 {
 		return c.Past[n-1].ValidAfter
@@ -39,8 +39,8 @@ func (c *Chunk) knownSince() uint64 {
 	return c.OnSince
 }
 
-// TrimHistory removes the owners that no reader can ask for: those that had been replaced by the time oldest. The
-// owner at that time stays.
+// TrimHistory removes the owners that no reader can need: those that had been replaced by the time oldest. The
+// owner at that time is kept.
 func TrimHistory(h []Owner, oldest uint64) []Owner {
 	for i := range h {
 		if h[i].ValidAfter <= oldest {
@@ -50,9 +50,8 @@ func TrimHistory(h []Owner, oldest uint64) []Owner {
 	return h
 }
 
-// MergeHistories returns the history of a chunk that takes the place of several with the same owner: it reaches
-// back to the time before which they had not all the same one. What was on one of them only is no owner of the
-// whole.
+// MergeHistories returns the history of a chunk that replaces several with the same owner: it goes back to the
+// time since which all of them have had the same owners.
 func MergeHistories(of []*Chunk) []Owner {
 	out := of[0].History()
 	for _, c := range of[1:] {
@@ -102,7 +101,7 @@ func (c *Chunk) parseHistory(v value.Value) {
 }
 
 // At returns the table at a cluster time: ShardsFor, Shards and OwnerOf use the owners of that time, everything
-// else today's. 0 means now.
+// else the current ones. 0 means now.
 func (m *ChunkMap) At(at uint64) *ChunkMap {
 	if at == 0 || at >= m.newest {
 		return m

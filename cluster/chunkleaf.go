@@ -12,33 +12,33 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// A table of a million chunks changes by a few at a time. Its chunks lie in leaves of some hundred each, immutable and shared by
-// all versions of the table: a refresh makes the leaves anew that changed, and copies the list of the others. Within a leaf a chunk
-// is no object but some bytes in arrays, and Chunk values are made for those who ask.
+// A table of a million chunks changes by a few at a time. Its chunks are in leaves of some hundred each, immutable and shared by
+// all versions of the table: a refresh rebuilds the leaves that changed, and copies the list of the others. Within a leaf a chunk
+// is not an object but some bytes in arrays; Chunk values are made on demand.
 
-// leafSize is how many chunks a leaf is made of; maxLeaf how many it may have before it is cut.
+// leafSize is the number of chunks in a new leaf; maxLeaf how many a leaf may have before it is split.
 const (
 	leafSize = 256
 	maxLeaf  = 2 * leafSize
 )
 
-// leaf is a run of neighbouring chunks. Bounds are where a chunk ends: it begins where the one before ends.
+// leaf is a run of neighbouring chunks. Only the ends of chunks are stored: a chunk begins where the previous one ends.
 type leaf struct {
-	min     []byte   // where the first begins
-	keys    []byte   // the ends as keystrings, one behind the other
+	min     []byte   // the lower bound of the first chunk
+	keys    []byte   // the chunks' ends as keystrings, concatenated
 	keyEnds []uint32 // where each of them ends
-	docs    []byte   // the ends as documents
+	docs    []byte   // the chunks' ends as documents
 	docEnds []uint32
 	shard   []uint16 // index into ChunkMap.names
 	lastmod []uint64
 	since   []uint64
-	jumbo   []bool             // nil where none is
-	past    map[uint16][]Owner // of those that had other owners
+	jumbo   []bool             // nil if none is
+	past    map[uint16][]Owner // previous owners, of the chunks that had others
 	stats   []shardStat        // by index of shard
-	newest  uint64             // the highest of since
+	newest  uint64             // the maximum of since
 }
 
-// shardStat sums up what a shard has, or, with no chunks, tells that it had some.
+// shardStat sums up a shard's chunks; without chunks it means that the shard had some.
 type shardStat struct {
 	shard   uint16
 	chunks  int32
@@ -48,7 +48,7 @@ type shardStat struct {
 
 func (l *leaf) len() int { return len(l.shard) }
 
-// key is the end of chunk i as a keystring.
+// key returns the end of chunk i as a keystring.
 func (l *leaf) key(i int) []byte {
 	if i == 0 {
 		return l.keys[:l.keyEnds[0]]
@@ -58,7 +58,7 @@ func (l *leaf) key(i int) []byte {
 
 func (l *leaf) last() []byte { return l.key(l.len() - 1) }
 
-// doc is the end of chunk i as a document.
+// doc returns the end of chunk i as a document.
 func (l *leaf) doc(i int) []byte {
 	start := uint32(0)
 	if i > 0 {
@@ -75,7 +75,7 @@ func appendKey(dst []byte, key []value.Value) []byte {
 	return dst
 }
 
-// chunk makes the value of chunk i.
+// chunk returns a Chunk value for chunk i.
 func (m *ChunkMap) chunk(l *leaf, i int) *Chunk {
 	c := &Chunk{Min: l.min, Max: l.doc(i), Shard: m.names[l.shard[i]], Version: m.version.WithCombined(l.lastmod[i]), OnSince: l.since[i]}
 	if i > 0 {
@@ -90,7 +90,7 @@ func (m *ChunkMap) chunk(l *leaf, i int) *Chunk {
 	return c
 }
 
-// number is the index of a shard's name. A new name is added to a copy: other versions of the table share the list.
+// number returns the index of a shard's name. A new name is added to a copy of the list, which other versions of the table share.
 func (m *ChunkMap) number(shard string) uint16 {
 	at, ok := m.byName[shard]
 	if ok {
@@ -112,7 +112,7 @@ var (
 	errEnds = mongoerr.New(mongoerr.ConflictingOperationInProgress, "the chunks do not reach from MinKey to MaxKey")
 )
 
-// build makes leaves of chunks that follow each other. Their ends are given as keystrings, where they are known.
+// build makes leaves of adjacent chunks.
 func (m *ChunkMap) build(chunks []*Chunk) ([]*leaf, error) {
 	var out []*leaf
 	for len(chunks) > 0 {
@@ -164,7 +164,7 @@ func (m *ChunkMap) buildLeaf(chunks []*Chunk) (*leaf, error) {
 	return l, nil
 }
 
-// sumUp works out a leaf's stats.
+// sumUp computes a leaf's stats.
 func (m *ChunkMap) sumUp(l *leaf) {
 	for i, s := range l.shard {
 		st := l.stat(s)
@@ -180,7 +180,7 @@ func (m *ChunkMap) sumUp(l *leaf) {
 	l.stats = slices.Clip(l.stats)
 }
 
-// stat finds or makes the stat of a shard.
+// stat finds or adds the stat of a shard.
 func (l *leaf) stat(shard uint16) *shardStat {
 	at, ok := slices.BinarySearchFunc(l.stats, shard, func(s shardStat, shard uint16) int { return cmp.Compare(s.shard, shard) })
 	if !ok {
@@ -189,7 +189,7 @@ func (l *leaf) stat(shard uint16) *shardStat {
 	return &l.stats[at]
 }
 
-// find gives the place of the first chunk that ends above a key; ok is false behind the last.
+// find returns the position of the first chunk that ends above a key; ok is false beyond the last.
 func (m *ChunkMap) find(key []byte) (at, i int, ok bool) {
 	at = sort.Search(len(m.leaves), func(j int) bool { return bytes.Compare(key, m.leaves[j].last()) < 0 })
 	if at == len(m.leaves) {
@@ -235,8 +235,8 @@ func (s *shardStat) add(o shardStat) {
 	s.lastmod, s.arrived = max(s.lastmod, o.lastmod), max(s.arrived, o.arrived)
 }
 
-// retotal brings the sums up to date where some leaves took the place of others. Only where the highest of a shard went away
-// are its leaves looked through.
+// retotal updates the sums after some leaves were replaced by others. It searches a shard's leaves only if the leaf with its
+// highest version is gone.
 func (m *ChunkMap) retotal(gone, made []*leaf) {
 	had := m.sums
 	m.sums = make([]shardStat, len(m.names))
@@ -264,7 +264,7 @@ func (m *ChunkMap) retotal(gone, made []*leaf) {
 	for shard, was := range lost {
 		t, is := &m.sums[shard], won[shard]
 		if (was.lastmod < t.lastmod || is.lastmod == t.lastmod) && (was.arrived < t.arrived || is.arrived == t.arrived) {
-			continue // the highest is still there
+			continue // the leaf with the highest version is still there
 		}
 		t.lastmod, t.arrived = 0, 0
 		for _, l := range m.leaves {
@@ -275,7 +275,7 @@ func (m *ChunkMap) retotal(gone, made []*leaf) {
 	}
 }
 
-// conclude checks the table's ends and works out its versions from the sums.
+// conclude checks the table's ends and computes its versions from the sums.
 func (m *ChunkMap) conclude() error {
 	first, last := m.leaves[0], m.leaves[len(m.leaves)-1]
 	if !allOfType(value.Values(first.min), value.MinKey) || !allOfType(value.Values(last.doc(last.len()-1)), value.MaxKey) {

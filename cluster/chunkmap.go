@@ -18,7 +18,7 @@ type Chunk struct {
 	Shard      string
 	Version    ChunkVersion
 	Jumbo      bool
-	OnSince    uint64  // onCurrentShardSince, 0 where unknown
+	OnSince    uint64  // onCurrentShardSince, 0 if unknown
 	Past       []Owner // previous owners, newest first
 	minV, maxV []value.Value
 }
@@ -37,13 +37,13 @@ func (c *Chunk) decode() {
 	}
 }
 
-// Contains reports whether a key (the values of all shard key fields) lies in the chunk.
+// Contains reports whether a key (the values of all shard key fields) is in the chunk.
 func (c *Chunk) Contains(key []value.Value) bool {
 	min, max := c.Bounds()
 	return InRange(key, min, max)
 }
 
-// InRange reports whether a shard key lies in a range: min is inclusive and max exclusive, except for a range that
+// InRange reports whether a shard key is in a range: min is inclusive and max exclusive, except for a range that
 // extends to the end of the key space, which includes the key with MaxKey in all fields.
 func InRange(key, min, max []value.Value) bool {
 	if CompareKeys(key, min) < 0 {
@@ -75,21 +75,21 @@ type ChunkMap struct {
 	Unique  bool
 	version ChunkVersion
 	leaves  []*leaf
-	count   int // of chunks
+	count   int // number of chunks
 	names   []string
 	byName  map[string]uint16
 	sums    []shardStat             // by index of name
 	shards  map[string]ChunkVersion // highest version per shard that owns a chunk
-	ids     []string                // the keys of shards, sorted; of a table of the past, the owners of then
+	ids     []string                // the keys of shards, sorted; in a table of the past, the owners at that time
 	arrived map[string]uint64       // per shard, when it received its newest range
 	newest  uint64                  // the highest of arrived
-	at      uint64                  // the time that a table of the past is of, else 0
+	at      uint64                  // the time of a table of the past, else 0
 
 	building bool   // names and byName are this table's own
-	scratch  []byte // for keys, while leaves are made
+	scratch  []byte // for keys, while leaves are built
 }
 
-// NewChunkMap builds the table from all chunks of a collection, in any order. generation gives epoch and timestamp.
+// NewChunkMap builds the table from all chunks of a collection, in any order. generation has the epoch and timestamp.
 func NewChunkMap(uuid [16]byte, key *ShardKeyPattern, unique bool, generation ChunkVersion, chunks []*Chunk) (*ChunkMap, error) {
 	if len(chunks) == 0 {
 		return nil, mongoerr.New(mongoerr.ConflictingOperationInProgress, "the collection has no chunks")
@@ -110,7 +110,7 @@ func NewChunkMap(uuid [16]byte, key *ShardKeyPattern, unique bool, generation Ch
 	return m, m.conclude()
 }
 
-// follow tells whether each chunk begins where the one before it ends.
+// follow reports whether each chunk begins where the previous one ends.
 func follow(chunks []*Chunk) bool {
 	for i := 1; i < len(chunks); i++ {
 		if !bytes.Equal(chunks[i-1].Max, chunks[i].Min) {
@@ -120,9 +120,9 @@ func follow(chunks []*Chunk) bool {
 	return true
 }
 
-// Update returns the table with changed chunks in place of whatever they overlap: what an incremental refresh does with the
-// chunks whose lastmod is at or past the version it holds. It makes the leaves anew that the chunks lie in; all others are
-// shared with the table as it was.
+// Update returns the table with changed chunks in place of those that they overlap. An incremental refresh calls it with
+// the chunks whose lastmod is at or past the version that it has. It rebuilds the leaves that the chunks are in; all others
+// are shared with the previous table.
 func (m *ChunkMap) Update(changed []*Chunk) (*ChunkMap, error) {
 	if len(changed) == 0 {
 		return m, nil
@@ -137,7 +137,7 @@ func (m *ChunkMap) Update(changed []*Chunk) (*ChunkMap, error) {
 	n.building, n.at = false, 0
 	var gone, made []*leaf
 	leaves := make([]*leaf, 0, len(m.leaves)+1)
-	upTo := 0 // the leaves before are in the new table
+	upTo := 0 // the leaves before this one are in the new table
 	for _, run := range m.runs(changed) {
 		leaves = append(leaves, m.leaves[upTo:run.from]...)
 		var had []*Chunk
@@ -164,13 +164,13 @@ func (m *ChunkMap) Update(changed []*Chunk) (*ChunkMap, error) {
 	return &n, n.conclude()
 }
 
-// run is some neighbouring leaves and the changed chunks that lie in them.
+// run is a sequence of adjacent leaves and the changed chunks in them.
 type run struct {
 	from, to int
 	chunks   []*Chunk
 }
 
-// runs sorts changed chunks by the leaves that they lie in. A leaf that has become small is made anew with its neighbour.
+// runs groups changed chunks by the leaves that they are in. A leaf that has become small is rebuilt together with its neighbour.
 func (m *ChunkMap) runs(changed []*Chunk) (out []run) {
 	type place struct {
 		c        *Chunk
@@ -200,7 +200,7 @@ func (m *ChunkMap) runs(changed []*Chunk) (out []run) {
 	return out
 }
 
-// sameSpan refuses leaves that begin or end elsewhere than those whose place they take.
+// sameSpan returns an error if leaves do not begin and end like those that they replace.
 func sameSpan(old, fresh []*leaf) error {
 	if len(fresh) == 0 || CompareKeys(value.Values(old[0].min), value.Values(fresh[0].min)) != 0 {
 		return errGap
@@ -212,8 +212,9 @@ func sameSpan(old, fresh []*leaf) error {
 }
 
 // overlay merges changed chunks into a sorted, disjoint list. If two overlap, the newer one wins and the older one
-// is cut down to what the newer leaves: the config server writes the pieces of a split, merge or move one after
-// the other, newest first, so that a reader in between, or after a crash in between, sees a complete table.
+// is reduced to what the newer one does not cover: the config server writes the pieces of a split, merge or move
+// one after the other, newest first, so that a reader in between, or after a crash in between, sees a complete
+// table.
 func overlay(base, changed []*Chunk) []*Chunk {
 	fresh := append([]*Chunk(nil), changed...)
 	sort.SliceStable(fresh, func(i, j int) bool { return fresh[i].Version.Combined() < fresh[j].Version.Combined() })
@@ -230,7 +231,7 @@ func overlay(base, changed []*Chunk) []*Chunk {
 	return mergeChunks(base, disjoint)
 }
 
-// mergeChunks merges two sorted lists; of an old chunk that a new one overlaps only the parts outside it stay.
+// mergeChunks merges two sorted lists; of an old chunk that a new one overlaps, only the parts outside the new one remain.
 func mergeChunks(old, fresh []*Chunk) []*Chunk {
 	out := make([]*Chunk, 0, len(old)+len(fresh))
 	i := 0
@@ -302,8 +303,8 @@ func (m *ChunkMap) ShardVersion(shard string) ChunkVersion {
 	return m.version.WithCombined(0)
 }
 
-// Arrived returns when a shard got the newest of its ranges: a reader at a time before does not find all of them
-// there.
+// Arrived returns when a shard received the newest of its ranges: a reader at an earlier time does not find all
+// of them there.
 func (m *ChunkMap) Arrived(shard string) uint64 { return m.arrived[shard] }
 
 // Shards lists the shards that own chunks, sorted.
@@ -312,7 +313,7 @@ func (m *ChunkMap) Shards() []string { return m.ids }
 // Len returns the number of chunks.
 func (m *ChunkMap) Len() int { return m.count }
 
-// Chunk returns the i-th chunk in key order. All is the way to go over many.
+// Chunk returns the i-th chunk in key order. To iterate over many chunks, use All.
 func (m *ChunkMap) Chunk(i int) *Chunk {
 	for _, l := range m.leaves {
 		if n := l.len(); i >= n {
@@ -337,7 +338,7 @@ func (m *ChunkMap) All() iter.Seq[*Chunk] {
 	}
 }
 
-// Place is a chunk's place in a table: what it tells needs no Chunk to be made.
+// Place is a chunk's position in a table. Its methods do not have to make a Chunk.
 type Place struct {
 	m *ChunkMap
 	l *leaf
@@ -390,7 +391,7 @@ func (m *ChunkMap) FindBelow(bound []value.Value) *Chunk {
 	return m.chunk(l, i)
 }
 
-// OwnerAt returns the shard that owns a full shard key, at the time that the table is of.
+// OwnerAt returns the shard that owns a full shard key, at the table's time.
 func (m *ChunkMap) OwnerAt(key []value.Value) (string, error) {
 	l, i := m.place(key)
 	if m.at == 0 || m.at >= l.since[i] {
@@ -416,7 +417,7 @@ func (m *ChunkMap) ShardsFor(r KeyRange, set map[string]struct{}) error {
 	for ; at < len(m.leaves); at, i = at+1, 0 {
 		l := m.leaves[at]
 		if i == 0 && m.at == 0 && bytes.Compare(l.last(), high) < 0 {
-			// All of the leaf is in the range.
+			// The whole leaf is in the range.
 			for _, s := range l.stats {
 				if s.chunks > 0 {
 					set[m.names[s.shard]] = struct{}{}
@@ -434,10 +435,10 @@ func (m *ChunkMap) ShardsFor(r KeyRange, set map[string]struct{}) error {
 			}
 			set[owner] = struct{}{}
 			if len(set) == len(m.ids) && m.at == 0 {
-				return nil // of the past, the owner of a chunk behind may be unknown
+				return nil // in a table of the past, the owner of a later chunk may be unknown
 			}
 			if c := bytes.Compare(l.key(i), high); c > 0 || c == 0 && !r.HighIncl {
-				return nil // the next begins behind the range
+				return nil // the next chunk begins after the range
 			}
 		}
 	}

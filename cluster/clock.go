@@ -24,19 +24,20 @@ type VectorTime struct{ Cluster, Config, Topology uint64 }
 
 // VectorClock holds the three logical times of a node. Ticking is for data nodes; routers only advance.
 //
-// Which messages carry which time: $clusterTime is on every request and reply; $configTime and $topologyTime on
-// those between nodes. Without the first, causal reads break; without the second, a node may read an older routing
-// table than one it already knows of; without the third, it may look for a shard that it does not know.
+// Which messages carry which time: $clusterTime is in every request and reply; $configTime and $topologyTime are
+// in those between nodes. Without the first, causal reads break; without the second, a node may read an older
+// routing table than one that it already knows of; without the third, it may not notice that shards were added or
+// removed.
 type VectorClock struct {
 	cluster, config, topology atomic.Uint64
 	maxDriftSecs              atomic.Int64
 	wall                      func() time.Time
 	keys                      atomic.Pointer[KeyRing]
 	signed                    atomic.Pointer[signature]
-	sources                   atomic.Pointer[[]func() uint64] // of the config time
+	sources                   atomic.Pointer[[]func() uint64] // sources of the config time
 	moved                     struct {
 		sync.Mutex
-		topology chan struct{} // closed when the topology time moves on; nil while nobody waits for that
+		topology chan struct{} // closed when the topology time advances; nil while nobody waits for that
 	}
 }
 
@@ -53,16 +54,16 @@ func NewVectorClock(wall func() time.Time) *VectorClock {
 	return c
 }
 
-// UseKeys hands over the keys that sign and verify; before it, times go out with an empty signature.
+// UseKeys sets the keys that sign and verify times; before it is called, times are sent with an empty signature.
 func (c *VectorClock) UseKeys(k *KeyRing) { c.keys.Store(k) }
 
 // Keys returns the ring in use, nil before UseKeys.
 func (c *VectorClock) Keys() *KeyRing { return c.keys.Load() }
 
-// SetMaxDrift changes the accepted distance of a foreign time from the wall clock.
+// SetMaxDrift changes how far a received time may be ahead of the wall clock.
 func (c *VectorClock) SetMaxDrift(secs int64) { c.maxDriftSecs.Store(secs) }
 
-// FromConfigServer makes the clock that of a config server: source returns its config time, the newest time that a
+// FromConfigServer makes this the clock of a config server: source returns the config time, the newest time that a
 // majority of the set has. Several members of the set may share a clock.
 func (c *VectorClock) FromConfigServer(source func() uint64) {
 	for {
@@ -91,10 +92,10 @@ func (c *VectorClock) Now() VectorTime {
 	return VectorTime{Topology: t, Config: f, Cluster: c.cluster.Load()}
 }
 
-// ClusterTime returns the cluster time alone.
+// ClusterTime returns only the cluster time.
 func (c *VectorClock) ClusterTime() uint64 { return c.cluster.Load() }
 
-// Tick reserves n consecutive cluster times and returns the first: what an oplog needs for n entries.
+// Tick reserves n consecutive cluster times, as an oplog needs for n entries, and returns the first.
 func (c *VectorClock) Tick(n uint32) uint64 {
 	if n == 0 {
 		n = 1
@@ -113,7 +114,7 @@ func (c *VectorClock) Tick(n uint32) uint64 {
 	}
 }
 
-// AdvanceCluster moves the cluster time on to a value from a trusted source (recovery, another node's reply).
+// AdvanceCluster advances the cluster time to a value from a trusted source (recovery, another node's reply).
 func (c *VectorClock) AdvanceCluster(t uint64) { advance(&c.cluster, t) }
 
 // AdvanceConfig and AdvanceTopology do the same for the others, keeping the order between them.
@@ -135,8 +136,8 @@ func (c *VectorClock) AdvanceTopology(t uint64) {
 	}
 }
 
-// TopologyMoved returns a channel that is closed when the topology time next moves on. Who compares the time has to call it
-// before.
+// TopologyMoved returns a channel that is closed when the topology time next advances. It has to be called before the time
+// is read.
 func (c *VectorClock) TopologyMoved() <-chan struct{} {
 	c.moved.Lock()
 	defer c.moved.Unlock()
@@ -159,8 +160,8 @@ func advance(a *atomic.Uint64, t uint64) bool {
 	}
 }
 
-// GossipIn takes over the times of a request or reply. clusterTime is the $clusterTime document, nil if there was
-// none. trusted is true of other nodes of the cluster, whose times need no signature.
+// GossipIn adopts the times of a request or reply. clusterTime is the $clusterTime document, nil if there was
+// none. trusted is true for other nodes of the cluster, whose times need no signature.
 func (c *VectorClock) GossipIn(ctx context.Context, clusterTime []byte, trusted bool) error {
 	if clusterTime == nil {
 		return nil
@@ -174,7 +175,7 @@ func (c *VectorClock) GossipIn(ctx context.Context, clusterTime []byte, trusted 
 	}
 	when := t.TimestampU64()
 	if when <= c.cluster.Load() {
-		return nil // nothing to take over, so nothing to check: the common case costs one comparison
+		return nil // nothing to adopt, so nothing to check: the common case costs one comparison
 	}
 	if !trusted {
 		if err := c.verify(ctx, when, value.Lookup(clusterTime, "signature")); err != nil {
@@ -189,7 +190,7 @@ func (c *VectorClock) GossipIn(ctx context.Context, clusterTime []byte, trusted 
 	return nil
 }
 
-// GossipInPlain takes over $configTime and $topologyTime of a message between nodes. Times too far in the future are left.
+// GossipInPlain adopts $configTime and $topologyTime of a message between nodes. Times too far in the future are ignored.
 func (c *VectorClock) GossipInPlain(config, topology uint64) {
 	limit := uint64(c.wall().Unix()+c.maxDriftSecs.Load()) << 32
 	if config > limit || topology > limit {
@@ -204,8 +205,8 @@ func (c *VectorClock) AppendClusterTime(dst []byte) []byte {
 	return c.appendSigned(dst, c.cluster.Load())
 }
 
-// AppendSignedTime is AppendClusterTime for clients, which pass the time on to other nodes: as long as there is no
-// key to sign it with nothing is appended, since those nodes would refuse it.
+// AppendSignedTime is AppendClusterTime for clients, which pass the time on to other nodes: nothing is appended as
+// long as there is no key to sign it with, since those nodes would refuse it.
 func (c *VectorClock) AppendSignedTime(dst []byte) []byte {
 	t := c.cluster.Load()
 	if c.keys.Load() != nil && c.signature(t) == &unsigned {
@@ -224,7 +225,7 @@ func (c *VectorClock) AppendPlain(dst []byte) []byte {
 	return value.Append(dst, "$topologyTime", value.NewTimestampU64(now.Topology))
 }
 
-// plainTail is the end of a reply that AppendPlain made last, with zero times.
+// plainTail is what AppendPlain appends at the end of a reply, with zero times.
 var plainTail = append(value.Append(value.Append(nil, "$configTime", value.NewTimestampU64(0)), "$topologyTime", value.NewTimestampU64(0)), 0)
 
 // TakePlain adopts the times at the end of a reply, and returns the reply without them: they must not be passed

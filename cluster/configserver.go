@@ -11,9 +11,8 @@ import (
 )
 
 // ConfigServer is the config server's set as routers and shards see it. Commands go to its primary; the sharding
-// catalog is read at whichever member answers soonest, at a state that is not older than the config time that the
-// clock knows. A routing table is therefore never older than what its reader already knows of, and reads do not
-// wait for elections.
+// catalog is read from the nearest member, in a state that is not older than the clock's config time. A routing
+// table is therefore never older than what its reader already knows of, and reads do not wait for elections.
 //
 // A shard must not read an older table than its predecessors did, even in a process that has just started or
 // become primary and knows no time yet: its first read goes to the primary, linearizably, and yields the config
@@ -21,10 +20,10 @@ import (
 type ConfigServer struct {
 	SetPeer
 	clock           *VectorClock
-	wanted, settled atomic.Int64 // how often the config time was to be asked for, and was
+	wanted, settled atomic.Int64 // how often a new config time was requested, and was obtained
 }
 
-// NewConfigServer makes p, the config server's set, one that the catalog is read from. first has the first read ask the
+// NewConfigServer returns the ConfigServer for p, the config server's set. With first, the first read goes to the
 // primary.
 func NewConfigServer(p SetPeer, clock *VectorClock, first bool) *ConfigServer {
 	c := &ConfigServer{SetPeer: p, clock: clock}
@@ -69,7 +68,7 @@ func (c *ConfigServer) Seed(hosts []string) {
 var soonest = &ReadPreference{Mode: ReadNearest, Patience: time.Second}
 
 const (
-	configTries    = 3                // reads that lose their member midway are started again
+	configTries    = 3                // a read that loses its member midway starts again
 	configPatience = 10 * time.Second // for a further batch, which only the member with the cursor has
 )
 

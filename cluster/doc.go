@@ -15,8 +15,8 @@
 //  1. A ChunkMap never changes once built: Update returns another one. Readers hold no lock.
 //  2. The chunks of a map cover the whole shard key space, from MinKey to MaxKey, without gap or overlap; NewChunkMap and
 //     Update refuse anything else.
-//  3. Versions of different epochs or timestamps are never compared by major and minor: the collection was dropped, or
-//     its key refined, in between.
+//  3. Versions of different epochs or timestamps are never compared by major and minor: in between, the collection was
+//     dropped or its key refined.
 //  4. Every component of the vector clock only grows, and ClusterTime >= ConfigTime >= TopologyTime.
-//  5. No time from outside is adopted before its signature and its distance from the wall clock were checked.
+//  5. No time from outside is adopted before its signature and its distance from the wall clock have been checked.
 package cluster

@@ -41,7 +41,7 @@ type failState struct {
 	value value.Value // the mode as given, for replies
 }
 
-// FailPoints is a node's registry. Points are registered by the code that asks them, plus the well-known list.
+// FailPoints is a node's registry. Points are registered by the code that checks them; the well-known ones are registered from the start.
 type FailPoints struct {
 	mu struct {
 		sync.RWMutex
@@ -51,8 +51,8 @@ type FailPoints struct {
 	active      atomic.Int64
 }
 
-// The points that every role asks, and those that data-bearing nodes ask besides. One that nobody asks is not found, as
-// one that has no name.
+// The points that every role checks, and those that only data-bearing nodes check. A point that no code checks is
+// refused like an unknown name.
 var (
 	commonFailPoints = []string{"failCommand", "failGetMoreAfterCursorCheckout", "maxTimeAlwaysTimeOut", "maxTimeNeverTimeOut"}
 	dataFailPoints   = []string{
@@ -72,7 +72,7 @@ func NewFailPoints() *FailPoints {
 	return r
 }
 
-// NewRouterFailPoints makes that of a router.
+// NewRouterFailPoints makes the registry of a router.
 func NewRouterFailPoints() *FailPoints {
 	r := &FailPoints{}
 	r.mu.byName = make(map[string]*FailPoint)
@@ -96,7 +96,7 @@ func (r *FailPoints) Register(name string) *FailPoint {
 	return f
 }
 
-// Lookup finds a point by a client's spelling.
+// Lookup finds a point by the name that a client sent.
 func (r *FailPoints) Lookup(name string) (*FailPoint, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -127,7 +127,7 @@ func (r *FailPoints) Hit(name string) (data []byte, on bool) {
 	return f.Enter(nil)
 }
 
-// Configure is configureFailPoint: it returns how often the point had been entered before.
+// Configure implements configureFailPoint: it returns how often the point had been entered before.
 func (r *FailPoints) Configure(name string, mode value.Value, data []byte) (count int64, err error) {
 	f, err := r.Lookup(name)
 	if err != nil {
@@ -198,8 +198,8 @@ func parseFailMode(v value.Value) (*failState, error) {
 	return nil, mongoerr.New(mongoerr.BadValue, "'mode' must be one of 'off', 'alwaysOn', 'times', 'skip' or 'activationProbability'")
 }
 
-// Enter reports whether the point is to act now; data is its configuration. matches (nil: always) may narrow that
-// down; a call that it rejects does not count as a hit.
+// Enter reports whether the point has to act now; data is its configuration. matches (nil: always) may narrow
+// that down; a call that it rejects does not count as a hit.
 func (f *FailPoint) Enter(matches func(data []byte) bool) (data []byte, on bool) {
 	s := f.state.Load()
 	if s == nil || matches != nil && !matches(s.data) {
@@ -231,10 +231,10 @@ func (f *FailPoint) Enter(matches func(data []byte) bool) (data []byte, on bool)
 	return s.data, true
 }
 
-// Pause blocks while the point is on: what hang points do.
+// Pause blocks while the point is on, as hang points do.
 func (f *FailPoint) Pause(ctx context.Context) error { return f.PauseWhere(ctx, nil) }
 
-// PauseWhere is Pause where matches says so of the point's data; nil for always.
+// PauseWhere is Pause if matches returns true for the point's data; nil means always.
 func (f *FailPoint) PauseWhere(ctx context.Context, matches func(data []byte) bool) error {
 	if _, on := f.Enter(matches); !on {
 		return nil
@@ -254,7 +254,7 @@ func (f *FailPoint) PauseWhere(ctx context.Context, matches func(data []byte) bo
 	}
 }
 
-// WaitEntered is waitForFailPoint: it returns once the point has been entered that often in all.
+// WaitEntered implements waitForFailPoint: it returns once the point has been entered that many times in total.
 func (f *FailPoint) WaitEntered(ctx context.Context, times int64) error {
 	for {
 		f.mu.Lock()
@@ -296,7 +296,7 @@ type CommandFailure struct {
 	HasLabels         bool
 }
 
-// CommandSite describes the command that failCommand looks at.
+// CommandSite describes the command that failCommand is checked for.
 type CommandSite struct {
 	Name, NS, AppName string
 	InternalClient    bool
@@ -320,7 +320,7 @@ func failCommandMatches(data []byte, c *CommandSite) bool {
 	if c.Name == "configureFailPoint" { // never fail the command that would switch it off
 		return false
 	}
-	elder := c.Name == "isMaster" || c.Name == "ismaster" // one command of two spellings
+	elder := c.Name == "isMaster" || c.Name == "ismaster" // two spellings of one command
 	named := false
 	for k, v := range value.Elements(data) {
 		switch k {

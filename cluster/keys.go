@@ -49,13 +49,13 @@ func ParseSigningKey(doc []byte) (SigningKey, error) {
 	return k, nil
 }
 
-// KeyStore is where the keys live: the node's own admin.system.keys, or the config server's through a peer.
+// KeyStore is where the keys are stored: the node's own admin.system.keys, or the config server's through a peer.
 type KeyStore interface {
 	LoadKeys(ctx context.Context) ([]SigningKey, error)
 	InsertKey(ctx context.Context, k SigningKey) error
 }
 
-// KeyRing is the in-memory cache of the signing keys. Old ones stay: they verify times signed in the past.
+// KeyRing is the in-memory cache of the signing keys. Old keys are kept: they verify times signed in the past.
 type KeyRing struct {
 	store KeyStore
 	mu    struct {
@@ -88,7 +88,7 @@ func (r *KeyRing) set(keys []SigningKey) {
 	r.mu.Unlock()
 }
 
-// EnsureAhead creates keys until one is valid now and another after it: what the primary that owns the collection does
+// EnsureAhead creates keys until one is valid now and another after it. The primary that owns the collection calls it
 // at start and periodically.
 func (r *KeyRing) EnsureAhead(ctx context.Context, clock *VectorClock, rotation time.Duration) error {
 	if err := r.Load(ctx); err != nil {
@@ -108,7 +108,7 @@ func (r *KeyRing) EnsureAhead(ctx context.Context, clock *VectorClock, rotation 
 	}
 	for ; valid < 2; valid++ {
 		last += uint64(rotation/time.Second) << 32
-		// Ids grow: like the server's they are a time, so that two primaries never choose the same one by accident.
+		// Ids grow: like the real server's they are times, so that two primaries do not choose the same one by accident.
 		lastID = max(lastID+1, int64(clock.Tick(1)))
 		k := SigningKey{ID: lastID, ExpiresAt: last}
 		if _, err := rand.Read(k.Key[:]); err != nil {
@@ -123,21 +123,21 @@ func (r *KeyRing) EnsureAhead(ctx context.Context, clock *VectorClock, rotation 
 	return nil
 }
 
-// Follow reloads the keys until ctx ends, before the last known one expires; it is for nodes whose keys are kept
-// elsewhere. The owner creates each key one rotation ahead, so reloading at a quarter of the remaining time is
-// early enough however short-lived the keys are.
+// Follow reloads the keys until ctx ends, before the last known one expires; it is for nodes whose keys are
+// stored elsewhere. The owner creates each key one rotation ahead, so reloading after a quarter of the remaining
+// time is early enough however short-lived the keys are.
 func (r *KeyRing) Follow(ctx context.Context, clock *VectorClock) {
 	for {
 		select {
 		case <-time.After(r.dueIn(clock)):
-			_ = r.Load(ctx) // the keys there are reach further
+			_ = r.Load(ctx) // the known keys are still valid
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// Bounds on how long a ring goes without reading its keys.
+// Limits on how long a ring goes without reading its keys.
 const (
 	minKeyRefresh = time.Second
 	maxKeyRefresh = time.Hour
@@ -179,10 +179,10 @@ func (r *KeyRing) cached(id int64) (SigningKey, bool) {
 	return SigningKey{}, false
 }
 
-// missedKeyPause keeps clients that send unknown key ids from causing a read each.
+// missedKeyPause prevents clients that send unknown key ids from causing a read each time.
 const missedKeyPause = time.Second
 
-// byID finds a key, asking the store once if the cache does not have it.
+// byID finds a key. If the cache does not have it, it asks the store once.
 func (r *KeyRing) byID(ctx context.Context, id int64, now time.Time) (SigningKey, bool) {
 	if k, ok := r.cached(id); ok {
 		return k, true
@@ -215,8 +215,8 @@ type signature struct {
 	hash  [20]byte
 }
 
-// signedRange is the low bits that a proof leaves open. One HMAC then serves 65,536 increments of a second, so signing
-// each reply costs a pointer load and a comparison; a client that alters these bits gains nothing by it.
+// signedRange is the low bits that a proof leaves open. One HMAC thus serves 65,536 increments of a second, so signing
+// a reply costs a pointer load and a comparison; a client that alters these bits gains nothing by it.
 const signedRange = 0xFFFF
 
 func proof(key *[20]byte, masked uint64) (out [20]byte) {
@@ -249,7 +249,7 @@ func (c *VectorClock) signature(t uint64) *signature {
 	return s
 }
 
-// verify checks a foreign time's signature.
+// verify checks the signature of a received time.
 func (c *VectorClock) verify(ctx context.Context, t uint64, sig value.Value) error {
 	ring := c.keys.Load()
 	if ring == nil {

@@ -21,7 +21,7 @@ func (s PeerKeys) LoadKeys(ctx context.Context) ([]SigningKey, error) {
 	}
 	keys := make([]SigningKey, 0, len(docs))
 	for _, d := range docs {
-		if k, err := ParseSigningKey(d); err == nil { // what is no key signed nothing, and is no reason to sign nothing
+		if k, err := ParseSigningKey(d); err == nil { // an invalid document signed nothing, and does not prevent the use of the other keys
 			keys = append(keys, k)
 		}
 	}
@@ -35,7 +35,7 @@ func (s PeerKeys) InsertKey(ctx context.Context, k SigningKey) error {
 		value.F("documents", value.NewArray(value.ArrayOf(value.NewDocument(k.Doc())))),
 		value.F("$db", value.NewString("admin"))))
 	if mongoerr.CodeOf(err) == mongoerr.DuplicateKey {
-		return nil // another node made it
+		return nil // another node has created it
 	}
 	return err
 }

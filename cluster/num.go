@@ -6,7 +6,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// clampToInt64 truncates towards zero, NaN to 0, and holds what is out of range at the ends.
+// clampToInt64 truncates towards zero, converts NaN to 0, and clamps values that are out of range.
 func clampToInt64(v value.Value) int64 {
 	if i, ok := v.AsInt64(); ok {
 		return i

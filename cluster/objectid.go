@@ -20,7 +20,7 @@ var oidCounter = func() *atomic.Uint32 {
 	return c
 }()
 
-// NewObjectID makes an ObjectId: seconds, five bytes of this process, a counter.
+// NewObjectID returns a new ObjectId: seconds, five bytes for this process, and a counter.
 func NewObjectID() (id [12]byte) {
 	binary.BigEndian.PutUint32(id[:], uint32(time.Now().Unix()))
 	copy(id[4:], oidProcess[:])

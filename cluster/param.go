@@ -23,7 +23,7 @@ const (
 	ParamDocument // objects and arrays: checked by the row's own Check
 )
 
-// ParamSet says when a parameter can be set.
+// ParamSet is when a parameter can be set.
 type ParamSet uint8
 
 const (
@@ -38,9 +38,9 @@ type ParamSpec struct {
 	Kind     ParamKind
 	Set      ParamSet
 	Default  value.Value
-	Min, Max float64 // for numbers, where Max > Min
+	Min, Max float64 // for numbers, if Max > Min
 	TestOnly bool
-	// Check refuses or rewrites a value beyond type and range; nil accepts.
+	// Check refuses or rewrites a value after the checks of type and range; nil accepts all.
 	Check func(old, v value.Value) (value.Value, error)
 }
 
@@ -94,8 +94,7 @@ func (p *Param) Value() value.Value { return *p.cur.Load() }
 func (p *Param) Int() int64         { return p.num.Load() }
 func (p *Param) Bool() bool         { return p.num.Load() != 0 }
 
-// Get finds a parameter; asking for one that the table does not hold is a programming error, so it must not be done with
-// names from a client (Lookup does that).
+// Get finds a parameter. A name that is not in the table is a programming error; use Lookup for names from a client.
 func (p *Params) Get(name string) *Param {
 	q := p.byName[name]
 	if q == nil {
@@ -104,7 +103,7 @@ func (p *Params) Get(name string) *Param {
 	return q
 }
 
-// Lookup finds a parameter by a client's spelling.
+// Lookup finds a parameter by the name that a client sent.
 func (p *Params) Lookup(name string) (*Param, bool) {
 	q, ok := p.byName[name]
 	return q, ok
@@ -114,8 +113,8 @@ func (p *Params) Lookup(name string) (*Param, bool) {
 func (p *Params) Int(name string) int64 { return p.Get(name).Int() }
 func (p *Params) Bool(name string) bool { return p.Get(name).Bool() }
 
-// Checked has a parameter refuse or rewrite values by f, beyond type and range: for what the packages below do not know of. Call it
-// before any value is set.
+// Checked adds the check f, which may refuse or rewrite values, to those of type and range, for checks that this package cannot
+// make. Call it before any value is set.
 func (p *Params) Checked(name string, f func(old, v value.Value) (value.Value, error)) {
 	q := p.Get(name)
 	spec := *q.Spec
@@ -190,7 +189,7 @@ func parseParamText(s *ParamSpec, text string) (value.Value, error) {
 	return value.NewString(text), nil
 }
 
-// SetRuntime sets what a setParameter command names, all or nothing, and returns the first one's old value.
+// SetRuntime sets the parameters of a setParameter command, all or none, and returns the first one's old value.
 func (p *Params) SetRuntime(fields []value.Field) (was value.Value, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -301,5 +300,5 @@ func (p *Params) Store(name string, v value.Value) {
 	p.Get(name).store(v)
 }
 
-// ParamTables lists the parameters that the server acts on, and those that are taken for compatibility: stored and given back.
+// ParamTables lists the parameters that the server acts on, and those that are accepted for compatibility: stored and returned.
 func ParamTables() (active, accepted []ParamSpec) { return activeParams, acceptedParams }

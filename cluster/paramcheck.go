@@ -10,7 +10,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// checkDescriptor bounds automationServiceDescriptor.
+// checkDescriptor limits the length of automationServiceDescriptor.
 func checkDescriptor(_, v value.Value) (value.Value, error) {
 	if len(v.Bytes()) > 64 {
 		return v, mongoerr.New(mongoerr.Overflow, "Value for parameter automationServiceDescriptor must be no more than 64 bytes")
@@ -106,7 +106,7 @@ func mergeVerbosity(base, change []byte) []byte {
 	return value.End(dst, m)
 }
 
-// checkMonitorProtocol takes the two ways in which members of sets are followed.
+// checkMonitorProtocol accepts the two protocols for monitoring members of sets.
 func checkMonitorProtocol(_, v value.Value) (value.Value, error) {
 	if s := v.Str(); s != "streamable" && s != "sdam" {
 		return v, mongoerr.Newf(mongoerr.BadValue, "Invalid value for replicaSetMonitorProtocol: %s, expected streamable or sdam", s)
@@ -114,7 +114,7 @@ func checkMonitorProtocol(_, v value.Value) (value.Value, error) {
 	return v, nil
 }
 
-// checkRate refuses what is no rate; an infinite one is the largest.
+// checkRate refuses values that are not a rate; an infinite rate becomes the largest number.
 func checkRate(_, v value.Value) (value.Value, error) {
 	if f := v.AsFloat64(); f <= 0 {
 		return v, mongoerr.Newf(mongoerr.BadValue, "Invalid value for a rate or its burst: %v is not greater than 0", f)
@@ -190,7 +190,7 @@ func checkMemory(_, v value.Value) (value.Value, error) {
 	return v, nil
 }
 
-// checkClusterAuthMode lets a cluster go from its key file to certificates while it runs (manual: Upgrade from Keyfile Authentication to
+// checkClusterAuthMode lets a running cluster migrate from a key file to certificates (manual: Upgrade from Keyfile Authentication to
 // X.509), and nothing else.
 func checkClusterAuthMode(old, v value.Value) (value.Value, error) {
 	was, to := old.Str(), v.Str()

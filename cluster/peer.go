@@ -9,29 +9,29 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// ServedUser is the key of a context under which a node finds what it tells others of the user whom it serves, in
-// a command's element $audit ([]byte); nothing if there is none.
+// ServedUser is the context key for the user whom a node serves, in the form in which other nodes are told: the
+// value of a command's element $audit ([]byte). There is no value if there is no user.
 var ServedUser servedUser
 
 type servedUser struct{}
 
-// Peer is another node (or replica set, of which it finds the right member) that takes commands. Both ways to reach one,
-// a function call within the process and a pooled connection, carry the same bytes.
+// Peer is another node, or a replica set, that accepts commands; for a set it finds the right member. Both ways to reach
+// one, a function call within the process and a pooled connection, carry the same bytes.
 type Peer interface {
 	// Call sends a request and appends the reply document to dst. An error means that no reply came; a reply with ok: 0
-	// is no error here.
+	// is not an error here.
 	Call(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error)
 }
 
 // SetPeer is a Peer that is a replica set.
 type SetPeer interface {
 	Peer
-	// CallOn is Call on a member that p allows; nil means the primary. It also returns the member that answered,
+	// CallOn is Call on a member that p allows; nil means the primary. It also returns the member that replied,
 	// which has the cursor if the reply opens one.
 	CallOn(ctx context.Context, p *ReadPreference, m *wire.Message, dst []byte) ([]byte, Peer, error)
 }
 
-// CallOn calls a member for a read preference if p is a set; any other peer answers itself.
+// CallOn calls a member according to a read preference if p is a set; any other peer is called itself.
 func CallOn(ctx context.Context, p Peer, pref *ReadPreference, m *wire.Message, dst []byte) ([]byte, Peer, error) {
 	if s, ok := p.(SetPeer); ok {
 		return s.CallOn(ctx, pref, m, dst)
@@ -194,9 +194,9 @@ func Backoff(ctx context.Context, n int) error {
 	}
 }
 
-// Handshake performs the first exchange on a connection between nodes: the sender identifies itself as a node, and
-// says which process it belongs to. Monitors' connections begin the same way, so that a live process has a
-// connection to every node that may hold work of its.
+// Handshake performs the first exchange on a connection between nodes: the sender identifies itself as a node,
+// with the process that it belongs to. Monitors' connections begin the same way, so that a live process has a
+// connection to every node on which it may have operations.
 func Handshake(ctx context.Context, cc *wire.ClientConn) error {
 	reply, err := cc.RoundTrip(ctx, &wire.Message{OpCode: wire.OpMsg, Body: helloInternal})
 	if err != nil {
@@ -205,7 +205,7 @@ func Handshake(ctx context.Context, cc *wire.ClientConn) error {
 	return ReplyError(reply.Body)
 }
 
-// processID names this process to the nodes that it is connected to.
+// processID identifies this process to the nodes that it is connected to.
 var processID = NewUUID()
 
 var helloInternal = value.Doc(

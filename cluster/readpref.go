@@ -8,7 +8,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// ReadMode says which members of a set may answer a read.
+// ReadMode determines which members of a set may serve a read.
 type ReadMode uint8
 
 // The modes, in the order of the manual's page "Read Preference".
@@ -31,11 +31,11 @@ type Tag struct{ Name, Value string }
 // ReadPreference is a parsed $readPreference. A nil one means the primary.
 type ReadPreference struct {
 	Mode ReadMode
-	// TagSets are tried in order; the first that any member has decides. None, or an empty set, takes every member.
+	// TagSets are tried in order; the first that any member matches applies. None, or an empty set, matches every member.
 	TagSets [][]Tag
 	// MaxStalenessSeconds is how far behind a secondary may be, by estimate; 0 for no limit.
 	MaxStalenessSeconds int64
-	// Patience is how long the member that was chosen may take before another is asked; 0 for as long as the call may.
+	// Patience is how long the chosen member may take before another is tried; 0 for no limit but that of the call.
 	Patience time.Duration
 
 	doc []byte
@@ -44,7 +44,7 @@ type ReadPreference struct {
 // MinMaxStaleness is smallestMaxStalenessSeconds of the drivers' specification "Max Staleness".
 const MinMaxStaleness = 90
 
-// Nearest prefers whichever member answers soonest.
+// Nearest prefers the member with the lowest latency.
 var Nearest = &ReadPreference{Mode: ReadNearest}
 
 // ParseReadPreference reads a $readPreference document. Hedge is accepted and has no effect, as documented since 8.0.
@@ -154,7 +154,7 @@ func (p *ReadPreference) OrPrimary() ReadMode {
 	return p.Mode
 }
 
-// Doc returns the preference as a command carries it.
+// Doc returns the preference in the form of a command's field.
 func (p *ReadPreference) Doc() []byte {
 	if p != nil && p.doc != nil {
 		return p.doc
@@ -162,7 +162,7 @@ func (p *ReadPreference) Doc() []byte {
 	return value.Doc(value.F("mode", value.NewString(p.OrPrimary().String())))
 }
 
-// String shows the preference as the error of an unsatisfied one does.
+// String returns the preference in the form used in errors.
 func (p *ReadPreference) String() string {
 	var b strings.Builder
 	b.WriteString(`{ mode: "` + p.OrPrimary().String() + `"`)

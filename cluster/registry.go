@@ -12,10 +12,10 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// ConfigShardID is the shard id under which the config server is known.
+// ConfigShardID is the shard id of the config server.
 const ConfigShardID = "config"
 
-// Shard is an entry of config.shards and the way to reach it.
+// Shard is an entry of config.shards, with the peer that reaches it.
 type Shard struct {
 	ID       string
 	Host     string // as stored: "set/host:port,host:port"
@@ -42,11 +42,11 @@ func SplitHosts(conn string) (set string, hosts []string) {
 	return set, hosts
 }
 
-// Registry mirrors config.shards. It refreshes when it is asked for a shard that it does not know, every 30 seconds, and as soon
-// as the vector clock's topology time passes what it loaded (Follow).
+// Registry mirrors config.shards. It refreshes when a shard that it does not know is looked up, every 30 seconds, and as soon as
+// the vector clock's topology time passes what it loaded (Follow).
 type Registry struct {
 	config Peer
-	clock  *VectorClock // of the node; nil in tests of the registry alone
+	clock  *VectorClock // of the node; nil in tests of only the registry
 	dial   func(set string, hosts []string) (Peer, error)
 	mu     struct {
 		sync.RWMutex
@@ -56,7 +56,7 @@ type Registry struct {
 	refreshing sync.Mutex
 }
 
-// NewRegistry makes an empty registry. dial reaches a shard by its hosts.
+// NewRegistry returns an empty registry. dial connects to a shard by its hosts.
 func NewRegistry(config Peer, clock *VectorClock, dial func(set string, hosts []string) (Peer, error)) *Registry {
 	r := &Registry{config: config, clock: clock, dial: dial}
 	r.mu.byID = make(map[string]*Shard)
@@ -84,13 +84,12 @@ func ParseShard(doc []byte) (*Shard, error) {
 }
 
 // Reload reloads config.shards. Shards whose hosts did not change keep their peer and its connections. An invalid
-// entry, or one without a reachable address, is skipped: looking it up fails, but the other shards remain
-// reachable.
+// entry, or one without a valid address, is skipped: looking it up fails, but the other shards remain reachable.
 func (r *Registry) Reload(ctx context.Context) error {
 	r.refreshing.Lock()
 	defer r.refreshing.Unlock()
-	// Catalog reads are not older than the config time, so this one shows every change up to the topology time of now, that of a
-	// shard that is gone included.
+	// Catalog reads are not older than the config time, so this one shows every change up to the current topology time,
+	// including the removal of a shard.
 	topology := r.known()
 	docs, err := FindConfig(ctx, r.config, value.Doc(
 		value.F("find", value.NewString("shards")),
@@ -129,7 +128,7 @@ func (r *Registry) Reload(ctx context.Context) error {
 
 // follower is a peer that follows the membership of its set.
 type follower interface {
-	// ConnString is the set as its primary lists it, empty before one was seen; Hosts the addresses known.
+	// ConnString returns the set as its primary lists it, empty before one was seen; Hosts returns the known addresses.
 	ConnString() string
 	Hosts() []string
 	// Seed adds addresses at which to look for the set if none of the known ones answers.
@@ -240,13 +239,13 @@ func (r *Registry) Topology() uint64 {
 	return r.mu.topology
 }
 
-// reloadInterval is how long a registry goes without reading config.shards: what changes a shard's hosts or tags does not tick
-// the topology time.
+// reloadInterval is how long a registry goes without reading config.shards: changes of a shard's hosts or tags do not tick the
+// topology time.
 const reloadInterval = 30 * time.Second
 
 // Follow keeps the registry in step with config.shards until ctx ends: it reloads at once when the topology time
-// shows that a shard was added or removed, and every 30 seconds. Nothing else would make a node that targets only
-// shards it knows look for a new one.
+// shows that a shard was added or removed, and every 30 seconds. Nothing else would make a node that only targets
+// known shards look for a new one.
 func (r *Registry) Follow(ctx context.Context) {
 	tick := time.NewTicker(reloadInterval)
 	defer tick.Stop()
@@ -263,7 +262,7 @@ func (r *Registry) Follow(ctx context.Context) {
 		select {
 		case <-moved:
 		case <-tick.C:
-			_ = r.Reload(ctx) // the next one makes up for it
+			_ = r.Reload(ctx) // repeated in the next period
 		case <-ctx.Done():
 			return
 		}

@@ -8,9 +8,9 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// LogicalSessionID is a session: the id the driver chose and the digest of the user it belongs to. Child sessions
-// of internal transactions carry TxnNumber and TxnUUID besides: TxnNumber is that of the retryable write of their
-// parent that the transaction carries out, 0 if it carries out a write without one.
+// LogicalSessionID identifies a session: the id that the driver chose and the digest of the user it belongs to.
+// Child sessions of internal transactions also have TxnNumber and TxnUUID: TxnNumber is that of the parent's
+// retryable write that the transaction executes, 0 if the write has none.
 type LogicalSessionID struct {
 	ID        [16]byte
 	UID       [32]byte
@@ -21,13 +21,13 @@ type LogicalSessionID struct {
 // IsChild reports whether the session is one of an internal transaction.
 func (s LogicalSessionID) IsChild() bool { return s.TxnUUID != [16]byte{} }
 
-// Parent returns the session of the client whose write an internal transaction carries out; any other is its own
-// parent.
+// Parent returns the session of the client whose write an internal transaction executes; any other session is
+// its own parent.
 func (s LogicalSessionID) Parent() LogicalSessionID {
 	return LogicalSessionID{ID: s.ID, UID: s.UID}
 }
 
-// Child makes the session of an internal transaction for the write with a transaction number.
+// Child returns the session of an internal transaction for the write with this transaction number.
 func (s LogicalSessionID) Child(txnNumber int64) LogicalSessionID {
 	return LogicalSessionID{ID: s.ID, UID: s.UID, TxnNumber: txnNumber, TxnUUID: NewUUID()}
 }
@@ -87,14 +87,14 @@ func NewSessionID(owner [32]byte) LogicalSessionID {
 	return LogicalSessionID{ID: NewUUID(), UID: owner}
 }
 
-// NewUUID makes a random (version 4) UUID.
+// NewUUID returns a random (version 4) UUID.
 func NewUUID() (u [16]byte) {
 	rand.Read(u[:]) // never fails: the runtime aborts the program if the system has no randomness
 	u[6], u[8] = u[6]&0x0F|0x40, u[8]&0x3F|0x80
 	return u
 }
 
-// Doc returns the id as config.system.sessions holds it.
+// Doc returns the id as it is stored in config.system.sessions.
 func (s LogicalSessionID) Doc() []byte {
 	f := []value.Field{value.F("id", value.NewBinary(4, s.ID[:])), value.F("uid", value.NewBinary(0, s.UID[:]))}
 	if s.IsChild() {

@@ -18,7 +18,7 @@ type SessionStore interface {
 	RefreshSessions(ctx context.Context, ids []LogicalSessionID, at time.Time) error
 	// RemoveSessions deletes records of ended sessions.
 	RemoveSessions(ctx context.Context, ids []LogicalSessionID) error
-	// MissingSessions gives those of the sessions that have no record.
+	// MissingSessions returns those of the sessions that have no record.
 	MissingSessions(ctx context.Context, ids []LogicalSessionID) ([]LogicalSessionID, error)
 }
 
@@ -26,13 +26,14 @@ type SessionStore interface {
 const SessionTimeout = 30 * time.Minute
 
 // SessionCache remembers which sessions were used on this node since the last sync with the sessions collection. A session
-// lives for as long as its record does, which every node that meets the session renews: none ends what another one uses.
+// lives as long as its record, which every node that uses the session renews: no node ends a session that another one
+// uses.
 type SessionCache struct {
 	store SessionStore
 	now   func() time.Time
-	ended func(LogicalSessionID)    // told of each session that ends or expires, to kill its cursors and transactions
+	ended func(LogicalSessionID)    // called for each session that ends or expires, to kill its cursors and transactions
 	open  func() []LogicalSessionID // the sessions with cursors on this node; nil for none
-	idle  time.Duration             // how long a session lives unused
+	idle  time.Duration             // how long an unused session lives
 	most  int                       // maxSessions
 	mu    struct {
 		sync.Mutex
@@ -42,8 +43,8 @@ type SessionCache struct {
 	}
 }
 
-// NewSessionCache makes an empty cache. store is nil if no collection is kept: idle time decides then. ended may
-// be nil.
+// NewSessionCache returns an empty cache. If store is nil there is no collection, and idle time alone decides.
+// ended may be nil.
 func NewSessionCache(store SessionStore, now func() time.Time, ended func(LogicalSessionID)) *SessionCache {
 	if now == nil {
 		now = time.Now
@@ -54,20 +55,20 @@ func NewSessionCache(store SessionStore, now func() time.Time, ended func(Logica
 	return c
 }
 
-// SetTimeout changes how long a session lives unused; it comes before the first use.
+// SetTimeout changes how long an unused session lives. It must be called before the first use.
 func (c *SessionCache) SetTimeout(d time.Duration) { c.idle = d }
 
-// SetLimit changes how many sessions the cache holds (maxSessions); it comes before the first use.
+// SetLimit changes how many sessions the cache holds (maxSessions). It must be called before the first use.
 func (c *SessionCache) SetLimit(n int64) { c.most = int(n) }
 
 // WithCursors makes a sync include the sessions that f lists, those of open cursors: they may not have been used
-// on this node for long.
+// on this node for a long time.
 func (c *SessionCache) WithCursors(f func() []LogicalSessionID) { c.open = f }
 
-// Timeout returns how long a session lives unused.
+// Timeout returns how long an unused session lives.
 func (c *SessionCache) Timeout() time.Duration { return c.idle }
 
-// Touch notes that a session is in use.
+// Touch records that a session is in use.
 func (c *SessionCache) Touch(id LogicalSessionID) error {
 	at := c.now().UnixMilli()
 	c.mu.Lock()
@@ -112,7 +113,7 @@ func (c *SessionCache) Live() map[LogicalSessionID]time.Time {
 	return out
 }
 
-// List returns what $listLocalSessions shows: the sessions in use, of the owners that shown picks.
+// List returns the output of $listLocalSessions: the sessions in use whose owners shown admits.
 func (c *SessionCache) List(shown func(owner [32]byte) bool) (docs [][]byte) {
 	for id, at := range c.Live() {
 		if shown(id.UID) {
@@ -122,7 +123,7 @@ func (c *SessionCache) List(shown func(owner [32]byte) bool) (docs [][]byte) {
 	return docs
 }
 
-// SessionsOf returns which owners' sessions a specification of $listSessions or $listLocalSessions asks for.
+// SessionsOf returns a filter for the owners whose sessions a specification of $listSessions or $listLocalSessions asks for.
 func SessionsOf(spec []byte) func(owner [32]byte) bool {
 	owners := map[[32]byte]bool{}
 	for _, u := range value.Values(value.Lookup(spec, "users").Doc()) {
@@ -133,8 +134,8 @@ func SessionsOf(spec []byte) func(owner [32]byte) bool {
 	return func(owner [32]byte) bool { return len(owners) == 0 || owners[owner] }
 }
 
-// Sync writes to the collection which sessions were used and ended on this node since the last time, and ends here
-// the sessions without a record: nobody used them, or another node ended them. Call it every
+// Sync writes to the collection which sessions were used and ended on this node since the last call, and ends the
+// sessions here that have no record: nobody used them, or another node ended them. Call it every
 // logicalSessionRefreshMillis (5 minutes). If the collection cannot be read nothing expires.
 func (c *SessionCache) Sync(ctx context.Context) error {
 	if c.store == nil {
@@ -158,7 +159,7 @@ func (c *SessionCache) Sync(ctx context.Context) error {
 	if err == nil {
 		err = c.store.RemoveSessions(ctx, removed)
 	}
-	if err != nil { // the next one writes it
+	if err != nil { // the next Sync writes it
 		c.mu.Lock()
 		c.mu.synced = last
 		for _, id := range removed {
@@ -170,7 +171,7 @@ func (c *SessionCache) Sync(ctx context.Context) error {
 	return c.expire(ctx, used)
 }
 
-// expire ends the sessions without a record, of those that this node has not just written.
+// expire ends the sessions without a record, except those that this node has just written.
 func (c *SessionCache) expire(ctx context.Context, used map[LogicalSessionID]bool) error {
 	began := c.now().UnixMilli()
 	ask := make(map[LogicalSessionID]bool)
@@ -189,13 +190,13 @@ func (c *SessionCache) expire(ctx context.Context, used map[LogicalSessionID]boo
 	if err != nil {
 		return err
 	}
-	limit := c.now().Add(-2 * c.idle).UnixMilli() // later than the index takes out the record of a session that nobody uses
+	limit := c.now().Add(-2 * c.idle).UnixMilli() // later than the TTL index deletes the record of an unused session
 	c.mu.Lock()
-	gone = slices.DeleteFunc(gone, func(id LogicalSessionID) bool { return c.mu.live[id] >= began }) // used meanwhile
+	gone = slices.DeleteFunc(gone, func(id LogicalSessionID) bool { return c.mu.live[id] >= began }) // used in the meantime
 	for _, id := range gone {
 		delete(c.mu.live, id)
 	}
-	maps.DeleteFunc(c.mu.live, func(_ LogicalSessionID, at int64) bool { return at < limit }) // alive elsewhere
+	maps.DeleteFunc(c.mu.live, func(_ LogicalSessionID, at int64) bool { return at < limit }) // in use elsewhere
 	c.mu.Unlock()
 	if c.ended != nil {
 		for _, id := range gone {
@@ -225,8 +226,8 @@ func (c *SessionCache) expireIdle() {
 	}
 }
 
-// Missing returns those of the sessions that have expired or were ended, as the collection tells; none if it
-// cannot be read.
+// Missing returns those of the sessions that, according to the collection, have expired or were ended; none
+// if it cannot be read.
 func (c *SessionCache) Missing(ctx context.Context, ids []LogicalSessionID) ([]LogicalSessionID, error) {
 	if c.store == nil {
 		return ids, nil

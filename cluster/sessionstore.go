@@ -14,7 +14,7 @@ type PeerSessionStore struct {
 	Version []byte // elements of a command that carry the collection's version; nil for one that is not sharded
 }
 
-// maxSessionBatch bounds one write to the sessions collection.
+// maxSessionBatch limits one write to the sessions collection.
 const maxSessionBatch = 1000
 
 // RefreshSessions implements SessionStore.
@@ -117,13 +117,13 @@ func NewShardedSessions(catalog *Catalog, registry *Registry, create func(ctx co
 	return s
 }
 
-// askConfig has the config server's primary write its own sessions, which makes the collection.
+// askConfig makes the config server's primary write its own sessions, which creates the collection.
 func (s *ShardedSessions) askConfig(ctx context.Context) error {
 	_, err := Run(ctx, s.registry.Config(), value.Doc(value.F("refreshLogicalSessionCacheNow", value.NewInt32(1)), value.F("$db", value.NewString("admin"))))
 	return err
 }
 
-// RefreshSessions implements SessionStore. A cluster begins to keep records with the first node that writes them.
+// RefreshSessions implements SessionStore. The first node that writes records creates the collection.
 func (s *ShardedSessions) RefreshSessions(ctx context.Context, ids []LogicalSessionID, at time.Time) error {
 	refresh := func(p PeerSessionStore, part []LogicalSessionID) error { return p.RefreshSessions(ctx, part, at) }
 	err := s.each(ctx, ids, refresh)
@@ -153,12 +153,12 @@ func (s *ShardedSessions) MissingSessions(ctx context.Context, ids []LogicalSess
 	return missing, err
 }
 
-// staleTries bounds how often the sessions are reassigned to shards.
+// staleTries limits how often the sessions are reassigned to shards.
 const staleTries = 10
 
 // each calls f for the shards that own sessions, with the sessions of each. A shard that reports moved ranges is
-// called again with the sessions it owns by then: f may be called for a session a second time, but not after it
-// succeeded.
+// called again with the sessions that it owns then: f may be called a second time for a session, but not after
+// it has succeeded.
 func (s *ShardedSessions) each(ctx context.Context, ids []LogicalSessionID, f func(PeerSessionStore, []LogicalSessionID) error) error {
 	for try := 0; ; try++ {
 		info, err := s.catalog.Collection(ctx, SessionsNS)

@@ -75,7 +75,7 @@ func (k *ShardKeyPattern) Doc() []byte { return k.doc }
 func (k *ShardKeyPattern) IsHashed() bool   { return k.hashed >= 0 }
 func (k *ShardKeyPattern) HashedIndex() int { return k.hashed }
 
-// Index finds a path among the key's fields, or -1.
+// Index returns the index of a path among the key's fields, or -1.
 func (k *ShardKeyPattern) Index(path string) int {
 	for i := range k.Parts {
 		if k.Parts[i].Path == path {
@@ -98,14 +98,14 @@ func (k *ShardKeyPattern) Covers(path string) bool {
 }
 
 // FromDocument appends to dst the values of a document's shard key, hashed as the pattern requires. A missing
-// field counts as null. A field that is an array, or lies below one, is refused.
+// field counts as null. A field that is an array, or is below one, is refused.
 func (k *ShardKeyPattern) FromDocument(doc []byte, dst []value.Value) ([]value.Value, error) {
 	for i := range k.Parts {
 		v, err := lookupScalar(doc, k.Parts[i].Path)
 		if err != nil {
 			return nil, err
 		}
-		// An index has the hash of undefined itself, and a shard key must be where the index has it.
+		// An index has the hash of undefined itself, and the shard key must agree with the index.
 		if v.T == value.Missing || v.T == value.Undefined && !k.Parts[i].Hashed {
 			v = value.NewNull()
 		}
@@ -204,7 +204,7 @@ func (k *ShardKeyPattern) NormalizeBound(bound []byte) ([]byte, error) {
 	return k.KeyDoc(vals), nil
 }
 
-// IsPrefixOfIndex reports whether an index key pattern begins with the shard key, so that it can serve it.
+// IsPrefixOfIndex reports whether an index key pattern begins with the shard key, so that the index can serve as shard key index.
 func (k *ShardKeyPattern) IsPrefixOfIndex(index []byte) bool {
 	it := value.Walk(index)
 	for i := range k.Parts {

@@ -1,6 +1,6 @@
 package cluster
 
-// stageMemory names the parameters that limit what stages of pipelines hold.
+// stageMemory names the parameters that limit the memory of pipeline stages.
 var stageMemory = map[string]string{
 	"$sort":            "internalQueryMaxBlockingSortMemoryUsageBytes",
 	"$group":           "internalDocumentSourceGroupMaxMemoryBytes",
@@ -15,7 +15,7 @@ func (p *Params) ListMemory() (push, addToSet int64) {
 	return p.Int("internalQueryMaxPushBytes"), p.Int("internalQueryMaxAddToSetBytes")
 }
 
-// StageMemory returns how many bytes a stage may hold before it goes to disk.
+// StageMemory returns how many bytes a stage may hold before it spills to disk.
 func (p *Params) StageMemory(stage string) int64 {
 	if name, ok := stageMemory[stage]; ok {
 		return p.Int(name)

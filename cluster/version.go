@@ -12,7 +12,7 @@ import (
 type Order int
 
 // Versions of different incarnations of a collection, or of which one is unsharded, are Incomparable: neither side
-// can tell which is behind, so both refresh.
+// can tell which is older, so both refresh.
 const (
 	Older        Order = -1
 	Same         Order = 0
@@ -23,8 +23,8 @@ const (
 // Epoch identifies one incarnation of a sharded collection.
 type Epoch [12]byte
 
-// ChunkVersion places one change of a collection's routing table: ⟨major, minor⟩ within ⟨epoch, timestamp⟩. A move makes
-// a new major, a split or merge a new minor. The zero ChunkVersion means "not sharded".
+// ChunkVersion identifies one state of a collection's routing table: ⟨major, minor⟩ within ⟨epoch, timestamp⟩. A move
+// raises major, a split or merge raises minor. The zero ChunkVersion means "not sharded".
 type ChunkVersion struct {
 	Major, Minor uint32
 	Epoch        Epoch
@@ -40,10 +40,10 @@ var Ignored = ChunkVersion{
 	Timestamp: ^uint64(0),
 }
 
-// Combined is major and minor as one number, the order of config.chunks.lastmod.
+// Combined returns major and minor as one number, in the order of config.chunks.lastmod.
 func (v ChunkVersion) Combined() uint64 { return uint64(v.Major)<<32 | uint64(v.Minor) }
 
-// WithCombined is v's incarnation with another major and minor.
+// WithCombined returns a version of v's incarnation with another major and minor.
 func (v ChunkVersion) WithCombined(c uint64) ChunkVersion {
 	v.Major, v.Minor = uint32(c>>32), uint32(c)
 	return v
@@ -93,7 +93,7 @@ func (v ChunkVersion) String() string {
 	return fmt.Sprintf("%d|%d||%s||Timestamp(%d, %d)", v.Major, v.Minor, hex.EncodeToString(v.Epoch[:]), v.Timestamp>>32, uint32(v.Timestamp))
 }
 
-// Doc returns the version as commands carry it: {e, t, v}.
+// Doc returns the version as in commands: {e, t, v}.
 func (v ChunkVersion) Doc() []byte {
 	dst, m := value.Begin(make([]byte, 0, 48))
 	dst = append(dst, byte(value.ObjectID), 'e', 0)
@@ -179,20 +179,20 @@ func CheckShardVersion(ns string, received, wanted ChunkVersion, shard string) e
 	case received.Major != 0 && wanted.Major == 0:
 		why = "shard no longer contains chunks"
 	case received.Major == wanted.Major:
-		return nil // a split or merge moved nothing: the sender's targeting is still right
+		return nil // a split or merge moved nothing: the sender's targeting is still correct
 	}
 	return StaleConfig(ns, received, &wanted, shard, why)
 }
 
-// DatabaseVersion places a database on its primary shard: uuid and timestamp distinguish incarnations, LastMod
-// grows with each change of the primary.
+// DatabaseVersion identifies one state of a database's placement: uuid and timestamp distinguish incarnations,
+// LastMod grows with each change of the primary shard.
 type DatabaseVersion struct {
 	UUID      [16]byte
 	Timestamp uint64
 	LastMod   int32
 }
 
-// IsFixed is true of admin and config, which never move and are not checked.
+// IsFixed reports whether the database is admin or config, which never move and are not checked.
 func (v DatabaseVersion) IsFixed() bool { return v.LastMod == 0 }
 
 // Compare returns whether v is older or newer than w.
@@ -206,7 +206,7 @@ func (v DatabaseVersion) Compare(w DatabaseVersion) Order {
 	return order(v.Timestamp, w.Timestamp)
 }
 
-// Doc returns the version as commands and config.databases hold it: {uuid, timestamp, lastMod}.
+// Doc returns the version as in commands and in config.databases: {uuid, timestamp, lastMod}.
 func (v DatabaseVersion) Doc() []byte {
 	return value.Doc(
 		value.F("uuid", value.NewBinary(4, v.UUID[:])),
@@ -234,8 +234,8 @@ func ParseDatabaseVersion(v value.Value) (DatabaseVersion, error) {
 	return out, nil
 }
 
-// StaleDbVersion returns the error of a shard that is not, or does not know itself to be, the primary that the
-// sender takes it for. wanted is nil if the shard holds no version.
+// StaleDbVersion returns the error of a shard that is not, or does not know that it is, the primary shard that
+// the sender considers it. wanted is nil if the shard has no version.
 func StaleDbVersion(db string, received DatabaseVersion, wanted *DatabaseVersion) *mongoerr.Error {
 	fields := []value.Field{
 		value.F("db", value.NewString(db)),

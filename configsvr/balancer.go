@@ -15,7 +15,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// balancer moves data off draining shards, into its zones, and from the fullest shards to the emptiest.
+// balancer moves data off draining shards, into the zones it belongs to, and from the fullest shards to the emptiest.
 type balancer struct {
 	wake chan struct{}
 
@@ -23,8 +23,8 @@ type balancer struct {
 		sync.Mutex
 		rounds  int64
 		inRound bool
-		moving  map[string]bool // shards with a migration of the balancer's under way, of an earlier round too
-		changed chan struct{}   // closed when a round or a migration ends; nil where nobody waits for that
+		moving  map[string]bool // shards in a running migration of the balancer, also of earlier rounds
+		changed chan struct{}   // closed when a round or a migration ends; nil if nobody waits for that
 	}
 }
 
@@ -32,14 +32,14 @@ type balancer struct {
 // (balancerMigrationsThrottlingMs).
 const balancerPause = 10 * time.Second
 
-// roundPatience is how long a round waits for its migrations. One that takes longer goes on; its shards take part in no other
-// until it ends, and the other shards are balanced meanwhile.
+// roundPatience is how long a round waits for its migrations. One that takes longer continues; its shards take part in no
+// other until it ends, and the other shards are balanced in the meantime.
 const roundPatience = 30 * time.Second
 
-// statsWait is how long a shard may take to tell how much it holds. One that does not say is left alone for a round.
+// statsWait is how long a shard may take to report its data sizes. A shard that does not report is left out of the round.
 const statsWait = 10 * time.Second
 
-// defaultChunkSize is config.settings.chunksize where nothing is set: 128 MB.
+// defaultChunkSize is the default of config.settings.chunksize: 128 MB.
 const defaultChunkSize = 128 << 20
 
 func newBalancer() *balancer {
@@ -48,7 +48,7 @@ func newBalancer() *balancer {
 	return b
 }
 
-// RunBalancer does rounds until ctx ends. One config server, the primary, runs it.
+// RunBalancer runs rounds until ctx ends. It runs on the config server's primary.
 func (m *Manager) RunBalancer(ctx context.Context) {
 	pause := balancerPause
 	for {
@@ -62,14 +62,14 @@ func (m *Manager) RunBalancer(ctx context.Context) {
 			return
 		}
 		pause = balancerPause
-		// What failed in a round is tried again with the next; what it moved stays moved.
+		// What failed in a round is tried again in the next one.
 		if moved, _ := m.BalancerRound(ctx); moved > 0 {
 			pause = time.Duration(m.Params.Int("balancerMigrationsThrottlingMs")) * time.Millisecond
 		}
 	}
 }
 
-// balancerMode is what config.settings says: full or off.
+// balancerMode returns the mode in config.settings: full or off.
 func (m *Manager) balancerMode(ctx context.Context) (string, error) {
 	s, err := m.balancerSettings(ctx)
 	if s.off {
@@ -91,7 +91,7 @@ func (m *Manager) setBalancer(ctx context.Context, on bool) error {
 	return err
 }
 
-// soon has the next round begin at once.
+// soon makes the next round begin at once.
 func (b *balancer) soon() {
 	select {
 	case b.wake <- struct{}{}:
@@ -106,8 +106,8 @@ func (b *balancer) beginRound() {
 	b.mu.rounds++
 }
 
-// tell wakes those who wait for the balancer; b.mu must be held.
-func (b *balancer) tell() {
+// notify wakes those who wait for the balancer; b.mu must be held.
+func (b *balancer) notify() {
 	if b.mu.changed != nil {
 		close(b.mu.changed)
 		b.mu.changed = nil
@@ -118,17 +118,17 @@ func (b *balancer) endRound() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.mu.inRound = false
-	b.tell()
+	b.notify()
 }
 
-// busy are the shards that a round must leave alone.
+// busy returns the shards that a round must not use.
 func (b *balancer) busy() map[string]bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return maps.Clone(b.mu.moving)
 }
 
-// take and release note that a migration between two shards begins and ends.
+// take and release record that a migration between two shards begins and ends.
 func (b *balancer) take(mv *move) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -140,17 +140,17 @@ func (b *balancer) release(mv *move) {
 	defer b.mu.Unlock()
 	delete(b.mu.moving, mv.from)
 	delete(b.mu.moving, mv.to)
-	b.tell()
+	b.notify()
 }
 
-// status is what balancerStatus tells.
+// status returns what balancerStatus reports.
 func (b *balancer) status() (inRound bool, rounds int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.mu.inRound || len(b.mu.moving) > 0, b.mu.rounds
 }
 
-// idle returns once no round and no migration of the balancer's is under way.
+// idle returns once no round and no migration of the balancer is running.
 func (b *balancer) idle(ctx context.Context) error {
 	for {
 		b.mu.Lock()
@@ -171,8 +171,8 @@ func (b *balancer) idle(ctx context.Context) error {
 	}
 }
 
-// BalancerRound plans and makes at most one migration per shard, and tells how many succeeded. What fails for one collection or
-// shard stops no other; the errors are joined.
+// BalancerRound plans and executes at most one migration per shard, and returns how many succeeded. A failure of one collection
+// or shard does not stop the others; the errors are joined.
 func (m *Manager) BalancerRound(ctx context.Context) (moved int, err error) {
 	s, err := m.balancerSettings(ctx)
 	if err != nil || s.off || !s.window.open(m.now()) {
@@ -190,7 +190,7 @@ func (m *Manager) BalancerRound(ctx context.Context) (moved int, err error) {
 	return moved, err
 }
 
-// logRound notes a round in config.actionlog.
+// logRound logs a round in config.actionlog.
 func (m *Manager) logRound(ctx context.Context, began time.Time, planned, moved int, err error) {
 	f := []value.Field{
 		fld("executionTimeMillis", value.NewInt64(m.now().Sub(began).Milliseconds())), fld("errorOccurred", value.NewBool(err != nil)),
@@ -218,7 +218,7 @@ func (m *Manager) balanced(ctx context.Context) (colls []*cluster.CollectionEntr
 	return colls, nil
 }
 
-// planRound looks at all collections and chooses the migrations of a round.
+// planRound examines all collections and chooses the migrations of a round.
 func (m *Manager) planRound(ctx context.Context, s balancerSettings) (moves []move, err error) {
 	colls, err := m.balanced(ctx)
 	if err != nil || len(colls) == 0 {
@@ -227,7 +227,7 @@ func (m *Manager) planRound(ctx context.Context, s balancerSettings) (moves []mo
 	if err := m.registry.Reload(ctx); err != nil {
 		return nil, err
 	}
-	// The first to choose gets the shards that it wants, and each collection is the first in its turn.
+	// The first collection to choose gets the shards that it wants, so each is the first in its turn.
 	if n := len(colls); n > 1 {
 		_, rounds := m.balancer.status()
 		first := int(rounds % int64(n))
@@ -249,7 +249,7 @@ func (m *Manager) planRound(ctx context.Context, s balancerSettings) (moves []mo
 	return moves, errors.Join(errs...)
 }
 
-// planFor splits the chunks of a collection that lie over the bound of a zone, and chooses its migrations.
+// planFor splits the chunks of a collection that cross the bound of a zone, and chooses its migrations.
 func (m *Manager) planFor(ctx context.Context, e *cluster.CollectionEntry, s balancerSettings, stats dataStats, busy map[string]bool) ([]move, error) {
 	d, err := m.distribution(ctx, e, stats)
 	if err != nil || d == nil {
@@ -276,7 +276,7 @@ func (m *Manager) planFor(ctx context.Context, e *cluster.CollectionEntry, s bal
 	return d.plan(busy), nil
 }
 
-// distribution is how a collection is spread now; nil where it is not sharded any more.
+// distribution returns a collection's current distribution; nil if it is no longer sharded.
 func (m *Manager) distribution(ctx context.Context, e *cluster.CollectionEntry, stats dataStats) (*distribution, error) {
 	info, err := m.placement(ctx, e.NS)
 	if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound || err == nil && !info.Sharded() {
@@ -294,13 +294,13 @@ func (m *Manager) distribution(ctx context.Context, e *cluster.CollectionEntry, 
 		return nil, err
 	}
 	d := &distribution{ns: e.NS, table: info.Map, shards: all, zones: zones, size: stats[e.NS], unit: m.chunkSizeOf(ctx, e)}
-	if d.whole = e.NS == cluster.SessionsNS; d.whole { // whose chunks are of a size
+	if d.whole = e.NS == cluster.SessionsNS; d.whole { // its chunks all have the same size
 		d.unit = 1
 	}
 	return d, nil
 }
 
-// makeMoves runs migrations beside each other. It waits for them no longer than its patience lasts.
+// makeMoves runs migrations concurrently. It waits for them at most for roundPatience.
 func (m *Manager) makeMoves(ctx context.Context, moves []move, s balancerSettings) (moved int, err error) {
 	ended := make(chan error, len(moves))
 	for i := range moves {
@@ -330,7 +330,7 @@ func (m *Manager) makeMoves(ctx context.Context, moves []move, s balancerSetting
 	return moved, errors.Join(errs...)
 }
 
-// errNotMoved ends a migration that is no failure: it is not the time for it, or the chunk was made ready for another.
+// errNotMoved ends a migration that did not fail: it has to wait, or its chunk was split or marked so that a later one can succeed.
 var errNotMoved = errors.New("the range was not moved")
 
 func (m *Manager) makeMove(ctx context.Context, mv *move, s balancerSettings) error {
@@ -344,7 +344,7 @@ func (m *Manager) makeMove(ctx context.Context, mv *move, s balancerSettings) er
 			return fmt.Errorf("%s: %w", mv.ns, err)
 		}
 		return errNotMoved
-	case mongoerr.Interrupted: // by what pauses migrations of this collection
+	case mongoerr.Interrupted: // migrations of this collection are paused
 		if ctx.Err() == nil {
 			return errNotMoved
 		}
@@ -355,8 +355,8 @@ func (m *Manager) makeMove(ctx context.Context, mv *move, s balancerSettings) er
 	return err
 }
 
-// splitOrMarkJumbo deals with a chunk that is too large to be moved: it is split, or, where it has a single key, marked, so that
-// nobody tries in vain again.
+// splitOrMarkJumbo handles a chunk that is too large to be moved: it splits it or, if the chunk has a single key, marks it as
+// jumbo, so that nobody tries to move it again in vain.
 func (m *Manager) splitOrMarkJumbo(ctx context.Context, ns string, min []byte) error {
 	info, e, err := m.table(ctx, ns)
 	if err != nil {
@@ -387,7 +387,7 @@ func (m *Manager) splitOrMarkJumbo(ctx context.Context, ns string, min []byte) e
 	return m.markJumbo(ctx, ns, c.Min)
 }
 
-// chunkSize is the cluster's: config.settings.chunksize, 1 to 1024 MB.
+// chunkSize returns the cluster's chunk size: config.settings.chunksize, 1 to 1024 MB.
 func (m *Manager) chunkSize(ctx context.Context) int64 {
 	docs, err := m.find(ctx, "settings", doc(fld("_id", str("chunksize"))))
 	if err != nil || len(docs) == 0 {
@@ -399,11 +399,11 @@ func (m *Manager) chunkSize(ctx context.Context) int64 {
 	return defaultChunkSize
 }
 
-// dataStats are bytes by collection and shard, without orphans.
+// dataStats has the bytes by collection and shard, without orphans.
 type dataStats map[string]map[string]int64
 
-// dataSizes asks the shards how much of the collections they hold, one question for each shard. A shard that does not answer is
-// missing in what it gives.
+// dataSizes asks the shards how much data of the collections they have, with one request for each shard. A shard that does not
+// reply is missing in the result.
 func (m *Manager) dataSizes(ctx context.Context, colls []*cluster.CollectionEntry) (dataStats, error) {
 	all, err := m.registry.All(ctx)
 	if err != nil {

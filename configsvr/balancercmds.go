@@ -11,7 +11,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// runClearJumbo takes the mark off the chunk that holds a key, or off the one between two bounds.
+// runClearJumbo clears the jumbo mark of the chunk that contains a key, or of the one with the given bounds.
 func (m *Manager) runClearJumbo(op *command.Op, req *msg.ClearJumboFlag, dst []byte) ([]byte, error) {
 	if (req.Find == nil) == (req.Bounds == nil) {
 		return dst, mongoerr.New(mongoerr.InvalidOptions, "must specify exactly one of: find or bounds")
@@ -36,10 +36,10 @@ func (m *Manager) runBalancerStart(op *command.Op, _ *msg.BalancerStart, dst []b
 	return dst, m.setBalancer(op, true)
 }
 
-// stopWait is how long balancerStop waits for what the balancer has begun, unless maxTimeMS says otherwise.
+// stopWait is how long balancerStop waits for the balancer's running migrations, unless maxTimeMS is given.
 const stopWait = time.Minute
 
-// runBalancerStop answers once the balancer has ended what it had begun.
+// runBalancerStop replies once the balancer has ended what it had begun.
 func (m *Manager) runBalancerStop(op *command.Op, _ *msg.BalancerStop, dst []byte) ([]byte, error) {
 	if err := m.setBalancer(op, false); err != nil {
 		return dst, err
@@ -65,7 +65,7 @@ func (m *Manager) runBalancerStatus(op *command.Op, _ *msg.BalancerStatus, dst [
 	return value.Append(dst, "term", value.NewInt64(m.term(op))), nil
 }
 
-// term is the one in which the config server's primary, and so its balancer, was elected.
+// term returns the term of the config server's primary, and so of its balancer.
 func (m *Manager) term(ctx context.Context) int64 {
 	reply, err := cluster.Run(ctx, m.local, value.Doc(fld("replSetGetStatus", value.NewInt32(1)), fld("$db", str("admin"))))
 	if err != nil {
@@ -75,10 +75,10 @@ func (m *Manager) term(ctx context.Context) int64 {
 	return n
 }
 
-// violations are the names by which balancerCollectionStatus tells what is to be done with a collection.
+// violations are the names with which balancerCollectionStatus reports why a collection is not balanced.
 var violations = map[string]string{forDraining: "drainingShards", forZone: "zoneViolation", forBalance: "chunksImbalance"}
 
-// runBalancerCollectionStatus tells whether the balancer would move anything of a collection.
+// runBalancerCollectionStatus reports whether the balancer would move any data of a collection.
 func (m *Manager) runBalancerCollectionStatus(op *command.Op, req *msg.BalancerCollectionStatus, dst []byte) ([]byte, error) {
 	_, e, err := m.table(op, req.NS)
 	if err != nil {
@@ -114,7 +114,7 @@ func (m *Manager) runBalancerCollectionStatus(op *command.Op, req *msg.BalancerC
 	return dst, nil
 }
 
-// details shows what a violation follows from: how much each shard holds.
+// details returns the cause of a violation: how much data each shard has.
 func (d *distribution) details() []value.Field {
 	var shards []value.Value
 	for _, s := range d.shards {
@@ -127,7 +127,7 @@ func (d *distribution) details() []value.Field {
 	return []value.Field{fld("shards", arr(shards...))}
 }
 
-// chunkSizeOf is a collection's chunk size, its own or the cluster's.
+// chunkSizeOf returns a collection's chunk size, its own or the cluster's.
 func (m *Manager) chunkSizeOf(ctx context.Context, e *cluster.CollectionEntry) int64 {
 	if e.ChunkBytes > 0 {
 		return e.ChunkBytes

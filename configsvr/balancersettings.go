@@ -18,8 +18,8 @@ type balancerSettings struct {
 	jumbo         bool   // attemptToBalanceJumboChunks
 }
 
-// activeWindow is when the balancer may move chunks, in minutes of the config server's day; one that ends before it starts
-// goes over midnight.
+// activeWindow is when the balancer may move chunks, in minutes of the config server's day; a window that ends before it
+// starts spans midnight.
 type activeWindow struct{ start, stop int }
 
 func (w *activeWindow) open(now time.Time) bool {
@@ -30,8 +30,8 @@ func (w *activeWindow) open(now time.Time) bool {
 	return at >= w.start || at <= w.stop
 }
 
-// balancerSettings reads config.settings. What it does not understand is an error: the balancer rather does nothing than
-// what nobody asked it for.
+// balancerSettings reads config.settings. Anything that it does not understand is an error: the balancer would rather do
+// nothing than something that nobody asked for.
 func (m *Manager) balancerSettings(ctx context.Context) (balancerSettings, error) {
 	docs, err := m.find(ctx, "settings", doc(fld("_id", str("balancer"))))
 	if err != nil || len(docs) == 0 {
@@ -51,7 +51,7 @@ func parseBalancerSettings(raw []byte) (s balancerSettings, err error) {
 	s.waitForDelete = value.Lookup(raw, "_waitForDelete").Truthy()
 	s.jumbo = value.Lookup(raw, "attemptToBalanceJumboChunks").Truthy()
 	switch t := value.Lookup(raw, "_secondaryThrottle"); t.T {
-	case value.Document: // an old way of giving the write concern
+	case value.Document: // the legacy form: the write concern itself
 		s.throttle, s.concern = true, t.Doc()
 	default:
 		s.throttle = t.Truthy()

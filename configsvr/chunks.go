@@ -12,8 +12,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// chunkWrites are changes of one collection's chunks that readers see together or not at all: a table read between two of
-// them could have the versions of the table after both, and nobody would ever find it stale.
+// chunkWrites are atomic changes of one collection's chunks: a table read between two of them could have the versions of
+// the table after both, and would never be found stale.
 type chunkWrites struct {
 	m      *Manager
 	uuid   [16]byte
@@ -32,12 +32,12 @@ func (w *chunkWrites) entry(ctx context.Context, min []byte) ([]byte, error) {
 	return docs[0], nil
 }
 
-// remake sets fields of the document of a chunk that has become another, or is elsewhere: a jumbo mark is of before.
+// remake sets fields of the document of a chunk whose bounds or owner have changed, and clears the jumbo mark.
 func (w *chunkWrites) remake(ctx context.Context, c *cluster.Chunk, set ...value.Field) error {
 	return w.change(ctx, c, append(set, fld("jumbo", value.Value{}))...)
 }
 
-// change sets fields of a chunk's document, or takes away those that are set to nothing.
+// change sets fields of a chunk's document, or removes those whose value is Missing.
 func (w *chunkWrites) change(ctx context.Context, c *cluster.Chunk, set ...value.Field) error {
 	old, err := w.entry(ctx, c.Min)
 	if err != nil {
@@ -62,13 +62,13 @@ func (w *chunkWrites) add(at placed, v cluster.ChunkVersion, h []cluster.Owner) 
 	w.writes.Put = append(w.writes.Put, chunkDoc(newOID(), w.uuid, at, v, w.m.recent(h)).Doc())
 }
 
-// owners returns the fields of a chunk's document that name its current and previous owners.
+// owners returns the fields of a chunk's document for its current and previous owners.
 func (m *Manager) owners(h []cluster.Owner) []value.Field {
 	h = m.recent(h)
 	return []value.Field{fld("shard", str(h[0].Shard)), fld("onCurrentShardSince", value.NewTimestampU64(h[0].ValidAfter)), fld("history", cluster.HistoryValue(h))}
 }
 
-// recent returns a history without the owners from before the window in which reads may ask for them.
+// recent returns a history without the owners from before the history window.
 func (m *Manager) recent(h []cluster.Owner) []cluster.Owner {
 	if oldest := m.oldestRead(); oldest > 0 {
 		return cluster.TrimHistory(h, oldest)
@@ -115,8 +115,8 @@ func chunkBetween(info *cluster.CollectionInfo, min, max []byte) (*cluster.Chunk
 	return c, nil
 }
 
-// splitChunk splits a chunk into n pieces. By the rules of versions they get the minor versions following the
-// collection's: ⟨M, m+1⟩ … ⟨M, m+n⟩.
+// splitChunk splits a chunk into n pieces. According to the version protocol they get the minor versions
+// after the collection's: ⟨M, m+1⟩ … ⟨M, m+n⟩.
 func (m *Manager) splitChunk(ctx context.Context, req *msg.CommitChunkSplit) (cluster.ChunkVersion, error) {
 	ns, points := req.NS, req.Points
 	m.chunks.Lock()
@@ -215,8 +215,9 @@ func (m *Manager) mergeRange(ctx context.Context, ns string, from, to []byte) (c
 	return v, nil
 }
 
-// commitMigration records a migration. By the rules of versions the moved range gets ⟨M+1, 0⟩ and one chunk that
-// stays on the donor, the control chunk, ⟨M+1, 1⟩, so that both shards' versions reflect the move.
+// commitMigration records a migration. According to the version protocol the moved range gets ⟨M+1, 0⟩ and one
+// chunk that remains on the donor, the control chunk, gets ⟨M+1, 1⟩, so that both shards' versions reflect the
+// move.
 func (m *Manager) commitMigration(ctx context.Context, g *msg.CommitChunkMigration) error {
 	m.chunks.Lock()
 	defer m.chunks.Unlock()
@@ -255,8 +256,8 @@ func (m *Manager) commitMigration(ctx context.Context, g *msg.CommitChunkMigrati
 	return nil
 }
 
-// outdateChunk raises the version of the chunk at a bound above the one given, unless it already is: a migration
-// that began at that version, and whose commit is still in flight, can then no longer commit.
+// outdateChunk raises the version of the chunk at a bound above the given one, unless it is higher already: a
+// migration that began at that version, and whose commit is still in flight, can then no longer commit.
 func (m *Manager) outdateChunk(ctx context.Context, ns string, min []byte, old cluster.ChunkVersion) error {
 	m.chunks.Lock()
 	defer m.chunks.Unlock()
@@ -308,7 +309,7 @@ func (m *Manager) writeMove(ctx context.Context, info *cluster.CollectionInfo, e
 	return w.commit(ctx)
 }
 
-// moveRange has a donor move a range to another shard. An end that is missing is the chunk's.
+// moveRange makes a donor move a range to another shard. A missing bound means that of the chunk.
 func (m *Manager) moveRange(ctx context.Context, req *msg.MoveRange) error {
 	ns, to := req.NS, req.To
 	if err := m.awaitUnpaused(ctx, ns); err != nil {
@@ -390,7 +391,7 @@ func (m *Manager) logMoved(ctx context.Context, ns, from, to string, move []valu
 	m.logAs(ctx, to, "moveChunk.to", ns, doc(move...))
 }
 
-// chunkFor finds the chunk that a range with one or both bounds lies in, and completes the bounds that are prefixes.
+// chunkFor finds the chunk that contains a range with one or both bounds, and completes bounds that are prefixes.
 func chunkFor(info *cluster.CollectionInfo, r *msg.Range) (c *cluster.Chunk, err error) {
 	for _, bound := range []*[]byte{&r.Max, &r.Min} {
 		if *bound == nil {
@@ -406,8 +407,8 @@ func chunkFor(info *cluster.CollectionInfo, r *msg.Range) (c *cluster.Chunk, err
 	return info.Map.FindBelow(value.Values(r.Max)), nil
 }
 
-// prepareRecipient creates the collection on a shard that has none of it yet, like the donor's. (The database's
-// primary need not have it: the sessions collection's is the config server.)
+// prepareRecipient creates the collection on a shard that does not have it yet, like the donor's. (The
+// database's primary shard need not have it: for the sessions collection that is the config server.)
 func (m *Manager) prepareRecipient(ctx context.Context, e *cluster.CollectionEntry, from, to string) error {
 	db, coll := cluster.SplitNS(e.NS)
 	j := &shardJob{m: m, req: &msg.ShardCollection{NS: e.NS}, db: &cluster.DatabaseInfo{Name: db, Primary: from}, uuid: e.UUID}
@@ -426,7 +427,7 @@ func (m *Manager) prepareRecipient(ctx context.Context, e *cluster.CollectionEnt
 	return j.makeOnOthers(ctx, map[string]bool{to: true})
 }
 
-// clearJumbo takes the jumbo mark off a chunk. The chunk gets a new major version, which all who cache the table learn of.
+// clearJumbo clears a chunk's jumbo mark. The chunk gets a new major version, so that all caches of the table are refreshed.
 func (m *Manager) clearJumbo(ctx context.Context, ns string, min []byte, exact *msg.Range) error {
 	return m.setJumbo(ctx, ns, false, func(info *cluster.CollectionInfo) (*cluster.Chunk, error) {
 		if exact != nil {

@@ -24,10 +24,10 @@ type shardJob struct {
 	indexes  [][]byte
 	empty    bool
 	zones    []zoneRange
-	fallback []string // the shards that take chunks
+	fallback []string // the shards that may get chunks
 }
 
-// shardCollection makes a collection sharded. The entry in config.collections, written last, is what makes it so.
+// shardCollection shards a collection. It is sharded once its entry in config.collections is written, which happens last.
 func (m *Manager) shardCollection(ctx context.Context, req *msg.ShardCollection) error {
 	pattern, err := cluster.ParseShardKey(req.Key)
 	if err != nil {
@@ -58,7 +58,7 @@ func (m *Manager) shardCollection(ctx context.Context, req *msg.ShardCollection)
 	return j.commit(ctx)
 }
 
-// alreadySharded compares an existing entry with what is asked for.
+// alreadySharded compares an existing entry with the request.
 func (m *Manager) alreadySharded(ctx context.Context, req *msg.ShardCollection, pattern *cluster.ShardKeyPattern) (bool, error) {
 	docs, err := m.find(ctx, "collections", doc(fld("_id", str(req.NS))))
 	if err != nil || len(docs) == 0 {
@@ -212,7 +212,7 @@ func (j *shardJob) isEmpty(ctx context.Context) (bool, error) {
 	return len(docs) == 0, err
 }
 
-// commit holds writes up, lays out the first chunks and makes the collection sharded.
+// commit blocks writes, lays out the first chunks and makes the collection sharded.
 func (j *shardJob) commit(ctx context.Context) error {
 	m := j.m
 	unblock, err := m.block(ctx, "shardCollection", []string{j.db.Primary}, j.req.NS)
@@ -238,7 +238,7 @@ func (j *shardJob) commit(ctx context.Context) error {
 	return err
 }
 
-// write makes the collection on all shards that get chunks, and sharded.
+// write creates the collection on all shards that get chunks, and makes it sharded.
 func (j *shardJob) write(ctx context.Context, chunks []placed) error {
 	m := j.m
 	gen := cluster.ChunkVersion{Major: 1, Epoch: newOID(), Timestamp: m.tick()}
@@ -361,7 +361,7 @@ func (j *shardJob) layout(ctx context.Context) []placed {
 	return out
 }
 
-// hashedPoints cuts the range of 64-bit hashes into n parts of the same size, symmetric around 0.
+// hashedPoints divides the range of 64-bit hashes into n parts of the same size, symmetric around 0.
 func hashedPoints(n int) []int64 {
 	if n < 2 {
 		return nil
@@ -383,7 +383,7 @@ func hashedPoints(n int) []int64 {
 	return out
 }
 
-// layoutZones makes a chunk of each zone's range, on a shard of the zone, and of each gap between them.
+// layoutZones makes a chunk for each zone's range, on a shard of the zone, and for each gap between them.
 func (j *shardJob) layoutZones(ctx context.Context) []placed {
 	k := j.pattern
 	all, _ := j.m.registry.All(ctx)

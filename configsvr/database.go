@@ -12,7 +12,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// sizeCache remembers how much data each shard holds, so that a burst of new databases asks once.
+// sizeCache remembers how much data each shard has, so that the shards are asked only once for a burst of new databases.
 type sizeCache struct {
 	mu    sync.Mutex
 	at    time.Time
@@ -21,7 +21,7 @@ type sizeCache struct {
 
 const sizeCacheTime = 30 * time.Second
 
-// createDatabase makes a database's entry on the least loaded shard, or on the one that is named.
+// createDatabase creates a database's entry, with the named shard or the least loaded one as primary shard.
 func (m *Manager) createDatabase(ctx context.Context, db, primary string) (*cluster.DatabaseInfo, error) {
 	if err := command.CheckDBName(db); err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func samePrimary(have *cluster.DatabaseInfo, db, primary string, err error) (*cl
 	return have, err
 }
 
-// leastLoaded picks the shard with the least data, of equal ones the one with the fewest databases.
+// leastLoaded returns the shard with the least data and, among equal ones, with the fewest databases.
 func (m *Manager) leastLoaded(ctx context.Context) (string, error) {
 	all, err := m.registry.All(ctx)
 	if err != nil {
@@ -113,7 +113,7 @@ func (m *Manager) leastLoaded(ctx context.Context) (string, error) {
 	return best, nil
 }
 
-// shardSizes asks each shard for the size of its databases, in steps of a megabyte: less is no difference.
+// shardSizes asks each shard for the size of its databases, rounded to megabytes so that small differences do not count.
 func (m *Manager) shardSizes(ctx context.Context, all []*cluster.Shard) (map[string]int64, error) {
 	m.sizes.mu.Lock()
 	defer m.sizes.mu.Unlock()

@@ -10,14 +10,14 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// What the coordinators of DDL on shards ask of the catalog. Each may be sent again, also when the operation it is of has ended:
-// it names the collection by its UUID, and finds that it is gone.
+// Changes of the catalog that DDL coordinators on shards request. Each may be sent again, even after its operation has ended: it
+// identifies the collection by its UUID, and finds that it is gone.
 
 func (m *Manager) runRemoveCollection(op *command.Op, req *msg.RemoveCollection, dst []byte) ([]byte, error) {
 	return dst, m.removeCollection(op, req.NS, req.UUID)
 }
 
-// removeCollection takes a collection out of the catalog.
+// removeCollection removes a collection from the catalog.
 func (m *Manager) removeCollection(ctx context.Context, ns string, uuid [16]byte) error {
 	m.chunks.Lock()
 	defer m.chunks.Unlock()
@@ -26,7 +26,7 @@ func (m *Manager) removeCollection(ctx context.Context, ns string, uuid [16]byte
 		return err
 	}
 	if e == nil || e.UUID != uuid {
-		return m.removeChunks(ctx, uuid) // an earlier try may not have come to them
+		return m.removeChunks(ctx, uuid) // an earlier attempt may have ended before this
 	}
 	if err := m.forget(ctx, ns, uuid); err != nil {
 		return err
@@ -39,7 +39,7 @@ func (m *Manager) runSetAllowMigrations(op *command.Op, req *msg.SetAllowMigrati
 	return dst, m.setAllowMigrations(op, req)
 }
 
-// setAllowMigrations has no migration of a collection begin or commit, or lets them again.
+// setAllowMigrations prevents migrations of a collection from beginning and committing, or allows them again.
 func (m *Manager) setAllowMigrations(ctx context.Context, req *msg.SetAllowMigrations) error {
 	m.chunks.Lock()
 	defer m.chunks.Unlock()
@@ -52,7 +52,7 @@ func (m *Manager) setAllowMigrations(ctx context.Context, req *msg.SetAllowMigra
 	return err
 }
 
-// errFrozen refuses to move chunks of a collection that a DDL is about.
+// errFrozen returns the error of a migration of a collection on which a DDL is running.
 func errFrozen(ns string) error {
 	return mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "Collection %s is undergoing changes and chunks cannot be moved", ns)
 }
@@ -86,8 +86,8 @@ func (m *Manager) runRenameMetadata(op *command.Op, req *msg.RenameMetadata, dst
 	return dst, nil
 }
 
-// renameMetadata gives a collection's entry and zones another name, in the place of the target's, all at once. The target's chunks
-// go afterwards: nobody reads them without an entry.
+// renameMetadata renames a collection's entry and zones, replacing the target's, atomically. The target's chunks are deleted
+// afterwards: nobody reads them without an entry.
 func (m *Manager) renameMetadata(ctx context.Context, req *msg.RenameMetadata) error {
 	w := &catalogWrites{m: m}
 	if req.Sharded {
@@ -119,7 +119,7 @@ func (m *Manager) renameMetadata(ctx context.Context, req *msg.RenameMetadata) e
 	return m.removeChunks(ctx, *req.Target)
 }
 
-// renamedEntry is a collection's entry under another name, with chunks that may move again.
+// renamedEntry returns a collection's entry with another name, and with migrations allowed again.
 func (m *Manager) renamedEntry(raw []byte, to string) []byte {
 	var out []value.Field
 	for _, f := range withField(raw, "_id", str(to)) {
@@ -134,7 +134,7 @@ func (m *Manager) renamedEntry(raw []byte, to string) []byte {
 	return value.Doc(out...)
 }
 
-// runCommitMovePrimary names a database's new primary shard. No shard is removed meanwhile.
+// runCommitMovePrimary sets a database's new primary shard. No shard can be removed at the same time.
 func (m *Manager) runCommitMovePrimary(op *command.Op, req *msg.CommitMovePrimary, dst []byte) ([]byte, error) {
 	was, err := cluster.ParseDatabaseVersion(value.NewDocument(req.Version))
 	if err != nil {

@@ -1,22 +1,22 @@
-// Package configsvr owns the sharding catalog: config.shards, databases, collections, chunks, tags, version,
-// settings and changelog, the commands that change them, and the balancer. It runs on a data node that it reaches
-// by commands, so it does not depend on storage.
+// Package configsvr owns the sharding catalog: config.shards, databases, collections, chunks, tags, version, settings and
+// changelog, the commands that change them, and the balancer. It accesses its own data node by commands, so it does not depend on
+// storage.
 //
 //	router, shard ──_configsvr… command──► Manager ──find, insert, update──► its own data node (config.*)
 //	                                          └──_shardsvr… commands──► shards
 //
-// The life of a chunk migration's commit: runCommitMigration takes Manager.chunks, reads the collection's table
-// again, checks that the donor still owns the range, and Manager.writeMove works out the versions and writes the
-// pieces together (chunkWrites.commit).
+// The life of a chunk migration's commit: runCommitMigration takes Manager.chunks, reads the collection's table again, checks
+// that the donor still owns the range, and Manager.writeMove computes the versions and writes the pieces together
+// (chunkWrites.commit).
 //
 // Invariants
 //
 //  1. Versions only grow: each change of a collection's chunks starts from the collection version read under the lock.
 //  2. The pieces of a split, merge or move are written in one unit of work (chunkWrites): a table read between them could
-//     have the very versions of the finished one with other owners, and pass every check.
+//     have the versions of the finished one with other owners, and pass every check.
 //  3. A collection is sharded from the moment its entry is in config.collections; its chunks are there before that.
-//  4. DDL is coordinated by the primary shard of its database. What that asks of the catalog (ddlcommits.go) names collections by
-//     their UUIDs and databases by their versions: sent again, however late, it does no harm.
-//  5. Critical sections of shardCollection are held by the config server that began them (sections), which takes over what it
-//     finds on a name that it has locked. A shard ends one that nobody holds (endLeftOver).
+//  4. DDL is coordinated by the primary shard of its database. The changes of the catalog that it requests (ddlcommits.go)
+//     identify collections by UUID and databases by version: sent again, however late, they do no harm.
+//  5. Critical sections of shardCollection are held by the config server that began them (sections); it takes over a
+//     section that it finds on a name that it has locked. A shard ends a section that nobody holds (endLeftOver).
 package configsvr

@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// checkUUID compares a collection's UUID with the one that a client expects; nil expects nothing.
+// checkUUID compares a collection's UUID with the one that a client expects, if any.
 func checkUUID(ns string, have [16]byte, want *[16]byte) error {
 	if want == nil || have == *want {
 		return nil
@@ -29,8 +29,8 @@ func (m *Manager) entry(ctx context.Context, ns string) ([]byte, *cluster.Collec
 	return docs[0], e, err
 }
 
-// dropCollection removes a sharded collection from all shards, and then from the catalog: until its entry is gone a drop that
-// is sent again finds it, and finishes what an earlier one began.
+// dropCollection removes a sharded collection from all shards, and then from the catalog: until its entry is gone, a repeated
+// drop finds it and finishes what an earlier one began.
 func (m *Manager) dropCollection(ctx context.Context, ns string, expected *[16]byte) error {
 	unlock, err := m.ddl.lock(ctx, ns)
 	if err != nil {
@@ -38,7 +38,7 @@ func (m *Manager) dropCollection(ctx context.Context, ns string, expected *[16]b
 	}
 	defer unlock()
 	_, e, err := m.entry(ctx, ns)
-	if err != nil || e == nil { // dropped meanwhile
+	if err != nil || e == nil { // dropped in the meantime
 		return err
 	}
 	if err := checkUUID(ns, e.UUID, expected); err != nil {
@@ -53,12 +53,12 @@ func (m *Manager) dropCollection(ctx context.Context, ns string, expected *[16]b
 		return err
 	}
 	defer unblock()
-	teller, err := m.teller(ctx, ns)
+	reporter, err := m.eventShard(ctx, ns)
 	if err != nil {
 		return err
 	}
 	for _, id := range ids {
-		if _, err := m.onShard(ctx, id, &msg.DropCollectionParticipant{NS: ns, FromMigrate: id != teller}); err != nil {
+		if _, err := m.onShard(ctx, id, &msg.DropCollectionParticipant{NS: ns, FromMigrate: id != reporter}); err != nil {
 			return err
 		}
 	}
@@ -70,8 +70,8 @@ func (m *Manager) dropCollection(ctx context.Context, ns string, expected *[16]b
 	return nil
 }
 
-// forget removes what the catalog holds of a sharded collection: its entry and its zones together, then its chunks, which
-// nobody reads without an entry.
+// forget removes a sharded collection from the catalog: its entry and its zones together, then its chunks, which nobody
+// reads without an entry.
 func (m *Manager) forget(ctx context.Context, ns string, uuid [16]byte) error {
 	w := &catalogWrites{m: m}
 	if err := w.dropZones(ctx, ns); err != nil {
@@ -88,13 +88,13 @@ func (m *Manager) removeChunks(ctx context.Context, uuid [16]byte) error {
 	return m.remove(ctx, "chunks", doc(fld("uuid", value.NewBinary(4, uuid[:]))))
 }
 
-// catalogWrites are changes of collections' entries and zones that are seen together or not at all.
+// catalogWrites are atomic changes of collections' entries and zones.
 type catalogWrites struct {
 	m              *Manager
 	entries, zones msg.Changes
 }
 
-// dropZones takes a namespace's zones away.
+// dropZones removes a namespace's zones.
 func (w *catalogWrites) dropZones(ctx context.Context, ns string) error {
 	docs, err := w.m.find(ctx, "tags", doc(fld("ns", str(ns))), fld("projection", doc(fld("_id", value.NewInt32(1)))))
 	for _, d := range docs {
@@ -103,7 +103,7 @@ func (w *catalogWrites) dropZones(ctx context.Context, ns string) error {
 	return err
 }
 
-// moveZones returns a namespace's zones to another.
+// moveZones gives a namespace's zones to another namespace.
 func (w *catalogWrites) moveZones(ctx context.Context, from, to string) error {
 	docs, err := w.m.find(ctx, "tags", doc(fld("ns", str(from))))
 	for _, d := range docs {
@@ -132,10 +132,10 @@ func withField(d []byte, name string, v value.Value) (out []value.Field) {
 	return out
 }
 
-// teller returns the shard whose oplog tells change streams what happened to a namespace on all shards: the
-// primary of its database, which has each of its collections. The others' entries are marked as a migration's,
-// which streams pass over.
-func (m *Manager) teller(ctx context.Context, ns string) (string, error) {
+// eventShard returns the shard whose oplog reports to change streams what happened to a namespace on all
+// shards: the primary shard of its database, which has each of its collections. The other shards' entries are
+// marked as a migration's, which streams skip.
+func (m *Manager) eventShard(ctx context.Context, ns string) (string, error) {
 	db, _ := cluster.SplitNS(ns)
 	info, err := m.database(ctx, db)
 	if err != nil {

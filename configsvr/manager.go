@@ -27,8 +27,8 @@ type Manager struct {
 	Params *cluster.Params // the node's; set before it runs
 
 	tables *cluster.Catalog // as read last; emptied when this member becomes primary, as another may have written since
-	shards sync.Mutex       // one change of config.shards at a time
-	chunks sync.Mutex       // one change of config.chunks or config.tags at a time
+	shards sync.Mutex       // serialises changes of config.shards
+	chunks sync.Mutex       // serialises changes of config.chunks and config.tags
 	ddl    nameLocks
 	blocks sections
 	pauses pauses
@@ -40,7 +40,7 @@ type Manager struct {
 	members   membership
 }
 
-// New makes a manager. Init must run before its commands do.
+// New returns a manager. Init must run before its commands do.
 func New(local cluster.Peer, registry *cluster.Registry, clock *cluster.VectorClock, host func() string) *Manager {
 	m := &Manager{local: local, registry: registry, clock: clock, host: host, Params: cluster.NewParams(), now: time.Now, balancer: newBalancer(), tables: cluster.NewCatalog(local)}
 	m.ddl.held = make(map[string]chan struct{})
@@ -49,7 +49,7 @@ func New(local cluster.Peer, registry *cluster.Registry, clock *cluster.VectorCl
 	return m
 }
 
-// nameLocks serialises DDL by name, waiting no longer than the operation may.
+// nameLocks serialises DDL by name. A lock waits at most until the operation ends.
 type nameLocks struct {
 	mu   sync.Mutex
 	held map[string]chan struct{}
@@ -79,7 +79,7 @@ func (l *nameLocks) lock(ctx context.Context, name string) (unlock func(), err e
 	}
 }
 
-// Short ways to build documents.
+// Short constructors for documents.
 
 func doc(f ...value.Field) value.Value        { return value.NewDocument(value.Doc(f...)) }
 func arr(v ...value.Value) value.Value        { return value.NewArray(value.ArrayOf(v...)) }
@@ -135,7 +135,7 @@ type index struct {
 	unique bool
 }
 
-// configIndexes are those the manual lists for the config database.
+// configIndexes are the indexes that the manual lists for the config database.
 var configIndexes = []index{
 	{"chunks", []string{"uuid", "min"}, true},
 	{"chunks", []string{"uuid", "shard", "min"}, true},
@@ -146,7 +146,7 @@ var configIndexes = []index{
 	{"tags", []string{"ns", "tag"}, false},
 }
 
-// Init brings the config database into being: indexes, version document, settings. It may run at every start.
+// Init creates the config database: indexes, version document, settings. It may run at every start.
 func (m *Manager) Init(ctx context.Context) error {
 	m.tables.Clear()
 	for _, ix := range configIndexes {
@@ -171,8 +171,8 @@ func (m *Manager) Init(ctx context.Context) error {
 	if err := m.initVersion(ctx); err != nil {
 		return err
 	}
-	// An invalid entry makes everything fail that needs the shards. The config server has to run so that somebody
-	// can remove it.
+	// An invalid entry makes everything that needs the shards fail. The config server has to run nevertheless, so
+	// that somebody can remove it.
 	if err := m.registry.Reload(ctx); err != nil && mongoerr.CodeOf(err) != mongoerr.FailedToParse {
 		return err
 	}
@@ -198,7 +198,7 @@ func (m *Manager) log(ctx context.Context, what, ns string, details value.Value)
 	m.logAs(ctx, cluster.ConfigShardID, what, ns, details)
 }
 
-// logAs is log about what a shard did.
+// logAs is log for what a shard did.
 func (m *Manager) logAs(ctx context.Context, shard, what, ns string, details value.Value) {
 	m.logIn(ctx, "changelog", shard, what, ns, details)
 }
@@ -240,12 +240,12 @@ func (m *Manager) database(ctx context.Context, db string) (*cluster.DatabaseInf
 	return cluster.NewCatalog(m.local).Database(ctx, db)
 }
 
-// onShard sends a shard a command between nodes.
+// onShard sends an internal command to a shard.
 func (m *Manager) onShard(ctx context.Context, id string, cmd msg.Message) ([]byte, error) {
 	return m.runOn(ctx, id, msg.Doc(cmd))
 }
 
-// runOn runs a command of the clients' on a shard.
+// runOn runs a client command on a shard.
 func (m *Manager) runOn(ctx context.Context, id string, cmd []byte) ([]byte, error) {
 	if id == cluster.ConfigShardID {
 		return cluster.Run(ctx, m.local, cmd)
@@ -266,7 +266,7 @@ func (m *Manager) findOn(ctx context.Context, db *cluster.DatabaseInfo, f ...val
 	return cluster.FindAll(ctx, s.Peer, db.Name, value.Doc(append(f, fld("$db", str(db.Name)))...))
 }
 
-// shardIDs names all shards.
+// shardIDs returns the ids of all shards.
 func (m *Manager) shardIDs(ctx context.Context) ([]string, error) {
 	all, err := m.registry.All(ctx)
 	ids := make([]string, len(all))
@@ -277,12 +277,12 @@ func (m *Manager) shardIDs(ctx context.Context) ([]string, error) {
 }
 
 // refreshShards tells shards that a collection's placement changed. A shard that cannot be reached learns it from
-// the versions.
+// the versions in requests.
 func (m *Manager) refreshShards(ctx context.Context, ns string, ids []string) {
 	for _, id := range ids {
 		_, _ = m.onShard(ctx, id, &msg.FlushRoutingTable{NS: ns})
 	}
 }
 
-// tick returns a new cluster time, the moment of a catalog change.
+// tick returns a new cluster time for a catalog change.
 func (m *Manager) tick() uint64 { return m.clock.Tick(1) }

@@ -9,23 +9,23 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// membership queues the news of shards' members from the monitors of their sets to config.shards.
+// membership queues changes of shards' members, which the monitors of their sets report, until they are written to config.shards.
 type membership struct {
 	mu   sync.Mutex
 	news map[string]setNews
 	wake chan struct{}
 }
 
-// setNews is how a set's primary lists it.
+// setNews is a set's membership as its primary lists it.
 type setNews struct {
 	conn    string
 	version int64
 }
 
-// membershipRetry is how long news waits that could not be written: no primary, or not this one.
+// membershipRetry is how long it takes until a failed write to config.shards is repeated.
 const membershipRetry = 5 * time.Second
 
-// SetMoved records that a replica set has other members. It does not block.
+// SetMoved records a change of a replica set's members. It does not block.
 func (m *Manager) SetMoved(set, conn string, version int64) {
 	m.members.mu.Lock()
 	m.members.news[set] = setNews{conn, version}
@@ -36,10 +36,10 @@ func (m *Manager) SetMoved(set, conn string, version int64) {
 	}
 }
 
-// RunMembership writes what SetMoved brought to config.shards until ctx ends. One config server, the primary, runs it.
+// RunMembership writes the changes that SetMoved recorded to config.shards until ctx ends. It runs on the config server's primary.
 func (m *Manager) RunMembership(ctx context.Context) {
 	m.members.mu.Lock()
-	clear(m.members.news) // what arrived while another one was primary may be old
+	clear(m.members.news) // what arrived while another member was primary may be outdated
 	m.members.mu.Unlock()
 	for _, s := range m.known(ctx) {
 		if c := s.ConnString(); c != s.Host {
@@ -63,12 +63,12 @@ func (m *Manager) RunMembership(ctx context.Context) {
 func (m *Manager) known(ctx context.Context) []*cluster.Shard {
 	all, err := m.registry.All(ctx)
 	if err != nil {
-		return nil // the news itself covers them
+		return nil // covered by the recorded changes
 	}
 	return all
 }
 
-// writeNews brings config.shards up to date; false if something is left to do.
+// writeNews updates config.shards; false if something remains to be written.
 func (m *Manager) writeNews(ctx context.Context) bool {
 	m.members.mu.Lock()
 	news := m.members.news
@@ -88,7 +88,7 @@ func (m *Manager) writeNews(ctx context.Context) bool {
 	return done
 }
 
-// moveShard writes the hosts of the shard that is a set, where config.shards has others.
+// moveShard writes a set's hosts to its shard's entry, if config.shards has others.
 func (m *Manager) moveShard(ctx context.Context, set string, n setNews) error {
 	m.shards.Lock()
 	defer m.shards.Unlock()

@@ -10,13 +10,13 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// pauses are the updates and deletes of many documents that routers carry out while the cluster parameter
+// pauses tracks the updates and deletes of many documents that routers execute while the cluster parameter
 // pauseMigrationsDuringMultiUpdates is set: no migration of their collections commits meanwhile. Each is a lease,
-// which its router renews for as long as the statement runs. Leases are not durable: a router that is gone stops
-// renewing, and a new config server primary learns of running statements with the next renewal.
+// which its router renews as long as the statement runs. Leases are not durable: a router that is gone stops
+// renewing, and a new primary of the config server learns of running statements with the next renewal.
 type pauses struct {
 	mu    sync.Mutex
-	held  map[string]map[[16]byte]time.Time // by namespace: when each lapses
+	held  map[string]map[[16]byte]time.Time // by namespace and id: when each lapses
 	ended chan struct{}                     // closed when a pause ends; nil if nobody waits for that
 }
 
@@ -45,7 +45,7 @@ func (p *pauses) end(ns string, id [16]byte) {
 	}
 }
 
-// lapse drops the leases of a namespace that nobody has renewed, and tells when the next of the others lapses;
+// lapse drops the leases of a namespace that were not renewed, and returns when the next of the others lapses;
 // zero if there is none. p.mu must be held.
 func (p *pauses) lapse(ns string, now time.Time) (next time.Time) {
 	for id, until := range p.held[ns] {
@@ -69,7 +69,7 @@ func (p *pauses) paused(ns string, now time.Time) bool {
 	return !p.lapse(ns, now).IsZero()
 }
 
-// wait returns when nothing pauses migrations of a namespace, or with an error when ctx ends.
+// wait returns when migrations of a namespace are not paused, or with an error when ctx ends.
 func (p *pauses) wait(ctx context.Context, ns string, now func() time.Time) error {
 	for {
 		p.mu.Lock()
@@ -96,15 +96,15 @@ func (p *pauses) wait(ctx context.Context, ns string, now func() time.Time) erro
 	}
 }
 
-// maxPause bounds how long a migration waits for updates and deletes before it begins.
+// maxPause limits how long a migration waits for updates and deletes before it begins.
 const maxPause = 30 * time.Second
 
 func errPaused(ns string) error {
 	return mongoerr.Newf(mongoerr.Interrupted, "migrations of %s are paused by an update or delete of many documents", ns)
 }
 
-// awaitUnpaused waits until a migration of a collection may begin, no longer than its operation may or maxPause.
-// It holds no lock: a statement that begins afterwards makes the migration's commit fail.
+// awaitUnpaused waits until a migration of a collection may begin, at most until its operation ends or for
+// maxPause. It holds no lock: a statement that begins afterwards makes the migration's commit fail.
 func (m *Manager) awaitUnpaused(ctx context.Context, ns string) error {
 	bounded, cancel := context.WithTimeout(ctx, maxPause)
 	defer cancel()
@@ -112,13 +112,13 @@ func (m *Manager) awaitUnpaused(ctx context.Context, ns string) error {
 	case m.pauses.wait(bounded, ns, m.now) == nil:
 		return nil
 	case ctx.Err() != nil:
-		return ctx.Err() // which tells why the operation ended
+		return ctx.Err() // says why the operation ended
 	}
 	return errPaused(ns)
 }
 
 func (m *Manager) runPauseMigrations(op *command.Op, req *msg.PauseMigrations, dst []byte) ([]byte, error) {
-	m.chunks.Lock() // a migration that is being committed comes before
+	m.chunks.Lock() // waits for a migration that is being committed
 	defer m.chunks.Unlock()
 	m.pauses.begin(req.NS, req.ID, m.now().Add(msg.PauseLease))
 	return dst, nil

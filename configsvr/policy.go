@@ -8,7 +8,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// imbalance is how many chunk sizes two shards must differ by before data of a collection moves between them.
+// imbalance is the difference between two shards, in chunk sizes, from which data of a collection moves between them.
 const imbalance = 3
 
 // Why a range is moved.
@@ -18,7 +18,7 @@ const (
 	forBalance  = "size"
 )
 
-// move is a range that should be on another shard. Without max it is as much of a chunk as a chunk may hold, from min on.
+// move is a range that should be on another shard. Without max it extends from min to as much of the chunk as a chunk may hold.
 type move struct {
 	ns       string
 	min, max []byte
@@ -26,29 +26,29 @@ type move struct {
 	why      string
 }
 
-// distribution is how one collection is spread over the shards, and what limits where it may be: the input of a plan.
+// distribution is how one collection is distributed over the shards, and the constraints on its placement: the input of a plan.
 type distribution struct {
 	ns     string
 	table  *cluster.ChunkMap
 	shards []*cluster.Shard
 	zones  []zoneRange
-	size   map[string]int64 // bytes by shard, without orphans; a shard that is not there did not tell
-	unit   int64            // what one move takes from a shard at most: the chunk size
-	whole  bool             // chunks are moved as they are, whatever they hold
+	size   map[string]int64 // bytes by shard, without orphans; a missing shard did not report
+	unit   int64            // the most that one move takes from a shard: the chunk size
+	whole  bool             // chunks are moved as a whole, whatever their size
 	jumbo  bool             // chunks that are marked as jumbo may be moved
 }
 
-// candidates are the chunks of one shard that may have to move, the first of each kind in order of key.
+// candidates are the chunks of one shard that may have to move: the first of each kind, in order of key.
 type candidates struct {
 	shard    *cluster.Shard
 	draining *cluster.Chunk
 	zone     *cluster.Chunk
-	offTo    string // where draining, or else zone, belongs
+	offTo    string // the zone of the chunk draining, or else of the chunk zone
 	byZone   map[string]*cluster.Chunk
 	count    int64
 }
 
-// note takes a chunk in a zone for a candidate, where it is the first of its kind.
+// note records a chunk in a zone as candidate, if it is the first of its kind.
 func (l *candidates) note(chunk func() *cluster.Chunk, zone string) {
 	switch {
 	case l.shard.Draining:
@@ -66,13 +66,13 @@ func (l *candidates) note(chunk func() *cluster.Chunk, zone string) {
 
 func inZone(s *cluster.Shard, zone string) bool { return zone == "" || slices.Contains(s.Tags, zone) }
 
-// zoneWalk tells the zones of chunks that are asked about in order of key.
+// zoneWalk finds the zones of chunks that are passed in order of key.
 type zoneWalk struct {
 	zones  []zoneRange
 	lo, hi []value.Value
 }
 
-// of gives the zone that a chunk lies in, "" for none; whole is false where a zone's bound is within the chunk.
+// of returns the zone that a chunk is in, "" for none; whole is false if a zone's bound is within the chunk.
 func (w *zoneWalk) of(c *cluster.Chunk) (zone string, whole bool) {
 	lo, hi := c.Bounds()
 	for ; len(w.zones) > 0; w.zones, w.lo = w.zones[1:], nil {
@@ -92,7 +92,7 @@ func (w *zoneWalk) of(c *cluster.Chunk) (zone string, whole bool) {
 	return w.zones[0].zone, true
 }
 
-// zoneSplits finds the chunks that a zone's bound lies within, and the keys to split them at.
+// zoneSplits finds the chunks that contain a zone's bound, and the keys to split them at.
 func (d *distribution) zoneSplits() (out []zoneSplit) {
 	for _, z := range d.zones {
 		for _, bound := range [][]byte{z.min, z.max} {
@@ -105,7 +105,7 @@ func (d *distribution) zoneSplits() (out []zoneSplit) {
 			if n := len(out); n == 0 || string(out[n-1].chunk.Min) != string(c.Min) {
 				out = append(out, zoneSplit{chunk: c})
 			} else if have := out[n-1].points; cluster.CompareKeys(value.Values(have[len(have)-1]), at) >= 0 {
-				continue // two zones that meet
+				continue // two adjacent zones
 			}
 			out[len(out)-1].points = append(out[len(out)-1].points, bound)
 		}
@@ -113,13 +113,13 @@ func (d *distribution) zoneSplits() (out []zoneSplit) {
 	return out
 }
 
-// zoneSplit is a chunk that lies over the bounds of zones.
+// zoneSplit is a chunk that crosses the bounds of zones.
 type zoneSplit struct {
 	chunk  *cluster.Chunk
 	points [][]byte
 }
 
-// survey goes over the chunks once.
+// survey makes one pass over the chunks.
 func (d *distribution) survey() map[string]*candidates {
 	out := make(map[string]*candidates, len(d.shards))
 	for _, s := range d.shards {
@@ -130,14 +130,14 @@ func (d *distribution) survey() map[string]*candidates {
 	for at := range d.table.Places() {
 		if id := at.Shard(); last == nil || last.shard.ID != id {
 			if last = out[id]; last == nil {
-				continue // a shard that is gone
+				continue // a removed shard
 			}
 		}
 		last.count++
 		if at.Jumbo() && !d.jumbo {
 			continue
 		}
-		if len(d.zones) == 0 { // nothing of a chunk matters but whose it is
+		if len(d.zones) == 0 { // only a chunk's owner matters
 			last.note(at.Chunk, "")
 			continue
 		}
@@ -150,10 +150,10 @@ func (d *distribution) survey() map[string]*candidates {
 }
 
 // plan chooses the moves of one round for a collection: off draining shards first, then into zones, then for balance. A shard
-// takes part in one of them at most, and in none where it is in busy, which the chosen shards are added to.
+// takes part in at most one of them, and in none if it is in busy; the chosen shards are added to busy.
 func (d *distribution) plan(busy map[string]bool) []move {
 	found := d.survey()
-	if d.whole { // by number instead of size
+	if d.whole { // balanced by number instead of size
 		d.size = make(map[string]int64, len(found))
 		for id, c := range found {
 			d.size[id] = c.count
@@ -165,7 +165,7 @@ func (d *distribution) plan(busy map[string]bool) []move {
 			p.shards = append(p.shards, load{found[s.ID], size})
 		}
 	}
-	// Fullest first; the order of equals does not depend on that of maps.
+	// Fullest first; equal ones in a fixed order, independent of that of maps.
 	slices.SortFunc(p.shards, func(a, b load) int {
 		return cmp.Or(cmp.Compare(b.size, a.size), cmp.Compare(a.shard.ID, b.shard.ID))
 	})
@@ -213,7 +213,7 @@ func (p *planner) add(c *cluster.Chunk, from, to, why string) {
 	p.busy[from], p.busy[to] = true, true
 }
 
-// off moves a chunk off a shard where it must not stay, to the emptiest shard of its zone.
+// off moves a chunk from a shard where it must not remain to the emptiest shard of its zone.
 func (p *planner) off(l load, c *cluster.Chunk, why string) {
 	if c == nil || p.busy[l.shard.ID] {
 		return
@@ -227,7 +227,7 @@ func (p *planner) off(l load, c *cluster.Chunk, why string) {
 }
 
 // balance pairs the fullest shards of a zone with its emptiest ones, as long as they are far enough apart. What moves is less
-// than the difference, so that it never comes back.
+// than the difference, so that it never moves back.
 func (p *planner) balance(zone string) {
 	var in []load
 	var total int64

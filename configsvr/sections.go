@@ -8,8 +8,8 @@ import (
 	"github.com/shoaldb/shoal/cluster/msg"
 )
 
-// sections are the critical sections on shards that DDL of this config server holds now. They are not durable: a
-// restarted config server holds none, and a shard with a section that nobody holds ends it.
+// sections are the critical sections on shards that DDL of this config server currently holds. They are not
+// durable: a restarted config server holds none, and a shard with a section that nobody holds ends it.
 type sections struct {
 	mu   sync.Mutex
 	held map[[16]byte]struct{}
@@ -35,7 +35,7 @@ func (s *sections) begin() (id [16]byte, end func()) {
 }
 
 // block blocks reads and writes of namespaces on shards until the returned function is called. The names must be
-// locked: sections that an earlier DDL left on them are taken over.
+// locked: sections that an earlier DDL left on them are replaced.
 func (m *Manager) block(ctx context.Context, why string, ids []string, names ...string) (unblock func(), err error) {
 	section, end := m.blocks.begin()
 	type place struct{ shard, ns string }
@@ -43,13 +43,13 @@ func (m *Manager) block(ctx context.Context, why string, ids []string, names ...
 	unblock = func() {
 		end()
 		for _, p := range held {
-			// A shard that cannot be reached asks who holds the section once somebody waits for it.
+			// A shard that cannot be reached asks who holds the section once an operation waits for it.
 			_, _ = m.onShard(context.WithoutCancel(ctx), p.shard, &msg.ParticipantBlock{NS: p.ns, Type: msg.Unblock, Command: why, Owner: cluster.ConfigShardID, ID: section})
 		}
 	}
 	for _, id := range ids {
 		for _, ns := range names {
-			held = append(held, place{id, ns}) // whatever the reply says: the command may have arrived
+			held = append(held, place{id, ns}) // whatever the reply: the command may have arrived
 			if _, err := m.onShard(ctx, id, &msg.ParticipantBlock{NS: ns, Type: msg.BlockReadsAndWrites, Command: why, Owner: cluster.ConfigShardID, ID: section}); err != nil {
 				unblock()
 				return nil, err

@@ -11,9 +11,9 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Sessions returns the sessions collection as members of the config server reach it, on the shards. If it does not
-// exist yet onPrimary asks the set's primary to create it, and reports whether it did; on the primary itself the
-// manager creates it.
+// Sessions returns the store through which members of the config server access the sessions collection on the
+// shards. If it does not exist yet onPrimary asks the set's primary to create it, and reports whether it did; on
+// the primary itself the manager creates it.
 func (m *Manager) Sessions(timeout time.Duration, onPrimary func(context.Context) (done bool, err error)) cluster.SessionStore {
 	return cluster.NewShardedSessions(cluster.NewCatalog(m.local), m.registry, func(ctx context.Context) error {
 		if done, err := onPrimary(ctx); done || err != nil {
@@ -27,8 +27,8 @@ func (m *Manager) Sessions(timeout time.Duration, onPrimary func(context.Context
 // minNumChunksForSessionsCollection chunks that are spread over the shards from the start, with the TTL index that
 // removes sessions not used for the given time.
 //
-// Each shard gets an equal run of chunks. Session ids are random, so each shard gets its part of the records
-// without a migration; if a shard is added later, the balancer balances the number of chunks.
+// Each shard gets the same number of adjacent chunks. Session ids are random, so each shard gets its part of the
+// records without a migration; if a shard is added later, the balancer balances the number of chunks.
 func (m *Manager) createSessions(ctx context.Context, timeout time.Duration) error {
 	unlock, err := m.ddl.lock(ctx, cluster.SessionsNS)
 	if err != nil {
@@ -71,7 +71,7 @@ func (m *Manager) createSessions(ctx context.Context, timeout time.Duration) err
 }
 
 // adopt keeps the UUID that an earlier attempt gave the collection, so that its chunks are replaced and the shards
-// that have it keep it. If attempts left several behind, all but one are dropped.
+// that have the collection keep it. If attempts left several collections behind, all but one are dropped.
 func (j *shardJob) adopt(ctx context.Context, shards []string) error {
 	found := false
 	for _, id := range shards {
@@ -96,7 +96,7 @@ func (j *shardJob) adopt(ctx context.Context, shards []string) error {
 	return nil
 }
 
-// layoutSessions cuts the ids of sessions into n ranges of the same size.
+// layoutSessions divides the ids of sessions into n ranges of the same size.
 func layoutSessions(k *cluster.ShardKeyPattern, shards []string, n int) []placed {
 	out := make([]placed, n)
 	lo := k.GlobalMin()

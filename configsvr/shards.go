@@ -12,7 +12,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// addShard takes a replica set into the cluster under a name; a shard that is there already, unchanged, is no error.
+// addShard adds a replica set to the cluster under a name; adding an existing shard again, unchanged, is not an error.
 func (m *Manager) addShard(ctx context.Context, conn, name string) (string, error) {
 	m.shards.Lock()
 	defer m.shards.Unlock()
@@ -59,7 +59,7 @@ func (m *Manager) addShard(ctx context.Context, conn, name string) (string, erro
 
 var helloCommand = value.Doc(fld("hello", value.NewInt32(1)), fld("$db", str("admin")))
 
-// inspectMember examines the first of a new shard's members, before anybody waits for its set.
+// inspectMember examines the first member of a new shard, before its set is monitored.
 func (m *Manager) inspectMember(ctx context.Context, name string, hosts []string, conn, set string) error {
 	p, err := m.registry.Dial(name, hosts)
 	if err != nil {
@@ -73,8 +73,7 @@ func (m *Manager) inspectMember(ctx context.Context, name string, hosts []string
 	return checkNewShard(hello, conn, set)
 }
 
-// wholeSet returns the connection string of a set as its primary lists it. Every host that was named must be a
-// member.
+// wholeSet returns the connection string of a set as its primary lists it. Every host given must be a member.
 func (m *Manager) wholeSet(ctx context.Context, hello []byte, conn, set string, hosts []string) (string, error) {
 	if set == "" {
 		return conn, nil
@@ -93,8 +92,8 @@ func (m *Manager) wholeSet(ctx context.Context, hello []byte, conn, set string, 
 	return set + "/" + strings.Join(members, ","), nil
 }
 
-// listedAs returns the address under which the member that answers at host is listed in its set's configuration: a
-// host may have several names (127.0.0.1 and localhost), and the member itself says which one it uses.
+// listedAs returns the address under which the member at host is listed in its set's configuration: a host may
+// have several names (127.0.0.1 and localhost), and the member itself reports which one it uses.
 func (m *Manager) listedAs(ctx context.Context, host, set string) string {
 	p, err := m.registry.Dial("", []string{host})
 	if err != nil {
@@ -108,7 +107,7 @@ func (m *Manager) listedAs(ctx context.Context, host, set string) string {
 	return value.Lookup(hello, "me").Str()
 }
 
-// configVersion returns the version of a set's configuration by its hello, -1 for a server that is in no set.
+// configVersion returns the version of a set's configuration from its hello, -1 for a server that is not in a set.
 func configVersion(hello []byte) int64 {
 	if v, ok := value.Lookup(hello, "setVersion").AsInt64(); ok {
 		return v
@@ -295,7 +294,7 @@ func (m *Manager) forgetShard(ctx context.Context, id string) error {
 	return nil
 }
 
-// holds counts what still lives on a shard.
+// holds counts what is still on a shard.
 func (m *Manager) holds(ctx context.Context, id string) (chunks int64, dbs []value.Value, err error) {
 	docs, err := m.find(ctx, "chunks", doc(fld("shard", str(id))), fld("projection", doc(fld("_id", value.NewInt32(1)))))
 	if err != nil {

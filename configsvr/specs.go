@@ -7,7 +7,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// row makes the row of a command between nodes that the config server runs.
+// row returns the row of an internal command that the config server runs.
 func row[M any, P interface {
 	*M
 	msg.Message
@@ -17,7 +17,7 @@ func row[M any, P interface {
 	return s
 }
 
-// onPrimary restricts a row to the primary: what it changes is in memory, so no write would fail on other members.
+// onPrimary restricts a row to the primary: it changes state in memory only, so no write would fail on other members.
 func onPrimary(s command.Spec) command.Spec {
 	s.PrimaryOnly = true
 	return s
@@ -80,7 +80,7 @@ func (m *Manager) runDropCollection(op *command.Op, req *msg.DropCollection, dst
 	return value.Append(dst, "ns", str(req.NS)), nil
 }
 
-// indexCount returns what drop reports of a collection; 0 if it cannot be found out.
+// indexCount returns the number of a collection's indexes, which drop reports; 0 if it is unknown.
 func (m *Manager) indexCount(op *command.Op, ns string) int {
 	info, _, err := m.table(op, ns)
 	if err != nil {

@@ -77,7 +77,7 @@ func (m *Manager) removeShardFromZone(ctx context.Context, shard, zone string) e
 	return m.registry.Reload(ctx)
 }
 
-// updateZoneRange assigns a range to a zone, or, with no zone, takes the assignment away.
+// updateZoneRange assigns a range to a zone or, without a zone, removes the assignment.
 func (m *Manager) updateZoneRange(ctx context.Context, req *msg.UpdateZoneKeyRange) (err error) {
 	ns, min, max, zone := req.NS, req.Min, req.Max, req.Zone
 	m.chunks.Lock()

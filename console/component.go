@@ -7,7 +7,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// Component is the part of the server that a line is about.
+// Component is the part of the server that a line comes from.
 type Component uint8
 
 // The components; a dotted one inherits its parent's verbosity.
@@ -78,7 +78,7 @@ var components = [numComponents]componentInfo{
 
 const unset = -1 // takes the parent's verbosity
 
-// levels holds what is set and what follows from it.
+// levels holds the verbosities that are set, and the effective ones.
 type levels struct {
 	set       [numComponents]atomic.Int32
 	effective [numComponents]atomic.Int32
@@ -119,7 +119,7 @@ func findComponent(path string) (Component, bool) {
 }
 
 // SetVerbosity sets a component's verbosity, 0 to 5, -1 to inherit; it reports whether there is such a component. The
-// root takes path "".
+// root has the path "".
 func (l *Log) SetVerbosity(path string, v int) bool {
 	c, ok := findComponent(path)
 	if !ok {
@@ -133,7 +133,7 @@ func (l *Log) SetVerbosity(path string, v int) bool {
 	return true
 }
 
-// Verbosity returns what is set for a component: -1 when it inherits.
+// Verbosity returns the verbosity that is set for a component: -1 if it inherits.
 func (l *Log) Verbosity(path string) (int, bool) {
 	c, ok := findComponent(path)
 	if !ok {

@@ -6,7 +6,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// defaultMaxAttr is maxLogSizeKB before anything sets it.
+// defaultMaxAttr is the default of maxLogSizeKB, in bytes.
 const defaultMaxAttr = 10 << 10
 
 // cutter appends as much of a document as fits, up to the first element that does not.
@@ -74,7 +74,7 @@ func (c *cutter) value(dst []byte, key string, v value.Value, size, limit int) [
 	return dst
 }
 
-// report returns the attribute "truncated": where the document was cut, and what stood there.
+// report returns the attribute "truncated": where the document was cut, and the type and size of the element there.
 func (c *cutter) report() []byte {
 	var out []byte
 	for _, p := range c.path {

@@ -1,8 +1,8 @@
-// Package console is what an operator sees: the structured log, in the shape of the real server's, and its ring buffers.
+// Package console is the structured log, in the form of the real server's, and its ring buffers.
 //
 // The path of one line, by function name:
 //
-//	Info/Warning/Error/Debug → nil when the component's verbosity is below it, and then every method does nothing
+//	Info/Warning/Error/Debug → nil if the component's verbosity is below the level, and then every method does nothing
 //	→ Entry.Str, Entry.Int, Entry.Doc … append attributes to a pooled buffer
 //	→ Entry.Write → Log.emit → the sink (stdout, a file, syslog) and the ring buffers that getLog reads
 //

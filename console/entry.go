@@ -11,7 +11,7 @@ import (
 // Severity is the field s.
 type Severity uint8
 
-// The severities; D1 to D5 are Debug1 and the ones after it.
+// The severities; D1 to D5 are Debug1 and the following ones.
 const (
 	SevFatal Severity = iota
 	SevError
@@ -53,7 +53,7 @@ func (l *Log) Info(c Component, id int32, ctx, msg string) *Entry {
 	return l.entry(SevInfo, c, id, ctx, msg)
 }
 
-// Warning starts a line about something that an operator should look at.
+// Warning starts a line about something that an operator should check.
 func (l *Log) Warning(c Component, id int32, ctx, msg string) *Entry {
 	return l.entry(SevWarning, c, id, ctx, msg)
 }
@@ -68,7 +68,7 @@ func (l *Log) Fatal(c Component, id int32, ctx, msg string) *Entry {
 	return l.entry(SevFatal, c, id, ctx, msg)
 }
 
-// Debug starts a line of level 1 to 5, nil when the component's verbosity is lower.
+// Debug starts a line of level 1 to 5; nil if the component's verbosity is lower.
 func (l *Log) Debug(level int, c Component, id int32, ctx, msg string) *Entry {
 	if !l.On(c, level) {
 		return nil
@@ -88,7 +88,7 @@ func (e *Entry) key(k string) {
 	e.attr = append(appendJSONString(e.attr, k), ':')
 }
 
-// Str adds a text.
+// Str adds a string.
 func (e *Entry) Str(k, v string) *Entry {
 	if e != nil {
 		e.key(k)
@@ -115,7 +115,7 @@ func (e *Entry) Float(k string, v float64) *Entry {
 	return e
 }
 
-// Bool adds true or false.
+// Bool adds a boolean.
 func (e *Entry) Bool(k string, v bool) *Entry {
 	if e != nil {
 		e.key(k)
@@ -127,7 +127,7 @@ func (e *Entry) Bool(k string, v bool) *Entry {
 // Millis adds a duration as a number of milliseconds, under the key with "Millis" as the real server names it.
 func (e *Entry) Millis(k string, d time.Duration) *Entry { return e.Int(k+"Millis", d.Milliseconds()) }
 
-// Strs adds a list of texts.
+// Strs adds a list of strings.
 func (e *Entry) Strs(k string, v []string) *Entry {
 	if e == nil {
 		return nil
@@ -171,7 +171,7 @@ func (e *Entry) Doc(k string, doc []byte) *Entry {
 	return e
 }
 
-// Elements adds the elements of a BSON document as attributes of their own.
+// Elements adds the elements of a BSON document as separate attributes.
 func (e *Entry) Elements(doc []byte) *Entry {
 	if e == nil || len(doc) <= 5 {
 		return e
@@ -188,7 +188,7 @@ func (e *Entry) Elements(doc []byte) *Entry {
 		return e
 	}
 	at := len(e.attr)
-	e.attr = AppendDocument(e.attr, doc) // {…}: drop the brace in front, turn the one behind into the comma
+	e.attr = AppendDocument(e.attr, doc) // {…}: drop the opening brace, turn the closing one into the comma
 	copy(e.attr[at:], e.attr[at+1:])
 	e.attr = e.attr[:len(e.attr)-1]
 	e.attr[len(e.attr)-1] = ','
@@ -204,7 +204,7 @@ func (e *Entry) JSON(k, v string) *Entry {
 	return e
 }
 
-// Write writes the line; the Entry is not to be used afterwards.
+// Write writes the line; the Entry must not be used afterwards.
 func (e *Entry) Write() {
 	if e == nil {
 		return

@@ -31,14 +31,14 @@ func (l *Log) Ended(remote net.Addr, id, count int64) {
 		Bool("isLoadBalanced", false).Int("connectionId", id).Int("connectionCount", count).Write()
 }
 
-// NotOurs says that a client speaks another protocol, and is sent away.
+// NotOurs logs that a client speaks another protocol and is disconnected.
 func (l *Log) NotOurs(remote net.Addr, id int64, code int32, codeName, msg string) {
 	doc := value.Doc(value.F("code", value.NewInt32(code)), value.F("codeName", value.NewString(codeName)), value.F("errmsg", value.NewString(msg)))
 	l.Info(Network, 22988, ConnCtx(id), "Error receiving request from client. Ending connection from remote").Doc("error", doc).
 		Str("remote", remote.String()).Int("connectionId", id).Write()
 }
 
-// ClientMetadata logs what a driver says of itself in its handshake.
+// ClientMetadata logs a driver's metadata from its handshake.
 func (l *Log) ClientMetadata(remote net.Addr, id int64, compressors []string, doc []byte) {
 	if l.Quiet() {
 		return
@@ -48,7 +48,7 @@ func (l *Log) ClientMetadata(remote net.Addr, id int64, compressors []string, do
 		Strs("negotiatedCompressors", compressors).Doc("doc", doc).Write()
 }
 
-// Authenticated logs that a client has proved to be a user, or why it has not (err).
+// Authenticated logs a successful authentication, or a failed one with its error.
 func (l *Log) Authenticated(remote string, id int64, user, db, mech string, err error) {
 	if err != nil {
 		l.Info(Access, 5286307, ConnCtx(id), "Failed to authenticate").Str("client", remote).Str("mechanism", mech).Str("user", user).Str("db", db).
@@ -65,7 +65,7 @@ func (l *Log) Slow(connID int64, c Component, attrs []byte) {
 	l.Info(c, 51803, ConnCtx(connID), "Slow query").Elements(attrs).Write()
 }
 
-// Invalid logs a document that a validator refuses.
+// Invalid logs a document that a validator rejects.
 func (l *Log) Invalid(ns string, doc, errInfo []byte) {
 	l.Warning(Storage, 20294, "-", "Document would fail validation").Str("namespace", ns).Doc("document", doc).Doc("errInfo", errInfo).Write()
 }
@@ -79,7 +79,7 @@ func (l *Log) Starting(pid, port int, dbPath, host string) {
 		Str("dbPath", dbPath).Str("architecture", "64-bit").Str("host", host).Write()
 }
 
-// Build logs what has been built.
+// Build logs the versions of this build.
 func (l *Log) Build(ctx, version, gitVersion string) {
 	info := `{"version":` + strconv.Quote(version) + `,"gitVersion":` + strconv.Quote(gitVersion) +
 		`,"modules":[],"allocator":"system","environment":{"distarch":` + strconv.Quote(arch()) +
@@ -108,28 +108,28 @@ func (l *Log) OptionsSet(ctx string, parsed []byte) {
 	l.Info(Control, 21951, ctx, "Options set by command line").Doc("options", parsed).Write()
 }
 
-// Waiting says that the port accepts connections: the line that launchers wait for.
+// Waiting logs that the port accepts connections: launchers wait for this line.
 func (l *Log) Waiting(ctx string, port int, secure bool) {
 	l.Info(Network, 23016, ctx, "Waiting for connections").Int("port", int64(port)).Str("ssl", map[bool]string{false: "off", true: "on"}[secure]).Write()
 }
 
-// ListenFailed says that an address could not be bound.
+// ListenFailed logs that an address could not be bound.
 func (l *Log) ListenFailed(ctx string, err error) {
 	l.Error(Control, 22856, ctx, "Failed to set up listener").Err(err).Write()
 }
 
-// PrimaryReady says that the member takes writes.
+// PrimaryReady logs that the member accepts writes.
 func (l *Log) PrimaryReady() {
 	l.Info(Replication, 21331, "OplogApplier-0", "Transition to primary complete; database writes are now permitted").Write()
 }
 
-// Signal says which signal ends the process.
+// Signal logs which signal ends the process.
 func (l *Log) Signal(sig string, num int) {
 	l.Info(Control, 23377, "SignalHandler", "Received signal").Int("signal", int64(num)).Str("error", sig).Write()
 	l.Info(Control, 23381, "SignalHandler", "will terminate after current cmd ends").Write()
 }
 
-// Exiting is the last line of a clean end.
+// Exiting logs the last line of a clean shutdown.
 func (l *Log) Exiting(ctx string, code int) {
 	l.Info(Control, 20565, ctx, "Now exiting").Write()
 	l.Info(Control, 23138, ctx, "Shutting down").Int("exitCode", int64(code)).Write()

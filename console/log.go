@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-// Options say where the log goes and how it looks.
+// Options configure where the log goes and its format.
 type Options struct {
-	Path   string // a file; stdout when empty
-	Append bool   // go on in an existing file instead of renaming it away
+	Path   string // a file; empty for stdout
+	Append bool   // append to an existing file instead of renaming it
 	Reopen bool   // rotate by opening Path again, for an outside program that renames it
-	Text   bool   // for people instead of JSON
-	Brief  bool   // where the log goes to a terminal: warnings and errors only, as text; getLog has the rest
+	Text   bool   // human-readable text instead of JSON
+	Brief  bool   // for a terminal: only warnings and errors, as text; getLog has the rest
 	Syslog bool
 
 	Verbosity int    // of the root component, 0 to 5
-	Quiet     bool   // no lines for connections that come and go
+	Quiet     bool   // no lines about opened and closed connections
 	Service   string // field svc: S of a shard, R of a router, "-" otherwise
 }
 
@@ -32,21 +32,21 @@ type Log struct {
 	service atomic.Pointer[string]
 	text    atomic.Bool
 	brief   atomic.Bool
-	maxAttr atomic.Int64 // bytes of a document that one attribute may have; 0 for any
+	maxAttr atomic.Int64 // the maximum size of a document in one attribute; 0 for no limit
 	global  ring
 	startup ring
 
 	mu struct {
 		sync.Mutex
 		out    io.Writer
-		file   *os.File // out, when it is one of ours
+		file   *os.File // out, if it is a file that the log opened
 		path   string
 		reopen bool
 		buf    []byte
 	}
 }
 
-// Std is the process's log: one, whatever runs in the process.
+// Std is the process's log: there is one, whatever runs in the process.
 var Std = New(os.Stdout)
 
 // New makes a log that writes to w.
@@ -73,7 +73,7 @@ func (l *Log) Configure(o Options) error {
 	if o.Syslog {
 		w, err := syslog.New(syslog.LOG_USER|syslog.LOG_INFO, "mongod")
 		if err != nil {
-			// A container has no daemon. The lines go where they went, and say once why.
+			// A container has no daemon. The log stays where it was, and a line says why.
 			l.Warning(Control, 20697, "-", "There is no syslog daemon; the log goes to the standard output").Err(err).Write()
 			return nil
 		}
@@ -143,7 +143,7 @@ func (l *Log) Rotate() error {
 	return l.open()
 }
 
-// SetMaxAttr bounds the documents of attributes, in KB: the parameter maxLogSizeKB.
+// SetMaxAttr limits the size of documents in attributes, in KB: the parameter maxLogSizeKB.
 func (l *Log) SetMaxAttr(kb int64) { l.maxAttr.Store(kb << 10) }
 
 // SetQuiet turns lines about connections off and on: the parameter quiet.
@@ -164,7 +164,7 @@ func (l *Log) emit(e *Entry) {
 	text := string(line)
 	line = append(line, '\n')
 	if !l.brief.Load() || e.sev <= SevWarning && !e.startup {
-		_, _ = l.mu.out.Write(line) // a log that cannot be written has nowhere to say so
+		_, _ = l.mu.out.Write(line) // there is nowhere to report that the log cannot be written
 	}
 	if cap(line) <= 64<<10 {
 		l.mu.buf = line
@@ -181,7 +181,7 @@ func (l *Log) emit(e *Entry) {
 // Info starts a line that is always written.
 func Info(c Component, id int32, ctx, msg string) *Entry { return Std.Info(c, id, ctx, msg) }
 
-// Warning starts a line about something that an operator should look at.
+// Warning starts a line about something that an operator should check.
 func Warning(c Component, id int32, ctx, msg string) *Entry { return Std.Warning(c, id, ctx, msg) }
 
 // Error starts a line about something that went wrong.
@@ -190,7 +190,7 @@ func Error(c Component, id int32, ctx, msg string) *Entry { return Std.Error(c, 
 // Fatal starts the last line before the process ends; it does not end it.
 func Fatal(c Component, id int32, ctx, msg string) *Entry { return Std.Fatal(c, id, ctx, msg) }
 
-// Debug starts a line of level 1 to 5, nil when the component's verbosity is lower.
+// Debug starts a line of level 1 to 5; nil if the component's verbosity is lower.
 func Debug(level int, c Component, id int32, ctx, msg string) *Entry {
 	return Std.Debug(level, c, id, ctx, msg)
 }

@@ -6,13 +6,13 @@ import (
 	"unicode/utf8"
 )
 
-// ringLines is how many lines of a ring getLog has at most, and lineBytes how much of each (manual: getLog).
+// ringLines is the maximum number of lines of a ring, and lineBytes the maximum length of each (manual: getLog).
 const (
 	ringLines = 1024
 	lineBytes = 1024
 )
 
-// ring keeps the latest lines and counts all there have been.
+// ring keeps the latest lines and counts all lines.
 type ring struct {
 	mu    sync.Mutex
 	lines []string
@@ -25,7 +25,7 @@ func (r *ring) add(line string) {
 		for end > 0 && !utf8.RuneStart(line[end]) {
 			end--
 		}
-		line = strings.Clone(line[:end]) // the rest is not to be held
+		line = strings.Clone(line[:end]) // so that the rest can be freed
 	}
 	r.mu.Lock()
 	if len(r.lines) < ringLines {
@@ -37,7 +37,7 @@ func (r *ring) add(line string) {
 	r.mu.Unlock()
 }
 
-// all returns how many lines there have been and the kept ones, oldest first.
+// all returns the total number of lines and the kept ones, oldest first.
 func (r *ring) all() (total int, lines []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -52,7 +52,7 @@ func (r *ring) all() (total int, lines []string) {
 // Rings are the names that getLog: "*" lists.
 var Rings = []string{"global", "startupWarnings"}
 
-// Ring reads a ring buffer for getLog; ok is false when there is none of that name.
+// Ring reads a ring buffer for getLog; ok is false if there is none with that name.
 func (l *Log) Ring(name string) (total int, lines []string, ok bool) {
 	switch name {
 	case "global":

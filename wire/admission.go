@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// Admission bounds how fast connections are established. The zero value bounds nothing.
+// Admission limits how fast connections are established. The zero value means no limit.
 type Admission struct {
 	Enabled   bool
 	PerSecond float64
 	Burst     float64                  // how many seconds' worth of connections may arrive at once
-	Queue     int                      // how many may wait for their turn; the next ones are closed
+	Queue     int                      // how many may wait; further ones are closed
 	Exempt    func(addr net.Addr) bool // nil for nobody
 }
 
@@ -33,12 +33,12 @@ type admission struct {
 
 // waiter is a connection in the queue.
 type waiter struct {
-	admit func() // called once, unless it has left before
+	admit func() // called once, unless the waiter has left before
 	since time.Time
 	place *list.Element // nil once it has left the queue; guarded by admission.mu
 }
 
-// maxHeld is how many bytes a connection may send before its turn: a handshake has fewer.
+// maxHeld is how many bytes a connection may send before it is admitted: a handshake is shorter.
 const maxHeld = 256 << 10
 
 // set changes the limits. The bucket is full if there were none before. Waiting connections continue under the new
@@ -66,8 +66,8 @@ func (a *admission) refill(r *Admission, now time.Time) {
 	a.mu.last = now
 }
 
-// enter takes a token for a connection from an address. Where there is none, the connection waits, as w, until admit is called,
-// or has to go.
+// enter takes a token for a connection from an address. If there is none, the connection waits, as w, until admit is called; if
+// the queue is full it has to be closed.
 func (a *admission) enter(addr net.Addr, now time.Time, admit func()) (w *waiter, ok bool) {
 	r := a.rules.Load()
 	if r == nil || !r.Enabled {
@@ -100,7 +100,7 @@ func (a *admission) enter(addr net.Addr, now time.Time, admit func()) (w *waiter
 	return w, true
 }
 
-// wait has the queue looked at when its first connection gets a token; a.mu must be held.
+// wait starts the timer for the next token of the first connection in the queue; a.mu must be held.
 func (a *admission) wait(r *Admission) {
 	d := min((1-a.mu.tokens)/r.PerSecond, time.Hour.Seconds())
 	a.mu.timer = time.AfterFunc(time.Duration(math.Ceil(max(d, 0)*float64(time.Second))), func() {
@@ -111,7 +111,7 @@ func (a *admission) wait(r *Admission) {
 	})
 }
 
-// next removes from the queue those whose turn has come; a.mu must be held.
+// next removes from the queue the connections for which there are tokens; a.mu must be held.
 func (a *admission) next(now time.Time) (out []*waiter) {
 	r := a.rules.Load()
 	if a.mu.timer != nil {
@@ -134,7 +134,7 @@ func (a *admission) next(now time.Time) (out []*waiter) {
 	return out
 }
 
-// drop takes a waiter from the queue; a.mu must be held.
+// drop removes a waiter from the queue; a.mu must be held.
 func (a *admission) drop(w *waiter, now time.Time) {
 	a.mu.queue.Remove(w.place)
 	w.place = nil
@@ -148,8 +148,8 @@ func admitAll(list []*waiter) {
 	}
 }
 
-// leave removes a connection that has ended from the queue, so that later ones move up; false if it had had its
-// turn.
+// leave removes a connection that has ended from the queue, so that later ones move up; false if it had left
+// the queue already.
 func (a *admission) leave(w *waiter) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -168,12 +168,12 @@ func (a *admission) waiting() int64 {
 	return int64(a.mu.queue.Len())
 }
 
-// AdmissionStats are the counts of connections that the limit has seen.
+// AdmissionStats counts the connections that were subject to the limit.
 type AdmissionStats struct {
 	Attempts, Admitted, Rejected, Exempted, Interrupted int64
-	Queued, Dequeued                                    int64 // that had to wait, and those of them that wait no more
+	Queued, Dequeued                                    int64 // connections that had to wait, and those of them that have left the queue
 	Waiting                                             int64
-	QueuedMicros                                        int64 // that those of Dequeued have waited
+	QueuedMicros                                        int64 // the total time that those of Dequeued have waited
 	Tokens                                              float64
 }
 
@@ -197,6 +197,6 @@ func (s *Server) established(c *Conn, held bool) {
 	s.stats.current.Add(1)
 	s.stats.created.Add(1)
 	if c.held.Store(false); held && c.ctx.Err() == nil {
-		_ = c.gc.Wake(nil) // a connection that has gone needs nothing
+		_ = c.gc.Wake(nil) // nothing to do if the connection is closed
 	}
 }

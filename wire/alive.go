@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// alive reports whether an idle connection has neither been closed nor been sent anything unasked: one non-blocking
-// peek, so that a request is not lost on a connection whose other end restarted.
+// alive reports whether an idle connection has neither been closed nor received unexpected data. It makes one
+// non-blocking peek, so that a request is not lost on a connection whose other end has restarted.
 func alive(c net.Conn) bool {
 	if t, ok := c.(*tls.Conn); ok {
-		c = t.NetConn() // what TLS sends unasked comes with the handshake, and the first reply is behind it
+		c = t.NetConn() // unrequested TLS records come with the handshake, before the first reply
 	}
 	sc, ok := c.(syscall.Conn)
 	if !ok {

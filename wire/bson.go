@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// BSON element types, as the validator needs them (specification: bsonspec.org).
+// BSON element types for the validator (specification: bsonspec.org).
 const (
 	tDouble    = 0x01
 	tString    = 0x02
@@ -51,7 +51,7 @@ var fixedLen = func() (t [256]uint8) {
 
 func invalidBSON(msg string) error { return mongoerr.New(mongoerr.InvalidBSON, msg) }
 
-// Errors of validation are made once: a flood of broken documents allocates nothing.
+// Validation errors are made once, so that a flood of malformed documents allocates nothing.
 var (
 	errLength     = invalidBSON("incorrect BSON length")
 	errTerminator = invalidBSON("BSON object not terminated with EOO")
@@ -66,8 +66,8 @@ var (
 )
 
 // Validate checks that doc is exactly one well-formed BSON document: lengths, types, terminators, depth. It makes one
-// pass and allocates nothing. Strings are not checked for UTF-8: the real server stores what it is sent, and drivers
-// have an option to read such strings back. ValidateUTF8 checks them.
+// pass and allocates nothing. Strings are not checked for UTF-8: the real server stores them as they are, and drivers
+// have an option to read such strings. ValidateUTF8 checks them.
 func Validate(doc []byte) error {
 	if len(doc) < 5 || int64(binary.LittleEndian.Uint32(doc)) != int64(len(doc)) {
 		return errLength
@@ -85,7 +85,7 @@ func Validate(doc []byte) error {
 // validateElements checks the elements in b[p:end], where b[end] is known to be the terminator: a zero byte there stops
 // every search for the end of a key.
 func validateElements(b []byte, p, end, depth int) error {
-	if depth > MaxDepth+1 { // that many levels below the document itself
+	if depth > MaxDepth+1 { // the depth does not count the document itself
 		return errDepth
 	}
 	for p < end {
@@ -130,7 +130,7 @@ func keyEnd(b []byte, p int) int {
 	return p
 }
 
-// validateVariable checks a payload that carries its own length and returns its end.
+// validateVariable checks a payload that contains its own length and returns its end.
 func validateVariable(b []byte, t byte, p, end, depth int) (int, error) {
 	if t == tBoolean {
 		if p < end && b[p] > 1 {
@@ -201,7 +201,7 @@ func codeScopeEnd(b []byte, p, n, end, depth int) (int, error) {
 	return end, validateElements(b, q+4, end-1, depth+1)
 }
 
-// skipElement returns the key of the element that b begins with and the element's length; b is validated.
+// skipElement returns the key and the length of the element at the beginning of b; b must have been validated.
 func skipElement(b []byte) (key []byte, n int) {
 	z := bytes.IndexByte(b[1:], 0)
 	key = b[1 : 1+z]

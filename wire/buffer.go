@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// Frames are read into pooled buffers of sizes that are powers of two; larger ones than the last class are left to the
-// garbage collector.
+// Frames are read into pooled buffers of sizes that are powers of two; those larger than the last class are not
+// pooled.
 const (
 	minClass = 9  // 512 bytes
 	maxClass = 22 // 4 MiB

@@ -13,7 +13,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// aLongTimeAgo as a deadline makes a blocked read or write return at once.
+// aLongTimeAgo is a deadline that makes a blocked read or write return at once.
 var aLongTimeAgo = time.Unix(1, 0)
 
 const clientReadBuffer = 4 << 10
@@ -25,12 +25,12 @@ type ClientConn struct {
 	r        *bufio.Reader
 	w        []byte
 	lastID   int32
-	broken   bool // half a frame may be on the wire: the connection is of no more use
+	broken   bool // a partial frame may be on the wire: the connection is unusable
 	idle     time.Time
 	compress CompressorID
 	packed   bool
 
-	// State belongs to whoever owns the connection (what the handshake learned).
+	// State belongs to the connection's owner (for results of the handshake).
 	State any
 }
 
@@ -53,16 +53,16 @@ func NewClientConn(nc net.Conn, host string) *ClientConn {
 	return &ClientConn{conn: nc, host: host, r: bufio.NewReaderSize(nc, clientReadBuffer)}
 }
 
-// SetCompressor has requests compressed from now on; both sides have agreed on it.
+// SetCompressor makes requests compressed from now on; both sides must have agreed on it.
 func (cc *ClientConn) SetCompressor(id CompressorID) { cc.compress, cc.packed = id, true }
 
-// Host returns the address dialled.
+// Host returns the dialled address.
 func (cc *ClientConn) Host() string { return cc.host }
 
-// LocalAddr is this side's address.
+// LocalAddr returns this side's address.
 func (cc *ClientConn) LocalAddr() net.Addr { return cc.conn.LocalAddr() }
 
-// Usable reports whether no error has spoiled the connection.
+// Usable reports whether the connection has had no error.
 func (cc *ClientConn) Usable() bool { return !cc.broken }
 
 // Close ends the connection.
@@ -80,7 +80,7 @@ func (cc *ClientConn) RoundTrip(ctx context.Context, m *Message) (*Message, erro
 	return cc.Receive(ctx)
 }
 
-// Send writes m alone; Receive reads its reply.
+// Send writes m without waiting for its reply, which Receive reads.
 func (cc *ClientConn) Send(ctx context.Context, m *Message) error {
 	cc.lastID++
 	m.RequestID = cc.lastID
@@ -145,7 +145,7 @@ func (cc *ClientConn) readMessage() (*Message, error) {
 	return m, nil
 }
 
-// watch makes the connection's blocking calls end with ctx; the function it returns ends the watch.
+// watch makes the connection's blocking calls end with ctx, until the returned function is called.
 func (cc *ClientConn) watch(ctx context.Context) (func(), error) {
 	if cc.broken {
 		return nil, mongoerr.Newf(mongoerr.HostUnreachable, "connection to %s is closed", cc.host)
@@ -173,7 +173,7 @@ func (cc *ClientConn) outcome(ctx context.Context, err error) error {
 	return hostError(ctx, cc.host, err)
 }
 
-// hostError maps an error of the network to the one that callers tell apart by code.
+// hostError maps a network error to one with a code that callers distinguish.
 func hostError(ctx context.Context, host string, err error) error {
 	var own *mongoerr.Error
 	var ne net.Error
@@ -188,7 +188,7 @@ func hostError(ctx context.Context, host string, err error) error {
 	return mongoerr.Newf(mongoerr.HostUnreachable, "Error connecting to %s :: caused by :: %v", host, err)
 }
 
-// contextError returns why ctx ended: its cause if that is an error of ours, else deadline or interruption.
+// contextError returns why ctx ended: its cause if that is a *mongoerr.Error, else deadline or interruption.
 func contextError(ctx context.Context) error {
 	var own *mongoerr.Error
 	if err := context.Cause(ctx); errors.As(err, &own) {
@@ -204,12 +204,12 @@ func contextError(ctx context.Context) error {
 type PoolOptions struct {
 	// Handshake runs on each new connection before it is used.
 	Handshake func(ctx context.Context, cc *ClientConn) error
-	// Dial makes a connection; Dial of this package when nil.
+	// Dial makes a connection; nil for this package's Dial.
 	Dial func(ctx context.Context, host string) (*ClientConn, error)
 
-	MaxIdle     int           // idle connections kept per host; 64 when 0
-	IdleTimeout time.Duration // how long one is kept unused; a minute when 0
-	DialTimeout time.Duration // 20 seconds when 0
+	MaxIdle     int           // idle connections kept per host; 0 means 64
+	IdleTimeout time.Duration // how long an unused one is kept; 0 means a minute
+	DialTimeout time.Duration // 0 means 20 seconds
 }
 
 // Pool keeps connections to many hosts. Its methods may be called from any goroutine.
@@ -224,7 +224,7 @@ type Pool struct {
 }
 
 type hostPool struct {
-	idle    []*ClientConn // the last was used last
+	idle    []*ClientConn // the most recently used one is last
 	used    map[*ClientConn]struct{}
 	created atomic.Int64
 	dialing atomic.Int64
@@ -236,7 +236,7 @@ type HostStats struct {
 	InUse, Idle, Created, Dialing int64
 }
 
-// NewPool makes a pool; nothing is connected before it is used.
+// NewPool returns a pool, without connections yet.
 func NewPool(opts PoolOptions) *Pool {
 	if opts.MaxIdle == 0 {
 		opts.MaxIdle = 64
@@ -256,7 +256,7 @@ func NewPool(opts PoolOptions) *Pool {
 }
 
 // RoundTrip sends m to host on a pooled connection and returns the reply. Idle connections that the server has
-// closed are noticed and skipped before m is sent; errors after that are the caller's to retry.
+// closed are detected and skipped before m is sent; after later errors, retrying is up to the caller.
 func (p *Pool) RoundTrip(ctx context.Context, host string, m *Message) (*Message, error) {
 	cc, err := p.Get(ctx, host)
 	if err != nil {
@@ -322,7 +322,7 @@ func (p *Pool) connect(ctx context.Context, h *hostPool, host string) (*ClientCo
 	return cc, nil
 }
 
-// Connect makes a connection as those of the pool are made, but which is the caller's own: to use, and to close.
+// Connect makes a connection like those of the pool, which belongs to the caller, who closes it.
 func (p *Pool) Connect(ctx context.Context, host string) (*ClientConn, error) {
 	dctx, cancel := context.WithTimeoutCause(ctx, p.opts.DialTimeout,
 		mongoerr.Newf(mongoerr.NetworkTimeout, "Couldn't connect to %s within %v", host, p.opts.DialTimeout))
@@ -380,7 +380,7 @@ func (p *Pool) Drop(host string) {
 	}
 }
 
-// Sever closes all connections to host: whoever waits for a reply on one learns that none will come.
+// Sever closes all connections to host: calls that wait for a reply on one of them fail.
 func (p *Pool) Sever(host string) {
 	p.Drop(host)
 	p.mu.Lock()

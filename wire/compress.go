@@ -14,7 +14,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// CompressorID names a compressor in an OP_COMPRESSED frame.
+// CompressorID identifies a compressor in an OP_COMPRESSED frame.
 type CompressorID uint8
 
 // The compressors of the specification.

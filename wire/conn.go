@@ -19,12 +19,12 @@ import (
 var ErrClosed = errors.New("connection is closed")
 
 const (
-	maxInline      = 4 << 10                // larger frames go to a worker unseen
-	maxQueuedBytes = 256 << 20              // requests sent ahead without waiting for replies; a client past this is cut off
-	queuedCost     = 600                    // what a queued request takes besides its bytes, at most
-	firstRead      = 64 << 10               // room made for a frame before more than its length has arrived
-	readGrowth     = 16                     // by which that room grows as the frame arrives
-	maxStall       = 100 * time.Millisecond // between two looks whether a slow client has taken its replies
+	maxInline      = 4 << 10                // larger frames go straight to a worker
+	maxQueuedBytes = 256 << 20              // requests sent ahead without waiting for replies; a client that exceeds this is disconnected
+	queuedCost     = 600                    // the memory of a queued request in addition to its bytes, at most
+	firstRead      = 64 << 10               // buffer for a frame of which only the length has arrived
+	readGrowth     = 16                     // factor by which that buffer grows as the frame arrives
+	maxStall       = 100 * time.Millisecond // between two checks whether a slow client has received its replies
 	maxDirectRead  = 4 << 20                // bytes read for one connection before the loop turns to the others
 )
 
@@ -40,17 +40,17 @@ type Conn struct {
 	remote, local net.Addr
 	ctx           context.Context
 	cancel        context.CancelFunc
-	held          atomic.Bool // it waits for its turn to be established
+	held          atomic.Bool // it waits to be admitted
 	waiter        *waiter     // nil if it did not have to
 	tls           atomic.Pointer[tlsSession]
 
-	// in is touched by the event loop only.
+	// in is used only by the event loop.
 	in struct {
-		buf     *buffer // a frame that has arrived in part, or the room for its beginning
+		buf     *buffer // a partially received frame, or the buffer for its beginning
 		want    int     // the frame's length
-		spoken  bool    // the first bytes are those of a message
+		spoken  bool    // whether the first bytes were those of a message
 		fill    int
-		backlog bool // gnet holds bytes that the socket did not take
+		backlog bool // gnet has buffered bytes that the socket did not accept
 	}
 	queue struct {
 		mu    sync.Mutex
@@ -62,7 +62,7 @@ type Conn struct {
 		mu      sync.Mutex
 		closing bool // Close was called
 		closed  bool
-		pending int  // writes queued for the event loop, which precede any direct one
+		pending int  // writes queued for the event loop, which must precede any direct one
 		backlog bool // the same as in.backlog, for writers
 	}
 }
@@ -73,13 +73,13 @@ func (c *Conn) ID() int64 { return c.id }
 // RemoteAddr returns the client's address.
 func (c *Conn) RemoteAddr() net.Addr { return c.remote }
 
-// LocalAddr returns the address the client connected to.
+// LocalAddr returns the address that the client connected to.
 func (c *Conn) LocalAddr() net.Addr { return c.local }
 
-// Context ends when the client disconnects or the server stops.
+// Context returns a context that ends when the client disconnects or the server stops.
 func (c *Conn) Context() context.Context { return c.ctx }
 
-// Done is closed when the client disconnects or the server stops.
+// Done returns a channel that is closed when the client disconnects or the server stops.
 func (c *Conn) Done() <-chan struct{} { return c.ctx.Done() }
 
 // Close ends the connection. It may be called from any goroutine; what has been written before is still sent, but
@@ -88,12 +88,12 @@ func (c *Conn) Done() <-chan struct{} { return c.ctx.Done() }
 func (c *Conn) Close() {
 	c.cancel()
 	if t := c.tls.Load(); t != nil && t.up.Load() {
-		_ = t.conn.CloseWrite() // announces that nothing is missing; a client that has disconnected does not mind
+		_ = t.conn.CloseWrite() // announces the regular end; an error means that the client has disconnected
 	}
 	c.out.mu.Lock()
 	defer c.out.mu.Unlock()
 	c.out.closing = true
-	if !c.out.closed { // past that, gnet's wake-up descriptor may belong to someone else
+	if !c.out.closed { // after that, gnet's wake-up descriptor may be reused
 		_ = c.gc.Close()
 	}
 }
@@ -112,7 +112,7 @@ func (c *Conn) awaitReader() {
 	for pause := time.Millisecond; c.stalled() && !c.srv.stopping.Load(); pause = min(2*pause, maxStall) {
 		c.out.mu.Lock()
 		if !c.out.closed {
-			_ = c.gc.Wake(nil) // read looks at what is left to write
+			_ = c.gc.Wake(nil) // read updates the backlog
 		}
 		c.out.mu.Unlock()
 		t := time.NewTimer(pause)
@@ -126,7 +126,7 @@ func (c *Conn) awaitReader() {
 }
 
 // SendMore sends what has been appended to r as one of several replies to m, whose flags allow exhaust, and resets r
-// for the next. The reply that Handle leaves behind is the last.
+// for the next. The last reply is the one that Handle leaves in r.
 func (c *Conn) SendMore(m *Message, r *Reply) error {
 	c.awaitReader()
 	frame := r.seal(c, m, MoreToCome)
@@ -135,7 +135,7 @@ func (c *Conn) SendMore(m *Message, r *Reply) error {
 	return err
 }
 
-// read takes what the socket has and cuts it into frames. It runs in the event loop.
+// read reads what the socket has and splits it into frames. It runs in the event loop.
 func (c *Conn) read() error {
 	if c.in.backlog && c.gc.OutboundBuffered() == 0 {
 		c.in.backlog = false
@@ -171,14 +171,14 @@ func (c *Conn) read() error {
 	}
 }
 
-// acceptFilled takes the frame that has arrived into work.
+// acceptFilled accepts the frame that has arrived completely.
 func (c *Conn) acceptFilled() error {
 	frame := c.in.buf
 	c.in.buf, c.in.fill = nil, 0
 	return c.accept(frame)
 }
 
-// cut makes room for the next frame as soon as its length is known.
+// cut prepares the buffer for the next frame as soon as its length is known.
 func (c *Conn) cut() error {
 	if c.gc.InboundBuffered() < 4 {
 		return nil
@@ -200,7 +200,7 @@ func (c *Conn) cut() error {
 	return nil
 }
 
-// grow makes more room for a frame whose beginning has arrived: memory is given for bytes sent, not for bytes promised.
+// grow enlarges the buffer of a frame whose beginning has arrived: memory is allocated for bytes received, not for bytes announced.
 func (c *Conn) grow() {
 	old := c.in.buf
 	c.in.buf = getBuffer(min(c.in.want, readGrowth*len(old.b)))
@@ -208,7 +208,7 @@ func (c *Conn) grow() {
 	old.free()
 }
 
-// readDirect reads the rest of a large frame straight into its buffer, past gnet's.
+// readDirect reads the rest of a large frame directly into its buffer, bypassing gnet's.
 func (c *Conn) readDirect() error {
 	for turn := 0; len(c.in.buf.b)-c.in.fill >= readBuffer && turn < maxDirectRead; {
 		n, err := unix.Read(c.fd, c.in.buf.b[c.in.fill:])
@@ -274,7 +274,7 @@ func (c *Conn) inline(j *job) bool {
 	return true
 }
 
-// serve runs a request on a worker, and after it those that have queued up meanwhile.
+// serve runs a request on a worker, and then those that have queued up in the meantime.
 func (c *Conn) serve(j *job) {
 	st := &c.srv.stats
 	st.active.Add(1)
@@ -333,8 +333,8 @@ func (c *Conn) write(frame []byte, r *Reply) error {
 	return c.gc.AsyncWrite(frame, c.asyncWritten)
 }
 
-// asyncWritten runs in the event loop when it has taken a write over. What the socket did not take then is in gnet's own
-// buffer; direct writes stay off until read finds that empty, which it is when the client sends its next request.
+// asyncWritten runs in the event loop after a queued write. What the socket did not accept is in gnet's buffer; direct
+// writes remain disabled until read finds that buffer empty, which it is when the client sends its next request.
 func (c *Conn) asyncWritten(gc gnet.Conn, err error) error {
 	o := &c.out
 	o.mu.Lock()
@@ -378,7 +378,7 @@ type job struct {
 	conn   *Conn
 	frame  *buffer
 	parsed bool
-	err    error // of parsing
+	err    error // from parsing
 	msg    Message
 	reply  Reply
 }
@@ -432,7 +432,7 @@ func (j *job) handle() {
 	j.finish()
 }
 
-// call runs the handler; a panic there is answered as an error and does not reach other clients.
+// call runs the handler; a panic becomes an error reply and does not affect other clients.
 func (j *job) call() {
 	c := j.conn
 	defer func() {
@@ -448,7 +448,7 @@ func (j *job) call() {
 func (j *job) finish() {
 	if j.msg.WantsReply() {
 		frame := j.reply.seal(j.conn, &j.msg, 0)
-		_ = j.conn.write(frame, &j.reply) // the client has gone: nobody is left to tell
+		_ = j.conn.write(frame, &j.reply) // an error means that the client has disconnected
 	}
 	j.release()
 }

@@ -13,10 +13,10 @@
 //
 //  1. The event loop never blocks: what runs in it is cutting frames, HandleInline and non-blocking writes.
 //  2. Requests of one connection are handled one at a time and in order; Conn.serve takes the next frame only when the
-//     reply before it is written. Other connections never wait for it.
-//  3. A Message borrows from its frame. Frame and Message are reused once Handle returns, unless Message.Retain was
-//     called; Reply.Buf is reused always.
+//     previous reply is written. Other connections never wait for it.
+//  3. A Message borrows from its frame. Frame and Message are reused once Handle returns, unless Message.Retain was called;
+//     Reply.Buf is always reused.
 //  4. The Body and every document of Seqs are valid BSON (Validate) before a Handler sees them.
-//  5. A file descriptor is written to only under Conn.out.mu and never after OnClose has taken that lock, so that a
-//     worker can write to the socket directly without ever reaching a descriptor that was closed and given out again.
+//  5. A file descriptor is written to only under Conn.out.mu and never after OnClose has taken that lock, so that a worker
+//     can write to the socket directly without ever using a descriptor that was closed and reused.
 package wire

@@ -15,7 +15,7 @@ const (
 	MaxDepth            = 200
 )
 
-// OpCode tells frames apart (specification: MongoDB Wire Protocol).
+// OpCode is the kind of a frame (specification: MongoDB Wire Protocol).
 type OpCode int32
 
 // Opcodes this package reads or writes.
@@ -53,7 +53,7 @@ type Header struct {
 	OpCode     OpCode
 }
 
-// ReadHeader reads a header from b, which holds at least sixteen bytes.
+// ReadHeader reads a header from b, which must have at least sixteen bytes.
 func ReadHeader(b []byte) Header {
 	_ = b[15]
 	return Header{

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keepAlive is set on each connection, not by gnet's option: in v2.10.0 that one hides the error of a failed bind.
+// keepAlive is set on each connection instead of by gnet's option, which hides the error of a failed bind in v2.10.0.
 const keepAlive = 2 * time.Minute
 
 // loop receives gnet's events. All methods but OnBoot run in an event loop, one connection always in the same.
@@ -30,7 +30,7 @@ func (l *loop) OnBoot(e gnet.Engine) gnet.Action {
 // OnShutdown is called when the engine has been told to stop.
 func (l *loop) OnShutdown(gnet.Engine) {}
 
-// OnTick is never called: no ticker is asked for.
+// OnTick is never called: no ticker is configured.
 func (l *loop) OnTick() (time.Duration, gnet.Action) { return time.Hour, gnet.None }
 
 // OnOpen makes the Conn of a new connection.
@@ -56,7 +56,7 @@ func (l *loop) OnOpen(gc gnet.Conn) ([]byte, gnet.Action) {
 	}
 	gc.SetContext(c)
 	if _, tcp := c.remote.(*net.TCPAddr); tcp {
-		_ = gc.SetKeepAlivePeriod(keepAlive) // best effort: without it a dead client is noticed later
+		_ = gc.SetKeepAlivePeriod(keepAlive) // best effort: without it a dead client is detected later
 	}
 	s.conns.mu.Lock()
 	s.conns.all[c.id] = c
@@ -68,7 +68,7 @@ func (l *loop) OnOpen(gc gnet.Conn) ([]byte, gnet.Action) {
 	return nil, gnet.None
 }
 
-// ownAddr copies an address whose memory gnet takes back when the connection ends.
+// ownAddr copies an address whose memory gnet reuses when the connection ends.
 func ownAddr(a net.Addr) net.Addr {
 	if t, ok := a.(*net.TCPAddr); ok {
 		return &net.TCPAddr{IP: append(net.IP(nil), t.IP...), Port: t.Port, Zone: strings.Clone(t.Zone)}

@@ -8,7 +8,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Sequence is a kind 1 section: documents of one array field of the command, laid end to end.
+// Sequence is a kind 1 section: the documents of one array field of the command, concatenated.
 type Sequence struct {
 	ID   string
 	Docs []byte
@@ -23,7 +23,7 @@ type Message struct {
 	Body       []byte     // the command or the reply: one BSON document
 	Seqs       []Sequence // kind 1 sections
 
-	compressor CompressorID // the one the frame came with
+	compressor CompressorID // the compressor of the frame
 	hasComp    bool
 	frame      *buffer
 	inflated   *buffer
@@ -44,10 +44,10 @@ func (m *Message) CommandName() []byte {
 // WantsReply reports whether the sender waits for a reply.
 func (m *Message) WantsReply() bool { return m.Flags&MoreToCome == 0 }
 
-// AllowsExhaust reports whether the sender takes several replies to this request.
+// AllowsExhaust reports whether the sender accepts several replies to this request.
 func (m *Message) AllowsExhaust() bool { return m.Flags&ExhaustAllowed != 0 }
 
-// Size returns the number of bytes the message's documents take.
+// Size returns the total size of the message's documents in bytes.
 func (m *Message) Size() int {
 	n := len(m.Body)
 	for i := range m.Seqs {
@@ -56,7 +56,7 @@ func (m *Message) Size() int {
 	return n
 }
 
-// Seq returns the section of that name, nil when there is none.
+// Seq returns the section of that name, nil if there is none.
 func (m *Message) Seq(id string) *Sequence {
 	for i := range m.Seqs {
 		if m.Seqs[i].ID == id {
@@ -66,7 +66,7 @@ func (m *Message) Seq(id string) *Sequence {
 	return nil
 }
 
-// Retain keeps the memory behind Body and Seqs for as long as something refers to it; it is not reused.
+// Retain prevents the memory of Body and Seqs from being reused; it is kept as long as something refers to it.
 func (m *Message) Retain() {
 	m.frame, m.inflated = nil, nil
 }
@@ -84,7 +84,7 @@ func (m *Message) release() {
 }
 
 // ParseMessage reads a whole frame: OP_MSG or OP_QUERY, compressed or not. Errors are a *FrameError, after which the
-// connection is of no use, or a *mongoerr.Error that can be sent as a reply.
+// connection is unusable, or a *mongoerr.Error that can be sent as a reply.
 func ParseMessage(frame []byte) (*Message, error) {
 	if len(frame) < headerLen {
 		return nil, frameErrorf("%d bytes are no frame", len(frame))
@@ -176,7 +176,7 @@ func parseSections(m *Message, b []byte) error {
 	return checkDuplicates(m)
 }
 
-// cutDocument validates the document that b begins with and returns its length.
+// cutDocument validates the document at the beginning of b and returns its length.
 func cutDocument(b []byte) (int, error) {
 	if len(b) < 5 {
 		return 0, invalidBSON("a document needs at least 5 bytes")
@@ -220,7 +220,7 @@ func parseSequence(m *Message, b []byte) (int, error) {
 	return n, nil
 }
 
-// sequenceName spares an allocation for the names that drivers use.
+// sequenceName avoids an allocation for the names that drivers use.
 func sequenceName(b []byte) string {
 	switch string(b) {
 	case "documents":
@@ -254,7 +254,7 @@ func checkDuplicates(m *Message) error {
 	return nil
 }
 
-// AppendMessage appends m to dst as an OP_MSG frame, with a checksum when its flag is set.
+// AppendMessage appends m to dst as an OP_MSG frame, with a checksum if its flag is set.
 func AppendMessage(dst []byte, m *Message) []byte {
 	start := len(dst)
 	dst = append(dst, make([]byte, headerLen)...)

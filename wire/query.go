@@ -23,7 +23,7 @@ var queryCommands = map[string]bool{
 	"saslStart": true, "saslContinue": true, "authenticate": true, "getnonce": true, "ping": true, "shutdown": true,
 }
 
-// legacyQueryError is a query that is no command: answered in the old form, {$err, code}.
+// legacyQueryError is the error of a query that is not a command; its reply has the legacy form {$err, code}.
 type legacyQueryError struct{ cause *mongoerr.Error }
 
 func (e legacyQueryError) Error() string { return e.cause.Error() }
@@ -55,7 +55,7 @@ func parseQuery(m *Message, b []byte) error {
 	return nil
 }
 
-// unwrapQuery takes the command out of {$query: command, $readPreference: …}.
+// unwrapQuery extracts the command from {$query: command, $readPreference: …}.
 func unwrapQuery(doc []byte) []byte {
 	if len(doc) < 7 || doc[4] != tDocument {
 		return doc
@@ -67,7 +67,7 @@ func unwrapQuery(doc []byte) []byte {
 	return doc[4+len(key)+2 : 4+n : 4+n]
 }
 
-// withDB returns a copy of a command that has its database as $db, as commands of OP_MSG have.
+// withDB returns a copy of a command with its database as $db, as in OP_MSG.
 func withDB(doc, db []byte) []byte {
 	out := make([]byte, 0, len(doc)+len("\x02$db\x00")+4+len(db)+1)
 	out = append(append(out, doc[:len(doc)-1]...), "\x02$db\x00"...)

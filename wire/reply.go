@@ -11,7 +11,7 @@ import (
 // ReplyRoom is the number of bytes at the front of Reply.Buf that the server fills in itself.
 const ReplyRoom = replyPrefix
 
-// maxKeptReply bounds the reply buffers that are kept for reuse.
+// maxKeptReply limits the size of reply buffers that are kept for reuse.
 const maxKeptReply = 1 << 20
 
 // Reply is the reply under construction. The handler appends exactly one BSON document to Buf, so that nothing is
@@ -104,7 +104,7 @@ func (r *Reply) sealQuery(id int32) []byte {
 	return frame
 }
 
-// setParseError makes the reply for a request that could be read only so far.
+// setParseError makes the reply for a request that could be parsed only in part.
 func (r *Reply) setParseError(err error) {
 	var legacy legacyQueryError
 	if errors.As(err, &legacy) {

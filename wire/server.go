@@ -18,15 +18,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const readBuffer = 64 << 10 // what the event loop reads at a time; one such buffer a loop
+const readBuffer = 64 << 10 // how much an event loop reads at a time; one such buffer per loop
 
-// DefaultMaxConnections is how many connections a server takes when nothing else is asked for.
+// DefaultMaxConnections is the default of Options.MaxConnections.
 const DefaultMaxConnections = 1000000
 
 // Handler handles requests.
 type Handler interface {
 	// Handle replies to m by appending one document to r.Buf. It runs on a worker goroutine and may block. m and r
-	// are valid until it returns. For a message that wants no reply, r is discarded.
+	// are valid until it returns. If the message requests no reply, r is discarded.
 	Handle(c *Conn, m *Message, r *Reply)
 	// HandleInline may handle m in the event loop, like Handle, and then returns true. It must not block. If it
 	// returns false, m is passed to Handle.
@@ -39,16 +39,16 @@ type Handler interface {
 
 // Options configure a Server.
 type Options struct {
-	Addrs          []string // host:port, or the path of a UNIX socket (it begins with /); port 0 takes a free one
-	MaxConnections int      // DefaultMaxConnections when 0
-	Loops          int      // event loops; one per four cores when 0
+	Addrs          []string // host:port, or the path of a UNIX socket (it begins with /); port 0 means any free port
+	MaxConnections int      // 0 means DefaultMaxConnections
+	Loops          int      // event loops; 0 means one per four cores
 	TLS            *TLS     // nil: a ClientHello is refused
 
 	BadFrame func(c *Conn, err error)                       // a malformed frame, or another protocol (ForeignError); the connection is being closed
-	Panicked func(c *Conn, m *Message, v any, stack []byte) // Handle panicked; an error has been answered
+	Panicked func(c *Conn, m *Message, v any, stack []byte) // Handle panicked; the reply is an error
 }
 
-// Server accepts connections and feeds a Handler.
+// Server accepts connections and passes their requests to a Handler.
 type Server struct {
 	opts    Options
 	handler Handler
@@ -71,10 +71,10 @@ type Server struct {
 	}
 }
 
-// ErrAddressInUse is part of the error of Listen when a port is taken.
+// ErrAddressInUse is part of Listen's error if a port is in use.
 var ErrAddressInUse = syscall.EADDRINUSE
 
-// Listen binds all addresses and starts serving; when it returns without error the ports accept.
+// Listen binds all addresses and starts serving; when it returns without an error, the ports accept connections.
 func Listen(opts Options, h Handler) (*Server, error) {
 	if opts.MaxConnections <= 0 {
 		opts.MaxConnections = DefaultMaxConnections
@@ -130,7 +130,7 @@ func protoAddr(a string) string {
 	return "tcp://" + a
 }
 
-// readAddrs asks the listening sockets for their addresses, so that a chosen port is known.
+// readAddrs reads the addresses of the listening sockets, to learn the ports that the system chose.
 func (s *Server) readAddrs(protos []string) error {
 	for i, p := range protos {
 		if s.opts.Addrs[i][0] == '/' {
@@ -156,7 +156,7 @@ func (s *Server) readAddrs(protos []string) error {
 	return nil
 }
 
-// Addrs returns the addresses listened on, in the order asked for, with the ports that were chosen.
+// Addrs returns the addresses that the server listens on, in the order of Options.Addrs, with the ports that the system chose.
 func (s *Server) Addrs() []net.Addr { return s.addrs }
 
 // Each calls f for every open connection.
@@ -188,7 +188,7 @@ func (s *Server) Stop(wait time.Duration) {
 	}
 	s.Each(func(c *Conn) { c.cancel() })
 	ctx, cancel := context.WithCancel(context.Background())
-	go func() { _ = s.engine.Stop(ctx) }() // it triggers the end at once, but notices it by polling only
+	go func() { _ = s.engine.Stop(ctx) }() // it triggers the end at once, but detects it only by polling
 	<-s.ended
 	cancel()
 	s.handshakes.Wait()
@@ -214,7 +214,7 @@ func (s *Server) signalDrained() {
 	}
 }
 
-// quiet drops gnet's own log; what matters of it reaches Opened, Closed and BadFrame.
+// quiet discards gnet's own log; what matters is reported through Opened, Closed and BadFrame.
 type quiet struct{}
 
 func (quiet) Debugf(string, ...any) {}

@@ -7,9 +7,9 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// ForeignError is the beginning of another protocol on a connection, which is closed.
+// ForeignError means that a client speaks another protocol; its connection is closed.
 type ForeignError struct {
-	Err *mongoerr.Error // as the log has it
+	Err *mongoerr.Error // as it is logged
 }
 
 func (e *ForeignError) Error() string { return e.Err.Message }
@@ -24,11 +24,11 @@ const httpText = "It looks like you are trying to access MongoDB over HTTP on th
 var httpReply = []byte("HTTP/1.0 200 OK\r\nConnection: close\r\nContent-Type: text/plain\r\nContent-Length: " +
 	strconv.Itoa(len(httpText)) + "\r\n\r\n" + httpText)
 
-// sniff looks at the first bytes of a connection, four or more. What is no message of ours is an error; c.in.spoken stays
-// false while it takes more bytes to tell, and for a connection that becomes an encrypted one.
+// sniff examines the first bytes of a connection, four or more. It returns an error if they do not begin a message;
+// c.in.spoken remains false as long as more bytes are needed to decide, and for a connection that becomes encrypted.
 func (c *Conn) sniff(head []byte) error {
 	switch string(head[:4]) {
-	case "GET ", "HEAD", "POST", "PUT ", "OPTI", "DELE", "PATC", "CONN", "PRI ": // no length of a message
+	case "GET ", "HEAD", "POST", "PUT ", "OPTI", "DELE", "PATC", "CONN", "PRI ": // not the length of a message
 		c.out.mu.Lock()
 		_, _ = writeSocket(c.fd, httpReply) // fits a new connection's buffer
 		c.out.mu.Unlock()
@@ -36,7 +36,7 @@ func (c *Conn) sniff(head []byte) error {
 	}
 	if head[0] == tlsHandshake && head[1] == tlsMajor {
 		if c.gc.InboundBuffered() < headerLen {
-			return nil // a message of 790 bytes or some more begins like this
+			return nil // a message of 790 or slightly more bytes begins like this, too
 		}
 		if b, err := c.gc.Peek(headerLen); err == nil && isClientHello(b) {
 			if c.srv.opts.TLS == nil {
@@ -61,8 +61,8 @@ const (
 	tlsClientHello = 1
 )
 
-// isClientHello returns the record of TLS that begins a connection (RFC 8446: 4 and 5.1) from the header of a
-// message, whose bytes 8 to 11 are those of responseTo, and 12 to 15 an opcode.
+// isClientHello distinguishes the TLS record that begins a connection (RFC 8446: 4 and 5.1) from the header
+// of a message, whose bytes 8 to 11 are responseTo, and 12 to 15 an opcode.
 func isClientHello(b []byte) bool {
 	switch ReadHeader(b).OpCode {
 	case OpQuery, OpMsg, OpCompressed:

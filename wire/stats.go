@@ -19,7 +19,7 @@ type counters struct {
 	tls                 [numTLSVersions]atomic.Int64 // finished handshakes, by the version agreed on
 }
 
-// TLSVersions names the versions of TLS in the order of Stats.Handshakes.
+// TLSVersions has the names of the TLS versions in the order of Stats.Handshakes.
 var TLSVersions = [...]string{"1.0", "1.1", "1.2", "1.3", "unknown"}
 
 const numTLSVersions = len(TLSVersions)
@@ -57,7 +57,7 @@ type Stats struct {
 	Handshakes                      [numTLSVersions]int64 // encrypted connections since the start, by TLSVersions
 }
 
-// Stats reads the counters; each is exact, together they are not a consistent cut.
+// Stats reads the counters; each is exact, but together they are not a consistent snapshot.
 func (s *Server) Stats() Stats {
 	c := &s.stats
 	st := Stats{

@@ -15,11 +15,11 @@ import (
 
 const (
 	handshakeTimeout = 30 * time.Second
-	maxHandshake     = 256 << 10 // what a client may send before its handshake is done; certificate chains are shorter
+	maxHandshake     = 256 << 10 // how much a client may send before its handshake is done; certificate chains are shorter
 )
 
-// TLS is how a server takes encrypted connections. They share the port with plain ones: a connection that begins with a
-// ClientHello is encrypted (tls.Server over the event loop's bytes), every other is not.
+// TLS is how a server accepts encrypted connections. They share the port with plain ones: a connection that begins with
+// a ClientHello is encrypted (tls.Server over the event loop's bytes), every other is plain.
 type TLS struct {
 	// Config returns the configuration for the next connection, so that certificates can change while the server
 	// runs.
@@ -44,14 +44,14 @@ func (wouldBlock) Temporary() bool { return true }
 // tlsSession is the encrypted side of a connection, and the transport (net.Conn) beneath it.
 //
 // crypto/tls cannot suspend a handshake, so a goroutine runs it, fed by the event loop through raw. From then on
-// (up) only the event loop reads: the transport takes bytes straight from gnet and returns errWouldBlock when
-// there are none. Writes come from any goroutine: crypto/tls puts them in order, and the transport never blocks.
+// (up) only the event loop reads: the transport takes bytes directly from gnet and returns errWouldBlock if
+// there are none. Writes come from any goroutine: crypto/tls serialises them, and the transport never blocks.
 type tlsSession struct {
 	c    *Conn
 	conn *tls.Conn
 	up   atomic.Bool // the handshake is done
 
-	// head is touched by the event loop only: the length of the next frame as far as it has arrived.
+	// head is used only by the event loop: it has as much of the next frame's length as has arrived.
 	head struct {
 		b    [4]byte
 		fill int
@@ -80,7 +80,7 @@ func (t *tlsSession) handshake() {
 	ctx, cancel := context.WithTimeout(t.c.ctx, handshakeTimeout)
 	defer cancel()
 	if err := t.conn.HandshakeContext(ctx); err != nil {
-		if t.c.ctx.Err() == nil { // else the client has gone, or the server stops
+		if t.c.ctx.Err() == nil { // otherwise the client has disconnected, or the server is stopping
 			s.badFrame(t.c, &ForeignError{mongoerr.New(mongoerr.SSLHandshakeFailed, err.Error())})
 		}
 		t.c.Close()
@@ -95,7 +95,7 @@ func (t *tlsSession) handshake() {
 	}
 }
 
-// TLS describes the encryption of the connection; nil if it has none (yet).
+// TLS returns the TLS state of the connection; nil if it is not, or not yet, encrypted.
 func (c *Conn) TLS() *tls.ConnectionState {
 	t := c.tls.Load()
 	if t == nil || !t.up.Load() {
@@ -105,7 +105,7 @@ func (c *Conn) TLS() *tls.ConnectionState {
 	return &state
 }
 
-// readTLS takes what the socket has and cuts it into frames. It runs in the event loop.
+// readTLS reads what the socket has and splits it into frames. It runs in the event loop.
 func (c *Conn) readTLS(t *tlsSession) error {
 	if !t.up.Load() {
 		return t.feed()
@@ -132,7 +132,7 @@ func (c *Conn) readTLS(t *tlsSession) error {
 	}
 }
 
-// cutTLS is cut for an encrypted connection; false when the next frame's length has not arrived.
+// cutTLS is cut for an encrypted connection; false if the next frame's length has not arrived.
 func (c *Conn) cutTLS(t *tlsSession) (more bool, err error) {
 	h := &t.head
 	for h.fill < len(h.b) {
@@ -160,7 +160,7 @@ func tlsReadError(err error) error {
 	return err
 }
 
-// feed hands what has arrived to the handshake. It runs in the event loop.
+// feed passes what has arrived to the handshake. It runs in the event loop.
 func (t *tlsSession) feed() error {
 	n := t.c.gc.InboundBuffered()
 	if n == 0 {
@@ -204,7 +204,7 @@ func (t *tlsSession) Read(p []byte) (int, error) {
 	return t.c.gc.Read(p)
 }
 
-// Write implements net.Conn for crypto/tls: at once as far as the socket takes it, the rest by the event loop.
+// Write implements net.Conn for crypto/tls: it writes as much as the socket accepts at once, and the rest through the event loop.
 func (t *tlsSession) Write(b []byte) (int, error) {
 	o := &t.c.out
 	o.mu.Lock()
@@ -224,7 +224,7 @@ func (t *tlsSession) Write(b []byte) (int, error) {
 		return n, nil
 	}
 	o.pending++
-	rest := append([]byte(nil), b[n:]...) // crypto/tls uses its buffer again
+	rest := append([]byte(nil), b[n:]...) // crypto/tls reuses its buffer
 	if err := t.c.gc.AsyncWrite(rest, t.c.asyncWritten); err != nil {
 		return n, err
 	}
@@ -243,7 +243,7 @@ func (c *Conn) writeTLS(t *tlsSession, frame []byte) error {
 	return err
 }
 
-// Close implements net.Conn: it ends a handshake whose time is over. The socket is the Conn's to close.
+// Close implements net.Conn: it ends a handshake that has timed out. The socket is closed by the Conn.
 func (t *tlsSession) Close() error {
 	t.mu.Lock()
 	t.mu.closed = true
@@ -258,7 +258,7 @@ func (t *tlsSession) LocalAddr() net.Addr { return t.c.local }
 // RemoteAddr implements net.Conn.
 func (t *tlsSession) RemoteAddr() net.Addr { return t.c.remote }
 
-// SetDeadline implements net.Conn: nothing here blocks but the handshake, which its context bounds.
+// SetDeadline implements net.Conn: nothing here blocks except the handshake, which is limited by its context.
 func (t *tlsSession) SetDeadline(time.Time) error { return nil }
 
 // SetReadDeadline implements net.Conn, as SetDeadline.
@@ -267,8 +267,8 @@ func (t *tlsSession) SetReadDeadline(time.Time) error { return nil }
 // SetWriteDeadline implements net.Conn, as SetDeadline.
 func (t *tlsSession) SetWriteDeadline(time.Time) error { return nil }
 
-// DialTLS makes a dial function whose connections are encrypted; config is asked for each one, and nil leaves it plain. UNIX
-// sockets stay plain.
+// DialTLS returns a dial function whose connections are encrypted; config is called for each one, and nil leaves it plain.
+// UNIX sockets remain plain.
 func DialTLS(config func(host string) *tls.Config) func(ctx context.Context, host string) (*ClientConn, error) {
 	return func(ctx context.Context, host string) (*ClientConn, error) {
 		cc, err := Dial(ctx, host)

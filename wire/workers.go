@@ -6,14 +6,14 @@ import (
 )
 
 // workers is an unbounded pool of goroutines. They persist because a goroutine that has once run a query keeps its grown
-// stack: starting one per request pays for growing it each time. The one that became idle last is used first, its stack
-// is still in cache; those idle for long end.
+// stack: starting one per request pays for growing it each time. The one that became idle last is used first, since its
+// stack is still in cache; those that have been idle for long end.
 type workers struct {
 	run func(*job)
 
 	mu     sync.Mutex
 	idle   []*worker // the last is the one most recently used
-	low    int       // the fewest idle ones since trim last looked: those were not needed
+	low    int       // the minimum of idle ones since the last trim: those were not needed
 	closed bool
 	live   sync.WaitGroup
 	stop   chan struct{}
@@ -30,7 +30,7 @@ func newWorkers(run func(*job)) *workers {
 	return w
 }
 
-// submit hands j to an idle worker or a new one; it never waits.
+// submit passes j to an idle worker or a new one; it never waits.
 func (w *workers) submit(j *job) {
 	w.mu.Lock()
 	n := len(w.idle)

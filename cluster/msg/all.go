@@ -1,6 +1,6 @@
 package msg
 
-// All makes an empty message of each type.
+// All returns an empty message of each type.
 func All() []Message {
 	return []Message{
 		new(CreateDatabase), new(CreateDatabaseReply), new(AddShard), new(RemoveShard),

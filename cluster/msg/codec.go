@@ -9,9 +9,9 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Message is a command that one node sends another, or the reply to one.
+// Message is a command that one node sends to another, or the reply to one.
 type Message interface {
-	// fields names the message's fields to c, in the order in which they are sent.
+	// fields passes the message's fields to c, in the order in which they are sent.
 	fields(c *codec)
 }
 
@@ -57,10 +57,10 @@ func Parse(doc []byte, m Message) error {
 	return c.finish()
 }
 
-// adminDB is the database that commands between nodes are sent to, unless the message says otherwise.
+// adminDB is the database that commands between nodes are sent to, unless the message specifies another.
 const adminDB = "admin"
 
-// codec is one pass over a message's fields: it appends them, parses them, or lists what they are.
+// codec is one pass over a message's fields: it appends, parses or describes them.
 type codec struct {
 	mode  mode
 	shape shape
@@ -81,7 +81,7 @@ const (
 	listing
 )
 
-// shape is the kind of a message: it decides which generic fields the message may carry.
+// shape is the kind of a message: it determines which generic fields the message may have.
 type shape uint8
 
 const (
@@ -90,7 +90,7 @@ const (
 	aReply
 )
 
-// knows reports whether a field that is none of the message's own may be there.
+// knows reports whether a field that is not the message's own is allowed.
 func (s shape) knows(key []byte) bool {
 	return s == aCommand && Generic(key) || s == aReply && genericReply(key)
 }
@@ -102,7 +102,7 @@ type elem struct {
 	seen bool
 }
 
-// elements splits a document, all of it.
+// elements splits a document into its elements.
 func elements(doc []byte, dst []elem) ([]elem, error) {
 	if len(doc) < 5 || doc[len(doc)-1] != 0 {
 		return nil, errTruncated
@@ -130,7 +130,7 @@ func (c *codec) fail(err error) {
 	}
 }
 
-// finish returns the first error of a parse, and refuses what no field was named for.
+// finish returns the first error of a parse, or an error if an element is not a known field.
 func (c *codec) finish() error {
 	for i := range c.elems {
 		e := &c.elems[i]
@@ -144,8 +144,8 @@ func (c *codec) finish() error {
 	return c.err
 }
 
-// take finds a field to parse; ok is false if there is none, which is an error for a required one. Null stands for
-// a field that was not sent, unless any value will do.
+// take finds a field to parse; ok is false if there is none, which is an error for a required one. Null means that
+// the field was not sent, unless its kind is any value.
 func (c *codec) take(name string, k Kind, required bool) (v value.Value, ok bool) {
 	for i := range c.elems {
 		e := &c.elems[i]
@@ -176,8 +176,8 @@ func wrongType(path string, got value.Type, want Kind) error {
 	return mongoerr.Newf(mongoerr.TypeMismatch, "BSON field '%s' is the wrong type '%s', expected type '%s'", path, got.Name(), want)
 }
 
-// field goes through one field: get makes its value for appending, and set keeps what was parsed. omit reports
-// whether an optional field has its default, and reset gives it that.
+// field handles one field: get makes its value for appending, and set stores what was parsed. omit reports
+// whether an optional field has its default value, and reset sets it to that.
 func (c *codec) field(name string, k Kind, required bool, omit bool, get func() value.Value, set func(value.Value)) {
 	switch c.mode {
 	case listing:
@@ -218,7 +218,7 @@ func (c *codec) command(name string, k Kind, get func() value.Value, set func(va
 	}
 }
 
-// on is a command on something that a string names: a namespace, a database, a shard.
+// on is a command whose value is the name of its target: a namespace, a database, a shard.
 func (c *codec) on(name string, what *string) {
 	c.command(name, String, func() value.Value { return value.NewString(*what) }, func(v value.Value) { *what = v.Str() })
 }
@@ -239,7 +239,7 @@ func (c *codec) doc(name string, required bool, p *[]byte) {
 	c.field(name, Document, required, *p == nil, func() value.Value { return value.NewDocument(*p) }, func(v value.Value) { *p = v.Doc() })
 }
 
-// flag is an optional boolean; on the wire any number is accepted too.
+// flag is an optional boolean; any number is accepted, too.
 func (c *codec) flag(name string, def bool, p *bool) {
 	if c.mode == parsing {
 		*p = def
@@ -278,7 +278,7 @@ func (c *codec) optionalUUID(name string, p **[16]byte) {
 	})
 }
 
-// values is an array of whatever; nil is not sent.
+// optionalInt64 is an optional integer; nil is not sent.
 func (c *codec) optionalInt64(name string, p **int64) {
 	c.field(name, Long, optional, *p == nil, func() value.Value { return value.NewInt64(**p) }, func(v value.Value) {
 		n, _ := v.AsInt64()
@@ -333,7 +333,7 @@ func (c *codec) strs(name string, required bool, p *[]string) {
 	})
 }
 
-// array is an array as it is sent: for many elements, or large ones.
+// array is an array in its encoded form: for many elements, or large ones.
 func (c *codec) array(name string, of Kind, p *[]byte) {
 	c.field(name, of, required, false, func() value.Value {
 		if *p == nil {

@@ -9,7 +9,7 @@ import (
 
 // Commands from routers and shards to the config server.
 
-// CreateDatabase makes a database's entry, on a shard that is named or on the least loaded one.
+// CreateDatabase creates a database's entry, on the given shard or on the least loaded one.
 type CreateDatabase struct {
 	DB      string
 	Primary string // "" lets the config server choose
@@ -20,10 +20,10 @@ func (m *CreateDatabase) fields(c *codec) {
 	c.str("primaryShardId", optional, &m.Primary)
 }
 
-// AddShard takes a replica set into the cluster.
+// AddShard adds a replica set to the cluster.
 type AddShard struct {
 	Connection string // set/host:port,host:port
-	Name       string // "" names it after its set
+	Name       string // "" for the name of its set
 }
 
 func (m *AddShard) fields(c *codec) {
@@ -31,7 +31,7 @@ func (m *AddShard) fields(c *codec) {
 	c.str("name", optional, &m.Name)
 }
 
-// RemoveShard drains a shard, or tells how far its draining is.
+// RemoveShard drains a shard, or reports the progress of its draining.
 type RemoveShard struct{ Shard string }
 
 func (m *RemoveShard) fields(c *codec) { c.on("_configsvrRemoveShard", &m.Shard) }
@@ -41,9 +41,9 @@ type ShardCollection struct {
 	NS            string
 	Key           []byte
 	Unique        bool
-	Chunks        int64 // how many at first; 0 lets the config server choose
+	Chunks        int64 // the initial number; 0 lets the config server choose
 	Collation     []byte
-	ImplicitIndex bool // make the index that the key needs
+	ImplicitIndex bool // create the index that the key needs
 }
 
 func (m *ShardCollection) fields(c *codec) {
@@ -62,7 +62,7 @@ func (m *ShardCollection) arguments(c *codec) {
 // DropCollection drops a sharded collection.
 type DropCollection struct {
 	NS   string
-	UUID *[16]byte // that the client expects it to have; nil if it names none
+	UUID *[16]byte // the UUID that the client expects; nil if it sent none
 }
 
 func (m *DropCollection) fields(c *codec) {
@@ -70,7 +70,7 @@ func (m *DropCollection) fields(c *codec) {
 	c.optionalUUID("collectionUUID", &m.UUID)
 }
 
-// RemoveCollection takes a collection out of the catalog. Sent again, it finds it gone.
+// RemoveCollection removes a collection from the catalog. It may be sent again.
 type RemoveCollection struct {
 	NS   string
 	UUID [16]byte
@@ -81,7 +81,7 @@ func (m *RemoveCollection) fields(c *codec) {
 	c.uuid("collectionUUID", &m.UUID)
 }
 
-// SetAllowMigrations has a collection's chunks stay where they are, or lets them move again.
+// SetAllowMigrations forbids or allows migrations of a collection.
 type SetAllowMigrations struct {
 	NS    string
 	UUID  [16]byte
@@ -94,11 +94,11 @@ func (m *SetAllowMigrations) fields(c *codec) {
 	c.boolean("allowMigrations", required, &m.Allow)
 }
 
-// RenameMetadata renames a collection in the catalog, in the place of a target. Sent again, it finds that done.
+// RenameMetadata renames a collection in the catalog, replacing the target. It may be sent again.
 type RenameMetadata struct {
 	NS, To  string
 	UUID    [16]byte // the source's
-	Sharded bool     // the source is
+	Sharded bool     // whether the source is sharded
 	Target  *[16]byte
 }
 
@@ -110,7 +110,7 @@ func (m *RenameMetadata) fields(c *codec) {
 	c.optionalUUID("targetUUID", &m.Target)
 }
 
-// RemoveDatabase takes a database out of the catalog, where it is still the one of a version.
+// RemoveDatabase removes a database from the catalog, if it still has the given version.
 type RemoveDatabase struct {
 	DB      string
 	Version [16]byte // its UUID
@@ -121,7 +121,7 @@ func (m *RemoveDatabase) fields(c *codec) {
 	c.uuid("databaseVersion", &m.Version)
 }
 
-// CommitChunkSplit cuts a chunk at one or several keys.
+// CommitChunkSplit splits a chunk at one or several keys.
 type CommitChunkSplit struct {
 	NS string
 	Range
@@ -160,13 +160,13 @@ func (m *MergeAllChunksOnShard) fields(c *codec) {
 	c.optionalInt64("maxTimeProcessingChunksMS", &m.MaxTimeMS)
 }
 
-// CommitChunkMigration assigns a copied range to its new owner. Version is what its chunk had when the migration
-// began: a commit that was overtaken finds another version.
+// CommitChunkMigration assigns a copied range to its new owner. Version is that of the chunk when the migration
+// began: a commit that comes too late finds another version.
 type CommitChunkMigration struct {
 	NS       string
 	From, To string
 	Range
-	Version uint64 // major and minor as one; 0 compares nothing
+	Version uint64 // major and minor combined; 0 for no comparison
 	Epoch   cluster.Epoch
 }
 
@@ -195,10 +195,10 @@ func (m *EnsureChunkVersion) fields(c *codec) {
 	c.version("version", &m.Version)
 }
 
-// Transfer is how a migration goes about its work.
+// Transfer has the options of a migration's transfer.
 type Transfer struct {
 	Throttle bool   // each batch waits for secondaries
-	Concern  []byte // the write concern by which it waits; nil is the default one
+	Concern  []byte // the write concern for that; nil for the default
 }
 
 func (t *Transfer) fields(c *codec) {
@@ -206,7 +206,7 @@ func (t *Transfer) fields(c *codec) {
 	c.doc("throttleConcern", optional, &t.Concern)
 }
 
-// Range is the keys from Min up to, and without, Max.
+// Range is the keys from Min, inclusive, to Max, exclusive.
 type Range struct{ Min, Max []byte }
 
 func (x *Range) fields(c *codec) {
@@ -214,13 +214,13 @@ func (x *Range) fields(c *codec) {
 	c.doc("max", required, &x.Max)
 }
 
-// Move says what is moved, where to and how. A bound that is not there is where MaxBytes of data end, or the chunk does.
+// Move describes what is moved, where to, and how. If a bound is missing, the range extends to MaxBytes of data or to the end of the chunk.
 type Move struct {
 	NS            string
 	To            string
 	Min, Max      []byte
 	WaitForDelete bool
-	MaxBytes      int64 // the collection's chunk size; 0 for no bound
+	MaxBytes      int64 // the collection's chunk size; 0 for no limit
 	ForceJumbo    bool  // a range of more than MaxBytes may be moved
 	Transfer      Transfer
 }
@@ -243,7 +243,7 @@ func (m *MoveRange) fields(c *codec) {
 	m.Move.fields(c)
 }
 
-// ClearJumboFlag lets a chunk be moved again. The chunk is the one that holds Find, or the one between Bounds.
+// ClearJumboFlag allows a chunk to be moved again. The chunk is the one that contains Find, or the one with these Bounds.
 type ClearJumboFlag struct {
 	NS     string
 	Find   []byte
@@ -256,32 +256,32 @@ func (m *ClearJumboFlag) fields(c *codec) {
 	c.docs("bounds", optional, &m.Bounds)
 }
 
-// BalancerStart lets the balancer run.
+// BalancerStart enables the balancer.
 type BalancerStart struct{}
 
 func (m *BalancerStart) fields(c *codec) { c.plain("_configsvrBalancerStart") }
 
-// BalancerStop stops the balancer.
+// BalancerStop disables the balancer.
 type BalancerStop struct{}
 
 func (m *BalancerStop) fields(c *codec) { c.plain("_configsvrBalancerStop") }
 
-// BalancerStatus asks how the balancer is doing.
+// BalancerStatus asks for the state of the balancer.
 type BalancerStatus struct{}
 
 func (m *BalancerStatus) fields(c *codec) { c.plain("_configsvrBalancerStatus") }
 
-// BalancerCollectionStatus asks what the balancer would do with a collection.
+// BalancerCollectionStatus asks whether a collection is balanced.
 type BalancerCollectionStatus struct{ NS string }
 
 func (m *BalancerCollectionStatus) fields(c *codec) {
 	c.on("_configsvrBalancerCollectionStatus", &m.NS)
 }
 
-// ConfigureBalancing sets how the balancer treats a collection. What is not there stays as it is.
+// ConfigureBalancing sets how the balancer treats a collection. Fields that are not sent remain unchanged.
 type ConfigureBalancing struct {
 	NS        string
-	ChunkMB   *int64 // 0 goes back to the cluster's chunk size
+	ChunkMB   *int64 // 0 resets it to the cluster's chunk size
 	Balance   *bool
 	AutoMerge *bool
 }
@@ -293,7 +293,7 @@ func (m *ConfigureBalancing) fields(c *codec) {
 	c.optionalBool("enableAutoMerger", &m.AutoMerge)
 }
 
-// AddShardToZone puts a shard into a zone.
+// AddShardToZone adds a shard to a zone.
 type AddShardToZone struct{ Shard, Zone string }
 
 func (m *AddShardToZone) fields(c *codec) {
@@ -301,7 +301,7 @@ func (m *AddShardToZone) fields(c *codec) {
 	c.str("zone", required, &m.Zone)
 }
 
-// RemoveShardFromZone takes a shard out of a zone.
+// RemoveShardFromZone removes a shard from a zone.
 type RemoveShardFromZone struct{ Shard, Zone string }
 
 func (m *RemoveShardFromZone) fields(c *codec) {
@@ -313,7 +313,7 @@ func (m *RemoveShardFromZone) fields(c *codec) {
 type UpdateZoneKeyRange struct {
 	NS string
 	Range
-	Zone string // "" takes the range out of its zone
+	Zone string // "" removes the range from its zone
 }
 
 func (m *UpdateZoneKeyRange) fields(c *codec) {
@@ -322,7 +322,7 @@ func (m *UpdateZoneKeyRange) fields(c *codec) {
 	c.str("zone", optional, &m.Zone)
 }
 
-// HoldsCriticalSection asks where a DDL is coordinated whether it still holds its critical sections.
+// HoldsCriticalSection asks the coordinator of a DDL whether it still holds its critical sections.
 type HoldsCriticalSection struct{ ID [16]byte }
 
 func (m *HoldsCriticalSection) fields(c *codec) {
@@ -330,10 +330,10 @@ func (m *HoldsCriticalSection) fields(c *codec) {
 		func(v value.Value) { copy(m.ID[:], v.Bytes()) })
 }
 
-// PauseLease is how long migrations stay paused by a PauseMigrations that is not repeated.
+// PauseLease is how long a PauseMigrations that is not repeated is in force.
 const PauseLease = 10 * time.Second
 
-// PauseMigrations has no migration of a collection commit until the lease ID ends. Sent again, it renews the lease.
+// PauseMigrations prevents migrations of a collection from committing until the lease ID ends. Sent again, it renews the lease.
 type PauseMigrations struct {
 	NS string
 	ID [16]byte
@@ -355,7 +355,7 @@ func (m *ResumeMigrations) fields(c *codec) {
 	c.uuid("id", &m.ID)
 }
 
-// CreateDatabaseReply says where a database is.
+// CreateDatabaseReply has the placement of a database.
 type CreateDatabaseReply struct {
 	Primary string
 	Version []byte

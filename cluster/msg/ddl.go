@@ -2,9 +2,9 @@ package msg
 
 import "github.com/shoaldb/shoal/query/value"
 
-// What routers ask of the primary shard of a database, which coordinates it, and what its state documents keep.
+// Commands from routers to the primary shard of a database, which coordinates them, and the content of its state documents.
 
-// ShardDropCollection drops a collection wherever it is.
+// ShardDropCollection drops a collection on all its shards.
 type ShardDropCollection struct {
 	DB, Coll string
 	UUID     *[16]byte // that the client expects it to have; nil if it names none
@@ -30,7 +30,7 @@ func (m *DropFound) fields(c *codec) {
 	c.strs("shards", required, &m.Shards)
 }
 
-// ShardDropDatabase drops a database wherever it is.
+// ShardDropDatabase drops a database on all shards.
 type ShardDropDatabase struct{ DB string }
 
 func (m *ShardDropDatabase) fields(c *codec) {
@@ -38,7 +38,7 @@ func (m *ShardDropDatabase) fields(c *codec) {
 	c.sentTo(&m.DB)
 }
 
-// Tracked is a collection that the catalog has an entry of.
+// Tracked is a collection that has an entry in the catalog.
 type Tracked struct {
 	NS   string
 	UUID [16]byte
@@ -61,12 +61,12 @@ func (m *DropDatabaseFound) fields(c *codec) {
 	c.strs("shards", required, &m.Shards)
 }
 
-// ShardRename renames a collection wherever it is.
+// ShardRename renames a collection on all its shards.
 type ShardRename struct {
 	NS, To     string
 	DropTarget value.Value // as the client sent it
 	StayTemp   bool
-	UUID       *[16]byte // that the client expects the source to have; nil where it names none
+	UUID       *[16]byte // the UUID that the client expects the source to have; nil if it sent none
 }
 
 func (m *ShardRename) fields(c *codec) {
@@ -80,7 +80,7 @@ func (m *ShardRename) fields(c *codec) {
 // RenameFound is what a rename found.
 type RenameFound struct {
 	UUID    [16]byte // the source's
-	Sharded bool     // the source is
+	Sharded bool     // whether the source is sharded
 	Target  *[16]byte
 	Shards  []string // those that there were, the coordinator last
 }
@@ -101,7 +101,7 @@ func (m *ShardShardCollection) fields(c *codec) {
 	m.arguments(c)
 }
 
-// Nothing is what an operation found that keeps nothing.
+// Nothing is what an operation found that stores nothing.
 type Nothing struct{}
 
 func (m *Nothing) fields(c *codec) { c.reply("nothing") }
@@ -119,7 +119,7 @@ func (m *ShardMovePrimary) fields(c *codec) {
 type MovedCollection struct {
 	NS      string
 	UUID    [16]byte
-	Sharded bool // its documents stay where they are
+	Sharded bool // its documents are not moved
 }
 
 // MovePrimaryFound is what a movePrimary found.
@@ -138,10 +138,10 @@ func (m *MovePrimaryFound) fields(c *codec) {
 	})
 }
 
-// CommitMovePrimary names a database's new primary shard, where the database is still of a version. Sent again, it finds that done.
+// CommitMovePrimary sets a database's new primary shard, if the database still has the given version. It may be sent again.
 type CommitMovePrimary struct {
 	DB, To  string
-	Version []byte // that the database had
+	Version []byte // the version that the database had
 }
 
 func (m *CommitMovePrimary) fields(c *codec) {
@@ -150,7 +150,7 @@ func (m *CommitMovePrimary) fields(c *codec) {
 	c.str("to", required, &m.To)
 }
 
-// CloneCollection has a shard fetch the documents of a collection that it has made from another.
+// CloneCollection makes a shard fetch the documents of a collection that it has created from another shard.
 type CloneCollection struct {
 	NS      string
 	UUID    [16]byte
@@ -165,7 +165,7 @@ func (m *CloneCollection) fields(c *codec) {
 	c.uuid("section", &m.Section)
 }
 
-// AdoptSessions tells a shard which retryable writes another one has executed.
+// AdoptSessions gives a shard the history of retryable writes of another one.
 type AdoptSessions struct{ Sessions []byte }
 
 func (m *AdoptSessions) fields(c *codec) {

@@ -29,7 +29,7 @@ var kindNames = [...]string{
 	"any", "string", "object", "array", "array of objects", "array of strings", "bool", "bool or number", "int", "long", "timestamp", "objectId", "UUID", "binData", "object",
 }
 
-// String names a kind as errors do.
+// String returns the name of a kind for errors.
 func (k Kind) String() string { return kindNames[k] }
 
 // accepts reports whether a value is of the kind.
@@ -76,7 +76,7 @@ type Field struct {
 	Name     string
 	Kind     Kind
 	Required bool
-	Default  bool    // what a Flag is that was not sent
+	Default  bool    // the value of a Flag that was not sent
 	Sub      []Field // of a document with fields of its own
 }
 
@@ -94,8 +94,8 @@ func Describe(m Message) Desc {
 	return *c.desc
 }
 
-// Generic reports whether any command may carry an argument of that name, which the pipeline reads and not the
-// command.
+// Generic reports whether any command may have an argument of that name, which is read by the pipeline and not
+// by the command.
 func Generic(key []byte) bool {
 	switch string(key) {
 	case "$db", "lsid", "txnNumber", "autocommit", "startTransaction", "readConcern", "writeConcern", "maxTimeMS", "maxTimeMSOpOnly",

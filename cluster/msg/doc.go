@@ -1,4 +1,4 @@
-// Package msg holds the commands that the nodes of a cluster send each other, one Go type for each.
+// Package msg has the commands that the nodes of a cluster send each other, one Go type for each.
 //
 // A type describes its command once, in a method that names every field with its type and its Go variable. Append
 // and Parse both follow that description, so that sender and receiver cannot spell a field differently, and
@@ -9,10 +9,10 @@
 //
 // Invariants:
 //
-//  1. What Append writes Parse reads back: an optional field is written where it differs from its default, which is what
-//     Parse leaves where the field is not there.
+//  1. Parse reads back what Append writes: an optional field is written if it differs from its default, which Parse sets if
+//     the field is missing.
 //  2. Parse refuses a required field that is missing, a field of another type, a field sent twice and one that the type
-//     does not know. The arguments that any command may carry (Generic) are let through; the command's pipeline reads them.
+//     does not know. The arguments that any command may have (Generic) are accepted; the command's pipeline reads them.
 //  3. Parse borrows from the document: raw documents that outlive the request must be copied.
-//  4. All lists every type. Its tests and its fuzz target go through that list.
+//  4. All lists every type. The tests and the fuzz target iterate over that list.
 package msg

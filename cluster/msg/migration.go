@@ -13,7 +13,7 @@ func (x *Migration) on(c *codec, command string) {
 	c.uuid("migrationId", &x.ID)
 }
 
-// RecvChunkStart makes a shard the recipient of a range, which it clones by itself from then on.
+// RecvChunkStart makes a shard the recipient of a range; from then on it clones the range by itself.
 type RecvChunkStart struct {
 	Migration
 	From, To string
@@ -33,7 +33,7 @@ func (m *RecvChunkStart) fields(c *codec) {
 	m.Transfer.fields(c)
 }
 
-// RecvChunkStatus asks how far the recipient is.
+// RecvChunkStatus asks for the recipient's progress.
 type RecvChunkStatus struct{ Migration }
 
 func (m *RecvChunkStatus) fields(c *codec) { m.Migration.on(c, "_recvChunkStatus") }
@@ -46,7 +46,7 @@ type RecvChunkStatusReply struct {
 	ShardKey    []byte
 	State       string
 	Error       string // why it failed
-	Cloned      int64  // documents
+	Cloned      int64  // number of documents
 	ClonedBytes int64
 }
 
@@ -65,8 +65,8 @@ func (m *RecvChunkStatusReply) fields(c *codec) {
 	})
 }
 
-// RecvChunkCommit tells the recipient that nothing more is written to the range. It replies once all of it is
-// durable there. Indexes are those of the donor: a recipient with others refuses.
+// RecvChunkCommit tells the recipient that the range accepts no more writes. The recipient replies once it
+// has the whole range durably. Indexes are the donor's: a recipient with different ones refuses.
 type RecvChunkCommit struct {
 	Migration
 	Indexes []byte // an array
@@ -77,7 +77,7 @@ func (m *RecvChunkCommit) fields(c *codec) {
 	c.array("indexes", Array, &m.Indexes)
 }
 
-// RecvChunkCommitReply tells how many documents the range has.
+// RecvChunkCommitReply has the number of documents in the range.
 type RecvChunkCommitReply struct{ Docs int64 }
 
 func (m *RecvChunkCommitReply) fields(c *codec) {
@@ -90,12 +90,12 @@ type RecvChunkAbort struct{ Migration }
 
 func (m *RecvChunkAbort) fields(c *codec) { m.Migration.on(c, "_recvChunkAbort") }
 
-// MigrateClone requests from the donor the next documents of the range, as of the beginning of the migration.
+// MigrateClone asks the donor for the next documents of the range, as of the beginning of the migration.
 type MigrateClone struct{ Migration }
 
 func (m *MigrateClone) fields(c *codec) { m.Migration.on(c, "_migrateClone") }
 
-// MigrateCloneReply is documents of the range; none once all have been sent.
+// MigrateCloneReply has documents of the range; none once all have been sent.
 type MigrateCloneReply struct{ Objects []byte } // an array
 
 func (m *MigrateCloneReply) fields(c *codec) {
@@ -103,16 +103,16 @@ func (m *MigrateCloneReply) fields(c *codec) {
 	c.array("objects", Documents, &m.Objects)
 }
 
-// TransferMods asks the donor for what was written to the range since it was asked before.
+// TransferMods asks the donor for what was written to the range since the previous request.
 type TransferMods struct{ Migration }
 
 func (m *TransferMods) fields(c *codec) { m.Migration.on(c, "_transferMods") }
 
-// TransferModsReply is what was written to the range. More means that there is more to request, even if this is
-// empty.
+// TransferModsReply has what was written to the range. More means that there is more to request, even if this
+// is empty.
 type TransferModsReply struct {
-	Deleted [][]byte // documents of an _id
-	Reload  [][]byte // documents as they are now
+	Deleted [][]byte // documents with only an _id
+	Reload  [][]byte // current documents
 	More    bool
 }
 
@@ -123,8 +123,8 @@ func (m *TransferModsReply) fields(c *codec) {
 	c.boolean("more", required, &m.More)
 }
 
-// GetNextSessionMods asks the donor for the next part of its sessions' history: of all that was executed before the migration,
-// or, Final, of what has been since.
+// GetNextSessionMods asks the donor for the next part of its sessions' history: of what was executed before the migration or,
+// with Final, since then.
 type GetNextSessionMods struct {
 	Migration
 	Final bool
@@ -135,7 +135,7 @@ func (m *GetNextSessionMods) fields(c *codec) {
 	c.boolean("final", optional, &m.Final)
 }
 
-// GetNextSessionModsReply is records of sessions; none once all have been sent.
+// GetNextSessionModsReply has records of sessions; none once all have been sent.
 type GetNextSessionModsReply struct{ Sessions []byte } // an array
 
 func (m *GetNextSessionModsReply) fields(c *codec) {

@@ -4,7 +4,7 @@ import "github.com/shoaldb/shoal/query/value"
 
 // Commands from the config server and routers to shards concerning the catalog.
 
-// Join makes a server that was started as a shard a part of the cluster.
+// Join makes a server that was started as a shard join the cluster.
 type Join struct {
 	Shard     string
 	ClusterID [12]byte
@@ -20,13 +20,13 @@ func (m *Join) fields(c *codec) {
 	})
 }
 
-// CreateCollectionParticipant makes a collection as another shard has it: options, UUID and indexes.
+// CreateCollectionParticipant creates a collection as it is on another shard: options, UUID and indexes.
 type CreateCollectionParticipant struct {
 	NS      string
 	UUID    [16]byte
 	Options []byte
 	Indexes [][]byte
-	Section *[16]byte // of the run that must hold the name, or its database; nil for none
+	Section *[16]byte // the run that must hold the name, or its database; nil for none
 }
 
 func (m *CreateCollectionParticipant) fields(c *codec) {
@@ -37,11 +37,11 @@ func (m *CreateCollectionParticipant) fields(c *codec) {
 	c.optionalUUID("section", &m.Section)
 }
 
-// DropCollectionParticipant drops what a shard has of a collection.
+// DropCollectionParticipant drops a shard's part of a collection.
 type DropCollectionParticipant struct {
 	NS          string
-	FromMigrate bool      // another shard's entry tells change streams
-	Section     *[16]byte // of the run that must hold the name; nil for none
+	FromMigrate bool      // change streams get the event from another shard's entry
+	Section     *[16]byte // the run that must hold the name; nil for none
 }
 
 func (m *DropCollectionParticipant) fields(c *codec) {
@@ -50,7 +50,7 @@ func (m *DropCollectionParticipant) fields(c *codec) {
 	c.optionalUUID("section", &m.Section)
 }
 
-// NotifyShardingEvent has a shard leave a note in its oplog, for change streams, of what happened to a collection in the cluster.
+// NotifyShardingEvent makes a shard write a cluster event about a collection to its oplog, for change streams.
 type NotifyShardingEvent struct {
 	NS    string
 	UUID  [16]byte
@@ -63,11 +63,11 @@ func (m *NotifyShardingEvent) fields(c *codec) {
 	c.doc("event", required, &m.Event)
 }
 
-// DropDatabaseParticipant drops what a shard has of a database.
+// DropDatabaseParticipant drops a shard's part of a database.
 type DropDatabaseParticipant struct {
 	DB          string
-	FromMigrate bool      // another shard's entry tells change streams
-	Section     *[16]byte // of the run that must hold the name; nil for none
+	FromMigrate bool      // change streams get the event from another shard's entry
+	Section     *[16]byte // the run that must hold the name; nil for none
 }
 
 func (m *DropDatabaseParticipant) fields(c *codec) {
@@ -76,12 +76,12 @@ func (m *DropDatabaseParticipant) fields(c *codec) {
 	c.optionalUUID("section", &m.Section)
 }
 
-// RenameCollectionParticipant renames what a shard has of a collection.
+// RenameCollectionParticipant renames a shard's part of a collection.
 type RenameCollectionParticipant struct {
 	NS, To      string
 	UUID        [16]byte // the source's
-	FromMigrate bool     // another shard's entry tells change streams
-	Section     [16]byte // of the run that must hold the names
+	FromMigrate bool     // change streams get the event from another shard's entry
+	Section     [16]byte // the run that must hold the names
 }
 
 func (m *RenameCollectionParticipant) fields(c *codec) {
@@ -92,7 +92,7 @@ func (m *RenameCollectionParticipant) fields(c *codec) {
 	c.uuid("section", &m.Section)
 }
 
-// What a ParticipantBlock holds up.
+// What a ParticipantBlock blocks.
 const (
 	BlockWrites         = "Writes"
 	BlockReadsAndWrites = "ReadsAndWrites"
@@ -107,7 +107,7 @@ type ParticipantBlock struct {
 	Owner   string // the shard that coordinates it
 	ID      [16]byte
 
-	AllCollections bool // a database's holds up its sharded collections, too
+	AllCollections bool // for a database: its sharded collections are blocked, too
 }
 
 func (m *ParticipantBlock) fields(c *codec) {
@@ -131,7 +131,7 @@ type FlushDatabase struct{ DB string }
 
 func (m *FlushDatabase) fields(c *codec) { c.on("_flushDatabaseCacheUpdates", &m.DB) }
 
-// SetClusterParameter hands a shard a cluster parameter as the config server stores it.
+// SetClusterParameter sends a shard a cluster parameter as the config server stores it.
 type SetClusterParameter struct{ Param []byte }
 
 func (m *SetClusterParameter) fields(c *codec) {
@@ -147,7 +147,7 @@ func (m *ShardMoveRange) fields(c *codec) {
 	m.Move.fields(c)
 }
 
-// ShardMoveRangeReply tells what was moved and how long the donor's steps took.
+// ShardMoveRangeReply reports what was moved and how long the donor's steps took.
 type ShardMoveRangeReply struct {
 	Range
 	Docs, Bytes int64
@@ -162,7 +162,7 @@ func (m *ShardMoveRangeReply) fields(c *codec) {
 	c.array("stepMillis", Array, &m.Steps)
 }
 
-// CollectionID names a collection of the catalog.
+// CollectionID identifies a collection in the catalog.
 type CollectionID struct {
 	NS   string
 	UUID [16]byte
@@ -173,7 +173,7 @@ func (x *CollectionID) fields(c *codec) {
 	c.uuid("UUID", &x.UUID)
 }
 
-// BalancingStats asks a shard how much it holds of some collections.
+// BalancingStats asks a shard how much data it has of some collections.
 type BalancingStats struct{ Collections []CollectionID }
 
 func (m *BalancingStats) fields(c *codec) {
@@ -181,7 +181,7 @@ func (m *BalancingStats) fields(c *codec) {
 	subs(c, "collections", &m.Collections, func(c *codec, x *CollectionID) { x.fields(c) })
 }
 
-// CollectionBytes is how much a shard holds of a collection, without orphans.
+// CollectionBytes is how much data a shard has of a collection, without orphans.
 type CollectionBytes struct {
 	NS    string
 	Bytes int64
@@ -198,7 +198,7 @@ func (m *BalancingStatsReply) fields(c *codec) {
 	})
 }
 
-// Changes are documents to be deleted, by their _ids, and put in one collection.
+// Changes are documents to be deleted, by their _ids, and to be inserted or replaced, in one collection.
 type Changes struct {
 	Delete []value.Value
 	Put    [][]byte
@@ -209,11 +209,11 @@ func (x *Changes) fields(c *codec) {
 	c.docs("put", optional, &x.Put)
 }
 
-// WriteTogether changes documents of one collection, or of two, so that no reader sees a part of the change.
+// WriteTogether atomically changes documents of one collection, or of two.
 type WriteTogether struct {
 	NS      string
 	Changes Changes
-	AlsoNS  string // "" is no second collection
+	AlsoNS  string // "" if there is no second collection
 	Also    Changes
 }
 

@@ -22,7 +22,7 @@ func (m *PrepareTransaction) fields(c *codec) {
 	c.str("coordinatorId", optional, &m.Coordinator)
 }
 
-// PrepareTransactionReply is the vote; the transaction is not committed before its time.
+// PrepareTransactionReply is the vote; the transaction must not commit before this timestamp.
 type PrepareTransactionReply struct{ Timestamp uint64 }
 
 func (m *PrepareTransactionReply) fields(c *codec) {
@@ -30,8 +30,8 @@ func (m *PrepareTransactionReply) fields(c *codec) {
 	c.timestamp("prepareTimestamp", required, &m.Timestamp)
 }
 
-// CommitTransaction carries out a decision to commit. Clients send the same command without a time, for a transaction that
-// nobody has prepared.
+// CommitTransaction executes a decision to commit. Clients send the same command without a timestamp, for a transaction
+// that is not prepared.
 type CommitTransaction struct {
 	Timestamp     uint64 // 0 is none
 	RecoveryToken []byte // a client's; routers read it
@@ -43,7 +43,7 @@ func (m *CommitTransaction) fields(c *codec) {
 	c.doc("recoveryToken", optional, &m.RecoveryToken)
 }
 
-// AbortTransaction ends a transaction without its writes.
+// AbortTransaction ends a transaction and discards its writes.
 type AbortTransaction struct{}
 
 func (m *AbortTransaction) fields(c *codec) { c.plain("abortTransaction") }

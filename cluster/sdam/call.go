@@ -52,7 +52,7 @@ func (s *Set) CallOn(ctx context.Context, p *cluster.ReadPreference, m *wire.Mes
 			}
 		}
 		if ctx.Err() != nil {
-			return answer(out, reply, dst, err) // the caller's time is over: nothing is known of the member
+			return answer(out, reply, dst, err) // the caller's time is over: this says nothing about the member
 		}
 		s.failed(srv, reply, err)
 		again := false
@@ -70,11 +70,11 @@ func (s *Set) CallOn(ctx context.Context, p *cluster.ReadPreference, m *wire.Mes
 
 // attempts counts how often one call failed.
 type attempts struct {
-	run    int // it may have run
-	none   int // it has not
+	run    int // attempts that may have run
+	none   int // attempts that did not run
 	since  time.Time
-	failed *Server // by the last attempt
-	last   error   // of that attempt: it tells more than that nobody is there for another
+	failed *Server // the member of the last attempt
+	last   error   // its error, which is more useful than the one that no member can be selected
 }
 
 // mayRun counts an attempt that may have run and reports whether another is due.
@@ -119,7 +119,7 @@ func answer(out, reply, dst []byte, err error) ([]byte, cluster.Peer, error) {
 	return dst, nil, err
 }
 
-// Call sends to this member whatever it is by now: what a cursor needs.
+// Call sends to this member whatever its role is now, as a cursor needs.
 func (m *member) Call(ctx context.Context, msg *wire.Message, dst []byte) ([]byte, error) {
 	out, _, err := m.set.net.Call(ctx, m.host, msg, dst)
 	if err != nil {
@@ -131,7 +131,7 @@ func (m *member) Call(ctx context.Context, msg *wire.Message, dst []byte) ([]byt
 // Host returns the member's address.
 func (m *member) Host() string { return m.host }
 
-// memberError returns the error of a reply that shows that its member is not, or no longer, the one to call.
+// memberError returns the error of a reply that shows that its member is not, or no longer, the right one to call.
 func memberError(reply []byte) error {
 	failed := true
 	var code value.Value
@@ -146,7 +146,7 @@ func memberError(reply []byte) error {
 		case "code":
 			code = v
 		case "writeConcernError":
-			// The write stands, and its client must learn whether a majority has it: another member may know.
+			// The write has been made, and its client must learn whether a majority has it: another member may know.
 			if e := stateError(value.Lookup(v.Doc(), "code"), "the write concern was not awaited to its end"); e != nil {
 				return e
 			}
@@ -177,8 +177,8 @@ func refused(err error) bool {
 	return false
 }
 
-// withPreference returns a copy of a message that carries its sender's read preference, unless it has one: a
-// secondary refuses messages without.
+// withPreference returns a copy of a message with the sender's read preference, unless it has one: a
+// secondary refuses messages without one.
 func withPreference(m *wire.Message, p *cluster.ReadPreference) *wire.Message {
 	if !lookup(m.Body, "$readPreference").IsMissing() {
 		return m
@@ -190,10 +190,10 @@ func withPreference(m *wire.Message, p *cluster.ReadPreference) *wire.Message {
 	return &out
 }
 
-// idempotent are the commands that change nothing, or to the same whether they run once or twice: reads, and
-// catalog commands that succeed if their effect is already in place. Not among them are getMore, whose cursor only
-// one member has; renameCollection and dropIndexes, which find nothing the second time; and the steps of
-// migrations, which their initiators repeat.
+// idempotent are the commands that have the same effect whether they run once or twice: reads, and catalog
+// commands that succeed if their effect is already in place. Not among them are getMore, whose cursor only one
+// member has; renameCollection and dropIndexes, which find nothing the second time; and the steps of migrations,
+// which their senders repeat.
 var idempotent = words(`
 	find aggregate count distinct listCollections listIndexes listDatabases collStats dbStats dataSize explain dbHash
 	hello isMaster ping getParameter serverStatus buildInfo killCursors getClusterParameter validate getDefaultRWConcern filemd5
@@ -226,7 +226,7 @@ func words(text string) map[string]bool {
 func repeatable(m *wire.Message) bool {
 	name := string(m.CommandName())
 	if !lookup(m.Body, "autocommit").IsMissing() {
-		return decisions[name] // a statement of a transaction: its client starts the transaction again
+		return decisions[name] // a statement of a transaction is not repeated: its client starts the transaction again
 	}
 	if !lookup(m.Body, "txnNumber").IsMissing() {
 		return true

@@ -10,14 +10,14 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Timing are the monitor's intervals.
+// Timing has the monitor's intervals.
 type Timing struct {
 	Heartbeat  time.Duration // the longest time between two streamed hellos: heartBeatFrequencyMs
-	Timeout    time.Duration // how long a connection may take, and a hello be late: connectTimeoutMs
-	MinBetween time.Duration // minHeartbeatFrequencyMS: between checks of a member that does not answer
-	Select     time.Duration // how long a call waits for a member that it can go to: defaultFindReplicaSetHostTimeoutMS
-	Window     time.Duration // how much slower than the fastest a member may be to be chosen: localThresholdMs
-	Poll       bool          // hello is asked once a heartbeat instead of streamed: replicaSetMonitorProtocol sdam
+	Timeout    time.Duration // how long connecting may take, and how late a hello may be: connectTimeoutMs
+	MinBetween time.Duration // minHeartbeatFrequencyMS: between checks of a member that does not reply
+	Select     time.Duration // how long a call waits for an eligible member: defaultFindReplicaSetHostTimeoutMS
+	Window     time.Duration // how much slower than the fastest an eligible member may be: localThresholdMs
+	Poll       bool          // hello is sent once per heartbeat instead of being streamed: replicaSetMonitorProtocol sdam
 }
 
 // DefaultTiming is the timing of the real router.
@@ -26,7 +26,7 @@ var DefaultTiming = Timing{
 	Select: 15 * time.Second, Window: 15 * time.Millisecond,
 }
 
-// member watches one member of a set.
+// member monitors one member of a set.
 type member struct {
 	host string
 	set  *Set
@@ -38,7 +38,7 @@ type member struct {
 	mu struct {
 		sync.Mutex
 		abort context.CancelFunc // ends the wait for a streamed hello
-		again bool               // one is to be ended that has not begun
+		again bool               // the next wait is to be ended before it begins
 		rtt   time.Duration
 	}
 	// Owned by the goroutine: the connection to the member, whether it streams, its last reply, and its ping loop.
@@ -64,7 +64,7 @@ func (m *member) request() {
 	}
 }
 
-// check requests a check of the member over a new connection, without waiting for what it streams.
+// check requests a check of the member over a new connection, instead of waiting for what it streams.
 func (m *member) check() {
 	m.mu.Lock()
 	if m.mu.again = true; m.mu.abort != nil {
@@ -83,7 +83,7 @@ func (m *member) run() {
 	for m.ctx.Err() == nil {
 		s := m.look()
 		if s == nil {
-			continue // asked to look again, or to end
+			continue // a check was requested, or the member is to stop
 		}
 		m.set.update(s)
 		was := m.known
@@ -93,7 +93,7 @@ func (m *member) run() {
 			m.known = nil
 			if was == nil {
 				m.pause(m.set.timing().MinBetween)
-			} // one that has just answered is asked again at once: a connection may break alone
+			} // a member that has just replied is checked again at once: only its connection may have failed
 		case s.versioned && !m.set.timing().Poll:
 			m.measure()
 		default:
@@ -102,7 +102,7 @@ func (m *member) run() {
 	}
 }
 
-// pause waits between two checks, or until one is asked for. Even then a member that failed is left alone for a moment.
+// pause waits between two checks, or until one is requested. Even then a member that failed is not checked again at once.
 func (m *member) pause(d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -155,8 +155,8 @@ func (m *member) look() *Server {
 }
 
 // patience returns how long the member may take to report its state. A primary that another has replaced gets less
-// time: calls to it wait, perhaps for a paused process, and what can be sent again goes to the new one once they
-// are cut off.
+// time: calls to it may be waiting for a paused process, and those that can be repeated go to the new primary once
+// their connections are closed.
 func (m *member) patience(t Timing) time.Duration {
 	if cur := m.set.Topology().server(m.host); cur != nil && cur.Err == errDemoted {
 		return min(t.Timeout, t.MinBetween)
@@ -196,7 +196,7 @@ func (m *member) connect(ctx context.Context, limit time.Duration) ([]byte, erro
 	}
 	defer func() {
 		m.mu.Lock()
-		m.mu.again = false // a check that was asked for meanwhile is this one
+		m.mu.again = false // this one satisfies a check that was requested meanwhile
 		m.mu.Unlock()
 	}()
 	return m.within(ctx, limit, func(ctx context.Context) ([]byte, bool, error) {
@@ -216,7 +216,7 @@ func (m *member) hangUp() {
 	}
 }
 
-// ping asks once and records the time that it took.
+// ping sends one hello and records how long the reply took.
 func (m *member) ping(ctx context.Context, w Watch, hello []byte) ([]byte, bool, error) {
 	start := time.Now()
 	reply, _, err := w.Ask(ctx, hello, false)
@@ -226,7 +226,7 @@ func (m *member) ping(ctx context.Context, w Watch, hello []byte) ([]byte, bool,
 	return reply, false, err
 }
 
-// sample takes a round trip into the moving average of the drivers' specification "Server Selection".
+// sample adds a round trip to the moving average of the drivers' specification "Server Selection".
 func (m *member) sample(took time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -246,8 +246,8 @@ func (m *member) average() time.Duration {
 	return m.mu.rtt
 }
 
-// pingEvery is the longest time between two pings. The member relies on them too: a process that has stopped,
-// although its connections remain, sends none.
+// pingEvery is the longest time between two pings. The member relies on them, too: a process that hangs
+// although its connections remain sends none.
 const pingEvery = 2 * time.Second
 
 // measure starts to measure round trips periodically on a separate connection: streamed hellos do not show them. A

@@ -10,7 +10,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Monitors are the replica sets that a process follows, one Set per name for any number of users.
+// Monitors are the replica sets that a process monitors, one Set per name for any number of users.
 type Monitors struct {
 	net   Network
 	times atomic.Pointer[Timing]
@@ -28,7 +28,7 @@ type followed struct {
 	handles int
 }
 
-// NewMonitors makes monitors that reach members through net.
+// NewMonitors returns monitors that reach members through net.
 func NewMonitors(net Network, timing Timing) *Monitors {
 	ms := &Monitors{net: net}
 	ms.times.Store(&timing)
@@ -39,7 +39,7 @@ func NewMonitors(net Network, timing Timing) *Monitors {
 // Timing returns the intervals in force.
 func (ms *Monitors) Timing() Timing { return *ms.times.Load() }
 
-// Retime changes intervals from now on. One caller at a time.
+// Retime changes intervals from now on. It must not be called concurrently.
 func (ms *Monitors) Retime(change func(t *Timing)) {
 	t := *ms.times.Load()
 	change(&t)
@@ -65,17 +65,17 @@ func (ms *Monitors) tell(set, conn string, version int64) {
 	}
 }
 
-// Handle is one holder's hold on a Set; the last that is closed ends the monitoring.
+// Handle is one user's reference to a Set; closing the last one ends the monitoring.
 type Handle struct {
 	*Set
 	close func()
 }
 
-// Close releases the set. A call under way may fail.
+// Close releases the set. A running call may fail.
 func (h *Handle) Close() { h.close() }
 
-// Dial returns a set by name, from now on followed beginning at hosts. A lone server has no name and is known by
-// its address.
+// Dial returns a set by name and begins to monitor it, starting with hosts. A standalone server has no name and
+// is identified by its address.
 func (ms *Monitors) Dial(name string, hosts []string) (*Handle, error) {
 	if len(hosts) == 0 {
 		return nil, mongoerr.New(mongoerr.FailedToParse, "a replica set needs at least one host")
@@ -114,7 +114,7 @@ func (ms *Monitors) release(key string, f *followed) {
 	}
 }
 
-// Sets lists what is followed, by name (command connPoolStats).
+// Sets lists the monitored sets by name (command connPoolStats).
 func (ms *Monitors) Sets() []*Set {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
@@ -129,7 +129,7 @@ func (ms *Monitors) Sets() []*Set {
 // Connections counts the pooled connections by host.
 func (ms *Monitors) Connections() []wire.HostStats { return ms.net.Connections() }
 
-// Drop closes the pooled connections to hosts that nobody uses (command dropConnections).
+// Drop closes the pooled connections to hosts that are not in use (command dropConnections).
 func (ms *Monitors) Drop(hosts []string) {
 	for _, h := range hosts {
 		ms.net.Drop(h)

@@ -16,8 +16,8 @@ type Nodes struct {
 	local sync.Map // address → cluster.Peer
 }
 
-// NewNodes reaches other nodes through pool. The clock's times ride on each request to another process and are advanced
-// by each reply; nil for none.
+// NewNodes reaches other nodes through pool. The clock's times are sent with each request to another process and
+// advanced by each reply; nil for none.
 func NewNodes(pool *wire.Pool, clock *cluster.VectorClock) *Nodes {
 	return &Nodes{Pool: pool, clock: clock}
 }
@@ -27,7 +27,7 @@ var _ Network = (*Nodes)(nil)
 // Add registers the node at an address as running in this process.
 func (n *Nodes) Add(host string, p cluster.Peer) { n.local.Store(host, p) }
 
-// Remove takes back Add.
+// Remove undoes Add.
 func (n *Nodes) Remove(host string) { n.local.Delete(host) }
 
 // Local implements Network.

@@ -17,11 +17,11 @@ type Network interface {
 	// Call sends a request to a member and appends its reply to dst. With an error, sent means that the member may
 	// have run the request although no reply came.
 	Call(ctx context.Context, host string, m *wire.Message, dst []byte) (out []byte, sent bool, err error)
-	// Watch opens a way to a member that nobody else uses, for its monitor.
+	// Watch opens a connection to a member for its monitor alone.
 	Watch(ctx context.Context, host string) (Watch, error)
 	// Local reports whether a member is in this process.
 	Local(host string) bool
-	// Sever ends all connections to a member that is taken to be gone; Drop those to it that nobody uses.
+	// Sever closes all connections to a member that is considered lost; Drop closes those that are not in use.
 	Sever(host string)
 	Drop(host string)
 	// Connections counts the open connections.
@@ -37,7 +37,7 @@ func errOtherSet(host, is, want string) error {
 	return mongoerr.Newf(mongoerr.InconsistentReplicaSetNames, "%s is a member of the replica set %s, not of %s", host, is, want)
 }
 
-// Set is one replica set, followed, and the way to call it.
+// Set is one monitored replica set, and the way to call it.
 type Set struct {
 	name  string
 	net   Network
@@ -102,7 +102,7 @@ func (s *Set) update(srv *Server) {
 	s.publish(t)
 	if srv.Kind == Unknown {
 		if was := old.server(srv.Host); was != nil && (was.Kind != Unknown || was.Err == errDemoted) {
-			s.net.Sever(srv.Host) // whoever waits for its reply could wait for long
+			s.net.Sever(srv.Host) // calls that wait for its reply could wait long
 		}
 	}
 	for _, now := range t.Servers {
@@ -115,9 +115,9 @@ func (s *Set) update(srv *Server) {
 	}
 }
 
-// doubt has a former primary checked again if it does not promptly report by itself that it is no longer primary:
-// it may be paused, with calls waiting for it. A live one will have answered them by then, which is better than
-// cutting the connection.
+// doubt checks a former primary again if it does not promptly report by itself that it is no longer primary: it
+// may be paused, with calls waiting for it. If it is alive, it will have replied to them by then, which is better
+// than closing the connection.
 func (s *Set) doubt(old *Server) {
 	time.AfterFunc(s.timing().MinBetween/5, func() {
 		if s.topo.Load().server(old.Host) == old {
@@ -126,7 +126,7 @@ func (s *Set) doubt(old *Server) {
 	})
 }
 
-// failed notes that a call to a member went wrong, unless the member has told something newer since.
+// failed records that a call to a member failed, unless the member has reported something newer since.
 func (s *Set) failed(srv *Server, reply []byte, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,12 +139,12 @@ func (s *Set) failed(srv *Server, reply []byte, err error) {
 		return
 	}
 	if cur.member != nil && !tellsVersion(reply) {
-		cur.member.check() // otherwise the member streams what it has become
+		cur.member.check() // otherwise the member streams its new state
 	}
 	s.publish(old.apply(&Server{Host: srv.Host, Kind: Unknown, Updated: time.Now(), member: cur.member, Err: err}))
 }
 
-// supersedes reports whether an error reply is older news than the member's known state.
+// supersedes reports whether the member's known state is newer than an error reply.
 func supersedes(cur *Server, reply []byte) bool {
 	if reply == nil || !cur.versioned {
 		return false
@@ -157,10 +157,10 @@ func tellsVersion(reply []byte) bool {
 	return reply != nil && !lookup(reply, "topologyVersion").IsMissing()
 }
 
-// Name returns the set's name, empty for a lone server.
+// Name returns the set's name, empty for a standalone server.
 func (s *Set) Name() string { return s.name }
 
-// Topology returns the current reading of the set.
+// Topology returns the current state of the set.
 func (s *Set) Topology() *Topology { return s.topo.Load() }
 
 // ConnString returns the set as its primary last listed it, "set/host,host"; empty before a primary was seen.
@@ -200,7 +200,7 @@ func (s *Set) Seed(hosts []string) {
 	s.publish(&n)
 }
 
-// close stops following and waits for the members' goroutines.
+// close stops monitoring and waits for the members' goroutines.
 func (s *Set) close() {
 	s.mu.Lock()
 	if s.mu.closed {
@@ -254,8 +254,8 @@ func (s *Set) selectServer(ctx context.Context, p *cluster.ReadPreference, avoid
 	}
 }
 
-// checkOld requests checks of the members that have not been heard from for a moment: the awaited one may be among
-// them.
+// checkOld requests checks of the members that have not reported recently: the one that a call waits for may be
+// among them.
 func (s *Set) checkOld(t *Topology) {
 	for _, srv := range t.Servers {
 		if srv.member != nil && time.Since(srv.Updated) >= s.timing().MinBetween {

@@ -84,7 +84,7 @@ func parseHello(host string, reply []byte, now time.Time) *Server {
 		}
 	}
 	switch {
-	case s.set == "": // a lone server, a router, or a member before its set is initiated
+	case s.set == "": // a standalone server, a router, or a member before its set is initiated
 	case primary:
 		s.Kind = Primary
 	case secondary:
@@ -102,12 +102,12 @@ func parseVersion(v value.Value) (process [12]byte, counter int64, ok bool) {
 	return id.ObjectID(), counter, ok
 }
 
-// Topology is one reading of a set: all members known, and which of them is the primary. It never changes.
+// Topology is one state of a set: all known members, and which of them is the primary. It never changes.
 type Topology struct {
 	Set     string
 	Servers []*Server
 	primary *Server
-	// hosts is the membership that a primary told of, empty before the first.
+	// hosts is the membership that a primary reported, empty before the first.
 	hosts   []string
 	version int64
 	// The newest election known: primaries of older ones are recognised as such.
@@ -115,7 +115,7 @@ type Topology struct {
 	maxVersion  int64
 }
 
-// Primary returns the member that takes writes, nil if none is known.
+// Primary returns the member that accepts writes, nil if none is known.
 func (t *Topology) Primary() *Server { return t.primary }
 
 func (t *Topology) server(host string) *Server {
@@ -132,7 +132,7 @@ func (t *Topology) server(host string) *Server {
 // primary.
 func (t *Topology) apply(s *Server) *Topology {
 	if t.server(s.Host) == nil {
-		return t // a member that was removed meanwhile
+		return t // the member was removed in the meantime
 	}
 	n := &Topology{Set: t.Set, Servers: slices.Clone(t.Servers), hosts: t.hosts, version: t.version, maxElection: t.maxElection, maxVersion: t.maxVersion}
 	if s.set != "" && s.set != t.Set && t.Set != "" {
@@ -143,7 +143,7 @@ func (t *Topology) apply(s *Server) *Topology {
 			s.Kind, n.primary = Primary, s
 		}
 		n.put(s)
-		return n // a lone server, taken as it is
+		return n // a standalone server needs no further checks
 	}
 	if s.Kind == Primary && !n.newest(s) {
 		s = demoted(s)
@@ -174,7 +174,7 @@ func (t *Topology) apply(s *Server) *Topology {
 	return n
 }
 
-// newest notes a primary's election and reports whether none newer is known.
+// newest records a primary's election and reports whether no newer one is known.
 func (t *Topology) newest(s *Server) bool {
 	c := bytes.Compare(s.electionID[:], t.maxElection[:])
 	if c < 0 || c == 0 && s.setVersion < t.maxVersion {
@@ -184,7 +184,7 @@ func (t *Topology) newest(s *Server) bool {
 	return true
 }
 
-// demoted returns a member whose claim to be primary does not hold; the next check tells what it is.
+// demoted returns a member whose claim to be primary is outdated as Unknown; the next check determines its kind.
 func demoted(s *Server) *Server {
 	return &Server{Host: s.Host, Kind: Unknown, Updated: s.Updated, RTT: s.RTT, member: s.member, Err: errDemoted}
 }
@@ -211,7 +211,7 @@ func (t *Topology) drop(host string) {
 	t.Servers = slices.DeleteFunc(t.Servers, func(s *Server) bool { return s.Host == host })
 }
 
-// setMembers makes the members those that the primary lists.
+// setMembers replaces the members by those that the primary lists.
 func (t *Topology) setMembers(p *Server) {
 	t.hosts, t.version = p.hosts, p.setVersion
 	for _, h := range p.hosts {

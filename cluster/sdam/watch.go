@@ -7,18 +7,18 @@ import (
 	"github.com/shoaldb/shoal/wire"
 )
 
-// Watch is a monitor's own way to a member. One goroutine uses it; after an error it is closed.
+// Watch is a monitor's own connection to a member. One goroutine uses it; after an error it is closed.
 type Watch interface {
-	// Ask sends a hello and returns the reply. With stream the member may continue to reply without being asked:
-	// more reports that it does.
+	// Ask sends a hello and returns the reply. With stream the member may continue to send replies: more reports
+	// that it does.
 	Ask(ctx context.Context, hello []byte, stream bool) (reply []byte, more bool, err error)
 	// Next waits for one more reply of a member that streams.
 	Next(ctx context.Context) (reply []byte, more bool, err error)
 	Close()
 }
 
-// Watch implements Network: a connection that no call shares. A node of this process is asked by calls, each answered when
-// the node changes.
+// Watch implements Network: a connection that is not shared with calls. A node of this process is called directly; each
+// call returns when the node's state changes.
 func (n *Nodes) Watch(ctx context.Context, host string) (Watch, error) {
 	if p, ok := n.local.Load(host); ok {
 		return localWatch{p.(cluster.Peer)}, nil

@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/wire"
 )
 
-// limitConnections has a server heed the parameters of the rate at which connections are established.
+// limitConnections applies the parameters that limit the rate at which connections are established to a server.
 func limitConnections(p *cluster.Params, srv *wire.Server) {
 	const enabled, rate, burst = "ingressConnectionEstablishmentRateLimiterEnabled", "ingressConnectionEstablishmentRatePerSec", "ingressConnectionEstablishmentBurstCapacitySecs"
 	const queue, bypass = "ingressConnectionEstablishmentMaxQueueDepth", "ingressConnectionEstablishmentRateLimiterBypass"
@@ -30,7 +30,7 @@ func limitConnections(p *cluster.Params, srv *wire.Server) {
 	}
 }
 
-// exemptRanges returns who is in {ranges: [an address, or a range in CIDR notation, ...]}.
+// exemptRanges returns the predicate for addresses in {ranges: [an address, or a range in CIDR notation, ...]}.
 func exemptRanges(doc []byte) func(net.Addr) bool {
 	var ranges []netip.Prefix
 	for _, v := range value.Values(value.Lookup(doc, "ranges").Doc()) {

@@ -26,7 +26,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// assembly is a process being put together: what its roles share, and how each is taken down, last first.
+// assembly is a process being assembled: what its roles share, and how each part is stopped, the last one first.
 type assembly struct {
 	c       *config
 	h       *host
@@ -34,13 +34,13 @@ type assembly struct {
 	info    *command.Info
 	keyring *keyring // nil without TLS
 	roles   *roles
-	peers   *directory // nil on a lone server
+	peers   *directory // nil on a standalone server
 	members *command.Members
 	audit   *command.Audit // nil without an audit log
-	// services are the commands of each role, for those who list them.
+	// services are the services of all roles, for those that iterate over them.
 	services []*command.Service
 
-	mu   sync.Mutex // a config server's manager may come while the process ends
+	mu   sync.Mutex // a config server's manager may be started while the process is ending
 	down []func(ctx context.Context) error
 }
 
@@ -79,7 +79,7 @@ func newAssembly(c *config, h *host) (*assembly, error) {
 	return a, a.openAudit()
 }
 
-// secure reads by what members know each other; certificates come with encrypt.
+// secure reads the key file by which members authenticate to each other; encrypt reads certificates.
 func (a *assembly) secure() error {
 	s := &a.c.Security
 	a.members = &command.Members{}
@@ -100,15 +100,15 @@ func (a *assembly) secure() error {
 	return nil
 }
 
-// onStop registers how a part is taken down.
+// onStop registers how a part is stopped.
 func (a *assembly) onStop(f func(ctx context.Context) error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.down = append(a.down, f)
 }
 
-// quiesce returns how long operations under way may go on when the process ends. A whole cluster in one process
-// leaves no node that clients could turn to meanwhile: it ends at once.
+// quiesce returns how long running operations may continue when the process ends. If a whole cluster is in one
+// process there is no other node that clients could use: it ends at once.
 func (a *assembly) quiesce() time.Duration {
 	asked := a.h.quiesce.Load()
 	switch {
@@ -134,7 +134,7 @@ func (a *assembly) stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// fail takes down what already stands.
+// fail stops what has been started already.
 func (a *assembly) fail(err error) (*roles, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
@@ -198,7 +198,7 @@ func (a *assembly) listen(s *command.Service, addrs []string) ([]net.Addr, error
 	return srv.Addrs(), nil
 }
 
-// addrOf is a client's address as the log wants it.
+// addrOf is a client's address as a net.Addr for the log.
 type addrOf string
 
 func (a addrOf) Network() string { return "tcp" }
@@ -255,8 +255,8 @@ func startServer(c *config, h *host) (*roles, error) {
 	return a.roles, nil
 }
 
-// mongod is one data-bearing server. What it does in a cluster begins when its set has a primary (the config server's
-// manager) or when a cluster takes it in (a shard).
+// mongod is one data-bearing server. Its part in a cluster begins when its set has a primary (the config server's
+// manager) or when it is added to a cluster (a shard).
 func (a *assembly) mongod() error {
 	c := a.c
 	var clock *cluster.VectorClock
@@ -293,7 +293,7 @@ func (a *assembly) mongod() error {
 	}
 	if a.roles.Addrs, err = a.listen(s.Service, addrs); err == nil {
 		a.info.MayShutDown = s.Repl.MayShutDown
-		// Another member is to take over, and clients to find it, while this one can still be reached.
+		// Another member has to take over, and clients have to find it, while this one can still be reached.
 		a.onStop(func(ctx context.Context) error {
 			until := time.Now().Add(a.quiesce())
 			s.Repl.HandOver(ctx, until)
@@ -342,7 +342,7 @@ func (a *assembly) mongos() error {
 	if err != nil {
 		return err
 	}
-	// As the real router does, this one waits for the config server before it takes clients.
+	// Like the real router, this one waits for the config server before it accepts clients.
 	keys := cluster.NewKeyRing(cluster.PeerKeys{Peer: config})
 	life, end := a.h.context()
 	defer end()
@@ -370,7 +370,7 @@ func (a *assembly) mongos() error {
 
 func advertised(host string, port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
 
-// startCluster makes what `shoal start` asks for, of the same parts.
+// startCluster makes the topology that `shoal start` asks for, from the same parts.
 func startCluster(c *config, h *host) (*roles, error) {
 	a, err := newAssembly(c, h)
 	if err != nil {
@@ -388,7 +388,7 @@ func startCluster(c *config, h *host) (*roles, error) {
 	return a.roles, nil
 }
 
-// single returns a lone server, or a replica set named rs0.
+// single makes a standalone server, or a replica set with one member named rs0.
 func (a *assembly) single(replset bool) error {
 	if replset {
 		return a.replset("rs0")
@@ -409,7 +409,7 @@ func (a *assembly) single(replset bool) error {
 	return nil
 }
 
-// replset returns a replica set without sharding. Its members listen on the ports from the one asked for on.
+// replset makes a replica set without sharding. Its members listen on consecutive ports, beginning with the given one.
 func (a *assembly) replset(name string) error {
 	clock := cluster.NewVectorClock(time.Now)
 	d := a.connect(clock)

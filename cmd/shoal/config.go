@@ -12,11 +12,11 @@ import (
 	"github.com/shoaldb/shoal/console"
 )
 
-// pair is a server parameter given at the start.
+// pair is a server parameter given at startup.
 type pair struct{ Name, Value string }
 
-// config is all that the command line and the configuration file say. The server options and those of `shoal start`
-// share it: a process is one or the other (Program).
+// config is the content of the command line and the configuration file. The server options and those of `shoal
+// start` share it: a process is one or the other (Program).
 type config struct {
 	Program program
 	Argv    []string
@@ -27,7 +27,7 @@ type config struct {
 	BindIP  []string // hosts, in order
 	BindAll bool
 	IPv6    bool
-	Unix    struct { // a socket beside every port
+	Unix    struct { // a socket for every port
 		On  bool
 		Dir string
 	}
@@ -55,7 +55,7 @@ type config struct {
 	Shards   int
 	Routers  int
 	Replicas int
-	NodePort int // first port of the members; 0: reached in the process only
+	NodePort int // first port of the members; 0: reached only within the process
 
 	Parameters []pair
 	Security   security
@@ -76,31 +76,31 @@ type logs struct {
 	Audit console.AuditOptions
 }
 
-// profiling says which operations are logged and recorded.
+// profiling determines which operations are logged and recorded.
 type profiling struct {
 	SlowMS   int64
 	SlowRate float64
 	Profile  int
 }
 
-// security says who may do what.
+// security configures authentication and authorization.
 type security struct {
 	Auth       bool   // requests need authorization
-	KeyFile    string // which members prove themselves by
-	Transition bool   // both sorts of connections are taken
-	// ClusterAuth is by what members prove who they are, one of command.MemberModes; empty if nothing says.
+	KeyFile    string // with which members authenticate
+	Transition bool   // authenticated and unauthenticated connections are accepted
+	// ClusterAuth is how members authenticate, one of command.MemberModes; empty if it is not set.
 	ClusterAuth string
 }
 
-// enforced reports whether requests need authorization: a key file says so too.
+// enforced reports whether requests need authorization: a key file implies it.
 func (s *security) enforced() bool {
 	return (s.Auth || s.KeyFile != "" || s.byCertificate()) && !s.Transition
 }
 
-// byCertificate reports whether members may prove by certificates who they are.
+// byCertificate reports whether members may authenticate by certificates.
 func (s *security) byCertificate() bool { return command.MemberModes[s.ClusterAuth] != command.ByKey }
 
-// checkMembers finds settings of members' authentication that do not fit together.
+// checkMembers refuses settings of members' authentication that are inconsistent.
 func (c *config) checkMembers() error {
 	s := &c.Security
 	mode := command.MemberModes[s.ClusterAuth]
@@ -130,7 +130,7 @@ func newConfig(p program) *config {
 	return c
 }
 
-// defaultPort returns the port that a server of this role has when none is given.
+// defaultPort returns the default port of a server of this role.
 func (c *config) defaultPort() int {
 	switch {
 	case c.ConfigSvr:
@@ -141,7 +141,7 @@ func (c *config) defaultPort() int {
 	return 27017
 }
 
-// finish checks what belongs together and fills in what follows from other options.
+// finish checks options against each other and sets what follows from other options.
 func (c *config) finish() error {
 	if c.Port < 0 {
 		c.Port = c.defaultPort()
@@ -177,7 +177,7 @@ func (c *config) finish() error {
 		return errors.New("BadValue: configdb supports only replica set connection string")
 	}
 	if set, _, more := strings.Cut(c.ReplSet, "/"); more {
-		c.ReplSet = set // set/host,host: the hosts are found in the set's configuration
+		c.ReplSet = set // set/host,host: the set's configuration has the hosts
 	}
 	return nil
 }
@@ -210,7 +210,7 @@ func (c *config) stores() int {
 	return (c.Shards + 1) * c.Replicas
 }
 
-// firstPort returns the port that the log's first line tells.
+// firstPort returns the port that the log's first line shows.
 func (c *config) firstPort() int {
 	if c.Program != isStart {
 		return c.Port
@@ -232,7 +232,7 @@ func (c *config) Addrs() []string {
 	if c.BindAll {
 		hosts = []string{"0.0.0.0"}
 		if c.IPv6 {
-			hosts = []string{"::"} // takes both families
+			hosts = []string{"::"} // accepts both families
 		}
 	}
 	var out []string
@@ -254,9 +254,9 @@ func (c *config) Addrs() []string {
 	return dedup(out)
 }
 
-// firstHost returns the address that a set initiated without a configuration gets: the first one listened on that
-// other machines may reach, this machine's name where that is any, and a loopback address where there is nothing
-// else.
+// firstHost returns the address for a set that is initiated without a configuration: the first address listened
+// on that other machines may reach, this machine's name if that is any interface, or a loopback address if there
+// is nothing else.
 func (c *config) firstHost(hostname string) string {
 	if c.BindAll {
 		return advertised(hostname, c.Port)
@@ -290,5 +290,5 @@ func dedup(list []string) []string {
 	return out
 }
 
-// oneProcess reports whether all members are in this process: where others may join, they need a key file.
+// oneProcess reports whether all members are in this process. If others may join, they need a key file.
 func (c *config) oneProcess() bool { return c.Program == isStart && c.Security.KeyFile == "" }

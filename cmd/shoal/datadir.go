@@ -19,10 +19,10 @@ const (
 	engineMark = "storage.bson"
 )
 
-// dataLock is the exclusive hold on a data directory; nil holds nothing.
+// dataLock is the exclusive lock on a data directory; nil holds nothing.
 type dataLock struct{ f *os.File }
 
-// lockData takes the data directory for this process and leaves the marks that tools look for: mongod.lock with the
+// lockData locks the data directory for this process and writes the files that tools look for: mongod.lock with the
 // process id, storage.bson.
 func lockData(c *config) (*dataLock, error) {
 	if c.Memory || c.Program == isMongos {
@@ -66,8 +66,8 @@ func lockData(c *config) (*dataLock, error) {
 	return &dataLock{f}, nil
 }
 
-// checkLayout refuses a directory that was made by another way of starting: a new, empty store would come up beside the one
-// that is there.
+// checkLayout refuses a directory that was made by another kind of start: otherwise a new, empty store would be created
+// beside the existing one.
 func checkLayout(c *config) error {
 	holds := func(store string) bool {
 		found, _ := filepath.Glob(filepath.Join(c.DBPath, store, "MANIFEST-*"))
@@ -79,7 +79,7 @@ func checkLayout(c *config) error {
 	}
 	was := ""
 	switch _, err := os.Stat(filepath.Join(c.DBPath, engineMark)); {
-	case err != nil: // nobody's yet
+	case err != nil: // not in use yet
 	case holds(""):
 		was = "shoal mongod"
 	case holds("config") || holds(shardName(0)):
@@ -109,7 +109,7 @@ func rewrite(f *os.File, text string) error {
 	return err
 }
 
-// markEngine writes storage.bson, by which a container's entry point knows an initialised directory.
+// markEngine writes storage.bson, by which a container's entry point recognises an initialised directory.
 func markEngine(dir string) error {
 	path := filepath.Join(dir, engineMark)
 	if _, err := os.Stat(path); err == nil {
@@ -122,12 +122,12 @@ func markEngine(dir string) error {
 	return os.WriteFile(path, doc, 0o600)
 }
 
-// release empties the lock file, which says that the end was clean, and lets go.
+// release empties the lock file, which marks a clean shutdown, and unlocks it.
 func (l *dataLock) release() {
 	if l == nil {
 		return
 	}
-	_ = l.f.Truncate(0) // the next start warns of an unclean end; nothing depends on it
+	_ = l.f.Truncate(0) // if it fails, the next start warns of an unclean shutdown; nothing depends on it
 	_ = l.f.Close()
 }
 
@@ -166,7 +166,7 @@ func stopRunning(dir string, out, errOut io.Writer) int {
 		return exitError
 	}
 	for !lockIsFree(path) {
-		time.Sleep(20 * time.Millisecond) // the other process has no other way of telling
+		time.Sleep(20 * time.Millisecond) // the other process gives no other signal
 	}
 	return exitClean
 }

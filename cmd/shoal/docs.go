@@ -5,12 +5,12 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// addShardCommand asks the config server to take a shard in.
+// addShardCommand asks the config server to add a shard.
 func addShardCommand(conn, shard string) []byte {
 	return value.Doc(value.F("_configsvrAddShard", value.NewString(conn)), value.F("name", value.NewString(shard)), value.F("$db", value.NewString("admin")))
 }
 
-// describeRouter returns a router's part of hello.
+// describeRouter appends a router's part of hello.
 func describeRouter(t *command.Topology, hello bool, dst []byte) []byte {
 	name := "ismaster"
 	if hello {

@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// readFile reads a configuration file: YAML, or key=value lines as before there was YAML.
+// readFile reads a configuration file: YAML, or the older key=value lines.
 func (t *table) readFile(name string) ([]setting, error) {
 	raw, err := os.ReadFile(name)
 	if err != nil {
@@ -18,7 +18,7 @@ func (t *table) readFile(name string) ([]setting, error) {
 	return t.readConfig(raw)
 }
 
-// readConfig reads what stands in a configuration file.
+// readConfig parses the content of a configuration file.
 func (t *table) readConfig(raw []byte) ([]setting, error) {
 	var root yaml.Node
 	if err := yaml.Unmarshal(raw, &root); err == nil {
@@ -32,7 +32,7 @@ func (t *table) readConfig(raw []byte) ([]setting, error) {
 	return t.readINI(string(raw))
 }
 
-// unwrapPath leaves out the file's name, which the message has already.
+// unwrapPath removes the file's name from an error, since the message has it already.
 func unwrapPath(err error) error {
 	if pe, ok := err.(*os.PathError); ok {
 		return pe.Err
@@ -92,7 +92,7 @@ func (t *table) yamlParameters(m *yaml.Node) ([]setting, error) {
 	return out, nil
 }
 
-// readINI reads lines of name=value, where names are those of the command line.
+// readINI reads lines of name=value with the names of the command line.
 func (t *table) readINI(raw string) ([]setting, error) {
 	var out []setting
 	for _, line := range strings.Split(raw, "\n") {
@@ -127,7 +127,7 @@ func (t *table) readINI(raw string) ([]setting, error) {
 	return out, nil
 }
 
-// parsedOptions makes getCmdLineOpts.parsed: the settings at their paths, nested.
+// parsedOptions returns getCmdLineOpts.parsed: the settings at their paths, nested.
 func parsedOptions(settings []setting) []byte {
 	root := &branch{}
 	lists := map[string][]value.Value{}

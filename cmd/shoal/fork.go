@@ -13,12 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readyEnv names the descriptor on which a forked child tells its parent that it listens.
+// readyEnv is the environment variable with the descriptor on which a forked child tells its parent that it is listening.
 const readyEnv = "SHOAL_READY_FD"
 
 func isForkedChild() bool { return os.Getenv(readyEnv) != "" }
 
-// forkAndWait starts this command line again in a session of its own and returns when the child listens or has failed.
+// forkAndWait starts this command line again in a new session and returns when the child is listening or has failed.
 func forkAndWait(argv []string, out, errOut io.Writer) int {
 	exe, err := calledAs(argv[0])
 	if err != nil {
@@ -56,8 +56,8 @@ func forkAndWait(argv []string, out, errOut io.Writer) int {
 	return code
 }
 
-// calledAs returns the path of this binary by the name it was called by: the system names the process after it,
-// and launchers find theirs by the names mongod and mongos.
+// calledAs returns the path of this binary under the name that it was called by: the system names the process
+// after it, and launchers identify their processes by the names mongod and mongos.
 func calledAs(name string) (string, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -78,7 +78,7 @@ func calledAs(name string) (string, error) {
 	return path, nil
 }
 
-// stderrToLog puts what the runtime says when a process dies behind the log's lines, instead of nowhere.
+// stderrToLog redirects standard error to the log file, so that what the runtime writes when a process dies is not lost.
 func stderrToLog(path string) {
 	if !isForkedChild() || path == "" {
 		return
@@ -89,7 +89,7 @@ func stderrToLog(path string) {
 	}
 }
 
-// tellParent lets a forking parent go.
+// tellParent lets the forking parent exit.
 func tellParent() {
 	fd, err := strconv.Atoi(os.Getenv(readyEnv))
 	if err != nil {
@@ -97,6 +97,6 @@ func tellParent() {
 	}
 	_ = os.Unsetenv(readyEnv)
 	f := os.NewFile(uintptr(fd), "ready")
-	_, _ = f.Write([]byte{1}) // a parent that has gone needs no telling
+	_, _ = f.Write([]byte{1}) // an error means that the parent is gone
 	_ = f.Close()
 }

@@ -26,7 +26,7 @@ func main() {
 	os.Exit(run(os.Args, os.Stdout, os.Stderr, start))
 }
 
-// start makes the roles that a configuration asks for.
+// start makes the roles that a configuration specifies.
 func start(c *config, h *host) (*roles, error) {
 	if c.Program == isStart {
 		return startCluster(c, h)
@@ -34,10 +34,10 @@ func start(c *config, h *host) (*roles, error) {
 	return startServer(c, h)
 }
 
-// starter is start, or what stands in for it in tests.
+// starter is start, or its replacement in tests.
 type starter func(*config, *host) (*roles, error)
 
-// run is main without the process: argv with the binary's name in front, the exit code as its result.
+// run is main as a function: argv begins with the binary's name, the result is the exit code.
 func run(argv []string, out, errOut io.Writer, start starter) int {
 	p, args, ok := chooseProgram(argv)
 	if !ok {
@@ -66,7 +66,7 @@ func run(argv []string, out, errOut io.Writer, start starter) int {
 	return serve(c, out, errOut, start)
 }
 
-// chooseProgram returns which program is meant: by the name the binary was called by, else by the first argument.
+// chooseProgram determines the program by the name that the binary was called by, else by the first argument.
 func chooseProgram(argv []string) (p program, args []string, ok bool) {
 	if p, ok := programs[filepath.Base(argv[0])]; ok && p != isStart {
 		return p, argv[1:], true
@@ -105,7 +105,7 @@ func usage(args []string, out, errOut io.Writer) int {
 	return exitBadOption
 }
 
-// versionText begins with the line that launchers read the version from.
+// versionText begins with the line from which launchers read the version.
 func versionText(p program) string {
 	first := "db version v"
 	switch p {

@@ -5,18 +5,18 @@ import (
 	"strings"
 )
 
-// kind says what an option takes.
+// kind is the kind of an option's argument.
 type kind uint8
 
 const (
-	flagKind   kind = iota // nothing on the command line; true or false in a file
-	textKind               // one text
-	numberKind             // one whole number
-	listKind               // one text, may be given several times
-	countKind              // nothing, and may be repeated: -vvv
+	flagKind   kind = iota // none on the command line; true or false in a file
+	textKind               // a string
+	numberKind             // an integer
+	listKind               // a string, may be given several times
+	countKind              // none, may be repeated: -vvv
 )
 
-// program tells whose option it is.
+// program is the program that an option belongs to.
 type program uint8
 
 const (
@@ -28,15 +28,15 @@ const (
 
 // option is one row of an option table.
 type option struct {
-	name  string // long, without dashes; empty for one that only files have
+	name  string // the long name, without dashes; empty for an option that exists only in files
 	short string
 	path  string // in the configuration file and in getCmdLineOpts.parsed
-	yes   string // what a flag given on the command line means at path; "true" when empty
+	yes   string // the value at path if the flag is given on the command line; empty means "true"
 	kind  kind
 	on    program
 	arg   string // placeholder in --help
 	help  string
-	set   func(c *config, v string) error // nil for an option that is taken and changes nothing here
+	set   func(c *config, v string) error // nil for an option that is accepted without effect
 }
 
 // setting is an option with its value, from the command line or a file.
@@ -45,12 +45,12 @@ type setting struct {
 	value string
 }
 
-// usageError is a mistake of whoever typed the command: reported in one line, exit code 2.
+// usageError is a mistake in the command line: reported in one line, exit code 2.
 type usageError struct{ msg string }
 
 func (e *usageError) Error() string { return e.msg }
 
-// refusal is an option that is understood and would be a lie: reported in one line, exit code 2.
+// refusal is an option that is known but would promise something untrue: reported in one line, exit code 2.
 type refusal struct{ msg string }
 
 func (e *refusal) Error() string { return e.msg }
@@ -79,7 +79,7 @@ func newTable(rows []option, on program) *table {
 		if o.short != "" {
 			t.byName["-"+o.short] = o
 		}
-		// The row without a name speaks for its path in files; else the first one does.
+		// The row without a name defines its path in files; otherwise the first row does.
 		if was := t.byPath[o.path]; o.path != "" && (was == nil || o.name == "") {
 			t.byPath[o.path] = o
 		}
@@ -164,7 +164,7 @@ func apply(c *config, settings []setting) error {
 	return nil
 }
 
-// help lists the options, each on a line of its own: launchers read which ones a server knows from it.
+// help lists the options, each on a line of its own: launchers read from it which options a server supports.
 func (t *table) help() string {
 	var b strings.Builder
 	for i := range t.rows {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// text, number and truth make the set functions of the common shapes.
+// text, number and truth make the set functions of options with common types.
 func text(at func(*config) *string) func(*config, string) error {
 	return func(c *config, v string) error { *at(c) = v; return nil }
 }
@@ -39,7 +39,7 @@ func truth(put func(*config, bool)) func(*config, string) error {
 	}
 }
 
-// only accepts one of the values, where another would ask for something that this server does not have.
+// only accepts one of the values; others would ask for something that this server does not have.
 func only(name string, values ...string) func(*config, string) error {
 	return func(_ *config, v string) error {
 		for _, ok := range values {
@@ -51,7 +51,7 @@ func only(name string, values ...string) func(*config, string) error {
 	}
 }
 
-// refused returns the set function of what a server must not pretend to do: it does not start.
+// refused returns the set function of an option for what a server must not pretend to do: it does not start.
 func refused(name, why string) func(*config, string) error {
 	return func(*config, string) error { return &refusal{"NotImplemented: --" + name + " is refused: " + why} }
 }
@@ -73,7 +73,7 @@ func setClusterAuth(c *config, v string) error {
 	return only("clusterAuthMode", "keyFile", "sendKeyFile", "sendX509", "x509")(c, v)
 }
 
-// setRepair refuses: a tool that has a directory repaired must not be told that it is.
+// setRepair refuses --repair: a tool must not be told that a directory is repaired when it is not.
 func setRepair(c *config, v string) error {
 	on := false
 	if err := truth(func(_ *config, v bool) { on = v })(c, v); err != nil || !on {
@@ -160,7 +160,7 @@ func setSlowRate(c *config, v string) (err error) {
 
 const maxPort = 65535
 
-// processOptions are those of the process rather than of what it stores.
+// processOptions are the options of the process rather than of its storage.
 var processOptions = []option{
 	{name: "help", short: "h", kind: flagKind, on: isBoth | isStart, help: "Show this usage information", set: truth(func(c *config, v bool) { c.Help = v })},
 	{name: "version", kind: flagKind, on: isBoth | isStart, help: "Show version information", set: truth(func(c *config, v bool) { c.Version = v })},
@@ -202,7 +202,7 @@ var processOptions = []option{
 	{name: "nohttpinterface", kind: flagKind, on: isBoth, help: "Taken for compatibility: there is no such interface"},
 }
 
-// storageOptions are those of a server that holds data, or of a router.
+// storageOptions are the options of a data-bearing server or a router.
 var storageOptions = []option{
 	{name: "dbpath", path: "storage.dbPath", kind: textKind, on: isMongod, help: "Directory for datafiles - defaults to /data/db", set: text(func(c *config) *string { return &c.DBPath })},
 	{name: "memory", path: "storage.inMemory.enabled", kind: flagKind, on: isMongod, help: "Keep everything in memory, nothing on disk", set: truth(func(c *config, v bool) { c.Memory = v })},
@@ -242,7 +242,7 @@ var storageOptions = []option{
 	{name: "enableMajorityReadConcern", path: "replication.enableMajorityReadConcern", kind: textKind, on: isMongod, help: "Taken for compatibility: majority reads are always on"},
 }
 
-// startOptions are those of `shoal start`.
+// startOptions are the options of `shoal start`.
 var startOptions = []option{
 	{name: "listen", path: "net.listen", kind: listKind, on: isStart, arg: "host:port", help: "Address to listen on, 127.0.0.1:27017 by default; may be given several times", set: func(c *config, v string) error {
 		c.Listen = append(c.Listen, v)

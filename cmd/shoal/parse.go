@@ -7,7 +7,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// programs are the names that the first argument, or the binary's own name, may have.
+// programs maps the first argument, or the binary's own name, to a program.
 var programs = map[string]program{"start": isStart, "mongod": isMongod, "mongos": isMongos}
 
 func (p program) String() string {
@@ -30,7 +30,7 @@ func (p program) table() *table {
 	return startTable
 }
 
-// parse reads a program's command line and the configuration file that it names; what stands on the command line wins.
+// parse reads a program's command line and the configuration file that it names; the command line takes precedence.
 func parse(p program, args []string) (*config, error) {
 	c := newConfig(p)
 	if p == isStart {
@@ -73,7 +73,7 @@ func parse(p program, args []string) (*config, error) {
 	return c, nil
 }
 
-// withoutGiven drops the settings of a file that the command line has too, except for lists, which add up.
+// withoutGiven drops the settings of a file that the command line has, too, except for lists, which are concatenated.
 func withoutGiven(file, line []setting) []setting {
 	given := map[string]bool{}
 	for _, s := range line {

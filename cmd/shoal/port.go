@@ -9,7 +9,7 @@ import (
 )
 
 // choosePort finds the port of a server that leaves the choice to the system: a member of a set must know its address
-// before it listens, since a configuration names it by that. It is kept from others until free is called.
+// before it listens, since a configuration identifies it by that. The port is reserved until free is called.
 func (c *config) choosePort() (free func(), err error) {
 	if c.Port != 0 {
 		return func() {}, nil
@@ -22,12 +22,12 @@ func (c *config) choosePort() (free func(), err error) {
 	if err == nil {
 		c.Port, err = strconv.Atoi(port)
 	}
-	c.Unix.On = false // a socket is named after a port that somebody asked for
+	c.Unix.On = false // a socket is named after a port only if the port was given
 	return free, err
 }
 
 // reserve finds a free port for an address that leaves the choice to the system. The port is bound, but not listened on,
-// until free is called: who leaves the choice too does not get it, and who names it may listen.
+// until free is called: the system does not choose it for others, but a process that asks for it may listen.
 func reserve(addr string) (chosen string, free func(), err error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil || port != "0" {

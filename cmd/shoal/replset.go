@@ -16,15 +16,15 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// memberSet is a replica set all of whose members run in this process.
+// memberSet is a replica set whose members all run in this process.
 type memberSet struct {
 	name   string
-	dir    string // of the first member's data; the others' have a number behind it
+	dir    string // the first member's data directory; the others' have a number appended
 	config bool
 	places []memberPlace
 }
 
-// memberPlace is where a member is: its address in the set's configuration, and what it listens on, if anything.
+// memberPlace is a member's address in the set's configuration, and what it listens on, if anything.
 type memberPlace struct {
 	host   string
 	listen []string
@@ -38,7 +38,7 @@ func (m *memberSet) memberDir(i int) string {
 	return m.dir + "-" + strconv.Itoa(i)
 }
 
-// hasMember reports whether an earlier start left a member behind that the set still counts on.
+// hasMember reports whether there is a member from an earlier start that still belongs to the set.
 func (a *assembly) hasMember(set *memberSet, i int) bool {
 	if a.c.Memory {
 		return false
@@ -47,11 +47,11 @@ func (a *assembly) hasMember(set *memberSet, i int) bool {
 	return err == nil
 }
 
-// setReady bounds how long a set in one process may take until it has a primary.
+// setReady limits how long a set in one process may take until it has a primary.
 const setReady = 30 * time.Second
 
-// openSet opens the members of a set and returns once it has a primary: it is initiated where it is new, an election
-// is held at once where it is not, and the configuration follows where members came or have other addresses now.
+// openSet opens the members of a set and returns once it has a primary: if it is new, it is initiated; if not, an
+// election is held at once, and the configuration is changed if there are new members or other addresses.
 func (a *assembly) openSet(ctx context.Context, set *memberSet, d *directory, clock *cluster.VectorClock) ([]*shardnode.Server, error) {
 	var servers []*shardnode.Server
 	for i, p := range set.places {
@@ -113,7 +113,7 @@ func electOne(ctx context.Context, servers []*shardnode.Server) (*shardnode.Serv
 	}
 	for initiated {
 		for _, s := range servers {
-			// One that is behind the others does not get their votes; then the next one stands.
+			// A member that is behind the others does not get their votes; then the next one stands.
 			try, cancel := context.WithTimeout(ctx, 2*time.Second)
 			won := s.Repl.StepUp(try) == nil
 			for won && try.Err() == nil && !s.Repl.Writable() {
@@ -131,7 +131,7 @@ func electOne(ctx context.Context, servers []*shardnode.Server) (*shardnode.Serv
 	return nil, nil
 }
 
-// membersAt returns the members of a configuration the places that they have now, and adds those that are new.
+// membersAt returns a configuration's members with their current addresses, and adds new ones.
 func membersAt(c *replication.SetConfig, places []memberPlace) []replication.MemberConfig {
 	members := append([]replication.MemberConfig(nil), c.Members...)
 	id := 0
@@ -161,7 +161,7 @@ func sameHosts(a, b *replication.SetConfig) bool {
 	return true
 }
 
-// awaitPrimary waits until one member takes writes and the others follow it.
+// awaitPrimary waits until one member accepts writes and the others follow it.
 func awaitPrimary(ctx context.Context, servers []*shardnode.Server) error {
 	for {
 		var primaries, secondaries int
@@ -189,7 +189,7 @@ func (d *directory) members(listens []string, memory bool) shardnode.ReplOptions
 	return shardnode.ReplOptions{Transport: raftTransport{d}, Ask: d.ask, Listens: listens, Memory: memory}
 }
 
-// together returns how the members of a set that runs in one process are members of it.
+// together returns the options for members of a set that runs in one process.
 func together(o shardnode.ReplOptions) shardnode.ReplOptions {
 	o.Together = true
 	return o
@@ -213,8 +213,8 @@ func (t raftTransport) Send(ctx context.Context, host string, payload []byte) ([
 	return shardnode.RaftReply(reply), err
 }
 
-// reachable returns the address at which others reach who listens on addr: any interface is taken for the
-// machine's own.
+// reachable returns the address at which others reach a listener on addr: "any interface" becomes the
+// machine's own name.
 func reachable(addr string) string {
 	host, port, err := net.SplitHostPort(addr)
 	if err == nil && (host == "" || host == "0.0.0.0" || host == "::") {

@@ -27,37 +27,37 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// stopTimeout bounds an orderly end, from when operations may go on no longer.
+// stopTimeout limits an orderly shutdown, from when operations may no longer continue.
 const stopTimeout = 15 * time.Second
 
-// host is what the roles may ask of the process they run in.
+// host is what the roles need from their process.
 type host struct {
 	once     sync.Once
 	shutdown chan struct{}
-	quiesce  atomic.Int64 // how long operations under way may go on, in nanoseconds; negative: as the server parameter says
+	quiesce  atomic.Int64 // how long running operations may continue, in nanoseconds; negative: as the server parameter says
 	program  program
 	fatal    sync.Once
 	auditLog atomic.Pointer[console.AuditLog] // nil without one
 }
 
-// newHost makes what the roles may ask of the process.
+// newHost returns a host for a program.
 func newHost(p program) *host {
 	h := &host{shutdown: make(chan struct{}), program: p}
 	h.quiesce.Store(-1)
 	return h
 }
 
-// Shutdown begins an orderly end of the process, for which a signal asked; it returns at once.
+// Shutdown begins an orderly shutdown after a signal; it returns at once.
 func (h *host) Shutdown() { h.once.Do(func() { close(h.shutdown) }) }
 
-// ShutdownAfter is Shutdown by a command, which says how long operations under way may go on.
+// ShutdownAfter is Shutdown by a command, with the time for which running operations may continue.
 func (h *host) ShutdownAfter(quiesce time.Duration) {
 	h.quiesce.Store(int64(quiesce))
 	h.Shutdown()
 }
 
-// Fail ends the process at once, because a store can be written or trusted no more: what is acknowledged is on disk, and
-// what cannot be written cannot be ended in order.
+// Fail ends the process at once, because a store can no longer be written or trusted: what is acknowledged is on disk,
+// and an orderly shutdown is not possible.
 func (h *host) Fail(err error) {
 	h.fatal.Do(func() {
 		abort(h.program.logCtx(), err)
@@ -65,7 +65,7 @@ func (h *host) Fail(err error) {
 	})
 }
 
-// ending reports whether an orderly end has begun.
+// ending reports whether an orderly shutdown has begun.
 func (h *host) ending() bool {
 	select {
 	case <-h.shutdown:
@@ -75,7 +75,7 @@ func (h *host) ending() bool {
 	}
 }
 
-// context ends when an orderly end begins: for what the start waits for.
+// context returns a context that ends when an orderly shutdown begins, for waits during startup.
 func (h *host) context() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
@@ -102,11 +102,11 @@ func (h *host) RotateLog(name string) error {
 
 // roles is a started server or cluster.
 type roles struct {
-	Addrs []net.Addr                      // what clients connect to, in the order asked for
-	What  string                          // what runs, for the people who typed `shoal start`
+	Addrs []net.Addr                      // what clients connect to, in the order given
+	What  string                          // what runs, for users of `shoal start`
 	URI   string                          // how to connect to it
-	Stop  func(ctx context.Context) error // ends everything in order; past ctx it cuts off what still runs
-	// Quiesce is how long operations under way may go on, in a process beside which clients find others; nil for not at all.
+	Stop  func(ctx context.Context) error // stops everything in order; when ctx ends it interrupts what still runs
+	// Quiesce returns how long running operations may continue if clients can use other processes; nil for not at all.
 	Quiesce func() time.Duration
 }
 
@@ -120,7 +120,7 @@ func (p program) logCtx() string {
 
 // serve runs a server or cluster until a signal or a shutdown command ends it.
 func serve(c *config, out, errOut io.Writer, start starter) int {
-	// A person wants to know what runs and how to reach it; who wants the log asks for a format or a file.
+	// On a terminal the user wants to know what runs and how to connect; the log is written if a format or a file is given.
 	c.Log.Brief = c.Program == isStart && !c.has("systemLog.format") && onTerminal(out)
 	_, statErr := os.Stat(c.Log.Path)
 	if err := configureLog(c); err != nil {
@@ -161,7 +161,7 @@ func serve(c *config, out, errOut io.Writer, start starter) int {
 	return code
 }
 
-// startupWarnings logs what mongosh shows whoever connects.
+// startupWarnings logs the warnings that mongosh shows on connecting.
 func startupWarnings(c *config, euid int) {
 	warn := func(id int32, msg string) {
 		console.Warning(console.Control, id, c.Program.logCtx(), msg).StartupWarning().Write()
@@ -185,7 +185,7 @@ func configureLog(c *config) error {
 	return console.Std.Configure(c.Log)
 }
 
-// configureScripts is --noscripting; the parameter shows it.
+// configureScripts implements --noscripting, which the parameter also shows.
 func configureScripts(c *config, params *cluster.Params) {
 	if c.NoScripts {
 		params.Store("javascriptEnabled", value.NewBool(false))
@@ -206,8 +206,8 @@ func logStart(c *config) {
 	console.Std.OptionsSet(ctx, c.Parsed)
 }
 
-// bringUp takes what a server must have to itself (ports, directory, pid file) and starts the roles. When that fails the
-// roles are nil and code says why; release gives everything back.
+// bringUp acquires what a server needs exclusively (ports, directory, pid file) and starts the roles. If that fails, the
+// roles are nil and code is the exit code; release releases everything.
 func bringUp(c *config, h *host, start starter) (r *roles, release func(), code int) {
 	ctx := c.Program.logCtx()
 	if err := probePorts(c); err != nil {
@@ -231,7 +231,7 @@ func bringUp(c *config, h *host, start starter) (r *roles, release func(), code 
 	if err != nil {
 		release()
 		if h.ending() {
-			return nil, nil, exitClean // by a signal; the roles had no clients yet
+			return nil, nil, exitClean // ended by a signal; the roles had no clients yet
 		}
 		if errors.Is(err, wire.ErrAddressInUse) {
 			console.Std.ListenFailed(ctx, err)
@@ -242,13 +242,13 @@ func bringUp(c *config, h *host, start starter) (r *roles, release func(), code 
 	return r, release, exitClean
 }
 
-// abort says why a process ends at once.
+// abort logs why a process ends at once.
 func abort(ctx string, err error) {
 	console.Fatal(console.Storage, 28595, ctx, "Terminating.").Str("reason", err.Error()).Write()
 	console.Fatal(console.Default, 23092, ctx, "\n\n***aborting after fassert() failure\n\n").Write()
 }
 
-// startFailed says why the roles did not start, and gives the exit code for that.
+// startFailed logs why the roles did not start, and returns the exit code for that.
 func startFailed(ctx string, err error) int {
 	if mongoerr.CodeOf(err) == mongoerr.DataCorruptionDetected {
 		abort(ctx, err)
@@ -262,7 +262,7 @@ func startFailed(ctx string, err error) int {
 	return code
 }
 
-// probePorts finds a taken port before anything is opened. The roles bind for good, and may still find it taken.
+// probePorts detects a port in use before anything is opened. The roles bind the ports later, and may still fail.
 func probePorts(c *config) error {
 	addrs := c.Listen
 	if c.Program != isStart {
@@ -302,7 +302,7 @@ func announce(c *config, r *roles, out io.Writer) {
 	tellParent()
 }
 
-// describe tells whoever typed `shoal start` what runs and where.
+// describe tells the user of `shoal start` what runs and where.
 func describe(c *config, r *roles, out io.Writer) {
 	if r.URI == "" {
 		return
@@ -325,12 +325,12 @@ func describe(c *config, r *roles, out io.Writer) {
 	}
 	uri := r.URI
 	if strings.ContainsAny(uri, "?&") {
-		uri = "'" + uri + "'" // for the shell
+		uri = "'" + uri + "'" // quoted for the shell
 	}
 	fmt.Fprintf(out, "Connect with: mongosh %s\nCtrl-C stops it.\n", uri)
 }
 
-// onTerminal reports whether a person sees what is written to w.
+// onTerminal reports whether w is a terminal.
 func onTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && isatty.IsTerminal(f.Fd())
@@ -343,8 +343,8 @@ func catchSignals() chan os.Signal {
 	return ch
 }
 
-// obey does what signals ask for, from before the roles start until the process ends. An end that has begun is not
-// hastened by a second signal: it is bounded by stopTimeout, and what it removes last must not stay behind.
+// obey handles signals, from before the roles start until the process ends. A second signal does not shorten a
+// shutdown: it is limited by stopTimeout, and the files that it removes last must not be left behind.
 func (h *host) obey(signals <-chan os.Signal) {
 	for s := range signals {
 		sig, _ := s.(syscall.Signal)
@@ -365,7 +365,7 @@ func (h *host) obey(signals <-chan os.Signal) {
 func osName() string    { return osRelease("PRETTY_NAME", "Linux") }
 func osVersion() string { return osRelease("VERSION_ID", "") }
 
-// osRelease reads a field of the system's own description.
+// osRelease reads a field of /etc/os-release.
 func osRelease(field, otherwise string) string {
 	raw, err := os.ReadFile("/etc/os-release")
 	if err != nil {

@@ -21,8 +21,8 @@ import (
 	"github.com/shoaldb/shoal/wire"
 )
 
-// directory finds the nodes that this process talks to: its own by a call, others over TCP, and the right member of each
-// replica set.
+// directory reaches the nodes that this process talks to: its own by a call, others over TCP, and the right member of
+// each replica set.
 type directory struct {
 	*sdam.Nodes
 	monitors *sdam.Monitors
@@ -33,7 +33,7 @@ func newDirectory(clock *cluster.VectorClock, opts wire.PoolOptions) *directory 
 	return &directory{Nodes: nodes, monitors: sdam.NewMonitors(nodes, sdam.DefaultTiming)}
 }
 
-// connect makes the directory of the process.
+// connect creates the directory of the process.
 func (a *assembly) connect(clock *cluster.VectorClock) *directory {
 	if clock != nil {
 		clock.SetMaxDrift(a.params.Int("maxAcceptableLogicalClockDriftSecs"))
@@ -48,7 +48,7 @@ func (a *assembly) connect(clock *cluster.VectorClock) *directory {
 	return a.peers
 }
 
-// timed has the monitors follow the server parameters that are theirs.
+// timed makes the monitors follow their server parameters.
 func (d *directory) timed(p *cluster.Params) {
 	for name, of := range map[string]func(t *sdam.Timing) *time.Duration{
 		"heartBeatFrequencyMs":               func(t *sdam.Timing) *time.Duration { return &t.Heartbeat },
@@ -65,7 +65,7 @@ func (d *directory) timed(p *cluster.Params) {
 	})
 }
 
-// dialConfig returns the way to the config server. first has the first read of the catalog ask its primary.
+// dialConfig connects to the config server. With first, the first read of the catalog goes to its primary.
 func (d *directory) dialConfig(conn string, clock *cluster.VectorClock, first bool) (*cluster.ConfigServer, error) {
 	set, hosts := cluster.SplitHosts(conn)
 	h, err := d.monitors.Dial(set, hosts)
@@ -75,7 +75,7 @@ func (d *directory) dialConfig(conn string, clock *cluster.VectorClock, first bo
 	return cluster.NewConfigServer(h, clock, first), nil
 }
 
-// dial implements what a registry reaches shards by.
+// dial connects to a shard, for a registry.
 func (d *directory) dial(set string, hosts []string) (cluster.Peer, error) {
 	return d.monitors.Dial(set, hosts)
 }
@@ -87,7 +87,7 @@ func (d *directory) close(context.Context) error {
 	return nil
 }
 
-// sharded returns a whole cluster: a config server, shards, and routers that clients connect to.
+// sharded makes a whole cluster: a config server, shards, and routers that clients connect to.
 func (a *assembly) sharded() error {
 	c := a.c
 	ctx, end := a.h.context()
@@ -99,7 +99,7 @@ func (a *assembly) sharded() error {
 	if err != nil {
 		return err
 	}
-	config, err := d.dialConfig(configs[0].Repl.ConnString(), clock, false) // whose clock has the config server's own times
+	config, err := d.dialConfig(configs[0].Repl.ConnString(), clock, false) // the clock has the config server's own times
 	if err != nil {
 		return err
 	}
@@ -123,14 +123,14 @@ func (a *assembly) sharded() error {
 			return err
 		}
 	}
-	// What follows the members ends before them, and after the routers that ask it.
+	// Monitoring ends before the members do, and after the routers that use it.
 	a.onStop(d.close)
 	return a.routers(config, d, clock)
 }
 
 func shardName(i int) string { return fmt.Sprintf("shard%02d", i) }
 
-// hasShard reports whether an earlier start left a shard behind that the cluster still counts on.
+// hasShard reports whether there is a shard from an earlier start that still belongs to the cluster.
 func (a *assembly) hasShard(i int) bool {
 	if a.c.Memory {
 		return false
@@ -139,7 +139,7 @@ func (a *assembly) hasShard(i int) bool {
 	return err == nil
 }
 
-// enlist adds a shard to the cluster, or tells the cluster the address it has now.
+// enlist adds a shard to the cluster, or updates its address there.
 func enlist(ctx context.Context, s *shardnode.Server, config cluster.Peer, name string) error {
 	conn := s.Repl.ConnString()
 	_, member, err := s.Identity()
@@ -154,11 +154,11 @@ func enlist(ctx context.Context, s *shardnode.Server, config cluster.Peer, name 
 	return err
 }
 
-// inProcess ends the names of members that are reached in the process only: config.shards and hello show them, and nobody
-// is to take them for an address that can be dialled.
+// inProcess is the suffix of names of members that are reached only within the process: config.shards and hello show
+// them, and they must not look like an address that can be dialled.
 const inProcess = "(in-process):0"
 
-// places says where the members of a set of the cluster are.
+// places returns the addresses of a set's members.
 func (a *assembly) places(name, dir string, config bool, p *ports) *memberSet {
 	set := &memberSet{name: name, dir: dir, config: config}
 	for i := 0; i < a.c.Replicas || a.hasMember(set, i); i++ {
@@ -175,7 +175,7 @@ func (a *assembly) places(name, dir string, config bool, p *ports) *memberSet {
 	return set
 }
 
-// ports hands out the ports of members that listen for themselves.
+// ports assigns ports to members that listen.
 type ports struct {
 	host string
 	next int
@@ -189,11 +189,11 @@ func newPorts(c *config) *ports {
 	return &ports{host: host, next: c.NodePort}
 }
 
-// joinable makes a data-bearing server a shard: at once where it belongs to a cluster already, else when it is added.
+// joinable makes a data-bearing server a shard: at once if it belongs to a cluster already, else when it is added to one.
 func (a *assembly) joinable(s *shardnode.Server, config *cluster.ConfigServer, d *directory, clock *cluster.VectorClock) error {
 	join := func(id migration.Identity) (*migration.ShardState, error) {
 		p := config
-		if p == nil { // the shard's own process: it signs with the cluster's keys from now on
+		if p == nil { // a shard in a process of its own: it signs with the cluster's keys from now on
 			var err error
 			if p, err = d.dialConfig(id.ConfigDB, clock, true); err != nil {
 				return nil, err
@@ -223,7 +223,7 @@ func (a *assembly) joinable(s *shardnode.Server, config *cluster.ConfigServer, d
 	return nil
 }
 
-// routers starts the routers, each on the next port behind the one asked for.
+// routers starts the routers on consecutive ports, beginning with the given one.
 func (a *assembly) routers(config cluster.Peer, d *directory, clock *cluster.VectorClock) error {
 	var hosts []string
 	for i := range a.c.Routers {
@@ -265,12 +265,12 @@ func portAfter(addr string, n int) (string, error) {
 	return net.JoinHostPort(host, strconv.Itoa(p)), nil
 }
 
-// router makes one router and listens for it.
+// router creates one router and its listener.
 func (a *assembly) router(config cluster.Peer, d *directory, clock *cluster.VectorClock, addrs []string) ([]net.Addr, error) {
 	svc := command.NewService(command.Router)
 	a.services = append(a.services, svc)
 	svc.Clock = clock
-	points := cluster.NewRouterFailPoints() // a test sets one on the router it speaks to, and on no other
+	points := cluster.NewRouterFailPoints() // fail points of this router alone
 	base := &command.Base{Service: svc, Params: a.params, FailPoints: points}
 	registry := cluster.NewRegistry(config, clock, d.dial)
 	base.Sessions = cluster.NewSessionCache(cluster.NewShardedSessions(cluster.NewCatalog(config), registry, nil), time.Now, func(id cluster.LogicalSessionID) {
@@ -300,7 +300,7 @@ func (a *assembly) router(config cluster.Peer, d *directory, clock *cluster.Vect
 	return bound, nil
 }
 
-// background runs f until the process ends, before what was made earlier.
+// background runs f until the process ends; it is stopped before the parts that were made earlier.
 func (a *assembly) background(f func(context.Context)) {
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})

@@ -21,13 +21,13 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// tlsMode says which connections are encrypted (manual: net.tls.mode).
+// tlsMode determines which connections are encrypted (manual: net.tls.mode).
 type tlsMode uint8
 
 const (
 	tlsDisabled tlsMode = iota
-	tlsAllow            // incoming ones may be; to other members they are not
-	tlsPrefer           // incoming ones may be; to other members they are
+	tlsAllow            // incoming ones may be; those to other members are not
+	tlsPrefer           // incoming ones may be; those to other members are
 	tlsRequire          // all are
 )
 
@@ -39,19 +39,19 @@ var tlsModes = map[string]tlsMode{
 // tlsOptions are the settings net.tls.
 type tlsOptions struct {
 	Mode     tlsMode
-	Any      bool // one besides the mode is given
+	Any      bool // whether an option other than the mode is given
 	SystemCA bool // parameter tlsUseSystemCA: the machine's own authorities are trusted
 	Withhold bool // parameter tlsWithholdClientCertificate: no certificate is shown to other members
 
-	KeyFile, KeyPassword         string // certificate and key shown to clients
-	ClusterFile, ClusterPassword string // those shown to other members; KeyFile where empty
+	KeyFile, KeyPassword         string // certificate and key presented to clients
+	ClusterFile, ClusterPassword string // those presented to other members; empty for KeyFile
 	CAFile, ClusterCAFile, CRL   string
-	Disabled                     string // versions that are not spoken
-	NoClientCerts                bool   // a client may come without a certificate
-	InvalidCerts, InvalidHosts   bool   // are taken
+	Disabled                     string // disabled TLS versions
+	NoClientCerts                bool   // clients may connect without a certificate
+	InvalidCerts, InvalidHosts   bool   // whether they are accepted
 }
 
-// check takes what belongs here of the parameters given at the start, and finds options that do not fit together.
+// check applies the startup parameters about TLS, and refuses inconsistent options.
 func (o *tlsOptions) check(params []pair) error {
 	for _, p := range params {
 		on := p.Value == "true" || p.Value == "1"
@@ -77,8 +77,8 @@ func (o *tlsOptions) check(params []pair) error {
 	return err
 }
 
-// versions returns the lowest and highest version of TLS spoken. 1.0 and 1.1 are off by default, as in the real
-// server.
+// versions returns the lowest and highest supported TLS version. 1.0 and 1.1 are disabled by default, as on the
+// real server.
 func (o *tlsOptions) versions() ([2]uint16, error) {
 	off := map[uint16]bool{tls.VersionTLS10: true, tls.VersionTLS11: true}
 	if o.Disabled != "" {
@@ -111,7 +111,7 @@ func (o *tlsOptions) versions() ([2]uint16, error) {
 	return out, nil
 }
 
-// certificates are the files of the options, read.
+// certificates has the contents of the certificate files.
 type certificates struct {
 	server, client *tls.Config // of incoming and outgoing connections
 	trust          trust       // of outgoing ones
@@ -121,12 +121,12 @@ type certificates struct {
 	authority      bool // a CA file is given
 }
 
-// keyring holds the certificates in use; rotate replaces them while connections go on.
+// keyring holds the certificates in use; rotate replaces them while connections continue.
 type keyring struct {
 	options tlsOptions
-	mode    atomic.Int32 // a tlsMode: parameter tlsMode moves it on
+	mode    atomic.Int32 // a tlsMode: parameter tlsMode changes it
 	now     atomic.Pointer[certificates]
-	// override is a name that members may have besides that of this process (parameter tlsX509ClusterAuthDNOverride).
+	// override is a name that members may have in addition to that of this process (parameter tlsX509ClusterAuthDNOverride).
 	override atomic.Pointer[auth.DN]
 }
 
@@ -137,8 +137,8 @@ func newKeyring(o tlsOptions) (*keyring, error) {
 	return k, k.rotate()
 }
 
-// rotate reads the files again (command rotateCertificates); connections that are open stay as they are. Where one cannot
-// be read, all stay in use as they were.
+// rotate reads the files again (command rotateCertificates); open connections are not affected. If one file cannot be
+// read, all certificates remain in use as they were.
 func (k *keyring) rotate() error {
 	c, err := k.options.load()
 	if err != nil {
@@ -148,7 +148,7 @@ func (k *keyring) rotate() error {
 	return nil
 }
 
-// incoming returns what the server's sockets need.
+// incoming returns the TLS configuration of the server's sockets.
 func (k *keyring) incoming() *wire.TLS {
 	return &wire.TLS{
 		Config:  func() *tls.Config { return k.now.Load().server },
@@ -164,13 +164,12 @@ func (k *keyring) outgoing(host string) *tls.Config {
 	now := k.now.Load()
 	c := now.client.Clone()
 	c.ServerName = host
-	// Not by the state's own name of the server: that is empty where host is an address.
+	// Verified with host, because the state's server name is empty if host is an address.
 	c.VerifyConnection = func(state tls.ConnectionState) error { return now.trust.server(state, host) }
 	return c
 }
 
-// Verified implements command.Certificates. A certificate that is taken for the connection because invalid ones are is not proof of
-// anything.
+// Verified implements command.Certificates. A certificate that is accepted only because invalid ones are allowed proves nothing.
 func (k *keyring) Verified(state *tls.ConnectionState) (*x509.Certificate, error) {
 	if len(state.PeerCertificates) == 0 {
 		return nil, errors.New("the client has shown no certificate")
@@ -232,7 +231,7 @@ func (o *tlsOptions) load() (*certificates, error) {
 	if !o.Withhold {
 		client.Certificates = []tls.Certificate{shown}
 	}
-	client.InsecureSkipVerify = true // trust.server verifies (outgoing), by rules that know of allowInvalidHostnames
+	client.InsecureSkipVerify = true // trust.server verifies instead (outgoing), since it supports allowInvalidHostnames
 	subject, err := auth.SubjectOf(shown.Leaf)
 	if err != nil {
 		return nil, err
@@ -247,7 +246,7 @@ func (o *tlsOptions) clientAuth() tls.ClientAuthType {
 	case o.CAFile == "":
 		return tls.NoClientCert
 	case o.NoClientCerts || o.InvalidCerts:
-		return tls.RequestClientCert // verified by trust.client where one comes
+		return tls.RequestClientCert // if there is one, trust.client verifies it
 	}
 	return tls.RequireAnyClientCert
 }
@@ -290,7 +289,7 @@ func decryptKey(block *pem.Block, password string) ([]byte, error) {
 		der, err := x509.MarshalPKCS8PrivateKey(key)
 		return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), err
 	case block.Headers["DEK-Info"] != "":
-		//lint:ignore SA1019 the form that openssl wrote for years; who has such a file has to be able to start
+		//lint:ignore SA1019 the form that openssl wrote for years; such files have to remain usable
 		der, err := x509.DecryptPEMBlock(block, []byte(password))
 		if err != nil {
 			return nil, errors.New("the private key is encrypted, and the password does not open it")
@@ -345,23 +344,23 @@ func readRevoked(path string) ([]*x509.RevocationList, error) {
 	return lists, nil
 }
 
-// trust says whose certificates are believed.
+// trust determines which certificates are trusted.
 type trust struct {
 	roots   *x509.CertPool
-	revoked []*x509.RevocationList // nil: nobody asks; else each certificate's issuer has to have one
+	revoked []*x509.RevocationList // nil: not checked; otherwise each certificate's issuer must have one
 	lax     bool                   // allowInvalidCertificates
 	anyName bool                   // allowInvalidHostnames
 }
 
-// client judges the certificate of a client, where it has shown one.
+// client verifies the certificate of a client, if it has presented one.
 func (t trust) client(state tls.ConnectionState) error {
 	if len(state.PeerCertificates) == 0 || t.lax {
-		return nil // whether one is required, crypto/tls knows
+		return nil // crypto/tls checks whether one is required
 	}
 	return t.chain(state.PeerCertificates, x509.ExtKeyUsageClientAuth)
 }
 
-// server judges the certificate of a server that this process has dialled as host.
+// server verifies the certificate of a server that this process has dialled as host.
 func (t trust) server(state tls.ConnectionState, host string) error {
 	if t.lax {
 		return nil
@@ -372,7 +371,7 @@ func (t trust) server(state tls.ConnectionState, host string) error {
 	return verifyName(state.PeerCertificates[0], host)
 }
 
-// verifyName compares names; a certificate without alternative names is taken by its common name, as the real server does.
+// verifyName verifies the host name; a certificate without alternative names is identified by its common name, as on the real server.
 func verifyName(leaf *x509.Certificate, name string) error {
 	if len(leaf.DNSNames) == 0 && len(leaf.IPAddresses) == 0 && strings.EqualFold(leaf.Subject.CommonName, name) {
 		return nil
@@ -380,7 +379,7 @@ func verifyName(leaf *x509.Certificate, name string) error {
 	return leaf.VerifyHostname(name)
 }
 
-// chain verifies that one of the roots has signed a certificate, and that none on the way is revoked.
+// chain verifies that a certificate chains to one of the roots, and that none in the chain is revoked.
 func (t trust) chain(certs []*x509.Certificate, usage x509.ExtKeyUsage) error {
 	between := x509.NewCertPool()
 	for _, c := range certs[1:] {
@@ -422,7 +421,7 @@ func (t trust) checkRevoked(chain []*x509.Certificate) error {
 	return nil
 }
 
-// expiring warns at the start of a certificate that ends soon (parameter tlsX509ExpirationWarningThresholdDays).
+// expiring warns at startup about certificates that expire soon (parameter tlsX509ExpirationWarningThresholdDays).
 func (k *keyring) expiring(ctx string, days int64) {
 	c := k.now.Load().own
 	left := time.Until(c.NotAfter)
@@ -435,7 +434,7 @@ func (k *keyring) expiring(ctx string, days int64) {
 	}
 }
 
-// fields returns those of serverStatus.security.
+// fields returns the fields of serverStatus.security.
 func (k *keyring) fields() []value.Field {
 	c := k.now.Load()
 	return []value.Field{
@@ -445,7 +444,7 @@ func (k *keyring) fields() []value.Field {
 	}
 }
 
-// encrypt reads the certificates that the options name, and has the parameters tlsMode and sslMode follow the mode.
+// encrypt reads the certificates that the options name, and connects the parameters tlsMode and sslMode to the mode.
 func (a *assembly) encrypt() (err error) {
 	o := a.c.TLS
 	if o.Mode == tlsDisabled {
@@ -456,7 +455,7 @@ func (a *assembly) encrypt() (err error) {
 	}
 	a.members.Certificates = a.keyring
 	rename := func(v value.Value) {
-		dn, _ := auth.ParseDN(v.Str()) // the parameter was checked
+		dn, _ := auth.ParseDN(v.Str()) // checked when the parameter was set
 		a.keyring.override.Store(&dn)
 	}
 	rename(a.params.Get("tlsX509ClusterAuthDNOverride").Value())
@@ -471,7 +470,7 @@ func (a *assembly) encrypt() (err error) {
 	return nil
 }
 
-// incoming returns what sockets need; nil without TLS.
+// incoming returns the TLS configuration of sockets; nil without TLS.
 func (a *assembly) incoming() *wire.TLS {
 	if a.keyring == nil {
 		return nil

@@ -1,12 +1,12 @@
 package main
 
-// tlsOption is one setting of net.tls with its names of old.
+// tlsOption is one setting of net.tls with its legacy names.
 type tlsOption struct {
 	name, path       string // tlsX, and its key in net.tls
 	oldName, oldPath string // sslX and its key in net.ssl; empty if there is none
 	kind             kind
 	help             string
-	set              func(o *tlsOptions) func(c *config, v string) error // nil: taken, changes nothing
+	set              func(o *tlsOptions) func(c *config, v string) error // nil: accepted without effect
 }
 
 func tlsText(at func(o *tlsOptions) *string) func(o *tlsOptions) func(*config, string) error {

@@ -2,10 +2,10 @@
 //
 //	go run . -shoal ../../bin/shoal [-rewrite] [sharded] [replset] [standalone] [secured]
 //
-// secured is a sharded cluster that asks who is there, over TLS: the program that SECURED names starts it (../go/secured).
-// The driver comes from the module proxy. Nothing of it is kept here but the names of its tests: passing-TOPOLOGY.txt lists
-// those that pass, left-out.txt those that are not run, with reasons. A listed test that does not pass, in three tries, fails
-// the run; every other that fails is named. -rewrite runs everything twice and lists what passed both times.
+// secured is a sharded cluster with authentication over TLS, started by the program that SECURED names (../go/secured). The
+// driver comes from the module proxy. Only the names of its tests are kept here: passing-TOPOLOGY.txt lists those that pass,
+// left-out.txt those that are not run, with reasons. A listed test that does not pass in three attempts fails the run; other
+// failures are listed. -rewrite runs everything twice and lists what passed both times.
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 
 const driver, version = "go.mongodb.org/mongo-driver", "v1.17.9"
 
-// kinds are the topologies as the driver's suite calls them.
+// kinds maps topologies to their names in the driver's suite.
 var kinds = map[string]string{"sharded": "sharded_cluster", "replset": "replica_set", "standalone": "server", "secured": "sharded_cluster"}
 
 func main() {
@@ -96,7 +96,7 @@ func (b *bench) all(units []unit, topologies []string) map[string]results {
 	return out
 }
 
-// judge prints a topology's figures and tries the listed tests that did not pass again; it returns how many still do not.
+// judge prints a topology's figures and runs the listed tests that did not pass again; it returns how many still fail.
 func (b *bench) judge(units []unit, topology string, r results) (lost int, err error) {
 	list, err := lines("passing-" + topology + ".txt")
 	if err != nil {

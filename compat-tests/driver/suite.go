@@ -99,7 +99,7 @@ type bench struct {
 	leftOut []string
 }
 
-// whole runs a unit. A test whose Go code panics ends the process: the run goes on behind it.
+// whole runs a unit. A test that panics ends the process: the run continues after it.
 func (b *bench) whole(u unit, topology string) results {
 	all := results{}
 	skip := slices.Clone(b.leftOut)
@@ -114,7 +114,7 @@ func (b *bench) whole(u unit, topology string) results {
 			break
 		}
 		if o.died == "" {
-			continue // before the first test: the suite's own race over what kind of server this is
+			continue // it ended before the first test: the suite's own race in detecting the kind of server
 		}
 		all[o.died] = "FAIL"
 		skip = append(skip, exact(o.died))
@@ -123,7 +123,7 @@ func (b *bench) whole(u unit, topology string) results {
 	return all.leaves()
 }
 
-// some runs the named tests of a unit, in handfuls.
+// some runs the named tests of a unit, in small groups.
 func (b *bench) some(u unit, topology string, names []string) results {
 	var patterns []string
 	for _, name := range names {
@@ -141,7 +141,7 @@ func (b *bench) some(u unit, topology string, names []string) results {
 	return all.leaves()
 }
 
-// leaves drops the tests that only hold others.
+// leaves drops the tests that only contain others.
 func (r results) leaves() results {
 	parents := map[string]bool{}
 	for name := range r {
@@ -174,10 +174,10 @@ type outcome struct {
 	verdicts results
 	order    []string
 	crashed  bool
-	died     string // the test that took the process with it
+	died     string // the test that ended the process
 }
 
-// finished returns patterns of what is done, as few as possible.
+// finished returns patterns of the finished tests, as few as possible.
 func (o *outcome) finished() []string {
 	done := map[string]bool{}
 	for name := range o.verdicts {

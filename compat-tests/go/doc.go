@@ -1,2 +1,2 @@
-// Package compat runs programs of the two Go drivers against a server: MONGODB_URI says where.
+// Package compat runs programs of the two Go drivers against the server at MONGODB_URI.
 package compat

@@ -1,7 +1,7 @@
-// Package isolation reports whether what transactions saw can have happened under snapshot isolation.
+// Package isolation checks whether what transactions saw is possible under snapshot isolation.
 //
-// Transactions append unique numbers to lists and read whole lists. What a list holds is the order of the writes to it, so that
-// the dependencies between transactions follow from what was read alone, without a word of the database about its order:
+// Transactions append unique numbers to lists and read whole lists. A list's content is the order of the writes to it, so the
+// dependencies between transactions follow from what was read alone; the database does not have to report its order:
 //
 //	ww  a appended, b appended right behind it        wr  a appended, b read a list that ends with it
 //	rw  a read a list, b appended right behind what a saw
@@ -23,7 +23,7 @@ import (
 // Outcome is what a client knows of a transaction.
 type Outcome uint8
 
-// The outcomes. One of unknown outcome was committed where another transaction saw what it wrote.
+// The outcomes. A transaction with an unknown outcome was committed if another transaction saw what it wrote.
 const (
 	Aborted Outcome = iota
 	Committed
@@ -34,7 +34,7 @@ const (
 type Op struct {
 	List   string
 	Append int   // the number; 0 for a read
-	Read   []int // what the list held
+	Read   []int // the content of the list
 }
 
 // Txn is a transaction as its client saw it.
@@ -44,7 +44,7 @@ type Txn struct {
 	Outcome Outcome
 }
 
-// Anomaly is something that cannot have happened.
+// Anomaly is something that snapshot isolation excludes.
 type Anomaly struct {
 	Kind string // G0, G1a, G1b, G1c, G-single, G-nonadjacent, internal, fork, duplicate, lost, phantom
 	What string
@@ -52,7 +52,7 @@ type Anomaly struct {
 
 func (a Anomaly) String() string { return a.Kind + ": " + a.What }
 
-// Check returns the anomalies of a history. final is what the lists hold in the end, when nothing is under way any more.
+// Check returns the anomalies of a history. final is the content of the lists in the end, when no transaction is running any more.
 func Check(history []Txn, final map[string][]int) []Anomaly {
 	c := &checker{txns: history, final: final, writer: map[cell]int{}, order: map[string][]int{}}
 	c.appends()
@@ -91,7 +91,7 @@ func (c *checker) report(kind, format string, args ...any) {
 	c.found = append(c.found, Anomaly{kind, fmt.Sprintf(format, args...)})
 }
 
-// appends notes who wrote what.
+// appends records which transaction wrote which number.
 func (c *checker) appends() {
 	for i, t := range c.txns {
 		for _, o := range t.Ops {
@@ -102,7 +102,7 @@ func (c *checker) appends() {
 	}
 }
 
-// orders finds each list's order: what was read of it are prefixes of one another.
+// orders finds each list's order: all reads of a list must be prefixes of one another.
 func (c *checker) orders() {
 	take := func(list string, read []int, who string) {
 		have := c.order[list]
@@ -127,7 +127,7 @@ func (c *checker) orders() {
 		for _, o := range t.Ops {
 			if o.Append != 0 {
 				own[o.List]++
-			} else if own[o.List] == 0 { // behind its own appends it sees what others see only if it commits
+			} else if own[o.List] == 0 { // other transactions see what comes after its own appends only if it commits
 				take(o.List, o.Read, fmt.Sprintf("transaction %d", t.ID))
 			}
 		}
@@ -143,13 +143,13 @@ func (c *checker) orders() {
 	}
 }
 
-// reads checks what one transaction saw by itself.
+// reads checks the reads of one transaction by themselves.
 func (c *checker) reads(i int) {
 	t := c.txns[i]
 	if t.Outcome == Aborted {
 		return
 	}
-	view := map[string][]int{} // what it has seen of a list so far, with its own appends
+	view := map[string][]int{} // what it has seen of a list so far, including its own appends
 	known := map[string]bool{}
 	for _, o := range t.Ops {
 		if o.Append != 0 {
@@ -201,7 +201,7 @@ func (c *checker) lastAppend(i int, list string) (n int) {
 	return n
 }
 
-// lost checks that what was committed is there in the end, and what was aborted is not.
+// lost checks that all committed numbers are there in the end, and no aborted ones.
 func (c *checker) lost() {
 	there := map[cell]bool{}
 	for list, read := range c.final {
@@ -228,7 +228,7 @@ func (c *checker) lost() {
 	}
 }
 
-// cycles reports cycles of dependencies that snapshot isolation does not have.
+// cycles reports cycles of dependencies that snapshot isolation excludes.
 func (c *checker) cycles() {
 	c.depend()
 	plain := func(e edge) bool { return e.kind != "rw" }
@@ -247,7 +247,7 @@ func (c *checker) cycles() {
 			return
 		}
 	}
-	// A node is a transaction and whether it was reached by an rw edge: none follows another.
+	// A node is a transaction and whether it was reached by an rw edge: no rw edge follows another.
 	cycle := findCycle(2*len(c.txns), func(v int, visit func(int)) {
 		for _, e := range c.edges[v/2] {
 			if plain(e) {
@@ -297,7 +297,7 @@ func (c *checker) depend() {
 				wrote[o.List] = true
 			}
 			if o.Append != 0 || wrote[o.List] {
-				continue // behind its own appends ww edges say the same
+				continue // after its own appends, ww edges express the same
 			}
 			next := 0
 			if len(o.Read) > 0 {
@@ -312,7 +312,7 @@ func (c *checker) depend() {
 	}
 }
 
-// describe shows a cycle; per is how many nodes stand for a transaction.
+// describe formats a cycle; per is the number of nodes per transaction.
 func (c *checker) describe(cycle []int, per int) string {
 	out := ""
 	for i, v := range cycle {
@@ -329,8 +329,8 @@ func (c *checker) describe(cycle []int, per int) string {
 	return out + fmt.Sprint(c.txns[cycle[0]/per].ID)
 }
 
-// findCycle returns the nodes of a cycle of a graph of n nodes, nil if there is none. It walks depth first, with
-// its own stack: a path may be as long as the history.
+// findCycle returns the nodes of a cycle of a graph of n nodes, nil if there is none. The search is depth first,
+// with a stack of its own: a path may be as long as the history.
 func findCycle(n int, each func(v int, visit func(int))) []int {
 	const fresh, onPath, done = 0, 1, 2
 	state := make([]uint8, n)

@@ -7,17 +7,17 @@ type Category uint16
 
 // The categories.
 const (
-	CategoryNetwork       Category = 1 << iota // the other end was not reached or went away
+	CategoryNetwork       Category = 1 << iota // the other end could not be reached or disconnected
 	CategoryNotPrimary                         // the node is not, or no longer, the primary
 	CategoryShutdown                           // the node is shutting down
 	CategoryInterruption                       // the operation was stopped from outside
 	CategoryTimeLimit                          // a deadline passed
-	CategoryStaleRouting                       // the sender routed by an old version; refresh and retry
-	CategorySnapshot                           // the snapshot asked for is not there
-	CategoryWriteConcern                       // the write happened, its write concern was not met
-	CategoryRetryable                          // a retryable write may be sent once more
-	CategoryRetryableRead                      // a read may be sent once more, besides CategoryRetryable
-	CategoryTransient                          // a transaction that met it may be run again from its start
+	CategoryStaleRouting                       // the sender used an old routing table; refresh and retry
+	CategorySnapshot                           // the requested snapshot is not available
+	CategoryWriteConcern                       // the write happened, its write concern was not satisfied
+	CategoryRetryable                          // a retryable write may be sent again
+	CategoryRetryableRead                      // a read may be sent again; in addition to CategoryRetryable
+	CategoryTransient                          // the transaction may be run again from its start
 )
 
 // Error labels.
@@ -36,26 +36,26 @@ func (c Code) In(cat Category) bool { return categories[c]&cat != 0 }
 // In reports whether err has a code of one of the categories; nil has none.
 func In(err error, cat Category) bool { return err != nil && CodeOf(err).In(cat) }
 
-// IsRetryableWrite reports whether a retryable write that failed so gets the label RetryableWriteError.
+// IsRetryableWrite reports whether a retryable write that failed with c gets the label RetryableWriteError.
 func (c Code) IsRetryableWrite() bool { return c.In(CategoryRetryable) }
 
-// IsRetryableRead reports whether a read that failed so is sent again.
+// IsRetryableRead reports whether a read that failed with c is sent again.
 func (c Code) IsRetryableRead() bool { return c.In(CategoryRetryable | CategoryRetryableRead) }
 
-// IsNotPrimary reports whether the node does not take writes now.
+// IsNotPrimary reports whether c means that the node does not accept writes now.
 func (c Code) IsNotPrimary() bool { return c.In(CategoryNotPrimary) }
 
 // IsInterruption reports whether the operation was stopped from outside: killed, timed out, shut down.
 func (c Code) IsInterruption() bool { return c.In(CategoryInterruption) }
 
-// IsNetwork reports whether the other end was not reached or went away.
+// IsNetwork reports whether the other end could not be reached or disconnected.
 func (c Code) IsNetwork() bool { return c.In(CategoryNetwork) }
 
-// IsStaleRouting reports whether the sender is to refresh its routing table and try again.
+// IsStaleRouting reports whether the sender has to refresh its routing table and try again.
 func (c Code) IsStaleRouting() bool { return c.In(CategoryStaleRouting) }
 
 // IsTransientTransaction reports whether a statement of a transaction (or, when commit is true, its commitTransaction)
-// that failed so gets the label TransientTransactionError. A commit that was interrupted may have happened, so of the
+// that failed with c gets the label TransientTransactionError. A commit that was interrupted may have happened, so for
 // retryable codes only statements get it.
 func (c Code) IsTransientTransaction(commit bool) bool {
 	if commit {
@@ -64,7 +64,7 @@ func (c Code) IsTransientTransaction(commit bool) bool {
 	return c.In(CategoryTransient | CategoryRetryable)
 }
 
-// IsResumableStream reports whether a change stream that ended so gets the label ResumableChangeStreamError.
+// IsResumableStream reports whether a change stream that ended with c gets the label ResumableChangeStreamError.
 func (c Code) IsResumableStream() bool {
 	switch c {
 	case CursorNotFound, FailedToSatisfyReadPreference, RetryChangeStream, StaleEpoch, StaleShardVersion, StaleConfig,
@@ -74,7 +74,7 @@ func (c Code) IsResumableStream() bool {
 	return c.In(CategoryRetryable)
 }
 
-// ResumableStream is err, of a change stream, with the label ResumableChangeStreamError where the stream can be resumed after it.
+// ResumableStream returns the error of a change stream, with the label ResumableChangeStreamError if the stream can be resumed after it.
 func ResumableStream(err error) error {
 	if err == nil || !CodeOf(err).IsResumableStream() {
 		return err
@@ -82,7 +82,7 @@ func ResumableStream(err error) error {
 	return From(err).WithLabel(LabelResumableStream)
 }
 
-// HasLabel reports whether e carries label.
+// HasLabel reports whether e has label.
 func (e *Error) HasLabel(label string) bool {
 	for _, l := range e.Labels {
 		if l == label {

@@ -1,12 +1,12 @@
 package mongoerr
 
-// UnknownField returns the error for a field that a command, or a document within it, does not know. path names
-// both.
+// UnknownField returns the error for a field that a command, or a document within it, does not know. path
+// includes both names.
 func UnknownField(path string) *Error {
 	return Newf(IDLUnknownField, "BSON field '%s' is an unknown field.", path)
 }
 
-// MissingField returns the error for a required field that is not there.
+// MissingField returns the error for a required field that is missing.
 func MissingField(path string) *Error {
 	return Newf(IDLFailedToParse, "BSON field '%s' is missing but a required field", path)
 }

@@ -1,4 +1,4 @@
-// Package mongoerr is the one table of server errors: codes, names, labels, and the shape they take in a reply.
+// Package mongoerr is the one table of server errors: codes, names, labels, and their form in a reply.
 package mongoerr
 
 //go:generate go run ./gen
@@ -32,21 +32,21 @@ func Newf(c Code, format string, args ...any) *Error {
 
 func (e *Error) Error() string { return e.Code.Name() + ": " + e.Message }
 
-// WithLabel returns a copy of e that carries one more error label.
+// WithLabel returns a copy of e with one more error label.
 func (e *Error) WithLabel(label string) *Error {
 	c := *e
 	c.Labels = append(append([]string(nil), e.Labels...), label)
 	return &c
 }
 
-// WithDetails returns a copy of e whose reply also holds the elements of doc.
+// WithDetails returns a copy of e whose reply also has the elements of doc.
 func (e *Error) WithDetails(doc []byte) *Error {
 	c := *e
 	c.Details = doc
 	return &c
 }
 
-// Prefix returns a copy of e with text put before its message, as the server does when it adds context.
+// Prefix returns a copy of e with text before its message, as the server adds context.
 func (e *Error) Prefix(text string) *Error {
 	c := *e
 	c.Message = text + e.Message
@@ -87,8 +87,8 @@ func (c Code) Name() string {
 	return fmt.Sprintf("Location%d", int32(c))
 }
 
-// AppendReply appends the error document of a command's reply, fields in the server's order: errorLabels, ok,
-// errmsg, code, codeName, the error's own details. $clusterTime and operationTime follow; whoever signs replies adds them.
+// AppendReply appends the error document of a command's reply, fields in the server's order: errorLabels, ok, errmsg,
+// code, codeName, the error's own details. $clusterTime and operationTime follow; they are added where replies are signed.
 func AppendReply(dst []byte, err error) []byte {
 	e := From(err)
 	mark := len(dst)
@@ -104,7 +104,7 @@ func AppendReply(dst []byte, err error) []byte {
 	return finish(dst, mark)
 }
 
-// AppendLegacyReply appends the error document of an OP_QUERY that is no command.
+// AppendLegacyReply appends the error document of an OP_QUERY that is not a command.
 func AppendLegacyReply(dst []byte, err error) []byte {
 	e := From(err)
 	mark := len(dst)

@@ -1,5 +1,5 @@
-// The secured program starts a sharded cluster of processes as one would run it for others: config server, two shards and
-// two routers with a key file, everything over TLS, and a user. It prints the connection string and stays until it is told to end.
+// The secured program starts a sharded cluster of processes as in production: config server, two shards and two routers with a key
+// file, everything over TLS, and a user. It prints the connection string and runs until it is told to end.
 //
 //	go run ./secured -shoal ../../bin/shoal
 package main
@@ -167,7 +167,7 @@ func (c *cluster) uri(user string, addrs ...string) string {
 	return "mongodb://" + user + strings.Join(addrs, ",") + "/?tls=true&tlsCAFile=" + c.file("ca.pem")
 }
 
-// admin runs commands until each has been taken: a set that was just initiated has no primary at once.
+// admin runs commands, each until it succeeds: a set that was just initiated has no primary yet.
 func (c *cluster) admin(uri string, cmds ...bson.D) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
