@@ -149,7 +149,7 @@ func (r *Router) newWatch(op *command.Op, a *aggCommand, p *agg.Pipeline) (*watc
 	filter := watchFilter(a.pipeline, w.spec, op.Req.Doc("collation") == nil)
 	w.command = func(start uint64) []byte { return shardStream(a, w.spec, filter, start) }
 	w.life, w.cancel = context.WithCancel(context.Background())
-	behind, err := p.BehindStream()
+	behind, err := p.AfterChangeStream()
 	if err != nil {
 		return nil, err
 	}

@@ -92,7 +92,7 @@ func openEvents(n *Node, p *agg.Pipeline, pipeline value.Value, now storage.Time
 		start.Selection = streams.SelectionOf(pipeline, spec.FullDocument != "" && spec.FullDocument != "default")
 	}
 	e := &eventStream{n: n, spec: spec, form: spec.Form()}
-	behind, err := p.BehindStream()
+	behind, err := p.AfterChangeStream()
 	if err != nil {
 		return nil, err
 	}

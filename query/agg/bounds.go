@@ -12,7 +12,7 @@ import (
 
 // bounds is the window of a window function: by position (documents), or by the value of the sort field (range).
 type bounds struct {
-	given  bool // a window was written
+	given  bool // a window was specified
 	byVal  bool
 	lo, hi bound
 	unit   string
@@ -21,7 +21,7 @@ type bounds struct {
 type bound struct {
 	unbounded bool
 	current   bool
-	n         int64       // documents
+	n         int64       // number of documents
 	v         value.Value // range
 }
 
@@ -119,7 +119,7 @@ func (b *bounds) one(v value.Value) (bound, error) {
 	return bound{n: n, v: v}, nil
 }
 
-// check applies the rules on what a window needs of sortBy.
+// check applies the rules on what a window requires of sortBy.
 func (b *bounds) check(s *windowStage) error {
 	switch {
 	case b.byVal:
@@ -135,7 +135,7 @@ func (b *bounds) check(s *windowStage) error {
 	return nil
 }
 
-// window returns the documents from lo up to, not including, hi that stand in document i's window.
+// window returns document i's window: the documents from lo, inclusive, to hi, exclusive.
 func (b *bounds) window(p *partition, i int) (lo, hi int, err error) {
 	if err := p.frame.Check(); err != nil {
 		return 0, 0, err
@@ -186,12 +186,12 @@ func (b *bounds) shift(v value.Value, by bound) value.Value {
 	return t.Value()
 }
 
-// unitMillis is the length of the units that have a fixed one.
+// unitMillis is the length of the units whose length is fixed.
 var unitMillis = map[string]int64{
 	"millisecond": 1, "second": 1000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000, "week": 604_800_000,
 }
 
-// addUnit moves a time by n units; days beyond a month's end become its last.
+// addUnit adds n units to a time; days beyond a month's end become its last.
 func addUnit(ms int64, unit string, n int64) int64 {
 	if f, ok := unitMillis[unit]; ok {
 		return ms + n*f

@@ -212,7 +212,7 @@ func bucketCount(v value.Value) (int, error) {
 func (s *bucketAutoStage) Name() string      { return "$bucketAuto" }
 func (s *bucketAutoStage) Spec() value.Value { return s.arg }
 
-// deps returns what the stage reads; nothing else goes on.
+// deps returns what the stage reads; it passes nothing else on.
 func (s *bucketAutoStage) deps() (paths []string, whole, stop bool) {
 	d := s.groupBy.Deps()
 	paths, whole = d.Paths, d.Whole || len(d.Meta) > 0
@@ -274,20 +274,20 @@ func (o *bucketOrder) Compare(a, b []value.Value) int {
 	return value.CompareCollated(a[0], b[0], o.coll)
 }
 
-// autoBucket is one bucket: its boundaries and what its documents came to.
+// autoBucket is one bucket: its boundaries and the states of its accumulators.
 type autoBucket struct {
 	min, max value.Value
 	results  []value.Value
 }
 
-// bucketing divides documents that come in the order of groupBy.
+// bucketing divides documents, which arrive in the order of groupBy, into buckets.
 type bucketing struct {
 	s      *bucketAutoStage
 	frame  *expr.Frame
 	coll   value.Collator
 	sorted *sortSource
-	next   sortItem // the first document that is in no bucket yet
-	more   bool     // there is one
+	next   sortItem // the first document that is not in a bucket yet
+	more   bool     // whether there is one
 }
 
 func (b *bucketing) run(ctx context.Context) ([]Doc, error) {
@@ -330,7 +330,7 @@ func (b *bucketing) advance(ctx context.Context) (err error) {
 	return err
 }
 
-// bucket takes a number of documents, and those behind that the last one's boundary covers, too.
+// bucket fills a bucket with take documents and those after them that the bucket's boundary also covers.
 func (b *bucketing) bucket(ctx context.Context, take int64, before *autoBucket) (*autoBucket, error) {
 	states, err := b.states()
 	if err != nil {
@@ -385,7 +385,7 @@ func (b *bucketing) states() ([]accum.State, error) {
 	return states, nil
 }
 
-// add puts the next document into a bucket.
+// add adds the next document to a bucket.
 func (b *bucketing) add(ctx context.Context, states []accum.State) error {
 	setRoot(b.frame, b.next.doc)
 	for i := range states {
@@ -400,7 +400,7 @@ func (b *bucketing) add(ctx context.Context, states []accum.State) error {
 	return b.advance(ctx)
 }
 
-// rounder rounds to a series of preferred numbers; an empty series stands for powers of two.
+// rounder rounds to a series of preferred numbers; an empty series means powers of two.
 type rounder struct{ series []float64 }
 
 var renard80 = []float64{
@@ -466,7 +466,7 @@ func (r *rounder) check(v value.Value) error {
 	return nil
 }
 
-// up returns the least preferred number above v, down the greatest below it; zero stays.
+// up returns the least preferred number above v, down the greatest below it; zero remains zero.
 func (r *rounder) up(v value.Value) value.Value { return r.round(v, true) }
 
 func (r *rounder) down(v value.Value) value.Value { return r.round(v, false) }

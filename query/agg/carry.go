@@ -17,9 +17,9 @@ func init() {
 // packedMeta is the field in which metadata travels from a shard to the router.
 const packedMeta = "$metadata"
 
-// carryStage puts the metadata of documents into a last field of their own, where a shard's part of a pipeline ends, or
-// takes it out of there, where the merging part begins. Its specification names the kinds that have to be read of the
-// records themselves.
+// carryStage writes the metadata of documents into a last field, at the end of a shard's part of a pipeline, or
+// extracts it from there, at the beginning of the merging part. Its specification names the kinds that have to be read
+// from the records themselves.
 type carryStage struct {
 	take bool
 	spec value.Value
@@ -70,8 +70,8 @@ func (t *metaTaker) Next(ctx context.Context) (Doc, bool, error) {
 	return Doc{Raw: rest, Meta: decodeMeta(v.Clone().Doc())}, true, nil
 }
 
-// CutLast returns a document without its last field, and that field's value, where it has the name; otherwise the
-// document as it is, and nothing.
+// CutLast returns a document without its last field, and that field's value, if the field has the given name;
+// otherwise the unchanged document and Missing.
 func CutLast(doc []byte, name string) (rest []byte, v value.Value) {
 	start, last := 4, 4
 	for it := value.Walk(doc); ; {
@@ -92,7 +92,7 @@ func CutLast(doc []byte, name string) (rest []byte, v value.Value) {
 	return value.End(rest, 0), v
 }
 
-// carriesMetadata reports whether the merging half of a pipeline may read metadata that documents have from the shards.
+// carriesMetadata reports whether the merging part of a pipeline may read metadata that documents get on the shards.
 func (p *Pipeline) carriesMetadata(out *Split) bool {
 	if p.GeoNear() != nil {
 		return true
@@ -118,14 +118,14 @@ func (p *Pipeline) carriesMetadata(out *Split) bool {
 	return false
 }
 
-// carryMetadata lets the metadata of the shards' documents reach the merging half.
+// carryMetadata makes the metadata of the shards' documents available to the merging part.
 func (out *Split) carryMetadata(p *Pipeline) {
 	if p.carriesMetadata(out) {
 		out.pack(p)
 	}
 }
 
-// pack ends the shards' part with a stage that packs the metadata and begins the merging half with one that takes it out.
+// pack ends the shards' part with a stage that packs the metadata and begins the merging part with one that unpacks it.
 func (out *Split) pack(p *Pipeline) {
 	var kinds []value.Field
 	for _, k := range p.metas {

@@ -19,8 +19,8 @@ func init() {
 type ChangeStream struct {
 	FullDocument             string              // default, updateLookup, whenAvailable, required
 	FullDocumentBeforeChange string              // off, whenAvailable, required
-	ResumeAfter, StartAfter  *changestream.Token // nil without
-	StartAt                  uint64              // startAtOperationTime, where HasStartAt is set
+	ResumeAfter, StartAfter  *changestream.Token // nil if not given
+	StartAt                  uint64              // startAtOperationTime, if HasStartAt is set
 	HasStartAt               bool
 	AllChangesForCluster     bool
 	ShowExpandedEvents       bool
@@ -29,7 +29,7 @@ type ChangeStream struct {
 	ShowRawUpdateDescription bool
 }
 
-// Filter returns what a stream on a namespace tells of.
+// Filter returns the filter for the events of a stream on a namespace.
 func (c *ChangeStream) Filter(ns Namespace) changestream.Filter {
 	f := changestream.Filter{DB: ns.DB, Coll: ns.Coll, Expanded: c.ShowExpandedEvents, System: c.ShowSystemEvents, Migrations: c.ShowMigrationEvents}
 	if ns.Coll == DatabaseAggregate {
@@ -41,17 +41,17 @@ func (c *ChangeStream) Filter(ns Namespace) changestream.Filter {
 	return f
 }
 
-// Form returns what the stream's options make of an event's document.
+// Form returns the form of events' documents according to the stream's options.
 func (c *ChangeStream) Form() changestream.Form {
 	return changestream.Form{Expanded: c.ShowExpandedEvents, Raw: c.ShowRawUpdateDescription}
 }
 
-// ImagesAfter reports whether the stream gives of an update the document as the update left it, not as it is now.
+// ImagesAfter reports whether the stream shows the document as an update left it (its post-image), not the current version.
 func (c *ChangeStream) ImagesAfter() bool {
 	return c.FullDocument == "whenAvailable" || c.FullDocument == "required"
 }
 
-// Token returns the token that the stream goes on after, nil for none; startAfter tells which option gave it.
+// Token returns the token after which the stream resumes, nil for none; startAfter reports whether it comes from that option.
 func (c *ChangeStream) Token() (t *changestream.Token, startAfter bool) {
 	if c.StartAfter != nil {
 		return c.StartAfter, true
@@ -59,9 +59,9 @@ func (c *ChangeStream) Token() (t *changestream.Token, startAfter bool) {
 	return c.ResumeAfter, false
 }
 
-// BehindStream returns the pipeline without its $changeStream: it runs over the stream's events. A stream that
-// goes on within a split event is given that event once more, and passes its first fragments over.
-func (p *Pipeline) BehindStream() (*Pipeline, error) {
+// AfterChangeStream returns the pipeline without its $changeStream: it runs over the stream's events. A stream
+// that resumes within a split event receives that event again, and skips its first fragments.
+func (p *Pipeline) AfterChangeStream() (*Pipeline, error) {
 	rest := *p
 	rest.stages = slices.Clone(p.stages[1:])
 	cs, _ := p.ChangeStream()
@@ -80,7 +80,7 @@ func (p *Pipeline) BehindStream() (*Pipeline, error) {
 		WithLabel(mongoerr.LabelNonResumableStream)
 }
 
-// changeStreamStage is $changeStream. The host opens the stream, and runs BehindStream over its events.
+// changeStreamStage is $changeStream. The host opens the stream, and runs AfterChangeStream over its events.
 type changeStreamStage struct {
 	infoStage
 	cs ChangeStream
@@ -203,7 +203,7 @@ func resumeToken(name string, e value.Value) (*changestream.Token, error) {
 	return changestream.ParseToken(e.Doc())
 }
 
-// allowedOnStream returns which stages may follow $changeStream.
+// allowedOnStream reports whether a stage may follow $changeStream.
 func allowedOnStream(s Stage) bool {
 	switch s.(type) {
 	case *matchStage, *fieldsStage, *rootStage, *redactStage, *splitEventStage, *changeStreamStage:
@@ -212,10 +212,10 @@ func allowedOnStream(s Stage) bool {
 	return false
 }
 
-// splitEventStage is $changeStreamSplitLargeEvent: it marks a stream whose host cuts events that are too large.
+// splitEventStage is $changeStreamSplitLargeEvent: it splits events that are too large.
 type splitEventStage struct {
 	arg   value.Value
-	after *changestream.Token // the fragment that the stream goes on after; nil for none
+	after *changestream.Token // the fragment after which the stream resumes; nil for none
 }
 
 func parseSplitEvent(_ *Options, v value.Value) (*splitEventStage, error) {
@@ -231,11 +231,11 @@ func (s *splitEventStage) open(_ *exec, src Source) (Source, error) {
 	return &splitEventSource{Source: src, after: s.after}, nil
 }
 
-// splitEventSource passes events on; each fits a message where its fragments do, so an event is cut only beyond 16 MB.
+// splitEventSource passes events on; it splits only those beyond 16 MB.
 type splitEventSource struct {
 	Source
 	parts [][]byte
-	after *changestream.Token // until its event has come
+	after *changestream.Token // reset once its event has arrived
 }
 
 func (s *splitEventSource) Next(ctx context.Context) (Doc, bool, error) {
@@ -250,7 +250,7 @@ func (s *splitEventSource) Next(ctx context.Context) (Doc, bool, error) {
 	}
 	token, err := changestream.ParseToken(value.Lookup(d.Raw, "_id").Doc())
 	if err != nil {
-		return d, true, nil // a stage has changed it, which the stream's host refuses
+		return d, true, nil // a stage has changed the token, which the stream's host refuses
 	}
 	after := s.after
 	s.after = nil
@@ -274,7 +274,7 @@ func (s *splitEventSource) Next(ctx context.Context) (Doc, bool, error) {
 	return s.Next(ctx)
 }
 
-// splitEvent cuts an event at its top-level fields: every fragment says which it is, in its token too.
+// splitEvent splits an event between its top-level fields: every fragment has its number, also in its token.
 func splitEvent(doc []byte, token *changestream.Token) [][]byte {
 	var groups [][]byte
 	var cur []byte

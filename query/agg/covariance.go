@@ -37,7 +37,7 @@ func (w *covariance) compute(p *partition) ([]value.Value, error) {
 		if err != nil {
 			return nil, err
 		}
-		if lo >= to { // nothing in common with the window before
+		if lo >= to { // nothing in common with the previous window
 			st, from, to = covState{}, lo, lo
 		}
 		for ; to < hi; to++ {
@@ -51,15 +51,15 @@ func (w *covariance) compute(p *partition) ([]value.Value, error) {
 	return out, nil
 }
 
-// covState is a running covariance that documents are added to and taken from. c is the sum of the products of
-// deviations; which mean is taken before a change and which after decides what overflow looks like, so it is kept as the
-// server has it. All arithmetic is in decimals as soon as one number is a decimal.
+// covState is a running covariance to which documents are added and from which they are removed. c is the sum of the
+// products of deviations. Which mean is taken before a change and which after determines the effect of overflow, so both
+// are as on the real server. All arithmetic is in decimals as soon as one number is a decimal.
 type covState struct {
 	n          int64
 	sumX, sumY accum.Total
 	c          value.Value
 	nonfinite  accum.Total
-	odd        int // how many pairs hold an infinity or NaN
+	odd        int // how many pairs have an infinity or NaN
 }
 
 func (s *covState) change(v value.Value, add bool) {
@@ -135,7 +135,7 @@ func mean(t *accum.Total, n int64) value.Value {
 	return over(t.Value(), n)
 }
 
-// over divides by a count, taken as a double.
+// over divides by a count, which counts as a double.
 func over(v value.Value, n int64) value.Value {
 	if v.T == value.Decimal128 {
 		return decimal.Value(decimal.Quo(decimal.Of(v), decimal.FromDouble(float64(n))))
@@ -171,7 +171,7 @@ func negate(v value.Value) value.Value {
 	return value.NewDouble(-v.AsFloat64())
 }
 
-// slidingDev is a standard deviation over windows that lose documents: it is null where one is not finite.
+// slidingDev is a standard deviation over windows that lose documents: it is null if a number is not finite.
 type slidingDev struct {
 	e      *expr.Expr
 	b      *bounds

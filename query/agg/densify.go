@@ -16,14 +16,14 @@ func init() {
 	register("$fill", rules{}, parseFill)
 }
 
-// densifyStage is $densify: it adds documents so that a field takes every step between two bounds.
+// densifyStage is $densify: it adds documents so that a field has every step between two bounds.
 type densifyStage struct {
 	arg        value.Value
 	field      []string
 	partitions [][]string
 	step       value.Value
 	unit       string
-	bounds     string // "full", "partition" or "" where lo and hi are given
+	bounds     string // "full", "partition", or "" if lo and hi are given
 	lo, hi     value.Value
 }
 
@@ -151,7 +151,7 @@ func (s *densifyStage) open(x *exec, src Source) (Source, error) {
 	return &lazySource{src: src, fill: func(ctx context.Context) ([]Doc, error) { return s.fill(ctx, x, src) }}, nil
 }
 
-// dense is a document on its way through $densify: its value, and the key of its partition.
+// dense is a document in $densify: its value, and the key of its partition.
 type dense struct {
 	d   Doc
 	v   value.Value
@@ -171,7 +171,7 @@ func (s *densifyStage) fill(ctx context.Context, x *exec, src Source) ([]Doc, er
 	var least, most value.Value
 	for _, d := range docs {
 		if d.v.IsNullish() {
-			out = append(out, d.d) // documents without a value pass through, in front
+			out = append(out, d.d) // documents without a value are passed on first
 			continue
 		}
 		if _, ok := groups[d.key]; !ok {
@@ -208,7 +208,7 @@ func (s *densifyStage) fill(ctx context.Context, x *exec, src Source) ([]Doc, er
 	return out, nil
 }
 
-// order is by value; by partition first where each has bounds of its own.
+// order compares by value; first by partition, if each has bounds of its own.
 func (s *densifyStage) order(a, b dense, coll value.Collator) int {
 	if s.bounds == "partition" {
 		for _, p := range s.partitions {
@@ -252,7 +252,7 @@ func (s *densifyStage) read(ctx context.Context, x *exec, src Source) ([]dense, 
 	}
 }
 
-// densify adds a partition's documents and those that are made between lo and hi.
+// densify appends a partition's documents and those generated between lo and hi.
 func (s *densifyStage) densify(out, have []dense, lo, hi value.Value, inclusive bool, frame *expr.Frame) ([]dense, error) {
 	at := 0
 	next := s.steps(lo)
@@ -275,7 +275,7 @@ func (s *densifyStage) densify(out, have []dense, lo, hi value.Value, inclusive 
 			continue
 		}
 		raw := value.Doc()
-		if len(have) > 0 { // the partition is spelled as the document before which this one comes spells it
+		if len(have) > 0 { // the partition's values are those of the following document
 			after := have[min(at, len(have)-1)].d.Raw
 			for _, p := range s.partitions {
 				raw = setPath(nil, raw, p, lookupPath(after, p))
@@ -299,7 +299,7 @@ func (s *densifyStage) steps(lo value.Value) func() value.Value {
 	var t accum.Total
 	t.Add(lo)
 	return func() value.Value {
-		t.Add(s.step) // added up, as the server does, so that rounding is the same
+		t.Add(s.step) // accumulated like on the real server, so that rounding is the same
 		return t.Value()
 	}
 }

@@ -7,8 +7,8 @@
 //
 // Invariants
 //
-//  1. A document handed up by Source.Next is valid until the next call of Next on that source; who keeps it copies it.
-//  2. A stage touches no storage, clock or network itself: what it needs of the server it asks of Host.
-//  3. Rewrites (rules in optimize.go) keep the result: the same documents, in the same order where one was asked for.
+//  1. A document returned by Source.Next is valid until the next call of Next on that source; a stage that keeps it copies it.
+//  2. A stage does not access storage, clock or network itself: what it needs from the server it gets through Host.
+//  3. Rewrites (rules in optimize.go) preserve the result: the same documents, in the same order if one was requested.
 //  4. A parsed Pipeline is immutable and may be run many times, one run at a time; state lives in the Sources.
 package agg

@@ -1,7 +1,7 @@
 package agg
 
-// RunObserved is Run for explain: observe is shown each stage's source and gives what the next stage reads. Where the
-// last stage writes, it is not run.
+// RunObserved is Run for explain: observe receives each stage's source and returns the one that the next stage reads.
+// A last stage that writes is not run.
 func (p *Pipeline) RunObserved(src Source, observe func(i int, src Source) Source) (Source, error) {
 	stages := p.stages
 	if _, writes := p.WritesTo(); writes {

@@ -11,8 +11,8 @@ import (
 // fieldReader reads several top-level fields of a document in one walk, instead of one walk for each.
 type fieldReader struct {
 	fields value.Fields
-	at     []int  // where doc has each field
-	doc    []byte // the document that was read last
+	at     []int  // the position of each field in doc
+	doc    []byte // the document read last
 }
 
 // slot is where an operand comes from: a field of a reader, or a constant (at < 0).

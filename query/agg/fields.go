@@ -23,7 +23,7 @@ func init() {
 type matchStage struct {
 	filter []byte
 	m      *match.Matcher
-	text   bool // it holds $text, so it must come first
+	text   bool // it has $text, so it must come first
 }
 
 func parseMatch(o *Options, v value.Value) (*matchStage, error) {
@@ -43,7 +43,7 @@ func newMatch(o *Options, filter []byte) (*matchStage, error) {
 	return s, err
 }
 
-// scan refuses predicates that a find takes and $match does not.
+// scan refuses predicates that find accepts and $match does not.
 func (s *matchStage) scan(filter []byte) error {
 	for k, v := range value.Elements(filter) {
 		switch k {
@@ -175,7 +175,7 @@ type redactStage struct {
 	root int
 }
 
-// The values that a $redact expression answers with.
+// The values that a $redact expression may return.
 var sentinels = map[string]string{"KEEP": "keep", "PRUNE": "prune", "DESCEND": "descend"}
 
 func parseRedact(o *Options, v value.Value) (*redactStage, error) {
@@ -183,7 +183,7 @@ func parseRedact(o *Options, v value.Value) (*redactStage, error) {
 	for name, word := range sentinels {
 		sc.DefineConst(name, str(word))
 	}
-	s := &redactStage{root: sc.Define("ROOT")} // $$ROOT stays the whole document while $$CURRENT descends
+	s := &redactStage{root: sc.Define("ROOT")} // $$ROOT remains the whole document while $$CURRENT descends
 	var err error
 	s.e, err = expr.Compile(v, sc)
 	return s, err
@@ -224,7 +224,7 @@ func (s *redactSource) Next(ctx context.Context) (Doc, bool, error) {
 	}
 }
 
-// document appends what is left of doc; keep is false if nothing is.
+// document appends what remains of doc; keep is false if nothing does.
 func (s *redactSource) document(dst, doc []byte) (out []byte, keep bool, err error) {
 	s.frame.SetRoot(doc)
 	v, err := s.e.Eval(s.frame)

@@ -11,24 +11,24 @@ import (
 )
 
 // fusion is what $rankFusion and $scoreFusion have in common: several selections of one collection, each run as a pipeline
-// of its own with the indexes that serve it, whose documents are fused by their ranks or scores.
+// of its own with its own indexes, whose documents are combined by their ranks or scores.
 type fusion struct {
 	name    string
 	arg     value.Value
 	rules   fusionRules
 	names   []string
 	inputs  []subPipeline
-	parsed  []*Pipeline // the same, as they are read: what they sort by is known from here
+	parsed  []*Pipeline // the same, parsed: this determines what they sort by
 	weights []float64
 	details bool
-	view    []value.Value // the stages of the view that the fusion stands on
+	view    []value.Value // the stages of the view that the fusion runs on
 }
 
 // fusionRules are how the two stages read their input pipelines.
 type fusionRules struct {
 	selecting         map[string]bool // stages that choose, order and score documents without changing them
-	empty, changes    mongoerr.Code   // of errors: an empty pipeline; a stage that changes documents
-	unfit             mongoerr.Code   // a pipeline that does not rank, or score
+	empty, changes    mongoerr.Code   // error codes: an empty pipeline; a stage that changes documents
+	unfit             mongoerr.Code   // error code: a pipeline that does not rank, or score
 	fits              func(name string, first bool, arg value.Value) bool
 	unfitText         string
 	normalizes        bool // whether input.normalization and combination.method are known
@@ -129,7 +129,7 @@ func (s *fusion) pipelinesOf(input value.Value) (pipelines value.Value, err erro
 	for k, e := range value.Elements(input.Doc()) {
 		switch {
 		case k == "normalization" && s.rules.normalizes:
-			continue // the stage reads it itself
+			continue // read by the stage itself
 		case k != "pipelines":
 			return pipelines, unknownField(s.name + ".input." + k)
 		}
@@ -182,7 +182,7 @@ func (s *fusion) checkFits(o *Options, name string, specs []value.Value) error {
 	return mongoerr.Newf(s.rules.unfit, "%s input pipeline '%s' %s", s.name, name, s.rules.unfitText)
 }
 
-// onlySelects is true for a $geoNear that writes nothing into its documents.
+// onlySelects reports whether a $geoNear adds no fields to its documents.
 func onlySelects(v value.Value) bool {
 	return v.T == value.Document && value.Lookup(v.Doc(), "distanceField").T == value.Missing &&
 		value.Lookup(v.Doc(), "includeLocs").T == value.Missing
@@ -242,17 +242,17 @@ func (s *fusion) parseWeights(weights value.Value) error {
 func (s *fusion) Name() string      { return s.name }
 func (s *fusion) Spec() value.Value { return s.arg }
 
-// generates: the input pipelines read the collection themselves.
+// generates marks the stage as a generator: the input pipelines read the collection themselves.
 func (s *fusion) generates() {}
 
 func (s *fusion) namespaces() (reads, writes []Namespace) { return []Namespace{s.inputs[0].ns}, nil }
 
-// onView tells the stage of the view's stages, which each of its pipelines then begins with.
+// onView sets the view's stages, with which each of the input pipelines then begins.
 func (s *fusion) onView(stages []value.Value) { s.view = stages }
 
 func (s *fusion) base() *fusion { return s }
 
-// fused is a document of the output, with what each pipeline says of it.
+// fused is a document of the output, with its ranks or scores in each pipeline.
 type fused struct {
 	raw   []byte
 	id    value.Value
@@ -260,10 +260,10 @@ type fused struct {
 	score float64
 }
 
-// part is a document's place in one pipeline; rank is 0 if the pipeline does not give it.
+// part is a document's rank and score in one pipeline; rank is 0 if the pipeline does not return the document.
 type part struct {
 	rank       int32
-	raw, score float64 // as the pipeline scores it; normalized and weighted
+	raw, score float64 // the pipeline's score; the same normalized and weighted
 	scored     bool
 	details    value.Value // the pipeline's own scoreDetails
 }
@@ -282,7 +282,7 @@ func (s *fusion) newPool(x *exec) *pool {
 	return &pool{byID: map[string]*fused{}, parts: len(s.inputs), limit: x.opts.limitOf(s.name), name: s.name}
 }
 
-// add notes that a document comes from pipeline i.
+// add records that pipeline i returns a document.
 func (p *pool) add(d Doc, i int) (*part, error) {
 	id := value.Lookup(d.Raw, "_id")
 	k := string(value.AppendGroupKey(nil, id, nil))
@@ -343,7 +343,7 @@ func (s *fusion) each(ctx context.Context, x *exec, i int, f func(d Doc) error) 
 	}
 }
 
-// firstFusion returns the $rankFusion or $scoreFusion of a pipeline, nil without one.
+// firstFusion returns the $rankFusion or $scoreFusion of a pipeline, nil if there is none.
 func (p *Pipeline) firstFusion() *fusion {
 	for _, s := range p.stages {
 		if f, ok := s.(interface{ base() *fusion }); ok {
@@ -353,10 +353,10 @@ func (p *Pipeline) firstFusion() *fusion {
 	return nil
 }
 
-// Fuses is true for a pipeline that begins with a fusion, whose pipelines read the collection themselves.
+// Fuses reports whether a pipeline begins with a fusion, whose input pipelines read the collection themselves.
 func (p *Pipeline) Fuses() bool { return p.GeneratesDocuments() && p.firstFusion() != nil }
 
-// afterView moves the stages of the view that a fusion stands on into it.
+// afterView moves the stages of the view that a fusion runs on into the fusion.
 func (p *Pipeline) afterView(specs []value.Value) {
 	for i, s := range p.stages {
 		if f, ok := s.(interface{ base() *fusion }); ok && i > 0 {

@@ -13,8 +13,8 @@ func init() {
 	register("$geoNear", rules{noFacet: true}, one(parseGeoNear))
 }
 
-// GeoNearStage is $geoNear. The query planner finds and orders the documents (filter is what it is asked); what is left for
-// the stage is to say how far they are.
+// GeoNearStage is $geoNear. The query planner finds and orders the documents (by the query that filter returns); the stage
+// only adds the distances.
 type GeoNearStage struct {
 	spec             value.Value
 	near             value.Value
@@ -77,7 +77,7 @@ func (s *GeoNearStage) option(o *Options, name string, v value.Value) (err error
 		s.spherical = v.Truthy()
 	case "key":
 		return s.readKey(v)
-	case "uniqueDocs", "includeNearMetadata": // accepted and of no effect
+	case "uniqueDocs", "includeNearMetadata": // accepted without effect
 	case "limit", "num", "start":
 		codes := map[string]mongoerr.Code{"limit": 50858, "num": 50857, "start": 50856}
 		return mongoerr.Newf(codes[name], "$geoNear no longer supports the '%s' parameter. Use a $limit stage instead.", name)
@@ -89,7 +89,7 @@ func (s *GeoNearStage) option(o *Options, name string, v value.Value) (err error
 	return err
 }
 
-// resultPath reads where a result goes.
+// resultPath reads the path of a result field.
 func resultPath(v value.Value) ([]string, error) {
 	parts, err := fieldPath(v.Str())
 	if err == nil && len(parts) >= maxPathDepth {
@@ -148,7 +148,7 @@ func (s *GeoNearStage) readQuery(o *Options, v value.Value) error {
 	if value.Lookup(s.query, "$text").T != value.Missing {
 		return mongoerr.New(mongoerr.BadValue, "$text is not allowed within a $geoNear")
 	}
-	_, err := newMatch(o, s.query) // nothing but what a $match takes may stand here
+	_, err := newMatch(o, s.query) // only what $match accepts is allowed here
 	return err
 }
 
@@ -178,21 +178,21 @@ func (p *Pipeline) GeoNear() *GeoNearStage {
 	return s
 }
 
-// Key returns the path of the places, "" where the specification leaves it to the existing indexes.
+// Key returns the path of the locations, "" if the existing indexes determine it.
 func (s *GeoNearStage) Key() string { return s.key }
 
-// SetKey decides the path for a specification that names none.
+// SetKey sets the path for a specification that names none.
 func (s *GeoNearStage) SetKey(path string) { s.key = path }
 
 func (s *GeoNearStage) Name() string      { return "$geoNear" }
 func (s *GeoNearStage) Spec() value.Value { return s.spec }
 
-// mergeSort returns how streams of several shards are merged: by the distance that travels with the documents.
+// mergeSort returns the order in which the streams of several shards are merged: by the distance in the documents' metadata.
 func (s *GeoNearStage) mergeSort() []byte {
 	return value.Doc(f(packedMeta+".geoNearDistance", value.NewInt32(1)))
 }
 
-// nearOperators returns the operators that ask the same of a path.
+// nearOperators returns the equivalent query operators on a path.
 func (s *GeoNearStage) nearOperators() []byte {
 	name := "$near"
 	if s.spherical {

@@ -144,7 +144,7 @@ func (g *graphSource) Next(ctx context.Context) (Doc, bool, error) {
 // SpillStats implements SpillReporter.
 func (g *graphSource) SpillStats() SpillStats { return g.stats }
 
-// walk visits level by level; asked holds the values searched for, seen the documents found, by _id.
+// walk visits level by level; asked has the values searched for, seen the documents found, by _id.
 func (g *graphSource) walk(ctx context.Context, start value.Value) (*docList, error) {
 	coll := g.x.opts.collator()
 	asked, seen := map[string]bool{}, map[string]bool{}

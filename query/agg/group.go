@@ -20,7 +20,7 @@ func init() {
 	register("$sortByCount", rules{}, parseSortByCount)
 }
 
-// groupStage is $group. With partial set it gives unfinished states (the shards' half); with merging set it takes them.
+// groupStage is $group. With partial set it returns unfinished states (the shards' part); with merging set it reads them.
 type groupStage struct {
 	id      *expr.Expr
 	idSpec  value.Value
@@ -125,7 +125,7 @@ func (s *groupStage) open(x *exec, src Source) (Source, error) {
 	return &groupSource{x: x, s: s, src: src, memory: x.opts.limitOf("$group"), frame: x.frame(), collator: x.opts.collator(), index: map[string]int32{}, ints: map[int64]int32{}, wrap: !x.last && !s.partial, simple: s.simple()}, nil
 }
 
-// groupSource reads its whole input, then gives one document per group in the order in which the groups appeared.
+// groupSource reads its whole input, then returns one document per group in the order in which the groups appeared.
 type groupSource struct {
 	x        *exec
 	s        *groupStage
@@ -134,10 +134,10 @@ type groupSource struct {
 	collator value.Collator
 
 	index  map[string]int32 // group key bytes → group
-	ints   map[int64]int32  // the groups of some integers, which need no key bytes
+	ints   map[int64]int32  // groups of integer keys, which need no key bytes
 	ids    []value.Value
 	states []accum.State // len(s.fields) for each group
-	sums   []*accum.Sum  // the same, where simple.sums
+	sums   []*accum.Sum  // the same, if simple.sums
 	key    []byte
 	bytes  int64
 
@@ -147,7 +147,7 @@ type groupSource struct {
 	at     int
 	buf    []byte
 	runs   []SpillFile
-	memory int64 // bytes it may hold
+	memory int64 // the maximum number of bytes that it may hold
 	stats  SpillStats
 	merged *groupMerger
 }
@@ -216,8 +216,8 @@ func (g *groupSource) emit(id value.Value, states []accum.State) (Doc, error) {
 	return Doc{Raw: g.buf}, nil
 }
 
-// wrapKeys returns what 8.2 does to results of $group that go on to another stage: MinKey and MaxKey, alone or as
-// elements of an array, come out as {"": MinKey}, and code as a string.
+// wrapKeys does what 8.2 does to results of $group that are passed to another stage: MinKey and MaxKey, alone or
+// as elements of an array, become {"": MinKey}, and code becomes a string.
 func wrapKeys(v value.Value) value.Value {
 	switch v.T {
 	case value.MinKey, value.MaxKey:
@@ -248,7 +248,7 @@ func holdsKeys(it value.Iter) bool {
 	}
 }
 
-// groupError returns arithmetic errors the codes they have inside a $group.
+// groupError gives arithmetic errors the codes that they have inside a $group.
 func groupError(err error) error {
 	e := mongoerr.From(err)
 	switch {
@@ -292,7 +292,7 @@ func (g *groupSource) fill(ctx context.Context) error {
 	return err
 }
 
-// add puts one document in its group.
+// add adds one document to its group.
 func (g *groupSource) add(d Doc) error {
 	if g.simple != nil {
 		return g.addSimple(d)
@@ -356,7 +356,7 @@ func (g *groupSource) addSimple(d Doc) error {
 	return nil
 }
 
-// find returns the number of id's group, starting it where it is new.
+// find returns the number of id's group, which it creates if it is new.
 func (g *groupSource) find(id value.Value, d Doc) (int32, error) {
 	switch id.T {
 	case value.Missing:
@@ -374,7 +374,7 @@ func (g *groupSource) find(id value.Value, d Doc) (int32, error) {
 	return g.findKey(id, d)
 }
 
-// maxInts bounds the integers whose groups are found without key bytes.
+// maxInts limits the integers whose groups are found without key bytes.
 const maxInts = 4096
 
 func (g *groupSource) findKey(id value.Value, d Doc) (int32, error) {
@@ -406,7 +406,7 @@ func (g *groupSource) create(id value.Value, d Doc) (int32, error) {
 	return at, nil
 }
 
-// newStates appends fresh states for a group; the n of $topN and its like may read the group's key.
+// newStates appends new states for a group; the n of $topN and similar accumulators may depend on the group's key.
 func (g *groupSource) newStates(dst []accum.State, id value.Value) ([]accum.State, error) {
 	root := emptyDocument
 	if id.T == value.Document {
@@ -465,7 +465,7 @@ func (g *groupSource) spill() error {
 	return w.Flush()
 }
 
-// groupMerger merges spilled runs: groups come in the order of their keys.
+// groupMerger merges spilled runs: it yields groups in the order of their keys.
 type groupMerger struct {
 	g     *groupSource
 	runs  []*groupRun

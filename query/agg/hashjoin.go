@@ -9,14 +9,14 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// IndexChecker is what a Host may implement to say that a collection has an index that finds documents by one field. Where
-// it has none, $lookup reads the other collection once and keeps it in a table, instead of reading it for each document.
+// IndexChecker is what a Host may implement to report that a collection has an index that finds documents by one field. If
+// there is none, $lookup reads the other collection once and keeps it in a table, instead of reading it for each document.
 type IndexChecker interface {
 	Indexed(ns Namespace, path string, collation []byte) bool
 }
 
-// joinTable is another collection in memory, by the values of the foreign field. Its answers are candidates: a document
-// stands under every value that it might match by.
+// joinTable is another collection in memory, by the values of the foreign field. It returns candidates: a document is
+// entered under every value by which it might match.
 type joinTable struct {
 	docs  [][]byte
 	byKey map[string][]int32
@@ -24,8 +24,7 @@ type joinTable struct {
 	key   []byte
 }
 
-// tryTable makes the table of a join without a sub-pipeline, nil if an index serves better or memory does not
-// suffice.
+// tryTable makes the table of a join without a sub-pipeline, nil if there is an index or not enough memory.
 func (l *lookupSource) tryTable(ctx context.Context, ns Namespace) (*joinTable, error) {
 	checker, ok := l.x.host.(IndexChecker)
 	if !ok || checker.Indexed(ns, l.s.foreign, l.x.opts.Collation) {
@@ -55,7 +54,7 @@ func (l *lookupSource) tryTable(ctx context.Context, ns Namespace) (*joinTable, 
 	}
 }
 
-// add puts the last document under a value.
+// add enters the last document under a value.
 func (t *joinTable) add(v value.Value) {
 	if v.IsNullish() {
 		v = value.NewNull()
@@ -68,7 +67,7 @@ func (t *joinTable) add(v value.Value) {
 	}
 }
 
-// spread puts the last document under all values that its path leads to, and under null wherever the path breaks off.
+// spread enters the last document under all values that its path leads to, and under null wherever the path ends early.
 func (t *joinTable) spread(v value.Value, path []string) {
 	if len(path) == 0 {
 		t.add(v)
@@ -130,7 +129,7 @@ func (t *joinTable) at(v value.Value) []int32 {
 	return t.byKey[string(t.key)]
 }
 
-// tableSource gives the candidates that the join's filter takes.
+// tableSource yields the candidates that match the join's filter.
 type tableSource struct {
 	t    *joinTable
 	list []int32

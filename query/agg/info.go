@@ -26,7 +26,7 @@ func init() {
 	sessions.noFacet = false
 	register("$listSessions", sessions, infoParser("$listSessions", checkListSessions))
 	everywhere := db
-	everywhere.noFacet = false // the stage itself says that it wants a database
+	everywhere.noFacet = false // the stage itself reports that it needs a database
 	register("$listClusterCatalog", everywhere, infoParser("$listClusterCatalog", checkListClusterCatalog))
 	register("$listSampledQueries", db, infoParser("$listSampledQueries", nil))
 	register("$querySettings", db, infoParser("$querySettings", checkQuerySettings))
@@ -52,7 +52,7 @@ func infoParser(name string, check func(o *Options, v value.Value) error) func(*
 				return nil, err
 			}
 		}
-		if o.facet { // those that first say what else is wrong
+		if o.facet { // these report other errors first
 			return nil, mongoerr.Newf(40600, "%s is not allowed to be used within a $facet stage", name)
 		}
 		return []Stage{&infoStage{name, v, o.NS}}, nil
@@ -66,7 +66,7 @@ func (s *infoStage) open(x *exec, _ Source) (Source, error) {
 	return &infoSource{x: x, s: s}, nil
 }
 
-// infoSource opens the host's report at the first document asked for.
+// infoSource opens the host's report when the first document is requested.
 type infoSource struct {
 	x   *exec
 	s   *infoStage
@@ -124,7 +124,7 @@ func checkCollStats(o *Options, v value.Value) error {
 				if e2.T.Numeric() && !(wholeNumber(e2) >= 1) {
 					return mongoerr.Newf(mongoerr.BadValue, "BSON field 'scale' value must be >= 1, actual value '%s'", expr.Show(e2))
 				}
-			case k == "storageStats": // what it does not know it skips
+			case k == "storageStats": // unknown fields are ignored
 			case k == "count" || k == "queryExecStats":
 				return mongoerr.Newf(31170, "the '%s' option to $collStats must be an empty object", k)
 			default:
@@ -135,7 +135,7 @@ func checkCollStats(o *Options, v value.Value) error {
 	return nil
 }
 
-// wholeNumber cuts a number to an integer as command arguments are: doubles towards zero, decimals to the nearest even.
+// wholeNumber rounds a number to an integer like command arguments: doubles towards zero, decimals to the nearest even.
 func wholeNumber(v value.Value) float64 {
 	if v.T != value.Decimal128 {
 		return math.Trunc(v.AsFloat64())
@@ -145,7 +145,7 @@ func wholeNumber(v value.Value) float64 {
 		return down
 	}
 	if whole := value.NewDouble(down); value.Compare(v, whole) < 0 {
-		down-- // rounding to a double went up to the next integer
+		down-- // the conversion to a double rounded up to the next integer
 	}
 	half, _ := value.ParseDecimal128(strconv.FormatFloat(down+0.5, 'f', -1, 64))
 	switch c := value.Compare(v, half); {
@@ -180,7 +180,7 @@ func checkPlanCacheStats(_ *Options, v value.Value) error {
 	return nil
 }
 
-// needAdmin returns the rule of stages that run on the admin database without a collection.
+// needAdmin applies the rule of stages that run on the admin database without a collection.
 func needAdmin(name string, o *Options) error {
 	if o.NS.DB != "admin" || o.NS.Coll != DatabaseAggregate {
 		return mongoerr.Newf(mongoerr.InvalidNamespace, "%s must be run against the 'admin' database with {aggregate: 1}", name)
@@ -295,7 +295,7 @@ func checkUsers(name string, users []byte) error {
 	return nil
 }
 
-// checkListSearchIndexes refuses the stage: there is no search service beside this server.
+// checkListSearchIndexes refuses the stage: this server has no search service.
 func checkListSearchIndexes(*Options, value.Value) error {
 	return mongoerr.New(mongoerr.SearchNotEnabled, mongoerr.SearchIndexesText)
 }
@@ -387,11 +387,11 @@ func checkQuerySettings(o *Options, v value.Value) error {
 	return nil
 }
 
-// documentsStage is $documents: an expression that gives an array of documents.
+// documentsStage is $documents: an expression that returns an array of documents.
 type documentsStage struct{ e *expr.Expr }
 
 func parseDocuments(o *Options, v value.Value) (*documentsStage, error) {
-	if v.T == value.Document && value.Count(v.Doc()) == 0 { // the stage is a projection of what it is given
+	if v.T == value.Document && value.Count(v.Doc()) == 0 { // the argument must not be an empty document
 		return nil, mongoerr.New(51270, "Invalid empty sub-projection: _tempDocumentsField")
 	}
 	if o.within == topLevel && o.NS.Coll != DatabaseAggregate {
@@ -437,7 +437,7 @@ func (s *documentsStage) open(x *exec, _ Source) (Source, error) {
 	}}, nil
 }
 
-// Stages that need the search service, which is not configured: the server says so when the pipeline runs.
+// searchStages need a search service, which is not configured: the server returns that error when the pipeline runs.
 var searchStages = []string{"$search", "$searchMeta", "$vectorSearch", "$searchBeta"}
 
 func init() {

@@ -17,7 +17,7 @@ func init() {
 	register("$facet", rules{noFacet: true}, one(parseFacet))
 }
 
-// maxArray bounds a document that goes out; maxJoined one between two stages.
+// maxArray limits a document in the output; maxJoined one between two stages.
 const (
 	maxArray  = 16 << 20
 	maxJoined = 100 << 20
@@ -30,7 +30,7 @@ type subPipeline struct {
 	opts   *Options
 }
 
-// run opens the sub-pipeline with more stages put in front (behind those of a view).
+// run opens the sub-pipeline with additional stages at the beginning (after those of a view).
 func (s *subPipeline) run(ctx context.Context, x *exec, scope *expr.Scope, before ...value.Value) (Source, error) {
 	ns, view := s.ns, []value.Value(nil)
 	if ns.Coll != "" {
@@ -43,7 +43,7 @@ func (s *subPipeline) run(ctx context.Context, x *exec, scope *expr.Scope, befor
 	o.NS, o.Host, o.Scope = ns, x.host, scope
 	o.ViewStages = len(view) + len(before)
 	stages := slices.Concat(view, before, s.stages)
-	if ns.Coll == "" && len(before) > 0 { // what makes the documents stays first
+	if ns.Coll == "" && len(before) > 0 { // the stage that makes the documents remains first
 		stages = slices.Concat(s.stages[:1], before, s.stages[1:])
 	}
 	p, err := parseStages(stages, &o)
@@ -219,7 +219,7 @@ func (s *lookupStage) parseFrom(o *Options, from, pipeline value.Value) error {
 	return mongoerr.Newf(mongoerr.FailedToParse, "$lookup argument 'from: %s' must be a string, is type %s", value.Show(from), from.T.Name())
 }
 
-// parseFromObject reads {db, coll}, which only internal collections may be named by.
+// parseFromObject reads {db, coll}, a form that is allowed only for internal collections.
 func (s *lookupStage) parseFromObject(from value.Value) error {
 	ns := Namespace{}
 	for k, e := range value.Elements(from.Doc()) {
@@ -261,7 +261,7 @@ func (s *subPipeline) namespaces() (reads, writes []Namespace) {
 	return reads, nil
 }
 
-// stageReads finds the collections that a raw stage reaches.
+// stageReads finds the collections that an unparsed stage reads.
 func stageReads(st value.Value, o *Options) []Namespace {
 	it := value.Walk(st.Doc())
 	k, arg, ok := it.Next()
@@ -296,14 +296,14 @@ type lookupSource struct {
 	frame  *expr.Frame
 	buf    []byte
 	arr    []byte
-	cached []byte // the joined array, where it is the same for all documents
-	// unwound: the next stage unwinds the array, so no document has to hold it whole.
+	cached []byte // the joined array, if it is the same for all documents
+	// unwound means that the next stage unwinds the array, so that no document has to contain it as a whole.
 	unwound bool
 
-	resolved bool // what follows is known
+	resolved bool // whether the following fields are set
 	on       Namespace
 	view     bool
-	table    *joinTable // nil where each document makes a query
+	table    *joinTable // nil if there is a query for each document
 }
 
 func (l *lookupSource) Next(ctx context.Context) (Doc, bool, error) {
@@ -321,7 +321,7 @@ func (l *lookupSource) Next(ctx context.Context) (Doc, bool, error) {
 	return Doc{Raw: l.buf, Meta: d.Meta}, true, nil
 }
 
-// join collects what the other collection holds for one document.
+// join collects the matches in the other collection for one document.
 func (l *lookupSource) join(ctx context.Context, d Doc) ([]byte, error) {
 	if l.s.local != "" && len(l.s.sub.stages) == 0 {
 		if src, err := l.equality(ctx, d); src != nil || err != nil {
@@ -354,8 +354,8 @@ func (l *lookupSource) join(ctx context.Context, d Doc) ([]byte, error) {
 	return l.collect(ctx, src)
 }
 
-// equality opens a join by fields alone: from a table in memory, or by a query of the other collection. It gives
-// nil if the other collection is a view.
+// equality opens a join by fields alone: from a table in memory, or by a query of the other collection. It
+// returns nil if the other collection is a view.
 func (l *lookupSource) equality(ctx context.Context, d Doc) (Source, error) {
 	if !l.resolved {
 		on, view, err := l.x.host.Resolve(ctx, l.s.sub.ns)
@@ -405,7 +405,7 @@ func (l *lookupSource) collect(ctx context.Context, src Source) ([]byte, error) 
 	return l.arr, nil
 }
 
-// localValue reads localField: the value, or for a path through arrays an array of what is found.
+// localValue reads localField: the value or, for a path through arrays, an array of the values found.
 func localValue(doc []byte, path []string) value.Value {
 	v := value.Lookup(doc, path[0])
 	for rest := path[1:]; len(rest) > 0; rest = rest[1:] {
@@ -446,7 +446,7 @@ func collectLocal(arr value.Value, path []string, out *[]value.Value) {
 	}
 }
 
-// joinFilter asks for documents whose foreign field equals the local value, or one of its elements.
+// joinFilter returns a filter for documents whose foreign field equals the local value, or one of its elements.
 func joinFilter(foreign string, v value.Value) []byte {
 	if v.T != value.Array {
 		if v.IsNullish() {
@@ -459,7 +459,7 @@ func joinFilter(foreign string, v value.Value) []byte {
 		return value.Doc(f(foreign, doc(f("$eq", value.NewNull()))))
 	}
 	for _, e := range value.Values(v.Doc()) {
-		if e.T == value.Regex { // an $in would match by it
+		if e.T == value.Regex { // $in would use it as a pattern
 			or = append(or, doc(f(foreign, doc(f("$eq", e)))))
 			continue
 		}

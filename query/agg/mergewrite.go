@@ -7,11 +7,11 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// What $merge makes of a document is the same statement wherever it is written from: a shard runs it itself, a router sends
-// it to the shards that own the target.
+// $merge turns a document into the same statement wherever it runs: a shard executes it itself, a router sends it to the
+// shards that own the target.
 
-// MergeFilter finds the document that a $merge is to change: by the identifying fields on. sparse says that the index on
-// them leaves out documents without them, which then cannot be looked for.
+// MergeFilter returns the filter for the document that $merge changes, by the identifying fields on. sparse means that
+// the index on them omits documents without them, so that these cannot be searched for.
 func MergeFilter(on []string, sparse bool, doc []byte) ([]byte, error) {
 	q, mark := value.Begin(nil)
 	for _, f := range on {
@@ -27,8 +27,8 @@ func MergeFilter(on []string, sparse bool, doc []byte) ([]byte, error) {
 	return value.End(q, mark), nil
 }
 
-// NeedsID reports whether a document without _id gets one before it is written: only an insert needs one where
-// documents are found by other fields, since a match keeps the one it has.
+// NeedsID reports whether a document without _id gets one before it is written: if documents are identified by
+// other fields, only an insert needs one, since a matched document keeps its own.
 func (w *WriteSpec) NeedsID(on []string, doc []byte) bool {
 	if value.Lookup(doc, "_id").T != value.Missing {
 		return false
@@ -41,7 +41,7 @@ func (w *WriteSpec) NeedsID(on []string, doc []byte) bool {
 	return w.WhenMatched == "pipeline"
 }
 
-// Change returns the update for a document that is matched.
+// Change returns the update for a matched document.
 func (w *WriteSpec) Change(doc []byte) value.Value {
 	switch d := value.NewDocument(doc); w.WhenMatched {
 	case "replace":
@@ -50,7 +50,7 @@ func (w *WriteSpec) Change(doc []byte) value.Value {
 		return value.NewDocument(value.Doc(value.F("$set", d)))
 	case "pipeline":
 		return value.NewArray(value.ArrayOf(w.Pipeline...))
-	default: // keepExisting, and fail, which looks at what was matched
+	default: // keepExisting, and fail, which checks whether there was a match
 		return value.NewDocument(value.Doc(value.F("$setOnInsert", d)))
 	}
 }

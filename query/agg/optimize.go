@@ -14,7 +14,7 @@ type rule struct {
 	apply func(p *Pipeline, i int) bool
 }
 
-// rules are tried in this order at each position until none applies.
+// rewrites are tried in this order at each position until none applies.
 var rewrites = []rule{
 	{"merge adjacent matches", mergeMatches},
 	{"match buckets before unpacking them", matchBuckets},
@@ -28,7 +28,7 @@ var rewrites = []rule{
 	{"skip and limit before projections", cutBeforeFields},
 }
 
-// Optimize rewrites the pipeline by the rules in their order.
+// Optimize applies the rewrites to the pipeline.
 func (p *Pipeline) Optimize() {
 	p.stages = slices.Clone(p.stages)
 	for i := 0; i < len(p.stages); {
@@ -46,7 +46,7 @@ func (p *Pipeline) Optimize() {
 	}
 }
 
-// two returns the stages at i and i+1 where they are of the asked types.
+// two returns the stages at i and i+1 if they have the given types.
 func two[A, B Stage](p *Pipeline, i int) (a A, b B, ok bool) {
 	if i+1 >= len(p.stages) {
 		return a, b, false
@@ -59,7 +59,7 @@ func two[A, B Stage](p *Pipeline, i int) (a A, b B, ok bool) {
 	return a, b, ok
 }
 
-// replace puts stages in place of n stages from i on.
+// replace replaces n stages from i on.
 func (p *Pipeline) replace(i, n int, with ...Stage) {
 	p.stages = slices.Replace(p.stages, i, i+n, with...)
 }
@@ -95,7 +95,7 @@ func matchBeforeFields(p *Pipeline, i int) bool {
 	if !ok || m.text {
 		return false
 	}
-	var apart func(path string) bool // the stage leaves the path alone
+	var apart func(path string) bool // whether the stage does not change a path
 	switch s := p.stages[i].(type) {
 	case *unwindStage:
 		apart = apartFrom(s.dotted, s.indexAs)
@@ -128,7 +128,7 @@ func matchBeforeFields(p *Pipeline, i int) bool {
 	})
 }
 
-// moveMatch puts the conjuncts of the $match at i+1 that before agrees to, in the form it gives them, in front of stage i.
+// moveMatch moves the conjuncts of the $match at i+1 for which before returns a form in front of stage i, in that form.
 func (p *Pipeline) moveMatch(i int, m *matchStage, before func(conjunct []byte) []byte) bool {
 	var first, rest []value.Value
 	for _, c := range conjuncts(m.filter) {
@@ -180,8 +180,9 @@ func conjunction(list []value.Value) []byte {
 	return value.Doc(f("$and", array(list...)))
 }
 
-// apartFrom tells of a path whether none of the written ones is the same, above or below; "" writes nothing. A number in a
-// path may be a place in an array, whose elements another path reaches without it.
+// apartFrom returns a function that reports whether a path is independent of all written ones: not the same, an ancestor
+// or a descendant; "" writes nothing. A number in a path may be an index in an array, whose elements another path reaches
+// without it.
 func apartFrom(writes ...string) func(path string) bool {
 	for i, w := range writes {
 		writes[i] = withoutNumbers(w)
@@ -197,7 +198,7 @@ func apartFrom(writes ...string) func(path string) bool {
 	}
 }
 
-// withoutNumbers leaves out a path's components behind the first that are numbers.
+// withoutNumbers removes the components of a path that are numbers, except the first component.
 func withoutNumbers(path string) string {
 	if !strings.ContainsAny(path, "0123456789") {
 		return path
@@ -211,8 +212,8 @@ func withoutNumbers(path string) string {
 	return head
 }
 
-// leavesAlone tells of paths whether the stage hands them through as they are: what it does not write, or, where
-// it keeps only some fields, those at the top that it keeps whole. nil if it cannot be told.
+// leavesAlone returns a function that reports whether the stage passes a path on unchanged: it does not write it
+// or, if it keeps only some fields, keeps its top-level field as a whole. nil if that is unknown.
 func (s *fieldsStage) leavesAlone() func(path string) bool {
 	if writes, ok := s.writes(); ok {
 		return apartFrom(writes...)
@@ -231,7 +232,7 @@ func (s *fieldsStage) leavesAlone() func(path string) bool {
 }
 
 // matchBeforeGroup moves conditions on a group's key before the group, where the key is a field of the documents. A group
-// takes a missing field for null, so only conditions that do so, too, may go.
+// treats a missing field as null, so only conditions that do so, too, may be moved.
 func matchBeforeGroup(p *Pipeline, i int) bool {
 	g, m, ok := two[*groupStage, *matchStage](p, i)
 	if !ok || m.text || g.merging || g.partial {
@@ -250,7 +251,7 @@ func matchBeforeGroup(p *Pipeline, i int) bool {
 	})
 }
 
-// comparesKeys reports whether a condition compares the key with values that are neither null nor undefined nor hold it.
+// comparesKeys reports whether a condition compares the key only with values that are not, and do not contain, null or undefined.
 func comparesKeys(v value.Value) bool {
 	plain := func(v value.Value) bool {
 		switch v.T {
@@ -284,7 +285,7 @@ func comparesKeys(v value.Value) bool {
 	return value.Count(v.Doc()) > 0
 }
 
-// writes returns the paths that a stage of fields sets or takes away; ok is false if it keeps only some fields.
+// writes returns the paths that a stage sets or removes; ok is false if it keeps only some fields.
 func (s *fieldsStage) writes() (paths []string, ok bool) {
 	if s.p.Inclusion() {
 		return nil, false
@@ -317,7 +318,7 @@ func limitIntoSort(p *Pipeline, i int) bool {
 		p.replace(i, 2, &sortStage{s.pattern, n})
 		return true
 	}
-	// $sort, $skip, $limit: the sort needs to keep no more than both together.
+	// $sort, $skip, $limit: the sort need not keep more than skip+limit.
 	s, k, ok := two[*sortStage, *skipStage](p, i)
 	if !ok || i+2 >= len(p.stages) || s.limit != 0 {
 		return false
@@ -355,7 +356,7 @@ func mergeSkips(p *Pipeline, i int) bool {
 	return true
 }
 
-// cutBeforeFields moves $skip and $limit before stages that give one document for each.
+// cutBeforeFields moves $skip and $limit before stages that return exactly one document for each.
 func cutBeforeFields(p *Pipeline, i int) bool {
 	if i+1 >= len(p.stages) {
 		return false
@@ -373,7 +374,7 @@ func cutBeforeFields(p *Pipeline, i int) bool {
 	return false
 }
 
-// filterPaths returns the paths that a filter reads; whole is true if that cannot be told.
+// filterPaths returns the paths that a filter reads; whole is true if they are unknown.
 func filterPaths(m *match.Matcher) (paths []string, whole bool) {
 	var walk func(n *match.Node, prefix string)
 	walk = func(n *match.Node, prefix string) {
@@ -406,8 +407,8 @@ type Pushdown struct {
 	Rest *Pipeline
 }
 
-// Pushdown takes the leading stages that the planner can run: $match, then $sort, then $skip and $limit. Call Optimize
-// before it.
+// Pushdown removes the leading stages that the planner can run: $match, then $sort, then $skip and $limit. Call
+// Optimize before it.
 func (p *Pipeline) Pushdown() Pushdown {
 	out := Pushdown{Query: Query{Collation: p.opts.Collation}}
 	rest := p.stages
@@ -491,7 +492,7 @@ func (p *Pipeline) fields(q Query) []string {
 	return nil
 }
 
-// deps returns what a stage reads, and whether what comes out of it is only what it says (stop).
+// deps returns what a stage reads; stop means that it passes nothing else on.
 func deps(s Stage) (paths []string, whole, stop bool) {
 	switch s := s.(type) {
 	case *limitStage, *skipStage:

@@ -94,7 +94,7 @@ func (s *writeStage) parseOutDocument(d []byte) error {
 	return nil
 }
 
-// checkTimeseries applies the rules on types of $out's timeseries options; the values are the host's to judge.
+// checkTimeseries applies the rules on types of $out's timeseries options; the host checks the values.
 func checkTimeseries(d []byte) error {
 	timeField, granular := false, false
 	span, rounding := 0.0, 0.0
@@ -333,7 +333,7 @@ func (s *writeStage) checkMerge() error {
 	return nil
 }
 
-// parseLet compiles the variables of the whenMatched pipeline; new is the document itself unless said otherwise.
+// parseLet compiles the variables of the whenMatched pipeline; new is the document itself unless it is given.
 func (s *writeStage) parseLet(o *Options, let value.Value) error {
 	if s.spec.WhenMatched != "pipeline" {
 		if let.T == value.Document {
@@ -394,7 +394,7 @@ func (s *writeStage) open(x *exec, src Source) (Source, error) {
 	return &writeSource{x: x, s: s, src: src}, nil
 }
 
-// writeSource writes its whole input and gives nothing.
+// writeSource writes its whole input and returns nothing.
 type writeSource struct {
 	x    *exec
 	s    *writeStage
@@ -420,7 +420,7 @@ func (w *writeSource) Next(ctx context.Context) (Doc, bool, error) {
 	return Doc{}, false, w.s.spec.explainFailure(out.Commit(ctx))
 }
 
-// explainFailure says before the error of a statement of $merge what it was for.
+// explainFailure prefixes the error of a $merge statement with its purpose.
 func (w *WriteSpec) explainFailure(err error) error {
 	if err == nil || w.Stage != "$merge" {
 		return err
@@ -437,7 +437,7 @@ func (w *WriteSpec) explainFailure(err error) error {
 	return err
 }
 
-// identifies reports whether an index's fields are those that $merge identifies documents by.
+// identifies reports whether an index's fields are those by which $merge identifies documents.
 func (w *WriteSpec) identifies(key []byte) bool {
 	for k := range value.Elements(key) {
 		if !slices.Contains(w.On, k) && (k != "_id" || len(w.On) > 0) {
@@ -473,8 +473,8 @@ func (w *writeSource) copy(ctx context.Context, out Writer) error {
 	}
 }
 
-// checkOn refuses arrays as identifying fields of $merge. What null and missing mean depends on the target's index: that
-// is the writer's to say.
+// checkOn refuses arrays in the identifying fields of $merge. Whether null and missing are allowed depends on the
+// target's index, so the writer checks that.
 func (w *writeSource) checkOn(doc []byte) error {
 	for _, on := range w.s.spec.On {
 		v := lookupPath(doc, strings.Split(on, "."))

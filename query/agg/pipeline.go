@@ -10,31 +10,31 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Options are what an aggregate command says besides its pipeline.
+// Options are the other settings of an aggregate command.
 type Options struct {
 	NS           Namespace // the collection; Coll is "$cmd.aggregate" for a database-level aggregate
 	Host         Host
 	Scope        *expr.Scope    // environment, and the command's let variables as constants; nil for a plain one
-	Collator     value.Collator // where Scope is nil; otherwise the scope's environment has it
-	Collation    []byte         // the document that the collator was made of, nil for binary order
+	Collator     value.Collator // used if Scope is nil; otherwise the scope's environment has it
+	Collation    []byte         // the collator's document, nil for binary order
 	AllowDiskUse bool
 	Explain      bool
-	FromRouter   bool                     // the pipeline is a shard's part: its $group states are sent on unfinished
-	InTxn        bool                     // a transaction refuses $out, $merge and others
+	FromRouter   bool                     // the pipeline is a shard's part: its $group returns unfinished states
+	InTxn        bool                     // in a transaction, which refuses $out, $merge and others
 	InView       bool                     // the pipeline is being checked as a view's definition
-	Lone         bool                     // on a lone server, which has no change streams
+	Lone         bool                     // on a standalone server, which has no change streams
 	MemoryLimit  int64                    // bytes per blocking stage; 0 for StageMemory's
 	StageMemory  func(stage string) int64 // bytes that a stage may hold; nil for 100 MB each
-	ViewStages   int                      // how many stages at the front come from the definition of a view
+	ViewStages   int                      // how many leading stages come from the definition of a view
 
 	within place // set for sub-pipelines
-	// unbound: the variables of let have no values yet, so that what has to be constant cannot be asked for its value.
+	// unbound means that the variables of let have no values yet, so that what has to be constant cannot be evaluated.
 	unbound bool
-	facet   bool // the pipeline stands in a $facet, at any depth
+	facet   bool // the pipeline is within a $facet, at any depth
 	depth   int
 }
 
-// place says what a sub-pipeline stands in.
+// place is the stage that contains a sub-pipeline.
 type place uint8
 
 const (
@@ -84,7 +84,7 @@ func Parse(pipeline value.Value, opts *Options) (*Pipeline, error) {
 	return parseStages(value.Values(pipeline.Clone().Doc()), opts)
 }
 
-// ParseStages is Parse for stages that are already apart.
+// ParseStages is Parse for a list of stages.
 func ParseStages(stages []value.Value, opts *Options) (*Pipeline, error) {
 	return parseStages(stages, opts)
 }
@@ -126,7 +126,7 @@ func parseStages(specs []value.Value, opts *Options) (*Pipeline, error) {
 	}
 	p.afterView(specs)
 	if i := slices.Index(names, "$geoNear"); i > 0 {
-		p.stages = p.stages[i:] // nothing but empty $match stages may stand before it
+		p.stages = p.stages[i:] // only empty $match stages may precede it
 	}
 	for i := 1; i < len(p.stages); i++ {
 		l, isLookup := p.stages[i-1].(*lookupStage)
@@ -160,7 +160,7 @@ func splitStage(s value.Value, opts *Options) (string, value.Value, error) {
 	return string(k), v, nil
 }
 
-// onlyEmptyMatches is true for stages that let everything pass.
+// onlyEmptyMatches reports whether all stages are empty $match stages.
 func onlyEmptyMatches(names []string, args []value.Value) bool {
 	for i, name := range names {
 		if name != "$match" || value.Count(args[i].Doc()) > 0 {
@@ -170,7 +170,7 @@ func onlyEmptyMatches(names []string, args []value.Value) bool {
 	return true
 }
 
-// checkPositions applies the rules about which stage may stand where.
+// checkPositions applies the rules on the positions of stages.
 func checkPositions(names []string, rows []*row, args []value.Value, opts *Options) error {
 	if opts.NS.Coll == DatabaseAggregate && opts.within == topLevel {
 		if len(rows) == 0 {
@@ -195,7 +195,7 @@ func checkPositions(names []string, rows []*row, args []value.Value, opts *Optio
 	return nil
 }
 
-// StartsWithText is true if the pipeline begins with a search, or where it goes on from one that ran elsewhere.
+// StartsWithText reports whether the pipeline begins with a text search, or continues one that ran elsewhere.
 func (p *Pipeline) StartsWithText() bool {
 	if len(p.stages) == 0 {
 		return p.opts.FromRouter
@@ -204,7 +204,7 @@ func (p *Pipeline) StartsWithText() bool {
 	return ok && m.text || p.opts.FromRouter
 }
 
-// checkMetadata refuses to sort by metadata that nothing before makes.
+// checkMetadata refuses to sort by metadata that no earlier stage provides.
 func (p *Pipeline) checkMetadata() error {
 	scored := p.scored()
 	for _, s := range p.stages {
@@ -233,7 +233,7 @@ func (p *Pipeline) checkMetadata() error {
 	return nil
 }
 
-// scored returns which of score and scoreDetails some stage gives the documents.
+// scored returns which of score and scoreDetails the stages provide.
 func (p *Pipeline) scored() (by struct{ score, details bool }) {
 	by.score = p.opts.facet || p.StartsWithText() || p.GeoNear() != nil
 	by.details = p.opts.facet || p.opts.FromRouter
@@ -262,10 +262,10 @@ func (p *Pipeline) checkScores(s Stage, by struct{ score, details bool }) error 
 	return nil
 }
 
-// RecordMetas returns the kinds of metadata that the pipeline reads of the records themselves.
+// RecordMetas returns the kinds of metadata that the pipeline reads from the records themselves.
 func (p *Pipeline) RecordMetas() []string { return p.metas }
 
-// recordMetas finds them in a pipeline as written.
+// recordMetas finds these kinds in an unparsed pipeline.
 func recordMetas(specs []value.Value) (kinds []string) {
 	for _, kind := range []string{"recordId", "indexKey", "sortKey"} {
 		if slices.ContainsFunc(specs, func(s value.Value) bool { return readsMeta(s, kind) }) {
@@ -294,11 +294,11 @@ func (p *Pipeline) Stages() []Stage { return p.stages }
 // Options returns the options the pipeline was parsed with.
 func (p *Pipeline) Options() *Options { return p.opts }
 
-// Empty is true for a pipeline without stages.
+// Empty reports whether the pipeline has no stages.
 func (p *Pipeline) Empty() bool { return len(p.stages) == 0 }
 
-// GeneratesDocuments is true if the first stage makes its own documents and reads no collection ($documents,
-// $collStats, …).
+// GeneratesDocuments reports whether the first stage makes its own documents and reads no collection
+// ($documents, $collStats, …).
 func (p *Pipeline) GeneratesDocuments() bool {
 	if len(p.stages) == 0 {
 		return false
@@ -319,7 +319,7 @@ func (p *Pipeline) WritesTo() (WriteSpec, bool) {
 	return w.spec, true
 }
 
-// Run builds the iterators over src; src is nil where GeneratesDocuments. Closing the result closes src.
+// Run builds the iterators over src; src is nil if GeneratesDocuments. Closing the result closes src.
 func (p *Pipeline) Run(src Source) (Source, error) {
 	x := &exec{opts: p.opts, host: p.opts.Host, sortKeys: slices.Contains(p.metas, "sortKey")}
 	for i, s := range p.stages {
@@ -342,7 +342,7 @@ func (p *Pipeline) Run(src Source) (Source, error) {
 	return src, nil
 }
 
-// Wire returns the stages as an array that Parse reads back: what a router sends to shards.
+// Wire returns the stages as an array that Parse reads back, for a router to send to shards.
 func (p *Pipeline) Wire() value.Value {
 	var out []value.Value
 	for _, s := range p.stages {
@@ -354,7 +354,7 @@ func (p *Pipeline) Wire() value.Value {
 	return array(out...)
 }
 
-// Serialize returns the stages as an array as explain prints them.
+// Serialize returns the stages as an array in the form of explain.
 func (p *Pipeline) Serialize() value.Value {
 	out := make([]value.Value, len(p.stages))
 	for i, s := range p.stages {

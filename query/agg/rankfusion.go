@@ -72,7 +72,7 @@ func (s *rankStage) order(i int) *sortkey.Pattern {
 	return by
 }
 
-// rank runs one pipeline and notes the ranks. Documents that sort alike have one rank; the next one counts them all.
+// rank runs one pipeline and records the ranks. Documents with equal sort keys have the same rank; the next rank counts all of them.
 func (s *rankStage) rank(ctx context.Context, x *exec, i int, pool *pool) error {
 	by := s.order(i)
 	var last []value.Value
@@ -125,7 +125,7 @@ func (s *rankStage) explain(a *fused) value.Value {
 		f("details", array(details...)))
 }
 
-// inherited returns what a pipeline's own scoreDetails give to those of the fusion.
+// inherited returns the fields that a pipeline's own scoreDetails contribute to those of the fusion.
 func (p *part) inherited() (out []value.Field) {
 	inner := value.Doc()
 	if p.details.T == value.Document {

@@ -74,11 +74,11 @@ func scalerBound(o *Options, name string, v value.Value, otherwise float64) (flo
 	return c.AsFloat64(), nil
 }
 
-// slider finds the least (or, with sign -1, the greatest) number of a window whose ends never go back.
+// slider finds the least (or, with sign -1, the greatest) number of a window whose ends only move forward.
 type slider struct {
 	sign float64
-	at   []int // positions of the numbers that are the least until one of them is passed, in order
-	read int   // the numbers before it were looked at
+	at   []int // positions of the numbers that are, or may become, the least, in order
+	read int   // the numbers before this position were examined
 }
 
 func (s *slider) over(in []value.Value, from, to int) float64 {
@@ -95,7 +95,7 @@ func (s *slider) over(in []value.Value, from, to int) float64 {
 	return in[s.at[0]].AsFloat64()
 }
 
-// scaleTo maps the range from least to most to that from lo to hi; where all are alike, that is lo.
+// scaleTo maps the range from least to most to that from lo to hi; if all numbers are equal, the result is lo.
 func scaleTo(x, least, most, lo, hi float64) float64 {
 	if most <= least {
 		return lo

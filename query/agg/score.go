@@ -12,7 +12,7 @@ func init() {
 	register("$score", rules{}, one(parseScore))
 }
 
-// normalization brings scores into the range from 0 to 1.
+// normalization is a way to map scores to the range from 0 to 1.
 type normalization string
 
 const (
@@ -47,7 +47,7 @@ func (n normalization) apply(score, least, most float64) float64 {
 	return score
 }
 
-// scoreStage is $score: it gives documents the metadata score, and scoreDetails where they are asked for.
+// scoreStage is $score: it sets the metadata score of documents, and scoreDetails if requested.
 type scoreStage struct {
 	arg           value.Value
 	e             *expr.Expr
@@ -170,7 +170,7 @@ func (s *scoreStage) scored(d Doc, raw, normalized float64) Doc {
 	return Doc{Raw: d.Raw, Meta: &m}
 }
 
-// scaleSource scores documents by where they stand between the least and the greatest of all scores.
+// scaleSource scales scores between the least and the greatest of all scores.
 type scaleSource struct {
 	in          *scoreSource
 	x           *exec

@@ -44,7 +44,7 @@ func parseScoreFusion(o *Options, v value.Value) (*scoreFusionStage, error) {
 
 func (s *scoreFusionStage) readNormalization(input value.Value) (err error) {
 	if input.T != value.Document {
-		return nil // what is wrong with it is said by parse
+		return nil // errors in it are reported by parse
 	}
 	n := value.Lookup(input.Doc(), "normalization")
 	if n.IsNullish() {
@@ -123,7 +123,7 @@ func (s *scoreFusionStage) fuse(ctx context.Context, x *exec) ([]Doc, error) {
 	return pool.documents(s.explain), nil
 }
 
-// score runs one pipeline and notes the scores, normalized and weighted.
+// score runs one pipeline and records the scores, normalized and weighted.
 func (s *scoreFusionStage) score(ctx context.Context, x *exec, i int, pool *pool) error {
 	var scores []*part
 	err := s.each(ctx, x, i, func(d Doc) error {
@@ -159,8 +159,8 @@ func (s *scoreFusionStage) score(ctx context.Context, x *exec, i int, pool *pool
 	return nil
 }
 
-// fuseOne computes a document's score: the average of those of all pipelines, where one that does not give it counts as
-// nothing, or what the expression says.
+// fuseOne computes a document's score: the average of those of all pipelines, 0 for one that does not return the
+// document, or the value of the expression.
 func (s *scoreFusionStage) fuseOne(frame *expr.Frame, a *fused) error {
 	if s.e == nil {
 		for _, p := range a.parts {

@@ -26,7 +26,7 @@ func init() {
 // limitStage is $limit.
 type limitStage struct{ n int64 }
 
-// countArgument reads the non-negative whole number of $limit and $skip.
+// countArgument reads the non-negative integer of $limit and $skip.
 func countArgument(name string, v value.Value, code mongoerr.Code) (int64, error) {
 	bad := func(what string) (int64, error) {
 		return 0, mongoerr.Newf(code, "invalid argument to %s stage: Expected %s in: %s: %s", name, what, name, value.Show(v))
@@ -104,7 +104,7 @@ func (s *skipSource) Next(ctx context.Context) (Doc, bool, error) {
 	return s.Source.Next(ctx)
 }
 
-// sampleStage is $sample: a reservoir over the whole input.
+// sampleStage is $sample: reservoir sampling over the whole input.
 type sampleStage struct{ n int64 }
 
 func parseSample(_ *Options, v value.Value) (*sampleStage, error) {
@@ -245,7 +245,7 @@ type rootSource struct {
 	frame *expr.Frame
 }
 
-// read returns what of a document the expression reads: of its top-level fields, no others.
+// read returns a document with only the top-level fields that the expression reads.
 func (s *rootSource) read(doc []byte) []byte {
 	d := s.e.Deps()
 	if d.Whole {
@@ -280,10 +280,10 @@ func (s *rootSource) Next(ctx context.Context) (Doc, bool, error) {
 	return Doc{Raw: v.Doc(), Meta: d.Meta}, true, nil
 }
 
-// maxInternal is the largest document inside the server: a command's overhead above the 16 MB of a stored one.
+// maxInternal is the maximum size of a document inside the server: the 16 MB of a stored one plus a command's overhead.
 const maxInternal = maxArray + 16<<10
 
-// setRoot puts a document and its metadata before expressions.
+// setRoot sets the document and its metadata for expressions.
 func setRoot(f *expr.Frame, d Doc) {
 	f.SetRoot(d.Raw)
 	if d.Meta != nil {
@@ -427,7 +427,7 @@ func (u *unwindSource) emit(v, index value.Value) Doc {
 	return Doc{Raw: u.buf, Meta: u.doc.Meta}
 }
 
-// lookupPath follows a path through documents; arrays on the way give Missing.
+// lookupPath follows a path through documents; it returns Missing if there is an array in the path.
 func lookupPath(doc []byte, path []string) value.Value {
 	for i, p := range path {
 		v := value.Lookup(doc, p)
@@ -442,8 +442,8 @@ func lookupPath(doc []byte, path []string) value.Value {
 	return value.Value{}
 }
 
-// setPath appends doc with the field at path set to v (taken away where v is Missing); what stands in the way of the
-// path is replaced by documents.
+// setPath appends doc with the field at path set to v (removed if v is Missing); values along the path that are not
+// documents are replaced by documents.
 func setPath(dst, doc []byte, path []string, v value.Value) []byte {
 	dst, mark := value.Begin(dst)
 	found := false

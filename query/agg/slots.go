@@ -9,7 +9,7 @@ var ClassicOnly = map[string]bool{
 	"$median": true, "$percentile": true, "$toHashedIndexKey": true,
 }
 
-// StoreGroups counts the leading $group stages that the 8.2 line hands to its slot-based engine, below the pipeline.
+// StoreGroups counts the leading $group stages that the 8.2 line runs in its slot-based engine, below the pipeline.
 func (p *Pipeline) StoreGroups() int {
 	for i, s := range p.stages {
 		if g, ok := s.(*groupStage); !ok || !g.storeRuns() {

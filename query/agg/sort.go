@@ -17,7 +17,7 @@ func init() {
 	register("$sort", rules{}, one(parseSort))
 }
 
-// sortStage is $sort; limit is not 0 if a $limit was pulled into it.
+// sortStage is $sort; limit is not 0 if a $limit was merged into it.
 type sortStage struct {
 	pattern *sortkey.Pattern
 	limit   int64
@@ -46,13 +46,13 @@ func (s *sortStage) open(x *exec, src Source) (Source, error) {
 	return newSorter(x, src, s.pattern, len(s.pattern.Parts), s.limit, "$sort"), nil
 }
 
-// ordering makes keys of documents and compares them. sortkey.Pattern is one.
+// ordering makes keys of documents and compares them. sortkey.Pattern implements it.
 type ordering interface {
 	Key(dst []value.Value, doc []byte, meta func(kind string) value.Value) ([]value.Value, error)
 	Compare(a, b []value.Value) int
 }
 
-// newSorter sorts what src gives for a stage; limit 0 is for all of it. width is the number of values in a key.
+// newSorter sorts the documents of src for a stage; limit 0 means all. width is the number of values in a key.
 func newSorter(x *exec, src Source, by ordering, width int, limit int64, stage string) *sortSource {
 	return &sortSource{x: x, src: src, p: by, width: width, limit: limit, stage: stage, memory: x.opts.limitOf(stage)}
 }
@@ -71,7 +71,7 @@ type sortSource struct {
 	width  int
 	limit  int64
 	stage  string
-	memory int64 // bytes it may hold
+	memory int64 // the maximum number of bytes that it may hold
 	stats  SpillStats
 
 	items  []sortItem
@@ -257,7 +257,7 @@ func (s *sortSource) fillTop(ctx context.Context) error {
 	return nil
 }
 
-// replace makes it hold a copy of d, in the memory it already has.
+// replace replaces the item by a copy of d, reusing its memory.
 func (s *sortSource) replace(it *sortItem, d Doc) (err error) {
 	it.doc = Doc{Raw: append(it.doc.Raw[:0], d.Raw...), Meta: d.Meta}
 	it.key, err = s.p.Key(it.key[:0], it.doc.Raw, d.Meta.Meta)
@@ -265,7 +265,7 @@ func (s *sortSource) replace(it *sortItem, d Doc) (err error) {
 	return err
 }
 
-// overflow goes on as a full sort where the documents to keep outgrow the memory.
+// overflow continues as a full sort if the documents to keep exceed the memory.
 func (s *sortSource) overflow(ctx context.Context, h *itemHeap) error {
 	limit := s.limit
 	s.items = h.items
@@ -325,7 +325,7 @@ func (s *sortSource) spill() error {
 	return w.Flush()
 }
 
-// encode returns the metadata as a document, for files; nil gives an empty one.
+// encode returns the metadata as a document, for files; nil becomes an empty one.
 func (m *Meta) encode() []byte {
 	if m == nil {
 		return value.Doc()
@@ -368,7 +368,7 @@ type runMerger struct {
 	s     *sortSource
 	runs  []*sortRun
 	files []io.ReadCloser
-	left  int64 // documents still to give, -1 for all
+	left  int64 // documents still to be returned, -1 for all
 }
 
 type sortRun struct {

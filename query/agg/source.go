@@ -7,14 +7,14 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// Source gives documents one at a time. ok is false at the end. The document is valid until the next call.
+// Source yields documents one at a time. ok is false at the end. A document is valid until the next call.
 type Source interface {
 	Next(ctx context.Context) (doc Doc, ok bool, err error)
 	Close()
 }
 
-// multiplies lists the stages that give many documents for one, or compute long for each: a stage above them may work for
-// long without anything else noticing that the operation has to stop.
+// multiplies lists the stages that return many documents for one, or take long for each: a stage above them may work for
+// a long time without any other check whether the operation has to stop.
 var multiplies = map[string]bool{
 	"$unwind": true, "$lookup": true, "$graphLookup": true, "$unionWith": true, "$facet": true, "$densify": true, "$fill": true,
 	"$setWindowFields": true, "$documents": true,
@@ -33,10 +33,10 @@ func (w *watched) Next(ctx context.Context) (Doc, bool, error) {
 	return w.Source.Next(ctx)
 }
 
-// Doc is a raw document on its way through a pipeline, and what travels with it outside its fields.
+// Doc is a raw document in a pipeline, with its metadata.
 type Doc struct {
 	Raw  []byte
-	Meta *Meta // nil if nothing travels with it
+	Meta *Meta // nil if there is none
 }
 
 // Meta is a document's metadata, read by {$meta: …}. Missing values are not set.
@@ -53,7 +53,7 @@ type Meta struct {
 	Score, ScoreDetails value.Value
 }
 
-// Meta reads one kind, by its name in the language. It makes *Meta an expr.Metadata.
+// Meta returns one kind of metadata, by its name in the language. It implements expr.Metadata.
 func (m *Meta) Meta(kind string) value.Value {
 	if m == nil {
 		return value.Value{}
@@ -89,7 +89,7 @@ func (m *Meta) Meta(kind string) value.Value {
 	return value.Value{}
 }
 
-// withSortKey returns the metadata with the sort key that a $sort gives the document: a list of its parts.
+// withSortKey returns the metadata with a document's sort key: a list of its parts.
 func (m *Meta) withSortKey(key []value.Value) *Meta {
 	out := &Meta{}
 	if m != nil {
@@ -110,7 +110,7 @@ func (d Doc) clone() Doc {
 	return Doc{Raw: append(make([]byte, 0, len(d.Raw)), d.Raw...), Meta: d.Meta}
 }
 
-// sliceSource gives documents that are in memory.
+// sliceSource yields documents that are in memory.
 type sliceSource struct{ docs []Doc }
 
 // NewSliceSource returns a Source of documents in memory.

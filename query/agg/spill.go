@@ -7,17 +7,17 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Stages that hold documents have a limit of memory. What is beyond goes to files of the host, where the operation may
-// use them; where it may not, the stage fails with QueryExceededMemoryLimitNoDiskUseAllowed.
+// Stages that hold documents have a memory limit. What exceeds it goes to files of the host, if the operation may use
+// them; if not, the stage fails with QueryExceededMemoryLimitNoDiskUseAllowed.
 
-// SpillStats are what explain shows of a stage's memory.
+// SpillStats has the figures about a stage's memory for explain.
 type SpillStats struct {
-	Memory  int64 // the most that was held at a time
-	Data    int64 // all that went through
+	Memory  int64 // the maximum held at a time
+	Data    int64 // the total that passed through
 	Spills  int64
 	Records int64    // spilled
 	Bytes   int64    // spilled
-	Fields  []string // of a $group: its accumulators
+	Fields  []string // for a $group: its accumulators
 }
 
 // SpillReporter is a Source that may spill.
@@ -45,7 +45,7 @@ func (o *Options) limitOf(stage string) int64 {
 	return defaultLimit
 }
 
-// spiller returns the files a stage may spill to, or the error it answers where it may not.
+// spiller returns the files that a stage may spill to, or the error if it may not.
 func (x *exec) spiller(stage string, limit int64) (Spiller, error) {
 	if x.opts.AllowDiskUse && x.host != nil {
 		if sp := x.host.Spill(); sp != nil {
@@ -65,8 +65,8 @@ func (x *exec) spiller(stage string, limit int64) (Spiller, error) {
 		"Exceeded memory limit of %d bytes for %s, but did not allow disk use."+optIn, limit, stage)
 }
 
-// docList holds documents in the order in which they are added; those that outgrow its memory are in a file. It is read
-// by position, cheaply only in ascending order.
+// docList holds documents in the order in which they are added; those that exceed its memory are in a file. It is read
+// by position, efficiently only in ascending order.
 type docList struct {
 	x     *exec
 	stage string
@@ -81,8 +81,8 @@ type docList struct {
 
 	r     *bufio.Reader // over the file
 	rc    io.ReadCloser
-	at    int // the document that r gives next
-	last  Doc // the one it gave last
+	at    int // the next document of r
+	last  Doc // the document that r returned last
 	ended bool
 }
 
@@ -92,7 +92,7 @@ func newDocList(x *exec, stage string, stats *SpillStats) *docList {
 
 func (l *docList) len() int { return l.n + len(l.mem) }
 
-// add takes a document that nobody else changes.
+// add adds a document, which must not be modified afterwards.
 func (l *docList) add(d Doc) error {
 	l.mem = append(l.mem, d)
 	l.held += int64(len(d.Raw)) + 96
@@ -128,7 +128,7 @@ func (l *docList) spill() error {
 	return nil
 }
 
-// get returns the i-th document, valid until the next call. Nothing is added any more once something was read.
+// get returns the i-th document, valid until the next call. After the first get nothing may be added.
 func (l *docList) get(i int) (Doc, error) {
 	if i >= l.n {
 		return l.mem[i-l.n], nil

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// Split divides a pipeline between shards and the merger. Shard is what each shard runs (Wire gives its form for
-// them); Merge is what runs over all their documents, nil if nothing is left to do; MergeSort is the sort
-// specification by which the shards' streams are merged, nil if they may come in any order.
+// Split divides a pipeline between shards and the merger. Shard is what each shard runs (Wire returns the form
+// for that); Merge is what runs over all their documents, nil if nothing remains to be done; MergeSort is the
+// sort specification by which the shards' streams are merged, nil for any order.
 type Split struct {
 	Shard     *Pipeline
 	Merge     *Pipeline
@@ -15,14 +15,14 @@ type Split struct {
 }
 
 // Split divides the pipeline for a sharded collection. As much as possible runs on the shards: everything up to the first
-// stage that must see all documents, and the first half of that stage where it has one.
+// stage that must see all documents, and the shard part of that stage if it can be divided.
 func (p *Pipeline) Split() Split {
 	out := p.divide()
 	out.carryMetadata(p)
 	return out
 }
 
-// ranksItself is true if the first stage gives documents distances or scores.
+// ranksItself reports whether the first stage sets distances or scores of documents.
 func (p *Pipeline) ranksItself() bool {
 	m, ok := firstStage[*matchStage](p.stages)
 	return p.GeoNear() != nil || ok && m.text
@@ -80,8 +80,8 @@ func (p *Pipeline) divide() Split {
 	return out
 }
 
-// halves returns what of a stage runs on the shards and what over their merged streams; streams is true if it runs
-// wholly on the shards and the next stage may follow it there.
+// halves returns the parts of a stage that run on the shards and over their merged streams; streams is true if the
+// whole stage runs on the shards and the next one may follow it there.
 func halves(s Stage) (shard, merge []Stage, sort []byte, streams bool) {
 	switch s := s.(type) {
 	case *matchStage, *fieldsStage, *rootStage, *unwindStage, *redactStage, *infoStage, *unpackStage:
@@ -118,7 +118,7 @@ func halves(s Stage) (shard, merge []Stage, sort []byte, streams bool) {
 	return nil, []Stage{s}, nil, false
 }
 
-// cutSorted lets shards run the stages behind a sort that keep its order and need one document only.
+// cutSorted lets shards also run the stages after a sort that preserve its order and need only one document at a time.
 func cutSorted(shard, rest []Stage) ([]Stage, []Stage) {
 	if len(rest) > 0 {
 		if l, ok := rest[0].(*limitStage); ok {

@@ -12,14 +12,14 @@ import (
 // Stage is one parsed stage.
 type Stage interface {
 	Name() string
-	Spec() value.Value // its argument, as explain prints it and as Parse reads it
+	Spec() value.Value // its argument, in the form of explain, which Parse can read
 	open(x *exec, src Source) (Source, error)
 }
 
 // generator marks stages that make their documents themselves.
 type generator interface{ generates() }
 
-// foreign is implemented by stages that reach other collections.
+// foreign is implemented by stages that access other collections.
 type foreign interface {
 	namespaces() (reads, writes []Namespace)
 }
@@ -41,10 +41,10 @@ type row struct {
 	rules
 }
 
-// rules say where a stage may stand.
+// rules determine where a stage may occur.
 type rules struct {
 	first, last                bool
-	hybrid                     bool // a ranking stage: first, with an error of its own
+	hybrid                     bool // a ranking stage: it has to be first, with an error of its own
 	database                   bool // valid as the first stage of {aggregate: 1}
 	noFacet, noLookup, noUnion bool
 	noTxn, noView              bool
@@ -72,7 +72,7 @@ func one[S Stage](parse func(o *Options, arg value.Value) (S, error)) func(*Opti
 	}
 }
 
-// allowed checks what does not depend on the stages around.
+// allowed checks the rules that do not depend on other stages.
 func (r *row) allowed(name string, o *Options) error {
 	switch {
 	case o.Lone && name == "$changeStream":
@@ -92,7 +92,7 @@ func (r *row) allowed(name string, o *Options) error {
 	return nil
 }
 
-// sub makes the options of a sub-pipeline.
+// sub returns the options of a sub-pipeline.
 func (o *Options) sub(c place, ns Namespace) *Options {
 	s := *o
 	s.NS, s.within, s.depth = ns, c, o.depth+1
@@ -113,7 +113,7 @@ func StageNames() []string {
 	return out
 }
 
-// fieldPath checks a path given without its dollar sign.
+// fieldPath checks a path that is given without a dollar sign.
 func fieldPath(path string) ([]string, error) {
 	if path == "" {
 		return nil, mongoerr.New(40352, "FieldPath cannot be constructed with empty string")

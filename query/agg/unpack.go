@@ -17,7 +17,7 @@ type unpackStage struct {
 	fields timeseries.Fields
 	spec   value.Value
 	spanMS int64
-	narrow bool // a filter of buckets has been put before it
+	narrow bool // a filter of buckets has been inserted before it
 }
 
 func parseUnpack(_ *Options, v value.Value) (*unpackStage, error) {
@@ -86,7 +86,7 @@ func (u *unpackSource) Next(ctx context.Context) (Doc, bool, error) {
 	}
 }
 
-// matchBuckets puts what a $match behind the unpacking asks of time and meta before it, as a filter of buckets.
+// matchBuckets moves the conditions on time and meta of a $match after the unpacking before it, as a filter of buckets.
 func matchBuckets(p *Pipeline, i int) bool {
 	u, m, ok := two[*unpackStage, *matchStage](p, i)
 	if !ok || u.narrow {

@@ -8,8 +8,8 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// inlineVariables writes the values of user variables into the $expr of a filter, so that it can be sent to where the
-// variables are not known, and planned with indexes.
+// inlineVariables replaces user variables in the $expr of a filter by their values, so that the filter can be sent to
+// nodes that do not know the variables, and planned with indexes.
 func inlineVariables(filter []byte, sc *expr.Scope) []byte {
 	if !bytes.Contains(filter, []byte("$$")) {
 		return filter
@@ -18,7 +18,7 @@ func inlineVariables(filter []byte, sc *expr.Scope) []byte {
 	return in.filter(filter)
 }
 
-// inliner rewrites expressions; hidden are names that an operator around binds itself.
+// inliner rewrites expressions; hidden are the names that an enclosing operator binds.
 type inliner struct {
 	sc     *expr.Scope
 	hidden []string
@@ -70,7 +70,7 @@ func (in *inliner) expression(v value.Value) value.Value {
 	return v
 }
 
-// hide notes the names that $let, $map, $filter and $reduce bind.
+// hide records the names that $let, $map, $filter and $reduce bind.
 func (in *inliner) hide(doc []byte) {
 	it := value.Walk(doc)
 	k, v, _ := it.Next()

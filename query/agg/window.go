@@ -170,9 +170,9 @@ func (s *windowStage) open(x *exec, src Source) (Source, error) {
 	return &windowSource{Source: src, s: s, x: x, sorted: newSorter(x, src, by, width, 0, "$setWindowFields")}, nil
 }
 
-// windowSource gives the documents of one partition after the other. The input is sorted by partition and sortBy first;
-// what does not fit into memory is in files. Documents with their outputs are made as they are asked for: many of them may
-// share one large output.
+// windowSource yields the documents of one partition after the other. The input is sorted by partition and sortBy first;
+// what does not fit into memory is in files. Documents with their outputs are made on demand: many of them may share one
+// large output.
 type windowSource struct {
 	Source
 	s       *windowStage
@@ -279,7 +279,7 @@ func cloneKey(key []value.Value) []value.Value {
 // windowOrder sorts by partition, then by sortBy.
 type windowOrder struct {
 	s     *windowStage
-	skip  int // 1 where the key begins with the partition
+	skip  int // 1 if the key begins with the partition
 	frame *expr.Frame
 	coll  value.Collator
 }
@@ -335,7 +335,7 @@ func (o *windowOrder) otherPartition(a, b []value.Value) bool {
 	return o.skip > 0 && value.CompareCollated(a[0], b[0], o.coll) != 0
 }
 
-// metaFunc makes a function an expr.Metadata.
+// metaFunc adapts a function to expr.Metadata.
 type metaFunc func(kind string) value.Value
 
 // Meta implements expr.Metadata.
@@ -360,7 +360,7 @@ func (w *accumWindow) compute(p *partition) ([]value.Value, error) {
 		if err != nil {
 			return nil, err
 		}
-		if state != nil && lo == from && hi >= to { // the window only grew
+		if state != nil && lo == from && hi >= to { // the window has only grown
 			if hi == to {
 				out[i] = out[i-1]
 				continue
@@ -398,7 +398,7 @@ func (w *accumWindow) compute(p *partition) ([]value.Value, error) {
 	return out, nil
 }
 
-// maxOutputs bounds the values that a window function computes for one partition.
+// maxOutputs limits the size of the values that a window function computes for one partition.
 const maxOutputs = 400 << 20
 
 func (w *accumWindow) fresh(p *partition) (accum.State, error) {

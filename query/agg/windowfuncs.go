@@ -13,7 +13,7 @@ import (
 
 type windowParser func(s *windowStage, o *Options, name string, arg value.Value, b *bounds) (windowFunc, error)
 
-// windowOnly are the functions that exist in $setWindowFields alone.
+// windowOnly are the functions that exist only in $setWindowFields.
 var windowOnly map[string]windowParser
 
 func init() {
@@ -28,7 +28,7 @@ func init() {
 	}
 }
 
-// WindowFunctions lists what $setWindowFields computes: accumulators, and functions of its own.
+// WindowFunctions lists the functions of $setWindowFields: accumulators, and its own.
 func WindowFunctions() []string {
 	return append(slices.Sorted(maps.Keys(windowOnly)), accum.Names()...)
 }
@@ -175,8 +175,8 @@ type slope struct {
 	b    *bounds
 }
 
-// point returns the sort value and the input at one document, as doubles. Dates stay milliseconds here: as a count
-// of hours or weeks since 1970 they would lose the digits that differences between neighbours are made of.
+// point returns the sort value and the input at one document, as doubles. Dates remain milliseconds here: as a
+// number of hours or weeks since 1970 they would lose the digits that matter for differences between neighbours.
 func (w *slope) point(p *partition, in []value.Value, i int) (x, y float64, err error) {
 	key := p.keys[i][0]
 	switch {
@@ -260,10 +260,10 @@ func (w *slope) integral(p *partition, in []value.Value, lo, hi int) (value.Valu
 	return w.number(in[lo:hi], sum/w.scale()), nil
 }
 
-// scale returns how many of the points' units make one of the unit that was asked for.
+// scale returns how many of the points' units make one of the requested unit.
 func (w *slope) scale() float64 { return float64(max(w.unit, 1)) }
 
-// number returns a decimal where one of the inputs is one.
+// number returns a decimal if one of the inputs is one.
 func (w *slope) number(in []value.Value, f float64) value.Value {
 	for _, v := range in {
 		if v.T == value.Decimal128 {

@@ -7,9 +7,9 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// CheckID returns an error where the stages of a pipeline have changed an event's _id, which was id: nobody could
-// go on after it. Otherwise it gives the position behind what the stages have made of the event: its own token, or
-// that of one of its fragments.
+// CheckID returns an error if the stages of a pipeline have changed an event's _id, which was id: a stream could
+// not resume after it. Otherwise it returns the position after what the stages have made of the event: its own
+// token, or that of one of its fragments.
 func CheckID(event, id []byte, token *Token) (*Token, error) {
 	got := value.Lookup(event, "_id")
 	if got.T == value.Document && bytes.Equal(got.Doc(), id) {

@@ -6,7 +6,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// Entry is an entry of the oplog as it concerns change streams. It owns what it refers to.
+// Entry has the fields of an oplog entry that matter to change streams. It owns its memory.
 type Entry struct {
 	TS          uint64
 	Wall        int64 // milliseconds
@@ -16,12 +16,12 @@ type Entry struct {
 	O, O2       []byte
 	LSID        []byte // of an entry of a session, with its Number
 	Number      int64
-	Prev        uint64 // prevOpTime's timestamp: the entry before it in its session, 0 for none
+	Prev        uint64 // prevOpTime's timestamp: the previous entry of its session, 0 for none
 	FromMigrate bool
 }
 
-// PositionNote is the message of the no-op writes by which a router has one stream of a shard, whose cursor they name, tell
-// how far it is.
+// PositionNote is the message of the no-op writes with which a router makes one stream of a shard, whose cursor they name,
+// report its position.
 const PositionNote = "change stream position"
 
 // ParseEntry reads a document of local.oplog.rs, which the entry owns from now on.
@@ -73,27 +73,27 @@ func (e *Entry) ApplyOps() []byte {
 	return nil
 }
 
-// Waits reports whether what the entry holds happens with a later one: a part of a transaction, or one that is
-// prepared.
+// Waits reports whether the entry's operations take effect with a later entry: it is a part of a transaction,
+// or prepared.
 func (e *Entry) Waits() bool {
 	return e.ApplyOps() != nil && (value.Lookup(e.O, "partialTxn").Truthy() || value.Lookup(e.O, "prepare").Truthy())
 }
 
-// Commits reports whether the entry is the decision of a prepared transaction, whose operations stand in earlier
-// entries.
+// Commits reports whether the entry is the commit decision of a prepared transaction, whose operations are in
+// earlier entries.
 func (e *Entry) Commits() bool {
 	it := value.Walk(e.O)
 	k, _, _ := it.Next()
 	return e.Op == 'c' && string(k) == "commitTransaction"
 }
 
-// Continues reports whether an entry which commits a transaction has only the last of its operations: the others
-// stand in the entries that Prev leads to.
+// Continues reports whether an entry that commits a transaction has only the last of its operations: the others
+// are in the entries that Prev leads to.
 func (e *Entry) Continues() bool {
 	return e.Commits() || e.ApplyOps() != nil && !e.Waits() && !value.Lookup(e.O, "count").IsMissing()
 }
 
-// Events returns the changes of an entry that is no part of a longer transaction.
+// Events returns the changes of an entry that is not part of a longer transaction.
 func (e *Entry) Events() []*Event {
 	if ops := e.ApplyOps(); ops != nil {
 		if e.Waits() {
@@ -108,8 +108,8 @@ func (e *Entry) Events() []*Event {
 	return nil
 }
 
-// Operations returns the changes of an array of operations, the first of which is its transaction's with the given
-// index. The transaction commits with e. next is the index of what follows.
+// Operations returns the changes of an array of operations; index is the position of the first one in its
+// transaction, which commits with e. next is the index of the following one.
 func (e *Entry) Operations(ops []byte, index int) (events []*Event, next int) {
 	for it := value.Walk(ops); ; {
 		_, v, ok := it.Next()
@@ -126,7 +126,7 @@ func (e *Entry) Operations(ops []byte, index int) (events []*Event, next int) {
 	}
 }
 
-// event returns the change of one operation, which commits with e; nil where streams do not tell of it.
+// event returns the change of one operation, which commits with e; nil if streams do not report it.
 func (e *Entry) event(op *Entry, index int) *Event {
 	ev := &Event{at: e, op: op, UUID: op.UUID, FromMigrate: op.FromMigrate || e.FromMigrate}
 	ev.DB, ev.Coll, _ = strings.Cut(op.NS, ".")

@@ -7,7 +7,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// Event is a change that streams tell of.
+// Event is a change that streams report.
 type Event struct {
 	Token        *Token
 	Type         string // operationType
@@ -15,10 +15,10 @@ type Event struct {
 	ToDB, ToColl string // the new name, of a rename
 	UUID         value.Value
 	Index        int    // in its transaction
-	Key          []byte // documentKey; nil for what is no change of a document
+	Key          []byte // documentKey; nil if it is not a change of a document
 	FromMigrate  bool
 
-	at, op      *Entry // with which it commits, and what it is
+	at, op      *Entry // the entry with which it commits, and the operation
 	inTxn       bool
 	expanded    bool   // only for streams with showExpandedEvents
 	system      bool   // only for streams with showSystemEvents
@@ -30,8 +30,8 @@ type Event struct {
 // ClusterTime returns when the change happened.
 func (e *Event) ClusterTime() uint64 { return e.at.TS }
 
-// ImageTime returns the time under which the event's pre-image is stored: the one that a transaction's entry names
-// in a field, or that of the event.
+// ImageTime returns the time under which the event's pre-image is stored: the one in a field of a transaction's
+// entry, or that of the event.
 func (e *Event) ImageTime(field string) uint64 {
 	if e.at.ApplyOps() != nil || e.at.Commits() {
 		if v := value.Lookup(e.at.O, field); !v.IsMissing() {
@@ -85,7 +85,7 @@ func (e *Event) ofDocument() bool {
 
 func idOf(doc []byte) []byte { return value.Doc(value.F("_id", value.Lookup(doc, "_id"))) }
 
-// ofView reads what happened to a view out of a write to system.views.
+// ofView reads an event about a view from a write to system.views.
 func (e *Event) ofView() bool {
 	id := value.Lookup(e.op.O, "_id")
 	if e.op.Op == 'u' {
@@ -110,7 +110,7 @@ func (e *Event) ofView() bool {
 	return true
 }
 
-// commands are the commands of the oplog that streams tell of: those with a reader of what they say.
+// commands are the commands in the oplog that streams report, each with a function that reads its description.
 var commands = map[string]func(e *Event, arg value.Value){
 	"drop":             func(e *Event, arg value.Value) { e.Type, e.Coll = "drop", arg.Str() },
 	"dropDatabase":     func(e *Event, _ value.Value) { e.Type, e.Coll = "dropDatabase", "" },
@@ -170,8 +170,8 @@ func (e *Event) ofRename(from value.Value) {
 	e.description = value.Doc(f...)
 }
 
-// noops are the operations that only leave a note in the oplog: o2 has their namespace as its first field. True are
-// those for showExpandedEvents, false those for showSystemEvents.
+// noops are the events that are logged as no-op entries: o2 has their namespace as its first field. True means
+// showExpandedEvents, false showSystemEvents.
 var noops = map[string]bool{
 	"shardCollection": true, "reshardCollection": true, "refineCollectionShardKey": true, "movePrimary": true,
 	"migrateChunkToNewShard": false, "migrateLastChunkFromShard": false,
@@ -216,13 +216,13 @@ func namespace(db, coll string) value.Value {
 	return value.NewDocument(value.Doc(f...))
 }
 
-// Form is what an event's document depends on besides the event.
+// Form has the options of a stream on which an event's document depends.
 type Form struct {
 	Expanded bool // showExpandedEvents
 	Raw      bool // showRawUpdateDescription
 }
 
-// Document returns the event in a form, without what has to be looked up. It is shared, and must not be changed.
+// Document returns the event's document in a form, without what has to be looked up. It is shared and must not be modified.
 func (e *Event) Document(f Form) []byte {
 	i := 0
 	if f.Expanded {
@@ -285,7 +285,7 @@ func (e *Event) appendHead(dst []byte, t *Token, kind string) []byte {
 	return value.Append(dst, "clusterTime", value.NewTimestampU64(e.at.TS))
 }
 
-// stateBefore returns what a collMod's entry says of the options that it changed.
+// stateBefore returns the previous values of the options that a collMod changed.
 func stateBefore(o2 []byte) []byte {
 	var f []value.Field
 	for _, name := range []string{"collectionOptions", "indexOptions"} {
@@ -296,7 +296,7 @@ func stateBefore(o2 []byte) []byte {
 	return value.Doc(f...)
 }
 
-// Invalidate returns the event that ends a stream behind e, with its token.
+// Invalidate returns the event that ends a stream after e, with its token.
 func (e *Event) Invalidate() (*Token, []byte) {
 	t := e.Token.Invalidate()
 	dst, mark := value.Begin(nil)

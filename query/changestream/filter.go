@@ -2,7 +2,7 @@ package changestream
 
 import "strings"
 
-// Filter says what a stream tells of: a collection, a database (Coll is empty), or everything (both are).
+// Filter determines which events a stream has: those of a collection, of a database (Coll is empty), or all (both are empty).
 type Filter struct {
 	DB, Coll   string
 	Expanded   bool // showExpandedEvents
@@ -10,7 +10,7 @@ type Filter struct {
 	Migrations bool // showMigrationEvents
 }
 
-// Passes reports whether the stream has the event.
+// Passes reports whether the stream includes an event.
 func (f *Filter) Passes(e *Event) bool {
 	if e.FromMigrate && !f.Migrations || e.expanded && !f.Expanded || e.system && !f.System {
 		return false
@@ -35,7 +35,7 @@ func (f *Filter) shows(e *Event) bool {
 	return f.System || !strings.HasPrefix(e.Coll, "system.")
 }
 
-// Invalidates reports whether an event that passes ends the stream: what it watches is gone.
+// Invalidates reports whether an event that passes ends the stream, because what it watches no longer exists.
 func (f *Filter) Invalidates(e *Event) bool {
 	switch e.Type {
 	case "drop", "rename":

@@ -10,10 +10,10 @@ import (
 )
 
 // Tokens are in the KeyString format that drivers' users store and that tools take apart, which is not the one of this
-// project's indexes. A field is a tag and its payload; documents and arrays end with a zero byte. Fractions are written
-// in a form of our own behind the same tags: a token is only ever compared with one that was made here.
+// project's indexes. A field is a tag and its payload; documents and arrays end with a zero byte. Fractions have a
+// different form after the same tags: a token is only compared with tokens that were made here.
 const (
-	keyEnd       = 0x04 // behind the last field
+	keyEnd       = 0x04 // after the last field
 	keyMinKey    = 0x0A
 	keyUndefined = 0x0F
 	keyNull      = 0x14
@@ -41,7 +41,7 @@ const (
 	keyMaxKey    = 0xF0
 )
 
-// typeBits tell numbers and strings apart that sort alike, packed from the lowest bit of each byte on.
+// typeBits distinguish numbers and strings that sort alike, packed from the lowest bit of each byte.
 type typeBits struct {
 	b    []byte
 	n    int
@@ -64,7 +64,7 @@ func (t *typeBits) number(kind value.Type) {
 	t.add(kind == value.Double || kind == value.Decimal128)
 }
 
-// stored returns the form in a token: one byte below 128 as it is, more behind their count; nil if all are zero.
+// stored returns the form in a token: one byte below 128 as it is, more bytes after their number; nil if all are zero.
 func (t *typeBits) stored() []byte {
 	switch {
 	case !t.used:
@@ -154,7 +154,7 @@ func appendKeyDocument(dst []byte, t *typeBits, doc []byte) []byte {
 	}
 }
 
-// tagOf returns the kind that documents compare their fields by before the names.
+// tagOf returns the kind by which documents compare their fields before the names.
 func tagOf(v value.Value) byte {
 	switch v.T {
 	case value.Int32, value.Int64, value.Double, value.Decimal128:
@@ -232,12 +232,12 @@ func appendFloatBits(dst []byte, positive, negative byte, f float64) []byte {
 	return binary.BigEndian.AppendUint64(append(dst, positive), u)
 }
 
-// keyReader takes a key apart; short says that it ended within a field.
+// keyReader reads the fields of a key; short means that it ended within a field.
 type keyReader struct {
 	key   []byte
 	at    int
 	short bool
-	wrong byte // the tag that is none
+	wrong byte // the invalid tag
 }
 
 func (r *keyReader) take(n int) []byte {
@@ -267,7 +267,7 @@ func (r *keyReader) text() {
 	}
 }
 
-// maxKeyDepth bounds how deep documents in a token lie within each other.
+// maxKeyDepth limits the nesting of documents in a token.
 const maxKeyDepth = 200
 
 // skip skips one field.

@@ -8,7 +8,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// TokenType tells the tokens of events from those that only name a time.
+// TokenType distinguishes the tokens of events from those of only a time.
 type TokenType int
 
 // The types of tokens.
@@ -17,7 +17,7 @@ const (
 	EventToken    TokenType = 128
 )
 
-// tokenVersion is the version of the tokens that are made here: their event identifier names the operation.
+// tokenVersion is the version of the tokens that are made here: their event identifier includes the operation.
 const tokenVersion = 2
 
 // Token is a position in a change stream.
@@ -26,15 +26,15 @@ type Token struct {
 	Version        int
 	Type           TokenType
 	TxnOpIndex     int  // which operation of its transaction
-	FromInvalidate bool // the position is behind the invalidate that the event caused
+	FromInvalidate bool // the position is after the invalidate that the event caused
 	Fragment       int  // of a split event; -1 for none
 
 	key []byte // without the closing byte
-	hex string // of what was read
+	hex string // of a token that was parsed
 	raw []byte // type bits, nil for none
 }
 
-// MarkAt returns the high-water-mark token of a time: it stands before all events of that time.
+// MarkAt returns the high-water-mark token of a time, which sorts before all events of that time.
 func MarkAt(clusterTime uint64) *Token {
 	return makeToken(clusterTime, HighWaterMark, 0, value.NewNull(), value.Value{})
 }
@@ -54,7 +54,7 @@ func makeToken(at uint64, kind TokenType, op int, uuid, identifier value.Value) 
 	return &Token{ClusterTime: at, Version: tokenVersion, Type: kind, TxnOpIndex: op, Fragment: -1, key: key, raw: t.stored()}
 }
 
-// fromInvalidateAt returns where every token has the flag: behind time, version, type and index of the operation.
+// fromInvalidateAt returns the position of the flag in a token: after time, version, type and index of the operation.
 func (t *Token) fromInvalidateAt() int {
 	r := keyReader{key: t.key}
 	for range 4 {
@@ -80,7 +80,7 @@ func (t *Token) WithFragment(n int) *Token {
 	return &out
 }
 
-// Compare orders tokens as their events come.
+// Compare orders tokens in the order of their events.
 func (t *Token) Compare(o *Token) int { return strings.Compare(string(t.key), string(o.key)) }
 
 // Data returns the token as text.
@@ -91,7 +91,7 @@ func (t *Token) Data() string {
 	return t.hex
 }
 
-// Document returns the token as an event's _id has it.
+// Document returns the token in the form of an event's _id.
 func (t *Token) Document() []byte {
 	f := []value.Field{value.F("_data", value.NewString(t.Data()))}
 	if t.raw != nil {
@@ -100,7 +100,7 @@ func (t *Token) Document() []byte {
 	return value.Doc(f...)
 }
 
-// ParseToken reads a resume token. What follows its last field is skipped, as the real server does.
+// ParseToken reads a resume token. Bytes after its last field are ignored, as on the real server.
 func ParseToken(doc []byte) (*Token, error) {
 	data, bits := value.Lookup(doc, "_data"), value.Lookup(doc, "_typeBits")
 	switch {
@@ -171,7 +171,7 @@ func readToken(key []byte, bits value.Value) (*Token, error) {
 	return t, nil
 }
 
-// Before returns the same position without its fragment: the event itself.
+// Before returns the same position without the fragment: the event itself.
 func (t *Token) Before() *Token {
 	if t.Fragment < 0 {
 		return t

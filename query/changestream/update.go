@@ -7,16 +7,16 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// description collects an updateDescription while it walks over a delta.
+// description builds an updateDescription while it walks over a delta.
 type description struct {
 	updated, ambiguous       []byte
 	removed, truncated, path []value.Value
 	names                    []string
-	unclear                  int // components of the path that could be read in two ways
+	unclear                  int // number of ambiguous components of the path
 }
 
 // describeUpdate turns a delta of the oplog ({u, i, d, s…}, see query/update) into an updateDescription. With expanded,
-// paths that could be read in two ways (a name with a dot, or one that looks like an index) are given in their parts.
+// ambiguous paths (a name with a dot, or one that looks like an index) are listed with their parts.
 func describeUpdate(diff []byte, expanded bool) []byte {
 	d := &description{}
 	d.document(diff)
@@ -53,7 +53,7 @@ func (d *description) at(name string, part value.Value, f func(path string)) {
 	d.names, d.path, d.unclear = d.names[:len(d.names)-1], d.path[:len(d.path)-1], d.unclear-n
 }
 
-// note records the path as one that could be read in two ways, where it is.
+// note records the path as ambiguous, if it is.
 func (d *description) note(path string) {
 	if d.unclear > 0 {
 		d.ambiguous = value.Append(d.ambiguous, path, value.NewArray(value.ArrayOf(d.path...)))

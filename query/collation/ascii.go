@@ -1,6 +1,6 @@
 package collation
 
-// plainASCII are languages whose rules leave every string of ASCII letters to the root order: no contractions among them.
+// plainASCII are the languages whose rules do not change the root order of strings of ASCII letters: they have no contractions of them.
 var plainASCII = map[string]bool{
 	"en": true, "fr": true, "de": true, "it": true, "pt": true, "nl": true, "es": true, "ru": true, "uk": true, "ja": true,
 	"ko": true, "zh": true, "sv": true, "fi": true, "el": true, "he": true, "ar": true, "id": true, "ms": true, "ca": true,
@@ -8,7 +8,7 @@ var plainASCII = map[string]bool{
 
 // asciiTable holds the weights of printable ASCII characters.
 type asciiTable struct {
-	primary   [128]uint16 // 0: not in the table, or ignored where ignored says so
+	primary   [128]uint16 // 0: not in the table, or ignored if ignored is set
 	ignored   [128]bool   // variable, under "shifted"
 	upper     [128]bool
 	caseOrder int // +1 lower first, -1 upper first, 0 case is not compared
@@ -66,7 +66,7 @@ func (t *asciiTable) compare(a, b []byte) (r int, ok bool) {
 			return 0, false
 		}
 		if pa != pb {
-			// What follows can change nothing, except for a mark that joins the last character.
+			// What follows changes nothing, except for a mark that combines with the last character.
 			return sign(int(pa) - int(pb)), plainTail(a[i+1:]) && plainTail(b[j+1:])
 		}
 		if case1 == 0 && t.upper[a[i]] != t.upper[b[j]] {
@@ -90,7 +90,7 @@ func (t *asciiTable) compare(a, b []byte) (r int, ok bool) {
 // plainTail reports whether the next character is ASCII, so that the one before it stands alone.
 func plainTail(s []byte) bool { return len(s) == 0 || s[0] < 127 }
 
-// plainRest reports whether what is left of the longer string weighs something for certain.
+// plainRest reports whether the rest of the longer string certainly has a weight.
 func plainRest(t *asciiTable, s []byte) bool {
 	return len(s) == 0 || s[0] < 127 && t.primary[s[0]] != 0 && plainTail(s[1:])
 }

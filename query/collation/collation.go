@@ -7,10 +7,10 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// version is that of the collation rules the server line reports.
+// version is the version of the collation rules that the server line reports.
 const version = "57.1"
 
-// Spec is a validated collation; nil stands for the simple collation: bytes.
+// Spec is a validated collation; nil means the simple collation, which compares bytes.
 type Spec struct {
 	Locale          string
 	CaseLevel       bool
@@ -23,7 +23,7 @@ type Spec struct {
 	Backwards       bool
 }
 
-// Parse validates a collation document. {locale: "simple"} gives nil.
+// Parse validates a collation document. For {locale: "simple"} it returns nil.
 func Parse(doc []byte) (*Spec, error) {
 	s := &Spec{}
 	given := map[string]bool{}
@@ -61,7 +61,7 @@ func Parse(doc []byte) (*Spec, error) {
 	return s, s.check(doc)
 }
 
-// check refuses combinations that mean nothing.
+// check refuses meaningless combinations.
 func (s *Spec) check(doc []byte) error {
 	if s.CaseFirst != "off" && !s.CaseLevel && s.Strength < 3 {
 		return mongoerr.Newf(mongoerr.BadValue, "'caseFirst' is invalid unless 'caseLevel' is on or 'strength' is greater than 2 in: %s", value.ShowDoc(doc))
@@ -132,8 +132,8 @@ func enumField(name string, v value.Value, to *string, allowed ...string) error 
 	return notInEnum(name, s)
 }
 
-// strengthField reads the strength as the server converts numbers: doubles lose their fraction, decimals are rounded to
-// the even neighbour, NaN is 0.
+// strengthField reads the strength as the server converts numbers: doubles are truncated, decimals are rounded half to
+// even, NaN is 0.
 func strengthField(s *Spec, v value.Value) error {
 	var n int64
 	switch {

@@ -2,7 +2,7 @@ package collation
 
 import "strings"
 
-// languages are those whose rules the server carries, by ICU locale id.
+// languages are the languages whose rules the server has, by ICU locale id.
 var languages = func() map[string]bool {
 	m := map[string]bool{}
 	for _, l := range strings.Fields(`af am ar as az be bg bn bo br bs ca ceb chr cs cy da de dsb dz ee el en eo es et fa ff fi fil fo
@@ -21,8 +21,8 @@ var variants = map[string]string{
 	"searchjl": "searchjl", "compat": "compat", "eor": "eor", "reformed": "reformed", "phonetic": "phonetic",
 }
 
-// splitLocale cuts "de_AT@collation=phonebook" into language, script, region, variant and collation type; ok is
-// false if it is not in ICU's canonical form.
+// splitLocale splits "de_AT@collation=phonebook" into language, script, region, variant and collation type; ok
+// is false if it is not in ICU's canonical form.
 func splitLocale(id string) (lang string, rest []string, variant string, ok bool) {
 	id, keywords, has := strings.Cut(id, "@")
 	if has {
@@ -68,7 +68,7 @@ func knownLocale(id string) bool {
 // posix reports whether the locale is the one that orders ASCII by code.
 func posix(id string) bool { return id == "en_US_POSIX" }
 
-// bcp47 returns the locale in the form x/text takes.
+// bcp47 returns the locale in the form that x/text takes.
 func bcp47(id string) string {
 	lang, rest, variant, _ := splitLocale(id)
 	tag := lang
@@ -93,7 +93,7 @@ var normalizing = map[string]bool{
 	"bo": true, "ur": true, "vi": true, "dz": true,
 }
 
-// setDefaults fills in what the document left out; a few locales have their own defaults.
+// setDefaults sets what the document omits; a few locales have their own defaults.
 func (s *Spec) setDefaults(given map[string]bool) {
 	lang, _, _, _ := splitLocale(s.Locale)
 	def := func(name string, to *string, v string) {

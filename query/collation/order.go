@@ -20,7 +20,7 @@ type ordering struct {
 	ascii   *asciiTable
 	kana    bool // Japanese: hiragana and katakana differ at the quaternary level
 	noSpace bool // shifted, and only white space is variable
-	drops   bool // shifted, and what is variable is taken out before weighing: x/text has no such groups, and weighs no numbers then
+	drops   bool // shifted, and variable characters are removed before weighing: x/text has no such groups, and then does not weigh numbers
 }
 
 // weigher is one of x/text's collators, which serve one goroutine at a time.
@@ -60,7 +60,7 @@ func newOrdering(s Spec) *ordering {
 	return o
 }
 
-// tag spells the options x/text knows as the locale's extension.
+// tag expresses the options that x/text supports as the locale's extension.
 func (o *ordering) tag() language.Tag {
 	t, err := language.Parse(bcp47(o.spec.Locale))
 	if err != nil {
@@ -110,7 +110,7 @@ func (o *ordering) Key(dst, s []byte) []byte {
 	return dst
 }
 
-// appendKey puts the levels together: primary, secondary, case, tertiary, quaternary, identical.
+// appendKey concatenates the levels: primary, secondary, case, tertiary, quaternary, identical.
 func (o *ordering) appendKey(w *weigher, dst, s []byte) []byte {
 	text := s
 	if o.drops {
@@ -141,7 +141,7 @@ func (o *ordering) appendKey(w *weigher, dst, s []byte) []byte {
 }
 
 // caseLevelAt finds the end of the secondary weights (of the primary ones, at strength 1) in x/text's key: primaries take
-// two bytes, or three with the high bit set; secondaries take two; levels are parted by two zeros.
+// two bytes, or three with the high bit set; secondaries take two; levels are separated by two zeros.
 func caseLevelAt(key []byte, strength int) int {
 	i := 0
 	for i+1 < len(key) && (key[i] != 0 || key[i+1] != 0) {
@@ -159,7 +159,7 @@ func caseLevelAt(key []byte, strength int) int {
 	return min(i, len(key))
 }
 
-// appendCase writes one byte for each letter or other character that is no mark: its case, in the order wanted.
+// appendCase writes one byte for each letter or other character that is not a mark: its case, in the required order.
 func (o *ordering) appendCase(dst, s []byte) []byte {
 	lower, mixed, upper := byte(1), byte(2), byte(3)
 	if o.spec.CaseFirst == "upper" {
@@ -186,7 +186,7 @@ func (o *ordering) variable(r rune) bool {
 	return isSpace(r) || !o.noSpace && (unicode.IsPunct(r) || unicode.Is(unicode.Z, r))
 }
 
-// isSpace tells white space from punctuation; the rules count spaces that forbid a line break as punctuation.
+// isSpace distinguishes white space from punctuation; according to the rules, no-break spaces are punctuation.
 func isSpace(r rune) bool {
 	switch r {
 	case 0xA0, 0x2007, 0x202F:
@@ -205,7 +205,7 @@ func (o *ordering) dropVariable(s []byte) []byte {
 	return out
 }
 
-// appendVariableLevel returns the quaternary level of what dropVariable takes out.
+// appendVariableLevel appends the quaternary level of what dropVariable removes.
 func (o *ordering) appendVariableLevel(dst, s []byte) []byte {
 	for _, r := range string(s) {
 		if o.variable(r) {
@@ -235,7 +235,7 @@ func appendKana(dst, s []byte) []byte {
 // longestNumber is how many digits are read as one number.
 const longestNumber = 254
 
-// splitNumbers parts longer runs of digits by an ignorable character.
+// splitNumbers separates longer runs of digits by an ignorable character.
 func splitNumbers(s []byte) []byte {
 	var out []byte
 	run, from := 0, 0
@@ -255,7 +255,7 @@ func splitNumbers(s []byte) []byte {
 	return append(out, s[from:]...)
 }
 
-// posixOrder is en_US_POSIX: by code.
+// posixOrder is en_US_POSIX: the order of code points.
 type posixOrder struct{}
 
 func (posixOrder) Compare(a, b []byte) int  { return bytes.Compare(a, b) }

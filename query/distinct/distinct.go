@@ -1,5 +1,5 @@
-// Package distinct collects the different values of a field, as the distinct command does. Nodes collect from documents,
-// routers from the answers of shards.
+// Package distinct collects the distinct values of a field, as the distinct command does. Nodes collect from documents,
+// routers from the shards' replies.
 package distinct
 
 import (
@@ -14,7 +14,7 @@ import (
 // maxSize is the largest array that a reply has room for: 16 MiB.
 const maxSize = 16 << 20
 
-// Values are the different values found so far. Which of two equal ones (1 and 1.0) stays is the first that came.
+// Values are the distinct values found so far. Of two equal ones (1 and 1.0) the first is kept.
 type Values struct {
 	path []string
 	coll value.Collator
@@ -29,10 +29,10 @@ func New(path string, coll value.Collator) *Values {
 	return &Values{path: strings.Split(path, "."), coll: coll, seen: map[string]struct{}{}}
 }
 
-// AddDocument takes in the values at the path in a document, arrays taken apart.
+// AddDocument adds the values at the path in a document, with arrays unwound.
 func (d *Values) AddDocument(doc []byte) error { return d.walk(value.NewDocument(doc), d.path) }
 
-// AddArray takes in the elements of an array as they are.
+// AddArray adds the elements of an array as they are.
 func (d *Values) AddArray(arr []byte) error {
 	for it := value.Walk(arr); ; {
 		_, e, ok := it.Next()
@@ -82,7 +82,7 @@ func (d *Values) walkArray(v value.Value, path []string) error {
 	}
 }
 
-// add takes in one value; the error is that of a reply that would be too large.
+// add adds one value; it returns an error if the reply would be too large.
 func (d *Values) add(v value.Value) error {
 	if v.IsMissing() {
 		return nil

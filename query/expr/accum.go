@@ -32,7 +32,7 @@ func init() {
 	)
 }
 
-// missingField and the wording are those of commands' generated parsers, which some operators use.
+// missingField and the wording are those of commands' generated parsers, which some operators share.
 const missingField = 40414
 
 func idlWords(object mongoerr.Code) wording {
@@ -40,11 +40,11 @@ func idlWords(object mongoerr.Code) wording {
 		onUnknown: "BSON field '%[1]s.%[2]s' is an unknown field.", onMiss: "BSON field '%[1]s.%[2]s' is missing but a required field"}
 }
 
-// notAnObject is a wording whose third argument is the value that stands in place of the object.
+// notAnObject is a wording whose third argument is the value found instead of an object.
 const notAnObject = "specification must be an object; found %[1]s: %[3]s"
 
 // overValues makes a row for an accumulator used as an expression: over its operands, or over the elements of its only
-// operand where that is an array.
+// operand if that is an array.
 func overValues(name string, fn func(f *Frame, each func(func(value.Value))) value.Value) *operator {
 	return nary(name, 0, -1, func(f *Frame, c *call) (value.Value, error) {
 		if len(c.args) == 1 {
@@ -97,7 +97,7 @@ func evalAvg(f *Frame, each func(func(value.Value))) value.Value {
 			return
 		}
 		n++
-		if v.T != value.Decimal128 { // whole numbers too are averaged as doubles
+		if v.T != value.Decimal128 { // integers are averaged as doubles, too
 			v = value.NewDouble(v.AsFloat64())
 		}
 		s.add(v)
@@ -233,7 +233,7 @@ func parsePercentile(op *operator, arg value.Value, s *Scope) (node, error) {
 	return c, CheckPercentileMethod(method.Str())
 }
 
-// CheckPercentileMethod refuses every method but the one that there is.
+// CheckPercentileMethod refuses every method but the only one.
 func CheckPercentileMethod(method string) error {
 	if method != "approximate" {
 		return mongoerr.New(mongoerr.BadValue, "Currently only 'approximate' can be used as a percentile 'method'.")

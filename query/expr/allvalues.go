@@ -6,8 +6,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// $_internalFindAllValuesAtPath gives the different values at a path of the root document as an array, arrays taken apart
-// as the distinct command does: what distinct on a view is made of. The path is a constant, without a dollar sign.
+// $_internalFindAllValuesAtPath returns the distinct values at a path of the root document as an array, with arrays
+// unwound as in the distinct command. It implements distinct on a view. The path is a constant, without a dollar sign.
 
 func parseAllValues(op *operator, arg value.Value, s *Scope) (node, error) {
 	if arg.T != value.String {

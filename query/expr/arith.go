@@ -24,7 +24,7 @@ func init() {
 
 var null = value.NewNull()
 
-// fitInt gives an integer its type: int where both operands were ints and it fits, else long.
+// fitInt returns an integer as int if both operands were ints and it fits, else as long.
 func fitInt(i int64, small bool) value.Value {
 	if small && i == int64(int32(i)) {
 		return value.NewInt32(int32(i))
@@ -32,7 +32,7 @@ func fitInt(i int64, small bool) value.Value {
 	return value.NewInt64(i)
 }
 
-// evalAdd sums numbers, or numbers and one date. A null ends it, whatever comes after.
+// evalAdd sums numbers, or numbers and one date. A null ends it, whatever follows.
 func evalAdd(f *Frame, c *call) (value.Value, error) {
 	var s sum
 	var first value.Value
@@ -57,7 +57,7 @@ func evalAdd(f *Frame, c *call) (value.Value, error) {
 	return s.result()
 }
 
-// take is add for $add: it takes a date too, and nothing but numbers and dates.
+// take is add for $add, which accepts only numbers and dates.
 func (s *sum) take(v value.Value) error {
 	switch {
 	case v.T.Numeric():
@@ -72,7 +72,7 @@ func (s *sum) take(v value.Value) error {
 	return nil
 }
 
-// addPair adds two numbers of the plain cases: ints and longs that do not overflow, doubles and ints.
+// addPair adds two numbers in the simple cases: ints and longs that do not overflow, doubles and ints.
 func addPair(a, b value.Value) (v value.Value, ok bool) {
 	aInt, bInt := a.T == value.Int32 || a.T == value.Int64, b.T == value.Int32 || b.T == value.Int64
 	switch {
@@ -89,14 +89,14 @@ func addPair(a, b value.Value) (v value.Value, ok bool) {
 	return v, false
 }
 
-// sum adds numbers of all types: whole numbers in 128 bits, doubles with a second double that holds the rounding
-// errors, decimals as decimals. The result has the widest type seen.
+// sum adds numbers of all types: integers in 128 bits, doubles with a second double for the rounding errors,
+// decimals as decimals. The result has the widest type seen.
 type sum struct {
 	seen   value.Type // widest so far: Int32, Int64, Double, Decimal128; 0 is none
 	hi, lo uint64     // whole numbers, two's complement
 	f, err float64    // doubles
 	dec    *decimal.D
-	exact  bool // doubles go into decimals with all their digits, and the sum starts at a decimal zero ($sum, $avg)
+	exact  bool // doubles are converted to decimals with all their digits, and the sum starts at a decimal zero ($sum, $avg)
 	isDate bool
 	date   int64
 }
@@ -405,7 +405,7 @@ func mod(f *Frame, a, b value.Value) (value.Value, error) {
 	return fitInt(r, a.T == value.Int32 && b.T == value.Int32), nil
 }
 
-// notNumeric returns the complaint of operators that take one number.
+// notNumeric returns the error of operators that take one number.
 func notNumeric(name string, v value.Value) error {
 	return mongoerr.Newf(28765, "%s only supports numeric types, not %s", name, v.T.Name())
 }
@@ -430,8 +430,8 @@ func abs(f *Frame, v value.Value) (value.Value, error) {
 	return v, notNumeric("$abs", v)
 }
 
-// coerceInt64 converts a number for operators that take any: doubles are cut and must fit, decimals are rounded, and
-// those that do not fit become the smallest long.
+// coerceInt64 converts a number for operators that accept any: doubles are truncated and must fit, decimals are
+// rounded, and those that do not fit become the smallest long.
 func coerceInt64(v value.Value) (int64, error) {
 	switch v.T {
 	case value.Double:

@@ -184,7 +184,7 @@ func (f *Frame) arrayBound(n node, which string) (int64, error) {
 	return int64(i), nil
 }
 
-// maxRangeBytes bounds what $range may build.
+// maxRangeBytes limits the size of the array that $range builds.
 const maxRangeBytes = 100 << 20
 
 func evalRange(f *Frame, c *call) (value.Value, error) {

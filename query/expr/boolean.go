@@ -16,7 +16,7 @@ func init() {
 	)
 }
 
-// shortCircuit makes a row for $and and $or: the first operand whose truth is stop decides.
+// shortCircuit makes a row for $and and $or: the first operand whose truth value is stop decides.
 func shortCircuit(name string, stop bool) *operator {
 	op := nary(name, 0, -1, func(f *Frame, c *call) (value.Value, error) {
 		for _, n := range c.args {
@@ -34,7 +34,7 @@ func shortCircuit(name string, stop bool) *operator {
 		if err := s.optimizeAll(c.args); err != nil {
 			return nil, err
 		}
-		for _, n := range c.args { // a deciding constant decides wherever it stands
+		for _, n := range c.args { // a deciding constant decides at any position
 			if k, ok := n.(*constant); ok && k.v.Truthy() == stop {
 				return &constant{v: value.NewBool(stop)}, nil
 			}
@@ -191,7 +191,7 @@ func evalSwitch(f *Frame, c *call) (value.Value, error) {
 	return c.args[last].eval(f)
 }
 
-// optimizeSwitch drops branches that can never be taken, before what they hold is looked at.
+// optimizeSwitch drops branches that can never be taken, before their expressions are optimized.
 func optimizeSwitch(c *call, s *Scope) (_ node, err error) {
 	last := len(c.args) - 1
 	deflt := c.args[last]

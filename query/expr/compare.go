@@ -18,15 +18,15 @@ func init() {
 	)
 }
 
-// comparison makes a row for a comparison operator: all types compare, in the canonical order.
+// comparison makes a row for a comparison operator: all types are comparable, in the canonical order.
 func comparison(name string, is func(int) bool) *operator {
 	return binary(name, func(f *Frame, a, b value.Value) (value.Value, error) {
 		return value.NewBool(is(f.compare(a, b))), nil
 	})
 }
 
-// compare orders two values under the operation's collation. Expressions, unlike filters and sorts, tell a missing
-// field from one that holds undefined or null.
+// compare orders two values under the operation's collation. Expressions, unlike filters and sorts, distinguish a
+// missing field from one that is undefined or null.
 func (f *Frame) compare(a, b value.Value) int {
 	if a.T == b.T {
 		return value.CompareCollated(a, b, f.env.Collator)
@@ -39,7 +39,7 @@ func (f *Frame) compare(a, b value.Value) int {
 
 func (f *Frame) equal(a, b value.Value) bool { return f.compare(a, b) == 0 }
 
-// compareMissing orders a missing value: above MinKey, below all else.
+// compareMissing orders a missing value: above MinKey, below everything else.
 func compareMissing(a, b value.Value) int {
 	if a.T == value.Missing {
 		if b.T == value.MinKey {

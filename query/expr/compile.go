@@ -90,7 +90,7 @@ func constantPath(k *constant, parts []string) node {
 	return &constant{v: (&Frame{}).fetch(k.v, parts), shown: k.shown + "." + strings.Join(parts, ".")}
 }
 
-// systemVariable returns the value of a variable the server defines.
+// systemVariable returns the value of a variable that the server defines.
 func systemVariable(name string, s *Scope) (*constant, error) {
 	k := &constant{shown: "$$" + name}
 	switch name {
@@ -148,7 +148,7 @@ func checkFieldName(name string) error {
 	return nil
 }
 
-// CheckVariableName checks a name a user gives to a variable.
+// CheckVariableName checks the name of a user variable.
 func CheckVariableName(name string) error {
 	if name == "" {
 		return mongoerr.New(mongoerr.FailedToParse, "empty variable names are not allowed")
@@ -303,7 +303,7 @@ func parseNamed(op *operator, arg value.Value, s *Scope) (node, error) {
 	return c, nil
 }
 
-// readFields sorts a document of named operands into the order of op.fields; those left out are Missing.
+// readFields sorts a document of named operands into the order of op.fields; omitted ones are Missing.
 func (op *operator) readFields(arg value.Value) ([]value.Value, error) {
 	w := op.words
 	if arg.T != value.Document {

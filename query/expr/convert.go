@@ -44,7 +44,7 @@ func init() {
 	}
 }
 
-// conversion is what to convert to, and how.
+// conversion describes what to convert to, and how.
 type conversion struct {
 	to      value.Type
 	subtype byte
@@ -60,7 +60,7 @@ func errNoConversion(v value.Value, to value.Type) error {
 	return errConvert("Unsupported conversion from %s to %s in $convert with no onError value", v.T.Name(), to.Name())
 }
 
-// optimizeConvert folds only where all operands are known, onError and onNull too.
+// optimizeConvert folds only if all operands are known, including onError and onNull.
 func optimizeConvert(c *call, s *Scope) (node, error) {
 	if err := s.optimizeAll(c.args); err != nil {
 		return nil, err
@@ -111,7 +111,7 @@ func evalConvert(f *Frame, c *call) (value.Value, error) {
 	return v, err
 }
 
-// checkTarget checks a target whose input is null: it must be a type, but nothing more.
+// checkTarget checks a target whose input is null: it only has to be a type.
 func checkTarget(to value.Value) error {
 	if to.T == value.Document {
 		to = value.Lookup(to.Doc(), "type")
@@ -140,7 +140,7 @@ func targetType(v value.Value) (value.Type, error) {
 	}
 	t, ok := value.TypeByNumber(i)
 	if i == 0 {
-		return value.Missing, nil // a type that is known, though nothing converts to it
+		return value.Missing, nil // a known type, although nothing converts to it
 	}
 	if !ok {
 		return 0, mongoerr.Newf(mongoerr.FailedToParse, "In $convert, numeric value for 'to' does not correspond to a BSON type: %d", i)
@@ -283,12 +283,12 @@ func (conv *conversion) order() bin.ByteOrder {
 	return bin.LittleEndian
 }
 
-// parseDouble reads a whole string as a decimal floating-point number; hexadecimal and blanks are refused.
+// parseDouble reads a whole string as a decimal floating-point number; hexadecimal digits and blanks are refused.
 func parseDouble(s string) (float64, error) {
 	body := strings.TrimLeft(s, "+-")
 	switch {
 	case s == "" || len(s)-len(body) > 1:
-	case strings.HasPrefix(s, "0x"): // behind a sign, or in capitals, it is read
+	case strings.HasPrefix(s, "0x"): // after a sign, or in capitals, hexadecimal is accepted
 		return 0, errConvert("Illegal hexadecimal input in $convert with no onError value: %s", s)
 	case strings.IndexByte(s, '_') >= 0 || strings.HasPrefix(strings.ToLower(body), "nan("):
 	default:
@@ -330,7 +330,7 @@ func toDecimal(v value.Value) (value.Value, error) {
 	return v, errNoConversion(v, value.Decimal128)
 }
 
-// toInt converts to int or long, cutting fractions.
+// toInt converts to int or long, truncating fractions.
 func (f *Frame) toInt(v value.Value, conv *conversion, to value.Type) (value.Value, error) {
 	var i int64
 	switch v.T {
@@ -371,7 +371,7 @@ func (f *Frame) toInt(v value.Value, conv *conversion, to value.Type) (value.Val
 	}
 	if i != int64(int32(i)) {
 		if v.T == value.Int64 {
-			return v, errOverflow("") // the real server shows no integer here
+			return v, errOverflow("") // the real server does not show the integer here
 		}
 		return v, errOverflow(strconv.FormatInt(i, 10))
 	}
@@ -609,5 +609,5 @@ func textToBinary(v value.Value, conv *conversion) ([]byte, error) {
 	return b, nil
 }
 
-// formatNames are the formats of text as messages call them.
+// formatNames are the names of text formats in error messages.
 var formatNames = map[string]string{"base64": "base64", "base64url": "base64url", "hex": "hex", "utf8": "utf8", "uuid": "UUID", "auto": "auto"}

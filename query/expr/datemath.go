@@ -27,7 +27,7 @@ func init() {
 	)
 }
 
-// namedArgs evaluates all operands; ok is false if one that was given is null.
+// namedArgs evaluates all operands; ok is false if a given one is null.
 func (f *Frame) namedArgs(c *call, vs []value.Value) (ok bool, err error) {
 	ok = true
 	for i, n := range c.args {
@@ -148,7 +148,7 @@ func evalDateDiff(f *Frame, c *call) (value.Value, error) {
 	return value.NewInt64(n), nil
 }
 
-// ignoredWeek reports whether the only null operand is a startOfWeek (the last) that the unit has no use for.
+// ignoredWeek reports whether the only null operand is a startOfWeek (the last) that the unit does not use.
 func (f *Frame) ignoredWeek(c *call, vs []value.Value, unit value.Value) bool {
 	last := len(vs) - 1
 	for i, v := range vs[:last] {
@@ -159,8 +159,8 @@ func (f *Frame) ignoredWeek(c *call, vs []value.Value, unit value.Value) bool {
 	return unit.T == value.String && unit.Str() != "week"
 }
 
-// prepareDateTrunc notes a constant null startOfWeek: it makes the result null whatever the unit, unless the date is a
-// constant too.
+// prepareDateTrunc records a constant null startOfWeek: it makes the result null whatever the unit, unless the date is
+// a constant, too.
 func prepareDateTrunc(c *call, _ *Scope) error {
 	_, constDate := c.args[0].(*constant)
 	if k, ok := c.args[4].(*constant); ok && k.v.IsNullish() && !constDate {

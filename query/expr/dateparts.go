@@ -72,7 +72,7 @@ func parseDatePart(op *operator, arg value.Value, s *Scope) (node, error) {
 	return &call{op: op, args: []node{n, nil}}, nil
 }
 
-// toDate returns the conversion of date operators: dates, timestamps and object ids are points in time.
+// toDate converts the operand of a date operator: dates, timestamps and object ids are points in time.
 func toDate(v value.Value) (ms int64, err error) {
 	switch v.T {
 	case value.DateTime:
@@ -90,7 +90,7 @@ func isDate(v value.Value) bool {
 	return v.T == value.DateTime || v.T == value.Timestamp || v.T == value.ObjectID
 }
 
-// zone evaluates the operand that names a time zone: UTC where it was left out; ok is false if it is null.
+// zone evaluates the operand that names a time zone: UTC if it is omitted; ok is false if it is null.
 func (f *Frame) zone(c *call, i int) (z *dates.Zone, ok bool, err error) {
 	if c.args[i] == nil {
 		return dates.UTC, true, nil

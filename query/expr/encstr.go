@@ -17,7 +17,7 @@ func init() {
 	}
 }
 
-// prepareEncStr: what is searched for is a constant, in plain text or encrypted by the client, and the input is a field.
+// prepareEncStr checks that the string to search for is a constant, in plain text or encrypted by the client, and that the input is a field.
 func prepareEncStr(c *call, _ *Scope) error {
 	if _, ok := c.args[0].(*constant); ok {
 		return mongoerr.Newf(mongoerr.FailedToParse, "%s requires that 'input' be a field path", c.op.name)
@@ -32,8 +32,8 @@ func prepareEncStr(c *call, _ *Scope) error {
 // encrypted is the subtype of encrypted values.
 const encrypted = 6
 
-// evalEncStr returns what is left of a search in encrypted text where no client has rewritten it. A missing value
-// matches nothing; what is not encrypted cannot be searched this way.
+// evalEncStr evaluates a search in encrypted text that no client has rewritten. A missing value matches nothing;
+// unencrypted values cannot be searched this way.
 func evalEncStr(f *Frame, c *call) (value.Value, error) {
 	v, err := c.args[0].eval(f)
 	if err != nil {

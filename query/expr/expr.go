@@ -10,37 +10,38 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Env is what one operation gives all its expressions.
+// Env is the environment of all expressions of one operation.
 type Env struct {
 	NowMS       int64  // $$NOW
 	ClusterTime uint64 // $$CLUSTER_TIME; 0 if there is none (a standalone server)
-	// Clock gives $$NOW and $$CLUSTER_TIME at each evaluation, for expressions that are compiled once and used by many
-	// operations (a collection's validator). Without it, NowMS 0 is an expression that is only checked (a view's).
+	// Clock returns $$NOW and $$CLUSTER_TIME at each evaluation, for expressions that are compiled once and used by
+	// many operations (a collection's validator). Without it, NowMS 0 means that the expression is only checked (a
+	// view's).
 	Clock       func() (nowMS int64, clusterTime uint64)
 	Collator    value.Collator // nil: binary comparison
 	Rand        func() float64 // $rand and $sampleRate, in [0,1); nil: the runtime's generator
 	WallMS      func() int64   // $currentDate, in milliseconds; nil: the system's clock
 	UserRoles   value.Value    // $$USER_ROLES: array of {_id, role, db}; Missing: an empty array
-	NoConstants bool           // the command gives expressions no $$NOW, $$CLUSTER_TIME and $$USER_ROLES (count, distinct, …)
-	Work        value.Work     // asked now and then by what may take long; nil: it never has to stop
-	Validator   bool           // a collection's validator, which runs no scripts
-	MapReduce   bool           // a mapReduce command runs: its own operators may be used
+	NoConstants bool           // the command has no $$NOW, $$CLUSTER_TIME and $$USER_ROLES (count, distinct, …)
+	Work        value.Work     // checked periodically by what may take long; nil: it never has to stop
+	Validator   bool           // the expression is in a collection's validator, which runs no scripts
+	MapReduce   bool           // the command is mapReduce: its own operators are allowed
 	JSScope     []byte         // globals of scripts (mapReduce's scope), nil for none
-	// What one list of $push, and one set of $addToSet, may hold in bytes; 0 for 100 MB.
+	// The maximum size of one list of $push, and of one set of $addToSet, in bytes; 0 for 100 MB.
 	MaxPushBytes, MaxAddToSetBytes int64
-	FoldContext                    string // put before messages of errors raised while folding constants; "" for the pipeline's own
+	FoldContext                    string // prefix of errors raised while folding constants; "" for the pipeline's own
 }
 
-// maxEvalBytes bounds the values being built for one document.
+// maxEvalBytes limits the values being built for one document.
 const maxEvalBytes = 100 << 20
 
-// Check is nil unless the operation has to stop; it is cheap enough to be called for each document.
+// Check returns an error if the operation has to stop; it is cheap enough to be called for each document.
 func (f *Frame) Check() error { return f.pace.Check() }
 
 // charge counts bytes that an operator walks or builds at once.
 func (f *Frame) charge(bytes int) { f.pace.Charge(bytes >> 8) }
 
-// step is called for each element that an operator visits: it ends evaluations that have to stop or grow too large.
+// step is called for each element that an operator visits: it returns an error if the evaluation has to stop or grows too large.
 func (f *Frame) step(op string, size int) error {
 	if err := f.Check(); err != nil {
 		return err
@@ -51,7 +52,7 @@ func (f *Frame) step(op string, size int) error {
 	return nil
 }
 
-// SetConstants takes what a router gives its shards' aggregates in runtimeConstants.
+// SetConstants sets the values that a router sends to its shards in runtimeConstants.
 func (e *Env) SetConstants(runtimeConstants []byte) {
 	for k, v := range value.Elements(runtimeConstants) {
 		switch k {
@@ -67,7 +68,7 @@ func (e *Env) SetConstants(runtimeConstants []byte) {
 	}
 }
 
-// Constants returns what SetConstants takes.
+// Constants returns the values for SetConstants.
 func (e *Env) Constants() value.Value {
 	fs := []value.Field{value.F("localNow", value.NewDateTime(e.NowMS)), value.F("clusterTime", value.NewTimestampU64(e.ClusterTime))}
 	if e.MapReduce {
@@ -95,15 +96,15 @@ func (e *Env) rand() float64 {
 	return rand.Float64()
 }
 
-// Scope is where names of variables are looked up while compiling. Scopes made from one NewScope share their frame.
+// Scope resolves the names of variables during compilation. Scopes made from one NewScope share their frame.
 type Scope struct {
 	env    *Env
 	parent *Scope
-	slots  *int // how many variables the frame holds
+	slots  *int // how many variables the frame has
 	name   string
 	id     int
-	konst  *constant // not nil: the variable is known now
-	late   bool      // what fails while it is folded fails again for each document, and only then
+	konst  *constant // not nil: the variable's value is already known
+	late   bool      // errors while folding are raised during evaluation instead
 }
 
 // NewScope starts a scope with the system variables.
@@ -146,7 +147,7 @@ func (s *Scope) Unfailing() *Scope {
 	return c
 }
 
-// find looks a variable up, innermost first.
+// find looks up a variable, innermost first.
 func (s *Scope) find(name string) *Scope {
 	for ; s != nil; s = s.parent {
 		if s.name == name && (s.id >= 0 || s.konst != nil) {
@@ -179,7 +180,7 @@ func NewFrame(s *Scope) *Frame {
 	return &Frame{env: s.env, vars: make([]value.Value, *s.slots), pace: value.Pace{Work: s.env.Work}}
 }
 
-// SetRoot gives the document to evaluate against and ends the life of values computed before.
+// SetRoot sets the document to evaluate against and invalidates values computed before.
 func (f *Frame) SetRoot(doc []byte) {
 	f.root = value.NewDocument(doc)
 	f.arena = f.arena[:0]
@@ -188,10 +189,10 @@ func (f *Frame) SetRoot(doc []byte) {
 // Root returns the document being evaluated.
 func (f *Frame) Root() []byte { return f.root.Doc() }
 
-// SetMeta gives the document's metadata.
+// SetMeta sets the document's metadata.
 func (f *Frame) SetMeta(m Metadata) { f.meta = m }
 
-// SetVar gives a variable its value; it is borrowed.
+// SetVar sets a variable; the value is borrowed.
 func (f *Frame) SetVar(id int, v value.Value) {
 	for id >= len(f.vars) {
 		f.vars = append(f.vars, value.Value{})
@@ -199,7 +200,7 @@ func (f *Frame) SetVar(id int, v value.Value) {
 	f.vars[id] = v
 }
 
-// Var reads a variable.
+// Var returns a variable's value.
 func (f *Frame) Var(id int) value.Value {
 	if id < 0 || id >= len(f.vars) {
 		return value.Value{}
@@ -210,7 +211,7 @@ func (f *Frame) Var(id int) value.Value {
 // Expr is a compiled expression.
 type Expr struct{ n node }
 
-// Compile parses an expression and folds what is constant in it.
+// Compile parses an expression and folds its constant parts.
 func Compile(v value.Value, s *Scope) (*Expr, error) {
 	n, err := parseValue(v, s)
 	if err != nil {
@@ -231,7 +232,7 @@ func CompilePath(path string, s *Scope) (*Expr, error) {
 	return &Expr{n}, nil
 }
 
-// ConstantExpr returns an expression that always answers v.
+// ConstantExpr returns an expression whose value is always v.
 func ConstantExpr(v value.Value) *Expr { return &Expr{&constant{v: v.Clone()}} }
 
 // Eval computes the expression for the frame's document. The value borrows: see the package's invariants.
@@ -245,7 +246,7 @@ func (e *Expr) Constant() (value.Value, bool) {
 	return value.Value{}, false
 }
 
-// System reports whether the expression is one of the server's variables, such as $$NOW, as it stands.
+// System reports whether the expression is just one of the server's variables, such as $$NOW.
 func (e *Expr) System() bool {
 	c, ok := e.n.(*constant)
 	return ok && c.shown != ""
@@ -260,7 +261,7 @@ func (e *Expr) FieldPath() (string, bool) {
 	return "", false
 }
 
-// Serialize returns the expression as explain prints it.
+// Serialize returns the expression in the form of explain.
 func (e *Expr) Serialize() value.Value { return e.n.serialize() }
 
 // Uses reports whether one of the operators named in ops is anywhere in the expression.
@@ -278,7 +279,7 @@ func (e *Expr) Uses(ops map[string]bool) (used bool) {
 
 // Deps is what an expression reads.
 type Deps struct {
-	Paths []string // dotted paths of the root document, sorted, without doubles
+	Paths []string // dotted paths of the root document, sorted, without duplicates
 	Whole bool     // it reads the whole root document
 	Vars  []int    // ids of variables defined by the caller or by itself
 	Meta  []string // kinds of metadata

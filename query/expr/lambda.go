@@ -20,7 +20,7 @@ func init() {
 	)
 }
 
-// lambda is the variable an operator binds to each element.
+// lambda is the variable that an operator binds to each element.
 type lambda struct {
 	as    string
 	named bool // the name was given

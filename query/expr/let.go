@@ -96,8 +96,8 @@ func showLet(c *call) value.Value {
 		value.F("vars", vars), value.F("in", c.args[len(st.ids)].serialize()))))))
 }
 
-// DefineLet adds the variables of a command's let. Their expressions see one another's, but no document and none of the
-// constants that the server gives to documents' expressions.
+// DefineLet adds the variables of a command's let. Their expressions see each other, but no document, and none of the
+// server's constants.
 func (s *Scope) DefineLet(let []byte) error {
 	for k, v := range value.Elements(let) {
 		if err := checkLetName(k); err != nil {

@@ -2,7 +2,7 @@ package expr
 
 import "github.com/shoaldb/shoal/query/value"
 
-// metaNode is $meta: it reads what the plan knows about the document beside its fields.
+// metaNode is $meta: it reads metadata that the plan provides with the document.
 type metaNode struct{ kind string }
 
 func (m *metaNode) eval(f *Frame) (value.Value, error) {

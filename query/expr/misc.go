@@ -134,7 +134,7 @@ func evalBitNot(f *Frame, c *call) (value.Value, error) {
 	return v, mongoerr.Newf(mongoerr.TypeMismatch, "$bitNot only supports int and long, not: %s.", v.T.Name())
 }
 
-// bitwise makes a row for an operator over ints and longs; unit is what no operand gives.
+// bitwise makes a row for an operator on ints and longs; unit is the result without operands.
 func bitwise(name string, unit int64, fn func(a, b int64) int64) *operator {
 	return nary(name, 0, -1, func(f *Frame, c *call) (value.Value, error) {
 		acc, small := unit, true

@@ -14,10 +14,10 @@ type node interface {
 	serialize() value.Value
 }
 
-// constant is a literal, or something folded to one.
+// constant is a literal, or an expression folded to one.
 type constant struct {
 	v     value.Value
-	shown string // how it was written, where that is a system variable
+	shown string // how it was written, if that is a system variable
 }
 
 func (c *constant) eval(*Frame) (value.Value, error) { return c.v, nil }
@@ -29,10 +29,10 @@ func (c *constant) serialize() value.Value {
 	return value.NewDocument(value.Doc(value.F("$const", c.v)))
 }
 
-// clockNode is $$NOW or $$CLUSTER_TIME where they differ from evaluation to evaluation.
+// clockNode is $$NOW or $$CLUSTER_TIME if they differ from evaluation to evaluation.
 type clockNode struct {
 	name string
-	path []string // behind it, which leads nowhere
+	path []string // the path after the variable, which leads nowhere
 }
 
 func (c *clockNode) eval(f *Frame) (value.Value, error) {
@@ -124,7 +124,7 @@ func (f *Frame) walkPath(doc []byte, parts []string) value.Value {
 	}
 }
 
-// fetchArray collects a path's values from the elements that have it; elements that are not documents give nothing.
+// fetchArray collects a path's values from the elements that have it; elements that are not documents are skipped.
 func (f *Frame) fetchArray(arr value.Value, parts []string) value.Value {
 	b := f.beginArray()
 	for it := value.Walk(arr.Doc()); ; {
@@ -207,8 +207,8 @@ func (a *array) eval(f *Frame) (value.Value, error) {
 // call is an operator applied to operands.
 type call struct {
 	op   *operator
-	args []node // positional, or in the order of op.fields with nil for those left out
-	// state is what the operator worked out at compile time (a compiled pattern, a variable's id).
+	args []node // positional, or in the order of op.fields with nil for omitted ones
+	// state is what the operator computed at compile time (a compiled pattern, a variable's id).
 	state any
 }
 
@@ -240,7 +240,7 @@ func (c *call) serialize() value.Value {
 	return value.NewDocument(value.Doc(value.F(c.op.name, value.NewDocument(value.End(dst, mark)))))
 }
 
-// arg evaluates an operand; one left out is Missing.
+// arg evaluates an operand; an omitted one is Missing.
 func (c *call) arg(f *Frame, i int) (value.Value, error) {
 	if c.args[i] == nil {
 		return value.Value{}, nil
@@ -248,7 +248,7 @@ func (c *call) arg(f *Frame, i int) (value.Value, error) {
 	return c.args[i].eval(f)
 }
 
-// builder makes a document or array in the frame. Builders nest: the inner one finishes before the outer goes on.
+// builder makes a document or array in the frame. Builders nest: the inner one has to finish before the outer one continues.
 type builder struct {
 	f     *Frame
 	mark  int
@@ -256,7 +256,7 @@ type builder struct {
 	array bool
 }
 
-// added is asked behind each element of a long list: whether evaluation has to stop, or builds too much.
+// added is called after each element of a long list: it checks whether evaluation has to stop, or builds too much.
 func (b *builder) added(op string) error { return b.f.step(op, 0) }
 
 func (f *Frame) beginDoc() builder {
@@ -301,13 +301,13 @@ func (b *builder) finish() value.Value {
 	return value.NewDocument(out)
 }
 
-// abandon drops what was built.
+// abandon discards what was built.
 func (b *builder) abandon(err error) (value.Value, error) {
 	b.f.scratch = b.f.scratch[:b.mark]
 	return value.Value{}, err
 }
 
-// alloc returns n bytes of the arena. A full chunk is left to the values that borrow from it.
+// alloc returns n bytes of the arena. A full chunk is not reused: values borrow from it.
 func (f *Frame) alloc(n int) []byte {
 	f.charge(n)
 	if cap(f.arena)-len(f.arena) < n {

@@ -49,7 +49,7 @@ func objectToArray(f *Frame, v value.Value) (value.Value, error) {
 	}
 }
 
-// docSet builds a document in which a later field of the same name replaces an earlier one, in its place.
+// docSet builds a document in which a later field replaces an earlier one with the same name, at its position.
 type docSet struct {
 	keys [][]byte
 	vals []value.Value
@@ -95,7 +95,7 @@ func (d *docSet) value(f *Frame) value.Value {
 	return b.finish()
 }
 
-// arrayToObject takes [[k, v], …] or [{k, v}, …]; the first element says which.
+// arrayToObject accepts [[k, v], …] or [{k, v}, …]; the first element determines which.
 func arrayToObject(f *Frame, v value.Value) (value.Value, error) {
 	if v.IsNullish() {
 		return null, nil
@@ -194,7 +194,7 @@ func evalMergeObjects(f *Frame, c *call) (value.Value, error) {
 		if err != nil {
 			return v, err
 		}
-		if len(c.args) == 1 && v.T == value.Array { // one operand that is an array holds the objects
+		if len(c.args) == 1 && v.T == value.Array { // a single operand that is an array has the objects
 			for it := value.Walk(v.Doc()); ; {
 				_, e, ok := it.Next()
 				if !ok {
@@ -213,7 +213,7 @@ func evalMergeObjects(f *Frame, c *call) (value.Value, error) {
 	return d.value(f), nil
 }
 
-// parseGetField also takes the field's name alone: the input is then the current document.
+// parseGetField also accepts the field's name alone: then the input is the current document.
 func parseGetField(op *operator, arg value.Value, s *Scope) (node, error) {
 	if arg.T == value.Document && !isExpressionObject(arg) {
 		n, err := parseNamed(op, arg, s)
@@ -271,7 +271,7 @@ func lookupBytes(doc, name []byte) value.Value {
 	}
 }
 
-// parseSetField reads $setField and $unsetField; the field's name must be known now.
+// parseSetField reads $setField and $unsetField; the field's name must be a constant.
 func parseSetField(op *operator, arg value.Value, s *Scope) (node, error) {
 	n, err := parseNamed(op, arg, s)
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// optimize folds what is constant, operands first. Errors found on the way are the operation's, even where no document
-// would have reached them, as in the server; an unfailing scope leaves them to the evaluation.
+// optimize folds constants, operands first. Errors found in the process fail the operation even if no document would
+// have reached them, as on the real server; in an unfailing scope they are raised during evaluation.
 func (s *Scope) optimize(n node) (node, error) {
 	switch n := n.(type) {
 	case *object:
@@ -72,7 +72,7 @@ func (s *Scope) fold(n node, args []node) (node, error) {
 	return &constant{v: v}, nil
 }
 
-// failed returns what becomes of a node that could not be folded.
+// failed handles a node that could not be folded.
 func (s *Scope) failed(n node, err error) (node, error) {
 	if s.late && (s.env.Work == nil || s.env.Work.Check() == nil) {
 		return n, nil
@@ -80,8 +80,8 @@ func (s *Scope) failed(n node, err error) (node, error) {
 	return nil, s.foldError(err)
 }
 
-// WhileFolding reports whether an error came up when constants of a pipeline were folded, which happens after it
-// was parsed: its stage puts nothing before it.
+// WhileFolding reports whether an error was raised while constants of a pipeline were folded, which happens
+// after parsing: its stage does not prefix it.
 func WhileFolding(err error) bool {
 	return strings.HasPrefix(mongoerr.From(err).Message, pipelineFoldContext)
 }
@@ -89,7 +89,7 @@ func WhileFolding(err error) bool {
 // foldError adds the context of folding to an error.
 func (s *Scope) foldError(err error) error {
 	if s.env.Work != nil && s.env.Work.Check() != nil {
-		return err // that it has to stop
+		return err // the operation has to stop
 	}
 	ctx := s.env.FoldContext
 	if ctx == "" {

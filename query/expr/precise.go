@@ -2,9 +2,9 @@ package expr
 
 import "math"
 
-// The runtime's functions of doubles are within one unit of the last place; a C library's, as the real server uses, are
-// almost always the nearest double. So each is computed here with twice the digits and rounded once. (The area functions
-// are the exception: there both compute alike.)
+// The Go runtime's functions on doubles are within one unit of the last place; those of a C library, which the real
+// server uses, are almost always the nearest double. So each is computed here with twice the digits and rounded once.
+// (The area functions are the exception: both compute them in the same way.)
 
 // pair is a number of about 106 bits: the sum of a double and a smaller one.
 type pair struct{ hi, lo float64 }
@@ -53,7 +53,7 @@ var (
 	ln2    = pair{0.6931471805599453, 2.3190468138462996e-17}
 )
 
-// maxReduced bounds the arguments that two products reduce exactly enough.
+// maxReduced limits the arguments that two products reduce exactly enough.
 const maxReduced = 1 << 20
 
 // sinCos is for |x| ≤ maxReduced; the sine and cosine of the remainder are by their series.
@@ -101,7 +101,7 @@ func logPair(x pair) pair {
 	return sum2(y, x.mul(e).plus(-1).float())
 }
 
-// small is true if a function is its argument to the last place, or the runtime's own answer is exact enough.
+// small reports whether a function equals its argument to the last place, or the runtime's own result is exact enough.
 func small(x float64) bool { return math.Abs(x) < 1e-5 || math.IsNaN(x) }
 
 func preciseSin(x float64) float64 {
@@ -136,7 +136,7 @@ func preciseAsin(x float64) float64 {
 	return arc(y, x).float()
 }
 
-// arc mends an arcus sine: y − (sin y − x) / cos y.
+// arc improves an arc sine by one step of Newton's method: y − (sin y − x) / cos y.
 func arc(y, x float64) pair {
 	s, c := sinCos(pair{y, 0})
 	return sum2(y, -s.plus(-x).float()/c.hi)

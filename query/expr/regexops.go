@@ -22,7 +22,7 @@ func init() {
 	}
 }
 
-// maxPattern is the longest pattern these operators take, in bytes.
+// maxPattern is the maximum length of a pattern for these operators, in bytes.
 const maxPattern = 16 << 10
 
 // pattern is a compiled expression, or nil if one of its parts was null.
@@ -96,7 +96,7 @@ func compilePattern(name string, re, opts value.Value) (*pattern, error) {
 	return &pattern{compiled}, nil
 }
 
-// regexOperands evaluates the operands; ok is false if there is nothing to look for or in.
+// regexOperands evaluates the operands; ok is false if the pattern or the input is null.
 func (f *Frame) regexOperands(c *call) (input []byte, p *pattern, ok bool, err error) {
 	in, err := c.args[0].eval(f)
 	if err != nil {
@@ -130,7 +130,7 @@ func (p *pattern) find(f *Frame, s []byte, from int) ([]int, error) {
 	return loc, regexError(err)
 }
 
-// regexError returns the error of an expression that runs out of time; those of the operation stay as they are.
+// regexError returns the error of a pattern that takes too long; errors of the operation are unchanged.
 func regexError(err error) error {
 	var own *mongoerr.Error
 	if err == nil || errors.As(err, &own) {

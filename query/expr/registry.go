@@ -7,29 +7,29 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// operator is a row of the registry: how one operator reads its operands and what it computes.
+// operator is a row of the registry: how an operator reads its operands and what it computes.
 type operator struct {
 	name string
 	// Positional operands: how many. max -1 is any number.
 	min, max int
-	// Named operands, where the operator takes a document of them.
+	// Named operands, if the operator takes a document of them.
 	fields []field
 	words  wording
-	// parse replaces both where the operator has a syntax of its own.
+	// parse replaces both if the operator has a syntax of its own.
 	parse func(op *operator, v value.Value, s *Scope) (node, error)
-	// prepare looks at the call once its operands are optimized (compiles a constant pattern).
+	// prepare is called once the operands are optimized (to compile a constant pattern).
 	prepare func(c *call, s *Scope) error
 	eval    func(f *Frame, c *call) (value.Value, error)
 	// optimize replaces the folding of operands, for operators that do not evaluate them all.
 	optimize func(c *call, s *Scope) (node, error)
 	show     func(c *call) value.Value
-	// volatile ones give another value at each call, or read what constants do not show; they are never folded.
+	// volatile operators return a different value at each call, or read more than their operands; they are never folded.
 	volatile bool
-	// unfolded ones are left to the run even where all operands are constants.
+	// unfolded operators are not folded even if all operands are constants.
 	unfolded bool
 }
 
-// wording is how an operator complains about its document of named operands.
+// wording has an operator's error texts for its document of named operands.
 type wording struct {
 	object, unknown             mongoerr.Code // codes: no document given; a field it does not know
 	onObject, onUnknown, onMiss string        // formats; "" for the usual ones
@@ -38,7 +38,7 @@ type wording struct {
 // field is a named operand.
 type field struct {
 	name     string
-	required mongoerr.Code // of the error where it is left out; 0: optional
+	required mongoerr.Code // code of the error if it is omitted; 0: optional
 }
 
 var operators = map[string]*operator{}
@@ -93,7 +93,7 @@ func nary(name string, min, max int, fn func(f *Frame, c *call) (value.Value, er
 	return &operator{name: name, min: min, max: max, eval: fn}
 }
 
-// commutative makes an operator look at its constants last, so that a null among the others is found first.
+// commutative makes an operator evaluate its constants last, so that a null among the others is found first.
 func commutative(op *operator) *operator {
 	op.optimize = func(c *call, s *Scope) (node, error) {
 		if err := s.optimizeAll(c.args); err != nil {
@@ -109,7 +109,7 @@ func commutative(op *operator) *operator {
 	return op
 }
 
-// Operands names the named operands of an operator; nil if it takes none, or is not known.
+// Operands returns the names of an operator's named operands; nil if it has none, or is unknown.
 func Operands(name string) []string {
 	op := operators[name]
 	if op == nil {

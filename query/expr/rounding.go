@@ -35,7 +35,7 @@ func ceilFloor(name string, double func(float64) float64, r apd.Rounder) func(*F
 	}
 }
 
-// evalRound is $round and $trunc: to a number of places behind the point, or before it where that is negative.
+// evalRound is $round and $trunc: to a number of places after the decimal point, or before it if that is negative.
 func evalRound(name string, r apd.Rounder) func(*Frame, *call) (value.Value, error) {
 	return func(f *Frame, c *call) (value.Value, error) {
 		v, err := c.args[0].eval(f)
@@ -95,7 +95,7 @@ func roundTo(name string, v value.Value, place int, r apd.Rounder) (value.Value,
 		if q := decimal.Quantize(d, int32(-place), r); !decimal.IsNaN(q) {
 			return decimal.Value(q), nil
 		}
-		return v, nil // it has no digits to round, and no room for zeros
+		return v, nil // there are no digits to round, and no room for zeros
 	case value.Double:
 		return value.NewDouble(roundDouble(v.Double(), place, r)), nil
 	}
@@ -110,8 +110,8 @@ func roundTo(name string, v value.Value, place int, r apd.Rounder) (value.Value,
 	return fitInt(i, v.T == value.Int32), nil
 }
 
-// roundDouble goes through a decimal where the place is not the point itself, as what counts is the decimal digits
-// that the double prints.
+// roundDouble converts to a decimal unless it rounds at the decimal point itself, because the decimal digits that
+// the double prints are what counts.
 func roundDouble(x float64, place int, r apd.Rounder) float64 {
 	if math.IsNaN(x) || math.IsInf(x, 0) {
 		return x

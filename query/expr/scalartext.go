@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// coercedText prints a number or point in time as string operators take it: doubles with six digits.
+// coercedText prints a number or point in time in the form that string operators use: doubles with six digits.
 func coercedText(v value.Value) string {
 	switch v.T {
 	case value.Int32, value.Int64:

@@ -17,16 +17,16 @@ func init() {
 	)
 }
 
-// set is a set of values under the operation's collation: a list while it is small, hashed beyond.
+// set is a set of values under the operation's collation: a list while it is small, hashed when it is larger.
 type set struct {
 	f     *Frame
-	op    string // the operator that makes it, for errors
+	op    string // the operator that builds it, for errors
 	vals  []value.Value
 	hash  map[string]struct{}
-	bytes int // about what it holds
+	bytes int // its approximate size
 }
 
-// entryBytes is about what an element of a set costs beside its key.
+// entryBytes is the approximate cost of a set's element in addition to its key.
 const entryBytes = 48
 
 const smallSet = 12
@@ -45,7 +45,7 @@ func (s *set) has(v value.Value) bool {
 	return ok
 }
 
-// add reports whether v was new. It fails where the operation has to stop, or the set becomes too large.
+// add reports whether v was new. It fails if the operation has to stop, or the set becomes too large.
 func (s *set) add(v value.Value) (fresh bool, err error) {
 	if err := s.f.step(s.op, s.bytes); err != nil {
 		return false, err
@@ -81,7 +81,7 @@ func (s *set) addAll(arr []byte) error {
 	}
 }
 
-// holds counts how many of vals the set has; few: that it may stop at the first that it has not.
+// holds counts how many of vals the set has; with few, it may stop at the first that it does not have.
 func (s *set) holds(vals []value.Value, few bool) (n int, err error) {
 	for _, v := range vals {
 		if err := s.f.Check(); err != nil {

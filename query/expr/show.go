@@ -9,8 +9,8 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// Show prints a value as messages of evaluations do: {a: 1, b: "x"}, BinData(0, "FF"). Those of parsers look different, see
-// value.Show.
+// Show returns a value as text for errors of evaluations: {a: 1, b: "x"}, BinData(0, "FF"). Errors of parsers look
+// different, see value.Show.
 func Show(v value.Value) string {
 	var b strings.Builder
 	show(&b, v)
@@ -76,7 +76,7 @@ func showNested(b *strings.Builder, v value.Value) {
 	b.WriteString(end)
 }
 
-// ShowDouble prints a double as messages of evaluations do, with six digits: 100, 1.23457e+06, -0, inf.
+// ShowDouble returns a double as text for errors of evaluations, with six digits: 100, 1.23457e+06, -0, inf.
 func ShowDouble(f float64) string {
 	if word := value.ShowUnusual(f); word != "" {
 		return word

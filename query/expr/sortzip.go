@@ -17,7 +17,7 @@ func init() {
 	)
 }
 
-// sortOrder is a parsed sortBy: whole values where paths is empty.
+// sortOrder is a parsed sortBy: by whole values if paths is empty.
 type sortOrder struct {
 	paths [][]string
 	desc  []bool
@@ -146,7 +146,7 @@ func (o *sortOrder) sort(f *Frame, vs []value.Value) ([]value.Value, error) {
 	return out, err
 }
 
-// plainPath follows a path through documents and, by index, arrays; null where it leads nowhere.
+// plainPath follows a path through documents and, by index, arrays; null if it leads nowhere.
 func plainPath(v value.Value, parts []string) value.Value {
 	for _, p := range parts {
 		if v.T != value.Document && v.T != value.Array {
@@ -165,7 +165,7 @@ func showSortArray(c *call) value.Value {
 		value.F("input", c.args[0].serialize()), value.F("sortBy", c.state.(*sortOrder).raw))))))
 }
 
-// zipState says how many of the operands are inputs; the rest are defaults.
+// zipState is the number of operands that are inputs; the rest are defaults.
 type zipState struct {
 	inputs  int
 	longest bool

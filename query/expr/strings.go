@@ -41,12 +41,12 @@ func init() {
 	)
 }
 
-// maxString is where strings become too long to be values.
+// maxString is the length from which strings are too long to be values.
 const maxString = 16 << 20
 
 var errStringTooLong = mongoerr.New(16493, "Tried to create string longer than 16MB")
 
-// newString makes a string value of bytes that are the value's own.
+// newString makes a string value that takes ownership of b.
 func newString(b []byte) (value.Value, error) {
 	if len(b) >= maxString {
 		return value.Value{}, errStringTooLong
@@ -61,7 +61,7 @@ func upper(c byte) byte {
 	return c
 }
 
-// text returns the conversion of string operators that take more than strings; null and missing are "".
+// text converts an operand for string operators that accept more than strings; null and missing become "".
 func (f *Frame) text(v value.Value) ([]byte, error) {
 	switch v.T {
 	case value.String, value.Symbol, value.JavaScript:
@@ -173,7 +173,7 @@ func indexOfCP(s, sub []byte, start, end int) int {
 	if found < 0 {
 		return -1
 	}
-	if i := start + utf8.RuneCount(s[at:at+found]); i < end { // a match starts before end; it may reach beyond
+	if i := start + utf8.RuneCount(s[at:at+found]); i < end { // a match has to start before end; it may extend beyond
 		return i
 	}
 	return -1
@@ -353,7 +353,7 @@ func cpArg(v value.Value, what string, typeCode, intCode mongoerr.Code) (int, er
 	return i, nil
 }
 
-// whitespace is what $trim takes off by itself: ASCII blanks, NUL and Unicode's spaces.
+// whitespace is what $trim removes by default: ASCII blanks, NUL and Unicode's spaces.
 var whitespace = []rune{0, ' ', '\t', '\n', '\v', '\f', '\r', 0xA0, 0x1680, 0x2000, 0x2001, 0x2002, 0x2003, 0x2004, 0x2005,
 	0x2006, 0x2007, 0x2008, 0x2009, 0x200A}
 

@@ -42,7 +42,7 @@ func init() {
 	)
 }
 
-// transcendental makes a row for a function of one number that answers a double, or a decimal to a decimal.
+// transcendental makes a row for a function of one number that returns a double, or a decimal for a decimal.
 func transcendental(name string, double func(float64) float64, dec func(*decimal.D) *decimal.D,
 	check func(v value.Value, f float64) error) *operator {
 	return unary(name, func(f *Frame, v value.Value) (value.Value, error) {
@@ -65,7 +65,7 @@ func transcendental(name string, double func(float64) float64, dec func(*decimal
 	})
 }
 
-// sigmoidOp is $sigmoid; it takes its operand as it stands, an array too, and complains as $multiply does.
+// sigmoidOp is $sigmoid; its operand is not unwrapped even if it is an array, and its errors are those of $multiply.
 var sigmoidOp = &operator{name: "$sigmoid",
 	parse: func(op *operator, v value.Value, s *Scope) (node, error) {
 		n, err := parseValue(v, s)
@@ -98,7 +98,7 @@ func ln(x float64) float64 {
 	return math.Log(x)
 }
 
-// log10 splits off the power of two and adds its logarithm in two parts, so that powers of ten come out whole.
+// log10 splits off the power of two and adds its logarithm in two parts, so that powers of ten are exact.
 func log10(x float64) float64 {
 	if !(x > 0) || math.IsInf(x, 1) {
 		return math.Log10(x)
@@ -114,7 +114,7 @@ func log10(x float64) float64 {
 	return float64(exp)*lo + math.Log10E*math.Log(frac) + float64(exp)*hi
 }
 
-// sign is that of a number, also of a decimal too small to be a double; NaN has none.
+// sign returns the sign of a number, also of a decimal too small to be a double; NaN has none.
 func sign(v value.Value) int { return value.Compare(v, value.NewInt32(0)) }
 
 func positive(code mongoerr.Code, name string) func(value.Value, float64) error {
@@ -206,7 +206,7 @@ func pow(f *Frame, base, exp value.Value) (value.Value, error) {
 	return value.NewDouble(math.Pow(base.AsFloat64(), exp.AsFloat64())), nil
 }
 
-// powInt multiplies out; ok is false if the result is no long.
+// powInt multiplies exactly; ok is false if the result does not fit in a long.
 func powInt(base, exp int64) (r int64, ok bool) {
 	switch {
 	case base == 1, exp == 0:

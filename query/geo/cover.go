@@ -8,9 +8,9 @@ import (
 	"github.com/golang/geo/s2"
 )
 
-// Cells returns the ranges of keys, in order and apart, under which an index on the sphere files everything within
-// the greatest distance of the origin: the cells that cover that disc, and those around them, which large shapes
-// are filed under. It is nil if the disc has no bound worth having, or on the plane.
+// Cells returns the ranges of keys, in order and disjoint, under which a 2dsphere index has everything within the
+// maximum distance of the origin: the cells that cover that disc, and the larger cells around them, which large
+// shapes use. It is nil if the disc is not small enough for bounds to be useful, or in the plane.
 func (near *Near) Cells() [][2]int64 {
 	if !near.Sphere || !near.Center.Sphere {
 		return nil
@@ -25,8 +25,8 @@ func (near *Near) Cells() [][2]int64 {
 	return around(s2.CapFromCenterAngle(near.Center.places[0], s1.Angle(angle*(1+1e-9)+1e-9)))
 }
 
-// around returns the ranges of keys of everything that meets one of the regions: the cells that cover it, and
-// those around them, which large shapes are filed under.
+// around returns the ranges of keys of everything that intersects one of the regions: the cells that cover
+// it, and the larger cells around them, which large shapes use.
 func around(regions ...s2.Region) [][2]int64 {
 	coverer := &s2.RegionCoverer{MaxLevel: s2.MaxLevel, LevelMod: 1, MaxCells: maxCells}
 	var out [][2]int64
@@ -42,8 +42,8 @@ func around(regions ...s2.Region) [][2]int64 {
 	return join(out)
 }
 
-// SphereCells returns the ranges of keys under which an index on the sphere files everything that may satisfy the
-// query; nil if the query is of the plane, or asks for too much of the sphere.
+// SphereCells returns the ranges of keys under which a 2dsphere index has everything that may satisfy the query;
+// nil if the query is in the plane, or covers too much of the sphere.
 func (q *Query) SphereCells() [][2]int64 {
 	switch s := q.shape.(type) {
 	case *disc:
@@ -69,8 +69,8 @@ func (q *Query) SphereCells() [][2]int64 {
 	return nil
 }
 
-// PlaneCells returns the ranges of keys under which an index on the plane files everything that may satisfy the
-// query; nil if the query is of the sphere.
+// PlaneCells returns the ranges of keys under which a 2d index has everything that may satisfy the query; nil
+// if the query is on the sphere.
 func (q *Query) PlaneCells(p Plane) [][2]int64 {
 	var low, high Point
 	switch s := q.shape.(type) {
@@ -97,7 +97,7 @@ func (q *Query) PlaneCells(p Plane) [][2]int64 {
 // tile is a cell of the plane at some level: its corner in units of that level's cells, and its key's first bits.
 type tile struct{ x, y, key uint64 }
 
-// cover divides the plane until what meets a rectangle is known well enough.
+// cover divides the plane until the cells that intersect a rectangle are known well enough.
 func (p Plane) cover(x0, y0, x1, y1 uint64) [][2]int64 {
 	cells := []tile{{}}
 	level := 0
@@ -125,7 +125,7 @@ func (p Plane) cover(x0, y0, x1, y1 uint64) [][2]int64 {
 	return join(out)
 }
 
-// join puts ranges in order and drops those that others hold.
+// join sorts ranges and drops those that others contain.
 func join(ranges [][2]int64) [][2]int64 {
 	slices.SortFunc(ranges, func(a, b [2]int64) int { return slices.Compare(a[:], b[:]) })
 	out := ranges[:0]

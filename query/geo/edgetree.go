@@ -7,25 +7,25 @@ import (
 	"github.com/golang/geo/s2"
 )
 
-// edgeTree finds the edges of a shape that are near a place: boxes in space, each around a few edges or boxes that are near
+// edgeTree finds the edges of a shape that are near a point: boxes in space, each around a few edges or boxes that are near
 // each other.
 type edgeTree struct {
 	edges  []s2.Edge
-	order  []int32  // edges by place
-	own    []cube   // theirs, in that order
+	order  []int32  // edges in spatial order
+	own    []cube   // the edges' cubes, in that order
 	levels [][]cube // levels[0] are boxes around fan edges each
 }
 
-// fan is how many edges or boxes a cube is around.
+// fan is the number of edges or boxes in a cube.
 const fan = 8
 
-// treeFrom is from how many edges on a shape is worth a tree.
+// treeFrom is the number of edges from which a shape gets a tree.
 const treeFrom = 64
 
 // cube is a part of space.
 type cube struct{ low, high [3]float64 }
 
-// around makes a cube hold another.
+// around extends a cube to contain another.
 func (b *cube) around(o cube) {
 	for i := range 3 {
 		b.low[i], b.high[i] = min(b.low[i], o.low[i]), max(b.high[i], o.high[i])
@@ -41,7 +41,7 @@ func (b *cube) meets(o *cube) bool {
 	return true
 }
 
-// edgeCube holds an edge, as far as it bends away from its chord, and what touches it.
+// edgeCube returns a cube that contains an edge, including its curvature, and what touches it.
 func edgeCube(e s2.Edge) cube {
 	half := e.V0.Sub(e.V1.Vector).Norm() / 2
 	slack := 1 - math.Sqrt(max(0, 1-half*half)) + 2*float64(touch)
@@ -85,7 +85,7 @@ func newEdgeTree(edges []s2.Edge) *edgeTree {
 	return t
 }
 
-// one is 1 for true and -1 for false.
+// one returns 1 for true and -1 for false.
 func one(is bool) int {
 	if is {
 		return 1
@@ -93,8 +93,7 @@ func one(is bool) int {
 	return -1
 }
 
-// near calls f with each edge that may meet another, or come as near as touch, until it wants no more. It reports whether f
-// stopped it.
+// near calls f with each edge that may meet another, or come as near as touch, until f stops it. It reports whether f did.
 func (t *edgeTree) near(e s2.Edge, f func(i int, e s2.Edge) (stop bool)) bool {
 	if len(t.edges) == 0 {
 		return false
@@ -123,7 +122,7 @@ func (t *edgeTree) visit(q *cube, level, at int, f func(int, s2.Edge) bool) bool
 	return false
 }
 
-// edged is a shape whose edges may be asked for by place.
+// edged is a shape whose edges can be searched by location.
 type edged struct {
 	s2.Shape
 	tree *edgeTree // nil if there are few
@@ -141,7 +140,7 @@ func withTree(s s2.Shape) edged {
 	return e
 }
 
-// near is edgeTree.near, of all edges where there is no tree.
+// near is edgeTree.near; without a tree it tries all edges.
 func (e edged) near(to s2.Edge, f func(i int, e s2.Edge) (stop bool)) bool {
 	if e.tree != nil {
 		return e.tree.near(to, f)

@@ -14,7 +14,7 @@ type Point struct{ X, Y float64 }
 // Geometry is a parsed shape: points, lines and polygons of any number, which is all that the types of GeoJSON are made of.
 type Geometry struct {
 	Points []Point // as written
-	// Sphere is false for a legacy pair whose coordinates are not a longitude and a latitude: it has no place on the sphere.
+	// Sphere is false for a legacy pair whose coordinates are not a longitude and a latitude: it has no location on the sphere.
 	Sphere bool
 	Legacy bool // written as a coordinate pair instead of GeoJSON
 	Raw    value.Value
@@ -22,11 +22,11 @@ type Geometry struct {
 	places   []s2.Point // Points on the sphere
 	lines    []line
 	polygons []polygon
-	strict   bool // a polygon's winding says which side is inside
-	one      bool // a single point: what a shape of the plane can contain
+	strict   bool // a polygon's winding determines which side is inside
+	one      bool // a single point, which a shape of the plane can contain
 
-	pace *value.Pace // while it is read or asked: whether that has to stop
-	err  error       // that it has to
+	pace *value.Pace // checks whether parsing or a query has to stop
+	err  error       // the error if it has to
 }
 
 // line and polygon are shapes on the sphere with their edges.

@@ -13,8 +13,8 @@ import (
 // maxCells is how many cells cover one geometry in an index.
 const maxCells = 20
 
-// SphereKeys returns the cells under which an index on the sphere files a value of a document: those that cover
-// its geometry. A value without a geometry has none.
+// SphereKeys returns the cells under which a 2dsphere index has a value of a document: those that cover its
+// geometry. A value without a geometry has none.
 func SphereKeys(v value.Value, doc []byte) ([]int64, error) {
 	if v.IsNullish() || v.T == value.Array && value.Count(v.Doc()) == 0 {
 		return nil, nil
@@ -62,14 +62,13 @@ func (g *Geometry) cells(fail func(string) error) (out []int64, err error) {
 	return tidy(out), nil
 }
 
-// Plane is the region of an index on the plane: its bounds, and how many bits a coordinate is rounded to.
+// Plane is the region of a 2d index: its bounds, and the number of bits of a coordinate.
 type Plane struct {
 	Min, Max float64
 	Bits     int
 }
 
-// Keys returns the cells under which an index on the plane files a value: that of its pair, or of the pairs in an
-// array.
+// Keys returns the cells under which a 2d index has a value: that of its pair, or of the pairs in an array.
 func (p Plane) Keys(v value.Value) ([]int64, error) {
 	if v.IsNullish() || !nested(v) {
 		if v.IsNullish() {
@@ -105,7 +104,7 @@ func (p Plane) Holds(at Point) bool {
 	return at.X >= p.Min && at.X <= p.Max && at.Y >= p.Min && at.Y <= p.Max
 }
 
-// cell interleaves the bits of the two coordinates, so that neighbours mostly stay together.
+// cell interleaves the bits of the two coordinates, so that neighbours mostly have adjacent keys.
 func (p Plane) cell(at Point) int64 {
 	var key uint64
 	x, y := p.scale(at.X), p.scale(at.Y)

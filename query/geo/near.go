@@ -15,7 +15,7 @@ type Near struct {
 	Min, Max float64 // in the units of the plane, metres, or radians
 }
 
-// ParseNear reads all operators that stand under a path together with $near: their document is ops.
+// ParseNear reads all operators on a path with $near: ops is their document.
 func ParseNear(ops []byte) (*Near, error) {
 	n, spherical, err := parseOldNear(ops)
 	if err == nil && n.Center == nil {
@@ -81,7 +81,7 @@ func bound(to *float64, v value.Value, notNumber, negative mongoerr.Code, name s
 	return nil
 }
 
-// pointWithBound reads a pair followed by the greatest distance.
+// pointWithBound reads a pair followed by the maximum distance.
 func (near *Near) pointWithBound(v value.Value) bool {
 	p, err := parsePair(v, true)
 	if err != nil {
@@ -156,7 +156,7 @@ func parseNewNear(ops []byte) (*Near, bool, error) {
 
 func (near *Near) readCenter(v value.Value) error {
 	if !nested(v) {
-		return nil // as good as absent
+		return nil // treated as absent
 	}
 	g, err := ParsePoint(v)
 	if err != nil {
@@ -169,8 +169,8 @@ func (near *Near) readCenter(v value.Value) error {
 	return nil
 }
 
-// Distance returns how far the nearest geometry in a stored value is, and which that is. A value is one geometry,
-// or an array of them.
+// Distance returns the nearest geometry in a stored value, and its distance. A value is one geometry, or an array
+// of them.
 func (near *Near) Distance(v value.Value) (d float64, at *Geometry, ok bool) {
 	if !nested(v) {
 		return 0, nil, false
@@ -212,5 +212,5 @@ func (near *Near) to(g *Geometry) (float64, bool) {
 	return a * EarthRadius, true
 }
 
-// InBounds reports whether a distance is one the query asks for.
+// InBounds reports whether a distance is within the query's bounds.
 func (near *Near) InBounds(d float64) bool { return d >= near.Min && d <= near.Max }

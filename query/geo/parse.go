@@ -13,7 +13,7 @@ func bad(format string, args ...any) error { return mongoerr.Newf(mongoerr.BadVa
 // nested reports whether a value is a document or an array, as every written geometry is.
 func nested(v value.Value) bool { return v.T == value.Document || v.T == value.Array }
 
-// legacy tells a coordinate pair ([x, y] or {lng: x, lat: y}) from GeoJSON.
+// legacy distinguishes a coordinate pair ([x, y] or {lng: x, lat: y}) from GeoJSON.
 func legacy(v value.Value) bool {
 	if v.T == value.Array {
 		return true
@@ -48,7 +48,7 @@ func parseLegacy(v value.Value, more bool) (*Geometry, error) {
 	return g, nil
 }
 
-// ParsePoint reads the position a query names: a coordinate pair or a GeoJSON point.
+// ParsePoint reads a position in a query: a coordinate pair or a GeoJSON point.
 func ParsePoint(v value.Value) (*Geometry, error) {
 	if !nested(v) {
 		return nil, bad("Point must be an array or object, instead got type %s", v.T.Name())
@@ -56,7 +56,7 @@ func ParsePoint(v value.Value) (*Geometry, error) {
 	if legacy(v) {
 		return parseLegacy(v, false)
 	}
-	t := value.Lookup(v.Doc(), "type") // may be left out where nothing but a point will do
+	t := value.Lookup(v.Doc(), "type") // may be omitted where only a point is allowed
 	if t.T != value.Missing && (t.T != value.String || t.Str() != "Point") {
 		return nil, bad("invalid point in geo near query $geometry argument: %s", value.Show(v))
 	}
@@ -129,7 +129,7 @@ func parseSystem(doc []byte, strict bool) (system, error) {
 	return sphere, bad("Unknown CRS name: %s", name.Str())
 }
 
-// parseGeoJSON reads any type of GeoJSON object; strict allows a polygon whose winding says which side is inside.
+// parseGeoJSON reads any type of GeoJSON object; strict allows a polygon whose winding determines which side is inside.
 func parseGeoJSON(v value.Value, strict bool, pace *value.Pace) (*Geometry, error) {
 	g := &Geometry{Sphere: true, Raw: v, pace: pace}
 	if err := g.parse(v.Doc(), strict, false); err != nil {

@@ -87,7 +87,7 @@ func (circle) meets(*Geometry) bool { return false }
 
 func planeDistance(a, b Point) float64 { return math.Hypot(a.X-b.X, a.Y-b.Y) }
 
-// within compares a distance with a bound, forgiving the rounding of its own computation.
+// within compares a distance with a bound, with a tolerance for rounding.
 func within(d, bound float64) bool {
 	return d <= bound || d-bound <= max(d, bound)*8*0x1p-52
 }

@@ -62,7 +62,7 @@ func (g *Geometry) readRing(v value.Value, crs system) (*s2.Loop, error) {
 	return l, nil
 }
 
-// checkRing refuses a ring that meets itself.
+// checkRing refuses a ring that intersects itself.
 func (g *Geometry) checkRing(pts []s2.Point, v value.Value) error {
 	seen := make(map[s2.Point]int, len(pts))
 	for i, p := range pts {
@@ -76,7 +76,7 @@ func (g *Geometry) checkRing(pts []s2.Point, v value.Value) error {
 	for i, p := range pts {
 		e := s2.Edge{V0: p, V1: pts[(i+1)%n]}
 		crosser := s2.NewEdgeCrosser(e.V0, e.V1)
-		first := n // the first edge behind it that crosses it
+		first := n // the first edge after it that crosses it
 		rim.near(e, func(j int, o s2.Edge) bool {
 			if j > i+1 && (j+1)%n != i && j < first && crosser.CrossingSign(o.V0, o.V1) == s2.Cross {
 				first = j
@@ -93,7 +93,7 @@ func (g *Geometry) checkRing(pts []s2.Point, v value.Value) error {
 	return nil
 }
 
-// checkHoles refuses inner rings that leave the outer one or cross another.
+// checkHoles refuses inner rings that are not within the outer one or that cross another.
 func (g *Geometry) checkHoles(loops []*s2.Loop, v value.Value) error {
 	var edges []s2.Edge
 	var of []int // the ring of each edge

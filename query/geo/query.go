@@ -17,7 +17,7 @@ type region interface {
 }
 
 // ParseQuery reads the operand of the operator named: $geoWithin, $within or $geoIntersects. It may take long
-// where shapes have many edges; pace reports whether it has to stop.
+// if shapes have many edges; pace checks whether it has to stop.
 func ParseQuery(name string, v value.Value, pace *value.Pace) (*Query, error) {
 	if v.T != value.Document {
 		return nil, bad("geometry must be an object")
@@ -29,7 +29,7 @@ func ParseQuery(name string, v value.Value, pace *value.Pace) (*Query, error) {
 			break
 		}
 		if string(k) == "$uniqueDocs" {
-			continue // accepted and of no effect since documents stopped being returned twice
+			continue // accepted without effect, since documents are never returned twice
 		}
 		if q.shape != nil {
 			return nil, bad("can't parse extra field: %s", value.ShowElement(string(k), e))
@@ -45,7 +45,7 @@ func ParseQuery(name string, v value.Value, pace *value.Pace) (*Query, error) {
 	return q, q.check(name, v)
 }
 
-// check refuses operands that can contain nothing, or that are of the plane where only the sphere will do.
+// check refuses operands that can contain nothing, or that are in the plane where only the sphere is allowed.
 func (q *Query) check(name string, v value.Value) error {
 	switch s := q.shape.(type) {
 	case *Geometry:
@@ -99,8 +99,8 @@ func parseGeometry(v value.Value, pace *value.Pace) (region, error) {
 	return g, nil
 }
 
-// Matches reports whether a stored value satisfies the query; what is not a geometry does not.
-// The error says why the work has to stop.
+// Matches reports whether a stored value satisfies the query; what is not a geometry does not. The error is
+// that of an operation that has to stop.
 func (q *Query) Matches(v value.Value, pace *value.Pace) (bool, error) {
 	if !nested(v) {
 		return false, nil

@@ -76,12 +76,12 @@ func edgeDistance(s s2.Shape, p s2.Point) float64 {
 	return best
 }
 
-// angle returns the angle between two points. Where they are far apart it goes by the cotangent: near a right
-// angle the arctangent of the standard library is off in the last place.
+// angle returns the angle between two points. If they are far apart it uses the cotangent: near a right angle
+// the arctangent of the standard library is inexact in the last place.
 func angle(a, b s2.Point) float64 {
 	sin, cos := a.Cross(b.Vector).Norm(), a.Dot(b.Vector)
 	if math.Abs(cos) < sin {
-		const low = 6.123233995736766e-17 // what a float of π/2 lacks
+		const low = 6.123233995736766e-17 // the difference between π/2 and its float
 		return math.Pi/2 + (low - math.Atan(cos/sin))
 	}
 	return math.Atan2(sin, cos)
@@ -105,7 +105,7 @@ func angleTo(g *Geometry, p s2.Point) float64 {
 	return best
 }
 
-// contains reports whether the polygons of a query hold every part of a stored geometry. Each part must lie in one polygon.
+// contains reports whether the polygons of a query contain every part of a stored geometry. Each part must be in one polygon.
 func (q *Geometry) contains(g *Geometry) bool {
 	if !g.Sphere {
 		return false
@@ -141,14 +141,14 @@ func (q *Geometry) anyPolygon(g *Geometry, test func(polygon) bool) bool {
 	return false
 }
 
-// touch is the angle below which a point counts as lying on an edge: about a centimetre, the size of the smallest cell.
+// touch is the angle below which a point counts as being on an edge: about a centimetre, the size of the smallest cell.
 const touch = s1.Angle(1.5e-9)
 
 // covers reports whether a point is inside a polygon or on its boundary.
 func (poly polygon) covers(p s2.Point) bool { return poly.ContainsPoint(p) || poly.rim.touches(p) }
 
 // containsLine reports whether no part of a line of g is outside: its vertices are inside, no edge crosses the boundary, and
-// between two points where an edge touches the boundary it stays inside.
+// between two points where an edge touches the boundary it is inside.
 func (poly polygon) containsLine(g *Geometry, l line) bool {
 	for i := range l.NumEdges() {
 		e := l.Edge(i)
@@ -159,7 +159,7 @@ func (poly polygon) containsLine(g *Geometry, l line) bool {
 	return true
 }
 
-// keeps reports whether an edge between two points inside stays inside.
+// keeps reports whether an edge between two points inside remains inside.
 func (poly polygon) keeps(g *Geometry, e s2.Edge) bool {
 	crosser := s2.NewEdgeCrosser(e.V0, e.V1)
 	length := e.V0.Distance(e.V1)
@@ -185,13 +185,13 @@ func touching(a, b s2.Edge) bool {
 		s2.DistanceFromSegment(b.V0, a.V0, a.V1) <= touch || s2.DistanceFromSegment(b.V1, a.V0, a.V1) <= touch
 }
 
-// manyPairs is how many pairs of rings are too many for the library's comparison of two polygons, which nothing can stop.
+// manyPairs is the number of pairs of rings from which the library's comparison of two polygons, which cannot be interrupted, is not used.
 const manyPairs = 10_000
 
 func (poly polygon) simple(o polygon) bool { return poly.NumLoops()*o.NumLoops() <= manyPairs }
 
-// containsPolygon reports whether a polygon of g lies in the outer one: its boundary does, and no hole of the outer one
-// opens inside it.
+// containsPolygon reports whether a polygon of g is in the outer one: its boundary is, and no hole of the outer one is
+// inside it.
 func (poly polygon) containsPolygon(g *Geometry, inner polygon) bool {
 	if poly.simple(inner) && poly.Contains(inner.Polygon) {
 		return true
@@ -269,7 +269,7 @@ func (q *Geometry) meetsPolygon(g *Geometry, p polygon) bool {
 			return true
 		}
 	}
-	// Polygons that share no more than their boundaries do not meet.
+	// Polygons that share only their boundaries do not intersect.
 	return q.anyPolygon(g, func(poly polygon) bool {
 		if poly.simple(p) {
 			return poly.Intersects(p.Polygon)

@@ -1,4 +1,4 @@
-// Package hashkey computes what hashed indexes and hashed shard keys hold in place of a value, as the shell's
+// Package hashkey computes what hashed indexes and hashed shard keys have in place of a value, as the shell's
 // convertShardKeyToHashed and $toHashedIndexKey show it.
 //
 //	Hash(v) = first eight bytes, little-endian, of MD5(seed int32 = 0 ‖ element)
@@ -7,6 +7,6 @@
 //
 // Invariants
 //
-//  1. Numbers that are the same whole number hash alike whatever their type; fractions are cut off.
+//  1. Equal integers have the same hash whatever their type; fractions are truncated.
 //  2. The hash is part of the format on disk and of chunk bounds: it never changes.
 package hashkey

@@ -45,7 +45,7 @@ func appendElements(b, doc []byte) []byte {
 	return append(b, 0, 0, 0, 0)
 }
 
-// toLong cuts a number's fraction; NaN is 0, and what is out of range becomes the nearest long.
+// toLong truncates a number; NaN is 0, and a number out of range becomes the nearest long.
 func toLong(v value.Value) int64 {
 	if i, ok := v.AsInt64(); ok {
 		return i
@@ -71,7 +71,7 @@ func toLong(v value.Value) int64 {
 	return int64(f)
 }
 
-// kind returns the number under which the hash knows the kinds of values that compare with each other.
+// kind returns the hash's number for a kind of comparable values.
 func kind(t value.Type) int32 {
 	switch t {
 	case value.MinKey:

@@ -18,7 +18,7 @@ type class struct {
 	t    value.Type
 	make func(r *Runtime, args []goja.Value) (value.Value, bool)
 	text func(v value.Value) string
-	num  bool // it counts in arithmetic
+	num  bool // usable in arithmetic
 }
 
 var classes = []class{
@@ -37,7 +37,7 @@ var classes = []class{
 		func(value.Value) string { return `{ "$maxKey" : 1 }` }, false},
 }
 
-// installBuiltins defines the classes and what prelude.js holds.
+// installBuiltins defines the classes and runs prelude.js.
 func (r *Runtime) installBuiltins() {
 	for _, c := range classes {
 		ctor := r.vm.ToValue(func(call goja.ConstructorCall) *goja.Object {
@@ -94,7 +94,7 @@ func (r *Runtime) installBuiltins() {
 	}
 }
 
-// sleep waits as a script asks, in steps after which it looks whether the operation has to stop.
+// sleep waits, in steps after which it checks whether the operation has to stop.
 func (r *Runtime) sleep(ms int64) error {
 	const step = 20 * time.Millisecond
 	left := time.Duration(min(max(ms, 0), Limit.Milliseconds())) * time.Millisecond

@@ -11,10 +11,10 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// maxDepth is how deep an object may nest on its way back; cycles end there.
+// maxDepth is the maximum nesting of an object converted to BSON; cycles end there.
 const maxDepth = 150
 
-// holder is what an object remembers of the BSON value it was made of.
+// holder is the BSON value that an object was made from.
 type holder struct{ v value.Value }
 
 // toJS turns a BSON value into JavaScript's.
@@ -116,7 +116,7 @@ func jsFlags(options string) string {
 // fromJS turns JavaScript's value into BSON.
 func (r *Runtime) fromJS(v goja.Value) (value.Value, error) { return r.from(v, value.Value{}, 0) }
 
-// from is fromJS; was is the BSON value that stood in v's place before, which decides the type of whole numbers.
+// from is fromJS; was is the previous BSON value in v's place, which determines the type of integers.
 func (r *Runtime) from(v goja.Value, was value.Value, depth int) (value.Value, error) {
 	switch {
 	case v == nil || goja.IsUndefined(v):

@@ -1,4 +1,4 @@
-// Package js runs the JavaScript that queries may carry: $function, $where, $accumulator, map and reduce.
+// Package js runs the JavaScript in queries: $function, $where, $accumulator, map and reduce.
 //
 //	source ──Compile──► Func (immutable)      Runtime.Call(func, this, args) ──► value.Value
 //	                                             │  toJS: BSON to JavaScript
@@ -9,7 +9,7 @@
 //  1. A Func may be shared; a Runtime belongs to one goroutine, and is made anew for each operation.
 //  2. A call is bounded in time (Limit) and in depth of calls; it has no files, no network and no module to load.
 //  3. BSON types that JavaScript lacks (NumberLong, ObjectId, …) are objects that remember the value they stand for, and
-//     are that value again on the way back. A number is a double on the way back, unless it is a field of a document
-//     that held an int of that name.
-//  4. Values given back own their memory.
+//     are that value again on the way back. A number becomes a double on the way back, unless it is a field of a document
+//     that had an int with that name.
+//  4. Returned values own their memory.
 package js

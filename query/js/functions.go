@@ -59,7 +59,7 @@ func random(n int) []byte {
 	return b
 }
 
-// newObjectID makes an id as drivers do: the second, then bytes that no other id has.
+// newObjectID makes an id as drivers do: the time in seconds, then unique bytes.
 func newObjectID() (id [12]byte) {
 	now := uint32(time.Now().Unix())
 	copy(id[:], []byte{byte(now >> 24), byte(now >> 16), byte(now >> 8), byte(now)})
@@ -67,7 +67,7 @@ func newObjectID() (id [12]byte) {
 	return id
 }
 
-// binaryText returns a binary value as tojson writes it.
+// binaryText returns a binary value in the form of tojson.
 func binaryText(v value.Value) string {
 	if b := v.Bytes(); v.Subtype() == 4 && len(b) == 16 {
 		return fmt.Sprintf(`UUID("%x-%x-%x-%x-%x")`, b[:4], b[4:6], b[6:8], b[8:10], b[10:])
@@ -75,7 +75,7 @@ func binaryText(v value.Value) string {
 	return "BinData(" + strconv.Itoa(int(v.Subtype())) + `,"` + base64.StdEncoding.EncodeToString(v.Bytes()) + `")`
 }
 
-// binaryMethods are what a BinData object offers.
+// binaryMethods are the methods of a BinData object.
 var binaryMethods = map[string]func(v value.Value) any{
 	"hex":     func(v value.Value) any { return hex.EncodeToString(v.Bytes()) },
 	"base64":  func(v value.Value) any { return base64.StdEncoding.EncodeToString(v.Bytes()) },

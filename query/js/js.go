@@ -19,12 +19,12 @@ import (
 // Limit is how long one call may take.
 const Limit = 60 * time.Second
 
-// A pattern of a script that goes back and forth for longer matches nothing: nothing else can stop it.
+// A pattern of a script that backtracks for longer matches nothing: it cannot be stopped otherwise.
 const patternLimit = 2 * time.Second
 
 func init() { regexp2.DefaultMatchTimeout = patternLimit }
 
-// maxCallDepth bounds recursion.
+// maxCallDepth limits recursion.
 const maxCallDepth = 2000
 
 // Func is a compiled function.
@@ -44,11 +44,11 @@ var disabled atomic.Bool
 // Disable refuses all scripts of this process, for good.
 func Disable() { disabled.Store(true) }
 
-// errDisabled is what a script meets where they are disabled.
+// errDisabled is the error of scripts if they are disabled.
 var errDisabled = mongoerr.New(mongoerr.BadValue, "server-side JavaScript execution is disabled")
 
-// Compile reads a function's source; what is no function is taken as the body of one, and what is no statement as what
-// that returns.
+// Compile reads a function's source. If it is not a function it is used as the body of one, and if it is an expression
+// as its result.
 func Compile(src string) (*Func, error) {
 	if disabled.Load() {
 		return nil, errDisabled
@@ -85,16 +85,16 @@ var prelude = goja.MustCompile("prelude", preludeSource, false)
 type Runtime struct {
 	vm    *goja.Runtime
 	fns   map[*Func]goja.Callable
-	held  *goja.Symbol // under which an object keeps the BSON it was made of
+	held  *goja.Symbol // the property with the BSON value that an object was made from
 	proto map[value.Type]*goja.Object
 	check func() error // nil: no call has to stop before its time limit
 }
 
-// Watch has calls end when check says why they have to.
+// Watch makes calls end when check returns an error.
 func (r *Runtime) Watch(check func() error) { r.check = check }
 
-// A call that takes longer than watchEvery is looked at that often. It ends when the process's heap has grown by maxGrowth
-// meanwhile: what a script holds cannot be told apart from the rest.
+// A call that takes longer than watchEvery is checked at that interval. It ends when the process's heap has grown by
+// maxGrowth in the meantime: the memory of a script cannot be measured separately.
 const (
 	watchEvery = 50 * time.Millisecond
 	maxGrowth  = 1 << 30
@@ -106,7 +106,7 @@ func heapSize() uint64 {
 	return s[0].Value.Uint64()
 }
 
-// watch interrupts a call that goes on for too long; stop ends the watch.
+// watch interrupts a call that takes too long; stop ends the watch.
 func (r *Runtime) watch() (stop func()) {
 	quit, done := make(chan struct{}), make(chan struct{})
 	begin := time.Now()
@@ -199,7 +199,7 @@ func (r *Runtime) Call(f *Func, this value.Value, args ...value.Value) (value.Va
 	return r.fromJS(out)
 }
 
-// Fold runs f(state, args...) for each args in turn; what it gives is the next state. this is undefined.
+// Fold runs f(state, args...) for each args in turn; the result is the next state. this is undefined.
 func (r *Runtime) Fold(f *Func, state value.Value, batch [][]value.Value) (value.Value, error) {
 	fn, err := r.function(f)
 	if err != nil {

@@ -6,7 +6,7 @@
 // Invariants
 //
 //  1. A Schema is immutable and may be used by many goroutines.
-//  2. A keyword speaks only of values of its type: minLength says nothing about a number. Missing fields satisfy every
+//  2. A keyword applies only to values of its type: minLength does not constrain a number. Missing fields satisfy every
 //     keyword but required.
-//  3. Equality (enum, uniqueItems) takes no account of the order of fields or of any collation.
+//  3. Equality (enum, uniqueItems) ignores the order of fields, and collations.
 package jsonschema

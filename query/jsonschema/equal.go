@@ -63,7 +63,7 @@ func distinct(w *watch, arr []byte) bool {
 	}
 }
 
-// sorted returns a value whose documents have their fields in order, so that equal ones look alike.
+// sorted returns a value with the fields of its documents in order, so that equal values are identical.
 func sorted(v value.Value) value.Value {
 	if v.T != value.Document && v.T != value.Array {
 		return v
@@ -85,8 +85,8 @@ func sorted(v value.Value) value.Value {
 
 func codePoints(s []byte) int64 { return int64(utf8.RuneCount(s)) }
 
-// decimalParts returns a number as coefficient × 10^exp; doubles count with the fifteen digits they hold for
-// certain. ok is false for NaN and the infinities.
+// decimalParts returns a number as coefficient × 10^exp; doubles count with the fifteen digits that are
+// exact. ok is false for NaN and the infinities.
 func decimalParts(v value.Value) (*big.Int, int, bool) {
 	if v.T != value.Double {
 		c, e, class := v.NumberParts()

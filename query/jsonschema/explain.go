@@ -79,7 +79,7 @@ func (s *Schema) explainNumber(v value.Value) (out [][]byte) {
 	return out
 }
 
-// brokenBound shows an exclusive bound together with the keyword that makes it so.
+// brokenBound shows an exclusive bound together with the keyword that makes it exclusive.
 func (s *Schema) brokenBound(keyword, exclusive string, isExclusive bool, considered value.Field) []byte {
 	if !isExclusive {
 		return s.broken(keyword, "comparison failed", considered)

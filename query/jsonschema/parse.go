@@ -8,7 +8,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// maxDepth bounds the nesting of schemas.
+// maxDepth limits the nesting of schemas.
 const maxDepth = 150
 
 // keyword reads one keyword of a schema.
@@ -31,7 +31,7 @@ func init() {
 	}
 }
 
-// unsupported are keywords of the draft that the server knows and refuses.
+// unsupported are keywords of the draft that the server refuses.
 var unsupported = map[string]bool{"$ref": true, "$schema": true, "default": true, "definitions": true, "format": true, "id": true}
 
 type parser struct{ depth int }
@@ -103,7 +103,7 @@ func ignoreText(_ *parser, _ *Schema, name string, v value.Value) error {
 	return nil
 }
 
-// jsonTypes are the names "type" takes.
+// jsonTypes are the names that "type" accepts.
 var jsonTypes = map[string]value.Type{
 	"object": value.Document, "array": value.Array, "boolean": value.Boolean, "string": value.String, "null": value.Null,
 }

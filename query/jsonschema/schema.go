@@ -75,7 +75,7 @@ type pattern struct {
 	schema *Schema
 }
 
-// dependency asks, where a field is there, for other fields or for the whole object to satisfy a schema.
+// dependency requires, if a field is present, other fields, or that the whole object satisfies a schema.
 type dependency struct {
 	name   string
 	fields []string
@@ -85,13 +85,13 @@ type dependency struct {
 // Document returns the schema as written.
 func (s *Schema) Document() []byte { return s.raw }
 
-// watch is what a check is told, and may answer, of having to stop.
+// watch checks whether a validation has to stop, and keeps the error.
 type watch struct {
 	value.Pace
 	err error
 }
 
-// Match reports whether a document satisfies the schema. The error says why the work has to stop.
+// Match reports whether a document satisfies the schema. The error is that of an operation that has to stop.
 func (s *Schema) Match(doc []byte, work value.Work) (bool, error) {
 	w := &watch{Pace: value.Pace{Work: work}}
 	ok := s.check(w, value.NewDocument(doc))
@@ -189,7 +189,7 @@ func (r *numberRules) maximumOK(v value.Value) bool {
 	return ok && (c < 0 || c == 0 && !r.exclusiveMax)
 }
 
-// compareNumbers orders numbers; NaN compares with NaN alone.
+// compareNumbers orders numbers; NaN is comparable only with NaN.
 func compareNumbers(a, b value.Value) (int, bool) {
 	if a.IsNaN() != b.IsNaN() {
 		return 0, false
@@ -236,7 +236,7 @@ func (r *textRules) patternOK(w *watch, s []byte) bool {
 	return w.matches(r.pattern, s)
 }
 
-// matches runs a pattern. One that takes too much does not match.
+// matches runs a pattern. One that exceeds its limits does not match.
 func (w *watch) matches(re *regex.Regexp, s []byte) bool {
 	ok, err := re.Match(s, w.Work)
 	if err != nil && w.err == nil && w.Work != nil {

@@ -20,7 +20,7 @@ type Command struct {
 	scope                value.Value
 }
 
-// Parse reads the arguments of the command on collection coll; get gives them by name.
+// Parse reads the arguments of the command on collection coll; get returns them by name.
 func Parse(coll string, get func(name string) value.Value) (*Command, error) {
 	c := &Command{coll: coll, query: get("query"), sort: get("sort"), scope: get("scope")}
 	if limit := get("limit"); limit.T.Numeric() {
@@ -48,7 +48,7 @@ func Parse(coll string, get func(name string) value.Value) (*Command, error) {
 	return c, c.parseOut(get("out"))
 }
 
-// parseOut reads where the result goes.
+// parseOut reads the destination of the result.
 func (c *Command) parseOut(out value.Value) error {
 	switch out.T {
 	case value.String:
@@ -101,7 +101,7 @@ func str(s string) value.Value                   { return value.NewString(s) }
 func one(name string, v value.Value) value.Value { return doc(f(name, v)) }
 func array(vs ...value.Value) value.Value        { return value.NewArray(value.ArrayOf(vs...)) }
 
-// source returns a function's text: a string, as expressions want it, which must not be taken for a path.
+// source returns a function's text as a literal string, so that expressions do not interpret it as a path.
 func source(v value.Value) value.Value { return one("$literal", str(v.Str())) }
 
 // Pipeline returns the aggregation that computes the command; db is the command's database.
@@ -166,8 +166,8 @@ func (c *Command) Constants() value.Value {
 	return doc(fs...)
 }
 
-// Aggregate returns the aggregate command that computes the command; extra are elements of the mapReduce command
-// that mean the same there.
+// Aggregate returns the aggregate command that computes the command; extra has elements of the mapReduce command
+// that have the same meaning there.
 func (c *Command) Aggregate(db string, extra []byte) []byte {
 	b, mark := value.Begin(nil)
 	b = value.Append(b, "aggregate", str(c.coll))

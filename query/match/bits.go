@@ -9,9 +9,9 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Bits is a bit mask of $bitsAllSet and its kin.
+// Bits is the bit mask of $bitsAllSet and the related operators.
 type Bits struct {
-	Positions []uint32 // ascending, without doubles
+	Positions []uint32 // ascending, without duplicates
 	mask      uint64   // positions below 64
 }
 
@@ -103,7 +103,7 @@ func (b *Bits) number(path string, v value.Value) error {
 func (b *Bits) test(k Kind, v value.Value) bool {
 	if v.T == value.Binary {
 		data := v.Bytes()
-		if v.Subtype() == 2 { // the old subtype keeps its length in front of the bytes, and the bits are read from there
+		if v.Subtype() == 2 { // the old subtype has its length before the bytes, and the bits are read from there
 			data = append(binary.LittleEndian.AppendUint32(nil, uint32(len(data))), data...)
 		}
 		return b.testBinary(k, data)

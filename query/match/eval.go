@@ -10,12 +10,12 @@ import (
 // context is the state of one Match.
 type context struct {
 	m      *Matcher
-	detail *Detail // nil: nobody asks
+	detail *Detail // nil if not wanted
 	err    error
 	pace   value.Pace
 }
 
-// prepare computes what evaluation needs of a tree.
+// prepare computes what evaluation needs for a tree.
 func (n *Node) prepare(coll value.Collator) {
 	for _, c := range n.Children {
 		c.prepare(coll)
@@ -44,7 +44,7 @@ func (n *Node) group() {
 	}
 }
 
-// maxFields is how many top-level fields one pass over a document looks for.
+// maxFields is the maximum number of top-level fields that one pass over a document looks for.
 const maxFields = 64
 
 func (n *Node) addPred(p pred) {
@@ -112,7 +112,7 @@ func (c *context) document(n *Node, doc []byte) bool {
 	return c.path(n, value.Lookup(doc, n.parts[0].name), 1)
 }
 
-// any tries the branches of an $or: which of them held tells nothing about array positions.
+// any tries the branches of an $or: the one that is true does not determine array positions.
 func (c *context) any(n *Node, doc []byte) bool {
 	d := c.detail
 	c.detail = nil
@@ -194,7 +194,7 @@ func (c *context) preds(f *field, v value.Value) bool {
 	return true
 }
 
-// value evaluates a node against one value, at which paths start.
+// value evaluates a node against one value, from which paths start.
 func (c *context) value(n *Node, v value.Value) bool {
 	switch n.Kind {
 	case And:
@@ -223,7 +223,7 @@ func (c *context) value(n *Node, v value.Value) bool {
 	return c.path(n, v, 0)
 }
 
-// path follows a leaf's path from v, which stands after the first i components, and tests what it leads to: through
+// path follows a leaf's path from v, the value after the first i components, and tests what it leads to: through
 // arrays, any of the values.
 func (c *context) path(n *Node, v value.Value, i int) bool {
 	for ; i < len(n.parts); i++ {
@@ -244,7 +244,7 @@ func (c *context) path(n *Node, v value.Value, i int) bool {
 	return c.test(n, v)
 }
 
-// expands reports whether a predicate holds for an array where it holds for one of its elements.
+// expands reports whether a predicate holds for an array if it holds for one of its elements.
 func (n *Node) expands() bool {
 	switch n.Kind {
 	case Size, ElemMatchObject, ElemMatchValue, Exists:
@@ -267,7 +267,7 @@ func (c *context) elements(n *Node, arr []byte) bool {
 	}
 }
 
-// through goes on below an array in the middle of a path: into each element that is a document, and, where the next
+// through continues below an array in the middle of a path: into each element that is a document and, if the next
 // component is a number, into the element at that index.
 func (c *context) through(n *Node, arr []byte, i int) bool {
 	it := value.Walk(arr)
@@ -281,13 +281,13 @@ func (c *context) through(n *Node, arr []byte, i int) bool {
 			return true
 		}
 		if n.parts[i].num == idx && c.atIndex(n, e, i+1) {
-			return true // the path named this element itself: it is not the one an operator $ stands for
+			return true // the path names this element: it is not the one that the operator $ refers to
 		}
 	}
 }
 
-// atIndex goes on at an element that the path named by its index: here an array is not expanded at the path's end, and
-// an array inside it is read as a document whose fields are its indexes.
+// atIndex continues at an element that the path names by its index: here an array is not expanded at the path's end,
+// and an array inside it is read as a document whose fields are its indexes.
 func (c *context) atIndex(n *Node, e value.Value, i int) bool {
 	switch {
 	case i == len(n.parts):
@@ -319,7 +319,7 @@ func (c *context) test(n *Node, v value.Value) bool {
 	case Exists:
 		return v.T != value.Missing
 	case Geo:
-		pace := c.pace // its own: the context stays off the heap
+		pace := c.pace // a copy, so that the context is not allocated on the heap
 		ok, err := n.Geo.Matches(v, &pace)
 		if err != nil {
 			c.fail(err)
@@ -349,8 +349,8 @@ func modulo(a, b int64) int64 {
 	return a % b
 }
 
-// compare runs a comparison: only values of one kind compare, except for null with missing and the two keys with
-// anything.
+// compare runs a comparison: only values of the same kind are comparable, except null with missing, and MinKey
+// and MaxKey with anything.
 func (c *context) compare(n *Node, v value.Value) bool {
 	w := n.Value
 	if v.T == w.T && (v.T == value.Int32 || v.T == value.Int64 || v.T == value.DateTime) {
@@ -368,7 +368,7 @@ func (c *context) compare(n *Node, v value.Value) bool {
 	return ordered(n.Kind, value.CompareCollated(v, w, c.m.coll))
 }
 
-// ordered returns what a comparison makes of an order.
+// ordered returns the result of a comparison for an ordering.
 func ordered(k Kind, r int) bool {
 	switch k {
 	case Eq:
@@ -484,7 +484,7 @@ func (c *context) expression(n *Node, doc []byte) bool {
 	return v.Truthy()
 }
 
-// where asks a script, to which the document is both this and obj.
+// where runs a script, for which the document is both this and obj.
 func (c *context) where(n *Node, doc []byte) bool {
 	d := value.NewDocument(doc)
 	script := c.m.frame.Script()

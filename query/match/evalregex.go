@@ -12,7 +12,7 @@ import (
 
 func (c *context) regex(n *Node, v value.Value) bool { return c.runRegex(n, n.Regexes[0], v) }
 
-// regexError returns the error of a pattern that takes too much; those of the operation stay as they are.
+// regexError returns the error of a pattern that exceeds a limit; errors of the operation are unchanged.
 func regexError(err error) error {
 	var own *mongoerr.Error
 	if errors.As(err, &own) {
@@ -21,7 +21,7 @@ func regexError(err error) error {
 	return mongoerr.Newf(51156, "Error occurred while executing the regular expression in $regex: %s", err)
 }
 
-// runRegex matches strings and symbols; a regular expression that is stored matches where it is the same one.
+// runRegex matches strings and symbols; a stored regular expression matches if it is the same one.
 func (c *context) runRegex(n *Node, r *regex.Regexp, v value.Value) bool {
 	switch v.T {
 	case value.String, value.Symbol:

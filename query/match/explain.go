@@ -4,8 +4,8 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// Explain returns why a document does not satisfy a filter that validates a collection, in the form of
-// errInfo.details; nil if it does.
+// Explain returns why a document does not satisfy a collection's validator, in the form of errInfo.details;
+// nil if it does.
 func (m *Matcher) Explain(doc []byte) []byte {
 	if ok, err := m.Match(doc); ok && err == nil {
 		return nil
@@ -51,14 +51,14 @@ func (m *Matcher) explain(n *Node, doc []byte, inverted bool) []byte {
 	return value.Doc(append(fs, m.explainLeaf(n, doc, inverted)...)...)
 }
 
-// asWritten returns a leaf in the words of the filter that it was parsed from.
+// asWritten returns a leaf in its original form in the filter.
 func (n *Node) asWritten() []byte {
 	path := n.Path
 	if n.Kind == Not {
 		path = n.Children[0].Path
 	}
 	switch {
-	case n.written.IsMissing(), n.op == "$regex": // whose options stand beside it
+	case n.written.IsMissing(), n.op == "$regex": // its options are in a separate field
 		return n.Serialize()
 	case n.Kind == Expr:
 		return value.Doc(value.F("$expr", n.written))
@@ -76,7 +76,7 @@ func pick(inverted bool, yes, no string) string {
 }
 
 func (m *Matcher) explainList(n *Node, doc []byte, inverted bool) []byte {
-	// A false $and names its false clauses, a true $or its true ones; $nor speaks of its clauses the other way round.
+	// A false $and shows its false clauses, a true $or its true ones; for $nor it is the other way round.
 	wantTrue := inverted
 	if n.Kind == Nor {
 		wantTrue = !inverted
@@ -94,7 +94,7 @@ func (m *Matcher) explainList(n *Node, doc []byte, inverted bool) []byte {
 		value.F(pick(wantTrue, "clausesSatisfied", "clausesNotSatisfied"), value.NewArray(value.ArrayOf(clauses...))))
 }
 
-// reasons are what is said of a leaf that is false, and of one that is true.
+// reasons are the texts for a leaf that is false, and for one that is true.
 var reasons = map[Kind][2]string{
 	In: {"no matching value found in array", "matching value found in array"}, RegexMatch: {"regular expression did not match", "regular expression did match"},
 	Mod: {"$mod did not evaluate to expected remainder", "$mod did evaluate to expected remainder"}, Exists: {"path does not exist", "path does exist"},
@@ -132,7 +132,7 @@ func (m *Matcher) explainLeaf(n *Node, doc []byte, inverted bool) []value.Field 
 	return fs
 }
 
-// reached collects the values a path leads to, without going into an array at its end.
+// reached collects the values that a path leads to, without expanding an array at its end.
 func reached(out []value.Value, v value.Value, parts []part) []value.Value {
 	if v.T == value.Missing {
 		return out

@@ -7,7 +7,7 @@ import (
 
 func parseGeo(p *parser, path, name string, v value.Value, all []byte) (*Node, error) {
 	for k, e := range value.Elements(all) {
-		if k != name { // these operators stand alone under their path
+		if k != name { // these operators must be the only ones on their path
 			return nil, badValue("can't parse extra field: %s", value.ShowElement(k, e))
 		}
 	}
@@ -24,7 +24,7 @@ func parseGeo(p *parser, path, name string, v value.Value, all []byte) (*Node, e
 	return n, nil
 }
 
-// pace asks whether the operation has to stop that a filter is read for.
+// pace returns the check whether the operation that the filter is for has to stop.
 func (p *parser) pace() *value.Pace {
 	if p.o.Expr == nil {
 		return &value.Pace{}
@@ -32,7 +32,7 @@ func (p *parser) pace() *value.Pace {
 	return &value.Pace{Work: p.o.Expr.Env().Work}
 }
 
-// isNear names the operators that order documents by distance. They take the whole document of operators of their path.
+// isNear reports whether an operator orders documents by distance. Such operators parse the whole document of operators on their path.
 func isNear(name string) bool { return name == "$near" || name == "$nearSphere" || name == "$geoNear" }
 
 // parseNear reads {path: {$near: …, $minDistance: …, $maxDistance: …}}.
@@ -49,7 +49,7 @@ func (p *parser) parseNear(path string, ops []byte) (*Node, error) {
 	return n, nil
 }
 
-// misplacedNear answers for an operator that must come first among those of its path.
+// misplacedNear returns the error for an operator that must come first among those of its path.
 func misplacedNear(p *parser, _, name string, v value.Value, all []byte) (*Node, error) {
 	if err := p.o.refuse(DenyNear, name); err != nil {
 		return nil, err
@@ -57,12 +57,12 @@ func misplacedNear(p *parser, _, name string, v value.Value, all []byte) (*Node,
 	return nil, badValue("near must be first in: %s", value.ShowDoc(all))
 }
 
-// skipBound answers for a bound of a distance that is not measured.
+// skipBound handles a distance bound without $near.
 func skipBound(_ *parser, _, name string, _ value.Value, all []byte) (*Node, error) {
 	return nil, badValue("unknown operator: %s", name)
 }
 
-// checkNear refuses $near anywhere but at the top of a filter, or more than once.
+// checkNear refuses $near below the top level of a filter, or more than once.
 func checkNear(root *Node) error {
 	if root.Kind == GeoNear {
 		return nil
@@ -87,8 +87,8 @@ func checkNear(root *Node) error {
 	return nil
 }
 
-// Distance returns how far from the origin of a GeoNear the document is, and which of its geometries is the
-// nearest; ok is false for one that is out of bounds or has no geometry at the path.
+// Distance returns a document's distance from the origin of a GeoNear, and its nearest geometry; ok is false
+// if it is out of bounds or has no geometry at the path.
 func (n *Node) Distance(doc []byte) (d float64, at *geo.Geometry, ok bool) {
 	for _, v := range reached(nil, value.NewDocument(doc), n.parts) {
 		if next, g, far := n.Near.Distance(v); far && (!ok || next < d) {

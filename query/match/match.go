@@ -6,12 +6,12 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Options are what a filter's meaning depends on besides its text.
+// Options are the other inputs that a filter's meaning depends on.
 type Options struct {
 	Collator value.Collator // nil: strings compare as bytes
 	Expr     *expr.Scope    // variables and environment of $expr; nil: none but the system's
 	Rand     func() float64 // $sampleRate, in [0, 1); nil: the runtime's generator
-	Deny     Feature        // operators this use of a filter does not allow
+	Deny     Feature        // operators that this use of a filter does not allow
 }
 
 // Feature is a set of operators that some uses of filters do not allow.
@@ -43,14 +43,14 @@ type Matcher struct {
 	coll  value.Collator
 	rand  func() float64
 	scope *expr.Scope
-	work  value.Work  // asked now and then by what may take long
+	work  value.Work  // checked periodically by what may take long
 	frame *expr.Frame // for $expr
 }
 
-// Detail tells where in a document a filter matched.
+// Detail is where in a document a filter matched.
 type Detail struct {
-	// ArrayIndex is the index of the array element that made a predicate over an array true: what the positional
-	// operator $ stands for. -1 where no array was traversed.
+	// ArrayIndex is the index of the array element that made a predicate on an array true, to which the
+	// positional operator $ refers. -1 if no array was traversed.
 	ArrayIndex int
 }
 
@@ -59,7 +59,7 @@ func Compile(filter []byte, o *Options) (*Matcher, error) {
 	return compile(filter, o, (*parser).document)
 }
 
-// CompileOperators compiles the operators that stand under one path ({$gte: 6, $lt: 9}) for MatchValue.
+// CompileOperators compiles the operators on one path ({$gte: 6, $lt: 9}) for MatchValue.
 func CompileOperators(ops []byte, o *Options) (*Matcher, error) {
 	return compile(ops, o, func(p *parser, doc []byte) (*Node, error) {
 		and := &Node{Kind: And}
@@ -87,7 +87,7 @@ func compile(filter []byte, o *Options, parse func(*parser, []byte) (*Node, erro
 	return link(tree, &opts), nil
 }
 
-// link makes a Matcher of an optimised tree.
+// link makes a Matcher from an optimised tree.
 func link(root *Node, o *Options) *Matcher {
 	m := &Matcher{root: root, coll: o.Collator, rand: o.Rand, scope: o.Expr}
 	if o.Expr != nil {
@@ -130,7 +130,7 @@ func (m *Matcher) Match(doc []byte) (bool, error) {
 	return ok && c.err == nil, c.err
 }
 
-// MatchDetail is Match, also filling in d.
+// MatchDetail is Match that also fills in d.
 func (m *Matcher) MatchDetail(doc []byte, d *Detail) (bool, error) {
 	d.ArrayIndex = -1
 	c := context{m: m, detail: d, pace: value.Pace{Work: m.work}}

@@ -67,19 +67,19 @@ type Node struct {
 	Rate     float64     // SampleRate
 	Geo      *geo.Query  // Geo
 	Near     *geo.Near   // GeoNear
-	Text     *text.Query // Text; to be told of the index before it matches
+	Text     *text.Query // Text; it needs the index before it can match
 	Script   *js.Func    // Where
 
 	spelling
 	parts    []part // Path split at its dots
-	*onePass        // nil except for an And that is prepared
+	*onePass        // nil except for a prepared And
 	hasNil   bool   // In: null is among Values, so a missing field matches
 }
 
-// spelling is how a filter had the node, for those who are told why a document does not match.
+// spelling is the node's original form in the filter, to explain why a document does not match.
 type spelling struct {
 	op      string      // the operator; empty for {path: value}
-	written value.Value // its operand, Missing if the node was not written so
+	written value.Value // its operand, Missing if the node was not written in the filter
 }
 
 // onePass is an And as it is evaluated: in a single pass over a document.

@@ -13,10 +13,10 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// operator parses one operator that stands under a path; it may return nil for "adds no predicate".
+// operator parses one operator on a path; it may return nil if it adds no predicate.
 type operator func(p *parser, path, name string, v value.Value, all []byte) (*Node, error)
 
-// operators of fields, by name.
+// operators are the operators on fields, by name.
 var operators map[string]operator
 
 func init() {
@@ -33,7 +33,7 @@ func init() {
 	}
 }
 
-// topLevelOperators stand where a field name would; see topLevel.
+// topLevelOperators are used in place of a field name; see topLevel.
 var topLevelOperators = []string{"$and", "$or", "$nor", "$comment", "$expr", "$where", "$text", "$jsonSchema", "$alwaysTrue", "$alwaysFalse", "$sampleRate"}
 
 // Operators lists the operators of filters.
@@ -68,8 +68,8 @@ func (p *parser) operators(and *Node, path string, doc []byte) error {
 	}
 }
 
-// leaf starts a predicate on a path. Among the operators of an $elemMatch of values there is no path: not even the empty
-// one, which names the field "".
+// leaf starts a predicate on a path. The operators of an $elemMatch on values have no path, not even the empty one,
+// which names the field "".
 func (p *parser) leaf(k Kind, path string) *Node {
 	if p.bare {
 		return &Node{Kind: k}
@@ -149,7 +149,7 @@ func parseIn(p *parser, path, name string, v value.Value, _ []byte) (*Node, erro
 	return n, nil
 }
 
-// prepareIn sorts the operands, drops doubles, and builds a hash of them where there are many.
+// prepareIn sorts the operands, drops duplicates, and builds a hash table if there are many.
 func (n *Node) prepareIn(c value.Collator, pace *value.Pace) error {
 	err := value.SortStable(n.Values, pace, func(a, b value.Value) int { return value.CompareCollated(a, b, c) })
 	if err != nil {
@@ -314,7 +314,7 @@ func parseMod(p *parser, path, name string, v value.Value, _ []byte) (*Node, err
 	return n, nil
 }
 
-// truncated cuts the fraction off an argument of $mod.
+// truncated truncates an argument of $mod to an integer.
 func truncated(v value.Value, what string) (int64, error) {
 	i, ok := v.Truncate()
 	if ok {

@@ -8,13 +8,13 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// rule rewrites one node whose children are rewritten already; it returns its argument where it does not apply.
+// rule rewrites one node whose children are rewritten already; it returns its argument if it does not apply.
 type rule struct {
 	name    string
 	rewrite func(*Node) *Node
 }
 
-// rules run in order on every node, from the leaves up. The planner and explain see what is left.
+// rules run in order on every node, from the leaves up. The planner and explain see the result.
 var rules = []rule{
 	{"an $and in an $and, an $or in an $or are one", flatten},
 	{"constants decide their parents", foldConstants},
@@ -144,7 +144,7 @@ func norToNot(n *Node) *Node {
 }
 
 // orToIn joins equalities (and regular expressions and $in) on one path. Null keeps its meaning in $in. Linking sorts the
-// operands again where there is a collation.
+// operands again if there is a collation.
 func orToIn(n *Node) *Node {
 	if n.Kind != Or {
 		return n
@@ -228,7 +228,7 @@ func Compare(a, b *Node) int {
 	return bytes.Compare(a.Serialize(), b.Serialize())
 }
 
-// dedupe drops repeated predicates. Those whose answer may differ from call to call stay.
+// dedupe drops repeated predicates, except those whose result may differ from call to call.
 func dedupe(n *Node) *Node {
 	if n.Kind != And && n.Kind != Or && n.Kind != Nor {
 		return n

@@ -11,14 +11,14 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// maxDepth bounds the nesting of a filter's operators.
+// maxDepth limits the nesting of a filter's operators.
 const maxDepth = 100
 
 // parser turns a filter's text into a tree.
 type parser struct {
 	o     *Options
 	depth int
-	elem  int  // how many $elemMatch we are in: some operators are for the top level alone
+	elem  int  // the number of enclosing $elemMatch: some operators are allowed only at the top level
 	bare  bool // the operators being read have no path
 }
 
@@ -80,7 +80,7 @@ func (p *parser) equality(path string, v value.Value) (*Node, error) {
 
 func isDBRefField(key string) bool { return key == "$ref" || key == "$id" || key == "$db" }
 
-// isOperatorDoc tells {a: {$gt: 1}} from {a: {b: 1}}: the first field decides. A DBRef is a value.
+// isOperatorDoc distinguishes {a: {$gt: 1}} from {a: {b: 1}}: the first field decides. A DBRef is a value.
 func isOperatorDoc(v value.Value) bool {
 	if v.T != value.Document {
 		return false
@@ -93,7 +93,7 @@ func isOperatorDoc(v value.Value) bool {
 	return !isDBRefField(string(k))
 }
 
-// topLevel holds the operators that stand where a field name would.
+// topLevel parses the operators that are used in place of a field name.
 func (p *parser) topLevel(key string, v value.Value) (*Node, error) {
 	switch key {
 	case "$and":

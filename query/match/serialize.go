@@ -5,7 +5,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// Serialize returns the optimised tree as explain prints it in parsedQuery.
+// Serialize returns the optimised tree in the form of explain's parsedQuery.
 func (m *Matcher) Serialize() []byte { return m.root.Serialize() }
 
 // Serialize returns the node as a filter document of its own.
@@ -68,7 +68,7 @@ func (n *Node) appendNot(dst []byte) []byte {
 	return value.End(value.End(dst, inner), outer)
 }
 
-// onePath returns the path a leaf, or an And of leaves of one path, reads.
+// onePath returns the path that a leaf, or an And of leaves on one path, reads.
 func (n *Node) onePath() (string, bool) {
 	if n.Kind == And && len(n.Children) > 0 {
 		path, ok := n.Children[0].onePath()

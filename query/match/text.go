@@ -6,7 +6,7 @@ import (
 	"github.com/shoaldb/shoal/query/text"
 )
 
-// checkText refuses a second $text, and one whose negation is asked.
+// checkText refuses a second $text, and a negated one.
 func checkText(root *Node) error {
 	count := 0
 	var walk func(n *Node, negated bool) error
@@ -29,8 +29,8 @@ func checkText(root *Node) error {
 	return walk(root, false)
 }
 
-// Classic reports whether the filter has an operator that the 8.2 line leaves to its classic engine: one on geometries, $text,
-// or an expression with one of those that ops names.
+// Classic reports whether the filter has an operator that the 8.2 line runs only in its classic engine: one on geometries,
+// $text, or an expression with one of ops.
 func (m *Matcher) Classic(ops map[string]bool) bool { return m.root.classic(ops) }
 
 func (n *Node) classic(ops map[string]bool) bool {

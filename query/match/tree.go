@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// Tree prints the filter as the planner's errors show it: a line for each node, with its children indented below it.
+// Tree returns the filter as text for the planner's errors: a line for each node, with its children indented below it.
 func (m *Matcher) Tree() string {
 	var b strings.Builder
 	m.root.print(&b, 0)
@@ -27,7 +27,7 @@ func (n *Node) print(b *strings.Builder, depth int) {
 	}
 }
 
-// line returns what is printed of a node itself.
+// line returns the text of a node itself.
 func (n *Node) line() string {
 	switch n.Kind {
 	case And:
@@ -69,7 +69,7 @@ func (n *Node) line() string {
 	return bsontext.Doc(n.Serialize())
 }
 
-// nearLine names the field and the bound; an object mapper reads the field's name in it.
+// nearLine has the field and the bound; an object mapper reads the field's name from it.
 func (n *Node) nearLine() string {
 	dist := min(n.Near.Max, math.MaxFloat64)
 	sphere := "0"

@@ -7,17 +7,17 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// pred is a predicate that an index field may serve.
+// pred is a predicate for which an index field may have bounds.
 type pred struct {
-	test  *match.Node // what bounds are made of
+	test  *match.Node // the node from which bounds are made
 	path  string      // full path of test
-	outer int         // which conjunct it belongs to
-	elem  *match.Node // the $elemMatch it stands in, nil for none
+	outer int         // index of the conjunct that it belongs to
+	elem  *match.Node // the enclosing $elemMatch, nil for none
 	depth int         // components of elem's path
 	whole bool        // test is the whole conjunct
 }
 
-// conjunction is a filter taken apart: all of its conjuncts must hold.
+// conjunction is a filter split into conjuncts, all of which must hold.
 type conjunction struct {
 	m     *match.Matcher
 	parts []*match.Node
@@ -25,8 +25,8 @@ type conjunction struct {
 	room  [8]pred
 }
 
-// newConjunction splits the conjuncts, which may come from a root And, or be a branch of an $or with what stands
-// beside it.
+// newConjunction splits the conjuncts, which may come from a root And, or from a branch of an $or and the
+// conjuncts beside the $or.
 func newConjunction(m *match.Matcher, parts []*match.Node) *conjunction {
 	c := &conjunction{m: m, parts: parts}
 	c.preds = c.room[:0]
@@ -66,24 +66,24 @@ func (c *conjunction) add(top, n *match.Node, prefix string, outer int, elem *ma
 		path = n.Children[0].Path
 	}
 	if (elem != nil || n.Kind == match.ElemMatchValue) && hasIndexComponent(prefix+path) {
-		return // $elemMatch goes through arrays at such paths, keys do not
+		return // $elemMatch traverses arrays at such paths, keys do not
 	}
 	c.preds = append(c.preds, pred{test: n, path: prefix + path, outer: outer, elem: elem, depth: depth, whole: top == n})
 }
 
-// use is the best an index can do for a conjunction.
+// use is the best use of an index for a conjunction.
 type use struct {
 	x      *Index
 	bounds []FieldBounds
 	done   uint64 // conjuncts that the bounds decide exactly
 	onKey  uint64 // conjuncts to be checked on the key
 	bound  int    // fields with bounds
-	served int    // predicates that gave bounds
+	served int    // number of predicates with bounds
 	empty  bool   // nothing can match
-	by     uint64 // the predicates that gave bounds
+	by     uint64 // the predicates with bounds
 }
 
-// assign returns each field of the index its bounds. wild is the path that a wildcard field stands for.
+// assign gives each field of the index its bounds. wild is the path that a wildcard field represents.
 func (c *conjunction) assign(x *Index, wild string) *use {
 	u := &use{x: x, bounds: make([]FieldBounds, 0, len(x.Fields)+1)}
 	for i := range x.Fields {
@@ -108,7 +108,7 @@ func (c *conjunction) assign(x *Index, wild string) *use {
 	return u
 }
 
-// wildPath bounds the path part of a wildcard key: the path, and below it where a document there is wanted, too.
+// wildPath returns the bounds of the path part of a wildcard key: the path, and with below also the paths below it.
 func (c *conjunction) wildPath(path string, below bool) FieldBounds {
 	l := Intervals{point(value.NewMinKey()), {noStr, noDoc, true, false}}
 	if path != "" {
@@ -145,10 +145,10 @@ func (c *conjunction) assignField(u *use, i int, path string) Intervals {
 	return l
 }
 
-// throughArrays makes a use of a path with numbers in it good for collections with arrays: a number may be the name of a
-// field or the place in an array, which wildcard keys do not have, so each is looked for with and without. ok is false where
-// two numbers follow each other, of which the second may be a place in an array within the array, whose key is that array
-// as a whole; where there are too many to try; or where the index does not hold them all.
+// throughArrays makes the use of a path with numbers correct for collections with arrays: a number may be the name of a
+// field or an index in an array, which wildcard keys do not have, so each path is tried with and without it. ok is false if
+// two numbers follow each other, because the second may be an index in a nested array, whose key is that array as a whole;
+// if there are too many combinations; or if the index does not have all of these paths.
 func (u *use) throughArrays(path string) (ok bool) {
 	paths := []string{""}
 	before := false
@@ -186,7 +186,7 @@ func (u *use) throughArrays(path string) (ok bool) {
 	return true
 }
 
-// settle notes what is left to check of a predicate.
+// settle records what remains to be checked of a predicate.
 func (u *use) settle(p *pred, tight tightness, multi bool) {
 	if !p.whole || p.outer > 63 || tight == fetch || tight == covered && multi {
 		return
@@ -198,8 +198,8 @@ func (u *use) settle(p *pred, tight tightness, multi bool) {
 	}
 }
 
-// assignMultikey takes the bounds of one predicate, or of all in one $elemMatch: different predicates may be met by
-// different elements.
+// assignMultikey uses the bounds of one predicate, or of all in one $elemMatch: different predicates may be
+// satisfied by different elements.
 func (c *conjunction) assignMultikey(u *use, t *target, path string) Intervals {
 	var best Intervals
 	var bestPred *pred
@@ -236,8 +236,8 @@ func (c *conjunction) assignMultikey(u *use, t *target, path string) Intervals {
 	return best
 }
 
-// mayCompound reports whether p's bounds may join those of earlier fields: where they go through the same array,
-// they hold for one element only if one $elemMatch over that array has them all.
+// mayCompound reports whether p's bounds may be combined with those of earlier fields: if they traverse the same
+// array, they hold for the same element only if one $elemMatch on that array has them all.
 func (c *conjunction) mayCompound(u *use, t *target, p *pred) bool {
 	for i := range t.i {
 		shared := sharedArray(t.x, i, t.i)
@@ -259,8 +259,8 @@ func (c *conjunction) mayCompound(u *use, t *target, p *pred) bool {
 	return true
 }
 
-// sharedArray is one more than the place of the last component that two fields' paths share and that holds arrays; 0 for
-// none.
+// sharedArray returns one more than the position of the last component that two fields' paths share and that has arrays;
+// 0 for none.
 func sharedArray(x *Index, i, j int) int {
 	a, b := strings.Split(x.Fields[i].Path, "."), strings.Split(x.Fields[j].Path, ".")
 	n := 0
@@ -290,7 +290,7 @@ func narrower(a, b Intervals) bool {
 	return len(a) < len(b)
 }
 
-// serves reports whether bounds for p may be made on x at all.
+// serves reports whether x may have bounds for p at all.
 func (x *Index) serves(p *pred, c *conjunction) bool {
 	if x.Multikey && p.elem != nil && p.test.Kind == match.Not {
 		return false
@@ -298,7 +298,7 @@ func (x *Index) serves(p *pred, c *conjunction) bool {
 	return true
 }
 
-// residual returns what is left to check on the document, nil for nothing.
+// residual returns what remains to be checked on the document, nil for nothing.
 func (c *conjunction) residual(done uint64) *match.Matcher {
 	var left []*match.Node
 	for i, p := range c.parts {
@@ -326,7 +326,7 @@ func sameNodes(a, b []*match.Node) bool {
 	return true
 }
 
-// onKey is the conjuncts of a mask as a filter on the key.
+// keyFilter returns the conjuncts of a mask as a filter on the key.
 func (c *conjunction) keyFilter(mask uint64) *match.Matcher {
 	var parts []*match.Node
 	for i, p := range c.parts {

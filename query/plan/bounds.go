@@ -6,7 +6,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// tightness says what is still to be checked of a predicate once its bounds are met.
+// tightness is what remains to be checked of a predicate within its bounds.
 type tightness uint8
 
 const (
@@ -19,10 +19,10 @@ const (
 type target struct {
 	x     *Index
 	i     int
-	multi bool // its path holds arrays
+	multi bool // its path has arrays
 }
 
-// boundsOf returns the intervals of a predicate; ok is false if the field cannot serve it.
+// boundsOf returns the intervals of a predicate; ok is false if the field has none for it.
 func (t *target) boundsOf(n *match.Node) (l Intervals, tight tightness, ok bool) {
 	switch t.kind() {
 	case Hashed:
@@ -63,7 +63,7 @@ func (t *target) boundsOf(n *match.Node) (l Intervals, tight tightness, ok bool)
 // kind returns the kind of the field itself; a compound hashed index has ordinary fields, too.
 func (t *target) kind() Kind { return t.x.Fields[t.i].Kind }
 
-// geo bounds $geoWithin and $geoIntersects by the cells that their shape meets.
+// geo returns the bounds of $geoWithin and $geoIntersects: the cells that intersect their shape.
 func (t *target) geo(n *match.Node) (Intervals, tightness, bool) {
 	if n.Kind != match.Geo {
 		return nil, fetch, false
@@ -116,7 +116,7 @@ func (t *target) collated(v value.Value) value.Value {
 func (t *target) equality(v value.Value) (Intervals, tightness, bool) {
 	switch v.T {
 	case value.Null, value.Undefined, value.Missing:
-		// A path with an array index in it is null in any document of the array, too, which has no key for that.
+		// A path with an array index in it is also null in each document of the array, for which there is no key.
 		if t.x.Sparse || t.kind() == Wildcard || hasIndexComponent(t.x.Fields[t.i].Path) {
 			return nil, fetch, false
 		}
@@ -133,7 +133,7 @@ func (t *target) equality(v value.Value) (Intervals, tightness, bool) {
 		return union(Intervals{point(t.collated(first)), point(t.collated(v))}), fetch, true
 	case value.Document:
 		if t.kind() == Wildcard && value.Count(v.Doc()) > 0 {
-			return nil, fetch, false // its fields are indexed, not the document
+			return nil, fetch, false // the document's fields are indexed, not the document
 		}
 	}
 	return Intervals{point(t.collated(v))}, exact, true
@@ -181,7 +181,7 @@ func (t *target) comparison(k match.Kind, v value.Value) (Intervals, tightness, 
 	return Intervals{b}, exact, true
 }
 
-// extreme bounds comparisons with MinKey and MaxKey, which compare with values of every kind.
+// extreme returns the bounds of comparisons with MinKey and MaxKey, which are comparable with values of every kind.
 func (t *target) extreme(k match.Kind, v value.Value) (Intervals, tightness, bool) {
 	b := everything()[0]
 	switch k {
@@ -197,7 +197,7 @@ func (t *target) extreme(k match.Kind, v value.Value) (Intervals, tightness, boo
 		return nil, fetch, false
 	}
 	if t.multi {
-		return everything(), fetch, true // the array as a whole compares, too, and is not in the index
+		return everything(), fetch, true // the array as a whole is compared, too, and is not in the index
 	}
 	return Intervals{b}, fetch, true
 }
@@ -222,7 +222,7 @@ func (t *target) in(n *match.Node) (Intervals, tightness, bool) {
 	return union(l), tight, true
 }
 
-// regex bounds the strings that start as the pattern demands, and the stored regular expression itself.
+// regex returns the bounds of strings with the pattern's prefix, and of the stored regular expression itself.
 func (t *target) regex(n *match.Node) (Intervals, tightness, bool) {
 	var l Intervals
 	tight := exact
@@ -243,12 +243,12 @@ func (t *target) regex(n *match.Node) (Intervals, tightness, bool) {
 		l = append(l, Interval{lo, hi, true, false}, point(self))
 	}
 	if t.x.Collator != nil {
-		tight = fetch // the index holds collation keys, not strings
+		tight = fetch // the index has collation keys, not strings
 	}
 	return union(l), tight, true
 }
 
-// successor returns the least string behind all that start with s; nil if there is none.
+// successor returns the least string after all that start with s; nil if there is none.
 func successor(s string) []byte {
 	b := []byte(s)
 	for i := len(b) - 1; i >= 0; i-- {
@@ -260,7 +260,7 @@ func successor(s string) []byte {
 	return nil
 }
 
-// negation bounds $not by the complement, where missing fields are in the index and the bounds are to the point.
+// negation returns the complement as the bounds of $not, if missing fields are in the index and the bounds are exact.
 func (t *target) negation(n *match.Node) (Intervals, tightness, bool) {
 	if t.kind() == Wildcard && isNotNull(n) && !t.multi {
 		return everything(), fetch, true
@@ -306,10 +306,10 @@ func (t *target) negation(n *match.Node) (Intervals, tightness, bool) {
 	return complement(l), tight, true
 }
 
-// isNotNull reports whether the negation of n is {$ne: null}, which asks for a field as $exists does.
+// isNotNull reports whether the negation of n is {$ne: null}, which requires a field as $exists does.
 func isNotNull(n *match.Node) bool { return n.Kind == match.Eq && nullEquality(n) }
 
-// wantsBelow reports whether documents with nothing but fields below a path may satisfy a predicate on the path: a
+// wantsBelow reports whether documents that have only fields below a path may satisfy a predicate on the path: a
 // wildcard index has no key at the path for them.
 func wantsBelow(n *match.Node) bool {
 	switch n.Kind {
@@ -378,7 +378,7 @@ var allTypes = []value.Type{value.Double, value.String, value.Document, value.Bi
 	value.DateTime, value.Null, value.Regex, value.DBPointer, value.JavaScript, value.Symbol, value.CodeWithScope, value.Int32,
 	value.Timestamp, value.Int64, value.Decimal128, value.MinKey, value.MaxKey}
 
-// elemMatchValue intersects: one element must satisfy all.
+// elemMatchValue intersects the bounds: one element must satisfy all predicates.
 func (t *target) elemMatchValue(n *match.Node) (Intervals, tightness, bool) {
 	l := everything()
 	for _, c := range n.Children {

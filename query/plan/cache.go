@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Signature names the parts of a plan that are a choice: its stages, indexes and directions, not its bounds.
+// Signature identifies the choices in a plan: its stages, indexes and directions, not its bounds.
 func (n *Node) Signature() string {
 	var b strings.Builder
 	n.signature(&b)
@@ -31,7 +31,7 @@ func (n *Node) signature(b *strings.Builder) {
 		if n.Stage == SortMerge {
 			sig := in.Signature()
 			if sig == last {
-				continue // as many as there are values in an $in
+				continue // their number depends on the values in an $in
 			}
 			last = sig
 		}
@@ -40,12 +40,12 @@ func (n *Node) signature(b *strings.Builder) {
 	b.WriteByte(')')
 }
 
-// Choice is what a Cache remembers of a shape.
+// Choice is what a Cache remembers for a shape.
 type Choice struct {
 	Signature string
 	// Index is the one index of the plan; empty if it has none or several.
 	Index string
-	// Works is how much work the plan took in its trial: a run that needs many times as much is planned anew.
+	// Works is how much work the plan took in its trial: a run that needs many times as much is planned again.
 	Works int64
 	// Active is false until a second trial confirms the choice.
 	Active bool
@@ -53,7 +53,7 @@ type Choice struct {
 	Plan *Node
 	// Shape and Key identify the entry.
 	Shape, Key string
-	// Origin is the query of the trial that made the entry, with what that trial found.
+	// Origin is the query of the trial that made the entry, with the trial's results.
 	Origin Origin
 }
 
@@ -64,7 +64,7 @@ type Origin struct {
 	Trials                              []Trial // best first
 }
 
-// Trial is what one plan did in a trial.
+// Trial is the result of one plan in a trial.
 type Trial struct {
 	Score float64
 	Stats []byte // as $planCacheStats shows it
@@ -103,8 +103,8 @@ func (c *Cache) Get(key string) (Choice, bool) {
 	return *e.Value.(*Choice), true
 }
 
-// Put notes the winner of a trial. A choice becomes active when a second trial takes no more work than the first; after a
-// worse one the first stays, inactive, and is allowed growth times as much work next time.
+// Put stores the winner of a trial. A choice becomes active when a second trial takes no more work than the first; after
+// a worse one the first remains, inactive, and is allowed growth times as much work next time.
 func (c *Cache) Put(key, shape string, winner *Node, works int64, growth float64, from Origin) {
 	n := &Choice{Signature: winner.Signature(), Index: onlyIndex(winner), Works: works, Plan: winner, Shape: shape, Key: key, Origin: from}
 	c.mu.Lock()
@@ -144,7 +144,7 @@ func (c *Cache) Deactivate(key string) {
 	}
 }
 
-// Clear forgets the entries that drop says yes to, or all where it is nil.
+// Clear drops the entries for which drop returns true, or all if it is nil.
 func (c *Cache) Clear(drop func(*Choice) bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

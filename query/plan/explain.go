@@ -8,17 +8,17 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// Figures appends what execution adds to a stage in executionStats: first, with own false, what all stages have, which
-// stands behind stage and filter; then, with own true, what this kind of stage has, which stands before its inputs.
+// Figures appends what execution adds to a stage in executionStats: first, with own false, the fields that all stages
+// have, after stage and filter; then, with own true, the fields of this kind of stage, before its inputs.
 type Figures func(n *Node, dst []byte, own bool) []byte
 
-// Explain returns the plan as explain shows it, with figures where extra is not nil.
+// Explain returns the plan as explain shows it, with figures if extra is not nil.
 func (n *Node) Explain(extra Figures) []byte { return printer{figures: extra}.stage(n) }
 
-// WinningPlan is Explain, with isCached in front, as queryPlanner.winningPlan has it.
+// WinningPlan is Explain with isCached as first field, as in queryPlanner.winningPlan.
 func (n *Node) WinningPlan(cached bool) []byte { return n.Stages(cached, nil) }
 
-// Stages is WinningPlan with figures, as executionStages has it.
+// Stages is WinningPlan with figures, as in executionStages.
 func (n *Node) Stages(cached bool, extra Figures) []byte {
 	dst, mark := value.Begin(nil)
 	dst = value.Append(dst, "isCached", value.NewBool(cached))
@@ -26,8 +26,8 @@ func (n *Node) Stages(cached bool, extra Figures) []byte {
 	return value.End(dst, mark)
 }
 
-// QueryPlan returns the plan as explain shows it below a $group that the store runs: each stage has its number in
-// ids, and a collection scan shows its filter even where there is none.
+// QueryPlan returns the plan as explain shows it below a $group that the store runs: each stage has its number
+// from ids, and a collection scan shows its filter even if it is empty.
 func (n *Node) QueryPlan(ids map[*Node]int32) []byte { return printer{ids: ids}.stage(n) }
 
 // printer writes plans for explain.
@@ -176,7 +176,7 @@ func (n *Node) explainIndex(dst []byte) []byte {
 	return value.Append(dst, "indexBounds", value.NewDocument(n.bounds()))
 }
 
-// keyPattern returns the index's, but a wildcard scan shows the path it stands for.
+// keyPattern returns the index's key pattern; for a wildcard scan, with the path that the wildcard represents.
 func (n *Node) keyPattern() []byte {
 	if n.Index.Kind != Wildcard {
 		return n.Index.KeyPattern

@@ -2,7 +2,7 @@ package plan
 
 import "github.com/shoaldb/shoal/query/value"
 
-// finishIndex puts on an index scan what a query asks besides its filter.
+// finishIndex adds the stages for what a query has besides its filter to an index scan.
 func (p *planner) finishIndex(scan *Node, conj *conjunction, u *use) *Node {
 	if u.empty {
 		// No document can match: the scan ends at once. The shape is kept, as explain shows it.
@@ -20,7 +20,7 @@ func (p *planner) finishIndex(scan *Node, conj *conjunction, u *use) *Node {
 	if sorted != nil {
 		root = sorted
 	}
-	// A key alone is good for a result, but not for the stages in between that look at documents.
+	// A key alone suffices for a result, but not for the stages in between that read documents.
 	between := p.q.ShardFilter || len(p.q.Sort) > 0 && sorted == nil
 	if left == nil && !between && p.canCover(scan.Index) {
 		if p.q.Distinct != "" && sorted == nil {
@@ -30,7 +30,7 @@ func (p *planner) finishIndex(scan *Node, conj *conjunction, u *use) *Node {
 		}
 		return p.finishSorted(root, sorted != nil, true)
 	}
-	if left != nil && root.Stage == SortMerge { // what does not match has no part in the merge
+	if left != nil && root.Stage == SortMerge { // filter before the merge
 		for i, in := range root.Inputs {
 			root.Inputs[i] = over(Fetch, in)
 			root.Inputs[i].Filter = left
@@ -42,7 +42,7 @@ func (p *planner) finishIndex(scan *Node, conj *conjunction, u *use) *Node {
 	return p.finishSorted(f, sorted != nil, false)
 }
 
-// finish puts on any source of whole documents what a query asks besides its filter.
+// finish adds the stages for what a query has besides its filter to any source of whole documents.
 func (p *planner) finish(root *Node) *Node {
 	return p.finishSorted(root, false, false)
 }
@@ -133,7 +133,7 @@ func (p *planner) canCover(x *Index) bool {
 	return true
 }
 
-// holds reports whether the values of all paths can be read off the index's keys.
+// holds reports whether the values of all paths can be read from the index's keys.
 func (x *Index) holds(paths []string) bool {
 	for _, path := range paths {
 		found := false
@@ -147,8 +147,8 @@ func (x *Index) holds(paths []string) bool {
 	return len(paths) > 0
 }
 
-// sortedBy returns a scan, turned round or taken apart if need be, whose keys come in the order of the sort; nil
-// if the index cannot give it.
+// sortedBy returns a scan whose keys are in the order of the sort, reversed or split if necessary; nil if the
+// index cannot provide it.
 func (p *planner) sortedBy(scan *Node) *Node {
 	sort := p.q.Sort
 	if len(sort) == 0 || scan.Index == nil || scan.Index.Kind == Wildcard && !p.wildSort(scan) || !sameCollation(p.q.CollationDoc, scan.Index.CollationDoc) {
@@ -161,14 +161,14 @@ func (p *planner) sortedBy(scan *Node) *Node {
 	return p.explode(scan)
 }
 
-// wildSort allows a wildcard scan of one path to serve a sort on that path, where the bounds leave no document out that
-// has it.
+// wildSort reports whether a wildcard scan of one path provides a sort on that path: the bounds must not omit a
+// document that has the path.
 func (p *planner) wildSort(scan *Node) bool {
 	return !scan.Index.Multikey && scan.Bounds[0].Path == "$_path" && scan.Bounds[0].Intervals.Points() && len(scan.Bounds[0].Intervals) == 1
 }
 
-// provides compares a scan's order with a sort: 1 as it is, -1 backwards, 0 not at all. Fields in pinned, and those bound
-// to a single value, may be left out on both sides.
+// provides compares a scan's order with a sort: 1 if it provides it, -1 if it does backwards, 0 if not. Fields in pinned,
+// and those bound to a single value, may be omitted on both sides.
 func provides(scan *Node, sort []SortField, pinned map[int]bool) int {
 	fixed := func(i int) bool {
 		b := &scan.Bounds[i]
@@ -221,13 +221,13 @@ func fieldAt(scan *Node, path string) int {
 // kindAt returns the kind of the key's i-th field.
 func (n *Node) kindAt(i int) Kind { return n.Index.Fields[min(i, len(n.Index.Fields)-1)].Kind }
 
-// multikeyAt is whether the key's i-th field holds arrays.
+// multikeyAt reports whether the key's i-th field has arrays.
 func (n *Node) multikeyAt(i int) bool {
 	return n.Index.fieldMultikey(min(i, len(n.Index.Fields)-1))
 }
 
-// multikeySort allows a sort on a field that holds arrays: a document sorts by its least (greatest) element, which is the
-// first of its keys met only if no bounds leave some of them out.
+// multikeySort reports whether a scan provides a sort on a field with arrays: a document sorts by its least (greatest)
+// element, which is the first of its keys only if no bounds exclude some of them.
 func multikeySort(scan *Node, i int) bool {
 	if !scan.Bounds[i].Intervals.Full() || scan.Index.MultikeyPaths == nil {
 		return false
@@ -240,8 +240,8 @@ func multikeySort(scan *Node, i int) bool {
 	return true
 }
 
-// explode takes a scan over several single values of its first fields apart into one for each, so that they can be merged
-// in the order of the fields behind.
+// explode splits a scan over several single values of its first fields into one for each, so that they can be merged in
+// the order of the following fields.
 func (p *planner) explode(scan *Node) *Node {
 	n, total := 0, 1
 	pinned := map[int]bool{}
@@ -288,7 +288,7 @@ func (p *planner) explode(scan *Node) *Node {
 	return merge
 }
 
-// countScan counts keys where the bounds are one range of keys and a document has one key only.
+// countScan counts keys if the bounds are one range of keys and a document has only one key.
 func (p *planner) countScan(scan *Node) *Node {
 	if scan.Index.Multikey || p.q.ShardFilter || scan.Index.Kind != BTree || !singleRange(scan.Bounds) {
 		return nil
@@ -298,7 +298,7 @@ func (p *planner) countScan(scan *Node) *Node {
 	return over(Count, p.skipLimit(&n))
 }
 
-// singleRange reports whether bounds are one run of keys: single values, then one interval, then everything.
+// singleRange reports whether bounds are one contiguous range of keys: single values, then one interval, then everything.
 func singleRange(b []FieldBounds) bool {
 	i := 0
 	for i < len(b) && len(b[i].Intervals) == 1 && b[i].Intervals[0].Point() {
@@ -325,7 +325,7 @@ func (p *planner) distinctScan(scan *Node) *Node {
 	return p.covered(&n)
 }
 
-// covered builds results from keys; a distinct without a projection wants its one path.
+// covered builds results from keys; a distinct without a projection needs only its path.
 func (p *planner) covered(root *Node) *Node {
 	c := over(ProjectionCovered, root)
 	c.Projection = p.q.Projection
@@ -336,7 +336,7 @@ func (p *planner) covered(root *Node) *Node {
 	return c
 }
 
-// distinctScans looks for an index that begins with the field, where there is no filter to choose one by.
+// distinctScans looks for an index that begins with the field, if there is no filter by which to choose one.
 func (p *planner) distinctScans(out []*Node) []*Node {
 	conj := newConjunction(p.q.Filter, nil)
 	for _, x := range p.c.Indexes {

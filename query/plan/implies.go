@@ -5,8 +5,8 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// implies reports whether every document that satisfies the conjunction of lhs satisfies rhs; false if it cannot
-// tell.
+// implies reports whether every document that satisfies the conjunction of lhs satisfies rhs; false if that is
+// unknown.
 func implies(lhs []*match.Node, rhs *match.Node, c value.Collator) bool {
 	switch rhs.Kind {
 	case match.AlwaysTrue:
@@ -161,7 +161,7 @@ func typeImplies(l, r *match.Node) bool {
 		}
 		return true
 	case match.Eq:
-		// Equal numbers and strings may be of other types, unless the set has all of the kind.
+		// Equal numbers and strings may have other types, unless the set has all of the kind.
 		for _, t := range allTypes {
 			if value.SameKind(t, l.Value.T) && !r.Types.Has(t) {
 				return false

@@ -6,7 +6,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// Kind is what sort of index it is.
+// Kind is the kind of an index.
 type Kind uint8
 
 // The kinds the planner knows how to use, and the others.
@@ -39,38 +39,38 @@ type Index struct {
 	Partial *match.Matcher // the partialFilterExpression; nil if there is none
 
 	Multikey      bool
-	MultikeyPaths []uint64 // for each field, bit i is set where component i of its path held an array; nil where unknown
+	MultikeyPaths []uint64 // for each field, bit i is set if component i of its path had an array; nil if unknown
 
 	// CollationDoc is the collation in full, nil for simple; Collator goes with it.
 	CollationDoc []byte
 	Collator     value.Collator
 
-	// Covers says which paths a wildcard index holds, and CoversBelow whether such a path's subdocuments are in it with
-	// all their fields.
+	// Covers reports whether a wildcard index has a path, and CoversBelow whether it has a path's subdocuments with all
+	// their fields.
 	Covers, CoversBelow func(path string) bool
 
-	// Plane is the region of an index on the plane.
+	// Plane is the region of a 2d index.
 	Plane geo.Plane
 
-	// Summary is a blank and the key pattern as text, for the log.
+	// Summary is a space and the key pattern as text, for the log.
 	Summary string
-	// Handle is the executor's own: the planner hands it through.
+	// Handle belongs to the executor: the planner only passes it on.
 	Handle any
 }
 
-// Collection describes what is planned for.
+// Collection describes the collection that is planned for.
 type Collection struct {
 	NS      string
 	Indexes []*Index
 	// Clustered collections are stored by _id and need no index on it.
 	Clustered bool
-	// Oplog is stored by its entries' ts.
+	// Oplog means that the collection is the oplog, stored by its entries' ts.
 	Oplog bool
 	// Collator and CollationDoc are those of the clustered key.
 	CollationDoc []byte
 }
 
-// fieldMultikey reports whether the path of field i holds arrays, as far as is known.
+// fieldMultikey reports whether the path of field i may have arrays.
 func (x *Index) fieldMultikey(i int) bool {
 	if !x.Multikey {
 		return false
@@ -81,7 +81,7 @@ func (x *Index) fieldMultikey(i int) bool {
 	return i < len(x.MultikeyPaths) && x.MultikeyPaths[i] != 0
 }
 
-// lastMultikey is one more than the place of the last component of field i's path that holds arrays; 0 for none.
+// lastMultikey returns one more than the position of the last component of field i's path that has arrays; 0 for none.
 func (x *Index) lastMultikey(i int) int {
 	if !x.fieldMultikey(i) {
 		return 0

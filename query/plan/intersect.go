@@ -1,9 +1,9 @@
 package plan
 
-// intersections returns the plans that read two indexes and keep the records that both name. Where each scan is of
-// one single key, its records come in the order of their RecordIds and the two are merged; every other pair has to
-// remember the records of the first, which is off unless a server parameter says otherwise. The whole filter
-// stands above.
+// intersections returns the plans that read two indexes and keep the records that both have. If each scan has a
+// single key, its records are in the order of their RecordIds and the two are merged; any other pair has to
+// remember the records of the first, which is disabled unless a server parameter enables it. The whole filter is
+// above.
 func (p *planner) intersections() (out []*Node) {
 	k, uses := p.q.knobs(), p.uses
 	if !k.Intersect || p.hint != nil || len(uses) < 2 {
@@ -27,7 +27,7 @@ func (p *planner) intersections() (out []*Node) {
 	return out
 }
 
-// intersects says how two scans may be joined, if that narrows either.
+// intersects returns how two scans may be intersected, if that narrows either.
 func intersects(a, b *use, hash bool) (Stage, bool) {
 	switch {
 	case a.empty || b.empty || a.x.Kind == Other || b.x.Kind == Other || a.by&^b.by == 0 || b.by&^a.by == 0:
@@ -38,7 +38,7 @@ func intersects(a, b *use, hash bool) (Stage, bool) {
 	return AndHash, hash
 }
 
-// single reports whether the bounds are those of one key.
+// single reports whether the bounds are a single key.
 func (u *use) single() bool {
 	for i := range u.bounds {
 		if l := u.bounds[i].Intervals; len(l) != 1 || !l[0].Point() {
@@ -48,5 +48,5 @@ func (u *use) single() bool {
 	return true
 }
 
-// Intersects reports whether a plan reads several indexes and keeps what all of them name.
+// Intersects reports whether a plan intersects the records of several indexes.
 func (n *Node) Intersects() bool { return n.Has(AndSorted) || n.Has(AndHash) }

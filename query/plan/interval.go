@@ -18,7 +18,7 @@ func (i *Interval) Point() bool {
 	return i.LoInc && i.HiInc && value.Equal(i.Lo, i.Hi)
 }
 
-// Full reports whether the interval holds every value.
+// Full reports whether the interval contains every value.
 func (i *Interval) Full() bool {
 	return i.Lo.T == value.MinKey && i.Hi.T == value.MaxKey && i.LoInc && i.HiInc
 }
@@ -37,10 +37,10 @@ func everything() Intervals {
 	return Intervals{{value.NewMinKey(), value.NewMaxKey(), true, true}}
 }
 
-// Full reports whether the list holds every value.
+// Full reports whether the list contains every value.
 func (l Intervals) Full() bool { return len(l) == 1 && l[0].Full() }
 
-// Points reports whether the list is made of single values only.
+// Points reports whether the list has only single values.
 func (l Intervals) Points() bool {
 	for i := range l {
 		if !l[i].Point() {
@@ -171,7 +171,7 @@ var (
 	noRegex = value.NewRegex("", "")
 )
 
-// bracket returns the range of all values that compare with values of type t.
+// bracket returns the range of all values that are comparable with values of type t.
 func bracket(t value.Type) (Interval, bool) {
 	switch t {
 	case value.Int32, value.Int64, value.Double, value.Decimal128:

@@ -17,8 +17,8 @@ func (p *planner) nearPart() *match.Node {
 	return nil
 }
 
-// near plans for $near: the geospatial index on its path gives the documents that have places there, which are then put in
-// the order of their distance. Without such an index the query is refused.
+// near plans for $near: the geospatial index on its path yields the documents with locations there, which are then sorted
+// by distance. Without such an index the query is refused.
 func (p *planner) near(n *match.Node) (*Result, error) {
 	x, at := p.nearIndex(n)
 	if x == nil {
@@ -42,8 +42,8 @@ func (p *planner) near(n *match.Node) (*Result, error) {
 	return p.only(p.finishSorted(root, len(p.q.Sort) == 0, false)), nil
 }
 
-// nearIndex finds the index for an origin: GeoJSON wants one on the sphere, a coordinate pair one on the plane, save that
-// $nearSphere takes either.
+// nearIndex finds the index for an origin: GeoJSON requires a 2dsphere index, a coordinate pair a 2d index, except that
+// $nearSphere accepts either.
 func (p *planner) nearIndex(n *match.Node) (*Index, int) {
 	for _, x := range p.c.Indexes {
 		if x.Hidden || p.hint != nil && x != p.hint || p.q.Allowed != nil && !p.q.Allowed(x) || !p.partialFits(x, p.parts) {
@@ -68,7 +68,7 @@ func (p *planner) nearIndex(n *match.Node) (*Index, int) {
 	return nil, 0
 }
 
-// geoType returns the type a key pattern gives field i.
+// geoType returns the type of field i in a key pattern.
 func geoType(x *Index, i int) string {
 	v := value.Lookup(x.KeyPattern, x.Fields[i].Path)
 	if v.T != value.String {
@@ -77,7 +77,7 @@ func geoType(x *Index, i int) string {
 	return v.Str()
 }
 
-// geospatial reports whether an index holds places. A hint may send any query over the documents that have some.
+// geospatial reports whether an index is on locations. With a hint, any query may run on the documents that have some.
 func geospatial(x *Index) bool {
 	for i := range x.Fields {
 		if t := geoType(x, i); t == "2d" || t == "2dsphere" {
@@ -87,7 +87,7 @@ func geospatial(x *Index) bool {
 	return false
 }
 
-// cellBounds returns the keys of the cells that a bounded distance reaches; everything where it reaches far.
+// cellBounds returns the keys of the cells within a bounded distance; everything if the distance is large.
 func cellBounds(n *geo.Near) Intervals {
 	ranges := n.Cells()
 	if ranges == nil {
@@ -103,8 +103,8 @@ func cellIntervals(ranges [][2]int64) (out Intervals) {
 	return out
 }
 
-// geoServes reports whether an index of places has bounds for a condition on them: all others are of no use to it, because
-// documents without places are not in it.
+// geoServes reports whether a geospatial index has bounds for a condition on locations: other conditions cannot use it,
+// because documents without locations are not in it.
 func (c *conjunction) geoServes(x *Index) bool {
 	for i := range x.Fields {
 		t := target{x: x, i: i}

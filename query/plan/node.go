@@ -10,13 +10,13 @@ type Stage uint8
 
 // The stages.
 const (
-	EOF               Stage = iota // no results; Value says why, where it is set
+	EOF               Stage = iota // no results; Value is the reason, if set
 	CollScan                       // Direction, Filter
 	ClusteredScan                  // IDBounds, Direction, Filter
 	IndexScan                      // Index, Bounds or Start and End, Direction, Filter on the key, Dedupe
 	ExpressID                      // the document whose _id is Value; Filter is never set
 	ExpressIndex                   // the first document whose only index field is Value
-	Fetch                          // the document behind a key; Filter
+	Fetch                          // the document of a key; Filter
 	Sort                           // SortPattern, Limit
 	SortMerge                      // merges Inputs that are sorted by SortPattern; drops repeated records
 	Or                             // union of Inputs; drops repeated records
@@ -26,16 +26,16 @@ const (
 	ProjectionCovered              // builds results from the key
 	ProjectionSimple               // top-level inclusion or exclusion
 	ProjectionDefault              // any projection
-	SubPlan                        // marks an $or whose branches were planned each by itself
+	SubPlan                        // marks an $or whose branches were planned individually
 	Count                          // counts its input
 	CountScan                      // counts keys between bounds, reading no documents
 	FastCount                      // the collection's own count
 	DistinctScan                   // one key for each value of the first field
-	GeoNear2D                      // documents by distance from the origin of Near, on the plane; Index
+	GeoNear2D                      // documents by distance from the origin of Near, in the plane; Index
 	GeoNear2DSphere                // the same on the sphere
-	TextMatch                      // documents that a $text query wants; Index
-	AndSorted                      // the records that all Inputs give; each gives them in order of RecordId
-	AndHash                        // the records that all Inputs give, in the order of the last
+	TextMatch                      // documents that may match a $text query; Index
+	AndSorted                      // the records that all Inputs have; each is in order of RecordId
+	AndHash                        // the records that all Inputs have, in the order of the last
 )
 
 var stageNames = [...]string{"EOF", "COLLSCAN", "CLUSTERED_IXSCAN", "IXSCAN", "EXPRESS_IXSCAN", "EXPRESS_IXSCAN", "FETCH", "SORT", "SORT_MERGE",
@@ -45,7 +45,7 @@ var stageNames = [...]string{"EOF", "COLLSCAN", "CLUSTERED_IXSCAN", "IXSCAN", "E
 
 func (s Stage) String() string { return stageNames[s] }
 
-// Node is one stage. Which fields hold something is said at Stage.
+// Node is one stage. Which fields are used is documented at Stage.
 type Node struct {
 	Stage  Stage
 	Inputs []*Node
@@ -53,10 +53,10 @@ type Node struct {
 
 	Index     *Index
 	Bounds    []FieldBounds // one for each field of the key; a wildcard field has two
-	Start     []byte        // min(): scan from this key, nil for from the start
-	End       []byte        // max(): up to this key, not including it
+	Start     []byte        // min(): scan from this key, nil for the beginning
+	End       []byte        // max(): up to this key, exclusive
 	Direction int           // 1 or -1
-	Dedupe    bool          // one document may have several keys in the bounds
+	Dedupe    bool          // one document may have several keys within the bounds
 
 	Near        *match.Node // GeoNear2D, GeoNear2DSphere
 	Value       value.Value // ExpressID, ExpressIndex, EOF
@@ -66,7 +66,7 @@ type Node struct {
 	SortPattern []byte
 	SortFields  []SortField
 	Limit, Skip int64
-	Projection  *Projection // ExpressID too, where no stage above has it
+	Projection  *Projection // also ExpressID, if no stage above has it
 }
 
 // FieldBounds are the bounds of one field of a key.

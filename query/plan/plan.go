@@ -14,14 +14,14 @@ import (
 // Result is the plans for a query, the one expected to be cheapest first. There is at least one.
 type Result struct {
 	Candidates []*Node
-	// Reached tells which limits kept plans out.
+	// Reached has the limits that excluded plans.
 	Reached Reached
 }
 
-// Reached are the limits of planning that were met.
+// Reached are the limits of planning that were reached.
 type Reached struct{ Or, And, Explode bool }
 
-// Winner returns the plan to run where nobody tries several.
+// Winner returns the plan to run if there is no trial.
 func (r *Result) Winner() *Node { return r.Candidates[0] }
 
 // planner is the state of one Plan.
@@ -34,7 +34,7 @@ type planner struct {
 	natural int
 	reached Reached
 	first   *use   // of the first index that the filter leads to
-	uses    []*use // of all of them, where there are several
+	uses    []*use // of all indexes, if there are several
 }
 
 // Plan makes the plans for a query over a collection.
@@ -85,8 +85,8 @@ func Plan(q *Query, c *Collection) (*Result, error) {
 	return p.candidates()
 }
 
-// mustUseIndex reports whether scans of the collection are refused (notablescan), as they are of those that users
-// make.
+// mustUseIndex reports whether scans of the collection are refused (notablescan), which applies only to users'
+// collections.
 func (p *planner) mustUseIndex() bool {
 	db, coll, _ := strings.Cut(p.c.NS, ".")
 	return p.q.knobs().NoTableScan && !strings.HasPrefix(coll, "system.") && db != "admin" && db != "config" && db != "local"
@@ -94,7 +94,7 @@ func (p *planner) mustUseIndex() bool {
 
 func (p *planner) only(n *Node) *Result { return &Result{Candidates: []*Node{n}} }
 
-// express recognises an equality on _id and nothing else, the commonest query of all.
+// express recognises an equality on _id and nothing else, the most common query of all.
 func (p *planner) express() *Node {
 	q := p.q
 	if q.NoExpress || len(q.Sort) > 0 || q.Skip > 0 || q.Hint.T != value.Missing || q.Min != nil || q.Max != nil || q.Count || q.Distinct != "" {
@@ -178,7 +178,7 @@ func (p *planner) readHint() error {
 	return p.planError(mongoerr.BadValue, "hint provided does not correspond to an existing index")
 }
 
-// planError returns the form in which the planner's refusals reach clients.
+// planError returns the planner's errors in the form that clients see.
 func (p *planner) planError(code mongoerr.Code, reason string) error {
 	return mongoerr.Newf(code, "error processing query: %s planner returned error :: caused by :: %s", p.q.describe(p.c.NS), reason)
 }
@@ -225,7 +225,7 @@ func (p *planner) collScan() *Node {
 	return n
 }
 
-// boundsOn bounds a field by which documents are stored, and which holds no array.
+// boundsOn returns the bounds of a field by which documents are stored, and which has no arrays.
 func boundsOn(path string, parts []*match.Node) Intervals {
 	t := target{x: &Index{Fields: []Field{{Path: path}}, MultikeyPaths: []uint64{0}}}
 	l := everything()
@@ -239,7 +239,7 @@ func boundsOn(path string, parts []*match.Node) Intervals {
 	return l
 }
 
-// usable filters the indexes a query may use at all.
+// usable reports whether a query may use an index at all.
 func (p *planner) usable(x *Index) bool {
 	switch {
 	case x.Hidden || x.Kind == Other && !geospatial(x):
@@ -292,7 +292,7 @@ func (p *planner) candidates() (*Result, error) {
 	return &Result{Candidates: out, Reached: p.reached}, nil
 }
 
-// overIndexes returns the plans over one index each, and notes the uses they make of them.
+// overIndexes returns the plans on one index each, and records how they use it.
 func (p *planner) overIndexes(conj *conjunction) (out []*Node) {
 	for _, x := range p.c.Indexes {
 		switch {
@@ -324,7 +324,7 @@ func (p *planner) overIndexes(conj *conjunction) (out []*Node) {
 	return out
 }
 
-// note remembers a use; a single one costs nothing.
+// note records a use; a single one needs no allocation.
 func (p *planner) note(u *use) {
 	switch {
 	case p.first == nil:
@@ -336,13 +336,13 @@ func (p *planner) note(u *use) {
 	p.uses = append(p.uses, u)
 }
 
-// leads reports whether the filter has something to say about the first field of the index.
+// leads reports whether the filter has a predicate on the first field of the index.
 func (u *use) leads(conj *conjunction) bool {
 	return !u.bounds[0].Intervals.Full() || u.served > 0 && conj.hasPath(u.x.Fields[0].Path)
 }
 
-// sortedByIndex adds scans of whole indexes that give the order of the sort, where no plan so far gives it: an index holds
-// every document only where it is neither sparse nor hashed.
+// sortedByIndex adds scans of whole indexes that provide the sort, if no plan so far does: an index has every document
+// only if it is neither sparse nor hashed.
 func (p *planner) sortedByIndex(out []*Node, conj *conjunction) []*Node {
 	for _, n := range out {
 		if !n.Has(Sort) {
@@ -364,8 +364,8 @@ func (p *planner) sortedByIndex(out []*Node, conj *conjunction) []*Node {
 	return out
 }
 
-// wholeIndex scans all of an index that a hint forces on a filter it does not fit: results that are not in it are lost,
-// which is what such a hint asks for.
+// wholeIndex scans all of an index that a hint forces on a filter that does not use it: results that are not in the
+// index are omitted, as such a hint requests.
 func (p *planner) wholeIndex(x *Index) *Node {
 	conj := newConjunction(p.q.Filter, nil)
 	conj.parts = p.parts
@@ -394,7 +394,7 @@ func (p *planner) wildcardUses(conj *conjunction, x *Index) (out []*use) {
 	seen := map[string]bool{}
 	for _, f := range x.Fields {
 		if f.Kind == Wildcard && hasIndexComponent(f.Path) {
-			return nil // it has no keys for arrays that the number may mean a place in
+			return nil // there are no keys for arrays in which the number may be an index
 		}
 	}
 	for i := range conj.preds {
@@ -467,7 +467,7 @@ func hasIndexComponent(path string) bool {
 	return false
 }
 
-// collationFits reports whether comparisons of the filter mean the same in the index. Where collations differ, only
+// collationFits reports whether comparisons of the filter mean the same in the index. If collations differ, only
 // predicates without strings may use it.
 func (p *planner) collationFits(x *Index, conj *conjunction) bool {
 	if sameCollation(p.q.CollationDoc, x.CollationDoc) {
@@ -503,7 +503,7 @@ func hasStrings(n *match.Node) bool {
 	return false
 }
 
-// indexScan returns the scan of a use, without what stands above it.
+// indexScan returns the scan of a use, without the stages above it.
 func (p *planner) indexScan(u *use) *Node {
 	return &Node{Stage: IndexScan, Index: u.x, Bounds: u.bounds, Direction: 1, Dedupe: u.x.Multikey || u.x.Kind == Wildcard}
 }

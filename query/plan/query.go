@@ -5,7 +5,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// Query is what is to be planned.
+// Query is a query to be planned.
 type Query struct {
 	Filter *match.Matcher // nil: everything
 	Sort   []SortField
@@ -20,10 +20,10 @@ type Query struct {
 	CollationDoc []byte // in full; nil for simple
 	Collator     value.Collator
 
-	// ShardFilter puts a stage that drops orphans above the scan.
+	// ShardFilter adds a stage that drops orphans above the scan.
 	ShardFilter bool
 
-	// Count wants the number of results alone. Distinct wants the values of one path alone; empty if it does not.
+	// Count means that only the number of results is needed. Distinct is the path whose values alone are needed; empty for none.
 	Count    bool
 	Distinct string
 
@@ -35,7 +35,7 @@ type Query struct {
 	Knobs *Knobs
 }
 
-// Knobs are the server parameters that the planner goes by.
+// Knobs are the server parameters for planning.
 type Knobs struct {
 	NoTableScan   bool // notablescan
 	Intersect     bool // internalQueryPlannerEnableIndexIntersection
@@ -62,7 +62,7 @@ type SortField struct {
 	Meta bool
 }
 
-// Projection is what the planner must know of one.
+// Projection is what the planner must know about a projection.
 type Projection struct {
 	Raw       []byte   // for explain
 	Paths     []string // fields needed

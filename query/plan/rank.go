@@ -18,7 +18,7 @@ func rank(plans []*Node, q *Query) {
 			costs[n] /= 20 // the first results come at once
 		}
 		if n.Intersects() {
-			costs[n] += assumed // a trial may find that it is better after all
+			costs[n] += assumed // a trial may show that it is better after all
 		}
 	}
 	slices.SortStableFunc(plans, func(a, b *Node) int {
@@ -45,7 +45,7 @@ func (n *Node) BoundPrefix() (fields int) {
 	return fields
 }
 
-// assumed is the size of collection that costs are guessed for.
+// assumed is the collection size for which costs are estimated.
 const assumed = 10000.0
 
 // cost returns the work of a plan in arbitrary units: one for a key, more for a document.
@@ -86,7 +86,7 @@ func estimate(n *Node) (c, rows float64) {
 	return c, rows
 }
 
-// keyShare guesses the part of an index that bounds select.
+// keyShare estimates the part of an index that bounds select.
 func keyShare(n *Node) float64 {
 	share, prefix := 1.0, true
 	points := 0
@@ -94,7 +94,7 @@ func keyShare(n *Node) float64 {
 		l := n.Bounds[i].Intervals
 		s := listShare(l)
 		if !prefix && s < 1 {
-			s = (1 + s) / 2 // behind a range, bounds spare documents but not all keys
+			s = (1 + s) / 2 // after a range, bounds save reading documents but not all keys
 		}
 		share *= s
 		prefix = prefix && l.Points()

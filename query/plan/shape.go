@@ -20,7 +20,7 @@ var codes = map[match.Kind]string{match.And: "an", match.Or: "or", match.ElemMat
 	match.AlwaysTrue: "at", match.GeoNear: "gn", match.Text: "te", match.Schema: "js", match.SampleRate: "sr"}
 
 // Shape returns what queries that may share a plan have in common: operators and paths of the filter, sort,
-// projection and collation, without the values compared with.
+// projection and collation, without the operands.
 func (q *Query) Shape() string {
 	b := make([]byte, 0, 128)
 	if q.Filter != nil {
@@ -86,10 +86,10 @@ func appendShape(b []byte, n *match.Node) []byte {
 	return append(append(append(b, '['), strings.Join(parts, ",")...), ']')
 }
 
-// ShapeHash is planCacheShapeHash (and queryHash): eight hexadecimal digits.
+// ShapeHash returns planCacheShapeHash (and queryHash): eight hexadecimal digits.
 func ShapeHash(shape string) string { return digits(shape) }
 
-// CacheKey is planCacheKey: the shape, and which indexes the query could use at all.
+// CacheKey returns planCacheKey: the shape, and which indexes the query could use at all.
 func (q *Query) CacheKey(c *Collection, shape string) string {
 	p := &planner{q: q, c: c}
 	if q.Filter != nil {

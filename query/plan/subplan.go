@@ -5,14 +5,14 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// Rooted reports whether the query's filter is an $or and nothing beside it, each branch of which is planned by itself.
+// Rooted reports whether the query's filter is an $or and nothing else: then each branch is planned by itself.
 func (q *Query) Rooted() bool {
 	return q.Filter != nil && q.Filter.Root().Kind == match.Or && q.Min == nil && q.Max == nil && q.unhinted() &&
 		q.Filter.Text() == nil && q.Filter.GeoNear() == nil
 }
 
-// Branches takes a Rooted query apart: each branch is planned, tried and remembered as a query of its own, which asks for
-// no sort and no projection.
+// Branches splits a Rooted query: each branch is planned, tried and cached as a query of its own, without sort and
+// projection.
 func (q *Query) Branches() []*Query {
 	root := q.Filter.Root()
 	out := make([]*Query, len(root.Children))
@@ -22,7 +22,7 @@ func (q *Query) Branches() []*Query {
 	return out
 }
 
-// Cacheable reports whether the plan cache has to do with a query at all.
+// Cacheable reports whether the plan cache is used for a query.
 func (q *Query) Cacheable() bool {
 	return (q.Filter != nil || len(q.Sort) > 0) && q.Min == nil && q.Max == nil && q.unhinted()
 }
@@ -47,7 +47,7 @@ func Assemble(q *Query, c *Collection, branches []*Node) (*Node, Reached) {
 	return Subplan(p.finishUnion(joinScans(in, q.Filter.Root().Children), nil)), p.reached
 }
 
-// Subplan puts a SUBPLAN on top of a plan, below what counts its results.
+// Subplan adds a SUBPLAN on top of a plan, below a COUNT.
 func Subplan(n *Node) *Node {
 	if n.Stage == Count {
 		c := *n
@@ -57,7 +57,7 @@ func Subplan(n *Node) *Node {
 	return over(SubPlan, n)
 }
 
-// WithoutSubplan returns what Subplan was given, for those that lost a trial.
+// WithoutSubplan undoes Subplan, for plans that lost a trial.
 func WithoutSubplan(n *Node) *Node {
 	switch {
 	case n.Stage == SubPlan:

@@ -43,7 +43,7 @@ func (p *planner) text(t *text.Query) (*Result, error) {
 	return p.only(p.finish(root)), nil
 }
 
-// topLevelText is true if no $or stands over the $text.
+// topLevelText reports whether the $text is not below an $or.
 func (p *planner) topLevelText() bool {
 	for _, n := range p.parts {
 		if n.Kind == match.Text {
@@ -53,7 +53,7 @@ func (p *planner) topLevelText() bool {
 	return false
 }
 
-// hasHiddenText is true for a collection whose text index is hidden.
+// hasHiddenText reports whether the collection's text index is hidden.
 func (c *Collection) hasHiddenText() bool {
 	for _, x := range c.Indexes {
 		for i, f := range x.Fields {

@@ -7,11 +7,11 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// TimeRange is the part of the oplog that a scan reads: the RecordIds of its ends, which belong to it. Those of entries
-// are their ts. Missing ends are open.
+// TimeRange is the part of the oplog that a scan reads: the RecordIds of its ends, inclusive. An entry's RecordId is
+// its ts. Missing ends are open.
 type TimeRange struct{ Min, Max value.Value }
 
-// Times returns the part of the oplog where all is that a filter asks for.
+// Times returns the part of the oplog that has all matches of a filter.
 func Times(filter *match.Matcher) TimeRange {
 	if filter == nil || filter.Trivial() {
 		return TimeRange{}
@@ -24,7 +24,7 @@ func timesOf(parts []*match.Node) (r TimeRange) {
 	if len(l) == 0 {
 		return r
 	}
-	// Other types than a timestamp's are left to the filter, which finds no such entry.
+	// Types other than timestamp are left to the filter, which matches no entry.
 	if lo := l[0].Lo; lo.T == value.Timestamp && lo.TimestampU64() > 0 {
 		r.Min = value.NewInt64(int64(lo.TimestampU64()))
 	}

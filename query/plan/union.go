@@ -23,8 +23,8 @@ func without(parts []*match.Node, at int) []*match.Node {
 	return append(slices.Clone(parts[:at]), parts[at+1:]...)
 }
 
-// unionsOf returns the unions for one $or: each branch has to have an index, and where some have several, all
-// choices are tried, up to a limit.
+// unionsOf returns the unions for one $or: each branch must have an index, and if some have several, all
+// combinations are tried, up to a limit.
 func (p *planner) unionsOf(or *match.Node, beside []*match.Node) (out []*Node) {
 	choices := make([][]*Node, len(or.Children))
 	for i, b := range or.Children {
@@ -60,7 +60,7 @@ func (p *planner) unionsOf(or *match.Node, beside []*match.Node) (out []*Node) {
 	}
 }
 
-// clone copies the stages of a branch, so that one plan may turn its scans round without the others.
+// clone copies the stages of a branch, so that a plan can reverse its scans without affecting others.
 func (n *Node) clone() *Node {
 	c := *n
 	c.Inputs = nil
@@ -71,7 +71,7 @@ func (n *Node) clone() *Node {
 }
 
 // branches returns the index scans that one branch of an $or may use, the cheapest first, each with a fetch above
-// it only if something is left to check. What stands beside the $or narrows the bounds, too.
+// it only if something remains to be checked. The conjuncts beside the $or narrow the bounds, too.
 func (p *planner) branches(b *match.Node, beside []*match.Node) (out []*Node) {
 	own := conjuncts(b)
 	parts := append(append(make([]*match.Node, 0, len(own)+len(beside)), own...), beside...)
@@ -139,7 +139,7 @@ func (p *planner) nestedUnion(own, beside []*match.Node) []*Node {
 	return nil
 }
 
-// branchScan leaves what stands beside the $or to the fetch above the union.
+// branchScan leaves the conjuncts beside the $or to the fetch above the union.
 func (p *planner) branchScan(conj *conjunction, u *use, own int) *Node {
 	scan := p.indexScan(u)
 	mine := uint64(1)<<uint(min(own, 63)) - 1
@@ -157,7 +157,7 @@ func (p *planner) branchScan(conj *conjunction, u *use, own int) *Node {
 	return f
 }
 
-// joinScans makes one scan of those of single predicates that need nothing but the first field of the same index.
+// joinScans merges the scans of single predicates that need only the first field of the same index into one.
 func joinScans(in []*Node, of []*match.Node) []*Node {
 	first := map[*Index]*Node{}
 	out := in[:0]
@@ -191,9 +191,9 @@ func (n *Node) onFirstField() bool {
 	return true
 }
 
-// finishUnion puts on the branches of an $or what the query asks besides; left is what stands beside the $or. Branches
-// that all come in the order of the sort are merged. Documents are fetched above the union, if at all, save where a branch
-// had to look at its own.
+// finishUnion adds the query's other stages to the branches of an $or; left are the conjuncts beside the $or. Branches
+// that all are in the order of the sort are merged. Documents are fetched above the union, if at all, except by branches
+// that have to check their own.
 func (p *planner) finishUnion(in []*Node, left *match.Matcher) *Node {
 	root := in[0]
 	if len(in) > 1 {
@@ -225,7 +225,7 @@ func fetched(in []*Node) bool {
 	return true
 }
 
-// coverable reports whether the keys of all inputs hold what results need.
+// coverable reports whether the keys of all inputs have what results need.
 func (p *planner) coverable(in []*Node) bool {
 	for _, n := range in {
 		if n.Stage != IndexScan || !p.canCover(n.Index) {
@@ -235,7 +235,7 @@ func (p *planner) coverable(in []*Node) bool {
 	return true
 }
 
-// mergeSorted merges inputs in the order of the sort; nil if one of them does not give it.
+// mergeSorted merges inputs in the order of the sort; nil if one of them does not provide it.
 func (p *planner) mergeSorted(in []*Node) *Node {
 	merge := &Node{Stage: SortMerge, SortPattern: p.q.SortPattern, SortFields: p.q.Sort}
 	for _, n := range in {

@@ -15,7 +15,7 @@ type applier struct {
 	err  error
 }
 
-// Apply appends the projected form of doc to dst. meta may be nil. On an error what was appended is of no use.
+// Apply appends the projected form of doc to dst. meta may be nil. After an error the appended bytes are invalid.
 func (p *Projection) Apply(dst, doc []byte, meta *Meta) ([]byte, error) {
 	a := applier{p: p, root: doc}
 	if p.frame != nil {
@@ -31,15 +31,15 @@ func (p *Projection) Apply(dst, doc []byte, meta *Meta) ([]byte, error) {
 	return dst, a.err
 }
 
-// document writes one level: what the document has, in its order, then what it has not.
+// document writes one level: the fields that the document has, in its order, then new ones.
 func (a *applier) document(dst, doc []byte, n *node) []byte {
 	dst, mark := value.Begin(dst)
 	done := newMarks(len(n.children))
 	left := n.wanted
-	start, end := 4, 4 // the run of elements of doc that are to be copied next
+	start, end := 4, 4 // the run of elements of doc to be copied next
 	at := 4
 	for it := value.Walk(doc); ; {
-		if left == 0 { // nothing more to look for: the rest is all kept or all dropped
+		if left == 0 { // no more fields to look for: the rest is kept or dropped as a whole
 			if !n.inclusive && len(doc) > 5 {
 				end = len(doc) - 1
 			}
@@ -85,7 +85,7 @@ func (a *applier) document(dst, doc []byte, n *node) []byte {
 	return value.End(dst, mark)
 }
 
-// marks is a set of children; up to 64 need no memory of their own.
+// marks is a set of children; up to 64 need no allocation.
 type marks struct {
 	few  uint64
 	many []bool
@@ -113,7 +113,7 @@ func (m *marks) set(i int) {
 	m.few |= 1 << i
 }
 
-// field writes a field the document has.
+// field writes a field that the document has.
 func (a *applier) field(dst, key []byte, v value.Value, c *node) []byte {
 	switch c.kind {
 	case computed:
@@ -132,7 +132,7 @@ func (a *applier) field(dst, key []byte, v value.Value, c *node) []byte {
 	return dst
 }
 
-// absent writes a field the document has not, or one an inclusion computes.
+// absent writes a field that the document does not have, or that an inclusion computes.
 func (a *applier) absent(dst, doc []byte, c *node) []byte {
 	switch {
 	case c.kind == computed:
@@ -146,7 +146,7 @@ func (a *applier) absent(dst, doc []byte, c *node) []byte {
 	return dst
 }
 
-// onlyComputed writes the computed fields of a document that is made again.
+// onlyComputed writes the computed fields of a new document.
 func (a *applier) onlyComputed(dst []byte, n *node) []byte {
 	for _, c := range n.children {
 		dst = a.absent(dst, nil, c)
@@ -166,8 +166,8 @@ func (a *applier) eval(c *node) value.Value {
 	return v
 }
 
-// nested goes into a value: documents, and those in arrays. What is neither stays under an exclusion, goes under an
-// inclusion, and makes way for a new document where a field below is computed.
+// nested applies to a value: to documents, and to those in arrays. Other values are kept by an exclusion, dropped
+// by an inclusion, and replaced by a new document if a field below is computed.
 func (a *applier) nested(dst, key []byte, v value.Value, c *node) []byte {
 	if v.T != value.Document && v.T != value.Array && !c.computes {
 		if c.inclusive {
@@ -252,7 +252,7 @@ func elementAt(arr []byte, i int) (value.Value, bool) {
 	}
 }
 
-// appendSlice writes the part of an array a $slice asks for.
+// appendSlice writes the part of an array that $slice selects.
 func appendSlice(dst, arr []byte, c *node) []byte {
 	n := int64(value.Count(arr))
 	from, count := int64(0), c.limit
@@ -280,7 +280,7 @@ func appendSlice(dst, arr []byte, c *node) []byte {
 	return value.End(dst, mark)
 }
 
-// applyPositional projects, then leaves of the first array on the operator's path only the element the query matched.
+// applyPositional projects, then keeps only the element that the query matched of the first array on the operator's path.
 func (p *Projection) applyPositional(dst, doc []byte, a *applier) ([]byte, error) {
 	post := a.document(nil, doc, p.root)
 	if a.err != nil {

@@ -3,10 +3,10 @@
 //
 //	spec ──Compile / CompileStage──► tree of nodes ──Apply──► new raw document
 //
-// A spec's life: parser.element tells inclusion, exclusion, find-only operators and expressions apart and puts each into
-// the tree (tree.add, which finds collisions of paths); finish settles whether the projection includes or excludes and
-// adds _id. Apply walks the document once (applier.document), copying what no node speaks of, then adds computed fields
-// that were not there, in the order of the spec.
+// A spec's life: parser.element distinguishes inclusion, exclusion, find-only operators and expressions and adds each to
+// the tree (tree.add, which finds path collisions); finish determines whether the projection includes or excludes, and
+// adds _id. Apply walks the document once (applier.document), copying what no node applies to, then adds new computed
+// fields, in the order of the spec.
 //
 // Invariants
 //

@@ -12,7 +12,7 @@ import (
 // maxPathDepth is how many components a path may have.
 const maxPathDepth = 200
 
-// mode is whether a projection includes or excludes; unknown until a field says so.
+// mode is whether a projection includes or excludes; unknown until a field determines it.
 type mode uint8
 
 const (
@@ -27,7 +27,7 @@ type parser struct {
 	find       bool // the operators of find are allowed
 	root       *node
 	mode       mode
-	id         mode // what the spec says of the whole _id
+	id         mode // the spec's mode of the whole _id
 	positional []string
 	elemMatch  bool
 	metas      []string
@@ -61,7 +61,7 @@ func compile(spec []byte, o *Options, find bool) (*Projection, error) {
 	return p.finish(spec)
 }
 
-// finish settles the mode and what happens to _id.
+// finish determines the mode and what happens to _id.
 func (p *parser) finish(spec []byte) (*Projection, error) {
 	m := p.mode
 	if m == unknown {
@@ -153,7 +153,7 @@ func (p *parser) element(name string, v value.Value, prefix []string) error {
 	return p.literal(parts, v)
 }
 
-// cutPositional takes ".$" off the end of a name.
+// cutPositional removes ".$" from the end of a name.
 func (p *parser) cutPositional(name string) (string, bool, error) {
 	if !strings.HasSuffix(name, ".$") {
 		if strings.Contains(name, ".$.") {
@@ -208,7 +208,7 @@ func (p *parser) flag(parts []string, in bool) error {
 	return p.root.add(parts, &node{kind: k})
 }
 
-// literal reads {path: "$other"}, {path: "text"} and every other value that is no flag and no document.
+// literal reads {path: "$other"}, {path: "text"} and every other value that is neither a flag nor a document.
 func (p *parser) literal(parts []string, v value.Value) error {
 	if p.mode == excluding {
 		return mongoerr.Newf(31310, "Cannot use an expression %s in an exclusion projection", value.ShowElement(strings.Join(parts, "."), v))
@@ -250,7 +250,7 @@ func (p *parser) object(parts []string, v value.Value) error {
 
 func (p *parser) operator(parts []string, op string, arg, v value.Value) error {
 	if p.find && op == "$slice" && p.positionalAt(parts) {
-		return p.compute(parts, v) // the path is taken: only the expression of this name is tried
+		return p.compute(parts, v) // the path is in use: only the expression with this name is tried
 	}
 	if p.find && op == "$slice" {
 		if n := sliceOf(arg); n != nil {
@@ -278,7 +278,7 @@ func (p *parser) positionalAt(parts []string) bool {
 	return p.positional != nil && strings.Join(p.positional, ".") == strings.Join(parts, ".")
 }
 
-// sliceOf reads the argument of find's $slice; nil if it can only be the expression of that name.
+// sliceOf reads the argument of find's $slice; nil if it can only be the expression with that name.
 func sliceOf(arg value.Value) *node {
 	if arg.T.Numeric() {
 		return &node{kind: slice, limit: clampInt(arg)}
@@ -297,7 +297,7 @@ func sliceOf(arg value.Value) *node {
 	return n
 }
 
-// clampInt cuts a number to a 32-bit integer, as the server reads these arguments.
+// clampInt converts a number to a 32-bit integer, as the server does for these arguments.
 func clampInt(v value.Value) int64 {
 	i, ok := v.Truncate()
 	if !ok {

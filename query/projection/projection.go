@@ -6,14 +6,14 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// Meta is what is known of a document besides its fields: what {$meta: …} reads. Absent values are Missing.
+// Meta is a document's metadata, which {$meta: …} reads. Absent values are Missing.
 type Meta struct {
 	TextScore, RecordID, SortKey, IndexKey, GeoNearDistance, GeoNearPoint value.Value
 	SearchScore, SearchHighlights, VectorSearchScore, RandVal             value.Value
 	Score, ScoreDetails                                                   value.Value
 }
 
-// Meta returns one kind of metadata; it makes *Meta an expr.Metadata.
+// Meta returns one kind of metadata; it implements expr.Metadata.
 func (m *Meta) Meta(kind string) value.Value {
 	if m == nil {
 		return value.Value{}
@@ -47,7 +47,7 @@ func (m *Meta) Meta(kind string) value.Value {
 	return value.Value{}
 }
 
-// Options are what a projection depends on besides its text.
+// Options are the other inputs that a projection depends on.
 type Options struct {
 	Collator value.Collator
 	Expr     *expr.Scope    // variables and environment of expressions; nil: none but the system's
@@ -60,8 +60,8 @@ type Projection struct {
 	inclusion  bool
 	spec       []byte
 	scope      *expr.Scope
-	frame      *expr.Frame    // where there are expressions
-	filter     *match.Matcher // where there is a positional operator
+	frame      *expr.Frame    // if there are expressions
+	filter     *match.Matcher // if there is a positional operator
 	positional []string       // path of the positional operator
 	metas      []string
 	scratch    []byte
@@ -102,7 +102,7 @@ func (p *Projection) Simple() bool {
 // Positional reports whether the projection uses the positional operator.
 func (p *Projection) Positional() bool { return p.positional != nil }
 
-// Frame returns where values of variables are set for the projection's expressions; nil if it has none.
+// Frame returns the frame in which variables of the projection's expressions are set; nil if it has none.
 func (p *Projection) Frame() *expr.Frame { return p.frame }
 
 // Metas lists the kinds of metadata the projection reads.
@@ -121,8 +121,8 @@ func (p *Projection) Fork() *Projection {
 	return &c
 }
 
-// Deps lists the paths of the document the projection's result depends on; whole is true if it needs every field.
-// Paths of a plan that covers the projection from an index must include them all.
+// Deps lists the paths of the document on which the projection's result depends; whole is true if it needs every
+// field. An index that covers the projection must have all these paths.
 func (p *Projection) Deps() (paths []string, whole bool) {
 	if !p.inclusion || p.positional != nil {
 		return nil, true
@@ -151,7 +151,7 @@ func (n *node) deps(prefix string, seen map[string]bool, out *[]string) (whole b
 				add(dep)
 			}
 		case nested:
-			if c.computes { // whether a computed child goes into a document, an array or nothing depends on what is there
+			if c.computes { // the effect of a computed child depends on whether there is a document, an array or nothing
 				add(path)
 			}
 			if c.deps(path+".", seen, out) {
@@ -165,7 +165,7 @@ func (n *node) deps(prefix string, seen map[string]bool, out *[]string) (whole b
 // Spec returns the projection as the user wrote it.
 func (p *Projection) Spec() []byte { return p.spec }
 
-// Serialize returns the projection in full, as explain of aggregations prints stages.
+// Serialize returns the projection in full, in the form of stages in explain.
 func (p *Projection) Serialize() []byte {
 	out, mark := value.Begin(nil)
 	return value.End(p.root.serialize(out), mark)

@@ -13,7 +13,7 @@ import (
 type kind uint8
 
 const (
-	nested    kind = iota // goes into it
+	nested    kind = iota // applies to its fields
 	include               // keeps it
 	exclude               // drops it
 	computed              // gives it the value of expr
@@ -30,17 +30,17 @@ type node struct {
 	expr    *expr.Expr     // computed
 	match   *match.Matcher // elemMatch
 	spec    value.Value    // slice, elemMatch: as written
-	skip    int64          // slice: from here; negative: from the end
-	limit   int64          // slice: so many
+	skip    int64          // slice: from this index; negative: from the end
+	limit   int64          // slice: number of elements
 	hasSkip bool           // slice: written [skip, limit]
 
-	inclusive bool // fields no child names are dropped
+	inclusive bool // fields without a child are dropped
 	computes  bool // a computed node is below
-	wanted    int  // how many children act on fields where the document has them
+	wanted    int  // how many children apply to existing fields
 	index     map[string]int
 }
 
-// find looks a child up by name.
+// find looks up a child by name.
 func (n *node) find(name []byte) (int, *node) {
 	if n.index != nil {
 		if i, ok := n.index[string(name)]; ok {
@@ -56,7 +56,7 @@ func (n *node) find(name []byte) (int, *node) {
 	return -1, nil
 }
 
-// add puts a leaf at a path, making the nodes on the way.
+// add adds a leaf at a path, creating the nodes in between.
 func (n *node) add(parts []string, leaf *node) error {
 	at := n
 	for i, name := range parts {
@@ -80,10 +80,10 @@ func (n *node) add(parts []string, leaf *node) error {
 	return nil
 }
 
-// linearSearch is up to how many children are compared one after another.
+// linearSearch is the number of children up to which they are compared one after another.
 const linearSearch = 8
 
-// settle marks the tree as including or excluding, and where computed fields are.
+// settle marks the tree as including or excluding, and the positions of computed fields.
 func (n *node) settle(inclusive bool) {
 	n.inclusive = inclusive
 	if len(n.children) > linearSearch {

@@ -16,11 +16,11 @@ type Gen struct {
 	Mixed  float64 // share of scalars that are of unusual types
 	Nulls  float64 // share of fields that are null or missing
 	Places float64 // share of paths with numbers in them
-	Geo    bool    // documents have places at "geo" (GeoJSON) and "xy" (a pair)
+	Geo    bool    // documents have locations at "geo" (GeoJSON) and "xy" (a pair)
 	Text   bool    // documents have words at "txt"
-	// Keys are further paths, those of shard keys, that filters name.
+	// Keys are further paths for filters, those of shard keys.
 	Keys []string
-	// Limit is set where commands have a variable "lim" that expressions may name.
+	// Limit is set if commands have a variable "lim" that expressions may use.
 	Limit bool
 }
 
@@ -34,17 +34,17 @@ func New(seed uint64) *Gen {
 	return g
 }
 
-// Chance is true with the given probability.
+// Chance returns true with the given probability.
 func (g *Gen) Chance(p float64) bool { return g.R.Float64() < p }
 
-// pick is one of the elements.
+// pick returns one of the elements.
 func pick[T any](g *Gen, from ...T) T { return from[g.R.IntN(len(from))] }
 
 // Fields that documents have: paths holds those that filters, sorts and indexes name.
 var (
 	top   = []string{"a", "b", "c", "d"}
 	paths = []string{"a", "a", "b", "b", "c", "d", "n.x", "n.x", "n.y", "n", "s", "m.x.y"}
-	// places have numbers, which are places in arrays or names of fields.
+	// places have numbers, which are array indexes or names of fields.
 	places = []string{"a.0", "b.1", "c.0", "c.0.0", "c.0.1", "n.0", "n.0.x", "n.x.0", "n.x.0.0", "n.x.0.1", "n.0.x.1", "m.0.x.y", "m.x.0.y", "m.0.0.x", "d.0.x", "a.0.0.0", "a.0.0.x", "c.0.1.0", "c.0.0.0.0"}
 )
 
@@ -89,7 +89,7 @@ func (g *Gen) Scalar() any {
 	return g.Number()
 }
 
-// Word returns a short string; some differ in case or accents alone.
+// Word returns a short string; some differ only in case or accents.
 func (g *Gen) Word() string {
 	return pick(g, "a", "b", "B", "abc", "abd", "Abc", "é", "e", "10", "9", "", "x y", "ab", "a\x00b", "a\x00")
 }
@@ -107,7 +107,7 @@ func (g *Gen) unusual() any {
 		bson.DBPointer{DB: "d", Pointer: bson.ObjectID{3}})
 }
 
-// Value is any value; depth bounds what is inside it.
+// Value returns any value; depth limits its nesting.
 func (g *Gen) Value(depth int) any {
 	switch {
 	case depth > 1 && g.Chance(g.Arrays/6) || g.Places > 0 && depth > 0 && g.Chance(g.Arrays/4):

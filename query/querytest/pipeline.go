@@ -2,23 +2,23 @@ package querytest
 
 import "go.mongodb.org/mongo-driver/v2/bson"
 
-// Pipeline is a list of stages, and whether its results come in one order. Other says which collections $lookup and its
-// like may read.
+// Pipeline is a list of stages, and whether its results have a defined order. others are the collections that $lookup
+// and similar stages may read.
 type Pipeline struct {
 	Stages  bson.A
 	Ordered bool
-	// Cut is set if a limit or skip decides which documents later stages meet: an error may then come or not.
+	// Cut is set if a limit or skip determines which documents later stages process: then there may be an error or not.
 	Cut bool
 }
 
-// state is what is known of the documents at one place of a pipeline.
+// state is what is known about the documents at one position of a pipeline.
 type state struct {
-	key    []string // paths that tell any two documents apart
+	key    []string // paths that distinguish any two documents
 	whole  bool     // the documents still have the fields that Doc makes
-	groups bool     // _id is a group's key: of equal values, which one is shown is open
+	groups bool     // _id is a group's key: it is undefined which of equal values is shown
 }
 
-// Pipeline makes one of up to n stages. The documents have a number at "v".
+// Pipeline returns a pipeline of up to n stages. The documents have a number at "v".
 func (g *Gen) Pipeline(n int, others ...string) Pipeline {
 	p := Pipeline{}
 	s := state{key: []string{"_id"}, whole: true}
@@ -66,7 +66,7 @@ func (g *Gen) stage(p *Pipeline, s *state, others []string) {
 	}
 }
 
-// cut sorts by what tells documents apart and may take a part.
+// cut sorts by the key that distinguishes documents and may skip or limit.
 func (g *Gen) cut(p *Pipeline, s *state) {
 	sort := bson.D{}
 	for _, e := range g.Sort() {
@@ -100,7 +100,7 @@ func (g *Gen) inclusion() bson.D {
 	return out
 }
 
-// group folds documents; what it shows does not depend on their order.
+// group groups documents; its result does not depend on their order.
 func (g *Gen) group(p *Pipeline, s *state) {
 	acc := func() bson.D {
 		switch g.R.IntN(7) {
@@ -134,7 +134,7 @@ func (g *Gen) group(p *Pipeline, s *state) {
 	*s = state{key: []string{"_id"}, groups: true}
 }
 
-// tail continues behind a group.
+// tail continues after a group.
 func (g *Gen) tail(p *Pipeline, s *state) {
 	switch g.R.IntN(5) {
 	case 0, 1:
@@ -207,7 +207,7 @@ func (g *Gen) window(p *Pipeline, s *state) {
 	p.Stages, p.Ordered = append(p.Stages, stage("$setWindowFields", spec)), false
 }
 
-// summary is a stage that gives few documents.
+// summary is a stage that returns few documents.
 func (g *Gen) summary(p *Pipeline, s *state) {
 	switch g.R.IntN(4) {
 	case 0:

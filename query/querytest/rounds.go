@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Rounds runs f with one seed after the other for about the given time, or, where SHOAL_PROPERTY_ROUNDS is set, that
-// many times. SHOAL_PROPERTY_SEED names the first seed: a failure is repeated with the seed that its test's name ends in
-// and one round. It stops at the first round that fails.
+// Rounds runs f with one seed after the other for about the given time or, if SHOAL_PROPERTY_ROUNDS is set, that many
+// times. SHOAL_PROPERTY_SEED is the first seed: to repeat a failure, use the seed at the end of its test's name and one
+// round. It stops at the first round that fails.
 func Rounds(t *testing.T, d time.Duration, f func(t *testing.T, seed uint64)) {
 	t.Helper()
 	seed, rounds := uint64(1), 0

@@ -9,14 +9,14 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// Sorted puts documents into an order that depends on nothing but their values.
+// Sorted sorts documents in an order that depends only on their values.
 func Sorted(docs []value.Value) []value.Value {
 	out := slices.Clone(docs)
 	slices.SortStableFunc(out, value.Compare)
 	return out
 }
 
-// Same reports whether two lists hold the same documents; ordered asks for the same order, too.
+// Same reports whether two lists have the same documents; with ordered, also in the same order.
 func Same(a, b []value.Value, ordered bool) bool {
 	if len(a) != len(b) {
 		return false
@@ -39,8 +39,8 @@ func Identical(a, b []value.Value) bool {
 	})
 }
 
-// SortFields returns documents with their fields, at every depth, in the order of their names: results that were
-// made of index keys have them in the order of the key.
+// SortFields returns documents with their fields, at every depth, in the order of their names: results made from
+// index keys have them in the order of the key.
 func SortFields(docs []value.Value) []value.Value {
 	out := make([]value.Value, len(docs))
 	for i, d := range docs {
@@ -61,7 +61,7 @@ func sortFields(v value.Value) value.Value {
 	return value.NewDocument(value.Doc(fields...))
 }
 
-// Diff shows what two lists of documents do not have in common, or, where they have all, the first place that differs.
+// Diff shows what two lists of documents do not have in common or, if they have the same documents, the first position that differs.
 func Diff(got, want []value.Value) string {
 	g, w := Sorted(got), Sorted(want)
 	var b strings.Builder

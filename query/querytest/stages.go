@@ -2,7 +2,7 @@ package querytest
 
 import "go.mongodb.org/mongo-driver/v2/bson"
 
-// rare adds a stage, or a few that belong together, that is seldom used.
+// rare adds a rarely used stage, or a few that belong together.
 func (g *Gen) rare(p *Pipeline, s *state, others []string) {
 	add := func(name string, spec any) { p.Stages = append(p.Stages, stage(name, spec)) }
 	switch g.R.IntN(10) {
@@ -40,19 +40,19 @@ func (g *Gen) fill(s *state) bson.D {
 	return spec
 }
 
-// densify adds documents between those that are there; behind it nothing is known of the fields.
+// densify adds documents between the existing ones; after it nothing is known about the fields.
 func (g *Gen) densify(p *Pipeline, s *state) {
 	bounds := pick[any](g, "full", "partition", bson.A{0, 6})
 	spec := bson.D{{Key: "field", Value: "v"}, {Key: "range", Value: bson.D{{Key: "step", Value: pick[any](g, 1, 0.5, 3)}, {Key: "bounds", Value: bounds}}}}
 	if bounds == "partition" || g.Chance(0.4) {
 		spec = append(spec, bson.E{Key: "partitionByFields", Value: bson.A{"s"}})
 	}
-	p.Stages = append(p.Stages, stage("$set", bson.D{{Key: "s", Value: stage("$ifNull", bson.A{"$s", "none"})}})) // a sort takes null and missing for the same
+	p.Stages = append(p.Stages, stage("$set", bson.D{{Key: "s", Value: stage("$ifNull", bson.A{"$s", "none"})}})) // a sort treats null and missing as equal
 	p.Stages, p.Ordered = append(p.Stages, stage("$densify", spec)), false
 	*s = state{key: append(s.key, "v", "s")}
 }
 
-// windows is $setWindowFields by functions that window does not use; each value has one outcome however ties fall.
+// windows is $setWindowFields with functions that window does not use; each result is independent of the order of ties.
 func (g *Gen) windows(p *Pipeline, s *state) {
 	near := bson.D{{Key: "range", Value: bson.A{pick[any](g, -1, "unbounded", -0.5), pick[any](g, 1, "current", 2.5)}}}
 	byValue := func() bson.D {
@@ -92,7 +92,7 @@ func (g *Gen) windows(p *Pipeline, s *state) {
 	p.Stages, p.Ordered = append(p.Stages, stage("$setWindowFields", spec)), false
 }
 
-// sample takes all documents in any order, or so many that only their number shows.
+// sample returns all documents in any order, or reduces them to their number.
 func (g *Gen) sample(p *Pipeline, s *state) {
 	if g.Chance(0.5) {
 		p.Stages, p.Ordered = append(p.Stages, stage("$sample", bson.D{{Key: "size", Value: 100000}})), false
@@ -102,7 +102,7 @@ func (g *Gen) sample(p *Pipeline, s *state) {
 	*s = state{key: []string{"v"}}
 }
 
-// sub returns a pipeline within another whose results come in one order, nil stages where there is none.
+// sub returns a sub-pipeline whose results have a defined order, nil stages if there is none.
 func (g *Gen) sub(n int, others []string) (Pipeline, state) {
 	p := Pipeline{}
 	s := state{key: []string{"_id"}, whole: true}

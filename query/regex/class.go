@@ -7,10 +7,10 @@ import (
 	"unicode/utf8"
 )
 
-// set is a set of characters as it was written.
+// set is a set of characters as written in the pattern.
 type set struct {
-	ranges []rune // pairs; with fold they stand for their other cases, too
-	subs   []*set // sets within: of escapes and names, whose case is never ignored
+	ranges []rune // pairs; with fold they include their other cases, too
+	subs   []*set // nested sets: of escapes and names, whose case is never ignored
 	tables []*unicode.RangeTable
 	neg    bool
 	fold   bool
@@ -54,7 +54,7 @@ func (s *set) listed(r rune) bool {
 // others returns the set of the characters that are not in s.
 func (s *set) others() *set { return &set{subs: []*set{s}, neg: true} }
 
-// only returns the one character that the set has, where that is plain to see.
+// only returns the single character of the set, if it obviously has just one.
 func (s *set) only() (rune, bool) {
 	if s.neg || len(s.subs)+len(s.tables) > 0 || len(s.ranges) != 2 || s.ranges[0] != s.ranges[1] {
 		return 0, false
@@ -63,7 +63,7 @@ func (s *set) only() (rune, bool) {
 	return r, !s.fold || unicode.SimpleFold(r) == r
 }
 
-// narrow reports whether no character beyond ASCII makes a difference to what the set holds.
+// narrow reports whether the set does not depend on characters beyond ASCII.
 func (s *set) narrow() bool {
 	for i := 0; i < len(s.ranges); i += 2 {
 		if s.ranges[i+1] >= utf8.RuneSelf {
@@ -81,14 +81,14 @@ func (s *set) narrow() bool {
 	return len(s.tables) == 0
 }
 
-// byteSet is a set of bytes and, as one more, of the end of the text.
+// byteSet is a set of bytes, which may also contain the end of the text.
 type byteSet [5]uint64
 
 func (b *byteSet) has(c byte) bool { return b[c>>6]>>(c&63)&1 != 0 }
 func (b *byteSet) add(c byte)      { b[c>>6] |= 1 << (c & 63) }
 func (b *byteSet) addEnd()         { b[4] = 1 }
 
-// at reports whether what stands at a place is in the set; everything is in none.
+// at reports whether the byte at a position is in the set; nil contains everything.
 func (b *byteSet) at(s []byte, pos int) bool {
 	if b == nil {
 		return true
@@ -107,7 +107,7 @@ func (b *byteSet) union(o *byteSet) *byteSet {
 	return &u
 }
 
-// both returns what is in both sets; everything is in nil.
+// both returns the intersection of two sets; nil contains everything.
 func (b *byteSet) both(o *byteSet) *byteSet {
 	if o == nil {
 		return b
@@ -135,11 +135,11 @@ const (
 	wideNone
 )
 
-// class is a set as the machine asks it: ASCII by bits.
+// class is a set in the form that the machine uses: ASCII as bits.
 type class struct {
 	ascii byteSet
 	wide  uint8
-	stop  int // the one ASCII character that is not in it, where everything else is; else -1
+	stop  int // the only ASCII character that is not in it, if all others are; else -1
 	set   *set
 }
 
@@ -171,7 +171,7 @@ func (c *class) all() bool { return c.wide == wideAll && c.ascii == asciiAll }
 
 var asciiAll = byteSet{^uint64(0), ^uint64(0)}
 
-// first returns the set of the bytes that characters of the class begin with.
+// first returns the set of first bytes of the class's characters.
 func (c *class) first() *byteSet {
 	b := c.ascii
 	if r, ok := c.set.only(); ok && r >= utf8.RuneSelf {
@@ -186,7 +186,7 @@ func (c *class) hasWide(r rune) bool {
 	return c.wide == wideAll || c.wide == wideAsk && c.set.has(r)
 }
 
-// step returns where the character of the class that begins at pos ends; -1 where there is none.
+// step returns the end of the character of the class that begins at pos; -1 if there is none.
 func (c *class) step(s []byte, pos int) int {
 	if pos >= len(s) {
 		return -1
@@ -241,8 +241,8 @@ var posixSets = map[string][2]*set{
 	"ascii":  {{ranges: []rune{0, 0x7F}}, {ranges: []rune{0, 0x7F}}},
 }
 
-// With (*UCP) punctuation is Unicode's, and ASCII's symbols; what prints is neither a control nor unassigned, save the
-// format characters that leave no trace.
+// With (*UCP), punctuation is Unicode's, and ASCII's symbols; printing characters are neither control characters nor
+// unassigned, except for invisible format characters.
 var (
 	unicodePunct = &set{ranges: []rune{'$', '$', '+', '+', '<', '>', '^', '^', '`', '`', '|', '|', '~', '~'}, tables: []*unicode.RangeTable{unicode.P}}
 	unprinted    = &set{tables: []*unicode.RangeTable{unicode.Cc, unicode.Cs, unicode.Cn}, ranges: []rune{0x61C, 0x61C, 0x180E, 0x180E, 0x2066, 0x2069}}
@@ -250,7 +250,7 @@ var (
 	unicodeGraph = &set{neg: true, subs: []*set{unprinted, {tables: []*unicode.RangeTable{unicode.Z}}}}
 )
 
-// properties are the names that \p{…} knows, without case, blanks, hyphens and underscores.
+// properties are the names for \p{…}, without case, blanks, hyphens and underscores.
 var properties = sync.OnceValue(func() map[string]*set {
 	known := map[string]*set{
 		"any": {ranges: []rune{0, utf8.MaxRune}}, "l&": {tables: []*unicode.RangeTable{unicode.LC}}, "ascii": posixSets["ascii"][0],
@@ -281,7 +281,7 @@ var properties = sync.OnceValue(func() map[string]*set {
 	return known
 })
 
-// scriptCodes are the short names of scripts, of those much used.
+// scriptCodes are the short names of common scripts.
 var scriptCodes = map[string]string{
 	"arab": "Arabic", "armn": "Armenian", "beng": "Bengali", "bopo": "Bopomofo", "cyrl": "Cyrillic", "deva": "Devanagari", "ethi": "Ethiopic",
 	"geor": "Georgian", "grek": "Greek", "gujr": "Gujarati", "guru": "Gurmukhi", "hang": "Hangul", "hani": "Han", "hebr": "Hebrew",
@@ -290,7 +290,7 @@ var scriptCodes = map[string]string{
 	"thai": "Thai", "tibt": "Tibetan", "zyyy": "Common", "zinh": "Inherited",
 }
 
-// looseName is a name as it is compared.
+// looseName returns a name in the form for comparison.
 func looseName(name string) string {
 	return strings.ToLower(strings.Map(func(r rune) rune {
 		if r == ' ' || r == '_' || r == '-' {
@@ -300,7 +300,7 @@ func looseName(name string) string {
 	}, name))
 }
 
-// property is the set of a \p{name}, nil where the name is unknown.
+// property returns the set of a \p{name}, nil if the name is unknown.
 func property(name string) *set {
 	name = looseName(name)
 	if kind, script, ok := strings.Cut(strings.ReplaceAll(name, "=", ":"), ":"); ok {

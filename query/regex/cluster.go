@@ -5,8 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// cluster returns where the character that begins at pos ends, with what belongs to it as the reader sees it; -1
-// at the end.
+// cluster returns the end of the extended grapheme cluster that begins at pos; -1 at the end.
 func cluster(s []byte, pos int) int {
 	if pos >= len(s) {
 		return -1
@@ -41,7 +40,7 @@ func cluster(s []byte, pos int) int {
 
 const joiner = 0x200D
 
-// breaks reports whether a cluster ends before and behind a character, whatever stands there.
+// breaks reports whether a cluster always ends before and after a character.
 func breaks(r rune) bool {
 	return r != joiner && r != 0x200C && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Cs) && !(r >= 0xE0020 && r <= 0xE007F)
 }

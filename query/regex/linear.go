@@ -13,7 +13,7 @@ import (
 // maxLinear is the size of a pattern, with its repetitions written out, up to which the linear engine may run it.
 const maxLinear = 10_000
 
-// linearOf prepares Go's engine, whose time grows with the text alone, for patterns that it reads alike.
+// linearOf prepares Go's engine, whose time is linear in the text, for patterns that it interprets in the same way.
 func linearOf(t *tree, text, options string) func() *regexp.Regexp {
 	src, ok := toGo(text, options)
 	if !ok || writtenOut(t.root) > maxLinear {
@@ -28,7 +28,7 @@ func linearOf(t *tree, text, options string) func() *regexp.Regexp {
 	})
 }
 
-// writtenOut returns the size of a node whose repetitions are written out.
+// writtenOut returns the size of a node with its repetitions expanded.
 func writtenOut(n *node) int {
 	size := 1
 	for _, p := range n.parts {
@@ -40,7 +40,7 @@ func writtenOut(n *node) int {
 	return min(size, 2*maxLinear)
 }
 
-// matchLinear runs a search to its end that takes the machine too long.
+// matchLinear completes a search that takes the machine too long.
 func (r *Regexp) matchLinear(s []byte, work value.Work) (bool, error) {
 	re := r.linear()
 	if re == nil {
@@ -54,7 +54,7 @@ func (r *Regexp) matchLinear(s []byte, work value.Work) (bool, error) {
 	return ok && in.err == nil, in.err
 }
 
-// checkedText gives a text character by character, and ends early where the work has to stop.
+// checkedText reads a text character by character, and ends early if the operation has to stop.
 type checkedText struct {
 	s    []byte
 	at   int
@@ -75,7 +75,7 @@ func (c *checkedText) ReadRune() (r rune, size int, err error) {
 	return r, size, nil
 }
 
-// toGo rewrites a pattern for Go's engine; ok is false if it uses something the two read differently.
+// toGo rewrites a pattern for Go's engine; ok is false if it uses something that the two engines interpret differently.
 func toGo(p, options string) (src string, ok bool) {
 	if strings.Contains(options, "x") {
 		return "", false
@@ -115,14 +115,14 @@ func (g *goWriter) step() bool {
 	case '(':
 		return g.group()
 	case '^':
-		if g.multiline { // Go's matches behind a last newline, too
+		if g.multiline { // Go's matches after a last newline, too
 			return false
 		}
 	case '$':
 		if g.multiline {
 			break
 		}
-		// Without m, $ also matches before a last newline: eat it, where nothing can follow.
+		// Without m, $ also matches before a last newline: consume it, if nothing can follow.
 		if rest := g.p[g.i+1:]; strings.Trim(rest, ")") != "" {
 			return false
 		}
@@ -135,7 +135,7 @@ func (g *goWriter) step() bool {
 	return true
 }
 
-// group lets plain, non-capturing, named and flag groups through.
+// group accepts plain, non-capturing, named and flag groups.
 func (g *goWriter) group() bool {
 	rest := g.p[g.i:]
 	switch {

@@ -9,12 +9,12 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// Bounds of one attempt at a match. PCRE bounds the tries too, and as high.
+// Limits of one attempt at a match. PCRE has the same limit on tries.
 const (
 	maxTries  = 10_000_000
 	maxStack  = 4 << 20 // entries
 	maxSaved  = 16 << 20
-	fuelChunk = 1 << 14 // instructions between two questions whether to stop
+	fuelChunk = 1 << 14 // instructions between two checks whether to stop
 )
 
 var (
@@ -24,7 +24,7 @@ var (
 	errForever = errors.New("nested recursion at the same subject position")
 )
 
-// entry is something to go back to, or to put back on the way there.
+// entry is an alternative to return to, or a value to restore on the way there.
 type entry struct {
 	kind uint8
 	pc   int32
@@ -33,30 +33,30 @@ type entry struct {
 
 // Kinds of entries.
 const (
-	eChoice uint8 = iota // goes on at pc, place a
+	eChoice uint8 = iota // continues at pc, position a
 	eRun                 // a greedy run: ends at a, not before b
 	eLazy                // a lazy run: ends at a, b more may follow
-	eBranch              // a choice that (*THEN) of alternation b goes on with; pc < 0: there is none
+	eBranch              // a choice with which (*THEN) of alternation b continues; pc < 0: there is none
 	eCaps                // the group at register pc was a, b
 	eReg                 // register pc was a
 	eAtomic              // an atomic group began
-	eLook                // the look-around at pc began, at place a
-	eCall                // a call began; a is the call before
-	eReturn              // the call a ended; b is where its registers are kept
-	eVerb                // the verb at pc, at place a
-	eMark                // a place with a name
+	eLook                // the look-around at pc began, at position a
+	eCall                // a call began; a is the previous call
+	eReturn              // the call a ended; b is where its registers are saved
+	eVerb                // the verb at pc, at position a
+	eMark                // a position with a name
 )
 
 // call is a group being called.
 type call struct {
-	before int32 // the call around, -1 for none
+	before int32 // the enclosing call, -1 for none
 	group  int32
-	back   int32 // where it goes on behind
-	at     int32 // the place
-	saved  int32 // where the registers of before are kept
+	back   int32 // where execution continues after it
+	at     int32 // the position
+	saved  int32 // where the registers of before are saved
 }
 
-// What a verb that was gone back over does to the rest of the search.
+// The effect of backtracking over a verb on the rest of the search.
 const (
 	noCut byte = iota
 	cutPrune
@@ -71,11 +71,11 @@ type machine struct {
 	from  int // where the search began: \G
 	start int // where this attempt began
 	end   int
-	plain bool // nobody asks for groups
+	plain bool // groups are not needed
 	regs  []int32
 	stack []entry
 	calls []call
-	call  int32 // the one under way, -1 for none
+	call  int32 // the current call, -1 for none
 	saved []int32
 	cut   byte
 	cutAt int
@@ -87,7 +87,7 @@ type machine struct {
 	err   error
 }
 
-// refuel asks whether the search may go on.
+// refuel reports whether the search may continue.
 func (m *machine) refuel() bool {
 	m.fuel = fuelChunk
 	if m.err == nil && m.work != nil {
@@ -96,7 +96,7 @@ func (m *machine) refuel() bool {
 	return m.err == nil
 }
 
-// attempt runs the program from a place.
+// attempt runs the program from a position.
 func (m *machine) attempt(at int) bool {
 	for i := range m.regs {
 		m.regs[i] = -1
@@ -107,13 +107,13 @@ func (m *machine) attempt(at int) bool {
 	return m.run(0, at)
 }
 
-// choice notes a way to come back to.
+// choice pushes an alternative to return to.
 func (m *machine) choice(kind uint8, pc int32, a, b int) {
 	m.tries++
 	m.stack = append(m.stack, entry{kind, pc, int32(a), int32(b)})
 }
 
-// over reports that the attempt does too much, or holds too much.
+// over records that the attempt exceeds a limit.
 func (m *machine) over() bool {
 	switch {
 	case m.err != nil:
@@ -208,7 +208,7 @@ func (m *machine) run(pc int32, pos int) bool {
 	}
 }
 
-// split takes the first of two ways, and notes the other unless what comes next in the text rules one out.
+// split takes the first of two alternatives, and pushes the other one unless the next byte of the text rules one out.
 func (m *machine) split(in *inst, pos int) (pc int32, ok bool) {
 	x, y := in.next.at(m.s, pos), in.other.at(m.s, pos)
 	switch {
@@ -224,7 +224,7 @@ func (m *machine) split(in *inst, pos int) (pc int32, ok bool) {
 	return in.y, y
 }
 
-// rare executes the instructions that are not hot.
+// rare executes the less frequent instructions.
 func (m *machine) rare(in *inst, pc int32, pos int) (int32, int, bool) {
 	switch in.op {
 	case oBranch:
@@ -284,7 +284,7 @@ func (m *machine) rare(in *inst, pc int32, pos int) (int32, int, bool) {
 	return pc + 1, pos, true
 }
 
-// take executes the instructions that match text; -1 where it is not there.
+// take executes the instructions that match text; -1 if they do not match.
 func (m *machine) take(in *inst, pos int) int {
 	switch in.op {
 	case oDot:
@@ -333,7 +333,7 @@ func (m *machine) valid(pos int) bool {
 	return !m.p.set.notEmpty && !(m.p.set.notEmptyAt && pos == m.from)
 }
 
-// turn counts a turn of x{n,m}.
+// turn counts an iteration of x{n,m}.
 func (m *machine) turn(in *inst, pc int32, pos int) (int32, int, bool) {
 	n := m.regs[in.x]
 	if m.tries++; m.over() {
@@ -351,7 +351,7 @@ func (m *machine) turn(in *inst, pc int32, pos int) (int32, int, bool) {
 	case !enter:
 		return in.y, pos, leave
 	case in.how == lazy && leave:
-		// The turn that is not taken yet begins with its count.
+		// The alternative that is not taken yet begins with its count.
 		m.stack = append(m.stack, entry{kind: eReg, pc: in.x, a: n})
 		m.regs[in.x] = n + 1
 		m.choice(eChoice, pc+1, pos, 0)
@@ -390,7 +390,7 @@ func (m *machine) enter(in *inst, pc int32, pos int) (int32, int, bool) {
 	return int32(m.p.entries[in.x]), pos, true
 }
 
-// returns ends the call under way. Registers are what they were before it, save for \K.
+// returns ends the current call. Registers are restored, except for \K.
 func (m *machine) returns(group, pc int32) (int32, bool) {
 	c := m.calls[m.call]
 	m.stack = append(m.stack, entry{kind: eReturn, a: m.call, b: int32(len(m.saved))})
@@ -400,7 +400,7 @@ func (m *machine) returns(group, pc int32) (int32, bool) {
 	return c.back, !m.over()
 }
 
-// again matches a text that was matched before; -1 where it is not there.
+// again matches a text that was matched before; -1 if it does not match.
 func (m *machine) again(a, b, pos int, fold bool) int {
 	if !fold {
 		if end := pos + b - a; end <= len(m.s) && bytes.Equal(m.s[a:b], m.s[pos:end]) {
@@ -434,7 +434,7 @@ func sameFold(x, y rune) bool {
 	return false
 }
 
-// holds checks a place.
+// holds checks an assertion at a position.
 func (m *machine) holds(op byte, pos int) bool {
 	switch op {
 	case atStart:

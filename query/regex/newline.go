@@ -1,6 +1,6 @@
 package regex
 
-// newlines says what ends a line.
+// newlines is the set of line ends.
 type newlines uint8
 
 const (
@@ -27,7 +27,7 @@ func (k newlines) chars() []rune {
 	return []rune{'\n', '\n'}
 }
 
-// first returns the set of the bytes that line ends begin with.
+// first returns the set of the line ends' first bytes.
 func (k newlines) first() *byteSet {
 	b := &byteSet{}
 	if k == nlCRLF {
@@ -38,7 +38,7 @@ func (k newlines) first() *byteSet {
 	return b
 }
 
-// at returns the length of the line end at a place, 0 for none.
+// at returns the length of the line end at a position, 0 for none.
 func (k newlines) at(s []byte, i int) int {
 	if i >= len(s) {
 		return 0
@@ -59,7 +59,7 @@ func (k newlines) at(s []byte, i int) int {
 	return lineEnd(s, i, false)
 }
 
-// before reports whether a line end stands before a place.
+// before reports whether there is a line end before a position.
 func (k newlines) before(s []byte, i int) bool {
 	switch {
 	case i == 0:
@@ -72,7 +72,7 @@ func (k newlines) before(s []byte, i int) bool {
 	return k == nlAny && (i > 1 && lineEnd(s, i-2, false) == 2 || i > 2 && lineEnd(s, i-3, false) == 3)
 }
 
-// lineEnd returns the length of what \R matches at a place; few: with (*BSR_ANYCRLF).
+// lineEnd returns the length of what \R matches at a position; few: with (*BSR_ANYCRLF).
 func lineEnd(s []byte, i int, few bool) int {
 	if i >= len(s) {
 		return 0

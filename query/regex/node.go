@@ -1,6 +1,6 @@
 package regex
 
-// kind says what a node of a pattern matches.
+// kind is what a node of a pattern matches.
 type kind uint8
 
 const (
@@ -8,15 +8,15 @@ const (
 	kSet          // one character of a set
 	kSeq          // its parts in order
 	kAlt          // one of its parts
-	kGroup        // its part, whose place is remembered as group num
+	kGroup        // its part, whose position is stored as group num
 	kRepeat       // its part, min to max times
-	kAtomic       // its part, without going back into it
-	kLook         // one of its parts is there: ahead, or behind the place; neg: is not there
+	kAtomic       // its part, without backtracking into it
+	kLook         // one of its parts matches, ahead of or behind the position; neg: does not match
 	kBack         // the text of one of the groups nums again
-	kCall         // group num's pattern again; 0 is the whole
-	kCond         // parts[0] where the condition holds, else parts[1]
-	kAssert       // what op says of the place
-	kKeep         // \K: what is reported begins here
+	kCall         // group num's pattern again; 0 is the whole pattern
+	kCond         // parts[0] if the condition holds, else parts[1]
+	kAssert       // the assertion op about the position
+	kKeep         // \K: the reported match begins here
 	kVerb         // op
 	kCluster      // \X: a character and what belongs to it
 	kNewline      // \R
@@ -31,13 +31,13 @@ type node struct {
 	set      *set
 	num      int
 	nums     []int
-	name     string // of a group that is looked up when all are known, or of a verb
+	name     string // of a group that is resolved when all are known, or of a verb
 	min, max int    // of a repetition; max < 0: any number
 	widths   []int  // of the parts of a look-behind
 	lazy     bool
 	neg      bool
 	behind   bool
-	open     bool // a look-around that may be gone back into
+	open     bool // a look-around that allows backtracking into it
 	fold     bool // back-references: whatever the case
 	op       byte
 	cond     condition
@@ -67,7 +67,7 @@ const (
 	atNoEdge    = 'B'
 )
 
-// condition is what a conditional group asks.
+// condition is the condition of a conditional group.
 type condition struct {
 	kind byte // 'n' one of the groups nums is set, 'r' inside a call of group num (-1: of any), 'd' never, of a (?(DEFINE)…), 'x' never, 'y' always, 'a' the assertion
 	num  int
@@ -76,7 +76,7 @@ type condition struct {
 	look *node
 }
 
-// maxLookbehind is how far a look-behind may look, maxWidthWork how much may be done to find out how far that is.
+// maxLookbehind is the maximum length of a look-behind, maxWidthWork the maximum work to compute it.
 const (
 	maxLookbehind = 65535
 	maxWidthWork  = 20_000
@@ -85,7 +85,7 @@ const (
 // widthOf measures look-behinds.
 type widthOf struct {
 	*parser
-	asked map[*node]bool // calls that are being measured
+	asked map[*node]bool // calls being measured
 	work  int
 	err   error
 }

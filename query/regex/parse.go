@@ -6,10 +6,10 @@ import (
 	"unicode/utf8"
 )
 
-// flags are the options in force at a place of a pattern.
+// flags are the options in force at a position of a pattern.
 type flags struct{ i, m, s, x, xx, n, ungreedy, dup bool }
 
-// Bounds of a pattern, which PCRE has too.
+// Limits of a pattern, as in PCRE.
 const (
 	maxParens = 250
 	maxRepeat = 65535
@@ -43,19 +43,19 @@ type parser struct {
 	last   int            // the highest group number so far
 	depth  int
 	looks  int            // open look-arounds
-	later  []func() error // what is looked at when all groups are known, in the pattern's order
-	after  []func() error // what is looked at behind that
-	behind []*node        // look-behinds, whose widths are known then
+	later  []func() error // checks to be made when all groups are known, in the pattern's order
+	after  []func() error // checks to be made after those
+	behind []*node        // look-behinds, whose widths are known only then
 }
 
-// tree is a pattern as it was read.
+// tree is a parsed pattern.
 type tree struct {
 	root   *node
 	groups []*node // by number; groups[0] is the whole
 	set    settings
 }
 
-// parse reads a pattern whose leading settings were taken off.
+// parse reads a pattern without its leading settings.
 func parse(p, options string, set settings) (*tree, error) {
 	t := &parser{p: p, set: set, names: map[string][]int{}, titles: map[int]string{}, groups: []*node{nil}}
 	for _, c := range options {
@@ -100,7 +100,7 @@ func (f *flags) set(c rune, on bool) bool {
 	return true
 }
 
-// resolve gives look-behinds their widths and references their numbers.
+// resolve computes the widths of look-behinds and the numbers of references.
 func (t *parser) resolve() error {
 	m := &widthOf{parser: t, asked: map[*node]bool{}}
 	for _, l := range t.behind {
@@ -144,7 +144,7 @@ func (t *parser) find(name string, num int) ([]int, error) {
 	return []int{num}, nil
 }
 
-// refers notes a node that refers to a group.
+// refers records a node that refers to a group.
 func (t *parser) refers(n *node) *node {
 	t.later = append(t.later, func() (err error) {
 		if n.nums, err = t.find(n.name, n.num); err == nil {
@@ -193,7 +193,7 @@ func hasByte(n *node) bool {
 
 func (t *parser) rest() string { return t.p[t.i:] }
 
-// eat takes a prefix off the rest where it is there.
+// eat consumes a prefix of the rest, if it is there.
 func (t *parser) eat(prefix string) bool {
 	if !strings.HasPrefix(t.rest(), prefix) {
 		return false
@@ -368,7 +368,7 @@ func (t *parser) quantified(n *node, repeatable bool) (*node, error) {
 	case n == nil:
 		return nil, nil
 	case n.kind == kLook && q.min > 0:
-		return n, nil // that it is there once is that it is there
+		return n, nil // repeating an assertion changes nothing
 	case n.kind == kLook && q.max != 0:
 		q.max = 1
 	}
@@ -421,7 +421,7 @@ func repeatCount(s string) (int, error) {
 	return n, nil
 }
 
-// item reads one item, nil for what matches nothing by itself (flags), and whether it may be repeated.
+// item reads one item, nil for one that matches nothing by itself (flags), and whether it may be repeated.
 func (t *parser) item() (n *node, repeatable bool, err error) {
 	c := t.p[t.i]
 	if t.quoted {

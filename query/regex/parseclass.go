@@ -23,13 +23,13 @@ func posixLen(s string) int {
 	return 0
 }
 
-// classReader reads what stands in brackets.
+// classReader reads the contents of brackets.
 type classReader struct {
 	*parser
 	out   *set
 	first bool // nothing was read yet: a ] is a character
-	lo    rune // what a range may begin with, -1 for nothing
-	open  bool // a hyphen stands behind lo
+	lo    rune // the possible beginning of a range, -1 for none
+	open  bool // a hyphen follows lo
 }
 
 func (t *parser) class() (n *node, repeatable bool, err error) {
@@ -65,7 +65,7 @@ func (t *parser) class() (n *node, repeatable bool, err error) {
 	}
 }
 
-// item reads the next of what stands in brackets; done is true behind the last.
+// item reads the next item in brackets; done is true after the last.
 func (c *classReader) item() (done bool, err error) {
 	r := c.rest()
 	switch {
@@ -125,7 +125,7 @@ func (c *classReader) char(r rune) error {
 	return nil
 }
 
-// end puts down what could have begun a range, and a hyphen that did not make one.
+// end adds a character that could have begun a range, and a hyphen that did not make one.
 func (c *classReader) end() {
 	if c.lo >= 0 {
 		c.out.ranges = append(c.out.ranges, c.lo, c.lo)
@@ -136,7 +136,7 @@ func (c *classReader) end() {
 	c.lo, c.open = -1, false
 }
 
-// sub takes a set, which ends no range and begins none.
+// sub adds a set, which neither ends nor begins a range.
 func (c *classReader) sub(s *set) error {
 	if c.open {
 		return errBadRange

@@ -73,7 +73,7 @@ func (t *parser) escape() (n *node, repeatable bool, err error) {
 
 var errUnsupported = syntax(`PCRE2 does not support \F, \L, \l, \N{name}, \U, or \u`)
 
-// backNumber reads \1 and its like: a reference below 10, where it begins with 8 or 9, and where there were so many groups.
+// backNumber reads \1 and the like: it is a reference if it is below 10, begins with 8 or 9, or if there were that many groups.
 func (t *parser) backNumber() (*node, error) {
 	digits := digitsOf(t.p[t.i+1:])
 	n, err := strconv.Atoi(digits)
@@ -148,7 +148,7 @@ func (t *parser) reference(c byte) (*node, error) {
 	return t.back(num, ""), nil
 }
 
-// number reads a group's number, which a sign makes relative to the groups so far; ok is false if there is none.
+// number reads a group's number; with a sign it is relative to the groups so far; ok is false if there is none.
 func (t *parser) number() (n int, ok bool, err error) {
 	r := t.rest()
 	sign := byte(0)
@@ -176,7 +176,7 @@ func (t *parser) number() (n int, ok bool, err error) {
 	return n, true, nil
 }
 
-// name reads a group's name and what ends it.
+// name reads a group's name and its terminator.
 func (t *parser) name(stop byte) (string, error) {
 	r := t.rest()
 	if r == "" {

@@ -23,7 +23,7 @@ func (t *parser) inner() (*node, error) {
 	return n, t.closing()
 }
 
-// capture reads a capturing group's contents; the parenthesis is behind.
+// capture reads a capturing group's contents, after its parenthesis.
 func (t *parser) capture(name string) (*node, error) {
 	t.last++
 	n := &node{kind: kGroup, num: t.last}
@@ -171,7 +171,7 @@ func (t *parser) recursion() (*node, error) {
 	return t.call(n, ""), t.closing()
 }
 
-// branchReset reads (?|…): each alternative numbers its groups anew.
+// branchReset reads (?|…): each alternative numbers its groups from the same start.
 func (t *parser) branchReset() (*node, error) {
 	start, most := t.last, t.last
 	parts, err := t.branches(func() {
@@ -185,13 +185,13 @@ func (t *parser) branchReset() (*node, error) {
 	return &node{kind: kAlt, parts: parts}, t.closing()
 }
 
-// lookOpens recognises what begins a look-around, behind "(?".
+// lookOpens recognises the beginning of a look-around, after "(?".
 func (t *parser) lookOpens() bool {
 	r := strings.TrimPrefix(t.rest(), "<")
 	return r != "" && strings.IndexByte("=!*", r[0]) >= 0
 }
 
-// lookAround reads a look-around, from behind its "(?".
+// lookAround reads a look-around, after its "(?".
 func (t *parser) lookAround() (*node, error) {
 	n := &node{kind: kLook, behind: t.eat("<")}
 	n.neg, n.open = t.p[t.i] == '!', t.p[t.i] == '*'
@@ -236,7 +236,7 @@ func (t *parser) conditional() (*node, error) {
 	return n, nil
 }
 
-// condition reads what stands behind "(?" of a conditional group.
+// condition reads what follows "(?" of a conditional group.
 func (t *parser) condition(c *condition) (err error) {
 	r := t.rest()
 	if strings.HasPrefix(r, "(?C") {
@@ -364,7 +364,7 @@ func (t *parser) version(c *condition) (ok bool, err error) {
 	return true, nil
 }
 
-// callout reads what follows (?C: a number or a text, for a program that listens. Nobody does.
+// callout reads what follows (?C: a number or a text, for callouts, which are ignored.
 func (t *parser) callout() error {
 	if t.i >= len(t.p) {
 		return syntax("closing parenthesis for (?C expected")
@@ -386,7 +386,7 @@ func (t *parser) callout() error {
 			if end < 0 {
 				return syntax("missing terminating delimiter for callout with string argument")
 			}
-			if t.i += end + 1; !strings.HasPrefix(t.rest(), string(open)) { // doubled, it stands for itself
+			if t.i += end + 1; !strings.HasPrefix(t.rest(), string(open)) { // doubled, it is literal
 				break
 			}
 		}
@@ -399,7 +399,7 @@ func (t *parser) callout() error {
 	return nil
 }
 
-// flagGroup reads (?i), (?i-m), (?^i:…), from behind its "(?".
+// flagGroup reads (?i), (?i-m), (?^i:…), after its "(?".
 func (t *parser) flagGroup() (n *node, repeatable bool, err error) {
 	before, on, hyphen := t.f, true, false
 	if t.eat("^") {
@@ -436,7 +436,7 @@ func (t *parser) flagGroup() (n *node, repeatable bool, err error) {
 var verbs = map[string]byte{"ACCEPT": verbAccept, "F": verbFail, "FAIL": verbFail, "COMMIT": verbCommit, "PRUNE": verbPrune, "SKIP": verbSkip,
 	"THEN": verbThen, "MARK": verbMark, "": verbMark}
 
-// wordy are look-arounds and atomic groups by name, as they are written behind "(?".
+// wordy maps names of look-arounds and atomic groups to their form after "(?".
 var wordy = map[string]string{
 	"pla": "=", "positive_lookahead": "=", "nla": "!", "negative_lookahead": "!", "plb": "<=", "positive_lookbehind": "<=", "nlb": "<!",
 	"negative_lookbehind": "<!", "napla": "*", "non_atomic_positive_lookahead": "*", "naplb": "<*", "non_atomic_positive_lookbehind": "<*", "atomic": ">",
@@ -495,7 +495,7 @@ func (t *parser) wordGroup(word string) (n *node, repeatable bool, err error) {
 	return n, true, err
 }
 
-// settings are what a pattern may say of itself before it begins.
+// settings are the options at the beginning of a pattern.
 type settings struct {
 	ucp, bsr         bool // classes are Unicode's; \R is \r, \n or both
 	noStart          bool // matches are tried everywhere
@@ -513,7 +513,7 @@ var plainSettings = map[string]func(*settings){
 	"NOTEMPTY": func(s *settings) { s.notEmpty = true }, "NOTEMPTY_ATSTART": func(s *settings) { s.notEmptyAt = true },
 }
 
-// leadingSettings takes the settings off the front of a pattern.
+// leadingSettings removes the settings from the beginning of a pattern.
 func leadingSettings(p string) (s settings, rest string, err error) {
 	for strings.HasPrefix(p, "(*") {
 		name, after, ok := strings.Cut(p[2:], ")")

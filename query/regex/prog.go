@@ -2,7 +2,7 @@ package regex
 
 import "unicode/utf8"
 
-// opcode says what an instruction does.
+// opcode is what an instruction does.
 type opcode uint8
 
 const (
@@ -11,28 +11,28 @@ const (
 	oDot                     // a character that does not begin a line end of two
 	oByte                    // a byte
 	oRun                     // characters of class, min to max
-	oSplit                   // x, and if that leads nowhere y
-	oBranch                  // oSplit of an alternation that (*THEN) goes on in: number min; y < 0: the last alternative
+	oSplit                   // x, and if that fails y
+	oBranch                  // oSplit of an alternation in which (*THEN) continues: number min; y < 0: the last alternative
 	oJump                    // x
-	oOpen                    // a group begins: its place goes to register x
+	oOpen                    // a group begins: its position goes to register x
 	oClose                   // group x ends; it began at register y
-	oMark                    // the place goes to register x
-	oMoved                   // goes on at y where the place is that of register x: a turn that took nothing; how lazy: but not before min turns
+	oMark                    // the position goes to register x
+	oMoved                   // continues at y if the position is that of register x: an iteration that consumed nothing; how lazy: but not before min iterations
 	oZero                    // register x becomes 0
-	oTurn                    // counts turns in register x, min to max; y behind the last
+	oTurn                    // counts iterations in register x, min to max; y after the last
 	oBack                    // the text of one of nums again
 	oCall                    // the group x begins at code y
 	oReturn                  // of a call of group x
-	oAssert                  // what x says of the place
-	oKeep                    // what is reported begins here
-	oAtomic                  // begins what is not gone back into
-	oAtomicEnd               // ends that
-	oLook                    // begins a look-around; y is where it goes on when that fails (neg: where it does not)
+	oAssert                  // the assertion x about the position
+	oKeep                    // the reported match begins here
+	oAtomic                  // begins a part without backtracking into it
+	oAtomicEnd               // ends such a part
+	oLook                    // begins a look-around; y is where execution continues if it fails (neg: if it does not)
 	oLookEnd                 // ends the look-around that began at x
 	oRewind                  // x characters back
-	oRestore                 // the place is register x
-	oIfSet                   // goes on at y unless one of nums is set
-	oIfCall                  // goes on at y outside a call of group x (-1: of any)
+	oRestore                 // the position becomes register x
+	oIfSet                   // continues at y unless one of nums is set
+	oIfCall                  // continues at y outside a call of group x (-1: of any)
 	oVerb                    // x, with the name; min is the alternation of (*THEN)
 	oAccept                  // nums are the groups that it ends, with their registers
 	oCluster                 // \X
@@ -41,7 +41,7 @@ const (
 	oMatch
 )
 
-// How oRun goes about it.
+// The ways in which oRun matches.
 const (
 	greedy uint8 = iota
 	lazy
@@ -52,7 +52,7 @@ const (
 type inst struct {
 	op       opcode
 	how      uint8
-	neg      bool // oLook: not there; oOpen: no need to remember what was there
+	neg      bool // oLook: negative; oOpen: the old value need not be saved
 	cond     bool // oLook: of a condition
 	fold     bool
 	x, y     int32
@@ -61,18 +61,18 @@ type inst struct {
 	text     []byte
 	nums     []int32
 	name     string
-	next     *byteSet // what the text goes on with where this way leads on; nil: unknown
-	other    *byteSet // oSplit: the same of the other way
+	next     *byteSet // the bytes with which the text continues if this alternative matches; nil: unknown
+	other    *byteSet // oSplit: the same for the other alternative
 }
 
-// program is a pattern as the machine runs it.
+// program is a pattern compiled for the machine.
 type program struct {
 	code    []inst
 	regs    int   // two for each group, then the others
 	groups  int   // with group 0
 	entries []int // where calls of a group begin
 	calls   bool
-	plain   bool // nothing asks for what groups hold
+	plain   bool // the contents of groups are not needed
 	set     settings
 	search  search
 }
@@ -81,14 +81,14 @@ type program struct {
 type compiler struct {
 	*program
 	tree     *tree
-	depth    int     // repetitions around
-	alt      int32   // the alternation around that (*THEN) goes on in, 0 for none
+	depth    int     // enclosing repetitions
+	alt      int32   // the enclosing alternation in which (*THEN) continues, 0 for none
 	alts     int32   // alternations so far
-	open     []int32 // groups around and their registers
+	open     []int32 // enclosing groups and their registers
 	called   map[int]bool
 	classes  map[*set]*class
 	accepts  bool
-	accepted *[]int // jumps of (*ACCEPT) to the end of the look-around around, where that may be gone back into
+	accepted *[]int // jumps of (*ACCEPT) to the end of the enclosing look-around, if that allows backtracking
 }
 
 func compileTree(t *tree) *program {
@@ -100,7 +100,7 @@ func compileTree(t *tree) *program {
 	return c.program
 }
 
-// survey finds what is called, and whether anything asks for what groups hold.
+// survey finds which groups are called, and whether the contents of groups are needed.
 func (c *compiler) survey(n *node) {
 	switch n.kind {
 	case kCall:
@@ -141,7 +141,7 @@ func (c *compiler) register() int32 {
 	return int32(c.regs - 1)
 }
 
-// node emits code for a node. follow is what the text must go on with behind it; nil if that is unknown.
+// node emits code for a node. follow is what the text must continue with after it; nil if that is unknown.
 func (c *compiler) node(n *node, follow *byteSet) {
 	switch n.kind {
 	case kSet:
@@ -197,7 +197,7 @@ func (c *compiler) one(n *node) {
 	c.emit(inst{op: oSet, class: c.class(n.set)})
 }
 
-// seq emits parts in order; characters that stand together become one text.
+// seq emits parts in order; adjacent characters become one text.
 func (c *compiler) seq(parts []*node, follow *byteSet) {
 	behind := make([]*byteSet, len(parts)) // what follows each part
 	for i := len(parts) - 1; i >= 0; i-- {
@@ -269,7 +269,7 @@ func (c *compiler) alternation(n *node, follow *byteSet) {
 	c.alt = outer
 }
 
-// holdsThen reports whether a (*THEN) in there goes on in this alternation; one too many does no harm.
+// holdsThen reports whether a (*THEN) in a node may continue in this alternation; a false positive does no harm.
 func holdsThen(n *node) bool {
 	if n.kind == kVerb && n.op == verbThen {
 		return true
@@ -323,7 +323,7 @@ func (c *compiler) repeat(n *node, follow *byteSet) {
 	if c.nullable(body) {
 		begin = nil
 	}
-	inner := follow // what follows a turn
+	inner := follow // what follows an iteration
 	if inner != nil && begin != nil && n.max != 1 {
 		inner = inner.union(begin)
 	} else if n.max != 1 {
@@ -343,7 +343,7 @@ func (c *compiler) repeat(n *node, follow *byteSet) {
 	}
 }
 
-// split emits the choice between a turn, which comes next, and going on, which enter fills in.
+// split emits the choice between an iteration, which comes next, and continuing, whose target enter sets.
 func (c *compiler) split(isLazy bool, begin, follow *byteSet) int {
 	if isLazy {
 		at := c.emit(inst{op: oSplit, next: follow, other: begin})
@@ -410,7 +410,7 @@ func (c *compiler) counted(n *node, begin, inner, follow *byteSet) {
 	c.node(body, inner)
 	moved := -1
 	if reg >= 0 {
-		// In the turns that have to be there nothing may be taken.
+		// In the mandatory iterations an empty match is allowed.
 		moved = c.emit(inst{op: oMoved, x: reg, min: int32(n.min), max: count, how: lazy})
 	}
 	c.emit(inst{op: oJump, x: int32(turn)})
@@ -428,7 +428,7 @@ func (c *compiler) run(n *node, follow *byteSet) {
 	case n.lazy:
 		in.how = lazy
 	case follow != nil && !follow.meets(cl.first()) || n.min == n.max:
-		in.how = possessive // what comes next is never what it would give back
+		in.how = possessive // what follows never matches what it would give back
 	}
 	c.emit(in)
 }
@@ -447,8 +447,7 @@ func (c *compiler) atomic(n *node, follow *byteSet) {
 	c.depth = outer
 }
 
-// look emits a look-around; as a condition it goes on behind itself where it holds, and at the place that it returns where
-// not.
+// look emits a look-around; as a condition, execution continues after it if it holds, and at the returned position if not.
 func (c *compiler) look(n *node, cond bool) (start int) {
 	outer, open := c.alt, c.open
 	c.alt, c.open = 0, nil
@@ -558,8 +557,8 @@ func (c *compiler) verb(n *node) {
 	}
 }
 
-// first returns what a text begins with that a node matches, or what follows it where the node takes nothing; nil
-// if that is unknown.
+// first returns the bytes with which a match of a node begins, or what follows the node if it matches nothing;
+// nil if that is unknown.
 func (c *compiler) first(n *node, follow *byteSet) *byteSet {
 	switch n.kind {
 	case kSet:
@@ -625,7 +624,7 @@ func (c *compiler) first(n *node, follow *byteSet) *byteSet {
 	return nil
 }
 
-// least returns how many characters a node takes at least.
+// least returns the minimum number of characters that a node matches.
 func (c *compiler) least(n *node, asked map[int]bool) int {
 	sum := 0
 	switch n.kind {
@@ -657,7 +656,7 @@ func (c *compiler) least(n *node, asked map[int]bool) int {
 	return min(sum, maxRepeat)
 }
 
-// nullable reports whether a node may take nothing; too often does no harm.
+// nullable reports whether a node may match nothing; a false positive does no harm.
 func (c *compiler) nullable(n *node) bool {
 	switch n.kind {
 	case kSet, kDot, kByte, kCluster, kNewline:
@@ -684,5 +683,5 @@ func (c *compiler) nullable(n *node) bool {
 	return true
 }
 
-// fewTurns is how many turns that take nothing are taken where there is a bound.
+// fewTurns is the maximum number of empty iterations if there is a bound.
 const fewTurns = 32

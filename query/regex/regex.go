@@ -15,12 +15,12 @@ import (
 // maxPattern is the longest pattern the server accepts, in bytes.
 const maxPattern = 16 << 10
 
-// SyntaxError tells that a pattern is not a regular expression.
+// SyntaxError means that a pattern is not a valid regular expression.
 type SyntaxError struct{ Reason string }
 
 func (e *SyntaxError) Error() string { return "Regular expression is invalid: " + e.Reason }
 
-// OptionError tells that an option letter is unknown.
+// OptionError means that an option letter is unknown.
 type OptionError struct{ Option byte }
 
 func (e *OptionError) Error() string {
@@ -33,7 +33,7 @@ type Regexp struct {
 
 	lit    *literal
 	prog   *program
-	linear func() *regexp.Regexp // nil where Go's engine does not read the pattern alike
+	linear func() *regexp.Regexp // nil if Go's engine does not interpret the pattern in the same way
 	text   string                // the pattern without its leading settings
 	pool   sync.Pool             // of *machine
 }
@@ -73,10 +73,10 @@ func Compile(pattern, options string) (*Regexp, error) {
 	return r, nil
 }
 
-// Tries that a search makes before it is left to the linear engine, where that can do it.
+// fewTries is the number of tries after which a search is passed to the linear engine, if that can run it.
 const fewTries = 50_000
 
-// Match reports whether the expression matches somewhere in s. The error is that of a limit, or why the work has to stop.
+// Match reports whether the expression matches somewhere in s. The error is that of a limit, or of an operation that has to stop.
 func (r *Regexp) Match(s []byte, work value.Work) (bool, error) {
 	if r.lit != nil {
 		return r.lit.match(s), nil
@@ -97,7 +97,7 @@ func (r *Regexp) Match(s []byte, work value.Work) (bool, error) {
 
 func (r *Regexp) machine() *machine { return r.pool.Get().(*machine) }
 
-// keptEntries is the largest stack that waits for the next search.
+// keptEntries is the size of the largest stack that is kept for the next search.
 const keptEntries = 1 << 14
 
 func (r *Regexp) release(m *machine) {
@@ -146,8 +146,8 @@ func (m *machine) locate(s []byte, from int, work value.Work) ([]int, error) {
 	return loc, nil
 }
 
-// FindAll calls f with each match in turn, as Find gives them, until it wants no more. After an empty one the search goes on
-// a character further.
+// FindAll calls f with each match in turn, in the form of Find's, until f returns false. After an empty match the search
+// continues one character further.
 func (r *Regexp) FindAll(s []byte, work value.Work, f func(loc []int) (more bool, err error)) error {
 	m := r.machine()
 	defer r.release(m)
@@ -170,8 +170,8 @@ func (r *Regexp) FindAll(s []byte, work value.Work, f func(loc []int) (more bool
 // Groups returns the number of capturing groups.
 func (r *Regexp) Groups() int { return r.prog.groups - 1 }
 
-// Prefix returns the text every matching string starts with ("" where nothing is known), for bounds on an index;
-// exact is true where every string with that prefix matches.
+// Prefix returns the text with which every matching string starts ("" if unknown), for bounds on an index; exact
+// is true if every string with that prefix matches.
 func (r *Regexp) Prefix() (prefix string, exact bool) {
 	if strings.ContainsAny(r.Options, "imx") {
 		return "", false
@@ -192,7 +192,7 @@ func (r *Regexp) Prefix() (prefix string, exact bool) {
 	return text, rest == "" || rest == ".*" && strings.Contains(r.Options, "s")
 }
 
-// literalPrefix splits off the text a pattern starts with; a character that a quantifier makes optional is left out.
+// literalPrefix splits off the text that a pattern starts with, without a character that a quantifier makes optional.
 func literalPrefix(p string) (text, rest string) {
 	var out []byte
 	i := 0

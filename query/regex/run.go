@@ -42,7 +42,7 @@ func (m *machine) runOf(in *inst, pc int32, pos int) (int, bool) {
 	return pos, len(m.stack) <= m.depth || !m.over()
 }
 
-// scan returns where the characters of a class end that begin at pos, no more than so many.
+// scan returns the end of the characters of a class that begin at pos, at most left of them.
 func scan(s []byte, c *class, pos, left int) int {
 	if left == math.MaxInt32 {
 		if c.stop >= 0 {
@@ -73,7 +73,7 @@ func scan(s []byte, c *class, pos, left int) int {
 	return pos
 }
 
-// shorten returns characters until what comes next may follow; -1 where it never may.
+// shorten gives back characters until what comes next may follow; -1 if it never may.
 func (m *machine) shorten(in *inst, pos, least int) int {
 	was := pos
 	for pos >= least {
@@ -99,7 +99,7 @@ func stepBack(s []byte, pos, least int) int {
 	return max(pos-n, least)
 }
 
-// lazily takes no more than it has to; it goes on where what comes next may follow.
+// lazily matches no more than it has to; it continues where what comes next may follow.
 func (m *machine) lazily(in *inst, pc int32, pos, left int) (int, bool) {
 	was := pos
 	for !in.next.at(m.s, pos) {
@@ -117,7 +117,7 @@ func (m *machine) lazily(in *inst, pc int32, pos, left int) (int, bool) {
 	return pos, true
 }
 
-// back goes back to the last choice; false if there is none.
+// back returns to the last choice; false if there is none.
 func (m *machine) back() (pc int32, pos int, ok bool) {
 	for len(m.stack) > 0 && m.err == nil {
 		top := len(m.stack) - 1
@@ -160,12 +160,12 @@ func (m *machine) back() (pc int32, pos int, ok bool) {
 	return 0, 0, false
 }
 
-// lookFails returns where a negative look-around goes on whose contents are not there.
+// lookFails returns where execution continues after a negative look-around whose contents do not match.
 func (m *machine) lookFails(in *inst, pc int32) int32 {
 	return in.max + 1
 }
 
-// lessRun takes one character less.
+// lessRun shortens a run by one character.
 func (m *machine) lessRun(e *entry, top int) (int, bool) {
 	m.tries++
 	in := &m.p.code[e.pc]
@@ -182,7 +182,7 @@ func (m *machine) lessRun(e *entry, top int) (int, bool) {
 	return pos, true
 }
 
-// moreRun takes one character more.
+// moreRun extends a run by one character.
 func (m *machine) moreRun(e *entry, top int) (int, bool) {
 	m.tries++
 	in := &m.p.code[e.pc]
@@ -202,7 +202,7 @@ func (m *machine) moreRun(e *entry, top int) (int, bool) {
 	return pos, true
 }
 
-// undo takes off the top entry, which is no choice, and puts back what it remembers.
+// undo removes the top entry, which is not a choice, and restores what it has saved.
 func (m *machine) undo(top int) {
 	e := m.stack[top]
 	m.stack = m.stack[:top]
@@ -222,7 +222,7 @@ func (m *machine) undo(top int) {
 	}
 }
 
-// cutDown forgets the choices since the last entry of a kind, and that one; what has to be put back stays.
+// cutDown drops the choices since the last entry of a kind, and that entry; values to restore are kept.
 func (m *machine) cutDown(kind uint8) (at int32) {
 	i := len(m.stack) - 1
 	for m.stack[i].kind != kind {
@@ -241,7 +241,7 @@ func (m *machine) cutDown(kind uint8) (at int32) {
 	return at
 }
 
-// lookEnds ends a look-around whose contents are there.
+// lookEnds ends a look-around whose contents match.
 func (m *machine) lookEnds(pos int) (int32, int, bool) {
 	i := len(m.stack) - 1
 	for m.stack[i].kind != eLook {
@@ -259,14 +259,14 @@ func (m *machine) lookEnds(pos int) (int32, int, bool) {
 	return in.y, int(e.a), in.cond
 }
 
-// cutBack executes a verb that is gone back over; ok says that the search goes on at pc.
+// cutBack executes a verb on backtracking over it; ok means that execution continues at pc.
 func (m *machine) cutBack(e *entry) (pc int32, pos int, ok bool) {
 	in, at := &m.p.code[e.pc], int(e.a)
 	top := len(m.stack) - 1
 	m.stack = m.stack[:top]
 	if in.x == verbSkip && in.name != "" {
 		if at = m.marked(in.name); at < 0 {
-			return 0, 0, false // without the mark it is as if it were not there
+			return 0, 0, false // without the mark the verb has no effect
 		}
 	}
 	for returned := 0; len(m.stack) > 0; {
@@ -282,7 +282,7 @@ func (m *machine) cutBack(e *entry) (pc int32, pos int, ok bool) {
 			return 0, 0, false // the called group does not match
 		case returned > 0:
 		case e.kind == eLook && (in.x == verbThen || m.p.code[e.pc].neg && !m.p.code[e.pc].cond):
-			return 0, 0, false // back goes on with that
+			return 0, 0, false // back continues with that
 		case e.kind == eBranch && in.x == verbThen && e.b == in.min:
 			return 0, 0, false
 		}
@@ -299,7 +299,7 @@ func (m *machine) cutBack(e *entry) (pc int32, pos int, ok bool) {
 	return 0, 0, false
 }
 
-// marked returns the last place on the way with a name; -1 for none.
+// marked returns the last position marked with a name; -1 for none.
 func (m *machine) marked(name string) int {
 	for i := len(m.stack) - 1; i >= 0; i-- {
 		if e := &m.stack[i]; e.kind == eMark && m.p.code[e.pc].name == name {
@@ -309,7 +309,7 @@ func (m *machine) marked(name string) int {
 	return -1
 }
 
-// accept ends the look-around or the call that it stands in, or the match.
+// accept ends the enclosing look-around or call, or the match.
 func (m *machine) accept(in *inst, pos int) (int32, int, bool) {
 	for i := 0; i < len(in.nums); i += 2 {
 		if from := m.regs[in.nums[i+1]]; from >= 0 && !m.plain {
@@ -335,7 +335,7 @@ func (m *machine) accept(in *inst, pos int) (int32, int, bool) {
 	return int32(len(m.p.code) - 1), pos, true
 }
 
-// forgetAtomic forgets that atomic groups began above an entry.
+// forgetAtomic drops the entries of atomic groups above an entry.
 func (m *machine) forgetAtomic(i int) {
 	keep := m.stack[:i]
 	for _, e := range m.stack[i:] {

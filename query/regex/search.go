@@ -8,19 +8,19 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// search says where in a text a match may begin.
+// search determines where in a text a match may begin.
 type search struct {
-	atStart  bool     // only where the text begins
-	atFrom   bool     // only where the search begins
-	atLine   bool     // only there and behind a line end
-	prefix   []byte   // what a match begins with, where that is known
-	first    *byteSet // the bytes that one may begin with; nil: any, or it may be empty
+	atStart  bool     // only at the beginning of the text
+	atFrom   bool     // only at the beginning of the search
+	atLine   bool     // only there and after a line end
+	prefix   []byte   // what a match begins with, if known
+	first    *byteSet // the bytes with which a match may begin; nil: any, or it may be empty
 	required []byte   // what any match contains
-	least    int      // characters that a match has at least
+	least    int      // minimum number of characters in a match
 	pairs    bool     // a match does not begin within a line end of two
 }
 
-// newSearch looks at how a pattern begins.
+// newSearch analyses the beginning of a pattern.
 func newSearch(c *compiler, t *tree) search {
 	var se search
 	se.anchors(c, t)
@@ -29,7 +29,7 @@ func newSearch(c *compiler, t *tree) search {
 		return se
 	}
 	se.least = c.least(t.root, map[int]bool{})
-	if holdsVerb(t.root) { // a place where a verb would have ended the search is not skipped, except for this
+	if holdsVerb(t.root) { // no position may be skipped at which a verb could end the search
 		if n, _ := firstChar(t.root); n != nil {
 			se.first = newClass(n.set).first()
 		}
@@ -44,7 +44,7 @@ func newSearch(c *compiler, t *tree) search {
 	return se
 }
 
-// anchors recognises patterns that match in few places only.
+// anchors recognises patterns that match only at few positions.
 func (se *search) anchors(c *compiler, t *tree) {
 	parts := []*node{t.root}
 	if t.root.kind == kAlt {
@@ -58,7 +58,7 @@ func (se *search) anchors(c *compiler, t *tree) {
 	if len(parts) > 1 || !c.plain || holdsVerb(t.root) {
 		return
 	}
-	// Where .* leads to nothing, it does not from the next character on either.
+	// If .* does not lead to a match, it does not from the next character either.
 	if n := leading(t.root); n.kind == kRepeat && n.min == 0 && n.max < 0 && n.parts[0].kind == kSet {
 		switch cl := newClass(n.parts[0].set); {
 		case cl.all():
@@ -91,8 +91,8 @@ func mentionsLineEnd(n *node) bool {
 	return slices.ContainsFunc(n.parts, mentionsLineEnd)
 }
 
-// firstChar returns the one character, in whatever case, that all matches of a node begin with; nil for none, and
-// then passed says that the node takes nothing.
+// firstChar returns the one character, in any case, that all matches of a node begin with; nil for none, and then
+// passed means that the node matches nothing.
 func firstChar(n *node) (char *node, passed bool) {
 	switch n.kind {
 	case kSet:
@@ -123,7 +123,7 @@ func firstChar(n *node) (char *node, passed bool) {
 	return nil, false
 }
 
-// prefixOf returns the text that a node's matches begin with; whole says that there is no more to them.
+// prefixOf returns the text that a node's matches begin with; whole means that they consist of it.
 func prefixOf(n *node) (text []byte, whole bool) {
 	switch n.kind {
 	case kSet:
@@ -188,7 +188,7 @@ func requiredOf(n *node) []byte {
 	return nil
 }
 
-// from returns the first place at or behind pos where a match may begin; -1 for none.
+// from returns the first position at or after pos where a match may begin; -1 for none.
 func (se *search) from(s []byte, pos, begin int) int {
 	switch {
 	case se.atStart && pos > 0, se.atFrom && pos > begin:
@@ -216,13 +216,13 @@ func (se *search) from(s []byte, pos, begin int) int {
 	return pos
 }
 
-// errSlow says that a search is left to the linear engine.
+// slowError means that a search has to be passed to the linear engine.
 type slowError struct{}
 
 func (slowError) Error() string { return "too many tries" }
 
-// find returns the first match at or behind a place, nil for none. With a limit it gives up, with slowError, after
-// so many tries and a few more for each byte.
+// find returns the first match at or after a position, nil for none. With a limit it returns slowError after that
+// many tries and a few more for each byte.
 func (m *machine) find(s []byte, from int, work value.Work, limit int) ([]int32, error) {
 	p := m.p
 	m.s, m.from, m.work, m.err, m.fuel = s, from, work, nil, fuelChunk

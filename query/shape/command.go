@@ -12,11 +12,11 @@ import (
 type part struct {
 	name string
 	form form
-	// always parts are shown where the command leaves them out, as an empty document.
+	// always means that the part is shown as an empty document if the command omits it.
 	always bool
 }
 
-// commands gives the parts of each command that has a shape, in the order in which the shape shows them. A find's hint is
+// commands lists the parts of each command that has a shape, in the order in which the shape shows them. A find's hint is
 // not among them: settings of a query shape apply whatever the hint.
 var commands = map[string][]part{
 	"find": {
@@ -39,13 +39,13 @@ var commands = map[string][]part{
 
 const maxParts = 16
 
-// DatabaseAggregate is the collection that an aggregate on a whole database is said to be on.
+// DatabaseAggregate is the collection name of an aggregate on a whole database.
 const DatabaseAggregate = "$cmd.aggregate"
 
-// Has reports whether commands of that name have a shape.
+// Has reports whether commands with that name have a shape.
 func Has(command string) bool { return commands[command] != nil }
 
-// TakesSettings reports whether query settings can be given for commands of that name.
+// TakesSettings reports whether query settings can be set for commands with that name.
 func TakesSettings(command []byte) bool {
 	switch string(command) {
 	case "find", "distinct", "aggregate":
@@ -102,8 +102,8 @@ func (w *writer) parts(dst []byte, parts []part, body []byte) []byte {
 
 var emptyDoc = value.NewDocument(value.Doc())
 
-// Transform appends a shape with its names replaced by what name makes of them: those of fields (one by one along a
-// path), of variables, databases and collections.
+// Transform appends a shape with its names replaced by name: those of fields (one by one along a path), variables,
+// databases and collections.
 func Transform(dst, shape []byte, name func(string) string) []byte {
 	w := &writer{shaped: true, name: name}
 	dst, mark := value.Begin(dst)
@@ -122,10 +122,10 @@ func Transform(dst, shape []byte, name func(string) string) []byte {
 	return value.End(dst, mark)
 }
 
-// AppendHint appends an index that a command names, which is no part of a find's shape: its pattern, or its name.
+// AppendHint appends a command's hint, which is not part of a find's shape: an index's pattern or name.
 func AppendHint(dst []byte, v value.Value) []byte { return hint(&writer{}, dst, []byte("hint"), v) }
 
-// TransformHint is Transform for what AppendHint made.
+// TransformHint is Transform for a hint from AppendHint.
 func TransformHint(dst []byte, v value.Value, name func(string) string) []byte {
 	return hint(&writer{shaped: true, name: name}, dst, []byte("hint"), v)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// expression keeps operators, paths and variables, and drops constants. An array of nothing but constants is one.
+// expression keeps operators, paths and variables, and drops constants. An array of only constants is a constant.
 func expression(w *writer, dst, key []byte, v value.Value) []byte {
 	switch v.T {
 	case value.String:
@@ -27,7 +27,7 @@ func expression(w *writer, dst, key []byte, v value.Value) []byte {
 	return literal(w, dst, key, v)
 }
 
-// constant is true for what holds no path, variable or operator.
+// constant reports whether a value has no path, variable or operator.
 func constant(v value.Value) bool {
 	switch v.T {
 	case value.String:
@@ -47,7 +47,7 @@ func constant(v value.Value) bool {
 	return true
 }
 
-// systemVariables are not the client's to name; this and value are what $map and $reduce call theirs.
+// systemVariables are not named by the client; this and value are the default names of $map and $reduce.
 var systemVariables = map[string]bool{"ROOT": true, "CURRENT": true, "NOW": true, "CLUSTER_TIME": true, "USER_ROLES": true,
 	"REMOVE": true, "SEARCH_META": true, "DESCEND": true, "PRUNE": true, "KEEP": true, "this": true, "value": true, "NEW": true}
 
@@ -92,10 +92,10 @@ func operands(w *writer, dst, key []byte, arg value.Value) []byte {
 	return expression(w, dst, key, arg)
 }
 
-// operators are those whose operands are no plain list of expressions.
+// operators are the operators whose operands are not a plain list of expressions.
 var operators map[string]form
 
-func init() { // operands are expressions again
+func init() { // initialised here because operands are expressions again
 	operators = map[string]form{
 		"$literal": literal, "$const": literal, "$meta": keep, "$rand": keep,
 		"$let":            namedOperands(fields{"vars": names(expression), "in": expression}),
@@ -130,7 +130,7 @@ func init() { // operands are expressions again
 	}
 }
 
-// namedOperands returns a document of named operands, or, for operators that take either, plain ones.
+// namedOperands is the form of a document of named operands or, for operators that accept either, of plain ones.
 func namedOperands(fs fields) form {
 	return func(w *writer, dst, key []byte, v value.Value) []byte {
 		switch {
@@ -143,7 +143,7 @@ func namedOperands(fs fields) form {
 	}
 }
 
-// eitherCall takes a document that begins with an operator for an expression.
+// eitherCall treats a document that begins with an operator as an expression.
 func eitherCall(f form) form {
 	return func(w *writer, dst, key []byte, v value.Value) []byte {
 		if operatorDoc(v) {
@@ -153,7 +153,7 @@ func eitherCall(f form) form {
 	}
 }
 
-// fieldName returns the operand that names a field: a constant there is a name.
+// fieldName is the form of an operand that names a field: a constant there is a name.
 func fieldName(w *writer, dst, key []byte, v value.Value) []byte {
 	switch {
 	case v.T == value.String && constant(v):
@@ -164,7 +164,7 @@ func fieldName(w *writer, dst, key []byte, v value.Value) []byte {
 	return expression(w, dst, key, v)
 }
 
-// projection returns a find's projection.
+// projection is the form of a find's projection.
 func projection(w *writer, dst, key []byte, v value.Value) []byte {
 	return either(names(projected), literal)(w, dst, key, v)
 }

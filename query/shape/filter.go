@@ -4,8 +4,8 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// filter returns a find filter: a conjunction of clauses. One of several clauses is shown as an $and, however it
-// was written; an equality as $eq; $ne, $nin and the absence of a field as a $not.
+// filter is the form of a find filter: a conjunction of clauses. A filter of several clauses is shown as an
+// $and, however it was written; an equality as $eq; $ne, $nin and the absence of a field as a $not.
 func filter(w *writer, dst, key []byte, v value.Value) []byte {
 	if v.T != value.Document {
 		return literal(w, dst, key, v)
@@ -60,10 +60,10 @@ func (w *writer) clauses(dst, doc []byte) (out []byte, n int) {
 	}
 }
 
-// topLevel are the operators that stand where a field name would.
+// topLevel are the operators that are used in place of a field name.
 var topLevel map[string]form
 
-func init() { // a filter may hold expressions, and those filters
+func init() { // initialised here because a filter may have expressions, and those filters
 	topLevel = map[string]form{
 		"$and": list(filter), "$or": list(filter), "$nor": list(filter), "$expr": expression, "$jsonSchema": schema,
 		"$alwaysTrue": keep, "$alwaysFalse": keep,
@@ -71,7 +71,7 @@ func init() { // a filter may hold expressions, and those filters
 	}
 }
 
-// predicates appends what a filter says of one path, a clause for each operator.
+// predicates appends a filter's predicates on one path, a clause for each operator.
 func (w *writer) predicates(dst, path []byte, v value.Value) (out []byte, n int) {
 	clause := func(f func(dst []byte) []byte) {
 		var mark int
@@ -114,7 +114,7 @@ func firstElement(v value.Value) value.Value {
 	return e
 }
 
-// predicateDoc is true for a document of operators, and not for a value to compare with.
+// predicateDoc reports whether a value is a document of operators, and not a value to compare with.
 func predicateDoc(v value.Value) bool {
 	if !operatorDoc(v) || isReference(firstKey(v.Doc())) {
 		return false
@@ -130,7 +130,7 @@ func predicateDoc(v value.Value) bool {
 	}
 }
 
-// isReference is true for the fields of a DBRef, which is a value.
+// isReference reports whether a field is one of a DBRef, which is a value.
 func isReference(key []byte) bool {
 	return string(key) == "$ref" || string(key) == "$id" || string(key) == "$db"
 }
@@ -150,7 +150,7 @@ func (w *writer) equality(dst []byte, v value.Value) []byte {
 	return literal(w, dst, []byte("$eq"), v)
 }
 
-// pattern appends $regex and, where there are any, $options.
+// pattern appends $regex and, if there are any, $options.
 func (w *writer) pattern(dst []byte, v, options value.Value) []byte {
 	if v.T == value.Regex {
 		if _, o := v.Regex(); o != "" {
@@ -180,7 +180,7 @@ func (w *writer) operators(dst, doc []byte) []byte {
 	}
 }
 
-// operator appends one operator of a document doc that is under a path.
+// operator appends one operator of a document doc on a path.
 func (w *writer) operator(dst, doc, k []byte, v value.Value) []byte {
 	negated := func(name string, f form) []byte {
 		out, mark := begin(dst, value.Document, []byte("$not"))
@@ -242,7 +242,7 @@ func (w *writer) elemMatch(dst, k []byte, v value.Value) []byte {
 	return value.End(w.conjunction(dst, v.Doc()), mark)
 }
 
-// typeCodes returns the argument of $type as a list of codes: types are no literals.
+// typeCodes returns the argument of $type as a list of codes: types are not literals.
 func typeCodes(v value.Value) []byte {
 	types := []value.Value{v}
 	if v.T == value.Array {
@@ -271,7 +271,7 @@ func (w *writer) geometry(dst, doc []byte) []byte {
 	}
 }
 
-// geoArgument keeps the kinds of geometries and drops where they are.
+// geoArgument keeps the kinds of geometries and drops their coordinates.
 func geoArgument(w *writer, dst, key []byte, v value.Value) []byte {
 	if v.T != value.Document {
 		return literal(w, dst, key, v)
@@ -283,10 +283,10 @@ func geoArgument(w *writer, dst, key []byte, v value.Value) []byte {
 	return value.End(w.geometry(dst, v.Doc()), mark)
 }
 
-// keywords of $jsonSchema; those that are not here take literals.
+// keywords are the keywords of $jsonSchema; all others have literals.
 var keywords fields
 
-func init() { // a schema holds schemas
+func init() { // initialised here because a schema contains schemas
 	keywords = fields{
 		"properties": names(schema), "patternProperties": names(schema), "dependencies": names(either(schema, paths)),
 		"items": schemas, "additionalItems": schema, "additionalProperties": schema, "not": schema,

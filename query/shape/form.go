@@ -7,12 +7,12 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// form appends what stands in one place of a command, under key, as its shape.
+// form appends the shape of one part of a command, under key.
 type form = func(w *writer, dst, key []byte, v value.Value) []byte
 
 // writer is one walk over a command.
 type writer struct {
-	shaped bool                // what is walked is a shape: its literals are types already
+	shaped bool                // the input is a shape: its literals are types already
 	name   func(string) string // replaces names; nil keeps them
 }
 
@@ -24,7 +24,7 @@ func begin(dst []byte, t value.Type, key []byte) (out []byte, mark int) {
 
 func index(i int) []byte { return strconv.AppendInt(nil, int64(i), 10) }
 
-// literal loses everything but its type.
+// literal keeps only the type.
 func literal(w *writer, dst, key []byte, v value.Value) []byte {
 	if w.shaped {
 		return value.AppendKeyBytes(dst, key, v)
@@ -36,7 +36,7 @@ func appendString(dst, key []byte, s string) []byte {
 	return value.AppendKeyBytes(dst, key, value.NewString(s))
 }
 
-// typeOf returns how a shape shows a literal. An array shows the type that all of its elements have.
+// typeOf returns the form of a literal in a shape. An array shows the common type of its elements.
 func typeOf(v value.Value) string {
 	if v.T != value.Array {
 		return scalarType(v.T)
@@ -71,15 +71,15 @@ func scalarType(t value.Type) string {
 	return "?" + t.Name()
 }
 
-// keep leaves a value as it is: keywords, flags, collations.
+// keep keeps a value unchanged: keywords, flags, collations.
 func keep(_ *writer, dst, key []byte, v value.Value) []byte { return value.AppendKeyBytes(dst, key, v) }
 
-// flag keeps what a flag says, however it is written.
+// flag keeps a flag's meaning, however it is written.
 func flag(_ *writer, dst, key []byte, v value.Value) []byte {
 	return value.AppendKeyBytes(dst, key, value.NewBool(v.Truthy()))
 }
 
-// word keeps a string, which is a keyword, and takes anything else for a literal.
+// word keeps a string, which is a keyword, and treats anything else as a literal.
 func word(w *writer, dst, key []byte, v value.Value) []byte {
 	if v.T == value.String {
 		return keep(w, dst, key, v)
@@ -87,7 +87,7 @@ func word(w *writer, dst, key []byte, v value.Value) []byte {
 	return literal(w, dst, key, v)
 }
 
-// unlessZero returns a number that says nothing if it is zero.
+// unlessZero is the form of a number that is omitted if it is zero.
 func unlessZero(w *writer, dst, key []byte, v value.Value) []byte {
 	if v.T.Numeric() && v.AsFloat64() == 0 {
 		return dst
@@ -95,7 +95,7 @@ func unlessZero(w *writer, dst, key []byte, v value.Value) []byte {
 	return literal(w, dst, key, v)
 }
 
-// notEmpty leaves out documents without fields.
+// notEmpty omits documents without fields.
 func notEmpty(f form) form {
 	return func(w *writer, dst, key []byte, v value.Value) []byte {
 		if v.T == value.Document && len(v.Doc()) <= 5 {
@@ -105,7 +105,7 @@ func notEmpty(f form) form {
 	}
 }
 
-// renamed returns a dotted name as the shape shows it.
+// renamed returns a dotted name in the form of the shape.
 func (w *writer) renamed(name string) string {
 	if w.name == nil || name == "" {
 		return name
@@ -125,7 +125,7 @@ func (w *writer) renamedKey(key []byte) []byte {
 	return []byte(w.renamed(string(key)))
 }
 
-// path returns a string that names a field.
+// path is the form of a string that names a field.
 func path(w *writer, dst, key []byte, v value.Value) []byte {
 	if v.T != value.String {
 		return literal(w, dst, key, v)
@@ -136,7 +136,7 @@ func path(w *writer, dst, key []byte, v value.Value) []byte {
 	return appendString(dst, key, w.renamed(v.Str()))
 }
 
-// paths is one of them, or a list.
+// paths is the form of one path, or a list of them.
 func paths(w *writer, dst, key []byte, v value.Value) []byte {
 	if v.T == value.Array {
 		return list(path)(w, dst, key, v)
@@ -144,7 +144,7 @@ func paths(w *writer, dst, key []byte, v value.Value) []byte {
 	return path(w, dst, key, v)
 }
 
-// whole returns a name that is no path although it may have dots: a collection's, a database's, an index's.
+// whole is the form of a name that is not a path although it may have dots: a collection's, a database's, an index's.
 func whole(w *writer, dst, key []byte, v value.Value) []byte {
 	if v.T != value.String {
 		return literal(w, dst, key, v)
@@ -157,7 +157,7 @@ func whole(w *writer, dst, key []byte, v value.Value) []byte {
 
 var namespace = fields{"db": whole, "coll": whole}
 
-// collection returns the name of a collection, or a document of database and collection.
+// collection is the form of the name of a collection, or a document of database and collection.
 func collection(w *writer, dst, key []byte, v value.Value) []byte {
 	if v.T == value.Document {
 		return document(namespace)(w, dst, key, v)
@@ -165,7 +165,7 @@ func collection(w *writer, dst, key []byte, v value.Value) []byte {
 	return whole(w, dst, key, v)
 }
 
-// hint returns an index by its name or its pattern.
+// hint is the form of an index's name or pattern.
 func hint(w *writer, dst, key []byte, v value.Value) []byte {
 	if v.T == value.Document {
 		return notEmpty(sortOrder)(w, dst, key, v)
@@ -173,7 +173,7 @@ func hint(w *writer, dst, key []byte, v value.Value) []byte {
 	return whole(w, dst, key, v)
 }
 
-// list returns an array whose elements have one form.
+// list is the form of an array whose elements have one form.
 func list(f form) form {
 	return func(w *writer, dst, key []byte, v value.Value) []byte {
 		if v.T != value.Array {
@@ -194,7 +194,7 @@ func list(f form) form {
 // fields are the keywords of a document, each with its form; "" is the form of all others.
 type fields map[string]form
 
-// document returns a document whose keys are keywords.
+// document is the form of a document whose keys are keywords.
 func document(fs fields) form {
 	return eachField(func(w *writer, dst, k []byte, e value.Value) []byte {
 		f := fs[string(k)]
@@ -207,10 +207,10 @@ func document(fs fields) form {
 	})
 }
 
-// names returns a document whose keys are names of the client's.
+// names is the form of a document whose keys are the client's names.
 func names(f form) form { return eachField(named(f)) }
 
-// eachField returns a document whose fields have one form.
+// eachField is the form of a document whose fields have one form.
 func eachField(f form) form {
 	return func(w *writer, dst, key []byte, v value.Value) []byte {
 		if v.T != value.Document {
@@ -227,7 +227,7 @@ func eachField(f form) form {
 	}
 }
 
-// named returns a value under a key that is a name.
+// named is the form of a value under a key that is a name.
 func named(f form) form {
 	return func(w *writer, dst, key []byte, v value.Value) []byte { return f(w, dst, w.renamedKey(key), v) }
 }
@@ -242,7 +242,7 @@ func either(doc, other form) form {
 	}
 }
 
-// sortOrder returns a sort pattern, which is no literal: directions and metadata are kept.
+// sortOrder is the form of a sort pattern, which is not a literal: directions and metadata are kept.
 func sortOrder(w *writer, dst, key []byte, v value.Value) []byte {
 	return either(names(direction), literal)(w, dst, key, v)
 }
@@ -256,7 +256,7 @@ func direction(w *writer, dst, key []byte, v value.Value) []byte {
 	return keep(w, dst, key, v)
 }
 
-// anything returns what no table describes: fields keep their names, literals show their types.
+// anything is the form of what no table describes: fields keep their names, literals show their types.
 func anything(w *writer, dst, key []byte, v value.Value) []byte {
 	if v.T != value.Document {
 		return literal(w, dst, key, v)
@@ -271,7 +271,7 @@ func anything(w *writer, dst, key []byte, v value.Value) []byte {
 	}
 }
 
-// operatorDoc tells a document that begins with an operator from a plain one.
+// operatorDoc reports whether a value is a document that begins with an operator.
 func operatorDoc(v value.Value) bool {
 	if v.T != value.Document {
 		return false

@@ -2,7 +2,7 @@ package shape
 
 import "github.com/shoaldb/shoal/query/value"
 
-// pipeline returns an array of stages.
+// pipeline is the form of an array of stages.
 func pipeline(w *writer, dst, key []byte, v value.Value) []byte { return list(stage)(w, dst, key, v) }
 
 func stage(w *writer, dst, key []byte, v value.Value) []byte {
@@ -23,10 +23,10 @@ func stage(w *writer, dst, key []byte, v value.Value) []byte {
 	}
 }
 
-// stages gives the form of each stage's argument. Those that are not here take options alone, and no names.
+// stages has the form of each stage's argument. All others have only options, and no names.
 var stages map[string]form
 
-func init() { // stages hold pipelines
+func init() { // initialised here because stages contain pipelines
 	computed := names(expression)
 	pipelines := document(fields{"input": document(fields{"pipelines": names(pipeline), "normalization": keep}),
 		"combination": document(fields{"weights": names(literal), "method": keep, "expression": expression})})
@@ -61,7 +61,7 @@ func init() { // stages hold pipelines
 	}
 }
 
-// whenMatched returns what $merge does with a document that is there: a keyword, or a pipeline.
+// whenMatched is the form of $merge's whenMatched: a keyword, or a pipeline.
 func whenMatched(w *writer, dst, key []byte, v value.Value) []byte {
 	if v.T == value.Array {
 		return pipeline(w, dst, key, v)
@@ -69,7 +69,7 @@ func whenMatched(w *writer, dst, key []byte, v value.Value) []byte {
 	return word(w, dst, key, v)
 }
 
-// windowField is one output of $setWindowFields: an operator, and the window it sees.
+// windowField is the form of one output of $setWindowFields: an operator and its window.
 func windowField(w *writer, dst, key []byte, v value.Value) []byte {
 	if v.T != value.Document {
 		return literal(w, dst, key, v)

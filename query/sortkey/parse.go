@@ -58,7 +58,7 @@ func parsePart(k string, v value.Value) (part Part, err error) {
 	switch {
 	case v.T == value.Document:
 		part.Meta, err = metaKind(v)
-		part.Sign = -1 // the best first, and of distances the greatest
+		part.Sign = -1 // the best first; for distances the greatest
 		return part, err
 	case !v.T.Numeric():
 		return part, mongoerr.Newf(15974, "Illegal key in $sort specification: %s: %s", k, value.Show(v))

@@ -1,7 +1,7 @@
-// Package sortkey compiles sort specifications, extracts what documents are sorted by, and compares it.
+// Package sortkey compiles sort specifications, and extracts and compares the sort keys of documents.
 //
 // A key is one value per part. A part that leads through an array takes the element that comes first in the part's
-// direction; where several parts lead through one array, whole keys are made per element and the first of them counts.
+// direction; if several parts lead through one array, whole keys are made per element and the first of them counts.
 package sortkey
 
 import (
@@ -26,10 +26,10 @@ type Pattern struct {
 	flat     bool // every path is a single component
 }
 
-// MaxParts is how many fields a sort may have.
+// MaxParts is the maximum number of fields in a sort.
 const MaxParts = 32
 
-// New makes a pattern of parts.
+// New returns a pattern of parts.
 func New(parts []Part, c value.Collator) *Pattern {
 	p := &Pattern{Parts: parts, Collator: c, flat: true}
 	for _, x := range parts {
@@ -64,8 +64,8 @@ func (p *Pattern) Compare(a, b []value.Value) int {
 	return 0
 }
 
-// Key appends doc's key to dst. The values borrow from doc. meta gives metadata parts and may be nil if there are
-// none.
+// Key appends doc's key to dst. The values borrow from doc. meta returns metadata for parts with Meta; it may be
+// nil if there are none.
 func (p *Pattern) Key(dst []value.Value, doc []byte, meta func(kind string) value.Value) ([]value.Value, error) {
 	start := len(dst)
 	arrays := 0
@@ -105,8 +105,8 @@ func (p *Pattern) Key(dst []value.Value, doc []byte, meta func(kind string) valu
 	return dst, p.compound(dst[start:], doc)
 }
 
-// withoutMeta returns the key of a document that lacks the metadata: null, or any number where a random order is
-// asked for.
+// withoutMeta returns the key of a document without the metadata: null, or any number if a random order is
+// requested.
 func (p *Part) withoutMeta() value.Value {
 	if p.Meta == "randVal" {
 		return value.NewDouble(rand.Float64())
@@ -149,7 +149,7 @@ func (p *Pattern) best(doc []byte, part *Part) value.Value {
 	return out
 }
 
-// each calls fn for the values that an index on path would hold for v.
+// each calls fn for the values that an index on path would have for v.
 func each(v value.Value, path []string, fn func(value.Value)) {
 	if len(path) == 0 {
 		if v.T != value.Array {
@@ -205,7 +205,7 @@ func eachElement(arr value.Value, path []string, fn func(value.Value)) {
 	}
 }
 
-// compound makes whole keys where parts lead through arrays, and leaves the first of them in key.
+// compound makes whole keys if parts lead through arrays, and leaves the first of them in key.
 func (p *Pattern) compound(key []value.Value, doc []byte) error {
 	roots := make([]value.Value, len(p.Parts))
 	paths := make([][]string, len(p.Parts))
@@ -225,7 +225,7 @@ func (p *Pattern) compound(key []value.Value, doc []byte) error {
 	return err
 }
 
-// expand walks all parts down to the first array they meet, and goes on once per element of it.
+// expand follows all parts down to the first array, and continues once per element of it.
 func (p *Pattern) expand(at []value.Value, paths [][]string, emit func([]value.Value)) error {
 	at, paths = append([]value.Value(nil), at...), append([][]string(nil), paths...)
 	var arr value.Value
@@ -276,7 +276,7 @@ func (p *Pattern) expand(at []value.Value, paths [][]string, emit func([]value.V
 	return nil
 }
 
-// settle goes on where parts still lead somewhere; an array inside an array is a key as it stands.
+// settle continues the parts whose paths do not end yet; an array inside an array is itself the key.
 func (p *Pattern) settle(at []value.Value, paths [][]string, emit func([]value.Value)) error {
 	for i := range at {
 		if len(paths[i]) > 0 {

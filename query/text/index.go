@@ -6,7 +6,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// Index is what a text index holds of documents.
+// Index determines which terms of documents a text index has.
 type Index struct {
 	weights  map[string]float64 // by path
 	all      float64            // weight of every other string; 0: they are not indexed
@@ -74,7 +74,7 @@ func (x *Index) visit(path string, v value.Value, l *language, f func(string, fl
 	}
 }
 
-// below reports whether any indexed path goes on from this one.
+// below reports whether any indexed path continues this one.
 func (x *Index) below(path string) bool {
 	if x.all > 0 {
 		return true
@@ -90,8 +90,8 @@ func (x *Index) below(path string) bool {
 // tally is how often a term occurs in one string.
 type tally struct{ share, freq, count float64 }
 
-// Scores returns a document's terms. A term scores more the more often it occurs and the more of its string it is;
-// each further occurrence in a string counts half of the one before.
+// Scores returns a document's terms. A term's score grows with its occurrences and with its share of the string;
+// each further occurrence in a string counts half of the previous one.
 func (x *Index) Scores(doc []byte) map[string]float64 {
 	out := map[string]float64{}
 	x.each(doc, func(s string, weight float64, l *language) {

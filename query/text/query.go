@@ -17,8 +17,8 @@ type Query struct {
 	folding  folding
 
 	index             *Index
-	words, banned     []string // terms folded as the query asks
-	terms             []string // terms as the index has them
+	words, banned     []string // terms folded as the query requires
+	terms             []string // terms in the form of the index
 	phrases, unwanted []string
 }
 
@@ -62,7 +62,7 @@ func ParseQuery(v value.Value) (*Query, error) {
 	return q, nil
 }
 
-// Bind tells the query over which index it runs.
+// Bind sets the index that the query runs on.
 func (q *Query) Bind(x *Index) {
 	q.index = x
 	l := x.language
@@ -71,7 +71,7 @@ func (q *Query) Bind(x *Index) {
 	}
 	q.words, q.banned, q.terms, q.phrases, q.unwanted = nil, nil, nil, nil, nil
 	rest := q.search
-	negated, fresh := false, true // fresh: at the start or behind a space, where a dash negates
+	negated, fresh := false, true // fresh: at the start or after a space, where a dash negates
 	for rest != "" {
 		r, size := utf8.DecodeRuneInString(rest)
 		switch {
@@ -127,10 +127,10 @@ func (q *Query) addWord(l *language, word string, negated bool) {
 	q.terms = append(q.terms, t)
 }
 
-// Terms returns the keys of the index under which results are; none if the query can match nothing.
+// Terms returns the index keys that lead to possible results; none if the query can match nothing.
 func (q *Query) Terms() []string { return q.terms }
 
-// Score reports whether a document is a result, and how good a one.
+// Score reports whether a document is a result, and its score.
 func (q *Query) Score(doc []byte) (score float64, ok bool) {
 	if q.index == nil || len(q.terms) == 0 {
 		return 0, false
@@ -145,7 +145,7 @@ func (q *Query) Score(doc []byte) (score float64, ok bool) {
 	return score, q.exact(doc)
 }
 
-// exact checks what the index alone does not tell: phrases, words that must not occur, and case and diacritics.
+// exact checks what the index alone cannot decide: phrases, words that must not occur, and case and diacritics.
 func (q *Query) exact(doc []byte) bool {
 	hit := q.folding == folding{}
 	if hit && len(q.banned)+len(q.phrases)+len(q.unwanted) == 0 {

@@ -23,7 +23,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// language says how words are reduced.
+// language determines how words are reduced.
 type language struct {
 	stem func(*snowballstem.Env) bool // nil: not at all
 	stop map[string]bool
@@ -40,7 +40,7 @@ var languages = map[string]*language{
 var codes = map[string]string{"da": "danish", "nl": "dutch", "en": "english", "fi": "finnish", "fr": "french", "de": "german", "hu": "hungarian",
 	"it": "italian", "nb": "norwegian", "pt": "portuguese", "ro": "romanian", "ru": "russian", "es": "spanish", "sv": "swedish", "tr": "turkish"}
 
-// languageOf finds a language by its name or code; nil if it is not known.
+// languageOf finds a language by its name or code; nil if it is unknown.
 func languageOf(name string) *language {
 	name = strings.ToLower(name)
 	if full, ok := codes[name]; ok {
@@ -66,12 +66,12 @@ func set(words string) map[string]bool {
 	return m
 }
 
-// inWord returns the characters of words from those between them.
+// inWord reports whether a character belongs to a word.
 func inWord(r rune) bool {
 	return unicode.IsLetter(r) || unicode.IsNumber(r) || unicode.IsMark(r) || r == '_' || r == '\''
 }
 
-// words cuts a string at everything that is not of a word.
+// words splits a string at everything that does not belong to a word.
 func words(s string, f func(word string)) {
 	for _, w := range strings.FieldsFunc(s, func(r rune) bool { return !inWord(r) }) {
 		if w = strings.Trim(w, "'"); w != "" {
@@ -80,7 +80,7 @@ func words(s string, f func(word string)) {
 	}
 }
 
-// folding says which differences between characters count.
+// folding is which differences between characters count.
 type folding struct{ cases, diacritics bool }
 
 func (f folding) apply(s string) string {

@@ -10,12 +10,12 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// Fields names the fields of a measurement that have a meaning of their own. Meta is empty if there is none.
+// Fields has the names of the special fields of a measurement. Meta is empty if there is none.
 type Fields struct {
 	Time, Meta string
 }
 
-// NewFields makes Fields of a collection's options. A metaField that is the timeField too is none.
+// NewFields returns the Fields of a collection's options. A metaField that is also the timeField is ignored.
 func NewFields(timeField, metaField string) Fields {
 	if metaField == timeField {
 		metaField = ""
@@ -26,10 +26,10 @@ func NewFields(timeField, metaField string) Fields {
 // version is the layout of a bucket: columns of plain values.
 const version = 1
 
-// Bucket is the head of a bucket to be packed.
+// Bucket is the header of a bucket to be packed.
 type Bucket struct {
 	ID      value.Value
-	MinTime int64       // rounded down, as the _id says it
+	MinTime int64       // rounded down, as in the _id
 	Meta    value.Value // Missing if the measurements have none
 }
 
@@ -40,7 +40,7 @@ type column struct {
 	min, max value.Value
 }
 
-// Pack makes a bucket document of measurements, which are put in order of time.
+// Pack makes a bucket document from measurements, which it sorts by time.
 func Pack(f Fields, b Bucket, docs [][]byte, c value.Collator) []byte {
 	sortByTime(f, docs)
 	var cols []column
@@ -148,7 +148,7 @@ func extremeFields(have, doc []byte, sign int, c value.Collator) []byte {
 	return value.End(dst, m)
 }
 
-// Reader gives a bucket's measurements one by one.
+// Reader yields a bucket's measurements one by one.
 type Reader struct {
 	f    Fields
 	meta value.Value
@@ -157,7 +157,7 @@ type Reader struct {
 	buf  []byte
 }
 
-// reading is a column on its way.
+// reading is a column being read.
 type reading struct {
 	name []byte
 	it   value.Iter
@@ -177,7 +177,7 @@ func (r *reading) step() {
 	}
 }
 
-// Reset begins a bucket, whose bytes must stay until the last Next.
+// Reset begins a bucket, whose bytes must not change until the last Next.
 func (r *Reader) Reset(f Fields, bucket []byte) {
 	r.f, r.meta, r.cols, r.next = f, value.Value{}, r.cols[:0], 0
 	if f.Meta != "" {
@@ -198,7 +198,7 @@ func (r *Reader) Reset(f Fields, bucket []byte) {
 	}
 }
 
-// Next returns the next measurement; its bytes are good until the call after.
+// Next returns the next measurement; its bytes are valid until the next call.
 func (r *Reader) Next() (doc []byte, ok bool) {
 	if len(r.cols) == 0 || r.cols[0].at < 0 {
 		return nil, false
@@ -232,20 +232,20 @@ func Unpack(f Fields, bucket []byte) (docs [][]byte) {
 	}
 }
 
-// NewID makes a bucket's _id of its rounded time; rest makes it unique.
+// NewID returns a bucket's _id for its rounded time; rest makes it unique.
 func NewID(minTime int64, rest [12]byte) value.Value {
 	binary.BigEndian.PutUint32(rest[:4], seconds(minTime))
 	return value.NewObjectID(rest)
 }
 
-// seconds returns the 32 bits that an _id has for a time in milliseconds; times they cannot hold are the nearest
-// they can.
+// seconds returns the 32 bits that an _id has for a time in milliseconds; times out of range become the nearest
+// that fits.
 func seconds(ms int64) uint32 {
 	return uint32(min(max(ms/1000, 0), math.MaxUint32))
 }
 
 // NormalMeta returns a metaField's value with the fields of documents in order of their names: measurements whose
-// meta differs in that order only belong together.
+// meta differs only in that order belong together.
 func NormalMeta(v value.Value) value.Value {
 	switch v.T {
 	case value.Document:

@@ -6,9 +6,9 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// BucketFilter returns a filter of buckets that no bucket with a match of a measurements' filter fails: what the
-// filter asks of the metaField, and the times it allows. It is nil if the filter tells nothing of these. spanMS is
-// the longest time a bucket may span.
+// BucketFilter returns a filter on buckets that every bucket with a match of a measurements' filter satisfies: the
+// conditions on the metaField, and bounds of the time. It is nil if the filter has neither. spanMS is the maximum
+// time span of a bucket.
 func BucketFilter(f Fields, spanMS int64, filter []byte) []byte {
 	b := bounds{f: f, span: spanMS}
 	b.conjunct(filter)
@@ -52,7 +52,7 @@ func (b *bounds) conjunct(filter []byte) {
 	}
 }
 
-// time bounds control.min, control.max and _id, which begins with the seconds of control.min.
+// time adds bounds of control.min, control.max and _id, which begins with the seconds of control.min.
 func (b *bounds) time(op string, t value.Value) {
 	lo, hi := "control.min."+b.f.Time, "control.max."+b.f.Time
 	compare := func(path, op string, v value.Value) { b.add(path, value.NewDocument(value.Doc(value.F(op, v)))) }

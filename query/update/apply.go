@@ -9,13 +9,13 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// maxBackfill is how many nulls may be put in an array so that an index beyond its end can be set.
+// maxBackfill is how many nulls may be added to an array so that an index beyond its end can be set.
 const maxBackfill = 1500000
 
 // run is one application of an operator update.
 type run struct {
 	ctx  *Context
-	path []string // components from the root to where the walk stands
+	path []string // components from the root to the current position
 	work []byte   // values that operators build
 }
 
@@ -31,7 +31,7 @@ func (u *Update) applyOperators(ctx *Context) ([]byte, error) {
 
 func (r *run) dotted() string { return strings.Join(r.path, ".") }
 
-// docID names the document in messages.
+// docID identifies the document in error messages.
 func (r *run) docID() string {
 	return "{_id: " + value.Show(value.Lookup(r.ctx.Doc, "_id")) + "}"
 }
@@ -91,7 +91,7 @@ func (r *run) object(dst, doc []byte, n *node) ([]byte, error) {
 	return value.End(dst, mark), nil
 }
 
-// children returns the named children of n, with what stands under $ put at the index that the filter matched.
+// children returns the named children of n, with the child of $ at the index that the filter matched.
 func (r *run) children(n *node) ([]*node, error) {
 	if n.positional == nil {
 		return n.kids, nil
@@ -198,7 +198,7 @@ func (r *run) change(dst, key []byte, v value.Value, n *node, inArray bool) ([]b
 	return value.AppendKeyBytes(dst, key, v), nil
 }
 
-// notViable answers for operators whose path leads through v, which can hold no child named as first.
+// notViable returns the error for operators whose path leads through v, which cannot have a child with the name of first.
 func (r *run) notViable(first, n *node, v value.Value) error {
 	if n.op == nil {
 		kids, err := r.children(n)
@@ -282,7 +282,7 @@ func (r *run) array(dst []byte, v value.Value, n *node) ([]byte, error) {
 	return value.End(dst, mark), nil
 }
 
-// extend sets element i of an array of count elements, putting nulls between.
+// extend sets element i of an array of count elements, filling the gap with nulls.
 func (r *run) extend(dst []byte, k *node, count, i int) ([]byte, int, error) {
 	start := len(dst)
 	tmp, err := r.missing(nil, k)
@@ -353,7 +353,7 @@ func (f *filtered) matches(e value.Value) (bool, error) {
 	return alone(f.filter).Match(value.Doc(value.F(f.id, e)))
 }
 
-// missing appends the field that n makes where there is none; nothing if it makes none.
+// missing appends the field that n creates if there is none; nothing if it creates none.
 func (r *run) missing(dst []byte, n *node) ([]byte, error) {
 	r.path = append(r.path, n.name)
 	mark := len(dst)

@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// push is $push: what to add, where, and what to do with the array afterwards.
+// push is $push: what to add, where, and how to sort and slice the array afterwards.
 type push struct {
 	each     []value.Value
 	position int64
@@ -102,7 +102,7 @@ func cutSlice(elems []value.Value, n int64) []value.Value {
 	return elems[int64(len(elems))+n:]
 }
 
-// appended returns the array old with more elements; its bytes are copied as they stand.
+// appended returns the array old with more elements; its bytes are copied unchanged.
 func (r *run) appended(old value.Value, more []value.Value) value.Value {
 	if len(more) == 0 {
 		return old
@@ -186,7 +186,7 @@ func (s *elementSort) compare(a, b value.Value) int {
 	return 0
 }
 
-// sortField reads a path; what is not there sorts as null.
+// sortField reads a path; a missing value sorts as null.
 func sortField(v value.Value, parts []string) value.Value {
 	for _, p := range parts {
 		if v.T != value.Document && v.T != value.Array {
@@ -291,13 +291,13 @@ func (o *pop) apply(r *run, old value.Value) (value.Value, error) {
 	return r.arrayOf(elems), nil
 }
 
-// pull is $pull and $pullAll: it takes the elements away that drop answers true for.
+// pull is $pull and $pullAll: it removes the elements for which drop returns true.
 type pull struct {
 	name string
 	drop func(e value.Value) (bool, error)
 }
 
-// elementOperators are what makes a $pull condition a predicate over elements instead of over their fields.
+// elementOperators are the operators that make a $pull condition a predicate on elements instead of on their fields.
 var elementOperators = map[string]bool{
 	"$eq": true, "$ne": true, "$gt": true, "$gte": true, "$lt": true, "$lte": true, "$in": true, "$nin": true, "$not": true,
 	"$exists": true, "$type": true, "$size": true, "$all": true, "$elemMatch": true, "$mod": true, "$regex": true,

@@ -116,7 +116,7 @@ func (c *compiler) addLeaf(spec opSpec, path string, arg value.Value) error {
 	return c.insert(path, op, spec.flag)
 }
 
-// checkPath refuses what is no update path.
+// checkPath refuses invalid update paths.
 func (c *compiler) checkPath(path string) error {
 	if path == "" {
 		return mongoerr.New(mongoerr.EmptyFieldName, "An empty update path is not valid.")
@@ -156,7 +156,7 @@ func (c *compiler) checkPath(path string) error {
 	return nil
 }
 
-// addRename puts two operators in the tree: one that takes the source away and one that sets the target.
+// addRename adds two operators to the tree: one that removes the source and one that sets the target.
 func (c *compiler) addRename(from string, arg value.Value) error {
 	shown := func() string { return from + ": " + value.Show(arg) }
 	if arg.T != value.String {
@@ -220,7 +220,7 @@ func parseArrayFilters(opts Options) (map[string]*arrayFilter, error) {
 	return out, nil
 }
 
-// scanFilter refuses predicates that only the filter of a whole query may hold.
+// scanFilter refuses predicates that only the filter of a whole query may have.
 func scanFilter(filter []byte) error {
 	for k, v := range value.Elements(filter) {
 		switch k {
@@ -245,7 +245,7 @@ func scanFilter(filter []byte) error {
 	return nil
 }
 
-// filterName returns the identifier that an array filter is about: the one first component of all its paths.
+// filterName returns the identifier of an array filter: the common first component of all its paths.
 func filterName(filter []byte) (string, error) {
 	name := ""
 	if err := collectName(filter, &name); err != nil {
@@ -300,7 +300,7 @@ func validIdentifier(s string) bool {
 	return s != ""
 }
 
-// isDynamic is true for a path with positional components.
+// isDynamic reports whether a path has positional components.
 func isDynamic(path string) bool {
 	for rest, more := path, true; more; {
 		var head string

@@ -9,22 +9,22 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// A delta is a document: d: {field: false, …} takes fields away, u: {field: value, …} changes them in place, i: {field:
-// value, …} adds them at the end (moving those that are there), s<field>: <delta> changes a document or array inside.
-// The delta of an array is {a: true, l: <new length, where it shrinks>, u<index>: value, s<index>: <delta>}.
+// A delta is a document: d: {field: false, …} removes fields, u: {field: value, …} changes them in place, i: {field:
+// value, …} adds them at the end (moving existing ones), s<field>: <delta> changes a nested document or array. The
+// delta of an array is {a: true, l: <new length, if it shrinks>, u<index>: value, s<index>: <delta>}.
 
-// Diff states the change from old to new as an oplog delta; ok is false if a delta would be no smaller than the
-// new document, and a replacement should be logged instead.
+// Diff returns the change from old to new as an oplog delta; ok is false if a delta would not be smaller than
+// the new document, so that a replacement should be logged instead.
 func Diff(old, new []byte) (diff []byte, ok bool) {
 	diff = docDiff(old, new, nil)
 	return diff, len(diff) < len(new)
 }
 
-// Delta is Diff for a document that operators have changed: what an operator did within a field is told as a change within
-// it, and what $set sets, as a whole, however long either is.
+// Delta is Diff for a document that operators have changed: a change that an operator made within a field is logged as
+// such, and what $set sets is logged as a whole, however long either is.
 func (u *Update) Delta(old, new []byte) []byte { return docDiff(old, new, guide{u.root}) }
 
-// guide are the nodes of an update that may have changed a value; nil if nothing is known of how it changed.
+// guide is the nodes of an update that may have changed a value; nil if it is unknown how it changed.
 type guide []*node
 
 // at returns the guide of a field or element.
@@ -45,7 +45,7 @@ func (g guide) at(key string) (out guide) {
 	return out
 }
 
-// inside reports whether an operator's path leads on, below the value.
+// inside reports whether an operator's path continues below the value.
 func (g guide) inside() bool {
 	return slices.ContainsFunc(g, func(n *node) bool { return n.op == nil })
 }
@@ -69,7 +69,7 @@ func (g guide) sub(old, new value.Value) []byte {
 	return nil
 }
 
-// DiffEntry wraps a delta as the oplog's o field holds it.
+// DiffEntry wraps a delta in the form of the oplog's o field.
 func DiffEntry(diff []byte) []byte {
 	return value.Doc(value.F("$v", value.NewInt32(2)), value.F("diff", value.NewDocument(diff)))
 }
@@ -168,7 +168,7 @@ func arrayDiff(old, new []byte, g guide) []byte {
 	return value.End(dst, mark)
 }
 
-// same is true for values of the same type and bytes.
+// same reports whether values have the same type and bytes.
 func same(a, b value.Value) bool {
 	var bufA, bufB [32]byte
 	return a.T == b.T && bytes.Equal(value.AppendPayload(bufA[:0], a), value.AppendPayload(bufB[:0], b))
@@ -228,7 +228,7 @@ func applyDocDiff(dst, doc, diff []byte) ([]byte, error) {
 		}
 		dst = value.AppendKeyBytes(dst, key, now)
 	}
-	for it := value.Walk(updates); ; { // an update of a field that is gone adds it, so that entries may be applied twice
+	for it := value.Walk(updates); ; { // an update of a missing field adds it, so that entries may be applied twice
 		raw, key, _, ok := it.NextRaw()
 		if !ok {
 			break
@@ -255,7 +255,7 @@ func applySub(v value.Value, diff []byte) (value.Value, error) {
 		out, err := applyDocDiff(nil, v.Doc(), diff)
 		return value.NewDocument(out), err
 	}
-	return v, nil // the value has since been replaced: a later entry states what it is
+	return v, nil // the value has been replaced since: a later entry has the new value
 }
 
 func applyArrayDiff(arr, diff []byte) ([]byte, error) {

@@ -1,19 +1,19 @@
 // Package update compiles update documents, replacement documents and update pipelines once, applies them to raw
-// documents, and states what changed as an oplog delta.
+// documents, and expresses the changes as an oplog delta.
 //
 //	Compile ──► Update ──Apply──► new document ──Diff──► {$v: 2, diff: {…}} ──ApplyDiff──► the same new document
 //	               │
 //	               └─NewUpsertDocument (filter equalities, then Apply as an insert)
 //
 // An operator update becomes a tree of path components (node); apply walks the tree and the document together and
-// writes the new document in one pass (run.object, run.array), so fields that no operator names are copied as they
-// stand. Leaves are operators (leaf): they take the old value, Missing included, and give the new one.
+// writes the new document in one pass (run.object, run.array), so fields that no operator names are copied
+// unchanged. Leaves are operators (leaf): they receive the old value, which may be Missing, and return the new one.
 //
 // Invariants
 //
-//  1. Two operators never share a path or a prefix of one: Compile refuses that with ConflictingUpdateOperators, and
-//     so does Apply where array filters make two paths meet in one element.
+//  1. Two operators never share a path or a prefix of one: Compile refuses that with ConflictingUpdateOperators, and so
+//     does Apply if array filters make two paths meet in one element.
 //  2. New fields are added after the old ones, in the order of the tree: numbers by value, other names by bytes.
-//  3. _id never changes: Apply answers ImmutableField instead.
-//  4. Compile and Apply read no clock: the time comes in with Context.
+//  3. _id never changes: Apply returns ImmutableField instead.
+//  4. Compile and Apply read no clock: the time is in Context.
 package update

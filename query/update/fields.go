@@ -10,8 +10,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// operator is what stands at the end of a path: old value in (Missing if there is none), new value out (Missing to
-// take the field away). The result may borrow from old, from the operator or from r.work.
+// operator is what is at the end of a path: it receives the old value (Missing if there is none) and returns the
+// new one (Missing to remove the field). The result may borrow from old, from the operator or from r.work.
 type operator interface {
 	apply(r *run, old value.Value) (value.Value, error)
 }
@@ -69,7 +69,7 @@ func (o *arithmetic) apply(r *run, old value.Value) (value.Value, error) {
 			o.name, showNumber(old), r.docID())
 	}
 	if now.T == old.T && value.Compare(now, old) == 0 {
-		return old, nil // no change: a negative zero or trailing zeros stay as they were
+		return old, nil // no change: a negative zero or trailing zeros are kept
 	}
 	return now, nil
 }
@@ -266,12 +266,12 @@ func (o *bitOp) apply(r *run, old value.Value) (value.Value, error) {
 	return value.NewInt32(int32(n)), nil
 }
 
-// renameSource takes a field away, for renameTarget to set elsewhere.
+// renameSource removes a field, which renameTarget sets elsewhere.
 type renameSource struct{ path string }
 
 func (o *renameSource) apply(*run, value.Value) (value.Value, error) { return value.Value{}, nil }
 
-// find reads the field from the document as it was; in is the array that the path leads into, if one.
+// find reads the field from the original document; in is the array that the path leads into, if any.
 func (o *renameSource) find(doc []byte) (v value.Value, in string) {
 	walked := ""
 	for rest := o.path; ; {
@@ -347,7 +347,7 @@ func (o *renameTarget) apply(r *run, old value.Value) (value.Value, error) {
 	return v, nil
 }
 
-// arrayAbove names the array that the target's path leads into, if one.
+// arrayAbove returns the array that the target's path leads into, if any.
 func (o *renameTarget) arrayAbove(doc []byte) string {
 	_, in := (&renameSource{path: o.path}).find(doc)
 	return in

@@ -83,7 +83,7 @@ func compileStage(name string, arg value.Value, scope *expr.Scope) (pipelineStag
 	return pipelineStage{root: e}, err
 }
 
-// fillValues turns a $fill of constants into the $addFields that it is; a $fill by method needs other documents.
+// fillValues turns a $fill of constants into the equivalent $addFields; a $fill by method needs other documents.
 func fillValues(arg value.Value) (value.Value, error) {
 	var fs []value.Field
 	for k, v := range value.Elements(value.Lookup(arg.Doc(), "output").Doc()) {
@@ -118,7 +118,7 @@ func (u *Update) runPipeline(ctx *Context) ([]byte, error) {
 	if was.T == value.Missing {
 		return doc, nil
 	}
-	if now.T == value.Missing { // $replaceWith and $project may leave it out: it stays
+	if now.T == value.Missing { // $replaceWith and $project may omit it: it is kept
 		dst, mark := value.Begin(make([]byte, 0, len(doc)+24))
 		dst = value.Append(dst, "_id", was)
 		return value.End(append(dst, doc[4:len(doc)-1]...), mark), nil
@@ -129,7 +129,7 @@ func (u *Update) runPipeline(ctx *Context) ([]byte, error) {
 	return doc, nil
 }
 
-// projection returns the projection of a stage, with an evaluation frame of its own where it needs one.
+// projection returns the projection of a stage, with an evaluation frame of its own if it needs one.
 func (ctx *Context) projection(u *Update, i int) *projection.Projection {
 	if u.stages[i].fields.Stateless() {
 		return u.stages[i].fields

@@ -29,8 +29,7 @@ func dollarField(name string) error {
 		"in the context of an update's replacement document. Consider using an aggregation pipeline with $replaceWith.", name, name)
 }
 
-// replace returns the replacement with the old document's _id in front, and the time in timestamps that were left
-// empty.
+// replace returns the replacement with the old document's _id first, and the time in empty timestamps.
 func (u *Update) replace(ctx *Context) ([]byte, error) {
 	id, own := value.Lookup(ctx.Doc, "_id"), value.Lookup(u.doc, "_id")
 	if id.T != value.Missing && own.T != value.Missing && value.Compare(id, own) != 0 {

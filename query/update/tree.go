@@ -22,7 +22,7 @@ type node struct {
 type opFlags uint8
 
 const (
-	creates    opFlags = 1 << iota // the operator makes the field where it is missing
+	creates    opFlags = 1 << iota // the operator creates a missing field
 	insertOnly                     // $setOnInsert
 	anyPath                        // a path that leads through a scalar is skipped silently
 	refuseElem                     // the path may not end in an array element ($rename)
@@ -72,7 +72,7 @@ func conflict(path, at string) error {
 	return mongoerr.Newf(mongoerr.ConflictingUpdateOperators, "Updating the path '%s' would create a conflict at '%s'", path, at)
 }
 
-// insert puts an operator at a path below n.
+// insert adds an operator at a path below n.
 func (c *compiler) insert(path string, op operator, flag opFlags) error {
 	n, done := c.root, ""
 	for rest := path; ; {

@@ -7,7 +7,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Options are what an update statement says besides its update document.
+// Options are the other settings of an update statement.
 type Options struct {
 	ArrayFilters []value.Value  // the statement's arrayFilters
 	HasFilters   bool           // arrayFilters was given, if only as an empty array
@@ -36,11 +36,11 @@ type Update struct {
 	scope    *expr.Scope
 }
 
-// Context is what one application of an update works on.
+// Context is the input of one application of an update.
 type Context struct {
-	Doc         []byte      // the document as it stands
-	Positional  int         // the array index that the filter matched, for the positional operator $; -1 where none
-	Insert      bool        // the document is being made by an upsert: $setOnInsert applies, _id may be set
+	Doc         []byte      // the current document
+	Positional  int         // the array index that the filter matched, for the positional operator $; -1 if none
+	Insert      bool        // an upsert is making the document: $setOnInsert applies, _id may be set
 	NowMS       int64       // for $currentDate
 	ClusterTime uint64      // for $currentDate: {$type: "timestamp"}, and timestamps of zero in replacements
 	Frame       *expr.Frame // of Options.Scope, reused between documents of an update pipeline; nil makes a new one
@@ -67,7 +67,7 @@ func Compile(u value.Value, opts Options) (*Update, error) {
 	return compileReplacement(u, opts)
 }
 
-// Apply returns the document that the update makes of ctx.Doc; changed is false if that is the same.
+// Apply returns the result of the update for ctx.Doc; changed is false if it is the same.
 func (u *Update) Apply(ctx *Context) (doc []byte, changed bool, err error) {
 	switch u.form {
 	case replacement:
@@ -81,7 +81,7 @@ func (u *Update) Apply(ctx *Context) (doc []byte, changed bool, err error) {
 		return nil, false, err
 	}
 	if u.form != replacement && string(doc) == string(ctx.Doc) {
-		return doc, false, nil // a replacement counts as a change even where it says the same
+		return doc, false, nil // a replacement counts as a change even if it is equal
 	}
 	if len(doc) > maxDocument {
 		return nil, false, mongoerr.Newf(17419, "Resulting document after update is larger than %d", maxDocument)
@@ -91,14 +91,14 @@ func (u *Update) Apply(ctx *Context) (doc []byte, changed bool, err error) {
 
 const maxDocument = 16 << 20
 
-// IsReplacement is true for a replacement document.
+// IsReplacement reports whether the update is a replacement document.
 func (u *Update) IsReplacement() bool { return u.form == replacement }
 
-// IsPipeline is true for an update pipeline.
+// IsPipeline reports whether the update is a pipeline.
 func (u *Update) IsPipeline() bool { return u.form == pipeline }
 
-// NeedsPositional is true if a path holds the positional operator $, so that the filter must say which element
-// matched.
+// NeedsPositional reports whether a path has the positional operator $, so that the filter must determine
+// which element matched.
 func (u *Update) NeedsPositional() bool { return u.position }
 
 // Paths returns the dotted paths that an operator update names, positional components included; nil if the update
@@ -110,7 +110,7 @@ func (u *Update) Paths() []string {
 	return u.paths
 }
 
-// MayTouch reports whether the update may change what stands at path (dotted, without array indexes), below or above it.
+// MayTouch reports whether the update may change the value at path (dotted, without array indexes), below or above it.
 func (u *Update) MayTouch(path string) bool {
 	if u.form != operators {
 		return true
@@ -124,7 +124,7 @@ func (u *Update) MayTouch(path string) bool {
 }
 
 // pathsMeet compares two dotted paths component by component; array indexes and positional components of the update's
-// path stand for nothing in an index's path.
+// path have no counterpart in an index's path.
 func pathsMeet(update, path string) bool {
 	for update != "" && path != "" {
 		head, rest := cutDot(update)

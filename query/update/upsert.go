@@ -8,14 +8,14 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// equality is a field that a filter asks to have one value.
+// equality is a field that a filter requires to have one value.
 type equality struct {
 	path string
 	v    value.Value
 }
 
 // NewUpsertDocument makes the document that an upsert inserts: the equalities of the filter, then the update. newID
-// gives the _id where neither holds one. ctx.Doc and ctx.Insert are set by it.
+// returns the _id if neither has one. NewUpsertDocument sets ctx.Doc and ctx.Insert.
 func (u *Update) NewUpsertDocument(filter []byte, ctx *Context, newID func() value.Value) ([]byte, error) {
 	var eqs []equality
 	collectEqualities(filter, &eqs)
@@ -60,7 +60,7 @@ func checkEqualities(before []equality, path string) error {
 	return nil
 }
 
-// collectEqualities finds what every matching document must hold: field: value, $eq, $in and $all of one value, through
+// collectEqualities finds what every matching document must have: field: value, $eq, $in and $all of one value, through
 // $and and an $or of one branch.
 func collectEqualities(filter []byte, out *[]equality) {
 	for it := value.Walk(filter); ; {
@@ -127,7 +127,7 @@ func documentOf(eqs []equality) []byte {
 	return value.End(dst, mark)
 }
 
-// idFirst puts _id in front, making one where there is none.
+// idFirst moves _id to the front, and adds one if there is none.
 func idFirst(doc []byte, newID func() value.Value) ([]byte, error) {
 	id := value.Lookup(doc, "_id")
 	switch id.T {

@@ -3,12 +3,12 @@
 //	command ──Count──► its filter, pipeline, projection, updates ──► one counter a name ──Each──► metrics.aggStageCounters,
 //	                                                                                             metrics.operatorCounters
 //
-// It walks the command as it came: what a router passes on unread is counted there as well as on the shard.
+// It walks the original command: what a router relays unread is counted there as well as on the shard.
 //
 // Invariants
 //
-//  1. Count allocates nothing, and leaves a filter that names no operator after one look at its fields.
-//  2. A name that is no stage or operator of the language is not counted: the tables never grow.
+//  1. Count allocates nothing, and is done with a filter without operators after one pass over its fields.
+//  2. A name that is not a stage or operator of the language is not counted: the tables never grow.
 package usage
 
 import (
@@ -67,7 +67,7 @@ func New() *Counters {
 		Group: newTable(accum.Names()), Window: newTable(agg.WindowFunctions())}
 }
 
-// Operators is metrics.operatorCounters.
+// Operators returns metrics.operatorCounters.
 func (c *Counters) Operators() []byte {
 	t := func(name string, t *Table) value.Field { return value.F(name, value.NewDocument(t.Doc())) }
 	return value.Doc(t("expressions", &c.Expressions), t("groupAccumulators", &c.Group), t("match", &c.Match), t("windowAccumulators", &c.Window))
@@ -127,7 +127,7 @@ func (c *Counters) filter(v value.Value) {
 	}
 }
 
-// predicates counts the operators under a path; a document without them is a value.
+// predicates counts the operators on a path; a document without them is a value.
 func (c *Counters) predicates(v value.Value) {
 	for it := value.Walk(v.Doc()); ; {
 		k, e, ok := it.Next()
@@ -190,7 +190,7 @@ func (c *Counters) expression(v value.Value) {
 	}
 }
 
-// pipeline counts stages, those of pipelines within them too.
+// pipeline counts stages, including those of pipelines within them.
 func (c *Counters) pipeline(v value.Value) {
 	if v.T != value.Array {
 		return
@@ -242,7 +242,7 @@ func (c *Counters) stage(name string, arg value.Value) {
 	}
 }
 
-// pipelines counts those of a document of pipelines.
+// pipelines counts the stages in a document of pipelines.
 func (c *Counters) pipelines(v value.Value) {
 	for it := value.Walk(v.Doc()); ; {
 		_, p, ok := it.Next()
@@ -253,7 +253,7 @@ func (c *Counters) pipelines(v value.Value) {
 	}
 }
 
-// outputs counts the accumulators of a stage's output fields, and the expressions that they are given.
+// outputs counts the accumulators of a stage's output fields, and the operators in their arguments.
 func (c *Counters) outputs(v value.Value, t *Table) {
 	if v.T != value.Document {
 		return

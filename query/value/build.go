@@ -25,7 +25,7 @@ func AppendKeyBytes(dst []byte, key []byte, v Value) []byte {
 	return AppendPayload(dst, v)
 }
 
-// AppendPayload adds a value's payload alone, without type and key.
+// AppendPayload adds only a value's payload, without type and key.
 func AppendPayload(dst []byte, v Value) []byte {
 	switch v.T {
 	case Double, DateTime, Timestamp, Int64:
@@ -52,7 +52,7 @@ func AppendPayload(dst []byte, v Value) []byte {
 	return append(dst, v.b...)
 }
 
-// Begin starts a document at the end of dst; End, given the same mark, closes it.
+// Begin starts a document at the end of dst; End with the same mark closes it.
 func Begin(dst []byte) (out []byte, mark int) {
 	return append(dst, 0, 0, 0, 0), len(dst)
 }
@@ -99,7 +99,7 @@ type Field struct {
 // F makes a Field.
 func F(key string, v Value) Field { return Field{Key: key, Val: v} }
 
-// Doc builds a document from fields, leaving out the Missing ones.
+// Doc builds a document from fields, omitting the Missing ones.
 func Doc(fields ...Field) []byte {
 	dst, mark := Begin(nil)
 	for _, f := range fields {

@@ -5,7 +5,7 @@ import (
 	"math/big"
 )
 
-// LookupDoc returns a field's document; nil if the field is none.
+// LookupDoc returns a field's document; nil if the field is not a document.
 func LookupDoc(doc []byte, field string) []byte {
 	if v := Lookup(doc, field); v.T == Document {
 		return v.Doc()
@@ -13,14 +13,14 @@ func LookupDoc(doc []byte, field string) []byte {
 	return nil
 }
 
-// WithField returns a copy of doc with one field more.
+// WithField returns a copy of doc with one more field.
 func WithField(doc []byte, name string, v Value) []byte {
 	out := append([]byte(nil), doc[:len(doc)-1]...)
 	return End(Append(out, name, v), 0)
 }
 
-// SafeInt64 returns a number as the server's interface definitions take it for an integer: doubles are cut,
-// decimals rounded to even, NaN is 0, and what lies outside the range is its nearest end.
+// SafeInt64 converts a number to an integer as the server's interface definitions do: doubles are truncated,
+// decimals rounded to even, NaN is 0, and a number out of range becomes the nearest end of the range.
 func SafeInt64(v Value) int64 {
 	if i, ok := v.AsInt64(); ok {
 		return i
@@ -42,7 +42,7 @@ func SafeInt64(v Value) int64 {
 	return int64(f)
 }
 
-// roundDecimal rounds a decimal to even, exactly; ok is false if it is no number or lies outside the range.
+// roundDecimal rounds a decimal to even, exactly; ok is false if it is not a number or out of range.
 func roundDecimal(v Value) (i int64, ok bool) {
 	coef, exp, class := v.NumberParts()
 	if class != 0 || exp >= 0 {

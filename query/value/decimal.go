@@ -61,7 +61,7 @@ func (v Value) decimalInt64() (int64, bool) {
 	case e >= 0:
 		c.Mul(c, pow10(e))
 	case e < -34:
-		return 0, false // a coefficient has at most 34 digits, so something is left behind the point
+		return 0, false // a coefficient has at most 34 digits, so there are digits after the point
 	default:
 		q, r := new(big.Int).QuoRem(c, pow10(-e), new(big.Int))
 		if r.Sign() != 0 {
@@ -183,8 +183,8 @@ func digits(c *big.Int) int {
 	return n
 }
 
-// AppendGroupKey appends bytes that are equal exactly where Compare says two values are: what $group, $addToSet and
-// distinct hash by. They do not order.
+// AppendGroupKey appends bytes that are equal exactly if Compare considers two values equal; $group, $addToSet and
+// distinct hash by them. Their order has no meaning.
 func AppendGroupKey(dst []byte, v Value, c Collator) []byte {
 	dst = append(dst, byte(canonical(v.T)+1))
 	switch v.T {

@@ -8,8 +8,8 @@
 // Invariants
 //
 //  1. A Value never owns memory: Bytes point into the document it came from (or into the arena of whoever computed it).
-//     Whoever keeps a Value beyond the life of its document calls Clone.
-//  2. The zero Value is Missing: a field that is not there. Null is a value that is there. They compare as different
-//     kinds; operators that treat them alike say so themselves.
+//     To keep a Value beyond the life of its document, call Clone.
+//  2. The zero Value is Missing: an absent field. Null is a value. They compare as different kinds; operators that treat
+//     them alike have to do so explicitly.
 //  3. Documents were validated at the wire's edge. Walking a broken one stops early; it never panics or reads beyond it.
 package value

@@ -2,14 +2,14 @@ package value
 
 import "encoding/binary"
 
-// FieldName is a top-level field's name, made ready to be found in many documents: names of up to seven bytes are
-// compared, with the NUL behind them, as one number.
+// FieldName is a top-level field's name, prepared for lookups in many documents: names of up to seven bytes are
+// compared, with their NUL, as one number.
 type FieldName struct {
 	name       string
 	word, mask uint64 // the first eight bytes of name and NUL, and which of them count
 }
 
-// NewFieldName readies a name.
+// NewFieldName prepares a name.
 func NewFieldName(name string) FieldName {
 	var b, m [8]byte
 	for i := 0; i < 8 && i <= len(name); i++ {
@@ -28,7 +28,7 @@ func (f *FieldName) is(w uint64, key []byte) bool {
 	return w&f.mask == f.word && (len(f.name) < 8 || string(key) == f.name)
 }
 
-// Lookup finds the field; Missing if it is not there. It is what the function Lookup does.
+// Lookup finds the field; Missing if it is absent. It is equivalent to the function Lookup.
 func (f *FieldName) Lookup(doc []byte) Value {
 	if len(doc) < 5 {
 		return Value{}
@@ -53,10 +53,10 @@ func (f *FieldName) Lookup(doc []byte) Value {
 	return lookupFrom(doc, at, f.name)
 }
 
-// Fields are names that are looked for together, in one walk over a document.
+// Fields are names that are looked up together, in one pass over a document.
 type Fields struct{ names []FieldName }
 
-// Add adds a name and gives its number.
+// Add adds a name and returns its number.
 func (f *Fields) Add(name string) int {
 	for i := range f.names {
 		if f.names[i].name == name {
@@ -70,7 +70,7 @@ func (f *Fields) Add(name string) int {
 // Len returns the number of names.
 func (f *Fields) Len() int { return len(f.names) }
 
-// Locate notes where the document has each of the names; Value reads them there. at has Len elements.
+// Locate stores the position of each name in the document; Value reads it there. at must have Len elements.
 func (f *Fields) Locate(doc []byte, at []int) {
 	clear(at)
 	left := len(at)
@@ -122,13 +122,13 @@ func (f *Fields) Locate(doc []byte, at []int) {
 }
 
 // Element returns the type and the payload, with what follows it, of name i, which Locate found at the given
-// place. It must not be asked for place 0.
+// position, which must not be 0.
 func (f *Fields) Element(doc []byte, at, i int) (Type, []byte) {
 	return Type(doc[at]), doc[at+2+len(f.names[i].name):]
 }
 
-// Value returns the value of name i in a document in which Locate found it at the given place; Missing for place
-// 0.
+// Value returns the value of name i in a document in which Locate found it at the given position; Missing for
+// position 0.
 func (f *Fields) Value(doc []byte, at, i int) Value {
 	if at == 0 {
 		return Value{}

@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// Show prints a BSON value as the server's parse errors do: { a: 1.5, b: "x" }, new Date(0), BinData(0, FF).
+// Show returns a BSON value as text in the format of the server's parse errors: { a: 1.5, b: "x" }, new Date(0), BinData(0, FF).
 func Show(v Value) string {
 	var b strings.Builder
 	show(&b, v)
 	return b.String()
 }
 
-// ShowElement is Show with the field's name in front.
+// ShowElement is Show with the field's name before it.
 func ShowElement(key string, v Value) string { return key + ": " + Show(v) }
 
 // ShowDoc prints a document.
@@ -103,7 +103,7 @@ func showDouble(f float64) string {
 	return s
 }
 
-// ShowUnusual returns what messages call a double that is no finite number; "" for one that is.
+// ShowUnusual returns the text for a double that is not finite; "" for one that is.
 func ShowUnusual(f float64) string {
 	switch {
 	case math.IsNaN(f):

@@ -1,9 +1,9 @@
 package value
 
-// TypeSet is a set of BSON types, as $type and $jsonSchema's bsonType take it.
+// TypeSet is a set of BSON types, the argument of $type and $jsonSchema's bsonType.
 type TypeSet struct {
 	mask   uint32 // bit t for types 1..19, bits 30 and 31 for MinKey and MaxKey
-	Number bool   // "number" was asked for: kept for printing
+	Number bool   // "number" was specified: kept for printing
 }
 
 const (
@@ -24,10 +24,10 @@ func typeBit(t Type) uint32 {
 	return 0
 }
 
-// Add puts a type into the set.
+// Add adds a type to the set.
 func (s *TypeSet) Add(t Type) { s.mask |= typeBit(t) }
 
-// AddNumber puts all number types into the set.
+// AddNumber adds all number types to the set.
 func (s *TypeSet) AddNumber() { s.mask |= numberMask; s.Number = true }
 
 // Has reports whether t is in the set.
@@ -36,8 +36,8 @@ func (s TypeSet) Has(t Type) bool { return s.mask&typeBit(t) != 0 }
 // Empty reports whether nothing is in the set.
 func (s TypeSet) Empty() bool { return s.mask == 0 }
 
-// Types lists the set in ascending order of type numbers, MinKey first; the number types are left out where they were
-// asked for as "number".
+// Types lists the set in ascending order of type numbers, MinKey first; the number types are omitted if they were
+// specified as "number".
 func (s TypeSet) Types() (out []Type) {
 	rest := s.mask
 	if s.Number {
@@ -66,13 +66,13 @@ func init() {
 	typesByName["minKey"], typesByName["maxKey"] = MinKey, MaxKey
 }
 
-// TypeByName finds a type by its alias ("double", "objectId", …); "number" and "missing" are none.
+// TypeByName finds a type by its alias ("double", "objectId", …); "number" and "missing" are not types.
 func TypeByName(name string) (Type, bool) {
 	t, ok := typesByName[name]
 	return t, ok
 }
 
-// TypeByNumber finds a type by the number $type takes: -1 is MinKey.
+// TypeByNumber finds a type by its number in $type: -1 is MinKey.
 func TypeByNumber(n int64) (Type, bool) {
 	switch {
 	case n == -1:

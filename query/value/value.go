@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Type is a BSON type byte; Missing stands for a field that is not there.
+// Type is a BSON type byte; Missing represents an absent field.
 type Type byte
 
 // The BSON types (bsonspec.org). Missing is not a BSON type.
@@ -35,7 +35,7 @@ const (
 	MaxKey        Type = 0x7F
 )
 
-// Name returns the type's alias as $type prints it ("double", "string", "object", …; "missing" for Missing).
+// Name returns the type's alias, as in $type ("double", "string", "object", …; "missing" for Missing).
 func (t Type) Name() string {
 	switch t {
 	case Missing:
@@ -137,7 +137,7 @@ func NewBinary(subtype byte, data []byte) Value {
 	return Value{T: Binary, n: uint64(subtype), b: data}
 }
 
-// NewInt returns an int where i fits into one, else a long.
+// NewInt returns an int if i fits, else a long.
 func NewInt(i int64) Value {
 	if i == int64(int32(i)) {
 		return NewInt32(int32(i))
@@ -145,7 +145,7 @@ func NewInt(i int64) Value {
 	return NewInt64(i)
 }
 
-// NewDecimal128 takes the two halves as the driver's Decimal128 gives them.
+// NewDecimal128 takes the two halves of the driver's Decimal128.
 func NewDecimal128(high, low uint64) Value {
 	b := make([]byte, 16)
 	binary.LittleEndian.PutUint64(b, low)
@@ -153,7 +153,7 @@ func NewDecimal128(high, low uint64) Value {
 	return Value{T: Decimal128, b: b}
 }
 
-// NewRegex takes a pattern and its option letters, neither holding a NUL.
+// NewRegex takes a pattern and its option letters, neither of which may have a NUL.
 func NewRegex(pattern, options string) Value {
 	b := make([]byte, 0, len(pattern)+len(options)+2)
 	b = append(append(b, pattern...), 0)
@@ -176,7 +176,7 @@ func NewCodeWithScope(code string, scope []byte) Value {
 	return Value{T: CodeWithScope, b: append(b, scope...)}
 }
 
-// Accessors: each is meaningful for the types named in Value; on others it answers the zero value.
+// Accessors: each is meaningful for the types named in Value; for others it returns the zero value.
 
 func (v Value) IsMissing() bool      { return v.T == Missing }
 func (v Value) IsNullish() bool      { return v.T == Missing || v.T == Null || v.T == Undefined }
@@ -195,7 +195,7 @@ func (v Value) Doc() []byte          { return v.b }
 // Timestamp splits a BSON timestamp into seconds and increment.
 func (v Value) Timestamp() (t, i uint32) { return uint32(v.n >> 32), uint32(v.n) }
 
-// BinarySize returns the length by which binaries compare: that of subtype 2 counts its inner length word.
+// BinarySize returns the length by which binaries are compared: for subtype 2 it includes the inner length.
 func (v Value) BinarySize() int {
 	if v.n == 2 {
 		return len(v.b) + 4
@@ -270,8 +270,8 @@ func (v Value) Truthy() bool {
 	return true
 }
 
-// AsInt64 converts a number without loss: ok is false if it is no number, has a fraction, is NaN or is out of
-// range.
+// AsInt64 converts a number without loss: ok is false if it is not a number, has a fraction, is NaN or is out
+// of range.
 func (v Value) AsInt64() (i int64, ok bool) {
 	switch v.T {
 	case Int32, Int64:
@@ -284,7 +284,7 @@ func (v Value) AsInt64() (i int64, ok bool) {
 	return 0, false
 }
 
-// AsFloat64 converts any number to the nearest double; 0 where v is no number.
+// AsFloat64 converts any number to the nearest double; 0 if v is not a number.
 func (v Value) AsFloat64() float64 {
 	switch v.T {
 	case Int32, Int64:
@@ -297,7 +297,7 @@ func (v Value) AsFloat64() float64 {
 	return 0
 }
 
-// IsNaN is true for the NaN of doubles and decimals.
+// IsNaN reports whether the value is the NaN of doubles or decimals.
 func (v Value) IsNaN() bool {
 	switch v.T {
 	case Double:
@@ -325,7 +325,7 @@ func cutNul(b []byte) (before, after []byte, ok bool) {
 	return nil, nil, false
 }
 
-// Truncate cuts the fraction off a number; ok is false if it is no number, not finite, or out of a long's range.
+// Truncate truncates a number to an integer; ok is false if it is not a number, not finite, or out of a long's range.
 func (v Value) Truncate() (i int64, ok bool) {
 	switch v.T {
 	case Double:
@@ -336,7 +336,7 @@ func (v Value) Truncate() (i int64, ok bool) {
 	return v.AsInt64()
 }
 
-// IsInfinite is true for the infinities of doubles and decimals.
+// IsInfinite reports whether the value is an infinity of doubles or decimals.
 func (v Value) IsInfinite() bool {
 	switch v.T {
 	case Double:

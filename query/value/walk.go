@@ -55,7 +55,7 @@ func keyEnd(b []byte, i int) int {
 	return -1
 }
 
-// Cursor walks elements without decoding their values until asked to.
+// Cursor walks elements without decoding their values until they are needed.
 type Cursor struct {
 	doc           []byte
 	key, val, end int // where the current element's key and payload start, and where it ends
@@ -69,7 +69,7 @@ func Scan(doc []byte) Cursor {
 	return Cursor{doc: doc, end: 4}
 }
 
-// Next goes to the next element; it is false at the end.
+// Next moves to the next element; it returns false at the end.
 func (c *Cursor) Next() bool {
 	d := c.doc
 	at := c.end
@@ -103,7 +103,7 @@ func (c *Cursor) Value() Value {
 // Raw returns the whole current element: type byte, key and payload.
 func (c *Cursor) Raw() []byte { return c.doc[c.key-1 : c.end] }
 
-// NextRaw is Next, also giving the whole element (type byte, key and payload) as it stands in the document.
+// NextRaw is Next that also returns the whole element (type byte, key and payload) as it is in the document.
 func (it *Iter) NextRaw() (raw, key []byte, v Value, ok bool) {
 	before := it.rest
 	key, v, ok = it.Next()
@@ -146,7 +146,7 @@ func Count(doc []byte) (n int) {
 	}
 }
 
-// Lookup finds a field by name at the top level; Missing if it is not there.
+// Lookup finds a top-level field by name; Missing if it is absent.
 func Lookup(doc []byte, name string) Value {
 	if len(doc) < 5 {
 		return Value{}
@@ -178,19 +178,19 @@ func lookupFrom(doc []byte, at int, name string) Value {
 	return Value{}
 }
 
-// FromElement decodes one payload of type t; ok is false if it is cut short or t is no BSON type.
+// FromElement decodes one payload of type t; ok is false if it is truncated or t is not a BSON type.
 func FromElement(t Type, payload []byte) (v Value, ok bool) {
 	v, n := decode(t, payload)
 	return v, n >= 0
 }
 
-// fixed holds, for types whose payload has one length, that length plus one; 0 for the others.
+// fixed has the payload's length plus one for types of fixed length; 0 for the others.
 var fixed = [256]uint8{
 	Double: 9, DateTime: 9, Timestamp: 9, Int64: 9, Int32: 5, Boolean: 2, Null: 1, Undefined: 1, MinKey: 1, MaxKey: 1,
 	ObjectID: 13, Decimal128: 17,
 }
 
-// payloadLen returns the length of a value's payload at the start of p, or -1 where it does not fit.
+// payloadLen returns the length of a value's payload at the start of p, or -1 if it does not fit.
 func payloadLen(t Type, p []byte) int {
 	n := int(fixed[t]) - 1
 	if n < 0 {
@@ -202,7 +202,7 @@ func payloadLen(t Type, p []byte) int {
 	return n
 }
 
-// variableLen reads the length of a payload that says it itself.
+// variableLen reads the length of a payload that contains it.
 func variableLen(t Type, p []byte) int {
 	if t == Regex {
 		return regexLen(p)
@@ -249,7 +249,7 @@ func regexLen(p []byte) int {
 }
 
 func decode(t Type, p []byte) (Value, int) {
-	switch t { // the common fixed-size types first: they need no second look at the length
+	switch t { // the common fixed-size types first: their length needs no further check
 	case Int32:
 		if len(p) >= 4 {
 			return Value{T: t, n: uint64(int64(int32(binary.LittleEndian.Uint32(p))))}, 4
@@ -282,7 +282,7 @@ func decode(t Type, p []byte) (Value, int) {
 	return Value{T: t, b: p[:n:n]}, n
 }
 
-// IsIndex is true for what can name an array element: digits without leading zeros.
+// IsIndex reports whether a name can be an array index: digits without leading zeros.
 func IsIndex(s string) bool {
 	if s == "" || len(s) > 1 && s[0] == '0' || len(s) > 10 {
 		return false

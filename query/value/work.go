@@ -2,28 +2,28 @@ package value
 
 import "slices"
 
-// Work tells whoever computes for an operation whether that has to stop: it was killed, its time is over, or its client is
-// gone.
+// Work reports whether the operation that a computation is for has to stop: it was killed, its time is over, or its client
+// has disconnected.
 type Work interface{ Check() error }
 
-// stepsPerCheck is how many steps are taken between two questions.
+// stepsPerCheck is the number of steps between two checks.
 const stepsPerCheck = 512
 
-// Pace asks a Work once in many steps. The zero value never stops.
+// Pace checks a Work once in many steps. The zero value never stops.
 type Pace struct {
 	Work  Work
 	steps uint32
 }
 
-// Check is nil unless the operation has to stop; it is cheap enough to be called for each element of an array.
+// Check returns an error if the operation has to stop; it is cheap enough to be called for each element of an array.
 func (p *Pace) Check() error {
 	return p.Steps(1)
 }
 
-// Charge counts steps whose number was not known before; the next Check tells.
+// Charge counts steps whose number was not known before; the next Check takes them into account.
 func (p *Pace) Charge(n int) { p.steps += uint32(n) }
 
-// Now is Check without the thinning, before what takes long by itself.
+// Now checks at once; it is for use before something that takes long by itself.
 func (p *Pace) Now() error {
 	if p.Work == nil {
 		return nil
@@ -31,7 +31,7 @@ func (p *Pace) Now() error {
 	return p.Work.Check()
 }
 
-// Steps is Check for so many steps at once.
+// Steps is Check for n steps at once.
 func (p *Pace) Steps(n int) error {
 	if p.steps += uint32(n); p.steps < stepsPerCheck {
 		return nil
@@ -40,10 +40,10 @@ func (p *Pace) Steps(n int) error {
 	return p.Now()
 }
 
-// sortBlock is how many elements SortStable orders between two questions.
+// sortBlock is the number of elements that SortStable orders between two checks.
 const sortBlock = 256
 
-// SortStable orders a list, elements that are alike as they stood, unless the work has to stop.
+// SortStable sorts a list stably, unless the operation has to stop.
 func SortStable[E any](list []E, pace *Pace, compare func(a, b E) int) error {
 	if slices.IsSortedFunc(list, compare) {
 		return nil

@@ -1,5 +1,5 @@
-// Package viewquery turns a find, count or distinct on a view into the stages that answer it on top of the view's own
-// pipeline. Nodes and routers share it, so that both answer alike and explain tells what runs.
+// Package viewquery turns a find, count or distinct on a view into the stages that compute it on top of the view's
+// own pipeline. Nodes and routers share it, so that both return the same results and explain shows what runs.
 package viewquery
 
 import (
@@ -7,32 +7,32 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// stages is a pipeline in the making.
+// stages is a pipeline under construction.
 type stages []value.Value
 
 func (s *stages) add(name string, v value.Value) {
 	*s = append(*s, value.NewDocument(value.Doc(value.F(name, v))))
 }
 
-// addDoc adds a stage of a document argument; an empty one asks for nothing.
+// addDoc adds a stage for a document argument; an empty one adds nothing.
 func (s *stages) addDoc(name string, v value.Value) {
 	if v.T == value.Document && value.Count(v.Doc()) > 0 {
 		s.add(name, v)
 	}
 }
 
-// addPositive adds a stage of a number that counts; zero, null and what is missing ask for nothing.
+// addPositive adds a stage for a positive number; zero, null and a missing value add nothing.
 func (s *stages) addPositive(name string, n int64) {
 	if n > 0 {
 		s.add(name, value.NewInt64(n))
 	}
 }
 
-// notOnViews are the options of find that no pipeline has.
+// notOnViews are the options of find that pipelines do not have.
 var notOnViews = []string{"returnKey", "showRecordId", "tailable", "awaitData"}
 
 // Find returns the stages of a find command's body; skip and limit are its arguments as numbers. A sort by
-// $natural is the direction of the scan below the view, which an aggregate asks for by its hint; hint is Missing
+// $natural is the direction of the scan below the view, which an aggregate specifies as hint; hint is Missing
 // without one.
 func Find(body []byte, skip, limit int64) (pipeline []value.Value, hint value.Value, err error) {
 	for _, name := range notOnViews {
@@ -67,8 +67,8 @@ func notSupported(option string) error {
 	return mongoerr.Newf(mongoerr.InvalidPipelineOperator, "Option %s not supported in aggregation.", option)
 }
 
-// Count returns the stages of a count command's body: their one result, if any, has the field count. A negative
-// limit counts as its opposite.
+// Count returns the stages of a count command's body: their one result, if any, has the field count. Of a
+// negative limit the absolute value counts.
 func Count(body []byte, skip, limit int64) []value.Value {
 	var s stages
 	s.addDoc("$match", value.Lookup(body, "query"))

@@ -13,9 +13,9 @@ import (
 
 // State is one accumulator of one group.
 type State interface {
-	// Add takes one document's value of Spec.Arg; f stands at that document.
+	// Add adds one document's value of Spec.Arg; f is positioned at that document.
 	Add(v value.Value, f *expr.Frame) (grew int, err error)
-	// Merge takes another state's Partial.
+	// Merge adds another state's Partial.
 	Merge(partial value.Value) (grew int, err error)
 	Partial() (value.Value, error)
 	Result() (value.Value, error)
@@ -24,9 +24,9 @@ type State interface {
 // Spec is a parsed accumulator.
 type Spec struct {
 	Name string
-	Arg  *expr.Expr // evaluated for each document; nil where documents are only counted
+	Arg  *expr.Expr // evaluated for each document; nil if documents are only counted
 
-	n      *expr.Expr // of the n family
+	n      *expr.Expr // the n of accumulators that have one
 	sort   *sortkey.Pattern
 	p      []float64
 	coll   value.Collator
@@ -34,7 +34,7 @@ type Spec struct {
 	script *script
 	raw    value.Value // the argument as written
 
-	maxList, maxSet int64 // bytes that one list of $push, and one set of $addToSet, may hold; 0 for what the server starts with
+	maxList, maxSet int64 // bytes that one list of $push, and one set of $addToSet, may hold; 0 for the default
 }
 
 func newSpec(name string, k *kind, arg value.Value, env *expr.Env) *Spec {
@@ -125,7 +125,7 @@ func ParseWindow(name string, arg value.Value, sc *expr.Scope) (*Spec, error) {
 	return Parse(name, arg, sc)
 }
 
-// New starts a state. f stands at the group's key, which n of the n family may refer to.
+// New starts a state. f is positioned at the group's key, to which n may refer.
 func (s *Spec) New(f *expr.Frame) (State, error) {
 	switch {
 	case s.kind.open != nil:
@@ -150,7 +150,7 @@ func (s *Spec) New(f *expr.Frame) (State, error) {
 	return s.kind.make(s, n), nil
 }
 
-// Serialize returns the accumulator as explain prints it.
+// Serialize returns the accumulator as explain shows it.
 func (s *Spec) Serialize() value.Value {
 	switch {
 	case s.Name == "$count":
@@ -226,7 +226,7 @@ func parseInputN(s *Spec, arg value.Value, sc *expr.Scope) (err error) {
 	return s.checkN()
 }
 
-// checkN refuses a constant n that no group could use.
+// checkN refuses a constant n that is invalid for every group.
 func (s *Spec) checkN() error {
 	if _, ok := s.n.Constant(); !ok {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// entryCost is what keeping a value costs besides its bytes.
+// entryCost is the memory of a kept value in addition to its bytes.
 const entryCost = 48
 
 func size(v value.Value) int { return entryCost + len(v.Bytes()) }
@@ -73,7 +73,7 @@ func (s *last) Result() (value.Value, error)     { return orNull(s.v), nil }
 type push struct {
 	name   string
 	spread bool
-	limit  int64  // bytes that body may have; 0 for maxPushed
+	limit  int64  // the maximum size of body; 0 for maxPushed
 	body   []byte // the array's elements, encoded
 	n      int
 }
@@ -98,7 +98,7 @@ func (s *push) Add(v value.Value, _ *expr.Frame) (int, error) {
 	return s.Merge(v)
 }
 
-// maxPushed bounds what one list may hold where no parameter says it (internalQueryMaxPushBytes, internalQueryMaxAddToSetBytes).
+// maxPushed limits the size of one list if no parameter does (internalQueryMaxPushBytes, internalQueryMaxAddToSetBytes).
 const maxPushed = 100 << 20
 
 func (s *push) fits() error {
@@ -181,7 +181,7 @@ func (s *set) Merge(p value.Value) (int, error) {
 func (s *set) Partial() (value.Value, error) { return s.list.Partial() }
 func (s *set) Result() (value.Value, error)  { return s.list.Result() }
 
-// mergeObjects keeps fields in the order in which they first came.
+// mergeObjects keeps fields in the order of their first occurrence.
 type mergeObjects struct {
 	index map[string]int
 	names []string
@@ -295,7 +295,7 @@ func (s *extremeN) Partial() (value.Value, error) {
 }
 func (s *extremeN) Result() (value.Value, error) { return s.Partial() }
 
-// topN is the $top family: a heap of at most n, the one to go first on top.
+// topN is the $top family: a heap of at most n, with the one to be dropped first on top.
 type topN struct {
 	n              int64
 	single, bottom bool
@@ -354,7 +354,7 @@ func (s *topN) add(key []value.Value, v value.Value) int {
 	item := topItem{key: key, out: v, seq: s.seq}
 	full := int64(len(s.heap.items)) >= s.n
 	if full {
-		// Of equal ones the first stay, at the bottom too.
+		// Of equal ones the first are kept, also for $bottom.
 		if c := s.sort.Compare(item.key, s.heap.items[0].key); c == 0 || (c > 0) != s.bottom {
 			return 0
 		}
@@ -412,7 +412,7 @@ func (s *topN) Result() (value.Value, error) {
 	return value.NewArray(value.ArrayOf(vals...)), nil
 }
 
-// percentile keeps all numbers and answers by rank, which is what the server's sketch converges to.
+// percentile keeps all numbers and computes the result by rank, to which the real server's sketch converges.
 type percentile struct {
 	p      []float64
 	single bool

@@ -8,7 +8,7 @@
 // Invariants
 //
 //  1. Add borrows its value for the call only; a state that keeps it copies it.
-//  2. Merge(Partial()) of states built from two halves of the input gives what one state gives for the whole, up to the
+//  2. Merge(Partial()) of states built from two halves of the input yields the result of one state for the whole, up to the
 //     order in which values without an order arrive.
-//  3. Add tells how many bytes the state grew by, so that $group can watch its memory; numbers grow by none.
+//  3. Add returns by how many bytes the state grew, so that $group can limit its memory; numbers do not grow.
 package accum

@@ -7,7 +7,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// script is what $accumulator and $_internalJsReduce are made of.
+// script has the functions of $accumulator and $_internalJsReduce.
 type script struct {
 	init, accumulate, merge, finalize *js.Func // init … finalize of $accumulator
 	initArgs                          *expr.Expr
@@ -83,8 +83,8 @@ func parseScript(name string, v value.Value, sc *expr.Scope) (*js.Func, error) {
 	return js.Compile(c.Str())
 }
 
-// pendingArgs bounds what waits for a script's next run: running it once for many documents spares turning the state into
-// JavaScript and back for each.
+// pendingArgs limits what is collected for a script's next run: running it once for many documents avoids converting the
+// state to JavaScript and back for each.
 const (
 	pendingArgs  = 1024
 	pendingBytes = 1 << 20
@@ -127,7 +127,7 @@ func (s *custom) Add(v value.Value, _ *expr.Frame) (int, error) {
 	return s.run()
 }
 
-// run brings the state up to date.
+// run applies the pending documents to the state.
 func (s *custom) run() (grew int, err error) {
 	if len(s.pending) == 0 {
 		return 0, nil
@@ -161,7 +161,7 @@ func (s *custom) Result() (value.Value, error) {
 	return s.frame.Script().Call(s.s.finalize, value.Value{}, v)
 }
 
-// parseReduce reads $_internalJsReduce: {data: {k, v}, eval: <function>}, what mapReduce groups by.
+// parseReduce reads $_internalJsReduce: {data: {k, v}, eval: <function>}, which mapReduce uses.
 func parseReduce(s *Spec, arg value.Value, sc *expr.Scope) (err error) {
 	if !sc.Env().MapReduce {
 		return mongoerr.Newf(15952, "unknown group operator '%s'", s.Name)
@@ -199,7 +199,7 @@ type reduced struct {
 	bytes int
 }
 
-// maxReduced is how many bytes of values wait before they are reduced to one.
+// maxReduced is how many bytes of values are collected before they are reduced to one.
 const maxReduced = 8 << 20
 
 func newReduced(s *Spec, f *expr.Frame) (State, error) {

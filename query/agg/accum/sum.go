@@ -10,12 +10,12 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// Total adds numbers of all types without losing what the widest of them can hold: integers exactly, doubles with a
-// running compensation, decimals apart.
+// Total adds numbers of all types without losing precision that the widest of them has: integers exactly, doubles
+// with a running compensation, decimals separately.
 type Total struct {
 	ints    int64
 	s, c    float64 // doubles: sum and compensation
-	plain   float64 // doubles without compensation: right where infinities or NaN came along
+	plain   float64 // doubles without compensation: correct if there were infinities or NaN
 	dec     *decimal.D
 	widest  value.Type // Missing before the first number
 	doubles bool
@@ -97,7 +97,7 @@ func (t *Total) Float() float64 {
 	return u.plain
 }
 
-// Decimal returns the whole sum.
+// Decimal returns the whole sum, including the decimals.
 func (t *Total) Decimal() *decimal.D {
 	d := decimal.Int(t.ints)
 	if t.dec != nil {

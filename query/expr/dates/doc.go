@@ -7,7 +7,7 @@
 // Invariants
 //
 //  1. Instants are milliseconds since 1970 in UTC, as BSON stores them; nothing here reads a clock.
-//  2. Years are proleptic Gregorian and may be negative or beyond 9999; what is not defined there says so.
-//  3. A local time that a change of clocks skipped is read with the offset from before the change; one that occurs twice
+//  2. Years are proleptic Gregorian and may be negative or beyond 9999; functions that are not defined there say so.
+//  3. A local time that a change of clocks skipped is interpreted with the offset before the change; one that occurs twice
 //     is its first occurrence.
 package dates

@@ -80,7 +80,7 @@ func (f Fields) ISOWeek() (year int64, week int) {
 // Week returns the week of the year, weeks starting on Sunday; days before the first Sunday are week 0.
 func (f Fields) Week() int { return (f.YearDay + 6 - f.Weekday) / 7 }
 
-// Parts are what a date is made of; values beyond their usual range carry over.
+// Parts are the parts of a date; values beyond their usual range carry over.
 type Parts struct {
 	Year, Month, Day            int64
 	Hour, Minute, Second, Milli int64

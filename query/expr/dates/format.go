@@ -13,13 +13,13 @@ var (
 
 func lower(s string) string { return strings.ToLower(s) }
 
-// The letters formats may hold.
+// The letters that formats may have.
 const (
 	printLetters = "bBdGHjLmMSuUVwYzZ%"
 	parseLetters = "bBdGHjLmMSuVYzZ%"
 )
 
-// BadFormat is what is wrong with a format: a '%' at its end, or one before a letter that means nothing.
+// BadFormat is the error of a format: a '%' at its end, or one before an unknown letter.
 type BadFormat struct {
 	Letter byte // 0: the format ends in '%'
 }
@@ -31,7 +31,7 @@ func (e *BadFormat) Error() string {
 	return "Invalid format character '%" + string(e.Letter) + "' in format string"
 }
 
-// CheckFormat reports what is wrong with a format for printing or parsing.
+// CheckFormat returns the error of a format for printing or parsing, nil if it is valid.
 func CheckFormat(format string, parsing bool) *BadFormat {
 	letters := printLetters
 	if parsing {
@@ -57,7 +57,7 @@ const (
 	FormatLocal = "%Y-%m-%dT%H:%M:%S.%L"
 )
 
-// Format prints an instant by a format that CheckFormat accepts. bad is a year outside 0…9999 that it had to print.
+// Format prints an instant in a format that CheckFormat accepts. bad is a year outside 0…9999 that had to be printed.
 func (z *Zone) Format(dst []byte, ms int64, format string) (out []byte, bad int64, ok bool) {
 	f := z.Fields(ms)
 	for i := 0; i < len(format); i++ {

@@ -130,7 +130,7 @@ func (r *parsed) meridiem(w string) error {
 	return nil
 }
 
-// readDigits decides by the shape of what follows: 12:30 is a time, 2017-02-08, 2/8/2017 and 20170208 are dates.
+// readDigits decides by the form of what follows: 12:30 is a time, 2017-02-08, 2/8/2017 and 20170208 are dates.
 func (r *parsed) readDigits(c *scanner) error {
 	end := c.at
 	for end < len(c.s) && isDigit(c.s[end]) {
@@ -178,7 +178,7 @@ func (r *parsed) readDigits(c *scanner) error {
 
 func (r *parsed) hasAnyDate() bool { return r.hasDate || r.month || r.day || r.year }
 
-// readLoose reads a number that is a day or a year by its place around a month's name, or a time after a date.
+// readLoose reads a number that is a day or a year, depending on its position around a month's name, or a time after a date.
 func (r *parsed) readLoose(c *scanner, n int) error {
 	switch {
 	case (r.hasDate || r.year && r.day) && !r.hasTime && (n == 4 || n == 6):
@@ -358,7 +358,7 @@ func (r *parsed) readTime(c *scanner) error {
 	return r.fraction(c)
 }
 
-// fraction reads a fraction of a second, cut to milliseconds.
+// fraction reads a fraction of a second, truncated to milliseconds.
 func (r *parsed) fraction(c *scanner) error {
 	if b := c.peek(); b != '.' && b != ',' {
 		return nil

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// parsed is what has been read of a date so far.
+// parsed has the parts of a date that have been read so far.
 type parsed struct {
 	p          Parts
 	zone       *Zone
@@ -29,7 +29,7 @@ var (
 	ErrTwoZones = errors.New("you cannot pass in a date/time string with time zone information together with a timezone argument")
 )
 
-// instant turns what was read into milliseconds; zone (nil: none was given) applies where the string names none.
+// instant turns what was read into milliseconds; zone (nil: none was given) applies if the string names none.
 func (r *parsed) instant(zone *Zone) (int64, error) {
 	z := UTC
 	switch {
@@ -269,7 +269,7 @@ func (r *parsed) readZone(c *scanner) error {
 	return nil
 }
 
-// setOffset also takes one and three digits, as dates in the wild have them.
+// setOffset also accepts one and three digits, which occur in real dates.
 func (r *parsed) setOffset(s string) error {
 	digits := s[1:]
 	if h, m, ok := strings.Cut(digits, ":"); ok {

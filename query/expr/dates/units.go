@@ -36,7 +36,7 @@ func (u Unit) String() string {
 	return ""
 }
 
-// fixedMS is the length of units up to the hour, and of days and weeks where no change of clocks intervenes.
+// fixedMS is the length of units up to the hour, and of days and weeks without a change of clocks.
 var fixedMS = [...]int64{1, 1000, 60000, 3600000, msPerDay, 7 * msPerDay}
 
 // ParseWeekday reads a day's name or its three letters, in any case; 0 is Sunday.
@@ -138,8 +138,9 @@ func (z *Zone) Diff(start, end int64, u Unit, startOfWeek int) (int64, bool) {
 	return floorDiv(end, 1000) - floorDiv(start, 1000), true
 }
 
-// Trunc takes an instant down to the start of its bin: bins of size units, counted from the start of the year 2000
-// (for weeks, from its first day that starts a week). ok is false if the bin is larger than the range of dates.
+// Trunc rounds an instant down to the start of its bin: bins of size units, counted from the start of the year
+// 2000 (for weeks, from its first day that starts a week). ok is false if the bin is larger than the range of
+// dates.
 func (z *Zone) Trunc(ms int64, u Unit, size int64, startOfWeek int) (int64, bool) {
 	if u <= Hour {
 		width, ok := mul(size, fixedMS[u])
@@ -193,7 +194,7 @@ func (z *Zone) truncFixed(ms, width int64) (int64, bool) {
 	return ref + floorDiv(d, width)*width, true
 }
 
-// longest is what dates span, by unit, with room to spare: amounts beyond it are refused.
+// longest is the span of dates by unit, with a margin: amounts beyond it are refused.
 var longest = map[Unit]int64{Year: 584942417, Quarter: 4 * 584942417, Month: 12 * 584942417, Week: 53 * 584942417, Day: 366 * 584942417,
 	Hour: 24 * 366 * 584942417, Minute: 60 * 24 * 366 * 584942417, Second: 3600 * 24 * 366 * 584942417}
 

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"sync"
 	"time"
-	_ "time/tzdata" // zones do not depend on what the machine has installed
+	_ "time/tzdata" // so that zones do not depend on the machine's installation
 )
 
 // Zone is a time zone: a name of the Olson database, or a fixed offset.
@@ -15,7 +15,7 @@ type Zone struct {
 	utc   bool
 }
 
-// UTC is the zone used where none is given.
+// UTC is the zone that is used if none is given.
 var UTC = &Zone{utc: true}
 
 // IsUTC reports whether the zone is UTC by name or by having no offset.
@@ -23,7 +23,7 @@ func (z *Zone) IsUTC() bool { return z.utc }
 
 var zones sync.Map // name → *Zone; only names that exist, so it cannot grow beyond the database
 
-// ParseZone reads "America/New_York", "+05:30", "-0800", "+03"; ok is false if it is no zone.
+// ParseZone reads "America/New_York", "+05:30", "-0800", "+03"; ok is false if it is not a zone.
 func ParseZone(name string) (z *Zone, ok bool) {
 	switch name {
 	case "UTC", "GMT":

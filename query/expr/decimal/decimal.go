@@ -20,13 +20,13 @@ const (
 
 var ctx = apd.Context{Precision: digits, MaxExponent: 6144, MinExponent: -6143, Rounding: apd.RoundHalfEven}
 
-// cut drops digits; exponents are fit's.
+// cut drops digits; fit adjusts exponents.
 var cut = apd.Context{Precision: digits, MaxExponent: apd.MaxExponent, MinExponent: apd.MinExponent, Rounding: apd.RoundDown}
 
 // D is a decimal number.
 type D = apd.Decimal
 
-// Of converts any number. Doubles are taken at 15 significant digits, as the server does when types mix.
+// Of converts any number. Doubles are converted with 15 significant digits, as the server does for mixed types.
 func Of(v value.Value) *D {
 	switch v.T {
 	case value.Int32, value.Int64:
@@ -50,7 +50,7 @@ func decode(v value.Value) *D {
 	case h>>58&0x1F == 0x1E:
 		d.Form = apd.Infinite
 		return d
-	case h>>61&3 == 3: // the other layout: its coefficients are out of range and mean zero
+	case h>>61&3 == 3: // the other encoding: its coefficients are out of range and mean zero
 		d.Exponent = int32(h>>47&0x3FFF) - expBias
 		return d
 	}
@@ -115,10 +115,10 @@ func fit(d *D) *D {
 	return out
 }
 
-// FromDouble takes a double at 15 significant digits.
+// FromDouble converts a double with 15 significant digits.
 func FromDouble(f float64) *D { return fromDouble(f, 14) }
 
-// FromDoubleExact takes a double at 34 significant digits.
+// FromDoubleExact converts a double with 34 significant digits.
 func FromDoubleExact(f float64) *D {
 	if f == math.Trunc(f) && math.Abs(f) < 1<<62 {
 		d := apd.New(int64(f), 0)
@@ -155,7 +155,7 @@ func fromDouble(f float64, places int) *D {
 // NaN is not a number.
 func NaN() *D { return &D{Form: apd.NaN} }
 
-// Int makes a decimal of an integer.
+// Int converts an integer.
 func Int(i int64) *D { return apd.New(i, 0) }
 
 // Float returns the nearest double.
@@ -173,7 +173,7 @@ func Float(d *D) float64 {
 }
 
 func do2(op func(d, x, y *D) (apd.Condition, error), x, y *D) *D {
-	switch { // the first NaN goes through, with its sign
+	switch { // the first NaN is the result, with its sign
 	case isNaN(x):
 		return x
 	case isNaN(y):
@@ -202,10 +202,10 @@ func settle(d *D) *D {
 
 func isNaN(d *D) bool { return d.Form == apd.NaN || d.Form == apd.NaNSignaling }
 
-// IsNaN, IsInf tell the special values apart.
+// IsNaN reports whether d is NaN.
 func IsNaN(d *D) bool { return isNaN(d) }
 
-// IsInf reports an infinity of either sign.
+// IsInf reports whether d is an infinity of either sign.
 func IsInf(d *D) bool { return d.Form == apd.Infinite }
 
 // Add is x + y.
@@ -223,7 +223,7 @@ func Quo(x, y *D) *D {
 	if d.Form != apd.Finite || x.Form != apd.Finite || y.Form != apd.Finite || d.IsZero() {
 		return d
 	}
-	// An exact quotient takes the preferred exponent: trailing zeros beyond it go.
+	// An exact quotient gets the preferred exponent: trailing zeros beyond it are removed.
 	ideal := x.Exponent - y.Exponent
 	if d.Exponent >= ideal {
 		return d
@@ -250,7 +250,7 @@ func Rem(x, y *D) *D {
 	if y.Form == apd.Infinite {
 		return new(D).Set(x)
 	}
-	// The quotient may have more digits than the format holds: integers of one exponent instead.
+	// The quotient may have more digits than the format allows: use integers with a common exponent instead.
 	e := min(x.Exponent, y.Exponent)
 	if x.NumDigits()+int64(x.Exponent) < y.NumDigits()+int64(y.Exponent) {
 		return new(D).Set(x)
@@ -288,7 +288,7 @@ const (
 	Floor     = apd.RoundFloor
 )
 
-// Quantize rounds x to a multiple of 10^exp and gives it that exponent; NaN where that takes more digits than there are.
+// Quantize rounds x to a multiple of 10^exp with that exponent; NaN if that requires more digits than the format has.
 func Quantize(x *D, exp int32, r apd.Rounder) *D {
 	if x.Form != apd.Finite {
 		return NaN()
@@ -318,8 +318,8 @@ func Quantize(x *D, exp int32, r apd.Rounder) *D {
 	return d
 }
 
-// roundUp adds one to the coefficient where the digits cut off (which were not all zero, and compare to one half as
-// half says) ask for it.
+// roundUp adds one to the coefficient if the dropped digits (which were not all zero, and compare to one half as
+// half says) require it.
 func roundUp(d *D, neg bool, half int, r apd.Rounder) {
 	up := false
 	switch r {
@@ -358,7 +358,7 @@ func Sqrt(x *D) *D {
 	if d.Form != apd.Finite || d.IsZero() || x.Form != apd.Finite {
 		return d
 	}
-	// An exact root takes the preferred exponent floor(e/2).
+	// An exact root gets the preferred exponent floor(e/2).
 	ideal := int32(math.Floor(float64(x.Exponent) / 2))
 	if p := do2(ctx.Mul, d, d); p.Cmp(x) != 0 {
 		return d
@@ -378,8 +378,8 @@ func Sqrt(x *D) *D {
 	return d
 }
 
-// Parse reads a whole string as a decimal; what is too large is no decimal. Digits beyond those that the format has are dropped:
-// unlike the results of operations, what is read is rounded toward zero.
+// Parse reads a whole string as a decimal; a number that is too large is not a decimal. Digits beyond those of the format are
+// dropped: unlike results of operations, parsed numbers are rounded toward zero.
 func Parse(s string) (*D, bool) {
 	body := s
 	if body != "" && (body[0] == '+' || body[0] == '-') {

@@ -4,7 +4,7 @@
 //
 // Invariants
 //
-//  1. A result has at most 34 digits and an exponent in [-6176, 6111]; Value sees to it.
-//  2. Overflow gives an infinity, an invalid operation NaN; nothing here returns an error.
-//  3. Where a result is exact its exponent is the one the standard prefers (1.10 + 2.2 is 3.30), where not it has 34 digits.
+//  1. A result has at most 34 digits and an exponent in [-6176, 6111]; Value ensures that.
+//  2. Overflow returns an infinity, an invalid operation NaN; nothing here returns an error.
+//  3. An exact result has the exponent that the standard prefers (1.10 + 2.2 is 3.30), an inexact one has 34 digits.
 package decimal

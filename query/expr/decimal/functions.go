@@ -4,7 +4,7 @@ import (
 	"github.com/cockroachdb/apd/v3"
 )
 
-// wide is the precision functions are computed with before the result is rounded to the format's.
+// wide is the precision of functions before the result is rounded to the format's.
 var wide = apd.Context{Precision: 60, MaxExponent: 100000, MinExponent: -100000, Rounding: apd.RoundHalfEven}
 
 var (
@@ -52,7 +52,7 @@ func (x w) round() *D {
 	return d
 }
 
-// full fills a result up to 34 digits, as functions do whose result counts as inexact even where it is not.
+// full pads a result to 34 digits, for functions whose result counts as inexact even if it is exact.
 func full(d *D) *D {
 	if d.Form != apd.Finite || d.IsZero() {
 		return d
@@ -120,7 +120,7 @@ func Log10(x *D) *D {
 	return full(r)
 }
 
-// largest is where Pow ends: just below the format's own end, as the function is computed through logarithms.
+// largest is the limit of Pow: just below the format's own, since the function is computed with logarithms.
 var largest = mustParse("9.99999999999999999999999999999999E6144")
 
 // Pow is x^y.
@@ -167,7 +167,7 @@ func Pow(x, y *D) *D {
 	return d
 }
 
-// integral reports whether a number is whole, and odd.
+// integral reports whether a number is an integer, and odd.
 func integral(y *D) (whole, odd bool) {
 	if y.Form != apd.Finite {
 		return false, false

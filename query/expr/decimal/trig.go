@@ -38,7 +38,7 @@ func cos(x w) w {
 	return series(of(one), func(t w, n int64) w { return t.mul(sq.d).quo(apd.New((2*n-1)*2*n, 0)) })
 }
 
-// atan halves its argument until the series is quick: atan x = 2 atan(x / (1 + √(1+x²))).
+// atan halves its argument until the series converges quickly: atan x = 2 atan(x / (1 + √(1+x²))).
 func atan(x w) w {
 	scale := apd.New(1, 0)
 	for range 6 {

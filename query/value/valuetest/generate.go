@@ -7,8 +7,8 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// Generator makes documents of arbitrary bytes, for fuzzing: names come from a dictionary, so that most of what it makes
-// gets past the first check of a parser.
+// Generator makes documents from arbitrary bytes, for fuzzing: names come from a dictionary, so that most documents pass
+// the first check of a parser.
 type Generator struct {
 	in    []byte
 	names []string
@@ -119,7 +119,7 @@ func (g *Generator) scalar(kind int) value.Value {
 		value.NewJavaScript([]byte("function() { return 1 }")), value.NewSymbol([]byte("s")), value.NewDBPointer("d.c", [12]byte{}), value.NewCodeWithScope("x", value.Doc())}[g.pick(10)]
 }
 
-// Subjects are documents to run what was generated against.
+// Subjects returns documents to run generated input against.
 func Subjects() [][]byte {
 	n, s := value.NewInt32, value.NewString
 	sub := value.NewDocument(value.Doc(value.F("b", n(2)), value.F("c", s("x"))))
@@ -133,7 +133,7 @@ func Subjects() [][]byte {
 	}
 }
 
-// Budget is an operation that has to stop after so many checks.
+// Budget is an operation that has to stop after Left checks.
 type Budget struct{ Left int }
 
 type spent struct{}
