@@ -316,6 +316,9 @@ func (c *Catalog) readChunks(ctx context.Context, e *CollectionEntry, base *Chun
 		if err != nil {
 			return nil, err
 		}
+		if len(e.Key.Parts) > 1 { // the key may have been refined, and the entry of the chunk not been written yet
+			ch.Min, ch.Max = e.Key.ExtendBound(ch.Min), e.Key.ExtendBound(ch.Max)
+		}
 		chunks = append(chunks, ch)
 	}
 	if base != nil {

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 
 	"github.com/shoaldb/shoal/query/hashkey"
@@ -158,6 +159,22 @@ func (k *ShardKeyPattern) Extract(doc []byte) ([]byte, error) {
 	return value.End(dst, m), nil
 }
 
+// IndexName is the name of an index on the key.
+func (k *ShardKeyPattern) IndexName() string {
+	out := ""
+	for i, p := range k.Parts {
+		if i > 0 {
+			out += "_"
+		}
+		if p.Hashed {
+			out += p.Path + "_hashed"
+		} else {
+			out += p.Path + "_1"
+		}
+	}
+	return out
+}
+
 // KeyDoc builds a document of the pattern's fields from values, as chunk bounds are stored.
 func (k *ShardKeyPattern) KeyDoc(vals []value.Value) []byte {
 	dst, m := value.Begin(nil)
@@ -202,6 +219,33 @@ func (k *ShardKeyPattern) NormalizeBound(bound []byte) ([]byte, error) {
 		vals = append(vals, value.NewMinKey())
 	}
 	return k.KeyDoc(vals), nil
+}
+
+// ExtendBound completes a bound from before the key was refined: what it has not is MinKey, behind the end of the key space MaxKey.
+// A complete bound is returned as it is.
+func (k *ShardKeyPattern) ExtendBound(bound []byte) []byte {
+	vals := value.Values(bound)
+	if len(vals) >= len(k.Parts) || len(vals) == 0 {
+		return bound
+	}
+	return k.KeyDoc(k.ExtendValues(vals))
+}
+
+// ExtendValues is ExtendBound for values.
+func (k *ShardKeyPattern) ExtendValues(vals []value.Value) []value.Value {
+	if len(vals) >= len(k.Parts) || len(vals) == 0 {
+		return vals
+	}
+	fill := value.NewMinKey()
+	if allOfType(vals, value.MaxKey) {
+		fill = value.NewMaxKey()
+	}
+	return append(slices.Clip(vals), repeated(fill, len(k.Parts)-len(vals))...)
+}
+
+// ExtendedBy reports whether another key begins with all fields of this one, and has more.
+func (k *ShardKeyPattern) ExtendedBy(longer *ShardKeyPattern) bool {
+	return len(longer.Parts) > len(k.Parts) && slices.Equal(longer.Parts[:len(k.Parts)], k.Parts)
 }
 
 // IsPrefixOfIndex reports whether an index key pattern begins with the shard key, so that the index can serve as shard key index.

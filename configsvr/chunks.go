@@ -265,8 +265,11 @@ func (m *Manager) outdateChunk(ctx context.Context, ns string, min []byte, old c
 	if err != nil {
 		return err
 	}
+	if e.Generation.Epoch != old.Epoch {
+		return nil
+	}
 	c := info.Map.Find(value.Values(min))
-	if e.Generation.Epoch != old.Epoch || c.Version.Combined() > old.Combined() {
+	if c.Version.Combined() > old.Combined() {
 		return nil
 	}
 	w := &chunkWrites{m: m, uuid: e.UUID}

@@ -4,16 +4,18 @@ import (
 	"bytes"
 	"context"
 	"math"
+	"slices"
 	"sort"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// shardJob is one shardCollection in progress.
+// shardJob is one collection that is being sharded.
 type shardJob struct {
 	m        *Manager
 	req      *msg.ShardCollection
@@ -24,48 +26,58 @@ type shardJob struct {
 	indexes  [][]byte
 	empty    bool
 	zones    []zoneRange
-	fallback []string // the shards that may get chunks
+	fallback []string // the shards that take chunks
+	epoch    cluster.Epoch
+	section  *[16]byte // of the run that has the collection made on other shards; nil for none
 }
 
-// shardCollection shards a collection. It is sharded once its entry in config.collections is written, which happens last.
-func (m *Manager) shardCollection(ctx context.Context, req *msg.ShardCollection) error {
+// runCommitShardCollection makes a collection sharded that is complete on the primary shard of its database, for the run of a DDL that
+// holds its critical section on all shards. The entry in config.collections, written last, is what makes it so.
+func (m *Manager) runCommitShardCollection(op *command.Op, req *msg.CommitShardCollection, dst []byte) ([]byte, error) {
 	pattern, err := cluster.ParseShardKey(req.Key)
 	if err != nil {
-		return err
+		return dst, err
 	}
-	if pattern.IsHashed() && req.Unique {
-		return mongoerr.New(mongoerr.InvalidOptions, "Hashed shard keys cannot be declared unique. It's possible to ensure uniqueness on the hashed field by declaring an additional (non-hashed) unique index on the field.")
-	}
-	unlock, err := m.ddl.lock(ctx, req.NS)
+	unlock, err := m.ddl.lock(op, req.NS)
 	if err != nil {
-		return err
+		return dst, err
 	}
 	defer unlock()
-	if done, err := m.alreadySharded(ctx, req, pattern); done || err != nil {
-		return err
+	_, e, err := m.entry(op, req.NS)
+	if err != nil || e != nil && e.Generation.Epoch == req.NewEpoch {
+		return dst, err // an earlier try wrote it
+	}
+	if e != nil {
+		return dst, mongoerr.Newf(mongoerr.AlreadyInitialized, "sharding already enabled for collection %s", req.NS)
+	}
+	if err := m.stillWanted(op, req.NS, &req.Run); err != nil {
+		return dst, err
 	}
 	name, _ := cluster.SplitNS(req.NS)
-	j := &shardJob{m: m, req: req, pattern: pattern}
-	if j.db, err = m.database(ctx, name); err != nil {
-		return err
+	j := &shardJob{
+		m: m, req: &req.ShardCollection, pattern: pattern, uuid: req.UUID, options: req.Options, indexes: req.Indexes, empty: req.Empty,
+		epoch: req.NewEpoch, section: &req.Run.ID,
 	}
-	if err := j.ensureCollection(ctx); err != nil {
-		return err
+	if j.db, err = m.database(op, name); err != nil {
+		return dst, err
 	}
-	if err := j.ensureIndex(ctx); err != nil {
-		return err
+	if j.zones, err = m.zonesOf(op, req.NS); err != nil {
+		return dst, err
 	}
-	return j.commit(ctx)
+	if j.fallback, err = j.recipients(op); err != nil {
+		return dst, err
+	}
+	chunks, err := j.layout(op)
+	if err != nil {
+		return dst, err
+	}
+	return dst, j.write(op, chunks)
 }
 
 // alreadySharded compares an existing entry with the request.
 func (m *Manager) alreadySharded(ctx context.Context, req *msg.ShardCollection, pattern *cluster.ShardKeyPattern) (bool, error) {
-	docs, err := m.find(ctx, "collections", doc(fld("_id", str(req.NS))))
-	if err != nil || len(docs) == 0 {
-		return false, err
-	}
-	e, err := cluster.ParseCollectionEntry(docs[0])
-	if err != nil {
+	_, e, err := m.entry(ctx, req.NS)
+	if err != nil || e == nil {
 		return false, err
 	}
 	if value.CompareDocs(e.Key.Doc(), pattern.Doc(), nil) == 0 && e.Unique == req.Unique {
@@ -74,97 +86,8 @@ func (m *Manager) alreadySharded(ctx context.Context, req *msg.ShardCollection, 
 	return false, mongoerr.Newf(mongoerr.AlreadyInitialized, "sharding already enabled for collection %s", req.NS)
 }
 
-// onPrimary runs a command on the database's primary shard.
-func (j *shardJob) onPrimary(ctx context.Context, f ...value.Field) ([]byte, error) {
-	return j.m.runOn(ctx, j.db.Primary, value.Doc(append(f, fld("$db", str(j.db.Name)))...))
-}
-
 func (j *shardJob) findOnPrimary(ctx context.Context, f ...value.Field) ([][]byte, error) {
 	return j.m.findOn(ctx, j.db, f...)
-}
-
-// ensureCollection creates the collection if it does not exist, and refuses what cannot be sharded.
-func (j *shardJob) ensureCollection(ctx context.Context) error {
-	_, coll := cluster.SplitNS(j.req.NS)
-	look := func() ([][]byte, error) {
-		return j.findOnPrimary(ctx, fld("listCollections", value.NewInt32(1)), fld("filter", doc(fld("name", str(coll)))))
-	}
-	found, err := look()
-	if err != nil {
-		return err
-	}
-	if len(found) == 0 {
-		f := []value.Field{fld("create", str(coll))}
-		if j.req.Collation != nil {
-			f = append(f, fld("collation", value.NewDocument(j.req.Collation)))
-		}
-		if _, err := j.onPrimary(ctx, f...); err != nil {
-			return err
-		}
-		if found, err = look(); err != nil || len(found) == 0 {
-			return err
-		}
-	}
-	info := found[0]
-	j.options = value.Lookup(info, "options").Doc()
-	switch t := value.Lookup(info, "type").Str(); {
-	case t == "view":
-		return mongoerr.Newf(mongoerr.CommandNotSupportedOnView, "Namespace %s is a view, not a collection", j.req.NS)
-	case t == "timeseries":
-		return mongoerr.New(mongoerr.NotImplemented, "sharding a time-series collection is not implemented")
-	case value.Lookup(j.options, "capped").Truthy():
-		return mongoerr.New(mongoerr.InvalidOptions, "can't shard a capped collection")
-	}
-	if c := value.Lookup(j.options, "collation"); c.T == value.Document {
-		given := j.req.Collation != nil && value.Lookup(j.req.Collation, "locale").Str() == "simple"
-		if !given && value.Lookup(c.Doc(), "locale").Str() != "simple" {
-			return mongoerr.New(mongoerr.BadValue, "Collection has default collation, must specify collation {locale: \"simple\"} to shard it")
-		}
-	}
-	copy(j.uuid[:], value.Lookup(value.Lookup(info, "info").Doc(), "uuid").Bytes())
-	return nil
-}
-
-// ensureIndex finds an index that begins with the shard key, or creates one if the collection is empty.
-func (j *shardJob) ensureIndex(ctx context.Context) error {
-	_, coll := cluster.SplitNS(j.req.NS)
-	list := func() (found bool, err error) {
-		specs, err := j.findOnPrimary(ctx, fld("listIndexes", str(coll)))
-		j.indexes = nil
-		for _, s := range specs {
-			j.indexes = append(j.indexes, s)
-			if servesShardKey(j.pattern, s) {
-				found = true
-			}
-			if err := j.checkUnique(s); err != nil {
-				return false, err
-			}
-		}
-		return found, err
-	}
-	found, err := list()
-	if err != nil || found {
-		return err
-	}
-	empty, err := j.isEmpty(ctx)
-	if err != nil {
-		return err
-	}
-	if !empty {
-		return mongoerr.New(mongoerr.InvalidOptions, "Please create an index that starts with the proposed shard key before sharding the collection. ")
-	}
-	spec := []value.Field{fld("key", value.NewDocument(j.pattern.Doc())), fld("name", str(indexName(j.pattern)))}
-	if j.req.Unique {
-		spec = append(spec, fld("unique", value.NewBool(true)))
-	}
-	if _, ok := j.collation(); ok {
-		spec = append(spec, fld("collation", doc(fld("locale", str("simple")))))
-	}
-	if _, err := j.onPrimary(ctx, fld("createIndexes", str(coll)), fld("indexes", arr(doc(spec...)))); err != nil {
-		return err
-	}
-	_, err = list()
-	return err
 }
 
 func (j *shardJob) collation() (value.Value, bool) {
@@ -172,76 +95,10 @@ func (j *shardJob) collation() (value.Value, bool) {
 	return c, c.T == value.Document
 }
 
-// servesShardKey reports whether an index can serve a shard key: it must begin with it and omit no document.
-func servesShardKey(k *cluster.ShardKeyPattern, spec []byte) bool {
-	for _, bad := range []string{"sparse", "partialFilterExpression"} {
-		if value.Lookup(spec, bad).Truthy() {
-			return false
-		}
-	}
-	if c := value.Lookup(spec, "collation"); c.T == value.Document && value.Lookup(c.Doc(), "locale").Str() != "simple" {
-		return false
-	}
-	return k.IsPrefixOfIndex(value.Lookup(spec, "key").Doc())
-}
-
-func (j *shardJob) checkUnique(spec []byte) error {
-	if value.Lookup(spec, "unique").Truthy() && !j.pattern.UniqueIndexAllowed(value.Lookup(spec, "key").Doc()) {
-		return mongoerr.Newf(mongoerr.InvalidOptions, "can't shard collection '%s' with unique index on %s and proposed shard key. Uniqueness can't be maintained unless shard key is a prefix",
-			j.req.NS, value.Lookup(spec, "name").Str())
-	}
-	return nil
-}
-
-func indexName(k *cluster.ShardKeyPattern) string {
-	out := ""
-	for i, p := range k.Parts {
-		if i > 0 {
-			out += "_"
-		}
-		if out += p.Path + "_1"; p.Hashed {
-			out = out[:len(out)-1] + "hashed"
-		}
-	}
-	return out
-}
-
-func (j *shardJob) isEmpty(ctx context.Context) (bool, error) {
-	_, coll := cluster.SplitNS(j.req.NS)
-	docs, err := j.findOnPrimary(ctx, fld("find", str(coll)), fld("limit", value.NewInt32(1)), fld("projection", doc(fld("_id", value.NewInt32(1)))))
-	return len(docs) == 0, err
-}
-
-// commit blocks writes, lays out the first chunks and makes the collection sharded.
-func (j *shardJob) commit(ctx context.Context) error {
-	m := j.m
-	unblock, err := m.block(ctx, "shardCollection", []string{j.db.Primary}, j.req.NS)
-	if err != nil {
-		return err
-	}
-	defer unblock()
-	if j.empty, err = j.isEmpty(ctx); err != nil {
-		return err
-	}
-	if j.zones, err = m.zonesOf(ctx, j.req.NS); err != nil {
-		return err
-	}
-	if j.fallback, err = j.recipients(ctx); err != nil {
-		return err
-	}
-	if err := j.write(ctx, j.layout(ctx)); err != nil {
-		return err
-	}
-	_, err = m.onShard(ctx, j.db.Primary, &msg.NotifyShardingEvent{NS: j.req.NS, UUID: j.uuid, Event: value.Doc(
-		fld("shardCollection", str(j.req.NS)), fld("shardKey", value.NewDocument(j.pattern.Doc())), fld("unique", value.NewBool(j.req.Unique)),
-		fld("numInitialChunks", value.NewInt64(j.req.Chunks)), fld("presplitHashedZones", value.NewBool(false)))})
-	return err
-}
-
-// write creates the collection on all shards that get chunks, and makes it sharded.
+// write makes the collection on all shards that get chunks, and sharded.
 func (j *shardJob) write(ctx context.Context, chunks []placed) error {
 	m := j.m
-	gen := cluster.ChunkVersion{Major: 1, Epoch: newOID(), Timestamp: m.tick()}
+	gen := cluster.ChunkVersion{Major: 1, Epoch: j.epoch, Timestamp: m.tick()}
 	owners := map[string]bool{}
 	docs := make([]value.Value, len(chunks))
 	v := gen
@@ -293,7 +150,7 @@ func (j *shardJob) makeOnOthers(ctx context.Context, owners map[string]bool) err
 		if id == j.db.Primary {
 			continue
 		}
-		_, err := j.m.onShard(ctx, id, &msg.CreateCollectionParticipant{NS: j.req.NS, UUID: j.uuid, Options: j.options, Indexes: j.indexes})
+		_, err := j.m.onShard(ctx, id, &msg.CreateCollectionParticipant{NS: j.req.NS, UUID: j.uuid, Options: j.options, Indexes: j.indexes, Section: j.section})
 		if err != nil {
 			return err
 		}
@@ -323,39 +180,46 @@ type placed struct {
 	shard    string
 }
 
-// layout chooses the first chunks: one per shard for an empty hashed collection, one per zone for an empty zoned one,
+// maxChunksPerShard bounds numInitialChunks.
+const maxChunksPerShard = 8192
+
+// layout chooses the first chunks: one per shard, or as many as are asked for, of an empty hashed collection, one per zone of an empty zoned one,
 // else a single chunk on the primary.
-func (j *shardJob) layout(ctx context.Context) []placed {
-	k := j.pattern
-	whole := []placed{{k.GlobalMin(), k.GlobalMax(), j.db.Primary}}
-	if !j.empty {
-		return whole
-	}
-	if len(j.zones) > 0 {
+func (j *shardJob) layout(ctx context.Context) ([]placed, error) {
+	k, n := j.pattern, int(j.req.Chunks)
+	switch {
+	case n > 0 && !k.IsHashed():
+		return nil, mongoerr.New(mongoerr.InvalidOptions, "numInitialChunks is not supported when the shard key is not hashed.")
+	case n > 0 && !j.empty:
+		return nil, mongoerr.New(mongoerr.InvalidOptions, "numInitialChunks is not supported when the collection is not empty.")
+	case n > maxChunksPerShard*len(j.fallback):
+		return nil, mongoerr.Newf(mongoerr.InvalidOptions, "numInitialChunks cannot be more than %d per shard: %d shards, %d chunks", maxChunksPerShard, len(j.fallback), n)
+	case j.empty && len(j.zones) > 0:
 		return j.layoutZones(ctx)
+	case j.req.Presplit:
+		return nil, mongoerr.Newf(mongoerr.InvalidOptions, "presplitHashedZones needs zones and an empty collection: %s", j.req.NS)
+	case !j.empty || k.HashedIndex() != 0 || len(j.fallback) == 0:
+		return []placed{{k.GlobalMin(), k.GlobalMax(), j.db.Primary}}, nil
 	}
-	if k.HashedIndex() != 0 || len(j.fallback) == 0 {
-		return whole
-	}
-	n := int(j.req.Chunks)
 	if n <= 0 {
 		n = len(j.fallback)
 	}
-	n = min(n, 8192*len(j.fallback))
+	return j.cut(k.GlobalMin(), k.GlobalMax(), n, j.fallback), nil
+}
+
+// cut divides a range, whose lower bound has MinKey in the hashed field of the key and those behind it, into n chunks by the hash, and spreads
+// them over shards in equal runs.
+func (j *shardJob) cut(lo, max []byte, n int, over []string) (out []placed) {
+	k := j.pattern
 	points := hashedPoints(n)
-	out := make([]placed, 0, n)
-	lo := k.GlobalMin()
-	for i := 0; i < n; i++ {
-		hi := k.GlobalMax()
+	vals := value.Values(lo)
+	for i := range n {
+		hi := max
 		if i < len(points) {
-			vals := make([]value.Value, len(k.Parts))
-			for f := range vals {
-				vals[f] = value.NewMinKey()
-			}
-			vals[0] = value.NewInt64(points[i])
+			vals[k.HashedIndex()] = value.NewInt64(points[i])
 			hi = k.KeyDoc(vals)
 		}
-		out = append(out, placed{lo, hi, j.fallback[i*len(j.fallback)/n]})
+		out = append(out, placed{lo, hi, over[i*len(over)/n]})
 		lo = hi
 	}
 	return out
@@ -383,39 +247,75 @@ func hashedPoints(n int) []int64 {
 	return out
 }
 
-// layoutZones makes a chunk for each zone's range, on a shard of the zone, and for each gap between them.
-func (j *shardJob) layoutZones(ctx context.Context) []placed {
+// layoutZones makes a chunk of each zone's range, on a shard of the zone, and of each gap between them; with presplitHashedZones several of each
+// zone's range, on all of its shards.
+func (j *shardJob) layoutZones(ctx context.Context) (out []placed, err error) {
 	k := j.pattern
-	all, _ := j.m.registry.All(ctx)
+	all, err := j.m.registry.All(ctx)
+	if err != nil {
+		return nil, err
+	}
 	next := map[string]int{}
-	pick := func(zone string) string {
-		var in []string
+	of := func(zone string) (in []string) {
 		for _, s := range all {
-			for _, t := range s.Tags {
-				if t == zone && !s.Draining {
-					in = append(in, s.ID)
-				}
+			if slices.Contains(s.Tags, zone) && !s.Draining {
+				in = append(in, s.ID)
 			}
 		}
 		if len(in) == 0 {
 			in = j.fallback
 		}
+		return in
+	}
+	pick := func(zone string) string {
+		in := of(zone)
 		next[zone]++
 		return in[(next[zone]-1)%len(in)]
 	}
-	var out []placed
 	lo := k.GlobalMin()
 	for _, z := range j.zones {
+		if z.min, err = k.NormalizeBound(z.min); err == nil {
+			z.max, err = k.NormalizeBound(z.max)
+		}
+		if err != nil {
+			return nil, mongoerr.Newf(mongoerr.InvalidOptions, "the range of zone %s does not match the shard key %s", z.zone, value.ShowDoc(k.Doc()))
+		}
 		if !bytes.Equal(lo, z.min) {
 			out = append(out, placed{lo, z.min, pick("")})
 		}
-		out = append(out, placed{z.min, z.max, pick(z.zone)})
+		if j.req.Presplit {
+			cut, err := j.cutZone(z, of(z.zone))
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, cut...)
+		} else {
+			out = append(out, placed{z.min, z.max, pick(z.zone)})
+		}
 		lo = z.max
 	}
 	if !bytes.Equal(lo, k.GlobalMax()) {
 		out = append(out, placed{lo, k.GlobalMax(), pick("")})
 	}
-	return out
+	return out, nil
+}
+
+// cutZone divides a zone's range, which must begin and end between two values of what is before the key's hashed field.
+func (j *shardJob) cutZone(z zoneRange, over []string) ([]placed, error) {
+	k := j.pattern
+	all := func(bound []byte, t value.Type, from int) bool {
+		for _, v := range value.Values(bound)[from:] {
+			if v.T != t {
+				return false
+			}
+		}
+		return true
+	}
+	if h := k.HashedIndex(); !all(z.min, value.MinKey, h) || !all(z.max, value.MaxKey, 0) && (h == 0 || !all(z.max, value.MinKey, h)) {
+		return nil, mongoerr.Newf(mongoerr.InvalidOptions, "One or more zones are not defined in a manner that supports hashed pre-splitting: zone %s", z.zone)
+	}
+	n := max(len(over), (int(j.req.Chunks)+len(j.zones)-1)/len(j.zones))
+	return j.cut(z.min, z.max, n, over), nil
 }
 
 // chunkDoc returns an entry of config.chunks.

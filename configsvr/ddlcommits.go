@@ -2,6 +2,7 @@ package configsvr
 
 import (
 	"context"
+	"time"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
@@ -19,6 +20,11 @@ func (m *Manager) runRemoveCollection(op *command.Op, req *msg.RemoveCollection,
 
 // removeCollection removes a collection from the catalog.
 func (m *Manager) removeCollection(ctx context.Context, ns string, uuid [16]byte) error {
+	unlock, err := m.ddl.lock(ctx, ns)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	m.chunks.Lock()
 	defer m.chunks.Unlock()
 	_, e, err := m.entry(ctx, ns)
@@ -41,6 +47,16 @@ func (m *Manager) runSetAllowMigrations(op *command.Op, req *msg.SetAllowMigrati
 
 // setAllowMigrations prevents migrations of a collection from beginning and committing, or allows them again.
 func (m *Manager) setAllowMigrations(ctx context.Context, req *msg.SetAllowMigrations) error {
+	unlock, err := m.ddl.lock(ctx, req.NS)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if !req.Allow {
+		if err := m.stillWanted(ctx, req.NS, &req.Run); err != nil {
+			return err
+		}
+	}
 	m.chunks.Lock()
 	defer m.chunks.Unlock()
 	field := doc(fld("permitMigrations", value.NewBool(false)))
@@ -48,7 +64,30 @@ func (m *Manager) setAllowMigrations(ctx context.Context, req *msg.SetAllowMigra
 	if req.Allow {
 		change = doc(fld("$unset", field))
 	}
-	_, err := m.update(ctx, "collections", doc(fld("_id", str(req.NS)), fld("uuid", value.NewBinary(4, req.UUID[:]))), change, false)
+	_, err = m.update(ctx, "collections", doc(fld("_id", str(req.NS)), fld("uuid", value.NewBinary(4, req.UUID[:]))), change, false)
+	return err
+}
+
+// askWait is how long a coordinator has to answer whether its run is still of the mind to change the catalog.
+const askWait = 5 * time.Second
+
+// stillWanted refuses the message of a run that is over or is being undone: it was overtaken on its way. The caller holds the name's
+// DDL lock to its end, and undoing begins with a message that takes it, so that a change that is made after a yes comes before
+// whatever takes it back.
+func (m *Manager) stillWanted(ctx context.Context, ns string, run *msg.RunOf) error {
+	bounded, cancel := context.WithTimeout(ctx, askWait)
+	defer cancel()
+	reply, err := m.onShard(bounded, run.Coordinator, &msg.HoldsCriticalSection{ID: run.ID, Forward: true})
+	var answer msg.HoldsCriticalSectionReply
+	if err == nil {
+		err = msg.Parse(reply, &answer)
+	}
+	if err == nil && !answer.Held {
+		err = mongoerr.Newf(mongoerr.StaleEpoch, "the operation on %s is over", ns)
+	}
+	if err != nil && ctx.Err() == nil && bounded.Err() != nil {
+		err = mongoerr.Newf(mongoerr.HostUnreachable, "shard %s does not answer", run.Coordinator)
+	}
 	return err
 }
 

@@ -17,6 +17,6 @@
 //  3. A collection is sharded from the moment its entry is in config.collections; its chunks are there before that.
 //  4. DDL is coordinated by the primary shard of its database. The changes of the catalog that it requests (ddlcommits.go)
 //     identify collections by UUID and databases by version: sent again, however late, they do no harm.
-//  5. Critical sections of shardCollection are held by the config server that began them (sections); it takes over a
+//  5. Critical sections of drops in its own databases are held by the config server that began them (sections); it takes over a
 //     section that it finds on a name that it has locked. A shard ends a section that nobody holds (endLeftOver).
 package configsvr

@@ -29,7 +29,7 @@ func (m *Manager) Register(s *command.Service) { s.Table.Add(m.specs()...) }
 func (m *Manager) specs() []command.Spec {
 	return []command.Spec{
 		row(m.runCreateDatabase), row(m.runAddShard), row(m.runRemoveShard),
-		row(m.runShardCollection), row(m.runDropCollection), row(m.runRenameMetadata), row(m.runRemoveDatabase), row(m.runCommitMovePrimary), row(m.runHoldsSection), row(m.runRemoveCollection), row(m.runSetAllowMigrations),
+		row(m.runCommitShardCollection), row(m.runDropCollection), row(m.runRenameMetadata), row(m.runRemoveDatabase), row(m.runCommitMovePrimary), row(m.runCommitRefine), row(m.runHoldsSection), row(m.runRemoveCollection), row(m.runSetAllowMigrations),
 		row(m.runCommitSplit), row(m.runCommitMerge), row(m.runMergeAllOnShard), row(m.runCommitMigration), row(m.runEnsureVersion), row(m.runMoveRange), row(m.runClearJumbo),
 		row(m.runBalancerStart), row(m.runBalancerStop), row(m.runBalancerStatus), row(m.runBalancerCollectionStatus), row(m.runConfigureBalancing),
 		row(m.runAddShardToZone), row(m.runRemoveShardFromZone), row(m.runUpdateZone),
@@ -62,13 +62,6 @@ func (m *Manager) runRemoveShard(op *command.Op, req *msg.RemoveShard, dst []byt
 		dst = value.Append(dst, x.Key, x.Val)
 	}
 	return dst, nil
-}
-
-func (m *Manager) runShardCollection(op *command.Op, req *msg.ShardCollection, dst []byte) ([]byte, error) {
-	if err := m.shardCollection(op, req); err != nil {
-		return dst, err
-	}
-	return value.Append(dst, "collectionsharded", str(req.NS)), nil
 }
 
 func (m *Manager) runDropCollection(op *command.Op, req *msg.DropCollection, dst []byte) ([]byte, error) {

@@ -133,12 +133,36 @@ func (r *Router) shardCollection(op *command.Op, dst []byte) ([]byte, error) {
 			return dst, err
 		}
 	}
+	if n := op.Req.Int("numInitialChunks", 0); n < 0 {
+		return dst, mongoerr.Newf(mongoerr.InvalidOptions, "numInitialChunks cannot be negative: %d", n)
+	}
 	m := &msg.ShardShardCollection{ShardCollection: msg.ShardCollection{
 		NS: ns, Key: op.Req.Doc("key"), Unique: op.Bool("unique"), Chunks: op.Req.Int("numInitialChunks", 0),
 		Collation: op.Req.Doc("collation"), ImplicitIndex: op.BoolOr("implicitlyCreateIndex", true),
+		Enforce: op.BoolOr("enforceUniquenessCheck", true), Presplit: op.Bool("presplitHashedZones"),
 	}}
 	from := len(dst)
 	err = r.routed(op, ns, true, func(info *cluster.CollectionInfo) error {
+		var err error
+		dst, err = r.coordinated(op, info, m, dst[:from])
+		return err
+	})
+	r.Catalog.InvalidateCollection(ns)
+	return dst, err
+}
+
+// refineCollectionShardKey has the primary shard of the database add fields to a shard key.
+func (r *Router) refineCollectionShardKey(op *command.Op, dst []byte) ([]byte, error) {
+	ns, err := fullNS(op)
+	if err != nil {
+		return dst, err
+	}
+	if db, _ := cluster.SplitNS(ns); cluster.FixedDatabase(db) {
+		return dst, mongoerr.Newf(mongoerr.IllegalOperation, "the shard key of %s cannot be refined", ns)
+	}
+	m := &msg.ShardRefine{NS: ns, Key: op.Req.Doc("key"), Enforce: op.BoolOr("enforceUniquenessCheck", true)}
+	from := len(dst)
+	err = r.routed(op, ns, false, func(info *cluster.CollectionInfo) error {
 		var err error
 		dst, err = r.coordinated(op, info, m, dst[:from])
 		return err

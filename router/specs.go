@@ -169,6 +169,7 @@ func (r *Router) shardingSpecs() []command.Spec {
 		admin("removeShardFromZone", str, r.asks(removeShardFromZone), req("zone", str)),
 		admin("updateZoneKeyRange", str, r.asks(updateZoneKeyRange), req("min", command.TObject), req("max", command.TObject), req("zone", any)),
 		admin("movePrimary", str, r.movePrimary, o("to", str), o("moveTo", str)),
+		admin("refineCollectionShardKey", str, r.refineCollectionShardKey, req("key", command.TObject), o("enforceUniquenessCheck", command.TSafeBool)),
 		admin("clearJumboFlag", str, r.clearJumboFlag, o("find", command.TObject), o("bounds", command.TArray)),
 		admin("netstat", any, r.netstat),
 		{
@@ -180,7 +181,7 @@ func (r *Router) shardingSpecs() []command.Spec {
 		},
 		{Name: "isdbgrid", Roles: command.Router, ArgTypes: any, Run: r.isdbgrid},
 	}
-	for _, name := range []string{"refineCollectionShardKey", "reshardCollection", "unshardCollection", "moveCollection"} {
+	for _, name := range []string{"reshardCollection", "unshardCollection", "moveCollection"} {
 		s := admin(name, any, notBuilt)
 		s.Lenient, s.NotBuilt = true, true
 		out = append(out, s)

@@ -4,8 +4,9 @@ package msg
 func All() []Message {
 	return []Message{
 		new(CreateDatabase), new(CreateDatabaseReply), new(AddShard), new(RemoveShard),
-		new(ShardCollection), new(DropCollection), new(RenameMetadata), new(RemoveDatabase), new(ShardDropDatabase), new(DropDatabaseFound), new(ShardRename), new(RenameFound),
-		new(ShardShardCollection), new(ShardMovePrimary), new(MovePrimaryFound), new(CommitMovePrimary), new(CloneCollection), new(AdoptSessions), new(Nothing),
+		new(CommitShardCollection), new(ShardFound), new(DropCollection), new(RenameMetadata), new(RemoveDatabase), new(ShardDropDatabase), new(DropDatabaseFound), new(ShardRename), new(RenameFound),
+		new(ShardShardCollection), new(ShardMovePrimary), new(MovePrimaryFound), new(CommitMovePrimary), new(CloneCollection), new(AdoptSessions),
+		new(ShardRefine), new(RefineFound), new(CommitRefine), new(ValidateShardKey),
 		new(CommitChunkSplit), new(CommitChunksMerge), new(MergeAllChunksOnShard), new(CommitChunkMigration), new(EnsureChunkVersion), new(MoveRange), new(ClearJumboFlag),
 		new(BalancerStart), new(BalancerStop), new(BalancerStatus), new(BalancerCollectionStatus), new(ConfigureBalancing),
 		new(AddShardToZone), new(RemoveShardFromZone), new(UpdateZoneKeyRange),

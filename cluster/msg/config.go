@@ -36,7 +36,7 @@ type RemoveShard struct{ Shard string }
 
 func (m *RemoveShard) fields(c *codec) { c.on("_configsvrRemoveShard", &m.Shard) }
 
-// ShardCollection shards a collection.
+// ShardCollection says how a collection is to be sharded.
 type ShardCollection struct {
 	NS            string
 	Key           []byte
@@ -44,11 +44,8 @@ type ShardCollection struct {
 	Chunks        int64 // the initial number; 0 lets the config server choose
 	Collation     []byte
 	ImplicitIndex bool // create the index that the key needs
-}
-
-func (m *ShardCollection) fields(c *codec) {
-	c.on("_configsvrShardCollection", &m.NS)
-	m.arguments(c)
+	Enforce       bool // unique indexes that the key is no prefix of are refused
+	Presplit      bool // several chunks of each zone
 }
 
 func (m *ShardCollection) arguments(c *codec) {
@@ -57,6 +54,30 @@ func (m *ShardCollection) arguments(c *codec) {
 	c.int64("numInitialChunks", optional, &m.Chunks)
 	c.doc("collation", optional, &m.Collation)
 	c.flag("implicitlyCreateIndex", true, &m.ImplicitIndex)
+	c.flag("enforceUniquenessCheck", true, &m.Enforce)
+	c.flag("presplitHashedZones", false, &m.Presplit)
+}
+
+// CommitShardCollection makes a collection sharded that its database's primary shard has. Sent again, it finds that done.
+type CommitShardCollection struct {
+	ShardCollection
+	UUID     [16]byte
+	Options  []byte
+	Indexes  [][]byte
+	Empty    bool
+	NewEpoch [12]byte
+	Run      RunOf
+}
+
+func (m *CommitShardCollection) fields(c *codec) {
+	c.on("_configsvrCommitShardCollection", &m.NS)
+	m.arguments(c)
+	c.uuid("collectionUUID", &m.UUID)
+	c.doc("options", optional, &m.Options)
+	c.docs("indexes", optional, &m.Indexes)
+	c.flag("empty", false, &m.Empty)
+	c.objectID("newEpoch", required, &m.NewEpoch)
+	m.Run.fields(c)
 }
 
 // DropCollection drops a sharded collection.
@@ -81,17 +102,33 @@ func (m *RemoveCollection) fields(c *codec) {
 	c.uuid("collectionUUID", &m.UUID)
 }
 
+// RunOf names the run of a DDL that asks for a change of the catalog. The config server asks its coordinator whether the run is still
+// of that mind: a message that was overtaken by the run's undoing or its end changes nothing.
+type RunOf struct {
+	Coordinator string // its shard
+	ID          [16]byte
+}
+
+func (x *RunOf) fields(c *codec) {
+	c.sub("run", func(c *codec) {
+		c.str("coordinator", required, &x.Coordinator)
+		c.uuid("id", &x.ID)
+	})
+}
+
 // SetAllowMigrations forbids or allows migrations of a collection.
 type SetAllowMigrations struct {
 	NS    string
 	UUID  [16]byte
 	Allow bool
+	Run   RunOf
 }
 
 func (m *SetAllowMigrations) fields(c *codec) {
 	c.on("_configsvrSetAllowMigrations", &m.NS)
 	c.uuid("collectionUUID", &m.UUID)
 	c.boolean("allowMigrations", required, &m.Allow)
+	m.Run.fields(c)
 }
 
 // RenameMetadata renames a collection in the catalog, replacing the target. It may be sent again.
@@ -322,12 +359,17 @@ func (m *UpdateZoneKeyRange) fields(c *codec) {
 	c.str("zone", optional, &m.Zone)
 }
 
-// HoldsCriticalSection asks the coordinator of a DDL whether it still holds its critical sections.
-type HoldsCriticalSection struct{ ID [16]byte }
+// HoldsCriticalSection asks where a DDL is coordinated whether it still holds its critical sections, or with Forward whether it
+// still goes forward: one that is being undone holds its sections, and wants no more changes.
+type HoldsCriticalSection struct {
+	ID      [16]byte
+	Forward bool
+}
 
 func (m *HoldsCriticalSection) fields(c *codec) {
 	c.command("_holdsCriticalSection", UUID, func() value.Value { return value.NewBinary(4, m.ID[:]) },
 		func(v value.Value) { copy(m.ID[:], v.Bytes()) })
+	c.flag("forward", false, &m.Forward)
 }
 
 // PauseLease is how long a PauseMigrations that is not repeated is in force.

@@ -101,10 +101,100 @@ func (m *ShardShardCollection) fields(c *codec) {
 	m.arguments(c)
 }
 
-// Nothing is what an operation found that stores nothing.
-type Nothing struct{}
+// ShardRefine gives a sharded collection a shard key with more fields.
+type ShardRefine struct {
+	NS      string
+	Key     []byte
+	Enforce bool // unique indexes that the new key is no prefix of are refused
+}
 
-func (m *Nothing) fields(c *codec) { c.reply("nothing") }
+func (m *ShardRefine) fields(c *codec) {
+	c.on("_shardsvrRefineCollectionShardKey", &m.NS)
+	c.doc("key", required, &m.Key)
+	c.flag("enforceUniquenessCheck", true, &m.Enforce)
+}
+
+// RefineFound is what a refinement found.
+type RefineFound struct {
+	UUID     [16]byte
+	Key      []byte   // the old one
+	Unique   bool     // it is
+	Epoch    [12]byte // of the collection
+	NewEpoch [12]byte // that it will have
+	Shards   []string // those that there were, the coordinator last
+}
+
+func (m *RefineFound) fields(c *codec) {
+	c.reply("_shardsvrRefineCollectionShardKey")
+	c.uuid("collectionUUID", &m.UUID)
+	c.doc("oldKey", required, &m.Key)
+	c.flag("unique", false, &m.Unique)
+	c.objectID("oldEpoch", required, &m.Epoch)
+	c.objectID("newEpoch", required, &m.NewEpoch)
+	c.strs("shards", required, &m.Shards)
+}
+
+// CommitRefine gives a collection a longer shard key in the catalog, where it still has an epoch. Sent again, it finds that done, or
+// completes it.
+type CommitRefine struct {
+	NS       string
+	UUID     [16]byte
+	Key      []byte
+	Epoch    [12]byte // that it must have
+	NewEpoch [12]byte
+	Run      RunOf
+}
+
+func (m *CommitRefine) fields(c *codec) {
+	c.on("_configsvrCommitRefineCollectionShardKey", &m.NS)
+	c.uuid("collectionUUID", &m.UUID)
+	c.doc("key", required, &m.Key)
+	c.objectID("oldEpoch", required, &m.Epoch)
+	c.objectID("newEpoch", required, &m.NewEpoch)
+	m.Run.fields(c)
+}
+
+// ValidateShardKey asks a shard whether a key may become a collection's shard key: its indexes serve it.
+type ValidateShardKey struct {
+	NS      string
+	UUID    [16]byte
+	Key     []byte
+	Unique  bool
+	Enforce bool
+}
+
+func (m *ValidateShardKey) fields(c *codec) {
+	c.on("_shardsvrValidateShardKeyCandidate", &m.NS)
+	c.uuid("collectionUUID", &m.UUID)
+	c.doc("key", required, &m.Key)
+	c.flag("unique", false, &m.Unique)
+	c.flag("enforceUniquenessCheck", true, &m.Enforce)
+}
+
+// ShardFound is what shardCollection found.
+type ShardFound struct {
+	Looked  bool // the name is held, and what follows is known:
+	Existed bool // there was a collection before
+	UUID    [16]byte
+	Options []byte
+	Indexes [][]byte
+	Empty   bool
+
+	NewEpoch [12]byte // that it will have
+	Shards   []string // those that there were, the coordinator last
+}
+
+func (m *ShardFound) fields(c *codec) {
+	c.reply("_shardsvrShardCollection")
+	c.flag("looked", false, &m.Looked)
+	c.flag("existed", false, &m.Existed)
+	c.uuid("collectionUUID", &m.UUID)
+	c.doc("options", optional, &m.Options)
+	c.docs("indexes", optional, &m.Indexes)
+	c.flag("empty", false, &m.Empty)
+	c.objectID("newEpoch", required, &m.NewEpoch)
+	c.strs("shards", required, &m.Shards)
+}
 
 // ShardMovePrimary gives a database another primary shard.
 type ShardMovePrimary struct{ DB, To string }

@@ -19,6 +19,8 @@ type killedDDL struct {
 	// command is sent, with the whole process killed before a phase; and again when it is back.
 	db      string
 	command bson.D
+	// prepare is sent to the database before.
+	prepare bson.D
 	// again is the code that the repeated command may answer with, where it was done.
 	again int32
 	// check looks at what is there afterwards; the collection crash.c had documents on two shards.
@@ -68,6 +70,41 @@ var killedOperations = []killedDDL{
 				}
 			}
 			if err := db.Drop(ctx); err != nil { // the next one begins on the other shard
+				t.Error(err)
+			}
+		},
+	},
+	{
+		name: "refineCollectionShardKey", phases: []string{"freezeMigrations", "blockCrud", "remoteIndexValidation", "commit", "releaseCritSec", "resumeMigrations", "done"},
+		prepare: bson.D{{Key: "createIndexes", Value: "c"}, {Key: "indexes", Value: bson.A{bson.D{{Key: "key", Value: bson.D{{Key: "_id", Value: "hashed"}, {Key: "g", Value: 1}}}, {Key: "name", Value: "new"}}}}},
+		db:      "admin", command: bson.D{{Key: "refineCollectionShardKey", Value: "crash.c"}, {Key: "key", Value: bson.D{{Key: "_id", Value: "hashed"}, {Key: "g", Value: 1}}}},
+		check: func(t *testing.T, ctx context.Context, db *mongo.Database, shards []*mongo.Client) {
+			if n, err := db.Collection("c").CountDocuments(ctx, bson.D{}); n != 100 || err != nil {
+				t.Errorf("%d documents, %v", n, err)
+			}
+			config := db.Client().Database("config")
+			if n, err := config.Collection("collections").CountDocuments(ctx, bson.D{{Key: "_id", Value: "crash.c"}, {Key: "key.g", Value: 1}, {Key: "permitMigrations", Value: nil}}); n != 1 || err != nil {
+				t.Errorf("%d entries with the new key whose chunks may move, %v", n, err)
+			}
+			if n, err := config.Collection("chunks").CountDocuments(ctx, bson.D{{Key: "shard", Value: "shard01"}, {Key: "min.g", Value: nil}, {Key: "min._id.id", Value: nil}}); n != 0 || err != nil {
+				t.Errorf("%d chunks with old bounds, %v", n, err)
+			}
+			if err := db.Collection("c").Drop(ctx); err != nil {
+				t.Error(err)
+			}
+		},
+	},
+	{
+		name: "shardCollection", phases: []string{"enterWriteCriticalSection", "createCollection", "enterCriticalSection", "commit", "exitCriticalSection", "done"},
+		db: "admin", command: bson.D{{Key: "shardCollection", Value: "crash.plain"}, {Key: "key", Value: bson.D{{Key: "_id", Value: 1}}}},
+		check: func(t *testing.T, ctx context.Context, db *mongo.Database, shards []*mongo.Client) {
+			if n, err := db.Collection("plain").CountDocuments(ctx, bson.D{}); n != 100 || err != nil {
+				t.Errorf("%d documents, %v", n, err)
+			}
+			if n, err := db.Client().Database("config").Collection("collections").CountDocuments(ctx, bson.D{{Key: "_id", Value: "crash.plain"}}); n != 1 || err != nil {
+				t.Errorf("%d entries, %v", n, err)
+			}
+			if err := db.Drop(ctx); err != nil {
 				t.Error(err)
 			}
 		},
@@ -128,6 +165,11 @@ func (k *killedDDL) killAt(t *testing.T, ctx context.Context, p *process, dir st
 			_ = coll.Drop(ctx)
 		}
 		if _, err := coll.InsertMany(ctx, all); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if k.prepare != nil {
+		if err := p.client.Database("crash").RunCommand(ctx, k.prepare).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}

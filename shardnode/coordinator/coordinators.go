@@ -85,7 +85,7 @@ func (m *Coordinators) stepUp(ctx context.Context, _ int64) error {
 		if err != nil {
 			return err
 		}
-		r := &run{m: m, doc: d, locks: h, done: make(chan struct{}), stored: true}
+		r := &run{m: m, doc: d, locks: h, done: make(chan struct{}), stored: true, at: d.phase}
 		m.mu.Lock()
 		m.mu.runs[r.key()] = r
 		m.mu.Unlock()
@@ -110,7 +110,7 @@ func (m *Coordinators) start(ctx context.Context, r *run) {
 func (m *Coordinators) Specs() []command.Spec {
 	holds := command.Internal(m.runHolds)
 	holds.Roles, holds.PrimaryOnly = command.Shard, true
-	return []command.Spec{holds, onCollection(row(m.drop)), onDatabase(row(m.dropDatabase)), onDatabase(row(m.movePrimary)), row(m.rename), row(m.shard)}
+	return []command.Spec{holds, onCollection(row(m.drop)), onDatabase(row(m.dropDatabase)), onDatabase(row(m.movePrimary)), row(m.rename), row(m.shard), row(m.refine)}
 }
 
 // onCollection makes a row one about a collection of the database that it is sent to.
@@ -138,7 +138,7 @@ func row[M any, P interface {
 // runHolds reports whether a run still holds its critical sections. No is said by a primary that is sure to be
 // one.
 func (m *Coordinators) runHolds(op *command.Op, req *msg.HoldsCriticalSection, dst []byte) ([]byte, error) {
-	held := m.holds(req.ID)
+	held := m.holds(req)
 	if !held {
 		err := m.Docs.WriteWith(op, replication.Durable, func(_ *storage.Snapshot, u *storage.UnitOfWork) error {
 			u.Oplog(storage.OplogEntry{Op: 'n', StmtID: -1, O: value.Doc(value.F("msg", value.NewString("a critical section was asked about")))})
@@ -147,17 +147,17 @@ func (m *Coordinators) runHolds(op *command.Op, req *msg.HoldsCriticalSection, d
 		if err != nil {
 			return dst, err
 		}
-		held = m.holds(req.ID)
+		held = m.holds(req)
 	}
 	return msg.AppendFields(dst, &msg.HoldsCriticalSectionReply{Held: held}), nil
 }
 
-func (m *Coordinators) holds(id catalog.UUID) bool {
+func (m *Coordinators) holds(req *msg.HoldsCriticalSection) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, r := range m.mu.runs {
-		if r.doc.id == id {
-			return true
+		if r.doc.id == catalog.UUID(req.ID) {
+			return !req.Forward || r.at != undoing
 		}
 	}
 	return false
@@ -214,8 +214,12 @@ func (m *Coordinators) lead(op *command.Op, r *run, as string, dst []byte) (begu
 	local, err := r.doc.op.check(op, r)
 	if err != nil || local {
 		defer m.unlock(h)
-		if err == nil {
+		switch {
+		case err == nil:
 			dst, err = m.local(op, as, dst)
+		case err == errAlreadyDone:
+			op.AdvanceOperationTime(uint64(m.Engine.Visible()))
+			return false, r.doc.op.reply(dst), nil
 		}
 		return false, dst, err
 	}

@@ -78,6 +78,6 @@ func (d *drop) reply(dst []byte) []byte {
 
 // allowMigrations lets a collection's chunks move again, or has them stay where they are.
 func (r *run) allowMigrations(ctx context.Context, ns string, uuid [16]byte, allow bool) error {
-	_, err := r.onConfig(ctx, &msg.SetAllowMigrations{NS: ns, UUID: uuid, Allow: allow})
+	_, err := r.onConfig(ctx, &msg.SetAllowMigrations{NS: ns, UUID: uuid, Allow: allow, Run: r.name()})
 	return err
 }

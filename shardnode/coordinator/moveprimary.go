@@ -163,15 +163,7 @@ func (r *run) onRecipient(ctx context.Context, id string, m msg.Message) error {
 // commit has the config server name the new primary. What it refuses was not done; after any other error that is asked again.
 func (p *movePrimary) commit(ctx context.Context, r *run) error {
 	_, err := r.onConfig(ctx, &msg.CommitMovePrimary{DB: p.req.DB, Version: p.at.Version, To: p.req.To})
-	switch mongoerr.CodeOf(err) {
-	case mongoerr.ShardNotFound, mongoerr.IllegalOperation:
-		return err
-	}
-	if err != nil && !passing(err) {
-		r.warn("does not know whether it is committed", err)
-		return mongoerr.New(mongoerr.HostUnreachable, err.Error())
-	}
-	return err
+	return r.decided(err, mongoerr.ShardNotFound, mongoerr.IllegalOperation)
 }
 
 // clean drops here what is on the new primary.

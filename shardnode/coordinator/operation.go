@@ -2,8 +2,10 @@ package coordinator
 
 import (
 	"context"
+	"errors"
 
 	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -31,15 +33,29 @@ type phase struct {
 	do   func(ctx context.Context, r *run) error
 	// final is the point of no return: from here on the operation can only be completed.
 	final bool
+	// event, unless nil, is what change streams are told when the phase begins: it is logged in the unit of work that writes the
+	// state document, so that it is told once.
+	event func() event
 }
+
+// event is a note in the oplog about a collection.
+type event struct {
+	ns   string
+	uuid catalog.UUID
+	doc  []byte
+}
+
+// errAlreadyDone is returned by check if there is nothing left to do: the command succeeds.
+var errAlreadyDone = errors.New("it is done already")
 
 // kinds makes an operation of its command as it is stored, by the command's name.
 var kinds = map[string]func(cmd []byte) (operation, error){
-	"_shardsvrDropCollection":   parseAs(func(m *msg.ShardDropCollection) operation { return &drop{req: m} }),
-	"_shardsvrDropDatabase":     parseAs(func(m *msg.ShardDropDatabase) operation { return &dropDatabase{req: m} }),
-	"_shardsvrRenameCollection": parseAs(func(m *msg.ShardRename) operation { return &rename{req: m} }),
-	"_shardsvrMovePrimary":      parseAs(func(m *msg.ShardMovePrimary) operation { return &movePrimary{req: m} }),
-	"_shardsvrShardCollection":  parseAs(func(m *msg.ShardShardCollection) operation { return &shard{req: m} }),
+	"_shardsvrDropCollection":           parseAs(func(m *msg.ShardDropCollection) operation { return &drop{req: m} }),
+	"_shardsvrDropDatabase":             parseAs(func(m *msg.ShardDropDatabase) operation { return &dropDatabase{req: m} }),
+	"_shardsvrRenameCollection":         parseAs(func(m *msg.ShardRename) operation { return &rename{req: m} }),
+	"_shardsvrMovePrimary":              parseAs(func(m *msg.ShardMovePrimary) operation { return &movePrimary{req: m} }),
+	"_shardsvrRefineCollectionShardKey": parseAs(func(m *msg.ShardRefine) operation { return &refine{req: m} }),
+	"_shardsvrShardCollection":          parseAs(func(m *msg.ShardShardCollection) operation { return &shard{req: m} }),
 }
 
 // parseAs makes a parser of a command that is one of the messages.

@@ -16,6 +16,9 @@ func (r *run) onConfig(ctx context.Context, m msg.Message) ([]byte, error) {
 	return cluster.RunWrite(ctx, r.m.State.Registry.Config(), r.message(m))
 }
 
+// name tells others which run asks.
+func (r *run) name() msg.RunOf { return msg.RunOf{Coordinator: r.m.State.ID, ID: r.doc.id} }
+
 // onShard sends a shard a message. One that was removed from the cluster has nothing of what the operation is about.
 func (r *run) onShard(ctx context.Context, id string, m msg.Message) error {
 	s, err := r.m.State.Registry.Shard(ctx, id)

@@ -3,11 +3,13 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -81,7 +83,7 @@ func (r *run) through(ctx context.Context) error {
 	}
 	for i := from; r.doc.failed == nil && i < len(phases); i++ {
 		p := phases[i]
-		if err := r.checkpoint(ctx, p.name); err != nil {
+		if err := r.checkpoint(ctx, p.name, p.event); err != nil {
 			return err
 		}
 		final := false
@@ -99,7 +101,7 @@ func (r *run) through(ctx context.Context) error {
 	if r.doc.failed == nil {
 		return r.hang(ctx, "done")
 	}
-	if err := r.checkpoint(ctx, undoing); err != nil {
+	if err := r.checkpoint(ctx, undoing, nil); err != nil {
 		return err
 	}
 	return r.again(ctx, true, func() error { return r.doc.op.undo(ctx, r) })
@@ -114,10 +116,10 @@ func failure(err error) *mongoerr.Error {
 }
 
 // checkpoint writes the state document at a phase, before anything of it is done.
-func (r *run) checkpoint(ctx context.Context, phase string) error {
+func (r *run) checkpoint(ctx context.Context, phase string, told func() event) error {
 	if !r.stored || r.doc.phase != phase {
 		r.doc.phase = phase
-		if err := r.persist(ctx, func() error { return documents(r.m.Docs).Put(ctx, r.doc) }); err != nil {
+		if err := r.persist(ctx, func() error { return r.store(ctx, told) }); err != nil {
 			return err
 		}
 		r.stored = true
@@ -126,6 +128,22 @@ func (r *run) checkpoint(ctx context.Context, phase string) error {
 	r.at = phase
 	r.m.mu.Unlock()
 	return r.hang(ctx, phase)
+}
+
+// store writes the state document, and the event of the phase with it. Where an earlier try was committed, though it failed, there
+// is nothing left to write.
+func (r *run) store(ctx context.Context, told func() event) error {
+	docs := documents(r.m.Docs)
+	return r.m.Docs.Write(ctx, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		if told != nil {
+			if was, ok, err := docs.Get(r.doc.ID()); err != nil || ok && was.phase == r.doc.phase {
+				return err
+			}
+			e := told()
+			u.Oplog(storage.OplogEntry{Op: 'n', NS: e.ns, UUID: e.uuid, StmtID: -1, O2: e.doc, O: value.Doc(value.F("msg", value.NewDocument(e.doc)))})
+		}
+		return docs.PutIn(s, u, r.doc)
+	})
 }
 
 // persist repeats a write of the state document until it is done, or ctx has ended.
@@ -182,6 +200,16 @@ func passing(err error) bool {
 		return true
 	}
 	return cluster.Retryable(err)
+}
+
+// decided is the outcome of a commit by the config server: what it refuses with one of the codes was not done. After any other error
+// it is asked again.
+func (r *run) decided(err error, refused ...mongoerr.Code) error {
+	if err == nil || slices.Contains(refused, mongoerr.CodeOf(err)) || passing(err) {
+		return err
+	}
+	r.warn("does not know whether it is committed", err)
+	return mongoerr.New(mongoerr.HostUnreachable, err.Error())
 }
 
 func (r *run) warn(what string, err error) {

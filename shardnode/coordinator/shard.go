@@ -1,20 +1,25 @@
 package coordinator
 
 import (
+	"bytes"
 	"context"
 
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/migration"
+	"github.com/shoaldb/shoal/shardnode/namespace"
+	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// shard makes a collection sharded. The config server lays out its chunks and writes its entry last; sent again,
-// it begins again where the entry is not there, and finds it done where it is.
+// shard makes a collection sharded: it makes the collection and its index here, where they are missing, with writes held up, and has the
+// config server lay out the chunks, make the collection on the shards that get any, and write its entry last.
 type shard struct {
-	req  *msg.ShardShardCollection
-	none msg.Nothing
+	req *msg.ShardShardCollection
+	at  msg.ShardFound
 }
 
 func (m *Coordinators) shard(op *command.Op, req *msg.ShardShardCollection, dst []byte) ([]byte, error) {
@@ -23,23 +28,232 @@ func (m *Coordinators) shard(op *command.Op, req *msg.ShardShardCollection, dst 
 
 func (s *shard) name() string              { return "shardCollection" }
 func (s *shard) locks() (string, []string) { return catalog.DBOf(s.req.NS), []string{s.req.NS} }
-func (s *shard) found() msg.Message        { return &s.none }
+func (s *shard) found() msg.Message        { return &s.at }
 
 func (s *shard) check(ctx context.Context, r *run) (local bool, err error) {
-	if catalog.CollOf(s.req.NS) == "" {
-		return false, mongoerr.Newf(mongoerr.InvalidNamespace, "Invalid namespace specified '%s'", s.req.NS)
+	ns := s.req.NS
+	if catalog.CollOf(ns) == "" {
+		return false, mongoerr.Newf(mongoerr.InvalidNamespace, "Invalid namespace specified '%s'", ns)
 	}
-	return false, nil
+	key, err := cluster.ParseShardKey(s.req.Key)
+	if err != nil {
+		return false, err
+	}
+	if key.IsHashed() && s.req.Unique {
+		return false, mongoerr.New(mongoerr.InvalidOptions, "Hashed shard keys cannot be declared unique. It's possible to ensure uniqueness on the hashed field by declaring an additional (non-hashed) unique index on the field.")
+	}
+	raw, e, err := r.m.entry(ctx, ns)
+	if err != nil {
+		return false, err
+	}
+	if e != nil {
+		if !value.Lookup(raw, "unsplittable").Truthy() && value.CompareDocs(e.Key.Doc(), key.Doc(), nil) == 0 && e.Unique == s.req.Unique {
+			return false, errAlreadyDone
+		}
+		return false, mongoerr.Newf(mongoerr.AlreadyInitialized, "sharding already enabled for collection %s", ns)
+	}
+	s.at = msg.ShardFound{NewEpoch: cluster.NewObjectID()}
+	if s.at.Shards, err = r.shardIDs(ctx); err != nil {
+		return false, err
+	}
+	c, err := s.look(r)
+	if err != nil || c == nil {
+		return false, err
+	}
+	_, err = s.needsIndex(r, c, key)
+	return false, err
+}
+
+// look returns the collection as it is here, nil if it has to be made, and refuses what cannot be sharded.
+func (s *shard) look(r *run) (*catalog.Collection, error) {
+	ns := s.req.NS
+	snap := r.m.Engine.Snapshot()
+	defer snap.Release()
+	c := snap.Catalog().Lookup(ns)
+	if c == nil {
+		v, err := namespace.ViewIn(snap, ns)
+		switch {
+		case err != nil || v == nil:
+			return nil, err
+		case v.IsTimeseries():
+			return nil, mongoerr.New(mongoerr.NotImplemented, "sharding a time-series collection is not implemented")
+		}
+		return nil, mongoerr.Newf(mongoerr.CommandNotSupportedOnView, "Namespace %s is a view, not a collection", ns)
+	}
+	if namespace.IsBuckets(ns) {
+		return nil, mongoerr.New(mongoerr.NotImplemented, "sharding a time-series collection is not implemented")
+	}
+	if c.Capped {
+		return nil, mongoerr.New(mongoerr.InvalidOptions, "can't shard a capped collection")
+	}
+	simple := s.req.Collation != nil && value.Lookup(s.req.Collation, "locale").Str() == "simple"
+	if own := value.Lookup(c.Options, "collation"); own.T == value.Document && !simple && value.Lookup(own.Doc(), "locale").Str() != "simple" {
+		return nil, mongoerr.New(mongoerr.BadValue, "Collection has default collation, must specify collation {locale: \"simple\"} to shard it")
+	}
+	return c, nil
+}
+
+// needsIndex reports whether an index has to be made for the key, which an empty collection alone can be given.
+func (s *shard) needsIndex(r *run, c *catalog.Collection, key *cluster.ShardKeyPattern) (bool, error) {
+	for _, x := range c.Indexes {
+		if !x.Ready {
+			return false, mongoerr.Newf(mongoerr.BackgroundOperationInProgressForNamespace, "cannot perform operation: an index build is currently running for collection '%s'", c.NS)
+		}
+	}
+	serves, err := migration.ServesShardKey(c, key, s.req.Unique, s.req.Enforce)
+	if err != nil || serves {
+		return false, err
+	}
+	empty, err := r.m.empty(c)
+	if err == nil && (!empty || !s.req.ImplicitIndex) {
+		err = mongoerr.New(mongoerr.InvalidOptions, "Please create an index that starts with the proposed shard key before sharding the collection. ")
+	}
+	return true, err
+}
+
+func (m *Coordinators) empty(c *catalog.Collection) (bool, error) {
+	snap := m.Engine.Snapshot()
+	defer snap.Release()
+	cur := snap.Scan(c, storage.ScanOptions{})
+	defer cur.Close()
+	return !cur.Next(), cur.Err()
 }
 
 func (s *shard) phases() []phase {
-	return []phase{{name: "shardCollection", do: func(ctx context.Context, r *run) error {
-		_, err := r.onConfig(ctx, &s.req.ShardCollection)
-		return err
-	}}}
+	return []phase{
+		{name: "enterWriteCriticalSection", do: s.holdWrites},
+		{name: "createCollection", do: s.makeHere},
+		{name: "enterCriticalSection", do: func(ctx context.Context, r *run) error {
+			return r.block(ctx, msg.BlockReadsAndWrites, s.at.Shards, s.req.NS)
+		}},
+		{name: "commit", do: s.commit},
+		{name: "exitCriticalSection", final: true, event: s.event, do: func(ctx context.Context, r *run) error {
+			return r.block(ctx, msg.Unblock, s.at.Shards, s.req.NS)
+		}},
+	}
 }
 
-func (s *shard) undo(context.Context, *run) error { return nil }
+// holdWrites ends writes to the collection here, and notes whether there is one.
+func (s *shard) holdWrites(ctx context.Context, r *run) error {
+	if err := r.block(ctx, msg.BlockWrites, []string{r.m.State.ID}, s.req.NS); err != nil {
+		return err
+	}
+	s.at.Looked, s.at.Existed = true, r.m.Engine.Catalog().Lookup(s.req.NS) != nil
+	return nil
+}
+
+// makeHere makes the collection and the index that the key needs, by the commands that clients have for that, and notes what others
+// have to make.
+func (s *shard) makeHere(ctx context.Context, r *run) error {
+	key, err := cluster.ParseShardKey(s.req.Key)
+	if err != nil {
+		return err
+	}
+	name := value.NewString(catalog.CollOf(s.req.NS))
+	c, err := s.look(r)
+	if err == nil && c == nil {
+		f := []value.Field{value.F("create", name)}
+		if s.req.Collation != nil {
+			f = append(f, value.F("collation", value.NewDocument(s.req.Collation)))
+		}
+		if err = r.here(ctx, s.req.NS, f); err == nil {
+			c, err = s.look(r)
+		}
+	}
+	if err == nil && c == nil {
+		err = mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s was dropped while it was sharded", s.req.NS)
+	}
+	if err != nil {
+		return err
+	}
+	needed, err := s.needsIndex(r, c, key)
+	if err != nil {
+		return err
+	}
+	if needed {
+		spec := []value.Field{value.F("key", value.NewDocument(key.Doc())), value.F("name", value.NewString(key.IndexName()))}
+		if s.req.Unique {
+			spec = append(spec, value.F("unique", value.NewBool(true)))
+		}
+		if value.Lookup(c.Options, "collation").T == value.Document {
+			spec = append(spec, value.F("collation", value.NewDocument(namespace.SimpleCollation)))
+		}
+		if err := r.here(ctx, s.req.NS, []value.Field{value.F("createIndexes", name), value.F("indexes", value.NewArray(value.ArrayOf(value.NewDocument(value.Doc(spec...)))))}); err != nil {
+			return err
+		}
+		if c = r.m.Engine.Catalog().Lookup(s.req.NS); c == nil {
+			return mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s was dropped while it was sharded", s.req.NS)
+		}
+	}
+	s.at.UUID, s.at.Options, s.at.Indexes = c.UUID, bytes.Clone(c.Options), nil
+	for _, x := range c.Indexes {
+		if !x.IsID {
+			s.at.Indexes = append(s.at.Indexes, bytes.Clone(x.Spec.Raw))
+		}
+	}
+	s.at.Empty, err = r.m.empty(c)
+	return err
+}
+
+// here runs a client's command about a collection on this shard, whose critical section is the run's own.
+func (r *run) here(ctx context.Context, ns string, f []value.Field) error {
+	s, err := r.m.State.Registry.Shard(ctx, r.m.State.ID)
+	if err == nil {
+		_, err = cluster.RunWrite(ctx, s.Peer, value.Doc(append(f, value.F("$db", value.NewString(catalog.DBOf(ns))))...))
+	}
+	return err
+}
+
+// commit has the config server make the collection sharded. What fails was not done, unless the entry says so.
+func (s *shard) commit(ctx context.Context, r *run) error {
+	_, err := r.onConfig(ctx, &msg.CommitShardCollection{
+		ShardCollection: s.req.ShardCollection, UUID: s.at.UUID, Options: s.at.Options, Indexes: s.at.Indexes, Empty: s.at.Empty, NewEpoch: s.at.NewEpoch, Run: r.name(),
+	})
+	if err == nil || passing(err) || ctx.Err() != nil {
+		return err
+	}
+	r.m.State.Catalog.InvalidateCollection(s.req.NS)
+	info, ierr := r.m.State.Catalog.Collection(ctx, s.req.NS)
+	switch {
+	case ierr != nil:
+		return mongoerr.New(mongoerr.HostUnreachable, ierr.Error())
+	case info.Sharded() && info.Map.Version().Epoch == s.at.NewEpoch:
+		return nil
+	}
+	return err
+}
+
+func (s *shard) event() event {
+	return event{ns: s.req.NS, uuid: s.at.UUID, doc: value.Doc(
+		value.F("shardCollection", value.NewString(s.req.NS)), value.F("shardKey", value.NewDocument(s.req.Key)), value.F("unique", value.NewBool(s.req.Unique)),
+		value.F("numInitialChunks", value.NewInt64(s.req.Chunks)), value.F("presplitHashedZones", value.NewBool(s.req.Presplit)))}
+}
+
+// undo takes away what the config server may have made, its entry first, and the collection here where the run has made it.
+func (s *shard) undo(ctx context.Context, r *run) error {
+	ns, section := s.req.NS, (*[16]byte)(&r.doc.id)
+	if s.at.UUID != [16]byte{} {
+		if _, err := r.onConfig(ctx, &msg.RemoveCollection{NS: ns, UUID: s.at.UUID}); err != nil {
+			return err
+		}
+		for _, id := range s.at.Shards[:len(s.at.Shards)-1] {
+			err := r.onShard(ctx, id, &msg.DropCollectionParticipant{NS: ns, FromMigrate: true, Section: section})
+			if err != nil && mongoerr.CodeOf(err) != mongoerr.ConflictingOperationInProgress { // which says that it holds no section there, and has made nothing
+				return err
+			}
+		}
+	}
+	if c := r.m.Engine.Catalog().Lookup(ns); c != nil && s.at.Looked && !s.at.Existed {
+		empty, err := r.m.empty(c)
+		if err == nil && empty {
+			err = r.onShard(ctx, r.m.State.ID, &msg.DropCollectionParticipant{NS: ns, Section: section})
+		}
+		if err != nil && mongoerr.CodeOf(err) != mongoerr.ConflictingOperationInProgress {
+			return err
+		}
+	}
+	return r.block(ctx, msg.Unblock, s.at.Shards, ns)
+}
 
 func (s *shard) reply(dst []byte) []byte {
 	return value.Append(dst, "collectionsharded", value.NewString(s.req.NS))

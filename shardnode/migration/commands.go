@@ -567,7 +567,8 @@ func (m *Manager) recoverOne(op *command.Op, d *coordinatorDoc) error {
 	if err != nil || info.Map == nil || catalog.UUID(info.Map.UUID) != d.uuid {
 		return m.conclude(op, nothing) // the collection no longer exists: there is nothing to keep or delete
 	}
-	r, err := readKeyRange(info.Map.Key, value.Doc(value.F("min", value.NewDocument(d.min)), value.F("max", value.NewDocument(d.max))))
+	key := info.Map.Key // which may have been refined since
+	r, err := readKeyRange(key, value.Doc(value.F("min", value.NewDocument(key.ExtendBound(d.min))), value.F("max", value.NewDocument(key.ExtendBound(d.max)))))
 	if err != nil {
 		m.node.Warn("A document of "+coordinatorsNS+" names no range of "+d.ns, err)
 		return m.conclude(op, nothing)

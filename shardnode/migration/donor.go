@@ -521,7 +521,7 @@ func (d *donor) commit(op *command.Op) (committed bool, err error) {
 		}
 	}
 	_, err = cluster.RunWrite(context.WithoutCancel(op), s.Registry.Config(), msg.Doc(&msg.CommitChunkMigration{
-		NS: d.ns, From: s.ID, To: d.to, Range: d.rng.bounds(), Version: d.version.Combined(), Epoch: info.Map.Version().Epoch,
+		NS: d.ns, From: s.ID, To: d.to, Range: d.rng.bounds(), Version: d.version.Combined(), Epoch: d.version.Epoch,
 	}))
 	_ = d.m.hang(d.m.life(), 6)
 	s.Catalog.InvalidateCollection(d.ns)
@@ -577,7 +577,7 @@ func (m *Manager) moved(ctx context.Context, ns, to string, r *KeyRange, version
 	if err != nil || info.Map == nil {
 		return false, err
 	}
-	return info.Map.ShardOf(r.minV) == to, nil
+	return info.Map.ShardOf(info.Map.Key.ExtendValues(r.minV)) == to, nil
 }
 
 // decide carries out a migration's outcome: on success the recipient keeps the range and this shard deletes it, on

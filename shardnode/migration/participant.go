@@ -22,7 +22,7 @@ func (m *Manager) shardSpecs() []command.Spec {
 	notify.WriteConcern = true
 	clone, adopt := command.Internal(m.runCloneCollection), command.Internal(m.runAdoptSessions)
 	clone.PrimaryOnly, adopt.PrimaryOnly, clone.WriteConcern, adopt.WriteConcern = true, true, true, true
-	specs := []command.Spec{create, block, rename, notify, clone, adopt}
+	specs := []command.Spec{create, block, rename, notify, clone, adopt, command.Internal(m.runValidateShardKey)}
 	for i := range specs {
 		specs[i].Roles = command.Shard
 	}

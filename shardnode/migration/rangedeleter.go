@@ -228,7 +228,8 @@ func (m *Manager) ownsPart(ctx context.Context, d *rangeDeletion) (bool, error) 
 	case catalog.UUID(info.Map.UUID) != d.uuid:
 		return false, nil // the name belongs to another collection now
 	}
-	for _, chunk := range info.Map.Overlapping(d.rng.minV, d.rng.maxV) {
+	key := info.Map.Key // which may have been refined since
+	for _, chunk := range info.Map.Overlapping(key.ExtendValues(d.rng.minV), key.ExtendValues(d.rng.maxV)) {
 		if chunk.Shard == m.state.ID {
 			return true, nil
 		}

@@ -75,7 +75,7 @@ func (r *readers) readRange(uuid catalog.UUID, shard string, rng *KeyRange) bool
 		if catalog.UUID(m.UUID) != uuid {
 			continue
 		}
-		for _, c := range m.Overlapping(rng.minV, rng.maxV) {
+		for _, c := range m.Overlapping(m.Key.ExtendValues(rng.minV), m.Key.ExtendValues(rng.maxV)) {
 			if owner, err := m.OwnerOf(c); err != nil || owner == shard {
 				return true
 			}

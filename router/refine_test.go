@@ -1,0 +1,315 @@
+package router_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// refinable makes db.c, sharded by k over two shards, with a zone, documents {_id, k, g} and an index on both.
+func (c *testCluster) refinable(n int) {
+	c.t.Helper()
+	c.fill(n)
+	c.run("admin", `{"addShardToZone": "shard1", "zone": "z"}`)
+	c.run("admin", fmt.Sprintf(`{"updateZoneKeyRange": "db.c", "min": {"k": %d}, "max": {"k": {"$maxKey": 1}}, "zone": "z"}`, n/2))
+	c.run("db", `{"createIndexes": "c", "indexes": [{"key": {"k": 1, "g": 1}, "name": "kg"}]}`)
+}
+
+const refineToKG = `{"refineCollectionShardKey": "db.c", "key": {"k": 1, "g": 1}}`
+
+// A refined shard key has its new fields everywhere: in the entry, with a new epoch, in the bounds of chunks and zones. Routers that
+// do not know it read and write, and documents with one value of the old key can be on several shards.
+func TestRefineCollectionShardKey(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.refinable(20)
+	stale := c.through()
+	stale.expect(len(stale.all("db", `{"find": "c"}`)), `20`)
+	before := c.all("config", `{"find": "collections", "filter": {"_id": "db.c"}}`)[0]
+	c.run("admin", refineToKG)
+	c.leftOver()
+	after := c.all("config", `{"find": "collections", "filter": {"_id": "db.c"}}`)[0]
+	c.expect(get(after, "key"), `{"k":1,"g":1}`)
+	c.expect([]any{get(after, "permitMigrations")}, `[null]`)
+	if get(after, "lastmodEpoch") == get(before, "lastmodEpoch") || get(after, "timestamp") == get(before, "timestamp") || fmt.Sprint(get(after, "uuid")) != fmt.Sprint(get(before, "uuid")) {
+		t.Errorf("before %v, after %v", before, after)
+	}
+	const ends = `{"min": 1, "max": 1, "_id": 0}`
+	c.expect(c.all("config", `{"find": "chunks", "sort": {"min": 1}, "projection": `+ends+`}`),
+		`[{"min":{"k":{"$minKey":1},"g":{"$minKey":1}},"max":{"k":10,"g":{"$minKey":1}}},{"min":{"k":10,"g":{"$minKey":1}},"max":{"k":{"$maxKey":1},"g":{"$maxKey":1}}}]`)
+	c.expect(c.all("config", `{"find": "tags", "projection": `+ends+`}`), `[{"min":{"k":10,"g":{"$minKey":1}},"max":{"k":{"$maxKey":1},"g":{"$maxKey":1}}}]`)
+	stale.run("db", `{"insert": "c", "documents": [{"_id": 20, "k": 5, "g": 1}, {"_id": 21, "k": 5, "g": 2}, {"_id": 22, "k": 5}]}`)
+	stale.expect(len(stale.all("db", `{"find": "c"}`)), `23`)
+	c.run("admin", refineToKG) // which it has
+	c.run("admin", `{"split": "db.c", "middle": {"k": 5, "g": 2}}`)
+	c.run("admin", `{"moveChunk": "db.c", "find": {"k": 5, "g": 2}, "to": "shard1", "_waitForDelete": true}`)
+	for _, r := range []*testCluster{c, stale} {
+		r.expect(len(r.all("db", `{"find": "c"}`)), `23`)
+		r.expect(r.all("db", `{"find": "c", "filter": {"k": 5}, "sort": {"_id": 1}, "projection": {"_id": 1}}`), `[{"_id":5},{"_id":20},{"_id":21},{"_id":22}]`)
+		r.expect(r.run("db", `{"update": "c", "updates": [{"q": {"k": 5}, "u": {"$inc": {"n": 1}}, "multi": true}]}`)["n"], `4`)
+	}
+	if m := c.raw("db", `{"insert": "c", "documents": [{"_id": 23, "k": 5, "g": [1]}]}`); m["writeErrors"] == nil {
+		t.Errorf("an array in a new field of the key: %v", m)
+	}
+	c.expect(c.all("db", `{"checkMetadataConsistency": "c"}`), `[]`)
+}
+
+func TestRefineIsRefused(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.refinable(20)
+	c.run("db", `{"insert": "plain", "documents": [{"_id": 1}]}`)
+	c.run("db", `{"createIndexes": "c", "indexes": [{"key": {"k": 1, "a": 1}, "name": "ka", "sparse": true}, {"key": {"k": 1, "b": 1}, "name": "kb", "partialFilterExpression": {"b": 1}},
+		{"key": {"k": 1, "l": 1}, "name": "kl"}, {"key": {"k": 1, "f": 1}, "name": "kf", "collation": {"locale": "fr"}}, {"key": {"k": 1, "u": 1}, "name": "ku", "unique": true}]}`)
+	c.run("db", `{"insert": "c", "documents": [{"_id": 100, "k": 100, "l": [1]}]}`)
+	refuse := func(cmd string, code int32, text string) {
+		t.Helper()
+		if m := c.raw("admin", cmd); m["code"] != code || !strings.Contains(fmt.Sprint(m["errmsg"]), text) {
+			t.Errorf("%s: %v, want %d %q", cmd, m, code, text)
+		}
+	}
+	for _, key := range []string{`{"k": 1, "a": 1}`, `{"k": 1, "b": 1}`, `{"k": 1, "l": 1}`, `{"k": 1, "f": 1}`, `{"k": 1, "none": 1}`} {
+		refuse(`{"refineCollectionShardKey": "db.c", "enforceUniquenessCheck": false, "key": `+key+`}`, 72, "create an index")
+	}
+	refuse(refineToKG, 72, "unique index on ku")
+	for _, key := range []string{`{"g": 1}`, `{"g": 1, "k": 1}`, `{"k": "hashed", "g": 1}`} {
+		refuse(`{"refineCollectionShardKey": "db.c", "key": `+key+`}`, 72, "does not extend")
+	}
+	refuse(`{"refineCollectionShardKey": "db.c", "key": {"k": 1, "g": 2}}`, 2, "1 or the string")
+	refuse(`{"refineCollectionShardKey": "db.c", "key": {}}`, 2, "empty")
+	refuse(`{"refineCollectionShardKey": "db.plain", "key": {"_id": 1, "g": 1}}`, 118, "not sharded")
+	refuse(`{"refineCollectionShardKey": "db.none", "key": {"_id": 1, "g": 1}}`, 118, "not sharded")
+	refuse(`{"refineCollectionShardKey": "none.none", "key": {"_id": 1, "g": 1}}`, 118, "")
+	refuse(`{"refineCollectionShardKey": "db", "key": {"_id": 1, "g": 1}}`, 73, "")
+	refuse(`{"refineCollectionShardKey": "config.system.sessions", "key": {"_id": 1, "g": 1}}`, 20, "")
+	c.run("admin", `{"refineCollectionShardKey": "db.c", "enforceUniquenessCheck": false, "key": {"k": 1, "g": 1}}`)
+
+	c.run("admin", `{"shardCollection": "db.u", "key": {"k": 1}, "unique": true}`)
+	c.run("db", `{"createIndexes": "u", "indexes": [{"key": {"k": 1, "g": 1}, "name": "plain"}, {"key": {"k": 1, "h": "hashed"}, "name": "h"}]}`)
+	refine := `{"refineCollectionShardKey": "db.u", "key": {"k": 1, "g": 1}}`
+	refuse(refine, 72, "unique index on k_1")
+	c.run("db", `{"dropIndexes": "u", "index": "k_1"}`)
+	refuse(refine, 72, "create an index")
+	refuse(`{"refineCollectionShardKey": "db.u", "key": {"k": 1, "h": "hashed"}}`, 72, "unique")
+	c.run("db", `{"dropIndexes": "u", "index": "plain"}`)
+	c.run("db", `{"createIndexes": "u", "indexes": [{"key": {"k": 1, "g": 1}, "name": "uniq", "unique": true}]}`)
+	c.run("admin", refine)
+	c.leftOver()
+}
+
+// The primary of the coordinating shard is another one at each phase of a refinement, beside writes: it is done, change streams are
+// told once, no write is lost, and chunks move again.
+func TestRefineAtEveryPhase(t *testing.T) {
+	for _, phase := range []string{"freezeMigrations", "blockCrud", "remoteIndexValidation", "commit", "releaseCritSec", "resumeMigrations", "done"} {
+		c := newTestCluster(t, 2)
+		c.refinable(20)
+		s, _ := c.watch("c", bson.D{{Key: "showExpandedEvents", Value: true}}, bson.D{{Key: "$match", Value: bson.D{{Key: "operationType", Value: "refineCollectionShardKey"}}}})
+		var written atomic.Int64
+		stop, stopped := make(chan struct{}), make(chan struct{})
+		writer := c.through()
+		go func() {
+			defer close(stopped)
+			for i := 1000; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if m := writer.raw("db", fmt.Sprintf(`{"insert": "c", "documents": [{"_id": %d, "k": %d, "g": %d}]}`, i, i%20, i)); m["ok"] == 1.0 && m["writeErrors"] == nil {
+					written.Add(1)
+				}
+			}
+		}()
+		if m := c.atPhase("shard0", phase, "admin", refineToKG); m["ok"] != 1.0 && m["code"] != int32(6) { // where its primary was gone first
+			t.Errorf("%s: %v", phase, m)
+		}
+		c.run("admin", refineToKG)
+		c.leftOver()
+		close(stop)
+		<-stopped
+		c.run("admin", `{"split": "db.c", "middle": {"k": 5, "g": 2}}`)
+		c.run("admin", `{"moveChunk": "db.c", "find": {"k": 5, "g": 2}, "to": "shard1", "_waitForDelete": true}`)
+		c.expect(len(c.all("db", `{"find": "c"}`)), fmt.Sprint(20+written.Load()))
+		c.expect(c.all("db", `{"checkMetadataConsistency": "c"}`), `[]`)
+		var told []any
+		for range 5 {
+			for _, e := range s.more(100) {
+				told = append(told, field(e, "operationDescription"))
+			}
+		}
+		c.expect(told, `[{"shardKey":{"k":1,"g":1},"oldShardKey":{"k":1}}]`)
+		if written.Load() == 0 {
+			t.Errorf("%s: nothing was written", phase)
+		}
+	}
+}
+
+// A document with an array in a new field that is written after the indexes were looked at: its write waits for the key, and is
+// refused by it.
+func TestRefineHoldsWritesUp(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.refinable(20)
+	stale := c.through()
+	stale.run("db", `{"find": "c"}`)
+	if _, err := c.points["shard0"].Configure(hangBeforePhase, value.NewString("alwaysOn"), value.Doc(value.F("phase", value.NewString("commit")))); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan bson.M, 2)
+	go func() { done <- c.raw("admin", refineToKG) }()
+	if err := c.points["shard0"].Register(hangBeforePhase).WaitEntered(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	stale.expect(len(stale.all("db", `{"find": "c", "maxTimeMS": 20000}`)), `20`) // reads go on
+	if m := stale.raw("db", `{"insert": "c", "documents": [{"_id": 100, "k": 15, "g": [1]}], "maxTimeMS": 100}`); m["code"] != int32(50) {
+		t.Errorf("a write meanwhile: %v", m)
+	}
+	written := make(chan bson.M, 1)
+	go func() { written <- stale.raw("db", `{"insert": "c", "documents": [{"_id": 100, "k": 15, "g": [1]}]}`) }()
+	if _, err := c.points["shard0"].Configure(hangBeforePhase, value.NewString("off"), nil); err != nil {
+		t.Fatal(err)
+	}
+	if m := <-done; m["ok"] != 1.0 {
+		t.Errorf("%v", m)
+	}
+	if m := <-written; m["writeErrors"] == nil && m["code"] == nil {
+		t.Errorf("an array in a new field of the key was written: %v", m)
+	}
+}
+
+// What migrations from before left behind: one that is under way while the key is refined is aborted, and a deletion of a range
+// with the old bounds is carried out.
+func TestRefineBesideMigrations(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.refinable(20)
+	entered := c.point("shard0", "moveChunkHangAtStep3", true)
+	moved := make(chan bson.M, 1)
+	go func() { moved <- c.raw("admin", `{"moveChunk": "db.c", "find": {"k": 5}, "to": "shard1"}`) }()
+	entered()
+	c.run("admin", refineToKG)
+	c.point("shard0", "moveChunkHangAtStep3", false)
+	if m := <-moved; m["ok"] == 1.0 {
+		t.Errorf("a migration by the old key: %v", m)
+	}
+	c.expect(len(c.all("db", `{"find": "c"}`)), `20`)
+	c.until("the copied range is deleted", func() bool { return c.onShard("shard0", "c") == 10 && c.onShard("shard1", "c") == 10 })
+
+	c.run("db", `{"createIndexes": "c", "indexes": [{"key": {"k": 1, "g": 1, "h": 1}, "name": "kgh"}]}`)
+	for _, id := range []string{"shard0", "shard1"} {
+		c.point(id, "suspendRangeDeletion", true)
+	}
+	c.run("admin", `{"split": "db.c", "middle": {"k": 5, "g": 0}}`)
+	c.run("admin", `{"moveChunk": "db.c", "find": {"k": 5, "g": 0}, "to": "shard1"}`)
+	c.expect(c.onShard("shard0", "c"), `10`)
+	c.run("admin", `{"refineCollectionShardKey": "db.c", "key": {"k": 1, "g": 1, "h": 1}}`)
+	for _, id := range []string{"shard0", "shard1"} {
+		c.point(id, "suspendRangeDeletion", false)
+	}
+	c.until("the range with old bounds is deleted", func() bool { return c.onShard("shard0", "c") == 5 })
+	c.expect(len(c.all("db", `{"find": "c"}`)), `20`)
+}
+
+// The config server dies between the entry and the chunks: the table is read by the new key all the same, and the refinement goes on.
+func TestRefineWithKilledConfigServer(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.refinable(20)
+	key := `{"k": 1`
+	atEveryStep(t, func(t *testing.T, n int) bool {
+		f := fmt.Sprintf("f%d", n)
+		c.run("db", fmt.Sprintf(`{"createIndexes": "c", "indexes": [{"key": %s, %q: 1}, "name": %q}]}`, key, f, f))
+		_, killed := c.withMortalConfig(n, "admin", fmt.Sprintf(`{"refineCollectionShardKey": "db.c", "key": %s, %q: 1}, "maxTimeMS": 500}`, key, f))
+		c.through().expect(len(c.all("db", `{"find": "c"}`)), `20`)
+		key += fmt.Sprintf(`, %q: 1`, f)
+		c.run("admin", fmt.Sprintf(`{"refineCollectionShardKey": "db.c", "key": %s}, "maxTimeMS": 20000}`, key))
+		c.leftOver()
+		c.expect(c.all("config", fmt.Sprintf(`{"find": "chunks", "filter": {"min.%s": {"$exists": false}}}`, f)), `[]`)
+		c.expect(len(c.all("db", `{"find": "c"}`)), `20`)
+		return killed
+	})
+}
+
+func TestExtendedBounds(t *testing.T) {
+	raw := func(s string) []byte {
+		var d bson.D
+		if err := bson.UnmarshalExtJSON([]byte(s), false, &d); err != nil {
+			t.Fatal(err)
+		}
+		b, _ := bson.Marshal(d)
+		return b
+	}
+	key, err := cluster.ParseShardKey(raw(`{"a": 1, "b": 1, "c": 1}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for bound, want := range map[string]string{
+		`{"a": {"$minKey": 1}}`:                 `{"a":{"$minKey":1},"b":{"$minKey":1},"c":{"$minKey":1}}`,
+		`{"a": {"$maxKey": 1}}`:                 `{"a":{"$maxKey":1},"b":{"$maxKey":1},"c":{"$maxKey":1}}`,
+		`{"a": 1, "b": {"$maxKey": 1}}`:         `{"a":1,"b":{"$maxKey":1},"c":{"$minKey":1}}`,
+		`{"a": {"$maxKey": 1}, "b": 1, "c": 1}`: `{"a":{"$maxKey":1},"b":1,"c":1}`,
+		`{"a": 1}`:                              `{"a":1,"b":{"$minKey":1},"c":{"$minKey":1}}`,
+	} {
+		var got bson.D
+		if err := bson.Unmarshal(key.ExtendBound(raw(bound)), &got); err != nil {
+			t.Fatal(err)
+		}
+		if s := show(got); s != want {
+			t.Errorf("%s: %s, want %s", bound, s, want)
+		}
+	}
+}
+
+// A message that stops a collection's migrations and is overtaken on its way by the undoing of its run changes nothing: the chunks
+// stayed where they are for ever. Likewise one that commits.
+func TestOvertakenMessagesChangeNothing(t *testing.T) {
+	c := newTestCluster(t, 2)
+	to := c.shards["shard1"]
+	var refuse atomic.Bool
+	c.shards["shard1"] = cluster.LocalPeer(func(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
+		if string(m.CommandName()) == "_shardsvrParticipantBlock" && refuse.CompareAndSwap(true, false) {
+			return dst, mongoerr.New(mongoerr.Unauthorized, "refused")
+		}
+		return to.Call(ctx, m, dst)
+	})
+	c.refinable(20)
+	refuse.Store(true)
+	if _, err := c.points["shard0"].Configure(hangBeforePhase, value.NewString("alwaysOn"), value.Doc(value.F("phase", value.NewString("undo")))); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan bson.M, 1)
+	go func() { done <- c.raw("admin", refineToKG) }()
+	if err := c.points["shard0"].Register(hangBeforePhase).WaitEntered(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	docs := c.admin(c.shards["shard0"], bson.D{{Key: "find", Value: "system.sharding_ddl_coordinators"}, {Key: "$db", Value: "config"}})["cursor"]
+	stored := get(docs, "firstBatch").(bson.A)[0]
+	run := msg.RunOf{Coordinator: "shard0", ID: [16]byte(get(stored, "id").(bson.Binary).Data)}
+	entry := c.all("config", `{"find": "collections", "filter": {"_id": "db.c"}}`)[0]
+	uuid, epoch := [16]byte(get(entry, "uuid").(bson.Binary).Data), [12]byte(get(entry, "lastmodEpoch").(bson.ObjectID))
+	key, _ := bson.Marshal(bson.D{{Key: "k", Value: 1}, {Key: "g", Value: 1}})
+	overtaken := func(when string) {
+		t.Helper()
+		for _, m := range []msg.Message{&msg.SetAllowMigrations{NS: "db.c", UUID: uuid, Run: run}, &msg.CommitRefine{NS: "db.c", UUID: uuid, Key: key, Epoch: epoch, NewEpoch: cluster.NewObjectID(), Run: run}} {
+			if _, err := cluster.Run(context.Background(), c.confP, msg.Doc(m)); mongoerr.CodeOf(err) != mongoerr.StaleEpoch {
+				t.Errorf("%s: %v", when, err)
+			}
+		}
+	}
+	overtaken("while it is undone")
+	if _, err := c.points["shard0"].Configure(hangBeforePhase, value.NewString("off"), nil); err != nil {
+		t.Fatal(err)
+	}
+	if m := <-done; m["code"] != int32(13) {
+		t.Errorf("%v", m)
+	}
+	c.leftOver()
+	overtaken("behind its end")
+	c.expect(get(c.all("config", `{"find": "collections", "filter": {"_id": "db.c"}}`)[0], "key"), `{"k":1}`)
+	c.run("admin", `{"moveChunk": "db.c", "find": {"k": 5}, "to": "shard1"}`)
+}

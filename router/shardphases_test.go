@@ -1,0 +1,206 @@
+package router_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/configsvr"
+	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// uuids are the UUIDs that a collection has on the shards that have it.
+func (c *testCluster) uuids(ns string) map[string]bool {
+	out := map[string]bool{}
+	for _, s := range c.server {
+		if l := s.Node.Engine.Catalog().Lookup(ns); l != nil {
+			out[fmt.Sprintf("%x", l.UUID)] = true
+		}
+	}
+	return out
+}
+
+// configThrough replaces the config server's commands by those of one that reaches the shards through other peers.
+func (c *testCluster) configThrough(by func(set string, to cluster.Peer) cluster.Peer) {
+	c.t.Helper()
+	m := configsvr.New(c.confP, cluster.NewRegistry(c.confP, c.router.Clock, func(set string, hosts []string) (cluster.Peer, error) {
+		p, err := c.dial(set, hosts)
+		return by(set, p), err
+	}), c.router.Clock, func() string { return "config:27019" })
+	m.Register(c.conf.Service)
+	if err := m.Init(c.t.Context()); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// The primary of the coordinating shard is another one at each phase of a shardCollection: a new collection, an empty one and one with
+// documents are sharded, with one UUID everywhere, and change streams are told once.
+func TestShardCollectionAtEveryPhase(t *testing.T) {
+	c := newTestCluster(t, 3)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard2"}`)
+	for _, kind := range []string{"new", "empty", "full"} {
+		for _, phase := range []string{"enterWriteCriticalSection", "createCollection", "enterCriticalSection", "commit", "exitCriticalSection", "done"} {
+			docs := 0
+			switch kind {
+			case "empty":
+				c.run("db", `{"create": "c"}`)
+			case "full":
+				c.insertKeys("c", 1, 10)
+				c.run("db", `{"createIndexes": "c", "indexes": [{"key": {"k": "hashed"}, "name": "kh"}]}`)
+				docs = 10
+			}
+			s, _ := c.watch("c", bson.D{{Key: "showExpandedEvents", Value: true}}, bson.D{{Key: "$match", Value: bson.D{{Key: "operationType", Value: "shardCollection"}}}})
+			const shard = `{"shardCollection": "db.c", "key": {"k": "hashed"}}`
+			if m := c.atPhase("shard2", phase, "admin", shard); m["ok"] != 1.0 && m["code"] != int32(6) {
+				t.Errorf("%s, %s: %v", kind, phase, m)
+			}
+			c.expect(c.run("admin", shard)["collectionsharded"], `"db.c"`)
+			c.leftOver()
+			c.expect(len(c.uuids("db.c")), `1`)
+			c.expect(c.all("db", `{"checkMetadataConsistency": 1}`), `[]`)
+			c.expect(c.counted("c", 1), fmt.Sprint(docs))
+			c.run("db", `{"delete": "c", "deletes": [{"q": {}, "limit": 0}]}`)
+			c.insertKeys("c", 2, 10)
+			c.expect(c.counted("c", 2), `10`)
+			told := 0
+			for range 5 {
+				told += len(s.more(50))
+			}
+			if told != 1 {
+				t.Errorf("%s, %s: %d events", kind, phase, told)
+			}
+			c.run("db", `{"drop": "c", "maxTimeMS": 20000}`)
+		}
+	}
+	c.expect(c.all("config", `{"find": "chunks"}`), `[]`)
+}
+
+// A shardCollection that fails before its commit is undone: what it had made is gone everywhere, what was there stays as it was.
+func TestFailedShardCollectionIsUndone(t *testing.T) {
+	c := newTestCluster(t, 3)
+	var refuse atomic.Bool
+	c.configThrough(func(set string, to cluster.Peer) cluster.Peer {
+		return cluster.LocalPeer(func(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
+			dst, err := to.Call(ctx, m, dst) // whether it arrives or not
+			if string(m.CommandName()) == "_shardsvrCreateCollectionParticipant" && refuse.Load() {
+				return dst, mongoerr.New(mongoerr.Unauthorized, "refused")
+			}
+			return dst, err
+		})
+	})
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	refuse.Store(true)
+	const shard = `{"shardCollection": "db.c", "key": {"k": "hashed"}}`
+	for _, existed := range []bool{false, true} {
+		if existed {
+			c.run("db", `{"create": "c"}`)
+		}
+		if m := c.raw("admin", shard); m["code"] != int32(13) {
+			t.Errorf("%v", m)
+		}
+		c.leftOver()
+		if n := len(c.uuids("db.c")); n != map[bool]int{false: 0, true: 1}[existed] {
+			t.Errorf("existed %v: %d", existed, n)
+		}
+		c.expect(c.all("config", `{"find": "collections"}`), `[]`)
+		c.expect(c.all("config", `{"find": "chunks"}`), `[]`)
+	}
+	for id, s := range c.server {
+		if id != "shard0" && id != "config" && s.Node.Engine.Catalog().Lookup("db.c") != nil {
+			t.Errorf("the collection is left on %s", id)
+		}
+	}
+	c.insertKeys("c", 1, 2)
+	refuse.Store(false)
+	c.run("admin", shard)
+	c.expect(c.counted("c", 1), `2`)
+}
+
+// A config server that is killed while it makes a collection sharded.
+func TestShardCollectionWithKilledConfigServer(t *testing.T) {
+	c := newTestCluster(t, 3)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard2"}`)
+	atEveryStep(t, func(t *testing.T, n int) bool {
+		_, killed := c.withMortalConfig(n, "admin", `{"shardCollection": "db.c", "key": {"k": "hashed"}, "maxTimeMS": 300}`)
+		c.run("admin", `{"shardCollection": "db.c", "key": {"k": "hashed"}, "maxTimeMS": 20000}`)
+		c.leftOver()
+		c.expect(len(c.uuids("db.c")), `1`)
+		c.insertKeys("c", 2, 10)
+		c.expect(c.counted("c", 2), `10`)
+		c.expect(c.all("db", `{"checkMetadataConsistency": 1}`), `[]`)
+		c.run("db", `{"drop": "c", "maxTimeMS": 20000}`)
+		return killed
+	})
+}
+
+func TestShardCollectionOptions(t *testing.T) {
+	c := newTestCluster(t, 3)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	refuse := func(cmd string, code int32, text string) {
+		t.Helper()
+		if m := c.raw("admin", cmd); m["code"] != code || !strings.Contains(fmt.Sprint(m["errmsg"]), text) {
+			t.Errorf("%s: %v, want %d %q", cmd, m, code, text)
+		}
+	}
+	refuse(`{"shardCollection": "db.none", "key": {"k": 1}, "implicitlyCreateIndex": false}`, 72, "create an index")
+	c.expect(c.all("db", `{"listCollections": 1}`), `[]`) // it was undone
+	refuse(`{"shardCollection": "db.none", "key": {"k": 1}, "numInitialChunks": 4}`, 72, "not hashed")
+	refuse(`{"shardCollection": "db.none", "key": {"k": "hashed"}, "numInitialChunks": 24577}`, 72, "8192 per shard")
+	refuse(`{"shardCollection": "db.none", "key": {"k": "hashed"}, "numInitialChunks": -1}`, 72, "negative")
+	c.run("admin", `{"shardCollection": "db.many", "key": {"k": "hashed"}, "numInitialChunks": 7}`)
+	c.expect(len(c.all("config", `{"find": "chunks"}`)), `7`)
+
+	c.run("db", `{"insert": "u", "documents": [{"_id": 1, "k": 1, "l": [1, 2], "m": 1}]}`)
+	c.run("db", `{"createIndexes": "u", "indexes": [{"key": {"k": 1}, "name": "k"}, {"key": {"l": 1}, "name": "l"}, {"key": {"m": 1}, "name": "m", "unique": true}]}`)
+	refuse(`{"shardCollection": "db.u", "key": {"k": 1}}`, 72, "unique index on m")
+	refuse(`{"shardCollection": "db.u", "key": {"l": 1}, "enforceUniquenessCheck": false}`, 72, "create an index") // it is multikey
+	refuse(`{"shardCollection": "db.u", "key": {"k": 1}, "unique": true, "enforceUniquenessCheck": false}`, 72, "create an index")
+	refuse(`{"shardCollection": "db.u", "key": {"m": "hashed"}, "numInitialChunks": 3, "enforceUniquenessCheck": false}`, 72, "create an index")
+	c.run("admin", `{"shardCollection": "db.u", "key": {"k": 1}, "enforceUniquenessCheck": false}`)
+	c.run("admin", `{"shardCollection": "db.u", "key": {"k": 1}}`)
+	refuse(`{"shardCollection": "db.u", "key": {"k": 1}, "unique": true}`, 23, "already enabled")
+	refuse(`{"shardCollection": "db.u", "key": {"m": 1}}`, 23, "already enabled")
+}
+
+// presplitHashedZones makes several chunks of each zone, on the shards of the zone alone.
+func TestPresplitHashedZones(t *testing.T) {
+	c := newTestCluster(t, 3)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	for shard, zone := range map[string]string{"shard0": "A", "shard1": "A", "shard2": "B"} {
+		c.run("admin", fmt.Sprintf(`{"addShardToZone": %q, "zone": %q}`, shard, zone))
+	}
+	zone := func(ns, min, max, zone string) {
+		c.run("admin", fmt.Sprintf(`{"updateZoneKeyRange": %q, "min": %s, "max": %s, "zone": %q}`, ns, min, max, zone))
+	}
+	const low = `{"$minKey": 1}`
+	zone("db.c", `{"a": 1, "h": `+low+`}`, `{"a": 2, "h": `+low+`}`, "A")
+	zone("db.c", `{"a": 2, "h": `+low+`}`, `{"a": 3, "h": `+low+`}`, "B")
+	c.run("admin", `{"shardCollection": "db.c", "key": {"a": 1, "h": "hashed"}, "presplitHashedZones": true, "numInitialChunks": 8}`)
+	on := map[string]int{}
+	for _, d := range c.all("config", `{"find": "chunks", "filter": {"min.a": {"$in": [1, 2]}, "max.a": {"$lte": 3}}}`) {
+		on[fmt.Sprint(get(get(d, "min"), "a"), get(d, "shard"))]++
+	}
+	if want := (map[string]int{"1shard0": 2, "1shard1": 2, "2shard2": 4}); fmt.Sprint(on) != fmt.Sprint(want) {
+		t.Errorf("%v, want %v", on, want)
+	}
+	for i := range 40 {
+		c.run("db", fmt.Sprintf(`{"insert": "c", "documents": [{"_id": %d, "a": %d, "h": %d}]}`, i, 1+i%2, i))
+	}
+	if a, b := c.onShard("shard0", "c")+c.onShard("shard1", "c"), c.onShard("shard2", "c"); a != 20 || b != 20 || c.onShard("shard0", "c") == 0 {
+		t.Errorf("%d and %d documents in the zones", a, b)
+	}
+	zone("db.odd", `{"a": 1, "h": 5}`, `{"a": 2, "h": `+low+`}`, "A")
+	if m := c.raw("admin", `{"shardCollection": "db.odd", "key": {"a": 1, "h": "hashed"}, "presplitHashedZones": true}`); m["code"] != int32(72) {
+		t.Errorf("%v", m)
+	}
+	zone("db.other", `{"b": 1}`, `{"b": 2}`, "A")
+	if m := c.raw("admin", `{"shardCollection": "db.other", "key": {"a": 1}}`); m["code"] != int32(72) {
+		t.Errorf("%v", m)
+	}
+}

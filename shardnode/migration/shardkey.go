@@ -1,0 +1,44 @@
+package migration
+
+import (
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// runValidateShardKey tells whether the indexes of a collection serve a shard key on this shard.
+func (m *Manager) runValidateShardKey(_ *command.Op, req *msg.ValidateShardKey, dst []byte) ([]byte, error) {
+	key, err := cluster.ParseShardKey(req.Key)
+	if err != nil {
+		return dst, err
+	}
+	c := m.Engine.Catalog().Lookup(req.NS)
+	if c == nil || c.UUID != catalog.UUID(req.UUID) {
+		return dst, mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s does not exist on shard %s", req.NS, m.state.ID)
+	}
+	serves, err := ServesShardKey(c, key, req.Unique, req.Enforce)
+	if err == nil && !serves {
+		err = mongoerr.New(mongoerr.InvalidOptions, "Please create an index that starts with the proposed shard key before refining the shard key. ")
+	}
+	return dst, err
+}
+
+// ServesShardKey reports whether one of a collection's indexes has every document under a shard key, once, and is unique where the key is
+// to be. With enforce a unique index that cannot keep documents apart which may be on different shards is an error.
+func ServesShardKey(c *catalog.Collection, key *cluster.ShardKeyPattern, unique, enforce bool) (serves bool, err error) {
+	for _, x := range c.Indexes {
+		if enforce && x.Spec.Unique && !key.UniqueIndexAllowed(x.Spec.KeyPattern) {
+			return false, mongoerr.Newf(mongoerr.InvalidOptions, "can't shard collection '%s' with unique index on %s and proposed shard key. Uniqueness can't be maintained unless shard key is a prefix",
+				c.NS, x.Name)
+		}
+		serves = serves || servesShardKey(x, key) && (!unique || x.Spec.Unique || x.IsID)
+	}
+	return serves, nil
+}
+
+// servesShardKey reports whether an index has every document under its shard key exactly once.
+func servesShardKey(x *catalog.Index, key *cluster.ShardKeyPattern) bool {
+	return x.Ready && !x.Multikey && x.Collator == nil && !x.Spec.Sparse && x.Spec.PartialFilter == nil && key.IsPrefixOfIndex(x.Spec.KeyPattern)
+}
