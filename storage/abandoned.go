@@ -63,6 +63,7 @@ func (c *chunkKeys) undo(b *pebble.Batch) error {
 // staged and uncommitted is an orphan; dropAbandoned looks for orphans when there may be some.
 type stagingUnits struct {
 	bytes struct{ limit, chunk atomic.Int64 } // size from which a unit is staged, and the size of its chunks
+	pace  flushPace
 
 	sync.Mutex
 	last  uint64 // number of the newest unit

@@ -41,6 +41,7 @@ func (e *Engine) pebbleOptions() *pebble.Options {
 			DataCorruption: func(i pebble.DataCorruptionInfo) {
 				e.fail(damaged(fmt.Sprintf("file %s: %v", i.Path, i.Details)))
 			},
+			FlushEnd: e.replica.staging.pace.flushEnd,
 			WriteStallBegin: func(i pebble.WriteStallBeginInfo) {
 				e.log.Warn().Str("reason", i.Reason).Msg("store: writes are stalled")
 			},

@@ -256,6 +256,7 @@ func (s *stager) send() {
 
 // put commits one chunk, in the role that the unit began in.
 func (s *stager) put(b *pebble.Batch) error {
+	s.e.pace(s.ctx, b.Len())
 	p := s.e.NewUnitOfWork(nil)
 	p.gen, p.batch = s.u.gen, b
 	err := s.ctx.Err()

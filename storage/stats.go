@@ -5,6 +5,7 @@ type Stats struct {
 	CacheBytes, CacheMaximum int64
 	CacheHits, CacheMisses   int64
 	MemTableBytes            int64
+	ZombieBytes              int64 // memtables that are flushed and still in use or kept for reuse
 	DiskBytes                int64 // files of sstables and log
 	LogBytes                 int64 // written to the log since the start
 	FlushedBytes             int64
@@ -25,7 +26,7 @@ func (e *Engine) Stats() Stats {
 	s := Stats{
 		CacheBytes: m.BlockCache.Size, CacheMaximum: e.opts.CacheSize,
 		CacheHits: m.BlockCache.Hits, CacheMisses: m.BlockCache.Misses,
-		MemTableBytes: int64(m.MemTable.Size), DiskBytes: int64(m.DiskSpaceUsage()),
+		MemTableBytes: int64(m.MemTable.Size), ZombieBytes: int64(m.MemTable.ZombieSize), DiskBytes: int64(m.DiskSpaceUsage()),
 		LogBytes: int64(m.WAL.BytesWritten), Flushes: m.Flush.Count, Compactions: m.Compact.Count,
 		CompactionDebt: int64(m.Compact.EstimatedDebt), ReadAmplification: m.ReadAmp(),
 		OplogBytes: e.oplog.counters.Load().DataSize.Load(), OplogMaximum: e.OplogLimit(),

@@ -1,0 +1,84 @@
+package storage
+
+import (
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// slowTables writes tables no faster than a disk does, so that memtables fill faster than they are flushed.
+type slowTables struct{ vfs.FS }
+
+func (s slowTables) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := s.FS.Create(name, category)
+	if err == nil && category == "pebble-memtable-flush" {
+		f = slowFile{f}
+	}
+	return f, err
+}
+
+type slowFile struct{ vfs.File }
+
+func (f slowFile) Write(p []byte) (int, error) {
+	time.Sleep(time.Duration(len(p)) * time.Second / (8 << 20))
+	return f.File.Write(p)
+}
+
+// What pebble's memtables and block cache take while a large transaction is written does not go by the transaction's size.
+func TestMemoryOfATransactionIsBounded(t *testing.T) {
+	const mb, table = 1 << 20, 1 << 20
+	var native [2]int64
+	for i, size := range []int{8 * mb, 32 * mb} {
+		e := openMem(t, Options{FS: slowTables{vfs.NewMem()}, memTable: table, CacheSize: 2 * mb, stageBytes: mb / 2, chunkBytes: mb / 8, CollectInterval: time.Hour})
+		native[i] = transactionMemory(t, e, size, 2<<10)
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%d MB: at most %d KB of memtables and block cache", size/mb, native[i]>>10)
+	}
+	if native[1] > native[0]+table || native[1] > 3*table+table/2 {
+		t.Errorf("four times as much takes %d KB of memtables and cache instead of %d", native[1]>>10, native[0]>>10)
+	}
+}
+
+// transactionMemory writes a transaction of a size, and returns the most memory that was used meanwhile.
+func transactionMemory(t *testing.T, e *Engine, size, doc int) (native int64) {
+	t.Helper()
+	c := create(t, e, "db.c", nil)
+	s := e.Snapshot()
+	defer s.Release()
+	u := e.NewUnitOfWork(s)
+	u.SetTransaction(D("id", 1), 1)
+	u.Snapshot()
+	stop := make(chan struct{})
+	var sampler sync.WaitGroup
+	sampler.Go(func() {
+		for {
+			st := e.Stats()
+			native = max(native, st.MemTableBytes+st.ZombieBytes+st.CacheBytes)
+			select {
+			case <-stop:
+				return
+			case <-time.After(2 * time.Millisecond):
+			}
+		}
+	})
+	noise := make([]byte, 4*doc)
+	r := rand.New(rand.NewPCG(1, uint64(size)))
+	for i := range noise {
+		noise[i] = byte(r.Uint32())
+	}
+	for i := range size / doc {
+		at := r.IntN(len(noise) - doc)
+		if _, err := u.InsertMany(c, [][]byte{D("_id", i, "pad", string(noise[at:at+doc]))}, NoInfo); err != nil {
+			t.Fatal(err)
+		}
+	}
+	commit(t, e, u)
+	close(stop)
+	sampler.Wait()
+	return native
+}
