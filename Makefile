@@ -24,7 +24,8 @@ race:
 	$(GO) test -race ./...
 
 # Servers in separate processes that are killed, paused and cut off: a replica set, a sharded cluster whose chunks move
-# meanwhile, or one after the other: make nemesis NEMESIS=10m TOPOLOGY=sharded
+# meanwhile, or one after the other: make nemesis NEMESIS=10m TOPOLOGY=sharded. With SHOAL_APPENDS=100000 the sharded one goes
+# on until it has had that many transactions on lists.
 NEMESIS ?= 3m
 TOPOLOGY ?= all
 NEMESIS_replset = TestNemesis$$

@@ -280,7 +280,7 @@ func (r *Router) relayWithout(op *command.Op, shard string, body []byte, seq str
 	if err != nil {
 		return dst, nil, err
 	}
-	t.note(out[mark:])
+	t.note(shard, out[mark:])
 	out, err = r.trimReply(op, shard, out, mark)
 	return out, at, err
 }

@@ -372,7 +372,7 @@ func (r *Router) relayTo(op *command.Op, shard string, p cluster.Peer, pref *clu
 	if err != nil {
 		return dst, nil, err
 	}
-	transactionOf(op).note(out[mark:])
+	transactionOf(op).note(shard, out[mark:])
 	op.TakeQueryMetrics(out[mark:], true)
 	out, err = r.trimReply(op, shard, out, mark)
 	return out, at, err
@@ -397,7 +397,7 @@ var okTail = append(value.Append(nil, "ok", value.NewDouble(1)), 0)
 // concern error is reported with the shard's name, if there is one.
 func (r *Router) trimReply(op *command.Op, shard string, out []byte, mark int) ([]byte, error) {
 	reply := out[mark:]
-	if n := len(out) - len(okTail); n >= mark+4 && string(out[n:]) == string(okTail) && plainReply(op, reply) {
+	if n := len(out) - len(okTail); n >= mark+4 && string(out[n:]) == string(okTail) && op.Txn == nil && plainReply(op, reply) {
 		return out[:n], nil
 	}
 	wcErr := cluster.WriteConcernErrorOf(reply)
@@ -422,6 +422,10 @@ func (r *Router) trimReply(op *command.Op, shard string, out []byte, mark int) (
 		switch string(k) {
 		case "ok", "$clusterTime", "operationTime", "$configTime", "$topologyTime", "$gleStats", "lastCommittedOpTime",
 			command.QueryMetricsField:
+		case "readOnly":
+			if op.Txn == nil {
+				keep += copy(out[keep:], raw)
+			}
 		case "writeConcernError", "errorLabels":
 			if wcErr == nil {
 				keep += copy(out[keep:], raw)

@@ -40,7 +40,7 @@ func (r *Router) callAt(op *command.Op, shard string, body []byte, seqs []wire.S
 	if err != nil {
 		return nil, nil, err
 	}
-	t.note(reply)
+	t.note(shard, reply)
 	op.TakeQueryMetrics(reply, false)
 	if t := value.Lookup(reply, "operationTime"); t.T == value.Timestamp {
 		op.AdvanceOperationTime(t.TimestampU64())

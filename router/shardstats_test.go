@@ -28,7 +28,7 @@ func TestTransactionStatistics(t *testing.T) {
 	c.txn([]txnStep{
 		{1, true, "d", readC, 0, "", ""},
 		{1, false, "admin", `{"commitTransaction": 1}`, 0, "", ""},
-		{2, true, "d", `{"update": "c", "updates": [{"q": {}, "u": {"$inc": {"x": 0}}, "multi": true}]}`, 0, "", ""},
+		{2, true, "d", `{"update": "c", "updates": [{"q": {}, "u": {"$inc": {"x": 1}}, "multi": true}]}`, 0, "", ""},
 		{2, false, "admin", `{"commitTransaction": 1}`, 0, "", ""},
 		{2, false, "admin", `{"commitTransaction": 1}`, 0, "", ""},
 		{3, true, "d", `{"find": "c", "filter": {"_id": 1}}`, 0, "", ""},

@@ -62,9 +62,9 @@ type transaction struct {
 // participant is a shard's part in a transaction.
 type participant struct {
 	shard string
-	first int // the statement that made the shard a participant
-	last  int // the last statement sent to it
-	wrote bool
+	first int  // the statement that made the shard a participant
+	last  int  // the last statement sent to it
+	wrote bool // as far as is known, see note
 	// committed means that a participant which only read has acknowledged a commit.
 	committed atomic.Bool
 }
@@ -314,10 +314,21 @@ func (t *transaction) fields() []byte {
 	return value.Append(f, "autocommit", value.NewBool(false))
 }
 
-// note processes a participant's reply: a statement that failed has aborted the transaction there.
-func (t *transaction) note(reply []byte) {
+// note processes a participant's reply: a statement that failed has aborted the transaction there. Whether the participant has
+// written anything it says itself; as long as it has not answered, it is taken to have done what it was asked.
+func (t *transaction) note(shard string, reply []byte) {
 	if t == nil {
 		return
+	}
+	if v := value.Lookup(reply, "readOnly"); v.T == value.Boolean {
+		t.mu.Lock()
+		if p := t.participant(shard); p != nil && p.wrote == v.Truthy() {
+			p.wrote = !p.wrote
+			if t.mu.recovery == "" || t.mu.recovery == shard {
+				t.mu.recovery = t.firstWriter()
+			}
+		}
+		t.mu.Unlock()
 	}
 	n, _ := value.Lookup(reply, "nErrors").AsInt64()
 	if n == 0 && value.Lookup(reply, "writeErrors").IsMissing() {
@@ -350,17 +361,20 @@ func (t *transaction) mayRetry(op *command.Op, r *Router) bool {
 		}
 	}
 	t.mu.participants = keep
-	if t.mu.recovery = ""; len(keep) > 0 {
-		for _, p := range keep {
-			if p.wrote {
-				t.mu.recovery = p.shard
-				break
-			}
-		}
-	}
+	t.mu.recovery = t.firstWriter()
 	t.mu.Unlock()
 	r.endOn(op, t, again, &msg.AbortTransaction{})
 	return true
+}
+
+// firstWriter returns the first participant that has written, empty for none. t.mu must be held.
+func (t *transaction) firstWriter() string {
+	for _, p := range t.mu.participants {
+		if p.wrote {
+			return p.shard
+		}
+	}
+	return ""
 }
 
 // parts returns a copy of the list of participants.

@@ -94,8 +94,10 @@ func TestTransactionOnTwoShards(t *testing.T) {
 		{0, false, "d", `{"delete": "c", "deletes": [{"q": {"_id": {"$in": [-2, 2]}}, "limit": 0}]}`, 0, "", ""},
 		// one writer
 		{2, true, "d", readC, 0, "recoveryToken", `{}`},
-		{2, false, "d", `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 0}}}]}`, 0, "recoveryToken", `{"recoveryShardId":"shard1"}`},
+		{2, false, "d", `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 0}}}]}`, 0, "recoveryToken", `{}`}, // which changes nothing
+		{2, false, "d", `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 1}}}]}`, 0, "recoveryToken", `{"recoveryShardId":"shard1"}`},
 		{2, false, "admin", `{"commitTransaction": 1}`, 0, "", ""},
+		{0, false, "d", `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": -1}}}]}`, 0, "", ""},
 		// two writers
 		{3, true, "d", `{"update": "c", "updates": [{"q": {}, "u": {"$inc": {"x": 1}}, "multi": true}]}`, 0, "n", "2"},
 		{3, false, "d", `{"insert": "c", "documents": [{"_id": -3}, {"_id": 3}]}`, 0, "n", "2"},

@@ -123,7 +123,7 @@ func TestPrimaryWithoutItsPromisesTakesNoWrites(t *testing.T) {
 		prepared := n.srv.Engine.NewUnitOfWork(s)
 		prepared.SetTransaction(lsid, 1)
 		prepared.Oplog(storage.OplogEntry{Op: 'u', NS: "d.c", O: missing, O2: missing, StmtID: -1})
-		prepared.LogPrepare(u)
+		prepared.LogPrepare(u, "")
 		prepared.Rollback()
 		return nil
 	}); err != nil {

@@ -35,7 +35,7 @@ const (
 	metaAgreed   = 'm' // timestamp → the time from which a commit is visible that several shards agreed upon
 	metaNext     = 'n' // → the next ident and catalog id
 	metaOldest   = 'o' // → the timestamp before which history is gone
-	metaPrepared = 'p' // timestamp of a prepared transaction's vote → that of its first entry, see prepared.go
+	metaPrepared = 'p' // timestamp of a prepared transaction's vote → that of its first entry, coordinator; see prepared.go
 	metaTop      = 't' // → the timestamp of the newest commit, where the oplog alone does not tell
 )
 

@@ -23,16 +23,17 @@ import (
 //
 // From the vote to the decision the meta table has a key for the transaction:
 //
-//	'p' timestamp of the vote → timestamp of the first entry
+//	'p' timestamp of the vote → timestamp of the first entry, name of the coordinator's shard
 //
 // It names the transactions that a new primary has to open again, and keeps the oplog from being truncated behind them,
-// whatever its size.
+// whatever its size. The coordinator is who can be asked about the decision.
 
 // preparedLog is what a unit's log knows of a vote.
 type preparedLog struct {
-	vote    bool      // the unit's entries are one
-	decides Timestamp // the vote that the unit's entry decides about, 0 for none
-	record  catalog.Ident
+	vote        bool      // the unit's entries are one
+	coordinator string    // of the vote
+	decides     Timestamp // the vote that the unit's entry decides about, 0 for none
+	record      catalog.Ident
 }
 
 // RecordIn says that the only document that the unit writes to a collection tells of its vote or decision. It is not logged:
@@ -70,21 +71,21 @@ func preparedKey(vote Timestamp) []byte {
 func (l *preparedLog) stamp(b *pebble.Batch, at Timestamp, entries int) {
 	if l.vote {
 		first := at - Timestamp(entries) + 1
-		_ = b.Set(preparedKey(at), binary.BigEndian.AppendUint64(nil, uint64(first)), nil)
+		_ = b.Set(preparedKey(at), append(binary.BigEndian.AppendUint64(nil, uint64(first)), l.coordinator...), nil)
 	}
 	if l.decides != 0 {
 		_ = b.Delete(preparedKey(l.decides), nil)
 	}
 }
 
-// LogPrepare makes the operations of u's transaction the entries of p, which is new and votes for it. It may be called again for
-// another unit where p fails; behind p's commit comes SetPrepared.
-func (u *UnitOfWork) LogPrepare(p *UnitOfWork) {
+// LogPrepare makes the operations of u's transaction the entries of p, which is new and votes for it; coordinator is the shard
+// that asked for the vote. It may be called again for another unit where p fails; behind p's commit comes SetPrepared.
+func (u *UnitOfWork) LogPrepare(p *UnitOfWork, coordinator string) {
 	t := u.log.txn
 	t.close()
 	p.log.session, p.log.begun = u.log.session, u.log.begun
 	p.log.refs, p.log.staged = slices.Clip(u.log.refs), u.log.staged
-	p.log.prepared.vote = true
+	p.log.prepared.vote, p.log.prepared.coordinator = true, coordinator
 	arrays := t.arrays
 	if len(arrays) == 0 {
 		arrays = [][]byte{value.ArrayOf()}
@@ -143,29 +144,30 @@ func (u *UnitOfWork) LogAbort(a *UnitOfWork) {
 
 // PreparedTxn is a transaction that has voted to commit and is not decided.
 type PreparedTxn struct {
-	At     OpTime // of the vote
-	LSID   []byte
-	Number int64
+	At          OpTime // of the vote
+	LSID        []byte
+	Number      int64
+	Coordinator string // the shard that asked for the vote
 }
 
 // Prepared returns the transactions that are prepared.
 func (e *Engine) Prepared() (list []PreparedTxn, err error) {
 	s := e.Snapshot()
 	defer s.Release()
-	err = e.eachPrepared(func(vote, _ Timestamp) error {
+	err = e.eachPrepared(func(vote, _ Timestamp, coordinator string) error {
 		doc, err := s.oplogEntry(vote)
 		if err != nil {
 			return err
 		}
 		number, _ := value.Lookup(doc, "txnNumber").AsInt64()
 		term, _ := value.Lookup(doc, "t").AsInt64()
-		list = append(list, PreparedTxn{OpTime{vote, term}, value.LookupDoc(doc, "lsid"), number})
+		list = append(list, PreparedTxn{OpTime{vote, term}, value.LookupDoc(doc, "lsid"), number, coordinator})
 		return nil
 	})
 	return list, err
 }
 
-func (e *Engine) eachPrepared(f func(vote, first Timestamp) error) error {
+func (e *Engine) eachPrepared(f func(vote, first Timestamp, coordinator string) error) error {
 	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: metaKey(metaPrepared), UpperBound: metaKey(metaPrepared + 1)})
 	if err != nil {
 		return err
@@ -176,8 +178,8 @@ func (e *Engine) eachPrepared(f func(vote, first Timestamp) error) error {
 		if err != nil {
 			return err
 		}
-		if k := it.Key(); len(k) == len(preparedKey(0)) && len(val) == 8 {
-			if err := f(Timestamp(binary.BigEndian.Uint64(k[identLen+1:])), Timestamp(binary.BigEndian.Uint64(val))); err != nil {
+		if k := it.Key(); len(k) == len(preparedKey(0)) && len(val) >= 8 {
+			if err := f(Timestamp(binary.BigEndian.Uint64(k[identLen+1:])), Timestamp(binary.BigEndian.Uint64(val)), string(val[8:])); err != nil {
 				return err
 			}
 		}
@@ -188,7 +190,7 @@ func (e *Engine) eachPrepared(f func(vote, first Timestamp) error) error {
 // firstPrepared returns the timestamp of the oldest entry of a transaction that is prepared, the largest where there is none.
 func (e *Engine) firstPrepared() (Timestamp, error) {
 	oldest := MaxTimestamp
-	err := e.eachPrepared(func(_, first Timestamp) error { oldest = min(oldest, first); return nil })
+	err := e.eachPrepared(func(_, first Timestamp, _ string) error { oldest = min(oldest, first); return nil })
 	return oldest, err
 }
 

@@ -14,7 +14,7 @@ func prepare(t *testing.T, e *Engine, u *UnitOfWork) {
 	t.Helper()
 	p := e.NewUnitOfWork(nil)
 	defer p.Rollback()
-	u.LogPrepare(p)
+	u.LogPrepare(p, "shard7")
 	var at Timestamp
 	p.OnCommit(func(ts Timestamp) { at = ts })
 	if _, err := e.Commit(context.Background(), p, true); err != nil {

@@ -40,6 +40,22 @@ type appender struct {
 	}
 }
 
+// appendsWanted is how many transactions on lists there are to be: SHOAL_APPENDS=1000000 asks for the long form of TestListAppend, and
+// of the sharded nemesis, which goes on until it has them.
+func appendsWanted(otherwise int) int {
+	if n, err := strconv.Atoi(os.Getenv("SHOAL_APPENDS")); err == nil {
+		return n
+	}
+	return otherwise
+}
+
+// begun is how many transactions there were.
+func (a *appender) begun() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.mu.history)
+}
+
 // plan chooses the operations of a transaction.
 func (a *appender) plan(rnd *rand.Rand) (id int, ops []isolation.Op, lists []int) {
 	a.mu.Lock()
@@ -257,11 +273,9 @@ func (w *listWatcher) apply(raw bson.Raw) error {
 // Transactions on lists over several shards, through two routers, while their ranges move: what they saw can have happened under
 // snapshot isolation, and a change stream that is left and resumed gives the lists. SHOAL_APPENDS says how many transactions.
 func TestListAppend(t *testing.T) {
-	want := 1500
-	if n, err := strconv.Atoi(os.Getenv("SHOAL_APPENDS")); err == nil {
-		want = n
-	} else if testing.Short() {
-		want = 300
+	want := appendsWanted(1500)
+	if testing.Short() {
+		want = appendsWanted(300)
 	}
 	seed := time.Now().UnixNano()
 	t.Logf("seed %d", seed)

@@ -556,7 +556,11 @@ func TestShardedNemesis(t *testing.T) {
 		watched = append(watched, rs.watchPrimary(l.h.start))
 	}
 	l.c.awaitDDL = l.longer.awaitDDL
-	l.torment(rand.New(rand.NewSource(seed)), limit)
+	rnd := rand.New(rand.NewSource(seed))
+	l.torment(rnd, limit)
+	for want := appendsWanted(0); l.lists.begun() < want; {
+		l.torment(rnd, limit)
+	}
 	l.c.waitReady(30 * time.Second)
 	for i, rs := range l.c.sets() {
 		t.Logf("%s: the longest time without a primary: %v", rs.name, watched[i]().Round(time.Millisecond))

@@ -2,6 +2,7 @@ package txn
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,9 +19,10 @@ import (
 // Coordinators of two-phase commits.
 //
 //	router ──coordinateCommitTransaction──► coordinator ── config.transaction_coordinators: who takes part
-//	                                             ├── prepareTransaction ──► every participant
-//	                                             ├── config.transaction_coordinators: the decision
-//	                                             ├── commitTransaction or abortTransaction ──► every participant
+//	                                             ├── prepareTransaction ──► every participant      1st sync
+//	                                             ├── config.transaction_coordinators: the decision 2nd sync
+//	                                             ├── commitTransaction or abortTransaction ──► every participant: 3rd sync
+//	       ◄───────────── answer ────────────────┤
 //	                                             └── its document is removed
 //
 // Each step may be repeated. A node that starts, or becomes primary, continues from the stored document: without a
@@ -74,6 +76,7 @@ func (m *Coordinators) PrimaryOnly() replication.Service {
 			return nil
 		},
 		Run: func(ctx context.Context, _ int64) {
+			m.wg.Go(func() { m.inquire(ctx) })
 			for m.recoverCoordinators() != nil {
 				select {
 				case <-time.After(recoverRetry):
@@ -98,7 +101,7 @@ type coordinator struct {
 
 	progress *progress
 	decided  chan struct{} // closed when the decision to commit is stored, and commit and ts are written
-	done     chan struct{} // closed when the participants have carried out the decision
+	done     chan struct{} // closed when the participants have carried out the decision; what is stored of it goes later
 	// What follows is written before done is closed.
 	over   bool // there was nothing left to do
 	commit bool
@@ -318,14 +321,19 @@ func (m *Coordinators) startCoordinator(c *coordinator) *coordinator {
 	m.wg.Add(1)
 	go func() {
 		defer m.wg.Done()
-		if err := c.lead(storage.WithReserve(ctx)); err != nil && !c.commit {
+		ctx := storage.WithReserve(ctx)
+		err := c.lead(ctx)
+		if err != nil && !c.commit {
 			c.why = err // the node stops or is no longer primary: the next primary continues
+		}
+		close(c.done)
+		if err == nil && !c.over {
+			c.forget(ctx)
 		}
 		m.enter(c, noStep)
 		m.mu.Lock()
 		delete(m.mu.running, key)
 		m.mu.Unlock()
-		close(c.done)
 	}()
 	return c
 }
@@ -375,8 +383,9 @@ func (c *coordinator) lead(ctx context.Context) error {
 
 // run leads the commit, from where it stands.
 //
-// Each step is durable before the next begins: the list of participants before anyone is asked to vote, the
-// decision before anyone is told. A new primary repeats the step that the document shows as the last. It asks for
+// Each step is durable before the next ends: the list of participants before the own shard's vote, which comes behind it in the
+// same log, and the decision before anyone is told. A vote of another shard that is durable when the list is lost is
+// settled by who gave it (inquiry.go); waiting for the list would cost each commit a sync. A new primary repeats the step that the document shows as the last. It asks for
 // votes again if there is no decision: participants that have voted answer the same, and one that has lost its
 // transaction makes it abort, which is still possible because nobody has committed. Rejected: presuming abort
 // after a time limit. A participant that has voted cannot end its transaction on its own, so an outcome decided in
@@ -390,7 +399,7 @@ func (c *coordinator) run(ctx context.Context) error {
 	}
 	if !c.commit && c.why == nil {
 		c.m.enter(c, writingParticipantList)
-		if err := docs.Put(ctx, c.document("")); err != nil {
+		if err := c.putParticipants(ctx, docs); err != nil {
 			return err
 		}
 		if err := c.m.pause(ctx, "hangBeforeSendingPrepare"); err != nil {
@@ -420,11 +429,31 @@ func (c *coordinator) run(ctx context.Context) error {
 		}
 	}
 	c.m.enter(c, waitingForDecisionAcks)
-	if err := c.carryOut(ctx); err != nil {
-		return err
+	return c.carryOut(ctx)
+}
+
+// putParticipants stores the list of participants. Where the own shard takes part, its vote makes the list durable.
+func (c *coordinator) putParticipants(ctx context.Context, docs statedoc.Collection[*commitDoc]) error {
+	if !slices.Contains(c.participants, c.m.shard.ID) {
+		return docs.Put(ctx, c.document(""))
 	}
+	return c.m.Docs.WriteWith(ctx, replication.Visible, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		return docs.PutIn(s, u, c.document(""))
+	})
+}
+
+// forget removes what is stored of a commit that is over. It need not be durable: who finds the document again repeats what
+// the participants have done.
+func (c *coordinator) forget(ctx context.Context) {
 	c.m.enter(c, deletingCoordinatorDoc)
-	return docs.Remove(ctx, coordinatorKey(c.lsid, c.number))
+	for try := 0; ; try++ {
+		err := c.m.Docs.WriteWith(ctx, replication.Visible, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+			return c.m.commits().RemoveIn(s, u, coordinatorKey(c.lsid, c.number))
+		})
+		if err == nil || cluster.Backoff(ctx, try) != nil {
+			return
+		}
+	}
 }
 
 // pause stops a coordinator while a fail point of that name is on.

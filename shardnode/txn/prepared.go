@@ -279,7 +279,7 @@ func awaitChange(op *command.Op, changed <-chan struct{}) error {
 }
 
 // runPrepare votes to commit: it logs the operations.
-func (m *Manager) runPrepare(op *command.Op, _ *msg.PrepareTransaction, dst []byte) ([]byte, error) {
+func (m *Manager) runPrepare(op *command.Op, req *msg.PrepareTransaction, dst []byte) ([]byte, error) {
 	t := Of(op)
 	if t == nil {
 		return dst, mongoerr.New(mongoerr.CommandFailed, "prepareTransaction must be run within a transaction")
@@ -288,7 +288,7 @@ func (m *Manager) runPrepare(op *command.Op, _ *msg.PrepareTransaction, dst []by
 		if t.Unit.ChangesCatalog() {
 			return dst, mongoerr.New(mongoerr.OperationNotSupportedInTransaction, "Cannot create new collections or indexes in a cross-shard write transaction.")
 		}
-		if err := m.prepare(op, t); err != nil {
+		if err := m.prepare(op, t, req.Coordinator); err != nil {
 			return dst, err
 		}
 	}
@@ -296,7 +296,7 @@ func (m *Manager) runPrepare(op *command.Op, _ *msg.PrepareTransaction, dst []by
 	return msg.AppendFields(dst, &msg.PrepareTransactionReply{Timestamp: uint64(t.prepared.TS)}), nil
 }
 
-func (m *Manager) prepare(op *command.Op, t *Txn) error {
+func (m *Manager) prepare(op *command.Op, t *Txn, coordinator string) error {
 	if err := t.Unit.CheckSize(); err != nil {
 		return err
 	}
@@ -305,13 +305,13 @@ func (m *Manager) prepare(op *command.Op, t *Txn) error {
 	m.node.KillCursors(t)
 	var at storage.Timestamp
 	err := m.Docs.WriteWith(op, replication.Durable, func(snap *storage.Snapshot, u *storage.UnitOfWork) error {
-		t.Unit.LogPrepare(u)
+		t.Unit.LogPrepare(u, coordinator)
 		u.OnCommit(func(ts storage.Timestamp) { at = ts })
 		u.Notice(prepareNotice("prepared", s.LSID, t.Number, touchedField(t.Unit.Collections())))
 		return m.recordVote(snap, u, s, "prepared", value.F("startOpTime", m.now().Value()))
 	})
 	if at != 0 { // a vote that is not known to be durable has to be decided all the same
-		t.State, t.prepared = Prepared, storage.OpTime{TS: at, Term: m.Engine.Term()}
+		t.State, t.coordinator, t.prepared = Prepared, coordinator, storage.OpTime{TS: at, Term: m.Engine.Term()}
 		t.Unit.SetPrepared(t.prepared)
 		m.counters.prepared.all.Add(1)
 		s.forgetBefore()
@@ -396,7 +396,7 @@ func (m *Manager) refuseOldRecords() error {
 func (m *Manager) restore(ctx context.Context, s *Session, p *storage.PreparedTxn) error {
 	s.begin(p.Number)
 	base := m.Engine.Snapshot()
-	t := &Txn{Number: p.Number, State: Prepared, Started: m.Now(), prepared: p.At, Base: base,
+	t := &Txn{Number: p.Number, State: Prepared, Started: m.Now(), prepared: p.At, coordinator: p.Coordinator, Base: base,
 		Unit: m.Engine.NewUnitOfWork(base), Locks: m.Locks.NewLocker()}
 	s.Txn, s.used, s.dirty = t, m.Now(), true
 	s.forgetBefore()

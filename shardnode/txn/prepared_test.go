@@ -127,7 +127,7 @@ func TestVotesOfLargeTransactionsAreSmall(t *testing.T) {
 	s := beginLarge(t, m)
 	w := &watchedSet{Set: n.set}
 	m.Set, m.Docs.Set, n.set = w, w, w
-	if err := m.prepare(m.op(t, 1, 5, false), s.Txn); err != nil {
+	if err := m.prepare(m.op(t, 1, 5, false), s.Txn, "shard7"); err != nil {
 		t.Fatal(err)
 	}
 	if s.Txn.State != Prepared || w.units != 1 || w.bytes > 2*partBytes+largeBytes {
@@ -176,7 +176,7 @@ func TestVotesThatWereNotStored(t *testing.T) {
 	s := beginLarge(t, m)
 	w := &watchedSet{Set: n.set, failAt: 1}
 	m.Set, m.Docs.Set = w, w
-	if err := m.prepare(m.op(t, 1, 5, false), s.Txn); !errors.Is(err, errUnit) || s.Txn.State != Open {
+	if err := m.prepare(m.op(t, 1, 5, false), s.Txn, "shard7"); !errors.Is(err, errUnit) || s.Txn.State != Open {
 		t.Errorf("%v, in state %d", err, s.Txn.State)
 	}
 	none := func() {
@@ -198,7 +198,7 @@ func TestVotesThatWereNotStored(t *testing.T) {
 		t.Fatal(err)
 	}
 	op := m.op(t, 1, 6, false)
-	if err := m.prepare(op, s.Txn); err != nil {
+	if err := m.prepare(op, s.Txn, "shard7"); err != nil {
 		t.Fatal(err)
 	}
 	if err := m.abortPrepared(op, s); err != nil {

@@ -39,8 +39,9 @@ type Txn struct {
 	router      [16]byte             // the process that began it, zero for this one or a client
 	Active      time.Duration        // spent in its commands
 
-	prepared storage.OpTime // of its vote to commit
-	torn     bool           // its commit failed, and its unit is not what it voted for
+	prepared    storage.OpTime // of its vote to commit
+	coordinator string         // the shard that asked for the vote
+	torn        bool           // its commit failed, and its unit is not what it voted for
 
 	letGo func() // releases the session before the end of the command, which no longer uses the transaction
 
@@ -164,11 +165,17 @@ func (m *Manager) Begin(op *command.Op) (end func(err error), err error) {
 		if t.State == Open && (err != nil && !goesOn || t.Failed) {
 			m.abortTxn(s)
 		}
+		if err == nil && t.State == Open && (op.Client.InProcess || op.Client.Internal) {
+			op.AddTopLevel("readOnly", value.NewBool(t.readOnly()))
+		}
 		t.Failed = false
 		t.Active += m.Now().Sub(op.Start)
 		release()
 	}, nil
 }
+
+// readOnly reports whether nothing has been written in an open transaction: routers choose by it how it commits.
+func (t *Txn) readOnly() bool { return t.Unit.Empty() && len(t.moved) == 0 }
 
 // takeTxn takes the session of an operation and its transaction. A newer transaction waits until the one before, which is
 // prepared, is decided.

@@ -1,0 +1,101 @@
+package router_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/storage"
+)
+
+// syncs holds up the commits that wait for the disk.
+type syncs struct {
+	mu      sync.Mutex
+	waiting int
+	open    chan struct{}
+}
+
+// slowDisk is a set whose durable commits wait for syncs.
+type slowDisk struct {
+	replication.Set
+	*syncs
+}
+
+func (s slowDisk) Commit(ctx context.Context, u *storage.UnitOfWork, wc replication.WriteConcern) (storage.Timestamp, error) {
+	if wc.Durable() {
+		s.mu.Lock()
+		s.waiting++
+		open := s.open
+		s.mu.Unlock()
+		select {
+		case <-open:
+		case <-ctx.Done():
+		}
+	}
+	return s.Set.Commit(ctx, u, wc)
+}
+
+func (s *syncs) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.waiting
+}
+
+// complete lets those that wait go on.
+func (s *syncs) complete() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.open)
+	s.open, s.waiting = make(chan struct{}), 0
+}
+
+// A commit over two shards waits for three syncs, one after the other: the votes, the decision, the commits. It waited
+// for five: the list of participants and the removal of the coordinator's document, too.
+func TestTwoShardCommitsWaitForThreeSyncs(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.shardedTxnColl()
+	begin := func(number int) {
+		c.txn([]txnStep{
+			{number, true, "d", `{"update": "c", "updates": [{"q": {"_id": -1}, "u": {"$inc": {"x": 1}}}]}`, 0, "n", "1"},
+			{number, false, "d", bumpOne, 0, "n", "1"},
+		})
+	}
+	commit := func(number int) bson.M {
+		return c.as(command.NewClient(2, "test", "test", nil), "admin", fmt.Sprintf(`{"commitTransaction": 1, %s, "txnNumber": {"$numberLong": "%d"}, "autocommit": false, "writeConcern": {"w": "majority"}}`, txnLSID, number))
+	}
+	begin(1)
+	if r := commit(1); r["ok"] != 1.0 { // makes the collections
+		t.Fatal(r)
+	}
+	c.until("the first commit's coordinator has ended", func() bool {
+		return len(c.all("admin", `{"aggregate": 1, "pipeline": [{"$currentOp": {"allUsers": true}}, {"$match": {"twoPhaseCommitCoordinator": {"$exists": true}}}], "cursor": {}}`)) == 0
+	})
+	begin(2)
+	disk := &syncs{open: make(chan struct{})}
+	for _, id := range []string{"shard0", "shard1"} {
+		n := c.server[id].Node
+		n.Set, n.Docs.Set = slowDisk{n.Set, disk}, slowDisk{n.Docs.Set, disk}
+	}
+	answer := make(chan bson.M, 1)
+	go func() { answer <- commit(2) }()
+	for i, want := range []int{2, 1, 2} {
+		c.until(fmt.Sprintf("%d writes wait for sync %d", want, i+1), func() bool { return disk.count() == want })
+		select {
+		case r := <-answer:
+			t.Fatalf("answered after %d syncs: %v", i, r)
+		default:
+		}
+		disk.complete()
+	}
+	if r := <-answer; r["ok"] != 1.0 {
+		t.Error(r)
+	}
+	if n := disk.count(); n != 0 {
+		t.Errorf("%d more syncs", n)
+	}
+}

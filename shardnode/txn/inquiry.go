@@ -1,0 +1,135 @@
+package txn
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// Votes without a coordinator. A coordinator does not wait until its list of participants is durable: it asks for the votes, and
+// its own shard's is behind the list in one log, so that no decision precedes either. If its shard loses both, and the router
+// is gone too, another participant's vote may remain that nobody will decide. A participant whose vote has been undecided
+// for a while asks the coordinator's shard.
+//
+// The answer "aborted" is final, because both of these are asked, in this order:
+//
+//  1. The outcome of the transaction. The question aborts what the shard has open of it, so that a coordinator that begins
+//     later, for a router's late message, gets no vote from its own shard. One that is running is waited for.
+//  2. Its document, by a linearizable read. While there is one, a coordinator goes on with it, here or on the next primary; it is
+//     removed when all participants have carried the decision out, and this one has not.
+
+const (
+	// inquireAfter is how long a vote is undecided before its coordinator is asked. Asking does no harm, but costs.
+	inquireAfter = 3 * time.Second
+	inquireEvery = time.Second
+)
+
+// undecidedVote is a vote of this node.
+type undecidedVote struct {
+	lsid        []byte
+	number      int64
+	coordinator string
+}
+
+// undecidedVotes returns the votes that are older than inquireAfter and were asked for by other shards.
+func (m *Coordinators) undecidedVotes() (out []undecidedVote) {
+	before := m.Now().Add(-inquireAfter)
+	m.EachIdle(func(_ cluster.LogicalSessionID, s *Session) {
+		t := s.Txn
+		if t == nil || t.State != Prepared || t.coordinator == "" || t.coordinator == m.shard.ID {
+			return
+		}
+		if time.Unix(int64(t.prepared.TS.Seconds()), 0).Before(before) {
+			out = append(out, undecidedVote{s.LSID, t.Number, t.coordinator})
+		}
+	})
+	return out
+}
+
+// inquiry is the state of a vote that its coordinator was asked about.
+type inquiry struct{ busy, told bool }
+
+// inquire looks for votes that nobody decides, until ctx ends.
+func (m *Coordinators) inquire(ctx context.Context) {
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	var mu sync.Mutex
+	asked := map[string]inquiry{}
+	tick := time.NewTicker(inquireEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		mu.Lock()
+		if m.prepared.open() == 0 {
+			clear(asked)
+			mu.Unlock()
+			continue
+		}
+		for _, v := range m.undecidedVotes() {
+			key := preparedKey(v.lsid, v.number)
+			if asked[key].busy {
+				continue
+			}
+			told := asked[key].told
+			asked[key] = inquiry{busy: true, told: told}
+			asking.Go(func() {
+				err := m.settleVote(ctx, v)
+				if err != nil && !told && ctx.Err() == nil {
+					m.node.Warn("A prepared transaction is not decided, and its coordinator has no answer", err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				asked[key] = inquiry{told: told || err != nil}
+			})
+		}
+		mu.Unlock()
+	}
+}
+
+// settleVote asks the coordinator's shard about a transaction, and aborts it here if nobody decides about it any more.
+func (m *Coordinators) settleVote(ctx context.Context, v undecidedVote) error {
+	c := &coordinator{m: m, lsid: v.lsid, number: v.number}
+	_, err := c.ask(ctx, v.coordinator, msg.Doc(&msg.CoordinateCommit{}, c.inTransaction()...))
+	switch mongoerr.CodeOf(err) {
+	case mongoerr.NoSuchTransaction, mongoerr.TransactionTooOld:
+	case mongoerr.ShardNotFound: // it was removed, and left no document behind
+		return c.abortHere(ctx)
+	default:
+		return err // nil: it has committed, and its coordinator says so to all
+	}
+	docs, err := c.documentsOn(ctx, v.coordinator)
+	if err != nil || len(docs) > 0 {
+		return err
+	}
+	return c.abortHere(ctx)
+}
+
+// documentsOn reads the coordinator's document from the majority of a shard.
+func (c *coordinator) documentsOn(ctx context.Context, shard string) ([][]byte, error) {
+	s, err := c.m.shard.Registry.Shard(ctx, shard)
+	if err != nil {
+		return nil, err
+	}
+	db, coll := cluster.SplitNS(CoordinatorsNS)
+	return cluster.FindAll(ctx, s.Peer, db, value.Doc(value.F("find", value.NewString(coll)),
+		value.F("filter", value.NewDocument(value.Doc(value.F("_id", coordinatorKey(c.lsid, c.number))))),
+		value.F("readConcern", value.NewDocument(value.Doc(value.F("level", value.NewString("linearizable"))))), value.F("$db", value.NewString(db))))
+}
+
+// abortHere aborts this node's part of the transaction, as a coordinator would have it do.
+func (c *coordinator) abortHere(ctx context.Context) error {
+	_, err := c.ask(ctx, c.m.shard.ID, msg.Doc(&msg.AbortTransaction{}, c.inTransaction()...))
+	if mongoerr.CodeOf(err) == mongoerr.NoSuchTransaction {
+		return nil
+	}
+	return err
+}
