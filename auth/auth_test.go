@@ -13,7 +13,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// exchange plays a whole conversation; meddle may change each message on its way to the server.
+// exchange runs a whole conversation; meddle may change each message on its way to the server.
 func exchange(t *testing.T, mech, user, password string, creds func(string) ([]Credentials, error), meddle func(step int, msg string) string) (*Conversation, []string, error) {
 	t.Helper()
 	client, err := hashOf(mech).NewClientUnprepped(user, password, "")
@@ -97,7 +97,7 @@ func TestTamperedConversations(t *testing.T) {
 	}
 }
 
-// The steps after a failure find nothing to go on with.
+// Further steps after a failure find no conversation to continue.
 func TestConversationEndsWithItsFailure(t *testing.T) {
 	sc, _, err := exchange(t, SHA256, "ann", "guess", stored(t, SHA256, "secret"), nil)
 	if err == nil {
@@ -110,7 +110,7 @@ func TestConversationEndsWithItsFailure(t *testing.T) {
 	}
 }
 
-// A name that does not exist has a salt like others, which is the same each time and not that of another name.
+// A user that does not exist is given a salt like the others: the same each time, and different from that of every other name.
 func TestSimulatedCredentials(t *testing.T) {
 	for _, mech := range Mechanisms {
 		real, err := NewCredentials(mech, "x", 15000)
@@ -125,7 +125,7 @@ func TestSimulatedCredentials(t *testing.T) {
 	}
 }
 
-// Each of several keys is good, and no other.
+// Each of several keys is accepted, and no other.
 func TestKeys(t *testing.T) {
 	server, err := NewKey([]string{"oldkeyoldkey", "newkeynewkey"})
 	if err != nil {
@@ -189,7 +189,7 @@ func user(t *testing.T, roles ...RoleName) *Identity {
 	return id
 }
 
-// The manual's sentences on what resources a role is about.
+// The manual's rules on the resources that a role covers.
 func TestBuiltinRoles(t *testing.T) {
 	for _, tc := range []struct {
 		role     RoleName
@@ -246,7 +246,7 @@ func s(text string) value.Value           { return value.NewString(text) }
 func d(fields ...value.Field) value.Value { return value.NewDocument(value.Doc(fields...)) }
 func arr(vs ...value.Value) value.Value   { return value.NewArray(value.ArrayOf(vs...)) }
 
-// Nothing is read or written through a stage, an upsert or a target that could not be used by its own name.
+// Nothing can be read or written through a stage, an upsert or a target that the user could not access directly.
 func TestDeputiesAreNotConfused(t *testing.T) {
 	id := user(t, RoleName{"read", "shop"})
 	writer := user(t, RoleName{"readWrite", "shop"})
@@ -301,7 +301,7 @@ func TestDeputiesAreNotConfused(t *testing.T) {
 	}
 }
 
-// Statements behind the body are looked at as those in it.
+// Statements in sections after the body are checked like those in it.
 func TestUpsertsAskForInsert(t *testing.T) {
 	role := &Role{Name: RoleName{"u", "admin"}, Privileges: []Privilege{{Resource{DB: "shop", Coll: "c"}, Actions("update")}}}
 	id, err := NewIdentity(&User{Name: UserName{"ann", "admin"}, Roles: []RoleName{role.Name}}, func(RoleName) (*Role, bool, error) { return role, true, nil })
@@ -327,7 +327,7 @@ func TestUpsertsAskForInsert(t *testing.T) {
 	}
 }
 
-// Roles that inherit from each other in a circle come to an end.
+// Resolving roles that inherit from each other in a cycle terminates.
 func TestResolve(t *testing.T) {
 	a, b := RoleName{"a", "admin"}, RoleName{"b", "admin"}
 	roles := map[RoleName]*Role{
@@ -370,7 +370,7 @@ func TestRestrictions(t *testing.T) {
 	}
 }
 
-// A stored user comes back as it was.
+// A stored user is read back unchanged.
 func TestUserDocument(t *testing.T) {
 	c, err := NewCredentials(SHA1, PasswordDigest("ann", "x"), 10000)
 	if err != nil {

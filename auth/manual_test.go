@@ -14,18 +14,18 @@ import (
 	"github.com/shoaldb/shoal/wire"
 )
 
-// The matrix of access: what the manual says of roles (testdata/manual/roles.txt) and of what commands and stages ask for
-// (testdata/manual/access.txt) is put together by a few lines of its own here, and compared with what the tables in the program
-// allow. The two halves share nothing but the requests.
+// The access matrix: what the manual says about roles (testdata/manual/roles.txt) and about the privileges that commands and
+// stages require (testdata/manual/access.txt) is combined here by code of its own, and compared with what the program's tables
+// allow. The two sides share nothing but the requests.
 
-// manualRole is a role as the manual tells it: resources as they are written there, and the actions on them.
+// manualRole is a role as the manual describes it: resources as they are written there, and the actions on them.
 type manualRole struct {
 	admin    bool
 	includes []string
 	grants   map[string]map[string]bool
 }
 
-// lines calls f with each line of a file that says something.
+// lines calls f with each line of a file that is neither empty nor a comment.
 func lines(t *testing.T, name string, f func(text string)) {
 	t.Helper()
 	file, err := os.Open(filepath.Join("testdata", "manual", name))
@@ -72,8 +72,8 @@ func manualRoles(t *testing.T) map[string]*manualRole {
 	return roles
 }
 
-// allows tells by the manual alone whether a role that is held on its database allows an action on a resource of the
-// access file, of a request to db.
+// allows reports, by the manual alone, whether a role that is held on its database allows an action on a resource of
+// the access file, of a request to db.
 func (m *manualRole) allows(roles map[string]*manualRole, own, action, resource, db string) bool {
 	for _, in := range m.includes {
 		if roles[in].allows(roles, own, action, resource, db) {
@@ -88,7 +88,7 @@ func (m *manualRole) allows(roles map[string]*manualRole, own, action, resource,
 	return false
 }
 
-// manualCovers is the manual's page Resource Document: which resources a privilege on another is about.
+// manualCovers implements the manual's page Resource Document: which resources a privilege on another one covers.
 func manualCovers(on, own, resource, db string) bool {
 	if on == "any" {
 		return true
@@ -127,7 +127,7 @@ type manualAccess struct {
 	request, needs string
 }
 
-// allowed tells by the manual alone whether a role may make a request.
+// allowed reports, by the manual alone, whether a role may make a request.
 func (a manualAccess) allowed(may func(action, resource string) bool) bool {
 	needs := strings.TrimPrefix(a.needs, "silent ")
 	if needs == "nobody" || needs == "user" {
@@ -219,7 +219,7 @@ func TestAccessIsTheManuals(t *testing.T) {
 	}
 }
 
-// What a built-in role grants is what the manual says of it: no action more, none less.
+// A built-in role grants exactly the actions that the manual lists for it.
 func TestRolesAreTheManuals(t *testing.T) {
 	roles := manualRoles(t)
 	for name := range builtins {

@@ -65,7 +65,7 @@ func TestParseDN(t *testing.T) {
 	}
 }
 
-// Members share organization, unit and domain, all of them, and have one of these.
+// Members share organization, unit and domain, all of them, and have at least one of these.
 func TestMembersByName(t *testing.T) {
 	for _, tc := range []struct {
 		a, b string
@@ -115,7 +115,7 @@ func TestCertificateRoles(t *testing.T) {
 	}
 }
 
-// What is read as a name is written so that it is read as the same.
+// A name that was parsed is formatted so that it parses to the same name.
 func FuzzParseDN(f *testing.F) {
 	for _, s := range []string{"CN=a,O=b", `CN=a\,b+OU="x;y"`, `O=\C3\A9 `, "1.2.3=#04024869"} {
 		f.Add(s)

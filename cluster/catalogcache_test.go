@@ -31,8 +31,9 @@ func (c *cacheOf[T]) size() int {
 	return len(c.merged())
 }
 
-// The routing table cache keeps nothing of databases that do not exist, and no more names than it may; those that are asked
-// for again and again are kept. It kept each name that a client ever spelt, and copied all of them for each new one.
+// The routing table cache keeps no entries for databases that do not exist, and no more names than its limit; names that
+// are used again and again stay. It used to keep each name that a client ever sent, and copied all of them for each new
+// one.
 func TestCatalogForgetsNames(t *testing.T) {
 	f := &emptyConfig{}
 	c := NewCatalog(f)

@@ -30,7 +30,7 @@ func TestHistoriesOfMergedChunks(t *testing.T) {
 	}
 }
 
-// Entries from before the window go, the owner at its beginning stays.
+// Entries from before the window are removed; the owner at its beginning stays.
 func TestHistoriesAreCut(t *testing.T) {
 	h := []Owner{{9, "a"}, {7, "b"}, {4, "c"}, {2, "d"}}
 	for oldest, want := range map[uint64]string{0: "[{9 a} {7 b} {4 c} {2 d}]", 2: "[{9 a} {7 b} {4 c} {2 d}]", 3: "[{9 a} {7 b} {4 c} {2 d}]",

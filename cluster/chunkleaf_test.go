@@ -45,7 +45,7 @@ func tableOf(t testing.TB, chunks []*Chunk) *ChunkMap {
 	return m
 }
 
-// sameTables compares all that two tables answer.
+// sameTables compares the results of every method of two tables.
 func sameTables(t *testing.T, what string, got, want *ChunkMap) {
 	t.Helper()
 	if got.Len() != want.Len() || got.Version() != want.Version() || !slices.Equal(got.Shards(), want.Shards()) {
@@ -72,8 +72,8 @@ func sameTables(t *testing.T, what string, got, want *ChunkMap) {
 	}
 }
 
-// A table that follows splits, merges and moves one by one is, after each, the table of all chunks as they are then; the tables
-// of before stay as they were.
+// A table updated by splits, merges and moves one by one equals, after each, a table built from all chunks at that point;
+// earlier tables do not change.
 func TestUpdatesOfATableOfManyLeaves(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	const shards = 9
@@ -165,7 +165,7 @@ func TestUpdatesOfATableOfManyLeaves(t *testing.T) {
 	sameTables(t, "the first table", kept, first)
 }
 
-// The costs of a table go with what changed: the figures that docs/performance.md has.
+// The costs of a table depend on what changed: the figures in docs/performance.md.
 func BenchmarkChunkMap(b *testing.B) {
 	for _, n := range []int{1_000, 100_000, 1_000_000} {
 		chunks := manyChunks(n, 100)
@@ -221,7 +221,7 @@ func BenchmarkChunkMap(b *testing.B) {
 	}
 }
 
-// A refresh after one split and the target of a point do not go with the number of chunks.
+// The costs of a refresh after one split and of targeting a point do not grow with the number of chunks.
 func TestCostsDoNotGoWithTheNumberOfChunks(t *testing.T) {
 	if testing.Short() {
 		t.Skip("makes a table of a million chunks")

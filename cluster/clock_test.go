@@ -95,7 +95,7 @@ func TestGossip(t *testing.T) {
 	}
 
 	sig := value.Lookup(signed, "signature")
-	// Beyond the masked range of the signature, a time needs a proof of its own.
+	// A time beyond the masked range of the signature needs a proof of its own.
 	forged := value.Doc(value.F("clusterTime", value.NewTimestampU64(a.ClusterTime()+1<<20)), value.F("signature", sig))
 	if err := b.GossipIn(ctx, forged, false); mongoerr.CodeOf(err) != mongoerr.TimeProofMismatch {
 		t.Errorf("a forged time: %v", err)

@@ -11,7 +11,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// fakeConfig is a config server's set that notes what it is asked and by which preference.
+// fakeConfig is a config server's replica set that records what it is asked and with which read preference.
 type fakeConfig struct {
 	asked []string
 	fail  []mongoerr.Code // the answers to the next getMores
@@ -34,7 +34,7 @@ func (f *fakeConfig) more(context.Context, *wire.Message, []byte) ([]byte, error
 	return value.Doc(value.F("ok", value.NewDouble(0)), value.F("code", value.NewInt32(int32(code)))), nil
 }
 
-// Reads of the catalog go to any member, and never behind the config time known; what was not told yet the primary tells.
+// Reads of the catalog go to any member and never return state before the known config time; a shard that knows none yet reads from the primary.
 func TestCatalogReadsAreCausal(t *testing.T) {
 	f := &fakeConfig{}
 	clock := NewVectorClock(nil)
@@ -75,7 +75,7 @@ func TestCatalogReadsAreCausal(t *testing.T) {
 	}
 }
 
-// Config and topology time ride at the end of replies between nodes, and go no further.
+// Config and topology time are appended to replies between nodes, and are not passed on.
 func TestTimesOfNodesEndWithTheReceiver(t *testing.T) {
 	server, client := NewVectorClock(nil), NewVectorClock(nil)
 	plain := value.Doc(value.F("ok", value.NewDouble(1)))

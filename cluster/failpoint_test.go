@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Half of the fail points that could be switched on were asked by no code.
+// Half of the fail points that could be switched on were checked by no code.
 func TestFailPointsAreAskedSomewhere(t *testing.T) {
 	var code strings.Builder
 	for _, room := range []string{"cluster", "command", "shardnode", "router", "configsvr", "storage"} {

@@ -37,8 +37,8 @@ func (s *shardsOf) set(entries map[string]uint64) {
 	s.mu.Unlock()
 }
 
-// A node that was told a later topology time knows of the shard that came, or of the one that is gone, before anything is asked
-// of it; hosts and tags, which tick nothing, it learns within 30 seconds.
+// A node that received a later topology time knows of an added or removed shard before it serves the next request; changes of
+// hosts and tags, which do not advance that time, it learns within 30 seconds.
 func TestRegistryFollowsTheTopologyTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := &shardsOf{entries: map[string]uint64{"a": Timestamp(10, 1)}}
@@ -67,10 +67,10 @@ func TestRegistryFollowsTheTopologyTime(t *testing.T) {
 		clock.GossipInPlain(Timestamp(10, 1), Timestamp(10, 1))
 		knows("a")
 		config.set(map[string]uint64{"a": Timestamp(10, 1), "b": Timestamp(20, 1)})
-		knows("a") // nobody told it yet
+		knows("a") // not notified yet
 		clock.GossipInPlain(Timestamp(20, 1), Timestamp(20, 1))
 		knows("ab")
-		config.set(map[string]uint64{"a": Timestamp(10, 1)}) // by a server that notes no time with the removal
+		config.set(map[string]uint64{"a": Timestamp(10, 1)}) // by a server that records no time with the removal
 		clock.GossipInPlain(Timestamp(30, 1), Timestamp(30, 1))
 		knows("a")
 		if config.reads != 3 {
@@ -82,7 +82,7 @@ func TestRegistryFollowsTheTopologyTime(t *testing.T) {
 	})
 }
 
-// A router that runs for longer than the keys it read last lived stopped sending $clusterTime.
+// A router that ran for longer than the validity of the keys it had read last stopped sending $clusterTime.
 func TestKeysAreReadBeforeTheyExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const rotation = 20 * time.Second

@@ -7,7 +7,7 @@ import (
 	"github.com/shoaldb/shoal/query/value/valuetest"
 )
 
-// FuzzConnectionString: any text is taken apart, and a set's name and hosts are parts of it.
+// FuzzConnectionString: any text can be parsed, and the set's name and hosts are substrings of it.
 func FuzzConnectionString(f *testing.F) {
 	for _, s := range []string{"rs/a:1,b:2", "a:1", "", "/", "rs/", ",", "a/b/c", "[::1]:27017", "rs/[::1]:1,x", "mongodb://a,b/?replicaSet=rs"} {
 		f.Add(s)
@@ -24,8 +24,8 @@ func FuzzConnectionString(f *testing.F) {
 	})
 }
 
-// FuzzDocuments: what other nodes, clients and the catalog send of versions, sessions, preferences and shards is taken or
-// refused.
+// FuzzDocuments: versions, sessions, preferences and shards from other nodes, clients and the catalog are either accepted
+// or refused with an error.
 func FuzzDocuments(f *testing.F) {
 	names := []string{"_id", "id", "uid", "txnNumber", "txnUUID", "e", "t", "v", "uuid", "timestamp", "lastMod", "version", "primary", "host", "state", "topologyTime", "key", "unique",
 		"min", "max", "shard", "lastmod", "history", "validAfter", "onCurrentShardSince", "mode", "tags", "maxStalenessSeconds", "hedge", "ns", "vReceived", "vWanted", "shardId", "db",

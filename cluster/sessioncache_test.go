@@ -82,7 +82,7 @@ func TestSessionsLiveAsLongAsAnyNodeUsesThem(t *testing.T) {
 		}
 		slices.Sort(ended)
 	}
-	for range 12 { // an hour, in which the TTL index takes out what nobody renews
+	for range 12 { // an hour, in which the TTL index removes what is not renewed
 		round()
 		now = now.Add(5 * time.Minute)
 		for _, c := range []*SessionCache{router, other} {
@@ -98,7 +98,7 @@ func TestSessionsLiveAsLongAsAnyNodeUsesThem(t *testing.T) {
 	if got := fmt.Sprint(ended); got != "[router 2 shard 2]" {
 		t.Errorf("ended: %s", got)
 	}
-	// Where nobody can ask, nothing ends.
+	// When the collection cannot be read, no session ends.
 	ended, cursors, records.down = nil, []LogicalSessionID{used, foreign}, true
 	now = now.Add(2 * SessionTimeout)
 	round()

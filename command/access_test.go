@@ -11,7 +11,7 @@ import (
 	"github.com/shoaldb/shoal/wire"
 )
 
-// A password, or what proves it, is in nothing that is shown.
+// Neither a password nor a proof of it appears in anything that is shown.
 func TestWithoutSecrets(t *testing.T) {
 	for name, field := range map[string]string{"createUser": "pwd", "updateUser": "pwd", "saslStart": "payload", "saslContinue": "payload"} {
 		body := value.Doc(value.F(name, value.NewString("ann")), value.F(field, value.NewString("hunter2")), value.F("$db", value.NewString("admin")))
@@ -25,8 +25,8 @@ func TestWithoutSecrets(t *testing.T) {
 	}
 }
 
-// BenchmarkAuthorize is what authorization adds to a find by _id, its share of $$USER_ROLES included: once for a driver's session, once
-// without, and once for a user of 1,000 roles with privileges on 1,000 databases.
+// BenchmarkAuthorize measures what authorization adds to a find by _id, including $$USER_ROLES: with a driver's session, without one,
+// and for a user of 1,000 roles with privileges on 1,000 databases.
 func BenchmarkAuthorize(b *testing.B) {
 	s := NewService(Shard)
 	a := &Access{Enforced: true, Params: cluster.NewParams()}

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A process is silent when none of its connections brings anything for longer than it has said on any of them.
+// A process is silent when none of its connections receives anything for longer than the interval it has announced on any of them.
 func TestSilentProcesses(t *testing.T) {
 	s := NewService(Shard)
 	connect := func(id byte, every time.Duration) *Client {
@@ -15,7 +15,7 @@ func TestSilentProcesses(t *testing.T) {
 		return c
 	}
 	a1, a2 := connect(1, 0), connect(1, 2*time.Second)
-	b := connect(2, 0) // it has not said how often
+	b := connect(2, 0) // it has announced no interval
 	client := NewClient(3, "", "", nil)
 	s.clients.Store(client, struct{}{})
 	start := time.Now()

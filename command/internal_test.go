@@ -12,7 +12,7 @@ import (
 	"github.com/shoaldb/shoal/cluster/msg"
 )
 
-// The arguments that the pipeline reads of any command are those that messages between nodes let through.
+// The arguments that the pipeline reads from every command are those that messages between nodes allow.
 func TestGenericArgumentsAreThoseOfMessages(t *testing.T) {
 	ours, theirs := casesOf(t, "request.go", "generic"), casesOf(t, "../cluster/msg/desc.go", "Generic")
 	for name := range ours {

@@ -56,7 +56,7 @@ func TestDisconnectEndsOperation(t *testing.T) {
 	op.release()
 }
 
-// Others read the requests of running operations, so one is only seen once it was parsed.
+// Other goroutines read the requests of running operations, so an operation is listed only once its request is parsed.
 func TestRunningOperationsAreParsed(t *testing.T) {
 	s := NewService(Shard)
 	s.Table.Add(Spec{Name: "noop", Roles: Shard, Lenient: true, Run: func(_ *Op, dst []byte) ([]byte, error) { return dst, nil }})

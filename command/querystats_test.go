@@ -37,7 +37,7 @@ func count(t *testing.T, s *Service) (entries int, executions int64) {
 	return entries, executions
 }
 
-// While nothing is recorded a query costs no memory.
+// While nothing is recorded, a query allocates nothing for statistics.
 func TestQueryStatsOffAllocateNothing(t *testing.T) {
 	s := queryService()
 	op := queryOp(t, s, `{"find":"c","filter":{"a":1}}`)
@@ -46,7 +46,7 @@ func TestQueryStatsOffAllocateNothing(t *testing.T) {
 	}
 }
 
-// A query is recorded once, when its cursor and its last command have ended in whichever order; not where one failed.
+// A query is recorded once, when its cursor and its last command have ended, in either order, and not if a command failed.
 func TestQueryIsRecordedOnce(t *testing.T) {
 	s := queryService()
 	s.Queries.SetLimit(-1)
@@ -84,7 +84,7 @@ func TestQueryIsRecordedOnce(t *testing.T) {
 	}
 }
 
-// What nodes of the cluster ask of each other, and what is encrypted, is not recorded; nor do times make keys of their own.
+// Queries between nodes of the cluster and encrypted queries are not recorded, and cluster times do not create separate keys.
 func TestQueryKeys(t *testing.T) {
 	s := queryService()
 	s.Queries.SetLimit(-1)

@@ -7,8 +7,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// The balancer goes by the whole of its settings: activeWindow, _secondaryThrottle, writeConcern, _waitForDelete and
-// attemptToBalanceJumboChunks were stored and read by nobody.
+// The balancer applies all of its settings: activeWindow, _secondaryThrottle, writeConcern, _waitForDelete and
+// attemptToBalanceJumboChunks were stored but had no effect.
 func TestBalancerSettingsAreRead(t *testing.T) {
 	parse := func(text string) (balancerSettings, error) {
 		var d bson.D

@@ -8,7 +8,7 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 )
 
-// What may become one chunk: neighbours on one shard and in one zone, none jumbo, moving or arrived of late.
+// Chunks that may be merged: neighbours on one shard and in one zone, none of them jumbo, moving or recently arrived.
 func TestMergeableRuns(t *testing.T) {
 	zone := func(lo, hi int, name string) zoneRange { return zoneRange{keyOf(lo), keyOf(hi), name} }
 	for _, x := range []struct {

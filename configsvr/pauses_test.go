@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A pause ends when its router says so, or by itself where that router is gone: migrations wait no longer.
+// A pause ends when its router ends it, or by itself if that router is gone; migrations no longer wait then.
 func TestPausesEndAndLapse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p pauses

@@ -14,7 +14,7 @@ const mb = 1 << 20
 
 func keyOf(n int) []byte { return value.Doc(fld("k", value.NewInt32(int32(n)))) }
 
-// spread makes a table of chunks [0,1), [1,2) … with an owner each, and the ends of the key space with the first and last.
+// spread creates a table of chunks [0,1), [1,2) … with one owner each; the first and the last extend to the ends of the key space.
 func spread(t testing.TB, owners []string, jumbo ...int) *cluster.ChunkMap {
 	t.Helper()
 	key, err := cluster.ParseShardKey(value.Doc(fld("k", value.NewInt32(1))))
@@ -138,8 +138,8 @@ func TestChunksOverZonesAreSplit(t *testing.T) {
 	}
 }
 
-// A thousand shards with a million chunks are balanced: no round takes long to plan, every move brings two shards nearer to each
-// other, and no chunk moves twice.
+// A thousand shards with a million chunks are balanced: no round takes long to plan, every move reduces the difference between
+// two shards, and no chunk moves twice.
 func TestBalancerSimulation(t *testing.T) {
 	nShards, nChunks := 1000, 1_000_000
 	if testing.Short() {

@@ -234,7 +234,7 @@ func BenchmarkLine(b *testing.B) {
 	}
 }
 
-// What rooms write with zerolog becomes lines of the log, with their fields as attributes.
+// What packages write with zerolog becomes lines of the log, with their fields as attributes.
 func TestZero(t *testing.T) {
 	var out bytes.Buffer
 	l := New(&out)

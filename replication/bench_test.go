@@ -13,8 +13,8 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// BenchmarkMajorityInsert is the throughput of w: "majority" inserts of 16 clients into a set of one without a raft log,
-// and into sets of one and three members in this process, on disk and in memory.
+// BenchmarkMajorityInsert measures the throughput of w: "majority" inserts of 16 clients into a set of one without a
+// raft log, and into sets of one and three members in this process, on disk and in memory.
 func BenchmarkMajorityInsert(b *testing.B) {
 	for _, memory := range []bool{false, true} {
 		for _, members := range []int{1, 3} {
@@ -90,7 +90,7 @@ func insertLoad(b *testing.B, set Set, e *storage.Engine, c *catalog.Collection)
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "inserts/s")
 }
 
-// BenchmarkSnapshot is how fast a snapshot gets to a new member: written, sent, checked and installed.
+// BenchmarkSnapshot measures how fast a snapshot reaches a new member: written, sent, checked and installed.
 func BenchmarkSnapshot(b *testing.B) {
 	for b.Loop() {
 		s := newEngineSet(b, false)

@@ -8,8 +8,8 @@ import (
 )
 
 // TestChaos runs sets whose members crash, lose their disks, are cut off from each other and reconfigured while clients
-// write and read, and checks what must hold throughout: one primary a term, the same entry at an index everywhere,
-// acknowledged writes at every later primary, and in the end equal members.
+// write and read, and checks the invariants: one primary per term, the same entry at an index everywhere, acknowledged
+// writes on every later primary, and in the end equal members.
 func TestChaos(t *testing.T) {
 	from, to := seeds(150)
 	for seed := from; seed < to && !t.Failed(); seed++ {
@@ -23,7 +23,7 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// chaos is one history.
+// chaos runs one history.
 func (s *simulation) chaos(length time.Duration) {
 	hosts := three
 	if len(s.nodes) == 5 {
@@ -31,7 +31,7 @@ func (s *simulation) chaos(length time.Duration) {
 	}
 	s.delay = time.Duration(1+s.random(20)) * time.Millisecond
 	s.size = int64(2000 << s.random(8))
-	s.memory = s.seed%5 == 4 // no disks: a member that stops would not come back
+	s.memory = s.seed%5 == 4 // no disks: a member that stopped could not restart
 	s.found(simConfig(2*time.Second, hosts...))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -51,7 +51,7 @@ func (s *simulation) chaos(length time.Duration) {
 		s.nuisance(hosts)
 	}
 	s.heal(hosts)
-	// The set must come back by itself, and then be whole.
+	// The set must recover by itself, and then all members must agree.
 	s.awaitPrimary(30 * time.Second)
 	cancel()
 	for range clients {
@@ -69,7 +69,7 @@ func (s *simulation) chaos(length time.Duration) {
 	}
 }
 
-// writer writes unique values at whoever is primary.
+// writer writes unique values on the current primary.
 func (s *simulation) writer(ctx context.Context) {
 	for ctx.Err() == nil {
 		time.Sleep(time.Duration(s.random(40)) * time.Millisecond)
@@ -114,7 +114,7 @@ func (s *simulation) reader(ctx context.Context) {
 	}
 }
 
-// nuisance does one thing to the set.
+// nuisance causes one fault.
 func (s *simulation) nuisance(hosts []string) {
 	h := hosts[s.random(len(hosts))]
 	n := s.nodes[h]
@@ -180,7 +180,7 @@ func (s *simulation) nuisance(hosts []string) {
 	}
 }
 
-// voters is the smallest quorum that any member knows of.
+// voters is the smallest number of voters in any member's configuration.
 func (s *simulation) voters() int {
 	least := 9
 	for _, n := range s.alive() {
@@ -226,7 +226,7 @@ func (s *simulation) reconfigure(ctx context.Context, hosts []string) {
 	}
 }
 
-// heal ends all trouble.
+// heal ends all faults.
 func (s *simulation) heal(hosts []string) {
 	s.mu.Lock()
 	clear(s.cut)

@@ -28,7 +28,7 @@ const (
 	m0, m1, m2 = `{"_id": 0, "host": "a:1"}`, `{"_id": 1, "host": "b:1"}`, `{"_id": 2, "host": "c:1"}`
 )
 
-// Which documents are a configuration, and what is said of the others.
+// Which documents are valid configurations, and the errors for the others.
 func TestParseConfig(t *testing.T) {
 	one := func(member string) string { return `{"_id": "rs", "members": [` + m0 + `, ` + member + `]}` }
 	for _, x := range []struct{ name, doc, want string }{
@@ -113,7 +113,7 @@ func TestValidateReconfig(t *testing.T) {
 	}
 }
 
-// Which members together make up each write concern.
+// Which members together satisfy each write concern.
 func TestSatisfied(t *testing.T) {
 	c, err := ParseConfig(jsonDoc(t, `{"_id": "rs", "members": [
 		{"_id": 0, "host": "a:1", "tags": {"dc": "east"}}, {"_id": 1, "host": "b:1", "tags": {"dc": "east"}},

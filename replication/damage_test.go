@@ -12,8 +12,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// A member of three was killed, and something happened to one of its files: it starts with everything that it had
-// acknowledged, entries, term and vote, or it does not start.
+// A member of three was killed, and one of its files was damaged: it starts with everything that it had
+// acknowledged, entries, term and vote, or it refuses to start.
 func TestDamagedMembersAreNoticed(t *testing.T) {
 	s := newEngineSet(t, false)
 	disks := map[string]*vfs.MemFS{}
@@ -41,7 +41,7 @@ func TestDamagedMembersAreNoticed(t *testing.T) {
 		}
 	}
 	insert(0, 40)
-	// Tables beside the logs: a store that opens moves what is in its logs.
+	// Tables besides the logs: a store that opens flushes what is in its logs.
 	s.crash("b:1", disks, 100)
 	s.open("b:1", false, disks["b:1"])
 	insert(40, 80)

@@ -19,10 +19,10 @@ func delayedConfig(secs int64) *SetConfig {
 	return c
 }
 
-// has tells whether a member has applied a write.
+// has reports whether a member has applied a write.
 func (n *simNode) has(what string) bool { return slices.Contains(n.m.state().list, what) }
 
-// writeAs commits a value of its own at the primary.
+// writeAs commits the given value on the primary.
 func (s *simulation) writeAs(what string, wc WriteConcern) error {
 	p := s.awaitPrimary(20 * time.Second)
 	ts, err := p.r.Commit(context.Background(), p.m.unit(what), wc)
@@ -34,7 +34,7 @@ func (s *simulation) writeAs(what string, wc WriteConcern) error {
 	return err
 }
 
-// wroteAt waits until a member has a write and tells how long that took.
+// until waits until a member has applied a write and returns how long that took.
 func (s *simulation) until(n *simNode, what string) time.Duration {
 	start := time.Now()
 	for !n.has(what) {
@@ -45,8 +45,8 @@ func (s *simulation) until(n *simNode, what string) time.Duration {
 	return time.Since(start)
 }
 
-// A delayed member applies what is old enough, not before and not much later. It counts for the majority by its log, for
-// w: N by what it has applied, and nobody elects it.
+// A delayed member applies entries when they are old enough, not before and not much later. It counts towards the
+// majority by its log and towards w: N by what it has applied, and it is never elected.
 func TestDelayedMember(t *testing.T) {
 	simulate(t, 1, three, func(s *simulation) {
 		s.found(delayedConfig(60))
@@ -66,7 +66,7 @@ func TestDelayedMember(t *testing.T) {
 		if err := s.writeAs("all", WriteConcern{W: 3, Timeout: 2 * time.Minute}); err != nil || time.Since(start) < 60*time.Second {
 			t.Errorf("w: 3 after %v: %v", time.Since(start), err)
 		}
-		// Its log counts: without the third member it makes the majority.
+		// Its log counts: without the third member it completes the majority.
 		p := s.awaitPrimary(time.Second)
 		for _, h := range three[:2] {
 			if h != p.host {
@@ -76,7 +76,7 @@ func TestDelayedMember(t *testing.T) {
 		if err := s.writeAs("two", WriteConcern{W: -1, Timeout: time.Second}); err != nil || c.has("two") {
 			t.Errorf("a majority with the delayed member: %v", err)
 		}
-		// Nor is anything lost when the primary goes, too, and the other one comes back: it gets the write from the log.
+		// Nothing is lost when the primary fails, too, and the other member comes back: it receives the write from the delayed member's log.
 		s.crash(p.host, false)
 		other := "a:1"
 		if p.host == other {
@@ -128,8 +128,8 @@ func TestDelayedMemberKeepsItsLog(t *testing.T) {
 	})
 }
 
-// Configurations are in force at a delayed member at once: also the one that ends its delay, after which it catches up and
-// may become primary.
+// Configurations take effect on a delayed member at once, including the one that ends its delay, after which it catches up
+// and may become primary.
 func TestDelayEnds(t *testing.T) {
 	simulate(t, 3, three, func(s *simulation) {
 		s.found(delayedConfig(3600))

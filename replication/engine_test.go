@@ -72,7 +72,7 @@ func (s *engineSet) open(host string, memory bool, fs vfs.FS) {
 	s.adopt(host, e, !memory)
 }
 
-// adopt makes an engine a member, on its way to be one.
+// adopt makes an engine a member of the set, in startup state.
 func (s *engineSet) adopt(host string, e *storage.Engine, disk bool) {
 	o := Options{Machine: EngineMachine(e), SetName: "rs", Transport: s, IsSelf: func(h string) bool { return h == host },
 		OnFatal: func(err error) { s.t.Error(host, err) }}
@@ -88,11 +88,11 @@ func (s *engineSet) adopt(host string, e *storage.Engine, disk bool) {
 	s.mu.Unlock()
 }
 
-// crash ends a member at once and leaves of its disk what was synced, and so many percent of what was not.
+// crash ends a member at once and keeps on its disk what was synced, and the given percentage of what was not.
 func (s *engineSet) crash(host string, disks map[string]*vfs.MemFS, percent int) {
 	r, e := s.nodes[host], s.engines[host]
 	s.mu.Lock()
-	delete(s.nodes, host) // nobody reaches it
+	delete(s.nodes, host) // unreachable
 	s.mu.Unlock()
 	r.shut(errCrashed)
 	r.wg.Wait()
@@ -173,7 +173,7 @@ func makeCollection(t testing.TB, r *Raft, e *storage.Engine) *catalog.Collectio
 	return c
 }
 
-// A set of one that is kept by raft takes writes, and takes up again where it was after it was closed.
+// A set of one with a raft log accepts writes, and resumes where it was after it was closed.
 func TestEngineAlone(t *testing.T) {
 	fs := vfs.NewMem()
 	s := newEngineSet(t, false)
@@ -209,7 +209,7 @@ func TestEngineAlone(t *testing.T) {
 	}
 }
 
-// A store that was a set of one without a raft log becomes a member of one kept by raft, and that grows to three, while
+// A store of a set of one without a raft log becomes a member of a set with one, which grows to three members, while
 // clients write.
 func TestGrowing(t *testing.T) {
 	s := newEngineSet(t, false)

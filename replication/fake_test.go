@@ -18,8 +18,8 @@ import (
 	"github.com/shoaldb/shoal/storage"
 )
 
-// disk is what of a member survives a crash: one journal for the raft log and the state machine, as in the engine. A
-// crash loses some of what was written since the last sync.
+// disk is the part of a member that survives a crash: one journal for the raft log and the state machine, as in the
+// engine. A crash loses some of what was written since the last sync.
 type disk struct {
 	mu    sync.Mutex
 	life  int // writes of an earlier life fail
@@ -65,7 +65,7 @@ func (d *disk) sync(n int) {
 	d.tail = slices.Clone(d.tail[n:])
 }
 
-// crash ends a life; what was not synced survives in part. wipe loses everything.
+// crash ends a life; unsynced data survives in part. With wipe everything is lost.
 func (d *disk) crash(wipe bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -141,7 +141,7 @@ type fakeMachine struct {
 	life    int
 	lowDisk bool // set before it is used
 
-	// applied is told of each entry, primary of each change.
+	// applied is called for each entry, primary for each change of role.
 	applied func(index, term uint64, data string)
 	primary func(term int64)
 
@@ -173,7 +173,7 @@ func (m *fakeMachine) state() *diskState {
 	return &s
 }
 
-// unit makes something to commit.
+// unit creates a unit of work to commit.
 func (m *fakeMachine) unit(what string) *storage.UnitOfWork {
 	u := &storage.UnitOfWork{}
 	m.mu.Lock()

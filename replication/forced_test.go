@@ -18,7 +18,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// lines collects what a simulation's members log.
+// lines collects the log lines of a simulation's members.
 type lines struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -30,7 +30,7 @@ func (l *lines) Write(b []byte) (int, error) {
 	return l.b.Write(b)
 }
 
-// find gives the lines of a host whose message contains what.
+// find returns the lines of a host whose message contains what.
 func (l *lines) find(host, what string) (all []map[string]any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -62,7 +62,7 @@ func (s *simulation) unite() {
 	s.mu.Unlock()
 }
 
-// force makes a member declare the members of some to be the set.
+// force has a member force a configuration with the members of some.
 func (s *simulation) force(ctx context.Context, n *simNode, some ...string) error {
 	c := n.r.Config().Clone()
 	c.Version += 1000
@@ -75,7 +75,7 @@ func (s *simulation) force(ctx context.Context, n *simNode, some ...string) erro
 	return n.r.Reconfigure(ctx, c, true)
 }
 
-// rivals writes at the primary among some, whose writes count for nobody in the end, and gives what was written.
+// rivals writes on the primary among some, whose writes will be rolled back, and returns what was written.
 func (s *simulation) rivals(some []string, n int) (all []string) {
 	for _, h := range some {
 		x := s.nodes[h]
@@ -91,8 +91,8 @@ func (s *simulation) rivals(some []string, n int) (all []string) {
 	return all
 }
 
-// check waits until the members of some are the same set, and looks that they have what was acknowledged in the newest epoch and
-// before it, and nothing of lost.
+// check waits until the members of some agree on the set, and checks that they have what was acknowledged up to and including
+// the newest epoch, and nothing of lost.
 func (s *simulation) check(lost []string, some ...string) {
 	s.settle(20 * time.Second)
 	s.converge(20 * time.Second)
@@ -116,7 +116,7 @@ func (s *simulation) check(lost []string, some ...string) {
 		if n.fail != nil {
 			s.t.Errorf("seed %d: %s failed: %v", s.seed, n.host, n.fail)
 		}
-		// One whose own configuration has none of the members is told by nobody that it is not one of them.
+		// A member whose own configuration has none of the members never learns that it was removed.
 		known := slices.ContainsFunc(n.r.Config().Members, func(m MemberConfig) bool { return slices.Contains(some, m.Host) })
 		if role := n.r.role(); !slices.Contains(some, n.host) && role != Removed && (known || role != Recovering) {
 			s.t.Errorf("seed %d: %s, which was left out, is %v", s.seed, n.host, role)
@@ -127,9 +127,10 @@ func (s *simulation) check(lost []string, some ...string) {
 	}
 }
 
-// A member that a forced reconfiguration kept comes back with the data of before, together with members that were left out.
-// They are a majority of the old set, so it may have been elected by them, and have taken writes, before it hears of the one
-// that forced. What that one has acknowledged holds; the other throws its own away, says how much that was, and follows.
+// A member that a forced reconfiguration kept comes back with its old data, together with members that were removed. They
+// are a majority of the old set, so it may have been elected by them, and have accepted writes, before it learns of the
+// reconfiguration. The writes acknowledged after the reconfiguration stay; the member discards its own, logs how many they
+// were, and follows.
 func TestForcedReconfigurationHoldsAgainstAMemberOfIt(t *testing.T) {
 	for seed, to := seeds(20); seed < to && !t.Failed(); seed++ {
 		simulate(t, seed, five, func(s *simulation) {
@@ -189,9 +190,9 @@ func TestForcedReconfigurationHoldsAgainstAMemberOfIt(t *testing.T) {
 	}
 }
 
-// What a member says of itself and the messages beside that are put together one after the other, so that a call that was begun
-// before a forced reconfiguration may bring entries from behind it. They count for nothing to a member of the epoch before: it
-// takes no entry of the new history until it knows that everything it has committed is in that.
+// A call's member state and its messages are assembled one after the other, so that a call begun before a forced
+// reconfiguration may carry entries from after it. A member of the preceding epoch ignores them: it accepts no entry of the new
+// history until it knows that the history contains everything that it has committed.
 func TestMessagesOfAnotherEpochAreDropped(t *testing.T) {
 	simulate(t, 23, three, func(s *simulation) {
 		s.found(simConfig(10*time.Second, three...))
@@ -241,8 +242,8 @@ func TestMessagesOfAnotherEpochAreDropped(t *testing.T) {
 	})
 }
 
-// A change that was under way when the majority was lost is still in the log of the member that forces another. It is decided then,
-// like everything in that log, and does not take the place of the forced one.
+// A configuration change that was pending when the majority was lost is still in the log of the member that forces another. It is
+// committed then, like everything in that log, and does not replace the forced one.
 func TestForceAfterAChangeThatWasNotDecided(t *testing.T) {
 	for seed, to := seeds(5); seed < to; seed++ {
 		simulate(t, seed, five, func(s *simulation) {
@@ -283,8 +284,8 @@ func TestForceAfterAChangeThatWasNotDecided(t *testing.T) {
 	}
 }
 
-// Reconfigurations are forced here and there, also by members that do not know of each other and by such as crash meanwhile,
-// while the network falls apart and heals. In the end the newest one holds.
+// Reconfigurations are forced on various members, some of which do not know of each other or crash meanwhile, while the
+// network is partitioned and heals. In the end the newest one is in force.
 func TestForcedReconfigurations(t *testing.T) {
 	for seed, to := seeds(25); seed < to && !t.Failed(); seed++ {
 		simulate(t, seed, five, func(s *simulation) { s.forcing() })
@@ -305,7 +306,7 @@ func (s *simulation) forcing() {
 		s.mu.Lock()
 		s.rnd.Shuffle(len(hosts), func(i, j int) { hosts[i], hosts[j] = hosts[j], hosts[i] })
 		s.mu.Unlock()
-		// Some are down or out of reach; one of the others forces, and keeps some of all.
+		// Some members are down or unreachable; one of the others forces a configuration with some of all members.
 		away := hosts[1+s.random(3):]
 		s.divide(away...)
 		for _, h := range away {
@@ -318,7 +319,7 @@ func (s *simulation) forcing() {
 		some := append([]string{hosts[0]}, hosts[1+s.random(4):]...)
 		before := s.latest()
 		if epochOf(nextEpoch(a.r.lead.Load().term, a.r.id.Load())) <= before || a.r.Config().ByHost(a.host) == nil {
-			continue // this one has not heard of the newest, and would not win
+			continue // this one does not know of the newest, and would not win
 		}
 		s.forceWithTrouble(a, some)
 		if s.latest() > before {
@@ -355,7 +356,7 @@ func (s *simulation) forcing() {
 	s.check(nil, newest...)
 }
 
-// forceWithTrouble forces a reconfiguration, and perhaps crashes the member that does meanwhile.
+// forceWithTrouble forces a reconfiguration, and may crash the forcing member meanwhile.
 func (s *simulation) forceWithTrouble(a *simNode, some []string) {
 	ctx, cancel := context.WithTimeout(background, 5*time.Second)
 	defer cancel()
@@ -383,7 +384,7 @@ func (s *simulation) latest() (epoch uint64) {
 	return epoch
 }
 
-// someWrite writes at one that is primary; where several are, at that of the latest epoch.
+// someWrite writes on a primary; if there are several, on that of the latest epoch.
 func (s *simulation) someWrite() {
 	var best *simNode
 	for _, n := range s.alive() {
@@ -399,8 +400,8 @@ func (s *simulation) someWrite() {
 	_, _ = s.write(ctx, best, []WriteConcern{Majority, {W: 2, Timeout: 100 * time.Millisecond}}[s.random(2)])
 }
 
-// With real engines, too, a member that has more than the forced history, and other things, ends up with that history, below
-// what it had applied.
+// With real engines, too, a member that has applied more than the forced history, and other entries, ends up with that
+// history.
 func TestEngineThrowsItsHistoryAway(t *testing.T) {
 	s := newEngineSet(t, false)
 	disks := map[string]*vfs.MemFS{}

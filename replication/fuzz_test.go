@@ -7,7 +7,7 @@ import (
 	"github.com/shoaldb/shoal/query/value/valuetest"
 )
 
-// FuzzConfig: no configuration of a set may do more than be refused; one that is taken is shown and taken again.
+// FuzzConfig: no configuration of a set may do worse than be refused; one that is accepted can be shown and is accepted again.
 func FuzzConfig(f *testing.F) {
 	names := []string{"_id", "version", "term", "members", "settings", "host", "priority", "votes", "hidden", "arbiterOnly", "buildIndexes", "tags", "secondaryDelaySecs", "protocolVersion",
 		"writeConcernMajorityJournalDefault", "configsvr", "chainingAllowed", "heartbeatIntervalMillis", "heartbeatTimeoutSecs", "electionTimeoutMillis", "catchUpTimeoutMillis",

@@ -13,7 +13,7 @@ import (
 	"github.com/shoaldb/shoal/storage"
 )
 
-// leftWriters has writers with a wtimeout commit on a primary that has lost its majority, and gives what they left.
+// detachedWriters has writers with a wtimeout commit on a primary that has lost its majority, and returns their detached commits.
 func (s *simulation) leftWriters(p *simNode, writers int, wtimeout time.Duration) map[string]*storage.Detached {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -49,8 +49,8 @@ func (s *simulation) lose(host string, cut bool) {
 	}
 }
 
-// Writers whose wtimeout passes while the majority is gone are told so, in time. When it comes back before the primary
-// steps down, each of their writes is there once.
+// Writers whose wtimeout passes while the majority is gone get the error in time. When it comes back before the
+// primary steps down, each of their writes is there once.
 func TestWriteTimeoutsAndTheMajorityComesBack(t *testing.T) {
 	for seed, to := seeds(3); seed < to; seed++ {
 		simulate(t, seed, three, func(s *simulation) {
@@ -73,8 +73,8 @@ func TestWriteTimeoutsAndTheMajorityComesBack(t *testing.T) {
 	}
 }
 
-// The majority stays away: the primary steps down, and every writer that left learns that its write was not decided here.
-// Nothing of it is anywhere once the others have gone on without it.
+// The majority stays away: the primary steps down, and every detached commit ends with the error that it was not decided
+// here. No trace of it exists once the others have continued without it.
 func TestWriteTimeoutsAndTheMajorityStaysAway(t *testing.T) {
 	for seed, to := seeds(3); seed < to; seed++ {
 		simulate(t, seed, three, func(s *simulation) {
@@ -120,7 +120,7 @@ func (s *simulation) eachOnce(writes map[string]*storage.Detached) {
 	}
 }
 
-// One wtimeout is for both waits, for the majority and for the members beyond it.
+// One wtimeout covers both waits, for the majority and for the members beyond it.
 func TestWriteTimeoutOfMoreThanTheMajority(t *testing.T) {
 	simulate(t, 1, three, func(s *simulation) {
 		s.found(simConfig(10*time.Second, three...))
@@ -140,8 +140,8 @@ func TestWriteTimeoutOfMoreThanTheMajority(t *testing.T) {
 	})
 }
 
-// With real engines the documents of detached commits are there once after the majority has come back, whatever
-// has been in flight.
+// With real engines, the documents of detached commits exist once after the majority has come back, whatever
+// was in flight.
 func TestEnginesLeaveCommits(t *testing.T) {
 	s := newEngineSet(t, true, three...)
 	r, e := s.nodes["a:1"], s.engines["a:1"]
@@ -152,7 +152,7 @@ func TestEnginesLeaveCommits(t *testing.T) {
 	c := makeCollection(t, r, e)
 	s.mu.Lock()
 	all := s.nodes
-	s.nodes = nil // nobody reaches anybody
+	s.nodes = nil // no member reaches another
 	s.mu.Unlock()
 	const writers, each = 8, 10
 	var wg sync.WaitGroup

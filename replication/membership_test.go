@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// A member is put in the place of another while a third is down. Such a change has two steps, and until the second is decided
-// raft counts the votes of the members of before, too: the member that leaves is needed for that, though the configuration does
-// not name it any more.
+// A member replaces another while a third is down. Such a change has two steps, and until the second is committed raft counts
+// the votes of the old members, too: the leaving member is needed for that, though the configuration no longer names it.
 func TestSwapOfAMemberWhileAnotherIsDown(t *testing.T) {
 	for seed, to := seeds(10); seed < to; seed++ {
 		simulate(t, seed, five, func(s *simulation) {
@@ -23,7 +22,7 @@ func TestSwapOfAMemberWhileAnotherIsDown(t *testing.T) {
 				}
 				p = s.nodes["a:1"]
 			}
-			// The set's own first change has two steps as well, of which the second may need d.
+			// The set's own first change has two steps as well, and the second may need d.
 			for _, n := range s.alive() {
 				for len(n.r.rlog.conf().state.GetVotersOutgoing()) > 0 {
 					time.Sleep(10 * time.Millisecond)
@@ -42,7 +41,7 @@ func TestSwapOfAMemberWhileAnotherIsDown(t *testing.T) {
 			if err != nil {
 				t.Fatalf("seed %d: %v\n%s", seed, err, s.dump())
 			}
-			if seed%2 == 1 { // nobody may have noted yet that it is decided
+			if seed%2 == 1 { // no member may know yet that it is committed
 				s.crash("a:1", false)
 				s.start("a:1")
 			}

@@ -17,7 +17,7 @@ import (
 
 var background = context.Background()
 
-// A killed primary is replaced within electionTimeoutMillis and two seconds, whoever it is.
+// A killed primary is replaced within electionTimeoutMillis plus two seconds, whichever member it is.
 func TestFailoverTimes(t *testing.T) {
 	var all []time.Duration
 	for seed := range int64(40) {
@@ -37,7 +37,7 @@ func TestFailoverTimes(t *testing.T) {
 }
 
 // On a machine that lets members run only every 200 ms or so, a killed primary is still replaced in the order of the
-// election timeout: raft's clock goes by the time, not by how often the loop was woken.
+// election timeout: raft's clock follows the time, not the number of times that the loop woke.
 func TestFailoverOfTheStarved(t *testing.T) {
 	var all []time.Duration
 	for seed := range int64(40) {
@@ -66,8 +66,8 @@ func TestFailoverOfTheStarved(t *testing.T) {
 	}
 }
 
-// A member that was asked to take over and does not stand, which the primary could not know, does not hold up writes and
-// the step-down for an election timeout.
+// A member that was asked to take over and does not stand for election, which the primary could not know, does not delay
+// writes and the step-down for an election timeout.
 func TestHandoverToOneThatRefuses(t *testing.T) {
 	simulate(t, 6, three, func(s *simulation) {
 		s.found(simConfig(10*time.Second, three...))
@@ -77,7 +77,7 @@ func TestHandoverToOneThatRefuses(t *testing.T) {
 		if err := b.r.Freeze(time.Minute); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(3 * time.Second) // the primary has heard
+		time.Sleep(3 * time.Second) // the primary knows it
 		s.mu.Lock()
 		s.cut[[2]string{a.host, p.host}] = true
 		s.mu.Unlock()
@@ -98,7 +98,7 @@ func TestHandoverToOneThatRefuses(t *testing.T) {
 	})
 }
 
-// A member that was removed and is a member again follows a primary that it has never heard of.
+// A member that was removed and added again follows a primary that it does not know.
 func TestReturnToASetWithANewPrimary(t *testing.T) {
 	simulate(t, 7, []string{"a:1", "b:1", "c:1", "d:1"}, func(s *simulation) {
 		s.found(simConfig(2*time.Second, three...))
@@ -136,8 +136,8 @@ func TestReturnToASetWithANewPrimary(t *testing.T) {
 	})
 }
 
-// A primary whose services wait for something while they step up is not held up by that once it is deposed: it can be
-// primary again.
+// A primary whose services block while they step up is not delayed by that once it is deposed: it can be primary
+// again.
 func TestStepUpThatWaitsIsInterrupted(t *testing.T) {
 	simulate(t, 5, three, func(s *simulation) {
 		var patient atomic.Bool
@@ -193,7 +193,7 @@ func TestHandover(t *testing.T) {
 		s.found(c)
 		s.settle(time.Second)
 		p := s.awaitPrimary(time.Second)
-		// Those that are frozen do not take over.
+		// Frozen members do not take over.
 		for _, h := range three[1:] {
 			if err := s.nodes[h].r.Freeze(time.Minute); err != nil {
 				t.Fatal(err)
@@ -243,7 +243,7 @@ func TestHandover(t *testing.T) {
 	})
 }
 
-// A member that may not be primary leads the way for one that may, where it alone has everything.
+// A member that may not be primary leads temporarily, until one that may has caught up, if it alone has all entries.
 func TestCaretaker(t *testing.T) {
 	simulate(t, 2, three, func(s *simulation) {
 		c := simConfig(2*time.Second, three...)
@@ -266,7 +266,7 @@ func TestCaretaker(t *testing.T) {
 	})
 }
 
-// Two of three are lost: writes stop with an error, reads go on, and a forced reconfiguration makes a set of what is left.
+// Two of three members are lost: writes fail, reads go on, and a forced reconfiguration makes a set of the remaining member.
 func TestLostMajority(t *testing.T) {
 	simulate(t, 3, five, func(s *simulation) {
 		s.found(simConfig(2*time.Second, five[:3]...))
@@ -281,7 +281,7 @@ func TestLostMajority(t *testing.T) {
 		s.converge(time.Second)
 		s.crash("b:1", false)
 		s.crash("c:1", false)
-		// Within the time-out the primary notices; a write that was on its way ends with an error.
+		// Within the time-out the primary notices; a write in flight fails.
 		if _, err := s.write(background, p, Majority); mongoerr.CodeOf(err) != mongoerr.PrimarySteppedDown {
 			t.Errorf("a write without a majority: %v", err)
 		}
@@ -310,7 +310,7 @@ func TestLostMajority(t *testing.T) {
 	})
 }
 
-// A forced reconfiguration among members of the old set: one that was alive, too, follows.
+// A forced reconfiguration with members of the old set: another member that is alive follows.
 func TestForceTakesOthersAlong(t *testing.T) {
 	simulate(t, 4, five, func(s *simulation) {
 		s.found(simConfig(2*time.Second, five...))
@@ -338,10 +338,10 @@ func TestForceTakesOthersAlong(t *testing.T) {
 	})
 }
 
-// A member made itself the set by force while two others were down. They came back with their data, elected one of them once
-// they had waited for long enough, and the first followed that one for ever, without what it had acknowledged meanwhile. A
-// member does not hear what those say that are no members any more, nor follow one that has no vote, and they learn from it
-// that they are none.
+// A member forced a set of itself alone while two others were down. They came back with their data, elected one of them
+// after the election timeout, and the first followed that one forever, without what it had acknowledged meanwhile. Now a
+// member ignores messages from removed members, does not follow a member without a vote, and the removed ones learn from it
+// that they were removed.
 func TestForcedReconfigurationHolds(t *testing.T) {
 	simulate(t, 21, three, func(s *simulation) {
 		s.found(simConfig(2*time.Second, three...))
@@ -383,7 +383,7 @@ func TestForcedReconfigurationHolds(t *testing.T) {
 }
 
 // The appender had a snapshot's installation wait for the applier, while the applier, in a forced reconfiguration, waited for
-// the appender: neither got anywhere.
+// the appender: a deadlock.
 func TestForceMeetsAnInstallation(t *testing.T) {
 	simulate(t, 22, three, func(s *simulation) {
 		s.found(simConfig(2*time.Second, three...))
@@ -421,7 +421,7 @@ func TestForceMeetsAnInstallation(t *testing.T) {
 	})
 }
 
-// Write concerns: numbers, custom ones, time-outs, and what cannot be.
+// Write concerns: numbers, custom ones, time-outs, and those that cannot be satisfied.
 func TestAwait(t *testing.T) {
 	simulate(t, 5, three, func(s *simulation) {
 		c := simConfig(10*time.Second, three...)
@@ -456,7 +456,7 @@ func TestAwait(t *testing.T) {
 	})
 }
 
-// A log that is damaged or does not fit its store is refused, with the way back.
+// A log that is damaged or does not match its store is refused, with instructions for recovery.
 func TestDamagedLogs(t *testing.T) {
 	fresh := func() *disk {
 		d := newDisk(1)
@@ -514,7 +514,7 @@ func TestDamagedLogs(t *testing.T) {
 	}
 }
 
-// A snapshot that is interrupted again and again goes on where it stopped, and the log stays what it has to.
+// A snapshot that is interrupted again and again resumes where it stopped, and the log keeps what it needs.
 func TestSnapshotGoesOn(t *testing.T) {
 	simulate(t, 6, three, func(s *simulation) {
 		s.size = 20000
@@ -571,7 +571,7 @@ func TestSnapshotGoesOn(t *testing.T) {
 	})
 }
 
-// Calls of other sets, and what cannot be read, are refused; nothing that arrives makes a member panic.
+// Calls of other sets and invalid calls are refused; nothing that arrives makes a member panic.
 func TestHandleRefuses(t *testing.T) {
 	simulate(t, 7, three, func(s *simulation) {
 		s.found(simConfig(10*time.Second, three...))
@@ -615,8 +615,9 @@ func TestPieces(t *testing.T) {
 	}
 }
 
-// The answer to a member's call took messages of any size along, and one of a large entry was dropped on
-// its way, since no message of the protocol is that large. A large one waits for a call, which goes in pieces.
+// The reply to a member's call used to carry messages of any size, and one with a large entry was dropped on
+// the way, since the wire protocol allows no message that large. A large one now waits for a call, which is
+// sent in pieces.
 func TestRepliesCarryNoLargeMessage(t *testing.T) {
 	p := &peer{wake: make(chan struct{}, 1)}
 	message := func(size int) *raftpb.Message {

@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 )
 
-// Services step up in order and before any runs, begin anew in each term, and are all over when StepDown returns.
+// Services step up in order and before any of them runs, start again in each term, and have all ended when StepDown returns.
 func TestServices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s Services

@@ -29,7 +29,7 @@ type simulation struct {
 	mu      sync.Mutex
 	rnd     *rand.Rand
 	nodes   map[string]*simNode
-	cut     map[[2]string]bool // calls from one host to another that get lost
+	cut     map[[2]string]bool // pairs of hosts whose calls are lost
 	loss    float64
 	delay   time.Duration
 	entries map[place]uint64  // hash of what was applied there first
@@ -43,7 +43,7 @@ type simulation struct {
 	newest  uint64 // epoch that has had a primary
 }
 
-// place is an index of the log in one of the histories that forced reconfigurations make.
+// place is an index of the log in one of the histories that forced reconfigurations create.
 type place struct{ epoch, index uint64 }
 
 type simNode struct {
@@ -87,7 +87,7 @@ type simTransport struct {
 
 var errNetwork = errors.New("the network lost the call")
 
-// Send implements Transport: each way takes its time, and may lose the call.
+// Send implements Transport: each direction has a latency, and may lose the call.
 func (x simTransport) Send(ctx context.Context, host string, payload []byte) ([]byte, error) {
 	s := x.s
 	way := func(from, to string) error {
@@ -182,7 +182,7 @@ func (s *simulation) crash(host string, wipe bool) {
 	n.r.wg.Wait()
 }
 
-// starve lets a member's loop run for a moment only after every pause, as on a machine with far too much to do.
+// starve lets a member's loop run only briefly after every pause, as on an overloaded machine.
 func (s *simulation) starve(n *simNode, pause time.Duration) {
 	r := n.r
 	go func() {
@@ -211,14 +211,14 @@ func (s *simulation) stop() {
 
 // lineage is the epoch whose history this member's entries are part of, as far as it knows.
 func (r *Raft) lineage() uint64 {
-	epoch := r.epoch() // once: the loop may enter another meanwhile
+	epoch := r.epoch() // read once: the loop may enter another meanwhile
 	if own := epochOf(r.rlog.conf().term); own < epoch && r.roles.forced.agreed.Load() != epoch {
 		return own
 	}
 	return epoch
 }
 
-// noteApplied checks that an index has the same entry at all members, for ever.
+// noteApplied checks that an index has the same entry on all members, forever.
 func (s *simulation) noteApplied(host string, at place, term uint64, data string) {
 	h := hashOf(term, data)
 	s.mu.Lock()
@@ -248,7 +248,7 @@ func (s *simulation) notePrimary(host string, term int64, m *fakeMachine) {
 	for x, epoch := range s.acked {
 		switch {
 		case have[x] || epoch > own:
-		case began: // it was forced, without what this one lacked
+		case began: // a later epoch was forced, without what this primary lacks
 			delete(s.acked, x)
 		default:
 			s.t.Errorf("seed %d: %s, primary of term %d, lacks the acknowledged write %s", s.seed, host, term, x)
@@ -312,7 +312,7 @@ func (s *simulation) dump() (out string) {
 	return out
 }
 
-// write commits a new value at a member.
+// write commits a new value on a member.
 func (s *simulation) write(ctx context.Context, n *simNode, wc WriteConcern) (storage.Timestamp, error) {
 	s.mu.Lock()
 	s.number++
@@ -366,7 +366,7 @@ func (s *simulation) converge(limit time.Duration) {
 	}
 }
 
-// settle waits until all that are to vote do.
+// settle waits until all members that should vote do.
 func (s *simulation) settle(limit time.Duration) {
 	for end := time.Now().Add(limit); ; time.Sleep(5 * time.Millisecond) {
 		done := true
@@ -403,7 +403,7 @@ func simConfig(timeout time.Duration, hosts ...string) *SetConfig {
 var three = []string{"a:1", "b:1", "c:1"}
 var five = []string{"a:1", "b:1", "c:1", "d:1", "e:1"}
 
-// seeds is how many histories are tried; SHOAL_SIM_SEEDS asks for more, SHOAL_SIM_SEED for one.
+// seeds returns the range of histories to run; SHOAL_SIM_SEEDS asks for more, SHOAL_SIM_SEED for a single one.
 func seeds(normal int) (from, to int64) {
 	if v, err := strconv.ParseInt(os.Getenv("SHOAL_SIM_SEED"), 10, 64); err == nil {
 		return v, v + 1

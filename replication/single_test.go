@@ -10,7 +10,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// What each write concern makes of one write: durable or not, and which error after the write.
+// The effect of each write concern on a write: durable or not, and which error after the write.
 func TestWriteConcerns(t *testing.T) {
 	e, err := storage.Open(storage.Options{FS: vfs.NewMem(), Dir: "db", JournalInterval: 1 << 40, MinFreeDisk: 1})
 	if err != nil {

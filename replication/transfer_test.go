@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// receiving starts a new member of a set and returns in the middle of the snapshot that it gets.
+// receiving starts a new member of a set and returns while it is receiving its snapshot.
 func (s *simulation) receiving(p *simNode, host string, id int) {
 	s.t.Helper()
 	for range 3000 {
@@ -54,7 +54,7 @@ func (s *simulation) joins(host string) {
 	}
 }
 
-// noFiles checks that nobody keeps a snapshot longer than one that may be asked for again.
+// noFiles checks that no member keeps a snapshot for longer than it may be asked for again.
 func (s *simulation) noFiles() {
 	s.t.Helper()
 	time.Sleep(3 * snapshotKept)
@@ -65,8 +65,8 @@ func (s *simulation) noFiles() {
 	}
 }
 
-// The network fails in the middle of a snapshot, for a moment or for longer than the sender tries: it goes on where it
-// stopped, with the same snapshot.
+// The network fails in the middle of a snapshot, for a moment or for longer than the sender retries: the transfer
+// resumes where it stopped, with the same snapshot.
 func TestSnapshotGoesOnAfterACut(t *testing.T) {
 	for _, cut := range []time.Duration{300 * time.Millisecond, 20 * time.Second} {
 		t.Run(cut.String(), func(t *testing.T) {
@@ -105,8 +105,8 @@ func TestSnapshotGoesOnAfterACut(t *testing.T) {
 	}
 }
 
-// The sender of a snapshot dies, or is cut off and deposed, in the middle: the next primary sends one of its own, and
-// nobody keeps anything of the first.
+// The sender of a snapshot dies, or is cut off and deposed, in the middle: the next primary sends a snapshot of its
+// own, and no member keeps anything of the first.
 func TestSnapshotSenderIsLost(t *testing.T) {
 	for _, kind := range []string{"dies", "is cut off"} {
 		t.Run(kind, func(t *testing.T) {
@@ -134,9 +134,9 @@ func TestSnapshotSenderIsLost(t *testing.T) {
 	}
 }
 
-// A crash between the note of a configuration and the store's of its entry: a primary that came up with that could not send a
-// snapshot, because it did not know the configuration at its store's place, and where it needed the one it sent it to, as the
-// majority that was left, there was no primary any more.
+// A crash between storing a configuration and applying its entry to the store: a primary that restarted from there could not
+// send a snapshot, because it did not know the configuration at its store's index; where it needed the receiver for a
+// majority, the set had no primary any more.
 func TestCrashBehindAConfiguration(t *testing.T) {
 	simulate(t, 1, three, func(s *simulation) {
 		s.size = 20000
@@ -188,7 +188,7 @@ func TestCrashBehindAConfiguration(t *testing.T) {
 	})
 }
 
-// A snapshot is for members of the configuration at its place, one that is made as well as one that is at hand.
+// A snapshot is only sent to members of the configuration at its index, a new one as well as an existing one.
 func TestSnapshotsAreForMembers(t *testing.T) {
 	simulate(t, 1, three, func(s *simulation) {
 		s.found(simConfig(2*time.Second, three...))

@@ -13,7 +13,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// agreedRound writes to a collection and knows what every cluster time shows of it.
+// agreedRound writes to a collection and knows its content at every cluster time.
 type agreedRound struct {
 	*testing.T
 	l     *testLog
@@ -65,7 +65,7 @@ func (r *agreedRound) write(u *UnitOfWork, s *Snapshot, id int) agreedWrite {
 	return w
 }
 
-// plain writes n documents that no transaction has, each in a unit of its own.
+// plain writes n documents that no transaction has claimed, each in a unit of its own.
 func (r *agreedRound) plain(n int) {
 	e := r.l.members[0].e
 	for range n {
@@ -82,7 +82,7 @@ func (r *agreedRound) plain(n int) {
 	}
 }
 
-// transaction writes some documents, and commits them at a time after others have come in between.
+// transaction writes some documents, and commits them at an earlier time, after other commits.
 func (r *agreedRound) transaction() {
 	e := r.l.members[0].e
 	s := e.Snapshot()
@@ -103,7 +103,7 @@ func (r *agreedRound) transaction() {
 	u.VisibleFrom(from)
 	e.AdvanceClock(from)
 	if r.g.IntN(3) == 0 && len(r.claim) < agreedIDs/2 {
-		r.transaction() // one that is decided later, and commits first
+		r.transaction() // one that is prepared later and commits first
 	}
 	r.plain(r.g.IntN(4))
 	committed := commit(r, e, u)
@@ -115,7 +115,7 @@ func (r *agreedRound) transaction() {
 	r.times = append(r.times, from-1, from, from+1, committed-1, committed)
 }
 
-// expect is what a time shows.
+// expect returns the content at a time.
 func (r *agreedRound) expect(ts Timestamp) string {
 	docs := map[int]string{}
 	for _, w := range r.was {
@@ -133,7 +133,7 @@ func (r *agreedRound) expect(ts Timestamp) string {
 	return strings.Join(out, "\n")
 }
 
-// check reads a member at a time, in every way.
+// check reads a member at a time, in every possible way.
 func (r *agreedRound) check(what string, e *Engine, ts Timestamp) {
 	r.Helper()
 	s, err := e.SnapshotAtClusterTime(ts)
@@ -144,7 +144,7 @@ func (r *agreedRound) check(what string, e *Engine, ts Timestamp) {
 	expect := r.expect(ts)
 	c := s.Catalog().Lookup("db.c")
 	if c == nil {
-		return // before it was made
+		return // before it was created
 	}
 	scan := func(reverse bool) string {
 		cur := s.Scan(c, ScanOptions{Reverse: reverse})
@@ -189,10 +189,11 @@ func (r *agreedRound) check(what string, e *Engine, ts Timestamp) {
 	want(r, fmt.Sprintf("%s at %d, in a transaction", what, ts), own, list(r, s, "db.c", false))
 }
 
-// A transaction over several shards is visible at the time that its shards agreed upon, on each of them: a read of a time
-// between that and the shard's commit was refused. It is so on every member, after a restart and from a copy of the store.
+// A transaction over several shards is visible at the time that its shards agreed on, on each of them; reads at times
+// between that and the shard's commit used to be refused. The same holds on every member, after a restart and on a copy of
+// the store.
 func TestCommitsAtAnAgreedTime(t *testing.T) {
-	for _, stage := range []int{0, 120} { // of bytes, from which on units are sent ahead
+	for _, stage := range []int{0, 120} { // bytes above which units are staged
 		o := Options{stageBytes: stage, chunkBytes: stage / 2, CollectInterval: time.Hour}
 		l := newTestLog(t, 3, o)
 		l.elect(l.members[0], 0)
@@ -238,7 +239,7 @@ func TestCommitsAtAnAgreedTime(t *testing.T) {
 	}
 }
 
-// Commits are found by an old time without a look at all those behind it.
+// Commits are found by an old time without a scan of all later ones.
 func TestAgreedTimesOutOfOrder(t *testing.T) {
 	g := newRand(3)
 	var a agreedCommits

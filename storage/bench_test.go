@@ -130,7 +130,7 @@ func BenchmarkScan(b *testing.B) {
 	})
 }
 
-// Insert of batches of 1000, background work included; -benchtime=1500000x shows what merging costs in the long run.
+// Inserts in batches of 1000, background work included; -benchtime=1500000x shows what merging costs in the long run.
 func BenchmarkInsertMany(b *testing.B) {
 	for _, threads := range []int{1, 16} {
 		b.Run(fmt.Sprintf("threads=%d", threads), func(b *testing.B) {
@@ -217,7 +217,7 @@ func BenchmarkInsertOne(b *testing.B) {
 	}
 }
 
-// A full capped collection deletes a document for every one that comes.
+// A full capped collection deletes a document for every insert.
 func BenchmarkInsertCapped(b *testing.B) {
 	for _, full := range []bool{false, true} {
 		b.Run(fmt.Sprintf("full=%v", full), func(b *testing.B) {
@@ -286,8 +286,8 @@ func BenchmarkIndexBuild(b *testing.B) {
 	report()
 }
 
-// BenchmarkReplicated is single inserts through a replicated log that commits at once, on the primary and on a member
-// that follows.
+// BenchmarkReplicated measures single inserts through a replicated log that commits at once, on the primary and on a
+// member that follows.
 func BenchmarkReplicated(b *testing.B) {
 	for _, threads := range []int{1, 16} {
 		b.Run(fmt.Sprintf("threads=%d", threads), func(b *testing.B) { benchReplicated(b, threads) })

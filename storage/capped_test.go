@@ -15,9 +15,9 @@ func steps(it *pooledIter) int {
 	return s.ForwardStepCount[pebble.InternalIterCall] + s.ForwardSeekCount[pebble.InternalIterCall]
 }
 
-// Every insert into a full capped collection looked for the oldest record from the table's beginning, past all that had
-// been deleted since history reaches back: 3 ms an insert after some ten thousand. It begins where the last one was deleted,
-// and so does a reader.
+// Every insert into a full capped collection searched for the oldest record from the table's beginning, past all records
+// that had been deleted within the history window: 3 ms an insert after some ten thousand. The search now begins where the
+// last one was deleted, and so does a reader.
 func TestFullCappedCollectionRemembersItsOldest(t *testing.T) {
 	e := openMem(t, Options{CollectInterval: time.Hour, HistoryWindow: time.Hour})
 	defer e.Close()
@@ -46,7 +46,7 @@ func TestFullCappedCollectionRemembersItsOldest(t *testing.T) {
 	if s := steps(r.it); s > 50 {
 		t.Errorf("a reader finds the first after %d steps", s)
 	}
-	// A snapshot of before sees what was there then.
+	// An earlier snapshot sees what was there then.
 	old := s.Timestamp()
 	insert(t, e, c, D("_id", n), D("_id", n+1))
 	if ids := idsAt(t, e, "db.c", old); len(ids) != 10 || ids[0] != int64(n-9) {
@@ -57,8 +57,8 @@ func TestFullCappedCollectionRemembersItsOldest(t *testing.T) {
 	}
 }
 
-// A unit that inserts into two capped collections in turn forgot what it had deleted of the one when it deleted of the other,
-// and deleted it again.
+// A unit that inserts into two capped collections in turn forgot what it had deleted from the one when it deleted from the
+// other, and deleted it again.
 func TestUnitOfTwoCappedCollections(t *testing.T) {
 	e := openMem(t, Options{CollectInterval: time.Hour})
 	defer e.Close()

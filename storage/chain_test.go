@@ -11,7 +11,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// trailing is a command that leaves each of its commits and goes on.
+// chained is a command that detaches each of its commits and goes on.
 type trailing struct {
 	t     *testing.T
 	e     *Engine
@@ -19,7 +19,7 @@ type trailing struct {
 	ends  []<-chan decision
 }
 
-// unit runs f in a unit behind what was left, and leaves its commit.
+// unit runs f in a unit after the detached ones, and detaches its commit.
 func (x *trailing) unit(f func(s *Snapshot, u *UnitOfWork) error) error {
 	s, u := x.e.Snapshot(), (*UnitOfWork)(nil)
 	if x.chain != nil {
@@ -45,7 +45,7 @@ func (x *trailing) unit(f func(s *Snapshot, u *UnitOfWork) error) error {
 	return nil
 }
 
-// must is unit without error.
+// must is unit for an f that must not fail.
 func (x *trailing) must(f func(s *Snapshot, u *UnitOfWork) error) {
 	x.t.Helper()
 	if err := x.unit(f); err != nil {
@@ -82,7 +82,7 @@ func (x *trailing) list(ns string) string {
 	return list(x.t, s, ns, false)
 }
 
-// decided has the log decide about all units.
+// decided has the log commit or fail all units, and returns how many failed.
 func (x *trailing) decided(l *testLog) (failed int) {
 	defer l.run()()
 	for _, ch := range x.ends {
@@ -93,8 +93,9 @@ func (x *trailing) decided(l *testLog) (failed int) {
 	return failed
 }
 
-// A command goes on upon what it has left: it sees, changes and deletes what is there, meets its unique keys, and makes
-// collections. Nobody else sees any of it until the log decides; then all of it is there.
+// A command continues on top of its detached commits: it sees, changes and deletes their documents, conflicts with
+// their unique keys, and creates collections. No other reader sees any of it until the log decides; then all of it is
+// visible.
 func TestTrail(t *testing.T) {
 	l, e, _ := heldSet(t)
 	defer l.close()
@@ -140,7 +141,7 @@ func TestTrail(t *testing.T) {
 	l.same()
 }
 
-// Several documents in one key of an index: who follows reads it as an index with such documents.
+// A detached unit makes an index multikey: later units of the chain read it as a multikey index.
 func TestTrailMarksMultikey(t *testing.T) {
 	l, e, _ := heldSet(t)
 	defer l.close()
@@ -156,7 +157,7 @@ func TestTrailMarksMultikey(t *testing.T) {
 	}
 }
 
-// What a unit behind a chain took over goes back to the one before it when it is given up.
+// Claims that a chained unit took over return to its predecessor when it is rolled back.
 func TestTrailClaimsGoBack(t *testing.T) {
 	l, e, c := heldSet(t)
 	defer l.close()
@@ -201,7 +202,7 @@ func TestTrailClaimsGoBack(t *testing.T) {
 	}
 }
 
-// What was decided meanwhile is read as it is now, whoever has changed it since.
+// What was decided meanwhile is read in its current state, including changes by others since.
 func TestTrailSheds(t *testing.T) {
 	l, e, c := heldSet(t)
 	defer l.close()
@@ -228,7 +229,7 @@ func TestTrailSheds(t *testing.T) {
 	want(t, "in the end", now(t, e, "db.c"), "{ _id: 0, n: 3 }")
 }
 
-// Where one unit fails, those behind it do.
+// When one unit fails, those after it fail too.
 func TestTrailFailsTogether(t *testing.T) {
 	l, e, _ := heldSet(t)
 	defer l.close()
@@ -256,7 +257,7 @@ func TestTrailFailsTogether(t *testing.T) {
 	l.same()
 }
 
-// The member steps down and is elected again: what followed units that are gone is refused.
+// The member steps down and is elected again: units chained to lost ones are refused.
 func TestTrailEndsWithItsTerm(t *testing.T) {
 	l, e, c := heldSet(t)
 	defer l.close()
@@ -278,7 +279,7 @@ func TestTrailEndsWithItsTerm(t *testing.T) {
 	want(t, "in the end", now(t, e, "db.c"), "{ _id: 0 }")
 }
 
-// A unit of its own view behind a chain sees both, and writes its own.
+// A chained unit with a view of its own sees the chain and its own writes.
 func TestTrailOwnView(t *testing.T) {
 	l, e, c := heldSet(t)
 	defer l.close()
@@ -304,7 +305,7 @@ func TestTrailOwnView(t *testing.T) {
 	l.same()
 }
 
-// A capped collection keeps its limit under inserts that follow each other, and its lock is free in the end.
+// A capped collection keeps its limit under chained inserts, and its lock is free in the end.
 func TestTrailOfACappedCollection(t *testing.T) {
 	l, e, _ := heldSet(t)
 	defer l.close()
@@ -327,8 +328,8 @@ func TestTrailOfACappedCollection(t *testing.T) {
 	l.same()
 }
 
-// Random commands of several units, each upon what it left, while the log commits now and then: every member ends with what
-// the commands saw.
+// Random commands of several units, each on top of its detached ones, while the log commits from time to time: every member
+// ends with what the commands saw.
 func TestTrailsAtRandom(t *testing.T) {
 	l, e, _ := heldSet(t)
 	defer l.close()
@@ -351,7 +352,7 @@ func TestTrailsAtRandom(t *testing.T) {
 		}
 		_, there := model[n][id]
 		var err error = errConflict
-		for ErrConflict(err) { // with a unit that was committed a moment ago
+		for ErrConflict(err) { // with a unit that was committed just before
 			switch {
 			case !there:
 				err = all[n].insert(ns, D("_id", id, "n", step))
@@ -399,8 +400,8 @@ func checkModel(t *testing.T, e *Engine, c *catalog.Collection, model map[int]in
 	}
 }
 
-// A unit that has failed and is still in flight with its group has nothing in the group's batch: what is there is of others, and
-// who followed it read that as the unit's.
+// A unit that has failed and is still in flight with its group has nothing in the group's batch: its contents belong to others,
+// and chained units used to read them as the failed unit's.
 func TestTrailOfAFailedUnitShowsNothing(t *testing.T) {
 	l, e, _ := heldSet(t)
 	defer l.close()

@@ -12,7 +12,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// transfer moves one unit of money from one account to another, both written in one unit of work.
+// transfer moves an amount of one from one account to another, both written in one unit of work.
 func transfer(e *Engine, ns string, from, to int, sync bool) error {
 	s := e.Snapshot()
 	defer s.Release()
@@ -142,7 +142,7 @@ func TestTransfers(t *testing.T) {
 	work.Wait()
 	close(done)
 	watch.Wait()
-	// Nothing of the past is left once nobody needs it.
+	// No history is left once no reader needs it.
 	if err := e.collect(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func TestTransfers(t *testing.T) {
 	}
 }
 
-// Many insert the same _ids: each is there once, and who failed was told that it is a duplicate.
+// Many goroutines insert the same _ids: each is there once, and the others failed with a duplicate key error.
 func TestSameIDs(t *testing.T) {
 	e := openMem(t, Options{})
 	defer e.Close()

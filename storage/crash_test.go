@@ -74,13 +74,13 @@ func verify(t *testing.T, e *Engine) {
 	}
 }
 
-// acknowledged is what a client was told is durable: the highest n of each of its documents.
+// acknowledged holds what was acknowledged as durable: the highest n of each document.
 type acknowledged struct {
 	sync.Mutex
 	n map[int]int
 }
 
-// writer inserts and updates documents of its own, counting up, until the store is gone.
+// writer inserts and updates documents of its own, incrementing n, until the store is closed.
 func (a *acknowledged) writer(e *Engine, w int, stop *atomic.Bool) {
 	for n := 1; !stop.Load(); n++ {
 		id := w*100 + rand.IntN(5)
@@ -106,7 +106,7 @@ func (a *acknowledged) writer(e *Engine, w int, stop *atomic.Bool) {
 	}
 }
 
-// The machine loses power at any moment; what was acknowledged is there, and everything is consistent.
+// The machine loses power at random moments; what was acknowledged is there, and everything is consistent.
 func TestCrash(t *testing.T) {
 	rounds := 12
 	if testing.Short() {
@@ -176,7 +176,7 @@ func crashOnce(t *testing.T, seed uint64) {
 	}
 }
 
-// A disk that fails under the log: units fail with a clear error, reads go on, and nothing acknowledged is lost.
+// The disk fails under the log: units fail with a clear error, reads go on, and nothing acknowledged is lost.
 func TestBrokenDisk(t *testing.T) {
 	for _, disk := range []error{syscall.ENOSPC, syscall.EIO} {
 		t.Run(disk.Error(), func(t *testing.T) { breakDisk(t, disk) })
@@ -218,7 +218,7 @@ func breakDisk(t *testing.T, disk error) {
 	want(t, "after the repair", now(t, e, "db.c")[:10], "{ _id: 1 }")
 }
 
-// fullFS says that the disk is full.
+// fullFS reports that the disk is full.
 type fullFS struct {
 	vfs.FS
 	free atomic.Uint64
@@ -262,7 +262,7 @@ func TestLowDisk(t *testing.T) {
 	}
 }
 
-// On a full disk deletes and drops were refused with all other writes, so that nobody could make room.
+// On a full disk deletes and drops were refused like all other writes, so that no space could be freed.
 func TestDeletesAndDropsOnAFullDisk(t *testing.T) {
 	fs := &fullFS{FS: vfs.NewMem()}
 	fs.free.Store(1 << 30)
@@ -322,7 +322,7 @@ func TestDeletesAndDropsOnAFullDisk(t *testing.T) {
 	if err := in(remove(1)); err != nil {
 		t.Errorf("delete: %v", err)
 	}
-	for _, id := range []int{5, 6} { // a findAndModify that removes keeps what it removed, for who sends it again
+	for _, id := range []int{5, 6} { // a findAndModify with remove stores the removed document for a retry
 		if err := in(func(u *UnitOfWork, s *Snapshot) error {
 			c := s.Catalog().Lookup("db.other")
 			rid, doc, found, err := s.FindByID(c, V(1))
@@ -346,7 +346,7 @@ func TestDeletesAndDropsOnAFullDisk(t *testing.T) {
 	}); err != nil {
 		t.Errorf("dropIndexes: %v", err)
 	}
-	// The very last belongs to the store itself.
+	// The very last space is reserved for the store itself.
 	fs.free.Store(20 << 20)
 	if err := in(remove(2)); mongoerr.CodeOf(err) != mongoerr.OutOfDiskSpace {
 		t.Errorf("delete with hardly anything left: %v", err)
@@ -357,7 +357,7 @@ func TestDeletesAndDropsOnAFullDisk(t *testing.T) {
 	}
 }
 
-// The last drop was only carried out behind a later commit, which a full disk does not take.
+// The last drop was only carried out after a later commit, which a full disk does not accept.
 func TestLastDropIsCarriedOut(t *testing.T) {
 	clock := atomic.Int64{}
 	clock.Store(1_700_000_000_000)
@@ -416,7 +416,7 @@ func TestDrops(t *testing.T) {
 		t.Fatal(err)
 	}
 	commit(t, e, u)
-	// A table that belongs to nothing.
+	// A table that belongs to no collection.
 	stray := appendVersion(append(appendIdent(nil, 500), 1), uint64(ts))
 	if err := e.db.Set(stray, []byte("x"), nil); err != nil {
 		t.Fatal(err)
@@ -454,7 +454,7 @@ func TestDrops(t *testing.T) {
 	}
 }
 
-// The oplog gives up its oldest entries when it is too large, and nothing else changes.
+// The oplog drops its oldest entries when it is too large, and nothing else changes.
 func TestOplogTruncation(t *testing.T) {
 	e := openMem(t, Options{OplogSize: 1 << 20, CollectInterval: time.Hour})
 	defer e.Close()
@@ -486,7 +486,7 @@ func TestOplogTruncation(t *testing.T) {
 
 func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 1)) }
 
-// Of a document that was written many times, only what snapshots can still see is left.
+// Of a document that was written many times, only the versions that snapshots can still see are kept.
 func TestHotDocument(t *testing.T) {
 	clock := atomic.Int64{}
 	clock.Store(1_700_000_000)

@@ -30,8 +30,8 @@ func (s *slowFlushFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, er
 	return s.FS.Create(name, c)
 }
 
-// damagedStores makes stores to damage: what a kill leaves, with tables and several logs, and what a clean end leaves. They
-// have the documents 0 to n-1.
+// damagedStores creates stores to damage: one after a kill, with tables and several logs, and one after a clean shutdown.
+// They have the documents 0 to n-1.
 func damagedStores(t *testing.T) (stores map[string]*vfs.MemFS, n int) {
 	t.Helper()
 	mem := vfs.NewCrashableMem()
@@ -67,8 +67,8 @@ func damagedStores(t *testing.T) (stores map[string]*vfs.MemFS, n int) {
 	return stores, n
 }
 
-// Whatever happens to one file of a store, it opens with everything that was acknowledged, or it does not open and names
-// the file and the way back.
+// Whatever the damage to one file of a store, it opens with everything that was acknowledged, or it refuses to open and
+// names the file and the way to recover.
 func TestDamagedFilesAreNoticed(t *testing.T) {
 	stores, n := damagedStores(t)
 	for how, fs := range stores {
@@ -84,7 +84,7 @@ func TestDamagedFilesAreNoticed(t *testing.T) {
 	}
 }
 
-// opensOrRefuses opens a damaged store and tells whether it was refused.
+// opensOrRefuses opens a damaged store and reports whether it was refused.
 func opensOrRefuses(t *testing.T, what, name string, fs vfs.FS, n int) bool {
 	t.Helper()
 	e, err := Open(Options{FS: fs, Dir: "db", MinFreeDisk: 1})
@@ -117,7 +117,7 @@ func opensOrRefuses(t *testing.T, what, name string, fs vfs.FS, n int) bool {
 	return false
 }
 
-// A store of before there was a witness opens, and has one from then on.
+// A store from before the witness was introduced opens, and has one from then on.
 func TestStoreWithoutWitness(t *testing.T) {
 	stores, n := damagedStores(t)
 	fs := stores["killed"]
@@ -143,7 +143,7 @@ func TestStoreWithoutWitness(t *testing.T) {
 	}
 }
 
-// A damaged table that the start did not get to makes the store fail once the background gets there.
+// A damaged table that was not checked at the start makes the store fail once the background check reaches it.
 func TestDamageIsFoundInTheBackground(t *testing.T) {
 	stores, _ := damagedStores(t)
 	fs := stores["closed"]

@@ -12,7 +12,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// leftInsert commits a document that the log does not decide about, and gives what Commit left.
+// detachedInsert commits a document that the log does not decide on, and returns the detached commit.
 func leftInsert(t *testing.T, ctx context.Context, e *Engine, c *catalog.Collection, id int, limit time.Duration) *Detached {
 	t.Helper()
 	u := e.NewUnitOfWork(nil)
@@ -29,7 +29,7 @@ func leftInsert(t *testing.T, ctx context.Context, e *Engine, c *catalog.Collect
 	return l
 }
 
-// decision is what a detached commit came to.
+// decision is the outcome of a detached commit.
 type decision struct {
 	ts  Timestamp
 	err error
@@ -41,7 +41,7 @@ func decisionOf(l *Detached) <-chan decision {
 	return ch
 }
 
-// heldSet is a primary with a collection, whose log commits nothing by itself any more.
+// heldSet returns a primary with a collection, whose log no longer commits anything by itself.
 func heldSet(t *testing.T) (*testLog, *Engine, *catalog.Collection) {
 	l := newTestLog(t, 2, Options{})
 	l.elect(l.members[0], 0)
@@ -53,7 +53,7 @@ func heldSet(t *testing.T) (*testLog, *Engine, *catalog.Collection) {
 	return l, e, c
 }
 
-// run commits whatever is proposed until stop, and that too.
+// run commits everything that is proposed until stop is called.
 func (l *testLog) run() (stop func()) {
 	over, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -103,7 +103,7 @@ func TestLeftCommitHappens(t *testing.T) {
 	}
 }
 
-// The member steps down before the log decides: the unit is rolled back, its claims are free.
+// The member steps down before the log decides: the unit is rolled back, and its claims are released.
 func TestLeftCommitIsGivenUp(t *testing.T) {
 	l, e, c := heldSet(t)
 	defer l.close()
@@ -126,7 +126,7 @@ func TestLeftCommitIsGivenUp(t *testing.T) {
 	l.same()
 }
 
-// A member that steps down tells what becomes of its units itself: nobody leaves because of that.
+// A member that steps down determines the outcome of its units itself: no commit is detached because of that.
 func TestSteppingDownLeavesNothing(t *testing.T) {
 	l, e, c := heldSet(t)
 	defer l.close()
@@ -146,8 +146,8 @@ func TestSteppingDownLeavesNothing(t *testing.T) {
 	}
 }
 
-// Far more units are left than may be in flight: leaders that wait for room are left, too, and nothing is lost, doubled or
-// out of order when the log goes on.
+// Far more units are detached than may be in flight: group leaders that wait for room are detached, too, and nothing is
+// lost, duplicated or out of order when the log continues.
 func TestManyLeftCommits(t *testing.T) {
 	l, e, c := heldSet(t)
 	defer l.close()
@@ -181,7 +181,7 @@ func TestManyLeftCommits(t *testing.T) {
 	l.same()
 }
 
-// Units that wait for room when the member steps down end, and so does the engine.
+// Units that wait for room when the member steps down end, and the engine can be closed.
 func TestManyLeftCommitsGivenUp(t *testing.T) {
 	l, e, c := heldSet(t)
 	var all []<-chan decision
@@ -199,7 +199,7 @@ func TestManyLeftCommitsGivenUp(t *testing.T) {
 	}
 }
 
-// Inserts into a capped collection come one after the other. One that was left does not hold up the next ones for ever.
+// Inserts into a capped collection are serialized. A detached one does not block the next ones forever.
 func TestLeftCommitOfACappedCollection(t *testing.T) {
 	l, e, _ := heldSet(t)
 	defer l.close()

@@ -323,7 +323,7 @@ func TestConflicts(t *testing.T) {
 	b = e.NewUnitOfWork(s)
 	code(t, b.Update(c, rid, doc, D("_id", 1, "n", 2), NoInfo), mongoerr.WriteConflict)
 	b.Rollback()
-	// A collection that changed under the unit.
+	// A collection that changed during the unit.
 	b = e.NewUnitOfWork(nil)
 	if _, err := b.Insert(c, D("_id", 2), NoInfo); err != nil {
 		t.Fatal(err)
@@ -440,7 +440,7 @@ func TestIndexBuild(t *testing.T) {
 	if !idx.Ready || !idx.Multikey {
 		t.Error("the index should be ready and multikey")
 	}
-	// Keys too many for the log are taken in as a file.
+	// Too many keys for the log are ingested as a file.
 	for i := 200; i < 5200; i += 1000 {
 		var docs [][]byte
 		for k := i; k < i+1000; k++ {
@@ -553,7 +553,7 @@ func BenchmarkCreateCollection(b *testing.B) {
 	}
 }
 
-// A store that a newer binary has written is refused before anything of it is read or changed.
+// A store that a newer binary has written is refused before anything else of it is read or changed.
 func TestNewerFormatIsRefused(t *testing.T) {
 	fs := vfs.NewMem()
 	e := openMem(t, Options{FS: fs})
@@ -576,8 +576,8 @@ func TestNewerFormatIsRefused(t *testing.T) {
 	}
 }
 
-// An engine in memory has no journal. Sync between a commit becoming visible and its being noted as durable asked pebble to
-// sync it all the same, and clients were told "pebble: WAL disabled".
+// An engine in memory has no journal. A Sync between a commit becoming visible and its being recorded as durable asked
+// pebble to sync it all the same, and clients got "pebble: WAL disabled".
 func TestSyncInMemory(t *testing.T) {
 	e, err := Open(Options{Memory: true})
 	if err != nil {
@@ -609,7 +609,7 @@ func TestHistoryWindowChanges(t *testing.T) {
 	u := e.NewUnitOfWork(nil)
 	u.Oplog(OplogEntry{Op: 'n', StmtID: -1})
 	last := commit(t, e, u)
-	e.SetHistoryWindow(-2 * time.Second) // ends ahead of the clock: nothing but the newest is kept
+	e.SetHistoryWindow(-2 * time.Second) // ends ahead of the clock: only the newest version is kept
 	if oldest := e.advanceOldest(0); oldest != last {
 		t.Fatalf("without a window history begins at %v, not at %v", oldest, last)
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// The disk is full for one kind of file at a time: writes that fail say so, or the store fails and says so; nothing
-// acknowledged is lost, and with room again, or after a restart, it goes on.
+// The disk is full for one kind of file at a time: writes fail with an error, or the store fails with one; nothing
+// acknowledged is lost, and once there is room again, or after a restart, it continues.
 func TestFullDisk(t *testing.T) {
 	for _, file := range []string{".log", ".sst", "MANIFEST", "WITNESS", ""} {
 		t.Run("file "+file, func(t *testing.T) { fillDisk(t, file) })
@@ -55,7 +55,7 @@ func fillDisk(t *testing.T, file string) {
 		}
 	}
 	full.Store(true)
-	if file == ".sst" || file == "MANIFEST" { // a change of logs that fails ends the process, see Options.OnFailure
+	if file == ".sst" || file == "MANIFEST" { // a failed log switch ends the process, see Options.OnFailure
 		if _, err := e.db.AsyncFlush(); err != nil {
 			t.Fatal(err)
 		}
@@ -92,7 +92,7 @@ func fillDisk(t *testing.T, file string) {
 	}
 }
 
-// Flushes that find no room are not tried again at once: that would take a processor and fill the log.
+// Flushes that find no room are not retried at once: that would occupy a processor and fill the log.
 func TestFlushesOnAFullDiskAreNotBusy(t *testing.T) {
 	var full atomic.Bool
 	var tried atomic.Int64

@@ -11,8 +11,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
-// fsync with a lock kept writers out, and nothing else: flushes, merges, the collector and the replicated log went on changing
-// the files that somebody copied. While files are held not one of them changes, readers go on, and what is copied opens.
+// fsync with lock only kept writers out: flushes, merges, the collector and the replicated log continued to change the files
+// that were being copied. While files are held none of them changes, readers go on, and the copy opens.
 func TestHeldFilesDoNotChange(t *testing.T) {
 	mem := vfs.NewCrashableMem()
 	var held atomic.Bool

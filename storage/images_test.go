@@ -10,7 +10,7 @@ import (
 )
 
 // imagesMatch replays the oplog of a collection: before each update and delete its pre-image must be what was there. It
-// gives the number of images.
+// returns the number of images.
 func imagesMatch(t *testing.T, e *Engine, ns string) (n int) {
 	t.Helper()
 	s := e.Snapshot()
@@ -67,8 +67,8 @@ func imagesMatch(t *testing.T, e *Engine, ns string) (n int) {
 	return n
 }
 
-// Every update and delete of a collection with images has one under the timestamp of its oplog entry and its place in its
-// transaction, on every member, however the unit gets there.
+// Every update and delete in a collection with images stores one under the timestamp of its oplog entry and its position
+// in its transaction, on every member, however the unit was replicated.
 func TestPreImages(t *testing.T) {
 	l := newTestLog(t, 3, Options{stageBytes: 64 << 10, chunkBytes: 16 << 10, CollectInterval: time.Hour, HistoryWindow: time.Nanosecond})
 	defer l.close()
@@ -91,7 +91,7 @@ func TestPreImages(t *testing.T) {
 	}
 }
 
-// What moves to another shard, and what a rolled back unit wrote, leaves no images.
+// Neither documents that move to another shard nor a rolled back unit leave images.
 func TestNoPreImagesOfWhatMoves(t *testing.T) {
 	e := openMem(t, Options{})
 	c := create(t, e, "db.c", D("changeStreamPreAndPostImages", D("enabled", true)))

@@ -29,11 +29,11 @@ func (l *testLog) keepCommitting() {
 	}()
 }
 
-// A member loses power at any moment and applies the log again from where its store says it is; entries that it had
-// applied do no harm a second time.
+// A member loses power at random moments and replays the log from its store's index; applying entries a second time
+// does no harm.
 func TestReplay(t *testing.T) { replay(t, Options{}, true) }
 
-// replay is TestReplay, with entries applied a second time or without.
+// replay is TestReplay, with or without entries applied a second time.
 func replay(t *testing.T, o Options, again bool) {
 	o.JournalInterval, o.CollectInterval, o.HistoryWindow = time.Millisecond, 2*time.Millisecond, time.Nanosecond
 	l := newTestLog(t, 2, o)
@@ -64,7 +64,7 @@ func replay(t *testing.T, o Options, again bool) {
 			m.e.Resign(errNoMember)
 		}
 		m.start()
-		// A store's own index is never behind what it holds: the next crash has to come after the replay, and keep it.
+		// A store's own index is never behind its content: the next crash has to come after the replay, and keep it.
 		l.waitApplied(m, int(at))
 		if err := m.e.db.LogData(nil, pebble.Sync); err != nil {
 			t.Error(err)
@@ -83,14 +83,14 @@ func total(s *Snapshot, ns string) (sum, n int64, err error) {
 		v, _ := value.Lookup(cur.Doc(), "n").AsInt64()
 		sum, n = sum+v, n+1
 		if n%10 == 0 {
-			cur.Save() // the next step needs an iterator
+			cur.Save() // so that the next step needs a new iterator
 		}
 	}
 	return sum, n, cur.Err()
 }
 
-// Readers see a consistent state while snapshots replace everything, or are told that theirs is gone; the snapshots are
-// taken while the primary writes.
+// Readers see a consistent state while snapshots replace everything, or fail because their state is gone; the snapshots
+// are taken while the primary writes.
 func TestInstallUnderReaders(t *testing.T) {
 	o := Options{CollectInterval: 3 * time.Millisecond, HistoryWindow: time.Nanosecond}
 	l := newTestLog(t, 2, o)
@@ -156,7 +156,7 @@ func TestInstallUnderReaders(t *testing.T) {
 	l.same()
 }
 
-// A snapshot that is damaged, or is no snapshot of replicated tables, is refused and leaves everything as it was.
+// A damaged snapshot, or one of tables that are not replicated, is refused and changes nothing.
 func TestDamagedSnapshot(t *testing.T) {
 	l := newTestLog(t, 2, Options{})
 	defer l.close()

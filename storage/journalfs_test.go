@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// allocated is the disk space that a directory's files take up.
+// allocated returns the disk space that a directory's files take up.
 func allocated(t *testing.T, dir string) (bytes int64) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

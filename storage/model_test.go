@@ -16,7 +16,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// model is what the store should hold: for each namespace its documents by _id, as text.
+// model is the expected content of the store: for each namespace its documents by _id, as text.
 type model map[string]map[int]string
 
 func (m model) clone() model {
@@ -27,7 +27,7 @@ func (m model) clone() model {
 	return out
 }
 
-// modelRun plays random operations on a store and on the model, and compares the two at random moments of the past.
+// modelRun applies random operations to a store and to the model, and compares the two at random moments of the past.
 type modelRun struct {
 	t       *testing.T
 	r       *rand.Rand
@@ -107,7 +107,7 @@ func (m *modelRun) step() {
 	}
 }
 
-// done remembers the state after a commit.
+// done records the state after a commit.
 func (m *modelRun) done(ts Timestamp) {
 	m.history = append(m.history, modelMoment{ts, m.now.clone()})
 }
@@ -191,7 +191,7 @@ func (m *modelRun) restart() {
 	m.open()
 }
 
-// write commits, or gives up, a unit of a few writes.
+// write commits or rolls back a unit of a few writes.
 func (m *modelRun) write(ns string) {
 	s := m.e.Snapshot()
 	defer s.Release()
@@ -266,7 +266,7 @@ func (m *modelRun) writeOne(u *UnitOfWork, view *Snapshot, ns string, id int, do
 	return true
 }
 
-// taken tells whether another document has the unique value.
+// taken reports whether another document has the unique value.
 func (m *modelRun) taken(docs map[int]string, id int, doc []byte) bool {
 	u := "u: " + shellString(value.Lookup(doc, "u")) + " }"
 	for other, text := range docs {
@@ -277,7 +277,7 @@ func (m *modelRun) taken(docs map[int]string, id int, doc []byte) bool {
 	return false
 }
 
-// look compares a random moment of the history.
+// look compares the content at a random moment of the history.
 func (m *modelRun) look() {
 	if len(m.history) == 0 {
 		return
@@ -328,7 +328,7 @@ func (m *modelRun) compare(s *Snapshot, ns string, docs map[int]string) {
 	}
 }
 
-// checkDead lets the history pass: nothing but the newest versions of live keys is left.
+// checkDead lets the history window pass: only the newest versions of live keys are left.
 func (m *modelRun) checkDead() {
 	m.clock.Add(1000)
 	u := m.e.NewUnitOfWork(nil)

@@ -7,14 +7,14 @@ import (
 	"testing"
 )
 
-// heard is a notice and what was visible when it was told.
+// heard is a notice and what was visible when it was delivered.
 type heard struct {
 	text    string
 	ts      Timestamp
 	visible Timestamp
 }
 
-// Every member hears each notice once, before its unit is visible, also those of units in flight whose primary resigned.
+// Every member receives each notice once, before its unit is visible, including those of units in flight whose primary stepped down.
 func TestNotices(t *testing.T) {
 	l := newTestLog(t, 3, Options{})
 	defer l.close()

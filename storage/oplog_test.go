@@ -10,7 +10,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// block makes a block of n inserts.
+// block creates a block of n inserts.
 func block(n int, s *session) *opBlock {
 	b := &opBlock{}
 	b.begin(1234, 5, s, true)
@@ -49,7 +49,7 @@ func TestBlocksReadBack(t *testing.T) {
 	}
 }
 
-// Damaged blocks are reported, whatever their bytes.
+// Damaged blocks are reported as such, whatever their bytes.
 func TestDamagedBlocks(t *testing.T) {
 	whole := block(1000, nil).stored()
 	huge := binary.AppendUvarint(append([]byte(nil), whole[:blockHeader]...), 1<<31)
@@ -73,7 +73,7 @@ func TestInsertManyKeepsOrder(t *testing.T) {
 	for i := 0; i < 300; i++ {
 		docs = append(docs, D("_id", 1000-i, "s", "the same again and again"))
 	}
-	// A duplicate inside the batch makes the unit look at what it has staged so far.
+	// A duplicate inside the batch makes the unit read what it has staged so far.
 	batch := append(append(append([][]byte(nil), docs[:200]...), docs[7]), docs[200:]...)
 	u := e.NewUnitOfWork(nil)
 	n, err := u.InsertMany(c, batch, NoInfo)

@@ -21,8 +21,8 @@ func fillOplog(t *testing.T, e *Engine, ns string, n int) {
 	}
 }
 
-// A pin keeps the oplog's entries behind it, until the oplog is several times as large as it may be; its reader learns then
-// that some of them are gone. Nothing kept them from being truncated under a migration, and nothing told it.
+// A pin keeps the oplog's entries after it, until the oplog is several times as large as its limit; its reader then gets an
+// error that some of them are gone. They used to be truncated during a migration, without its noticing.
 func TestPinnedOplog(t *testing.T) {
 	e := openMem(t, Options{OplogSize: 1 << 20, CollectInterval: time.Hour})
 	defer e.Close()

@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// prepare has a unit's transaction vote.
+// prepare prepares a unit's transaction.
 func prepare(t *testing.T, e *Engine, u *UnitOfWork) {
 	t.Helper()
 	p := e.NewUnitOfWork(nil)
@@ -23,7 +23,7 @@ func prepare(t *testing.T, e *Engine, u *UnitOfWork) {
 	u.SetPrepared(OpTime{at, e.Term()})
 }
 
-// reprepare opens the only transaction that is prepared again, as a new primary does; its operations are inserts into db.c.
+// reprepare reopens the only prepared transaction, as a new primary does; its operations are inserts into db.c.
 func reprepare(t *testing.T, e *Engine) *UnitOfWork {
 	t.Helper()
 	list, err := e.Prepared()
@@ -49,7 +49,7 @@ func reprepare(t *testing.T, e *Engine) *UnitOfWork {
 	return u
 }
 
-// transactionEntries lists the entries of transactions in the oplog: their operations, and what else they say.
+// transactionEntries lists the entries of transactions in the oplog: their operations and other fields.
 func transactionEntries(t *testing.T, e *Engine) (list []string) {
 	t.Helper()
 	s := e.Snapshot()
@@ -77,9 +77,9 @@ func transactionEntries(t *testing.T, e *Engine) (list []string) {
 	return list
 }
 
-// A prepared transaction is entries of the oplog, small or large: the operations when it votes, the decision later. A new primary
-// opens it again from them; whatever the oplog's size they stay until then. What the old one had staged goes, but for the pieces
-// that the entries refer to.
+// A prepared transaction, small or large, is stored as oplog entries: the operations when it votes, the decision later. A new
+// primary reopens it from them; they are kept until then, whatever the oplog's size. What the old primary had staged is removed,
+// except for the pieces that the entries refer to.
 func TestPreparedTransactionsAreInTheOplog(t *testing.T) {
 	for _, tc := range []struct {
 		docs  int

@@ -14,7 +14,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// smallDisk is a file system that has only so many bytes, as GetDiskUsage tells.
+// smallDisk is a file system of limited size, as reported by GetDiskUsage.
 type smallDisk struct {
 	vfs.FS
 	size int64
@@ -25,7 +25,7 @@ func (d smallDisk) GetDiskUsage(dir string) (vfs.DiskUsage, error) {
 	return vfs.DiskUsage{AvailBytes: uint64(max(0, d.size-used)), TotalBytes: uint64(d.size), UsedBytes: uint64(used)}, nil
 }
 
-// used is the size of the files with that end.
+// used is the size of the files with that suffix.
 func (d smallDisk) used(dir, end string) (used int64) {
 	list, err := d.FS.List(dir)
 	if err != nil {
@@ -81,7 +81,7 @@ func (f *fullStore) insert(ns string, size int) error {
 	return err
 }
 
-// rounds lets the collector work, a few rounds at most, until an insert is accepted; 0 where none is.
+// rounds runs the collector, at most the given number of rounds, until an insert is accepted; it returns 0 if none is.
 func (f *fullStore) rounds(most int) int {
 	for i := range most {
 		f.clock.pass(2 * time.Second)
@@ -97,7 +97,7 @@ func (f *fullStore) rounds(most int) int {
 	return 0
 }
 
-// settle waits until pebble merges nothing and has removed the files that it needs no more.
+// settle waits until pebble has finished merging and has removed obsolete files.
 func (f *fullStore) settle() {
 	for range 2000 {
 		if m := f.e.db.Metrics(); m.Compact.NumInProgress == 0 && m.Table.ZombieCount == 0 && m.Table.ObsoleteCount == 0 {
@@ -108,7 +108,7 @@ func (f *fullStore) settle() {
 	f.e.db.TestOnlyWaitForCleaning()
 }
 
-// fill writes until writes are refused and stay so.
+// fill writes until writes are refused permanently.
 func (f *fullStore) fill() (bytes int) {
 	for stuck := 0; stuck < 3; {
 		err := f.insert("db.c", 256<<10)
@@ -145,8 +145,8 @@ func (f *fullStore) deleteSome(every int) {
 	}
 }
 
-// A disk that is full has room again after two rounds of the collector where documents were deleted or a collection was
-// dropped: history is not kept, files are merged, the oplog is short, and journals are not kept for later.
+// A full disk has room again after two rounds of the collector if documents were deleted or a collection was dropped:
+// history is dropped, files are merged, the oplog is shortened, and journals are not kept for reuse.
 func TestFullDiskGetsItsRoomBack(t *testing.T) {
 	for name, makeRoom := range map[string]func(f *fullStore){
 		"drop":        func(f *fullStore) { f.drop("db.c") },
@@ -185,7 +185,7 @@ func TestFullDiskGetsItsRoomBack(t *testing.T) {
 	}
 }
 
-// large makes a collection of that many bytes.
+// large creates a collection of that many bytes.
 func (f *fullStore) large(ns string, bytes int) {
 	for range bytes >> 18 {
 		if err := f.insert(ns, 256<<10); err != nil {
@@ -228,8 +228,9 @@ func (f *fullStore) countAt(at Timestamp, ns string) (int, error) {
 	return f.count(s, ns)
 }
 
-// What a large collection took goes back to the disk as soon as nobody reads it, though history reaches behind its drop;
-// who reads at that time is told, also after a restart, and reads all else. Small ones stay as long as history.
+// The space of a large collection is freed as soon as it has no readers, even if history reaches back before its drop;
+// reads at such a time get an error, also after a restart, and everything else can be read. Small ones stay as long as
+// the history.
 func TestLargeCollectionsAreDiscardedWithoutHistory(t *testing.T) {
 	f := &fullStore{T: t, disk: smallDisk{vfs.NewMem(), 1 << 40}, clock: newHandClock(), rnd: rand.New(rand.NewSource(1))}
 	opts := Options{Dir: "db", FS: f.disk, Clock: f.clock.now, CollectInterval: time.Hour}
@@ -271,7 +272,7 @@ func TestLargeCollectionsAreDiscardedWithoutHistory(t *testing.T) {
 	check()
 	want := before - 2*discardFrom*3/4
 	for deadline := time.Now().Add(time.Minute); f.disk.used("db", ".sst") > want && time.Now().Before(deadline); f.settle() {
-		f.e.space.dead.nudge = nudges // rounds are seconds apart elsewhere, and a merge under way ends between them
+		f.e.space.dead.nudge = nudges // in production rounds are seconds apart, and a running merge ends between them
 		f.collect()
 	}
 	if f.disk.used("db", ".sst") > want {
@@ -284,7 +285,7 @@ func TestLargeCollectionsAreDiscardedWithoutHistory(t *testing.T) {
 	check()
 }
 
-// A crash while a dropped collection is discarded leaves it whole, or gone for all.
+// A crash while a dropped collection is discarded leaves it complete, or gone for all readers.
 func TestCrashWhileTablesAreDiscarded(t *testing.T) {
 	mem := vfs.NewCrashableMem()
 	var armed atomic.Bool
@@ -347,7 +348,7 @@ func TestCrashWhileTablesAreDiscarded(t *testing.T) {
 	t.Logf("%d crashes, %d with the collection", len(crashes), whole)
 }
 
-// Journals that pebble keeps for later are empty once they are trimmed, and serve all the same.
+// Journals that pebble keeps for reuse are empty once they are trimmed, and can still be reused.
 func TestJournalsAreTrimmed(t *testing.T) {
 	f := &fullStore{T: t, disk: smallDisk{vfs.NewMem(), 1 << 40}, clock: newHandClock(), rnd: rand.New(rand.NewSource(1))}
 	opts := Options{Dir: "db", FS: f.disk, Clock: f.clock.now, CollectInterval: time.Hour}

@@ -47,7 +47,7 @@ type testMember struct {
 	e    *Engine
 	done chan struct{}
 	stop bool
-	use  sync.RWMutex // of e, by the workload
+	use  sync.RWMutex // guards the use of e by the workload
 }
 
 var errStepDown = mongoerr.New(mongoerr.PrimarySteppedDown, "stepped down")
@@ -142,7 +142,7 @@ func (l *testLog) commitSome(n int) {
 func (l *testLog) waitApplied(m *testMember, index int) {
 	for {
 		if l.t.Failed() {
-			l.t.FailNow() // who failed may have stopped to apply
+			l.t.FailNow() // the member that failed may have stopped applying
 		}
 		if at, _ := m.e.AppliedIndex(); at >= uint64(index) {
 			return
@@ -151,7 +151,7 @@ func (l *testLog) waitApplied(m *testMember, index int) {
 	}
 }
 
-// elect makes m primary. keep says how many of the old primary's uncommitted entries survive.
+// elect makes m primary. keep is how many of the old primary's uncommitted entries survive.
 func (l *testLog) elect(m *testMember, keep int) {
 	l.mu.Lock()
 	old := l.primary
@@ -232,7 +232,7 @@ func (l *testLog) same() {
 	}
 }
 
-// copySnapshot takes a snapshot of one member's store to another's.
+// copySnapshot copies a snapshot of one member's store to another's.
 func copySnapshot(t *testing.T, from, to *Engine, dir string) SnapshotManifest {
 	t.Helper()
 	if err := to.Files().Remove(dir); err != nil {
@@ -258,7 +258,7 @@ func copySnapshot(t *testing.T, from, to *Engine, dir string) SnapshotManifest {
 	return m
 }
 
-// restore brings a member up by a snapshot of another: onto what it has, or after it lost everything.
+// restore restores a member from a snapshot of another: over its existing data, or after it lost everything.
 func (l *testLog) restore(m, from *testMember, wiped bool, o Options) {
 	m.halt()
 	if wiped {
@@ -288,14 +288,14 @@ func (l *testLog) restore(m, from *testMember, wiped bool, o Options) {
 	m.start()
 }
 
-// replicaLoad is a random workload on whoever is primary.
+// replicaLoad is a random workload on the current primary.
 type replicaLoad struct {
 	l    *testLog
 	stop atomic.Bool
 	acks atomic.Int64
 	wg   sync.WaitGroup
 	end  chan struct{}
-	done chan struct{} // closed when nothing more is committed
+	done chan struct{} // closed when nothing is committed any more
 }
 
 func (w *replicaLoad) run(workers int) {
@@ -411,7 +411,7 @@ func (w *replicaLoad) capped(rng *rand.Rand, e *Engine) error {
 	return err
 }
 
-// write does a few writes in one unit, now and then as a transaction.
+// write does a few writes in one unit, sometimes as a transaction.
 func (w *replicaLoad) write(rng *rand.Rand, e *Engine, ns string) error {
 	s := e.Snapshot()
 	defer s.Release()
@@ -458,8 +458,8 @@ func (w *replicaLoad) write(rng *rand.Rand, e *Engine, ns string) error {
 
 const longNS = "db0.long"
 
-// long is a transaction of many writes, which are sent ahead where units are staged: it inserts a group of documents, changes
-// all of them, and deletes a group that is there. Now and then it is given up.
+// long is a transaction of many writes, which are sent ahead if units are staged: it inserts a group of documents, changes
+// all of them, and deletes an existing group. Sometimes it is rolled back.
 func (w *replicaLoad) long(rng *rand.Rand, e *Engine) error {
 	s := e.Snapshot()
 	defer s.Release()
@@ -522,7 +522,7 @@ func changeOne(own *Snapshot, u *UnitOfWork, c *catalog.Collection, id string, d
 	return u.Update(c, rid, old, doc, NoInfo)
 }
 
-// groupsOf counts the documents of each group. What a transaction wrote is there as a whole or not at all.
+// groupsOf counts the documents of each group. What a transaction wrote is visible as a whole or not at all.
 func groupsOf(s *Snapshot, c *catalog.Collection) (map[int]int, error) {
 	found, parts := map[int]int{}, map[int]int{}
 	rc := s.Scan(c, ScanOptions{})
@@ -545,7 +545,7 @@ func groupsOf(s *Snapshot, c *catalog.Collection) (map[int]int, error) {
 	return found, nil
 }
 
-// lookAround reads the groups at any member, as of now or some commits ago, until the workload ends.
+// lookAround reads the groups on any member, as of now or some commits ago, until the workload ends.
 func (w *replicaLoad) lookAround() {
 	defer w.wg.Done()
 	rng := newRand(5)
@@ -566,7 +566,7 @@ func (w *replicaLoad) lookAround() {
 	}
 }
 
-// noneStaged waits until no member has versions of units that did not commit, nor knows of units that all readers see.
+// noneStaged waits until no member has versions of uncommitted units, nor entries in memory for units that all readers see.
 func (l *testLog) noneStaged() {
 	l.t.Helper()
 	left := 0
@@ -584,8 +584,8 @@ func (l *testLog) noneStaged() {
 	l.t.Errorf("%d chunks or units are left over", left)
 }
 
-// leftOver counts the chunks of units that have not committed, and, unless an unfinished index holds history back, also of
-// those that all readers see, and the units that memory knows of.
+// leftOver counts the chunks of uncommitted units and, unless an unfinished index retains history, also those of units
+// that all readers see, and the units in memory.
 func leftOver(t *testing.T, e *Engine) (n int) {
 	t.Helper()
 	if !unfinishedIndexes(e.Catalog()) {
@@ -604,7 +604,7 @@ func leftOver(t *testing.T, e *Engine) (n int) {
 	return n
 }
 
-// Members that apply a primary's groups hold what it holds, through changes of the primary with groups in flight.
+// Members that apply a primary's groups have the same content, through changes of the primary with groups in flight.
 func TestReplicas(t *testing.T) { randomReplicas(t, Options{}) }
 
 // randomReplicas runs a random workload on three members, with elections and snapshots.
@@ -730,7 +730,7 @@ func (l *testLog) isClosed() bool {
 	return l.closed
 }
 
-// What a member does that is not primary: replicated units fail with the given error, hooks of rollback run, and units
+// What a member that is not primary does: replicated units fail with the given error, rollback hooks run, and units
 // that began before an election do not survive it.
 func TestRoles(t *testing.T) {
 	l := newTestLog(t, 2, Options{})
@@ -772,7 +772,7 @@ func TestRoles(t *testing.T) {
 		n = len(l.entries)
 		l.mu.Unlock()
 	}
-	// The group is in flight. Its entry survives, its unit does not hear of it.
+	// The group is in flight. Its entry survives, but its unit does not learn of that.
 	l.elect(l.members[1], 1)
 	if err := <-got; !errors.Is(err, errStepDown) || !undone {
 		t.Errorf("in flight: %v %v", undone, err)
@@ -786,7 +786,7 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// Collections of the local database are each member's own: any member writes them, at once, and what it does moves no
+// Collections of the local database are each member's own: any member may write them, at once, without advancing the
 // replicated timestamp.
 func TestLocalCollections(t *testing.T) {
 	o := Options{HistoryWindow: time.Nanosecond, CollectInterval: time.Hour}
@@ -803,7 +803,7 @@ func TestLocalCollections(t *testing.T) {
 		if ts := insert(t, e, c, D("_id", 1, "n", 1), D("_id", 2, "n", 2)); ts != before || e.Visible() != before {
 			t.Errorf("committed at %v, visible %v, before %v", ts, e.Visible(), before)
 		}
-		// Two that read the same do not both write.
+		// Of two units that read the same state, only one can write.
 		s := e.Snapshot()
 		rid, old, _, _ := s.FindByID(c, V(1))
 		rid, old = rid.Clone(), append([]byte(nil), old...)
@@ -877,7 +877,7 @@ func TestLocalCollections(t *testing.T) {
 	l.same()
 }
 
-// Single writes that come while another is on its way gather into one entry of the log, but not for longer than a moment.
+// Single writes that arrive while another is in flight are batched into one log entry, but only for a short time.
 func TestSmallGroupsGather(t *testing.T) {
 	l := newTestLog(t, 1, Options{})
 	defer l.close()

@@ -17,13 +17,13 @@ import (
 
 // A unit of work was one entry of the replicated log, however large, and one of 120 MB stopped the set.
 
-// Half of the units of a random workload are staged in tiny chunks, and the members hold the same through elections,
-// restarts and snapshots.
+// Half of the units of a random workload are staged in tiny chunks, and the members have the same content through
+// elections, restarts and snapshots.
 func TestReplicasWithStagedUnits(t *testing.T) {
 	randomReplicas(t, Options{stageBytes: 400, chunkBytes: 100})
 }
 
-// A member loses power at any moment, between the chunks of a unit too, and goes on.
+// A member loses power at random moments, between the chunks of a unit too, and recovers.
 func TestReplayOfStagedUnits(t *testing.T) {
 	replay(t, Options{stageBytes: 400, chunkBytes: 100}, false)
 }
@@ -62,8 +62,8 @@ func largeUnit(t *testing.T, e *Engine, ns string, n, pad int, txn bool) *UnitOf
 	return u
 }
 
-// A large unit goes through the log in entries of bounded size, others commit between them, and nothing of it can be seen
-// before all of it can.
+// A large unit goes through the log in entries of bounded size, others commit between them, and it becomes visible all at
+// once.
 func TestLargeUnitsAreManySmallEntries(t *testing.T) {
 	const chunk = 16 << 10
 	l := newTestLog(t, 3, Options{stageBytes: 64 << 10, chunkBytes: chunk, CollectInterval: time.Hour, HistoryWindow: time.Nanosecond})
@@ -105,7 +105,7 @@ func TestLargeUnitsAreManySmallEntries(t *testing.T) {
 	l.settle()
 	l.same()
 	for _, m := range l.members {
-		for stagedKeys(t, m.e, stagedSeen, stagedPiece) > 0 { // until the clock's next second: then nobody reads the past
+		for stagedKeys(t, m.e, stagedSeen, stagedPiece) > 0 { // until the clock's next second: then there are no reads of the past
 			if err := m.e.collectDead(context.Background()); err != nil {
 				t.Fatal(err)
 			}
@@ -114,7 +114,7 @@ func TestLargeUnitsAreManySmallEntries(t *testing.T) {
 	}
 	l.mu.Lock()
 	for i, x := range l.entries {
-		if len(x.data) > 3*chunk { // both that may be on their way
+		if len(x.data) > 3*chunk { // both that may be in flight
 			t.Errorf("entry %d has %d bytes", i+1, len(x.data))
 		}
 	}
@@ -128,8 +128,8 @@ func TestLargeUnitsAreManySmallEntries(t *testing.T) {
 	l.same()
 }
 
-// A transaction that sends chunks while it is under way reads what it wrote, refuses its own duplicates, shows nothing to
-// others, and can be given up; what it overwrote is there for readers of the past.
+// A transaction that sends chunks while it is open reads what it wrote, detects its own duplicates, shows nothing to
+// others, and can be rolled back; what it overwrote stays available to readers of the past.
 func TestTransactionReadsWhatItSentAhead(t *testing.T) {
 	l := newTestLog(t, 3, Options{stageBytes: 4 << 10, chunkBytes: 2 << 10, CollectInterval: time.Hour})
 	defer l.close()
@@ -150,7 +150,7 @@ func TestTransactionReadsWhatItSentAhead(t *testing.T) {
 		u.SetTransaction(D("id", 1), 1)
 		own := u.Snapshot()
 		var rid RecordID
-		for id := range 100 { // each twice: the second time most of the first has gone ahead
+		for id := range 100 { // each twice: the second time most of the first writes have been sent ahead
 			r, old, ok, err := own.FindByID(c, V(id))
 			r, old = r.Clone(), bytes.Clone(old)
 			if err == nil && ok {
@@ -256,7 +256,7 @@ func checkPartialEntries(t *testing.T, e *Engine) {
 	}
 }
 
-// idsAt are the records of a collection at a timestamp.
+// idsAt returns the ids of a collection's documents at a timestamp.
 func idsAt(t *testing.T, e *Engine, ns string, ts Timestamp) (ids []int64) {
 	t.Helper()
 	s, err := e.SnapshotAt(ts)
@@ -290,7 +290,7 @@ func stagedKeys(t *testing.T, e *Engine, from, to byte) (n int) {
 	return n
 }
 
-// What a primary staged and did not commit, because the unit failed or because it was deposed, is taken away.
+// What a primary staged and did not commit, because the unit failed or because the primary was deposed, is removed.
 func TestAbandonedChunksGo(t *testing.T) {
 	l := newTestLog(t, 2, Options{stageBytes: 64 << 10, chunkBytes: 16 << 10, CollectInterval: time.Hour, HistoryWindow: time.Nanosecond})
 	defer l.close()
@@ -378,7 +378,7 @@ func TestAbandonedChunksGo(t *testing.T) {
 	}
 }
 
-// A unit whose chunks are deleted was taken for one that committed at that time, and one without chunks that committed was not
+// A unit whose chunks are deleted was mistaken for one that committed at that time, and a committed one without chunks was not
 // known at all.
 func TestWhatBecomesOfALateUnit(t *testing.T) {
 	var l lateUnits
@@ -393,7 +393,7 @@ func TestWhatBecomesOfALateUnit(t *testing.T) {
 	}
 }
 
-// A snapshot that was taken between the collector's look at the snapshots and its move of the history lost what it reads.
+// A snapshot taken between the collector's scan of the snapshots and its advance of the history lost what it reads.
 func TestCollectorSeesSnapshotsAfterItsMove(t *testing.T) {
 	e := openMem(t, Options{CollectInterval: time.Hour, HistoryWindow: time.Nanosecond})
 	defer e.Close()
@@ -409,7 +409,7 @@ func TestCollectorSeesSnapshotsAfterItsMove(t *testing.T) {
 	if err == nil {
 		_, err = e.Commit(context.Background(), u, true)
 	}
-	e.lines[lineReplicated].oldest.Store(uint64(e.Visible())) // the move
+	e.lines[lineReplicated].oldest.Store(uint64(e.Visible())) // the advance
 	if err := errors.Join(err, e.collectDead(context.Background())); err != nil {
 		t.Fatal(err)
 	}
@@ -419,7 +419,7 @@ func TestCollectorSeesSnapshotsAfterItsMove(t *testing.T) {
 	}
 }
 
-// A crash while what a late unit superseded is dropped left a store that took readers of the time before.
+// A crash while versions superseded by a late unit were being dropped left a store that accepted reads at an earlier time.
 func TestHistoryIsMarkedBeforeItIsDropped(t *testing.T) {
 	l := newTestLog(t, 1, Options{stageBytes: 4 << 10, chunkBytes: 1 << 10, CollectInterval: time.Hour, HistoryWindow: time.Nanosecond})
 	defer l.close()
@@ -446,8 +446,8 @@ func TestHistoryIsMarkedBeforeItIsDropped(t *testing.T) {
 	}
 }
 
-// A set of one member kept a large transaction in memory until its commit. What a process leaves that ends in the middle of one
-// is deleted by the next.
+// A set of one member kept a large transaction in memory until its commit. What a process that ends in the middle of one leaves
+// behind is deleted by the next.
 func TestLoneMemberSendsAhead(t *testing.T) {
 	fs := vfs.NewCrashableMem()
 	o := Options{FS: fs, stageBytes: 8 << 10, chunkBytes: 2 << 10, CollectInterval: time.Hour, HistoryWindow: time.Nanosecond}

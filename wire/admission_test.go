@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// admitted counts those whose turn has come.
+// newcomer adds a connection to the queue that records its number in turns when it is admitted.
 func newcomer(t *testing.T, a *admission, turns *[]int, number int) *waiter {
 	t.Helper()
 	w, ok := a.enter(nil, time.Now(), func() { *turns = append(*turns, number) })
@@ -18,7 +18,7 @@ func newcomer(t *testing.T, a *admission, turns *[]int, number int) *waiter {
 	return w
 }
 
-// The limit on the rate of new connections was a parameter that nothing heeded.
+// The limit on the rate of new connections was a parameter that had no effect.
 func TestAdmissionBoundsTheRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var a admission
@@ -62,8 +62,8 @@ func TestAdmissionBoundsTheRate(t *testing.T) {
 	})
 }
 
-// A client that goes away leaves its place: those behind move up, and new ones may come. The queue used to stay full of
-// connections that were closed long ago.
+// A client that goes away frees its place: those after it move up, and new ones may join. The queue used to stay full
+// of connections that had been closed long ago.
 func TestWhoLeavesTheQueueHoldsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var a admission
@@ -93,7 +93,7 @@ func TestWhoLeavesTheQueueHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// New rules are for those that wait, too: without a limit they go on at once.
+// New rules apply to waiting connections, too: without a limit they proceed at once.
 func TestNewRulesReachTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var a admission
@@ -103,7 +103,7 @@ func TestNewRulesReachTheQueue(t *testing.T) {
 		for i := range 6 {
 			newcomer(t, &a, &turns, i)
 		}
-		a.set(slow) // no token comes of setting the same again
+		a.set(slow) // setting the same rules again adds no token
 		if len(turns) != 0 {
 			t.Errorf("%v had their turn", turns)
 		}

@@ -80,7 +80,7 @@ func BenchmarkAppendMessage(b *testing.B) {
 
 // BenchmarkRoundTrip measures client and server together over TCP, 16 connections.
 func BenchmarkRoundTrip(b *testing.B) {
-	for _, name := range []string{"ping", "find"} { // answered in the event loop, by a worker
+	for _, name := range []string{"ping", "find"} { // the one is answered in the event loop, the other by a worker
 		b.Run(name, func(b *testing.B) {
 			s := startEcho(b, &echo{inline: true})
 			p := NewPool(PoolOptions{})

@@ -25,7 +25,7 @@ func doc(key string, n int32) []byte {
 	return b
 }
 
-// echo answers every request with its own body; what a command of that name does differs below.
+// echo answers every request with its own body, except for the commands named below.
 type echo struct {
 	inline bool
 	gate   chan struct{}

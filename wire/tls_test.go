@@ -21,7 +21,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// testCertificate signs a certificate for 127.0.0.1 by itself.
+// testCertificate is a self-signed certificate for 127.0.0.1.
 var testCertificate = sync.OnceValue(func() tls.Certificate {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -83,7 +83,7 @@ func TestTLSAndPlainOnOnePort(t *testing.T) {
 	}
 }
 
-// Replies of many records, and requests sent ahead in pieces that are cut anywhere.
+// Replies of many records, and pipelined requests cut into pieces at arbitrary positions.
 func TestTLSLargeAndPipelined(t *testing.T) {
 	s := startTLSEcho(t, &echo{}, Options{})
 	c := dialTLSTest(t, s)
@@ -114,7 +114,7 @@ func TestTLSLargeAndPipelined(t *testing.T) {
 	}
 }
 
-// A client whose every byte is a packet of its own.
+// A client that sends every byte in a packet of its own.
 func TestTLSByteByByte(t *testing.T) {
 	s := startTLSEcho(t, &echo{}, Options{})
 	c := tls.Client(slowly{dialTest(t, s)}, clientTLS(""))
@@ -155,7 +155,7 @@ func TestTLSRequired(t *testing.T) {
 	receive(t, enc)
 }
 
-// What is no handshake ends the connection, says why, and leaves neither goroutines nor connections behind.
+// Anything other than a handshake ends the connection, is logged with the reason, and leaves neither goroutines nor connections behind.
 func TestTLSBadHandshakes(t *testing.T) {
 	refused := make(chan error, 100)
 	s := startTLSEcho(t, &echo{}, Options{BadFrame: func(_ *Conn, err error) { refused <- err }})
@@ -190,7 +190,7 @@ func isReset(err error) bool {
 	return errors.As(err, &op)
 }
 
-// clientHello catches the first bytes of a client.
+// clientHello captures the first bytes that a client sends.
 func clientHello(t *testing.T) []byte {
 	near, far := net.Pipe()
 	defer near.Close()

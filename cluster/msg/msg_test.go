@@ -26,14 +26,14 @@ func fresh(m Message) Message {
 
 func nameOf(m Message) string { return reflect.TypeOf(m).Elem().Name() }
 
-// each runs a test for every type, with what it says of itself.
+// each runs a test for every type, with its description.
 func each(t *testing.T, f func(t *testing.T, m Message, d Desc)) {
 	for _, m := range All() {
 		t.Run(nameOf(m), func(t *testing.T) { f(t, m, Describe(m)) })
 	}
 }
 
-// Random documents that hold what a message's description says come back as they were.
+// Random documents built from a message's description survive parsing and encoding unchanged.
 func TestRoundTrip(t *testing.T) {
 	each(t, func(t *testing.T, m Message, d Desc) {
 		for seed := range uint64(200) {
@@ -55,7 +55,7 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// What is cut short is an error, wherever the cut is, and whatever length the document says it has.
+// A truncated document is an error, wherever it is cut and whatever length it declares.
 func TestTruncatedDocuments(t *testing.T) {
 	each(t, func(t *testing.T, m Message, d Desc) {
 		doc := randomMessage(rand.New(rand.NewPCG(1, 2)), d)
@@ -124,7 +124,7 @@ func TestMissingFieldsAndWrongTypes(t *testing.T) {
 	})
 }
 
-// Every type that describes a command or a reply is among All, and no two are of one command.
+// Every type that describes a command or a reply is in All, and no two describe the same command.
 func TestAllTypesAreRegistered(t *testing.T) {
 	listed := map[string]bool{}
 	commands := map[string]string{}
@@ -159,7 +159,7 @@ func TestAllTypesAreRegistered(t *testing.T) {
 	}
 }
 
-// startsNothing tells whether a description is a part of others: it neither names a command nor says what it replies to.
+// startsNothing reports whether a description is only a part of others: it names neither a command nor the command that it replies to.
 func startsNothing(fn *ast.FuncDecl) bool {
 	starts := false
 	ast.Inspect(fn.Body, func(n ast.Node) bool {
@@ -195,7 +195,7 @@ func replaced(doc []byte, name string, v value.Value) []byte {
 	return value.End(dst, m)
 }
 
-// randomMessage makes a document by a description; of the optional fields it has some.
+// randomMessage creates a document from a description, with some of the optional fields.
 func randomMessage(r *rand.Rand, d Desc) []byte { return makeMessage(r, d, false) }
 
 // full is randomMessage with every field.
@@ -290,7 +290,7 @@ func randomValue(r *rand.Rand, k Kind) value.Value {
 	return randomValue(r, Kind(1+r.IntN(int(Version)))) // any of the others
 }
 
-// FuzzParse parses one document as each of the messages: none panics, and what is taken comes back the same.
+// FuzzParse parses one document as each of the messages: none panics, and what is accepted encodes to the same document.
 func FuzzParse(f *testing.F) {
 	for i, m := range All() {
 		f.Add(uint8(i), randomMessage(rand.New(rand.NewPCG(uint64(i), 5)), Describe(m)))

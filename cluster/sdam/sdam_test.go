@@ -18,14 +18,14 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// fakeSet is a Network whose members say what the test makes them.
+// fakeSet is a Network whose members answer as the test tells them.
 type fakeSet struct {
 	mu      sync.Mutex
 	members map[string]*fakeMember
 	calls   []string // host:command of every call but hello
 	severed []string
 	watches map[string]int // connections of monitors that were opened
-	asked   map[string]int // hellos that members were asked for; those they streamed are not among them
+	asked   map[string]int // hello requests to members, without the streamed ones
 	polls   bool           // members do not stream: they answer one hello at a time
 }
 
@@ -46,7 +46,7 @@ func (f *fakeSet) Watch(_ context.Context, host string) (Watch, error) {
 	return &fakeWatch{f: f, host: host}, nil
 }
 
-// seen tells how often a member was asked for hello, and over how many connections.
+// seen returns how often a member was asked for hello, and over how many connections.
 func (f *fakeSet) seen(host string) (asked, watches int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -72,7 +72,7 @@ func (w *fakeWatch) Next(ctx context.Context) ([]byte, bool, error) {
 
 func (w *fakeWatch) Close() {}
 
-// answer waits for the member to be another than the one known, or for the time to pass.
+// answer waits until the member differs from the known version, or until the time has passed.
 func (w *fakeWatch) answer(ctx context.Context, known int64, await time.Duration, more bool) ([]byte, bool, error) {
 	w.f.mu.Lock()
 	m := w.f.members[w.host]
@@ -109,9 +109,9 @@ type fakeMember struct {
 	counter int64
 	changed chan struct{}
 	fail    mongoerr.Code // the answer to the next command
-	refuse  int           // so many commands are refused as by a secondary, in the version of the last hello
+	refuse  int           // number of commands to refuse as a secondary does, with the topologyVersion of the last hello
 	lost    bool          // the next command runs, and its reply is lost
-	silent  bool          // paused: it takes what is sent, and answers nothing
+	silent  bool          // paused: it accepts what is sent and answers nothing
 	busy    bool          // it answers nothing but hello
 }
 
@@ -228,7 +228,7 @@ func at(reply []byte) string { return lookup(reply, "at").Str() }
 
 var secondaryOnly = &cluster.ReadPreference{Mode: cluster.ReadSecondary}
 
-// follow runs a test in a bubble with a set of three members that is followed from one of them.
+// follow runs a test in a bubble with a set of three members that is monitored starting from one of them.
 func follow(t *testing.T, run func(t *testing.T, f *fakeSet, s *Handle)) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeSet("a:1", "b:1", "c:1")
@@ -274,8 +274,9 @@ func TestCallsFollowElections(t *testing.T) {
 	})
 }
 
-// A primary that steps down refuses calls, more often than a call that may have run is sent again, before its hello tells: a call
-// that has done nothing waits that out, whatever it is, and one that nobody takes ends when waiting for a primary does.
+// A primary that steps down may refuse calls, more often than a call that may have run is retried, before its hello reports the
+// change: a call that has done nothing waits until then, whatever it is, and one that no member accepts fails when the wait for a
+// primary times out.
 func TestRefusedCallsWait(t *testing.T) {
 	follow(t, func(t *testing.T, f *fakeSet, s *Handle) {
 		for _, name := range []string{"insert", "find", "renameCollection"} {
@@ -308,7 +309,7 @@ func TestRefusedCallsWait(t *testing.T) {
 	})
 }
 
-// What is sent again after which failure.
+// Which commands are retried after which failure.
 func TestOnlyHarmlessCommandsAreRepeated(t *testing.T) {
 	txn := value.F("txnNumber", value.NewInt64(1))
 	out := value.F("pipeline", value.NewArray(value.ArrayOf(value.NewDocument(value.Doc(value.F("$out", value.NewString("x")))))))
@@ -447,7 +448,7 @@ func TestMembershipIsFollowed(t *testing.T) {
 func TestStalePrimaryIsNotBelieved(t *testing.T) {
 	follow(t, func(t *testing.T, f *fakeSet, s *Handle) {
 		f.elect("b:1")
-		f.change("a:1", func(m *fakeMember) { m.kind, m.term = Primary, 1 }) // it has not heard of the election
+		f.change("a:1", func(m *fakeMember) { m.kind, m.term = Primary, 1 }) // it does not know of the election yet
 		synctest.Wait()
 		if p := s.Topology().Primary(); p == nil || p.Host != "b:1" {
 			t.Errorf("primary %v", p)
@@ -455,7 +456,7 @@ func TestStalePrimaryIsNotBelieved(t *testing.T) {
 	})
 }
 
-// Who dials a set and who hears of its members do not wait for each other.
+// Dialing a set and receiving news of its members do not block each other.
 func TestDialWhileMembersChange(t *testing.T) {
 	f := newFakeSet("a:1", "b:1")
 	ms := NewMonitors(f, DefaultTiming)
@@ -483,7 +484,7 @@ func TestDialWhileMembersChange(t *testing.T) {
 	}
 }
 
-// Members tell by themselves what they have become: a monitor asks once and reads what is streamed.
+// Members report state changes by themselves: a monitor asks once and reads the streamed replies.
 func TestHellosAreStreamed(t *testing.T) {
 	follow(t, func(t *testing.T, f *fakeSet, s *Handle) {
 		for _, h := range []string{"b:1", "c:1", "a:1", "b:1"} {
@@ -503,7 +504,7 @@ func TestHellosAreStreamed(t *testing.T) {
 	})
 }
 
-// One that answers each hello and streams none is asked anew after each answer, and followed as well.
+// A member that answers each hello and streams none is asked again after each answer, and monitored equally well.
 func TestMembersThatDoNotStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeSet("a:1", "b:1", "c:1")
@@ -531,7 +532,7 @@ func TestMembersThatDoNotStream(t *testing.T) {
 	})
 }
 
-// A paused member answers nothing: it is taken to be gone when its stream is late, and calls under way are cut off.
+// A paused member answers nothing: it is considered unreachable when its stream is late, and its running calls are aborted.
 func TestPausedMember(t *testing.T) {
 	follow(t, func(t *testing.T, f *fakeSet, s *Handle) {
 		f.mu.Lock()
@@ -559,8 +560,8 @@ func TestPausedMember(t *testing.T) {
 	})
 }
 
-// A primary is paused, and another elected. Calls that had been sent to the first waited for as long as it was paused: it was
-// known not to be primary any more, so that its silence changed nothing, and nobody cut them off.
+// A primary is paused, and another one elected. Calls sent to the first used to wait for as long as it was paused: it was
+// already known not to be primary, so its silence changed no state, and nothing aborted them.
 func TestCallsToAFrozenPrimaryAreCutOff(t *testing.T) {
 	follow(t, func(t *testing.T, f *fakeSet, s *Handle) {
 		f.mu.Lock()
@@ -583,7 +584,7 @@ func TestCallsToAFrozenPrimaryAreCutOff(t *testing.T) {
 	})
 }
 
-// A reader with little patience turns to another member, and nothing is held against the one that took its time.
+// A reader with a short timeout turns to another member, and the slow one is not marked as failed.
 func TestPatience(t *testing.T) {
 	follow(t, func(t *testing.T, f *fakeSet, s *Handle) {
 		f.mu.Lock()
@@ -611,7 +612,7 @@ func TestPatience(t *testing.T) {
 	})
 }
 
-// A connection that breaks under a call has the monitor look at the member over a new one, at once.
+// When a connection breaks during a call, the monitor checks the member over a new one at once.
 func TestBrokenConnectionGivesTheStreamUp(t *testing.T) {
 	follow(t, func(t *testing.T, f *fakeSet, s *Handle) {
 		f.mu.Lock()

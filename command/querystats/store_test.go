@@ -70,7 +70,7 @@ func splitDots(path string) (parts []string) {
 	return []string{path}
 }
 
-// Names are replaced when an entry is read, and its hashes stay.
+// Names are replaced when an entry is read; its hashes stay the same.
 func TestTransformed(t *testing.T) {
 	s := New()
 	s.SetMaxBytes(1 << 20)
@@ -91,7 +91,7 @@ func TestTransformed(t *testing.T) {
 	}
 }
 
-// The size stays below its bound, and what was used last stays.
+// The size stays below its limit, and the most recently used entries stay.
 func TestEviction(t *testing.T) {
 	s := New()
 	one := (&entry{key: key(t, 1)}).size()
@@ -135,7 +135,7 @@ func status(t *testing.T, s *Store) map[string]int64 {
 	return out
 }
 
-// What a second admits does not exceed the limit, wherever it begins, but for what weighing the second before gets wrong.
+// No window of one second admits more than the limit, apart from the error in weighting the preceding second.
 func TestRateLimit(t *testing.T) {
 	s := New()
 	if s.On() || s.Admit(now) {
@@ -162,7 +162,7 @@ func TestRateLimit(t *testing.T) {
 				n++
 			}
 		}
-		if n > 12 { // the second before is weighed as if its queries had come evenly
+		if n > 12 { // the preceding second is weighted as if its queries had been evenly spread
 			t.Errorf("%d in the second from %s", n, from.Sub(now))
 		}
 	}

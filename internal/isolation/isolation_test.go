@@ -76,7 +76,7 @@ func TestAnomalies(t *testing.T) {
 	}
 }
 
-// snapshots is a store with snapshot isolation, or with less: broken makes it skip the check of writers against one another.
+// snapshots is a store with snapshot isolation, or with less: broken makes it skip the check for write conflicts.
 type snapshots struct {
 	lists   map[string][]int
 	version map[string]int
@@ -145,7 +145,7 @@ func (s *snapshots) commit(t *Txn, at map[string]int) Outcome {
 	return Committed
 }
 
-// What a store with snapshot isolation does is never reported; what one without it does is, sooner or later.
+// A history of a store with snapshot isolation is never reported; one of a store without it is, sooner or later.
 func TestSnapshotStore(t *testing.T) {
 	for _, broken := range []bool{false, true} {
 		reported := 0

@@ -21,14 +21,14 @@ import (
 
 const module = "github.com/shoaldb/shoal/"
 
-// rooms lists each room with the rooms it may import, besides itself. A room within a room has a row of its own: the one
-// around it imports it, and it does not import that; of its neighbours those that its row names, which do not import it.
+// rooms lists each room with the rooms it may import, besides itself. A room within a room has a row of its own: the
+// enclosing room imports it, not the reverse; of its siblings it may import those in its row, which must not import it.
 // See docs/architecture.md.
 var rooms = map[string]string{
 	"wire":                  "",
 	"query":                 "wire",
 	"auth":                  "wire query",
-	"storage/keystring":     "query", // keys as bytes, of values alone: chunk maps are searched by them too
+	"storage/keystring":     "query", // keys as bytes, built from values alone: chunk maps are searched by them too
 	"storage":               "wire query storage/keystring",
 	"replication":           "wire query storage",
 	"cluster":               "wire query storage/keystring",
@@ -54,7 +54,7 @@ var rooms = map[string]string{
 	"compat-tests":          "",
 }
 
-// testRooms are the rooms that a room's external tests may import besides: they put whole clusters together.
+// testRooms are the rooms that a room's external tests may import in addition: they assemble whole clusters.
 var testRooms = map[string]string{
 	"router": "shardnode shardnode/migration configsvr replication",
 }
@@ -63,7 +63,7 @@ func TestRoomsImportDownhill(t *testing.T) {
 	for _, p := range listPackages(t) {
 		room := roomOf(p.ImportPath)
 		if room == "cmd" {
-			continue // the only room that knows them all
+			continue // the only room that may import all others
 		}
 		allowed, known := rooms[room]
 		if !known {
@@ -136,7 +136,7 @@ func root(t *testing.T) string {
 	return dir
 }
 
-// maxLines is where a function has to be divided. Tables of data in a function's body count too.
+// maxLines is the length above which a function has to be split. Tables of data in a function's body count too.
 const maxLines = 80
 
 // eachFile parses the repository's own Go files.
@@ -234,8 +234,8 @@ var (
 	docName = regexp.MustCompile(`\b(?:[A-Z]\w*\.)?[a-z]+[A-Z]\w*\b|\b[A-Z]\w+\.[A-Za-z]\w+\b`)
 )
 
-// The paths in doc.go files go by the names of functions: each is the name of something in the code, or a word of a
-// text there. Eleven were names of what had long had others.
+// The call paths in doc.go files consist of function names: each must be an identifier in the code, or a word of a
+// string there. Eleven had been the names of functions that had since been renamed.
 func TestPackageCommentsNameWhatIsThere(t *testing.T) {
 	have := map[string]bool{}
 	comments := map[string]string{}

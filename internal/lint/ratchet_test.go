@@ -8,14 +8,14 @@ import (
 	"testing"
 )
 
-// What is larger than it should be may shrink but not grow. Whoever makes it smaller lowers the bound here, so that it
-// stays so.
+// What is larger than it should be may shrink but not grow. A change that makes it smaller lowers the bound here, so
+// that it stays that way.
 
-// nodeMethods bounds the methods of shardnode.Node. What is new belongs into a room below shardnode, or on a type of its
-// own.
+// nodeMethods bounds the number of methods of shardnode.Node. New code belongs in a room below shardnode, or on a type
+// of its own.
 const nodeMethods = 126
 
-// longFunctions bounds how many functions have more lines than they should, softLines.
+// longFunctions bounds the number of functions longer than softLines.
 const (
 	longFunctions = 1
 	softLines     = 70
@@ -30,7 +30,7 @@ var wideStructs = map[string]int{
 	"storage.Engine": 32, "storage.UnitOfWork": 29,
 }
 
-// ratchet reports what is over its bound, and a bound that more than slack can be taken off.
+// ratchet reports a number over its bound, and a bound that can be lowered by more than slack.
 func ratchet(t *testing.T, what string, have, bound, slack int) {
 	t.Helper()
 	switch {
@@ -41,7 +41,7 @@ func ratchet(t *testing.T, what string, have, bound, slack int) {
 	}
 }
 
-// eachSource is eachFile for the files that are written by hand and are no tests.
+// eachSource is eachFile for the files that are neither generated nor tests.
 func eachSource(t *testing.T, f func(path string, set *token.FileSet, file *ast.File)) {
 	t.Helper()
 	eachFile(t, func(path string, set *token.FileSet, file *ast.File) {

@@ -59,7 +59,7 @@ func (h *memHost) Find(ctx context.Context, ns Namespace, q Query) (Source, erro
 	return p.Run(NewSliceSource(h.colls[ns.Coll]))
 }
 
-// Indexed says no, so that joins by fields go through a table; TestJoinTable compares that with queries.
+// Indexed returns false, so that joins by fields use a hash table; TestJoinTable compares that with queries.
 func (h *memHost) Indexed(Namespace, string, []byte) bool { return h.indexed }
 
 func (h *memHost) Info(context.Context, Namespace, string, value.Value) (Source, error) {
@@ -124,7 +124,7 @@ func whole(p value.Value, h *memHost, o Options) ([][]byte, error) {
 	return Drain(context.Background(), src)
 }
 
-// pushed optimises, and lets the host run what it can.
+// pushed optimises, and has the host run what it can.
 func pushed(p value.Value, h *memHost, o Options) ([][]byte, error) {
 	pipe, err := Parse(p, &o)
 	if err != nil {
@@ -181,7 +181,7 @@ func sharded(p value.Value, h *memHost, o Options) ([][]byte, error) {
 	return Drain(context.Background(), src)
 }
 
-// spilling runs with so little memory that everything that can goes through files.
+// spilling runs with so little memory that every stage that can spill does.
 func spilling(p value.Value, h *memHost, o Options) ([][]byte, error) {
 	o.MemoryLimit, o.AllowDiskUse = 200, true
 	return whole(p, h, o)
@@ -205,10 +205,10 @@ func outcome(docs [][]byte, err error, ordered bool) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// TestPipelines runs testdata/*. "docs" loads a collection, "view" defines one; "agg" runs a pipeline over c in every way
-// there is, which must agree: as written; optimised and pushed down; split over three shards and merged; spilling. The
-// argument any says that the order of the result is not defined; memory, that a stage of it cannot spill; only, that the
-// ways may differ.
+// TestPipelines runs testdata/*. "docs" loads a collection, "view" defines one; "agg" runs a pipeline over c in every
+// mode, and all must agree: as written; optimised and pushed down; split over three shards and merged; spilling. The
+// argument any means that the order of the result is not defined; memory, that one of its stages cannot spill; only, that
+// the modes may differ.
 func TestPipelines(t *testing.T) {
 	ways := map[string]run{"whole": whole, "pushed": pushed, "sharded": sharded, "spilling": spilling}
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
@@ -265,7 +265,7 @@ func outcomeSorted(s string) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// TestJoinTable joins values of all kinds by a table and by queries; both must agree.
+// TestJoinTable joins values of all kinds by a hash table and by queries; both must agree.
 func TestJoinTable(t *testing.T) {
 	var docs [][]byte
 	for i, v := range []string{`1`, `1.0`, `"a"`, `null`, `[1, "a"]`, `[]`, `[[1]]`, `{"b": 1}`, `{"b": [1, 2]}`, `[{"b": 1}, {"c": 2}]`, `[{"b": null}, 5]`,

@@ -8,7 +8,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// benchDocs are documents of about 300 bytes, as the read workloads have them.
+// benchDocs are documents of about 300 bytes, like those of the read workloads.
 func benchDocs(n int) [][]byte {
 	docs := make([][]byte, n)
 	for i := range docs {
@@ -20,7 +20,7 @@ func benchDocs(n int) [][]byte {
 	return docs
 }
 
-// loopSource gives documents over and over without allocating.
+// loopSource returns the same documents over and over without allocating.
 type loopSource struct {
 	docs [][]byte
 	at   int

@@ -10,7 +10,7 @@ import (
 	"github.com/shoaldb/shoal/query/value/valuetest"
 )
 
-// FuzzPipeline: no pipeline may do more than fail, to parse or to run, within its operation's time.
+// FuzzPipeline: no pipeline may do worse than fail, to parse or to run, within its operation's time.
 func FuzzPipeline(f *testing.F) {
 	stages := StageNames()
 	names := []string{"groupBy", "boundaries", "output", "buckets", "granularity", "path", "includeArrayIndex", "preserveNullAndEmptyArrays", "newRoot", "size", "sortBy", "partitionBy",

@@ -13,10 +13,10 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// What the language costs is measured against loops that know their fields and types at compile time, as one would
-// write them for this one question over raw documents.
+// The cost of the query language is measured against loops that know their fields and types at compile time, as
+// one would write them for a single query over raw documents.
 
-// smallDocs are documents of 200 bytes, as the load generator's.
+// smallDocs are documents of 200 bytes, like the load generator's.
 func smallDocs(n int) [][]byte {
 	r := rand.New(rand.NewPCG(1, 2))
 	docs := make([][]byte, n)

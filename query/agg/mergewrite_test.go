@@ -7,7 +7,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// What an error of $merge's statement is about stands before it; errors of $out stay as they are.
+// An error of a $merge statement is prefixed with its context; errors of $out stay as they are.
 func TestMergeExplainsItsFailures(t *testing.T) {
 	dup := func(pattern string) error {
 		return mongoerr.New(mongoerr.DuplicateKey, "E11000").WithDetails(value.Doc(value.F("keyPattern", fromJSON(t, pattern))))

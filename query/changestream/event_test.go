@@ -36,7 +36,7 @@ func TestUpdateDescriptions(t *testing.T) {
 	}
 }
 
-// Which events a stream has, by the entry and by what is watched.
+// Which events a stream returns, by the oplog entry and by what is watched.
 func TestFilters(t *testing.T) {
 	streams := map[string]Filter{"coll": {DB: "d", Coll: "c"}, "db": {DB: "d"}, "all": {}, "expanded": {DB: "d", Expanded: true}, "system": {DB: "d", System: true}}
 	for _, c := range []struct{ entry, kind, streams string }{

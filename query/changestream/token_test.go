@@ -8,7 +8,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// These are the bytes that tools take apart: a time, version 2, type, index, flag, UUID, and the identifier.
+// These are the bytes that tools parse: a time, version 2, type, index, flag, UUID, and the identifier.
 func TestTokensAreInTheDocumentedFormat(t *testing.T) {
 	if got, want := MarkAt(0x65A1B2C300000007).Data(), "8265A1B2C3000000072B0429296E1404"; got != want {
 		t.Errorf("a high-water mark is %s, want %s", got, want)

@@ -8,7 +8,7 @@ import (
 	"github.com/shoaldb/shoal/query/value/valuetest"
 )
 
-// FuzzCollation: no specification may do more than fail, and sort keys are in the order of the strings.
+// FuzzCollation: no specification may do worse than fail, and sort keys are in the order of the strings.
 func FuzzCollation(f *testing.F) {
 	names := []string{"locale", "strength", "caseLevel", "caseFirst", "numericOrdering", "alternate", "maxVariable", "backwards", "normalization", "version"}
 	f.Add([]byte{1, 0}, "résumé 10", "Resume 9")

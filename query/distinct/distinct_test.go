@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// TestPaths: arrays are taken apart at every step, but an array within an array only where the path names its index.
+// TestPaths: arrays are unwound at every step of the path, but an array within an array only where the path names its index.
 func TestPaths(t *testing.T) {
 	docs := valuetest.Docs(t, `[{"a": 1, "d": {"x": 2}},
 		{"a": {"$numberDouble": "1.0"}, "d": [{"x": 2}, {"x": [3, [4]]}, 5, [{"x": 6}]]},
@@ -35,7 +35,7 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// TestCap: what a reply has no room for is an error and not a reply cut short.
+// TestCap: a result too large for the reply is an error, not a truncated reply.
 func TestCap(t *testing.T) {
 	v := New("a", nil)
 	add := func(first byte) error {

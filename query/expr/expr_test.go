@@ -12,8 +12,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// TestData runs the files of testdata. A case's first line is an expression in extended JSON, what follows the
-// document; the answer is the value in canonical extended JSON, or the error.
+// TestData runs the files of testdata. A case's first line is an expression in extended JSON, the rest the
+// document; the output is the value in canonical extended JSON, or the error.
 func TestData(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
@@ -91,7 +91,7 @@ func showError(err error) string {
 	return fmt.Sprintf("error %d %s: %s\n", e.Code, e.Code.Name(), e.Message)
 }
 
-// TestFrameReuse checks that values of one document do not leak into the next, and that variables keep theirs.
+// TestFrameReuse checks that values of one document do not leak into the next, and that variables keep their values.
 func TestFrameReuse(t *testing.T) {
 	s := testScope()
 	id := s.Define("v")
@@ -110,7 +110,7 @@ func TestFrameReuse(t *testing.T) {
 	}
 }
 
-// TestNoConstants checks commands that give expressions no runtime constants.
+// TestNoConstants checks commands that provide no runtime constants to expressions.
 func TestNoConstants(t *testing.T) {
 	s := NewScope(&Env{NoConstants: true})
 	_, err := Compile(value.NewString("$$NOW"), s)
@@ -122,7 +122,7 @@ func TestNoConstants(t *testing.T) {
 	}
 }
 
-// TestOperatorsDocumented keeps every registered operator reachable: a name, and a way to read its operands.
+// TestOperatorsDocumented checks that every registered operator is reachable: it has a name and a parser for its operands.
 func TestOperatorsDocumented(t *testing.T) {
 	names := Operators()
 	if len(names) < 150 {
@@ -136,7 +136,7 @@ func TestOperatorsDocumented(t *testing.T) {
 	}
 }
 
-// TestClock checks that an expression kept beyond one operation reads the time anew.
+// TestClock checks that an expression kept beyond one operation reads the time again.
 func TestClock(t *testing.T) {
 	now := int64(1)
 	s := NewScope(&Env{Clock: func() (int64, uint64) { now++; return now, uint64(now) << 32 }})

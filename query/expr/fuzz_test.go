@@ -11,7 +11,7 @@ var operands = []string{"input", "in", "as", "cond", "vars", "if", "then", "else
 	"endDate", "startOfWeek", "binSize", "amount", "dateString", "onError", "onNull", "to", "type", "subtype", "byteOrder", "base", "year", "month", "isoWeekYear", "initialValue",
 	"inputs", "useLongestLength", "defaults", "regex", "options", "find", "replacement", "chars", "field", "value", "n", "sortBy", "p", "method", "body", "args", "lang", "limit"}
 
-// FuzzExpression: no expression may do more than fail, to compile or to evaluate, within its operation's time.
+// FuzzExpression: no expression may do worse than fail, to compile or to evaluate, within its operation's time.
 func FuzzExpression(f *testing.F) {
 	names := append(Operators(), operands...)
 	f.Fuzz(func(t *testing.T, in []byte) {

@@ -70,8 +70,8 @@ func (g *generator) expression(depth int) value.Value {
 	return value.NewDocument(value.Doc(value.F(o.name, value.NewArray(value.ArrayOf(vs...)))))
 }
 
-// TestRandom runs random expressions over random documents: nothing panics, evaluation is repeatable, what comes out is
-// sound BSON, and what explain prints compiles again.
+// TestRandom runs random expressions over random documents: nothing panics, evaluation is repeatable, the results are
+// valid BSON, and what explain prints compiles again.
 func TestRandom(t *testing.T) {
 	g := &generator{rand.New(rand.NewPCG(1, 2))}
 	ran := 0

@@ -21,7 +21,7 @@ func (s *stopAfter) Check() error {
 	return nil
 }
 
-// TestSetsStop: operators over sets end when the operation does, and where a set becomes too large.
+// TestSetsStop: set operators stop when the operation does, and when a set becomes too large.
 func TestSetsStop(t *testing.T) {
 	n := value.NewInt32(3000)
 	many := value.NewDocument(value.Doc(value.F("$range", value.NewArray(value.ArrayOf(value.NewInt32(0), n)))))
@@ -58,7 +58,7 @@ func numbers(n int) (out []value.Value) {
 	return out
 }
 
-// TestIndexOfCPIsLinear: a text in which nearly everything begins as what is looked for.
+// TestIndexOfCPIsLinear: a text in which nearly every position begins like the search string.
 func TestIndexOfCPIsLinear(t *testing.T) {
 	text, sub := bytes.Repeat([]byte("a"), 4<<20), append(bytes.Repeat([]byte("a"), 256<<10), 'b')
 	begin := time.Now()

@@ -10,7 +10,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// star is a ring of n places with points that go in and out.
+// star is a ring of n points that alternate between two radii.
 func star(n int, x, y, radius float64) value.Value {
 	var at []float64
 	for i := range n {
@@ -63,7 +63,7 @@ func TestBigShapes(t *testing.T) {
 	}
 }
 
-// TestBigShapesStop: reading a shape ends where the work has to stop.
+// TestBigShapesStop: parsing a shape ends when the work has to stop.
 func TestBigShapesStop(t *testing.T) {
 	_, err := ParseQuery("$geoWithin", doc(value.F("$geometry", shape("Polygon", list(star(20_000, 0, 0, 10))))), &value.Pace{Work: stopped{}})
 	if err != errStopped {

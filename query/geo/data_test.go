@@ -13,7 +13,7 @@ import (
 )
 
 // TestPlaces runs testdata/*: the first line of a case is {$operator: argument}, or for near the operators of one; the lines
-// after it are {v: a stored value}. The answer is a line for each: whether it matches, or how far it is; or the error.
+// after it are {v: a stored value}. The output is a line for each: whether it matches, or its distance; or the error.
 func TestPlaces(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {

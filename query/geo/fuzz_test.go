@@ -7,7 +7,7 @@ import (
 	"github.com/shoaldb/shoal/query/value/valuetest"
 )
 
-// FuzzGeo: no geometry and no question about one may do more than fail.
+// FuzzGeo: no geometry and no query on one may do worse than fail.
 func FuzzGeo(f *testing.F) {
 	names := []string{"type", "coordinates", "geometries", "crs", "properties", "name", "$geometry", "$box", "$center", "$centerSphere", "$polygon", "$maxDistance", "$minDistance", "$near", "$nearSphere"}
 	f.Fuzz(func(t *testing.T, in []byte) {

@@ -7,7 +7,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// TestNativeWorkIsBounded: what the interpreter does in one step, it does not do for ever.
+// TestNativeWorkIsBounded: no single step of the interpreter runs without bounds.
 func TestNativeWorkIsBounded(t *testing.T) {
 	for _, src := range []string{
 		"new Array(1e8).fill(1)", "var a = []; a.length = 1e8; a.fill(1)", "'x'.repeat(1e9)", "'x'.padEnd(1e9)", "new Uint8Array(8e9)", "new ArrayBuffer(8e9)",
@@ -37,7 +37,7 @@ func TestNativeWorkIsBounded(t *testing.T) {
 	}
 }
 
-// TestPatternsOfScriptsEnd: a pattern that goes back and forth does not hold a script for ever.
+// TestPatternsOfScriptsEnd: a pattern that backtracks does not block a script forever.
 func TestPatternsOfScriptsEnd(t *testing.T) {
 	f, err := Compile("function(){ return /^(?=a)(a+)+\\1$/.test('" + strings.Repeat("a", 60) + "b') }")
 	if err != nil {

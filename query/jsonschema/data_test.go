@@ -12,7 +12,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// TestSchemas runs testdata/*: the schema of a case is its first line, documents follow, one a line. The answer is a line
+// TestSchemas runs testdata/*: the schema of a case is its first line, documents follow, one a line. The output is a line
 // for each: valid, or errInfo.details; or the error of the schema.
 func TestSchemas(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {

@@ -6,7 +6,7 @@ import (
 	"github.com/shoaldb/shoal/query/value/valuetest"
 )
 
-// FuzzSchema: no schema may do more than fail, and what it refuses it explains.
+// FuzzSchema: no schema may do worse than fail, and every document that it rejects has an explanation.
 func FuzzSchema(f *testing.F) {
 	names := []string{"type", "bsonType", "properties", "patternProperties", "additionalProperties", "required", "items", "additionalItems", "minItems", "maxItems", "uniqueItems", "minimum",
 		"maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "pattern", "enum", "not", "allOf", "anyOf", "oneOf", "dependencies", "minProperties",

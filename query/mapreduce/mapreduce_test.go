@@ -16,8 +16,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// TestData runs testdata: "docs" gives the collection, "mapreduce" a command (its pipeline's answers, in the order of the
-// keys), "pipeline" shows the stages. Errors show their code.
+// TestData runs testdata: "docs" defines the collection, "mapreduce" runs a command (and prints its pipeline's results,
+// ordered by key), "pipeline" prints the stages. Errors show their code.
 func TestData(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		var docs [][]byte

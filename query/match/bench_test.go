@@ -7,7 +7,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// benchDoc is a document of about 300 bytes with the field asked for in its middle.
+// benchDoc is a document of about 300 bytes with the queried field in its middle.
 func benchDoc() []byte {
 	return value.Doc(
 		value.F("_id", value.NewObjectID([12]byte{1, 2, 3})),

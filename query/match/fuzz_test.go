@@ -7,7 +7,7 @@ import (
 	"github.com/shoaldb/shoal/query/value/valuetest"
 )
 
-// FuzzFilter: no filter may do more than fail, to compile or to match.
+// FuzzFilter: no filter may do worse than fail, to compile or to match.
 func FuzzFilter(f *testing.F) {
 	names := []string{"$and", "$or", "$nor", "$not", "$expr", "$jsonSchema", "$text", "$search", "$comment", "$geometry", "$maxDistance", "$minDistance", "type", "coordinates",
 		"$box", "$center", "$centerSphere", "$polygon", "bsonType", "properties", "required", "$options", "$ref", "$id", "$eq", "$sampleRate", "$alwaysTrue"}

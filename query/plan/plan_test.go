@@ -165,7 +165,7 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// first is the first plan for a query, and for each of the branches of one that is planned by branches.
+// first returns the first plan of a query, and of each branch of a query that is planned by branches.
 func first(q *Query, c *Collection) (*Node, error) {
 	r, err := Plan(q, c)
 	if err != nil {
@@ -341,7 +341,7 @@ Proj: {}
 		{`{"filter":{"a":5},"hint":"a_1"}`, `FETCH{ a: { $eq: 5 } } < IXSCAN a_1 a:[MinKey, MaxKey]`},
 		{`{"count":true,"hint":"a_1"}`, `COUNT < COUNT_SCAN a_1 a:[MinKey, MaxKey]`},
 	}},
-	// An object mapper reads the field's name between the namespace and the planner's words, to make the index.
+	// An object mapper extracts the field's name from between the namespace and the rest of the message, to create the index.
 	{nil, []planCase{
 		{`{"filter":{"location":{"$nearSphere":[1,2],"$maxDistance":3.14}},"limit":100}`,
 			"291 error processing query: ns=db.c limit=100Tree: GEONEAR  field=location maxdist=3.14 isNearSphere=1\nSort: {}\nProj: {}\n planner returned error :: caused by :: unable to find index for $geoNear query"},
@@ -363,7 +363,7 @@ Proj: {}
 	}},
 }
 
-// TestCandidates is about which plans take part in a trial.
+// TestCandidates checks which plans take part in a trial.
 func TestCandidates(t *testing.T) {
 	one := func(name string) string { return `{"key":{` + name + `}}` }
 	for _, c := range []struct {
@@ -386,7 +386,7 @@ func TestCandidates(t *testing.T) {
 			`FETCH{ b: { $eq: 2 } } < IXSCAN a_1 a:[1, 1]`, `FETCH < IXSCAN a_1_b_1 a:[1, 1] b:[2, 2]`}},
 		{`{"filter":{"a":1},"sort":{"c":1}}`, nil, []string{one(`"a":1`), one(`"c":1`)}, []string{
 			`SORT limit 0 < FETCH < IXSCAN a_1 a:[1, 1]`, `FETCH{ a: { $eq: 1 } } < IXSCAN c_1 c:[MinKey, MaxKey]`}},
-		{`{"filter":{"a":1},"sort":{"c":1}}`, nil, []string{one(`"a":1,"c":1`), one(`"c":1`)}, []string{ // no need of the whole of c_1
+		{`{"filter":{"a":1},"sort":{"c":1}}`, nil, []string{one(`"a":1,"c":1`), one(`"c":1`)}, []string{ // no need for a full scan of c_1
 			`FETCH < IXSCAN a_1_c_1 a:[1, 1] c:[MinKey, MaxKey]`}},
 		{`{"filter":{"z":1,"$or":[{"a":1,"b":2},{"c":3}]}}`, nil, []string{one(`"a":1`), one(`"b":1`), one(`"c":1`)}, []string{
 			`FETCH{ z: { $eq: 1 } } < OR < (FETCH{ b: { $eq: 2 } } < IXSCAN a_1 a:[1, 1] | IXSCAN c_1 c:[3, 3])`,
@@ -472,7 +472,7 @@ func TestExplainShape(t *testing.T) {
 			`indexName: "a.b_1_c_-1", isMultiKey: true, multiKeyPaths: { a.b: [ "a" ], c: [] }, isUnique: false, isSparse: false, isPartial: false, ` +
 			`indexVersion: 2, direction: "forward", indexBounds: { a.b: [ "[5, 5]" ], c: [ "[MaxKey, MinKey]" ] } } }`,
 		`{"filter":{"_id":5}}`: `{ isCached: false, stage: "EXPRESS_IXSCAN", keyPattern: "{ _id: 1 }", indexName: "_id_1" }`,
-		// A find by _id with a projection is one stage: it was shown as two.
+		// A find by _id with a projection is one stage; it used to be shown as two.
 		`{"filter":{"_id":5},"projection":{"a":1}}`:   `{ isCached: false, stage: "EXPRESS_IXSCAN", keyPattern: "{ _id: 1 }", indexName: "_id_1", projection: { a: 1 }, projectionCovered: false }`,
 		`{"filter":{"_id":5},"projection":{"_id":1}}`: `{ isCached: false, stage: "EXPRESS_IXSCAN", keyPattern: "{ _id: 1 }", indexName: "_id_1", projection: { _id: 1 }, projectionCovered: true }`,
 		`{"filter":{"d":5},"sort":{"d":1},"limit":2}`: `{ isCached: false, stage: "SORT", sortPattern: { d: 1 }, memLimit: 104857600, limitAmount: 2, type: "simple", ` +

@@ -8,7 +8,7 @@ import (
 	"github.com/shoaldb/shoal/query/value/valuetest"
 )
 
-// FuzzProjection: no projection, of a find or a stage, may do more than fail.
+// FuzzProjection: no projection, of a find or a stage, may do worse than fail.
 func FuzzProjection(f *testing.F) {
 	names := []string{"$slice", "$elemMatch", "$meta", "a.$", "b.$", "$add", "$concat", "$literal", "$map", "input", "in", "as", "$gt", "b.c", "a.b.c", "a.x"}
 	f.Fuzz(func(t *testing.T, in []byte) {

@@ -160,7 +160,7 @@ func TestStages(t *testing.T) {
 	}
 }
 
-// A projection of more fields than fit a word of bits works as one of few.
+// A projection of more fields than fit in a word of bits works like one of few.
 func TestManyFields(t *testing.T) {
 	var spec, doc []value.Field
 	for i := 0; i < 200; i++ {

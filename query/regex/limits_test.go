@@ -19,7 +19,7 @@ func (s *stopAfter) Check() error {
 	return nil
 }
 
-// TestLimits: what takes too many tries ends in an error, or is answered by the engine that needs none.
+// TestLimits: a search that backtracks too often ends in an error, or is answered by the engine that does not backtrack.
 func TestLimits(t *testing.T) {
 	as := strings.Repeat("a", 60) + "b"
 	abs := strings.Repeat("ab", 1<<19)
@@ -46,7 +46,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestStops: a search ends when its work has to stop, whatever it is at.
+// TestStops: a search ends when its work has to stop, at whatever point it is.
 func TestStops(t *testing.T) {
 	long := strings.Repeat("ab", 1<<18) + "xc"
 	for _, p := range []string{`(?:(?=a)ab|b)+d?(?!.)`, `.*(?!x).c\z(?<=d)`, `(?s).*?(?=y)`, `(\w+)\s*\1x\z`, `\w+\d?(?<=y)`, `(?:a|b|ab)*(?=c)d?(?!.)`, `(?>\w*)x(?=c)`, `^(a|b)*?(?=c)(?!.)`,

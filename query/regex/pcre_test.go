@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// pcreCase is a line of testdata/pcre/*: a pattern, its options, subjects, and what PCRE2 10.42 answered: that the pattern is
-// wrong, or for each subject the places of the match and its groups, null for no match, or the text of an error.
+// pcreCase is a line of testdata/pcre/*: a pattern, its options, subjects, and the results of PCRE2 10.42: that the pattern
+// is invalid, or for each subject the positions of the match and its groups, null for no match, or the text of an error.
 type pcreCase struct {
 	Pattern  string   `json:"p"`
 	Options  string   `json:"o,omitempty"`
@@ -20,7 +20,7 @@ type pcreCase struct {
 	Results  []any    `json:"res,omitempty"`
 }
 
-// TestAgainstPCRE compares with what PCRE2 itself answered.
+// TestAgainstPCRE compares with the recorded results of PCRE2 itself.
 func TestAgainstPCRE(t *testing.T) {
 	files, err := filepath.Glob("testdata/pcre/*.jsonl")
 	if err != nil || len(files) == 0 {

@@ -62,8 +62,8 @@ func show(shape []byte) string {
 	return strings.Join(parts, ", ")
 }
 
-// TestLiterals: commands that differ only in literals have one shape, which holds none of them, and which is its own
-// shape.
+// TestLiterals: commands that differ only in literals have the same shape, which contains none of them and is its
+// own shape.
 func TestLiterals(t *testing.T) {
 	for seed := range uint64(2000) {
 		g := querytest.New(seed)
@@ -99,7 +99,7 @@ func command(t *testing.T, cmd bson.D) []byte {
 	return out
 }
 
-// changed gives every literal of a filter another value of its type.
+// changed replaces every literal of a filter by another value of its type.
 func changed(r *rand.Rand, v any, within bool) any {
 	switch v := v.(type) {
 	case bson.D:
@@ -137,7 +137,7 @@ func changed(r *rand.Rand, v any, within bool) any {
 	return v
 }
 
-// TestEveryStageHasAForm: a new stage, or a new operator with operands of its own kind, is given one.
+// TestEveryStageHasAForm: every stage, and every operator with operands of its own kind, must have a form.
 func TestEveryStageHasAForm(t *testing.T) {
 	options := map[string]bool{"$changeStreamSplitLargeEvent": true, "$collStats": true, "$currentOp": true, "$indexStats": true, "$limit": true,
 		"$listCatalog": true, "$listClusterCatalog": true, "$listLocalSessions": true, "$listSampledQueries": true, "$listSearchIndexes": true,
@@ -150,7 +150,7 @@ func TestEveryStageHasAForm(t *testing.T) {
 	}
 }
 
-// FuzzShape: everything has a shape, which is its own shape and keeps its size under a transformation that keeps names.
+// FuzzShape: every input has a shape, which is its own shape and keeps its size under a transformation that keeps names.
 func FuzzShape(f *testing.F) {
 	words := append(agg.StageNames(), expr.Operators()...)
 	words = append(words, "$and", "$or", "$nor", "$not", "$in", "$elemMatch", "$all", "$type", "$regex", "$options", "$exists", "$near", "$geoWithin", "$geometry",

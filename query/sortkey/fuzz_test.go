@@ -6,7 +6,7 @@ import (
 	"github.com/shoaldb/shoal/query/value/valuetest"
 )
 
-// FuzzSort: no sort specification may do more than fail.
+// FuzzSort: no sort specification may do worse than fail.
 func FuzzSort(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte) {
 		p, err := Parse(valuetest.NewGenerator(in, []string{"$meta", "a.b", "b.c", "$natural", "a.0.b"}).Doc(), nil)

@@ -13,7 +13,7 @@ import (
 )
 
 // TestSearches runs testdata/*: a case has an index (weights, default_language, language_override) and documents, which
-// stay until the next index, or a query, whose answer is a line for each document that it finds with its score.
+// stay until the next index, or a query, whose output is a line for each document that it finds, with its score.
 func TestSearches(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		var x *Index

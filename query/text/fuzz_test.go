@@ -7,7 +7,7 @@ import (
 	"github.com/shoaldb/shoal/query/value/valuetest"
 )
 
-// FuzzSearch: no search text may do more than fail.
+// FuzzSearch: no search text may do worse than fail.
 func FuzzSearch(f *testing.F) {
 	for _, s := range []string{"coffee -cake", `"ssl certificate" -"a b"`, "-", `"`, `""`, `- "a`, "naïve Straße-nbahn", "l'été", "\xff\xfe"} {
 		f.Add([]byte{}, s, "english")

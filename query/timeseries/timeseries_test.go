@@ -17,7 +17,7 @@ func measurement(ms int64, meta value.Value, rest ...value.Field) []byte {
 	return value.Doc(append(fs, rest...)...)
 }
 
-// TestRoundTrip packs measurements whose fields come and go and wants them back in order of time.
+// TestRoundTrip packs measurements with varying fields and expects them back in order of time.
 func TestRoundTrip(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	meta := value.NewDocument(value.Doc(value.F("s", value.NewInt32(4))))

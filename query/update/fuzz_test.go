@@ -7,7 +7,7 @@ import (
 	"github.com/shoaldb/shoal/query/value/valuetest"
 )
 
-// FuzzUpdate: no update may do more than fail, to compile or to apply; what it makes is a document.
+// FuzzUpdate: no update may do worse than fail to compile or to apply; its result is a document.
 func FuzzUpdate(f *testing.F) {
 	names := []string{"$set", "$unset", "$inc", "$mul", "$min", "$max", "$rename", "$setOnInsert", "$currentDate", "$addToSet", "$push", "$pull", "$pullAll", "$pop", "$bit", "$each",
 		"$position", "$slice", "$sort", "$type", "and", "or", "xor", "$in", "$gt", "a.$[]", "a.$[i].b", "b.$", "b.0", "b.$[i]", "$replaceWith", "$project", "$addFields", "$add", "$elemMatch"}

@@ -33,8 +33,8 @@ func outcome(err error) string {
 	return fmt.Sprintf("error %d: %s\n", e.Code, e.Message)
 }
 
-// TestUpdates runs testdata/*: each case is lines of "name value", doc and u at least; the answer is the new document, its
-// oplog delta, or the error. Every delta is also applied again.
+// TestUpdates runs testdata/*: each case consists of lines "name value", at least doc and u; the output is the new
+// document and its oplog delta, or the error. Every delta is also applied to the old document.
 func TestUpdates(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {

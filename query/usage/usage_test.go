@@ -10,7 +10,7 @@ import (
 	"github.com/shoaldb/shoal/query/value/valuetest"
 )
 
-// counted lists what is not zero.
+// counted lists the counters that are not zero.
 func (c *Counters) counted() string {
 	var out []string
 	for prefix, t := range map[string]*Table{"": &c.Stages, "e": &c.Expressions, "m": &c.Match, "g": &c.Group, "w": &c.Window} {

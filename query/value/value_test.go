@@ -132,7 +132,7 @@ func TestOrderProperties(t *testing.T) {
 	}
 }
 
-// What is appended is read back the same, by every way of walking.
+// What is appended is read back unchanged, by every way of iterating.
 func TestRoundTrip(t *testing.T) {
 	r := rand.New(rand.NewSource(7))
 	for i := 0; i < 2000; i++ {
@@ -167,7 +167,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// Broken documents end the walk; they never panic.
+// Invalid documents end the iteration; they never cause a panic.
 func TestBrokenDocuments(t *testing.T) {
 	var fs []Field
 	for i, row := range samples() {

@@ -12,7 +12,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// TestStages runs testdata/*: a case is a command's body, its answer a stage a line, and the hint where there is one.
+// TestStages runs testdata/*: a case is a command's body; its output is one stage per line, and the hint if there is one.
 func TestStages(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {

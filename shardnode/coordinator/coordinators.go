@@ -19,17 +19,17 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Config is what coordinators work with.
+// Config is what coordinators need from their node.
 type Config struct {
 	Engine *storage.Engine
 	Docs   *statedoc.Docs
 	State  *migration.ShardState
 	Points *cluster.FailPoints         // nil for none
-	Warn   func(msg string, err error) // logs what goes wrong without a client to tell
-	Locks  *lock.Manager               // writers of a collection hold it in IX
-	// Sessions is the history of the node's sessions, which goes with a database.
+	Warn   func(msg string, err error) // logs errors that no client receives
+	Locks  *lock.Manager               // writers hold their collection in IX
+	// Sessions is the history of the node's sessions, which is transferred with a database.
 	Sessions migration.Sessions
-	// Forget drops what is compiled of a collection once the unit that drops it has committed.
+	// Forget drops a collection's compiled form once the unit that drops the collection has committed.
 	Forget func(u *storage.UnitOfWork, c *catalog.Collection)
 }
 
@@ -37,19 +37,19 @@ type Config struct {
 type Coordinators struct {
 	Config
 	locks *lock.Manager
-	wg    sync.WaitGroup // runs at work
+	wg    sync.WaitGroup // running runs
 
 	mu struct {
 		sync.Mutex
-		ctx  context.Context // ends when the node steps down
+		ctx  context.Context // canceled when the node steps down
 		runs map[string]*run // by the key of their documents
-		// asked are runs that wait for their locks, by the same key: whoever asks for the same meanwhile joins them.
+		// asked are runs that wait for their locks, by the same key: an identical request that arrives meanwhile joins them.
 		asked map[string]*run
 		held  map[*held]struct{}
 	}
 }
 
-// New coordinates nothing before the node steps up.
+// New returns Coordinators that coordinate nothing before the node steps up.
 func New(c Config) *Coordinators {
 	m := &Coordinators{Config: c, locks: lock.NewManager()}
 	ended, end := context.WithCancel(context.Background())
@@ -58,8 +58,8 @@ func New(c Config) *Coordinators {
 	return m
 }
 
-// Service returns the coordinators as a primary-only service: the runs that an earlier primary left have their
-// locks when it has stepped up, and go on.
+// Service returns the coordinators as a primary-only service: when the node has stepped up, the runs that an
+// earlier primary left unfinished hold their locks and continue.
 func (m *Coordinators) Service() replication.Service {
 	return replication.Service{
 		Name: "ShardingDDLCoordinator", Vital: true, StepUp: m.stepUp,
@@ -70,12 +70,12 @@ func (m *Coordinators) Service() replication.Service {
 			}
 			m.mu.Unlock()
 			<-ctx.Done()
-			m.wg.Wait() // none begins any more
+			m.wg.Wait() // no run begins any more
 		},
 	}
 }
 
-// stepUp takes the locks of the runs that are stored. They held them together before, so none waits for another.
+// stepUp takes the locks of the stored runs. They have held them together before, so none waits for another.
 func (m *Coordinators) stepUp(ctx context.Context, _ int64) error {
 	m.mu.Lock()
 	m.mu.ctx, m.mu.runs, m.mu.held, m.locks = ctx, make(map[string]*run), make(map[*held]struct{}), lock.NewManager()
@@ -93,7 +93,7 @@ func (m *Coordinators) stepUp(ctx context.Context, _ int64) error {
 	})
 }
 
-// start has a run go on in the background. m.mu must be held.
+// start continues a run in the background. m.mu must be held.
 func (m *Coordinators) start(ctx context.Context, r *run) {
 	if r.started {
 		return
@@ -106,26 +106,26 @@ func (m *Coordinators) start(ctx context.Context, r *run) {
 	}()
 }
 
-// Specs returns the rows of the commands that coordinators carry out.
+// Specs returns the rows of the commands that coordinators execute.
 func (m *Coordinators) Specs() []command.Spec {
 	holds := command.Internal(m.runHolds)
 	holds.Roles, holds.PrimaryOnly = command.Shard, true
 	return []command.Spec{holds, onCollection(row(m.drop)), onDatabase(row(m.dropDatabase)), onDatabase(row(m.movePrimary)), row(m.rename), row(m.shard), row(m.refine)}
 }
 
-// onCollection makes a row one about a collection of the database that it is sent to.
+// onCollection completes a row whose command's value is a collection of the database that it is sent to.
 func onCollection(s command.Spec) command.Spec {
 	s.AdminOnly, s.Namespace = false, true
 	return s
 }
 
-// onDatabase makes a row one about the database that it is sent to.
+// onDatabase completes a row whose command concerns the database that it is sent to.
 func onDatabase(s command.Spec) command.Spec {
 	s.AdminOnly = false
 	return s
 }
 
-// row is the row of an operation.
+// row returns the row of an operation.
 func row[M any, P interface {
 	*M
 	msg.Message
@@ -135,8 +135,8 @@ func row[M any, P interface {
 	return s
 }
 
-// runHolds reports whether a run still holds its critical sections. No is said by a primary that is sure to be
-// one.
+// runHolds reports whether a run still holds its critical sections. Before it says no, it makes sure that it
+// is still primary.
 func (m *Coordinators) runHolds(op *command.Op, req *msg.HoldsCriticalSection, dst []byte) ([]byte, error) {
 	held := m.holds(req)
 	if !held {
@@ -163,11 +163,11 @@ func (m *Coordinators) holds(req *msg.HoldsCriticalSection) bool {
 	return false
 }
 
-// run carries out an operation: it joins a run that was asked for the same, else it takes the locks and looks at what is there.
-// As a client's command it is what this shard does where that is all there is to do.
+// run executes an operation: it joins a run for the same request, else it takes the locks and checks the current state. as is
+// the client's command that this shard runs if nothing else has to be done.
 func (m *Coordinators) run(op *command.Op, req msg.Message, as string, dst []byte) ([]byte, error) {
 	cmd := msg.Doc(req)
-	o, err := parseOperation(cmd) // of bytes that outlive the request
+	o, err := parseOperation(cmd) // a copy that outlives the request
 	if err != nil {
 		return dst, err
 	}
@@ -183,7 +183,7 @@ func (m *Coordinators) run(op *command.Op, req msg.Message, as string, dst []byt
 			break
 		}
 		if dst, err = other.wait(op, dst); other.undone() {
-			continue // what stood in its way may be gone
+			continue // the obstacle may be gone
 		}
 		return dst, err
 	}
@@ -199,15 +199,15 @@ func (m *Coordinators) run(op *command.Op, req msg.Message, as string, dst []byt
 	return r.wait(op, dst)
 }
 
-// lead takes a run's locks, looks at what is there, and begins the run unless this shard alone has something to do, which
-// is done then.
+// lead takes a run's locks, checks the current state, and begins the run, unless only this shard is concerned: then it
+// executes the operation here.
 func (m *Coordinators) lead(op *command.Op, r *run, as string, dst []byte) (begun bool, _ []byte, err error) {
 	h, err := m.lock(op, r.doc.op, lockWait)
 	if err != nil {
 		return false, dst, err
 	}
 	r.locks = h
-	if err := migration.WaitCritical(op, m.State.CheckVersion(op, r.doc.ns)); err != nil { // the database may have moved while the locks were waited for
+	if err := migration.WaitCritical(op, m.State.CheckVersion(op, r.doc.ns)); err != nil { // the database may have moved while this waited for the locks
 		m.unlock(h)
 		return false, dst, err
 	}
@@ -230,7 +230,7 @@ func (m *Coordinators) lead(op *command.Op, r *run, as string, dst []byte) (begu
 	return true, dst, nil
 }
 
-// giveUp has those who joined a run that does not begin look again.
+// giveUp makes those who joined a run that does not begin try again.
 func (m *Coordinators) giveUp(r *run) {
 	m.mu.Lock()
 	delete(m.mu.asked, r.key())
@@ -252,7 +252,7 @@ func (m *Coordinators) begin(r *run) error {
 	return nil
 }
 
-// nameOf returns what an operation is named by.
+// nameOf returns the name that identifies an operation: its collection or its database.
 func nameOf(o operation) string {
 	db, colls := o.locks()
 	if len(colls) == 0 {
@@ -261,9 +261,9 @@ func nameOf(o operation) string {
 	return colls[0]
 }
 
-// running returns a run that was asked for the same; one of the kind on the same name that was asked for something
-// else is an error. If there is none, r is the one that others join from here on, until it has ended or giveUp: two that
-// come together would otherwise both wait for the locks, and the second find nothing left to do.
+// running returns a run for the same request; a run of the same kind on the same name for a different request is an
+// error. If there is none, others join r from here on, until it has ended or giveUp: otherwise two simultaneous requests
+// would both wait for the locks, and the second would find nothing left to do.
 func (m *Coordinators) running(r *run) (*run, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -281,13 +281,13 @@ func (m *Coordinators) running(r *run) (*run, error) {
 	return nil, mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "Another ShardingDDLCoordinator for namespace %s of type %s is already running with different options", r.doc.ns, r.doc.op.name())
 }
 
-// errNotBegun is why a run has ended whose client was told something else.
+// errNotBegun is the error of a run that did not begin, for those who joined it.
 var errNotBegun = mongoerr.New(mongoerr.ConflictingOperationInProgress, "the operation did not begin")
 
 var errSteppedDown = mongoerr.New(mongoerr.InterruptedDueToReplStateChange, "operation was interrupted")
 
-// local carries out an operation that is one unit of work on this shard: as the client's command, under the version of a
-// collection that is not sharded, which is compared once more under the locks that the command takes.
+// local executes an operation that is one unit of work on this shard: as the client's command, with the version of an
+// unsharded collection, which is compared once more under the command's locks.
 func (m *Coordinators) local(op *command.Op, as string, dst []byte) ([]byte, error) {
 	var rest []byte
 	first := true

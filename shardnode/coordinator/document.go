@@ -10,18 +10,18 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// documentsNS has the state documents.
+// documentsNS is the namespace of the state documents.
 const documentsNS = "config.system.sharding_ddl_coordinators"
 
 // undoing is the phase of a run that is being undone.
 const undoing = "undo"
 
-// document is what is stored of a run.
+// document is the stored state of a run.
 type document struct {
 	id      catalog.UUID
 	op      operation
-	ns      string // that the operation is named by
-	command []byte // as the nodes send it, without what any command may carry
+	ns      string // the name that identifies the operation
+	command []byte // as nodes send it, without generic arguments
 	comment value.Value
 	phase   string
 	failed  *mongoerr.Error // why it is undone
@@ -31,7 +31,7 @@ func documents(store statedoc.Store) statedoc.Collection[*document] {
 	return statedoc.In(store, documentsNS, readDocument)
 }
 
-// ID implements statedoc.Doc: one run of a kind at a time is about a name.
+// ID implements statedoc.Doc: there is one run of a kind at a time on a name.
 func (d *document) ID() value.Value {
 	return value.NewDocument(value.Doc(value.F("namespace", value.NewString(d.ns)), value.F("operationType", value.NewString(d.op.name()))))
 }

@@ -54,7 +54,7 @@ func (d *drop) phases() []phase {
 	}
 }
 
-// remove drops the entry, then the documents: this shard's last, whose oplog tells change streams.
+// remove drops the catalog entry, then the documents: this shard's last, since change streams get the event from its oplog.
 func (d *drop) remove(ctx context.Context, r *run) error {
 	if _, err := r.onConfig(ctx, &msg.RemoveCollection{NS: d.ns(), UUID: d.at.UUID}); err != nil {
 		return err
@@ -76,7 +76,7 @@ func (d *drop) reply(dst []byte) []byte {
 	return value.Append(dst, "ns", value.NewString(d.ns()))
 }
 
-// allowMigrations lets a collection's chunks move again, or has them stay where they are.
+// allowMigrations allows or forbids migrations of a collection.
 func (r *run) allowMigrations(ctx context.Context, ns string, uuid [16]byte, allow bool) error {
 	_, err := r.onConfig(ctx, &msg.SetAllowMigrations{NS: ns, UUID: uuid, Allow: allow, Run: r.name()})
 	return err

@@ -7,7 +7,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 )
 
-// dropDatabase removes a database with all that is in it from all shards and the catalog.
+// dropDatabase removes a database with its contents from all shards and the catalog.
 type dropDatabase struct {
 	req *msg.ShardDropDatabase
 	at  msg.DropDatabaseFound
@@ -63,8 +63,8 @@ func (d *dropDatabase) allowMigrations(ctx context.Context, r *run, allow bool) 
 	return nil
 }
 
-// remove drops the entries of the collections, the documents, this shard's last, whose oplog tells change streams, and the entry of
-// the database.
+// remove drops the entries of the collections, the documents (this shard's last, since change streams get the event from its
+// oplog), and the entry of the database.
 func (d *dropDatabase) remove(ctx context.Context, r *run) error {
 	for _, c := range d.at.Collections {
 		if _, err := r.onConfig(ctx, &msg.RemoveCollection{NS: c.NS, UUID: c.UUID}); err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// DDL locks keep the DDL of one database apart: those of a collection hold the database in IX and the collection in X, those
-// of a database hold that in X. They are of this primary, in memory; stored runs take theirs again at step-up.
+// DDL locks serialise the DDL of one database: an operation on a collection locks the database in IX and the collection in
+// X, one on a database locks that in X. They are in the primary's memory; stored runs take theirs again at step-up.
 
 // lockWait is how long an operation waits for its DDL locks.
 const lockWait = 5 * time.Minute
@@ -29,7 +29,7 @@ type lockedName struct {
 	mode lock.Mode
 }
 
-// namesOf lists what an operation locks: databases before collections, each in order of name, so that nobody waits for each other.
+// namesOf lists what an operation locks: databases before collections, each in order of name, so that there are no deadlocks.
 func namesOf(op operation) (out []lockedName) {
 	db, colls := op.locks()
 	if len(colls) == 0 {
@@ -72,7 +72,7 @@ func (m *Coordinators) lock(ctx context.Context, op operation, wait time.Duratio
 	return h, nil
 }
 
-// unlock lets an operation's locks go, the last first.
+// unlock releases an operation's locks, the last one first.
 func (m *Coordinators) unlock(h *held) {
 	m.mu.Lock()
 	names := h.list
@@ -83,7 +83,7 @@ func (m *Coordinators) unlock(h *held) {
 	}
 }
 
-// LockInfo describes the DDL locks that are held, as lockInfo does.
+// LockInfo describes the DDL locks that are held, in the form of lockInfo.
 func (m *Coordinators) LockInfo() (out []value.Value) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

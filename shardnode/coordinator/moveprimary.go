@@ -15,8 +15,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// movePrimary gives a database another primary shard, with the collections that are not sharded. Nothing is written to those while
-// they are cloned; reads wait for the commit alone. Of sharded collections the new primary gets the definition.
+// movePrimary gives a database another primary shard, with the collections that are not sharded. Writes to those are blocked while
+// they are cloned; reads are blocked only for the commit. Of sharded collections the new primary gets only the definition.
 type movePrimary struct {
 	req *msg.ShardMovePrimary
 	at  msg.MovePrimaryFound
@@ -73,8 +73,8 @@ func (p *movePrimary) phases() []phase {
 	}
 }
 
-// blockWrites ends the writes to what is to be cloned, and lists that. The new primary's section fences what it is sent: its
-// clone is of this run.
+// blockWrites blocks the writes to what is to be cloned, and lists it. The section on the new primary fences the messages to
+// it: its clone belongs to this run.
 func (p *movePrimary) blockWrites(ctx context.Context, r *run) error {
 	if err := r.block(ctx, msg.BlockReadsAndWrites, []string{p.req.To}, p.req.DB); err != nil {
 		return err
@@ -90,15 +90,15 @@ func (p *movePrimary) blockWrites(ctx context.Context, r *run) error {
 	for _, c := range r.m.Engine.Catalog().Collections(p.req.DB) {
 		i := slices.IndexFunc(entries, func(e *cluster.CollectionEntry) bool { return e.NS == c.NS })
 		if i >= 0 && entries[i].UUID != c.UUID {
-			continue // what an earlier collection left behind
+			continue // left behind by an earlier collection
 		}
 		p.at.Collections = append(p.at.Collections, msg.MovedCollection{NS: c.NS, UUID: c.UUID, Sharded: i >= 0})
 	}
 	return nil
 }
 
-// clone makes the collections on the new primary, with the documents of those that are not sharded, and tells it which retryable
-// writes have been executed here.
+// clone creates the collections on the new primary, with the documents of those that are not sharded, and sends it the history
+// of retryable writes.
 func (p *movePrimary) clone(ctx context.Context, r *run) error {
 	for _, c := range p.at.Collections {
 		if err := p.cloneOne(ctx, r, c); err != nil {
@@ -124,7 +124,7 @@ func (p *movePrimary) clone(ctx context.Context, r *run) error {
 	return nil
 }
 
-// sessionsBatch is how much of the history of sessions one message carries.
+// sessionsBatch is the size of the part of the history in one message.
 const sessionsBatch = 4 << 20
 
 func (p *movePrimary) cloneOne(ctx context.Context, r *run, c msg.MovedCollection) error {
@@ -134,7 +134,7 @@ func (p *movePrimary) cloneOne(ctx context.Context, r *run, c msg.MovedCollectio
 	}
 	section := (*[16]byte)(&r.doc.id)
 	if !c.Sharded {
-		// What an interrupted run left, or one before it: no entry of the catalog names it there.
+		// Left by an interrupted run: the catalog has no entry for it there.
 		if err := r.onRecipient(ctx, p.req.To, &msg.DropCollectionParticipant{NS: c.NS, FromMigrate: true, Section: section}); err != nil {
 			return err
 		}
@@ -151,7 +151,7 @@ func (p *movePrimary) cloneOne(ctx context.Context, r *run, c msg.MovedCollectio
 	return r.onRecipient(ctx, p.req.To, &msg.CloneCollection{NS: c.NS, UUID: c.UUID, From: r.m.State.ID, Section: r.doc.id})
 }
 
-// onRecipient is onShard for a shard that must be there.
+// onRecipient is onShard for a shard that must exist.
 func (r *run) onRecipient(ctx context.Context, id string, m msg.Message) error {
 	s, err := r.m.State.Registry.Shard(ctx, id)
 	if err == nil {
@@ -160,13 +160,13 @@ func (r *run) onRecipient(ctx context.Context, id string, m msg.Message) error {
 	return err
 }
 
-// commit has the config server name the new primary. What it refuses was not done; after any other error that is asked again.
+// commit makes the config server set the new primary shard. If it refuses, nothing was changed; after any other error the request is repeated.
 func (p *movePrimary) commit(ctx context.Context, r *run) error {
 	_, err := r.onConfig(ctx, &msg.CommitMovePrimary{DB: p.req.DB, Version: p.at.Version, To: p.req.To})
 	return r.decided(err, mongoerr.ShardNotFound, mongoerr.IllegalOperation)
 }
 
-// clean drops here what is on the new primary.
+// clean drops here what has moved to the new primary.
 func (p *movePrimary) clean(ctx context.Context, r *run) error {
 	for _, c := range p.at.Collections {
 		if c.Sharded {
@@ -179,7 +179,7 @@ func (p *movePrimary) clean(ctx context.Context, r *run) error {
 	return nil
 }
 
-// dropHere drops a collection of this shard, without telling change streams.
+// dropHere drops a collection of this shard without an event for change streams.
 func (m *Coordinators) dropHere(ctx context.Context, ns string, uuid catalog.UUID) error {
 	unlock, err := m.Locks.Collection(ctx, ns, lock.X)
 	if err != nil {
@@ -200,7 +200,7 @@ func (m *Coordinators) dropHere(ctx context.Context, ns string, uuid catalog.UUI
 	})
 }
 
-// undo opens the database again, and drops what was cloned. A new primary that holds no section of the run has nothing of it.
+// undo unblocks the database, and drops what was cloned. If the recipient holds no section of the run, it has nothing of it.
 func (p *movePrimary) undo(ctx context.Context, r *run) error {
 	if err := r.block(ctx, msg.Unblock, []string{r.m.State.ID}, p.req.DB); err != nil {
 		return err

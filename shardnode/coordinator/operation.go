@@ -9,25 +9,25 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// operation is one DDL: what is asked, what was found, and the table of its phases.
+// operation is one DDL: the request, the state that check found, and the table of its phases.
 type operation interface {
-	// name is the operation's type, as documents and currentOp show it.
+	// name returns the operation's type, as in documents and currentOp.
 	name() string
-	// locks are the collections that it locks, all of one database except for a rename's target; none locks the
-	// database.
+	// locks returns the collections that it locks, all of one database except for a rename's target; with none
+	// it locks the database.
 	locks() (db string, colls []string)
-	// check looks at what is there, with the locks held, and changes nothing. local says that it is this shard's alone.
+	// check reads the current state, with the locks held, and changes nothing. local means that only this shard is concerned.
 	check(ctx context.Context, r *run) (local bool, err error)
-	// found is what check found, as the state document keeps it; restore reads that.
+	// found returns what check found, in the form of the state document; restore reads that.
 	found() msg.Message
 	phases() []phase
-	// undo takes back what the phases before the first final one did.
+	// undo reverts what the phases before the first final one did.
 	undo(ctx context.Context, r *run) error
-	// reply appends the answer's fields.
+	// reply appends the reply's fields.
 	reply(dst []byte) []byte
 }
 
-// phase is a step of an operation. It is repeated where it failed, and by the next primary.
+// phase is a step of an operation. It is repeated if it fails, and by the next primary.
 type phase struct {
 	name string
 	do   func(ctx context.Context, r *run) error
@@ -48,7 +48,7 @@ type event struct {
 // errAlreadyDone is returned by check if there is nothing left to do: the command succeeds.
 var errAlreadyDone = errors.New("it is done already")
 
-// kinds makes an operation of its command as it is stored, by the command's name.
+// kinds maps a command's name to the parser that makes an operation from its stored form.
 var kinds = map[string]func(cmd []byte) (operation, error){
 	"_shardsvrDropCollection":           parseAs(func(m *msg.ShardDropCollection) operation { return &drop{req: m} }),
 	"_shardsvrDropDatabase":             parseAs(func(m *msg.ShardDropDatabase) operation { return &dropDatabase{req: m} }),
@@ -58,7 +58,7 @@ var kinds = map[string]func(cmd []byte) (operation, error){
 	"_shardsvrShardCollection":          parseAs(func(m *msg.ShardShardCollection) operation { return &shard{req: m} }),
 }
 
-// parseAs makes a parser of a command that is one of the messages.
+// parseAs returns a parser for a command that is a message of type M.
 func parseAs[M any, P interface {
 	*M
 	msg.Message

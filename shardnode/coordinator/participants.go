@@ -11,7 +11,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// onConfig sends the config server a message.
+// onConfig sends a message to the config server.
 func (r *run) onConfig(ctx context.Context, m msg.Message) ([]byte, error) {
 	return cluster.RunWrite(ctx, r.m.State.Registry.Config(), r.message(m))
 }
@@ -19,7 +19,7 @@ func (r *run) onConfig(ctx context.Context, m msg.Message) ([]byte, error) {
 // name tells others which run asks.
 func (r *run) name() msg.RunOf { return msg.RunOf{Coordinator: r.m.State.ID, ID: r.doc.id} }
 
-// onShard sends a shard a message. One that was removed from the cluster has nothing of what the operation is about.
+// onShard sends a message to a shard. A shard that was removed from the cluster is not concerned any more.
 func (r *run) onShard(ctx context.Context, id string, m msg.Message) error {
 	s, err := r.m.State.Registry.Shard(ctx, id)
 	if err == nil {
@@ -31,7 +31,7 @@ func (r *run) onShard(ctx context.Context, id string, m msg.Message) error {
 	return err
 }
 
-// onEach sends shards a message each, at the same time.
+// onEach sends a message to each of several shards, concurrently.
 func (r *run) onEach(ctx context.Context, ids []string, m func(id string) msg.Message) error {
 	errs := make(chan error, len(ids))
 	for _, id := range ids {
@@ -46,7 +46,7 @@ func (r *run) onEach(ctx context.Context, ids []string, m func(id string) msg.Me
 	if len(all) == 0 {
 		return nil
 	}
-	for _, err := range all { // what will not go away first
+	for _, err := range all { // permanent errors first
 		if !passing(err) {
 			return err
 		}
@@ -54,7 +54,7 @@ func (r *run) onEach(ctx context.Context, ids []string, m func(id string) msg.Me
 	return all[0]
 }
 
-// onEachThenHere sends shards a message each, to this one, the last of them, when the others have answered.
+// onEachThenHere sends a message to each of several shards; to this one, the last of them, when the others have replied.
 func (r *run) onEachThenHere(ctx context.Context, ids []string, m func(id string) msg.Message) error {
 	here := ids[len(ids)-1]
 	if err := r.onEach(ctx, ids[:len(ids)-1], m); err != nil {
@@ -77,14 +77,14 @@ func (r *run) block(ctx context.Context, kind string, ids []string, names ...str
 	return errors.Join(errs...)
 }
 
-// blockAll begins the run's critical section of a database, and of all its collections, sharded ones too.
+// blockAll begins the run's critical section of a database, and of all its collections, including sharded ones.
 func (r *run) blockAll(ctx context.Context, ids []string, db string) error {
 	return r.onEach(ctx, ids, func(string) msg.Message {
 		return &msg.ParticipantBlock{NS: db, Type: msg.BlockReadsAndWrites, Command: r.doc.op.name(), Owner: r.m.State.ID, ID: r.doc.id, AllCollections: true}
 	})
 }
 
-// shardIDs names all shards, this one last.
+// shardIDs returns the ids of all shards, this one last.
 func (r *run) shardIDs(ctx context.Context) ([]string, error) {
 	if err := r.m.State.Registry.Reload(ctx); err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func (r *run) shardIDs(ctx context.Context) ([]string, error) {
 	return append(ids, r.m.State.ID), err
 }
 
-// entry reads the catalog's entry of a collection, as the config server's primary has it; nil if there is none.
+// entry reads a collection's catalog entry from the config server's primary; nil if there is none.
 func (m *Coordinators) entry(ctx context.Context, ns string) ([]byte, *cluster.CollectionEntry, error) {
 	docs, err := cluster.FindAll(ctx, m.State.Registry.Config(), "config", value.Doc(
 		value.F("find", value.NewString("collections")), value.F("filter", value.NewDocument(value.Doc(value.F("_id", value.NewString(ns))))),
@@ -131,7 +131,7 @@ func (m *Coordinators) entriesOf(ctx context.Context, db string) (out []*cluster
 	return out, nil
 }
 
-// checkUUID compares a collection's UUID with the one that a client expects; nil expects nothing.
+// checkUUID compares a collection's UUID with the one that a client expects, if any.
 func checkUUID(ns string, have [16]byte, want *[16]byte) error {
 	if want == nil || have == *want {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// rename gives a collection another name on all shards and in the catalog, in place of a target that is dropped.
+// rename renames a collection on all shards and in the catalog, replacing a target that is dropped.
 type rename struct {
 	req *msg.ShardRename
 	at  msg.RenameFound
@@ -31,7 +31,7 @@ func (n *rename) locks() (string, []string) {
 func (n *rename) found() msg.Message      { return &n.at }
 func (n *rename) reply(dst []byte) []byte { return dst }
 
-// place is what a rename finds under a name.
+// place is what exists under a name.
 type place struct {
 	there, view, sharded bool
 	uuid                 [16]byte
@@ -54,7 +54,7 @@ func (m *Coordinators) place(ctx context.Context, ns string) (p place, err error
 	return place{there: v != nil, view: v != nil}, err
 }
 
-// check finds source and target, and says what stands in the rename's way. Without a sharded collection it is this shard's alone.
+// check finds source and target, and returns an error if the rename is not possible. Without a sharded collection, only this shard is concerned.
 func (n *rename) check(ctx context.Context, r *run) (local bool, err error) {
 	from, to := n.req.NS, n.req.To
 	source, err := r.m.place(ctx, from)
@@ -82,7 +82,7 @@ func (n *rename) check(ctx context.Context, r *run) (local bool, err error) {
 	return false, err
 }
 
-// onSameShard compares the place of the target's database, which the router's request tells nothing of.
+// onSameShard checks that the target's database has the same primary shard; the router's request has no version for it.
 func (n *rename) onSameShard(ctx context.Context, r *run) error {
 	db := catalog.DBOf(n.req.To)
 	if db == catalog.DBOf(n.req.NS) {
@@ -160,7 +160,7 @@ func (n *rename) allowMigrations(ctx context.Context, r *run, allow bool) error 
 	return r.allowMigrations(ctx, n.req.To, *n.at.Target, allow)
 }
 
-// carryOut renames in the catalog, then on the shards: on this one last, whose oplog tells change streams.
+// carryOut renames in the catalog, then on the shards: on this one last, since change streams get the event from its oplog.
 func (n *rename) carryOut(ctx context.Context, r *run) error {
 	_, err := r.onConfig(ctx, &msg.RenameMetadata{NS: n.req.NS, To: n.req.To, UUID: n.at.UUID, Sharded: n.at.Sharded, Target: n.at.Target})
 	if err != nil {

@@ -13,22 +13,22 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// run is an operation that is stored and under way.
+// run is an operation that is stored and running.
 type run struct {
 	m       *Coordinators
-	doc     *document // of the goroutine that executes it
+	doc     *document // used only by the goroutine that executes the run
 	locks   *held
 	started bool
 	stored  bool
-	at      string // the phase that it is in, for those who look; m.mu guards it
+	at      string // the current phase, for observers; guarded by m.mu
 
 	done chan struct{}
-	err  error // before done is closed
+	err  error // set before done is closed
 }
 
 func (r *run) key() string { return string(value.AppendGroupKey(nil, r.doc.ID(), nil)) }
 
-// wait answers for a run that somebody else asked for, or the caller did. Where the caller gives up the run goes on.
+// wait waits for a run, started by this request or another, and writes its reply. If the caller stops waiting, the run continues.
 func (r *run) wait(op *command.Op, dst []byte) ([]byte, error) {
 	select {
 	case <-r.done:
@@ -52,8 +52,8 @@ func (r *run) undone() bool {
 	}
 }
 
-// execute goes through the phases from the one that is stored, and ends the run; where the node steps down it stays as it is,
-// for the next primary.
+// execute runs the phases from the stored one on, and ends the run; if the node steps down, the run is left as it is, for the
+// next primary.
 func (r *run) execute(ctx context.Context) {
 	err := r.through(ctx)
 	if err == nil {
@@ -74,7 +74,7 @@ func (r *run) execute(ctx context.Context) {
 	close(r.done)
 }
 
-// through carries out what is left of the operation. An error is that ctx has ended.
+// through executes the remaining phases. It returns an error only if ctx has ended.
 func (r *run) through(ctx context.Context) error {
 	phases := r.doc.op.phases()
 	from := 0
@@ -115,7 +115,7 @@ func failure(err error) *mongoerr.Error {
 	return mongoerr.New(mongoerr.InternalError, err.Error())
 }
 
-// checkpoint writes the state document at a phase, before anything of it is done.
+// checkpoint writes the state document of a phase, before anything of the phase is done.
 func (r *run) checkpoint(ctx context.Context, phase string, told func() event) error {
 	if !r.stored || r.doc.phase != phase {
 		r.doc.phase = phase
@@ -146,7 +146,7 @@ func (r *run) store(ctx context.Context, told func() event) error {
 	})
 }
 
-// persist repeats a write of the state document until it is done, or ctx has ended.
+// persist repeats a write of the state document until it succeeds, or ctx has ended.
 func (r *run) persist(ctx context.Context, write func() error) error {
 	for try := 0; ; try++ {
 		err := write()
@@ -162,7 +162,7 @@ func (r *run) persist(ctx context.Context, write func() error) error {
 	}
 }
 
-// hang stops the run before a phase while the fail point says so.
+// hang stops the run before a phase while the fail point is on.
 func (r *run) hang(ctx context.Context, phase string) error {
 	if r.m.Points == nil {
 		return nil
@@ -173,10 +173,10 @@ func (r *run) hang(ctx context.Context, phase string) error {
 	})
 }
 
-// hangPoint stops runs before the phase, of the kind of operation, that its data name.
+// hangPoint stops runs of the kind of operation in its data before the phase in its data.
 const hangPoint = "hangBeforeRunningShardingDDLPhase"
 
-// again repeats what fails for reasons that go away: always, where the operation can only be completed.
+// again repeats f after transient errors; with always, after every error, because the operation can only be completed.
 func (r *run) again(ctx context.Context, always bool, f func() error) error {
 	for try := 0; ; try++ {
 		err := f()
@@ -192,7 +192,7 @@ func (r *run) again(ctx context.Context, always bool, f func() error) error {
 	}
 }
 
-// passing reports whether an error may be gone when the step is repeated.
+// passing reports whether an error is transient, so that repeating the step may succeed.
 func passing(err error) bool {
 	switch mongoerr.CodeOf(err) {
 	case mongoerr.ConflictingOperationInProgress, mongoerr.LockTimeout, mongoerr.LockBusy, mongoerr.StaleConfig, mongoerr.FailedToSatisfyReadPreference,
@@ -218,7 +218,7 @@ func (r *run) warn(what string, err error) {
 	}
 }
 
-// message returns a message of the run, with what its client wants to be forwarded.
+// message returns a message of the run, with the comment of its client's command.
 func (r *run) message(m msg.Message) []byte {
 	if r.doc.comment.IsMissing() {
 		return msg.Doc(m)

@@ -13,7 +13,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// The two commands of this file take any field, as the real ones do: what they do not know changes nothing.
+// The two commands in this file accept any field, as the real ones do: unknown fields are ignored.
 
 func convertToCappedSpec(cs *Commands) command.Spec {
 	return command.Spec{
@@ -69,7 +69,7 @@ func (cs *Commands) runConvertToCapped(op *command.Op, dst []byte) ([]byte, erro
 	return dst, w.convertToCapped(ns, size)
 }
 
-// convertToCapped copies the collection into a capped one beside it, which then takes its place.
+// convertToCapped copies the collection into a temporary capped one, which then replaces it.
 func (w *operation) convertToCapped(ns string, size int64) error {
 	return w.Retry(func() error {
 		s := w.Snapshot()

@@ -27,7 +27,7 @@ func collModSpec(cs *Commands) command.Spec {
 	}
 }
 
-// collMod is a collMod command, the shape of its arguments checked.
+// collMod is a parsed collMod command.
 type collMod struct {
 	ns     string
 	index  *indexMod
@@ -39,7 +39,7 @@ type collMod struct {
 	cappedSize, cappedMax value.Value
 	pipeline              value.Value
 	changes               []value.Field  // *_old and *_new of the reply
-	usage                 *catalog.Usage // starts again once the index is hidden or shown
+	usage                 *catalog.Usage // reset once the index is hidden or unhidden
 }
 
 // indexMod is the index argument of collMod.
@@ -208,7 +208,7 @@ func (m *collMod) parsePipeline(op *command.Op) error {
 	return err
 }
 
-// modify applies a collMod to whatever has that name.
+// modify applies a collMod to the collection or view with that name.
 func (w *operation) modify(m *collMod) error {
 	m.changes, m.usage = nil, nil
 	s := w.ddl.Engine.Snapshot()
@@ -273,7 +273,7 @@ func (w *operation) modifyView(s *storage.Snapshot, v *namespace.View, m *collMo
 	return w.Commit(u, w.Concern)
 }
 
-// CheckTarget refuses options that a kind of collection does not have.
+// checkTarget refuses options that the kind of collection does not have.
 func (m *collMod) checkTarget(op *command.Op, c *catalog.Collection, isTS bool) error {
 	for _, name := range []string{"viewOn", "pipeline"} {
 		if !op.Arg(name).IsMissing() {
@@ -339,7 +339,7 @@ func (w *operation) modifyCollection(s *storage.Snapshot, c *catalog.Collection,
 			}
 		}
 	}
-	if !changed { // change streams tell of a command that changes nothing, too
+	if !changed { // change streams also report a command that changes nothing
 		if c, err = u.SetCollectionOptions(c, c.Options, o, o2); err != nil {
 			return err
 		}
@@ -348,7 +348,7 @@ func (w *operation) modifyCollection(s *storage.Snapshot, c *catalog.Collection,
 	return w.Commit(u, w.Concern)
 }
 
-// retuneView follows a change of buckets' span in the pipeline of the view on them.
+// retuneView applies a change of the buckets' span to the pipeline of the view on them.
 func (w *operation) retuneView(u *storage.UnitOfWork, s *storage.Snapshot, m *collMod, options []byte) error {
 	v, err := namespace.ViewIn(s, m.ns)
 	if err != nil || v == nil {
@@ -360,7 +360,7 @@ func (w *operation) retuneView(u *storage.UnitOfWork, s *storage.Snapshot, m *co
 	return w.PutView(u, s, next)
 }
 
-// oplogEntry returns the command that the oplog keeps, and what was there before.
+// oplogEntry returns the command for the oplog, and the previous values.
 func (m *collMod) oplogEntry(op *command.Op, c *catalog.Collection) (o, o2 []byte) {
 	f := []value.Field{value.F("collMod", value.NewString(c.Name()))}
 	for _, field := range op.Req.Spec.Fields {
@@ -560,7 +560,7 @@ func (i *indexMod) find(c *catalog.Collection) (*catalog.Index, error) {
 	return found, nil
 }
 
-// indexByKey finds the one index with a key pattern; it is an error where there are several.
+// indexByKey finds the index with a key pattern; it is an error if there are several.
 func indexByKey(c *catalog.Collection, key []byte) (found *catalog.Index, err error) {
 	for _, idx := range c.Indexes {
 		if value.CompareDocs(idx.Spec.KeyPattern, key, nil) != 0 {
@@ -575,7 +575,7 @@ func indexByKey(c *catalog.Collection, key []byte) (found *catalog.Index, err er
 	return found, nil
 }
 
-// checkNoDuplicates looks for keys that stand in an index twice.
+// checkNoDuplicates looks for keys that are in an index twice.
 func (w *operation) checkNoDuplicates(s *storage.Snapshot, c *catalog.Collection, idx *catalog.Index) error {
 	cur := s.IndexScan(c, idx, false)
 	defer cur.Close()

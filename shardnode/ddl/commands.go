@@ -11,21 +11,21 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// Node is what catalog commands ask of the node that they run on.
+// Node is what catalog commands need from the node that they run on.
 type Node interface {
-	// Lone reports whether the node is a member of no replica set.
+	// Lone reports whether the node is not a member of a replica set.
 	Lone() bool
-	// CheckVersion compares the versions that came with a request with what this shard knows, and waits for a critical section.
+	// CheckVersion compares the versions in a request with this shard's, and waits for a critical section.
 	CheckVersion(op *command.Op, ns string) error
-	// Forget has the node forget what it keeps of a collection, once a unit of work that drops or changes it is committed.
+	// Forget makes the node drop its cached state of a collection, once a unit of work that drops or changes the collection has committed.
 	Forget(u *storage.UnitOfWork, c *catalog.Collection)
-	// HoldsSection reports whether the run of a DDL over shards holds a name here.
+	// HoldsSection returns an error unless the run of a DDL over shards holds a name here.
 	HoldsSection(name string, id catalog.UUID) error
-	// Background runs what outlives its command.
+	// Background runs work that outlives its command.
 	Background(f func(life context.Context))
 }
 
-// Commands carries out the commands of one node that change its catalog.
+// Commands executes the commands that change a node's catalog.
 type Commands struct {
 	Engine *storage.Engine
 	writes *write.Writer
@@ -38,27 +38,27 @@ func New(eng *storage.Engine, writes *write.Writer, node Node) *Commands {
 	return &Commands{Engine: eng, writes: writes, node: node}
 }
 
-// operation is one of them under way: a write, with what else it needs.
+// operation is such a command in progress: a write, with what else it needs.
 type operation struct {
 	*write.Command
 	ddl    *Commands
-	fenced func(ns string) error // asked under the locks whether a coordinator's message still holds; nil for a client's command
+	fenced func(ns string) error // checks under the locks whether a coordinator's message is still valid; nil for a client's command
 }
 
-// begin checks that the node takes writes and reads the write concern.
+// begin checks that the node accepts writes, and reads the write concern.
 func (cs *Commands) begin(op *command.Op) (*operation, error) {
 	w, err := cs.writes.Begin(op)
 	if err != nil {
 		return nil, err
 	}
 	if w.Concern.BeyondMajority() {
-		w.Concern = replication.WriteConcern{W: replication.Visible.W, Timeout: w.Concern.Timeout} // for the rest see unlocked
+		w.Concern = replication.WriteConcern{W: replication.Visible.W, Timeout: w.Concern.Timeout} // for the rest, see unlocked
 	}
 	return &operation{Command: w, ddl: cs}, nil
 }
 
-// beginOn begins the change of one collection: it is the one that the client means, and locked under the version that the client
-// sent.
+// beginOn begins the change of one collection: it checks that it has the UUID that the client expects, and locks it under the
+// version that came with the request.
 func (cs *Commands) beginOn(op *command.Op, ns string) (w *operation, unlock func(), err error) {
 	if w, err = cs.begin(op); err != nil {
 		return nil, nil, err
@@ -70,8 +70,8 @@ func (cs *Commands) beginOn(op *command.Op, ns string) (w *operation, unlock fun
 	return w, unlock, err
 }
 
-// unlocked has a command wait for members beyond the majority once it holds no lock any more: writers of the collection do not
-// wait with it for a member that is down.
+// unlocked makes a command wait for members beyond the majority only once it holds no lock any more: writers of the collection
+// must not wait for a member that is down.
 func (cs *Commands) unlocked(run command.Handler) command.Handler {
 	return func(op *command.Op, dst []byte) ([]byte, error) {
 		dst, err := run(op, dst)

@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// defaultFreeSpaceMB is how much there must be to gain before compact works.
+// defaultFreeSpaceMB is the minimum space to be gained for compact to do anything.
 const defaultFreeSpaceMB = 20
 
 func compactSpec(cs *Commands) command.Spec {
@@ -62,8 +62,8 @@ func (cs *Commands) runCompact(op *command.Op, dst []byte) ([]byte, error) {
 	return value.Append(dst, "bytesFreed", value.NewInt(gain)), nil
 }
 
-// autoCompaction is what autoCompact was told. The store compacts by itself all the time, so that there is nothing to
-// switch: the setting is kept and checked as the real server's.
+// autoCompaction is the setting of autoCompact. The store always compacts by itself, so there is nothing to switch:
+// the setting is kept and checked as on the real server.
 type autoCompaction struct {
 	mu struct {
 		sync.Mutex
@@ -129,7 +129,7 @@ func commitQuorumSpec(cs *Commands) command.Spec {
 	}
 }
 
-// runSetCommitQuorum finds no build to change: a set of one member's builds commit by themselves.
+// runSetCommitQuorum reports that there is no build to change: builds commit without a quorum.
 func (cs *Commands) runSetCommitQuorum(op *command.Op, dst []byte) ([]byte, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {

@@ -31,8 +31,9 @@ func (cs *Commands) encryptionSpecs() []command.Spec {
 	}
 }
 
-// compactEncrypted checks what compaction of an encrypted collection needs. There is nothing to compact where no
-// encrypted value was written since the last time; the rest takes the client library's cryptography.
+// compactEncrypted checks the prerequisites of compacting an encrypted collection. There is nothing to compact
+// if no encrypted value was written since the last time; the rest would require the client library's
+// cryptography.
 func (cs *Commands) compactEncrypted(op *command.Op, dst []byte, tokens string, stats []value.Field) ([]byte, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {

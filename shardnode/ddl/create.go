@@ -35,7 +35,7 @@ func createSpec(cs *Commands) command.Spec {
 	}
 }
 
-// newNamespace is what create is asked for, checked and in its stored form.
+// newNamespace is the request of create, checked and in its stored form.
 type newNamespace struct {
 	ns      string
 	options namespace.Options
@@ -66,7 +66,7 @@ func (cs *Commands) runCreate(op *command.Op, dst []byte) ([]byte, error) {
 	return dst, w.createNamespace(c)
 }
 
-// parseCreate checks the arguments of create, those that concern one option first, then those that exclude each other.
+// parseCreate checks the arguments of create, first each option by itself, then those that exclude each other.
 func (cs *Commands) parseCreate(op *command.Op, ns string) (*newNamespace, error) {
 	c := &newNamespace{ns: ns, options: namespace.Options{}}
 	steps := []func(*command.Op) error{
@@ -344,7 +344,7 @@ func (c *newNamespace) parseValidator(op *command.Op) error {
 	return nil
 }
 
-// checkValidatorPlace refuses validators where the server itself writes.
+// checkValidatorPlace refuses validators on collections that the server itself writes.
 func checkValidatorPlace(ns string) error {
 	db, coll := catalog.DBOf(ns), catalog.CollOf(ns)
 	if db == "admin" || db == "config" || db == "local" {
@@ -356,7 +356,7 @@ func checkValidatorPlace(ns string) error {
 	return nil
 }
 
-// compileValidator compiles a filter in which the operators that need an index, or a server around them, are not allowed.
+// compileValidator compiles a filter without the operators that need an index or other parts of the server.
 func compileValidator(filter []byte, coll *collation.Spec) (*match.Matcher, error) {
 	if err := exec.RefuseOperators(filter, "a validator"); err != nil {
 		return nil, err
@@ -413,7 +413,7 @@ func (c *newNamespace) parseView(op *command.Op) error {
 	return nil
 }
 
-// refuseViewOfBuckets refuses a client's view on the buckets of a time series, or under such a name.
+// refuseViewOfBuckets refuses a client's view on the buckets of a time series, or with the name of such buckets.
 func refuseViewOfBuckets(ns, on string) error {
 	if namespace.IsBuckets(ns) || namespace.IsBuckets(catalog.DBOf(ns)+"."+on) {
 		return mongoerr.Newf(mongoerr.InvalidNamespace, "Cannot create view '%s' on '%s': neither may be a time-series bucket collection", ns, on)
@@ -421,8 +421,8 @@ func refuseViewOfBuckets(ns, on string) error {
 	return nil
 }
 
-// createNamespace makes a collection, view or time series collection. What is there already with the same options is no
-// error.
+// createNamespace creates a collection, view or time series collection. It is not an error if it exists with the same
+// options.
 func (w *operation) createNamespace(c *newNamespace) error {
 	if w.Transaction() != nil && (c.view != nil || c.ts != nil) {
 		kind := "view"
@@ -456,8 +456,8 @@ func (w *operation) createNamespace(c *newNamespace) error {
 	})
 }
 
-// alreadyMade reports whether the namespace is there as asked for; it is an error where it is there otherwise, and
-// in a transaction where it is there at all.
+// alreadyMade reports whether the namespace exists as requested; it is an error if it exists with other options,
+// and in a transaction if it exists at all.
 func (cs *Commands) alreadyMade(s *storage.Snapshot, c *newNamespace, inTxn bool) (bool, error) {
 	cat := s.Catalog()
 	if err := namespace.CheckDBCase(cat, catalog.DBOf(c.ns)); err != nil {
@@ -485,8 +485,8 @@ func (cs *Commands) alreadyMade(s *storage.Snapshot, c *newNamespace, inTxn bool
 	return false, mongoerr.Newf(mongoerr.NamespaceExists, "namespace %s already exists, but is a view", c.ns)
 }
 
-// StoredOptions are the options of the collection that stands in the catalog, which for a time series collection is that
-// of its buckets.
+// storedOptions returns the options of the collection in the catalog, which for a time series collection is that of its
+// buckets.
 func (c *newNamespace) storedOptions() []byte {
 	if c.ts != nil {
 		return c.ts.StoredOptions(c.options)
@@ -519,7 +519,7 @@ func (c *newNamespace) spec(ns string) storage.CollectionSpec {
 	}
 }
 
-// stageTimeseries makes buckets, their index, and the view on them.
+// stageTimeseries creates buckets, their index, and the view on them.
 func (w *operation) stageTimeseries(u *storage.UnitOfWork, s *storage.Snapshot, c *newNamespace) error {
 	ns := c.ns
 	if !namespace.IsBuckets(ns) {

@@ -1,4 +1,4 @@
-// Package ddl holds the commands that change the catalog of a node: create, drop, rename, collMod, indexes and their kin.
+// Package ddl has the commands that change the catalog of a node: create, drop, rename, collMod, indexes and others.
 //
 //	runCreate, runDrop, runCollMod … ── parse ──► newNamespace, rename, collMod, newIndexes
 //	                                                  │
@@ -6,22 +6,22 @@
 //	                     the config server       ▼    ▼
 //	              operation: LockVersioned ─ Retry ─ a storage.UnitOfWork ─ Commit
 //
-// The path of a command: it is read into a value that says what is asked (parseCreate, parseRename, parseCollMod), without a
-// look at the node. Commands.begin makes an operation of it, a write.Command. The operation takes its namespaces
-// exclusively and compares the versions that came with the command under those locks (LockVersioned). What is asked is then
-// staged in one unit of work (stageNamespace, stageDrop, modify) and committed; Retry begins again at a conflict. Copies
+// The path of a command: it is parsed into a value that describes the request (parseCreate, parseRename, parseCollMod),
+// independently of the node. Commands.begin makes an operation of it, a write.Command. The operation locks its namespaces
+// exclusively and compares the versions that came with the command under those locks (LockVersioned). The change is then
+// staged in one unit of work (stageNamespace, stageDrop, modify) and committed; Retry starts again after a conflict. Copies
 // (copyInto) and index builds (runBuild) commit in several steps.
 //
 // A command over several shards consists of such operations: its coordinator sends a message to each participant, which
-// carries out the same staged change as the client's command does (participant.go).
+// executes the same staged change as the client's command (participant.go).
 //
-// What the package needs of the node is in Node: it knows nothing of cursors, statistics or the sharding catalog.
+// What the package needs from the node is in Node: it does not depend on cursors, statistics or the sharding catalog.
 //
 // Invariants
 //
-//  1. A change of the catalog is one unit of work. A copy that is to take another collection's place is temporary until then:
-//     who becomes primary drops it.
-//  2. Versions are compared under the locks that the change holds, after what came before it was committed.
-//  3. What a node keeps of a collection is forgotten when the commit becomes visible (Node.Forget), not before.
-//  4. A change that is there already is no error of a command that is sent again, where the command says so (alreadyMade).
+//  1. A change of the catalog is one unit of work. A copy that will replace another collection is temporary until then: a
+//     new primary drops it.
+//  2. Versions are compared under the locks that the change holds, after earlier writes have committed.
+//  3. A node's cached state of a collection is dropped when the commit becomes visible (Node.Forget), not before.
+//  4. For commands that allow it, a change that has been made already is not an error when the command is sent again (alreadyMade).
 package ddl

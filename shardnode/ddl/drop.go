@@ -46,7 +46,7 @@ func (cs *Commands) runDrop(op *command.Op, dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// checkDroppable refuses to drop what the server lives on.
+// checkDroppable refuses to drop what the server itself needs.
 func checkDroppable(op *command.Op, ns string) error {
 	switch {
 	case ns == "local.oplog.rs" || ns == "admin.system.version" || ns == "admin.system.users":
@@ -62,7 +62,7 @@ type dropped struct {
 	indexes    int
 }
 
-// dropNamespace drops a collection, view or time series collection. It is no error where there is none.
+// dropNamespace drops a collection, view or time series collection. It is not an error if there is none.
 func (w *operation) dropNamespace(ns string) (d dropped, err error) {
 	unlock, err := w.LockVersioned(ns, ns)
 	if err != nil {
@@ -116,7 +116,7 @@ func (w *operation) stageDrop(u *storage.UnitOfWork, s *storage.Snapshot, ns str
 	return d, w.DropView(u, s, ns)
 }
 
-// countIndexes returns the number of indexes as commands report it.
+// countIndexes returns the number of indexes that commands report.
 func countIndexes(c *catalog.Collection) int { return len(c.Indexes) }
 
 func dropDatabaseSpec(cs *Commands) command.Spec {
@@ -149,7 +149,7 @@ func (cs *Commands) runDropDatabase(op *command.Op, dst []byte) ([]byte, error) 
 	return dst, w.dropDatabase(db, false)
 }
 
-// dropDatabase drops every collection of a database in one unit of work. With known the database is there even where it has none.
+// dropDatabase drops every collection of a database in one unit of work. With known, the database exists even if it has none.
 func (w *operation) dropDatabase(db string, known bool) error {
 	unlock, err := w.LockDatabase(db)
 	if err != nil {

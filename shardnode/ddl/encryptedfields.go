@@ -155,7 +155,7 @@ func checkEncryptedQuery(path string, doc []byte, kind string) (queryType string
 	return queryType, nil
 }
 
-// rangeBits is the width of the types that range queries take.
+// rangeBits is the width of the types that support range queries.
 var rangeBits = map[string]int64{"int": 32, "long": 64, "date": 64, "double": 64, "decimal": 128}
 
 func checkEncryptedRange(low, high value.Value, kind string) error {

@@ -8,8 +8,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// checkStorageEngine checks a storageEngine option. Clients write it for the real server's engine, so the options of
-// that one are known by name; they are kept and shown, and change nothing here.
+// checkStorageEngine checks a storageEngine option. Clients set it for the real server's engine, so the names of its
+// options are known; they are stored and shown, but have no effect.
 func checkStorageEngine(doc []byte) error {
 	for engine, v := range value.Elements(doc) {
 		if v.T != value.Document {

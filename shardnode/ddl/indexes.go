@@ -28,16 +28,16 @@ func createIndexesSpec(cs *Commands) command.Spec {
 	}
 }
 
-// newIndexes is a createIndexes command under way.
+// newIndexes is a createIndexes command in progress.
 type newIndexes struct {
 	ns       string // of the collection, or of the buckets of a time series collection
 	raw      [][]byte
 	ts       *namespace.SeriesOptions
 	before   int
 	after    int
-	made     bool                // the collection was made for it
-	fresh    bool                // there was an index to make
-	others   *catalog.Collection // which others may be building the indexes of
+	made     bool                // whether the collection was created for it
+	fresh    bool                // whether there was an index to create
+	others   *catalog.Collection // a collection whose indexes other commands may be building
 	building [][]byte            // of a collection with documents
 }
 
@@ -73,7 +73,7 @@ func (cs *Commands) runCreateIndexes(op *command.Op, dst []byte) ([]byte, error)
 	if err := w.createIndexes(ci); err != nil {
 		return dst, err
 	}
-	// Chunks that moved meanwhile may be on shards that were not asked: the router asks again.
+	// Chunks that moved meanwhile may be on shards that did not get the command: the router has to repeat it.
 	if err := cs.node.CheckVersion(op, ns); err != nil {
 		return dst, err
 	}
@@ -120,8 +120,8 @@ func knownIndexOptions(doc []byte) []byte {
 	return value.Doc(f...)
 }
 
-// createIndexes makes what of the indexes is not there. On an empty collection that is one unit of work; where there are
-// documents the indexes are built while writers go on.
+// createIndexes creates the indexes that do not exist yet. On an empty collection that is one unit of work; if there are
+// documents, the indexes are built while writers continue.
 func (w *operation) createIndexes(ci *newIndexes) error {
 	var build *storage.IndexBuild
 	unlock, err := w.LockVersioned(ci.ns, ci.ns)
@@ -158,9 +158,9 @@ func (w *operation) createIndexes(ci *newIndexes) error {
 	return err
 }
 
-// runBuild starts a build, releases the collection, and builds. The build goes on without the command where the
-// set has no majority to commit its steps and the client waits no longer; where the command is ended the build is
-// given up.
+// runBuild starts a build, releases the collection, and builds. If the set has no majority to commit the build's
+// steps and the client stops waiting, the build continues without the command; if the command is killed, the
+// build is aborted.
 func (w *operation) runBuild(build *storage.IndexBuild, started func(), ended func(error)) error {
 	type outcome struct {
 		ts  storage.Timestamp
@@ -206,7 +206,7 @@ func (w *operation) runBuild(build *storage.IndexBuild, started func(), ended fu
 	}
 }
 
-// buildTick is how often a command looks whether the build that it waits for is held up.
+// buildTick is how often a command checks whether the build that it waits for is stalled.
 const buildTick = 5 * time.Millisecond
 
 // ErrBuildGoesOn ends a command whose index build waits for a majority.
@@ -261,7 +261,7 @@ func (w *operation) stageIndexes(ci *newIndexes) (*storage.IndexBuild, error) {
 	return nil, w.Commit(u, w.Concern)
 }
 
-// missing validates the specifications and gives those that the collection does not have, complete.
+// missing validates the specifications and returns those that the collection does not have, in full.
 func (ci *newIndexes) missing(c *catalog.Collection) ([][]byte, error) {
 	have := make([]*indexkey.Spec, 0, len(c.Indexes)+len(ci.raw))
 	for _, idx := range c.Indexes {
@@ -306,7 +306,7 @@ func (ci *newIndexes) validate(c *catalog.Collection, raw []byte) (*indexkey.Spe
 	return indexkey.ParseSpec(namespace.BucketIndexSpec(ci.ts, user.Raw))
 }
 
-// awaitBuilds waits for indexes that another command is building: this one tells of them as there.
+// awaitBuilds waits for indexes that another command is building: this one reports that they exist.
 func (w *operation) awaitBuilds(ci *newIndexes) error {
 	for {
 		now := w.ddl.Engine.Catalog().LookupUUID(ci.others.UUID)
@@ -400,7 +400,7 @@ func (cs *Commands) runDropIndexes(op *command.Op, dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// indexesToDrop works out the names that an index argument stands for. all is true for every index but that on _id.
+// indexesToDrop returns the names of the indexes that an index argument refers to. all is true for every index except the one on _id.
 func indexesToDrop(c *catalog.Collection, ts *namespace.SeriesOptions, arg value.Value) (names []string, all bool, err error) {
 	list := []value.Value{arg}
 	if arg.T == value.Array {
@@ -473,7 +473,7 @@ func checkDroppableIndex(idx *catalog.Index) error {
 	return nil
 }
 
-// checkTimeseriesIndex refuses kinds of index that measurements cannot have.
+// checkTimeseriesIndex refuses kinds of indexes that are not supported on measurements.
 func checkTimeseriesIndex(ts *namespace.SeriesOptions, raw []byte) error {
 	onMeta := true
 	for k, v := range value.Elements(value.Lookup(raw, "key").Doc()) {

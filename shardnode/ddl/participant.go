@@ -7,7 +7,7 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// dropCollectionParticipantSpec returns how a coordinator drops a sharded collection on each shard.
+// dropCollectionParticipantSpec returns the row of the command with which a coordinator drops a sharded collection on each shard.
 func dropCollectionParticipantSpec(cs *Commands) command.Spec {
 	s := command.Internal(func(op *command.Op, req *msg.DropCollectionParticipant, dst []byte) ([]byte, error) {
 		w, err := participantWrites(cs, op, req.FromMigrate)
@@ -21,7 +21,7 @@ func dropCollectionParticipantSpec(cs *Commands) command.Spec {
 	return s
 }
 
-// dropDatabaseParticipantSpec returns how a coordinator drops a database on each shard.
+// dropDatabaseParticipantSpec returns the row of the command with which a coordinator drops a database on each shard.
 func dropDatabaseParticipantSpec(cs *Commands) command.Spec {
 	s := command.Internal(func(op *command.Op, req *msg.DropDatabaseParticipant, dst []byte) ([]byte, error) {
 		w, err := participantWrites(cs, op, req.FromMigrate)
@@ -35,7 +35,7 @@ func dropDatabaseParticipantSpec(cs *Commands) command.Spec {
 	return s
 }
 
-// fence refuses a message whose run does not hold the name's critical section here; nil if it is sent by none.
+// fence returns a check that refuses a message whose run does not hold the name's critical section here; nil if the message belongs to no run.
 func (cs *Commands) fence(section *[16]byte) func(ns string) error {
 	if section == nil {
 		return nil
@@ -44,7 +44,7 @@ func (cs *Commands) fence(section *[16]byte) func(ns string) error {
 	return func(ns string) error { return cs.node.HoldsSection(ns, id) }
 }
 
-// participantWrites returns the writes of a shard's part in an operation of the config server.
+// participantWrites begins the writes of a shard's part in a coordinated operation.
 func participantWrites(cs *Commands, op *command.Op, fromMigrate bool) (*operation, error) {
 	if err := cs.writes.MayWrite(op); err != nil {
 		return nil, err

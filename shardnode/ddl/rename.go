@@ -113,7 +113,7 @@ func (w *operation) renameNamespace(r *rename) error {
 	})
 }
 
-// resolve finds source and target of a rename, and says what stands in its way.
+// resolve finds source and target of a rename, and returns an error if it is not possible.
 func (r *rename) resolve(s *storage.Snapshot) (c, target *catalog.Collection, err error) {
 	cat := s.Catalog()
 	if c = cat.Lookup(r.from); c == nil {
@@ -142,11 +142,11 @@ func (r *rename) resolve(s *storage.Snapshot) (c, target *catalog.Collection, er
 	return c, target, nil
 }
 
-// copyBatch is how many documents of a collection that is copied go into one unit of work.
+// copyBatch is the number of documents that are copied in one unit of work.
 const copyBatch = 1000
 
-// copyAcross renames between databases: the documents are copied into a collection beside the target, which then takes
-// its name, and the source is dropped.
+// copyAcross renames between databases: the documents are copied into a temporary collection, which then takes the
+// target's name, and the source is dropped.
 func (w *operation) copyAcross(s *storage.Snapshot, r *rename, c, target *catalog.Collection) error {
 	id := cluster.NewObjectID()
 	tmp := catalog.DBOf(r.to) + ".tmp" + hex.EncodeToString(id[9:]) + ".renameCollection"
@@ -176,7 +176,7 @@ func (w *operation) copyAcross(s *storage.Snapshot, r *rename, c, target *catalo
 	})
 }
 
-// putInPlace ends a command that has filled a collection beside the one that it is about; where that fails the copy goes.
+// putInPlace replaces a collection by the temporary one that a command has filled; if that fails, the copy is dropped.
 func (w *operation) putInPlace(copied *catalog.Collection, stage func(*storage.UnitOfWork) error) error {
 	u := w.Unit(nil)
 	defer u.Rollback()
@@ -191,7 +191,7 @@ func (w *operation) putInPlace(copied *catalog.Collection, stage func(*storage.U
 	return err
 }
 
-// copyInto makes a collection and copies the documents of c, as s sees them, into it.
+// copyInto creates a collection and copies the documents of c in s into it.
 func (w *operation) copyInto(s *storage.Snapshot, c *catalog.Collection, spec storage.CollectionSpec, indexes [][]byte) (*catalog.Collection, error) {
 	u := w.Unit(nil)
 	defer u.Rollback()

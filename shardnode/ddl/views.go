@@ -13,13 +13,13 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// maxViewPipeline is the size of a view's pipeline in bytes.
+// maxViewPipeline is the maximum size of a view's pipeline in bytes.
 const maxViewPipeline = 16 * 1000 * 1000
 
 // maxStages is how many stages a pipeline may have.
 const maxStages = 1000
 
-// parseViewPipeline reads the pipeline argument of create and collMod: null elements are left out.
+// parseViewPipeline reads the pipeline argument of create and collMod: null elements are dropped.
 func parseViewPipeline(path string, v value.Value) ([]byte, error) {
 	if v.IsMissing() {
 		return value.ArrayOf(), nil
@@ -37,7 +37,7 @@ func parseViewPipeline(path string, v value.Value) ([]byte, error) {
 	return value.ArrayOf(stages...), nil
 }
 
-// checkView checks a view's definition: its pipeline, what it reads, and how deep it stands on other views.
+// checkView checks a view's definition: its pipeline, what it reads, and its nesting on other views.
 func (cs *Commands) checkView(s *storage.Snapshot, v *namespace.View) error {
 	db := catalog.DBOf(v.NS)
 	if v.On == "" {
@@ -85,7 +85,7 @@ func checkViewOn(db, on string) error {
 	return nil
 }
 
-// notInViews are stages that a view's pipeline may not hold at its top level.
+// notInViews are stages that are not allowed at the top level of a view's pipeline.
 var notInViews = map[string]bool{"$out": true, "$merge": true, "$changeStream": true}
 
 // ownSources are stages that make their documents without reading a collection.
@@ -119,14 +119,14 @@ func (cs *Commands) checkViewPipeline(v *namespace.View) (reads []string, err er
 	return reads, nil
 }
 
-// viewGraph is the views of a snapshot with one of them changed.
+// viewGraph has the views of a snapshot, with one of them changed.
 type viewGraph struct {
 	snap    *storage.Snapshot
 	changed *namespace.View
 	deps    []string // of the changed view
 }
 
-// dependencies lists what a namespace reads; none if it is no view.
+// dependencies lists what a namespace reads; none if it is not a view.
 func (g *viewGraph) dependencies(ns string) ([]string, *namespace.View, error) {
 	if ns == g.changed.NS {
 		return g.deps, g.changed, nil
@@ -148,7 +148,7 @@ func (g *viewGraph) dependencies(ns string) ([]string, *namespace.View, error) {
 	return deps, v, nil
 }
 
-// depth returns the number of views on the longest way down from ns; coming back to the changed view is a cycle.
+// depth returns the number of views on the longest path down from ns; reaching the changed view again is a cycle.
 func (g *viewGraph) depth(ns string, level int) (int, error) {
 	deps, v, err := g.dependencies(ns)
 	if err != nil || v == nil {
@@ -171,7 +171,7 @@ func (g *viewGraph) depth(ns string, level int) (int, error) {
 	return longest + 1, nil
 }
 
-// above returns the number of views on the longest chain that stands on ns.
+// above returns the number of views in the longest chain on top of ns.
 func (g *viewGraph) above(ns string) (int, error) {
 	views, err := namespace.ViewsOf(g.snap, catalog.DBOf(ns))
 	if err != nil {
@@ -194,7 +194,7 @@ func (g *viewGraph) above(ns string) (int, error) {
 	return climb(ns, 0), nil
 }
 
-// checkCollations refuses a view on a view of another collation.
+// checkCollations refuses a view on a view with another collation.
 func (g *viewGraph) checkCollations() error {
 	for _, d := range g.deps {
 		_, v, err := g.dependencies(d)

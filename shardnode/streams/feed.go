@@ -13,26 +13,26 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// item is what one entry of the oplog tells streams.
+// item has the events of one oplog entry.
 type item struct {
 	ts     storage.Timestamp
 	events []*changestream.Event
-	last   *changestream.Entry // of a transaction of several entries: that which commits it
-	note   int64               // the stream that a router asks where it is, 0 for none
+	last   *changestream.Entry // of a transaction of several entries: the one that commits it
+	note   int64               // the stream whose position a router asks for, 0 for none
 	size   int
 }
 
-// window is a part of the oplog that is decoded.
+// window is a decoded part of the oplog.
 type window struct {
 	items      []item
 	from, upTo storage.Timestamp
 	size       int
 }
 
-// maxWindow is what the decoded entries of the oplog may take together, before the older half of them goes.
+// maxWindow is the maximum size of the decoded entries, before the older half of them is dropped.
 const maxWindow = 32 << 20
 
-// after returns the items behind a time; ok is false if some of them are not in the window.
+// after returns the items after a time; ok is false if some of them are not in the window.
 func (w *window) after(ts storage.Timestamp) (items []item, ok bool) {
 	if ts < w.from {
 		return nil, false
@@ -48,7 +48,7 @@ func (w *window) after(ts storage.Timestamp) (items []item, ok bool) {
 	return w.items[lo:], true
 }
 
-// add returns the window with more items; the old one stays as it is.
+// add returns the window with more items; the old one does not change.
 func (w *window) add(items []item, upTo storage.Timestamp) *window {
 	next := &window{items: append(w.items, items...), from: w.from, upTo: upTo, size: w.size}
 	for i := range items {
@@ -107,7 +107,7 @@ func (f *Feed) Open() int {
 // Close waits for the reader to end; all streams have been closed.
 func (f *Feed) Close() { f.readers.Wait() }
 
-// enter counts one more stream of a key, and has the reader started. It returns what wakes the stream.
+// enter registers a stream of a key, and starts the reader if necessary. It returns the key that wakes the stream.
 func (f *Feed) enter(key string, s *Selection) (wait string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -123,7 +123,7 @@ func (f *Feed) enter(key string, s *Selection) (wait string) {
 	return wait
 }
 
-// begin starts the reader at what is visible now. f.mu must be held.
+// begin starts the reader at the visible timestamp. f.mu must be held.
 func (f *Feed) begin() {
 	s := f.engine.MajoritySnapshot()
 	at := s.Timestamp()
@@ -141,8 +141,9 @@ func (f *Feed) begin() {
 	}()
 }
 
-// Replaced ends the streams that are open: a snapshot has replaced the node's data, and what it has now may be another history,
-// with other events at the times that the streams have seen. Their clients resume them by a token, which is looked for there.
+// Replaced ends the streams that are open: a snapshot has replaced the node's data, which may now have another history, with
+// other events at the times that the streams have seen. Their clients resume them by a token, which is looked up in that
+// history.
 func (f *Feed) Replaced() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -198,8 +199,8 @@ func (f *Feed) follow(ctx context.Context) {
 	}
 }
 
-// publish shows the streams what was read and wakes those that it concerns; false if the reader has been replaced
-// or cannot go on.
+// publish makes what was read available to the streams and wakes those that it concerns; false if the reader has
+// been replaced or cannot continue.
 func (f *Feed) publish(ctx context.Context, w *window, items []item, upTo storage.Timestamp, err error) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -260,13 +261,13 @@ func (f *Feed) announce(ev *changestream.Event) {
 // waiters are the streams of one key: a namespace, a database, or everything.
 type waiters struct {
 	streams int           // that are open
-	ch      chan struct{} // closed when they are to look; nil while none waits
+	ch      chan struct{} // closed when they have to check for events; nil while none waits
 	woken   time.Time     // the last time
 	timer   *time.Timer   // of the next time; nil for none
 }
 
-// What many streams of one namespace cost their writers: each look at new events costs a stream some time, however few they
-// are. They look no more often than they take a small part of a processor for; the first event after a pause is shown at
+// Limits on what many streams of one namespace cost: each check for new events takes some time, however few there are.
+// Streams check only so often that they use a small part of a processor; the first event after a pause is delivered at
 // once.
 const (
 	lookCost = 4 * time.Microsecond
@@ -274,7 +275,7 @@ const (
 	fewLooks = 32 // streams that look at once
 )
 
-// pause returns how long the streams are to wait before they look again.
+// pause returns how long the streams have to wait before they check again.
 func (w *waiters) pause(now time.Time) time.Duration {
 	if w.streams <= fewLooks {
 		return 0
@@ -292,7 +293,7 @@ func (f *Feed) waitersOf(key string) *waiters {
 	return w
 }
 
-// wakeSoon has the streams of a key look at what is new: now, or when they have paused. f.mu must be held.
+// wakeSoon makes the streams of a key check for new events: now, or after their pause. f.mu must be held.
 func (f *Feed) wakeSoon(key string) {
 	w := f.mu.waiting[key]
 	if w == nil || w.ch == nil || w.timer != nil {
@@ -312,7 +313,7 @@ func (f *Feed) wakeSoon(key string) {
 	})
 }
 
-// wake has the streams of a key look at what is new. f.mu must be held.
+// wake makes the streams of a key check for new events. f.mu must be held.
 func (f *Feed) wake(key string) {
 	w := f.mu.waiting[key]
 	if w == nil {
@@ -328,13 +329,13 @@ func (f *Feed) wake(key string) {
 	}
 }
 
-// asked is what a router wants to know of one stream: where it is.
+// asked records that a router asks for the position of one stream.
 type asked struct {
 	at  atomic.Uint64 // when it last asked
 	now chan struct{} // holds one if it has asked since the stream last waited
 }
 
-// listen has notes for a cursor told to its stream.
+// listen registers a cursor's stream for the position requests of a router.
 func (f *Feed) listen(cursor int64) *asked {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -393,13 +394,13 @@ func (f *Feed) caughtUp(ctx context.Context, ts storage.Timestamp) error {
 	return nil
 }
 
-// oplog is the log as a snapshot has it.
+// oplogOf returns a cursor on the oplog in a snapshot.
 func oplogOf(s *storage.Snapshot) (records *storage.RecordCursor, from func(ts storage.Timestamp)) {
 	records = s.Scan(s.Catalog().Lookup(storage.OplogNS), storage.ScanOptions{})
 	return records, func(ts storage.Timestamp) { records.SeekTo(storage.NewRecordID(int64(ts))) }
 }
 
-// read decodes the entries in (after, to], until they take about limit bytes. upTo is how far it came.
+// read decodes the entries in (after, to], until they take about limit bytes. upTo is the time up to which it has read.
 func (f *Feed) read(after, to storage.Timestamp, limit int) (items []item, upTo storage.Timestamp, err error) {
 	s := f.engine.MajoritySnapshot()
 	defer s.Release()
@@ -456,10 +457,10 @@ func HistoryLost(at storage.Timestamp) error {
 		WithLabel(mongoerr.LabelNonResumableStream)
 }
 
-// transaction gives the events of a transaction of several entries, one entry at a time.
+// transaction yields the events of a transaction of several entries, one entry at a time.
 type transaction struct {
 	last  *changestream.Entry
-	parts []storage.Timestamp // whose operations are still to come, the next one last
+	parts []storage.Timestamp // entries whose operations are still to come, the next one last
 	index int
 }
 
@@ -495,7 +496,7 @@ func entryAt(s *storage.Snapshot, ts storage.Timestamp) (*changestream.Entry, er
 	return changestream.ParseEntry(append([]byte(nil), doc...)), nil
 }
 
-// more returns the events of the next entry; ok is false behind the last one.
+// more returns the events of the next entry; ok is false after the last one.
 func (f *Feed) more(t *transaction) (events []*changestream.Event, ok bool, err error) {
 	n := len(t.parts)
 	if n == 0 {

@@ -10,17 +10,17 @@ import (
 )
 
 // Many streams of one namespace differ in one value that they match: a user's documents, one document. The feed sorts events
-// by that value, so that an event costs those streams nothing that it is not for.
+// by that value, so that an event costs nothing for the streams that it does not concern.
 
-// Selection is a condition of a stream: of events of documents it has those alone whose value at a path is one value.
+// Selection is a condition of a stream: of the events of documents it has only those with a certain value at a path.
 type Selection struct {
 	Path    string // begins with fullDocument or documentKey
 	key     string // of the value
-	updates bool   // may have a fullDocument, which is no part of their entry
+	updates bool   // updates may have a fullDocument, which is not part of their entry
 }
 
-// SelectionOf returns the condition that a stream's pipeline sets in its first $match; nil if it sets none that the feed knows.
-// updates says that the stream has the documents of updates.
+// SelectionOf returns the condition that a stream's pipeline sets in its first $match; nil if there is none that the feed
+// supports. updates means that the stream has the documents of updates.
 func SelectionOf(pipeline value.Value, updates bool) *Selection {
 	stages := value.Values(pipeline.Doc())
 	if len(stages) < 2 {
@@ -64,8 +64,8 @@ func selectionIn(filter value.Value) *Selection {
 	return nil
 }
 
-// selectionBeside returns the condition in a list of alternatives of which all others are about events of no document: what a
-// router lets through besides the client's own condition.
+// selectionBeside returns the condition in a list of alternatives whose others only match events that do not concern a
+// document: those that a router admits in addition to the client's own condition.
 func selectionBeside(parts []value.Value) (found *Selection) {
 	for _, part := range parts {
 		if ofNoDocument(part) {
@@ -97,7 +97,7 @@ func ofDocument(kind string) bool {
 	return kind == "insert" || kind == "update" || kind == "replace" || kind == "delete"
 }
 
-// selectKey returns the key of a value that nothing of another key is equal to; ok is false for values that it is not known of.
+// selectKey returns a key for a value such that values with different keys are never equal; ok is false if there is no such key.
 func selectKey(v value.Value) (key string, ok bool) {
 	switch v.T {
 	case value.Int32, value.Int64, value.Double, value.Decimal128, value.String, value.ObjectID, value.Boolean, value.DateTime, value.Binary:
@@ -106,7 +106,7 @@ func selectKey(v value.Value) (key string, ok bool) {
 	return "", false
 }
 
-// selects tells of an event which key it has at a path; maybe is true if streams with other keys may have it too.
+// selects returns the key that an event has at a path; maybe is true if streams with other keys may have the event, too.
 func selects(e *changestream.Event, path string, updates bool) (key string, maybe bool) {
 	if !ofDocument(e.Type) {
 		return "", true
@@ -115,7 +115,7 @@ func selects(e *changestream.Event, path string, updates bool) (key string, mayb
 	doc := e.Key
 	if root == "fullDocument" {
 		if e.Type == "update" {
-			return "", updates // it is looked up, or kept as an image
+			return "", updates // it is looked up, or stored as an image
 		}
 		doc = e.FullDocument()
 	}
@@ -135,12 +135,12 @@ func selects(e *changestream.Event, path string, updates bool) (key string, mayb
 	return key, !ok && !v.IsMissing() && v.T != value.Null && v.T != value.Document
 }
 
-// sortedBy is what the feed keeps for the streams of one namespace that select by one path.
+// sortedBy has the items for the streams of one namespace that select by one path.
 type sortedBy struct {
 	sortKey
 	streams int
 	values  map[string]*selected
-	maybe   []item // what all of them have to look at
+	maybe   []item // items that all of them have to check
 	from    storage.Timestamp
 }
 
@@ -149,7 +149,7 @@ type selected struct {
 	streams int
 	wait    string // the key that wakes them
 	items   []item
-	from    storage.Timestamp // it has everything behind
+	from    storage.Timestamp // it has all items after this time
 }
 
 type sortKey struct {
@@ -159,7 +159,7 @@ type sortKey struct {
 
 func (s *Selection) sortKey(key string) sortKey { return sortKey{key, s.Path, s.updates} }
 
-// enterSelected counts one more stream with a selection, and returns what wakes it. f.mu must be held.
+// enterSelected registers a stream with a selection, and returns the key that wakes it. f.mu must be held.
 func (f *Feed) enterSelected(key string, s *Selection) (wait string) {
 	at := f.now.Load().upTo
 	by := f.mu.sorted[s.sortKey(key)]
@@ -177,7 +177,7 @@ func (f *Feed) enterSelected(key string, s *Selection) (wait string) {
 	return sel.wait
 }
 
-// leaveSelected is the reverse of enterSelected.
+// leaveSelected undoes enterSelected.
 func (f *Feed) leaveSelected(key string, s *Selection) {
 	by := f.mu.sorted[s.sortKey(key)]
 	sel := by.values[s.key]
@@ -189,7 +189,7 @@ func (f *Feed) leaveSelected(key string, s *Selection) {
 	}
 }
 
-// sort gives the items that were read to the streams that select them, and wakes those. f.mu must be held.
+// sort distributes the items that were read to the streams that select them, and wakes those. f.mu must be held.
 func (f *Feed) sort(items []item, cut storage.Timestamp) {
 	for _, by := range f.mu.sorted {
 		for i := range items {
@@ -227,7 +227,7 @@ func (by *sortedBy) add(f *Feed, it *item) {
 	}
 }
 
-// cut forgets what the window does not have any more.
+// cut drops what the window does not have any more.
 func (by *sortedBy) cut(from storage.Timestamp) {
 	by.from = from
 	by.maybe = behind(by.maybe, from)
@@ -242,8 +242,8 @@ func behind(items []item, ts storage.Timestamp) []item {
 	return append([]item(nil), rest...)
 }
 
-// selectedAfter returns the items of a selection behind a time, and up to when they are all; ok is false where some may be
-// missing.
+// selectedAfter returns the items of a selection after a time, and the time up to which they are complete; ok is false if
+// some may be missing.
 func (f *Feed) selectedAfter(key string, s *Selection, ts storage.Timestamp) (items []item, upTo storage.Timestamp, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

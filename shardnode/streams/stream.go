@@ -11,38 +11,38 @@ import (
 
 const caughtUpStep = 10 * time.Millisecond
 
-// Start says where a stream begins.
+// Start is where a stream begins.
 type Start struct {
-	At    storage.Timestamp   // behind it; ignored with a token
-	Token *changestream.Token // the event to go on after; nil for none
+	At    storage.Timestamp   // it begins after this time; ignored with a token
+	Token *changestream.Token // the event to resume after; nil for none
 	After bool                // the token was given as startAfter
-	// Selection is a condition that the stream's events meet behind the filter; nil for none.
+	// Selection is a condition that the stream's events satisfy in addition to the filter; nil for none.
 	Selection *Selection
 }
 
 // Stream is a position in the feed, with the events that pass a filter. One goroutine uses it at a time.
 type Stream struct {
 	feed      *Feed
-	era       uint64 // of the feed, when the stream began
+	era       uint64 // the feed's, when the stream began
 	filter    changestream.Filter
 	key       string     // the namespace, the database, or nothing for all
-	wait      string     // what wakes it
-	selection *Selection // of the events that it is to have; nil for none
-	asked     *asked     // by a router; nil where none does
-	cursor    int64      // the id that it asks by
+	wait      string     // the key that wakes it
+	selection *Selection // the condition on its events; nil for none
+	asked     *asked     // requests of a router for the position; nil if there are none
+	cursor    int64      // the id in these requests
 
-	done   storage.Timestamp // everything up to here has been given or skipped
-	items  []item            // what comes next, behind done
-	reach  storage.Timestamp // where done gets once items are used up
+	done   storage.Timestamp // everything up to here has been returned or skipped
+	items  []item            // the next items, after done
+	reach  storage.Timestamp // the value of done once items are used up
 	events []*changestream.Event
 	txn    *transaction
-	resume *changestream.Token // to be found yet; nil once it was
-	within bool                // the event to be found comes once more: its stream goes on within it
+	resume *changestream.Token // still to be found; nil once it was
+	within bool                // the event to be found is returned again: its stream continues within it
 	ending *changestream.Event // whose invalidate is next
 	ended  bool
 }
 
-// Event is what a stream gives: an event, or its own invalidate.
+// Event is what a stream returns: an event, or its own invalidate.
 type Event struct {
 	*changestream.Event
 	Token      *changestream.Token
@@ -79,7 +79,7 @@ func (f *Feed) NewStream(filter changestream.Filter, start Start) (*Stream, erro
 	return s, nil
 }
 
-// checkHistory returns an error where entries behind the stream's position are gone.
+// checkHistory returns an error if entries after the stream's position are gone.
 func (s *Stream) checkHistory() error {
 	if w := s.feed.now.Load(); s.done >= w.from {
 		return nil
@@ -99,15 +99,15 @@ func (s *Stream) Close() {
 	}
 }
 
-// Ended reports whether the stream gave its invalidate: nothing follows.
+// Ended reports whether the stream has returned its invalidate: nothing follows.
 func (s *Stream) Ended() bool { return s.ended }
 
-// Done returns the time up to which the stream has given everything.
+// Done returns the time up to which the stream has returned everything.
 func (s *Stream) Done() storage.Timestamp { return s.done }
 
 var errReplaced = mongoerr.New(mongoerr.InterruptedDueToReplStateChange, "operation was interrupted: the member's data was replaced by a snapshot")
 
-// scanLimit bounds what a stream behind the window decodes for itself at a time.
+// scanLimit limits how much a stream whose position is older than the window decodes by itself at a time.
 const scanLimit = 1 << 20
 
 // Next returns the stream's next event; ok is false if there is none yet.
@@ -144,7 +144,7 @@ func (s *Stream) Next(ctx context.Context) (ev Event, ok bool, err error) {
 	}
 }
 
-// passes reports whether the stream gives an event: it passes the filter, and stands behind the one resumed after.
+// passes reports whether the stream returns an event: it passes the filter, and comes after the one resumed after.
 func (s *Stream) passes(e *changestream.Event) (bool, error) {
 	if !s.filter.Passes(e) {
 		return false, s.missed(e)
@@ -175,7 +175,7 @@ func (s *Stream) passes(e *changestream.Event) (bool, error) {
 	return false, tokenNotFound(t)
 }
 
-// missed returns an error where an event that the stream does not have shows that the token's event cannot come
+// missed returns an error if an event that the stream does not have shows that the token's event cannot come
 // any more.
 func (s *Stream) missed(e *changestream.Event) error {
 	if s.resume == nil || e.ClusterTime() <= s.resume.ClusterTime {
@@ -189,7 +189,7 @@ func tokenNotFound(t *changestream.Token) error {
 		WithLabel(mongoerr.LabelNonResumableStream)
 }
 
-// advance gets the events of the next item; false if nothing more is known of yet.
+// advance gets the events of the next item; false if there is none yet.
 func (s *Stream) advance(ctx context.Context) (bool, error) {
 	if s.txn != nil {
 		events, ok, err := s.feed.more(s.txn)
@@ -220,7 +220,7 @@ func (s *Stream) advance(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// fetch gets items behind the stream's position: of the window, or of the oplog where the window begins later.
+// fetch gets the items after the stream's position: from the window, or from the oplog if the window begins later.
 func (s *Stream) fetch() (more bool, err error) {
 	if s.reach > s.done {
 		s.done = s.reach
@@ -250,7 +250,7 @@ func (s *Stream) fetch() (more bool, err error) {
 	return true, nil
 }
 
-// Wait returns once there may be something new for the stream, a router asks where it is, or ctx ends.
+// Wait returns once there may be something new for the stream, a router asks for its position, or ctx ends.
 func (s *Stream) Wait(ctx context.Context) error {
 	var asks <-chan struct{}
 	if s.asked != nil {
@@ -259,8 +259,8 @@ func (s *Stream) Wait(ctx context.Context) error {
 	return s.feed.wait(ctx, s.wait, s.feedSeen(), asks)
 }
 
-// Listen has the stream told when a router asks where it is, by the id of its cursor. first is true the first time, before
-// which questions may have been missed.
+// Listen makes the stream learn when a router asks for its position, by the id of its cursor. first is true for the first
+// call, before which requests may have been missed.
 func (s *Stream) Listen(cursor int64) (first bool) {
 	if s.asked != nil {
 		return false
@@ -269,14 +269,14 @@ func (s *Stream) Listen(cursor int64) (first bool) {
 	return true
 }
 
-// AskedSince reports whether a router has asked where the stream is, later than the time that it was last told.
+// AskedSince reports whether a router has asked for the stream's position later than the one that it was last told.
 func (s *Stream) AskedSince(told storage.Timestamp) bool {
 	return s.asked != nil && s.asked.at.Load() > uint64(told)
 }
 
 func (s *Stream) feedSeen() storage.Timestamp { return max(s.done, s.reach) }
 
-// CatchUp waits until the feed has what is visible now, so that a stream gives at once what was committed before.
+// CatchUp waits until the feed has what is visible now, so that a stream returns at once what was committed before.
 func (s *Stream) CatchUp(ctx context.Context) error {
 	snap := s.feed.engine.MajoritySnapshot()
 	at := snap.Timestamp()

@@ -37,7 +37,7 @@ type Shard struct {
 	Clock    *cluster.VectorClock
 }
 
-// Coordinators are the two-phase commits that a node leads.
+// Coordinators are the two-phase commits that a node coordinates.
 type Coordinators struct {
 	*Manager
 	shard Shard
@@ -46,12 +46,12 @@ type Coordinators struct {
 
 	mu struct {
 		sync.Mutex
-		ctx     context.Context // ends when the node steps down
+		ctx     context.Context // canceled when the node steps down
 		running map[string]*coordinator
 	}
 }
 
-// NewCoordinators leads no commit before the node steps up.
+// NewCoordinators returns Coordinators that coordinate nothing before the node steps up.
 func NewCoordinators(t *Manager, shard Shard) *Coordinators {
 	m := &Coordinators{Manager: t, shard: shard}
 	ended, end := context.WithCancel(context.Background())
@@ -61,11 +61,11 @@ func NewCoordinators(t *Manager, shard Shard) *Coordinators {
 	return m
 }
 
-// recoverRetry is how long the recovery of commits waits that has failed.
+// recoverRetry is the time before a failed recovery of commits is repeated.
 const recoverRetry = time.Second
 
 // PrimaryOnly returns the coordinators as a primary-only service: it continues the commits that an earlier primary
-// left, and ends its own with the role.
+// left, and stops its own when the node steps down.
 func (m *Coordinators) PrimaryOnly() replication.Service {
 	return replication.Service{
 		Name: "TransactionCoordinator",
@@ -91,7 +91,7 @@ func (m *Coordinators) PrimaryOnly() replication.Service {
 	}
 }
 
-// coordinator leads one commit.
+// coordinator coordinates one commit.
 type coordinator struct {
 	m            *Coordinators
 	lsid         []byte
@@ -101,8 +101,8 @@ type coordinator struct {
 
 	progress *progress
 	decided  chan struct{} // closed when the decision to commit is stored, and commit and ts are written
-	done     chan struct{} // closed when the participants have carried out the decision; what is stored of it goes later
-	// What follows is written before done is closed.
+	done     chan struct{} // closed when the participants have executed the decision; what is stored of it goes later
+	// The following fields are written before done is closed.
 	over   bool // there was nothing left to do
 	commit bool
 	ts     storage.Timestamp // the decision's time
@@ -216,7 +216,7 @@ func (m *Coordinators) runCoordinate(op *command.Op, req *msg.CoordinateCommit, 
 			return dst, m.awaitDecision(op, c.ts)
 		case <-op.Done():
 			return dst, op.Err()
-		case <-limit: // perhaps a shard has no majority; a commit that is sent again joins this one
+		case <-limit: // perhaps a shard has no majority; a retried commit joins this one
 			op.SetWriteConcernError(storage.ErrWaitTimeout)
 			return dst, nil
 		}
@@ -231,7 +231,7 @@ func (m *Coordinators) runCoordinate(op *command.Op, req *msg.CoordinateCommit, 
 	}
 }
 
-// answersAt is closed when the decision of a coordinator may be answered before the participants have carried it out.
+// answersAt returns a channel that is closed when a coordinator's decision may be returned to the client before the participants have executed it.
 func (m *Coordinators) answersAt(c *coordinator) <-chan struct{} {
 	if !m.Params.Bool("coordinateCommitReturnImmediatelyAfterPersistingDecision") {
 		return nil
@@ -253,7 +253,7 @@ func aborted(number int64) error {
 	return mongoerr.Newf(mongoerr.NoSuchTransaction, "Transaction with { txnNumber: %d } has been aborted.", number)
 }
 
-// awaitDecision waits for what the client's write concern asks.
+// awaitDecision waits until the decision satisfies the client's write concern.
 func (m *Coordinators) awaitDecision(op *command.Op, ts storage.Timestamp) error {
 	wc := op.Req.AskedConcern()
 	if err := m.node.CheckConcern(op, wc); err != nil {
@@ -265,9 +265,9 @@ func (m *Coordinators) awaitDecision(op *command.Op, ts storage.Timestamp) error
 	return nil
 }
 
-// localOutcome returns what this node knows of a transaction that it no longer coordinates, or never did. A
-// transaction that was never prepared is aborted by the question; one that is prepared is decided elsewhere, and
-// waited for.
+// localOutcome returns the outcome, as this node knows it, of a transaction that it no longer coordinates, or
+// never did. A transaction that was never prepared is aborted by the request; one that is prepared is decided
+// elsewhere, and waited for.
 func (m *Coordinators) localOutcome(op *command.Op, recovery bool, limit <-chan time.Time) (State, storage.Timestamp, error) {
 	for {
 		state, ts, err := m.outcome(op, op.Req.TxnNumber)
@@ -324,7 +324,7 @@ func (m *Coordinators) startCoordinator(c *coordinator) *coordinator {
 		ctx := storage.WithReserve(ctx)
 		err := c.lead(ctx)
 		if err != nil && !c.commit {
-			c.why = err // the node stops or is no longer primary: the next primary continues
+			c.why = err // the node is stopping or no longer primary: the next primary continues
 		}
 		close(c.done)
 		if err == nil && !c.over {
@@ -338,7 +338,7 @@ func (m *Coordinators) startCoordinator(c *coordinator) *coordinator {
 	return c
 }
 
-// recoverCoordinators goes on with the commits that an earlier run left.
+// recoverCoordinators continues the commits that an earlier run left.
 func (m *Coordinators) recoverCoordinators() error {
 	return m.commits().Each(func(d *commitDoc) error {
 		m.startCoordinator(&coordinator{m: m, recovered: true, lsid: d.lsid, number: d.number})
@@ -364,8 +364,8 @@ func (c *coordinator) read() (bool, error) {
 	return true, nil
 }
 
-// lead leads the commit to its end, whatever fails on the way, a full disk for one: nobody else goes on with it as long as the
-// node is primary, and the participants wait with what they have voted for.
+// lead completes the commit whatever fails on the way, such as a full disk: nobody else continues it as long as the node is
+// primary, and the participants hold what they have voted for.
 func (c *coordinator) lead(ctx context.Context) error {
 	for try := 0; ; try++ {
 		err := c.run(ctx)
@@ -381,15 +381,14 @@ func (c *coordinator) lead(ctx context.Context) error {
 	}
 }
 
-// run leads the commit, from where it stands.
+// run executes the commit, from its current state.
 //
-// Each step is durable before the next ends: the list of participants before the own shard's vote, which comes behind it in the
-// same log, and the decision before anyone is told. A vote of another shard that is durable when the list is lost is
-// settled by who gave it (inquiry.go); waiting for the list would cost each commit a sync. A new primary repeats the step that the document shows as the last. It asks for
-// votes again if there is no decision: participants that have voted answer the same, and one that has lost its
-// transaction makes it abort, which is still possible because nobody has committed. Rejected: presuming abort
-// after a time limit. A participant that has voted cannot end its transaction on its own, so an outcome decided in
-// two places could differ.
+// Each step is durable before the next ends: the list of participants before the own shard's vote, which comes behind it in the same log, and the
+// decision before anyone is told. A vote of another shard that is durable when the list is lost is settled by who gave it (inquiry.go); waiting for
+// the list would cost each commit a sync. A new primary repeats the step that the document shows as the last. It asks for votes again if there is no
+// decision: participants that have voted reply the same, and one that has lost its transaction makes it abort, which is still possible because nobody
+// has committed. Rejected: presuming abort after a time limit. A participant that has voted cannot end its transaction on its own, so an outcome
+// decided in two places could differ.
 func (c *coordinator) run(ctx context.Context) error {
 	docs := c.m.commits()
 	// A router's retry may arrive before the recovery of what an earlier primary decided.
@@ -469,7 +468,7 @@ func (c *coordinator) document(decision string) *commitDoc {
 	return &commitDoc{lsid: c.lsid, number: c.number, participants: c.participants, decision: decision, ts: c.ts}
 }
 
-// votes asks all participants to vote for the commit. why is the reason of one that does not; ts is the time of the last vote.
+// votes asks all participants to vote for the commit. why is the reason of one that refuses; ts is the time of the latest vote.
 func (c *coordinator) votes(ctx context.Context) (ts storage.Timestamp, why error, err error) {
 	type vote struct {
 		ts       storage.Timestamp
@@ -520,7 +519,7 @@ func (c *coordinator) carryOut(ctx context.Context) error {
 			switch mongoerr.CodeOf(err) {
 			case mongoerr.NoSuchTransaction, mongoerr.TransactionTooOld, mongoerr.TransactionCommitted: // it has executed the decision already
 				err = nil
-			case mongoerr.ShardNotFound: // it was removed, and has nothing any more
+			case mongoerr.ShardNotFound: // it was removed, and has no transaction any more
 				err = nil
 			}
 			if errs[i] = err; err == nil || ctx.Err() != nil || cluster.Backoff(ctx, try) != nil {
@@ -538,7 +537,7 @@ func (c *coordinator) carryOut(ctx context.Context) error {
 	return nil
 }
 
-// each calls f for every participant, all at once.
+// each calls f for every participant, concurrently.
 func (c *coordinator) each(f func(i int, shard string)) {
 	var wg sync.WaitGroup
 	for i, shard := range c.participants {
@@ -560,12 +559,12 @@ func (m *Coordinators) removed(ctx context.Context, shard string) (bool, error) 
 	return err == nil && len(docs) == 0, err
 }
 
-// inTransaction returns the arguments that make a command one of the transaction.
+// inTransaction returns the arguments that make a command part of the transaction.
 func (c *coordinator) inTransaction() []value.Field {
 	return []value.Field{value.F("lsid", value.NewDocument(c.lsid)), value.F("txnNumber", value.NewInt64(c.number)), value.F("autocommit", value.NewBool(false))}
 }
 
-// ask sends a participant a command on the transaction, again while it cannot be reached.
+// ask sends a command on the transaction to a participant, and repeats it while it cannot be reached.
 func (c *coordinator) ask(ctx context.Context, shard string, cmd []byte) ([]byte, error) {
 	for try := 0; ; try++ {
 		s, err := c.m.shard.Registry.Shard(ctx, shard)

@@ -11,10 +11,10 @@
 //	     config.transactions, oplog
 //	   a retryable write ──► Manager.CheckoutRetry ── Session: Executed, NoteOnCommit
 //
-// The path of a transaction: Begin takes the session's Txn for each command, whose statements read through the unit's own
-// view and stage in it; commitTxn commits the unit. Over several shards runPrepare logs the operations (applyOps with prepare: true), and the
-// coordinator collects the votes, stores the decision and carries it out. A unit whose client does not wait any longer is a
-// Pending commit: the session knows of it, and settles when it is decided.
+// The path of a transaction: Begin takes the session's Txn for each command, whose statements read through the unit's own view and stage in
+// it; commitTxn commits the unit. Over several shards runPrepare logs the operations (applyOps with prepare: true), and the coordinator
+// collects the votes, stores the decision and carries it out. A commit whose client stopped waiting is a Pending one: the session records it,
+// and settles when it is decided.
 //
 // The path of a retry: CheckoutRetry takes the session of a write, Executed finds the statement in its Runs.
 // NoteOnCommit records statements in the session at the moment they become visible; FlushRetries stores the
@@ -27,9 +27,10 @@
 // Invariants
 //
 //  1. A session runs one command at a time; its transaction is guarded by busy.
-//  2. A vote is stored before it is given, and its transaction restored before anyone else writes.
-//  3. A prepared transaction ends by its coordinator's decision alone: neither time nor killSessions nor a newer number ends it.
-//  4. The table of retries is complete up to what the last flush but one saw: loading it continues with the oplog from there.
+//  2. A vote is stored before it is sent, and its transaction is restored before anyone else writes.
+//  3. A prepared transaction ends only by its coordinator's decision: neither a time limit nor killSessions nor a newer
+//     number ends it.
+//  4. The table of retries is complete up to what the second to last flush saw: loading it continues with the oplog from there.
 //  5. A statement that may have been executed is never executed again: if the history was cut off, it is refused.
 //  6. At most one transaction for a write of a session is open on a shard (joinParent, endChild).
 package txn

@@ -12,7 +12,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// LoggedOp is one entry of applyOps, checked.
+// LoggedOp is one validated entry of applyOps.
 type LoggedOp struct {
 	Op    byte
 	NS    string

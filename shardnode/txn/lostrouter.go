@@ -13,12 +13,12 @@ import (
 // writers of its documents. A live router always has a connection, if only from its monitors, which contact every
 // node every other second. If its last connection is closed and it does not come back within a moment, or if its
 // connections stay but are silent, because its process is paused or its machine has lost power, this node aborts
-// the transactions that it began. A transaction that has voted to commit belongs to its coordinator and stays.
+// the transactions that it began. A transaction that has voted to commit is left to its coordinator.
 
 const (
 	// routerGrace is how long a router may be away: longer than its monitors take to connect again after a connection broke.
 	routerGrace = 3 * time.Second
-	// A connected router that has missed this many announced hellos is taken to be gone. Routers are checked at
+	// A connected router that has missed this many announced hellos is considered lost. Routers are checked at
 	// this interval.
 	routerMisses = 3
 	routerLook   = time.Second
@@ -45,7 +45,7 @@ func (m *Manager) RouterLost(process [16]byte) {
 	})
 }
 
-// watchRouters looks for routers that are silent for as long as transactions are open.
+// watchRouters looks for silent routers as long as transactions are open.
 func (m *Manager) watchRouters() {
 	watching := &m.counters.watching
 	if !watching.CompareAndSwap(false, true) {
@@ -55,7 +55,7 @@ func (m *Manager) watchRouters() {
 		m.lookForRouters(life)
 		watching.Store(false)
 		if m.counters.Open.Load() > 0 && life.Err() == nil {
-			m.watchRouters() // for one that was opened in between
+			m.watchRouters() // for a transaction that was opened in between
 		}
 	})
 }

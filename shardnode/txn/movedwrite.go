@@ -16,17 +16,17 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Internal transactions. An update that gives a document a shard key of another shard is carried out by the router
-// as a transaction that deletes it here and inserts it there. If the update is a retryable write, the
-// transaction's session is a child of the client's, and the transaction writes a note on the shard that the
-// statement was sent to. The note commits with the transaction, and from then on the client's session knows that
-// the statement was executed.
+// Internal transactions. An update that gives a document a shard key of another shard is executed by the router as
+// a transaction that deletes it here and inserts it there. If the update is a retryable write, the transaction's
+// session is a child of the client's, and the transaction writes a note on the shard that the statement was sent
+// to. The note commits with the transaction, and from then on the client's session knows that the statement was
+// executed.
 //
 // At most one transaction for a write of a session is open on a shard: a request with the same or a newer
 // txnNumber aborts the previous one or, if that has voted to commit, waits for it. A statement that is retried
 // while its first execution hangs somewhere thus learns its outcome.
 
-// movedWrite is the note of a statement that was carried out by an internal transaction.
+// movedWrite is the record of a statement that was executed by an internal transaction.
 type movedWrite struct {
 	stmt  int32
 	op    byte        // u or, for an upsert, i
@@ -34,8 +34,8 @@ type movedWrite struct {
 	image []byte      // the reply of a findAndModify; nil for updates
 }
 
-// outdated reports whether an internal transaction's session is of no more use: its client has gone on to other
-// writes.
+// outdated reports whether an internal transaction's session is no longer needed: its client has continued with
+// other writes.
 func (s *Session) outdated() bool {
 	if s.parent == nil {
 		return false
@@ -57,7 +57,7 @@ func (s *Session) openChild(number int64) *Session {
 	return nil
 }
 
-// endChild ends the open transaction of an internal session, or waits until it has ended as it voted.
+// endChild aborts the open transaction of an internal session or, if it has voted to commit, waits until it is decided.
 func (m *Manager) endChild(ctx context.Context, c *Session) error {
 	for try := 0; ; try++ {
 		select {
@@ -85,7 +85,7 @@ func (m *Manager) joinParent(op *command.Op, s *Session) error {
 	}
 	for {
 		select {
-		case <-p.busy: // a command of the write itself ends first
+		case <-p.busy: // wait for the end of a command of the write itself
 		case <-op.Done():
 			return op.Err()
 		}
@@ -126,7 +126,7 @@ func (s *Session) leaveParent() {
 	}
 }
 
-// tellParent notes in the client's session the statements that a transaction which has committed carried out.
+// tellParent records the statements that a committed transaction executed in the client's session.
 func (s *Session) tellParent(moved []movedWrite, at storage.OpTime, used time.Time) {
 	p := s.parent
 	if p == nil || len(moved) == 0 {
@@ -157,7 +157,7 @@ func (s *Session) learn(number int64, moved []movedWrite, at storage.OpTime, use
 	s.wrote(at)
 }
 
-// note adds a statement to what the transaction carries out, and to what it will commit.
+// note adds a statement to those that the transaction executes, and its record to what it will commit.
 func (t *Txn) note(m movedWrite) {
 	t.moved = append(t.moved, m)
 	o := []value.Field{value.F("stmtId", value.NewInt32(m.stmt)), value.F("kind", value.NewStringBytes([]byte{m.op}))}
@@ -171,7 +171,7 @@ func (t *Txn) note(m movedWrite) {
 	t.Unit.Oplog(storage.OplogEntry{Op: 'n', NS: "admin.$cmd", O: value.Doc(o...), StmtID: -1})
 }
 
-// movedWriteOf reads the note from an operation of a transaction.
+// movedWriteOf reads the record from an operation of a transaction.
 func movedWriteOf(entry []byte) (m movedWrite, ok bool) {
 	if value.Lookup(entry, "op").Str() != "n" {
 		return m, false
@@ -188,8 +188,8 @@ func movedWriteOf(entry []byte) (m movedWrite, ok bool) {
 	return m, true
 }
 
-// noteMovedWrites notes what an internal transaction's oplog entry tells of its client's session. The operations of one that was
-// prepared, and is decided by the entry, stand in earlier entries.
+// noteMovedWrites records what an internal transaction's oplog entry contains about its client's session. If the entry is the
+// decision of a prepared transaction, the operations are in earlier entries.
 func noteMovedWrites(snap *storage.Snapshot, sessions map[cluster.LogicalSessionID]*Session, e *storage.SessionEntry, decided bool) error {
 	id, err := cluster.ParseLSID(e.LSID, cluster.NoUser)
 	if err != nil || !id.IsChild() || id.TxnNumber == 0 {

@@ -13,17 +13,17 @@ import (
 // Pending is what remains of a command that replies before the set has decided about its commits, because its
 // wtimeout or maxTimeMS has passed or it was killed. The units keep their claims themselves; everything else that
 // the command holds is kept until the decision: the locks of its collections, so that no migration or catalog
-// change overtakes the writes, and what a retry of the same statements has to know.
+// change overtakes the writes, and what a retry of the same statements needs.
 type Pending struct {
 	Why  error
-	Runs []Run // of a retryable write: what is executed if its unit commits
+	Runs []Run // of a retryable write: the statements that are executed if its unit commits
 
 	mu   sync.Mutex
-	open int               // units that are not decided
-	ts   storage.Timestamp // of the newest that has committed
-	err  error             // of one that has not
+	open int               // number of undecided units
+	ts   storage.Timestamp // of the newest committed unit
+	err  error             // of a unit that failed
 	work []func()
-	// Decided is closed when a retryable write or transaction is, and what it means for the session is noted.
+	// Decided is closed when a retryable write or transaction is decided and the session has been updated.
 	Decided chan struct{}
 }
 
@@ -31,7 +31,7 @@ func NewPending(why error) *Pending {
 	return &Pending{Why: why, Decided: make(chan struct{})}
 }
 
-// Add notes one more unit.
+// Add adds a unit.
 func (l *Pending) Add(u *storage.Detached) {
 	l.mu.Lock()
 	l.open++
@@ -55,7 +55,7 @@ func (l *Pending) unitDecided(ts storage.Timestamp, err error) {
 	}
 }
 
-// Then runs f once all units are decided, in the order in which it was asked.
+// Then runs f once all units are decided, in the order of the calls.
 func (l *Pending) Then(f func()) {
 	l.mu.Lock()
 	if l.open > 0 {
@@ -67,8 +67,8 @@ func (l *Pending) Then(f func()) {
 	f()
 }
 
-// outcome returns the time of the newest commit, and the error of one that failed; it is asked for by then or
-// after decided.
+// outcome returns the time of the newest commit, and the error of one that failed; it may be called in Then
+// or after Decided.
 func (l *Pending) outcome() (storage.Timestamp, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -85,7 +85,7 @@ func (l *Pending) Executed(stmt int32) (Run, bool) {
 	return Run{}, false
 }
 
-// Await waits for the decision as long as an operation with that wtimeout may; timedOut is about the wtimeout.
+// Await waits for the decision as long as an operation with that wtimeout may; timedOut reports that the wtimeout has passed.
 func (l *Pending) Await(op *command.Op, wtimeout time.Duration) (timedOut bool, err error) {
 	var limit <-chan time.Time
 	if wtimeout > 0 {
@@ -130,8 +130,8 @@ func (s *Session) Undecided() *Pending {
 	return s.pending
 }
 
-// Settle ends an unfinished write, unless a newer one of the session has begun. Its statements were noted as their units
-// became visible.
+// Settle ends an unfinished write, unless a newer one of the session has begun. Its statements were recorded as their
+// units became visible.
 func (s *Session) Settle(l *Pending) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,7 +141,7 @@ func (s *Session) Settle(l *Pending) {
 	s.pending = nil
 }
 
-// IsDetached takes a commit's error for what it is.
+// IsDetached reports whether a commit's error means that it is detached.
 func IsDetached(err error) (*storage.Detached, bool) {
 	var l *storage.Detached
 	ok := errors.As(err, &l)

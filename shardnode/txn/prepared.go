@@ -24,15 +24,15 @@ import (
 // to a transaction that is open, before anyone else can write. From the vote to the decision of the coordinator nothing ends
 // the transaction: not time, not killSessions, not a newer transaction of the session.
 
-// preparedTxns is what readers at a time ask about prepared transactions: see AwaitPrepared. Every member keeps it, by the
-// notices of the units that prepare transactions, commit them and abort them.
+// preparedTxns tracks prepared transactions for readers at a time: see AwaitPrepared. Every member maintains it from the
+// notices of the units that prepare, commit and abort transactions.
 type preparedTxns struct {
 	count atomic.Int64 // 0 if nobody has to wait, whatever the time
 	mu    struct {
 		sync.Mutex
 		open    map[string]undecidedTxn // by preparedKey
 		settled []settledTxn            // in the order of their commits
-		lost    bool                    // nothing is known before the records are loaded
+		lost    bool                    // unknown until the records are loaded
 		changed chan struct{}           // nil if nobody waits
 	}
 }
@@ -47,8 +47,8 @@ func (p *undecidedTxn) touches(c *catalog.Collection) bool {
 	return c == nil || p.touched == nil || slices.Contains(p.touched, c.UUID)
 }
 
-// settledTxn is a prepared transaction that committed: readers of a cluster time see it from the time that its coordinator decided
-// for, which is before the one that the commit got here.
+// settledTxn is a prepared transaction that committed: readers at a cluster time see it from its commit timestamp, which its
+// coordinator chose and which is before the timestamp of the commit here.
 type settledTxn struct {
 	decided, committed storage.Timestamp
 	at                 time.Time
@@ -59,7 +59,7 @@ func prepareNotice(state string, lsid []byte, number int64, more ...value.Field)
 	return value.Doc(append([]value.Field{value.F("promise", value.NewString(state)), value.F("key", value.NewString(preparedKey(lsid, number)))}, more...)...)
 }
 
-// touchedField is what the notice of a vote says of the collections that its transaction writes to.
+// touchedField returns the field of a vote's notice with the collections that its transaction writes to.
 func touchedField(collections []catalog.UUID) value.Field {
 	list := make([]value.Value, len(collections))
 	for i, c := range collections {
@@ -104,7 +104,7 @@ func (p *preparedTxns) onCommitNotice(ts storage.Timestamp, notice []byte, now t
 	}
 }
 
-// change is closed when what readers wait for may have changed.
+// change returns a channel that is closed when what readers wait for may have changed.
 func (p *preparedTxns) change() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -127,19 +127,18 @@ func (p *preparedTxns) recount() {
 	p.count.Store(int64(n))
 }
 
-// Open is the number of prepared transactions.
+// open returns the number of prepared transactions.
 func (p *preparedTxns) open() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return int64(len(p.mu.open))
 }
 
-// settledFor is how long readers at earlier times are still told: longer than any transaction lives.
+// settledFor is how long commits are remembered for readers at earlier times: longer than any transaction lives.
 const settledFor = 5 * time.Minute
 
 // at reports whether a reader at a time, which is visible, has to wait for a transaction that was prepared by
-// then. It sees what has committed the transaction once upTo is visible: the notice of a commit precedes its
-// visibility.
+// then. It has to read once upTo is visible: the notice of a commit precedes its visibility.
 func (p *preparedTxns) at(ts storage.Timestamp) (wait bool, upTo storage.Timestamp) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -160,8 +159,8 @@ func (p *preparedTxns) at(ts storage.Timestamp) (wait bool, upTo storage.Timesta
 }
 
 // causal reports whether a reader after a time, which reads a collection (nil: several), has to wait: a
-// transaction that was prepared by then may have been seen on another shard. It sees what it waited for from upTo
-// on: the notice of a commit precedes its visibility.
+// transaction that was prepared by then may have been seen on another shard. It has to read at upTo or later: the
+// notice of a commit precedes its visibility.
 func (p *preparedTxns) causal(ts storage.Timestamp, c *catalog.Collection) (wait bool, upTo storage.Timestamp) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -223,8 +222,8 @@ func (m *Manager) LoadPrepared() error {
 	return nil
 }
 
-// AwaitPrepared holds a reader at a time that other shards are read at, too, until the transactions are decided that were
-// prepared by then, and those that committed are visible.
+// AwaitPrepared blocks a reader at a time that other shards are read at, too, until the transactions that were prepared
+// by then are decided, and the committed ones are visible.
 func (m *Manager) AwaitPrepared(op *command.Op, ts storage.Timestamp) error {
 	var upTo storage.Timestamp
 	err := m.whilePrepared(op, func() (wait bool) {
@@ -310,7 +309,7 @@ func (m *Manager) prepare(op *command.Op, t *Txn, coordinator string) error {
 		u.Notice(prepareNotice("prepared", s.LSID, t.Number, touchedField(t.Unit.Collections())))
 		return m.recordVote(snap, u, s, "prepared", value.F("startOpTime", m.now().Value()))
 	})
-	if at != 0 { // a vote that is not known to be durable has to be decided all the same
+	if at != 0 { // even a vote that is not known to be durable has to be decided
 		t.State, t.coordinator, t.prepared = Prepared, coordinator, storage.OpTime{TS: at, Term: m.Engine.Term()}
 		t.Unit.SetPrepared(t.prepared)
 		m.counters.prepared.all.Add(1)
@@ -319,14 +318,14 @@ func (m *Manager) prepare(op *command.Op, t *Txn, coordinator string) error {
 	return err
 }
 
-// now is an operation time whose timestamp the unit that it is written with puts in.
+// now returns an optime whose timestamp is filled in by the unit that writes it.
 func (m *Manager) now() storage.OpTime { return storage.OpTime{TS: 1, Term: m.Engine.Term()} }
 
-// recordVote writes what config.transactions tells of a vote, or of the decision to abort, with the unit that logs it. That a
-// transaction has committed is written down like a retryable write.
+// recordVote writes the record of a vote, or of the decision to abort, to config.transactions in the unit that logs it. A
+// commit is recorded like a retryable write.
 func (m *Manager) recordVote(snap *storage.Snapshot, u *storage.UnitOfWork, s *Session, state string, more ...value.Field) error {
 	c := snap.Catalog().Lookup(TransactionsNS)
-	if c == nil { // it is made by a unit whose entries are not those of a vote
+	if c == nil { // it is created by another unit, whose entries do not belong to the vote
 		err := m.Docs.WriteWith(context.Background(), replication.Visible, func(snap *storage.Snapshot, u *storage.UnitOfWork) error {
 			_, err := statedoc.CollectionFor(snap, u, TransactionsNS)
 			return err
@@ -342,7 +341,7 @@ func (m *Manager) recordVote(snap *storage.Snapshot, u *storage.UnitOfWork, s *S
 		value.F("lastWriteOpTime", m.now().Value()), value.F("lastWriteDate", value.NewTime(m.Now())), value.F("state", value.NewString(state))}, more...)...))
 }
 
-// forgetBefore forgets the numbers before the session's: a vote for it is durable, and tells whoever comes with one of those.
+// forgetBefore drops the history of numbers before the session's: a vote for the current number is durable, so that earlier numbers are refused.
 func (s *Session) forgetBefore() {
 	s.mu.Lock()
 	s.before = history{}
@@ -352,9 +351,9 @@ func (s *Session) forgetBefore() {
 // RestorePrepared reopens the transactions that the node has voted to commit. It runs before anyone else can
 // write.
 //
-// Invariant: a stored vote is never lost and never executed twice. The key that names it is deleted by the unit that
-// commits or aborts the transaction. Hazard: until the operations are redone, their claims do not exist. A writer that
-// came first could change a document that the transaction has promised to change, and the promise could not be kept.
+// Invariant: a stored vote is never lost and never executed twice. Its key is deleted by the unit that commits or
+// aborts the transaction. Hazard: until the operations are redone, their claims do not exist. A writer that came first
+// could change a document that the transaction has voted to change, and the vote could not be honoured.
 func (m *Manager) RestorePrepared(ctx context.Context) error {
 	if err := m.refuseOldRecords(); err != nil {
 		return err
@@ -377,7 +376,7 @@ func (m *Manager) RestorePrepared(ctx context.Context) error {
 	return nil
 }
 
-// oldPreparedNS is where earlier versions kept the votes.
+// oldPreparedNS is where earlier versions stored the votes.
 const oldPreparedNS = "config.system.preparedTransactions"
 
 // refuseOldRecords refuses a store with votes of an earlier version: a node that did not restore them would lose what other
@@ -410,7 +409,7 @@ func (m *Manager) restore(ctx context.Context, s *Session, p *storage.PreparedTx
 	return err
 }
 
-// restoreOps applies the operations of a session's prepared transaction again, in a unit that is new, entry by entry.
+// restoreOps applies the operations of a session's prepared transaction again, in a new unit, entry by entry.
 func (m *Manager) restoreOps(ctx context.Context, s *Session) error {
 	t := s.Txn
 	t.View, t.moved = t.Unit.Snapshot(), nil
@@ -430,7 +429,7 @@ func (m *Manager) restoreOps(ctx context.Context, s *Session) error {
 	return nil
 }
 
-// restoreOp does one of a prepared transaction's operations again.
+// restoreOp applies one of a prepared transaction's operations again.
 func (t *Txn) restoreOp(ctx context.Context, i int, v value.Value) error {
 	if v.T != value.Document {
 		return mongoerr.Newf(mongoerr.BadValue, "%s is no operation", value.Show(v))
@@ -449,8 +448,8 @@ func (t *Txn) restoreOp(ctx context.Context, i int, v value.Value) error {
 	return err
 }
 
-// commitPrepared carries out the decision to commit. The client that asked may be gone: the vote holds, and has room on
-// a full disk.
+// commitPrepared executes the decision to commit, even if the client that sent it is gone. On a full disk it may use
+// the reserve.
 func (m *Manager) commitPrepared(op *command.Op, s *Session, wc replication.WriteConcern) error {
 	t := s.Txn
 	var decision msg.CommitTransaction
@@ -474,8 +473,8 @@ func (m *Manager) commitPrepared(op *command.Op, s *Session, wc replication.Writ
 	ts, err := m.node.CommitAt(ctx, t.Unit, decided, wc)
 	if ts == 0 && err != nil {
 		if c := mongoerr.CodeOf(err); c.In(mongoerr.CategoryNotPrimary | mongoerr.CategoryShutdown) {
-			// The log may still commit it. The next primary, which may be this node again, will know, and reopens
-			// it if it was not committed.
+			// The log may still commit it. The next primary, which may be this node again, will know the outcome,
+			// and reopens the transaction if it was not committed.
 			m.closeTxn(s, Aborted)
 			return err
 		}
@@ -509,7 +508,7 @@ func (m *Manager) reopen(ctx context.Context, s *Session) error {
 	return nil
 }
 
-// abortPrepared carries out the decision to abort: it is logged first, so that no restart takes the transaction up again.
+// abortPrepared executes the decision to abort: it is logged first, so that no restart restores the transaction.
 func (m *Manager) abortPrepared(op *command.Op, s *Session) error {
 	t := s.Txn
 	err := m.Docs.WriteWith(storage.WithReserve(context.WithoutCancel(op)), replication.Durable, func(snap *storage.Snapshot, u *storage.UnitOfWork) error {
@@ -526,7 +525,7 @@ func (m *Manager) abortPrepared(op *command.Op, s *Session) error {
 	return nil
 }
 
-// outcome returns what became of a session's transaction, without waiting for its commands to end.
+// outcome returns the outcome of a session's transaction, without waiting for its commands to end.
 func (m *Manager) outcome(op *command.Op, number int64) (state State, ts storage.Timestamp, err error) {
 	s, release, err := m.retries.take(op)
 	if err != nil {

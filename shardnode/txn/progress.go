@@ -34,7 +34,7 @@ func (s commitStep) state() string {
 	return stepNames[s]
 }
 
-// action returns what the step does to others, as $currentOp names it.
+// action returns $currentOp's name for what the step does to the participants.
 func (s commitStep) action(commit bool) string {
 	switch {
 	case s == waitingForVotes:
@@ -63,7 +63,7 @@ type progress struct {
 	}
 }
 
-// coordinatorStats are the figures of serverStatus.twoPhaseCommitCoordinator.
+// coordinatorStats has the counters of serverStatus.twoPhaseCommitCoordinator.
 type coordinatorStats struct {
 	created, started, committed, aborted atomic.Int64
 	steps                                [noStep]atomic.Int64
@@ -71,7 +71,7 @@ type coordinatorStats struct {
 
 func (s *coordinatorStats) begin() { s.created.Add(1) }
 
-// enter notes that a coordinator goes on to a step, or has ended.
+// enter records that a coordinator begins a step, or has ended.
 func (m *Coordinators) enter(c *coordinator, step commitStep) {
 	p, now := c.progress, m.Now()
 	p.mu.Lock()
@@ -92,7 +92,7 @@ func (m *Coordinators) enter(c *coordinator, step commitStep) {
 	}
 }
 
-// decide notes the decision of a coordinator, which is stored.
+// decide records the decision of a coordinator, once it is stored.
 func (m *Coordinators) decide(c *coordinator) {
 	p := c.progress
 	p.mu.Lock()
@@ -125,7 +125,7 @@ func (t *Manager) CoordinatorStatus() []byte {
 		value.F("currentInSteps", value.NewDocument(value.Doc(steps...))))
 }
 
-// DescribeCommits returns $currentOp's rows of the commits under way: of each the whole, and what it is doing.
+// DescribeCommits returns $currentOp's rows for the running commits: for each, one for the whole commit and one for its current step.
 func (t *Manager) DescribeCommits(host string) (out [][]byte) {
 	m := t.coordinators
 	if m == nil {

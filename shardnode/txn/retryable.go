@@ -14,8 +14,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Retryable writes. For each session the node remembers which statements of its newest txnNumber were executed,
-// and answers a retried statement with the result of its first execution.
+// Retryable writes. For each session the node remembers which statements of its newest txnNumber were executed, and
+// replies to a retried statement with the result of its first execution.
 //
 // The table is in memory. What makes it durable is the oplog: each entry of a retryable write carries lsid, txnNumber
 // and stmtId in the same unit of work as the write itself. So that a restart or an election need not read the whole oplog,
@@ -25,15 +25,15 @@ type retryTable struct {
 	mu struct {
 		sync.Mutex
 		sessions map[cluster.LogicalSessionID]*Session
-		// cut is when it was found that a part of the oplog which was not written down is gone, zero if none is.
-		// Sessions that are not known may have been in it, as long as those of before live.
+		// cut is when a part of the oplog that was not flushed was found to be gone, zero if none is. Until all
+		// sessions of that time have expired, an unknown session may have been in that part.
 		cut time.Time
 	}
-	writes  int64             // how many statements there had been at the last flush
-	quiet   int               // how many flushes there have been since one had something to write
-	flushed storage.Timestamp // what the last flush but one saw: complete up to there
+	writes  int64             // the number of statements at the last flush
+	quiet   int               // the number of flushes since one had something to write
+	flushed storage.Timestamp // what the second to last flush saw: the table is complete up to there
 	pending storage.Timestamp // what the last flush saw
-	saved   atomic.Uint64     // flushed, as it is stored
+	saved   atomic.Uint64     // the stored value of flushed
 	written atomic.Int64      // records
 }
 
@@ -42,14 +42,14 @@ type Session struct {
 	busy      chan struct{}
 	Number    int64
 	runs      []Run
-	Image     []byte // the document that findAndModify answered
+	Image     []byte // the document that findAndModify returned
 	LSID      []byte
-	last      storage.OpTime // of the newest entry of that number
+	last      storage.OpTime // optime of the newest entry of that number
 	Txn       *Txn           // the transaction of that number, nil for retryable writes
 	used      time.Time
 	dirty     bool
-	committed bool // the transaction of that number has
-	// unsaved is set if statements were executed, or a transaction has committed, and that is not stored yet.
+	committed bool // whether the transaction of that number has committed
+	// unsaved is set if executed statements, or the commit of a transaction, are not stored yet.
 	unsaved bool
 	// before is the history of the previous number as long as Number has none: its statements may still be retried
 	// on a node that does not know of Number, since nothing durable records it.
@@ -57,14 +57,14 @@ type Session struct {
 	// Incomplete is set if a part of the history was truncated from the oplog before it was stored: an unknown
 	// statement may have been executed.
 	Incomplete bool
-	// unknown means the same for whatever number comes first: the session is new, or its whole history is lost.
+	// unknown means the same for the first number that arrives: the session is new, or its whole history is lost.
 	unknown bool
-	pending *Pending   // of that number, whose outcome is not known
-	expired time.Time  // when the sessions collection was found to have no record of it; zero if it has
-	mu      sync.Mutex // held to change, and to read runs, last, number, committed, unsaved and pending, which may change without busy
+	pending *Pending   // an undecided commit of that number
+	expired time.Time  // when the sessions collection was found to have no record of it; zero if it has one
+	mu      sync.Mutex // guards runs, last, number, committed, unsaved and pending, which may change without busy
 
 	parent   *Session              // of an internal transaction's session, nil for every other
-	of       int64                 // the parent's txnNumber that it is for
+	of       int64                 // the parent's txnNumber that it belongs to
 	children map[*Session]struct{} // those with open transactions
 }
 
@@ -83,7 +83,7 @@ func (h *history) has(stmt int32) bool {
 	return slices.ContainsFunc(h.runs, func(r Run) bool { return r.has(stmt) })
 }
 
-// begin forgets the history of the numbers before, once the new one has any: see before.
+// begin begins a new number; the history of the previous one is dropped once the new one has any: see before.
 func (s *Session) begin(number int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,7 +119,7 @@ type Run struct {
 	ID       value.Value
 }
 
-// NoRun is the run of a unit without recorded statements.
+// NoRun is the Run of a unit without recorded statements.
 var NoRun = Run{From: 0, To: -1}
 
 // None reports whether it is NoRun.
@@ -129,9 +129,9 @@ const (
 	TransactionsNS  = "config.transactions"
 	ImagesNS        = "config.image_collection"
 	RetryProgressNS = "config.system.retryableWrites"
-	// retryFlushEvery is how often the table is written down; a restart reads about twice as much oplog.
+	// retryFlushEvery is how often the table is flushed; a restart reads about twice as much oplog.
 	retryFlushEvery = 5 * time.Second
-	retryFlushLow   = time.Second // while the disk is low
+	retryFlushLow   = time.Second // while disk space is low
 )
 
 var RetryProgressID = value.NewString("complete")
@@ -196,7 +196,7 @@ func tooOld(op *command.Op, s *Session) error {
 		op.Req.TxnNumber, value.ShowDoc(op.Req.LSID), s.Number)
 }
 
-// of returns the session of an operation that has taken it.
+// of returns the session that an operation has checked out.
 func (t *retryTable) of(op *command.Op) *Session {
 	id, _ := cluster.ParseLSID(op.Req.LSID, cluster.NoUser)
 	t.mu.Lock()
@@ -204,7 +204,7 @@ func (t *retryTable) of(op *command.Op) *Session {
 	return t.mu.sessions[id]
 }
 
-// Take acquires an operation's session and returns the function that releases it.
+// take acquires an operation's session and returns the function that releases it.
 func (t *retryTable) take(op *command.Op) (s *Session, release func(), err error) {
 	if op.Req.LSID == nil {
 		return nil, nil, mongoerr.New(mongoerr.InvalidOptions, "Transaction number requires a session ID to also be specified")
@@ -256,7 +256,7 @@ func sessionOf(sessions map[cluster.LogicalSessionID]*Session, id cluster.Logica
 	return s
 }
 
-// ran notes statements that were executed.
+// ran records statements that were executed.
 func (s *Session) ran(r Run) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -318,7 +318,7 @@ func (s *Session) noteTxnOnCommit(u *storage.UnitOfWork, term int64, moved []mov
 	})
 }
 
-// CommittedAt notes that the session's transaction has committed.
+// committedAt records that the session's transaction has committed.
 func (s *Session) committedAt(number int64, at storage.OpTime) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -329,14 +329,14 @@ func (s *Session) committedAt(number int64, at storage.OpTime) {
 	}
 }
 
-// wrote notes the session's newest entry.
+// wrote records the session's newest entry.
 func (s *Session) wrote(at storage.OpTime) {
 	s.mu.Lock()
 	s.last = at
 	s.mu.Unlock()
 }
 
-// LastEntry returns the place of the session's newest entry.
+// LastEntry returns the optime of the session's newest entry.
 func (s *Session) LastEntry() storage.OpTime {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -362,7 +362,7 @@ func (s *Session) ranBefore(stmt int32) (Run, bool) {
 
 func (r *Run) has(stmt int32) bool { return r.From <= stmt && stmt <= r.To }
 
-// ImageRecord returns the stored form of what a session's findAndModify answered.
+// ImageRecord returns the stored form of the document that a session's findAndModify returned.
 func ImageRecord(s *storage.Snapshot, of *Session, number int64, kind string, image []byte) []byte {
 	return value.Doc(value.F("_id", value.NewDocument(of.LSID)), value.F("txnNum", value.NewInt64(number)),
 		value.F("ts", s.Timestamp().Value()), value.F("imageKind", value.NewString(kind)), value.F("image", value.NewDocument(image)),

@@ -16,14 +16,14 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// The durable half of the retryable writes' table: see retryTable.
+// The durable part of the retryable writes' table: see retryTable.
 
-// LoadRetries rebuilds the table, when the node opens and whenever it becomes primary: what was written down, then the
-// oplog from there on.
+// LoadRetries rebuilds the table, when the node opens and whenever it becomes primary: from the stored records, then
+// from the oplog after them.
 //
-// If the oplog no longer reaches back to the time up to which the table was written down, statements may have been
-// executed that neither tells of. Every session is then Incomplete: a statement that it does not know is refused,
-// not executed, because executing a write twice is worse than an error.
+// If the oplog no longer reaches back to the time up to which the table was flushed, statements may have been
+// executed that are in neither. Every session is then Incomplete: a statement that it does not know is refused, not
+// executed, because executing a write twice is worse than an error.
 func (m *Manager) LoadRetries() error {
 	s := m.Engine.Snapshot()
 	defer s.Release()
@@ -41,7 +41,7 @@ func (m *Manager) LoadRetries() error {
 	gap := complete != 0 && first > complete+1
 	cut := time.Time{}
 	if gap {
-		cut = m.Now() // what was cut off was written before
+		cut = m.Now() // the missing part was written before now
 	}
 	err = m.Docs.Each(TransactionsNS, func(doc []byte) error {
 		if s := known(sessions, value.LookupDoc(doc, "_id")); s != nil {
@@ -84,10 +84,10 @@ func (s *Session) has(stmt int32) bool {
 	return ok
 }
 
-// noteEntry notes an oplog entry, where it is a statement of a retryable write or the commit of a transaction.
+// noteEntry processes an oplog entry that is a statement of a retryable write or the commit of a transaction.
 func noteEntry(snap *storage.Snapshot, sessions map[cluster.LogicalSessionID]*Session, e *storage.SessionEntry) error {
 	stmts := []value.Value{value.NewInt32(e.StmtID)}
-	if list := value.Lookup(e.Extra, "stmtId"); list.T == value.Array { // measurements that went into buckets together
+	if list := value.Lookup(e.Extra, "stmtId"); list.T == value.Array { // measurements that were written to buckets together
 		stmts = value.Values(list.Doc())
 	}
 	decided := e.Op == 'c' && !value.Lookup(e.O, "commitTransaction").IsMissing()
@@ -129,7 +129,7 @@ func noteEntry(snap *storage.Snapshot, sessions map[cluster.LogicalSessionID]*Se
 	return nil
 }
 
-// FlushRetries writes the sessions that changed to config.transactions, and forgets those that have expired (Reap).
+// FlushRetries writes the changed sessions to config.transactions, and drops those that have expired (Reap).
 //
 // Rejected: writing the session's record in the unit of each retryable write. It adds a versioned document to
 // every small write; the oplog entry has the same information and is written anyway.
@@ -156,7 +156,7 @@ func (m *Manager) FlushRetries(ctx context.Context) error {
 	return t.saveProgress(ctx, m.Docs)
 }
 
-// Reap forgets the sessions that nobody has used since limit and that the sessions collection no longer contains.
+// Reap drops the sessions that nobody has used since limit and that the sessions collection no longer contains.
 func (m *Manager) Reap(ctx context.Context, limit time.Time) error {
 	idle := make(map[cluster.LogicalSessionID][]*Session)
 	m.EachIdle(func(id cluster.LogicalSessionID, s *Session) {
@@ -185,7 +185,7 @@ type dueRecord struct {
 	used time.Time
 }
 
-// changed takes the sessions that are to be written down, and forgets those that have expired.
+// changed returns the sessions that have to be flushed, and drops those that have expired.
 func (t *retryTable) changed(now time.Time) (records []dueRecord) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -204,7 +204,7 @@ func (t *retryTable) changed(now time.Time) (records []dueRecord) {
 		}
 		s.mu.Lock()
 		switch {
-		case s.unsaved && (s.committed || !s.before.empty()): // perhaps the command that committed it does not know yet
+		case s.unsaved && (s.committed || !s.before.empty()): // perhaps the command that committed it has not returned yet
 			records = append(records, dueRecord{id, s, s.used})
 			s.dirty, s.unsaved = false, false
 		case s.Txn != nil && (s.Txn.State == Open || s.Txn.State == Prepared || s.Txn.State == Committing):
@@ -221,7 +221,7 @@ func (t *retryTable) changed(now time.Time) (records []dueRecord) {
 	return records
 }
 
-// store writes sessions down.
+// store writes sessions to config.transactions.
 func (t *retryTable) store(ctx context.Context, docs *statedoc.Docs, records []dueRecord) error {
 	for len(records) > 0 {
 		batch := records[:min(len(records), 500)]
@@ -256,7 +256,7 @@ func (t *retryTable) put(snap *storage.Snapshot, u *storage.UnitOfWork, records 
 		if s != nil {
 			s.mu.Lock()
 			h := s.newest()
-			if doc = s.record(r.used); s != r.of { // it was forgotten, and is there again
+			if doc = s.record(r.used); s != r.of { // it was dropped, and has been created again
 				doc = s.record(time.Unix(int64(snap.Timestamp().Seconds()), 0))
 			}
 			s.mu.Unlock()
@@ -270,7 +270,7 @@ func (t *retryTable) put(snap *storage.Snapshot, u *storage.UnitOfWork, records 
 	return err
 }
 
-// saveProgress stores the time up to which the table is written down.
+// saveProgress stores the time up to which the table is flushed.
 func (t *retryTable) saveProgress(ctx context.Context, docs *statedoc.Docs) error {
 	err := docs.WriteWith(ctx, replication.Visible, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		c, err := statedoc.CollectionFor(s, u, RetryProgressNS)
@@ -285,8 +285,8 @@ func (t *retryTable) saveProgress(ctx context.Context, docs *statedoc.Docs) erro
 	return err
 }
 
-// record returns a session as config.transactions keeps it; its number is that of the newest retryable write that
-// wrote, or of a transaction that has committed. mu must be held.
+// record returns a session's record for config.transactions; its number is that of the newest retryable write
+// that has written, or of a committed transaction. mu must be held.
 func (s *Session) record(used time.Time) []byte {
 	h := s.newest()
 	runs := make([]value.Value, len(h.runs))
@@ -305,8 +305,8 @@ func (s *Session) record(used time.Time) []byte {
 	return value.Doc(append(fields, value.F("statements", value.NewArray(value.ArrayOf(runs...))))...)
 }
 
-// readRecord is the reverse. As much as possible is taken from a document that is no proper record: its statements
-// are not all known.
+// readRecord is the reverse. It reads as much as possible from a malformed record, whose statements are then not
+// all known.
 func (s *Session) readRecord(doc []byte) error {
 	number, ok := value.Lookup(doc, "txnNum").AsInt64()
 	if !ok || number < 0 {
@@ -352,10 +352,10 @@ func readRun(v value.Value) (r Run, ok bool) {
 	return Run{From: int32(from), To: int32(to), Op: op[0], ID: value.Lookup(v.Doc(), "id").Clone()}, true
 }
 
-// maxRun bounds what one entry of a record can claim: no session has that many statements under one number.
+// maxRun limits what one entry of a record can claim: no session has that many statements under one number.
 const maxRun = 10_000_000
 
-// RetryService keeps the table: it is read when the node becomes primary, and written down every so often from then on.
+// RetryService maintains the table: it is loaded when the node becomes primary, and flushed periodically from then on.
 // Transactions that are open when the node steps down end there.
 func (m *Manager) RetryService() replication.Service {
 	return replication.Service{
@@ -374,7 +374,7 @@ func (m *Manager) RetryService() replication.Service {
 			defer m.AbortTxns()
 			tick := time.NewTimer(retryFlushEvery)
 			defer tick.Stop()
-			ctx = storage.WithReserve(ctx) // what is not written down keeps the oplog from being cut
+			ctx = storage.WithReserve(ctx) // what is not flushed keeps the oplog from being truncated
 			// Keeps the part of the oplog that the next load of the table needs.
 			pin, err := m.Engine.PinOplog(storage.Timestamp(m.retries.saved.Load()))
 			if err == nil {
@@ -384,7 +384,7 @@ func (m *Manager) RetryService() replication.Service {
 				select {
 				case <-tick.C:
 					m.expireTxns()
-					_ = m.FlushRetries(ctx) // the oplog still has what was not written down
+					_ = m.FlushRetries(ctx) // the oplog still has what was not flushed
 					if pin != nil {
 						pin.Advance(storage.Timestamp(m.retries.saved.Load()))
 					}

@@ -61,7 +61,7 @@ func (m *Manager) Adopt(ctx context.Context, records []value.Value) error {
 type adoptedSession struct {
 	dueRecord
 	number int64
-	image  []byte // the record of what its findAndModify answered, nil for none
+	image  []byte // the record of the document that its findAndModify returned, nil for none
 }
 
 // storeAdopted makes adopted histories durable. If a client has meanwhile moved on to another number, its writes
@@ -90,9 +90,10 @@ func (t *retryTable) storeAdopted(ctx context.Context, docs *statedoc.Docs, adop
 	})
 }
 
-// takeForHistory acquires a session whose history of a txnNumber is to be merged. The newer number wins: an open
-// transaction of a lower number is aborted, as the client would abort it by continuing here, and one that has
-// voted to commit is waited for. So are the internal transactions that execute a write of the session.
+// takeForHistory acquires a session whose history of a txnNumber is to be merged. The newer number takes
+// precedence: an open transaction with a lower number is aborted, as the client would abort it by continuing
+// here, and one that has voted to commit is waited for. So are the internal transactions that execute a write of
+// the session.
 func (m *Manager) takeForHistory(ctx context.Context, s *Session, number int64) (release func(), err error) {
 	for try := 0; ; try++ {
 		release, err := s.Take(ctx)
@@ -121,7 +122,7 @@ func (m *Manager) takeForHistory(ctx context.Context, s *Session, number int64) 
 func (m *Manager) adoptSession(ctx context.Context, rec []byte) (*adoptedSession, error) {
 	id, err := cluster.ParseLSID(value.Lookup(rec, "_id").Doc(), cluster.NoUser)
 	if err != nil {
-		return nil, nil // no session of a client's
+		return nil, nil // not a client's session
 	}
 	t := &m.retries
 	t.mu.Lock()

@@ -6,14 +6,14 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// Counters are the figures of serverStatus.transactions.
+// Counters has the counters of serverStatus.transactions.
 type Counters struct {
 	Started, Committed, Aborted, Open atomic.Int64
 	active                            atomic.Int64 // transactions in which a command is running
 	prepared                          struct{ all, committed, aborted atomic.Int64 }
 	// Retried counts commands with statements that had been executed before, and those statements.
 	Retried  struct{ Commands, Statements atomic.Int64 }
-	watching atomic.Bool // their routers are being watched
+	watching atomic.Bool // whether their routers are being watched
 }
 
 // Status returns serverStatus.transactions.

@@ -19,9 +19,9 @@ import (
 
 // Multi-document transactions of one node. A transaction is one unit of work that stays open between commands: its
 // commands read through the unit's own view and stage their writes in it; the commit is the unit's. A record that another
-// unit wrote, or is writing, is a WriteConflict at once. Whatever fails aborts the whole transaction.
+// unit has written, or is writing, is a WriteConflict at once. Any failure aborts the whole transaction.
 
-// Txn is the transaction of a session. Who holds the session's busy may use it.
+// Txn is the transaction of a session. It is guarded by the session's busy.
 type Txn struct {
 	Number  int64
 	State   State
@@ -30,22 +30,22 @@ type Txn struct {
 	Base    *storage.Snapshot
 	View    *storage.Snapshot
 	Unit    *storage.UnitOfWork
-	Locks   *lock.Locker      // held until the transaction ends, so that no catalog change or migration passes its writes
+	Locks   *lock.Locker      // held until the transaction ends, so that no catalog change or migration overtakes its writes
 	ts      storage.Timestamp // of the commit
-	pending *Pending          // the commit that is not decided, while committing
+	pending *Pending          // the undecided commit, in state Committing
 
 	readConcern *command.ReadConcern // nil for the default
 	By          command.Caller       // the user who began it
 	router      [16]byte             // the process that began it, zero for this one or a client
-	Active      time.Duration        // spent in its commands
+	Active      time.Duration        // time spent in its commands
 
-	prepared    storage.OpTime // of its vote to commit
+	prepared    storage.OpTime // optime of its vote to commit
 	coordinator string         // the shard that asked for the vote
-	torn        bool           // its commit failed, and its unit is not what it voted for
+	torn        bool           // its commit failed, and its unit does not have what it voted for
 
 	letGo func() // releases the session before the end of the command, which no longer uses the transaction
 
-	moved []movedWrite // the statements of the parent session that it carries out
+	moved []movedWrite // the statements of the parent session that it executes
 }
 
 type State uint8
@@ -55,7 +55,7 @@ const (
 	Prepared
 	Aborted
 	Committed
-	Committing // the client was answered before the set has decided
+	Committing // the client got a reply before the set has decided
 )
 
 // Config is what transactions and retries depend on.
@@ -68,7 +68,7 @@ type Config struct {
 	Service *command.Service
 	Locks   *lock.Manager
 	Now     func() time.Time
-	// Missing are those of some sessions that the sessions collection does not know.
+	// Missing returns those of some sessions that are not in the sessions collection.
 	Missing func(ctx context.Context, ids []cluster.LogicalSessionID) ([]cluster.LogicalSessionID, error)
 	// Writes counts the statements that have written.
 	Writes func() int64
@@ -76,28 +76,28 @@ type Config struct {
 
 // Node is what transactions need from the node that they run on.
 type Node interface {
-	// Lone reports whether the node is a member of no replica set: it has neither transactions nor retryable
-	// writes.
+	// Lone reports whether the node is not a member of a replica set: then it has neither transactions nor
+	// retryable writes.
 	Lone() bool
 	// NotPrimary returns the error of a write on a member that is not primary; nil on the primary.
 	NotPrimary() error
-	// CheckConcern looks whether a write concern can be met.
+	// CheckConcern checks whether a write concern can be satisfied.
 	CheckConcern(op *command.Op, wc command.WriteConcern) error
 	// ReadSnapshot opens the snapshot for an operation's read concern.
 	ReadSnapshot(op *command.Op) (*storage.Snapshot, error)
 	// WaitVisible waits until a time is visible.
 	WaitVisible(ctx context.Context, ts storage.Timestamp) error
-	// CommitAt commits a unit that is visible from a time, which is before the commit.
+	// CommitAt commits a unit that is visible from a time before the commit.
 	CommitAt(ctx context.Context, u *storage.UnitOfWork, at storage.Timestamp, wc replication.WriteConcern) (storage.Timestamp, error)
 	// KillCursors ends the cursors that a transaction opened.
 	KillCursors(t *Txn)
-	// Background runs what outlives its command.
+	// Background runs work that outlives its command.
 	Background(f func(life context.Context))
-	// Warn logs what went wrong without a client to tell.
+	// Warn logs errors that no client receives.
 	Warn(msg string, err error)
 }
 
-// Manager keeps a node's sessions: their transactions, and what is known of their retryable writes.
+// Manager manages a node's sessions: their transactions, and the history of their retryable writes.
 type Manager struct {
 	Config
 	node     Node
@@ -121,7 +121,7 @@ func Of(op *command.Op) *Txn {
 	return t
 }
 
-// ReadConcern returns the one that the transaction was begun with.
+// ReadConcern returns the read concern that the transaction was begun with.
 func (t *Txn) ReadConcern() *command.ReadConcern { return t.readConcern }
 
 // ReadTime returns the time that the transaction's statements read at, 0 if it has ended.
@@ -141,7 +141,7 @@ func (m *Manager) Begin(op *command.Op) (end func(err error), err error) {
 		return nil, err
 	}
 	if op.Req.Spec.Name == "coordinateCommitTransaction" {
-		return nil, nil // the coordinator speaks to this shard as to the others
+		return nil, nil // the coordinator sends commands to this shard as to the others
 	}
 	s, release, t, err := m.takeTxn(op)
 	if err != nil {
@@ -177,8 +177,8 @@ func (m *Manager) Begin(op *command.Op) (end func(err error), err error) {
 // readOnly reports whether nothing has been written in an open transaction: routers choose by it how it commits.
 func (t *Txn) readOnly() bool { return t.Unit.Empty() && len(t.moved) == 0 }
 
-// takeTxn takes the session of an operation and its transaction. A newer transaction waits until the one before, which is
-// prepared, is decided.
+// takeTxn checks out the session of an operation with its transaction. A newer transaction waits until the previous one,
+// if it is prepared, is decided.
 func (m *Manager) takeTxn(op *command.Op) (s *Session, release func(), t *Txn, err error) {
 	for {
 		changed := m.prepared.change()
@@ -201,13 +201,13 @@ func (m *Manager) takeTxn(op *command.Op) (s *Session, release func(), t *Txn, e
 	return s, release, t, nil
 }
 
-// preparedBefore reports whether the session has a prepared transaction of an earlier number. Its holder may ask.
+// preparedBefore reports whether the session has a prepared transaction with an earlier number. busy must be held.
 func (s *Session) preparedBefore(number int64) bool {
 	return s.Txn != nil && s.Txn.State == Prepared && number > s.Number
 }
 
-// knows is err, unless the node's word about transactions does not count: it is no primary, or was none in between, so
-// that what it remembers is not what became of them. A coordinator would take "no such transaction" for the end of one.
+// knows returns err, unless the node cannot know the outcome of transactions: it is not primary, or was deposed in
+// between. A coordinator would treat "no such transaction" as the end of one.
 func (m *Manager) knows(op *command.Op, err error) error {
 	if lost := op.Err(); lost != nil {
 		return lost
@@ -229,7 +229,7 @@ func (m *Manager) enterTxn(op *command.Op, s *Session) (*Txn, error) {
 	case r.TxnNumber < s.Number:
 		return nil, tooOld(op, s)
 	case r.StartTxn && r.TxnNumber == s.Number && t != nil && t.State == Aborted && (op.Client.InProcess || op.Client.Internal):
-		// a router begins again with what it may send to other shards than before
+		// a router begins again with statements that it may send to other shards than before
 		s.begin(r.TxnNumber)
 		return m.openTxn(op, s)
 	case r.StartTxn && r.TxnNumber == s.Number && (t != nil || len(s.runs) > 0):
@@ -253,7 +253,7 @@ func (m *Manager) enterTxn(op *command.Op, s *Session) (*Txn, error) {
 	return t, nil
 }
 
-// Txn opens the unit of a new transaction.
+// openTxn opens the unit of a new transaction.
 func (m *Manager) openTxn(op *command.Op, s *Session) (*Txn, error) {
 	if err := m.joinParent(op, s); err != nil {
 		return nil, err
@@ -291,7 +291,7 @@ func (m *Manager) closeTxn(s *Session, state State) {
 	m.counters.Open.Add(-1)
 }
 
-// abortTxn ends a session's open transaction, if any, without its writes.
+// abortTxn ends a session's open transaction, if any, and discards its writes.
 func (m *Manager) abortTxn(s *Session) {
 	if s.Txn != nil && s.Txn.State == Open {
 		m.closeTxn(s, Aborted)
@@ -299,7 +299,7 @@ func (m *Manager) abortTxn(s *Session) {
 	}
 }
 
-// Specs are commitTransaction and abortTransaction.
+// Specs returns commitTransaction and abortTransaction.
 func (m *Manager) Specs() []command.Spec {
 	specs := command.TxnSpecs(m.findTransaction)
 	for i := range specs {
@@ -325,7 +325,7 @@ func (m *Manager) Specs() []command.Spec {
 	return append(specs, prepare)
 }
 
-// commitTxn commits a transaction. Sent again, it waits for the write concern of the first time's commit.
+// commitTxn commits a transaction. Sent again, it waits until the first commit satisfies the write concern.
 func (m *Manager) commitTxn(op *command.Op, t *Txn) error {
 	wc := op.Req.AskedConcern()
 	err := m.node.CheckConcern(op, wc)
@@ -407,7 +407,7 @@ func (m *Manager) detachTxn(op *command.Op, s *Session, t *Txn, u *storage.Detac
 	})
 }
 
-// settleTxn notes what became of a transaction whose commit was left, once that is known. Who calls it holds busy.
+// settleTxn records the outcome of a transaction whose commit was detached, once it is decided. busy must be held.
 func (m *Manager) settleTxn(s *Session, t *Txn) {
 	if t.State != Committing {
 		return
@@ -455,7 +455,7 @@ func (m *Manager) commitOpen(op *command.Op, s *Session, concern replication.Wri
 		s.noteTxnOnCommit(t.Unit, m.Engine.Term(), t.moved)
 		ts, err := m.Set.Commit(op, t.Unit, concern)
 		if ts == 0 && err != nil {
-			if mongoerr.CodeOf(err) == mongoerr.NamespaceExists { // another made the collection meanwhile
+			if mongoerr.CodeOf(err) == mongoerr.NamespaceExists { // another operation has created the collection meanwhile
 				err = mongoerr.New(mongoerr.WriteConflict, "collection was created concurrently")
 			}
 			return err
@@ -463,13 +463,13 @@ func (m *Manager) commitOpen(op *command.Op, s *Session, concern replication.Wri
 		if t.ts = ts; err != nil {
 			op.SetWriteConcernError(mongoerr.From(err))
 		}
-	} else if err := m.Set.Await(op, t.ts, concern); err != nil { // what was read is as safe as the client asks
+	} else if err := m.Set.Await(op, t.ts, concern); err != nil { // what was read is as durable as the client requests
 		op.SetWriteConcernError(mongoerr.From(err))
 	}
 	return nil
 }
 
-// Stays refuses a collection that is not the one the transaction began with: its unit could not commit.
+// Stays refuses a collection that is not the one that the transaction began with: its unit could not commit.
 func (t *Txn) Stays(now *catalog.Snapshot, ns string) error {
 	c, was := now.Lookup(ns), t.Base.Catalog().Lookup(ns)
 	if c == was || c != nil && was != nil && c.UUID == was.UUID && c.Epoch == was.Epoch {
@@ -478,7 +478,7 @@ func (t *Txn) Stays(now *catalog.Snapshot, ns string) error {
 	return mongoerr.Newf(mongoerr.WriteConflict, "Unable to write to collection '%s' due to catalog changes; please retry the operation. Snapshot timestamp is %v.", ns, t.Base.Timestamp())
 }
 
-// Writable refuses the collections that transactions do not write.
+// Writable refuses the collections that transactions may not write.
 func Writable(c *catalog.Collection) error {
 	if c != nil && c.Capped {
 		return mongoerr.Newf(mongoerr.OperationNotSupportedInTransaction, "Collection '%s' is a capped collection. Writes in transactions are not allowed on capped collections.", c.NS)
@@ -486,7 +486,7 @@ func Writable(c *catalog.Collection) error {
 	return nil
 }
 
-// expireTxns aborts the transactions that are open for longer than they may be.
+// expireTxns aborts the transactions that have exceeded their lifetime.
 func (m *Manager) expireTxns() {
 	if m.counters.Open.Load() == 0 {
 		return
@@ -518,7 +518,7 @@ func (m *Manager) AbortTxns() {
 	}
 }
 
-// AbortSession aborts what a session that has ended or expired left open.
+// AbortSession aborts the transaction of a session that has ended or expired.
 func (m *Manager) AbortSession(id cluster.LogicalSessionID) {
 	m.retries.mu.Lock()
 	s := m.retries.mu.sessions[id]
@@ -534,7 +534,7 @@ func (m *Manager) AbortSession(id cluster.LogicalSessionID) {
 	}
 }
 
-// AbortWhere aborts the transactions of the sessions that f selects; one with a running command ends with that.
+// AbortWhere aborts the transactions of the sessions for which f returns true; one with a running command ends with that command.
 func (m *Manager) AbortWhere(f func(cluster.LogicalSessionID) bool) {
 	m.EachIdle(func(id cluster.LogicalSessionID, s *Session) {
 		if f(id.Parent()) {

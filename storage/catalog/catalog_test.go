@@ -17,7 +17,7 @@ func testCollection(ns string, n int) *Collection {
 	return c
 }
 
-// Random changes against a map: each catalog of the past stays what it was, while others are made of it and read.
+// Random changes compared with a map: each earlier catalog stays unchanged while others are derived from it and read.
 func TestCatalogsAreImmutable(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	type version struct {
@@ -80,7 +80,7 @@ func compare(t *testing.T, s *Snapshot, want map[string]*Collection) {
 	}
 }
 
-// Every change copied the maps of its database, and history keeps every catalog of some minutes: 2,500 collections cost 276 MB.
+// Every change copied the maps of its database, and history keeps every catalog of the last minutes: 2,500 collections cost 276 MB.
 func TestHistoryOfManyCollectionsIsSmall(t *testing.T) {
 	const collections = 2500
 	heap := func() uint64 {

@@ -7,7 +7,7 @@ import (
 	"github.com/shoaldb/shoal/query/value/valuetest"
 )
 
-// FuzzSpec: no index specification may do more than fail, to be read or to make keys.
+// FuzzSpec: no index specification may do worse than fail to be parsed or to generate keys.
 func FuzzSpec(f *testing.F) {
 	names := []string{"key", "name", "unique", "sparse", "hidden", "partialFilterExpression", "collation", "wildcardProjection", "weights", "default_language", "language_override",
 		"textIndexVersion", "2dsphereIndexVersion", "bits", "min", "max", "$**", "a.$**", "_fts", "_ftsx", "locale", "strength", "2d", "2dsphere", "text", "hashed", "expireAfterSeconds"}

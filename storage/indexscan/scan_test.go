@@ -81,7 +81,7 @@ func newTable(t testing.TB, docs [][]byte, indexes []string) *table {
 			}
 		}
 		if failed {
-			continue // parallel arrays: such an index cannot be
+			continue // parallel arrays: the index is impossible
 		}
 		slices.SortStableFunc(ents, func(a, b entry) int { return bytes.Compare(a.key, b.key) })
 		tb.coll.Indexes = append(tb.coll.Indexes, x)
@@ -154,7 +154,7 @@ func (tb *table) run(t testing.TB, n *plan.Node) (out []row) {
 	return out
 }
 
-// intersect gives the rows that all inputs give.
+// intersect returns the rows that all inputs return.
 func (tb *table) intersect(t testing.TB, n *plan.Node) (out []row) {
 	count := map[int]int{}
 	for _, i := range n.Inputs {
@@ -323,7 +323,7 @@ func TestPlansAgree(t *testing.T) {
 	for seed := range uint64(rounds) {
 		r := rand.New(rand.NewPCG(seed, 77))
 		var docs [][]byte
-		scalar := r.IntN(3) == 0 // some collections without arrays: other rules hold
+		scalar := r.IntN(3) == 0 // some collections without arrays, for which other rules apply
 		for i := range 40 {
 			js := randomDoc(r, i)
 			if scalar {

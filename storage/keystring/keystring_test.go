@@ -19,7 +19,7 @@ func dec(t testing.TB, s string) value.Value {
 	return v
 }
 
-// edgeValues are the places where kinds, widths and representations meet.
+// edgeValues are values at the boundaries between kinds, widths and representations.
 func edgeValues(t testing.TB) []value.Value {
 	vs := []value.Value{
 		value.NewMinKey(), value.NewMaxKey(), value.NewNull(), value.NewUndefined(), {},

@@ -137,7 +137,7 @@ func TestWaitsEnd(t *testing.T) {
 			t.Error("still shown as waiting")
 		}
 		l.UnlockAll()
-		// A waiter that gives up lets those behind it pass.
+		// A waiter that gives up lets those after it proceed.
 		reader := m.NewLocker()
 		holder.UnlockAll()
 		holder.Lock(t.Context(), coll, IS)
@@ -179,7 +179,7 @@ func TestRecursionAndStats(t *testing.T) {
 	}
 }
 
-// TestExclusion has many goroutines lock at random and checks what they hold against each other.
+// TestExclusion has many goroutines lock at random and checks that no two hold conflicting locks.
 func TestExclusion(t *testing.T) {
 	m := NewManager()
 	var holders [modes]atomic.Int32
@@ -217,7 +217,7 @@ func TestExclusion(t *testing.T) {
 	}
 }
 
-// A name that is locked once leaves nothing behind: the heads of names that nobody holds are bounded.
+// A name that is locked once leaves nothing behind: the number of heads of unlocked names is bounded.
 func TestHeadsGoAway(t *testing.T) {
 	m := NewManager()
 	held := m.NewLocker()
@@ -249,7 +249,7 @@ func TestHeadsGoAway(t *testing.T) {
 	held.UnlockAll()
 }
 
-// Locks exclude each other while heads are removed under them.
+// Locks exclude each other while heads are removed concurrently.
 func TestExclusionWhileHeadsGo(t *testing.T) {
 	m := NewManager()
 	const names = 3
@@ -323,7 +323,7 @@ func BenchmarkLock(b *testing.B) {
 	})
 }
 
-// A lock is let go of once, however often that is asked for: its Locker may be another operation's by then.
+// A lock is released once, however often that is requested: its Locker may belong to another operation by then.
 func TestUnlockTwice(t *testing.T) {
 	m := NewManager()
 	ctx := context.Background()

@@ -83,7 +83,7 @@ func insertRange(t *testing.T, coll *mongo.Collection, from, to int) {
 	}
 }
 
-// moveChunks moves all chunks of a collection from one shard to another, and says how many there were.
+// moveChunks moves all chunks of a collection from one shard to another, and returns their number.
 func moveChunks(t *testing.T, c *mongo.Client, coll *mongo.Collection, from, to string) int {
 	t.Helper()
 	ctx := context.Background()
@@ -111,7 +111,7 @@ func moveChunks(t *testing.T, c *mongo.Client, coll *mongo.Collection, from, to 
 	return len(chunks)
 }
 
-// TestWritesWhileChunksMove counts in documents and adds new ones while their chunks go back and forth.
+// TestWritesWhileChunksMove increments documents and adds new ones while their chunks move back and forth.
 func TestWritesWhileChunksMove(t *testing.T) {
 	p := newTopology(t, "sharded")
 	_, c := p.start(t)

@@ -13,7 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 )
 
-// acked is what writers were told is written.
+// acked holds the acknowledged writes.
 type acked struct {
 	mu     sync.Mutex
 	values map[int]int
@@ -25,7 +25,7 @@ func (a *acked) set(id, v int) {
 	a.mu.Unlock()
 }
 
-// writer inserts documents of its own and updates each once, noting what was acknowledged, until a write fails.
+// writer inserts documents of its own and updates each once, recording what was acknowledged, until a write fails.
 func (a *acked) writer(coll *mongo.Collection, from int) {
 	ctx := context.Background()
 	for id := from; ; id++ {
@@ -42,7 +42,7 @@ func (a *acked) writer(coll *mongo.Collection, from int) {
 	}
 }
 
-// TestKilledServerLosesNothing kills a server in the middle of acknowledged writes, thrice, and looks for each of them.
+// TestKilledServerLosesNothing kills a server during acknowledged writes, three times, and looks for each of them.
 func TestKilledServerLosesNothing(t *testing.T) {
 	each(t, func(t *testing.T, p *topology) {
 		a := &acked{values: map[int]int{}}

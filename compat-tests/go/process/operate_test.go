@@ -145,7 +145,7 @@ func TestFork(t *testing.T) {
 	waitFor(t, "the process ends", func() bool { return !running(pid) })
 }
 
-// running is false for a process that has ended, be its parent slow to notice.
+// running reports whether a process runs; it is false for one that has ended but that its parent has not reaped yet.
 func running(pid int) bool {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// binary is the server under test, under the name of the program that it is to be.
+// binary returns the path of the server under test, under the name of the program that it stands in for.
 func binary(t *testing.T, program string) string {
 	t.Helper()
 	shoal := os.Getenv("SHOAL")
@@ -98,7 +98,7 @@ func (s *server) wait(t *testing.T) int {
 	return s.cmd.ProcessState.ExitCode()
 }
 
-// connect gives a client once the server answers.
+// connect returns a client once the server answers.
 func connect(t *testing.T, uri string) *mongo.Client {
 	t.Helper()
 	c, err := mongo.Connect(options.Client().ApplyURI(uri))
@@ -110,7 +110,7 @@ func connect(t *testing.T, uri string) *mongo.Client {
 	return c
 }
 
-// hangUp ends a client, be its server dead: it would like to end its sessions there, and wait for that.
+// hangUp disconnects a client even if its server is dead: otherwise it would try to end its sessions there, and wait.
 func hangUp(c *mongo.Client) {
 	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 	defer cancel()
@@ -127,7 +127,7 @@ func admin(t *testing.T, c *mongo.Client, cmd bson.D) bson.M {
 	return out
 }
 
-// topology is a shape of `shoal start` on a directory that survives restarts.
+// topology is a topology of `shoal start` on a directory that survives restarts.
 type topology struct {
 	name string
 	dir  string
@@ -146,14 +146,14 @@ func (p *topology) start(t *testing.T) (*server, *mongo.Client) {
 
 func (p *topology) uri() string { return direct(p.port) }
 
-// each runs f on every shape.
+// each runs f on every topology.
 func each(t *testing.T, f func(t *testing.T, p *topology)) {
 	for _, name := range []string{"sharded", "replset", "standalone"} {
 		t.Run(name, func(t *testing.T) { f(t, newTopology(t, name)) })
 	}
 }
 
-// shard makes a collection sharded where the shape has shards.
+// shard shards a collection if the topology has shards.
 func (p *topology) shard(t *testing.T, c *mongo.Client, ns string, key bson.D) {
 	t.Helper()
 	if p.name == "sharded" {

@@ -42,7 +42,7 @@ func TestSumTypes(t *testing.T) {
 	}
 }
 
-// TestPartials: two halves merged give what one state gives for the whole.
+// TestPartials: merging the states of two halves yields the same result as one state for the whole.
 func TestPartials(t *testing.T) {
 	in := []value.Value{value.NewInt32(4), value.NewDouble(2.5), value.NewInt64(1 << 40), value.NewNull(), value.NewString("x"), value.NewInt32(4),
 		dec("1.5"), value.NewInt32(-7), value.NewArray(value.ArrayOf(value.NewInt32(1))), value.NewInt32(9)}

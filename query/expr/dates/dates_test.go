@@ -97,7 +97,7 @@ func TestTruncAndDiffAgree(t *testing.T) {
 	}
 }
 
-// FuzzFormats: no format of $dateFromString may do more than fail.
+// FuzzFormats: no format of $dateFromString may do worse than fail.
 func FuzzFormats(f *testing.F) {
 	for _, s := range []string{"%Y-%m-%dT%H:%M:%S.%LZ", "%G-%V-%u", "%j %z %Z", "%b %d %%", "%"} {
 		f.Add("2024-01-31T10:00:00.000Z", s, "UTC")
