@@ -65,7 +65,7 @@ func TestShardIsDrainedAndRemoved(t *testing.T) {
 	before := c.clock.Now().Topology
 	c.expect(c.run("admin", `{"removeShard": "shard2"}`)["state"], `"completed"`)
 	c.expect(len(c.run("admin", `{"listShards": 1}`)["shards"].(bson.A)), `2`)
-	// The time of the removal is in the catalog: a config server that starts again, and a router that it tells, know of it.
+	// The time of the removal is in the catalog: a restarted config server, and a router that it notifies, know of it.
 	clock := cluster.NewVectorClock(nil)
 	again := configsvr.New(c.confP, cluster.NewRegistry(c.confP, clock, c.dial), clock, func() string { return "config:27019" })
 	if err := again.Init(t.Context()); err != nil {
@@ -149,7 +149,7 @@ func TestShardingCommandsRefuse(t *testing.T) {
 	if m := c.raw("db", `{"convertToCapped": "c", "size": 4096}`); m["code"] != int32(20) {
 		t.Errorf("convertToCapped: %v", m)
 	}
-	c.run("admin", `{"shardCollection": "db.c", "key": {"k": 1}}`) // the same again is no error
+	c.run("admin", `{"shardCollection": "db.c", "key": {"k": 1}}`) // repeating it is no error
 	c.run("admin", `{"renameCollection": "db.c", "to": "db.renamed"}`)
 	c.expect(len(c.all("db", `{"find": "renamed"}`)), `4`)
 	c.expect(len(c.all("db", `{"find": "c"}`)), `0`)
@@ -159,7 +159,7 @@ func TestShardingCommandsRefuse(t *testing.T) {
 	c.expect(len(c.all("config", `{"find": "databases", "filter": {"_id": "db"}}`)), `0`)
 }
 
-// What mongosh puts sh.status() and getShardDistribution() together from.
+// The fields from which mongosh builds sh.status() and getShardDistribution().
 func TestReportsNameTheirShards(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.fill(4)
@@ -192,7 +192,7 @@ func TestReportsNameTheirShards(t *testing.T) {
 	stages(1)
 }
 
-// A router counts what it did, of itself.
+// A router counts its own work.
 func TestRouterCountsWork(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.fill(6)

@@ -11,8 +11,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Reads at cluster times of the last moments, through two routers, see every transfer between shards as a whole or not at all.
-// None is refused: each shard committed a transaction at a time of its own, and reads at times in between were.
+// Reads at recent cluster times, through two routers, see every transfer between shards as a whole or not at all. None is
+// refused: each shard used to commit a transaction at a time of its own, and reads at times in between were refused.
 func TestReadsAtClusterTimesBesideTransfers(t *testing.T) {
 	c := newTestCluster(t, 3)
 	c.run("admin", `{"enableSharding": "d", "primaryShard": "shard0"}`)
@@ -43,7 +43,7 @@ func TestReadsAtClusterTimesBesideTransfers(t *testing.T) {
 		}()
 	}
 	wg.Add(1)
-	go func() { // writes that move one shard's time on
+	go func() { // writes that advance one shard's time
 		defer wg.Done()
 		for i := 0; time.Now().Before(end); i++ {
 			at := c.run("d", fmt.Sprintf(`{"insert": "other", "documents": [{"_id": %d}]}`, i))["operationTime"].(bson.Timestamp)

@@ -2,8 +2,8 @@ package router_test
 
 import "testing"
 
-// shardCollection took the options of a time series and made a plain collection; presplitHashedZones without zones, and
-// the profiler's levels on a router, were accepted and meant nothing.
+// shardCollection accepted the options of a time series and created a plain collection; presplitHashedZones without
+// zones, and the profiler's levels on a router, were accepted and had no effect.
 func TestOptionsThatARouterCannotHonour(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.run("admin", `{"enableSharding": "d"}`)

@@ -8,7 +8,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// forgetfulChunks has the cluster forget within a second where chunks were.
+// forgetfulChunks has the cluster drop the history of chunks after a second.
 func (c *testCluster) forgetfulChunks() {
 	c.t.Helper()
 	for name, v := range map[string]value.Value{
@@ -35,8 +35,8 @@ func (c *testCluster) chunkList(coll string) (out string) {
 	return out
 }
 
-// mergeAllChunksOnShard merges the sequences of chunks of one shard, and nothing that a read of the past could still ask for.
-// A router that knows the chunks of before finds every document.
+// mergeAllChunksOnShard merges the sequences of chunks of one shard, except those whose history a read of the past could
+// still need. A router that knows the earlier chunks finds every document.
 func TestMergeAllChunksOnShard(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.sharded("c", 100)
@@ -87,7 +87,7 @@ func TestMergeAllChunksOnShard(t *testing.T) {
 	}
 }
 
-// The auto-merger does the same by itself, as far as the balancer's settings, its own and the collection's let it.
+// The auto-merger does the same by itself, as far as the balancer's settings, its own and the collection's allow.
 func TestAutoMerger(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.sharded("c", 40)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// The balancer moves nothing outside its active window, nothing that is marked as jumbo unless it is told to, and counts what
-// waits for its deletion as gone. Of its settings only on and off were read.
+// The balancer moves nothing outside its active window, no chunk marked as jumbo unless its settings say so, and does not
+// count data that waits for deletion. Of its settings, only on and off used to be read.
 func TestBalancerGoesByItsSettings(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.sharded("c", 40)
@@ -34,8 +34,8 @@ func TestBalancerGoesByItsSettings(t *testing.T) {
 	}
 }
 
-// A range that has left and is not deleted yet counts no longer: the balancer would go on moving data off a shard that has
-// given its share away.
+// A range that has moved away and is not deleted yet is not counted any more: otherwise the balancer would go on moving
+// data off a shard that has already given up its share.
 func TestBalancerDoesNotCountOrphans(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.sharded("c", 40)

@@ -10,9 +10,10 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 )
 
-// Snapshots that were taken while a transaction over several shards was being committed were refused once it was (246):
-// each shard committed it at a time of its own, and those between the decision and that time could not be told what they
-// see. The shards commit it at one time, ahead of those that readers have chosen, who wait until it is decided.
+// Snapshots taken while a transaction over several shards was being committed were refused once it was (246): each shard
+// committed it at a time of its own, and what snapshots between the decision and that time see was undefined. Now the
+// shards commit it at one time, later than the times that readers have chosen, and later readers wait until it is
+// decided.
 func TestSnapshotsBesideACommit(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.shardedTxnColl()
@@ -51,7 +52,7 @@ func TestSnapshotsBesideACommit(t *testing.T) {
 		m := c.through().raw("d", fmt.Sprintf(`{"find": "c", "filter": {"y": null}, "sort": {"_id": 1}, "readConcern": {"level": "snapshot", "atClusterTime": {"$timestamp": {"t": %d, "i": %d}}}}`, at.T, at.I))
 		answers <- answer{"a snapshot session", m}
 	}()
-	go func() { // its second statement reads at the time of the first, on a shard that had no part in that
+	go func() { // its second statement reads at the time of the first, on a shard that took no part in that
 		r := c.teller(3)
 		m, code := r.do("d", `{"find": "other"}`, true)
 		if code == 0 {
@@ -72,12 +73,12 @@ func TestSnapshotsBesideACommit(t *testing.T) {
 	}
 }
 
-// The first statement of a transaction that writes to a range which arrived since its time was chosen begins anew at a later
-// one: the client was told to run the whole transaction again.
+// The first statement of a transaction, if it writes to a range that arrived after its time was chosen, is retried at a
+// later time; the client used to have to run the whole transaction again.
 func TestFirstStatementsAreRunAtALaterTime(t *testing.T) {
 	c, _ := staleCluster(t)
 	late := c.through()
-	clock := cluster.NewVectorClock(time.Now) // of a router that hears of nothing
+	clock := cluster.NewVectorClock(time.Now) // of a router that receives no updates
 	late.router, late.r = c.mongos(clock)
 	clock.AdvanceCluster(c.clock.ClusterTime())
 	c.moved(200, "shard2")

@@ -14,13 +14,13 @@ import (
 	"github.com/shoaldb/shoal/wire"
 )
 
-// heldPeer is a shard whose commits of transactions wait until it is let go.
+// heldPeer is a shard whose commits of transactions wait until it is released.
 type heldPeer struct {
 	cluster.Peer
 	came, free chan struct{}
 }
 
-// holdCommits makes a shard's commits wait; it comes before the first command.
+// holdCommits makes a shard's commits wait; it has to be called before the first command.
 func (c *testCluster) holdCommits(shard string) *heldPeer {
 	h := &heldPeer{Peer: c.shards[shard], came: make(chan struct{}, 100), free: make(chan struct{})}
 	c.shards[shard] = h
@@ -49,14 +49,14 @@ func (c *testCluster) as(client *command.Client, db, cmd string) bson.M {
 	return decode(c.t, c.router.Run(context.Background(), client, &wire.Message{OpCode: wire.OpMsg, Body: body}, nil))
 }
 
-// after adds to a read that it comes after a reply.
+// after adds to a read that it is causally after a reply.
 func after(cmd string, r bson.M, level, more string) string {
 	ts := r["operationTime"].(bson.Timestamp)
 	return fmt.Sprintf(`%s, "readConcern": {"level": "%s", "afterClusterTime": {"$timestamp": {"t": %d, "i": %d}}}%s}`, cmd[:len(cmd)-1], level, ts.T, ts.I, more)
 }
 
-// A client that had read what a transaction wrote on one shard read the state of before on another, though it asked for a
-// read after the first one's operationTime: causal reads passed prepared transactions by.
+// A client that had read what a transaction wrote on one shard read the earlier state on another, though it asked for a
+// read after the first one's operationTime: causal reads ignored prepared transactions.
 func TestCausalReadsWaitForPreparedTransactions(t *testing.T) {
 	c := newTestCluster(t, 2)
 	held := c.holdCommits("shard1")
@@ -89,10 +89,10 @@ func TestCausalReadsWaitForPreparedTransactions(t *testing.T) {
 			}
 		}
 	}
-	if r := c.raw("d", after(mapReduce, seen, "local", `, "maxTimeMS": 50`)); r["code"] != int32(50) { // it takes no other level
+	if r := c.raw("d", after(mapReduce, seen, "local", `, "maxTimeMS": 50`)); r["code"] != int32(50) { // it accepts no other level
 		t.Errorf("mapReduce while the commit is on its way: %v", r)
 	}
-	// Neither who does not ask for it waits, nor who reads something else.
+	// Neither non-causal reads wait nor reads of other documents.
 	c.run("d", `{"find": "c", "filter": {"_id": 1}, "readConcern": {"level": "majority"}}`)
 	c.run("d", after(`{"find": "other"}`, seen, "majority", ""))
 	got := make(chan bson.M)
@@ -107,8 +107,8 @@ func TestCausalReadsWaitForPreparedTransactions(t *testing.T) {
 	c.run("d", after(find, seen, "local", ""))
 }
 
-// A write that looked for what a transaction had written on one shard did not find it on another, where the commit was still on
-// its way: it changed nothing, and said so.
+// A write whose filter selected what a transaction had written did not find it on a shard where the commit was still in flight:
+// it changed nothing, and reported that.
 func TestWritesByFilterWaitForPreparedTransactions(t *testing.T) {
 	c := newTestCluster(t, 2)
 	held := c.holdCommits("shard1")
@@ -146,8 +146,8 @@ func TestWritesByFilterWaitForPreparedTransactions(t *testing.T) {
 	}
 }
 
-// What a pipeline on a router joined was read without the command's read concern, so that a snapshot was one of its first
-// collection alone.
+// A pipeline on a router read joined collections without the command's read concern, so that a snapshot covered only its
+// first collection.
 func TestJoinsReadAtTheTimeOfTheirCommand(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.shardedTxnColl()
@@ -159,13 +159,13 @@ func TestJoinsReadAtTheTimeOfTheirCommand(t *testing.T) {
 		"pipeline": [{"$match": {"_id": 1}}, {"$lookup": {"from": "c", "localField": "_id", "foreignField": "_id", "as": "c"}}, {"$set": {"c": "$c.x"}}]}`, ts.T, ts.I)
 	c.expect(c.all("d", join), `[{"_id":1,"c":[0]}]`)
 	c.expect(c.all("d", strings.Replace(join, `"batchSize": 0`, "", 1)), `[{"_id":1,"c":[0]}]`)
-	for _, of := range []string{"c", "v"} { // a find on a view left it out
+	for _, of := range []string{"c", "v"} { // a find on a view dropped it
 		find := fmt.Sprintf(`{"find": "%s", "filter": {"_id": 1}, "readConcern": {"level": "snapshot", "atClusterTime": {"$timestamp": {"t": %d, "i": %d}}}}`, of, ts.T, ts.I)
 		c.expect(get(c.run("d", find)["cursor"], "firstBatch"), `[{"_id":1,"x":0}]`)
 	}
 }
 
-// A shard takes a router for one of its own, so that what clients must not write is for the router to refuse.
+// A shard treats a router as a member, so that the router has to refuse what clients must not write.
 func TestClientsDoNotWriteTheHistoryOfSessionsThroughARouter(t *testing.T) {
 	c := newTestCluster(t, 1)
 	for _, tc := range []struct {

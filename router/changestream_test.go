@@ -160,7 +160,7 @@ func TestReplayedStreamGivesTheCollection(t *testing.T) {
 }
 
 // TestImagesThroughARouter watches a sharded collection with images while its documents are changed and moved: every change
-// has its image, and what a migration moves makes none.
+// has its image, and migrations create none.
 func TestImagesThroughARouter(t *testing.T) {
 	c := newTestCluster(t, 2)
 	on := bson.D{{Key: "enabled", Value: true}}
@@ -209,7 +209,7 @@ func TestImagesThroughARouter(t *testing.T) {
 	}
 }
 
-// TestLargeBatchesThroughARouter resumes after each batch of events that do not fit one batch together: none is lost.
+// TestLargeBatchesThroughARouter resumes after each batch, with events that do not all fit in one: none is lost.
 func TestLargeBatchesThroughARouter(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.cmd("admin", bson.D{{Key: "shardCollection", Value: "db.s"}, {Key: "key", Value: bson.D{{Key: "k", Value: 1}}}})
@@ -244,7 +244,7 @@ func TestLargeBatchesThroughARouter(t *testing.T) {
 	}
 }
 
-// What happens to a collection or a database on all shards is one event of the cluster: each shard told of it before.
+// A change of a collection or a database on all shards is one event of the cluster; each shard used to report one.
 func TestOneEventOfWhatHappensOnAllShards(t *testing.T) {
 	c := newTestCluster(t, 3)
 	spread := func(coll string) {
@@ -281,7 +281,7 @@ func TestOneEventOfWhatHappensOnAllShards(t *testing.T) {
 	}
 }
 
-// What the sharding catalog's operations tell streams that ask for it, once for the whole cluster.
+// The events of the sharding catalog's operations, for streams that ask for them: one for the whole cluster.
 func TestEventsOfTheShardingCatalog(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.cmd("admin", bson.D{{Key: "enableSharding", Value: "db"}, {Key: "primaryShard", Value: "shard0"}})
@@ -325,8 +325,8 @@ func TestEventsOfTheShardingCatalog(t *testing.T) {
 	}
 }
 
-// A $match behind $changeStream keeps events on their shards: they all went to the router. What it finds has to be the same, where
-// documents are looked up on the router, where the stream is resumed after an event, and at the collection's end.
+// A $match after $changeStream is applied on the shards; all events used to go to the router. Its result has to be the same when
+// documents are looked up on the router, when the stream is resumed after an event, and when the collection is dropped.
 func TestMatchOfAStreamRunsOnTheShards(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.fill(20) // k from 0 to 19, from 10 on on shard1
@@ -365,7 +365,7 @@ func TestMatchOfAStreamRunsOnTheShards(t *testing.T) {
 		t.Errorf("the shards sent %d documents for 20 updates, of which they could tell that 2 are asked for", n)
 	}
 
-	// Resumed after an event that the stream's $match does not let through.
+	// Resumed after an event that the stream's $match filters out.
 	all, _ := c.watch("c", bson.D{})
 	c.cmd("db", bson.D{{Key: "insert", Value: "c"}, {Key: "documents", Value: bson.A{bson.D{{Key: "k", Value: 3}}}}})
 	c.cmd("db", bson.D{{Key: "insert", Value: "c"}, {Key: "documents", Value: bson.A{bson.D{{Key: "k", Value: 14}}}}})
@@ -387,8 +387,8 @@ func TestMatchOfAStreamRunsOnTheShards(t *testing.T) {
 	}
 }
 
-// An error that a change stream can be resumed after says so, also where a fail point made it on the router; the stream is over,
-// and what a plain cursor fails with has no such label.
+// An error after which a change stream can be resumed has the label for that, also when a fail point raised it on the router;
+// the stream ends, and errors of plain cursors have no such label.
 func TestFailPointOfGetMoreLabelsStreams(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.fill(20)
@@ -416,8 +416,8 @@ func TestFailPointOfGetMoreLabelsStreams(t *testing.T) {
 	}
 }
 
-// A shard that holds an event back is asked where that event's stream is, not where all streams are: each event of one stream
-// had all others answer and ask again.
+// A shard that holds an event back reports the position of that event's stream alone: each event of one stream used to make
+// all others reply and ask again.
 func TestOneStreamIsAskedWhereItIs(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.cmd("admin", bson.D{{Key: "shardCollection", Value: "db.s"}, {Key: "key", Value: bson.D{{Key: "k", Value: 1}}}})

@@ -38,7 +38,7 @@ type testCluster struct {
 	join   func(id, hosts string, s ...*shardnode.Server) // makes servers a shard
 	opened func(c shardnode.Config) *shardnode.Server
 	clock  *cluster.VectorClock                                          // of all nodes
-	mongos func(*cluster.VectorClock) (*command.Service, *router.Router) // makes one more router
+	mongos func(*cluster.VectorClock) (*command.Service, *router.Router) // creates one more router
 }
 
 func newTestCluster(t testing.TB, shards int) *testCluster {
@@ -142,7 +142,7 @@ func (c *testCluster) admin(p cluster.Peer, cmd bson.D) bson.M {
 	return decode(c.t, reply)
 }
 
-// point sets one of a shard's fail points; entered waits until it was come to.
+// point sets one of a shard's fail points; entered waits until it was reached.
 func (c *testCluster) point(shard, name string, on bool) (entered func()) {
 	c.t.Helper()
 	mode := "off"
@@ -161,7 +161,7 @@ func (c *testCluster) point(shard, name string, on bool) (entered func()) {
 	}
 }
 
-// anew makes a shard forget what it only keeps in memory as a primary, as an election or a restart does.
+// restart makes a shard forget what a primary keeps only in memory, as an election or a restart does.
 func (c *testCluster) anew(shard string) {
 	c.t.Helper()
 	s := c.server[shard].Node.Services
@@ -180,7 +180,7 @@ func decode(t testing.TB, raw []byte) bson.M {
 	return m
 }
 
-// raw sends a command to the router and gives the reply as it is.
+// raw sends a command to the router and returns the reply unchanged.
 func (c *testCluster) raw(db, cmd string) bson.M {
 	c.t.Helper()
 	var d bson.D
@@ -245,7 +245,7 @@ func (c *testCluster) expect(got any, want string) {
 	}
 }
 
-// fill makes a collection of n documents {_id, k, g} sharded by k, with chunks on two shards split at n/2.
+// fill creates a collection of n documents {_id, k, g} sharded by k, with chunks on two shards split at n/2.
 func (c *testCluster) fill(n int) {
 	c.t.Helper()
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
@@ -413,7 +413,7 @@ func TestStaleRouterFindsItsWay(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.fill(20)
 	c.expect(len(c.all("db", `{"find": "c"}`)), `20`)
-	// The chunk moves behind the router's back: the config server is asked by another.
+	// The chunk moves without the router's knowledge: another client asks the config server.
 	c.admin(c.confP, bson.D{{Key: "_configsvrMoveRange", Value: "db.c"}, {Key: "toShard", Value: "shard1"}, {Key: "min", Value: bson.D{{Key: "k", Value: bson.MinKey{}}}}, {Key: "waitForDelete", Value: true}, {Key: "$db", Value: "admin"}})
 	c.expect(c.all("db", `{"find": "c", "filter": {"k": 3}, "projection": {"_id": 1}}`), `[{"_id":3}]`)
 	c.expect(len(c.all("db", `{"find": "c"}`)), `20`)
@@ -427,7 +427,7 @@ func TestStaleRouterFindsItsWay(t *testing.T) {
 	c.expect(c.all("db", `{"find": "c"}`), `[{"_id":1}]`)
 }
 
-// A migration's commit that arrives after its donor has asked what became of it is refused.
+// A migration's commit that arrives after its donor has asked for the outcome is refused.
 func TestLateMigrationCommitIsRefused(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)

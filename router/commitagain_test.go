@@ -13,9 +13,9 @@ import (
 
 const bumpOne = `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 1}}}]}`
 
-// A commit that is sent again asked the participants that had only read as well. One that had been restarted after the
-// commit knew nothing of the transaction, and the answer was 251 with TransientTransactionError: drivers ran the committed
-// transaction a second time.
+// A retried commit also asked the participants that had only read. One that had been restarted after the commit did not
+// know the transaction, and the reply was 251 with TransientTransactionError: drivers ran the committed transaction a
+// second time.
 func TestCommitSentAgainAsksTheShardThatWrote(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.shardedTxnColl()
@@ -27,7 +27,7 @@ func TestCommitSentAgainAsksTheShardThatWrote(t *testing.T) {
 	c.anew("shard0")
 	c.txn([]txnStep{
 		{1, false, "admin", `{"commitTransaction": 1}`, 0, "", ""},
-		{2, true, "d", readC, 0, "", ""}, // nobody wrote
+		{2, true, "d", readC, 0, "", ""}, // no shard wrote
 		{2, false, "admin", `{"commitTransaction": 1}`, 0, "", ""},
 	})
 	c.anew("shard0")
@@ -36,8 +36,8 @@ func TestCommitSentAgainAsksTheShardThatWrote(t *testing.T) {
 	c.expect(c.all("d", readC), `[{"_id":-1,"x":0},{"_id":1,"x":1}]`)
 }
 
-// A participant that lost the transaction before its commit ends it: nothing is written, and the shard that wrote lets go
-// of its documents at once.
+// A participant that lost the transaction before its commit ends it: nothing is written, and the shard that wrote
+// releases its documents at once.
 func TestReaderThatLostTheTransactionEndsIt(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.shardedTxnColl()
@@ -54,8 +54,8 @@ func TestReaderThatLostTheTransactionEndsIt(t *testing.T) {
 	c.expect(c.all("d", readC), `[{"_id":-1,"x":0},{"_id":1,"x":7}]`)
 }
 
-// The coordinator of a two-phase commit was the first participant, though that one had only read: after a restart it
-// answered a commit that was sent again as if there had been none.
+// The coordinator of a two-phase commit was the first participant, even if that one had only read: after a restart
+// it answered a retried commit as if there had been none.
 func TestCoordinatorIsAShardThatWrote(t *testing.T) {
 	c := newTestCluster(t, 3)
 	c.shardedTxnColl()
@@ -68,7 +68,7 @@ func TestCoordinatorIsAShardThatWrote(t *testing.T) {
 	})
 	c.anew("shard0")
 	c.txn([]txnStep{{1, false, "admin", `{"commitTransaction": 1}`, 0, "", ""}})
-	// Neither does one that had nothing to change in the end.
+	// Nor does a participant whose writes changed nothing.
 	c.txn([]txnStep{
 		{2, true, "d", `{"update": "c", "updates": [{"q": {"_id": 8}, "u": {"$set": {"x": 1}}}]}`, 0, "n", "0"},
 		{2, false, "d", `{"insert": "c", "documents": [{"_id": 107}]}`, 0, "n", "1"},
@@ -76,7 +76,7 @@ func TestCoordinatorIsAShardThatWrote(t *testing.T) {
 	})
 	c.anew("shard1")
 	c.txn([]txnStep{{2, false, "admin", `{"commitTransaction": 1}`, 0, "", ""}})
-	// One that has lost it before anyone promised anything does not leave it open with the others.
+	// A participant that lost the transaction before any participant prepared does not leave it open on the others.
 	c.txn([]txnStep{{3, true, "d", `{"insert": "c", "documents": [{"_id": 6}, {"_id": 106}]}`, 0, "n", "2"}})
 	c.anew("shard1")
 	c.txn([]txnStep{
@@ -85,8 +85,8 @@ func TestCoordinatorIsAShardThatWrote(t *testing.T) {
 	})
 }
 
-// A router that asked the shard of the recovery token what became of a transaction answered with an empty token. Drivers go by
-// the newest, so that the next router to which they sent the commit, after this one had ended, denied it: 251 with
+// A router that asked the shard of the recovery token for the outcome of a transaction replied with an empty token. Drivers
+// use the newest one, so that the next router to which they sent the commit, after this one had ended, denied it: 251 with
 // TransientTransactionError.
 func TestCommitSentToAnotherRouterKeepsItsToken(t *testing.T) {
 	c := newTestCluster(t, 2)
@@ -108,10 +108,10 @@ func TestCommitSentToAnotherRouterKeepsItsToken(t *testing.T) {
 	}
 }
 
-// awaitingMembers is the way to a shard on which a commit with w: 3 waits for a member that is down.
+// awaitingMembers is the connection to a shard on which a commit with w: 3 waits for a member that is down.
 type awaitingMembers struct {
 	cluster.Peer
-	waits   chan struct{} // told of each commit that waits
+	waits   chan struct{} // receives a value for each commit that waits
 	resumed chan struct{}
 }
 
@@ -128,8 +128,8 @@ func (p awaitingMembers) Call(ctx context.Context, m *wire.Message, dst []byte) 
 	return p.Peer.Call(ctx, m, dst)
 }
 
-// A commit that waits for members beyond the majority held the router's session: the same commit sent again with another
-// concern waited for the member that was down, and so did the session's next transaction.
+// A commit that waits for members beyond the majority kept the router's session busy: the same commit, retried with
+// another concern, waited for the member that was down, and so did the session's next transaction.
 func TestCommitsThatWaitForMembersLetGoOfTheirSession(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.shardedTxnColl()
@@ -142,7 +142,7 @@ func TestCommitsThatWaitForMembersLetGoOfTheirSession(t *testing.T) {
 		{`{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 1}}}]}`},                  // one shard
 		{`{"find": "c"}`, `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 1}}}]}`}, // another has read
 		{`{"update": "c", "updates": [{"q": {}, "u": {"$inc": {"x": 1}}, "multi": true}]}`},           // both write
-		{`{"find": "c"}`}, // nobody writes
+		{`{"find": "c"}`}, // no shard writes
 	} {
 		w := through.teller(n)
 		for i, cmd := range steps {

@@ -30,8 +30,7 @@ func (s *fullSet) Commit(ctx context.Context, u *storage.UnitOfWork, wc replicat
 	return s.Set.Commit(ctx, u, wc)
 }
 
-// A coordinator that could not store its decision ended, and left every participant prepared until somebody sent the commit
-// again.
+// A coordinator that could not store its decision ended, and left every participant prepared until the commit was retried.
 func TestCoordinatorWhoseDecisionFailsGoesOn(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.shardedTxnColl()
@@ -59,7 +58,7 @@ func TestCoordinatorWhoseDecisionFailsGoesOn(t *testing.T) {
 	c.expect(c.all("d", readC), `[{"_id":-1,"x":1},{"_id":1,"x":1}]`)
 }
 
-// A participant that is no shard of the cluster any more was asked for its vote for ever.
+// A participant that is no longer a shard of the cluster was asked for its vote forever.
 func TestCoordinatorOfAShardThatIsGone(t *testing.T) {
 	c := newTestCluster(t, 1)
 	c.run("d", `{"insert": "c", "documents": [{"_id": 1}]}`)

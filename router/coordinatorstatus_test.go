@@ -8,7 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// What is told of a two-phase commit under way, and of those that have ended; and when its client is answered.
+// What is reported of a running two-phase commit, and of those that have ended; and when the client gets its reply.
 func TestCoordinatorsTellHowFarTheyAre(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.shardedTxnColl()
@@ -72,7 +72,7 @@ func TestCoordinatorsTellHowFarTheyAre(t *testing.T) {
 		}
 	}
 
-	// The client is answered once the decision is stored. Whoever reads after it waits for the participants, and so does the
+	// The client gets its reply once the decision is stored. Causally later reads wait for the participants, and so does the
 	// session's next transaction.
 	c.admin(c.shards["shard0"], bson.D{{Key: "setParameter", Value: 1}, {Key: "coordinateCommitReturnImmediatelyAfterPersistingDecision", Value: true}, {Key: "$db", Value: "admin"}})
 	write(w)

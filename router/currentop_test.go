@@ -8,13 +8,13 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// currentOps runs $currentOp with options and gives what match leaves of it, through a stage of projection.
+// currentOps runs $currentOp with options and returns the operations that match, projected.
 func (c *testCluster) currentOps(options, match, project string) bson.A {
 	c.t.Helper()
 	return c.all("admin", fmt.Sprintf(`{"aggregate": 1, "pipeline": [{"$currentOp": %s}, {"$match": %s}, {"$project": %s}], "cursor": {}}`, options, match, project))
 }
 
-// A router shows the shards' operations under its own name, or its own: idle connections, cursors and transactions too.
+// A router shows the shards' operations prefixed with their names, or its own operations: idle connections, cursors and transactions too.
 func TestCurrentOpOfIdleOnes(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.router.Host = "router:27017"
@@ -48,8 +48,8 @@ func TestCurrentOpOfIdleOnes(t *testing.T) {
 	c.expect(c.currentOps(`{}`, `{"active": false, "type": "op"}`, `{"_id": 1}`), `[]`)
 }
 
-// What a router asks of the shards of its process is shown there as an operation of the router's client: with its cursor,
-// shortened where it is long, and to be killed by its id.
+// A router's request to a shard in its process is shown there as an operation of the router's client: with its cursor,
+// truncated if it is long, and killable by its id.
 func TestCurrentOpOfRunningOnes(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.router.Host = "router:27017"

@@ -16,8 +16,8 @@ import (
 	"github.com/shoaldb/shoal/wire"
 )
 
-// mortal is the way from a config server that will be killed: its calls run out, and what it did last may or may not have
-// arrived.
+// mortal is the transport of a config server that will be killed: its number of calls is limited, and the last one may or
+// may not have arrived.
 type mortal struct {
 	left    *atomic.Int64
 	arrives bool
@@ -39,8 +39,8 @@ func (p mortal) Call(ctx context.Context, m *wire.Message, dst []byte) ([]byte, 
 	return p.Peer.Call(ctx, m, dst)
 }
 
-// withMortalConfig runs a command through the router with a config server that is killed with its nth call, and started again
-// behind it; it tells whether it was killed.
+// withMortalConfig runs a command through the router with a config server that is killed at its nth call and restarted
+// afterwards; it reports whether it was killed.
 func (c *testCluster) withMortalConfig(n int, db, cmd string) (reply bson.M, killed bool) {
 	c.t.Helper()
 	var left atomic.Int64
@@ -64,8 +64,8 @@ func (c *testCluster) withMortalConfig(n int, db, cmd string) (reply bson.M, kil
 	return reply, killed
 }
 
-// atEveryStep does something with a config server that dies at its first call, its second, and so on until it survives; at
-// every third step of these, and for each before or after the call arrives, unless all are asked for.
+// atEveryStep runs f with a config server that is killed at its first call, its second, and so on until it survives;
+// unless all steps are asked for, only at every third one, either before or after the call arrives.
 func atEveryStep(t *testing.T, f func(t *testing.T, n int) (killed bool)) {
 	t.Helper()
 	stride := 3
@@ -84,14 +84,14 @@ func atEveryStep(t *testing.T, f func(t *testing.T, n int) (killed bool)) {
 	}
 }
 
-// shardedAs makes a collection with documents on all shards.
+// shardedAs creates a collection with documents on all shards.
 func (c *testCluster) shardedAs(ns string, from, n int) {
 	c.t.Helper()
 	c.run("admin", fmt.Sprintf(`{"shardCollection": "db.%s", "key": {"k": "hashed"}}`, ns))
 	c.insertKeys(ns, from, n)
 }
 
-// insertKeys inserts documents with k from -n/2 on, which say where they come from.
+// insertKeys inserts documents with k from -n/2 on, which carry a mark of their origin.
 func (c *testCluster) insertKeys(coll string, from, n int) {
 	c.t.Helper()
 	docs := bson.A{}
@@ -101,15 +101,15 @@ func (c *testCluster) insertKeys(coll string, from, n int) {
 	c.run("db", fmt.Sprintf(`{"insert": %q, "documents": %s}`, coll, show(docs)))
 }
 
-// counted is how many documents of a collection have a mark, through the router.
+// counted returns how many documents of a collection have a mark, read through the router.
 func (c *testCluster) counted(coll string, from int) int {
 	c.t.Helper()
 	return len(c.all("db", fmt.Sprintf(`{"find": %q, "filter": {"from": %d}, "maxTimeMS": 20000}`, coll, from)))
 }
 
-// A config server that is killed during the drop of a sharded collection: the entry was gone first, so that the drop, sent
-// again, answered ok and left documents on a shard; and nobody ended the critical sections. Whoever sends it again finishes
-// it, and nothing that is asked of the name hangs.
+// A config server that is killed during the drop of a sharded collection: the entry was removed first, so that the retried
+// drop returned ok and left documents on a shard; and the critical sections were never ended. Now a retry finishes the
+// drop, and no operation on the name hangs.
 func TestDropWithKilledConfigServer(t *testing.T) {
 	c := newTestCluster(t, 3)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard2"}`)
@@ -119,7 +119,7 @@ func TestDropWithKilledConfigServer(t *testing.T) {
 		c.run("admin", `{"updateZoneKeyRange": "db.c", "min": {"k": {"$numberLong": "100"}}, "max": {"k": {"$numberLong": "200"}}, "zone": "z"}`)
 		_, killed := c.withMortalConfig(n, "db", `{"drop": "c", "maxTimeMS": 300}`)
 		if n%4 < 2 {
-			c.counted("c", 1) // it answers, whatever it finds
+			c.counted("c", 1) // it returns, whatever it finds
 		}
 		c.run("db", `{"drop": "c", "maxTimeMS": 20000}`)
 		for id := range c.shards {
@@ -136,8 +136,8 @@ func TestDropWithKilledConfigServer(t *testing.T) {
 	})
 }
 
-// Likewise a config server that is killed while it renames: the rename that is sent again finishes it, and the target has the
-// documents of the source alone.
+// Likewise a config server that is killed during a rename: the retried rename finishes it, and the target has the documents
+// of the source alone.
 func TestRenameWithKilledConfigServer(t *testing.T) {
 	for _, kind := range []struct{ name, source, target string }{
 		{"sharded to sharded", "sharded", "sharded"}, {"sharded to plain", "sharded", "plain"}, {"plain to sharded", "plain", "sharded"},
@@ -181,7 +181,7 @@ func TestRenameWithKilledConfigServer(t *testing.T) {
 	}
 }
 
-// A rename that fails touches nothing: it dropped the target before it looked at the source, and a collection that was renamed
+// A failing rename changes nothing: it used to drop the target before it checked the source, and a collection that was renamed
 // to itself was emptied.
 func TestRenameLooksAtItsSourceFirst(t *testing.T) {
 	c := newTestCluster(t, 2)
@@ -202,7 +202,7 @@ func TestRenameLooksAtItsSourceFirst(t *testing.T) {
 		`{"renameCollection": "db.other", "to": "db.c", "dropTarget": {"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAAA==", "subType": "04"}}}`:                         361,
 		`{"renameCollection": "db.other", "to": "db.c", "dropTarget": true, "collectionUUID": {"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAAA==", "subType": "04"}}}`: 361,
 		`{"renameCollection": "db.other", "to": "db.c", "dropTarget": 1}`:                                                                                            14,
-		// A sharded one was renamed to names that a plain one may not take.
+		// Sharded collections could be renamed to names that are forbidden for unsharded ones.
 		`{"renameCollection": "db.other", "to": "db.system.foo"}`:                       20,
 		`{"renameCollection": "db.other", "to": "db.system.views"}`:                     20,
 		`{"renameCollection": "db.other", "to": "db.system.buckets.x"}`:                 20,
@@ -228,8 +228,8 @@ func TestRenameLooksAtItsSourceFirst(t *testing.T) {
 	c.expect(c.all("config", `{"find": "collections", "projection": {"_id": 1}}`), `[{"_id":"db.other"}]`)
 }
 
-// One document that is no shard, put into config.shards by a client, ended the config server at each start, so that nobody
-// could remove it any more.
+// One document in config.shards that is not a shard, written by a client, made the config server fail at each start, so
+// that it could not be removed any more.
 func TestConfigServerStartsBesideAnEntryThatIsNoShard(t *testing.T) {
 	c := newTestCluster(t, 1)
 	ctx := context.Background()

@@ -18,8 +18,8 @@ import (
 
 const hangBeforePhase = "hangBeforeRunningShardingDDLPhase"
 
-// atPhase sends a command whose coordinator, the shard, steps down before a phase and up again, and gives its answer: what it
-// says, or nil where its own primary was gone first.
+// atPhase sends a command whose coordinator, the shard, steps down before a phase and up again, and returns its reply, or nil
+// if its own primary stepped down first.
 func (c *testCluster) atPhase(shard, phase, db, cmd string) (reply bson.M) {
 	c.t.Helper()
 	entered, _ := c.points[shard].Configure(hangBeforePhase, value.NewString("alwaysOn"), value.Doc(value.F("phase", value.NewString(phase))))
@@ -42,7 +42,7 @@ func (c *testCluster) atPhase(shard, phase, db, cmd string) (reply bson.M) {
 	return reply
 }
 
-// leftOver fails the test where a state document or a critical section is left.
+// leftOver fails the test if a state document or a critical section is left.
 func (c *testCluster) leftOver() {
 	c.t.Helper()
 	for id, p := range c.shards {
@@ -62,15 +62,15 @@ func (c *testCluster) leftOver() {
 	}
 }
 
-// The primary of the coordinating shard is another one at each phase of a drop: the drop is wholly done, a repeated one finds
-// nothing, and the name answers.
+// The primary of the coordinating shard changes at each phase of a drop: the drop completes, a repeated one finds nothing,
+// and the name can be used.
 func TestDropAtEveryPhase(t *testing.T) {
 	c := newTestCluster(t, 3)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard2"}`)
 	for _, phase := range []string{"freezeCollection", "enterCriticalSection", "dropCollection", "releaseCriticalSection", "done"} {
 		c.shardedAs("c", 1, 10)
 		m := c.atPhase("shard2", phase, "db", `{"drop": "c"}`)
-		if m["ok"] != 1.0 && m["code"] != int32(6) { // where its primary was gone before the drop was done
+		if m["ok"] != 1.0 && m["code"] != int32(6) { // if its primary stepped down before the drop was done
 			t.Errorf("%s: %v", phase, m)
 		}
 		if m := c.run("db", `{"drop": "c", "maxTimeMS": 20000}`); m["ok"] != 1.0 {
@@ -89,8 +89,8 @@ func TestDropAtEveryPhase(t *testing.T) {
 	c.expect(c.all("config", `{"find": "chunks"}`), `[]`)
 }
 
-// Two that ask for the same drop are answered by one run; one that asks for something else under the name is told so. While it
-// runs currentOp and lockInfo of its shard show it.
+// Two identical drops share one run; a different operation on the name gets an error. While it runs, currentOp and lockInfo of
+// its shard show it.
 func TestDropsAreJoined(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
@@ -179,7 +179,7 @@ func TestRenameAtEveryPhase(t *testing.T) {
 	c.expect(c.all("config", `{"find": "chunks"}`), `[]`)
 }
 
-// Likewise a drop of a database, with what is made in it meanwhile.
+// Likewise a drop of a database, with collections created in it meanwhile.
 func TestDropDatabaseAtEveryPhase(t *testing.T) {
 	c := newTestCluster(t, 3)
 	for _, phase := range []string{"freezeCollections", "enterCriticalSection", "dropDatabase", "releaseCriticalSection", "done"} {
@@ -206,7 +206,7 @@ func TestDropDatabaseAtEveryPhase(t *testing.T) {
 	}
 }
 
-// A run that fails before its final phase is undone: the name answers as before, and chunks move.
+// A run that fails before its final phase is undone: the name can be used as before, and chunks move.
 func TestFailedDropIsUndone(t *testing.T) {
 	c := newTestCluster(t, 2)
 	var refuse atomic.Bool
@@ -230,7 +230,8 @@ func TestFailedDropIsUndone(t *testing.T) {
 	c.run("db", `{"drop": "c"}`)
 }
 
-// What a coordinated command does not have is refused by the client's name of the command: the coordinator is sent what it knows.
+// An unknown argument of a coordinated command is refused under the command's client-facing name; the coordinator receives only
+// the arguments it knows.
 func TestCoordinatedCommandsRefuseUnknownArguments(t *testing.T) {
 	c := newTestCluster(t, 1)
 	c.run("db", `{"insert": "c", "documents": [{"_id": 1}]}`)

@@ -9,8 +9,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// moveStep is a command on d.c, as a retryable write where number is not 0, and what comes of it: its error code (that of
-// the command or of its first writeError), a part of its reply, and what the shards hold after it.
+// moveStep is a command on d.c, as a retryable write if number is not 0, and its outcome: the error code (of the command
+// or of its first writeError), a part of the reply, and what the shards hold afterwards.
 type moveStep struct {
 	number int
 	cmd    string
@@ -20,7 +20,7 @@ type moveStep struct {
 	stored string // "" for what was there before
 }
 
-// moveColl makes d.c, sharded by k: below 10 on shard0, the others on shard1.
+// moveColl creates d.c, sharded by k: below 10 on shard0, the others on shard1.
 func (c *testCluster) moveColl() {
 	c.run("admin", `{"enableSharding": "d", "primaryShard": "shard0"}`)
 	c.run("admin", `{"shardCollection": "d.c", "key": {"k": 1}}`)
@@ -29,7 +29,7 @@ func (c *testCluster) moveColl() {
 	c.run("d", `{"insert": "c", "documents": [{"_id": 1, "k": 1}, {"_id": 2, "k": 2}, {"_id": 11, "k": 11}]}`)
 }
 
-// held shows what each shard holds of d.c.
+// held lists the documents of d.c on each shard.
 func (c *testCluster) held() string {
 	var out []string
 	for _, s := range []string{"shard0", "shard1"} {
@@ -78,7 +78,7 @@ func TestUpdatesThatMoveADocument(t *testing.T) {
 		{11, update(`{"q": {"_id": 21}, "u": {"k": 21}, "upsert": true}`), 0, "upserted", `[{"index":0,"_id":21}]`,
 			`[{_id:2,k:2},{_id:1,k:6}] [{_id:11,k:11},{_id:7,k:17},{_id:8,k:18},{_id:9,k:19},{_id:20,k:20},{_id:21,k:21}]`},
 		{0, `{"delete": "c", "deletes": [{"q": {"k": {"$gte": 17}}, "limit": 0}]}`, 0, "", "", `[{_id:2,k:2},{_id:1,k:6}] [{_id:11,k:11}]`},
-		// several statements: none of them may move
+		// several statements: none of them may move a document
 		{12, update(`{"q": {"k": 2}, "u": {"$set": {"y": 1}}}, {"q": {"k": 6}, "u": {"$set": {"k": 16}}}`), 72, "n", "1", `[{_id:2,k:2,y:1},{_id:1,k:6}] [{_id:11,k:11}]`},
 		// what is refused at the new place stays where it was
 		{13, update(`{"q": {"k": 30}, "u": {"_id": 1, "k": 31}, "upsert": true}`), 0, "n", "1", `[{_id:2,k:2,y:1},{_id:1,k:6}] [{_id:11,k:11},{_id:1,k:31}]`},
@@ -150,7 +150,7 @@ func TestDocumentsMoveInTransactions(t *testing.T) {
 	}
 }
 
-// Every operation of a bulkWrite is a statement of its own, and the reply tells which of them had been executed before.
+// Every operation of a bulkWrite is a statement of its own, and the reply lists those that had been executed before.
 func TestRetriedBulkWriteOverShards(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.moveColl()
@@ -168,7 +168,7 @@ func TestRetriedBulkWriteOverShards(t *testing.T) {
 	}
 }
 
-// A statement that does not name its shard finds other documents when it is sent again: it is not executed twice.
+// A statement without a shard key finds other documents when it is retried: it is not executed twice.
 func TestRetriesWithoutAShardKey(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.moveColl()
@@ -190,7 +190,7 @@ func TestRetriesWithoutAShardKey(t *testing.T) {
 	}
 }
 
-// The same update at the same moment from many sides: it is carried out once, whoever gets which answer.
+// The same update sent by many clients at the same moment is executed once, whichever of them gets which reply.
 func TestConcurrentRetriesMoveADocumentOnce(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.moveColl()
@@ -234,7 +234,7 @@ func codeOf(r bson.M) int32 {
 	return code
 }
 
-// Upserts whose filter does not tell their shard may be several of a batch; $merge makes such ones.
+// A batch may have several upserts whose filter does not determine the shard; $merge creates such ones.
 func TestUpsertsThatDoNotNameTheirShard(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.moveColl()
@@ -262,7 +262,7 @@ func TestUpsertsThatDoNotNameTheirShard(t *testing.T) {
 	}
 }
 
-// $merge finds documents by _id and the shard key, or by fields that a unique index says are unique.
+// $merge finds documents by _id and the shard key, or by fields with a unique index.
 func TestMergeIdentifiesDocuments(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.moveColl()

@@ -17,7 +17,7 @@ func stageNames(list any) string {
 	return strings.Join(out, " ")
 }
 
-// TestExplainSplitsPipelines looks at how pipelines are divided, and that every shard explains its own part.
+// TestExplainSplitsPipelines checks how pipelines are split, and that every shard explains its own part.
 func TestExplainSplitsPipelines(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.fill(20)
@@ -50,7 +50,7 @@ func TestExplainSplitsPipelines(t *testing.T) {
 	c.expect(m["mergeType"], `"shard0"`)
 }
 
-// TestExplainGroupOnShards finds the $group that shards run in their plans, whole or the part that they do of it.
+// TestExplainGroupOnShards checks that the $group that shards run, whole or partial, is shown in their plans.
 func TestExplainGroupOnShards(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.fill(20)

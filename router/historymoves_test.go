@@ -32,8 +32,8 @@ func (w *teller) txnOn(shard, db, cmd string, number int, start bool) (bson.M, e
 	return decode(w.c.t, reply), nil
 }
 
-// The history of a session that comes with a chunk is newer than a transaction that is open, or prepared, on the shard that
-// it comes to. It was dropped there, so that the write which was sent again ran twice.
+// The session history that arrives with a chunk is newer than a transaction that is open, or prepared, on the recipient.
+// The history used to be dropped there, so that the retried write ran twice.
 func TestHistoryThatArrivesBesideATransaction(t *testing.T) {
 	for _, prepared := range []bool{false, true} {
 		t.Run(fmt.Sprint("prepared ", prepared), func(t *testing.T) {

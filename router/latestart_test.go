@@ -9,9 +9,9 @@ import (
 	"github.com/shoaldb/shoal/cluster/msg"
 )
 
-// A primary is paused before it tells the recipient to begin. Its successor gives the migration up and moves the same range by
-// another; then the message of the first one arrives. The recipient deleted the range, which is its own by now, to receive it,
-// and took part in no other migration until it had another primary.
+// A primary is paused before it tells the recipient to begin. Its successor abandons the migration and moves the same range by
+// another one; then the message of the first one arrives. The recipient used to delete the range, which it owned by then, in
+// order to receive it, and took part in no other migration until its primary changed.
 func TestMigrationThatBeginsLate(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.twoHalves()
@@ -43,14 +43,14 @@ func TestMigrationThatBeginsLate(t *testing.T) {
 	}
 }
 
-// The message arrives when its range is still the donor's: the recipient begins nothing, and asks to be told nothing.
+// The message arrives while the donor still owns the range: the recipient begins nothing, and expects no outcome.
 func TestMigrationThatNobodyKnows(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.twoHalves()
 	coll := c.all("config", `{"find": "collections", "filter": {"_id": "d.c"}}`)[0]
 	uuid := get(coll, "uuid").(bson.Binary)
 	id := cluster.NewUUID()
-	// As a recipient's earlier primary left it, which had begun when the donor told the outcome.
+	// As left by a recipient's earlier primary that had begun when the donor reported the outcome.
 	c.admin(c.shards["shard1"], bson.D{{Key: "insert", Value: "rangeDeletions"}, {Key: "documents", Value: bson.A{bson.D{
 		{Key: "_id", Value: bson.Binary{Subtype: 4, Data: id[:]}}, {Key: "nss", Value: "d.c"}, {Key: "collectionUuid", Value: uuid}, {Key: "donorShardId", Value: "shard0"},
 		{Key: "numOrphanDocs", Value: int64(0)}, {Key: "range", Value: bson.D{{Key: "min", Value: bson.D{{Key: "_id", Value: int32(0)}}}, {Key: "max", Value: bson.D{{Key: "_id", Value: bson.MaxKey{}}}}}},

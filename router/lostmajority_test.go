@@ -74,7 +74,7 @@ func (c *testCluster) addSet(id string) *testSet {
 	return x
 }
 
-// losesWrites tells whether the members vote: a new one does so once it has caught up.
+// losesWrites reports whether the members vote: a new one does once it has caught up.
 func (x *testSet) losesWrites(primary *shardnode.Server) bool {
 	if !primary.Repl.Writable() {
 		return false
@@ -89,7 +89,7 @@ func (x *testSet) losesWrites(primary *shardnode.Server) bool {
 	return cluster.WriteConcernErrorOf(reply) != nil
 }
 
-// timedOut runs a command, which must answer soon that its wtimeout has passed.
+// timedOut runs a command, which must soon report that its wtimeout has passed.
 func (c *testCluster) timedOut(db, cmd string) bson.M {
 	c.t.Helper()
 	start := time.Now()
@@ -104,8 +104,8 @@ func (c *testCluster) timedOut(db, cmd string) bson.M {
 	return m
 }
 
-// A shard has lost its majority: commands through the router answer at their wtimeout. When it is back what was done is there,
-// and nothing is left of what was not.
+// A shard has lost its majority: commands through the router return at their wtimeout. When it is back, what was done is
+// there, and no trace is left of what was not.
 func TestShardWithoutAMajority(t *testing.T) {
 	c := newTestCluster(t, 1)
 	x := c.addSet("shardx")
@@ -118,7 +118,7 @@ func TestShardWithoutAMajority(t *testing.T) {
 	session := func(n int, cmd, more string) string {
 		return cmd[:len(cmd)-1] + fmt.Sprintf(`, "lsid": {"id": {"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAA%c==", "subType": "04"}}}, "txnNumber": {"$numberLong": "1"}, "autocommit": false%s}`, "Qg"[n], more)
 	}
-	// The first participant leads the commit: once the shard without a majority, once the other.
+	// The first participant coordinates the commit: once the shard without a majority, once the other.
 	for n, docs := range []string{`{"_id": -5}, {"_id": 5}`, `{"_id": 6}`} {
 		c.run("d", session(n, `{"insert": "both", "documents": [`+docs+`]}`, `, "startTransaction": true`))
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/shoaldb/shoal/wire"
 )
 
-// A client that sends what routers say to shards, to a router or to a shard, comes to no answer that is not for clients.
+// A client that sends the internal fields of routers, to a router or to a shard, gets no reply that is not meant for clients.
 func TestFieldsOfMembersFromOutside(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.fill(20)
@@ -29,7 +29,7 @@ func TestFieldsOfMembersFromOutside(t *testing.T) {
 		body, _ := bson.Marshal(append(doc(t, cmd), bson.E{Key: "$db", Value: "db"}))
 		return decode(t, c.server["shard0"].Service.Run(t.Context(), client, &wire.Message{OpCode: wire.OpMsg, Body: body}, nil))
 	}
-	// A later part of a pipeline may speak of metadata that the part before it made.
+	// A later part of a pipeline may refer to metadata that the part before it created.
 	part := `{"aggregate": "c", "pipeline": [{"$project": {"s": {"$meta": "textScore"}}}], "cursor": {}, "fromRouter": true, "needsMerge": true}`
 	if m := direct(false, part); m["code"] != int32(40218) {
 		t.Errorf("a client's: %v", m)
@@ -45,7 +45,7 @@ func TestFieldsOfMembersFromOutside(t *testing.T) {
 	}
 }
 
-// Query settings are what setQuerySettings has set: those that a client sends with its query do not reach the planner.
+// Only setQuerySettings sets query settings: those that a client sends with its query do not reach the planner.
 func TestClientsBringNoQuerySettings(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.fill(20)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestMergesByWhatShardsKnow compares results that are ordered by distances and scores, which the documents do not show,
-// with those of one node.
+// TestMergesByWhatShardsKnow compares results ordered by distances and scores, which the documents do not contain, with
+// those of one node.
 func TestMergesByWhatShardsKnow(t *testing.T) {
 	c := newTestCluster(t, 3)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
@@ -69,7 +69,7 @@ func (c *testCluster) ordered(coll, cmd string) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestMergingStagesSpill gives the merging half of pipelines little memory: the answers stay the same.
+// TestMergingStagesSpill gives the merging half of pipelines little memory: the results stay the same.
 func TestMergingStagesSpill(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.fill(2000)

@@ -16,8 +16,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// writeWhileMoving moves the upper half of d.c to shard1 and writes to it, and more to another collection than the donor's
-// oplog may hold, times over, before the recipient asks for what has changed.
+// writeWhileMoving moves the upper half of d.c to shard1 and writes to it, and writes a multiple of the donor's oplog size
+// to another collection, before the recipient asks for changes.
 func (c *testCluster) writeWhileMoving(times int) (moved bson.M) {
 	c.t.Helper()
 	c.twoHalves()
@@ -42,8 +42,8 @@ func (c *testCluster) writeWhileMoving(times int) (moved bson.M) {
 	return moved
 }
 
-// What is written to a range while it moves is read from the donor's oplog, which keeps it until it has been read. Where the
-// oplog was truncated meanwhile, the writes beyond were lost with the range.
+// Writes to a range while it moves are read from the donor's oplog, which keeps them until they have been read. When the
+// oplog was truncated meanwhile, the truncated writes used to be lost with the range.
 func TestMigrationPinsTheOplog(t *testing.T) {
 	c := newTestCluster(t, 2)
 	if m := c.writeWhileMoving(2); m["ok"] != 1.0 {
@@ -61,8 +61,8 @@ func TestMigrationWithoutItsOplogFails(t *testing.T) {
 	c.expect(c.all("d", `{"find": "c", "sort": {"_id": 1}}`), `[{"_id":-1,"x":1},{"_id":1,"x":2},{"_id":2}]`)
 }
 
-// A cursor on the oplog whose place has been truncated is told so, tailing or not. One that went on behind the gap would
-// have shown its reader less than was written.
+// A cursor on the oplog whose position has been truncated gets an error, tailing or not. One that continued after the
+// gap would have shown its reader less than was written.
 func TestOplogTailerIsToldOfTheGap(t *testing.T) {
 	for _, tail := range []string{"", `, "tailable": true, "awaitData": true`} {
 		t.Run(tail, func(t *testing.T) {
@@ -87,9 +87,9 @@ func TestOplogTailerIsToldOfTheGap(t *testing.T) {
 	}
 }
 
-// An answer to the recipient was closed when it had passed 4 MB, or some thousand changed documents whatever they weigh: a
-// large document behind small ones, or some large ones that changed meanwhile, made an answer that is too large for a
-// document, and the range could not move between processes.
+// A reply to the recipient ended when it exceeded 4 MB, or after some thousand changed documents whatever their size: a
+// large document after small ones, or several large ones that changed meanwhile, made a reply too large for a document,
+// and the range could not move between processes.
 func TestLargeDocumentsMove(t *testing.T) {
 	c := newTestCluster(t, 2)
 	donor := &watchedPeer{Peer: c.shards["shard0"]}
@@ -109,7 +109,7 @@ func TestLargeDocumentsMove(t *testing.T) {
 		moved = c.raw("admin", `{"moveChunk": "d.c", "find": {"_id": 1}, "to": "shard1", "_waitForDelete": true}`)
 	})
 	entered()
-	for i, mb := range sizes { // each is written anew, and others come
+	for i, mb := range sizes { // each is written again, and others are added
 		write(10+i, mb)
 		write(20+i, mb)
 	}
@@ -124,7 +124,7 @@ func TestLargeDocumentsMove(t *testing.T) {
 	}
 }
 
-// watchedPeer knows how large the largest answer was that a migration's recipient was given.
+// watchedPeer records the size of the largest reply to a migration's recipient.
 type watchedPeer struct {
 	cluster.Peer
 	largest atomic.Int64

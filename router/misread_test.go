@@ -6,7 +6,7 @@ import (
 	_ "github.com/shoaldb/shoal/command/commandtest"
 )
 
-// The router's rows had no such fields: what it read of them was never there, and the shards took what clients sent.
+// The router's command table had no such fields: it always read them as missing, and the shards used what clients sent.
 func TestArgumentsThatTheRouterDidNotSee(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.fill(6)

@@ -8,9 +8,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// A cursor that is open over the first migration of its collection returns what it was opened on. While one shard owned all
-// of a collection its reads had no ownership filter, and a getMore took a newer snapshot: what had moved meanwhile was in
-// neither the rest of the cursor nor anywhere else. A collection that is sharded under a cursor is the same.
+// A cursor that stays open over the first migration of its collection returns what it was opened on. While one shard owned
+// all of a collection its reads had no ownership filter, and a getMore took a newer snapshot: what had moved meanwhile was
+// in neither the rest of the cursor nor anywhere else. The same applies to a collection that is sharded while a cursor is
+// open.
 func TestCursorOverFirstMigration(t *testing.T) {
 	for _, before := range []bool{true, false} {
 		t.Run(fmt.Sprint("sharded before ", before), func(t *testing.T) { cursorOverFirstMigration(t, before) })

@@ -16,7 +16,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// fillDatabase makes a database on shard0 with collections of each kind.
+// fillDatabase creates a database on shard0 with collections of each kind.
 func (c *testCluster) fillDatabase() {
 	c.t.Helper()
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
@@ -31,7 +31,7 @@ func (c *testCluster) fillDatabase() {
 	c.run("db", `{"create": "empty", "validator": {"k": {"$exists": true}}}`)
 }
 
-// databaseIs fails the test where the database is not what fillDatabase made, with its primary on a shard.
+// databaseIs fails the test if the database is not what fillDatabase created, with the given primary shard.
 func (c *testCluster) databaseIs(primary string) {
 	c.t.Helper()
 	for coll, want := range map[string]int{"s": 20, "plain": 3000, "capped": 5, "v": 1500, "ts": 1, "empty": 0} {
@@ -63,8 +63,8 @@ func (c *testCluster) databaseIs(primary string) {
 	}
 }
 
-// A database moves to another shard with all that is not sharded, and back; routers that do not know find it. What was executed
-// as a retryable write before is known there.
+// A database moves to another shard with all unsharded collections, and back; routers that do not know of it find it. Retryable
+// writes executed before are known there.
 func TestMovePrimary(t *testing.T) {
 	c := newTestCluster(t, 3)
 	c.fillDatabase()
@@ -92,7 +92,7 @@ func TestMovePrimary(t *testing.T) {
 	}
 }
 
-// The primary that hands a database over is another one at each phase: the database is on the old shard or the new one, whole.
+// The donor's primary changes at each phase: the database is completely on the old shard or the new one.
 func TestMovePrimaryAtEveryPhase(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.fillDatabase()
@@ -137,7 +137,7 @@ func TestFailedMovePrimaryIsUndone(t *testing.T) {
 	c.databaseIs("shard1")
 }
 
-// A shard that is primary of databases is drained and removed, under writes: none is lost.
+// A shard that is the primary shard of databases is drained and removed during writes: none is lost.
 func TestPrimaryShardIsRemoved(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.fillDatabase()

@@ -15,7 +15,7 @@ import (
 	"github.com/shoaldb/shoal/wire"
 )
 
-// Retryable writes count each once, and no two of them make the same version of a document, while chunks move.
+// Retryable writes are each executed once, and no two of them create the same version of a document, while chunks move.
 func TestRetryableWritesBesideMigrations(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.run("admin", `{"enableSharding": "d", "primaryShard": "shard0"}`)
@@ -102,8 +102,8 @@ func (c *testCluster) move(to string) {
 	c.run("admin", fmt.Sprintf(`{"moveChunk": "d.c", "find": {"_id": 1}, "to": %q}`, to))
 }
 
-// A range deletion that somebody else has carried out since its deleter read of it is not carried out again: the range may
-// have come back, with documents that live.
+// A range deletion that was executed elsewhere since the deleter read its document is not executed again: the range may
+// have come back, with live documents.
 func TestOldRangeDeletionsAreNotRepeated(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.twoHalves()
@@ -112,7 +112,7 @@ func TestOldRangeDeletionsAreNotRepeated(t *testing.T) {
 	entered() // the deleter has read that the range is to be deleted
 	c.move("shard0")
 	c.point("shard0", "suspendRangeDeletion", false)
-	// The deleter is through once it takes up the next deletion.
+	// The deleter has finished once it begins the next deletion.
 	c.move("shard1")
 	for end := time.Now().Add(10 * time.Second); c.rangeDeletions("shard0") > 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
 	}
@@ -124,8 +124,8 @@ func (c *testCluster) rangeDeletions(shard string) int32 {
 	return m["n"].(int32)
 }
 
-// What reads at a time before a range came to its shard is answered by the shard that owned it then, also while the new owner
-// has not been told; what writes to it in a transaction of that time is refused.
+// A read at a time before a range arrived on its shard is served by the shard that owned it then, also while the new owner
+// has not been notified; a write to it in a transaction of that time is refused.
 func TestReadsBeforeARangeArrivedGoToItsOwnerOfThen(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.twoHalves()
@@ -136,7 +136,7 @@ func TestReadsBeforeARangeArrivedGoToItsOwnerOfThen(t *testing.T) {
 	}
 	snapshot := c.run("d", `{"find": "c", "filter": {"_id": -1}, "readConcern": {"level": "snapshot"}}`)
 	at := get(snapshot["cursor"], "atClusterTime").(bson.Timestamp)
-	entered := c.point("shard0", "moveChunkHangAtStep6", true) // placed, and the new owner has not been told
+	entered := c.point("shard0", "moveChunkHangAtStep6", true) // committed, and the new owner has not been notified
 	var wg sync.WaitGroup
 	wg.Add(1)
 	go func() {

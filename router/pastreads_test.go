@@ -14,7 +14,7 @@ import (
 
 const pastKeys = 24
 
-// pastRound changes a sharded collection and its placement, and knows what every key held at every time.
+// pastRound changes a sharded collection and its placement, and knows the value of every key at every time.
 type pastRound struct {
 	*testCluster
 	g     *rand.Rand
@@ -22,7 +22,7 @@ type pastRound struct {
 	was   []pastState
 	value int
 	txn   int
-	known map[int]bson.Timestamp // per key, from when on its chunk's owners may be asked for; always where it is not told
+	known map[int]bson.Timestamp // per key, the time from which its chunk's owners are known; absent for always
 }
 
 type pastState struct {
@@ -54,7 +54,7 @@ func end(k int) string {
 	return fmt.Sprintf(`{"k": %d}`, k)
 }
 
-// change does one of what changes the collection.
+// change makes one random change to the collection or its placement.
 func (r *pastRound) change() {
 	bounds, shards, since := r.chunks()
 	i := r.g.IntN(len(shards))
@@ -72,7 +72,7 @@ func (r *pastRound) change() {
 		_, ok := r.now[k]
 		delete(r.now, k)
 		if m := r.run("d", fmt.Sprintf(`{"delete": "c", "deletes": [{"q": {"k": %d}, "limit": 1}]}`, k)); ok {
-			r.note(m) // where there is nothing to delete, it tells the time of the shard's last write
+			r.note(m) // if there is nothing to delete, it returns the time of the shard's last write
 		}
 	case n < 6:
 		if at := inside(); at > lo && at < hi {
@@ -172,8 +172,8 @@ func (r *pastRound) read() {
 	}
 }
 
-// Chunk history was not read: a chunk that arrived on a shard made it refuse every read of the collection at a time before,
-// also of keys that had always been there, and a read of what had left was sent to the new owner.
+// Chunk history was not read: a chunk that arrived on a shard made it refuse every read of the collection at an earlier
+// time, also of keys that had always been there, and a read of a range that had moved away was sent to the new owner.
 func TestReadsOfThePastWhateverHasMovedSince(t *testing.T) {
 	rounds := 4
 	if n, err := strconv.Atoi(os.Getenv("SHOAL_PROPERTY_ROUNDS")); err == nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/shoaldb/shoal/command"
 )
 
-// While the cluster parameter pauseMigrationsDuringMultiUpdates is set, no migration of a collection begins or commits beside
-// an update or delete of many of its documents; other collections move on, and so does this one afterwards.
+// While the cluster parameter pauseMigrationsDuringMultiUpdates is set, no migration of a collection begins or commits during
+// an update or delete of many of its documents; other collections still migrate, and so does this one afterwards.
 func TestMigrationsPauseDuringMultiWrites(t *testing.T) {
 	for _, w := range []struct{ name, db, cmd, field string }{
 		{"update", "d", `{"update": "c", "updates": [{"q": {}, "u": {"$inc": {"x": 1}}, "multi": true}]}`, "n"},
@@ -23,7 +23,7 @@ func TestMigrationsPauseDuringMultiWrites(t *testing.T) {
 			c, other := staleCluster(t)
 			c.run("admin", `{"shardCollection": "d.other", "key": {"_id": 1}}`)
 			c.run("admin", `{"setClusterParameter": {"pauseMigrationsDuringMultiUpdates": {"enabled": true}}}`)
-			other.run("admin", `{"getClusterParameter": "pauseMigrationsDuringMultiUpdates"}`) // which tells that router, too
+			other.run("admin", `{"getClusterParameter": "pauseMigrationsDuringMultiUpdates"}`) // which makes that router read it, too
 			written := c.heldUp(other, w.db, w.cmd)
 			if m := c.raw("admin", `{"moveChunk": "d.c", "find": {"_id": 200}, "to": "shard2", "maxTimeMS": 300}`); m["code"] != int32(50) {
 				t.Errorf("a migration beside it: %v", m)
@@ -35,8 +35,9 @@ func TestMigrationsPauseDuringMultiWrites(t *testing.T) {
 	}
 }
 
-// heldUp begins a write of all documents of d.c through another router, and gives once shard1 has done its part a function
-// that lets it end and tells its reply: a transaction holds document 0, which is on a shard that nothing moves from.
+// blockedWrite begins a write of all documents of d.c through another router, and returns, once shard1 has done its part,
+// a function that lets it end and returns its reply: a transaction holds document 0, which is on a shard that nothing
+// moves from.
 func (c *testCluster) heldUp(through *testCluster, db, cmd string) (end func() bson.M) {
 	c.t.Helper()
 	w := c.teller(7)
@@ -57,7 +58,7 @@ func (c *testCluster) heldUp(through *testCluster, db, cmd string) (end func() b
 	}
 }
 
-// A migration that was under way when the write began is refused at its commit; without the parameter it commits.
+// A migration that was running when the write began is refused at its commit; without the parameter it commits.
 func TestMultiWritesPauseMigrationsUnderWay(t *testing.T) {
 	for _, pause := range []bool{true, false} {
 		t.Run(fmt.Sprint(pause), func(t *testing.T) {

@@ -13,8 +13,9 @@ import (
 	"github.com/shoaldb/shoal/wire"
 )
 
-// The commands were unknown to a router. What they set is the whole cluster's: the shards plan by it, whatever part of a
-// command they are sent, other routers read it with their next beat, and nodes that are asked directly know of it.
+// The commands used to be unknown to routers. What they set applies to the whole cluster: the shards plan by it,
+// whatever part of a command they receive, other routers read it with their next refresh, and nodes that are asked
+// directly know it.
 func TestQuerySettingsOfTheCluster(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.fill(20)
@@ -94,7 +95,7 @@ func doc(t *testing.T, ext string) (d bson.D) {
 	return d
 }
 
-// secondRouter is another router, which has read what it reads when it starts.
+// secondRouter is another router, which has done its reads at start.
 func (c *testCluster) secondRouter() *command.Service {
 	c.t.Helper()
 	s := command.NewService(command.Router)

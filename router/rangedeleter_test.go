@@ -13,7 +13,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// until waits for a condition that other goroutines bring about.
+// until waits for a condition that other goroutines make true.
 func (c *testCluster) until(what string, is func() bool) {
 	c.t.Helper()
 	for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(time.Millisecond) {
@@ -37,7 +37,7 @@ func (c *testCluster) param(shard, name string, v any) {
 	}
 }
 
-// sharded makes db.name with n documents {_id, k} on shard0, in chunks that begin at n/2.
+// sharded creates db.name with n documents {_id, k} on shard0, in two chunks split at n/2.
 func (c *testCluster) sharded(name string, n int) {
 	c.t.Helper()
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
@@ -54,8 +54,8 @@ func (c *testCluster) orphans(shard, coll string) int32 {
 	return c.admin(c.shards[shard], bson.D{{Key: "collStats", Value: coll}, {Key: "$db", Value: "db"}})["numOrphanDocs"].(int32)
 }
 
-// A range that has left stays for orphanCleanupDelaySecs, and for as long as a query reads that began before. Neither was so:
-// the range was deleted at once, and the parameter was read by nobody.
+// A range that has moved away is kept for orphanCleanupDelaySecs, and for as long as a query that began before runs. It used
+// to be deleted at once, and the parameter had no effect.
 func TestRangeDeleterHeedsDelayAndReaders(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.sharded("c", 40)
@@ -72,7 +72,7 @@ func TestRangeDeleterHeedsDelayAndReaders(t *testing.T) {
 		t.Errorf("%d documents on the donor, %d of them orphans, before the delay is over", n, orphans)
 	}
 	c.expect(c.run("db", `{"count": "c"}`)["n"], `39`)
-	c.param("shard0", "orphanCleanupDelaySecs", 0) // which has the deleter look at all of them
+	c.param("shard0", "orphanCleanupDelaySecs", 0) // which makes the deleter check all of them
 	c.run("admin", `{"moveRange": "db.other", "min": {"_id": {"$minKey": 1}}, "toShard": "shard1"}`)
 	c.until("the other collection's range is deleted", func() bool { return c.onShard("shard0", "other") == 0 })
 	if n := c.onShard("shard0", "c"); n != 39 {
@@ -85,7 +85,7 @@ func TestRangeDeleterHeedsDelayAndReaders(t *testing.T) {
 	}
 }
 
-// A range that waits for its deletion makes way for documents that come back.
+// A range that waits for its deletion is deleted first when its documents come back.
 func TestRangeComesBackBeforeItsDeletion(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.sharded("c", 40)
@@ -99,7 +99,7 @@ func TestRangeComesBackBeforeItsDeletion(t *testing.T) {
 	c.expect(len(c.all("db", `{"find": "c"}`)), `39`)
 }
 
-// A range that waits for its deletion is deleted though its collection has another name by then.
+// A range that waits for its deletion is deleted even if its collection has been renamed meanwhile.
 func TestRangeDeleterFollowsARename(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.sharded("c", 40)
@@ -117,7 +117,7 @@ func TestRangeDeleterFollowsARename(t *testing.T) {
 	c.expect(len(c.all("db", `{"find": "d"}`)), `40`)
 }
 
-// rangeDeleterBatchSize and rangeDeleterBatchDelayMS were read by nobody.
+// rangeDeleterBatchSize and rangeDeleterBatchDelayMS had no effect.
 func TestRangeDeleterBatches(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.sharded("c", 40)
@@ -130,7 +130,7 @@ func TestRangeDeleterBatches(t *testing.T) {
 	}
 }
 
-// disableResumableRangeDeleter was read by nobody.
+// disableResumableRangeDeleter had no effect.
 func TestRangeDeleterCanBeDisabled(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.sharded("c", 40)
@@ -152,8 +152,8 @@ func TestRangeDeleterCanBeDisabled(t *testing.T) {
 	}
 }
 
-// A migration into a range of which another migration is not decided yet waits for receiveChunkWaitForRangeDeleterTimeoutMS,
-// which was read by nobody.
+// A migration into a range whose earlier migration is not decided yet waits for receiveChunkWaitForRangeDeleterTimeoutMS,
+// which used to have no effect.
 func TestRecipientWaitsForUndecidedRange(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.sharded("c", 40)
@@ -171,14 +171,14 @@ func TestRecipientWaitsForUndecidedRange(t *testing.T) {
 	wg.Go(func() { c.run("admin", `{"moveRange": "db.c", "min": {"_id": 20}, "toShard": "shard1"}`) })
 	c.admin(c.shards["shard1"], bson.D{{Key: "delete", Value: "rangeDeletions"}, {Key: "deletes", Value: bson.A{bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: "x"}}}, {Key: "limit", Value: 1}}}}, {Key: "$db", Value: "config"}})
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end) && c.onShard("shard1", "c") < 20; time.Sleep(time.Millisecond) {
-		// each decision has it look again
+		// each decision makes it check again
 		c.admin(c.shards["shard1"], bson.D{{Key: "_shardsvrMigrationDecision", Value: "db.c"}, {Key: "migrationId", Value: bson.Binary{Subtype: 4, Data: make([]byte, 16)}},
 			{Key: "committed", Value: true}, {Key: "$db", Value: "admin"}})
 	}
 	wg.Wait()
 }
 
-// migrateCloneInsertionBatchSize and migrateCloneInsertionBatchDelayMS were read by nobody.
+// migrateCloneInsertionBatchSize and migrateCloneInsertionBatchDelayMS had no effect.
 func TestCloneInsertionBatches(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.sharded("c", 40)
@@ -200,8 +200,8 @@ func TestCloneInsertionBatches(t *testing.T) {
 	c.expect(len(c.all("db", `{"find": "c"}`)), `40`)
 }
 
-// secondaryThrottle and its writeConcern were taken and read by nobody: a concern that the recipient cannot meet was no
-// reason not to migrate.
+// secondaryThrottle and its writeConcern were accepted but had no effect: a write concern that the recipient cannot
+// satisfy did not stop a migration.
 func TestSecondaryThrottleActs(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.sharded("c", 40)
@@ -214,8 +214,8 @@ func TestSecondaryThrottleActs(t *testing.T) {
 	}
 }
 
-// moveRange waits for a transaction that has written to its collection. It gave up after half a second with 24 LockTimeout.
-// Other writers are not held up meanwhile.
+// moveRange waits for a transaction that has written to its collection; it used to fail after half a second with 24
+// LockTimeout. Other writers are not blocked meanwhile.
 func TestMoveRangeWaitsForTransactions(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.twoHalves()
@@ -226,7 +226,7 @@ func TestMoveRangeWaitsForTransactions(t *testing.T) {
 	var wg sync.WaitGroup
 	var reply bson.M
 	wg.Go(func() { reply = c.raw("admin", `{"moveRange": "d.c", "min": {"_id": 0}, "toShard": "shard1"}`) })
-	for begun := time.Now(); time.Since(begun) < time.Second; { // longer than it waited
+	for begun := time.Now(); time.Since(begun) < time.Second; { // longer than it used to wait
 		c.run("d", `{"update": "c", "updates": [{"q": {"_id": -1}, "u": {"$inc": {"x": 1}}}]}`)
 	}
 	if m, code := w.do("admin", `{"commitTransaction": 1}`, false); code != 0 {

@@ -10,8 +10,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// scatterCopies makes db.one (not sharded), db.range (by k), db.hash (by _id hashed) and db.pair (by g, k) with the same
-// documents, their chunks spread over three shards.
+// scatterCopies creates db.one (not sharded), db.range (by k), db.hash (by _id hashed) and db.pair (by g, k) with the
+// same documents, their chunks spread over three shards.
 func scatterCopies(c *testCluster, rnd *rand.Rand) []string {
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
 	c.run("admin", `{"shardCollection": "db.range", "key": {"k": 1}}`)
@@ -49,7 +49,7 @@ func scatterCopies(c *testCluster, rnd *rand.Rand) []string {
 	return names
 }
 
-// answer runs a command with COLL replaced and gives its results, sorted where the command asks for no order.
+// answer runs a command with COLL replaced and returns its results, sorted if the command asks for no order.
 func (c *testCluster) answer(coll, cmd string) string {
 	cmd = strings.ReplaceAll(cmd, "COLL", coll)
 	if !strings.HasPrefix(cmd, `{"find"`) && !strings.HasPrefix(cmd, `{"aggregate"`) {
@@ -84,7 +84,7 @@ func (c *testCluster) answer(coll, cmd string) string {
 	return strings.Join(lines, "\n")
 }
 
-// sameCommands must give the same answers whatever the placement. Each has an order over unique values where order shows.
+// sameCommands must have the same results whatever the placement. Each sorts by unique values if the order is visible.
 var sameCommands = []string{
 	`{"find": "COLL"}`,
 	`{"find": "COLL", "filter": {"k": 12}}`,

@@ -14,9 +14,9 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// How TestRandomCommandsWhateverThePlacement makes its copies and moves their chunks.
+// How TestRandomCommandsWhateverThePlacement creates its copies and moves their chunks.
 
-// targets are prefixes of what a round makes beside a copy; those behind the copy itself are written to.
+// targets are prefixes of the collections that a round creates besides a copy; those after the copy itself are written to.
 var targets = []string{"view2_", "view_", "", "to_", "out_", "by_u_", "mr_", "mo_"}
 
 // shard gives each copy but the first a shard key, and some of them zones.
@@ -96,7 +96,7 @@ func (r *sameRound) insertDocs() {
 	}
 }
 
-// views makes a view on each copy, and a view on that.
+// views creates a view on each copy, and a view on that.
 func (r *sameRound) views() {
 	g := r.g
 	set := func() bson.D { return bson.D{{Key: "$set", Value: bson.D{{Key: "e", Value: g.Expr(2)}}}} }
@@ -134,7 +134,7 @@ func keyOf(d bson.D, path string) any {
 	return nil
 }
 
-// move sends a chunk somewhere else, wherever it is; now and then it makes two of one first.
+// move moves a chunk to another shard, sometimes after splitting it.
 func (r *sameRound) move() {
 	g := r.g
 	i := 1 + g.R.IntN(3)
@@ -156,7 +156,7 @@ func (r *sameRound) move() {
 	r.note(fmt.Sprint("move ", r.names[i], find, to, value.ShowDoc(reply)))
 }
 
-// moving moves chunks all the time, in some rounds, until the function it gives is called.
+// moving moves chunks continuously, in some rounds, until the function that it returns is called.
 func (r *sameRound) moving() (rest func()) {
 	if r.seed%5 != 0 {
 		return func() {}
@@ -184,10 +184,10 @@ func (r *sameRound) moving() (rest func()) {
 	return func() { close(stop); <-done }
 }
 
-// note keeps the latest things done for a failure's message.
+// note keeps the latest actions for a failure's message.
 func (r *sameRound) note(s string) { r.last = append(r.last[max(0, len(r.last)-7):], s) }
 
-// arrays wants that no copy takes a document with an array in its shard key.
+// arrays checks that no copy accepts a document with an array in its shard key.
 func (r *sameRound) arrays() {
 	list := bson.A{r.g.R.IntN(9)}
 	doc := pick(r.g, bson.D{{Key: "k", Value: list}, {Key: "g", Value: list}, {Key: "o", Value: list}}, bson.D{{Key: "k", Value: bson.A{}}, {Key: "g", Value: list}, {Key: "o", Value: bson.A{bson.D{{Key: "k", Value: 1}}, bson.D{{Key: "g", Value: 2}}}}},
@@ -203,7 +203,7 @@ func (r *sameRound) arrays() {
 	}
 }
 
-// mergeModes writes results where some of them are, with $merge's modes that fail there: all copies fail alike.
+// mergeModes writes results of which some exist already, with $merge's modes that fail then: all copies fail alike.
 func (r *sameRound) mergeModes() {
 	g := r.g
 	var have bson.A
@@ -229,7 +229,7 @@ func (r *sameRound) mergeModes() {
 	}
 }
 
-// transaction is several reads and writes in one.
+// transaction returns a command with several reads and writes in one transaction.
 func (r *sameRound) transaction() func(coll string) bson.D {
 	g := r.g
 	var ops []func(coll string) bson.D
@@ -253,7 +253,7 @@ func (r *sameRound) transaction() func(coll string) bson.D {
 	}
 }
 
-// letWrite is a write whose filter and update name a variable of the command.
+// letWrite is a write whose filter and update use a variable of the command.
 func (r *sameRound) letWrite(filter bson.D, lim int) bson.D {
 	g := r.g
 	lets := bson.E{Key: "let", Value: bson.D{{Key: "lim", Value: lim}}}

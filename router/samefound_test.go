@@ -23,8 +23,8 @@ func TestMaxKeyMoves(t *testing.T) {
 	}
 }
 
-// TestUpsertThatCollidesOnAShard: $merge into a collection sharded by another field than _id is refused where the _id is
-// taken, and does not try for ever.
+// TestUpsertThatCollidesOnAShard: $merge into a collection sharded by another field than _id is refused if the _id is
+// taken, and is not retried forever.
 func TestUpsertThatCollidesOnAShard(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.run("admin", `{"shardCollection": "db.to", "key": {"g": 1, "_id": 1}}`)
@@ -37,7 +37,7 @@ func TestUpsertThatCollidesOnAShard(t *testing.T) {
 	}
 }
 
-// TestBulkWriteErrorsOfUpdates: the error of an update says that nothing was modified, whatever the placement.
+// TestBulkWriteErrorsOfUpdates: the error of an update reports that nothing was modified, whatever the placement.
 func TestBulkWriteErrorsOfUpdates(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.run("admin", `{"shardCollection": "db.sharded", "key": {"k": 1}}`)

@@ -28,11 +28,11 @@ type sameRound struct {
 	docs  bson.A
 	last  []string // the latest writes
 	next  int      // the next new _id
-	apart bool     // a write failed on some copies: nothing is to be compared any more
+	apart bool     // a write failed on some copies: they cannot be compared any more
 
 	collation bson.D // the collections' own, nil for none
 	number    int64  // of the latest retryable write or transaction
-	within    bson.D // what marks commands of the open transaction
+	within    bson.D // the fields that mark commands of the open transaction
 	restless  bool   // chunks move between the batches of a cursor
 }
 
@@ -44,7 +44,7 @@ func (c *testCluster) do(db string, cmd bson.D) []byte {
 func (c *testCluster) doAs(client *command.Client, db string, cmd bson.D) []byte {
 	body, err := bson.Marshal(append(cmd, bson.E{Key: "$db", Value: db}))
 	if err != nil {
-		panic(err) // a test's own mistake, maybe on another goroutine
+		panic(err) // a bug in the test, maybe on another goroutine
 	}
 	return c.router.Run(context.Background(), client, &wire.Message{OpCode: wire.OpMsg, Body: body}, nil)
 }
@@ -87,7 +87,7 @@ func newSameRound(t *testing.T, c *testCluster, seed uint64) *sameRound {
 	return r
 }
 
-// index gives the copies indexes of their own: what is chosen may differ from shard to shard.
+// index creates different indexes on the copies: the chosen plan may differ from shard to shard.
 func (r *sameRound) index() {
 	for _, n := range r.names {
 		for i := range r.g.R.IntN(3) {
@@ -104,9 +104,9 @@ func (r *sameRound) index() {
 
 func pick[T any](g *querytest.Gen, from ...T) T { return from[g.R.IntN(len(from))] }
 
-// orphans puts documents on shards that do not own them, as a migration that failed may leave them.
+// orphans inserts documents on shards that do not own them, as a failed migration may leave them.
 func (r *sameRound) orphans() {
-	live := r.outcome(r.names[0], all(r.names[0])).docs // as they are now: an owner of what they were would not have an orphan
+	live := r.outcome(r.names[0], all(r.names[0])).docs // in their current state: an owner of an earlier state would not have an orphan
 	for _, n := range r.names[1:] {
 		for _, id := range []string{"shard0", "shard1", "shard2"} {
 			p := r.shards[id]
@@ -142,15 +142,15 @@ func (r *sameRound) orphans() {
 	}
 }
 
-// outcome is what a command came to: an error, or its documents.
+// outcome is the result of a command: an error, or its documents.
 type outcome struct {
 	code int64
 	msg  string
 	docs []value.Value
 }
 
-// refused tells whether an index did not take a document (parallel arrays, an array to be hashed): the copies have
-// indexes of their own. Nor can a document move to a shard that has an orphan of it.
+// refused reports whether an index refused a document (parallel arrays, an array to be hashed): the copies have
+// different indexes. Nor can a document move to a shard that has an orphan of it.
 func (o outcome) refused() bool {
 	text := o.msg
 	for _, d := range o.docs {
@@ -162,7 +162,7 @@ func (o outcome) refused() bool {
 		strings.Contains(text, "There is either an orphan for this document")
 }
 
-// against tells how an outcome differs from the one it should be.
+// against describes how an outcome differs from the expected one.
 func (o outcome) against(want outcome) string {
 	if o.code != 0 || want.code != 0 {
 		return fmt.Sprintf("error %d %s, unsharded %d %s", o.code, o.msg, want.code, want.msg)
@@ -235,7 +235,7 @@ func (r *sameRound) read() (cmd func(coll string) bson.D, ordered, cut bool) {
 	return func(coll string) bson.D { return one(prefix + coll) }, ordered, cut
 }
 
-// readOf is read for a collection or a view, which takes no collation and no projection that a pipeline has not.
+// readOf is read for a collection or a view; a view accepts neither a collation nor projections that $project does not have.
 func (r *sameRound) readOf(collection bool) (cmd func(coll string) bson.D, ordered, cut bool) {
 	g := r.g
 	var args bson.D
@@ -285,7 +285,7 @@ func (r *sameRound) readOf(collection bool) (cmd func(coll string) bson.D, order
 	return func(coll string) bson.D { return append(bson.D{{Key: name, Value: coll}}, args...) }, ordered, cut
 }
 
-// exactly is the collation of commands that show one of several equal strings: without it, which one is open.
+// exactly is the collation of commands that return one of several equal strings: without it, which one is undefined.
 func (r *sameRound) exactly() bson.D {
 	if r.collation == nil {
 		return nil
@@ -293,7 +293,7 @@ func (r *sameRound) exactly() bson.D {
 	return bson.D{{Key: "collation", Value: bson.D{{Key: "locale", Value: "simple"}}}}
 }
 
-// write is a command that writes the same whatever the placement.
+// write is a command with the same effect whatever the placement.
 func (r *sameRound) write() func(coll string) bson.D {
 	g := r.g
 	if g.Chance(0.5) {
@@ -417,7 +417,7 @@ func all(coll string) bson.D {
 }
 
 // TestRandomCommandsWhateverThePlacement runs random reads and writes on a collection that is not sharded and on scattered
-// copies of it, while chunks move, and with orphans: the answers and what is stored stay the same.
+// copies of it, while chunks move, and with orphans: the results and the stored documents stay the same.
 func TestRandomCommandsWhateverThePlacement(t *testing.T) {
 	c := newTestCluster(t, 3)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)

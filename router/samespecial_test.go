@@ -10,10 +10,10 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// What TestRandomCommandsWhateverThePlacement does besides: reads that need an index of a kind, results that are written to
-// other collections, upserts, updates of the shard key, transactions.
+// Further parts of TestRandomCommandsWhateverThePlacement: reads that need a special index, results written to other
+// collections, upserts, updates of the shard key, transactions.
 
-// special gives all copies the indexes without which some queries are refused, and each a collection to write results to.
+// special creates on all copies the indexes without which some queries are refused, and for each a collection to write results to.
 func (r *sameRound) special() {
 	var specs bson.A
 	add := func(name string, key bson.D) {
@@ -139,7 +139,7 @@ func (r *sameRound) near(find func(...bson.E) func(string) bson.D, aggregate fun
 	spec := bson.D{{Key: "near", Value: from}, {Key: "key", Value: key}, {Key: "distanceField", Value: "far"}, {Key: "query", Value: bson.D{{Key: "v", Value: bson.D{{Key: "$lt", Value: 8}}}}}, {Key: "spherical", Value: true}}
 	stages := []any{bson.D{{Key: "$geoNear", Value: spec}}}
 	switch g.R.IntN(3) {
-	case 0: // equal distances have no order, but the distances have one
+	case 0: // documents at equal distances have no order, but the distances have one
 		return aggregate(append(stages, bson.D{{Key: "$project", Value: bson.D{{Key: "_id", Value: 0}, {Key: "far", Value: 1}}}}, bson.D{{Key: "$limit", Value: 20}})...), true, false
 	case 1:
 		return aggregate(append(stages, bson.D{{Key: "$sort", Value: bson.D{{Key: "far", Value: 1}, {Key: "_id", Value: 1}}}}, bson.D{{Key: "$limit", Value: 9}})...), true, false
@@ -197,7 +197,7 @@ func (r *sameRound) stored() {
 	}
 }
 
-// keyed is a write that upserts, changes shard keys, or does several things in one transaction.
+// keyed is a write that upserts, changes shard keys, or runs several commands in one transaction.
 func (r *sameRound) keyed() func(coll string) bson.D {
 	g := r.g
 	if g.Chance(0.25) {
@@ -243,7 +243,7 @@ func (r *sameRound) one(write bool) bson.D {
 		return update(q, pick[any](g, bson.D{{Key: "$inc", Value: bson.D{{Key: "v", Value: 1}}}}, bson.A{bson.D{{Key: "$set", Value: bson.D{{Key: "v", Value: bson.D{{Key: "$add", Value: bson.A{"$_id", 1}}}}}}}}), bson.E{Key: "upsert", Value: true})
 	case 11:
 		return r.letWrite(filter, g.R.IntN(9))
-	case 0, 1: // what may move it
+	case 0, 1: // an update that may move the document
 		return update(filter, bson.D{{Key: "$set", Value: key()[g.R.IntN(2):]}, {Key: "$inc", Value: bson.D{{Key: "v", Value: 1}}}})
 	case 2:
 		return update(filter, bson.A{bson.D{{Key: "$set", Value: bson.D{{Key: "k", Value: bson.D{{Key: "$mod", Value: bson.A{"$v", 50}}}}}}}})
@@ -280,7 +280,7 @@ func (r *sameRound) key() any {
 	return pick[any](r.g, r.g.R.IntN(50), r.g.R.IntN(50), r.g.R.IntN(50), float64(r.g.R.IntN(50))+0.5, "s", nil)
 }
 
-// transact runs commands in one transaction and gives all their results.
+// transact runs commands in one transaction and returns all their results.
 func (r *sameRound) transact(coll, end string, ops bson.A) (o outcome) {
 	r.number++
 	r.within = bson.D{{Key: "lsid", Value: session(coll)}, {Key: "txnNumber", Value: r.number}, {Key: "autocommit", Value: false}}
@@ -296,20 +296,20 @@ func (r *sameRound) transact(coll, end string, ops bson.A) (o outcome) {
 		step := r.outcome(coll, txn(op.(bson.D), i == 0))
 		o.docs = append(o.docs, step.docs...)
 		if o.code, o.msg = step.code, step.msg; o.code != 0 {
-			r.do("admin", txn(bson.D{{Key: "abortTransaction", Value: 1}}, false)) // most errors have ended it, some have not
+			r.do("admin", txn(bson.D{{Key: "abortTransaction", Value: 1}}, false)) // most errors have aborted it, some have not
 			return o
 		}
 	}
 	for _, d := range o.docs {
 		if d.T == value.Array && strings.Contains(value.Show(d), "errmsg") {
-			return o // a write error has ended it
+			return o // a write error has aborted it
 		}
 	}
 	r.must("admin", txn(bson.D{{Key: end, Value: 1}}, false))
 	return o
 }
 
-// hideRecordIDs leaves of record ids, of which each copy has its own, only that they are shown.
+// hideRecordIDs replaces record ids, which differ between the copies, by a placeholder.
 func hideRecordIDs(docs []value.Value) {
 	for i, d := range docs {
 		if d.T != value.Document || value.Lookup(d.Doc(), "$recordId").IsMissing() {

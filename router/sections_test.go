@@ -10,8 +10,9 @@ import (
 	"github.com/shoaldb/shoal/cluster/msg"
 )
 
-// The critical section of a DDL outlives the primary that entered it: it was in memory only, so that a step-down of the shard
-// let operations in while the DDL went on. It ends by the message of the run that holds it, by no other's, and once nobody holds it.
+// The critical section of a DDL survives the primary that entered it: it used to be in memory only, so that after a step-down of the
+// shard operations ran while the DDL went on. It is ended by the message of the run that holds it, by no other's, and when no run
+// holds it.
 func TestSectionsOutliveTheirPrimary(t *testing.T) {
 	c := newTestCluster(t, 1)
 	c.run("admin", `{"enableSharding": "db"}`)
@@ -53,7 +54,7 @@ func TestSectionsOutliveTheirPrimary(t *testing.T) {
 	}
 	closed(false)
 	stored(0)
-	// A section that came behind the end of its run: nobody holds it.
+	// A section entered after the end of its run: no run holds it.
 	if err := block(msg.BlockReadsAndWrites, id); err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 
 const ownLSID = `"lsid": {"id": {"$binary": {"base64": "AAAAAAAAQACAAAAAAAAABQ==", "subType": "04"}}}`
 
-// endSessions on one router ended no other node's cursors: shards did not read the sessions collection.
+// endSessions on one router ended no cursors of other nodes: shards did not read the sessions collection.
 func TestEndedSessionEndsOnEveryNode(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.fill(20)
@@ -69,7 +69,7 @@ func TestEndedSessionEndsOnEveryNode(t *testing.T) {
 	}
 }
 
-// The records of sessions were kept on the config server alone.
+// The session records were kept on the config server alone.
 func TestSessionsCollectionIsSharded(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.params["config"].Store("minNumChunksForSessionsCollection", value.NewInt32(64)) // a migration of each of 1,024 takes its time
@@ -111,7 +111,7 @@ func TestSessionsCollectionIsSharded(t *testing.T) {
 		t.Errorf("indexes: %v", ttl)
 	}
 
-	// A range moves: a router that has not heard of it writes and finds the records where they are, and no session ends.
+	// A range moves: a router that does not know of it writes and finds the records at their new place, and no session ends.
 	other := c.through()
 	other.run("db", `{"find": "c", `+lsid(3)+`}`)
 	refresh(other)
@@ -123,7 +123,7 @@ func TestSessionsCollectionIsSharded(t *testing.T) {
 		t.Errorf("%d records after a move", n)
 	}
 
-	// Another shard gets its part by the number of chunks.
+	// Another shard gets its share by the number of chunks.
 	third := c.opened(shardnode.Config{SetName: "shard2", Host: "shard2:27018"})
 	if err := third.Initiate(t.Context()); err != nil {
 		t.Fatal(err)

@@ -56,8 +56,8 @@ func (c *testCluster) balance(limit int) (moves int) {
 	return moves
 }
 
-// From one shard with one chunk a ranged collection spreads over all shards by itself, while it is written to: nothing split
-// the chunk, and a balancer that asks for two chunks left all of it where it was.
+// A ranged collection with one chunk on one shard spreads over all shards by itself, while it is written to: nothing used to
+// split the chunk, and a balancer that requires two chunks left it where it was.
 func TestRangesSpreadByThemselves(t *testing.T) {
 	for _, random := range []bool{false, true} {
 		t.Run(fmt.Sprintf("random %v", random), func(t *testing.T) {
@@ -119,7 +119,7 @@ func TestRangesSpreadByThemselves(t *testing.T) {
 				t.Errorf("%d documents, %v updates of %d", total, sum, written.Load())
 			}
 			for i, n := range parts {
-				if n < docs/4*75/100 || n > docs/4*125/100 { // three chunks apart are near enough, and a shard's share is ten
+				if n < docs/4*75/100 || n > docs/4*125/100 { // a difference of three chunks is balanced, and a shard's share is ten
 					t.Errorf("shard%d has %d of %d documents", i, n, total)
 				}
 			}
@@ -173,8 +173,8 @@ func TestMoveOfARangeWithOneBound(t *testing.T) {
 	}
 }
 
-// A chunk whose documents have one key cannot be split: the balancer marks it and goes on with others. Once the mark is taken
-// off, the chunk has a new major version.
+// A chunk whose documents all have one key cannot be split: the balancer marks it and goes on with others. Once the mark is
+// removed, the chunk has a new major version.
 func TestChunkOfOneKeyIsMarkedJumbo(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.smallChunks()
@@ -211,12 +211,12 @@ func TestChunkOfOneKeyIsMarkedJumbo(t *testing.T) {
 	c.expect(len(c.all("config", `{"find": "chunks", "filter": {"jumbo": true}}`)), `0`)
 }
 
-// What one collection fails with stops the migrations of no other.
+// An error in one collection does not stop the migrations of others.
 func TestOneCollectionsErrorDoesNotEndTheRound(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.smallChunks()
 	c.sharded("b", 4)
-	// Every range of a has a document whose _id another one has on shard1: none can enter there.
+	// Every range of a has a document whose _id exists on shard1: none can move there.
 	c.run("admin", `{"shardCollection": "db.a", "key": {"k": 1}}`)
 	c.run("admin", `{"split": "db.a", "middle": {"k": 0}}`)
 	c.run("admin", `{"moveChunk": "db.a", "find": {"k": -1}, "to": "shard1"}`)
@@ -245,7 +245,7 @@ func TestOneCollectionsErrorDoesNotEndTheRound(t *testing.T) {
 	}
 }
 
-// A migration that hangs holds up neither the rounds nor the other shards; balancerStop waits for it.
+// A hanging migration blocks neither the rounds nor the other shards; balancerStop waits for it.
 func TestHungMigrationDoesNotHangTheBalancer(t *testing.T) {
 	c := newTestCluster(t, 4)
 	c.smallChunks()
@@ -269,7 +269,7 @@ func TestHungMigrationDoesNotHangTheBalancer(t *testing.T) {
 		_, _ = c.config.BalancerRound(context.Background())
 	}()
 	entered()
-	// The round waits for it, and a round beside leaves its shards alone.
+	// The round waits for it, and a concurrent round skips its shards.
 	if _, err := c.config.BalancerRound(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -295,7 +295,7 @@ func TestHungMigrationDoesNotHangTheBalancer(t *testing.T) {
 	c.expect(c.run("admin", `{"balancerStatus": 1}`)["inBalancerRound"], `false`)
 }
 
-// A collection has a chunk size of its own, and may be left out.
+// A collection may have a chunk size of its own, and may be excluded.
 func TestConfigureCollectionBalancing(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.sharded("c", 4)

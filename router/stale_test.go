@@ -12,8 +12,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// staleCluster makes three shards and a collection d.c of 300 documents by _id: [0, 100) on shard0, [100, 300) on shard1.
-// It gives the cluster through a router that has read that placement and hears of nothing that changes it afterwards.
+// staleCluster creates three shards and a collection d.c of 300 documents sharded by _id: [0, 100) on shard0, [100, 300)
+// on shard1. It also returns the cluster through a router that has read that placement and learns of no later change.
 func staleCluster(t *testing.T) (c, stale *testCluster) {
 	t.Helper()
 	c = newTestCluster(t, 3)
@@ -33,15 +33,15 @@ func staleCluster(t *testing.T) (c, stale *testCluster) {
 	return c, stale
 }
 
-// moved moves the range that begins at a key to a shard, by the router that knows.
+// moved moves the range that begins at a key to a shard, through the up-to-date router.
 func (c *testCluster) moved(at int, to string) {
 	c.t.Helper()
 	c.run("admin", fmt.Sprintf(`{"moveChunk": "d.c", "find": {"_id": %d}, "to": %q, "_waitForDelete": true}`, at, to))
 }
 
-// Writes of many documents by a router that had not heard of a finished move went to the shards of the old placement, each
-// of which did its part whatever its version: the shard that had received the range was passed over, and the client was
-// told that all was done.
+// Multi-document writes by a router that did not know of a completed migration went to the shards of the old placement,
+// each of which executed its part whatever the version: the shard that had received the range was skipped, and the client
+// got a success reply.
 func TestMultiWritesByAStaleRouter(t *testing.T) {
 	for _, w := range []struct{ name, db, cmd, field string }{
 		{"update", "d", `{"update": "c", "updates": [{"q": {}, "u": {"$inc": {"x": 1}}, "multi": true}]}`, "n"},
@@ -65,7 +65,7 @@ func TestMultiWritesByAStaleRouter(t *testing.T) {
 	}
 }
 
-// Figures and checks by such a router passed over the shard that had received the range, too.
+// Statistics and checks through such a router skipped the shard that had received the range, too.
 func TestFiguresByAStaleRouter(t *testing.T) {
 	for _, x := range []struct{ cmd, field, want string }{
 		{`{"collStats": "c"}`, "count", `300`},
@@ -89,8 +89,8 @@ func TestFiguresByAStaleRouter(t *testing.T) {
 	}
 }
 
-// The same in a transaction, where the first statement may still be sent again, and a later one may not: the client is told
-// to begin anew, and does not meet the same answer again.
+// The same in a transaction, where the first statement may still be retried, and a later one may not: the client has to
+// restart the transaction, and does not get the same error again.
 func TestMultiWritesInTransactionsByAStaleRouter(t *testing.T) {
 	c, stale := staleCluster(t)
 	c.moved(200, "shard2")
@@ -102,7 +102,7 @@ func TestMultiWritesInTransactionsByAStaleRouter(t *testing.T) {
 	c.moved(200, "shard1")
 	w := stale.teller(1)
 	for try := 0; ; try++ {
-		if _, code := w.do("d", `{"find": "c", "filter": {"_id": 250}}`, true); code != 0 { // with the placement of now
+		if _, code := w.do("d", `{"find": "c", "filter": {"_id": 250}}`, true); code != 0 { // with the current placement
 			t.Fatalf("the first statement: %d", code)
 		}
 		m, code := w.do("d", `{"update": "c", "updates": [{"q": {}, "u": {"$inc": {"x": 1}}, "multi": true}]}`, false)
@@ -120,15 +120,15 @@ func TestMultiWritesInTransactionsByAStaleRouter(t *testing.T) {
 	c.expect(c.run("d", `{"count": "c", "query": {"x": 2}}`)["n"], `300`)
 }
 
-// transient tells whether a reply has the label by which a client runs its transaction again.
+// transient reports whether a reply has the label with which a client retries its transaction.
 func transient(m bson.M) bool {
 	labels, _ := m["errorLabels"].(bson.A)
 	return slices.Contains(labels, any("TransientTransactionError"))
 }
 
-// A transaction whose later statement came to a collection that had moved was refused with the label that says "again", and
-// the router kept the placement that was refused: however often the client began anew, it met the same answer, until a read
-// outside of a transaction came by.
+// A transaction whose later statement read a collection that had moved was refused with TransientTransactionError, and the
+// router kept the stale placement: however often the client retried, it got the same error, until a read outside of a
+// transaction refreshed it.
 func TestTransactionsThatReadAMovedCollectionLater(t *testing.T) {
 	for _, second := range []string{
 		`{"find": "c", "filter": {"_id": 250}}`,
@@ -167,9 +167,9 @@ func TestTransactionsThatReadAMovedCollectionLater(t *testing.T) {
 	}
 }
 
-// Writes of many documents meet each document once, whatever moves meanwhile and however old the placement is that their
-// router goes by; in transactions, too. Before, what moved from a shard that had not been written to one that had was
-// missed, and the other way round it was met twice.
+// Multi-document writes update each document once, whatever moves meanwhile and however stale their router's placement
+// is; in transactions, too. Documents that moved from a shard not yet written to one already written used to be missed,
+// and those that moved the other way were updated twice.
 func TestMultiWritesBesideMigrations(t *testing.T) {
 	c, _ := staleCluster(t)
 	const docs, chunks, rounds = 300, 12, 40
@@ -219,7 +219,7 @@ func TestMultiWritesBesideMigrations(t *testing.T) {
 			return true
 		})
 	}
-	run(2, func(w *teller) bool { // documents that nobody else writes come and go
+	run(2, func(w *teller) bool { // documents that no other client writes are inserted and deleted
 		var some []string
 		for i := range 60 {
 			some = append(some, fmt.Sprintf(`{"_id": %d.5, "y": 1}`, i*5))
@@ -271,8 +271,8 @@ func TestMultiWritesBesideMigrations(t *testing.T) {
 	}
 }
 
-// A bulkWrite on a sharded collection put every error among the results of its operations, those of a transaction that had
-// to be begun anew too: the client saw neither code nor label and gave up.
+// A bulkWrite on a sharded collection put every error among the results of its operations, including those for which a
+// transaction has to be retried: the client saw neither code nor label and gave up.
 func TestBulkWritesInTransactionsSayBeginAnew(t *testing.T) {
 	const all = `{"bulkWrite": 1, "ops": [{"update": 0, "filter": {}, "updateMods": {"$inc": {"x": 1}}, "multi": true}], "nsInfo": [{"ns": "d.c"}]}`
 	c, stale := staleCluster(t)

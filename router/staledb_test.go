@@ -8,9 +8,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Commands of a router that had not heard of a database that was dropped and made again on another shard ran on the old
-// one, whatever they were: create made an orphan there, lists were empty, figures 0. Every command compares the versions
-// that it comes with, before it begins, and those that change the catalog again under their locks.
+// Commands of a router that did not know that a database had been dropped and recreated on another shard ran on the old
+// one: create made an orphaned collection there, lists were empty, counts 0. Now every command checks the versions that
+// it carries before it begins, and those that change the catalog check them again under their locks.
 func TestStaleRouterAfterADatabaseWasMadeAgain(t *testing.T) {
 	c := newTestCluster(t, 2)
 	on := 0
@@ -70,7 +70,7 @@ func TestStaleRouterAfterADatabaseWasMadeAgain(t *testing.T) {
 	}
 }
 
-// fieldAt is what stands at a path of a reply; a step into an array goes to its first element.
+// fieldAt returns the value at a path of a reply; a step into an array goes to its first element.
 func fieldAt(v any, path string) any {
 	for _, name := range strings.Split(path, ".") {
 		if a, ok := v.(bson.A); ok && len(a) > 0 {
@@ -88,8 +88,8 @@ func fieldAt(v any, path string) any {
 	return v
 }
 
-// A bulkWrite through a router that had not heard of a collection's sharding, or of its database's new shard, wrote where the
-// collection had been: the versions that the router sent with each namespace were read by nobody.
+// A bulkWrite through a router that did not know that a collection had been sharded, or of its database's new shard, wrote
+// where the collection had been: the versions that the router sent with each namespace were ignored.
 func TestBulkWriteByAStaleRouter(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.run("admin", `{"enableSharding": "d", "primaryShard": "shard0"}`)
@@ -117,8 +117,8 @@ func TestBulkWriteByAStaleRouter(t *testing.T) {
 	}
 }
 
-// $out and $merge of a router that took their target for a plain collection were written by the source's shard as if it were
-// one: what belongs to other shards became orphans there.
+// $out and $merge of a router that treated their target as unsharded were written by the source's shard: what belongs to
+// other shards became orphans there.
 func TestWritingPipelinesOfAStaleRouter(t *testing.T) {
 	for _, stage := range []string{`{"$merge": "to"}`, `{"$merge": {"into": "to", "whenMatched": "fail"}}`, `{"$out": "to"}`} {
 		c := newTestCluster(t, 2)
@@ -133,7 +133,7 @@ func TestWritingPipelinesOfAStaleRouter(t *testing.T) {
 		c.run("admin", `{"moveChunk": "d.to", "find": {"_id": 1}, "to": "shard1"}`)
 		m := stale.raw("d", fmt.Sprintf(`{"aggregate": "from", "pipeline": [%s], "cursor": {}}`, stage))
 		want := `[{"_id":-5},{"_id":-1},{"_id":1}]`
-		if stage == `{"$out": "to"}` { // which has no way into a sharded collection
+		if stage == `{"$out": "to"}` { // which cannot write into a sharded collection
 			want = `[{"_id":-5}]`
 			if m["code"] != int32(28769) {
 				t.Errorf("%s: %v", stage, m)

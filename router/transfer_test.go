@@ -15,7 +15,7 @@ import (
 	"github.com/shoaldb/shoal/wire"
 )
 
-// teller is a client with a session of its own.
+// txnClient is a client with a session of its own.
 type teller struct {
 	c      *testCluster
 	client *command.Client
@@ -28,7 +28,7 @@ func (c *testCluster) teller(id int) *teller {
 		lsid: fmt.Sprintf(`"lsid": {"id": {"$binary": {"base64": "AAAAAAAAQACAAAAAAA%cAAQ==", "subType": "04"}}}`, 'A'+id)}
 }
 
-// do runs a command of the transaction and gives its error code, 0 for success.
+// do runs a command of the transaction and returns its error code, 0 for success.
 func (w *teller) do(db, cmd string, start bool) (bson.M, int32) {
 	begin := ""
 	if start {
@@ -51,7 +51,7 @@ func (w *teller) do(db, cmd string, start bool) (bson.M, int32) {
 
 const accounts, each = 20, 100
 
-// transfer moves money between two accounts. It tells whether it is known to be done.
+// transfer moves money between two accounts. It reports whether it is known to be done.
 func (w *teller) transfer(rnd *rand.Rand) (done bool, code int32) {
 	from, to, amount := rnd.IntN(accounts)-accounts/2, rnd.IntN(accounts)-accounts/2, 1+rnd.IntN(5)
 	inc := func(id, by int, start bool) int32 {
@@ -83,7 +83,7 @@ func (w *teller) total() (sum, n int64, code int32) {
 	return sum, n, 0
 }
 
-// Money that goes to and fro between shards is never lost, made or seen twice, while chunks move.
+// Money that is transferred between shards is never lost, created or seen twice, while chunks move.
 func TestTransfersBetweenShards(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.run("admin", `{"enableSharding": "d", "primaryShard": "shard0"}`)

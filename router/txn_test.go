@@ -70,7 +70,7 @@ func TestTransactionOnOneShard(t *testing.T) {
 	})
 }
 
-// shardedTxnColl makes d.c with negative _ids on shard0 and the others on shard1, some documents on both.
+// shardedTxnColl creates d.c with negative _ids on shard0 and the others on shard1, some documents on both.
 func (c *testCluster) shardedTxnColl() {
 	c.run("admin", `{"enableSharding": "d", "primaryShard": "shard0"}`)
 	c.run("admin", `{"shardCollection": "d.c", "key": {"_id": 1}}`)
@@ -106,7 +106,7 @@ func TestTransactionOnTwoShards(t *testing.T) {
 		{3, false, "admin", `{"commitTransaction": 1}`, 0, "", ""},
 		{3, false, "admin", `{"commitTransaction": 1}`, 0, "", ""},
 		{0, false, "d", readC, 0, "cursor", `[{"_id":-3},{"_id":-1,"x":1},{"_id":1,"x":1},{"_id":3}]`},
-		// a failed statement ends it everywhere
+		// a failed statement aborts it everywhere
 		{4, true, "d", `{"delete": "c", "deletes": [{"q": {}, "limit": 0}]}`, 0, "n", "4"},
 		{4, false, "d", `{"find": "c", "filter": {"$bad": 1}}`, 2, "", ""},
 		{4, false, "admin", `{"commitTransaction": 1}`, 251, "", ""},
@@ -154,7 +154,7 @@ func TestRetriesAfterAMigration(t *testing.T) {
 	}
 }
 
-// The first arrays in an index's field, written on two shards in one transaction, are no change of the catalog.
+// The first arrays in an indexed field, written on two shards in one transaction, are no catalog change.
 func TestTransactionsWriteFirstArrays(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.shardedTxnColl()
@@ -166,7 +166,7 @@ func TestTransactionsWriteFirstArrays(t *testing.T) {
 	})
 }
 
-// create of a collection that is there already, sharded or not, is an error in a transaction and aborts it.
+// create of an existing collection, sharded or not, is an error in a transaction and aborts it.
 func TestCreateOfAnExistingCollectionInATransaction(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.shardedTxnColl()
@@ -183,8 +183,8 @@ func TestCreateOfAnExistingCollectionInATransaction(t *testing.T) {
 	})
 }
 
-// killAllSessions and its like on a router ended what that router had begun: a transaction begun through another one stayed
-// open on the shards, and held its documents.
+// killAllSessions and similar commands on a router only ended what that router had begun: a transaction begun through
+// another one stayed open on the shards, and held its documents.
 func TestKilledSessionsOfAnotherRouter(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.shardedTxnColl()

@@ -15,14 +15,14 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// The transaction in which a router moves a document may come to no end that the router hears of. The write waits for it no
-// longer than it may, or the router runs. It answers that it is done where the shards can still be asked for the statement,
-// else an error by which drivers send it again: then it is carried out once.
+// The outcome of the transaction in which a router moves a document may stay unknown to the router. The write waits for it
+// only until its time limit or the router's shutdown. It returns success if the shards can still be asked for the
+// statement, otherwise an error that makes drivers retry it: then it is executed once.
 func TestMovesWithoutAWordOfTheirCommit(t *testing.T) {
 	for _, end := range []struct {
 		name, more string
-		code       mongoerr.Code // that the operation is killed with
-		deaf       bool          // nor does a shard tell what it has executed
+		code       mongoerr.Code // with which the operation is killed
+		deaf       bool          // shards do not report what they have executed either
 	}{
 		{"the operation's time is over", `, "maxTimeMS": 300`, 0, true},
 		{"the operation's time is over, the shards can be asked", `, "maxTimeMS": 300`, 0, false},
@@ -49,7 +49,7 @@ func TestMovesWithoutAWordOfTheirCommit(t *testing.T) {
 					return dst, mongoerr.New(mongoerr.HostUnreachable, "the reply is lost")
 				})
 			}
-			deaf := c.through() // to which no shard tells of a commit
+			deaf := c.through() // to which no shard reports a commit
 			deaf.all("d", `{"find": "c"}`)
 			maps.Copy(c.shards, real)
 			other := c.through()

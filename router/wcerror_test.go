@@ -11,7 +11,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// late is a shard whose writes and catalog changes do not reach their write concern.
+// late is a shard whose writes and catalog changes do not satisfy their write concern.
 type late struct {
 	cluster.Peer
 	error func() []byte
@@ -38,7 +38,7 @@ func (l late) Call(ctx context.Context, m *wire.Message, dst []byte) ([]byte, er
 	return value.End(d, at), nil
 }
 
-// The router tells which shard did not reach the write concern, and quotes all of them where there are several.
+// The router reports which shard did not satisfy the write concern, and quotes all of them if there are several.
 func TestWriteConcernErrorsOfShards(t *testing.T) {
 	c := newTestCluster(t, 2)
 	timeout := mongoerr.WriteConcernTimeout
@@ -82,12 +82,12 @@ func TestWriteConcernErrorsOfShards(t *testing.T) {
 			t.Errorf("%s: errInfo %v", tc.cmd, details)
 		}
 	}
-	// A bulkWrite over several namespaces goes on no further.
+	// A bulkWrite over several namespaces stops there.
 	r := c.run("admin", `{"bulkWrite": 1, "ops": [{"insert": 0, "document": {"_id": 6}}, {"insert": 1, "document": {"_id": 7}}], "nsInfo": [{"ns": "d.c"}, {"ns": "d.other"}]`+wc)
 	if r["nInserted"] != int32(1) || r["nErrors"] != int32(1) || r["writeConcernError"] == nil {
 		t.Errorf("bulkWrite over two namespaces: %v", r)
 	}
-	// Of a shard's change of state clients of the router hear under another code.
+	// A shard's state change is reported to clients of the router under another code.
 	code = mongoerr.InterruptedDueToReplStateChange
 	r = c.run("d", `{"insert": "c", "documents": [{"_id": 8}]`+wc)
 	if e := r["writeConcernError"]; e == nil || get(e, "code") != int32(mongoerr.HostUnreachable) {

@@ -6,8 +6,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// setUserWriteBlockMode through a router answered ok and blocked nothing: shards took everything that a router sent for the
-// cluster's own.
+// setUserWriteBlockMode through a router returned ok and blocked nothing: shards treated everything that a router sent as
+// internal.
 func TestUserWritesAreBlockedThroughARouter(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.fill(6)
@@ -46,20 +46,20 @@ func TestUserWritesAreBlockedThroughARouter(t *testing.T) {
 		{"db", `{"dropDatabase": 1}`},
 	}
 	for _, x := range writes {
-		if x.cmd != `{"drop": "also"}` { // where nothing is, nothing is written
+		if x.cmd != `{"drop": "also"}` { // dropping a missing collection writes nothing
 			blocked(true, x.db, x.cmd)
 		}
 	}
 	blocked(true, "db", `{"drop": "c"}`)
 	c.expect(len(c.all("db", `{"find": "c"}`)), `6`)
-	c.run("admin", `{"moveChunk": "db.c", "find": {"k": 0}, "to": "shard1", "_waitForDelete": true}`) // which is no user's
+	c.run("admin", `{"moveChunk": "db.c", "find": {"k": 0}, "to": "shard1", "_waitForDelete": true}`) // which is not a user's write
 	c.run("admin", `{"setUserWriteBlockMode": 1, "global": false}`)
 	for _, x := range writes {
 		blocked(false, x.db, x.cmd)
 	}
 }
 
-// appendOplogNote was unknown to a router; every shard writes the note.
+// appendOplogNote used to be unknown to routers; every shard writes the note.
 func TestOplogNoteThroughARouter(t *testing.T) {
 	c := newTestCluster(t, 2)
 	m := c.run("admin", `{"appendOplogNote": 1, "data": {"msg": "noted"}}`)

@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/wire"
 )
 
-// allocatedBy inserts n documents of a kilobyte in one ordered batch and gives how many bytes were allocated meanwhile.
+// allocatedBy inserts n documents of a kilobyte in one ordered batch and returns how many bytes were allocated meanwhile.
 func (c *testCluster) allocatedBy(t *testing.T, from, n int) uint64 {
 	t.Helper()
 	filler := value.NewBinary(0, make([]byte, 1000))
@@ -27,12 +27,12 @@ func (c *testCluster) allocatedBy(t *testing.T, from, n int) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// Each statement of an ordered batch for a sharded collection had all statements before it copied: 20,000 small documents in
-// one insert took half a minute.
+// Each statement of an ordered batch on a sharded collection copied all statements before it: 20,000 small documents in one
+// insert took half a minute.
 func TestOrderedBatchesCostWhatTheyHold(t *testing.T) {
 	c := newTestCluster(t, 1)
 	c.run("admin", `{"shardCollection": "db.c", "key": {"_id": 1}}`)
-	c.allocatedBy(t, -100, 100) // what the first insert makes once
+	c.allocatedBy(t, -100, 100) // what the first insert allocates once
 	few, many := c.allocatedBy(t, 0, 500), c.allocatedBy(t, 1000, 4000)
 	t.Logf("%d bytes for 500 documents, %d for 4000", few, many)
 	if many > 16*few {

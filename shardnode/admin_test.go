@@ -58,7 +58,7 @@ func TestAdministrationRefuses(t *testing.T) {
 	})
 }
 
-// While fsync holds the server, writers wait, and readers do not.
+// While the server is locked by fsync, writers wait, and readers do not.
 func TestFsyncLockHoldsWriters(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"create": "c"}`)
@@ -77,7 +77,7 @@ func TestFsyncLockHoldsWriters(t *testing.T) {
 	}
 }
 
-// Nor do files change, whoever writes: the replicated log and the collector take no locks.
+// Nor do files change, although the replicated log and the collector take no locks.
 func TestFsyncLockHoldsFiles(t *testing.T) {
 	dir := t.TempDir()
 	srv, err := Open(Config{Dir: dir, SetName: "rs", Host: "test:27017", Info: &command.Info{Host: "test"}})
@@ -109,7 +109,7 @@ func TestFsyncLockHoldsFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	for range 50 { // in which the disk would have done the commit's
+	for range 50 { // in which the disk would have completed the commit's
 		if _, err := other.WriteString("x"); err != nil {
 			t.Fatal(err)
 		}
@@ -129,7 +129,7 @@ func TestFsyncLockHoldsFiles(t *testing.T) {
 	}
 }
 
-// Defaults are what operations without a concern of their own run with, and what a restart finds.
+// Defaults apply to operations without a concern of their own, and survive a restart.
 func TestDefaultConcernsAreStored(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("admin", `{"setDefaultRWConcern": 1, "defaultReadConcern": {"level": "majority"}, "defaultWriteConcern": {"w": 1}}`)
@@ -193,7 +193,7 @@ func TestProfilerKeepsOperations(t *testing.T) {
 	}
 }
 
-// Settings reject a shape, whatever its values, and name the indexes it may use. Explain shows them.
+// Settings reject a shape, whatever its values, and list the indexes it may use. Explain shows them.
 func TestQuerySettings(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"createIndexes": "c", "indexes": [{"key": {"a": 1}, "name": "a"}, {"key": {"a": 1, "b": 1}, "name": "ab"}]}`)
@@ -301,7 +301,7 @@ func batchLen(t *testing.T, r bson.M) int {
 	return -1
 }
 
-// Asked with help, a command tells what it does and does nothing, however little else of the request is right.
+// With help, a command returns its description and does nothing, whatever else is wrong with the request.
 func TestCommandsTellWhatTheyDo(t *testing.T) {
 	n := newTestNode(t)
 	for _, cmd := range []string{`{"find": 1, "help": true}`, `{"dropDatabase": 1, "help": 1}`, `{"update": 1, "nonsense": 2, "help": true}`, `{"replSetGetStatus": 1, "help": true}`} {
@@ -321,7 +321,7 @@ func TestCommandsTellWhatTheyDo(t *testing.T) {
 	}
 }
 
-// serverStatus.metrics tells of the work that was done.
+// serverStatus.metrics counts the work that was done.
 func TestMetricsCountWork(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "a": 3}, {"_id": 2, "a": 2}, {"_id": 3, "a": 1}]}`)
@@ -370,7 +370,7 @@ func TestMetricsCountWork(t *testing.T) {
 	}
 }
 
-// A default read concern does not stand in the way of what reads the server's own memory.
+// A default read concern does not break commands that read the server's own memory.
 func TestDefaultReadConcernIsForData(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("admin", `{"setDefaultRWConcern": 1, "defaultReadConcern": {"level": "majority"}}`)
@@ -381,7 +381,7 @@ func TestDefaultReadConcernIsForData(t *testing.T) {
 	}
 }
 
-// A lone server has no change streams, and says so wherever the stage stands.
+// A standalone server has no change streams, and refuses the stage wherever it appears.
 func TestLoneServerHasNoChangeStreams(t *testing.T) {
 	srv, err := Open(Config{Memory: true, Host: "test:27017", Info: &command.Info{Host: "test"}})
 	if err != nil {
@@ -402,7 +402,7 @@ func TestLoneServerHasNoChangeStreams(t *testing.T) {
 	}
 }
 
-// collStats told the size that the oplog would have by default, whatever it had been set to.
+// collStats reported the oplog's default size, whatever it had been set to.
 func TestOplogSizeIsTold(t *testing.T) {
 	n := newTestNode(t)
 	n.srv.Node.Engine.SetOplogSize(5 << 20)

@@ -12,8 +12,8 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// After setDefaultRWConcern with a write concern every write in a transaction failed with 72: the default was taken for
-// one that the client had named. It holds for the transaction's end alone.
+// After setDefaultRWConcern with a write concern every write in a transaction failed with 72: the default was treated
+// like one that the client had given. It applies to the transaction's commit or abort alone.
 func TestDefaultWriteConcernInTransactions(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"create": "c"}`)
@@ -29,7 +29,7 @@ func TestDefaultWriteConcernInTransactions(t *testing.T) {
 	})
 }
 
-// distinct on a view took the numbers of a path for names of fields only.
+// distinct on a view treated numbers in a path only as field names.
 func TestDistinctOnAViewWithANumericPath(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "a": [5, 6], "b": [{"x": 1}, {"x": [2, 3]}], "m": [[7, 8], 9]}, {"_id": 2, "a": {"0": 4}}, {"_id": 3, "a": null}]}`)
@@ -45,7 +45,7 @@ func TestDistinctOnAViewWithANumericPath(t *testing.T) {
 	}
 }
 
-// $bottom and $bottomN kept the last of documents that are equal by the sort, where it is the first.
+// $bottom and $bottomN kept the last of several documents that sort equal instead of the first.
 func TestBottomKeepsTheFirstOfEquals(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "k": 1}, {"_id": 2, "k": 1}, {"_id": 3, "k": 1}, {"_id": 4, "k": 0}]}`)
@@ -64,7 +64,7 @@ func TestBottomKeepsTheFirstOfEquals(t *testing.T) {
 	}
 }
 
-// The text score could be asked for in a find without $text, and was nothing.
+// A find without $text could ask for the text score, and got none.
 func TestTextScoreNeedsText(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "s": "coffee"}]}`)
@@ -106,7 +106,7 @@ func TestValidationIsLoggedAndCounted(t *testing.T) {
 	n.ok("d", `{"validate": "warn", "background": true}`)
 }
 
-// A partial index of a time series lost its filter: it was the same as a plain one, and its TTL never let a bucket expire.
+// A partial index of a time series lost its filter: it became a full one, and its TTL never let a bucket expire.
 func TestPartialIndexOfATimeSeries(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"create": "ts", "timeseries": {"timeField": "t", "metaField": "m"}}`)
@@ -129,7 +129,7 @@ func TestPartialIndexOfATimeSeries(t *testing.T) {
 	}
 }
 
-// The projection of a wildcard index was shown in another form than it had been given in.
+// The projection of a wildcard index was shown in another form than it had been specified in.
 func TestWildcardProjectionIsShownAsGiven(t *testing.T) {
 	n := newTestNode(t)
 	for name, given := range map[string]string{"a": `{ b: 1, x.y: true, _id: 0 }`, "b": `{ x: { y: 1, z: 1 } }`, "c": `{ b: false, x.y: 0 }`} {
@@ -141,8 +141,8 @@ func TestWildcardProjectionIsShownAsGiven(t *testing.T) {
 	}
 }
 
-// Views could be made on the buckets of a time series, and turned to them by collMod; a write, an index, or a router of the
-// same process could make a collection of such a name that belongs to no series.
+// Views could be created on the buckets of a time series, or pointed at them by collMod; a write, an index, or a router of
+// the same process could create a collection of such a name that belongs to no series.
 func TestViewsOnBucketsAreRefused(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"create": "ts", "timeseries": {"timeField": "t"}}`)
@@ -172,7 +172,7 @@ func TestViewsOnBucketsAreRefused(t *testing.T) {
 	}
 }
 
-// The explain of an aggregate with a write concern was answered, in the one form or refused in other words in the other.
+// The explain of an aggregate with a write concern was accepted in one form and refused with another message in the other.
 func TestExplainOfAnAggregateWithAWriteConcern(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1}]}`)
@@ -189,7 +189,7 @@ func TestExplainOfAnAggregateWithAWriteConcern(t *testing.T) {
 	n.ok("d", `{"aggregate": "c", "pipeline": [], "explain": true}`)
 }
 
-// $listSearchIndexes was not refused under the read concerns that it cannot keep.
+// $listSearchIndexes was not refused under the read concerns that it does not support.
 func TestListSearchIndexesReadsLocally(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"create": "c"}`)
@@ -219,7 +219,7 @@ func TestDuplicateKeysAreShownShort(t *testing.T) {
 	}
 }
 
-// The profiler left out reads of its own collection, and did not say which operation gave the last of a cursor.
+// The profiler omitted reads of its own collection, and did not mark the operation that exhausted a cursor.
 func TestProfilerTellsOfItsReadersAndOfCursorsEnds(t *testing.T) {
 	n := newTestNode(t)
 	n.load("d", "c", 500)

@@ -7,7 +7,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// What a secondary writes by way of its primary, as $out with a secondary read preference does, waits out an election.
+// Writes of a secondary through its primary, as $out with a secondary read preference makes them, wait until an election is over.
 func TestWritesThroughThePrimaryWaitOutAnElection(t *testing.T) {
 	m := newTestMembers(t, time.Second)
 	p := m.primary()

@@ -13,7 +13,7 @@ import (
 	"github.com/shoaldb/shoal/storage"
 )
 
-// smallDocument is a document of 200 bytes, as the load generator's.
+// smallDocument is a document of 200 bytes, like the load generator's.
 func smallDocument(i int, r *rand.Rand) []byte {
 	var id [12]byte
 	binary.BigEndian.PutUint64(id[4:], uint64(i))

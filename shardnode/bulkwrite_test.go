@@ -59,7 +59,7 @@ func TestBulkWrite(t *testing.T) {
 	}
 }
 
-// TestBulkWriteRetried sends a retryable bulkWrite twice: the second time nothing is done again.
+// TestBulkWriteRetried sends a retryable bulkWrite twice: the second time nothing is executed.
 func TestBulkWriteRetried(t *testing.T) {
 	n := newTestNode(t)
 	const cmd = `{"bulkWrite": 1, "ops": [{"insert": 0, "document": {"_id": 1, "x": 0}}, {"insert": 1, "document": {"_id": 1}},

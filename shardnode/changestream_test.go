@@ -72,7 +72,7 @@ func types(batch bson.A) string {
 	return strings.Join(out, " ")
 }
 
-// all reads the stream until it has n events or nothing more comes.
+// all reads the stream until it has n events or no more arrive.
 func (w *watch) all(n int) bson.A {
 	w.n.t.Helper()
 	var out bson.A
@@ -127,7 +127,7 @@ func TestChangeStreamTellsOfChanges(t *testing.T) {
 	}
 }
 
-// Whatever event a stream is resumed after, the events behind it come once each, and the tokens order as they do.
+// Whichever event a stream is resumed after, the later events arrive once each, and the tokens sort in the same order.
 func TestChangeStreamResumesAfterEveryEvent(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("db", `{"create": "c"}`)
@@ -172,7 +172,7 @@ func TestChangeStreamResumesAfterEveryEvent(t *testing.T) {
 	}
 }
 
-// The states of a document before and after each change come from what was stored with the change, in transactions too.
+// The images before and after each change come from what was stored with the change, in transactions too.
 func TestChangeStreamImages(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("db", `{"create": "c", "changeStreamPreAndPostImages": {"enabled": true}}`)
@@ -225,7 +225,7 @@ func TestChangeStreamImages(t *testing.T) {
 		t.Errorf("stored are %v", stored)
 	}
 
-	// Switched off, changes have no images; those before still have theirs.
+	// Once they are disabled, changes have no images; earlier ones still have theirs.
 	n.ok("db", `{"collMod": "c", "changeStreamPreAndPostImages": {"enabled": false}}`)
 	n.ok("db", `{"insert": "c", "documents": [{"_id": 3}]}`)
 	n.ok("db", `{"update": "c", "updates": [{"q": {"_id": 3}, "u": {"$set": {"a": 1}}}]}`)
@@ -250,7 +250,7 @@ func TestChangeStreamImages(t *testing.T) {
 	}
 }
 
-// A stream went on behind a time that it had seen in a history that its member had given up, and told of nothing before that.
+// A stream continued after a time that it had seen in a history that its member had rolled back, and missed the events before it.
 func TestChangeStreamEndsWithTheHistoryItFollows(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1}]}`)
@@ -268,7 +268,7 @@ func TestChangeStreamEndsWithTheHistoryItFollows(t *testing.T) {
 	}
 }
 
-// Images go when they are older than they may get, or than the oplog.
+// Images are removed when they expire, or when they are older than the oplog.
 func TestPreImagesExpire(t *testing.T) {
 	n := newTestNode(t)
 	for _, c := range []string{"a", "b"} {
@@ -317,7 +317,7 @@ func TestPreImagesExpire(t *testing.T) {
 	left("")
 }
 
-// The errors that a stream can be resumed after say so, on streams alone.
+// Errors after which a stream can be resumed have the label for that, on streams alone.
 func TestResumableChangeStreamErrors(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("db", `{"insert": "c", "documents": [{"_id": 1}, {"_id": 2}]}`)
@@ -354,7 +354,7 @@ func TestChangeStreamHistoryLost(t *testing.T) {
 	token := first[0].(bson.M)["_id"].(bson.M)["_data"]
 	at := first[0].(bson.M)["clusterTime"].(bson.Timestamp)
 	pad := strings.Repeat("x", 1<<20)
-	for i := range 40 { // more than the streams' window holds
+	for i := range 40 { // more than the streams' window can hold
 		n.ok("db", fmt.Sprintf(`{"insert": "c", "documents": [{"_id": %d, "pad": %q}]}`, i+1, pad))
 	}
 	e.SetOplogSize(1 << 20)
@@ -379,7 +379,7 @@ func TestChangeStreamHistoryLost(t *testing.T) {
 	lost("a stream that nobody read", n.do("db", fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": "c"}`, slow.id)))
 }
 
-// An event that is too large for a message comes in fragments, and a stream goes on after each of them with the next.
+// An event that is too large for a message is sent in fragments, and a stream can be resumed after each of them.
 func TestSplitEventsAreResumed(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("db", `{"create": "c", "changeStreamPreAndPostImages": {"enabled": true}}`)
@@ -423,8 +423,8 @@ func TestSplitEventsAreResumed(t *testing.T) {
 	}
 }
 
-// What operators do within a field is told by its path, what $set sets as a whole, however short the whole document is; paths with
-// digits in names are told apart. A collMod that changes nothing is an event.
+// Changes within a field are reported by its path, values that $set sets as a whole, however short the document is; paths with
+// numeric names are distinguished. A collMod that changes nothing is an event.
 func TestChangeStreamTellsOfUpdatesByPath(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("db", `{"create": "c"}`)
@@ -466,7 +466,7 @@ func TestChangeStreamTellsOfUpdatesByPath(t *testing.T) {
 	}
 }
 
-// showExpandedEvents is no part of the stable API.
+// showExpandedEvents is not part of the stable API.
 func TestStreamsOfTheStableAPI(t *testing.T) {
 	n := newTestNode(t)
 	for spec, want := range map[string]int32{`{}`: 0, `{"showExpandedEvents": true}`: 323, `{"showExpandedEvents": false}`: 323} {

@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/wire"
 )
 
-// runner makes a function that runs a command again and again, from its bytes to its reply's.
+// runner returns a function that runs a command repeatedly, from its bytes to its reply's.
 func (n *testNode) runner(cmd string) func() {
 	n.t.Helper()
 	var d bson.D

@@ -14,7 +14,7 @@ import (
 	"github.com/shoaldb/shoal/shardnode/namespace"
 )
 
-// step is a command and the error code it answers; 0 for success.
+// step is a command and its error code; 0 for success.
 type step struct {
 	cmd  string
 	code int32
@@ -33,7 +33,7 @@ func TestCreateRefuses(t *testing.T) {
 	n := newTestNode(t)
 	runSteps(t, n, []step{
 		{`{"create": "plain"}`, 0},
-		{`{"create": "plain"}`, 0}, // the same again is no error
+		{`{"create": "plain"}`, 0}, // repeating it is no error
 		{`{"create": "plain", "capped": true, "size": 4096}`, 48},
 		{`{"create": "a", "capped": true}`, 72},
 		{`{"create": "a", "size": 4096}`, 72},
@@ -278,7 +278,7 @@ func TestDropDatabase(t *testing.T) {
 	}
 }
 
-// TestTTL runs passes of the monitor by hand at a time of the test's choosing.
+// TestTTL runs passes of the monitor by hand at a time chosen by the test.
 func TestTTL(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"insert": "c", "documents": [
@@ -287,7 +287,7 @@ func TestTTL(t *testing.T) {
 	n.ok("d", `{"createIndexes": "c", "indexes": [{"key": {"t": 1}, "name": "t", "expireAfterSeconds": 60}]}`)
 	n.ok("d", `{"create": "cl", "clusteredIndex": {"key": {"_id": 1}, "unique": true}, "expireAfterSeconds": 60}`)
 	n.ok("d", `{"insert": "cl", "documents": [{"_id": {"$date": "2020-01-01T00:00:00Z"}}, {"_id": {"$date": "2099-01-01T00:00:00Z"}}]}`)
-	n.srv.Node.Services.StepDown() // the monitor's own passes end
+	n.srv.Node.Services.StepDown() // stops the monitor's own passes
 	n.srv.Node.now = func() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }
 	m := ttlMonitor{n: n.srv.Node, client: command.OwnClient()}
 	m.pass(context.Background())
@@ -316,7 +316,7 @@ func TestSafeInt64(t *testing.T) {
 	}
 }
 
-// TestReadView reads through views: find with all it may ask, count, distinct, and what a view refuses.
+// TestReadView reads through views: find with all of its options, count, distinct, and what a view refuses.
 func TestReadView(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "a": "x", "n": 3}, {"_id": 2, "a": "y", "n": 2}, {"_id": 3, "a": "X", "n": 1}]}`)
@@ -397,7 +397,7 @@ func TestTimeseries(t *testing.T) {
 	}
 }
 
-// TestTimeseriesRetry inserts measurements again by their statement numbers; they are there once, also by the oplog alone.
+// TestTimeseriesRetry retries inserts of measurements with their statement numbers; they exist once, also when only the oplog knows of them.
 func TestTimeseriesRetry(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"create": "s", "timeseries": {"timeField": "t"}}`)

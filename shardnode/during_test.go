@@ -7,8 +7,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// What fails while documents are read or written is told with the command it came up in; what is wrong with the request
-// itself, or with its constants, is told without.
+// Errors while documents are read or written are prefixed with the command that was executing; errors in the request
+// itself, or in its constants, are not.
 func TestErrorsTellWhatWasExecuting(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"createIndexes": "c", "indexes": [{"key": {"u": 1}, "name": "u", "unique": true}]}`)

@@ -8,7 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// fill makes a collection of n documents {_id: i, a: i % 5, b: i % 7, s: "…"} with the indexes given as key patterns.
+// fill creates a collection of n documents {_id: i, a: i % 5, b: i % 7, s: "…"} with the indexes given as key patterns.
 func (n *testNode) fill(coll string, count int, indexes ...string) {
 	n.t.Helper()
 	for i := 0; i < count; i += 1000 {
@@ -24,7 +24,7 @@ func (n *testNode) fill(coll string, count int, indexes ...string) {
 	}
 }
 
-// asM gives a document of a reply as a map.
+// asM converts a document of a reply to a map.
 func asM(v any) bson.M {
 	switch d := v.(type) {
 	case bson.M:
@@ -163,7 +163,7 @@ func TestExplainPipelineStages(t *testing.T) {
 	}
 }
 
-// TestExplainGeo looks for the index and for how little of it is read.
+// TestExplainGeo checks that the index is used and how little of it is read.
 func TestExplainGeo(t *testing.T) {
 	n := newTestNode(t)
 	var docs []string
@@ -190,7 +190,7 @@ func TestExplainGeo(t *testing.T) {
 	}
 }
 
-// TestExplainGroup looks for $group stages that explain shows as part of the query's plan, and for those that it does not.
+// TestExplainGroup checks which $group stages explain shows as part of the query's plan, and which it does not.
 func TestExplainGroup(t *testing.T) {
 	n := newTestNode(t)
 	n.fill("c", 100, `{"a": 1}`)
@@ -251,7 +251,7 @@ func TestExplainGroup(t *testing.T) {
 	}
 }
 
-// TestExplainGroupFigures counts what groups took and gave, and finds each stage of the plan again by its number.
+// TestExplainGroupFigures checks the inputs and outputs of groups, and matches each stage of the plan by its number.
 func TestExplainGroupFigures(t *testing.T) {
 	n := newTestNode(t)
 	n.fill("c", 100, `{"a": 1}`)
@@ -282,7 +282,7 @@ func TestExplainGroupFigures(t *testing.T) {
 	}
 }
 
-// TestExplainGroupFramework has the parameter and query settings choose the classic engine.
+// TestExplainGroupFramework selects the classic engine by the parameter and by query settings.
 func TestExplainGroupFramework(t *testing.T) {
 	n := newTestNode(t)
 	n.fill("c", 10)

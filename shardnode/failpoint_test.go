@@ -10,7 +10,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// fail switches a fail point of the node on for so many times, or off for 0.
+// fail switches a fail point of the node on for the given number of times, or off for 0.
 func (n *testNode) fail(name string, times int, data bson.M) {
 	n.t.Helper()
 	mode := value.NewString("off")
@@ -26,8 +26,8 @@ func (n *testNode) fail(name string, times int, data bson.M) {
 	}
 }
 
-// Errors by failCommand that say not primary carried no topologyVersion, so that drivers took them for news, forgot the
-// server, and waited for its next hello. Those of a shutdown carry none: no hello tells of it.
+// "Not primary" errors by failCommand carried no topologyVersion, so that drivers took them for a state change, marked
+// the server unknown, and waited for its next hello. Shutdown errors carry none: no hello reports a shutdown.
 func TestFailCommandCarriesTheTopologyVersion(t *testing.T) {
 	n := newTestNode(t)
 	hello := shown(t, n.ok("admin", `{"hello": 1}`), "topologyVersion")
@@ -72,7 +72,7 @@ func TestFailPointOnPrimaryTransactionalWrite(t *testing.T) {
 	}
 }
 
-// maxTimeAlwaysTimeOut and maxTimeNeverTimeOut were not to be found.
+// maxTimeAlwaysTimeOut and maxTimeNeverTimeOut did not exist.
 func TestFailPointsOfMaxTime(t *testing.T) {
 	n := newTestNode(t)
 	n.load("d", "c", 500)
@@ -93,7 +93,7 @@ func TestFailPointsOfMaxTime(t *testing.T) {
 		}
 		n.fail(tc.point, 0, nil)
 	}
-	// The time that a find leaves to its cursor's getMores counts too.
+	// The remaining time of a find applies to its cursor's getMores too.
 	r := n.ok("d", `{"find": "c", "batchSize": 2, "maxTimeMS": 100000}`)
 	n.fail("maxTimeAlwaysTimeOut", 1, nil)
 	if got := n.code("d", fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": "c"}`, cursorID(t, r))); got != 50 {

@@ -10,8 +10,8 @@ import (
 	"github.com/shoaldb/shoal/storage"
 )
 
-// A write that found no collection, and whose unit of work then began with a catalog that has it, was answered 48: another
-// write had made it in between. It is a conflict, after which the write begins anew and finds the collection.
+// A write that found no collection, and whose unit of work then began with a catalog that has it, failed with 48: another
+// write had created it in between. It is a conflict, after which the write is retried and finds the collection.
 func TestFirstWriteRacingWithTheCollectionsCreation(t *testing.T) {
 	n := newTestNode(t)
 	node := n.srv.Node

@@ -17,22 +17,22 @@ import (
 	"github.com/shoaldb/shoal/wire"
 )
 
-// notFuzzed are commands that end the node, stop it, or wait for what does not come.
+// notFuzzed are commands that end the node, block it, or wait for something that never happens.
 var notFuzzed = map[string]bool{
 	"shutdown": true, "fsync": true, "fsyncUnlock": true, "replSetStepDown": true, "replSetReconfig": true, "replSetFreeze": true, "replSetMaintenance": true,
 	"configureFailPoint": true, "waitForFailPoint": true, "setParameter": true, "setUserWriteBlockMode": true, "logRotate": true, "replSetStepUp": true,
 	"replSetResizeOplog": true, "setFeatureCompatibilityVersion": true, "setDefaultRWConcern": true, "hello": true, "isMaster": true, "ismaster": true, "replSetSyncFrom": true,
 }
 
-// argumentNames are fields that stand inside the arguments of commands.
+// argumentNames are fields that occur inside the arguments of commands.
 var argumentNames = []string{"q", "u", "limit", "multi", "upsert", "arrayFilters", "key", "name", "unique", "sparse", "partialFilterExpression", "collation", "locale",
 	"strength", "expireAfterSeconds", "weights", "wildcardProjection", "2dsphere", "2d", "text", "hashed", "bits", "min", "max", "v", "hidden", "w", "j", "wtimeout", "level",
 	"afterClusterTime", "atClusterTime", "batchSize", "insert", "update", "delete", "document", "filter", "updateMods", "ns", "viewOn", "pipeline", "timeField", "metaField",
 	"granularity", "clusteredIndex", "validator", "$jsonSchema", "$set", "$inc", "$match", "$group", "_id", "id", "inline", "replace", "index", "$**", "size", "capped",
 	"$text", "$search", "$near", "$expr", "allowDiskUse", "hint", "sort", "projection", "$natural", "mode", "$_internal"}
 
-// FuzzCommands sends a node commands whose arguments are made of arbitrary bytes: each is answered, in time, with a
-// document that says ok or names an error, and none panics.
+// FuzzCommands sends a node commands whose arguments are made of arbitrary bytes: each returns, in time, a document
+// with ok or an error, and none panics.
 func FuzzCommands(f *testing.F) {
 	n := newTestNode(f)
 	var mu sync.Mutex
@@ -79,7 +79,7 @@ func FuzzCommands(f *testing.F) {
 	})
 }
 
-// fuzzedCommand makes a command of arbitrary bytes: which of its fields it has, and what is in them.
+// fuzzedCommand builds a command from arbitrary bytes: which of its fields it has, and their values.
 func fuzzedCommand(spec *command.Spec, in []byte) []byte {
 	names := argumentNames
 	for _, f := range spec.Fields {

@@ -7,7 +7,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// $geoNear in a $lookup may be near what let has bound for the document at hand.
+// $geoNear in a $lookup may be near a point that let has bound for the current document.
 func TestGeoNearOfLet(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "at": {"type": "Point", "coordinates": [-73.9928, 40.7193]}}, {"_id": 2, "at": {"type": "Point", "coordinates": [-73.97, 40.77]}}]}`)

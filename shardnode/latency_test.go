@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// The counts of operations by namespace kept every name that a client ever spelt, a kilobyte each, and those of collections and
-// views that had been dropped.
+// The operation counters by namespace kept every name that a client ever sent, a kilobyte each, and those of dropped
+// collections and views.
 func TestLatenciesAreKeptOfNamespacesThatExist(t *testing.T) {
 	n := newTestNode(t)
 	names := func() (out []string) {
@@ -32,7 +32,7 @@ func TestLatenciesAreKeptOfNamespacesThatExist(t *testing.T) {
 			t.Errorf("%s is counted", ns)
 		}
 	}
-	for i := range leastSwept + 10 { // views are not told of when they go
+	for i := range leastSwept + 10 { // dropped views are not reported
 		n.ok("d", fmt.Sprintf(`{"create": "v%d", "viewOn": "c", "pipeline": []}`, i))
 		n.ok("d", fmt.Sprintf(`{"find": "v%d"}`, i))
 		n.ok("d", fmt.Sprintf(`{"drop": "v%d"}`, i))

@@ -55,7 +55,7 @@ func (x *testNet) ask(ctx context.Context, host string, cmd []byte) ([]byte, err
 	return reply, cluster.ReplyError(reply)
 }
 
-// loseMajority cuts every connection between members; heal gives them back.
+// loseMajority cuts every connection between members; heal restores them.
 func (x *testNet) loseMajority() { x.setCut(true) }
 func (x *testNet) heal()         { x.setCut(false) }
 
@@ -89,7 +89,7 @@ type testMembers struct {
 	warned atomic.Int32
 }
 
-// newTestMembers makes a set of three in memory.
+// newTestMembers creates a set of three in memory.
 func newTestMembers(t *testing.T, electionTimeout time.Duration) *testMembers {
 	t.Helper()
 	x := &testNet{servers: map[string]*Server{}}
@@ -128,7 +128,7 @@ func newTestMembers(t *testing.T, electionTimeout time.Duration) *testMembers {
 	return m
 }
 
-// primary waits for one, and for the others to follow it.
+// primary waits until there is one and the others follow it.
 func (m *testMembers) primary() *testNode {
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		var found *testNode
@@ -148,7 +148,7 @@ func (m *testMembers) primary() *testNode {
 	return nil
 }
 
-// votes is how many members count for a majority: a new one does so once it has caught up.
+// votes is the number of voting members: a new one votes once it has caught up.
 func (n *testNode) votes() (count int) {
 	for _, m := range n.srv.Repl.Status().Members {
 		if m.Voting {
@@ -158,12 +158,12 @@ func (n *testNode) votes() (count int) {
 	return count
 }
 
-// wcTimeout is a command with a write concern that gives up early.
+// wcTimeout is a command with a write concern with a short wtimeout.
 func wcTimeout(cmd string) string {
 	return cmd[:len(cmd)-1] + `, "writeConcern": {"w": "majority", "wtimeout": 10}}`
 }
 
-// leftBehind checks a reply for the write concern error of a wtimeout, and shows some of its fields.
+// timedOut checks a reply for the write concern error of a wtimeout, and returns some of its fields as text.
 func leftBehind(t *testing.T, n *testNode, db, cmd string, fields ...string) string {
 	t.Helper()
 	start := time.Now()
@@ -179,8 +179,8 @@ func leftBehind(t *testing.T, n *testNode, db, cmd string, fields ...string) str
 	return shown(t, r, fields...)
 }
 
-// Writes without a majority answer after their wtimeout with what they did. When the majority is back they have happened
-// once, and whoever sends them again hears the same.
+// Writes without a majority return their result after their wtimeout. When the majority is back they have been executed
+// once, and a retry returns the same.
 func TestWriteConcernTimesOutWithoutAMajority(t *testing.T) {
 	m := newTestMembers(t, 10*time.Second)
 	n := m.primary()
@@ -227,7 +227,7 @@ func TestWriteConcernTimesOutWithoutAMajority(t *testing.T) {
 	if got := leftBehind(t, n, "d", wcTimeout(`{"drop": "dropped"}`), "nIndexesWas", "ns"); got != `{ nIndexesWas: 1, ns: "d.dropped" }` {
 		t.Errorf("drop: %s", got)
 	}
-	last := len(cases) // whose command is the session's newest: an older number is not asked for any more
+	last := len(cases) // whose command is the session's newest: older numbers can no longer be retried
 	retry := inSession(cases[last-1].cmd, last)
 	answer := make(chan string, 1)
 	go func() { answer <- shown(t, n.do("d", retry), append(fields, "ok")...) }()
@@ -261,7 +261,7 @@ func (n *testNode) awaitNoneLeft() {
 	}
 }
 
-// What a command leaves stays locked and claimed: nobody sees or overwrites anything in between.
+// Detached writes keep their locks and claims: no other operation sees or overwrites anything in between.
 func TestLeftWritesAreNotPassed(t *testing.T) {
 	m := newTestMembers(t, 10*time.Second)
 	n := m.primary()
@@ -275,7 +275,7 @@ func TestLeftWritesAreNotPassed(t *testing.T) {
 	if got := shown(t, same, "ok", "n", "writeErrors"); got != `{ ok: 1.0, n: 0, writeErrors: [ { index: 0, code: 64, errmsg: "`+write.ErrBlocked.Message+`" } ] }` {
 		t.Errorf("another writer: %s", got)
 	}
-	// The second statement sees the first of its own command, and nothing of the others.
+	// The second statement sees the first of its own command, and no other detached writes.
 	two := wcTimeout(`{"update": "c", "updates": [{"q": {"_id": 2}, "u": {"$inc": {"x": 1}}}, {"q": {"x": 1}, "u": {"$set": {"y": 1}}}]}`)
 	if got := leftBehind(t, n, "d", two, "n", "nModified", "writeErrors"); got != `{ n: 2, nModified: 2 }` {
 		t.Errorf("two statements: %s", got)
@@ -325,8 +325,8 @@ func TestEndedWithoutAMajority(t *testing.T) {
 	}
 }
 
-// commitTransaction answers after its wtimeout, too; sent again it waits for the decision or times out again. The session
-// goes on meanwhile.
+// commitTransaction returns after its wtimeout, too; a retry waits for the decision or times out again. The session can
+// be used meanwhile.
 func TestCommitTransactionTimesOutWithoutAMajority(t *testing.T) {
 	m := newTestMembers(t, 10*time.Second)
 	n := m.primary()
@@ -367,8 +367,8 @@ func TestCommitTransactionTimesOutWithoutAMajority(t *testing.T) {
 	}
 }
 
-// The majority does not come back in time: the primary steps down, what it was not told about is gone unless the others
-// have it, and a retry is executed by the next primary.
+// The majority does not come back in time: the primary steps down, unacknowledged writes are lost unless the others
+// have them, and a retry is executed by the next primary.
 func TestStepDownDropsWhatWasLeft(t *testing.T) {
 	m := newTestMembers(t, 400*time.Millisecond)
 	n := m.primary()
@@ -383,7 +383,7 @@ func TestStepDownDropsWhatWasLeft(t *testing.T) {
 	n.awaitNoneLeft()
 	m.heal()
 	p := m.primary()
-	for end := time.Now().Add(20 * time.Second); p.code("d", cmd) != 0; p = m.primary() { // on a busy machine it may be deposed again
+	for end := time.Now().Add(20 * time.Second); p.code("d", cmd) != 0; p = m.primary() { // on a busy machine the primary may be deposed again
 		if time.Now().After(end) {
 			t.Fatal("the retry does not get through")
 		}
@@ -397,7 +397,7 @@ func TestStepDownDropsWhatWasLeft(t *testing.T) {
 	}
 }
 
-// A server that stops while writes are left stops.
+// A server can stop while there are detached writes.
 func TestClosingWithLeftWrites(t *testing.T) {
 	m := newTestMembers(t, 10*time.Second)
 	n := m.primary()

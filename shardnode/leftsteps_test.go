@@ -25,7 +25,7 @@ func manyDocs(n int) string {
 	return "[" + strings.Join(docs, ", ") + "]"
 }
 
-// leftStep is a command of several commits, what it answers without a majority, and what is there afterwards.
+// detachedStep is a command of several commits, its reply without a majority, and the documents that exist afterwards.
 type leftStep struct {
 	db, cmd string
 	fields  []string
@@ -80,7 +80,7 @@ var leftSteps = []leftStep{
 	{"gone", `{"dropDatabase": 1}`, nil, "", "gone.c", ""},
 }
 
-// beforeSteps makes what leftSteps work on.
+// beforeSteps creates what detachedSteps work on.
 func beforeSteps(n *testNode) {
 	for _, c := range []string{"many", "capped", "moving"} {
 		n.ok("d", `{"insert": "`+c+`", "documents": `+manyDocs(1200)+`}`)
@@ -101,7 +101,7 @@ func beforeSteps(n *testNode) {
 	n.ok("gone", `{"insert": "c", "documents": [{"_id": 1}]}`)
 }
 
-// there shows the documents of "db.collection", or counts them where they are many.
+// there returns the documents of "db.collection" as text, or their number if there are many.
 func (n *testNode) there(ns string) string {
 	db, coll, _ := strings.Cut(ns, ".")
 	docs := n.first(db, `{"find": "`+coll+`", "sort": {"_id": 1}, "batchSize": 5000}`)
@@ -111,7 +111,7 @@ func (n *testNode) there(ns string) string {
 	return strings.Join(docs, " ")
 }
 
-// noTemporary checks that no collection of a command's own is left.
+// noTemporary checks that no temporary collection of a command is left.
 func (n *testNode) noTemporary() {
 	n.t.Helper()
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
@@ -130,8 +130,8 @@ func (n *testNode) noTemporary() {
 	}
 }
 
-// Commands of several commits go on upon what the set has not decided, and answer at their wtimeout that all of it is done.
-// When the majority is back it is.
+// Commands of several commits continue on top of undecided ones, and report at their wtimeout that all of it is done. When
+// the majority is back it is.
 func TestStepsWithoutAMajority(t *testing.T) {
 	m := newTestMembers(t, 10*time.Second)
 	n := m.primary()
@@ -166,7 +166,7 @@ func TestStepsWithoutAMajority(t *testing.T) {
 	}
 }
 
-// What a command may do behind what it has left is bounded: the rest is refused, and not executed.
+// The amount that a command may do after a detached commit is bounded: the rest is refused, and not executed.
 func TestStepsBehindAreBounded(t *testing.T) {
 	m := newTestMembers(t, 10*time.Second)
 	n := m.primary()
@@ -185,7 +185,7 @@ func TestStepsBehindAreBounded(t *testing.T) {
 	}
 }
 
-// A command that its maxTimeMS ends between its steps leaves no collection of its own.
+// A command that is ended by its maxTimeMS between its steps leaves no temporary collection.
 func TestEndedStepsAreCleanedUp(t *testing.T) {
 	m := newTestMembers(t, 10*time.Second)
 	n := m.primary()
@@ -212,7 +212,7 @@ func TestEndedStepsAreCleanedUp(t *testing.T) {
 	n.ok("d", `{"aggregate": "src", "pipeline": [{"$out": "out"}], "cursor": {}}`)
 }
 
-// The primary steps down before the steps are decided: on the next primary there are all of them or none.
+// The primary steps down before the steps are decided: the next primary has all of them or none.
 func TestStepDownBetweenSteps(t *testing.T) {
 	m := newTestMembers(t, 400*time.Millisecond)
 	n := m.primary()
@@ -224,7 +224,7 @@ func TestStepDownBetweenSteps(t *testing.T) {
 	} {
 		r := n.do(s.db, wcTimeout(s.cmd))
 		code, _ := r["code"].(int32)
-		if r["ok"] == 1.0 && r["writeConcernError"] == nil || r["ok"] != 1.0 && !mongoerr.Code(code).IsRetryableWrite() { // it may be deposed by now
+		if r["ok"] == 1.0 && r["writeConcernError"] == nil || r["ok"] != 1.0 && !mongoerr.Code(code).IsRetryableWrite() { // the member may have been deposed by now
 			t.Errorf("%s: %v", s.cmd, r)
 		}
 	}
@@ -240,7 +240,7 @@ func TestStepDownBetweenSteps(t *testing.T) {
 	}
 }
 
-// Temporary collections that nobody fills any more go when a member becomes primary.
+// Temporary collections of ended commands are dropped when a member becomes primary.
 func TestTemporaryCollectionsGo(t *testing.T) {
 	m := newTestMembers(t, 400*time.Millisecond)
 	n := m.primary()
@@ -255,15 +255,15 @@ func TestTemporaryCollectionsGo(t *testing.T) {
 	m.primary().noTemporary()
 }
 
-// An index build on a collection with documents answers at its wtimeout, and goes on when the majority is back. maxTimeMS
-// gives it up.
+// An index build on a collection with documents returns at its wtimeout, and continues when the majority is back.
+// maxTimeMS aborts it.
 func TestIndexBuildsWithoutAMajority(t *testing.T) {
 	m := newTestMembers(t, 10*time.Second)
 	n := m.primary()
 	beforeSteps(n)
 	m.loseMajority()
 	create := `{"createIndexes": "many", "indexes": [{"key": {"y": 1}, "name": "y_1"}]}`
-	for range 2 { // the second finds that the first is building
+	for range 2 { // the second finds that the first is in progress
 		start := time.Now()
 		r := n.do("d", wcTimeout(create))
 		if got := shown(t, r, "ok", "code", "errmsg"); got != `{ ok: 0.0, code: 64, errmsg: "`+ddl.ErrBuildGoesOn.Message+`" }` &&
@@ -290,8 +290,8 @@ func TestIndexBuildsWithoutAMajority(t *testing.T) {
 	n.ok("d", `{"createIndexes": "moving", "indexes": [{"key": {"y": 1}, "name": "y_1"}]}`)
 }
 
-// Commands of several commits while majorities come and go, and primaries with them: of each command there is nothing, or its
-// first statements up to some place, and all of them where it was acknowledged.
+// Commands of several commits while majorities, and with them primaries, change: of each command either nothing or a prefix
+// of its statements was executed, and all of them if it was acknowledged.
 func TestStepsAreThereInOrder(t *testing.T) {
 	m := newTestMembers(t, 300*time.Millisecond)
 	const writers, each, steps = 4, 25, 6
@@ -318,7 +318,7 @@ func TestStepsAreThereInOrder(t *testing.T) {
 			}
 		}()
 	}
-	for i := range 6 { // some cuts end before the primary is deposed, some behind that
+	for i := range 6 { // some cuts end before the primary is deposed, some after
 		time.Sleep(60 * time.Millisecond)
 		m.loseMajority()
 		time.Sleep([]time.Duration{40, 700, 90}[i%3] * time.Millisecond)

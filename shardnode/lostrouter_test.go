@@ -8,7 +8,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 )
 
-// A router that was killed left its open transactions to block the writers of their documents for the rest of their 60 s.
+// The open transactions of a killed router blocked other writers of their documents for the rest of their 60 s.
 func TestTransactionsOfALostRouterEnd(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1}, {"_id": 2}, {"_id": 3}]}`)

@@ -6,8 +6,8 @@ import (
 	"github.com/shoaldb/shoal/command"
 )
 
-// What a router writes into the pipeline that it sends to shards is no part of the language: from clients it is refused as any
-// unknown argument or stage, also inside a view and a sub-pipeline.
+// The internal arguments and stages in pipelines from routers are not part of the query language: from clients they are
+// refused like any unknown argument or stage, also inside a view and a sub-pipeline.
 func TestPartsOfSplitPipelinesAreForRouters(t *testing.T) {
 	n := newTestNode(t)
 	n.fill("c", 10)

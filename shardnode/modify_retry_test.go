@@ -11,14 +11,14 @@ import (
 	"github.com/shoaldb/shoal/storage"
 )
 
-// A findAndModify whose first attempt met a conflict, and whose document has changed by the second, modifies nothing and
-// says so: what the first attempt would have written is not its answer.
+// A findAndModify whose first attempt met a conflict, and whose document no longer matches at the second, modifies
+// nothing and reports that: it does not return what the first attempt would have written.
 func TestFindAndModifyAnswersForItsLastAttempt(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "v": 0}]}`)
 	const lsid = `"lsid": {"id": {"$binary": {"base64": "AAAAAAAAQACAAAAAAAAAAQ==", "subType": "04"}}}`
 	n.ok("d", `{"findAndModify": "c", "query": {"_id": 1}, "update": {"$set": {"w": 1}}, "new": true, "txnNumber": {"$numberLong": "1"}, `+lsid+`}`)
-	// Another unit of work holds the session's image, as one does that takes over sessions with a chunk.
+	// Another unit of work holds the session's image, as one that imports sessions with a chunk does.
 	node := n.srv.Node
 	s := node.Engine.Snapshot()
 	u := node.Engine.NewUnitOfWork(s)

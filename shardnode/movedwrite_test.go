@@ -7,14 +7,15 @@ import (
 	"testing"
 )
 
-// ofChild gives a command the session of an internal transaction for write number of the tests' usual session.
+// ofChild adds to a command the session of an internal transaction for the given write of the tests' usual session.
 func ofChild(cmd string, number, child int) string {
 	id := fmt.Sprintf(`"==", "subType": "04"}}, "txnNumber": {"$numberLong": "%d"}, "txnUUID": {"$binary": {"base64": "AAAAAAAAQACAAAAAAAA%cAQ==", "subType": "04"}}}`, number, 'A'+child)
 	return strings.Replace(cmd, testLSID, strings.TrimSuffix(testLSID, `==", "subType": "04"}}}`)+id[1:], 1)
 }
 
-// The statement of a client's session that an internal transaction carries out is known to have been executed once that
-// has committed, after an election or a restart too, and is not while it is open or once it has ended otherwise.
+// The statement of a client's session that an internal transaction executes is known to be executed once the
+// transaction has committed, also after an election or a restart, but not while it is open or after it has ended
+// otherwise.
 func TestInternalTransactionsCarryOutRetryableWrites(t *testing.T) {
 	n := newTestNode(t)
 	n.cl.Internal = true // a router
@@ -30,7 +31,7 @@ func TestInternalTransactionsCarryOutRetryableWrites(t *testing.T) {
 		n.forgetSessions()
 	}
 	restore := func() {
-		n.srv.Node.txns.AbortTxns() // as a member does that steps down
+		n.srv.Node.txns.AbortTxns() // as on a member that steps down
 		n.forgetSessions()
 		if err := n.srv.Node.txns.RestorePrepared(context.Background()); err != nil {
 			t.Fatal(err)

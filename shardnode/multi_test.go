@@ -10,8 +10,8 @@ import (
 	"github.com/shoaldb/shoal/command"
 )
 
-// An update of many documents wrote all of them in one unit, or none: where transactions wrote to one of them after another, it
-// began anew for as long as they did.
+// A multi-document update wrote all documents in one unit, or none: while transactions wrote to one of them after another, it
+// was retried for as long as they did.
 func TestMultiWritesPassBusyDocuments(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 0, "x": 0}, {"_id": 1, "x": 0}, {"_id": 2, "x": 0}, {"_id": 3, "x": 0}]}`)

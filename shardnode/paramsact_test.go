@@ -7,7 +7,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Parameters that were taken, and given back, and read by nobody.
+// Parameters that were accepted and returned, but had no effect.
 func TestParametersOfScansAndListsAct(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "a": 1, "s": "one of some length"}, {"_id": 2, "a": 2, "s": "another of some length"}]}`)

@@ -12,7 +12,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 )
 
-// orders makes the collection of the manual's page on $planCacheStats.
+// orders creates the collection of the manual's page on $planCacheStats.
 func (n *testNode) orders() {
 	n.t.Helper()
 	n.ok("d", `{"insert": "orders", "documents": [
@@ -35,7 +35,7 @@ func (n *testNode) cacheEntries(coll string) (out []bson.M) {
 	return out
 }
 
-// TestPlanCacheStats compares entries with those the manual shows for the same documents and queries.
+// TestPlanCacheStats compares entries with those that the manual shows for the same documents and queries.
 func TestPlanCacheStats(t *testing.T) {
 	n := newTestNode(t)
 	n.orders()
@@ -95,7 +95,7 @@ func (n *testNode) halves(count int) {
 	n.ok("d", `{"createIndexes": "ev", "indexes": [{"key": {"a": 1}, "name": "a_1"}, {"key": {"b": 1}, "name": "b_1"}]}`)
 }
 
-// TestTrialFigures is about what explain tells of a trial: the plans stopped when the first was at its end.
+// TestTrialFigures checks what explain reports of a trial: the plans stopped when the first one had ended.
 func TestTrialFigures(t *testing.T) {
 	n := newTestNode(t)
 	n.halves(2000)
@@ -178,7 +178,7 @@ func TestReplanning(t *testing.T) {
 	}
 }
 
-// checkPlanLog looks at what the profiler wrote of the find with a comment.
+// checkPlanLog checks what the profiler wrote about the find with a comment.
 func (n *testNode) checkPlanLog(run int, want string) {
 	n.t.Helper()
 	r := n.ok("d", fmt.Sprintf(`{"find": "system.profile", "filter": {"command.comment": "run %d"}, "hint": {"$natural": 1}}`, run))
@@ -204,7 +204,7 @@ func (n *testNode) checkPlanLog(run int, want string) {
 	}
 }
 
-// TestCachedPlanThatTrickles has a cached plan find something now and then: it is given up all the same.
+// TestCachedPlanThatTrickles has a cached plan find something from time to time: it is abandoned all the same.
 func TestCachedPlanThatTrickles(t *testing.T) {
 	n := newTestNode(t)
 	var docs []string
@@ -232,7 +232,7 @@ func TestCachedPlanThatTrickles(t *testing.T) {
 	}
 }
 
-// TestHintsLeaveThePlanCacheAlone: what did not compete is not remembered.
+// TestHintsLeaveThePlanCacheAlone: a plan that did not compete is not cached.
 func TestHintsLeaveThePlanCacheAlone(t *testing.T) {
 	n := newTestNode(t)
 	n.fill("c", 500, `{"a": 1}`, `{"b": 1}`)
@@ -244,7 +244,7 @@ func TestHintsLeaveThePlanCacheAlone(t *testing.T) {
 	}
 }
 
-// TestTies: of plans that did equally well the one that read fewer documents goes first, then the one with bounds on more
+// TestTies: among equally good plans, the one that examined fewer documents wins, then the one with bounds on more
 // fields.
 func TestTies(t *testing.T) {
 	n := newTestNode(t)

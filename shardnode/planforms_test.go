@@ -13,8 +13,8 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// knobs sets the planner's parameters at random: plans that rarely win do so in some rounds, and cached plans are given up
-// at once in others.
+// knobs sets the planner's parameters at random: plans that rarely win do so in some rounds, and cached plans are
+// abandoned at once in others.
 func (r *planRound) knobs() {
 	g := r.g
 	r.ok("admin", fmt.Sprintf(`{"setParameter": 1, "internalQueryForceIntersectionPlans": %v, "internalQueryPlannerEnableHashIntersection": %v,
@@ -24,7 +24,7 @@ func (r *planRound) knobs() {
 		g.Chance(0.8), []int{200, 3, 0}[g.R.IntN(3)]))
 }
 
-// narrow is a conjunction that an index can do much for.
+// narrow is a selective conjunction that an index can serve well.
 func (r *planRound) narrow() bson.D {
 	g := r.g
 	out := bson.D{}
@@ -53,7 +53,7 @@ func mustRaw(d bson.D) []byte {
 	return raw
 }
 
-// alternatives is a filter that is an $or, or has one beside other conditions.
+// alternatives is a filter that is an $or, or contains one among other conditions.
 func (r *planRound) alternatives() bson.D {
 	g := r.g
 	list := bson.A{}
@@ -104,7 +104,7 @@ func (r *planRound) form() (name string, args bson.D, ordered bool) {
 	return "find", append(args, bson.E{Key: "batchSize", Value: g.R.IntN(30)}, bson.E{Key: "allowDiskUse", Value: g.Chance(0.5)}), ordered
 }
 
-// ids runs a find for the identifiers it gives, in order.
+// ids runs a find and returns the identifiers, in order.
 func (r *planRound) ids(coll string, filter bson.D, more ...bson.E) (out []string, code int64) {
 	o := r.outcome(coll, append(bson.D{{Key: "find", Value: coll}, {Key: "filter", Value: filter}}, more...))
 	for _, d := range o.docs {
@@ -119,7 +119,7 @@ func (r *planRound) fail(what string, filter bson.D, got, want any) {
 	r.t.Fatalf("%s %s\nindexes %s\ngot  %v\nwant %v", what, text, r.indexes, got, want)
 }
 
-// among keeps the elements that the others have, too.
+// among keeps the elements that are also among the others.
 func among(list, others []string) (out []string) {
 	for _, s := range list {
 		if slices.Contains(others, s) {
@@ -129,7 +129,7 @@ func among(list, others []string) (out []string) {
 	return out
 }
 
-// special checks searches that a collection without indexes cannot answer: what a filter beside them leaves is what both
+// special checks searches that a collection without indexes cannot answer: combined with a filter they return what both
 // find by themselves, in the order of the search.
 func (r *planRound) special() {
 	g := r.g
@@ -158,7 +158,7 @@ func (r *planRound) special() {
 	want := among(found, all)
 	filter := append(slices.Clone(beside), search)
 	got, _ := r.ids(r.coll, filter, sort)
-	if near { // places at the same distance come in any order
+	if near { // points at the same distance are in any order
 		slices.Sort(got)
 		slices.Sort(want)
 	}

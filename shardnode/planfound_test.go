@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestFoundByRandomQueries keeps what random queries found: each line is a command that has to answer the same on a
-// collection with indexes and on one without.
+// TestFoundByRandomQueries keeps the bugs that random queries found: each line is a command that must have the same
+// result on a collection with indexes and on one without.
 func TestFoundByRandomQueries(t *testing.T) {
 	n := newTestNode(t)
 	for i, x := range []struct{ docs, index, cmd string }{
@@ -19,7 +19,7 @@ func TestFoundByRandomQueries(t *testing.T) {
 			`{"key": {"$**": 1}, "wildcardProjection": {"b": 0, "n.y": 0}, "name": "w"}`, `{"find": "c", "filter": {"n": {"$type": "array"}}, "sort": {"_id": 1}}`},
 		{`{"_id": 1, "n": [{"y": 4}]}, {"_id": 2, "n": [{"x": 4}]}, {"_id": 3, "n": null}, {"_id": 4}`,
 			`{"key": {"$**": 1}, "wildcardProjection": {"b": 0, "n.y": 0}, "name": "w"}`, `{"find": "c", "filter": {"n": {"$ne": null}}, "sort": {"_id": 1}}`},
-		// A path with two places, or one into a nested array: the keys hold arrays within arrays as a whole.
+		// A path with two array indexes, or one into a nested array: the keys hold nested arrays as a whole.
 		{`{"_id": 1, "ship": {"coordinates": [[-5, 10], [-7, 8]]}}, {"_id": 2, "ship": {"coordinates": [[1, 2]]}}`,
 			`{"key": {"ship.$**": 1}, "name": "w"}`, `{"find": "c", "filter": {"ship.coordinates.0.1": 10}}`},
 		{`{"_id": 1, "a": [[10, 20], 10]}, {"_id": 2, "a": [10, 30]}, {"_id": 3, "a": [[5], 10]}, {"_id": 4, "a": {"0": 10}}`,
@@ -43,7 +43,7 @@ func TestFoundByRandomQueries(t *testing.T) {
 }
 
 // TestUpsertThatCollides: an upsert that meets another document's unique key is refused, unless the filter would have
-// found that document: it does not try for ever.
+// found that document: it is not retried forever.
 func TestUpsertThatCollides(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"createIndexes": "c", "indexes": [{"key": {"a": 1, "b": 1}, "unique": true, "name": "ab"}]}`)

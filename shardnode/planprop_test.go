@@ -13,7 +13,7 @@ import (
 	"github.com/shoaldb/shoal/wire"
 )
 
-// rawDo runs a command made of driver values on database d and gives the reply.
+// rawDo runs a command made of driver values on database d and returns the reply.
 func (n *testNode) rawDo(cmd bson.D) []byte {
 	n.t.Helper()
 	body, err := bson.Marshal(append(cmd, bson.E{Key: "$db", Value: "d"}))
@@ -23,14 +23,14 @@ func (n *testNode) rawDo(cmd bson.D) []byte {
 	return n.srv.Service.Run(n.t.Context(), n.cl, &wire.Message{Body: body}, nil)
 }
 
-// outcome is what a command came to: an error's code, or its documents (values of a distinct, the n of a count).
+// outcome is the result of a command: an error's code, or its documents (values of a distinct, the n of a count).
 type outcome struct {
 	code int64
 	msg  string
 	docs []value.Value
 }
 
-// against tells how an outcome differs from the one it should be.
+// against describes how an outcome differs from the expected one.
 func (o outcome) against(want outcome) string {
 	if o.code != 0 || want.code != 0 {
 		return fmt.Sprintf("error %d %s instead of %d %s", o.code, o.msg, want.code, want.msg)
@@ -162,7 +162,7 @@ func (r *planRound) createIndexes() {
 	}
 }
 
-// find makes a find's arguments; ordered tells whether its results have one order.
+// find creates a find's arguments; ordered reports whether its results have a defined order.
 func (r *planRound) find() (args bson.D, ordered bool) {
 	g := r.g
 	args = bson.D{{Key: "filter", Value: g.Filter()}}
@@ -192,7 +192,7 @@ func (r *planRound) find() (args bson.D, ordered bool) {
 	return args, ordered
 }
 
-// query makes a command of one of several kinds.
+// query creates a command of one of several kinds.
 func (r *planRound) query() (name string, args bson.D, ordered bool) {
 	g := r.g
 	grouped := false
@@ -230,14 +230,14 @@ func (r *planRound) query() (name string, args bson.D, ordered bool) {
 	}
 	simple := bson.D{{Key: "locale", Value: "simple"}}
 	if c := g.Collation(); grouped {
-		args = append(args, bson.E{Key: "collation", Value: simple}) // which of several equal strings is shown is open otherwise
+		args = append(args, bson.E{Key: "collation", Value: simple}) // otherwise it is undefined which of several equal strings is returned
 	} else if c != nil {
 		args = append(args, bson.E{Key: "collation", Value: c})
 	}
 	return name, args, ordered
 }
 
-// dropSlice leaves out what find's projections have and $project has not.
+// dropSlice removes the parts of find projections that $project does not support.
 func dropSlice(p bson.D) bson.D {
 	for _, e := range p {
 		if d, ok := e.Value.(bson.D); ok && d[0].Key == "$slice" {
@@ -247,11 +247,11 @@ func dropSlice(p bson.D) bson.D {
 	return p
 }
 
-// sameOutcome compares what an indexed collection answers with what the bare one does.
+// sameOutcome compares the results of an indexed collection with those of the bare one.
 func sameOutcome(got, want outcome, ordered, limited bool) bool {
 	switch {
 	case parallel(got) || parallel(want):
-		return true // some plans have no need to sort, or stop before they meet the document
+		return true // some plans need no sort, or stop before they reach the document
 	case got.code != 0 || want.code != 0:
 		return got.code == want.code || limited
 	}
@@ -262,7 +262,7 @@ func parallel(o outcome) bool { return strings.Contains(o.msg, "parallel arrays"
 
 func (r *planRound) check() { r.compare(r.query()) }
 
-// compare runs a command on both collections, and with every hint that leaves no document out.
+// compare runs a command on both collections, and with the hint of every index that holds all documents.
 func (r *planRound) compare(name string, args bson.D, ordered bool) {
 	run := func(coll string, more ...bson.E) outcome {
 		return r.outcome(coll, append(append(bson.D{{Key: name, Value: coll}}, args...), more...))
@@ -345,7 +345,7 @@ func (r *planRound) between() {
 	}
 }
 
-// write changes the documents of both collections alike, through whatever plan; false where the indexes refuse a document.
+// write changes the documents of both collections alike, through any plan; it returns false if the indexes refuse a document.
 func (r *planRound) write() bool {
 	g := r.g
 	one := bson.D{{Key: "q", Value: g.Filter()}, {Key: "u", Value: g.Update()}, {Key: "multi", Value: true}}
@@ -373,7 +373,7 @@ func (r *planRound) write() bool {
 }
 
 // TestIndexPlansAgainstCollectionScans runs random queries over random documents with random indexes: whatever the
-// planner chooses, and whatever a hint makes it choose, the answer is that of a collection without indexes.
+// planner chooses, and whatever a hint makes it choose, the result is that of a collection without indexes.
 func TestIndexPlansAgainstCollectionScans(t *testing.T) {
 	n := newTestNode(t)
 	querytest.Rounds(t, 5*time.Second, func(t *testing.T, seed uint64) {
@@ -392,7 +392,7 @@ func TestIndexPlansAgainstCollectionScans(t *testing.T) {
 	})
 }
 
-// TestOptimisedPipelines runs random pipelines as they were written and as the optimiser and the planner make them.
+// TestOptimisedPipelines runs random pipelines as written and as transformed by the optimiser and the planner.
 func TestOptimisedPipelines(t *testing.T) {
 	n := newTestNode(t)
 	asWritten := func(mode string) {

@@ -10,8 +10,8 @@ import (
 	"github.com/shoaldb/shoal/storage"
 )
 
-// A prepared transaction whose commit failed let go of its documents, was done again upon whatever others had written by
-// then, and committed the part of it that could be done again.
+// A prepared transaction whose commit failed released its documents, was applied again on top of whatever others had
+// written by then, and committed the part that could be applied.
 func TestPreparedTransactionWhoseCommitFails(t *testing.T) {
 	n := newTestNode(t)
 	ctx := context.Background()
@@ -20,8 +20,8 @@ func TestPreparedTransactionWhoseCommitFails(t *testing.T) {
 	n.ok("d", inTxn(`{"update": "c", "updates": [{"q": {}, "u": {"$inc": {"x": 1}}, "multi": true}]}`, 1, true))
 	n.ok("admin", inTxn(`{"prepareTransaction": 1}`, 1, false))
 	commit := inTxn(`{"commitTransaction": 1, "commitTimestamp": {"$timestamp": {"t": 1, "i": 1}}}`, 1, false)
-	// A change of the catalog that no lock keeps out makes the unit fail. As long as the index takes no duplicates, the first
-	// of the operations can be applied again, and the second cannot.
+	// A catalog change that no lock prevents makes the unit fail. As long as the index refuses duplicates, the first of the
+	// operations can be applied again, and the second cannot.
 	var plain []byte
 	unique := func(yes bool) {
 		if err := n.srv.Node.Docs.WriteWith(ctx, replication.Visible, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
@@ -53,7 +53,7 @@ func TestPreparedTransactionWhoseCommitFails(t *testing.T) {
 	if got := fmt.Sprint(n.first("d", `{"find": "c"}`)); got != "[{ _id: 1, x: 1 } { _id: 2, x: 1 }]" {
 		t.Errorf("%s", got)
 	}
-	// What is done again is logged as it was done the first time: change streams told of replacements.
+	// Operations that are applied again are logged as the first time; change streams used to report replacements.
 	logged := n.first("local", `{"find": "oplog.rs", "filter": {"op": "c", "o.applyOps.ns": "d.c"}, "projection": {"_id": 0, "o.prepare": 1, "o.applyOps.op": 1, "o.applyOps.o": 1, "o.applyOps.o2": 1}}`)
 	if want := `{ o: { applyOps: [ { op: "u", o: { $v: 2, diff: { u: { x: 1 } } }, o2: { _id: 1 } }, { op: "u", o: { $v: 2, diff: { u: { x: 1 } } }, o2: { _id: 2 } } ], prepare: true } }`; len(logged) != 1 || logged[0] != want {
 		t.Errorf("logged:\n%s, want\n%s", logged, want)

@@ -8,8 +8,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// The line of a slow update told of the command without its statements, which drivers send beside it: each statement has
-// a line and an entry of the profiler, with q and u, and with its own figures.
+// The log line of a slow update showed the command without its statements, which drivers send in a separate section:
+// each statement now has a log line and a profiler entry, with q and u, and with its own counters.
 func TestSlowUpdatesAreToldWithQAndU(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "a": 1}, {"_id": 2, "a": 1}]}`)
@@ -57,7 +57,7 @@ func TestSlowUpdatesAreToldWithQAndU(t *testing.T) {
 	}
 }
 
-// Entries of the profiler told nothing of what the stages of a plan did, of locks and of index keys.
+// Profiler entries lacked the execution statistics of the plan's stages, the locks and the index keys.
 func TestProfiledExecution(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"createIndexes": "c", "indexes": [{"key": {"a": 1}, "name": "a_1"}, {"key": {"tags": 1}, "name": "tags_1"}]}`)
@@ -112,7 +112,7 @@ func TestProfiledExecution(t *testing.T) {
 	}
 }
 
-// rawCursor is the cursor that a command answers.
+// rawCursor is the cursor that a command returns.
 func (n *testNode) rawCursor(db, cmd string) bson.Raw {
 	n.t.Helper()
 	raw, err := bson.Marshal(n.ok(db, cmd)["cursor"])

@@ -9,9 +9,9 @@ import (
 	"github.com/shoaldb/shoal/storage"
 )
 
-// The history of sessions arrived with a chunk while the table of sessions was written down: both insert the record of a
-// session that is new here, and the migration failed with 11000 on config.transactions. Who is second updates what the first
-// one inserted.
+// The history of sessions arrived with a chunk while the session table was being flushed: both insert the record of a
+// session that is new here, and the migration failed with 11000 on config.transactions. Now the second one updates what the
+// first one inserted.
 func TestSessionRecordsMeetEachOther(t *testing.T) {
 	n := newTestNode(t)
 	node := n.srv.Node

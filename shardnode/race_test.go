@@ -2,5 +2,5 @@
 
 package shardnode
 
-// raceDetector says that allocations are not what they are otherwise: pools forget at random.
+// raceDetector reports that allocation counts are unreliable: pools drop items at random.
 const raceDetector = true

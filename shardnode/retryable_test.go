@@ -23,12 +23,12 @@ func inSession(cmd string, number int) string {
 	return fmt.Sprintf(`%s, %s, "txnNumber": {"$numberLong": "%d"}}`, cmd[:len(cmd)-1], testLSID, number)
 }
 
-// otherSession gives a command another session than the tests' usual one.
+// otherSession adds to a command another session than the tests' usual one.
 func otherSession(cmd string) string {
 	return strings.Replace(cmd, "AAAAAAAAQACAAAAAAAAAAQ==", "AAAAAAAAQACAAAAAAAAAAg==", 1)
 }
 
-// Each statement runs once, whatever is sent again; the answer is the first one's, and says which statements were known.
+// Each statement runs once, whatever is retried; the reply is the first one's, and lists the retried statements.
 func TestRetriedStatementsRunOnce(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "x": 0}, {"_id": 2}]}`)
@@ -73,7 +73,7 @@ func TestRetriedWritesRefuse(t *testing.T) {
 	})
 }
 
-// A partly executed batch goes on behind what was executed, in order.
+// A retried batch continues after the statements that were executed, in order.
 func TestRetryOfAPartOfABatch(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", inSession(`{"insert": "c", "documents": [{"_id": 1}, {"_id": 2}]}`, 1))
@@ -86,7 +86,7 @@ func TestRetryOfAPartOfABatch(t *testing.T) {
 	}
 }
 
-// forgetSessions makes the node know of sessions only what is stored, as after a restart or an election.
+// forgetSessions drops what the node keeps of sessions in memory, as a restart or an election does.
 func (n *testNode) forgetSessions() {
 	n.t.Helper()
 	if err := n.srv.Node.txns.LoadRetries(); err != nil {
@@ -94,7 +94,7 @@ func (n *testNode) forgetSessions() {
 	}
 }
 
-// Entries of one transaction number are chained; findAndModify says which image it stored.
+// Oplog entries of one transaction number are chained; those of findAndModify refer to the image that they stored.
 func TestOplogOfRetryableWrites(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", inSession(`{"insert": "c", "documents": [{"_id": 1}, {"_id": 2}]}`, 1))
@@ -119,7 +119,7 @@ func TestOplogOfRetryableWrites(t *testing.T) {
 	}
 }
 
-// A statement that is not known is not executed where a part of its history is lost.
+// An unknown statement is not executed if a part of its session's history is lost.
 func TestIncompleteHistory(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", inSession(`{"insert": "c", "documents": [{"_id": 1}]}`, 1))
@@ -130,7 +130,7 @@ func TestIncompleteHistory(t *testing.T) {
 	}
 	n.forgetSessions()
 	n.srv.Node.txns.EachIdle(func(_ cluster.LogicalSessionID, s *txn.Session) {
-		s.Incomplete = true // as LoadRetries finds it once the oplog begins after what was written down
+		s.Incomplete = true // as LoadRetries finds it once the oplog begins after what was flushed
 	})
 	runSteps(t, n, []step{
 		{inSession(`{"insert": "c", "documents": [{"_id": 1}]}`, 1), 0},
@@ -139,7 +139,7 @@ func TestIncompleteHistory(t *testing.T) {
 	})
 }
 
-// What was executed is known after a restart, from the written table and from the oplog behind it.
+// Executed statements are known after a restart, from the flushed table and from the oplog after it.
 func TestRetriesSurviveARestart(t *testing.T) {
 	dir := t.TempDir()
 	open := func() *testNode {
@@ -190,7 +190,7 @@ func TestRetriesSurviveARestart(t *testing.T) {
 	}
 }
 
-// What a session did is written down while a command of it is still at work, however long that takes.
+// A session's history is flushed while one of its commands is still running, however long that takes.
 func TestSessionsAtWorkAreWrittenDown(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", inSession(`{"insert": "c", "documents": [{"_id": 1, "x": 0}]}`, 1))
@@ -199,7 +199,7 @@ func TestSessionsAtWorkAreWrittenDown(t *testing.T) {
 	var sessions []*txn.Session
 	n.srv.Node.txns.EachIdle(func(_ cluster.LogicalSessionID, s *txn.Session) { sessions = append(sessions, s) })
 	for _, s := range sessions {
-		if _, err := s.Take(t.Context()); err != nil { // its command goes on
+		if _, err := s.Take(t.Context()); err != nil { // its command is still running
 			t.Fatal(err)
 		}
 	}
@@ -221,9 +221,9 @@ func TestSessionsAtWorkAreWrittenDown(t *testing.T) {
 	}
 }
 
-// A write that waits for a member which is down kept its session busy, and the table's flush passed it by while it moved on
-// the time up to which the table is complete: after an election the write ran again, and a transaction that had committed
-// was denied.
+// A write that waits for a member that is down kept its session busy, and the table's flush skipped it while it advanced
+// the time up to which the table is complete: after an election the write ran again, and a committed transaction was
+// denied.
 func TestWritesThatWaitForTheirConcernAreWrittenDown(t *testing.T) {
 	m := newTestMembers(t, time.Minute)
 	n := m.primary()
@@ -267,8 +267,8 @@ func TestWritesThatWaitForTheirConcernAreWrittenDown(t *testing.T) {
 	waiting.Wait()
 }
 
-// A session that went on with a number under which it wrote nothing forgot what it had executed before, while the flush moved on
-// the time up to which the table is complete: a write of the number before that came late ran again after an election, and a
+// A session that continued with a number under which it wrote nothing forgot what it had executed before, while the flush
+// advanced the time up to which the table is complete: a late retry of the preceding number ran again after an election, and a
 // committed transaction was denied.
 func TestNumbersWithoutWritesKeepTheHistoryBefore(t *testing.T) {
 	n := newTestNode(t)
@@ -299,8 +299,8 @@ func TestNumbersWithoutWritesKeepTheHistoryBefore(t *testing.T) {
 	}
 }
 
-// A write or a commit that waits for a member which is down held its collection and its session: catalog changes and migrations
-// waited with it, and so did the same commit, sent again with a concern that could be met.
+// A write or a commit that waits for a member that is down kept its collection and its session locked: catalog changes and
+// migrations waited with it, and so did the same commit, retried with a concern that could be satisfied.
 func TestWaitingForMembersHoldsUpNobody(t *testing.T) {
 	m := newTestMembers(t, time.Minute)
 	n := m.primary()
@@ -348,8 +348,8 @@ func TestWaitingForMembersHoldsUpNobody(t *testing.T) {
 	waiting.Wait()
 }
 
-// Where a part of the oplog was gone before the table was written down, only the sessions that the table had were known to be
-// incomplete: a write of any other that was sent again ran twice.
+// If a part of the oplog was truncated before the table was flushed, only the sessions in the table were known to be
+// incomplete: a retried write of any other session ran twice.
 func TestSessionsLostWithTheOplogAreIncomplete(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "x": 0}]}`)

@@ -10,8 +10,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Streams that select one value get the events that a stream with the same condition in another form gets, whatever the
-// documents hold, and are not woken for those of others.
+// Streams that select one value get the same events as a stream with the same condition in another form, whatever the
+// documents contain, and are not woken for other values.
 func TestStreamsThatSelectOneValue(t *testing.T) {
 	n := newTestNode(t)
 	g := rand.New(rand.NewPCG(5, 6))

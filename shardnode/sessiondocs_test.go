@@ -15,8 +15,8 @@ import (
 	"github.com/shoaldb/shoal/storage"
 )
 
-// One document that a client wrote to the history of sessions kept a server from starting, one among the promises of prepared
-// transactions too. Clients write to neither.
+// One document that a client wrote to the history of sessions prevented a server from starting, and so did one among the
+// prepared transactions. Clients may write to neither.
 func TestClientsDoNotWriteTheHistoryOfSessions(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1}]}`)
@@ -45,7 +45,7 @@ func TestClientsDoNotWriteTheHistoryOfSessions(t *testing.T) {
 	if bulk["code"] != int32(73) && bulk["nErrors"] != int32(1) {
 		t.Errorf("bulkWrite: %v", bulk)
 	}
-	// What a replayed oplog tells of another server's sessions is passed over.
+	// Entries of another server's sessions in a replayed oplog are skipped.
 	n.ok("admin", `{"applyOps": [{"op": "i", "ns": "config.transactions", "o": {"_id": 7}}, {"op": "i", "ns": "d.c", "o": {"_id": 7}}]}`)
 	for db, coll := range map[string]string{"config": "transactions", "d": "c"} {
 		if got, want := len(n.first(db, `{"find": "`+coll+`", "filter": {"_id": 7}}`)), map[string]int{"config": 0, "d": 1}[db]; got != want {
@@ -54,8 +54,7 @@ func TestClientsDoNotWriteTheHistoryOfSessions(t *testing.T) {
 	}
 }
 
-// What is no record of a session is passed over at the start, or known in part: then a statement that is not known is not
-// executed.
+// Invalid session records are skipped at the start, or loaded in part: then unknown statements are not executed.
 func TestOddRecordsOfSessionsAreNoReasonNotToStart(t *testing.T) {
 	dir := t.TempDir()
 	open := func() *testNode {
@@ -112,8 +111,8 @@ func TestOddRecordsOfSessionsAreNoReasonNotToStart(t *testing.T) {
 	})
 }
 
-// A primary that could not open again what it had promised to commit told its log, and took writes of others to the same
-// documents. It must not be writable before it has.
+// A primary that could not reopen its prepared transactions only logged that, and accepted writes of others to the same
+// documents. It must not be writable before it has reopened them.
 func TestPrimaryWithoutItsPromisesTakesNoWrites(t *testing.T) {
 	m := newTestMembers(t, 300*time.Millisecond)
 	n := m.primary()

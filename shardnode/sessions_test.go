@@ -7,8 +7,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// The sessions collection has what was used, with the index that reaps it; ended sessions leave it, and their transactions
-// end.
+// The sessions collection has the used sessions, and a TTL index; ended sessions are removed, and their transactions end.
 func TestSessionsCollection(t *testing.T) {
 	n := newTestNode(t)
 	in := func(cmd string) string { return cmd[:len(cmd)-1] + ", " + testLSID + "}" }
@@ -39,8 +38,8 @@ func TestSessionsCollection(t *testing.T) {
 	}
 }
 
-// What is kept of a session's writes went by idle time alone. It stays for as long as the sessions collection has the session,
-// which another node may renew, and for TransactionRecordMinimumLifetimeMinutes.
+// The history of a session's writes used to expire by idle time alone. It is kept for as long as the sessions collection has
+// the session, which another node may renew, and for TransactionRecordMinimumLifetimeMinutes.
 func TestReapAsksTheSessionsCollection(t *testing.T) {
 	n := newTestNode(t)
 	write := `{"insert": "c", "documents": [{"_id": 1}], ` + testLSID + `, "txnNumber": {"$numberLong": "1"}}`

@@ -12,7 +12,7 @@ import (
 type smallCommand struct {
 	name  string
 	write bool
-	// allocations is how many a command may make, the test's own for its body among them.
+	// allocations is the number of allocations that a command may make, including the test's own for its body.
 	allocations float64
 	body        func(i int) []value.Field
 }
@@ -45,7 +45,7 @@ func smallCommands() []smallCommand {
 	}
 }
 
-// smallRunner gives what runs a command, from its bytes to its reply's, with the session and transaction number that drivers send.
+// smallRunner returns a function that runs a command, from its bytes to its reply's, with the session and transaction number that drivers send.
 func smallRunner(t testing.TB) func(c *smallCommand, i int) {
 	n := newTestNode(t)
 	n.fillSmall(smallDocs)
@@ -65,8 +65,8 @@ func smallRunner(t testing.TB) func(c *smallCommand, i int) {
 	}
 }
 
-// BenchmarkSmall runs the commands that clients send most, on one document of 200 bytes each: what a request costs beside the
-// network and the disk.
+// BenchmarkSmall runs the commands that clients send most, on one document of 200 bytes each: what a request costs apart from
+// the network and the disk.
 func BenchmarkSmall(b *testing.B) {
 	run := smallRunner(b)
 	for _, c := range smallCommands() {
@@ -79,7 +79,7 @@ func BenchmarkSmall(b *testing.B) {
 	}
 }
 
-// What small commands cost is counted: an allocation more in each of them is a percent of the server's time.
+// The allocations of small commands are counted: one more in each of them costs a percent of the server's time.
 func TestSmallCommandsAllocateLittle(t *testing.T) {
 	if raceDetector {
 		t.Skip("pools forget at random under the race detector")

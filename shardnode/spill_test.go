@@ -9,7 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// spilling are stages with the parameter that limits each, and its error where it may not use the disk.
+// spilling are stages with the parameter that limits each, and its error if it may not use the disk.
 var spilling = []struct {
 	stage, param, pipeline string
 	code                   int32
@@ -22,8 +22,8 @@ var spilling = []struct {
 	{"$graphLookup", "internalDocumentSourceGraphLookupMaxMemoryBytes", `[{"$match": {"_id": {"$lt": 2}}}, {"$graphLookup": {"from": "c", "startWith": "$a", "connectFromField": "b", "connectToField": "a", "as": "all"}}, {"$project": {"n": {"$size": "$all"}}}]`, 40099},
 }
 
-// TestStagesSpill runs each with plenty of memory and with little: the answers are the same, explain tells of files, none
-// is left behind, and without the disk the stage is refused.
+// TestStagesSpill runs each with plenty of memory and with little: the results are the same, explain reports the files,
+// none is left behind, and without the disk the stage is refused.
 func TestStagesSpill(t *testing.T) {
 	n := newTestNode(t)
 	dir := t.TempDir()

@@ -2,7 +2,7 @@ package shardnode
 
 import "testing"
 
-// A step-down interrupts writes that wait, lets no new one in, and the primary-only services begin again after it.
+// A step-down interrupts waiting writes, refuses new ones, and the primary-only services start again after it.
 func TestSteppingDownAlone(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("admin", `{"replSetStepDown": 60, "force": true}`)

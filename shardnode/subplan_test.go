@@ -8,7 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// explained gives the explain of a find on d at a verbosity.
+// explained returns the explain output of a find on d at a verbosity.
 func (n *testNode) explained(find, verbosity string) bson.M {
 	n.t.Helper()
 	return n.ok("d", fmt.Sprintf(`{"explain": %s, "verbosity": %q}`, find, verbosity))
@@ -19,8 +19,8 @@ func (n *testNode) winner(find string) string {
 	return chain(docAt(n.t, n.explained(find, "queryPlanner"), "queryPlanner", "winningPlan"))
 }
 
-// TestSubplan is about a filter that is an $or: each branch chooses by its own trial, and has its own entry in the plan
-// cache.
+// TestSubplan checks filters that are an $or: each branch is planned by its own trial, and has its own entry in the
+// plan cache.
 func TestSubplan(t *testing.T) {
 	n := newTestNode(t)
 	n.fill("c", 3000, `{"a": 1}`, `{"b": 1}`, `{"s": 1, "a": 1}`)
@@ -51,7 +51,7 @@ func TestSubplan(t *testing.T) {
 	}
 }
 
-// TestSubplanCache follows the entries that the branches of an $or leave: one for each branch that had to choose.
+// TestSubplanCache follows the entries that the branches of an $or leave: one for each branch that needed a trial.
 func TestSubplanCache(t *testing.T) {
 	n := newTestNode(t)
 	n.fill("c", 3000, `{"a": 1}`, `{"b": 1}`, `{"s": 1}`)
@@ -90,7 +90,7 @@ func TestSubplanCache(t *testing.T) {
 	}
 }
 
-// TestIntersections is about plans that read two indexes: they take part in trials and rarely win.
+// TestIntersections checks plans that read two indexes: they take part in trials and rarely win.
 func TestIntersections(t *testing.T) {
 	n := newTestNode(t)
 	n.fill("c", 3500, `{"a": 1}`, `{"b": 1}`)

@@ -15,7 +15,7 @@ func (n *testNode) scanned() int64 {
 	return docAt(n.t, n.ok("admin", `{"serverStatus": 1}`), "metrics", "queryExecutor")["scannedObjects"].(int64)
 }
 
-// openTail opens a tailing cursor and gives its id and first batch.
+// openTail opens a tailing cursor and returns its id and first batch.
 func (n *testNode) openTail(db, coll, filter string) (id int64, batch bson.A) {
 	n.t.Helper()
 	c := docAt(n.t, n.ok(db, fmt.Sprintf(`{"find": %q, "filter": %s, "tailable": true, "awaitData": true}`, coll, filter)), "cursor")
@@ -28,14 +28,14 @@ func (n *testNode) more(db, coll string, id int64, ms int) bson.A {
 	return docAt(n.t, r, "cursor")["nextBatch"].(bson.A)
 }
 
-// The maxTimeMS of a getMore on a tailable awaitData cursor was the deadline of the operation too, so that a scan which
-// took longer, or only met its end late, answered MaxTimeMSExpired and the cursor was gone. It is the time to wait.
+// The maxTimeMS of a getMore on a tailable awaitData cursor was the deadline of the operation too, so that a scan that
+// took longer, or reached its end late, failed with MaxTimeMSExpired and the cursor was closed. It is the time to wait.
 func TestTailableGetMoreTimeIsNoDeadline(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("db", `{"create": "c", "capped": true, "size": 1000000}`)
 	n.ok("db", `{"insert": "c", "documents": [{"_id": 1}]}`)
 	id, _ := n.openTail("db", "c", `{}`)
-	// Slower than its time before it looks at all.
+	// The command is delayed beyond its time before the scan begins.
 	data, err := bson.Marshal(bson.M{"failCommands": bson.A{"getMore"}, "blockConnection": true, "blockTimeMS": 20})
 	if err != nil {
 		t.Fatal(err)
@@ -80,7 +80,7 @@ func TestTailableGetMoreGoesOnAtItsRecord(t *testing.T) {
 	}
 }
 
-// load inserts so many documents.
+// load inserts the given number of documents.
 func (n *testNode) load(db, coll string, count int) {
 	n.t.Helper()
 	for from := 0; from < count; from += 500 {
@@ -92,7 +92,7 @@ func (n *testNode) load(db, coll string, count int) {
 	}
 }
 
-// A find on the oplog by ts read it from its start, and a tailing one gave its entries again at every getMore.
+// A find on the oplog by ts read it from its start, and a tailing one returned its entries again at every getMore.
 func TestOplogFindSeeksItsTime(t *testing.T) {
 	n := newTestNode(t)
 	const documents = 3000
@@ -163,8 +163,8 @@ func TestOplogFindSeeksItsTime(t *testing.T) {
 // count is the number of documents of a command's first batch.
 func (n *testNode) count(db, cmd string) int { n.t.Helper(); return len(n.first(db, cmd)) }
 
-// The maxTimeMS of a find was forgotten with its first batch: it is the time of the whole cursor, pauses between the
-// getMores left out.
+// The maxTimeMS of a find was dropped after its first batch: it limits the time of the whole cursor, without the
+// pauses between getMores.
 func TestCursorTimeIsOfAllItsBatches(t *testing.T) {
 	n := newTestNode(t)
 	n.load("db", "c", 1000)

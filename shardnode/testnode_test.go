@@ -11,7 +11,7 @@ import (
 	"github.com/shoaldb/shoal/wire"
 )
 
-// testNode is a primary in memory, spoken to by commands.
+// testNode is a primary in memory, which tests send commands to.
 type testNode struct {
 	t   testing.TB
 	srv *Server
@@ -35,7 +35,7 @@ func newTestNode(t testing.TB) *testNode {
 	return &testNode{t: t, srv: srv, cl: command.NewClient(1, "test:1", "test:27017", nil)}
 }
 
-// do runs a command on a database, given as extended JSON, and gives the reply.
+// do runs a command on a database, given as extended JSON, and returns the reply.
 func (n *testNode) do(db, cmd string) bson.M {
 	n.t.Helper()
 	var d bson.D
@@ -64,14 +64,14 @@ func (n *testNode) ok(db, cmd string) bson.M {
 	return r
 }
 
-// code is the error code of a command, 0 where it succeeds.
+// code is the error code of a command, 0 if it succeeds.
 func (n *testNode) code(db, cmd string) int32 {
 	n.t.Helper()
 	c, _ := n.do(db, cmd)["code"].(int32)
 	return c
 }
 
-// first gives the first batch of a command's cursor as text, one document a line.
+// first returns the first batch of a command's cursor as text, one document per line.
 func (n *testNode) first(db, cmd string) (lines []string) {
 	n.t.Helper()
 	r := n.ok(db, cmd)

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestTrialAndCache follows one shape: a first trial leaves an inactive entry, a second makes it active, queries after it
-// are answered by the cached plan, and a query that it serves badly is planned anew.
+// TestTrialAndCache follows one shape: a first trial leaves an inactive entry, a second makes it active, later queries
+// use the cached plan, and a query that it serves badly is replanned.
 func TestTrialAndCache(t *testing.T) {
 	n := newTestNode(t)
 	var docs []string
@@ -59,7 +59,7 @@ func TestTrialAndCache(t *testing.T) {
 	}
 }
 
-// TestTrialAnswers compares queries that several plans serve with the same over a collection scan.
+// TestTrialAnswers compares the results of queries with several plans with those of a collection scan.
 func TestTrialAnswers(t *testing.T) {
 	n := newTestNode(t)
 	n.fill("c", 3000, `{"a": 1}`, `{"b": 1}`, `{"s": 1, "a": -1}`)

@@ -18,7 +18,7 @@ func inTxn(cmd string, number int, start bool) string {
 	return fmt.Sprintf(`%s, %s, "txnNumber": {"$numberLong": "%d"}, "autocommit": false%s}`, cmd[:len(cmd)-1], testLSID, number, begin)
 }
 
-// txnStep is a command of a transaction (number 0: outside of it), its error code, and for reads what they find.
+// txnStep is a command of a transaction (number 0: outside of it), its error code, and for reads what they return.
 type txnStep struct {
 	number int
 	start  bool
@@ -74,8 +74,8 @@ func TestTransactionSeesItsOwnWrites(t *testing.T) {
 	})
 }
 
-// What a transaction has written counts for its own statements: an index that got a document with several keys is read as one,
-// and a statement on many documents does not meet again what it has moved ahead of itself.
+// A transaction's own statements see what it has written: an index that it made multikey is read as one, and a multi-document
+// statement does not update again what it has moved ahead of itself.
 func TestTransactionReadsItsOwnIndexKeys(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"createIndexes": "c", "indexes": [{"key": {"x": 1}, "name": "x_1"}]}`)
@@ -142,7 +142,7 @@ func TestTransactionMakesIndexes(t *testing.T) {
 }
 
 // A catalog change waits for the transactions that wrote to its collection; a transaction does not write to a collection
-// that changed after its start, and waits for locks only for a moment.
+// that changed after its start, and waits for locks only briefly.
 func TestTransactionsAndCatalogChanges(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1}]}`)
@@ -194,7 +194,7 @@ func TestTransactionRefuses(t *testing.T) {
 	}
 }
 
-// A retryable write with a newer number, killSessions, and time end a transaction that was left open.
+// A retryable write with a newer number, killSessions, and the time limit end a transaction that was left open.
 func TestTransactionsAreLeftBehind(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1}]}`)
@@ -210,7 +210,7 @@ func TestTransactionsAreLeftBehind(t *testing.T) {
 	}
 }
 
-// An open transaction is shown among the operations, and a command at work in it can be killed, which ends it.
+// An open transaction is shown among the operations, and a command running in it can be killed, which ends it.
 func TestTransactionsAreShown(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", inTxn(`{"insert": "c", "documents": [{"_id": 1}]}`, 1, true))
@@ -246,8 +246,7 @@ func TestTransactionCursors(t *testing.T) {
 	}
 }
 
-// create of a collection that is there already succeeded in a transaction, where it is an error that aborts, whatever its
-// options.
+// create of an existing collection succeeded in a transaction, where it is an error that aborts, whatever its options.
 func TestCreateOfAnExistingCollectionInATransaction(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"create": "c"}`)
@@ -271,7 +270,7 @@ func TestCreateOfAnExistingCollectionInATransaction(t *testing.T) {
 	})
 }
 
-// A transaction had no limit. It has one that is documented, and says so with its own code.
+// Transactions had no size limit. There is a documented one, with an error code of its own.
 func TestTransactionTooLarge(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"create": "c"}`)

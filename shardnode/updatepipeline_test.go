@@ -7,8 +7,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// The constants of update pipelines were folded before a document was found, and what failed there failed the command:
-// only a document that is updated makes such an expression fail.
+// The constants of update pipelines were folded before a document was found, and an error in folding failed the
+// command: such an expression must fail only when a document is updated.
 func TestUpdatePipelinesFailOnDocumentsOnly(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "r": "r"}]}`)
@@ -46,7 +46,7 @@ func TestUpdatePipelinesFailOnDocumentsOnly(t *testing.T) {
 			}
 		}
 	}
-	// What cannot be parsed is an error all the same, and so are filters.
+	// Parse errors are reported all the same, and so are errors in filters.
 	if r := n.ok("d", `{"update": "c", "updates": [{"q": {"_id": 2}, "u": [{"$set": {"x": {"$nope": 1}}}]}]}`); r["writeErrors"] == nil {
 		t.Errorf("an unknown operator: %v", r)
 	}
@@ -55,7 +55,7 @@ func TestUpdatePipelinesFailOnDocumentsOnly(t *testing.T) {
 	}
 }
 
-// $where took code with scope and ran it without its scope.
+// $where accepted code with scope and ran it without its scope.
 func TestWhereRefusesCodeWithScope(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1}]}`)

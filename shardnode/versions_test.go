@@ -21,7 +21,7 @@ import (
 // fakeConfig is a config server that knows one database, d, and no sharded collection.
 type fakeConfig struct {
 	version atomic.Int32  // of the database: from 2 on its primary is another shard
-	asked   chan struct{} // gets one for each question about the database
+	asked   chan struct{} // receives a value for each question about the database
 }
 
 func (c *fakeConfig) dbVersion(n int32) cluster.DatabaseVersion {
@@ -44,8 +44,8 @@ func (c *fakeConfig) Call(_ context.Context, m *wire.Message, dst []byte) ([]byt
 	return append(dst, value.Doc(value.F("cursor", value.NewDocument(cur)), value.F("ok", value.NewDouble(1)))...), nil
 }
 
-// Commands that change the catalog compared versions before they waited for their locks, and not after: one that had waited
-// behind the database's move to another shard dropped, renamed or made collections where the database was no more.
+// Commands that change the catalog checked versions before they waited for their locks, and not after: one that had waited
+// while the database moved to another shard dropped, renamed or created collections where the database no longer was.
 func TestDDLComparesVersionsUnderItsLocks(t *testing.T) {
 	n := newTestNode(t)
 	node := n.srv.Node
@@ -88,7 +88,7 @@ func TestDDLComparesVersionsUnderItsLocks(t *testing.T) {
 		done := make(chan []byte, 1)
 		go func() { done <- n.srv.Service.Run(n.t.Context(), n.cl, &wire.Message{Body: body}, nil) }()
 		select {
-		case <-conf.asked: // the versions are compared the first time
+		case <-conf.asked: // the versions are checked the first time
 		case reply := <-done:
 			t.Fatalf("%s: %s", s.cmd, value.ShowDoc(reply))
 		case <-time.After(20 * time.Second):
@@ -107,7 +107,7 @@ func TestDDLComparesVersionsUnderItsLocks(t *testing.T) {
 	}
 }
 
-// What a shard knows of itself is changed by no client; one that runs as no shard lets its administrator mend it.
+// No client can change a shard's identity; on a node that does not run as a shard, an administrator can repair it.
 func TestIdentityOfAShardStays(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("admin", `{"insert": "system.version", "documents": [{"_id": "shardIdentity", "shardName": "x"}]}`)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A number in the path of a distinct gave nothing on a view, whose pipeline had taken the array apart before.
+// A number in the path of a distinct found nothing on a view, whose pipeline had unwound the array before.
 func TestDistinctOnAViewTakesPlaces(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"insert": "c", "documents": [

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A distinct on a view read what was newest, whatever its transaction read and had written.
+// A distinct on a view read the newest data instead of its transaction's snapshot and writes.
 func TestDistinctOnAViewInATransaction(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "x": 1}]}`)

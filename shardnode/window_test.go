@@ -2,7 +2,7 @@ package shardnode
 
 import "testing"
 
-// minSnapshotHistoryWindowInSeconds was stored and read by nobody.
+// minSnapshotHistoryWindowInSeconds was stored but had no effect.
 func TestHistoryWindowFollowsItsParameter(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("admin", `{"setParameter": 1, "minSnapshotHistoryWindowInSeconds": 7}`)

@@ -15,7 +15,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// fakeNode takes down what it is told to forget, and runs what is in the background on goroutines of the test.
+// fakeNode records what it is told to forget, and runs background work on goroutines of the test.
 type fakeNode struct {
 	t         *testing.T
 	forgotten []string
@@ -28,7 +28,7 @@ func (f *fakeNode) Forget(u *storage.UnitOfWork, c *catalog.Collection) {
 	u.OnCommit(func(storage.Timestamp) { f.forgotten = append(f.forgotten, c.NS) })
 }
 
-// bench is the commands on the catalog of an empty store, spoken to by commands.
+// bench is the DDL commands on an empty store, called by their messages.
 type bench struct {
 	*writetest.Bench
 	node *fakeNode
@@ -65,7 +65,7 @@ func indexes(key string) value.Field {
 func TestNamespacesAreMadeAndDropped(t *testing.T) {
 	b := newBench(t)
 	b.ok("create", "c", value.F("capped", value.NewBool(true)), value.F("size", value.NewInt32(1000)))
-	b.ok("create", "c", value.F("capped", value.NewBool(true)), value.F("size", value.NewInt32(1000))) // as sent again
+	b.ok("create", "c", value.F("capped", value.NewBool(true)), value.F("size", value.NewInt32(1000))) // as a retry
 	if r := b.run("create", "c"); writetest.CodeOf(r) != mongoerr.NamespaceExists {
 		t.Error(value.ShowDoc(r))
 	}
@@ -151,7 +151,7 @@ func TestAParticipantDropsWhatTheClientsCommandWould(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // a message that comes twice does no harm
+	for range 2 { // a message that arrives twice does no harm
 		if _, err := w.dropNamespace("d.c"); err != nil {
 			t.Fatal(err)
 		}

@@ -21,13 +21,13 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// fakeEnv is a node that has nothing but memory and a folder.
+// fakeEnv is a node that has nothing but memory and a directory.
 type fakeEnv struct {
 	plannings  map[*catalog.Collection]*Planning
 	restricted []string // the namespaces of queries that were planned
 	memory     int64
 	dir        string
-	spilled    int // how often a sort asked for files
+	spilled    int // how often a sort asked for spill files
 }
 
 func (e *fakeEnv) Planning(c *catalog.Collection) *Planning {
@@ -142,7 +142,7 @@ func ids(root Node, before func()) (out []string, err error) {
 	}
 }
 
-// An executor knows of its node what Env tells: which collection it plans for, how much a sort may hold, where it spills.
+// An executor knows its node only through Env: which collection it plans for, how much memory a sort may use, where it spills.
 func TestExecutorAsksItsEnv(t *testing.T) {
 	b := newBench(t)
 	run := func(q *Query) error {
@@ -180,8 +180,8 @@ func TestExecutorAsksItsEnv(t *testing.T) {
 	}
 }
 
-// A leaf that has used up its share of work loses nothing, whatever stands above it, nor does a tree that lets go of the
-// store before each row.
+// A leaf that has used up its share of work loses nothing, whatever stages are above it, nor does a tree that releases
+// the store before each row.
 func TestTreesPauseAndSaveAnywhere(t *testing.T) {
 	b := newBench(t)
 	for _, x := range []struct{ name, filter, sort string }{
@@ -231,7 +231,7 @@ func TestTreesPauseAndSaveAnywhere(t *testing.T) {
 	}
 }
 
-// scripted is a leaf that gives a row at every nth unit of work, and ends or fails after so many.
+// scripted is a leaf that returns a row at every nth unit of work, and ends or fails after a given number.
 type scripted struct {
 	st    nodeStats
 	pace  *pace
@@ -260,8 +260,8 @@ func (s *scripted) Save()             {}
 func (s *scripted) Close()            {}
 func (s *scripted) stats() *nodeStats { return &s.st }
 
-// What a trial prefers: results for work, the end before that, a plan that fails last of all. It ends with the first plan
-// that has shown enough.
+// What a trial prefers: plans that have ended, then the most results per unit of work, and failed plans last. It ends
+// with the first plan that has returned enough.
 func TestTrialPrefers(t *testing.T) {
 	broken := errors.New("broken")
 	for _, x := range []struct {

@@ -36,7 +36,7 @@ func oddValue(r *rand.Rand) value.Value {
 	return value.NewInt64(int64(r.IntN(10)))
 }
 
-// filled makes a collection of odd documents with an index.
+// filled creates a collection of odd documents with an index.
 func filled(t *testing.T, m *Manager, r *rand.Rand, index []byte, n int) *catalog.Collection {
 	t.Helper()
 	err := m.Docs.WriteWith(t.Context(), replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
@@ -71,8 +71,8 @@ func filled(t *testing.T, m *Manager, r *rand.Rand, index []byte, n int) *catalo
 	return m.Engine.Catalog().Lookup("d.c")
 }
 
-// Along the index come the very documents of a range, in order of their shard keys, whatever types these have. (Undefined counts as
-// null in a shard key, and has a place of its own in an index.)
+// A scan along the index returns exactly the documents of a range, in order of their shard keys, whatever their types. (Undefined
+// counts as null in a shard key, and has a position of its own in an index.)
 func TestScansAlongTheShardKeysIndex(t *testing.T) {
 	one, hashed := value.NewInt32(1), value.NewString("hashed")
 	for _, index := range [][]byte{

@@ -18,11 +18,11 @@ import (
 	"github.com/shoaldb/shoal/wire"
 )
 
-// fakeNode is a node without a replica set, which notes what it is told.
+// fakeNode is a node without a replica set, which records its calls.
 type fakeNode struct {
 	warned    []string
 	forgotten []string
-	secondary error // what NotPrimary answers
+	secondary error // result of NotPrimary
 }
 
 func (f *fakeNode) NotPrimary() error { return f.secondary }
@@ -35,7 +35,7 @@ func (f *fakeNode) Forget(_ *storage.UnitOfWork, c *catalog.Collection) {
 	f.forgotten = append(f.forgotten, c.NS)
 }
 
-// fakeSessions has a history of so many records, each with an image.
+// fakeSessions has a history of the given number of records, each with an image.
 type fakeSessions struct {
 	records int
 	since   []storage.Timestamp // what History was asked for
@@ -55,7 +55,7 @@ func (f *fakeSessions) WithImage(rec []byte) ([]byte, error) {
 
 func (f *fakeSessions) Adopt(context.Context, []value.Value) error { return nil }
 
-// newTestManager makes the manager of a shard "a" on an empty store in memory.
+// newTestManager creates the manager of a shard "a" on an empty store in memory.
 func newTestManager(t *testing.T, n Node, s Sessions) *Manager {
 	t.Helper()
 	eng, err := storage.Open(storage.Options{Memory: true})
@@ -67,7 +67,7 @@ func newTestManager(t *testing.T, n Node, s Sessions) *Manager {
 		Engine: eng, Docs: &statedoc.Docs{Engine: eng, Set: replication.NewSingle(eng)}, Params: cluster.NewParams(), Points: cluster.NewFailPoints(),
 		Service: command.NewService(command.Shard), Services: &replication.Services{}, Locks: lock.NewManager(), Now: time.Now,
 	}
-	nothing := cluster.LocalPeer(func(_ context.Context, _ *wire.Message, dst []byte) ([]byte, error) { // a config server of no collections
+	nothing := cluster.LocalPeer(func(_ context.Context, _ *wire.Message, dst []byte) ([]byte, error) { // a config server without collections
 		batch := value.Doc(value.F("id", value.NewInt64(0)), value.F("ns", value.NewString("config.x")), value.F("firstBatch", value.NewArray(value.ArrayOf())))
 		return append(dst, value.Doc(value.F("cursor", value.NewDocument(batch)), value.F("ok", value.NewDouble(1)))...), nil
 	})
@@ -86,7 +86,7 @@ func testRange(t *testing.T, min, max int32) *KeyRange {
 	return NewKeyRange(key, bound(min), bound(max))
 }
 
-// run runs an internal command and gives its reply.
+// run runs an internal command and returns its reply.
 func run(t *testing.T, m *Manager, fields ...value.Field) []byte {
 	t.Helper()
 	cmd := value.Doc(append(fields, value.F("$db", value.NewString("admin")))...)
@@ -100,8 +100,8 @@ func run(t *testing.T, m *Manager, fields ...value.Field) []byte {
 	return reply
 }
 
-// A recipient asks for the history of sessions in two parts. Each is taken from the sessions once, and given until nothing is
-// left of it; the second goes back a little behind the beginning of the migration.
+// A recipient asks for the history of sessions in two parts. Each is read from the sessions once, and returned until it is
+// exhausted; the second reaches back to a little before the beginning of the migration.
 func TestSessionHistoryInTwoParts(t *testing.T) {
 	sessions := &fakeSessions{records: 3}
 	m := newTestManager(t, &fakeNode{}, sessions)
@@ -127,7 +127,7 @@ func TestSessionHistoryInTwoParts(t *testing.T) {
 	}
 }
 
-// The range deleter carries out what is decided and due, and leaves what is pending.
+// The range deleter executes deletions that are decided and due, and leaves pending ones.
 func TestSweepDeletesWhatIsDecided(t *testing.T) {
 	m := newTestManager(t, &fakeNode{}, &fakeSessions{})
 	ctx := t.Context()
@@ -170,8 +170,8 @@ func TestSweepDeletesWhatIsDecided(t *testing.T) {
 	}
 }
 
-// A range that queries may still read from the shard itself stays for orphanCleanupDelaySecs from when it left, and the sweep
-// says when it looks again.
+// A range that queries may still read from the shard stays for orphanCleanupDelaySecs after it moved away, and the sweep
+// returns when it has to run again.
 func TestSweepHeedsTheDelay(t *testing.T) {
 	m := newTestManager(t, &fakeNode{}, &fakeSessions{})
 	ctx := t.Context()
@@ -210,7 +210,7 @@ func TestSweepHeedsTheDelay(t *testing.T) {
 	}
 }
 
-// What is stored of a migration comes back as it was, also where it was stored without the chunk's version.
+// A stored migration is read back unchanged, also if it was stored without the chunk's version.
 func TestCoordinatorDocument(t *testing.T) {
 	r := testRange(t, 1, 2)
 	for _, d := range []*coordinatorDoc{
@@ -227,8 +227,8 @@ func TestCoordinatorDocument(t *testing.T) {
 	}
 }
 
-// A secondary asks the config server for a placement between the notice that a migration is about to be committed and the one
-// that it is concluded; a primary does not, and neither does anybody about other collections.
+// A secondary asks the config server for a placement between the notice that a migration is about to commit and the one that
+// it has concluded; a primary does not, and no member does for other collections.
 func TestSecondariesHearOfMigrations(t *testing.T) {
 	n := &fakeNode{}
 	h := NewShard(nil, n)

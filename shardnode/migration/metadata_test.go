@@ -37,8 +37,8 @@ func tableOf(t testing.TB, n int, shards ...string) *cluster.ChunkMap {
 	return m
 }
 
-// What a read asks of the routing table does not go with the number of chunks. A list of all of a shard's chunks was made for
-// every read, before it was asked whether more than one shard has any.
+// The cost of a read's use of the routing table does not grow with the number of chunks. A list of all of a shard's chunks
+// used to be made for every read, before the check whether more than one shard has any.
 func TestOwnershipFilterDoesNotListChunks(t *testing.T) {
 	s := &ShardState{ID: "a"}
 	for _, shards := range [][]string{{"a"}, {"a", "b"}} {
@@ -64,8 +64,8 @@ func BenchmarkOwnershipFilter(b *testing.B) {
 	}
 }
 
-// A recipient is content with few changes under way (maxCatchUpPercentageBeforeBlockingWrites, which was read by nobody):
-// beside writers that never pause a migration did not come to its end.
+// A recipient is satisfied when few changes are outstanding (maxCatchUpPercentageBeforeBlockingWrites, which had no
+// effect): a migration never completed beside writers that did not pause.
 func TestRecipientIsContentWithFewChanges(t *testing.T) {
 	r := &recipient{m: &Manager{Config: Config{Params: cluster.NewParams()}}}
 	r.mu.docs = 1000

@@ -12,7 +12,7 @@ import (
 	"github.com/shoaldb/shoal/wire"
 )
 
-// What is noted depends on the level of its database, its time, and the filter.
+// Whether an operation is recorded depends on the level of its database, its duration, and the filter.
 func TestWhatIsToldOf(t *testing.T) {
 	eng, err := storage.Open(storage.Options{Memory: true})
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 type fakeNode struct {
 	docs     map[string][]byte
 	systems  int   // calls of EnsureSystem
-	readOnly error // what writes answer, nil for none
+	readOnly error // the error of writes, nil for none
 	warned   []string
 	fatal    []error
 }
@@ -50,7 +50,7 @@ func (f *fakeNode) Warn(msg string, _ error) { f.warned = append(f.warned, msg) 
 
 func (f *fakeNode) Fatal(err error) { f.fatal = append(f.fatal, err) }
 
-// newMembership makes a membership of the set "rs" on an empty store, and counts how often OnPrimary is called.
+// newMembership creates a membership of the set "rs" on an empty store, and counts how often OnPrimary is called.
 func newMembership(t *testing.T, n Node, services ...replication.Service) (r *Membership, primaries *int) {
 	t.Helper()
 	eng, err := storage.Open(storage.Options{Memory: true})
@@ -74,7 +74,7 @@ func newMembership(t *testing.T, n Node, services ...replication.Service) (r *Me
 	return r, primaries
 }
 
-// A set of one is initiated by storing its configuration; whoever starts on that store is primary at once.
+// A set of one is initiated by storing its configuration; a member that starts on that store is primary at once.
 func TestInitiateAlone(t *testing.T) {
 	n := &fakeNode{}
 	steps := 0
@@ -101,7 +101,7 @@ func TestInitiateAlone(t *testing.T) {
 	}
 }
 
-// A configuration that was not stored is not gone by.
+// A configuration that was not stored does not take effect.
 func TestConfigurationIsStoredFirst(t *testing.T) {
 	full := errors.New("no room")
 	n := &fakeNode{readOnly: full}
@@ -119,7 +119,7 @@ func TestConfigurationIsStoredFirst(t *testing.T) {
 	}
 }
 
-// A step-down ends the primary-only services and lets no write in until the member steps up again.
+// A step-down ends the primary-only services and refuses writes until the member steps up again.
 func TestStepDownAlone(t *testing.T) {
 	n := &fakeNode{}
 	var running atomic.Int64
@@ -150,7 +150,7 @@ func TestStepDownAlone(t *testing.T) {
 	}
 }
 
-// Under which address a client is told the members, by the address it dialled.
+// The addresses under which hello lists the members, by the address that the client dialed.
 func TestHostView(t *testing.T) {
 	horizons := func(c *replication.SetConfig) *replication.SetConfig {
 		for i, port := range []string{"1", "2"} {
@@ -220,7 +220,7 @@ func TestCheckRole(t *testing.T) {
 	}
 }
 
-// deposable is a set of one that may have deposed its member without having told it.
+// deposable is a set of one that may have deposed its member without having notified it.
 type deposable struct {
 	replication.Set
 	deposed atomic.Bool
@@ -228,8 +228,8 @@ type deposable struct {
 
 func (d *deposable) IsPrimary() bool { return !d.deposed.Load() && d.Set.IsPrimary() }
 
-// An error that says "not primary" never comes in a version in which hello says that the member is writable: clients would
-// take it for old news, and send the command to the same member again.
+// A "not primary" error never carries a topologyVersion in which hello reports the member as writable: clients would
+// consider it stale, and send the command to the same member again.
 func TestRefusalsAreNews(t *testing.T) {
 	r, _ := newMembership(t, &fakeNode{})
 	set := &deposable{Set: replication.NewSingle(r.conf.Engine)}
@@ -267,7 +267,7 @@ func TestRefusalsAreNews(t *testing.T) {
 	}
 }
 
-// A primary's status did not tell how it came to be one.
+// A primary's status lacked the details of its election.
 func TestStatusTellsOfTheElection(t *testing.T) {
 	elected := time.UnixMilli(1700000000000)
 	c := replication.NewConfig("rs", "a:1", "b:1", "c:1")

@@ -42,7 +42,7 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// do runs a command of the admin database on one, and gives its reply.
+// do runs a command of the admin database on one node, and returns its reply.
 func (b *bench) do(name string, v value.Value, more ...value.Field) []byte {
 	body := value.Doc(append(append([]value.Field{value.F(name, v)}, more...), value.F("$db", value.NewString("admin")))...)
 	return b.service.Run(b.t.Context(), command.NewClient(1, "test:1", "test:27017", nil), &wire.Message{Body: body}, nil)

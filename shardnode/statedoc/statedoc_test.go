@@ -11,12 +11,12 @@ import (
 	"github.com/shoaldb/shoal/storage"
 )
 
-// fakeStore commits to an engine of its own and counts how often a unit was run again.
+// fakeStore commits to an engine of its own and counts how often a unit was retried.
 type fakeStore struct {
 	eng    *storage.Engine
-	before func() // called between what a unit does and its commit; nil for nothing
+	before func() // called between a unit's writes and its commit; may be nil
 	again  int
-	odd    []string // what was told of documents of no kind
+	odd    []string // reports of invalid documents
 }
 
 func (f *fakeStore) Unreadable(ns string, doc []byte, err error) {
@@ -46,7 +46,7 @@ func (f *fakeStore) Write(ctx context.Context, do func(s *storage.Snapshot, u *s
 		}
 		if before := f.before; before != nil {
 			f.before = nil
-			u.Rollback() // lets go of its claims, as one whose snapshot is too old has none
+			u.Rollback() // releases its claims, as one whose snapshot is too old has none
 			before()
 			f.again++
 			return f.Write(ctx, do)
@@ -90,7 +90,7 @@ func left(t *testing.T, c Collection[*task]) (out []int64) {
 	return out
 }
 
-// The life of a document: it is put, changed, put again, removed. What is not there is neither changed nor removed.
+// The life of a document: it is put, changed, put again, removed. A missing document is neither changed nor removed.
 func TestLifeOfAStateDocument(t *testing.T) {
 	c, ctx := In(newStore(t), "config.tasks", parseTask), t.Context()
 	if _, ok, err := c.Get(value.NewInt64(1)); ok || err != nil || left(t, c) != nil {
@@ -120,8 +120,8 @@ func TestLifeOfAStateDocument(t *testing.T) {
 	}
 }
 
-// A document that is none of the kind is told of and passed over: it stopped whoever read the others. Put replaces it, Remove
-// removes it.
+// A document that is not of the kind is reported and skipped: it used to fail the reads of the others. Put replaces it,
+// Remove removes it.
 func TestDocumentsOfNoKindArePassedOver(t *testing.T) {
 	store := newStore(t)
 	c, ctx := In(store, "config.tasks", parseTask), t.Context()
@@ -150,7 +150,7 @@ func TestDocumentsOfNoKindArePassedOver(t *testing.T) {
 	}
 }
 
-// A change is made of what is there at its commit: one that was made in between is not lost.
+// A change is based on the document at its commit: one that was made in between is not lost.
 func TestUpdatesAreNotLost(t *testing.T) {
 	store := newStore(t)
 	c, ctx := In(store, "config.tasks", parseTask), t.Context()
@@ -182,7 +182,7 @@ func TestUpdatesAreNotLost(t *testing.T) {
 	}
 }
 
-// Documents of two kinds change in one unit, or neither does.
+// Documents of two kinds change in one unit, or not at all.
 func TestTwoKindsInOneUnit(t *testing.T) {
 	store := newStore(t)
 	from, to, ctx := In(store, "config.from", parseTask), In(store, "config.to", parseTask), t.Context()

@@ -15,11 +15,11 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// fakeNode is a member of a set that reads the newest and warns into a list.
+// fakeNode is a member of a set that reads the newest data and collects warnings in a list.
 type fakeNode struct {
 	eng    *storage.Engine
 	set    replication.Set
-	role   error // what NotPrimary answers
+	role   error // result of NotPrimary
 	warned []string
 	killed []*Txn
 }
@@ -45,7 +45,7 @@ func (f *fakeNode) Background(func(life context.Context)) {}
 
 func (f *fakeNode) Warn(msg string, _ error) { f.warned = append(f.warned, msg) }
 
-// newTestManager makes the sessions of a node with an empty store in memory.
+// newTestManager creates the session manager of a node with an empty store in memory.
 func newTestManager(t *testing.T) (*Manager, *fakeNode) {
 	t.Helper()
 	eng, err := storage.Open(storage.Options{Memory: true})
@@ -109,7 +109,7 @@ func TestNewerTransactionEndsTheOneBefore(t *testing.T) {
 	}
 }
 
-// What was executed is known to whoever loads the table: from what was flushed, with the _id that an upsert made.
+// Executed statements are known after the table is loaded: from what was flushed, with the _id that an upsert created.
 func TestStatementsAreKnownAfterAFlush(t *testing.T) {
 	m, _ := newTestManager(t)
 	s, release, err := m.CheckoutRetry(m.op(t, 1, 3, false))
@@ -119,7 +119,7 @@ func TestStatementsAreKnownAfterAFlush(t *testing.T) {
 	s.ran(Run{From: 0, To: 2, Op: 'u'})
 	s.ran(Run{From: 7, To: 7, Op: 'i', ID: value.NewInt32(9)})
 	release()
-	for range 3 { // the last of them says that the table is complete
+	for range 3 { // the last of them records that the table is complete
 		if err := m.FlushRetries(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -161,9 +161,9 @@ func (m *Manager) execute(t *testing.T, session byte, number int64, stmts ...int
 	}
 }
 
-// What is written of a session is made behind the snapshot of the unit that writes it. A record that was made before replaced
-// what somebody else had written since: of the flush what a chunk brought, of a chunk what the flush had written. The oplog
-// does not have the former, and need not be read any more for the latter.
+// The session record that is written is built after the snapshot of the unit that writes it. A record built earlier replaced
+// what had been written since: the flush what a chunk had brought, a chunk what the flush had written. The oplog does not
+// contain the former, and need not be read any more for the latter.
 func TestNewerSessionRecordsStay(t *testing.T) {
 	donor, _ := newTestManager(t)
 	donor.execute(t, 1, 6, 0)
@@ -219,7 +219,7 @@ func TestNewerSessionRecordsStay(t *testing.T) {
 	}
 }
 
-// The history of a number goes with a chunk although its session has gone on without writing, at either end.
+// The history of a number is transferred with a chunk even if its session has continued without writing, at either end.
 func TestHistoryOfNumbersBeforeGoesWithAChunk(t *testing.T) {
 	donor, _ := newTestManager(t)
 	donor.execute(t, 1, 5, 0, 1)
@@ -249,7 +249,7 @@ func TestHistoryOfNumbersBeforeGoesWithAChunk(t *testing.T) {
 	}
 }
 
-// The outcome of a commit that was detached is noted, although the session has gone on without writing.
+// The outcome of a detached commit is recorded, although the session has continued without writing.
 func TestLateCommitsAreNoted(t *testing.T) {
 	m, n := newTestManager(t)
 	s := m.begin(t, 1, 5)

@@ -32,7 +32,7 @@ func (w *watchedSet) Commit(ctx context.Context, u *storage.UnitOfWork, wc repli
 }
 
 const (
-	partBytes  = 12 << 20 // where an array of operations ends
+	partBytes  = 12 << 20 // the size at which an array of operations ends
 	largeDocs  = 48
 	largeBytes = 1 << 20
 )
@@ -68,10 +68,10 @@ func (m *Manager) stored(t *testing.T, ns string) (n int) {
 	return n
 }
 
-// restored takes up the transaction of session 1 and number 5, which is prepared, as a node does that becomes primary.
+// restored reopens the prepared transaction of session 1 and number 5, as a node that becomes primary does.
 func (m *Manager) restored(t *testing.T) (s *Session, release func()) {
 	t.Helper()
-	m.AbortTxns() // the node is no primary any more, and then it is again
+	m.AbortTxns() // the node is no longer primary, and then it is again
 	if err := m.LoadRetries(); err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func (m *Manager) restored(t *testing.T) (s *Session, release func()) {
 	return s, release
 }
 
-// logged lists the commands of transactions in the oplog: how many operations an entry has, and its other fields.
+// logged lists the entries of transactions in the oplog: the number of operations of each, and its other fields.
 func (m *Manager) logged(t *testing.T) (entries []string, first, last uint64) {
 	t.Helper()
 	var prev value.Value
@@ -119,9 +119,9 @@ func (m *Manager) logged(t *testing.T) (entries []string, first, last uint64) {
 	return entries, first, last
 }
 
-// The vote of a large transaction was a record of its own beside the oplog's entries, read from the store, written and removed
-// again. It is the entries of the oplog now, of which the transaction has sent the most ahead: what the vote and the decision
-// write does not grow with the transaction.
+// The vote of a large transaction used to be a record of its own besides the oplog's entries, read from the store, written and
+// removed again. It now consists of the oplog entries, most of which the transaction has sent ahead: what the vote and the
+// decision write does not grow with the transaction.
 func TestVotesOfLargeTransactionsAreSmall(t *testing.T) {
 	m, n := newTestManager(t)
 	s := beginLarge(t, m)
@@ -169,8 +169,8 @@ func TestVotesOfLargeTransactionsAreSmall(t *testing.T) {
 	}
 }
 
-// A vote that was not stored is none: the transaction stays open, nobody waits for it, and a node that becomes primary
-// does not know of it. One that is decided is not opened again either.
+// A vote that was not stored is none: the transaction stays open, no reader waits for it, and a node that becomes
+// primary does not know of it. One that is decided is not reopened either.
 func TestVotesThatWereNotStored(t *testing.T) {
 	m, n := newTestManager(t)
 	s := beginLarge(t, m)
@@ -215,7 +215,7 @@ func TestVotesThatWereNotStored(t *testing.T) {
 	none()
 }
 
-// A store with the vote of an earlier version is not opened for writes: it would lose what other shards may have committed.
+// A store with the vote of an earlier version does not accept writes: it would lose what other shards may have committed.
 func TestVotesOfEarlierVersionsAreNotLost(t *testing.T) {
 	m, _ := newTestManager(t)
 	record := value.Doc(value.F("_id", value.NewInt32(1)), value.F("applyOps", value.NewArray(value.ArrayOf())))

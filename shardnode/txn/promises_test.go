@@ -8,7 +8,7 @@ import (
 	"github.com/shoaldb/shoal/storage"
 )
 
-// What readers at a time are told of prepared transactions: wait, for a commit to be visible, or nothing.
+// What readers at a time have to do about prepared transactions: wait for the decision, wait for a commit to be visible, or nothing.
 func TestReadersAndPromises(t *testing.T) {
 	var p preparedTxns
 	lsid := value.Doc(value.F("id", value.NewString("s")))
@@ -39,7 +39,7 @@ func TestReadersAndPromises(t *testing.T) {
 	}
 	expect(14, false, 0)
 	expect(15, false, 30)
-	expect(25, true, 0) // for the other one
+	expect(25, true, 0) // because of the other one
 	hear(40, "forgotten", 2, 0)
 	expect(29, false, 30)
 	expect(30, false, 0)

@@ -124,7 +124,7 @@ func TestBulkWriteAsksForEachOfItsNamespaces(t *testing.T) {
 	}
 }
 
-// Arguments are read before the node is asked for anything: what is wrong with them is said whatever its role and placement.
+// Arguments are parsed before the node is asked for anything: errors in them are reported whatever its role and placement.
 func TestArgumentsAreReadFirst(t *testing.T) {
 	b := newBench(t)
 	b.Insert(1)
