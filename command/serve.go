@@ -88,6 +88,9 @@ func (f *Front) Handle(c *wire.Conn, m *wire.Message, r *wire.Reply) {
 	}
 	//lint:ignore SA1012 nil means that the request comes from a connection: Run makes no context
 	r.Buf = f.Service.Run(nil, cl, m, r.Buf)
+	if cl.Internal {
+		c.AllowInternal()
+	}
 	if m.AllowsExhaust() {
 		f.exhaust(c, cl, m, r, name)
 	}

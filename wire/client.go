@@ -124,7 +124,7 @@ func (cc *ClientConn) readMessage() (*Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := frameLength(head)
+	n, err := frameLength(head, MaxInternalMessage)
 	if err != nil {
 		return nil, err
 	}

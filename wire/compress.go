@@ -47,7 +47,7 @@ func ParseCompressor(name string) (CompressorID, bool) {
 
 var (
 	zstdDecoder = sync.OnceValue(func() *zstd.Decoder {
-		d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(MaxMessageSize),
+		d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(MaxInternalMessage),
 			zstd.WithDecoderLowmem(true))
 		if err != nil {
 			panic(err) // the options are constant
@@ -78,8 +78,8 @@ func inflate(m *Message, frame []byte) ([]byte, error) {
 	if orig == OpCompressed {
 		return nil, frameErrorf("OP_COMPRESSED inside OP_COMPRESSED")
 	}
-	if size < 0 || size > MaxMessageSize-headerLen {
-		return nil, frameErrorf("decompressed size %d is outside 0 to %d", size, MaxMessageSize-headerLen)
+	if size < 0 || size > MaxInternalMessage-headerLen {
+		return nil, frameErrorf("decompressed size %d is outside 0 to %d", size, MaxInternalMessage-headerLen)
 	}
 	m.inflated = getBuffer(headerLen + size)
 	out := m.inflated.b

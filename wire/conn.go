@@ -41,6 +41,7 @@ type Conn struct {
 	ctx           context.Context
 	cancel        context.CancelFunc
 	held          atomic.Bool // it waits to be admitted
+	member        atomic.Bool // its messages may have MaxInternalMessage
 	waiter        *waiter     // nil if it did not have to
 	tls           atomic.Pointer[tlsSession]
 
@@ -65,6 +66,17 @@ type Conn struct {
 		pending int  // writes queued for the event loop, which must precede any direct one
 		backlog bool // the same as in.backlog, for writers
 	}
+}
+
+// AllowInternal accepts messages of MaxInternalMessage from now on: the connection is another node's.
+func (c *Conn) AllowInternal() { c.member.Store(true) }
+
+// limit is how long a message may be.
+func (c *Conn) limit() int {
+	if c.member.Load() {
+		return MaxInternalMessage
+	}
+	return MaxMessageSize
 }
 
 // ID numbers the connections of a server from 1.
@@ -192,7 +204,7 @@ func (c *Conn) cut() error {
 			return err
 		}
 	}
-	n, err := frameLength(head)
+	n, err := frameLength(head, c.limit())
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 // Limits that hello reports and the server enforces (manual: "MongoDB Limits and Thresholds").
 const (
 	MaxMessageSize      = 48000000
+	MaxInternalMessage  = MaxMessageSize + 2<<20 // a client's message with what a router adds: 12 bytes a statement for its id, versions, session
 	MaxDocumentSize     = 16 << 20
 	MaxInternalDocument = MaxDocumentSize + 16<<10 // a document with the server's own additions
 	MaxWriteBatch       = 100000
@@ -82,10 +83,10 @@ func frameErrorf(format string, args ...any) error {
 }
 
 // frameLength checks the length word of a header.
-func frameLength(b []byte) (int, error) {
+func frameLength(b []byte, limit int) (int, error) {
 	n := int32(binary.LittleEndian.Uint32(b))
-	if n < minFrame || n > MaxMessageSize {
-		return 0, frameErrorf("message length %d is outside %d to %d", n, minFrame, MaxMessageSize)
+	if n < minFrame || int(n) > limit {
+		return 0, frameErrorf("message length %d is outside %d to %d", n, minFrame, limit)
 	}
 	return int(n), nil
 }

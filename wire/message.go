@@ -89,7 +89,7 @@ func ParseMessage(frame []byte) (*Message, error) {
 	if len(frame) < headerLen {
 		return nil, frameErrorf("%d bytes are no frame", len(frame))
 	}
-	n, err := frameLength(frame)
+	n, err := frameLength(frame, MaxInternalMessage)
 	if err != nil {
 		return nil, err
 	}

@@ -46,6 +46,8 @@ func (e *echo) Handle(c *Conn, m *Message, r *Reply) {
 	case "fail":
 		r.SetError(mongoerr.New(mongoerr.BadValue, "no"))
 		return
+	case "member":
+		c.AllowInternal()
 	case "more":
 		for i := range int32(3) {
 			r.Buf = append(r.Buf, doc("part", i)...)
@@ -482,5 +484,30 @@ func TestIdleConnectionsCostLittle(t *testing.T) {
 		t.Errorf("an idle connection costs %d bytes", each)
 	} else {
 		t.Logf("an idle connection costs %d bytes, client end included", each)
+	}
+}
+
+// What a router adds to a client's largest message made it one that the shard cut the connection for.
+func TestMembersSendMoreThanClients(t *testing.T) {
+	s := startEcho(t, &echo{})
+	for _, member := range []bool{false, true} {
+		c := dialTest(t, s)
+		if member {
+			send(t, c, &Message{OpCode: OpMsg, RequestID: 1, Body: doc("member", 1)})
+			if _, err := readFrame(c); err != nil {
+				t.Fatal(err)
+			}
+		}
+		head := binary.LittleEndian.AppendUint32(nil, MaxMessageSize+12*MaxWriteBatch+1000)
+		head = binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(head, 2), 0), uint32(OpMsg))
+		if _, err := c.Write(head); err != nil {
+			t.Fatal(err)
+		}
+		_ = c.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
+		_, err := c.Read(make([]byte, 1))
+		var slow net.Error
+		if waits := errors.As(err, &slow) && slow.Timeout(); waits != member {
+			t.Errorf("another node: %v, the connection: %v", member, err)
+		}
 	}
 }
