@@ -15,13 +15,14 @@ type DatabaseInfo struct {
 	Version DatabaseVersion
 }
 
-// CollectionInfo is what a node knows about a collection's placement. Map is nil for one that is not sharded (or does
-// not exist): it is on the database's primary shard.
+// CollectionInfo is what a node knows about a collection's placement. Map is nil for one that the catalog has no entry of (or that
+// does not exist): it lives on the database's primary.
 type CollectionInfo struct {
 	NS       string
 	DB       *DatabaseInfo
 	Map      *ChunkMap
 	Entry    []byte // the entry of config.collections, nil if there is none
+	whole    bool   // unsplittable: it is not sharded, and Map says with its only chunk where it lives
 	suffixes map[string][]byte
 }
 
@@ -57,8 +58,27 @@ func (c *CollectionInfo) At(at uint64) *CollectionInfo {
 	return &past
 }
 
-// Sharded reports whether the collection has a routing table.
-func (c *CollectionInfo) Sharded() bool { return c.Map != nil }
+// Sharded reports whether the collection is divided by a shard key. A collection that moveCollection or unshardCollection has put
+// on a shard has a routing table, which versions are compared by, and is not sharded.
+func (c *CollectionInfo) Sharded() bool { return c.Map != nil && !c.whole }
+
+// Home returns the shard of a collection that is not sharded.
+func (c *CollectionInfo) Home() string {
+	if c.Map == nil {
+		return c.DB.Primary
+	}
+	return c.Map.Chunk(0).Shard
+}
+
+// KnownAt checks that the placement at a cluster time is known; 0 is now. Where a sharded collection was then is checked for each of
+// its chunks when they are targeted.
+func (c *CollectionInfo) KnownAt(at uint64) error {
+	if !c.whole || at == 0 {
+		return nil
+	}
+	_, err := c.Map.At(at).OwnerOf(c.Map.Chunk(0))
+	return err
+}
 
 // Suffix returns the version elements of a request to one shard, ready to be put before a command's terminator.
 func (c *CollectionInfo) Suffix(shard string) []byte {
@@ -245,7 +265,9 @@ func (c *Catalog) readCollection(ctx context.Context, ns string, db *DatabaseInf
 	if err != nil {
 		return nil, err
 	}
-	return newInfo(ns, db, raw, m), nil
+	info := newInfo(ns, db, raw, m)
+	info.whole = entry.Unsplittable
+	return info, nil
 }
 
 // CollectionEntry is a parsed entry of config.collections.
@@ -256,9 +278,11 @@ type CollectionEntry struct {
 	Key        *ShardKeyPattern
 	Unique     bool
 	NoBalance  bool
-	Frozen     bool  // its chunks must not move: a DDL is running (permitMigrations: false)
-	NoMerge    bool  // the auto-merger skips it
-	ChunkBytes int64 // the collection's own chunk size; 0 for that of the cluster
+	Frozen     bool // its chunks stay where they are: a DDL is under way (permitMigrations: false)
+	NoMerge    bool // the auto-merger passes it over
+	// Unsplittable collections are not sharded: their only chunk says which shard they are on.
+	Unsplittable bool
+	ChunkBytes   int64 // the collection's own chunk size; 0 for that of the cluster
 }
 
 // ParseCollectionEntry reads an entry of config.collections.
@@ -271,7 +295,7 @@ func ParseCollectionEntry(doc []byte) (*CollectionEntry, error) {
 	copy(e.UUID[:], uuid.Bytes())
 	e.Generation = ChunkVersion{Epoch: epoch.ObjectID(), Timestamp: ts.TimestampU64()}
 	e.Unique = value.Lookup(doc, "unique").Truthy()
-	e.NoBalance = value.Lookup(doc, "noBalance").Truthy()
+	e.NoBalance, e.Unsplittable = value.Lookup(doc, "noBalance").Truthy(), value.Lookup(doc, "unsplittable").Truthy()
 	if p := value.Lookup(doc, "permitMigrations"); !p.IsMissing() {
 		e.Frozen = !p.Truthy()
 	}

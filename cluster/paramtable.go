@@ -21,6 +21,8 @@ var activeParams = []ParamSpec{
 	{Name: "ingressConnectionEstablishmentBurstCapacitySecs", Kind: ParamDouble, Set: SetBoth, Default: pDbl(1.7976931348623157e308), Check: checkRate},
 	{Name: "ingressConnectionEstablishmentMaxQueueDepth", Kind: ParamInt, Set: SetBoth, Default: pInt(0), Min: 0, Max: 2147483647},
 	{Name: "ingressConnectionEstablishmentRateLimiterBypass", Kind: ParamDocument, Set: SetBoth, Default: pDoc(value.Doc()), Check: checkBypass},
+	{Name: "reshardingCriticalSectionTimeoutMillis", Kind: ParamInt, Set: SetBoth, Default: pInt(5000), Min: 0, Max: 2147483647},
+	{Name: "remainingReshardingOperationTimeThresholdMillis", Kind: ParamInt, Set: SetBoth, Default: pInt(500), Min: 0, Max: 2147483647},
 	{Name: "enableTestCommands", Kind: ParamBool, Set: SetStartup, Default: pBool(false)},
 	{Name: "featureCompatibilityVersion", Kind: ParamDocument, Default: pDoc(value.Doc(value.F("version", value.NewString("8.2"))))},
 	{Name: "authenticationMechanisms", Kind: ParamDocument, Set: SetStartup, Default: pArr(value.ArrayOf(value.NewString("SCRAM-SHA-1"), value.NewString("SCRAM-SHA-256"), value.NewString("MONGODB-X509")))},

@@ -57,14 +57,19 @@ func (m *Manager) setAllowMigrations(ctx context.Context, req *msg.SetAllowMigra
 			return err
 		}
 	}
+	return m.permitMigrations(ctx, req.NS, req.UUID, req.Allow)
+}
+
+// permitMigrations lets a collection's chunks move, or has them stay where they are.
+func (m *Manager) permitMigrations(ctx context.Context, ns string, uuid [16]byte, allow bool) error {
 	m.chunks.Lock()
 	defer m.chunks.Unlock()
 	field := doc(fld("permitMigrations", value.NewBool(false)))
 	change := doc(fld("$set", field))
-	if req.Allow {
+	if allow {
 		change = doc(fld("$unset", field))
 	}
-	_, err = m.update(ctx, "collections", doc(fld("_id", str(req.NS)), fld("uuid", value.NewBinary(4, req.UUID[:]))), change, false)
+	_, err := m.update(ctx, "collections", doc(fld("_id", str(ns)), fld("uuid", value.NewBinary(4, uuid[:]))), change, false)
 	return err
 }
 

@@ -24,7 +24,8 @@ type Manager struct {
 	host     func() string // its set's connection string
 	now      func() time.Time
 
-	Params *cluster.Params // the node's; set before it runs
+	Params *cluster.Params     // the node's; set before it runs
+	Points *cluster.FailPoints // the node's, too; nil for none
 
 	tables *cluster.Catalog // as read last; emptied when this member becomes primary, as another may have written since
 	shards sync.Mutex       // serialises changes of config.shards
@@ -38,6 +39,8 @@ type Manager struct {
 	balancer  *balancer
 	sizes     sizeCache
 	members   membership
+
+	resharding reshardings
 }
 
 // New returns a manager. Init must run before its commands do.

@@ -33,6 +33,7 @@ func (m *Manager) specs() []command.Spec {
 		row(m.runCommitSplit), row(m.runCommitMerge), row(m.runMergeAllOnShard), row(m.runCommitMigration), row(m.runEnsureVersion), row(m.runMoveRange), row(m.runClearJumbo),
 		row(m.runBalancerStart), row(m.runBalancerStop), row(m.runBalancerStatus), row(m.runBalancerCollectionStatus), row(m.runConfigureBalancing),
 		row(m.runAddShardToZone), row(m.runRemoveShardFromZone), row(m.runUpdateZone),
+		onPrimary(row(m.runReshard)), onPrimary(row(m.runAbortReshard)), onPrimary(row(m.runCommitReshard)), onPrimary(row(m.runForgetReshard)), onPrimary(row(m.runCleanupReshard)),
 		onPrimary(row(m.runPauseMigrations)), onPrimary(row(m.runResumeMigrations)),
 	}
 }
@@ -92,7 +93,14 @@ func (m *Manager) indexCount(op *command.Op, ns string) int {
 }
 
 func (m *Manager) runHoldsSection(op *command.Op, req *msg.HoldsCriticalSection, dst []byte) ([]byte, error) {
-	return msg.AppendFields(dst, &msg.HoldsCriticalSectionReply{Held: m.blocks.holds(req.ID)}), nil
+	held := m.blocks.holds(req.ID)
+	if !held {
+		var err error
+		if held, err = m.knowsReshard(op, req.ID); err != nil {
+			return dst, err
+		}
+	}
+	return msg.AppendFields(dst, &msg.HoldsCriticalSectionReply{Held: held}), nil
 }
 
 func (m *Manager) runCommitSplit(op *command.Op, req *msg.CommitChunkSplit, dst []byte) ([]byte, error) {

@@ -332,7 +332,7 @@ func (r *Router) splitVector(op *command.Op, dst []byte) ([]byte, error) {
 	if info.Sharded() {
 		return dst, mongoerr.New(mongoerr.IllegalOperation, "can't do command: splitVector on sharded collection")
 	}
-	return r.relay(op, info.DB.Primary, nil, nil, dst)
+	return r.relay(op, info.Home(), nil, nil, dst)
 }
 
 // moveChunk and moveRange move a range by way of the config server, which serialises migrations.
@@ -602,9 +602,4 @@ func (r *Router) validateDBMetadata(op *command.Op, dst []byte) ([]byte, error) 
 		found = append(found, value.Values(value.Lookup(replies[i].body, "apiVersionErrors").Doc())...)
 	}
 	return value.Append(dst, "apiVersionErrors", value.NewArray(value.ArrayOf(found...))), nil
-}
-
-// notBuilt is the handler of router commands that are not implemented yet.
-func notBuilt(op *command.Op, dst []byte) ([]byte, error) {
-	return dst, command.NotImplemented("command %s", op.Req.Spec.Name)
 }

@@ -22,7 +22,7 @@ func (h *aggHost) Resolve(ctx context.Context, ns agg.Namespace) (agg.Namespace,
 	var pipeline []value.Value
 	for depth := 0; depth < 20; depth++ {
 		info, err := h.r.collection(op, ns.String())
-		if err != nil || info.Sharded() {
+		if err != nil || info.Map != nil {
 			return ns, pipeline, err
 		}
 		def, err := h.r.viewDefinition(op, info, ns)

@@ -213,7 +213,7 @@ func (r *Router) prepareWrites(op *command.Op, a *aggCommand) error {
 	return nil
 }
 
-// local reports whether a shard can run the whole pipeline: all other namespaces are unsharded and live on it.
+// local reports whether a shard can run the whole pipeline: all other namespaces live on it as long as it is the primary of their databases.
 func (r *Router) local(op *command.Op, a *aggCommand, shard string) bool {
 	for _, list := range [][]string{a.foreign, a.writes} {
 		for _, ns := range list {
@@ -221,7 +221,7 @@ func (r *Router) local(op *command.Op, a *aggCommand, shard string) bool {
 			if err != nil {
 				continue // a database that does not exist is empty everywhere
 			}
-			if info.Sharded() || info.DB.Primary != shard {
+			if info.Map != nil || info.DB.Primary != shard {
 				return false
 			}
 		}

@@ -53,7 +53,7 @@ func (r *Router) checkCollection(op *command.Op, entry []byte) (bad [][]byte, er
 	db, coll := cluster.SplitNS(ns)
 	r.Catalog.InvalidateCollection(ns)
 	info, err := r.Catalog.Collection(op, ns)
-	if err != nil || !info.Sharded() {
+	if err != nil || info.Map == nil {
 		return nil, err
 	}
 	uuid := value.Lookup(entry, "uuid")

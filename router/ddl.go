@@ -37,6 +37,9 @@ func (r *Router) unshardedOnly(op *command.Op, dst []byte) ([]byte, error) {
 	if info.Sharded() {
 		return dst, mongoerr.New(mongoerr.IllegalOperation, "You can't convertToCapped a sharded collection")
 	}
+	if info.Map != nil {
+		return dst, command.NotImplemented("convertToCapped of a collection that moveCollection or unshardCollection has placed")
+	}
 	return r.toPrimaryRead(op, dst)
 }
 
@@ -81,7 +84,7 @@ func (r *Router) onOwners(op *command.Op, write bool, dst []byte, merge func(inf
 		var err error
 		if !info.Sharded() {
 			var at cluster.Peer
-			if dst, at, err = r.relayAt(op, info.DB.Primary, nil, info.Suffix(info.DB.Primary), dst[:from]); err == nil {
+			if dst, at, err = r.relayAt(op, info.Home(), nil, info.Suffix(info.Home()), dst[:from]); err == nil {
 				r.adopt(op, at, dst, from)
 			}
 			return err
@@ -235,7 +238,7 @@ func (r *Router) drop(op *command.Op, dst []byte) ([]byte, error) {
 			return err
 		}
 		if !info.Sharded() {
-			dst, err = r.toPrimary(op, info, dst[:from])
+			dst, err = r.toHome(op, info, dst[:from])
 			return err
 		}
 		reply, err := r.onConfig(op, &msg.DropCollection{NS: ns, UUID: expected})

@@ -114,7 +114,7 @@ func (r *Router) modifyOn(op *command.Op, ns string, dst []byte) ([]byte, error)
 // findAndModifyOn sends the command to its shard; searched means that the filter did not determine one.
 func (r *Router) findAndModifyOn(op *command.Op, info *cluster.CollectionInfo, dst []byte) (out []byte, searched bool, err error) {
 	if !info.Sharded() {
-		out, err = r.toPrimary(op, info, dst)
+		out, err = r.toHome(op, info, dst)
 		return out, false, err
 	}
 	q := op.Req.Doc("query")
@@ -215,7 +215,7 @@ func (r *Router) bulkWriteOn(op *command.Op, names []string, dst []byte) ([]byte
 			return dst, err
 		}
 		infos[i] = info
-		one = one && !info.Sharded() && info.DB.Primary == infos[0].DB.Primary
+		one = one && !info.Sharded() && info.Home() == infos[0].Home()
 	}
 	if !one {
 		return newBulk(r, op, names).run(dst)
@@ -224,7 +224,7 @@ func (r *Router) bulkWriteOn(op *command.Op, names []string, dst []byte) ([]byte
 	var arr []byte
 	i := 0
 	err := op.Req.DocList("nsInfo").Each("bulkWrite.nsInfo", func(_ int, d []byte) error {
-		arr = value.AppendIndex(arr, i, value.NewDocument(rebuild(d, nil, infos[i].Suffix(infos[i].DB.Primary))))
+		arr = value.AppendIndex(arr, i, value.NewDocument(rebuild(d, nil, infos[i].Suffix(infos[i].Home()))))
 		i++
 		return nil
 	})
@@ -235,7 +235,7 @@ func (r *Router) bulkWriteOn(op *command.Op, names []string, dst []byte) ([]byte
 	list = value.End(append(list, arr...), mark)
 	body := rebuild(op.Req.Body, map[string]bool{"nsInfo": true}, list)
 	from := len(dst)
-	out, at, err := r.relayWithout(op, infos[0].DB.Primary, body, "nsInfo", dst)
+	out, at, err := r.relayWithout(op, infos[0].Home(), body, "nsInfo", dst)
 	if err != nil {
 		return out, err
 	}

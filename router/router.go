@@ -246,6 +246,9 @@ func (r *Router) routed(op *command.Op, ns string, write bool, f func(info *clus
 		}
 		info, err := find(op, ns)
 		if err == nil {
+			err = info.KnownAt(readsAt(op))
+		}
+		if err == nil {
 			err = f(info.At(readsAt(op)))
 		}
 		if err == nil || !r.absorbStale(op, err, try) {
@@ -436,9 +439,9 @@ func (r *Router) trimReply(op *command.Op, shard string, out []byte, mark int) (
 	}
 }
 
-// toPrimary relays the request to the primary shard of its database, which has the collections that are not sharded.
-func (r *Router) toPrimary(op *command.Op, info *cluster.CollectionInfo, dst []byte) ([]byte, error) {
-	return r.relay(op, info.DB.Primary, nil, info.Suffix(info.DB.Primary), dst)
+// toHome relays the request to the shard of a collection that is not sharded.
+func (r *Router) toHome(op *command.Op, info *cluster.CollectionInfo, dst []byte) ([]byte, error) {
+	return r.relay(op, info.Home(), nil, info.Suffix(info.Home()), dst)
 }
 
 // internalClient returns the client of commands that the router sends to itself.

@@ -181,10 +181,6 @@ func (r *Router) shardingSpecs() []command.Spec {
 		},
 		{Name: "isdbgrid", Roles: command.Router, ArgTypes: any, Run: r.isdbgrid},
 	}
-	for _, name := range []string{"reshardCollection", "unshardCollection", "moveCollection"} {
-		s := admin(name, any, notBuilt)
-		s.Lenient, s.NotBuilt = true, true
-		out = append(out, s)
-	}
+	out = append(out, r.reshardSpecs()...)
 	return out
 }

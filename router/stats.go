@@ -148,7 +148,7 @@ func (r *Router) dataSize(op *command.Op, dst []byte) ([]byte, error) {
 	err := r.routed(op, ns, false, func(info *cluster.CollectionInfo) error {
 		var err error
 		if !info.Sharded() {
-			dst, err = r.toPrimary(op, info, dst[:from])
+			dst, err = r.toHome(op, info, dst[:from])
 			return err
 		}
 		replies := r.scatter(op, info.Shards(), func(s string) ([]byte, []wire.Sequence) { return versioned(op.Req.Body, info, s), nil })

@@ -38,7 +38,7 @@ const maxTargetPoints = 4096
 // then checks it.
 func target(info *cluster.CollectionInfo, filter []byte, collated bool) ([]string, error) {
 	if !info.Sharded() {
-		return []string{info.DB.Primary}, nil
+		return []string{info.Home()}, nil
 	}
 	set := make(map[string]struct{}, 4)
 	if err := targetInto(info.Map, filter, collated, set); err != nil {

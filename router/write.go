@@ -57,7 +57,7 @@ func (r *Router) writeTo(op *command.Op, ns, list string, dst []byte) ([]byte, e
 		var err error
 		if !info.Sharded() {
 			r.targets.note(op.Req.Spec.Name, info, 1)
-			if dst, err = r.toPrimary(op, info, dst[:from]); err != nil || !staleWriteErrors(dst[from-4:]) {
+			if dst, err = r.toHome(op, info, dst[:from]); err != nil || !staleWriteErrors(dst[from-4:]) {
 				return err
 			}
 			b, err := newWriteBatch(r, op, list)

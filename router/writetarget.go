@@ -23,7 +23,7 @@ func sortByIndex(up []value.Value) {
 func (b *writeBatch) aim(info *cluster.CollectionInfo, i int) (aim, error) {
 	st := b.items[i]
 	if !info.Sharded() {
-		return aim{shards: []string{info.DB.Primary}, doc: st}, nil
+		return aim{shards: []string{info.Home()}, doc: st}, nil
 	}
 	switch b.list {
 	case "documents":

@@ -5,12 +5,14 @@ import (
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/shardnode/coordinator"
+	"github.com/shoaldb/shoal/shardnode/resharding"
 )
 
 // adminState is the state that administration commands set on a node, grouped by source file.
 type adminState struct {
 	fsync        fsyncLock
 	coordinators atomic.Pointer[coordinator.Coordinators] // nil on a node that is no shard
+	resharding   atomic.Pointer[resharding.Manager]       // likewise
 }
 
 // registerAdmin adds the administration and diagnostic commands that need the node.

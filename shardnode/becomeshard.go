@@ -8,6 +8,7 @@ import (
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/coordinator"
 	"github.com/shoaldb/shoal/shardnode/migration"
+	"github.com/shoaldb/shoal/shardnode/resharding"
 	"github.com/shoaldb/shoal/shardnode/txn"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
@@ -37,7 +38,11 @@ func (n *Node) BecomeShard(state *migration.ShardState) {
 	d := coordinator.New(coordinator.Config{Engine: n.Engine, Docs: n.Docs, State: state, Points: n.Points, Warn: n.warn, Locks: n.locks, Sessions: n.txns, Forget: n.forget})
 	n.Service.Table.Add(d.Specs()...)
 	n.admin.coordinators.Store(d)
-	if err = errors.Join(err, n.Services.Add(c.PrimaryOnly()), n.Services.Add(d.Service())); err != nil {
+	re := resharding.New(resharding.Config{Engine: n.Engine, Docs: n.Docs, State: state, Points: n.Points, Warn: n.warn, Locks: n.locks, Sessions: n.txns, Forget: n.forget, Now: n.now,
+		SnapshotAt: func(op *command.Op, ts storage.Timestamp) (*storage.Snapshot, error) { return snapshotAt(n, op, ts) }})
+	n.Service.Table.Add(re.Specs()...)
+	n.admin.resharding.Store(re)
+	if err = errors.Join(err, n.Services.Add(c.PrimaryOnly()), n.Services.Add(d.Service()), n.Services.Add(re.Service())); err != nil {
 		n.warn("Migrations and DDL did not step up", err)
 	}
 }

@@ -41,6 +41,7 @@ func (n *Node) addStatus(base *command.Base) {
 		}),
 		plain("oplogTruncation", func() []byte { return n.oplogStatus() }),
 		plain("repl", n.replStatus),
+		plain("shardingStatistics", n.admin.shardingStatus),
 		plain("storageEngine", n.storageStatus),
 		plain("pebble", n.pebbleStatus),
 		plain("transactions", n.transactionStatus),
@@ -99,7 +100,16 @@ func (n *Node) globalLockStatus() []byte {
 		sub("activeClients", i32("total", active), i32("readers", active), i32("writers", 0)))
 }
 
-// docOf returns a document of the fields that f appends.
+// shardingStatus returns what the node does as a shard.
+func (a *adminState) shardingStatus() []byte {
+	re := a.resharding.Load()
+	if re == nil {
+		return nil
+	}
+	return value.Doc(value.F("resharding", value.NewDocument(re.Stats())))
+}
+
+// docOf makes a document of what f appends.
 func docOf(f func(dst []byte) []byte) []byte {
 	out, m := value.Begin(nil)
 	return value.End(f(out), m)

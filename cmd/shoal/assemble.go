@@ -309,7 +309,7 @@ func (a *assembly) mongod() error {
 // manage runs the sharding catalog on a member of the config server's set, as long as it is primary.
 func (a *assembly) manage(s *shardnode.Server, d *directory, registry *cluster.Registry, clock *cluster.VectorClock) error {
 	manager := configsvr.New(s.OwnPeer(), registry, clock, s.Repl.ConnString)
-	manager.Params = s.Node.Params
+	manager.Params, manager.Points = s.Node.Params, s.Node.Points
 	manager.Register(s.Service)
 	s.KeepSessionsIn(manager.Sessions(s.Base.Sessions.Timeout(), s.RefreshOnPrimary))
 	clock.FromConfigServer(s.MajorityTime)
@@ -317,6 +317,13 @@ func (a *assembly) manage(s *shardnode.Server, d *directory, registry *cluster.R
 	err := s.Node.Services.Add(replication.Service{
 		Name: "ShardMembership",
 		Run:  func(ctx context.Context, _ int64) { manager.RunMembership(ctx) },
+	})
+	if err != nil {
+		return err
+	}
+	err = s.Node.Services.Add(replication.Service{
+		Name: "ReshardingCoordinatorService", Vital: true, StepUp: manager.LoadReshardings,
+		Run: func(ctx context.Context, _ int64) { manager.RunReshardings(ctx) },
 	})
 	if err != nil {
 		return err

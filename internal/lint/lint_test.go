@@ -33,7 +33,7 @@ var rooms = map[string]string{
 	"replication":           "wire query storage",
 	"cluster":               "wire query storage/keystring",
 	"command":               "wire query auth storage replication cluster",
-	"shardnode":             "wire query auth storage replication cluster command shardnode/coordinator shardnode/ddl shardnode/exec shardnode/migration shardnode/namespace shardnode/profile shardnode/replset shardnode/settings shardnode/statedoc shardnode/streams shardnode/txn shardnode/write",
+	"shardnode":             "wire query auth storage replication cluster command shardnode/coordinator shardnode/ddl shardnode/exec shardnode/migration shardnode/namespace shardnode/profile shardnode/replset shardnode/resharding shardnode/settings shardnode/statedoc shardnode/streams shardnode/txn shardnode/write",
 	"shardnode/coordinator": "wire query storage replication cluster command shardnode/migration shardnode/namespace shardnode/statedoc",
 	"shardnode/ddl":         "wire query storage replication cluster command shardnode/exec shardnode/namespace shardnode/write",
 	"shardnode/exec":        "wire query storage storage/keystring cluster command",

@@ -110,7 +110,7 @@ func (m *Coordinators) start(ctx context.Context, r *run) {
 func (m *Coordinators) Specs() []command.Spec {
 	holds := command.Internal(m.runHolds)
 	holds.Roles, holds.PrimaryOnly = command.Shard, true
-	return []command.Spec{holds, onCollection(row(m.drop)), onDatabase(row(m.dropDatabase)), onDatabase(row(m.movePrimary)), row(m.rename), row(m.shard), row(m.refine)}
+	return []command.Spec{holds, onCollection(row(m.drop)), onDatabase(row(m.dropDatabase)), onDatabase(row(m.movePrimary)), row(m.rename), row(m.shard), row(m.refine), row(m.reshard)}
 }
 
 // onCollection completes a row whose command's value is a collection of the database that it is sent to.

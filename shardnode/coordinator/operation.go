@@ -55,6 +55,7 @@ var kinds = map[string]func(cmd []byte) (operation, error){
 	"_shardsvrRenameCollection":         parseAs(func(m *msg.ShardRename) operation { return &rename{req: m} }),
 	"_shardsvrMovePrimary":              parseAs(func(m *msg.ShardMovePrimary) operation { return &movePrimary{req: m} }),
 	"_shardsvrRefineCollectionShardKey": parseAs(func(m *msg.ShardRefine) operation { return &refine{req: m} }),
+	"_shardsvrReshardCollection":        parseAs(func(m *msg.ShardReshard) operation { return &reshard{req: m} }),
 	"_shardsvrShardCollection":          parseAs(func(m *msg.ShardShardCollection) operation { return &shard{req: m} }),
 }
 

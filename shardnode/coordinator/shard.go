@@ -42,12 +42,15 @@ func (s *shard) check(ctx context.Context, r *run) (local bool, err error) {
 	if key.IsHashed() && s.req.Unique {
 		return false, mongoerr.New(mongoerr.InvalidOptions, "Hashed shard keys cannot be declared unique. It's possible to ensure uniqueness on the hashed field by declaring an additional (non-hashed) unique index on the field.")
 	}
-	raw, e, err := r.m.entry(ctx, ns)
+	_, e, err := r.m.entry(ctx, ns)
 	if err != nil {
 		return false, err
 	}
 	if e != nil {
-		if !value.Lookup(raw, "unsplittable").Truthy() && value.CompareDocs(e.Key.Doc(), key.Doc(), nil) == 0 && e.Unique == s.req.Unique {
+		if e.Unsplittable {
+			return false, mongoerr.Newf(mongoerr.NotImplemented, "sharding %s, which moveCollection or unshardCollection has placed, is not implemented", ns)
+		}
+		if value.CompareDocs(e.Key.Doc(), key.Doc(), nil) == 0 && e.Unique == s.req.Unique {
 			return false, errAlreadyDone
 		}
 		return false, mongoerr.Newf(mongoerr.AlreadyInitialized, "sharding already enabled for collection %s", ns)

@@ -328,34 +328,63 @@ func (d *donor) changedIDs(op *command.Op, s *storage.Snapshot) (ids []value.Val
 	return ids, more, err
 }
 
+// readOplog continues reading the oplog and returns the _ids of the collection's documents that were written.
 func (d *donor) readOplog(op *command.Op, s *storage.Snapshot) (ids []value.Value, more bool, err error) {
+	w := Written{NS: d.ns, After: d.mu.from, Limit: maxTransfer / perID}
+	err = w.Read(op.Check, s)
+	d.mu.from = w.After
+	return w.IDs, w.More, err
+}
+
+// Written are the documents of a collection that were written to, as the oplog tells.
+type Written struct {
+	NS    string
+	After storage.Timestamp // entries up to it have been read
+	Limit int               // how many documents are enough
+	IDs   []value.Value     // their _ids, each once
+	More  bool              // there may be later entries
+
+	Entries int64 // of the collection
+	seen    map[string]bool
+}
+
+// entriesAtOnce is how many entries of the oplog are read for one reply.
+const entriesAtOnce = 100_000
+
+// perID is about how much a document takes in a reply.
+const perID = 1024
+
+// Read reads on in the oplog of a snapshot. check tells whether to go on.
+func (w *Written) Read(check func() error, s *storage.Snapshot) error {
 	oplog := s.Catalog().Lookup("local.oplog.rs")
 	if oplog == nil {
-		return nil, false, mongoerr.New(mongoerr.InternalError, "this shard has no oplog")
+		return mongoerr.New(mongoerr.InternalError, "this shard has no oplog")
 	}
-	cur := s.Scan(oplog, storage.ScanOptions{From: storage.NewRecordID(int64(d.mu.from) + 1)})
+	w.seen = make(map[string]bool)
+	cur := s.Scan(oplog, storage.ScanOptions{From: storage.NewRecordID(int64(w.After) + 1)})
 	defer cur.Close()
-	seen := map[string]bool{}
-	size := 0
-	for cur.Next() {
+	for read := 0; cur.Next(); {
 		e := cur.Doc()
-		d.mu.from = storage.Timestamp(value.Lookup(e, "ts").TimestampU64())
+		at := storage.Timestamp(value.Lookup(e, "ts").TimestampU64())
+		var err error
 		if value.Lookup(e, "op").Str() == "c" {
-			err = operations(s, e, func(op []byte) { size += d.collectID(op, seen, &ids) })
+			err = operations(s, e, w.note)
 		} else {
-			size += d.collectID(e, seen, &ids)
+			w.note(e)
 		}
 		if err != nil {
-			return nil, false, err
+			return err
 		}
-		if size > maxTransfer {
-			return ids, true, nil
+		w.After = at
+		if read++; len(w.IDs) > w.Limit || read == entriesAtOnce {
+			w.More = true
+			return nil
 		}
-		if err := op.Check(); err != nil {
-			return nil, false, err
+		if err := check(); err != nil {
+			return err
 		}
 	}
-	return ids, false, cur.Err()
+	return cur.Err()
 }
 
 // operations calls f with the operations that take effect with a command entry of the oplog: those nested in an applyOps and,
@@ -377,27 +406,26 @@ func operations(s *storage.Snapshot, e []byte, f func(op []byte)) error {
 	return each(value.Lookup(o, "applyOps").Doc())
 }
 
-// collectID collects the _id of the document that an operation writes.
-func (d *donor) collectID(e []byte, seen map[string]bool, ids *[]value.Value) (size int) {
+// note takes the _id that an operation writes to.
+func (w *Written) note(e []byte) {
 	switch value.Lookup(e, "op").Str() {
 	case "i", "d":
 		e = withKey(e, "o")
 	case "u":
 		e = withKey(e, "o2")
 	default:
-		return 0
+		return
 	}
-	if e == nil || value.Lookup(e, "ns").Str() != d.ns {
-		return 0
+	if e == nil || value.Lookup(e, "ns").Str() != w.NS {
+		return
 	}
+	w.Entries++
 	id := value.Lookup(e, "_id")
 	key := string(value.AppendGroupKey(nil, id, nil))
-	if !seen[key] {
-		seen[key] = true
-		*ids = append(*ids, id)
-		size = 1024 // approximate size of a document in the reply
+	if !w.seen[key] {
+		w.seen[key] = true
+		w.IDs = append(w.IDs, id)
 	}
-	return size
 }
 
 // withKey returns {ns, _id} of an entry whose document key is in field.

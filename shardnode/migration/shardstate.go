@@ -26,7 +26,9 @@ type ShardState struct {
 	moved     chan struct{} // signals that the config server's members may have changed
 	readers   readers
 
-	// onLeftOver durably ends a DDL's section that nobody holds any more; nil until the node takes part in DDL.
+	reshardings sync.Map // the collections that this shard donates to a resharding, by namespace
+
+	// onLeftOver ends, durably, a DDL's section that nobody holds any more; nil before the node takes part.
 	onLeftOver atomic.Pointer[func(context.Context, *sectionDoc) error]
 
 	mu struct {
@@ -84,7 +86,16 @@ func (s *ShardState) TakeCritical(name, why string) *criticalSection {
 	return c
 }
 
-// leftOverAfter is how long an operation waits for a DDL's critical section before it asks whether the section is still held.
+// Resharding has DDL of a collection refused while the shard donates it to a resharding.
+func (s *ShardState) Resharding(ns string, on bool) {
+	if on {
+		s.reshardings.Store(ns, nil)
+		return
+	}
+	s.reshardings.Delete(ns)
+}
+
+// leftOverAfter is how long an operation waits for a DDL's critical section before it asks whether somebody holds it.
 const leftOverAfter = 200 * time.Millisecond
 
 // endLeftOver ends a DDL's critical section that nobody holds any more: the message that began it arrived after
@@ -170,6 +181,9 @@ func (s *ShardState) CheckVersion(op *command.Op, ns string) error {
 		return err
 	}
 	write := op.Req.Spec.Kind == command.Write || op.Req.Spec.Kind == command.DDL
+	if _, busy := s.reshardings.Load(ns); busy && op.Req.Spec.Kind == command.DDL {
+		return mongoerr.Newf(mongoerr.ReshardCollectionInProgress, "reshardCollection is in progress for namespace %s", ns)
+	}
 	c := s.section(ns, write)
 	if c == nil {
 		if c = s.section(catalog.DBOf(ns), write); c != nil && !c.all {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/migration"
 	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -327,7 +328,7 @@ func (b *bulkWrite) acquire(o *bulkOp) error {
 		}
 	}
 	b.op.Req.ShardVersion, b.op.Req.DatabaseVer = o.shardVersion, o.databaseVersion
-	if err := b.w.acquireCollection(ns); err != nil {
+	if err := migration.WaitCritical(b.w.Op, b.w.acquireCollection(ns)); err != nil {
 		return err
 	}
 	if id, ok := catalog.UUIDFrom(o.uuid); ok {

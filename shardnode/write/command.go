@@ -132,10 +132,13 @@ func (w *Command) acquire(ns string) error {
 		return err
 	}
 	err := w.acquireCollection(ns)
-	if err != nil {
-		w.release()
+	if err == nil {
+		return nil
 	}
-	return err
+	w.release()
+	// The session is free while the command waits: before the critical section of a resharding ends, this shard takes over what
+	// other shards know of its sessions.
+	return migration.WaitCritical(w.Op, err)
 }
 
 func (w *Command) acquireCollection(ns string) error {
@@ -155,7 +158,7 @@ func (w *Command) acquireCollection(ns string) error {
 		return nil
 	}
 	w.unlockCollection()
-	return migration.WaitCritical(w.Op, err)
+	return err
 }
 
 // locked takes locks for the command. If commits are stalled, their commands may hold locks until the set

@@ -1,0 +1,285 @@
+package msg
+
+import "github.com/shoaldb/shoal/query/value"
+
+// Resharding: a collection gets another key, or other shards. Its coordinator is the config server's primary.
+
+// What a resharding was asked as.
+const (
+	ReshardCollection = "reshardCollection"
+	MoveCollection    = "moveCollection"
+	UnshardCollection = "unshardCollection"
+)
+
+// Reshard is what a collection is to become.
+type Reshard struct {
+	Provenance string // ReshardCollection, MoveCollection or UnshardCollection
+	Key        []byte // nil where it is to be on one shard
+	To         string // that shard; "" lets the config server choose
+	Chunks     int64  // how many at first; 0 lets the config server choose
+	Collation  []byte
+	Zones      [][]byte // nil keeps those that there are, where the key stays as it is
+	Force      bool     // the key may be the one that it has
+}
+
+func (x *Reshard) fields(c *codec) {
+	c.str("provenance", required, &x.Provenance)
+	c.doc("key", optional, &x.Key)
+	c.str("toShard", optional, &x.To)
+	c.int64("numInitialChunks", optional, &x.Chunks)
+	c.doc("collation", optional, &x.Collation)
+	c.docs("zones", optional, &x.Zones)
+	c.flag("forceRedistribution", false, &x.Force)
+}
+
+// ShardReshard has the primary shard of the database hold the collection's name for a resharding.
+type ShardReshard struct {
+	NS string
+	Reshard
+}
+
+func (m *ShardReshard) fields(c *codec) {
+	c.on("_shardsvrReshardCollection", &m.NS)
+	m.Reshard.fields(c)
+}
+
+// ConfigReshard reshards a collection. Sent again, it waits for the same operation.
+type ConfigReshard struct {
+	NS string
+	ID [16]byte // of the operation, and of the collection as it will be
+	Reshard
+}
+
+func (m *ConfigReshard) fields(c *codec) {
+	c.on("_configsvrReshardCollection", &m.NS)
+	c.uuid("reshardingUUID", &m.ID)
+	m.Reshard.fields(c)
+}
+
+// ForgetReshard ends what the config server remembers of a resharding that has ended.
+type ForgetReshard struct {
+	NS string
+	ID [16]byte
+}
+
+func (m *ForgetReshard) fields(c *codec) {
+	c.on("_configsvrForgetReshardCollection", &m.NS)
+	c.uuid("reshardingUUID", &m.ID)
+}
+
+// AbortReshard undoes the resharding of a collection, and returns when that is done.
+type AbortReshard struct {
+	NS         string
+	ID         *[16]byte // of the operation; nil for whichever there is
+	Provenance string    // "" for any
+}
+
+func (m *AbortReshard) fields(c *codec) {
+	c.on("_configsvrAbortReshardCollection", &m.NS)
+	c.optionalUUID("reshardingUUID", &m.ID)
+	c.str("provenance", optional, &m.Provenance)
+}
+
+// CommitReshard has the resharding of a collection block writes now, however much there is to catch up with.
+type CommitReshard struct{ NS string }
+
+func (m *CommitReshard) fields(c *codec) { c.on("_configsvrCommitReshardCollection", &m.NS) }
+
+// CleanupReshard removes what a resharding that is not known any more has left in the catalog.
+type CleanupReshard struct{ NS string }
+
+func (m *CleanupReshard) fields(c *codec) { c.on("_configsvrCleanupReshardCollection", &m.NS) }
+
+// Resharding is common to the commands to participants: the collection, and the operation.
+type Resharding struct {
+	NS string
+	ID [16]byte
+}
+
+func (x *Resharding) on(c *codec, command string) {
+	c.on(command, &x.NS)
+	c.uuid("reshardingUUID", &x.ID)
+}
+
+// ReshardDonate makes a shard a donor: it keeps its oplog from now on.
+type ReshardDonate struct {
+	Resharding
+	UUID       [16]byte // of the collection as it is
+	Temp       string   // the collection that recipients fill
+	Recipients []string
+}
+
+func (m *ReshardDonate) fields(c *codec) {
+	m.Resharding.on(c, "_shardsvrReshardingDonorStart")
+	c.uuid("sourceUUID", &m.UUID)
+	c.str("tempNs", required, &m.Temp)
+	c.strs("recipientShards", required, &m.Recipients)
+}
+
+// ReshardDonateReply tells from when the oplog is kept, and how much the donor has.
+type ReshardDonateReply struct {
+	MinFetch    uint64
+	Docs, Bytes int64
+}
+
+func (m *ReshardDonateReply) fields(c *codec) {
+	c.reply("_shardsvrReshardingDonorStart")
+	c.timestamp("minFetchTimestamp", required, &m.MinFetch)
+	c.int64("documents", optional, &m.Docs)
+	c.int64("bytes", optional, &m.Bytes)
+}
+
+// ReshardReceive makes a shard a recipient, which fetches what it will own by itself from then on.
+type ReshardReceive struct {
+	Resharding
+	UUID        [16]byte // of the collection as it is
+	Temp        string
+	Donors      []string
+	CloneAt     uint64 // the time of the snapshot that is fetched first
+	Docs, Bytes int64  // about how much it will have
+}
+
+func (m *ReshardReceive) fields(c *codec) {
+	m.Resharding.on(c, "_shardsvrReshardingRecipientStart")
+	c.uuid("sourceUUID", &m.UUID)
+	c.str("tempNs", required, &m.Temp)
+	c.strs("donorShards", required, &m.Donors)
+	c.timestamp("cloneTimestamp", required, &m.CloneAt)
+	c.int64("approxDocumentsToCopy", optional, &m.Docs)
+	c.int64("approxBytesToCopy", optional, &m.Bytes)
+}
+
+// ReshardProgress asks a recipient how far it is.
+type ReshardProgress struct{ Resharding }
+
+func (m *ReshardProgress) fields(c *codec) { m.Resharding.on(c, "_shardsvrReshardingOperationTime") }
+
+// ReshardProgressReply is the reply to ReshardProgress.
+type ReshardProgressReply struct {
+	State     string
+	Code      int64 // of the error that ended its work; 0 for none
+	Error     string
+	Elapsed   int64 // milliseconds
+	Remaining int64 // milliseconds until it has caught up; -1 if it cannot tell
+	Docs      int64 // cloned
+	Bytes     int64
+}
+
+func (m *ReshardProgressReply) fields(c *codec) {
+	c.reply("_shardsvrReshardingOperationTime")
+	c.str("state", required, &m.State)
+	c.int64("code", optional, &m.Code)
+	c.str("errmsg", optional, &m.Error)
+	c.int64("elapsedMillis", optional, &m.Elapsed)
+	c.int64("remainingMillis", optional, &m.Remaining)
+	c.int64("documentsCopied", optional, &m.Docs)
+	c.int64("bytesCopied", optional, &m.Bytes)
+}
+
+// ReshardFinish tells a recipient that nothing more is written to the collection. It replies when it has all, durably.
+type ReshardFinish struct{ Resharding }
+
+func (m *ReshardFinish) fields(c *codec) { m.Resharding.on(c, "_shardsvrReshardingRecipientFinish") }
+
+// ReshardEnd ends a shard's part. Where the operation was aborted, what it has received is dropped.
+type ReshardEnd struct {
+	Resharding
+	Temp      string
+	Committed bool
+}
+
+func (m *ReshardEnd) fields(c *codec) {
+	m.Resharding.on(c, "_shardsvrReshardingEnd")
+	c.str("tempNs", required, &m.Temp)
+	c.boolean("committed", required, &m.Committed)
+}
+
+// ReshardFetchDocuments asks a donor for documents as of the clone's time that the recipient will own.
+type ReshardFetchDocuments struct {
+	Resharding
+	Recipient string
+	At        uint64
+	After     value.Value // the RecordId behind which to go on; missing for the beginning
+}
+
+func (m *ReshardFetchDocuments) fields(c *codec) {
+	m.Resharding.on(c, "_shardsvrReshardingFetchDocuments")
+	c.str("recipient", required, &m.Recipient)
+	c.timestamp("atClusterTime", required, &m.At)
+	c.any("after", &m.After)
+}
+
+// ReshardFetchDocumentsReply has some documents, and where to go on; it was the last where there is no such place.
+type ReshardFetchDocumentsReply struct {
+	Documents []byte // an array
+	Next      value.Value
+}
+
+func (m *ReshardFetchDocumentsReply) fields(c *codec) {
+	c.reply("_shardsvrReshardingFetchDocuments")
+	c.array("documents", Documents, &m.Documents)
+	c.any("next", &m.Next)
+}
+
+// ReshardFetchChanges asks a donor for the documents that were written to behind a time of its oplog. Final is said when the donor has
+// blocked writes.
+type ReshardFetchChanges struct {
+	Resharding
+	Recipient string
+	After     uint64
+	Final     bool
+	IDs       [][]byte // of documents that are still to be sent, instead of those that the oplog tells; nil for none
+}
+
+func (m *ReshardFetchChanges) fields(c *codec) {
+	m.Resharding.on(c, "_shardsvrReshardingFetchChanges")
+	c.str("recipient", required, &m.Recipient)
+	c.timestamp("after", required, &m.After)
+	c.boolean("final", optional, &m.Final)
+	c.docs("ids", optional, &m.IDs)
+}
+
+// ReshardFetchChangesReply has the documents as they are now.
+type ReshardFetchChangesReply struct {
+	Deleted [][]byte // documents of an _id, which the recipient is not to have of this donor
+	Reload  [][]byte
+	Rest    [][]byte // documents of an _id that did not fit
+	UpTo    uint64   // of the oplog, when all of them have been fetched
+	Now     uint64   // the donor's newest commit
+	Entries int64    // of the oplog, about the collection
+	More    bool     // there is more already
+}
+
+func (m *ReshardFetchChangesReply) fields(c *codec) {
+	c.reply("_shardsvrReshardingFetchChanges")
+	c.docs("deleted", required, &m.Deleted)
+	c.docs("reload", required, &m.Reload)
+	c.docs("rest", optional, &m.Rest)
+	c.timestamp("upTo", required, &m.UpTo)
+	c.timestamp("now", required, &m.Now)
+	c.int64("entries", optional, &m.Entries)
+	c.boolean("more", required, &m.More)
+}
+
+// ReshardFetchSessions asks a donor for the history of its retryable writes.
+type ReshardFetchSessions struct {
+	Resharding
+	Recipient string
+	Since     uint64
+	Skip      int64 // how many records the recipient has of the same list; 0 makes a new list
+}
+
+func (m *ReshardFetchSessions) fields(c *codec) {
+	m.Resharding.on(c, "_shardsvrReshardingFetchSessions")
+	c.str("recipient", required, &m.Recipient)
+	c.timestamp("since", optional, &m.Since)
+	c.int64("skip", optional, &m.Skip)
+}
+
+// ReshardFetchSessionsReply is records of sessions; none once all have been sent.
+type ReshardFetchSessionsReply struct{ Sessions []byte } // an array
+
+func (m *ReshardFetchSessionsReply) fields(c *codec) {
+	c.reply("_shardsvrReshardingFetchSessions")
+	c.array("sessions", Documents, &m.Sessions)
+}

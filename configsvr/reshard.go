@@ -1,0 +1,456 @@
+package configsvr
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// A resharding gives a collection another key or other shards. It fills a temporary collection, which takes the place of the first
+// when no write is left out:
+//
+//	initializing ► preparing-to-donate ► cloning ► applying ► blocking-writes ──► committing ► done ► quiesced
+//	      └──────────────────┴──────────────┴──────────┴─────────────┴─ error ──► aborting ──────────────┘
+//
+// Each state is stored before anything of it is done, and what is done in it may be repeated by the next primary. The primary shard
+// of the database holds the collection's DDL lock meanwhile, and has the document removed when it knows the outcome.
+
+// reshardings are the operations that this primary runs, or has run for somebody who does not know the outcome yet.
+type reshardings struct {
+	wg sync.WaitGroup
+	mu struct {
+		sync.Mutex
+		ctx  context.Context // ends when the node steps down; nil before it has stepped up
+		runs map[[16]byte]*resharding
+	}
+}
+
+// resharding is one operation.
+type resharding struct {
+	m    *Manager
+	doc  *reshardState // of the goroutine that drives it
+	done chan struct{}
+	err  error // before done is closed
+
+	mu struct {
+		sync.Mutex
+		state   string
+		abort   bool
+		force   bool
+		decided bool // it cannot be aborted any more
+		blocked time.Time
+	}
+}
+
+// LoadReshardings reads what an earlier primary has left, before clients write.
+func (m *Manager) LoadReshardings(ctx context.Context, _ int64) error {
+	docs, err := m.find(ctx, reshardingOps, doc())
+	if err != nil {
+		return err
+	}
+	s := &m.resharding
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.ctx, s.mu.runs = ctx, make(map[[16]byte]*resharding)
+	for _, raw := range docs {
+		d, err := readReshardState(raw)
+		if err != nil {
+			continue // what a client has put there
+		}
+		s.mu.runs[d.id] = newResharding(m, d)
+	}
+	return nil
+}
+
+// RunReshardings drives all operations until ctx ends.
+func (m *Manager) RunReshardings(ctx context.Context) {
+	s := &m.resharding
+	s.mu.Lock()
+	for _, r := range s.mu.runs {
+		m.startResharding(ctx, r)
+	}
+	s.mu.Unlock()
+	<-ctx.Done()
+	s.wg.Wait()
+}
+
+func newResharding(m *Manager, d *reshardState) *resharding {
+	r := &resharding{m: m, doc: d, done: make(chan struct{})}
+	r.mu.state, r.mu.force = d.state, d.force
+	r.mu.decided = d.state == reshardCommitting || d.state == reshardDone
+	return r
+}
+
+// startResharding drives an operation in the background. The lock of reshardings must be held.
+func (m *Manager) startResharding(ctx context.Context, r *resharding) {
+	m.resharding.wg.Add(1)
+	go func() {
+		defer m.resharding.wg.Done()
+		defer close(r.done)
+		r.err = r.drive(ctx)
+	}()
+}
+
+// runReshard begins an operation, or joins it, and waits for its end.
+func (m *Manager) runReshard(op *command.Op, req *msg.ConfigReshard, dst []byte) ([]byte, error) {
+	r, err := m.beginReshard(op, req)
+	if err != nil || r == nil {
+		return dst, err
+	}
+	select {
+	case <-r.done:
+		return dst, r.err
+	case <-op.Done():
+		return dst, op.Err()
+	}
+}
+
+// beginReshard returns the operation; nil where there is nothing to do.
+func (m *Manager) beginReshard(ctx context.Context, req *msg.ConfigReshard) (*resharding, error) {
+	s := &m.resharding
+	if r, err := m.reshardOf(req.ID); r != nil || err != nil {
+		return r, err
+	}
+	if _, e, err := m.entry(ctx, req.NS); err != nil {
+		return nil, err
+	} else if e != nil && e.UUID == req.ID {
+		return nil, nil // it was done, and forgotten
+	}
+	var want msg.ConfigReshard
+	if err := msg.Parse(msg.Doc(req), &want); err != nil { // of bytes that outlive the request
+		return nil, err
+	}
+	p, same, err := m.planReshard(ctx, req.NS, &want.Reshard)
+	if err != nil || same {
+		return nil, err
+	}
+	db, _ := cluster.SplitNS(req.NS)
+	d := &reshardState{
+		id: req.ID, uuid: p.uuid, ns: req.NS, temp: db + ".system.resharding." + uuidText(p.uuid), primary: p.db.Primary, tracked: p.entry != nil,
+		want: want.Reshard, key: p.key.Doc(), collation: value.LookupDoc(p.options, "collation"), state: reshardInitializing, started: m.now().UnixMilli(),
+	}
+	if p.info.Sharded() {
+		d.oldKey = p.info.Map.Key.Doc()
+	}
+	r := newResharding(m, d)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if other := s.mu.runs[req.ID]; other != nil {
+		return other, nil
+	}
+	for _, other := range s.mu.runs {
+		if !other.ended() {
+			return nil, mongoerr.Newf(mongoerr.ReshardCollectionInProgress, "Only one resharding operation is allowed to be active at a time, aborting resharding op for %s", req.NS)
+		}
+	}
+	if s.mu.ctx == nil || s.mu.ctx.Err() != nil {
+		return nil, errNotPrimary
+	}
+	s.mu.runs[req.ID] = r
+	m.startResharding(s.mu.ctx, r)
+	return r, nil
+}
+
+var errNotPrimary = mongoerr.New(mongoerr.InterruptedDueToReplStateChange, "operation was interrupted")
+
+// reshardOf finds an operation by its id.
+func (m *Manager) reshardOf(id [16]byte) (*resharding, error) {
+	s := &m.resharding
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.ctx == nil || s.mu.ctx.Err() != nil {
+		return nil, errNotPrimary
+	}
+	return s.mu.runs[id], nil
+}
+
+func (r *resharding) ended() bool {
+	select {
+	case <-r.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// reshardOn finds the operation on a collection that has not ended.
+func (m *Manager) reshardOn(ns string, id *[16]byte) (*resharding, error) {
+	s := &m.resharding
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.ctx == nil || s.mu.ctx.Err() != nil {
+		return nil, errNotPrimary
+	}
+	for _, r := range s.mu.runs {
+		if r.doc.ns == ns && !r.ended() && (id == nil || r.doc.id == *id) {
+			return r, nil
+		}
+	}
+	return nil, mongoerr.Newf(mongoerr.NoSuchReshardCollection, "Could not find in-progress resharding operation for namespace %s", ns)
+}
+
+func uuidText(id [16]byte) string {
+	h := hex.EncodeToString(id[:])
+	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
+}
+
+// reshardStep is a state of an operation, with what is done in it.
+type reshardStep struct {
+	state string
+	do    func(r *resharding, ctx context.Context) error
+	final bool // it can only be completed
+}
+
+func reshardSteps() []reshardStep {
+	return []reshardStep{
+		{state: reshardInitializing, do: (*resharding).initialize},
+		{state: reshardPreparing, do: (*resharding).prepare},
+		{state: reshardCloning, do: (*resharding).clone},
+		{state: reshardApplying, do: (*resharding).catchUp},
+		{state: reshardBlocking, do: (*resharding).block},
+		{state: reshardCommitting, do: (*resharding).commit, final: true},
+		{state: reshardDone, do: (*resharding).conclude, final: true},
+	}
+}
+
+// drive goes through the states from the one that is stored. An error is what whoever asked for the operation is told.
+func (r *resharding) drive(ctx context.Context) error {
+	if r.doc.state == reshardQuiesced {
+		return r.outcome()
+	}
+	steps := reshardSteps()
+	from := slices.IndexFunc(steps, func(s reshardStep) bool { return s.state == r.doc.state })
+	for i := max(from, 0); r.doc.failed == nil && r.doc.state != reshardAborting && i < len(steps); i++ {
+		s := steps[i]
+		if r.doc.state != s.state || i == 0 {
+			if err := r.enter(ctx, s.state); err != nil {
+				return errNotPrimary
+			}
+		}
+		err := r.hang(ctx, s.state)
+		if err == nil {
+			err = r.again(ctx, s.final, func() error { return s.do(r, ctx) })
+		}
+		if ctx.Err() != nil {
+			return errNotPrimary
+		}
+		if err != nil {
+			r.doc.failed = failureOf(err)
+		}
+	}
+	if r.doc.failed != nil {
+		if err := r.abort(ctx); err != nil {
+			return errNotPrimary
+		}
+	}
+	if err := r.enter(ctx, reshardQuiesced); err != nil {
+		return errNotPrimary
+	}
+	r.logEnd(ctx)
+	return r.outcome()
+}
+
+func (r *resharding) outcome() error {
+	if r.doc.failed != nil {
+		return r.doc.failed
+	}
+	return nil
+}
+
+func (r *resharding) abort(ctx context.Context) error {
+	if err := r.enter(ctx, reshardAborting); err != nil {
+		return err
+	}
+	if err := r.hang(ctx, reshardAborting); err != nil {
+		return err
+	}
+	return r.again(ctx, true, func() error { return r.undo(ctx) })
+}
+
+func failureOf(err error) *mongoerr.Error {
+	var e *mongoerr.Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return mongoerr.New(mongoerr.InternalError, err.Error())
+}
+
+// enter stores a state before anything of it is done. An error is that ctx has ended.
+func (r *resharding) enter(ctx context.Context, state string) error {
+	r.doc.state = state
+	if err := r.store(ctx); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	r.mu.state = state
+	r.mu.Unlock()
+	return nil
+}
+
+func (r *resharding) store(ctx context.Context) error {
+	r.mu.Lock()
+	r.doc.force = r.mu.force
+	r.mu.Unlock()
+	for try := 0; ; try++ {
+		_, err := r.m.update(ctx, reshardingOps, doc(fld("_id", value.NewBinary(4, r.doc.id[:]))), value.NewDocument(r.doc.doc()), true)
+		if err == nil {
+			return ctx.Err()
+		}
+		if err := cluster.Backoff(ctx, try); err != nil {
+			return err
+		}
+	}
+}
+
+// hang stops the operation at a state while the fail point says so.
+func (r *resharding) hang(ctx context.Context, state string) error {
+	if r.m.Points == nil {
+		return nil
+	}
+	return r.m.Points.Register("reshardingPauseCoordinatorAtState").PauseWhere(ctx, func(data []byte) bool {
+		at := value.Lookup(data, "state")
+		return at.IsMissing() || at.Str() == state
+	})
+}
+
+// lasting is an error that does not go away, whatever its code.
+type lasting struct{ error }
+
+func (l lasting) Unwrap() error { return l.error }
+
+// again repeats what fails for reasons that go away: always, where the operation can only be completed.
+func (r *resharding) again(ctx context.Context, always bool, f func() error) error {
+	for try := 0; ; try++ {
+		if err := r.aborted(); err != nil && !always {
+			return err
+		}
+		err := f()
+		var stays lasting
+		if err == nil || ctx.Err() != nil || !always && (errors.As(err, &stays) || !mayPass(err)) {
+			return err
+		}
+		if err := cluster.Backoff(ctx, try); err != nil {
+			return err
+		}
+	}
+}
+
+// mayPass reports whether an error may be gone when the step is repeated.
+func mayPass(err error) bool {
+	switch mongoerr.CodeOf(err) {
+	case mongoerr.ConflictingOperationInProgress, mongoerr.LockTimeout, mongoerr.LockBusy, mongoerr.StaleConfig, mongoerr.FailedToSatisfyReadPreference,
+		mongoerr.MaxTimeMSExpired, mongoerr.WriteConcernTimeout, mongoerr.ExceededTimeLimit, mongoerr.WriteConflict, mongoerr.SnapshotUnavailable:
+		return true
+	}
+	return cluster.Retryable(err)
+}
+
+// aborted returns the error of an operation that somebody wants to be undone.
+func (r *resharding) aborted() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mu.abort {
+		return lasting{mongoerr.New(mongoerr.ReshardCollectionAborted, "aborted")}
+	}
+	return nil
+}
+
+// runAbortReshard has an operation undone, and waits for that.
+func (m *Manager) runAbortReshard(op *command.Op, req *msg.AbortReshard, dst []byte) ([]byte, error) {
+	r, err := m.reshardOn(req.NS, req.ID)
+	if err == nil && req.Provenance != "" && r.doc.want.Provenance != req.Provenance {
+		err = mongoerr.Newf(mongoerr.IllegalOperation, "the operation on %s is a %s", req.NS, r.doc.want.Provenance)
+	}
+	if err != nil {
+		return dst, err
+	}
+	r.mu.Lock()
+	decided := r.mu.decided
+	r.mu.abort = r.mu.abort || !decided
+	r.mu.Unlock()
+	if decided {
+		return dst, mongoerr.Newf(mongoerr.ReshardCollectionCommitted, "Can't abort resharding operation after the decision to commit %s", req.NS)
+	}
+	select {
+	case <-r.done:
+	case <-op.Done():
+		return dst, op.Err()
+	}
+	if r.err == errNotPrimary {
+		return dst, r.err
+	}
+	return dst, nil
+}
+
+// runCommitReshard has an operation block writes as soon as everything is cloned, and waits for its end.
+func (m *Manager) runCommitReshard(op *command.Op, req *msg.CommitReshard, dst []byte) ([]byte, error) {
+	r, err := m.reshardOn(req.NS, nil)
+	if err != nil {
+		return dst, err
+	}
+	r.mu.Lock()
+	r.mu.force = true
+	r.mu.Unlock()
+	select {
+	case <-r.done:
+		return dst, r.err
+	case <-op.Done():
+		return dst, op.Err()
+	}
+}
+
+// runForgetReshard removes the document of an operation whose outcome is known.
+func (m *Manager) runForgetReshard(op *command.Op, req *msg.ForgetReshard, dst []byte) ([]byte, error) {
+	r, err := m.reshardOf(req.ID)
+	if err != nil {
+		return dst, err
+	}
+	if r != nil && !r.ended() {
+		return dst, mongoerr.Newf(mongoerr.ReshardCollectionInProgress, "the resharding of %s has not ended", req.NS)
+	}
+	if err := m.remove(op, reshardingOps, doc(fld("_id", value.NewBinary(4, req.ID[:])), fld("state", str(reshardQuiesced)))); err != nil {
+		return dst, err
+	}
+	m.resharding.mu.Lock()
+	delete(m.resharding.mu.runs, req.ID)
+	m.resharding.mu.Unlock()
+	return dst, nil
+}
+
+// runCleanupReshard removes what is left of an operation that nobody knows.
+func (m *Manager) runCleanupReshard(op *command.Op, req *msg.CleanupReshard, dst []byte) ([]byte, error) {
+	if _, err := m.reshardOn(req.NS, nil); err == nil {
+		return dst, mongoerr.Newf(mongoerr.ReshardCollectionInProgress, "the resharding of %s is under way: abortReshardCollection undoes it", req.NS)
+	} else if mongoerr.CodeOf(err) != mongoerr.NoSuchReshardCollection {
+		return dst, err
+	}
+	_, e, err := m.entry(op, req.NS)
+	if err != nil || e == nil {
+		return dst, err
+	}
+	db, _ := cluster.SplitNS(req.NS)
+	_, left, err := m.entry(op, db+".system.resharding."+uuidText(e.UUID))
+	if err == nil && left != nil {
+		err = m.forget(op, left.NS, left.UUID)
+	}
+	return dst, err
+}
+
+// knowsReshard reports whether an operation has not ended, as a majority of the config server has it: a primary that was deposed must not
+// say that.
+func (m *Manager) knowsReshard(ctx context.Context, id [16]byte) (bool, error) {
+	docs, err := m.find(ctx, reshardingOps, doc(fld("_id", value.NewBinary(4, id[:]))), fld("readConcern", doc(fld("level", str("linearizable")))))
+	if err != nil || len(docs) == 0 {
+		return false, err
+	}
+	return value.Lookup(docs[0], "state").Str() != reshardQuiesced, nil
+}

@@ -1,0 +1,113 @@
+package configsvr
+
+import (
+	"bytes"
+
+	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// reshardingOps is the collection of the state documents.
+const reshardingOps = "reshardingOperations"
+
+// States of a resharding, in their order. Until reshardCommitting it can be undone.
+const (
+	reshardInitializing = "initializing"
+	reshardPreparing    = "preparing-to-donate"
+	reshardCloning      = "cloning"
+	reshardApplying     = "applying"
+	reshardBlocking     = "blocking-writes"
+	reshardCommitting   = "committing"
+	reshardDone         = "done"
+	reshardAborting     = "aborting"
+	reshardQuiesced     = "quiesced" // it has ended, and whoever asked for it may not know that yet
+)
+
+// reshardState is what is stored of a resharding.
+type reshardState struct {
+	id, uuid   [16]byte // of the operation and the collection as it will be; of the collection as it is
+	ns, temp   string
+	primary    string // shard of the database
+	tracked    bool   // the collection has an entry in the catalog
+	want       msg.Reshard
+	key        []byte
+	oldKey     []byte // nil of a collection that is not sharded
+	collation  []byte // the default one; nil for none
+	state      string
+	started    int64 // milliseconds since the epoch
+	donors     []string
+	recipients []string
+	cloneAt    uint64
+	docs       int64
+	bytes      int64
+	force      bool // writes are to be blocked without waiting for recipients to catch up
+	told       bool // change streams have been told
+	failed     *mongoerr.Error
+}
+
+func (d *reshardState) doc() []byte {
+	f := []value.Field{
+		fld("_id", value.NewBinary(4, d.id[:])), fld("ns", str(d.ns)), fld("ui", value.NewBinary(4, d.uuid[:])), fld("tempNs", str(d.temp)),
+		fld("state", str(d.state)), fld("startTime", value.NewDateTime(d.started)), fld("primaryShard", str(d.primary)), fld("tracked", value.NewBool(d.tracked)),
+		fld("provenance", str(d.want.Provenance)), fld("command", value.NewDocument(msg.Doc(&msg.ConfigReshard{NS: d.ns, ID: d.id, Reshard: d.want}))),
+		fld("reshardingKey", value.NewDocument(d.key)),
+		fld("donorShards", shardList(d.donors)), fld("recipientShards", shardList(d.recipients)),
+		fld("approxDocumentsToCopy", value.NewInt64(d.docs)), fld("approxBytesToCopy", value.NewInt64(d.bytes)),
+		fld("forcedCommit", value.NewBool(d.force)), fld("notified", value.NewBool(d.told)),
+	}
+	if len(d.oldKey) > 0 {
+		f = append(f, fld("oldShardKey", value.NewDocument(d.oldKey)))
+	}
+	if len(d.collation) > 0 {
+		f = append(f, fld("defaultCollation", value.NewDocument(d.collation)))
+	}
+	if d.cloneAt != 0 {
+		f = append(f, fld("cloneTimestamp", value.NewTimestampU64(d.cloneAt)))
+	}
+	if d.failed != nil {
+		f = append(f, fld("abortReason", doc(fld("code", value.NewInt32(int32(d.failed.Code))), fld("errmsg", str(d.failed.Message)))))
+	}
+	return value.Doc(f...)
+}
+
+func shardList(ids []string) value.Value {
+	out := make([]value.Value, len(ids))
+	for i, id := range ids {
+		out[i] = doc(fld("id", str(id)))
+	}
+	return arr(out...)
+}
+
+func readReshardState(raw []byte) (*reshardState, error) {
+	raw = bytes.Clone(raw)
+	var req msg.ConfigReshard
+	if err := msg.Parse(value.LookupDoc(raw, "command"), &req); err != nil {
+		return nil, err
+	}
+	d := &reshardState{
+		id: req.ID, ns: req.NS, want: req.Reshard, temp: value.Lookup(raw, "tempNs").Str(), state: value.Lookup(raw, "state").Str(),
+		primary: value.Lookup(raw, "primaryShard").Str(), tracked: value.Lookup(raw, "tracked").Truthy(), key: value.LookupDoc(raw, "reshardingKey"), collation: value.LookupDoc(raw, "defaultCollation"), oldKey: value.LookupDoc(raw, "oldShardKey"),
+		started: value.Lookup(raw, "startTime").DateTime(), cloneAt: value.Lookup(raw, "cloneTimestamp").TimestampU64(),
+		docs: value.SafeInt64(value.Lookup(raw, "approxDocumentsToCopy")), bytes: value.SafeInt64(value.Lookup(raw, "approxBytesToCopy")),
+		force: value.Lookup(raw, "forcedCommit").Truthy(), told: value.Lookup(raw, "notified").Truthy(),
+	}
+	copy(d.uuid[:], value.Lookup(raw, "ui").Bytes())
+	for name, list := range map[string]*[]string{"donorShards": &d.donors, "recipientShards": &d.recipients} {
+		if v := value.Lookup(raw, name); v.T == value.Array {
+			for _, s := range value.Values(v.Doc()) {
+				*list = append(*list, value.Lookup(s.Doc(), "id").Str())
+			}
+		}
+	}
+	if why := value.LookupDoc(raw, "abortReason"); len(why) > 0 {
+		d.failed = mongoerr.New(mongoerr.Code(value.SafeInt64(value.Lookup(why, "code"))), value.Lookup(why, "errmsg").Str())
+	}
+	if d.ns == "" || d.temp == "" {
+		return nil, mongoerr.New(mongoerr.BadValue, "it names no collection")
+	}
+	if d.failed == nil && d.state != reshardInitializing && (len(d.donors) == 0 || len(d.recipients) == 0) {
+		return nil, mongoerr.New(mongoerr.BadValue, "it names no donors, or no recipients")
+	}
+	return d, nil
+}

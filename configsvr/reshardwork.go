@@ -1,0 +1,466 @@
+package configsvr
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// What is done in each state of a resharding.
+
+// initialize has chunks stay where they are, and writes the table of the temporary collection.
+func (r *resharding) initialize(ctx context.Context) error {
+	m, d := r.m, r.doc
+	if err := r.freeze(ctx, true); err != nil {
+		return err
+	}
+	p, _, err := m.planReshard(ctx, d.ns, &d.want)
+	if err != nil {
+		return err
+	}
+	if p.uuid != d.uuid {
+		return mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s is another than the one to be resharded", d.ns)
+	}
+	chunks, err := p.layout(ctx)
+	if err != nil {
+		return err
+	}
+	// The primary shard of the database has each of its collections, at least their definitions.
+	d.donors, d.recipients = slices.Clone(p.info.Shards()), []string{p.db.Primary}
+	for _, c := range chunks {
+		d.recipients = append(d.recipients, c.shard)
+	}
+	slices.Sort(d.recipients)
+	d.recipients = slices.Compact(d.recipients)
+	return r.writeTable(ctx, p, chunks)
+}
+
+func (r *resharding) freeze(ctx context.Context, on bool) error {
+	if !r.doc.tracked {
+		return nil
+	}
+	return r.m.permitMigrations(ctx, r.doc.ns, r.doc.uuid, !on)
+}
+
+// writeTable writes the chunks of the temporary collection, and its entry.
+func (r *resharding) writeTable(ctx context.Context, p *reshardPlan, chunks []placed) error {
+	m, d := r.m, r.doc
+	m.chunks.Lock()
+	defer m.chunks.Unlock()
+	if err := m.removeChunks(ctx, d.id); err != nil {
+		return err
+	}
+	gen := cluster.ChunkVersion{Major: 1, Epoch: newOID(), Timestamp: m.tick()}
+	docs := make([]value.Value, len(chunks))
+	v := gen
+	for i, c := range chunks {
+		docs[i] = chunkDoc(newOID(), d.id, c, v, []cluster.Owner{{ValidAfter: gen.Timestamp, Shard: c.shard}})
+		v = v.IncMinor()
+	}
+	for len(docs) > 0 {
+		n := min(len(docs), 1000)
+		if err := m.insert(ctx, "chunks", docs[:n]...); err != nil {
+			return err
+		}
+		docs = docs[n:]
+	}
+	entry := r.entryOf(d.temp, gen, nil)
+	entry = append(entry, fld("permitMigrations", value.NewBool(false)), fld("noBalance", value.NewBool(true)), fld("enableAutoMerge", value.NewBool(false)))
+	_, err := m.update(ctx, "collections", doc(fld("_id", str(d.temp))), doc(entry...), true)
+	return err
+}
+
+// entryOf is the collection's new entry, with what stays of the old one.
+func (r *resharding) entryOf(ns string, gen cluster.ChunkVersion, old []byte) []value.Field {
+	d := r.doc
+	f := []value.Field{
+		fld("_id", str(ns)), fld("lastmodEpoch", value.NewObjectID(gen.Epoch)), fld("lastmod", value.NewTime(r.m.now())),
+		fld("timestamp", value.NewTimestampU64(gen.Timestamp)), fld("uuid", value.NewBinary(4, d.id[:])), fld("key", value.NewDocument(d.key)), fld("unique", value.NewBool(false)),
+	}
+	if len(d.collation) > 0 {
+		f = append(f, fld("defaultCollation", value.NewDocument(d.collation)))
+	}
+	for _, name := range []string{"noBalance", "maxChunkSizeBytes", "enableAutoMerge"} {
+		if v := value.Lookup(old, name); !v.IsMissing() {
+			f = append(f, fld(name, v))
+		}
+	}
+	if d.want.Provenance != msg.ReshardCollection {
+		f = append(f, fld("unsplittable", value.NewBool(true)))
+	}
+	return f
+}
+
+// everyone lists the shards that take part.
+func (r *resharding) everyone() []string {
+	all := append(slices.Clone(r.doc.donors), r.doc.recipients...)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// tell sends shards a message each, at the same time. The error is one that stays, if there is one.
+func (r *resharding) tell(ctx context.Context, ids []string, m func(id string) msg.Message, more ...value.Field) error {
+	errs := make([]error, len(ids))
+	var wg sync.WaitGroup
+	for i, id := range ids {
+		wg.Go(func() {
+			_, errs[i] = r.m.runOn(ctx, id, msg.Doc(m(id), more...))
+			if mongoerr.CodeOf(errs[i]) == mongoerr.ShardNotFound {
+				errs[i] = nil // a shard that was removed has nothing of the collection
+			}
+		})
+	}
+	wg.Wait()
+	var first error
+	for _, err := range errs {
+		if err != nil && (first == nil || !mayPass(err)) {
+			first = err
+		}
+	}
+	return first
+}
+
+func (r *resharding) about() msg.Resharding { return msg.Resharding{NS: r.doc.ns, ID: r.doc.id} }
+
+// prepare has donors keep their oplogs, and makes the temporary collection on recipients: as the collection is then, since no DDL
+// changes it any more.
+func (r *resharding) prepare(ctx context.Context) error {
+	m, d := r.m, r.doc
+	d.docs, d.bytes, d.cloneAt = 0, 0, 0
+	for _, id := range d.donors {
+		body, err := m.onShard(ctx, id, &msg.ReshardDonate{Resharding: r.about(), UUID: d.uuid, Temp: d.temp, Recipients: d.recipients})
+		if err != nil {
+			return err
+		}
+		var reply msg.ReshardDonateReply
+		if err := msg.Parse(body, &reply); err != nil {
+			return err
+		}
+		d.docs, d.bytes, d.cloneAt = d.docs+reply.Docs, d.bytes+reply.Bytes, max(d.cloneAt, reply.MinFetch)
+	}
+	p, _, err := m.planReshard(ctx, d.ns, &d.want)
+	if err != nil {
+		return err
+	}
+	return r.tell(ctx, d.recipients, func(string) msg.Message {
+		return &msg.CreateCollectionParticipant{NS: d.temp, UUID: d.id, Options: withoutUUID(p.options), Indexes: p.indexes}
+	})
+}
+
+func withoutUUID(options []byte) []byte {
+	var f []value.Field
+	for k, v := range value.Elements(options) {
+		if k != "uuid" {
+			f = append(f, fld(k, v))
+		}
+	}
+	return value.Doc(f...)
+}
+
+// pollRecipients is how often recipients are asked how far they are.
+const pollRecipients = 50 * time.Millisecond
+
+// clone has recipients begin, and waits until they have all of the clone.
+func (r *resharding) clone(ctx context.Context) error {
+	d := r.doc
+	share := int64(len(d.recipients))
+	err := r.tell(ctx, d.recipients, func(string) msg.Message {
+		return &msg.ReshardReceive{Resharding: r.about(), UUID: d.uuid, Temp: d.temp, Donors: d.donors, CloneAt: d.cloneAt, Docs: d.docs / share, Bytes: d.bytes / share}
+	})
+	if err != nil {
+		return err
+	}
+	return r.poll(ctx, func(far []msg.ReshardProgressReply) bool {
+		return !slices.ContainsFunc(far, func(p msg.ReshardProgressReply) bool { return p.State == reshardCloning })
+	})
+}
+
+// poll asks recipients how far they are until enough says that it is far enough, or one has failed.
+func (r *resharding) poll(ctx context.Context, enough func([]msg.ReshardProgressReply) bool) error {
+	for {
+		far := make([]msg.ReshardProgressReply, len(r.doc.recipients))
+		for i, id := range r.doc.recipients {
+			body, err := r.m.onShard(ctx, id, &msg.ReshardProgress{Resharding: r.about()})
+			if err == nil {
+				err = msg.Parse(body, &far[i])
+			}
+			if err != nil {
+				return err
+			}
+			if far[i].Code != 0 {
+				return lasting{mongoerr.New(mongoerr.Code(far[i].Code), far[i].Error)}
+			}
+		}
+		if enough(far) {
+			return nil
+		}
+		if err := r.aborted(); err != nil {
+			return err
+		}
+		select {
+		case <-time.After(pollRecipients):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// catchUp waits until recipients will have applied what is left in little time.
+func (r *resharding) catchUp(ctx context.Context) error {
+	return r.poll(ctx, func(far []msg.ReshardProgressReply) bool {
+		r.mu.Lock()
+		force := r.mu.force
+		r.mu.Unlock()
+		limit := r.m.Params.Int("remainingReshardingOperationTimeThresholdMillis")
+		return force || !slices.ContainsFunc(far, func(p msg.ReshardProgressReply) bool { return p.Remaining < 0 || p.Remaining > limit })
+	})
+}
+
+// section begins or ends the operation's critical section of a name on shards.
+func (r *resharding) section(ctx context.Context, kind, ns string, ids []string, within time.Duration) error {
+	var more []value.Field
+	if within > 0 {
+		more = append(more, fld("maxTimeMS", value.NewInt64(max(1, within.Milliseconds()))))
+	}
+	return r.tell(ctx, ids, func(string) msg.Message {
+		return &msg.ParticipantBlock{NS: ns, Type: kind, Command: r.doc.want.Provenance, Owner: cluster.ConfigShardID, ID: r.doc.id}
+	}, more...)
+}
+
+// sectionWait is how long one attempt to begin the critical section may take: writers wait behind it for those that it waits for.
+const sectionWait = 500 * time.Millisecond
+
+// block ends writes, and waits until recipients have all of them; then it ends reads, too.
+func (r *resharding) block(ctx context.Context) error {
+	m, d := r.m, r.doc
+	if err := r.blockWrites(ctx); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	if r.mu.blocked.IsZero() {
+		r.mu.blocked = m.now()
+	}
+	limit := time.Duration(m.Params.Int("reshardingCriticalSectionTimeoutMillis")) * time.Millisecond
+	bounded, cancel := context.WithDeadline(ctx, r.mu.blocked.Add(limit))
+	r.mu.Unlock()
+	defer cancel()
+	err := r.tell(bounded, d.recipients, func(string) msg.Message { return &msg.ReshardFinish{Resharding: r.about()} })
+	if err == nil {
+		err = r.section(bounded, msg.BlockReadsAndWrites, d.ns, r.everyone(), limit)
+	}
+	if err == nil {
+		err = r.section(bounded, msg.BlockReadsAndWrites, d.temp, r.everyone(), limit)
+	}
+	if bounded.Err() != nil && ctx.Err() == nil {
+		return lasting{mongoerr.Newf(mongoerr.ReshardingCriticalSectionTimeout, "Resharding critical section timed out: %s was blocked for %s", d.ns, limit)}
+	}
+	if err != nil {
+		if !mayPass(err) {
+			return lasting{err}
+		}
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mu.abort {
+		return lasting{mongoerr.New(mongoerr.ReshardCollectionAborted, "aborted")}
+	}
+	r.mu.decided = true
+	return nil
+}
+
+// blockWrites begins the critical section on all donors. It waits for transactions that have written, no longer than a transaction may
+// live, and lets writers through between two attempts.
+func (r *resharding) blockWrites(ctx context.Context) error {
+	m, d := r.m, r.doc
+	end := m.now().Add(time.Duration(m.Params.Int("transactionLifetimeLimitSeconds"))*time.Second + time.Second)
+	for pause := sectionWait / 16; ; pause = min(2*pause, 2*sectionWait) {
+		err := r.section(ctx, msg.BlockWrites, d.ns, r.everyone(), sectionWait)
+		if err == nil {
+			return nil
+		}
+		if uerr := r.section(ctx, msg.Unblock, d.ns, r.everyone(), 0); uerr != nil {
+			return uerr
+		}
+		if !mayPass(err) {
+			return err
+		}
+		if m.now().After(end) {
+			return lasting{mongoerr.Newf(mongoerr.ReshardingCriticalSectionTimeout, "writes to %s could not be blocked: %s", d.ns, err)}
+		}
+		if err := r.aborted(); err != nil {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// commit puts the temporary collection in the place of the old one on each shard, and then in the catalog.
+func (r *resharding) commit(ctx context.Context) error {
+	m, d := r.m, r.doc
+	err := r.tell(ctx, r.everyone(), func(string) msg.Message {
+		return &msg.RenameCollectionParticipant{NS: d.temp, To: d.ns, UUID: d.id, FromMigrate: true, Section: d.id}
+	})
+	if err != nil {
+		return err
+	}
+	m.chunks.Lock()
+	defer m.chunks.Unlock()
+	// Before this time nobody finds the documents where the new table says.
+	gen := cluster.ChunkVersion{Major: 1, Epoch: newOID(), Timestamp: m.tick()}
+	since := doc(fld("$set", doc(fld("onCurrentShardSince", value.NewTimestampU64(gen.Timestamp)),
+		fld("history", arr(doc(fld("validAfter", value.NewTimestampU64(gen.Timestamp)), fld("shard", str("$shard"))))))))
+	_, err = m.write(ctx, "update", "chunks", "updates", doc(fld("q", doc(fld("uuid", value.NewBinary(4, d.id[:])))), fld("u", arr(since)), fld("multi", value.NewBool(true))))
+	if err != nil {
+		return err
+	}
+	if err := r.commitZones(ctx); err != nil {
+		return err
+	}
+	old, e, err := m.entry(ctx, d.ns)
+	if err != nil {
+		return err
+	}
+	if e != nil && e.UUID != d.uuid && e.UUID != d.id {
+		return mongoerr.Newf(mongoerr.InternalError, "%s is another collection in the catalog than the one that was resharded", d.ns)
+	}
+	d.state = reshardDone
+	unit := &msg.WriteTogether{
+		NS: "config.collections", Changes: msg.Changes{Delete: []value.Value{str(d.temp)}, Put: [][]byte{value.Doc(r.entryOf(d.ns, gen, old)...)}},
+		AlsoNS: "config." + reshardingOps, Also: msg.Changes{Put: [][]byte{d.doc()}},
+	}
+	if _, err := cluster.Run(ctx, m.local, msg.Doc(unit)); err != nil {
+		d.state = reshardCommitting
+		return err
+	}
+	m.log(ctx, d.want.Provenance+".commit", d.ns, doc(fld("reshardingUUID", value.NewBinary(4, d.id[:]))))
+	return nil
+}
+
+// commitZones replaces the collection's zones. Until the collection has its new entry no chunk moves by them.
+func (r *resharding) commitZones(ctx context.Context) error {
+	m, d := r.m, r.doc
+	if d.want.Provenance == msg.ReshardCollection && d.want.Zones == nil {
+		return nil
+	}
+	if err := m.remove(ctx, "tags", doc(fld("ns", str(d.ns)))); err != nil {
+		return err
+	}
+	if d.want.Provenance != msg.ReshardCollection {
+		return nil
+	}
+	key, err := cluster.ParseShardKey(d.key)
+	if err != nil {
+		return err
+	}
+	p := &reshardPlan{m: m, ns: d.ns, want: &d.want, key: key}
+	if err := p.checkZones(ctx); err != nil {
+		return err
+	}
+	for _, z := range p.zones {
+		err := m.insert(ctx, "tags", doc(fld("_id", value.NewObjectID(newOID())), fld("ns", str(d.ns)), fld("min", value.NewDocument(z.min)),
+			fld("max", value.NewDocument(z.max)), fld("tag", str(z.zone))))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// conclude lets clients in again, and removes what is not needed any more.
+func (r *resharding) conclude(ctx context.Context) error {
+	m, d := r.m, r.doc
+	if !d.told {
+		if err := r.notify(ctx); err != nil {
+			return err
+		}
+		d.told = true
+		if err := r.store(ctx); err != nil {
+			return err
+		}
+	}
+	if err := r.unblock(ctx); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	blocked := r.mu.blocked
+	r.mu.Unlock()
+	if !blocked.IsZero() {
+		m.log(ctx, d.want.Provenance+".critical", d.ns, doc(fld("millis", value.NewInt64(m.now().Sub(blocked).Milliseconds()))))
+	}
+	if err := r.endAll(ctx, true); err != nil {
+		return err
+	}
+	if !d.tracked {
+		return nil
+	}
+	return m.removeChunks(ctx, d.uuid)
+}
+
+func (r *resharding) notify(ctx context.Context) error {
+	d := r.doc
+	if d.want.Provenance != msg.ReshardCollection {
+		return nil
+	}
+	_, err := r.m.onShard(ctx, d.primary, &msg.NotifyShardingEvent{NS: d.ns, UUID: d.id, Event: value.Doc(
+		fld("reshardCollection", str(d.ns)), fld("reshardUUID", value.NewBinary(4, d.id[:])), fld("shardKey", value.NewDocument(d.key)),
+		fld("oldShardKey", value.NewDocument(d.oldKey)), fld("unique", value.NewBool(false)), fld("numInitialChunks", value.NewInt64(d.want.Chunks)), fld("provenance", str(d.want.Provenance)))})
+	return err
+}
+
+func (r *resharding) unblock(ctx context.Context) error {
+	for _, ns := range []string{r.doc.ns, r.doc.temp} {
+		if err := r.section(ctx, msg.Unblock, ns, r.everyone(), 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *resharding) endAll(ctx context.Context, committed bool) error {
+	return r.tell(ctx, r.everyone(), func(string) msg.Message {
+		return &msg.ReshardEnd{Resharding: r.about(), Temp: r.doc.temp, Committed: committed}
+	})
+}
+
+// undo takes back what was done.
+func (r *resharding) undo(ctx context.Context) error {
+	m, d := r.m, r.doc
+	if err := r.unblock(ctx); err != nil {
+		return err
+	}
+	if err := r.endAll(ctx, false); err != nil {
+		return err
+	}
+	if err := m.remove(ctx, "collections", doc(fld("_id", str(d.temp)), fld("uuid", value.NewBinary(4, d.id[:])))); err != nil {
+		return err
+	}
+	if err := m.removeChunks(ctx, d.id); err != nil {
+		return err
+	}
+	return r.freeze(ctx, false)
+}
+
+func (r *resharding) logEnd(ctx context.Context) {
+	d := r.doc
+	details := []value.Field{
+		fld("reshardingUUID", value.NewBinary(4, d.id[:])), fld("provenance", str(d.want.Provenance)),
+		fld("millis", value.NewInt64(r.m.now().UnixMilli()-d.started)),
+	}
+	if d.failed != nil {
+		details = append(details, fld("note", str("aborted")), fld("errmsg", str(d.failed.Message)))
+	} else {
+		details = append(details, fld("note", str("success")))
+	}
+	r.m.log(ctx, d.want.Provenance+".end", d.ns, doc(details...))
+}

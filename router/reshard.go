@@ -1,0 +1,97 @@
+package router
+
+import (
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+func (r *Router) reshardSpecs() []command.Spec {
+	any, str := command.TAny, command.TString
+	o, req := command.Opt, command.Req
+	return []command.Spec{
+		admin("reshardCollection", str, r.reshardCollection, req("key", command.TObject), o("unique", command.TSafeBool), o("numInitialChunks", command.TNumber),
+			o("collation", command.TObject), o("zones", command.TArray), o("forceRedistribution", command.TSafeBool)),
+		admin("moveCollection", str, r.moveCollection, req("toShard", str)),
+		admin("unshardCollection", str, r.unshardCollection, o("toShard", str)),
+		admin("abortReshardCollection", str, r.endsReshard(func(ns string) msg.Message { return &msg.AbortReshard{NS: ns} })),
+		admin("abortMoveCollection", str, r.endsReshard(func(ns string) msg.Message { return &msg.AbortReshard{NS: ns, Provenance: msg.MoveCollection} })),
+		admin("abortUnshardCollection", str, r.endsReshard(func(ns string) msg.Message { return &msg.AbortReshard{NS: ns, Provenance: msg.UnshardCollection} })),
+		admin("commitReshardCollection", str, r.endsReshard(func(ns string) msg.Message { return &msg.CommitReshard{NS: ns} })),
+		admin("cleanupReshardCollection", any, r.endsReshard(func(ns string) msg.Message { return &msg.CleanupReshard{NS: ns} })),
+	}
+}
+
+// endsReshard makes a handler that tells the config server about the resharding of a collection.
+func (r *Router) endsReshard(m func(ns string) msg.Message) command.Handler {
+	return func(op *command.Op, dst []byte) ([]byte, error) {
+		ns, err := fullNS(op)
+		if err != nil {
+			return dst, err
+		}
+		return r.configCommand(op, m(ns), dst)
+	}
+}
+
+// reshardCollection gives a sharded collection another key.
+func (r *Router) reshardCollection(op *command.Op, dst []byte) ([]byte, error) {
+	if op.Bool("unique") {
+		return dst, mongoerr.New(mongoerr.BadValue, "reshardCollection does not support a unique shard key: the only value of unique is false")
+	}
+	want := msg.Reshard{
+		Provenance: msg.ReshardCollection, Key: op.Req.Doc("key"), Chunks: op.Req.Int("numInitialChunks", 0), Collation: op.Req.Doc("collation"),
+		Force: op.Bool("forceRedistribution"),
+	}
+	if v := op.Arg("numInitialChunks"); !v.IsNullish() && (want.Chunks < 1 || want.Chunks > 10000) {
+		return dst, mongoerr.Newf(mongoerr.BadValue, "BSON field 'numInitialChunks' value must be >= 1 and <= 10000, actual value '%d'", want.Chunks)
+	}
+	if v := op.Arg("zones"); !v.IsNullish() {
+		want.Zones = [][]byte{}
+		for _, z := range value.Values(v.Doc()) {
+			if z.T != value.Document {
+				return dst, command.WrongType("reshardCollection.zones", z.T, command.TObject)
+			}
+			for _, bound := range []string{"min", "max"} {
+				if b := value.Lookup(z.Doc(), bound); b.T != value.Document {
+					return dst, mongoerr.MissingField("reshardCollection.zones." + bound)
+				}
+			}
+			want.Zones = append(want.Zones, z.Doc())
+		}
+	}
+	return r.reshard(op, want, dst)
+}
+
+// moveCollection puts a collection that is not sharded on another shard.
+func (r *Router) moveCollection(op *command.Op, dst []byte) ([]byte, error) {
+	return r.reshard(op, msg.Reshard{Provenance: msg.MoveCollection, To: op.Req.Str("toShard")}, dst)
+}
+
+// unshardCollection puts a sharded collection on one shard.
+func (r *Router) unshardCollection(op *command.Op, dst []byte) ([]byte, error) {
+	return r.reshard(op, msg.Reshard{Provenance: msg.UnshardCollection, To: op.Req.Str("toShard")}, dst)
+}
+
+// reshard has the primary shard of the database see to it.
+func (r *Router) reshard(op *command.Op, want msg.Reshard, dst []byte) ([]byte, error) {
+	ns, err := fullNS(op)
+	if err != nil {
+		return dst, err
+	}
+	if db, _ := cluster.SplitNS(ns); cluster.FixedDatabase(db) {
+		return dst, mongoerr.Newf(mongoerr.IllegalOperation, "Can't %s %s: it is a collection of the cluster's own", want.Provenance, ns)
+	}
+	if err := command.CheckClientWrite(op, ns); err != nil {
+		return dst, err
+	}
+	from := len(dst)
+	err = r.routed(op, ns, false, func(info *cluster.CollectionInfo) error {
+		var err error
+		dst, err = r.coordinated(op, info, &msg.ShardReshard{NS: ns, Reshard: want}, dst[:from])
+		return err
+	})
+	r.Catalog.InvalidateCollection(ns)
+	return dst, err
+}

@@ -1,0 +1,61 @@
+package coordinator
+
+import (
+	"context"
+
+	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// reshard holds a collection's name while the config server gives the collection another key or other shards. The run's id is that of
+// the operation there: whoever asks again joins it.
+type reshard struct {
+	req *msg.ShardReshard
+}
+
+func (m *Coordinators) reshard(op *command.Op, req *msg.ShardReshard, dst []byte) ([]byte, error) {
+	return m.run(op, req, "", dst)
+}
+
+func (s *reshard) name() string              { return s.req.Provenance }
+func (s *reshard) locks() (string, []string) { return catalog.DBOf(s.req.NS), []string{s.req.NS} }
+func (s *reshard) found() msg.Message        { return nil }
+func (s *reshard) reply(dst []byte) []byte   { return dst }
+
+func (s *reshard) check(context.Context, *run) (local bool, err error) {
+	if catalog.CollOf(s.req.NS) == "" {
+		return false, mongoerr.Newf(mongoerr.InvalidNamespace, "Invalid namespace specified '%s'", s.req.NS)
+	}
+	return false, nil
+}
+
+func (s *reshard) phases() []phase {
+	return []phase{
+		{name: "reshardCollection", do: func(ctx context.Context, r *run) error {
+			_, err := r.onConfig(ctx, &msg.ConfigReshard{NS: s.req.NS, ID: r.doc.id, Reshard: s.req.Reshard})
+			return err
+		}},
+		{name: "forget", final: true, do: s.forget},
+	}
+}
+
+// forget tells the config server that the outcome is known here.
+func (s *reshard) forget(ctx context.Context, r *run) error {
+	_, err := r.onConfig(ctx, &msg.ForgetReshard{NS: s.req.NS, ID: r.doc.id})
+	return err
+}
+
+// undo ends an operation that the config server may still be at, after an error of the way there.
+func (s *reshard) undo(ctx context.Context, r *run) error {
+	_, err := r.onConfig(ctx, &msg.AbortReshard{NS: s.req.NS, ID: (*[16]byte)(&r.doc.id)})
+	switch mongoerr.CodeOf(err) {
+	case mongoerr.NoSuchReshardCollection, mongoerr.ReshardCollectionCommitted:
+		err = nil
+	}
+	if err != nil {
+		return err
+	}
+	return s.forget(ctx, r)
+}

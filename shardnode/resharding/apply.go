@@ -1,0 +1,303 @@
+package resharding
+
+import (
+	"bytes"
+	"context"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode/statedoc"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// pollPause is how long a recipient that has caught up waits before it asks again.
+const pollPause = 20 * time.Millisecond
+
+// noteEvery is how often the position is stored while nothing is applied.
+const noteEvery = 2 * time.Second
+
+// sessionsEvery is how often the history of retryable writes is fetched before the last time.
+const sessionsEvery = 5 * time.Second
+
+// sessionsAgain is how far back each part of the history overlaps the one before: a statement may be noted a moment after it is
+// visible.
+const sessionsAgain = 10 // seconds
+
+// follow applies what is written on a donor until nothing is written any more and all has been applied.
+func (r *recipient) follow(ctx context.Context, donor string) error {
+	p := &progress{id: r.doc.id, shard: donor, at: r.doc.cloneAt.Value()}
+	stored, ok, err := progressDocs(r.m.Docs, appliersNS).Get(p.ID())
+	if err != nil {
+		return err
+	}
+	if ok {
+		p = stored
+	}
+	f := &follower{r: r, donor: donor, p: p}
+	for {
+		final := false
+		select {
+		case <-r.finishing:
+			final = true
+		default:
+		}
+		if err := f.fetchSessions(ctx, false); err != nil {
+			return err
+		}
+		more, err := f.round(ctx, final)
+		if err != nil {
+			return err
+		}
+		switch {
+		case more:
+		case final:
+			return f.fetchSessions(ctx, true)
+		default:
+			select {
+			case <-r.finishing:
+			case <-time.After(pollPause):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}
+}
+
+// follower is what a recipient has of one donor.
+type follower struct {
+	r     *recipient
+	donor string
+	p     *progress
+	noted time.Time // when p was stored
+
+	since    storage.Timestamp // the history of sessions has been fetched up to it
+	sessions time.Time         // when that was
+}
+
+// round fetches and applies what there is, or a part of it.
+func (f *follower) round(ctx context.Context, final bool) (more bool, err error) {
+	r, began := f.r, f.r.m.Now()
+	from := f.p.at.TimestampU64()
+	ask := &msg.ReshardFetchChanges{Resharding: r.about(), Recipient: r.m.State.ID, After: from, Final: final}
+	var first msg.ReshardFetchChangesReply
+	if err := r.ask(ctx, f.donor, ask, &first); err != nil {
+		return false, err
+	}
+	upTo, part := value.NewTimestampU64(first.UpTo), &first
+	for len(part.Rest) > 0 {
+		if err := f.apply(ctx, part, f.p.at); err != nil {
+			return false, err
+		}
+		ask.IDs = part.Rest
+		part = new(msg.ReshardFetchChangesReply)
+		if err := r.ask(ctx, f.donor, ask, part); err != nil {
+			return false, err
+		}
+	}
+	if len(part.Deleted)+len(part.Reload) > 0 || first.UpTo > from && r.m.Now().Sub(f.noted) > noteEvery {
+		if err := f.apply(ctx, part, upTo); err != nil {
+			return false, err
+		}
+		f.noted = r.m.Now()
+	}
+	f.p.at = upTo
+	r.behind(f.donor, &first, from, r.m.Now().Sub(began))
+	return first.More, nil
+}
+
+// behind notes how far the recipient is behind a donor after a round that has applied the changes after a time.
+func (r *recipient) behind(donor string, reply *msg.ReshardFetchChangesReply, from uint64, took time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.figures.fetched += reply.Entries
+	r.mu.figures.applied += reply.Entries
+	r.m.counts.applied.Add(reply.Entries)
+	left := took
+	if reply.More {
+		covered := max(1, reply.UpTo>>32-from>>32)
+		left += took * time.Duration((reply.Now>>32-min(reply.Now, reply.UpTo)>>32)/covered)
+		left = max(left, time.Second)
+	}
+	r.mu.lag[donor] = left
+}
+
+// apply stores what a donor has told, and how far that goes.
+func (f *follower) apply(ctx context.Context, part *msg.ReshardFetchChangesReply, upTo value.Value) error {
+	r := f.r
+	t, err := r.m.tables(ctx, &r.doc.about)
+	if err != nil {
+		return err
+	}
+	r.turn.Lock()
+	defer r.turn.Unlock()
+	return r.m.Docs.WriteWith(ctx, replication.Visible, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		c, err := r.collection(s)
+		if err != nil {
+			return err
+		}
+		u.SetFromMigrate()
+		a := &applier{r: r, t: t, donor: f.donor, s: s, u: u, c: c, stash: s.Catalog().Lookup(stashNS(r.doc.id, f.donor))}
+		for _, d := range part.Deleted {
+			if err := a.remove(value.Lookup(d, "_id")); err != nil {
+				return err
+			}
+		}
+		for _, d := range part.Reload {
+			if err := a.put(d); err != nil {
+				return err
+			}
+		}
+		p := *f.p
+		p.at = upTo
+		return progressDocs(r.m.Docs, appliersNS).PutIn(s, u, &p)
+	})
+}
+
+// applier applies changes of a donor in one unit of work.
+type applier struct {
+	r     *recipient
+	t     *tables
+	donor string
+	s     *storage.Snapshot
+	u     *storage.UnitOfWork
+	c     *catalog.Collection
+	stash *catalog.Collection // nil if there is none
+}
+
+// put stores a document of the donor: in its stash if one of its _id is there, or if the collection has one of another donor.
+func (a *applier) put(doc []byte) error {
+	id := value.Lookup(doc, "_id")
+	if a.stash != nil {
+		rid, old, ok, err := a.s.FindByID(a.stash, id)
+		if err != nil {
+			return err
+		}
+		if ok {
+			return a.u.Update(a.stash, rid.Clone(), bytes.Clone(old), doc, storage.NoInfo)
+		}
+	}
+	rid, old, ok, err := a.s.FindByID(a.c, id)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		_, err = a.u.Insert(a.c, doc, storage.NoInfo)
+		return err
+	}
+	owner, err := a.t.donorOf(old, a.donor)
+	if err != nil {
+		return err
+	}
+	if owner == a.donor {
+		return a.u.Update(a.c, rid.Clone(), bytes.Clone(old), doc, storage.NoInfo)
+	}
+	if a.stash == nil {
+		if a.stash, err = statedoc.CollectionFor(a.s, a.u, stashNS(a.r.doc.id, a.donor)); err != nil {
+			return err
+		}
+	}
+	_, err = a.u.Insert(a.stash, doc, storage.NoInfo)
+	return err
+}
+
+// remove takes away a document that the donor does not have any more, or that another recipient is to have. One of another donor
+// that waits for that takes its place.
+func (a *applier) remove(id value.Value) error {
+	if a.stash != nil {
+		rid, old, ok, err := a.s.FindByID(a.stash, id)
+		if err != nil {
+			return err
+		}
+		if ok {
+			return a.u.Delete(a.stash, rid.Clone(), bytes.Clone(old), storage.NoInfo)
+		}
+	}
+	rid, old, ok, err := a.s.FindByID(a.c, id)
+	if err != nil || !ok {
+		return err
+	}
+	if owner, err := a.t.donorOf(old, a.donor); err != nil || owner != a.donor {
+		return err
+	}
+	rid, old = rid.Clone(), bytes.Clone(old)
+	for _, donor := range a.r.doc.donors {
+		stash := a.s.Catalog().Lookup(stashNS(a.r.doc.id, donor))
+		if stash == nil || donor == a.donor {
+			continue
+		}
+		srid, waiting, ok, err := a.s.FindByID(stash, id)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			continue
+		}
+		srid, waiting = srid.Clone(), bytes.Clone(waiting)
+		if err := a.u.Delete(stash, srid, waiting, storage.NoInfo); err != nil {
+			return err
+		}
+		return a.u.Update(a.c, rid, old, waiting, storage.NoInfo)
+	}
+	return a.u.Delete(a.c, rid, old, storage.NoInfo)
+}
+
+// checkStashes refuses a collection of which two donors have documents of the same _id for one recipient.
+func (r *recipient) checkStashes() error {
+	s := r.m.Engine.Snapshot()
+	defer s.Release()
+	for _, donor := range r.doc.donors {
+		stash := s.Catalog().Lookup(stashNS(r.doc.id, donor))
+		if stash == nil {
+			continue
+		}
+		cur := s.Scan(stash, storage.ScanOptions{})
+		there := cur.Next()
+		var id value.Value
+		if there {
+			id = value.Lookup(cur.Doc(), "_id").Clone()
+		}
+		err := cur.Err()
+		cur.Close()
+		if err != nil {
+			return err
+		}
+		if there {
+			return mongoerr.Newf(mongoerr.DuplicateKey, "several documents of %s that have the _id %s belong to the same shard by the new shard key", r.doc.ns, value.Show(id))
+		}
+	}
+	return nil
+}
+
+// fetchSessions adopts the history of another donor's retryable writes, if it is time to.
+func (f *follower) fetchSessions(ctx context.Context, final bool) error {
+	r, now := f.r, f.r.m.Now()
+	if f.donor == r.m.State.ID || !final && now.Sub(f.sessions) < sessionsEvery {
+		return nil
+	}
+	ask := &msg.ReshardFetchSessions{Resharding: r.about(), Recipient: r.m.State.ID}
+	if f.since > 0 {
+		ask.Since = uint64(f.since - min(f.since, storage.TimestampOf(sessionsAgain, 0)))
+	}
+	reached := storage.Timestamp(f.p.at.TimestampU64()) // what the donor executed by then is in its history
+	for {
+		var reply msg.ReshardFetchSessionsReply
+		err := r.ask(ctx, f.donor, ask, &reply)
+		if err != nil {
+			return err
+		}
+		records := value.Values(reply.Sessions)
+		if len(records) == 0 {
+			break
+		}
+		if err := r.m.Sessions.Adopt(ctx, records); err != nil {
+			return err
+		}
+		ask.Skip += int64(len(records))
+	}
+	f.since, f.sessions = reached, now
+	return nil
+}

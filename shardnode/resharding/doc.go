@@ -1,0 +1,29 @@
+// Package resharding is a shard's part in giving a collection another shard key or other shards: reshardCollection, moveCollection
+// and unshardCollection, which the config server's primary coordinates.
+//
+//	config server ── _shardsvrReshardingDonorStart ────────► Manager.runDonate        donor: keeps its oplog from now on
+//	              ── _shardsvrReshardingRecipientStart ────► Manager.runReceive       recipient.run
+//	                   donor ◄── runFetchDocuments ── recipient.cloneFrom   a snapshot of all donors at one time, into the temporary collection
+//	                   donor ◄── runFetchChanges ──── recipient.follow      what was written since, read from the donors' oplogs
+//	              ── _shardsvrParticipantBlock ────────────► a critical section on the donors
+//	              ── _shardsvrReshardingRecipientFinish ───► Manager.runFinish        the rest
+//	              ── _shardsvrRenameCollectionParticipant ─► the temporary collection takes the place of the old one, on each shard
+//	              ── _shardsvrReshardingEnd ───────────────► Manager.runEnd
+//
+// The path of a change: a donor finds the _ids that were written to in its oplog and sends the documents as they are now, to each
+// recipient those that it will own, and of the others the _id alone. A recipient applies them in the order in which it gets them,
+// one donor after itself, together with how far it has come.
+//
+// Two donors may have documents of the same _id for a moment: one that moved from one to the other by an update of its old shard key.
+// What a recipient has belongs to the donor that owns it by the old key. A document of another donor waits in that donor's stash
+// (config.localReshardingConflictStash…) until the first is deleted; if one is left at the end the operation fails.
+//
+// Invariants
+//
+//  1. Nothing is fetched before the state document is durable. What has been applied and how far it went are written together, so
+//     that a new primary goes on where its predecessor was.
+//  2. A donor gives no answer out of an oplog that has been cut behind the time that it was asked for.
+//  3. The last changes are fetched from a donor that holds the critical section of the operation: nobody writes any more.
+//  4. A participant begins only what the config server still knows, and ends what it is told to end: a message that comes late
+//     begins nothing.
+package resharding

@@ -1,0 +1,187 @@
+package resharding
+
+import (
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/statedoc"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// The state documents of participants.
+const (
+	donorsNS     = "config.localReshardingOperations.donor"
+	recipientsNS = "config.localReshardingOperations.recipient"
+	clonesNS     = "config.localReshardingOperations.recipient.progress_cloner"
+	appliersNS   = "config.localReshardingOperations.recipient.progress_applier"
+	sessionsNS   = "config.localReshardingOperations.recipient.progress_txn_cloner"
+	stashPrefix  = "config.localReshardingConflictStash."
+)
+
+// States of participants, as state documents and currentOp tell them.
+const (
+	donatingData  = "donating-initial-data"
+	donatingOplog = "donating-oplog-entries"
+
+	cloning  = "cloning"
+	applying = "applying"
+	strict   = "strict-consistency"
+	failed   = "error"
+)
+
+// about is common to a donor's and a recipient's document.
+type about struct {
+	id    catalog.UUID // of the operation, and of the temporary collection
+	ns    string
+	uuid  catalog.UUID // of the collection as it is
+	temp  string
+	since int64 // milliseconds since the epoch
+}
+
+func (a *about) ID() value.Value { return a.id.Value() }
+
+func (a *about) fields() []value.Field {
+	return []value.Field{
+		value.F("_id", a.ID()), value.F("ns", value.NewString(a.ns)), value.F("ui", a.uuid.Value()), value.F("tempNs", value.NewString(a.temp)),
+		value.F("startTime", value.NewDateTime(a.since)),
+	}
+}
+
+func readAbout(doc []byte) (a about, err error) {
+	var ok, known bool
+	a.id, ok = catalog.UUIDFrom(value.Lookup(doc, "_id"))
+	a.uuid, known = catalog.UUIDFrom(value.Lookup(doc, "ui"))
+	a.ns, a.temp, a.since = value.Lookup(doc, "ns").Str(), value.Lookup(doc, "tempNs").Str(), value.Lookup(doc, "startTime").DateTime()
+	if !ok || !known || command.CheckFullName(a.ns) != nil || a.temp == "" {
+		return a, mongoerr.New(mongoerr.BadValue, "it names no resharding")
+	}
+	return a, nil
+}
+
+// donorDoc is the stored state of a donor.
+type donorDoc struct {
+	about
+	minFetch   storage.Timestamp // the oplog is kept behind it
+	recipients []string
+}
+
+func donorDocs(store statedoc.Store) statedoc.Collection[*donorDoc] {
+	return statedoc.In(store, donorsNS, readDonorDoc)
+}
+
+// Doc implements statedoc.Doc.
+func (d *donorDoc) Doc() []byte {
+	state := value.Doc(value.F("state", value.NewString(donatingData)), value.F("minFetchTimestamp", d.minFetch.Value()))
+	return value.Doc(append(d.fields(), value.F("recipientShards", stringsValue(d.recipients)), value.F("mutableState", value.NewDocument(state)))...)
+}
+
+func readDonorDoc(doc []byte) (*donorDoc, error) {
+	a, err := readAbout(doc)
+	return &donorDoc{
+		about: a, minFetch: storage.Timestamp(value.Lookup(value.LookupDoc(doc, "mutableState"), "minFetchTimestamp").TimestampU64()),
+		recipients: stringsOf(value.Lookup(doc, "recipientShards")),
+	}, err
+}
+
+// recipientDoc is the stored state of a recipient.
+type recipientDoc struct {
+	about
+	donors      []string
+	cloneAt     storage.Timestamp
+	docs, bytes int64
+	state       string
+	why         *mongoerr.Error // why its work ended
+}
+
+func recipientDocs(store statedoc.Store) statedoc.Collection[*recipientDoc] {
+	return statedoc.In(store, recipientsNS, readRecipientDoc)
+}
+
+// Doc implements statedoc.Doc.
+func (d *recipientDoc) Doc() []byte {
+	state := []value.Field{value.F("state", value.NewString(d.state))}
+	if d.why != nil {
+		why := value.Doc(value.F("code", value.NewInt32(int32(d.why.Code))), value.F("errmsg", value.NewString(d.why.Message)))
+		state = append(state, value.F("abortReason", value.NewDocument(why)))
+	}
+	return value.Doc(append(d.fields(), value.F("donorShards", stringsValue(d.donors)), value.F("cloneTimestamp", d.cloneAt.Value()),
+		value.F("approxDocumentsToCopy", value.NewInt64(d.docs)), value.F("approxBytesToCopy", value.NewInt64(d.bytes)),
+		value.F("mutableState", value.NewDocument(value.Doc(state...))))...)
+}
+
+func readRecipientDoc(doc []byte) (*recipientDoc, error) {
+	a, err := readAbout(doc)
+	state := value.LookupDoc(doc, "mutableState")
+	d := &recipientDoc{
+		about: a, donors: stringsOf(value.Lookup(doc, "donorShards")), cloneAt: storage.Timestamp(value.Lookup(doc, "cloneTimestamp").TimestampU64()),
+		docs: value.SafeInt64(value.Lookup(doc, "approxDocumentsToCopy")), bytes: value.SafeInt64(value.Lookup(doc, "approxBytesToCopy")),
+		state: value.Lookup(state, "state").Str(),
+	}
+	if why := value.LookupDoc(state, "abortReason"); len(why) > 0 {
+		d.why = mongoerr.New(mongoerr.Code(value.SafeInt64(value.Lookup(why, "code"))), value.Lookup(why, "errmsg").Str())
+	}
+	if err == nil && (len(d.donors) == 0 || d.cloneAt == 0) {
+		err = mongoerr.New(mongoerr.BadValue, "it names no donors, or no time")
+	}
+	return d, err
+}
+
+// progress is how far a recipient has come with one donor, in one respect.
+type progress struct {
+	id    catalog.UUID
+	shard string
+	at    value.Value // a RecordId or a time; missing at the beginning
+	done  bool
+	docs  int64
+	bytes int64
+}
+
+func progressDocs(store statedoc.Store, ns string) statedoc.Collection[*progress] {
+	return statedoc.In(store, ns, readProgress)
+}
+
+// ID implements statedoc.Doc.
+func (p *progress) ID() value.Value {
+	return value.NewDocument(value.Doc(value.F("reshardingUUID", p.id.Value()), value.F("shardId", value.NewString(p.shard))))
+}
+
+// Doc implements statedoc.Doc.
+func (p *progress) Doc() []byte {
+	f := []value.Field{value.F("_id", p.ID())}
+	if !p.at.IsMissing() {
+		f = append(f, value.F("progress", p.at))
+	}
+	return value.Doc(append(f, value.F("done", value.NewBool(p.done)), value.F("numDocuments", value.NewInt64(p.docs)), value.F("numBytes", value.NewInt64(p.bytes)))...)
+}
+
+func readProgress(doc []byte) (*progress, error) {
+	of := value.LookupDoc(doc, "_id")
+	id, ok := catalog.UUIDFrom(value.Lookup(of, "reshardingUUID"))
+	p := &progress{
+		id: id, shard: value.Lookup(of, "shardId").Str(), at: value.Lookup(doc, "progress").Clone(), done: value.Lookup(doc, "done").Truthy(),
+		docs: value.SafeInt64(value.Lookup(doc, "numDocuments")), bytes: value.SafeInt64(value.Lookup(doc, "numBytes")),
+	}
+	if !ok || p.shard == "" {
+		return nil, mongoerr.New(mongoerr.BadValue, "it names no resharding, or no donor")
+	}
+	return p, nil
+}
+
+func stringsValue(list []string) value.Value {
+	out := make([]value.Value, len(list))
+	for i, s := range list {
+		out[i] = value.NewString(s)
+	}
+	return value.NewArray(value.ArrayOf(out...))
+}
+
+func stringsOf(v value.Value) (out []string) {
+	if v.T != value.Array {
+		return nil
+	}
+	for _, s := range value.Values(v.Doc()) {
+		out = append(out, s.Str())
+	}
+	return out
+}

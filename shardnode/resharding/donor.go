@@ -1,0 +1,366 @@
+package resharding
+
+import (
+	"bytes"
+	"slices"
+	"sync"
+
+	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/migration"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/lock"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// maxReply is how much one reply to a recipient carries; a larger document is sent alone.
+const maxReply = 4 << 20
+
+// donor is a collection that leaves this shard, or is divided otherwise. Its answers depend on what it is asked for, so that a new
+// primary goes on with them.
+type donor struct {
+	m   *Manager
+	doc *donorDoc
+
+	mu struct {
+		sync.Mutex
+		ended    bool
+		snap     *storage.Snapshot            // what is cloned; nil before and after that
+		pin      *storage.OplogPin            // of the entries that recipients have not had; nil if it is not known yet that they are there
+		had      map[string]storage.Timestamp // up to when recipients have had changes
+		sessions map[string][][]byte          // what is sent of the history to each recipient
+	}
+}
+
+func newDonor(m *Manager, doc *donorDoc) *donor {
+	d := &donor{m: m, doc: doc}
+	d.mu.had, d.mu.sessions = make(map[string]storage.Timestamp), make(map[string][][]byte)
+	m.State.Resharding(doc.ns, true)
+	d.mu.pin, _ = m.Engine.PinOplog(doc.minFetch) // of entries that are gone recipients are told when they ask for them
+	return d
+}
+
+// release lets the oplog and the snapshot go.
+func (d *donor) release() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.mu.ended {
+		d.m.State.Resharding(d.doc.ns, false)
+	}
+	d.mu.ended = true
+	if d.mu.snap != nil {
+		d.mu.snap.Release()
+		d.mu.snap = nil
+	}
+	if d.mu.pin != nil {
+		d.mu.pin.Release()
+		d.mu.pin = nil
+	}
+}
+
+// runDonate makes the shard a donor. It may be repeated.
+func (m *Manager) runDonate(op *command.Op, req *msg.ReshardDonate, dst []byte) ([]byte, error) {
+	id := catalog.UUID(req.ID)
+	if err := m.known(op, id); err != nil {
+		return dst, err
+	}
+	m.mu.Lock()
+	d, ctx := m.mu.donors[id], m.mu.ctx
+	m.mu.Unlock()
+	if ctx.Err() != nil {
+		return dst, errSteppedDown
+	}
+	if d == nil {
+		var err error
+		if d, err = m.donate(op, req); err != nil {
+			return dst, err
+		}
+	}
+	c := m.Engine.Catalog().LookupUUID(d.doc.uuid)
+	if c == nil {
+		return dst, mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s is not on this shard", req.NS)
+	}
+	reply := &msg.ReshardDonateReply{MinFetch: uint64(m.Engine.Visible()), Docs: c.Counters.Records.Load(), Bytes: c.Counters.DataSize.Load()}
+	return msg.AppendFields(dst, reply), nil
+}
+
+// donate begins the shard's part. From here on no DDL changes the collection, and what was under way has ended.
+func (m *Manager) donate(op *command.Op, req *msg.ReshardDonate) (d *donor, err error) {
+	m.State.Resharding(req.NS, true)
+	defer func() {
+		if err != nil {
+			m.State.Resharding(req.NS, false)
+		}
+	}()
+	unlock, err := m.Locks.Collection(op, req.NS, lock.IX)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	c := m.Engine.Catalog().Lookup(req.NS)
+	if c == nil || c.UUID != catalog.UUID(req.UUID) {
+		return nil, mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s is not on this shard", req.NS)
+	}
+	for _, x := range c.Indexes {
+		if !x.Ready {
+			return nil, mongoerr.Newf(mongoerr.BackgroundOperationInProgressForNamespace, "cannot perform operation: an index build is currently running for collection %s", req.NS)
+		}
+	}
+	doc := &donorDoc{
+		about:    about{id: catalog.UUID(req.ID), ns: req.NS, uuid: c.UUID, temp: req.Temp, since: m.Now().UnixMilli()},
+		minFetch: m.Engine.Visible(), recipients: slices.Clone(req.Recipients),
+	}
+	if err := donorDocs(m.Docs).Put(op, doc); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.mu.ctx.Err() != nil || m.mu.donors == nil {
+		return nil, errSteppedDown
+	}
+	if d = m.mu.donors[doc.id]; d == nil {
+		d = newDonor(m, doc)
+		m.mu.donors[doc.id] = d
+	}
+	return d, nil
+}
+
+// donating finds the operation that a recipient asks about.
+func (m *Manager) donating(id [16]byte) (*donor, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if d := m.mu.donors[catalog.UUID(id)]; d != nil {
+		return d, nil
+	}
+	if m.mu.ctx.Err() != nil {
+		return nil, errSteppedDown
+	}
+	return nil, noSuch(id)
+}
+
+// cloned returns the snapshot of the clone's time, which this donor keeps until all recipients have had it.
+func (d *donor) cloned(op *command.Op, at storage.Timestamp) (*storage.Snapshot, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.mu.ended {
+		return nil, noSuch(d.doc.id)
+	}
+	if d.mu.snap == nil || d.mu.snap.Timestamp() != at {
+		s, err := d.m.SnapshotAt(op, at)
+		if err != nil {
+			return nil, err
+		}
+		if d.mu.snap != nil {
+			d.mu.snap.Release()
+		}
+		d.mu.snap = s
+	}
+	return d.mu.snap.Clone(), nil
+}
+
+// runFetchDocuments returns some of the documents that a recipient will own, as of the clone's time.
+func (m *Manager) runFetchDocuments(op *command.Op, req *msg.ReshardFetchDocuments, dst []byte) ([]byte, error) {
+	d, err := m.donating(req.ID)
+	if err != nil {
+		return dst, err
+	}
+	t, err := m.tables(op, &d.doc.about)
+	if err != nil {
+		return dst, err
+	}
+	s, err := d.cloned(op, storage.Timestamp(req.At))
+	if err != nil {
+		return dst, err
+	}
+	defer s.Release()
+	c := s.Catalog().LookupUUID(d.doc.uuid)
+	if c == nil {
+		return dst, mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s is not on this shard", d.doc.ns)
+	}
+	var o storage.ScanOptions
+	if !req.After.IsMissing() {
+		o.From = append(bytes.Clone(req.After.Bytes()), 0) // the least RecordId behind it
+		if n, ok := storage.RecordID(req.After.Bytes()).Int64(); ok && len(o.From) == 9 {
+			o.From = storage.NewRecordID(n + 1)
+		}
+	}
+	reply, err := d.documents(op, t, s.Scan(c, o), req.Recipient)
+	if err != nil {
+		return dst, err
+	}
+	return msg.AppendFields(dst, reply), nil
+}
+
+// scanned is how many documents are looked at for one reply.
+const scanned = 50_000
+
+func (d *donor) documents(op *command.Op, t *tables, cur *storage.RecordCursor, recipient string) (*msg.ReshardFetchDocumentsReply, error) {
+	defer cur.Close()
+	reply := &msg.ReshardFetchDocumentsReply{}
+	list, mark := value.Begin(nil)
+	n := 0
+	for looked := 0; cur.Next(); looked++ {
+		doc := cur.Doc()
+		goes, err := t.goesTo(doc, d.m.State.ID, recipient)
+		if err != nil {
+			return nil, err
+		}
+		if goes {
+			if n > 0 && len(list)+len(doc) > maxReply {
+				reply.Documents = value.End(list, mark)
+				return reply, nil
+			}
+			list = value.AppendIndex(list, n, value.NewDocument(doc))
+			n++
+		}
+		reply.Next = value.NewBinary(0, bytes.Clone(cur.RecordID()))
+		if looked == scanned {
+			reply.Documents = value.End(list, mark)
+			return reply, nil
+		}
+		if looked%256 == 0 {
+			if err := op.Check(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	reply.Next = value.Value{}
+	reply.Documents = value.End(list, mark)
+	return reply, cur.Err()
+}
+
+// runFetchChanges returns what was written to behind a time of the oplog.
+func (m *Manager) runFetchChanges(op *command.Op, req *msg.ReshardFetchChanges, dst []byte) ([]byte, error) {
+	d, err := m.donating(req.ID)
+	if err != nil {
+		return dst, err
+	}
+	if req.Final {
+		if err := m.State.HoldsSection(d.doc.ns, req.ID); err != nil {
+			return dst, err
+		}
+	}
+	t, err := m.tables(op, &d.doc.about)
+	if err != nil {
+		return dst, err
+	}
+	pin, err := d.pinned(req.Recipient, storage.Timestamp(req.After))
+	if err != nil {
+		return dst, err
+	}
+	s := m.Engine.Snapshot()
+	defer s.Release()
+	w := &migration.Written{NS: d.doc.ns, After: storage.Timestamp(req.After), Limit: maxReply / 1024}
+	if len(req.IDs) > 0 {
+		for _, id := range req.IDs {
+			w.IDs = append(w.IDs, value.Lookup(id, "_id"))
+		}
+		w.More = true
+	} else {
+		if err := w.Read(op.Check, s); err != nil {
+			return dst, err
+		}
+		if err := pin.Check(); err != nil { // what has been cut may not have been read
+			return dst, err
+		}
+	}
+	reply, err := d.changes(t, s, w, req.Recipient)
+	if err != nil {
+		return dst, err
+	}
+	return msg.AppendFields(dst, reply), nil
+}
+
+// pinned keeps the oplog for the recipients that have had the least of it.
+func (d *donor) pinned(recipient string, after storage.Timestamp) (*storage.OplogPin, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.mu.ended {
+		return nil, noSuch(d.doc.id)
+	}
+	if d.mu.pin == nil {
+		var err error
+		if d.mu.pin, err = d.m.Engine.PinOplog(after); err != nil {
+			return nil, err
+		}
+	}
+	d.mu.had[recipient] = after
+	least := after
+	for _, r := range d.doc.recipients {
+		at, ok := d.mu.had[r]
+		if !ok {
+			return d.mu.pin, nil // it has not begun
+		}
+		least = min(least, at)
+	}
+	d.mu.pin.Advance(least)
+	if d.mu.snap != nil { // all have cloned
+		d.mu.snap.Release()
+		d.mu.snap = nil
+	}
+	return d.mu.pin, nil
+}
+
+// changes looks up the documents that were written to.
+func (d *donor) changes(t *tables, s *storage.Snapshot, w *migration.Written, recipient string) (*msg.ReshardFetchChangesReply, error) {
+	reply := &msg.ReshardFetchChangesReply{UpTo: uint64(w.After), Now: uint64(s.Timestamp()), Entries: w.Entries, More: w.More}
+	c := s.Catalog().LookupUUID(d.doc.uuid)
+	if c == nil {
+		return nil, mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s is not on this shard", d.doc.ns)
+	}
+	size := 0
+	for i, id := range w.IDs {
+		_, doc, ok, err := s.FindByID(c, id)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			if ok, err = t.goesTo(doc, d.m.State.ID, recipient); err != nil {
+				return nil, err
+			}
+		}
+		if !ok {
+			reply.Deleted = append(reply.Deleted, value.Doc(value.F("_id", id)))
+			continue
+		}
+		if size += len(doc); size > maxReply && len(reply.Reload) > 0 {
+			for _, left := range w.IDs[i:] {
+				reply.Rest = append(reply.Rest, value.Doc(value.F("_id", left)))
+			}
+			return reply, nil
+		}
+		reply.Reload = append(reply.Reload, bytes.Clone(doc))
+	}
+	return reply, nil
+}
+
+// runFetchSessions returns a part of the history of retryable writes.
+func (m *Manager) runFetchSessions(_ *command.Op, req *msg.ReshardFetchSessions, dst []byte) ([]byte, error) {
+	d, err := m.donating(req.ID)
+	if err != nil {
+		return dst, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if req.Skip == 0 {
+		d.mu.sessions[req.Recipient] = m.Sessions.History(storage.Timestamp(req.Since))
+	}
+	history := d.mu.sessions[req.Recipient]
+	if req.Skip > 0 && (history == nil || req.Skip > int64(len(history))) {
+		return dst, mongoerr.New(mongoerr.InterruptedDueToReplStateChange, "the list of sessions was another primary's")
+	}
+	list, mark := value.Begin(nil)
+	for i, rec := range history[req.Skip:] {
+		if len(list) >= maxReply {
+			break
+		}
+		rec, err := m.Sessions.WithImage(rec)
+		if err != nil {
+			return dst, err
+		}
+		list = value.AppendIndex(list, i, value.NewDocument(rec))
+	}
+	return msg.AppendFields(dst, &msg.ReshardFetchSessionsReply{Sessions: value.End(list, mark)}), nil
+}

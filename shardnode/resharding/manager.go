@@ -1,0 +1,323 @@
+package resharding
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode/migration"
+	"github.com/shoaldb/shoal/shardnode/statedoc"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/lock"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// Config is what resharding works with.
+type Config struct {
+	Engine   *storage.Engine
+	Docs     *statedoc.Docs
+	State    *migration.ShardState
+	Points   *cluster.FailPoints         // nil for none
+	Warn     func(msg string, err error) // logs what goes wrong without a client to tell
+	Locks    *lock.Manager               // writers of a collection hold it in IX
+	Sessions migration.Sessions          // the history of the node's sessions, which goes with the collection
+	// Forget drops what is compiled of a collection once the unit that drops it has committed.
+	Forget func(u *storage.UnitOfWork, c *catalog.Collection)
+	// SnapshotAt returns what other shards are read at, too.
+	SnapshotAt func(op *command.Op, ts storage.Timestamp) (*storage.Snapshot, error)
+	Now        func() time.Time
+}
+
+// Manager is a shard's part in reshardings.
+type Manager struct {
+	Config
+	counts counts
+	wg     sync.WaitGroup // recipients at work
+
+	mu struct {
+		sync.Mutex
+		ctx        context.Context // ends when the node steps down
+		donors     map[catalog.UUID]*donor
+		recipients map[catalog.UUID]*recipient
+	}
+}
+
+// New takes part in nothing before the node steps up.
+func New(c Config) *Manager {
+	m := &Manager{Config: c}
+	ended, end := context.WithCancel(context.Background())
+	end()
+	m.mu.ctx = ended
+	return m
+}
+
+// Service returns resharding as a primary-only service: donors keep their oplogs, and recipients go on, as an earlier primary has
+// left them.
+func (m *Manager) Service() replication.Service {
+	return replication.Service{
+		Name: "ReshardingParticipantService", Vital: true, StepUp: m.stepUp,
+		Run: func(ctx context.Context, _ int64) {
+			m.mu.Lock()
+			for _, r := range m.mu.recipients {
+				m.start(ctx, r)
+			}
+			m.mu.Unlock()
+			<-ctx.Done()
+			m.stepDown()
+			m.wg.Wait() // none begins any more
+		},
+	}
+}
+
+func (m *Manager) stepUp(ctx context.Context, _ int64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.mu.ctx, m.mu.donors, m.mu.recipients = ctx, make(map[catalog.UUID]*donor), make(map[catalog.UUID]*recipient)
+	err := donorDocs(m.Docs).Each(func(d *donorDoc) error {
+		m.mu.donors[d.id] = newDonor(m, d)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return recipientDocs(m.Docs).Each(func(d *recipientDoc) error {
+		m.mu.recipients[d.id] = newRecipient(m, d)
+		return nil
+	})
+}
+
+func (m *Manager) stepDown() {
+	m.mu.Lock()
+	donors := m.mu.donors
+	m.mu.donors = nil
+	m.mu.Unlock()
+	for _, d := range donors {
+		d.release()
+	}
+}
+
+// start has a recipient work in the background. m.mu must be held.
+func (m *Manager) start(ctx context.Context, r *recipient) {
+	if r.stop != nil || ctx.Err() != nil {
+		return
+	}
+	ctx, r.stop = context.WithCancel(ctx)
+	m.wg.Add(1)
+	go func() {
+		defer m.wg.Done()
+		defer close(r.ended)
+		r.work(ctx)
+	}()
+}
+
+// Specs returns the rows of the commands that participants carry out.
+func (m *Manager) Specs() []command.Spec {
+	specs := []command.Spec{
+		command.Internal(m.runDonate), command.Internal(m.runReceive), command.Internal(m.runProgress), command.Internal(m.runFinish), command.Internal(m.runEnd),
+		command.Internal(m.runFetchDocuments), command.Internal(m.runFetchChanges), command.Internal(m.runFetchSessions),
+	}
+	for i := range specs {
+		specs[i].Roles, specs[i].PrimaryOnly, specs[i].WriteConcern = command.Shard|command.Config, true, true
+	}
+	return specs
+}
+
+var errSteppedDown = mongoerr.New(mongoerr.InterruptedDueToReplStateChange, "operation was interrupted")
+
+// known asks the config server whether it still runs a resharding: a message that begins a shard's part may come late.
+func (m *Manager) known(ctx context.Context, id catalog.UUID) error {
+	reply, err := cluster.Run(ctx, m.State.Registry.Config(), msg.Doc(&msg.HoldsCriticalSection{ID: id}))
+	var answer msg.HoldsCriticalSectionReply
+	if err == nil {
+		err = msg.Parse(reply, &answer)
+	}
+	if err == nil && !answer.Held {
+		err = noSuch(id)
+	}
+	return err
+}
+
+func noSuch(id catalog.UUID) error {
+	return mongoerr.Newf(mongoerr.NoSuchReshardCollection, "this shard takes part in no resharding %s", value.Show(id.Value()))
+}
+
+// runEnd ends the shard's part. It may be repeated.
+func (m *Manager) runEnd(op *command.Op, req *msg.ReshardEnd, dst []byte) ([]byte, error) {
+	id := catalog.UUID(req.ID)
+	m.mu.Lock()
+	d, r := m.mu.donors[id], m.mu.recipients[id]
+	if m.mu.ctx.Err() != nil {
+		m.mu.Unlock()
+		return dst, errSteppedDown
+	}
+	delete(m.mu.donors, id)
+	var stop context.CancelFunc
+	if r != nil {
+		stop = r.stop
+	}
+	m.mu.Unlock()
+	if d != nil {
+		d.release()
+	}
+	if stop != nil {
+		stop()
+		select {
+		case <-r.ended:
+		case <-op.Done():
+			return dst, op.Err()
+		}
+	}
+	if err := m.clean(op, req, r); err != nil {
+		return dst, err
+	}
+	m.mu.Lock()
+	delete(m.mu.recipients, id)
+	m.mu.Unlock()
+	if d != nil || r != nil {
+		m.counts.ended(req.Committed)
+	}
+	return dst, nil
+}
+
+// clean removes what the shard keeps of an operation, and what it has received if that was aborted.
+func (m *Manager) clean(ctx context.Context, req *msg.ReshardEnd, r *recipient) error {
+	id := catalog.UUID(req.ID)
+	if !req.Committed {
+		if err := m.drop(ctx, req.Temp, id); err != nil {
+			return err
+		}
+	}
+	if r != nil {
+		for _, shard := range r.doc.donors {
+			if err := m.drop(ctx, stashNS(id, shard), catalog.UUID{}); err != nil {
+				return err
+			}
+		}
+	}
+	return m.Docs.Write(ctx, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		if r != nil {
+			for _, ns := range []string{clonesNS, appliersNS, sessionsNS} {
+				for _, shard := range r.doc.donors {
+					if err := progressDocs(m.Docs, ns).RemoveIn(s, u, (&progress{id: id, shard: shard}).ID()); err != nil {
+						return err
+					}
+				}
+			}
+		}
+		if err := recipientDocs(m.Docs).RemoveIn(s, u, id.Value()); err != nil {
+			return err
+		}
+		return donorDocs(m.Docs).RemoveIn(s, u, id.Value())
+	})
+}
+
+// drop removes a collection of this shard's, if it has the UUID; the zero UUID is any.
+func (m *Manager) drop(ctx context.Context, ns string, uuid catalog.UUID) error {
+	unlock, err := m.Locks.Collection(ctx, ns, lock.X)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return m.Docs.Write(ctx, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		c := s.Catalog().Lookup(ns)
+		if c == nil || !uuid.IsZero() && c.UUID != uuid {
+			return nil
+		}
+		u.SetFromMigrate()
+		m.Forget(u, c)
+		return u.DropCollection(c)
+	})
+}
+
+// peer reaches another shard.
+func (m *Manager) peer(ctx context.Context, shard string) (cluster.Peer, error) {
+	s, err := m.State.Registry.Shard(ctx, shard)
+	if err != nil {
+		return nil, err
+	}
+	return s.Peer, nil
+}
+
+// tables are where a document belongs: now, and when the operation is through.
+type tables struct {
+	old, next *cluster.ChunkMap // old is nil for a collection without a routing table
+	vals      []value.Value
+}
+
+func (m *Manager) tables(ctx context.Context, a *about) (*tables, error) {
+	now, err := m.State.Catalog.Collection(ctx, a.ns)
+	if err != nil {
+		return nil, err
+	}
+	next, err := m.State.Catalog.Collection(ctx, a.temp)
+	if err != nil {
+		return nil, err
+	}
+	if next.Map == nil || catalog.UUID(next.Map.UUID) != a.id {
+		m.State.Catalog.InvalidateCollection(a.temp)
+		return nil, mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "the catalog does not have the chunks of %s yet", a.temp)
+	}
+	if now.Map != nil && catalog.UUID(now.Map.UUID) != a.uuid {
+		return nil, mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s is another than the one to be resharded", a.ns)
+	}
+	return &tables{old: now.Map, next: next.Map}, nil
+}
+
+// donorOf returns the shard that a document is on now.
+func (t *tables) donorOf(doc []byte, only string) (string, error) {
+	if t.old == nil {
+		return only, nil
+	}
+	var err error
+	if t.vals, err = t.old.Key.FromDocument(doc, t.vals[:0]); err != nil {
+		return "", err
+	}
+	return t.old.ShardOf(t.vals), nil
+}
+
+// recipientOf returns the shard that a document will be on.
+func (t *tables) recipientOf(doc []byte) (string, error) {
+	var err error
+	if t.vals, err = t.next.Key.FromDocument(doc, t.vals[:0]); err != nil {
+		return "", err
+	}
+	return t.next.ShardOf(t.vals), nil
+}
+
+// goesTo tells whether a document is this shard's, and the recipient's next.
+func (t *tables) goesTo(doc []byte, here, recipient string) (bool, error) {
+	if from, err := t.donorOf(doc, here); err != nil || from != here {
+		return false, nil // an orphan, perhaps one without an intact key
+	}
+	to, err := t.recipientOf(doc)
+	return to == recipient, err
+}
+
+// stashNS names the collection of documents that wait for those of other donors.
+func stashNS(id catalog.UUID, donor string) string {
+	return stashPrefix + hexOf(id) + "." + donor
+}
+
+func hexOf(id catalog.UUID) string {
+	const digits = "0123456789abcdef"
+	out := make([]byte, 0, 2*len(id))
+	for _, b := range id {
+		out = append(out, digits[b>>4], digits[b&15])
+	}
+	return string(out)
+}
+
+// passing reports whether an error of another node may be gone when it is asked again.
+func passing(err error) bool {
+	return cluster.Retryable(err) || slices.Contains([]mongoerr.Code{
+		mongoerr.ConflictingOperationInProgress, mongoerr.LockTimeout, mongoerr.FailedToSatisfyReadPreference, mongoerr.StaleConfig,
+		mongoerr.WriteConflict, mongoerr.SnapshotUnavailable, mongoerr.MaxTimeMSExpired, mongoerr.ExceededTimeLimit, mongoerr.NoSuchReshardCollection,
+	}, mongoerr.CodeOf(err))
+}

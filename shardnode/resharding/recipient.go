@@ -1,0 +1,411 @@
+package resharding
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// recipient is a collection that comes to this shard, or is divided otherwise.
+type recipient struct {
+	m     *Manager
+	doc   *recipientDoc
+	stop  context.CancelFunc // nil before it works; m.mu guards it
+	ended chan struct{}      // closed when it does not work any more
+
+	finishing chan struct{} // closed when nothing more is written to the collection
+	once      sync.Once
+	turn      sync.Mutex // of whoever applies changes: stashes of several donors are about the same documents
+
+	mu struct {
+		sync.Mutex
+		state   string
+		err     *mongoerr.Error
+		changed chan struct{} // closed and replaced with each state
+		figures figures
+		lag     map[string]time.Duration // behind each donor, as time that is needed to catch up; none if that is not known
+	}
+}
+
+// figures are what a recipient has done.
+type figures struct {
+	docs, bytes      int64 // cloned
+	fetched, applied int64 // entries of the oplog
+	began            time.Time
+	cloned, strict   time.Time // when it had cloned all, and caught up with all
+}
+
+func newRecipient(m *Manager, doc *recipientDoc) *recipient {
+	r := &recipient{m: m, doc: doc, ended: make(chan struct{}), finishing: make(chan struct{})}
+	r.mu.state, r.mu.err, r.mu.changed, r.mu.lag = doc.state, doc.why, make(chan struct{}), make(map[string]time.Duration)
+	r.mu.figures.began = time.UnixMilli(doc.since)
+	return r
+}
+
+// runReceive makes the shard a recipient. It may be repeated.
+func (m *Manager) runReceive(op *command.Op, req *msg.ReshardReceive, dst []byte) ([]byte, error) {
+	id := catalog.UUID(req.ID)
+	if err := m.known(op, id); err != nil {
+		return dst, err
+	}
+	m.mu.Lock()
+	r, ctx := m.mu.recipients[id], m.mu.ctx
+	m.mu.Unlock()
+	if ctx.Err() != nil {
+		return dst, errSteppedDown
+	}
+	if r != nil {
+		return dst, nil
+	}
+	doc := &recipientDoc{
+		about:  about{id: id, ns: req.NS, uuid: catalog.UUID(req.UUID), temp: req.Temp, since: m.Now().UnixMilli()},
+		donors: slices.Clone(req.Donors), cloneAt: storage.Timestamp(req.CloneAt), docs: req.Docs, bytes: req.Bytes, state: cloning,
+	}
+	if err := recipientDocs(m.Docs).Put(op, doc); err != nil {
+		return dst, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.mu.ctx.Err() != nil {
+		return dst, errSteppedDown
+	}
+	if m.mu.recipients[id] == nil {
+		m.mu.recipients[id] = newRecipient(m, doc)
+		m.start(m.mu.ctx, m.mu.recipients[id])
+	}
+	return dst, nil
+}
+
+func (m *Manager) receiving(id [16]byte) (*recipient, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r := m.mu.recipients[catalog.UUID(id)]; r != nil {
+		return r, nil
+	}
+	if m.mu.ctx.Err() != nil {
+		return nil, errSteppedDown
+	}
+	return nil, noSuch(id)
+}
+
+func (m *Manager) runProgress(_ *command.Op, req *msg.ReshardProgress, dst []byte) ([]byte, error) {
+	r, err := m.receiving(req.ID)
+	if err != nil {
+		return dst, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	reply := &msg.ReshardProgressReply{
+		State: r.mu.state, Elapsed: m.Now().Sub(r.mu.figures.began).Milliseconds(), Remaining: r.remaining().Milliseconds(), Docs: r.mu.figures.docs, Bytes: r.mu.figures.bytes,
+	}
+	if r.mu.err != nil {
+		reply.Code, reply.Error = int64(r.mu.err.Code), r.mu.err.Message
+	}
+	return msg.AppendFields(dst, reply), nil
+}
+
+// unknown is the remaining time of a recipient that cannot tell.
+const unknown = -time.Millisecond
+
+// remaining estimates the time until the recipient has caught up. r.mu must be held.
+func (r *recipient) remaining() time.Duration {
+	switch r.mu.state {
+	case strict:
+		return 0
+	case cloning:
+		f := &r.mu.figures
+		if f.docs == 0 || r.doc.docs == 0 {
+			return unknown
+		}
+		left := float64(max(0, r.doc.docs-f.docs)) / float64(f.docs)
+		return time.Duration(left * float64(r.m.Now().Sub(f.began)))
+	case applying:
+		if len(r.mu.lag) < len(r.doc.donors) {
+			return unknown
+		}
+		longest := time.Duration(0)
+		for _, l := range r.mu.lag {
+			longest = max(longest, l)
+		}
+		return longest
+	}
+	return unknown
+}
+
+// runFinish returns when the recipient has everything.
+func (m *Manager) runFinish(op *command.Op, req *msg.ReshardFinish, dst []byte) ([]byte, error) {
+	r, err := m.receiving(req.ID)
+	if err != nil {
+		return dst, err
+	}
+	r.once.Do(func() { close(r.finishing) })
+	for {
+		r.mu.Lock()
+		state, err, changed := r.mu.state, r.mu.err, r.mu.changed
+		r.mu.Unlock()
+		switch {
+		case state == strict:
+			return dst, nil
+		case err != nil:
+			return dst, err
+		}
+		select {
+		case <-changed:
+		case <-r.ended:
+			return dst, errSteppedDown
+		case <-op.Done():
+			return dst, op.Err()
+		}
+	}
+}
+
+// set notes a state, durably where a new primary is to go on from it.
+func (r *recipient) set(ctx context.Context, state string, why *mongoerr.Error) error {
+	err := recipientDocs(r.m.Docs).Update(ctx, r.doc.ID(), func(d *recipientDoc) { d.state, d.why = state, why })
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.state, r.mu.err = state, why
+	close(r.mu.changed)
+	r.mu.changed = make(chan struct{})
+	return nil
+}
+
+// work goes on from the stored state. An error that does not go away ends it, which the coordinator is told when it asks.
+func (r *recipient) work(ctx context.Context) {
+	err := r.run(ctx)
+	for try := 0; err != nil && ctx.Err() == nil; try++ {
+		var why *mongoerr.Error
+		if !errors.As(err, &why) {
+			why = mongoerr.New(mongoerr.InternalError, err.Error())
+		}
+		if r.set(ctx, failed, why) == nil || cluster.Backoff(ctx, try) != nil {
+			return
+		}
+	}
+}
+
+func (r *recipient) run(ctx context.Context) error {
+	switch r.doc.state {
+	case failed:
+		return nil
+	case cloning:
+		if err := r.hang(ctx, cloning); err != nil {
+			return err
+		}
+		if err := r.each(func(donor string) error { return r.cloneFrom(ctx, donor) }); err != nil {
+			return err
+		}
+		if err := r.m.Engine.Sync(ctx); err != nil {
+			return err
+		}
+		r.mu.Lock()
+		r.mu.figures.cloned = r.m.Now()
+		r.mu.Unlock()
+		if err := r.set(ctx, applying, nil); err != nil {
+			return err
+		}
+	}
+	if err := r.hang(ctx, applying); err != nil {
+		return err
+	}
+	if err := r.each(func(donor string) error { return r.follow(ctx, donor) }); err != nil {
+		return err
+	}
+	if err := r.checkStashes(); err != nil {
+		return err
+	}
+	if err := r.m.Engine.Sync(ctx); err != nil {
+		return err
+	}
+	if err := r.hang(ctx, strict); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	r.mu.figures.strict = r.m.Now()
+	r.mu.Unlock()
+	return r.set(ctx, strict, nil)
+}
+
+// hang stops the recipient at a state while the fail point says so.
+func (r *recipient) hang(ctx context.Context, state string) error {
+	if r.m.Points == nil {
+		return nil
+	}
+	return r.m.Points.Register("reshardingPauseRecipientAtState").PauseWhere(ctx, func(data []byte) bool {
+		at := value.Lookup(data, "state")
+		return at.IsMissing() || at.Str() == state
+	})
+}
+
+// each runs f for all donors at the same time, and returns the first error when all have ended.
+func (r *recipient) each(f func(donor string) error) error {
+	errs := make(chan error, len(r.doc.donors))
+	for _, donor := range r.doc.donors {
+		go func() { errs <- f(donor) }()
+	}
+	var first error
+	for range r.doc.donors {
+		if err := <-errs; err != nil && first == nil {
+			first = err
+			if !passing(err) && !errors.Is(err, context.Canceled) {
+				r.fail(err) // the others have nothing to work for any more; they see it at their next message
+			}
+		}
+	}
+	return first
+}
+
+// fail has the other donors' work end.
+func (r *recipient) fail(err error) {
+	var why *mongoerr.Error
+	if !errors.As(err, &why) {
+		why = mongoerr.New(mongoerr.InternalError, err.Error())
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mu.err == nil {
+		r.mu.err = why
+	}
+}
+
+func (r *recipient) failure() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mu.err != nil {
+		return r.mu.err
+	}
+	return nil
+}
+
+// ask sends a donor a message until it answers, or with an error that does not go away.
+func (r *recipient) ask(ctx context.Context, donor string, m, reply msg.Message) error {
+	for try := 0; ; try++ {
+		if err := r.failure(); err != nil {
+			return err
+		}
+		p, err := r.m.peer(ctx, donor)
+		var body []byte
+		if err == nil {
+			body, err = cluster.Run(ctx, p, msg.Doc(m))
+		}
+		if err == nil {
+			return msg.Parse(body, reply)
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if !passing(err) {
+			return err
+		}
+		if err := cluster.Backoff(ctx, try); err != nil {
+			return err
+		}
+	}
+}
+
+func (r *recipient) about() msg.Resharding { return msg.Resharding{NS: r.doc.ns, ID: r.doc.id} }
+
+// fetchedAhead is how many replies of a donor wait to be stored.
+const fetchedAhead = 2
+
+// cloneFrom fetches a donor's documents of the clone's time.
+func (r *recipient) cloneFrom(ctx context.Context, donor string) error {
+	p := &progress{id: r.doc.id, shard: donor}
+	stored, ok, err := progressDocs(r.m.Docs, clonesNS).Get(p.ID())
+	if err != nil {
+		return err
+	}
+	if ok {
+		p = stored
+		r.count(p.docs, p.bytes)
+	}
+	if p.done {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type fetched struct {
+		msg.ReshardFetchDocumentsReply
+		err error
+	}
+	replies := make(chan fetched, fetchedAhead)
+	go func() {
+		defer close(replies)
+		for after := p.at; ; {
+			var f fetched
+			f.err = r.ask(ctx, donor, &msg.ReshardFetchDocuments{Resharding: r.about(), Recipient: r.m.State.ID, At: uint64(r.doc.cloneAt), After: after}, &f.ReshardFetchDocumentsReply)
+			select {
+			case replies <- f:
+			case <-ctx.Done():
+				return
+			}
+			if after = f.Next; f.err != nil || after.IsMissing() {
+				return
+			}
+		}
+	}()
+	for f := range replies {
+		if f.err != nil {
+			return f.err
+		}
+		docs := value.Values(f.Documents)
+		p.at, p.done = f.Next.Clone(), f.Next.IsMissing()
+		p.docs, p.bytes = p.docs+int64(len(docs)), p.bytes+int64(len(f.Documents))
+		if err := r.insert(ctx, docs, p); err != nil {
+			return err
+		}
+		r.count(int64(len(docs)), int64(len(f.Documents)))
+	}
+	return ctx.Err()
+}
+
+func (r *recipient) count(docs, bytes int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.figures.docs += docs
+	r.mu.figures.bytes += bytes
+	r.m.counts.docs.Add(docs)
+	r.m.counts.bytes.Add(bytes)
+}
+
+// insert stores documents of the clone, with how far it has come.
+func (r *recipient) insert(ctx context.Context, docs []value.Value, p *progress) error {
+	list := make([][]byte, len(docs))
+	for i, d := range docs {
+		list[i] = d.Doc()
+	}
+	return r.m.Docs.WriteWith(ctx, replication.Visible, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		c, err := r.collection(s)
+		if err != nil {
+			return err
+		}
+		u.SetFromMigrate()
+		if _, err := u.InsertMany(c, list, storage.NoInfo); err != nil {
+			return err
+		}
+		return progressDocs(r.m.Docs, clonesNS).PutIn(s, u, p)
+	})
+}
+
+// collection returns the temporary collection.
+func (r *recipient) collection(s *storage.Snapshot) (*catalog.Collection, error) {
+	c := s.Catalog().Lookup(r.doc.temp)
+	if c == nil || c.UUID != r.doc.id {
+		return nil, mongoerr.Newf(mongoerr.NamespaceNotFound, "the temporary collection %s is not there", r.doc.temp)
+	}
+	return c, nil
+}
