@@ -18,6 +18,9 @@ import (
 // maxReply is how much one reply to a recipient carries; a larger document is sent alone.
 const maxReply = 4 << 20
 
+// maxCloned is the same for documents of the clone, which a recipient stores in one unit of work: clients' writes wait for it.
+const maxCloned = 1 << 20
+
 // donor is a collection that leaves this shard, or is divided otherwise. Its answers depend on what it is asked for, so that a new
 // primary goes on with them.
 type donor struct {
@@ -208,7 +211,7 @@ func (d *donor) documents(op *command.Op, t *tables, cur *storage.RecordCursor, 
 			return nil, err
 		}
 		if goes {
-			if n > 0 && len(list)+len(doc) > maxReply {
+			if n > 0 && len(list)+len(doc) > maxCloned {
 				reply.Documents = value.End(list, mark)
 				return reply, nil
 			}
