@@ -348,7 +348,8 @@ func (r *resharding) again(ctx context.Context, always bool, f func() error) err
 func mayPass(err error) bool {
 	switch mongoerr.CodeOf(err) {
 	case mongoerr.ConflictingOperationInProgress, mongoerr.LockTimeout, mongoerr.LockBusy, mongoerr.StaleConfig, mongoerr.FailedToSatisfyReadPreference,
-		mongoerr.MaxTimeMSExpired, mongoerr.WriteConcernTimeout, mongoerr.ExceededTimeLimit, mongoerr.WriteConflict, mongoerr.SnapshotUnavailable:
+		mongoerr.MaxTimeMSExpired, mongoerr.WriteConcernTimeout, mongoerr.ExceededTimeLimit, mongoerr.WriteConflict, mongoerr.SnapshotUnavailable, mongoerr.Interrupted,
+		mongoerr.CommandNotFound, mongoerr.NotImplemented: // of a server that has just started, and does not know yet that it is a shard
 		return true
 	}
 	return cluster.Retryable(err)

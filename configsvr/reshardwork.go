@@ -111,9 +111,6 @@ func (r *resharding) tell(ctx context.Context, ids []string, m func(id string) m
 	for i, id := range ids {
 		wg.Go(func() {
 			_, errs[i] = r.m.runOn(ctx, id, msg.Doc(m(id), more...))
-			if mongoerr.CodeOf(errs[i]) == mongoerr.ShardNotFound {
-				errs[i] = nil // a shard that was removed has nothing of the collection
-			}
 		})
 	}
 	wg.Wait()

@@ -271,19 +271,19 @@ func TestReshardUnderWrites(t *testing.T) {
 // reshardStates are those at which a resharding is interrupted.
 var reshardStates = []string{"initializing", "preparing-to-donate", "cloning", "applying", "blocking-writes", "committing", "done"}
 
-// pauseReshard has the next resharding stop at a state, and returns when it has.
-func pauseReshard(t *testing.T, ctx context.Context, config *mongo.Client, state string) (reached func() error, goOn func()) {
+// pauseReshard has the next resharding stop at a state of a node's role in it, and returns when it has.
+func pauseReshard(t *testing.T, ctx context.Context, node *mongo.Client, role, state string) (reached func() error, goOn func()) {
 	t.Helper()
-	admin := config.Database("admin")
-	point := bson.D{{Key: "configureFailPoint", Value: "reshardingPauseCoordinatorAtState"}, {Key: "mode", Value: "alwaysOn"}, {Key: "data", Value: bson.D{{Key: "state", Value: state}}}}
+	admin, name := node.Database("admin"), "reshardingPause"+role+"AtState"
+	point := bson.D{{Key: "configureFailPoint", Value: name}, {Key: "mode", Value: "alwaysOn"}, {Key: "data", Value: bson.D{{Key: "state", Value: state}}}}
 	var set struct{ Count int64 }
 	if err := admin.RunCommand(ctx, point).Decode(&set); err != nil {
 		t.Fatal(err)
 	}
 	return func() error {
-			return admin.RunCommand(ctx, bson.D{{Key: "waitForFailPoint", Value: "reshardingPauseCoordinatorAtState"}, {Key: "timesEntered", Value: set.Count + 1}, {Key: "maxTimeMS", Value: 30000}}).Err()
+			return admin.RunCommand(ctx, bson.D{{Key: "waitForFailPoint", Value: name}, {Key: "timesEntered", Value: set.Count + 1}, {Key: "maxTimeMS", Value: 30000}}).Err()
 		}, func() {
-			if err := admin.RunCommand(ctx, bson.D{{Key: "configureFailPoint", Value: "reshardingPauseCoordinatorAtState"}, {Key: "mode", Value: "off"}}).Err(); err != nil {
+			if err := admin.RunCommand(ctx, bson.D{{Key: "configureFailPoint", Value: name}, {Key: "mode", Value: "off"}}).Err(); err != nil {
 				t.Error(err)
 			}
 		}
@@ -306,16 +306,28 @@ func TestKilledResharding(t *testing.T) {
 	}
 	loadForReshard(t, p.client.Database("k").Collection("c"), 500)
 	want := int64(500)
-	for i, state := range reshardStates {
+	type place struct {
+		port        int
+		role, state string
+	}
+	var places []place
+	for _, state := range reshardStates {
+		places = append(places, place{port, "Coordinator", state})
+	}
+	for _, state := range []string{"cloning", "applying", "strict-consistency"} {
+		places = append(places, place{port + 1, "Recipient", state})
+	}
+	for i, at := range places {
+		state := at.role + " " + at.state
 		key := []bson.D{{{Key: "a", Value: 1}}, {{Key: "b", Value: "hashed"}}}[i%2]
 		cmd := bson.D{{Key: "reshardCollection", Value: "k.c"}, {Key: "key", Value: key}}
-		reached, _ := pauseReshard(t, ctx, member(t, port), state)
+		reached, _ := pauseReshard(t, ctx, member(t, at.port), at.role, at.state)
 		sent := make(chan error, 1)
 		go func() { sent <- p.client.Database("admin").RunCommand(ctx, cmd).Err() }()
 		if err := reached(); err != nil {
 			t.Fatalf("%s: %v", state, err)
 		}
-		if i < 5 {
+		if i < 5 || at.state == "cloning" || at.state == "applying" { // writes are not held up there
 			if _, err := p.client.Database("k").Collection("c").InsertOne(ctx, bson.D{{Key: "_id", Value: "at " + state}, {Key: "a", Value: 5}, {Key: "b", Value: i}}); err != nil {
 				t.Fatal(err)
 			}
@@ -334,7 +346,9 @@ func TestKilledResharding(t *testing.T) {
 		}
 		var entry struct{ Key bson.D }
 		if err := p.client.Database("config").Collection("collections").FindOne(ctx, bson.D{{Key: "_id", Value: "k.c"}}).Decode(&entry); err != nil || entry.Key[0].Key != key[0].Key {
-			t.Errorf("killed at %s: the key is %v, %v", state, entry.Key, err)
+			var last bson.M
+			_ = p.client.Database("config").Collection("changelog").FindOne(ctx, bson.D{{Key: "what", Value: "reshardCollection.end"}}, options.FindOne().SetSort(bson.D{{Key: "$natural", Value: -1}})).Decode(&last)
+			t.Errorf("killed at %s: the key is %v, %v; %v", state, entry.Key, err, last["details"])
 		}
 		if err := p.client.Database("admin").RunCommand(ctx, append(cmd, bson.E{Key: "maxTimeMS", Value: 30000})).Err(); err != nil {
 			t.Errorf("killed at %s, again: %v", state, err)
@@ -374,7 +388,7 @@ func TestAbortedResharding(t *testing.T) {
 		t.Errorf("nothing to abort: %v", err)
 	}
 	for _, state := range reshardStates {
-		reached, goOn := pauseReshard(t, ctx, config, state)
+		reached, goOn := pauseReshard(t, ctx, config, "Coordinator", state)
 		sent := make(chan error, 1)
 		go func() {
 			sent <- p.client.Database("admin").RunCommand(ctx, bson.D{{Key: "reshardCollection", Value: "k.c"}, {Key: "key", Value: bson.D{{Key: "a", Value: 1}}}}).Err()

@@ -318,6 +318,7 @@ func hexOf(id catalog.UUID) string {
 func passing(err error) bool {
 	return cluster.Retryable(err) || slices.Contains([]mongoerr.Code{
 		mongoerr.ConflictingOperationInProgress, mongoerr.LockTimeout, mongoerr.FailedToSatisfyReadPreference, mongoerr.StaleConfig,
-		mongoerr.WriteConflict, mongoerr.SnapshotUnavailable, mongoerr.MaxTimeMSExpired, mongoerr.ExceededTimeLimit, mongoerr.NoSuchReshardCollection,
+		mongoerr.WriteConflict, mongoerr.SnapshotUnavailable, mongoerr.MaxTimeMSExpired, mongoerr.ExceededTimeLimit, mongoerr.NoSuchReshardCollection, mongoerr.Interrupted,
+		mongoerr.CommandNotFound, mongoerr.NotImplemented, // of a server that has just started, and does not know yet that it is a shard
 	}, mongoerr.CodeOf(err))
 }
