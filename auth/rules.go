@@ -123,11 +123,11 @@ var memberCommands = strings.Fields(`replSetHeartbeat replSetRequestVotes replSe
 	clusterUpdate coordinateCommitTransaction prepareTransaction voteAbortTransaction voteCommitTransaction voteAbortIndexBuild
 	voteCommitIndexBuild setShardVersion splitChunk autoSplitVector checkShardingIndex internalRenameIfOptionsAndIndexesMatch multicast
 	makeSnapshot pinHistoryReplicated httpClientRequest stageDebug captrunc emptycapped godinsert cpuload sleep configureFailPoint
-	waitForFailPoint logMessage testDeprecation testRemoval testVersion2 testDeprecationInVersion2 testVersions1And2`)
+	waitForFailPoint logMessage testDeprecation testRemoval testVersion2 testDeprecationInVersion2 testVersions1And2 shoalChaos`)
 
 // testCommands exist only if test commands are enabled, and are then allowed for everybody.
 var testCommands = strings.Fields(`replSetTest replSetTestEgress stageDebug captrunc emptycapped godinsert cpuload sleep configureFailPoint
-	waitForFailPoint logMessage testDeprecation testRemoval testVersion2 testDeprecationInVersion2 testVersions1And2 httpClientRequest
+	waitForFailPoint logMessage testDeprecation testRemoval testVersion2 testDeprecationInVersion2 testVersions1And2 shoalChaos httpClientRequest
 	makeSnapshot pinHistoryReplicated`)
 
 func init() {

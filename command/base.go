@@ -28,8 +28,18 @@ type Base struct {
 	BeginTxn func(op *Op) (end func(err error), err error)
 	// Admit is called before a command runs, after all checks that need no node; nil admits everything.
 	Admit func(op *Op) error
+	// Disturb stands in the way of clients' commands; nil for nobody.
+	Disturb Disturber
 	// Done is called for every operation that has ended, for logs, the profiler and counters; nil for none.
 	Done func(op *Op, err error)
+}
+
+// Disturber delays clients' commands and breaks their connections, for tests of applications.
+type Disturber interface {
+	// Before is called before a command runs. An error is the command's.
+	Before(op *Op) error
+	// After is called when it has run, before its reply is sent.
+	After(op *Op)
 }
 
 // Install registers the commands of Base and puts its hooks into the service.
@@ -72,6 +82,11 @@ func (b *Base) before(op *Op) error {
 	}
 	if err := b.failCommand(op); err != nil {
 		return err
+	}
+	if b.Disturb != nil {
+		if err := b.Disturb.Before(op); err != nil {
+			return err
+		}
 	}
 	if op.points = b.FailPoints; !op.deadline.IsZero() {
 		if op.timePoints(); op.killed.Load() != 0 {
@@ -235,6 +250,9 @@ func (b *Base) after(op *Op, err error) error {
 	}
 	if b.Done != nil {
 		b.Done(op, err)
+	}
+	if b.Disturb != nil {
+		b.Disturb.After(op)
 	}
 	return err
 }

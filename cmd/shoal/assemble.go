@@ -36,6 +36,7 @@ type assembly struct {
 	roles   *roles
 	peers   *directory // nil on a standalone server
 	members *command.Members
+	chaos   *unrest // nil without enableTestCommands, and where nothing routes
 	audit   *command.Audit // nil without an audit log
 	// services are the services of all roles, for those that iterate over them.
 	services []*command.Service
@@ -51,6 +52,9 @@ func newAssembly(c *config, h *host) (*assembly, error) {
 		if err := a.params.SetStartup(p.Name, p.Value); err != nil {
 			return nil, err
 		}
+	}
+	if err := c.Chaos.check(c.Topology, a.params.TestCommands()); err != nil {
+		return nil, err
 	}
 	configureScripts(c, a.params)
 	if c.NoTabScan {

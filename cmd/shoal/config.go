@@ -50,12 +50,7 @@ type config struct {
 	NoTabScan bool
 	profiling
 
-	// A cluster in one process.
-	Topology string // sharded, replset, standalone
-	Shards   int
-	Routers  int
-	Replicas int
-	NodePort int // first port of the members; 0: reached only within the process
+	inOneProcess
 
 	Parameters []pair
 	Security   security
@@ -68,6 +63,16 @@ type config struct {
 	File     string // --config
 	Help     bool
 	Version  bool
+}
+
+// inOneProcess describes a cluster in one process.
+type inOneProcess struct {
+	Topology string // sharded, replset, standalone
+	Shards   int
+	Routers  int
+	Replicas int
+	NodePort int // first port of the members; 0: reached only within the process
+	Chaos    chaosOptions
 }
 
 // logs are what the process writes for its operators.
@@ -124,7 +129,7 @@ func (c *config) checkMembers() error {
 func newConfig(p program) *config {
 	c := &config{
 		Program: p, Port: -1, DBPath: "/data/db", profiling: profiling{SlowMS: 100, SlowRate: 1},
-		Topology: "sharded", Shards: 2, Routers: 1, Replicas: 1, Compressors: []string{"snappy", "zstd", "zlib"},
+		inOneProcess: inOneProcess{Topology: "sharded", Shards: 2, Routers: 1, Replicas: 1, Chaos: chaosOptions{Seed: -1}}, Compressors: []string{"snappy", "zstd", "zlib"},
 	}
 	c.Unix.On, c.Unix.Dir = p != isStart, os.TempDir()
 	return c

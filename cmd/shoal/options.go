@@ -1,6 +1,7 @@
 package main
 
 import (
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -255,6 +256,10 @@ var startOptions = []option{
 	{name: "routers", path: "cluster.routers", kind: numberKind, on: isStart, arg: "N", help: "Number of routers, on consecutive ports, 1 by default", set: number("routers", 1, 100, func(c *config, n int64) { c.Routers = int(n) })},
 	{name: "replicas", path: "cluster.replicas", kind: numberKind, on: isStart, arg: "N", help: "Members of each replica set, 1 by default", set: number("replicas", 1, 7, func(c *config, n int64) { c.Replicas = int(n) })},
 	{name: "node-port", path: "cluster.nodePort", kind: numberKind, on: isStart, arg: "BASE", help: "Every member listens too, on consecutive ports from this one", set: number("node-port", 1, maxPort, func(c *config, n int64) { c.NodePort = int(n) })},
+	{name: "chaos", path: "chaos.profile", kind: textKind, on: isStart, arg: "ranges|elections|network|all", help: "Trouble the cluster while an application's tests run; needs enableTestCommands", set: text(func(c *config) *string { return &c.Chaos.Profile })},
+	{name: "chaos-seed", path: "chaos.seed", kind: numberKind, on: isStart, arg: "N", help: "What chaos draws its steps by; random, and told in the log, by default", set: number("chaos-seed", 0, math.MaxInt64, func(c *config, n int64) { c.Chaos.Seed = n })},
+	{name: "chaos-replay", path: "chaos.replay", kind: textKind, on: isStart, arg: "FILE", help: "Repeat the steps of a log of chaos", set: text(func(c *config) *string { return &c.Chaos.Replay })},
+	{name: "chaos-log", path: "chaos.log", kind: textKind, on: isStart, arg: "FILE", help: "Where the steps of chaos are written; chaos.log in the data directory by default", set: text(func(c *config) *string { return &c.Chaos.Log })},
 	{name: "set-parameter", path: "setParameter", kind: listKind, on: isStart, arg: "name=value", help: "Set a server parameter; may be given several times", set: setParameter},
 	{name: "log-level", path: "systemLog.verbosity", kind: textKind, on: isStart, arg: "0..5|info|debug", help: "Verbosity of the log", set: setLogLevel},
 	{name: "log-format", path: "systemLog.format", kind: textKind, on: isStart, arg: "json|text", help: "Form of the log; json by default, and on a terminal a few plain lines in its place", set: func(c *config, v string) error {

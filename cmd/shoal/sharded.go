@@ -125,7 +125,10 @@ func (a *assembly) sharded() error {
 	}
 	// Monitoring ends before the members do, and after the routers that use it.
 	a.onStop(d.close)
-	return a.routers(config, d, clock)
+	if err := a.routers(config, d, clock); err != nil {
+		return err
+	}
+	return a.beginChaos()
 }
 
 func shardName(i int) string { return fmt.Sprintf("shard%02d", i) }
@@ -267,24 +270,22 @@ func portAfter(addr string, n int) (string, error) {
 
 // router creates one router and its listener.
 func (a *assembly) router(config cluster.Peer, d *directory, clock *cluster.VectorClock, addrs []string) ([]net.Addr, error) {
-	svc := command.NewService(command.Router)
+	r, base := a.newRouter(config, d, clock)
+	svc := r.Service
 	a.services = append(a.services, svc)
-	svc.Clock = clock
-	points := cluster.NewRouterFailPoints() // fail points of this router alone
-	base := &command.Base{Service: svc, Params: a.params, FailPoints: points}
-	registry := cluster.NewRegistry(config, clock, d.dial)
-	base.Sessions = cluster.NewSessionCache(cluster.NewShardedSessions(cluster.NewCatalog(config), registry, nil), time.Now, func(id cluster.LogicalSessionID) {
-		base.KillCursors(func(other cluster.LogicalSessionID) bool { return other == id })
-	})
-	base.Install()
 	svc.AddGeneric(a.info)
-	r := router.New(svc, registry, clock, a.params, points)
-	r.Serve(base)
-	r.UseAccess(&command.Access{Enforced: a.c.Security.enforced(), Members: a.members, OneProcess: a.c.oneProcess(), Params: a.params})
 	topo := command.NewTopology(cluster.NewObjectID(), 0)
 	topo.Describe = func(op *command.Op, hello bool, dst []byte) []byte { return describeRouter(topo, hello, dst) }
 	svc.Table.Add(command.HelloSpec(topo))
 	svc.AddRest()
+	if a.params.TestCommands() {
+		engine, err := a.chaosEngine(config, d, clock)
+		if err != nil {
+			return nil, err
+		}
+		base.Disturb = a.chaos.disturb
+		svc.Table.Add(engine.Spec())
+	}
 	bound, err := a.listen(svc, addrs)
 	if err != nil {
 		return nil, err
@@ -298,6 +299,23 @@ func (a *assembly) router(config cluster.Peer, d *directory, clock *cluster.Vect
 		return nil
 	})
 	return bound, nil
+}
+
+// newRouter makes a router, which runs and listens when its caller has it do so.
+func (a *assembly) newRouter(config cluster.Peer, d *directory, clock *cluster.VectorClock) (*router.Router, *command.Base) {
+	svc := command.NewService(command.Router)
+	svc.Clock = clock
+	points := cluster.NewRouterFailPoints() // a test sets one on the router it speaks to, and on no other
+	base := &command.Base{Service: svc, Params: a.params, FailPoints: points}
+	registry := cluster.NewRegistry(config, clock, d.dial)
+	base.Sessions = cluster.NewSessionCache(cluster.NewShardedSessions(cluster.NewCatalog(config), registry, nil), time.Now, func(id cluster.LogicalSessionID) {
+		base.KillCursors(func(other cluster.LogicalSessionID) bool { return other == id })
+	})
+	base.Install()
+	r := router.New(svc, registry, clock, a.params, points)
+	r.Serve(base)
+	r.UseAccess(&command.Access{Enforced: a.c.Security.enforced(), Members: a.members, OneProcess: a.c.oneProcess(), Params: a.params})
+	return r, base
 }
 
 // background runs f until the process ends; it is stopped before the parts that were made earlier.

@@ -48,6 +48,7 @@ var rooms = map[string]string{
 	"shardnode/write":       "wire query storage replication cluster command shardnode/exec shardnode/migration shardnode/namespace shardnode/statedoc shardnode/txn",
 	"configsvr":             "wire query auth cluster command",
 	"router":                "wire query auth storage cluster command",
+	"chaos":                 "wire query cluster command",
 	"console":               "wire query cluster command",
 	"internal":              "",
 	"packaging":             "",

@@ -25,7 +25,7 @@ const (
 const maxFields = 20
 
 var wideStructs = map[string]int{
-	"cmd/shoal.config": 36, "command.Op": 28, "command.Request": 28, "command.Spec": 22, "query/agg.groupSource": 21,
+	"cmd/shoal.config": 32, "command.Op": 28, "command.Request": 28, "command.Spec": 22, "query/agg.groupSource": 21,
 	"query/match.Node": 21, "replication.Raft": 35, "shardnode.Node": 32, "shardnode.cursor": 24, "shardnode/exec.Query": 28,
 	"storage.Engine": 32, "storage.UnitOfWork": 29,
 }

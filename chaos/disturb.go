@@ -1,0 +1,123 @@
+package chaos
+
+import (
+	"sync"
+	"time"
+
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// Disturber stands in the way of clients' commands. It disturbs nobody until it is told to, and never the commands by which a
+// driver watches the server, nor its own.
+type Disturber struct {
+	mu struct {
+		sync.Mutex
+		orders []order
+	}
+	broken sync.Map // commands after which the connection breaks
+}
+
+// order is a disturbance of the next commands: each takes it once.
+type order struct {
+	kind  Kind
+	left  int           // commands that are still to be disturbed
+	delay time.Duration // of Delay
+}
+
+// maxDisturbed bounds the commands that one step disturbs, and maxDelay how long each waits.
+const (
+	maxDisturbed = 8
+	maxDelay     = 2 * time.Second
+)
+
+// give adds an order.
+func (d *Disturber) give(o order) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.mu.orders = append(d.mu.orders, o)
+}
+
+// calm takes back all orders.
+func (d *Disturber) calm() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.mu.orders = nil
+}
+
+// take returns the order that a command is disturbed by.
+func (d *Disturber) take() (order, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.mu.orders) == 0 {
+		return order{}, false
+	}
+	o := &d.mu.orders[0]
+	out := *o
+	if o.left--; o.left <= 0 {
+		d.mu.orders = d.mu.orders[1:]
+	}
+	return out, true
+}
+
+// spared are the commands that no test of an application means to test: those of handshakes and monitors, and chaos's own.
+var spared = map[string]bool{
+	"hello": true, "isMaster": true, "ping": true, "saslStart": true, "saslContinue": true, "authenticate": true, "endSessions": true,
+	"buildInfo": true, "shoalChaos": true, "configureFailPoint": true, "shutdown": true,
+}
+
+// Before implements command.Disturber.
+func (d *Disturber) Before(op *command.Op) error {
+	if op.Client.InProcess || op.Client.Internal || spared[op.Req.Spec.Name] {
+		return nil
+	}
+	o, ok := d.take()
+	if !ok {
+		return nil
+	}
+	switch o.kind {
+	case Delay:
+		t := time.NewTimer(o.delay)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-op.Done():
+			return op.Err()
+		}
+	case Cut:
+		if op.Client.Close != nil {
+			op.Client.Close()
+		}
+		return mongoerr.New(mongoerr.HostUnreachable, "the connection was broken by shoalChaos before the command ran")
+	case CutAfter:
+		d.broken.Store(op, nil)
+	}
+	return nil
+}
+
+// After implements command.Disturber.
+func (d *Disturber) After(op *command.Op) {
+	if _, cut := d.broken.LoadAndDelete(op); cut && op.Client.Close != nil {
+		op.Client.Close()
+	}
+}
+
+// doc describes an order as a step shows it, and orderOf reads it back.
+func (o order) doc() []byte {
+	f := []value.Field{value.F(string(o.kind), value.NewInt32(int32(o.left)))}
+	if o.kind == Delay {
+		f = append(f, value.F("delayMS", value.NewInt64(o.delay.Milliseconds())))
+	}
+	return value.Doc(f...)
+}
+
+func orderOf(kind Kind, doc []byte) (order, error) {
+	o := order{kind: kind}
+	n, ok := value.Lookup(doc, string(kind)).AsInt64()
+	ms, _ := value.Lookup(doc, "delayMS").AsInt64()
+	if o.left, o.delay = int(n), time.Duration(ms)*time.Millisecond; !ok || n < 1 || n > maxDisturbed || ms < 0 || o.delay > maxDelay {
+		return o, mongoerr.Newf(mongoerr.BadValue, "a step '%s' disturbs 1 to %d commands, by at most %d milliseconds", kind, maxDisturbed, maxDelay.Milliseconds())
+	}
+	return o, nil
+}

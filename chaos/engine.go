@@ -1,0 +1,170 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// maxSteps is how many steps an engine remembers; its log has all.
+const maxSteps = 1000
+
+// Engine does steps, one after another, until it is stopped. One that does not run does nothing.
+type Engine struct {
+	target target
+	log    func(*Step)
+
+	mu struct {
+		sync.Mutex
+		plan   *Plan // of the run; nil in one that repeats steps
+		began  time.Time
+		end    context.CancelFunc // nil while nothing runs
+		ended  chan struct{}
+		steps  []*Step
+		count  int64
+		failed int64
+		idle   int64 // draws that found nothing to act on
+	}
+}
+
+// NewEngine makes an engine that acts through a router which no client uses. log takes each step when it has been done.
+func NewEngine(router cluster.Peer, registry *cluster.Registry, d *Disturber, log func(*Step)) *Engine {
+	return &Engine{target: target{router, registry, d}, log: log}
+}
+
+// ErrRunning refuses a second run beside the first.
+var ErrRunning = mongoerr.New(mongoerr.ConflictingOperationInProgress, "chaos is under way already: stop it first")
+
+// Start begins a run that draws its steps from a plan.
+func (e *Engine) Start(p *Plan) error {
+	return e.begin(p, func(ctx context.Context, began time.Time) {
+		for next := began; ; {
+			d := p.next()
+			next = next.Add(d.gap)
+			if !waitUntil(ctx, next) {
+				return
+			}
+			s, err := e.target.choose(ctx, &d)
+			switch {
+			case ctx.Err() != nil:
+				return
+			case err != nil:
+				e.note(&Step{At: time.Since(began), Kind: d.kind, Do: emptyDoc, Err: err})
+			case s == nil:
+				e.mu.Lock()
+				e.mu.idle++
+				e.mu.Unlock()
+			default:
+				e.do(ctx, s, began)
+			}
+		}
+	})
+}
+
+var emptyDoc = []byte{5, 0, 0, 0, 0}
+
+// Replay does the steps of a log again, each at its time or as soon as the one before has ended.
+func (e *Engine) Replay(steps []*Step) error {
+	return e.begin(nil, func(ctx context.Context, began time.Time) {
+		for _, old := range steps {
+			if !waitUntil(ctx, began.Add(old.At)) {
+				return
+			}
+			e.do(ctx, &Step{Kind: old.Kind, Do: old.Do, On: old.On}, began)
+		}
+	})
+}
+
+func (e *Engine) begin(p *Plan, run func(ctx context.Context, began time.Time)) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.mu.end != nil {
+		return ErrRunning
+	}
+	ctx, end := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	began := time.Now()
+	e.mu.plan, e.mu.began, e.mu.end, e.mu.ended = p, began, end, ended
+	e.mu.steps, e.mu.count, e.mu.failed, e.mu.idle = nil, 0, 0, 0
+	go func() {
+		defer close(ended)
+		run(ctx, began)
+		end()
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.mu.end = nil
+	}()
+	return nil
+}
+
+// do carries a step out and notes it.
+func (e *Engine) do(ctx context.Context, s *Step, began time.Time) {
+	start := time.Now()
+	s.At = start.Sub(began)
+	s.Err = e.target.run(ctx, s)
+	s.Took = time.Since(start)
+	if errors.Is(s.Err, context.Canceled) && ctx.Err() != nil {
+		s.Err = errors.New("chaos was stopped meanwhile")
+	}
+	e.note(s)
+}
+
+func (e *Engine) note(s *Step) {
+	e.mu.Lock()
+	e.mu.count++
+	if s.Err != nil {
+		e.mu.failed++
+	}
+	if e.mu.steps = append(e.mu.steps, s); len(e.mu.steps) > maxSteps {
+		e.mu.steps = e.mu.steps[len(e.mu.steps)-maxSteps:]
+	}
+	e.mu.Unlock()
+	e.log(s)
+}
+
+// Stop ends the run, if there is one, and waits for the step that is under way. Commands that were to be disturbed are not any more.
+func (e *Engine) Stop() {
+	e.mu.Lock()
+	end, ended := e.mu.end, e.mu.ended
+	e.mu.Unlock()
+	if end != nil {
+		end()
+		<-ended
+	}
+	e.target.disturb.calm()
+}
+
+// Status is how a run goes, or went.
+type Status struct {
+	Running             bool
+	Plan                *Plan // nil for one that repeats steps
+	Began               time.Time
+	Steps, Failed, Idle int64
+	Last                []*Step
+}
+
+// Status returns how the last run went or goes, with its last steps, oldest first.
+func (e *Engine) Status() Status {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return Status{
+		Running: e.mu.end != nil, Plan: e.mu.plan, Began: e.mu.began,
+		Steps: e.mu.count, Failed: e.mu.failed, Idle: e.mu.idle, Last: append([]*Step(nil), e.mu.steps...),
+	}
+}
+
+// waitUntil waits for a time, and reports whether ctx is alive then.
+func waitUntil(ctx context.Context, t time.Time) bool {
+	timer := time.NewTimer(time.Until(t))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

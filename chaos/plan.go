@@ -1,0 +1,118 @@
+package chaos
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Kind is what a step does.
+type Kind string
+
+// The kinds of steps.
+const (
+	Split    Kind = "split"    // a chunk in the middle
+	Move     Kind = "move"     // a chunk to another shard
+	Merge    Kind = "merge"    // a chunk with its neighbour on the same shard
+	StepDown Kind = "stepDown" // a shard's primary
+	Delay    Kind = "delay"    // the next commands of clients wait
+	Cut      Kind = "cut"      // connections break before a command is run
+	CutAfter Kind = "cutAfter" // connections break after a command is run, before its reply
+)
+
+// share is how often a kind is drawn, compared with the others of its profile.
+type share struct {
+	kind  Kind
+	count int
+}
+
+// Profile is a mixture of steps.
+type Profile struct {
+	Name   string
+	Does   string // for the documentation
+	Pace   time.Duration
+	shares []share
+}
+
+var (
+	ranges    = []share{{Split, 3}, {Move, 5}, {Merge, 2}}
+	elections = []share{{StepDown, 1}}
+	network   = []share{{Delay, 2}, {Cut, 1}, {CutAfter, 1}}
+)
+
+// Profiles lists what there is to choose from.
+var Profiles = []Profile{
+	{"ranges", "chunks are split, merged and moved; the routers of clients do not hear of it", 300 * time.Millisecond, ranges},
+	{"elections", "primaries of shards step down", 5 * time.Second, elections},
+	{"network", "commands wait, connections break before a command and after it", 500 * time.Millisecond, network},
+	{"all", "everything of the other profiles", 500 * time.Millisecond, slices.Concat(
+		[]share{{Split, 6}, {Move, 10}, {Merge, 4}, {StepDown, 2}}, []share{{Delay, 8}, {Cut, 4}, {CutAfter, 4}})},
+}
+
+// FindProfile returns a profile by name.
+func FindProfile(name string) (Profile, bool) {
+	i := slices.IndexFunc(Profiles, func(p Profile) bool { return p.Name == name })
+	if i < 0 {
+		return Profile{}, false
+	}
+	return Profiles[i], true
+}
+
+// ProfileNames returns the profiles' names for messages.
+func ProfileNames() string {
+	var names []string
+	for _, p := range Profiles {
+		names = append(names, p.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// draw is a step that is drawn: when, what, and numbers by which it chooses among what there is at the time.
+type draw struct {
+	gap   time.Duration // since the step before
+	kind  Kind
+	picks [4]uint64
+}
+
+// pick chooses one of n, for n > 0.
+func (d *draw) pick(i, n int) int { return int(d.picks[i] % uint64(n)) }
+
+// Plan draws steps. Two plans of one seed, profile and pace draw the same ones.
+type Plan struct {
+	Profile Profile
+	Seed    uint64
+	Pace    time.Duration // the mean time from one step to the next
+
+	source *rand.Rand
+	total  int
+}
+
+// NewPlan makes a plan. A pace of 0 is the profile's.
+func NewPlan(p Profile, seed uint64, pace time.Duration) *Plan {
+	if pace <= 0 {
+		pace = p.Pace
+	}
+	plan := &Plan{Profile: p, Seed: seed, Pace: pace, source: rand.New(rand.NewPCG(seed, 0))}
+	for _, s := range p.shares {
+		plan.total += s.count
+	}
+	return plan
+}
+
+// next draws a step. Each takes the same count of numbers from the source, whatever it will be.
+func (p *Plan) next() (d draw) {
+	d.gap = time.Duration(float64(p.Pace) * (0.5 + p.source.Float64()))
+	n := p.source.IntN(p.total)
+	for _, s := range p.Profile.shares {
+		if n < s.count {
+			d.kind = s.kind
+			break
+		}
+		n -= s.count
+	}
+	for i := range d.picks {
+		d.picks[i] = p.source.Uint64()
+	}
+	return d
+}

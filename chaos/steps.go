@@ -1,0 +1,216 @@
+package chaos
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// stepLimit is how long a step may take.
+const stepLimit = 30 * time.Second
+
+// Step is something that was done, or is to be done again.
+type Step struct {
+	At   time.Duration // since chaos began
+	Kind Kind
+	Do   []byte // the command, or how many clients' commands are disturbed and how
+	On   string // the shard that it is for; "" for the router
+	Took time.Duration
+	Err  error
+}
+
+// Doc returns a step as the log and shoalChaos show it.
+func (s *Step) Doc() []byte {
+	f := []value.Field{
+		value.F("atMS", value.NewInt64(s.At.Milliseconds())), value.F("kind", value.NewString(string(s.Kind))), value.F("do", value.NewDocument(s.Do)),
+	}
+	if s.On != "" {
+		f = append(f, value.F("on", value.NewString(s.On)))
+	}
+	f = append(f, value.F("tookMS", value.NewInt64(s.Took.Milliseconds())))
+	if s.Err != nil {
+		f = append(f, value.F("error", value.NewString(s.Err.Error())))
+	}
+	return value.Doc(f...)
+}
+
+// ParseStep reads what Doc writes. How a step went is not read: it may go another way the next time.
+func ParseStep(doc []byte) (*Step, error) {
+	at, ok := value.Lookup(doc, "atMS").AsInt64()
+	kind, do, on := value.Lookup(doc, "kind"), value.Lookup(doc, "do"), value.Lookup(doc, "on")
+	if !ok || at < 0 || kind.T != value.String || do.T != value.Document || !on.IsMissing() && on.T != value.String {
+		return nil, mongoerr.Newf(mongoerr.BadValue, "a step has atMS, kind and do, and may have on: %s", value.ShowDoc(doc))
+	}
+	s := &Step{At: time.Duration(at) * time.Millisecond, Kind: Kind(kind.Str()), Do: bytes.Clone(do.Doc()), On: on.Str()}
+	return s, s.check()
+}
+
+// commands are what steps of each kind may have the router or a shard do. A log is a file: it must not bring in others.
+var commands = map[Kind]string{Split: "split", Move: "moveRange", Merge: "mergeChunks", StepDown: "replSetStepDown"}
+
+func (s *Step) check() error {
+	first := ""
+	for k := range value.Elements(s.Do) {
+		first = k
+		break
+	}
+	switch name, known := commands[s.Kind]; {
+	case s.Kind == Delay || s.Kind == Cut || s.Kind == CutAfter:
+		_, err := orderOf(s.Kind, s.Do)
+		return err
+	case !known || first != name:
+		return mongoerr.Newf(mongoerr.BadValue, "no step of kind '%s' does %s", s.Kind, value.ShowDoc(s.Do))
+	case (s.Kind == StepDown) != (s.On != ""):
+		return mongoerr.New(mongoerr.BadValue, "a step has 'on', the name of a shard, where its kind is stepDown")
+	}
+	return nil
+}
+
+// target is what steps act on.
+type target struct {
+	router   cluster.Peer
+	registry *cluster.Registry
+	disturb  *Disturber
+}
+
+// run does a step.
+func (t *target) run(ctx context.Context, s *Step) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	switch s.Kind {
+	case Delay, Cut, CutAfter:
+		o, err := orderOf(s.Kind, s.Do)
+		if err == nil {
+			t.disturb.give(o)
+		}
+		return err
+	}
+	peer := t.router
+	if s.On != "" {
+		shard, err := t.registry.Shard(ctx, s.On)
+		if err != nil {
+			return err
+		}
+		peer = shard.Peer
+	}
+	ctx, cancel := context.WithTimeout(ctx, stepLimit)
+	defer cancel()
+	_, err := cluster.Run(ctx, peer, withDB(s.Do))
+	return err
+}
+
+func withDB(cmd []byte) []byte {
+	out, mark := value.Begin(nil)
+	for k, v := range value.Elements(cmd) {
+		out = value.Append(out, k, v)
+	}
+	return value.End(value.Append(out, "$db", value.NewString("admin")), mark)
+}
+
+// choose makes a step of what was drawn, for the cluster as it is; nil where there is nothing to do it with.
+func (t *target) choose(ctx context.Context, d *draw) (*Step, error) {
+	s := &Step{Kind: d.kind}
+	switch d.kind {
+	case Delay, Cut, CutAfter:
+		// One connection at a time: a driver tries again once, and an application that leaves it to its driver is to pass.
+		o := order{kind: d.kind, left: 1}
+		if o.kind == Delay {
+			o.left = 1 + d.pick(0, maxDisturbed)
+			o.delay = time.Duration(1+d.pick(1, 300)) * time.Millisecond
+		}
+		s.Do = o.doc()
+		return s, nil
+	case StepDown:
+		shards, err := t.shards(ctx)
+		if err != nil || len(shards) == 0 {
+			return nil, err
+		}
+		s.On = shards[d.pick(0, len(shards))]
+		s.Do = value.Doc(value.F("replSetStepDown", value.NewInt32(2)), value.F("secondaryCatchUpPeriodSecs", value.NewInt32(1)), value.F("force", value.NewBool(true)))
+		return s, nil
+	}
+	ns, chunks, err := t.chunks(ctx, d)
+	if err != nil || len(chunks) == 0 {
+		return nil, err
+	}
+	i := d.pick(1, len(chunks))
+	switch d.kind {
+	case Split:
+		s.Do = value.Doc(value.F("split", value.NewString(ns)), value.F("bounds", value.NewArray(value.ArrayOf(chunks[i].min, chunks[i].max))))
+	case Move:
+		shards, err := t.shards(ctx)
+		if err != nil {
+			return nil, err
+		}
+		shards = slices.DeleteFunc(shards, func(id string) bool { return id == chunks[i].shard })
+		if len(shards) == 0 {
+			return nil, nil
+		}
+		s.Do = value.Doc(value.F("moveRange", value.NewString(ns)), value.F("min", chunks[i].min), value.F("max", chunks[i].max),
+			value.F("toShard", value.NewString(shards[d.pick(2, len(shards))])))
+	case Merge:
+		for range chunks { // the next pair of neighbours, from there on
+			if j := i + 1; j < len(chunks) && chunks[i].shard == chunks[j].shard {
+				s.Do = value.Doc(value.F("mergeChunks", value.NewString(ns)), value.F("bounds", value.NewArray(value.ArrayOf(chunks[i].min, chunks[j].max))))
+				return s, nil
+			}
+			i = (i + 1) % len(chunks)
+		}
+		return nil, nil
+	}
+	return s, nil
+}
+
+// shards returns the names of the shards that take data, in order.
+func (t *target) shards(ctx context.Context) ([]string, error) {
+	if err := t.registry.Reload(ctx); err != nil {
+		return nil, err
+	}
+	all, err := t.registry.All(ctx)
+	var out []string
+	for _, s := range all {
+		if !s.Draining {
+			out = append(out, s.ID)
+		}
+	}
+	slices.Sort(out)
+	return out, err
+}
+
+type chunk struct {
+	min, max value.Value
+	shard    string
+}
+
+// chunks chooses a sharded collection of a user's and returns its chunks.
+func (t *target) chunks(ctx context.Context, d *draw) (ns string, out []chunk, err error) {
+	colls, err := t.find(ctx, "collections", value.Doc(), "_id")
+	if err != nil {
+		return "", nil, err
+	}
+	colls = slices.DeleteFunc(colls, func(c []byte) bool {
+		id := value.Lookup(c, "_id").Str()
+		return strings.HasPrefix(id, "config.") || value.Lookup(c, "unsplittable").Truthy() || strings.Contains(id, ".system.resharding.")
+	})
+	if len(colls) == 0 {
+		return "", nil, nil
+	}
+	c := colls[d.pick(0, len(colls))]
+	docs, err := t.find(ctx, "chunks", value.Doc(value.F("uuid", value.Lookup(c, "uuid"))), "min")
+	for _, e := range docs {
+		out = append(out, chunk{value.Lookup(e, "min"), value.Lookup(e, "max"), value.Lookup(e, "shard").Str()})
+	}
+	return value.Lookup(c, "_id").Str(), out, err
+}
+
+func (t *target) find(ctx context.Context, coll string, filter []byte, order string) ([][]byte, error) {
+	return cluster.FindAll(ctx, t.router, "config", value.Doc(value.F("find", value.NewString(coll)), value.F("filter", value.NewDocument(filter)),
+		value.F("sort", value.NewDocument(value.Doc(value.F(order, value.NewInt32(1))))), value.F("$db", value.NewString("config"))))
+}
