@@ -36,7 +36,7 @@ type assembly struct {
 	roles   *roles
 	peers   *directory // nil on a standalone server
 	members *command.Members
-	chaos   *unrest // nil without enableTestCommands, and where nothing routes
+	chaos   *unrest        // nil without enableTestCommands, and where nothing routes
 	audit   *command.Audit // nil without an audit log
 	// services are the services of all roles, for those that iterate over them.
 	services []*command.Service
