@@ -221,8 +221,8 @@ func (k *ShardKeyPattern) NormalizeBound(bound []byte) ([]byte, error) {
 	return k.KeyDoc(vals), nil
 }
 
-// ExtendBound completes a bound from before the key was refined: what it has not is MinKey, behind the end of the key space MaxKey.
-// A complete bound is returned as it is.
+// ExtendBound completes a bound from before the key was refined: missing fields become MinKey, or MaxKey if the bound is the end of
+// the key space. A complete bound is returned unchanged.
 func (k *ShardKeyPattern) ExtendBound(bound []byte) []byte {
 	vals := value.Values(bound)
 	if len(vals) >= len(k.Parts) || len(vals) == 0 {

@@ -28,11 +28,11 @@ type shardJob struct {
 	zones    []zoneRange
 	fallback []string // the shards that take chunks
 	epoch    cluster.Epoch
-	section  *[16]byte // of the run that has the collection made on other shards; nil for none
+	section  *[16]byte // of the run that creates the collection on other shards; nil for none
 }
 
-// runCommitShardCollection makes a collection sharded that is complete on the primary shard of its database, for the run of a DDL that
-// holds its critical section on all shards. The entry in config.collections, written last, is what makes it so.
+// runCommitShardCollection makes a collection that is complete on its database's primary shard a sharded one, for the run of a DDL
+// that holds its critical section on all shards. The entry in config.collections, written last, makes it sharded.
 func (m *Manager) runCommitShardCollection(op *command.Op, req *msg.CommitShardCollection, dst []byte) ([]byte, error) {
 	pattern, err := cluster.ParseShardKey(req.Key)
 	if err != nil {
@@ -45,7 +45,7 @@ func (m *Manager) runCommitShardCollection(op *command.Op, req *msg.CommitShardC
 	defer unlock()
 	_, e, err := m.entry(op, req.NS)
 	if err != nil || e != nil && e.Generation.Epoch == req.NewEpoch {
-		return dst, err // an earlier try wrote it
+		return dst, err // an earlier attempt wrote it
 	}
 	if e != nil {
 		return dst, mongoerr.Newf(mongoerr.AlreadyInitialized, "sharding already enabled for collection %s", req.NS)
@@ -95,7 +95,7 @@ func (j *shardJob) collation() (value.Value, bool) {
 	return c, c.T == value.Document
 }
 
-// write makes the collection on all shards that get chunks, and sharded.
+// write creates the collection on all shards that get chunks, and makes it sharded.
 func (j *shardJob) write(ctx context.Context, chunks []placed) error {
 	m := j.m
 	gen := cluster.ChunkVersion{Major: 1, Epoch: j.epoch, Timestamp: m.tick()}
@@ -183,8 +183,8 @@ type placed struct {
 // maxChunksPerShard bounds numInitialChunks.
 const maxChunksPerShard = 8192
 
-// layout chooses the first chunks: one per shard, or as many as are asked for, of an empty hashed collection, one per zone of an empty zoned one,
-// else a single chunk on the primary.
+// layout chooses the first chunks: one per shard, or the requested number, for an empty hashed collection, one per zone for an empty zoned one,
+// otherwise a single chunk on the primary.
 func (j *shardJob) layout(ctx context.Context) ([]placed, error) {
 	k, n := j.pattern, int(j.req.Chunks)
 	switch {
@@ -207,7 +207,7 @@ func (j *shardJob) layout(ctx context.Context) ([]placed, error) {
 	return j.cut(k.GlobalMin(), k.GlobalMax(), n, j.fallback), nil
 }
 
-// cut divides a range, whose lower bound has MinKey in the hashed field of the key and those behind it, into n chunks by the hash, and spreads
+// cut divides a range, whose lower bound has MinKey in the key's hashed field and those after it, into n chunks by the hash, and distributes
 // them over shards in equal runs.
 func (j *shardJob) cut(lo, max []byte, n int, over []string) (out []placed) {
 	k := j.pattern
@@ -247,8 +247,8 @@ func hashedPoints(n int) []int64 {
 	return out
 }
 
-// layoutZones makes a chunk of each zone's range, on a shard of the zone, and of each gap between them; with presplitHashedZones several of each
-// zone's range, on all of its shards.
+// layoutZones creates a chunk for each zone's range, on a shard of the zone, and for each gap between them; with presplitHashedZones it creates
+// several for each zone's range, on all of its shards.
 func (j *shardJob) layoutZones(ctx context.Context) (out []placed, err error) {
 	k := j.pattern
 	all, err := j.m.registry.All(ctx)
@@ -300,7 +300,7 @@ func (j *shardJob) layoutZones(ctx context.Context) (out []placed, err error) {
 	return out, nil
 }
 
-// cutZone divides a zone's range, which must begin and end between two values of what is before the key's hashed field.
+// cutZone divides a zone's range, whose bounds must lie between two values of the fields before the key's hashed field.
 func (j *shardJob) cutZone(z zoneRange, over []string) ([]placed, error) {
 	k := j.pattern
 	all := func(bound []byte, t value.Type, from int) bool {

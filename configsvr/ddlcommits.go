@@ -73,12 +73,11 @@ func (m *Manager) permitMigrations(ctx context.Context, ns string, uuid [16]byte
 	return err
 }
 
-// askWait is how long a coordinator has to answer whether its run is still of the mind to change the catalog.
+// askWait is the time limit for a coordinator to reply whether its run still wants to change the catalog.
 const askWait = 5 * time.Second
 
-// stillWanted refuses the message of a run that is over or is being undone: it was overtaken on its way. The caller holds the name's
-// DDL lock to its end, and undoing begins with a message that takes it, so that a change that is made after a yes comes before
-// whatever takes it back.
+// stillWanted refuses a late message of a run that is over or being undone. The caller holds the name's DDL lock until it returns,
+// and undoing begins with a message that takes the lock, so that a change made after a positive reply precedes whatever reverts it.
 func (m *Manager) stillWanted(ctx context.Context, ns string, run *msg.RunOf) error {
 	bounded, cancel := context.WithTimeout(ctx, askWait)
 	defer cancel()

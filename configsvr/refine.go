@@ -13,8 +13,8 @@ import (
 )
 
 // runCommitRefine gives a collection a shard key with more fields. The entry, with a new epoch, and the zones are written together;
-// from there on everybody reads the bounds of chunks as bounds of the new key (ExtendBound), whether their documents have been
-// written yet or not, so that a table of any size is refined in bounded units.
+// from then on all nodes read the bounds of chunks as bounds of the new key (ExtendBound), whether their documents have been
+// rewritten yet or not, so that a table of any size is refined in bounded units.
 func (m *Manager) runCommitRefine(op *command.Op, req *msg.CommitRefine, dst []byte) ([]byte, error) {
 	key, err := cluster.ParseShardKey(req.Key)
 	if err != nil {
@@ -38,7 +38,7 @@ func (m *Manager) runCommitRefine(op *command.Op, req *msg.CommitRefine, dst []b
 	case e == nil || e.UUID != req.UUID:
 		return dst, mongoerr.Newf(mongoerr.StaleEpoch, "the collection %s is gone", req.NS)
 	case e.Generation.Epoch == req.NewEpoch:
-		return dst, m.extendChunks(op, req.UUID, key) // which an earlier try may have left undone
+		return dst, m.extendChunks(op, req.UUID, key) // which an earlier attempt may not have completed
 	case e.Generation.Epoch != req.Epoch:
 		return dst, mongoerr.Newf(mongoerr.StaleEpoch, "the collection %s changed while its shard key was refined", req.NS)
 	}
@@ -75,7 +75,7 @@ func (m *Manager) writeRefined(ctx context.Context, raw []byte, req *msg.CommitR
 	return w.commit(ctx)
 }
 
-// extendBounds is a document of a chunk or zone with the bounds of a longer key; nil where it has them.
+// extendBounds returns a chunk's or zone's document with the bounds of a longer key; nil if it has them already.
 func extendBounds(d []byte, key *cluster.ShardKeyPattern) []byte {
 	out := d
 	for _, name := range []string{"min", "max"} {
@@ -91,7 +91,7 @@ func extendBounds(d []byte, key *cluster.ShardKeyPattern) []byte {
 }
 
 // extendChunks writes the documents of a collection's chunks with the bounds of its new key, in the order of their versions, which
-// stay as they are.
+// do not change.
 func (m *Manager) extendChunks(ctx context.Context, uuid [16]byte, key *cluster.ShardKeyPattern) error {
 	const batch = 1000
 	id := value.NewBinary(4, uuid[:])

@@ -206,7 +206,7 @@ func (r *Raft) fail(err error) {
 		return
 	}
 	r.roles.fatal.Store(&err)
-	r.log.Error().Err(err).Msg("the member of the replica set cannot go on")
+	r.log.Error().Err(err).Msg("the member of the replica set cannot continue")
 	r.shut(err)
 	if f := r.opts.OnFatal; f != nil {
 		go f(err)

@@ -34,7 +34,7 @@ func TestReadsAtClusterTimesBesideTransfers(t *testing.T) {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			w, rnd := c.teller(i), rand.New(rand.NewPCG(uint64(i), 7))
+			w, rnd := c.txnClient(i), rand.New(rand.NewPCG(uint64(i), 7))
 			for time.Now().Before(end) {
 				if ok, _ := w.transfer(rnd); ok {
 					done.Add(1)

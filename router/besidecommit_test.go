@@ -17,7 +17,7 @@ import (
 func TestSnapshotsBesideACommit(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.shardedTxnColl()
-	w := c.teller(1)
+	w := c.txnClient(1)
 	for i, id := range []int{-1, 1} {
 		if m, code := w.do("d", fmt.Sprintf(`{"update": "c", "updates": [{"q": {"_id": %d}, "u": {"$inc": {"x": 1}}}]}`, id), i == 0); code != 0 {
 			t.Fatal(m)
@@ -45,7 +45,7 @@ func TestSnapshotsBesideACommit(t *testing.T) {
 	answers := make(chan answer, 3)
 	find := `{"find": "c", "filter": {"y": null}, "sort": {"_id": 1}}`
 	go func() {
-		m, _ := c.teller(2).do("d", find, true)
+		m, _ := c.txnClient(2).do("d", find, true)
 		answers <- answer{"a transaction", m}
 	}()
 	go func() {
@@ -53,7 +53,7 @@ func TestSnapshotsBesideACommit(t *testing.T) {
 		answers <- answer{"a snapshot session", m}
 	}()
 	go func() { // its second statement reads at the time of the first, on a shard that took no part in that
-		r := c.teller(3)
+		r := c.txnClient(3)
 		m, code := r.do("d", `{"find": "other"}`, true)
 		if code == 0 {
 			m, _ = r.do("d", find, false)
@@ -89,7 +89,7 @@ func TestFirstStatementsAreRunAtALaterTime(t *testing.T) {
 	before := asked()
 	answer := make(chan bson.M, 1)
 	go func() {
-		m, _ := late.teller(1).do("d", `{"update": "c", "updates": [{"q": {"_id": 250}, "u": {"$inc": {"x": 1}}}]}`, true)
+		m, _ := late.txnClient(1).do("d", `{"update": "c", "updates": [{"q": {"_id": 250}, "u": {"$inc": {"x": 1}}}]}`, true)
 		answer <- m
 	}()
 	for asked() == before {

@@ -162,7 +162,7 @@ func (c *testCluster) point(shard, name string, on bool) (entered func()) {
 }
 
 // restart makes a shard forget what a primary keeps only in memory, as an election or a restart does.
-func (c *testCluster) anew(shard string) {
+func (c *testCluster) restart(shard string) {
 	c.t.Helper()
 	s := c.server[shard].Node.Services
 	s.StepDown()

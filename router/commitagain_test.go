@@ -24,14 +24,14 @@ func TestCommitSentAgainAsksTheShardThatWrote(t *testing.T) {
 		{1, false, "d", bumpOne, 0, "n", "1"},
 		{1, false, "admin", `{"commitTransaction": 1}`, 0, "", ""},
 	})
-	c.anew("shard0")
+	c.restart("shard0")
 	c.txn([]txnStep{
 		{1, false, "admin", `{"commitTransaction": 1}`, 0, "", ""},
 		{2, true, "d", readC, 0, "", ""}, // no shard wrote
 		{2, false, "admin", `{"commitTransaction": 1}`, 0, "", ""},
 	})
-	c.anew("shard0")
-	c.anew("shard1")
+	c.restart("shard0")
+	c.restart("shard1")
 	c.txn([]txnStep{{2, false, "admin", `{"commitTransaction": 1}`, 0, "", ""}})
 	c.expect(c.all("d", readC), `[{"_id":-1,"x":0},{"_id":1,"x":1}]`)
 }
@@ -45,7 +45,7 @@ func TestReaderThatLostTheTransactionEndsIt(t *testing.T) {
 		{1, true, "d", readC, 0, "cursor", both},
 		{1, false, "d", bumpOne, 0, "n", "1"},
 	})
-	c.anew("shard0")
+	c.restart("shard0")
 	c.txn([]txnStep{
 		{1, false, "admin", `{"commitTransaction": 1}`, 251, "", ""},
 		{0, false, "d", strings.Replace(bumpOne, `"$inc": {"x": 1}`, `"$inc": {"x": 7}`, 1)[:len(bumpOne)-1] + `, "maxTimeMS": 5000}`, 0, "n", "1"},
@@ -66,7 +66,7 @@ func TestCoordinatorIsAShardThatWrote(t *testing.T) {
 		{1, false, "d", `{"insert": "c", "documents": [{"_id": 5}, {"_id": 105}]}`, 0, "n", "2"},
 		{1, false, "admin", `{"commitTransaction": 1}`, 0, "", ""},
 	})
-	c.anew("shard0")
+	c.restart("shard0")
 	c.txn([]txnStep{{1, false, "admin", `{"commitTransaction": 1}`, 0, "", ""}})
 	// Nor does a participant whose writes changed nothing.
 	c.txn([]txnStep{
@@ -74,11 +74,11 @@ func TestCoordinatorIsAShardThatWrote(t *testing.T) {
 		{2, false, "d", `{"insert": "c", "documents": [{"_id": 107}]}`, 0, "n", "1"},
 		{2, false, "admin", `{"commitTransaction": 1}`, 0, "", ""},
 	})
-	c.anew("shard1")
+	c.restart("shard1")
 	c.txn([]txnStep{{2, false, "admin", `{"commitTransaction": 1}`, 0, "", ""}})
 	// A participant that lost the transaction before any participant prepared does not leave it open on the others.
 	c.txn([]txnStep{{3, true, "d", `{"insert": "c", "documents": [{"_id": 6}, {"_id": 106}]}`, 0, "n", "2"}})
-	c.anew("shard1")
+	c.restart("shard1")
 	c.txn([]txnStep{
 		{3, false, "admin", `{"commitTransaction": 1}`, 251, "", ""},
 		{0, false, "d", `{"insert": "c", "documents": [{"_id": 6}, {"_id": 106}], "maxTimeMS": 5000}`, 0, "n", "2"},
@@ -144,7 +144,7 @@ func TestCommitsThatWaitForMembersLetGoOfTheirSession(t *testing.T) {
 		{`{"update": "c", "updates": [{"q": {}, "u": {"$inc": {"x": 1}}, "multi": true}]}`},           // both write
 		{`{"find": "c"}`}, // no shard writes
 	} {
-		w := through.teller(n)
+		w := through.txnClient(n)
 		for i, cmd := range steps {
 			if m, code := w.do("d", cmd, i == 0); code != 0 {
 				t.Fatal(m)

@@ -13,7 +13,7 @@ import (
 	"github.com/shoaldb/shoal/storage"
 )
 
-// syncs holds up the commits that wait for the disk.
+// syncs blocks the commits that wait for the disk.
 type syncs struct {
 	mu      sync.Mutex
 	waiting int
@@ -46,7 +46,7 @@ func (s *syncs) count() int {
 	return s.waiting
 }
 
-// complete lets those that wait go on.
+// complete lets the waiting commits proceed.
 func (s *syncs) complete() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,8 +54,8 @@ func (s *syncs) complete() {
 	s.open, s.waiting = make(chan struct{}), 0
 }
 
-// A commit over two shards waits for three syncs, one after the other: the votes, the decision, the commits. It waited
-// for five: the list of participants and the removal of the coordinator's document, too.
+// A commit over two shards waits for three syncs, one after the other: the votes, the decision, the commits. It used
+// to wait for five, including the list of participants and the removal of the coordinator's document.
 func TestTwoShardCommitsWaitForThreeSyncs(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.shardedTxnColl()
@@ -69,7 +69,7 @@ func TestTwoShardCommitsWaitForThreeSyncs(t *testing.T) {
 		return c.as(command.NewClient(2, "test", "test", nil), "admin", fmt.Sprintf(`{"commitTransaction": 1, %s, "txnNumber": {"$numberLong": "%d"}, "autocommit": false, "writeConcern": {"w": "majority"}}`, txnLSID, number))
 	}
 	begin(1)
-	if r := commit(1); r["ok"] != 1.0 { // makes the collections
+	if r := commit(1); r["ok"] != 1.0 { // creates the collections
 		t.Fatal(r)
 	}
 	c.until("the first commit's coordinator has ended", func() bool {

@@ -12,7 +12,7 @@ import (
 func TestCoordinatorsTellHowFarTheyAre(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.shardedTxnColl()
-	write := func(w *teller) {
+	write := func(w *txnClient) {
 		t.Helper()
 		for i, id := range []int{-1, 1} {
 			if m, code := w.do("d", fmt.Sprintf(`{"update": "c", "updates": [{"q": {"_id": %d}, "u": {"$inc": {"x": 1}}}]}`, id), i == 0); code != 0 {
@@ -36,7 +36,7 @@ func TestCoordinatorsTellHowFarTheyAre(t *testing.T) {
 		}
 		return whole, action
 	}
-	w := c.teller(1)
+	w := c.txnClient(1)
 	for _, at := range []struct{ point, state, action, step string }{
 		{"hangBeforeSendingPrepare", "writingParticipantList ", "writingParticipantList", "writingParticipantList"},
 		{"hangBeforeWritingDecision", "waitingForVotes ", "sendingPrepare", "waitingForVotes"},

@@ -30,7 +30,7 @@ func (c *testCluster) atPhase(shard, phase, db, cmd string) (reply bson.M) {
 	if err := c.points[shard].Register(hangBeforePhase).WaitEntered(ctx, entered+1); err != nil {
 		c.t.Fatalf("%s is not come to: %v", phase, err)
 	}
-	c.anew(shard)
+	c.restart(shard)
 	if _, err := c.points[shard].Configure(hangBeforePhase, value.NewString("off"), nil); err != nil {
 		c.t.Fatal(err)
 	}

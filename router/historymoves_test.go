@@ -13,7 +13,7 @@ import (
 )
 
 // txnOn runs a command of a transaction of w's session on a shard itself.
-func (w *teller) txnOn(shard, db, cmd string, number int, start bool) (bson.M, error) {
+func (w *txnClient) txnOn(shard, db, cmd string, number int, start bool) (bson.M, error) {
 	w.c.t.Helper()
 	begin := ""
 	if start {
@@ -42,7 +42,7 @@ func TestHistoryThatArrivesBesideATransaction(t *testing.T) {
 			c.move("shard1")
 			c.run("d", `{"create": "mine"}`)
 			c.run("d", `{"insert": "mine", "documents": [{"_id": 1}]}`)
-			w := c.teller(0)
+			w := c.txnClient(0)
 			if _, err := w.txnOn("shard0", "d", `{"update": "mine", "updates": [{"q": {"_id": 1}, "u": {"$set": {"x": 5}}}]}`, 5, true); err != nil {
 				t.Fatal(err)
 			}

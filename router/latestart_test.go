@@ -56,7 +56,7 @@ func TestMigrationThatNobodyKnows(t *testing.T) {
 		{Key: "numOrphanDocs", Value: int64(0)}, {Key: "range", Value: bson.D{{Key: "min", Value: bson.D{{Key: "_id", Value: int32(0)}}}, {Key: "max", Value: bson.D{{Key: "_id", Value: bson.MaxKey{}}}}}},
 		{Key: "whenToClean", Value: "now"}, {Key: "keyPattern", Value: bson.D{{Key: "_id", Value: int32(1)}}}, {Key: "pending", Value: true},
 	}}}, {Key: "$db", Value: "config"}})
-	c.anew("shard1")
+	c.restart("shard1")
 	c.until("the range deletion is decided and done", func() bool { return c.rangeDeletions("shard1") == 0 })
 	if m := c.raw("admin", `{"moveChunk": "d.c", "find": {"_id": 1}, "to": "shard1"}`); m["ok"] != 1.0 {
 		t.Errorf("the range does not move: %v", m)

@@ -36,7 +36,7 @@ func TestRetryableWritesBesideMigrations(t *testing.T) {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			w, rnd := c.teller(i), rand.New(rand.NewPCG(uint64(i), 7))
+			w, rnd := c.txnClient(i), rand.New(rand.NewPCG(uint64(i), 7))
 			for time.Now().Before(end) {
 				k := int32(rnd.IntN(docs) - docs/2)
 				w.number++
@@ -76,7 +76,7 @@ func TestRetryableWritesBesideMigrations(t *testing.T) {
 	}
 }
 
-func (c *testCluster) runAs(w *teller, db, cmd string) bson.M {
+func (c *testCluster) runAs(w *txnClient, db, cmd string) bson.M {
 	var d bson.D
 	if err := bson.UnmarshalExtJSON([]byte(cmd), false, &d); err != nil {
 		c.t.Error(err)
@@ -129,7 +129,7 @@ func (c *testCluster) rangeDeletions(shard string) int32 {
 func TestReadsBeforeARangeArrivedGoToItsOwnerOfThen(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.twoHalves()
-	w := c.teller(0)
+	w := c.txnClient(0)
 	m, code := w.do("d", `{"find": "c", "filter": {"_id": -1}}`, true) // which sets the transaction's time
 	if code != 0 {
 		t.Fatal(m)

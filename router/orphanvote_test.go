@@ -30,9 +30,9 @@ func (c *testCluster) tell(shard, cmd string) error {
 	return err
 }
 
-// A vote is durable, but the coordinator's list of participants, and its own shard's vote, were lost with that shard, and nobody
-// sends the commit again: the participant asks, and aborts. What the coordinator's shard has open of the transaction
-// ends with the question. While the coordinator has a document, the participant waits.
+// A vote is durable, but the coordinator's list of participants, and its own shard's vote, were lost with that shard, and the
+// commit is not retried: the participant asks, and aborts. The request also aborts the open part of the transaction on the
+// coordinator's shard. While the coordinator has a document, the participant waits.
 func TestVoteWithoutACoordinator(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.shardedTxnColl()

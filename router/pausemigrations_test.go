@@ -24,7 +24,7 @@ func TestMigrationsPauseDuringMultiWrites(t *testing.T) {
 			c.run("admin", `{"shardCollection": "d.other", "key": {"_id": 1}}`)
 			c.run("admin", `{"setClusterParameter": {"pauseMigrationsDuringMultiUpdates": {"enabled": true}}}`)
 			other.run("admin", `{"getClusterParameter": "pauseMigrationsDuringMultiUpdates"}`) // which makes that router read it, too
-			written := c.heldUp(other, w.db, w.cmd)
+			written := c.blockedWrite(other, w.db, w.cmd)
 			if m := c.raw("admin", `{"moveChunk": "d.c", "find": {"_id": 200}, "to": "shard2", "maxTimeMS": 300}`); m["code"] != int32(50) {
 				t.Errorf("a migration beside it: %v", m)
 			}
@@ -38,9 +38,9 @@ func TestMigrationsPauseDuringMultiWrites(t *testing.T) {
 // blockedWrite begins a write of all documents of d.c through another router, and returns, once shard1 has done its part,
 // a function that lets it end and returns its reply: a transaction holds document 0, which is on a shard that nothing
 // moves from.
-func (c *testCluster) heldUp(through *testCluster, db, cmd string) (end func() bson.M) {
+func (c *testCluster) blockedWrite(through *testCluster, db, cmd string) (end func() bson.M) {
 	c.t.Helper()
-	w := c.teller(7)
+	w := c.txnClient(7)
 	if m, code := w.do("d", `{"update": "c", "updates": [{"q": {"_id": 0}, "u": {"$set": {"held": 1}}}]}`, true); code != 0 {
 		c.t.Fatal(m)
 	}
@@ -73,7 +73,7 @@ func TestMultiWritesPauseMigrationsUnderWay(t *testing.T) {
 				moved = c.as(command.NewClient(9, "test", "test", nil), "admin", `{"moveChunk": "d.c", "find": {"_id": 200}, "to": "shard2"}`)
 			})
 			entered()
-			written := c.heldUp(other, "d", `{"update": "c", "updates": [{"q": {}, "u": {"$inc": {"x": 1}}, "multi": true}]}`)
+			written := c.blockedWrite(other, "d", `{"update": "c", "updates": [{"q": {}, "u": {"$inc": {"x": 1}}, "multi": true}]}`)
 			c.point("shard1", "moveChunkHangAtStep3", false)
 			wg.Wait()
 			if code := moved["code"]; pause && code != int32(11601) || !pause && code != nil {

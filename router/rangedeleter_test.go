@@ -219,7 +219,7 @@ func TestSecondaryThrottleActs(t *testing.T) {
 func TestMoveRangeWaitsForTransactions(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.twoHalves()
-	w := c.teller(0)
+	w := c.txnClient(0)
 	if m, code := w.do("d", `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 1}}}]}`, true); code != 0 {
 		t.Fatal(m)
 	}

@@ -9,8 +9,9 @@ import (
 	"github.com/shoaldb/shoal/command"
 )
 
-// A write that changed nothing on a shard made it one that had written: two shards agreed on a commit that one could decide, and
-// the recovery token named the wrong one. Shards say of each statement whether the transaction has written there.
+// A write that changed nothing on a shard made it count as one that had written: two shards ran a two-phase commit where one
+// could decide alone, and the recovery token named the wrong one. Shards now report for each statement whether the transaction
+// has written there.
 func TestShardsTellWhetherTheyHaveWritten(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.shardedTxnColl()

@@ -16,7 +16,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// refinable makes db.c, sharded by k over two shards, with a zone, documents {_id, k, g} and an index on both.
+// refinable creates db.c, sharded by k over two shards, with a zone, documents {_id, k, g} and an index on both.
 func (c *testCluster) refinable(n int) {
 	c.t.Helper()
 	c.fill(n)
@@ -49,7 +49,7 @@ func TestRefineCollectionShardKey(t *testing.T) {
 	c.expect(c.all("config", `{"find": "tags", "projection": `+ends+`}`), `[{"min":{"k":10,"g":{"$minKey":1}},"max":{"k":{"$maxKey":1},"g":{"$maxKey":1}}}]`)
 	stale.run("db", `{"insert": "c", "documents": [{"_id": 20, "k": 5, "g": 1}, {"_id": 21, "k": 5, "g": 2}, {"_id": 22, "k": 5}]}`)
 	stale.expect(len(stale.all("db", `{"find": "c"}`)), `23`)
-	c.run("admin", refineToKG) // which it has
+	c.run("admin", refineToKG) // which it has already
 	c.run("admin", `{"split": "db.c", "middle": {"k": 5, "g": 2}}`)
 	c.run("admin", `{"moveChunk": "db.c", "find": {"k": 5, "g": 2}, "to": "shard1", "_waitForDelete": true}`)
 	for _, r := range []*testCluster{c, stale} {
@@ -105,8 +105,8 @@ func TestRefineIsRefused(t *testing.T) {
 	c.leftOver()
 }
 
-// The primary of the coordinating shard is another one at each phase of a refinement, beside writes: it is done, change streams are
-// told once, no write is lost, and chunks move again.
+// The primary of the coordinating shard changes at each phase of a refinement, during writes: it completes, change streams get one
+// event, no write is lost, and chunks move again.
 func TestRefineAtEveryPhase(t *testing.T) {
 	for _, phase := range []string{"freezeMigrations", "blockCrud", "remoteIndexValidation", "commit", "releaseCritSec", "resumeMigrations", "done"} {
 		c := newTestCluster(t, 2)
@@ -128,7 +128,7 @@ func TestRefineAtEveryPhase(t *testing.T) {
 				}
 			}
 		}()
-		if m := c.atPhase("shard0", phase, "admin", refineToKG); m["ok"] != 1.0 && m["code"] != int32(6) { // where its primary was gone first
+		if m := c.atPhase("shard0", phase, "admin", refineToKG); m["ok"] != 1.0 && m["code"] != int32(6) { // if its primary stepped down first
 			t.Errorf("%s: %v", phase, m)
 		}
 		c.run("admin", refineToKG)
@@ -152,8 +152,8 @@ func TestRefineAtEveryPhase(t *testing.T) {
 	}
 }
 
-// A document with an array in a new field that is written after the indexes were looked at: its write waits for the key, and is
-// refused by it.
+// A document with an array in a new field is written after the indexes were checked: its write waits for the new key, and is
+// refused because of it.
 func TestRefineHoldsWritesUp(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.refinable(20)
@@ -184,8 +184,8 @@ func TestRefineHoldsWritesUp(t *testing.T) {
 	}
 }
 
-// What migrations from before left behind: one that is under way while the key is refined is aborted, and a deletion of a range
-// with the old bounds is carried out.
+// Remains of earlier migrations: one that is running while the key is refined is aborted, and a range deletion with the old
+// bounds is executed.
 func TestRefineBesideMigrations(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.refinable(20)
@@ -216,7 +216,7 @@ func TestRefineBesideMigrations(t *testing.T) {
 	c.expect(len(c.all("db", `{"find": "c"}`)), `20`)
 }
 
-// The config server dies between the entry and the chunks: the table is read by the new key all the same, and the refinement goes on.
+// The config server is killed between writing the entry and the chunks: the table is read by the new key all the same, and the refinement continues.
 func TestRefineWithKilledConfigServer(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.refinable(20)
@@ -265,8 +265,8 @@ func TestExtendedBounds(t *testing.T) {
 	}
 }
 
-// A message that stops a collection's migrations and is overtaken on its way by the undoing of its run changes nothing: the chunks
-// stayed where they are for ever. Likewise one that commits.
+// A message that disables a collection's migrations and arrives after its run was undone changes nothing; otherwise the chunks
+// could never move again. Likewise a commit message.
 func TestOvertakenMessagesChangeNothing(t *testing.T) {
 	c := newTestCluster(t, 2)
 	to := c.shards["shard1"]

@@ -43,11 +43,11 @@ func TestProtocols(t *testing.T) {
 }
 
 type protocolScript struct {
-	c       *testCluster
-	routers map[string]*testCluster
-	tellers map[string]*teller
-	begun   map[string]chan string
-	points  map[string]func()
+	c          *testCluster
+	routers    map[string]*testCluster
+	txnClients map[string]*txnClient
+	begun      map[string]chan string
+	points     map[string]func()
 }
 
 func (x *protocolScript) step(t *testing.T, d *datadriven.TestData) string {
@@ -63,7 +63,7 @@ func (x *protocolScript) step(t *testing.T, d *datadriven.TestData) string {
 		d.MaybeScanArgs(t, "shards", &n)
 		x.c = newTestCluster(t, n)
 		x.routers["1"] = x.c
-		x.tellers = map[string]*teller{}
+		x.txnClients = map[string]*txnClient{}
 	case "run":
 		return x.run(t, d)
 	case "await":
@@ -108,10 +108,10 @@ func (x *protocolScript) run(t *testing.T, d *datadriven.TestData) string {
 	case shard != "":
 		send = func(line string) bson.M { return c.onPeer(c.shards[shard], db, line) }
 	case txn != "":
-		w := x.tellers[txn]
+		w := x.txnClients[txn]
 		if w == nil {
-			w = c.teller(int(txn[0] - 'A'))
-			x.tellers[txn] = w
+			w = c.txnClient(int(txn[0] - 'A'))
+			x.txnClients[txn] = w
 		}
 		w.c = c
 		start := d.HasArg("start")

@@ -35,7 +35,7 @@ func TestSectionsOutliveTheirPrimary(t *testing.T) {
 		}
 	}
 	stored(1)
-	c.anew("shard0")
+	c.restart("shard0")
 	closed := func(want bool) {
 		t.Helper()
 		m := c.raw("db", `{"find": "c", "maxTimeMS": 100}`)

@@ -15,7 +15,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// uuids are the UUIDs that a collection has on the shards that have it.
+// uuids returns the UUIDs of a collection on the shards that have it.
 func (c *testCluster) uuids(ns string) map[string]bool {
 	out := map[string]bool{}
 	for _, s := range c.server {
@@ -26,7 +26,7 @@ func (c *testCluster) uuids(ns string) map[string]bool {
 	return out
 }
 
-// configThrough replaces the config server's commands by those of one that reaches the shards through other peers.
+// configThrough replaces the config server by one that reaches the shards through other peers.
 func (c *testCluster) configThrough(by func(set string, to cluster.Peer) cluster.Peer) {
 	c.t.Helper()
 	m := configsvr.New(c.confP, cluster.NewRegistry(c.confP, c.router.Clock, func(set string, hosts []string) (cluster.Peer, error) {
@@ -39,8 +39,8 @@ func (c *testCluster) configThrough(by func(set string, to cluster.Peer) cluster
 	}
 }
 
-// The primary of the coordinating shard is another one at each phase of a shardCollection: a new collection, an empty one and one with
-// documents are sharded, with one UUID everywhere, and change streams are told once.
+// The primary of the coordinating shard changes at each phase of a shardCollection: a new collection, an empty one and one with
+// documents are sharded, with one UUID everywhere, and change streams get one event.
 func TestShardCollectionAtEveryPhase(t *testing.T) {
 	c := newTestCluster(t, 3)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard2"}`)
@@ -81,13 +81,13 @@ func TestShardCollectionAtEveryPhase(t *testing.T) {
 	c.expect(c.all("config", `{"find": "chunks"}`), `[]`)
 }
 
-// A shardCollection that fails before its commit is undone: what it had made is gone everywhere, what was there stays as it was.
+// A shardCollection that fails before its commit is undone: what it had created is removed everywhere, and what existed before is unchanged.
 func TestFailedShardCollectionIsUndone(t *testing.T) {
 	c := newTestCluster(t, 3)
 	var refuse atomic.Bool
 	c.configThrough(func(set string, to cluster.Peer) cluster.Peer {
 		return cluster.LocalPeer(func(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
-			dst, err := to.Call(ctx, m, dst) // whether it arrives or not
+			dst, err := to.Call(ctx, m, dst) // the call may or may not arrive
 			if string(m.CommandName()) == "_shardsvrCreateCollectionParticipant" && refuse.Load() {
 				return dst, mongoerr.New(mongoerr.Unauthorized, "refused")
 			}
@@ -168,7 +168,7 @@ func TestShardCollectionOptions(t *testing.T) {
 	refuse(`{"shardCollection": "db.u", "key": {"m": 1}}`, 23, "already enabled")
 }
 
-// presplitHashedZones makes several chunks of each zone, on the shards of the zone alone.
+// presplitHashedZones creates several chunks for each zone, on the shards of the zone alone.
 func TestPresplitHashedZones(t *testing.T) {
 	c := newTestCluster(t, 3)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)

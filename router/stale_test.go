@@ -100,7 +100,7 @@ func TestMultiWritesInTransactionsByAStaleRouter(t *testing.T) {
 	})
 	c.expect(c.run("d", `{"count": "c", "query": {"x": 1}}`)["n"], `300`)
 	c.moved(200, "shard1")
-	w := stale.teller(1)
+	w := stale.txnClient(1)
 	for try := 0; ; try++ {
 		if _, code := w.do("d", `{"find": "c", "filter": {"_id": 250}}`, true); code != 0 { // with the current placement
 			t.Fatalf("the first statement: %d", code)
@@ -145,7 +145,7 @@ func TestTransactionsThatReadAMovedCollectionLater(t *testing.T) {
 		c.run("admin", `{"moveChunk": "d.other", "find": {"_id": 1}, "to": "shard1"}`)
 		stale.run("d", `{"insert": "other", "documents": [{"_id": 1}]}`)
 		c.moved(200, "shard2")
-		w, tries := stale.teller(1), 0
+		w, tries := stale.txnClient(1), 0
 		for ; tries < 5; tries++ {
 			if m, code := w.do("d", `{"find": "other", "filter": {"_id": 1}}`, true); code != 0 {
 				if !transient(m) {
@@ -196,11 +196,11 @@ func TestMultiWritesBesideMigrations(t *testing.T) {
 			}
 		}
 	}()
-	run := func(id int, write func(w *teller) bool) {
+	run := func(id int, write func(w *txnClient) bool) {
 		writing.Add(1)
 		go func() {
 			defer writing.Done()
-			w := c.through().teller(id)
+			w := c.through().txnClient(id)
 			for n := 0; n < rounds && !t.Failed(); {
 				if write(w) {
 					n++
@@ -210,7 +210,7 @@ func TestMultiWritesBesideMigrations(t *testing.T) {
 	}
 	const all = `{"update": "c", "updates": [{"q": {"y": null}, "u": {"$inc": {"x": 1}}, "multi": true}]}`
 	for id := range 2 {
-		run(id, func(w *teller) bool {
+		run(id, func(w *txnClient) bool {
 			m := w.c.raw("d", all)
 			if m["ok"] != 1.0 || m["writeErrors"] != nil || m["n"] != int32(docs) {
 				t.Errorf("an update of all: %v", m)
@@ -219,7 +219,7 @@ func TestMultiWritesBesideMigrations(t *testing.T) {
 			return true
 		})
 	}
-	run(2, func(w *teller) bool { // documents that no other client writes are inserted and deleted
+	run(2, func(w *txnClient) bool { // documents that no other client writes are inserted and deleted
 		var some []string
 		for i := range 60 {
 			some = append(some, fmt.Sprintf(`{"_id": %d.5, "y": 1}`, i*5))
@@ -231,7 +231,7 @@ func TestMultiWritesBesideMigrations(t *testing.T) {
 		return true
 	})
 	for id := 3; id < 5; id++ {
-		run(id, func(w *teller) bool {
+		run(id, func(w *txnClient) bool {
 			read := fmt.Sprintf(`{"find": "c", "filter": {"_id": %d}}`, w.number%docs)
 			if id == 4 { // the second statement goes to shards that take part already
 				if _, code := w.do("d", read, true); code != 0 {
@@ -279,14 +279,14 @@ func TestBulkWritesInTransactionsSayBeginAnew(t *testing.T) {
 	c.run("admin", `{"shardCollection": "d.other", "key": {"_id": 1}}`)
 	stale.run("d", `{"insert": "other", "documents": [{"_id": 1}]}`)
 	c.moved(200, "shard2")
-	w := stale.teller(1)
+	w := stale.txnClient(1)
 	w.do("d", `{"find": "other"}`, true)
 	if m, code := w.do("admin", all, false); code == 0 || !transient(m) {
 		t.Errorf("behind a move: %v", m)
 	}
-	v := c.teller(2)
+	v := c.txnClient(2)
 	v.do("d", `{"update": "c", "updates": [{"q": {"_id": 5}, "u": {"$inc": {"x": 1}}}]}`, true)
-	w = c.teller(3)
+	w = c.txnClient(3)
 	if m, code := w.do("admin", all, true); code != 112 || !transient(m) {
 		t.Errorf("a write conflict: %v", m)
 	}

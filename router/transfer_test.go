@@ -16,20 +16,20 @@ import (
 )
 
 // txnClient is a client with a session of its own.
-type teller struct {
+type txnClient struct {
 	c      *testCluster
 	client *command.Client
 	lsid   string
 	number int
 }
 
-func (c *testCluster) teller(id int) *teller {
-	return &teller{c: c, client: command.NewClient(int64(id), "test", "test", nil),
+func (c *testCluster) txnClient(id int) *txnClient {
+	return &txnClient{c: c, client: command.NewClient(int64(id), "test", "test", nil),
 		lsid: fmt.Sprintf(`"lsid": {"id": {"$binary": {"base64": "AAAAAAAAQACAAAAAAA%cAAQ==", "subType": "04"}}}`, 'A'+id)}
 }
 
 // do runs a command of the transaction and returns its error code, 0 for success.
-func (w *teller) do(db, cmd string, start bool) (bson.M, int32) {
+func (w *txnClient) do(db, cmd string, start bool) (bson.M, int32) {
 	begin := ""
 	if start {
 		w.number++
@@ -52,7 +52,7 @@ func (w *teller) do(db, cmd string, start bool) (bson.M, int32) {
 const accounts, each = 20, 100
 
 // transfer moves money between two accounts. It reports whether it is known to be done.
-func (w *teller) transfer(rnd *rand.Rand) (done bool, code int32) {
+func (w *txnClient) transfer(rnd *rand.Rand) (done bool, code int32) {
 	from, to, amount := rnd.IntN(accounts)-accounts/2, rnd.IntN(accounts)-accounts/2, 1+rnd.IntN(5)
 	inc := func(id, by int, start bool) int32 {
 		_, code := w.do("d", fmt.Sprintf(`{"update": "acc", "updates": [{"q": {"_id": %d}, "u": {"$inc": {"x": %d}}}]}`, id, by), start)
@@ -69,7 +69,7 @@ func (w *teller) transfer(rnd *rand.Rand) (done bool, code int32) {
 }
 
 // total reads all accounts in one snapshot.
-func (w *teller) total() (sum, n int64, code int32) {
+func (w *txnClient) total() (sum, n int64, code int32) {
 	m, code := w.do("d", `{"find": "acc", "batchSize": 1000}`, true)
 	if code != 0 {
 		return 0, 0, code
@@ -105,7 +105,7 @@ func TestTransfersBetweenShards(t *testing.T) {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			w, rnd := c.teller(i), rand.New(rand.NewPCG(uint64(i), 7))
+			w, rnd := c.txnClient(i), rand.New(rand.NewPCG(uint64(i), 7))
 			for time.Now().Before(end) {
 				ok, code := w.transfer(rnd)
 				if ok {
@@ -120,7 +120,7 @@ func TestTransfersBetweenShards(t *testing.T) {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			w := c.teller(4 + i)
+			w := c.txnClient(4 + i)
 			for time.Now().Before(end) {
 				sum, n, code := w.total()
 				switch {
@@ -159,7 +159,7 @@ func TestTransfersBetweenShards(t *testing.T) {
 		return true
 	})
 	t.Logf("%d transfers, %d totals, %d migrations", done.Load(), seen.Load(), moved.Load())
-	if sum, n, code := c.teller(8).total(); sum != accounts*each || n != accounts || code != 0 {
+	if sum, n, code := c.txnClient(8).total(); sum != accounts*each || n != accounts || code != 0 {
 		t.Errorf("in the end %d accounts with %d in all (%d)", n, sum, code)
 	}
 	if done.Load() == 0 || seen.Load() == 0 || moved.Load() == 0 {

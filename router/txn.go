@@ -314,8 +314,8 @@ func (t *transaction) fields() []byte {
 	return value.Append(f, "autocommit", value.NewBool(false))
 }
 
-// note processes a participant's reply: a statement that failed has aborted the transaction there. Whether the participant has
-// written anything it says itself; as long as it has not answered, it is taken to have done what it was asked.
+// note processes a participant's reply: a statement that failed has aborted the transaction there. The reply reports whether
+// the participant has written anything; until it has replied, it is assumed to have executed its statements.
 func (t *transaction) note(shard string, reply []byte) {
 	if t == nil {
 		return

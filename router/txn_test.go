@@ -189,7 +189,7 @@ func TestKilledSessionsOfAnotherRouter(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.shardedTxnColl()
 	other := c.through()
-	w := c.teller(1)
+	w := c.txnClient(1)
 	id := strings.TrimPrefix(w.lsid, `"lsid": `)
 	for _, kill := range []string{`{"killAllSessions": []}`, `{"killSessions": [` + id + `]}`, `{"killAllSessionsByPattern": [{` + w.lsid + `}]}`, `{"killSessions": []}`} {
 		if m, code := w.do("d", `{"update": "c", "updates": [{"q": {}, "u": {"$inc": {"x": 1}}, "multi": true}]}`, true); code != 0 {

@@ -20,7 +20,7 @@ func (s *Server) follow(info storage.ApplyInfo) {
 	if info.Snapshot {
 		s.Node.cursors.feed.Replaced()
 		if err := s.Node.loadNoticed(); err != nil {
-			s.Node.warn("Transactions and migrations under way could not be read from a snapshot", err)
+			s.Node.warn("Running transactions and migrations could not be read from a snapshot", err)
 		}
 	}
 	again := info.Snapshot
@@ -58,7 +58,7 @@ func (s *Server) runFollower(ctx context.Context) {
 			}
 		}
 		if err := s.joinStored(); err != nil {
-			s.Node.warn("The node could not take its place in the cluster", err)
+			s.Node.warn("The node could not join its cluster", err)
 		}
 	}
 }

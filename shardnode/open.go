@@ -297,7 +297,7 @@ func (s *Server) buildService() replication.Service {
 	return replication.Service{Name: "IndexBuildsCoordinator", Run: func(ctx context.Context, _ int64) {
 		builds, err := s.Engine.TakeUnfinishedBuilds()
 		if err != nil {
-			s.Node.warn("Unfinished index builds could not be taken up", err)
+			s.Node.warn("Unfinished index builds could not be resumed", err)
 		}
 		for _, b := range builds {
 			if build, err := s.Engine.StartIndexBuild(ctx, b.NS, b.Specs, b.Build); err == nil {

@@ -113,7 +113,7 @@ func TestOddRecordsOfSessionsAreNoReasonNotToStart(t *testing.T) {
 
 // A primary that could not reopen its prepared transactions only logged that, and accepted writes of others to the same
 // documents. It must not be writable before it has reopened them.
-func TestPrimaryWithoutItsPromisesTakesNoWrites(t *testing.T) {
+func TestPrimaryWithoutItsPreparedTransactionsAcceptsNoWrites(t *testing.T) {
 	m := newTestMembers(t, 300*time.Millisecond)
 	n := m.primary()
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1}]}`)

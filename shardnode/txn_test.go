@@ -195,7 +195,7 @@ func TestTransactionRefuses(t *testing.T) {
 }
 
 // A retryable write with a newer number, killSessions, and the time limit end a transaction that was left open.
-func TestTransactionsAreLeftBehind(t *testing.T) {
+func TestAbandonedTransactionsEnd(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1}]}`)
 	n.ok("d", inTxn(`{"insert": "c", "documents": [{"_id": 2}]}`, 1, true))

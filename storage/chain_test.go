@@ -12,7 +12,7 @@ import (
 )
 
 // chained is a command that detaches each of its commits and goes on.
-type trailing struct {
+type chained struct {
 	t     *testing.T
 	e     *Engine
 	chain *CommitChain
@@ -20,7 +20,7 @@ type trailing struct {
 }
 
 // unit runs f in a unit after the detached ones, and detaches its commit.
-func (x *trailing) unit(f func(s *Snapshot, u *UnitOfWork) error) error {
+func (x *chained) unit(f func(s *Snapshot, u *UnitOfWork) error) error {
 	s, u := x.e.Snapshot(), (*UnitOfWork)(nil)
 	if x.chain != nil {
 		s.Release()
@@ -46,14 +46,14 @@ func (x *trailing) unit(f func(s *Snapshot, u *UnitOfWork) error) error {
 }
 
 // must is unit for an f that must not fail.
-func (x *trailing) must(f func(s *Snapshot, u *UnitOfWork) error) {
+func (x *chained) must(f func(s *Snapshot, u *UnitOfWork) error) {
 	x.t.Helper()
 	if err := x.unit(f); err != nil {
 		x.t.Fatal(err)
 	}
 }
 
-func (x *trailing) insert(ns string, doc []byte) error {
+func (x *chained) insert(ns string, doc []byte) error {
 	return x.unit(func(_ *Snapshot, u *UnitOfWork) error {
 		_, err := u.Insert(u.Catalog().Lookup(ns), doc, NoInfo)
 		return err
@@ -61,7 +61,7 @@ func (x *trailing) insert(ns string, doc []byte) error {
 }
 
 // change replaces a document by its _id, nil for a deletion.
-func (x *trailing) change(ns string, id int, doc []byte) error {
+func (x *chained) change(ns string, id int, doc []byte) error {
 	return x.unit(func(s *Snapshot, u *UnitOfWork) error {
 		c := s.Catalog().Lookup(ns)
 		rid, old, ok, err := s.FindByID(c, value.NewInt32(int32(id)))
@@ -76,14 +76,14 @@ func (x *trailing) change(ns string, id int, doc []byte) error {
 	})
 }
 
-func (x *trailing) list(ns string) string {
+func (x *chained) list(ns string) string {
 	s := x.chain.Snapshot()
 	defer s.Release()
 	return list(x.t, s, ns, false)
 }
 
 // decided has the log commit or fail all units, and returns how many failed.
-func (x *trailing) decided(l *testLog) (failed int) {
+func (x *chained) decided(l *testLog) (failed int) {
 	defer l.run()()
 	for _, ch := range x.ends {
 		if d := <-ch; d.err != nil {
@@ -96,10 +96,10 @@ func (x *trailing) decided(l *testLog) (failed int) {
 // A command continues on top of its detached commits: it sees, changes and deletes their documents, conflicts with
 // their unique keys, and creates collections. No other reader sees any of it until the log decides; then all of it is
 // visible.
-func TestTrail(t *testing.T) {
+func TestCommitChain(t *testing.T) {
 	l, e, _ := heldSet(t)
 	defer l.close()
-	x := &trailing{t: t, e: e}
+	x := &chained{t: t, e: e}
 	x.must(func(_ *Snapshot, u *UnitOfWork) error {
 		c, err := u.CreateCollection(CollectionSpec{NS: "db.made"})
 		if err == nil {
@@ -142,13 +142,13 @@ func TestTrail(t *testing.T) {
 }
 
 // A detached unit makes an index multikey: later units of the chain read it as a multikey index.
-func TestTrailMarksMultikey(t *testing.T) {
+func TestCommitChainMarksMultikey(t *testing.T) {
 	l, e, _ := heldSet(t)
 	defer l.close()
 	stop := l.run()
 	create(t, e, "db.m", nil, spec("a_1", D("a", 1)))
 	stop()
-	x := &trailing{t: t, e: e}
+	x := &chained{t: t, e: e}
 	if err := x.insert("db.m", D("_id", 1, "a", value.NewArray(value.ArrayOf(value.NewInt32(1), value.NewInt32(2))))); err != nil {
 		t.Fatal(err)
 	}
@@ -158,10 +158,10 @@ func TestTrailMarksMultikey(t *testing.T) {
 }
 
 // Claims that a chained unit took over return to its predecessor when it is rolled back.
-func TestTrailClaimsGoBack(t *testing.T) {
+func TestCommitChainReturnsClaims(t *testing.T) {
 	l, e, c := heldSet(t)
 	defer l.close()
-	x := &trailing{t: t, e: e}
+	x := &chained{t: t, e: e}
 	for n := range 2 {
 		if err := x.change("db.c", 0, D("_id", 0, "n", n)); err != nil {
 			t.Fatal(err)
@@ -203,10 +203,10 @@ func TestTrailClaimsGoBack(t *testing.T) {
 }
 
 // What was decided meanwhile is read in its current state, including changes by others since.
-func TestTrailSheds(t *testing.T) {
+func TestCommitChainDropsDecidedUnits(t *testing.T) {
 	l, e, c := heldSet(t)
 	defer l.close()
-	x := &trailing{t: t, e: e}
+	x := &chained{t: t, e: e}
 	if err := x.change("db.c", 0, D("_id", 0, "n", 1)); err != nil {
 		t.Fatal(err)
 	}
@@ -230,14 +230,14 @@ func TestTrailSheds(t *testing.T) {
 }
 
 // When one unit fails, those after it fail too.
-func TestTrailFailsTogether(t *testing.T) {
+func TestCommitChainFailsTogether(t *testing.T) {
 	l, e, _ := heldSet(t)
 	defer l.close()
 	make := func(_ *Snapshot, u *UnitOfWork) error {
 		_, err := u.CreateCollection(CollectionSpec{NS: "db.made"})
 		return err
 	}
-	first, second := &trailing{t: t, e: e}, &trailing{t: t, e: e}
+	first, second := &chained{t: t, e: e}, &chained{t: t, e: e}
 	first.must(make)
 	second.must(make)
 	if err := second.insert("db.made", D("_id", 1)); err != nil {
@@ -258,10 +258,10 @@ func TestTrailFailsTogether(t *testing.T) {
 }
 
 // The member steps down and is elected again: units chained to lost ones are refused.
-func TestTrailEndsWithItsTerm(t *testing.T) {
+func TestCommitChainEndsWithItsTerm(t *testing.T) {
 	l, e, c := heldSet(t)
 	defer l.close()
-	x := &trailing{t: t, e: e}
+	x := &chained{t: t, e: e}
 	if err := x.insert("db.c", D("_id", 1)); err != nil {
 		t.Fatal(err)
 	}
@@ -280,10 +280,10 @@ func TestTrailEndsWithItsTerm(t *testing.T) {
 }
 
 // A chained unit with a view of its own sees the chain and its own writes.
-func TestTrailOwnView(t *testing.T) {
+func TestCommitChainWithAnOwnView(t *testing.T) {
 	l, e, c := heldSet(t)
 	defer l.close()
-	x := &trailing{t: t, e: e}
+	x := &chained{t: t, e: e}
 	if err := x.insert("db.c", D("_id", 1)); err != nil {
 		t.Fatal(err)
 	}
@@ -306,13 +306,13 @@ func TestTrailOwnView(t *testing.T) {
 }
 
 // A capped collection keeps its limit under chained inserts, and its lock is free in the end.
-func TestTrailOfACappedCollection(t *testing.T) {
+func TestCommitChainOnACappedCollection(t *testing.T) {
 	l, e, _ := heldSet(t)
 	defer l.close()
 	stop := l.run()
 	create(t, e, "db.capped", D("capped", true, "size", 4096, "max", 3))
 	stop()
-	x := &trailing{t: t, e: e}
+	x := &chained{t: t, e: e}
 	for i := range 8 {
 		if err := x.insert("db.capped", D("_id", i)); err != nil {
 			t.Fatalf("document %d: %v", i, err)
@@ -330,12 +330,12 @@ func TestTrailOfACappedCollection(t *testing.T) {
 
 // Random commands of several units, each on top of its detached ones, while the log commits from time to time: every member
 // ends with what the commands saw.
-func TestTrailsAtRandom(t *testing.T) {
+func TestRandomCommitChains(t *testing.T) {
 	l, e, _ := heldSet(t)
 	defer l.close()
-	var all []*trailing
+	var all []*chained
 	for n := range 6 {
-		x := &trailing{t: t, e: e}
+		x := &chained{t: t, e: e}
 		all = append(all, x)
 		ns := fmt.Sprintf("db.c%d", n)
 		x.must(func(_ *Snapshot, u *UnitOfWork) error {
@@ -402,7 +402,7 @@ func checkModel(t *testing.T, e *Engine, c *catalog.Collection, model map[int]in
 
 // A unit that has failed and is still in flight with its group has nothing in the group's batch: its contents belong to others,
 // and chained units used to read them as the failed unit's.
-func TestTrailOfAFailedUnitShowsNothing(t *testing.T) {
+func TestCommitChainOnAFailedUnitShowsNothing(t *testing.T) {
 	l, e, _ := heldSet(t)
 	defer l.close()
 	c := e.Catalog().Lookup("db.c")

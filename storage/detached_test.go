@@ -13,7 +13,7 @@ import (
 )
 
 // detachedInsert commits a document that the log does not decide on, and returns the detached commit.
-func leftInsert(t *testing.T, ctx context.Context, e *Engine, c *catalog.Collection, id int, limit time.Duration) *Detached {
+func detachedInsert(t *testing.T, ctx context.Context, e *Engine, c *catalog.Collection, id int, limit time.Duration) *Detached {
 	t.Helper()
 	u := e.NewUnitOfWork(nil)
 	defer u.Rollback()
@@ -75,10 +75,10 @@ func (l *testLog) run() (stop func()) {
 }
 
 // A detached commit keeps its claims until the log decides, and is then there once.
-func TestLeftCommitHappens(t *testing.T) {
+func TestDetachedCommitCompletes(t *testing.T) {
 	l, e, c := heldSet(t)
 	defer l.close()
-	left := leftInsert(t, context.Background(), e, c, 1, 30*time.Millisecond)
+	left := detachedInsert(t, context.Background(), e, c, 1, 30*time.Millisecond)
 	if !errors.Is(left, ErrWaitTimeout) || e.DetachedCommits() != 1 {
 		t.Errorf("%v, %d units left", left, e.DetachedCommits())
 	}
@@ -104,13 +104,13 @@ func TestLeftCommitHappens(t *testing.T) {
 }
 
 // The member steps down before the log decides: the unit is rolled back, and its claims are released.
-func TestLeftCommitIsGivenUp(t *testing.T) {
+func TestDetachedCommitIsRolledBack(t *testing.T) {
 	l, e, c := heldSet(t)
 	defer l.close()
 	ctx, cancel := context.WithCancelCause(context.Background())
 	killed := mongoerr.New(mongoerr.Interrupted, "operation was interrupted")
 	time.AfterFunc(5*time.Millisecond, func() { cancel(killed) })
-	left := leftInsert(t, ctx, e, c, 1, 0)
+	left := detachedInsert(t, ctx, e, c, 1, 0)
 	if !errors.Is(left, killed) {
 		t.Errorf("left because of %v", left)
 	}
@@ -127,7 +127,7 @@ func TestLeftCommitIsGivenUp(t *testing.T) {
 }
 
 // A member that steps down determines the outcome of its units itself: no commit is detached because of that.
-func TestSteppingDownLeavesNothing(t *testing.T) {
+func TestStepDownDetachesNothing(t *testing.T) {
 	l, e, c := heldSet(t)
 	defer l.close()
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -148,7 +148,7 @@ func TestSteppingDownLeavesNothing(t *testing.T) {
 
 // Far more units are detached than may be in flight: group leaders that wait for room are detached, too, and nothing is
 // lost, duplicated or out of order when the log continues.
-func TestManyLeftCommits(t *testing.T) {
+func TestManyDetachedCommits(t *testing.T) {
 	l, e, c := heldSet(t)
 	defer l.close()
 	const units = 4 * maxInFlight
@@ -158,7 +158,7 @@ func TestManyLeftCommits(t *testing.T) {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			decisions[i] = decisionOf(leftInsert(t, context.Background(), e, c, i+1, 20*time.Millisecond))
+			decisions[i] = decisionOf(detachedInsert(t, context.Background(), e, c, i+1, 20*time.Millisecond))
 		}()
 	}
 	wg.Wait()
@@ -182,11 +182,11 @@ func TestManyLeftCommits(t *testing.T) {
 }
 
 // Units that wait for room when the member steps down end, and the engine can be closed.
-func TestManyLeftCommitsGivenUp(t *testing.T) {
+func TestManyDetachedCommitsRolledBack(t *testing.T) {
 	l, e, c := heldSet(t)
 	var all []<-chan decision
 	for i := range 3 * maxInFlight {
-		all = append(all, decisionOf(leftInsert(t, context.Background(), e, c, i+1, time.Millisecond)))
+		all = append(all, decisionOf(detachedInsert(t, context.Background(), e, c, i+1, time.Millisecond)))
 	}
 	l.close()
 	for i, ch := range all {
@@ -200,13 +200,13 @@ func TestManyLeftCommitsGivenUp(t *testing.T) {
 }
 
 // Inserts into a capped collection are serialized. A detached one does not block the next ones forever.
-func TestLeftCommitOfACappedCollection(t *testing.T) {
+func TestDetachedCommitOnACappedCollection(t *testing.T) {
 	l, e, _ := heldSet(t)
 	defer l.close()
 	stop := l.run()
 	c := create(t, e, "db.capped", D("capped", true, "size", 4096))
 	stop()
-	done := decisionOf(leftInsert(t, context.Background(), e, c, 1, time.Millisecond))
+	done := decisionOf(detachedInsert(t, context.Background(), e, c, 1, time.Millisecond))
 	u := e.NewUnitOfWork(nil)
 	if _, err := u.Insert(c, D("_id", 2), NoInfo); !ErrConflict(err) {
 		t.Errorf("while nothing is decided: %v", err)

@@ -8,12 +8,12 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// flushPace holds the chunks of large units up while memtables wait to be flushed, so that the memory of a transaction does
-// not depend on its size. Pebble itself stalls everybody's writes, and only once four memtables are full.
+// flushPace delays the chunks of large units while memtables wait to be flushed, so that the memory of a transaction does
+// not depend on its size. Pebble itself stalls all writes, and only once four memtables are full.
 type flushPace struct {
 	mu struct {
 		sync.Mutex
-		ahead   int64         // bytes of chunks that were let through since nothing waited to be flushed
+		ahead   int64         // bytes of chunks admitted since the flush queue was last empty
 		flushed chan struct{} // closed by the next flush that ends
 	}
 }
@@ -22,7 +22,7 @@ const (
 	// paceShare is the fraction (1/n) of a memtable that chunks may fill while another one is flushed: the disk and
 	// the writer then work at the same time.
 	paceShare = 2
-	// paceLimit is how long a chunk waits at most. A disk that takes longer to flush a memtable gets a chunk each time.
+	// paceLimit is how long a chunk waits at most. If the disk takes longer to flush a memtable, one chunk is written each time.
 	paceLimit = 2 * time.Second
 )
 
@@ -46,8 +46,8 @@ func (p *flushPace) next() <-chan struct{} {
 	return p.mu.flushed
 }
 
-// enter reports whether a chunk of n bytes may be written, and counts it if so. limit is the size of a memtable that is full,
-// memtables the size of all. The first chunk behind a flush may always be written, however large its document.
+// enter reports whether a chunk of n bytes may be written, and counts it if so. limit is the size of a full memtable,
+// memtables the size of all. The first chunk after a flush may always be written, however large its document.
 func (p *flushPace) enter(n int, limit, memtables int64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

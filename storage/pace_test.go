@@ -27,7 +27,7 @@ func (f slowFile) Write(p []byte) (int, error) {
 	return f.File.Write(p)
 }
 
-// What pebble's memtables and block cache take while a large transaction is written does not go by the transaction's size.
+// The memory of pebble's memtables and block cache while a large transaction is written does not depend on the transaction's size.
 func TestMemoryOfATransactionIsBounded(t *testing.T) {
 	const mb, table = 1 << 20, 1 << 20
 	var native [2]int64

@@ -26,7 +26,7 @@ import (
 //	'p' timestamp of the vote → timestamp of the first entry, name of the coordinator's shard
 //
 // It names the transactions that a new primary has to open again, and keeps the oplog from being truncated behind them,
-// whatever its size. The coordinator is who can be asked about the decision.
+// whatever its size. The coordinator can be asked about the decision.
 
 // preparedLog is what a unit's log knows of a vote.
 type preparedLog struct {

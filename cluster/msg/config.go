@@ -36,7 +36,7 @@ type RemoveShard struct{ Shard string }
 
 func (m *RemoveShard) fields(c *codec) { c.on("_configsvrRemoveShard", &m.Shard) }
 
-// ShardCollection says how a collection is to be sharded.
+// ShardCollection describes how to shard a collection.
 type ShardCollection struct {
 	NS            string
 	Key           []byte
@@ -44,7 +44,7 @@ type ShardCollection struct {
 	Chunks        int64 // the initial number; 0 lets the config server choose
 	Collation     []byte
 	ImplicitIndex bool // create the index that the key needs
-	Enforce       bool // unique indexes that the key is no prefix of are refused
+	Enforce       bool // refuse unique indexes of which the key is not a prefix
 	Presplit      bool // several chunks of each zone
 }
 
@@ -58,7 +58,7 @@ func (m *ShardCollection) arguments(c *codec) {
 	c.flag("presplitHashedZones", false, &m.Presplit)
 }
 
-// CommitShardCollection makes a collection sharded that its database's primary shard has. Sent again, it finds that done.
+// CommitShardCollection makes a collection on its database's primary shard a sharded one. It may be sent again.
 type CommitShardCollection struct {
 	ShardCollection
 	UUID     [16]byte
@@ -102,8 +102,8 @@ func (m *RemoveCollection) fields(c *codec) {
 	c.uuid("collectionUUID", &m.UUID)
 }
 
-// RunOf names the run of a DDL that asks for a change of the catalog. The config server asks its coordinator whether the run is still
-// of that mind: a message that was overtaken by the run's undoing or its end changes nothing.
+// RunOf identifies the run of a DDL that requests a change of the catalog. The config server asks its coordinator whether the run
+// still wants it: a message that arrives after the run began to be undone, or ended, changes nothing.
 type RunOf struct {
 	Coordinator string // its shard
 	ID          [16]byte
@@ -182,7 +182,7 @@ func (m *CommitChunksMerge) fields(c *codec) {
 	c.sub("chunkRange", m.Range.fields)
 }
 
-// MergeAllChunksOnShard merges all chunks of a collection on one shard that can be merged. What is not there is no limit.
+// MergeAllChunksOnShard merges all chunks of a collection on one shard that can be merged. A missing limit means none.
 type MergeAllChunksOnShard struct {
 	NS        string
 	Shard     string
@@ -359,8 +359,8 @@ func (m *UpdateZoneKeyRange) fields(c *codec) {
 	c.str("zone", optional, &m.Zone)
 }
 
-// HoldsCriticalSection asks where a DDL is coordinated whether it still holds its critical sections, or with Forward whether it
-// still goes forward: one that is being undone holds its sections, and wants no more changes.
+// HoldsCriticalSection asks the coordinator of a DDL whether a run still holds its critical sections or, with Forward, whether
+// it is still going forward: one that is being undone holds its sections, but wants no more changes.
 type HoldsCriticalSection struct {
 	ID      [16]byte
 	Forward bool

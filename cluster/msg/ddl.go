@@ -105,7 +105,7 @@ func (m *ShardShardCollection) fields(c *codec) {
 type ShardRefine struct {
 	NS      string
 	Key     []byte
-	Enforce bool // unique indexes that the new key is no prefix of are refused
+	Enforce bool // refuse unique indexes of which the new key is not a prefix
 }
 
 func (m *ShardRefine) fields(c *codec) {
@@ -117,10 +117,10 @@ func (m *ShardRefine) fields(c *codec) {
 // RefineFound is what a refinement found.
 type RefineFound struct {
 	UUID     [16]byte
-	Key      []byte   // the old one
-	Unique   bool     // it is
-	Epoch    [12]byte // of the collection
-	NewEpoch [12]byte // that it will have
+	Key      []byte   // the old key
+	Unique   bool     // whether the key is unique
+	Epoch    [12]byte // the collection's current epoch
+	NewEpoch [12]byte // the epoch afterwards
 	Shards   []string // those that there were, the coordinator last
 }
 
@@ -134,13 +134,12 @@ func (m *RefineFound) fields(c *codec) {
 	c.strs("shards", required, &m.Shards)
 }
 
-// CommitRefine gives a collection a longer shard key in the catalog, where it still has an epoch. Sent again, it finds that done, or
-// completes it.
+// CommitRefine gives a collection a longer shard key in the catalog, if it still has the given epoch. It may be sent again.
 type CommitRefine struct {
 	NS       string
 	UUID     [16]byte
 	Key      []byte
-	Epoch    [12]byte // that it must have
+	Epoch    [12]byte // the epoch that the collection must have
 	NewEpoch [12]byte
 	Run      RunOf
 }
@@ -154,7 +153,7 @@ func (m *CommitRefine) fields(c *codec) {
 	m.Run.fields(c)
 }
 
-// ValidateShardKey asks a shard whether a key may become a collection's shard key: its indexes serve it.
+// ValidateShardKey asks a shard whether its indexes of a collection support a key as shard key.
 type ValidateShardKey struct {
 	NS      string
 	UUID    [16]byte
@@ -173,14 +172,14 @@ func (m *ValidateShardKey) fields(c *codec) {
 
 // ShardFound is what shardCollection found.
 type ShardFound struct {
-	Looked  bool // the name is held, and what follows is known:
+	Looked  bool // the name is locked, and the following fields are set
 	Existed bool // there was a collection before
 	UUID    [16]byte
 	Options []byte
 	Indexes [][]byte
 	Empty   bool
 
-	NewEpoch [12]byte // that it will have
+	NewEpoch [12]byte // the epoch afterwards
 	Shards   []string // those that there were, the coordinator last
 }
 

@@ -11,7 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// The parameters of the rate at which connections are established were accepted and heeded by nothing.
+// The parameters that limit the rate of new connections were accepted but had no effect.
 func TestConnectionRateIsLimited(t *testing.T) {
 	s := startTestSet(t, 1, "")
 	s.admin(t.Context(), bson.D{{Key: "ping", Value: 1}})
@@ -57,8 +57,8 @@ func TestConnectionRateIsLimited(t *testing.T) {
 	set(false)
 }
 
-// From outside: a queue that fills up with connections that end is free again, who waits may send no more than a handshake, the
-// counters tell what became of everybody, and switching the limit off lets those that wait in.
+// From outside: a queue full of connections that end becomes free again, a waiting client may send no more than a handshake,
+// the counters show the outcome of every connection, and switching the limit off admits those that wait.
 func TestConnectionQueueFromOutside(t *testing.T) {
 	s := startTestSet(t, 1, "")
 	set := func(fields ...bson.E) error {
@@ -117,7 +117,7 @@ func TestConnectionQueueFromOutside(t *testing.T) {
 		t.Helper()
 		eventually(t, fmt.Sprint(n, " in the queue"), func() bool { return status().Connections.QueuedForEstablishment == n })
 	}
-	dial() // takes the one token there is
+	dial() // takes the only token
 	for round := range 5 {
 		waits := []net.Conn{dial(), dial(), dial()}
 		queued(3)

@@ -12,7 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 )
 
-// $out and $merge with a secondary read preference answered 10107: the member reads its own data and writes to the primary.
+// $out and $merge with a secondary read preference failed with 10107: now the member reads its own data and writes to the primary.
 func TestOutAndMergeOnASecondary(t *testing.T) {
 	s := startTestSet(t, 3, "")
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

@@ -29,19 +29,19 @@ const (
 	listSlot   = 1000 // a list's _id is slot*listSlot + generation
 )
 
-// appender appends numbers to lists in transactions over all shards, and keeps what they saw for package isolation.
+// appender appends numbers to lists in transactions over all shards, and records what they saw for package isolation.
 type appender struct {
 	coll func(*mongo.Client) *mongo.Collection
 	mu   struct {
 		sync.Mutex
 		history []isolation.Txn
-		begun   [openLists]int // appends to the slots' lists, the former ones included
+		begun   [openLists]int // appends to the slots' lists, including earlier ones
 		number  int
 	}
 }
 
-// appendsWanted is how many transactions on lists there are to be: SHOAL_APPENDS=1000000 asks for the long form of TestListAppend, and
-// of the sharded nemesis, which goes on until it has them.
+// appendsWanted is the number of transactions on lists to run: SHOAL_APPENDS=1000000 asks for the long form of TestListAppend, and of
+// the sharded nemesis, which runs until it has completed them.
 func appendsWanted(otherwise int) int {
 	if n, err := strconv.Atoi(os.Getenv("SHOAL_APPENDS")); err == nil {
 		return n
@@ -49,7 +49,7 @@ func appendsWanted(otherwise int) int {
 	return otherwise
 }
 
-// begun is how many transactions there were.
+// begun returns how many transactions have begun.
 func (a *appender) begun() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -109,7 +109,7 @@ func (a *appender) try(ctx context.Context, client *mongo.Client, ops []isolatio
 		}
 		if err != nil {
 			_ = s.AbortTransaction(in)
-			return isolation.Aborted, err // nobody asked for its commit
+			return isolation.Aborted, err // its commit was not requested
 		}
 	}
 	for try := 0; ; try++ {
@@ -125,7 +125,7 @@ func (a *appender) try(ctx context.Context, client *mongo.Client, ops []isolatio
 	}
 }
 
-// check reads all lists and holds the history against them.
+// check reads all lists and checks the history against them.
 func (a *appender) check(t *testing.T, client *mongo.Client) map[string][]int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -171,7 +171,7 @@ func listsOf(ctx context.Context, coll *mongo.Collection) (map[string][]int, err
 	return out, nil
 }
 
-// listWatcher replays a change stream of the lists, which it leaves and resumes at random.
+// listWatcher replays a change stream of the lists, which it closes and resumes at random.
 type listWatcher struct {
 	coll    func(*mongo.Client) *mongo.Collection
 	token   bson.Raw
@@ -180,25 +180,25 @@ type listWatcher struct {
 		sync.Mutex
 		lists  map[string][]int // nil before the stream is open
 		events int
-		err    error // that ended it
+		err    error // the error that ended it
 	}
 }
 
-// open tells whether the stream has begun.
+// open reports whether the stream has begun.
 func (w *listWatcher) open() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.mu.lists != nil
 }
 
-// has tells whether the events give the lists, or cannot any more.
+// has reports whether the events produce the lists, or can no longer do so.
 func (w *listWatcher) has(final map[string][]int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.mu.err != nil || reflect.DeepEqual(w.mu.lists, final)
 }
 
-// follow replays events until ctx ends. It goes on where it ended the last time.
+// follow replays events until ctx ends. It continues where it ended the last time.
 func (w *listWatcher) follow(ctx context.Context, client *mongo.Client, rnd *rand.Rand) {
 	for ctx.Err() == nil {
 		opts := options.ChangeStream().SetMaxAwaitTime(100 * time.Millisecond)
@@ -208,7 +208,7 @@ func (w *listWatcher) follow(ctx context.Context, client *mongo.Client, rnd *ran
 		}
 		cs, err := w.coll(client).Watch(ctx, mongo.Pipeline{}, opts)
 		if err != nil {
-			time.Sleep(50 * time.Millisecond) // nobody may be there to watch at the moment
+			time.Sleep(50 * time.Millisecond) // there may be no primary at the moment
 			continue
 		}
 		w.token = cs.ResumeToken()
@@ -234,7 +234,7 @@ func (w *listWatcher) follow(ctx context.Context, client *mongo.Client, rnd *ran
 	}
 }
 
-// apply replays an event. w.mu is held.
+// apply replays an event. w.mu must be held.
 func (w *listWatcher) apply(raw bson.Raw) error {
 	var e struct {
 		DocumentKey struct {
@@ -271,7 +271,8 @@ func (w *listWatcher) apply(raw bson.Raw) error {
 }
 
 // Transactions on lists over several shards, through two routers, while their ranges move: what they saw can have happened under
-// snapshot isolation, and a change stream that is left and resumed gives the lists. SHOAL_APPENDS says how many transactions.
+// snapshot isolation, and a change stream that is closed and resumed reproduces the lists. SHOAL_APPENDS says how many
+// transactions.
 func TestListAppend(t *testing.T) {
 	want := appendsWanted(1500)
 	if testing.Short() {

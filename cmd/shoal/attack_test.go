@@ -24,7 +24,7 @@ import (
 	"github.com/shoaldb/shoal/wire"
 )
 
-// rawConn speaks frames, well-formed or not.
+// rawConn exchanges frames, well-formed or not.
 type rawConn struct {
 	t *testing.T
 	net.Conn
@@ -43,7 +43,7 @@ func dialRaw(t *testing.T, addr string) *rawConn {
 
 var errPeerClosed = errors.New("closed")
 
-// reply reads one reply's document; errPeerClosed where the server has hung up.
+// reply reads one reply's document; errPeerClosed if the server has closed the connection.
 func (c *rawConn) reply() (bson.Raw, error) {
 	var head [16]byte
 	if _, err := io.ReadFull(c, head[:]); err != nil {
@@ -98,7 +98,7 @@ func rawFrame(opcode int, payload ...[]byte) []byte {
 	return b
 }
 
-// opMsg makes an OP_MSG of sections.
+// opMsg builds an OP_MSG from sections.
 func opMsg(flags int, sections ...[]byte) []byte {
 	return rawFrame(2013, append([][]byte{le32(nil, flags)}, sections...)...)
 }
@@ -265,7 +265,7 @@ func (p *process) addr(t *testing.T) string {
 	return p.at
 }
 
-// victim runs point reads of its own on the side and gives their latencies.
+// victim runs point reads of its own concurrently; stop returns their latencies.
 func victim(t *testing.T, p *process) (stop func() []time.Duration) {
 	t.Helper()
 	ctx := context.Background()
@@ -301,7 +301,7 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
 }
 
-// Whatever arrives on a connection is answered or ends that connection, and no other.
+// Whatever arrives on a connection gets a reply or ends that connection, and no other.
 func TestMalformedFrames(t *testing.T) {
 	p := launch(t, t.TempDir())
 	defer p.kill(t)
@@ -309,7 +309,7 @@ func TestMalformedFrames(t *testing.T) {
 	for _, a := range frameAttacks {
 		c := dialRaw(t, p.addr(t))
 		frame := a.frame()
-		go func() { _, _ = c.Write(frame) }() // the server may hang up in the middle
+		go func() { _, _ = c.Write(frame) }() // the server may close the connection in the middle
 		if got := c.outcome(); got != a.want {
 			t.Errorf("%s: %s, want %s", a.name, got, a.want)
 		}
@@ -379,8 +379,8 @@ func resident(t *testing.T, p *process) int {
 	return 0
 }
 
-// Clients that announce much, send requests without reading replies, or read slowly, get no memory for it, and nobody
-// else waits for them.
+// Clients that announce large messages, send requests without reading replies, or read slowly, do not make the server
+// allocate memory, and delay no other client.
 func TestGreedyClients(t *testing.T) {
 	p := launch(t, t.TempDir())
 	defer p.kill(t)
@@ -401,7 +401,7 @@ func TestGreedyClients(t *testing.T) {
 		_ = d.SetWriteDeadline(time.Now().Add(time.Second))
 		_, _ = d.Write(bytes.Repeat(opMsg(0, body(ping())), 50000))
 	}
-	time.Sleep(time.Second) // the time that they have for taking memory
+	time.Sleep(time.Second) // time for the server to allocate memory
 	lat := stop()
 	after := resident(t, p)
 	t.Logf("resident before %d MiB, after %d MiB; another client's reads: median %v, 99 %% %v, worst %v", before>>20, after>>20, quantile(lat, 0.5), quantile(lat, 0.99), lat[len(lat)-1])
@@ -410,8 +410,8 @@ func TestGreedyClients(t *testing.T) {
 	}
 }
 
-// A client may send many requests before it reads: the replies come in order. Writes that want no reply are done before
-// what follows them on the connection.
+// A client may send many requests before it reads: the replies come in order. Unacknowledged writes are executed before
+// later requests on the connection.
 func TestPipelinedRequests(t *testing.T) {
 	p := launch(t, t.TempDir())
 	defer p.kill(t)
@@ -435,7 +435,7 @@ func TestPipelinedRequests(t *testing.T) {
 	}
 }
 
-// getMore with exhaustAllowed sends batch after batch, at the pace at which they are read.
+// getMore with exhaustAllowed sends batch after batch, at the pace of the reader.
 func TestExhaustedCursor(t *testing.T) {
 	p := launch(t, t.TempDir())
 	defer p.kill(t)

@@ -17,7 +17,7 @@ import (
 	"github.com/shoaldb/shoal/console"
 )
 
-// auditLine is an event as tests look at it.
+// auditLine is an event in the form that tests compare.
 type auditLine struct {
 	Atype  string
 	UUID   any
@@ -90,7 +90,8 @@ func (a *audited) last(atype, part string) auditLine {
 	return auditLine{}
 }
 
-// Everything of the manual's list that a client can do on its own is recorded with who did it: on a lone server and through a router.
+// Every action of the manual's list that a client can perform by itself is recorded with the user who did it: on a standalone server
+// and through a router.
 func TestAuditEvents(t *testing.T) {
 	for _, topology := range []string{"standalone", "sharded"} {
 		t.Run(topology, func(t *testing.T) {
@@ -264,7 +265,7 @@ func (a *audited) auditLogins(root *mongo.Client) {
 	}
 }
 
-// The log is rotated alone or with the server's, and its first line then tells where the former one is.
+// The log is rotated alone or with the server's, and its first line then names the previous file.
 func TestAuditRotation(t *testing.T) {
 	a := startAudited(t, "standalone", `{ atype: { $in: [ "rotateLog", "applicationMessage" ] } }`)
 	a.must(a.client("", "", ""), "admin", "createUser", "root", "pwd", "x", "roles", bson.A{"root"})
@@ -283,8 +284,8 @@ func TestAuditRotation(t *testing.T) {
 	}
 }
 
-// A shard in another process records whom its router serves and from where; the router is between them. What members do among
-// themselves is nobody's action.
+// A shard in another process records the router's user and the user's address; the router is the intermediate. Operations
+// among members are no user's actions.
 func TestAuditAcrossProcesses(t *testing.T) {
 	dir := t.TempDir()
 	key := filepath.Join(dir, "key")

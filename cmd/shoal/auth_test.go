@@ -56,7 +56,7 @@ func startGuardedWith(t *testing.T, topology string, with func(c *config)) *guar
 	return g
 }
 
-// client connects as a user; an empty name is nobody.
+// client connects as a user; without authentication if the name is empty.
 func (g *guarded) client(user, password, mechanism string) *mongo.Client {
 	g.t.Helper()
 	return g.connect("admin", user, password, mechanism)
@@ -82,7 +82,7 @@ func (g *guarded) connect(db, user, password, mechanism string) *mongo.Client {
 	return c
 }
 
-// run1 gives the reply of a command, and the code and text of its error.
+// run1 returns the reply of a command, and the code and text of its error.
 func run1(c *mongo.Client, db string, cmd ...any) (reply bson.M, code int, text string) {
 	var doc bson.D
 	for i := 0; i < len(cmd); i += 2 {
@@ -99,7 +99,7 @@ func run1(c *mongo.Client, db string, cmd ...any) (reply bson.M, code int, text 
 	return reply, 0, ""
 }
 
-// must runs a command that has to work.
+// must runs a command that has to succeed.
 func (g *guarded) must(c *mongo.Client, db string, cmd ...any) bson.M {
 	g.t.Helper()
 	reply, code, text := run1(c, db, cmd...)
@@ -109,7 +109,7 @@ func (g *guarded) must(c *mongo.Client, db string, cmd ...any) bson.M {
 	return reply
 }
 
-// refused runs a command that has to be refused with 13, and gives the error's text.
+// refused runs a command that has to be refused with 13, and returns the error's text.
 func (g *guarded) refused(c *mongo.Client, db string, cmd ...any) string {
 	g.t.Helper()
 	_, code, text := run1(c, db, cmd...)
@@ -121,7 +121,7 @@ func (g *guarded) refused(c *mongo.Client, db string, cmd ...any) string {
 
 var topologies = []string{"standalone", "replset", "sharded"}
 
-// The life of a user, over each topology: the localhost exception, both mechanisms, what roles allow, and what they do not.
+// The life of a user, on each topology: the localhost exception, both mechanisms, what roles allow, and what they do not.
 func TestUsers(t *testing.T) {
 	for _, topology := range topologies {
 		t.Run(topology, func(t *testing.T) {
@@ -167,7 +167,7 @@ func TestUsers(t *testing.T) {
 	}
 }
 
-// Who has a connection open loses what is taken away, and gains what is given, at the next request.
+// On open connections, revoked privileges are lost and granted ones gained at the next request.
 func TestChangesReachOpenConnections(t *testing.T) {
 	for _, topology := range []string{"standalone", "sharded"} {
 		t.Run(topology, func(t *testing.T) {
@@ -206,14 +206,14 @@ func TestChangesReachOpenConnections(t *testing.T) {
 			if text := g.refused(ann, "shop", "getMore", id, "collection", "c"); text != "Command getMore requires authentication" {
 				t.Error(text)
 			}
-			// One who is made anew under the same name is another.
+			// A user who is recreated under the same name is a different one.
 			g.must(root, "admin", "createUser", "ann", "pwd", "other", "roles", bson.A{"root"})
 			g.refused(ann, "shop", "find", "c")
 		})
 	}
 }
 
-// Nobody becomes a member by saying so, and nobody says what only members say.
+// No client becomes a member by claiming to be one, and only members may send what is reserved for members.
 func TestMembersHaveToProveIt(t *testing.T) {
 	for _, topology := range topologies {
 		t.Run(topology, func(t *testing.T) {
@@ -247,7 +247,7 @@ func TestMembersHaveToProveIt(t *testing.T) {
 			if err := raw(bson.D{{Key: "find", Value: "c"}, {Key: "lsid", Value: child}, {Key: "$db", Value: "shop"}}); mongoerr.CodeOf(err) != mongoerr.Unauthorized {
 				t.Errorf("a user takes the session of an internal transaction: %v", err)
 			}
-			// A time with a signature of nobody's is refused.
+			// A time with a forged signature is refused.
 			future := bson.D{{Key: "clusterTime", Value: bson.Timestamp{T: uint32(time.Now().Unix()) + 1000, I: 1}}, {Key: "signature", Value: bson.D{{Key: "hash", Value: bson.Binary{Data: make([]byte, 20)}}, {Key: "keyId", Value: int64(0)}}}}
 			err := raw(bson.D{{Key: "find", Value: "c"}, {Key: "$clusterTime", Value: future}, {Key: "$db", Value: "shop"}})
 			if topology != "standalone" && mongoerr.CodeOf(err) != mongoerr.KeyNotFound {
@@ -290,7 +290,7 @@ func TestEveryCommandHasARule(t *testing.T) {
 	}
 }
 
-// A key file that others may read, or that holds no key, is none.
+// A key file that others may read, or that holds no key, is refused.
 func TestBadKeyFilesEndTheStart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "key")
 	if err := os.WriteFile(path, []byte("abcdefgh"), 0o644); err != nil {
@@ -303,8 +303,8 @@ func TestBadKeyFilesEndTheStart(t *testing.T) {
 	}
 }
 
-// With a key file two processes are one cluster, and one with another key is none of it. A set whose members prove
-// themselves is reached by whoever has the key, and by nobody else.
+// Two processes with the same key file form a cluster, which a process with another key cannot join. A set whose
+// members authenticate can be reached by processes that have the key, and by no others.
 func TestKeyFile(t *testing.T) {
 	dir := t.TempDir()
 	keys := map[string]string{"key": "onekeyonekeyonekey", "both": "- otherotherother\n- onekeyonekeyonekey\n", "wrong": "otherotherother"}
@@ -360,7 +360,7 @@ func mustDoc(t *testing.T, d bson.D) []byte {
 	return b
 }
 
-// raw logs in over a connection of its own and gives what sends commands on it as they are.
+// raw logs in over a connection of its own and returns a function that sends commands on it unchanged.
 func (g *guarded) raw(user, password string) func(cmd bson.D) error {
 	g.t.Helper()
 	u, err := url.Parse(strings.Split(g.uri, ",")[0])
@@ -462,7 +462,7 @@ func TestUserAndRoleCommands(t *testing.T) {
 			if got := g.must(root, "shop", "dropAllRolesFromDatabase", 1)["n"]; fmt.Sprint(got) != "1" {
 				t.Errorf("%v roles dropped", got)
 			}
-			// From another address the right password is as good as a wrong one.
+			// From another address the right password is refused like a wrong one.
 			limit := bson.A{bson.D{{Key: "clientSource", Value: bson.A{"192.0.2.0/24"}}}}
 			g.must(root, "admin", "createUser", "far", "pwd", "pw", "roles", none, "authenticationRestrictions", limit)
 			if _, code, text := run1(g.client("far", "pw", ""), "shop", "ping", 1); code != 18 {

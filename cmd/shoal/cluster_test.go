@@ -13,7 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// startTestCluster starts a whole cluster in this process and gives a client of its router.
+// startTestCluster starts a whole cluster in this process and returns a client of its router.
 func startTestCluster(t *testing.T, dir string) (*mongo.Client, func()) {
 	t.Helper()
 	c := newConfig(isStart)
@@ -222,7 +222,7 @@ func TestViewsSeeAllShards(t *testing.T) {
 	}
 }
 
-// What a router follows: each set with its members, as connPoolStats shows them; reads that no member may answer say so.
+// The sets that a router monitors, with their members, as connPoolStats shows them; reads that no member may serve get an error.
 func TestRouterShowsTheSetsItFollows(t *testing.T) {
 	client, stop := startTestCluster(t, "")
 	defer stop()

@@ -68,7 +68,7 @@ func TestCompatibilityTable(t *testing.T) {
 	}
 }
 
-// dangerous are commands that would end the test, or be in its way, if they were asked what they answer.
+// dangerous are commands that would end or disturb the test if they were sent.
 var dangerous = map[string]bool{"shutdown": true, "fsync": true, "_hashBsonElement": true, "sleep": true, "crash": true}
 
 // saysNotImplemented asks a server whether it has a command, with an argument of each kind that it requires.
@@ -112,7 +112,7 @@ func saysNotImplemented(t *testing.T, s *command.Service, spec *command.Spec) bo
 	return err == nil && code == int64(mongoerr.NotImplemented)
 }
 
-// commandTable lists user-facing commands with what each role says to them.
+// commandTable lists user-facing commands with the support of each role for them.
 func commandTable(services []*command.Service) string {
 	type row struct{ router, node string }
 	rows := map[string]*row{}

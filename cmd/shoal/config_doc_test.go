@@ -13,7 +13,7 @@ import (
 
 const configDoc = "../../docs/configuration.md"
 
-// docs/configuration.md is made from the tables that the programs and servers read.
+// docs/configuration.md is generated from the tables that the programs and servers read.
 func TestConfigurationDocument(t *testing.T) {
 	want := configurationDocument()
 	have, err := os.ReadFile(configDoc)

@@ -12,7 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 )
 
-// killedDDL is an operation of a coordinator that dies at its phases.
+// killedDDL is an operation whose coordinator is killed at its phases.
 type killedDDL struct {
 	name   string
 	phases []string
@@ -21,9 +21,9 @@ type killedDDL struct {
 	command bson.D
 	// prepare is sent to the database before.
 	prepare bson.D
-	// again is the code that the repeated command may answer with, where it was done.
+	// again is the code with which the repeated command may fail, if the first one was done.
 	again int32
-	// check looks at what is there afterwards; the collection crash.c had documents on two shards.
+	// check checks the state afterwards; the collection crash.c had documents on two shards.
 	check func(t *testing.T, ctx context.Context, db *mongo.Database, shards []*mongo.Client)
 }
 
@@ -126,7 +126,7 @@ var killedOperations = []killedDDL{
 }
 
 // A cluster whose processes are killed at each phase of a DDL finishes it when it is back, within bounded time: the repeated
-// command answers, nothing hangs, and no state document or critical section is left.
+// command returns, nothing hangs, and no state document or critical section is left.
 func TestKilledDDL(t *testing.T) {
 	for _, k := range killedOperations {
 		t.Run(k.name, func(t *testing.T) {
@@ -143,7 +143,7 @@ func TestKilledDDL(t *testing.T) {
 	}
 }
 
-// killAt runs the operation on a process that is killed before a phase, and gives the process that took its place.
+// killAt runs the operation on a process that is killed before a phase, and returns the process that replaced it.
 func (k *killedDDL) killAt(t *testing.T, ctx context.Context, p *process, dir string, port int, phase string) *process {
 	t.Helper()
 	for _, cmd := range []bson.D{

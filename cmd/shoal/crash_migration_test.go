@@ -57,8 +57,8 @@ func member(t *testing.T, port int) *mongo.Client {
 	return c
 }
 
-// A cluster that dies in the middle of a migration, at any of its steps, finishes or undoes it when it is back: each
-// document is on one shard, once, and nothing of the migration remains.
+// A cluster that is killed in the middle of a migration, at any of its steps, finishes or undoes it after the
+// restart: each document is on one shard, once, and nothing of the migration remains.
 func TestKilledMigration(t *testing.T) {
 	const docs = 2000
 	for step := 1; step <= 7; step++ {
@@ -83,7 +83,7 @@ func TestKilledMigration(t *testing.T) {
 			if err := donor.RunCommand(ctx, bson.D{{Key: "waitForFailPoint", Value: point}, {Key: "timesEntered", Value: 1}, {Key: "maxTimeMS", Value: 10000}}).Err(); err != nil {
 				t.Fatal(err)
 			}
-			if step <= 4 { // nothing is held up yet: a write during the migration
+			if step <= 4 { // nothing is blocked yet: a write during the migration
 				if _, err := p.client.Database("crash").Collection("m").UpdateOne(ctx, bson.D{{Key: "_id", Value: docs - 1}}, bson.D{{Key: "$set", Value: bson.D{{Key: "late", Value: true}}}}); err != nil {
 					t.Fatal(err)
 				}
@@ -113,7 +113,7 @@ func TestKilledMigration(t *testing.T) {
 	}
 }
 
-// shardHalves makes a collection of n documents in two chunks.
+// shardHalves creates a collection of n documents in two chunks.
 func shardHalves(t *testing.T, ctx context.Context, p *process, n int) {
 	t.Helper()
 	for _, cmd := range []bson.D{
@@ -134,7 +134,7 @@ func shardHalves(t *testing.T, ctx context.Context, p *process, n int) {
 	}
 }
 
-// chunkAt tells the shard that the upper chunk is on, and the other one.
+// chunkAt returns the shard of the upper chunk, and the other one.
 func chunkAt(t *testing.T, ctx context.Context, p *process, n int) (on, other int) {
 	t.Helper()
 	var c struct{ Shard string }

@@ -21,10 +21,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// asWhole as the value of asShoal makes the test binary the real server.
+// asWhole as the value of asShoal makes the test binary behave as the real server.
 const asWhole = "whole"
 
-// crashRounds is how often a server is killed in each topology; the environment asks for longer runs.
+// crashRounds is how often a server is killed in each topology; the environment can ask for more.
 func crashRounds(otherwise int) int {
 	if n, err := strconv.Atoi(os.Getenv("SHOAL_CRASH_ROUNDS")); err == nil && n > 0 {
 		return n
@@ -101,7 +101,7 @@ func (p *process) kill(t *testing.T) {
 	_ = p.cmd.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = p.client.Disconnect(ctx) // its sessions cannot be ended any more
+	_ = p.client.Disconnect(ctx) // its sessions can no longer be ended
 	if n := p.panics.Load(); n > 0 {
 		t.Errorf("%d commands ended in a panic", n)
 	}
@@ -115,8 +115,8 @@ func (p *process) admin(cmd bson.D) error {
 
 const absent = -1
 
-// crashModel is what one writer knows: for each key of its own, the values that it may have. More than one are possible
-// where the server died before it answered.
+// crashModel is what one writer knows: for each key of its own, the values that it may have. There are several if the
+// server was killed before it replied.
 type crashModel struct {
 	writer   int
 	possible map[int][]int
@@ -133,7 +133,7 @@ func (m *crashModel) only(k int) (int, bool) {
 	return p[0], len(p) == 1
 }
 
-// outcome notes what became of writes that would give keys new values.
+// outcome records the outcome of writes that set keys to new values.
 func (m *crashModel) outcome(err error, set map[int]int) {
 	for k, v := range set {
 		old, ok := m.possible[k]
@@ -238,7 +238,7 @@ func (m *crashModel) updateMany(ctx context.Context, coll *mongo.Collection, g, 
 	return err
 }
 
-// died reports whether an error means only that the server is gone.
+// died reports whether an error only means that the server is gone.
 func died(err error) bool {
 	var we mongo.WriteException
 	var ce mongo.CommandError
@@ -254,7 +254,7 @@ func died(err error) bool {
 	return true
 }
 
-// crashDDL creates and drops indexes and collections, and remembers what was acknowledged: nil for not known.
+// crashDDL creates and drops indexes and collections, and records what was acknowledged: nil for unknown.
 type crashDDL struct {
 	indexes, colls map[string]*bool
 }
@@ -310,7 +310,7 @@ func crashPlaces(p *process, ns string, rnd *rand.Rand) error {
 		err = p.admin(bson.D{{Key: "moveChunk", Value: ns}, {Key: "find", Value: at}, {Key: "to", Value: fmt.Sprintf("shard%02d", rnd.Intn(2))}})
 	}
 	if c := codeOf(err); c != 0 && !died(err) {
-		return nil // a bound already there, a migration under way, an index build: not this test's matter
+		return nil // an existing bound, a running migration, an index build: irrelevant here
 	}
 	return err
 }
@@ -326,7 +326,7 @@ type crashRun struct {
 
 const crashNS = "crash.c"
 
-// load writes until the server is dead, which happens after about d.
+// load writes until the server is killed, which happens after about d.
 func (c *crashRun) load(t *testing.T, p *process, seed int64, d time.Duration) {
 	ctx := context.Background()
 	db := p.client.Database("crash")
@@ -429,7 +429,7 @@ func (c *crashRun) checkIndexes(t *testing.T, ctx context.Context, db *mongo.Dat
 	}
 	for _, s := range specs {
 		if w, ours := c.ddl.indexes[s.Name]; ours && w == nil {
-			continue // begun when the server died: some shards may have it, others not
+			continue // begun when the server was killed: some shards may have it, others not
 		}
 		cur, err := db.Collection("c").Find(ctx, bson.D{}, options.Find().SetHint(s.Name))
 		if err != nil {
@@ -467,8 +467,8 @@ func compareDDL(t *testing.T, what string, want map[string]*bool, there func(str
 	}
 }
 
-// Servers die at random moments under every kind of write. What they acknowledged is there afterwards; what they did not
-// answer any more may be there or not, but whole.
+// Servers are killed at random moments under every kind of write. What they acknowledged is there afterwards; what they
+// did not reply to may be there or not, but never in part.
 func TestKilledServerLosesNothing(t *testing.T) {
 	for _, topology := range []string{"replset", "sharded"} {
 		t.Run(topology, func(t *testing.T) {

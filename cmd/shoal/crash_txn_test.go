@@ -13,8 +13,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// A cluster that dies in the middle of a two-phase commit, at any of its steps, has the whole transaction when it is
-// back, or nothing of it, and nothing of the commit remains.
+// A cluster that is killed in the middle of a two-phase commit, at any of its steps, has either the whole
+// transaction or nothing of it after the restart, and nothing of the commit remains.
 func TestKilledTransaction(t *testing.T) {
 	for _, tc := range []struct {
 		point   string
@@ -33,7 +33,7 @@ func TestKilledTransaction(t *testing.T) {
 			if err := p.admin(bson.D{{Key: "moveChunk", Value: "crash.m"}, {Key: "find", Value: bson.D{{Key: "_id", Value: docs}}}, {Key: "to", Value: fmt.Sprintf("shard%02d", lower)}}); err != nil {
 				t.Fatal(err)
 			}
-			// the chunk has changed hands: the other shard is written to first, and coordinates
+			// the chunk has moved: the other shard is written to first, and coordinates
 			coordinator := member(t, port+1+lower).Database("admin")
 			if err := coordinator.RunCommand(ctx, bson.D{{Key: "configureFailPoint", Value: tc.point}, {Key: "mode", Value: "alwaysOn"}}).Err(); err != nil {
 				t.Fatal(err)
@@ -62,7 +62,7 @@ func TestKilledTransaction(t *testing.T) {
 			if n, err := coll.CountDocuments(ctx, bson.D{{Key: "txn", Value: true}}); err != nil || n != want {
 				t.Errorf("%d of the transaction's writes are there, want %d (%v)", n, want, err)
 			}
-			// Nothing holds the documents any more.
+			// Nothing locks the documents any more.
 			if _, err := coll.UpdateMany(ctx, bson.D{}, bson.D{{Key: "$set", Value: bson.D{{Key: "after", Value: 1}}}}); err != nil {
 				t.Error(err)
 			}
@@ -99,7 +99,7 @@ func preparedTransactions(ctx context.Context, member *mongo.Client) (int64, err
 	return status.Transactions.Prepared, err
 }
 
-// settleCommits waits until no shard has a commit under way or a promise to keep.
+// settleCommits waits until no shard has a running commit or a prepared transaction.
 func settleCommits(t *testing.T, ctx context.Context, port int) {
 	t.Helper()
 	shards := []*mongo.Client{member(t, port+1), member(t, port+2)}

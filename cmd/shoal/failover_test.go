@@ -14,8 +14,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 )
 
-// An application whose driver retries writes notices nothing but a pause when its primary steps down or is killed,
-// whether it speaks to the set or to a router. TestFailoverTimes measures the pause.
+// An application whose driver retries writes only notices a pause when its primary steps down or is killed,
+// whether it is connected to the set or to a router. TestFailoverTimes measures the pause.
 func TestFailoversAreNotSeen(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts eleven servers")
@@ -40,9 +40,9 @@ func TestFailoversAreNotSeen(t *testing.T) {
 	})
 }
 
-// A killed primary is replaced within the election timeout and two seconds: from the kill until another member says that
-// it takes writes and has acknowledged one by the majority. A planned step-down hands over in less than 200 ms. What this
-// machine itself is late by meanwhile is measured and allowed on top. SHOAL_FAILOVERS asks for more rounds.
+// A killed primary is replaced within the election timeout plus two seconds: from the kill until another member reports
+// itself writable and has acknowledged a majority write. A planned step-down hands over in less than 200 ms. The
+// scheduling delay of this machine is measured and added to the limits. SHOAL_FAILOVERS asks for more rounds.
 func TestFailoverBounds(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts three servers")
@@ -85,14 +85,14 @@ func TestFailoverBounds(t *testing.T) {
 	logTimes(t, "kill", killed)
 }
 
-// failoverTime is how long a set was without a primary, and by how much this machine was late meanwhile.
+// failoverTime is how long a set was without a primary, and this machine's scheduling delay meanwhile.
 type failoverTime struct{ took, late time.Duration }
 
 func (f failoverTime) String() string {
 	return fmt.Sprintf("%v (the machine was late by %v)", f.took.Round(time.Millisecond), f.late.Round(time.Millisecond))
 }
 
-// logTimes logs a distribution and gives its median.
+// logTimes logs a distribution and returns its median.
 func logTimes(t *testing.T, what string, all []failoverTime) failoverTime {
 	slices.SortFunc(all, func(a, b failoverTime) int { return int(a.took - b.took) })
 	median := all[len(all)/2]
@@ -100,7 +100,7 @@ func logTimes(t *testing.T, what string, all []failoverTime) failoverTime {
 	return median
 }
 
-// replaced ends the primary's time by f and waits for another member to take writes.
+// replaced ends the primary by f and waits for another member to accept writes.
 func (rs *replicaSet) replaced(t *testing.T, old int, f func() error) failoverTime {
 	t.Helper()
 	late := measureLag()
@@ -124,7 +124,7 @@ func (rs *replicaSet) replaced(t *testing.T, old int, f func() error) failoverTi
 	return failoverTime{took, late()}
 }
 
-// writes has a member acknowledge a write by the majority.
+// writes has a member acknowledge a majority write.
 func (rs *replicaSet) writes(t *testing.T, i int, limit time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -135,7 +135,7 @@ func (rs *replicaSet) writes(t *testing.T, i int, limit time.Duration) {
 	}
 }
 
-// measureLag begins to measure how late this machine runs what is due; its result tells the sum.
+// measureLag begins to measure the scheduling delay of this machine; the function that it returns returns the sum.
 func measureLag() (late func() time.Duration) {
 	const step, usual = 5 * time.Millisecond, 2 * time.Millisecond
 	done, sum := make(chan struct{}), make(chan time.Duration)

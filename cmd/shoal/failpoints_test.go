@@ -8,7 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// The members of a process shared their fail points: what was set on one made all of them fail.
+// The members of a process shared their fail points: one that was set on one member made all of them fail.
 func TestFailPointsAreOfOneMember(t *testing.T) {
 	s := startTestSet(t, 3, "", pair{"enableTestCommands", "1"})
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

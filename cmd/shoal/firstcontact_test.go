@@ -11,7 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// anyPorts gives ports that nobody listens on now.
+// anyPorts returns ports on which nothing listens now.
 func anyPorts(t *testing.T, n int) []string {
 	t.Helper()
 	var ports []string
@@ -38,8 +38,8 @@ func asWritten(t *testing.T, port string, args ...string) *outsider {
 	return o
 }
 
-// The recipe of three processes in the README failed at its last line: rs.initiate() without a configuration gave the
-// shard the machine's name, and sh.addShard was given the address that it listens on.
+// The recipe of three processes in the README failed at its last line: rs.initiate() without a configuration used the
+// machine's name for the shard's member, and sh.addShard got the address that it listens on.
 func TestREADMEsRecipeOfProcesses(t *testing.T) {
 	raw, err := os.ReadFile("../../README.md")
 	if err != nil {
@@ -79,14 +79,14 @@ func TestREADMEsRecipeOfProcesses(t *testing.T) {
 	if _, err := router.Database("d").Collection("c").InsertOne(t.Context(), bson.D{{Key: "_id", Value: 1}}); err != nil {
 		t.Fatal(err)
 	}
-	// The addresses of others are still refused.
+	// The addresses of other servers are still refused.
 	err = router.Database("admin").RunCommand(t.Context(), bson.D{{Key: "addShard", Value: "s1/127.0.0.1:" + free[2]}}).Err()
 	if err == nil || !strings.Contains(err.Error(), "does not match the actual set name") {
 		t.Errorf("the config server as a shard: %v", err)
 	}
 }
 
-// initiateBare is rs.initiate() without a configuration: the member is called localhost, where it listens on nothing else.
+// initiateBare is rs.initiate() without a configuration: the member is called localhost, because it listens on nothing else.
 func initiateBare(t *testing.T, s *outsider) {
 	t.Helper()
 	var r struct{ Me, Info2 string }
@@ -103,7 +103,7 @@ func initiateBare(t *testing.T, s *outsider) {
 	}
 }
 
-// rs.initiate() without a configuration picks the address by what the server listens on.
+// rs.initiate() without a configuration chooses an address that the server listens on.
 func TestInitiateWithoutConfigurationPicksAnAddress(t *testing.T) {
 	for args, want := range map[string]string{
 		"":                                         "localhost:7",
@@ -178,8 +178,8 @@ func TestInitiateAsLaunchersDo(t *testing.T) {
 	}
 }
 
-// What `shoal start` was asked for was missing in getCmdLineOpts, the log's first line had another port, and config.shards
-// had addresses that looked as if they could be dialled.
+// The options of `shoal start` were missing in getCmdLineOpts, the log's first line had another port, and config.shards
+// had addresses that looked as if they could be dialed.
 func TestStartTellsItsOptionsAndAddresses(t *testing.T) {
 	port := anyPorts(t, 1)[0]
 	o := newOutsider(t)
@@ -207,7 +207,7 @@ func TestStartTellsItsOptionsAndAddresses(t *testing.T) {
 	}
 }
 
-// The port in the connection string of a lone server was the one asked for: 0.
+// The port in the connection string of a standalone server was the requested one: 0.
 func TestLoneServersConnectionString(t *testing.T) {
 	o := newOutsider(t)
 	o.args = []string{"start", "--memory", "--topology", "standalone", "--listen", "127.0.0.1:0"}

@@ -37,7 +37,7 @@ func TestPausedPrimaryHoldsUpNoRouter(t *testing.T) {
 	took, lag := time.Since(paused), late()
 	w.end()
 	t.Logf("another led after %v, all writes had ended after %v", led, took)
-	// It takes a fifth of that time until the old primary is asked, and the whole until it is given up.
+	// The old primary is asked after a fifth of that time, and considered unreachable after the whole of it.
 	if after, most := took-led, 3*sdam.DefaultTiming.MinBetween; after > most+lag {
 		t.Errorf("the last write ended %v after another led, want %v (the machine was late by %v)", after, most, lag)
 	}
@@ -46,7 +46,7 @@ func TestPausedPrimaryHoldsUpNoRouter(t *testing.T) {
 	}
 }
 
-// pausedWriters write one document after the other each.
+// pausedWriters are clients that each write one document after the other.
 type pausedWriters struct {
 	mu   sync.Mutex
 	last []time.Time // when each ended its last write
@@ -84,7 +84,7 @@ func (w *pausedWriters) count() int {
 	return w.done
 }
 
-// since counts those that have ended a write well after a moment: the first ones may have been answered before it.
+// since counts the writers that have completed a write well after a moment: earlier ones may have been acknowledged before it.
 func (w *pausedWriters) since(at time.Time) (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// FuzzConfigFile: whatever stands in a configuration file is taken or refused with a message.
+// FuzzConfigFile: any content of a configuration file is accepted or refused with a message.
 func FuzzConfigFile(f *testing.F) {
 	for _, s := range []string{
 		"net:\n  port: 27017\n  bindIp: 127.0.0.1,::1\nstorage:\n  dbPath: /tmp/x\nreplication:\n  replSetName: rs0\n",
@@ -30,7 +30,7 @@ func FuzzConfigFile(f *testing.F) {
 	})
 }
 
-// FuzzCommandLine: any arguments are taken or refused with a message.
+// FuzzCommandLine: any arguments are accepted or refused with a message.
 func FuzzCommandLine(f *testing.F) {
 	for _, s := range []string{
 		"--port 27017 --dbpath /tmp/x", "-vvv --replSet rs0", "--configdb cfg/a:1,b:2 --bind_ip=::1", "--setParameter a=1 --setParameter b", "-f", "--fork=1", "--port 99999999999999999999",
@@ -55,7 +55,7 @@ func FuzzCommandLine(f *testing.F) {
 	})
 }
 
-// checkUsage wants of an error that it says something.
+// checkUsage checks that an error has a useful message.
 func checkUsage(t *testing.T, input string, err error) {
 	t.Helper()
 	var u *usageError

@@ -7,10 +7,10 @@ import (
 	"runtime/metrics"
 )
 
-// How much the heap may grow between two collections. The default, as much again as is live, suits a small heap and one full of
-// pointers. Much of a server's heap has none: documents of many megabytes on their way to the store and, in a build
-// without cgo, block cache and memtables. Marking costs nothing there, so such a heap is collected more often
-// instead of taking twice its size. GOGC and GOMEMLIMIT in the environment turn this off.
+// How much the heap may grow between two collections. The default, the size of the live heap, suits a small heap and one full
+// of pointers. Much of a server's heap has none: documents of many megabytes on their way to the store and, in a build without
+// cgo, block cache and memtables. Marking them costs nothing, so such a heap is collected more often instead of growing to
+// twice its size. GOGC and GOMEMLIMIT in the environment turn this off.
 
 // gcRoom is the growth that any heap may have.
 const gcRoom = 64 << 20
@@ -23,7 +23,7 @@ func gcPercent(live, scan uint64) int {
 	return int(min(100, max(1, 100*max(gcRoom, scan)/live)))
 }
 
-// collection is made anew after each collection, whose end its finalizer tells.
+// collection is allocated again after each collection; its finalizer signals the end of the next one.
 type collection struct {
 	sample  []metrics.Sample
 	percent int

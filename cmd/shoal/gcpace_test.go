@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A heap of documents takes what is live and a constant, one of pointers grows as usual.
+// A heap of documents grows by a constant beyond its live size; one of pointers grows as usual.
 func TestHeapGrowsByAConstant(t *testing.T) {
 	for _, c := range []struct{ live, scan, most uint64 }{
 		{4 << 20, 4 << 20, 8 << 20},
@@ -33,7 +33,7 @@ func TestHeapGrowsByAConstant(t *testing.T) {
 		documents = append(documents, make([]byte, 1<<24))
 	}
 	var m runtime.MemStats
-	for range 50 { // the finalizer runs behind a collection
+	for range 50 { // the finalizer runs after a collection
 		runtime.GC()
 		if runtime.ReadMemStats(&m); m.NextGC < live+live/2 {
 			break

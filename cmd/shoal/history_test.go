@@ -19,8 +19,8 @@ type regOp struct {
 	old, new int
 }
 
-// regModel is a register: what a read returns is what the last write, or the last compare-and-set that matched, put
-// there. An operation whose outcome is not known may have happened at any time since it began, or never.
+// regModel is a register: a read returns what the last write, or the last successful compare-and-set, stored. An
+// operation with unknown outcome may have happened at any time since it began, or never.
 var regModel = porcupine.Model{
 	Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
 		byKey := map[int][]porcupine.Operation{}
@@ -66,7 +66,7 @@ type regOut struct {
 	unknown bool
 }
 
-// known is an acknowledged operation and the version that it read or made.
+// known is an acknowledged operation and the version that it read or created.
 type known struct {
 	regOp
 	call, ret int64
@@ -80,8 +80,8 @@ type history struct {
 	ops     []porcupine.Operation
 	known   []known
 	unknown int
-	// versions is what is known of each register's versions: every write raises one number by one, so that a version
-	// has one value for whoever sees it.
+	// versions has the known values of each register's versions: every write increments the version, so that a
+	// version has the same value for every reader.
 	versions map[[2]int]seenValue
 	wrong    []string
 	errors   map[string]int
@@ -100,7 +100,7 @@ func newHistory() *history {
 
 func (h *history) now() int64 { return int64(time.Since(h.start)) }
 
-// done notes an operation that was acknowledged, and the register that it read or made.
+// done records an acknowledged operation, and the register that it read or wrote.
 func (h *history) done(client int, op regOp, call int64, r register) {
 	h.mu.Lock()
 	h.ops = append(h.ops, porcupine.Operation{ClientId: client, Input: op, Call: call, Output: regOut{value: r.V}, Return: h.now()})
@@ -109,7 +109,7 @@ func (h *history) done(client int, op regOp, call int64, r register) {
 	h.saw(op.key, r.N, r.V)
 }
 
-// lost notes a write whose outcome is not known.
+// lost records a write whose outcome is unknown.
 func (h *history) lost(client int, op regOp, call int64, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -120,7 +120,7 @@ func (h *history) lost(client int, op regOp, call int64, err error) {
 	}
 }
 
-// saw notes the value of a register's version.
+// saw records the value of a register's version.
 func (h *history) saw(key, version, value int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -145,7 +145,7 @@ func (h *history) violation(format string, args ...any) {
 	h.mu.Unlock()
 }
 
-// check fails the test where no order of the operations explains what clients saw.
+// check fails the test if no order of the operations explains what clients saw.
 func (h *history) check(t *testing.T, limit time.Duration) {
 	t.Helper()
 	h.mu.Lock()
@@ -177,8 +177,8 @@ func (h *history) check(t *testing.T, limit time.Duration) {
 	}
 }
 
-// outOfOrder finds, by the versions alone, reads that are stale and writes that are not in order: an operation that began
-// after another had ended is not behind it. That takes no search, so it decides histories of any length; porcupine, which
+// outOfOrder finds, by the versions alone, stale reads and writes out of order: an operation that began after another had
+// ended must not have an older version. That needs no search, so it works for histories of any length; porcupine, which
 // knows nothing of versions, checks the values.
 func outOfOrder(ops []known) (wrong []string) {
 	began, ended := slices.Clone(ops), ops
@@ -202,7 +202,7 @@ func outOfOrder(ops []known) (wrong []string) {
 	return wrong
 }
 
-// The order by versions: it finds what is stale, and nothing where operations overlap.
+// The check by versions finds stale reads, and nothing if operations overlap.
 func TestOrderOfVersions(t *testing.T) {
 	op := func(kind byte, call, ret int64, version int) known {
 		return known{regOp{kind: kind}, call, ret, version}
@@ -223,7 +223,7 @@ func TestOrderOfVersions(t *testing.T) {
 	}
 }
 
-// The checker itself: it accepts what may be, and refuses what may not.
+// The checker itself accepts legal histories and rejects illegal ones.
 func TestRegisterHistories(t *testing.T) {
 	op := func(in regOp, call, ret int64, out regOut) porcupine.Operation {
 		return porcupine.Operation{Input: in, Call: call, Return: ret, Output: out}

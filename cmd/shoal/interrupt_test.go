@@ -12,7 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// ring is a polygon of n corners that goes in and out.
+// ring is a polygon of n corners at two alternating radii.
 func ring(n int) bson.D {
 	at := make(bson.A, 0, n+1)
 	for i := range n {
@@ -41,7 +41,7 @@ func texts(n int) bson.A {
 
 // heavy are commands that would take long, most of it within one step of the query language.
 func heavy() map[string]bson.D {
-	number := func(n int) bson.D { return d("$multiply", bson.A{"$_id", n}) } // not known before the document is
+	number := func(n int) bson.D { return d("$multiply", bson.A{"$_id", n}) } // not constant: it depends on the document
 	long := d("$range", bson.A{0, number(1_000_000)})
 	return map[string]bson.D{
 		"geoWithin":           find(d("g", d("$geoWithin", ring(200_000)))),
@@ -142,7 +142,7 @@ func TestHeavyStepsKilled(t *testing.T) {
 	}
 }
 
-// cpuTime is what a process has used of its processors.
+// cpuTime is the processor time that a process has used.
 func cpuTime(t *testing.T, p *process) time.Duration {
 	t.Helper()
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(p.cmd.Process.Pid) + "/stat")

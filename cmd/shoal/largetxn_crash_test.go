@@ -16,7 +16,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 )
 
-// smallPieces has transactions of a few hundred kilobytes go the way of large ones.
+// smallPieces makes transactions of a few hundred kilobytes be handled like large ones.
 var smallPieces = []string{"--setParameter", "largeTransactionThresholdBytes=65536", "--setParameter", "minSnapshotHistoryWindowInSeconds=2"}
 
 const (
@@ -24,7 +24,7 @@ const (
 	oldDocs   = 60  // that it changes, and some of which it deletes and inserts again
 )
 
-// largeTxn is a transaction whose versions go ahead of its commit.
+// largeTxn is a transaction whose versions are sent ahead of its commit.
 type largeTxn struct {
 	rs      *replicaSet
 	n       int // of the transaction
@@ -75,7 +75,7 @@ func oldDoc(i, by int) bson.D {
 	return bson.D{{Key: "_id", Value: i}, {Key: "by", Value: by}, {Key: "u", Value: fmt.Sprint("old", i)}}
 }
 
-// check looks at every member: the transaction is there as a whole, or not at all.
+// check checks on every member that the transaction is there as a whole or not at all.
 func (w *largeTxn) check(ctx context.Context, committed, aborted bool) {
 	t := w.rs.t
 	t.Helper()
@@ -93,12 +93,12 @@ func (w *largeTxn) check(ctx context.Context, committed, aborted bool) {
 	}
 }
 
-// largeTroubles are what happens to a set while a transaction sends its versions ahead. commits tells whether it commits
+// largeTroubles are the faults of a set while a transaction sends its versions ahead. commits reports whether it commits
 // nonetheless.
 var largeTroubles = []struct {
 	name    string
 	commits bool
-	when    int // after half of its statements, all of them, in its commit, behind it
+	when    int // after half of its statements, after all of them, during its commit, after it
 	do      func(rs *replicaSet) (undo func())
 }{
 	{"kill the primary", false, 0, killPrimary},
@@ -141,8 +141,8 @@ func killPrimary(rs *replicaSet) func() {
 	return func() { rs.start(v) }
 }
 
-// Whatever happens to a set while a large transaction is under way or commits, it is there whole or not at all, at every member
-// and for who watches the collection, and nothing of it is left over.
+// Whatever happens to a set while a large transaction is open or commits, it is there as a whole or not at all, on every member
+// and in change streams, and no remains of it are left.
 func TestLargeTransactionsInTrouble(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
@@ -179,7 +179,7 @@ func TestLargeTransactionsInTrouble(t *testing.T) {
 		if n, _ := coll.CountDocuments(ctx, bson.D{{Key: "of", Value: n}}); n > 0 {
 			there = append(there, w.n)
 		}
-		// Nothing holds its documents or unique keys.
+		// Nothing locks its documents or unique keys.
 		if _, err := coll.UpdateMany(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$lt", Value: oldDocs}}}}, bson.D{{Key: "$set", Value: bson.D{{Key: "after", Value: n}}}}); err != nil {
 			t.Error(err)
 		}
@@ -194,7 +194,7 @@ func TestLargeTransactionsInTrouble(t *testing.T) {
 	watched(there)
 }
 
-// suffer runs the transaction, with trouble at some time.
+// suffer runs the transaction, with a fault at some point.
 func (w *largeTxn) suffer(ctx context.Context, when int, trouble func(*replicaSet) func()) (committed bool, err error) {
 	undo := func() {}
 	defer func() { undo() }()
@@ -223,8 +223,8 @@ func (w *largeTxn) suffer(ctx context.Context, when int, trouble func(*replicaSe
 	return err == nil, err
 }
 
-// watchGroups follows a collection's changes. The result waits for what is inserted behind its call, and compares the groups
-// that were there whole.
+// watchGroups watches a collection's changes. The function that it returns waits for a document inserted after its call, and
+// compares the groups that were complete.
 func watchGroups(ctx context.Context, t *testing.T, coll *mongo.Collection) func(want []int) {
 	t.Helper()
 	stream, err := coll.Watch(ctx, mongo.Pipeline{{{Key: "$match", Value: bson.D{{Key: "operationType", Value: "insert"}}}}})

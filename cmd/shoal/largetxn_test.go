@@ -16,7 +16,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 )
 
-// What a transaction of many megabytes costs: how long it takes to commit, what other writers of the set notice of it, and
+// The cost of a transaction of many megabytes: how long it takes to commit, the effect on other writers of the set, and
 // the memory of the members. SHOAL_TXN_MB="120 300" asks for the figures.
 func TestLargeTransactionCost(t *testing.T) {
 	sizes := os.Getenv("SHOAL_TXN_MB")
@@ -55,7 +55,7 @@ func TestLargeTransactionCost(t *testing.T) {
 	rs.sameEverywhere(time.Minute, "bench")
 }
 
-// largeTransaction inserts mb megabytes of noise in one transaction, and tells how long statements and commit took.
+// largeTransaction inserts mb megabytes of noise in one transaction, and returns how long statements and commit took.
 func largeTransaction(ctx context.Context, rs *replicaSet, name string, mb int) (statements, commit time.Duration, err error) {
 	client := connect(rs.t, rs.uri())
 	coll := client.Database("bench").Collection(name)
@@ -100,9 +100,9 @@ func (rs *replicaSet) peakMemory() (mb []int) {
 	return mb
 }
 
-// A transaction was one entry of the raft log, which its pieces' one time-out, the answers that took it
-// along and the memory for its copies kept from ever getting to the others. It goes in chunks now: the set keeps its primary,
-// others write meanwhile, a member that was away gets it, and everybody has it whole.
+// A transaction used to be one entry of the raft log, which never reached the other members because of the single time-out
+// for its pieces, the replies that carried it, and the memory for its copies. Now it is sent in chunks: the set keeps its
+// primary, others write meanwhile, a member that was away receives it, and all members have it as a whole.
 func TestLargeTransactionOnASet(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()

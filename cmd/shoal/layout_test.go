@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// `shoal start` on the directory of a `shoal mongod`, or the reverse, or another topology made a second, empty store beside
-// the first: it is refused by name, and the same way of starting finds its data.
+// `shoal start` on the directory of a `shoal mongod`, or the reverse, or another topology, created a second, empty store
+// besides the first: now it is refused with the name of the right command, which finds its data.
 func TestOneDirectoryOneWayOfStarting(t *testing.T) {
 	ways := map[string][]string{
 		"shoal mongod":                                   {"mongod", "--port", "0", "--dbpath"},
@@ -53,7 +53,7 @@ func TestOneDirectoryOneWayOfStarting(t *testing.T) {
 	}
 }
 
-// The directory of a real mongod looked empty: a new store came up among its files, and nothing said that the data was not read.
+// The directory of a real mongod looked empty: a new store was created among its files, without a warning that the data was not read.
 func TestDirectoryOfAnotherEngineIsRefused(t *testing.T) {
 	for _, args := range [][]string{{"mongod", "--port", "0", "--dbpath"}, {"start", "--listen", "127.0.0.1:0", "--data-dir"}} {
 		dir := t.TempDir()

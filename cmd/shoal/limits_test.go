@@ -40,7 +40,7 @@ func project(expr any) bson.D {
 
 func d(k string, v any) bson.D { return bson.D{{Key: k, Value: v}} }
 
-// Commands made to eat time or memory: each ends in time with an answer that is one of those given, an error code or ok.
+// Commands designed to consume time or memory: each ends in time with one of the given results, an error code or ok.
 var bombs = []struct {
 	name string
 	cmd  bson.D
@@ -65,7 +65,7 @@ var bombs = []struct {
 	{"function that never ends", pipeline(project(d("$function", bson.D{{Key: "body", Value: "function(){for(;;){}}"}, {Key: "args", Value: bson.A{}}, {Key: "lang", Value: "js"}}))), "50"},
 	{"function that eats memory", pipeline(project(d("$function", bson.D{{Key: "body", Value: "function(){var a=[];for(;;){a.push(new Array(10000).fill('x'))}}"}, {Key: "args", Value: bson.A{}}, {Key: "lang", Value: "js"}}))), "50"},
 	{"function of endless recursion", pipeline(project(d("$function", bson.D{{Key: "body", Value: "function f(){return f()+1}"}, {Key: "args", Value: bson.A{}}, {Key: "lang", Value: "js"}}))), "139"},
-	{"create indexes", bson.D{{Key: "createIndexes", Value: "many"}, {Key: "indexes", Value: bson.A{bson.D{{Key: "name", Value: "q"}, {Key: "key", Value: d("q", 1)}}}}, {Key: "maxTimeMS", Value: 1}}, "ok"}, // or 50, as everywhere: a quick machine may be done by then
+	{"create indexes", bson.D{{Key: "createIndexes", Value: "many"}, {Key: "indexes", Value: bson.A{bson.D{{Key: "name", Value: "q"}, {Key: "key", Value: d("q", 1)}}}}, {Key: "maxTimeMS", Value: 1}}, "ok"}, // or 50, as everywhere: a fast machine may be done by then
 	{"densify bomb", pipeline(d("$addFields", d("t", 0)), d("$densify", bson.D{{Key: "field", Value: "t"}, {Key: "range", Value: bson.D{{Key: "step", Value: 1}, {Key: "bounds", Value: bson.A{0, 1000000000}}}}}), d("$count", "n")), "5897900"},
 	{"or of many", bson.D{{Key: "count", Value: "many"}, {Key: "query", Value: d("$or", ors(20000))}}, "ok"},
 	{"sample", pipeline(d("$sample", d("size", int64(1)<<40))), "ok"},
@@ -123,5 +123,5 @@ func TestBombs(t *testing.T) {
 	}
 }
 
-// timedOut is MaxTimeMSExpired: on a slow machine it may come before what a command is to answer.
+// timedOut is MaxTimeMSExpired: on a slow machine it may occur before a command's expected result.
 const timedOut = "50"

@@ -8,14 +8,14 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 )
 
-// A router is killed while a transaction is open: who writes its documents through another router waited until the
-// transaction had been open for 60 s. A router that lives keeps its transactions, also where its client takes its time.
+// A router is killed while a transaction is open: writers of its documents through another router used to wait until
+// the transaction had been open for 60 s. A live router keeps its transactions, even if its client is slow.
 func TestRouterKilledInATransaction(t *testing.T) {
 	routerLost(t, (*outsider).kill)
 }
 
-// A router that is paused, as one whose machine has lost its power, keeps its connections and says nothing. When it comes
-// back, its transaction has ended.
+// A paused router, like one whose machine has lost power, keeps its connections and sends nothing. When it resumes, its
+// transaction has ended.
 func TestRouterPausedInATransaction(t *testing.T) {
 	router, commit := routerLost(t, func(router *outsider) { router.signal(syscall.SIGSTOP) })
 	router.signal(syscall.SIGCONT)
@@ -24,8 +24,8 @@ func TestRouterPausedInATransaction(t *testing.T) {
 	}
 }
 
-// routerLost has a router lost by lose while it has a transaction open, and another router's client write what that one has
-// written. commit commits the lost router's transaction.
+// routerLost loses a router by lose while it has a transaction open, and has another router's client write the same
+// documents. commit commits the lost router's transaction.
 func routerLost(t *testing.T, lose func(router *outsider)) (router *outsider, commit func() error) {
 	t.Helper()
 	config, shard := launchOutside(t, "cfg", "--configsvr", 1), launchOutside(t, "a", "--shardsvr", 1)

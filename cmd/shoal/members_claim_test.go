@@ -8,7 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// ask sends a command and gives its outcome.
+// ask sends a command and returns its outcome.
 func (c *rawConn) ask(cmd ...bson.E) string {
 	c.t.Helper()
 	if _, err := c.Write(opMsg(0, body(append(bson.D(cmd), bson.E{Key: "$db", Value: "admin"})))); err != nil {
@@ -26,7 +26,7 @@ func (c *rawConn) claim() {
 	}
 }
 
-// membersOnly are commands that change what a cluster knows of itself, with what is enough to be run.
+// membersOnly are commands that change a cluster's own state, with sufficient arguments.
 var membersOnly = []bson.D{
 	{{Key: "_configsvrRemoveShard", Value: "shard00"}},
 	{{Key: "_configsvrCreateDatabase", Value: "x"}},
@@ -40,8 +40,8 @@ var membersOnly = []bson.D{
 	{{Key: "_replSetRaft", Value: bson.Binary{Data: []byte{1}}}},
 }
 
-// In a cluster of one process no connection becomes a member by saying that it is one: what members send each other is
-// refused at routers and at members that listen, and the cluster goes on.
+// In a single-process cluster no connection becomes a member by claiming to be one: commands of members are refused by
+// routers and by listening members, and the cluster keeps working.
 func TestNoConnectionIsAMemberOfOneProcess(t *testing.T) {
 	base := nodePorts(t, 3)
 	p := launch(t, t.TempDir(), "--node-port", strconv.Itoa(base))
@@ -62,8 +62,8 @@ func TestNoConnectionIsAMemberOfOneProcess(t *testing.T) {
 	}
 }
 
-// Of several processes without a key file a connection that says hello as a member does is one. One that does not is refused
-// what members send.
+// With several processes and no key file, a connection whose hello is a member's counts as one. From any other, commands of
+// members are refused.
 func TestPlainClientsSendNothingOfMembers(t *testing.T) {
 	port := anyPorts(t, 1)[0]
 	s := asWritten(t, port, "mongod", "--configsvr", "--replSet", "c", "--dbpath", t.TempDir(), "--port", port)

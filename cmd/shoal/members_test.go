@@ -22,7 +22,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// testSet is a replica set in this process, and a client that follows it.
+// testSet is a replica set in this process, and a client that monitors it.
 type testSet struct {
 	t      *testing.T
 	hosts  []string
@@ -75,7 +75,7 @@ func (s *testSet) admin(ctx context.Context, cmd bson.D) bson.M {
 	return out
 }
 
-// direct is a client of one member alone.
+// direct returns a client of one member alone.
 func (s *testSet) direct(host string) *mongo.Client {
 	c, err := mongo.Connect(options.Client().ApplyURI("mongodb://" + host + "/?directConnection=true"))
 	if err != nil {
@@ -85,7 +85,7 @@ func (s *testSet) direct(host string) *mongo.Client {
 	return c
 }
 
-// primary waits for a primary other than not and gives its address.
+// primary waits for a primary other than not and returns its address.
 func (s *testSet) primary(ctx context.Context, not string) string {
 	s.t.Helper()
 	clients := map[string]*mongo.Client{}
@@ -106,7 +106,7 @@ func (s *testSet) primary(ctx context.Context, not string) string {
 	return ""
 }
 
-// What a set of three tells, and what each member does and refuses.
+// What a set of three reports, and what each member does and refuses.
 func TestReplicaSet(t *testing.T) {
 	s := startTestSet(t, 3, "")
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -161,8 +161,8 @@ func TestReplicaSet(t *testing.T) {
 	}
 }
 
-// A secondary in maintenance serves no reads and does not become primary, goes on to follow, and comes back after as many
-// calls as it took.
+// A secondary in maintenance mode serves no reads and does not become primary, keeps replicating, and returns after as
+// many calls as it was entered with.
 func TestMaintenanceMode(t *testing.T) {
 	s := startTestSet(t, 3, "")
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -258,7 +258,7 @@ func TestMaintenanceMode(t *testing.T) {
 	}
 }
 
-// The parameters of the monitors of sets are what they go by, at start and changed at run time.
+// The monitors of sets apply their parameters, both those set at start and those changed at run time.
 func TestMonitorParameters(t *testing.T) {
 	p := cluster.NewParams()
 	for name, text := range map[string]string{"replicaSetMonitorProtocol": "sdam", "connectTimeoutMs": "2000", "localThresholdMs": "30"} {
@@ -282,7 +282,7 @@ func TestMonitorParameters(t *testing.T) {
 	}
 }
 
-// A monitor asks each member once, and reads what the member streams from then on.
+// A monitor asks each member once, and then reads what the member streams.
 func TestMonitorReadsStreamedHellos(t *testing.T) {
 	s := startTestSet(t, 3, "")
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -343,7 +343,7 @@ func TestMonitorReadsStreamedHellos(t *testing.T) {
 	}
 }
 
-// A client with retryable writes sees no error while the set hands its primary on, and nothing it was told is lost.
+// A client with retryable writes sees no error during handovers of the primary, and nothing acknowledged is lost.
 func TestStepDownsAreNotSeen(t *testing.T) {
 	s := startTestSet(t, 3, "")
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

@@ -17,8 +17,8 @@ const (
 	largeBytes = 16 << 10
 )
 
-// largeWriter inserts groups of documents, on all shards, and deletes them, each by a transaction whose versions go ahead of
-// its commit in many pieces. A group is there whole or not at all.
+// largeWriter inserts groups of documents, on all shards, and deletes them, each by a transaction whose versions are sent
+// ahead of its commit in many pieces. A group is there as a whole or not at all.
 type largeWriter struct {
 	l *clusterLoad
 
@@ -33,7 +33,7 @@ type largeWriter struct {
 // largeGroup is what is known of one.
 type largeGroup struct {
 	there bool // its insertion was acknowledged
-	sent  bool // its deletion was, or may be done
+	sent  bool // its deletion was sent, and may have been executed
 	gone  bool // its deletion was acknowledged
 }
 
@@ -92,7 +92,7 @@ func (w *largeWriter) delete(ctx context.Context, client *mongo.Client, n int) e
 	return nil
 }
 
-// read counts the documents of each group, in one of the ways that see one moment.
+// read counts the documents of each group, by one of the kinds of consistent reads.
 func (w *largeWriter) read(ctx context.Context, client *mongo.Client, rnd *rand.Rand) error {
 	time.Sleep(time.Duration(rnd.Intn(300)) * time.Millisecond)
 	way := []string{"a transaction", "a snapshot", "a snapshot of secondaries"}[rnd.Intn(3)]
@@ -117,7 +117,7 @@ func (w *largeWriter) read(ctx context.Context, client *mongo.Client, rnd *rand.
 	return nil
 }
 
-// countGroups reads in one batch: a cursor that its client lost, with a router, would hold up the deletion of ranges.
+// countGroups reads in one batch: a cursor that was lost with its router would delay range deletions.
 func countGroups(ctx context.Context, coll *mongo.Collection) (map[int]int, error) {
 	cur, err := coll.Find(ctx, bson.D{}, options.Find().SetBatchSize(100_000).SetProjection(bson.D{{Key: "of", Value: 1}}))
 	if err != nil {
@@ -134,7 +134,7 @@ func countGroups(ctx context.Context, coll *mongo.Collection) (map[int]int, erro
 	return found, nil
 }
 
-// check looks what is there when all is quiet.
+// check checks the final state.
 func (w *largeWriter) check(client *mongo.Client) {
 	t := w.l.t
 	t.Helper()

@@ -17,19 +17,19 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 )
 
-// longer is what clients do to a sharded cluster in more than one request, between which anything may happen.
+// longer runs operations on a sharded cluster that take several requests, between which anything may happen.
 type longer struct {
 	l *clusterLoad
 
-	causal, commits, cursors, lives atomic.Int64 // those that came to their end
+	causal, commits, cursors, lives atomic.Int64 // completed ones
 
-	committed []*mongo.Session // to be sent their commit again
+	committed []*mongo.Session // whose commits will be retried
 	least     int              // transactions that were committed
 	most      int              // and those that may have been
 
 	ddl     atomic.Int32 // DDL commands under way
 	gone    []string     // collections that were dropped
-	unclear []string     // collections of which the last command's outcome is not known
+	unclear []string     // collections whose last command has an unknown outcome
 }
 
 const (
@@ -64,7 +64,7 @@ func insertNumbered(ctx context.Context, coll *mongo.Collection, n int) error {
 	return err
 }
 
-// readCausally reads a document, and then all of them in the same session: what a transaction did to the one it did to all.
+// readCausally reads a document, and then all of them in the same session: a transaction visible in the first is visible in all.
 func (o *longer) readCausally(ctx context.Context, client *mongo.Client, rnd *rand.Rand) error {
 	l := o.l
 	w := l.many[rnd.Intn(len(l.many))]
@@ -110,7 +110,7 @@ func (o *longer) readCausally(ctx context.Context, client *mongo.Client, rnd *ra
 	return nil
 }
 
-// commitTwice commits a transaction in which one shard writes and others read, and sends the commit of an earlier one again,
+// commitTwice commits a transaction in which one shard writes and others read, and retries the commit of an earlier one,
 // whose participants may have been restarted: it is still committed.
 func (o *longer) commitTwice(ctx context.Context, client *mongo.Client, rnd *rand.Rand) error {
 	err := o.commitOnce(ctx, client, rnd)
@@ -178,7 +178,7 @@ func (o *longer) commitOnce(ctx context.Context, client *mongo.Client, rnd *rand
 	return err
 }
 
-// cursor reads a collection slowly while its chunks move, and the donors delete them: each document is there once.
+// cursor reads a collection slowly while its chunks move, and the donors delete them: each document is returned once.
 func (o *longer) cursor(ctx context.Context, client *mongo.Client, rnd *rand.Rand) error {
 	cur, err := o.l.db(client).Collection("shelf").Find(ctx, bson.D{}, options.Find().SetBatchSize(20))
 	if err == nil {
@@ -190,7 +190,7 @@ func (o *longer) cursor(ctx context.Context, client *mongo.Client, rnd *rand.Ran
 	return err
 }
 
-// rest reads a cursor to its end, which is to return documents 0 to n-1, each once; pause is called between two batches.
+// rest reads a cursor to its end; it must return documents 0 to n-1, each once. pause is called between two batches.
 func (o *longer) rest(ctx context.Context, cur *mongo.Cursor, coll string, n int, pause func()) error {
 	defer cur.Close(ctx)
 	seen := map[int]int{}
@@ -218,9 +218,9 @@ func (o *longer) rest(ctx context.Context, cur *mongo.Cursor, coll string, n int
 	return nil
 }
 
-// until sends again what ended in an error that it does not explain, and tells whether it came to an end: half a minute in
-// which every set has a primary is enough, however long the machine takes to have them. f is told whether an earlier attempt may
-// have done it.
+// until retries an operation after unexpected errors, and reports whether it completed: half a minute in which every set has a
+// primary must be enough, however long the machine takes to get there. again tells f whether an earlier attempt may have
+// succeeded.
 func (o *longer) until(what string, f func(ctx context.Context, again bool) error) bool {
 	whole := &o.l.c.whole
 	end, last := whole.Load()+int64(30*time.Second), time.Now().Add(5*time.Minute)
@@ -237,8 +237,8 @@ func (o *longer) until(what string, f func(ctx context.Context, again bool) erro
 	return false
 }
 
-// life makes a sharded collection, which lies on one shard, and reads it while it moves for the first time; then it is
-// renamed and dropped. Each command is sent until it is answered.
+// life creates a sharded collection, which is on one shard, and reads it while it moves for the first time; then it is
+// renamed and dropped. Each command is sent until it gets a reply.
 func (o *longer) life(_ context.Context, client *mongo.Client, rnd *rand.Rand) error {
 	name := fmt.Sprintf("life%d", len(o.gone)+len(o.unclear))
 	db, admin := o.l.db(client), client.Database("admin")
@@ -266,7 +266,7 @@ func (o *longer) life(_ context.Context, client *mongo.Client, rnd *rand.Rand) e
 	return nil
 }
 
-// firstMove reads a collection while a part of it moves, which the donor deletes as soon as it may.
+// firstMove reads a collection while a part of it moves; the donor deletes that part as soon as possible.
 func (o *longer) firstMove(client *mongo.Client, rnd *rand.Rand, name string) {
 	ctx, cancel := context.WithTimeout(context.Background(), shardedLimit)
 	defer cancel()
@@ -308,7 +308,7 @@ func (o *longer) rename(client *mongo.Client, from, to string) bool {
 	})
 }
 
-// misspelt renames collections that are not there onto one that is, and that one onto itself: it stays as it is.
+// misspelt renames missing collections to an existing one, and that one to itself: it stays unchanged.
 func (o *longer) misspelt(client *mongo.Client, name string) bool {
 	for from, code := range map[string]int32{"nemesis.nowhere": 26, "nemesis." + name: 20} {
 		ctx, cancel := context.WithTimeout(context.Background(), shardedLimit)
@@ -343,14 +343,14 @@ func (o *longer) holds(client *mongo.Client, name string, want int) bool {
 	})
 }
 
-// awaitDDL waits for a DDL command to be under way, but not for long.
+// awaitDDL waits for a running DDL command, but not for long.
 func (o *longer) awaitDDL() {
 	for i := 0; i < 200 && o.ddl.Load() == 0; i++ {
 		time.Sleep(5 * time.Millisecond)
 	}
 }
 
-// check looks what is left when all is quiet.
+// check checks the final state.
 func (o *longer) check() {
 	t, l := o.l.t, o.l
 	t.Helper()

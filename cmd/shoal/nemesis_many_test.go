@@ -16,8 +16,8 @@ import (
 const manyDocs = 60
 
 // manyWriter writes to all documents of a collection of its own at once. Every write pushes its number into each of them, so
-// that what it did is known exactly: an acknowledged one is everywhere once, one without an answer nowhere twice, and one in
-// a transaction everywhere or nowhere.
+// that its effect is known exactly: an acknowledged write is in each document once, one without a reply in none twice, and
+// one in a transaction in all or none.
 type manyWriter struct {
 	l    *clusterLoad
 	coll string
@@ -45,7 +45,7 @@ func (w *manyWriter) prepare() {
 	}
 }
 
-// begin notes a write before it is sent.
+// begin records a write before it is sent.
 func (w *manyWriter) begin(m manyWrite) (number int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -53,7 +53,7 @@ func (w *manyWriter) begin(m manyWrite) (number int) {
 	return len(w.writes) - 1
 }
 
-// end notes what became of a write.
+// end records the outcome of a write.
 func (w *manyWriter) end(number int, what string, err error) error {
 	if err != nil {
 		w.l.errors.add(what, err)
@@ -67,7 +67,7 @@ func (w *manyWriter) end(number int, what string, err error) error {
 	return nil
 }
 
-// write does one write, of any kind, and rests.
+// write does one write, of a random kind, and pauses.
 func (w *manyWriter) write(ctx context.Context, client *mongo.Client, rnd *rand.Rand) (err error) {
 	time.Sleep(w.rest(rnd))
 	m := manyWrite{transaction: rnd.Intn(2) == 0, deletes: rnd.Intn(3) == 0}
@@ -94,7 +94,7 @@ func (w *manyWriter) update(ctx context.Context, db *mongo.Database, n int) erro
 	return err
 }
 
-// delete inserts some documents into every chunk, and deletes them by what they have in common.
+// delete inserts some documents into every chunk, and deletes them by a common field.
 func (w *manyWriter) delete(ctx context.Context, db *mongo.Database, n int) error {
 	var docs []any
 	for i := 1; i < manyDocs; i += 5 {
@@ -111,7 +111,7 @@ func (w *manyWriter) delete(ctx context.Context, db *mongo.Database, n int) erro
 	return err
 }
 
-// check looks what the writes left when all is quiet.
+// check checks the final effect of the writes.
 func (w *manyWriter) check() {
 	t := w.l.t
 	t.Helper()

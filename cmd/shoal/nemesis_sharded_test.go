@@ -25,7 +25,7 @@ const (
 	shardedLimit  = 8 * time.Second // of one operation through a router
 )
 
-// tally counts errors by what they say.
+// tally counts errors by message.
 type tally struct {
 	mu sync.Mutex
 	n  map[string]int
@@ -46,7 +46,7 @@ func (e *tally) log(t *testing.T) {
 	}
 }
 
-// clusterLoad is what clients do to a sharded cluster, and what they know.
+// clusterLoad is the clients of a sharded cluster, and what they know.
 type clusterLoad struct {
 	t       *testing.T
 	c       *shardedCluster
@@ -59,7 +59,7 @@ type clusterLoad struct {
 	longer  *longer
 	large   *largeWriter
 	waiters []*waiter
-	waited  int // writes that were waiting for a member that was kept away
+	waited  int // writes that waited for an isolated member
 	lists   *appender
 	watcher *listWatcher
 
@@ -71,7 +71,7 @@ type clusterLoad struct {
 	}
 }
 
-// prepare makes the collections, each in chunks on all shards.
+// prepare creates the collections, each in chunks on all shards.
 func (l *clusterLoad) prepare() {
 	l.t.Helper()
 	c := l.c
@@ -112,7 +112,7 @@ func (l *clusterLoad) prepare() {
 			l.t.Fatal(err)
 		}
 	}
-	// A router that has heard nothing of this may begin a transaction at a time before it.
+	// A router that does not know of this yet may begin a transaction at an earlier time.
 	for _, r := range append([]*server{c.idle}, c.routers...) {
 		if n, err := l.db(r.direct).Collection("accounts").CountDocuments(context.Background(), bson.D{}); n != moneyAccounts || err != nil {
 			l.t.Fatalf("%s finds %d accounts (%v)", r.name, n, err)
@@ -120,7 +120,7 @@ func (l *clusterLoad) prepare() {
 	}
 }
 
-// db is the database as a client that wants everything to stay writes to it.
+// db is the database with the write concern of a client that must lose nothing.
 func (l *clusterLoad) db(c *mongo.Client) *mongo.Database {
 	return c.Database("nemesis", options.Database().SetWriteConcern(writeconcern.Majority()))
 }
@@ -201,7 +201,7 @@ func (l *clusterLoad) counter(id int) func(context.Context, *mongo.Client, *rand
 		q := bson.D{{Key: "_id", Value: id}}
 		if !raised || rnd.Intn(4) > 0 {
 			writes := coll
-			if id == 0 && rnd.Intn(4) == 0 { // it waits for a member that is down
+			if id == 0 && rnd.Intn(4) == 0 { // it waits for a stopped member
 				writes = client.Database("nemesis").Collection("counters", options.Collection().SetWriteConcern(&writeconcern.WriteConcern{W: 3}))
 			}
 			r, err := writes.UpdateOne(mongo.NewSessionContext(ctx, session), q, bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: 1}}}})
@@ -232,8 +232,8 @@ func (l *clusterLoad) counter(id int) func(context.Context, *mongo.Client, *rand
 	}
 }
 
-// strayTransaction begins a transaction in the session of a counter, now and then, and gives it up: the shard that it wrote to
-// may not hear of that, and of the retryable writes that follow it neither, until a chunk brings their history.
+// strayTransaction sometimes begins a transaction in the session of a counter, and abandons it: the shard that it wrote to may
+// not learn of that, nor of the retryable writes that follow it, until a chunk brings their history.
 func (l *clusterLoad) strayTransaction(ctx context.Context, client *mongo.Client, session *mongo.Session, rnd *rand.Rand) error {
 	if rnd.Intn(8) > 0 {
 		return nil
@@ -273,7 +273,7 @@ func (l *clusterLoad) transfer(ctx context.Context, client *mongo.Client, rnd *r
 	return nil
 }
 
-// pair inserts two documents, on different shards most of the time: both are there, or none.
+// pair inserts two documents, usually on different shards: both are there, or none.
 func (l *clusterLoad) pair(ctx context.Context, client *mongo.Client, _ *rand.Rand) error {
 	l.mu.Lock()
 	n := len(l.mu.pairs)
@@ -313,8 +313,8 @@ func (l *clusterLoad) inTransaction(ctx context.Context, client *mongo.Client, f
 	return err
 }
 
-// total counts all money, in one of the ways that see one moment, and all accounts by a read without a snapshot, which
-// finds each of them once wherever chunks are.
+// total sums up all money, by one of the kinds of consistent reads, and counts all accounts by a read without a
+// snapshot, which finds each of them once wherever the chunks are.
 func (l *clusterLoad) total(ctx context.Context, client *mongo.Client, rnd *rand.Rand) error {
 	var docs []struct{ X int }
 	read := func(ctx context.Context, db *mongo.Database) error {
@@ -390,8 +390,8 @@ func (l *clusterLoad) checkPairs() {
 	l.t.Logf("%d pairs acknowledged, %d there", acked, len(found))
 }
 
-// checkIdle has the idle router, which has not heard of the latest moves, read a collection that has moved after the first
-// statement of a transaction, and write to all of it: one that began anew for ever never committed.
+// checkIdle has the idle router, which does not know of the latest moves, read a collection that has moved after the first
+// statement of a transaction, and write to all of it: a transaction that was restarted forever would never commit.
 func (l *clusterLoad) checkIdle() {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -426,7 +426,7 @@ func (l *clusterLoad) checkIdle() {
 	}
 }
 
-// troubles are misfortunes of more than one member of one set.
+// troubles are faults of more than one member of a set.
 var troubles = []struct {
 	name string
 	do   func(c *shardedCluster, rnd *rand.Rand) (undo func())
@@ -490,7 +490,7 @@ func (c *shardedCluster) twoShards(rnd *rand.Rand) (a, b *replicaSet) {
 	return c.shards[order[0]], c.shards[order[1]]
 }
 
-// misfortune does one to a set, or to the cluster as a whole, and tells what it was.
+// misfortune inflicts a fault on a set, or on the cluster as a whole, and returns its name.
 func (l *clusterLoad) misfortune(i int, rnd *rand.Rand) (name string, undo func()) {
 	if len(l.waiters) > 0 && (i == 3 || i > 3 && rnd.Intn(16) == 0) {
 		return l.keepAway(rnd)
@@ -503,7 +503,7 @@ func (c *shardedCluster) misfortune(i int, rnd *rand.Rand) (name string, undo fu
 	rs := sets[(i+1)%len(sets)] // a shard first
 	m := misfortunes[rnd.Intn(len(misfortunes))]
 	switch {
-	case i < 3: // what the short form must not miss, the config server too
+	case i < 3: // those that the short form must not omit, on the config server too
 		rs, m = sets[(i+1)%3], misfortunes[i]
 	case rnd.Intn(3) == 0:
 		m := troubles[rnd.Intn(len(troubles))]
@@ -519,7 +519,7 @@ func (c *shardedCluster) misfortune(i int, rnd *rand.Rand) (name string, undo fu
 	return fmt.Sprintf("%s %s (%d)", m.name, rs.members[victim].name, other), m.do(rs, victim, other)
 }
 
-// torment does misfortunes to all of a cluster until its time is over; often the next begins before one ends.
+// torment inflicts faults on a whole cluster until its time is over; often the next one begins before one ends.
 func (l *clusterLoad) torment(rnd *rand.Rand, limit time.Duration) {
 	for i, end := 0, time.Now().Add(limit); i < 3 || time.Now().Before(end); i++ {
 		before, began := l.acked.Load(), time.Since(l.h.start).Round(time.Millisecond)
@@ -531,8 +531,9 @@ func (l *clusterLoad) torment(rnd *rand.Rand, limit time.Duration) {
 	}
 }
 
-// Whatever befalls the members of shards and config server, and the routers, while chunks move: what was acknowledged is
-// there, once; money is constant in every snapshot; the shards' members agree, and so do catalog and shards.
+// Whatever happens to the members of shards and config server, and to the routers, while chunks move: acknowledged
+// writes exist once; the money is constant in every snapshot; the members of each shard agree, and so do catalog and
+// shards.
 func TestShardedNemesis(t *testing.T) {
 	seed := time.Now().UnixNano()
 	t.Logf("seed %d", seed)
@@ -584,7 +585,7 @@ func TestShardedNemesis(t *testing.T) {
 	}
 }
 
-// check compares what is there when all is quiet with what clients know.
+// check compares the final state with what clients know.
 func (l *clusterLoad) check() {
 	l.t.Helper()
 	checkLog(l.t, l.c.client, l.workers)
@@ -598,7 +599,7 @@ func (l *clusterLoad) check() {
 	l.checkLists()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	for range 8 { // each way
+	for range 8 { // in each direction
 		if err := l.total(ctx, l.c.client, rand.New(rand.NewSource(time.Now().UnixNano()))); err != nil {
 			l.t.Error(err)
 		}
@@ -618,7 +619,7 @@ func (l *clusterLoad) check() {
 	}
 }
 
-// checkLists holds the transactions on lists against snapshot isolation, and what the change stream gave of them against the lists.
+// checkLists checks the transactions on lists for snapshot isolation, and compares what the change stream returned with the lists.
 func (l *clusterLoad) checkLists() {
 	l.t.Helper()
 	final := l.lists.check(l.t, l.c.client)

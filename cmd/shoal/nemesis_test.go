@@ -21,7 +21,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 )
 
-// nemesisTime is how long members suffer; `make nemesis` asks for minutes.
+// nemesisTime is how long faults are inflicted; `make nemesis` asks for minutes.
 func nemesisTime(otherwise time.Duration) time.Duration {
 	if d, err := time.ParseDuration(os.Getenv("SHOAL_NEMESIS")); err == nil {
 		return d
@@ -29,7 +29,7 @@ func nemesisTime(otherwise time.Duration) time.Duration {
 	return otherwise
 }
 
-// keepDir is where failed tests leave logs and histories, "" for nowhere.
+// keepDir is where failed tests keep logs and histories, "" for nowhere.
 func keepDir() string { return os.Getenv("SHOAL_KEEP_LOGS") }
 
 const (
@@ -116,7 +116,7 @@ func (w *worker) read(ctx context.Context, k int) error {
 	return nil
 }
 
-// failed notes an operation that ended in an error. No register is ever missing.
+// failed records an operation that ended in an error. No register is ever missing.
 func (w *worker) failed(op regOp, call int64, err error) error {
 	if errors.Is(err, mongo.ErrNoDocuments) {
 		w.h.violation("client %d does not find register %d: %c %v, %v after the start", w.id, op.key, op.kind, op, time.Since(w.h.start))
@@ -138,7 +138,7 @@ func (w *worker) compareAndSet(ctx context.Context, k int) error {
 	return w.modify(ctx, op, bson.D{{Key: "_id", Value: k}, {Key: "v", Value: r.V}})
 }
 
-// modify writes a register in the worker's session, by findAndModify, which tells the version it made.
+// modify writes a register in the worker's session, by findAndModify, which returns the version that it created.
 func (w *worker) modify(ctx context.Context, op regOp, q bson.D) error {
 	call := w.h.now()
 	var r register
@@ -146,7 +146,7 @@ func (w *worker) modify(ctx context.Context, op regOp, q bson.D) error {
 	sctx := mongo.NewSessionContext(ctx, w.session)
 	err := w.causal.FindOneAndUpdate(sctx, q, u, options.FindOneAndUpdate().SetReturnDocument(options.After)).Decode(&r)
 	if errors.Is(err, mongo.ErrNoDocuments) && op.kind == 'c' {
-		return nil // it did nothing, and tells nothing: another primary may have been at work
+		return nil // it changed nothing and proves nothing: another primary may have run it
 	}
 	if err != nil {
 		return w.failed(op, call, err)
@@ -160,7 +160,7 @@ func (w *worker) modify(ctx context.Context, op regOp, q bson.D) error {
 	return nil
 }
 
-// readCausal reads with a majority at a secondary, where there is one: never behind what the session has seen.
+// readCausal does a majority read on a secondary, if there is one: never older than what the session has seen.
 func (w *worker) readCausal(ctx context.Context, k int) error {
 	call := w.h.now()
 	var r register
@@ -188,7 +188,7 @@ func (w *worker) insert(ctx context.Context) error {
 	return err
 }
 
-// misfortune is what may befall members. It does its harm, and gives what undoes it.
+// misfortune is a fault of members. It inflicts the fault, and returns a function that undoes it.
 type misfortune struct {
 	name string
 	do   func(rs *replicaSet, victim, other int) (undo func())
@@ -224,7 +224,7 @@ func stepDownOf(rs *replicaSet, i int) {
 	_ = rs.members[i].direct.Database("admin").RunCommand(ctx, bson.D{{Key: "replSetStepDown", Value: 5}, {Key: "secondaryCatchUpPeriodSecs", Value: 2}}).Err()
 }
 
-// pick chooses whom a misfortune befalls: the primary more often than not.
+// pick chooses the victim of a fault: the primary more often than not.
 func (rs *replicaSet) pick(rnd *rand.Rand) (victim, other int) {
 	if len(rs.members) == 1 {
 		return 0, 0
@@ -236,11 +236,11 @@ func (rs *replicaSet) pick(rnd *rand.Rand) (victim, other int) {
 	return victim, (victim + 1 + rnd.Intn(len(rs.members)-1)) % len(rs.members)
 }
 
-// torment does misfortunes, one after the other, until its time is over.
+// torment inflicts faults, one after the other, until its time is over.
 func torment(t *testing.T, rs *replicaSet, rnd *rand.Rand, limit time.Duration, acked *atomic.Int64) {
 	for i, end := 0, time.Now().Add(limit); time.Now().Before(end); i++ {
 		victim, other := rs.pick(rnd)
-		// The first three are the ones that the short form must not miss.
+		// The first three are the ones that the short form must not omit.
 		m := misfortunes[i%len(misfortunes)]
 		if i >= 3 {
 			m = misfortunes[rnd.Intn(len(misfortunes))]
@@ -254,8 +254,8 @@ func torment(t *testing.T, rs *replicaSet, rnd *rand.Rand, limit time.Duration, 
 	}
 }
 
-// Whatever befalls a minority (and, for a moment, a majority), no acknowledged write is lost and no linearizable read is
-// stale; when it is over, all members hold the same.
+// Whatever happens to a minority (and, briefly, a majority), no acknowledged write is lost and no linearizable read is
+// stale; in the end, all members have the same content.
 func TestNemesis(t *testing.T) {
 	seed := time.Now().UnixNano()
 	t.Logf("seed %d", seed)

@@ -18,9 +18,9 @@ const (
 	awayFor      = 12 * time.Second // longer than two flushes of the table of sessions take
 )
 
-// waiter raises a number by writes that wait for all members of a set: retryable writes, or transactions. While one of the
-// members is away they wait, in the middle of which the primary may step down. The driver sends them again then: a write is
-// not done twice, and a transaction that has committed is not denied. Its document lies in a collection that is not sharded.
+// waiter increments a number by writes that wait for all members of a set: retryable writes, or transactions. While one of
+// the members is away they wait, and meanwhile the primary may step down. Then the driver retries them: a write is not
+// executed twice, and a committed transaction is not denied. Its document is in an unsharded collection.
 type waiter struct {
 	l           *clusterLoad
 	id          string
@@ -28,7 +28,7 @@ type waiter struct {
 
 	session     *mongo.Session
 	least, most int
-	known       bool // whatever was sent before the last operation cannot happen any more
+	known       bool // no write from before the last operation can still happen
 	done        int
 	waiting     atomic.Bool
 }
@@ -40,7 +40,7 @@ func (w *waiter) prepare() {
 	}
 }
 
-// write raises the number, and reads it where it is known what has happened.
+// write increments the number, and reads it if the outcome is known.
 func (w *waiter) write(_ context.Context, client *mongo.Client, rnd *rand.Rand) error {
 	time.Sleep(time.Duration(rnd.Intn(200)) * time.Millisecond)
 	ctx, cancel := context.WithTimeout(context.Background(), waitingLimit)
@@ -86,7 +86,7 @@ func (w *waiter) raise(ctx context.Context, client *mongo.Client) error {
 		_ = w.session.AbortTransaction(ctx)
 		return err
 	}
-	for { // as WithTransaction does: the outcome is asked for until it is known
+	for { // as WithTransaction does: the commit is retried until the outcome is known
 		err := w.session.CommitTransaction(ctx)
 		if err == nil || !labelled(err, "UnknownTransactionCommitResult") || ctx.Err() != nil {
 			return err
@@ -110,8 +110,8 @@ func (w *waiter) compare(ctx context.Context, client *mongo.Client) error {
 	return nil
 }
 
-// keepAway keeps a member of the set that the waiters write to away for so long that the table of sessions passes by what
-// waits for it, and has the primary step down then.
+// keepAway isolates a member of the set that the waiters write to for so long that the session table is flushed while
+// writes wait for it, and then has the primary step down.
 func (l *clusterLoad) keepAway(rnd *rand.Rand) (name string, undo func()) {
 	var d struct{ Primary string }
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)

@@ -11,7 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// oddDocuments are documents that resemble what nodes keep for themselves in one thing or another, and are none of it.
+// oddDocuments are documents that resemble the nodes' own documents in some respect, but are invalid.
 func oddDocuments(uuid any) []bson.D {
 	id := func(b byte) bson.Binary { return bson.Binary{Subtype: 4, Data: append(make([]byte, 15), b)} }
 	session := func(n any) bson.D {
@@ -46,8 +46,8 @@ func oddDocuments(uuid any) []bson.D {
 	}
 }
 
-// Whatever a client puts into the collections that nodes read when they start, every node starts again, has its documents, and
-// serves. What is none of the kind is passed over with a line in the log.
+// Whatever a client writes to the collections that nodes read when they start, every node restarts, has its documents, and
+// serves. Invalid documents are skipped with a line in the log.
 func TestNodesStartBesideWhateverClientsWrote(t *testing.T) {
 	port, dir := nodePorts(t, 3), t.TempDir()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
@@ -102,7 +102,7 @@ func TestNodesStartBesideWhateverClientsWrote(t *testing.T) {
 			t.Fatalf("after start %d: %d documents, %v", round, n, err)
 		}
 		run(bson.D{{Key: "shardCollection", Value: fmt.Sprint("odd.n", round)}, {Key: "key", Value: bson.D{{Key: "_id", Value: "hashed"}}}})
-		for _, to := range []string{"shard00", "shard01"} { // waits for what was left undecided, and for what is being deleted
+		for _, to := range []string{"shard00", "shard01"} { // waits for undecided migrations and range deletions
 			run(bson.D{{Key: "moveRange", Value: "odd.c"}, {Key: "min", Value: bson.D{{Key: "x", Value: bson.MinKey{}}}}, {Key: "toShard", Value: to}, {Key: "waitForDelete", Value: true}})
 		}
 		if n, err := coll.CountDocuments(ctx, bson.D{}); err != nil || n != 100 {
@@ -112,7 +112,7 @@ func TestNodesStartBesideWhateverClientsWrote(t *testing.T) {
 	}
 }
 
-// writeOddities puts the odd documents wherever the node lets a client, and spoils what is there.
+// writeOddities inserts the odd documents wherever the node lets a client do so, and damages existing ones.
 func writeOddities(ctx context.Context, t *testing.T, uri string, uuid any) {
 	direct, err := mongo.Connect(options.Client().ApplyURI(uri))
 	if err != nil {
@@ -129,7 +129,7 @@ func writeOddities(ctx context.Context, t *testing.T, uri string, uuid any) {
 		for _, name := range names {
 			coll := direct.Database(db).Collection(name)
 			for _, d := range oddDocuments(uuid) {
-				if _, err := coll.InsertOne(ctx, d); err != nil { // many of them are refused, or there
+				if _, err := coll.InsertOne(ctx, d); err != nil { // many of them are refused, or exist already
 					_, _ = coll.ReplaceOne(ctx, d[:1], d)
 				}
 			}

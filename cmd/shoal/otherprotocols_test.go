@@ -16,8 +16,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// A TLS handshake on the port waited for ever, for the 33 MB that its first bytes promised as a message; a browser was cut
-// off without a word. Both have a line in the log, and the connection is closed.
+// A TLS handshake on the port waited forever for the 33 MB that its first bytes announce as a message; a browser was
+// disconnected silently. Now both are logged, and the connection is closed.
 func TestOtherProtocolsOnThePort(t *testing.T) {
 	o := newOutsider(t, "mongod", "--dbpath", t.TempDir())
 	o.start()
@@ -50,7 +50,7 @@ func TestOtherProtocolsOnThePort(t *testing.T) {
 	}
 }
 
-// Lines about connections always counted 0 of them, and what a client says of itself was not in the log.
+// Log lines about connections always showed a count of 0, and the clients' metadata was not in the log.
 func TestLogCountsConnectionsAndNamesClients(t *testing.T) {
 	o := newOutsider(t, "mongod", "--dbpath", t.TempDir())
 	o.start()
@@ -77,7 +77,7 @@ func TestLogCountsConnectionsAndNamesClients(t *testing.T) {
 	}
 }
 
-// listShards said -1 for the version of every shard's configuration.
+// listShards returned -1 as the version of every shard's configuration.
 func TestListShardsTellsConfigVersions(t *testing.T) {
 	o := newOutsider(t)
 	o.args = []string{"start", "--memory", "--listen", o.at()}

@@ -23,7 +23,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 )
 
-// outsider is one server in a process of its own, as an operator starts it.
+// outsider is a server in a process of its own, as an operator starts it.
 type outsider struct {
 	t      *testing.T
 	as     string // what it stands in for: the real server (asWhole)
@@ -103,7 +103,7 @@ func (o *outsider) kill() {
 	}
 }
 
-// hello asks the server what it is; nil where it does not answer.
+// hello asks the server for its state; nil if it does not reply.
 func (o *outsider) hello() bson.M { return helloOf(o.direct, o.cmd != nil) }
 
 func helloOf(direct *mongo.Client, running bool) bson.M {
@@ -178,7 +178,7 @@ func eventually(t *testing.T, what string, yes func() bool) {
 	}
 }
 
-// ready waits until one member is primary and the others that run follow it.
+// ready waits until one member is primary and the other running ones follow it.
 func (s *outsideSet) ready() *outsider {
 	s.t.Helper()
 	var primary *outsider
@@ -209,7 +209,7 @@ func (s *outsideSet) primary() *outsider {
 	return found
 }
 
-// command runs a command on a member until it does.
+// command runs a command on a member until it succeeds.
 func (s *outsideSet) command(m *outsider, cmd bson.D) (reply bson.M) {
 	s.t.Helper()
 	var err error
@@ -225,7 +225,7 @@ func (s *outsideSet) command(m *outsider, cmd bson.D) (reply bson.M) {
 	return reply
 }
 
-// reconfigure gives the set other members, as rs.add and rs.remove do.
+// reconfigure changes the set's members, as rs.add and rs.remove do.
 func (s *outsideSet) reconfigure(change func(members bson.A) bson.A) {
 	s.t.Helper()
 	p := s.primary()
@@ -251,7 +251,7 @@ func (s *outsideSet) add() {
 	s.ready()
 }
 
-// remove takes a member out of the set, hands over first where it is the primary, and ends it for good.
+// remove removes a member from the set, after a handover if it is the primary, and ends it for good.
 func (s *outsideSet) remove(m *outsider) {
 	s.t.Helper()
 	for m.hello()["isWritablePrimary"] == true {
@@ -291,7 +291,7 @@ func launchRouter(t *testing.T, config string) *outsider {
 	return r
 }
 
-// steadyClient works through routers as an application does, and fails the test with the first error that it sees.
+// steadyClient uses routers as an application does, and fails the test at the first error.
 type steadyClient struct {
 	t       *testing.T
 	coll    *mongo.Collection
@@ -318,7 +318,7 @@ func (c *steadyClient) run(workers int) {
 	}
 }
 
-// once inserts a document, raises its number and reads it, with another by its values, on all shards.
+// once inserts a document, increments its number, and reads it and another one by their values, on all shards.
 func (c *steadyClient) once(id string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 25*time.Second)
 	defer cancel()
@@ -340,7 +340,7 @@ func (c *steadyClient) once(id string) error {
 	return nil
 }
 
-// check ends the work and compares what there is with what was acknowledged.
+// check stops the client and compares the documents with what was acknowledged.
 func (c *steadyClient) check() {
 	c.t.Helper()
 	c.stop.Store(true)
@@ -357,7 +357,7 @@ func (c *steadyClient) check() {
 	c.t.Logf("%d documents, the slowest round took %v", c.written.Load(), time.Duration(c.slowest.Load()))
 }
 
-// refresh has a router read its tables anew, and tells how long a read of them took.
+// refresh has routers reread their routing tables, and returns how long the slowest read took.
 func refresh(t *testing.T, routers ...*outsider) (slowest time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -399,7 +399,7 @@ func TestClusterOfSetsFromOutside(t *testing.T) {
 	a.add()
 	a.remove(a.members[0])
 	killed := config.killPrimary()
-	// Nobody is the config server's primary: its secondaries have the tables.
+	// The config server has no primary: its secondaries have the tables.
 	if took := refresh(t, routers...); took > 1500*time.Millisecond {
 		t.Errorf("a refresh took %v while the config server elects", took)
 	}
@@ -432,8 +432,8 @@ func sameMembers(x, y string) bool {
 	return slices.Equal(sorted(x), sorted(y))
 }
 
-// All addresses at which config server and shard were known when the cluster was made may go: what is started again finds
-// them at those they have now.
+// All addresses that config server and shard had when the cluster was created may vanish: restarted nodes find them at
+// their current ones.
 func TestFirstAddressesVanish(t *testing.T) {
 	config, shard := launchOutside(t, "cfg", "--configsvr", 1), launchOutside(t, "a", "--shardsvr", 1)
 	router := launchRouter(t, config.conn())
@@ -478,7 +478,7 @@ func TestFirstAddressesVanish(t *testing.T) {
 		m.kill()
 	}
 	for _, m := range append(shard.members, config.members...) {
-		m.start() // shards first: their config server is not there yet
+		m.start() // shards first: their config server is not running yet
 	}
 	config.ready()
 	shard.ready()

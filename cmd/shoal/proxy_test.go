@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// network stands between the members of a set: each is reached at an address of its own in 127.0.0.0/8, behind which a
-// proxy passes bytes on to where the member listens, or keeps them while the link between two members is cut. Members
-// take an address of their machine with their own port for themselves, so nothing else tells them of it.
+// network is between the members of a set: each is reached at an address of its own in 127.0.0.0/8, where a proxy
+// forwards bytes to the member's port, or holds them while the link between two members is cut. Members recognize any
+// address of their machine with their own port as themselves, so they need not know of it.
 type network struct {
 	mu      sync.Mutex
 	cut     map[[2]int]bool // from, to
@@ -25,14 +25,14 @@ type network struct {
 	conns   sync.WaitGroup
 }
 
-// client is who a connection is from that no member made.
+// client is the source of a connection that no member opened.
 const client = -1
 
 func newNetwork() *network {
 	return &network{cut: map[[2]int]bool{}, healed: make(chan struct{})}
 }
 
-// join gives a place in the network.
+// join returns a new place in the network.
 func (n *network) join() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -40,7 +40,7 @@ func (n *network) join() int {
 	return len(n.pids) - 1
 }
 
-// serve makes member i, which listens on port, reachable for the others, and tells where.
+// serve makes member i, which listens on port, reachable for the others, and returns its address.
 func (n *network) serve(t testing.TB, i, port int) string {
 	at := fmt.Sprintf("127.0.0.%d:%d", 11+i, port)
 	l, err := net.Listen("tcp", at)
@@ -93,7 +93,7 @@ func (n *network) sever(from, to int) {
 	n.mu.Unlock()
 }
 
-// heal brings all links back.
+// heal restores all links.
 func (n *network) heal() {
 	n.mu.Lock()
 	clear(n.cut)
@@ -102,7 +102,7 @@ func (n *network) heal() {
 	n.mu.Unlock()
 }
 
-// open waits until bytes may go from one to another.
+// open waits until bytes may pass from one to another.
 func (n *network) open(from, to int) {
 	for {
 		n.mu.Lock()
@@ -121,7 +121,7 @@ func (n *network) setPID(i, pid int) {
 	n.mu.Unlock()
 }
 
-// pass forwards a connection to member to, as its bytes may go.
+// pass forwards a connection to member to, while the link is not cut.
 func (n *network) pass(in net.Conn, to int, addr string) {
 	from := n.source(in)
 	n.open(from, to)
@@ -154,7 +154,7 @@ func (n *network) pass(in net.Conn, to int, addr string) {
 	both.Wait()
 }
 
-// source finds the member that made a connection, by the process that has the socket.
+// source finds the member that opened a connection, by the process that has the socket.
 func (n *network) source(c net.Conn) int {
 	inode := socketInode(c.RemoteAddr().(*net.TCPAddr))
 	if inode == "" {

@@ -13,7 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// queryStats is what a client sees of the statistics of its queries.
+// queryStats is a client that reads the statistics of its queries.
 type queryStats struct {
 	t      *testing.T
 	ctx    context.Context
@@ -99,7 +99,7 @@ func (q *queryStats) entries(stage bson.D) map[string]queryStatsEntry {
 	return out
 }
 
-// load makes four collections: one sharded over both shards where there are shards, one that is not, and a view.
+// load creates the collections: one sharded over both shards if there are shards, unsharded ones, and a view.
 func (q *queryStats) load(sharded bool) {
 	q.t.Helper()
 	db := q.client.Database("test")
@@ -157,7 +157,7 @@ func (q *queryStats) queries() {
 	if err != nil || !cur.Next(q.ctx) {
 		q.t.Fatal(err)
 	}
-	if err := cur.Close(q.ctx); err != nil { // a cursor that is killed has been an execution, too
+	if err := cur.Close(q.ctx); err != nil { // a killed cursor counts as an execution, too
 		q.t.Fatal(err)
 	}
 	if _, err := db.Collection("broken").Find(q.ctx, bson.D{{Key: "$bad", Value: 1}}); err == nil {
@@ -210,7 +210,7 @@ func TestQueryStats(t *testing.T) {
 	}
 }
 
-// checkHashes compares what names the entries: explain's queryShapeHash, and the names behind an HMAC.
+// checkHashes compares the identifiers of entries: explain's queryShapeHash, and the names hashed by an HMAC.
 func (q *queryStats) checkHashes() {
 	q.t.Helper()
 	var plan struct{ QueryShapeHash string }

@@ -17,8 +17,8 @@ import (
 
 var testCommands = []string{"--setParameter", "enableTestCommands=1"}
 
-// A member or a router that is told to end lets the operations under way end by themselves, and tells hello how long it will be
-// there; a primary that nobody can replace ends by force only.
+// A member or a router that is shutting down lets running operations complete, and reports in hello how long it remains; a
+// primary that no member can replace shuts down by force only.
 func TestQuiesceMode(t *testing.T) {
 	config, shard := launchOutside(t, "cfg", "--configsvr", 1), launchOutside(t, "a", "--shardsvr", 2, testCommands...)
 	router := newOutsider(t, append([]string{"mongos", "--configdb", config.conn()}, testCommands...)...)
@@ -74,7 +74,7 @@ func TestQuiesceMode(t *testing.T) {
 	}
 }
 
-// endsInQuiesce has a server end while a find is under way on it.
+// endsInQuiesce shuts a server down while a find is running on it.
 func endsInQuiesce(t *testing.T, o *outsider) {
 	t.Helper()
 	conn := dialPlain(t, o.at())

@@ -44,7 +44,7 @@ func launchSetAt(t testing.TB, members int, proxies bool) *replicaSet {
 	return rs
 }
 
-// newSet makes the servers of a set that is to be initiated; more are their options.
+// newSet creates the servers of a set to be initiated; more are their options.
 func newSet(t testing.TB, n *network, name string, members int, proxies bool, more ...string) *replicaSet {
 	t.Helper()
 	rs := &replicaSet{t: t, name: name, net: n}
@@ -123,7 +123,7 @@ func (rs *replicaSet) stop() {
 	}
 }
 
-// state asks a member what it is; "" where it does not answer.
+// state asks a member for its state; "" if it does not reply.
 func (rs *replicaSet) state(i int) (role string, term int64) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -144,7 +144,7 @@ func (rs *replicaSet) state(i int) (role string, term int64) {
 	return strconv.Itoa(r.MyState), r.Term
 }
 
-// primary is the member that says it is primary, of the newest term; -1 where none is.
+// primary returns the member that reports itself as primary, of the newest term; -1 if there is none.
 func (rs *replicaSet) primary() int {
 	at, best := -1, int64(-1)
 	for i := range rs.members {
@@ -155,8 +155,8 @@ func (rs *replicaSet) primary() int {
 	return at
 }
 
-// watchPrimary looks all the time whether the set has a primary, until stop, which tells the longest time without one. It
-// logs what is longer than elections take.
+// watchPrimary checks continuously whether the set has a primary, until stop, which returns the longest time without one.
+// It logs times that are longer than elections take.
 func (rs *replicaSet) watchPrimary(began time.Time) (stop func() time.Duration) {
 	done, longest := make(chan struct{}), make(chan time.Duration)
 	go func() {
@@ -210,11 +210,11 @@ func (rs *replicaSet) waitReady(limit time.Duration) {
 	rs.t.Fatalf("after %v the members are %q", p, roles)
 }
 
-// lookPace is how long who waits pauses between two looks.
+// lookPace is the pause between two checks of a wait.
 const lookPace = 50 * time.Millisecond
 
-// patience is a wait that ends where nothing has changed for so many looks, and at ten times as many in any case. A look
-// takes the longer the busier the machine is.
+// patience is a wait that ends when nothing has changed for the given number of checks, and after ten times as many in
+// any case. On a busy machine a check takes longer.
 type patience struct {
 	looks, same, all int
 	last             string
@@ -222,7 +222,7 @@ type patience struct {
 
 func (p *patience) left() bool { return p.same < p.looks && p.all < 10*p.looks }
 
-// saw notes what one look has shown, and pauses.
+// saw records the result of a check, and pauses.
 func (p *patience) saw(what string) {
 	if p.same++; what != p.last {
 		p.same, p.last = 0, what
@@ -245,7 +245,7 @@ func (rs *replicaSet) dbHash(ctx context.Context, i int, db string) (string, err
 	return fmt.Sprint(r.MD5, " ", r.Collections), err
 }
 
-// sameEverywhere waits until all members hold the same, and says what differs where they do not come to.
+// sameEverywhere waits until all members have the same content, and reports what differs if they do not.
 func (rs *replicaSet) sameEverywhere(limit time.Duration, dbs ...string) {
 	rs.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), limit+10*time.Second)

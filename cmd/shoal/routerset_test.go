@@ -46,7 +46,7 @@ func startReplicatedCluster(t *testing.T, routers int) *replicatedCluster {
 		other: connect(t, "mongodb://"+r.Addrs[len(r.Addrs)-1].String()+"/"), port: port}
 }
 
-// member is a client of one member: set 0 is the config server, 1 and 2 are the shards.
+// member returns a client of one member: set 0 is the config server, 1 and 2 are the shards.
 func (c *replicatedCluster) member(set, i int) *mongo.Client { return member(c.t, c.port+3*set+i) }
 
 // primary finds a set's primary.
@@ -64,7 +64,7 @@ func (c *replicatedCluster) primary(ctx context.Context, set int) (int, *mongo.C
 	return 0, nil
 }
 
-// Applications behind a router notice nothing of elections in shards and config server; nothing is written twice or lost.
+// Applications that use a router do not notice elections in shards and config server; nothing is written twice or lost.
 func TestRouterFollowsElections(t *testing.T) {
 	c := startReplicatedCluster(t, 1)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -114,8 +114,8 @@ func TestRouterFollowsElections(t *testing.T) {
 	t.Logf("%d inserts", total)
 }
 
-// work inserts, counts by $inc, and reads everywhere until ctx ends. Each of its documents is inserted and raised once. None may
-// take as long as an election that is only noticed by the next heartbeat; machines that are slow as they are get more.
+// work inserts, increments, and reads everywhere until ctx ends. Each of its documents is inserted and incremented once. No
+// operation may take as long as an election that is only noticed by the next heartbeat; slow machines get more time.
 func (c *replicatedCluster) work(ctx context.Context, w int, rnd *rand.Rand) int {
 	coll := c.client.Database("test").Collection("s")
 	far := c.client.Database("test").Collection("s", options.Collection().SetReadPreference(readpref.SecondaryPreferred()))
@@ -161,7 +161,7 @@ func insertRaiseRead(ctx context.Context, coll *mongo.Collection, id bson.D) err
 	return nil
 }
 
-// Reads go where their preference says, cursors stay there, and config.shards follows the members.
+// Reads go where their read preference directs them, cursors stay there, and config.shards follows the members.
 func TestRouterReadsFromSecondariesAndFollowsMembers(t *testing.T) {
 	c := startReplicatedCluster(t, 1)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -215,8 +215,8 @@ func TestRouterReadsFromSecondariesAndFollowsMembers(t *testing.T) {
 	c.resize(ctx, at)
 }
 
-// Killing sessions through a router ended what runs in them on primaries: a cursor that another router had opened on a secondary
-// stayed.
+// Killing sessions through a router only ended their operations on primaries: a cursor that another router had opened on a
+// secondary stayed.
 func TestKilledSessionsEndOnSecondaries(t *testing.T) {
 	c := startReplicatedCluster(t, 2)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -268,7 +268,7 @@ func TestKilledSessionsEndOnSecondaries(t *testing.T) {
 	}
 }
 
-// resize takes a member out of a shard and puts it back, and waits for config.shards to follow.
+// resize removes a member from a shard and adds it again, and waits for config.shards to follow.
 func (c *replicatedCluster) resize(ctx context.Context, primary int) {
 	_, p := c.primary(ctx, 1)
 	var r struct{ Config bson.M }
@@ -294,8 +294,8 @@ func (c *replicatedCluster) resize(ctx context.Context, primary int) {
 	}
 }
 
-// A secondary that has not been asked since a range left its shard, and a router that has not heard of that either, do not
-// answer from what is left of the range: the placement changes for a shard's secondaries, too.
+// A secondary that has served no request since a range moved off its shard, and a router that does not know of that
+// either, do not return remains of the range: the placement changes for a shard's secondaries, too.
 func TestSecondariesHearOfMigrations(t *testing.T) {
 	c := startReplicatedCluster(t, 2)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

@@ -10,7 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// forward gives an address that leads to another, as the published port of a container does.
+// forward returns an address that forwards to another, like the published port of a container.
 func forward(t *testing.T, to string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -44,8 +44,8 @@ func configOf(version int, hosts ...string) bson.D {
 	return bson.D{{Key: "_id", Value: "rs"}, {Key: "version", Value: version}, {Key: "members", Value: members}}
 }
 
-// One member of a configuration has to lead to the server that is asked, be it the only one: the host is the machine's own and
-// the port the server's, or whoever dials it meets the server.
+// One member of a configuration, even the only one, must be the server that is asked: either the host is the machine's and the
+// port the server's, or a connection to it reaches the server.
 func TestConfigurationHasToNameTheServer(t *testing.T) {
 	start := func() (*outsider, string) {
 		port := anyPorts(t, 1)[0]
@@ -81,7 +81,7 @@ func TestConfigurationHasToNameTheServer(t *testing.T) {
 	if err := try(s, "replSetReconfig", configOf(2, "localhost:"+free[1])); err == nil || !strings.Contains(err.Error(), stranger) {
 		t.Errorf("reconfigured to an address of nobody: %v", err)
 	}
-	if h := s.hello(); h["me"] != published { // as the others know it
+	if h := s.hello(); h["me"] != published { // as the other members know it
 		t.Errorf("hello has %v, want %s", h["me"], published)
 	}
 	for i, host := range []string{"localhost", "127.0.0.1", hostname} {

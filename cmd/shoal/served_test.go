@@ -14,7 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// A shard in another process knows the roles of the user whom the router asks for, and believes nobody else who names some.
+// A shard in another process knows the roles of the user for whom the router sends a request, and does not accept roles named by any other client.
 func TestUserRolesReachOtherProcesses(t *testing.T) {
 	key := filepath.Join(t.TempDir(), "key")
 	if err := os.WriteFile(key, []byte("onekeyonekeyonekey"), 0o600); err != nil {
@@ -58,7 +58,7 @@ func TestUserRolesReachOtherProcesses(t *testing.T) {
 			t.Errorf("%s aggregates %q", who, got)
 		}
 	}
-	// Who is no member says nothing of others.
+	// Only members may name other users.
 	g.refused(g.client("ann", "pw", ""), "shop", "find", "c", "$audit", bson.D{{Key: "$impersonatedRoles", Value: bson.A{in("admin")}}})
 }
 
@@ -86,7 +86,7 @@ func names(t *testing.T, cur *mongo.Cursor, err error) string {
 	return strings.Join(out, " ")
 }
 
-// A collection is found by its UUID by who may use UUIDs and read the collection of that name, and by nobody else.
+// Only users that may use UUIDs and read the collection of that name can find a collection by its UUID.
 func TestFindByUUID(t *testing.T) {
 	g := startGuarded(t, "standalone")
 	g.must(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
@@ -123,7 +123,7 @@ func TestFindByUUID(t *testing.T) {
 	g.must(g.client("both", "pw", ""), "shop", "find", id)
 }
 
-// The time limit that a cluster has for reads is not for those with bypassDefaultMaxTimeMS, as root is.
+// The default time limit for reads does not apply to users with bypassDefaultMaxTimeMS, such as root.
 func TestWhoIsNotHeldToTheTimeLimitOfReads(t *testing.T) {
 	g := startGuarded(t, "standalone")
 	g.must(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
@@ -142,7 +142,7 @@ func TestWhoIsNotHeldToTheTimeLimitOfReads(t *testing.T) {
 	g.must(root, "shop", slow...)
 }
 
-// Who declares the stable API and is strict about it can log in: the commands of an authentication are of the API.
+// Clients that declare the stable API in strict mode can log in: the commands of authentication are part of it.
 func TestStrictClientsLogIn(t *testing.T) {
 	g := startGuarded(t, "standalone")
 	g.must(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})

@@ -31,11 +31,11 @@ type server struct {
 	args   []string
 	cmd    *exec.Cmd
 	ended  chan struct{}
-	direct *mongo.Client // to it and nobody else, past the network
+	direct *mongo.Client // a direct client, bypassing the network
 	panics atomic.Int32
 }
 
-// newServer finds a port for a server, reached through a proxy or at once.
+// newServer finds a port for a server, reached through a proxy or directly.
 func newServer(t testing.TB, n *network, name, dir string, proxied bool) *server {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -101,7 +101,7 @@ func (s *server) tryStart() error {
 	}
 }
 
-// follow keeps the log, and tells when the server listens.
+// follow stores the log, and signals when the server listens.
 func (s *server) follow(in *bufio.Reader, log *os.File, listens chan<- struct{}) {
 	for {
 		line, err := in.ReadString('\n')
@@ -138,14 +138,14 @@ func (s *server) admin(ctx context.Context, cmd bson.D) error {
 	return s.direct.Database("admin").RunCommand(ctx, cmd).Err()
 }
 
-// hello asks the server what it is; nil where it does not answer.
+// hello asks the server for its state; nil if it does not reply.
 func (s *server) hello() bson.M { return helloOf(s.direct, s.running()) }
 
 func (s *server) kill()   { s.end(syscall.SIGKILL) }
 func (s *server) pause()  { _ = s.cmd.Process.Signal(syscall.SIGSTOP) }
 func (s *server) resume() { _ = s.cmd.Process.Signal(syscall.SIGCONT) }
 
-// stop ends the server for good, and keeps its log where the test failed.
+// stop ends the server for good, and keeps its log if the test failed.
 func (s *server) stop() {
 	s.kill()
 	if n := s.panics.Load(); n > 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/shoaldb/shoal/wire"
 )
 
-// plainConn speaks to one member as a driver that numbers its transactions itself.
+// plainConn is a connection to one member that numbers its transactions itself, as a driver does.
 type plainConn struct {
 	t *testing.T
 	c *wire.ClientConn
@@ -60,12 +60,12 @@ func (p *plainConn) run(db, cmd string) bson.M {
 	return m
 }
 
-// numbered gives a command a session and a transaction number.
+// numbered adds a session and a transaction number to a command.
 func numbered(cmd string, number int, more string) string {
 	return fmt.Sprintf(`%s, "lsid": {"id": {"$binary": {"base64": "AAAAAAAAQACAAAAAAAAAAQ==", "subType": "04"}}}, "txnNumber": {"$numberLong": "%d"}%s}`, cmd[:len(cmd)-1], number, more)
 }
 
-// writable waits for a primary that takes writes, another one than old, and dials it.
+// writable waits for a writable primary other than old, and dials it.
 func (rs *replicaSet) writable(t *testing.T, old int) (int, *plainConn) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
@@ -83,7 +83,7 @@ func (rs *replicaSet) writable(t *testing.T, old int) (int, *plainConn) {
 func (rs *replicaSet) stepDown(t *testing.T) *plainConn {
 	t.Helper()
 	old, p := rs.writable(t, -1)
-	for try := 0; try < 20; try++ { // those that stepped down a moment ago do not stand yet
+	for try := 0; try < 20; try++ { // members that have just stepped down do not stand for election yet
 		if r := p.run("admin", `{"replSetStepDown": 2, "secondaryCatchUpPeriodSecs": 1}`); r["code"] != int32(262) {
 			break
 		}
@@ -92,8 +92,8 @@ func (rs *replicaSet) stepDown(t *testing.T) *plainConn {
 	return p
 }
 
-// What a session has executed is known to the next primary: retries are answered from history, a committed transaction
-// stays committed, an open one is gone, a prepared one is kept and can be committed.
+// What a session has executed is known to the next primary: retries return the recorded result, a committed
+// transaction stays committed, an open one is gone, a prepared one is kept and can be committed.
 func TestSessionsAcrossElections(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts three processes")

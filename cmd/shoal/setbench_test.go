@@ -55,7 +55,7 @@ func BenchmarkMajorityInsert(b *testing.B) {
 	}
 }
 
-// How long an application that writes all the time waits when its primary is gone. SHOAL_FAILOVERS asks for the figures.
+// How long an application that writes continuously waits when its primary is gone. SHOAL_FAILOVERS asks for the figures.
 func TestFailoverTimes(t *testing.T) {
 	rounds, err := 0, error(nil)
 	if _, err = fmt.Sscan(os.Getenv("SHOAL_FAILOVERS"), &rounds); err != nil || rounds == 0 {
@@ -74,7 +74,7 @@ func TestFailoverTimes(t *testing.T) {
 	}
 }
 
-// How fast an empty member gets a set's data, and what writers notice of it. SHOAL_SNAPSHOT_MB asks for the figures.
+// How fast an empty member receives a set's data, and the effect on writers. SHOAL_SNAPSHOT_MB asks for the figures.
 func TestSnapshotSpeed(t *testing.T) {
 	mb, err := 0, error(nil)
 	if _, err = fmt.Sscan(os.Getenv("SHOAL_SNAPSHOT_MB"), &mb); err != nil || mb == 0 {
@@ -88,7 +88,7 @@ func TestSnapshotSpeed(t *testing.T) {
 	for range mb {
 		docs := make([]any, 64)
 		for i := range docs {
-			pad := make([]byte, 16<<10) // noise: nothing is won by packing it
+			pad := make([]byte, 16<<10) // noise: it does not compress
 			rnd.Read(pad)
 			docs[i] = bson.D{{Key: "pad", Value: pad}}
 		}
@@ -121,7 +121,7 @@ func TestSnapshotSpeed(t *testing.T) {
 	rs.sameEverywhere(20*time.Second, "bench")
 }
 
-// timedWriters has clients write all the time; the result ends it and tells how long writes took.
+// timedWriters has clients write continuously; the returned function stops them and returns how long writes took.
 func timedWriters(t *testing.T, clients int, write func() error) (times func() string) {
 	var mu sync.Mutex
 	var all []time.Duration
@@ -150,7 +150,7 @@ func timedWriters(t *testing.T, clients int, write func() error) (times func() s
 	}
 }
 
-// failover writes without a pause while the primary goes, and gives the longest time that one write took.
+// failover writes without a pause while the primary ends, and returns the longest time that one write took.
 func failover[R any](t *testing.T, rs *replicaSet, insert func(context.Context, any, ...options.Lister[options.InsertOneOptions]) (R, error), kind string) time.Duration {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -184,7 +184,7 @@ func failover[R any](t *testing.T, rs *replicaSet, insert func(context.Context, 
 			break
 		}
 	}
-	time.Sleep(electionTimeout / 2) // writers have found it
+	time.Sleep(electionTimeout / 2) // until writers have found the primary
 	close(stop)
 	d := <-longest
 	if kind == "kill" {

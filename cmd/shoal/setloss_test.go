@@ -15,8 +15,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 )
 
-// With two of three members gone, writes stop with an error that drivers understand, local reads go on, and nothing is
-// lost when they return.
+// With two of three members gone, writes fail with an error that drivers understand, local reads go on, and nothing is
+// lost when the members return.
 func TestTwoOfThreeMembersLost(t *testing.T) {
 	rs := launchSet(t, 3)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -39,7 +39,7 @@ func TestTwoOfThreeMembersLost(t *testing.T) {
 		defer cancel()
 		return own.Database().RunCommand(wctx, bson.D{{Key: "insert", Value: "c"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: i}}}}}).Err()
 	}
-	// The first may be cut short by the step-down, or meet it; from then on there is no primary.
+	// The first may be interrupted by the step-down, or arrive during it; from then on there is no primary.
 	first := write(100)
 	if code := codeOf(first); first == nil || code != 10107 && code != 189 && code != 11602 {
 		t.Errorf("the first write without a majority: %v", first)
@@ -66,8 +66,9 @@ func TestTwoOfThreeMembersLost(t *testing.T) {
 	rs.sameEverywhere(10*time.Second, "lost")
 }
 
-// A member whose files are damaged refuses to start, says why and what to do, and ends with the exit code of an
-// unrecoverable error; emptied, it gets everything from the others. storage's TestDamagedFilesAreNoticed has the other damages.
+// A member whose files are damaged refuses to start, reports why and what to do, and ends with the exit code of an
+// unrecoverable error; with an empty directory, it copies everything from the others. storage's TestDamagedFilesAreNoticed has
+// other kinds of damage.
 func TestDamagedMemberIsRefusedAndResynced(t *testing.T) {
 	flip := func(b []byte) []byte { b[len(b)/3] ^= 0xff; return b }
 	cut := func(b []byte) []byte { return b[:len(b)/2] }
@@ -113,7 +114,7 @@ func insertPadded(t *testing.T, ctx context.Context, coll *mongo.Collection, n i
 	}
 }
 
-// damageFile changes the largest file below dir that matches, and gives its name.
+// damageFile changes the largest file below dir that matches, and returns its name.
 func damageFile(t *testing.T, dir, pattern string, change func([]byte) []byte) string {
 	t.Helper()
 	var at string

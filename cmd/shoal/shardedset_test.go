@@ -26,9 +26,9 @@ type shardedCluster struct {
 	shards  []*replicaSet
 	routers []*server
 	client  *mongo.Client // of all routers
-	idle    *server       // a router that clients turn to now and then, nil without one
+	idle    *server       // a router that clients use from time to time, nil without one
 
-	awaitDDL func()       // waits, not for long, for a DDL command to be under way
+	awaitDDL func()       // waits briefly for a running DDL command
 	whole    atomic.Int64 // nanoseconds that watchWhole has counted
 }
 
@@ -101,7 +101,7 @@ func (c *shardedCluster) stop() {
 	}
 }
 
-// admin runs a command that must do.
+// admin runs a command that must succeed.
 func (c *shardedCluster) admin(cmd bson.D) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -111,7 +111,7 @@ func (c *shardedCluster) admin(cmd bson.D) {
 	}
 }
 
-// shard shards a collection by _id in as many chunks as there are points, and one, and deals them out to the shards in turn.
+// shard shards a collection by _id, splits it at points, and distributes the chunks over the shards in turn.
 func (c *shardedCluster) shard(ns string, points ...any) {
 	c.t.Helper()
 	c.admin(bson.D{{Key: "shardCollection", Value: ns}, {Key: "key", Value: bson.D{{Key: "_id", Value: 1}}}})
@@ -121,7 +121,7 @@ func (c *shardedCluster) shard(ns string, points ...any) {
 	}
 }
 
-// moveSome moves chunks between the shards until ctx ends, and tells how many have moved.
+// moveSome moves chunks between the shards until ctx ends, and returns how many have moved.
 func (c *shardedCluster) moveSome(ctx context.Context, client *mongo.Client, rnd *rand.Rand, start time.Time, errors *tally) (moved int) {
 	var log io.Writer = io.Discard
 	if dir := keepDir(); dir != "" {
@@ -146,7 +146,7 @@ func (c *shardedCluster) moveSome(ctx context.Context, client *mongo.Client, rnd
 	return moved
 }
 
-// moveOne moves a chunk of any collection to another shard. Now and then it waits until the donor has deleted it.
+// moveOne moves a chunk of any collection to another shard. Sometimes it waits until the donor has deleted it.
 func (c *shardedCluster) moveOne(ctx context.Context, client *mongo.Client, rnd *rand.Rand) (what string, err error) {
 	var colls []struct {
 		ID   string      `bson:"_id"`
@@ -179,7 +179,7 @@ func (c *shardedCluster) moveOne(ctx context.Context, client *mongo.Client, rnd 
 		{Key: "_waitForDelete", Value: rnd.Intn(4) == 0}}).Err()
 }
 
-// waitReady waits until every set has a primary and all its members.
+// waitReady waits until every set has a primary and all of its members.
 func (c *shardedCluster) waitReady(limit time.Duration) {
 	c.t.Helper()
 	for _, rs := range c.sets() {
@@ -187,7 +187,7 @@ func (c *shardedCluster) waitReady(limit time.Duration) {
 	}
 }
 
-// unfinished counts what the shards have stored of protocols that are under way.
+// unfinished counts the state documents of running protocols on the shards.
 func (c *shardedCluster) unfinished(ctx context.Context) (found []string, err error) {
 	for _, rs := range c.shards {
 		p := rs.primary()
@@ -218,8 +218,8 @@ func (c *shardedCluster) unfinished(ctx context.Context) (found []string, err er
 	return found, nil
 }
 
-// settle waits until nothing is under way. It gives up when it has looked very often and nothing has changed: how long that
-// takes is the machine's affair.
+// settle waits until no protocol is running. It gives up after a large number of checks without a change; how long that
+// takes depends on the machine.
 func (c *shardedCluster) settle() {
 	c.t.Helper()
 	var left []string
@@ -237,7 +237,7 @@ func (c *shardedCluster) settle() {
 	c.t.Errorf("after %v there is still (%v):\n%s", p, err, strings.Join(left, "\n"))
 }
 
-// terms are those in which the sets are: a new one is progress, if it is not the last.
+// terms returns the terms of the sets: a new term is progress, as long as it is not the last one.
 func (c *shardedCluster) terms() (out []int64) {
 	for _, rs := range c.sets() {
 		newest := int64(-1)
@@ -250,7 +250,7 @@ func (c *shardedCluster) terms() (out []int64) {
 	return out
 }
 
-// watchWhole counts the time in which every set has a primary, as far as it could look, until stop.
+// watchWhole counts the time in which every set has a primary, as far as it could be checked, until stop.
 func (c *shardedCluster) watchWhole() (stop func()) {
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -274,8 +274,7 @@ func (c *shardedCluster) watchWhole() (stop func()) {
 	return func() { close(done); <-ended }
 }
 
-// checkCatalog compares what the config server says with the shards: no inconsistency, and no document where it does not
-// belong.
+// checkCatalog compares the config server's catalog with the shards: no inconsistency, and no document on a wrong shard.
 func (c *shardedCluster) checkCatalog(db string, colls ...string) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -308,7 +307,7 @@ func (c *shardedCluster) checkCatalog(db string, colls ...string) {
 	}
 }
 
-// showWrites logs what the shards' oplogs say of a document around a time.
+// showWrites logs the entries of the shards' oplogs for a document around a time.
 func (c *shardedCluster) showWrites(ctx context.Context, ns string, v splitVersion) {
 	around := bson.D{{Key: "$gt", Value: v.at.Add(-400 * time.Millisecond)}, {Key: "$lt", Value: v.at.Add(100 * time.Millisecond)}}
 	q := bson.D{{Key: "wall", Value: around}, {Key: "ns", Value: ns}, {Key: "$or", Value: bson.A{bson.D{{Key: "o._id", Value: v.key}}, bson.D{{Key: "o2._id", Value: v.key}}}}}

@@ -15,9 +15,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 )
 
-// A shard has lost two of three members. Through a router, its writes end with errors that drivers understand, within the
-// time that they were given; reads that secondaries may answer go on; the other shard is not affected; and when the
-// members are back, everything acknowledged is there.
+// A shard has lost two of three members. Through a router, its writes fail with errors that drivers understand, within
+// their time limit; reads that secondaries may serve go on; the other shard is not affected; and when the members are
+// back, everything acknowledged is there.
 func TestShardWithoutMajority(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts eight servers")
@@ -58,7 +58,7 @@ func TestShardWithoutMajority(t *testing.T) {
 			t.Errorf("%s has %d documents of %d acknowledged ones (%v)", db, got, n, err)
 		}
 	}
-	// The write whose time was over before a majority had it is there once or not at all, the same on all members.
+	// The write that timed out before a majority had it is there once or not at all, the same on all members.
 	if n, err := l.coll("lost").CountDocuments(t.Context(), bson.D{{Key: "_id", Value: "left"}}); err != nil || n > 1 {
 		t.Errorf("the write that was left is there %d times (%v)", n, err)
 	}
@@ -90,7 +90,7 @@ func (l *shardLoss) insert(db string) {
 	l.acked[db]++
 }
 
-// command runs one and looks how long it takes.
+// command runs a command and checks how long it takes.
 func (l *shardLoss) command(cmd bson.D, least, most time.Duration) (bson.Raw, error) {
 	l.t.Helper()
 	late := measureLag()
@@ -112,7 +112,7 @@ func labelled(err error, label string) bool {
 	return errors.As(err, &e) && e.HasErrorLabel(label)
 }
 
-// retryable sends a write as drivers do that retry.
+// retryable sends a write as drivers with retryable writes do.
 func (l *shardLoss) retryable(id string) (bson.Raw, error) {
 	s, err := l.c.client.StartSession()
 	if err != nil {
@@ -123,8 +123,8 @@ func (l *shardLoss) retryable(id string) (bson.Raw, error) {
 	return l.c.client.Database("lost").RunCommand(l.t.Context(), cmd).Raw()
 }
 
-// beforeStepDown: the primary has not noticed yet, and takes writes, but no majority does. The result tells what becomes of
-// one that has no limit.
+// beforeStepDown: the primary has not noticed yet, and accepts writes, but no majority does. waiting receives the result of
+// a write without a time limit.
 func (l *shardLoss) beforeStepDown() (waiting chan error) {
 	l.t.Helper()
 	waiting = make(chan error, 1)
@@ -145,7 +145,7 @@ func (l *shardLoss) beforeStepDown() (waiting chan error) {
 	return waiting
 }
 
-// writesFail: nobody is primary.
+// writesFail: there is no primary.
 func (l *shardLoss) writesFail() {
 	l.t.Helper()
 	if _, err := l.command(insertOf("timed", bson.E{Key: "maxTimeMS", Value: 500}), 300*time.Millisecond, time.Second); codeOf(err) != 50 {

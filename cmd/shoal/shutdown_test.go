@@ -16,7 +16,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 )
 
-// busy has clients work, some in operations that would take for ever, until the server ends.
+// busy runs clients, some with operations that would take forever, until the server ends.
 func busy(t *testing.T, p *process) (wait func()) {
 	t.Helper()
 	ctx := context.Background()
@@ -44,7 +44,7 @@ func busy(t *testing.T, p *process) (wait func()) {
 				bson.D{{Key: "$set", Value: bson.D{{Key: "x", Value: bson.D{{Key: "$range", Value: bson.A{0, 1000}}}}}}}, unwind, bson.D{{Key: "$count", Value: "n"}}}}}).Err()
 		})
 	}
-	time.Sleep(200 * time.Millisecond) // all are at work; how far they get does not matter
+	time.Sleep(200 * time.Millisecond) // all are running; how far they get does not matter
 	return wg.Wait
 }
 
@@ -65,7 +65,7 @@ func (p *process) ends(t *testing.T, limit time.Duration) int {
 	return exitCode(err)
 }
 
-// A server ends cleanly and soon, whatever its clients are at, and what it acknowledged is there when it is back.
+// A server shuts down cleanly and soon, whatever its clients are doing, and what it acknowledged is there after a restart.
 func TestShutdownUnderLoad(t *testing.T) {
 	for name, stop := range map[string]func(p *process){
 		"SIGTERM": func(p *process) { _ = p.cmd.Process.Signal(syscall.SIGTERM) },
@@ -84,7 +84,7 @@ func TestShutdownUnderLoad(t *testing.T) {
 					t.Errorf("exit code %d", code)
 				}
 				gone, cancel := context.WithCancel(context.Background())
-				cancel() // nobody is there to end its sessions
+				cancel() // there is no server to end its sessions
 				_ = p.client.Disconnect(gone)
 				wait()
 				raw, err := os.ReadFile(filepath.Join(dir, lockName))
@@ -114,8 +114,8 @@ func TestDirectoryRefused(t *testing.T) {
 	p.kill(t)
 }
 
-// A server whose disk is full refuses writes with an error, serves reads, starts again as it is, loses nothing that it
-// acknowledged, and takes writes again once there is room.
+// A server whose disk is full refuses writes with an error, serves reads, restarts in that state, loses nothing that
+// it acknowledged, and accepts writes again once there is room.
 func TestDiskFull(t *testing.T) {
 	dir := t.TempDir()
 	// A log file takes 71 MB of the disk at once, and the second is begun soon; below 128 MB of free space writes are refused.
@@ -125,7 +125,7 @@ func TestDiskFull(t *testing.T) {
 	defer func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) }()
 	p := launch(t, dir, "--topology", "replset")
 	f := &fullDisk{t: t, pad: make([]byte, 1<<20)}
-	rand.New(rand.NewSource(1)).Read(f.pad) // nothing is won by packing it
+	rand.New(rand.NewSource(1)).Read(f.pad) // it does not compress
 	if f.fill(p); f.acked < 10 {
 		t.Errorf("writes are refused after %d documents", f.acked)
 	}
@@ -133,7 +133,7 @@ func TestDiskFull(t *testing.T) {
 	p.kill(t)
 	p = launch(t, dir, "--topology", "replset")
 	f.check(p)
-	f.fill(p) // the log of before is gone, so there may be some room
+	f.fill(p) // the previous log is gone, so there may be some room
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", syscall.MS_REMOUNT, "size=900m"); err != nil {
 		t.Fatal(err)
 	}

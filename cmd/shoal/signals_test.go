@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// asSlow as the value of asShoal makes roles that only listen, and end when there is a file called end.
+// asSlow as the value of asShoal runs roles that only listen, and end when there is a file called end.
 const asSlow = "slow"
 
 func endSlowly(c *config, h *host) (*roles, error) {
@@ -39,7 +39,7 @@ func (o *outsider) logHas(text string, times int) bool {
 	return strings.Count(string(raw), text) >= times
 }
 
-// ended tells with which code a server has ended by itself.
+// endedWith returns the exit code of a server that has ended by itself.
 func (o *outsider) endedWith(t *testing.T) int {
 	t.Helper()
 	select {
@@ -52,7 +52,7 @@ func (o *outsider) endedWith(t *testing.T) int {
 	return code
 }
 
-// A second signal while a server ended made it exit 1, and left its lock file and socket.
+// A second signal during the shutdown made a server exit with 1, and leave its lock file and socket.
 func TestSecondSignalDuringShutdown(t *testing.T) {
 	dir := t.TempDir()
 	o := newOutsider(t, "mongod", "--dbpath", dir, "--unixSocketPrefix", dir)
@@ -81,7 +81,7 @@ func TestSecondSignalDuringShutdown(t *testing.T) {
 	}
 }
 
-// A router that waited for its config server took no notice of SIGTERM.
+// A router that waited for its config server ignored SIGTERM.
 func TestWaitingRouterObeysSIGTERM(t *testing.T) {
 	o := newOutsider(t, "mongos", "--configdb", "cfg/127.0.0.1:1")
 	o.start()
@@ -93,7 +93,7 @@ func TestWaitingRouterObeysSIGTERM(t *testing.T) {
 	}
 }
 
-// The child that --fork leaves behind was called shoal, whatever its parent was called: launchers look for mongod and mongos.
+// The child process of --fork was called shoal, whatever its parent was called: launchers look for mongod and mongos.
 func TestForkedChildBearsTheNameItWasCalledBy(t *testing.T) {
 	for _, name := range []string{"mongod", "mongos"} {
 		dir := t.TempDir()
@@ -134,7 +134,7 @@ func TestForkedChildBearsTheNameItWasCalledBy(t *testing.T) {
 	}
 }
 
-// --syslog on a machine without a daemon kept servers from starting.
+// --syslog on a machine without a daemon prevented servers from starting.
 func TestSyslogWithoutADaemon(t *testing.T) {
 	if _, err := os.Stat("/dev/log"); err == nil {
 		t.Skip("this machine has a daemon")

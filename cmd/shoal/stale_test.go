@@ -15,7 +15,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// twoRouters starts a cluster with two routers and gives a client of each.
+// twoRouters starts a cluster with two routers and returns a client of each.
 func twoRouters(t *testing.T) (a, b *mongo.Client) {
 	t.Helper()
 	c := newConfig(isStart)
@@ -41,7 +41,7 @@ func twoRouters(t *testing.T) (a, b *mongo.Client) {
 	return out[0], out[1]
 }
 
-// What one router did with a collection is what the other one sees at its next request, however stale it was.
+// What one router did with a collection is visible to the other one at its next request, however stale that was.
 func TestStaleRouterSeesWhatTheOtherDid(t *testing.T) {
 	a, b := twoRouters(t)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -75,7 +75,7 @@ func TestStaleRouterSeesWhatTheOtherDid(t *testing.T) {
 		{"move", func(c *mongo.Client) error {
 			_ = admin(c, bson.D{{Key: "split", Value: "stale.c"}, {Key: "middle", Value: bson.D{{Key: "_id", Value: next / 2}}}})
 			_ = admin(c, bson.D{{Key: "moveChunk", Value: "stale.c"}, {Key: "find", Value: bson.D{{Key: "_id", Value: next}}}, {Key: "to", Value: fmt.Sprintf("shard%02d", rnd.Intn(2))}})
-			return nil // refused where the collection is not sharded
+			return nil // refused if the collection is not sharded
 		}},
 		{"insert", func(c *mongo.Client) error {
 			var all []any
@@ -123,8 +123,8 @@ func TestStaleRouterSeesWhatTheOtherDid(t *testing.T) {
 	}
 }
 
-// A collection is sharded, and its indexes come and go, under writers through two routers. Nobody sees an error, and
-// nothing is lost.
+// A collection is sharded, and indexes are created and dropped, during writes through two routers. No client sees an
+// error, and nothing is lost.
 func TestShardingUnderWriters(t *testing.T) {
 	a, b := twoRouters(t)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

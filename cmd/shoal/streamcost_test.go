@@ -72,7 +72,7 @@ type streamLoad struct {
 	p     *process
 	next  atomic.Int64
 	every int  // the number of streams, at least 1
-	aside bool // its documents are of no stream
+	aside bool // its documents belong to no stream
 }
 
 func (l *streamLoad) run(d time.Duration) (perSecond float64, cpu time.Duration) {
@@ -101,8 +101,8 @@ func (l *streamLoad) run(d time.Duration) (perSecond float64, cpu time.Duration)
 	return n / time.Since(start).Seconds(), (cpuTime(l.t, l.p) - before) / time.Duration(max(n, 1))
 }
 
-// What open change streams cost: memory of each, inserts into their collection beside them, and how long an event takes.
-// SHOAL_STREAMS="1000 10000" asks for the figures.
+// The cost of open change streams: the memory of each, the effect on inserts into their collection, and the latency of
+// events. SHOAL_STREAMS="1000 10000" asks for the figures.
 func TestStreamCost(t *testing.T) {
 	counts := strings.Fields(os.Getenv("SHOAL_STREAMS"))
 	if len(counts) == 0 {
@@ -177,7 +177,7 @@ func streamCost(t *testing.T, topology string, n int) {
 	wg.Wait()
 }
 
-// eventLatency tells how long it takes from the answer of an insert to its event at a client.
+// eventLatency measures the time from the reply to an insert until its event arrives at a client.
 func eventLatency(t *testing.T, p *process, what string, load *streamLoad) {
 	c := openStream(t, p)
 	coll := p.client.Database("bench").Collection("c")

@@ -57,10 +57,10 @@ func max2(err, otherwise error) error {
 	return otherwise
 }
 
-// display are functions that only show parameters, or set them: a name in them is no sign that anybody acts on it.
+// display are functions that only show parameters, or set them: a name in them does not mean that the parameter has an effect.
 var display = map[string]bool{"shardnode.appendServer": true, "router.appendBalancing": true}
 
-// readers lists, by the strings that stand in them, the functions that may act on a parameter of that name.
+// readers lists, by the strings in their bodies, the functions that may act on a parameter of that name.
 func readers(t *testing.T) map[string][]string {
 	out := make(map[string][]string)
 	note := func(name string, e ast.Expr) {
@@ -112,9 +112,9 @@ func readers(t *testing.T) map[string][]string {
 	return out
 }
 
-// Options and parameters were taken that nobody read. Every option sets a field of the configuration that some code reads,
-// and every parameter has functions that read it, which testdata/parameters.txt lists: to show it, or to set it, is not to
-// read it. What nobody reads is in the documents' list of those that are taken for compatibility.
+// Options and parameters were accepted that had no effect. Every option must set a field of the configuration that some
+// code reads, and every parameter must have functions that read it, which testdata/parameters.txt lists: showing or
+// setting it is not reading it. Those without effect are in the documents' list of those accepted for compatibility.
 func TestOptionsAndParametersAct(t *testing.T) {
 	literals, fields := readers(t), map[string]bool{}
 	eachSource(t, ".", func(_ string, file *ast.File) {
@@ -203,7 +203,7 @@ func checkTaken(t *testing.T, list string) {
 	}
 }
 
-// Options that had been read by nobody act.
+// Options that used to be ignored have an effect.
 func TestOptionsReachTheServer(t *testing.T) {
 	c, err := parse(isMongod, strings.Fields("--memory --port 0 --slowms 7 --slowOpSampleRate 0.5 --profile 1 --notablescan --networkMessageCompressors zlib"))
 	if err != nil {

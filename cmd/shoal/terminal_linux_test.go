@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openTerminal gives both ends of a new terminal.
+// openTerminal returns both ends of a new terminal.
 func openTerminal(t *testing.T) (ours, theirs *os.File) {
 	t.Helper()
 	ours, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
@@ -35,7 +35,7 @@ func openTerminal(t *testing.T) (ours, theirs *os.File) {
 	return ours, theirs
 }
 
-// On a terminal `shoal start` said what runs in the midst of a hundred lines of JSON.
+// On a terminal, `shoal start` hid its startup message among a hundred lines of JSON.
 func TestStartOnATerminalSpeaksPlainly(t *testing.T) {
 	dir := t.TempDir()
 	ours, theirs := openTerminal(t)

@@ -70,7 +70,7 @@ func (a *authority) issue(name, password string, until time.Time, hosts ...strin
 	return a.certify(name, password, &x509.Certificate{Subject: pkix.Name{CommonName: name, Organization: []string{"Shoal"}}, NotAfter: until}, hosts...)
 }
 
-// certify is issue with what else the certificate says.
+// certify is issue with further fields of the certificate.
 func (a *authority) certify(name, password string, c *x509.Certificate, hosts ...string) string {
 	a.t.Helper()
 	a.next++
@@ -130,8 +130,8 @@ func encryption(args []string) string {
 	return fmt.Sprintf("&tls=true&tlsCAFile=%s&tlsCertificateKeyFile=%s", args[i+1], filepath.Join(filepath.Dir(args[i+1]), "client.pem"))
 }
 
-// A cluster of processes that speak nothing but TLS, to clients and to each other: a set of two members, a config server and a
-// router; certificates change while it runs.
+// A cluster of processes that use nothing but TLS, with clients and among each other: a set of two members, a config server
+// and a router; certificates change while it runs.
 func TestTLSCluster(t *testing.T) {
 	a := newAuthority(t)
 	tomorrow := time.Now().Add(24 * time.Hour)
@@ -187,7 +187,7 @@ func TestTLSCluster(t *testing.T) {
 	}
 }
 
-// refusedConnections tries to get in without what is asked for.
+// refusedConnections tries to connect without the required credentials.
 func refusedConnections(t *testing.T, a *authority, at string) {
 	t.Helper()
 	stranger := newAuthority(t)
@@ -207,7 +207,7 @@ func refusedConnections(t *testing.T, a *authority, at string) {
 	}
 }
 
-// serverNames are the names in the certificate that a server shows.
+// serverNames returns the names in the certificate that a server presents.
 func serverNames(t *testing.T, a *authority, at string) []string {
 	t.Helper()
 	pair, err := readKeyPair(a.path("client.pem"), "")
@@ -229,7 +229,7 @@ func code(err error) int32 {
 	return 0
 }
 
-// What two keyrings say to each other, by their options; want is a part of the error of one of both sides.
+// The outcome of a handshake between two keyrings, by their options; want is a part of either side's error.
 func TestTrust(t *testing.T) {
 	a, b := newAuthority(t), newAuthority(t)
 	soon := time.Now().Add(time.Hour)
@@ -283,7 +283,7 @@ func TestTrust(t *testing.T) {
 	}
 }
 
-// meet has both sides shake hands and say a line; it returns their errors.
+// meet runs a handshake and exchanges a line; it returns the errors of both sides.
 func meet(t *testing.T, server, client *tls.Config) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -351,7 +351,7 @@ func TestTLSOptionsThatDoNotFit(t *testing.T) {
 	}
 }
 
-// An upgrade while the server runs: plain clients are let in until the mode is requireTLS, and there is no way back.
+// An upgrade while the server runs: plain clients are accepted until the mode is requireTLS, and there is no way back.
 func TestTLSModeMovesOn(t *testing.T) {
 	a := newAuthority(t)
 	key := a.issue("server", "", time.Now().Add(time.Hour), "127.0.0.1")

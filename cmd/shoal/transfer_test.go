@@ -17,8 +17,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 )
 
-// Money that goes to and fro between shards of three members each is never lost, made or seen twice, and a counter counts
-// each retryable write once, while primaries step down.
+// Money that is transferred between shards of three members each is never lost, created or seen twice, and a counter
+// counts each retryable write once, while primaries step down.
 func TestTransfersAcrossElections(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts nine members")
@@ -69,7 +69,7 @@ func TestTransfersAcrossElections(t *testing.T) {
 	worker(1, func(int) {
 		sum, n, err := allAccounts(ctx, client, coll)
 		switch {
-		case err != nil: // a snapshot is not there while a commit is under way
+		case err != nil: // a snapshot is unavailable during a commit
 		case sum != accounts*100 || n != accounts:
 			t.Errorf("%d accounts with %d in all", n, sum)
 		default:
@@ -114,7 +114,7 @@ func TestTransfersAcrossElections(t *testing.T) {
 	}
 }
 
-// transfer moves an amount between two accounts, again as long as the errors' labels say so.
+// transfer moves an amount between two accounts, retrying while the errors' labels ask for it.
 func transfer(ctx context.Context, client *mongo.Client, coll *mongo.Collection, rnd *rand.Rand, accounts int) error {
 	s, err := client.StartSession()
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 )
 
-// What transactions and reads of the past cost beside plain writes and reads, one after the other. SHOAL_TXN_COST=1 asks for the
-// figures, SHOAL_PAST=300 for a read of so many seconds ago.
+// The cost of transactions and reads of the past compared with plain writes and reads, one after the other. SHOAL_TXN_COST=1
+// asks for the figures, SHOAL_PAST=300 for a read of so many seconds ago.
 func TestTransactionCost(t *testing.T) {
 	if os.Getenv("SHOAL_TXN_COST") == "" {
 		t.Skip("a measurement: SHOAL_TXN_COST=1, SHOAL_PAST=300")

@@ -10,8 +10,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 )
 
-// The primary of a donor dies around the commit of a migration: what became of it only the config server knows. Until the
-// new primary has heard, it serves nothing of the collection, and from then on what the config server says, once.
+// The primary of a donor is killed around the commit of a migration: only the config server knows the outcome. Until the
+// new primary knows it, it serves nothing of the collection; from then on each document exists once, on the shard that
+// the config server decided on.
 func TestNewDonorPrimaryAwaitsTheOutcome(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts eight servers")
@@ -44,7 +45,7 @@ func TestNewDonorPrimaryAwaitsTheOutcome(t *testing.T) {
 			"read":  {{Key: "find", Value: "m"}, {Key: "filter", Value: bson.D{{Key: "_id", Value: docs - 1}}}},
 		} {
 			err := coll.Database().RunCommand(t.Context(), append(cmd, bson.E{Key: "maxTimeMS", Value: 700})).Err()
-			// Where it was committed the recipient may serve it, once the router has heard.
+			// If it was committed the recipient may serve the range, once the router knows.
 			if codeOf(err) != 50 && (err != nil || !tc.moves) {
 				t.Errorf("%s: a %s before the outcome is known: %v", tc.name, name, err)
 			}
@@ -72,7 +73,7 @@ func TestNewDonorPrimaryAwaitsTheOutcome(t *testing.T) {
 	}
 }
 
-// keepOutcome has the config server refuse to tell a shard what became of its migration; all else it answers.
+// keepOutcome has the config server refuse to report the outcome of its migration to a shard; other requests succeed.
 func (c *shardedCluster) keepOutcome(on bool) {
 	c.t.Helper()
 	cmd := bson.D{{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: "off"}}
@@ -110,7 +111,7 @@ func (c *shardedCluster) hangMigration(donor *replicaSet, id, to, step int) (pri
 	return primary, moved
 }
 
-// afterMigration looks for every document, with a write to each, once all is settled.
+// afterMigration checks every document, with a write to each, once the migration is settled.
 func (c *shardedCluster) afterMigration(coll *mongo.Collection, docs int) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)

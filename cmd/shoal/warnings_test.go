@@ -10,7 +10,7 @@ import (
 	"github.com/shoaldb/shoal/console"
 )
 
-// A server that asks nobody who they are says so to everybody who connects.
+// A server without access control warns every client that connects.
 func TestStartupWarnings(t *testing.T) {
 	warnings := func(euid int) []string {
 		before, _, _ := console.Std.Ring("startupWarnings")
@@ -37,7 +37,7 @@ func TestStartupWarnings(t *testing.T) {
 	}
 }
 
-// Options that ask for a repair started an unrepaired server: what is not built refuses to start, in one line.
+// Options that ask for a repair started an unrepaired server: now unimplemented ones refuse to start, in one line.
 func TestRepairIsNotPretended(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "conf")

@@ -57,11 +57,11 @@ func encodedRoles(t *testing.T, pairs ...[2]string) pkix.Extension {
 	return pkix.Extension{Id: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 34601, 2, 1, 1}, Value: raw}
 }
 
-// Whoever shows a certificate is the user named as its subject, by the command, by SASL and with the first hello, or has the roles
-// that it names; one of the cluster's own proves no user.
+// A client that presents a certificate is the user named by its subject, by the command, by SASL and with the first hello, or has
+// the roles that it names; a certificate of the cluster's members authenticates no user.
 func TestLoginByCertificate(t *testing.T) {
 	a := newAuthority(t)
-	a.issue("client", "", time.Time{}) // of those who wait for a server
+	a.issue("client", "", time.Time{}) // for the clients that wait for a server
 	server := a.issue("server", "", time.Time{}, "127.0.0.1")
 	person := func(name string, unit string, ext ...pkix.Extension) string {
 		return a.certify(name, "", &x509.Certificate{Subject: pkix.Name{CommonName: name, Organization: []string{"Shoal"}, OrganizationalUnit: []string{unit}}, ExtraExtensions: ext})
@@ -95,7 +95,7 @@ func TestLoginByCertificate(t *testing.T) {
 			t.Errorf("%s: %d %s", what, code, text)
 		}
 	}
-	// By SASL, and what is refused by command.
+	// By SASL, and the refusals of the command.
 	bare := certified(t, a, o.at(), ann, nil)
 	start := []any{"saslStart", 1, "mechanism", "MONGODB-X509", "payload", []byte{}}
 	if _, code, text := run1(bare, "admin", start...); code != 17 {
@@ -112,7 +112,7 @@ func TestLoginByCertificate(t *testing.T) {
 	if _, code, text := run1(own, "$external", "authenticate", 1, "mechanism", "MONGODB-X509"); code != 18 || !strings.Contains(text, "check the --clusterAuthMode flag") {
 		t.Errorf("the server's own certificate: %d %s", code, text)
 	}
-	// Who came in and who did not is in the log, whatever the name does to it.
+	// Successful and failed logins are logged, whatever characters the name contains.
 	if _, code, _ := run1(certified(t, a, o.at(), ann, nil), "$external", "authenticate", 1, "mechanism", "MONGODB-X509", "user", "x\n{\"msg\":\"forged\"}"); code != 18 {
 		t.Errorf("a name of two lines: %d", code)
 	}
@@ -138,7 +138,7 @@ func TestLoginByCertificate(t *testing.T) {
 	if found["forged "] {
 		t.Error("a user's name is a line of the log")
 	}
-	// What is taken away is gone for those who are connected.
+	// Revoked privileges are gone for connected clients.
 	known, temp := certified(t, a, o.at(), ann, x509("")), certified(t, a, o.at(), lent, x509(""))
 	g.must(known, "shop", "find", "c")
 	g.must(temp, "shop", "find", "c")
@@ -147,7 +147,7 @@ func TestLoginByCertificate(t *testing.T) {
 	g.must(temp, "shop", "find", "c")
 }
 
-// A certificate that is taken for a connection because invalid ones are proves nobody.
+// A certificate that is accepted for a connection only because invalid ones are authenticates no user.
 func TestInvalidCertificatesProveNobody(t *testing.T) {
 	a, other := newAuthority(t), newAuthority(t)
 	ring, err := newKeyring(tlsOptions{Mode: tlsRequire, KeyFile: a.issue("server", "", time.Time{}, "127.0.0.1"), CAFile: a.path("ca.pem"), InvalidCerts: true})
@@ -181,10 +181,10 @@ func mustJSON(t *testing.T, v any) string {
 	return string(raw)
 }
 
-// A cluster goes from a key file to certificates while it runs, and members are then those of the same organization and unit alone.
+// A cluster changes from a key file to certificates while it runs, and members are then only those of the same organization and unit.
 func TestMembersByCertificate(t *testing.T) {
 	a := newAuthority(t)
-	a.issue("client", "", time.Time{}) // of those who wait for a server
+	a.issue("client", "", time.Time{}) // for the clients that wait for a server
 	member := func(name, unit string) string {
 		return a.certify(name, "", &x509.Certificate{Subject: pkix.Name{CommonName: name, Organization: []string{"Shoal"}, OrganizationalUnit: []string{unit}}}, "127.0.0.1")
 	}
@@ -220,7 +220,7 @@ func TestMembersByCertificate(t *testing.T) {
 	}
 	g.must(root, "shop", "find", "c")
 
-	// A router without the key is of the cluster by its certificate; one of another unit is not, unless the name is allowed.
+	// A router without the key belongs to the cluster by its certificate; one of another unit does not, unless its name is allowed.
 	late := func(cert string) *outsider {
 		o := newOutsider(t, append([]string{"mongos", "--configdb", config.conn()}, with(cert, "--clusterAuthMode", "x509")...)...)
 		o.start()

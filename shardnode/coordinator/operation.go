@@ -33,12 +33,12 @@ type phase struct {
 	do   func(ctx context.Context, r *run) error
 	// final is the point of no return: from here on the operation can only be completed.
 	final bool
-	// event, unless nil, is what change streams are told when the phase begins: it is logged in the unit of work that writes the
-	// state document, so that it is told once.
+	// event, unless nil, returns the event for change streams when the phase begins: it is logged in the unit of work that
+	// writes the state document, so that it is reported once.
 	event func() event
 }
 
-// event is a note in the oplog about a collection.
+// event is a no-op entry in the oplog about a collection.
 type event struct {
 	ns   string
 	uuid catalog.UUID

@@ -16,7 +16,7 @@ func (r *run) onConfig(ctx context.Context, m msg.Message) ([]byte, error) {
 	return cluster.RunWrite(ctx, r.m.State.Registry.Config(), r.message(m))
 }
 
-// name tells others which run asks.
+// name identifies the run to other nodes.
 func (r *run) name() msg.RunOf { return msg.RunOf{Coordinator: r.m.State.ID, ID: r.doc.id} }
 
 // onShard sends a message to a shard. A shard that was removed from the cluster is not concerned any more.

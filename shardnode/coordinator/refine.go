@@ -11,7 +11,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// refine gives a sharded collection a shard key with more fields. No document moves, and reads go on: writes are held up from the
+// refine gives a sharded collection a shard key with more fields. No document moves, and reads go on; writes are blocked from the
 // check of the indexes to the commit, because a document with an array in a new field would belong to no chunk.
 type refine struct {
 	req *msg.ShardRefine

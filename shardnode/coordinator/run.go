@@ -130,8 +130,8 @@ func (r *run) checkpoint(ctx context.Context, phase string, told func() event) e
 	return r.hang(ctx, phase)
 }
 
-// store writes the state document, and the event of the phase with it. Where an earlier try was committed, though it failed, there
-// is nothing left to write.
+// store writes the state document, and the event of the phase with it. If an earlier attempt committed although it returned an
+// error, there is nothing left to write.
 func (r *run) store(ctx context.Context, told func() event) error {
 	docs := documents(r.m.Docs)
 	return r.m.Docs.Write(ctx, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
@@ -202,8 +202,8 @@ func passing(err error) bool {
 	return cluster.Retryable(err)
 }
 
-// decided is the outcome of a commit by the config server: what it refuses with one of the codes was not done. After any other error
-// it is asked again.
+// decided returns the outcome of a commit by the config server: one that is refused with one of the codes was not done. After any
+// other error the request is repeated.
 func (r *run) decided(err error, refused ...mongoerr.Code) error {
 	if err == nil || slices.Contains(refused, mongoerr.CodeOf(err)) || passing(err) {
 		return err

@@ -15,8 +15,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// shard makes a collection sharded: it makes the collection and its index here, where they are missing, with writes held up, and has the
-// config server lay out the chunks, make the collection on the shards that get any, and write its entry last.
+// shard makes a collection sharded: with writes blocked, it creates the collection and its index here, if they are missing, and has the
+// config server lay out the chunks, create the collection on the shards that get any, and write its entry last.
 type shard struct {
 	req *msg.ShardShardCollection
 	at  msg.ShardFound
@@ -67,7 +67,7 @@ func (s *shard) check(ctx context.Context, r *run) (local bool, err error) {
 	return false, err
 }
 
-// look returns the collection as it is here, nil if it has to be made, and refuses what cannot be sharded.
+// look returns the collection on this shard, nil if it has to be created, and refuses one that cannot be sharded.
 func (s *shard) look(r *run) (*catalog.Collection, error) {
 	ns := s.req.NS
 	snap := r.m.Engine.Snapshot()
@@ -96,7 +96,7 @@ func (s *shard) look(r *run) (*catalog.Collection, error) {
 	return c, nil
 }
 
-// needsIndex reports whether an index has to be made for the key, which an empty collection alone can be given.
+// needsIndex reports whether an index has to be created for the key, which is only possible on an empty collection.
 func (s *shard) needsIndex(r *run, c *catalog.Collection, key *cluster.ShardKeyPattern) (bool, error) {
 	for _, x := range c.Indexes {
 		if !x.Ready {
@@ -136,7 +136,7 @@ func (s *shard) phases() []phase {
 	}
 }
 
-// holdWrites ends writes to the collection here, and notes whether there is one.
+// holdWrites blocks writes to the collection here, and records whether it exists.
 func (s *shard) holdWrites(ctx context.Context, r *run) error {
 	if err := r.block(ctx, msg.BlockWrites, []string{r.m.State.ID}, s.req.NS); err != nil {
 		return err
@@ -145,8 +145,8 @@ func (s *shard) holdWrites(ctx context.Context, r *run) error {
 	return nil
 }
 
-// makeHere makes the collection and the index that the key needs, by the commands that clients have for that, and notes what others
-// have to make.
+// makeHere creates the collection and the index that the key needs, by the commands that clients use for that, and records what
+// other shards have to create.
 func (s *shard) makeHere(ctx context.Context, r *run) error {
 	key, err := cluster.ParseShardKey(s.req.Key)
 	if err != nil {
@@ -207,7 +207,7 @@ func (r *run) here(ctx context.Context, ns string, f []value.Field) error {
 	return err
 }
 
-// commit has the config server make the collection sharded. What fails was not done, unless the entry says so.
+// commit has the config server make the collection sharded. A failed request was not executed, unless the entry shows otherwise.
 func (s *shard) commit(ctx context.Context, r *run) error {
 	_, err := r.onConfig(ctx, &msg.CommitShardCollection{
 		ShardCollection: s.req.ShardCollection, UUID: s.at.UUID, Options: s.at.Options, Indexes: s.at.Indexes, Empty: s.at.Empty, NewEpoch: s.at.NewEpoch, Run: r.name(),
@@ -232,7 +232,7 @@ func (s *shard) event() event {
 		value.F("numInitialChunks", value.NewInt64(s.req.Chunks)), value.F("presplitHashedZones", value.NewBool(s.req.Presplit)))}
 }
 
-// undo takes away what the config server may have made, its entry first, and the collection here where the run has made it.
+// undo removes what the config server may have created, its entry first, and the collection here if the run has created it.
 func (s *shard) undo(ctx context.Context, r *run) error {
 	ns, section := s.req.NS, (*[16]byte)(&r.doc.id)
 	if s.at.UUID != [16]byte{} {
@@ -241,7 +241,7 @@ func (s *shard) undo(ctx context.Context, r *run) error {
 		}
 		for _, id := range s.at.Shards[:len(s.at.Shards)-1] {
 			err := r.onShard(ctx, id, &msg.DropCollectionParticipant{NS: ns, FromMigrate: true, Section: section})
-			if err != nil && mongoerr.CodeOf(err) != mongoerr.ConflictingOperationInProgress { // which says that it holds no section there, and has made nothing
+			if err != nil && mongoerr.CodeOf(err) != mongoerr.ConflictingOperationInProgress { // which means that it holds no section there, and has created nothing
 				return err
 			}
 		}

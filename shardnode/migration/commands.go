@@ -598,7 +598,7 @@ func (m *Manager) recoverOne(op *command.Op, d *coordinatorDoc) error {
 	key := info.Map.Key // which may have been refined since
 	r, err := readKeyRange(key, value.Doc(value.F("min", value.NewDocument(key.ExtendBound(d.min))), value.F("max", value.NewDocument(key.ExtendBound(d.max)))))
 	if err != nil {
-		m.node.Warn("A document of "+coordinatorsNS+" names no range of "+d.ns, err)
+		m.node.Warn("A document of "+coordinatorsNS+" has no valid range of "+d.ns, err)
 		return m.conclude(op, nothing)
 	}
 	committed := info.Map.ShardOf(r.minV) == d.to

@@ -8,7 +8,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// runValidateShardKey tells whether the indexes of a collection serve a shard key on this shard.
+// runValidateShardKey checks whether a collection's indexes on this shard support a shard key.
 func (m *Manager) runValidateShardKey(_ *command.Op, req *msg.ValidateShardKey, dst []byte) ([]byte, error) {
 	key, err := cluster.ParseShardKey(req.Key)
 	if err != nil {
@@ -25,8 +25,8 @@ func (m *Manager) runValidateShardKey(_ *command.Op, req *msg.ValidateShardKey, 
 	return dst, err
 }
 
-// ServesShardKey reports whether one of a collection's indexes has every document under a shard key, once, and is unique where the key is
-// to be. With enforce a unique index that cannot keep documents apart which may be on different shards is an error.
+// ServesShardKey reports whether one of a collection's indexes contains every document under its shard key exactly once, and is unique if
+// the key has to be. With enforce, a unique index that cannot be enforced across shards is an error.
 func ServesShardKey(c *catalog.Collection, key *cluster.ShardKeyPattern, unique, enforce bool) (serves bool, err error) {
 	for _, x := range c.Indexes {
 		if enforce && x.Spec.Unique && !key.UniqueIndexAllowed(x.Spec.KeyPattern) {
@@ -38,7 +38,7 @@ func ServesShardKey(c *catalog.Collection, key *cluster.ShardKeyPattern, unique,
 	return serves, nil
 }
 
-// servesShardKey reports whether an index has every document under its shard key exactly once.
+// servesShardKey reports whether an index contains every document under its shard key exactly once.
 func servesShardKey(x *catalog.Index, key *cluster.ShardKeyPattern) bool {
 	return x.Ready && !x.Multikey && x.Collator == nil && !x.Spec.Sparse && x.Spec.PartialFilter == nil && key.IsPrefixOfIndex(x.Spec.KeyPattern)
 }

@@ -47,7 +47,7 @@ func (r *Membership) startRaft() error {
 		OnRole:   func(c replication.RoleChange) { <-opened; r.roleChanged(c) },
 		OnConfig: func(c *replication.SetConfig) { <-opened; r.configChanged(c) },
 		OnFatal: func(err error) {
-			r.node.Warn("The member cannot go on", err)
+			r.node.Warn("The member cannot continue", err)
 			r.node.Fatal(err)
 		},
 		Params: r.params,

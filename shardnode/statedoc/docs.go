@@ -25,7 +25,7 @@ type Docs struct {
 func (d *Docs) Unreadable(ns string, doc []byte, err error) {
 	id := value.Show(value.Lookup(doc, "_id"))
 	if _, told := d.odd.LoadOrStore(ns+" "+id, true); !told && d.Warn != nil {
-		d.Warn("A document of "+ns+" is passed over", mongoerr.From(err).Prefix(id+": "))
+		d.Warn("An invalid document of "+ns+" is skipped", mongoerr.From(err).Prefix(id+": "))
 	}
 }
 

@@ -383,12 +383,12 @@ func (c *coordinator) lead(ctx context.Context) error {
 
 // run executes the commit, from its current state.
 //
-// Each step is durable before the next ends: the list of participants before the own shard's vote, which comes behind it in the same log, and the
-// decision before anyone is told. A vote of another shard that is durable when the list is lost is settled by who gave it (inquiry.go); waiting for
-// the list would cost each commit a sync. A new primary repeats the step that the document shows as the last. It asks for votes again if there is no
-// decision: participants that have voted reply the same, and one that has lost its transaction makes it abort, which is still possible because nobody
-// has committed. Rejected: presuming abort after a time limit. A participant that has voted cannot end its transaction on its own, so an outcome
-// decided in two places could differ.
+// Each step is durable before the next ends: the list of participants before the own shard's vote, which follows it in the same log, and the decision
+// before it is sent to any participant. If the list is lost and a vote of another shard is durable, that shard settles the vote (inquiry.go); waiting
+// for the list would cost each commit a sync. A new primary repeats the step that the document shows as the last. It asks for votes again if there is
+// no decision: participants that have voted reply the same, and one that has lost its transaction makes it abort, which is still possible because
+// nobody has committed. Rejected: presuming abort after a time limit. A participant that has voted cannot end its transaction on its own, so an
+// outcome decided in two places could differ.
 func (c *coordinator) run(ctx context.Context) error {
 	docs := c.m.commits()
 	// A router's retry may arrive before the recovery of what an earlier primary decided.
@@ -431,7 +431,7 @@ func (c *coordinator) run(ctx context.Context) error {
 	return c.carryOut(ctx)
 }
 
-// putParticipants stores the list of participants. Where the own shard takes part, its vote makes the list durable.
+// putParticipants stores the list of participants. If the own shard takes part, its vote makes the list durable.
 func (c *coordinator) putParticipants(ctx context.Context, docs statedoc.Collection[*commitDoc]) error {
 	if !slices.Contains(c.participants, c.m.shard.ID) {
 		return docs.Put(ctx, c.document(""))
@@ -441,8 +441,8 @@ func (c *coordinator) putParticipants(ctx context.Context, docs statedoc.Collect
 	})
 }
 
-// forget removes what is stored of a commit that is over. It need not be durable: who finds the document again repeats what
-// the participants have done.
+// forget removes the document of a commit that is over. The removal need not be durable: a primary that finds the document
+// again repeats what the participants have done.
 func (c *coordinator) forget(ctx context.Context) {
 	c.m.enter(c, deletingCoordinatorDoc)
 	for try := 0; ; try++ {

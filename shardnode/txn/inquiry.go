@@ -12,19 +12,19 @@ import (
 )
 
 // Votes without a coordinator. A coordinator does not wait until its list of participants is durable: it asks for the votes, and
-// its own shard's is behind the list in one log, so that no decision precedes either. If its shard loses both, and the router
-// is gone too, another participant's vote may remain that nobody will decide. A participant whose vote has been undecided
-// for a while asks the coordinator's shard.
+// its own shard's vote follows the list in the same log, so that no decision precedes either. If its shard loses both, and the
+// router is gone too, another participant may be left with a vote that will never be decided. A participant whose vote has been
+// undecided for a while asks the coordinator's shard.
 //
 // The answer "aborted" is final, because both of these are asked, in this order:
 //
-//  1. The outcome of the transaction. The question aborts what the shard has open of it, so that a coordinator that begins
-//     later, for a router's late message, gets no vote from its own shard. One that is running is waited for.
-//  2. Its document, by a linearizable read. While there is one, a coordinator goes on with it, here or on the next primary; it is
-//     removed when all participants have carried the decision out, and this one has not.
+//  1. The outcome of the transaction. The request aborts the shard's open part of it, so that a coordinator that begins
+//     later, because of a router's late message, gets no vote from its own shard. A running coordinator is waited for.
+//  2. Its document, by a linearizable read. While it exists, a coordinator continues with it, here or on the next primary;
+//     it is removed when all participants have executed the decision, and this one has not.
 
 const (
-	// inquireAfter is how long a vote is undecided before its coordinator is asked. Asking does no harm, but costs.
+	// inquireAfter is how long a vote is undecided before its coordinator is asked. Asking does no harm, but has a cost.
 	inquireAfter = 3 * time.Second
 	inquireEvery = time.Second
 )
@@ -54,7 +54,7 @@ func (m *Coordinators) undecidedVotes() (out []undecidedVote) {
 // inquiry is the state of a vote that its coordinator was asked about.
 type inquiry struct{ busy, told bool }
 
-// inquire looks for votes that nobody decides, until ctx ends.
+// inquire looks for votes without a decision, until ctx ends.
 func (m *Coordinators) inquire(ctx context.Context) {
 	var asking sync.WaitGroup
 	defer asking.Wait()
@@ -84,7 +84,7 @@ func (m *Coordinators) inquire(ctx context.Context) {
 			asking.Go(func() {
 				err := m.settleVote(ctx, v)
 				if err != nil && !told && ctx.Err() == nil {
-					m.node.Warn("A prepared transaction is not decided, and its coordinator has no answer", err)
+					m.node.Warn("A prepared transaction is undecided, and its coordinator does not know the outcome", err)
 				}
 				mu.Lock()
 				defer mu.Unlock()
@@ -95,16 +95,16 @@ func (m *Coordinators) inquire(ctx context.Context) {
 	}
 }
 
-// settleVote asks the coordinator's shard about a transaction, and aborts it here if nobody decides about it any more.
+// settleVote asks the coordinator's shard about a transaction, and aborts it here if it will not be decided any more.
 func (m *Coordinators) settleVote(ctx context.Context, v undecidedVote) error {
 	c := &coordinator{m: m, lsid: v.lsid, number: v.number}
 	_, err := c.ask(ctx, v.coordinator, msg.Doc(&msg.CoordinateCommit{}, c.inTransaction()...))
 	switch mongoerr.CodeOf(err) {
 	case mongoerr.NoSuchTransaction, mongoerr.TransactionTooOld:
-	case mongoerr.ShardNotFound: // it was removed, and left no document behind
+	case mongoerr.ShardNotFound: // it was removed, and has left no document
 		return c.abortHere(ctx)
 	default:
-		return err // nil: it has committed, and its coordinator says so to all
+		return err // nil: it has committed, and its coordinator notifies all participants
 	}
 	docs, err := c.documentsOn(ctx, v.coordinator)
 	if err != nil || len(docs) > 0 {
@@ -125,7 +125,7 @@ func (c *coordinator) documentsOn(ctx context.Context, shard string) ([][]byte, 
 		value.F("readConcern", value.NewDocument(value.Doc(value.F("level", value.NewString("linearizable"))))), value.F("$db", value.NewString(db))))
 }
 
-// abortHere aborts this node's part of the transaction, as a coordinator would have it do.
+// abortHere aborts this node's part of the transaction, as a coordinator's request would.
 func (c *coordinator) abortHere(ctx context.Context) error {
 	_, err := c.ask(ctx, c.m.shard.ID, msg.Doc(&msg.AbortTransaction{}, c.inTransaction()...))
 	if mongoerr.CodeOf(err) == mongoerr.NoSuchTransaction {

@@ -480,7 +480,7 @@ func (m *Manager) commitPrepared(op *command.Op, s *Session, wc replication.Writ
 		}
 		t.torn = true
 		if again := m.reopen(ctx, s); again != nil {
-			m.node.Warn("A prepared transaction whose commit failed cannot be opened again yet", again)
+			m.node.Warn("A prepared transaction whose commit failed cannot be reopened yet", again)
 		}
 		return err
 	}

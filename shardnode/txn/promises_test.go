@@ -9,7 +9,7 @@ import (
 )
 
 // What readers at a time have to do about prepared transactions: wait for the decision, wait for a commit to be visible, or nothing.
-func TestReadersAndPromises(t *testing.T) {
+func TestReadersAndPreparedTransactions(t *testing.T) {
 	var p preparedTxns
 	lsid := value.Doc(value.F("id", value.NewString("s")))
 	now := time.Now()

@@ -46,7 +46,7 @@ func (m *Manager) LoadRetries() error {
 	err = m.Docs.Each(TransactionsNS, func(doc []byte) error {
 		if s := known(sessions, value.LookupDoc(doc, "_id")); s != nil {
 			if err := s.readRecord(doc); err != nil {
-				m.node.Warn("A document of "+TransactionsNS+" is no record of a session", err)
+				m.node.Warn("A document of "+TransactionsNS+" is not a session record", err)
 				s.Incomplete = true
 			}
 			s.Incomplete = s.Incomplete || gap

@@ -174,7 +174,7 @@ func (m *Manager) Begin(op *command.Op) (end func(err error), err error) {
 	}, nil
 }
 
-// readOnly reports whether nothing has been written in an open transaction: routers choose by it how it commits.
+// readOnly reports whether nothing has been written in an open transaction; routers choose the kind of commit by it.
 func (t *Txn) readOnly() bool { return t.Unit.Empty() && len(t.moved) == 0 }
 
 // takeTxn checks out the session of an operation with its transaction. A newer transaction waits until the previous one,

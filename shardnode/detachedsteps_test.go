@@ -26,7 +26,7 @@ func manyDocs(n int) string {
 }
 
 // detachedStep is a command of several commits, its reply without a majority, and the documents that exist afterwards.
-type leftStep struct {
+type detachedStep struct {
 	db, cmd string
 	fields  []string
 	want    string // of the reply
@@ -34,7 +34,7 @@ type leftStep struct {
 	there   string
 }
 
-var leftSteps = []leftStep{
+var detachedSteps = []detachedStep{
 	{
 		"d", `{"update": "u", "updates": [{"q": {"_id": 1}, "u": {"$set": {"x": 5}}}, {"q": {"x": 5}, "u": {"$inc": {"x": 1}}}, {"q": {"x": 6}, "u": {"$set": {"y": 1}}}]}`,
 		[]string{"n", "nModified", "writeErrors"}, "{ n: 3, nModified: 3 }", "d.u", "{ _id: 1, x: 6, y: 1 }",
@@ -137,8 +137,8 @@ func TestStepsWithoutAMajority(t *testing.T) {
 	n := m.primary()
 	beforeSteps(n)
 	m.loseMajority()
-	for _, s := range leftSteps {
-		if got := leftBehind(t, n, s.db, wcTimeout(s.cmd), s.fields...); got != s.want {
+	for _, s := range detachedSteps {
+		if got := timedOut(t, n, s.db, wcTimeout(s.cmd), s.fields...); got != s.want {
 			t.Errorf("%.200s:\n got  %s\n want %s", s.cmd, got, s.want)
 		}
 		if s.find == "d.out" || s.find == "e.moved" {
@@ -148,8 +148,8 @@ func TestStepsWithoutAMajority(t *testing.T) {
 		}
 	}
 	m.heal()
-	n.awaitNoneLeft()
-	for _, s := range leftSteps {
+	n.awaitNoneDetached()
+	for _, s := range detachedSteps {
 		if s.find == "" {
 			continue
 		}
@@ -179,7 +179,7 @@ func TestStepsBehindAreBounded(t *testing.T) {
 		t.Errorf("%.500s", got)
 	}
 	m.heal()
-	n.awaitNoneLeft()
+	n.awaitNoneDetached()
 	if got := n.there("d.c"); got != "{ _id: 1, x: 5000 }" {
 		t.Errorf("in the end: %s", got)
 	}
@@ -191,7 +191,7 @@ func TestEndedStepsAreCleanedUp(t *testing.T) {
 	n := m.primary()
 	beforeSteps(n)
 	m.loseMajority()
-	for _, s := range []leftStep{
+	for _, s := range []detachedStep{
 		{db: "d", cmd: `{"aggregate": "src", "pipeline": [{"$out": "out"}], "cursor": {}, "maxTimeMS": 60}`},
 		{db: "d", cmd: `{"convertToCapped": "capped", "size": 100000, "maxTimeMS": 60}`},
 		{db: "admin", cmd: `{"renameCollection": "d.moving", "to": "e.moved", "maxTimeMS": 60}`},
@@ -202,7 +202,7 @@ func TestEndedStepsAreCleanedUp(t *testing.T) {
 		}
 	}
 	m.heal()
-	n.awaitNoneLeft()
+	n.awaitNoneDetached()
 	n.noTemporary()
 	for ns, want := range map[string]string{"d.out": "", "d.capped": "1200 documents", "d.moving": "1200 documents", "e.moved": ""} {
 		if got := n.there(ns); got != want {
@@ -218,7 +218,7 @@ func TestStepDownBetweenSteps(t *testing.T) {
 	n := m.primary()
 	beforeSteps(n)
 	m.loseMajority()
-	for _, s := range []leftStep{
+	for _, s := range []detachedStep{
 		{db: "d", cmd: `{"aggregate": "src", "pipeline": [{"$out": "out2"}], "cursor": {}}`},
 		{db: "admin", cmd: `{"renameCollection": "d.moving", "to": "e.moved"}`},
 	} {
@@ -228,7 +228,7 @@ func TestStepDownBetweenSteps(t *testing.T) {
 			t.Errorf("%s: %v", s.cmd, r)
 		}
 	}
-	n.awaitNoneLeft()
+	n.awaitNoneDetached()
 	m.heal()
 	p := m.primary()
 	p.noTemporary()

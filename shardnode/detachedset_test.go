@@ -164,7 +164,7 @@ func wcTimeout(cmd string) string {
 }
 
 // timedOut checks a reply for the write concern error of a wtimeout, and returns some of its fields as text.
-func leftBehind(t *testing.T, n *testNode, db, cmd string, fields ...string) string {
+func timedOut(t *testing.T, n *testNode, db, cmd string, fields ...string) string {
 	t.Helper()
 	start := time.Now()
 	r := n.do(db, cmd)
@@ -212,19 +212,19 @@ func TestWriteConcernTimesOutWithoutAMajority(t *testing.T) {
 	m.loseMajority()
 	for i, tc := range cases {
 		cmd := wcTimeout(inSession(tc.cmd, i+1))
-		if got := leftBehind(t, n, "d", cmd, fields...); got != tc.want {
+		if got := timedOut(t, n, "d", cmd, fields...); got != tc.want {
 			t.Errorf("%s: %s", cmd, got)
 		}
-		if got := leftBehind(t, n, "d", cmd, fields...); got != tc.again {
+		if got := timedOut(t, n, "d", cmd, fields...); got != tc.again {
 			t.Errorf("%s, again: %s", cmd, got)
 		}
 	}
 	bulk := `{"bulkWrite": 1, "ops": [{"insert": 0, "document": {"_id": 20}}, {"insert": 0, "document": {"_id": 21}}], "nsInfo": [{"ns": "d.c"}]}`
-	if got := leftBehind(t, n, "admin", wcTimeout(bulk), "nInserted", "nErrors"); got != "{ nInserted: 2, nErrors: 0 }" {
+	if got := timedOut(t, n, "admin", wcTimeout(bulk), "nInserted", "nErrors"); got != "{ nInserted: 2, nErrors: 0 }" {
 		t.Errorf("bulkWrite: %s", got)
 	}
-	leftBehind(t, n, "d", wcTimeout(`{"create": "made"}`))
-	if got := leftBehind(t, n, "d", wcTimeout(`{"drop": "dropped"}`), "nIndexesWas", "ns"); got != `{ nIndexesWas: 1, ns: "d.dropped" }` {
+	timedOut(t, n, "d", wcTimeout(`{"create": "made"}`))
+	if got := timedOut(t, n, "d", wcTimeout(`{"drop": "dropped"}`), "nIndexesWas", "ns"); got != `{ nIndexesWas: 1, ns: "d.dropped" }` {
 		t.Errorf("drop: %s", got)
 	}
 	last := len(cases) // whose command is the session's newest: older numbers can no longer be retried
@@ -248,11 +248,11 @@ func TestWriteConcernTimesOutWithoutAMajority(t *testing.T) {
 	if got := n.first("d", `{"listCollections": 1, "nameOnly": true, "filter": {"name": {"$in": ["made", "dropped"]}}}`); len(got) != 1 {
 		t.Errorf("collections: %v", got)
 	}
-	n.awaitNoneLeft()
+	n.awaitNoneDetached()
 }
 
-// awaitNoneLeft waits until all detached commits are decided.
-func (n *testNode) awaitNoneLeft() {
+// awaitNoneDetached waits until all detached commits are decided.
+func (n *testNode) awaitNoneDetached() {
 	n.t.Helper()
 	for end := time.Now().Add(10 * time.Second); n.srv.Engine.DetachedCommits() > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
@@ -262,12 +262,12 @@ func (n *testNode) awaitNoneLeft() {
 }
 
 // Detached writes keep their locks and claims: no other operation sees or overwrites anything in between.
-func TestLeftWritesAreNotPassed(t *testing.T) {
+func TestDetachedWritesKeepTheirClaims(t *testing.T) {
 	m := newTestMembers(t, 10*time.Second)
 	n := m.primary()
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "x": 0}, {"_id": 2, "x": 0}]}`)
 	m.loseMajority()
-	leftBehind(t, n, "d", wcTimeout(`{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 1}}}]}`))
+	timedOut(t, n, "d", wcTimeout(`{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 1}}}]}`))
 	if got := n.first("d", `{"find": "c", "filter": {"_id": 1}}`); got[0] != "{ _id: 1, x: 0 }" {
 		t.Errorf("a reader: %v", got)
 	}
@@ -277,7 +277,7 @@ func TestLeftWritesAreNotPassed(t *testing.T) {
 	}
 	// The second statement sees the first of its own command, and no other detached writes.
 	two := wcTimeout(`{"update": "c", "updates": [{"q": {"_id": 2}, "u": {"$inc": {"x": 1}}}, {"q": {"x": 1}, "u": {"$set": {"y": 1}}}]}`)
-	if got := leftBehind(t, n, "d", two, "n", "nModified", "writeErrors"); got != `{ n: 2, nModified: 2 }` {
+	if got := timedOut(t, n, "d", two, "n", "nModified", "writeErrors"); got != `{ n: 2, nModified: 2 }` {
 		t.Errorf("two statements: %s", got)
 	}
 	if code := n.code("d", `{"drop": "c", "maxTimeMS": 50}`); code != int32(mongoerr.MaxTimeMSExpired) {
@@ -334,8 +334,8 @@ func TestCommitTransactionTimesOutWithoutAMajority(t *testing.T) {
 	n.ok("d", inTxn(`{"insert": "c", "documents": [{"_id": 2}, {"_id": 3}]}`, 1, true))
 	m.loseMajority()
 	commit := inTxn(`{"commitTransaction": 1}`, 1, false)
-	leftBehind(t, n, "admin", wcTimeout(commit))
-	leftBehind(t, n, "admin", wcTimeout(commit))
+	timedOut(t, n, "admin", wcTimeout(commit))
+	timedOut(t, n, "admin", wcTimeout(commit))
 	if code := n.code("admin", inTxn(`{"abortTransaction": 1}`, 1, false)); code != int32(mongoerr.TransactionCommitted) {
 		t.Errorf("abortTransaction: %d", code)
 	}
@@ -346,7 +346,7 @@ func TestCommitTransactionTimesOutWithoutAMajority(t *testing.T) {
 	other := otherSession(inTxn(`{"insert": "c", "documents": [{"_id": 5}]}`, 1, true))
 	n.ok("d", other)
 	commit = otherSession(inTxn(`{"commitTransaction": 1}`, 1, false))
-	leftBehind(t, n, "admin", wcTimeout(commit))
+	timedOut(t, n, "admin", wcTimeout(commit))
 	answer := make(chan int32, 1)
 	go func() { answer <- n.code("admin", commit) }()
 	select {
@@ -361,7 +361,7 @@ func TestCommitTransactionTimesOutWithoutAMajority(t *testing.T) {
 	if got := fmt.Sprint(n.first("d", `{"find": "c"}`)); got != "[{ _id: 1 } { _id: 2 } { _id: 3 } { _id: 5 }]" {
 		t.Errorf("in the end: %s", got)
 	}
-	n.awaitNoneLeft()
+	n.awaitNoneDetached()
 	if open := n.srv.Node.txns.Counters().Open.Load(); open != 0 {
 		t.Errorf("%d transactions are open", open)
 	}
@@ -369,18 +369,18 @@ func TestCommitTransactionTimesOutWithoutAMajority(t *testing.T) {
 
 // The majority does not come back in time: the primary steps down, unacknowledged writes are lost unless the others
 // have them, and a retry is executed by the next primary.
-func TestStepDownDropsWhatWasLeft(t *testing.T) {
+func TestStepDownRollsDetachedWritesBack(t *testing.T) {
 	m := newTestMembers(t, 400*time.Millisecond)
 	n := m.primary()
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "x": 0}]}`)
 	m.loseMajority()
 	cmd := inSession(`{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 1}}}]}`, 1)
-	leftBehind(t, n, "d", wcTimeout(cmd))
-	leftBehind(t, n, "admin", wcTimeout(`{"bulkWrite": 1, "ops": [{"insert": 0, "document": {"_id": 2}}], "nsInfo": [{"ns": "d.c"}]}`))
+	timedOut(t, n, "d", wcTimeout(cmd))
+	timedOut(t, n, "admin", wcTimeout(`{"bulkWrite": 1, "ops": [{"insert": 0, "document": {"_id": 2}}], "nsInfo": [{"ns": "d.c"}]}`))
 	if code := n.code("d", cmd); !mongoerr.Code(code).IsRetryableWrite() {
 		t.Errorf("a retry that waits for the decision: %d", code)
 	}
-	n.awaitNoneLeft()
+	n.awaitNoneDetached()
 	m.heal()
 	p := m.primary()
 	for end := time.Now().Add(20 * time.Second); p.code("d", cmd) != 0; p = m.primary() { // on a busy machine the primary may be deposed again
@@ -398,7 +398,7 @@ func TestStepDownDropsWhatWasLeft(t *testing.T) {
 }
 
 // A server can stop while there are detached writes.
-func TestClosingWithLeftWrites(t *testing.T) {
+func TestClosingWithDetachedWrites(t *testing.T) {
 	m := newTestMembers(t, 10*time.Second)
 	n := m.primary()
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1}]}`)
@@ -408,9 +408,9 @@ func TestClosingWithLeftWrites(t *testing.T) {
 		t.Errorf("an index build: %d", code)
 	}
 	for i := range 40 { // more than may be in flight
-		leftBehind(t, n, "d", fmt.Sprintf(`{"insert": "other", "documents": [{"_id": %d}], "writeConcern": {"w": "majority", "wtimeout": 10}}`, i+10))
+		timedOut(t, n, "d", fmt.Sprintf(`{"insert": "other", "documents": [{"_id": %d}], "writeConcern": {"w": "majority", "wtimeout": 10}}`, i+10))
 		if i == 20 {
-			leftBehind(t, n, "d", wcTimeout(inSession(`{"insert": "other", "documents": [{"_id": 2}]}`, 1)))
+			timedOut(t, n, "d", wcTimeout(inSession(`{"insert": "other", "documents": [{"_id": 2}]}`, 1)))
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // detachedWriters has writers with a wtimeout commit on a primary that has lost its majority, and returns their detached commits.
-func (s *simulation) leftWriters(p *simNode, writers int, wtimeout time.Duration) map[string]*storage.Detached {
+func (s *simulation) detachedWriters(p *simNode, writers int, wtimeout time.Duration) map[string]*storage.Detached {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	out := map[string]*storage.Detached{}
@@ -58,7 +58,7 @@ func TestWriteTimeoutsAndTheMajorityComesBack(t *testing.T) {
 			p := s.awaitPrimary(time.Second)
 			s.settle(time.Second)
 			s.lose(p.host, true)
-			left := s.leftWriters(p, 20, time.Second)
+			left := s.detachedWriters(p, 20, time.Second)
 			s.lose(p.host, false)
 			for what, l := range left {
 				done := make(chan error, 1)
@@ -82,7 +82,7 @@ func TestWriteTimeoutsAndTheMajorityStaysAway(t *testing.T) {
 			p := s.awaitPrimary(time.Second)
 			s.settle(time.Second)
 			s.lose(p.host, true)
-			left := s.leftWriters(p, 20, 300*time.Millisecond)
+			left := s.detachedWriters(p, 20, 300*time.Millisecond)
 			for what, l := range left {
 				done := make(chan error, 1)
 				l.Then(func(ts storage.Timestamp, err error) { done <- err })
@@ -142,7 +142,7 @@ func TestWriteTimeoutOfMoreThanTheMajority(t *testing.T) {
 
 // With real engines, the documents of detached commits exist once after the majority has come back, whatever
 // was in flight.
-func TestEnginesLeaveCommits(t *testing.T) {
+func TestEnginesDetachCommits(t *testing.T) {
 	s := newEngineSet(t, true, three...)
 	r, e := s.nodes["a:1"], s.engines["a:1"]
 	if err := r.Initiate(context.Background(), simConfig(10*time.Second, three...)); err != nil {
