@@ -311,6 +311,15 @@ func ParseCollectionEntry(doc []byte) (*CollectionEntry, error) {
 }
 
 // readChunks reads all chunks, or those changed since base was read.
+//
+// Invariant: a table covers the key space without gap and overlap, and its version is that of its newest chunk. The
+// chunks that one operation changes are committed together, so a difference has all of them or none, and laid over
+// the table it covers again what it takes away.
+//
+// Hazard: the entry of the collection and its chunks are two reads, and the collection may be replaced in between.
+// The chunks then contradict the entry (another generation, a gap), and loadCollection starts over without the old
+// table. Rejected: one snapshot for both. A snapshot is of some time, not necessarily the newest, and the reads have
+// to be linearizable.
 func (c *Catalog) readChunks(ctx context.Context, e *CollectionEntry, base *ChunkMap) (*ChunkMap, error) {
 	since := uint64(0)
 	if base != nil {
@@ -410,6 +419,12 @@ func (c *Catalog) Clear() {
 
 // OnStale processes a stale error: it marks the entry that the error concerns as stale, unless the cache has been
 // refreshed since the request was made with the version that the shard received.
+//
+// Hazard: a migration makes every request that is under way stale at once. If each of their errors marked the entry,
+// each would cause another refresh, of a table that is right already. An error is therefore compared with the table
+// as it is now, and is old news if that differs from what the request carried and has reached what the shard wants. If
+// the versions cannot be compared the entry is marked: a needless refresh costs a read, a missed one costs the
+// request its retries.
 func (c *Catalog) OnStale(code mongoerr.Code, info StaleInfo) {
 	switch code {
 	case mongoerr.StaleDbVersion:

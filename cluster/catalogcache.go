@@ -166,6 +166,15 @@ func (e *cacheEntry[T]) cached() (v T, ok bool) {
 }
 
 // get returns the cached value, or loads it. load receives the last known value, nil if there is none.
+//
+// Invariant: a value is fresh only if it was loaded wholly after the last invalidation. A load that was under way when
+// somebody invalidated may have read the old state: its result is kept, so that the next load is a difference, and
+// serves this caller, but the entry stays stale (gen). Hazard: without the generation a stale answer that arrives
+// during a refresh would be forgotten when the refresh ends, and with it the only notice of a migration.
+//
+// One caller loads and the others wait for it, so that a migration of a busy collection costs the config server one
+// read a router and not one a request. Rejected: serving the old value meanwhile. Its requests would all be refused
+// by the shards, and each refusal invalidates again.
 func (e *cacheEntry[T]) get(load func(old *T) (T, error)) (T, error) {
 	if p := e.cur.Load(); p != nil && e.fresh.Load() {
 		return *p, nil

@@ -123,6 +123,18 @@ func follow(chunks []*Chunk) bool {
 // Update returns the table with changed chunks in place of those that they overlap. An incremental refresh calls it with
 // the chunks whose lastmod is at or past the version that it has. It rebuilds the leaves that the chunks are in; all others
 // are shared with the previous table.
+//
+// Invariant: a table never changes once it is made; requests that are under way keep theirs. Leaves are shared between the
+// tables, so they are never written to either: a leaf with a changed chunk is decoded, overlaid and built anew, its neighbours
+// in the list are taken over as they are. The new leaves span exactly what the old ones did (sameSpan), which makes the whole
+// without gap or overlap if the old table was; only they have to be looked at.
+//
+// Hazard: the versions of shards are sums over leaves. Where the highest version of a shard lay in a leaf that went away, the
+// sum cannot be made smaller by subtraction, and its leaves are looked through (retotal); a version that stayed too high would
+// have the router believe that it knows of changes that it has not seen.
+//
+// Rejected: a balanced tree with a node for each chunk. A change would copy a path instead of a leaf, but a Chunk value alone is
+// larger than what a chunk takes in a leaf, and a million of them are pointers that every garbage collection follows.
 func (m *ChunkMap) Update(changed []*Chunk) (*ChunkMap, error) {
 	if len(changed) == 0 {
 		return m, nil

@@ -79,6 +79,12 @@ func (c *VectorClock) FromConfigServer(source func() uint64) {
 }
 
 // Now reads all components such that Cluster >= Config >= Topology.
+//
+// The invariant holds although no lock covers the three: a component is raised only after those above it
+// (AdvanceTopology, AdvanceConfig), and read only before them. Hazard: a node that passed on a topology time above its
+// config time would have others look for a new shard in a catalog that need not have it yet, and take what they
+// find there for the state at that time. Rejected: a mutex around the three. Every request and every reply reads
+// the clock.
 func (c *VectorClock) Now() VectorTime {
 	// Reading upwards preserves the order: each later read can only return a larger component. A topology time
 	// read here was written by a catalog change that the config time read next also covers.
@@ -162,6 +168,12 @@ func advance(a *atomic.Uint64, t uint64) bool {
 
 // GossipIn adopts the times of a request or reply. clusterTime is the $clusterTime document, nil if there was
 // none. trusted is true for other nodes of the cluster, whose times need no signature.
+//
+// Invariant: the clock never runs backwards, and never further ahead of the wall clock than the accepted drift.
+// Hazard: a time near the end of the range would leave the oplog no timestamps, for good, on every node that it
+// reaches; so a client's time is taken only with a signature of the cluster, and nobody's beyond the drift. The
+// signature is not checked of a time that the clock has passed already: believing it changes nothing, and all but
+// the first of many clients that pass on the same time are in that case.
 func (c *VectorClock) GossipIn(ctx context.Context, clusterTime []byte, trusted bool) error {
 	if clusterTime == nil {
 		return nil

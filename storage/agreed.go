@@ -146,6 +146,20 @@ func (e *Engine) collectAgreed(oldest Timestamp) error {
 // SnapshotAtClusterTime is SnapshotAt for a time at which other shards are read, too: it shows what transactions over several
 // shards have written whose commitTimestamp is not later, also where this shard has committed them since. The caller has
 // waited for the transactions that were prepared by then.
+//
+// Invariant: a read at a cluster time sees all of a transaction or nothing of it, on whatever shards it reads. Which it is
+// follows from the commitTimestamp alone, not from when a shard has heard of the decision. A snapshot shows what lies at or
+// before its time, and in addition the commits that it has listed (shown). Showing a later version at an earlier time is
+// sound because the transaction claimed the record from its vote on, and the commitTimestamp is not before any vote: no
+// version of the same record lies between the two.
+//
+// Hazard: the caller must wait first (AwaitPrepared). A transaction that is prepared by the time and undecided is not in the
+// list, and may be decided with a commitTimestamp that the reader should have seen.
+//
+// Rejected: writing the versions at the commitTimestamp itself. Timestamps of the store become visible in order and without
+// holes; a version that appears in the past would change what readers of that time have already seen, and would be behind
+// what secondaries have applied and change streams have given. Rejected, too: refusing reads that span a commit, which made
+// readers of busy collections repeat themselves without end.
 func (e *Engine) SnapshotAtClusterTime(ts Timestamp) (*Snapshot, error) {
 	return e.snapshotAt(ts, true)
 }

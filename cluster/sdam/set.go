@@ -118,6 +118,16 @@ func (s *Set) update(srv *Server) {
 // doubt checks a former primary again if it does not promptly report by itself that it is no longer primary: it
 // may be paused, with calls waiting for it. If it is alive, it will have replied to them by then, which is better
 // than closing the connection.
+//
+// Invariant: no call waits much longer for a member that the set has replaced than the check takes (member.patience).
+// Hazard: the connections of a stopped process stay open, and its streamed hello is merely late; only the other
+// members' word, that there is a newer primary, tells it apart from an idle one. Calls that were sent to it would
+// wait for the heartbeat and its time-out, twenty seconds, although the new primary could answer them.
+//
+// Rejected: cutting its connections as soon as another primary is seen. An orderly step-down looks the same from
+// here, and its last replies, which are on their way, would be lost: a write that was acknowledged would become one
+// of unknown outcome. Rejected, too: a shorter time-out for every hello. Machines that are merely slow would be
+// taken for stopped ones, and each false alarm severs all calls to a member.
 func (s *Set) doubt(old *Server) {
 	time.AfterFunc(s.timing().MinBetween/5, func() {
 		if s.topo.Load().server(old.Host) == old {

@@ -21,6 +21,17 @@ const (
 const tokenVersion = 2
 
 // Token is a position in a change stream.
+//
+// Invariant: tokens compare, byte by byte, as their events come, on every member of every shard; the merge of a
+// router and a resumed stream rely on nothing else. A token is therefore made only from what the replicated log
+// says of an event: the time of its entry (for a transaction that of its commit), the place of the operation
+// within its transaction, the collection, and the event's identifier. A high-water mark sorts before the events of
+// its time, an event before the invalidate that it causes, and a whole event before its fragments. Hazard: a field
+// that differs between members, or between an event seen live and the same event read from the oplog again, would
+// make a client that resumes on another member miss its place.
+//
+// Rejected: a position in one member's oplog, or a table of positions by shard. The first means nothing after an
+// election, the second nothing after a shard was added.
 type Token struct {
 	ClusterTime    uint64
 	Version        int

@@ -76,6 +76,11 @@ func (m *Coordinators) Service() replication.Service {
 }
 
 // stepUp takes the locks of the stored runs. They have held them together before, so none waits for another.
+//
+// It ends before clients may write (the service is vital). Hazard: DDL locks are memory only. If a client's command came
+// before them, it could find the collection half dropped, unlocked, and begin a second operation on the same name. The
+// lock table is a new one: operations of the last time as primary may still unwind and release what they held in the old
+// table, which must not release a lock of a run that goes on.
 func (m *Coordinators) stepUp(ctx context.Context, _ int64) error {
 	m.mu.Lock()
 	m.mu.ctx, m.mu.runs, m.mu.held, m.locks = ctx, make(map[string]*run), make(map[*held]struct{}), lock.NewManager()

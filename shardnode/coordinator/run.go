@@ -75,6 +75,18 @@ func (r *run) execute(ctx context.Context) {
 }
 
 // through executes the remaining phases. It returns an error only if ctx has ended.
+//
+// Invariant: the state document names a phase before anything of the phase is done, and the set has it durably. Whoever
+// becomes primary repeats the phase that it finds, so each phase may be carried out several times, the last time by
+// another node, and has to come to the same end. The first phase marked final is the point of no return: an error
+// before it is stored (failed) and everything is undone, an error behind it is tried again for as long as it takes.
+//
+// Hazard: the primary that was replaced may still be at work on the same phase, and its messages arrive late.
+// Participants therefore do only what the run that holds their critical section asks for (HoldsSection). Changes of the
+// catalog name the collection by its UUID, so that a late one does not meet a successor of the same name.
+//
+// Rejected: a time limit behind which an operation that makes no progress is given up. Some shards would have dropped
+// the collection and others not, with no document left to say who has to finish.
 func (r *run) through(ctx context.Context) error {
 	phases := r.doc.op.phases()
 	from := 0

@@ -181,6 +181,17 @@ func (m *Manager) deleteNow(op *command.Op, id value.Value) error {
 
 // deleteRange executes one range deletion, if it still exists: the caller may have it from an outdated list. The
 // range may have come back since; then another deletion has removed these orphans first.
+//
+// Invariant: a document is deleted only while an entry that covers it is stored and decided, and this shard does
+// not own the range. Deletions run one at a time (deleting), and the entry is read again under that token. A
+// recipient deletes what earlier migrations left in its range, under the same token, before it clones
+// (deleteOverlapping). So as long as the entry exists nothing of the range can arrive here, and the ownership that
+// ownsPart reads cannot change in this shard's favour between that read and the last unit. The entry is removed
+// behind the last unit: a crash in between repeats deletions that find nothing.
+//
+// Hazard: without that order the deleter could take away documents that have come back, which no other shard has
+// any more. Rejected: comparing each document with this shard's own routing table. The table may be older than the
+// migration that brought the range back, and a refresh of it beside the deletion would prove nothing.
 func (m *Manager) deleteRange(op *command.Op, id value.Value) error {
 	select {
 	case m.deleting <- struct{}{}:

@@ -172,6 +172,20 @@ func (m *Manager) runParticipantBlock(op *command.Op, req *msg.ParticipantBlock,
 }
 
 // enterSection waits for every write in flight and begins a section.
+//
+// Invariant: from the unit that writes the document to the one that removes it no member lets an operation of the name
+// in. The block is set by a notice of that very unit, on every member and in the order of the log, so a member that is
+// elected at any moment blocks if and only if the document is there. The exclusive lock is held until the unit is
+// visible: a write that compared versions before holds the collection in intent mode until its commit and is waited
+// for; one that comes later finds the section.
+//
+// Hazard: the run that entered the section may be over when its message arrives, and nobody would ever remove the
+// document. No time limit ends it, since the run may just as well be slow, and its changes half made; instead whoever
+// meets the section asks the owner whether the run exists (held, ShardState.endLeftOver), which answers no only after a
+// durable write, as a primary that nobody has replaced.
+//
+// Rejected: a section in memory that the coordinator renews after an election. Between the election and the renewal the
+// new primary would let writes into a collection that other shards have dropped already.
 func (m *Manager) enterSection(ctx context.Context, d *sectionDoc) error {
 	take := m.Locks.Collection
 	if catalog.CollOf(d.name) == "" {
