@@ -1,6 +1,6 @@
 GO ?= go
 
-.PHONY: run build test race rotate nemesis compat bench fuzz lint check staticcheck clean release image
+.PHONY: run build test race rotate nemesis compat bench fuzz lint check staticcheck vulnerabilities clean release image
 
 # What `shoal --version` tells of this build.
 VERSION ?= $(shell git describe --tags --match 'v*' --dirty 2>/dev/null || echo 0.1.0-dev)
@@ -42,14 +42,18 @@ lint:
 staticcheck:
 	$(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
 
+# Known vulnerabilities in what the binary calls, where their database can be reached.
+vulnerabilities:
+	packaging/vulnerabilities
+
 # What else must hold of the tree: dependencies listed as they are used, generated code up to date, words spelt right (where
 # Python's pip can fetch the speller).
-check: staticcheck
+check: staticcheck vulnerabilities
 	$(GO) mod tidy -diff
 	$(GO) generate ./wire/mongoerr && git diff --exit-code -- wire/mongoerr
 	packaging/spelling
 
-# One fuzz target and one package under the race detector, chosen by the day of the year, within two minutes.
+# One fuzz target and one package under the race detector, chosen by the day of the year, within five minutes.
 rotate:
 	packaging/rotate
 

@@ -9,6 +9,7 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/configsvr"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 func TestOrphansAreNeverSeen(t *testing.T) {
@@ -82,10 +83,10 @@ func TestBalancerKeepsZones(t *testing.T) {
 	c.fill(20)
 	c.run("admin", `{"addShardToZone": "shard0", "zone": "low"}`)
 	c.run("admin", `{"updateZoneKeyRange": "db.c", "min": {"k": 10}, "max": {"k": 15}, "zone": "low"}`)
-	if m := c.raw("admin", `{"updateZoneKeyRange": "db.c", "min": {"k": 12}, "max": {"k": 30}, "zone": "low"}`); m["code"] != int32(178) {
+	if m := c.raw("admin", `{"updateZoneKeyRange": "db.c", "min": {"k": 12}, "max": {"k": 30}, "zone": "low"}`); m["code"] != int32(mongoerr.RangeOverlapConflict) {
 		t.Errorf("an overlapping zone range: %v", m)
 	}
-	if m := c.raw("admin", `{"removeShardFromZone": "shard0", "zone": "low"}`); m["code"] != int32(163) {
+	if m := c.raw("admin", `{"removeShardFromZone": "shard0", "zone": "low"}`); m["code"] != int32(mongoerr.ZoneStillInUse) {
 		t.Errorf("the last shard of a zone that is in use: %v", m)
 	}
 	c.expect(c.run("admin", `{"balancerCollectionStatus": "db.c"}`)["firstComplianceViolation"], `"zoneViolation"`)
@@ -112,41 +113,41 @@ func TestShardingCommandsRefuse(t *testing.T) {
 	c.run("db", `{"insert": "full", "documents": [{"_id": 1, "x": 1}]}`)
 	for _, x := range []struct {
 		cmd  string
-		code int32
+		code mongoerr.Code
 	}{
-		{`{"shardCollection": "db.c", "key": {"other": 1}}`, 23},
-		{`{"shardCollection": "db.cap", "key": {"_id": 1}}`, 72},
-		{`{"shardCollection": "db.v", "key": {"_id": 1}}`, 166},
-		{`{"shardCollection": "db.full", "key": {"x": 1}}`, 72},
-		{`{"shardCollection": "db.n", "key": {"x": "hashed"}, "unique": true}`, 72},
-		{`{"shardCollection": "db.n", "key": {}}`, 2},
-		{`{"shardCollection": "db.n", "key": {"x": 2}}`, 2},
-		{`{"shardCollection": "nodot", "key": {"x": 1}}`, 73},
-		{`{"shardCollection": "config.x", "key": {"x": 1}}`, 20},
-		{`{"split": "db.c", "middle": {"k": 2}}`, 87},
-		{`{"split": "db.full", "middle": {"x": 2}}`, 118},
-		{`{"split": "db.c", "middle": {"k": 1}, "find": {"k": 1}}`, 72},
-		{`{"moveChunk": "db.c", "find": {"k": 1}, "to": "nowhere"}`, 70},
-		{`{"moveChunk": "db.c", "find": {"x": 1}, "to": "shard1"}`, 61},
-		{`{"enableSharding": "DB"}`, 13297},
-		{`{"enableSharding": "db", "primaryShard": "shard1"}`, 48},
-		{`{"removeShard": "nowhere"}`, 70},
-		{`{"addShardToZone": "nowhere", "zone": "z"}`, 70},
-		{`{"updateZoneKeyRange": "db.c", "min": {"k": 1}, "max": {"k": 2}, "zone": "nozone"}`, 177},
+		{`{"shardCollection": "db.c", "key": {"other": 1}}`, mongoerr.AlreadyInitialized},
+		{`{"shardCollection": "db.cap", "key": {"_id": 1}}`, mongoerr.InvalidOptions},
+		{`{"shardCollection": "db.v", "key": {"_id": 1}}`, mongoerr.CommandNotSupportedOnView},
+		{`{"shardCollection": "db.full", "key": {"x": 1}}`, mongoerr.InvalidOptions},
+		{`{"shardCollection": "db.n", "key": {"x": "hashed"}, "unique": true}`, mongoerr.InvalidOptions},
+		{`{"shardCollection": "db.n", "key": {}}`, mongoerr.BadValue},
+		{`{"shardCollection": "db.n", "key": {"x": 2}}`, mongoerr.BadValue},
+		{`{"shardCollection": "nodot", "key": {"x": 1}}`, mongoerr.InvalidNamespace},
+		{`{"shardCollection": "config.x", "key": {"x": 1}}`, mongoerr.IllegalOperation},
+		{`{"split": "db.c", "middle": {"k": 2}}`, mongoerr.CannotSplit},
+		{`{"split": "db.full", "middle": {"x": 2}}`, mongoerr.NamespaceNotSharded},
+		{`{"split": "db.c", "middle": {"k": 1}, "find": {"k": 1}}`, mongoerr.InvalidOptions},
+		{`{"moveChunk": "db.c", "find": {"k": 1}, "to": "nowhere"}`, mongoerr.ShardNotFound},
+		{`{"moveChunk": "db.c", "find": {"x": 1}, "to": "shard1"}`, mongoerr.ShardKeyNotFound},
+		{`{"enableSharding": "DB"}`, mongoerr.DatabaseDifferCase},
+		{`{"enableSharding": "db", "primaryShard": "shard1"}`, mongoerr.NamespaceExists},
+		{`{"removeShard": "nowhere"}`, mongoerr.ShardNotFound},
+		{`{"addShardToZone": "nowhere", "zone": "z"}`, mongoerr.ShardNotFound},
+		{`{"updateZoneKeyRange": "db.c", "min": {"k": 1}, "max": {"k": 2}, "zone": "nozone"}`, mongoerr.ZoneNotFound},
 	} {
-		if m := c.raw("admin", x.cmd); m["code"] != x.code {
-			t.Errorf("%s: want code %d, got %v", x.cmd, x.code, m)
+		if m := c.raw("admin", x.cmd); m["code"] != int32(x.code) {
+			t.Errorf("%s: want code %d, got %v", x.cmd, int32(x.code), m)
 		}
 	}
 	move := c.raw("db", `{"update": "c", "updates": [{"q": {"k": 0}, "u": {"$set": {"k": 3}}}]}`)
-	if errs, ok := move["writeErrors"].(bson.A); !ok || get(errs[0], "code") != int32(20) {
+	if errs, ok := move["writeErrors"].(bson.A); !ok || get(errs[0], "code") != int32(mongoerr.IllegalOperation) {
 		t.Errorf("an update that moves a document: %v", move)
 	}
 	mixed := c.raw("db", `{"update": "c", "ordered": false, "updates": [{"q": {"k": 0}, "u": {"$set": {"k": 3}}}, {"q": {"k": 0}, "u": {"$set": {"y": 1}}}, {"q": {"k": 3}, "u": {"$set": {"z": 1}}}]}`)
 	if mixed["nModified"] != int32(2) {
 		t.Errorf("what follows it in an unordered batch: %v", mixed)
 	}
-	if m := c.raw("db", `{"convertToCapped": "c", "size": 4096}`); m["code"] != int32(20) {
+	if m := c.raw("db", `{"convertToCapped": "c", "size": 4096}`); m["code"] != int32(mongoerr.IllegalOperation) {
 		t.Errorf("convertToCapped: %v", m)
 	}
 	c.run("admin", `{"shardCollection": "db.c", "key": {"k": 1}}`) // repeating it is no error
@@ -233,7 +234,7 @@ func TestClusterCatalogKnowsWhereCollectionsAre(t *testing.T) {
 	for cmd, code := range map[string]int32{
 		`{"aggregate": "c", "pipeline": [{"$listClusterCatalog": {}}], "cursor": {}}`:          9621301,
 		`{"aggregate": 1, "pipeline": [{"$listClusterCatalog": 1}], "cursor": {}}`:             9621302,
-		`{"aggregate": 1, "pipeline": [{"$listClusterCatalog": {"shards": 1}}], "cursor": {}}`: 14,
+		`{"aggregate": 1, "pipeline": [{"$listClusterCatalog": {"shards": 1}}], "cursor": {}}`: int32(mongoerr.TypeMismatch),
 	} {
 		if m := c.raw("db", cmd); m["code"] != code {
 			t.Errorf("%s: %v, want %d", cmd, m["code"], code)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // forgetfulChunks has the cluster drop the history of chunks after a second.
@@ -75,11 +76,11 @@ func TestMergeAllChunksOnShard(t *testing.T) {
 		t.Errorf("a router with the table of before finds %d documents", n)
 	}
 	for cmd, code := range map[string]int32{
-		`{"mergeAllChunksOnShard": "db.c", "shard": "nobody"}`:                                  70,
-		`{"mergeAllChunksOnShard": "db.none", "shard": "shard0"}`:                               118,
-		`{"mergeAllChunksOnShard": "db.c", "shard": "shard0", "maxNumberOfChunksToMerge": 1}`:   72,
-		`{"mergeAllChunksOnShard": "db.c", "shard": "shard0", "maxNumberOfChunksToMerge": 2.5}`: 2,
-		`{"mergeAllChunksOnShard": "db.c"}`:                                                     40414,
+		`{"mergeAllChunksOnShard": "db.c", "shard": "nobody"}`:                                  int32(mongoerr.ShardNotFound),
+		`{"mergeAllChunksOnShard": "db.none", "shard": "shard0"}`:                               int32(mongoerr.NamespaceNotSharded),
+		`{"mergeAllChunksOnShard": "db.c", "shard": "shard0", "maxNumberOfChunksToMerge": 1}`:   int32(mongoerr.InvalidOptions),
+		`{"mergeAllChunksOnShard": "db.c", "shard": "shard0", "maxNumberOfChunksToMerge": 2.5}`: int32(mongoerr.BadValue),
+		`{"mergeAllChunksOnShard": "db.c"}`:                                                     int32(mongoerr.IDLFailedToParse),
 	} {
 		if m := c.raw("admin", cmd); m["code"] != code {
 			t.Errorf("%s: %v", cmd, m)

@@ -12,6 +12,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // heldPeer is a shard whose commits of transactions wait until it is released.
@@ -84,12 +85,12 @@ func TestCausalReadsWaitForPreparedTransactions(t *testing.T) {
 	for _, cmd := range []string{find, count, distinct, onView(find), onView(count), onView(distinct), `{"count": "v"}`,
 		`{"aggregate": "other", "cursor": {}, "pipeline": [{"$lookup": {"from": "c", "localField": "_id", "foreignField": "_id", "as": "c"}}]}`} {
 		for _, level := range []string{"local", "majority"} {
-			if r := c.raw("d", after(cmd, seen, level, `, "maxTimeMS": 50`)); r["code"] != int32(50) {
+			if r := c.raw("d", after(cmd, seen, level, `, "maxTimeMS": 50`)); r["code"] != int32(mongoerr.MaxTimeMSExpired) {
 				t.Errorf("%s, %s, while the commit is on its way: %v", cmd, level, r)
 			}
 		}
 	}
-	if r := c.raw("d", after(mapReduce, seen, "local", `, "maxTimeMS": 50`)); r["code"] != int32(50) { // it accepts no other level
+	if r := c.raw("d", after(mapReduce, seen, "local", `, "maxTimeMS": 50`)); r["code"] != int32(mongoerr.MaxTimeMSExpired) { // it accepts no other level
 		t.Errorf("mapReduce while the commit is on its way: %v", r)
 	}
 	// Neither non-causal reads wait nor reads of other documents.
@@ -131,7 +132,7 @@ func TestWritesByFilterWaitForPreparedTransactions(t *testing.T) {
 		`{"findAndModify": "c", "query": {"_id": 1, "x": 1}, "update": {"$set": {"y": 1}}}`
 	for _, cmd := range []string{many, one, remove, modify} {
 		r := c.raw("d", cmd[:len(cmd)-1]+`, "maxTimeMS": 50}`)
-		if !strings.Contains(fmt.Sprint(r), "MaxTimeMSExpired") && r["code"] != int32(50) {
+		if !strings.Contains(fmt.Sprint(r), "MaxTimeMSExpired") && r["code"] != int32(mongoerr.MaxTimeMSExpired) {
 			t.Errorf("%s, while the commit is on its way: %v", cmd, r)
 		}
 	}
@@ -170,16 +171,16 @@ func TestClientsDoNotWriteTheHistoryOfSessionsThroughARouter(t *testing.T) {
 	c := newTestCluster(t, 1)
 	for _, tc := range []struct {
 		db, cmd string
-		code    int32
+		code    mongoerr.Code
 	}{
-		{"config", `{"insert": "transactions", "documents": [{"_id": 1}]}`, 73},
-		{"config", `{"findAndModify": "system.preparedTransactions", "query": {}, "update": {"$set": {"x": 1}}, "upsert": true}`, 73},
-		{"admin", `{"bulkWrite": 1, "ops": [{"insert": 0, "document": {"_id": 1}}], "nsInfo": [{"ns": "config.system.preparedTransactions"}]}`, 73},
-		{"config", `{"drop": "system.retryableWrites"}`, 73},
+		{"config", `{"insert": "transactions", "documents": [{"_id": 1}]}`, mongoerr.InvalidNamespace},
+		{"config", `{"findAndModify": "system.preparedTransactions", "query": {}, "update": {"$set": {"x": 1}}, "upsert": true}`, mongoerr.InvalidNamespace},
+		{"admin", `{"bulkWrite": 1, "ops": [{"insert": 0, "document": {"_id": 1}}], "nsInfo": [{"ns": "config.system.preparedTransactions"}]}`, mongoerr.InvalidNamespace},
+		{"config", `{"drop": "system.retryableWrites"}`, mongoerr.InvalidNamespace},
 		{"config", `{"delete": "transactions", "deletes": [{"q": {"_id": 1}, "limit": 1}]}`, 0},
 	} {
-		if got, _ := c.raw(tc.db, tc.cmd)["code"].(int32); got != tc.code {
-			t.Errorf("%s: code %d, want %d", tc.cmd, got, tc.code)
+		if got, _ := c.raw(tc.db, tc.cmd)["code"].(int32); got != int32(tc.code) {
+			t.Errorf("%s: code %d, want %d", tc.cmd, got, int32(tc.code))
 		}
 	}
 }

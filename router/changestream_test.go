@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // streamOf is a change stream through a router.
@@ -398,20 +399,20 @@ func TestFailPointOfGetMoreLabelsStreams(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for code, resumable := range map[int]bool{6: true, 262: true, 11601: false} {
+	for code, resumable := range map[int]bool{int(mongoerr.HostUnreachable): true, int(mongoerr.ExceededTimeLimit): true, int(mongoerr.Interrupted): false} {
 		s, _ := c.watch("c", bson.D{})
 		fail(code)
 		r := c.raw("db", fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": "c"}`, s.id))
 		if labels := fmt.Sprint(r["errorLabels"]); r["code"] != int32(code) || strings.Contains(labels, "ResumableChangeStreamError") != resumable {
 			t.Errorf("%d: %v", code, r)
 		}
-		if r := c.raw("db", fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": "c"}`, s.id)); r["code"] != int32(43) {
+		if r := c.raw("db", fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": "c"}`, s.id)); r["code"] != int32(mongoerr.CursorNotFound) {
 			t.Errorf("%d: the stream goes on: %v", code, r)
 		}
 	}
 	cur := c.run("db", `{"find": "c", "batchSize": 2}`)["cursor"]
-	fail(6)
-	if r := c.raw("db", fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": "c"}`, get(cur, "id"))); r["code"] != int32(6) || r["errorLabels"] != nil {
+	fail(int(mongoerr.HostUnreachable))
+	if r := c.raw("db", fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": "c"}`, get(cur, "id"))); r["code"] != int32(mongoerr.HostUnreachable) || r["errorLabels"] != nil {
 		t.Errorf("a plain cursor: %v", r)
 	}
 }

@@ -271,10 +271,10 @@ func TestUnshardedCollection(t *testing.T) {
 	c.run("db", `{"insert": "u", "documents": [{"_id": 1, "a": 1}, {"_id": 2, "a": 2}, {"_id": 3, "a": 3}]}`)
 	c.expect(c.all("db", `{"find": "u", "filter": {"a": {"$gt": 1}}, "sort": {"a": -1}, "batchSize": 1}`), `[{"_id":3,"a":3},{"_id":2,"a":2}]`)
 	m := c.raw("db", `{"insert": "u", "documents": [{"_id": 1}]}`)
-	if errs, ok := m["writeErrors"].(bson.A); !ok || len(errs) != 1 || get(errs[0], "code") != int32(11000) {
+	if errs, ok := m["writeErrors"].(bson.A); !ok || len(errs) != 1 || get(errs[0], "code") != int32(mongoerr.DuplicateKey) {
 		t.Errorf("a duplicate: %v", m)
 	}
-	if m := c.raw("db", `{"find": "u", "filter": {"$bad": 1}}`); m["code"] != int32(2) {
+	if m := c.raw("db", `{"find": "u", "filter": {"$bad": 1}}`); m["code"] != int32(mongoerr.BadValue) {
 		t.Errorf("a bad filter: %v", m)
 	}
 	c.expect(c.run("db", `{"count": "u"}`)["n"], `3`)
@@ -327,7 +327,7 @@ func TestShardedWrites(t *testing.T) {
 	for _, ordered := range []bool{true, false} {
 		m := c.raw("db", fmt.Sprintf(`{"insert": "c", "ordered": %v, "documents": [{"_id": 100, "k": 100}, {"_id": 3, "k": 3}, {"_id": 101, "k": -1}]}`, ordered))
 		errs, ok := m["writeErrors"].(bson.A)
-		if !ok || get(errs[0], "code") != int32(11000) {
+		if !ok || get(errs[0], "code") != int32(mongoerr.DuplicateKey) {
 			t.Fatalf("ordered %v: %v", ordered, m)
 		}
 		last := get(errs[len(errs)-1], "index")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 const bumpOne = `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 1}}}]}`
@@ -47,9 +48,9 @@ func TestReaderThatLostTheTransactionEndsIt(t *testing.T) {
 	})
 	c.restart("shard0")
 	c.txn([]txnStep{
-		{1, false, "admin", `{"commitTransaction": 1}`, 251, "", ""},
+		{1, false, "admin", `{"commitTransaction": 1}`, mongoerr.NoSuchTransaction, "", ""},
 		{0, false, "d", strings.Replace(bumpOne, `"$inc": {"x": 1}`, `"$inc": {"x": 7}`, 1)[:len(bumpOne)-1] + `, "maxTimeMS": 5000}`, 0, "n", "1"},
-		{1, false, "admin", `{"commitTransaction": 1}`, 251, "", ""},
+		{1, false, "admin", `{"commitTransaction": 1}`, mongoerr.NoSuchTransaction, "", ""},
 	})
 	c.expect(c.all("d", readC), `[{"_id":-1,"x":0},{"_id":1,"x":7}]`)
 }
@@ -80,7 +81,7 @@ func TestCoordinatorIsAShardThatWrote(t *testing.T) {
 	c.txn([]txnStep{{3, true, "d", `{"insert": "c", "documents": [{"_id": 6}, {"_id": 106}]}`, 0, "n", "2"}})
 	c.restart("shard1")
 	c.txn([]txnStep{
-		{3, false, "admin", `{"commitTransaction": 1}`, 251, "", ""},
+		{3, false, "admin", `{"commitTransaction": 1}`, mongoerr.NoSuchTransaction, "", ""},
 		{0, false, "d", `{"insert": "c", "documents": [{"_id": 6}, {"_id": 106}], "maxTimeMS": 5000}`, 0, "n", "2"},
 	})
 }
@@ -160,7 +161,7 @@ func TestCommitsThatWaitForMembersLetGoOfTheirSession(t *testing.T) {
 		if m, code := again.do("admin", `{"commitTransaction": 1, "writeConcern": {"w": "majority"}, "maxTimeMS": 10000}`, false); code != 0 {
 			t.Errorf("%d: sent again: %v", n, m)
 		}
-		if m, code := again.do("admin", `{"abortTransaction": 1, "maxTimeMS": 10000}`, false); code != 256 {
+		if m, code := again.do("admin", `{"abortTransaction": 1, "maxTimeMS": 10000}`, false); code != int32(mongoerr.TransactionCommitted) {
 			t.Errorf("%d: aborted: %v", n, m)
 		}
 		if m, code := again.do("d", `{"update": "c", "updates": [{"q": {}, "u": {"$inc": {"x": 0}}, "multi": true}], "maxTimeMS": 10000}`, true); code != 0 {
@@ -176,7 +177,7 @@ func TestCommitsThatWaitForMembersLetGoOfTheirSession(t *testing.T) {
 			case m := <-answer:
 				done = true
 				// The sets have one member each, and some shards do not know the transaction any more.
-				if e, _ := m["writeConcernError"].(bson.D); m["ok"] != 1.0 || e == nil || get(e, "code") != int32(100) && get(e, "code") != int32(64) {
+				if e, _ := m["writeConcernError"].(bson.D); m["ok"] != 1.0 || e == nil || get(e, "code") != int32(mongoerr.UnsatisfiableWriteConcern) && get(e, "code") != int32(mongoerr.WriteConcernTimeout) {
 					t.Errorf("%d: the commit: %v", n, m)
 				}
 			}

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // currentOps runs $currentOp with options and returns the operations that match, projected.
@@ -57,7 +59,7 @@ func TestCurrentOpOfRunningOnes(t *testing.T) {
 	cur := c.run("db", `{"find": "c", "filter": {"k": {"$lt": 5}, "$where": "this.k == 0 || sleep(60000)"}, "batchSize": 1, "comment": "mine"}`)["cursor"]
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if m := c.raw("db", fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": "c"}`, get(cur, "id"))); m["code"] != int32(11601) {
+		if m := c.raw("db", fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": "c"}`, get(cur, "id"))); m["code"] != int32(mongoerr.Interrupted) {
 			t.Errorf("the getMore: %v, want it to be interrupted", m)
 		}
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/configsvr"
 	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // mortal is the transport of a config server that will be killed: its number of calls is limited, and the last one may or
@@ -158,7 +159,7 @@ func TestRenameWithKilledConfigServer(t *testing.T) {
 				const rename = `{"renameCollection": "db.a", "to": "db.b", "dropTarget": true, "maxTimeMS": %d}`
 				first, killed := c.withMortalConfig(n, "admin", fmt.Sprintf(rename, 300))
 				again := c.raw("admin", fmt.Sprintf(rename, 20000))
-				if again["ok"] != 1.0 && again["code"] != int32(26) || first["ok"] == 1.0 && again["code"] != int32(26) {
+				if again["ok"] != 1.0 && again["code"] != int32(mongoerr.NamespaceNotFound) || first["ok"] == 1.0 && again["code"] != int32(mongoerr.NamespaceNotFound) {
 					t.Errorf("the first %v, again %v", first, again)
 				}
 				for from, want := range map[int]int{1: 10, 2: 0} {
@@ -191,33 +192,33 @@ func TestRenameLooksAtItsSourceFirst(t *testing.T) {
 	c.run("db", `{"create": "v", "viewOn": "c", "pipeline": []}`)
 	c.insertKeys("plain", 3, 4)
 	for cmd, code := range map[string]int32{
-		`{"renameCollection": "db.misspelt", "to": "db.c", "dropTarget": true}`:                                                                                      26,
-		`{"renameCollection": "db.c", "to": "db.c", "dropTarget": true}`:                                                                                             20,
-		`{"renameCollection": "db.c", "to": "db.c"}`:                                                                                                                 20,
-		`{"renameCollection": "db.v", "to": "db.c", "dropTarget": true}`:                                                                                             166,
-		`{"renameCollection": "db.c", "to": "db.v", "dropTarget": true}`:                                                                                             48,
-		`{"renameCollection": "db.other", "to": "db.c"}`:                                                                                                             48,
-		`{"renameCollection": "db.plain", "to": "db.c"}`:                                                                                                             48,
-		`{"renameCollection": "db.c", "to": "else.c", "dropTarget": true}`:                                                                                           125,
-		`{"renameCollection": "db.other", "to": "db.c", "dropTarget": {"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAAA==", "subType": "04"}}}`:                         361,
-		`{"renameCollection": "db.other", "to": "db.c", "dropTarget": true, "collectionUUID": {"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAAA==", "subType": "04"}}}`: 361,
-		`{"renameCollection": "db.other", "to": "db.c", "dropTarget": 1}`:                                                                                            14,
+		`{"renameCollection": "db.misspelt", "to": "db.c", "dropTarget": true}`:                                                                                      int32(mongoerr.NamespaceNotFound),
+		`{"renameCollection": "db.c", "to": "db.c", "dropTarget": true}`:                                                                                             int32(mongoerr.IllegalOperation),
+		`{"renameCollection": "db.c", "to": "db.c"}`:                                                                                                                 int32(mongoerr.IllegalOperation),
+		`{"renameCollection": "db.v", "to": "db.c", "dropTarget": true}`:                                                                                             int32(mongoerr.CommandNotSupportedOnView),
+		`{"renameCollection": "db.c", "to": "db.v", "dropTarget": true}`:                                                                                             int32(mongoerr.NamespaceExists),
+		`{"renameCollection": "db.other", "to": "db.c"}`:                                                                                                             int32(mongoerr.NamespaceExists),
+		`{"renameCollection": "db.plain", "to": "db.c"}`:                                                                                                             int32(mongoerr.NamespaceExists),
+		`{"renameCollection": "db.c", "to": "else.c", "dropTarget": true}`:                                                                                           int32(mongoerr.CommandFailed),
+		`{"renameCollection": "db.other", "to": "db.c", "dropTarget": {"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAAA==", "subType": "04"}}}`:                         int32(mongoerr.CollectionUUIDMismatch),
+		`{"renameCollection": "db.other", "to": "db.c", "dropTarget": true, "collectionUUID": {"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAAA==", "subType": "04"}}}`: int32(mongoerr.CollectionUUIDMismatch),
+		`{"renameCollection": "db.other", "to": "db.c", "dropTarget": 1}`:                                                                                            int32(mongoerr.TypeMismatch),
 		// Sharded collections could be renamed to names that are forbidden for unsharded ones.
-		`{"renameCollection": "db.other", "to": "db.system.foo"}`:                       20,
-		`{"renameCollection": "db.other", "to": "db.system.views"}`:                     20,
-		`{"renameCollection": "db.other", "to": "db.system.buckets.x"}`:                 20,
-		`{"renameCollection": "db.other", "to": "config.transactions"}`:                 20,
-		`{"renameCollection": "db.other", "to": "local.foo"}`:                           20,
-		`{"renameCollection": "db.system.views", "to": "db.c", "dropTarget": true}`:     20,
-		`{"renameCollection": "db.plain", "to": "db.system.foo"}`:                       20,
-		`{"renameCollection": "db.other", "to": "db.` + strings.Repeat("n", 255) + `"}`: 20,
-		`{"renameCollection": "db.other", "to": "db..x"}`:                               73,
+		`{"renameCollection": "db.other", "to": "db.system.foo"}`:                       int32(mongoerr.IllegalOperation),
+		`{"renameCollection": "db.other", "to": "db.system.views"}`:                     int32(mongoerr.IllegalOperation),
+		`{"renameCollection": "db.other", "to": "db.system.buckets.x"}`:                 int32(mongoerr.IllegalOperation),
+		`{"renameCollection": "db.other", "to": "config.transactions"}`:                 int32(mongoerr.IllegalOperation),
+		`{"renameCollection": "db.other", "to": "local.foo"}`:                           int32(mongoerr.IllegalOperation),
+		`{"renameCollection": "db.system.views", "to": "db.c", "dropTarget": true}`:     int32(mongoerr.IllegalOperation),
+		`{"renameCollection": "db.plain", "to": "db.system.foo"}`:                       int32(mongoerr.IllegalOperation),
+		`{"renameCollection": "db.other", "to": "db.` + strings.Repeat("n", 255) + `"}`: int32(mongoerr.IllegalOperation),
+		`{"renameCollection": "db.other", "to": "db..x"}`:                               int32(mongoerr.InvalidNamespace),
 	} {
 		if m := c.raw("admin", cmd); m["code"] != code {
 			t.Errorf("%s: %v, want %d", cmd, m, code)
 		}
 	}
-	if m := c.raw("db", `{"drop": "c", "collectionUUID": {"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAAA==", "subType": "04"}}}`); m["code"] != int32(361) {
+	if m := c.raw("db", `{"drop": "c", "collectionUUID": {"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAAA==", "subType": "04"}}}`); m["code"] != int32(mongoerr.CollectionUUIDMismatch) {
 		t.Errorf("a drop of another collection: %v", m)
 	}
 	c.expect(c.counted("c", 1), `10`)

@@ -70,7 +70,7 @@ func TestDropAtEveryPhase(t *testing.T) {
 	for _, phase := range []string{"freezeCollection", "enterCriticalSection", "dropCollection", "releaseCriticalSection", "done"} {
 		c.shardedAs("c", 1, 10)
 		m := c.atPhase("shard2", phase, "db", `{"drop": "c"}`)
-		if m["ok"] != 1.0 && m["code"] != int32(6) { // if its primary stepped down before the drop was done
+		if m["ok"] != 1.0 && m["code"] != int32(mongoerr.HostUnreachable) { // if its primary stepped down before the drop was done
 			t.Errorf("%s: %v", phase, m)
 		}
 		if m := c.run("db", `{"drop": "c", "maxTimeMS": 20000}`); m["ok"] != 1.0 {
@@ -110,7 +110,7 @@ func TestDropsAreJoined(t *testing.T) {
 		return len(ops["inprog"].(bson.A)) == 2
 	})
 	m := c.raw("db", `{"drop": "c", "collectionUUID": {"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAAA==", "subType": "04"}}}`)
-	if m["code"] != int32(117) {
+	if m["code"] != int32(mongoerr.ConflictingOperationInProgress) {
 		t.Errorf("another drop: %v", m)
 	}
 	ops := c.admin(c.shards["shard0"], bson.D{{Key: "currentOp", Value: 1}, {Key: "desc", Value: "ShardingDDLCoordinator"}, {Key: "$db", Value: "admin"}})
@@ -124,7 +124,7 @@ func TestDropsAreJoined(t *testing.T) {
 			t.Errorf("lockInfo has no %s: %s", want, locks)
 		}
 	}
-	if m := c.raw("db", `{"find": "c", "maxTimeMS": 100}`); m["code"] != int32(50) {
+	if m := c.raw("db", `{"find": "c", "maxTimeMS": 100}`); m["code"] != int32(mongoerr.MaxTimeMSExpired) {
 		t.Errorf("a read in the critical section: %v", m)
 	}
 	if _, err := c.points["shard0"].Configure(hangBeforePhase, value.NewString("off"), nil); err != nil {
@@ -154,11 +154,11 @@ func TestRenameAtEveryPhase(t *testing.T) {
 			fill("a", kind[0], 1)
 			fill("b", kind[1], 2)
 			m := c.atPhase("shard2", phase, "admin", `{"renameCollection": "db.a", "to": "db.b", "dropTarget": true}`)
-			if m["ok"] != 1.0 && m["code"] != int32(6) {
+			if m["ok"] != 1.0 && m["code"] != int32(mongoerr.HostUnreachable) {
 				t.Errorf("%s: %v", phase, m)
 			}
 			again := c.raw("admin", `{"renameCollection": "db.a", "to": "db.b", "dropTarget": true, "maxTimeMS": 20000}`)
-			if again["ok"] != 1.0 && again["code"] != int32(26) {
+			if again["ok"] != 1.0 && again["code"] != int32(mongoerr.NamespaceNotFound) {
 				t.Errorf("%s, again: %v", phase, again)
 			}
 			c.leftOver()
@@ -188,7 +188,7 @@ func TestDropDatabaseAtEveryPhase(t *testing.T) {
 		c.shardedAs("d", 1, 10)
 		c.insertKeys("plain", 1, 10)
 		m := c.atPhase("shard2", phase, "db", `{"dropDatabase": 1}`)
-		if m["ok"] != 1.0 && m["code"] != int32(6) {
+		if m["ok"] != 1.0 && m["code"] != int32(mongoerr.HostUnreachable) {
 			t.Errorf("%s: %v", phase, m)
 		}
 		c.run("db", `{"dropDatabase": 1, "maxTimeMS": 20000}`)
@@ -220,7 +220,7 @@ func TestFailedDropIsUndone(t *testing.T) {
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
 	c.shardedAs("c", 1, 10)
 	refuse.Store(true)
-	if m := c.raw("db", `{"drop": "c"}`); m["code"] != int32(13) {
+	if m := c.raw("db", `{"drop": "c"}`); m["code"] != int32(mongoerr.Unauthorized) {
 		t.Errorf("the drop answers %v", m)
 	}
 	c.leftOver()
@@ -237,14 +237,14 @@ func TestCoordinatedCommandsRefuseUnknownArguments(t *testing.T) {
 	c.run("db", `{"insert": "c", "documents": [{"_id": 1}]}`)
 	for _, x := range []struct {
 		db, cmd, text string
-		code          int32
+		code          mongoerr.Code
 	}{
-		{"db", `{"drop": "c", "odd": 1}`, "BSON field 'drop.odd' is an unknown field.", 40415},
-		{"db", `{"dropDatabase": 1, "odd": 1}`, "BSON field 'dropDatabase.odd' is an unknown field.", 40415},
-		{"admin", `{"renameCollection": "db.c", "to": "db.d", "odd": 1}`, "BSON field 'renameCollection.odd' is an unknown field.", 40415},
-		{"admin", `{"renameCollection": "db.c", "to": "db.d", "stayTemp": 1}`, "BSON field 'renameCollection.stayTemp' is the wrong type 'int', expected type 'bool'", 14},
+		{"db", `{"drop": "c", "odd": 1}`, "BSON field 'drop.odd' is an unknown field.", mongoerr.IDLUnknownField},
+		{"db", `{"dropDatabase": 1, "odd": 1}`, "BSON field 'dropDatabase.odd' is an unknown field.", mongoerr.IDLUnknownField},
+		{"admin", `{"renameCollection": "db.c", "to": "db.d", "odd": 1}`, "BSON field 'renameCollection.odd' is an unknown field.", mongoerr.IDLUnknownField},
+		{"admin", `{"renameCollection": "db.c", "to": "db.d", "stayTemp": 1}`, "BSON field 'renameCollection.stayTemp' is the wrong type 'int', expected type 'bool'", mongoerr.TypeMismatch},
 	} {
-		if m := c.raw(x.db, x.cmd); m["code"] != x.code || m["errmsg"] != x.text {
+		if m := c.raw(x.db, x.cmd); m["code"] != int32(x.code) || m["errmsg"] != x.text {
 			t.Errorf("%s: %v", x.cmd, m)
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // moveStep is a command on d.c, as a retryable write if number is not 0, and its outcome: the error code (of the command
@@ -14,7 +16,7 @@ import (
 type moveStep struct {
 	number int
 	cmd    string
-	code   int32
+	code   mongoerr.Code
 	field  string
 	want   string
 	stored string // "" for what was there before
@@ -54,10 +56,10 @@ func TestUpdatesThatMoveADocument(t *testing.T) {
 	c.moveColl()
 	start := `[{_id:1,k:1},{_id:2,k:2}] [{_id:11,k:11}]`
 	steps := []moveStep{
-		{0, update(`{"q": {"k": 1}, "u": {"$set": {"k": 12}}}`), 20, "", "", start},
-		{0, update(`{"q": {"k": 1}, "u": {"$set": {"k": 3}}}`), 20, "", "", ""},
-		{0, update(`{"q": {"k": 1}, "u": {"$set": {"k": 12}}, "multi": true}`), 72, "", "", ""},
-		{0, `{"findAndModify": "c", "query": {"k": 1}, "update": {"$set": {"k": 12}}}`, 20, "", "", ""},
+		{0, update(`{"q": {"k": 1}, "u": {"$set": {"k": 12}}}`), mongoerr.IllegalOperation, "", "", start},
+		{0, update(`{"q": {"k": 1}, "u": {"$set": {"k": 3}}}`), mongoerr.IllegalOperation, "", "", ""},
+		{0, update(`{"q": {"k": 1}, "u": {"$set": {"k": 12}}, "multi": true}`), mongoerr.InvalidOptions, "", "", ""},
+		{0, `{"findAndModify": "c", "query": {"k": 1}, "update": {"$set": {"k": 12}}}`, mongoerr.IllegalOperation, "", "", ""},
 		{1, update(`{"q": {"k": 1}, "u": {"$set": {"k": 12}}}`), 0, "nModified", "1", `[{_id:2,k:2}] [{_id:11,k:11},{_id:1,k:12}]`},
 		{2, update(`{"q": {"k": 12}, "u": {"k": 3, "x": 1}}`), 0, "n", "1", `[{_id:2,k:2},{_id:1,k:3,x:1}] [{_id:11,k:11}]`},
 		{3, update(`{"q": {"_id": 1}, "u": [{"$set": {"k": {"$add": ["$k", 10]}}}]}`), 0, "nModified", "1", `[{_id:2,k:2}] [{_id:11,k:11},{_id:1,k:13,x:1}]`},
@@ -66,7 +68,7 @@ func TestUpdatesThatMoveADocument(t *testing.T) {
 		{6, `{"findAndModify": "c", "query": {"k": 14}, "update": {"$unset": {"x": 1}, "$set": {"k": 5}}}`, 0, "lastErrorObject", `{"n":1,"updatedExisting":true}`, `[{_id:2,k:2},{_id:1,k:5}] [{_id:11,k:11}]`},
 		// within the shard it is an update like others
 		{7, update(`{"q": {"k": 5}, "u": {"$inc": {"k": 1}}}`), 0, "nModified", "1", `[{_id:2,k:2},{_id:1,k:6}] [{_id:11,k:11}]`},
-		{0, update(`{"q": {"k": 7}, "u": {"$set": {"k": 17, "_id": 7}}, "upsert": true}`), 20, "", "", ""},
+		{0, update(`{"q": {"k": 7}, "u": {"$set": {"k": 17, "_id": 7}}, "upsert": true}`), mongoerr.IllegalOperation, "", "", ""},
 		{8, update(`{"q": {"k": 7, "_id": 7}, "u": [{"$set": {"k": 17}}], "upsert": true}`), 0, "upserted", `[{"index":0,"_id":7}]`, `[{_id:2,k:2},{_id:1,k:6}] [{_id:11,k:11},{_id:7,k:17}]`},
 		{9, `{"findAndModify": "c", "query": {"k": 8, "_id": 8}, "update": [{"$set": {"k": 18}}], "upsert": true, "new": true}`, 0, "value", `{"_id":8,"k":18}`,
 			`[{_id:2,k:2},{_id:1,k:6}] [{_id:11,k:11},{_id:7,k:17},{_id:8,k:18}]`},
@@ -79,10 +81,10 @@ func TestUpdatesThatMoveADocument(t *testing.T) {
 			`[{_id:2,k:2},{_id:1,k:6}] [{_id:11,k:11},{_id:7,k:17},{_id:8,k:18},{_id:9,k:19},{_id:20,k:20},{_id:21,k:21}]`},
 		{0, `{"delete": "c", "deletes": [{"q": {"k": {"$gte": 17}}, "limit": 0}]}`, 0, "", "", `[{_id:2,k:2},{_id:1,k:6}] [{_id:11,k:11}]`},
 		// several statements: none of them may move a document
-		{12, update(`{"q": {"k": 2}, "u": {"$set": {"y": 1}}}, {"q": {"k": 6}, "u": {"$set": {"k": 16}}}`), 72, "n", "1", `[{_id:2,k:2,y:1},{_id:1,k:6}] [{_id:11,k:11}]`},
+		{12, update(`{"q": {"k": 2}, "u": {"$set": {"y": 1}}}, {"q": {"k": 6}, "u": {"$set": {"k": 16}}}`), mongoerr.InvalidOptions, "n", "1", `[{_id:2,k:2,y:1},{_id:1,k:6}] [{_id:11,k:11}]`},
 		// what is refused at the new place stays where it was
 		{13, update(`{"q": {"k": 30}, "u": {"_id": 1, "k": 31}, "upsert": true}`), 0, "n", "1", `[{_id:2,k:2,y:1},{_id:1,k:6}] [{_id:11,k:11},{_id:1,k:31}]`},
-		{14, update(`{"q": {"k": 6}, "u": {"$set": {"k": 32}}}`), 11000, "", "", ""},
+		{14, update(`{"q": {"k": 6}, "u": {"$set": {"k": 32}}}`), mongoerr.DuplicateKey, "", "", ""},
 	}
 	stored := ""
 	for _, s := range steps {
@@ -91,8 +93,8 @@ func TestUpdatesThatMoveADocument(t *testing.T) {
 		}
 		for again := range 2 {
 			r := c.raw("d", retryable(s.cmd, s.number))
-			if code := codeOf(r); code != s.code {
-				t.Errorf("%s (%d): code %d, want %d: %v", s.cmd, again, code, s.code, r)
+			if code := codeOf(r); code != int32(s.code) {
+				t.Errorf("%s (%d): code %d, want %d: %v", s.cmd, again, code, int32(s.code), r)
 			}
 			if got := show(r[s.field]); s.field != "" && got != s.want && !(s.number == 0 && again == 1) {
 				t.Errorf("%s (%d): %s is %s, want %s", s.cmd, again, s.field, got, s.want)
@@ -140,10 +142,10 @@ func TestDocumentsMoveInTransactions(t *testing.T) {
 	})
 	for i, st := range []string{`{"q": {"k": 12}, "u": {"$set": {"k": 1}}, "multi": true}`, `{"q": {"k": 12}, "u": {"$set": {"x": 1}}}, {"q": {"k": 22}, "u": {"$set": {"k": 2}}}`} {
 		begin := fmt.Sprintf(`%s, "autocommit": false, "startTransaction": true}`, strings.TrimSuffix(retryable(update(st), 3+i), "}"))
-		if r := c.raw("d", begin); codeOf(r) != 72 {
+		if r := c.raw("d", begin); codeOf(r) != int32(mongoerr.InvalidOptions) {
 			t.Errorf("%s: %v", st, r)
 		}
-		c.txn([]txnStep{{3 + i, false, "admin", `{"commitTransaction": 1}`, 251, "", ""}})
+		c.txn([]txnStep{{3 + i, false, "admin", `{"commitTransaction": 1}`, mongoerr.NoSuchTransaction, "", ""}})
 	}
 	if got := c.held(); got != `[] [{_id:11,k:11},{_id:1,k:12},{_id:2,k:22}]` {
 		t.Errorf("the shards hold %s", got)
@@ -270,11 +272,11 @@ func TestMergeIdentifiesDocuments(t *testing.T) {
 	c.run("d", `{"createIndexes": "to", "indexes": [{"key": {"g": 1, "u": 1}, "name": "gu", "unique": true}, {"key": {"g": 1, "s": 1}, "name": "gs", "unique": true, "sparse": true}]}`)
 	for _, tc := range []struct {
 		on   string
-		code int32
+		code mongoerr.Code
 	}{{``, 0}, {`"on": "g",`, 51183}, {`"on": ["g", "_id"],`, 51183}, {`"on": ["u", "g"],`, 0}, {`"on": ["g", "s"],`, 51132}, {`"on": "_id",`, 0}} {
 		r := c.raw("d", `{"aggregate": "c", "cursor": {}, "pipeline": [{"$set": {"g": {"$cond": [{"$eq": ["$k", 1]}, null, "$k"]}, "u": "$_id"}}, {"$merge": {"into": "to", `+tc.on+` "whenMatched": "merge"}}]}`)
-		if codeOf(r) != tc.code {
-			t.Errorf("%s: %v, want code %d", tc.on, r, tc.code)
+		if codeOf(r) != int32(tc.code) {
+			t.Errorf("%s: %v, want code %d", tc.on, r, int32(tc.code))
 		}
 	}
 	if got := show(c.run("d", `{"count": "to"}`)["n"]); got != "3" {

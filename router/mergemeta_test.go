@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // TestMergesByWhatShardsKnow compares results ordered by distances and scores, which the documents do not contain, with
@@ -55,7 +57,7 @@ func TestMergesByWhatShardsKnow(t *testing.T) {
 			t.Errorf("%s\nsharded:\n%s\nunsharded:\n%s", cmd, got, want)
 		}
 	}
-	if m := c.raw("db", `{"find": "one", "_withMergeKey": true}`); m["code"] != int32(40415) {
+	if m := c.raw("db", `{"find": "one", "_withMergeKey": true}`); m["code"] != int32(mongoerr.IDLUnknownField) {
 		t.Errorf("a client asks for merge keys: %v", m)
 	}
 }

@@ -81,10 +81,10 @@ func TestMovePrimary(t *testing.T) {
 	}
 	c.expect(c.all("db", `{"find": "plain", "filter": {"_id": {"$in": [7, 8]}}, "projection": {"n": 1}, "sort": {"_id": 1}}`), `[{"_id":7,"n":1},{"_id":8,"n":4}]`)
 	for cmd, code := range map[string]int32{
-		`{"movePrimary": "db", "to": "nowhere"}`:   70,
-		`{"movePrimary": "db"}`:                    72,
-		`{"movePrimary": "admin", "to": "shard1"}`: 72,
-		`{"movePrimary": "none", "to": "shard1"}`:  26,
+		`{"movePrimary": "db", "to": "nowhere"}`:   int32(mongoerr.ShardNotFound),
+		`{"movePrimary": "db"}`:                    int32(mongoerr.InvalidOptions),
+		`{"movePrimary": "admin", "to": "shard1"}`: int32(mongoerr.InvalidOptions),
+		`{"movePrimary": "none", "to": "shard1"}`:  int32(mongoerr.NamespaceNotFound),
 	} {
 		if m := c.raw("admin", cmd); m["code"] != code {
 			t.Errorf("%s: %v", cmd, m)
@@ -99,7 +99,7 @@ func TestMovePrimaryAtEveryPhase(t *testing.T) {
 	at, to := "shard0", "shard1"
 	for _, phase := range []string{"blockWrites", "clone", "enterCriticalSection", "commit", "clean", "exitCriticalSection", "done"} {
 		m := c.atPhase(at, phase, "admin", fmt.Sprintf(`{"movePrimary": "db", "to": %q}`, to))
-		if m["ok"] != 1.0 && m["code"] != int32(6) {
+		if m["ok"] != 1.0 && m["code"] != int32(mongoerr.HostUnreachable) {
 			t.Errorf("%s: %v", phase, m)
 		}
 		c.run("admin", fmt.Sprintf(`{"movePrimary": "db", "to": %q, "maxTimeMS": 20000}`, to))
@@ -127,7 +127,7 @@ func TestFailedMovePrimaryIsUndone(t *testing.T) {
 		if name == "_shardsvrAdoptSessions" {
 			c.run("db", `{"update": "plain", "updates": [{"q": {"_id": 7}, "u": {"$inc": {"n": 1}}}], "lsid": {"id": {"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAAQ==", "subType": "04"}}}, "txnNumber": {"$numberLong": "1"}}`)
 		}
-		if m := c.raw("admin", `{"movePrimary": "db", "to": "shard1"}`); m["code"] != int32(67) {
+		if m := c.raw("admin", `{"movePrimary": "db", "to": "shard1"}`); m["code"] != int32(mongoerr.CannotCreateIndex) {
 			t.Errorf("%s: %v", name, m)
 		}
 		c.leftOver()
@@ -162,7 +162,7 @@ func TestPrimaryShardIsRemoved(t *testing.T) {
 	m := c.run("admin", `{"removeShard": "shard0"}`)
 	c.expect(m["dbsToMove"], `["db"]`)
 	c.run("admin", `{"movePrimary": "db", "to": "shard1"}`)
-	if m := c.raw("admin", `{"movePrimary": "db", "to": "shard0"}`); m["code"] != int32(20) {
+	if m := c.raw("admin", `{"movePrimary": "db", "to": "shard0"}`); m["code"] != int32(mongoerr.IllegalOperation) {
 		t.Errorf("a move to a shard that is drained: %v", m)
 	}
 	end := time.Now().Add(30 * time.Second)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // Retryable writes are each executed once, and no two of them create the same version of a document, while chunks move.
@@ -159,7 +160,7 @@ func TestReadsBeforeARangeArrivedGoToItsOwnerOfThen(t *testing.T) {
 	if m, code := w.do("d", `{"find": "c", "filter": {"_id": 1}}`, false); code != 0 || show(get(m["cursor"], "firstBatch")) != `[{"_id":1,"x":1}]` {
 		t.Errorf("in a transaction: %v", m)
 	}
-	if m, code := w.do("d", `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$set": {"x": 3}}}]}`, false); code != 272 {
+	if m, code := w.do("d", `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$set": {"x": 3}}}]}`, false); code != int32(mongoerr.MigrationConflict) {
 		t.Errorf("a write of a transaction: %v", m)
 	}
 }

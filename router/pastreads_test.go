@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 const pastKeys = 24
@@ -133,7 +135,7 @@ func (r *pastRound) read() {
 		cmd += txn + `, "startTransaction": true`
 	}
 	m := through.raw("d", cmd+concern+"}")
-	if m["code"] == int32(250) {
+	if m["code"] == int32(mongoerr.StaleChunkHistory) {
 		for k := lo; k < hi; k++ {
 			if r.known[k].After(s.at) {
 				return

@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // While the cluster parameter pauseMigrationsDuringMultiUpdates is set, no migration of a collection begins or commits during
@@ -25,7 +26,7 @@ func TestMigrationsPauseDuringMultiWrites(t *testing.T) {
 			c.run("admin", `{"setClusterParameter": {"pauseMigrationsDuringMultiUpdates": {"enabled": true}}}`)
 			other.run("admin", `{"getClusterParameter": "pauseMigrationsDuringMultiUpdates"}`) // which makes that router read it, too
 			written := c.blockedWrite(other, w.db, w.cmd)
-			if m := c.raw("admin", `{"moveChunk": "d.c", "find": {"_id": 200}, "to": "shard2", "maxTimeMS": 300}`); m["code"] != int32(50) {
+			if m := c.raw("admin", `{"moveChunk": "d.c", "find": {"_id": 200}, "to": "shard2", "maxTimeMS": 300}`); m["code"] != int32(mongoerr.MaxTimeMSExpired) {
 				t.Errorf("a migration beside it: %v", m)
 			}
 			c.run("admin", `{"moveChunk": "d.other", "find": {"_id": 1}, "to": "shard2"}`)
@@ -76,7 +77,7 @@ func TestMultiWritesPauseMigrationsUnderWay(t *testing.T) {
 			written := c.blockedWrite(other, "d", `{"update": "c", "updates": [{"q": {}, "u": {"$inc": {"x": 1}}, "multi": true}]}`)
 			c.point("shard1", "moveChunkHangAtStep3", false)
 			wg.Wait()
-			if code := moved["code"]; pause && code != int32(11601) || !pause && code != nil {
+			if code := moved["code"]; pause && code != int32(mongoerr.Interrupted) || !pause && code != nil {
 				t.Errorf("the migration: %v", moved)
 			}
 			c.expect(written()["n"], `300`)

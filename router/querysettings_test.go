@@ -11,6 +11,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/router"
 	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // The commands used to be unknown to routers. What they set applies to the whole cluster: the shards plan by it,
@@ -67,12 +68,12 @@ func TestQuerySettingsOfTheCluster(t *testing.T) {
 		}
 		shaped := x.cmd[:len(x.cmd)-1] + `, "$db": "db"}`
 		c.run("admin", fmt.Sprintf(`{"setQuerySettings": %s, "settings": {"reject": true}}`, shaped))
-		if m := c.raw("db", x.cmd); m["code"] != int32(411) {
+		if m := c.raw("db", x.cmd); m["code"] != int32(mongoerr.QueryRejectedBySettings) {
 			t.Errorf("%s is to be rejected: %v", x.cmd, m)
 		}
 		other := c.secondRouter()
 		body, _ := bson.Marshal(append(doc(t, x.cmd), bson.E{Key: "$db", Value: "db"}))
-		if m := decode(t, other.Run(t.Context(), c.client, &wire.Message{OpCode: wire.OpMsg, Body: body}, nil)); m["code"] != int32(411) {
+		if m := decode(t, other.Run(t.Context(), c.client, &wire.Message{OpCode: wire.OpMsg, Body: body}, nil)); m["code"] != int32(mongoerr.QueryRejectedBySettings) {
 			t.Errorf("%s is to be rejected by every router: %v", x.cmd, m)
 		}
 		for _, p := range c.shards {

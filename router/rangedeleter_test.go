@@ -11,6 +11,7 @@ import (
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // until waits for a condition that other goroutines make true.
@@ -135,7 +136,7 @@ func TestRangeDeleterCanBeDisabled(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.sharded("c", 40)
 	c.param("shard0", "disableResumableRangeDeleter", true)
-	if m := c.raw("admin", `{"moveRange": "db.c", "min": {"_id": 20}, "toShard": "shard1", "waitForDelete": true}`); m["code"] != int32(313) {
+	if m := c.raw("admin", `{"moveRange": "db.c", "min": {"_id": 20}, "toShard": "shard1", "waitForDelete": true}`); m["code"] != int32(mongoerr.ResumableRangeDeleterDisabled) {
 		t.Errorf("a deletion that is waited for: %v", m)
 	}
 	body, _ := bson.Marshal(bson.D{{Key: "cleanupOrphaned", Value: "db.c"}, {Key: "$db", Value: "admin"}})

@@ -77,28 +77,28 @@ func TestRefineIsRefused(t *testing.T) {
 		}
 	}
 	for _, key := range []string{`{"k": 1, "a": 1}`, `{"k": 1, "b": 1}`, `{"k": 1, "l": 1}`, `{"k": 1, "f": 1}`, `{"k": 1, "none": 1}`} {
-		refuse(`{"refineCollectionShardKey": "db.c", "enforceUniquenessCheck": false, "key": `+key+`}`, 72, "create an index")
+		refuse(`{"refineCollectionShardKey": "db.c", "enforceUniquenessCheck": false, "key": `+key+`}`, int32(mongoerr.InvalidOptions), "create an index")
 	}
-	refuse(refineToKG, 72, "unique index on ku")
+	refuse(refineToKG, int32(mongoerr.InvalidOptions), "unique index on ku")
 	for _, key := range []string{`{"g": 1}`, `{"g": 1, "k": 1}`, `{"k": "hashed", "g": 1}`} {
-		refuse(`{"refineCollectionShardKey": "db.c", "key": `+key+`}`, 72, "does not extend")
+		refuse(`{"refineCollectionShardKey": "db.c", "key": `+key+`}`, int32(mongoerr.InvalidOptions), "does not extend")
 	}
-	refuse(`{"refineCollectionShardKey": "db.c", "key": {"k": 1, "g": 2}}`, 2, "1 or the string")
-	refuse(`{"refineCollectionShardKey": "db.c", "key": {}}`, 2, "empty")
-	refuse(`{"refineCollectionShardKey": "db.plain", "key": {"_id": 1, "g": 1}}`, 118, "not sharded")
-	refuse(`{"refineCollectionShardKey": "db.none", "key": {"_id": 1, "g": 1}}`, 118, "not sharded")
-	refuse(`{"refineCollectionShardKey": "none.none", "key": {"_id": 1, "g": 1}}`, 118, "")
-	refuse(`{"refineCollectionShardKey": "db", "key": {"_id": 1, "g": 1}}`, 73, "")
-	refuse(`{"refineCollectionShardKey": "config.system.sessions", "key": {"_id": 1, "g": 1}}`, 20, "")
+	refuse(`{"refineCollectionShardKey": "db.c", "key": {"k": 1, "g": 2}}`, int32(mongoerr.BadValue), "1 or the string")
+	refuse(`{"refineCollectionShardKey": "db.c", "key": {}}`, int32(mongoerr.BadValue), "empty")
+	refuse(`{"refineCollectionShardKey": "db.plain", "key": {"_id": 1, "g": 1}}`, int32(mongoerr.NamespaceNotSharded), "not sharded")
+	refuse(`{"refineCollectionShardKey": "db.none", "key": {"_id": 1, "g": 1}}`, int32(mongoerr.NamespaceNotSharded), "not sharded")
+	refuse(`{"refineCollectionShardKey": "none.none", "key": {"_id": 1, "g": 1}}`, int32(mongoerr.NamespaceNotSharded), "")
+	refuse(`{"refineCollectionShardKey": "db", "key": {"_id": 1, "g": 1}}`, int32(mongoerr.InvalidNamespace), "")
+	refuse(`{"refineCollectionShardKey": "config.system.sessions", "key": {"_id": 1, "g": 1}}`, int32(mongoerr.IllegalOperation), "")
 	c.run("admin", `{"refineCollectionShardKey": "db.c", "enforceUniquenessCheck": false, "key": {"k": 1, "g": 1}}`)
 
 	c.run("admin", `{"shardCollection": "db.u", "key": {"k": 1}, "unique": true}`)
 	c.run("db", `{"createIndexes": "u", "indexes": [{"key": {"k": 1, "g": 1}, "name": "plain"}, {"key": {"k": 1, "h": "hashed"}, "name": "h"}]}`)
 	refine := `{"refineCollectionShardKey": "db.u", "key": {"k": 1, "g": 1}}`
-	refuse(refine, 72, "unique index on k_1")
+	refuse(refine, int32(mongoerr.InvalidOptions), "unique index on k_1")
 	c.run("db", `{"dropIndexes": "u", "index": "k_1"}`)
-	refuse(refine, 72, "create an index")
-	refuse(`{"refineCollectionShardKey": "db.u", "key": {"k": 1, "h": "hashed"}}`, 72, "unique")
+	refuse(refine, int32(mongoerr.InvalidOptions), "create an index")
+	refuse(`{"refineCollectionShardKey": "db.u", "key": {"k": 1, "h": "hashed"}}`, int32(mongoerr.InvalidOptions), "unique")
 	c.run("db", `{"dropIndexes": "u", "index": "plain"}`)
 	c.run("db", `{"createIndexes": "u", "indexes": [{"key": {"k": 1, "g": 1}, "name": "uniq", "unique": true}]}`)
 	c.run("admin", refine)
@@ -128,7 +128,7 @@ func TestRefineAtEveryPhase(t *testing.T) {
 				}
 			}
 		}()
-		if m := c.atPhase("shard0", phase, "admin", refineToKG); m["ok"] != 1.0 && m["code"] != int32(6) { // if its primary stepped down first
+		if m := c.atPhase("shard0", phase, "admin", refineToKG); m["ok"] != 1.0 && m["code"] != int32(mongoerr.HostUnreachable) { // if its primary stepped down first
 			t.Errorf("%s: %v", phase, m)
 		}
 		c.run("admin", refineToKG)
@@ -168,7 +168,7 @@ func TestRefineHoldsWritesUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	stale.expect(len(stale.all("db", `{"find": "c", "maxTimeMS": 20000}`)), `20`) // reads go on
-	if m := stale.raw("db", `{"insert": "c", "documents": [{"_id": 100, "k": 15, "g": [1]}], "maxTimeMS": 100}`); m["code"] != int32(50) {
+	if m := stale.raw("db", `{"insert": "c", "documents": [{"_id": 100, "k": 15, "g": [1]}], "maxTimeMS": 100}`); m["code"] != int32(mongoerr.MaxTimeMSExpired) {
 		t.Errorf("a write meanwhile: %v", m)
 	}
 	written := make(chan bson.M, 1)
@@ -305,7 +305,7 @@ func TestOvertakenMessagesChangeNothing(t *testing.T) {
 	if _, err := c.points["shard0"].Configure(hangBeforePhase, value.NewString("off"), nil); err != nil {
 		t.Fatal(err)
 	}
-	if m := <-done; m["code"] != int32(13) {
+	if m := <-done; m["code"] != int32(mongoerr.Unauthorized) {
 		t.Errorf("%v", m)
 	}
 	c.leftOver()

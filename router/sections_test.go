@@ -8,6 +8,7 @@ import (
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // The critical section of a DDL survives the primary that entered it: it used to be in memory only, so that after a step-down of the
@@ -39,7 +40,7 @@ func TestSectionsOutliveTheirPrimary(t *testing.T) {
 	closed := func(want bool) {
 		t.Helper()
 		m := c.raw("db", `{"find": "c", "maxTimeMS": 100}`)
-		if got := m["code"] == int32(50); got != want {
+		if got := m["code"] == int32(mongoerr.MaxTimeMSExpired); got != want {
 			t.Errorf("the collection answers %v", m)
 		}
 	}

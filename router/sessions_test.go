@@ -12,6 +12,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode"
 	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 const ownLSID = `"lsid": {"id": {"$binary": {"base64": "AAAAAAAAQACAAAAAAAAABQ==", "subType": "04"}}}`
@@ -64,7 +65,7 @@ func TestEndedSessionEndsOnEveryNode(t *testing.T) {
 	if n := onShards(); n != 0 {
 		t.Errorf("%d cursors on the shards after the end of their session", n)
 	}
-	if m := other.raw("db", fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": "c", %s}`, there, ownLSID)); m["code"] != int32(43) {
+	if m := other.raw("db", fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": "c", %s}`, there, ownLSID)); m["code"] != int32(mongoerr.CursorNotFound) {
 		t.Errorf("the other router's cursor: %v", m)
 	}
 }

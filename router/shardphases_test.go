@@ -57,7 +57,7 @@ func TestShardCollectionAtEveryPhase(t *testing.T) {
 			}
 			s, _ := c.watch("c", bson.D{{Key: "showExpandedEvents", Value: true}}, bson.D{{Key: "$match", Value: bson.D{{Key: "operationType", Value: "shardCollection"}}}})
 			const shard = `{"shardCollection": "db.c", "key": {"k": "hashed"}}`
-			if m := c.atPhase("shard2", phase, "admin", shard); m["ok"] != 1.0 && m["code"] != int32(6) {
+			if m := c.atPhase("shard2", phase, "admin", shard); m["ok"] != 1.0 && m["code"] != int32(mongoerr.HostUnreachable) {
 				t.Errorf("%s, %s: %v", kind, phase, m)
 			}
 			c.expect(c.run("admin", shard)["collectionsharded"], `"db.c"`)
@@ -101,7 +101,7 @@ func TestFailedShardCollectionIsUndone(t *testing.T) {
 		if existed {
 			c.run("db", `{"create": "c"}`)
 		}
-		if m := c.raw("admin", shard); m["code"] != int32(13) {
+		if m := c.raw("admin", shard); m["code"] != int32(mongoerr.Unauthorized) {
 			t.Errorf("%v", m)
 		}
 		c.leftOver()
@@ -148,24 +148,24 @@ func TestShardCollectionOptions(t *testing.T) {
 			t.Errorf("%s: %v, want %d %q", cmd, m, code, text)
 		}
 	}
-	refuse(`{"shardCollection": "db.none", "key": {"k": 1}, "implicitlyCreateIndex": false}`, 72, "create an index")
+	refuse(`{"shardCollection": "db.none", "key": {"k": 1}, "implicitlyCreateIndex": false}`, int32(mongoerr.InvalidOptions), "create an index")
 	c.expect(c.all("db", `{"listCollections": 1}`), `[]`) // it was undone
-	refuse(`{"shardCollection": "db.none", "key": {"k": 1}, "numInitialChunks": 4}`, 72, "not hashed")
-	refuse(`{"shardCollection": "db.none", "key": {"k": "hashed"}, "numInitialChunks": 24577}`, 72, "8192 per shard")
-	refuse(`{"shardCollection": "db.none", "key": {"k": "hashed"}, "numInitialChunks": -1}`, 72, "negative")
+	refuse(`{"shardCollection": "db.none", "key": {"k": 1}, "numInitialChunks": 4}`, int32(mongoerr.InvalidOptions), "not hashed")
+	refuse(`{"shardCollection": "db.none", "key": {"k": "hashed"}, "numInitialChunks": 24577}`, int32(mongoerr.InvalidOptions), "8192 per shard")
+	refuse(`{"shardCollection": "db.none", "key": {"k": "hashed"}, "numInitialChunks": -1}`, int32(mongoerr.InvalidOptions), "negative")
 	c.run("admin", `{"shardCollection": "db.many", "key": {"k": "hashed"}, "numInitialChunks": 7}`)
 	c.expect(len(c.all("config", `{"find": "chunks"}`)), `7`)
 
 	c.run("db", `{"insert": "u", "documents": [{"_id": 1, "k": 1, "l": [1, 2], "m": 1}]}`)
 	c.run("db", `{"createIndexes": "u", "indexes": [{"key": {"k": 1}, "name": "k"}, {"key": {"l": 1}, "name": "l"}, {"key": {"m": 1}, "name": "m", "unique": true}]}`)
-	refuse(`{"shardCollection": "db.u", "key": {"k": 1}}`, 72, "unique index on m")
-	refuse(`{"shardCollection": "db.u", "key": {"l": 1}, "enforceUniquenessCheck": false}`, 72, "create an index") // it is multikey
-	refuse(`{"shardCollection": "db.u", "key": {"k": 1}, "unique": true, "enforceUniquenessCheck": false}`, 72, "create an index")
-	refuse(`{"shardCollection": "db.u", "key": {"m": "hashed"}, "numInitialChunks": 3, "enforceUniquenessCheck": false}`, 72, "create an index")
+	refuse(`{"shardCollection": "db.u", "key": {"k": 1}}`, int32(mongoerr.InvalidOptions), "unique index on m")
+	refuse(`{"shardCollection": "db.u", "key": {"l": 1}, "enforceUniquenessCheck": false}`, int32(mongoerr.InvalidOptions), "create an index") // it is multikey
+	refuse(`{"shardCollection": "db.u", "key": {"k": 1}, "unique": true, "enforceUniquenessCheck": false}`, int32(mongoerr.InvalidOptions), "create an index")
+	refuse(`{"shardCollection": "db.u", "key": {"m": "hashed"}, "numInitialChunks": 3, "enforceUniquenessCheck": false}`, int32(mongoerr.InvalidOptions), "create an index")
 	c.run("admin", `{"shardCollection": "db.u", "key": {"k": 1}, "enforceUniquenessCheck": false}`)
 	c.run("admin", `{"shardCollection": "db.u", "key": {"k": 1}}`)
-	refuse(`{"shardCollection": "db.u", "key": {"k": 1}, "unique": true}`, 23, "already enabled")
-	refuse(`{"shardCollection": "db.u", "key": {"m": 1}}`, 23, "already enabled")
+	refuse(`{"shardCollection": "db.u", "key": {"k": 1}, "unique": true}`, int32(mongoerr.AlreadyInitialized), "already enabled")
+	refuse(`{"shardCollection": "db.u", "key": {"m": 1}}`, int32(mongoerr.AlreadyInitialized), "already enabled")
 }
 
 // presplitHashedZones creates several chunks for each zone, on the shards of the zone alone.
@@ -196,11 +196,11 @@ func TestPresplitHashedZones(t *testing.T) {
 		t.Errorf("%d and %d documents in the zones", a, b)
 	}
 	zone("db.odd", `{"a": 1, "h": 5}`, `{"a": 2, "h": `+low+`}`, "A")
-	if m := c.raw("admin", `{"shardCollection": "db.odd", "key": {"a": 1, "h": "hashed"}, "presplitHashedZones": true}`); m["code"] != int32(72) {
+	if m := c.raw("admin", `{"shardCollection": "db.odd", "key": {"a": 1, "h": "hashed"}, "presplitHashedZones": true}`); m["code"] != int32(mongoerr.InvalidOptions) {
 		t.Errorf("%v", m)
 	}
 	zone("db.other", `{"b": 1}`, `{"b": 2}`, "A")
-	if m := c.raw("admin", `{"shardCollection": "db.other", "key": {"a": 1}}`); m["code"] != int32(72) {
+	if m := c.raw("admin", `{"shardCollection": "db.other", "key": {"a": 1}}`); m["code"] != int32(mongoerr.InvalidOptions) {
 		t.Errorf("%v", m)
 	}
 }

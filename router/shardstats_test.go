@@ -6,6 +6,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // section is one of the router's serverStatus.
@@ -33,7 +34,7 @@ func TestTransactionStatistics(t *testing.T) {
 		{2, false, "admin", `{"commitTransaction": 1}`, 0, "", ""},
 		{3, true, "d", `{"find": "c", "filter": {"_id": 1}}`, 0, "", ""},
 		{3, false, "admin", `{"abortTransaction": 1}`, 0, "", ""},
-		{4, true, "d", `{"find": "c", "filter": {"$bad": 1}}`, 2, "", ""},
+		{4, true, "d", `{"find": "c", "filter": {"$bad": 1}}`, mongoerr.BadValue, "", ""},
 		{5, true, "d", `{"find": "c", "filter": {"_id": 1}}`, 0, "", ""},
 		{5, false, "admin", `{"commitTransaction": 1}`, 0, "", ""},
 		{6, true, "d", `{"find": "c", "filter": {"_id": 1}}`, 0, "", ""},

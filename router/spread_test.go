@@ -14,6 +14,7 @@ import (
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // smallChunks sets the cluster's chunk size to one megabyte.
@@ -148,7 +149,7 @@ func TestMoveOfARangeWithOneBound(t *testing.T) {
 		keys[i] = int64(i)
 	}
 	c.load("c", keys, 1000)
-	if m := c.raw("admin", `{"moveChunk": "db.c", "find": {"_id": 5}, "to": "shard1"}`); m["code"] != int32(153) {
+	if m := c.raw("admin", `{"moveChunk": "db.c", "find": {"_id": 5}, "to": "shard1"}`); m["code"] != int32(mongoerr.ChunkTooBig) {
 		t.Errorf("a chunk of 5 MB: %v", m)
 	}
 	c.run("admin", `{"moveRange": "db.c", "min": {"_id": 1000}, "toShard": "shard1", "waitForDelete": true}`)
@@ -277,7 +278,7 @@ func TestHungMigrationDoesNotHangTheBalancer(t *testing.T) {
 		return len(c.all("config", `{"find": "changelog", "filter": {"what": "moveChunk.from", "details.note": "success", "ns": "db1.b"}}`)) > 0
 	})
 	c.expect(c.run("admin", `{"balancerStatus": 1}`)["inBalancerRound"], `true`)
-	if m := c.raw("admin", `{"balancerStop": 1, "maxTimeMS": 300}`); m["code"] != int32(50) {
+	if m := c.raw("admin", `{"balancerStop": 1, "maxTimeMS": 300}`); m["code"] != int32(mongoerr.MaxTimeMSExpired) {
 		t.Errorf("balancerStop beside a migration: %v", m)
 	}
 	stopped := make(chan bson.M)
@@ -332,7 +333,7 @@ func TestConfigureCollectionBalancing(t *testing.T) {
 			t.Errorf("%s: %v", bad, m)
 		}
 	}
-	if m := c.raw("admin", `{"configureCollectionBalancing": "db.none", "chunkSize": 1}`); m["code"] != int32(118) && m["code"] != int32(26) {
+	if m := c.raw("admin", `{"configureCollectionBalancing": "db.none", "chunkSize": 1}`); m["code"] != int32(mongoerr.NamespaceNotSharded) && m["code"] != int32(mongoerr.NamespaceNotFound) {
 		t.Errorf("%v", m)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // staleCluster creates three shards and a collection d.c of 300 documents sharded by _id: [0, 100) on shard0, [100, 300)
@@ -287,7 +289,7 @@ func TestBulkWritesInTransactionsSayBeginAnew(t *testing.T) {
 	v := c.txnClient(2)
 	v.do("d", `{"update": "c", "updates": [{"q": {"_id": 5}, "u": {"$inc": {"x": 1}}}]}`, true)
 	w = c.txnClient(3)
-	if m, code := w.do("admin", all, true); code != 112 || !transient(m) {
+	if m, code := w.do("admin", all, true); code != int32(mongoerr.WriteConflict) || !transient(m) {
 		t.Errorf("a write conflict: %v", m)
 	}
 	if m, code := v.do("admin", `{"commitTransaction": 1}`, false); code != 0 {

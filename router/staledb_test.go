@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // Commands of a router that did not know that a database had been dropped and recreated on another shard ran on the old
@@ -135,7 +137,7 @@ func TestWritingPipelinesOfAStaleRouter(t *testing.T) {
 		want := `[{"_id":-5},{"_id":-1},{"_id":1}]`
 		if stage == `{"$out": "to"}` { // which cannot write into a sharded collection
 			want = `[{"_id":-5}]`
-			if m["code"] != int32(28769) {
+			if m["code"] != int32(mongoerr.NamespaceCannotBeSharded) {
 				t.Errorf("%s: %v", stage, m)
 			}
 		} else if m["ok"] != 1.0 {

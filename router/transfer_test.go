@@ -13,6 +13,7 @@ import (
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // txnClient is a client with a session of its own.
@@ -152,7 +153,7 @@ func TestTransfersBetweenShards(t *testing.T) {
 	refused.Range(func(code, n any) bool {
 		t.Logf("error %d: %d times", code, n.(*atomic.Int64).Load())
 		switch code.(int32) {
-		case 112, 246, 251, 272, 24, 13388, 267, 239:
+		case int32(mongoerr.WriteConflict), int32(mongoerr.SnapshotUnavailable), int32(mongoerr.NoSuchTransaction), int32(mongoerr.MigrationConflict), int32(mongoerr.LockTimeout), int32(mongoerr.StaleConfig), int32(mongoerr.PreparedTransactionInProgress), int32(mongoerr.SnapshotTooOld):
 		default:
 			t.Errorf("transactions were refused with %d", code)
 		}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 const txnLSID = `"lsid": {"id": {"$binary": {"base64": "AAAAAAAAQACAAAAAAAAAAQ==", "subType": "04"}}}`
@@ -14,7 +16,7 @@ type txnStep struct {
 	start  bool
 	db     string
 	cmd    string
-	code   int32
+	code   mongoerr.Code
 	field  string
 	want   string
 }
@@ -32,8 +34,8 @@ func (c *testCluster) txn(steps []txnStep) {
 		}
 		r := c.raw(s.db, cmd)
 		code, _ := r["code"].(int32)
-		if code != s.code || s.code == 0 && r["writeErrors"] != nil {
-			c.t.Errorf("%s: code %d (%v), want %d", cmd, code, r, s.code)
+		if code != int32(s.code) || int32(s.code) == 0 && r["writeErrors"] != nil {
+			c.t.Errorf("%s: code %d (%v), want %d", cmd, code, r, int32(s.code))
 			continue
 		}
 		if s.field != "" {
@@ -63,10 +65,10 @@ func TestTransactionOnOneShard(t *testing.T) {
 		{0, false, "d", readC, 0, "cursor", `[{"_id":1},{"_id":2}]`},
 		{2, true, "d", `{"delete": "c", "deletes": [{"q": {}, "limit": 0}]}`, 0, "n", "2"},
 		{2, false, "admin", `{"abortTransaction": 1}`, 0, "", ""},
-		{2, false, "d", readC, 251, "", ""},
+		{2, false, "d", readC, mongoerr.NoSuchTransaction, "", ""},
 		{0, false, "d", readC, 0, "cursor", `[{"_id":1},{"_id":2}]`},
-		{1, false, "d", readC, 225, "", ""},
-		{3, true, "d", `{"count": "c"}`, 263, "", ""},
+		{1, false, "d", readC, mongoerr.TransactionTooOld, "", ""},
+		{3, true, "d", `{"count": "c"}`, mongoerr.OperationNotSupportedInTransaction, "", ""},
 	})
 }
 
@@ -108,8 +110,8 @@ func TestTransactionOnTwoShards(t *testing.T) {
 		{0, false, "d", readC, 0, "cursor", `[{"_id":-3},{"_id":-1,"x":1},{"_id":1,"x":1},{"_id":3}]`},
 		// a failed statement aborts it everywhere
 		{4, true, "d", `{"delete": "c", "deletes": [{"q": {}, "limit": 0}]}`, 0, "n", "4"},
-		{4, false, "d", `{"find": "c", "filter": {"$bad": 1}}`, 2, "", ""},
-		{4, false, "admin", `{"commitTransaction": 1}`, 251, "", ""},
+		{4, false, "d", `{"find": "c", "filter": {"$bad": 1}}`, mongoerr.BadValue, "", ""},
+		{4, false, "admin", `{"commitTransaction": 1}`, mongoerr.NoSuchTransaction, "", ""},
 		{5, true, "d", `{"update": "c", "updates": [{"q": {"_id": -1}, "u": {"$set": {"x": 2}}}]}`, 0, "", ""},
 		{0, false, "d", `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$set": {"x": 7}}}]}`, 0, "", ""},
 		{5, false, "admin", `{"abortTransaction": 1}`, 0, "", ""},
@@ -172,11 +174,11 @@ func TestCreateOfAnExistingCollectionInATransaction(t *testing.T) {
 	c.shardedTxnColl()
 	c.run("d", `{"create": "plain"}`)
 	c.txn([]txnStep{
-		{1, true, "d", `{"create": "c"}`, 48, "", ""},
-		{1, false, "admin", `{"commitTransaction": 1}`, 251, "", ""},
+		{1, true, "d", `{"create": "c"}`, mongoerr.NamespaceExists, "", ""},
+		{1, false, "admin", `{"commitTransaction": 1}`, mongoerr.NoSuchTransaction, "", ""},
 		{2, true, "d", `{"insert": "c", "documents": [{"_id": 7}]}`, 0, "", ""},
-		{2, false, "d", `{"create": "plain"}`, 48, "", ""},
-		{2, false, "admin", `{"commitTransaction": 1}`, 251, "", ""},
+		{2, false, "d", `{"create": "plain"}`, mongoerr.NamespaceExists, "", ""},
+		{2, false, "admin", `{"commitTransaction": 1}`, mongoerr.NoSuchTransaction, "", ""},
 		{3, true, "d", `{"create": "new"}`, 0, "", ""},
 		{3, false, "admin", `{"commitTransaction": 1}`, 0, "", ""},
 		{0, false, "d", `{"create": "new"}`, 0, "", ""},
@@ -199,7 +201,7 @@ func TestKilledSessionsOfAnotherRouter(t *testing.T) {
 		if m := c.raw("d", `{"update": "c", "updates": [{"q": {}, "u": {"$inc": {"y": 1}}, "multi": true}], "maxTimeMS": 5000}`); m["n"] != int32(2) {
 			t.Fatalf("%s: the documents of the transaction are held: %v", kill, m)
 		}
-		if m, code := w.do("admin", `{"commitTransaction": 1}`, false); code != 251 {
+		if m, code := w.do("admin", `{"commitTransaction": 1}`, false); code != int32(mongoerr.NoSuchTransaction) {
 			t.Errorf("%s: the transaction's commit: %v", kill, m)
 		}
 	}

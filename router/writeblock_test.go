@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // setUserWriteBlockMode through a router returned ok and blocked nothing: shards treated everything that a router sent as
@@ -22,7 +24,7 @@ func TestUserWritesAreBlockedThroughARouter(t *testing.T) {
 		} else if m["nErrors"] == int32(1) {
 			code = get(get(m["cursor"], "firstBatch").(bson.A)[0], "code")
 		}
-		if (code == int32(371)) != want {
+		if (code == int32(mongoerr.UserWritesBlocked)) != want {
 			t.Errorf("%s: %v", cmd, m)
 		}
 	}

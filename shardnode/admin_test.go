@@ -13,13 +13,14 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 func adminSteps(t *testing.T, n *testNode, steps []step) {
 	t.Helper()
 	for _, s := range steps {
-		if got := n.code("admin", s.cmd); got != s.code {
-			t.Errorf("%s: code %d, want %d", s.cmd, got, s.code)
+		if got := n.code("admin", s.cmd); got != int32(s.code) {
+			t.Errorf("%s: code %d, want %d", s.cmd, got, int32(s.code))
 		}
 	}
 }
@@ -27,34 +28,34 @@ func adminSteps(t *testing.T, n *testNode, steps []step) {
 func TestAdministrationRefuses(t *testing.T) {
 	n := newTestNode(t)
 	adminSteps(t, n, []step{
-		{`{"fsyncUnlock": 1}`, 20},
-		{`{"fsync": 1, "bogus": 1}`, 40415},
-		{`{"fsync": 1, "lock": true, "fsyncLockAcquisitionTimeoutMillis": {"$numberLong": "5"}}`, 14},
-		{`{"setDefaultRWConcern": 1}`, 2},
-		{`{"setDefaultRWConcern": 1, "defaultReadConcern": {"level": "snapshot"}}`, 2},
-		{`{"setDefaultRWConcern": 1, "defaultWriteConcern": {"w": 0}}`, 2},
-		{`{"setDefaultRWConcern": 1, "defaultWriteConcern": {"w": "tag"}}`, 79},
-		{`{"setClusterParameter": {}}`, 4},
-		{`{"setClusterParameter": {"changeStreamOptions": {"$bad": 1}}}`, 52},
-		{`{"setClusterParameter": {"changeStreams": {"expireAfterSeconds": 0}}}`, 2},
-		{`{"getClusterParameter": []}`, 2},
-		{`{"getClusterParameter": "none"}`, 4},
+		{`{"fsyncUnlock": 1}`, mongoerr.IllegalOperation},
+		{`{"fsync": 1, "bogus": 1}`, mongoerr.IDLUnknownField},
+		{`{"fsync": 1, "lock": true, "fsyncLockAcquisitionTimeoutMillis": {"$numberLong": "5"}}`, mongoerr.TypeMismatch},
+		{`{"setDefaultRWConcern": 1}`, mongoerr.BadValue},
+		{`{"setDefaultRWConcern": 1, "defaultReadConcern": {"level": "snapshot"}}`, mongoerr.BadValue},
+		{`{"setDefaultRWConcern": 1, "defaultWriteConcern": {"w": 0}}`, mongoerr.BadValue},
+		{`{"setDefaultRWConcern": 1, "defaultWriteConcern": {"w": "tag"}}`, mongoerr.UnknownReplWriteConcern},
+		{`{"setClusterParameter": {}}`, mongoerr.NoSuchKey},
+		{`{"setClusterParameter": {"changeStreamOptions": {"$bad": 1}}}`, mongoerr.DollarPrefixedFieldName},
+		{`{"setClusterParameter": {"changeStreams": {"expireAfterSeconds": 0}}}`, mongoerr.BadValue},
+		{`{"getClusterParameter": []}`, mongoerr.BadValue},
+		{`{"getClusterParameter": "none"}`, mongoerr.NoSuchKey},
 		{`{"setFeatureCompatibilityVersion": "8.2"}`, 7369100},
 		{`{"setFeatureCompatibilityVersion": "7.0", "confirm": true}`, 4926900},
-		{`{"setUserWriteBlockMode": 1}`, 40414},
-		{`{"profile": 0, "sampleRate": 2}`, 2},
-		{`{"profile": 0, "filter": 1}`, 2},
-		{`{"dropConnections": 1, "hostAndPort": ["h:0"]}`, 9},
+		{`{"setUserWriteBlockMode": 1}`, mongoerr.IDLFailedToParse},
+		{`{"profile": 0, "sampleRate": 2}`, mongoerr.BadValue},
+		{`{"profile": 0, "filter": 1}`, mongoerr.BadValue},
+		{`{"dropConnections": 1, "hostAndPort": ["h:0"]}`, mongoerr.FailedToParse},
 		{`{"dropConnections": 1, "hostAndPort": ["[::1]:27017", "host"]}`, 0},
-		{`{"applyOps": [{"op": "x", "ns": "d.c", "o": {"_id": 1}}]}`, 2},
-		{`{"applyOps": [{"op": "i", "ns": "d.none", "o": {"_id": 1}}]}`, 26},
+		{`{"applyOps": [{"op": "x", "ns": "d.c", "o": {"_id": 1}}]}`, mongoerr.BadValue},
+		{`{"applyOps": [{"op": "i", "ns": "d.none", "o": {"_id": 1}}]}`, mongoerr.NamespaceNotFound},
 		{`{"setQuerySettings": {"find": "c", "filter": {"_id": 1}, "$db": "d"}, "settings": {"reject": true}}`, 7746606},
-		{`{"setQuerySettings": "AB", "settings": {"reject": true}}`, 16},
-		{`{"replSetFreeze": 1}`, 95},
-		{`{"replSetStepDown": 1, "secondaryCatchUpPeriodSecs": 2}`, 2},
-		{`{"commitTransaction": 1}`, 125},
-		{`{"killAllSessions": [{"user": "u"}]}`, 40414},
-		{`{"fsync": 1, "autocommit": false, "txnNumber": {"$numberLong": "1"}, ` + testLSID + `}`, 263},
+		{`{"setQuerySettings": "AB", "settings": {"reject": true}}`, mongoerr.InvalidLength},
+		{`{"replSetFreeze": 1}`, mongoerr.NotSecondary},
+		{`{"replSetStepDown": 1, "secondaryCatchUpPeriodSecs": 2}`, mongoerr.BadValue},
+		{`{"commitTransaction": 1}`, mongoerr.CommandFailed},
+		{`{"killAllSessions": [{"user": "u"}]}`, mongoerr.IDLFailedToParse},
+		{`{"fsync": 1, "autocommit": false, "txnNumber": {"$numberLong": "1"}, ` + testLSID + `}`, mongoerr.OperationNotSupportedInTransaction},
 	})
 }
 
@@ -64,7 +65,7 @@ func TestFsyncLockHoldsWriters(t *testing.T) {
 	n.ok("d", `{"create": "c"}`)
 	n.ok("admin", `{"fsync": 1, "lock": true}`)
 	n.ok("d", `{"find": "c"}`)
-	if got := n.code("d", `{"insert": "c", "documents": [{"_id": 1}], "maxTimeMS": 20}`); got != 50 {
+	if got := n.code("d", `{"insert": "c", "documents": [{"_id": 1}], "maxTimeMS": 20}`); got != int32(mongoerr.MaxTimeMSExpired) {
 		t.Errorf("write under the lock: code %d, want 50", got)
 	}
 	done := make(chan struct{})
@@ -141,7 +142,7 @@ func TestDefaultConcernsAreStored(t *testing.T) {
 		`{ defaultReadConcern: { level: "majority" }, defaultWriteConcern: { w: 1, wtimeout: 0 }, defaultReadConcernSource: "global" }` {
 		t.Errorf("%s", got)
 	}
-	if got := n.code("admin", `{"setDefaultRWConcern": 1, "defaultWriteConcern": {}}`); got != 20 {
+	if got := n.code("admin", `{"setDefaultRWConcern": 1, "defaultWriteConcern": {}}`); got != int32(mongoerr.IllegalOperation) {
 		t.Errorf("unset write concern: code %d", got)
 	}
 }
@@ -154,13 +155,13 @@ func TestWriteBlockSurvives(t *testing.T) {
 		t.Fatal(err)
 	}
 	runSteps(t, n, []step{
-		{`{"insert": "c", "documents": [{}]}`, 371},
-		{`{"drop": "c"}`, 371},
-		{`{"aggregate": "c", "pipeline": [{"$out": "out"}], "cursor": {}}`, 371},
-		{`{"aggregate": "c", "pipeline": [{"$merge": "out"}], "cursor": {}}`, 371},
+		{`{"insert": "c", "documents": [{}]}`, mongoerr.UserWritesBlocked},
+		{`{"drop": "c"}`, mongoerr.UserWritesBlocked},
+		{`{"aggregate": "c", "pipeline": [{"$out": "out"}], "cursor": {}}`, mongoerr.UserWritesBlocked},
+		{`{"aggregate": "c", "pipeline": [{"$merge": "out"}], "cursor": {}}`, mongoerr.UserWritesBlocked},
 		{`{"find": "c"}`, 0},
 	})
-	if got := n.code("admin", `{"renameCollection": "d.c", "to": "d.e"}`); got != 371 {
+	if got := n.code("admin", `{"renameCollection": "d.c", "to": "d.e"}`); got != int32(mongoerr.UserWritesBlocked) {
 		t.Errorf("renameCollection: code %d", got)
 	}
 	m := n.ok("admin", `{"bulkWrite": 1, "ops": [{"insert": 0, "document": {}}], "nsInfo": [{"ns": "d.c"}]}`)
@@ -209,7 +210,7 @@ func TestQuerySettings(t *testing.T) {
 		}
 	}
 	runSteps(t, n, []step{
-		{`{"find": "c", "filter": {"a": 99}}`, 411},
+		{`{"find": "c", "filter": {"a": 99}}`, mongoerr.QueryRejectedBySettings},
 		{`{"find": "c", "filter": {"a": "text"}}`, 0},
 		{`{"find": "c", "filter": {"b": 1}}`, 0},
 	})
@@ -229,8 +230,8 @@ func TestStepDown(t *testing.T) {
 		t.Errorf("%v", r)
 	}
 	runSteps(t, n, []step{
-		{`{"insert": "c", "documents": [{}]}`, 10107},
-		{`{"find": "c"}`, 13435},
+		{`{"insert": "c", "documents": [{}]}`, mongoerr.NotWritablePrimary},
+		{`{"find": "c"}`, mongoerr.NotPrimaryNoSecondaryOk},
 		{`{"find": "c", "$readPreference": {"mode": "secondary"}}`, 0},
 	})
 	n.ok("admin", `{"replSetStepUp": 1}`)
@@ -253,7 +254,7 @@ func TestBatchesSeeNewWrites(t *testing.T) {
 	}
 	r := n.ok("d", `{"find": "c", "batchSize": 1}`)
 	n.ok("d", `{"drop": "c"}`)
-	if got := n.code("d", fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": "c"}`, cursorID(t, r))); got != 175 {
+	if got := n.code("d", fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": "c"}`, cursorID(t, r))); got != int32(mongoerr.QueryPlanKilled) {
 		t.Errorf("after drop: code %d, want 175", got)
 	}
 }
@@ -376,7 +377,7 @@ func TestDefaultReadConcernIsForData(t *testing.T) {
 	n.ok("admin", `{"setDefaultRWConcern": 1, "defaultReadConcern": {"level": "majority"}}`)
 	n.ok("admin", `{"aggregate": 1, "pipeline": [{"$currentOp": {}}, {"$match": {"a": 1}}], "cursor": {}}`)
 	n.ok("d", `{"aggregate": 1, "pipeline": [{"$listClusterCatalog": {}}], "cursor": {}}`)
-	if got := n.code("admin", `{"aggregate": 1, "pipeline": [{"$currentOp": {}}], "cursor": {}, "readConcern": {"level": "majority"}}`); got != 72 {
+	if got := n.code("admin", `{"aggregate": 1, "pipeline": [{"$currentOp": {}}], "cursor": {}, "readConcern": {"level": "majority"}}`); got != int32(mongoerr.InvalidOptions) {
 		t.Errorf("a read concern of the client's: code %d, want InvalidOptions", got)
 	}
 }

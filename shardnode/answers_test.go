@@ -10,6 +10,7 @@ import (
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // After setDefaultRWConcern with a write concern every write in a transaction failed with 72: the default was treated
@@ -22,7 +23,7 @@ func TestDefaultWriteConcernInTransactions(t *testing.T) {
 		{1, true, "d", `{"insert": "c", "documents": [{"_id": 1}]}`, 0, ""},
 		{1, false, "d", `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$set": {"x": 1}}}]}`, 0, ""},
 		{1, false, "d", `{"find": "c"}`, 0, `[ { _id: 1, x: 1 } ]`},
-		{1, false, "d", `{"insert": "c", "documents": [{"_id": 2}], "writeConcern": {"w": 1}}`, 72, ""},
+		{1, false, "d", `{"insert": "c", "documents": [{"_id": 2}], "writeConcern": {"w": 1}}`, mongoerr.InvalidOptions, ""},
 		{2, true, "d", `{"delete": "c", "deletes": [{"q": {}, "limit": 0}]}`, 0, ""},
 		{2, false, "admin", `{"commitTransaction": 1}`, 0, ""},
 		{0, false, "d", `{"find": "c"}`, 0, `[ ]`},
@@ -181,7 +182,7 @@ func TestExplainOfAnAggregateWithAWriteConcern(t *testing.T) {
 		`{"explain": {"aggregate": "c", "pipeline": [], "cursor": {}, "writeConcern": {"w": 1}}}`,
 		`{"aggregate": "c", "pipeline": [], "explain": true, "writeConcern": {"w": 1}}`,
 	} {
-		if r := n.do("d", cmd); r["code"] != int32(9) || r["errmsg"] != want {
+		if r := n.do("d", cmd); r["code"] != int32(mongoerr.FailedToParse) || r["errmsg"] != want {
 			t.Errorf("%s: %v", cmd, r)
 		}
 	}

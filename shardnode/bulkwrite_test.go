@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 func TestBulkWrite(t *testing.T) {
@@ -38,14 +40,14 @@ func TestBulkWrite(t *testing.T) {
 		}
 	}
 	for _, s := range []step{
-		{`{"bulkWrite": 1, "ops": [], "nsInfo": [{"ns": "d.one"}]}`, 16},
-		{`{"bulkWrite": 1, "ops": [{"insert": 1, "document": {}}], "nsInfo": [{"ns": "d.one"}]}`, 2},
-		{`{"bulkWrite": 1, "ops": [{"replace": 0}], "nsInfo": [{"ns": "d.one"}]}`, 40415},
-		{`{"bulkWrite": 1, "ops": [{"delete": 0}], "nsInfo": [{"ns": "d.one"}]}`, 40414},
-		{`{"bulkWrite": 1, "ops": [{"insert": 0, "document": {}}], "nsInfo": [{"ns": "nodot"}]}`, 73},
+		{`{"bulkWrite": 1, "ops": [], "nsInfo": [{"ns": "d.one"}]}`, mongoerr.InvalidLength},
+		{`{"bulkWrite": 1, "ops": [{"insert": 1, "document": {}}], "nsInfo": [{"ns": "d.one"}]}`, mongoerr.BadValue},
+		{`{"bulkWrite": 1, "ops": [{"replace": 0}], "nsInfo": [{"ns": "d.one"}]}`, mongoerr.IDLUnknownField},
+		{`{"bulkWrite": 1, "ops": [{"delete": 0}], "nsInfo": [{"ns": "d.one"}]}`, mongoerr.IDLFailedToParse},
+		{`{"bulkWrite": 1, "ops": [{"insert": 0, "document": {}}], "nsInfo": [{"ns": "nodot"}]}`, mongoerr.InvalidNamespace},
 	} {
-		if got := n.code("admin", s.cmd); got != s.code {
-			t.Errorf("%s: code %d, want %d", s.cmd, got, s.code)
+		if got := n.code("admin", s.cmd); got != int32(s.code) {
+			t.Errorf("%s: code %d, want %d", s.cmd, got, int32(s.code))
 		}
 	}
 	for cmd, want := range map[string]string{

@@ -10,6 +10,7 @@ import (
 
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // watch is a change stream under test.
@@ -163,7 +164,7 @@ func TestChangeStreamResumesAfterEveryEvent(t *testing.T) {
 			}
 		}
 	}
-	if code := n.code("db", fmt.Sprintf(`{"aggregate": "c", "pipeline": [{"$changeStream": {"resumeAfter": {"_data": %q}}}], "cursor": {}}`, last)); code != 260 {
+	if code := n.code("db", fmt.Sprintf(`{"aggregate": "c", "pipeline": [{"$changeStream": {"resumeAfter": {"_data": %q}}}], "cursor": {}}`, last)); code != int32(mongoerr.InvalidResumeToken) {
 		t.Errorf("resumeAfter an invalidate: %d", code)
 	}
 	_, rest := n.openWatch("db", "c", fmt.Sprintf(`{"startAfter": {"_data": %q}}`, begin["_data"]))
@@ -235,7 +236,7 @@ func TestChangeStreamImages(t *testing.T) {
 		{`"fullDocumentBeforeChange": "required"`, "pre-image for all update, delete and replace events, but the pre-image was not found"},
 	} {
 		r := n.do("db", fmt.Sprintf(`{"aggregate": "c", "pipeline": [{"$changeStream": {"resumeAfter": {"_data": %q}, %s}}], "cursor": {}}`, begin, c.spec))
-		if msg, _ := r["errmsg"].(string); r["code"] != int32(47) || !strings.Contains(msg, c.text) {
+		if msg, _ := r["errmsg"].(string); r["code"] != int32(mongoerr.NoMatchingDocument) || !strings.Contains(msg, c.text) {
 			t.Errorf("%s: %v", c.spec, r)
 		}
 	}
@@ -258,7 +259,7 @@ func TestChangeStreamEndsWithTheHistoryItFollows(t *testing.T) {
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 2}]}`)
 	w.all(1)
 	n.srv.follow(storage.ApplyInfo{Snapshot: true, TS: n.srv.Node.Engine.Visible()})
-	if got := n.code("d", fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": "c", "maxTimeMS": 100}`, w.id)); got != 11602 {
+	if got := n.code("d", fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": "c", "maxTimeMS": 100}`, w.id)); got != int32(mongoerr.InterruptedDueToReplStateChange) {
 		t.Errorf("code %d", got)
 	}
 	w, _ = n.openWatch("d", "c", `{}`)
@@ -322,19 +323,19 @@ func TestResumableChangeStreamErrors(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("db", `{"insert": "c", "documents": [{"_id": 1}, {"_id": 2}]}`)
 	for _, c := range []struct {
-		code  int
+		code  mongoerr.Code
 		label bool
-	}{{6, true}, {91, true}, {189, true}, {262, true}, {234, true}, {133, true}, {13388, true}, {11601, false}, {8, false}, {286, false}} {
-		n.fail("failGetMoreAfterCursorCheckout", 2, bson.M{"errorCode": c.code})
+	}{{mongoerr.HostUnreachable, true}, {mongoerr.ShutdownInProgress, true}, {mongoerr.PrimarySteppedDown, true}, {mongoerr.ExceededTimeLimit, true}, {mongoerr.RetryChangeStream, true}, {mongoerr.FailedToSatisfyReadPreference, true}, {mongoerr.StaleConfig, true}, {mongoerr.Interrupted, false}, {mongoerr.UnknownError, false}, {mongoerr.ChangeStreamHistoryLost, false}} {
+		n.fail("failGetMoreAfterCursorCheckout", 2, bson.M{"errorCode": int(c.code)})
 		w, _ := n.openWatch("db", "c", `{}`)
 		r := n.do("db", fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": "c"}`, w.id))
 		labels, _ := r["errorLabels"].(bson.A)
-		if r["code"] != int32(c.code) || (len(labels) == 1 && labels[0] == "ResumableChangeStreamError") != c.label || len(labels) > 1 {
-			t.Errorf("%d: %v", c.code, r)
+		if r["code"] != int32(int(c.code)) || (len(labels) == 1 && labels[0] == "ResumableChangeStreamError") != c.label || len(labels) > 1 {
+			t.Errorf("%d: %v", int(c.code), r)
 		}
 		id := plain(n.ok("db", `{"find": "c", "batchSize": 1}`)["cursor"]).(bson.M)["id"].(int64)
-		if r := n.do("db", fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": "c"}`, id)); r["code"] != int32(c.code) || r["errorLabels"] != nil {
-			t.Errorf("%d of a find: %v", c.code, r)
+		if r := n.do("db", fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": "c"}`, id)); r["code"] != int32(int(c.code)) || r["errorLabels"] != nil {
+			t.Errorf("%d of a find: %v", int(c.code), r)
 		}
 	}
 }
@@ -365,7 +366,7 @@ func TestChangeStreamHistoryLost(t *testing.T) {
 		t.Helper()
 		labels, _ := r["errorLabels"].(bson.A)
 		msg, _ := r["errmsg"].(string)
-		if r["code"] != int32(286) || len(labels) != 1 || labels[0] != "NonResumableChangeStreamError" ||
+		if r["code"] != int32(mongoerr.ChangeStreamHistoryLost) || len(labels) != 1 || labels[0] != "NonResumableChangeStreamError" ||
 			!strings.HasSuffix(msg, ":: caused by :: Resume of change stream was not possible, as the resume point may no longer be in the oplog.") || strings.Count(msg, "caused by") != 1 {
 			t.Errorf("%s: %v", what, r)
 		}
@@ -415,10 +416,10 @@ func TestSplitEventsAreResumed(t *testing.T) {
 		}
 	}
 	open := `{"aggregate": "c", "pipeline": [{"$changeStream": {"resumeAfter": {"_data": %q}}}%s], "cursor": {}}`
-	if code := n.code("db", fmt.Sprintf(open, token(all[0]), "")); code != 280 {
+	if code := n.code("db", fmt.Sprintf(open, token(all[0]), "")); code != int32(mongoerr.ChangeStreamFatalError) {
 		t.Errorf("without the stage: %d", code)
 	}
-	if code := n.code("db", fmt.Sprintf(open, token(all[0]), ","+split)); code != 280 {
+	if code := n.code("db", fmt.Sprintf(open, token(all[0]), ","+split)); code != int32(mongoerr.ChangeStreamFatalError) {
 		t.Errorf("of an event that is not split: %d", code)
 	}
 }

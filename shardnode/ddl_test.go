@@ -12,19 +12,20 @@ import (
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/shardnode/namespace"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // step is a command and its error code; 0 for success.
 type step struct {
 	cmd  string
-	code int32
+	code mongoerr.Code
 }
 
 func runSteps(t *testing.T, n *testNode, steps []step) {
 	t.Helper()
 	for _, s := range steps {
-		if got := n.code("d", s.cmd); got != s.code {
-			t.Errorf("%s: code %d, want %d", s.cmd, got, s.code)
+		if got := n.code("d", s.cmd); got != int32(s.code) {
+			t.Errorf("%s: code %d, want %d", s.cmd, got, int32(s.code))
 		}
 	}
 }
@@ -34,29 +35,29 @@ func TestCreateRefuses(t *testing.T) {
 	runSteps(t, n, []step{
 		{`{"create": "plain"}`, 0},
 		{`{"create": "plain"}`, 0}, // repeating it is no error
-		{`{"create": "plain", "capped": true, "size": 4096}`, 48},
-		{`{"create": "a", "capped": true}`, 72},
-		{`{"create": "a", "size": 4096}`, 72},
-		{`{"create": "a", "capped": true, "size": 0}`, 2},
-		{`{"create": "a", "capped": "yes", "size": 1}`, 14},
-		{`{"create": "a$b"}`, 73},
-		{`{"create": "system.other"}`, 73},
-		{`{"create": "a", "nonsense": 1}`, 40415},
-		{`{"create": "a", "validator": {"$where": "1"}}`, 2},
+		{`{"create": "plain", "capped": true, "size": 4096}`, mongoerr.NamespaceExists},
+		{`{"create": "a", "capped": true}`, mongoerr.InvalidOptions},
+		{`{"create": "a", "size": 4096}`, mongoerr.InvalidOptions},
+		{`{"create": "a", "capped": true, "size": 0}`, mongoerr.BadValue},
+		{`{"create": "a", "capped": "yes", "size": 1}`, mongoerr.TypeMismatch},
+		{`{"create": "a$b"}`, mongoerr.InvalidNamespace},
+		{`{"create": "system.other"}`, mongoerr.InvalidNamespace},
+		{`{"create": "a", "nonsense": 1}`, mongoerr.IDLUnknownField},
+		{`{"create": "a", "validator": {"$where": "1"}}`, mongoerr.BadValue},
 		{`{"create": "a", "validator": {"a": {"$near": [0, 0]}}}`, 5626500},
-		{`{"create": "a", "validationLevel": "never"}`, 2},
-		{`{"create": "a", "collation": {}}`, 40414},
+		{`{"create": "a", "validationLevel": "never"}`, mongoerr.BadValue},
+		{`{"create": "a", "collation": {}}`, mongoerr.IDLFailedToParse},
 		{`{"create": "a", "clusteredIndex": true}`, 5979703},
 		{`{"create": "a", "clusteredIndex": {"key": {"_id": 1}, "unique": false}}`, 5979700},
-		{`{"create": "a", "clusteredIndex": {"key": {"x": 1}, "unique": true}}`, 197},
+		{`{"create": "a", "clusteredIndex": {"key": {"x": 1}, "unique": true}}`, mongoerr.InvalidIndexSpecificationOption},
 		{`{"create": "a", "clusteredIndex": {"key": {"_id": 1}, "unique": true}, "capped": true, "size": 9}`, 6049200},
-		{`{"create": "a", "expireAfterSeconds": 5}`, 72},
-		{`{"create": "a", "idIndex": {"key": {"_id": 1}, "name": "_id_", "unique": true}}`, 197},
-		{`{"create": "a", "timeseries": {"timeField": "t", "metaField": "t"}}`, 72},
-		{`{"create": "a", "timeseries": {"timeField": "t", "bucketMaxSpanSeconds": 9}}`, 72},
+		{`{"create": "a", "expireAfterSeconds": 5}`, mongoerr.InvalidOptions},
+		{`{"create": "a", "idIndex": {"key": {"_id": 1}, "name": "_id_", "unique": true}}`, mongoerr.InvalidIndexSpecificationOption},
+		{`{"create": "a", "timeseries": {"timeField": "t", "metaField": "t"}}`, mongoerr.InvalidOptions},
+		{`{"create": "a", "timeseries": {"timeField": "t", "bucketMaxSpanSeconds": 9}}`, mongoerr.InvalidOptions},
 		{`{"create": "a", "encryptedFields": {"fields": [{"path": "", "keyId": {"$uuid": "aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa"}}]}}`, 6316402},
-		{`{"create": "a", "storageEngine": {"other": {}}}`, 72},
-		{`{"create": "a", "pipeline": []}`, 72},
+		{`{"create": "a", "storageEngine": {"other": {}}}`, mongoerr.InvalidOptions},
+		{`{"create": "a", "pipeline": []}`, mongoerr.InvalidOptions},
 	})
 	if got := n.first("d", `{"listCollections": 1, "nameOnly": true}`); len(got) != 1 {
 		t.Errorf("collections left behind: %v", got)
@@ -98,14 +99,14 @@ func TestViewsFormNoCycle(t *testing.T) {
 	runSteps(t, n, []step{
 		{`{"create": "v1", "viewOn": "base", "pipeline": []}`, 0},
 		{`{"create": "v2", "viewOn": "v1", "pipeline": []}`, 0},
-		{`{"collMod": "v1", "viewOn": "v2", "pipeline": []}`, 5},
-		{`{"collMod": "v1", "viewOn": "base", "pipeline": [{"$unionWith": "v2"}]}`, 5},
-		{`{"create": "self", "viewOn": "self", "pipeline": []}`, 5},
-		{`{"create": "out", "viewOn": "base", "pipeline": [{"$out": "x"}]}`, 167},
-		{`{"create": "fr", "viewOn": "v1", "pipeline": [], "collation": {"locale": "fr"}}`, 167},
+		{`{"collMod": "v1", "viewOn": "v2", "pipeline": []}`, mongoerr.GraphContainsCycle},
+		{`{"collMod": "v1", "viewOn": "base", "pipeline": [{"$unionWith": "v2"}]}`, mongoerr.GraphContainsCycle},
+		{`{"create": "self", "viewOn": "self", "pipeline": []}`, mongoerr.GraphContainsCycle},
+		{`{"create": "out", "viewOn": "base", "pipeline": [{"$out": "x"}]}`, mongoerr.OptionNotSupportedOnView},
+		{`{"create": "fr", "viewOn": "v1", "pipeline": [], "collation": {"locale": "fr"}}`, mongoerr.OptionNotSupportedOnView},
 		{`{"insert": "v1", "documents": [{"a": 1}]}`, 0}, // a write error, not the command's
-		{`{"createIndexes": "v1", "indexes": [{"key": {"a": 1}, "name": "a"}]}`, 166},
-		{`{"listIndexes": "v1"}`, 166},
+		{`{"createIndexes": "v1", "indexes": [{"key": {"a": 1}, "name": "a"}]}`, mongoerr.CommandNotSupportedOnView},
+		{`{"listIndexes": "v1"}`, mongoerr.CommandNotSupportedOnView},
 		{`{"drop": "v1"}`, 0},
 	})
 	for i := 0; i < namespace.MaxViewDepth+1; i++ {
@@ -131,17 +132,17 @@ func TestIndexes(t *testing.T) {
 	}
 	runSteps(t, n, []step{
 		{`{"createIndexes": "c", "indexes": [{"key": {"a": 1}, "name": "a_1"}]}`, 0},
-		{`{"createIndexes": "c", "indexes": [{"key": {"a": 1}, "name": "other"}]}`, 85},
-		{`{"createIndexes": "c", "indexes": [{"key": {"z": 1}, "name": "a_1"}]}`, 86},
-		{`{"createIndexes": "c", "indexes": []}`, 2},
-		{`{"createIndexes": "c", "indexes": [{"key": {"u": 1}, "name": "u", "unique": true, "wrong": 1}]}`, 197},
+		{`{"createIndexes": "c", "indexes": [{"key": {"a": 1}, "name": "other"}]}`, mongoerr.IndexOptionsConflict},
+		{`{"createIndexes": "c", "indexes": [{"key": {"z": 1}, "name": "a_1"}]}`, mongoerr.IndexKeySpecsConflict},
+		{`{"createIndexes": "c", "indexes": []}`, mongoerr.BadValue},
+		{`{"createIndexes": "c", "indexes": [{"key": {"u": 1}, "name": "u", "unique": true, "wrong": 1}]}`, mongoerr.InvalidIndexSpecificationOption},
 		{`{"insert": "c", "documents": [{"_id": 1, "u": 1}, {"_id": 2, "u": 1}, {"_id": 3, "w": 1}]}`, 0},
-		{`{"createIndexes": "c", "indexes": [{"key": {"u": 1}, "name": "u", "unique": true}]}`, 11000},
+		{`{"createIndexes": "c", "indexes": [{"key": {"u": 1}, "name": "u", "unique": true}]}`, mongoerr.DuplicateKey},
 		{`{"createIndexes": "c", "indexes": [{"key": {"w": 1}, "name": "w", "unique": true, "sparse": true}]}`, 0},
 		{`{"insert": "c", "documents": [{"_id": 4, "w": 2}]}`, 0},
-		{`{"dropIndexes": "c", "index": "_id_"}`, 72},
-		{`{"dropIndexes": "c", "index": "nothing"}`, 27},
-		{`{"dropIndexes": "c", "index": ["b", "nothing"]}`, 27},
+		{`{"dropIndexes": "c", "index": "_id_"}`, mongoerr.InvalidOptions},
+		{`{"dropIndexes": "c", "index": "nothing"}`, mongoerr.IndexNotFound},
+		{`{"dropIndexes": "c", "index": ["b", "nothing"]}`, mongoerr.IndexNotFound},
 		{`{"dropIndexes": "c", "index": {"b": -1}}`, 0},
 	})
 	got := strings.Join(n.first("d", `{"listIndexes": "c"}`), "\n")
@@ -189,18 +190,18 @@ func TestCollMod(t *testing.T) {
 		t.Errorf("reply %v", r)
 	}
 	runSteps(t, n, []step{
-		{`{"collMod": "c", "index": {"name": "a", "unique": true}}`, 72}, // not prepared
+		{`{"collMod": "c", "index": {"name": "a", "unique": true}}`, mongoerr.InvalidOptions}, // not prepared
 		{`{"collMod": "c", "index": {"name": "a", "prepareUnique": true}}`, 0},
 		{`{"insert": "c", "documents": [{"_id": 3, "a": 1}]}`, 0},
-		{`{"collMod": "c", "index": {"name": "a", "unique": true}}`, 359},
+		{`{"collMod": "c", "index": {"name": "a", "unique": true}}`, mongoerr.CannotConvertIndexToUnique},
 		{`{"delete": "c", "deletes": [{"q": {"_id": 2}, "limit": 1}]}`, 0},
 		{`{"collMod": "c", "index": {"name": "a", "unique": true}, "dryRun": true}`, 0},
 		{`{"collMod": "c", "index": {"name": "a", "unique": true}}`, 0},
-		{`{"collMod": "c", "index": {"name": "_id_", "hidden": true}}`, 2},
-		{`{"collMod": "c", "index": {}}`, 72},
-		{`{"collMod": "c", "cappedSize": 4096}`, 72},
-		{`{"collMod": "c", "viewOn": "x"}`, 72},
-		{`{"collMod": "nothing"}`, 26},
+		{`{"collMod": "c", "index": {"name": "_id_", "hidden": true}}`, mongoerr.BadValue},
+		{`{"collMod": "c", "index": {}}`, mongoerr.InvalidOptions},
+		{`{"collMod": "c", "cappedSize": 4096}`, mongoerr.InvalidOptions},
+		{`{"collMod": "c", "viewOn": "x"}`, mongoerr.InvalidOptions},
+		{`{"collMod": "nothing"}`, mongoerr.NamespaceNotFound},
 		{`{"collMod": "c", "validator": {"a": {"$exists": true}}}`, 0},
 	})
 	if r := n.do("d", `{"insert": "c", "documents": [{"_id": 9}]}`); r["writeErrors"] == nil {
@@ -217,16 +218,16 @@ func TestRename(t *testing.T) {
 	n.ok("d", `{"createIndexes": "c", "indexes": [{"key": {"a": 1}, "name": "a"}]}`)
 	n.ok("d", `{"insert": "taken", "documents": [{"_id": 9}]}`)
 	for _, s := range []step{
-		{`{"renameCollection": "d.c", "to": "d.taken"}`, 48},
-		{`{"renameCollection": "d.none", "to": "d.x"}`, 26},
-		{`{"renameCollection": "d.c", "to": "d.c"}`, 20},
-		{`{"renameCollection": "d.c", "to": "d.system.js"}`, 20},
-		{`{"renameCollection": "d.c", "to": "nodot"}`, 73},
+		{`{"renameCollection": "d.c", "to": "d.taken"}`, mongoerr.NamespaceExists},
+		{`{"renameCollection": "d.none", "to": "d.x"}`, mongoerr.NamespaceNotFound},
+		{`{"renameCollection": "d.c", "to": "d.c"}`, mongoerr.IllegalOperation},
+		{`{"renameCollection": "d.c", "to": "d.system.js"}`, mongoerr.IllegalOperation},
+		{`{"renameCollection": "d.c", "to": "nodot"}`, mongoerr.InvalidNamespace},
 		{`{"renameCollection": "d.c", "to": "d.taken", "dropTarget": true}`, 0},
 		{`{"renameCollection": "d.taken", "to": "e.moved"}`, 0},
 	} {
-		if got := n.code("admin", s.cmd); got != s.code {
-			t.Errorf("%s: code %d, want %d", s.cmd, got, s.code)
+		if got := n.code("admin", s.cmd); got != int32(s.code) {
+			t.Errorf("%s: code %d, want %d", s.cmd, got, int32(s.code))
 		}
 	}
 	if got := n.first("e", `{"find": "moved"}`); len(got) != 2 {
@@ -304,13 +305,13 @@ func TestSafeInt64(t *testing.T) {
 	n := newTestNode(t)
 	for _, c := range []struct {
 		size string
-		code int32
+		code mongoerr.Code
 	}{
-		{`{"$numberDecimal": "0.5"}`, 2}, {`{"$numberDecimal": "1.5"}`, 0}, {`{"$numberDouble": "0.9"}`, 2}, {`{"$numberDouble": "NaN"}`, 2},
-		{`{"$numberDouble": "Infinity"}`, 2}, {`{"$numberDecimal": "1125899906842624.5"}`, 0}, {`{"$numberDecimal": "1125899906842624.7"}`, 2},
+		{`{"$numberDecimal": "0.5"}`, mongoerr.BadValue}, {`{"$numberDecimal": "1.5"}`, 0}, {`{"$numberDouble": "0.9"}`, mongoerr.BadValue}, {`{"$numberDouble": "NaN"}`, mongoerr.BadValue},
+		{`{"$numberDouble": "Infinity"}`, mongoerr.BadValue}, {`{"$numberDecimal": "1125899906842624.5"}`, 0}, {`{"$numberDecimal": "1125899906842624.7"}`, mongoerr.BadValue},
 	} {
-		if got := n.code("d", `{"create": "c", "capped": true, "size": `+c.size+`}`); got != c.code {
-			t.Errorf("size %s: code %d, want %d", c.size, got, c.code)
+		if got := n.code("d", `{"create": "c", "capped": true, "size": `+c.size+`}`); got != int32(c.code) {
+			t.Errorf("size %s: code %d, want %d", c.size, got, int32(c.code))
 		}
 		n.ok("d", `{"drop": "c"}`)
 	}
@@ -334,15 +335,15 @@ func TestReadView(t *testing.T) {
 	}
 	for _, c := range []struct {
 		cmd  string
-		code int32
+		code mongoerr.Code
 	}{
-		{`{"find": "v", "showRecordId": true}`, 168},
-		{`{"find": "v", "sort": {"$natural": 1}, "hint": {"a": 1}}`, 168},
-		{`{"find": "ci", "collation": {"locale": "fr"}}`, 167},
-		{`{"aggregate": "c", "pipeline": [{"$lookup": {"from": "ci", "as": "o", "pipeline": []}}], "cursor": {}}`, 167},
+		{`{"find": "v", "showRecordId": true}`, mongoerr.InvalidPipelineOperator},
+		{`{"find": "v", "sort": {"$natural": 1}, "hint": {"a": 1}}`, mongoerr.InvalidPipelineOperator},
+		{`{"find": "ci", "collation": {"locale": "fr"}}`, mongoerr.OptionNotSupportedOnView},
+		{`{"aggregate": "c", "pipeline": [{"$lookup": {"from": "ci", "as": "o", "pipeline": []}}], "cursor": {}}`, mongoerr.OptionNotSupportedOnView},
 	} {
-		if got := n.code("d", c.cmd); got != c.code {
-			t.Errorf("%s: code %d, want %d", c.cmd, got, c.code)
+		if got := n.code("d", c.cmd); got != int32(c.code) {
+			t.Errorf("%s: code %d, want %d", c.cmd, got, int32(c.code))
 		}
 	}
 }

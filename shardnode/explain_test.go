@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // fill creates a collection of n documents {_id: i, a: i % 5, b: i % 7, s: "…"} with the indexes given as key patterns.
@@ -134,14 +136,14 @@ func TestExplainFigures(t *testing.T) {
 func TestExplainRefuses(t *testing.T) {
 	n := newTestNode(t)
 	runSteps(t, n, []step{
-		{`{"explain": {}}`, 59},
-		{`{"explain": {"nonsense": 1}}`, 59},
-		{`{"explain": {"insert": "c", "documents": []}}`, 20},
-		{`{"explain": null}`, 40414},
-		{`{"explain": "find"}`, 14},
-		{`{"explain": {"find": "c"}, "verbosity": "all"}`, 2},
-		{`{"explain": {"update": "c", "updates": []}}`, 16},
-		{`{"aggregate": "c", "pipeline": [], "explain": true, "writeConcern": {}}`, 9},
+		{`{"explain": {}}`, mongoerr.CommandNotFound},
+		{`{"explain": {"nonsense": 1}}`, mongoerr.CommandNotFound},
+		{`{"explain": {"insert": "c", "documents": []}}`, mongoerr.IllegalOperation},
+		{`{"explain": null}`, mongoerr.IDLFailedToParse},
+		{`{"explain": "find"}`, mongoerr.TypeMismatch},
+		{`{"explain": {"find": "c"}, "verbosity": "all"}`, mongoerr.BadValue},
+		{`{"explain": {"update": "c", "updates": []}}`, mongoerr.InvalidLength},
+		{`{"aggregate": "c", "pipeline": [], "explain": true, "writeConcern": {}}`, mongoerr.FailedToParse},
 	})
 }
 
@@ -295,7 +297,7 @@ func TestExplainGroupFramework(t *testing.T) {
 		}
 	}
 	check("at first", "2", "trySbeRestricted")
-	if code := n.code("admin", `{"setParameter": 1, "internalQueryFrameworkControl": "fast"}`); code != 2 {
+	if code := n.code("admin", `{"setParameter": 1, "internalQueryFrameworkControl": "fast"}`); code != int32(mongoerr.BadValue) {
 		t.Errorf("no such engine: %d", code)
 	}
 	n.ok("admin", `{"setParameter": 1, "internalQueryFrameworkControl": "forceClassicEngine"}`)

@@ -8,6 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // fail switches a fail point of the node on for the given number of times, or off for 0.
@@ -31,7 +32,7 @@ func (n *testNode) fail(name string, times int, data bson.M) {
 func TestFailCommandCarriesTheTopologyVersion(t *testing.T) {
 	n := newTestNode(t)
 	hello := shown(t, n.ok("admin", `{"hello": 1}`), "topologyVersion")
-	for code, want := range map[int]bool{10107: true, 13435: true, 11602: true, 189: true, 91: false, 11600: false, 1: false} {
+	for code, want := range map[int]bool{int(mongoerr.NotWritablePrimary): true, int(mongoerr.NotPrimaryNoSecondaryOk): true, int(mongoerr.InterruptedDueToReplStateChange): true, int(mongoerr.PrimarySteppedDown): true, int(mongoerr.ShutdownInProgress): false, int(mongoerr.InterruptedAtShutdown): false, int(mongoerr.InternalError): false} {
 		n.fail("failCommand", 1, bson.M{"failCommands": bson.A{"find"}, "errorCode": code})
 		r := n.do("d", `{"find": "c"}`)
 		if r["code"] != int32(code) {
@@ -59,11 +60,11 @@ func TestFailPointOnPrimaryTransactionalWrite(t *testing.T) {
 	if insert(2); hungUp != 1 {
 		t.Errorf("hung up %d times", hungUp)
 	}
-	n.fail("onPrimaryTransactionalWrite", 1, bson.M{"failBeforeCommitExceptionCode": 8, "closeConnection": false})
+	n.fail("onPrimaryTransactionalWrite", 1, bson.M{"failBeforeCommitExceptionCode": int(mongoerr.UnknownError), "closeConnection": false})
 	if r := insert(3); !strings.Contains(fmt.Sprint(r), "onPrimaryTransactionalWrite") || hungUp != 1 {
 		t.Errorf("hung up %d times, %v", hungUp, r)
 	}
-	n.fail("onPrimaryTransactionalWrite", 1, bson.M{"failBeforeCommitExceptionCode": 8})
+	n.fail("onPrimaryTransactionalWrite", 1, bson.M{"failBeforeCommitExceptionCode": int(mongoerr.UnknownError)})
 	if insert(4); hungUp != 2 {
 		t.Errorf("hung up %d times", hungUp)
 	}
@@ -96,7 +97,7 @@ func TestFailPointsOfMaxTime(t *testing.T) {
 	// The remaining time of a find applies to its cursor's getMores too.
 	r := n.ok("d", `{"find": "c", "batchSize": 2, "maxTimeMS": 100000}`)
 	n.fail("maxTimeAlwaysTimeOut", 1, nil)
-	if got := n.code("d", fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": "c"}`, cursorID(t, r))); got != 50 {
+	if got := n.code("d", fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": "c"}`, cursorID(t, r))); got != int32(mongoerr.MaxTimeMSExpired) {
 		t.Errorf("the getMore: %d", got)
 	}
 }
@@ -106,7 +107,7 @@ func TestFailPointAfterCursorCheckout(t *testing.T) {
 	n := newTestNode(t)
 	n.load("d", "c", 500)
 	more := fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": "c"}`, cursorID(t, n.ok("d", `{"find": "c", "batchSize": 2}`)))
-	n.fail("failGetMoreAfterCursorCheckout", 1, bson.M{"errorCode": 10107})
+	n.fail("failGetMoreAfterCursorCheckout", 1, bson.M{"errorCode": int(mongoerr.NotWritablePrimary)})
 	for _, want := range []int32{10107, 43} {
 		if got := n.code("d", more); got != want {
 			t.Errorf("the getMore: %d, want %d", got, want)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // The open transactions of a killed router blocked other writers of their documents for the rest of their 60 s.
@@ -21,20 +22,20 @@ func TestTransactionsOfALostRouterEnd(t *testing.T) {
 	}
 	router.ok("d", inTxn(`{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$set": {"x": 5}}}]}`, 1, true))
 	n.ok("d", otherSession(inTxn(`{"update": "c", "updates": [{"q": {"_id": 2}, "u": {"$set": {"x": 5}}}]}`, 1, true)))
-	if !n.srv.Node.txns.AbortTxnsOf(cluster.NewUUID()) || n.code("d", write("1")) != 50 {
+	if !n.srv.Node.txns.AbortTxnsOf(cluster.NewUUID()) || n.code("d", write("1")) != int32(mongoerr.MaxTimeMSExpired) {
 		t.Error("the transaction of another router has ended")
 	}
 	if !n.srv.Node.txns.AbortTxnsOf(process) {
 		t.Error("no command is at work, and some transactions may be detached")
 	}
 	n.ok("d", write("1"))
-	if n.code("d", write("2")) != 50 {
+	if n.code("d", write("2")) != int32(mongoerr.MaxTimeMSExpired) {
 		t.Error("the transaction of a client has ended")
 	}
 	router.ok("d", inTxn(`{"update": "c", "updates": [{"q": {"_id": 3}, "u": {"$set": {"x": 5}}}]}`, 2, true))
 	router.ok("admin", inTxn(`{"prepareTransaction": 1}`, 2, false))
 	n.srv.Node.txns.AbortTxnsOf(process)
-	if n.code("d", write("3")) != 50 {
+	if n.code("d", write("3")) != int32(mongoerr.MaxTimeMSExpired) {
 		t.Error("a prepared transaction has ended")
 	}
 	router.ok("admin", inTxn(`{"abortTransaction": 1}`, 2, false))

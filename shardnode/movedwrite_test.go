@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // ofChild adds to a command the session of an internal transaction for the given write of the tests' usual session.
@@ -73,18 +75,18 @@ func TestInternalTransactionsCarryOutRetryableWrites(t *testing.T) {
 			t.Errorf("%s: %s, want %s", tc.name, got, want)
 		}
 		if !tc.done {
-			if got := n.code("admin", child(`{"commitTransaction": 1}`, false)); got != 251 {
+			if got := n.code("admin", child(`{"commitTransaction": 1}`, false)); got != int32(mongoerr.NoSuchTransaction) {
 				t.Errorf("%s: it commits after the retry, with code %d", tc.name, got)
 			}
 		}
 	}
 	again := ofChild(inTxn(`{"find": "c"}`, 0, true), 5, 20)
-	if got := n.code("d", again); got != 225 {
+	if got := n.code("d", again); got != int32(mongoerr.TransactionTooOld) {
 		t.Errorf("a transaction for a write that the session has gone on from: code %d", got)
 	}
 	late := func(cmd string, start bool) string { return ofChild(inTxn(cmd, 0, start), 6, 21) }
 	n.ok("d", late(`{"find": "c"}`, true))
-	if got := n.code("d", late(`{"_shardsvrNoteMovedWrite": 1, "statement": 0}`, false)); got != 217 {
+	if got := n.code("d", late(`{"_shardsvrNoteMovedWrite": 1, "statement": 0}`, false)); got != int32(mongoerr.IncompleteTransactionHistory) {
 		t.Errorf("a transaction for a statement that was executed: code %d", got)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // Parameters that were accepted and returned, but had no effect.
@@ -17,30 +19,30 @@ func TestParametersOfScansAndListsAct(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		param, value, cmd string
-		code              int32
+		code              mongoerr.Code
 		text              string
 	}{
-		{"notablescan", "true", `{"find": "c", "filter": {"s": "x"}}`, 291, "No indexed plans available, and running with 'notablescan' 1"},
-		{"notablescan", "true", `{"find": "c"}`, 291, "No indexed plans available"},
-		{"notablescan", "true", `{"find": "c", "filter": {"a": 1}, "hint": {"$natural": 1}}`, 291, "hint $natural is not allowed, because 'notablescan' is enabled"},
-		{"notablescan", "true", `{"find": "c", "filter": {"$or": [{"a": 1}, {"s": "x"}]}}`, 291, "No indexed plans available"},
+		{"notablescan", "true", `{"find": "c", "filter": {"s": "x"}}`, mongoerr.NoQueryExecutionPlans, "No indexed plans available, and running with 'notablescan' 1"},
+		{"notablescan", "true", `{"find": "c"}`, mongoerr.NoQueryExecutionPlans, "No indexed plans available"},
+		{"notablescan", "true", `{"find": "c", "filter": {"a": 1}, "hint": {"$natural": 1}}`, mongoerr.NoQueryExecutionPlans, "hint $natural is not allowed, because 'notablescan' is enabled"},
+		{"notablescan", "true", `{"find": "c", "filter": {"$or": [{"a": 1}, {"s": "x"}]}}`, mongoerr.NoQueryExecutionPlans, "No indexed plans available"},
 		{"notablescan", "true", `{"find": "c", "filter": {"a": 1}}`, 0, ""},
 		{"notablescan", "true", `{"find": "c", "filter": {"_id": 1}}`, 0, ""},
 		{"notablescan", "true", `{"find": "none", "filter": {"s": 1}}`, 0, ""},
 		{"notablescan", "true", `{"find": "system.profile", "filter": {"s": 1}}`, 0, ""},
 		{"notablescan", "false", `{"find": "c", "filter": {"s": "x"}}`, 0, ""},
-		{"internalQueryMaxPushBytes", "30", group("$push"), 146, "$push used too much memory"},
+		{"internalQueryMaxPushBytes", "30", group("$push"), mongoerr.ExceededMemoryLimit, "$push used too much memory"},
 		{"internalQueryMaxPushBytes", "30", group("$addToSet"), 0, ""},
 		{"internalQueryMaxPushBytes", "104857600", group("$push"), 0, ""},
-		{"internalQueryMaxAddToSetBytes", "30", group("$addToSet"), 146, "$addToSet used too much memory"},
+		{"internalQueryMaxAddToSetBytes", "30", group("$addToSet"), mongoerr.ExceededMemoryLimit, "$addToSet used too much memory"},
 		{"internalQueryMaxAddToSetBytes", "30", group("$push"), 0, ""},
 		{"internalQueryMaxAddToSetBytes", "104857600", group("$addToSet"), 0, ""},
 	} {
 		n.ok("admin", `{"setParameter": 1, "`+tc.param+`": `+tc.value+`}`)
 		m := n.do("d", tc.cmd)
 		text, _ := m["errmsg"].(string)
-		if code, _ := m["code"].(int32); code != tc.code || !strings.Contains(text, tc.text) {
-			t.Errorf("%s %s: %s: %v, want %d", tc.param, tc.value, tc.cmd, m, tc.code)
+		if code, _ := m["code"].(int32); code != int32(tc.code) || !strings.Contains(text, tc.text) {
+			t.Errorf("%s %s: %s: %v, want %d", tc.param, tc.value, tc.cmd, m, int32(tc.code))
 		}
 	}
 	n.ok("admin", `{"setParameter": 1, "internalQueryMaxAddToSetBytes": 77}`)

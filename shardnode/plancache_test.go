@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // orders creates the collection of the manual's page on $planCacheStats.
@@ -267,8 +268,8 @@ func TestLocalStagesOfALoneServer(t *testing.T) {
 	n := &testNode{t: t, srv: srv, cl: command.NewClient(1, "test:1", "test:27017", nil)}
 	n.ok("d", `{"insert": "c", "documents": [{}]}`)
 	for _, level := range []string{"snapshot", "linearizable", "majority"} {
-		for cmd, code := range map[string]int32{`{"aggregate": "c", "pipeline": [{"$planCacheStats": {}}], "cursor": {}`: 72, `{"find": "c"`: 123} {
-			if level == "majority" && code == 123 {
+		for cmd, code := range map[string]int32{`{"aggregate": "c", "pipeline": [{"$planCacheStats": {}}], "cursor": {}`: int32(mongoerr.InvalidOptions), `{"find": "c"`: int32(mongoerr.NotAReplicaSet)} {
+			if level == "majority" && code == int32(mongoerr.NotAReplicaSet) {
 				continue
 			}
 			if got := n.code("d", fmt.Sprintf(`%s, "readConcern": {"level": %q}}`, cmd, level)); got != code {

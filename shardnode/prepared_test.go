@@ -8,6 +8,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // A prepared transaction whose commit failed released its documents, was applied again on top of whatever others had
@@ -43,7 +44,7 @@ func TestPreparedTransactionWhoseCommitFails(t *testing.T) {
 			t.Fatal("a part of the transaction was committed")
 		}
 		for _, id := range []string{"1", "2"} {
-			if got := n.code("d", `{"update": "c", "updates": [{"q": {"_id": `+id+`}, "u": {"$set": {"x": 7}}}], "maxTimeMS": 30}`); got != 50 {
+			if got := n.code("d", `{"update": "c", "updates": [{"q": {"_id": `+id+`}, "u": {"$set": {"x": 7}}}], "maxTimeMS": 30}`); got != int32(mongoerr.MaxTimeMSExpired) {
 				t.Errorf("a write to document %s of the prepared transaction: code %d", id, got)
 			}
 		}

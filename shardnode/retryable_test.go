@@ -14,6 +14,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/txn"
 	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 const testLSID = `"lsid": {"id": {"$binary": {"base64": "AAAAAAAAQACAAAAAAAAAAQ==", "subType": "04"}}}`
@@ -58,7 +59,7 @@ func TestRetriedStatementsRunOnce(t *testing.T) {
 			}
 		}
 	}
-	if got := n.code("d", inSession(`{"insert": "c", "documents": [{"_id": 10}]}`, 1)); got != 225 {
+	if got := n.code("d", inSession(`{"insert": "c", "documents": [{"_id": 10}]}`, 1)); got != int32(mongoerr.TransactionTooOld) {
 		t.Errorf("an older number: code %d, want 225", got)
 	}
 }
@@ -66,10 +67,10 @@ func TestRetriedStatementsRunOnce(t *testing.T) {
 func TestRetriedWritesRefuse(t *testing.T) {
 	n := newTestNode(t)
 	runSteps(t, n, []step{
-		{inSession(`{"update": "c", "updates": [{"q": {}, "u": {"$set": {"x": 1}}, "multi": true}]}`, 1), 72},
-		{inSession(`{"delete": "c", "deletes": [{"q": {}, "limit": 0}]}`, 2), 72},
-		{inSession(`{"find": "c"}`, 3), 50768},
-		{`{"insert": "c", "documents": [{"_id": 1}], "txnNumber": {"$numberLong": "1"}}`, 72},
+		{inSession(`{"update": "c", "updates": [{"q": {}, "u": {"$set": {"x": 1}}, "multi": true}]}`, 1), mongoerr.InvalidOptions},
+		{inSession(`{"delete": "c", "deletes": [{"q": {}, "limit": 0}]}`, 2), mongoerr.InvalidOptions},
+		{inSession(`{"find": "c"}`, 3), mongoerr.NotARetryableWriteCommand},
+		{`{"insert": "c", "documents": [{"_id": 1}], "txnNumber": {"$numberLong": "1"}}`, mongoerr.InvalidOptions},
 	})
 }
 
@@ -134,7 +135,7 @@ func TestIncompleteHistory(t *testing.T) {
 	})
 	runSteps(t, n, []step{
 		{inSession(`{"insert": "c", "documents": [{"_id": 1}]}`, 1), 0},
-		{inSession(`{"insert": "c", "documents": [{"_id": 1}, {"_id": 2}]}`, 1), 217},
+		{inSession(`{"insert": "c", "documents": [{"_id": 1}, {"_id": 2}]}`, 1), mongoerr.IncompleteTransactionHistory},
 		{inSession(`{"insert": "c", "documents": [{"_id": 2}]}`, 2), 0},
 	})
 }
@@ -178,7 +179,7 @@ func TestRetriesSurviveARestart(t *testing.T) {
 		if shown(t, r, "retriedStmtId", "value") != "{ retriedStmtId: 0, value: { _id: 1, x: 0 } }" {
 			t.Errorf("flush %v: %v", flush, r)
 		}
-		if got := n.code("d", written); got != 225 {
+		if got := n.code("d", written); got != int32(mongoerr.TransactionTooOld) {
 			t.Errorf("flush %v: older number: code %d", flush, got)
 		}
 		if got := n.first("d", `{"find": "c"}`); len(got) != 1 || got[0] != "{ _id: 1, x: 1 }" {
@@ -280,7 +281,7 @@ func TestNumbersWithoutWritesKeepTheHistoryBefore(t *testing.T) {
 	n.ok("d", otherSession(inTxn(`{"update": "c", "updates": [{"q": {"_id": 2}, "u": {"$inc": {"x": 1}}}]}`, 5, true)))
 	n.ok("admin", commit)
 	n.ok("d", otherSession(inTxn(`{"insert": "c", "documents": [{"_id": 4}]}`, 6, true)))
-	if got := n.code("d", raise); got != 225 {
+	if got := n.code("d", raise); got != int32(mongoerr.TransactionTooOld) {
 		t.Errorf("an older number: code %d, want 225", got)
 	}
 	for range 3 {
@@ -360,10 +361,10 @@ func TestSessionsLostWithTheOplogAreIncomplete(t *testing.T) {
 	n.forgetSessions()
 	raise := `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 1}}}]}`
 	runSteps(t, n, []step{
-		{inSession(raise, 5), 217},
+		{inSession(raise, 5), mongoerr.IncompleteTransactionHistory},
 		{inSession(raise, 6), 0},
 	})
-	if got := n.code("admin", otherSession(inTxn(`{"commitTransaction": 1}`, 3, false))); got != 217 {
+	if got := n.code("admin", otherSession(inTxn(`{"commitTransaction": 1}`, 3, false))); got != int32(mongoerr.IncompleteTransactionHistory) {
 		t.Errorf("a commit of a session that is not known: code %d", got)
 	}
 	n.ok("d", otherSession(inTxn(`{"insert": "c", "documents": [{"_id": 2}]}`, 4, true)))

@@ -13,6 +13,7 @@ import (
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/txn"
 	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // One document that a client wrote to the history of sessions prevented a server from starting, and so did one among the
@@ -22,27 +23,27 @@ func TestClientsDoNotWriteTheHistoryOfSessions(t *testing.T) {
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1}]}`)
 	for _, tc := range []struct {
 		db, cmd string
-		code    int32
+		code    mongoerr.Code
 	}{
-		{"config", `{"insert": "transactions", "documents": [{"statements": [{"from": 0, "to": 0, "op": ""}]}]}`, 73},
-		{"config", `{"update": "transactions", "updates": [{"q": {}, "u": {"$set": {"x": 1}}}]}`, 73},
-		{"config", `{"findAndModify": "transactions", "query": {}, "remove": true}`, 73},
-		{"config", `{"insert": "system.preparedTransactions", "documents": [{"_id": 1}]}`, 73},
-		{"config", `{"delete": "system.retryableWrites", "deletes": [{"q": {}, "limit": 0}]}`, 73},
-		{"config", `{"drop": "system.preparedTransactions"}`, 73},
+		{"config", `{"insert": "transactions", "documents": [{"statements": [{"from": 0, "to": 0, "op": ""}]}]}`, mongoerr.InvalidNamespace},
+		{"config", `{"update": "transactions", "updates": [{"q": {}, "u": {"$set": {"x": 1}}}]}`, mongoerr.InvalidNamespace},
+		{"config", `{"findAndModify": "transactions", "query": {}, "remove": true}`, mongoerr.InvalidNamespace},
+		{"config", `{"insert": "system.preparedTransactions", "documents": [{"_id": 1}]}`, mongoerr.InvalidNamespace},
+		{"config", `{"delete": "system.retryableWrites", "deletes": [{"q": {}, "limit": 0}]}`, mongoerr.InvalidNamespace},
+		{"config", `{"drop": "system.preparedTransactions"}`, mongoerr.InvalidNamespace},
 		{"d", `{"aggregate": "c", "pipeline": [{"$merge": {"into": {"db": "config", "coll": "system.preparedTransactions"}}}], "cursor": {}}`, 31319},
 		{"d", `{"aggregate": "c", "pipeline": [{"$out": {"db": "config", "coll": "transactions"}}], "cursor": {}}`, 31321},
-		{"admin", `{"renameCollection": "config.transactions", "to": "d.t"}`, 20},
-		{"admin", `{"renameCollection": "d.c", "to": "config.transactions", "dropTarget": true}`, 20},
+		{"admin", `{"renameCollection": "config.transactions", "to": "d.t"}`, mongoerr.IllegalOperation},
+		{"admin", `{"renameCollection": "d.c", "to": "config.transactions", "dropTarget": true}`, mongoerr.IllegalOperation},
 		{"config", `{"delete": "transactions", "deletes": [{"q": {}, "limit": 0}]}`, 0},
 		{"config", `{"insert": "mine", "documents": [{"_id": 1}]}`, 0},
 	} {
-		if got := n.code(tc.db, tc.cmd); got != tc.code {
-			t.Errorf("%s: code %d, want %d", tc.cmd, got, tc.code)
+		if got := n.code(tc.db, tc.cmd); got != int32(tc.code) {
+			t.Errorf("%s: code %d, want %d", tc.cmd, got, int32(tc.code))
 		}
 	}
 	bulk := n.do("admin", `{"bulkWrite": 1, "ops": [{"insert": 0, "document": {"_id": 1}}], "nsInfo": [{"ns": "config.system.preparedTransactions"}]}`)
-	if bulk["code"] != int32(73) && bulk["nErrors"] != int32(1) {
+	if bulk["code"] != int32(mongoerr.InvalidNamespace) && bulk["nErrors"] != int32(1) {
 		t.Errorf("bulkWrite: %v", bulk)
 	}
 	// Entries of another server's sessions in a replayed oplog are skipped.
@@ -106,7 +107,7 @@ func TestOddRecordsOfSessionsAreNoReasonNotToStart(t *testing.T) {
 	n = open()
 	defer n.srv.Close()
 	runSteps(t, n, []step{
-		{inSession(`{"insert": "c", "documents": [{"_id": 1}]}`, 1), 217},
+		{inSession(`{"insert": "c", "documents": [{"_id": 1}]}`, 1), mongoerr.IncompleteTransactionHistory},
 		{inSession(`{"insert": "c", "documents": [{"_id": 1}]}`, 2), 0},
 	})
 }

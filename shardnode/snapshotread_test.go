@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // The first read of a snapshot session learns its time, and a later read at that time sees what the first saw.
@@ -45,7 +47,7 @@ func TestSnapshotReads(t *testing.T) {
 		`{"count": "c", "readConcern": {"level": "snapshot"}}`,
 		`{"aggregate": "c", "pipeline": [{"$out": "o"}], "cursor": {}, "readConcern": {"level": "linearizable"}}`,
 	} {
-		if got := n.code("d", cmd); got != 72 {
+		if got := n.code("d", cmd); got != int32(mongoerr.InvalidOptions) {
 			t.Errorf("%s: code %d, want InvalidOptions", cmd, got)
 		}
 	}

@@ -7,18 +7,20 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // spilling are stages with the parameter that limits each, and its error if it may not use the disk.
 var spilling = []struct {
 	stage, param, pipeline string
-	code                   int32
+	code                   mongoerr.Code
 }{
-	{"$group", "internalDocumentSourceGroupMaxMemoryBytes", `[{"$group": {"_id": "$_id", "all": {"$push": "$s"}, "n": {"$sum": "$a"}}}, {"$sort": {"_id": 1}}]`, 292},
-	{"$sort", "internalQueryMaxBlockingSortMemoryUsageBytes", `[{"$addFields": {"z": {"$mod": [{"$multiply": ["$_id", 7]}, 13]}}}, {"$sort": {"z": 1, "_id": -1}}]`, 292},
-	{"$bucketAuto", "internalDocumentSourceBucketAutoMaxMemoryBytes", `[{"$bucketAuto": {"groupBy": {"$mod": ["$_id", 91]}, "buckets": 7, "output": {"n": {"$sum": 1}, "sum": {"$sum": "$_id"}}}}]`, 292},
-	{"$setWindowFields", "internalDocumentSourceSetWindowFieldsMaxMemoryBytes", `[{"$setWindowFields": {"partitionBy": "$a", "sortBy": {"_id": 1}, "output": {"w": {"$sum": "$b", "window": {"documents": [-3, 2]}}, "r": {"$rank": {}}}}}, {"$sort": {"_id": 1}}]`, 292},
-	{"$setWindowFields", "internalDocumentSourceSetWindowFieldsMaxMemoryBytes", `[{"$setWindowFields": {"sortBy": {"b": 1, "_id": 1}, "output": {"w": {"$push": "$_id", "window": {"documents": [-1, 1]}}, "t": {"$top": {"sortBy": {"_id": -1}, "output": "$s"}, "window": {"documents": [-1, 0]}}}}}]`, 292},
+	{"$group", "internalDocumentSourceGroupMaxMemoryBytes", `[{"$group": {"_id": "$_id", "all": {"$push": "$s"}, "n": {"$sum": "$a"}}}, {"$sort": {"_id": 1}}]`, mongoerr.QueryExceededMemoryLimitNoDiskUseAllowed},
+	{"$sort", "internalQueryMaxBlockingSortMemoryUsageBytes", `[{"$addFields": {"z": {"$mod": [{"$multiply": ["$_id", 7]}, 13]}}}, {"$sort": {"z": 1, "_id": -1}}]`, mongoerr.QueryExceededMemoryLimitNoDiskUseAllowed},
+	{"$bucketAuto", "internalDocumentSourceBucketAutoMaxMemoryBytes", `[{"$bucketAuto": {"groupBy": {"$mod": ["$_id", 91]}, "buckets": 7, "output": {"n": {"$sum": 1}, "sum": {"$sum": "$_id"}}}}]`, mongoerr.QueryExceededMemoryLimitNoDiskUseAllowed},
+	{"$setWindowFields", "internalDocumentSourceSetWindowFieldsMaxMemoryBytes", `[{"$setWindowFields": {"partitionBy": "$a", "sortBy": {"_id": 1}, "output": {"w": {"$sum": "$b", "window": {"documents": [-3, 2]}}, "r": {"$rank": {}}}}}, {"$sort": {"_id": 1}}]`, mongoerr.QueryExceededMemoryLimitNoDiskUseAllowed},
+	{"$setWindowFields", "internalDocumentSourceSetWindowFieldsMaxMemoryBytes", `[{"$setWindowFields": {"sortBy": {"b": 1, "_id": 1}, "output": {"w": {"$push": "$_id", "window": {"documents": [-1, 1]}}, "t": {"$top": {"sortBy": {"_id": -1}, "output": "$s"}, "window": {"documents": [-1, 0]}}}}}]`, mongoerr.QueryExceededMemoryLimitNoDiskUseAllowed},
 	{"$graphLookup", "internalDocumentSourceGraphLookupMaxMemoryBytes", `[{"$match": {"_id": {"$lt": 2}}}, {"$graphLookup": {"from": "c", "startWith": "$a", "connectFromField": "b", "connectToField": "a", "as": "all"}}, {"$project": {"n": {"$size": "$all"}}}]`, 40099},
 }
 
@@ -38,8 +40,8 @@ func TestStagesSpill(t *testing.T) {
 		if got := n.first("d", cmd("")); len(want) == 0 || strings.Join(got, "\n") != strings.Join(want, "\n") {
 			t.Errorf("%s: %d documents with little memory, %d with much", k.stage, len(got), len(want))
 		}
-		if got := n.code("d", cmd(`, "allowDiskUse": false`)); got != k.code {
-			t.Errorf("%s: code %d without the disk, want %d", k.stage, got, k.code)
+		if got := n.code("d", cmd(`, "allowDiskUse": false`)); got != int32(k.code) {
+			t.Errorf("%s: code %d without the disk, want %d", k.stage, got, int32(k.code))
 		}
 		r := n.ok("d", fmt.Sprintf(`{"explain": %s, "verbosity": "executionStats"}`, cmd("")))
 		used := false

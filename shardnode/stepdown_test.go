@@ -1,13 +1,17 @@
 package shardnode
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
 
 // A step-down interrupts waiting writes, refuses new ones, and the primary-only services start again after it.
 func TestSteppingDownAlone(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("admin", `{"replSetStepDown": 60, "force": true}`)
 	reply := n.do("d", `{"insert": "c", "documents": [{"_id": 1}]}`)
-	if reply["code"] != int32(10107) || reply["topologyVersion"] == nil {
+	if reply["code"] != int32(mongoerr.NotWritablePrimary) || reply["topologyVersion"] == nil {
 		t.Errorf("a write after the step-down: %v", reply)
 	}
 	n.srv.Node.Services.Each(func(name, state string) {

@@ -8,6 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // scanned is how many documents the node has examined so far.
@@ -52,7 +53,7 @@ func TestTailableGetMoreTimeIsNoDeadline(t *testing.T) {
 	if b := n.more("db", "c", id, 1); len(b) != 1 {
 		t.Fatalf("after an insert the batch is %v", b)
 	}
-	if code := n.code("db", `{"getMore": {"$numberLong": "1"}, "collection": "c", "maxTimeMS": 1}`); code != 43 {
+	if code := n.code("db", `{"getMore": {"$numberLong": "1"}, "collection": "c", "maxTimeMS": 1}`); code != int32(mongoerr.CursorNotFound) {
 		t.Errorf("a cursor that is not there: %d", code)
 	}
 }
@@ -179,7 +180,7 @@ func TestCursorTimeIsOfAllItsBatches(t *testing.T) {
 	}
 	c.left = 1
 	n.srv.Node.cursors.unpin(c)
-	if code := n.code("db", fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": "c"}`, id)); code != 50 {
+	if code := n.code("db", fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": "c"}`, id)); code != int32(mongoerr.MaxTimeMSExpired) {
 		t.Errorf("a getMore after the cursor's time: %d, want 50", code)
 	}
 }

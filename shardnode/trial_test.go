@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // TestTrialAndCache follows one shape: a first trial leaves an inactive entry, a second makes it active, later queries
@@ -97,7 +99,7 @@ func TestSortSpills(t *testing.T) {
 		}
 		n.ok("d", fmt.Sprintf(`{"insert": "big", "documents": [%s]}`, strings.Join(docs, ",")))
 	}
-	if got := n.code("d", `{"find": "big", "sort": {"k": 1}, "allowDiskUse": false}`); got != 292 {
+	if got := n.code("d", `{"find": "big", "sort": {"k": 1}, "allowDiskUse": false}`); got != int32(mongoerr.QueryExceededMemoryLimitNoDiskUseAllowed) {
 		t.Errorf("without disk: code %d, want 292", got)
 	}
 	if got := n.code("d", `{"find": "big", "sort": {"k": 1}, "allowDiskUse": false, "limit": 5}`); got != 0 {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/storage/lock"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // inTxn adds a session and a transaction to a command; the first command of one starts it.
@@ -24,7 +25,7 @@ type txnStep struct {
 	start  bool
 	db     string
 	cmd    string
-	code   int32
+	code   mongoerr.Code
 	finds  string
 }
 
@@ -37,8 +38,8 @@ func runTxn(t *testing.T, n *testNode, steps []txnStep) {
 		}
 		r := n.do(s.db, cmd)
 		code, _ := r["code"].(int32)
-		if code != s.code {
-			t.Errorf("%s: code %d (%v), want %d", cmd, code, r["errmsg"], s.code)
+		if code != int32(s.code) {
+			t.Errorf("%s: code %d (%v), want %d", cmd, code, r["errmsg"], int32(s.code))
 		}
 		if s.finds == "" {
 			continue
@@ -64,12 +65,12 @@ func TestTransactionSeesItsOwnWrites(t *testing.T) {
 		{1, false, "admin", `{"commitTransaction": 1}`, 0, ""},
 		{1, false, "admin", `{"commitTransaction": 1}`, 0, ""}, // sent again
 		{0, false, "d", readAll, 0, `[ { _id: 1, x: 2 } ]`},
-		{1, false, "d", readAll, 256, ""},
+		{1, false, "d", readAll, mongoerr.TransactionCommitted, ""},
 		{2, true, "d", `{"insert": "c", "documents": [{"_id": 9}]}`, 0, ""},
 		{2, false, "admin", `{"abortTransaction": 1}`, 0, ""},
-		{2, false, "admin", `{"commitTransaction": 1}`, 251, ""},
+		{2, false, "admin", `{"commitTransaction": 1}`, mongoerr.NoSuchTransaction, ""},
 		{0, false, "d", readAll, 0, `[ { _id: 1, x: 2 } ]`},
-		{1, true, "d", readAll, 225, ""},
+		{1, true, "d", readAll, mongoerr.TransactionTooOld, ""},
 		{2, true, "d", readAll, 50911, ""},
 	})
 }
@@ -103,8 +104,8 @@ func TestTransactionReadsItsMoment(t *testing.T) {
 		{1, false, "d", readAll, 0, `[ { _id: 1 } ]`},
 		// what others changed since the transaction began is a conflict, which aborts it
 		{0, false, "d", `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$set": {"x": 1}}}]}`, 0, ""},
-		{1, false, "d", `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$set": {"x": 2}}}]}`, 112, ""},
-		{1, false, "d", readAll, 251, ""},
+		{1, false, "d", `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$set": {"x": 2}}}]}`, mongoerr.WriteConflict, ""},
+		{1, false, "d", readAll, mongoerr.NoSuchTransaction, ""},
 	})
 	if r := n.do("d", inTxn(readAll, 1, false)); shown(t, r, "errorLabels") != `{ errorLabels: [ "TransientTransactionError" ] }` {
 		t.Errorf("%v", r)
@@ -136,8 +137,8 @@ func TestTransactionMakesIndexes(t *testing.T) {
 		{1, false, "d", `{"find": "c", "filter": {"x": 1}, "hint": "x_1"}`, 0, `[ { _id: 1, x: 1 } ]`},
 		{1, false, "admin", `{"commitTransaction": 1}`, 0, ""},
 		{0, false, "d", `{"find": "c", "filter": {"x": 1}, "hint": "x_1"}`, 0, `[ { _id: 1, x: 1 } ]`},
-		{2, true, "d", index("old"), 263, ""},
-		{3, true, "d", `{"create": "v", "viewOn": "c", "pipeline": []}`, 263, ""},
+		{2, true, "d", index("old"), mongoerr.OperationNotSupportedInTransaction, ""},
+		{3, true, "d", `{"create": "v", "viewOn": "c", "pipeline": []}`, mongoerr.OperationNotSupportedInTransaction, ""},
 	})
 }
 
@@ -149,9 +150,9 @@ func TestTransactionsAndCatalogChanges(t *testing.T) {
 	runTxn(t, n, []txnStep{
 		{1, true, "d", readAll, 0, ""},
 		{0, false, "d", `{"drop": "c"}`, 0, ""},
-		{1, false, "d", `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$set": {"x": 1}}}]}`, 112, ""},
+		{1, false, "d", `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$set": {"x": 1}}}]}`, mongoerr.WriteConflict, ""},
 		{2, true, "d", `{"insert": "c", "documents": [{"_id": 1}]}`, 0, ""},
-		{0, false, "d", `{"collMod": "c", "maxTimeMS": 20}`, 50, ""},
+		{0, false, "d", `{"collMod": "c", "maxTimeMS": 20}`, mongoerr.MaxTimeMSExpired, ""},
 		{2, false, "admin", `{"commitTransaction": 1}`, 0, ""},
 		{0, false, "d", readAll, 0, `[ { _id: 1 } ]`},
 	})
@@ -160,7 +161,7 @@ func TestTransactionsAndCatalogChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unlock()
-	runTxn(t, n, []txnStep{{3, true, "d", `{"insert": "c", "documents": [{"_id": 2}]}`, 24, ""}})
+	runTxn(t, n, []txnStep{{3, true, "d", `{"insert": "c", "documents": [{"_id": 2}]}`, mongoerr.LockTimeout, ""}})
 }
 
 func TestTransactionRefuses(t *testing.T) {
@@ -169,24 +170,24 @@ func TestTransactionRefuses(t *testing.T) {
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1}]}`)
 	for i, tc := range []struct {
 		db, cmd string
-		code    int32
+		code    mongoerr.Code
 	}{
-		{"d", `{"count": "c"}`, 263},
-		{"d", `{"insert": "capped", "documents": [{}]}`, 263},
-		{"d", `{"aggregate": "c", "pipeline": [{"$out": "o"}], "cursor": {}}`, 263},
-		{"local", `{"find": "c"}`, 263},
-		{"d", `{"insert": "c", "documents": [{}], "writeConcern": {"w": 1}}`, 72},
+		{"d", `{"count": "c"}`, mongoerr.OperationNotSupportedInTransaction},
+		{"d", `{"insert": "capped", "documents": [{}]}`, mongoerr.OperationNotSupportedInTransaction},
+		{"d", `{"aggregate": "c", "pipeline": [{"$out": "o"}], "cursor": {}}`, mongoerr.OperationNotSupportedInTransaction},
+		{"local", `{"find": "c"}`, mongoerr.OperationNotSupportedInTransaction},
+		{"d", `{"insert": "c", "documents": [{}], "writeConcern": {"w": 1}}`, mongoerr.InvalidOptions},
 		{"admin", `{"commitTransaction": 1}`, 0},
 	} {
-		if got := n.code(tc.db, inTxn(tc.cmd, i+1, true)); got != tc.code {
-			t.Errorf("%s: code %d, want %d", tc.cmd, got, tc.code)
+		if got := n.code(tc.db, inTxn(tc.cmd, i+1, true)); got != int32(tc.code) {
+			t.Errorf("%s: code %d, want %d", tc.cmd, got, int32(tc.code))
 		}
 	}
 	// a statement that fails aborts the transaction
 	if r := n.ok("d", inTxn(`{"insert": "c", "documents": [{"_id": 5}, {"_id": 1}, {"_id": 6}]}`, 20, true)); r["writeErrors"] == nil {
 		t.Errorf("%v", r)
 	}
-	if got := n.code("admin", inTxn(`{"commitTransaction": 1}`, 20, false)); got != 251 {
+	if got := n.code("admin", inTxn(`{"commitTransaction": 1}`, 20, false)); got != int32(mongoerr.NoSuchTransaction) {
 		t.Errorf("commit after a failure: code %d", got)
 	}
 	if got := n.first("d", `{"find": "c"}`); len(got) != 1 {
@@ -202,7 +203,7 @@ func TestAbandonedTransactionsEnd(t *testing.T) {
 	n.ok("d", inSession(`{"insert": "c", "documents": [{"_id": 2}]}`, 2))
 	n.ok("d", inTxn(`{"insert": "c", "documents": [{"_id": 3}]}`, 3, true))
 	n.ok("d", `{"killAllSessions": []}`)
-	if got := n.code("d", inTxn(readAll, 3, false)); got != 251 {
+	if got := n.code("d", inTxn(readAll, 3, false)); got != int32(mongoerr.NoSuchTransaction) {
 		t.Errorf("after killAllSessions: code %d", got)
 	}
 	if open := n.srv.Node.txns.Counters().Open.Load(); open != 0 {
@@ -219,10 +220,10 @@ func TestTransactionsAreShown(t *testing.T) {
 	if len(got) != 1 || !strings.Contains(got[0], `Collection: "w"`) || !strings.Contains(got[0], "n: 1") {
 		t.Errorf("%v", got)
 	}
-	if got := n.code("d", inTxn(`{"find": "c", "filter": {"$where": "while (true) {}"}, "maxTimeMS": 30}`, 1, false)); got != 50 {
+	if got := n.code("d", inTxn(`{"find": "c", "filter": {"$where": "while (true) {}"}, "maxTimeMS": 30}`, 1, false)); got != int32(mongoerr.MaxTimeMSExpired) {
 		t.Errorf("a command over its time: code %d", got)
 	}
-	if got := n.code("admin", inTxn(`{"commitTransaction": 1}`, 1, false)); got != 251 {
+	if got := n.code("admin", inTxn(`{"commitTransaction": 1}`, 1, false)); got != int32(mongoerr.NoSuchTransaction) {
 		t.Errorf("the commit after it: code %d", got)
 	}
 	if got := n.first("admin", idle); len(got) != 0 {
@@ -241,7 +242,7 @@ func TestTransactionCursors(t *testing.T) {
 	}
 	n.ok("d", inTxn(more, 1, false))
 	n.ok("admin", inTxn(`{"commitTransaction": 1}`, 1, false))
-	if got := n.code("d", more); got != 43 {
+	if got := n.code("d", more); got != int32(mongoerr.CursorNotFound) {
 		t.Errorf("after the commit: code %d", got)
 	}
 }
@@ -253,16 +254,16 @@ func TestCreateOfAnExistingCollectionInATransaction(t *testing.T) {
 	n.ok("d", `{"create": "v", "viewOn": "c"}`)
 	runTxn(t, n, []txnStep{
 		{1, true, "d", `{"insert": "c", "documents": [{"_id": 1}]}`, 0, ""},
-		{1, false, "d", `{"create": "c"}`, 48, ""},
-		{1, false, "admin", `{"commitTransaction": 1}`, 251, ""},
-		{2, true, "d", `{"create": "v"}`, 48, ""},
-		{2, false, "admin", `{"commitTransaction": 1}`, 251, ""},
+		{1, false, "d", `{"create": "c"}`, mongoerr.NamespaceExists, ""},
+		{1, false, "admin", `{"commitTransaction": 1}`, mongoerr.NoSuchTransaction, ""},
+		{2, true, "d", `{"create": "v"}`, mongoerr.NamespaceExists, ""},
+		{2, false, "admin", `{"commitTransaction": 1}`, mongoerr.NoSuchTransaction, ""},
 		{3, true, "d", `{"create": "new"}`, 0, ""},
-		{3, false, "d", `{"create": "new"}`, 48, ""},
-		{3, false, "admin", `{"commitTransaction": 1}`, 251, ""},
+		{3, false, "d", `{"create": "new"}`, mongoerr.NamespaceExists, ""},
+		{3, false, "admin", `{"commitTransaction": 1}`, mongoerr.NoSuchTransaction, ""},
 		{4, true, "d", `{"insert": "new", "documents": [{"_id": 1}]}`, 0, ""},
-		{4, false, "d", `{"create": "new"}`, 48, ""},
-		{4, false, "admin", `{"abortTransaction": 1}`, 251, ""},
+		{4, false, "d", `{"create": "new"}`, mongoerr.NamespaceExists, ""},
+		{4, false, "admin", `{"abortTransaction": 1}`, mongoerr.NoSuchTransaction, ""},
 		{5, true, "d", `{"create": "new"}`, 0, ""},
 		{5, false, "admin", `{"commitTransaction": 1}`, 0, ""},
 		{0, false, "d", `{"create": "new"}`, 0, ""},
@@ -286,7 +287,7 @@ func TestTransactionTooLarge(t *testing.T) {
 		{2, true, "d", insert(3), 0, ""},
 		{2, false, "d", insert(4), 0, ""},
 		{2, false, "d", insert(5), 0, ""},
-		{2, false, "admin", `{"commitTransaction": 1}`, 257, ""},
+		{2, false, "admin", `{"commitTransaction": 1}`, mongoerr.TransactionTooLarge, ""},
 		{3, true, "d", insert(3), 0, ""},
 		{3, false, "d", insert(4), 0, ""},
 		{3, false, "d", insert(5), 0, ""},
@@ -294,7 +295,7 @@ func TestTransactionTooLarge(t *testing.T) {
 	if r := n.do("d", inTxn(insert(6), 3, false)); !strings.Contains(fmt.Sprint(r["writeErrors"]), `"code":{"$numberInt":"257"}`) {
 		t.Errorf("an insert beyond the limit: %v", r["writeErrors"])
 	}
-	runTxn(t, n, []txnStep{{3, false, "admin", `{"commitTransaction": 1}`, 251, ""}})
+	runTxn(t, n, []txnStep{{3, false, "admin", `{"commitTransaction": 1}`, mongoerr.NoSuchTransaction, ""}})
 	n.ok("admin", `{"setParameter": 1, "transactionSizeLimitBytes": 20000}`)
 	runTxn(t, n, []txnStep{
 		{4, true, "d", insert(3), 0, ""}, {4, false, "d", insert(4), 0, ""}, {4, false, "d", insert(5), 0, ""},

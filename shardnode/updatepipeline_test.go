@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // The constants of update pipelines were folded before a document was found, and an error in folding failed the
@@ -14,17 +16,17 @@ func TestUpdatePipelinesFailOnDocumentsOnly(t *testing.T) {
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "r": "r"}]}`)
 	for _, tc := range []struct {
 		stage string
-		code  int32 // with a document
+		code  mongoerr.Code // with a document
 	}{
-		{`{"$set": {"x": {"$add": ["age", 1]}}}`, 14},
-		{`{"$set": {"x": {"y": [{"$divide": [1, 0]}]}}}`, 2},
+		{`{"$set": {"x": {"$add": ["age", 1]}}}`, mongoerr.TypeMismatch},
+		{`{"$set": {"x": {"y": [{"$divide": [1, 0]}]}}}`, mongoerr.BadValue},
 		{`{"$set": {"x": {"$regexMatch": {"input": "$r", "regex": "("}}}}`, 51111},
 		{`{"$set": {"x": {"$switch": {"branches": [{"case": false, "then": 1}]}}}}`, 40066},
-		{`{"$replaceWith": {"$toInt": "x"}}`, 241},
+		{`{"$replaceWith": {"$toInt": "x"}}`, mongoerr.ConversionFailure},
 		{`{"$set": {"x": {"$cond": ["$r", 1, {"$toInt": "x"}]}}}`, 0},
 	} {
 		for _, id := range []string{"1", "2"} {
-			want := tc.code
+			want := int32(tc.code)
 			if id == "2" {
 				want = 0
 			}
@@ -50,7 +52,7 @@ func TestUpdatePipelinesFailOnDocumentsOnly(t *testing.T) {
 	if r := n.ok("d", `{"update": "c", "updates": [{"q": {"_id": 2}, "u": [{"$set": {"x": {"$nope": 1}}}]}]}`); r["writeErrors"] == nil {
 		t.Errorf("an unknown operator: %v", r)
 	}
-	if got := n.code("d", `{"findAndModify": "c", "query": {"_id": 2, "$expr": {"$add": ["age", 1]}}, "update": [{"$set": {"x": 1}}]}`); got != 14 {
+	if got := n.code("d", `{"findAndModify": "c", "query": {"_id": 2, "$expr": {"$add": ["age", 1]}}, "update": [{"$set": {"x": 1}}]}`); got != int32(mongoerr.TypeMismatch) {
 		t.Errorf("a filter: %d", got)
 	}
 }

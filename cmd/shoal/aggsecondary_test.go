@@ -10,6 +10,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // $out and $merge with a secondary read preference failed with 10107: now the member reads its own data and writes to the primary.
@@ -76,8 +78,8 @@ func TestOutAndMergeOnASecondary(t *testing.T) {
 	check("m", `{"$expr": {"$eq": ["$y", {"$add": ["$x", 1]}]}}`, documents)
 	run(`{"$merge": {"into": "empty", "whenMatched": [{"$set": {"z": 1}}], "let": {"w": "$x"}}}`, 0)
 	check("empty", `{"z": {"$exists": false}}`, documents)
-	run(`{"$merge": {"into": "small", "whenNotMatched": "fail"}}`, 13113)
-	run(`{"$merge": {"into": "m", "whenMatched": "fail"}}`, 11000)
+	run(`{"$merge": {"into": "small", "whenNotMatched": "fail"}}`, int(mongoerr.MergeStageNoMatchingDocument))
+	run(`{"$merge": {"into": "m", "whenMatched": "fail"}}`, int(mongoerr.DuplicateKey))
 	run(`{"$merge": {"into": "m", "on": "x"}}`, 51183)
 	names, err := db.ListCollectionNames(ctx, bson.D{})
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/shoaldb/shoal/console"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // auditLine is an event in the form that tests compare.
@@ -167,7 +168,7 @@ func (a *audited) auditCatalog(root *mongo.Client) {
 	}
 	a.must(root, "shop", "insert", "c", "documents", bson.A{bson.D{{Key: "u", Value: 1}}, bson.D{{Key: "u", Value: 1}}})
 	unique := bson.A{bson.D{{Key: "name", Value: "u"}, {Key: "key", Value: bson.D{{Key: "u", Value: 1}}}, {Key: "unique", Value: true}}}
-	if _, code, _ := run1(root, "shop", "createIndexes", "c", "indexes", unique); code != 11000 {
+	if _, code, _ := run1(root, "shop", "createIndexes", "c", "indexes", unique); code != int(mongoerr.DuplicateKey) {
 		a.t.Errorf("createIndexes: %d", code)
 	}
 	if l := a.last("createIndex", `"indexBuildState":"IndexBuildAborted"`); l.Result != 276 {
@@ -229,7 +230,7 @@ func (a *audited) auditLogins(root *mongo.Client) {
 		a.t.Errorf("a wrong password: %+v", l)
 	}
 	bob := a.clientOf("shop", "bob", "password1")
-	if _, code, _ := run1(bob, "shop", "insert", "c", "documents", bson.A{bson.D{}}); code != 13 {
+	if _, code, _ := run1(bob, "shop", "insert", "c", "documents", bson.A{bson.D{}}); code != int(mongoerr.Unauthorized) {
 		a.t.Errorf("insert: %d", code)
 	}
 	l := a.last("authCheck", `"command":"insert"`)
@@ -279,7 +280,7 @@ func TestAuditRotation(t *testing.T) {
 	if raw, err := os.ReadFile(kept); err != nil || !strings.Contains(string(raw), "before") || len(a.events("applicationMessage")) != 0 {
 		t.Errorf("%s: %s %v", kept, raw, err)
 	}
-	if _, code, _ := run1(root, "admin", "logRotate", "other"); code != 4 {
+	if _, code, _ := run1(root, "admin", "logRotate", "other"); code != int(mongoerr.NoSuchKey) {
 		t.Errorf("logRotate of an unknown log: %d", code)
 	}
 }

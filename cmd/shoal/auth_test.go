@@ -113,7 +113,7 @@ func (g *guarded) must(c *mongo.Client, db string, cmd ...any) bson.M {
 func (g *guarded) refused(c *mongo.Client, db string, cmd ...any) string {
 	g.t.Helper()
 	_, code, text := run1(c, db, cmd...)
-	if code != 13 {
+	if code != int(mongoerr.Unauthorized) {
 		g.t.Errorf("%v: %d %s", cmd, code, text)
 	}
 	return text
@@ -158,7 +158,7 @@ func TestUsers(t *testing.T) {
 			for _, who := range [][2]string{{"ann", "wrong"}, {"nobody", "pw"}} {
 				for _, mech := range auth.Mechanisms {
 					_, code, text := run1(g.client(who[0], who[1], mech), "shop", "find", "c")
-					if code != 18 || text != "Authentication failed." {
+					if code != int(mongoerr.AuthenticationFailed) || text != "Authentication failed." {
 						t.Errorf("%v by %s: %d %s", who, mech, code, text)
 					}
 				}
@@ -414,29 +414,29 @@ func TestUserAndRoleCommands(t *testing.T) {
 			g.must(root, "shop", "createUser", "ann", "pwd", "pw", "roles", none, "customData", bson.D{{Key: "a", Value: 1}})
 			g.must(root, "shop", "createRole", "mine", "roles", bson.A{"read"}, "privileges", none)
 			for _, tc := range []struct {
-				code int
+				code mongoerr.Code
 				text string
 				cmd  []any
 			}{
 				{51003, `User "ann@shop" already exists`, []any{"createUser", "ann", "pwd", "pw", "roles", none}},
-				{31, "Could not find role: nothing@shop", []any{"createUser", "bob", "pwd", "pw", "roles", bson.A{"nothing"}}},
-				{2, "Must provide a 'pwd' field", []any{"createUser", "bob", "roles", none}},
-				{2, "mechanisms field must not be empty", []any{"createUser", "bob", "pwd", "pw", "roles", none, "mechanisms", none}},
-				{2, "Use of SCRAM-SHA-256 requires undigested passwords", []any{"createUser", "bob", "pwd", "pw", "roles", none, "digestPassword", false, "mechanisms", bson.A{auth.SHA256}}},
-				{11, "User 'bob@shop' not found", []any{"dropUser", "bob"}},
-				{11, "", []any{"updateUser", "bob", "pwd", "x"}},
-				{2, "Must specify at least one field to update", []any{"updateUser", "ann"}},
-				{2, "non-empty", []any{"grantRolesToUser", "ann", "roles", none}},
+				{mongoerr.RoleNotFound, "Could not find role: nothing@shop", []any{"createUser", "bob", "pwd", "pw", "roles", bson.A{"nothing"}}},
+				{mongoerr.BadValue, "Must provide a 'pwd' field", []any{"createUser", "bob", "roles", none}},
+				{mongoerr.BadValue, "mechanisms field must not be empty", []any{"createUser", "bob", "pwd", "pw", "roles", none, "mechanisms", none}},
+				{mongoerr.BadValue, "Use of SCRAM-SHA-256 requires undigested passwords", []any{"createUser", "bob", "pwd", "pw", "roles", none, "digestPassword", false, "mechanisms", bson.A{auth.SHA256}}},
+				{mongoerr.UserNotFound, "User 'bob@shop' not found", []any{"dropUser", "bob"}},
+				{mongoerr.UserNotFound, "", []any{"updateUser", "bob", "pwd", "x"}},
+				{mongoerr.BadValue, "Must specify at least one field to update", []any{"updateUser", "ann"}},
+				{mongoerr.BadValue, "non-empty", []any{"grantRolesToUser", "ann", "roles", none}},
 				{51002, `Role "mine@shop" already exists`, []any{"createRole", "mine", "roles", none, "privileges", none}},
-				{2, "built-in", []any{"createRole", "read", "roles", none, "privileges", none}},
-				{49, "built-in role and cannot be modified", []any{"dropRole", "read"}},
-				{31, "Role gone@shop not found", []any{"dropRole", "gone"}},
-				{49, "itself", []any{"grantRolesToRole", "mine", "roles", bson.A{"mine"}}},
-				{49, "other databases", []any{"grantPrivilegesToRole", "mine", "privileges", bson.A{bson.D{{Key: "resource", Value: bson.D{{Key: "cluster", Value: true}}}, {Key: "actions", Value: bson.A{"find"}}}}}},
-				{18, "SSL support is required", []any{"authenticate", 1, "mechanism", "MONGODB-X509"}},
-				{18, "Authentication failed.", []any{"authenticate", 1, "mechanism", "SCRAM-SHA-256", "user", "nobody"}},
+				{mongoerr.BadValue, "built-in", []any{"createRole", "read", "roles", none, "privileges", none}},
+				{mongoerr.InvalidRoleModification, "built-in role and cannot be modified", []any{"dropRole", "read"}},
+				{mongoerr.RoleNotFound, "Role gone@shop not found", []any{"dropRole", "gone"}},
+				{mongoerr.InvalidRoleModification, "itself", []any{"grantRolesToRole", "mine", "roles", bson.A{"mine"}}},
+				{mongoerr.InvalidRoleModification, "other databases", []any{"grantPrivilegesToRole", "mine", "privileges", bson.A{bson.D{{Key: "resource", Value: bson.D{{Key: "cluster", Value: true}}}, {Key: "actions", Value: bson.A{"find"}}}}}},
+				{mongoerr.AuthenticationFailed, "SSL support is required", []any{"authenticate", 1, "mechanism", "MONGODB-X509"}},
+				{mongoerr.AuthenticationFailed, "Authentication failed.", []any{"authenticate", 1, "mechanism", "SCRAM-SHA-256", "user", "nobody"}},
 			} {
-				if _, code, text := run1(root, "shop", tc.cmd...); code != tc.code || !strings.Contains(text, tc.text) {
+				if _, code, text := run1(root, "shop", tc.cmd...); code != int(tc.code) || !strings.Contains(text, tc.text) {
 					t.Errorf("%v: %d %s", tc.cmd, code, text)
 				}
 			}
@@ -465,7 +465,7 @@ func TestUserAndRoleCommands(t *testing.T) {
 			// From another address the right password is refused like a wrong one.
 			limit := bson.A{bson.D{{Key: "clientSource", Value: bson.A{"192.0.2.0/24"}}}}
 			g.must(root, "admin", "createUser", "far", "pwd", "pw", "roles", none, "authenticationRestrictions", limit)
-			if _, code, text := run1(g.client("far", "pw", ""), "shop", "ping", 1); code != 18 {
+			if _, code, text := run1(g.client("far", "pw", ""), "shop", "ping", 1); code != int(mongoerr.AuthenticationFailed) {
 				t.Errorf("%d %s", code, text)
 			}
 		})

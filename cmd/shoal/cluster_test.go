@@ -11,6 +11,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // startTestCluster starts a whole cluster in this process and returns a client of its router.
@@ -255,12 +257,12 @@ func TestRouterShowsTheSetsItFollows(t *testing.T) {
 	}{
 		{bson.D{{Key: "mode", Value: "secondaryPreferred"}}, 0},
 		{bson.D{{Key: "mode", Value: "nearest"}, {Key: "hedge", Value: bson.D{{Key: "enabled", Value: true}}}}, 0},
-		{bson.D{{Key: "mode", Value: "secondary"}, {Key: "tags", Value: bson.A{bson.D{{Key: "dc", Value: "x"}}}}}, 133},
-		{bson.D{{Key: "mode", Value: "secondary"}, {Key: "maxStalenessSeconds", Value: 5}}, 160},
-		{bson.D{{Key: "mode", Value: "anything"}}, 2},
+		{bson.D{{Key: "mode", Value: "secondary"}, {Key: "tags", Value: bson.A{bson.D{{Key: "dc", Value: "x"}}}}}, int32(mongoerr.FailedToSatisfyReadPreference)},
+		{bson.D{{Key: "mode", Value: "secondary"}, {Key: "maxStalenessSeconds", Value: 5}}, int32(mongoerr.MaxStalenessOutOfRange)},
+		{bson.D{{Key: "mode", Value: "anything"}}, int32(mongoerr.BadValue)},
 	} {
 		cmd := bson.D{{Key: "find", Value: "c"}, {Key: "$readPreference", Value: c.pref}}
-		if c.code == 133 {
+		if c.code == int32(mongoerr.FailedToSatisfyReadPreference) {
 			cmd = append(cmd, bson.E{Key: "maxTimeMS", Value: 100})
 			c.code = 50
 		}

@@ -19,6 +19,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // asWhole as the value of asShoal makes the test binary behave as the real server.
@@ -268,13 +270,13 @@ func (d *crashDDL) step(ctx context.Context, db *mongo.Database, coll string, rn
 		which = d.indexes
 		if yes {
 			_, err = db.Collection(coll).Indexes().CreateOne(ctx, mongo.IndexModel{Keys: bson.D{{Key: "a", Value: 1}, {Key: name, Value: 1}}, Options: options.Index().SetName(name)})
-		} else if err = db.Collection(coll).Indexes().DropOne(ctx, name); codeOf(err) == 27 || codeOf(err) == 26 {
+		} else if err = db.Collection(coll).Indexes().DropOne(ctx, name); codeOf(err) == int32(mongoerr.IndexNotFound) || codeOf(err) == int32(mongoerr.NamespaceNotFound) {
 			err = nil // no such index, or no collection before the first insert
 		}
 		which[name] = acknowledged(err, yes)
 	default:
 		if yes {
-			if err = db.CreateCollection(ctx, name); codeOf(err) == 48 {
+			if err = db.CreateCollection(ctx, name); codeOf(err) == int32(mongoerr.NamespaceExists) {
 				err = nil
 			}
 		} else {

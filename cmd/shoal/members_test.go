@@ -156,7 +156,7 @@ func TestReplicaSet(t *testing.T) {
 		{Key: "insert", Value: "c"}, {Key: "documents", Value: bson.A{bson.D{}}},
 		{Key: "writeConcern", Value: bson.D{{Key: "w", Value: 4}}},
 	})
-	if raw, err := strict.Raw(); err == nil || raw.Lookup("writeConcernError", "code").AsInt64() != 100 {
+	if raw, err := strict.Raw(); err == nil || raw.Lookup("writeConcernError", "code").AsInt64() != int64(mongoerr.UnsatisfiableWriteConcern) {
 		t.Errorf("w: 4: %v, %v", raw, err)
 	}
 }

@@ -15,6 +15,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // longer runs operations on a sharded cluster that take several requests, between which anything may happen.
@@ -58,7 +60,7 @@ func insertNumbered(ctx context.Context, coll *mongo.Collection, n int) error {
 	}
 	_, err := coll.InsertMany(ctx, docs, options.InsertMany().SetOrdered(false))
 	var bulk mongo.BulkWriteException
-	if errors.As(err, &bulk) && bulk.WriteConcernError == nil && !slices.ContainsFunc(bulk.WriteErrors, func(e mongo.BulkWriteError) bool { return e.Code != 11000 }) {
+	if errors.As(err, &bulk) && bulk.WriteConcernError == nil && !slices.ContainsFunc(bulk.WriteErrors, func(e mongo.BulkWriteError) bool { return e.Code != int(mongoerr.DuplicateKey) }) {
 		return nil
 	}
 	return err
@@ -127,7 +129,7 @@ func (o *longer) commitTwice(ctx context.Context, client *mongo.Client, rnd *ran
 	switch {
 	case again == nil:
 		o.commits.Add(1)
-	case labelled(again, "TransientTransactionError") || codeOf(again) == 251:
+	case labelled(again, "TransientTransactionError") || codeOf(again) == int32(mongoerr.NoSuchTransaction):
 		o.l.h.violation("a committed transaction is denied: %v (%v after the start)", again, time.Since(o.l.h.start))
 	default:
 		o.l.errors.add("commit again", again)
@@ -298,10 +300,10 @@ func (o *longer) rename(client *mongo.Client, from, to string) bool {
 	defer o.ddl.Add(-1)
 	return o.until("renameCollection", func(ctx context.Context, again bool) error {
 		err := client.Database("admin").RunCommand(ctx, bson.D{{Key: "renameCollection", Value: "nemesis." + from}, {Key: "to", Value: "nemesis." + to}}).Err()
-		if again && codeOf(err) == 26 { // an earlier attempt did it
+		if again && codeOf(err) == int32(mongoerr.NamespaceNotFound) { // an earlier attempt did it
 			return nil
 		}
-		if codeOf(err) == 26 {
+		if codeOf(err) == int32(mongoerr.NamespaceNotFound) {
 			o.l.h.violation("%s is not there to be renamed (%v after the start)", from, time.Since(o.l.h.start))
 		}
 		return err
@@ -310,7 +312,7 @@ func (o *longer) rename(client *mongo.Client, from, to string) bool {
 
 // misspelt renames missing collections to an existing one, and that one to itself: it stays unchanged.
 func (o *longer) misspelt(client *mongo.Client, name string) bool {
-	for from, code := range map[string]int32{"nemesis.nowhere": 26, "nemesis." + name: 20} {
+	for from, code := range map[string]int32{"nemesis.nowhere": int32(mongoerr.NamespaceNotFound), "nemesis." + name: int32(mongoerr.IllegalOperation)} {
 		ctx, cancel := context.WithTimeout(context.Background(), shardedLimit)
 		err := client.Database("admin").RunCommand(ctx, bson.D{{Key: "renameCollection", Value: from}, {Key: "to", Value: "nemesis." + name}, {Key: "dropTarget", Value: true}}).Err()
 		cancel()

@@ -12,6 +12,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // A shard in another process knows the roles of the user for whom the router sends a request, and does not accept roles named by any other client.
@@ -107,7 +109,7 @@ func TestFindByUUID(t *testing.T) {
 		t.Errorf("%v", reply)
 	}
 	g.must(root, "shop", "listIndexes", id)
-	if _, code, _ := run1(root, "other", "find", id); code != 26 {
+	if _, code, _ := run1(root, "other", "find", id); code != int(mongoerr.NamespaceNotFound) {
 		t.Errorf("a UUID of another database: %d", code)
 	}
 	cluster := bson.A{bson.D{{Key: "resource", Value: bson.D{{Key: "cluster", Value: true}}}, {Key: "actions", Value: bson.A{"useUUID"}}}}
@@ -136,7 +138,7 @@ func TestWhoIsNotHeldToTheTimeLimitOfReads(t *testing.T) {
 	g.must(root, "admin", "createUser", "ann", "pwd", "pw", "roles", bson.A{"readAnyDatabase"})
 	g.must(root, "admin", "setClusterParameter", bson.D{{Key: "defaultMaxTimeMS", Value: bson.D{{Key: "readOperations", Value: 1}}}})
 	slow := []any{"find", "c", "filter", bson.D{{Key: "s", Value: bson.D{{Key: "$regex", Value: "(1|2)+.*(3|4)+.*x$"}}}}}
-	if _, code, text := run1(g.client("ann", "pw", ""), "shop", slow...); code != 50 {
+	if _, code, text := run1(g.client("ann", "pw", ""), "shop", slow...); code != int(mongoerr.MaxTimeMSExpired) {
 		t.Errorf("ann: %d %s", code, text)
 	}
 	g.must(root, "shop", slow...)

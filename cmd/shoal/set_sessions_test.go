@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // plainConn is a connection to one member that numbers its transactions itself, as a driver does.
@@ -84,7 +85,7 @@ func (rs *replicaSet) stepDown(t *testing.T) *plainConn {
 	t.Helper()
 	old, p := rs.writable(t, -1)
 	for try := 0; try < 20; try++ { // members that have just stepped down do not stand for election yet
-		if r := p.run("admin", `{"replSetStepDown": 2, "secondaryCatchUpPeriodSecs": 1}`); r["code"] != int32(262) {
+		if r := p.run("admin", `{"replSetStepDown": 2, "secondaryCatchUpPeriodSecs": 1}`); r["code"] != int32(mongoerr.ExceededTimeLimit) {
 			break
 		}
 	}
@@ -121,14 +122,14 @@ func TestSessionsAcrossElections(t *testing.T) {
 	must(p.run("admin", numbered(`{"commitTransaction": 1}`, 2, auto)))
 	must(p.run("d", numbered(`{"insert": "c", "documents": [{"_id": 3}]}`, 3, auto+`, "startTransaction": true`)))
 	p = rs.stepDown(t)
-	if r := p.run("admin", numbered(`{"commitTransaction": 1}`, 3, auto)); r["code"] != int32(251) {
+	if r := p.run("admin", numbered(`{"commitTransaction": 1}`, 3, auto)); r["code"] != int32(mongoerr.NoSuchTransaction) {
 		t.Errorf("commit of a transaction that an election ended: %v", r)
 	}
 	must(p.run("d", numbered(`{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 1}}}]}`, 4, auto+`, "startTransaction": true`)))
 	must(p.run("d", numbered(`{"insert": "c", "documents": [{"_id": 4}]}`, 4, auto)))
 	prepared := must(p.run("admin", numbered(`{"prepareTransaction": 1}`, 4, auto)))["prepareTimestamp"].(bson.Timestamp)
 	p = rs.stepDown(t)
-	if r := p.run("d", `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 10}}}], "maxTimeMS": 50}`); r["code"] != int32(50) {
+	if r := p.run("d", `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 10}}}], "maxTimeMS": 50}`); r["code"] != int32(mongoerr.MaxTimeMSExpired) {
 		t.Errorf("a write to a prepared document: %v", r)
 	}
 	must(p.run("admin", numbered(`{"commitTransaction": 1}`, 4, fmt.Sprintf(`%s, "commitTimestamp": {"$timestamp": {"t": %d, "i": %d}}`, auto, prepared.T, prepared.I))))

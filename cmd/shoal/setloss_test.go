@@ -13,6 +13,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // With two of three members gone, writes fail with an error that drivers understand, local reads go on, and nothing is
@@ -41,10 +43,10 @@ func TestTwoOfThreeMembersLost(t *testing.T) {
 	}
 	// The first may be interrupted by the step-down, or arrive during it; from then on there is no primary.
 	first := write(100)
-	if code := codeOf(first); first == nil || code != 10107 && code != 189 && code != 11602 {
+	if code := codeOf(first); first == nil || code != int32(mongoerr.NotWritablePrimary) && code != int32(mongoerr.PrimarySteppedDown) && code != int32(mongoerr.InterruptedDueToReplStateChange) {
 		t.Errorf("the first write without a majority: %v", first)
 	}
-	if err := write(101); codeOf(err) != 10107 {
+	if err := write(101); codeOf(err) != int32(mongoerr.NotWritablePrimary) {
 		t.Errorf("a later write without a majority: %v", err)
 	}
 	reader := own.Database().Collection("c", options.Collection().SetReadPreference(readpref.Nearest()))

@@ -13,6 +13,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // A shard has lost two of three members. Through a router, its writes fail with errors that drivers understand, within
@@ -139,7 +141,7 @@ func (l *shardLoss) beforeStepDown() (waiting chan error) {
 	if errors.As(err, &we) && we.WriteConcernError != nil {
 		err = nil
 	}
-	if code, ok := raw.Lookup("writeConcernError", "code").AsInt64OK(); !ok || code != 64 || err != nil {
+	if code, ok := raw.Lookup("writeConcernError", "code").AsInt64OK(); !ok || code != int64(mongoerr.WriteConcernTimeout) || err != nil {
 		l.t.Errorf("a write with wtimeout: %v (%v)", raw, err)
 	}
 	return waiting
@@ -148,14 +150,14 @@ func (l *shardLoss) beforeStepDown() (waiting chan error) {
 // writesFail: there is no primary.
 func (l *shardLoss) writesFail() {
 	l.t.Helper()
-	if _, err := l.command(insertOf("timed", bson.E{Key: "maxTimeMS", Value: 500}), 300*time.Millisecond, time.Second); codeOf(err) != 50 {
+	if _, err := l.command(insertOf("timed", bson.E{Key: "maxTimeMS", Value: 500}), 300*time.Millisecond, time.Second); codeOf(err) != int32(mongoerr.MaxTimeMSExpired) {
 		l.t.Errorf("a write with maxTimeMS: %v", err)
 	}
-	if raw, err := l.retryable("late"); codeOf(err) != 133 {
+	if raw, err := l.retryable("late"); codeOf(err) != int32(mongoerr.FailedToSatisfyReadPreference) {
 		l.t.Errorf("a retryable write without a primary: %v %v", raw, err)
 	}
 	find := bson.D{{Key: "find", Value: "c"}, {Key: "maxTimeMS", Value: 500}}
-	if _, err := l.command(find, 300*time.Millisecond, time.Second); codeOf(err) != 50 {
+	if _, err := l.command(find, 300*time.Millisecond, time.Second); codeOf(err) != int32(mongoerr.MaxTimeMSExpired) {
 		l.t.Errorf("a read of the primary with maxTimeMS: %v", err)
 	}
 }

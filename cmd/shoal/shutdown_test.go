@@ -14,6 +14,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // busy runs clients, some with operations that would take forever, until the server ends.
@@ -173,7 +175,7 @@ func (f *fullDisk) fill(p *process) {
 	}
 	f.t.Logf("%d documents of 1 MiB fit; then: %v", f.acked, err)
 	var refused mongo.WriteException
-	if !errors.As(err, &refused) || !refused.HasErrorCode(14031) {
+	if !errors.As(err, &refused) || !refused.HasErrorCode(int(mongoerr.OutOfDiskSpace)) {
 		f.t.Errorf("writes to a full disk end with %v", err)
 	}
 }

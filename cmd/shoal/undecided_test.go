@@ -8,6 +8,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // The primary of a donor is killed around the commit of a migration: only the config server knows the outcome. Until the
@@ -46,7 +48,7 @@ func TestNewDonorPrimaryAwaitsTheOutcome(t *testing.T) {
 		} {
 			err := coll.Database().RunCommand(t.Context(), append(cmd, bson.E{Key: "maxTimeMS", Value: 700})).Err()
 			// If it was committed the recipient may serve the range, once the router knows.
-			if codeOf(err) != 50 && (err != nil || !tc.moves) {
+			if codeOf(err) != int32(mongoerr.MaxTimeMSExpired) && (err != nil || !tc.moves) {
 				t.Errorf("%s: a %s before the outcome is known: %v", tc.name, name, err)
 			}
 			if name == "write" && err == nil {
@@ -79,7 +81,7 @@ func (c *shardedCluster) keepOutcome(on bool) {
 	cmd := bson.D{{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: "off"}}
 	if on {
 		cmd[1].Value = "alwaysOn"
-		cmd = append(cmd, bson.E{Key: "data", Value: bson.D{{Key: "errorCode", Value: 91}, {Key: "failInternalCommands", Value: true},
+		cmd = append(cmd, bson.E{Key: "data", Value: bson.D{{Key: "errorCode", Value: int(mongoerr.ShutdownInProgress)}, {Key: "failInternalCommands", Value: true},
 			{Key: "failCommands", Value: bson.A{"_configsvrEnsureChunkVersionIsGreaterThan"}}}})
 	}
 	if err := c.config.members[0].admin(c.t.Context(), cmd); err != nil {

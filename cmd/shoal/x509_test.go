@@ -98,22 +98,22 @@ func TestLoginByCertificate(t *testing.T) {
 	// By SASL, and the refusals of the command.
 	bare := certified(t, a, o.at(), ann, nil)
 	start := []any{"saslStart", 1, "mechanism", "MONGODB-X509", "payload", []byte{}}
-	if _, code, text := run1(bare, "admin", start...); code != 17 {
+	if _, code, text := run1(bare, "admin", start...); code != int(mongoerr.ProtocolError) {
 		t.Errorf("in another database: %d %s", code, text)
 	}
 	for _, user := range []string{"CN=eve,OU=cooks,O=Shoal", "ann"} {
-		if _, code, text := run1(bare, "$external", "authenticate", 1, "mechanism", "MONGODB-X509", "user", user); code != 18 {
+		if _, code, text := run1(bare, "$external", "authenticate", 1, "mechanism", "MONGODB-X509", "user", user); code != int(mongoerr.AuthenticationFailed) {
 			t.Errorf("a name not its own: %d %s", code, text)
 		}
 	}
 	g.must(bare, "$external", start...)
 	g.must(bare, "shop", "find", "c")
 	own := certified(t, a, o.at(), server, nil)
-	if _, code, text := run1(own, "$external", "authenticate", 1, "mechanism", "MONGODB-X509"); code != 18 || !strings.Contains(text, "check the --clusterAuthMode flag") {
+	if _, code, text := run1(own, "$external", "authenticate", 1, "mechanism", "MONGODB-X509"); code != int(mongoerr.AuthenticationFailed) || !strings.Contains(text, "check the --clusterAuthMode flag") {
 		t.Errorf("the server's own certificate: %d %s", code, text)
 	}
 	// Successful and failed logins are logged, whatever characters the name contains.
-	if _, code, _ := run1(certified(t, a, o.at(), ann, nil), "$external", "authenticate", 1, "mechanism", "MONGODB-X509", "user", "x\n{\"msg\":\"forged\"}"); code != 18 {
+	if _, code, _ := run1(certified(t, a, o.at(), ann, nil), "$external", "authenticate", 1, "mechanism", "MONGODB-X509", "user", "x\n{\"msg\":\"forged\"}"); code != int(mongoerr.AuthenticationFailed) {
 		t.Errorf("a name of two lines: %d", code)
 	}
 	log, err := os.ReadFile(o.log)
@@ -215,7 +215,7 @@ func TestMembersByCertificate(t *testing.T) {
 		t.Errorf("%v", r)
 	}
 	g.must(root, "admin", "setParameter", 1, "clusterAuthMode", "x509")
-	if _, code, _ := run1(root, "admin", "setParameter", 1, "clusterAuthMode", "sendKeyFile"); code != 2 {
+	if _, code, _ := run1(root, "admin", "setParameter", 1, "clusterAuthMode", "sendKeyFile"); code != int(mongoerr.BadValue) {
 		t.Errorf("the way back: %d", code)
 	}
 	g.must(root, "shop", "find", "c")

@@ -19,20 +19,20 @@ func TestParseErrors(t *testing.T) {
 		doc  []byte
 		code mongoerr.Code
 	}{
-		{doc(), 40414},
-		{doc(value.F("locale", value.NewInt32(1))), 14},
-		{doc(str("locale", "xx_yy")), 2},
-		{doc(str("locale", "en-US")), 2},
-		{doc(str("locale", "en_us")), 2},
-		{doc(str("locale", "de@collation=nonsense")), 2},
-		{doc(locale, value.F("strength", value.NewInt32(6))), 2},
-		{doc(locale, value.F("strength", value.NewString("3"))), 14},
-		{doc(locale, value.F("backwards", value.NewNull())), 14},
-		{doc(locale, value.F("strength", value.NewInt32(1)), value.F("backwards", value.NewBool(true))), 2},
-		{doc(locale, value.F("strength", value.NewInt32(2)), str("caseFirst", "upper")), 2},
-		{doc(locale, str("alternate", "off")), 2},
-		{doc(locale, str("version", "58")), 161},
-		{doc(locale, str("Strength", "3")), 40415},
+		{doc(), mongoerr.IDLFailedToParse},
+		{doc(value.F("locale", value.NewInt32(1))), mongoerr.TypeMismatch},
+		{doc(str("locale", "xx_yy")), mongoerr.BadValue},
+		{doc(str("locale", "en-US")), mongoerr.BadValue},
+		{doc(str("locale", "en_us")), mongoerr.BadValue},
+		{doc(str("locale", "de@collation=nonsense")), mongoerr.BadValue},
+		{doc(locale, value.F("strength", value.NewInt32(6))), mongoerr.BadValue},
+		{doc(locale, value.F("strength", value.NewString("3"))), mongoerr.TypeMismatch},
+		{doc(locale, value.F("backwards", value.NewNull())), mongoerr.TypeMismatch},
+		{doc(locale, value.F("strength", value.NewInt32(1)), value.F("backwards", value.NewBool(true))), mongoerr.BadValue},
+		{doc(locale, value.F("strength", value.NewInt32(2)), str("caseFirst", "upper")), mongoerr.BadValue},
+		{doc(locale, str("alternate", "off")), mongoerr.BadValue},
+		{doc(locale, str("version", "58")), mongoerr.IncompatibleCollationVersion},
+		{doc(locale, str("Strength", "3")), mongoerr.IDLUnknownField},
 	} {
 		if _, err := Parse(c.doc); mongoerr.CodeOf(err) != c.code {
 			t.Errorf("%s: %v, want code %d", value.ShowDoc(c.doc), err, c.code)

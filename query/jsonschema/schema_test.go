@@ -53,10 +53,10 @@ func TestMatch(t *testing.T) {
 
 func TestErrors(t *testing.T) {
 	for schema, code := range map[string]mongoerr.Code{
-		`{"foo":1}`: 9, `{"format":"x"}`: 9, `{"required":[]}`: 9, `{"required":[1]}`: 14, `{"required":["a","a"]}`: 9,
-		`{"bsonType":"x"}`: 2, `{"bsonType":"integer"}`: 9, `{"type":"int"}`: 2, `{"type":"object","bsonType":"object"}`: 9, `{"minLength":1.5}`: 9,
-		`{"minLength":-1}`: 9, `{"multipleOf":0}`: 9, `{"pattern":"["}`: 51091, `{"patternProperties":{"[":{}}}`: 2, `{"exclusiveMinimum":true}`: 9,
-		`{"enum":[]}`: 9, `{"enum":[1,1.0]}`: 9, `{"allOf":[]}`: 2, `{"allOf":[1]}`: 14, `{"properties":{"a":1}}`: 14, `{"dependencies":{"a":1}}`: 14, `{"not":1}`: 14,
+		`{"foo":1}`: mongoerr.FailedToParse, `{"format":"x"}`: mongoerr.FailedToParse, `{"required":[]}`: mongoerr.FailedToParse, `{"required":[1]}`: mongoerr.TypeMismatch, `{"required":["a","a"]}`: mongoerr.FailedToParse,
+		`{"bsonType":"x"}`: mongoerr.BadValue, `{"bsonType":"integer"}`: mongoerr.FailedToParse, `{"type":"int"}`: mongoerr.BadValue, `{"type":"object","bsonType":"object"}`: mongoerr.FailedToParse, `{"minLength":1.5}`: mongoerr.FailedToParse,
+		`{"minLength":-1}`: mongoerr.FailedToParse, `{"multipleOf":0}`: mongoerr.FailedToParse, `{"pattern":"["}`: 51091, `{"patternProperties":{"[":{}}}`: mongoerr.BadValue, `{"exclusiveMinimum":true}`: mongoerr.FailedToParse,
+		`{"enum":[]}`: mongoerr.FailedToParse, `{"enum":[1,1.0]}`: mongoerr.FailedToParse, `{"allOf":[]}`: mongoerr.BadValue, `{"allOf":[1]}`: mongoerr.TypeMismatch, `{"properties":{"a":1}}`: mongoerr.TypeMismatch, `{"dependencies":{"a":1}}`: mongoerr.TypeMismatch, `{"not":1}`: mongoerr.TypeMismatch,
 	} {
 		if _, err := Compile(valuetest.Doc(t, schema)); mongoerr.CodeOf(err) != code {
 			t.Errorf("%s: %v, want %d", schema, err, code)

@@ -108,7 +108,7 @@ func TestFindErrors(t *testing.T) {
 		{`{"a..b":1}`, 15998}, {`{"$a":1}`, 16410}, {`{"a":{"$bogus":1}}`, 31325}, {`{"a":{"$add":[1],"b":1}}`, 16410},
 		{`{"a.$.b":1}`, 31394}, {`{"a.$":1,"b.$":1}`, 31276}, {`{"a.$":{"$slice":1}}`, 31271}, {`{"a.$":"x"}`, 31308}, {`{"a.$":0}`, 31395},
 		{`{"a":{"$elemMatch":1}}`, 31274}, {`{"a.b":{"$elemMatch":{}}}`, 31275}, {`{"a.$":1,"b":{"$elemMatch":{}}}`, 31255},
-		{`{"b":{"$elemMatch":{}},"a.$":1}`, 31256}, {`{"a":{"$elemMatch":{"b":{"$near":[0,0]}}}}`, 5626500}, {`{"a":{"$elemMatch":{"$jsonSchema":{}}}}`, 224},
+		{`{"b":{"$elemMatch":{}},"a.$":1}`, 31256}, {`{"a":{"$elemMatch":{"b":{"$near":[0,0]}}}}`, 5626500}, {`{"a":{"$elemMatch":{"$jsonSchema":{}}}}`, mongoerr.QueryFeatureNotAllowed},
 		{`{"a.$":1,"a.b":1}`, 31249},
 	} {
 		if _, err := find(t, c.spec, ""); mongoerr.CodeOf(err) != c.code {

@@ -1,0 +1,252 @@
+package lint
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestErrorCodesHaveNames keeps bare numbers of errors that have a name out of tests: a reader of a table, or of a comparison,
+// sees NamespaceNotFound and not 26. Looked at are a struct's fields, keys and variables whose name ends in "code", and what is
+// compared with a function or field of such a name. The table of errors has its own test, whose numbers are the point.
+func TestErrorCodesHaveNames(t *testing.T) {
+	names := codeNames(t)
+	eachFile(t, func(path string, set *token.FileSet, file *ast.File) {
+		path = filepath.ToSlash(path)
+		if !strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, "compat-tests/") || strings.HasPrefix(path, "wire/mongoerr/") {
+			return
+		}
+		for _, lit := range bareCodes(file) {
+			if name := names[lit.Value]; name != "" {
+				t.Errorf("%s:%d: %s is mongoerr.%s", path, set.Position(lit.Pos()).Line, lit.Value, name)
+			}
+		}
+	})
+}
+
+// What the rule is to find, and what it is to leave alone.
+func TestBareCodesAreFound(t *testing.T) {
+	for src, want := range map[string]string{
+		`if n.code("d", "{}") != 26 {}`:                                         "26",
+		`if m["code"] != int32(11000) {}`:                                       "11000",
+		`if codeOf(err) == 50 || n < 60 {}`:                                     "50",
+		`if got := n.code("x"); got != 43 {}`:                                   "43",
+		`_ = []struct{cmd string; code int32}{{"a", 26}, {"b", 0}}`:             "26 0",
+		`_ = []struct{cmd string; code int32}{{cmd: "a", code: 72}}`:            "72",
+		`for cmd, code := range map[string]int32{"a": 14} { _, _ = cmd, code }`: "14",
+		`switch codeOf(err) { case 6, 7: }`:                                     "6 7",
+		`_ = bson.M{"errorCode": 10107, "times": 3}`:                            "10107",
+		`if m["n"] != int32(26) {}`:                                             "",
+		`_ = []struct{cmd string; n int32}{{"a", 26}}`:                          "",
+	} {
+		file, err := parser.ParseFile(token.NewFileSet(), "x_test.go", "package x\nfunc _() {\n"+src+"\n}", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, l := range bareCodes(file) {
+			got = append(got, l.Value)
+		}
+		if s := strings.Join(got, " "); s != want {
+			t.Errorf("%s: found %q, want %q", src, s, want)
+		}
+	}
+}
+
+// codeNames maps the numbers of errors to their names.
+func codeNames(t *testing.T) map[string]string {
+	t.Helper()
+	src, err := os.ReadFile(filepath.Join(root(t), "wire/mongoerr/codes_gen.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]string{}
+	for _, m := range regexp.MustCompile(`(?m)^\t(\w+)\s+Code = ([1-9]\d*)$`).FindAllSubmatch(src, -1) {
+		names[string(m[2])] = string(m[1])
+	}
+	if len(names) < 100 {
+		t.Fatalf("only %d named errors in the table", len(names))
+	}
+	return names
+}
+
+var ofCode = regexp.MustCompile(`(?i)code(s|of)?$`)
+
+// tellsCode reports whether an expression gives an error's code, by its name.
+func tellsCode(e ast.Expr) bool {
+	switch x := e.(type) {
+	case *ast.Ident:
+		if ofCode.MatchString(x.Name) {
+			return true
+		}
+		return x.Obj != nil && assignedCode(x)
+	case *ast.SelectorExpr:
+		return ofCode.MatchString(x.Sel.Name)
+	case *ast.ParenExpr:
+		return tellsCode(x.X)
+	case *ast.TypeAssertExpr:
+		return tellsCode(x.X)
+	case *ast.IndexExpr:
+		return isCodeText(x.Index)
+	case *ast.CallExpr:
+		for _, a := range x.Args {
+			if isCodeText(a) {
+				return true
+			}
+		}
+		return tellsCode(x.Fun)
+	}
+	return false
+}
+
+// assignedCode reports whether a variable was set to an error's code where it was declared.
+func assignedCode(id *ast.Ident) bool {
+	as, ok := id.Obj.Decl.(*ast.AssignStmt)
+	if !ok || len(as.Lhs) != len(as.Rhs) {
+		return false
+	}
+	for i, l := range as.Lhs {
+		if v, ok := l.(*ast.Ident); ok && v.Name == id.Name {
+			call, ok := as.Rhs[i].(*ast.CallExpr)
+			return ok && tellsCode(call)
+		}
+	}
+	return false
+}
+
+// isCodeText reports whether an expression is the text of a field's name like "code".
+func isCodeText(e ast.Expr) bool {
+	l, ok := e.(*ast.BasicLit)
+	return ok && l.Kind == token.STRING && ofCode.MatchString(strings.Trim(l.Value, "\"`"))
+}
+
+// bareCodes lists the numbers in a file that stand where an error's code is expected.
+func bareCodes(file *ast.File) (out []*ast.BasicLit) {
+	var add func(e ast.Expr)
+	add = func(e ast.Expr) {
+		switch x := e.(type) {
+		case *ast.BasicLit:
+			if x.Kind == token.INT {
+				out = append(out, x)
+			}
+		case *ast.CallExpr: // int32(26)
+			if f, ok := x.Fun.(*ast.Ident); ok && len(x.Args) == 1 && strings.HasPrefix(f.Name, "int") {
+				add(x.Args[0])
+			}
+		case *ast.CompositeLit: // a list of codes
+			if _, ok := x.Type.(*ast.ArrayType); ok {
+				for _, v := range x.Elts {
+					add(v)
+				}
+			}
+		}
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch x := n.(type) {
+		case *ast.BinaryExpr:
+			if x.Op == token.EQL || x.Op == token.NEQ {
+				if tellsCode(x.X) {
+					add(x.Y)
+				} else if tellsCode(x.Y) {
+					add(x.X)
+				}
+			}
+		case *ast.KeyValueExpr:
+			if k, ok := x.Key.(*ast.Ident); isCodeText(x.Key) || ok && ofCode.MatchString(k.Name) {
+				add(x.Value)
+			}
+		case *ast.SwitchStmt:
+			if x.Tag != nil && tellsCode(x.Tag) {
+				for _, s := range x.Body.List {
+					for _, e := range s.(*ast.CaseClause).List {
+						add(e)
+					}
+				}
+			}
+		case *ast.RangeStmt:
+			rangeCodes(x, add)
+		case *ast.CompositeLit:
+			rowCodes(x, add)
+		}
+		return true
+	})
+	return out
+}
+
+// rangeCodes gives the values of a literal that is ranged over by a variable named as a code.
+func rangeCodes(x *ast.RangeStmt, add func(ast.Expr)) {
+	lit, ok := x.X.(*ast.CompositeLit)
+	if !ok {
+		return
+	}
+	k, _ := x.Key.(*ast.Ident)
+	v, _ := x.Value.(*ast.Ident)
+	for _, e := range lit.Elts {
+		kv, keyed := e.(*ast.KeyValueExpr)
+		if keyed && k != nil && ofCode.MatchString(k.Name) {
+			add(kv.Key)
+		}
+		if v != nil && ofCode.MatchString(v.Name) {
+			if keyed {
+				e = kv.Value
+			}
+			add(e)
+		}
+	}
+}
+
+// rowCodes gives what the rows of a table have in the columns that are named as a code.
+func rowCodes(x *ast.CompositeLit, add func(ast.Expr)) {
+	var fields *ast.FieldList
+	switch ty := x.Type.(type) {
+	case *ast.ArrayType:
+		fields = fieldsOf(ty.Elt)
+	case *ast.MapType:
+		fields = fieldsOf(ty.Value)
+	}
+	if fields == nil {
+		return
+	}
+	columns := map[int]bool{}
+	n := 0
+	for _, f := range fields.List {
+		for _, name := range f.Names {
+			columns[n] = ofCode.MatchString(name.Name)
+			n++
+		}
+	}
+	for _, e := range x.Elts {
+		if kv, ok := e.(*ast.KeyValueExpr); ok {
+			e = kv.Value
+		}
+		row, ok := e.(*ast.CompositeLit)
+		if !ok {
+			continue
+		}
+		for i, v := range row.Elts {
+			if _, keyed := v.(*ast.KeyValueExpr); !keyed && columns[i] {
+				add(v)
+			}
+		}
+	}
+}
+
+// fieldsOf returns the fields of a struct that is written where it is used, or declared in the same file.
+func fieldsOf(e ast.Expr) *ast.FieldList {
+	switch x := e.(type) {
+	case *ast.StructType:
+		return x.Fields
+	case *ast.Ident:
+		if x.Obj != nil {
+			if spec, ok := x.Obj.Decl.(*ast.TypeSpec); ok {
+				return fieldsOf(spec.Type)
+			}
+		}
+	}
+	return nil
+}
