@@ -183,7 +183,14 @@ func Retryable(err error) bool {
 
 // Backoff waits before the n-th retry, or returns the context's error.
 func Backoff(ctx context.Context, n int) error {
-	d := time.Millisecond << min(n, 7)
+	return Sleep(ctx, time.Millisecond<<min(n, 7))
+}
+
+// Sleep waits for d, or returns the context's error if that ends first.
+func Sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

@@ -304,13 +304,13 @@ func (d *donor) deletion() *rangeDeletion {
 	return &rangeDeletion{id: value.NewBinary(4, d.id[:]), ns: d.ns, uuid: d.uuid, donor: d.m.state.ID, rng: d.rng, delayed: !d.waitForDelete, orphans: d.mu.docs}
 }
 
-// peer returns the recipient's peer.
-func (d *donor) peer(ctx context.Context) (cluster.Peer, error) {
-	s, err := d.m.state.Registry.Shard(ctx, d.to)
+// peerOf returns the peer of another shard.
+func (s *ShardState) peerOf(ctx context.Context, shard string) (cluster.Peer, error) {
+	other, err := s.Registry.Shard(ctx, shard)
 	if err != nil {
 		return nil, err
 	}
-	return s.Peer, nil
+	return other.Peer, nil
 }
 
 // about returns the header that identifies the migration in messages.
@@ -318,7 +318,7 @@ func (d *donor) about() msg.Migration { return msg.Migration{NS: d.ns, ID: d.id}
 
 // tell sends a command to the recipient and parses its reply if reply is not nil.
 func (d *donor) tell(ctx context.Context, m, reply msg.Message) error {
-	p, err := d.peer(ctx)
+	p, err := d.m.state.peerOf(ctx, d.to)
 	if err != nil {
 		return err
 	}
@@ -407,7 +407,7 @@ func (d *donor) waitSteady(ctx context.Context) error {
 		if d.m.Now().After(end) {
 			return mongoerr.Newf(mongoerr.ExceededTimeLimit, "Failed to wait for the recipient shard %s to clone the range of %s and catch up within %s", d.to, d.ns, steadyWait)
 		}
-		if err := sleep(ctx, 2*time.Millisecond); err != nil {
+		if err := cluster.Sleep(ctx, 2*time.Millisecond); err != nil {
 			return err
 		}
 	}
@@ -433,7 +433,7 @@ func (d *donor) lockForCommit(op *command.Op) (*lock.Locker, error) {
 		if mongoerr.CodeOf(err) != mongoerr.LockTimeout || m.Now().After(end) {
 			return nil, err
 		}
-		if err := sleep(op, pause); err != nil {
+		if err := cluster.Sleep(op, pause); err != nil {
 			return nil, err
 		}
 	}

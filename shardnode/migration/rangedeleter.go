@@ -323,22 +323,7 @@ func (m *Manager) betweenBatches(op *command.Op) error {
 	if err := m.paused(); err != nil {
 		return err
 	}
-	return sleep(op, time.Duration(m.Params.Int("rangeDeleterBatchDelayMS"))*time.Millisecond)
-}
-
-// sleep waits, unless ctx ends before.
-func sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return nil
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return cluster.Sleep(op, time.Duration(m.Params.Int("rangeDeleterBatchDelayMS"))*time.Millisecond)
 }
 
 func (m *Manager) removeRecords(op *command.Op, uuid catalog.UUID, r *KeyRange, rids []storage.RecordID, entry *value.Value) error {

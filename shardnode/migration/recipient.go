@@ -225,20 +225,12 @@ func (r *recipient) makeRoom(ctx context.Context) error {
 	return r.m.removeRange(op, r.uuid, r.rng, nil)
 }
 
-func (r *recipient) donor(ctx context.Context) (cluster.Peer, error) {
-	s, err := r.m.state.Registry.Shard(ctx, r.from)
-	if err != nil {
-		return nil, err
-	}
-	return s.Peer, nil
-}
-
 // about returns the header that identifies the migration in messages.
 func (r *recipient) about() msg.Migration { return msg.Migration{NS: r.ns, ID: r.id} }
 
 // ask sends a command to the donor and parses its reply, which borrows from body.
 func (r *recipient) ask(ctx context.Context, m, reply msg.Message) (body []byte, err error) {
-	p, err := r.donor(ctx)
+	p, err := r.m.state.peerOf(ctx, r.from)
 	if err != nil {
 		return nil, err
 	}
@@ -250,7 +242,7 @@ func (r *recipient) ask(ctx context.Context, m, reply msg.Message) (body []byte,
 
 // prepareCollection makes the collection and its indexes as the donor has them.
 func (r *recipient) prepareCollection(ctx context.Context) error {
-	p, err := r.donor(ctx)
+	p, err := r.m.state.peerOf(ctx, r.from)
 	if err != nil {
 		return err
 	}
@@ -315,7 +307,7 @@ func (r *recipient) clone(ctx context.Context) error {
 			if err := r.insertBatch(ctx, batch); err != nil {
 				return err
 			}
-			if err := sleep(ctx, time.Duration(r.m.Params.Int("migrateCloneInsertionBatchDelayMS"))*time.Millisecond); err != nil {
+			if err := cluster.Sleep(ctx, time.Duration(r.m.Params.Int("migrateCloneInsertionBatchDelayMS"))*time.Millisecond); err != nil {
 				return err
 			}
 		}

@@ -115,6 +115,7 @@ func (s *ShardState) enterDDL(d *sectionDoc) {
 		close(c.ended)
 	}
 	s.mu.ddl[d.name] = &criticalSection{reads: d.reads, ended: make(chan struct{}), why: d.why, ddl: d.id, owner: d.owner, all: d.all}
+	s.count()
 }
 
 // endDDL ends a DDL's critical section, if that DDL still holds the name.
@@ -123,6 +124,7 @@ func (s *ShardState) endDDL(name string, id catalog.UUID) {
 	defer s.mu.Unlock()
 	if c := s.mu.ddl[name]; c != nil && c.ddl == id {
 		delete(s.mu.ddl, name)
+		s.count()
 		close(c.ended)
 	}
 }
@@ -134,6 +136,7 @@ func (s *ShardState) endDDLsBut(names map[string]bool) {
 	for name, c := range s.mu.ddl {
 		if !names[name] {
 			delete(s.mu.ddl, name)
+			s.count()
 			close(c.ended)
 		}
 	}

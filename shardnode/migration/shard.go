@@ -44,7 +44,12 @@ type placing struct {
 		ns   map[string]string // by migration id
 		lost bool              // unknown until they are loaded
 	}
+	// none is true while there is no such migration: every read asks.
+	none atomic.Bool
 }
+
+// count brings none up to date; mu must be held.
+func (p *placing) count() { p.none.Store(!p.mu.lost && len(p.mu.ns) == 0) }
 
 func placingNotice(state string, id value.Value, ns string) []byte {
 	return value.Doc(value.F("placing", value.NewString(state)), value.F("id", id), value.F("ns", value.NewString(ns)))
@@ -59,6 +64,7 @@ func (h *Shard) OnCommitNotice(notice []byte) {
 	p := &h.placing
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	defer p.count()
 	if notice == nil {
 		p.mu.lost = true
 		return
@@ -101,6 +107,7 @@ func (h *Shard) Load() error {
 	h.placing.mu.Lock()
 	defer h.placing.mu.Unlock()
 	h.placing.mu.ns, h.placing.mu.lost = open, false
+	h.placing.count()
 	if s := h.State(); s != nil {
 		s.Catalog.Clear()
 	}
@@ -110,6 +117,9 @@ func (h *Shard) Load() error {
 // placementMoves reports whether a secondary's knowledge of a collection's placement may be outdated.
 func (h *Shard) placementMoves(ns string) bool {
 	p := &h.placing
+	if p.none.Load() {
+		return false
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.mu.lost {

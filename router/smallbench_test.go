@@ -1,0 +1,89 @@
+package router_test
+
+import (
+	"encoding/binary"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
+)
+
+// BenchmarkSmallRouted runs the commands that clients send most through a router, on a collection that is not sharded: what a
+// request costs beside the network and the disk.
+func BenchmarkSmallRouted(b *testing.B) {
+	const docs = 10_000
+	c := newTestCluster(b, 2)
+	defer func(f func(command, field string)) { command.Misread = f }(command.Misread)
+	command.Misread = nil // servers have no such check
+	key := func(i int) value.Value {
+		var id [12]byte
+		binary.BigEndian.PutUint64(id[4:], uint64(i%docs))
+		return value.NewObjectID(id)
+	}
+	list := func(v ...value.Value) value.Value { return value.NewArray(value.ArrayOf(v...)) }
+	doc := func(f ...value.Field) value.Value { return value.NewDocument(value.Doc(f...)) }
+	lsid := value.F("lsid", value.NewDocument(value.Doc(value.F("id", value.NewBinary(4, make([]byte, 16))))))
+	pad := value.NewString(string(make([]byte, 150)))
+	number := int64(0)
+	run := func(write bool, f ...value.Field) {
+		f = append(f, lsid)
+		if write {
+			number++
+			f = append(f, value.F("txnNumber", value.NewInt64(number)))
+		}
+		body := value.Doc(append(f, value.F("$db", value.NewString("d")))...)
+		reply := c.router.Run(b.Context(), c.client, &wire.Message{OpCode: wire.OpMsg, Body: body}, nil)
+		if value.Lookup(reply, "ok").Double() != 1 || value.Lookup(reply, "writeErrors").T != value.Missing {
+			b.Fatalf("%x", reply)
+		}
+	}
+	for i := 0; i < docs; i += 1000 {
+		var all []value.Value
+		for j := range 1000 {
+			all = append(all, doc(value.F("_id", key(i+j)), value.F("n", value.NewInt32(1)), value.F("pad", pad)))
+		}
+		run(false, value.F("insert", value.NewString("c")), value.F("documents", list(all...)))
+	}
+	next := 0
+	for _, x := range []struct {
+		name string
+		op   func(i int)
+	}{
+		{"find", func(i int) {
+			run(false, value.F("find", value.NewString("c")), value.F("filter", doc(value.F("_id", key(i)))), value.F("limit", value.NewInt64(1)),
+				value.F("singleBatch", value.NewBool(true)))
+		}},
+		{"insert", func(int) {
+			next++
+			run(true, value.F("insert", value.NewString("new")), value.F("ordered", value.NewBool(true)),
+				value.F("documents", list(doc(value.F("_id", value.NewInt64(int64(next))), value.F("a", value.NewInt32(1))))))
+		}},
+		{"update", func(i int) {
+			run(true, value.F("update", value.NewString("c")), value.F("ordered", value.NewBool(true)),
+				value.F("updates", list(doc(value.F("q", doc(value.F("_id", key(i)))), value.F("u", doc(value.F("$set", doc(value.F("n", value.NewInt32(int32(i)))))))))))
+		}},
+		{"replace", func(i int) {
+			run(true, value.F("update", value.NewString("c")), value.F("ordered", value.NewBool(true)),
+				value.F("updates", list(doc(value.F("q", doc(value.F("_id", key(i)))), value.F("u", doc(value.F("n", value.NewInt32(int32(i))), value.F("pad", pad)))))))
+		}},
+	} {
+		b.Run("command="+x.name, func(b *testing.B) {
+			b.ReportAllocs()
+			start := cpuTime()
+			for i := 0; b.Loop(); i++ {
+				x.op(i)
+			}
+			b.ReportMetric(float64(cpuTime()-start)/float64(b.N), "cpu-ns/op")
+		})
+	}
+}
+
+// cpuTime is the processor time that the process has used: on a machine that others use too it tells more than the clock.
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
