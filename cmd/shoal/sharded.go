@@ -273,7 +273,6 @@ func (a *assembly) router(config cluster.Peer, d *directory, clock *cluster.Vect
 	r, base := a.newRouter(config, d, clock)
 	svc := r.Service
 	a.services = append(a.services, svc)
-	svc.AddGeneric(a.info)
 	topo := command.NewTopology(cluster.NewObjectID(), 0)
 	topo.Describe = func(op *command.Op, hello bool, dst []byte) []byte { return describeRouter(topo, hello, dst) }
 	svc.Table.Add(command.HelloSpec(topo))
@@ -312,6 +311,7 @@ func (a *assembly) newRouter(config cluster.Peer, d *directory, clock *cluster.V
 		base.KillCursors(func(other cluster.LogicalSessionID) bool { return other == id })
 	})
 	base.Install()
+	svc.AddGeneric(a.info) // before the router, whose own rows take the place of the general ones
 	r := router.New(svc, registry, clock, a.params, points)
 	r.Serve(base)
 	r.UseAccess(&command.Access{Enforced: a.c.Security.enforced(), Members: a.members, OneProcess: a.c.oneProcess(), Params: a.params})
