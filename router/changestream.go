@@ -2,7 +2,7 @@ package router
 
 import (
 	"context"
-	"sync"
+	"errors"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -10,67 +10,71 @@ import (
 	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/changestream"
 	"github.com/shoaldb/shoal/query/value"
-	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// A change stream of a cluster consists of one stream per shard, merged in the order of their tokens.
+// A change stream of a cluster consists of one stream per shard, merged in the order of their tokens (shardMerge).
 //
-//	getMore ──► watchMerge.next ── an event is returned once every other shard is past it ──► the client's stages
-//	                 └─ fetch: one getMore at a time on each shard that has nothing; a shard that holds others back is asked for a
-//	                    no-op write (appendOplogNote), which moves its high-water mark on and wakes its getMore
+//	getMore ──► clientStream.next ──► the client's stages ──► upstream: a merge of its own, driven by the client's getMores
+//	                                                              or a hubReader, a position in a hub's window
+//	shardMerge.next ── an event is returned once every other shard is past it
+//	         └─ step: one getMore at a time on each shard that has nothing; a shard that holds others back is asked for a
+//	            no-op write (appendOplogNote), which moves its high-water mark on and wakes its getMore
 //
 // A shard's requests outlive the client's getMore: the next one takes what they return.
+//
+// Streams that differ only in what they do with the events share one merge, a watchHub: those that begin now join it at once, those
+// that are resumed have a merge of their own until they have caught up. A stream whose client falls behind the hub's window has a
+// merge of its own again.
 
-// watchRemote is one shard's stream.
-type watchRemote struct {
-	shard  string
-	peer   cluster.Peer
-	ns     string
-	id     int64
-	events []shardEvent
-	mark   *changestream.Token // no earlier event will come
-	asking bool                // a getMore is under way
-	asked  uint64              // the time up to which the shard was asked to move on
-}
+// clientStream is one client's change stream.
+type clientStream struct {
+	r     *Router
+	spec  *agg.ChangeStream
+	shape *streamShape // of the streams that can share a hub; nil where this one cannot
+	up    upstream
+	after *changestream.Token // events up to it have been given, or are none of the stream's; nil once a later one came
+	pos   *changestream.Token
 
-type shardEvent struct {
-	token *changestream.Token
-	doc   []byte
-}
+	resume *changestream.Token // the event to continue after, until it has been seen
+	within bool                // that event is delivered once more, to continue within it
+	ended  bool
 
-// arrival is the reply of a shard's getMore.
-type arrival struct {
-	m     *watchRemote
-	reply []byte
-	err   error
-}
-
-// watchMerge merges the streams of all shards.
-type watchMerge struct {
-	r       *Router
-	spec    *agg.ChangeStream
-	ns      agg.Namespace
-	command func(start uint64) []byte // the command that opens a shard's stream
-	life    context.Context
-	cancel  context.CancelFunc
-	pending sync.WaitGroup
-	arrived chan arrival
-
-	remotes []*watchRemote
-	listed  uint64    // the stream's position when the list of shards was read
-	listing time.Time // when that was
-	pos     *changestream.Token
-	resume  *changestream.Token // the event to continue after, until it has been seen
-	within  bool                // that event is delivered once more, to continue within it
-	ended   bool
-
-	id   []byte              // of the last event that was merged
-	last *changestream.Token // its token
+	seen *changestream.Token // of the last event that came, given or not
+	id   []byte              // of the last one that the stages got
+	last *changestream.Token // of that, too
 	src  agg.Source          // the client's stages
 
-	before, given *changestream.Token // tokens of the last two events that passed the stages
+	before, given *changestream.Token // of the last two that passed the stages
+	dry           bool                // the stages have nothing left of the events that came
+	answered      time.Time           // the last batch
 }
+
+// upstream is where a client's stream has its events from.
+type upstream interface {
+	// next returns the next event; ok is false if there is none yet, and then position tells up to where.
+	next() (ev shardEvent, ok bool, err error)
+	// position returns a time up to which next has returned everything; nil where that is not known.
+	position() *changestream.Token
+	// buffered reports whether there is an event that cannot be given yet.
+	buffered() bool
+	// turn reports whether the stream may look at what is new without waiting; looked notes the size of what it has answered.
+	turn() bool
+	looked(size int)
+	// catchUp waits a moment for what had happened at a time.
+	catchUp(ctx context.Context, at uint64)
+	// wait returns when there may be more, or ctx ends, which is no error.
+	wait(ctx context.Context) error
+	close()
+}
+
+// ownMerge is a merge that one client's getMores drive.
+type ownMerge struct{ *shardMerge }
+
+func (ownMerge) turn() bool                       { return true }
+func (ownMerge) looked(int)                       {}
+func (ownMerge) catchUp(context.Context, uint64)  {} // the shards' streams do
+func (m ownMerge) wait(ctx context.Context) error { return m.step(ctx) }
 
 // watchesChanges reports whether a pipeline begins with $changeStream.
 func watchesChanges(pipeline value.Value) bool {
@@ -124,19 +128,18 @@ func (r *Router) openWatch(op *command.Op, a *aggCommand, dst []byte) ([]byte, e
 	return dst, mongoerr.ResumableStream(err)
 }
 
-func (r *Router) newWatch(op *command.Op, a *aggCommand, p *agg.Pipeline) (*watchMerge, error) {
-	w := &watchMerge{r: r, arrived: make(chan arrival, 64)}
+func (r *Router) newWatch(op *command.Op, a *aggCommand, p *agg.Pipeline) (*clientStream, error) {
+	w := &clientStream{r: r}
 	w.spec, _ = p.ChangeStream()
-	w.ns = p.Options().NS
-	start := r.Clock.ClusterTime() + 1
+	start, past := r.Clock.ClusterTime()+1, false
 	if w.spec.HasStartAt {
-		start = max(w.spec.StartAt, 1)
+		start, past = max(w.spec.StartAt, 1), true
 	}
 	if t, after := w.spec.Token(); t != nil {
 		if t.FromInvalidate && !after {
 			return nil, mongoerr.New(mongoerr.InvalidResumeToken, "Attempting to resume a change stream using 'resumeAfter' is not allowed from an invalidate notification.")
 		}
-		start = max(t.ClusterTime, 1)
+		start, past = max(t.ClusterTime, 1), true
 		switch {
 		case t.FromInvalidate:
 			start++ // otherwise the shards' streams would end at it again
@@ -146,9 +149,10 @@ func (r *Router) newWatch(op *command.Op, a *aggCommand, p *agg.Pipeline) (*watc
 		}
 	}
 	w.pos = changestream.MarkAt(start)
-	filter := watchFilter(a.pipeline, w.spec, op.Req.Doc("collation") == nil)
-	w.command = func(start uint64) []byte { return shardStream(a, w.spec, filter, start) }
-	w.life, w.cancel = context.WithCancel(context.Background())
+	simple := op.Req.Doc("collation") == nil
+	if readsFrom(op) == nil {
+		w.shape = shapeOf(a, w.spec, simple)
+	}
 	behind, err := p.AfterChangeStream()
 	if err != nil {
 		return nil, err
@@ -156,11 +160,33 @@ func (r *Router) newWatch(op *command.Op, a *aggCommand, p *agg.Pipeline) (*watc
 	if w.src, err = behind.Run(watchSource{w}); err != nil {
 		return nil, err
 	}
-	if err := w.openShards(op, start); err != nil {
-		w.close()
+	if !past && w.shape != nil {
+		var hub *hubReader
+		if hub, err = r.hubs.join(op, w.shape, w.pos, nil); hub != nil {
+			w.up, w.after = hub, w.pos
+			op.AdvanceOperationTime(start - 1)
+		}
+	}
+	if w.up == nil && err == nil {
+		filter := watchFilter(a.pipeline, w.spec, simple)
+		err = w.openOwn(op, func(start uint64) []byte { return shardStream(a, w.spec, filter, start) }, start)
+	}
+	if err != nil {
+		w.src.Close()
 		return nil, err
 	}
 	return w, nil
+}
+
+// openOwn gives the stream a merge of its own from a time on.
+func (w *clientStream) openOwn(op *command.Op, open func(start uint64) []byte, start uint64) error {
+	m, err := newShardMerge(op, w.r, open, readsFrom(op), start)
+	if err != nil {
+		return err
+	}
+	op.AdvanceOperationTime(m.time)
+	w.up = ownMerge{m}
+	return nil
 }
 
 // shardStream returns the aggregate that opens a shard's stream: the events that pass a filter. Look-ups of
@@ -177,6 +203,9 @@ func shardStream(a *aggCommand, spec *agg.ChangeStream, filter []byte, start uin
 	if filter != nil {
 		stages = append(stages, value.NewDocument(value.Doc(value.F("$match", value.NewDocument(filter)))))
 	}
+	if splitsEvents(a.pipeline) {
+		stages = append(stages, value.NewDocument(value.Doc(value.F("$changeStreamSplitLargeEvent", value.NewDocument(value.Doc())))))
+	}
 	extra := value.Append(nil, "pipeline", value.NewArray(value.ArrayOf(stages...)))
 	extra = value.Append(extra, "fromRouter", value.NewBool(true))
 	extra = value.Append(extra, "cursor", value.NewDocument(value.Doc()))
@@ -184,93 +213,31 @@ func shardStream(a *aggCommand, spec *agg.ChangeStream, filter []byte, start uin
 		"hint": true, "readConcern": true, "fromRouter": true}, extra)
 }
 
-// openShards opens the streams of shards that have none yet.
-func (w *watchMerge) openShards(op *command.Op, start uint64) error {
-	w.listed, w.listing = w.pos.ClusterTime, time.Now()
-	all, err := w.r.allShards(op)
-	if err != nil {
-		return err
-	}
-	known := map[string]bool{}
-	for _, m := range w.remotes {
-		known[m.shard] = true
-	}
-	var missing []string
-	for _, s := range all {
-		if !known[s] {
-			missing = append(missing, s)
-		}
-	}
-	if len(missing) == 0 {
-		return nil
-	}
-	replies := w.r.scatter(op, missing, func(string) ([]byte, []wire.Sequence) { return w.command(start), nil })
-	err = firstError(replies)
-	for i := range replies {
-		if replies[i].err != nil {
-			continue
-		}
-		m := &watchRemote{shard: replies[i].shard, peer: replies[i].at, mark: changestream.MarkAt(start)}
-		if terr := m.take(replies[i].body, "firstBatch"); terr != nil && err == nil {
-			err = terr
-		}
-		w.remotes = append(w.remotes, m)
-	}
-	return err
+// splitsEvents reports whether a pipeline ends with $changeStreamSplitLargeEvent. The shards then send what is too large for a document
+// in fragments; the client's stages run over the whole event, whose fragments may be others.
+func splitsEvents(pipeline value.Value) bool {
+	stages := value.Values(pipeline.Doc())
+	return len(stages) > 1 && !value.Lookup(stages[len(stages)-1].Doc(), "$changeStreamSplitLargeEvent").IsMissing()
 }
 
-// take reads a reply's events and position.
-func (m *watchRemote) take(reply []byte, batch string) error {
-	cur := value.Lookup(reply, "cursor").Doc()
-	id, after := value.Lookup(cur, "id"), value.Lookup(cur, "postBatchResumeToken")
-	if cur == nil || id.T != value.Int64 || after.T != value.Document {
-		return mongoerr.Newf(mongoerr.FailedToParse, "the reply of shard %s has no change stream", m.shard)
-	}
-	m.id, m.ns = id.Int64(), value.Lookup(cur, "ns").Str()
-	for _, v := range value.Values(value.Lookup(cur, batch).Doc()) {
-		t, err := changestream.ParseToken(value.Lookup(v.Doc(), "_id").Doc())
-		if err != nil {
-			return err
-		}
-		m.events = append(m.events, shardEvent{t, v.Doc()})
-	}
-	var err error
-	m.mark, err = changestream.ParseToken(after.Doc())
-	return err
-}
-
-// front returns the next event if every shard is past it; behind lists the shards that are not.
-//
-// Invariant: events are returned in the order of their tokens over all shards, and a token once returned is never
-// followed by a smaller one. An event may therefore be returned only if every other shard has reported that it is
-// past it: a shard with nothing buffered may still deliver an earlier event. Rejected: waiting for slower shards
-// for a fixed time. It delays every event, and a shard that is slower still would deliver events that a resumed
-// stream never sees.
-func (w *watchMerge) front() (best *watchRemote, behind []*watchRemote) {
-	for _, m := range w.remotes {
-		if len(m.events) > 0 && (best == nil || m.events[0].token.Compare(best.events[0].token) < 0) {
-			best = m
-		}
-	}
-	if best == nil {
-		return nil, nil
-	}
-	for _, m := range w.remotes {
-		if len(m.events) == 0 && m.id != 0 && m.mark.Compare(best.events[0].token) < 0 {
-			behind = append(behind, m)
-		}
-	}
-	return best, behind
-}
-
-// merged returns the next event of all shards; ok is false if none can be returned yet.
-func (w *watchMerge) merged() (ev shardEvent, ok bool, err error) {
+// merged returns the next event of the cluster that is the stream's; ok is false if none can be given yet.
+func (w *clientStream) merged(ctx context.Context) (ev shardEvent, ok bool, err error) {
 	for !w.ended {
-		m, behind := w.front()
-		if m == nil || len(behind) > 0 {
-			return ev, false, nil
+		ev, ok, err = w.up.next()
+		if errors.Is(err, errBehindHub) {
+			if err = w.leaveHub(ctx); err == nil {
+				continue
+			}
 		}
-		ev, m.events = m.events[0], m.events[1:]
+		if err != nil || !ok {
+			return ev, false, err
+		}
+		if w.seen = ev.token; w.after != nil {
+			if ev.token.Compare(w.after) <= 0 {
+				continue
+			}
+			w.after = nil
+		}
 		if w.resume != nil {
 			switch c := ev.token.Compare(w.resume); {
 			case c < 0:
@@ -291,16 +258,52 @@ func (w *watchMerge) merged() (ev shardEvent, ok bool, err error) {
 	return ev, false, nil
 }
 
+// reached returns up to where the stream has had everything: a time, or the last event where that is later.
+func (w *clientStream) reached() *changestream.Token {
+	if w.seen != nil && w.seen.Compare(w.pos) > 0 {
+		return w.seen
+	}
+	return w.pos
+}
+
+// leaveHub gives the stream a merge of its own, from where it is on.
+func (w *clientStream) leaveHub(ctx context.Context) error {
+	op := command.FromContext(ctx)
+	at := w.reached()
+	w.up.close()
+	w.after = at
+	return w.openOwn(op, w.shape.own, max(at.ClusterTime, 1))
+}
+
+// joinHub has a stream with a merge of its own share a hub once it has caught up and nothing is left that a hub would not have. Where
+// there is no hub yet, its merge becomes that of one.
+func (w *clientStream) joinHub(op *command.Op, c *mergeCursor) {
+	own, ok := w.up.(ownMerge)
+	if !ok || w.shape == nil || w.resume != nil || w.ended || c.pending != nil || own.buffered() {
+		return
+	}
+	at := own.position()
+	if at.ClusterTime>>32+hubLag < w.r.Clock.ClusterTime()>>32 {
+		return
+	}
+	if w.seen != nil && w.seen.Compare(at) > 0 {
+		at = w.seen
+	}
+	if hub, err := w.r.hubs.join(op, w.shape, at, own.shardMerge); err == nil && hub != nil {
+		w.up, w.after = hub, at
+	}
+}
+
 // watchSource feeds the client's stages.
-type watchSource struct{ w *watchMerge }
+type watchSource struct{ w *clientStream }
 
 // Next implements agg.Source.
 func (s watchSource) Next(ctx context.Context) (agg.Doc, bool, error) {
-	ev, ok, err := s.w.merged()
+	ev, ok, err := s.w.merged(ctx)
 	if err != nil || !ok {
 		return agg.Doc{}, false, err
 	}
-	s.w.last, s.w.id = ev.token, value.Lookup(ev.doc, "_id").Doc()
+	s.w.last, s.w.id = ev.token, append(s.w.id[:0], value.Lookup(ev.doc, "_id").Doc()...) // a copy: the event may be large
 	if s.w.spec.FullDocument == "updateLookup" && value.Lookup(ev.doc, "operationType").Str() == "update" {
 		if ev.doc, err = s.w.lookUp(ctx, ev.doc); err != nil {
 			return agg.Doc{}, false, err
@@ -313,7 +316,7 @@ func (s watchSource) Next(ctx context.Context) (agg.Doc, bool, error) {
 func (s watchSource) Close() {}
 
 // lookUp adds the current version of the document, from the shard that owns it now.
-func (w *watchMerge) lookUp(ctx context.Context, doc []byte) ([]byte, error) {
+func (w *clientStream) lookUp(ctx context.Context, doc []byte) ([]byte, error) {
 	ns := value.Lookup(doc, "ns").Doc()
 	full := value.NewNull()
 	src, err := (&aggHost{r: w.r}).Find(ctx, agg.Namespace{DB: value.Lookup(ns, "db").Str(), Coll: value.Lookup(ns, "coll").Str()},
@@ -341,114 +344,41 @@ func equalities(key []byte) []byte {
 	return value.Doc(f...)
 }
 
-// ask sends a getMore to each shard that has nothing buffered and no request pending.
-func (w *watchMerge) ask(wait time.Duration) {
-	for _, m := range w.remotes {
-		if len(m.events) > 0 || m.asking || m.id == 0 {
-			continue
-		}
-		m.asking = true
-		_, coll := cluster.SplitNS(m.ns)
-		db, _ := cluster.SplitNS(m.ns)
-		body := value.Doc(value.F("getMore", value.NewInt64(m.id)), value.F("collection", value.NewString(coll)),
-			value.F("maxTimeMS", value.NewInt64(max(wait.Milliseconds(), 1))), value.F("$db", value.NewString(db)))
-		w.pending.Add(1)
-		go func() {
-			defer w.pending.Done()
-			reply, err := cluster.Run(w.life, m.peer, body)
-			select {
-			case w.arrived <- arrival{m, reply, err}:
-			case <-w.life.Done():
-			}
-		}()
-	}
-}
-
-// push makes the shards that hold an event back write a no-op at its time: their streams then report that they are
-// past it.
-func (w *watchMerge) push(at uint64, behind []*watchRemote) {
-	for _, m := range behind {
-		if m.asked >= at {
-			continue
-		}
-		m.asked = at
-		cursor := m.id
-		w.pending.Add(1)
-		go func() {
-			defer w.pending.Done()
-			p, err := w.r.peer(w.life, m.shard)
-			if err != nil {
-				return
-			}
-			note := []value.Field{value.F("appendOplogNote", value.NewInt32(1)),
-				value.F("data", value.NewDocument(value.Doc(value.F("msg", value.NewString(changestream.PositionNote)), value.F("cursor", value.NewInt64(cursor)))))}
-			db := value.F("$db", value.NewString("admin"))
-			_, err = cluster.Run(w.life, p, value.Doc(append(note, value.F("maxClusterTime", value.NewTimestampU64(at)), db)...))
-			if mongoerr.CodeOf(err) == mongoerr.StaleClusterTime { // it is past that time, but has not reported so
-				_, _ = cluster.Run(w.life, p, value.Doc(append(note, db)...))
-			}
-		}()
-	}
-}
-
-// relist looks for shards that have been added. Their streams begin at this stream's position when the list was
-// last read: earlier events on them are not part of the cluster.
-func (w *watchMerge) relist(op *command.Op) error {
-	if time.Since(w.listing) < time.Second {
-		return nil
-	}
-	from := w.listed
-	if err := w.r.Registry.Reload(op); err != nil {
-		return err
-	}
-	return w.openShards(op, from)
-}
-
-// collect waits until a reply arrives, or the time is over.
-func (w *watchMerge) collect(ctx context.Context) error {
-	select {
-	case a := <-w.arrived:
-		a.m.asking = false
-		if a.err != nil {
-			a.m.id = 0
-			return a.err
-		}
-		return a.m.take(a.reply, "nextBatch")
-	case <-ctx.Done():
-		return nil
-	}
-}
+// streamPause is how long a client stays away that does not just follow its stream: when it comes back it is to have what was
+// committed before.
+const streamPause = 50 * time.Millisecond
 
 // batch replies with the events that can be returned, waiting for the first one.
-func (w *watchMerge) batch(op *command.Op, c *mergeCursor, dst []byte, name string, size int64, wait time.Duration, keep func(n int64) int64, ns string) ([]byte, error) {
+func (w *clientStream) batch(op *command.Op, c *mergeCursor, dst []byte, name string, size int64, wait time.Duration, keep func(n int64) int64, ns string) ([]byte, error) {
 	dst, cm := value.BeginKey(dst, value.Document, "cursor")
 	dst, bm := value.BeginKey(dst, value.Array, name)
 	n := int64(0)
-	err := w.relist(op)
+	var err error
 	ctx, cancel := context.WithTimeout(context.Context(op), wait)
 	defer cancel()
-	for err == nil && (size != 0 || name != "firstBatch") {
-		var got int64
-		if dst, got, _, err = c.fill(op, dst, size); err != nil || got > 0 || w.ended {
-			n = got
-			break
+	if name != "firstBatch" {
+		if time.Since(w.answered) > streamPause {
+			w.up.catchUp(ctx, w.r.Clock.ClusterTime())
 		}
-		m, behind := w.front()
-		if m == nil && name == "firstBatch" {
-			break // nothing has happened yet
+		defer func() { w.answered = time.Now() }()
+	}
+	for look := w.up.turn(); err == nil && (size != 0 || name != "firstBatch"); look = true {
+		if look {
+			from := len(dst)
+			dst, n, _, err = c.fill(op, dst, size)
+			w.up.looked(len(dst) - from)
+			if err != nil || n > 0 || w.ended {
+				break
+			}
+			if name == "firstBatch" && !w.up.buffered() {
+				break // nothing has happened yet
+			}
 		}
-		if m != nil {
-			w.push(m.events[0].token.ClusterTime, behind)
-		}
-		left := wait
-		if end, ok := ctx.Deadline(); ok {
-			left = time.Until(end)
-		}
-		w.ask(left)
-		if err = w.collect(ctx); err == nil && ctx.Err() != nil {
+		if ctx.Err() != nil {
 			err = op.CheckNow()
 			break
 		}
+		err = w.up.wait(ctx)
 	}
 	if err != nil {
 		return dst, err
@@ -463,27 +393,15 @@ func (w *watchMerge) batch(op *command.Op, c *mergeCursor, dst []byte, name stri
 
 // position returns the token for resuming after what was returned: the last event's, or the position that all
 // shards have reached.
-func (w *watchMerge) position(c *mergeCursor) *changestream.Token {
+func (w *clientStream) position(c *mergeCursor) *changestream.Token {
 	if c.pending != nil { // the last one that passed the stages waits for the next batch
 		if w.before != nil {
 			return w.before
 		}
 		return w.pos
 	}
-	var low *changestream.Token
-	for _, m := range w.remotes {
-		at := m.mark
-		if len(m.events) > 0 {
-			at = changestream.MarkAt(m.events[0].token.ClusterTime)
-		} else if at.Type == changestream.EventToken {
-			at = changestream.MarkAt(at.ClusterTime)
-		}
-		if low == nil || at.Compare(low) < 0 {
-			low = at
-		}
-	}
-	if low != nil && low.Compare(w.pos) > 0 {
-		w.pos = low
+	if at := w.up.position(); at != nil && w.dry && at.Compare(w.pos) > 0 {
+		w.pos = at
 	}
 	if w.given != nil && w.given.Compare(w.pos) > 0 {
 		return w.given
@@ -492,8 +410,9 @@ func (w *watchMerge) position(c *mergeCursor) *changestream.Token {
 }
 
 // next returns the next event that has passed the client's stages.
-func (w *watchMerge) next(ctx context.Context) ([]byte, bool, error) {
+func (w *clientStream) next(ctx context.Context) ([]byte, bool, error) {
 	d, ok, err := w.src.Next(ctx)
+	w.dry = !ok
 	if err != nil || !ok {
 		return nil, false, err
 	}
@@ -505,17 +424,9 @@ func (w *watchMerge) next(ctx context.Context) ([]byte, bool, error) {
 	return d.Raw, true, nil
 }
 
-// close ends the streams of the shards.
-func (w *watchMerge) close() {
-	w.cancel()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	for _, m := range w.remotes {
-		if m.id != 0 {
-			killOn(ctx, m.peer, m.ns, m.id)
-			m.id = 0
-		}
-	}
+// close ends the stream.
+func (w *clientStream) close() {
+	w.up.close()
 	w.src.Close()
 }
 
@@ -530,6 +441,7 @@ func (r *Router) getMoreWatch(op *command.Op, c *routerCursor, dst []byte) ([]by
 		wait = time.Duration(op.Req.MaxTimeMS) * time.Millisecond
 	}
 	w := c.merge.watch
+	w.joinHub(op, c.merge)
 	dst, err := w.batch(op, c.merge, dst, "nextBatch", size, wait, func(n int64) int64 {
 		c.returned.Add(n)
 		if w.ended && c.merge.pending == nil {

@@ -1,6 +1,7 @@
 package router_test
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
@@ -17,6 +18,7 @@ import (
 // streamOf is a change stream through a router.
 type streamOf struct {
 	c     *testCluster
+	db    string // "" is db
 	coll  string
 	id    int64
 	token any
@@ -56,7 +58,7 @@ func (s *streamOf) take(cur bson.D, batch string) (out bson.A) {
 
 func (s *streamOf) more(ms int) bson.A {
 	s.c.t.Helper()
-	r := s.c.cmd("db", bson.D{{Key: "getMore", Value: s.id}, {Key: "collection", Value: s.coll}, {Key: "maxTimeMS", Value: ms}})
+	r := s.c.cmd(cmp.Or(s.db, "db"), bson.D{{Key: "getMore", Value: s.id}, {Key: "collection", Value: s.coll}, {Key: "maxTimeMS", Value: ms}})
 	return s.take(r["cursor"].(bson.D), "nextBatch")
 }
 

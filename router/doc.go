@@ -9,6 +9,8 @@
 // directly into the router's; only the cursor id is changed. With several, openRemotes opens a cursor on each and
 // mergeCursor merges them by $sortKey. Router.routed repeats all of it after a stale answer.
 //
+// A change stream (clientStream) merges the streams of all shards (shardMerge); streams of one shape share a merge (watchHub).
+//
 // Invariants
 //
 //  1. A request to a shard carries the version of the placement that it was targeted by.

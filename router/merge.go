@@ -48,8 +48,8 @@ type mergeCursor struct {
 	started bool
 	pending []byte // a document that did not fit the last batch
 	shape   func(doc []byte) ([]byte, error)
-	source  agg.Source  // in place of remotes: the merge part of a pipeline
-	watch   *watchMerge // in place of both: a change stream
+	source  agg.Source    // in place of remotes: the merge part of a pipeline
+	watch   *clientStream // in place of both: a change stream
 }
 
 // keyer appends a document's comparison key to dst.

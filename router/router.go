@@ -28,6 +28,7 @@ type Router struct {
 
 	config  cluster.Peer
 	cursors cursorTable
+	hubs    *watchHubs
 	txns    txnTable
 	temps   temps
 	ops     command.Opcounters
@@ -48,6 +49,7 @@ func New(s *command.Service, reg *cluster.Registry, clock *cluster.VectorClock, 
 	}
 	r.Catalog.Limit(params.Int("catalogCacheCollectionMaxEntries"), params.Int("catalogCacheDatabaseMaxEntries"))
 	r.cursors.init()
+	r.hubs = newWatchHubs(r)
 	r.work.Init()
 	r.cursors.kill = r.closeRemote
 	s.Table.Add(r.specs()...)

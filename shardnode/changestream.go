@@ -32,7 +32,7 @@ func runChangeStream(n *Node, op *command.Op, dst []byte, args *aggregateArgs, s
 	if err != nil {
 		return dst, err
 	}
-	e, err := openEvents(n, p, args.pipeline, now)
+	e, err := openEvents(n, p, args, now)
 	if mongoerr.CodeOf(err) == mongoerr.ChangeStreamHistoryLost {
 		err = exec.During(duringAggregate(args.ns), err)
 	}
@@ -43,7 +43,6 @@ func runChangeStream(n *Node, op *command.Op, dst []byte, args *aggregateArgs, s
 		e.Close()
 		return dst, mongoerr.ResumableStream(err)
 	}
-	e.merged = args.fromRouter
 	c := &cursor{ns: args.ns, stream: e, tailable: true, awaitData: true, during: duringAggregate(args.ns)}
 	dst, err = n.firstBatch(op, dst, c, args.size, false)
 	return dst, mongoerr.ResumableStream(err)
@@ -77,11 +76,13 @@ type eventStream struct {
 	merged bool              // a router merges it with others: it reports its position when they wait for it
 	told   storage.Timestamp // position of the stream according to the last reply
 
+	answered time.Time // the last getMore
+
 	made, given, before *changestream.Token // tokens of the last event made, and of the last two that passed the stages
 	id                  []byte              // the _id of the last one made
 }
 
-func openEvents(n *Node, p *agg.Pipeline, pipeline value.Value, now storage.Timestamp) (*eventStream, error) {
+func openEvents(n *Node, p *agg.Pipeline, args *aggregateArgs, now storage.Timestamp) (*eventStream, error) {
 	spec, _ := p.ChangeStream()
 	start := streams.Start{At: now}
 	if spec.HasStartAt {
@@ -89,9 +90,9 @@ func openEvents(n *Node, p *agg.Pipeline, pipeline value.Value, now storage.Time
 	}
 	start.Token, start.After = spec.Token()
 	if p.Options().Collator == nil {
-		start.Selection = streams.SelectionOf(pipeline, spec.FullDocument != "" && spec.FullDocument != "default")
+		start.Selection = changestream.SelectionOf(args.pipeline, spec.FullDocument != "" && spec.FullDocument != "default")
 	}
-	e := &eventStream{n: n, spec: spec, form: spec.Form()}
+	e := &eventStream{n: n, spec: spec, form: spec.Form(), merged: args.fromRouter}
 	behind, err := p.AfterChangeStream()
 	if err != nil {
 		return nil, err
@@ -125,7 +126,7 @@ func (s eventSource) Next(ctx context.Context) (agg.Doc, bool, error) {
 			return agg.Doc{}, false, err
 		}
 	}
-	s.e.id = value.Lookup(doc, "_id").Doc()
+	s.e.id = append(s.e.id[:0], value.Lookup(doc, "_id").Doc()...) // a copy: the event may be large
 	return agg.Doc{Raw: doc}, true, nil
 }
 
@@ -226,6 +227,35 @@ func postBatch(c *cursor) []byte {
 	return changestream.MarkAt(done + 1).Document()
 }
 
+// streamPause is how long a client stays away that does not just follow its stream.
+const streamPause = 50 * time.Millisecond
+
+// look fills a batch with the events that are there.
+func (e *eventStream) look(op *command.Op, dst []byte, c *cursor, size int64) (out []byte, count int64, done bool, err error) {
+	from := len(dst)
+	out, count, done, err = c.fillBatch(op, dst, size)
+	e.stream.Looked(len(out) - from)
+	return out, count, done, err
+}
+
+// more gives a getMore's batch: what is there if it is the stream's turn to look, else what comes.
+//
+// A client that comes back after a pause gets everything that was committed before it did, as a stream that is opened does.
+func (e *eventStream) more(op *command.Op, dst []byte, c *cursor, size int64) (out []byte, count int64, done bool, err error) {
+	if time.Since(e.answered) > streamPause {
+		if err := e.stream.CatchUp(op); err != nil {
+			return dst, 0, true, err
+		}
+	}
+	defer func() { e.answered = time.Now() }()
+	if e.stream.Turn() {
+		if dst, count, done, err = e.look(op, dst, c, size); err != nil || count > 0 || !done {
+			return dst, count, done, err
+		}
+	}
+	return e.await(op, dst, c, size)
+}
+
 // await waits for events that pass the stages, for the getMore's maxTimeMS or a second.
 func (e *eventStream) await(op *command.Op, dst []byte, c *cursor, size int64) (out []byte, count int64, done bool, err error) {
 	wait := time.Second
@@ -235,7 +265,7 @@ func (e *eventStream) await(op *command.Op, dst []byte, c *cursor, size int64) (
 	ctx, cancel := context.WithTimeout(op, wait)
 	defer cancel()
 	if e.merged && e.stream.Listen(c.id) {
-		return c.fillBatch(op, dst, size)
+		return e.look(op, dst, c, size)
 	}
 	for !e.stream.Ended() {
 		var werr error
@@ -243,7 +273,7 @@ func (e *eventStream) await(op *command.Op, dst []byte, c *cursor, size int64) (
 			werr = e.stream.Wait(ctx)
 		}
 		asked := e.stream.AskedSince(e.told)
-		if dst, count, done, err = c.fillBatch(op, dst, size); err != nil || count > 0 || asked {
+		if dst, count, done, err = e.look(op, dst, c, size); err != nil || count > 0 || asked {
 			return dst, count, done, err
 		}
 		if werr != nil {

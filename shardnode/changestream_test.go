@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -474,5 +475,40 @@ func TestStreamsOfTheStableAPI(t *testing.T) {
 		if got := n.code("d", `{"aggregate": "c", "pipeline": [{"$changeStream": `+spec+`}], "cursor": {}, "apiVersion": "1", "apiStrict": true}`); got != want {
 			t.Errorf("%s: %d, want %d", spec, got, want)
 		}
+	}
+}
+
+// A client that comes back to its stream after a pause has everything in one batch that was committed before it came: the reader of
+// the oplog may have shown only a part of it by then.
+func TestStreamsHaveWhatWasCommittedBefore(t *testing.T) {
+	n := newTestNode(t)
+	for i := range 30 {
+		coll := fmt.Sprint("c", i)
+		w, _ := n.openWatch("db", coll, `{}`)
+		time.Sleep(streamPause + time.Millisecond)
+		n.ok("db", fmt.Sprintf(`{"insert": %q, "documents": [{"_id": 1}]}`, coll))
+		n.ok("db", fmt.Sprintf(`{"drop": %q}`, coll))
+		if got := types(w.more(5000)); got != "insert drop invalidate" {
+			t.Fatalf("in round %d the first batch has %q", i, got)
+		}
+	}
+}
+
+// An _id may be a DBRef; no other fields that begin with a dollar are allowed in it.
+func TestDBRefAsID(t *testing.T) {
+	n := newTestNode(t)
+	for id, code := range map[string]int32{
+		`{"$ref": "c", "$id": 1}`: 0, `{"$ref": "c", "$id": 1, "$db": "d"}`: 0, `{"$ref": "c", "$id": 1, "x": 1}`: 0,
+		`{"$id": 1}`: 52, `{"$ref": 1, "$id": 1}`: 52, `{"$id": 1, "$ref": "c"}`: 52, `{"$ref": "c", "$id": 1, "$x": 1}`: 52, `{"$ref": "c", "$db": "d"}`: 52,
+	} {
+		var got int32
+		r := n.do("d", fmt.Sprintf(`{"insert": "c", "documents": [{"_id": {"v": 1}, "x": 1}, {"_id": %s}]}`, id))
+		if errs, ok := r["writeErrors"].(bson.A); ok {
+			got = asM(errs[0])["code"].(int32)
+		}
+		if got != code {
+			t.Errorf("%s: %d, want %d", id, got, code)
+		}
+		n.ok("d", `{"drop": "c"}`)
 	}
 }

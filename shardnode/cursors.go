@@ -352,14 +352,7 @@ func (n *Node) nextBatch(op *command.Op, dst []byte, c *cursor, size int64) ([]b
 		return dst, c.labelled(err)
 	}
 	dst, cm, bm := beginCursor(dst, "nextBatch")
-	dst, count, done, err := c.fillBatch(op, dst, size)
-	if err == nil && c.tailable && count == 0 && done && c.awaitData {
-		if e, ok := c.stream.(*eventStream); ok {
-			dst, count, done, err = e.await(op, dst, c, size)
-		} else {
-			dst, count, done, err = n.awaitMore(op, dst, c, size)
-		}
-	}
+	dst, count, done, err := c.more(n, op, dst, size)
 	if err != nil {
 		n.cursors.remove(c)
 		return dst, c.labelled(exec.During(duringGetMore, err))
@@ -389,6 +382,18 @@ func (n *Node) nextBatch(op *command.Op, dst []byte, c *cursor, size int64) ([]b
 		}
 	}
 	return endCursor(dst, cm, bm, id, c.ns, c.at, after), nil
+}
+
+// more appends the documents of a getMore's batch.
+func (c *cursor) more(n *Node, op *command.Op, dst []byte, size int64) (out []byte, count int64, done bool, err error) {
+	if e, ok := c.stream.(*eventStream); ok {
+		return e.more(op, dst, c, size)
+	}
+	dst, count, done, err = c.fillBatch(op, dst, size)
+	if err == nil && c.tailable && count == 0 && done && c.awaitData {
+		return n.awaitMore(op, dst, c, size)
+	}
+	return dst, count, done, err
 }
 
 // runKillCursors ends cursors by id.

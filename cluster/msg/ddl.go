@@ -214,12 +214,14 @@ type MovedCollection struct {
 // MovePrimaryFound is what a movePrimary found.
 type MovePrimaryFound struct {
 	Version     []byte // the database's
+	From        string // the old primary shard
 	Collections []MovedCollection
 }
 
 func (m *MovePrimaryFound) fields(c *codec) {
 	c.reply("_shardsvrMovePrimary")
 	c.doc("databaseVersion", required, &m.Version)
+	c.str("from", optional, &m.From)
 	subs(c, "collections", &m.Collections, func(c *codec, x *MovedCollection) {
 		c.str("ns", required, &x.NS)
 		c.uuid("uuid", &x.UUID)

@@ -234,13 +234,6 @@ func TestKilledSessionsEndOnSecondaries(t *testing.T) {
 	if _, err := coll.InsertMany(sctx, docs); err != nil {
 		t.Fatal(err)
 	}
-	for range 4 {
-		cur, err := coll.Find(sctx, bson.D{}, options.Find().SetBatchSize(10).SetNoCursorTimeout(true))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer cur.Close(context.Background())
-	}
 	open := func() (n int64) {
 		for set := range 3 {
 			for i := range 3 {
@@ -257,14 +250,27 @@ func TestKilledSessionsEndOnSecondaries(t *testing.T) {
 		}
 		return n
 	}
-	if n := open(); n != 4 {
-		t.Fatalf("%d cursors on the members, want 4", n)
-	}
-	if err := c.other.Database("admin").RunCommand(ctx, bson.D{{Key: "killSessions", Value: bson.A{sess.ID()}}}).Err(); err != nil {
-		t.Fatal(err)
-	}
-	if n := open(); n != 0 {
-		t.Errorf("%d cursors on the members after their session was killed", n)
+	for _, kill := range []bson.D{
+		{{Key: "killSessions", Value: bson.A{sess.ID()}}},
+		{{Key: "killAllSessions", Value: bson.A{}}},
+		{{Key: "killAllSessionsByPattern", Value: bson.A{bson.D{{Key: "lsid", Value: sess.ID()}}}}},
+	} {
+		for range 4 {
+			cur, err := coll.Find(sctx, bson.D{}, options.Find().SetBatchSize(10).SetNoCursorTimeout(true))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer cur.Close(context.Background())
+		}
+		if n := open(); n != 4 {
+			t.Fatalf("%d cursors on the members, want 4", n)
+		}
+		if err := c.other.Database("admin").RunCommand(ctx, kill).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if n := open(); n != 0 {
+			t.Errorf("%d cursors on the members after %s", n, kill[0].Key)
+		}
 	}
 }
 

@@ -43,7 +43,7 @@ var rooms = map[string]string{
 	"shardnode/replset":     "wire query storage replication cluster command",
 	"shardnode/settings":    "wire query storage cluster command replication shardnode/exec shardnode/namespace shardnode/statedoc",
 	"shardnode/statedoc":    "wire query storage replication",
-	"shardnode/streams":     "wire query storage",
+	"shardnode/streams":     "wire query storage cluster",
 	"shardnode/txn":         "wire query storage replication cluster command shardnode/statedoc",
 	"shardnode/write":       "wire query storage replication cluster command shardnode/exec shardnode/migration shardnode/namespace shardnode/statedoc shardnode/txn",
 	"configsvr":             "wire query auth cluster command",

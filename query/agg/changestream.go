@@ -118,14 +118,14 @@ func parseChangeStream(o *Options, v value.Value) (*changeStreamStage, error) {
 	case c.AllChangesForCluster && (o.NS.DB != "admin" || o.NS.Coll != DatabaseAggregate):
 		return nil, mongoerr.New(mongoerr.InvalidOptions, "A $changeStream with 'allChangesForCluster:true' may only be opened on the 'admin' database, and with no collection name")
 	}
-	return s, checkStreamNamespace(o.NS, c.AllChangesForCluster)
+	if c.AllChangesForCluster || o.FromRouter { // routers watch config.shards themselves
+		return s, nil
+	}
+	return s, checkStreamNamespace(o.NS)
 }
 
 // checkStreamNamespace refuses the internal databases and system collections.
-func checkStreamNamespace(ns Namespace, cluster bool) error {
-	if cluster {
-		return nil
-	}
+func checkStreamNamespace(ns Namespace) error {
 	internal := ns.DB == "admin" || ns.DB == "local" || ns.DB == "config"
 	system := len(ns.Coll) > 7 && ns.Coll[:7] == "system."
 	if internal || system {

@@ -54,7 +54,7 @@ func (p *movePrimary) check(ctx context.Context, r *run) (local bool, err error)
 	if err != nil {
 		return false, err
 	}
-	p.at.Version = db.Version.Doc()
+	p.at.Version, p.at.From = db.Version.Doc(), r.m.State.ID
 	return false, nil
 }
 
@@ -66,11 +66,17 @@ func (p *movePrimary) phases() []phase {
 			return r.block(ctx, msg.BlockReadsAndWrites, []string{r.m.State.ID}, p.req.DB)
 		}},
 		{name: "commit", do: p.commit},
-		{name: "clean", final: true, do: p.clean},
+		{name: "clean", final: true, event: p.event, do: p.clean},
 		{name: "exitCriticalSection", do: func(ctx context.Context, r *run) error {
 			return r.block(ctx, msg.Unblock, []string{p.req.To, r.m.State.ID}, p.req.DB)
 		}},
 	}
+}
+
+// event is what change streams are told once the new primary is named, before anything is written there.
+func (p *movePrimary) event() event {
+	return event{ns: p.req.DB + ".$cmd", doc: value.Doc(value.F("movePrimary", value.NewString(p.req.DB)), value.F("from", value.NewString(p.at.From)),
+		value.F("to", value.NewString(p.req.To)))}
 }
 
 // blockWrites blocks the writes to what is to be cloned, and lists it. The section on the new primary fences the messages to

@@ -4,7 +4,7 @@
 //	                                                                      │
 //	getMore ──► Stream.Next ── position within the window ────────────────┤
 //	                        └─ position behind it ──► Feed.scan, a part of the oplog of its own
-//	            Stream.Wait sleeps until an entry of its namespace comes
+//	            Stream.Wait sleeps until an entry of its namespace comes, and it is the stream's turn (cluster/turns)
 //
 // The life of an event: follow decodes an entry once a majority has it (changestream.ParseEntry), puts an item into the
 // window, and wakes only the streams of its namespaces. Next filters the items' events, looks for the token after which the

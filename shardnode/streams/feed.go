@@ -5,8 +5,8 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
+	"github.com/shoaldb/shoal/cluster/turns"
 	"github.com/shoaldb/shoal/query/changestream"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
@@ -69,18 +69,19 @@ func (w *window) add(items []item, upTo storage.Timestamp) *window {
 // Feed is a node's reader of the oplog.
 type Feed struct {
 	engine *storage.Engine
+	turns  *turns.Turns // of the streams
 	now    atomic.Pointer[window]
 
 	mu struct {
 		sync.Mutex
 		streams int
 		stop    context.CancelFunc // of the reader; nil while there is none
-		waiting map[string]*waiters
-		asked   map[int64]*asked // by the cursors' ids
+		asked   map[int64]*asked   // by the cursors' ids
 		sorted  map[sortKey]*sortedBy
-		failed  error // why the reader ended
 	}
-	readers sync.WaitGroup
+	sleepers *turns.Sleepers
+	failed   atomic.Pointer[error] // why the reader ended
+	readers  sync.WaitGroup
 
 	era     atomic.Uint64 // how often the node's data was replaced
 	decoded atomic.Int64  // entries that the reader decoded
@@ -88,8 +89,8 @@ type Feed struct {
 
 // NewFeed returns the feed of an engine's oplog. Nothing is read while no stream is open.
 func NewFeed(e *storage.Engine) *Feed {
-	f := &Feed{engine: e}
-	f.mu.waiting, f.mu.asked = map[string]*waiters{}, map[int64]*asked{}
+	f := &Feed{engine: e, turns: turns.New()}
+	f.sleepers, f.mu.asked = turns.NewSleepers(f.turns), map[int64]*asked{}
 	f.mu.sorted = map[sortKey]*sortedBy{}
 	return f
 }
@@ -108,7 +109,7 @@ func (f *Feed) Open() int {
 func (f *Feed) Close() { f.readers.Wait() }
 
 // enter registers a stream of a key, and starts the reader if necessary. It returns the key that wakes the stream.
-func (f *Feed) enter(key string, s *Selection) (wait string) {
+func (f *Feed) enter(key string, s *changestream.Selection) (wait string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.mu.streams++
@@ -119,7 +120,7 @@ func (f *Feed) enter(key string, s *Selection) (wait string) {
 	if s != nil {
 		wait = f.enterSelected(key, s)
 	}
-	f.waitersOf(wait).streams++
+	f.sleepers.Enter(wait)
 	return wait
 }
 
@@ -133,7 +134,8 @@ func (f *Feed) begin() {
 		by.cut(at)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	f.mu.stop, f.mu.failed = cancel, nil
+	f.mu.stop = cancel
+	f.failed.Store(nil)
 	f.readers.Add(1)
 	go func() {
 		defer f.readers.Done()
@@ -152,9 +154,7 @@ func (f *Feed) Replaced() {
 		f.mu.stop()
 		f.begin()
 	}
-	for k := range f.mu.waiting {
-		f.wake(k)
-	}
+	f.sleepers.NowWhere(everyone)
 }
 
 func (f *Feed) leave(s *Stream) {
@@ -164,12 +164,7 @@ func (f *Feed) leave(s *Stream) {
 	if s.selection != nil {
 		f.leaveSelected(s.key, s.selection)
 	}
-	if w := f.waitersOf(s.wait); w.streams > 1 {
-		w.streams--
-	} else {
-		f.wake(s.wait)
-		delete(f.mu.waiting, s.wait)
-	}
+	f.sleepers.Leave(s.wait)
 	if f.mu.streams--; f.mu.streams == 0 {
 		f.mu.stop()
 		f.mu.stop = nil
@@ -208,11 +203,12 @@ func (f *Feed) publish(ctx context.Context, w *window, items []item, upTo storag
 		return false
 	}
 	if err != nil {
-		f.mu.failed = err
-		for k := range f.mu.waiting {
-			f.wake(k)
-		}
+		f.failed.Store(&err)
+		f.sleepers.NowWhere(everyone)
 		return false
+	}
+	if len(items) > 0 {
+		f.turns.Wrote(len(items))
 	}
 	if upTo > w.upTo {
 		next := w.add(items, upTo)
@@ -228,9 +224,7 @@ func (f *Feed) publish(ctx context.Context, w *window, items []item, upTo storag
 			}
 		}
 		if items[i].last != nil {
-			for k := range f.mu.waiting {
-				f.wake(k)
-			}
+			f.sleepers.SoonWhere(everyone)
 			return true
 		}
 		for _, ev := range items[i].events {
@@ -240,92 +234,20 @@ func (f *Feed) publish(ctx context.Context, w *window, items []item, upTo storag
 	return true
 }
 
-// announce wakes the streams that may have the event. f.mu must be held.
+// everyone picks all keys of sleeping streams.
+func everyone(string) bool { return true }
+
+// announce wakes the streams that may have the event.
 func (f *Feed) announce(ev *changestream.Event) {
-	f.wakeSoon("")
-	f.wakeSoon(ev.DB)
-	f.wakeSoon(ev.DB + "." + ev.Coll)
+	f.sleepers.Soon("")
+	f.sleepers.Soon(ev.DB)
+	f.sleepers.Soon(ev.DB + "." + ev.Coll)
 	switch ev.Type {
 	case "rename":
-		f.wakeSoon(ev.ToDB)
-		f.wakeSoon(ev.ToDB + "." + ev.ToColl)
+		f.sleepers.Soon(ev.ToDB)
+		f.sleepers.Soon(ev.ToDB + "." + ev.ToColl)
 	case "dropDatabase":
-		for k := range f.mu.waiting {
-			if strings.HasPrefix(k, ev.DB+".") {
-				f.wakeSoon(k)
-			}
-		}
-	}
-}
-
-// waiters are the streams of one key: a namespace, a database, or everything.
-type waiters struct {
-	streams int           // that are open
-	ch      chan struct{} // closed when they have to check for events; nil while none waits
-	woken   time.Time     // the last time
-	timer   *time.Timer   // of the next time; nil for none
-}
-
-// Limits on what many streams of one namespace cost: each check for new events takes some time, however few there are.
-// Streams check only so often that they use a small part of a processor; the first event after a pause is delivered at
-// once.
-const (
-	lookCost = 4 * time.Microsecond
-	maxPause = 250 * time.Millisecond
-	fewLooks = 32 // streams that look at once
-)
-
-// pause returns how long the streams have to wait before they check again.
-func (w *waiters) pause(now time.Time) time.Duration {
-	if w.streams <= fewLooks {
-		return 0
-	}
-	return min(time.Duration(w.streams)*lookCost, maxPause) - now.Sub(w.woken)
-}
-
-// waitersOf returns the waiters of a key. f.mu must be held.
-func (f *Feed) waitersOf(key string) *waiters {
-	w := f.mu.waiting[key]
-	if w == nil {
-		w = &waiters{}
-		f.mu.waiting[key] = w
-	}
-	return w
-}
-
-// wakeSoon makes the streams of a key check for new events: now, or after their pause. f.mu must be held.
-func (f *Feed) wakeSoon(key string) {
-	w := f.mu.waiting[key]
-	if w == nil || w.ch == nil || w.timer != nil {
-		return
-	}
-	pause := w.pause(time.Now())
-	if pause <= 0 {
-		f.wake(key)
-		return
-	}
-	w.timer = time.AfterFunc(pause, func() {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		if f.mu.waiting[key] == w {
-			f.wake(key)
-		}
-	})
-}
-
-// wake makes the streams of a key check for new events. f.mu must be held.
-func (f *Feed) wake(key string) {
-	w := f.mu.waiting[key]
-	if w == nil {
-		return
-	}
-	if w.timer != nil {
-		w.timer.Stop()
-		w.timer = nil
-	}
-	if w.ch != nil {
-		close(w.ch)
-		w.ch, w.woken = nil, time.Now()
+		f.sleepers.SoonWhere(func(key string) bool { return strings.HasPrefix(key, ev.DB+".") })
 	}
 }
 
@@ -345,50 +267,32 @@ func (f *Feed) listen(cursor int64) *asked {
 }
 
 // wait returns when an entry later than seen may concern the key, when a router asks, or ctx ends.
-func (f *Feed) wait(ctx context.Context, key string, seen storage.Timestamp, asks <-chan struct{}) error {
-	f.mu.Lock()
-	if err := f.mu.failed; err != nil {
-		f.mu.Unlock()
-		return err
+func (f *Feed) wait(ctx context.Context, key string, seen storage.Timestamp, asks <-chan struct{}) (paid bool, err error) {
+	if err := f.failure(); err != nil {
+		return false, err
 	}
-	w := f.waitersOf(key)
-	missed := f.now.Load().upTo > seen
-	if missed && w.pause(time.Now()) <= 0 {
-		f.mu.Unlock()
-		return nil
+	return f.sleepers.Wait(ctx, key, asks, func() bool { return f.now.Load().upTo > seen || f.failure() != nil })
+}
+
+// failure is why the reader ended; nil while it runs.
+func (f *Feed) failure() error {
+	if err := f.failed.Load(); err != nil {
+		return *err
 	}
-	if w.ch == nil {
-		w.ch = make(chan struct{})
-	}
-	ch := w.ch
-	if missed {
-		f.wakeSoon(key)
-	}
-	f.mu.Unlock()
-	select {
-	case <-ch:
-		return nil
-	case <-asks:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return nil
 }
 
 // caughtUp waits until the window reaches a time that is visible.
 func (f *Feed) caughtUp(ctx context.Context, ts storage.Timestamp) error {
 	for f.now.Load().upTo < ts {
 		short, cancel := context.WithTimeout(ctx, caughtUpStep)
-		err := f.wait(short, "", f.now.Load().upTo, nil)
+		_, err := f.wait(short, "", f.now.Load().upTo, nil)
 		cancel()
 		if err != nil && ctx.Err() != nil {
 			return err
 		}
-		f.mu.Lock()
-		failed := f.mu.failed
-		f.mu.Unlock()
-		if failed != nil {
-			return failed
+		if err := f.failure(); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -2,138 +2,13 @@ package streams
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/shoaldb/shoal/query/changestream"
-	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
 )
 
 // Many streams of one namespace differ in one value that they match: a user's documents, one document. The feed sorts events
 // by that value, so that an event costs nothing for the streams that it does not concern.
-
-// Selection is a condition of a stream: of the events of documents it has only those with a certain value at a path.
-type Selection struct {
-	Path    string // begins with fullDocument or documentKey
-	key     string // of the value
-	updates bool   // updates may have a fullDocument, which is not part of their entry
-}
-
-// SelectionOf returns the condition that a stream's pipeline sets in its first $match; nil if there is none that the feed
-// supports. updates means that the stream has the documents of updates.
-func SelectionOf(pipeline value.Value, updates bool) *Selection {
-	stages := value.Values(pipeline.Doc())
-	if len(stages) < 2 {
-		return nil
-	}
-	s := selectionIn(value.Lookup(stages[1].Doc(), "$match"))
-	if s != nil {
-		s.updates = updates
-	}
-	return s
-}
-
-func selectionIn(filter value.Value) *Selection {
-	if filter.T != value.Document {
-		return nil
-	}
-	for k, v := range value.Elements(filter.Doc()) {
-		switch {
-		case k == "$and" && v.T == value.Array:
-			for _, part := range value.Values(v.Doc()) {
-				if s := selectionIn(part); s != nil {
-					return s
-				}
-			}
-		case k == "$or" && v.T == value.Array:
-			if s := selectionBeside(value.Values(v.Doc())); s != nil {
-				return s
-			}
-		case strings.HasPrefix(k, "fullDocument.") || strings.HasPrefix(k, "documentKey."):
-			if v.T == value.Document {
-				it := value.Walk(v.Doc())
-				if op, arg, ok := it.Next(); ok && string(op) == "$eq" {
-					v = arg
-				}
-			}
-			if key, ok := selectKey(v); ok {
-				return &Selection{Path: k, key: key}
-			}
-		}
-	}
-	return nil
-}
-
-// selectionBeside returns the condition in a list of alternatives whose others only match events that do not concern a
-// document: those that a router admits in addition to the client's own condition.
-func selectionBeside(parts []value.Value) (found *Selection) {
-	for _, part := range parts {
-		if ofNoDocument(part) {
-			continue
-		}
-		s := selectionIn(part)
-		if s == nil || found != nil {
-			return nil
-		}
-		found = s
-	}
-	return found
-}
-
-func ofNoDocument(filter value.Value) bool {
-	kinds := value.Lookup(value.Lookup(filter.Doc(), "operationType").Doc(), "$in")
-	if kinds.T != value.Array {
-		return false
-	}
-	for _, v := range value.Values(kinds.Doc()) {
-		if v.T != value.String || ofDocument(v.Str()) {
-			return false
-		}
-	}
-	return true
-}
-
-func ofDocument(kind string) bool {
-	return kind == "insert" || kind == "update" || kind == "replace" || kind == "delete"
-}
-
-// selectKey returns a key for a value such that values with different keys are never equal; ok is false if there is no such key.
-func selectKey(v value.Value) (key string, ok bool) {
-	switch v.T {
-	case value.Int32, value.Int64, value.Double, value.Decimal128, value.String, value.ObjectID, value.Boolean, value.DateTime, value.Binary:
-		return string(value.AppendGroupKey(nil, v, nil)), true
-	}
-	return "", false
-}
-
-// selects returns the key that an event has at a path; maybe is true if streams with other keys may have the event, too.
-func selects(e *changestream.Event, path string, updates bool) (key string, maybe bool) {
-	if !ofDocument(e.Type) {
-		return "", true
-	}
-	root, rest, _ := strings.Cut(path, ".")
-	doc := e.Key
-	if root == "fullDocument" {
-		if e.Type == "update" {
-			return "", updates // it is looked up, or stored as an image
-		}
-		doc = e.FullDocument()
-	}
-	v := value.NewDocument(doc)
-	for more := true; more; {
-		var name string
-		switch name, rest, more = strings.Cut(rest, "."); v.T {
-		case value.Document:
-			v = value.Lookup(v.Doc(), name)
-		case value.Array:
-			return "", true
-		default:
-			return "", false
-		}
-	}
-	key, ok := selectKey(v)
-	return key, !ok && !v.IsMissing() && v.T != value.Null && v.T != value.Document
-}
 
 // sortedBy has the items for the streams of one namespace that select by one path.
 type sortedBy struct {
@@ -157,32 +32,32 @@ type sortKey struct {
 	updates   bool
 }
 
-func (s *Selection) sortKey(key string) sortKey { return sortKey{key, s.Path, s.updates} }
+func sortKeyOf(key string, s *changestream.Selection) sortKey { return sortKey{key, s.Path, s.Updates} }
 
 // enterSelected registers a stream with a selection, and returns the key that wakes it. f.mu must be held.
-func (f *Feed) enterSelected(key string, s *Selection) (wait string) {
+func (f *Feed) enterSelected(key string, s *changestream.Selection) (wait string) {
 	at := f.now.Load().upTo
-	by := f.mu.sorted[s.sortKey(key)]
+	by := f.mu.sorted[sortKeyOf(key, s)]
 	if by == nil {
-		by = &sortedBy{sortKey: s.sortKey(key), values: map[string]*selected{}, from: at}
+		by = &sortedBy{sortKey: sortKeyOf(key, s), values: map[string]*selected{}, from: at}
 		f.mu.sorted[by.sortKey] = by
 	}
 	by.streams++
-	sel := by.values[s.key]
+	sel := by.values[s.Key]
 	if sel == nil {
-		sel = &selected{wait: fmt.Sprint(by.sortKey, "\x00", s.key), from: at}
-		by.values[s.key] = sel
+		sel = &selected{wait: fmt.Sprint(by.sortKey, "\x00", s.Key), from: at}
+		by.values[s.Key] = sel
 	}
 	sel.streams++
 	return sel.wait
 }
 
 // leaveSelected undoes enterSelected.
-func (f *Feed) leaveSelected(key string, s *Selection) {
-	by := f.mu.sorted[s.sortKey(key)]
-	sel := by.values[s.key]
+func (f *Feed) leaveSelected(key string, s *changestream.Selection) {
+	by := f.mu.sorted[sortKeyOf(key, s)]
+	sel := by.values[s.Key]
 	if sel.streams--; sel.streams == 0 {
-		delete(by.values, s.key)
+		delete(by.values, s.Key)
 	}
 	if by.streams--; by.streams == 0 {
 		delete(f.mu.sorted, by.sortKey)
@@ -205,15 +80,15 @@ func (by *sortedBy) add(f *Feed, it *item) {
 	maybe := it.last != nil
 	var last *selected
 	for _, e := range it.events {
-		if ofDocument(e.Type) && by.key != "" && by.key != e.DB && by.key != e.DB+"."+e.Coll {
+		if changestream.OfDocument(e.Type) && by.key != "" && by.key != e.DB && by.key != e.DB+"."+e.Coll {
 			continue
 		}
-		key, also := selects(e, by.path, by.updates)
+		key, also := changestream.Selects(e.Type, e.Key, e.FullDocument(), by.path, by.updates)
 		maybe = maybe || also
 		if sel := by.values[key]; sel != nil && !also && sel != last {
 			if n := len(sel.items); n == 0 || sel.items[n-1].ts != it.ts {
 				sel.items = append(sel.items, *it)
-				f.wakeSoon(sel.wait)
+				f.sleepers.Soon(sel.wait)
 			}
 			last = sel
 		}
@@ -223,7 +98,7 @@ func (by *sortedBy) add(f *Feed, it *item) {
 	}
 	by.maybe = append(by.maybe, *it)
 	for _, sel := range by.values {
-		f.wakeSoon(sel.wait)
+		f.sleepers.Soon(sel.wait)
 	}
 }
 
@@ -244,11 +119,11 @@ func behind(items []item, ts storage.Timestamp) []item {
 
 // selectedAfter returns the items of a selection after a time, and the time up to which they are complete; ok is false if
 // some may be missing.
-func (f *Feed) selectedAfter(key string, s *Selection, ts storage.Timestamp) (items []item, upTo storage.Timestamp, ok bool) {
+func (f *Feed) selectedAfter(key string, s *changestream.Selection, ts storage.Timestamp) (items []item, upTo storage.Timestamp, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	by := f.mu.sorted[s.sortKey(key)]
-	sel := by.values[s.key]
+	by := f.mu.sorted[sortKeyOf(key, s)]
+	sel := by.values[s.Key]
 	if ts < sel.from || ts < by.from {
 		return nil, 0, false
 	}

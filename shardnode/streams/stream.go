@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/shoaldb/shoal/cluster/turns"
 	"github.com/shoaldb/shoal/query/changestream"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -17,7 +18,7 @@ type Start struct {
 	Token *changestream.Token // the event to resume after; nil for none
 	After bool                // the token was given as startAfter
 	// Selection is a condition that the stream's events satisfy in addition to the filter; nil for none.
-	Selection *Selection
+	Selection *changestream.Selection
 }
 
 // Stream is a position in the feed, with the events that pass a filter. One goroutine uses it at a time.
@@ -25,11 +26,11 @@ type Stream struct {
 	feed      *Feed
 	era       uint64 // the feed's, when the stream began
 	filter    changestream.Filter
-	key       string     // the namespace, the database, or nothing for all
-	wait      string     // the key that wakes it
-	selection *Selection // the condition on its events; nil for none
-	asked     *asked     // requests of a router for the position; nil if there are none
-	cursor    int64      // the id in these requests
+	key       string                  // the namespace, the database, or nothing for all
+	wait      string                  // the key that wakes it
+	selection *changestream.Selection // the condition on its events; nil for none
+	asked     *asked                  // requests of a router for the position; nil if there are none
+	cursor    int64                   // the id in these requests
 
 	done   storage.Timestamp // everything up to here has been returned or skipped
 	items  []item            // the next items, after done
@@ -40,6 +41,7 @@ type Stream struct {
 	within bool                // the event to be found is returned again: its stream continues within it
 	ending *changestream.Event // whose invalidate is next
 	ended  bool
+	bill   turns.Bill
 }
 
 // Event is what a stream returns: an event, or its own invalidate.
@@ -51,7 +53,7 @@ type Event struct {
 
 // NewStream opens a stream.
 func (f *Feed) NewStream(filter changestream.Filter, start Start) (*Stream, error) {
-	s := &Stream{feed: f, era: f.era.Load(), filter: filter, done: start.At}
+	s := &Stream{feed: f, era: f.era.Load(), filter: filter, done: start.At, bill: f.sleepers.NewBill()}
 	switch {
 	case filter.Coll != "":
 		s.key = filter.DB + "." + filter.Coll
@@ -127,7 +129,9 @@ func (s *Stream) Next(ctx context.Context) (ev Event, ok bool, err error) {
 		}
 		for len(s.events) > 0 {
 			e := s.events[0]
-			s.events = s.events[1:]
+			if s.events = s.events[1:]; len(s.events) == 0 {
+				s.events = nil
+			}
 			if pass, err := s.passes(e); err != nil || pass {
 				return Event{e, e.Token, nil}, err == nil, err
 			}
@@ -218,7 +222,9 @@ func (s *Stream) advance(ctx context.Context) (bool, error) {
 		}
 	}
 	it := s.items[0]
-	s.items = s.items[1:]
+	if s.items = s.items[1:]; len(s.items) == 0 {
+		s.items = nil // the window that they are of may be long gone
+	}
 	if it.last != nil {
 		var err error
 		s.txn, err = s.feed.transaction(it.last)
@@ -258,13 +264,22 @@ func (s *Stream) fetch() (more bool, err error) {
 	return true, nil
 }
 
-// Wait returns once there may be something new for the stream, a router asks for its position, or ctx ends.
+// Turn reports whether the stream may look at what is new now. Where not, Wait returns when it may.
+func (s *Stream) Turn() bool { return s.bill.Turn() }
+
+// Looked notes the size of the answer that a look led to, 0 where it found nothing.
+func (s *Stream) Looked(size int) { s.bill.Looked(size) }
+
+// Wait returns once there may be something new for the stream and it is its turn, a router asks for its position, or ctx ends.
 func (s *Stream) Wait(ctx context.Context) error {
+	s.bill.Settle()
 	var asks <-chan struct{}
 	if s.asked != nil {
 		asks = s.asked.now
 	}
-	return s.feed.wait(ctx, s.wait, s.feedSeen(), asks)
+	paid, err := s.feed.wait(ctx, s.wait, s.feedSeen(), asks)
+	s.bill.Paid(paid)
+	return err
 }
 
 // Listen makes the stream learn when a router asks for its position, by the id of its cursor. first is true for the first

@@ -90,17 +90,32 @@ func checkID(id value.Value) error {
 	case value.Array, value.Regex, value.Undefined:
 		return mongoerr.Newf(mongoerr.InvalidIdField, "The '_id' value cannot be of type %s", id.T.Name())
 	case value.Document:
+		before := ""
 		for it := value.Walk(id.Doc()); ; {
-			k, _, ok := it.Next()
+			k, v, ok := it.Next()
 			if !ok {
 				return nil
 			}
-			if strings.HasPrefix(string(k), "$") {
+			if strings.HasPrefix(string(k), "$") && !ofDBRef(before, string(k), v) {
 				return mongoerr.Newf(mongoerr.DollarPrefixedFieldName, "_id fields may not contain '$'-prefixed fields: %s is not valid for storage.", k)
 			}
+			before = string(k)
 		}
 	}
 	return nil
+}
+
+// ofDBRef reports whether a field makes a DBRef with the field before it: $ref, $id and $db in this order.
+func ofDBRef(before, name string, v value.Value) bool {
+	switch name {
+	case "$ref":
+		return v.T == value.String
+	case "$id":
+		return before == "$ref"
+	case "$db":
+		return before == "$id" && v.T == value.String
+	}
+	return false
 }
 
 func depthOf(doc []byte, d int) int {

@@ -1,0 +1,369 @@
+package router
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/query/changestream"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// shardMerge is one stream of the cluster: the streams of all shards and the config server's, merged in the order of their tokens. One
+// goroutine uses it at a time.
+type shardMerge struct {
+	r       *Router
+	command func(start uint64) []byte // what opens a shard's stream
+	pref    *cluster.ReadPreference
+	life    context.Context
+	cancel  context.CancelFunc
+	pending sync.WaitGroup
+	arrived chan arrival
+
+	remotes []*watchRemote
+	pos     *changestream.Token
+	time    uint64 // the operationTime of the shards' replies
+}
+
+// watchRemote is one shard's stream, or that of shards that join.
+type watchRemote struct {
+	shard  string
+	peer   cluster.Peer
+	ns     string
+	id     int64
+	events []shardEvent
+	part   []byte              // elements of an event of which fragments are still to come
+	mark   *changestream.Token // no earlier event will come
+	asking bool                // a getMore is under way
+	asked  uint64              // the time up to which the shard was asked to move on
+}
+
+type shardEvent struct {
+	token *changestream.Token
+	doc   []byte
+}
+
+// arrival is the reply of a shard's getMore.
+type arrival struct {
+	m     *watchRemote
+	reply []byte
+	err   error
+}
+
+// newShardMerge opens the streams of all shards from a time on.
+//
+// Invariant: an event is returned only if the streams of all shards are open that the cluster had at the event's time. The config server's
+// stream of config.shards is therefore merged with the others: it begins where the list of shards was read, and the stream of a
+// shard that joins begins at the joining, before which nothing on the shard is part of the cluster. Rejected: reading the list again
+// every second, which returned the first events of a new shard after later events of the others, and events that name new
+// shards, of which resharding, movePrimary and new databases have none.
+func newShardMerge(ctx context.Context, r *Router, command func(start uint64) []byte, pref *cluster.ReadPreference, start uint64) (*shardMerge, error) {
+	w := &shardMerge{r: r, command: command, pref: pref, arrived: make(chan arrival, 64), pos: changestream.MarkAt(start)}
+	w.life, w.cancel = context.WithCancel(context.Background())
+	shards, at, err := w.listShards(ctx)
+	if err == nil {
+		err = w.open(ctx, append(shards, cluster.ConfigShardID), start, max(start, at+1))
+	}
+	if err != nil {
+		w.close()
+		return nil, err
+	}
+	return w, nil
+}
+
+// listShards returns the ids of the shards that the cluster has at a time.
+func (w *shardMerge) listShards(ctx context.Context) (shards []string, at uint64, err error) {
+	find := value.Doc(value.F("find", value.NewString("shards")), value.F("projection", value.NewDocument(value.Doc(value.F("_id", value.NewInt32(1))))),
+		value.F("batchSize", value.NewInt32(1<<20)), value.F("readConcern", value.NewDocument(value.Doc(value.F("level", value.NewString("snapshot"))))),
+		value.F("$db", value.NewString("config")))
+	reply, err := cluster.Run(ctx, w.r.config, find)
+	if err != nil {
+		return nil, 0, err
+	}
+	cur := value.Lookup(reply, "cursor").Doc()
+	for _, v := range value.Values(value.Lookup(cur, "firstBatch").Doc()) {
+		shards = append(shards, value.Lookup(v.Doc(), "_id").Str())
+	}
+	return shards, value.Lookup(cur, "atClusterTime").TimestampU64(), nil
+}
+
+// joins returns the aggregate that opens the config server's stream of shards that join.
+func joins(start uint64) []byte {
+	stages := []value.Value{
+		value.NewDocument(value.Doc(value.F("$changeStream", value.NewDocument(value.Doc(value.F("startAtOperationTime", value.NewTimestampU64(start))))))),
+		value.NewDocument(value.Doc(value.F("$match", value.NewDocument(value.Doc(value.F("operationType", value.NewString("insert"))))))),
+	}
+	return value.Doc(value.F("aggregate", value.NewString("shards")), value.F("pipeline", value.NewArray(value.ArrayOf(stages...))),
+		value.F("cursor", value.NewDocument(value.Doc())), value.F("fromRouter", value.NewBool(true)), value.F("$db", value.NewString("config")))
+}
+
+// open opens the streams of shards from a time on, and that of the config server from another.
+func (w *shardMerge) open(ctx context.Context, shards []string, start, config uint64) error {
+	var opening sync.WaitGroup
+	replies := make([]shardReply, len(shards))
+	for i, id := range shards {
+		reply := &replies[i]
+		reply.shard = id
+		opening.Go(func() {
+			open, pref := w.command(start), w.pref
+			if id == cluster.ConfigShardID {
+				open, pref = joins(config), nil
+			}
+			p, err := w.r.peer(ctx, id)
+			if err == nil {
+				reply.body, reply.at, err = cluster.CallOn(ctx, p, pref, &wire.Message{OpCode: wire.OpMsg, Body: open}, nil)
+			}
+			if err == nil {
+				err = cluster.ReplyError(reply.body)
+			}
+			reply.err = err
+		})
+	}
+	opening.Wait()
+	replies = slices.DeleteFunc(replies, func(r shardReply) bool { return mongoerr.CodeOf(r.err) == mongoerr.ShardNotFound }) // removed meanwhile
+	err := firstError(replies)
+	for i := range replies {
+		if replies[i].err != nil {
+			continue
+		}
+		m := &watchRemote{shard: replies[i].shard, peer: replies[i].at, mark: changestream.MarkAt(start)}
+		if terr := m.take(replies[i].body, "firstBatch"); terr != nil && err == nil {
+			err = terr
+		}
+		w.remotes = append(w.remotes, m)
+		w.time = max(w.time, value.Lookup(replies[i].body, "operationTime").TimestampU64())
+	}
+	return err
+}
+
+// take reads a reply's events and position.
+func (m *watchRemote) take(reply []byte, batch string) error {
+	cur := value.Lookup(reply, "cursor").Doc()
+	id, after := value.Lookup(cur, "id"), value.Lookup(cur, "postBatchResumeToken")
+	if cur == nil || id.T != value.Int64 || after.T != value.Document {
+		return mongoerr.Newf(mongoerr.FailedToParse, "the reply of shard %s has no change stream", m.shard)
+	}
+	m.id, m.ns = id.Int64(), value.Lookup(cur, "ns").Str()
+	for _, v := range value.Values(value.Lookup(cur, batch).Doc()) {
+		t, err := changestream.ParseToken(value.Lookup(v.Doc(), "_id").Doc())
+		if err != nil {
+			return err
+		}
+		ev := shardEvent{t, v.Doc()}
+		if t.Fragment >= 0 && !m.complete(&ev) {
+			continue
+		}
+		m.events = append(m.events, ev)
+	}
+	var err error
+	if m.mark, err = changestream.ParseToken(after.Doc()); m.part != nil {
+		m.mark = changestream.MarkAt(m.mark.ClusterTime) // its event is still to come
+	}
+	return err
+}
+
+// complete puts an event together from its fragments; false while some are still to come.
+func (m *watchRemote) complete(ev *shardEvent) bool {
+	split := value.Lookup(ev.doc, "splitEvent").Doc()
+	if m.part == nil {
+		m.part = value.Append(nil, "_id", value.NewDocument(ev.token.Before().Document()))
+	}
+	for it := value.Walk(ev.doc); ; {
+		raw, k, _, ok := it.NextRaw()
+		if !ok {
+			break
+		}
+		if string(k) != "_id" && string(k) != "splitEvent" {
+			m.part = append(m.part, raw...)
+		}
+	}
+	if value.Compare(value.Lookup(split, "fragment"), value.Lookup(split, "of")) < 0 {
+		return false
+	}
+	dst, mark := value.Begin(make([]byte, 0, len(m.part)+8))
+	ev.token, ev.doc, m.part = ev.token.Before(), value.End(append(dst, m.part...), mark), nil
+	return true
+}
+
+// front returns the next event if every shard is past it; behind lists the shards that are not.
+//
+// Invariant: events are returned in the order of their tokens over all shards, and a token once returned is never
+// followed by a smaller one. An event may therefore be returned only if every other shard has reported that it is
+// past it: a shard with nothing buffered may still deliver an earlier event. Rejected: waiting for slower shards
+// for a fixed time. It delays every event, and a shard that is slower still would deliver events that a resumed
+// stream never sees.
+func (w *shardMerge) front() (best *watchRemote, behind []*watchRemote) {
+	for _, m := range w.remotes {
+		if len(m.events) > 0 && (best == nil || m.events[0].token.Compare(best.events[0].token) < 0) {
+			best = m
+		}
+	}
+	if best == nil {
+		return nil, nil
+	}
+	for _, m := range w.remotes {
+		if len(m.events) == 0 && m.id != 0 && m.mark.Compare(best.events[0].token) < 0 {
+			behind = append(behind, m)
+		}
+	}
+	return best, behind
+}
+
+// next returns the next event of all shards; ok is false if none can be given yet.
+func (w *shardMerge) next() (ev shardEvent, ok bool, err error) {
+	for {
+		m, behind := w.front()
+		if m == nil || len(behind) > 0 {
+			return ev, false, nil
+		}
+		if ev = m.pop(); m.shard != cluster.ConfigShardID {
+			return ev, true, nil
+		}
+		if err := w.join(ev); err != nil {
+			return ev, false, err
+		}
+	}
+}
+
+// pop takes the first event. What was taken is not held any more: its document shares the memory of its reply.
+func (m *watchRemote) pop() shardEvent {
+	ev := m.events[0]
+	m.events[0] = shardEvent{}
+	if m.events = m.events[1:]; len(m.events) == 0 {
+		m.events = nil
+	}
+	return ev
+}
+
+// join opens the stream of a shard that joins, from then on.
+func (w *shardMerge) join(ev shardEvent) error {
+	id := value.Lookup(value.LookupDoc(ev.doc, "documentKey"), "_id").Str()
+	for _, m := range w.remotes {
+		if m.shard == id {
+			return nil
+		}
+	}
+	ctx, cancel := context.WithTimeout(w.life, hubOpening)
+	defer cancel()
+	return w.open(ctx, []string{id}, ev.token.ClusterTime, 0)
+}
+
+// buffered reports whether there is an event, whether it can be given or not.
+func (w *shardMerge) buffered() bool {
+	m, _ := w.front()
+	return m != nil
+}
+
+// step has the shards move on and waits for one of them, at most until ctx ends, which is no error.
+func (w *shardMerge) step(ctx context.Context) error {
+	if m, behind := w.front(); m != nil {
+		w.push(m.events[0].token.ClusterTime, behind)
+	}
+	left := time.Second
+	if end, ok := ctx.Deadline(); ok {
+		left = time.Until(end)
+	}
+	w.ask(left)
+	select {
+	case a := <-w.arrived:
+		return w.takeArrival(a)
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+func (w *shardMerge) takeArrival(a arrival) error {
+	a.m.asking = false
+	if a.err != nil {
+		a.m.id = 0
+		return a.err
+	}
+	return a.m.take(a.reply, "nextBatch")
+}
+
+// ask sends a getMore to each shard that has nothing buffered and no request pending.
+func (w *shardMerge) ask(wait time.Duration) {
+	for _, m := range w.remotes {
+		if len(m.events) > 0 || m.asking || m.id == 0 {
+			continue
+		}
+		m.asking = true
+		_, coll := cluster.SplitNS(m.ns)
+		db, _ := cluster.SplitNS(m.ns)
+		body := value.Doc(value.F("getMore", value.NewInt64(m.id)), value.F("collection", value.NewString(coll)),
+			value.F("maxTimeMS", value.NewInt64(max(wait.Milliseconds(), 1))), value.F("$db", value.NewString(db)))
+		w.pending.Add(1)
+		go func() {
+			defer w.pending.Done()
+			reply, err := cluster.Run(w.life, m.peer, body)
+			select {
+			case w.arrived <- arrival{m, reply, err}:
+			case <-w.life.Done():
+			}
+		}()
+	}
+}
+
+// push makes the shards that hold an event back write a no-op at its time: their streams then report that they are
+// past it.
+func (w *shardMerge) push(at uint64, behind []*watchRemote) {
+	for _, m := range behind {
+		if m.asked >= at {
+			continue
+		}
+		m.asked = at
+		cursor := m.id
+		w.pending.Add(1)
+		go func() {
+			defer w.pending.Done()
+			p, err := w.r.peer(w.life, m.shard)
+			if err != nil {
+				return
+			}
+			note := []value.Field{value.F("appendOplogNote", value.NewInt32(1)),
+				value.F("data", value.NewDocument(value.Doc(value.F("msg", value.NewString(changestream.PositionNote)), value.F("cursor", value.NewInt64(cursor)))))}
+			db := value.F("$db", value.NewString("admin"))
+			_, err = cluster.Run(w.life, p, value.Doc(append(note, value.F("maxClusterTime", value.NewTimestampU64(at)), db)...))
+			if mongoerr.CodeOf(err) == mongoerr.StaleClusterTime { // it is past that time, but has not reported so
+				_, _ = cluster.Run(w.life, p, value.Doc(append(note, db)...))
+			}
+		}()
+	}
+}
+
+// position returns the time up to which all events of all shards have been given.
+func (w *shardMerge) position() *changestream.Token {
+	var low *changestream.Token
+	for _, m := range w.remotes {
+		at := m.mark
+		if len(m.events) > 0 {
+			at = changestream.MarkAt(m.events[0].token.ClusterTime)
+		} else if at.Type == changestream.EventToken {
+			at = changestream.MarkAt(at.ClusterTime)
+		}
+		if low == nil || at.Compare(low) < 0 {
+			low = at
+		}
+	}
+	if low != nil && low.Compare(w.pos) > 0 {
+		w.pos = low
+	}
+	return w.pos
+}
+
+// close ends the streams of the shards.
+func (w *shardMerge) close() {
+	w.cancel()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	for _, m := range w.remotes {
+		if m.id != 0 {
+			killOn(ctx, m.peer, m.ns, m.id)
+			m.id = 0
+		}
+	}
+}

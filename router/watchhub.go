@@ -1,0 +1,581 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster/turns"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/agg"
+	"github.com/shoaldb/shoal/query/changestream"
+	"github.com/shoaldb/shoal/query/value"
+)
+
+// A hub is one merge of the shards' streams for the streams of many clients.
+//
+//	shardMerge ──► watchHub.run (one goroutine while a stream is open) ──► window: the newest events, bounded
+//	                                                                          │
+//	getMore ──► clientStream ──► hubReader.next ── position within the window ┘
+//	                             hubReader.wait sleeps until an event comes that it may have, and it is its turn
+//
+// Streams of one namespace that match one value of a document's field are given the events with that value alone.
+
+const (
+	// maxHubWindow is what the events of a hub may take together, before the older half of them goes.
+	maxHubWindow = 16 << 20
+	// maxNarrowHubs is how many hubs of one shape may each have a $match of their own run on the shards. Beyond, one hub has all events
+	// of the shape: a cursor on each shard costs more than the events that nobody wants.
+	maxNarrowHubs = 8
+	// hubLag is by how many seconds a stream may be behind when it joins a hub.
+	hubLag = 10
+	// hubRest is how long a hub rests before its next round where events come without end, hubLongRest where processors are scarce: a
+	// round then brings more of them.
+	hubRest     = 2 * time.Millisecond
+	hubLongRest = 10 * time.Millisecond
+	// hubBusy is how many events within hubPeriod are without end.
+	hubBusy   = 50
+	hubPeriod = 100 * time.Millisecond
+)
+
+// errBehindHub is that a reader's next event has left the window.
+var errBehindHub = errors.New("the stream is behind its hub's window")
+
+// streamShape is what the streams of a hub have in common: what they ask the shards.
+type streamShape struct {
+	wide, narrow string                    // the commands, without their time: for all events, and for those of the first $match
+	all          func(start uint64) []byte // the command for all events
+	own          func(start uint64) []byte // that with the first $match
+	selection    *changestream.Selection   // of the first $match; nil for none
+}
+
+// shapeOf returns the shape of a stream. It keeps nothing of the request.
+func shapeOf(a *aggCommand, spec *agg.ChangeStream, simple bool) *streamShape {
+	a = &aggCommand{body: append([]byte(nil), a.body...)}
+	a.pipeline = value.Lookup(a.body, "pipeline")
+	fresh := *spec
+	fresh.ResumeAfter, fresh.StartAfter = nil, nil
+	filter := watchFilter(a.pipeline, &fresh, simple)
+	s := &streamShape{
+		all: func(start uint64) []byte { return shardStream(a, &fresh, nil, start) },
+		own: func(start uint64) []byte { return shardStream(a, &fresh, filter, start) },
+	}
+	s.wide, s.narrow = string(s.all(0)), string(s.own(0))
+	if simple {
+		s.selection = changestream.SelectionOf(a.pipeline, spec.FullDocument != "default")
+	}
+	return s
+}
+
+// watchHubs are the hubs of a router.
+type watchHubs struct {
+	r        *Router
+	sleepers *turns.Sleepers
+	turns    *turns.Turns
+	window   int // maxHubWindow, but for tests
+	number   atomic.Uint64
+	mu       struct {
+		sync.Mutex
+		byKey  map[string]*watchHub
+		narrow map[string]int // hubs with a $match of their own, by the shape without it
+	}
+}
+
+func newWatchHubs(r *Router) *watchHubs {
+	t := turns.New()
+	h := &watchHubs{r: r, turns: t, window: maxHubWindow, sleepers: turns.NewSleepers(t)}
+	h.mu.byKey, h.mu.narrow = map[string]*watchHub{}, map[string]int{}
+	return h
+}
+
+// watchHub is one hub.
+type watchHub struct {
+	hubs      *watchHubs
+	key, base string // what it asks the shards, and the same without a $match
+	name      string // by which its streams sleep
+	ready     chan struct{}
+	failed    error // why it did not come to be, once ready is closed
+	done      chan struct{}
+	merge     *shardMerge
+
+	since          time.Time // when the present period began, with its events and those of the one before
+	events, before int
+
+	mu struct {
+		sync.Mutex
+		events  []shardEvent
+		first   uint64 // the number of the first of them
+		started *changestream.Token
+		from    *changestream.Token // everything behind it is or was in the window
+		pos     *changestream.Token // everything up to it is or was in the window
+		size    int
+		over    bool // nothing more comes, for the reason err where that is set
+		err     error
+		readers int
+		empty   time.Time     // since when it has no reader, before the first one
+		moved   chan struct{} // closed when pos moves on; nil while nobody waits for that
+		sorted  map[selectKey]*sortedEvents
+	}
+}
+
+type selectKey struct {
+	path    string
+	updates bool
+}
+
+// sortedEvents are the numbers of a hub's events by the value that they have at a path.
+type sortedEvents struct {
+	selectKey
+	readers int
+	values  map[string]*valueEvents
+	maybe   []uint64 // what all readers have to look at
+}
+
+type valueEvents struct {
+	readers int
+	from    uint64 // from when on they are sorted
+	sleep   string
+	numbers []uint64
+}
+
+// join returns a reader of a hub of the shape, behind a time or an event; nil if no hub has what follows. Where there is no hub one is
+// made: of own, if that asks the shards the same, or of a new merge. own is nil where the stream has none; it is closed or kept by the
+// hub if a reader is returned.
+func (h *watchHubs) join(op *command.Op, shape *streamShape, at *changestream.Token, own *shardMerge) (*hubReader, error) {
+	hub, made := h.hubOf(shape)
+	kept := false
+	if made {
+		kept = own != nil && hub.key == shape.narrow
+		go hub.open(shape, at, own, kept)
+	}
+	select {
+	case <-hub.ready:
+	case <-op.Done():
+		return nil, op.CheckNow()
+	}
+	if hub.failed != nil {
+		return nil, hub.failed
+	}
+	r := hub.reader(shape, at, kept)
+	if r != nil && own != nil && !kept {
+		own.close()
+	}
+	return r, nil
+}
+
+// hubOf finds the hub of a shape, or enters one that is to be opened.
+func (h *watchHubs) hubOf(shape *streamShape) (hub *watchHub, made bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	key := shape.narrow
+	if h.mu.byKey[key] == nil && key != shape.wide && (h.mu.byKey[shape.wide] != nil || h.mu.narrow[shape.wide] >= maxNarrowHubs) {
+		key = shape.wide
+	}
+	if hub = h.mu.byKey[key]; hub != nil {
+		return hub, false
+	}
+	hub = &watchHub{hubs: h, key: key, base: shape.wide, name: fmt.Sprint("hub ", h.number.Add(1)), ready: make(chan struct{}), done: make(chan struct{})}
+	hub.mu.sorted, hub.mu.empty = map[selectKey]*sortedEvents{}, time.Now()
+	h.mu.byKey[key] = hub
+	if key != shape.wide {
+		h.mu.narrow[shape.wide]++
+	}
+	return hub, true
+}
+
+// forget has no stream join the hub any more.
+func (h *watchHub) forget() {
+	h.hubs.mu.Lock()
+	defer h.hubs.mu.Unlock()
+	if h.hubs.mu.byKey[h.key] == h {
+		delete(h.hubs.mu.byKey, h.key)
+		if h.key != h.base {
+			if h.hubs.mu.narrow[h.base]--; h.hubs.mu.narrow[h.base] == 0 {
+				delete(h.hubs.mu.narrow, h.base)
+			}
+		}
+	}
+}
+
+// hubOpening is how long the shards have to open the streams of a hub.
+const hubOpening = 30 * time.Second
+
+// open makes the hub's merge, unless it is given one, and runs the hub.
+func (h *watchHub) open(shape *streamShape, at *changestream.Token, own *shardMerge, kept bool) {
+	defer close(h.done)
+	h.merge = own
+	if !kept {
+		command := shape.own
+		if h.key == shape.wide {
+			command = shape.all
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), hubOpening)
+		defer cancel()
+		h.merge, h.failed = newShardMerge(ctx, h.hubs.r, command, nil, max(at.ClusterTime, 1))
+		if h.failed != nil {
+			h.forget()
+			close(h.ready)
+			return
+		}
+		at = changestream.MarkAt(max(at.ClusterTime, 1))
+	}
+	h.mu.started, h.mu.from, h.mu.pos = at, at, at
+	close(h.ready)
+	err := h.run()
+	h.forget()
+	h.mu.Lock()
+	h.mu.over, h.mu.err = true, err
+	h.moveTo(h.mu.pos)
+	h.mu.Unlock()
+	h.hubs.sleepers.NowWhere(h.sleeps)
+	h.merge.close()
+}
+
+// sleeps reports whether a key is of the hub's streams.
+func (h *watchHub) sleeps(key string) bool {
+	return len(key) >= len(h.name) && key[:len(h.name)] == h.name && (len(key) == len(h.name) || key[len(h.name)] == 0)
+}
+
+// run reads the shards' streams until the last reader has left, the stream has ended, or a shard's stream fails.
+func (h *watchHub) run() error {
+	for {
+		var events []shardEvent
+		ended := false
+		for !ended {
+			ev, ok, err := h.merge.next()
+			if err != nil {
+				return err
+			}
+			if !ok {
+				break
+			}
+			events = append(events, ev)
+			ended = ev.token.FromInvalidate
+		}
+		h.publish(events, h.merge.position())
+		if ended {
+			return nil
+		}
+		h.rest(len(events))
+		ctx, cancel := context.WithTimeout(h.merge.life, time.Second)
+		err := h.merge.step(ctx)
+		cancel()
+		if h.merge.life.Err() != nil || h.deserted() {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// rest waits before the next round where many events come.
+func (h *watchHub) rest(events int) {
+	if events == 0 {
+		return
+	}
+	now := time.Now()
+	if now.Sub(h.since) > hubPeriod {
+		h.before, h.since = h.events, now
+		h.events = 0
+	}
+	h.events += events
+	switch {
+	case max(h.events, h.before) < hubBusy:
+	case h.hubs.turns.Scarce():
+		time.Sleep(hubLongRest)
+	default:
+		time.Sleep(hubRest)
+	}
+}
+
+// deserted reports whether those that the hub was made for did not wait for it.
+func (h *watchHub) deserted() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.mu.readers > 0 || time.Since(h.mu.empty) < hubOpening {
+		return false
+	}
+	h.mu.over = true
+	return true
+}
+
+// publish shows the readers what came.
+func (h *watchHub) publish(events []shardEvent, pos *changestream.Token) {
+	if len(events) == 0 {
+		h.mu.Lock()
+		h.moveTo(pos)
+		h.mu.Unlock()
+		return
+	}
+	h.hubs.turns.Wrote(len(events))
+	wake := map[string]bool{h.name: true}
+	h.mu.Lock()
+	for _, ev := range events {
+		n := h.mu.first + uint64(len(h.mu.events))
+		h.mu.events = append(h.mu.events, ev)
+		h.mu.size += len(ev.doc) + 256
+		for _, by := range h.mu.sorted {
+			by.add(n, ev.doc, wake)
+		}
+	}
+	if last := events[len(events)-1].token; last.Compare(pos) > 0 {
+		pos = last
+	}
+	h.moveTo(pos)
+	if h.mu.size > h.hubs.window {
+		h.cut()
+	}
+	h.mu.Unlock()
+	for key := range wake {
+		h.hubs.sleepers.Soon(key)
+	}
+}
+
+// moveTo notes up to where everything is in the window. h.mu must be held.
+func (h *watchHub) moveTo(pos *changestream.Token) {
+	h.mu.pos = pos
+	if h.mu.moved != nil {
+		close(h.mu.moved)
+		h.mu.moved = nil
+	}
+}
+
+// cut takes the older half out of the window. h.mu must be held.
+func (h *watchHub) cut() {
+	n := 0
+	for ; n < len(h.mu.events)-1 && h.mu.size > h.hubs.window/2; n++ {
+		h.mu.size -= len(h.mu.events[n].doc) + 256
+	}
+	if n == 0 {
+		return
+	}
+	h.mu.from = h.mu.events[n-1].token
+	h.mu.events = append([]shardEvent(nil), h.mu.events[n:]...)
+	h.mu.first += uint64(n)
+	for _, by := range h.mu.sorted {
+		by.maybe = from(by.maybe, h.mu.first)
+		for _, v := range by.values {
+			v.numbers = from(v.numbers, h.mu.first)
+		}
+	}
+}
+
+// from returns the numbers from one on, in memory of their own.
+func from(numbers []uint64, n uint64) []uint64 {
+	return append([]uint64(nil), numbers[search(numbers, n):]...)
+}
+
+// search returns the index of the first number that is at least n.
+func search(numbers []uint64, n uint64) int {
+	lo, hi := 0, len(numbers)
+	for lo < hi {
+		if mid := (lo + hi) / 2; numbers[mid] >= n {
+			hi = mid
+		} else {
+			lo = mid + 1
+		}
+	}
+	return lo
+}
+
+// add sorts an event, and notes whom it wakes.
+func (by *sortedEvents) add(n uint64, doc []byte, wake map[string]bool) {
+	key, maybe := changestream.Selects(value.Lookup(doc, "operationType").Str(), value.Lookup(doc, "documentKey").Doc(), value.Lookup(doc, "fullDocument").Doc(), by.path, by.updates)
+	if maybe {
+		by.maybe = append(by.maybe, n)
+		for _, v := range by.values {
+			wake[v.sleep] = true
+		}
+		return
+	}
+	if v := by.values[key]; v != nil {
+		v.numbers = append(v.numbers, n)
+		wake[v.sleep] = true
+	}
+}
+
+// reader returns a reader behind a time or an event; nil where the window begins later, or nothing more comes. The stream whose merge
+// it was is given one in any case: it has nothing else.
+func (h *watchHub) reader(shape *streamShape, at *changestream.Token, its bool) *hubReader {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if its {
+		at = h.mu.started
+	} else if h.mu.over || h.mu.from.Compare(at) > 0 {
+		return nil
+	}
+	h.mu.readers++
+	h.mu.empty = time.Time{}
+	r := &hubReader{h: h, sleep: h.name, bill: h.hubs.sleepers.NewBill()}
+	lo, hi := 0, len(h.mu.events)
+	for lo < hi {
+		if mid := (lo + hi) / 2; h.mu.events[mid].token.Compare(at) > 0 {
+			hi = mid
+		} else {
+			lo = mid + 1
+		}
+	}
+	if r.at = h.mu.first + uint64(lo); h.mu.from.Compare(at) > 0 {
+		r.at = 0 // what follows has left the window: next says so
+	}
+	if s := shape.selection; s != nil && h.key == h.base {
+		r.enterSelected(s)
+	}
+	h.hubs.sleepers.Enter(r.sleep)
+	return r
+}
+
+// enterSelected has the reader be given the events of one value. h.mu must be held.
+func (r *hubReader) enterSelected(s *changestream.Selection) {
+	h, key := r.h, selectKey{s.Path, s.Updates}
+	r.by = h.mu.sorted[key]
+	if r.by == nil {
+		r.by = &sortedEvents{selectKey: key, values: map[string]*valueEvents{}}
+		h.mu.sorted[key] = r.by
+	}
+	r.by.readers++
+	r.key = s.Key
+	r.value = r.by.values[s.Key]
+	if r.value == nil {
+		r.value = &valueEvents{from: h.mu.first + uint64(len(h.mu.events)), sleep: fmt.Sprint(h.name, "\x00", key, "\x00", s.Key)}
+		r.by.values[s.Key] = r.value
+	}
+	r.value.readers++
+	r.sleep = r.value.sleep
+}
+
+// hubReader is one stream's position in a hub's window. One goroutine uses it at a time.
+type hubReader struct {
+	h       *watchHub
+	at      uint64 // the number of the event that it looks at next
+	reached *changestream.Token
+	sleep   string
+	bill    turns.Bill
+	closed  bool
+
+	by    *sortedEvents // of the selection; nil without
+	value *valueEvents
+	key   string
+}
+
+// next implements upstream.
+func (r *hubReader) next() (ev shardEvent, ok bool, err error) {
+	h := r.h
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if r.at < h.mu.first {
+		return ev, false, errBehindHub
+	}
+	end := h.mu.first + uint64(len(h.mu.events))
+	n := r.at
+	if r.by != nil && n >= r.value.from {
+		n = end
+		for _, numbers := range [][]uint64{r.value.numbers, r.by.maybe} {
+			if i := search(numbers, r.at); i < len(numbers) {
+				n = min(n, numbers[i])
+			}
+		}
+	}
+	if n < end {
+		r.at = n + 1
+		return h.mu.events[n-h.mu.first], true, nil
+	}
+	r.at, r.reached = end, h.mu.pos
+	if h.mu.over {
+		err = h.mu.err
+		if err == nil {
+			err = errBehindHub
+		}
+	}
+	return ev, false, err
+}
+
+// position implements upstream.
+func (r *hubReader) position() *changestream.Token { return r.reached }
+
+// buffered implements upstream.
+func (r *hubReader) buffered() bool { return false }
+
+// turn implements upstream.
+func (r *hubReader) turn() bool { return r.bill.Turn() }
+
+// looked implements upstream.
+func (r *hubReader) looked(size int) { r.bill.Looked(size) }
+
+// wait implements upstream.
+func (r *hubReader) wait(ctx context.Context) error {
+	r.bill.Settle()
+	paid, _ := r.h.hubs.sleepers.Wait(ctx, r.sleep, nil, r.isNew)
+	r.bill.Paid(paid)
+	return nil
+}
+
+// isNew reports whether there may be something that the reader has not looked at.
+func (r *hubReader) isNew() bool {
+	h := r.h
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	end := h.mu.first + uint64(len(h.mu.events))
+	if h.mu.over || r.at < h.mu.first || r.by == nil || r.at < r.value.from {
+		return h.mu.over || r.at < end
+	}
+	return search(r.value.numbers, r.at) < len(r.value.numbers) || search(r.by.maybe, r.at) < len(r.by.maybe)
+}
+
+// catchUp implements upstream.
+func (r *hubReader) catchUp(ctx context.Context, at uint64) {
+	ctx, cancel := context.WithTimeout(ctx, streamPause)
+	defer cancel()
+	past := changestream.MarkAt(at + 1)
+	for h := r.h; ; {
+		h.mu.Lock()
+		if h.mu.over || h.mu.pos.Compare(past) >= 0 {
+			h.mu.Unlock()
+			return
+		}
+		if h.mu.moved == nil {
+			h.mu.moved = make(chan struct{})
+		}
+		moved := h.mu.moved
+		h.mu.Unlock()
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// close implements upstream. The last reader ends the hub.
+func (r *hubReader) close() {
+	if r.closed {
+		return
+	}
+	r.closed = true
+	h := r.h
+	h.mu.Lock()
+	if r.by != nil {
+		if r.value.readers--; r.value.readers == 0 {
+			delete(r.by.values, r.key)
+		}
+		if r.by.readers--; r.by.readers == 0 {
+			delete(h.mu.sorted, r.by.selectKey)
+		}
+	}
+	h.mu.readers--
+	last := h.mu.readers == 0 && !h.mu.over
+	if last {
+		h.mu.over = true
+	}
+	h.mu.Unlock()
+	h.hubs.sleepers.Leave(r.sleep)
+	if last {
+		h.forget()
+		h.merge.cancel()
+		<-h.done
+	}
+}
