@@ -89,6 +89,7 @@ func newTestCluster(t testing.TB, shards int) *testCluster {
 	if err := c.config.Init(ctx); err != nil {
 		t.Fatal(err)
 	}
+	c.reshardings()
 	c.join = func(id, hosts string, servers ...*shardnode.Server) {
 		for _, s := range servers {
 			s.OnJoin(func(id migration.Identity) (*migration.ShardState, error) {
@@ -120,6 +121,24 @@ func newTestCluster(t testing.TB, shards int) *testCluster {
 	c.clock = clock
 	c.client = command.NewClient(1, "test", "test", nil)
 	return c
+}
+
+// reshardings has the config server coordinate reshardings until the test ends.
+func (c *testCluster) reshardings() {
+	c.t.Helper()
+	ctx, end := context.WithCancel(context.Background())
+	if err := c.config.LoadReshardings(ctx, 1); err != nil {
+		c.t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		c.config.RunReshardings(ctx)
+	}()
+	c.t.Cleanup(func() {
+		end()
+		<-ended
+	})
 }
 
 // through is the same cluster through another router, which knows nothing of it yet.

@@ -2,41 +2,42 @@ package router
 
 import (
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/consistency"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// checkMetadataConsistency compares the sharding catalog with what the shards have: every shard that owns chunks of a
-// collection must have it, under the catalog's UUID. Its value is 1 on admin for the whole cluster, 1 on another
-// database for that one, or the name of a collection.
+// checkMetadataConsistency compares the sharding catalog with itself and with what the shards have: the primary shard of each database does,
+// while no DDL changes it. Its value is 1 on admin for the whole cluster, 1 on a database for that, or a collection.
 func (r *Router) checkMetadataConsistency(op *command.Op, dst []byte) ([]byte, error) {
-	filter := value.Doc()
+	m := msg.CheckConsistency{DB: op.DB(), Indexes: op.Bool("checkIndexes")}
 	ns := op.DB() + ".$cmd.aggregate"
-	switch {
-	case op.Req.Cmd.T == value.String:
+	if op.Req.Cmd.T == value.String {
 		coll, err := op.Req.Coll()
 		if err != nil {
 			return dst, err
 		}
-		ns = op.Req.NS(coll)
-		filter = value.Doc(value.F("_id", value.NewString(ns)))
-	case op.DB() != "admin":
-		ends := value.Doc(value.F("$gt", value.NewString(op.DB()+".")), value.F("$lt", value.NewString(op.DB()+"/")))
-		filter = value.Doc(value.F("_id", value.NewDocument(ends)))
+		m.Coll, ns = coll, op.Req.NS(coll)
 	}
-	entries, err := cluster.FindConfig(op, r.config, value.Doc(
-		value.F("find", value.NewString("collections")), value.F("filter", value.NewDocument(filter)), value.F("$db", value.NewString("config"))))
-	if err != nil {
-		return dst, err
+	if v := op.Arg("dbMetadataLockMaxTimeMS"); !v.IsMissing() {
+		ms := value.SafeInt64(v)
+		if ms < 0 {
+			return dst, mongoerr.Newf(mongoerr.BadValue, "BSON field 'dbMetadataLockMaxTimeMS' value must be >= 0, actual value '%d'", ms)
+		}
+		m.LockMS = &ms
 	}
 	var found [][]byte
-	for _, d := range entries {
-		bad, err := r.checkCollection(op, d)
-		if err != nil {
-			return dst, err
-		}
-		found = append(found, bad...)
+	var err error
+	if m.DB == "admin" && m.Coll == "" {
+		found, err = r.checkCluster(op, m)
+	} else {
+		found, err = r.checkDatabase(op, m)
+	}
+	if err != nil {
+		return dst, err
 	}
 	size := int64(defaultBatch)
 	if cur := op.Req.Doc("cursor"); cur != nil {
@@ -47,41 +48,88 @@ func (r *Router) checkMetadataConsistency(op *command.Op, dst []byte) ([]byte, e
 	return r.openMerged(op, ns, &mergeCursor{source: agg.NewSliceSource(found)}, size, false, dst)
 }
 
-// checkCollection compares one entry of config.collections with the shards that own chunks of it.
-func (r *Router) checkCollection(op *command.Op, entry []byte) (bad [][]byte, err error) {
-	ns := value.Lookup(entry, "_id").Str()
-	db, coll := cluster.SplitNS(ns)
-	r.Catalog.InvalidateCollection(ns)
-	info, err := r.Catalog.Collection(op, ns)
-	if err != nil || info.Map == nil {
+// checkCluster checks all databases, and that each collection's database exists.
+func (r *Router) checkCluster(op *command.Op, m msg.CheckConsistency) (found [][]byte, err error) {
+	names := map[string]bool{"config": true}
+	dbs, err := r.configDocs(op, "databases")
+	if err != nil {
 		return nil, err
 	}
-	uuid := value.Lookup(entry, "uuid")
-	for _, id := range info.Shards() {
-		p, err := r.peer(op, id)
-		if err != nil {
-			return nil, err
-		}
-		local, err := cluster.FindAll(op, p, db, value.Doc(
-			value.F("listCollections", value.NewInt32(1)),
-			value.F("filter", value.NewDocument(value.Doc(value.F("name", value.NewString(coll))))),
-			value.F("$db", value.NewString(db))))
-		if err != nil {
-			return nil, err
-		}
-		details := []value.Field{value.F("namespace", value.NewString(ns)), value.F("shard", value.NewString(id)), value.F("uuid", uuid)}
-		switch {
-		case len(local) == 0:
-			bad = append(bad, inconsistency("MissingLocalCollection", "Found a collection registered on the sharding catalog, but missing on a shard that owns data of it", details))
-		case !value.Equal(value.Lookup(value.Lookup(local[0], "info").Doc(), "uuid"), uuid):
-			bad = append(bad, inconsistency("CollectionUUIDMismatch", "Found collection on a shard with a different UUID than the sharding catalog", details))
+	for _, d := range dbs {
+		names[value.Lookup(d, "_id").Str()] = true
+	}
+	entries, err := r.configDocs(op, "collections")
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		ns := value.Lookup(e, "_id").Str()
+		if db, _ := cluster.SplitNS(ns); !names[db] {
+			found = append(found, consistency.Hidden(ns, value.Lookup(e, "uuid")))
 		}
 	}
-	return bad, nil
+	for _, d := range append(dbs, value.Doc(value.F("_id", value.NewString("config")))) {
+		m.DB = value.Lookup(d, "_id").Str()
+		bad, err := r.checkDatabase(op, m)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, bad...)
+	}
+	return found, nil
 }
 
-func inconsistency(kind, text string, details []value.Field) []byte {
-	return value.Doc(
-		value.F("type", value.NewString(kind)), value.F("description", value.NewString(text)),
-		value.F("details", value.NewDocument(value.Doc(details...))))
+func (r *Router) configDocs(op *command.Op, coll string) ([][]byte, error) {
+	return cluster.FindConfig(op, r.config, value.Doc(value.F("find", value.NewString(coll)), value.F("sort", value.NewDocument(value.Doc(value.F("_id", value.NewInt32(1))))), value.F("$db", value.NewString("config"))))
+}
+
+// checkDatabase has the primary shard of a database check it; one that does not exist has nothing to be inconsistent.
+func (r *Router) checkDatabase(op *command.Op, m msg.CheckConsistency) (found [][]byte, err error) {
+	if cluster.FixedDatabase(m.DB) {
+		return r.checkFixed(op, m)
+	}
+	err = r.routed(op, m.DB+".$cmd", false, func(info *cluster.CollectionInfo) error {
+		reply, mark := value.Begin(nil)
+		reply, err := r.coordinated(op, info, &m, reply)
+		if err != nil {
+			return err
+		}
+		var answer msg.CheckConsistencyReply
+		if err := msg.Parse(value.End(reply, mark), &answer); err != nil {
+			return err
+		}
+		found = nil
+		for _, d := range answer.Found {
+			found = append(found, value.NewDocument(d).Clone().Doc())
+		}
+		return nil
+	})
+	if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound {
+		return nil, nil
+	}
+	return found, err
+}
+
+// checkFixed checks the routing tables of a database that no shard is primary of: the sessions collection's.
+func (r *Router) checkFixed(op *command.Op, m msg.CheckConsistency) (found [][]byte, err error) {
+	entries, err := r.configDocs(op, "collections")
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		db, coll := cluster.SplitNS(value.Lookup(e, "_id").Str())
+		if db != m.DB || m.Coll != "" && coll != m.Coll {
+			continue
+		}
+		c, err := consistency.Parse(e)
+		if err != nil {
+			return nil, err
+		}
+		chunks, err := cluster.FindConfig(op, r.config, value.Doc(value.F("find", value.NewString("chunks")), value.F("filter", value.NewDocument(value.Doc(value.F("uuid", c.UUID)))), value.F("$db", value.NewString("config"))))
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, c.RoutingTable(chunks)...)
+	}
+	return found, nil
 }

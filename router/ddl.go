@@ -24,23 +24,45 @@ func (r *Router) toPrimaryWrite(op *command.Op, dst []byte) ([]byte, error) {
 	return r.primaryCommand(op, true, dst)
 }
 
-// unshardedOnly relays convertToCapped, which cannot be run on a sharded collection.
+// unshardedOnly sends convertToCapped, which cannot be run on a sharded collection.
 func (r *Router) unshardedOnly(op *command.Op, dst []byte) ([]byte, error) {
 	ns, err := cmdNS(op)
 	if err != nil {
 		return r.relayAny(op, dst)
 	}
-	info, err := r.collection(op, ns)
-	if err != nil {
-		return dst, err
+	return r.forwarded(op, ns, false, dst, func(c msg.ShardCommand) msg.Message { return &msg.ShardConvertToCapped{ShardCommand: c} })
+}
+
+// forwarded has the primary shard of a database execute a client's command under the collection's DDL lock.
+func (r *Router) forwarded(op *command.Op, ns string, create bool, dst []byte, as func(msg.ShardCommand) msg.Message) ([]byte, error) {
+	op.Stats.NS, op.Stats.Type = ns, "command"
+	db, coll := cluster.SplitNS(ns)
+	cmd, mark := value.Begin(nil)
+	for it := value.Walk(op.Req.Body); ; {
+		raw, k, _, ok := it.NextRaw()
+		if !ok {
+			break
+		}
+		if !msg.Generic(k) {
+			cmd = append(cmd, raw...)
+		}
 	}
-	if info.Sharded() {
-		return dst, mongoerr.New(mongoerr.IllegalOperation, "You can't convertToCapped a sharded collection")
-	}
-	if info.Map != nil {
-		return dst, command.NotImplemented("convertToCapped of a collection that moveCollection or unshardCollection has placed")
-	}
-	return r.toPrimaryRead(op, dst)
+	m := as(msg.ShardCommand{DB: db, Coll: coll, Command: value.End(cmd, mark)})
+	from := len(dst)
+	err := r.routed(op, ns, create, func(info *cluster.CollectionInfo) error {
+		var err error
+		if info.DB.Version.IsFixed() { // it has no coordinator; its only sharded collection is that of the sessions
+			if info.Sharded() && !create {
+				return mongoerr.Newf(mongoerr.IllegalOperation, "%s cannot be run on %s", op.Req.Spec.Name, ns)
+			}
+			dst, err = r.relay(op, info.DB.Primary, nil, info.Suffix(info.DB.Primary), dst[:from])
+			return err
+		}
+		dst, err = r.coordinated(op, info, m, dst[:from])
+		return err
+	})
+	r.Catalog.InvalidateCollection(ns)
+	return dst, err
 }
 
 // cmdNS returns the namespace of a command: its value if that is a name, else that of the database's own
@@ -141,11 +163,25 @@ func (r *Router) createIndexes(op *command.Op, dst []byte) ([]byte, error) {
 }
 
 func (r *Router) dropIndexes(op *command.Op, dst []byte) ([]byte, error) {
-	return r.onOwners(op, false, dst, r.rawReplies)
+	if cluster.FixedDatabase(op.DB()) {
+		return r.onOwners(op, false, dst, r.rawReplies)
+	}
+	ns, err := cmdNS(op)
+	if err != nil {
+		return r.relayAny(op, dst)
+	}
+	return r.forwarded(op, ns, false, dst, func(c msg.ShardCommand) msg.Message { return &msg.ShardDropIndexes{ShardCommand: c} })
 }
 
 func (r *Router) collMod(op *command.Op, dst []byte) ([]byte, error) {
-	return r.onOwners(op, false, dst, r.rawReplies)
+	if cluster.FixedDatabase(op.DB()) {
+		return r.onOwners(op, false, dst, r.rawReplies)
+	}
+	ns, err := cmdNS(op)
+	if err != nil {
+		return r.relayAny(op, dst)
+	}
+	return r.forwarded(op, ns, false, dst, func(c msg.ShardCommand) msg.Message { return &msg.ShardCollMod{ShardCommand: c} })
 }
 
 func (r *Router) rawReplies(_ *cluster.CollectionInfo, replies []shardReply, dst []byte) ([]byte, error) {
@@ -189,9 +225,12 @@ func (r *Router) create(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return r.relayAny(op, dst)
 	}
-	dst, err = r.toPrimaryWrite(op, dst)
-	r.Catalog.InvalidateCollection(ns)
-	return dst, err
+	if transactionOf(op) != nil {
+		dst, err = r.toPrimaryWrite(op, dst)
+		r.Catalog.InvalidateCollection(ns)
+		return dst, err
+	}
+	return r.forwarded(op, ns, true, dst, func(c msg.ShardCommand) msg.Message { return &msg.ShardCreate{ShardCommand: c} })
 }
 
 // coordinated makes the primary shard of a database coordinate a DDL, with the request's generic arguments.

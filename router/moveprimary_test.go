@@ -184,3 +184,26 @@ func TestPrimaryShardIsRemoved(t *testing.T) {
 	}
 	t.Logf("%d writes", written)
 }
+
+// Change streams of the database are told of a movePrimary, once, also when the coordinating shard's primary is another one meanwhile.
+func TestMovePrimaryEvent(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	c.insertKeys("plain", 1, 4)
+	spec := bson.D{{Key: "showExpandedEvents", Value: true}}
+	cur := c.cmd("db", bson.D{{Key: "aggregate", Value: 1}, {Key: "pipeline", Value: bson.A{bson.D{{Key: "$changeStream", Value: spec}}}}, {Key: "cursor", Value: bson.D{}}})["cursor"].(bson.D)
+	s := &streamOf{c: c, coll: "$cmd.aggregate"}
+	s.take(cur, "firstBatch")
+	c.atPhase("shard0", "exitCriticalSection", "admin", `{"movePrimary": "db", "to": "shard1"}`)
+	c.leftOver()
+	var told []any
+	for range 5 {
+		for _, e := range s.more(100) {
+			if kind := field(e, "operationType"); kind != "movePrimary" {
+				t.Errorf("an event %v", e)
+			}
+			told = append(told, field(e, "ns"), field(e, "operationDescription"))
+		}
+	}
+	c.expect(told, `[{"db":"db"},{"from":"shard0","to":"shard1"}]`)
+}

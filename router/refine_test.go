@@ -11,7 +11,10 @@ import (
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/configsvr"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -312,4 +315,77 @@ func TestOvertakenMessagesChangeNothing(t *testing.T) {
 	overtaken("behind its end")
 	c.expect(get(c.all("config", `{"find": "collections", "filter": {"_id": "db.c"}}`)[0], "key"), `{"k":1}`)
 	c.run("admin", `{"moveChunk": "db.c", "find": {"k": 5}, "to": "shard1"}`)
+}
+
+// The config server has written the new key, and no chunk yet: whoever reads the table reads it by the new key, and the refinement ends
+// as soon as it can.
+func TestRefinedTableIsReadByItsNewKey(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.refinable(20)
+	var refuse atomic.Bool
+	refuse.Store(true)
+	m := configsvr.New(cluster.LocalPeer(func(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
+		if string(m.CommandName()) == "_writeTogether" && value.Lookup(m.Body, "_writeTogether").Str() == "config.chunks" && refuse.Load() {
+			return dst, mongoerr.New(mongoerr.HostUnreachable, "refused")
+		}
+		return c.confP.Call(ctx, m, dst)
+	}), cluster.NewRegistry(c.confP, c.router.Clock, c.dial), c.router.Clock, func() string { return "config:27019" })
+	m.Register(c.conf.Service)
+	if err := m.Init(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan bson.M, 1)
+	go func() { done <- c.raw("admin", refineToKG) }()
+	c.until("the entry has the new key", func() bool {
+		return show(get(c.all("config", `{"find": "collections", "filter": {"_id": "db.c"}}`)[0], "key")) == `{"k":1,"g":1}`
+	})
+	c.expect(get(get(c.all("config", `{"find": "chunks", "filter": {"min.k": 10}}`)[0], "min"), "g"), `null`)
+	fresh := c.through()
+	fresh.expect(len(fresh.all("db", `{"find": "c", "maxTimeMS": 20000}`)), `20`)
+	info, err := fresh.r.Catalog.Collection(t.Context(), "db.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, chunk := range info.Map.Overlapping(value.Values(info.Map.Key.GlobalMin()), value.Values(info.Map.Key.GlobalMax())) {
+		if value.Count(chunk.Min) != 2 || value.Count(chunk.Max) != 2 {
+			t.Errorf("a chunk from %s to %s", value.ShowDoc(chunk.Min), value.ShowDoc(chunk.Max))
+		}
+	}
+	refuse.Store(false)
+	c.expect((<-done)["ok"], `1.0`)
+	c.leftOver()
+	c.expect(c.all("config", `{"find": "chunks", "filter": {"min.g": {"$exists": false}}}`), `[]`)
+}
+
+// lossy is a set whose commits arrive, and tell every other time that they have not.
+type lossy struct {
+	replication.Set
+	n atomic.Int64
+}
+
+func (l *lossy) Commit(ctx context.Context, u *storage.UnitOfWork, wc replication.WriteConcern) (storage.Timestamp, error) {
+	ts, err := l.Set.Commit(ctx, u, wc)
+	if err == nil && l.n.Add(1)%2 == 1 {
+		err = mongoerr.New(mongoerr.HostUnreachable, "the reply was lost")
+	}
+	return ts, err
+}
+
+// A coordinator whose writes are repeated, although they were done, tells change streams once.
+func TestEventsAreToldOnce(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.refinable(20)
+	s, _ := c.watch("c", bson.D{{Key: "showExpandedEvents", Value: true}}, bson.D{{Key: "$match", Value: bson.D{{Key: "operationType", Value: "refineCollectionShardKey"}}}})
+	docs := c.server["shard0"].Node.Docs
+	l := &lossy{Set: docs.Set}
+	docs.Set = l
+	c.run("admin", refineToKG)
+	docs.Set = l.Set
+	told := 0
+	for range 5 {
+		told += len(s.more(100))
+	}
+	if told != 1 || l.n.Load() < 8 {
+		t.Errorf("%d events after %d commits", told, l.n.Load())
+	}
 }

@@ -115,8 +115,10 @@ func (r *Router) ddlSpecs() []command.Spec {
 		relayed("setUserWriteBlockMode", command.None, r.everywhere),
 		onColl("setIndexCommitQuorum", command.None, r.toOwnersFirst),
 		{
-			Name: "checkMetadataConsistency", Roles: command.Router, Kind: command.Read, ArgTypes: command.TAny,
-			Fields: opt("cursor", "checkIndexes", "checkRangeDeletionIndexes"), Run: r.checkMetadataConsistency,
+			Name: "checkMetadataConsistency", Roles: command.Router, ArgTypes: command.TAny,
+			Fields: []command.Field{
+				command.Opt("cursor", command.TObject), command.Opt("checkIndexes", command.TSafeBool), command.Opt("dbMetadataLockMaxTimeMS", command.TNumber),
+			}, Run: r.checkMetadataConsistency,
 		},
 		oplogNote(r.oplogNote),
 		relayed("validateDBMetadata", command.Read, r.validateDBMetadata),

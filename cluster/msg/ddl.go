@@ -263,3 +263,96 @@ func (m *AdoptSessions) fields(c *codec) {
 	c.plain("_shardsvrAdoptSessions")
 	c.array("sessions", Documents, &m.Sessions)
 }
+
+// CheckConsistency makes the primary shard of a database compare the catalog with what the shards have.
+type CheckConsistency struct {
+	DB      string
+	Coll    string // "" is all
+	Indexes bool
+	LockMS  *int64 // time limit for the locks; nil for that of DDL
+}
+
+func (m *CheckConsistency) fields(c *codec) {
+	c.plain("_shardsvrCheckMetadataConsistency")
+	c.sentTo(&m.DB)
+	c.str("collection", optional, &m.Coll)
+	c.flag("checkIndexes", false, &m.Indexes)
+	c.optionalInt64("dbMetadataLockMaxTimeMS", &m.LockMS)
+}
+
+// CheckConsistencyReply has the inconsistencies that were found.
+type CheckConsistencyReply struct{ Found [][]byte }
+
+func (m *CheckConsistencyReply) fields(c *codec) {
+	c.reply("_shardsvrCheckMetadataConsistency")
+	c.docs("inconsistencies", required, &m.Found)
+}
+
+// ShardCommand is a client's command about one collection that the primary shard of its database executes under the collection's DDL
+// lock, on all shards that have the collection.
+type ShardCommand struct {
+	DB, Coll string
+	Command  []byte // without the arguments that any command may have
+}
+
+func (m *ShardCommand) rest(c *codec) {
+	c.sentTo(&m.DB)
+	c.doc("command", required, &m.Command)
+}
+
+// ShardCreate creates a collection or view.
+type ShardCreate struct{ ShardCommand }
+
+func (m *ShardCreate) fields(c *codec) {
+	c.on("_shardsvrCreateCollection", &m.Coll)
+	m.rest(c)
+}
+
+// ShardConvertToCapped makes a collection capped.
+type ShardConvertToCapped struct{ ShardCommand }
+
+func (m *ShardConvertToCapped) fields(c *codec) {
+	c.on("_shardsvrConvertToCapped", &m.Coll)
+	m.rest(c)
+}
+
+// ShardCollMod changes the options of a collection or its indexes.
+type ShardCollMod struct{ ShardCommand }
+
+func (m *ShardCollMod) fields(c *codec) {
+	c.on("_shardsvrCollMod", &m.Coll)
+	m.rest(c)
+}
+
+// ShardDropIndexes drops indexes.
+type ShardDropIndexes struct{ ShardCommand }
+
+func (m *ShardDropIndexes) fields(c *codec) {
+	c.on("_shardsvrDropIndexes", &m.Coll)
+	m.rest(c)
+}
+
+// ShardAnswer is a shard's reply to a client's command.
+type ShardAnswer struct {
+	Shard string
+	Reply []byte
+}
+
+// ForwardFound is what a client's command found, and what the shards have answered.
+type ForwardFound struct {
+	UUID    [16]byte
+	Shards  []string
+	Home    string // the shard of a collection that is not sharded
+	Answers []ShardAnswer
+}
+
+func (m *ForwardFound) fields(c *codec) {
+	c.reply("_shardsvrCollMod")
+	c.uuid("collectionUUID", &m.UUID)
+	c.strs("shards", required, &m.Shards)
+	c.str("home", optional, &m.Home)
+	subs(c, "answers", &m.Answers, func(c *codec, x *ShardAnswer) {
+		c.str("shard", required, &x.Shard)
+		c.doc("reply", required, &x.Reply)
+	})
+}

@@ -113,9 +113,11 @@ func (m *Coordinators) start(ctx context.Context, r *run) {
 
 // Specs returns the rows of the commands that coordinators execute.
 func (m *Coordinators) Specs() []command.Spec {
-	holds := command.Internal(m.runHolds)
+	holds, consistent := command.Internal(m.runHolds), command.Internal(m.runCheckConsistency)
 	holds.Roles, holds.PrimaryOnly = command.Shard, true
-	return []command.Spec{holds, onCollection(row(m.drop)), onDatabase(row(m.dropDatabase)), onDatabase(row(m.movePrimary)), row(m.rename), row(m.shard), row(m.refine), row(m.reshard)}
+	consistent.Roles, consistent.PrimaryOnly = command.Shard, true
+	return []command.Spec{holds, onDatabase(consistent), onCollection(row(m.drop)), onDatabase(row(m.dropDatabase)), onDatabase(row(m.movePrimary)), row(m.rename), row(m.shard), row(m.refine), row(m.reshard),
+		onCollection(row(m.create)), onCollection(row(m.convertToCapped)), onCollection(row(m.collMod)), onCollection(row(m.dropIndexes))}
 }
 
 // onCollection completes a row whose command's value is a collection of the database that it is sent to.
@@ -212,7 +214,7 @@ func (m *Coordinators) lead(op *command.Op, r *run, as string, dst []byte) (begu
 		return false, dst, err
 	}
 	r.locks = h
-	if err := migration.WaitCritical(op, m.State.CheckVersion(op, r.doc.ns)); err != nil { // the database may have moved while this waited for the locks
+	if err := m.checkVersion(op, r.doc.ns); err != nil { // the database may have moved while this waited for the locks
 		m.unlock(h)
 		return false, dst, err
 	}
@@ -220,6 +222,8 @@ func (m *Coordinators) lead(op *command.Op, r *run, as string, dst []byte) (begu
 	if err != nil || local {
 		defer m.unlock(h)
 		switch {
+		case err == nil && as == "":
+			dst, err = m.nested(op, r.doc.op.(*forward).req.Command, true, dst)
 		case err == nil:
 			dst, err = m.local(op, as, dst)
 		case err == errAlreadyDone:
@@ -233,6 +237,11 @@ func (m *Coordinators) lead(op *command.Op, r *run, as string, dst []byte) (begu
 		return false, dst, err
 	}
 	return true, dst, nil
+}
+
+// checkVersion compares the versions that a request came with, outside of critical sections.
+func (m *Coordinators) checkVersion(op *command.Op, ns string) error {
+	return migration.WaitCritical(op, m.State.CheckVersion(op, ns))
 }
 
 // giveUp makes those who joined a run that does not begin try again.
@@ -304,18 +313,50 @@ func (m *Coordinators) local(op *command.Op, as string, dst []byte) ([]byte, err
 		switch {
 		case first:
 			rest, first = value.Append(rest, as, v), false
-		case slices.Contains([]string{"shardVersion", "databaseVersion", "maxTimeMS", "$clusterTime"}, string(k)):
+		case slices.Contains(ownArguments, string(k)):
 		default:
 			rest = append(rest, raw...)
 		}
 	}
+	return m.runNested(op, rest, true, dst)
+}
+
+// nested is local for a client's command that came within the request.
+func (m *Coordinators) nested(op *command.Op, cmd []byte, unsharded bool, dst []byte) ([]byte, error) {
+	var elems []byte
+	for it := value.Walk(cmd); ; {
+		raw, _, _, ok := it.NextRaw()
+		if !ok {
+			break
+		}
+		elems = append(elems, raw...)
+	}
+	for it := value.Walk(op.Req.Body); ; {
+		raw, k, _, ok := it.NextRaw()
+		if !ok {
+			break
+		}
+		if msg.Generic(k) && !slices.Contains(ownArguments, string(k)) {
+			elems = append(elems, raw...)
+		}
+	}
+	return m.runNested(op, elems, unsharded, dst)
+}
+
+// ownArguments are those generic arguments of a request that its client's command does not have.
+var ownArguments = []string{"shardVersion", "databaseVersion", "maxTimeMS", "$clusterTime"}
+
+// runNested runs a client's command as a part of the request.
+func (m *Coordinators) runNested(op *command.Op, elems []byte, unsharded bool, dst []byte) ([]byte, error) {
 	body, mark := value.Begin(nil)
-	in, err := op.Nested(value.End(append(body, rest...), mark))
+	in, err := op.Nested(value.End(append(body, elems...), mark))
 	if err != nil {
 		return dst, err
 	}
 	defer in.Close()
-	in.Req.ShardVersion = cluster.Unsharded.Doc()
+	if unsharded {
+		in.Req.ShardVersion = cluster.Unsharded.Doc()
+	}
 	dst, err = in.Req.Spec.Run(in, dst)
 	op.AdvanceOperationTime(in.OperationTime())
 	if e := in.WriteConcernError(); e != nil {

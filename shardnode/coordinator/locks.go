@@ -52,12 +52,17 @@ func namesOf(op operation) (out []lockedName) {
 
 // lock takes an operation's locks.
 func (m *Coordinators) lock(ctx context.Context, op operation, wait time.Duration) (*held, error) {
+	return m.lockNames(ctx, namesOf(op), op.name(), wait)
+}
+
+// lockNames takes locks in their order.
+func (m *Coordinators) lockNames(ctx context.Context, names []lockedName, reason string, wait time.Duration) (*held, error) {
 	m.mu.Lock()
-	h := &held{Locker: m.locks.NewLocker(), reason: op.name()}
+	h := &held{Locker: m.locks.NewLocker(), reason: reason}
 	h.SetTimeout(wait)
 	m.mu.held[h] = struct{}{}
 	m.mu.Unlock()
-	for _, n := range namesOf(op) {
+	for _, n := range names {
 		if err := h.Lock(ctx, n.res, n.mode); err != nil {
 			m.unlock(h)
 			if mongoerr.CodeOf(err) == mongoerr.LockTimeout {

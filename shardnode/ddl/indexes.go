@@ -225,6 +225,9 @@ func (w *operation) stageIndexes(ci *newIndexes) (*storage.IndexBuild, error) {
 	u := w.Unit(s)
 	defer w.Drop(u)
 	if ci.made {
+		if err := write.MayCreate(w.Op, ci.ns); err != nil {
+			return nil, err
+		}
 		if c, err = u.CreateCollection(storage.CollectionSpec{NS: ci.ns, Unreplicated: catalog.Unreplicated(ci.ns)}); err != nil {
 			return nil, err
 		}

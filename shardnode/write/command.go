@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/expr"
 	"github.com/shoaldb/shoal/query/value"
@@ -349,6 +350,9 @@ func (w *Command) Target(u *storage.UnitOfWork, s *catalog.Snapshot, ns string, 
 	if err := namespace.RefuseBuckets(ns); err != nil {
 		return nil, err
 	}
+	if err := MayCreate(w.Op, ns); err != nil {
+		return nil, err
+	}
 	c, err := u.CreateCollection(storage.CollectionSpec{NS: ns, Unreplicated: catalog.Unreplicated(ns)})
 	if mongoerr.CodeOf(err) == mongoerr.NamespaceExists { // another operation has created it since s
 		err = mongoerr.New(mongoerr.WriteConflict, "collection was created concurrently")
@@ -357,6 +361,20 @@ func (w *Command) Target(u *storage.UnitOfWork, s *catalog.Snapshot, ns string, 
 		w.AuditCreate(u, s, c)
 	}
 	return c, err
+}
+
+// MayCreate refuses to create a missing collection for a request that considers it sharded: it would have another UUID than in the
+// sharding catalog, and nobody would read what is written to it.
+func MayCreate(op *command.Op, ns string) error {
+	if op.Req.ShardVersion == nil {
+		return nil
+	}
+	v, err := cluster.ParseChunkVersion(value.NewDocument(op.Req.ShardVersion))
+	if err != nil || !v.IsSharded() {
+		return err
+	}
+	return mongoerr.Newf(mongoerr.CannotImplicitlyCreateCollection, "request doesn't allow collection %s to be created implicitly", ns).
+		WithDetails(value.Doc(value.F("ns", value.NewString(ns))))
 }
 
 // CheckWritable refuses writes to namespaces that clients may not write.

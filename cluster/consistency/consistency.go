@@ -1,0 +1,281 @@
+// Package consistency compares what the sharding catalog says of a collection with itself and with what the shards have. Its functions
+// take documents as they are stored, and return the inconsistencies that checkMetadataConsistency tells of; they read nothing themselves.
+//
+//	Coordinators.runCheckConsistency ── config.collections, chunks, tags ──► Collection.RoutingTable, Zones
+//	                                 └─ listCollections, listIndexes ──────► Collection.Locals, Indexes, Misplaced
+package consistency
+
+import (
+	"slices"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/query/value"
+)
+
+// Collection is an entry of config.collections.
+type Collection struct {
+	NS    string
+	UUID  value.Value
+	Key   *cluster.ShardKeyPattern
+	entry []byte
+}
+
+// Local is what a shard has of a collection.
+type Local struct {
+	Shard   string
+	Owner   bool // of chunks
+	UUID    value.Value
+	Options []byte
+	Indexes [][]byte
+}
+
+// Parse reads an entry.
+func Parse(entry []byte) (*Collection, error) {
+	e, err := cluster.ParseCollectionEntry(entry)
+	if err != nil {
+		return nil, err
+	}
+	return &Collection{NS: e.NS, UUID: value.Lookup(entry, "uuid"), Key: e.Key, entry: entry}, nil
+}
+
+// found is an inconsistency of a kind.
+func found(kind, text, ns string, details ...value.Field) []byte {
+	details = append([]value.Field{value.F("namespace", value.NewString(ns))}, details...)
+	return value.Doc(value.F("type", value.NewString(kind)), value.F("description", value.NewString(text)), value.F("details", value.NewDocument(value.Doc(details...))))
+}
+
+func (c *Collection) found(kind, text string, details ...value.Field) []byte {
+	return found(kind, text, c.NS, append([]value.Field{value.F("collectionUUID", c.UUID)}, details...)...)
+}
+
+// Hidden is a collection whose database does not exist.
+func Hidden(ns string, uuid value.Value) []byte {
+	return found("HiddenShardedCollection", "Found sharded collection but the associated database doesn't exist", ns, value.F("collectionUUID", uuid))
+}
+
+// Misplaced is a collection that is not sharded on a shard that is not the primary one of its database.
+func Misplaced(ns, shard string, uuid value.Value) []byte {
+	return found("MisplacedCollection", "Unsharded collection found on shard different from database primary shard", ns,
+		value.F("shard", value.NewString(shard)), value.F("localUUID", uuid))
+}
+
+// piece is a chunk or a zone's range.
+type piece struct {
+	doc      value.Value
+	min, max []value.Value
+}
+
+// pieces returns those documents whose bounds have the key's fields, in order, and the inconsistencies of the others.
+func (c *Collection) pieces(docs [][]byte, kind, text, name string) (out []piece, bad [][]byte) {
+	for _, d := range docs {
+		p := piece{doc: value.NewDocument(d)}
+		min, max := value.LookupDoc(d, "min"), value.LookupDoc(d, "max")
+		if !c.hasFields(min) || !c.hasFields(max) {
+			bad = append(bad, c.found(kind, text, value.F(name, p.doc), value.F("shardKeyPattern", value.NewDocument(c.Key.Doc()))))
+			continue
+		}
+		p.min, p.max = value.Values(min), value.Values(max)
+		out = append(out, p)
+	}
+	slices.SortStableFunc(out, func(a, b piece) int { return cluster.CompareKeys(a.min, b.min) })
+	return out, bad
+}
+
+func (c *Collection) hasFields(bound []byte) bool {
+	i := 0
+	for name := range value.Elements(bound) {
+		if i == len(c.Key.Parts) || c.Key.Parts[i].Path != name {
+			return false
+		}
+		i++
+	}
+	return i == len(c.Key.Parts)
+}
+
+// RoutingTable checks the chunks of a collection.
+func (c *Collection) RoutingTable(chunks [][]byte) (bad [][]byte) {
+	unsplittable := value.Lookup(c.entry, "unsplittable").Truthy()
+	if unsplittable && value.CompareDocs(c.Key.Doc(), value.Doc(value.F("_id", value.NewInt32(1))), nil) != 0 {
+		bad = append(bad, c.found("TrackedUnshardedCollectionHasInvalidKey", "Found unsplittable collection with an invalid shard key", value.F("shardKey", value.NewDocument(c.Key.Doc()))))
+	}
+	if len(chunks) == 0 {
+		return append(bad, c.found("MissingRoutingTable", "Found sharded collection without routing table"))
+	}
+	if unsplittable && len(chunks) > 1 {
+		bad = append(bad, c.found("TrackedUnshardedCollectionHasMultipleChunks", "Found unsplittable collection with more than one chunk", value.F("numChunks", value.NewInt64(int64(len(chunks))))))
+	}
+	all, corrupted := c.pieces(chunks, "CorruptedChunkShardKey", "Found chunk whose bounds don't match the collection's shard key", "chunk")
+	bad = append(bad, corrupted...)
+	if len(all) == 0 {
+		return bad
+	}
+	if low := c.Key.GlobalMin(); cluster.CompareKeys(all[0].min, value.Values(low)) != 0 {
+		bad = append(bad, c.found("RoutingTableMissingMinKey", "Found routing table with a missing lower bound",
+			value.F("minKeyObj", value.NewDocument(c.Key.KeyDoc(all[0].min))), value.F("globalMin", value.NewDocument(low))))
+	}
+	last := all[0]
+	for _, p := range all[1:] {
+		switch r := cluster.CompareKeys(last.max, p.min); {
+		case r < 0:
+			bad = append(bad, c.found("RoutingTableRangeGap", "Found a gap between two chunks", value.F("previousChunk", last.doc), value.F("nextChunk", p.doc)))
+		case r > 0:
+			bad = append(bad, c.found("RoutingTableRangeOverlap", "Found two chunks that overlap", value.F("chunkA", last.doc), value.F("chunkB", p.doc)))
+		}
+		if cluster.CompareKeys(p.max, last.max) >= 0 {
+			last = p
+		}
+	}
+	if high := c.Key.GlobalMax(); cluster.CompareKeys(last.max, value.Values(high)) != 0 {
+		bad = append(bad, c.found("RoutingTableMissingMaxKey", "Found routing table with a missing upper bound",
+			value.F("maxKeyObj", value.NewDocument(c.Key.KeyDoc(last.max))), value.F("globalMax", value.NewDocument(high))))
+	}
+	return bad
+}
+
+// Zones checks the ranges of a collection's zones.
+func (c *Collection) Zones(zones [][]byte) (bad [][]byte) {
+	all, bad := c.pieces(zones, "CorruptedZoneShardKey", "Found zone whose bounds don't match the collection's shard key", "zone")
+	for i := 1; i < len(all); i++ {
+		if cluster.CompareKeys(all[i-1].max, all[i].min) > 0 {
+			bad = append(bad, c.found("ZonesRangeOverlap", "Found two zones that overlap", value.F("zoneA", all[i-1].doc), value.F("zoneB", all[i].doc)))
+		}
+	}
+	return bad
+}
+
+// Owners are the shards that chunks name.
+func Owners(chunks [][]byte) (ids []string) {
+	for _, d := range chunks {
+		ids = append(ids, value.Lookup(d, "shard").Str())
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// Locals checks what the shards have of a collection: each that owns chunks has it, all that have it by the catalog's UUID, with one set of
+// options.
+func (c *Collection) Locals(owners []string, locals []Local) (bad [][]byte) {
+	var options []struct {
+		doc    []byte
+		shards []value.Value
+	}
+	for _, id := range owners {
+		if !slices.ContainsFunc(locals, func(l Local) bool { return l.Shard == id }) {
+			bad = append(bad, found("MissingLocalCollection", "Collection registered on the sharding catalog not found on the given shards", c.NS, value.F("shard", value.NewString(id)), value.F("uuid", c.UUID)))
+		}
+	}
+next:
+	for _, l := range locals {
+		if !value.Equal(l.UUID, c.UUID) {
+			bad = append(bad, found("CollectionUUIDMismatch", "Found collection on a shard with a UUID that differs from the one in the sharding catalog", c.NS,
+				value.F("shard", value.NewString(l.Shard)), value.F("localUUID", l.UUID), value.F("uuid", c.UUID)))
+			continue
+		}
+		if !l.Owner {
+			continue
+		}
+		for i := range options {
+			if sameFields(options[i].doc, l.Options) {
+				options[i].shards = append(options[i].shards, value.NewString(l.Shard))
+				continue next
+			}
+		}
+		options = append(options, struct {
+			doc    []byte
+			shards []value.Value
+		}{l.Options, []value.Value{value.NewString(l.Shard)}})
+	}
+	if len(options) > 1 {
+		var list []value.Value
+		for _, o := range options {
+			list = append(list, value.NewDocument(value.Doc(value.F("options", value.NewDocument(o.doc)), value.F("shards", value.NewArray(value.ArrayOf(o.shards...))))))
+		}
+		bad = append(bad, found("CollectionOptionsMismatch", "Found collection with mismatching options across shards and/or config server", c.NS, value.F("options", value.NewArray(value.ArrayOf(list...)))))
+	}
+	return bad
+}
+
+// sameFields compares two documents whatever the order of their fields.
+func sameFields(a, b []byte) bool {
+	if value.Count(a) != value.Count(b) {
+		return false
+	}
+	for k, v := range value.Elements(a) {
+		if !value.Equal(v, value.Lookup(b, k)) {
+			return false
+		}
+	}
+	return true
+}
+
+// ShardKeyIndex checks that the owners have an index that serves the shard key.
+func (c *Collection) ShardKeyIndex(locals []Local) (bad [][]byte) {
+	for _, l := range locals {
+		if l.Owner && !slices.ContainsFunc(l.Indexes, c.serves) {
+			bad = append(bad, found("MissingShardKeyIndex", "Found sharded collection without a valid shard key index", c.NS,
+				value.F("shard", value.NewString(l.Shard)), value.F("shardKey", value.NewDocument(c.Key.Doc()))))
+		}
+	}
+	return bad
+}
+
+func (c *Collection) serves(spec []byte) bool {
+	if value.Lookup(spec, "sparse").Truthy() || !value.Lookup(spec, "partialFilterExpression").IsMissing() {
+		return false
+	}
+	own := value.Lookup(spec, "collation")
+	return (own.T != value.Document || value.Lookup(own.Doc(), "locale").Str() == "simple") && c.Key.IsPrefixOfIndex(value.LookupDoc(spec, "key"))
+}
+
+// Indexes checks that the owners have the same indexes.
+func (c *Collection) Indexes(locals []Local) (bad [][]byte) {
+	var names []string
+	for _, l := range locals {
+		for _, spec := range l.Indexes {
+			if l.Owner {
+				names = append(names, value.Lookup(spec, "name").Str())
+			}
+		}
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		var missing []value.Value
+		var first []byte
+		differ := map[string]bool{}
+		for _, l := range locals {
+			if !l.Owner {
+				continue
+			}
+			i := slices.IndexFunc(l.Indexes, func(spec []byte) bool { return value.Lookup(spec, "name").Str() == name })
+			switch {
+			case i < 0:
+				missing = append(missing, value.NewString(l.Shard))
+			case first == nil:
+				first = l.Indexes[i]
+			default:
+				differing(differ, first, l.Indexes[i])
+				differing(differ, l.Indexes[i], first)
+			}
+		}
+		if len(missing) == 0 && len(differ) == 0 {
+			continue
+		}
+		var props []value.Value
+		for k := range differ {
+			props = append(props, value.NewString(k))
+		}
+		slices.SortFunc(props, value.Compare)
+		bad = append(bad, found("InconsistentIndex", "Found an index of a sharded collection that is inconsistent between different shards", c.NS, value.F("info", value.NewDocument(value.Doc(
+			value.F("indexName", value.NewString(name)), value.F("missingFromShards", value.NewArray(value.ArrayOf(missing...))), value.F("inconsistentProperties", value.NewArray(value.ArrayOf(props...))))))))
+	}
+	return bad
+}
+
+// differing notes the fields of a that b has otherwise.
+func differing(out map[string]bool, a, b []byte) {
+	for k, v := range value.Elements(a) {
+		if !value.Equal(v, value.Lookup(b, k)) {
+			out[k] = true
+		}
+	}
+}

@@ -1,0 +1,112 @@
+package router_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// inconsistent are the types that a check finds, with the shards that they tell of.
+func (c *testCluster) inconsistent(db, cmd string) string {
+	c.t.Helper()
+	var out []string
+	for _, d := range c.all(db, cmd) {
+		s := get(d, "type").(string)
+		if shard, ok := get(get(d, "details"), "shard").(string); ok {
+			s += " " + shard
+		}
+		out = append(out, s)
+	}
+	slices.Sort(out)
+	return strings.Join(out, ", ")
+}
+
+// What is wrong in a cluster is found by a check of the cluster, of its database and of its collection, and by no other; while a DDL is
+// under way the check waits for it.
+func TestCheckMetadataConsistency(t *testing.T) {
+	c := newTestCluster(t, 3)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	for _, coll := range []string{"c", "d", "e", "f"} {
+		c.shardedAs(coll, 1, 10)
+	}
+	c.insertKeys("plain", 1, 2)
+	c.run("db", `{"create": "v", "viewOn": "plain", "pipeline": []}`)
+	c.run("db", `{"create": "ts", "timeseries": {"timeField": "t"}}`)
+	c.run("other", `{"insert": "c", "documents": [{"_id": 1}]}`)
+	check := func(db, cmd, want string) {
+		t.Helper()
+		if got := c.inconsistent(db, cmd); got != want {
+			t.Errorf("%s on %s: %q, want %q", cmd, db, got, want)
+		}
+	}
+	const whole, indexes = `{"checkMetadataConsistency": 1}`, `{"checkMetadataConsistency": 1, "checkIndexes": true}`
+	check("admin", indexes, "")
+	on := func(shard, db, cmd string) {
+		t.Helper()
+		var d bson.D
+		if err := bson.UnmarshalExtJSON([]byte(cmd), false, &d); err != nil {
+			t.Fatal(err)
+		}
+		p := c.confP
+		if shard != "config" {
+			p = c.shards[shard]
+		}
+		c.admin(p, append(d, bson.E{Key: "$db", Value: db}))
+	}
+	on("shard1", "db", `{"create": "stray"}`)
+	on("shard1", "db", `{"drop": "d"}`)
+	on("shard2", "db", `{"drop": "e"}`)
+	on("shard2", "db", `{"create": "e"}`)
+	on("shard2", "db", `{"createIndexes": "e", "indexes": [{"key": {"k": "hashed"}, "name": "k_hashed"}]}`)
+	on("shard1", "db", `{"dropIndexes": "f", "index": "k_hashed"}`)
+	on("config", "config", `{"delete": "chunks", "deletes": [{"q": {"shard": "shard1", "uuid": `+show(get(c.all("config", `{"find": "collections", "filter": {"_id": "db.c"}}`)[0], "uuid"))+`}, "limit": 1}]}`)
+	on("config", "config", `{"insert": "collections", "documents": [{"_id": "gone.c", "uuid": {"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAAA==", "subType": "04"}}, "lastmodEpoch": {"$oid": "6b03fe3ea9561bd055000213"}, "timestamp": {"$timestamp": {"t": 1, "i": 1}}, "key": {"_id": 1}}]}`)
+	const inDB = "CollectionUUIDMismatch shard2, MisplacedCollection shard1, MissingLocalCollection shard1, MissingShardKeyIndex shard1, RoutingTableRangeGap"
+	check("db", whole, inDB)
+	check("admin", whole, strings.Replace(inDB, "MisplacedCollection", "HiddenShardedCollection, MisplacedCollection", 1))
+	check("db", indexes, strings.Replace(inDB, "MisplacedCollection", "InconsistentIndex, MisplacedCollection", 1))
+	check("other", whole, "")
+	check("none", whole, "")
+	for coll, want := range map[string]string{
+		"c": "RoutingTableRangeGap", "d": "MissingLocalCollection shard1", "e": "CollectionUUIDMismatch shard2", "f": "MissingShardKeyIndex shard1",
+		"stray": "MisplacedCollection shard1", "plain": "", "none": "",
+	} {
+		check("db", fmt.Sprintf(`{"checkMetadataConsistency": %q}`, coll), want)
+	}
+	m := c.run("db", `{"checkMetadataConsistency": 1, "cursor": {"batchSize": 2}}`)
+	c.expect(len(get(m["cursor"], "firstBatch").(bson.A)), `2`)
+	c.expect(len(c.all("db", `{"checkMetadataConsistency": 1, "cursor": {"batchSize": 2}}`)), `5`)
+	for cmd, code := range map[string]mongoerr.Code{
+		`{"checkMetadataConsistency": 1, "odd": 1}`: mongoerr.IDLUnknownField, `{"checkMetadataConsistency": 1, "dbMetadataLockMaxTimeMS": -1}`: mongoerr.BadValue, `{"checkMetadataConsistency": 1, "cursor": 1}`: mongoerr.TypeMismatch,
+	} {
+		if m := c.raw("db", cmd); m["code"] != int32(code) {
+			t.Errorf("%s: %v", cmd, m)
+		}
+	}
+
+	if _, err := c.points["shard0"].Configure(hangBeforePhase, value.NewString("alwaysOn"), value.Doc(value.F("phase", value.NewString("done")))); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan bson.M, 1)
+	go func() { done <- c.raw("db", `{"drop": "f"}`) }()
+	if err := c.points["shard0"].Register(hangBeforePhase).WaitEntered(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	for _, value := range []string{`1`, `"f"`} {
+		if m := c.raw("db", fmt.Sprintf(`{"checkMetadataConsistency": %s, "dbMetadataLockMaxTimeMS": 20}`, value)); m["code"] != int32(mongoerr.LockBusy) {
+			t.Errorf("beside a drop: %v", m)
+		}
+	}
+	check("db", `{"checkMetadataConsistency": "plain", "dbMetadataLockMaxTimeMS": 20000}`, "")
+	if _, err := c.points["shard0"].Configure(hangBeforePhase, value.NewString("off"), nil); err != nil {
+		t.Fatal(err)
+	}
+	c.expect((<-done)["ok"], `1.0`)
+	check("db", `{"checkMetadataConsistency": "f"}`, "")
+}

@@ -1,0 +1,144 @@
+package router_test
+
+import (
+	"fmt"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// A collection that is not sharded and not on the primary shard of its database: commands change it where it is, and what is asked about
+// it through a router is answered from there, while the primary shard's copy of its definition stays the same in all that a check compares.
+func TestDDLOfPlacedCollections(t *testing.T) {
+	c := newTestCluster(t, 3)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	c.insertKeys("moved", 1, 10)
+	c.run("db", `{"createIndexes": "moved", "indexes": [{"key": {"a": 1}, "name": "a"}]}`)
+	c.shardedAs("unsharded", 1, 10)
+	c.run("admin", `{"moveCollection": "db.moved", "toShard": "shard1"}`)
+	c.run("admin", `{"unshardCollection": "db.unsharded", "toShard": "shard2"}`)
+	check := func() {
+		t.Helper()
+		c.expect(c.all("admin", `{"checkMetadataConsistency": 1, "checkIndexes": true}`), `[]`)
+	}
+	check()
+	for coll, shard := range map[string]string{"moved": "shard1", "unsharded": "shard2"} {
+		do := func(cmd string, more string) bson.M {
+			t.Helper()
+			return c.run("db", fmt.Sprintf(`{%q: %q, %s}`, cmd, coll, more))
+		}
+		do("createIndexes", `"indexes": [{"key": {"b": 1}, "name": "b"}, {"key": {"d": 1}, "name": "d"}]`)
+		check()
+		m := do("collMod", `"index": {"name": "b", "hidden": true}`)
+		c.expect(bson.D{{Key: "was", Value: m["hidden_old"]}, {Key: "is", Value: m["hidden_new"]}, {Key: "raw", Value: m["raw"]}}, `{"was":false,"is":true,"raw":null}`)
+		check()
+		m = do("dropIndexes", `"index": "d"`)
+		c.expect(bson.D{{Key: "was", Value: m["nIndexesWas"]}, {Key: "raw", Value: m["raw"]}}, fmt.Sprintf(`{"was":%d,"raw":null}`, 4))
+		check()
+		if m := c.raw("db", fmt.Sprintf(`{"dropIndexes": %q, "index": "d"}`, coll)); m["code"] != int32(mongoerr.IndexNotFound) {
+			t.Errorf("%s: an index is dropped twice: %v", coll, m)
+		}
+		do("collMod", `"validator": {"k": {"$exists": true}}`)
+		check()
+		for id, s := range c.server {
+			l := s.Node.Engine.Catalog().Lookup("db." + coll)
+			if l == nil {
+				if id == "shard0" || id == shard {
+					t.Errorf("%s is not on %s", coll, id)
+				}
+				continue
+			}
+			if value.LookupDoc(l.Options, "validator") == nil {
+				t.Errorf("%s has no validator on %s", coll, id)
+			}
+			if l.Index("d") != nil || id == shard && l.Index("b") == nil {
+				t.Errorf("%s has the wrong indexes on %s", coll, id)
+			}
+		}
+		if m := c.raw("db", fmt.Sprintf(`{"insert": %q, "documents": [{"_id": 100}]}`, coll)); m["writeErrors"] == nil {
+			t.Errorf("%s: %v", coll, m)
+		}
+		list := c.all("db", fmt.Sprintf(`{"listCollections": 1, "filter": {"name": %q}}`, coll))
+		c.expect(get(get(list[0], "options"), "validator"), `{"k":{"$exists":true}}`)
+		var names []any
+		for _, x := range c.all("db", fmt.Sprintf(`{"listIndexes": %q}`, coll)) {
+			names = append(names, get(x, "name"))
+		}
+		if len(names) != 3 {
+			t.Errorf("%s has the indexes %v", coll, names)
+		}
+		do("create", `"validator": {"k": {"$exists": true}}`)
+		if m := c.raw("db", fmt.Sprintf(`{"create": %q, "capped": true, "size": 4096}`, coll)); m["code"] != int32(mongoerr.NamespaceExists) {
+			t.Errorf("%s is created otherwise: %v", coll, m)
+		}
+		c.expect(c.counted(coll, 1), `10`)
+	}
+	c.leftOver()
+	c.run("admin", `{"movePrimary": "db", "to": "shard2"}`)
+	check()
+	c.run("db", `{"collMod": "moved", "validator": {}}`)
+	c.run("admin", `{"renameCollection": "db.moved", "to": "db.renamed"}`)
+	check()
+	c.expect(c.counted("renamed", 1), `10`)
+	c.run("db", `{"drop": "renamed"}`)
+	check()
+	for id, s := range c.server {
+		if s.Node.Engine.Catalog().Lookup("db.renamed") != nil {
+			t.Errorf("it is left on %s", id)
+		}
+	}
+}
+
+// A check finds nothing after any of the operations that give a collection another key or other shards, and waits for one that is under
+// way.
+func TestConsistentAfterResharding(t *testing.T) {
+	c := newTestCluster(t, 3)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	c.shardedAs("c", 1, 40)
+	c.insertKeys("plain", 1, 10)
+	c.run("db", `{"createIndexes": "c", "indexes": [{"key": {"k": 1, "g": 1}, "name": "kg"}]}`)
+	for _, cmd := range []string{
+		`{"reshardCollection": "db.c", "key": {"k": 1}, "numInitialChunks": 4}`,
+		`{"refineCollectionShardKey": "db.c", "key": {"k": 1, "g": 1}}`,
+		`{"moveCollection": "db.plain", "toShard": "shard2"}`,
+		`{"moveCollection": "db.plain", "toShard": "shard1"}`,
+		`{"moveCollection": "db.plain", "toShard": "shard0"}`,
+		`{"unshardCollection": "db.c", "toShard": "shard1"}`,
+		`{"movePrimary": "db", "to": "shard1"}`,
+	} {
+		c.run("admin", cmd)
+		if bad := c.all("admin", `{"checkMetadataConsistency": 1, "checkIndexes": true}`); len(bad) > 0 {
+			t.Errorf("after %s: %s", cmd, show(bad))
+		}
+		c.expect(c.counted("c", 1), `40`)
+		c.expect(c.counted("plain", 1), `10`)
+	}
+	const point = "reshardingPauseCoordinatorAtState"
+	c.config.Points = c.points["config"]
+	for _, state := range []string{"preparing-to-donate", "cloning", "blocking-writes", "committing", "done"} {
+		entered, _ := c.points["config"].Configure(point, value.NewString("alwaysOn"), value.Doc(value.F("state", value.NewString(state))))
+		done := make(chan bson.M, 1)
+		to := "shard2"
+		if state == "cloning" || state == "committing" {
+			to = "shard0"
+		}
+		go func() { done <- c.raw("admin", fmt.Sprintf(`{"moveCollection": "db.plain", "toShard": %q}`, to)) }()
+		if err := c.points["config"].Register(point).WaitEntered(t.Context(), entered+1); err != nil {
+			t.Fatal(err)
+		}
+		for _, value := range []string{`1`, `"plain"`} {
+			if m := c.raw("db", fmt.Sprintf(`{"checkMetadataConsistency": %s, "dbMetadataLockMaxTimeMS": 20}`, value)); m["code"] != int32(mongoerr.LockBusy) {
+				t.Errorf("beside a moveCollection at %s: %v", state, m)
+			}
+		}
+		c.expect(c.all("db", `{"checkMetadataConsistency": "c", "checkIndexes": true}`), `[]`)
+		if _, err := c.points["config"].Configure(point, value.NewString("off"), nil); err != nil {
+			t.Fatal(err)
+		}
+		c.expect((<-done)["ok"], `1.0`)
+		c.expect(c.all("admin", `{"checkMetadataConsistency": 1, "checkIndexes": true}`), `[]`)
+	}
+}

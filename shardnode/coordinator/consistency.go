@@ -1,0 +1,170 @@
+package coordinator
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/consistency"
+	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/migration"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/lock"
+)
+
+// runCheckConsistency compares what the catalog says of a database, or of one of its collections, with what the shards have, while no DDL
+// of this shard changes it.
+func (m *Coordinators) runCheckConsistency(op *command.Op, req *msg.CheckConsistency, dst []byte) ([]byte, error) {
+	wait := lockWait
+	if req.LockMS != nil {
+		wait = time.Duration(*req.LockMS) * time.Millisecond
+	}
+	names := []lockedName{{lock.Resource{Kind: lock.DDLDatabase, Name: req.DB}, lock.S}}
+	ns := req.DB + ".$cmd"
+	if req.Coll != "" {
+		ns = req.DB + "." + req.Coll
+		names = []lockedName{{lock.Resource{Kind: lock.DDLDatabase, Name: req.DB}, lock.IS}, {lock.Resource{Kind: lock.DDLCollection, Name: ns}, lock.S}}
+	}
+	h, err := m.lockNames(op, names, "checkMetadataConsistency", wait)
+	if err != nil {
+		return dst, err
+	}
+	defer m.unlock(h)
+	if err := migration.WaitCritical(op, m.State.CheckVersion(op, ns)); err != nil {
+		return dst, err
+	}
+	c := &checker{m: m, req: req}
+	if err := c.read(op); err != nil {
+		return dst, err
+	}
+	if err := c.check(op); err != nil {
+		return dst, err
+	}
+	return msg.AppendFields(dst, &msg.CheckConsistencyReply{Found: c.bad}), nil
+}
+
+// checker is one check of a database.
+type checker struct {
+	m       *Coordinators
+	req     *msg.CheckConsistency
+	entries map[string][]byte              // of config.collections, by namespace
+	locals  map[string][]consistency.Local // what shards have, by namespace
+	peers   map[string]cluster.Peer        // of the shards
+	bad     [][]byte
+}
+
+// read reads the entries, and what every shard has.
+func (c *checker) read(ctx context.Context) error {
+	c.entries, c.locals, c.peers = make(map[string][]byte), make(map[string][]consistency.Local), make(map[string]cluster.Peer)
+	ids := value.Doc(value.F("$gt", value.NewString(c.req.DB+".")), value.F("$lt", value.NewString(c.req.DB+"/")))
+	named := value.Doc()
+	if c.req.Coll != "" {
+		ids = value.Doc(value.F("$eq", value.NewString(c.req.DB+"."+c.req.Coll)))
+		named = value.Doc(value.F("name", value.NewString(c.req.Coll)))
+	}
+	entries, err := c.config(ctx, "collections", value.Doc(value.F("_id", value.NewDocument(ids))))
+	if err != nil {
+		return err
+	}
+	for _, d := range entries {
+		c.entries[value.Lookup(d, "_id").Str()] = d
+	}
+	if err := c.m.State.Registry.Reload(ctx); err != nil {
+		return err
+	}
+	shards, err := c.m.State.Registry.All(ctx)
+	if err != nil {
+		return err
+	}
+	for _, s := range shards {
+		c.peers[s.ID] = s.Peer
+		list, err := cluster.FindAll(ctx, s.Peer, c.req.DB, value.Doc(value.F("listCollections", value.NewInt32(1)), value.F("filter", value.NewDocument(named)), value.F("$db", value.NewString(c.req.DB))))
+		if err != nil {
+			return err
+		}
+		for _, d := range list {
+			if value.Lookup(d, "type").Str() == "collection" {
+				ns := c.req.DB + "." + value.Lookup(d, "name").Str()
+				c.locals[ns] = append(c.locals[ns], consistency.Local{Shard: s.ID, UUID: value.Lookup(value.LookupDoc(d, "info"), "uuid"), Options: value.LookupDoc(d, "options")})
+			}
+		}
+	}
+	return nil
+}
+
+func (c *checker) config(ctx context.Context, coll string, filter []byte) ([][]byte, error) {
+	return cluster.FindAll(ctx, c.m.State.Registry.Config(), "config", value.Doc(value.F("find", value.NewString(coll)), value.F("filter", value.NewDocument(filter)), value.F("$db", value.NewString("config"))))
+}
+
+// check compares each entry with the shards, and each collection of a shard that has no entry with the place of the database.
+func (c *checker) check(ctx context.Context) error {
+	var names []string
+	for ns := range c.entries {
+		names = append(names, ns)
+	}
+	for ns := range c.locals {
+		if c.entries[ns] == nil {
+			names = append(names, ns)
+		}
+	}
+	slices.Sort(names)
+	for _, ns := range names {
+		if entry := c.entries[ns]; entry != nil {
+			if err := c.tracked(ctx, ns, entry); err != nil {
+				return err
+			}
+			continue
+		}
+		for _, l := range c.locals[ns] {
+			if l.Shard != c.m.State.ID && !nodesOwn(catalog.CollOf(ns)) {
+				c.bad = append(c.bad, consistency.Misplaced(ns, l.Shard, l.UUID))
+			}
+		}
+	}
+	return nil
+}
+
+// nodesOwn reports whether a collection is each node's own: the profiler's.
+func nodesOwn(coll string) bool {
+	return strings.HasPrefix(coll, "system.") && !strings.HasPrefix(coll, "system.buckets.") && coll != "system.views"
+}
+
+func (c *checker) tracked(ctx context.Context, ns string, entry []byte) error {
+	coll, err := consistency.Parse(entry)
+	if err != nil {
+		return err
+	}
+	chunks, err := c.config(ctx, "chunks", value.Doc(value.F("uuid", coll.UUID)))
+	if err != nil {
+		return err
+	}
+	zones, err := c.config(ctx, "tags", value.Doc(value.F("ns", value.NewString(ns))))
+	if err != nil {
+		return err
+	}
+	owners := consistency.Owners(chunks)
+	locals := c.locals[ns]
+	for i := range locals {
+		l := &locals[i]
+		if l.Owner = slices.Contains(owners, l.Shard); l.Owner {
+			l.Indexes, err = cluster.FindAll(ctx, c.peers[l.Shard], c.req.DB, value.Doc(value.F("listIndexes", value.NewString(catalog.CollOf(ns))), value.F("$db", value.NewString(c.req.DB))))
+			if err != nil {
+				return err
+			}
+		}
+	}
+	c.bad = append(c.bad, coll.RoutingTable(chunks)...)
+	c.bad = append(c.bad, coll.Zones(zones)...)
+	c.bad = append(c.bad, coll.Locals(owners, locals)...)
+	if !value.Lookup(entry, "unsplittable").Truthy() {
+		c.bad = append(c.bad, coll.ShardKeyIndex(locals)...)
+	}
+	if c.req.Indexes {
+		c.bad = append(c.bad, coll.Indexes(locals)...)
+	}
+	return nil
+}
