@@ -21,6 +21,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // outsider is a server in a process of its own, as an operator starts it.
@@ -269,10 +271,19 @@ func (s *outsideSet) remove(m *outsider) {
 	s.ready()
 }
 
+// stepDown has the primary step down, unless it loses an election before the command arrives.
 func (s *outsideSet) stepDown() {
 	s.t.Helper()
 	p := s.primary()
-	s.command(p, bson.D{{Key: "replSetStepDown", Value: 5}, {Key: "secondaryCatchUpPeriodSecs", Value: 3}})
+	s.eventually(p.at()+" steps down", func() bool {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		err := p.direct.Database("admin").RunCommand(ctx, bson.D{{Key: "replSetStepDown", Value: 5}, {Key: "secondaryCatchUpPeriodSecs", Value: 3}}).Err()
+		if err != nil {
+			s.t.Logf("%s: %v", s.name, err)
+		}
+		return err == nil || codeOf(err) == int32(mongoerr.NotWritablePrimary)
+	})
 }
 
 // killPrimary ends the primary without warning; the caller starts it again.
