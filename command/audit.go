@@ -86,9 +86,13 @@ func (c *Client) event(served []byte, atype string, result mongoerr.Code, param 
 	dst = value.Append(dst, "local", c.endpoint(c.Local))
 	if remote := value.Lookup(served, "$remote"); served != nil && remote.T == value.Document {
 		dst = value.Append(dst, "remote", remote)
-		dst = value.Append(dst, "intermediates", value.NewArray(value.ArrayOf(c.endpoint(c.Remote))))
+		between := append(value.Values(value.Lookup(served, "$intermediates").Doc()), c.endpoint(c.Remote))
+		dst = value.Append(dst, "intermediates", value.NewArray(value.ArrayOf(between...)))
 	} else {
 		dst = value.Append(dst, "remote", c.endpoint(c.Remote))
+		if c.Via != "" {
+			dst = value.Append(dst, "intermediates", value.NewArray(value.ArrayOf(c.endpoint(c.Via))))
+		}
 	}
 	users, roles := c.auditedUser(served)
 	dst = value.Append(dst, "users", users)
@@ -140,11 +144,14 @@ func (op *Op) forOthers(served []byte) []byte {
 	if told := origin.auditedFor(); told != nil {
 		return told
 	}
-	remote := value.F("$remote", origin.Client.endpoint(origin.Client.Remote))
 	if served == nil {
-		return value.Doc(remote)
+		served = value.Doc()
 	}
-	return value.WithField(served, remote.Key, remote.Val)
+	served = value.WithField(served, "$remote", origin.Client.endpoint(origin.Client.Remote))
+	if via := origin.Client.Via; via != "" {
+		served = value.WithField(served, "$intermediates", value.NewArray(value.ArrayOf(origin.Client.endpoint(via))))
+	}
+	return served
 }
 
 // auditCheck records the outcome of an authorization: one that was refused, and with auditAuthorizationSuccess each.

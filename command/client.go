@@ -21,7 +21,9 @@ type Client struct {
 	// Own means the node itself: its own work is exempt from the rules of read preference.
 	Own      bool
 	Loopback bool
-	Started  time.Time
+	// Via is the address of the load balancer that made the connection; empty without.
+	Via     string
+	Started time.Time
 	// TLS describes the connection's encryption; nil, or returning nil, if there is none.
 	TLS func() *tls.ConnectionState
 
@@ -30,6 +32,8 @@ type Client struct {
 	Compressors func(names []string) []string
 	// Close ends the connection; nil if there is none.
 	Close func()
+	// Trust tells the connection whether its client has proved who it is; nil if there is none.
+	Trust func(trusted bool)
 
 	gone           atomic.Bool
 	heard          atomic.Int64                  // when a node's last message arrived, in nanoseconds
@@ -94,6 +98,13 @@ func (c *Client) Metadata() (doc []byte, app string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.mu.metadata, c.mu.appName
+}
+
+// hasMetadata reports whether the client has described itself.
+func (c *Client) hasMetadata() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.metadata != nil
 }
 
 // setProcess records what a node announces: its process, and how often it will send messages on this connection.

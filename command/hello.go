@@ -26,6 +26,8 @@ const (
 // and the hellos that wait for a change.
 type Topology struct {
 	ProcessID [12]byte
+	// ServiceID identifies a router to clients that reach it through a load balancer.
+	ServiceID [12]byte
 	// Describe appends the role's own fields, those before the limits.
 	Describe func(op *Op, hello bool, dst []byte) []byte
 	// Tail appends the role's fields after the limits.
@@ -182,6 +184,9 @@ func (t *Topology) hello(op *Op, dst []byte) ([]byte, error) {
 			return dst, err
 		}
 	}
+	if err := op.checkBalanced(); err != nil {
+		return dst, err
+	}
 	if err := t.wait(op); err != nil {
 		return dst, err
 	}
@@ -201,6 +206,9 @@ func (t *Topology) hello(op *Op, dst []byte) ([]byte, error) {
 	dst = value.Append(dst, "connectionId", value.NewInt32(int32(op.Client.ID)))
 	dst = value.Append(dst, "minWireVersion", value.NewInt32(MinWireVersion))
 	dst = value.Append(dst, "maxWireVersion", value.NewInt32(MaxWireVersion))
+	if op.Client.Via != "" {
+		dst = value.Append(dst, "serviceId", value.NewObjectID(t.ServiceID))
+	}
 	if t.Tail != nil {
 		dst = t.Tail(dst)
 	}
@@ -209,6 +217,16 @@ func (t *Topology) hello(op *Op, dst []byte) ([]byte, error) {
 		return op.Service.Access.appendHello(op, dst)
 	}
 	return dst, nil
+}
+
+// checkBalanced refuses a client that is not aware of the load balancer between it and this router: it would look for its cursors
+// and transactions elsewhere. Only the first hello of a connection carries the option.
+func (op *Op) checkBalanced() error {
+	if op.Client.Via == "" || op.Arg("loadBalanced").Truthy() || op.Arg("client").IsMissing() && op.Client.hasMetadata() {
+		return nil
+	}
+	return mongoerr.New(mongoerr.LoadBalancerSupportMismatch,
+		"The server is being accessed through a load balancer, but this driver does not have load balancing enabled")
 }
 
 // userName reads saslSupportedMechs: "database.user", or a document of both.

@@ -187,7 +187,7 @@ func (a *Access) finish(op *Op, l *login) error {
 // becomeMember makes the operation's client a member of the cluster, after it has proved that it is one.
 func (a *Access) becomeMember(op *Op, mech string) {
 	c := op.Client
-	c.login.Store(auth.NewSystem())
+	c.prove(auth.NewSystem())
 	c.Internal = c.claimsInternal
 	op.Service.auditLogin(c, auth.System, mech, mongoerr.OK)
 }
@@ -205,7 +205,7 @@ func (a *Access) enter(op *Op, id *auth.Identity, mech string) error {
 	}
 	mine := *id
 	mine.Mechanism = mech
-	c.login.Store(&mine)
+	c.prove(&mine)
 	op.Service.auditLogin(c, id.Name, mech, mongoerr.OK)
 	if a.Told != nil {
 		a.Told(c, id.Name, mech, nil)
@@ -237,11 +237,19 @@ func (a *Access) failed(op *Op, user auth.UserName, mech string, err error) erro
 func (a *Access) runLogout(op *Op, dst []byte) ([]byte, error) {
 	if id := op.Client.login.Load(); id != nil && id.Name.DB == op.Req.DB {
 		op.Service.auditLogout(op.Client, id, "Explicit logout from "+op.Req.DB)
-		op.Client.login.Store(nil)
+		op.Client.prove(nil)
 		op.Client.Internal = op.Client.Internal && !a.Enforced
 	}
 	op.Client.takeLogin()
 	return dst, nil
+}
+
+// prove gives the client the identity that it has proved, nil for none any more.
+func (c *Client) prove(id *auth.Identity) {
+	c.login.Store(id)
+	if c.Trust != nil {
+		c.Trust(id != nil)
+	}
 }
 
 // setLogin stores the authentication in progress.

@@ -42,7 +42,10 @@ func (f *Front) Opened(c *wire.Conn) {
 		cl.Loopback = true // a UNIX socket
 	}
 	cl.Compressors = f.agree
-	cl.Close, cl.TLS = c.Close, c.TLS
+	cl.Close, cl.TLS, cl.Trust = c.Close, c.TLS, c.Trust
+	if via := c.Via(); via != nil {
+		cl.Via, cl.Loopback = via.String(), false // whoever reaches the balancers' port may claim any address
+	}
 	c.State = cl
 	f.Service.clients.Store(cl, struct{}{})
 	if f.Connected != nil {
@@ -56,6 +59,9 @@ func (f *Front) Closed(c *wire.Conn) {
 		cl.Gone()
 		f.Service.clients.Delete(cl)
 		f.Service.auditEnd(cl)
+		if cl.Via != "" && f.Service.Hooks.BalancedLost != nil {
+			f.Service.Hooks.BalancedLost(cl)
+		}
 		if id := cl.Process(); f.Service.ProcessLost != nil && id != [16]byte{} && !f.Service.HasProcess(id) {
 			f.Service.ProcessLost(id)
 		}

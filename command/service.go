@@ -28,6 +28,9 @@ type Hooks struct {
 	Metadata func(c *Client, compressors []string, doc []byte)
 	// ByUUID finds the namespace of a collection, empty if there is none.
 	ByUUID func(id [16]byte) string
+	// BalancedLost is called when the connection of a client behind a load balancer has ended: the client comes back to another
+	// router, if at all. It must not wait.
+	BalancedLost func(c *Client)
 	// Panic is called for a handler that panicked.
 	Panic func(op *Op, what any, stack []byte)
 }

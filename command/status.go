@@ -192,7 +192,7 @@ func (s *Status) connectionsDoc() []byte {
 	return value.Doc(i("current", st.Current), i("available", max(st.Available, 0)), i("totalCreated", st.TotalCreated), i("rejected", st.Rejected),
 		i("active", st.Active), i("threaded", st.Current), i("exhaustIsMaster", s.hellos.isMaster.Load()),
 		i("exhaustHello", s.hellos.hello.Load()), i("awaitingTopologyChanges", s.hellos.awaiting.Load()),
-		i("loadBalanced", 0), i("queuedForEstablishment", st.Admission.Waiting),
+		i("loadBalanced", st.LoadBalanced), i("queuedForEstablishment", st.Admission.Waiting),
 		subDoc("establishmentRateLimit", i64("rejected", st.Admission.Rejected), i64("exempted", st.Admission.Exempted),
 			i64("interruptedDueToClientDisconnect", st.Admission.Interrupted)))
 }

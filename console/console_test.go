@@ -48,7 +48,7 @@ func TestShapeOfLines(t *testing.T) {
 		{"starting", `{"t":{"$date":"T"},"s":"I",  "c":"STORAGE",  "id":4615611, "svc":"-", "ctx":"initandlisten","msg":"MongoDB starting","attr":{"pid":7,"port":27017,"dbPath":"/data/db","architecture":"64-bit","host":"h"}}`,
 			func(l *Log) { l.Starting(7, 27017, "/data/db", "h") }},
 		{"accepted", `{"t":{"$date":"T"},"s":"I",  "c":"NETWORK",  "id":22943,   "svc":"-", "ctx":"listener","msg":"Connection accepted","attr":{"remote":"127.0.0.1:4711","isLoadBalanced":false,"connectionId":3,"connectionCount":2}}`,
-			func(l *Log) { l.Accepted(remote, 3, 2) }},
+			func(l *Log) { l.Accepted(remote, false, 3, 2) }},
 		{"metadata", `{"t":{"$date":"T"},"s":"I",  "c":"NETWORK",  "id":51800,   "svc":"-", "ctx":"conn3","msg":"client metadata","attr":{"remote":"127.0.0.1:4711","client":"conn3","negotiatedCompressors":["zstd"],"doc":{"driver":{"name":"x"},"n":3}}}`,
 			func(l *Log) { l.ClientMetadata(remote, 3, []string{"zstd"}, doc) }},
 		{"slow", `{"t":{"$date":"T"},"s":"I",  "c":"COMMAND",  "id":51803,   "svc":"-", "ctx":"conn3","msg":"Slow query","attr":{"driver":{"name":"x"},"n":3}}`,
@@ -210,8 +210,8 @@ func TestFilesAreRotated(t *testing.T) {
 func TestQuietDropsConnections(t *testing.T) {
 	got := written(t, func(l *Log) {
 		l.SetQuiet(true)
-		l.Accepted(&net.TCPAddr{}, 1, 1)
-		l.Ended(&net.TCPAddr{}, 1, 0)
+		l.Accepted(&net.TCPAddr{}, false, 1, 1)
+		l.Ended(&net.TCPAddr{}, false, 1, 0)
 	})
 	if got != "" {
 		t.Errorf("written: %s", got)

@@ -14,21 +14,21 @@ import (
 func ConnCtx(id int64) string { return "conn" + strconv.FormatInt(id, 10) }
 
 // Accepted logs a new connection, unless quiet.
-func (l *Log) Accepted(remote net.Addr, id, count int64) {
+func (l *Log) Accepted(remote net.Addr, balanced bool, id, count int64) {
 	if l.Quiet() {
 		return
 	}
 	l.Info(Network, 22943, "listener", "Connection accepted").Str("remote", remote.String()).
-		Bool("isLoadBalanced", false).Int("connectionId", id).Int("connectionCount", count).Write()
+		Bool("isLoadBalanced", balanced).Int("connectionId", id).Int("connectionCount", count).Write()
 }
 
 // Ended logs that a connection has gone, unless quiet.
-func (l *Log) Ended(remote net.Addr, id, count int64) {
+func (l *Log) Ended(remote net.Addr, balanced bool, id, count int64) {
 	if l.Quiet() {
 		return
 	}
 	l.Info(Network, 22944, ConnCtx(id), "Connection ended").Str("remote", remote.String()).
-		Bool("isLoadBalanced", false).Int("connectionId", id).Int("connectionCount", count).Write()
+		Bool("isLoadBalanced", balanced).Int("connectionId", id).Int("connectionCount", count).Write()
 }
 
 // NotOurs logs that a client speaks another protocol and is disconnected.

@@ -26,6 +26,8 @@ type routerCursor struct {
 	merge *mergeCursor
 	txn   *transaction // the transaction it was opened in, nil if none
 	query *command.QueryRun
+	// client opened it through a load balancer; nil for any other.
+	client *command.Client
 
 	mu struct {
 		sync.Mutex
@@ -199,7 +201,11 @@ func (t *cursorTable) metrics() value.Field {
 
 // newCursor makes the cursor that an operation opens.
 func newCursor(op *command.Op, ns string) *routerCursor {
-	return &routerCursor{ns: ns, lsid: string(op.Req.LSID), owner: op.Owner(), noTimeout: op.Req.Shared("noCursorTimeout").Truthy(), txn: transactionOf(op), origin: append([]byte(nil), op.Req.Body...),
+	var client *command.Client
+	if op.Client.Via != "" {
+		client = op.Client
+	}
+	return &routerCursor{client: client, ns: ns, lsid: string(op.Req.LSID), owner: op.Owner(), noTimeout: op.Req.Shared("noCursorTimeout").Truthy(), txn: transactionOf(op), origin: append([]byte(nil), op.Req.Body...),
 		concern: op.Req.ReadConcern.Clone(), query: op.HoldQuery()}
 }
 

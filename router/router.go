@@ -37,7 +37,8 @@ type Router struct {
 	targets targetStats
 
 	settings querySettings
-	pauses   atomic.Bool // pauseMigrationsDuringMultiUpdates
+	pauses   atomic.Bool          // pauseMigrationsDuringMultiUpdates
+	lost     chan *command.Client // behind load balancers, disconnected
 }
 
 // New returns a router over a config server and registers its commands with the service.
@@ -45,7 +46,7 @@ func New(s *command.Service, reg *cluster.Registry, clock *cluster.VectorClock, 
 	r := &Router{
 		Service: s, Registry: reg, Clock: clock, Params: params, Fail: fail,
 		Catalog: cluster.NewCatalog(reg.Config()),
-		config:  reg.Config(),
+		config:  reg.Config(), lost: make(chan *command.Client, 1024),
 	}
 	r.Catalog.Limit(params.Int("catalogCacheCollectionMaxEntries"), params.Int("catalogCacheDatabaseMaxEntries"))
 	r.cursors.init()
@@ -54,6 +55,7 @@ func New(s *command.Service, reg *cluster.Registry, clock *cluster.VectorClock, 
 	r.cursors.kill = r.closeRemote
 	s.Table.Add(r.specs()...)
 	s.Hooks.After = r.hideStateChanges(s.Hooks.After)
+	s.Hooks.BalancedLost = r.noteLost
 	s.Status.Add(r.ops.Section(),
 		command.StatusSection{Name: "mem", Doc: func(*command.Op, value.Value) []byte { return command.MemDoc() }},
 		command.StatusSection{Name: "shardingStatistics", Doc: func(*command.Op, value.Value) []byte { return r.targets.doc() }},
@@ -140,6 +142,7 @@ func (r *Router) Run(ctx context.Context) {
 	var followers sync.WaitGroup
 	defer followers.Wait()
 	followers.Go(func() { r.Registry.Follow(ctx) })
+	followers.Go(func() { r.endLost(ctx) })
 	if r.Service.Access != nil {
 		followers.Go(func() { r.watchUsers(ctx) })
 	}

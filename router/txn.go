@@ -31,6 +31,8 @@ type txnSession struct {
 	busy chan struct{}
 	txn  *transaction // nil before the first
 	used time.Time
+	// client used it last, if it is behind a load balancer.
+	client atomic.Pointer[command.Client]
 }
 
 // transaction is one transaction.
@@ -92,6 +94,9 @@ func (t *txnTable) take(op *command.Op) (s *txnSession, release func(), err erro
 		t.mu.sessions[id] = s
 	}
 	s.used = op.Start
+	if op.Client.Via != "" {
+		s.client.Store(op.Client)
+	}
 	t.mu.Unlock()
 	select {
 	case <-s.busy:

@@ -81,6 +81,9 @@ func inflate(m *Message, frame []byte) ([]byte, error) {
 	if size < 0 || size > MaxInternalMessage-headerLen {
 		return nil, frameErrorf("decompressed size %d is outside 0 to %d", size, MaxInternalMessage-headerLen)
 	}
+	if m.most > 0 && headerLen+size > m.most {
+		return nil, frameErrorf("message of %d bytes before authentication, at most %d are allowed", headerLen+size, m.most)
+	}
 	m.inflated = getBuffer(headerLen + size)
 	out := m.inflated.b
 	if err := decompress(m.compressor, out[headerLen:], frame[compPrefix:]); err != nil {

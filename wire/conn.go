@@ -44,6 +44,9 @@ type Conn struct {
 	member        atomic.Bool // its messages may have MaxInternalMessage
 	waiter        *waiter     // nil if it did not have to
 	tls           atomic.Pointer[tlsSession]
+	trusted       atomic.Bool // see Trust
+	patience      atomic.Pointer[time.Timer]
+	proxyState
 
 	// in is used only by the event loop.
 	in struct {
@@ -71,12 +74,11 @@ type Conn struct {
 // AllowInternal accepts messages of MaxInternalMessage from now on: the connection is another node's.
 func (c *Conn) AllowInternal() { c.member.Store(true) }
 
-// limit is how long a message may be.
-func (c *Conn) limit() int {
-	if c.member.Load() {
-		return MaxInternalMessage
-	}
-	return MaxMessageSize
+// proxyState is what a connection knows of how it was made. It changes in the event loop only, before the handler hears of the connection.
+type proxyState struct {
+	overTCP     bool     // the socket is no UNIX socket, whoever is at its other end
+	awaitsProxy bool     // a load balancer's header has to come first
+	via         net.Addr // the load balancer; nil without
 }
 
 // ID numbers the connections of a server from 1.
@@ -195,6 +197,12 @@ func (c *Conn) cut() error {
 	if c.gc.InboundBuffered() < 4 {
 		return nil
 	}
+	if c.awaitsProxy {
+		if done, err := c.readProxy(); err != nil || !done {
+			return err
+		}
+		return c.cut()
+	}
 	head, err := c.gc.Peek(4)
 	if err != nil {
 		return nil
@@ -204,7 +212,7 @@ func (c *Conn) cut() error {
 			return err
 		}
 	}
-	n, err := frameLength(head, c.limit())
+	n, err := c.nextLength(head)
 	if err != nil {
 		return err
 	}
@@ -246,6 +254,7 @@ func (c *Conn) accept(frame *buffer) error {
 		frame.free()
 		return ErrClosed
 	}
+	c.hasSpoken()
 	c.srv.stats.requests.Add(1)
 	c.srv.stats.bytesIn.Add(int64(len(frame.b)))
 	q := &c.queue
@@ -380,6 +389,7 @@ func (c *Conn) closed() {
 	c.out.mu.Lock()
 	c.out.closed = true
 	c.out.mu.Unlock()
+	c.hasSpoken()
 	c.cancel()
 	c.in.buf.free()
 	c.in.buf = nil
@@ -410,6 +420,9 @@ func (j *job) parse() error {
 	}
 	j.parsed = true
 	j.msg.frame = j.frame
+	if most, stranger := j.conn.maxMessage(); stranger {
+		j.msg.most = most
+	}
 	j.err = parseFrame(&j.msg, j.frame.b)
 	j.reply.responseTo = j.msg.RequestID
 	st := &j.conn.srv.stats

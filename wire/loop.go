@@ -39,7 +39,7 @@ func (l *loop) OnOpen(gc gnet.Conn) ([]byte, gnet.Action) {
 	if s.stopping.Load() {
 		return nil, gnet.Close
 	}
-	if n := s.stats.current.Load() + s.admission.waiting(); n >= int64(s.opts.MaxConnections) {
+	if n := s.stats.current.Load() + s.admission.waiting(); n >= int64(s.opts.MaxConnections) && !s.opts.exempt(gc.RemoteAddr()) {
 		s.stats.rejected.Add(1)
 		return nil, gnet.Close
 	}
@@ -55,13 +55,16 @@ func (l *loop) OnOpen(gc gnet.Conn) ([]byte, gnet.Action) {
 		return nil, gnet.Close
 	}
 	gc.SetContext(c)
-	if _, tcp := c.remote.(*net.TCPAddr); tcp {
+	if _, c.overTCP = c.remote.(*net.TCPAddr); c.overTCP {
+		c.awaitsProxy = s.fromBalancer(gc.LocalAddr())
 		_ = gc.SetKeepAlivePeriod(keepAlive) // best effort: without it a dead client is detected later
 	}
 	s.conns.mu.Lock()
 	s.conns.all[c.id] = c
 	s.conns.mu.Unlock()
-	s.handler.Opened(c)
+	if !c.awaitsProxy {
+		s.open(c)
+	}
 	if c.waiter == nil {
 		s.established(c, false)
 	}
@@ -136,6 +139,8 @@ func (l *loop) OnClose(gc gnet.Conn, _ error) gnet.Action {
 	s.conns.mu.Lock()
 	delete(s.conns.all, c.id)
 	s.conns.mu.Unlock()
-	s.handler.Closed(c)
+	if !c.awaitsProxy { // else the handler never heard of it
+		s.close(c)
+	}
 	return gnet.None
 }

@@ -27,6 +27,7 @@ type Message struct {
 	hasComp    bool
 	frame      *buffer
 	inflated   *buffer
+	most       int // bytes that it may have after decompression; 0 for no bound of its own
 }
 
 // CommandName returns the key of the body's first element, "" for an empty body.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -43,6 +44,9 @@ type Options struct {
 	MaxConnections int      // 0 means DefaultMaxConnections
 	Loops          int      // event loops; 0 means one per four cores
 	TLS            *TLS     // nil: a ClientHello is refused
+	Balanced       []string // those of Addrs, of TCP, at which load balancers begin connections with a PROXY header
+	Strangers      Strangers
+	Exempt         func(addr net.Addr) bool // whom MaxConnections does not hold up; nil for nobody
 
 	BadFrame func(c *Conn, err error)                       // a malformed frame, or another protocol (ForeignError); the connection is being closed
 	Panicked func(c *Conn, m *Message, v any, stack []byte) // Handle panicked; the reply is an error
@@ -60,6 +64,7 @@ type Server struct {
 	nextID    atomic.Int32
 	connID    atomic.Int64
 	addrs     []net.Addr
+	balanced  map[string]bool // the listeners of Balanced, as connections name them
 
 	stopping   atomic.Bool
 	drained    chan struct{}  // while stopping: closed when the last running request has ended
@@ -85,6 +90,12 @@ func Listen(opts Options, h Handler) (*Server, error) {
 	protos := make([]string, len(opts.Addrs))
 	for i, a := range opts.Addrs {
 		protos[i] = protoAddr(a)
+	}
+	s.balanced = map[string]bool{}
+	for _, a := range opts.Balanced {
+		if t, err := net.ResolveTCPAddr("tcp", a); err == nil {
+			s.balanced[listenerOf(t)] = true
+		}
 	}
 	loop := &loop{srv: s, booted: make(chan error, 1)}
 	failed := make(chan error, 1)
@@ -154,6 +165,38 @@ func (s *Server) readAddrs(protos []string) error {
 		}
 	}
 	return nil
+}
+
+// listenerOf names a listener by its port: a process has a port once.
+func listenerOf(a net.Addr) string {
+	if t, ok := a.(*net.TCPAddr); ok {
+		return strconv.Itoa(t.Port)
+	}
+	return ""
+}
+
+// fromBalancer reports whether a listener is one for load balancers.
+func (s *Server) fromBalancer(local net.Addr) bool {
+	return len(s.balanced) > 0 && s.balanced[listenerOf(local)]
+}
+
+// exempt reports whether an address is not held up by the bound of connections.
+func (o *Options) exempt(addr net.Addr) bool { return o.Exempt != nil && o.Exempt(addr) }
+
+// open introduces a connection to the handler.
+func (s *Server) open(c *Conn) {
+	if c.via != nil {
+		s.stats.balanced.Add(1)
+	}
+	s.handler.Opened(c)
+}
+
+// close tells the handler of the end of a connection that it knows.
+func (s *Server) close(c *Conn) {
+	if c.via != nil {
+		s.stats.balanced.Add(-1)
+	}
+	s.handler.Closed(c)
 }
 
 // Addrs returns the addresses that the server listens on, in the order of Options.Addrs, with the ports that the system chose.

@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"net"
 	"strconv"
 
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -15,8 +14,11 @@ type ForeignError struct {
 func (e *ForeignError) Error() string { return e.Err.Message }
 
 var (
-	errTLS  = &ForeignError{mongoerr.New(mongoerr.SSLHandshakeFailed, "SSL handshake received but server is started without SSL support")}
-	errHTTP = &ForeignError{mongoerr.New(mongoerr.ProtocolError, "Client sent an HTTP request over a native MongoDB connection")}
+	errTLS = &ForeignError{mongoerr.New(mongoerr.SSLHandshakeFailed, "SSL handshake received but server is started without SSL support")}
+	// Texts as clients and operators know them from the real server are not documented for these two.
+	errNoProxy     = &ForeignError{mongoerr.New(mongoerr.ProtocolError, "This port is for load balancers: the connection has to begin with a PROXY protocol header")}
+	errProxyHeader = &ForeignError{mongoerr.New(mongoerr.ProtocolError, "Malformed PROXY protocol header")}
+	errHTTP        = &ForeignError{mongoerr.New(mongoerr.ProtocolError, "Client sent an HTTP request over a native MongoDB connection")}
 )
 
 const httpText = "It looks like you are trying to access MongoDB over HTTP on the native driver port.\r\n"
@@ -47,7 +49,7 @@ func (c *Conn) sniff(head []byte) error {
 		}
 	}
 	if o := c.srv.opts.TLS; o != nil && o.Require() {
-		if _, tcp := c.remote.(*net.TCPAddr); tcp {
+		if c.overTCP {
 			return errPlain
 		}
 	}

@@ -11,6 +11,7 @@ type counters struct {
 	created  atomic.Int64
 	rejected atomic.Int64
 	active   atomic.Int64 // connections with a running request
+	balanced atomic.Int64 // connections that a load balancer has made
 
 	bytesIn, bytesOut   atomic.Int64 // as counted on the socket
 	logicalIn, logicOut atomic.Int64 // before compression
@@ -46,7 +47,7 @@ type CompressStats struct {
 
 // Stats is a snapshot of a server's counters.
 type Stats struct {
-	Current, Available, TotalCreated, Active, Rejected int64
+	Current, Available, TotalCreated, Active, Rejected, LoadBalanced int64
 
 	Admission AdmissionStats
 
@@ -62,7 +63,8 @@ func (s *Server) Stats() Stats {
 	c := &s.stats
 	st := Stats{
 		Current: c.current.Load(), TotalCreated: c.created.Load(), Active: c.active.Load(), Rejected: c.rejected.Load(),
-		BytesIn: c.bytesIn.Load(), BytesOut: c.bytesOut.Load(),
+		LoadBalanced: c.balanced.Load(),
+		BytesIn:      c.bytesIn.Load(), BytesOut: c.bytesOut.Load(),
 		LogicalBytesIn: c.logicalIn.Load(), LogicalBytesOut: c.logicOut.Load(), NumRequests: c.requests.Load(),
 	}
 	st.Admission = s.admission.stats()

@@ -142,7 +142,7 @@ func (c *Conn) cutTLS(t *tlsSession) (more bool, err error) {
 			return false, tlsReadError(err)
 		}
 	}
-	n, err := frameLength(h.b[:], c.limit())
+	n, err := c.nextLength(h.b[:])
 	if err != nil {
 		return false, err
 	}

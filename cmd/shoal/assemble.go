@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -38,6 +39,8 @@ type assembly struct {
 	members *command.Members
 	chaos   *unrest        // nil without enableTestCommands, and where nothing routes
 	audit   *command.Audit // nil without an audit log
+	// balanced counts the routers made so far.
+	balanced int
 	// services are the services of all roles, for those that iterate over them.
 	services []*command.Service
 
@@ -146,15 +149,15 @@ func (a *assembly) fail(err error) (*roles, error) {
 	return nil, err
 }
 
-// listen makes a service reachable at addresses.
-func (a *assembly) listen(s *command.Service, addrs []string) ([]net.Addr, error) {
+// listen makes a service reachable at addresses, and to load balancers at those of balanced.
+func (a *assembly) listen(s *command.Service, addrs []string, balanced ...string) ([]net.Addr, error) {
 	log := console.Std
 	s.Audit = a.audit
 	front := &command.Front{Service: s, Compressors: a.c.Compressors}
 	var srv *wire.Server
 	var open atomic.Int64
-	front.Connected = func(c *command.Client) { log.Accepted(addrOf(c.Remote), c.ID, open.Add(1)) }
-	front.Disconnected = func(c *command.Client) { log.Ended(addrOf(c.Remote), c.ID, open.Add(-1)) }
+	front.Connected = func(c *command.Client) { log.Accepted(addrOf(c.Remote), c.Via != "", c.ID, open.Add(1)) }
+	front.Disconnected = func(c *command.Client) { log.Ended(addrOf(c.Remote), c.Via != "", c.ID, open.Add(-1)) }
 	s.Hooks.Metadata = func(c *command.Client, compressors []string, doc []byte) {
 		log.ClientMetadata(addrOf(c.Remote), c.ID, compressors, doc)
 	}
@@ -168,7 +171,8 @@ func (a *assembly) listen(s *command.Service, addrs []string) ([]net.Addr, error
 			Str("command", op.Req.Name).Str("error", fmt.Sprint(what)).Str("stack", string(stack)).Write()
 	}
 	srv, err := wire.Listen(wire.Options{
-		Addrs: addrs, MaxConnections: a.c.MaxConns, TLS: a.incoming(),
+		Addrs: slices.Concat(addrs, balanced), Balanced: balanced, MaxConnections: a.c.MaxConns, Exempt: exemptAddrs(a.c.MaxConnsOverride), TLS: a.incoming(),
+		Strangers: a.strangers(),
 		BadFrame: func(c *wire.Conn, err error) {
 			var foreign *wire.ForeignError
 			if errors.As(err, &foreign) {
@@ -199,7 +203,16 @@ func (a *assembly) listen(s *command.Service, addrs []string) ([]net.Addr, error
 		srv.Stop(limit)
 		return nil
 	})
-	return srv.Addrs(), nil
+	return srv.Addrs()[:len(addrs)], nil
+}
+
+// strangers bounds connections before authentication, if there is any.
+func (a *assembly) strangers() wire.Strangers {
+	if !a.c.Security.enforced() {
+		return wire.Strangers{}
+	}
+	size, _ := a.params.Lookup("preAuthMaximumMessageSizeBytes")
+	return wire.Strangers{MaxMessage: func() int { return int(size.Int()) }}
 }
 
 // addrOf is a client's address as a net.Addr for the log.

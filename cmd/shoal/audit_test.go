@@ -36,7 +36,12 @@ type audited struct {
 	path string
 }
 
-func startAudited(t *testing.T, topology, filter string, params ...pair) *audited {
+func startAudited(t *testing.T, topology, filter string) *audited {
+	t.Helper()
+	return startAuditedWith(t, topology, filter)
+}
+
+func startAuditedWith(t *testing.T, topology, filter string, params ...pair) *audited {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "audit.json")
 	g := startGuardedWith(t, topology, func(c *config) {

@@ -90,7 +90,7 @@ func run1(c *mongo.Client, db string, cmd ...any) (reply bson.M, code int, text 
 	}
 	err := c.Database(db).RunCommand(context.Background(), doc).Decode(&reply)
 	var ce mongo.CommandError
-	if errors.As(err, &ce) {
+	if errors.As(err, &ce) && ce.Code != 0 { // the driver makes one without a code of a broken connection
 		return reply, int(ce.Code), ce.Message
 	}
 	if err != nil {

@@ -31,8 +31,8 @@ type config struct {
 		On  bool
 		Dir string
 	}
-	Listen   []string // host:port, for `shoal start`
-	MaxConns int
+	Listen []string // host:port, for `shoal start`
+	admitted
 
 	TLS tlsOptions
 
@@ -73,6 +73,12 @@ type inOneProcess struct {
 	Replicas int
 	NodePort int // first port of the members; 0: reached only within the process
 	Chaos    chaosOptions
+}
+
+// admitted bounds connections.
+type admitted struct {
+	MaxConns         int
+	MaxConnsOverride []string // whom MaxConns does not hold up: addresses, ranges of them, and paths of UNIX sockets
 }
 
 // logs are what the process writes for its operators.
@@ -156,6 +162,13 @@ func (c *config) finish() error {
 	}
 	if err := c.TLS.check(c.Parameters); err != nil {
 		return err
+	}
+	if c.Program == isMongod || c.Program == isStart && c.Topology != "sharded" {
+		for _, p := range c.Parameters {
+			if p.Name == "loadBalancerPort" && p.Value != "0" {
+				return errors.New("BadValue: loadBalancerPort is for routers: this process has none")
+			}
+		}
 	}
 	c.Audit.Reopen = c.Log.Reopen
 	if err := c.Audit.Check(); err != nil {

@@ -172,6 +172,7 @@ var processOptions = []option{
 	{name: "ipv6", path: "net.ipv6", kind: flagKind, on: isBoth, help: "Enable IPv6 support (disabled by default)", set: truth(func(c *config, v bool) { c.IPv6 = v })},
 	{name: "listenBacklog", path: "net.listenBacklog", kind: numberKind, on: isBoth, help: "Taken for compatibility: the backlog is always the system's maximum"},
 	{name: "maxConns", path: "net.maxIncomingConnections", kind: numberKind, on: isBoth, help: "Max number of simultaneous connections", set: number("maxConns", 5, 1<<31-1, func(c *config, n int64) { c.MaxConns = int(n) })},
+	{path: "net.maxIncomingConnectionsOverride", kind: textKind, on: isBoth, help: "Addresses, ranges and UNIX sockets whose connections the maximum does not hold up", set: setOverride},
 	{name: "nounixsocket", path: "net.unixDomainSocket.enabled", yes: "false", kind: flagKind, on: isBoth, help: "Disable listening on unix sockets", set: truth(func(c *config, v bool) { c.Unix.On = v })},
 	{name: "unixSocketPrefix", path: "net.unixDomainSocket.pathPrefix", kind: textKind, on: isBoth, help: "Alternative directory for UNIX domain sockets (defaults to /tmp)", set: text(func(c *config) *string { return &c.Unix.Dir })},
 	{name: "filePermissions", path: "net.unixDomainSocket.filePermissions", kind: textKind, on: isBoth, help: "Taken for compatibility: sockets have the process's default permissions"},

@@ -285,7 +285,12 @@ func (a *assembly) router(config cluster.Peer, d *directory, clock *cluster.Vect
 		base.Disturb = a.chaos.disturb
 		svc.Table.Add(engine.Spec())
 	}
-	bound, err := a.listen(svc, addrs)
+	topo.ServiceID = cluster.NewObjectID()
+	balanced, err := a.balancedFor(addrs)
+	if err != nil {
+		return nil, err
+	}
+	bound, err := a.listen(svc, addrs, balanced...)
 	if err != nil {
 		return nil, err
 	}
