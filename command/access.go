@@ -9,6 +9,7 @@ import (
 	"github.com/shoaldb/shoal/auth"
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -285,12 +286,41 @@ func (op *Op) Owner() [32]byte {
 	return cluster.NoUser
 }
 
-// CheckOwner refuses a cursor to all but the user who opened it.
-func (op *Op) CheckOwner(cursor int64, owner [32]byte) error {
-	if owner == op.Owner() {
+// CursorOwner is the user who opened a cursor, and what the command that opened it required.
+type CursorOwner struct {
+	Digest     [32]byte // of the user; cluster.NoUser without authorization
+	rule       *auth.Rule
+	command    string
+	db         string
+	generation uint64 // of users and roles, when the rule was last known to hold
+}
+
+// CursorOwner returns the owner of the cursor that the operation opens.
+func (op *Op) CursorOwner() CursorOwner {
+	o := CursorOwner{Digest: op.Owner(), command: op.Req.Spec.Name, db: op.Req.DB, rule: op.Req.Spec.made.rule}
+	if id := op.Client.login.Load(); id != nil {
+		o.generation = id.Generation
+	}
+	return o
+}
+
+// CheckCursor refuses a cursor to all but the user who opened it, and to that user if it may no longer run the command that did,
+// opened: a privilege that is revoked ends the cursors that needed it.
+func (op *Op) CheckCursor(cursor int64, o *CursorOwner, opened []byte) error {
+	if o.Digest != op.Owner() {
+		return mongoerr.Newf(mongoerr.Unauthorized, "cursor id %d was not created by the authenticated user", cursor)
+	}
+	id := op.Client.login.Load()
+	if !op.Service.enforces() || op.Client.InProcess || id == nil || id.System {
 		return nil
 	}
-	return mongoerr.Newf(mongoerr.Unauthorized, "cursor id %d was not created by the authenticated user", cursor)
+	if id.Generation == o.generation && !id.Lent {
+		return nil // nobody has changed users or roles; roles that are lent are those of the connection, and may be others than the opener's
+	}
+	if o.rule == nil || !o.rule.Allows(&auth.Request{Name: o.command, DB: o.db, Msg: &wire.Message{Body: opened}, Who: id}) {
+		return mongoerr.Newf(mongoerr.Unauthorized, "not authorized for getMore with cursor id %d", cursor)
+	}
+	return nil
 }
 
 // Allowed reports whether the operation's user may perform actions on a collection; an empty database means the

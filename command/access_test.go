@@ -44,10 +44,16 @@ func BenchmarkAuthorize(b *testing.B) {
 		name  string
 		roles []auth.RoleName
 		lsid  []byte
-	}{{"session", one, session}, {"none", one, nil}, {"1000roles", many, session}} {
+	}{{"session", one, session}, {"none", one, nil}, {"1000roles", many, session}, {"1000users", one, session}} {
 		id, err := auth.NewIdentity(&auth.User{Name: auth.UserName{User: "ann", DB: "admin"}, Roles: tc.roles}, nil)
 		if err != nil {
 			b.Fatal(err)
+		}
+		if tc.name == "1000users" { // that the node has read besides
+			a.mu.known = map[auth.UserName]*auth.Identity{}
+			for i := range 1000 {
+				a.mu.known[auth.UserName{User: strconv.Itoa(i), DB: "admin"}] = id
+			}
 		}
 		b.Run(tc.name, func(b *testing.B) {
 			op := &Op{Service: s, Client: &Client{}}

@@ -179,8 +179,34 @@ func (op *Op) auditCheck(err error) {
 		ns += "." + first.Str()
 	}
 	op.Audit("authCheck", code, value.F("command", value.NewString(string(name))), value.F("ns", value.NewString(ns)),
-		value.F("args", value.NewDocument(WithoutSecrets(op.Req.Body))))
+		value.F("args", value.NewDocument(withoutCredentials(WithoutSecrets(op.Req.Body)))))
 }
+
+// withoutCredentials returns a document without what passwords could be guessed by: the values of fields that hold users'
+// credentials, or parts of them, at any depth. A document without any is returned as it is.
+func withoutCredentials(doc []byte) []byte {
+	if !bytes.Contains(doc, credentialsField) {
+		return doc
+	}
+	out, mark := value.Begin(make([]byte, 0, len(doc)))
+	for it := value.Walk(doc); ; {
+		key, v, ok := it.Next()
+		if !ok {
+			return value.End(out, mark)
+		}
+		switch {
+		case bytes.HasPrefix(key, credentialsField):
+			v = value.NewString("xxx")
+		case v.T == value.Document:
+			v = value.NewDocument(withoutCredentials(v.Doc()))
+		case v.T == value.Array:
+			v = value.NewArray(withoutCredentials(v.Doc()))
+		}
+		out = value.AppendKeyBytes(out, key, v)
+	}
+}
+
+var credentialsField = []byte("credentials")
 
 // auditLogin records an attempt to authenticate.
 func (s *Service) auditLogin(c *Client, name auth.UserName, mech string, result mongoerr.Code) {

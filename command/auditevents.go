@@ -176,7 +176,7 @@ func (op *Op) auditUserWrites() {
 		return
 	}
 	record := func(doc []byte) error {
-		op.Audit("directAuthMutation", mongoerr.OK, value.F("document", value.NewDocument(doc)),
+		op.Audit("directAuthMutation", mongoerr.OK, value.F("document", value.NewDocument(withoutCredentials(doc))),
 			value.F("ns", value.NewString(op.Req.NS(op.Req.Cmd.Str()))), value.F("operation", value.NewString(op.Req.Spec.Name)))
 		return nil
 	}

@@ -18,9 +18,9 @@ import (
 type routerCursor struct {
 	id    int64
 	ns    string
-	rns   string       // namespace on the shard, if it differs: the collection below a view
-	lsid  string       // the session it was opened in; "" if none
-	owner [32]byte     // digest of the user who opened it
+	rns   string // namespace on the shard, if it differs: the collection below a view
+	lsid  string // the session it was opened in; "" if none
+	owner command.CursorOwner
 	at    cluster.Peer // pass-through: the member that has the cursor, and its id there
 	rid   int64
 	merge *mergeCursor
@@ -205,7 +205,7 @@ func newCursor(op *command.Op, ns string) *routerCursor {
 	if op.Client.Via != "" {
 		client = op.Client
 	}
-	return &routerCursor{client: client, ns: ns, lsid: string(op.Req.LSID), owner: op.Owner(), noTimeout: op.Req.Shared("noCursorTimeout").Truthy(), txn: transactionOf(op), origin: append([]byte(nil), op.Req.Body...),
+	return &routerCursor{client: client, ns: ns, lsid: string(op.Req.LSID), owner: op.CursorOwner(), noTimeout: op.Req.Shared("noCursorTimeout").Truthy(), txn: transactionOf(op), origin: append([]byte(nil), op.Req.Body...),
 		concern: op.Req.ReadConcern.Clone(), query: op.HoldQuery()}
 }
 
@@ -329,7 +329,7 @@ func (r *Router) getMore(op *command.Op, dst []byte) ([]byte, error) {
 }
 
 func checkCursorSession(op *command.Op, c *routerCursor) error {
-	if err := op.CheckOwner(c.id, c.owner); err != nil {
+	if err := op.CheckCursor(c.id, &c.owner, c.origin); err != nil {
 		return err
 	}
 	switch {
@@ -435,7 +435,7 @@ func (t *cursorTable) ownerOf(id int64) (of [32]byte, ok bool) {
 	if c == nil {
 		return of, false
 	}
-	return c.owner, true
+	return c.owner.Digest, true
 }
 
 // KillSessionCursors ends the cursors of the sessions for which f returns true.

@@ -27,10 +27,10 @@ type docStream interface {
 	Close()
 }
 
-// cursorSession identifies a cursor's owner: the session that it was opened in, nil for none, and the digest of the user.
+// cursorSession identifies a cursor's owner: the session that it was opened in, nil for none, and the user.
 type cursorSession struct {
 	lsid  []byte
-	owner [32]byte
+	owner command.CursorOwner
 }
 
 // cursor is an open query between two getMores. While a request works on it, it is pinned and belongs to that request.
@@ -304,7 +304,7 @@ func (n *Node) firstBatch(op *command.Op, dst []byte, c *cursor, size int64, sin
 		if op.Req.LSID != nil {
 			c.lsid = append([]byte(nil), op.Req.LSID...)
 		}
-		c.owner = op.Owner()
+		c.owner = op.CursorOwner()
 		c.origin, c.plan = append([]byte(nil), op.Req.Body...), cursorPlan{op.Stats.PlanSummary, op.Stats.Exec}
 		n.profiler.Freeze(op)
 		c.work, c.query = op.Work(), op.HoldQuery()
@@ -414,7 +414,7 @@ func (t *cursorTable) owner(id int64) (of [32]byte, ok bool) {
 	if c == nil {
 		return of, false
 	}
-	return c.owner, true
+	return c.owner.Digest, true
 }
 
 // over reports whether a cursor is closed after the batch that reached the end of its documents.
@@ -466,7 +466,7 @@ func (c *cursor) accepts(op *command.Op) error {
 	if op.Client.InProcess || op.Client.Internal {
 		return nil
 	}
-	if err := op.CheckOwner(c.id, c.owner); err != nil {
+	if err := op.CheckCursor(c.id, &c.owner, c.origin); err != nil {
 		return err
 	}
 	switch {

@@ -215,6 +215,9 @@ func (a *audited) auditRest(root *mongo.Client, topology string) {
 	a.by(a.last("applicationMessage", `"msg":"hello\nthere"`), "root")
 	a.must(root, "admin", "insert", "system.users", "documents", bson.A{bson.D{{Key: "_id", Value: "x.y"}}})
 	a.by(a.last("directAuthMutation", `"document":{"_id":"x.y"},"ns":"admin.system.users","operation":"insert"`), "root")
+	a.must(root, "admin", "update", "system.users", "updates", bson.A{bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: "x.y"}}},
+		{Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "credentials.SCRAM-SHA-256", Value: bson.D{{Key: "storedKey", Value: "geheim"}}}}}}}}})
+	a.by(a.last("directAuthMutation", `"u":{"$set":{"credentials.SCRAM-SHA-256":"xxx"}}`), "root")
 	if l := a.last("clientMetadata", `"name":"mongo-go-driver"`); l.Param["localEndpoint"] == nil {
 		a.t.Errorf("%+v", l)
 	}

@@ -1,0 +1,330 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/xdg-go/scram"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/shoaldb/shoal/auth"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// stranger is a connection that speaks SCRAM by hand.
+type stranger struct{ *rawConn }
+
+func (g *guarded) stranger() stranger {
+	g.t.Helper()
+	u, err := url.Parse(strings.Split(g.uri, ",")[0])
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return stranger{dialRaw(g.t, u.Host)}
+}
+
+// send sends a command as it is and gives its reply.
+func (s stranger) send(cmd bson.D) bson.Raw {
+	s.t.Helper()
+	if _, err := s.Write(opMsg(0, body(cmd))); err != nil {
+		s.t.Fatal(err)
+	}
+	doc, err := s.reply()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return doc
+}
+
+func (s stranger) start(payload string) bson.Raw {
+	return s.send(bson.D{{Key: "saslStart", Value: 1}, {Key: "mechanism", Value: auth.SHA256}, {Key: "payload", Value: []byte(payload)}, {Key: "$db", Value: "admin"}})
+}
+
+func (s stranger) next(id int32, payload string) bson.Raw {
+	return s.send(bson.D{{Key: "saslContinue", Value: 1}, {Key: "conversationId", Value: id}, {Key: "payload", Value: []byte(payload)}, {Key: "$db", Value: "admin"}})
+}
+
+// in reports whether the connection is somebody's.
+func (s stranger) in() bool {
+	return fine(s.send(bson.D{{Key: "find", Value: "c"}, {Key: "$db", Value: "shop"}}))
+}
+
+func fine(doc bson.Raw) bool {
+	v, _ := doc.Lookup("ok").AsInt64OK()
+	return v == 1
+}
+
+func payload(doc bson.Raw) string {
+	_, b, _ := doc.Lookup("payload").BinaryOK()
+	return string(b)
+}
+
+func conversation(t *testing.T, user, password string) *scram.ClientConversation {
+	t.Helper()
+	c, err := scram.SHA256.NewClientUnprepped(user, password, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.NewConversation()
+}
+
+// What was overheard of one authentication lets nobody in on another connection, messages of two do not mix, and each has its place.
+func TestOverheardConversations(t *testing.T) {
+	g := startGuarded(t, "standalone")
+	g.must(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
+	g.must(g.client("root", "secret", ""), "admin", "createUser", "eve", "pwd", "evil", "roles", bson.A{})
+
+	victim, conv := g.stranger(), conversation(t, "root", "secret")
+	first, _ := conv.Step("")
+	proof, err := conv.Step(payload(victim.start(first)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := victim.next(1, proof)
+	if !fine(done) || !fine(victim.next(1, "")) || !victim.in() {
+		t.Fatalf("the user does not get in: %v", done)
+	}
+	if fine(victim.next(1, proof)) || !victim.in() {
+		t.Error("a conversation goes on behind its end, or its rest logs the user out")
+	}
+
+	for name, tried := range map[string]func(s stranger){
+		"replayed":               func(s stranger) { s.start(first); s.next(1, proof); s.next(1, "") },
+		"the proof alone":        func(s stranger) { s.next(1, proof) },
+		"the proof first":        func(s stranger) { s.start(proof); s.next(1, first) },
+		"the end alone":          func(s stranger) { s.start(first); s.next(1, "") },
+		"another conversation's": func(s stranger) { s.start(first); s.next(2, proof) },
+		"begun as another": func(s stranger) {
+			mine := conversation(t, "eve", "evil")
+			begin, _ := mine.Step("")
+			answer := payload(s.start(begin))
+			s.start(first) // takes the place of the first
+			if p, err := mine.Step(answer); err == nil {
+				s.next(1, p)
+			}
+		},
+		"begun on another connection": func(s stranger) {
+			mine, other := conversation(t, "root", "secret"), g.stranger()
+			begin, _ := mine.Step("")
+			if p, err := mine.Step(payload(other.start(begin))); err == nil {
+				s.next(1, p)
+			}
+		},
+		"in a hello": func(s stranger) {
+			s.send(bson.D{{Key: "hello", Value: 1}, {Key: "speculativeAuthenticate", Value: bson.D{{Key: "saslStart", Value: 1}, {Key: "mechanism", Value: auth.SHA256},
+				{Key: "payload", Value: []byte(first)}, {Key: "db", Value: "admin"}}}, {Key: "$db", Value: "admin"}})
+			s.next(1, proof)
+		},
+	} {
+		if s := g.stranger(); s.in() {
+			t.Fatal("a stranger is let in")
+		} else if tried(s); s.in() {
+			t.Errorf("%s: let in", name)
+		}
+	}
+}
+
+// A name that does not exist is answered as a wrong password is: step by step, in text and code.
+func TestNamesAreNotTold(t *testing.T) {
+	g := startGuarded(t, "standalone")
+	g.must(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
+	answers := func(user string) (out []string) {
+		for range 2 {
+			s, conv := g.stranger(), conversation(t, user, "guess")
+			first, _ := conv.Step("")
+			begun := s.start(first)
+			server := payload(begun)
+			salt := server[strings.Index(server, ",s="):]
+			proof, err := conv.Step(server)
+			if err != nil {
+				t.Fatal(err)
+			}
+			end := s.next(1, proof)
+			out = append(out, salt[strings.Index(salt, ",i="):], salt, end.Lookup("errmsg").StringValue(), end.Lookup("code").String(), end.Lookup("codeName").String())
+		}
+		return out
+	}
+	known, unknown := answers("root"), answers("nobody")
+	for i := range known {
+		if i%5 == 1 {
+			if known[i] == unknown[i] || unknown[1] != unknown[6] || len(known[i]) != len(unknown[i]) {
+				t.Errorf("salts: %q %q", known, unknown)
+			}
+		} else if known[i] != unknown[i] {
+			t.Errorf("%q of a known name, %q of an unknown one", known[i], unknown[i])
+		}
+	}
+	mechs := func(user string) string {
+		return g.stranger().send(bson.D{{Key: "hello", Value: 1}, {Key: "saslSupportedMechs", Value: user}, {Key: "$db", Value: "admin"}}).Lookup("saslSupportedMechs").String()
+	}
+	if mechs("admin.root") != mechs("admin.nobody") {
+		t.Errorf("mechanisms: %s, %s", mechs("admin.root"), mechs("admin.nobody"))
+	}
+}
+
+// Names that look alike, or have what SCRAM, namespaces and logs give a meaning, are users of their own.
+func TestOddUserNames(t *testing.T) {
+	a := startAudited(t, "standalone", "")
+	a.must(a.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
+	root := a.client("root", "secret", "")
+	names := []string{"ann", "Ann", "ａｎｎ", "ann\u200d", "\u200eann", "an\u0303n", "a\u00f1n", "аnn", "ann ", " ann", "a=2Cb", "a,b", "a=b", "n=ann,r=x", "admin.ann", "ann@shop",
+		"\u202enna", "a\u0000"[:1] + "\uffff", "eve\n{ \"atype\" : \"dropDatabase\" }", "$external", "%s%n", strings.Repeat("ü", 500)}
+	for i, n := range names {
+		a.must(root, "admin", "createUser", n, "pwd", "password"+itoa(i), "roles", bson.A{})
+	}
+	for i, n := range names {
+		c := a.client(n, "password"+itoa(i), "SCRAM-SHA-256")
+		reply, code, text := run1(c, "admin", "connectionStatus", 1)
+		if code != 0 {
+			t.Errorf("%q: %d %s", n, code, text)
+			continue
+		}
+		if who := field(reply, "authInfo", "authenticatedUsers").(bson.A); len(who) != 1 || field(who[0], "user") != n {
+			t.Errorf("%q is %v", n, who)
+		}
+		if _, code, _ := run1(a.client(n, "password"+itoa(i+1), "SCRAM-SHA-256"), "admin", "connectionStatus", 1); code == 0 {
+			t.Errorf("%q gets in by the next one's password", n)
+		}
+	}
+	if _, code, _ := run1(root, "admin", "createUser", "a\x00b", "pwd", "x", "roles", bson.A{}); code != int(mongoerr.BadValue) {
+		t.Errorf("a name with a zero: %d", code)
+	}
+	if l := a.events("dropDatabase"); len(l) != 0 { // events() also parses each line of the log
+		t.Errorf("a name has forged %+v", l)
+	}
+}
+
+// A command that names its database twice, or a database that it does not have, reads nothing that its user may not.
+func TestGamesWithDB(t *testing.T) {
+	for _, topology := range []string{"standalone", "sharded"} {
+		g := startGuarded(t, topology)
+		g.must(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
+		root := g.client("root", "secret", "")
+		for _, db := range []string{"shop", "bank"} {
+			g.must(root, db, "insert", "c", "documents", bson.A{bson.D{{Key: "_id", Value: db}}})
+		}
+		g.must(root, "admin", "createUser", "ann", "pwd", "pw", "roles", bson.A{bson.D{{Key: "role", Value: "read"}, {Key: "db", Value: "shop"}}})
+		s, conv := g.stranger(), conversation(t, "ann", "pw")
+		first, _ := conv.Step("")
+		proof, err := conv.Step(payload(s.start(first)))
+		if err != nil || !fine(s.next(1, proof)) || !fine(s.next(1, "")) {
+			t.Fatal("ann does not get in", err)
+		}
+		find := func(rest ...bson.E) bson.D { return append(bson.D{{Key: "find", Value: "c"}}, rest...) }
+		db := func(v any) bson.E { return bson.E{Key: "$db", Value: v} }
+		for i, cmd := range []bson.D{
+			find(db("bank")), find(db("shop"), db("bank")), find(db("bank"), db("shop")), find(db("shop\x00bank")), find(db("shop.c"), db("bank")), find(db(bson.A{"bank"})),
+			find(db(bson.D{{Key: "", Value: "bank"}})), find(db("")), find(db("$external")), find(db("BANK")), {{Key: "find", Value: "c\x00"}, db("shop")}, {{Key: "find", Value: "../bank.c"}, db("shop")},
+			{{Key: "aggregate", Value: "c"}, {Key: "pipeline", Value: bson.A{bson.D{{Key: "$lookup", Value: bson.D{{Key: "from", Value: bson.D{{Key: "db", Value: "bank"}, {Key: "coll", Value: "c"}}},
+				{Key: "pipeline", Value: bson.A{}}, {Key: "as", Value: "x"}}}}}}, {Key: "cursor", Value: bson.D{}}, db("shop")},
+			{{Key: "aggregate", Value: "c"}, {Key: "pipeline", Value: bson.A{bson.D{{Key: "$merge", Value: bson.D{{Key: "into", Value: bson.D{{Key: "db", Value: "bank"}, {Key: "coll", Value: "c"}}}}}}}}, {Key: "cursor", Value: bson.D{}}, db("shop")},
+			{{Key: "mapReduce", Value: "c"}, {Key: "map", Value: "function(){emit(1,1)}"}, {Key: "reduce", Value: "function(){return 1}"}, {Key: "out", Value: bson.D{{Key: "replace", Value: "x"}, {Key: "db", Value: "bank"}}}, db("shop")},
+			find(db("shop"), bson.E{Key: "shardVersion", Value: bson.D{{Key: "e", Value: bson.NewObjectID()}, {Key: "t", Value: bson.Timestamp{}}, {Key: "v", Value: bson.Timestamp{}}}}),
+			find(db("shop"), bson.E{Key: "databaseVersion", Value: bson.D{{Key: "lastMod", Value: 1}}}),
+			find(db("shop"), bson.E{Key: "$audit", Value: bson.D{{Key: "$impersonatedUser", Value: bson.D{{Key: "user", Value: "root"}, {Key: "db", Value: "admin"}}}}}),
+		} {
+			reply := s.send(cmd)
+			if strings.Contains(reply.String(), `"_id": "bank"`) || strings.Contains(reply.String(), `"_id":"bank"`) {
+				t.Errorf("%s, %d: %s reads %s", topology, i, cmd, reply)
+			}
+			if i > 12 && fine(reply) { // from $merge on, refused whatever it would find
+				t.Errorf("%s, %d: %s is done: %s", topology, i, cmd, reply)
+			}
+		}
+		if n, err := root.Database("bank").Collection("c").CountDocuments(context.Background(), bson.D{}); err != nil || n != 1 {
+			t.Errorf("%s: bank has %d documents, %v", topology, n, err)
+		}
+		if reply := s.send(find(db("shop"))); !strings.Contains(reply.String(), "shop") {
+			t.Errorf("%s: ann reads no more: %s", topology, reply)
+		}
+	}
+}
+
+// A privilege that is revoked in the middle of a cursor ends it for its user, and so does the user's own end; any other change of the
+// user lets it go on.
+func TestRightsChangedInMidCursor(t *testing.T) {
+	for _, topology := range []string{"standalone", "sharded"} {
+		g := startGuarded(t, topology)
+		g.must(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
+		root := g.client("root", "secret", "")
+		if topology == "sharded" {
+			g.must(root, "admin", "shardCollection", "shop.spread", "key", bson.D{{Key: "_id", Value: "hashed"}})
+		}
+		var docs bson.A
+		for i := range 100 {
+			docs = append(docs, bson.D{{Key: "_id", Value: i}})
+		}
+		g.must(root, "shop", "insert", "c", "documents", docs)
+		g.must(root, "shop", "insert", "spread", "documents", docs)
+		g.must(root, "shop", "create", "v", "viewOn", "c", "pipeline", bson.A{bson.D{{Key: "$match", Value: bson.D{}}}})
+		g.must(root, "shop", "create", "w", "viewOn", "spread", "pipeline", bson.A{bson.D{{Key: "$match", Value: bson.D{}}}})
+		for _, coll := range []string{"c", "v", "spread", "w"} {
+			g.must(root, "admin", "createRole", "reader", "privileges", bson.A{bson.D{{Key: "resource", Value: bson.D{{Key: "db", Value: "shop"}, {Key: "collection", Value: coll}}},
+				{Key: "actions", Value: bson.A{"find"}}}}, "roles", bson.A{})
+			for what, change := range map[string][]any{
+				"revoked": {"revokeRolesFromUser", "ann", "roles", bson.A{"reader"}}, "dropped": {"dropUser", "ann"}, "role changed": {"updateRole", "reader", "privileges", bson.A{}},
+				"password": {"updateUser", "ann", "pwd", "other"}, "one more role": {"grantRolesToUser", "ann", "roles", bson.A{bson.D{{Key: "role", Value: "read"}, {Key: "db", Value: "bank"}}}},
+			} {
+				g.must(root, "admin", "updateRole", "reader", "privileges", bson.A{bson.D{{Key: "resource", Value: bson.D{{Key: "db", Value: "shop"}, {Key: "collection", Value: coll}}}, {Key: "actions", Value: bson.A{"find"}}}})
+				g.must(root, "admin", "createUser", "ann", "pwd", "pw", "roles", bson.A{"reader"})
+				n, code, text := readAcross(t, g.client("ann", "pw", ""), coll, func() { g.must(root, "admin", change...) })
+				ends := what == "revoked" || what == "dropped" || what == "role changed"
+				switch {
+				case ends && (n > 5 || code != int32(mongoerr.Unauthorized)), !ends && (n != 100 || code != 0),
+					what == "revoked" && !strings.HasPrefix(text, "not authorized for getMore with cursor id "):
+					t.Errorf("%s, %s, %s: %d documents, then %d %s", topology, coll, what, n, code, text)
+				}
+				_, _, _ = run1(root, "admin", "dropUser", "ann")
+			}
+			g.must(root, "admin", "dropRole", "reader")
+		}
+	}
+}
+
+// readAcross reads a collection by a cursor of small batches, and makes a change after the first document. It returns the number of documents
+// read, and the error that ended it.
+func readAcross(t *testing.T, c *mongo.Client, coll string, change func()) (n int, code int32, text string) {
+	t.Helper()
+	cur, err := c.Database("shop").Collection(coll).Find(context.Background(), bson.D{}, options.Find().SetBatchSize(5))
+	if err != nil || !cur.Next(context.Background()) {
+		t.Fatal(coll, err)
+	}
+	change()
+	for n = 1; cur.Next(context.Background()); {
+		n++
+	}
+	var ce mongo.CommandError
+	if err := cur.Err(); err != nil && !errors.As(err, &ce) {
+		t.Fatal(err)
+	}
+	return n, ce.Code, ce.Message
+}
+
+// JavaScript that users send sees the values that it is given, and nothing of the server.
+func TestScriptsSeeNothing(t *testing.T) {
+	g := startGuarded(t, "standalone")
+	g.must(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
+	root := g.client("root", "secret", "")
+	g.must(root, "shop", "insert", "c", "documents", bson.A{bson.D{{Key: "_id", Value: 1}}})
+	for _, name := range []string{"db", "require", "process", "load", "cat", "run", "runProgram", "Mongo", "connect", "fetch", "XMLHttpRequest", "java", "Deno", "Go", "module", "_startMongoProgram"} {
+		body := "function(){ try { return typeof " + name + " } catch (e) { return 'undefined' } }"
+		reply := g.must(root, "shop", "aggregate", "c", "pipeline", bson.A{bson.D{{Key: "$project", Value: bson.D{{Key: "t", Value: bson.D{{Key: "$function", Value: bson.D{{Key: "body", Value: body}, {Key: "args", Value: bson.A{}}, {Key: "lang", Value: "js"}}}}}}}}}, "cursor", bson.D{})
+		if got := field(field(reply, "cursor", "firstBatch").(bson.A)[0], "t"); got != "undefined" {
+			t.Errorf("%s is a %v", name, got)
+		}
+	}
+	// What one script leaves in its globals, another user's does not find.
+	set := "function(){ Object.prototype.stolen = 'left'; globalThis.left = 1; return 1 }"
+	look := "function(){ return typeof left + ({}).stolen }"
+	for _, body := range []string{set, look} {
+		reply := g.must(root, "shop", "aggregate", "c", "pipeline", bson.A{bson.D{{Key: "$project", Value: bson.D{{Key: "t", Value: bson.D{{Key: "$function", Value: bson.D{{Key: "body", Value: body}, {Key: "args", Value: bson.A{}}, {Key: "lang", Value: "js"}}}}}}}}}, "cursor", bson.D{})
+		if got := field(field(reply, "cursor", "firstBatch").(bson.A)[0], "t"); body == look && got != "undefinedundefined" {
+			t.Errorf("a script finds %v", got)
+		}
+	}
+}
