@@ -134,5 +134,5 @@ func (r *Router) distinctOnView(op *command.Op, view *viewDef, dst []byte) ([]by
 		}
 	}
 	op.IntOK = true
-	return value.Append(dst, "values", value.NewArray(all.Sorted())), nil
+	return appendSnapshotTime(value.Append(dst, "values", value.NewArray(all.Sorted())), op), nil
 }

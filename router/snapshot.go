@@ -1,14 +1,17 @@
 package router
 
 import (
+	"sync"
+
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// atSnapshot runs a read. A read with level snapshot gets one time for all its shards: the newest that this router
-// knows, which is not before anything that the client has seen. If the shards cannot answer at that time, because
+// atSnapshot runs a read. A read with level snapshot gets one time for all its shards: the newest that the shards of its
+// collection know, which is not before anything that the client has seen. If the shards cannot answer at that time, because
 // a transaction was being committed or a range was moving then, it is retried at a later time; a time that the
 // client chose is never changed.
 func (r *Router) atSnapshot(op *command.Op, dst []byte, read func(dst []byte) ([]byte, error)) ([]byte, error) {
@@ -24,6 +27,9 @@ func (r *Router) atSnapshot(op *command.Op, dst []byte, read func(dst []byte) ([
 		return read(dst)
 	}
 	after := op.Req.ReadConcern.AfterClusterTime
+	if after == 0 {
+		r.learnTime(op)
+	}
 	for try := 0; ; try++ {
 		op.Req.ReadConcern = snapshotConcern(max(r.Clock.ClusterTime(), after))
 		op.Req.Body = rebuild(op.Req.Body, map[string]bool{"readConcern": true}, readConcern(op))
@@ -33,6 +39,30 @@ func (r *Router) atSnapshot(op *command.Op, dst []byte, read func(dst []byte) ([
 		}
 		dst = out
 	}
+}
+
+// learnTime advances the router's clock to that of the shards that have the command's collection: any reply carries it. An idle
+// router does not learn of writes through other routers. Without this, a client that has just seen one acknowledged would read the
+// state before it. Errors are left to the read itself.
+func (r *Router) learnTime(op *command.Op) {
+	coll := op.Req.Cmd
+	if coll.T != value.String {
+		return
+	}
+	info, err := r.Catalog.Collection(op, op.Req.NS(coll.Str()))
+	if err != nil {
+		return
+	}
+	body := value.Doc(value.F("ping", value.NewInt32(1)), value.F("$db", value.NewString("admin")))
+	var asked sync.WaitGroup
+	for _, shard := range info.Shards() {
+		asked.Go(func() {
+			if p, err := r.peer(op, shard); err == nil {
+				_, _, _ = cluster.CallOn(op, p, readsFrom(op), &wire.Message{OpCode: wire.OpMsg, Body: body}, nil)
+			}
+		})
+	}
+	asked.Wait()
 }
 
 // readsAt returns the cluster time whose placement a command uses: the one that it reads at, or 0 for the current

@@ -212,7 +212,10 @@ func (b *bench) once(u unit, topology string, filter string) *outcome {
 	cmd.Dir = u.dir
 	cmd.Env = append(os.Environ(), "MONGODB_URI="+s.uri, "TOPOLOGY="+kinds[topology], "DOCKER_RUNNING=true")
 	if u, err := url.Parse(s.uri); err == nil && u.User != nil {
-		cmd.Env = append(cmd.Env, "AUTH=auth", "SSL=ssl", "MONGO_GO_DRIVER_CA_FILE="+u.Query().Get("tlsCAFile"))
+		ca := u.Query().Get("tlsCAFile")
+		beside := func(name string) string { return filepath.Join(filepath.Dir(ca), name) }
+		cmd.Env = append(cmd.Env, "AUTH=auth", "SSL=ssl", "MONGO_GO_DRIVER_CA_FILE="+ca, "MONGO_GO_DRIVER_KEY_FILE="+beside("client.pem"),
+			"MONGO_GO_DRIVER_PKCS8_UNENCRYPTED_KEY_FILE="+beside("client-pkcs8.pem"), "MONGO_GO_DRIVER_PKCS8_ENCRYPTED_KEY_FILE="+beside("client-pkcs8-encrypted.pem"))
 	}
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out

@@ -11,6 +11,7 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/asn1"
 	"encoding/base64"
 	"encoding/pem"
 	"errors"
@@ -22,11 +23,13 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/youmark/pkcs8"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -80,28 +83,20 @@ func run(shoal string) error {
 
 func (c *cluster) file(name string) string { return filepath.Join(c.dir, name) }
 
-// secrets writes the key file, an authority, and the servers' certificate.
+// secrets writes the key file, an authority, the servers' certificate, and those of a client.
 func (c *cluster) secrets() error {
 	key := make([]byte, 300)
 	_, _ = rand.Read(key)
 	if err := os.WriteFile(c.file("key"), []byte(base64.StdEncoding.EncodeToString(key)), 0o600); err != nil {
 		return err
 	}
-	caKey, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	ca := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true, SubjectKeyId: []byte{1},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
-	}
-	caDER, err := x509.CreateCertificate(rand.Reader, ca, ca, caKey.Public(), caKey)
+	ca, err := newAuthority()
 	if err != nil {
 		return err
 	}
-	serverKey, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	cert := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "server"}, NotBefore: ca.NotBefore, NotAfter: ca.NotAfter,
-		KeyUsage: x509.KeyUsageDigitalSignature, DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, cert, ca, serverKey.Public(), caKey)
+	server, serverKey, err := ca.issue(&x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "server"}, DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	})
 	if err != nil {
 		return err
 	}
@@ -109,12 +104,89 @@ func (c *cluster) secrets() error {
 	if err != nil {
 		return err
 	}
-	block := func(kind string, b []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: b}) }
-	if err := os.WriteFile(c.file("ca.pem"), block("CERTIFICATE", caDER), 0o600); err != nil {
+	if err := os.WriteFile(c.file("ca.pem"), block("CERTIFICATE", ca.der), 0o600); err != nil {
 		return err
 	}
-	return os.WriteFile(c.file("server.pem"), append(block("CERTIFICATE", der), block("PRIVATE KEY", keyDER)...), 0o600)
+	if err := os.WriteFile(c.file("server.pem"), append(server, block("PRIVATE KEY", keyDER)...), 0o600); err != nil {
+		return err
+	}
+	return c.client(ca)
 }
+
+// client writes the client's certificate with its key in the three forms that the Go driver's tests ask for: client.pem,
+// client-pkcs8.pem, and client-pkcs8-encrypted.pem with the password "password".
+func (c *cluster) client(ca *authority) error {
+	subject, err := clientSubject()
+	if err != nil {
+		return err
+	}
+	cert, key, err := ca.issue(&x509.Certificate{SerialNumber: big.NewInt(3), RawSubject: subject, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	if err != nil {
+		return err
+	}
+	plain, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return err
+	}
+	wrapped, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return err
+	}
+	encrypted, err := pkcs8.MarshalPrivateKey(key, []byte("password"), nil)
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		os.WriteFile(c.file("client.pem"), slices.Concat(cert, block("EC PRIVATE KEY", plain)), 0o600),
+		os.WriteFile(c.file("client-pkcs8.pem"), slices.Concat(cert, block("PRIVATE KEY", wrapped)), 0o600),
+		os.WriteFile(c.file("client-pkcs8-encrypted.pem"), slices.Concat(cert, block("ENCRYPTED PRIVATE KEY", encrypted)), 0o600))
+}
+
+// clientSubject returns the name that the Go driver's tests expect, C=US,ST=New York,L=New York City,O=MDB,OU=Drivers,CN=client. RFC
+// 2253 writes the last attribute of a certificate first, an order that pkix.Name does not make.
+func clientSubject() ([]byte, error) {
+	var names pkix.RDNSequence
+	for _, part := range []struct {
+		kind  int // the last number of its type, under 2.5.4
+		value string
+	}{{3, "client"}, {11, "Drivers"}, {10, "MDB"}, {7, "New York City"}, {8, "New York"}, {6, "US"}} {
+		names = append(names, pkix.RelativeDistinguishedNameSET{{Type: asn1.ObjectIdentifier{2, 5, 4, part.kind}, Value: part.value}})
+	}
+	return asn1.Marshal(names)
+}
+
+// authority signs certificates.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	der  []byte
+}
+
+func newAuthority() (*authority, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	cert := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true, SubjectKeyId: []byte{1},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, cert, cert, key.Public(), key)
+	return &authority{cert, key, der}, err
+}
+
+// issue signs a certificate for a new key and returns both.
+func (a *authority) issue(cert *x509.Certificate) ([]byte, *ecdsa.PrivateKey, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	cert.NotBefore, cert.NotAfter, cert.KeyUsage = a.cert.NotBefore, a.cert.NotAfter, x509.KeyUsageDigitalSignature
+	der, err := x509.CreateCertificate(rand.Reader, cert, a.cert, key.Public(), a.key)
+	return block("CERTIFICATE", der), key, err
+}
+
+func block(kind string, b []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: b}) }
 
 // launch starts a process on a free port and waits until it listens.
 func (c *cluster) launch(program string, args ...string) (addr string, err error) {
