@@ -2,7 +2,9 @@ package cluster
 
 import (
 	"context"
+	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -13,6 +15,7 @@ type DatabaseInfo struct {
 	Name    string
 	Primary string
 	Version DatabaseVersion
+	late    error // see CollectionInfo.Late
 }
 
 // CollectionInfo is what a node knows about a collection's placement. Map is nil for one that the catalog has no entry of (or that
@@ -24,6 +27,44 @@ type CollectionInfo struct {
 	Entry    []byte // the entry of config.collections, nil if there is none
 	whole    bool   // unsplittable: it is not sharded, and Map says with its only chunk where it lives
 	suffixes map[string][]byte
+	stale    *atomic.Pointer[[]string] // the shards whose part is known to be out of date
+	late     error
+}
+
+// Late returns why the placement could not be refreshed although it is known to be out of date, nil for one that was: a cache that
+// ServesStale returns the last one that it has. Requests under it are still compared by the shards.
+func (c *CollectionInfo) Late() error {
+	if c.late == nil && c.DB != nil {
+		return c.DB.late
+	}
+	return c.late
+}
+
+// Outdated reports whether the part of the placement that concerns a shard is known to be out of date. An operation that targets such
+// a shard refreshes first (Catalog.Refresh); those that target others go on under this placement, and the shards compare its versions.
+func (c *CollectionInfo) Outdated(shard string) bool {
+	if c.stale == nil {
+		return false
+	}
+	p := c.stale.Load()
+	return p != nil && slices.Contains(*p, shard)
+}
+
+// outdate marks the part of a shard.
+func (c *CollectionInfo) outdate(shard string) {
+	for {
+		old := c.stale.Load()
+		next := []string{shard}
+		if old != nil {
+			if slices.Contains(*old, shard) {
+				return
+			}
+			next = append(next, *old...)
+		}
+		if c.stale.CompareAndSwap(old, &next) {
+			return
+		}
+	}
 }
 
 // newInfo prepares the version elements of requests to each shard, so that routing one builds nothing.
@@ -36,6 +77,7 @@ func newInfo(ns string, db *DatabaseInfo, entry []byte, m *ChunkMap) *Collection
 		}
 		return c
 	}
+	c.stale = new(atomic.Pointer[[]string])
 	c.suffixes = make(map[string][]byte, len(m.ids))
 	for _, id := range m.ids {
 		c.suffixes[id] = AppendShardVersion(nil, m.shards[id])
@@ -102,6 +144,10 @@ type Catalog struct {
 	config Peer
 	dbs    cacheOf[*DatabaseInfo]
 	colls  cacheOf[*CollectionInfo]
+	// ServeStale has the last known placement returned where it cannot be refreshed because no member of the config server answers.
+	// It is for routers, whose requests the shards check. A shard that has given a range away must not go by an old table. It is set
+	// before the cache is used.
+	ServeStale bool
 }
 
 // NewCatalog makes an empty cache over a config server.
@@ -133,11 +179,21 @@ func (c *Catalog) Database(ctx context.Context, db string) (*DatabaseInfo, error
 	if info, ok := e.cached(); ok {
 		return info, nil
 	}
-	info, err := e.get(func(**DatabaseInfo) (*DatabaseInfo, error) { return c.loadDatabase(ctx, db) })
+	info, err := e.get(ctx, func(**DatabaseInfo) (*DatabaseInfo, error) { return c.loadDatabase(ctx, db) })
 	if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound {
 		c.dbs.forget(db, e)
 	}
+	if old := e.cur.Load(); err != nil && old != nil && c.mayServeStale(ctx, err) {
+		late := **old
+		late.late = err
+		return &late, nil
+	}
 	return info, err
+}
+
+// mayServeStale reports whether an error of a refresh leaves the last known value in use. FindConfig has tried three times by then.
+func (c *Catalog) mayServeStale(ctx context.Context, err error) bool {
+	return c.ServeStale && ctx.Err() == nil && Retryable(err)
 }
 
 // linearizable makes a read of the placement see every change that any node may know of. A deposed primary of the
@@ -177,15 +233,14 @@ func (c *Catalog) Collection(ctx context.Context, ns string) (*CollectionInfo, e
 	info, ok := e.cached()
 	var err error
 	if !ok {
-		info, err = e.get(func(old **CollectionInfo) (*CollectionInfo, error) {
-			var had *CollectionInfo
-			if old != nil {
-				had = *old
-			}
-			return c.loadCollection(ctx, ns, had)
-		})
+		info, err = e.get(ctx, c.loader(ctx, ns))
 		if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound {
 			c.colls.forget(ns, e)
+		}
+		if old := e.cur.Load(); err != nil && old != nil && c.mayServeStale(ctx, err) {
+			late := **old
+			late.late = err
+			info, err = &late, nil
 		}
 	}
 	if err != nil || info.Map != nil {
@@ -206,8 +261,35 @@ func (c *Catalog) Collection(ctx context.Context, ns string) (*CollectionInfo, e
 		return info, nil
 	}
 	moved := newInfo(ns, db, nil, nil)
-	e.cur.Store(&moved)
+	if moved.late = info.late; moved.Late() == nil {
+		e.cur.Store(&moved)
+	}
 	return moved, nil
+}
+
+// Refresh makes the next placement that Collection returns be one in which the part of a shard is not known to be out of date. Operations that
+// target other shards are not held up meanwhile.
+func (c *Catalog) Refresh(ctx context.Context, ns, shard string) error {
+	e := c.colls.peek(ns)
+	if e == nil {
+		return nil
+	}
+	if v, ok := e.cached(); !ok || !v.Outdated(shard) {
+		return nil // somebody has refreshed it, or Collection will
+	}
+	_, err := e.getUnless(ctx, func(v *CollectionInfo) bool { return !v.Outdated(shard) }, c.loader(ctx, ns))
+	return err
+}
+
+// loader returns the function that loads a collection's placement, given the last known one.
+func (c *Catalog) loader(ctx context.Context, ns string) func(**CollectionInfo) (*CollectionInfo, error) {
+	return func(old **CollectionInfo) (*CollectionInfo, error) {
+		var had *CollectionInfo
+		if old != nil {
+			had = *old
+		}
+		return c.loadCollection(ctx, ns, had)
+	}
 }
 
 func (c *Catalog) loadCollection(ctx context.Context, ns string, old *CollectionInfo) (*CollectionInfo, error) {
@@ -418,7 +500,9 @@ func (c *Catalog) Clear() {
 }
 
 // OnStale processes a stale error: it marks the entry that the error concerns as stale, unless the cache has been
-// refreshed since the request was made with the version that the shard received.
+// refreshed since the request was made with the version that the shard received. If the collection is still the same
+// one, only the part of the shard that answered is marked: operations that target other shards need not wait for a
+// refresh because chunks of this one have moved.
 //
 // Hazard: a migration makes every request that is under way stale at once. If each of their errors marked the entry,
 // each would cause another refresh, of a table that is right already. An error is therefore compared with the table
@@ -442,6 +526,19 @@ func (c *Catalog) OnStale(code mongoerr.Code, info StaleInfo) {
 				return
 			}
 		}
+		if p != nil && (*p).partOnly(info) && e.fresh.Load() {
+			e.outdate()
+			(*p).outdate(info.Shard)
+			return
+		}
 		e.invalidate()
 	}
+}
+
+// partOnly reports whether a stale error says no more than that chunks of one shard have changed.
+func (c *CollectionInfo) partOnly(info StaleInfo) bool {
+	if c.stale == nil || c.whole || info.Shard == "" || !info.Received.SameGeneration(c.Map.version) {
+		return false
+	}
+	return !info.HasWanted || info.Wanted.SameGeneration(c.Map.version)
 }

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"maps"
 	"sync"
 	"sync/atomic"
@@ -24,8 +25,12 @@ type cacheEntry[T any] struct {
 	fresh atomic.Bool
 	used  atomic.Bool  // set on use, cleared when evict passes
 	gen   atomic.Int64 // grows with each invalidation, so that a refresh begun before one does not hide it
-	mu    sync.Mutex
+	// loading is full while somebody loads the value. It is a channel and not a mutex because waiting for it ends with
+	// the operation that waits: its maxTimeMS, killOp, a client that has gone.
+	loading chan struct{}
 }
+
+func newCacheEntry[T any]() *cacheEntry[T] { return &cacheEntry[T]{loading: make(chan struct{}, 1)} }
 
 func (c *cacheOf[T]) base() map[string]*cacheEntry[T] {
 	if m := c.all.Load(); m != nil {
@@ -55,7 +60,7 @@ func (c *cacheOf[T]) entry(name string) *cacheEntry[T] {
 	if c.recent == nil {
 		c.recent = make(map[string]*cacheEntry[T])
 	}
-	e := &cacheEntry[T]{}
+	e := newCacheEntry[T]()
 	c.recent[name] = e
 	return e
 }
@@ -152,6 +157,9 @@ func (e *cacheEntry[T]) touch() {
 	}
 }
 
+// outdate has the result of a load that is under way count as stale, but not the value that is there.
+func (e *cacheEntry[T]) outdate() { e.gen.Add(1) }
+
 func (e *cacheEntry[T]) invalidate() {
 	e.gen.Add(1)
 	e.fresh.Store(false)
@@ -175,19 +183,28 @@ func (e *cacheEntry[T]) cached() (v T, ok bool) {
 // One caller loads and the others wait for it, so that a migration of a busy collection costs the config server one
 // read a router and not one a request. Rejected: serving the old value meanwhile. Its requests would all be refused
 // by the shards, and each refusal invalidates again.
-func (e *cacheEntry[T]) get(load func(old *T) (T, error)) (T, error) {
-	if p := e.cur.Load(); p != nil && e.fresh.Load() {
-		return *p, nil
+func (e *cacheEntry[T]) get(ctx context.Context, load func(old *T) (T, error)) (T, error) {
+	return e.getUnless(ctx, func(T) bool { return true }, load)
+}
+
+// getUnless is get that loads also where the fresh value is not good enough for the caller.
+func (e *cacheEntry[T]) getUnless(ctx context.Context, good func(T) bool, load func(old *T) (T, error)) (T, error) {
+	if v, ok := e.cached(); ok && good(v) {
+		return v, nil
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if p := e.cur.Load(); p != nil && e.fresh.Load() {
-		return *p, nil
+	var zero T
+	select {
+	case e.loading <- struct{}{}:
+	case <-ctx.Done():
+		return zero, ctx.Err()
+	}
+	defer func() { <-e.loading }()
+	if v, ok := e.cached(); ok && good(v) {
+		return v, nil
 	}
 	gen := e.gen.Load()
 	v, err := load(e.cur.Load())
 	if err != nil {
-		var zero T
 		return zero, err
 	}
 	e.cur.Store(&v)

@@ -120,9 +120,11 @@ func (r *Router) findAndModifyOn(op *command.Op, info *cluster.CollectionInfo, d
 	q := op.Req.Doc("query")
 	collated := collatedBy(info, op.Req.Doc("collation"))
 	if key, ok := exactKey(info.Map.Key, q, collated); ok {
-		s := info.Map.ShardOf(key)
-		out, err = r.relay(op, s, nil, info.Suffix(s), dst)
-		return out, false, err
+		s, err := ownerOf(info, key)
+		if err == nil {
+			dst, err = r.relay(op, s, nil, info.Suffix(s), dst)
+		}
+		return dst, false, err
 	}
 	shards, err := target(info, q, collated)
 	if err != nil {

@@ -48,6 +48,7 @@ func New(s *command.Service, reg *cluster.Registry, clock *cluster.VectorClock, 
 		Catalog: cluster.NewCatalog(reg.Config()),
 		config:  reg.Config(), lost: make(chan *command.Client, 1024),
 	}
+	r.Catalog.ServeStale = true
 	r.Catalog.Limit(params.Int("catalogCacheCollectionMaxEntries"), params.Int("catalogCacheDatabaseMaxEntries"))
 	r.cursors.init()
 	r.hubs = newWatchHubs(r)
@@ -256,7 +257,13 @@ func (r *Router) routed(op *command.Op, ns string, write bool, f func(info *clus
 		if err == nil {
 			err = f(info.At(readsAt(op)))
 		}
-		if err == nil || !r.absorbStale(op, err, try) {
+		if err != nil && info != nil && info.Late() != nil && isStale(err) {
+			return info.Late() // the shards' answer can only be heeded once the config server answers
+		}
+		if err == nil {
+			return nil
+		}
+		if err = r.absorbStale(op, err, try); err != nil {
 			return err
 		}
 	}
@@ -283,20 +290,52 @@ func (r *Router) routedOrView(op *command.Op, ns string, dst []byte,
 	return onView(op, view, dst[:from])
 }
 
-// absorbStale processes a stale error and reports whether to try again: false for other errors and when the tries
-// are used up.
-func (r *Router) absorbStale(op *command.Op, err error, try int) bool {
+// absorbStale processes a stale error. It returns nil if the request is to be tried again, else the error to report: the given one if it is
+// another or the tries are used up, or why the placement could not be refreshed.
+func (r *Router) absorbStale(op *command.Op, err error, try int) error {
 	if !r.noteStale(err) || try >= maxStaleTries {
-		return false
+		return err
+	}
+	if mongoerr.CodeOf(err) == mongoerr.ShardInvalidatedForTargeting {
+		return r.refreshPart(op, err) // nothing was sent
 	}
 	if t := transactionOf(op); t != nil && !t.mayRetry(op, r) {
 		op.AddLabel(mongoerr.LabelTransientTransaction) // a retry uses the placement that the router knows now
-		return false
+		return err
 	}
-	if try >= 2 {
-		return cluster.Backoff(op, min(try-1, 7)) == nil
+	if try >= 2 && cluster.Backoff(op, min(try-1, 7)) != nil {
+		return err
 	}
-	return true
+	return r.refreshPart(op, err)
+}
+
+// refreshPart brings the part of the placement up to date that a stale error concerns, where only a part is marked. If that fails, the mark
+// stays, and operations that target other shards go on.
+func (r *Router) refreshPart(op *command.Op, err error) error {
+	e, ok := err.(*mongoerr.Error)
+	if !ok {
+		return nil
+	}
+	info, _ := cluster.ParseStaleInfo(e.Details)
+	if info.Ns == "" || info.Shard == "" {
+		return nil
+	}
+	return r.Catalog.Refresh(op, info.Ns, info.Shard)
+}
+
+// current checks that the part of the placement by which a shard was targeted is not known to be out of date.
+func current(info *cluster.CollectionInfo, shard string) error {
+	if !info.Outdated(shard) {
+		return nil
+	}
+	return mongoerr.Newf(mongoerr.ShardInvalidatedForTargeting, "the placement of %s on shard %s is being refreshed", info.NS, shard).
+		WithDetails(value.Doc(value.F("ns", value.NewString(info.NS)), value.F("shardId", value.NewString(shard))))
+}
+
+// ownerOf returns the shard that owns a shard key.
+func ownerOf(info *cluster.CollectionInfo, key []value.Value) (string, error) {
+	shard := info.Map.ShardOf(key)
+	return shard, current(info, shard)
 }
 
 // noteStale marks the entry that a stale error concerns, so that its next use reloads it; false for other errors.
@@ -313,6 +352,8 @@ func (r *Router) noteStale(err error) bool {
 		// The collection is not sharded on the shard although the router considered it sharded, or vice versa.
 		info, _ := cluster.ParseStaleInfo(e.Details)
 		r.Catalog.InvalidateCollection(info.Ns)
+	case mongoerr.ShardInvalidatedForTargeting:
+		// The router's own: the mark is there already.
 	case mongoerr.ShardNotFound:
 		r.Catalog.Clear()
 	default:

@@ -91,7 +91,8 @@ func firstError(replies []shardReply) error {
 
 func isStale(err error) bool {
 	switch mongoerr.CodeOf(err) {
-	case mongoerr.StaleConfig, mongoerr.StaleDbVersion, mongoerr.StaleEpoch, mongoerr.CannotImplicitlyCreateCollection, mongoerr.ShardNotFound:
+	case mongoerr.StaleConfig, mongoerr.StaleDbVersion, mongoerr.StaleEpoch, mongoerr.CannotImplicitlyCreateCollection, mongoerr.ShardNotFound,
+		mongoerr.ShardInvalidatedForTargeting:
 		return true
 	}
 	return false

@@ -49,6 +49,9 @@ func target(info *cluster.CollectionInfo, filter []byte, collated bool) ([]strin
 	}
 	out := make([]string, 0, len(set))
 	for s := range set {
+		if err := current(info, s); err != nil {
+			return nil, err
+		}
 		out = append(out, s)
 	}
 	sort.Strings(out)

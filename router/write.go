@@ -196,7 +196,10 @@ func (b *writeBatch) run(ns string, dst []byte) ([]byte, error) {
 			}
 			continue
 		}
-		if !b.again(err, try) {
+		if info.Late() != nil && isStale(err) {
+			return dst, info.Late()
+		}
+		if err = b.again(err, try); err != nil {
 			if !isStale(err) || transactionOf(b.op) != nil {
 				return dst, err
 			}
@@ -209,16 +212,16 @@ func (b *writeBatch) run(ns string, dst []byte) ([]byte, error) {
 	return b.reply(dst), nil
 }
 
-// again reports whether pending statements are sent again after an error. In a transaction, which a stale error
+// again returns nil if pending statements are sent again after an error, else the error to report. In a transaction, which a stale error
 // has ended on the shard that returned it, they are not if shards have already executed a part of the command.
-func (b *writeBatch) again(err error, try int) bool {
-	if !b.touched || transactionOf(b.op) == nil {
+func (b *writeBatch) again(err error, try int) error {
+	if !b.touched || transactionOf(b.op) == nil || mongoerr.CodeOf(err) == mongoerr.ShardInvalidatedForTargeting {
 		return b.r.absorbStale(b.op, err, try)
 	}
 	if b.r.noteStale(err) {
 		b.op.AddLabel(mongoerr.LabelTransientTransaction)
 	}
-	return false
+	return err
 }
 
 // runOrdered sends runs of neighbouring statements that go to the same shard, one run after the other.
@@ -226,6 +229,9 @@ func (b *writeBatch) runOrdered(info *cluster.CollectionInfo) error {
 	for len(b.pending) > 0 && len(b.errs) == 0 && b.stale == nil && b.moving == nil {
 		first := b.pending[0]
 		a, err := b.aim(info, first)
+		if isStale(err) {
+			return err // nothing was sent
+		}
 		if err != nil {
 			b.fail(first, err)
 			return nil
@@ -265,6 +271,9 @@ func (b *writeBatch) runUnordered(info *cluster.CollectionInfo) error {
 	for _, i := range waiting {
 		a, err := b.aim(info, i)
 		switch {
+		case isStale(err): // nothing was sent
+			b.pending = slices.DeleteFunc(waiting, func(i int) bool { return b.errs[i] != nil })
+			return err
 		case err != nil:
 			b.fail(i, err)
 		case b.isWide(a, i):

@@ -48,7 +48,8 @@ func aimInsert(info *cluster.CollectionInfo, doc []byte) (aim, error) {
 	if err != nil {
 		return aim{}, err
 	}
-	return aim{shards: []string{info.Map.ShardOf(key)}, doc: doc}, nil
+	shard, err := ownerOf(info, key)
+	return aim{shards: []string{shard}, doc: doc}, err
 }
 
 func withID(doc []byte) []byte {
@@ -62,7 +63,8 @@ func aimFilter(info *cluster.CollectionInfo, st []byte, multi, upsert bool) (aim
 	q := value.Lookup(st, "q").Doc()
 	collated := collatedBy(info, value.Lookup(st, "collation").Doc())
 	if key, ok := exactKey(info.Map.Key, q, collated); ok {
-		return aim{shards: []string{info.Map.ShardOf(key)}, doc: st}, nil
+		shard, err := ownerOf(info, key)
+		return aim{shards: []string{shard}, doc: st}, err
 	}
 	shards, err := target(info, q, collated)
 	if err != nil {
@@ -137,8 +139,7 @@ func (b *writeBatch) sendFound(info *cluster.CollectionInfo, i int, a aim) error
 			shard = a.shards[0]
 			if value.Lookup(st, "upsert").Truthy() {
 				if shard, err = upsertShard(info, q); err != nil {
-					b.fail(i, err)
-					return nil
+					return b.settle(&shardReply{err: err}, []int{i})
 				}
 			}
 			return b.sendGroup(info, shard, []int{i}, st)
@@ -165,7 +166,7 @@ func upsertShard(info *cluster.CollectionInfo, q []byte) (string, error) {
 		key = append(key, v)
 	}
 	info.Map.Key.HashParts(key)
-	return info.Map.ShardOf(key), nil
+	return ownerOf(info, key)
 }
 
 // narrowed returns a statement with its filter and-ed with one document's _id, and without upsert and sort.
