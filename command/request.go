@@ -43,7 +43,7 @@ type Request struct {
 	ReadPreference *cluster.ReadPreference // nil: the primary
 	API            APIArgs
 	StmtID         value.Value
-	StmtIDs        []byte
+	StmtIDs        []int32
 }
 
 // APIArgs are the stable API's three arguments.
@@ -62,10 +62,8 @@ type arg struct {
 // StatementID returns the id of the command's i-th statement: i itself if the client does not number its
 // statements.
 func (r *Request) StatementID(i int) int32 {
-	if r.StmtIDs != nil {
-		if n, ok := value.Lookup(r.StmtIDs, itoa(i)).AsInt64(); ok {
-			return int32(n)
-		}
+	if i < len(r.StmtIDs) {
+		return r.StmtIDs[i]
 	} else if n, ok := r.StmtID.AsInt64(); ok {
 		return int32(n) + int32(i)
 	}
@@ -399,7 +397,9 @@ func (r *Request) generic(key []byte, v value.Value) (known bool, err error) {
 	case "stmtId":
 		r.StmtID, err = v, typed(TInt)
 	case "stmtIds":
-		r.StmtIDs, err = v.Doc(), typed(TArray)
+		if err = typed(TArray); err == nil && v.T == value.Array {
+			r.StmtIDs, err = statementIDs(r.Spec.Name+".stmtIds", v.Doc())
+		}
 	case "$configTime", "$topologyTime":
 		r.keepTime(string(key), v)
 	case "$client", "$audit", "clientOperationKey",
@@ -409,6 +409,22 @@ func (r *Request) generic(key []byte, v value.Value) (known bool, err error) {
 		return false, nil
 	}
 	return true, err
+}
+
+// statementIDs decodes stmtIds once: a command has up to 100,000 of them, and each statement asks for its own.
+func statementIDs(path string, list []byte) ([]int32, error) {
+	ids := []int32{}
+	for it := value.Walk(list); ; {
+		_, v, ok := it.Next()
+		if !ok {
+			return ids, nil
+		}
+		n, ok := v.AsInt64()
+		if !ok {
+			return nil, wrongType(path+"."+itoa(len(ids)), v.T, TInt)
+		}
+		ids = append(ids, int32(n))
+	}
 }
 
 // keepTime stores the sender's config time or topology time.

@@ -268,3 +268,36 @@ func TestLateCommitsAreNoted(t *testing.T) {
 		t.Errorf("stored: %s, %v", value.ShowDoc(doc), err)
 	}
 }
+
+// Of a large command over several shards, each shard executes every few statements, in parts and not always in order.
+func TestStatementsOfManyRunsAreFound(t *testing.T) {
+	s := newSession()
+	s.begin(1)
+	const n = 100_000
+	for _, from := range []int32{0, n, 1, n + 1} { // every fourth remains for another shard
+		for id := from; id < from+n; id += 4 {
+			s.ran(Run{From: id, To: id, Op: 'u'})
+		}
+	}
+	s.ran(Run{From: 2, To: 2, Op: 'i', ID: value.NewInt32(7)})
+	start := time.Now()
+	for id := range int32(2 * n) {
+		if r, ok := s.Executed(id); ok != (id%4 < 2 || id == 2) || ok && (r.Op == 'i') != (id == 2) {
+			t.Fatalf("statement %d: %+v, %v", id, r, ok)
+		}
+	}
+	if d := time.Since(start); d > 2*time.Second {
+		t.Errorf("%d look-ups took %v", 2*n, d)
+	}
+	if len(s.runs) != n/2+1 {
+		t.Errorf("%d runs, want %d", len(s.runs), n/2+1)
+	}
+	back := newSession()
+	s.LSID = value.Doc(value.F("id", value.NewInt32(1)))
+	if err := back.readRecord(s.record(time.Now())); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := back.Executed(2*n - 3); !ok || len(back.runs) != len(s.runs) {
+		t.Errorf("%d runs are read from the record, want %d", len(back.runs), len(s.runs))
+	}
+}

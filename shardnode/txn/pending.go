@@ -16,7 +16,7 @@ import (
 // change overtakes the writes, and what a retry of the same statements needs.
 type Pending struct {
 	Why  error
-	Runs []Run // of a retryable write: the statements that are executed if its unit commits
+	runs []Run // of a retryable write: the statements that are executed if its unit commits
 
 	mu   sync.Mutex
 	open int               // number of undecided units
@@ -77,13 +77,11 @@ func (l *Pending) outcome() (storage.Timestamp, error) {
 
 // Executed finds the run that a statement belongs to.
 func (l *Pending) Executed(stmt int32) (Run, bool) {
-	for _, r := range l.Runs {
-		if r.has(stmt) {
-			return r, true
-		}
-	}
-	return Run{}, false
+	return findRun(l.runs, stmt)
 }
+
+// Ran records statements that are executed if the unit commits.
+func (l *Pending) Ran(r Run) { l.runs = withRun(l.runs, r) }
 
 // Await waits for the decision as long as an operation with that wtimeout may; timedOut reports that the wtimeout has passed.
 func (l *Pending) Await(op *command.Op, wtimeout time.Duration) (timedOut bool, err error) {

@@ -1,6 +1,7 @@
 package txn
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -80,7 +81,8 @@ type history struct {
 func (h *history) empty() bool { return len(h.runs) == 0 && !h.committed }
 
 func (h *history) has(stmt int32) bool {
-	return slices.ContainsFunc(h.runs, func(r Run) bool { return r.has(stmt) })
+	_, ok := findRun(h.runs, stmt)
+	return ok
 }
 
 // begin begins a new number; the history of the previous one is dropped once the new one has any: see before.
@@ -269,14 +271,21 @@ func (s *Session) note(r Run) {
 	s.runs = withRun(s.runs, r)
 }
 
-// withRun adds statements to runs.
+// withRun adds statements to runs, which are in the order of their statements. Of a command of 100,000 statements over several
+// shards each shard executes every few, so that each is a run: finding one must not take a look at all.
 func withRun(runs []Run, r Run) []Run {
-	if n := len(runs); n > 0 && r.ID.IsMissing() && runs[n-1].ID.IsMissing() && runs[n-1].Op == r.Op && runs[n-1].To+1 == r.From {
-		runs[n-1].To = r.To
+	i := runsUpTo(runs, r.From)
+	if i > 0 && runs[i-1].continuedBy(&r) {
+		runs[i-1].To = r.To
 		return runs
 	}
 	r.ID = r.ID.Clone()
-	return append(runs, r)
+	return slices.Insert(runs, i, r)
+}
+
+// continuedBy reports whether one run can stand for both.
+func (r *Run) continuedBy(next *Run) bool {
+	return r.ID.IsMissing() && next.ID.IsMissing() && r.Op == next.Op && r.To+1 == next.From
 }
 
 // NoteOnCommit records a unit's statements in the session at the moment they become visible. Its command may wait
@@ -352,15 +361,22 @@ func (s *Session) Executed(stmt int32) (Run, bool) {
 
 // ranBefore is Executed for callers that hold mu.
 func (s *Session) ranBefore(stmt int32) (Run, bool) {
-	for _, r := range s.runs {
-		if r.has(stmt) {
-			return r, true
-		}
+	return findRun(s.runs, stmt)
+}
+
+// findRun finds the run that a statement belongs to.
+func findRun(runs []Run, stmt int32) (Run, bool) {
+	if i := runsUpTo(runs, stmt); i > 0 && stmt <= runs[i-1].To {
+		return runs[i-1], true
 	}
 	return Run{}, false
 }
 
-func (r *Run) has(stmt int32) bool { return r.From <= stmt && stmt <= r.To }
+// runsUpTo returns how many runs begin at or before a statement.
+func runsUpTo(runs []Run, stmt int32) int {
+	i, _ := slices.BinarySearchFunc(runs, int64(stmt)+1, func(r Run, next int64) int { return cmp.Compare(int64(r.From), next) })
+	return i
+}
 
 // ImageRecord returns the stored form of the document that a session's findAndModify returned.
 func ImageRecord(s *storage.Snapshot, of *Session, number int64, kind string, image []byte) []byte {

@@ -333,7 +333,7 @@ func (s *Session) readRecord(doc []byte) error {
 		if !ok {
 			return mongoerr.Newf(mongoerr.BadValue, "%s is no statement of %s", value.Show(v), value.Show(value.Lookup(doc, "_id")))
 		}
-		s.runs = append(s.runs, r)
+		s.runs = withRun(s.runs, r)
 	}
 	return nil
 }

@@ -137,7 +137,7 @@ func (p plainWrites) commitRun(u *storage.UnitOfWork, wc replication.WriteConcer
 		w.noteKeys(inserted, deleted)
 		w.detach(l)
 		if !ran.None() {
-			w.pending.Runs = append(w.pending.Runs, ran)
+			w.pending.Ran(ran)
 		}
 		return nil
 	}
