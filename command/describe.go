@@ -1,6 +1,7 @@
 package command
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -35,7 +36,11 @@ func DescribeOps(self *Op, view OpsView) (out [][]byte) {
 			busy[op.Client] = true
 		}
 	})
-	if !view.Idle || view.Own {
+	if view.Own {
+		return out
+	}
+	out = append(out, self.Service.describeTasks(view)...)
+	if !view.Idle {
 		return out
 	}
 	self.Service.EachClient(func(c *Client) {
@@ -45,6 +50,27 @@ func DescribeOps(self *Op, view OpsView) (out [][]byte) {
 	})
 	for _, name := range view.Threads {
 		out = append(out, view.idle(Caller{}, name))
+	}
+	return out
+}
+
+// DescribeTasks has currentOp show what the service does besides running commands, as f describes it: migrations, DDL.
+func (s *Service) DescribeTasks(f func(now time.Time) [][]value.Field) {
+	t := &s.ops.tasks
+	t.Lock()
+	defer t.Unlock()
+	t.describe = append(t.describe, f)
+}
+
+func (s *Service) describeTasks(view OpsView) (out [][]byte) {
+	t := &s.ops.tasks
+	t.Lock()
+	all := slices.Clone(t.describe)
+	t.Unlock()
+	for _, describe := range all {
+		for _, f := range describe(view.Now) {
+			out = append(out, value.Doc(append([]value.Field{value.F("host", value.NewString(view.Host))}, f...)...))
+		}
 	}
 	return out
 }

@@ -437,6 +437,10 @@ const opShards = 64
 type opTable struct {
 	next   atomic.Int32
 	shards [opShards]opShard
+	tasks  struct {
+		sync.Mutex
+		describe []func(now time.Time) [][]value.Field
+	}
 }
 
 func (t *opTable) add(op *Op) {

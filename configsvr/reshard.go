@@ -2,7 +2,6 @@ package configsvr
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"slices"
 	"sync"
@@ -135,7 +134,7 @@ func (m *Manager) beginReshard(ctx context.Context, req *msg.ConfigReshard) (*re
 	}
 	db, _ := cluster.SplitNS(req.NS)
 	d := &reshardState{
-		id: req.ID, uuid: p.uuid, ns: req.NS, temp: db + ".system.resharding." + uuidText(p.uuid), primary: p.db.Primary, tracked: p.entry != nil,
+		id: req.ID, uuid: p.uuid, ns: req.NS, temp: db + ".system.resharding." + value.UUIDText(p.uuid), primary: p.db.Primary, tracked: p.entry != nil,
 		want: want.Reshard, key: p.key.Doc(), collation: value.LookupDoc(p.options, "collation"), state: reshardInitializing, started: m.now().UnixMilli(),
 	}
 	if p.info.Sharded() {
@@ -198,9 +197,30 @@ func (m *Manager) reshardOn(ns string, id *[16]byte) (*resharding, error) {
 	return nil, mongoerr.Newf(mongoerr.NoSuchReshardCollection, "Could not find in-progress resharding operation for namespace %s", ns)
 }
 
-func uuidText(id [16]byte) string {
-	h := hex.EncodeToString(id[:])
-	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
+// describeReshardings describes the operations that have not ended, as currentOp does.
+func (m *Manager) describeReshardings(now time.Time) (out [][]value.Field) {
+	s := &m.resharding
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.mu.runs {
+		if r.ended() {
+			continue
+		}
+		r.mu.Lock()
+		state, blocked := r.mu.state, r.mu.blocked
+		r.mu.Unlock()
+		f := []value.Field{
+			fld("type", str("op")), fld("desc", str("ReshardingCoordinatorService "+value.UUIDText(r.doc.id))), fld("op", str("command")), fld("ns", str(r.doc.ns)),
+			fld("originatingCommand", value.NewDocument(r.doc.command())), fld("opStatus", str("running")),
+			fld("totalOperationTimeElapsedSecs", value.NewInt64(int64(now.Sub(time.UnixMilli(r.doc.started))/time.Second))),
+			fld("coordinatorState", str(state)),
+		}
+		if !blocked.IsZero() {
+			f = append(f, fld("totalCriticalSectionTimeElapsedSecs", value.NewInt64(int64(now.Sub(blocked)/time.Second))))
+		}
+		out = append(out, f)
+	}
+	return out
 }
 
 // reshardStep is a state of an operation, with what is done in it.
@@ -439,7 +459,7 @@ func (m *Manager) runCleanupReshard(op *command.Op, req *msg.CleanupReshard, dst
 		return dst, err
 	}
 	db, _ := cluster.SplitNS(req.NS)
-	_, left, err := m.entry(op, db+".system.resharding."+uuidText(e.UUID))
+	_, left, err := m.entry(op, db+".system.resharding."+value.UUIDText(e.UUID))
 	if err == nil && left != nil {
 		err = m.forget(op, left.NS, left.UUID)
 	}

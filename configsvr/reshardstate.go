@@ -71,6 +71,16 @@ func (d *reshardState) doc() []byte {
 	return value.Doc(f...)
 }
 
+// command is the client's command as currentOp shows it.
+func (d *reshardState) command() []byte {
+	collation := d.collation
+	if len(collation) == 0 {
+		collation = value.Doc(fld("locale", str("simple")))
+	}
+	return value.Doc(fld("reshardCollection", str(d.ns)), fld("key", value.NewDocument(d.key)), fld("unique", value.NewBool(false)), fld("collation", value.NewDocument(collation)),
+		fld("provenance", str(d.want.Provenance)))
+}
+
 func shardList(ids []string) value.Value {
 	out := make([]value.Value, len(ids))
 	for i, id := range ids {

@@ -131,7 +131,7 @@ func (r *resharding) prepare(ctx context.Context) error {
 	m, d := r.m, r.doc
 	d.docs, d.bytes, d.cloneAt = 0, 0, 0
 	for _, id := range d.donors {
-		body, err := m.onShard(ctx, id, &msg.ReshardDonate{Resharding: r.about(), UUID: d.uuid, Temp: d.temp, Recipients: d.recipients})
+		body, err := m.onShard(ctx, id, &msg.ReshardDonate{Resharding: r.about(), UUID: d.uuid, Temp: d.temp, Command: d.command(), Recipients: d.recipients})
 		if err != nil {
 			return err
 		}
@@ -168,7 +168,7 @@ func (r *resharding) clone(ctx context.Context) error {
 	d := r.doc
 	share := int64(len(d.recipients))
 	err := r.tell(ctx, d.recipients, func(string) msg.Message {
-		return &msg.ReshardReceive{Resharding: r.about(), UUID: d.uuid, Temp: d.temp, Donors: d.donors, CloneAt: d.cloneAt, Docs: d.docs / share, Bytes: d.bytes / share}
+		return &msg.ReshardReceive{Resharding: r.about(), UUID: d.uuid, Temp: d.temp, Command: d.command(), Donors: d.donors, CloneAt: d.cloneAt, Docs: d.docs / share, Bytes: d.bytes / share}
 	})
 	if err != nil {
 		return err
@@ -340,6 +340,9 @@ func (r *resharding) commit(ctx context.Context) error {
 		d.state = reshardCommitting
 		return err
 	}
+	r.mu.Lock()
+	r.mu.state = d.state
+	r.mu.Unlock()
 	m.log(ctx, d.want.Provenance+".commit", d.ns, doc(fld("reshardingUUID", value.NewBinary(4, d.id[:]))))
 	return nil
 }

@@ -24,7 +24,10 @@ func onPrimary(s command.Spec) command.Spec {
 }
 
 // Register adds the config server's commands to its service, in addition to those of its data node.
-func (m *Manager) Register(s *command.Service) { s.Table.Add(m.specs()...) }
+func (m *Manager) Register(s *command.Service) {
+	s.Table.Add(m.specs()...)
+	s.DescribeTasks(m.describeReshardings)
+}
 
 func (m *Manager) specs() []command.Spec {
 	return []command.Spec{

@@ -37,10 +37,12 @@ func (n *Node) BecomeShard(state *migration.ShardState) {
 	}, shardNode{n}, n.txns, n.shard, state)
 	d := coordinator.New(coordinator.Config{Engine: n.Engine, Docs: n.Docs, State: state, Points: n.Points, Warn: n.warn, Locks: n.locks, Sessions: n.txns, Forget: n.forget})
 	n.Service.Table.Add(d.Specs()...)
+	n.Service.DescribeTasks(d.CurrentOps)
 	n.admin.coordinators.Store(d)
 	re := resharding.New(resharding.Config{Engine: n.Engine, Docs: n.Docs, State: state, Points: n.Points, Warn: n.warn, Locks: n.locks, Sessions: n.txns, Forget: n.forget, Now: n.now,
 		SnapshotAt: func(op *command.Op, ts storage.Timestamp) (*storage.Snapshot, error) { return snapshotAt(n, op, ts) }})
 	n.Service.Table.Add(re.Specs()...)
+	n.Service.DescribeTasks(re.CurrentOps)
 	n.admin.resharding.Store(re)
 	if err = errors.Join(err, n.Services.Add(c.PrimaryOnly()), n.Services.Add(d.Service()), n.Services.Add(re.Service())); err != nil {
 		n.warn("Migrations and DDL did not step up", err)

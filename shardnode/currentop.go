@@ -35,16 +35,6 @@ func (n *Node) currentOps(self *command.Op, spec []byte) [][]byte {
 	if command.OwnOps(self, spec) {
 		return out
 	}
-	if d := n.admin.coordinators.Load(); d != nil {
-		for _, f := range d.CurrentOps() {
-			out = append(out, value.Doc(append([]value.Field{value.F("host", value.NewString(n.host()))}, f...)...))
-		}
-	}
-	if re := n.admin.resharding.Load(); re != nil {
-		for _, f := range re.CurrentOps() {
-			out = append(out, value.Doc(append([]value.Field{value.F("host", value.NewString(n.host()))}, f...)...))
-		}
-	}
 	out = append(out, n.txns.DescribeCommits(n.host())...)
 	if value.Lookup(spec, "idleCursors").Truthy() {
 		out = append(out, n.idleCursors()...)

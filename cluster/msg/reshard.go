@@ -106,6 +106,7 @@ type ReshardDonate struct {
 	Resharding
 	UUID       [16]byte // of the collection as it is
 	Temp       string   // the collection that recipients fill
+	Command    []byte   // as currentOp shows it
 	Recipients []string
 }
 
@@ -113,6 +114,7 @@ func (m *ReshardDonate) fields(c *codec) {
 	m.Resharding.on(c, "_shardsvrReshardingDonorStart")
 	c.uuid("sourceUUID", &m.UUID)
 	c.str("tempNs", required, &m.Temp)
+	c.doc("originatingCommand", required, &m.Command)
 	c.strs("recipientShards", required, &m.Recipients)
 }
 
@@ -134,6 +136,7 @@ type ReshardReceive struct {
 	Resharding
 	UUID        [16]byte // of the collection as it is
 	Temp        string
+	Command     []byte // as currentOp shows it
 	Donors      []string
 	CloneAt     uint64 // the time of the snapshot that is fetched first
 	Docs, Bytes int64  // about how much it will have
@@ -143,6 +146,7 @@ func (m *ReshardReceive) fields(c *codec) {
 	m.Resharding.on(c, "_shardsvrReshardingRecipientStart")
 	c.uuid("sourceUUID", &m.UUID)
 	c.str("tempNs", required, &m.Temp)
+	c.doc("originatingCommand", required, &m.Command)
 	c.strs("donorShards", required, &m.Donors)
 	c.timestamp("cloneTimestamp", required, &m.CloneAt)
 	c.int64("approxDocumentsToCopy", optional, &m.Docs)

@@ -357,6 +357,23 @@ func TestKilledResharding(t *testing.T) {
 	p.kill(t)
 }
 
+// reshardsInProgress returns what nodes' currentOp tells of a role in a resharding by {a: 1}.
+func reshardsInProgress(t *testing.T, ctx context.Context, nodes ...*mongo.Client) func(role string) []bson.M {
+	return func(role string) (all []bson.M) {
+		t.Helper()
+		for _, node := range nodes {
+			var ops struct{ Inprog []bson.M }
+			err := node.Database("admin").RunCommand(ctx, bson.D{{Key: "currentOp", Value: 1}, {Key: "desc", Value: bson.D{{Key: "$regex", Value: "^" + role + " [0-9a-f-]{36}$"}}},
+				{Key: "originatingCommand.key", Value: bson.D{{Key: "a", Value: 1}}}}).Decode(&ops)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, ops.Inprog...)
+		}
+		return all
+	}
+}
+
 // A resharding can be aborted at each state before its decision, and leaves nothing then; after the decision it cannot.
 func TestAbortedResharding(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
@@ -395,6 +412,15 @@ func TestAbortedResharding(t *testing.T) {
 		}()
 		if err := reached(); err != nil {
 			t.Fatalf("%s: %v", state, err)
+		}
+		described := reshardsInProgress(t, ctx, append([]*mongo.Client{config}, shards...)...)
+		if roles := described("ReshardingCoordinatorService"); len(roles) != 1 || roles[0]["coordinatorState"] != state {
+			t.Errorf("%s: the coordinator is described as %v", state, roles)
+		}
+		if state == "applying" { // before it not all may have begun, after it some have ended
+			if donors, recipients := described("ReshardingDonorService"), described("ReshardingRecipientService"); len(donors) != 2 || len(recipients) != 2 {
+				t.Errorf("%s: donors %v, recipients %v", state, donors, recipients)
+			}
 		}
 		final := state == "committing" || state == "done"
 		ended := make(chan error, 1)

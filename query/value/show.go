@@ -15,6 +15,12 @@ func Show(v Value) string {
 	return b.String()
 }
 
+// UUIDText returns the notation of RFC 9562.
+func UUIDText(id [16]byte) string {
+	h := hex.EncodeToString(id[:])
+	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
+}
+
 // ShowElement is Show with the field's name before it.
 func ShowElement(key string, v Value) string { return key + ": " + Show(v) }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
@@ -373,7 +374,7 @@ func commandName(cmd []byte) string {
 }
 
 // CurrentOps describes the runs as currentOp does.
-func (m *Coordinators) CurrentOps() (out [][]value.Field) {
+func (m *Coordinators) CurrentOps(time.Time) (out [][]value.Field) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, r := range m.mu.runs {

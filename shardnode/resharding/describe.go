@@ -41,10 +41,9 @@ func (m *Manager) Stats() []byte {
 }
 
 // CurrentOps describes the shard's parts as currentOp does.
-func (m *Manager) CurrentOps() (out [][]value.Field) {
+func (m *Manager) CurrentOps(now time.Time) (out [][]value.Field) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := m.Now()
 	for _, d := range m.mu.donors {
 		f := d.doc.described("ReshardingDonorService", now)
 		d.mu.Lock()
@@ -63,9 +62,9 @@ func (m *Manager) CurrentOps() (out [][]value.Field) {
 
 func (a *about) described(role string, now time.Time) []value.Field {
 	return []value.Field{
-		value.F("type", value.NewString("op")), value.F("desc", value.NewString(role+" "+value.Show(a.id.Value()))), value.F("op", value.NewString("command")),
+		value.F("type", value.NewString("op")), value.F("desc", value.NewString(role+" "+a.id.String())), value.F("op", value.NewString("command")),
 		value.F("ns", value.NewString(a.ns)),
-		value.F("originatingCommand", value.NewDocument(value.Doc(value.F("reshardCollection", value.NewString(a.ns))))),
+		value.F("originatingCommand", value.NewDocument(a.command)),
 		value.F("totalOperationTimeElapsedSecs", value.NewInt64(int64(now.Sub(time.UnixMilli(a.since))/time.Second))),
 	}
 }

@@ -1,6 +1,8 @@
 package resharding
 
 import (
+	"bytes"
+
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/statedoc"
@@ -32,11 +34,12 @@ const (
 
 // about is common to a donor's and a recipient's document.
 type about struct {
-	id    catalog.UUID // of the operation, and of the temporary collection
-	ns    string
-	uuid  catalog.UUID // of the collection as it is
-	temp  string
-	since int64 // milliseconds since the epoch
+	id      catalog.UUID // of the operation, and of the temporary collection
+	ns      string
+	uuid    catalog.UUID // of the collection as it is
+	temp    string
+	since   int64  // milliseconds since the epoch
+	command []byte // that began the operation
 }
 
 func (a *about) ID() value.Value { return a.id.Value() }
@@ -44,7 +47,7 @@ func (a *about) ID() value.Value { return a.id.Value() }
 func (a *about) fields() []value.Field {
 	return []value.Field{
 		value.F("_id", a.ID()), value.F("ns", value.NewString(a.ns)), value.F("ui", a.uuid.Value()), value.F("tempNs", value.NewString(a.temp)),
-		value.F("startTime", value.NewDateTime(a.since)),
+		value.F("startTime", value.NewDateTime(a.since)), value.F("originatingCommand", value.NewDocument(a.command)),
 	}
 }
 
@@ -53,6 +56,10 @@ func readAbout(doc []byte) (a about, err error) {
 	a.id, ok = catalog.UUIDFrom(value.Lookup(doc, "_id"))
 	a.uuid, known = catalog.UUIDFrom(value.Lookup(doc, "ui"))
 	a.ns, a.temp, a.since = value.Lookup(doc, "ns").Str(), value.Lookup(doc, "tempNs").Str(), value.Lookup(doc, "startTime").DateTime()
+	a.command = bytes.Clone(value.LookupDoc(doc, "originatingCommand"))
+	if len(a.command) == 0 { // written by an earlier version
+		a.command = value.Doc(value.F("reshardCollection", value.NewString(a.ns)))
+	}
 	if !ok || !known || command.CheckFullName(a.ns) != nil || a.temp == "" {
 		return a, mongoerr.New(mongoerr.BadValue, "it names no resharding")
 	}

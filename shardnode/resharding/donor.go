@@ -112,7 +112,7 @@ func (m *Manager) donate(op *command.Op, req *msg.ReshardDonate) (d *donor, err 
 		}
 	}
 	doc := &donorDoc{
-		about:    about{id: catalog.UUID(req.ID), ns: req.NS, uuid: c.UUID, temp: req.Temp, since: m.Now().UnixMilli()},
+		about:    about{id: catalog.UUID(req.ID), ns: req.NS, uuid: c.UUID, temp: req.Temp, since: m.Now().UnixMilli(), command: bytes.Clone(req.Command)},
 		minFetch: m.Engine.Visible(), recipients: slices.Clone(req.Recipients),
 	}
 	if err := donorDocs(m.Docs).Put(op, doc); err != nil {

@@ -1,6 +1,7 @@
 package resharding
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -69,7 +70,7 @@ func (m *Manager) runReceive(op *command.Op, req *msg.ReshardReceive, dst []byte
 		return dst, nil
 	}
 	doc := &recipientDoc{
-		about:  about{id: id, ns: req.NS, uuid: catalog.UUID(req.UUID), temp: req.Temp, since: m.Now().UnixMilli()},
+		about:  about{id: id, ns: req.NS, uuid: catalog.UUID(req.UUID), temp: req.Temp, since: m.Now().UnixMilli(), command: bytes.Clone(req.Command)},
 		donors: slices.Clone(req.Donors), cloneAt: storage.Timestamp(req.CloneAt), docs: req.Docs, bytes: req.Bytes, state: cloning,
 	}
 	if err := recipientDocs(m.Docs).Put(op, doc); err != nil {

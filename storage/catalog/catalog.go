@@ -18,6 +18,9 @@ type UUID [16]byte
 // IsZero reports whether the UUID was never set.
 func (u UUID) IsZero() bool { return u == UUID{} }
 
+// String returns the id in the notation of RFC 9562.
+func (u UUID) String() string { return value.UUIDText(u) }
+
 // Value returns the UUID as BSON: binary of subtype 4.
 func (u UUID) Value() value.Value { return value.NewBinary(4, u[:]) }
 
