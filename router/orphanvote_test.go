@@ -67,3 +67,29 @@ func TestVoteWithoutACoordinator(t *testing.T) {
 		t.Error("the transaction has not ended")
 	}
 }
+
+// The coordinator's own shard has its vote, but its list of participants was lost with an earlier primary, and the commit is not retried:
+// nobody can have decided, and all participants abort. The shard used to wait for a coordinator that it never had.
+func TestOwnVoteWithoutAList(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.shardedTxnColl()
+	c.txn([]txnStep{
+		{1, true, "d", `{"update": "c", "updates": [{"q": {"_id": -1}, "u": {"$inc": {"x": 1}}}]}`, 0, "n", "1"},
+		{1, false, "d", bumpOne, 0, "n", "1"},
+	})
+	of := txnLSID + `, "txnNumber": {"$numberLong": "1"}, "autocommit": false, "$db": "admin"`
+	for _, shard := range []string{"shard0", "shard1"} {
+		if err := c.tell(shard, `{"prepareTransaction": 1, "coordinatorId": "shard0", `+of+`}`); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, id := range []int{-1, 1} {
+		r := c.as(command.NewClient(2, "test", "test", nil), "d", fmt.Sprintf(`{"update": "c", "updates": [{"q": {"_id": %d}, "u": {"$inc": {"x": 10}}}], "maxTimeMS": 20000}`, id))
+		if r["ok"] != 1.0 {
+			t.Errorf("%d: %v", id, r)
+		}
+	}
+	if r := c.as(command.NewClient(2, "test", "test", nil), "admin", fmt.Sprintf(`{"commitTransaction": 1, %s, "txnNumber": {"$numberLong": "1"}, "autocommit": false}`, txnLSID)); r["ok"] == 1.0 {
+		t.Error("the transaction committed after it had been aborted")
+	}
+}

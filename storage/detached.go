@@ -63,15 +63,20 @@ var ErrWaitTimeout = mongoerr.New(mongoerr.WriteConcernTimeout, "waiting for rep
 // detaching holds whether and when a unit's commit may be detached, and whether the unit keeps its claims if it
 // fails.
 type detaching struct {
-	limit time.Duration // how long the commit waits; 0 for no limit
-	may   bool
-	done  bool
-	keeps bool // claims survive a failed commit
+	limit  time.Duration // how long the commit waits; 0 for no limit
+	may    bool
+	atOnce bool // see DetachAtOnce
+	done   bool
+	keeps  bool // claims survive a failed commit
 }
 
 // MayDetach allows Commit to return a *Detached while the replicated log has not decided: when its context ends,
 // or after limit if that is not 0.
 func (u *UnitOfWork) MayDetach(limit time.Duration) { u.detach.may, u.detach.limit = true, limit }
+
+// DetachAtOnce makes Commit return a *Detached as soon as the unit has its place in the replicated log, before whatever is committed
+// next. It is not counted as one whose client gave up: writers do not take it for a sign that there is no majority.
+func (u *UnitOfWork) DetachAtOnce() { u.detach.may, u.detach.atOnce = true, true }
 
 // CanDetach returns what MayDetach has set.
 func (u *UnitOfWork) CanDetach() (limit time.Duration, may bool) { return u.detach.limit, u.detach.may }
@@ -111,6 +116,13 @@ func (e *Engine) seeThrough(u *UnitOfWork) {
 
 // awaitOrDetach is seeThrough for a unit that may be detached; it returns non-nil if the unit was.
 func (e *Engine) awaitOrDetach(ctx context.Context, u *UnitOfWork) *Detached {
+	if u.detach.atOnce {
+		left := e.detach(u, ErrWaitTimeout)
+		if left == nil {
+			e.seeThrough(u)
+		}
+		return left
+	}
 	limit, slice := u.detach.limit, firstWait
 	if limit > 0 {
 		slice = min(slice, limit)
@@ -167,7 +179,11 @@ func (e *Engine) detach(u *UnitOfWork, why error) *Detached {
 		return nil
 	}
 	u.detach.done = true
-	e.detached.Add(1)
+	counts := int64(1)
+	if u.detach.atOnce {
+		counts = 0
+	}
+	e.detached.Add(counts)
 	c.owners.Add(1)
 	left, end := DetachedBecause(why)
 	left.unit = u
@@ -176,7 +192,7 @@ func (e *Engine) detach(u *UnitOfWork, why error) *Detached {
 		e.seeThrough(u)
 		ts, err := u.wait.ts, u.wait.err
 		e.waiters.Put(u.wait.waiter)
-		e.detached.Add(-1)
+		e.detached.Add(-counts)
 		end(ts, err)
 	}()
 	return left

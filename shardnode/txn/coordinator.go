@@ -98,6 +98,7 @@ type coordinator struct {
 	number       int64
 	participants []string
 	recovered    bool // from a document of an earlier run
+	abandoned    bool // there is only the own shard's vote: to be aborted
 
 	progress *progress
 	decided  chan struct{} // closed when the decision to commit is stored, and commit and ts are written
@@ -383,22 +384,27 @@ func (c *coordinator) lead(ctx context.Context) error {
 
 // run executes the commit, from its current state.
 //
-// Each step is durable before the next ends: the list of participants before the own shard's vote, which follows it in the same log, and the decision
-// before it is sent to any participant. If the list is lost and a vote of another shard is durable, that shard settles the vote (inquiry.go); waiting
-// for the list would cost each commit a sync. A new primary repeats the step that the document shows as the last. It asks for votes again if there is
+// Each step is durable before the next ends: the list of participants before the decision, because the own shard's vote follows the list in the same
+// log, and the decision before it is sent to any participant. If the list is lost and a vote is durable, the voter settles it (inquiry.go);
+// waiting for the list before asking for the votes would cost each commit a sync, or a majority. A new primary repeats the step that the document shows as the last. It asks for votes again if there is
 // no decision: participants that have voted reply the same, and one that has lost its transaction makes it abort, which is still possible because
 // nobody has committed. Rejected: presuming abort after a time limit. A participant that has voted cannot end its transaction on its own, so an
 // outcome decided in two places could differ.
 func (c *coordinator) run(ctx context.Context) error {
 	docs := c.m.commits()
 	// A router's retry may arrive before the recovery of what an earlier primary decided.
-	if open, err := c.read(); err != nil || !open && c.recovered {
+	open, err := c.read()
+	if err == nil && !open && c.abandoned {
+		open, err = c.abandon(ctx)
+	}
+	if err != nil || !open && (c.recovered || c.abandoned) {
 		c.over = err == nil
 		return err
 	}
 	if !c.commit && c.why == nil {
 		c.m.enter(c, writingParticipantList)
-		if err := c.putParticipants(ctx, docs); err != nil {
+		listed, err := c.putParticipants(ctx, docs)
+		if err != nil {
 			return err
 		}
 		if err := c.m.pause(ctx, "hangBeforeSendingPrepare"); err != nil {
@@ -406,6 +412,9 @@ func (c *coordinator) run(ctx context.Context) error {
 		}
 		c.m.enter(c, waitingForVotes)
 		ts, why, err := c.votes(ctx)
+		if err == nil {
+			err = listed()
+		}
 		if err != nil {
 			return err
 		}
@@ -431,14 +440,42 @@ func (c *coordinator) run(ctx context.Context) error {
 	return c.carryOut(ctx)
 }
 
-// putParticipants stores the list of participants. If the own shard takes part, its vote makes the list durable.
-func (c *coordinator) putParticipants(ctx context.Context, docs statedoc.Collection[*commitDoc]) error {
-	if !slices.Contains(c.participants, c.m.shard.ID) {
-		return docs.Put(ctx, c.document(""))
+// abandon decides to abort if the own shard has its vote and nothing else. It returns false if the transaction is decided. The document is
+// looked for once more, because read passes over one that a client has damaged.
+func (c *coordinator) abandon(ctx context.Context) (bool, error) {
+	docs, err := c.documentsOn(ctx, c.m.shard.ID)
+	if err != nil || len(docs) > 0 || !c.m.voted(c) {
+		return false, err
 	}
-	return c.m.Docs.WriteWith(ctx, replication.Visible, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+	c.why = aborted(c.number)
+	c.m.decide(c)
+	return true, nil
+}
+
+// putParticipants stores the list of participants. If the own shard takes part, its vote makes the list durable: the list only has to
+// be before it in the log. listed waits until a set of several members has it.
+func (c *coordinator) putParticipants(ctx context.Context, docs statedoc.Collection[*commitDoc]) (listed func() error, err error) {
+	listed = func() error { return nil }
+	if !slices.Contains(c.participants, c.m.shard.ID) {
+		return listed, docs.Put(ctx, c.document(""))
+	}
+	err = c.m.Docs.WriteWith(ctx, replication.Visible, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		u.DetachAtOnce()
 		return docs.PutIn(s, u, c.document(""))
 	})
+	if list, ok := IsDetached(err); ok {
+		outcome := make(chan error, 1)
+		list.Then(func(_ storage.Timestamp, err error) { outcome <- err })
+		return func() error {
+			select {
+			case err := <-outcome:
+				return err
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}, nil
+	}
+	return listed, err
 }
 
 // forget removes the document of a commit that is over. The removal need not be durable: a primary that finds the document

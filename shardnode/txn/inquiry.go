@@ -1,6 +1,7 @@
 package txn
 
 import (
+	"bytes"
 	"context"
 	"sync"
 	"time"
@@ -14,7 +15,8 @@ import (
 // Votes without a coordinator. A coordinator does not wait until its list of participants is durable: it asks for the votes, and
 // its own shard's vote follows the list in the same log, so that no decision precedes either. If its shard loses both, and the
 // router is gone too, another participant may be left with a vote that will never be decided. A participant whose vote has been
-// undecided for a while asks the coordinator's shard.
+// undecided for a while asks the coordinator's shard. The coordinator's own shard, should it have its vote and no list, aborts: nobody
+// can have decided, and no coordinator can begin while the abort runs as one.
 //
 // The answer "aborted" is final, because both of these are asked, in this order:
 //
@@ -36,12 +38,12 @@ type undecidedVote struct {
 	coordinator string
 }
 
-// undecidedVotes returns the votes that are older than inquireAfter and were asked for by other shards.
+// undecidedVotes returns the votes that are older than inquireAfter and that no coordinator here is about to decide.
 func (m *Coordinators) undecidedVotes() (out []undecidedVote) {
 	before := m.Now().Add(-inquireAfter)
 	m.EachIdle(func(_ cluster.LogicalSessionID, s *Session) {
 		t := s.Txn
-		if t == nil || t.State != Prepared || t.coordinator == "" || t.coordinator == m.shard.ID {
+		if t == nil || t.State != Prepared || t.coordinator == "" || t.coordinator == m.shard.ID && m.coordinatorOf(s.LSID, t.Number) != nil {
 			return
 		}
 		if time.Unix(int64(t.prepared.TS.Seconds()), 0).Before(before) {
@@ -49,6 +51,16 @@ func (m *Coordinators) undecidedVotes() (out []undecidedVote) {
 		}
 	})
 	return out
+}
+
+// voted reports whether the own part of a transaction is prepared, by this shard's own request.
+func (m *Coordinators) voted(c *coordinator) (prepared bool) {
+	m.EachIdle(func(_ cluster.LogicalSessionID, s *Session) {
+		if t := s.Txn; t != nil && t.State == Prepared && t.coordinator == m.shard.ID && t.Number == c.number && bytes.Equal(s.LSID, c.lsid) {
+			prepared = true
+		}
+	})
+	return prepared
 }
 
 // inquiry is the state of a vote that its coordinator was asked about.
@@ -98,6 +110,16 @@ func (m *Coordinators) inquire(ctx context.Context) {
 // settleVote asks the coordinator's shard about a transaction, and aborts it here if it will not be decided any more.
 func (m *Coordinators) settleVote(ctx context.Context, v undecidedVote) error {
 	c := &coordinator{m: m, lsid: v.lsid, number: v.number}
+	if v.coordinator == m.shard.ID {
+		c.abandoned, c.participants = true, []string{m.shard.ID}
+		if c = m.startCoordinator(c); c.abandoned {
+			select {
+			case <-c.done:
+			case <-ctx.Done():
+			}
+		}
+		return nil
+	}
 	_, err := c.ask(ctx, v.coordinator, msg.Doc(&msg.CoordinateCommit{}, c.inTransaction()...))
 	switch mongoerr.CodeOf(err) {
 	case mongoerr.NoSuchTransaction, mongoerr.TransactionTooOld:
