@@ -23,7 +23,7 @@ type balancer struct {
 		sync.Mutex
 		rounds  int64
 		inRound bool
-		moving  map[string]bool // shards in a running migration of the balancer, also of earlier rounds
+		moving  map[string]bool // what running moves of the balancer use, also those of earlier rounds
 		changed chan struct{}   // closed when a round or a migration ends; nil if nobody waits for that
 	}
 }
@@ -132,14 +132,17 @@ func (b *balancer) busy() map[string]bool {
 func (b *balancer) take(mv *move) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.mu.moving[mv.from], b.mu.moving[mv.to] = true, true
+	for _, name := range mv.uses() {
+		b.mu.moving[name] = true
+	}
 }
 
 func (b *balancer) release(mv *move) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.mu.moving, mv.from)
-	delete(b.mu.moving, mv.to)
+	for _, name := range mv.uses() {
+		delete(b.mu.moving, name)
+	}
 	b.notify()
 }
 
@@ -246,6 +249,11 @@ func (m *Manager) planRound(ctx context.Context, s balancerSettings) (moves []mo
 		}
 		moves = append(moves, mv...)
 	}
+	if mv, err := m.planWhole(ctx, colls, busy); err != nil {
+		errs = append(errs, err)
+	} else if mv != nil {
+		moves = append(moves, *mv)
+	}
 	return moves, errors.Join(errs...)
 }
 
@@ -334,6 +342,9 @@ func (m *Manager) makeMoves(ctx context.Context, moves []move, s balancerSetting
 var errNotMoved = errors.New("the range was not moved")
 
 func (m *Manager) makeMove(ctx context.Context, mv *move, s balancerSettings) error {
+	if mv.db != nil {
+		return m.moveWhole(ctx, mv)
+	}
 	err := m.moveRange(ctx, &msg.MoveRange{
 		Move: msg.Move{NS: mv.ns, To: mv.to, Min: mv.min, Max: mv.max, WaitForDelete: s.waitForDelete,
 			Transfer: msg.Transfer{Throttle: s.throttle, Concern: s.concern}, ForceJumbo: s.jumbo},

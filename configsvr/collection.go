@@ -29,6 +29,7 @@ type shardJob struct {
 	fallback []string // the shards that take chunks
 	epoch    cluster.Epoch
 	section  *[16]byte // of the run that creates the collection on other shards; nil for none
+	placed   bool      // the collection has an entry, and its only chunk is on db.Primary
 }
 
 // runCommitShardCollection makes a collection that is complete on its database's primary shard a sharded one, for the run of a DDL
@@ -47,8 +48,11 @@ func (m *Manager) runCommitShardCollection(op *command.Op, req *msg.CommitShardC
 	if err != nil || e != nil && e.Generation.Epoch == req.NewEpoch {
 		return dst, err // an earlier attempt wrote it
 	}
-	if e != nil {
+	if req.Home == "" && e != nil {
 		return dst, mongoerr.Newf(mongoerr.AlreadyInitialized, "sharding already enabled for collection %s", req.NS)
+	}
+	if req.Home != "" && (e == nil || !e.Unsplittable || e.UUID != req.UUID) {
+		return dst, mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s is no longer on shard %s", req.NS, req.Home)
 	}
 	if err := m.stillWanted(op, req.NS, &req.Run); err != nil {
 		return dst, err
@@ -60,6 +64,10 @@ func (m *Manager) runCommitShardCollection(op *command.Op, req *msg.CommitShardC
 	}
 	if j.db, err = m.database(op, name); err != nil {
 		return dst, err
+	}
+	if req.Home != "" {
+		at := *j.db
+		at.Primary, j.db, j.placed = req.Home, &at, true
 	}
 	if j.zones, err = m.zonesOf(op, req.NS); err != nil {
 		return dst, err
@@ -110,17 +118,11 @@ func (j *shardJob) write(ctx context.Context, chunks []placed) error {
 	if err := j.makeOnOthers(ctx, owners); err != nil {
 		return err
 	}
-	if err := m.remove(ctx, "chunks", doc(fld("uuid", value.NewBinary(4, j.uuid[:])))); err != nil {
-		return err
+	put := j.insert
+	if j.placed {
+		put = j.replace
 	}
-	for len(docs) > 0 {
-		n := min(len(docs), 1000)
-		if err := m.insert(ctx, "chunks", docs[:n]...); err != nil {
-			return err
-		}
-		docs = docs[n:]
-	}
-	if err := m.insert(ctx, "collections", j.entry(gen)); err != nil {
+	if err := put(ctx, docs, j.entry(gen)); err != nil {
 		return err
 	}
 	ids, err := m.shardIDs(ctx)
@@ -130,6 +132,42 @@ func (j *shardJob) write(ctx context.Context, chunks []placed) error {
 	m.refreshShards(ctx, j.req.NS, ids)
 	m.log(ctx, "shardCollection.end", j.req.NS, doc(fld("numChunks", value.NewInt32(int32(len(chunks))))))
 	return nil
+}
+
+// insert writes the chunks, which nobody reads without an entry, and then the entry.
+func (j *shardJob) insert(ctx context.Context, chunks []value.Value, entry value.Value) error {
+	m := j.m
+	if err := m.remove(ctx, "chunks", doc(fld("uuid", value.NewBinary(4, j.uuid[:])))); err != nil {
+		return err
+	}
+	for len(chunks) > 0 {
+		n := min(len(chunks), 1000)
+		if err := m.insert(ctx, "chunks", chunks[:n]...); err != nil {
+			return err
+		}
+		chunks = chunks[n:]
+	}
+	return m.insert(ctx, "collections", entry)
+}
+
+// replace writes chunks and entry in place of those that the collection has, in one unit of work: the collection is readable all the time.
+func (j *shardJob) replace(ctx context.Context, chunks []value.Value, entry value.Value) error {
+	m := j.m
+	m.chunks.Lock()
+	defer m.chunks.Unlock()
+	old, err := m.find(ctx, "chunks", doc(fld("uuid", value.NewBinary(4, j.uuid[:]))), fld("projection", doc(fld("_id", value.NewInt32(1)))))
+	if err != nil {
+		return err
+	}
+	w := &msg.WriteTogether{NS: "config.chunks", AlsoNS: "config.collections", Also: msg.Changes{Put: [][]byte{entry.Doc()}}}
+	for _, d := range old {
+		w.Changes.Delete = append(w.Changes.Delete, value.Lookup(d, "_id"))
+	}
+	for _, c := range chunks {
+		w.Changes.Put = append(w.Changes.Put, c.Doc())
+	}
+	_, err = cluster.Run(ctx, m.local, msg.Doc(w))
+	return err
 }
 
 func (j *shardJob) entry(gen cluster.ChunkVersion) value.Value {

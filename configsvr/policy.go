@@ -24,6 +24,18 @@ type move struct {
 	min, max []byte
 	from, to string
 	why      string
+	db       *cluster.DatabaseInfo // of a collection that is not sharded, which is moved as a whole; nil for a range
+}
+
+// aWholeCollection stands among the names of shards for the only collection that is moved as a whole at a time.
+const aWholeCollection = "\x00"
+
+// uses lists what no other move may use meanwhile. Moving a whole collection takes long, so it does not keep ranges from moving.
+func (mv *move) uses() []string {
+	if mv.db != nil {
+		return []string{aWholeCollection}
+	}
+	return []string{mv.from, mv.to}
 }
 
 // distribution is how one collection is distributed over the shards, and the constraints on its placement: the input of a plan.

@@ -259,11 +259,11 @@ func (m *Manager) removeShard(ctx context.Context, name string) ([]value.Field, 
 }
 
 func (m *Manager) continueRemoval(ctx context.Context, id string) ([]value.Field, error) {
-	chunks, dbs, err := m.holds(ctx, id)
+	has, err := m.holds(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	if chunks > 0 || len(dbs) > 0 {
+	if !has.nothing() {
 		return m.drainReport(ctx, id, "draining ongoing", "ongoing")
 	}
 	if err := m.forgetShard(ctx, id); err != nil {
@@ -292,35 +292,4 @@ func (m *Manager) forgetShard(ctx context.Context, id string) error {
 	}
 	m.clock.AdvanceTopology(ts)
 	return nil
-}
-
-// holds counts what is still on a shard.
-func (m *Manager) holds(ctx context.Context, id string) (chunks int64, dbs []value.Value, err error) {
-	docs, err := m.find(ctx, "chunks", doc(fld("shard", str(id))), fld("projection", doc(fld("_id", value.NewInt32(1)))))
-	if err != nil {
-		return 0, nil, err
-	}
-	entries, err := m.find(ctx, "databases", doc(fld("primary", str(id))))
-	for _, d := range entries {
-		dbs = append(dbs, value.Lookup(d, "_id"))
-	}
-	return int64(len(docs)), dbs, err
-}
-
-func (m *Manager) drainReport(ctx context.Context, id, msg, state string) ([]value.Field, error) {
-	chunks, dbs, err := m.holds(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	out := []value.Field{fld("msg", str(msg)), fld("state", str(state))}
-	if state == "started" {
-		out = append(out, fld("shard", str(id)))
-	} else {
-		out = append(out, fld("remaining", doc(fld("chunks", value.NewInt64(chunks)), fld("dbs", value.NewInt64(int64(len(dbs)))),
-			fld("jumboChunks", value.NewInt64(0)))))
-	}
-	if len(dbs) > 0 {
-		out = append(out, fld("note", str("you need to drop or movePrimary these databases")), fld("dbsToMove", arr(dbs...)))
-	}
-	return out, nil
 }

@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -137,13 +138,20 @@ func TestFailedMovePrimaryIsUndone(t *testing.T) {
 	c.databaseIs("shard1")
 }
 
-// A shard that is the primary shard of databases is drained and removed during writes: none is lost.
+// A shard that is the primary shard of a database, and has collections that were moved there or unsharded, of that database and of another,
+// is drained and removed during writes: none is lost. The balancer moves chunks and such collections.
 func TestPrimaryShardIsRemoved(t *testing.T) {
-	c := newTestCluster(t, 2)
+	c := newTestCluster(t, 3)
 	c.fillDatabase()
+	c.run("admin", `{"enableSharding": "other", "primaryShard": "shard1"}`)
+	c.run("other", `{"insert": "moved", "documents": [{"_id": 1}]}`)
+	c.shardedAs("unsharded", 1, 10)
+	c.run("admin", `{"moveCollection": "other.moved", "toShard": "shard0"}`)
+	c.run("admin", `{"unshardCollection": "db.unsharded", "toShard": "shard0"}`)
 	quit := make(chan struct{})
 	var wg sync.WaitGroup
 	written := 0
+	names := []string{"db.plain", "db.s", "db.unsharded", "other.moved"}
 	wg.Go(func() {
 		for ; ; written++ {
 			select {
@@ -151,8 +159,9 @@ func TestPrimaryShardIsRemoved(t *testing.T) {
 				return
 			default:
 			}
-			for _, coll := range []string{"plain", "s"} {
-				if m := c.raw("db", fmt.Sprintf(`{"insert": %q, "documents": [{"_id": %d, "k": %d, "late": true}]}`, coll, 10000+written, 10000+written)); m["ok"] != 1.0 || m["writeErrors"] != nil {
+			for _, ns := range names {
+				db, coll := cluster.SplitNS(ns)
+				if m := c.raw(db, fmt.Sprintf(`{"insert": %q, "documents": [{"_id": %d, "k": %d, "late": true}]}`, coll, 10000+written, 10000+written)); m["ok"] != 1.0 || m["writeErrors"] != nil {
 					t.Errorf("a write is refused: %v", m)
 					return
 				}
@@ -161,15 +170,16 @@ func TestPrimaryShardIsRemoved(t *testing.T) {
 	})
 	m := c.run("admin", `{"removeShard": "shard0"}`)
 	c.expect(m["dbsToMove"], `["db"]`)
+	c.expect(m["collectionsToMove"], `["db.unsharded","other.moved"]`)
+	c.expect(get(c.run("admin", `{"removeShard": "shard0"}`)["remaining"], "collectionsToMove"), `2`)
 	c.run("admin", `{"movePrimary": "db", "to": "shard1"}`)
 	if m := c.raw("admin", `{"movePrimary": "db", "to": "shard0"}`); m["code"] != int32(mongoerr.IllegalOperation) {
 		t.Errorf("a move to a shard that is drained: %v", m)
 	}
-	end := time.Now().Add(30 * time.Second)
+	end := time.Now().Add(60 * time.Second)
 	for m["state"] != "completed" {
-		for _, d := range c.all("config", `{"find": "chunks", "filter": {"shard": "shard0"}}`) {
-			min, _ := bson.MarshalExtJSON(get(d, "min"), true, false)
-			_ = c.raw("admin", fmt.Sprintf(`{"moveRange": "db.s", "min": %s, "toShard": "shard1"}`, min))
+		if _, err := c.config.BalancerRound(t.Context()); err != nil {
+			t.Log(err)
 		}
 		if m = c.run("admin", `{"removeShard": "shard0"}`); time.Now().After(end) {
 			t.Fatalf("it is not drained: %v", m)
@@ -177,12 +187,41 @@ func TestPrimaryShardIsRemoved(t *testing.T) {
 	}
 	close(quit)
 	wg.Wait()
-	for _, coll := range []string{"plain", "s"} {
-		if got := len(c.all("db", fmt.Sprintf(`{"find": %q, "filter": {"late": true}}`, coll))); got != written {
-			t.Errorf("%d of %d writes are in %s", got, written, coll)
+	for _, ns := range names {
+		db, coll := cluster.SplitNS(ns)
+		if got := len(c.all(db, fmt.Sprintf(`{"find": %q, "filter": {"late": true}}`, coll))); got != written {
+			t.Errorf("%d of %d writes are in %s", got, written, ns)
 		}
 	}
+	c.expect(c.all("admin", `{"checkMetadataConsistency": 1, "checkIndexes": true}`), `[]`)
 	t.Logf("%d writes", written)
+}
+
+// A shard is not removed before the resharding that took the last collection off it has ended there: the end could not be told to it any
+// more, and no other resharding would begin.
+func TestShardIsRemovedAfterResharding(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard1"}`)
+	c.insertKeys("c", 1, 10)
+	c.run("admin", `{"moveCollection": "db.c", "toShard": "shard0"}`)
+	c.run("admin", `{"removeShard": "shard0"}`)
+	const point = "reshardingPauseCoordinatorAtState"
+	c.config.Points = c.points["config"]
+	entered, _ := c.points["config"].Configure(point, value.NewString("alwaysOn"), value.Doc(value.F("state", value.NewString("done"))))
+	done := make(chan bson.M, 1)
+	go func() { done <- c.raw("admin", `{"moveCollection": "db.c", "toShard": "shard1"}`) }()
+	if err := c.points["config"].Register(point).WaitEntered(t.Context(), entered+1); err != nil {
+		t.Fatal(err)
+	}
+	if m := c.run("admin", `{"removeShard": "shard0"}`); m["state"] != "ongoing" {
+		t.Fatalf("it is removed before the resharding has ended: %v", m)
+	}
+	if _, err := c.points["config"].Configure(point, value.NewString("off"), nil); err != nil {
+		t.Fatal(err)
+	}
+	c.expect((<-done)["ok"], `1.0`)
+	c.expect(c.run("admin", `{"removeShard": "shard0"}`)["state"], `"completed"`)
+	c.expect(c.counted("c", 1), `10`)
 }
 
 // Change streams of the database are told of a movePrimary, once, also when the coordinating shard's primary is another one meanwhile.

@@ -39,21 +39,24 @@ func (c *testCluster) configThrough(by func(set string, to cluster.Peer) cluster
 	}
 }
 
-// The primary of the coordinating shard changes at each phase of a shardCollection: a new collection, an empty one and one with
-// documents are sharded, with one UUID everywhere, and change streams get one event.
+// The primary of the coordinating shard changes at each phase of a shardCollection: a new collection, an empty one, one with documents,
+// and such that were moved to another shard, are sharded, with one UUID everywhere, and change streams get one event.
 func TestShardCollectionAtEveryPhase(t *testing.T) {
 	c := newTestCluster(t, 3)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard2"}`)
-	for _, kind := range []string{"new", "empty", "full"} {
+	for _, kind := range []string{"new", "empty", "full", "moved empty", "moved full"} {
 		for _, phase := range []string{"enterWriteCriticalSection", "createCollection", "enterCriticalSection", "commit", "exitCriticalSection", "done"} {
 			docs := 0
 			switch kind {
-			case "empty":
+			case "empty", "moved empty":
 				c.run("db", `{"create": "c"}`)
-			case "full":
+			case "full", "moved full":
 				c.insertKeys("c", 1, 10)
 				c.run("db", `{"createIndexes": "c", "indexes": [{"key": {"k": "hashed"}, "name": "kh"}]}`)
 				docs = 10
+			}
+			if strings.HasPrefix(kind, "moved") {
+				c.run("admin", `{"moveCollection": "db.c", "toShard": "shard0"}`)
 			}
 			s, _ := c.watch("c", bson.D{{Key: "showExpandedEvents", Value: true}}, bson.D{{Key: "$match", Value: bson.D{{Key: "operationType", Value: "shardCollection"}}}})
 			const shard = `{"shardCollection": "db.c", "key": {"k": "hashed"}}`
@@ -63,8 +66,9 @@ func TestShardCollectionAtEveryPhase(t *testing.T) {
 			c.expect(c.run("admin", shard)["collectionsharded"], `"db.c"`)
 			c.leftOver()
 			c.expect(len(c.uuids("db.c")), `1`)
-			c.expect(c.all("db", `{"checkMetadataConsistency": 1}`), `[]`)
+			c.expect(c.all("db", `{"checkMetadataConsistency": 1, "checkIndexes": true}`), `[]`)
 			c.expect(c.counted("c", 1), fmt.Sprint(docs))
+			c.expect(get(c.all("config", `{"find": "collections"}`)[0], "key"), `{"k":"hashed"}`)
 			c.run("db", `{"delete": "c", "deletes": [{"q": {}, "limit": 0}]}`)
 			c.insertKeys("c", 2, 10)
 			c.expect(c.counted("c", 2), `10`)
@@ -120,6 +124,78 @@ func TestFailedShardCollectionIsUndone(t *testing.T) {
 	refuse.Store(false)
 	c.run("admin", shard)
 	c.expect(c.counted("c", 1), `2`)
+}
+
+// A shardCollection of a collection that was moved, and that fails before its commit, leaves it where it was; one that succeeds leaves
+// its documents there, and they can move from there.
+func TestMovedCollectionIsSharded(t *testing.T) {
+	c := newTestCluster(t, 3)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard2"}`)
+	c.run("db", `{"create": "c"}`)
+	c.insertKeys("full", 1, 10)
+	c.run("db", `{"createIndexes": "full", "indexes": [{"key": {"u": 1}, "name": "u", "unique": true, "sparse": true}]}`)
+	c.insertKeys("back", 1, 10)
+	for ns, to := range map[string]string{"c": "shard0", "full": "shard0", "back": "shard1"} {
+		c.run("admin", fmt.Sprintf(`{"moveCollection": "db.%s", "toShard": %q}`, ns, to))
+	}
+	c.run("admin", `{"moveCollection": "db.back", "toShard": "shard2"}`)
+	var refuse atomic.Bool
+	c.configThrough(func(set string, to cluster.Peer) cluster.Peer {
+		return cluster.LocalPeer(func(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
+			dst, err := to.Call(ctx, m, dst)
+			if string(m.CommandName()) == "_shardsvrCreateCollectionParticipant" && refuse.Load() {
+				return dst, mongoerr.New(mongoerr.Unauthorized, "refused")
+			}
+			return dst, err
+		})
+	})
+	refuse.Store(true)
+	if m := c.raw("admin", `{"shardCollection": "db.c", "key": {"k": "hashed"}}`); m["code"] != int32(mongoerr.Unauthorized) {
+		t.Errorf("%v", m)
+	}
+	c.leftOver()
+	c.expect(get(c.all("config", `{"find": "collections", "filter": {"_id": "db.c"}}`)[0], "unsplittable"), `true`)
+	c.expect(c.all("db", `{"checkMetadataConsistency": 1}`), `[]`)
+	if c.server["shard1"].Node.Engine.Catalog().Lookup("db.c") != nil {
+		t.Error("the collection is left on shard1")
+	}
+	c.run("db", `{"insert": "c", "documents": [{"_id": 1, "k": 1}]}`)
+	c.run("db", `{"delete": "c", "deletes": [{"q": {}, "limit": 0}]}`)
+	refuse.Store(false)
+	for _, x := range []struct {
+		cmd  string
+		code mongoerr.Code
+	}{
+		{`{"shardCollection": "db.full", "key": {"k": 1}}`, mongoerr.InvalidOptions},   // without an index
+		{`{"shardCollection": "db.full", "key": {"_id": 1}}`, mongoerr.InvalidOptions}, // u is unique
+		{`{"shardCollection": "db.full", "key": {"_id": "hashed"}, "unique": true}`, mongoerr.InvalidOptions},
+		{`{"shardCollection": "db.c", "key": {"h": "hashed"}, "implicitlyCreateIndex": false}`, mongoerr.InvalidOptions},
+		{`{"shardCollection": "db.full", "key": {"_id": 1}, "enforceUniquenessCheck": false}`, 0},
+		{`{"shardCollection": "db.c", "key": {"k": "hashed"}, "numInitialChunks": 6}`, 0},
+		{`{"shardCollection": "db.back", "key": {"_id": 1}, "collation": {"locale": "simple"}}`, 0},
+	} {
+		if m := c.raw("admin", x.cmd); x.code == 0 && m["ok"] != 1.0 || x.code != 0 && m["code"] != int32(x.code) {
+			t.Errorf("%s: %v", x.cmd, m)
+		}
+		c.leftOver()
+	}
+	c.expect(len(c.all("config", `{"find": "chunks"}`)), `8`)
+	check := func() {
+		t.Helper()
+		c.expect(c.all("db", `{"checkMetadataConsistency": 1, "checkIndexes": true}`), `[]`)
+		c.expect(c.counted("full", 1), `10`)
+		c.expect(c.counted("back", 1), `10`)
+	}
+	check()
+	c.expect(c.onShard("shard0", "full"), `10`)
+	c.run("admin", `{"moveRange": "db.full", "min": {"_id": 5}, "toShard": "shard2"}`)
+	c.run("admin", `{"moveRange": "db.back", "min": {"_id": 5}, "toShard": "shard1"}`)
+	check()
+	if c.server["shard2"].Node.Engine.Catalog().Lookup("db.full").Index("u") == nil {
+		t.Error("the primary shard of the database has no index")
+	}
+	c.insertKeys("c", 1, 30)
+	c.expect(c.counted("c", 1), `30`)
 }
 
 // A config server that is killed while it makes a collection sharded.

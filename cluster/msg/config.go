@@ -66,6 +66,7 @@ type CommitShardCollection struct {
 	Indexes  [][]byte
 	Empty    bool
 	NewEpoch [12]byte
+	Home     string // the shard that the catalog has placed the collection on; "" if it has no entry
 	Run      RunOf
 }
 
@@ -77,6 +78,7 @@ func (m *CommitShardCollection) fields(c *codec) {
 	c.docs("indexes", optional, &m.Indexes)
 	c.flag("empty", false, &m.Empty)
 	c.objectID("newEpoch", required, &m.NewEpoch)
+	c.str("home", optional, &m.Home)
 	m.Run.fields(c)
 }
 

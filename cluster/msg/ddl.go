@@ -181,6 +181,7 @@ type ShardFound struct {
 
 	NewEpoch [12]byte // the epoch afterwards
 	Shards   []string // those that there were, the coordinator last
+	Home     string   // the shard that the catalog has placed the collection on; "" if it has no entry
 }
 
 func (m *ShardFound) fields(c *codec) {
@@ -193,6 +194,7 @@ func (m *ShardFound) fields(c *codec) {
 	c.flag("empty", false, &m.Empty)
 	c.objectID("newEpoch", required, &m.NewEpoch)
 	c.strs("shards", required, &m.Shards)
+	c.str("home", optional, &m.Home)
 }
 
 // ShardMovePrimary gives a database another primary shard.

@@ -48,7 +48,7 @@ func (s *shard) check(ctx context.Context, r *run) (local bool, err error) {
 	}
 	if e != nil {
 		if e.Unsplittable {
-			return false, mongoerr.Newf(mongoerr.NotImplemented, "sharding %s, which moveCollection or unshardCollection has placed, is not implemented", ns)
+			return false, s.checkPlaced(ctx, r, key, e.UUID)
 		}
 		if value.CompareDocs(e.Key.Doc(), key.Doc(), nil) == 0 && e.Unique == s.req.Unique {
 			return false, errAlreadyDone
@@ -89,11 +89,16 @@ func (s *shard) look(r *run) (*catalog.Collection, error) {
 	if c.Capped {
 		return nil, mongoerr.New(mongoerr.InvalidOptions, "can't shard a capped collection")
 	}
+	return c, s.checkCollation(c.Options)
+}
+
+// checkCollation refuses a collection with a collation of its own, unless the request says that the shard key has none.
+func (s *shard) checkCollation(options []byte) error {
 	simple := s.req.Collation != nil && value.Lookup(s.req.Collation, "locale").Str() == "simple"
-	if own := value.Lookup(c.Options, "collation"); own.T == value.Document && !simple && value.Lookup(own.Doc(), "locale").Str() != "simple" {
-		return nil, mongoerr.New(mongoerr.BadValue, "Collection has default collation, must specify collation {locale: \"simple\"} to shard it")
+	if own := value.Lookup(options, "collation"); own.T == value.Document && !simple && value.Lookup(own.Doc(), "locale").Str() != "simple" {
+		return mongoerr.New(mongoerr.BadValue, "Collection has default collation, must specify collation {locale: \"simple\"} to shard it")
 	}
-	return c, nil
+	return nil
 }
 
 // needsIndex reports whether an index has to be created for the key, which is only possible on an empty collection.
@@ -108,10 +113,29 @@ func (s *shard) needsIndex(r *run, c *catalog.Collection, key *cluster.ShardKeyP
 		return false, err
 	}
 	empty, err := r.m.empty(c)
-	if err == nil && (!empty || !s.req.ImplicitIndex) {
-		err = mongoerr.New(mongoerr.InvalidOptions, "Please create an index that starts with the proposed shard key before sharding the collection. ")
+	if err == nil {
+		err = s.mayAddIndex(empty)
 	}
 	return true, err
+}
+
+func (s *shard) mayAddIndex(empty bool) error {
+	if empty && s.req.ImplicitIndex {
+		return nil
+	}
+	return mongoerr.New(mongoerr.InvalidOptions, "Please create an index that starts with the proposed shard key before sharding the collection. ")
+}
+
+// indexOn returns the createIndexes command for the key's index on a collection with these options.
+func (s *shard) indexOn(options []byte, key *cluster.ShardKeyPattern) []value.Field {
+	spec := []value.Field{value.F("key", value.NewDocument(key.Doc())), value.F("name", value.NewString(key.IndexName()))}
+	if s.req.Unique {
+		spec = append(spec, value.F("unique", value.NewBool(true)))
+	}
+	if value.Lookup(options, "collation").T == value.Document {
+		spec = append(spec, value.F("collation", value.NewDocument(namespace.SimpleCollation)))
+	}
+	return []value.Field{value.F("createIndexes", value.NewString(catalog.CollOf(s.req.NS))), value.F("indexes", value.NewArray(value.ArrayOf(value.NewDocument(value.Doc(spec...)))))}
 }
 
 func (m *Coordinators) empty(c *catalog.Collection) (bool, error) {
@@ -138,8 +162,15 @@ func (s *shard) phases() []phase {
 
 // holdWrites blocks writes to the collection here, and records whether it exists.
 func (s *shard) holdWrites(ctx context.Context, r *run) error {
-	if err := r.block(ctx, msg.BlockWrites, []string{r.m.State.ID}, s.req.NS); err != nil {
+	ids := []string{r.m.State.ID}
+	if s.at.Home != "" && s.at.Home != r.m.State.ID {
+		ids = append(ids, s.at.Home)
+	}
+	if err := r.block(ctx, msg.BlockWrites, ids, s.req.NS); err != nil {
 		return err
+	}
+	if s.at.Home != "" {
+		return nil
 	}
 	s.at.Looked, s.at.Existed = true, r.m.Engine.Catalog().Lookup(s.req.NS) != nil
 	return nil
@@ -152,6 +183,9 @@ func (s *shard) makeHere(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
+	if s.at.Home != "" {
+		return s.makeThere(ctx, r, key)
+	}
 	name := value.NewString(catalog.CollOf(s.req.NS))
 	c, err := s.look(r)
 	if err == nil && c == nil {
@@ -159,7 +193,7 @@ func (s *shard) makeHere(ctx context.Context, r *run) error {
 		if s.req.Collation != nil {
 			f = append(f, value.F("collation", value.NewDocument(s.req.Collation)))
 		}
-		if err = r.here(ctx, s.req.NS, f); err == nil {
+		if err = r.runAt(ctx, r.m.State.ID, s.req.NS, f); err == nil {
 			c, err = s.look(r)
 		}
 	}
@@ -174,14 +208,7 @@ func (s *shard) makeHere(ctx context.Context, r *run) error {
 		return err
 	}
 	if needed {
-		spec := []value.Field{value.F("key", value.NewDocument(key.Doc())), value.F("name", value.NewString(key.IndexName()))}
-		if s.req.Unique {
-			spec = append(spec, value.F("unique", value.NewBool(true)))
-		}
-		if value.Lookup(c.Options, "collation").T == value.Document {
-			spec = append(spec, value.F("collation", value.NewDocument(namespace.SimpleCollation)))
-		}
-		if err := r.here(ctx, s.req.NS, []value.Field{value.F("createIndexes", name), value.F("indexes", value.NewArray(value.ArrayOf(value.NewDocument(value.Doc(spec...)))))}); err != nil {
+		if err := r.runAt(ctx, r.m.State.ID, s.req.NS, s.indexOn(c.Options, key)); err != nil {
 			return err
 		}
 		if c = r.m.Engine.Catalog().Lookup(s.req.NS); c == nil {
@@ -198,9 +225,9 @@ func (s *shard) makeHere(ctx context.Context, r *run) error {
 	return err
 }
 
-// here runs a client's command about a collection on this shard, whose critical section is the run's own.
-func (r *run) here(ctx context.Context, ns string, f []value.Field) error {
-	s, err := r.m.State.Registry.Shard(ctx, r.m.State.ID)
+// runAt runs a client's command about a collection on a shard, whose critical section is the run's own.
+func (r *run) runAt(ctx context.Context, shard, ns string, f []value.Field) error {
+	s, err := r.m.State.Registry.Shard(ctx, shard)
 	if err == nil {
 		_, err = cluster.RunWrite(ctx, s.Peer, value.Doc(append(f, value.F("$db", value.NewString(catalog.DBOf(ns))))...))
 	}
@@ -210,7 +237,7 @@ func (r *run) here(ctx context.Context, ns string, f []value.Field) error {
 // commit has the config server make the collection sharded. A failed request was not executed, unless the entry shows otherwise.
 func (s *shard) commit(ctx context.Context, r *run) error {
 	_, err := r.onConfig(ctx, &msg.CommitShardCollection{
-		ShardCollection: s.req.ShardCollection, UUID: s.at.UUID, Options: s.at.Options, Indexes: s.at.Indexes, Empty: s.at.Empty, NewEpoch: s.at.NewEpoch, Run: r.name(),
+		ShardCollection: s.req.ShardCollection, UUID: s.at.UUID, Options: s.at.Options, Indexes: s.at.Indexes, Empty: s.at.Empty, NewEpoch: s.at.NewEpoch, Home: s.at.Home, Run: r.name(),
 	})
 	if err == nil || passing(err) || ctx.Err() != nil {
 		return err
@@ -234,6 +261,9 @@ func (s *shard) event() event {
 
 // undo removes what the config server may have created, its entry first, and the collection here if the run has created it.
 func (s *shard) undo(ctx context.Context, r *run) error {
+	if s.at.Home != "" {
+		return s.undoPlaced(ctx, r)
+	}
 	ns, section := s.req.NS, (*[16]byte)(&r.doc.id)
 	if s.at.UUID != [16]byte{} {
 		if _, err := r.onConfig(ctx, &msg.RemoveCollection{NS: ns, UUID: s.at.UUID}); err != nil {
