@@ -315,8 +315,9 @@ func (m *Manager) makeMoves(ctx context.Context, moves []move, s balancerSetting
 		mv := &moves[i]
 		m.balancer.take(mv)
 		go func() {
-			defer m.balancer.release(mv)
-			ended <- m.makeMove(ctx, mv, s)
+			err := m.makeMove(ctx, mv, s)
+			m.balancer.release(mv) // before the round can end: the next one would find the shards in use, and nothing to do
+			ended <- err
 		}()
 	}
 	patience := time.NewTimer(roundPatience)
