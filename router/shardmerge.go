@@ -206,7 +206,7 @@ func (w *shardMerge) front() (best *watchRemote, behind []*watchRemote) {
 		return nil, nil
 	}
 	for _, m := range w.remotes {
-		if len(m.events) == 0 && m.id != 0 && m.mark.Compare(best.events[0].token) < 0 {
+		if len(m.events) == 0 && (m.id != 0 || m.shard == cluster.ConfigShardID) && m.mark.Compare(best.events[0].token) < 0 {
 			behind = append(behind, m)
 		}
 	}
@@ -263,6 +263,9 @@ func (w *shardMerge) step(ctx context.Context) error {
 	if m, behind := w.front(); m != nil {
 		w.push(m.events[0].token.ClusterTime, behind)
 	}
+	if err := w.reopen(ctx); err != nil {
+		return err
+	}
 	left := time.Second
 	if end, ok := ctx.Deadline(); ok {
 		left = time.Until(end)
@@ -280,9 +283,40 @@ func (w *shardMerge) takeArrival(a arrival) error {
 	a.m.asking = false
 	if a.err != nil {
 		a.m.id = 0
+		if a.m.shard == cluster.ConfigShardID && lostConfig(a.err) {
+			return nil // reopen opens another
+		}
 		return a.err
 	}
 	return a.m.take(a.reply, "nextBatch")
+}
+
+// lostConfig reports whether a stream of the config server has to be opened again after an error.
+func lostConfig(err error) bool {
+	return cluster.Retryable(err) || mongoerr.CodeOf(err) == mongoerr.CursorNotFound
+}
+
+// reopen opens the config server's stream again, from where it was, after an election there. Clients notice nothing but that events wait:
+// their documents' shards have not failed. It returns when ctx ends, which is no error.
+func (w *shardMerge) reopen(ctx context.Context) error {
+	at := slices.IndexFunc(w.remotes, func(m *watchRemote) bool { return m.shard == cluster.ConfigShardID })
+	for try := 0; w.remotes[at].id == 0; try++ {
+		m := w.remotes[at]
+		reply, p, err := cluster.CallOn(ctx, w.r.config, nil, &wire.Message{OpCode: wire.OpMsg, Body: joins(m.mark.ClusterTime)}, nil)
+		if err == nil {
+			err = cluster.ReplyError(reply)
+		}
+		switch {
+		case err == nil:
+			m.peer, m.asked = p, 0
+			return m.take(reply, "firstBatch")
+		case ctx.Err() == nil && !lostConfig(err):
+			return err
+		case cluster.Backoff(ctx, try) != nil:
+			return nil
+		}
+	}
+	return nil
 }
 
 // ask sends a getMore to each shard that has nothing buffered and no request pending.
@@ -312,7 +346,7 @@ func (w *shardMerge) ask(wait time.Duration) {
 // past it.
 func (w *shardMerge) push(at uint64, behind []*watchRemote) {
 	for _, m := range behind {
-		if m.asked >= at {
+		if m.asked >= at || m.id == 0 {
 			continue
 		}
 		m.asked = at
