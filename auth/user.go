@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -233,7 +234,8 @@ type Identity struct {
 	Owner      [32]byte // the owner of its sessions
 	System     bool     // whether it is a member of the cluster
 	Generation uint64
-	Lent       bool // whether its roles come from a certificate; there need not be a user
+	Lent       bool      // whether its roles come from a certificate or token; there need not be a user
+	Expires    time.Time // when the client has to authenticate again; zero for never
 
 	served []byte // see Served
 }

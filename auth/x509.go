@@ -14,9 +14,11 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// X509 is the mechanism that uses certificates, and External the database of users who are authenticated externally.
+// X509 is the mechanism that uses certificates, OIDC the one that uses identity providers' tokens, and External the database of users
+// who are authenticated externally.
 const (
 	X509     = "MONGODB-X509"
+	OIDC     = "MONGODB-OIDC"
 	External = "$external"
 )
 

@@ -4,8 +4,11 @@ import (
 	"math"
 	"sort"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -184,9 +187,29 @@ func parseParamText(s *ParamSpec, text string) (value.Value, error) {
 		}
 		return value.NewDouble(f), nil
 	case ParamDocument:
-		return value.Value{}, bad
+		return parseDocumentText(s, text)
 	}
 	return value.NewString(text), nil
+}
+
+// parseDocumentText reads an object or array as JSON; an array of strings also as a list with commas.
+func parseDocumentText(s *ParamSpec, text string) (value.Value, error) {
+	if s.Default.T == value.Array && !strings.HasPrefix(text, "[") {
+		var list []value.Value
+		for _, part := range strings.Split(text, ",") {
+			list = append(list, value.NewString(strings.TrimSpace(part)))
+		}
+		return value.NewArray(value.ArrayOf(list...)), nil
+	}
+	var doc bson.Raw
+	if err := bson.UnmarshalExtJSON([]byte(`{"v": `+text+`}`), false, &doc); err != nil {
+		return value.Value{}, mongoerr.Newf(mongoerr.BadValue, "Invalid value for parameter %s: %v", s.Name, err)
+	}
+	v := value.Lookup(doc, "v")
+	if v.T != s.Default.T {
+		return v, mongoerr.Newf(mongoerr.BadValue, "Invalid value for parameter %s: expected %s, found %s", s.Name, s.Default.T.Name(), v.T.Name())
+	}
+	return v, nil
 }
 
 // SetRuntime sets the parameters of a setParameter command, all or none, and returns the first one's old value.

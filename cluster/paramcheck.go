@@ -190,6 +190,19 @@ func checkMemory(_, v value.Value) (value.Value, error) {
 	return v, nil
 }
 
+// checkMechanisms accepts names of mechanisms. Unknown ones enable nothing.
+func checkMechanisms(_, v value.Value) (value.Value, error) {
+	if v.T != value.Array {
+		return v, mongoerr.Newf(mongoerr.BadValue, "authenticationMechanisms must be a list of names, found %s", v.T.Name())
+	}
+	for _, m := range value.Values(v.Doc()) {
+		if m.T != value.String {
+			return v, mongoerr.Newf(mongoerr.BadValue, "authenticationMechanisms must be a list of names, found %s", value.Show(v))
+		}
+	}
+	return v, nil
+}
+
 // checkClusterAuthMode lets a running cluster migrate from a key file to certificates (manual: Upgrade from Keyfile Authentication to
 // X.509), and nothing else.
 func checkClusterAuthMode(old, v value.Value) (value.Value, error) {

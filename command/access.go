@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/shoaldb/shoal/auth"
+	"github.com/shoaldb/shoal/auth/oidc"
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
@@ -29,6 +30,8 @@ type Access struct {
 	Told func(c *Client, user auth.UserName, mech string, err error)
 	// Params are the node's parameters.
 	Params *cluster.Params
+	// Providers verify the tokens of MONGODB-OIDC.
+	Providers *oidc.Registry
 
 	epoch      [12]byte      // identifies the process: generations of two processes cannot be compared
 	writing    sync.Mutex    // held while users or roles are read and changed
@@ -161,8 +164,10 @@ func (a *Access) current(ctx context.Context, c *Client) (*auth.Identity, error)
 	case err != nil:
 		return nil, err
 	}
-	c.login.CompareAndSwap(id, now)
-	return now, nil
+	mine := *now
+	mine.Mechanism, mine.Expires = id.Mechanism, id.Expires
+	c.login.CompareAndSwap(id, &mine)
+	return &mine, nil
 }
 
 // LoggedIn returns the identity that the client has authenticated as, nil for none.
@@ -187,6 +192,9 @@ func (a *Access) authorize(op *Op, named string) error {
 	}
 	if id.System {
 		return nil
+	}
+	if expired(id) && (rule == nil || !rule.Open) {
+		return errExpired
 	}
 	if memberFields(req) && !id.MayInternal() {
 		return a.refuse(req)

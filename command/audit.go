@@ -233,7 +233,8 @@ func (s *Service) auditEnd(c *Client) {
 	}
 	s.Audit.late.Go(func() {
 		if l != nil {
-			s.auditLogin(c, l.conv.User(), l.conv.Mechanism, mongoerr.AuthenticationAbandoned)
+			user, mech := l.name()
+			s.auditLogin(c, user, mech, mongoerr.AuthenticationAbandoned)
 		}
 		s.auditLogout(c, was, "Implicit logout due to client connection closure")
 	})

@@ -112,7 +112,7 @@ func (a *Access) renewLent(ctx context.Context, c *Client, id *auth.Identity) (*
 	if err != nil {
 		return nil, err
 	}
-	now.Mechanism = id.Mechanism
+	now.Mechanism, now.Expires = id.Mechanism, id.Expires
 	c.login.CompareAndSwap(id, now)
 	return now, nil
 }

@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -13,9 +14,17 @@ import (
 
 // login is a client's authentication in progress.
 type login struct {
-	conv *auth.Conversation
+	conv *auth.Conversation // nil while an OIDC token is awaited
 	id   int32
 	user *auth.User // nil for members, and for unknown users
+}
+
+// name returns the user and the mechanism, as far as they are known.
+func (l *login) name() (auth.UserName, string) {
+	if l.conv == nil {
+		return auth.UserName{DB: auth.External}, auth.OIDC
+	}
+	return l.conv.User(), l.conv.Mechanism
 }
 
 // loginSpecs returns the commands with which clients authenticate.
@@ -32,7 +41,7 @@ func (a *Access) loginSpecs() []Spec {
 
 // enabled reports whether a mechanism is among authenticationMechanisms. Members may always prove their key.
 func (a *Access) enabled(mech string) bool {
-	if mech != auth.X509 && !slices.Contains(auth.Mechanisms, mech) {
+	if mech == auth.OIDC && a.Providers == nil || mech != auth.X509 && mech != auth.OIDC && !slices.Contains(auth.Mechanisms, mech) {
 		return false
 	}
 	for _, v := range value.Values(a.Params.Get("authenticationMechanisms").Value().Doc()) {
@@ -75,16 +84,25 @@ func (a *Access) start(op *Op, db string, cmd []byte) ([]byte, error) {
 		}
 		return appendStep(nil, 1, true, nil), nil
 	}
+	if mech.Str() == auth.OIDC {
+		return a.startOIDC(op, l, db, payload)
+	}
 	lookup := func(user string) ([]auth.Credentials, error) {
 		return a.credentials(op, l, mech.Str(), auth.UserName{User: user, DB: db})
 	}
 	l.conv = auth.NewConversation(mech.Str(), db, lookup)
 	l.conv.SkipEmpty = value.Lookup(value.Lookup(cmd, "options").Doc(), "skipEmptyExchange").Truthy()
-	if was := op.Client.takeLogin(); was != nil { // given up by the client
-		op.Service.auditLogin(op.Client, was.conv.User(), was.conv.Mechanism, mongoerr.AuthenticationAbandoned)
+	op.beginLogin(l)
+	return a.step(op, l, payload)
+}
+
+// beginLogin makes l the client's authentication in progress. One that was in progress is given up.
+func (op *Op) beginLogin(l *login) {
+	if was := op.Client.takeLogin(); was != nil {
+		user, mech := was.name()
+		op.Service.auditLogin(op.Client, user, mech, mongoerr.AuthenticationAbandoned)
 	}
 	op.Client.setLogin(l)
-	return a.step(op, l, payload)
 }
 
 // credentials returns a user's credentials. For a user who does not exist, or cannot use the mechanism, it returns
@@ -119,7 +137,8 @@ func (a *Access) runSASLContinue(op *Op, dst []byte) ([]byte, error) {
 	out, err := a.step(op, l, op.Arg("payload"))
 	if err != nil {
 		op.Client.takeLogin()
-		return dst, a.failed(op, l.conv.User(), l.conv.Mechanism, err)
+		user, mech := l.name()
+		return dst, a.failed(op, user, mech, err)
 	}
 	return append(dst, out...), nil
 }
@@ -136,6 +155,10 @@ func (a *Access) step(op *Op, l *login, payload value.Value) ([]byte, error) {
 	default:
 		op.Client.takeLogin()
 		return nil, mongoerr.New(mongoerr.TypeMismatch, "Wrong type for field (payload). Expected binData")
+	}
+	if l.conv == nil {
+		op.Client.takeLogin()
+		return a.token(op, l, msg)
 	}
 	answer, done, err := l.conv.Step(msg)
 	if err != nil {
@@ -161,7 +184,7 @@ func appendStep(dst []byte, id int32, done bool, answer []byte) []byte {
 // unavailable is the error of a mechanism that is not enabled, or that this server does not have.
 func unavailable(mech string) error {
 	switch mech {
-	case "PLAIN", "GSSAPI", "MONGODB-AWS", "MONGODB-OIDC":
+	case "PLAIN", "GSSAPI", "MONGODB-AWS":
 		return mongoerr.Newf(mongoerr.MechanismUnavailable, "Received authentication for mechanism %s, which this server does not have", mech)
 	}
 	return mongoerr.Newf(mongoerr.MechanismUnavailable, "Received authentication for mechanism %s which is unknown or not enabled", mech)
@@ -219,6 +242,10 @@ func (a *Access) failed(op *Op, user auth.UserName, mech string, err error) erro
 	op.Service.auditLogin(op.Client, user, mech, mongoerr.CodeOf(err))
 	if a.Told != nil {
 		a.Told(op.Client, user, mech, err)
+	}
+	var refused *tokenError
+	if errors.As(err, &refused) {
+		err = auth.Failed() // the reason is for the log alone
 	}
 	if mongoerr.CodeOf(err) == mongoerr.AuthenticationFailed {
 		if ms := a.Params.Int("authFailedDelayMs"); ms > 0 {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/shoaldb/shoal/auth/oidc"
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
@@ -64,11 +65,13 @@ type Security struct {
 	Members *command.Members
 	// OneProcess is set if all members are in this process.
 	OneProcess bool
+	// Providers verify the tokens of MONGODB-OIDC; nil if it cannot be enabled.
+	Providers *oidc.Registry
 }
 
 // install sets up a server's access control, with users from its own store.
 func (c *Security) install(s *Server, params *cluster.Params) {
-	a := &command.Access{Enforced: c.Enforced, Members: c.Members, OneProcess: c.OneProcess, Params: params, Users: s.OwnPeer()}
+	a := &command.Access{Enforced: c.Enforced, Members: c.Members, OneProcess: c.OneProcess, Params: params, Providers: c.Providers, Users: s.OwnPeer()}
 	a.Install(s.Service)
 	s.Service.Hooks.ByUUID = func(id [16]byte) string {
 		if coll := s.Engine.Catalog().LookupUUID(id); coll != nil {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/shoaldb/shoal/auth"
+	"github.com/shoaldb/shoal/auth/oidc"
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/configsvr"
@@ -39,6 +40,8 @@ type assembly struct {
 	members *command.Members
 	chaos   *unrest        // nil without enableTestCommands, and where nothing routes
 	audit   *command.Audit // nil without an audit log
+	// providers are those of oidcIdentityProviders.
+	providers *oidc.Registry
 	// balanced counts the routers made so far.
 	balanced int
 	// services are the services of all roles, for those that iterate over them.
@@ -51,6 +54,7 @@ type assembly struct {
 func newAssembly(c *config, h *host) (*assembly, error) {
 	a := &assembly{c: c, h: h, params: cluster.NewParams(), roles: &roles{}}
 	a.params.Checked("tlsX509ClusterAuthDNOverride", checkDN)
+	a.params.Checked("oidcIdentityProviders", checkProviders)
 	for _, p := range c.Parameters {
 		if err := a.params.SetStartup(p.Name, p.Value); err != nil {
 			return nil, err
@@ -66,6 +70,7 @@ func newAssembly(c *config, h *host) (*assembly, error) {
 	if err := a.secure(); err != nil {
 		return nil, err
 	}
+	a.watchProviders()
 	a.params.OnChange("maxLogSizeKB", func(v value.Value) { console.Std.SetMaxAttr(value.SafeInt64(v)) })
 	hostname, _ := os.Hostname()
 	a.info = &command.Info{
@@ -224,7 +229,7 @@ func (a addrOf) String() string  { return string(a) }
 // openData opens a data-bearing server of the process.
 func (a *assembly) openData(cfg shardnode.Config) (*shardnode.Server, error) {
 	cfg.Params, cfg.Info, cfg.Stores = a.params, a.info, a.c.stores()
-	cfg.Security = shardnode.Security{Enforced: a.c.Security.enforced(), Members: a.members, OneProcess: a.c.oneProcess()}
+	cfg.Security = shardnode.Security{Enforced: a.c.Security.enforced(), Members: a.members, OneProcess: a.c.oneProcess(), Providers: a.providers}
 	cfg.OnPrimary = console.Std.PrimaryReady
 	cfg.SlowLog = func(conn int64, write bool, attrs []byte) {
 		c := console.Command

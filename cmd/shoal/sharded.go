@@ -319,7 +319,7 @@ func (a *assembly) newRouter(config cluster.Peer, d *directory, clock *cluster.V
 	svc.AddGeneric(a.info) // before the router, whose own rows take the place of the general ones
 	r := router.New(svc, registry, clock, a.params, points)
 	r.Serve(base)
-	r.UseAccess(&command.Access{Enforced: a.c.Security.enforced(), Members: a.members, OneProcess: a.c.oneProcess(), Params: a.params})
+	r.UseAccess(&command.Access{Enforced: a.c.Security.enforced(), Members: a.members, OneProcess: a.c.oneProcess(), Params: a.params, Providers: a.providers})
 	return r, base
 }
 

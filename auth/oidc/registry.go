@@ -1,0 +1,247 @@
+package oidc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+
+	"github.com/shoaldb/shoal/auth"
+	"github.com/shoaldb/shoal/query/value"
+)
+
+// Registry has the identity providers of a process.
+type Registry struct {
+	client *http.Client
+	clock  func() time.Time
+
+	mu struct {
+		sync.Mutex
+		providers []*Provider
+		issuers   map[string]*issuer
+		changed   chan struct{} // closed when the providers change
+	}
+}
+
+// NewRegistry returns a registry without providers.
+func NewRegistry(clock func() time.Time) *Registry {
+	r := &Registry{clock: clock}
+	// A redirection may lead to where checkURL would not go.
+	r.client = &http.Client{CheckRedirect: func(req *http.Request, via []*http.Request) error {
+		if len(via) > 3 {
+			return errors.New("too many redirections")
+		}
+		return checkURL(req.URL.String())
+	}}
+	r.mu.issuers, r.mu.changed = map[string]*issuer{}, make(chan struct{})
+	return r
+}
+
+// Set replaces the providers. Keys of issuers that stay are kept.
+func (r *Registry) Set(list []*Provider) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	issuers := map[string]*issuer{}
+	for _, p := range list {
+		if i := r.mu.issuers[p.Issuer]; i != nil {
+			issuers[p.Issuer] = i
+		} else if issuers[p.Issuer] == nil {
+			issuers[p.Issuer] = &issuer{url: p.Issuer, client: r.client, clock: r.clock}
+		}
+	}
+	r.mu.providers, r.mu.issuers = list, issuers
+	close(r.mu.changed)
+	r.mu.changed = make(chan struct{})
+}
+
+// watchEvery is how often Watch looks for keys that are due.
+const watchEvery = time.Second
+
+// Watch reads the keys of all providers, and again when they are JWKSPollSecs old, until ctx ends. failed is called for a provider that
+// does not answer.
+func (r *Registry) Watch(ctx context.Context, failed func(issuer string, err error)) {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for {
+		r.mu.Lock()
+		providers, issuers, changed := r.mu.providers, r.mu.issuers, r.mu.changed
+		r.mu.Unlock()
+		var next <-chan time.Time
+		for _, p := range providers {
+			if err := issuers[p.Issuer].renew(ctx, p.Poll); err != nil && ctx.Err() == nil {
+				failed(p.Issuer, err)
+			}
+			next = tick.C
+		}
+		select {
+		case <-next: // never without providers
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Choose returns the provider that a client is to get its token from, for a user's name or none. Patterns only help clients to find the
+// right one: a token of any provider is accepted later.
+func (r *Registry) Choose(hint string) (*Provider, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range r.mu.providers {
+		if !p.Humans {
+			continue
+		}
+		if p.pattern == nil || hint == "" {
+			return p, nil
+		}
+		if ok, err := p.pattern.Match([]byte(hint), nil); err == nil && ok {
+			return p, nil
+		}
+	}
+	if len(r.mu.providers) == 0 {
+		return nil, errors.New("no identity provider is configured (oidcIdentityProviders)")
+	}
+	return nil, fmt.Errorf("no identity provider fits the principal name %q", hint)
+}
+
+// Info returns what a client needs to ask the provider for a token, as IdpInfo of the authentication specification.
+func (p *Provider) Info() []byte {
+	dst, mark := value.Begin(nil)
+	dst = value.Append(dst, "issuer", value.NewString(p.Issuer))
+	dst = value.Append(dst, "clientId", value.NewString(p.ClientID))
+	if len(p.Scopes) > 0 {
+		list := make([]value.Value, len(p.Scopes))
+		for i, s := range p.Scopes {
+			list[i] = value.NewString(s)
+		}
+		dst = value.Append(dst, "requestScopes", value.NewArray(value.ArrayOf(list...)))
+	}
+	return value.End(dst, mark)
+}
+
+// Login is what a valid token says.
+type Login struct {
+	User    auth.UserName
+	Roles   []auth.RoleName // of the authorization claim
+	Stored  bool            // roles come from a stored user instead
+	Expires time.Time
+	Claims  map[string]any // those of logClaims
+}
+
+// algorithms are those that tokens may be signed with. Symmetric ones are not among them: a public key would be their secret.
+var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA}
+
+// leeway is how far the clocks of a provider and of this machine may be apart.
+const leeway = 10 * time.Second
+
+// Verify checks a token and returns what it says.
+func (r *Registry) Verify(ctx context.Context, token string) (*Login, error) {
+	parsed, err := jwt.ParseSigned(token, algorithms)
+	if err != nil {
+		return nil, fmt.Errorf("not a signed token: %w", err)
+	}
+	var told jwt.Claims
+	if err := parsed.UnsafeClaimsWithoutVerification(&told); err != nil {
+		return nil, fmt.Errorf("the claims cannot be read: %w", err)
+	}
+	p, from, err := r.configured(&told)
+	if err != nil {
+		return nil, err
+	}
+	key, err := from.key(ctx, parsed.Headers[0].KeyID)
+	if err != nil {
+		return nil, err
+	}
+	if key.Algorithm != "" && key.Algorithm != parsed.Headers[0].Algorithm {
+		return nil, fmt.Errorf("key %q is for %s, not for %s", key.KeyID, key.Algorithm, parsed.Headers[0].Algorithm)
+	}
+	var all map[string]any
+	if err := parsed.Claims(key, &told, &all); err != nil {
+		return nil, fmt.Errorf("the signature is not that of key %q: %w", key.KeyID, err)
+	}
+	if told.Expiry == nil {
+		return nil, errors.New("the token never expires")
+	}
+	if err := told.ValidateWithLeeway(jwt.Expected{Issuer: p.Issuer, AnyAudience: jwt.Audience{p.Audience}, Time: r.clock()}, leeway); err != nil {
+		return nil, err
+	}
+	return p.login(told.Expiry.Time(), all)
+}
+
+// configured finds the provider by a token's issuer and audience.
+func (r *Registry) configured(told *jwt.Claims) (*Provider, *issuer, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range r.mu.providers {
+		if p.Issuer == told.Issuer && slices.Contains(told.Audience, p.Audience) {
+			return p, r.mu.issuers[p.Issuer], nil
+		}
+	}
+	return nil, nil, fmt.Errorf("no identity provider is configured for issuer %q and audience %q", told.Issuer, []string(told.Audience))
+}
+
+// login reads the claims of a verified token.
+func (p *Provider) login(expires time.Time, claims map[string]any) (*Login, error) {
+	name, ok := claims[p.Principal].(string)
+	if !ok || name == "" {
+		return nil, fmt.Errorf("the token has no claim %q with a name", p.Principal)
+	}
+	l := &Login{User: auth.UserName{User: p.Prefix + "/" + name, DB: auth.External}, Expires: expires, Stored: p.Roles == ""}
+	for _, c := range p.LogClaims {
+		if v, ok := claims[c]; ok {
+			if l.Claims == nil {
+				l.Claims = map[string]any{}
+			}
+			l.Claims[c] = v
+		}
+	}
+	if l.Stored {
+		return l, nil
+	}
+	names, err := roleNames(claims[p.Roles])
+	if err != nil {
+		return nil, fmt.Errorf("claim %q: %w", p.Roles, err)
+	}
+	for _, n := range names {
+		l.Roles = append(l.Roles, auth.RoleName{Role: p.Prefix + "/" + n, DB: "admin"})
+	}
+	return l, nil
+}
+
+// roleNames reads the authorization claim: a name, or a list of them.
+func roleNames(claim any) ([]string, error) {
+	switch c := claim.(type) {
+	case string:
+		return []string{c}, nil
+	case []any:
+		var out []string
+		for _, e := range c {
+			s, ok := e.(string)
+			if !ok {
+				return nil, fmt.Errorf("has something else than names: %v", e)
+			}
+			out = append(out, s)
+		}
+		return out, nil
+	}
+	return nil, errors.New("is missing, or no list of names")
+}
+
+// ClaimsJSON returns the logged claims as JSON, empty if there are none.
+func (l *Login) ClaimsJSON() string {
+	if len(l.Claims) == 0 {
+		return ""
+	}
+	b, err := json.Marshal(l.Claims)
+	if err != nil {
+		return ""
+	}
+	return string(b)
+}

@@ -1,0 +1,110 @@
+package command
+
+import (
+	"context"
+	"time"
+
+	"github.com/shoaldb/shoal/auth"
+	"github.com/shoaldb/shoal/auth/oidc"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// tokenError says why a token is refused. The client only learns that it is.
+type tokenError struct{ reason error }
+
+func (e *tokenError) Error() string { return e.reason.Error() }
+func (e *tokenError) Unwrap() error { return auth.Failed() }
+
+// startOIDC begins a MONGODB-OIDC conversation (authentication specification). A client that has a token sends it at once; another one
+// asks which provider it gets one from, and continues with the token.
+func (a *Access) startOIDC(op *Op, l *login, db string, payload value.Value) ([]byte, error) {
+	if db != auth.External {
+		return nil, mongoerr.New(mongoerr.ProtocolError, "MONGODB-OIDC authentication must always use the $external database.")
+	}
+	doc, err := saslDocument(payload)
+	if err != nil {
+		return nil, err
+	}
+	if value.Lookup(doc, "jwt").T == value.String {
+		return a.token(op, l, doc)
+	}
+	hint := value.Lookup(doc, "n")
+	if !hint.IsMissing() && hint.T != value.String {
+		return nil, WrongType("OIDCMechanismClientStep1.n", hint.T, TString)
+	}
+	name := ""
+	if hint.T == value.String {
+		name = hint.Str()
+	}
+	p, err := a.Providers.Choose(name)
+	if err != nil {
+		return nil, &tokenError{err}
+	}
+	op.beginLogin(l)
+	return appendStep(nil, l.id, false, p.Info()), nil
+}
+
+// saslDocument returns the document in a payload.
+func saslDocument(payload value.Value) ([]byte, error) {
+	if payload.T != value.Binary {
+		return nil, mongoerr.New(mongoerr.TypeMismatch, "Wrong type for field (payload). Expected binData")
+	}
+	doc := payload.Bytes()
+	if err := wire.Validate(doc); err != nil {
+		return nil, mongoerr.Newf(mongoerr.InvalidBSON, "MONGODB-OIDC: the payload is no document: %v", err)
+	}
+	return doc, nil
+}
+
+// token ends a conversation with the client's token, and gives the client the identity that the token proves.
+func (a *Access) token(op *Op, l *login, msg []byte) ([]byte, error) {
+	doc, err := saslDocument(value.NewBinary(0, msg))
+	if err != nil {
+		return nil, err
+	}
+	jwt := value.Lookup(doc, "jwt")
+	if jwt.T != value.String {
+		return nil, mongoerr.New(mongoerr.ProtocolError, "MONGODB-OIDC: a document with the field jwt, a string, was expected")
+	}
+	told, err := a.Providers.Verify(op, jwt.Str())
+	if err != nil {
+		return nil, &tokenError{err}
+	}
+	id, err := a.tokenIdentity(op, told)
+	if err != nil {
+		return nil, err
+	}
+	op.Client.takeLogin()
+	if err := a.enter(op, id, auth.OIDC); err != nil {
+		return nil, err
+	}
+	return appendStep(nil, l.id, true, nil), nil
+}
+
+// tokenIdentity returns the identity that a token proves: with the roles of its authorization claim, or those of the stored user.
+func (a *Access) tokenIdentity(ctx context.Context, told *oidc.Login) (*auth.Identity, error) {
+	var id *auth.Identity
+	var err error
+	if told.Stored {
+		id, err = a.identity(ctx, told.User)
+		if err == errNoUser {
+			return nil, &tokenError{mongoerr.Newf(mongoerr.UserNotFound, "Could not find user %s for db %s", told.User.User, told.User.DB)}
+		}
+	} else {
+		id, err = a.lent(ctx, told.User, told.Roles)
+	}
+	if err != nil {
+		return nil, err
+	}
+	mine := *id
+	mine.Expires = told.Expires
+	return &mine, nil
+}
+
+// errExpired makes drivers authenticate again with a new token (authentication specification: reauthentication).
+var errExpired = mongoerr.New(mongoerr.ReauthenticationRequired, "Client must re-authenticate: its access token has expired")
+
+// expired reports whether an identity's token has expired.
+func expired(id *auth.Identity) bool { return !id.Expires.IsZero() && time.Now().After(id.Expires) }
