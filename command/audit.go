@@ -5,6 +5,7 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/shoaldb/shoal/auth"
@@ -19,8 +20,60 @@ type Audit struct {
 	// Record writes an event that the log's filter lets through. It is called before the client is answered, also under locks.
 	Record func(event []byte)
 	Params *cluster.Params
+	// Runtime is set if filter and auditAuthorizationSuccess are those of the cluster parameter auditConfig
+	// (auditLog.runtimeConfiguration), and Filter is the one of the process's own configuration otherwise.
+	Runtime *AuditRuntime
+	Filter  []byte
 
 	late sync.WaitGroup // of events that an event loop has handed over: writing them may block
+}
+
+// AuditRuntime is the configuration of an audit log that can be changed while the process runs.
+type AuditRuntime struct {
+	// Check refuses a filter that cannot be used, and Use makes it the log's.
+	Check, Use func(filter []byte) error
+
+	mu      sync.Mutex
+	at      uint64 // clusterParameterTime of the configuration
+	success atomic.Bool
+}
+
+// AuditConfig is the cluster parameter with the configuration of audit logs.
+const AuditConfig = "auditConfig"
+
+// Configure adopts a value of auditConfig, as it is stored. The nodes of a process share its log, and learn of a change one by one: the
+// newest value wins.
+func (a *Audit) Configure(doc []byte) {
+	if a == nil || a.Runtime == nil {
+		return
+	}
+	r, at := a.Runtime, value.Lookup(doc, "clusterParameterTime")
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if at.T != value.Timestamp || at.TimestampU64() <= r.at {
+		return
+	}
+	if r.Use(value.Lookup(doc, "filter").Doc()) == nil { // it was checked before it was stored
+		r.at = at.TimestampU64()
+		r.success.Store(value.Lookup(doc, "auditAuthorizationSuccess").Truthy())
+	}
+}
+
+// OwnConfig returns what auditConfig is on a process whose audit log is configured at its start.
+func (a *Audit) OwnConfig() []byte {
+	filter := a.Filter
+	if filter == nil {
+		filter = value.Doc()
+	}
+	return value.Doc(value.F("filter", value.NewDocument(filter)), value.F("auditAuthorizationSuccess", value.NewBool(a.successes())))
+}
+
+// successes reports whether commands that are allowed are recorded.
+func (a *Audit) successes() bool {
+	if a.Runtime != nil {
+		return a.Runtime.success.Load()
+	}
+	return a.Params.Bool("auditAuthorizationSuccess")
 }
 
 // Wait returns when all events are recorded.
@@ -158,7 +211,7 @@ func (op *Op) forOthers(served []byte) []byte {
 // What the cluster does for itself is nobody's action.
 func (op *Op) auditCheck(err error) {
 	a, c := op.Service.Audit, op.Client
-	if a == nil || c.InProcess || c.Internal || err == nil && !a.Params.Bool("auditAuthorizationSuccess") {
+	if a == nil || c.InProcess || c.Internal || err == nil && !a.successes() {
 		return
 	}
 	code := mongoerr.CodeOf(err)

@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/shoaldb/shoal/query/match"
+	"github.com/shoaldb/shoal/query/value"
 )
 
 // compileAuditFilter reads a filter as people write it on a command line; nil for none.
@@ -20,11 +21,25 @@ func compileAuditFilter(text string) (*match.Matcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("BadValue: auditLog.filter: %w", err)
 	}
-	m, err := match.Compile(doc, &match.Options{Deny: match.DenyText | match.DenyNear | match.DenyWhere})
+	m, err := compileAuditQuery(doc)
 	if err != nil {
 		return nil, fmt.Errorf("BadValue: auditLog.filter: %w", err)
 	}
 	return m, nil
+}
+
+// compileAuditQuery compiles a filter; nil for an empty one.
+func compileAuditQuery(doc []byte) (*match.Matcher, error) {
+	if value.Count(doc) == 0 {
+		return nil, nil
+	}
+	return match.Compile(doc, &match.Options{Deny: match.DenyText | match.DenyNear | match.DenyWhere})
+}
+
+// CheckAuditFilter reports whether a document can be a filter of the audit log.
+func CheckAuditFilter(doc []byte) error {
+	_, err := compileAuditQuery(doc)
+	return err
 }
 
 // ParseAuditFilter reads a query as the shell takes it: names need no quotes, texts have single or double ones, and there are

@@ -18,13 +18,16 @@ type AuditOptions struct {
 	Path        string
 	Filter      string // a query over events; empty for all
 	Reopen      bool   // rotate by opening Path again
+	Runtime     bool   // the filter comes from the cluster parameter auditConfig
 }
 
 // Check finds options that do not fit together.
 func (o *AuditOptions) Check() error {
 	switch {
-	case o.Destination == "" && (o.Format != "" || o.Path != "" || o.Filter != ""):
-		return errors.New("BadValue: auditLog.destination must be specified when auditLog.format, auditLog.path or auditLog.filter is")
+	case o.Destination == "" && (o.Format != "" || o.Path != "" || o.Filter != "" || o.Runtime):
+		return errors.New("BadValue: auditLog.destination must be specified when auditLog.format, auditLog.path, auditLog.filter or auditLog.runtimeConfiguration is")
+	case o.Runtime && o.Filter != "":
+		return errors.New("BadValue: auditLog.filter cannot be specified with auditLog.runtimeConfiguration: it comes from the cluster parameter auditConfig")
 	case o.Destination == "":
 		return nil
 	case o.Destination != "file" && o.Destination != "console" && o.Destination != "syslog":
@@ -90,6 +93,18 @@ func (l *AuditLog) open() error {
 		_ = l.mu.file.Close()
 	}
 	l.mu.file, l.mu.out = f, f
+	return nil
+}
+
+// SetFilter replaces the filter; an empty one lets every event through.
+func (l *AuditLog) SetFilter(filter []byte) error {
+	m, err := compileAuditQuery(filter)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.filter = m
 	return nil
 }
 

@@ -14,7 +14,7 @@ import (
 
 // loadClusterParams reads the parameters from the config server; they are returned by name.
 func (r *Router) loadClusterParams(ctx context.Context) (map[string][]byte, error) {
-	names := value.ArrayOf(value.NewString(querySettingsField), value.NewString(pauseParam))
+	names := value.ArrayOf(value.NewString(querySettingsField), value.NewString(pauseParam), value.NewString(command.AuditConfig))
 	reply, err := r.askConfig(ctx, value.Doc(value.F("getClusterParameter", value.NewArray(names)), value.F("$db", value.NewString("admin"))))
 	if err == nil {
 		err = cluster.ReplyError(reply)
@@ -34,6 +34,8 @@ func (r *Router) takeClusterParams(reply []byte) map[string][]byte {
 		switch name {
 		case querySettingsField:
 			r.settings.load(doc)
+		case command.AuditConfig:
+			r.Service.Audit.Configure(doc)
 		case pauseParam:
 			r.pauses.Store(value.Lookup(doc, "enabled").Truthy())
 		}

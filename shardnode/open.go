@@ -67,6 +67,8 @@ type Security struct {
 	OneProcess bool
 	// Providers verify the tokens of MONGODB-OIDC; nil if it cannot be enabled.
 	Providers *oidc.Registry
+	// Audit is the process's audit log; nil without one.
+	Audit *command.Audit
 }
 
 // install sets up a server's access control, with users from its own store.
@@ -115,6 +117,7 @@ func Open(c Config) (*Server, error) {
 		role = command.Config
 	}
 	s := &Server{Engine: eng, Service: command.NewService(role), Clock: c.Clock, done: make(chan struct{}), again: make(chan struct{}, 1)}
+	s.Service.Audit = c.Security.Audit // before the node reads its settings, with auditConfig among them
 	if s.Clock == nil && c.SetName != "" {
 		s.Clock = cluster.NewVectorClock(time.Now)
 	}

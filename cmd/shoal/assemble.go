@@ -55,6 +55,7 @@ func newAssembly(c *config, h *host) (*assembly, error) {
 	a := &assembly{c: c, h: h, params: cluster.NewParams(), roles: &roles{}}
 	a.params.Checked("tlsX509ClusterAuthDNOverride", checkDN)
 	a.params.Checked("oidcIdentityProviders", checkProviders)
+	a.checkRuntimeAudit()
 	for _, p := range c.Parameters {
 		if err := a.params.SetStartup(p.Name, p.Value); err != nil {
 			return nil, err
@@ -229,7 +230,7 @@ func (a addrOf) String() string  { return string(a) }
 // openData opens a data-bearing server of the process.
 func (a *assembly) openData(cfg shardnode.Config) (*shardnode.Server, error) {
 	cfg.Params, cfg.Info, cfg.Stores = a.params, a.info, a.c.stores()
-	cfg.Security = shardnode.Security{Enforced: a.c.Security.enforced(), Members: a.members, OneProcess: a.c.oneProcess(), Providers: a.providers}
+	cfg.Security = shardnode.Security{Enforced: a.c.Security.enforced(), Members: a.members, OneProcess: a.c.oneProcess(), Providers: a.providers, Audit: a.audit}
 	cfg.OnPrimary = console.Std.PrimaryReady
 	cfg.SlowLog = func(conn int64, write bool, attrs []byte) {
 		c := console.Command

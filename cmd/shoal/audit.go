@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	"os"
+	"strconv"
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/console"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // auditOptions are those of the audit log (manual: auditLog Options).
@@ -17,7 +19,26 @@ var auditOptions = []option{
 	{name: "auditPath", path: "auditLog.path", kind: textKind, on: isBoth | isStart, arg: "FILE", help: "The audit log's file; one that is there is continued", set: text(func(c *config) *string { return &c.Audit.Path })},
 	{name: "auditFilter", path: "auditLog.filter", kind: textKind, on: isBoth | isStart, arg: "QUERY", help: "Record only the events that a query matches", set: text(func(c *config) *string { return &c.Audit.Filter })},
 	{name: "auditSchema", path: "auditLog.schema", kind: textKind, on: isBoth | isStart, arg: "mongo", help: "Form of events; OCSF is not built", set: only("auditSchema", "mongo")},
-	{path: "auditLog.runtimeConfiguration", kind: textKind, on: isBoth | isStart, help: "Refused unless false: filters are read at the start", set: only("auditLog.runtimeConfiguration", "false")},
+	{path: "auditLog.runtimeConfiguration", kind: textKind, on: isBoth | isStart, help: "Take filter and auditAuthorizationSuccess from the cluster parameter auditConfig", set: setRuntimeAudit},
+}
+
+// setRuntimeAudit reads auditLog.runtimeConfiguration.
+func setRuntimeAudit(c *config, v string) error {
+	on, err := strconv.ParseBool(v)
+	if err != nil {
+		return usagef("BadValue: auditLog.runtimeConfiguration: expected true or false, found %s", v)
+	}
+	c.Audit.Runtime = on
+	return nil
+}
+
+// checkRuntimeAudit refuses the parameter that auditConfig takes the place of, at the start and later.
+func (a *assembly) checkRuntimeAudit() {
+	if a.c.Audit.Runtime {
+		a.params.Checked("auditAuthorizationSuccess", func(_, v value.Value) (value.Value, error) {
+			return v, mongoerr.New(mongoerr.BadValue, "auditAuthorizationSuccess cannot be set with auditLog.runtimeConfiguration: it is part of the cluster parameter auditConfig")
+		})
+	}
 }
 
 // openAudit opens the audit log of the process, if it is to have one. The first event is that it begins, the last that it ends.
@@ -30,6 +51,11 @@ func (a *assembly) openAudit() error {
 		return err
 	}
 	a.audit = &command.Audit{Record: log.Record, Params: a.params}
+	if a.c.Audit.Runtime {
+		a.audit.Runtime = &command.AuditRuntime{Check: console.CheckAuditFilter, Use: log.SetFilter}
+	} else if a.c.Audit.Filter != "" {
+		a.audit.Filter, _ = console.ParseAuditFilter(a.c.Audit.Filter)
+	}
 	a.h.auditLog.Store(log)
 	a.onStop(func(context.Context) error {
 		a.audit.Wait()

@@ -21,6 +21,7 @@ type clusterParams struct {
 	cur atomic.Pointer[map[string][]byte]
 	// maxReadMS caches defaultMaxTimeMS.readOperations for the hot path.
 	maxReadMS atomic.Int64
+	audit     *command.Audit // adopts auditConfig; nil without an audit log
 }
 
 const clusterParamsNS = "config.clusterParameters"
@@ -41,6 +42,7 @@ var clusterInitial = map[string][]byte{
 	"configServerReadPreferenceForCatalogQueries": value.Doc(value.F("mustAlwaysUseNearest", value.NewBool(false))),
 	"shardedClusterCardinalityForDirectConns":     value.Doc(value.F("hasTwoOrMoreShards", value.NewBool(false))),
 	"addOrRemoveShardInProgress":                  value.Doc(value.F("inProgress", value.NewBool(false))),
+	command.AuditConfig:                           value.Doc(value.F("filter", value.NewDocument(value.Doc())), value.F("auditAuthorizationSuccess", value.NewBool(false))),
 	querySettingsParam:                            value.Doc(value.F("settingsArray", value.NewArray(value.ArrayOf()))),
 }
 
@@ -76,10 +78,14 @@ func (p *clusterParams) load(st *Settings) error {
 func (p *clusterParams) store(m map[string][]byte) {
 	p.cur.Store(&m)
 	p.maxReadMS.Store(value.SafeInt64(value.Lookup(m["defaultMaxTimeMS"], "readOperations")))
+	p.audit.Configure(m[command.AuditConfig])
 }
 
 // get returns a parameter's value: the stored document with its name and time, or the initial value.
 func (p *clusterParams) get(name string) []byte {
+	if name == command.AuditConfig && p.audit != nil && p.audit.Runtime == nil {
+		return named(name, p.audit.OwnConfig())
+	}
 	if doc := (*p.cur.Load())[name]; doc != nil {
 		return doc
 	}
@@ -159,7 +165,10 @@ func (st *Settings) runSetClusterParameter(op *command.Op, dst []byte) ([]byte, 
 		}
 	}
 	check := clusterChecks[name]
-	if check == nil {
+	switch {
+	case name == command.AuditConfig:
+		check = st.checkAuditConfig
+	case check == nil:
 		check = checkTyped
 	}
 	doc, err := check(name, v.Doc())
@@ -270,6 +279,29 @@ func onlyFields(name string, doc []byte, known ...string) error {
 		}
 	}
 	return nil
+}
+
+// checkAuditConfig checks the configuration of audit logs. A node whose log is configured at its start, or that has none, does not
+// take what it would not act on.
+func (st *Settings) checkAuditConfig(name string, doc []byte) ([]byte, error) {
+	if st.Audit == nil || st.Audit.Runtime == nil {
+		return nil, mongoerr.New(mongoerr.RuntimeAuditConfigurationNotEnabled, "Runtime audit configuration is not enabled: it needs an audit log and auditLog.runtimeConfiguration: true")
+	}
+	filter, success := value.Lookup(doc, "filter"), value.Lookup(doc, "auditAuthorizationSuccess")
+	switch {
+	case filter.IsNullish():
+		filter = value.NewDocument(value.Doc())
+	case filter.T != value.Document:
+		return nil, command.WrongType(name+".filter", filter.T, command.TObject)
+	}
+	if !success.IsNullish() && success.T != value.Boolean {
+		return nil, command.WrongType(name+".auditAuthorizationSuccess", success.T, command.TBool)
+	}
+	if err := st.Audit.Runtime.Check(filter.Doc()); err != nil {
+		return nil, err
+	}
+	return value.Doc(value.F("filter", filter), value.F("auditAuthorizationSuccess", value.NewBool(success.Truthy()))),
+		onlyFields(name, doc, "filter", "auditAuthorizationSuccess")
 }
 
 func refuseDirect(name string, doc []byte) ([]byte, error) {

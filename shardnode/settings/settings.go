@@ -17,6 +17,7 @@ type Config struct {
 	Docs   *statedoc.Docs
 	Params *cluster.Params
 	Now    func() time.Time
+	Audit  *command.Audit // nil without an audit log
 	// Lone reports whether the node is not a member of a replica set.
 	Lone func() bool
 }
@@ -31,7 +32,11 @@ type Settings struct {
 	queries querySettings
 }
 
-func New(c Config) *Settings { return &Settings{Config: c} }
+func New(c Config) *Settings {
+	st := &Settings{Config: c}
+	st.cluster.audit = c.Audit
+	return st
+}
 
 // Specs returns the rows of the commands that set and show them.
 func (st *Settings) Specs() (all []command.Spec) {
