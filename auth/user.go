@@ -236,6 +236,7 @@ type Identity struct {
 	Generation uint64
 	Lent       bool      // whether its roles come from a certificate or token; there need not be a user
 	Expires    time.Time // when the client has to authenticate again; zero for never
+	Claims     []byte    // of its token, for the logs; nil for none
 
 	served []byte // see Served
 }

@@ -263,7 +263,11 @@ var credentialsField = []byte("credentials")
 
 // auditLogin records an attempt to authenticate.
 func (s *Service) auditLogin(c *Client, name auth.UserName, mech string, result mongoerr.Code) {
-	s.audit(c, "authenticate", result, value.F("user", value.NewString(name.User)), value.F("db", value.NewString(name.DB)), value.F("mechanism", value.NewString(mech)))
+	param := []value.Field{value.F("user", value.NewString(name.User)), value.F("db", value.NewString(name.DB)), value.F("mechanism", value.NewString(mech))}
+	if id := c.login.Load(); id != nil && result == mongoerr.OK && id.Claims != nil {
+		param = append(param, value.F("claims", value.NewDocument(id.Claims)))
+	}
+	s.audit(c, "authenticate", result, param...)
 }
 
 // auditLogout records that the user of a connection is its user no longer.

@@ -99,7 +99,7 @@ func (a *Access) tokenIdentity(ctx context.Context, told *oidc.Login) (*auth.Ide
 		return nil, err
 	}
 	mine := *id
-	mine.Expires = told.Expires
+	mine.Expires, mine.Claims = told.Expires, told.Claims
 	return &mine, nil
 }
 

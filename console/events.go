@@ -49,14 +49,18 @@ func (l *Log) ClientMetadata(remote net.Addr, id int64, compressors []string, do
 }
 
 // Authenticated logs a successful authentication, or a failed one with its error.
-func (l *Log) Authenticated(remote string, id int64, user, db, mech string, err error) {
+func (l *Log) Authenticated(remote string, id int64, user, db, mech string, claims []byte, err error) {
 	if err != nil {
 		l.Info(Access, 5286307, ConnCtx(id), "Failed to authenticate").Str("client", remote).Str("mechanism", mech).Str("user", user).Str("db", db).
 			Str("error", err.Error()).Write()
 		return
 	}
 	if !l.Quiet() {
-		l.Info(Access, 5286306, ConnCtx(id), "Successfully authenticated").Str("client", remote).Str("mechanism", mech).Str("user", user).Str("db", db).Write()
+		e := l.Info(Access, 5286306, ConnCtx(id), "Successfully authenticated").Str("client", remote).Str("mechanism", mech).Str("user", user).Str("db", db)
+		if claims != nil {
+			e = e.Doc("claims", claims)
+		}
+		e.Write()
 	}
 }
 

@@ -2,7 +2,6 @@ package oidc
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
+	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/shoaldb/shoal/auth"
 	"github.com/shoaldb/shoal/query/value"
@@ -132,7 +132,7 @@ type Login struct {
 	Roles   []auth.RoleName // of the authorization claim
 	Stored  bool            // roles come from a stored user instead
 	Expires time.Time
-	Claims  map[string]any // those of logClaims
+	Claims  []byte // those of logClaims, as a document; nil if there are none
 }
 
 // algorithms are those that tokens may be signed with. Symmetric ones are not among them: a public key would be their secret.
@@ -194,13 +194,18 @@ func (p *Provider) login(expires time.Time, claims map[string]any) (*Login, erro
 		return nil, fmt.Errorf("the token has no claim %q with a name", p.Principal)
 	}
 	l := &Login{User: auth.UserName{User: p.Prefix + "/" + name, DB: auth.External}, Expires: expires, Stored: p.Roles == ""}
+	var shown bson.D
 	for _, c := range p.LogClaims {
 		if v, ok := claims[c]; ok {
-			if l.Claims == nil {
-				l.Claims = map[string]any{}
-			}
-			l.Claims[c] = v
+			shown = append(shown, bson.E{Key: c, Value: v})
 		}
+	}
+	if len(shown) > 0 {
+		doc, err := bson.Marshal(shown)
+		if err != nil {
+			return nil, fmt.Errorf("logClaims: %w", err)
+		}
+		l.Claims = doc
 	}
 	if l.Stored {
 		return l, nil
@@ -232,16 +237,4 @@ func roleNames(claim any) ([]string, error) {
 		return out, nil
 	}
 	return nil, errors.New("is missing, or no list of names")
-}
-
-// ClaimsJSON returns the logged claims as JSON, empty if there are none.
-func (l *Login) ClaimsJSON() string {
-	if len(l.Claims) == 0 {
-		return ""
-	}
-	b, err := json.Marshal(l.Claims)
-	if err != nil {
-		return ""
-	}
-	return string(b)
 }

@@ -169,7 +169,11 @@ func (a *assembly) listen(s *command.Service, addrs []string, balanced ...string
 	}
 	if s.Access != nil {
 		s.Access.Told = func(c *command.Client, user auth.UserName, mech string, err error) {
-			log.Authenticated(c.Remote, c.ID, user.User, user.DB, mech, err)
+			var claims []byte
+			if id := c.LoggedIn(); id != nil {
+				claims = id.Claims
+			}
+			log.Authenticated(c.Remote, c.ID, user.User, user.DB, mech, claims, err)
 		}
 	}
 	s.Hooks.Panic = func(op *command.Op, what any, stack []byte) {

@@ -153,7 +153,7 @@ func TestTokensWithRoles(t *testing.T) {
 			g.must(ann, "shop", "insert", "c", "documents", bson.A{bson.D{}})
 			g.must(root, "admin", "dropRole", "idp/cooks")
 			g.refused(ann, "shop", "find", "c")
-			if l := g.last("authenticate", `"mechanism":"MONGODB-OIDC","user":"idp/ann@inn"`); l.Result != 0 {
+			if l := g.last("authenticate", `"claims":{"sub":"ann@inn"},"db":"$external","mechanism":"MONGODB-OIDC","user":"idp/ann@inn"`); l.Result != 0 {
 				t.Errorf("%+v", l)
 			}
 		})
