@@ -55,6 +55,9 @@ func TestStepsOfALog(t *testing.T) {
 		ok   bool
 	}{
 		{"a move", step("move", move), true},
+		{"a collection's move", step("moveCollection", value.Doc(value.F("moveCollection", str("d.c")), value.F("toShard", str("s")))), true},
+		{"a primary's move", step("movePrimary", value.Doc(value.F("movePrimary", str("d")), value.F("to", str("s")))), true},
+		{"a primary's move as a collection's", step("moveCollection", value.Doc(value.F("movePrimary", str("d")), value.F("to", str("s")))), false},
 		{"a step-down", step("stepDown", down, value.F("on", str("s"))), true},
 		{"a delay", step("delay", value.Doc(value.F("delay", num(2)), value.F("delayMS", num(10)))), true},
 		{"a cut", step("cutAfter", value.Doc(value.F("cutAfter", num(1)))), true},

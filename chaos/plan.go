@@ -16,6 +16,10 @@ const (
 	Move     Kind = "move"     // a chunk to another shard
 	Merge    Kind = "merge"    // a chunk with its neighbour on the same shard
 	StepDown Kind = "stepDown" // a shard's primary
+	// MoveCollection and MovePrimary move what is not sharded: a collection, and a database's primary shard with all that is there.
+	MoveCollection Kind = "moveCollection"
+	MovePrimary    Kind = "movePrimary"
+
 	Delay    Kind = "delay"    // the next commands of clients wait
 	Cut      Kind = "cut"      // connections break before a command is run
 	CutAfter Kind = "cutAfter" // connections break after a command is run, before its reply
@@ -38,15 +42,17 @@ type Profile struct {
 var (
 	ranges    = []share{{Split, 3}, {Move, 5}, {Merge, 2}}
 	elections = []share{{StepDown, 1}}
+	placement = []share{{MoveCollection, 3}, {MovePrimary, 1}}
 	network   = []share{{Delay, 2}, {Cut, 1}, {CutAfter, 1}}
 )
 
 // Profiles lists what there is to choose from.
 var Profiles = []Profile{
 	{"ranges", "chunks are split, merged and moved; the routers of clients do not hear of it", 300 * time.Millisecond, ranges},
+	{"placement", "collections that are not sharded move to other shards, and databases get other primary shards", 2 * time.Second, placement},
 	{"elections", "primaries of shards step down", 5 * time.Second, elections},
 	{"network", "commands wait, connections break before a command and after it", 500 * time.Millisecond, network},
-	{"all", "everything of the other profiles", 500 * time.Millisecond, slices.Concat(
+	{"all", "everything of the other profiles but placement", 500 * time.Millisecond, slices.Concat(
 		[]share{{Split, 6}, {Move, 10}, {Merge, 4}, {StepDown, 2}}, []share{{Delay, 8}, {Cut, 4}, {CutAfter, 4}})},
 }
 

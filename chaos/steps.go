@@ -52,7 +52,9 @@ func ParseStep(doc []byte) (*Step, error) {
 }
 
 // commands are what steps of each kind may have the router or a shard do. A log is a file: it must not bring in others.
-var commands = map[Kind]string{Split: "split", Move: "moveRange", Merge: "mergeChunks", StepDown: "replSetStepDown"}
+var commands = map[Kind]string{
+	Split: "split", Move: "moveRange", Merge: "mergeChunks", StepDown: "replSetStepDown", MoveCollection: "moveCollection", MovePrimary: "movePrimary",
+}
 
 func (s *Step) check() error {
 	first := ""
@@ -135,6 +137,8 @@ func (t *target) choose(ctx context.Context, d *draw) (*Step, error) {
 		s.On = shards[d.pick(0, len(shards))]
 		s.Do = value.Doc(value.F("replSetStepDown", value.NewInt32(2)), value.F("secondaryCatchUpPeriodSecs", value.NewInt32(1)), value.F("force", value.NewBool(true)))
 		return s, nil
+	case MoveCollection, MovePrimary:
+		return t.choosePlace(ctx, d)
 	}
 	ns, chunks, err := t.chunks(ctx, d)
 	if err != nil || len(chunks) == 0 {
@@ -166,6 +170,69 @@ func (t *target) choose(ctx context.Context, d *draw) (*Step, error) {
 		return nil, nil
 	}
 	return s, nil
+}
+
+// choosePlace makes a step that moves something that is not sharded to another shard.
+func (t *target) choosePlace(ctx context.Context, d *draw) (*Step, error) {
+	shards, err := t.shards(ctx)
+	if err != nil || len(shards) < 2 {
+		return nil, err
+	}
+	dbs, err := t.find(ctx, "databases", value.Doc(), "_id")
+	if err != nil || len(dbs) == 0 {
+		return nil, err
+	}
+	db := dbs[d.pick(0, len(dbs))]
+	name, home := value.Lookup(db, "_id").Str(), value.Lookup(db, "primary").Str()
+	to := func() value.Value {
+		others := slices.DeleteFunc(slices.Clone(shards), func(id string) bool { return id == home })
+		return value.NewString(others[d.pick(2, len(others))])
+	}
+	if d.kind == MovePrimary {
+		return &Step{Kind: d.kind, Do: value.Doc(value.F("movePrimary", value.NewString(name)), value.F("to", to()))}, nil
+	}
+	colls, err := t.unsharded(ctx, name)
+	if err != nil || len(colls) == 0 {
+		return nil, err
+	}
+	c := colls[d.pick(1, len(colls))]
+	if c.shard != "" {
+		home = c.shard
+	}
+	return &Step{Kind: d.kind, Do: value.Doc(value.F("moveCollection", value.NewString(c.ns)), value.F("toShard", to()))}, nil
+}
+
+// placed is a collection that is not sharded. shard is where it was put; "" for the database's primary shard.
+type placed struct{ ns, shard string }
+
+// unsharded returns the collections of a database that are not sharded, in order.
+func (t *target) unsharded(ctx context.Context, db string) (out []placed, err error) {
+	plain := value.Doc(value.F("type", value.NewString("collection")), value.F("name", value.NewDocument(value.Doc(value.F("$not", value.NewRegex("^system\\.", ""))))))
+	docs, err := cluster.FindAll(ctx, t.router, db, value.Doc(value.F("listCollections", value.NewInt32(1)), value.F("nameOnly", value.NewBool(true)),
+		value.F("filter", value.NewDocument(plain)), value.F("$db", value.NewString(db))))
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range docs {
+		p := placed{ns: db + "." + value.Lookup(c, "name").Str()}
+		entries, err := t.find(ctx, "collections", value.Doc(value.F("_id", value.NewString(p.ns))), "_id")
+		if err != nil {
+			return nil, err
+		}
+		if len(entries) > 0 {
+			if !value.Lookup(entries[0], "unsplittable").Truthy() {
+				continue
+			}
+			chunks, err := t.find(ctx, "chunks", value.Doc(value.F("uuid", value.Lookup(entries[0], "uuid"))), "min")
+			if err != nil || len(chunks) == 0 {
+				return nil, err
+			}
+			p.shard = value.Lookup(chunks[0], "shard").Str()
+		}
+		out = append(out, p)
+	}
+	slices.SortFunc(out, func(a, b placed) int { return strings.Compare(a.ns, b.ns) })
+	return out, nil
 }
 
 // shards returns the names of the shards that take data, in order.

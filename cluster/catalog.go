@@ -148,6 +148,8 @@ type Catalog struct {
 	// It is for routers, whose requests the shards check. A shard that has given a range away must not go by an old table. It is set
 	// before the cache is used.
 	ServeStale bool
+	// Coarse has a stale answer of one shard mark the whole placement of a collection (enableFinerGrainedCatalogCacheRefresh: false).
+	Coarse bool
 }
 
 // NewCatalog makes an empty cache over a config server.
@@ -362,6 +364,9 @@ type CollectionEntry struct {
 	NoBalance  bool
 	Frozen     bool // its chunks stay where they are: a DDL is under way (permitMigrations: false)
 	NoMerge    bool // the auto-merger passes it over
+	Defragment bool // the defragmenter works on it, and the balancer and the auto-merger do not
+	// DefragmentPhase is how far that is; "" where it has not begun.
+	DefragmentPhase string
 	// Unsplittable collections are not sharded: their only chunk says which shard they are on.
 	Unsplittable bool
 	ChunkBytes   int64 // the collection's own chunk size; 0 for that of the cluster
@@ -381,6 +386,7 @@ func ParseCollectionEntry(doc []byte) (*CollectionEntry, error) {
 	if p := value.Lookup(doc, "permitMigrations"); !p.IsMissing() {
 		e.Frozen = !p.Truthy()
 	}
+	e.Defragment, e.DefragmentPhase = value.Lookup(doc, "defragmentCollection").Truthy(), value.Lookup(doc, "defragmentationPhase").Str()
 	if merge := value.Lookup(doc, "enableAutoMerge"); merge.T == value.Boolean {
 		e.NoMerge = !merge.Truthy()
 	}
@@ -526,7 +532,7 @@ func (c *Catalog) OnStale(code mongoerr.Code, info StaleInfo) {
 				return
 			}
 		}
-		if p != nil && (*p).partOnly(info) && e.fresh.Load() {
+		if p != nil && !c.Coarse && (*p).partOnly(info) && e.fresh.Load() {
 			e.outdate()
 			(*p).outdate(info.Shard)
 			return

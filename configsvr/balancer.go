@@ -128,13 +128,19 @@ func (b *balancer) busy() map[string]bool {
 	return maps.Clone(b.mu.moving)
 }
 
-// take and release record that a migration between two shards begins and ends.
-func (b *balancer) take(mv *move) {
+// takeFree and release record that a migration between two shards begins and ends. It does not begin if one of them is in another.
+func (b *balancer) takeFree(mv *move) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, name := range mv.uses() {
+		if b.mu.moving[name] {
+			return false
+		}
+	}
+	for _, name := range mv.uses() {
 		b.mu.moving[name] = true
 	}
+	return true
 }
 
 func (b *balancer) release(mv *move) {
@@ -214,7 +220,7 @@ func (m *Manager) balanced(ctx context.Context) (colls []*cluster.CollectionEntr
 	}
 	for _, d := range docs {
 		e, err := cluster.ParseCollectionEntry(d)
-		if err == nil && !e.NoBalance && !e.Frozen && !m.pauses.paused(e.NS, m.now()) {
+		if err == nil && !e.NoBalance && !e.Defragment && !e.Frozen && !m.pauses.paused(e.NS, m.now()) {
 			colls = append(colls, e)
 		}
 	}
@@ -313,7 +319,10 @@ func (m *Manager) makeMoves(ctx context.Context, moves []move, s balancerSetting
 	ended := make(chan error, len(moves))
 	for i := range moves {
 		mv := &moves[i]
-		m.balancer.take(mv)
+		if !m.balancer.takeFree(mv) { // defragmentation has taken them since the plan was made
+			ended <- errNotMoved
+			continue
+		}
 		go func() {
 			err := m.makeMove(ctx, mv, s)
 			m.balancer.release(mv) // before the round can end: the next one would find the shards in use, and nothing to do

@@ -80,9 +80,15 @@ var violations = map[string]string{forDraining: "drainingShards", forZone: "zone
 
 // runBalancerCollectionStatus reports whether the balancer would move any data of a collection.
 func (m *Manager) runBalancerCollectionStatus(op *command.Op, req *msg.BalancerCollectionStatus, dst []byte) ([]byte, error) {
-	_, e, err := m.table(op, req.NS)
+	info, e, err := m.table(op, req.NS)
 	if err != nil {
 		return dst, err
+	}
+	if e.Defragment {
+		dst = value.Append(dst, "chunkSize", value.NewDouble(float64(m.chunkSizeOf(op, e))/(1<<20)))
+		dst = value.Append(dst, "balancerCompliant", value.NewBool(false))
+		dst = value.Append(dst, "firstComplianceViolation", str("defragmentingChunks"))
+		return value.Append(dst, "details", m.defragmentStatus(info, e)), nil
 	}
 	if err := m.registry.Reload(op); err != nil {
 		return dst, err
@@ -141,25 +147,9 @@ func (m *Manager) runConfigureBalancing(op *command.Op, req *msg.ConfigureBalanc
 	if err != nil {
 		return dst, err
 	}
-	var set, unset []value.Field
-	if req.ChunkMB != nil {
-		switch mb := *req.ChunkMB; {
-		case mb == 0:
-			unset = append(unset, fld("maxChunkSizeBytes", str("")))
-		case mb < 1 || mb > 1024:
-			return dst, mongoerr.Newf(mongoerr.InvalidOptions, "Chunk size '%d' MB out of range [1MB, 1GB]", mb)
-		default:
-			set = append(set, fld("maxChunkSizeBytes", value.NewInt64(mb<<20)))
-		}
-	}
-	if req.Balance != nil {
-		set = append(set, fld("noBalance", value.NewBool(!*req.Balance)))
-	}
-	if req.AutoMerge != nil {
-		set = append(set, fld("enableAutoMerge", value.NewBool(*req.AutoMerge)))
-	}
-	if len(set)+len(unset) == 0 {
-		return dst, mongoerr.New(mongoerr.InvalidOptions, "configureCollectionBalancing needs a setting to change")
+	set, unset, err := balancingChanges(req)
+	if err != nil {
+		return dst, err
 	}
 	var change []value.Field
 	if len(set) > 0 {
@@ -177,6 +167,38 @@ func (m *Manager) runConfigureBalancing(op *command.Op, req *msg.ConfigureBalanc
 	if err == nil {
 		m.log(op, "configureCollectionBalancing", req.NS, doc(append(set, unset...)...))
 		m.balancer.soon()
+		m.defragmenter.soon()
 	}
 	return dst, err
+}
+
+// balancingChanges returns the fields of a collection's entry that are to be set and removed.
+func balancingChanges(req *msg.ConfigureBalancing) (set, unset []value.Field, err error) {
+	if req.ChunkMB != nil {
+		switch mb := *req.ChunkMB; {
+		case mb == 0:
+			unset = append(unset, fld("maxChunkSizeBytes", str("")))
+		case mb < 1 || mb > 1024:
+			return nil, nil, mongoerr.Newf(mongoerr.InvalidOptions, "Chunk size '%d' MB out of range [1MB, 1GB]", mb)
+		default:
+			set = append(set, fld("maxChunkSizeBytes", value.NewInt64(mb<<20)))
+		}
+	}
+	if req.Balance != nil {
+		set = append(set, fld("noBalance", value.NewBool(!*req.Balance)))
+	}
+	if req.AutoMerge != nil {
+		set = append(set, fld("enableAutoMerge", value.NewBool(*req.AutoMerge)))
+	}
+	if req.Defragment != nil {
+		if *req.Defragment { // the phase, if there is one, stays: it is under way
+			set = append(set, fld("defragmentCollection", value.NewBool(true)))
+		} else {
+			unset = append(unset, fld("defragmentCollection", str("")), fld("defragmentationPhase", str("")))
+		}
+	}
+	if len(set)+len(unset) == 0 {
+		err = mongoerr.New(mongoerr.InvalidOptions, "configureCollectionBalancing needs a setting to change")
+	}
+	return set, unset, err
 }

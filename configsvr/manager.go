@@ -35,17 +35,18 @@ type Manager struct {
 	pauses pauses
 	moves  activeMoves
 
-	clusterID [12]byte
-	balancer  *balancer
-	sizes     sizeCache
-	members   membership
+	clusterID    [12]byte
+	balancer     *balancer
+	defragmenter *defragmenter
+	sizes        sizeCache
+	members      membership
 
 	resharding reshardings
 }
 
 // New returns a manager. Init must run before its commands do.
 func New(local cluster.Peer, registry *cluster.Registry, clock *cluster.VectorClock, host func() string) *Manager {
-	m := &Manager{local: local, registry: registry, clock: clock, host: host, Params: cluster.NewParams(), now: time.Now, balancer: newBalancer(), tables: cluster.NewCatalog(local)}
+	m := &Manager{local: local, registry: registry, clock: clock, host: host, Params: cluster.NewParams(), now: time.Now, balancer: newBalancer(), defragmenter: newDefragmenter(), tables: cluster.NewCatalog(local)}
 	m.ddl.held = make(map[string]chan struct{})
 	m.blocks.held = make(map[[16]byte]struct{})
 	m.members.news, m.members.wake = make(map[string]setNews), make(chan struct{}, 1)

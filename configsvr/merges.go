@@ -96,14 +96,26 @@ func (w *chunkWrites) merge(ctx context.Context, set []*cluster.Chunk, v cluster
 	return nil
 }
 
+// merging is what mergeRuns is asked for.
+type merging struct {
+	ns, shard string
+	limit     int       // how many chunks at most are taken into others
+	until     time.Time // no chunks are read after this time; zero for no limit
+	forget    bool      // the history that reads of the past need does not matter
+}
+
 // mergeRuns merges what a rule allows on one shard, in one unit of work, until no more than limit chunks were taken into others.
 // It returns how many were.
-func (m *Manager) mergeRuns(ctx context.Context, ns, shard string, limit int, until time.Time) (taken int, err error) {
+func (m *Manager) mergeRuns(ctx context.Context, g *merging) (taken int, err error) {
+	ns, shard := g.ns, g.shard
 	m.chunks.Lock()
 	defer m.chunks.Unlock()
 	rule, e, err := m.mergeRule(ctx, ns)
 	if err != nil {
 		return 0, err
+	}
+	if g.forget {
+		rule.before = 0
 	}
 	if e.Frozen {
 		return 0, mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "Collection %s is undergoing changes and chunks cannot be merged", ns)
@@ -115,8 +127,8 @@ func (m *Manager) mergeRuns(ctx context.Context, ns, shard string, limit int, un
 		if set[0].Shard != shard {
 			continue
 		}
-		set = set[:min(len(set), limit-taken)]
-		if len(set) < 2 || !until.IsZero() && m.now().After(until) {
+		set = set[:min(len(set), g.limit-taken)]
+		if len(set) < 2 || !g.until.IsZero() && m.now().After(g.until) {
 			break
 		}
 		v = v.IncMinor()
@@ -171,7 +183,7 @@ func (m *Manager) runMergeAllOnShard(op *command.Op, req *msg.MergeAllChunksOnSh
 		until = m.now().Add(time.Duration(*req.MaxTimeMS) * time.Millisecond)
 	}
 	for left > 1 {
-		n, err := m.mergeRuns(op, req.NS, req.Shard, int(min(left, mergeBatch)), until)
+		n, err := m.mergeRuns(op, &merging{ns: req.NS, shard: req.Shard, limit: int(min(left, mergeBatch)), until: until})
 		if n == 0 || err != nil {
 			return dst, err
 		}
@@ -337,7 +349,7 @@ func (m *Manager) mergeSome(ctx context.Context, ns string) (int, error) {
 		return 0, err
 	}
 	for set := range rule.runs() {
-		return m.mergeRuns(ctx, ns, set[0].Shard, mergeBatch, time.Time{})
+		return m.mergeRuns(ctx, &merging{ns: ns, shard: set[0].Shard, limit: mergeBatch})
 	}
 	return 0, nil
 }

@@ -62,9 +62,6 @@ func (r *Router) configureBalancing(op *command.Op, dst []byte) ([]byte, error) 
 	if err != nil {
 		return dst, err
 	}
-	if op.Bool("defragmentCollection") {
-		return dst, command.NotImplemented("defragmentCollection of configureCollectionBalancing")
-	}
 	m := &msg.ConfigureBalancing{NS: ns}
 	if v := op.Arg("chunkSize"); !v.IsMissing() {
 		mb, whole := v.AsInt64()
@@ -80,7 +77,7 @@ func (r *Router) configureBalancing(op *command.Op, dst []byte) ([]byte, error) 
 		}
 		return nil
 	}
-	m.Balance, m.AutoMerge = flag("enableBalancing"), flag("enableAutoMerger")
+	m.Balance, m.AutoMerge, m.Defragment = flag("enableBalancing"), flag("enableAutoMerger"), flag("defragmentCollection")
 	if no := flag("noBalance"); no != nil {
 		if m.Balance != nil {
 			return dst, mongoerr.New(mongoerr.InvalidOptions, "enableBalancing and noBalance cannot be given together")

@@ -48,7 +48,7 @@ func New(s *command.Service, reg *cluster.Registry, clock *cluster.VectorClock, 
 		Catalog: cluster.NewCatalog(reg.Config()),
 		config:  reg.Config(), lost: make(chan *command.Client, 1024),
 	}
-	r.Catalog.ServeStale = true
+	r.Catalog.ServeStale, r.Catalog.Coarse = true, !params.Bool("enableFinerGrainedCatalogCacheRefresh")
 	r.Catalog.Limit(params.Int("catalogCacheCollectionMaxEntries"), params.Int("catalogCacheDatabaseMaxEntries"))
 	r.cursors.init()
 	r.hubs = newWatchHubs(r)

@@ -328,7 +328,7 @@ func TestConfigureCollectionBalancing(t *testing.T) {
 	status(true, 1)
 	c.run("admin", `{"configureCollectionBalancing": "db.c", "chunkSize": 0}`)
 	status(true, 128)
-	for _, bad := range []string{`"chunkSize": 1025`, `"chunkSize": -1`, `"chunkSize": 1.5`, `"enableBalancing": true, "noBalance": true`, `"defragmentCollection": true`, `"comment": 1`} {
+	for _, bad := range []string{`"chunkSize": 1025`, `"chunkSize": -1`, `"chunkSize": 1.5`, `"enableBalancing": true, "noBalance": true`, `"comment": 1`} {
 		if m := c.raw("admin", `{"configureCollectionBalancing": "db.c", `+bad+`}`); m["ok"] == 1.0 {
 			t.Errorf("%s: %v", bad, m)
 		}

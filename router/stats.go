@@ -1,6 +1,8 @@
 package router
 
 import (
+	"slices"
+
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
@@ -163,6 +165,9 @@ func (r *Router) dataSize(op *command.Op, dst []byte) ([]byte, error) {
 		dst = value.Append(dst, "estimate", value.Lookup(replies[0].body, "estimate"))
 		dst = value.Append(dst, "size", value.NewInt64(int64(s.total["size"])))
 		dst = value.Append(dst, "numObjects", value.NewInt64(int64(s.total["numObjects"])))
+		if slices.ContainsFunc(replies, func(r shardReply) bool { return value.Lookup(r.body, "maxReached").Truthy() }) {
+			dst = value.Append(dst, "maxReached", value.NewBool(true))
+		}
 		dst = value.Append(dst, "millis", value.NewInt64(int64(s.total["millis"])))
 		return nil
 	})

@@ -209,7 +209,7 @@ func dataSizeSpec(n *Node) command.Spec {
 		Name: "dataSize", Aliases: []string{"datasize"}, Roles: command.All, Kind: command.Read, Run: n.runDataSize,
 		Fields: []command.Field{
 			command.Opt("keyPattern", command.TObject), command.Opt("min", command.TObject), command.Opt("max", command.TObject),
-			command.Opt("estimate", command.TSafeBool),
+			command.Opt("estimate", command.TSafeBool), command.Opt("maxSize", command.TNumber), command.Opt("maxObjects", command.TNumber),
 		},
 	}
 }
@@ -244,12 +244,14 @@ func (n *Node) runDataSize(op *command.Op, dst []byte) ([]byte, error) {
 		}
 	}
 	var size, count int64
+	reached := false
 	estimate := op.Bool("estimate")
 	if c != nil {
 		size, count = c.Counters.DataSize.Load(), c.Counters.Records.Load()
 		if !low.IsMissing() {
 			var err error
-			if size, count, err = sizeBetween(op, s, c, op.Req.Doc("keyPattern"), low.Doc(), high.Doc()); err != nil {
+			limit := migration.RangeLimit{Bytes: op.Req.Int("maxSize", 0), Docs: op.Req.Int("maxObjects", 0)}
+			if size, count, reached, err = rangeSize(op, s, c, estimate, limit); err != nil {
 				return dst, err
 			}
 		}
@@ -257,7 +259,21 @@ func (n *Node) runDataSize(op *command.Op, dst []byte) ([]byte, error) {
 	dst = value.Append(dst, "estimate", value.NewBool(estimate))
 	dst = value.Append(dst, "size", value.NewInt64(size))
 	dst = value.Append(dst, "numObjects", value.NewInt64(count))
+	if reached {
+		dst = value.Append(dst, "maxReached", value.NewBool(true))
+	}
 	return value.Append(dst, "millis", value.NewInt64(op.Elapsed().Milliseconds())), nil
+}
+
+// rangeSize returns how much is in the range of a dataSize: by an index on its key, or else by reading the whole collection.
+func rangeSize(op *command.Op, s *storage.Snapshot, c *catalog.Collection, estimate bool, limit migration.RangeLimit) (size, count int64, reached bool, err error) {
+	key, low, high := op.Req.Doc("keyPattern"), op.Req.Doc("min"), op.Req.Doc("max")
+	size, count, reached, ok, err := migration.SizeOfRange(op, s, c, [3][]byte{key, low, high}, estimate, limit)
+	if ok || err != nil {
+		return size, count, reached, err
+	}
+	size, count, err = sizeBetween(op, s, c, key, low, high)
+	return size, count, limit.Reached(size, count), err
 }
 
 // sizeBetween adds up the documents whose fields of the key pattern lie between two bounds.

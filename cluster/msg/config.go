@@ -323,6 +323,8 @@ type ConfigureBalancing struct {
 	ChunkMB   *int64 // 0 resets it to the cluster's chunk size
 	Balance   *bool
 	AutoMerge *bool
+	// Defragment begins a defragmentation, or ends one that is under way.
+	Defragment *bool
 }
 
 func (m *ConfigureBalancing) fields(c *codec) {
@@ -330,6 +332,7 @@ func (m *ConfigureBalancing) fields(c *codec) {
 	c.optionalInt64("chunkSize", &m.ChunkMB)
 	c.optionalBool("enableBalancing", &m.Balance)
 	c.optionalBool("enableAutoMerger", &m.AutoMerge)
+	c.optionalBool("defragmentCollection", &m.Defragment)
 }
 
 // AddShardToZone adds a shard to a zone.

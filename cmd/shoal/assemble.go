@@ -362,6 +362,7 @@ func (a *assembly) manage(s *shardnode.Server, d *directory, registry *cluster.R
 			var follower sync.WaitGroup
 			follower.Go(func() { registry.Follow(ctx) })
 			follower.Go(func() { manager.RunAutoMerger(ctx) })
+			follower.Go(func() { manager.RunDefragmenter(ctx) })
 			manager.RunBalancer(ctx)
 			follower.Wait()
 		},

@@ -314,3 +314,55 @@ func (m *Manager) runAutoSplitVector(op *command.Op, dst []byte) ([]byte, error)
 	}
 	return value.Append(appendSplitKeys(dst, keys), "continuation", value.NewBool(more)), nil
 }
+
+// RangeLimit ends the measuring of a range; 0 is no limit.
+type RangeLimit struct{ Bytes, Docs int64 }
+
+// Reached reports whether a range has more than the limit.
+func (l RangeLimit) Reached(size, docs int64) bool {
+	return l.Bytes > 0 && size > l.Bytes || l.Docs > 0 && docs > l.Docs
+}
+
+// SizeOfRange adds up the documents of a range, given as key pattern and bounds, by an index on the key: their sizes or, with estimate, their number
+// times the average of the collection, for which no document is read. It ends where the limit is reached. ok is false if there is no such index.
+func SizeOfRange(op *command.Op, s *storage.Snapshot, c *catalog.Collection, of [3][]byte, estimate bool, limit RangeLimit) (size, docs int64, reached, ok bool, err error) {
+	key, err := cluster.ParseShardKey(of[0])
+	if err != nil {
+		return 0, 0, false, false, nil
+	}
+	lo, err := key.NormalizeBound(of[1])
+	if err != nil {
+		return 0, 0, false, false, nil
+	}
+	hi, err := key.NormalizeBound(of[2])
+	if err != nil {
+		return 0, 0, false, false, nil
+	}
+	scan := scanRange(s, c, NewKeyRange(key, lo, hi), false)
+	defer scan.Close()
+	if !scan.ordered {
+		return 0, 0, false, false, nil
+	}
+	var average float64
+	if n := c.Counters.Records.Load(); n > 0 {
+		average = float64(c.Counters.DataSize.Load()) / float64(n)
+	}
+	next := scan.step()
+	if !estimate {
+		next = scan.Next
+	}
+	for next() {
+		if err := op.Check(); err != nil {
+			return 0, 0, false, true, err
+		}
+		if docs++; estimate {
+			size = int64(average * float64(docs))
+		} else {
+			size += int64(len(scan.Doc()))
+		}
+		if limit.Reached(size, docs) {
+			return size, docs, true, true, scan.Err()
+		}
+	}
+	return size, docs, false, true, scan.Err()
+}
