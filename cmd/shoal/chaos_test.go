@@ -175,13 +175,13 @@ func TestChaosOfOneSeed(t *testing.T) {
 // go together.
 func TestChaosIsRefused(t *testing.T) {
 	for want, set := range map[string]func(*config){
-		"enableTestCommands": func(c *config) { c.Chaos.Profile, c.Parameters = "all", nil },
-		"for tests":          func(c *config) { c.Chaos.Log, c.Parameters = "x", nil },
-		"--topology replset": func(c *config) { c.Chaos.Profile, c.Topology = "all", "replset" },
-		"ranges, elections":  func(c *config) { c.Chaos.Profile = "earthquakes" },
-		"one of them":        func(c *config) { c.Chaos.Profile, c.Chaos.Replay = "all", "x" },
-		"belongs to":         func(c *config) { c.Chaos.Seed = 4 },
-		"no such file":       func(c *config) { c.Chaos.Replay = "/nowhere/steps.log" },
+		"enableTestCommands":           func(c *config) { c.Chaos.Profile, c.Parameters = "all", nil },
+		"for tests":                    func(c *config) { c.Chaos.Log, c.Parameters = "x", nil },
+		"--topology replset":           func(c *config) { c.Chaos.Profile, c.Topology = "all", "replset" },
+		"ranges, placement, elections": func(c *config) { c.Chaos.Profile = "earthquakes" },
+		"one of them":                  func(c *config) { c.Chaos.Profile, c.Chaos.Replay = "all", "x" },
+		"belongs to":                   func(c *config) { c.Chaos.Seed = 4 },
+		"no such file":                 func(c *config) { c.Chaos.Replay = "/nowhere/steps.log" },
 	} {
 		c := newConfig(isStart)
 		c.Listen, c.Memory = []string{"127.0.0.1:0"}, true

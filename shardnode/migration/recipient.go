@@ -299,15 +299,14 @@ func (r *recipient) clone(ctx context.Context) error {
 			return nil
 		}
 		for rest := docs; len(rest) > 0; {
-			batch := rest
-			if n := r.m.Params.Int("migrateCloneInsertionBatchSize"); n > 0 && int64(len(rest)) > n {
-				batch = rest[:n]
-			}
+			batch, began := cloneUnit(rest, r.m.Params.Int("migrateCloneInsertionBatchSize")), time.Now()
 			rest = rest[len(batch):]
 			if err := r.insertBatch(ctx, batch); err != nil {
 				return err
 			}
-			if err := cluster.Sleep(ctx, time.Duration(r.m.Params.Int("migrateCloneInsertionBatchDelayMS"))*time.Millisecond); err != nil {
+			// The store is left to clients for as long as the unit has kept it busy: their writes waited for the flushes of what is cloned.
+			delay := time.Duration(r.m.Params.Int("migrateCloneInsertionBatchDelayMS")) * time.Millisecond
+			if err := cluster.Sleep(ctx, max(delay, time.Since(began))); err != nil {
 				return err
 			}
 		}
@@ -315,6 +314,24 @@ func (r *recipient) clone(ctx context.Context) error {
 		r.mu.clonedLen += int64(len(body))
 		r.mu.Unlock()
 	}
+}
+
+// cloneUnitBytes limits how much of a clone is stored in one unit of work, which the writes of clients wait for.
+const cloneUnitBytes = 1 << 20
+
+// cloneUnit returns the first documents of a clone that are stored together: at most limit, if that is not 0, and no more than cloneUnitBytes
+// unless the first alone has more.
+func cloneUnit(docs []value.Value, limit int64) []value.Value {
+	if limit > 0 && int64(len(docs)) > limit {
+		docs = docs[:limit]
+	}
+	size := 0
+	for i, d := range docs {
+		if size += len(d.Doc()); size > cloneUnitBytes && i > 0 {
+			return docs[:i]
+		}
+	}
+	return docs
 }
 
 // insertBatch stores documents of the clone, and waits for the write concern of secondaryThrottle.

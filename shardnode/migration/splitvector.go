@@ -34,6 +34,7 @@ func (m *Manager) splitSpecs() []command.Spec {
 			},
 		},
 		flush,
+		m.splitChunkSpec(),
 	}
 }
 

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+)
+
+// How fast a range moves beside writers, what they notice of it, how long they wait for its commit, and how fast the donor deletes it.
+// SHOAL_MIGRATION_MB=256 asks for the figures.
+func TestMigrationRates(t *testing.T) {
+	mb := 0
+	if _, err := fmt.Sscan(os.Getenv("SHOAL_MIGRATION_MB"), &mb); err != nil || mb == 0 {
+		t.Skip("a measurement: SHOAL_MIGRATION_MB=256")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Minute)
+	defer cancel()
+	c := newConfig(isStart)
+	c.Listen, c.DBPath = []string{"127.0.0.1:0"}, t.TempDir()
+	c.Parameters = []pair{{"orphanCleanupDelaySecs", "0"}}
+	r, err := startCluster(c, newHost(isStart))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Stop(context.Background()) })
+	client := connect(t, "mongodb://"+r.Addrs[0].String()+"/")
+	admin := client.Database("admin")
+	run := func(cmd bson.D) {
+		t.Helper()
+		if err := admin.RunCommand(ctx, cmd).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shards := shardNames(ctx, t, client)
+	run(bson.D{{Key: "balancerStop", Value: 1}})
+	run(bson.D{{Key: "enableSharding", Value: "bench"}, {Key: "primaryShard", Value: shards[0]}})
+	run(bson.D{{Key: "shardCollection", Value: "bench.c"}, {Key: "key", Value: bson.D{{Key: "_id", Value: 1}}}})
+	run(bson.D{{Key: "split", Value: "bench.c"}, {Key: "middle", Value: bson.D{{Key: "_id", Value: 0}}}})
+	coll := client.Database("bench").Collection("c")
+	loadNoise(ctx, t, coll, mb)
+	t.Logf("disk: %.0f MB/s, written one after the other and synced", diskRate(t, filepath.Join(c.DBPath, "rate"), mb))
+
+	// Writers on documents below 0, which stay on the donor.
+	for i := range 1000 {
+		if _, err := coll.InsertOne(ctx, bson.D{{Key: "_id", Value: -1 - i}, {Key: "n", Value: 0}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write := func() error {
+		_, err := coll.UpdateOne(ctx, bson.D{{Key: "_id", Value: -1 - rand.IntN(1000)}}, bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: 1}}}})
+		return err
+	}
+	alone := timedWriters(t, 4, write)
+	time.Sleep(5 * time.Second)
+	t.Logf("writers without a migration: %s", alone())
+	beside := timedWriters(t, 4, write)
+	began := time.Now()
+	run(bson.D{{Key: "moveRange", Value: "bench.c"}, {Key: "min", Value: bson.D{{Key: "_id", Value: 0}}}, {Key: "max", Value: bson.D{{Key: "_id", Value: bson.MaxKey{}}}},
+		{Key: "toShard", Value: shards[1]}, {Key: "forceJumbo", Value: true}})
+	took := time.Since(began)
+	t.Logf("moved %d MB in %v, %.0f MB/s; writers beside it: %s", mb, took.Round(time.Millisecond), float64(mb)/took.Seconds(), beside())
+	logSteps(ctx, t, client)
+
+	began = time.Now()
+	for orphansLeft(ctx, t, admin) > 0 {
+		time.Sleep(50 * time.Millisecond)
+	}
+	took = time.Since(began)
+	t.Logf("the donor has deleted the range %v after the move: %.0f documents/s", took.Round(time.Millisecond), float64(mb)*1024/took.Seconds())
+	if n, err := coll.CountDocuments(ctx, bson.D{}); err != nil || n != int64(mb)*1024+1000 {
+		t.Errorf("%d documents, want %d: %v", n, mb*1024+1000, err)
+	}
+}
+
+// loadNoise inserts documents of 1 KB with the keys from 0 on.
+func loadNoise(ctx context.Context, t *testing.T, coll *mongo.Collection, mb int) {
+	t.Helper()
+	noise := rand.NewChaCha8([32]byte{})
+	for i := 0; i < mb; i++ {
+		docs := make([]any, 1024)
+		for j := range docs {
+			pad := make([]byte, 980)
+			_, _ = noise.Read(pad)
+			docs[j] = bson.D{{Key: "_id", Value: i*1024 + j}, {Key: "pad", Value: pad}}
+		}
+		if _, err := coll.InsertMany(ctx, docs, options.InsertMany().SetOrdered(false)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// diskRate writes and syncs a file, and returns megabytes a second.
+func diskRate(t *testing.T, path string, mb int) float64 {
+	t.Helper()
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = os.Remove(path) }()
+	defer func() { _ = f.Close() }()
+	block := make([]byte, 1<<20)
+	noise := rand.NewChaCha8([32]byte{1})
+	_, _ = noise.Read(block)
+	began := time.Now()
+	for range mb {
+		if _, err := f.Write(block); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	return float64(mb) / time.Since(began).Seconds()
+}
+
+func shardNames(ctx context.Context, t *testing.T, client *mongo.Client) (names []string) {
+	t.Helper()
+	cur, err := client.Database("config").Collection("shards").Find(ctx, bson.D{}, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []struct {
+		ID string `bson:"_id"`
+	}
+	if err := cur.All(ctx, &all); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range all {
+		names = append(names, s.ID)
+	}
+	if len(names) < 2 {
+		t.Fatalf("shards %v", names)
+	}
+	return names
+}
+
+// logSteps shows how long the steps of the last migration took, as config.changelog has them: writers wait in step 5, for the last changes, and
+// until step 6 has carried the commit out.
+func logSteps(ctx context.Context, t *testing.T, client *mongo.Client) {
+	t.Helper()
+	var entry struct {
+		Details bson.D `bson:"details"`
+	}
+	err := client.Database("config").Collection("changelog").FindOne(ctx, bson.D{{Key: "what", Value: "moveChunk.from"}}, options.FindOne().SetSort(bson.D{{Key: "time", Value: -1}})).Decode(&entry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%v", entry.Details)
+}
+
+// orphansLeft returns how many documents of bench.c shards have still to delete.
+func orphansLeft(ctx context.Context, t *testing.T, admin *mongo.Database) (n int64) {
+	t.Helper()
+	cur, err := admin.Aggregate(ctx, bson.A{bson.D{{Key: "$shardedDataDistribution", Value: bson.D{}}}, bson.D{{Key: "$match", Value: bson.D{{Key: "ns", Value: "bench.c"}}}},
+		bson.D{{Key: "$unwind", Value: "$shards"}}, bson.D{{Key: "$group", Value: bson.D{{Key: "_id", Value: nil}, {Key: "n", Value: bson.D{{Key: "$sum", Value: "$shards.numOrphanedDocs"}}}}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []struct {
+		N int64 `bson:"n"`
+	}
+	if err := cur.All(ctx, &out); err != nil || len(out) == 0 {
+		t.Fatalf("%v, %v", out, err)
+	}
+	return out[0].N
+}
