@@ -131,6 +131,7 @@ func TestRefineAtEveryPhase(t *testing.T) {
 				}
 			}
 		}()
+		c.until("a write", func() bool { return written.Load() > 0 })
 		if m := c.atPhase("shard0", phase, "admin", refineToKG); m["ok"] != 1.0 && m["code"] != int32(mongoerr.HostUnreachable) { // if its primary stepped down first
 			t.Errorf("%s: %v", phase, m)
 		}
@@ -149,9 +150,6 @@ func TestRefineAtEveryPhase(t *testing.T) {
 			}
 		}
 		c.expect(told, `[{"shardKey":{"k":1,"g":1},"oldShardKey":{"k":1}}]`)
-		if written.Load() == 0 {
-			t.Errorf("%s: nothing was written", phase)
-		}
 	}
 }
 
