@@ -1,9 +1,12 @@
 package storage
 
 import (
+	"bytes"
 	"hash/maphash"
+	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/shoaldb/shoal/storage/catalog"
 )
@@ -14,10 +17,19 @@ import (
 //
 // A unit behind a CommitChain takes over the claims of those before it: they are below it, and get back what it gives up.
 //
+// A unit that sends its versions ahead gives up the claims on what it has sent (sentAhead): its memory would depend on its
+// size otherwise. From then on its versions in the store keep others from writing the keys. As long as there is such a unit,
+// whoever takes a claim looks into the store (UnitOfWork.settleClaim), and when it has committed, so does whoever reads at a
+// time before its commit.
+//
 // Keys are remembered by hash: two that collide cost a needless retry, nothing else.
 type claimTable struct {
 	seed   maphash.Seed
 	shards [64]claimShard
+	// ahead are the units that have given up claims and are not decided. The list is replaced, never modified. A unit leaves it
+	// after its commit is in the list of late units; whoever needs both loads this one first.
+	ahead   atomic.Pointer[[]stagedID]
+	aheadMu sync.Mutex
 }
 
 type claimShard struct {
@@ -26,7 +38,9 @@ type claimShard struct {
 	swept Timestamp // forgotten claims were committed at or before this
 	limit int
 	below map[uint64][]*UnitOfWork // the previous holders of claims in m, in order
-	_     [24]byte
+	ahead int                      // units that have given up claims and are not decided
+	peak  int                      // the most that m has held
+	_     [8]byte
 }
 
 type claim struct {
@@ -37,6 +51,7 @@ type claim struct {
 type heldClaim struct {
 	hash   uint64
 	record bool
+	handed bool // by another unit: the holder may not have written the key yet
 }
 
 const claimShardLimit = 4096
@@ -62,7 +77,7 @@ const (
 	claimMine               // the unit already holds it
 	claimOther              // another unit holds it
 	claimNewer              // committed after readTS
-	claimUnsure             // taken, but the table can no longer tell whether there was a commit after readTS
+	claimUnsure             // taken, but only the store can tell whether there was a commit after readTS, or an uncommitted write
 )
 
 // take claims for u. readTS is the timestamp that u has read at; 0 means that its reads are current.
@@ -76,7 +91,7 @@ func (t *claimTable) take(u *UnitOfWork, h uint64, readTS Timestamp, record bool
 	s := t.shard(h)
 	s.Lock()
 	defer s.Unlock()
-	c, known := s.m[h]
+	c := s.m[h]
 	switch {
 	case c.unit == u:
 		return claimMine
@@ -89,8 +104,9 @@ func (t *claimTable) take(u *UnitOfWork, h uint64, readTS Timestamp, record bool
 		return claimNewer
 	}
 	s.m[h] = claim{unit: u, at: c.at}
-	u.claims = append(u.claims, heldClaim{h, record})
-	if !known && readTS != 0 && s.swept > readTS {
+	s.peak = max(s.peak, len(s.m))
+	u.claims = append(u.claims, heldClaim{hash: h, record: record})
+	if s.ahead > 0 || readTS != 0 && s.swept > readTS {
 		return claimUnsure
 	}
 	return claimNew
@@ -103,7 +119,7 @@ func (s *claimShard) takeOver(u *UnitOfWork, h uint64, c claim, record bool) {
 	}
 	s.below[h] = append(s.below[h], c.unit)
 	s.m[h] = claim{unit: u, at: c.at}
-	u.claims = append(u.claims, heldClaim{h, record})
+	u.claims = append(u.claims, heldClaim{hash: h, record: record})
 }
 
 // handBack ends a claim of u that was taken over, either by u or from it. It returns false if it was neither.
@@ -144,7 +160,105 @@ func (t *claimTable) hand(from, to *UnitOfWork) {
 		}
 		s.Unlock()
 	}
+	for i := range from.claims {
+		from.claims[i].handed = true
+	}
 	to.claims, from.claims = append(to.claims, from.claims...), nil
+}
+
+// sentAhead gives up the claims on keys whose versions u has sent ahead. It has the versions of all keys that it claimed, or did
+// not write them because of an error; of keys that were claimed by another unit it may yet have to write some.
+func (t *claimTable) sentAhead(u *UnitOfWork) {
+	if !u.bulk.yielded { // before the first claim goes: whoever takes that one looks into the store
+		u.bulk.yielded = true
+		t.editAhead(func(list []stagedID) []stagedID { return append(list, u.bulk.id) })
+		for i := range t.shards {
+			s := &t.shards[i]
+			s.Lock()
+			s.ahead++
+			s.Unlock()
+		}
+	}
+	kept := u.claims[:0]
+	for _, held := range u.claims {
+		if held.handed {
+			kept = append(kept, held)
+			continue
+		}
+		s := t.shard(held.hash)
+		s.Lock()
+		// A commit that was remembered is forgotten.
+		if c := s.m[held.hash]; c.unit == u {
+			s.swept = max(s.swept, c.at)
+			delete(s.m, held.hash)
+			s.shrink()
+		} else { // unit behind this one has taken it over
+			kept = append(kept, held)
+		}
+		s.Unlock()
+	}
+	u.claims = kept
+}
+
+// decided ends what sentAhead began. at is the timestamp of the unit's commit, 0 after a rollback.
+func (t *claimTable) decided(id stagedID, at Timestamp) {
+	for i := range t.shards {
+		s := &t.shards[i]
+		s.Lock()
+		s.swept = max(s.swept, at)
+		s.ahead--
+		s.Unlock()
+	}
+	t.editAhead(func(list []stagedID) []stagedID {
+		return slices.DeleteFunc(list, func(x stagedID) bool { return x == id })
+	})
+}
+
+func (t *claimTable) editAhead(f func([]stagedID) []stagedID) {
+	t.aheadMu.Lock()
+	defer t.aheadMu.Unlock()
+	list := f(slices.Clone(t.undecided()))
+	t.ahead.Store(&list)
+}
+
+// undecided returns the units that have given up claims and are not decided.
+func (t *claimTable) undecided() []stagedID {
+	if p := t.ahead.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// giveBack ends the claim that u has taken last.
+func (t *claimTable) giveBack(u *UnitOfWork, h uint64) {
+	s := t.shard(h)
+	s.Lock()
+	defer s.Unlock()
+	last := len(u.claims) - 1
+	if c := s.m[h]; c.unit == u && last >= 0 && u.claims[last].hash == h {
+		u.claims = u.claims[:last]
+		s.free(h, c)
+	}
+}
+
+// free ends a claim without a commit.
+func (s *claimShard) free(h uint64, c claim) {
+	if c.at == 0 {
+		delete(s.m, h)
+		s.shrink()
+		return
+	}
+	s.m[h] = claim{at: c.at}
+}
+
+// shrink returns the memory of a table that was much larger than it is.
+func (s *claimShard) shrink() {
+	if s.peak <= claimShardLimit || len(s.m) > s.peak/8 {
+		return
+	}
+	m := make(map[uint64]claim, len(s.m))
+	maps.Copy(m, s.m)
+	s.m, s.peak = m, len(m)
 }
 
 // release ends u's claims. at is the timestamp of its commit, 0 after a rollback.
@@ -160,10 +274,8 @@ func (t *claimTable) release(u *UnitOfWork, at, visible Timestamp) {
 			if len(s.m) > s.limit {
 				s.sweep(visible)
 			}
-		case c.at == 0:
-			delete(s.m, held.hash)
 		default:
-			s.m[held.hash] = claim{at: c.at}
+			s.free(held.hash, c)
 		}
 		s.Unlock()
 	}
@@ -181,6 +293,7 @@ func (t *claimTable) forget(visible Timestamp) {
 			}
 		}
 		s.swept = max(s.swept, visible)
+		s.shrink()
 		s.Unlock()
 	}
 }
@@ -195,4 +308,150 @@ func (s *claimShard) sweep(visible Timestamp) {
 		}
 	}
 	s.limit = max(claimShardLimit, 2*len(s.m))
+	s.shrink()
+}
+
+// keySpan is what a claim protects.
+type keySpan struct {
+	ident catalog.Ident
+	key   []byte
+	// unique is the index whose entries with the key are meant, of whatever record; nil for the key of one record or _id.
+	unique *catalog.Index
+}
+
+// claim makes the unit the only writer of a key. mine says that it has been that before, and may have written the key.
+func (u *UnitOfWork) claim(k keySpan, readTS Timestamp, record bool) (mine bool, err error) {
+	h := u.e.claims.hash(k.ident, k.key)
+	return u.settleClaim(u.e.claims.take(u, h, readTS, record), h, k, readTS)
+}
+
+// settleClaim decides with a look into the store where the table of claims cannot.
+//
+// Invariant: a key that an undecided unit has written is in the table of claims, or a version of that unit is in the store for
+// everybody to see who takes the claim afterwards. The unit's chunk is visible before it is among the undecided, that is before
+// the claim goes; who takes the claim and is told to look loads the view after that. If the unit commits in the meantime, that
+// is in the list of late units before the unit leaves the undecided; therefore these are loaded first.
+//
+// The unit itself needs no claim on what it has sent. Another one may have that claim for a moment, until it has looked.
+func (u *UnitOfWork) settleClaim(r claimResult, h uint64, k keySpan, readTS Timestamp) (mine bool, err error) {
+	switch {
+	case r == claimMine, r == claimNew:
+		return r == claimMine, nil
+	case r == claimNewer, r == claimOther && u.bulk == nil && len(u.detach.adopted) == 0:
+		return false, errConflict
+	}
+	v, err := u.newest()
+	if err != nil {
+		return false, err
+	}
+	w := writtenBy{undecided: u.e.claims.undecided(), late: u.e.replica.late.all(), adopted: u.detach.adopted}
+	if u.bulk != nil {
+		w.own = u.bulk.at
+	}
+	if err = w.look(v, k, u.scratch); err != nil {
+		return false, err
+	}
+	switch {
+	case w.mine:
+		return true, nil
+	case w.pending, readTS != 0 && w.at > readTS, r == claimOther && !w.inherited:
+		if r == claimUnsure {
+			u.e.claims.giveBack(u, h)
+		}
+		return false, errConflict
+	}
+	return false, nil
+}
+
+// writtenBy finds out who wrote the newest versions of a key.
+type writtenBy struct {
+	undecided []stagedID
+	late      []*lateUnit
+	own       timestamps
+	adopted   []*stager
+
+	mine      bool      // the unit itself has sent a version ahead
+	pending   bool      // another unit has, and is not decided
+	inherited bool      // a unit has whose writes this one repeats
+	at        Timestamp // when the newest committed version became visible; 0 if there is none
+}
+
+// look reads the versions that the store has of a key.
+func (w *writtenBy) look(v *versions, k keySpan, s *unitScratch) error {
+	s.key = append(appendIdent(s.key[:0], k.ident), k.key...)
+	v.seek = appendVersion(append(v.seek[:0], s.key...), pending-1)
+	if k.unique == nil {
+		for ok := v.it.SeekPrefixGE(v.seek); ok; ok = v.it.Next() {
+			if _, at, _ := splitVersion(v.it.Key()); w.decides(at) {
+				break
+			}
+		}
+		return v.it.Error()
+	}
+	var buf [8]byte
+	for ok := v.it.SeekGE(v.seek); ok; {
+		user, at, versioned := splitVersion(v.it.Key())
+		if !bytes.HasPrefix(user, s.key) {
+			break
+		}
+		ks, _, fine := splitIndexKey(k.unique, user[identLen:], &buf)
+		if !versioned || !fine || !bytes.Equal(ks, k.key) || !w.decides(at) {
+			ok = v.it.Next()
+			continue
+		}
+		if w.mine || w.pending {
+			break
+		}
+		ok = v.it.NextPrefix()
+	}
+	return v.it.Error()
+}
+
+// decides takes note of a version, and tells whether older ones of its key say nothing more: it does not belong to a unit that
+// has failed.
+func (w *writtenBy) decides(at uint64) bool {
+	if w.own.has(at) {
+		w.mine = true
+		return true
+	}
+	i := slices.IndexFunc(w.late, func(u *lateUnit) bool { return u.at.has(at) })
+	switch {
+	case i < 0:
+		w.at = max(w.at, Timestamp(at))
+		return true
+	case w.late[i].seen != Timestamp(pending):
+		w.at = max(w.at, w.late[i].seen)
+		return true
+	case slices.ContainsFunc(w.adopted, func(s *stager) bool { return s.id == w.late[i].id }):
+		w.inherited = true
+		return false
+	}
+	w.pending = slices.Contains(w.undecided, w.late[i].id)
+	return w.pending
+}
+
+// releaseClaims ends the unit's claims. at is the timestamp of its commit, 0 after a rollback.
+func (u *UnitOfWork) releaseClaims(at, visible Timestamp) {
+	t := &u.e.claims
+	t.release(u, at, visible)
+	if u.bulk != nil && u.bulk.yielded {
+		u.bulk.yielded = false
+		t.decided(u.bulk.id, at)
+	}
+	adopted := u.detach.adopted
+	u.detach.adopted = nil
+	for _, s := range adopted {
+		t.decided(s.id, at)
+		s.discard()
+	}
+}
+
+// adopt makes the versions that another unit has sent ahead protect their keys until this unit ends.
+func (u *UnitOfWork) adopt(from *UnitOfWork) {
+	u.detach.adopted = append(u.detach.adopted, from.detach.adopted...)
+	from.detach.adopted = nil
+	if s := from.bulk; s != nil && s.yielded {
+		s.yielded, s.adopted = false, true
+		u.detach.adopted = append(u.detach.adopted, s)
+	}
 }

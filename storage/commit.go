@@ -503,7 +503,7 @@ func (e *Engine) publish(g *Group) {
 		for _, f := range u.hooks.commit {
 			f(u.wait.at)
 		}
-		e.claims.release(u, u.wait.at, max(g.last, g.local))
+		u.releaseClaims(u.wait.at, max(g.last, g.local))
 		u.free()
 	}
 	if g.err == nil {

@@ -68,6 +68,8 @@ type detaching struct {
 	atOnce bool // see DetachAtOnce
 	done   bool
 	keeps  bool // claims survive a failed commit
+	// adopted are units whose writes this one repeats: what they have sent ahead protects its keys until this one ends.
+	adopted []*stager
 }
 
 // MayDetach allows Commit to return a *Detached while the replicated log has not decided: when its context ends,

@@ -75,7 +75,13 @@ func (u *UnitOfWork) spill() error {
 	if u.batch.Len()+len(u.superseded)+u.log.closed() <= u.e.replica.staging.limit() {
 		return nil
 	}
-	return u.e.stageUnit(context.Background(), u, false)
+	if err := u.e.stageUnit(context.Background(), u, false); err != nil {
+		return err
+	}
+	if u.log.prepared.record == 0 { // that document is not sent ahead
+		u.e.claims.sentAhead(u)
+	}
+	return nil
 }
 
 // stageUnit sends the bulk of a unit ahead in chunks, and with all, everything, because the unit is about to
@@ -84,7 +90,7 @@ func (u *UnitOfWork) spill() error {
 func (e *Engine) stageUnit(ctx context.Context, u *UnitOfWork, all bool) error {
 	if u.bulk == nil {
 		u.bulk = &stager{e: e, u: u, id: e.replica.staging.begin(uint64(e.Term()))}
-		u.OnRollback(u.bulk.discard)
+		u.OnRollback(u.discardSent)
 		u.OnCommit(func(Timestamp) { e.replica.staging.end(u.bulk.id, true) })
 	}
 	s := u.bulk
@@ -109,6 +115,9 @@ type stager struct {
 	chunks uint32
 	pieces uint32
 	writes int // number of keys taken from the unit
+
+	yielded bool // the unit has given up claims, see claimTable.sentAhead
+	adopted bool // the versions protect their keys until another unit ends
 
 	batch  *pebble.Batch // the chunk that is being filled
 	list   chunkKeys

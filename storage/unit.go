@@ -340,7 +340,17 @@ func (u *UnitOfWork) Rollback() {
 		u.undo()
 	case u.state == unitRolledBack && u.detach.keeps:
 		u.detach.keeps = false
-		u.e.claims.release(u, 0, 0)
+		u.releaseClaims(0, 0)
+		if u.bulk != nil {
+			u.discardSent()
+		}
+	}
+}
+
+// discardSent deletes what a unit that failed has sent ahead, unless that has still to protect its keys.
+func (u *UnitOfWork) discardSent() {
+	if !u.detach.keeps && !u.bulk.adopted {
+		u.bulk.discard()
 	}
 }
 
@@ -350,12 +360,15 @@ func (u *UnitOfWork) KeepClaims() { u.detach.keeps = true }
 
 // TakeOver moves to the unit, which must be new, all claims of another unit that has ended or is about to be
 // rolled back. Nobody else has written the claimed keys since the other unit began.
-func (u *UnitOfWork) TakeOver(from *UnitOfWork) { u.e.claims.hand(from, u) }
+func (u *UnitOfWork) TakeOver(from *UnitOfWork) {
+	u.e.claims.hand(from, u)
+	u.adopt(from)
+}
 
 func (u *UnitOfWork) undo() {
 	u.state = unitRolledBack
 	if !u.detach.keeps {
-		u.e.claims.release(u, 0, 0)
+		u.releaseClaims(0, 0)
 	}
 	for i := len(u.hooks.rollback) - 1; i >= 0; i-- {
 		u.hooks.rollback[i]()
@@ -419,24 +432,8 @@ func (u *UnitOfWork) newest() (*versions, error) {
 // claimRecord makes the unit the only writer of a record, and checks that nobody has written it since the unit
 // read it.
 func (u *UnitOfWork) claimRecord(c *catalog.Collection, rid RecordID) error {
-	readTS := u.readTS()
-	switch u.e.claims.take(u, u.e.claims.hash(c.Ident, rid), readTS, true) {
-	case claimOther, claimNewer:
-		return errConflict
-	case claimUnsure:
-		v, err := u.newest()
-		if err != nil {
-			return err
-		}
-		at, err := v.newestVersion(append(appendIdent(nil, c.Ident), rid...), &u.e.replica.late)
-		if err != nil {
-			return err
-		}
-		if at > readTS {
-			return errConflict
-		}
-	}
-	return nil
+	_, err := u.claim(keySpan{ident: c.Ident, key: rid}, u.readTS(), true)
+	return err
 }
 
 // unitLog is the unit's part of the oplog.

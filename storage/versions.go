@@ -229,17 +229,3 @@ func (v *versions) end() bool {
 	}
 	return false
 }
-
-// newestVersion returns when the newest version of a key became visible, deletions included; 0 if there is none.
-// Versions of uncommitted units do not count: the caller has the claim on the key, so the units that wrote them
-// have failed.
-func (v *versions) newestVersion(user []byte, late *lateUnits) (Timestamp, error) {
-	v.seek = appendVersion(append(v.seek[:0], user...), pending-1)
-	for ok := v.it.SeekPrefixGE(v.seek); ok; ok = v.it.Next() {
-		_, at, _ := splitVersion(v.it.Key())
-		if at = late.visibleFrom(at); at != pending {
-			return Timestamp(at), nil
-		}
-	}
-	return 0, v.it.Error()
-}

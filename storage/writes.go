@@ -166,10 +166,20 @@ func (u *UnitOfWork) newRecordID(c *catalog.Collection, idKey []byte) (RecordID,
 
 // checkID ensures that no other document has the _id, and claims it.
 func (u *UnitOfWork) checkID(c *catalog.Collection, idx *catalog.Index, key, tb []byte) error {
-	switch u.e.claims.take(u, u.e.claims.hash(idx.Ident, key), 0, false) {
-	case claimOther:
-		return errConflict
-	case claimMine:
+	span := keySpan{ident: idx.Ident, key: key}
+	h := u.e.claims.hash(idx.Ident, key)
+	r := u.e.claims.take(u, h, 0, false)
+	if r == claimNew || r == claimUnsure { // a key above all others has no versions
+		above, err := idx.Tail.Raise(key, func() ([]byte, error) { return u.e.lastUserKey(idx.Ident) })
+		if err != nil || above {
+			return err
+		}
+	}
+	mine, err := u.settleClaim(r, h, span, 0)
+	if err != nil {
+		return err
+	}
+	if mine {
 		if live, known, err := u.staged(idx.Ident, key); known || err != nil {
 			if err != nil {
 				return err
@@ -179,10 +189,6 @@ func (u *UnitOfWork) checkID(c *catalog.Collection, idx *catalog.Index, key, tb 
 			}
 			return nil
 		}
-	}
-	above, err := idx.Tail.Raise(key, func() ([]byte, error) { return u.e.lastUserKey(idx.Ident) })
-	if err != nil || above {
-		return err
 	}
 	v, err := u.newest()
 	if err != nil {
@@ -206,14 +212,14 @@ func (u *UnitOfWork) checkUnique(c *catalog.Collection, idx *catalog.Index, set 
 	}
 	for i := 0; i < set.Len(); i++ {
 		key := set.Key(i)
-		r := u.e.claims.take(u, u.e.claims.hash(idx.Ident, key), 0, false)
-		if r == claimOther {
-			return errConflict
+		mine, err := u.claim(keySpan{idx.Ident, key, idx}, 0, false)
+		if err != nil {
+			return err
 		}
 		if !idx.Enforcing {
 			continue
 		}
-		if err := u.lookForDuplicate(c, idx, key, set.TypeBits(i), rid, r == claimMine); err != nil {
+		if err := u.lookForDuplicate(c, idx, key, set.TypeBits(i), rid, mine); err != nil {
 			return err
 		}
 	}
@@ -329,8 +335,8 @@ func (u *UnitOfWork) putEntry(idx *catalog.Index, key, tb []byte, rid RecordID) 
 // removeEntry stages the deletion of an entry. A unique key stays claimed, so that nobody takes it before the commit.
 func (u *UnitOfWork) removeEntry(c *catalog.Collection, idx *catalog.Index, key []byte, rid RecordID) error {
 	if idx.Unique || idx.PrepareUnique {
-		if u.e.claims.take(u, u.e.claims.hash(idx.Ident, key), 0, false) == claimOther {
-			return errConflict
+		if _, err := u.claim(keySpan{idx.Ident, key, idx}, 0, false); err != nil {
+			return err
 		}
 	}
 	u.scratch.key = appendIndexKey(u.scratch.key[:0], idx, key, rid)
@@ -400,12 +406,9 @@ func (u *UnitOfWork) checkAdded(c *catalog.Collection, idx *catalog.Index, befor
 		if err != nil {
 			return
 		}
-		r := u.e.claims.take(u, u.e.claims.hash(idx.Ident, key), 0, false)
-		switch {
-		case r == claimOther:
-			err = errConflict
-		case idx.Enforcing:
-			err = u.lookForDuplicate(c, idx, key, tb, rid, r == claimMine)
+		var mine bool
+		if mine, err = u.claim(keySpan{idx.Ident, key, idx}, 0, false); err == nil && idx.Enforcing {
+			err = u.lookForDuplicate(c, idx, key, tb, rid, mine)
 		}
 	})
 	return err
@@ -456,8 +459,8 @@ func (u *UnitOfWork) remove(c *catalog.Collection, rid RecordID, oldDoc []byte) 
 	for i, idx := range c.Indexes {
 		if idx.IsID {
 			s.ids, s.tb = keystring.Append(s.ids[:0], s.tb[:0], value.Lookup(oldDoc, "_id"), false, c.Collator)
-			if u.e.claims.take(u, u.e.claims.hash(idx.Ident, s.ids), 0, false) == claimOther {
-				return errConflict
+			if _, err := u.claim(keySpan{ident: idx.Ident, key: s.ids}, 0, false); err != nil {
+				return err
 			}
 			u.put(idx.Ident, s.ids)
 			u.supersede(idx.Ident, s.ids)
@@ -525,8 +528,8 @@ func (u *UnitOfWork) trimCapped(c *catalog.Collection) error {
 		if err != nil || rid == nil {
 			return err
 		}
-		if u.e.claims.take(u, u.e.claims.hash(c.Ident, rid), 0, true) == claimOther {
-			return errConflict
+		if _, err := u.claim(keySpan{ident: c.Ident, key: rid}, 0, true); err != nil {
+			return err
 		}
 		if err := u.remove(c, rid, doc); err != nil {
 			return err
