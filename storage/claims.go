@@ -419,15 +419,17 @@ func (w *writtenBy) decides(at uint64) bool {
 	case i < 0:
 		w.at = max(w.at, Timestamp(at))
 		return true
-	case w.late[i].seen != Timestamp(pending):
-		w.at = max(w.at, w.late[i].seen)
-		return true
 	case slices.ContainsFunc(w.adopted, func(s *stager) bool { return s.id == w.late[i].id }):
 		w.inherited = true
 		return false
+	case slices.Contains(w.undecided, w.late[i].id): // even if its commit is in the list: readers may not see that yet
+		w.pending = true
+		return true
+	case w.late[i].seen != Timestamp(pending):
+		w.at = max(w.at, w.late[i].seen)
+		return true
 	}
-	w.pending = slices.Contains(w.undecided, w.late[i].id)
-	return w.pending
+	return false
 }
 
 // releaseClaims ends the unit's claims. at is the timestamp of its commit, 0 after a rollback.

@@ -428,6 +428,42 @@ func TestReopenedTransactionHoldsItsKeys(t *testing.T) {
 	verifyIndexes(t, after)
 }
 
+// A commit is in the list of late units a moment before readers see it. In that moment nobody may take its keys: whoever looked for
+// a duplicate then would find none.
+func TestKeysAreNotFreeBeforeTheirCommitIsSeen(t *testing.T) {
+	e := openMem(t, aheadOptions())
+	defer func() { _ = e.Close() }()
+	c := create(t, e, "db.c", nil, spec("u_1", D("u", 1), "unique", true))
+	u, _, end := openTransaction(e)
+	defer end()
+	for i := range 30 {
+		if _, err := u.Insert(c, D("_id", i, "u", i, "pad", bytes.Repeat([]byte("x"), 300)), NoInfo); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tried := 0
+	e.OnNotice(func(_ Timestamp, notice []byte) {
+		if notice == nil {
+			return
+		}
+		for _, doc := range [][]byte{D("_id", 0, "u", 100), D("_id", 100, "u", 0)} {
+			w := e.NewUnitOfWork(nil)
+			if _, err := w.Insert(c, doc, NoInfo); !ErrConflict(err) {
+				t.Errorf("%s: %v", value.ShowDoc(doc), err)
+			}
+			w.Rollback()
+			tried++
+		}
+	})
+	u.Notice([]byte("the commit is about to be seen"))
+	if _, err := e.Commit(context.Background(), u, false); err != nil {
+		t.Fatal(err)
+	}
+	if tried != 2 {
+		t.Error(tried)
+	}
+}
+
 // Transactions that send much and little ahead change documents at once. No update is lost: each adds 1 to the documents that it
 // writes, and notes it where the commit is known.
 func TestNoUpdateIsLostAmongLargeTransactions(t *testing.T) {
