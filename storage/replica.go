@@ -102,6 +102,9 @@ func (e *Engine) BecomePrimary(term int64, propose func(*Group) error) error {
 	if r.mu.mode == modePrimary {
 		return mongoerr.New(mongoerr.InternalError, "the storage engine is primary already")
 	}
+	// Units that began while this was a follower count as begun in another role already while their numbers are forgotten.
+	r.mu.gen++
+	r.gen.Store(r.mu.gen)
 	e.forgetWriting()
 	e.SetTerm(term)
 	r.mu.mode, r.mu.refuse, r.mu.propose, r.mu.broken, r.mu.follower = modePrimary, nil, propose, false, nil
@@ -185,8 +188,11 @@ func (t *tip) admit(u *UnitOfWork) error {
 	if t.refuse != nil {
 		return t.refuse
 	}
-	return mongoerr.New(mongoerr.InterruptedDueToReplStateChange, "operation was interrupted")
+	return errOtherRole
 }
+
+// errOtherRole is the error of a unit that was begun before the member's role changed.
+var errOtherRole = mongoerr.New(mongoerr.InterruptedDueToReplStateChange, "operation was interrupted")
 
 // leadReplicated is lead with a replicated log: the group is proposed, and its units wait until it is applied. If
 // too much is in flight the leader waits at the head of the queue. replica.mu must be held, and is released.

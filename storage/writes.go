@@ -160,6 +160,11 @@ func (u *UnitOfWork) newRecordID(c *catalog.Collection, idKey []byte) (RecordID,
 	if err != nil {
 		return nil, err
 	}
+	// A primary that has been elected anew begins again behind the last record that is committed, and would give out the numbers of
+	// this unit once more.
+	if u.line != lineLocal && u.gen != u.e.replica.gen.Load() {
+		return nil, errOtherRole
+	}
 	u.scratch.rid = binary.BigEndian.AppendUint64(u.scratch.rid[:0], uint64(n))
 	return u.scratch.rid, nil
 }
