@@ -481,7 +481,7 @@ func TestStreamsThatNobodyReads(t *testing.T) {
 			c.twoShards()
 			before, _ := heldByStreams()
 			const streams = 6
-			total := 24 * max(size, 10<<20)
+			total := 36 * max(size, 10<<20)
 			var open []*streamOf
 			for i := range streams {
 				var behind []any

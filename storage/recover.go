@@ -33,6 +33,7 @@ func (e *Engine) recover() error {
 	if e.replica.applied().index > 0 {
 		// Until this member has a role, only the replicated log writes.
 		e.replica.mu.mode, e.replica.mu.refuse = modeFollower, errNoMember
+		e.replica.writing.Store(notWriting)
 		return nil
 	}
 	if err := e.ensureOplog(); err != nil {

@@ -18,6 +18,8 @@ type replicaState struct {
 	// gen changes with each change of role. A unit of work must end in the role that it began in: what it looked
 	// up, such as RecordIDs and duplicates, may be outdated afterwards. It is written under mu.
 	gen atomic.Uint64
+	// writing is gen while the member may write, else notWriting.
+	writing atomic.Uint64
 
 	// mu guards the view. Making something visible requires holding it from the write to the store onwards.
 	mu struct {
@@ -102,9 +104,6 @@ func (e *Engine) BecomePrimary(term int64, propose func(*Group) error) error {
 	if r.mu.mode == modePrimary {
 		return mongoerr.New(mongoerr.InternalError, "the storage engine is primary already")
 	}
-	// Units that began while this was a follower count as begun in another role already while their numbers are forgotten.
-	r.mu.gen++
-	r.gen.Store(r.mu.gen)
 	e.forgetWriting()
 	e.SetTerm(term)
 	r.mu.mode, r.mu.refuse, r.mu.propose, r.mu.broken, r.mu.follower = modePrimary, nil, propose, false, nil
@@ -116,6 +115,11 @@ func (e *Engine) BecomePrimary(term int64, propose func(*Group) error) error {
 func (r *replicaState) turn() {
 	r.mu.gen++
 	r.gen.Store(r.mu.gen)
+	if r.mu.mode == modeFollower {
+		r.writing.Store(notWriting)
+	} else {
+		r.writing.Store(r.mu.gen)
+	}
 	r.staging.lookAgain()
 	r.unpark()
 }
@@ -190,6 +194,9 @@ func (t *tip) admit(u *UnitOfWork) error {
 	}
 	return errOtherRole
 }
+
+// notWriting is no unit's gen.
+const notWriting = ^uint64(0)
 
 // errOtherRole is the error of a unit that was begun before the member's role changed.
 var errOtherRole = mongoerr.New(mongoerr.InterruptedDueToReplStateChange, "operation was interrupted")

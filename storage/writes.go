@@ -160,9 +160,9 @@ func (u *UnitOfWork) newRecordID(c *catalog.Collection, idKey []byte) (RecordID,
 	if err != nil {
 		return nil, err
 	}
-	// A primary that has been elected anew begins again behind the last record that is committed, and would give out the numbers of
-	// this unit once more.
-	if u.line != lineLocal && u.gen != u.e.replica.gen.Load() {
+	// Other members write while this one is no primary, and the next primary begins behind the last record that is committed: the
+	// number could be that of another record, or have been given to this unit before.
+	if u.line != lineLocal && u.gen != u.e.replica.writing.Load() {
 		return nil, errOtherRole
 	}
 	u.scratch.rid = binary.BigEndian.AppendUint64(u.scratch.rid[:0], uint64(n))
