@@ -241,14 +241,7 @@ func (t *target) shards(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	all, err := t.registry.All(ctx)
-	var out []string
-	for _, s := range all {
-		if !s.Draining {
-			out = append(out, s.ID)
-		}
-	}
-	slices.Sort(out)
-	return out, err
+	return cluster.Receiving(all, ""), err
 }
 
 type chunk struct {

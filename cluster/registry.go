@@ -224,6 +224,17 @@ func (r *Registry) All(ctx context.Context) ([]*Shard, error) {
 	return out, nil
 }
 
+// Receiving returns the ids of those of the shards that may be given data, in their order: they are not draining, and have the zone's
+// tag unless zone is "".
+func Receiving(shards []*Shard, zone string) (out []string) {
+	for _, s := range shards {
+		if !s.Draining && (zone == "" || slices.Contains(s.Tags, zone)) {
+			out = append(out, s.ID)
+		}
+	}
+	return out
+}
+
 // known returns the newest topology time that the node knows of.
 func (r *Registry) known() uint64 {
 	if r.clock == nil {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"math"
-	"slices"
 	"sort"
 	"time"
 
@@ -199,17 +198,7 @@ func (j *shardJob) makeOnOthers(ctx context.Context, owners map[string]bool) err
 // recipients returns the shards that may be given chunks, in order of name.
 func (j *shardJob) recipients(ctx context.Context) ([]string, error) {
 	all, err := j.m.registry.All(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var out []string
-	for _, s := range all {
-		if !s.Draining {
-			out = append(out, s.ID)
-		}
-	}
-	sort.Strings(out)
-	return out, nil
+	return cluster.Receiving(all, ""), err
 }
 
 // placed is a chunk of the first layout.
@@ -294,16 +283,11 @@ func (j *shardJob) layoutZones(ctx context.Context) (out []placed, err error) {
 		return nil, err
 	}
 	next := map[string]int{}
-	of := func(zone string) (in []string) {
-		for _, s := range all {
-			if slices.Contains(s.Tags, zone) && !s.Draining {
-				in = append(in, s.ID)
-			}
+	of := func(zone string) []string {
+		if in := cluster.Receiving(all, zone); len(in) > 0 {
+			return in
 		}
-		if len(in) == 0 {
-			in = j.fallback
-		}
-		return in
+		return j.fallback
 	}
 	pick := func(zone string) string {
 		in := of(zone)

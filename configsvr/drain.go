@@ -14,6 +14,7 @@ import (
 // holding is what is still on a shard.
 type holding struct {
 	chunks int64         // of sharded collections
+	jumbo  int64         // those of them that are marked as too large to be moved
 	whole  []value.Value // the collections that are not sharded and that the catalog places there
 	dbs    []value.Value // the databases whose primary shard it is
 }
@@ -31,7 +32,7 @@ func (m *Manager) holds(ctx context.Context, id string) (h holding, err error) {
 	for _, d := range placed {
 		names[string(value.Lookup(d, "uuid").Bytes())] = value.Lookup(d, "_id")
 	}
-	chunks, err := m.find(ctx, "chunks", doc(fld("shard", str(id))), fld("projection", doc(fld("uuid", value.NewInt32(1)))))
+	chunks, err := m.find(ctx, "chunks", doc(fld("shard", str(id))), fld("projection", doc(fld("uuid", value.NewInt32(1)), fld("jumbo", value.NewInt32(1)))))
 	if err != nil {
 		return h, err
 	}
@@ -40,6 +41,9 @@ func (m *Manager) holds(ctx context.Context, id string) (h holding, err error) {
 			h.whole = append(h.whole, name)
 		} else {
 			h.chunks++
+			if value.Lookup(d, "jumbo").Truthy() {
+				h.jumbo++
+			}
 		}
 	}
 	slices.SortFunc(h.whole, value.Compare)
@@ -61,7 +65,7 @@ func (m *Manager) drainReport(ctx context.Context, id, msg, state string) ([]val
 		out = append(out, fld("shard", str(id)))
 	} else {
 		out = append(out, fld("remaining", doc(fld("chunks", value.NewInt64(has.chunks)), fld("dbs", value.NewInt64(int64(len(has.dbs)))),
-			fld("jumboChunks", value.NewInt64(0)), fld("collectionsToMove", value.NewInt64(int64(len(has.whole)))))))
+			fld("jumboChunks", value.NewInt64(has.jumbo)), fld("collectionsToMove", value.NewInt64(int64(len(has.whole)))))))
 	}
 	switch {
 	case len(has.whole) > 0:

@@ -380,16 +380,9 @@ func (p *reshardPlan) place(ctx context.Context, j *shardJob, points [][]byte) (
 	for zone, chunks := range group {
 		in := j.fallback
 		if zone != "" {
-			in = nil
-			for _, s := range all {
-				if slices.Contains(s.Tags, zone) && !s.Draining {
-					in = append(in, s.ID)
-				}
-			}
-			if len(in) == 0 {
+			if in = cluster.Receiving(all, zone); len(in) == 0 {
 				return nil, mongoerr.Newf(mongoerr.CannotCreateChunkDistribution, "no shard that is not draining is in zone %s", zone)
 			}
-			sort.Strings(in)
 		}
 		for n, at := range chunks {
 			out[at].shard = in[n*len(in)/len(chunks)]

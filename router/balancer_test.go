@@ -34,6 +34,21 @@ func TestBalancerGoesByItsSettings(t *testing.T) {
 	}
 }
 
+// removeShard tells how many chunks of a shard are too large to be moved: they keep it from being drained.
+func TestRemoveShardCountsJumboChunks(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.sharded("c", 40)
+	c.run("admin", `{"split": "db.c", "middle": {"_id": 10}}`)
+	c.run("config", `{"update": "chunks", "updates": [{"q": {"min._id": 10}, "u": {"$set": {"jumbo": true}}}]}`)
+	shard := get(c.all("config", `{"find": "chunks", "filter": {"min._id": 10}}`)[0], "shard")
+	c.run("admin", fmt.Sprintf(`{"removeShard": %q}`, shard))
+	left := c.run("admin", fmt.Sprintf(`{"removeShard": %q}`, shard))["remaining"]
+	c.expect(get(left, "jumboChunks"), `1`)
+	if n := get(left, "chunks").(int64); n < 2 {
+		t.Errorf("%d chunks remain", n)
+	}
+}
+
 // A range that has moved away and is not deleted yet is not counted any more: otherwise the balancer would go on moving
 // data off a shard that has already given up its share.
 func TestBalancerDoesNotCountOrphans(t *testing.T) {

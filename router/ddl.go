@@ -26,11 +26,16 @@ func (r *Router) toPrimaryWrite(op *command.Op, dst []byte) ([]byte, error) {
 
 // unshardedOnly sends convertToCapped, which cannot be run on a sharded collection.
 func (r *Router) unshardedOnly(op *command.Op, dst []byte) ([]byte, error) {
+	return r.onPrimaryLocked(op, dst, func(c msg.ShardCommand) msg.Message { return &msg.ShardConvertToCapped{ShardCommand: c} })
+}
+
+// onPrimaryLocked is forwarded for a command that names an existing collection. One that names none gets its error from a shard.
+func (r *Router) onPrimaryLocked(op *command.Op, dst []byte, as func(msg.ShardCommand) msg.Message) ([]byte, error) {
 	ns, err := cmdNS(op)
 	if err != nil {
 		return r.relayAny(op, dst)
 	}
-	return r.forwarded(op, ns, false, dst, func(c msg.ShardCommand) msg.Message { return &msg.ShardConvertToCapped{ShardCommand: c} })
+	return r.forwarded(op, ns, false, dst, as)
 }
 
 // forwarded has the primary shard of a database execute a client's command under the collection's DDL lock.
@@ -166,22 +171,14 @@ func (r *Router) dropIndexes(op *command.Op, dst []byte) ([]byte, error) {
 	if cluster.FixedDatabase(op.DB()) {
 		return r.onOwners(op, false, dst, r.rawReplies)
 	}
-	ns, err := cmdNS(op)
-	if err != nil {
-		return r.relayAny(op, dst)
-	}
-	return r.forwarded(op, ns, false, dst, func(c msg.ShardCommand) msg.Message { return &msg.ShardDropIndexes{ShardCommand: c} })
+	return r.onPrimaryLocked(op, dst, func(c msg.ShardCommand) msg.Message { return &msg.ShardDropIndexes{ShardCommand: c} })
 }
 
 func (r *Router) collMod(op *command.Op, dst []byte) ([]byte, error) {
 	if cluster.FixedDatabase(op.DB()) {
 		return r.onOwners(op, false, dst, r.rawReplies)
 	}
-	ns, err := cmdNS(op)
-	if err != nil {
-		return r.relayAny(op, dst)
-	}
-	return r.forwarded(op, ns, false, dst, func(c msg.ShardCommand) msg.Message { return &msg.ShardCollMod{ShardCommand: c} })
+	return r.onPrimaryLocked(op, dst, func(c msg.ShardCommand) msg.Message { return &msg.ShardCollMod{ShardCommand: c} })
 }
 
 func (r *Router) rawReplies(_ *cluster.CollectionInfo, replies []shardReply, dst []byte) ([]byte, error) {

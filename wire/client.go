@@ -226,8 +226,8 @@ type Pool struct {
 type hostPool struct {
 	idle    []*ClientConn // the most recently used one is last
 	used    map[*ClientConn]struct{}
+	dials   map[*context.CancelCauseFunc]struct{} // what ends each attempt to connect
 	created atomic.Int64
-	dialing atomic.Int64
 }
 
 // HostStats counts the connections to one host.
@@ -295,7 +295,7 @@ func (p *Pool) takeIdle(host string) (*ClientConn, *hostPool, error) {
 	}
 	h := p.mu.hosts[host]
 	if h == nil {
-		h = &hostPool{used: map[*ClientConn]struct{}{}}
+		h = &hostPool{used: map[*ClientConn]struct{}{}, dials: map[*context.CancelCauseFunc]struct{}{}}
 		p.mu.hosts[host] = h
 	}
 	n := len(h.idle)
@@ -308,17 +308,23 @@ func (p *Pool) takeIdle(host string) (*ClientConn, *hostPool, error) {
 	return cc, h, nil
 }
 
+// connect makes a connection for the pool, an attempt that Sever ends: a process that is stopped takes connections and never
+// answers their handshake.
 func (p *Pool) connect(ctx context.Context, h *hostPool, host string) (*ClientConn, error) {
-	h.dialing.Add(1)
-	defer h.dialing.Add(-1)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	p.mu.Lock()
+	h.dials[&cancel] = struct{}{}
+	p.mu.Unlock()
 	cc, err := p.Connect(ctx, host)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(h.dials, &cancel)
 	if err != nil {
 		return nil, err
 	}
 	h.created.Add(1)
-	p.mu.Lock()
 	h.used[cc] = struct{}{}
-	p.mu.Unlock()
 	return cc, nil
 }
 
@@ -380,7 +386,7 @@ func (p *Pool) Drop(host string) {
 	}
 }
 
-// Sever closes all connections to host: calls that wait for a reply on one of them fail.
+// Sever closes all connections to host, those that are being made too: calls that wait for one, or for a reply on one, fail.
 func (p *Pool) Sever(host string) {
 	p.Drop(host)
 	p.mu.Lock()
@@ -388,6 +394,9 @@ func (p *Pool) Sever(host string) {
 	if h := p.mu.hosts[host]; h != nil {
 		for cc := range h.used {
 			_ = cc.conn.Close() // the connection's user marks it as broken
+		}
+		for cancel := range h.dials {
+			(*cancel)(mongoerr.Newf(mongoerr.HostUnreachable, "connections to %s are being closed", host))
 		}
 	}
 }
@@ -398,7 +407,7 @@ func (p *Pool) Stats() []HostStats {
 	defer p.mu.Unlock()
 	out := make([]HostStats, 0, len(p.mu.hosts))
 	for host, h := range p.mu.hosts {
-		out = append(out, HostStats{host, int64(len(h.used)), int64(len(h.idle)), h.created.Load(), h.dialing.Load()})
+		out = append(out, HostStats{host, int64(len(h.used)), int64(len(h.idle)), h.created.Load(), int64(len(h.dials))})
 	}
 	return out
 }

@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"context"
+	"net"
 	"sync"
 	"testing"
 	"time"
@@ -115,5 +116,39 @@ func TestClientCompression(t *testing.T) {
 		if err != nil || !bytes.Equal(got.Body, bigDoc(5000)) {
 			t.Fatalf("%s: %v", id, err)
 		}
+	}
+}
+
+// A stopped process takes connections and answers nothing. A call that is waiting for its handshake ends when the pool severs the host.
+func TestSeverEndsHandshakes(t *testing.T) {
+	mute, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mute.Close()
+	shaking := make(chan struct{})
+	p := NewPool(PoolOptions{Handshake: func(ctx context.Context, cc *ClientConn) error {
+		close(shaking)
+		_, err := cc.RoundTrip(ctx, &Message{Body: doc("hello", 1)})
+		return err
+	}})
+	defer p.Close()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := p.Get(t.Context(), mute.Addr().String())
+		ended <- err
+	}()
+	<-shaking
+	p.Sever(mute.Addr().String())
+	select {
+	case err := <-ended:
+		if mongoerr.CodeOf(err) != mongoerr.HostUnreachable {
+			t.Errorf("ended with %v", err)
+		}
+	case <-time.After(10 * time.Second): // half of what connecting may take
+		t.Error("still waiting")
+	}
+	if st := p.Stats(); st[0].Dialing != 0 || st[0].InUse != 0 {
+		t.Errorf("%+v", st)
 	}
 }

@@ -102,7 +102,7 @@ func (s *Set) update(srv *Server) {
 	s.publish(t)
 	if srv.Kind == Unknown {
 		if was := old.server(srv.Host); was != nil && (was.Kind != Unknown || was.Err == errDemoted) {
-			s.net.Sever(srv.Host) // calls that wait for its reply could wait long
+			s.sever(srv.Host) // calls that wait for its reply could wait long
 		}
 	}
 	for _, now := range t.Servers {
@@ -113,6 +113,16 @@ func (s *Set) update(srv *Server) {
 	if s.moved != nil && t.primary != nil && (t.version != old.version || !slices.Equal(t.hosts, old.hosts)) {
 		s.moved(s.name, t.connString(), t.version)
 	}
+}
+
+// sever closes the connections to a lost member, and a moment later those of calls that had already chosen it, if it is still lost.
+func (s *Set) sever(host string) {
+	s.net.Sever(host)
+	time.AfterFunc(s.timing().MinBetween, func() {
+		if now := s.topo.Load().server(host); now != nil && now.Kind == Unknown {
+			s.net.Sever(host)
+		}
+	})
 }
 
 // doubt checks a former primary again if it does not promptly report by itself that it is no longer primary: it
