@@ -73,8 +73,10 @@ func (c *SessionCache) Touch(id LogicalSessionID) error {
 	at := c.now().UnixMilli()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, ok := c.mu.live[id]; !ok && len(c.mu.live) >= c.most {
-		return mongoerr.New(mongoerr.TooManyLogicalSessions, "Unable to add session into the cache because the number of active sessions is too high")
+	if len(c.mu.live) >= c.most {
+		if _, ok := c.mu.live[id]; !ok {
+			return mongoerr.New(mongoerr.TooManyLogicalSessions, "Unable to add session into the cache because the number of active sessions is too high")
+		}
 	}
 	c.mu.live[id] = at
 	return nil

@@ -180,7 +180,7 @@ func (args *aggregateArgs) open(n *Node, op *command.Op, s *storage.Snapshot) (*
 	if err != nil {
 		return nil, err
 	}
-	return &cursor{ns: ns, during: duringAggregate(ns), stream: &aggStream{src: src}, snap: s}, nil
+	return &cursor{ns: ns, during: duringAggregate, stream: &aggStream{src: src}, snap: s}, nil
 }
 
 // viewAllowsPipeline refuses pipelines that a view does not support; a time series collection is a view, too.

@@ -43,7 +43,7 @@ func runChangeStream(n *Node, op *command.Op, dst []byte, args *aggregateArgs, s
 		e.Close()
 		return dst, mongoerr.ResumableStream(err)
 	}
-	c := &cursor{ns: args.ns, stream: e, tailable: true, awaitData: true, during: duringAggregate(args.ns)}
+	c := &cursor{ns: args.ns, stream: e, tailable: true, awaitData: true, during: duringAggregate}
 	dst, err = n.firstBatch(op, dst, c, args.size, false)
 	return dst, mongoerr.ResumableStream(err)
 }

@@ -36,7 +36,7 @@ type cursorSession struct {
 // cursor is an open query between two getMores. While a request works on it, it is pinned and belongs to that request.
 type cursor struct {
 	id      int64
-	during  string // the execution that errors of the first batch are attributed to
+	during  func(ns string) string // the execution that errors of the first batch are attributed to
 	ns      string
 	stream  docStream
 	work    *command.Work // tells the stream's stages when to stop
@@ -284,7 +284,10 @@ func (n *Node) firstBatch(op *command.Op, dst []byte, c *cursor, size int64, sin
 	dst, count, done, err := c.fillBatch(op, dst, size)
 	if err != nil {
 		c.close()
-		return dst, exec.During(c.during, err)
+		if c.during != nil {
+			err = exec.During(c.during(c.ns), err)
+		}
+		return dst, err
 	}
 	op.Stats.NReturned = count
 	c.returned.Store(count)

@@ -302,8 +302,11 @@ func TestEndedWithoutAMajority(t *testing.T) {
 		` errmsg: "operation exceeded time limit", errInfo: { writeConcern: { w: "majority", wtimeout: 0, provenance: "implicitDefault" } } } }` {
 		t.Errorf("maxTimeMS: %s", got)
 	}
-	done := make(chan bson.M, 1)
+	done, last := make(chan bson.M, 1), n.srv.Repl.Status().Log.Last
 	go func() { done <- n.do("d", `{"insert": "c", "documents": [{"_id": 3}]}`) }()
+	for n.srv.Repl.Status().Log.Last == last { // killed earlier it would not be written
+		time.Sleep(time.Millisecond)
+	}
 	for killed := false; !killed; time.Sleep(time.Millisecond) {
 		progress, _ := n.ok("admin", `{"currentOp": 1, "op": "insert"}`)["inprog"].(bson.A)
 		for _, op := range progress {

@@ -171,7 +171,7 @@ func (a *findArgs) open(n *Node, op *command.Op, s *storage.Snapshot) (*cursor, 
 	if err != nil {
 		return nil, err
 	}
-	return &cursor{ns: a.ns, during: duringFind(a.ns), stream: stream, snap: s, noTimeout: a.noTimeout, tailable: a.tailable, awaitData: a.awaitData}, nil
+	return &cursor{ns: a.ns, during: duringFind, stream: stream, snap: s, noTimeout: a.noTimeout, tailable: a.tailable, awaitData: a.awaitData}, nil
 }
 
 // openOnView runs a find on a view as a pipeline.
@@ -186,7 +186,7 @@ func (a *findArgs) openOnView(n *Node, op *command.Op, s *storage.Snapshot, r *n
 	if err != nil {
 		return nil, err
 	}
-	return &cursor{ns: a.ns, during: duringAggregate(a.ns), stream: &aggStream{src: src}, snap: s, noTimeout: a.noTimeout}, nil
+	return &cursor{ns: a.ns, during: duringAggregate, stream: &aggStream{src: src}, snap: s, noTimeout: a.noTimeout}, nil
 }
 
 // compile makes the query of a find over a snapshot.

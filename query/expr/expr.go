@@ -101,6 +101,7 @@ type Scope struct {
 	env    *Env
 	parent *Scope
 	slots  *int // how many variables the frame has
+	own    int  // what slots points to in the outermost scope
 	name   string
 	id     int
 	konst  *constant // not nil: the variable's value is already known
@@ -112,7 +113,9 @@ func NewScope(env *Env) *Scope {
 	if env == nil {
 		env = &Env{}
 	}
-	return &Scope{env: env, slots: new(int), id: -1}
+	s := &Scope{env: env, id: -1}
+	s.slots = &s.own
+	return s
 }
 
 // Env returns the environment the scope was made with.

@@ -68,11 +68,10 @@ func CompileOperators(ops []byte, o *Options) (*Matcher, error) {
 }
 
 func compile(filter []byte, o *Options, parse func(*parser, []byte) (*Node, error)) (*Matcher, error) {
-	var opts Options
+	p := &parser{}
 	if o != nil {
-		opts = *o
+		p.o = *o
 	}
-	p := &parser{o: &opts}
 	tree, err := parse(p, append([]byte(nil), filter...))
 	if err != nil {
 		return nil, err
@@ -84,7 +83,7 @@ func compile(filter []byte, o *Options, parse func(*parser, []byte) (*Node, erro
 	if err := checkText(tree); err != nil {
 		return nil, err
 	}
-	return link(tree, &opts), nil
+	return link(tree, &p.o), nil
 }
 
 // link makes a Matcher from an optimised tree.

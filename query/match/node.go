@@ -1,6 +1,7 @@
 package match
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -71,9 +72,15 @@ type Node struct {
 	Script   *js.Func    // Where
 
 	spelling
-	parts    []part // Path split at its dots
-	*onePass        // nil except for a prepared And
-	hasNil   bool   // In: null is among Values, so a missing field matches
+	components
+	*onePass      // nil except for a prepared And
+	hasNil   bool // In: null is among Values, so a missing field matches
+}
+
+// components are a node's Path split at its dots.
+type components struct {
+	parts []part
+	one   [1]part // room for parts of a path without dots
 }
 
 // spelling is the node's original form in the filter, to explain why a document does not match.
@@ -116,9 +123,9 @@ func (n *Node) Leaf() bool {
 	return false
 }
 
-// splitPath cuts a dotted path and recognises array indexes.
-func splitPath(path string) []part {
-	parts := make([]part, 0, strings.Count(path, ".")+1)
+// appendParts appends the components of a dotted path, array indexes recognised.
+func appendParts(parts []part, path string) []part {
+	parts = slices.Grow(parts, strings.Count(path, ".")+1)
 	for name := range strings.SplitSeq(path, ".") {
 		p := part{name: name, num: -1}
 		if name == "0" || name != "" && '1' <= name[0] && name[0] <= '9' {

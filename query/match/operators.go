@@ -74,11 +74,15 @@ func (p *parser) leaf(k Kind, path string) *Node {
 	if p.bare {
 		return &Node{Kind: k}
 	}
-	return &Node{Kind: k, Path: path, parts: splitPath(path)}
+	n := &Node{Kind: k, Path: path}
+	n.parts = appendParts(n.one[:0], path)
+	return n
 }
 
 // sibling starts a predicate on the same path as n.
-func (n *Node) sibling(k Kind) *Node { return &Node{Kind: k, Path: n.Path, parts: n.parts} }
+func (n *Node) sibling(k Kind) *Node {
+	return &Node{Kind: k, Path: n.Path, components: components{parts: n.parts}}
+}
 
 func not(n *Node) *Node { return &Node{Kind: Not, Children: []*Node{n}} }
 

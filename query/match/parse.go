@@ -16,7 +16,7 @@ const maxDepth = 100
 
 // parser turns a filter's text into a tree.
 type parser struct {
-	o     *Options
+	o     Options
 	depth int
 	elem  int  // the number of enclosing $elemMatch: some operators are allowed only at the top level
 	bare  bool // the operators being read have no path
@@ -34,13 +34,16 @@ func (p *parser) document(doc []byte) (*Node, error) {
 	outer := p.bare
 	p.bare = false
 	defer func() { p.depth--; p.bare = outer }()
+	if n, err := p.single(doc); n != nil || err != nil {
+		return n, err
+	}
 	and := &Node{Kind: And}
 	for it := value.Walk(doc); ; {
 		k, v, ok := it.Next()
 		if !ok {
 			return and, nil
 		}
-		key := string(k)
+		key := pathName(k)
 		if strings.HasPrefix(key, "$") && !isDBRefField(key) {
 			n, err := p.topLevel(key, v)
 			if err != nil {
@@ -55,6 +58,31 @@ func (p *parser) document(doc []byte) (*Node, error) {
 			return nil, err
 		}
 	}
+}
+
+// single parses a document of one element {path: value}, the most common filter, without an And around it. It returns nil for others.
+func (p *parser) single(doc []byte) (*Node, error) {
+	it := value.Walk(doc)
+	k, v, ok := it.Next()
+	if !ok || len(k) > 0 && k[0] == '$' || isOperatorDoc(v) {
+		return nil, nil
+	}
+	if _, _, more := it.Next(); more {
+		return nil, nil
+	}
+	n, err := p.equality(pathName(k), v)
+	if err == nil {
+		n.written = v
+	}
+	return n, err
+}
+
+// pathName returns a field's name as a string; that of the most common costs nothing.
+func pathName(k []byte) string {
+	if string(k) == "_id" {
+		return "_id"
+	}
+	return string(k)
 }
 
 // field parses {path: value}: operators, a regular expression, or an equality.

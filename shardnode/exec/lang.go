@@ -15,9 +15,14 @@ type Lang struct {
 
 // NewLang makes the language environment of an operation. let is its variables, nil without.
 func (e *Executor) NewLang(op *command.Op, spec *collation.Spec, let []byte) (*Lang, error) {
-	l := &Lang{Coll: spec}
+	both := new(struct {
+		lang Lang
+		env  expr.Env
+	})
+	l := &both.lang
 	now, cluster := e.env.Now()
-	l.Env = &expr.Env{NowMS: now, ClusterTime: cluster, Collator: spec.Collator(), Work: op.Work(), UserRoles: op.UserRoles()}
+	l.Coll, l.Env = spec, &both.env
+	both.env = expr.Env{NowMS: now, ClusterTime: cluster, Collator: spec.Collator(), Work: op.Work(), UserRoles: op.UserRoles()}
 	l.Scope = expr.NewScope(l.Env)
 	return l, l.Scope.DefineLet(let)
 }
