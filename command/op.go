@@ -107,8 +107,9 @@ type ExecStats interface{ AppendExecStats(dst []byte) []byte }
 
 // CursorStats are the statistics of the cursor that an operation opened or continued.
 type CursorStats struct {
-	CursorID        int64 // 0 if no cursor remains
-	CursorExhausted bool  // the operation returned the last of its documents
+	CursorID        int64         // 0 if no cursor remains
+	CursorExhausted bool          // the operation returned the last of its documents
+	Awaited         time.Duration // how long a getMore waited for something to return
 }
 
 // PlanKeys returns the keys of a plan: the hash of its shape, and that of the shape with the existing indexes.
@@ -424,6 +425,17 @@ func (op *Op) FailPoint() bool { return op.failPoint }
 
 // Elapsed returns the time since the operation began.
 func (op *Op) Elapsed() time.Duration { return time.Since(op.Start) }
+
+// Worked is Elapsed without the time for which a getMore merely waited for documents or events: what makes an operation slow. The
+// operation itself may call it.
+func (op *Op) Worked() time.Duration { return op.Elapsed() - op.Stats.Awaited }
+
+// Await calls wait, whose time does not count as the operation's work.
+func (op *Op) Await(wait func() error) error {
+	from := time.Now()
+	defer func() { op.Stats.Awaited += time.Since(from) }()
+	return wait()
+}
 
 // opShard is a part of the table of running operations.
 type opShard struct {

@@ -63,7 +63,7 @@ func (op *Op) endQuery(err error) {
 	defer q.mu.Unlock()
 	q.mu.busy = false
 	q.mu.failed = q.mu.failed || err != nil
-	m, d := &q.mu.metrics, op.Elapsed()
+	m, d := &q.mu.metrics, op.Worked()
 	if q.mu.key == nil && err == nil {
 		q.mu.key = op.queryKey(q.mu.kind)
 		m.First = d

@@ -99,7 +99,7 @@ func (s *Status) note(op *Op, err error) {
 			kind = latWrites
 		}
 	}
-	s.lat[kind].micros.Add(op.Elapsed().Microseconds())
+	s.lat[kind].micros.Add(op.Worked().Microseconds())
 	s.lat[kind].ops.Add(1)
 }
 

@@ -378,7 +378,7 @@ func (w *clientStream) batch(op *command.Op, c *mergeCursor, dst []byte, name st
 			err = op.CheckNow()
 			break
 		}
-		err = w.up.wait(ctx)
+		err = op.Await(func() error { return w.up.wait(ctx) })
 	}
 	if err != nil {
 		return dst, err

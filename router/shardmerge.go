@@ -37,9 +37,13 @@ type watchRemote struct {
 	id     int64
 	events []shardEvent
 	part   []byte              // elements of an event of which fragments are still to come
+	seen   *changestream.Token // the last whole event that came; nil if none did
 	mark   *changestream.Token // no earlier event will come
-	asking bool                // a getMore is under way
+	asking bool                // a request is under way
 	asked  uint64              // the time up to which the shard was asked to move on
+
+	lost  time.Time // when its cursor was lost; zero while it has one
+	tries int       // how often it was asked for another since
 }
 
 type shardEvent struct {
@@ -47,11 +51,12 @@ type shardEvent struct {
 	doc   []byte
 }
 
-// arrival is the reply of a shard's getMore.
+// arrival is the reply of a shard's getMore, or of the aggregate that opens its stream again.
 type arrival struct {
 	m     *watchRemote
 	reply []byte
 	err   error
+	at    cluster.Peer // the member that has the new cursor; nil for a getMore
 }
 
 // newShardMerge opens the streams of all shards from a time on.
@@ -108,20 +113,11 @@ func (w *shardMerge) open(ctx context.Context, shards []string, start, config ui
 	for i, id := range shards {
 		reply := &replies[i]
 		reply.shard = id
-		opening.Go(func() {
-			open, pref := w.command(start), w.pref
-			if id == cluster.ConfigShardID {
-				open, pref = joins(config), nil
-			}
-			p, err := w.r.peer(ctx, id)
-			if err == nil {
-				reply.body, reply.at, err = cluster.CallOn(ctx, p, pref, &wire.Message{OpCode: wire.OpMsg, Body: open}, nil)
-			}
-			if err == nil {
-				err = cluster.ReplyError(reply.body)
-			}
-			reply.err = err
-		})
+		from := start
+		if id == cluster.ConfigShardID {
+			from = config
+		}
+		opening.Go(func() { reply.body, reply.at, reply.err = w.openOn(ctx, id, from) })
 	}
 	opening.Wait()
 	replies = slices.DeleteFunc(replies, func(r shardReply) bool { return mongoerr.CodeOf(r.err) == mongoerr.ShardNotFound }) // removed meanwhile
@@ -140,7 +136,23 @@ func (w *shardMerge) open(ctx context.Context, shards []string, start, config ui
 	return err
 }
 
-// take reads a reply's events and position.
+// openOn opens the stream of a shard, or of the config server, from a time on.
+func (w *shardMerge) openOn(ctx context.Context, shard string, start uint64) (reply []byte, at cluster.Peer, err error) {
+	open, pref := w.command, w.pref
+	if shard == cluster.ConfigShardID {
+		open, pref = joins, nil
+	}
+	p, err := w.r.peer(ctx, shard)
+	if err == nil {
+		reply, at, err = cluster.CallOn(ctx, p, pref, &wire.Message{OpCode: wire.OpMsg, Body: open(start)}, nil)
+	}
+	if err == nil {
+		err = cluster.ReplyError(reply)
+	}
+	return reply, at, err
+}
+
+// take reads a reply's events and position. Of a stream that was opened again, what came before is left out.
 func (m *watchRemote) take(reply []byte, batch string) error {
 	cur := value.Lookup(reply, "cursor").Doc()
 	id, after := value.Lookup(cur, "id"), value.Lookup(cur, "postBatchResumeToken")
@@ -153,17 +165,26 @@ func (m *watchRemote) take(reply []byte, batch string) error {
 		if err != nil {
 			return err
 		}
+		if m.seen != nil && t.Before().Compare(m.seen) <= 0 {
+			continue
+		}
 		ev := shardEvent{t, v.Doc()}
 		if t.Fragment >= 0 && !m.complete(&ev) {
 			continue
 		}
-		m.events = append(m.events, ev)
+		m.events, m.seen = append(m.events, ev), ev.token
 	}
-	var err error
-	if m.mark, err = changestream.ParseToken(after.Doc()); m.part != nil {
-		m.mark = changestream.MarkAt(m.mark.ClusterTime) // its event is still to come
+	mark, err := changestream.ParseToken(after.Doc())
+	if err != nil {
+		return err
 	}
-	return err
+	if m.part != nil {
+		mark = changestream.MarkAt(mark.ClusterTime) // its event is still to come
+	}
+	if mark.Compare(m.mark) > 0 {
+		m.mark = mark
+	}
+	return nil
 }
 
 // complete puts an event together from its fragments; false while some are still to come.
@@ -206,7 +227,7 @@ func (w *shardMerge) front() (best *watchRemote, behind []*watchRemote) {
 		return nil, nil
 	}
 	for _, m := range w.remotes {
-		if len(m.events) == 0 && (m.id != 0 || m.shard == cluster.ConfigShardID) && m.mark.Compare(best.events[0].token) < 0 {
+		if len(m.events) == 0 && (m.id != 0 || !m.lost.IsZero()) && m.mark.Compare(best.events[0].token) < 0 {
 			behind = append(behind, m)
 		}
 	}
@@ -249,7 +270,13 @@ func (w *shardMerge) join(ev shardEvent) error {
 	}
 	ctx, cancel := context.WithTimeout(w.life, hubOpening)
 	defer cancel()
-	return w.open(ctx, []string{id}, ev.token.ClusterTime, 0)
+	at := ev.token.ClusterTime
+	err := w.open(ctx, []string{id}, at, 0)
+	if lostStream(err) {
+		w.remotes = append(w.remotes, &watchRemote{shard: id, mark: changestream.MarkAt(at), lost: time.Now()})
+		return nil
+	}
+	return err
 }
 
 // buffered reports whether there is an event, whether it can be given or not.
@@ -262,9 +289,6 @@ func (w *shardMerge) buffered() bool {
 func (w *shardMerge) step(ctx context.Context) error {
 	if m, behind := w.front(); m != nil {
 		w.push(m.events[0].token.ClusterTime, behind)
-	}
-	if err := w.reopen(ctx); err != nil {
-		return err
 	}
 	left := time.Second
 	if end, ok := ctx.Deadline(); ok {
@@ -280,65 +304,101 @@ func (w *shardMerge) step(ctx context.Context) error {
 }
 
 func (w *shardMerge) takeArrival(a arrival) error {
-	a.m.asking = false
-	if a.err != nil {
-		a.m.id = 0
-		if a.m.shard == cluster.ConfigShardID && lostConfig(a.err) {
-			return nil // reopen opens another
+	m, batch := a.m, "nextBatch"
+	m.asking = false
+	switch {
+	case a.err == nil:
+		if a.at != nil {
+			m.peer, batch, m.asked, m.lost, m.tries = a.at, "firstBatch", 0, time.Time{}, 0
 		}
+		return m.take(a.reply, batch)
+	case m.id == 0 && mongoerr.CodeOf(a.err) == mongoerr.ShardNotFound: // removed meanwhile, as if the client had resumed
+		w.remotes = slices.DeleteFunc(w.remotes, func(o *watchRemote) bool { return o == m })
+		return nil
+	case !lostStream(a.err):
+		m.id = 0
 		return a.err
 	}
-	return a.m.take(a.reply, "nextBatch")
-}
-
-// lostConfig reports whether a stream of the config server has to be opened again after an error.
-func lostConfig(err error) bool {
-	return cluster.Retryable(err) || mongoerr.CodeOf(err) == mongoerr.CursorNotFound
-}
-
-// reopen opens the config server's stream again, from where it was, after an election there. Clients notice nothing but that events wait:
-// their documents' shards have not failed. It returns when ctx ends, which is no error.
-func (w *shardMerge) reopen(ctx context.Context) error {
-	at := slices.IndexFunc(w.remotes, func(m *watchRemote) bool { return m.shard == cluster.ConfigShardID })
-	for try := 0; w.remotes[at].id == 0; try++ {
-		m := w.remotes[at]
-		reply, p, err := cluster.CallOn(ctx, w.r.config, nil, &wire.Message{OpCode: wire.OpMsg, Body: joins(m.mark.ClusterTime)}, nil)
-		if err == nil {
-			err = cluster.ReplyError(reply)
-		}
-		switch {
-		case err == nil:
-			m.peer, m.asked = p, 0
-			return m.take(reply, "firstBatch")
-		case ctx.Err() == nil && !lostConfig(err):
-			return err
-		case cluster.Backoff(ctx, try) != nil:
-			return nil
-		}
+	if m.id, m.part = 0, nil; m.lost.IsZero() {
+		m.lost = time.Now()
+	}
+	m.tries++
+	if m.shard != cluster.ConfigShardID && time.Since(m.lost) > w.r.hubs.patience {
+		return a.err
 	}
 	return nil
 }
 
-// ask sends a getMore to each shard that has nothing buffered and no request pending.
+// shardPatience is how long a shard's stream may be lost before the clients are told.
+const shardPatience = time.Minute
+
+// lostStream reports whether a stream has to be opened again after an error: its member has failed, or is not what it was.
+func lostStream(err error) bool {
+	return err != nil && (cluster.Retryable(err) || mongoerr.CodeOf(err).IsResumableStream())
+}
+
+// reopen opens a shard's stream again, from where it was, after an election or the end of a member. Clients notice nothing but that
+// events wait.
+//
+// Invariant: a shard's stream goes on without a gap and without a double, whichever member it is read from. A mark only tells of what a majority
+// has, and what comes later has a later time on every member; the new stream begins at the mark's time, and take leaves out what of
+// that time came before. Rejected: resumeAfter with the last event, which the shard would not find where the stream has had none, or
+// only fragments of it. Rejected: an error to the client, which lets it resume: every stream of the router would open one on every
+// shard at once, while one of them elects.
+func (w *shardMerge) reopen(m *watchRemote) {
+	start, try := m.mark.ClusterTime, m.tries
+	w.request(func() arrival {
+		if err := cluster.Backoff(w.life, try); err != nil {
+			return arrival{m: m, err: err}
+		}
+		reply, at, err := w.openOn(w.life, m.shard, start)
+		return arrival{m, reply, err, at}
+	})
+}
+
+// request has another goroutine make a request, whose reply step takes.
+func (w *shardMerge) request(send func() arrival) {
+	w.pending.Add(1)
+	go func() {
+		defer w.pending.Done()
+		a := send()
+		select {
+		case w.arrived <- a:
+		case <-w.life.Done():
+			w.unwanted(a)
+		}
+	}()
+}
+
+// unwanted ends the stream that a reply has opened and that nobody reads any more.
+func (w *shardMerge) unwanted(a arrival) {
+	cur := value.Lookup(a.reply, "cursor").Doc()
+	if id := value.Lookup(cur, "id"); a.err == nil && a.at != nil && id.T == value.Int64 && id.Int64() != 0 {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		killOn(ctx, a.at, value.Lookup(cur, "ns").Str(), id.Int64())
+	}
+}
+
+// ask sends a getMore to each shard that has nothing buffered and no request pending, and opens the streams again that were lost.
 func (w *shardMerge) ask(wait time.Duration) {
 	for _, m := range w.remotes {
-		if len(m.events) > 0 || m.asking || m.id == 0 {
+		if len(m.events) > 0 || m.asking || m.id == 0 && m.lost.IsZero() {
 			continue
 		}
 		m.asking = true
-		_, coll := cluster.SplitNS(m.ns)
-		db, _ := cluster.SplitNS(m.ns)
+		if !m.lost.IsZero() {
+			w.reopen(m)
+			continue
+		}
+		db, coll := cluster.SplitNS(m.ns)
 		body := value.Doc(value.F("getMore", value.NewInt64(m.id)), value.F("collection", value.NewString(coll)),
 			value.F("maxTimeMS", value.NewInt64(max(wait.Milliseconds(), 1))), value.F("$db", value.NewString(db)))
-		w.pending.Add(1)
-		go func() {
-			defer w.pending.Done()
-			reply, err := cluster.Run(w.life, m.peer, body)
-			select {
-			case w.arrived <- arrival{m, reply, err}:
-			case <-w.life.Done():
-			}
-		}()
+		peer := m.peer
+		w.request(func() arrival {
+			reply, err := cluster.Run(w.life, peer, body)
+			return arrival{m: m, reply: reply, err: err}
+		})
 	}
 }
 
@@ -354,19 +414,26 @@ func (w *shardMerge) push(at uint64, behind []*watchRemote) {
 		w.pending.Add(1)
 		go func() {
 			defer w.pending.Done()
-			p, err := w.r.peer(w.life, m.shard)
-			if err != nil {
-				return
-			}
-			note := []value.Field{value.F("appendOplogNote", value.NewInt32(1)),
-				value.F("data", value.NewDocument(value.Doc(value.F("msg", value.NewString(changestream.PositionNote)), value.F("cursor", value.NewInt64(cursor)))))}
-			db := value.F("$db", value.NewString("admin"))
-			_, err = cluster.Run(w.life, p, value.Doc(append(note, value.F("maxClusterTime", value.NewTimestampU64(at)), db)...))
-			if mongoerr.CodeOf(err) == mongoerr.StaleClusterTime { // it is past that time, but has not reported so
-				_, _ = cluster.Run(w.life, p, value.Doc(append(note, db)...))
+			for try := 0; lostStream(w.writeNote(m.shard, cursor, at)) && cluster.Backoff(w.life, try) == nil; try++ {
 			}
 		}()
 	}
+}
+
+// writeNote writes the no-op of one push.
+func (w *shardMerge) writeNote(shard string, cursor int64, at uint64) error {
+	p, err := w.r.peer(w.life, shard)
+	if err != nil {
+		return err
+	}
+	note := []value.Field{value.F("appendOplogNote", value.NewInt32(1)),
+		value.F("data", value.NewDocument(value.Doc(value.F("msg", value.NewString(changestream.PositionNote)), value.F("cursor", value.NewInt64(cursor)))))}
+	db := value.F("$db", value.NewString("admin"))
+	_, err = cluster.Run(w.life, p, value.Doc(append(note, value.F("maxClusterTime", value.NewTimestampU64(at)), db)...))
+	if mongoerr.CodeOf(err) == mongoerr.StaleClusterTime { // it is past that time, but has not reported so
+		_, err = cluster.Run(w.life, p, value.Doc(append(note, db)...))
+	}
+	return err
 }
 
 // position returns the time up to which all events of all shards have been given.
@@ -392,12 +459,21 @@ func (w *shardMerge) position() *changestream.Token {
 // close ends the streams of the shards.
 func (w *shardMerge) close() {
 	w.cancel()
+	w.pending.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	for _, m := range w.remotes {
 		if m.id != 0 {
 			killOn(ctx, m.peer, m.ns, m.id)
 			m.id = 0
+		}
+	}
+	for {
+		select {
+		case a := <-w.arrived:
+			w.unwanted(a)
+		default:
+			return
 		}
 	}
 }

@@ -75,7 +75,8 @@ type watchHubs struct {
 	r        *Router
 	sleepers *turns.Sleepers
 	turns    *turns.Turns
-	window   int // maxHubWindow, but for tests
+	window   int           // maxHubWindow, but for tests
+	patience time.Duration // shardPatience, but for tests
 	number   atomic.Uint64
 	mu       struct {
 		sync.Mutex
@@ -86,7 +87,7 @@ type watchHubs struct {
 
 func newWatchHubs(r *Router) *watchHubs {
 	t := turns.New()
-	h := &watchHubs{r: r, turns: t, window: maxHubWindow, sleepers: turns.NewSleepers(t)}
+	h := &watchHubs{r: r, turns: t, window: maxHubWindow, patience: shardPatience, sleepers: turns.NewSleepers(t)}
 	h.mu.byKey, h.mu.narrow = map[string]*watchHub{}, map[string]int{}
 	return h
 }

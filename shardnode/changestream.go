@@ -270,7 +270,7 @@ func (e *eventStream) await(op *command.Op, dst []byte, c *cursor, size int64) (
 	for !e.stream.Ended() {
 		var werr error
 		if !e.stream.AskedSince(e.told) {
-			werr = e.stream.Wait(ctx)
+			werr = op.Await(func() error { return e.stream.Wait(ctx) })
 		}
 		asked := e.stream.AskedSince(e.told)
 		if dst, count, done, err = e.look(op, dst, c, size); err != nil || count > 0 || asked {

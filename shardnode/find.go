@@ -227,8 +227,7 @@ func (n *Node) awaitMore(op *command.Op, dst []byte, c *cursor, size int64) (out
 	stop := context.AfterFunc(op, cancel)
 	defer stop()
 	for {
-		_, werr := n.Engine.WaitVisible(ctx, n.tailFrom(c))
-		if werr != nil {
+		if op.Await(func() error { _, err := n.Engine.WaitVisible(ctx, n.tailFrom(c)); return err }) != nil {
 			return dst, 0, true, op.CheckNow()
 		}
 		if err = n.refresh(op, c); err != nil {

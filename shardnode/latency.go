@@ -56,7 +56,7 @@ func (t *latencyTable) note(n *Node, op *command.Op) {
 			t.sweep(n)
 		}
 	}
-	l, d := v.(*nsLatency), op.Elapsed()
+	l, d := v.(*nsLatency), op.Worked()
 	l.top.note(op, d)
 	switch op.Req.Spec.Kind {
 	case command.Read:

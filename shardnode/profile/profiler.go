@@ -49,7 +49,7 @@ func (pr *Profiler) Notes(db string, took time.Duration) bool {
 
 // NoteCommand is Note for a command as a whole.
 func (pr *Profiler) NoteCommand(op *command.Op, err error) {
-	pr.Note(&Execution{Op: op, Name: op.Req.Spec.Name, NS: opNS(op), Stats: &op.Stats, Err: err, Took: op.Elapsed()})
+	pr.Note(&Execution{Op: op, Name: op.Req.Spec.Name, NS: opNS(op), Stats: &op.Stats, Err: err, Took: op.Worked()})
 }
 
 // Profiler holds the settings of the command profile: level and filter of each database, slowms and sampleRate for all.
@@ -94,7 +94,7 @@ func (f frozenExec) AppendExecStats(dst []byte) []byte { return append(dst, f...
 func (pr *Profiler) Freeze(op *command.Op) {
 	switch {
 	case op.Stats.Exec == nil:
-	case pr.keeps(op.Req.DB, op.Elapsed()):
+	case pr.keeps(op.Req.DB, op.Worked()):
 		op.Stats.Exec = frozenExec(op.Stats.Exec.AppendExecStats(nil))
 	default:
 		op.Stats.Exec = nil
