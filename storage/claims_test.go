@@ -565,3 +565,49 @@ func randomTransaction(t *testing.T, e *Engine, c *catalog.Collection, r *rand.R
 	_, err = e.Commit(context.Background(), u, false)
 	return add, sent, err
 }
+
+// A transaction that deletes documents and inserts others with their unique keys looked past all keys that it had deleted, in the
+// store and in its batch, for each that it inserted: the costs grew with the square of their number.
+func TestUniqueKeysWrittenAgainCostTheSame(t *testing.T) {
+	took := func(docs int) time.Duration {
+		e := openMem(t, Options{stageBytes: 256 << 10, chunkBytes: 128 << 10, CollectInterval: time.Hour})
+		defer func() { _ = e.Close() }()
+		c := create(t, e, "db.c", nil, spec("u_1", D("u", 1), "unique", true))
+		u := e.NewUnitOfWork(nil)
+		for i := range docs {
+			if _, err := u.Insert(c, D("_id", i, "u", i), NoInfo); err != nil {
+				t.Fatal(err)
+			}
+		}
+		commit(t, e, u)
+		began := time.Now()
+		u, own, end := openTransaction(e)
+		defer end()
+		for i := range docs {
+			rid, old := find(t, own, c, i)
+			if err := u.Delete(c, rid, old, NoInfo); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range docs {
+			if _, err := u.Insert(c, D("_id", docs+i, "u", i), NoInfo); err != nil {
+				t.Fatal(i, err)
+			}
+		}
+		d := time.Since(began)
+		if _, err := u.Insert(c, D("_id", 3*docs, "u", docs/2), NoInfo); mongoerr.CodeOf(err) != mongoerr.DuplicateKey {
+			t.Errorf("a key that the transaction has written: %v", err)
+		}
+		commit(t, e, u)
+		verifyIndexes(t, e)
+		return d
+	}
+	const few, times = 1_500, 10
+	ratio := 0.0
+	for range 3 { // other programs use the processor, too
+		if ratio = float64(took(times*few)) / float64(took(few)); ratio < 3*times {
+			return
+		}
+	}
+	t.Errorf("%d times as many documents take %.0f times as long", times, ratio)
+}

@@ -432,7 +432,7 @@ func (u *UnitOfWork) sentDuplicate(idx *catalog.Index, key []byte, rid RecordID)
 	v := &it.v
 	u.own.aim(v, idx.Ident)
 	var buf [8]byte
-	for ok := v.seekGE(prefix); ok && bytes.HasPrefix(v.user, prefix); ok = v.next() {
+	for ok := v.seekPrefix(prefix); ok; ok = v.next() {
 		ks, other, fine := splitIndexKey(idx, v.user[identLen:], &buf)
 		if fine && bytes.Equal(ks, key) && !bytes.Equal(other, rid) && (v.at == pending || u.bulk.at.has(v.at)) {
 			return true, nil

@@ -19,6 +19,8 @@ type versions struct {
 	shown  timestamps // timestamps whose versions it shows although they are later
 	sent   timestamps // timestamps of versions of the unit itself that are already in the store
 
+	within []byte // see seekPrefix; borrowed
+
 	user  []byte // key without version, owned
 	value []byte // borrowed from the iterator, or in buf
 	at    uint64 // the version's timestamp
@@ -29,7 +31,7 @@ type versions struct {
 
 func (v *versions) reset(it *pebble.Iterator, ts Timestamp, own bool) {
 	v.it, v.ts, v.own, v.err, v.hidden, v.sent = it, uint64(ts), own, nil, nil, nil
-	v.shown = nil
+	v.shown, v.within = nil, nil
 }
 
 func (v *versions) sees(ts uint64) bool {
@@ -60,7 +62,17 @@ func (v *versions) below(ts uint64) uint64 {
 
 // seekGE moves to the first visible key at or above user (which includes the ident).
 func (v *versions) seekGE(user []byte) bool {
+	v.within = nil
 	v.seek = appendVersion(append(v.seek[:0], user...), v.first())
+	v.it.SeekGE(v.seek)
+	return v.settle()
+}
+
+// seekPrefix is seekGE for a walk that ends with the keys that begin with prefix, until the next seek. It does not look at the keys
+// after those, of which any number may be deleted.
+func (v *versions) seekPrefix(prefix []byte) bool {
+	v.within = prefix
+	v.seek = appendVersion(append(v.seek[:0], prefix...), v.first())
 	v.it.SeekGE(v.seek)
 	return v.settle()
 }
@@ -110,6 +122,9 @@ func (v *versions) settle() bool {
 		if !ok {
 			v.it.Next()
 			continue
+		}
+		if v.within != nil && !bytes.HasPrefix(user, v.within) {
+			return v.end()
 		}
 		if !v.sees(ts) {
 			// Newer than the view. A few steps are cheaper than a seek.

@@ -2,6 +2,7 @@ package storage
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -245,7 +246,7 @@ func (u *UnitOfWork) lookForDuplicate(c *catalog.Collection, idx *catalog.Index,
 	prefix := append(appendIdent(u.scratch.key[:0], idx.Ident), key...)
 	u.scratch.key = prefix
 	var buf [8]byte
-	for ok := v.seekGE(prefix); ok && bytes.HasPrefix(v.user, prefix); ok = v.next() {
+	for ok := v.seekPrefix(prefix); ok; ok = v.next() {
 		ks, other, fine := splitIndexKey(idx, v.user[identLen:], &buf)
 		if !fine || !bytes.Equal(ks, key) || bytes.Equal(other, rid) {
 			continue
@@ -263,14 +264,17 @@ func (u *UnitOfWork) lookForDuplicate(c *catalog.Collection, idx *catalog.Index,
 	return v.err
 }
 
-// staged looks a key up among the unit's own writes. It is slow, and only called after a claim showed that there
-// is such a write.
+// staged looks a key up among the unit's own writes. Without an index of them it is slow; it is only called after a claim showed
+// that there is such a write.
 func (u *UnitOfWork) staged(id catalog.Ident, user []byte) (live, known bool, err error) {
-	u.eachStaged(id, func(key, val []byte) {
+	err = u.eachStagedUnder(id, user, func(key, val []byte) {
 		if bytes.Equal(key, user) {
 			live, known = len(val) > 0, true
 		}
 	})
+	if err != nil {
+		return false, false, err
+	}
 	if !known && u.bulk != nil {
 		return u.stagedVersion(id, user)
 	}
@@ -284,18 +288,50 @@ func (u *UnitOfWork) stagedDuplicate(idx *catalog.Index, key []byte, rid RecordI
 	}
 	live := map[string]bool{}
 	var buf [8]byte
-	u.eachStaged(idx.Ident, func(k, val []byte) {
+	err := u.eachStagedUnder(idx.Ident, key, func(k, val []byte) {
 		ks, other, ok := splitIndexKey(idx, k, &buf)
 		if ok && bytes.Equal(ks, key) && !bytes.Equal(other, rid) {
 			live[string(other)] = len(val) > 0
 		}
 	})
+	if err != nil {
+		return false, err
+	}
 	for _, l := range live {
 		if l {
 			return true, nil
 		}
 	}
 	return false, nil
+}
+
+// eachStagedUnder calls f with what the unit has staged, and not sent ahead, of keys that begin with prefix: of each key the newest
+// version last. A transaction may have many keys staged, but has an index of them.
+func (u *UnitOfWork) eachStagedUnder(id catalog.Ident, prefix []byte, f func(user, val []byte)) error {
+	if u.own == nil || !u.batch.Indexed() {
+		u.eachStaged(id, func(user, val []byte) {
+			if bytes.HasPrefix(user, prefix) {
+				f(user, val)
+			}
+		})
+		return nil
+	}
+	it, err := u.batch.NewBatchOnlyIter(context.Background(), nil)
+	if err != nil {
+		return err
+	}
+	defer closeQuietly(it)
+	from := append(appendIdent(nil, id), prefix...)
+	for ok := it.SeekGE(appendVersion(bytes.Clone(from), pending)); ok; ok = it.Next() {
+		user, ts, versioned := splitVersion(it.Key())
+		if !bytes.HasPrefix(user, from) {
+			break
+		}
+		if versioned && ts == pending {
+			f(user[identLen:], it.Value())
+		}
+	}
+	return it.Error()
 }
 
 func (u *UnitOfWork) eachStaged(id catalog.Ident, f func(user, val []byte)) {

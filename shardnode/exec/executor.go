@@ -38,3 +38,6 @@ type Executor struct {
 
 // New makes the executor of a node.
 func New(env Env) *Executor { return &Executor{env: env} }
+
+// Spill returns the store for what an operation cannot keep in memory.
+func (x *Executor) Spill() extsort.Store { return x.env.Spill() }

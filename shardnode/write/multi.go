@@ -1,6 +1,7 @@
 package write
 
 import (
+	"cmp"
 	"errors"
 
 	"github.com/shoaldb/shoal/replication"
@@ -46,20 +47,45 @@ func (w *Command) runMulti(ns string, st *statement) (r result, err error) {
 	defer root.Close()
 	for {
 		rids, end, err := w.nextRIDs(root)
-		// A transaction or a chain reads its own writes, so everything is found before anything is written.
-		for own := w.readsOwn(); own && err == nil && !end; {
-			var more []storage.RecordID
-			more, end, err = w.nextRIDs(root)
-			rids = append(rids, more...)
-		}
 		if err != nil {
 			return r, exec.During(st.during, err)
+		}
+		if w.readsOwn() && !end {
+			err := w.writeFound(ns, st, rids, root, &r)
+			return r, err
 		}
 		if err := w.writeUnits(ns, st, rids, &r); err != nil {
 			return r, err
 		}
 		if end {
 			return r, nil
+		}
+	}
+}
+
+// writeFound applies the statement to rids and everything that root finds after those. A transaction or a chain reads its own
+// writes, so everything is found before anything is written.
+func (w *Command) writeFound(ns string, st *statement, rids []storage.RecordID, root exec.Node, r *result) error {
+	found := foundList{store: w.writer.Exec.Spill(), limit: cmp.Or(w.writer.ListMemory, listMemory)}
+	defer found.close()
+	for end := false; ; {
+		found.add(rids)
+		if end {
+			break
+		}
+		var err error
+		if rids, end, err = w.nextRIDs(root); err != nil {
+			return exec.During(st.during, err)
+		}
+	}
+	root.Close() // what it remembers of a search is not needed any more
+	for {
+		rids, err := found.next()
+		if err != nil || len(rids) == 0 {
+			return err
+		}
+		if err := w.writeUnits(ns, st, rids, r); err != nil {
+			return err
 		}
 	}
 }

@@ -31,6 +31,8 @@ type Config struct {
 	Txns     *txn.Manager
 	Counts   *command.Opcounters
 	Now      func() time.Time
+	// ListMemory is how many bytes a statement's list of records may take before it is continued in a file; 0 is 1 MB.
+	ListMemory int
 }
 
 // Node is what writes need from the node that they run on.
