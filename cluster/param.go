@@ -116,6 +116,9 @@ func (p *Params) Lookup(name string) (*Param, bool) {
 func (p *Params) Int(name string) int64 { return p.Get(name).Int() }
 func (p *Params) Bool(name string) bool { return p.Get(name).Bool() }
 
+// Str returns a parameter that is a text.
+func (p *Params) Str(name string) string { return p.Get(name).Value().Str() }
+
 // Checked adds the check f, which may refuse or rewrite values, to those of type and range, for checks that this package cannot
 // make. Call it before any value is set.
 func (p *Params) Checked(name string, f func(old, v value.Value) (value.Value, error)) {

@@ -66,3 +66,17 @@ func TestReapAsksTheSessionsCollection(t *testing.T) {
 		t.Errorf("config.transactions: %v", got)
 	}
 }
+
+// TransactionRecordMinimumLifetimeMinutes keeps the history of writes of sessions that no collection knows any more.
+func TestTransactionRecordMinimumLifetimeMinutes(t *testing.T) {
+	for minutes, want := range map[int32]int{30: 1, 0: 0} { // idle for long enough at once
+		n := newTestNode(t)
+		n.srv.Node.Params.Store("TransactionRecordMinimumLifetimeMinutes", value.NewInt32(minutes))
+		n.ok("d", `{"insert": "c", "documents": [{"_id": 1}], `+testLSID+`, "txnNumber": {"$numberLong": "1"}}`)
+		n.ok("config", `{"delete": "system.sessions", "deletes": [{"q": {}, "limit": 0}]}`)
+		n.ok("admin", `{"reapLogicalSessionCacheNow": 1}`)
+		if kept := len(n.srv.Node.txns.History(0)); kept != want {
+			t.Errorf("%d minutes: the history of %d sessions is kept, want %d", minutes, kept, want)
+		}
+	}
+}
