@@ -41,7 +41,10 @@ func (a *Access) loginSpecs() []Spec {
 
 // enabled reports whether a mechanism is among authenticationMechanisms. Members may always prove their key.
 func (a *Access) enabled(mech string) bool {
-	if mech == auth.OIDC && a.Providers == nil || mech != auth.X509 && mech != auth.OIDC && !slices.Contains(auth.Mechanisms, mech) {
+	switch {
+	case mech == auth.OIDC && a.Providers == nil, mech == auth.Plain && a.Params.Str("saslauthdPath") == "":
+		return false
+	case mech != auth.X509 && mech != auth.OIDC && mech != auth.Plain && !slices.Contains(auth.Mechanisms, mech):
 		return false
 	}
 	for _, v := range value.Values(a.Params.Get("authenticationMechanisms").Value().Doc()) {
@@ -86,6 +89,9 @@ func (a *Access) start(op *Op, db string, cmd []byte) ([]byte, error) {
 	}
 	if mech.Str() == auth.OIDC {
 		return a.startOIDC(op, l, db, payload)
+	}
+	if mech.Str() == auth.Plain {
+		return a.startPlain(op, l, db, payload)
 	}
 	lookup := func(user string) ([]auth.Credentials, error) {
 		return a.credentials(op, l, mech.Str(), auth.UserName{User: user, DB: db})
@@ -184,7 +190,9 @@ func appendStep(dst []byte, id int32, done bool, answer []byte) []byte {
 // unavailable is the error of a mechanism that is not enabled, or that this server does not have.
 func unavailable(mech string) error {
 	switch mech {
-	case "PLAIN", "GSSAPI", "MONGODB-AWS":
+	case auth.Plain:
+		return mongoerr.New(mongoerr.MechanismUnavailable, "Received authentication for mechanism PLAIN, which needs authenticationMechanisms to name it and saslauthdPath to be set")
+	case "GSSAPI", "MONGODB-AWS":
 		return mongoerr.Newf(mongoerr.MechanismUnavailable, "Received authentication for mechanism %s, which this server does not have", mech)
 	}
 	return mongoerr.Newf(mongoerr.MechanismUnavailable, "Received authentication for mechanism %s which is unknown or not enabled", mech)
@@ -239,12 +247,15 @@ func (a *Access) enter(op *Op, id *auth.Identity, mech string) error {
 // failed returns the error of an authentication that failed, after a delay that makes guessing slow. The error
 // does not distinguish reasons that would reveal something about the user.
 func (a *Access) failed(op *Op, user auth.UserName, mech string, err error) error {
+	var refused *refusal
+	if errors.As(err, &refused) && refused.user.User != "" {
+		user = refused.user
+	}
 	op.Service.auditLogin(op.Client, user, mech, mongoerr.CodeOf(err))
 	if a.Told != nil {
 		a.Told(op.Client, user, mech, err)
 	}
-	var refused *tokenError
-	if errors.As(err, &refused) {
+	if refused != nil {
 		err = auth.Failed() // the reason is for the log alone
 	}
 	if mongoerr.CodeOf(err) == mongoerr.AuthenticationFailed {

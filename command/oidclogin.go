@@ -11,11 +11,14 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// tokenError says why a token is refused. The client only learns that it is.
-type tokenError struct{ reason error }
+// refusal says why a login is refused, for the log. The client only learns that it is.
+type refusal struct {
+	user   auth.UserName // empty where it is not known
+	reason error
+}
 
-func (e *tokenError) Error() string { return e.reason.Error() }
-func (e *tokenError) Unwrap() error { return auth.Failed() }
+func (e *refusal) Error() string { return e.reason.Error() }
+func (e *refusal) Unwrap() error { return auth.Failed() }
 
 // startOIDC begins a MONGODB-OIDC conversation (authentication specification). A client that has a token sends it at once; another one
 // asks which provider it gets one from, and continues with the token.
@@ -40,7 +43,7 @@ func (a *Access) startOIDC(op *Op, l *login, db string, payload value.Value) ([]
 	}
 	p, err := a.Providers.Choose(name)
 	if err != nil {
-		return nil, &tokenError{err}
+		return nil, &refusal{reason: err}
 	}
 	op.beginLogin(l)
 	return appendStep(nil, l.id, false, p.Info()), nil
@@ -70,7 +73,7 @@ func (a *Access) token(op *Op, l *login, msg []byte) ([]byte, error) {
 	}
 	told, err := a.Providers.Verify(op, jwt.Str())
 	if err != nil {
-		return nil, &tokenError{err}
+		return nil, &refusal{reason: err}
 	}
 	id, err := a.tokenIdentity(op, told)
 	if err != nil {
@@ -90,7 +93,7 @@ func (a *Access) tokenIdentity(ctx context.Context, told *oidc.Login) (*auth.Ide
 	if told.Stored {
 		id, err = a.identity(ctx, told.User)
 		if err == errNoUser {
-			return nil, &tokenError{mongoerr.Newf(mongoerr.UserNotFound, "Could not find user %s for db %s", told.User.User, told.User.DB)}
+			return nil, &refusal{reason: mongoerr.Newf(mongoerr.UserNotFound, "Could not find user %s for db %s", told.User.User, told.User.DB)}
 		}
 	} else {
 		id, err = a.lent(ctx, told.User, told.Roles)

@@ -72,6 +72,7 @@ func newAssembly(c *config, h *host) (*assembly, error) {
 		return nil, err
 	}
 	a.watchProviders()
+	a.warnOfPlain()
 	a.params.OnChange("maxLogSizeKB", func(v value.Value) { console.Std.SetMaxAttr(value.SafeInt64(v)) })
 	hostname, _ := os.Hostname()
 	a.info = &command.Info{
