@@ -148,12 +148,13 @@ func Without(list []Privilege, p Privilege) []Privilege {
 type Grants struct {
 	any, cluster, normal, buckets ActionSet
 	named                         map[Resource]ActionSet
+	dbs                           map[string]ActionSet // those of named on a whole database, which most users have
 	list                          []Privilege
 }
 
 // Compile compiles privileges into grants.
 func Compile(list []Privilege) *Grants {
-	g := &Grants{named: map[Resource]ActionSet{}}
+	g := &Grants{named: map[Resource]ActionSet{}, dbs: map[string]ActionSet{}}
 	for _, p := range list {
 		g.list = Merge(g.list, p)
 		switch {
@@ -169,6 +170,9 @@ func Compile(list []Privilege) *Grants {
 			s := g.named[p.On]
 			s.AddAll(p.Actions)
 			g.named[p.On] = s
+			if (p.On == Resource{DB: p.On.DB}) {
+				g.dbs[p.On.DB] = s
+			}
 		}
 	}
 	return g
@@ -198,6 +202,13 @@ func (g *Grants) AllowCluster(want ActionSet) bool {
 // database except system collections.
 func (g *Grants) Allow(want ActionSet, db, coll string) bool {
 	system := isSystem(db, coll)
+	if !system {
+		if s, ok := g.dbs[db]; ok {
+			if want = s.without(want); want.Empty() {
+				return true
+			}
+		}
+	}
 	if !system && !special(db) {
 		if want = g.normal.without(want); want.Empty() {
 			return true
@@ -219,7 +230,7 @@ func (g *Grants) Allow(want ActionSet, db, coll string) bool {
 		return true
 	}
 	if !system {
-		return coll != "" && minus(Resource{DB: db})
+		return false
 	}
 	series, ok := strings.CutPrefix(coll, bucketsPrefix)
 	if !ok {

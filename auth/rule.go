@@ -110,9 +110,11 @@ func (rule *Rule) Allows(r *Request) bool {
 	case onCluster:
 		ok = g.AllowCluster(rule.need)
 	case onColl:
-		switch {
-		case r.first().T != value.Binary:
-			ok = g.Allow(rule.need, r.DB, r.coll())
+		switch first := r.first(); {
+		case first.T == value.String:
+			ok = g.Allow(rule.need, r.DB, first.Str())
+		case first.T != value.Binary:
+			ok = g.Allow(rule.need, r.DB, "")
 		case r.Named != "":
 			ok = g.AllowCluster(actUUID) && g.Allow(rule.need, r.DB, r.Named)
 		default: // it may be any

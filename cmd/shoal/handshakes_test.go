@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+)
+
+// handshakesWanted is how many connections TestHalfOpenHandshakes opens: SHOAL_HANDSHAKES=100000 asks for the long form.
+func handshakesWanted() int {
+	if n, err := strconv.Atoi(os.Getenv("SHOAL_HANDSHAKES")); err == nil {
+		return n
+	}
+	return 6000
+}
+
+// residentKB is the memory of a process.
+func residentKB(t *testing.T, pid int) (kb int) {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Skip("no /proc")
+	}
+	for _, line := range strings.Split(string(status), "\n") {
+		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			_, _ = fmt.Sscan(rest, &kb)
+		}
+	}
+	return kb
+}
+
+// Strangers open connection after connection and finish no handshake, neither that of TLS nor that of SCRAM: the server's memory stays
+// bounded, and a client that has logged in, and one that comes, are served.
+func TestHalfOpenHandshakes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("opens many connections")
+	}
+	a := newAuthority(t)
+	a.issue("server", "", time.Now().Add(time.Hour), "127.0.0.1")
+	a.issue("client", "", time.Now().Add(time.Hour), "127.0.0.1")
+	o := newOutsider(t, "mongod", "--auth", "--tlsMode", "allowTLS", "--tlsCertificateKeyFile", a.path("server.pem"), "--tlsCAFile", a.path("ca.pem"),
+		"--tlsAllowConnectionsWithoutCertificates")
+	o.start()
+	o.listens()
+	ctx := context.Background()
+	if err := o.direct.Database("admin").RunCommand(ctx, bson.D{{Key: "createUser", Value: "root"}, {Key: "pwd", Value: "secret"}, {Key: "roles", Value: bson.A{"root"}}}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	uri := "mongodb://root:secret@" + o.at() + "/?directConnection=true"
+	client := connect(t, uri)
+	ping := func() time.Duration {
+		start := time.Now()
+		if err := client.Database("admin").RunCommand(ctx, bson.D{{Key: "ping", Value: 1}}).Err(); err != nil {
+			t.Fatal(err)
+		}
+		return time.Since(start)
+	}
+	ping()
+	hello := clientHello(t)
+	scram, err := bson.Marshal(bson.D{{Key: "saslStart", Value: 1}, {Key: "mechanism", Value: "SCRAM-SHA-256"}, {Key: "payload", Value: []byte("n,,n=root,r=0123456789abcdef")}, {Key: "$db", Value: "admin"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	firsts := [][]byte{nil, hello[:len(hello)/2], hello, framedCommand(scram), framedCommand(scram)[:16]}
+	const atATime = 2000
+	before, most, slowest := residentKB(t, o.cmd.Process.Pid), 0, time.Duration(0)
+	var open []net.Conn
+	began := time.Now()
+	for i := range handshakesWanted() {
+		c, err := net.DialTimeout("tcp", o.at(), 10*time.Second)
+		if err != nil {
+			t.Fatalf("connection %d: %v", i, err)
+		}
+		if _, err := c.Write(firsts[i%len(firsts)]); err != nil {
+			t.Fatalf("connection %d: %v", i, err)
+		}
+		if open = append(open, c); len(open) > atATime {
+			_ = open[0].(*net.TCPConn).SetLinger(0) // its port is free at once
+			_ = open[0].Close()
+			open = open[1:]
+		}
+		if i%200 == 0 {
+			slowest, most = max(slowest, ping()), max(most, residentKB(t, o.cmd.Process.Pid))
+		}
+	}
+	late := connect(t, uri)
+	start := time.Now()
+	if err := late.Database("admin").RunCommand(ctx, bson.D{{Key: "ping", Value: 1}}).Err(); err != nil {
+		t.Errorf("a client that comes: %v", err)
+	}
+	secured := connectTLS(t, uri, a)
+	if err := secured(); err != nil {
+		t.Errorf("a client that comes with TLS: %v", err)
+	}
+	t.Logf("%d connections in %v, %d at a time: %d MB before, %d MB at most, %d KB a connection that is open; the slowest of pings %v, two clients that came %v",
+		handshakesWanted(), time.Since(began), atATime, before>>10, most>>10, (most-before)/atATime, slowest, time.Since(start))
+	if limit := before + 96*atATime; most > limit {
+		t.Errorf("%d KB, at most %d may be", most, limit)
+	}
+	for _, c := range open {
+		_ = c.Close()
+	}
+}
+
+// clientHello is how a TLS client begins.
+func clientHello(t *testing.T) []byte {
+	t.Helper()
+	near, far := net.Pipe()
+	defer near.Close()
+	defer far.Close()
+	go func() { _ = tls.Client(near, &tls.Config{ServerName: "x", MinVersion: tls.VersionTLS12}).Handshake() }()
+	b := make([]byte, 4096)
+	n, err := far.Read(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b[:n]
+}
+
+// framedCommand frames a command.
+func framedCommand(body []byte) []byte {
+	n := 16 + 4 + 1 + len(body)
+	out := []byte{byte(n), byte(n >> 8), 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0xdd, 0x07, 0, 0, 0, 0, 0, 0, 0}
+	return append(out, body...)
+}
+
+// connectTLS returns a function that connects with TLS and sends a ping.
+func connectTLS(t *testing.T, uri string, a *authority) func() error {
+	t.Helper()
+	return func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		c, err := mongo.Connect(options.Client().ApplyURI(uri + "&tls=true&tlsCAFile=" + a.path("ca.pem")))
+		if err != nil {
+			return err
+		}
+		defer func() { _ = c.Disconnect(ctx) }()
+		return c.Database("admin").RunCommand(ctx, bson.D{{Key: "ping", Value: 1}}).Err()
+	}
+}
