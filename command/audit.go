@@ -2,6 +2,7 @@ package command
 
 import (
 	"bytes"
+	"encoding/binary"
 	"net"
 	"strconv"
 	"sync"
@@ -57,6 +58,21 @@ func (a *Audit) Configure(doc []byte) {
 		r.at = at.TimestampU64()
 		r.success.Store(value.Lookup(doc, "auditAuthorizationSuccess").Truthy())
 	}
+}
+
+// ErrNotAuditing refuses getAuditConfig and setAuditConfig where there is no audit log.
+var ErrNotAuditing = mongoerr.New(mongoerr.AuditingNotEnabled, "Auditing is not enabled: the server has no audit log")
+
+// AppendAuditConfig appends a value of auditConfig in the form of getAuditConfig. Its generation tells one configuration from another: it
+// is made of the time at which it was set, and zero for one of the process's own.
+func AppendAuditConfig(dst, doc []byte) []byte {
+	var generation [12]byte
+	if at := value.Lookup(doc, "clusterParameterTime"); at.T == value.Timestamp {
+		binary.BigEndian.PutUint64(generation[:], at.TimestampU64())
+	}
+	dst = value.Append(dst, "generation", value.NewObjectID(generation))
+	dst = value.Append(dst, "filter", value.Lookup(doc, "filter"))
+	return value.Append(dst, "auditAuthorizationSuccess", value.Lookup(doc, "auditAuthorizationSuccess"))
 }
 
 // OwnConfig returns what auditConfig is on a process whose audit log is configured at its start.

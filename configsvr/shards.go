@@ -1,6 +1,7 @@
 package configsvr
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -51,10 +52,36 @@ func (m *Manager) addShard(ctx context.Context, conn, name string) (string, erro
 	if err := m.checkNewDatabases(ctx, peer, name); err != nil {
 		return "", err
 	}
-	if _, err := cluster.Run(ctx, peer, msg.Doc(&msg.Join{Shard: name, ClusterID: m.clusterID, ConfigDB: m.host()})); err != nil {
+	join := &msg.Join{Shard: name, ClusterID: m.clusterID, ConfigDB: m.host()}
+	if _, err := m.joinWithParams(ctx, peer, join); err != nil {
 		return "", err
 	}
-	return name, m.insertShard(ctx, name, conn, configVersion(hello))
+	if err := m.insertShard(ctx, name, conn, configVersion(hello)); err != nil {
+		return "", err
+	}
+	// A router that has set a parameter meanwhile may not have known the shard: it writes here first, and lists the shards then.
+	for again := true; again; {
+		if again, err = m.joinWithParams(ctx, peer, join); err != nil {
+			return "", err
+		}
+	}
+	return name, nil
+}
+
+// joinWithParams makes a server join the cluster with the cluster parameters as they are now, unless it has been told just these.
+func (m *Manager) joinWithParams(ctx context.Context, peer cluster.Peer, join *msg.Join) (told bool, err error) {
+	params, err := m.find(ctx, "clusterParameters", doc())
+	if err != nil {
+		return false, err
+	}
+	if join.Params != nil && slices.EqualFunc(params, join.Params, bytes.Equal) {
+		return false, nil
+	}
+	if join.Params = params; params == nil {
+		join.Params = [][]byte{}
+	}
+	_, err = cluster.Run(ctx, peer, msg.Doc(join))
+	return true, err
 }
 
 var helloCommand = value.Doc(fld("hello", value.NewInt32(1)), fld("$db", str("admin")))

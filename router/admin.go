@@ -558,13 +558,16 @@ func (r *Router) toConfig(op *command.Op, dst []byte) ([]byte, error) {
 
 // everywhere relays a cluster-wide setting to the config server, whose reply is returned, and to all shards.
 func (r *Router) everywhere(op *command.Op, dst []byte) ([]byte, error) {
-	ids, err := r.allShards(op)
-	if err != nil {
-		return dst, err
-	}
 	out, err := r.toConfig(op, dst)
 	if err != nil {
 		return out, err
+	}
+	if err := r.Registry.Reload(op); err != nil { // a shard that joins now takes over what the config server has
+		return dst, err
+	}
+	ids, err := r.allShards(op)
+	if err != nil {
+		return dst, err
 	}
 	replies := r.scatter(op, ids, func(string) ([]byte, []wire.Sequence) { return op.Req.Body, nil })
 	return out, firstError(replies)

@@ -61,3 +61,14 @@ func (r *Router) setClusterParameter(op *command.Op, dst []byte) ([]byte, error)
 	}
 	return dst, err
 }
+
+// getAuditConfig tells the configuration of the router's audit log: its own, or that of the cluster.
+func (r *Router) getAuditConfig(op *command.Op, dst []byte) ([]byte, error) {
+	switch a := r.Service.Audit; {
+	case a == nil:
+		return dst, command.ErrNotAuditing
+	case a.Runtime == nil:
+		return command.AppendAuditConfig(dst, a.OwnConfig()), nil
+	}
+	return r.toConfig(op, dst)
+}

@@ -107,6 +107,8 @@ func (r *Router) ddlSpecs() []command.Spec {
 		relayed("filemd5", command.Read, r.toPrimaryRead),
 		relayed("getClusterParameter", command.None, r.getClusterParameter),
 		relayed("setClusterParameter", command.None, r.setClusterParameter),
+		relayed("getAuditConfig", command.None, r.getAuditConfig),
+		relayed("setAuditConfig", command.None, r.setClusterParameter),
 		relayed("setQuerySettings", command.None, r.changeQuerySettings),
 		relayed("removeQuerySettings", command.None, r.changeQuerySettings),
 		relayed("getDefaultRWConcern", command.None, r.toConfig),

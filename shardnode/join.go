@@ -27,6 +27,11 @@ func (s *Server) Identity() (id migration.Identity, ok bool, err error) {
 func (s *Server) OnJoin(join func(migration.Identity) (*migration.ShardState, error)) {
 	s.joins.Store(&join)
 	spec := command.Internal(func(op *command.Op, m *msg.Join, dst []byte) ([]byte, error) {
+		if m.Params != nil {
+			if err := s.Node.settings.TakeOver(op, m.Params); err != nil {
+				return dst, err
+			}
+		}
 		return dst, s.join(op, migration.Identity{Shard: m.Shard, ClusterID: m.ClusterID, ConfigDB: m.ConfigDB}, join)
 	})
 	spec.Roles, spec.PrimaryOnly, spec.WriteConcern = command.Shard, true, true

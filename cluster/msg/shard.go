@@ -9,6 +9,8 @@ type Join struct {
 	Shard     string
 	ClusterID [12]byte
 	ConfigDB  string // the config server's connection string
+
+	Params [][]byte // the cluster parameters that are set, which take the place of the server's own; nil leaves those
 }
 
 func (m *Join) fields(c *codec) {
@@ -18,6 +20,7 @@ func (m *Join) fields(c *codec) {
 		c.objectID("clusterId", required, &m.ClusterID)
 		c.str("configsvrConnectionString", required, &m.ConfigDB)
 	})
+	c.docs("clusterParameters", optional, &m.Params)
 }
 
 // CreateCollectionParticipant creates a collection as it is on another shard: options, UUID and indexes.

@@ -124,3 +124,45 @@ func TestAuditConfigOfTheStart(t *testing.T) {
 		}
 	}
 }
+
+// getAuditConfig and setAuditConfig are older names of the parameter, on every topology.
+func TestAuditConfigCommands(t *testing.T) {
+	for _, topology := range topologies {
+		t.Run(topology, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "audit.json")
+			g := startGuardedWith(t, topology, func(c *config) {
+				c.Audit = console.AuditOptions{Destination: "file", Format: "JSON", Path: path, Runtime: true}
+				c.Parsed = bsonDoc(t, bson.D{})
+			})
+			a := &audited{g, path}
+			a.must(a.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
+			root := a.client("root", "secret", "")
+			first := a.must(root, "admin", "getAuditConfig", 1)
+			if first["generation"] != (bson.ObjectID{}) || first["auditAuthorizationSuccess"] != false || len(first["filter"].(bson.D)) != 0 {
+				t.Errorf("before it is set: %v", first)
+			}
+			a.must(root, "admin", "setAuditConfig", 1, "filter", bson.D{{Key: "param.command", Value: "find"}}, "auditAuthorizationSuccess", true)
+			set := a.must(root, "admin", "getAuditConfig", 1)
+			if set["generation"] == (bson.ObjectID{}) || set["auditAuthorizationSuccess"] != true || field(set, "filter", "param.command") != "find" {
+				t.Errorf("once it is set: %v", set)
+			}
+			if p := a.must(root, "admin", "getClusterParameter", "auditConfig")["clusterParameters"].(bson.A)[0]; field(p, "auditAuthorizationSuccess") != true {
+				t.Errorf("the parameter: %v", p)
+			}
+			a.must(root, "shop", "find", "c", "filter", bson.D{{Key: "x", Value: 1}})
+			a.last("authCheck", `"filter":{"x":1}`)
+			if _, code, _ := run1(root, "admin", "setAuditConfig", 1, "filter", bson.D{{Key: "$nonsense", Value: 1}}); code == 0 {
+				t.Error("a filter that is none is taken")
+			}
+			a.must(root, "admin", "createUser", "ann", "pwd", "x", "roles", bson.A{"readWriteAnyDatabase"})
+			a.refused(a.client("ann", "x", ""), "admin", "setAuditConfig", 1)
+		})
+	}
+	g := startGuarded(t, "replset")
+	g.must(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
+	for _, cmd := range []string{"getAuditConfig", "setAuditConfig"} {
+		if _, code, _ := run1(g.client("root", "secret", ""), "admin", cmd, 1); code != int(mongoerr.AuditingNotEnabled) {
+			t.Errorf("%s without an audit log: %d", cmd, code)
+		}
+	}
+}

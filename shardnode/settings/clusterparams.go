@@ -2,6 +2,7 @@ package settings
 
 import (
 	"bytes"
+	"context"
 	"sort"
 	"strconv"
 	"strings"
@@ -62,7 +63,8 @@ func (st *Settings) clusterParamSpecs() []command.Spec {
 	set.Lenient = true
 	adopt := command.Internal(st.runAdoptClusterParameter)
 	adopt.Roles, adopt.PrimaryOnly, adopt.WriteConcern = command.Shard|command.Config, true, true
-	return []command.Spec{get, set, adopt}
+	return []command.Spec{get, set, adopt, command.AdminOnly("getAuditConfig", st.runGetAuditConfig),
+		command.AdminOnly("setAuditConfig", st.runSetAuditConfig, command.Opt("filter", command.TObject), command.Opt("auditAuthorizationSuccess", command.TBool))}
 }
 
 func (p *clusterParams) load(st *Settings) error {
@@ -199,6 +201,60 @@ func (st *Settings) runAdoptClusterParameter(op *command.Op, req *msg.SetCluster
 	return dst, nil
 }
 
+// TakeOver makes a cluster's parameters those of the node, which joins it: what the cluster has not set gets its initial value. They get
+// times of the node's own, as when each shard is told of a new value: the audit log goes by the newest.
+func (st *Settings) TakeOver(ctx context.Context, params [][]byte) error {
+	p := &st.cluster
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	given := make(map[string][]byte)
+	for _, doc := range params {
+		given[value.Lookup(doc, "_id").Str()] = doc
+	}
+	for name, initial := range clusterInitial {
+		doc, have := given[name], (*p.cur.Load())[name]
+		if doc == nil && have == nil {
+			continue
+		}
+		if doc == nil {
+			doc = initial
+		}
+		if have != nil && bytes.Equal(named(name, doc), named(name, have)) {
+			continue
+		}
+		if err := st.putClusterParam(ctx, name, named(name, doc, value.F(clusterParamTime, (st.Engine.Visible()+1).Value()))); err != nil {
+			return err
+		}
+	}
+	st.loadQuerySettings()
+	return nil
+}
+
+// runSetAuditConfig sets auditConfig; the command is an older name of that.
+func (st *Settings) runSetAuditConfig(op *command.Op, dst []byte) ([]byte, error) {
+	if st.Audit == nil {
+		return dst, command.ErrNotAuditing
+	}
+	var given []value.Field
+	for _, k := range []string{"filter", "auditAuthorizationSuccess"} {
+		if v := op.Arg(k); !v.IsMissing() {
+			given = append(given, value.F(k, v))
+		}
+	}
+	doc, err := st.checkAuditConfig(command.AuditConfig, value.Doc(given...))
+	if err != nil {
+		return dst, err
+	}
+	return dst, st.storeClusterParam(op, command.AuditConfig, doc)
+}
+
+func (st *Settings) runGetAuditConfig(_ *command.Op, dst []byte) ([]byte, error) {
+	if st.Audit == nil {
+		return dst, command.ErrNotAuditing
+	}
+	return command.AppendAuditConfig(dst, st.cluster.get(command.AuditConfig)), nil
+}
+
 const clusterParamTime = "clusterParameterTime"
 
 // storeClusterParam stores a parameter with the time at which it was set.
@@ -209,9 +265,9 @@ func (st *Settings) storeClusterParam(op *command.Op, name string, doc []byte) e
 	return st.putClusterParam(op, name, named(name, doc, value.F(clusterParamTime, (st.Engine.Visible()+1).Value())))
 }
 
-func (st *Settings) putClusterParam(op *command.Op, name string, doc []byte) error {
+func (st *Settings) putClusterParam(ctx context.Context, name string, doc []byte) error {
 	p := &st.cluster
-	if err := st.Docs.Put(op, clusterParamsNS, doc); err != nil {
+	if err := st.Docs.Put(ctx, clusterParamsNS, doc); err != nil {
 		return err
 	}
 	m := make(map[string][]byte)
