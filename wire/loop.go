@@ -39,7 +39,8 @@ func (l *loop) OnOpen(gc gnet.Conn) ([]byte, gnet.Action) {
 	if s.stopping.Load() {
 		return nil, gnet.Close
 	}
-	if n := s.stats.current.Load() + s.admission.waiting(); n >= int64(s.opts.MaxConnections) && !s.opts.exempt(gc.RemoteAddr()) {
+	n := s.stats.current.Load() + s.admission.waiting()
+	if n >= int64(s.opts.MaxConnections) && !s.opts.exempt(gc.RemoteAddr()) || openConnections.Load() >= s.descriptors {
 		s.stats.rejected.Add(1)
 		return nil, gnet.Close
 	}
@@ -55,6 +56,7 @@ func (l *loop) OnOpen(gc gnet.Conn) ([]byte, gnet.Action) {
 		return nil, gnet.Close
 	}
 	gc.SetContext(c)
+	openConnections.Add(1)
 	if _, c.overTCP = c.remote.(*net.TCPAddr); c.overTCP {
 		c.awaitsProxy = s.fromBalancer(gc.LocalAddr())
 		_ = gc.SetKeepAlivePeriod(keepAlive) // best effort: without it a dead client is detected later
@@ -132,6 +134,7 @@ func (l *loop) OnClose(gc gnet.Conn, _ error) gnet.Action {
 		return gnet.None
 	}
 	s := l.srv
+	openConnections.Add(-1)
 	c.closed()
 	if !s.admission.leave(c.waiter) {
 		s.stats.current.Add(-1)

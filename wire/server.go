@@ -60,6 +60,8 @@ type Server struct {
 	workers *workers
 	stats   counters
 
+	descriptors int64 // descriptorsForConnections when the server began
+
 	admission admission
 	nextID    atomic.Int32
 	connID    atomic.Int64
@@ -79,12 +81,29 @@ type Server struct {
 // ErrAddressInUse is part of Listen's error if a port is in use.
 var ErrAddressInUse = syscall.EADDRINUSE
 
+// openConnections counts the connections of all servers of the process, which share its descriptors.
+var openConnections atomic.Int64
+
+// descriptorsForConnections returns how many of the process's descriptors may be connections: four fifths (manual:
+// net.maxIncomingConnections). The others are for files, and to accept connections with, be it to close them at once. Hazard: gnet takes an
+// accept that fails for want of a descriptor as the end of its engine, and the server goes on without a listener; it accepts all
+// connections of a burst before the first of them can be closed.
+func descriptorsForConnections() int {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil || limit.Cur > 1<<30 {
+		return 1 << 30
+	}
+	return max(int(limit.Cur)*4/5, 1)
+}
+
 // Listen binds all addresses and starts serving; when it returns without an error, the ports accept connections.
 func Listen(opts Options, h Handler) (*Server, error) {
 	if opts.MaxConnections <= 0 {
 		opts.MaxConnections = DefaultMaxConnections
 	}
-	s := &Server{opts: opts, handler: h, drained: make(chan struct{}, 1), ended: make(chan struct{})}
+	descriptors := descriptorsForConnections()
+	opts.MaxConnections = min(opts.MaxConnections, descriptors)
+	s := &Server{opts: opts, handler: h, descriptors: int64(descriptors), drained: make(chan struct{}, 1), ended: make(chan struct{})}
 	s.conns.all = map[int64]*Conn{}
 	s.workers = newWorkers(func(j *job) { j.conn.serve(j) })
 	protos := make([]string, len(opts.Addrs))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
@@ -48,7 +49,7 @@ func TestHalfOpenHandshakes(t *testing.T) {
 	a := newAuthority(t)
 	a.issue("server", "", time.Now().Add(time.Hour), "127.0.0.1")
 	a.issue("client", "", time.Now().Add(time.Hour), "127.0.0.1")
-	o := newOutsider(t, "mongod", "--auth", "--tlsMode", "allowTLS", "--tlsCertificateKeyFile", a.path("server.pem"), "--tlsCAFile", a.path("ca.pem"),
+	o := newOutsider(t, "mongod", "--memory", "--auth", "--tlsMode", "allowTLS", "--tlsCertificateKeyFile", a.path("server.pem"), "--tlsCAFile", a.path("ca.pem"),
 		"--tlsAllowConnectionsWithoutCertificates")
 	o.start()
 	o.listens()
@@ -110,6 +111,58 @@ func TestHalfOpenHandshakes(t *testing.T) {
 	for _, c := range open {
 		_ = c.Close()
 	}
+}
+
+// Strangers open more connections than the server has descriptors for, one after the other. Its listener ended for good with the first
+// one that it could not accept, while the process went on.
+func TestMoreConnectionsThanDescriptors(t *testing.T) {
+	if testing.Short() {
+		t.Skip("opens many connections")
+	}
+	o := newOutsider(t, "mongod", "--memory")
+	o.start(func(name string, args []string) *exec.Cmd {
+		return exec.Command("sh", append([]string{"-c", `ulimit -n 300; exec "$0" "$@"`, name}, args...)...)
+	})
+	o.listens()
+	ping := func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		return o.direct.Database("admin").RunCommand(ctx, bson.D{{Key: "ping", Value: 1}}).Err()
+	}
+	if err := ping(); err != nil {
+		t.Fatal(err)
+	}
+	var open []net.Conn
+	for i := range 600 {
+		c, err := net.DialTimeout("tcp", o.at(), 10*time.Second)
+		if err != nil {
+			t.Fatalf("connection %d: %v", i, err)
+		}
+		open = append(open, c)
+		wait := 5 * time.Millisecond
+		if i >= 240 {
+			wait = 10 * time.Second // it is closed
+		}
+		_ = c.SetReadDeadline(time.Now().Add(wait))
+		_, _ = c.Read(make([]byte, 1))
+	}
+	if err := ping(); err != nil {
+		t.Errorf("a client that was there: %v", err)
+	}
+	var status struct {
+		Connections struct{ Current, Available, Rejected int64 }
+	}
+	if err := o.direct.Database("admin").RunCommand(t.Context(), bson.D{{Key: "serverStatus", Value: 1}}).Decode(&status); err != nil {
+		t.Fatal(err)
+	}
+	if c := status.Connections; c.Current+c.Available != 240 || c.Rejected < 300 {
+		t.Errorf("%+v, want 240 at most, of 300 descriptors", c)
+	}
+	for _, c := range open {
+		_ = c.Close()
+	}
+	late := connect(t, "mongodb://"+o.at()+"/?directConnection=true")
+	eventually(t, "a client that comes is served", func() bool { return late.Ping(t.Context(), nil) == nil })
 }
 
 // clientHello is how a TLS client begins.

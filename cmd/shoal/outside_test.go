@@ -54,10 +54,13 @@ func newOutsider(t *testing.T, args ...string) *outsider {
 
 func (o *outsider) at() string { return "127.0.0.1:" + strconv.Itoa(o.port) }
 
-// start starts the server without waiting for it.
-func (o *outsider) start() {
+// start starts the server without waiting for it, by another command than its own if as makes one.
+func (o *outsider) start(as ...func(name string, args []string) *exec.Cmd) {
 	o.t.Helper()
 	o.cmd = exec.Command(os.Args[0], o.args...)
+	for _, f := range as {
+		o.cmd = f(os.Args[0], o.args)
+	}
 	o.cmd.Env = append(os.Environ(), asShoal+"="+o.as)
 	log, err := os.OpenFile(o.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
