@@ -36,6 +36,9 @@ func NewEngine(router cluster.Peer, registry *cluster.Registry, d *Disturber, lo
 	return &Engine{target: target{router, registry, d}, log: log}
 }
 
+// errStopped is the error of a step that was under way when chaos was stopped.
+var errStopped = errors.New("chaos was stopped meanwhile")
+
 // ErrRunning refuses a second run beside the first.
 var ErrRunning = mongoerr.New(mongoerr.ConflictingOperationInProgress, "chaos is under way already: stop it first")
 
@@ -107,8 +110,8 @@ func (e *Engine) do(ctx context.Context, s *Step, began time.Time) {
 	s.At = start.Sub(began)
 	s.Err = e.target.run(ctx, s)
 	s.Took = time.Since(start)
-	if errors.Is(s.Err, context.Canceled) && ctx.Err() != nil {
-		s.Err = errors.New("chaos was stopped meanwhile")
+	if s.Err != nil && ctx.Err() != nil { // whatever the nodes call it that they were interrupted by
+		s.Err = errStopped
 	}
 	e.note(s)
 }

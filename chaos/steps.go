@@ -207,9 +207,10 @@ type placed struct{ ns, shard string }
 
 // unsharded returns the collections of a database that are not sharded, in order.
 func (t *target) unsharded(ctx context.Context, db string) (out []placed, err error) {
-	plain := value.Doc(value.F("type", value.NewString("collection")), value.F("name", value.NewDocument(value.Doc(value.F("$not", value.NewRegex("^system\\.", ""))))))
-	docs, err := cluster.FindAll(ctx, t.router, db, value.Doc(value.F("listCollections", value.NewInt32(1)), value.F("nameOnly", value.NewBool(true)),
-		value.F("filter", value.NewDocument(plain)), value.F("$db", value.NewString(db))))
+	plain := value.Doc(value.F("type", value.NewString("collection")), value.F("name", value.NewDocument(value.Doc(value.F("$not", value.NewRegex("^system\\.", ""))))),
+		value.F("options.capped", value.NewDocument(value.Doc(value.F("$ne", value.NewBool(true)))))) // capped ones follow their database only
+	docs, err := cluster.FindAll(ctx, t.router, db, value.Doc(value.F("listCollections", value.NewInt32(1)), value.F("filter", value.NewDocument(plain)),
+		value.F("$db", value.NewString(db))))
 	if err != nil {
 		return nil, err
 	}

@@ -159,6 +159,7 @@ func (w *Command) acquireCollection(ns string) error {
 		return nil
 	}
 	w.unlockCollection()
+	w.refused(ns)
 	return err
 }
 

@@ -18,6 +18,9 @@ type txnContext interface {
 	lock(mode lock.Mode, names ...string) (unlock func(), err error)
 	// lockDocuments is lock for the documents of one collection, for which most commands wait without a time limit.
 	lockDocuments(ns string) (unlock func(), err error)
+	// refused gives back what a statement has locked that is refused before it has done anything, and may wait for a critical section to
+	// end: what the section is for may need these locks.
+	refused(names ...string)
 	// admits returns an error for a locked collection that the command cannot write because of what it has read.
 	admits(ns string) error
 
@@ -75,6 +78,8 @@ func (p plainWrites) lockDocuments(ns string) (unlock func(), err error) {
 func (p plainWrites) lock(mode lock.Mode, names ...string) (unlock func(), err error) {
 	return p.w.locked(func(l *lock.Locker) error { return l.LockCollections(p.w.Op, mode, names...) })
 }
+
+func (p plainWrites) refused(...string) {} // a command unlocks what it has locked
 
 func (p plainWrites) admits(string) error { return nil }
 
@@ -193,6 +198,13 @@ func (c *transactionWrites) lock(mode lock.Mode, names ...string) (unlock func()
 		c.w.Op.Stats.Locks = &locksSince{c.t.Locks, c.t.Locks.Stats()}
 	}
 	return func() {}, c.t.Locks.LockCollections(c.w.Op, mode, names...)
+}
+
+// refused implements txnContext. What earlier statements have locked stays locked.
+func (c *transactionWrites) refused(names ...string) {
+	for _, ns := range names {
+		c.t.Locks.UnlockCollection(ns)
+	}
 }
 
 func (c *transactionWrites) admits(ns string) error {

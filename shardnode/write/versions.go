@@ -21,6 +21,7 @@ func (w *Command) LockVersioned(ns string, names ...string) (unlock func(), err 
 	}
 	if err = w.writer.checkVersions(w.Op, ns); err != nil {
 		unlock()
+		w.refused(slices.Compact(slices.Sorted(slices.Values(names)))...)
 		return nil, migration.WaitCritical(w.Op, err)
 	}
 	return unlock, nil

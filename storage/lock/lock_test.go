@@ -349,3 +349,35 @@ func TestUnlockTwice(t *testing.T) {
 	}
 	l.UnlockAll()
 }
+
+// A statement of a transaction that is refused gives back what it has locked, and nothing of what earlier ones have.
+func TestUnlockCollectionUndoesOneLock(t *testing.T) {
+	m := NewManager()
+	l := m.NewLocker()
+	for _, ns := range []string{"d.a", "d.b", "e.c", "d.a"} {
+		if err := l.LockCollections(t.Context(), IX, ns); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.UnlockCollection("e.c")
+	l.UnlockCollection("d.a")
+	held := func(names ...string) {
+		t.Helper()
+		for res, want := range map[Resource]bool{
+			{Collection, "d.a"}: slices.Contains(names, "d.a"), {Collection, "d.b"}: slices.Contains(names, "d.b"), {Collection, "e.c"}: false,
+			{Database, "d"}: len(names) > 0, {Database, "e"}: false,
+		} {
+			if got := l.Held(res) != None; got != want {
+				t.Errorf("%v is held: %v", res, got)
+			}
+		}
+	}
+	held("d.a", "d.b")
+	l.UnlockCollection("d.a")
+	held("d.b")
+	l.UnlockCollection("d.b")
+	held()
+	if err := m.NewLocker().LockGlobal(t.Context(), X); err != nil {
+		t.Error(err)
+	}
+}

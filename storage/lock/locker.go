@@ -163,8 +163,9 @@ func (l *Locker) wait(ctx context.Context, h *head, w *waiter, mode Mode) error 
 }
 
 // Unlock undoes one Lock of a resource; the last one releases it.
-func (l *Locker) Unlock(res Resource) {
-	h := l.m.head(res)
+func (l *Locker) Unlock(res Resource) { l.unlock(l.m.head(res)) }
+
+func (l *Locker) unlock(h *head) {
 	for i := len(l.held) - 1; i >= 0; i-- {
 		if e := &l.held[i]; e.h == h {
 			if e.n--; e.n == 0 {
