@@ -78,6 +78,7 @@ func FindConfig(ctx context.Context, p Peer, cmd []byte) ([][]byte, error) {
 	if !ok {
 		return FindAll(ctx, p, "config", cmd)
 	}
+	ctx = AtOnce(ctx) // everybody who needs the same table waits for this one read
 	for try := 1; ; try++ {
 		docs, err := c.find(ctx, cmd)
 		if err == nil || ctx.Err() != nil || try == configTries || !Retryable(err) && mongoerr.CodeOf(err) != mongoerr.CursorNotFound {

@@ -114,6 +114,15 @@ func checkMonitorProtocol(_, v value.Value) (value.Value, error) {
 	return v, nil
 }
 
+func checkPoolMatching(_, v value.Value) (value.Value, error) {
+	switch s := v.Str(); s {
+	case "automatic", "disabled", "matchPrimaryNode", "matchBusiestNode":
+		return v, nil
+	default:
+		return v, mongoerr.Newf(mongoerr.BadValue, "Unrecognized replica set matching policy '%s': it is automatic, disabled, matchPrimaryNode or matchBusiestNode", s)
+	}
+}
+
 // checkRate refuses values that are not a rate; an infinite rate becomes the largest number.
 func checkRate(_, v value.Value) (value.Value, error) {
 	if f := v.AsFloat64(); f <= 0 {

@@ -15,6 +15,18 @@ var ServedUser servedUser
 
 type servedUser struct{}
 
+// MayQueue is the context key for whether a call may wait until others have put their connections back. There is a value, true, for what
+// a client asks for outside of a transaction: it holds nothing that others wait for. Everything else is urgent (wire.Pool).
+var MayQueue mayQueue
+
+type mayQueue struct{}
+
+// Urgent reports whether a call under ctx must not wait for the connections of others.
+func Urgent(ctx context.Context) bool { return ctx.Value(MayQueue) != true }
+
+// AtOnce returns ctx for calls that others wait for, whoever has asked for them.
+func AtOnce(ctx context.Context) context.Context { return context.WithValue(ctx, MayQueue, nil) }
+
 // Peer is another node, or a replica set, that accepts commands; for a set it finds the right member. Both ways to reach
 // one, a function call within the process and a pooled connection, carry the same bytes.
 type Peer interface {
@@ -204,7 +216,10 @@ func Sleep(ctx context.Context, d time.Duration) error {
 // Handshake performs the first exchange on a connection between nodes: the sender identifies itself as a node,
 // with the process that it belongs to. Monitors' connections begin the same way, so that a live process has a
 // connection to every node on which it may have operations.
-func Handshake(ctx context.Context, cc *wire.ClientConn) error {
+func Handshake(ctx context.Context, cc *wire.ClientConn) error { return CheckConn(ctx, cc) }
+
+// CheckConn checks a connection between nodes that has rested.
+func CheckConn(ctx context.Context, cc *wire.ClientConn) error {
 	reply, err := cc.RoundTrip(ctx, &wire.Message{OpCode: wire.OpMsg, Body: helloInternal})
 	if err != nil {
 		return err

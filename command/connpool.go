@@ -19,7 +19,33 @@ const poolName = "NetworkInterfaceTL-TaskExecutorPool-0"
 func poolTotals(h wire.HostStats) []value.Field {
 	return []value.Field{
 		i64("InUse", h.InUse), i64("Available", h.Idle), i64("Leased", 0), i64("Created", h.Created), i64("Refreshing", h.Dialing),
-		i64("Refreshed", 0), i64("WasNeverUsed", 0), i64("Rejected", 0),
+		i64("Refreshed", h.Refreshed), i64("WasNeverUsed", h.NeverUsed), i64("Rejected", h.Rejected),
+	}
+}
+
+// waitTimes returns how long calls waited for a connection, as a histogram.
+func waitTimes(h wire.HostStats) value.Field {
+	count := func(n int64) value.Value { return value.NewDocument(value.Doc(i64("count", n))) }
+	out, total := []value.Field{value.F("(-inf, 0ms)", count(0))}, int64(0)
+	step, last := wire.WaitStep.Milliseconds(), len(h.Waits)-1
+	for i, n := range h.Waits {
+		total += n
+		from := int64(i) * step
+		name := "[" + strconv.FormatInt(from, 10) + "ms, inf)"
+		if i < last {
+			name = "[" + strconv.FormatInt(from, 10) + "ms, " + strconv.FormatInt(from+step, 10) + "ms)"
+		}
+		out = append(out, value.F(name, count(n)))
+	}
+	return value.F("acquisitionWaitTimes", value.NewDocument(value.Doc(append(out, i64("totalCount", total))...)))
+}
+
+// addHost adds the counters of one host to a sum.
+func addHost(sum *wire.HostStats, h wire.HostStats) {
+	sum.InUse, sum.Idle, sum.Created, sum.Dialing = sum.InUse+h.InUse, sum.Idle+h.Idle, sum.Created+h.Created, sum.Dialing+h.Dialing
+	sum.Refreshed, sum.NeverUsed, sum.Rejected = sum.Refreshed+h.Refreshed, sum.NeverUsed+h.NeverUsed, sum.Rejected+h.Rejected
+	for i, n := range h.Waits {
+		sum.Waits[i] += n
 	}
 }
 
@@ -48,15 +74,21 @@ func (s *Service) runConnPoolStats(_ *Op, dst []byte) ([]byte, error) {
 	var sum wire.HostStats
 	var each []value.Field
 	for _, h := range hosts {
-		sum.InUse, sum.Idle, sum.Created, sum.Dialing = sum.InUse+h.InUse, sum.Idle+h.Idle, sum.Created+h.Created, sum.Dialing+h.Dialing
-		each = append(each, value.F(h.Host, value.NewDocument(value.Doc(prefixed("", poolTotals(h))...))))
+		addHost(&sum, h)
+		each = append(each, value.F(h.Host, value.NewDocument(value.Doc(append(prefixed("", poolTotals(h)), waitTimes(h))...))))
 	}
 	for _, f := range prefixed("total", poolTotals(sum)) {
 		dst = value.Append(dst, f.Key, f.Val)
 	}
+	strategy := sdam.MatchNothing
+	if s.Peers != nil {
+		strategy = s.Peers.Matching()
+	}
+	dst = value.Append(dst, "replicaSetMatchingStrategy", value.NewString(string(strategy)))
+	dst = value.Append(dst, "acquisitionWaitTimes", waitTimes(sum).Val)
 	var pools []value.Field
 	if len(each) > 0 {
-		pools = []value.Field{value.F(poolName, value.NewDocument(value.Doc(append(prefixed("pool", poolTotals(sum)), each...)...)))}
+		pools = []value.Field{value.F(poolName, value.NewDocument(value.Doc(append(append(prefixed("pool", poolTotals(sum)), waitTimes(sum)), each...)...)))}
 	}
 	dst = value.Append(dst, "pools", value.NewDocument(value.Doc(pools...)))
 	dst = value.Append(dst, "hosts", value.NewDocument(value.Doc(each...)))

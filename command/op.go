@@ -294,6 +294,11 @@ func (op *Op) Value(key any) any {
 			return served
 		}
 		return nil
+	case cluster.MayQueue:
+		if c := op.Client; c != nil && !c.InProcess && !c.Internal && !op.InTransaction() {
+			return true
+		}
+		return nil
 	}
 	if op.parent != nil {
 		return op.parent.Value(key)

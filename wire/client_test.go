@@ -126,9 +126,9 @@ func TestSeverEndsHandshakes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer mute.Close()
-	shaking := make(chan struct{})
+	shaking, once := make(chan struct{}), sync.Once{}
 	p := NewPool(PoolOptions{Handshake: func(ctx context.Context, cc *ClientConn) error {
-		close(shaking)
+		once.Do(func() { close(shaking) })
 		_, err := cc.RoundTrip(ctx, &Message{Body: doc("hello", 1)})
 		return err
 	}})

@@ -51,8 +51,8 @@ func (s *Set) CallOn(ctx context.Context, p *cluster.ReadPreference, m *wire.Mes
 				return out, srv.member, nil
 			}
 		}
-		if ctx.Err() != nil {
-			return answer(out, reply, dst, err) // the caller's time is over: this says nothing about the member
+		if ctx.Err() != nil || mongoerr.CodeOf(err) == mongoerr.PooledConnectionAcquisitionExceededTimeLimit {
+			return answer(out, reply, dst, err) // the caller's time is over, or its turn did not come: this says nothing about the member
 		}
 		s.failed(srv, reply, err)
 		again := false

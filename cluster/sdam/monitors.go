@@ -12,9 +12,10 @@ import (
 
 // Monitors are the replica sets that a process monitors, one Set per name for any number of users.
 type Monitors struct {
-	net   Network
-	times atomic.Pointer[Timing]
-	moved atomic.Pointer[[]func(set, conn string, version int64)] // read under a set's lock, so it has none of its own
+	net      Network
+	times    atomic.Pointer[Timing]
+	matching atomic.Pointer[func() Matching]
+	moved    atomic.Pointer[[]func(set, conn string, version int64)] // read under a set's lock, so it has none of its own
 
 	mu struct {
 		sync.Mutex

@@ -7,8 +7,10 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -26,11 +28,22 @@ import (
 type directory struct {
 	*sdam.Nodes
 	monitors *sdam.Monitors
+	config   atomic.Pointer[sdam.Set] // nil before it is dialled
 }
 
 func newDirectory(clock *cluster.VectorClock, opts wire.PoolOptions) *directory {
-	nodes := sdam.NewNodes(wire.NewPool(opts), clock)
-	return &directory{Nodes: nodes, monitors: sdam.NewMonitors(nodes, sdam.DefaultTiming)}
+	d := &directory{}
+	opts.Check, opts.Urgent = cluster.CheckConn, cluster.Urgent
+	opts.Follow = func(load map[string]wire.HostLoad) map[string]int { return d.monitors.Follow(load) }
+	d.Nodes = sdam.NewNodes(wire.NewPool(opts), clock)
+	d.monitors = sdam.NewMonitors(d.Nodes, sdam.DefaultTiming)
+	return d
+}
+
+// isConfig reports whether a host is a member of the config server.
+func (d *directory) isConfig(host string) bool {
+	set := d.config.Load()
+	return set != nil && slices.ContainsFunc(set.Topology().Servers, func(m *sdam.Server) bool { return m.Host == host })
 }
 
 // connect creates the directory of the process.
@@ -38,12 +51,16 @@ func (a *assembly) connect(clock *cluster.VectorClock) *directory {
 	if clock != nil {
 		clock.SetMaxDrift(a.params.Int("maxAcceptableLogicalClockDriftSecs"))
 	}
-	opts := wire.PoolOptions{Handshake: command.Handshake(a.members, a.c.Security.Transition)}
+	opts := wire.PoolOptions{
+		Handshake: command.Handshake(a.members, a.c.Security.Transition),
+		Limits:    poolLimits(a.params, func(host string) bool { return a.peers.isConfig(host) }),
+	}
 	if a.keyring != nil {
 		opts.Dial = wire.DialTLS(a.keyring.outgoing)
 	}
 	a.peers = newDirectory(clock, opts)
 	a.peers.timed(a.params)
+	a.peers.monitors.Match(matching(a.params, a.c.Program))
 	a.onStop(a.peers.close)
 	return a.peers
 }
@@ -72,6 +89,7 @@ func (d *directory) dialConfig(conn string, clock *cluster.VectorClock, first bo
 	if err != nil {
 		return nil, err
 	}
+	d.config.Store(h.Set)
 	return cluster.NewConfigServer(h, clock, first), nil
 }
 

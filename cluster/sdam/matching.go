@@ -1,0 +1,51 @@
+package sdam
+
+import "github.com/shoaldb/shoal/wire"
+
+// Matching is how the least number of connections to the members of a set follows that of another member, so that there are enough when
+// that member's calls come to them (ShardingTaskExecutorPoolReplicaSetMatching).
+type Matching string
+
+// The ways of matching.
+const (
+	MatchNothing Matching = "disabled"
+	MatchPrimary Matching = "matchPrimaryNode" // secondaries have as many as the primary
+	MatchBusiest Matching = "matchBusiestNode" // all have as many as are in use with the busiest member
+)
+
+// Match sets where the way of matching is found from now on.
+func (ms *Monitors) Match(how func() Matching) { ms.matching.Store(&how) }
+
+// Matching returns the way of matching in force.
+func (ms *Monitors) Matching() Matching {
+	if how := ms.matching.Load(); how != nil {
+		return (*how)()
+	}
+	return MatchNothing
+}
+
+// Follow returns how many connections the members of the monitored sets are to have at least, given how many there are (wire.PoolOptions).
+func (ms *Monitors) Follow(load map[string]wire.HostLoad) map[string]int {
+	how := ms.Matching()
+	if how == MatchNothing {
+		return nil
+	}
+	out := make(map[string]int)
+	for _, set := range ms.Sets() {
+		t, most := set.Topology(), 0
+		if p := t.Primary(); how == MatchPrimary && p != nil {
+			most = load[p.Host].Open
+		}
+		for _, m := range t.Servers {
+			if how == MatchBusiest {
+				most = max(most, load[m.Host].InUse)
+			}
+		}
+		for _, m := range t.Servers {
+			if (m.Kind == Secondary || m.Kind == Primary && how == MatchBusiest) && !ms.net.Local(m.Host) {
+				out[m.Host] = max(out[m.Host], most)
+			}
+		}
+	}
+	return out
+}
