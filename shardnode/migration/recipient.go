@@ -286,34 +286,56 @@ func (r *recipient) prepareCollection(ctx context.Context) error {
 	})
 }
 
-// clone fetches the range as of the beginning of the migration.
+// clone fetches the range as of the beginning of the migration, by several workers if chunkMigrationConcurrency says so: while one stores
+// what it has fetched, or waits for the write concern of secondaryThrottle, others fetch.
 func (r *recipient) clone(ctx context.Context) error {
-	for {
+	return inParallel(ctx, r.m.Params.Int("chunkMigrationConcurrency"), func(ctx context.Context) (more bool, err error) {
 		var next msg.MigrateCloneReply
 		body, err := r.ask(ctx, &msg.MigrateClone{Migration: r.about()}, &next)
 		if err != nil {
-			return err
+			return false, err
 		}
 		docs := value.Values(next.Objects)
 		if len(docs) == 0 {
-			return nil
+			return false, nil
 		}
 		for rest := docs; len(rest) > 0; {
 			batch, began := cloneUnit(rest, r.m.Params.Int("migrateCloneInsertionBatchSize")), time.Now()
 			rest = rest[len(batch):]
 			if err := r.insertBatch(ctx, batch); err != nil {
-				return err
+				return false, err
 			}
 			// The store is left to clients for as long as the unit has kept it busy: their writes waited for the flushes of what is cloned.
 			delay := time.Duration(r.m.Params.Int("migrateCloneInsertionBatchDelayMS")) * time.Millisecond
 			if err := cluster.Sleep(ctx, max(delay, time.Since(began))); err != nil {
-				return err
+				return false, err
 			}
 		}
 		r.mu.Lock()
 		r.mu.clonedLen += int64(len(body))
 		r.mu.Unlock()
+		return true, nil
+	})
+}
+
+// inParallel has n workers repeat a step until it says that there is no more, each, or one fails, which ends the others.
+func inParallel(ctx context.Context, n int64, step func(context.Context) (more bool, err error)) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	for range n {
+		wg.Go(func() {
+			for more := true; more; {
+				var err error
+				if more, err = step(ctx); err != nil {
+					cancel(err)
+					return
+				}
+			}
+		})
 	}
+	wg.Wait()
+	return context.Cause(ctx) // the first error, which has caused the others
 }
 
 // cloneUnitBytes limits how much of a clone is stored in one unit of work, which the writes of clients wait for.
