@@ -119,8 +119,11 @@ func chunkBetween(info *cluster.CollectionInfo, min, max []byte) (*cluster.Chunk
 // after the collection's: ⟨M, m+1⟩ … ⟨M, m+n⟩.
 func (m *Manager) splitChunk(ctx context.Context, req *msg.CommitChunkSplit) (cluster.ChunkVersion, error) {
 	ns, points := req.NS, req.Points
-	m.chunks.Lock()
-	defer m.chunks.Unlock()
+	unlock, err := m.lockTable(ctx, req.NS)
+	if err != nil {
+		return cluster.ChunkVersion{}, err
+	}
+	defer unlock()
 	var none cluster.ChunkVersion
 	info, e, err := m.table(ctx, ns)
 	if err != nil {
@@ -176,8 +179,11 @@ func checkSplitPoints(c *cluster.Chunk, points [][]byte) error {
 
 // mergeRange merges the chunks of one shard between two bounds into one with the next minor version.
 func (m *Manager) mergeRange(ctx context.Context, ns string, from, to []byte) (cluster.ChunkVersion, error) {
-	m.chunks.Lock()
-	defer m.chunks.Unlock()
+	unlock, err := m.lockTable(ctx, ns)
+	if err != nil {
+		return cluster.ChunkVersion{}, err
+	}
+	defer unlock()
 	var none cluster.ChunkVersion
 	info, e, err := m.table(ctx, ns)
 	if err != nil {
@@ -219,8 +225,11 @@ func (m *Manager) mergeRange(ctx context.Context, ns string, from, to []byte) (c
 // chunk that remains on the donor, the control chunk, gets ⟨M+1, 1⟩, so that both shards' versions reflect the
 // move.
 func (m *Manager) commitMigration(ctx context.Context, g *msg.CommitChunkMigration) error {
-	m.chunks.Lock()
-	defer m.chunks.Unlock()
+	unlock, err := m.lockTable(ctx, g.NS)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	info, e, err := m.table(ctx, g.NS)
 	if err != nil {
 		return err
@@ -259,8 +268,11 @@ func (m *Manager) commitMigration(ctx context.Context, g *msg.CommitChunkMigrati
 // outdateChunk raises the version of the chunk at a bound above the given one, unless it is higher already: a
 // migration that began at that version, and whose commit is still in flight, can then no longer commit.
 func (m *Manager) outdateChunk(ctx context.Context, ns string, min []byte, old cluster.ChunkVersion) error {
-	m.chunks.Lock()
-	defer m.chunks.Unlock()
+	unlock, err := m.lockTable(ctx, ns)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	info, e, err := m.table(ctx, ns)
 	if err != nil {
 		return err
@@ -454,8 +466,11 @@ func (m *Manager) markJumbo(ctx context.Context, ns string, min []byte) error {
 }
 
 func (m *Manager) setJumbo(ctx context.Context, ns string, jumbo bool, which func(*cluster.CollectionInfo) (*cluster.Chunk, error)) error {
-	m.chunks.Lock()
-	defer m.chunks.Unlock()
+	unlock, err := m.lockTable(ctx, ns)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	info, e, err := m.table(ctx, ns)
 	if err != nil {
 		return err

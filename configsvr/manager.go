@@ -29,7 +29,7 @@ type Manager struct {
 
 	tables *cluster.Catalog // as read last; emptied when this member becomes primary, as another may have written since
 	shards sync.Mutex       // serialises changes of config.shards
-	chunks sync.Mutex       // serialises changes of config.chunks and config.tags
+	chunks tableLocks       // serialises changes of config.chunks and config.tags
 	ddl    nameLocks
 	blocks sections
 	pauses pauses
@@ -47,13 +47,35 @@ type Manager struct {
 // New returns a manager. Init must run before its commands do.
 func New(local cluster.Peer, registry *cluster.Registry, clock *cluster.VectorClock, host func() string) *Manager {
 	m := &Manager{local: local, registry: registry, clock: clock, host: host, Params: cluster.NewParams(), now: time.Now, balancer: newBalancer(), defragmenter: newDefragmenter(), tables: cluster.NewCatalog(local)}
-	m.ddl.held = make(map[string]chan struct{})
+	m.ddl.held, m.chunks.names.held = make(map[string]chan struct{}), make(map[string]chan struct{})
 	m.blocks.held = make(map[[16]byte]struct{})
 	m.members.news, m.members.wake = make(map[string]setNews), make(chan struct{}, 1)
 	return m
 }
 
-// nameLocks serialises DDL by name. A lock waits at most until the operation ends.
+// tableLocks serialises changes of routing tables: those of one collection's chunks by its name, beside those of other collections, and what
+// concerns several collections, or zones, by the lock as a whole.
+type tableLocks struct {
+	sync.RWMutex
+	names nameLocks
+}
+
+// lockTable is held while the chunks of one collection change: a migration commits it inside its critical section, and must not wait for
+// what is done to another collection.
+func (m *Manager) lockTable(ctx context.Context, ns string) (unlock func(), err error) {
+	m.chunks.RLock()
+	free, err := m.chunks.names.lock(ctx, ns)
+	if err != nil {
+		m.chunks.RUnlock()
+		return nil, err
+	}
+	return func() {
+		free()
+		m.chunks.RUnlock()
+	}, nil
+}
+
+// nameLocks serialises operations by name. A lock waits at most until the operation ends.
 type nameLocks struct {
 	mu   sync.Mutex
 	held map[string]chan struct{}

@@ -108,8 +108,11 @@ type merging struct {
 // It returns how many were.
 func (m *Manager) mergeRuns(ctx context.Context, g *merging) (taken int, err error) {
 	ns, shard := g.ns, g.shard
-	m.chunks.Lock()
-	defer m.chunks.Unlock()
+	unlock, err := m.lockTable(ctx, ns)
+	if err != nil {
+		return 0, err
+	}
+	defer unlock()
 	rule, e, err := m.mergeRule(ctx, ns)
 	if err != nil {
 		return 0, err
