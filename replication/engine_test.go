@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -21,12 +22,25 @@ import (
 type direct struct {
 	mu    sync.Mutex
 	nodes map[string]*Raft
+	hung  map[string]chan struct{} // hosts whose calls, and calls to which, begin once the channel is closed
 }
 
 func (d *direct) Send(ctx context.Context, host string, payload []byte) ([]byte, error) {
 	d.mu.Lock()
-	r := d.nodes[host]
+	r, hung := d.nodes[host], d.hung[host]
+	if len(d.hung) > 0 && hung == nil {
+		var e envelope
+		_ = e.unmarshal(payload)
+		hung = d.hung[e.host]
+	}
 	d.mu.Unlock()
+	if hung != nil {
+		select {
+		case <-hung:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 	if r == nil {
 		return nil, errors.New("no such host")
 	}
@@ -41,7 +55,7 @@ type engineSet struct {
 }
 
 func newEngineSet(t testing.TB, memory bool, hosts ...string) *engineSet {
-	s := &engineSet{&direct{nodes: map[string]*Raft{}}, t, map[string]*storage.Engine{}}
+	s := &engineSet{&direct{nodes: map[string]*Raft{}, hung: map[string]chan struct{}{}}, t, map[string]*storage.Engine{}}
 	for _, h := range hosts {
 		s.open(h, memory, vfs.NewMem())
 	}
@@ -138,6 +152,46 @@ func TestEngines(t *testing.T) {
 			}
 			s.same(ts, 100)
 		})
+	}
+}
+
+// What waits for a member that does not answer, or not fast enough, takes a bounded part of the primary's memory.
+func TestMemoryForASlowMemberIsBounded(t *testing.T) {
+	s := newEngineSet(t, true, three...)
+	r := s.nodes["a:1"]
+	ctx := t.Context()
+	cfg := simConfig(time.Second, three...)
+	cfg.Settings.HeartbeatTimeout = time.Minute // of a call
+	if err := r.Initiate(ctx, cfg); err != nil {
+		t.Fatal(err)
+	}
+	c := makeCollection(t, r, s.engines["a:1"])
+	if err := r.Await(ctx, s.engines["a:1"].Visible(), WriteConcern{W: 3, Timeout: 10 * time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	hung := make(chan struct{})
+	defer close(hung)
+	s.mu.Lock()
+	s.hung["c:1"] = hung
+	s.mu.Unlock()
+	const mb = 80
+	pad := value.NewString(strings.Repeat("x", 1<<20))
+	most := 0
+	for i := range mb {
+		u := s.engines["a:1"].NewUnitOfWork(nil)
+		if _, err := u.Insert(c, value.Doc(value.F("_id", value.NewInt32(int32(i))), value.F("pad", pad)), storage.NoInfo); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Commit(ctx, u, Majority); err != nil {
+			t.Fatal(err)
+		}
+		p := r.peer(3)
+		p.mu.Lock()
+		most = max(most, p.bytes)
+		p.mu.Unlock()
+	}
+	if most < maxLogCache/2 || most > maxLogCache+8<<20 {
+		t.Errorf("of %d MB at most %d MB waited for the member", mb, most>>20)
 	}
 }
 

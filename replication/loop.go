@@ -88,8 +88,8 @@ func (r *Raft) startNode() {
 	rn, err := raft.NewRawNode(&raft.Config{
 		ID: r.id.Load(), ElectionTick: electionTicks, HeartbeatTick: heartbeatTicks,
 		Storage: r.rlog, Applied: r.applied.Load(), AsyncStorageWrites: true,
-		MaxSizePerMsg: 4 << 20, MaxCommittedSizePerReady: 64 << 20,
-		MaxInflightMsgs: 256, MaxInflightBytes: 128 << 20,
+		MaxSizePerMsg: 4 << 20, MaxCommittedSizePerReady: 16 << 20,
+		MaxInflightMsgs: 256, MaxInflightBytes: maxLogCache, // entries that are no longer in the cache are read for it
 		CheckQuorum: true, PreVote: true, DisableProposalForwarding: true, StepDownOnRemoval: true,
 		Logger: raftLogger{r.log},
 	})

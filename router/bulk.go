@@ -62,9 +62,7 @@ func (b *bulk) run(dst []byte) ([]byte, error) {
 	for name, n := range b.counters() {
 		dst = value.Append(dst, name, value.NewInt32(int32(*n)))
 	}
-	if len(b.retried) > 0 {
-		dst = value.Append(dst, "retriedStmtIds", value.NewArray(value.ArrayOf(b.retried...)))
-	}
+	dst = command.AppendRetried(dst, b.retried)
 	return dst, nil
 }
 

@@ -467,9 +467,7 @@ func (b *writeBatch) reply(dst []byte) []byte {
 		}
 		dst = value.End(dst, arr)
 	}
-	if len(b.retried) > 0 {
-		dst = value.Append(dst, "retriedStmtIds", value.NewArray(value.ArrayOf(b.retried...)))
-	}
+	dst = command.AppendRetried(dst, b.retried)
 	b.wcErrs.report(b.op)
 	return dst
 }

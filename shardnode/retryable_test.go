@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
@@ -369,4 +371,59 @@ func TestSessionsLostWithTheOplogAreIncomplete(t *testing.T) {
 	}
 	n.ok("d", otherSession(inTxn(`{"insert": "c", "documents": [{"_id": 2}]}`, 4, true)))
 	n.ok("admin", otherSession(inTxn(`{"commitTransaction": 1}`, 4, false)))
+}
+
+// The _ids that a command has upserted are part of its session's history. The record of a history larger than a document could be
+// read by nobody, and its oplog entry stopped every reader of the oplog.
+func TestHistoryLargerThanADocument(t *testing.T) {
+	n := newTestNode(t)
+	const docs, size = 20, 1 << 20
+	upsert := func(number int) string {
+		var list []string
+		for i := range docs {
+			list = append(list, fmt.Sprintf(`{"q": {"_id": "%02d%s"}, "u": {"$inc": {"x": 1}}, "upsert": true}`, i, strings.Repeat("x", size)))
+		}
+		return inSession(`{"update": "c", "updates": [`+strings.Join(list, ",")+`]}`, number)
+	}
+	again := func(when string) {
+		t.Helper()
+		r := n.ok("d", upsert(1))
+		up, _ := r["upserted"].(bson.A)
+		if retried, _ := r["retriedStmtIds"].(bson.A); r["n"] != int32(docs) || len(up) != docs || len(retried) != docs {
+			t.Fatalf("sent again %s: n is %v, %d upserted, %d retried", when, r["n"], len(up), len(retried))
+		}
+		for i, u := range up {
+			if id, _ := asM(u)["_id"].(string); len(id) != size+2 || id[:2] != fmt.Sprintf("%02d", i) {
+				t.Fatalf("sent again %s: the _id of statement %d is %.5s", when, i, id)
+			}
+		}
+	}
+	flush := func() (continuations int) {
+		t.Helper()
+		if err := n.srv.Node.txns.FlushRetries(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return len(n.first("config", `{"find": "system.retryableStatements", "projection": {"_id": 1}, "singleBatch": true}`))
+	}
+	n.ok("d", upsert(1))
+	if got := flush(); got < 4 || got > docs {
+		t.Errorf("%d MB of statements are continued in %d documents", docs*size>>20, got)
+	}
+	for _, coll := range []string{"config transactions", "local oplog.rs"} {
+		db, name, _ := strings.Cut(coll, " ")
+		for _, size := range n.first(db, fmt.Sprintf(`{"aggregate": %q, "pipeline": [{"$project": {"n": {"$bsonSize": "$$ROOT"}, "_id": 0}}, {"$match": {"n": {"$gt": 16793600}}}], "cursor": {}}`, name)) {
+			t.Errorf("%s has a document of this size: %s", coll, size)
+		}
+	}
+	again("at once")
+	n.forgetSessions()
+	again("after an election")
+	n.ok("d", inSession(`{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 1}}, "upsert": true}]}`, 2))
+	if got := flush(); got != 0 {
+		t.Errorf("%d documents are left over", got)
+	}
+	n.forgetSessions()
+	if r := n.ok("d", inSession(`{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 1}}, "upsert": true}]}`, 2)); shown(t, r, "retriedStmtIds") != "{ retriedStmtIds: [ 0 ] }" {
+		t.Errorf("%v", r)
+	}
 }

@@ -8,7 +8,7 @@
 //	                                   the oplog: applyOps, prepare: true
 //	                                                       │
 //	   a new primary ── LoadRetries ──► RestorePrepared ◄──┘
-//	     config.transactions, oplog
+//	     config.transactions, config.system.retryableStatements, oplog
 //	   a retryable write ──► Manager.CheckoutRetry ── Session: Executed, NoteOnCommit
 //
 // The path of a transaction: Begin takes the session's Txn for each command, whose statements read through the unit's own view and stage in

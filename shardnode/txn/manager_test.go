@@ -2,6 +2,7 @@ package txn
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -294,10 +295,52 @@ func TestStatementsOfManyRunsAreFound(t *testing.T) {
 	}
 	back := newSession()
 	s.LSID = value.Doc(value.F("id", value.NewInt32(1)))
-	if err := back.readRecord(s.record(time.Now())); err != nil {
+	h := s.newest()
+	if err := back.readRecord(s.record(time.Now(), h.statements()[0])); err != nil {
 		t.Fatal(err)
 	}
 	if _, ok := back.Executed(2*n - 3); !ok || len(back.runs) != len(s.runs) {
 		t.Errorf("%d runs are read from the record, want %d", len(back.runs), len(s.runs))
+	}
+}
+
+// A history larger than a document goes to another shard in several records, and is stored there in several documents.
+func TestLongHistoryGoesInParts(t *testing.T) {
+	donor, _ := newTestManager(t)
+	donor.execute(t, 1, 5, 0)
+	const statements, size = 10, 2 << 20
+	for i := int32(1); i < statements; i++ {
+		for _, from := range donor.retries.mu.sessions {
+			from.ran(Run{From: i, To: i, Op: 'i', ID: value.NewString(strings.Repeat("x", size+int(i)))})
+		}
+	}
+	records := donor.History(0)
+	if len(records) < 3 {
+		t.Errorf("%d records", len(records))
+	}
+	m, _ := newTestManager(t)
+	if err := m.LoadRetries(); err != nil {
+		t.Fatal(err)
+	}
+	for _, rec := range records {
+		if len(rec) > command.MaxBSONSize {
+			t.Errorf("a record has %d bytes", len(rec))
+		}
+		if err := m.Adopt(t.Context(), []value.Value{value.NewDocument(rec)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := m.LoadRetries(); err != nil {
+		t.Fatal(err)
+	}
+	s, release, err := m.CheckoutRetry(m.op(t, 1, 5, false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	for i := int32(1); i < statements; i++ {
+		if r, ok := s.Executed(i); !ok || len(r.ID.Str()) != size+int(i) {
+			t.Errorf("statement %d after a restart: %v", i, ok)
+		}
 	}
 }

@@ -129,6 +129,7 @@ func (r Run) None() bool { return r.From > r.To }
 
 const (
 	TransactionsNS  = "config.transactions"
+	StatementsNS    = "config.system.retryableStatements"
 	ImagesNS        = "config.image_collection"
 	RetryProgressNS = "config.system.retryableWrites"
 	// retryFlushEvery is how often the table is flushed; a restart reads about twice as much oplog.

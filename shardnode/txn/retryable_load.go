@@ -56,6 +56,13 @@ func (m *Manager) LoadRetries() error {
 	if err != nil {
 		return err
 	}
+	err = m.Docs.Each(StatementsNS, func(doc []byte) error {
+		m.readContinuation(sessions, doc)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
 	err = s.SessionEntries(complete, func(e *storage.SessionEntry) error {
 		return noteEntry(s, sessions, e)
 	})
@@ -245,6 +252,7 @@ func (t *retryTable) store(ctx context.Context, docs *statedoc.Docs, records []d
 // later snapshot has an older record. A record built earlier might overwrite a newer one.
 func (t *retryTable) put(snap *storage.Snapshot, u *storage.UnitOfWork, records []dueRecord) error {
 	c, err := statedoc.CollectionFor(snap, u, TransactionsNS)
+	more := continuations{snap: snap, u: u}
 	for _, r := range records {
 		if err != nil {
 			return err
@@ -253,18 +261,24 @@ func (t *retryTable) put(snap *storage.Snapshot, u *storage.UnitOfWork, records 
 		s := t.mu.sessions[r.id]
 		t.mu.Unlock()
 		var doc []byte
+		var rest []value.Value
 		if s != nil {
+			used := r.used
+			if s != r.of { // it was dropped, and has been created again
+				used = time.Unix(int64(snap.Timestamp().Seconds()), 0)
+			}
 			s.mu.Lock()
 			h := s.newest()
-			if doc = s.record(r.used); s != r.of { // it was dropped, and has been created again
-				doc = s.record(time.Unix(int64(snap.Timestamp().Seconds()), 0))
-			}
+			parts := h.statements()
+			doc, rest = s.record(used, parts[0]), parts[1:]
 			s.mu.Unlock()
 			if h.empty() {
 				continue // its client has not written anything yet
 			}
 		}
-		err = statedoc.PutRecord(snap, u, c, value.NewDocument(r.of.LSID), doc)
+		if err = statedoc.PutRecord(snap, u, c, value.NewDocument(r.of.LSID), doc); err == nil {
+			err = more.put(r.of.LSID, value.Lookup(doc, "txnNum"), rest)
+		}
 		t.written.Add(1)
 	}
 	return err
@@ -285,26 +299,6 @@ func (t *retryTable) saveProgress(ctx context.Context, docs *statedoc.Docs) erro
 	return err
 }
 
-// record returns a session's record for config.transactions; its number is that of the newest retryable write
-// that has written, or of a committed transaction. mu must be held.
-func (s *Session) record(used time.Time) []byte {
-	h := s.newest()
-	runs := make([]value.Value, len(h.runs))
-	for i, r := range h.runs {
-		f := []value.Field{value.F("from", value.NewInt32(r.From)), value.F("to", value.NewInt32(r.To)), value.F("op", value.NewStringBytes([]byte{r.Op}))}
-		if !r.ID.IsMissing() {
-			f = append(f, value.F("id", r.ID))
-		}
-		runs[i] = value.NewDocument(value.Doc(f...))
-	}
-	fields := []value.Field{value.F("_id", value.NewDocument(s.LSID)), value.F("txnNum", value.NewInt64(h.number)),
-		value.F("lastWriteOpTime", h.last.Value()), value.F("lastWriteDate", value.NewTime(used))}
-	if h.committed {
-		return value.Doc(append(fields, value.F("state", value.NewString("committed")))...)
-	}
-	return value.Doc(append(fields, value.F("statements", value.NewArray(value.ArrayOf(runs...))))...)
-}
-
 // readRecord is the reverse. It reads as much as possible from a malformed record, whose statements are then not
 // all known.
 func (s *Session) readRecord(doc []byte) error {
@@ -321,6 +315,11 @@ func (s *Session) readRecord(doc []byte) error {
 	if value.Lookup(doc, "state").Str() == "committed" {
 		s.Txn, s.committed = &Txn{Number: s.Number, State: Committed, ts: s.last.TS}, true
 	}
+	return s.readStatements(doc)
+}
+
+// readStatements adds the statements of a record or of a continuation.
+func (s *Session) readStatements(doc []byte) error {
 	list := value.Lookup(doc, "statements")
 	if list.IsMissing() {
 		return nil

@@ -10,7 +10,8 @@ import (
 	"github.com/shoaldb/shoal/storage"
 )
 
-// History returns the records of the sessions with retryable writes, of those that wrote after a time.
+// History returns the records of the sessions with retryable writes, of those that wrote after a time. A session may have several,
+// with different statements.
 func (m *Manager) History(since storage.Timestamp) [][]byte {
 	t := &m.retries
 	t.mu.Lock()
@@ -19,7 +20,9 @@ func (m *Manager) History(since storage.Timestamp) [][]byte {
 	for _, s := range t.mu.sessions {
 		s.mu.Lock()
 		if h := s.newest(); len(h.runs) > 0 && h.last.TS >= since {
-			out = append(out, s.record(s.used))
+			for _, part := range h.statements() {
+				out = append(out, s.record(s.used, part))
+			}
 		}
 		s.mu.Unlock()
 	}

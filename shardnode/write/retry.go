@@ -1,6 +1,7 @@
 package write
 
 import (
+	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/statedoc"
 	"github.com/shoaldb/shoal/shardnode/txn"
@@ -122,10 +123,7 @@ func (w *Command) keepImage(s *storage.Snapshot, u *storage.UnitOfWork, image []
 
 // appendRetried lists the statements that had been executed before.
 func (w *Command) appendRetried(dst []byte) []byte {
-	if len(w.retried) == 0 {
-		return dst
-	}
-	return value.Append(dst, "retriedStmtIds", value.NewArray(value.ArrayOf(w.retried...)))
+	return command.AppendRetried(dst, w.retried)
 }
 
 // consecutive returns how many documents at the beginning have consecutive statement ids: a unit of a retryable
