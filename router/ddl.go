@@ -41,18 +41,7 @@ func (r *Router) onPrimaryLocked(op *command.Op, dst []byte, as func(msg.ShardCo
 // forwarded has the primary shard of a database execute a client's command under the collection's DDL lock.
 func (r *Router) forwarded(op *command.Op, ns string, create bool, dst []byte, as func(msg.ShardCommand) msg.Message) ([]byte, error) {
 	op.Stats.NS, op.Stats.Type = ns, "command"
-	db, coll := cluster.SplitNS(ns)
-	cmd, mark := value.Begin(nil)
-	for it := value.Walk(op.Req.Body); ; {
-		raw, k, _, ok := it.NextRaw()
-		if !ok {
-			break
-		}
-		if !msg.Generic(k) {
-			cmd = append(cmd, raw...)
-		}
-	}
-	m := as(msg.ShardCommand{DB: db, Coll: coll, Command: value.End(cmd, mark)})
+	m := as(forwardedCommand(op, ns))
 	from := len(dst)
 	err := r.routed(op, ns, create, func(info *cluster.CollectionInfo) error {
 		var err error
@@ -68,6 +57,22 @@ func (r *Router) forwarded(op *command.Op, ns string, create bool, dst []byte, a
 	})
 	r.Catalog.InvalidateCollection(ns)
 	return dst, err
+}
+
+// forwardedCommand returns a client's command without the arguments that any command may have, but for some.
+func forwardedCommand(op *command.Op, ns string, keep ...string) msg.ShardCommand {
+	db, coll := cluster.SplitNS(ns)
+	cmd, mark := value.Begin(nil)
+	for it := value.Walk(op.Req.Body); ; {
+		raw, k, _, ok := it.NextRaw()
+		if !ok {
+			break
+		}
+		if !msg.Generic(k) || slices.Contains(keep, string(k)) {
+			cmd = append(cmd, raw...)
+		}
+	}
+	return msg.ShardCommand{DB: db, Coll: coll, Command: value.End(cmd, mark)}
 }
 
 // cmdNS returns the namespace of a command: its value if that is a name, else that of the database's own
@@ -162,9 +167,41 @@ func firstReply(_ *cluster.CollectionInfo, replies []shardReply, dst []byte) ([]
 
 var replyTrailer = map[string]bool{"ok": true, "$clusterTime": true, "operationTime": true, "$configTime": true, "$topologyTime": true, "writeConcernError": true}
 
-// createIndexes on a sharded collection reports each shard's reply under raw.
+// createIndexes on a sharded collection is coordinated, and reports each shard's reply under raw.
 func (r *Router) createIndexes(op *command.Op, dst []byte) ([]byte, error) {
-	return r.onOwners(op, true, dst, r.rawReplies)
+	ns, err := cmdNS(op)
+	if err != nil {
+		return r.relayAny(op, dst)
+	}
+	if cluster.FixedDatabase(op.DB()) || transactionOf(op) != nil {
+		return r.onOwners(op, true, dst, r.rawReplies)
+	}
+	op.Stats.NS, op.Stats.Type = ns, "command"
+	from := len(dst)
+	err = r.routed(op, ns, true, func(info *cluster.CollectionInfo) error {
+		var err error
+		if !info.Sharded() {
+			dst, err = r.toHome(op, info, dst[:from])
+			return err
+		}
+		dst, err = r.coordinated(op, info, &msg.ShardCreateIndexes{ShardCommand: forwardedCommand(op, ns, "writeConcern")}, dst[:from])
+		if err == nil {
+			r.noteConcerns(op, info, dst[from:])
+		}
+		return err
+	})
+	return dst, err
+}
+
+// noteConcerns reports the write concern errors in a coordinator's reply that quotes the shards' replies.
+func (r *Router) noteConcerns(op *command.Op, info *cluster.CollectionInfo, reply []byte) {
+	doc, mark := value.Begin(nil)
+	raw := value.LookupDoc(value.End(append(doc, reply...), mark), "raw")
+	var replies []shardReply
+	for _, id := range info.Shards() {
+		replies = append(replies, shardReply{shard: id, body: value.LookupDoc(raw, r.connString(id))})
+	}
+	collectWriteConcernErrors(op, replies)
 }
 
 func (r *Router) dropIndexes(op *command.Op, dst []byte) ([]byte, error) {
@@ -230,11 +267,22 @@ func (r *Router) create(op *command.Op, dst []byte) ([]byte, error) {
 	return r.forwarded(op, ns, true, dst, func(c msg.ShardCommand) msg.Message { return &msg.ShardCreate{ShardCommand: c} })
 }
 
-// coordinated makes the primary shard of a database coordinate a DDL, with the request's generic arguments.
+// coordinated makes the primary shard of a database coordinate a DDL, with the request's generic arguments. If the reply is lost, or the
+// shard has no primary, it sends the request again, with the id by which the coordinator knows it: the answer is that of the first one.
 func (r *Router) coordinated(op *command.Op, info *cluster.CollectionInfo, m msg.Message, dst []byte) ([]byte, error) {
-	body := rebuild(msg.Doc(m), nil, genericArguments(op))
-	return r.relay(op, info.DB.Primary, body, cluster.AppendDatabaseVersion(nil, info.DB.Version), dst)
+	id, generic, from := cluster.NewUUID(), genericArguments(op), len(dst)
+	for try := 0; ; try++ {
+		request := value.Doc(value.F("id", value.NewBinary(4, id[:])), value.F("again", value.NewBool(try > 0)))
+		body := rebuild(msg.Doc(m), nil, value.Append(slices.Clone(generic), msg.RequestID, value.NewDocument(request)))
+		dst, err := r.relay(op, info.DB.Primary, body, cluster.AppendDatabaseVersion(nil, info.DB.Version), dst[:from])
+		if err == nil || !cluster.Retryable(err) || try == coordinatedAgain || cluster.Sleep(op, 20*time.Millisecond<<(2*try)) != nil {
+			return dst, err
+		}
+	}
 }
+
+// coordinatedAgain is how often a DDL is sent again.
+const coordinatedAgain = 3
 
 // refuseUnknown refuses arguments that a command does not have: the message to its coordinator has only known ones.
 func refuseUnknown(op *command.Op, known ...string) error {

@@ -109,6 +109,9 @@ func TestFailedShardCollectionIsUndone(t *testing.T) {
 			t.Errorf("%v", m)
 		}
 		c.leftOver()
+		if on := c.hasIndex("db.c", "k_hashed"); len(on) > 0 {
+			t.Errorf("an index is left on %v", on)
+		}
 		if n := len(c.uuids("db.c")); n != map[bool]int{false: 0, true: 1}[existed] {
 			t.Errorf("existed %v: %d", existed, n)
 		}
@@ -121,6 +124,7 @@ func TestFailedShardCollectionIsUndone(t *testing.T) {
 		}
 	}
 	c.insertKeys("c", 1, 2)
+	c.run("db", `{"createIndexes": "c", "indexes": [{"key": {"k": "hashed"}, "name": "kh"}]}`)
 	refuse.Store(false)
 	c.run("admin", shard)
 	c.expect(c.counted("c", 1), `2`)
@@ -158,6 +162,9 @@ func TestMovedCollectionIsSharded(t *testing.T) {
 	c.expect(c.all("db", `{"checkMetadataConsistency": 1}`), `[]`)
 	if c.server["shard1"].Node.Engine.Catalog().Lookup("db.c") != nil {
 		t.Error("the collection is left on shard1")
+	}
+	if on := c.hasIndex("db.c", "k_hashed"); len(on) > 0 {
+		t.Errorf("an index is left on %v", on)
 	}
 	c.run("db", `{"insert": "c", "documents": [{"_id": 1, "k": 1}]}`)
 	c.run("db", `{"delete": "c", "deletes": [{"q": {}, "limit": 0}]}`)

@@ -7,7 +7,7 @@ func All() []Message {
 		new(CommitShardCollection), new(ShardFound), new(DropCollection), new(RenameMetadata), new(RemoveDatabase), new(ShardDropDatabase), new(DropDatabaseFound), new(ShardRename), new(RenameFound),
 		new(ShardShardCollection), new(ShardMovePrimary), new(MovePrimaryFound), new(CommitMovePrimary), new(CloneCollection), new(AdoptSessions),
 		new(ShardRefine), new(RefineFound), new(CommitRefine), new(ValidateShardKey), new(CheckConsistency), new(CheckConsistencyReply),
-		new(ShardCreate), new(ShardConvertToCapped), new(ShardCollMod), new(ShardDropIndexes), new(ForwardFound),
+		new(ShardCreate), new(ShardConvertToCapped), new(ShardCollMod), new(ShardDropIndexes), new(ShardCreateIndexes), new(CheckCommand), new(CheckCommandReply), new(ForwardFound),
 		new(CommitChunkSplit), new(CommitChunksMerge), new(MergeAllChunksOnShard), new(CommitChunkMigration), new(EnsureChunkVersion), new(MoveRange), new(ClearJumboFlag),
 		new(BalancerStart), new(BalancerStop), new(BalancerStatus), new(BalancerCollectionStatus), new(ConfigureBalancing),
 		new(AddShardToZone), new(RemoveShardFromZone), new(UpdateZoneKeyRange),

@@ -182,6 +182,7 @@ type ShardFound struct {
 	NewEpoch [12]byte // the epoch afterwards
 	Shards   []string // those that there were, the coordinator last
 	Home     string   // the shard that the catalog has placed the collection on; "" if it has no entry
+	NewIndex string   // the name of the index that the key needs on an existing collection; "" if there is one
 }
 
 func (m *ShardFound) fields(c *codec) {
@@ -195,6 +196,7 @@ func (m *ShardFound) fields(c *codec) {
 	c.objectID("newEpoch", required, &m.NewEpoch)
 	c.strs("shards", required, &m.Shards)
 	c.str("home", optional, &m.Home)
+	c.str("newIndex", optional, &m.NewIndex)
 }
 
 // ShardMovePrimary gives a database another primary shard.
@@ -334,6 +336,38 @@ func (m *ShardDropIndexes) fields(c *codec) {
 	m.rest(c)
 }
 
+// ShardCreateIndexes creates indexes.
+type ShardCreateIndexes struct{ ShardCommand }
+
+func (m *ShardCreateIndexes) fields(c *codec) {
+	c.on("_shardsvrCreateIndexes", &m.Coll)
+	m.rest(c)
+}
+
+// CheckCommand makes a shard check whether it would execute a client's command that changes a collection. Nothing is changed.
+type CheckCommand struct{ ShardCommand }
+
+func (m *CheckCommand) fields(c *codec) {
+	c.on("_shardsvrCheckCommand", &m.Coll)
+	m.rest(c)
+}
+
+// CheckCommandReply tells what the command would do.
+type CheckCommandReply struct {
+	Missing []string // the names of the indexes that a createIndexes would create
+}
+
+func (m *CheckCommandReply) fields(c *codec) {
+	c.reply("_shardsvrCheckCommand")
+	c.strs("missing", optional, &m.Missing)
+}
+
+// ShardIndexes are indexes of a shard.
+type ShardIndexes struct {
+	Shard string
+	Names []string
+}
+
 // ShardAnswer is a shard's reply to a client's command.
 type ShardAnswer struct {
 	Shard string
@@ -345,7 +379,9 @@ type ForwardFound struct {
 	UUID    [16]byte
 	Shards  []string
 	Home    string // the shard of a collection that is not sharded
+	Idle    string // this shard, if it has the collection and owns nothing of it: clients do not get its answer
 	Answers []ShardAnswer
+	Missing []ShardIndexes // what a createIndexes creates
 }
 
 func (m *ForwardFound) fields(c *codec) {
@@ -356,5 +392,10 @@ func (m *ForwardFound) fields(c *codec) {
 	subs(c, "answers", &m.Answers, func(c *codec, x *ShardAnswer) {
 		c.str("shard", required, &x.Shard)
 		c.doc("reply", required, &x.Reply)
+	})
+	c.str("idle", optional, &m.Idle)
+	subs(c, "missing", &m.Missing, func(c *codec, x *ShardIndexes) {
+		c.str("shard", required, &x.Shard)
+		c.strs("names", required, &x.Names)
 	})
 }

@@ -102,11 +102,15 @@ func Generic(key []byte) bool {
 		"comment", "help", "$clusterTime", "shardVersion", "databaseVersion", "$readPreference", "$queryOptions",
 		"apiVersion", "apiStrict", "apiDeprecationErrors", "stmtId", "stmtIds", "$configTime", "$topologyTime",
 		"$client", "$audit", "clientOperationKey", "mayBypassWriteBlocking", "coordinator", "txnRetryCounter",
-		"startOrContinueTransaction", "rawData", "$oplogQueryData", "$replData", "allowImplicitCollectionCreation", "versionContext":
+		"startOrContinueTransaction", "rawData", "$oplogQueryData", "$replData", "allowImplicitCollectionCreation", "versionContext",
+		RequestID:
 		return true
 	}
 	return false
 }
+
+// RequestID is the argument with which a router identifies a DDL to its coordinator, so that it can send the command again: {id, again}.
+const RequestID = "$ddlRequest"
 
 // genericReply reports whether any reply may have a field of that name.
 func genericReply(key []byte) bool {

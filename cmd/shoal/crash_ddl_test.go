@@ -110,6 +110,20 @@ var killedOperations = []killedDDL{
 		},
 	},
 	{
+		name: "createIndexes", phases: []string{"freezeMigrations", "checkShards", "updateShards", "unfreezeMigrations", "done"},
+		db: "crash", command: bson.D{{Key: "createIndexes", Value: "c"}, {Key: "indexes", Value: bson.A{bson.D{{Key: "key", Value: bson.D{{Key: "g", Value: 1}}}, {Key: "name", Value: "g"}}}}},
+		check: func(t *testing.T, ctx context.Context, db *mongo.Database, shards []*mongo.Client) {
+			for i, s := range shards {
+				if specs, err := s.Database("crash").Collection("c").Indexes().ListSpecifications(ctx); len(specs) != 3 || err != nil {
+					t.Errorf("shard %d has %d indexes, %v", i, len(specs), err)
+				}
+			}
+			if err := db.Collection("c").Drop(ctx); err != nil {
+				t.Error(err)
+			}
+		},
+	},
+	{
 		name: "dropDatabase", phases: []string{"freezeCollections", "enterCriticalSection", "dropDatabase", "releaseCriticalSection", "done"},
 		db: "crash", command: bson.D{{Key: "dropDatabase", Value: 1}},
 		check: func(t *testing.T, ctx context.Context, db *mongo.Database, shards []*mongo.Client) {

@@ -117,8 +117,9 @@ func (m *Coordinators) Specs() []command.Spec {
 	holds, consistent := command.Internal(m.runHolds), command.Internal(m.runCheckConsistency)
 	holds.Roles, holds.PrimaryOnly = command.Shard, true
 	consistent.Roles, consistent.PrimaryOnly = command.Shard, true
+	consistent.Fields = append(consistent.Fields, requestField)
 	return []command.Spec{holds, onDatabase(consistent), onCollection(row(m.drop)), onDatabase(row(m.dropDatabase)), onDatabase(row(m.movePrimary)), row(m.rename), row(m.shard), row(m.refine), row(m.reshard),
-		onCollection(row(m.create)), onCollection(row(m.convertToCapped)), onCollection(row(m.collMod)), onCollection(row(m.dropIndexes))}
+		onCollection(row(m.create)), onCollection(row(m.convertToCapped)), onCollection(row(m.collMod)), onCollection(row(m.dropIndexes)), onCollection(row(m.createIndexes))}
 }
 
 // onCollection completes a row whose command's value is a collection of the database that it is sent to.
@@ -140,8 +141,12 @@ func row[M any, P interface {
 }](run func(op *command.Op, m P, dst []byte) ([]byte, error)) command.Spec {
 	s := command.Internal(run)
 	s.Roles, s.Kind, s.PrimaryOnly, s.WriteConcern = command.Shard, command.DDL, true, true
+	s.Fields = append(s.Fields, requestField)
 	return s
 }
+
+// requestField is the argument by which a router identifies its request.
+var requestField = command.Opt(msg.RequestID, command.TObject)
 
 // runHolds reports whether a run still holds its critical sections. Before it says no, it makes sure that it
 // is still primary.
@@ -181,7 +186,14 @@ func (m *Coordinators) run(op *command.Op, req msg.Message, as string, dst []byt
 	}
 	ns := nameOf(o)
 	op.Stats.NS, op.Stats.Type = ns, "command"
-	r := &run{m: m, done: make(chan struct{}), doc: &document{id: cluster.NewUUID(), op: o, ns: ns, command: cmd, comment: value.Lookup(op.Req.Body, "comment").Clone()}}
+	asked := parseRequestID(op.Req.Body)
+	if asked.again {
+		if done, ok, err := m.outcome(asked.id); err != nil || ok {
+			return append(dst, done...), err
+		}
+	}
+	m.abortBuilds(o)
+	r := &run{m: m, done: make(chan struct{}), doc: &document{id: cluster.NewUUID(), op: o, ns: ns, command: cmd, comment: value.Lookup(op.Req.Body, "comment").Clone(), request: asked.id}}
 	for {
 		other, err := m.running(r)
 		if err != nil {
@@ -189,6 +201,12 @@ func (m *Coordinators) run(op *command.Op, req msg.Message, as string, dst []byt
 		}
 		if other == nil {
 			break
+		}
+		if !bytes.Equal(other.doc.command, r.doc.command) {
+			if err := other.end(op); err != nil {
+				return dst, err
+			}
+			continue
 		}
 		if dst, err = other.wait(op, dst); other.undone() {
 			continue // the obstacle may be gone
@@ -202,7 +220,7 @@ func (m *Coordinators) run(op *command.Op, req msg.Message, as string, dst []byt
 		}
 	}()
 	if begun, dst, err = m.lead(op, r, as, dst); !begun {
-		return dst, err
+		return dst, asked.ambiguous(err)
 	}
 	return r.wait(op, dst)
 }
@@ -277,7 +295,7 @@ func nameOf(o operation) string {
 }
 
 // running returns a run for the same request; a run of the same kind on the same name for a different request is an
-// error. If there is none, others join r from here on, until it has ended or giveUp: otherwise two simultaneous requests
+// error, unless such requests wait for each other. If there is none, others join r from here on, until it has ended or giveUp: otherwise two simultaneous requests
 // would both wait for the locks, and the second would find nothing left to do.
 func (m *Coordinators) running(r *run) (*run, error) {
 	m.mu.Lock()
@@ -290,11 +308,15 @@ func (m *Coordinators) running(r *run) (*run, error) {
 		m.mu.asked[r.key()] = r
 		return nil, nil
 	}
-	if bytes.Equal(other.doc.command, r.doc.command) {
+	if bytes.Equal(other.doc.command, r.doc.command) || queues(r.doc.op) {
 		return other, nil
 	}
 	return nil, mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "Another ShardingDDLCoordinator for namespace %s of type %s is already running with different options", r.doc.ns, r.doc.op.name())
 }
+
+// queues reports whether different requests of the operation's kind on one name are executed one after another. Others may contradict
+// each other, and the second is refused.
+func queues(o operation) bool { return o.name() == createIndexesKind || o.name() == "dropIndexes" }
 
 // errNotBegun is the error of a run that did not begin, for those who joined it.
 var errNotBegun = mongoerr.New(mongoerr.ConflictingOperationInProgress, "the operation did not begin")
@@ -345,7 +367,7 @@ func (m *Coordinators) nested(op *command.Op, cmd []byte, unsharded bool, dst []
 }
 
 // ownArguments are those generic arguments of a request that its client's command does not have.
-var ownArguments = []string{"shardVersion", "databaseVersion", "maxTimeMS", "$clusterTime"}
+var ownArguments = []string{"shardVersion", "databaseVersion", "maxTimeMS", "$clusterTime", msg.RequestID}
 
 // runNested runs a client's command as a part of the request.
 func (m *Coordinators) runNested(op *command.Op, elems []byte, unsharded bool, dst []byte) ([]byte, error) {

@@ -25,6 +25,7 @@ type document struct {
 	comment value.Value
 	phase   string
 	failed  *mongoerr.Error // why it is undone
+	request catalog.UUID    // of the router that sent it; zero for none
 }
 
 func documents(store statedoc.Store) statedoc.Collection[*document] {
@@ -41,6 +42,9 @@ func (d *document) Doc() []byte {
 	f := []value.Field{value.F("_id", d.ID()), value.F("id", d.id.Value()), value.F("phase", value.NewString(d.phase)), value.F("command", value.NewDocument(d.command))}
 	if !d.comment.IsMissing() {
 		f = append(f, value.F("forwardableOpMetadata", value.NewDocument(value.Doc(value.F("comment", d.comment)))))
+	}
+	if !d.request.IsZero() {
+		f = append(f, value.F("request", d.request.Value()))
 	}
 	if found := d.op.found(); found != nil {
 		f = append(f, value.F("found", value.NewDocument(fieldsOf(found))))
@@ -62,6 +66,7 @@ func readDocument(doc []byte) (*document, error) {
 	if !ok || d.ns == "" || len(d.command) == 0 {
 		return nil, odd("it names no operation")
 	}
+	d.request, _ = catalog.UUIDFrom(value.Lookup(doc, "request"))
 	var err error
 	if d.op, err = parseOperation(d.command); err != nil {
 		return nil, err

@@ -20,6 +20,7 @@ type forward struct {
 	kind string
 	req  *msg.ShardCommand
 	at   msg.ForwardFound
+	key  *cluster.ShardKeyPattern // of the collection, once its shards are located
 }
 
 func (f *forward) ns() string                { return f.req.DB + "." + f.req.Coll }
@@ -40,6 +41,10 @@ func (m *Coordinators) collMod(op *command.Op, req *msg.ShardCollMod, dst []byte
 }
 
 func (m *Coordinators) dropIndexes(op *command.Op, req *msg.ShardDropIndexes, dst []byte) ([]byte, error) {
+	return m.run(op, req, "", dst)
+}
+
+func (m *Coordinators) createIndexes(op *command.Op, req *msg.ShardCreateIndexes, dst []byte) ([]byte, error) {
 	return m.run(op, req, "", dst)
 }
 
@@ -73,19 +78,46 @@ func (f *forward) check(ctx context.Context, r *run) (local bool, err error) {
 	if err != nil || e == nil {
 		return err == nil, err
 	}
+	f.at.UUID = e.UUID
+	return false, f.locate(ctx, r)
+}
+
+// locate lists the shards that have the collection.
+func (f *forward) locate(ctx context.Context, r *run) error {
 	r.m.State.Catalog.InvalidateCollection(f.ns())
 	info, err := r.m.State.Catalog.Collection(ctx, f.ns())
 	if err != nil {
-		return false, err
+		return err
 	}
-	f.at.UUID, f.at.Shards = e.UUID, slices.Clone(info.Shards())
-	if e.Unsplittable {
+	if info.Map == nil || info.Map.UUID != f.at.UUID {
+		return mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "the placement of %s is changing", f.ns())
+	}
+	f.at.Shards, f.at.Home, f.at.Idle, f.key = slices.Clone(info.Shards()), "", "", info.Map.Key
+	if !info.Sharded() {
 		f.at.Home = info.Home()
 	}
-	if c := r.m.Engine.Catalog().Lookup(f.ns()); c != nil && c.UUID == catalog.UUID(e.UUID) && !slices.Contains(f.at.Shards, r.m.State.ID) {
-		f.at.Shards = append(f.at.Shards, r.m.State.ID)
+	if c := r.m.Engine.Catalog().Lookup(f.ns()); c != nil && c.UUID == catalog.UUID(f.at.UUID) && !slices.Contains(f.at.Shards, r.m.State.ID) {
+		f.at.Shards, f.at.Idle = append(f.at.Shards, r.m.State.ID), r.m.State.ID
 	}
-	return false, nil
+	return nil
+}
+
+// admitsUnique refuses a new unique index whose uniqueness no shard alone can keep.
+func (f *forward) admitsUnique() error {
+	if f.kind != createIndexesKind || f.at.Home != "" {
+		return nil
+	}
+	for _, v := range value.Values(value.Lookup(f.req.Command, "indexes").Doc()) {
+		spec := v.Doc() // the shards have found it valid
+		isNew := func(at msg.ShardIndexes) bool { return slices.Contains(at.Names, value.Lookup(spec, "name").Str()) }
+		if !value.Lookup(spec, "unique").Truthy() && !value.Lookup(spec, "prepareUnique").Truthy() || !slices.ContainsFunc(f.at.Missing, isNew) {
+			continue
+		}
+		if fields := value.LookupDoc(spec, "key"); !f.key.UniqueIndexAllowed(fields) {
+			return mongoerr.Newf(mongoerr.CannotCreateIndex, "cannot create index with 'unique' option over %s with shard key pattern %s", value.ShowDoc(fields), value.ShowDoc(f.key.Doc()))
+		}
+	}
+	return nil
 }
 
 func (f *forward) phases() []phase {
@@ -93,6 +125,7 @@ func (f *forward) phases() []phase {
 		{name: "freezeMigrations", do: func(ctx context.Context, r *run) error {
 			return r.allowMigrations(ctx, f.ns(), f.at.UUID, false)
 		}},
+		{name: "checkShards", do: f.checkShards},
 		{name: "updateShards", do: f.send},
 		{name: "unfreezeMigrations", final: true, do: func(ctx context.Context, r *run) error {
 			return r.allowMigrations(ctx, f.ns(), f.at.UUID, true)
@@ -100,41 +133,119 @@ func (f *forward) phases() []phase {
 	}
 }
 
-// send has every shard execute the command. An index that it names may be missing on some: they have dropped it when the phase was
-// carried out before, or it was created when they owned nothing of the collection.
+// checkShards has every shard check the command before any shard executes it. The shards are listed again: until migrations
+// were stopped, a chunk could reach another one.
+func (f *forward) checkShards(ctx context.Context, r *run) error {
+	if err := f.locate(ctx, r); err != nil {
+		return err
+	}
+	var mu sync.Mutex
+	f.at.Missing = nil
+	err := f.each(ctx, func(ctx context.Context, id string) error {
+		s, err := r.m.State.Registry.Shard(ctx, id)
+		if err != nil {
+			return err
+		}
+		body, err := cluster.Run(ctx, s.Peer, r.message(&msg.CheckCommand{ShardCommand: msg.ShardCommand{DB: f.req.DB, Coll: f.req.Coll, Command: f.command()}}))
+		var would msg.CheckCommandReply
+		if err == nil {
+			err = msg.Parse(body, &would)
+		}
+		if err != nil || len(would.Missing) == 0 {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		f.at.Missing = append(f.at.Missing, msg.ShardIndexes{Shard: id, Names: would.Missing})
+		return nil
+	})
+	slices.SortFunc(f.at.Missing, func(a, b msg.ShardIndexes) int { return cmp.Compare(a.Shard, b.Shard) })
+	if err == nil {
+		err = f.admitsUnique()
+	}
+	return err
+}
+
+// send has every shard execute the command.
 func (f *forward) send(ctx context.Context, r *run) error {
+	ctx, end := r.abortable(ctx)
+	defer end()
 	var mu sync.Mutex
 	var replies []msg.ShardAnswer
-	var missing error
-	errs := make(chan error, len(f.at.Shards))
-	for _, id := range f.at.Shards {
-		go func() {
-			answer, err := f.sendTo(ctx, r, id)
+	err := f.each(ctx, func(ctx context.Context, id string) error {
+		answer, err := f.sendTo(ctx, r, id)
+		if err == nil && id != f.at.Idle {
 			mu.Lock()
-			defer mu.Unlock()
-			switch {
-			case mongoerr.CodeOf(err) == mongoerr.IndexNotFound:
-				if missing, err = err, nil; f.at.Home == id {
-					err = missing
-				}
-			case err == nil && (f.at.Home == "" || f.at.Home == id):
-				replies = append(replies, answer)
-			}
-			errs <- err
-		}()
-	}
-	var failed error
-	for range f.at.Shards {
-		if err := <-errs; err != nil && (failed == nil || passing(failed)) {
-			failed = err
+			replies = append(replies, answer)
+			mu.Unlock()
 		}
-	}
-	if failed == nil && len(replies) == 0 {
-		failed = missing
+		return err
+	})
+	if f.kind == createIndexesKind {
+		if why := context.Cause(ctx); why != nil && mongoerr.CodeOf(why) == mongoerr.IndexBuildAborted {
+			return why
+		}
+		if mongoerr.CodeOf(err) == mongoerr.Interrupted { // somebody killed it on a shard; it is not to begin again
+			return mongoerr.New(mongoerr.IndexBuildAborted, err.Error())
+		}
 	}
 	slices.SortFunc(replies, func(a, b msg.ShardAnswer) int { return cmp.Compare(a.Shard, b.Shard) })
 	f.at.Answers = replies
+	return err
+}
+
+// createIndexesKind is the kind of operation whose run a drop of the collection aborts.
+const createIndexesKind = "createIndexes"
+
+// each does something on every shard, concurrently. An index that the command names may be missing on some: they have dropped it when
+// the phase was carried out before, or it was created when they owned nothing of the collection. If a shard refuses, the others need not
+// go on with what may take long.
+func (f *forward) each(ctx context.Context, do func(ctx context.Context, id string) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type outcome struct {
+		id  string
+		err error
+	}
+	all := make(chan outcome, len(f.at.Shards))
+	for _, id := range f.at.Shards {
+		go func() { all <- outcome{id, do(ctx, id)} }()
+	}
+	var failed, missing error
+	found := false
+	for range f.at.Shards {
+		o := <-all
+		switch {
+		case o.err == nil:
+			found = found || o.id != f.at.Idle
+		case mongoerr.CodeOf(o.err) == mongoerr.IndexNotFound && o.id != f.at.Home:
+			missing = o.err
+		default:
+			if failed == nil || passing(failed) && !passing(o.err) && ctx.Err() == nil {
+				failed = o.err
+			}
+			if !passing(o.err) && f.kind == createIndexesKind {
+				cancel()
+			}
+		}
+	}
+	if failed == nil && !found {
+		failed = missing
+	}
 	return failed
+}
+
+// command returns the client's command for a shard. It names the collection by its UUID: a message that arrives late does not meet a
+// successor of the same name.
+func (f *forward) command() []byte {
+	cmd, mark := value.Begin(nil)
+	for k, v := range value.Elements(f.req.Command) {
+		cmd = value.Append(cmd, k, v)
+	}
+	if value.Lookup(f.req.Command, "collectionUUID").IsMissing() {
+		cmd = value.Append(cmd, "collectionUUID", value.NewBinary(4, f.at.UUID[:]))
+	}
+	return value.End(cmd, mark)
 }
 
 // sendTo returns a shard's answer under its host, as routers name shards in replies.
@@ -147,14 +258,18 @@ func (f *forward) sendTo(ctx context.Context, r *run, id string) (a msg.ShardAns
 		a.Shard = id
 	}
 	cmd, mark := value.Begin(nil)
-	for k, v := range value.Elements(f.req.Command) {
+	for k, v := range value.Elements(f.command()) {
 		cmd = value.Append(cmd, k, v)
 	}
 	if !r.doc.comment.IsMissing() {
 		cmd = value.Append(cmd, "comment", r.doc.comment)
 	}
 	cmd = value.Append(cmd, "$db", value.NewString(f.req.DB))
-	reply, err := cluster.RunWrite(ctx, s.Peer, value.End(cmd, mark))
+	runAt := cluster.RunWrite
+	if f.kind == createIndexesKind { // which has its client's write concern: whether that is satisfied is told, and changes nothing
+		runAt = cluster.Run
+	}
+	reply, err := runAt(ctx, s.Peer, value.End(cmd, mark))
 	if err != nil {
 		return a, err
 	}
@@ -168,8 +283,28 @@ func (f *forward) sendTo(ctx context.Context, r *run, id string) (a msg.ShardAns
 	return a, nil
 }
 
+// undo lets chunks move again. Indexes that were created before a shard refused are dropped: no shard alone has them.
 func (f *forward) undo(ctx context.Context, r *run) error {
+	for _, made := range f.at.Missing {
+		for _, name := range made.Names {
+			if err := r.dropIndexAt(ctx, made.Shard, f.ns(), f.at.UUID, name); err != nil {
+				return err
+			}
+		}
+	}
 	return r.allowMigrations(ctx, f.ns(), f.at.UUID, true)
+}
+
+// dropIndexAt drops an index of a collection on a shard, unless it is gone.
+func (r *run) dropIndexAt(ctx context.Context, shard, ns string, uuid [16]byte, name string) error {
+	err := r.runAt(ctx, shard, ns, []value.Field{
+		value.F("dropIndexes", value.NewString(catalog.CollOf(ns))), value.F("index", value.NewString(name)), value.F("collectionUUID", value.NewBinary(4, uuid[:])),
+	})
+	switch mongoerr.CodeOf(err) {
+	case mongoerr.IndexNotFound, mongoerr.NamespaceNotFound, mongoerr.CollectionUUIDMismatch, mongoerr.ShardNotFound:
+		return nil
+	}
+	return err
 }
 
 // reply appends each shard's reply under its host, as a router does; for a collection that is not sharded, the reply of its shard.

@@ -50,12 +50,15 @@ var errAlreadyDone = errors.New("it is done already")
 
 // kinds maps a command's name to the parser that makes an operation from its stored form.
 var kinds = map[string]func(cmd []byte) (operation, error){
-	"_shardsvrDropCollection":           parseAs(func(m *msg.ShardDropCollection) operation { return &drop{req: m} }),
-	"_shardsvrDropDatabase":             parseAs(func(m *msg.ShardDropDatabase) operation { return &dropDatabase{req: m} }),
-	"_shardsvrRenameCollection":         parseAs(func(m *msg.ShardRename) operation { return &rename{req: m} }),
-	"_shardsvrMovePrimary":              parseAs(func(m *msg.ShardMovePrimary) operation { return &movePrimary{req: m} }),
-	"_shardsvrCollMod":                  parseAs(func(m *msg.ShardCollMod) operation { return &forward{kind: "collMod", req: &m.ShardCommand} }),
-	"_shardsvrDropIndexes":              parseAs(func(m *msg.ShardDropIndexes) operation { return &forward{kind: "dropIndexes", req: &m.ShardCommand} }),
+	"_shardsvrDropCollection":   parseAs(func(m *msg.ShardDropCollection) operation { return &drop{req: m} }),
+	"_shardsvrDropDatabase":     parseAs(func(m *msg.ShardDropDatabase) operation { return &dropDatabase{req: m} }),
+	"_shardsvrRenameCollection": parseAs(func(m *msg.ShardRename) operation { return &rename{req: m} }),
+	"_shardsvrMovePrimary":      parseAs(func(m *msg.ShardMovePrimary) operation { return &movePrimary{req: m} }),
+	"_shardsvrCollMod":          parseAs(func(m *msg.ShardCollMod) operation { return &forward{kind: "collMod", req: &m.ShardCommand} }),
+	"_shardsvrDropIndexes":      parseAs(func(m *msg.ShardDropIndexes) operation { return &forward{kind: "dropIndexes", req: &m.ShardCommand} }),
+	"_shardsvrCreateIndexes": parseAs(func(m *msg.ShardCreateIndexes) operation {
+		return &forward{kind: createIndexesKind, req: &m.ShardCommand}
+	}),
 	"_shardsvrRefineCollectionShardKey": parseAs(func(m *msg.ShardRefine) operation { return &refine{req: m} }),
 	"_shardsvrReshardCollection":        parseAs(func(m *msg.ShardReshard) operation { return &reshard{req: m} }),
 	"_shardsvrShardCollection":          parseAs(func(m *msg.ShardShardCollection) operation { return &shard{req: m} }),

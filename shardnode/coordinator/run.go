@@ -22,6 +22,10 @@ type run struct {
 	stored  bool
 	at      string // the current phase, for observers; guarded by m.mu
 
+	waiters int                     // the requests that wait for the run; guarded by m.mu, as are the following two
+	stop    context.CancelCauseFunc // ends what is under way, if that can be aborted
+	aborted error                   // why it is to end
+
 	done chan struct{}
 	err  error // set before done is closed
 }
@@ -29,17 +33,35 @@ type run struct {
 func (r *run) key() string { return string(value.AppendGroupKey(nil, r.doc.ID(), nil)) }
 
 // wait waits for a run, started by this request or another, and writes its reply. If the caller stops waiting, the run continues.
+// What may take as long as an index build is aborted once nobody waits for it any more.
 func (r *run) wait(op *command.Op, dst []byte) ([]byte, error) {
-	select {
-	case <-r.done:
-	case <-op.Done():
-		return dst, op.Err()
+	r.m.mu.Lock()
+	r.waiters++
+	r.m.mu.Unlock()
+	err := r.end(op)
+	r.m.mu.Lock()
+	if r.waiters--; err != nil && r.waiters == 0 && r.doc.op.name() == createIndexesKind {
+		r.abort(errBuildAborted(err.Error()))
+	}
+	r.m.mu.Unlock()
+	if err != nil {
+		return dst, err
 	}
 	if r.err != nil {
 		return dst, r.err
 	}
 	op.AdvanceOperationTime(uint64(r.m.Engine.Visible()))
 	return r.doc.op.reply(dst), nil
+}
+
+// end waits for the end of a run.
+func (r *run) end(op *command.Op) error {
+	select {
+	case <-r.done:
+		return nil
+	case <-op.Done():
+		return op.Err()
+	}
 }
 
 // undone reports whether the run has ended without effect.
@@ -57,7 +79,7 @@ func (r *run) undone() bool {
 func (r *run) execute(ctx context.Context) {
 	err := r.through(ctx)
 	if err == nil {
-		err = r.persist(ctx, func() error { return documents(r.m.Docs).Remove(ctx, r.doc.ID()) })
+		err = r.persist(ctx, func() error { return r.remove(ctx) })
 	}
 	r.m.mu.Lock()
 	if err == nil {

@@ -160,7 +160,8 @@ func (s *shard) phases() []phase {
 	}
 }
 
-// holdWrites blocks writes to the collection here, and records whether it exists.
+// holdWrites blocks writes to the collection where it is, and records whether it exists and which index is missing: undoing has to
+// know what there was.
 func (s *shard) holdWrites(ctx context.Context, r *run) error {
 	ids := []string{r.m.State.ID}
 	if s.at.Home != "" && s.at.Home != r.m.State.ID {
@@ -169,11 +170,27 @@ func (s *shard) holdWrites(ctx context.Context, r *run) error {
 	if err := r.block(ctx, msg.BlockWrites, ids, s.req.NS); err != nil {
 		return err
 	}
-	if s.at.Home != "" {
-		return nil
+	key, err := cluster.ParseShardKey(s.req.Key)
+	if err != nil {
+		return err
 	}
-	s.at.Looked, s.at.Existed = true, r.m.Engine.Catalog().Lookup(s.req.NS) != nil
-	return nil
+	var needed bool
+	if s.at.Home != "" {
+		needed, err = s.lookThere(ctx, r, key)
+	} else {
+		var c *catalog.Collection
+		if c, err = s.look(r); err == nil && c != nil {
+			needed, err = s.needsIndex(r, c, key)
+		}
+		s.at.Looked, s.at.Existed = true, c != nil
+		if c != nil {
+			s.at.UUID = c.UUID
+		}
+	}
+	if err == nil && needed {
+		s.at.NewIndex = key.IndexName()
+	}
+	return err
 }
 
 // makeHere creates the collection and the index that the key needs, by the commands that clients use for that, and records what
@@ -265,6 +282,11 @@ func (s *shard) undo(ctx context.Context, r *run) error {
 		return s.undoPlaced(ctx, r)
 	}
 	ns, section := s.req.NS, (*[16]byte)(&r.doc.id)
+	if s.at.NewIndex != "" {
+		if err := r.dropIndexAt(ctx, r.m.State.ID, ns, s.at.UUID, s.at.NewIndex); err != nil {
+			return err
+		}
+	}
 	if s.at.UUID != [16]byte{} {
 		if _, err := r.onConfig(ctx, &msg.RemoveCollection{NS: ns, UUID: s.at.UUID}); err != nil {
 			return err

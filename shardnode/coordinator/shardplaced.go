@@ -113,5 +113,10 @@ func (s *shard) undoPlaced(ctx context.Context, r *run) error {
 			return err
 		}
 	}
+	if s.at.NewIndex != "" {
+		if err := r.dropIndexAt(ctx, s.at.Home, s.req.NS, s.at.UUID, s.at.NewIndex); err != nil {
+			return err
+		}
+	}
 	return r.block(ctx, msg.Unblock, s.at.Shards, s.req.NS)
 }

@@ -262,7 +262,7 @@ func (w *operation) modifyView(s *storage.Snapshot, v *namespace.View, m *collMo
 		next.Pipeline = m.pipeline
 	}
 	next.Doc = next.MakeDoc()
-	if err := w.ddl.checkView(s, next); err != nil {
+	if err := w.ddl.checkView(s, next); err != nil || w.checks {
 		return err
 	}
 	u := w.Unit(s)
@@ -343,6 +343,9 @@ func (w *operation) modifyCollection(s *storage.Snapshot, c *catalog.Collection,
 		if c, err = u.SetCollectionOptions(c, c.Options, o, o2); err != nil {
 			return err
 		}
+	}
+	if w.checks {
+		return nil
 	}
 	w.ddl.node.Forget(u, c)
 	return w.Commit(u, w.Concern)

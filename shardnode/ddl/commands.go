@@ -43,6 +43,7 @@ type operation struct {
 	*write.Command
 	ddl    *Commands
 	fenced func(ns string) error // checks under the locks whether a coordinator's message is still valid; nil for a client's command
+	checks bool                  // the command is only checked: its unit is not committed
 }
 
 // begin checks that the node accepts writes, and reads the write concern.
@@ -87,7 +88,7 @@ func (cs *Commands) Specs() []command.Spec {
 	specs := append([]command.Spec{
 		createSpec(cs), dropSpec(cs), dropDatabaseSpec(cs), renameSpec(cs), collModSpec(cs), createIndexesSpec(cs), dropIndexesSpec(cs),
 		convertToCappedSpec(cs), cloneAsCappedSpec(cs), compactSpec(cs), autoCompactSpec(cs), reIndexSpec(cs), commitQuorumSpec(cs),
-		dropCollectionParticipantSpec(cs), dropDatabaseParticipantSpec(cs),
+		dropCollectionParticipantSpec(cs), dropDatabaseParticipantSpec(cs), checkCommandSpec(cs),
 	}, cs.encryptionSpecs()...)
 	for i := range specs {
 		specs[i].Run = cs.unlocked(specs[i].Run)

@@ -363,9 +363,21 @@ func (cs *Commands) runDropIndexes(op *command.Op, dst []byte) ([]byte, error) {
 		return dst, err
 	}
 	defer w.AfterCommit(unlock)
-	was, all := 0, false
+	was, all, err := w.dropIndexes(ns)
+	if err != nil {
+		return dst, err
+	}
+	dst = value.Append(dst, "nIndexesWas", value.NewInt32(int32(was)))
+	if all {
+		dst = value.Append(dst, "msg", value.NewString("non-_id indexes dropped for collection"))
+	}
+	return dst, nil
+}
+
+// dropIndexes drops the indexes that the command names. It returns how many there were, and whether that is every one but that on _id.
+func (w *operation) dropIndexes(ns string) (was int, all bool, err error) {
 	err = w.Retry(func() error {
-		s := cs.Engine.Snapshot()
+		s := w.ddl.Engine.Snapshot()
 		defer s.Release()
 		c, ts, err := namespace.FindCollection(s, ns)
 		if err != nil {
@@ -376,7 +388,7 @@ func (cs *Commands) runDropIndexes(op *command.Op, dst []byte) ([]byte, error) {
 		}
 		was = len(c.Indexes)
 		var names []string
-		if names, all, err = indexesToDrop(c, ts, op.Arg("index")); err != nil {
+		if names, all, err = indexesToDrop(c, ts, w.Op.Arg("index")); err != nil || w.checks {
 			return err
 		}
 		if len(names) == 0 {
@@ -393,14 +405,7 @@ func (cs *Commands) runDropIndexes(op *command.Op, dst []byte) ([]byte, error) {
 		}
 		return w.Commit(u, w.Concern)
 	})
-	if err != nil {
-		return dst, err
-	}
-	dst = value.Append(dst, "nIndexesWas", value.NewInt32(int32(was)))
-	if all {
-		dst = value.Append(dst, "msg", value.NewString("non-_id indexes dropped for collection"))
-	}
-	return dst, nil
+	return was, all, err
 }
 
 // indexesToDrop returns the names of the indexes that an index argument refers to. all is true for every index except the one on _id.

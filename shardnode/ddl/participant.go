@@ -3,8 +3,11 @@ package ddl
 import (
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // dropCollectionParticipantSpec returns the row of the command with which a coordinator drops a sharded collection on each shard.
@@ -33,6 +36,80 @@ func dropDatabaseParticipantSpec(cs *Commands) command.Spec {
 	})
 	s.Roles, s.Kind = command.Shard|command.Config, command.DDL
 	return s
+}
+
+// checkCommandSpec returns the row of the command with which a coordinator asks each shard whether it would execute a client's command,
+// before any shard does.
+func checkCommandSpec(cs *Commands) command.Spec {
+	s := command.Internal(func(op *command.Op, req *msg.CheckCommand, dst []byte) ([]byte, error) {
+		in, err := op.Nested(req.Command)
+		if err != nil {
+			return dst, err
+		}
+		defer in.Close()
+		missing, err := cs.check(in, req.DB+"."+req.Coll)
+		if err != nil {
+			return dst, err
+		}
+		return msg.AppendFields(dst, &msg.CheckCommandReply{Missing: missing}), nil
+	})
+	s.Roles, s.Kind, s.AdminOnly, s.Namespace, s.PrimaryOnly = command.Shard, command.DDL, false, true, true
+	return s
+}
+
+// check executes a command up to its commit. It takes no lock: writers go on, and the collection's other DDL waits for the coordinator.
+// missing are the indexes that a createIndexes would create.
+func (cs *Commands) check(op *command.Op, ns string) (missing []string, err error) {
+	w, err := cs.begin(op)
+	if err != nil {
+		return nil, err
+	}
+	if op.Req.Spec.Name == "createIndexes" && cs.Engine.Catalog().Lookup(ns) == nil {
+		return nil, mongoerr.Newf(mongoerr.CannotImplicitlyCreateCollection, "request doesn't allow collection %s to be created implicitly", ns).
+			WithDetails(value.Doc(value.F("ns", value.NewString(ns))))
+	}
+	if err := namespace.CheckCollectionUUID(op, cs.Engine.Catalog(), ns); err != nil {
+		return nil, err
+	}
+	w.checks = true
+	switch name := op.Req.Spec.Name; name {
+	case "collMod":
+		m, err := parseCollMod(op, ns)
+		if err != nil {
+			return nil, err
+		}
+		return nil, w.Retry(func() error { return w.modify(m) })
+	case "dropIndexes":
+		_, _, err := w.dropIndexes(ns)
+		return nil, err
+	case "createIndexes":
+		return w.missingIndexes(ns)
+	default:
+		return nil, mongoerr.Newf(mongoerr.BadValue, "a %s cannot be checked", name)
+	}
+}
+
+// missingIndexes checks the indexes that a createIndexes names, and lists those that the collection does not have.
+func (w *operation) missingIndexes(ns string) (names []string, err error) {
+	ci := &newIndexes{ns: ns}
+	if ci.raw, err = indexSpecs(w.Op); err != nil {
+		return nil, err
+	}
+	s := w.ddl.Engine.Snapshot()
+	defer s.Release()
+	c, ts, err := namespace.FindCollection(s, ns)
+	if err != nil {
+		return nil, err
+	}
+	if c == nil {
+		return nil, namespace.NotFound(ns)
+	}
+	ci.ts = ts
+	specs, err := ci.missing(c)
+	for _, spec := range specs {
+		names = append(names, value.Lookup(spec, "name").Str())
+	}
+	return names, err
 }
 
 // fence returns a check that refuses a message whose run does not hold the name's critical section here; nil if the message belongs to no run.

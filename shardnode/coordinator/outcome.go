@@ -1,0 +1,194 @@
+package coordinator
+
+import (
+	"bytes"
+	"context"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/statedoc"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// A router that gets no reply from a coordinator sends the request again, with the same id. If the run goes on, the request joins it. If
+// it has completed, the reply is in this collection for a while: executed once more, many operations would find nothing to do, and
+// answer with an error.
+
+// outcomesNS is the namespace of the replies of completed runs.
+const outcomesNS = "config.system.sharding_ddl_outcomes"
+
+// outcomesKept is for how long replies are kept, which is longer than routers send a request again.
+const outcomesKept = 2 * time.Minute
+
+// requestID identifies a request of a router.
+type requestID struct {
+	id    catalog.UUID // zero for none
+	again bool         // it was sent before
+}
+
+func parseRequestID(body []byte) (r requestID) {
+	d := value.LookupDoc(body, msg.RequestID)
+	if len(d) == 0 {
+		return r
+	}
+	r.id, _ = catalog.UUIDFrom(value.Lookup(d, "id"))
+	r.again = value.Lookup(d, "again").Truthy()
+	return r
+}
+
+// ambiguous returns the error of a request that was executed without a run. What one unit of work of this shard has done is recorded
+// nowhere: if the name is missing when the request comes again, the first one may have removed it.
+func (q requestID) ambiguous(err error) error {
+	switch mongoerr.CodeOf(err) {
+	case mongoerr.NamespaceNotFound, mongoerr.IndexNotFound:
+		if q.again {
+			return mongoerr.Newf(mongoerr.HostUnreachable, "the reply to the operation was lost, and it cannot be repeated: %v", err)
+		}
+	}
+	return err
+}
+
+// outcome returns the fields of the reply to a request whose run has completed.
+func (m *Coordinators) outcome(id catalog.UUID) (reply []byte, ok bool, err error) {
+	doc, err := m.Docs.Get(outcomesNS, id.Value())
+	if err != nil || doc == nil {
+		return nil, false, err
+	}
+	for it := value.Walk(value.LookupDoc(doc, "reply")); ; {
+		raw, _, _, more := it.NextRaw()
+		if !more {
+			return reply, true, nil
+		}
+		reply = append(reply, raw...)
+	}
+}
+
+// remove removes the state document of a run that has ended; if it has completed, its reply is kept, and old ones are removed.
+func (r *run) remove(ctx context.Context) error {
+	return r.m.Docs.Write(ctx, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		if err := documents(r.m.Docs).RemoveIn(s, u, r.doc.ID()); err != nil || r.doc.failed != nil || r.doc.request.IsZero() {
+			return err
+		}
+		c, err := statedoc.CollectionFor(s, u, outcomesNS)
+		if err != nil {
+			return err
+		}
+		now := time.Now()
+		if err := forgetOutcomes(s, u, c, now.Add(-outcomesKept)); err != nil {
+			return err
+		}
+		reply, mark := value.Begin(nil)
+		return statedoc.PutIn(s, u, c, value.Doc(value.F("_id", r.doc.request.Value()), value.F("at", value.NewTime(now)),
+			value.F("reply", value.NewDocument(value.End(r.doc.op.reply(reply), mark)))))
+	})
+}
+
+// forgetOutcomes removes the replies from before a time, which are the first ones of the collection.
+func forgetOutcomes(s *storage.Snapshot, u *storage.UnitOfWork, c *catalog.Collection, before time.Time) error {
+	if s.Catalog().Lookup(c.NS) == nil {
+		return nil // it is new
+	}
+	cur := s.Scan(c, storage.ScanOptions{})
+	defer cur.Close()
+	for cur.Next() {
+		if at := value.Lookup(cur.Doc(), "at"); at.T == value.DateTime && at.DateTime() > before.UnixMilli() {
+			break
+		}
+		if err := u.Delete(c, cur.RecordID().Clone(), bytes.Clone(cur.Doc()), storage.NoInfo); err != nil {
+			return err
+		}
+	}
+	return cur.Err()
+}
+
+// abortable returns a context that ends when the run is aborted.
+func (r *run) abortable(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	r.m.mu.Lock()
+	defer r.m.mu.Unlock()
+	if r.stop = cancel; r.aborted != nil {
+		cancel(r.aborted)
+	}
+	return ctx, func() {
+		cancel(nil)
+		r.m.mu.Lock()
+		r.stop = nil
+		r.m.mu.Unlock()
+	}
+}
+
+// abort ends what the run is doing, if that can be aborted: it is undone. m.mu must be held.
+func (r *run) abort(why error) {
+	if r.aborted == nil {
+		r.aborted = why
+	}
+	if r.stop != nil {
+		r.stop(r.aborted)
+	}
+}
+
+func errBuildAborted(why string) error {
+	return mongoerr.Newf(mongoerr.IndexBuildAborted, "Index build aborted: %s", why)
+}
+
+// abortBuilds aborts the index builds that an operation would have to wait for, although it removes what they build.
+func (m *Coordinators) abortBuilds(o operation) {
+	db, colls := o.locks()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range m.mu.runs {
+		build, ok := r.doc.op.(*forward)
+		if !ok || build.kind != createIndexesKind {
+			continue
+		}
+		switch o := o.(type) {
+		case *drop:
+			if r.doc.ns == colls[0] {
+				r.abort(errBuildAborted("collection dropped"))
+			}
+		case *dropDatabase:
+			if name, _ := cluster.SplitNS(r.doc.ns); name == db {
+				r.abort(errBuildAborted("database dropped"))
+			}
+		case *forward:
+			if o.kind == "dropIndexes" && r.doc.ns == colls[0] && names(value.Lookup(o.req.Command, "index"), build.req.Command) {
+				r.abort(errBuildAborted("dropIndexes command"))
+			}
+		}
+	}
+}
+
+// names reports whether the index argument of a dropIndexes names an index of a createIndexes command.
+func names(index value.Value, build []byte) bool {
+	if index.T == value.Array {
+		for _, v := range value.Values(index.Doc()) {
+			if names(v, build) {
+				return true
+			}
+		}
+		return false
+	}
+	if index.T == value.String && index.Str() == "*" {
+		return true
+	}
+	for _, spec := range value.Values(value.Lookup(build, "indexes").Doc()) {
+		if spec.T != value.Document {
+			continue
+		}
+		switch index.T {
+		case value.String:
+			if value.Lookup(spec.Doc(), "name").Str() == index.Str() {
+				return true
+			}
+		case value.Document:
+			if bytes.Equal(value.LookupDoc(spec.Doc(), "key"), index.Doc()) {
+				return true
+			}
+		}
+	}
+	return false
+}
