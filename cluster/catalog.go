@@ -362,7 +362,7 @@ type CollectionEntry struct {
 	Key        *ShardKeyPattern
 	Unique     bool
 	NoBalance  bool
-	Frozen     bool // its chunks stay where they are: a DDL is under way (permitMigrations: false)
+	Frozen     bool // its chunks stay where they are: a DDL is under way (permitMigrations: false), or somebody forbids it (allowMigrations: false)
 	NoMerge    bool // the auto-merger passes it over
 	Defragment bool // the defragmenter works on it, and the balancer and the auto-merger do not
 	// DefragmentPhase is how far that is; "" where it has not begun.
@@ -383,8 +383,10 @@ func ParseCollectionEntry(doc []byte) (*CollectionEntry, error) {
 	e.Generation = ChunkVersion{Epoch: epoch.ObjectID(), Timestamp: ts.TimestampU64()}
 	e.Unique = value.Lookup(doc, "unique").Truthy()
 	e.NoBalance, e.Unsplittable = value.Lookup(doc, "noBalance").Truthy(), value.Lookup(doc, "unsplittable").Truthy()
-	if p := value.Lookup(doc, "permitMigrations"); !p.IsMissing() {
-		e.Frozen = !p.Truthy()
+	for _, name := range []string{"permitMigrations", "allowMigrations"} {
+		if p := value.Lookup(doc, name); !p.IsMissing() && !p.Truthy() {
+			e.Frozen = true
+		}
 	}
 	e.Defragment, e.DefragmentPhase = value.Lookup(doc, "defragmentCollection").Truthy(), value.Lookup(doc, "defragmentationPhase").Str()
 	if merge := value.Lookup(doc, "enableAutoMerge"); merge.T == value.Boolean {

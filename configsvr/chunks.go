@@ -18,6 +18,7 @@ type chunkWrites struct {
 	m      *Manager
 	uuid   [16]byte
 	writes msg.Changes
+	placed []placing // what they change of the placement
 }
 
 // entry reads a chunk's document by its lower bound.
@@ -95,8 +96,7 @@ func (w *chunkWrites) drop(ctx context.Context, c *cluster.Chunk) error {
 }
 
 func (w *chunkWrites) commit(ctx context.Context) error {
-	_, err := cluster.Run(ctx, w.m.local, msg.Doc(&msg.WriteTogether{NS: "config.chunks", Changes: w.writes}))
-	return err
+	return w.m.writePlaced(ctx, &msg.WriteTogether{NS: "config.chunks", Changes: w.writes}, w.placed...)
 }
 
 func lastmod(v cluster.ChunkVersion) value.Field {
@@ -310,7 +310,11 @@ func (m *Manager) writeMove(ctx context.Context, info *cluster.CollectionInfo, e
 		w.add(placed{g.Max, c.Max, c.Shard}, next, c.History())
 		next = next.IncMinor()
 	}
-	history := append([]cluster.Owner{{ValidAfter: m.tick(), Shard: g.To}}, c.History()...)
+	since := m.tick()
+	if shards, changed := ownersAfter(info, g.From, g.To, !left && !right); changed {
+		w.placed = []placing{{nss: g.NS, uuid: e.UUID, shards: shards, at: since}} // a reset of the history waits for m.chunks
+	}
+	history := append([]cluster.Owner{{ValidAfter: since, Shard: g.To}}, c.History()...)
 	if left {
 		w.add(placed{g.Min, g.Max, g.To}, moved, history)
 		if err := w.remake(ctx, c, fld("max", value.NewDocument(g.Min)), lastmod(next)); err != nil {

@@ -3,7 +3,9 @@ package configsvr
 import (
 	"bytes"
 	"context"
+	"maps"
 	"math"
+	"slices"
 	"sort"
 	"time"
 
@@ -121,7 +123,7 @@ func (j *shardJob) write(ctx context.Context, chunks []placed) error {
 	if j.placed {
 		put = j.replace
 	}
-	if err := put(ctx, docs, j.entry(gen)); err != nil {
+	if err := put(ctx, docs, j.entry(gen), owners); err != nil {
 		return err
 	}
 	ids, err := m.shardIDs(ctx)
@@ -134,7 +136,7 @@ func (j *shardJob) write(ctx context.Context, chunks []placed) error {
 }
 
 // insert writes the chunks, which nobody reads without an entry, and then the entry.
-func (j *shardJob) insert(ctx context.Context, chunks []value.Value, entry value.Value) error {
+func (j *shardJob) insert(ctx context.Context, chunks []value.Value, entry value.Value, owners map[string]bool) error {
 	m := j.m
 	if err := m.remove(ctx, "chunks", doc(fld("uuid", value.NewBinary(4, j.uuid[:])))); err != nil {
 		return err
@@ -146,11 +148,16 @@ func (j *shardJob) insert(ctx context.Context, chunks []value.Value, entry value
 		}
 		chunks = chunks[n:]
 	}
-	return m.insert(ctx, "collections", entry)
+	return m.writePlaced(ctx, &msg.WriteTogether{NS: "config.collections", Changes: msg.Changes{Put: [][]byte{entry.Doc()}}}, j.placing(owners))
+}
+
+// placing returns the placement that the collection gets.
+func (j *shardJob) placing(owners map[string]bool) placing {
+	return placing{nss: j.req.NS, uuid: j.uuid, shards: slices.Collect(maps.Keys(owners))}
 }
 
 // replace writes chunks and entry in place of those that the collection has, in one unit of work: the collection is readable all the time.
-func (j *shardJob) replace(ctx context.Context, chunks []value.Value, entry value.Value) error {
+func (j *shardJob) replace(ctx context.Context, chunks []value.Value, entry value.Value, owners map[string]bool) error {
 	m := j.m
 	m.chunks.Lock()
 	defer m.chunks.Unlock()
@@ -165,8 +172,7 @@ func (j *shardJob) replace(ctx context.Context, chunks []value.Value, entry valu
 	for _, c := range chunks {
 		w.Changes.Put = append(w.Changes.Put, c.Doc())
 	}
-	_, err = cluster.Run(ctx, m.local, msg.Doc(w))
-	return err
+	return m.writePlaced(ctx, w, j.placing(owners))
 }
 
 func (j *shardJob) entry(gen cluster.ChunkVersion) value.Value {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -48,7 +49,8 @@ func (m *Manager) createDatabase(ctx context.Context, db, primary string) (*clus
 	}
 	v := cluster.DatabaseVersion{UUID: cluster.NewUUID(), Timestamp: m.tick(), LastMod: 1}
 	entry := doc(fld("_id", str(db)), fld("primary", str(primary)), fld("version", value.NewDocument(v.Doc())))
-	if err := m.insert(ctx, "databases", entry); err != nil {
+	put := &msg.WriteTogether{NS: "config.databases", Changes: msg.Changes{Put: [][]byte{entry.Doc()}}}
+	if err := m.writePlaced(ctx, put, placing{nss: db, shards: []string{primary}}); err != nil {
 		return nil, err
 	}
 	m.log(ctx, "createDatabase", db, entry)

@@ -15,11 +15,15 @@ import (
 // identifies the collection by its UUID, and finds that it is gone.
 
 func (m *Manager) runRemoveCollection(op *command.Op, req *msg.RemoveCollection, dst []byte) ([]byte, error) {
-	return dst, m.removeCollection(op, req.NS, req.UUID)
+	what := "dropCollection"
+	if req.Untrack {
+		what = "untrackCollection"
+	}
+	return dst, m.removeCollection(op, req.NS, req.UUID, what)
 }
 
 // removeCollection removes a collection from the catalog.
-func (m *Manager) removeCollection(ctx context.Context, ns string, uuid [16]byte) error {
+func (m *Manager) removeCollection(ctx context.Context, ns string, uuid [16]byte, what string) error {
 	unlock, err := m.ddl.lock(ctx, ns)
 	if err != nil {
 		return err
@@ -37,8 +41,32 @@ func (m *Manager) removeCollection(ctx context.Context, ns string, uuid [16]byte
 	if err := m.forget(ctx, ns, uuid); err != nil {
 		return err
 	}
-	m.log(ctx, "dropCollection", ns, doc())
+	m.log(ctx, what, ns, doc())
 	return nil
+}
+
+// runAllowMigrations is what an administrator forbids or allows; a DDL that ends does not allow it again.
+func (m *Manager) runAllowMigrations(op *command.Op, req *msg.AllowMigrations, dst []byte) ([]byte, error) {
+	unlock, err := m.ddl.lock(op, req.NS)
+	if err != nil {
+		return dst, err
+	}
+	defer unlock()
+	m.chunks.Lock()
+	defer m.chunks.Unlock()
+	field := doc(fld("allowMigrations", value.NewBool(false)))
+	change := doc(fld("$set", field))
+	if req.Allow {
+		change = doc(fld("$unset", field))
+	}
+	n, err := m.update(op, "collections", doc(fld("_id", str(req.NS)), fld("unsplittable", doc(fld("$ne", value.NewBool(true))))), change, false)
+	if err == nil && n == 0 {
+		err = mongoerr.Newf(mongoerr.NamespaceNotSharded, "Collection %s is not sharded", req.NS)
+	}
+	if err == nil {
+		m.log(op, "setAllowMigrations", req.NS, doc(fld("allowMigrations", value.NewBool(req.Allow))))
+	}
+	return dst, err
 }
 
 func (m *Manager) runSetAllowMigrations(op *command.Op, req *msg.SetAllowMigrations, dst []byte) ([]byte, error) {
@@ -111,7 +139,7 @@ func (m *Manager) runRemoveDatabase(op *command.Op, req *msg.RemoveDatabase, dst
 		return dst, nil
 	}
 	if err == nil {
-		err = m.remove(op, "databases", doc(fld("_id", str(req.DB))))
+		err = m.writePlaced(op, &msg.WriteTogether{NS: "config.databases", Changes: msg.Changes{Delete: []value.Value{str(req.DB)}}}, placing{nss: req.DB})
 	}
 	if err == nil {
 		m.log(op, "dropDatabase", req.DB, doc())
@@ -146,6 +174,11 @@ func (m *Manager) renameMetadata(ctx context.Context, req *msg.RenameMetadata) e
 			if err := w.moveZones(ctx, req.NS, req.To); err != nil {
 				return err
 			}
+			on, err := m.ownersOf(ctx, req.NS)
+			if err != nil {
+				return err
+			}
+			w.placed = []placing{{nss: req.NS, uuid: req.UUID}, {nss: req.To, uuid: req.UUID, shards: on}}
 			if err := w.commit(ctx); err != nil {
 				return err
 			}
@@ -183,6 +216,11 @@ func (m *Manager) runCommitMovePrimary(op *command.Op, req *msg.CommitMovePrimar
 	if err != nil {
 		return dst, err
 	}
+	unlock, err := m.ddl.lock(op, req.DB)
+	if err != nil {
+		return dst, err
+	}
+	defer unlock()
 	m.shards.Lock()
 	defer m.shards.Unlock()
 	db, err := m.database(op, req.DB)
@@ -206,10 +244,13 @@ func (m *Manager) runCommitMovePrimary(op *command.Op, req *msg.CommitMovePrimar
 		return dst, err
 	}
 	v := cluster.DatabaseVersion{UUID: was.UUID, Timestamp: m.tick(), LastMod: was.LastMod + 1}
-	n, err := m.update(op, "databases", doc(fld("_id", str(req.DB)), fld("version", value.NewDocument(was.Doc()))),
-		doc(fld("$set", doc(fld("primary", str(req.To)), fld("version", value.NewDocument(v.Doc()))))), false)
-	if err == nil && n == 0 {
+	docs, err := m.find(op, "databases", doc(fld("_id", str(req.DB)), fld("version", value.NewDocument(was.Doc()))))
+	if err == nil && len(docs) == 0 {
 		err = mongoerr.Newf(mongoerr.WriteConflict, "the entry of %s changed meanwhile", req.DB)
+	}
+	if err == nil {
+		entry := value.Doc(withField(value.Doc(withField(docs[0], "primary", str(req.To))...), "version", value.NewDocument(v.Doc()))...)
+		err = m.writePlaced(op, &msg.WriteTogether{NS: "config.databases", Changes: msg.Changes{Put: [][]byte{entry}}}, placing{nss: req.DB, shards: []string{req.To}})
 	}
 	if err == nil {
 		m.log(op, "movePrimary.commit", req.DB, doc(fld("from", str(db.Primary)), fld("to", str(req.To))))

@@ -73,7 +73,7 @@ func (m *Manager) dropCollection(ctx context.Context, ns string, expected *[16]b
 // forget removes a sharded collection from the catalog: its entry and its zones together, then its chunks, which nobody
 // reads without an entry.
 func (m *Manager) forget(ctx context.Context, ns string, uuid [16]byte) error {
-	w := &catalogWrites{m: m}
+	w := &catalogWrites{m: m, placed: []placing{{nss: ns, uuid: uuid}}}
 	if err := w.dropZones(ctx, ns); err != nil {
 		return err
 	}
@@ -92,6 +92,7 @@ func (m *Manager) removeChunks(ctx context.Context, uuid [16]byte) error {
 type catalogWrites struct {
 	m              *Manager
 	entries, zones msg.Changes
+	placed         []placing
 }
 
 // dropZones removes a namespace's zones.
@@ -113,8 +114,7 @@ func (w *catalogWrites) moveZones(ctx context.Context, from, to string) error {
 }
 
 func (w *catalogWrites) commit(ctx context.Context) error {
-	_, err := cluster.Run(ctx, w.m.local, msg.Doc(&msg.WriteTogether{NS: "config.collections", Changes: w.entries, AlsoNS: "config.tags", Also: w.zones}))
-	return err
+	return w.m.writePlaced(ctx, &msg.WriteTogether{NS: "config.collections", Changes: w.entries, AlsoNS: "config.tags", Also: w.zones}, w.placed...)
 }
 
 // withField returns a document with one field's value replaced, or added.

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -58,6 +59,8 @@ func New(local cluster.Peer, registry *cluster.Registry, clock *cluster.VectorCl
 type tableLocks struct {
 	sync.RWMutex
 	names nameLocks
+	// history is held for writing by what replaces entries of config.placementHistory, and for reading by what adds some.
+	history sync.RWMutex
 }
 
 // lockTable is held while the chunks of one collection change: a migration commits it inside its critical section, and must not wait for
@@ -170,6 +173,7 @@ var configIndexes = []index{
 	{"shards", []string{"host"}, true},
 	{"tags", []string{"ns", "min"}, true},
 	{"tags", []string{"ns", "tag"}, false},
+	{"placementHistory", []string{"nss", "-timestamp"}, true},
 }
 
 // Init creates the config database: indexes, version document, settings. It may run at every start.
@@ -179,11 +183,15 @@ func (m *Manager) Init(ctx context.Context) error {
 		var keys []value.Field
 		name := ""
 		for i, k := range ix.keys {
-			keys = append(keys, fld(k, value.NewInt32(1)))
+			direction, suffix := int32(1), "_1"
+			if down, ok := strings.CutPrefix(k, "-"); ok {
+				k, direction, suffix = down, -1, "_-1"
+			}
+			keys = append(keys, fld(k, value.NewInt32(direction)))
 			if i > 0 {
 				name += "_"
 			}
-			name += k + "_1"
+			name += k + suffix
 		}
 		spec := []value.Field{fld("key", doc(keys...)), fld("name", str(name))}
 		if ix.unique {
@@ -203,7 +211,7 @@ func (m *Manager) Init(ctx context.Context) error {
 		return err
 	}
 	m.clock.AdvanceTopology(m.registry.Topology())
-	return nil
+	return m.initHistory(ctx)
 }
 
 func (m *Manager) initVersion(ctx context.Context) error {

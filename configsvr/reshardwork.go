@@ -86,7 +86,7 @@ func (r *resharding) entryOf(ns string, gen cluster.ChunkVersion, old []byte) []
 	if len(d.collation) > 0 {
 		f = append(f, fld("defaultCollation", value.NewDocument(d.collation)))
 	}
-	for _, name := range []string{"noBalance", "maxChunkSizeBytes", "enableAutoMerge"} {
+	for _, name := range []string{"noBalance", "allowMigrations", "maxChunkSizeBytes", "enableAutoMerge"} {
 		if v := value.Lookup(old, name); !v.IsMissing() {
 			f = append(f, fld(name, v))
 		}
@@ -331,12 +331,16 @@ func (r *resharding) commit(ctx context.Context) error {
 	if e != nil && e.UUID != d.uuid && e.UUID != d.id {
 		return mongoerr.Newf(mongoerr.InternalError, "%s is another collection in the catalog than the one that was resharded", d.ns)
 	}
+	on, err := m.ownersOf(ctx, d.temp)
+	if err != nil {
+		return err
+	}
 	d.state = reshardDone
 	unit := &msg.WriteTogether{
 		NS: "config.collections", Changes: msg.Changes{Delete: []value.Value{str(d.temp)}, Put: [][]byte{value.Doc(r.entryOf(d.ns, gen, old)...)}},
 		AlsoNS: "config." + reshardingOps, Also: msg.Changes{Put: [][]byte{d.doc()}},
 	}
-	if _, err := cluster.Run(ctx, m.local, msg.Doc(unit)); err != nil {
+	if err := m.writePlaced(ctx, unit, placing{nss: d.ns, uuid: d.id, shards: on}); err != nil {
 		d.state = reshardCommitting
 		return err
 	}

@@ -222,7 +222,8 @@ func (m *Manager) checkNewDatabases(ctx context.Context, p cluster.Peer, shard s
 	if err != nil {
 		return err
 	}
-	var bring []value.Value
+	w := &msg.WriteTogether{NS: "config.databases"}
+	var placed []placing
 	for _, d := range value.Values(value.Lookup(reply, "databases").Doc()) {
 		name := value.Lookup(d.Doc(), "name").Str()
 		if cluster.FixedDatabase(name) || name == "local" {
@@ -239,12 +240,13 @@ func (m *Manager) checkNewDatabases(ctx context.Context, p cluster.Peer, shard s
 			return err
 		}
 		v := cluster.DatabaseVersion{UUID: cluster.NewUUID(), Timestamp: m.tick(), LastMod: 1}
-		bring = append(bring, doc(fld("_id", str(name)), fld("primary", str(shard)), fld("version", value.NewDocument(v.Doc()))))
+		w.Changes.Put = append(w.Changes.Put, value.Doc(fld("_id", str(name)), fld("primary", str(shard)), fld("version", value.NewDocument(v.Doc()))))
+		placed = append(placed, placing{nss: name, shards: []string{shard}})
 	}
-	if len(bring) == 0 {
+	if len(placed) == 0 {
 		return nil
 	}
-	return m.insert(ctx, "databases", bring...)
+	return m.writePlaced(ctx, w, placed...)
 }
 
 // removeShard starts, continues or completes the removal of a shard, and returns its state.

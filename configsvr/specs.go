@@ -37,6 +37,7 @@ func (m *Manager) specs() []command.Spec {
 		row(m.runBalancerStart), row(m.runBalancerStop), row(m.runBalancerStatus), row(m.runBalancerCollectionStatus), row(m.runConfigureBalancing),
 		row(m.runAddShardToZone), row(m.runRemoveShardFromZone), row(m.runUpdateZone),
 		onPrimary(row(m.runReshard)), onPrimary(row(m.runAbortReshard)), onPrimary(row(m.runCommitReshard)), onPrimary(row(m.runForgetReshard)), onPrimary(row(m.runCleanupReshard)),
+		row(m.runResetPlacementHistory), row(m.runHistoricalPlacement), row(m.runAllowMigrations),
 		onPrimary(row(m.runPauseMigrations)), onPrimary(row(m.runResumeMigrations)),
 	}
 }

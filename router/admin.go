@@ -199,6 +199,35 @@ func (r *Router) clearJumboFlag(op *command.Op, dst []byte) ([]byte, error) {
 	return r.configCommand(op, m, dst)
 }
 
+// setAllowMigrations forbids or allows migrations of a sharded collection.
+func (r *Router) setAllowMigrations(op *command.Op, dst []byte) ([]byte, error) {
+	ns, err := fullNS(op)
+	if err != nil {
+		return dst, err
+	}
+	return r.configCommand(op, &msg.AllowMigrations{NS: ns, Allow: op.Bool("allowMigrations")}, dst)
+}
+
+// untrack removes the catalog's entry of a collection that is not sharded.
+func (r *Router) untrack(op *command.Op, dst []byte) ([]byte, error) {
+	ns, err := fullNS(op)
+	if err != nil {
+		return dst, err
+	}
+	op.Stats.NS = ns
+	from := len(dst)
+	err = r.routed(op, ns, false, func(info *cluster.CollectionInfo) error {
+		var err error
+		if info.DB.Version.IsFixed() {
+			return mongoerr.Newf(mongoerr.IllegalOperation, "collections of the database %s cannot be untracked", info.DB.Name)
+		}
+		dst, err = r.coordinated(op, info, &msg.ShardUntrack{NS: ns}, dst[:from])
+		return err
+	})
+	r.Catalog.InvalidateCollection(ns)
+	return dst, err
+}
+
 // profile relays the command to the primary shard of the database. A router has no profiler to switch on.
 func (r *Router) profile(op *command.Op, dst []byte) ([]byte, error) {
 	if level := op.Req.Cmd.AsFloat64(); level == 1 || level == 2 {

@@ -122,7 +122,7 @@ func (l *catalogList) appendBalancing(d, entry []byte) []byte {
 		v := value.Lookup(entry, field)
 		return v.IsMissing() || v.Truthy()
 	}
-	balance, migrate := !value.Lookup(entry, "noBalance").Truthy(), yes("permitMigrations")
+	balance, migrate := !value.Lookup(entry, "noBalance").Truthy(), yes("permitMigrations") && yes("allowMigrations")
 	d = value.Append(d, "balancingEnabled", value.NewBool(balance && migrate))
 	d = value.Append(d, "balancingEnabledReason", value.NewDocument(value.Doc(
 		value.F("enableBalancing", value.NewBool(balance)), value.F("allowMigrations", value.NewBool(migrate)))))

@@ -3,6 +3,7 @@ package router_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -81,6 +82,7 @@ func TestCreateIndexesAtEveryPhase(t *testing.T) {
 // A shard that refuses an index, because of its documents or before it looks at them, leaves no other shard with it.
 func TestRefusedIndexIsOnNoShard(t *testing.T) {
 	c := newTestCluster(t, 2)
+	s := c.interposed("shard1")
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
 	c.run("admin", `{"shardCollection": "db.c", "key": {"k": 1}}`)
 	c.run("admin", `{"split": "db.c", "middle": {"k": 0}}`)
@@ -90,6 +92,12 @@ func TestRefusedIndexIsOnNoShard(t *testing.T) {
 	c.run("db", `{"insert": "c", "documents": [{"_id": 3, "k": 2, "x": 1}]}`)
 	c.run("db", `{"delete": "c", "deletes": [{"q": {"_id": 1}, "limit": 1}]}`)
 	c.run("db", `{"insert": "c", "documents": [{"_id": 1, "k": -1}]}`)
+	s.through(func(_ context.Context, name string, call func() ([]byte, error)) ([]byte, error) {
+		if name == "createIndexes" { // it refuses what the other shard has built
+			c.until("the other shard has the index", func() bool { return slices.Contains(c.hasIndex("db.c", "x"), "shard0") })
+		}
+		return call()
+	})
 	for _, x := range []struct {
 		cmd  string
 		code mongoerr.Code
@@ -111,6 +119,7 @@ func TestRefusedIndexIsOnNoShard(t *testing.T) {
 			t.Errorf("%s: the older index is on %v", x.cmd, on)
 		}
 	}
+	s.by.Store(nil)
 	c.run("admin", `{"moveChunk": "db.c", "find": {"k": 0}, "to": "shard0"}`)
 }
 

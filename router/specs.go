@@ -174,6 +174,9 @@ func (r *Router) shardingSpecs() []command.Spec {
 		admin("updateZoneKeyRange", str, r.asks(updateZoneKeyRange), req("min", command.TObject), req("max", command.TObject), req("zone", any)),
 		admin("movePrimary", str, r.movePrimary, o("to", str), o("moveTo", str)),
 		admin("refineCollectionShardKey", str, r.refineCollectionShardKey, req("key", command.TObject), o("enforceUniquenessCheck", command.TSafeBool)),
+		admin("resetPlacementHistory", command.TAny, r.asks(func(*command.Op) msg.Message { return new(msg.ResetPlacementHistory) })),
+		admin("setAllowMigrations", str, r.setAllowMigrations, command.Req("allowMigrations", command.TSafeBool)),
+		admin("untrackUnshardedCollection", str, r.untrack),
 		admin("clearJumboFlag", str, r.clearJumboFlag, o("find", command.TObject), o("bounds", command.TArray)),
 		admin("netstat", any, r.netstat),
 		{

@@ -24,6 +24,9 @@ func (n *Node) runWriteTogether(op *command.Op, req *msg.WriteTogether, dst []by
 		if err == nil && req.AlsoNS != "" {
 			err = writeInto(s, u, req.AlsoNS, &req.Also)
 		}
+		if err == nil && len(req.Placement) > 0 {
+			err = writeInto(s, u, "config.placementHistory", &msg.Changes{Put: req.Placement})
+		}
 		return err
 	})
 }

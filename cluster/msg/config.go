@@ -95,13 +95,15 @@ func (m *DropCollection) fields(c *codec) {
 
 // RemoveCollection removes a collection from the catalog. It may be sent again.
 type RemoveCollection struct {
-	NS   string
-	UUID [16]byte
+	NS      string
+	UUID    [16]byte
+	Untrack bool // it goes on to exist, on the primary shard of its database
 }
 
 func (m *RemoveCollection) fields(c *codec) {
 	c.on("_configsvrRemoveCollection", &m.NS)
 	c.uuid("collectionUUID", &m.UUID)
+	c.flag("untrack", false, &m.Untrack)
 }
 
 // RunOf identifies the run of a DDL that requests a change of the catalog. The config server asks its coordinator whether the run
@@ -116,6 +118,47 @@ func (x *RunOf) fields(c *codec) {
 		c.str("coordinator", required, &x.Coordinator)
 		c.uuid("id", &x.ID)
 	})
+}
+
+// ResetPlacementHistory begins config.placementHistory anew.
+type ResetPlacementHistory struct{}
+
+func (m *ResetPlacementHistory) fields(c *codec) { c.plain("_configsvrResetPlacementHistory") }
+
+// GetHistoricalPlacement asks which shards had data of a namespace at a time.
+type GetHistoricalPlacement struct {
+	NS           string // a collection or a database
+	At           uint64
+	WholeCluster bool // of all namespaces
+}
+
+func (m *GetHistoricalPlacement) fields(c *codec) {
+	c.on("_configsvrGetHistoricalPlacement", &m.NS)
+	c.timestamp("at", required, &m.At)
+	c.flag("targetWholeCluster", false, &m.WholeCluster)
+}
+
+// GetHistoricalPlacementReply lists these shards.
+type GetHistoricalPlacementReply struct {
+	Shards []string
+	Exact  bool // otherwise they are those from when the history began
+}
+
+func (m *GetHistoricalPlacementReply) fields(c *codec) {
+	c.reply("_configsvrGetHistoricalPlacement")
+	c.strs("shards", required, &m.Shards)
+	c.flag("isExact", false, &m.Exact)
+}
+
+// AllowMigrations allows or forbids migrations of a collection for an administrator.
+type AllowMigrations struct {
+	NS    string
+	Allow bool
+}
+
+func (m *AllowMigrations) fields(c *codec) {
+	c.on("_configsvrAllowMigrations", &m.NS)
+	c.boolean("allowMigrations", required, &m.Allow)
 }
 
 // SetAllowMigrations forbids or allows migrations of a collection.

@@ -362,6 +362,23 @@ func (m *CheckCommandReply) fields(c *codec) {
 	c.strs("missing", optional, &m.Missing)
 }
 
+// ShardUntrack removes the catalog's entry of a collection that is not sharded.
+type ShardUntrack struct{ NS string }
+
+func (m *ShardUntrack) fields(c *codec) { c.on("_shardsvrUntrackUnsplittableCollection", &m.NS) }
+
+// UntrackFound is what an untrackUnshardedCollection found.
+type UntrackFound struct {
+	UUID   [16]byte
+	Shards []string // those that there were, the coordinator last
+}
+
+func (m *UntrackFound) fields(c *codec) {
+	c.reply("_shardsvrUntrackUnsplittableCollection")
+	c.uuid("collectionUUID", &m.UUID)
+	c.strs("shards", required, &m.Shards)
+}
+
 // ShardIndexes are indexes of a shard.
 type ShardIndexes struct {
 	Shard string

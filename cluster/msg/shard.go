@@ -212,12 +212,14 @@ func (x *Changes) fields(c *codec) {
 	c.docs("put", optional, &x.Put)
 }
 
-// WriteTogether atomically changes documents of one collection, or of two.
+// WriteTogether atomically changes documents of one collection, or of two, and notes the placements that this changes.
 type WriteTogether struct {
 	NS      string
 	Changes Changes
 	AlsoNS  string // "" if there is no second collection
 	Also    Changes
+	// Placement are entries of config.placementHistory that are inserted.
+	Placement [][]byte
 }
 
 func (m *WriteTogether) fields(c *codec) {
@@ -226,4 +228,5 @@ func (m *WriteTogether) fields(c *codec) {
 	c.str("alsoNS", optional, &m.AlsoNS)
 	c.values("alsoDelete", optional, &m.Also.Delete)
 	c.docs("alsoPut", optional, &m.Also.Put)
+	c.docs("placement", optional, &m.Placement)
 }

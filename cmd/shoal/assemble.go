@@ -364,6 +364,7 @@ func (a *assembly) manage(s *shardnode.Server, d *directory, registry *cluster.R
 			follower.Go(func() { registry.Follow(ctx) })
 			follower.Go(func() { manager.RunAutoMerger(ctx) })
 			follower.Go(func() { manager.RunDefragmenter(ctx) })
+			follower.Go(func() { manager.RunHistoryCleaner(ctx) })
 			manager.RunBalancer(ctx)
 			follower.Wait()
 		},

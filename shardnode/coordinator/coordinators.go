@@ -118,7 +118,7 @@ func (m *Coordinators) Specs() []command.Spec {
 	holds.Roles, holds.PrimaryOnly = command.Shard, true
 	consistent.Roles, consistent.PrimaryOnly = command.Shard, true
 	consistent.Fields = append(consistent.Fields, requestField)
-	return []command.Spec{holds, onDatabase(consistent), onCollection(row(m.drop)), onDatabase(row(m.dropDatabase)), onDatabase(row(m.movePrimary)), row(m.rename), row(m.shard), row(m.refine), row(m.reshard),
+	return []command.Spec{holds, onDatabase(consistent), onCollection(row(m.drop)), onDatabase(row(m.dropDatabase)), onDatabase(row(m.movePrimary)), row(m.rename), row(m.shard), row(m.refine), row(m.reshard), row(m.untrack),
 		onCollection(row(m.create)), onCollection(row(m.convertToCapped)), onCollection(row(m.collMod)), onCollection(row(m.dropIndexes)), onCollection(row(m.createIndexes))}
 }
 

@@ -59,9 +59,10 @@ var kinds = map[string]func(cmd []byte) (operation, error){
 	"_shardsvrCreateIndexes": parseAs(func(m *msg.ShardCreateIndexes) operation {
 		return &forward{kind: createIndexesKind, req: &m.ShardCommand}
 	}),
-	"_shardsvrRefineCollectionShardKey": parseAs(func(m *msg.ShardRefine) operation { return &refine{req: m} }),
-	"_shardsvrReshardCollection":        parseAs(func(m *msg.ShardReshard) operation { return &reshard{req: m} }),
-	"_shardsvrShardCollection":          parseAs(func(m *msg.ShardShardCollection) operation { return &shard{req: m} }),
+	"_shardsvrRefineCollectionShardKey":      parseAs(func(m *msg.ShardRefine) operation { return &refine{req: m} }),
+	"_shardsvrReshardCollection":             parseAs(func(m *msg.ShardReshard) operation { return &reshard{req: m} }),
+	"_shardsvrUntrackUnsplittableCollection": parseAs(func(m *msg.ShardUntrack) operation { return &untrack{req: m} }),
+	"_shardsvrShardCollection":               parseAs(func(m *msg.ShardShardCollection) operation { return &shard{req: m} }),
 }
 
 // parseAs returns a parser for a command that is a message of type M.

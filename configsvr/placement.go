@@ -1,0 +1,280 @@
+package configsvr
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// config.placementHistory has an entry for every time at which a database got another primary shard, or a collection other shards: it
+// shows on which shards the data of a namespace was. An entry is written in the unit of work that changes the placement.
+//
+// Two entries with an empty nss delimit it. The one with a time says since when the history is complete; the one at Timestamp(0, 1)
+// has the shards that there were then, for all namespaces before.
+const placementNS = "config.placementHistory"
+
+// wholeHistory is the nss of the entries that delimit the history.
+const wholeHistory = ""
+
+// beforeHistory is the time of the entry for what was before the history began.
+const beforeHistory = 1
+
+// placing is a change of a namespace's placement.
+type placing struct {
+	nss    string
+	uuid   [16]byte // zero for a database
+	shards []string // none for what was dropped
+	at     uint64   // 0 for the time of the write
+}
+
+// doc returns the entry for a change.
+func (p *placing) doc(now uint64) []byte {
+	f := []value.Field{fld("_id", value.NewObjectID(newOID())), fld("nss", str(p.nss))}
+	if p.uuid != [16]byte{} {
+		f = append(f, fld("uuid", value.NewBinary(4, p.uuid[:])))
+	}
+	at := p.at
+	if at == 0 {
+		at = now
+	}
+	shards := make([]value.Value, len(p.shards))
+	for i, s := range slices.Sorted(slices.Values(p.shards)) {
+		shards[i] = str(s)
+	}
+	return value.Doc(append(f, fld("timestamp", value.NewTimestampU64(at)), fld("shards", arr(shards...)))...)
+}
+
+// writePlaced commits a change of the catalog with the entries of the placements that it changes.
+//
+// The time of an entry and its write belong together: resetPlacementHistory, which replaces everything before a time by the current
+// state, comes before both or after both.
+func (m *Manager) writePlaced(ctx context.Context, w *msg.WriteTogether, changes ...placing) error {
+	m.chunks.history.RLock()
+	defer m.chunks.history.RUnlock()
+	if len(changes) > 0 {
+		now := m.tick()
+		for i := range changes {
+			w.Placement = append(w.Placement, changes[i].doc(now))
+		}
+	}
+	_, err := cluster.Run(ctx, m.local, msg.Doc(w))
+	return err
+}
+
+// initHistory begins the history of a cluster that has none.
+func (m *Manager) initHistory(ctx context.Context) error {
+	docs, err := m.find(ctx, "placementHistory", doc(fld("nss", str(wholeHistory))), fld("limit", value.NewInt32(1)))
+	if err != nil || len(docs) > 0 {
+		return err
+	}
+	return m.resetHistory(ctx)
+}
+
+func (m *Manager) runResetPlacementHistory(op *command.Op, _ *msg.ResetPlacementHistory, dst []byte) ([]byte, error) {
+	return dst, m.resetHistory(op)
+}
+
+// resetHistory replaces the history by the placements of now.
+func (m *Manager) resetHistory(ctx context.Context) error {
+	m.shards.Lock()
+	defer m.shards.Unlock()
+	m.chunks.Lock()
+	defer m.chunks.Unlock()
+	m.chunks.history.Lock()
+	defer m.chunks.history.Unlock()
+	now := m.tick()
+	old, err := m.find(ctx, "placementHistory", doc(), fld("projection", doc(fld("_id", value.NewInt32(1)))))
+	if err != nil {
+		return err
+	}
+	w := &msg.WriteTogether{NS: placementNS}
+	for _, d := range old {
+		w.Changes.Delete = append(w.Changes.Delete, value.Lookup(d, "_id").Clone())
+	}
+	shards, err := m.find(ctx, "shards", doc())
+	if err != nil {
+		return err
+	}
+	var all []string
+	for _, d := range shards {
+		all = append(all, value.Lookup(d, "_id").Str())
+	}
+	entries := []placing{{nss: wholeHistory}, {nss: wholeHistory, at: beforeHistory, shards: all}}
+	dbs, err := m.find(ctx, "databases", doc())
+	if err != nil {
+		return err
+	}
+	for _, d := range dbs {
+		entries = append(entries, placing{nss: value.Lookup(d, "_id").Str(), shards: []string{value.Lookup(d, "primary").Str()}})
+	}
+	colls, err := m.find(ctx, "collections", doc())
+	if err != nil {
+		return err
+	}
+	for _, d := range colls {
+		e, err := cluster.ParseCollectionEntry(d)
+		if err != nil || strings.Contains(e.NS, ".system.resharding.") {
+			continue
+		}
+		on, err := m.ownersOf(ctx, e.NS)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			continue // a table that nobody can read has no placement, and must not keep the config server from starting
+		}
+		entries = append(entries, placing{nss: e.NS, uuid: e.UUID, shards: on})
+	}
+	for i := range entries {
+		w.Changes.Put = append(w.Changes.Put, entries[i].doc(now))
+	}
+	_, err = cluster.Run(ctx, m.local, msg.Doc(w))
+	return err
+}
+
+// ownersOf lists the shards that own chunks of a collection.
+func (m *Manager) ownersOf(ctx context.Context, ns string) ([]string, error) {
+	info, err := m.placement(ctx, ns)
+	if err != nil || info.Map == nil {
+		return nil, err
+	}
+	return slices.Clone(info.Map.Shards()), nil
+}
+
+// ownersAfter returns the owners of a collection once a range has moved; changed is false if they are the same as before.
+func ownersAfter(info *cluster.CollectionInfo, from, to string, whole bool) (shards []string, changed bool) {
+	last := whole && info.Map.CountOf(from) == 1
+	for _, s := range info.Map.Shards() {
+		if s != from || !last {
+			shards = append(shards, s)
+		}
+	}
+	if !slices.Contains(shards, to) {
+		return append(shards, to), true
+	}
+	return shards, last
+}
+
+func (m *Manager) runHistoricalPlacement(op *command.Op, req *msg.GetHistoricalPlacement, dst []byte) ([]byte, error) {
+	shards, exact, err := m.placedAt(op, req.NS, req.At, req.WholeCluster)
+	if err != nil {
+		return dst, err
+	}
+	return msg.AppendFields(dst, &msg.GetHistoricalPlacementReply{Shards: shards, Exact: exact}), nil
+}
+
+// placedAt returns the shards that had data of a namespace at a time: those of a collection and of its database, or of all databases and
+// collections. exact is false for a time before the history: then it returns the shards that there were when it began.
+func (m *Manager) placedAt(ctx context.Context, ns string, at uint64, everything bool) (shards []string, exact bool, err error) {
+	docs, err := m.find(ctx, "placementHistory", doc(fld("timestamp", doc(fld("$lte", value.NewTimestampU64(at))))), fld("sort", doc(fld("timestamp", value.NewInt32(-1)))))
+	if err != nil {
+		return nil, false, err
+	}
+	db, coll := cluster.SplitNS(ns)
+	seen, on := map[string]bool{}, map[string]bool{}
+	var fallback []byte
+	for _, d := range docs {
+		nss := value.Lookup(d, "nss").Str()
+		if nss == wholeHistory {
+			exact = exact || value.Lookup(d, "timestamp").TimestampU64() != beforeHistory
+			fallback = d
+			continue
+		}
+		its, _ := cluster.SplitNS(nss)
+		if seen[nss] || !everything && (its != db || coll != "" && nss != db && nss != ns) {
+			continue
+		}
+		seen[nss] = true
+		addShards(on, d)
+	}
+	if !exact && fallback != nil {
+		clear(on)
+		addShards(on, fallback)
+	}
+	for s := range on {
+		shards = append(shards, s)
+	}
+	slices.Sort(shards)
+	return shards, exact, nil
+}
+
+func addShards(set map[string]bool, entry []byte) {
+	for _, s := range value.Values(value.Lookup(entry, "shards").Doc()) {
+		set[s.Str()] = true
+	}
+}
+
+// historyCleaning is the time between two cleanings of the history.
+const historyCleaning = time.Hour
+
+// RunHistoryCleaner removes from the history what no change stream can ask for, until ctx ends. It runs on the config server's primary.
+func (m *Manager) RunHistoryCleaner(ctx context.Context) {
+	for m.pause(ctx, historyCleaning) {
+		_, _ = m.CleanHistory(ctx) // what fails is tried again in the next round
+	}
+}
+
+// CleanHistory removes the entries that were replaced by a later one before the first operation in any shard's oplog: no change stream
+// can begin at an earlier time.
+func (m *Manager) CleanHistory(ctx context.Context) (removed int, err error) {
+	oldest, err := m.oldestOperation(ctx)
+	if err != nil || oldest == 0 {
+		return 0, err
+	}
+	m.chunks.history.Lock()
+	defer m.chunks.history.Unlock()
+	docs, err := m.find(ctx, "placementHistory", doc(fld("timestamp", doc(fld("$lte", value.NewTimestampU64(oldest))))), fld("sort", doc(fld("timestamp", value.NewInt32(-1)))))
+	if err != nil {
+		return 0, err
+	}
+	w := &msg.WriteTogether{NS: placementNS}
+	last := map[string]bool{}
+	for _, d := range docs {
+		nss := value.Lookup(d, "nss").Str()
+		switch {
+		case nss == wholeHistory && value.Lookup(d, "timestamp").TimestampU64() == beforeHistory:
+		case nss == wholeHistory:
+			w.Changes.Put = append(w.Changes.Put, value.Doc(withField(d, "timestamp", value.NewTimestampU64(oldest))...))
+		case last[nss] || len(value.Lookup(d, "shards").Doc()) <= emptyArray:
+			w.Changes.Delete = append(w.Changes.Delete, value.Lookup(d, "_id").Clone())
+		}
+		last[nss] = true
+	}
+	if len(w.Changes.Delete) == 0 {
+		return 0, nil
+	}
+	_, err = cluster.Run(ctx, m.local, msg.Doc(w))
+	return len(w.Changes.Delete), err
+}
+
+// emptyArray is the size of an array without elements.
+const emptyArray = 5
+
+// oldestOperation returns the earliest time in the oplogs of the shards; 0 if a shard does not tell.
+func (m *Manager) oldestOperation(ctx context.Context) (oldest uint64, err error) {
+	all, err := m.registry.All(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for _, s := range all {
+		first, err := cluster.FindAll(ctx, s.Peer, "local", value.Doc(fld("find", str("oplog.rs")), fld("sort", doc(fld("$natural", value.NewInt32(1)))),
+			fld("limit", value.NewInt32(1)), fld("$db", str("local"))))
+		if err != nil {
+			return 0, err
+		}
+		if len(first) == 0 {
+			return 0, mongoerr.Newf(mongoerr.CollectionIsEmpty, "shard %s has no oplog", s.ID)
+		}
+		if ts := value.Lookup(first[0], "ts").TimestampU64(); oldest == 0 || ts < oldest {
+			oldest = ts
+		}
+	}
+	return oldest, nil
+}

@@ -1,0 +1,69 @@
+package coordinator
+
+import (
+	"context"
+
+	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// untrack removes the entry of a collection that is not sharded from the catalog. It has to be on this shard, where routers look for
+// what has no entry.
+type untrack struct {
+	req *msg.ShardUntrack
+	at  msg.UntrackFound
+}
+
+func (m *Coordinators) untrack(op *command.Op, req *msg.ShardUntrack, dst []byte) ([]byte, error) {
+	return m.run(op, req, "", dst)
+}
+
+func (u *untrack) name() string              { return "untrackUnsplittableCollection" }
+func (u *untrack) locks() (string, []string) { return catalog.DBOf(u.req.NS), []string{u.req.NS} }
+func (u *untrack) found() msg.Message        { return &u.at }
+func (u *untrack) reply(dst []byte) []byte   { return dst }
+
+func (u *untrack) check(ctx context.Context, r *run) (local bool, err error) {
+	_, e, err := r.m.entry(ctx, u.req.NS)
+	if err != nil {
+		return false, err
+	}
+	if e == nil {
+		return false, errAlreadyDone
+	}
+	if !e.Unsplittable {
+		return false, mongoerr.Newf(mongoerr.IllegalOperation, "collection %s is sharded and cannot be untracked", u.req.NS)
+	}
+	u.at.UUID = e.UUID
+	r.m.State.Catalog.InvalidateCollection(u.req.NS)
+	info, err := r.m.State.Catalog.Collection(ctx, u.req.NS)
+	if err != nil {
+		return false, err
+	}
+	c := r.m.Engine.Catalog().Lookup(u.req.NS)
+	if info.Home() != r.m.State.ID || c == nil || c.UUID != catalog.UUID(e.UUID) {
+		return false, mongoerr.Newf(mongoerr.IllegalOperation, "collection %s is on shard %s and cannot be untracked unless it is on the primary shard of its database, %s", u.req.NS, info.Home(), r.m.State.ID)
+	}
+	u.at.Shards, err = r.shardIDs(ctx)
+	return false, err
+}
+
+func (u *untrack) phases() []phase {
+	return []phase{
+		{name: "enterCriticalSection", do: func(ctx context.Context, r *run) error {
+			return r.block(ctx, msg.BlockReadsAndWrites, u.at.Shards, u.req.NS)
+		}},
+		{name: "commit", final: true, do: func(ctx context.Context, r *run) error {
+			_, err := r.onConfig(ctx, &msg.RemoveCollection{NS: u.req.NS, UUID: u.at.UUID, Untrack: true})
+			return err
+		}},
+		{name: "exitCriticalSection", do: u.undo},
+	}
+}
+
+// undo ends the critical section, which is all that there is to take back before the commit.
+func (u *untrack) undo(ctx context.Context, r *run) error {
+	return r.block(ctx, msg.Unblock, u.at.Shards, u.req.NS)
+}
