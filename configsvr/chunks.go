@@ -60,7 +60,7 @@ func (w *chunkWrites) change(ctx context.Context, c *cluster.Chunk, set ...value
 }
 
 func (w *chunkWrites) add(at placed, v cluster.ChunkVersion, h []cluster.Owner) {
-	w.writes.Put = append(w.writes.Put, chunkDoc(newOID(), w.uuid, at, v, w.m.recent(h)).Doc())
+	w.writes.Put = append(w.writes.Put, chunkDoc(cluster.NewObjectID(), w.uuid, at, v, w.m.recent(h)).Doc())
 }
 
 // owners returns the fields of a chunk's document for its current and previous owners.

@@ -113,7 +113,7 @@ func (j *shardJob) write(ctx context.Context, chunks []placed) error {
 	v := gen
 	for i, c := range chunks {
 		owners[c.shard] = true
-		docs[i] = chunkDoc(newOID(), j.uuid, c, v, []cluster.Owner{{ValidAfter: gen.Timestamp, Shard: c.shard}})
+		docs[i] = chunkDoc(cluster.NewObjectID(), j.uuid, c, v, []cluster.Owner{{ValidAfter: gen.Timestamp, Shard: c.shard}})
 		v = v.IncMinor()
 	}
 	if err := j.makeOnOthers(ctx, owners); err != nil {

@@ -2,13 +2,10 @@ package configsvr
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -146,17 +143,6 @@ func (m *Manager) remove(ctx context.Context, coll string, q value.Value) error 
 	return err
 }
 
-var oidCounter atomic.Uint32
-var oidRandom = func() (r [5]byte) { rand.Read(r[:]); return r }()
-
-func newOID() (id [12]byte) {
-	binary.BigEndian.PutUint32(id[:], uint32(time.Now().Unix()))
-	copy(id[4:], oidRandom[:])
-	c := oidCounter.Add(1)
-	id[9], id[10], id[11] = byte(c>>16), byte(c>>8), byte(c)
-	return id
-}
-
 // index is an index of a config collection.
 type index struct {
 	coll   string
@@ -220,7 +206,7 @@ func (m *Manager) initVersion(ctx context.Context) error {
 		return err
 	}
 	if len(docs) == 0 {
-		m.clusterID = newOID()
+		m.clusterID = cluster.NewObjectID()
 		return m.insert(ctx, "version", doc(fld("_id", value.NewInt32(1)), fld("clusterId", value.NewObjectID(m.clusterID))))
 	}
 	m.clusterID = value.Lookup(docs[0], "clusterId").ObjectID()
@@ -239,7 +225,7 @@ func (m *Manager) logAs(ctx context.Context, shard, what, ns string, details val
 
 // logIn writes an entry of config.changelog or config.actionlog.
 func (m *Manager) logIn(ctx context.Context, coll, shard, what, ns string, details value.Value) {
-	id := newOID()
+	id := cluster.NewObjectID()
 	now := time.Now()
 	_ = m.insert(ctx, coll, doc(
 		fld("_id", str(fmt.Sprintf("%s-%s-%s", m.host(), now.UTC().Format("2006-01-02T15:04:05.000Z"), hex.EncodeToString(id[:])))),

@@ -36,7 +36,7 @@ type placing struct {
 
 // doc returns the entry for a change.
 func (p *placing) doc(now uint64) []byte {
-	f := []value.Field{fld("_id", value.NewObjectID(newOID())), fld("nss", str(p.nss))}
+	f := []value.Field{fld("_id", value.NewObjectID(cluster.NewObjectID())), fld("nss", str(p.nss))}
 	if p.uuid != [16]byte{} {
 		f = append(f, fld("uuid", value.NewBinary(4, p.uuid[:])))
 	}

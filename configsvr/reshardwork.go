@@ -56,11 +56,11 @@ func (r *resharding) writeTable(ctx context.Context, p *reshardPlan, chunks []pl
 	if err := m.removeChunks(ctx, d.id); err != nil {
 		return err
 	}
-	gen := cluster.ChunkVersion{Major: 1, Epoch: newOID(), Timestamp: m.tick()}
+	gen := cluster.ChunkVersion{Major: 1, Epoch: cluster.NewObjectID(), Timestamp: m.tick()}
 	docs := make([]value.Value, len(chunks))
 	v := gen
 	for i, c := range chunks {
-		docs[i] = chunkDoc(newOID(), d.id, c, v, []cluster.Owner{{ValidAfter: gen.Timestamp, Shard: c.shard}})
+		docs[i] = chunkDoc(cluster.NewObjectID(), d.id, c, v, []cluster.Owner{{ValidAfter: gen.Timestamp, Shard: c.shard}})
 		v = v.IncMinor()
 	}
 	for len(docs) > 0 {
@@ -314,7 +314,7 @@ func (r *resharding) commit(ctx context.Context) error {
 	m.chunks.Lock()
 	defer m.chunks.Unlock()
 	// Before this time nobody finds the documents where the new table says.
-	gen := cluster.ChunkVersion{Major: 1, Epoch: newOID(), Timestamp: m.tick()}
+	gen := cluster.ChunkVersion{Major: 1, Epoch: cluster.NewObjectID(), Timestamp: m.tick()}
 	since := doc(fld("$set", doc(fld("onCurrentShardSince", value.NewTimestampU64(gen.Timestamp)),
 		fld("history", arr(doc(fld("validAfter", value.NewTimestampU64(gen.Timestamp)), fld("shard", str("$shard"))))))))
 	_, err = m.write(ctx, "update", "chunks", "updates", doc(fld("q", doc(fld("uuid", value.NewBinary(4, d.id[:])))), fld("u", arr(since)), fld("multi", value.NewBool(true))))
@@ -372,7 +372,7 @@ func (r *resharding) commitZones(ctx context.Context) error {
 		return err
 	}
 	for _, z := range p.zones {
-		err := m.insert(ctx, "tags", doc(fld("_id", value.NewObjectID(newOID())), fld("ns", str(d.ns)), fld("min", value.NewDocument(z.min)),
+		err := m.insert(ctx, "tags", doc(fld("_id", value.NewObjectID(cluster.NewObjectID())), fld("ns", str(d.ns)), fld("min", value.NewDocument(z.min)),
 			fld("max", value.NewDocument(z.max)), fld("tag", str(z.zone))))
 		if err != nil {
 			return err

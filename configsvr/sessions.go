@@ -39,7 +39,7 @@ func (m *Manager) createSessions(ctx context.Context, timeout time.Duration) err
 	if err != nil {
 		return err
 	}
-	j := &shardJob{m: m, req: &msg.ShardCollection{NS: cluster.SessionsNS}, pattern: pattern, uuid: cluster.NewUUID(), epoch: newOID()}
+	j := &shardJob{m: m, req: &msg.ShardCollection{NS: cluster.SessionsNS}, pattern: pattern, uuid: cluster.NewUUID(), epoch: cluster.NewObjectID()}
 	if done, err := m.alreadySharded(ctx, j.req, pattern); done || err != nil {
 		return err
 	}

@@ -559,15 +559,21 @@ func (r *Router) configString(op *command.Op) string {
 	return out
 }
 
+// askAllShards sends the request unchanged to every shard, and returns their replies, or the first error.
+func (r *Router) askAllShards(op *command.Op) ([]shardReply, error) {
+	ids, err := r.allShards(op)
+	if err != nil {
+		return nil, err
+	}
+	replies := r.scatter(op, ids, func(string) ([]byte, []wire.Sequence) { return op.Req.Body, nil })
+	return replies, firstError(replies)
+}
+
 // onAllShards sends the request unchanged to every shard; the reply is the first shard's, with all of them in the
 // field `all`.
 func (r *Router) onAllShards(op *command.Op, dst []byte) ([]byte, error) {
-	ids, err := r.allShards(op)
+	replies, err := r.askAllShards(op)
 	if err != nil {
-		return dst, err
-	}
-	replies := r.scatter(op, ids, func(string) ([]byte, []wire.Sequence) { return op.Req.Body, nil })
-	if err := firstError(replies); err != nil {
 		return dst, err
 	}
 	if len(replies) > 0 {
@@ -604,12 +610,8 @@ func (r *Router) everywhere(op *command.Op, dst []byte) ([]byte, error) {
 
 // oplogNote makes every shard write the note, and reports their replies under raw.
 func (r *Router) oplogNote(op *command.Op, dst []byte) ([]byte, error) {
-	ids, err := r.allShards(op)
+	replies, err := r.askAllShards(op)
 	if err != nil {
-		return dst, err
-	}
-	replies := r.scatter(op, ids, func(string) ([]byte, []wire.Sequence) { return op.Req.Body, nil })
-	if err := firstError(replies); err != nil {
 		return dst, err
 	}
 	collectWriteConcernErrors(op, replies)
@@ -618,12 +620,8 @@ func (r *Router) oplogNote(op *command.Op, dst []byte) ([]byte, error) {
 
 // validateDBMetadata collects the shards' findings.
 func (r *Router) validateDBMetadata(op *command.Op, dst []byte) ([]byte, error) {
-	ids, err := r.allShards(op)
+	replies, err := r.askAllShards(op)
 	if err != nil {
-		return dst, err
-	}
-	replies := r.scatter(op, ids, func(string) ([]byte, []wire.Sequence) { return op.Req.Body, nil })
-	if err := firstError(replies); err != nil {
 		return dst, err
 	}
 	var found []value.Value

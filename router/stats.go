@@ -100,12 +100,8 @@ func (r *Router) dbStats(op *command.Op, dst []byte) ([]byte, error) {
 	if cluster.FixedDatabase(op.DB()) {
 		return r.toPrimaryRead(op, dst)
 	}
-	ids, err := r.allShards(op)
+	replies, err := r.askAllShards(op)
 	if err != nil {
-		return dst, err
-	}
-	replies := r.scatter(op, ids, func(string) ([]byte, []wire.Sequence) { return op.Req.Body, nil })
-	if err := firstError(replies); err != nil {
 		return dst, err
 	}
 	if dst, err = r.rawReplies(nil, replies, dst); err != nil {

@@ -4,6 +4,7 @@ import (
 	"github.com/shoaldb/shoal/query/shape"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/query/viewquery"
+	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/shardnode/write"
 	"github.com/shoaldb/shoal/storage"
@@ -71,17 +72,8 @@ func (x *explanation) count(dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	defer q.Snap.Release()
-	x.shapeOf()
-	if q.Coll == nil {
-		if r, err := x.n.resolveFor(x.op, q.Snap, ns); err != nil {
-			return dst, err
-		} else if r != nil {
-			return x.explainView(dst, plainRead(x.op), q.Snap, r, viewquery.Count(x.op.Req.Body, skip, limit))
-		}
-	}
 	q.Skip, q.Limit = skip, limit
-	return x.n.exec.Explain(x.op, append(dst, explainVersion...), q, x.verb, nil)
+	return x.plain(dst, q, viewquery.Count(x.op.Req.Body, skip, limit))
 }
 
 func (x *explanation) distinct(dst []byte) ([]byte, error) {
@@ -93,13 +85,18 @@ func (x *explanation) distinct(dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
+	return x.plain(dst, q, viewquery.Distinct(x.op.Req.Body))
+}
+
+// plain explains a count or a distinct, on a view as the pipeline that it becomes there. It releases the query's snapshot.
+func (x *explanation) plain(dst []byte, q *exec.Query, onView []value.Value) ([]byte, error) {
 	defer q.Snap.Release()
 	x.shapeOf()
 	if q.Coll == nil {
-		if r, err := x.n.resolveFor(x.op, q.Snap, ns); err != nil {
+		if r, err := x.n.resolveFor(x.op, q.Snap, q.NS); err != nil {
 			return dst, err
 		} else if r != nil {
-			return x.explainView(dst, plainRead(x.op), q.Snap, r, viewquery.Distinct(x.op.Req.Body))
+			return x.explainView(dst, plainRead(x.op), q.Snap, r, onView)
 		}
 	}
 	return x.n.exec.Explain(x.op, append(dst, explainVersion...), q, x.verb, nil)

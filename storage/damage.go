@@ -146,6 +146,21 @@ func (e *Engine) checkRest(ctx context.Context, rest []table) {
 	}
 }
 
+// readTable returns a reader of an sstable, which owns the file from then on. damage is the error of a file that is none.
+func (e *Engine) readTable(f vfs.File, damage func(error) error) (*sstable.Reader, error) {
+	readable, err := sstable.NewSimpleReadable(f)
+	if err != nil {
+		return nil, errorsJoin(err, f.Close())
+	}
+	o := e.pebbleOptions()
+	o.EnsureDefaults()
+	r, err := sstable.NewReader(context.Background(), readable, o.MakeReaderOptions())
+	if err != nil {
+		return nil, errorsJoin(damage(err), readable.Close())
+	}
+	return r, nil
+}
+
 // checkTable reads every block of a table. A table that no longer exists was compacted into others meanwhile.
 func (e *Engine) checkTable(t table) error {
 	f, err := e.opts.FS.Open(t.path, vfs.SequentialReadsOption)
@@ -155,15 +170,9 @@ func (e *Engine) checkTable(t table) error {
 	if err != nil {
 		return err
 	}
-	readable, err := sstable.NewSimpleReadable(f)
+	r, err := e.readTable(f, func(err error) error { return damaged(fmt.Sprintf("file %s: %v", t.path, err)) })
 	if err != nil {
-		return errorsJoin(err, f.Close())
-	}
-	o := e.pebbleOptions()
-	o.EnsureDefaults()
-	r, err := sstable.NewReader(context.Background(), readable, o.MakeReaderOptions())
-	if err != nil {
-		return errorsJoin(damaged(fmt.Sprintf("file %s: %v", t.path, err)), readable.Close())
+		return err
 	}
 	defer closeQuietly(r)
 	if err := r.ValidateBlockChecksums(); err != nil {

@@ -218,15 +218,9 @@ func (e *Engine) checkBounds(path string, want SnapshotFile) error {
 	if err != nil {
 		return err
 	}
-	readable, err := sstable.NewSimpleReadable(f)
+	r, err := e.readTable(f, func(err error) error { return corrupt("file %s of the snapshot: %v", want.Name, err) })
 	if err != nil {
-		return errorsJoin(err, f.Close())
-	}
-	o := e.pebbleOptions()
-	o.EnsureDefaults()
-	r, err := sstable.NewReader(context.Background(), readable, o.MakeReaderOptions())
-	if err != nil {
-		return errorsJoin(corrupt("file %s of the snapshot: %v", want.Name, err), readable.Close())
+		return err
 	}
 	defer closeQuietly(r)
 	it, err := r.NewIter(sstable.NoTransforms, nil, nil, sstable.AssertNoBlobHandles)

@@ -115,16 +115,7 @@ func (b *Bits) test(k Kind, v value.Value) bool {
 	if !exact {
 		return false
 	}
-	set := uint64(i) & b.mask // positions above 63 read the sign: b.mask folds them there
-	switch k {
-	case BitsAllSet:
-		return set == b.mask
-	case BitsAllClear:
-		return set == 0
-	case BitsAnySet:
-		return set != 0
-	}
-	return set != b.mask
+	return b.testWord(k, uint64(i)) // positions above 63 read the sign: b.mask folds them there
 }
 
 func (b *Bits) testBinary(k Kind, data []byte) bool {
