@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/shoaldb/shoal/shardnode"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // twoShards makes db.s sharded by k: what is below 50 is on shard0, the rest on shard1.
@@ -253,7 +254,7 @@ func TestStreamsOverAMovePrimary(t *testing.T) {
 			want = append(want, fmt.Sprint("insert ", id))
 		}
 		if i == 1 { // another primary takes over after the event
-			if m := c.atPhase("shard1", "clean", "admin", fmt.Sprintf(`{"movePrimary": "db", "to": %q}`, to)); m["ok"] != 1.0 && m["code"] != int32(6) {
+			if m := c.atPhase("shard1", "clean", "admin", fmt.Sprintf(`{"movePrimary": "db", "to": %q}`, to)); m["ok"] != 1.0 && m["code"] != int32(mongoerr.HostUnreachable) {
 				t.Errorf("%v", m)
 			}
 		}

@@ -331,11 +331,11 @@ func TestResumableChangeStreamErrors(t *testing.T) {
 		w, _ := n.openWatch("db", "c", `{}`)
 		r := n.do("db", fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": "c"}`, w.id))
 		labels, _ := r["errorLabels"].(bson.A)
-		if r["code"] != int32(int(c.code)) || (len(labels) == 1 && labels[0] == "ResumableChangeStreamError") != c.label || len(labels) > 1 {
+		if r["code"] != int32(c.code) || (len(labels) == 1 && labels[0] == "ResumableChangeStreamError") != c.label || len(labels) > 1 {
 			t.Errorf("%d: %v", int(c.code), r)
 		}
 		id := plain(n.ok("db", `{"find": "c", "batchSize": 1}`)["cursor"]).(bson.M)["id"].(int64)
-		if r := n.do("db", fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": "c"}`, id)); r["code"] != int32(int(c.code)) || r["errorLabels"] != nil {
+		if r := n.do("db", fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": "c"}`, id)); r["code"] != int32(c.code) || r["errorLabels"] != nil {
 			t.Errorf("%d of a find: %v", int(c.code), r)
 		}
 	}
@@ -497,9 +497,10 @@ func TestStreamsHaveWhatWasCommittedBefore(t *testing.T) {
 // An _id may be a DBRef; no other fields that begin with a dollar are allowed in it.
 func TestDBRefAsID(t *testing.T) {
 	n := newTestNode(t)
+	const dollar = int32(mongoerr.DollarPrefixedFieldName)
 	for id, code := range map[string]int32{
 		`{"$ref": "c", "$id": 1}`: 0, `{"$ref": "c", "$id": 1, "$db": "d"}`: 0, `{"$ref": "c", "$id": 1, "x": 1}`: 0,
-		`{"$id": 1}`: 52, `{"$ref": 1, "$id": 1}`: 52, `{"$id": 1, "$ref": "c"}`: 52, `{"$ref": "c", "$id": 1, "$x": 1}`: 52, `{"$ref": "c", "$db": "d"}`: 52,
+		`{"$id": 1}`: dollar, `{"$ref": 1, "$id": 1}`: dollar, `{"$id": 1, "$ref": "c"}`: dollar, `{"$ref": "c", "$id": 1, "$x": 1}`: dollar, `{"$ref": "c", "$db": "d"}`: dollar,
 	} {
 		var got int32
 		r := n.do("d", fmt.Sprintf(`{"insert": "c", "documents": [{"_id": {"v": 1}, "x": 1}, {"_id": %s}]}`, id))

@@ -264,7 +264,7 @@ func TestRouterShowsTheSetsItFollows(t *testing.T) {
 		cmd := bson.D{{Key: "find", Value: "c"}, {Key: "$readPreference", Value: c.pref}}
 		if c.code == int32(mongoerr.FailedToSatisfyReadPreference) {
 			cmd = append(cmd, bson.E{Key: "maxTimeMS", Value: 100})
-			c.code = 50
+			c.code = int32(mongoerr.MaxTimeMSExpired)
 		}
 		if err := client.Database("test").RunCommand(ctx, cmd).Err(); codeOf(err) != c.code {
 			t.Errorf("%v: %v", c.pref, err)

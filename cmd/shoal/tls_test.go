@@ -179,7 +179,7 @@ func TestTLSCluster(t *testing.T) {
 	}
 	a.write("server.pem", []byte("no certificate"))
 	err := admin.RunCommand(t.Context(), bson.D{{Key: "rotateCertificates", Value: 1}}).Err()
-	if mongoerr.Code(code(err)) != mongoerr.InvalidSSLConfiguration {
+	if mongoerr.Code(codeOf(err)) != mongoerr.InvalidSSLConfiguration {
 		t.Errorf("rotateCertificates with a damaged file: %v", err)
 	}
 	if names := serverNames(t, a, router.at()); !slices.Equal(names, []string{"new.example"}) {
@@ -220,13 +220,6 @@ func serverNames(t *testing.T, a *authority, at string) []string {
 	}
 	defer c.Close()
 	return c.ConnectionState().PeerCertificates[0].DNSNames
-}
-
-func code(err error) int32 {
-	if e, ok := err.(mongo.CommandError); ok {
-		return e.Code
-	}
-	return 0
 }
 
 // The outcome of a handshake between two keyrings, by their options; want is a part of either side's error.
