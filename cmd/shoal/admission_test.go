@@ -33,12 +33,21 @@ func TestConnectionRateIsLimited(t *testing.T) {
 			}
 			open = append(open, c)
 		}
+		ended := make(chan bool, len(open))
 		for _, c := range open {
-			_ = c.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
-			var late net.Error
-			if _, err := c.Read(make([]byte, 1)); !errors.As(err, &late) || !late.Timeout() {
+			_ = c.SetReadDeadline(time.Now().Add(time.Second))
+			go func() {
+				_, err := c.Read(make([]byte, 1))
+				var late net.Error
+				ended <- !errors.As(err, &late) || !late.Timeout()
+			}()
+		}
+		for range open {
+			if <-ended {
 				n++
 			}
+		}
+		for _, c := range open {
 			_ = c.Close()
 		}
 		return n

@@ -77,7 +77,7 @@ func (b *balancer) cut() {
 // A driver with loadBalanced=true works through a load balancer; what it leaves when its connections break is ended at once. Other
 // drivers are told what is wrong.
 func TestLoadBalanced(t *testing.T) {
-	port := freePort(t)
+	port := freePorts(t, 1)
 	a := startAuditedWith(t, "sharded", "{ atype: 'applicationMessage' }", pair{"loadBalancerPort", strconv.Itoa(port)})
 	balanced := fmt.Sprintf("127.0.0.1:%d", port)
 	lb := startBalancer(t, balanced, "PROXY TCP4 10.1.2.3 10.0.0.1 4660 27017\r\n")
@@ -165,16 +165,6 @@ func TestLoadBalanced(t *testing.T) {
 	if err := c.Ping(ctx, nil); err == nil {
 		t.Error("the port for load balancers takes a client without header")
 	}
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 func balancedClient(t *testing.T, b *balancer, user, args string) *mongo.Client {

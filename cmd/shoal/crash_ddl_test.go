@@ -10,6 +10,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // killedDDL is an operation whose coordinator is killed at its phases.
@@ -41,7 +43,7 @@ var killedOperations = []killedDDL{
 	},
 	{
 		name: "renameCollection", phases: []string{"freezeMigrations", "blockCrudAndRename", "renameMetadata", "unblockCRUD", "done"},
-		db: "admin", command: bson.D{{Key: "renameCollection", Value: "crash.c"}, {Key: "to", Value: "crash.d"}, {Key: "dropTarget", Value: true}}, again: 26,
+		db: "admin", command: bson.D{{Key: "renameCollection", Value: "crash.c"}, {Key: "to", Value: "crash.d"}, {Key: "dropTarget", Value: true}}, again: int32(mongoerr.NamespaceNotFound),
 		check: func(t *testing.T, ctx context.Context, db *mongo.Database, shards []*mongo.Client) {
 			for name, want := range map[string]int64{"c": 0, "d": 100} {
 				if n, err := db.Collection(name).CountDocuments(ctx, bson.D{}); n != want || err != nil {
@@ -142,12 +144,13 @@ var killedOperations = []killedDDL{
 // A cluster whose processes are killed at each phase of a DDL finishes it when it is back, within bounded time: the repeated
 // command returns, nothing hangs, and no state document or critical section is left.
 func TestKilledDDL(t *testing.T) {
+	t.Parallel()
 	for _, k := range killedOperations {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 			defer cancel()
-			dir, port := t.TempDir(), nodePorts(t, 3)
+			dir, port := t.TempDir(), freePorts(t, 3)
 			p := launch(t, dir, "--node-port", strconv.Itoa(port))
 			for _, phase := range k.phases {
 				p = k.killAt(t, ctx, p, dir, port, phase)

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net"
 	"strconv"
 	"testing"
 	"time"
@@ -12,35 +11,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
-
-// nodePorts finds neighbouring free ports for the members of a cluster.
-func nodePorts(t *testing.T, n int) int {
-	t.Helper()
-search:
-	for range 50 {
-		first := 0
-		var open []net.Listener
-		for i := range n {
-			l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(first+min(first, 1)*i)))
-			if err != nil {
-				for _, o := range open {
-					_ = o.Close()
-				}
-				continue search
-			}
-			open = append(open, l)
-			if first == 0 {
-				first = l.Addr().(*net.TCPAddr).Port
-			}
-		}
-		for _, o := range open {
-			_ = o.Close()
-		}
-		return first
-	}
-	t.Skip("no neighbouring ports are free")
-	return 0
-}
 
 // member is a client of one member of a cluster.
 func member(t *testing.T, port int) *mongo.Client {
@@ -60,6 +30,7 @@ func member(t *testing.T, port int) *mongo.Client {
 // A cluster that is killed in the middle of a migration, at any of its steps, finishes or undoes it after the
 // restart: each document is on one shard, once, and nothing of the migration remains.
 func TestKilledMigration(t *testing.T) {
+	t.Parallel()
 	const docs = 2000
 	for step := 1; step <= 7; step++ {
 		t.Run(fmt.Sprintf("step %d", step), func(t *testing.T) {
@@ -67,7 +38,7 @@ func TestKilledMigration(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 			defer cancel()
 			dir := t.TempDir()
-			port := nodePorts(t, 3)
+			port := freePorts(t, 3)
 			p := launch(t, dir, "--node-port", strconv.Itoa(port))
 			shardHalves(t, ctx, p, docs)
 			from, to := chunkAt(t, ctx, p, docs)

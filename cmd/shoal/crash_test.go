@@ -472,6 +472,7 @@ func compareDDL(t *testing.T, what string, want map[string]*bool, there func(str
 // Servers are killed at random moments under every kind of write. What they acknowledged is there afterwards; what they
 // did not reply to may be there or not, but never in part.
 func TestKilledServerLosesNothing(t *testing.T) {
+	t.Parallel()
 	for _, topology := range []string{"replset", "sharded"} {
 		t.Run(topology, func(t *testing.T) {
 			t.Parallel()

@@ -16,6 +16,7 @@ import (
 // A cluster that is killed in the middle of a two-phase commit, at any of its steps, has either the whole
 // transaction or nothing of it after the restart, and nothing of the commit remains.
 func TestKilledTransaction(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		point   string
 		commits bool
@@ -25,7 +26,7 @@ func TestKilledTransaction(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 			defer cancel()
 			dir := t.TempDir()
-			port := nodePorts(t, 3)
+			port := freePorts(t, 3)
 			p := launch(t, dir, "--node-port", strconv.Itoa(port))
 			const docs = 20
 			shardHalves(t, ctx, p, docs)

@@ -20,6 +20,7 @@ func TestFailoversAreNotSeen(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts eleven servers")
 	}
+	t.Parallel()
 	majority := options.Collection().SetWriteConcern(writeconcern.Majority())
 	t.Run("set", func(t *testing.T) {
 		t.Parallel()
@@ -47,7 +48,6 @@ func TestFailoverBounds(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts three servers")
 	}
-	t.Parallel()
 	kills, handOvers := 3, 7
 	if n, err := strconv.Atoi(os.Getenv("SHOAL_FAILOVERS")); err == nil {
 		kills, handOvers = n, n

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"net"
 	"os"
 	"regexp"
 	"strconv"
@@ -10,21 +9,6 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
-
-// anyPorts returns ports on which nothing listens now.
-func anyPorts(t *testing.T, n int) []string {
-	t.Helper()
-	var ports []string
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		ports = append(ports, strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
-	}
-	return ports
-}
 
 // asWritten is a server started with exactly these arguments, which name its port.
 func asWritten(t *testing.T, port string, args ...string) *outsider {
@@ -46,10 +30,8 @@ func TestREADMEsRecipeOfProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(raw)
-	free := anyPorts(t, 3)
-	for i, p := range []string{"27017", "27018", "27019"} {
-		text = strings.ReplaceAll(text, p, free[i])
-	}
+	config := freePort(t)
+	text = strings.NewReplacer("27017", freePort(t), "27018", freePort(t), "27019", config).Replace(text)
 	text = strings.ReplaceAll(text, "/srv/", t.TempDir()+"/")
 	var servers []*outsider
 	for _, line := range regexp.MustCompile(`(?m)^    bin/shoal (mongo[ds] .*--port (\d+).*)$`).FindAllStringSubmatch(text, -1) {
@@ -80,7 +62,7 @@ func TestREADMEsRecipeOfProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The addresses of other servers are still refused.
-	err = router.Database("admin").RunCommand(t.Context(), bson.D{{Key: "addShard", Value: "s1/127.0.0.1:" + free[2]}}).Err()
+	err = router.Database("admin").RunCommand(t.Context(), bson.D{{Key: "addShard", Value: "s1/127.0.0.1:" + config}}).Err()
 	if err == nil || !strings.Contains(err.Error(), "does not match the actual set name") {
 		t.Errorf("the config server as a shard: %v", err)
 	}
@@ -181,7 +163,7 @@ func TestInitiateAsLaunchersDo(t *testing.T) {
 // The options of `shoal start` were missing in getCmdLineOpts, the log's first line had another port, and config.shards
 // had addresses that looked as if they could be dialed.
 func TestStartTellsItsOptionsAndAddresses(t *testing.T) {
-	port := anyPorts(t, 1)[0]
+	port := freePort(t)
 	o := newOutsider(t)
 	o.port, _ = strconv.Atoi(port)
 	o.args = []string{"start", "--memory", "--shards", "1", "--listen", "127.0.0.1:" + port, "--set-parameter", "ttlMonitorSleepSecs=5", "--log-level", "1"}

@@ -144,6 +144,7 @@ func killPrimary(rs *replicaSet) func() {
 // Whatever happens to a set while a large transaction is open or commits, it is there as a whole or not at all, on every member
 // and in change streams, and no remains of it are left.
 func TestLargeTransactionsInTrouble(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	rs := newSet(t, newNetwork(), "rs", 3, false, smallPieces...)

@@ -11,12 +11,14 @@ import (
 // A router is killed while a transaction is open: writers of its documents through another router used to wait until
 // the transaction had been open for 60 s. A live router keeps its transactions, even if its client is slow.
 func TestRouterKilledInATransaction(t *testing.T) {
+	t.Parallel()
 	routerLost(t, (*outsider).kill)
 }
 
 // A paused router, like one whose machine has lost power, keeps its connections and sends nothing. When it resumes, its
 // transaction has ended.
 func TestRouterPausedInATransaction(t *testing.T) {
+	t.Parallel()
 	router, commit := routerLost(t, func(router *outsider) { router.signal(syscall.SIGSTOP) })
 	router.signal(syscall.SIGCONT)
 	if err := commit(); !labelled(err, "TransientTransactionError") {

@@ -43,7 +43,7 @@ var membersOnly = []bson.D{
 // In a single-process cluster no connection becomes a member by claiming to be one: commands of members are refused by
 // routers and by listening members, and the cluster keeps working.
 func TestNoConnectionIsAMemberOfOneProcess(t *testing.T) {
-	base := nodePorts(t, 3)
+	base := freePorts(t, 3)
 	p := launch(t, t.TempDir(), "--node-port", strconv.Itoa(base))
 	for _, at := range []string{p.at, "127.0.0.1:" + strconv.Itoa(base), "127.0.0.1:" + strconv.Itoa(base+1)} {
 		c := dialRaw(t, at)
@@ -65,7 +65,7 @@ func TestNoConnectionIsAMemberOfOneProcess(t *testing.T) {
 // With several processes and no key file, a connection whose hello is a member's counts as one. From any other, commands of
 // members are refused.
 func TestPlainClientsSendNothingOfMembers(t *testing.T) {
-	port := anyPorts(t, 1)[0]
+	port := freePort(t)
 	s := asWritten(t, port, "mongod", "--configsvr", "--replSet", "c", "--dbpath", t.TempDir(), "--port", port)
 	initiateBare(t, s)
 	plain, member := dialRaw(t, s.at()), dialRaw(t, s.at())

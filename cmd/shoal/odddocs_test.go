@@ -49,7 +49,8 @@ func oddDocuments(uuid any) []bson.D {
 // Whatever a client writes to the collections that nodes read when they start, every node restarts, has its documents, and
 // serves. Invalid documents are skipped with a line in the log.
 func TestNodesStartBesideWhateverClientsWrote(t *testing.T) {
-	port, dir := nodePorts(t, 3), t.TempDir()
+	t.Parallel()
+	port, dir := freePorts(t, 3), t.TempDir()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	start := func() (*mongo.Client, *roles) {

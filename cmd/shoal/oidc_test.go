@@ -279,6 +279,7 @@ func TestBadTokens(t *testing.T) {
 // A key that the provider begins to use is read when a token comes with it; made-up ones make the server ask once in a while only, and a
 // provider that is down keeps nobody out whose key is known.
 func TestKeysOfProviders(t *testing.T) {
+	t.Parallel()
 	p := startIdentityProvider(t)
 	g := startTokens(t, "standalone", p, `"authorizationClaim": "groups"`)
 	in := func(token string) bool {

@@ -39,12 +39,7 @@ type outsider struct {
 
 func newOutsider(t *testing.T, args ...string) *outsider {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := l.Addr().(*net.TCPAddr).Port
-	_ = l.Close()
+	port := freePorts(t, 1)
 	o := &outsider{t: t, as: asWhole, args: append(args, "--bind_ip", "127.0.0.1", "--port", strconv.Itoa(port)), port: port}
 	o.log = filepath.Join(t.TempDir(), "log")
 	t.Cleanup(o.kill)
@@ -449,6 +444,7 @@ func sameMembers(x, y string) bool {
 // All addresses that config server and shard had when the cluster was created may vanish: restarted nodes find them at
 // their current ones.
 func TestFirstAddressesVanish(t *testing.T) {
+	t.Parallel()
 	config, shard := launchOutside(t, "cfg", "--configsvr", 1), launchOutside(t, "a", "--shardsvr", 1)
 	router := launchRouter(t, config.conn())
 	ctx := t.Context()

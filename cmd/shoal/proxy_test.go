@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -44,6 +46,9 @@ func (n *network) join() int {
 func (n *network) serve(t testing.TB, i, port int) string {
 	at := fmt.Sprintf("127.0.0.%d:%d", 11+i, port)
 	l, err := net.Listen("tcp", at)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		t.Fatal(err)
+	}
 	if err != nil {
 		t.Skipf("this machine has no further loopback addresses: %v", err)
 	}

@@ -20,6 +20,7 @@ var testCommands = []string{"--setParameter", "enableTestCommands=1"}
 // A member or a router that is shutting down lets running operations complete, and reports in hello how long it remains; a
 // primary that no member can replace shuts down by force only.
 func TestQuiesceMode(t *testing.T) {
+	t.Parallel()
 	config, shard := launchOutside(t, "cfg", "--configsvr", 1), launchOutside(t, "a", "--shardsvr", 2, testCommands...)
 	router := newOutsider(t, append([]string{"mongos", "--configdb", config.conn()}, testCommands...)...)
 	router.start()

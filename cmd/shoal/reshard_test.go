@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -15,6 +14,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // reshardWriters write to a collection and know what must be in it.
@@ -182,6 +183,7 @@ func nothingLeft(t *testing.T, ctx context.Context, config *mongo.Client, shards
 // Collections move, are resharded and unsharded while clients write to them: no write is lost or doubled, and writers wait for a moment
 // only. SHOAL_RESHARD_DOCS=1000000 SHOAL_RESHARD_RATE=1000 measures.
 func TestReshardUnderWrites(t *testing.T) {
+	t.Parallel()
 	docs, rate := 3000, 200
 	if s := os.Getenv("SHOAL_RESHARD_DOCS"); s != "" {
 		docs, _ = strconv.Atoi(s)
@@ -191,7 +193,7 @@ func TestReshardUnderWrites(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Minute)
 	defer cancel()
-	port := nodePorts(t, 3)
+	port := freePorts(t, 3)
 	p := launch(t, t.TempDir(), "--node-port", strconv.Itoa(port))
 	defer p.kill(t)
 	config, shards := member(t, port), []*mongo.Client{member(t, port+1), member(t, port+2)}
@@ -291,9 +293,24 @@ func pauseReshard(t *testing.T, ctx context.Context, node *mongo.Client, role, s
 
 // A cluster whose processes are killed at each state of a resharding ends it when it is back: nothing is lost or doubled, and nothing is left.
 func TestKilledResharding(t *testing.T) {
+	t.Parallel()
+	for role, states := range map[string][]string{"Coordinator": reshardStates, "Recipient": {"cloning", "applying", "strict-consistency"}} {
+		t.Run(role, func(t *testing.T) {
+			t.Parallel()
+			killResharding(t, role, states)
+		})
+	}
+}
+
+// killResharding kills a cluster at the states of one role, that of its config server or its first shard.
+func killResharding(t *testing.T, role string, states []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()
-	dir, port := t.TempDir(), nodePorts(t, 3)
+	node := 0
+	if role == "Recipient" {
+		node = 1
+	}
+	dir, port := t.TempDir(), freePorts(t, 3)
 	p := launch(t, dir, "--node-port", strconv.Itoa(port))
 	for _, cmd := range []bson.D{
 		{{Key: "balancerStop", Value: 1}},
@@ -306,28 +323,17 @@ func TestKilledResharding(t *testing.T) {
 	}
 	loadForReshard(t, p.client.Database("k").Collection("c"), 500)
 	want := int64(500)
-	type place struct {
-		port        int
-		role, state string
-	}
-	var places []place
-	for _, state := range reshardStates {
-		places = append(places, place{port, "Coordinator", state})
-	}
-	for _, state := range []string{"cloning", "applying", "strict-consistency"} {
-		places = append(places, place{port + 1, "Recipient", state})
-	}
-	for i, at := range places {
-		state := at.role + " " + at.state
+	for i, at := range states {
+		state := role + " " + at
 		key := []bson.D{{{Key: "a", Value: 1}}, {{Key: "b", Value: "hashed"}}}[i%2]
 		cmd := bson.D{{Key: "reshardCollection", Value: "k.c"}, {Key: "key", Value: key}}
-		reached, _ := pauseReshard(t, ctx, member(t, at.port), at.role, at.state)
+		reached, _ := pauseReshard(t, ctx, member(t, port+node), role, at)
 		sent := make(chan error, 1)
 		go func() { sent <- p.client.Database("admin").RunCommand(ctx, cmd).Err() }()
 		if err := reached(); err != nil {
 			t.Fatalf("%s: %v", state, err)
 		}
-		if i < 5 || at.state == "cloning" || at.state == "applying" { // writes are not held up there
+		if !slices.Contains([]string{"committing", "done", "strict-consistency"}, at) { // there writes are held up
 			if _, err := p.client.Database("k").Collection("c").InsertOne(ctx, bson.D{{Key: "_id", Value: "at " + state}, {Key: "a", Value: 5}, {Key: "b", Value: i}}); err != nil {
 				t.Fatal(err)
 			}
@@ -376,9 +382,10 @@ func reshardsInProgress(t *testing.T, ctx context.Context, nodes ...*mongo.Clien
 
 // A resharding can be aborted at each state before its decision, and leaves nothing then; after the decision it cannot.
 func TestAbortedResharding(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
-	port := nodePorts(t, 3)
+	port := freePorts(t, 3)
 	p := launch(t, t.TempDir(), "--node-port", strconv.Itoa(port))
 	defer p.kill(t)
 	config, shards := member(t, port), []*mongo.Client{member(t, port+1), member(t, port+2)}
@@ -394,14 +401,7 @@ func TestAbortedResharding(t *testing.T) {
 	coll := p.client.Database("k").Collection("c")
 	loadForReshard(t, coll, 500)
 	abort := bson.D{{Key: "abortReshardCollection", Value: "k.c"}}
-	code := func(err error) int32 {
-		var refused mongo.CommandError
-		if errors.As(err, &refused) {
-			return refused.Code
-		}
-		return 0
-	}
-	if err := p.admin(abort); code(err) != 339 {
+	if err := p.admin(abort); codeOf(err) != int32(mongoerr.NoSuchReshardCollection) {
 		t.Errorf("nothing to abort: %v", err)
 	}
 	for _, state := range reshardStates {
@@ -426,7 +426,7 @@ func TestAbortedResharding(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- p.client.Database("admin").RunCommand(ctx, abort).Err() }()
 		if final {
-			if err := <-ended; code(err) != 340 {
+			if err := <-ended; codeOf(err) != int32(mongoerr.ReshardCollectionCommitted) {
 				t.Errorf("aborted at %s: %v", state, err)
 			}
 			goOn()
@@ -442,7 +442,7 @@ func TestAbortedResharding(t *testing.T) {
 			if err := <-ended; err != nil {
 				t.Errorf("aborted at %s: %v", state, err)
 			}
-			if err := <-sent; code(err) != 341 {
+			if err := <-sent; codeOf(err) != int32(mongoerr.ReshardCollectionAborted) {
 				t.Errorf("what was aborted at %s answers %v", state, err)
 			}
 		}

@@ -28,7 +28,7 @@ type replicatedCluster struct {
 
 func startReplicatedCluster(t *testing.T, routers int) *replicatedCluster {
 	t.Helper()
-	port := nodePorts(t, 9)
+	port := freePorts(t, 9)
 	c := newConfig(isStart)
 	c.Listen, c.Memory, c.Replicas, c.NodePort, c.Routers = []string{"127.0.0.1:0"}, true, 3, port, routers
 	r, err := startCluster(c, newHost(isStart))

@@ -48,13 +48,13 @@ func configOf(version int, hosts ...string) bson.D {
 // port the server's, or a connection to it reaches the server.
 func TestConfigurationHasToNameTheServer(t *testing.T) {
 	start := func() (*outsider, string) {
-		port := anyPorts(t, 1)[0]
+		port := freePort(t)
 		return asWritten(t, port, "mongod", "--replSet", "rs", "--bind_ip_all", "--dbpath", t.TempDir(), "--port", port), port
 	}
 	other, otherPort := start()
 	_ = other
 	s, port := start()
-	free := anyPorts(t, 2)
+	free := []string{freePort(t), freePort(t)}
 	hostname, err := os.Hostname()
 	if err != nil {
 		t.Fatal(err)

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,12 +37,7 @@ type server struct {
 // newServer finds a port for a server, reached through a proxy or directly.
 func newServer(t testing.TB, n *network, name, dir string, proxied bool) *server {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := l.Addr().(*net.TCPAddr).Port
-	_ = l.Close()
+	port := freePorts(t, 1)
 	s := &server{t: t, name: name, dir: dir, net: n, port: port, at: fmt.Sprintf("127.0.0.1:%d", port)}
 	s.id = n.join()
 	if proxied {

@@ -99,6 +99,7 @@ func TestSessionsAcrossElections(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts three processes")
 	}
+	t.Parallel()
 	rs := launchSet(t, 3)
 	const auto = `, "autocommit": false`
 	_, p := rs.writable(t, -1)

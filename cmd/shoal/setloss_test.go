@@ -20,6 +20,7 @@ import (
 // With two of three members gone, writes fail with an error that drivers understand, local reads go on, and nothing is
 // lost when the members return.
 func TestTwoOfThreeMembersLost(t *testing.T) {
+	t.Parallel()
 	rs := launchSet(t, 3)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -72,10 +73,11 @@ func TestTwoOfThreeMembersLost(t *testing.T) {
 // unrecoverable error; with an empty directory, it copies everything from the others. storage's TestDamagedFilesAreNoticed has
 // other kinds of damage.
 func TestDamagedMemberIsRefusedAndResynced(t *testing.T) {
+	t.Parallel()
 	flip := func(b []byte) []byte { b[len(b)/3] ^= 0xff; return b }
 	cut := func(b []byte) []byte { return b[:len(b)/2] }
 	rs := launchSet(t, 3)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	coll := connect(t, rs.uri()).Database("damaged").Collection("c", options.Collection().SetWriteConcern(&writeconcern.WriteConcern{W: 3}))
 	insertPadded(t, ctx, coll, 2000)

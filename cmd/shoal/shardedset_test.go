@@ -121,8 +121,8 @@ func (c *shardedCluster) shard(ns string, points ...any) {
 	}
 }
 
-// moveSome moves chunks between the shards until ctx ends, and returns how many have moved.
-func (c *shardedCluster) moveSome(ctx context.Context, client *mongo.Client, rnd *rand.Rand, start time.Time, errors *tally) (moved int) {
+// moveSome moves chunks between the shards until ctx ends, and counts those that have moved.
+func (c *shardedCluster) moveSome(ctx context.Context, client *mongo.Client, rnd *rand.Rand, l *clusterLoad) {
 	var log io.Writer = io.Discard
 	if dir := keepDir(); dir != "" {
 		if f, err := os.Create(filepath.Join(dir, "moves.txt")); err == nil {
@@ -132,18 +132,17 @@ func (c *shardedCluster) moveSome(ctx context.Context, client *mongo.Client, rnd
 	}
 	for ctx.Err() == nil {
 		mctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-		began := time.Since(start)
+		began := time.Since(l.h.start)
 		what, err := c.moveOne(mctx, client, rnd)
 		cancel()
-		fmt.Fprintf(log, "%v to %v: %s: %v\n", began, time.Since(start), what, err)
+		fmt.Fprintf(log, "%v to %v: %s: %v\n", began, time.Since(l.h.start), what, err)
 		if err == nil {
-			moved++
+			l.moved.Add(1)
 		} else {
-			errors.add("moveChunk", err)
+			l.errors.add("moveChunk", err)
 		}
 		time.Sleep(time.Duration(rnd.Intn(200)) * time.Millisecond)
 	}
-	return moved
 }
 
 // moveOne moves a chunk of any collection to another shard. Sometimes it waits until the donor has deleted it.

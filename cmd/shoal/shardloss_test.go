@@ -24,7 +24,6 @@ func TestShardWithoutMajority(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts eight servers")
 	}
-	t.Parallel()
 	l := &shardLoss{t: t, c: launchCluster(t, 1, 1)}
 	for i, db := range []string{"well", "lost"} {
 		l.c.admin(bson.D{{Key: "enableSharding", Value: db}, {Key: "primaryShard", Value: shardName(i)}})

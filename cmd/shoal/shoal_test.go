@@ -5,12 +5,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -27,6 +30,7 @@ const asShoal = "SHOAL_TEST_AS_MAIN"
 func TestMain(m *testing.M) {
 	switch os.Getenv(asShoal) {
 	case "":
+		waitBeside()
 	case asWhole:
 		os.Exit(run(os.Args, os.Stdout, os.Stderr, start))
 	case asSlow:
@@ -35,6 +39,20 @@ func TestMain(m *testing.M) {
 		os.Exit(run(os.Args, os.Stdout, os.Stderr, listenOnly))
 	}
 	os.Exit(m.Run())
+}
+
+// besides is how many parallel tests run at a time. They wait for elections, timers and processes most of the time, while a test
+// that measures time, memory or CPU is not parallel, and so runs before all of these, alone.
+const besides = 6
+
+// waitBeside sets that number, unless the command line does.
+func waitBeside() {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		_ = flag.Set("test.parallel", strconv.Itoa(max(besides, runtime.GOMAXPROCS(0))))
+	}
 }
 
 type silent struct{ h *host }

@@ -69,6 +69,7 @@ func (p *process) ends(t *testing.T, limit time.Duration) int {
 
 // A server shuts down cleanly and soon, whatever its clients are doing, and what it acknowledged is there after a restart.
 func TestShutdownUnderLoad(t *testing.T) {
+	t.Parallel()
 	for name, stop := range map[string]func(p *process){
 		"SIGTERM": func(p *process) { _ = p.cmd.Process.Signal(syscall.SIGTERM) },
 		"command": func(p *process) {

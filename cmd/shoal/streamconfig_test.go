@@ -14,6 +14,7 @@ func TestStreamOverAConfigElection(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts five servers")
 	}
+	t.Parallel()
 	c := launchClusterOf(t, 3, 1, []int{1})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()

@@ -23,9 +23,10 @@ func TestTransfersAcrossElections(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts nine members")
 	}
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	port := nodePorts(t, 9)
+	port := freePorts(t, 9)
 	p := launch(t, t.TempDir(), "--replicas", "3", "--node-port", strconv.Itoa(port))
 	defer p.kill(t)
 	const accounts = 20

@@ -15,6 +15,7 @@ func TestVotesWaitForNoListOfParticipants(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts six servers")
 	}
+	t.Parallel()
 	c := launchClusterOf(t, 1, 1, []int{3, 1})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
