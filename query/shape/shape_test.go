@@ -145,7 +145,7 @@ func TestEveryStageHasAForm(t *testing.T) {
 		"$searchBeta": true, "$searchMeta": true, "$shardedDataDistribution": true, "$skip": true, "$vectorSearch": true}
 	for _, name := range agg.StageNames() {
 		if (stages[name] != nil) == options[name] {
-			t.Errorf("stage %s", name)
+			t.Errorf("stage %s: it needs a row in stages (pipeline.go), or one here if its argument has only options and no names; not both", name)
 		}
 	}
 }
