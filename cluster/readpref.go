@@ -154,9 +154,19 @@ func (p *ReadPreference) OrPrimary() ReadMode {
 	return p.Mode
 }
 
+// Clone returns a copy that holds nothing of the request's memory.
+func (p *ReadPreference) Clone() *ReadPreference {
+	if p == nil {
+		return nil
+	}
+	c := *p
+	c.doc = append([]byte(nil), p.doc...)
+	return &c
+}
+
 // Doc returns the preference in the form of a command's field.
 func (p *ReadPreference) Doc() []byte {
-	if p != nil && p.doc != nil {
+	if p != nil && len(p.doc) > 0 {
 		return p.doc
 	}
 	return value.Doc(value.F("mode", value.NewString(p.OrPrimary().String())))

@@ -168,8 +168,8 @@ func (r *Router) newWatch(op *command.Op, a *aggCommand, p *agg.Pipeline) (*clie
 		}
 	}
 	if w.up == nil && err == nil {
-		filter := watchFilter(a.pipeline, w.spec, simple)
-		err = w.openOwn(op, func(start uint64) []byte { return shardStream(a, w.spec, filter, start) }, start)
+		own, filter := a.stream(), watchFilter(a.pipeline, w.spec, simple)
+		err = w.openOwn(op, func(start uint64) []byte { return shardStream(own, w.spec, filter, start) }, start)
 	}
 	if err != nil {
 		w.src.Close()
@@ -180,13 +180,20 @@ func (r *Router) newWatch(op *command.Op, a *aggCommand, p *agg.Pipeline) (*clie
 
 // openOwn gives the stream a merge of its own from a time on.
 func (w *clientStream) openOwn(op *command.Op, open func(start uint64) []byte, start uint64) error {
-	m, err := newShardMerge(op, w.r, open, readsFrom(op), start)
+	m, err := newShardMerge(op, w.r, open, readsFrom(op).Clone(), start)
 	if err != nil {
 		return err
 	}
 	op.AdvanceOperationTime(m.time)
 	w.up = ownMerge{m}
 	return nil
+}
+
+// stream returns what of the command opens shards' streams, in memory of its own: streams are opened again, and on shards that join,
+// when the request's memory has long been another's.
+func (a *aggCommand) stream() *aggCommand {
+	body := append([]byte(nil), a.body...)
+	return &aggCommand{body: body, pipeline: value.Lookup(body, "pipeline")}
 }
 
 // shardStream returns the aggregate that opens a shard's stream: the events that pass a filter. Look-ups of

@@ -35,6 +35,7 @@ type testCluster struct {
 	points map[string]*cluster.FailPoints // by shard
 	params map[string]*cluster.Params     // by shard
 	client *command.Client
+	reuses bool                                           // a request's memory is written over after the reply, as by the next one on a connection
 	join   func(id, hosts string, s ...*shardnode.Server) // makes servers a shard
 	opened func(c shardnode.Config) *shardnode.Server
 	clock  *cluster.VectorClock                                          // of all nodes
@@ -210,7 +211,11 @@ func (c *testCluster) raw(db, cmd string) bson.M {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	return decode(c.t, c.router.Run(context.Background(), c.client, &wire.Message{OpCode: wire.OpMsg, Body: body}, nil))
+	m := decode(c.t, c.router.Run(context.Background(), c.client, &wire.Message{OpCode: wire.OpMsg, Body: body}, nil))
+	if c.reuses {
+		clear(body)
+	}
+	return m
 }
 
 // run is raw for a command that must succeed.

@@ -36,6 +36,7 @@ func TestStreamsGoOnWhereShardsLoseTheirCursors(t *testing.T) {
 	for _, split := range []bool{false, true} {
 		t.Run(fmt.Sprint("fragments ", split), func(t *testing.T) {
 			c := newTestCluster(t, 2)
+			c.reuses = true
 			c.twoShards()
 			start := c.cmd("db", bson.D{{Key: "insert", Value: "s"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: -1}, {Key: "k", Value: 0}}}}})["operationTime"]
 			const n = 300

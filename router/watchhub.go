@@ -54,8 +54,7 @@ type streamShape struct {
 
 // shapeOf returns the shape of a stream. It keeps nothing of the request.
 func shapeOf(a *aggCommand, spec *agg.ChangeStream, simple bool) *streamShape {
-	a = &aggCommand{body: append([]byte(nil), a.body...)}
-	a.pipeline = value.Lookup(a.body, "pipeline")
+	a = a.stream()
 	fresh := *spec
 	fresh.ResumeAfter, fresh.StartAfter = nil, nil
 	filter := watchFilter(a.pipeline, &fresh, simple)
