@@ -3,6 +3,7 @@ package router
 import (
 	"errors"
 	"iter"
+	"slices"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
@@ -33,25 +34,33 @@ func newBulk(r *Router, op *command.Op, names []string) *bulk {
 func (b *bulk) run(dst []byte) ([]byte, error) {
 	ordered := b.op.Req.BoolOr("ordered", true)
 	errorsOnly := b.op.Bool("errorsOnly")
-	err := b.op.Req.DocList("ops").Each("bulkWrite.ops", func(i int, d []byte) error {
-		if b.stop || i < b.done {
-			return nil
-		}
-		err := b.refused()
-		if err == nil {
-			err = b.one(i, d, errorsOnly)
-		}
-		if hasLabels(err) {
-			return err
-		}
-		if err != nil {
-			b.failed(i, d, err)
-			b.stop = ordered
-		}
+	var ops [][]byte
+	err := b.op.Req.DocList("ops").Each("bulkWrite.ops", func(_ int, d []byte) error {
+		ops = append(ops, d)
 		return nil
 	})
 	if err != nil {
 		return dst, err
+	}
+	for i := b.done; i < len(ops) && !b.stop; {
+		n := b.insertsFrom(ops, i)
+		err := b.refused()
+		switch {
+		case err != nil:
+			n = 1
+		case n > 1:
+			err = b.insertAll(i, ops[i:i+n], errorsOnly)
+		default:
+			n, err = 1, b.one(i, ops[i], errorsOnly)
+		}
+		if hasLabels(err) {
+			return dst, err
+		}
+		for k := i; err != nil && k < i+n && !b.stop; k++ {
+			b.failed(k, ops[k], err)
+			b.stop = ordered
+		}
+		i += n
 	}
 	dst, cm := value.BeginKey(dst, value.Document, "cursor")
 	dst = value.Append(dst, "id", value.NewInt64(0))
@@ -62,6 +71,7 @@ func (b *bulk) run(dst []byte) ([]byte, error) {
 	for name, n := range b.counters() {
 		dst = value.Append(dst, name, value.NewInt32(int32(*n)))
 	}
+	slices.SortFunc(b.retried, value.Compare) // shards reply in any order
 	dst = command.AppendRetried(dst, b.retried)
 	return dst, nil
 }
@@ -161,22 +171,91 @@ func (b *bulk) failed(i int, d []byte, err error) {
 	b.result(f...)
 }
 
-// one runs one operation and records its result.
-func (b *bulk) one(i int, d []byte, errorsOnly bool) error {
+// insertsFrom counts the operations from the i-th on that insert into one collection: they can be sent as one command, whose reply
+// tells the outcome of each. (That of an update or a delete tells of all statements together.)
+func (b *bulk) insertsFrom(ops [][]byte, i int) (n int) {
+	into := int64(-1)
+	for ; i < len(ops); i++ {
+		it := value.Walk(ops[i])
+		kind, at, _ := it.Next()
+		ns, ok := at.AsInt64()
+		if string(kind) != "insert" || !ok || n > 0 && ns != into || value.Lookup(ops[i], "document").T != value.Document {
+			break
+		}
+		into = ns
+		n++
+	}
+	return n
+}
+
+// insertAll runs operations that insert into one collection, the first of them the i-th, and records their results.
+func (b *bulk) insertAll(i int, ops [][]byte, errorsOnly bool) error {
+	ns, err := b.namespace(i, ops[0])
+	if err != nil {
+		return err
+	}
+	docs := make([]value.Value, len(ops))
+	for k, d := range ops {
+		docs[k] = value.Lookup(d, "document")
+	}
+	reply, err := b.sent(i, ns, "insert", "documents", docs...)
+	if err != nil {
+		return err
+	}
+	b.noteRetried(reply)
+	errs := map[int]error{}
+	for _, e := range value.Values(value.Lookup(reply, "writeErrors").Doc()) {
+		at, _ := value.Lookup(e.Doc(), "index").AsInt64()
+		errs[int(at)] = writeErrorOf(e.Doc())
+	}
+	for k, d := range ops {
+		switch err := errs[k]; {
+		case hasLabels(err):
+			return err
+		case err != nil:
+			if b.failed(i+k, d, err); b.op.Req.BoolOr("ordered", true) {
+				b.stop = true
+				return nil
+			}
+		default:
+			b.inserted++
+			if !errorsOnly {
+				b.result(value.F("ok", value.NewDouble(1)), value.F("idx", value.NewInt32(int32(i+k))), value.F("n", value.NewInt32(1)))
+			}
+		}
+	}
+	return nil
+}
+
+// namespace returns the collection that the i-th operation names.
+func (b *bulk) namespace(i int, d []byte) (string, error) {
 	it := value.Walk(d)
-	kind, at, _ := it.Next()
+	_, at, _ := it.Next()
 	n, ok := at.AsInt64()
 	if !ok || n < 0 || int(n) >= len(b.names) {
-		return mongoerr.Newf(mongoerr.BadValue, "BulkWrite ops entry %d has an invalid nsInfo index.", i)
+		return "", mongoerr.Newf(mongoerr.BadValue, "BulkWrite ops entry %d has an invalid nsInfo index.", i)
 	}
-	db, coll := cluster.SplitNS(b.names[n])
+	return b.names[n], nil
+}
+
+// one runs one operation and records its result.
+func (b *bulk) one(i int, d []byte, errorsOnly bool) error {
+	ns, err := b.namespace(i, d)
+	if err != nil {
+		return err
+	}
+	it := value.Walk(d)
+	kind, _, _ := it.Next()
 	name, list, st, err := bulkStatement(string(kind), d)
 	if err != nil {
 		return err
 	}
-	reply, err := b.send(i, db, coll, name, list, st)
+	reply, err := b.sent(i, ns, name, list, value.NewDocument(st))
 	if err != nil {
 		return err
+	}
+	for _, e := range value.Values(value.Lookup(reply, "writeErrors").Doc()) {
+		return writeErrorOf(e.Doc())
 	}
 	b.noteRetried(reply)
 	matched, _ := value.Lookup(reply, "n").AsInt64()
@@ -239,11 +318,14 @@ func bulkStatement(kind string, d []byte) (name, list string, st []byte, err err
 	return name, list, value.End(out, mark), nil
 }
 
-func (b *bulk) send(i int, db, coll, name, list string, st []byte) ([]byte, error) {
+// sent runs statements, the first of which is the i-th operation, as a command of their own.
+func (b *bulk) sent(i int, ns, name, list string, statements ...value.Value) ([]byte, error) {
 	req := &b.op.Req
+	db, coll := cluster.SplitNS(ns)
 	c, mark := value.Begin(nil)
 	c = value.Append(c, name, value.NewString(coll))
-	c = value.Append(c, list, value.NewArray(value.ArrayOf(value.NewDocument(st))))
+	c = value.Append(c, list, value.NewArray(value.ArrayOf(statements...)))
+	c = value.Append(c, "ordered", value.NewBool(req.BoolOr("ordered", true)))
 	for _, f := range []string{"let", "bypassDocumentValidation"} {
 		if name != "insert" || f != "let" {
 			c = value.Append(c, f, req.Arg(f))
@@ -254,7 +336,11 @@ func (b *bulk) send(i int, db, coll, name, list string, st []byte) ([]byte, erro
 	}
 	if req.HasTxnNumber {
 		c = value.Append(c, "txnNumber", value.NewInt64(req.TxnNumber))
-		c = value.Append(c, "stmtIds", value.NewArray(value.ArrayOf(value.NewInt32(req.StatementID(i)))))
+		ids := make([]value.Value, len(statements))
+		for k := range ids {
+			ids[k] = value.NewInt32(req.StatementID(i + k))
+		}
+		c = value.Append(c, "stmtIds", value.NewArray(value.ArrayOf(ids...)))
 	}
 	if req.WriteConcern != nil {
 		c = value.Append(c, "writeConcern", value.NewDocument(req.WriteConcern.Doc))
@@ -264,9 +350,6 @@ func (b *bulk) send(i int, db, coll, name, list string, st []byte) ([]byte, erro
 	reply := b.r.Service.Run(b.op, b.r.internalClient(), &m, nil)
 	if err := cluster.ReplyError(reply); err != nil {
 		return nil, err
-	}
-	for _, e := range value.Values(value.Lookup(reply, "writeErrors").Doc()) {
-		return nil, writeErrorOf(e.Doc())
 	}
 	if e := cluster.WriteConcernErrorOf(reply); e != nil {
 		b.op.SetWriteConcernError(e)

@@ -220,6 +220,9 @@ func (r *Router) bulkWriteOn(op *command.Op, names []string, dst []byte) ([]byte
 		one = one && !info.Sharded() && info.Home() == infos[0].Home()
 	}
 	if !one {
+		if err := command.CheckBatch(op.Req.DocList("ops").Count()); err != nil {
+			return dst, err
+		}
 		return newBulk(r, op, names).run(dst)
 	}
 	// Each namespace carries its own versions.

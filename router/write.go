@@ -139,8 +139,8 @@ func newWriteBatch(r *Router, op *command.Op, list string) (*writeBatch, error) 
 	b := &writeBatch{r: r, op: op, list: list, ordered: op.Req.BoolOr("ordered", true), retries: op.Req.HasTxnNumber, errs: map[int][]byte{}, done: map[int][]part{}}
 	docs := op.Req.DocList(list)
 	n := docs.Count()
-	if n == 0 || n > command.MaxWriteBatch {
-		return nil, mongoerr.Newf(mongoerr.InvalidLength, "Write batch sizes must be between 1 and %d. Got %d operations.", command.MaxWriteBatch, n)
+	if err := command.CheckBatch(n); err != nil {
+		return nil, err
 	}
 	b.items = make([][]byte, 0, n)
 	err := docs.Each(op.Req.Spec.Name+"."+list, func(_ int, d []byte) error {

@@ -135,7 +135,7 @@ func (b *bulkWrite) parse() error {
 		return err
 	}
 	list := req.DocList("ops")
-	if err := checkBatch(list.Count()); err != nil {
+	if err := command.CheckBatch(list.Count()); err != nil {
 		return err
 	}
 	b.ops = make([]bulkOp, 0, list.Count())

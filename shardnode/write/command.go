@@ -108,7 +108,7 @@ func parseBatch(op *command.Op, field string) (a batchArgs, err error) {
 		return a, err
 	}
 	a = batchArgs{ns: op.Req.NS(coll), list: op.Req.DocList(field), ordered: op.Req.BoolOr("ordered", true)}
-	return a, checkBatch(a.list.Count())
+	return a, command.CheckBatch(a.list.Count())
 }
 
 // beginBatch begins an insert, update or delete once its arguments are read: it acquires the collection.
@@ -441,14 +441,6 @@ func appendErrorFields(dst []byte, e *mongoerr.Error) []byte {
 		dst = append(dst, e.Details[4:len(e.Details)-1]...)
 	}
 	return value.Append(dst, "errmsg", value.NewString(e.Message))
-}
-
-// checkBatch checks that a write command does not have too many statements.
-func checkBatch(n int) error {
-	if n < 1 || n > command.MaxWriteBatch {
-		return mongoerr.Newf(mongoerr.InvalidLength, "Write batch sizes must be between 1 and %d. Got %d operations.", command.MaxWriteBatch, n)
-	}
-	return nil
 }
 
 var _ context.Context = (*command.Op)(nil)
