@@ -189,7 +189,7 @@ func (j *shardJob) entry(gen cluster.ChunkVersion) value.Value {
 
 // makeOnOthers creates the collection, with its options, UUID and indexes, on the other shards that get chunks.
 func (j *shardJob) makeOnOthers(ctx context.Context, owners map[string]bool) error {
-	for id := range owners {
+	for _, id := range slices.Sorted(maps.Keys(owners)) {
 		if id == j.db.Primary {
 			continue
 		}

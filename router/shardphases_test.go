@@ -147,7 +147,7 @@ func TestMovedCollectionIsSharded(t *testing.T) {
 	c.configThrough(func(set string, to cluster.Peer) cluster.Peer {
 		return cluster.LocalPeer(func(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
 			dst, err := to.Call(ctx, m, dst)
-			if string(m.CommandName()) == "_shardsvrCreateCollectionParticipant" && refuse.Load() {
+			if string(m.CommandName()) == "_shardsvrCreateCollectionParticipant" && set == "shard2" && refuse.Load() { // after shard1 has done it
 				return dst, mongoerr.New(mongoerr.Unauthorized, "refused")
 			}
 			return dst, err

@@ -113,8 +113,11 @@ func (s *shard) undoPlaced(ctx context.Context, r *run) error {
 			return err
 		}
 	}
-	if s.at.NewIndex != "" {
-		if err := r.dropIndexAt(ctx, s.at.Home, s.req.NS, s.at.UUID, s.at.NewIndex); err != nil {
+	for _, id := range []string{s.at.Home, r.m.State.ID} { // the primary shard has the collection too, without documents
+		if s.at.NewIndex == "" {
+			break
+		}
+		if err := r.dropIndexAt(ctx, id, s.req.NS, s.at.UUID, s.at.NewIndex); err != nil {
 			return err
 		}
 	}
