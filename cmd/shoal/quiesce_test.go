@@ -41,7 +41,6 @@ func TestQuiesceMode(t *testing.T) {
 
 	secondary.start()
 	secondary.listens()
-	primary = shard.ready()
 	var c struct {
 		Config struct {
 			Members []bson.M `bson:"members"`
@@ -49,19 +48,22 @@ func TestQuiesceMode(t *testing.T) {
 			Rest    bson.M   `bson:",inline"`
 		}
 	}
-	admin := primary.direct.Database("admin")
-	if err := admin.RunCommand(t.Context(), bson.D{{Key: "replSetGetConfig", Value: 1}}).Decode(&c); err != nil {
-		t.Fatal(err)
-	}
-	c.Config.Version++
-	for _, m := range c.Config.Members {
-		if m["host"] != primary.at() {
-			m["priority"] = 0
+	var admin *mongo.Database
+	eventually(t, "the primary is the only member that can be it", func() bool { // on a slow machine it may be another one meanwhile
+		primary = shard.ready()
+		admin = primary.direct.Database("admin")
+		if err := admin.RunCommand(t.Context(), bson.D{{Key: "replSetGetConfig", Value: 1}}).Decode(&c); err != nil {
+			t.Fatal(err)
 		}
-	}
-	if err := admin.RunCommand(t.Context(), bson.D{{Key: "replSetReconfig", Value: c.Config}}).Err(); err != nil {
-		t.Fatal(err)
-	}
+		c.Config.Version++
+		for _, m := range c.Config.Members {
+			m["priority"] = 0
+			if m["host"] == primary.at() {
+				m["priority"] = 1
+			}
+		}
+		return admin.RunCommand(t.Context(), bson.D{{Key: "replSetReconfig", Value: c.Config}}).Err() == nil
+	})
 	err := admin.RunCommand(t.Context(), bson.D{{Key: "shutdown", Value: 1}, {Key: "timeoutSecs", Value: 0}}).Err()
 	if e := (mongo.CommandError{}); !errors.As(err, &e) || e.Code != int32(mongoerr.ExceededTimeLimit) {
 		t.Errorf("shutdown of a primary that nobody can replace: %v", err)

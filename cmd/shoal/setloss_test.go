@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"path/filepath"
@@ -81,11 +82,12 @@ func TestDamagedMemberIsRefusedAndResynced(t *testing.T) {
 	defer cancel()
 	coll := connect(t, rs.uri()).Database("damaged").Collection("c", options.Collection().SetWriteConcern(&writeconcern.WriteConcern{W: 3}))
 	insertPadded(t, ctx, coll, 2000)
-	for _, d := range []struct {
+	for round, d := range []struct {
 		pattern string
 		change  func([]byte) []byte
 	}{{"*.log", flip}, {"*.sst", flip}, {"MANIFEST-*", cut}, {"*.log", cut}} {
 		victim := (rs.primary() + 1) % 3
+		insertPaddedFrom(t, ctx, coll, 2000+round*200, 200) // the newest log has something that is needed
 		rs.kill(victim)
 		file := damageFile(t, rs.dbpath(victim), d.pattern, d.change)
 		err := rs.members[victim].tryStart()
@@ -109,25 +111,33 @@ func TestDamagedMemberIsRefusedAndResynced(t *testing.T) {
 
 func insertPadded(t *testing.T, ctx context.Context, coll *mongo.Collection, n int) {
 	t.Helper()
+	insertPaddedFrom(t, ctx, coll, 0, n)
+}
+
+func insertPaddedFrom(t *testing.T, ctx context.Context, coll *mongo.Collection, from, n int) {
+	t.Helper()
 	var docs []any
 	for i := range n {
-		docs = append(docs, bson.D{{Key: "_id", Value: i}, {Key: "pad", Value: strings.Repeat("x", 500)}})
+		docs = append(docs, bson.D{{Key: "_id", Value: from + i}, {Key: "pad", Value: strings.Repeat("x", 500)}})
 	}
 	if _, err := coll.InsertMany(ctx, docs); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// damageFile changes the largest file below dir that matches, and returns its name.
+// damageFile changes the largest file below dir that matches, of logs the newest, and returns its name. Zeros at the end of a log are
+// room that was allocated ahead and is not changed.
 func damageFile(t *testing.T, dir, pattern string, change func([]byte) []byte) string {
 	t.Helper()
 	var at string
 	var size int64
 	_ = filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
-		if err == nil && !info.IsDir() && info.Size() > size {
-			if ok, _ := filepath.Match(pattern, filepath.Base(path)); ok {
-				at, size = path, info.Size()
-			}
+		ok, _ := filepath.Match(pattern, filepath.Base(path))
+		if err != nil || info.IsDir() || !ok {
+			return nil
+		}
+		if filepath.Ext(path) == ".log" && filepath.Base(path) > filepath.Base(at) || filepath.Ext(path) != ".log" && info.Size() > size {
+			at, size = path, info.Size()
 		}
 		return nil
 	})
@@ -138,7 +148,7 @@ func damageFile(t *testing.T, dir, pattern string, change func([]byte) []byte) s
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(at, change(raw), 0o600); err != nil {
+	if err := os.WriteFile(at, change(bytes.TrimRight(raw, "\x00")), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return filepath.Base(at)

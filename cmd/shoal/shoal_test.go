@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 
 // besides is how many parallel tests run at a time. They wait for elections, timers and processes most of the time, while a test
 // that measures time, memory or CPU is not parallel, and so runs before all of these, alone.
-const besides = 6
+const besides = 4
 
 // waitBeside sets that number, unless the command line does.
 func waitBeside() {
