@@ -160,13 +160,20 @@ func TestMemoryForASlowMemberIsBounded(t *testing.T) {
 	s := newEngineSet(t, true, three...)
 	r := s.nodes["a:1"]
 	ctx := t.Context()
-	cfg := simConfig(time.Second, three...)
+	cfg := simConfig(20*time.Second, three...)
 	cfg.Settings.HeartbeatTimeout = time.Minute // of a call
 	if err := r.Initiate(ctx, cfg); err != nil {
 		t.Fatal(err)
 	}
 	c := makeCollection(t, r, s.engines["a:1"])
 	if err := r.Await(ctx, s.engines["a:1"].Visible(), WriteConcern{W: 3, Timeout: 10 * time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	u := s.engines["a:1"].NewUnitOfWork(nil)
+	if _, err := u.Insert(c, value.Doc(value.F("_id", value.NewInt32(-1))), storage.NoInfo); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Commit(ctx, u, WriteConcern{W: 3, Timeout: 10 * time.Second}); err != nil { // all are sent entries now, none a snapshot
 		t.Fatal(err)
 	}
 	hung := make(chan struct{})
