@@ -15,11 +15,12 @@ import (
 // bulk runs a bulkWrite whose namespaces are on several shards: each operation becomes an insert, update or delete of its
 // own, routed as if a client had sent it.
 type bulk struct {
-	r       *Router
-	op      *command.Op
-	names   []string
-	results []byte
-	count   int
+	r                   *Router
+	op                  *command.Op
+	names               []string
+	ordered, errorsOnly bool
+	results             []byte
+	count               int
 
 	errors, inserted, matched, modified, upserted, deleted int64
 	retried                                                []value.Value // the ids of statements that had been executed before
@@ -28,12 +29,10 @@ type bulk struct {
 }
 
 func newBulk(r *Router, op *command.Op, names []string) *bulk {
-	return &bulk{r: r, op: op, names: names}
+	return &bulk{r: r, op: op, names: names, ordered: op.Req.BoolOr("ordered", true), errorsOnly: op.Bool("errorsOnly")}
 }
 
 func (b *bulk) run(dst []byte) ([]byte, error) {
-	ordered := b.op.Req.BoolOr("ordered", true)
-	errorsOnly := b.op.Bool("errorsOnly")
 	var ops [][]byte
 	err := b.op.Req.DocList("ops").Each("bulkWrite.ops", func(_ int, d []byte) error {
 		ops = append(ops, d)
@@ -49,16 +48,16 @@ func (b *bulk) run(dst []byte) ([]byte, error) {
 		case err != nil:
 			n = 1
 		case n > 1:
-			err = b.insertAll(i, ops[i:i+n], errorsOnly)
+			err = b.insertAll(i, ops[i:i+n])
 		default:
-			n, err = 1, b.one(i, ops[i], errorsOnly)
+			n, err = 1, b.one(i, ops[i])
 		}
 		if hasLabels(err) {
 			return dst, err
 		}
 		for k := i; err != nil && k < i+n && !b.stop; k++ {
 			b.failed(k, ops[k], err)
-			b.stop = ordered
+			b.stop = b.ordered
 		}
 		i += n
 	}
@@ -189,7 +188,7 @@ func (b *bulk) insertsFrom(ops [][]byte, i int) (n int) {
 }
 
 // insertAll runs operations that insert into one collection, the first of them the i-th, and records their results.
-func (b *bulk) insertAll(i int, ops [][]byte, errorsOnly bool) error {
+func (b *bulk) insertAll(i int, ops [][]byte) error {
 	ns, err := b.namespace(i, ops[0])
 	if err != nil {
 		return err
@@ -213,13 +212,13 @@ func (b *bulk) insertAll(i int, ops [][]byte, errorsOnly bool) error {
 		case hasLabels(err):
 			return err
 		case err != nil:
-			if b.failed(i+k, d, err); b.op.Req.BoolOr("ordered", true) {
+			if b.failed(i+k, d, err); b.ordered {
 				b.stop = true
 				return nil
 			}
 		default:
 			b.inserted++
-			if !errorsOnly {
+			if !b.errorsOnly {
 				b.result(value.F("ok", value.NewDouble(1)), value.F("idx", value.NewInt32(int32(i+k))), value.F("n", value.NewInt32(1)))
 			}
 		}
@@ -239,7 +238,7 @@ func (b *bulk) namespace(i int, d []byte) (string, error) {
 }
 
 // one runs one operation and records its result.
-func (b *bulk) one(i int, d []byte, errorsOnly bool) error {
+func (b *bulk) one(i int, d []byte) error {
 	ns, err := b.namespace(i, d)
 	if err != nil {
 		return err
@@ -276,7 +275,7 @@ func (b *bulk) one(i int, d []byte, errorsOnly bool) error {
 			b.matched += matched
 		}
 	}
-	if !errorsOnly {
+	if !b.errorsOnly {
 		b.result(res...)
 	}
 	return nil
@@ -325,7 +324,7 @@ func (b *bulk) sent(i int, ns, name, list string, statements ...value.Value) ([]
 	c, mark := value.Begin(nil)
 	c = value.Append(c, name, value.NewString(coll))
 	c = value.Append(c, list, value.NewArray(value.ArrayOf(statements...)))
-	c = value.Append(c, "ordered", value.NewBool(req.BoolOr("ordered", true)))
+	c = value.Append(c, "ordered", value.NewBool(b.ordered))
 	for _, f := range []string{"let", "bypassDocumentValidation"} {
 		if name != "insert" || f != "let" {
 			c = value.Append(c, f, req.Arg(f))

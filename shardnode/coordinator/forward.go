@@ -236,14 +236,17 @@ func (f *forward) each(ctx context.Context, do func(ctx context.Context, id stri
 }
 
 // command returns the client's command for a shard. It names the collection by its UUID: a message that arrives late does not meet a
-// successor of the same name.
-func (f *forward) command() []byte {
+// successor of the same name. Fields without a value are left out.
+func (f *forward) command(more ...value.Field) []byte {
 	cmd, mark := value.Begin(nil)
 	for k, v := range value.Elements(f.req.Command) {
 		cmd = value.Append(cmd, k, v)
 	}
 	if value.Lookup(f.req.Command, "collectionUUID").IsMissing() {
 		cmd = value.Append(cmd, "collectionUUID", value.NewBinary(4, f.at.UUID[:]))
+	}
+	for _, x := range more {
+		cmd = value.Append(cmd, x.Key, x.Val)
 	}
 	return value.End(cmd, mark)
 }
@@ -257,19 +260,12 @@ func (f *forward) sendTo(ctx context.Context, r *run, id string) (a msg.ShardAns
 	if a.Shard = s.Host; a.Shard == "" {
 		a.Shard = id
 	}
-	cmd, mark := value.Begin(nil)
-	for k, v := range value.Elements(f.command()) {
-		cmd = value.Append(cmd, k, v)
-	}
-	if !r.doc.comment.IsMissing() {
-		cmd = value.Append(cmd, "comment", r.doc.comment)
-	}
-	cmd = value.Append(cmd, "$db", value.NewString(f.req.DB))
+	cmd := f.command(value.F("comment", r.doc.comment), value.F("$db", value.NewString(f.req.DB)))
 	runAt := cluster.RunWrite
 	if f.kind == createIndexesKind { // which has its client's write concern: whether that is satisfied is told, and changes nothing
 		runAt = cluster.Run
 	}
-	reply, err := runAt(ctx, s.Peer, value.End(cmd, mark))
+	reply, err := runAt(ctx, s.Peer, cmd)
 	if err != nil {
 		return a, err
 	}

@@ -68,12 +68,7 @@ func (m *Manager) runCreateParticipant(op *command.Op, req *msg.CreateCollection
 				return err
 			}
 		}
-		var specs [][]byte
-		for _, spec := range req.Indexes {
-			if name := value.Lookup(spec, "name").Str(); c.Index(name) == nil && name != "_id_" {
-				specs = append(specs, bytes.Clone(spec))
-			}
-		}
+		specs := missingFrom(c, req.Indexes)
 		if len(specs) == 0 {
 			return nil
 		}
@@ -90,15 +85,17 @@ func (m *Manager) complete(req *msg.CreateCollectionParticipant) bool {
 	s := m.Docs.Snapshot()
 	defer s.Release()
 	c := s.Catalog().Lookup(req.NS)
-	if c == nil || c.UUID != req.UUID {
-		return false
-	}
-	for _, spec := range req.Indexes {
+	return c != nil && c.UUID == req.UUID && len(missingFrom(c, req.Indexes)) == 0
+}
+
+// missingFrom returns those of the indexes that a collection does not have.
+func missingFrom(c *catalog.Collection, indexes [][]byte) (specs [][]byte) {
+	for _, spec := range indexes {
 		if name := value.Lookup(spec, "name").Str(); c.Index(name) == nil && name != "_id_" {
-			return false
+			specs = append(specs, bytes.Clone(spec))
 		}
 	}
-	return true
+	return specs
 }
 
 // missingIndexes refuses to receive documents of a collection whose indexes failed to build on this shard.
