@@ -481,8 +481,8 @@ func TestStreamsThatNobodyReads(t *testing.T) {
 			c := newTestCluster(t, 2)
 			c.twoShards()
 			before, _ := heldByStreams()
-			const streams = 6
-			total := 36 * max(size, 10<<20)
+			const streams = 4
+			total := 30 * max(size, 10<<20)
 			var open []*streamOf
 			for i := range streams {
 				var behind []any

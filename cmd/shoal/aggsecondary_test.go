@@ -16,6 +16,7 @@ import (
 
 // $out and $merge with a secondary read preference failed with 10107: now the member reads its own data and writes to the primary.
 func TestOutAndMergeOnASecondary(t *testing.T) {
+	t.Parallel()
 	s := startTestSet(t, 3, "")
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -274,6 +274,7 @@ func (w *listWatcher) apply(raw bson.Raw) error {
 // snapshot isolation, and a change stream that is closed and resumed reproduces the lists. SHOAL_APPENDS says how many
 // transactions.
 func TestListAppend(t *testing.T) {
+	t.Parallel()
 	want := appendsWanted(1500)
 	if testing.Short() {
 		want = appendsWanted(300)

@@ -303,6 +303,7 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 
 // Whatever arrives on a connection gets a reply or ends that connection, and no other.
 func TestMalformedFrames(t *testing.T) {
+	t.Parallel()
 	p := launch(t, t.TempDir())
 	defer p.kill(t)
 	stop := victim(t, p)
@@ -321,6 +322,7 @@ func TestMalformedFrames(t *testing.T) {
 
 // Frames cut off anywhere leave nothing behind.
 func TestCutFrames(t *testing.T) {
+	t.Parallel()
 	p := launch(t, t.TempDir())
 	defer p.kill(t)
 	whole := opMsg(0, insertInto("cut"), sequence("documents", tinyDocs(20)))

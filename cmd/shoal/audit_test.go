@@ -296,6 +296,7 @@ func TestAuditRotation(t *testing.T) {
 // A shard in another process records the router's user and the user's address; the router is the intermediate. Operations
 // among members are no user's actions.
 func TestAuditAcrossProcesses(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	key := filepath.Join(dir, "key")
 	if err := os.WriteFile(key, []byte("onekeyonekeyonekey"), 0o600); err != nil {

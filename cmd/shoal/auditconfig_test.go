@@ -21,6 +21,7 @@ func setAuditConfig(g *guarded, root *mongo.Client, filter bson.D, success bool)
 
 // With auditLog.runtimeConfiguration what is recorded follows the cluster parameter auditConfig, on every topology, and after a restart.
 func TestAuditConfig(t *testing.T) {
+	t.Parallel()
 	for _, topology := range topologies {
 		t.Run(topology, func(t *testing.T) {
 			dir := t.TempDir()

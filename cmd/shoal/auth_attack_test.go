@@ -248,6 +248,7 @@ func TestGamesWithDB(t *testing.T) {
 // A privilege that is revoked in the middle of a cursor ends it for its user, and so does the user's own end; any other change of the
 // user lets it go on.
 func TestRightsChangedInMidCursor(t *testing.T) {
+	t.Parallel()
 	for _, topology := range []string{"standalone", "sharded"} {
 		g := startGuarded(t, topology)
 		g.must(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})

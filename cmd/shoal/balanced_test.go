@@ -77,6 +77,7 @@ func (b *balancer) cut() {
 // A driver with loadBalanced=true works through a load balancer; what it leaves when its connections break is ended at once. Other
 // drivers are told what is wrong.
 func TestLoadBalanced(t *testing.T) {
+	t.Parallel()
 	port := freePorts(t, 1)
 	a := startAuditedWith(t, "sharded", "{ atype: 'applicationMessage' }", pair{"loadBalancerPort", strconv.Itoa(port)})
 	balanced := fmt.Sprintf("127.0.0.1:%d", port)

@@ -37,6 +37,7 @@ func startChaos(t *testing.T, set func(*config)) (*roles, *mongo.Client) {
 // An application that retries as drivers do loses nothing and doubles nothing while everything is troubled, and the log of what was
 // done can be run again.
 func TestChaosHarmsNoRetryableWrite(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	dir := t.TempDir()
@@ -140,6 +141,7 @@ func readFile(t *testing.T, path string) string {
 
 // A seed makes the same choices each time: with nobody else there, two clusters get the same steps.
 func TestChaosOfOneSeed(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	run := func() (out []string) {

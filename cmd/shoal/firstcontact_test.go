@@ -25,6 +25,7 @@ func asWritten(t *testing.T, port string, args ...string) *outsider {
 // The recipe of three processes in the README failed at its last line: rs.initiate() without a configuration used the
 // machine's name for the shard's member, and sh.addShard got the address that it listens on.
 func TestREADMEsRecipeOfProcesses(t *testing.T) {
+	t.Parallel()
 	raw, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)

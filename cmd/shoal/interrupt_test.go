@@ -79,6 +79,7 @@ func heavy() map[string]bson.D {
 
 // TestHeavySteps: time limits end commands within one step of the query language, at little cost.
 func TestHeavySteps(t *testing.T) {
+	t.Parallel()
 	p := launch(t, t.TempDir(), "--shards", "1")
 	defer p.kill(t)
 	ctx := context.Background()
@@ -105,6 +106,7 @@ func TestHeavySteps(t *testing.T) {
 
 // TestHeavyStepsKilled: killOp ends commands within one step of the query language.
 func TestHeavyStepsKilled(t *testing.T) {
+	t.Parallel()
 	p := launch(t, t.TempDir(), "--shards", "1")
 	defer p.kill(t)
 	ctx := context.Background()

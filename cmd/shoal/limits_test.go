@@ -83,6 +83,7 @@ func ors(n int) bson.A {
 func itoa(i int) string { return string(rune('a'+i%26)) + string(rune('a'+i/26)) }
 
 func TestBombs(t *testing.T) {
+	t.Parallel()
 	p := launch(t, t.TempDir(), "--shards", "1")
 	defer p.kill(t)
 	ctx := context.Background()

@@ -66,6 +66,7 @@ func (c *replicatedCluster) primary(ctx context.Context, set int) (int, *mongo.C
 
 // Applications that use a router do not notice elections in shards and config server; nothing is written twice or lost.
 func TestRouterFollowsElections(t *testing.T) {
+	t.Parallel()
 	c := startReplicatedCluster(t, 1)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

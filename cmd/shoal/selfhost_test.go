@@ -47,6 +47,7 @@ func configOf(version int, hosts ...string) bson.D {
 // One member of a configuration, even the only one, must be the server that is asked: either the host is the machine's and the
 // port the server's, or a connection to it reaches the server.
 func TestConfigurationHasToNameTheServer(t *testing.T) {
+	t.Parallel()
 	start := func() (*outsider, string) {
 		port := freePort(t)
 		return asWritten(t, port, "mongod", "--replSet", "rs", "--bind_ip_all", "--dbpath", t.TempDir(), "--port", port), port

@@ -18,6 +18,7 @@ import (
 
 // A shard in another process knows the roles of the user for whom the router sends a request, and does not accept roles named by any other client.
 func TestUserRolesReachOtherProcesses(t *testing.T) {
+	t.Parallel()
 	key := filepath.Join(t.TempDir(), "key")
 	if err := os.WriteFile(key, []byte("onekeyonekeyonekey"), 0o600); err != nil {
 		t.Fatal(err)

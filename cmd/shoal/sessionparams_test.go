@@ -35,9 +35,11 @@ func refusedBy(err error) mongoerr.Code {
 }
 
 func TestMaxAcceptableLogicalClockDriftSecs(t *testing.T) {
+	t.Parallel()
 	for _, topology := range []string{"replset", "sharded"} {
 		for secs, want := range map[string]mongoerr.Code{"10": mongoerr.ClusterTimeFailsRateLimiter, "10000": mongoerr.OK} {
 			t.Run(topology+" "+secs, func(t *testing.T) {
+				t.Parallel()
 				g := startGuardedWith(t, topology, func(c *config) { c.Parameters = []pair{{"maxAcceptableLogicalClockDriftSecs", secs}} })
 				g.must(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
 				root := g.client("root", "secret", "")
@@ -68,9 +70,11 @@ func TestMaxAcceptableLogicalClockDriftSecs(t *testing.T) {
 }
 
 func TestKeysRotationIntervalSec(t *testing.T) {
+	t.Parallel()
 	for _, topology := range []string{"replset", "sharded"} {
 		for _, secs := range []uint32{2, 1000} {
 			t.Run(fmt.Sprint(topology, " ", secs), func(t *testing.T) {
+				t.Parallel()
 				keys := startWithParams(t, topology, pair{"KeysRotationIntervalSec", fmt.Sprint(secs)}).Database("admin").Collection("system.keys")
 				type key struct {
 					ExpiresAt bson.Timestamp `bson:"expiresAt"`
@@ -100,8 +104,10 @@ func TestKeysRotationIntervalSec(t *testing.T) {
 }
 
 func TestMinSnapshotHistoryWindowInSeconds(t *testing.T) {
+	t.Parallel()
 	for secs, want := range map[string]mongoerr.Code{"1": mongoerr.SnapshotTooOld, "300": mongoerr.OK} {
 		t.Run(secs, func(t *testing.T) {
+			t.Parallel()
 			db := startWithParams(t, "replset", pair{"minSnapshotHistoryWindowInSeconds", secs}, pair{"transactionLifetimeLimitSeconds", "1"}).Database("d")
 			var r struct {
 				At bson.Timestamp `bson:"operationTime"`
@@ -132,9 +138,11 @@ func TestMinSnapshotHistoryWindowInSeconds(t *testing.T) {
 }
 
 func TestMaxSessions(t *testing.T) {
+	t.Parallel()
 	for _, topology := range topologies {
 		for most, want := range map[string]mongoerr.Code{"3": mongoerr.TooManyLogicalSessions, "1000": mongoerr.OK} {
 			t.Run(topology+" "+most, func(t *testing.T) {
+				t.Parallel()
 				client := startWithParams(t, topology, pair{"maxSessions", most})
 				code := mongoerr.OK
 				for range 10 {
@@ -151,9 +159,11 @@ func TestMaxSessions(t *testing.T) {
 }
 
 func TestDisableLogicalSessionCacheRefresh(t *testing.T) {
+	t.Parallel()
 	for _, topology := range []string{"replset", "sharded"} {
 		for _, off := range []bool{false, true} {
 			t.Run(fmt.Sprint(topology, " ", off), func(t *testing.T) {
+				t.Parallel()
 				client := startWithParams(t, topology, pair{"logicalSessionRefreshMillis", "200"}, pair{"disableLogicalSessionCacheRefresh", fmt.Sprint(off)})
 				var r struct {
 					ID struct {
@@ -191,11 +201,13 @@ func TestDisableLogicalSessionCacheRefresh(t *testing.T) {
 
 // A member that is told to end lets its operations go on for as long as the parameter says.
 func TestShutdownTimeoutMillisForSignaledShutdown(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		millis    string
 		completes bool
 	}{{"15000", true}, {"0", false}} {
 		t.Run(c.millis, func(t *testing.T) {
+			t.Parallel()
 			set := launchOutside(t, "quiet", "--shardsvr", 2, append([]string{"--setParameter", "shutdownTimeoutMillisForSignaledShutdown=" + c.millis}, testCommands...)...)
 			primary, o := set.ready(), set.members[0]
 			if o == primary {
@@ -235,6 +247,7 @@ func TestShutdownTimeoutMillisForSignaledShutdown(t *testing.T) {
 // after an election, and after a migration, returns it. There is no other place, so that storeFindAndModifyImagesInSideCollection
 // cannot be switched off.
 func TestStoreFindAndModifyImagesInSideCollection(t *testing.T) {
+	t.Parallel()
 	client := startWithParams(t, "replset")
 	set := func(on bool) error {
 		return client.Database("admin").RunCommand(t.Context(), bson.D{{Key: "setParameter", Value: 1}, {Key: "storeFindAndModifyImagesInSideCollection", Value: on}}).Err()

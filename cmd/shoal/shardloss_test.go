@@ -21,6 +21,7 @@ import (
 // their time limit; reads that secondaries may serve go on; the other shard is not affected; and when the members are
 // back, everything acknowledged is there.
 func TestShardWithoutMajority(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("starts eight servers")
 	}

@@ -120,6 +120,7 @@ func TestDirectoryRefused(t *testing.T) {
 // A server whose disk is full refuses writes with an error, serves reads, restarts in that state, loses nothing that
 // it acknowledged, and accepts writes again once there is room.
 func TestDiskFull(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	// A log file takes 71 MB of the disk at once, and the second is begun soon; below 128 MB of free space writes are refused.
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=420m"); err != nil {

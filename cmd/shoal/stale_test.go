@@ -43,6 +43,7 @@ func twoRouters(t *testing.T) (a, b *mongo.Client) {
 
 // What one router did with a collection is visible to the other one at its next request, however stale that was.
 func TestStaleRouterSeesWhatTheOtherDid(t *testing.T) {
+	t.Parallel()
 	a, b := twoRouters(t)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -15,6 +15,7 @@ import (
 // Change streams through a router go on, without an error, where members of the shards are killed, paused or replaced as primaries:
 // every document that was acknowledged comes once, in the order of the tokens.
 func TestStreamsOverElectionsOfShards(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("starts eight servers")
 	}

@@ -205,6 +205,7 @@ func checkTaken(t *testing.T, list string) {
 
 // Options that used to be ignored have an effect.
 func TestOptionsReachTheServer(t *testing.T) {
+	t.Parallel()
 	c, err := parse(isMongod, strings.Fields("--memory --port 0 --slowms 7 --slowOpSampleRate 0.5 --profile 1 --notablescan --networkMessageCompressors zlib"))
 	if err != nil {
 		t.Fatal(err)

@@ -133,6 +133,7 @@ func encryption(args []string) string {
 // A cluster of processes that use nothing but TLS, with clients and among each other: a set of two members, a config server
 // and a router; certificates change while it runs.
 func TestTLSCluster(t *testing.T) {
+	t.Parallel()
 	a := newAuthority(t)
 	tomorrow := time.Now().Add(24 * time.Hour)
 	server := a.issue("server", "", tomorrow, "127.0.0.1", "localhost")
@@ -346,6 +347,7 @@ func TestTLSOptionsThatDoNotFit(t *testing.T) {
 
 // An upgrade while the server runs: plain clients are accepted until the mode is requireTLS, and there is no way back.
 func TestTLSModeMovesOn(t *testing.T) {
+	t.Parallel()
 	a := newAuthority(t)
 	key := a.issue("server", "", time.Now().Add(time.Hour), "127.0.0.1")
 	a.issue("client", "", time.Now().Add(time.Hour))

@@ -183,6 +183,7 @@ func mustJSON(t *testing.T, v any) string {
 
 // A cluster changes from a key file to certificates while it runs, and members are then only those of the same organization and unit.
 func TestMembersByCertificate(t *testing.T) {
+	t.Parallel()
 	a := newAuthority(t)
 	a.issue("client", "", time.Time{}) // for the clients that wait for a server
 	member := func(name, unit string) string {
