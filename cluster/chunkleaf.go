@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sort"
+	"sync"
 
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage/keystring"
@@ -208,10 +209,31 @@ func (m *ChunkMap) find(key []byte) (at, i int, ok bool) {
 	return at, lo, true
 }
 
-// place is find for a shard key. The last chunk also owns a key of MaxKey in all fields.
+// keyRoom is memory for the encoding of a shard key.
+type keyRoom struct{ key, bits []byte }
+
+var keyRooms = sync.Pool{New: func() any { return &keyRoom{make([]byte, 0, 128), make([]byte, 0, 64)} }}
+
+// place is find for a shard key. The last chunk also owns a key of MaxKey in all fields. Scans of sharded collections call it
+// for each document.
 func (m *ChunkMap) place(key []value.Value) (l *leaf, i int) {
-	var room [128]byte
-	at, i, ok := m.find(appendKey(room[:0], key))
+	var at int
+	var ok bool
+	if len(key) == 1 && key[0].T == value.Int64 { // a hash
+		var room [16]byte
+		at, i, ok = m.find(keystring.AppendLong(room[:0], key[0].Int64()))
+	} else {
+		r := keyRooms.Get().(*keyRoom)
+		k := r.key[:0]
+		for j := range key {
+			k, r.bits = keystring.Append(k, r.bits[:0], key[j], false, nil)
+		}
+		at, i, ok = m.find(k)
+		if cap(k) <= 4<<10 {
+			r.key = k
+			keyRooms.Put(r)
+		}
+	}
 	if !ok {
 		l = m.leaves[len(m.leaves)-1]
 		return l, l.len() - 1

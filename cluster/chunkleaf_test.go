@@ -3,6 +3,7 @@ package cluster
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -251,5 +252,30 @@ func TestCostsDoNotGoWithTheNumberOfChunks(t *testing.T) {
 	t.Logf("a refresh takes %s, a point %s", refresh, point)
 	if refresh > time.Millisecond || point > 2*time.Microsecond {
 		t.Errorf("a refresh takes %s, a point %s", refresh, point)
+	}
+}
+
+// A scan of a sharded collection asks for the owner of each document.
+func TestOwnersTakeNoMemory(t *testing.T) {
+	m := tableOf(t, manyChunks(1000, 100))
+	for _, v := range []value.Value{value.NewInt64(-5), value.NewInt64(math.MinInt64), value.NewString("x"), value.NewDouble(1.5), value.NewObjectID([12]byte{1})} {
+		key := []value.Value{v}
+		if n := testing.AllocsPerRun(1000, func() { _, _ = m.Owns("s1", key) }); n >= 1 {
+			t.Errorf("the owner of a key of type %v takes %v allocations", v.T, n)
+		}
+	}
+}
+
+func TestPlaceOfIntegersOfAllTypes(t *testing.T) {
+	m := tableOf(t, manyChunks(1000, 100))
+	for _, i := range []int64{math.MinInt64, math.MinInt64 + 1, -1 << 40, -1, 0, 1, 9, 10, 4321, 1 << 40, math.MaxInt64} {
+		at, j, ok := m.find(appendKey(nil, []value.Value{value.NewInt64(i)}))
+		l, k := m.place([]value.Value{value.NewInt64(i)})
+		if ok && (l != m.leaves[at] || j != k) {
+			t.Errorf("%d is in chunk %d instead of %d", i, k, j)
+		}
+		if o, n := m.place([]value.Value{value.NewDouble(float64(i))}); i>>53 == 0 && (o != l || n != k) {
+			t.Errorf("%d as a double is in chunk %d instead of %d", i, n, k)
+		}
 	}
 }

@@ -48,7 +48,7 @@ func (e *Engine) openFiles() error {
 			return fmt.Errorf("the store in %q cannot be locked; is it open already? %w", e.opts.Dir, err)
 		}
 	}
-	w, ignored, err := witness.Open(heldFS{e.opts.FS, &e.gate}, e.opts.Dir, e.fail)
+	w, ignored, err := witness.Open(filledFS{heldFS{e.opts.FS, &e.gate}}, e.opts.Dir, e.fail)
 	if err != nil {
 		return errorsJoin(openError(e.opts.Dir, err), e.closeFiles())
 	}

@@ -14,11 +14,15 @@ func Hash(v value.Value) int64 {
 	if v.T == value.Missing {
 		v = value.NewNull()
 	}
-	var room [128]byte
-	b := appendElement(append(room[:0], 0, 0, 0, 0), "", false, v)
-	sum := md5.Sum(b)
-	return int64(binary.LittleEndian.Uint64(sum[:]))
+	switch v.T {
+	case value.Document, value.Array, value.CodeWithScope:
+		return first(md5.Sum(appendElement(make([]byte, 4, 128), "", false, v)))
+	}
+	var room [128]byte // stays on the stack, as it would not if appendElement, which calls itself, were given it
+	return first(md5.Sum(appendScalar(binary.LittleEndian.AppendUint32(room[:4], uint32(kind(v.T))), v)))
 }
+
+func first(sum [md5.Size]byte) int64 { return int64(binary.LittleEndian.Uint64(sum[:])) }
 
 func appendElement(b []byte, name string, named bool, v value.Value) []byte {
 	b = binary.LittleEndian.AppendUint32(b, uint32(kind(v.T)))
@@ -26,14 +30,21 @@ func appendElement(b []byte, name string, named bool, v value.Value) []byte {
 		b = append(append(b, name...), 0)
 	}
 	switch v.T {
-	case value.Int32, value.Int64, value.Double, value.Decimal128:
-		return binary.LittleEndian.AppendUint64(b, uint64(toLong(v)))
 	case value.Document, value.Array:
 		return appendElements(b, v.Doc())
 	case value.CodeWithScope:
 		code, scope := v.CodeWithScope()
 		b = append(append(b, code...), 0)
 		return appendElements(b, scope)
+	}
+	return appendScalar(b, v)
+}
+
+// appendScalar appends the payload of a value that contains no others.
+func appendScalar(b []byte, v value.Value) []byte {
+	switch v.T {
+	case value.Int32, value.Int64, value.Double, value.Decimal128:
+		return binary.LittleEndian.AppendUint64(b, uint64(toLong(v)))
 	}
 	return value.AppendPayload(b, v)
 }

@@ -31,3 +31,11 @@ func TestKnownHashes(t *testing.T) {
 		t.Error("missing, null and undefined")
 	}
 }
+
+func TestHashTakesNoMemory(t *testing.T) {
+	for _, v := range []value.Value{value.NewObjectID([12]byte{1}), value.NewInt32(1), value.NewInt64(-1), value.NewDouble(2.5), value.NewString("abc"), value.NewNull()} {
+		if n := testing.AllocsPerRun(100, func() { Hash(v) }); n >= 1 {
+			t.Errorf("the hash of a value of type %v takes %v allocations", v.T, n)
+		}
+	}
+}
