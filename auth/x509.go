@@ -154,7 +154,7 @@ func cutValue(s string) (text, rest string, err error) {
 			i++
 			end = b.Len()
 		case c == '\\', c == '"' && !quoted:
-			return "", "", errors.New("a value of a distinguished name has a sign that has to be escaped")
+			return "", "", errors.New("unescaped special character in a distinguished name")
 		case c == '"':
 			rest = strings.TrimLeft(s[i+1:], " ")
 			if rest != "" && !strings.ContainsRune(",+;", rune(rest[0])) {

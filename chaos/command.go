@@ -72,7 +72,7 @@ func planOf(op *command.Op) (*Plan, error) {
 	if v := op.Arg("seed"); !v.IsMissing() {
 		n, whole := v.AsInt64()
 		if !whole || n < 0 {
-			return nil, mongoerr.New(mongoerr.BadValue, "seed has to be a whole number from 0 on")
+			return nil, mongoerr.New(mongoerr.BadValue, "seed must be a non-negative integer")
 		}
 		seed = uint64(n)
 	}

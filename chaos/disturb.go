@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Disturber stands in the way of clients' commands. It disturbs nobody until it is told to, and never the commands by which a
+// Disturber delays or fails client commands. It does nothing until a step is applied, and never the commands by which a
 // driver watches the server, nor its own.
 type Disturber struct {
 	mu struct {

@@ -1,4 +1,4 @@
-// Package chaos troubles a cluster while an application's own tests run against it: ranges are split, merged and moved, members
+// Package chaos injects faults into a cluster while an application's own tests run against it: ranges are split, merged and moved, members
 // step down, commands wait, connections break before a command and after it. What it does follows from a seed, and the log of
 // what was done can be run again. The server that Shoal is compatible with has nothing like it; docs/chaos.md tells how it is
 // used.

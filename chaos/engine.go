@@ -110,7 +110,7 @@ func (e *Engine) do(ctx context.Context, s *Step, began time.Time) {
 	s.At = start.Sub(began)
 	s.Err = e.target.run(ctx, s)
 	s.Took = time.Since(start)
-	if s.Err != nil && ctx.Err() != nil { // whatever the nodes call it that they were interrupted by
+	if s.Err != nil && ctx.Err() != nil { // the nodes may report the cancellation under any error code
 		s.Err = errStopped
 	}
 	e.note(s)
@@ -129,7 +129,7 @@ func (e *Engine) note(s *Step) {
 	e.log(s)
 }
 
-// Stop ends the run, if there is one, and waits for the step that is under way. Commands that were to be disturbed are not any more.
+// Stop ends the run, if there is one, and waits for the step that is under way. Pending disturbances are cancelled.
 func (e *Engine) Stop() {
 	e.mu.Lock()
 	end, ended := e.mu.end, e.mu.ended

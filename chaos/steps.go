@@ -116,7 +116,7 @@ func withDB(cmd []byte) []byte {
 	return value.End(value.Append(out, "$db", value.NewString("admin")), mark)
 }
 
-// choose makes a step of what was drawn, for the cluster as it is; nil where there is nothing to do it with.
+// choose turns a drawn step into a concrete one for the current cluster; it returns nil if no chunk or shard is eligible.
 func (t *target) choose(ctx context.Context, d *draw) (*Step, error) {
 	s := &Step{Kind: d.kind}
 	switch d.kind {

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -135,6 +136,9 @@ func (r *FailPoints) Configure(name string, mode value.Value, data []byte) (coun
 		return 0, err
 	}
 	s, err := parseFailMode(mode)
+	if err == nil && f == r.failCommand {
+		err = checkCommandFailure(data)
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -353,6 +357,33 @@ func failCommandMatches(data []byte, c *CommandSite) bool {
 		return false
 	}
 	return named
+}
+
+// commandFailureTypes are the types of failCommand's data: a value of another type would be one that never matches, or does nothing.
+var commandFailureTypes = map[string]func(value.Value) bool{
+	"failCommands": isStrings, "errorLabels": isStrings,
+	"errorCode": isNumber, "blockTimeMS": isNumber,
+	"blockConnection": isFlag, "closeConnection": isFlag, "failInternalCommands": isFlag, "failAllCommands": isFlag,
+	"appName": isString, "namespace": isString, "threadName": isString,
+	"writeConcernError": isDocument, "errorExtraInfo": isDocument,
+}
+
+func isNumber(v value.Value) bool   { _, ok := v.AsInt64(); return ok }
+func isFlag(v value.Value) bool     { return v.T == value.Boolean || v.T.Numeric() }
+func isString(v value.Value) bool   { return v.T == value.String }
+func isDocument(v value.Value) bool { return v.T == value.Document }
+func isStrings(v value.Value) bool {
+	return v.T == value.Array && !slices.ContainsFunc(value.Values(v.Doc()), func(e value.Value) bool { return e.T != value.String })
+}
+
+// checkCommandFailure checks failCommand's data.
+func checkCommandFailure(data []byte) error {
+	for k, v := range value.Elements(data) {
+		if fits := commandFailureTypes[k]; fits != nil && !fits(v) {
+			return mongoerr.Newf(mongoerr.TypeMismatch, "failCommand: '%s' has the wrong type or value: %s", k, v.T.Name())
+		}
+	}
+	return nil
 }
 
 func parseCommandFailure(data []byte) *CommandFailure {

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/shoaldb/shoal/query/value"
 )
 
 // Half of the fail points that could be switched on were checked by no code.
@@ -39,5 +41,27 @@ func TestFailPointsAreAskedSomewhere(t *testing.T) {
 	}
 	if _, err := NewRouterFailPoints().Lookup("onPrimaryTransactionalWrite"); err == nil {
 		t.Error("a router has a fail point of shards")
+	}
+}
+
+// Data of a wrong type was taken: the point was on and never failed a command.
+func TestFailCommandChecksItsData(t *testing.T) {
+	r := NewFailPoints()
+	array, text := value.NewArray(value.ArrayOf(value.NewString("find"))), value.NewString("x")
+	for _, c := range []struct {
+		key  string
+		v    value.Value
+		fits bool
+	}{
+		{"failCommands", array, true}, {"failCommands", value.NewString("find"), false}, {"failCommands", value.NewArray(value.ArrayOf(value.NewInt32(1))), false},
+		{"errorCode", value.NewInt32(5), true}, {"errorCode", value.NewDouble(5), true}, {"errorCode", text, false},
+		{"blockTimeMS", value.NewInt32(5), true}, {"blockTimeMS", text, false}, {"blockConnection", value.NewBool(true), true}, {"closeConnection", text, false},
+		{"errorLabels", array, true}, {"errorLabels", text, false}, {"appName", text, true}, {"appName", value.NewInt32(1), false},
+		{"writeConcernError", value.NewDocument(value.Doc()), true}, {"writeConcernError", text, false},
+	} {
+		_, err := r.Configure("failCommand", value.NewString("alwaysOn"), value.Doc(value.F(c.key, c.v)))
+		if (err == nil) != c.fits {
+			t.Errorf("%s: %s: %v", c.key, value.Show(c.v), err)
+		}
 	}
 }

@@ -43,6 +43,7 @@ type ParamSpec struct {
 	Default  value.Value
 	Min, Max float64 // for numbers, if Max > Min
 	TestOnly bool
+	Does     string // its line in the documents: what it does, or why it has no effect
 	// Check refuses or rewrites a value after the checks of type and range; nil accepts all.
 	Check func(old, v value.Value) (value.Value, error)
 }
@@ -71,7 +72,24 @@ func NewParams() *Params {
 			p.byName[rows[i].Name] = q
 		}
 	}
+	p.linkVerbosity()
 	return p
+}
+
+// linkVerbosity keeps logLevel and the verbosity of logComponentVerbosity's root the same, whichever is set.
+func (p *Params) linkVerbosity() {
+	level, tree := p.Get("logLevel"), p.Get("logComponentVerbosity")
+	root := func() value.Value { return value.Lookup(tree.Value().Doc(), "verbosity") }
+	level.hooks = append(level.hooks, func(v value.Value) {
+		if value.SafeInt64(root()) != value.SafeInt64(v) {
+			tree.store(value.NewDocument(mergeVerbosity(tree.Value().Doc(), value.Doc(value.F("verbosity", v)))))
+		}
+	})
+	tree.hooks = append(tree.hooks, func(value.Value) {
+		if v := root(); value.SafeInt64(v) != level.Int() {
+			level.store(value.NewInt32(int32(value.SafeInt64(v))))
+		}
+	})
 }
 
 func (p *Param) store(v value.Value) {

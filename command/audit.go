@@ -140,7 +140,7 @@ func (s *Service) audit(c *Client, atype string, result mongoerr.Code, param ...
 	}
 }
 
-// SystemEvent makes an event that is no client's: the process begins, or ends.
+// SystemEvent returns an event without a client: process start or shutdown.
 func SystemEvent(atype string, param ...value.Field) []byte {
 	return OwnClient().event(nil, atype, mongoerr.OK, value.Doc(param...))
 }
@@ -224,7 +224,7 @@ func (op *Op) forOthers(served []byte) []byte {
 }
 
 // auditCheck records the outcome of an authorization: one that was refused, and with auditAuthorizationSuccess each.
-// What the cluster does for itself is nobody's action.
+// Internal operations are not attributed to a user and are not audited.
 func (op *Op) auditCheck(err error) {
 	a, c := op.Service.Audit, op.Client
 	if a == nil || c.InProcess || c.Internal || err == nil && !a.successes() {
@@ -286,7 +286,7 @@ func (s *Service) auditLogin(c *Client, name auth.UserName, mech string, result 
 	s.audit(c, "authenticate", result, param...)
 }
 
-// auditLogout records that the user of a connection is its user no longer.
+// auditLogout records that a connection's user has logged out.
 func (s *Service) auditLogout(c *Client, was *auth.Identity, reason string) {
 	if was == nil {
 		return
@@ -313,7 +313,7 @@ func (s *Service) auditEnd(c *Client) {
 	})
 }
 
-// auditMetadata records what a client says of itself.
+// auditMetadata records the client metadata sent with hello.
 func (op *Op) auditMetadata(doc []byte) {
 	op.Service.audit(op.Client, "clientMetadata", mongoerr.OK, value.F("localEndpoint", op.Client.endpoint(op.Client.Local)), value.F("clientMetadata", value.NewDocument(doc)))
 }

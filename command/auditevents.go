@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// audited is what an event tells of a command that has succeeded: its type, and how param is made of the command and of its reply's
+// audited describes the audit event of a successful command: its type, and how param is built from the command and the elements of its reply
 // elements. The node that the client asked records it, once: it knows who that is.
 type audited struct {
 	atype string

@@ -28,7 +28,7 @@ type Base struct {
 	BeginTxn func(op *Op) (end func(err error), err error)
 	// Admit is called before a command runs, after all checks that need no node; nil admits everything.
 	Admit func(op *Op) error
-	// Disturb stands in the way of clients' commands; nil for nobody.
+	// Disturb injects faults into client commands; nil if fault injection is off.
 	Disturb Disturber
 	// Done is called for every operation that has ended, for logs, the profiler and counters; nil for none.
 	Done func(op *Op, err error)
@@ -53,6 +53,7 @@ func (b *Base) Install() {
 	}
 	b.Sessions.SetLimit(b.Params.Int("maxSessions"))
 	b.Service.useQueryStats(b.Params)
+	b.Service.Hooks.Hides = func(s *Spec) bool { return s.TestOnly && !b.Params.TestCommands() }
 	b.Service.Hooks.Before = b.before
 	b.Service.Hooks.After = b.after
 }
@@ -60,9 +61,6 @@ func (b *Base) Install() {
 func (b *Base) before(op *Op) error {
 	if err := b.checkAPI(op); err != nil {
 		return err
-	}
-	if op.Req.Spec.TestOnly && !b.Params.TestCommands() {
-		return mongoerr.Newf(mongoerr.CommandNotFound, "no such command: '%s'", op.Req.Name)
 	}
 	if op.Req.LSID != nil {
 		id, err := cluster.ParseLSID(op.Req.LSID, cluster.NoUser)

@@ -218,7 +218,7 @@ func (a *Access) finish(op *Op, l *login) error {
 // becomeMember makes the operation's client a member of the cluster, after it has proved that it is one.
 func (a *Access) becomeMember(op *Op, mech string) {
 	c := op.Client
-	c.prove(auth.NewSystem())
+	c.setIdentity(auth.NewSystem())
 	c.Internal = c.claimsInternal
 	op.Service.auditLogin(c, auth.System, mech, mongoerr.OK)
 }
@@ -236,7 +236,7 @@ func (a *Access) enter(op *Op, id *auth.Identity, mech string) error {
 	}
 	mine := *id
 	mine.Mechanism = mech
-	c.prove(&mine)
+	c.setIdentity(&mine)
 	op.Service.auditLogin(c, id.Name, mech, mongoerr.OK)
 	if a.Told != nil {
 		a.Told(c, id.Name, mech, nil)
@@ -275,15 +275,15 @@ func (a *Access) failed(op *Op, user auth.UserName, mech string, err error) erro
 func (a *Access) runLogout(op *Op, dst []byte) ([]byte, error) {
 	if id := op.Client.login.Load(); id != nil && id.Name.DB == op.Req.DB {
 		op.Service.auditLogout(op.Client, id, "Explicit logout from "+op.Req.DB)
-		op.Client.prove(nil)
+		op.Client.setIdentity(nil)
 		op.Client.Internal = op.Client.Internal && !a.Enforced
 	}
 	op.Client.takeLogin()
 	return dst, nil
 }
 
-// prove gives the client the identity that it has proved, nil for none any more.
-func (c *Client) prove(id *auth.Identity) {
+// setIdentity sets the client's authenticated identity; nil clears it.
+func (c *Client) setIdentity(id *auth.Identity) {
 	c.login.Store(id)
 	if c.Trust != nil {
 		c.Trust(id != nil)

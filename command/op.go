@@ -2,7 +2,6 @@ package command
 
 import (
 	"context"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -311,8 +310,6 @@ type ctxKey struct{}
 var opKey ctxKey
 
 const interrupted = mongoerr.Interrupted
-
-func itoa(i int) string { return strconv.Itoa(i) }
 
 // FromContext finds the operation that ctx is or descends from; nil if there is none.
 func FromContext(ctx context.Context) *Op {

@@ -421,7 +421,7 @@ func statementIDs(path string, list []byte) ([]int32, error) {
 		}
 		n, ok := v.AsInt64()
 		if !ok {
-			return nil, wrongType(path+"."+itoa(len(ids)), v.T, TInt)
+			return nil, wrongType(path+"."+strconv.Itoa(len(ids)), v.T, TInt)
 		}
 		ids = append(ids, int32(n))
 	}

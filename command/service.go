@@ -21,6 +21,10 @@ import (
 type Hooks struct {
 	// Before runs after the request was parsed and before its handler: sessions, fail points, API checks.
 	Before func(op *Op) error
+	// Hides reports whether a command is answered as an unknown one, whatever its arguments; nil for none.
+	Hides func(spec *Spec) bool
+	// Starting is called for a request that is about to run.
+	Starting func(op *Op)
 	// After runs when the handler has returned; it may change the error (labels) or record the operation.
 	After func(op *Op, err error) error
 	// Metadata is called with the client document of a connection's first hello, and the compressors agreed upon
@@ -263,7 +267,7 @@ func (s *Service) dispatch(op *Op, dst []byte) (out []byte, err error) {
 		return dst, mongoerr.New(mongoerr.CommandNotFound, "no such command: ''")
 	}
 	spec := s.Table.Lookup(string(name))
-	if spec == nil {
+	if spec == nil || s.Hooks.Hides != nil && s.Hooks.Hides(spec) {
 		s.unknown.Add(1)
 		return dst, mongoerr.Newf(mongoerr.CommandNotFound, "no such command: '%s'", name)
 	}
@@ -298,6 +302,9 @@ func (s *Service) dispatch(op *Op, dst []byte) (out []byte, err error) {
 		return appendHelp(dst, spec), nil
 	case err != nil:
 		return dst, err
+	}
+	if s.Hooks.Starting != nil {
+		s.Hooks.Starting(op)
 	}
 	s.beginQuery(op)
 	before, from := op.auditBefore(), len(dst)

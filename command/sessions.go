@@ -2,6 +2,7 @@ package command
 
 import (
 	"crypto/sha256"
+	"strconv"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/query/value"
@@ -51,7 +52,7 @@ func sessionList(op *Op) ([]cluster.LogicalSessionID, error) {
 			continue
 		}
 		if v.T != value.Document {
-			return nil, WrongType(op.Req.Spec.Name+"."+op.Req.Spec.Name+"."+itoa(i), v.T, TObject)
+			return nil, WrongType(op.Req.Spec.Name+"."+op.Req.Spec.Name+"."+strconv.Itoa(i), v.T, TObject)
 		}
 		id, err := cluster.ParseLSID(v.Doc(), op.Owner())
 		if err != nil {
@@ -123,7 +124,7 @@ func (b *Base) runKillAllSessions(op *Op, dst []byte) ([]byte, error) {
 			continue
 		}
 		if v.T != value.Document {
-			return dst, WrongType(path+"."+itoa(i), v.T, TObject)
+			return dst, WrongType(path+"."+strconv.Itoa(i), v.T, TObject)
 		}
 		user, err := readUser(path, v.Doc())
 		if err != nil {
@@ -172,7 +173,7 @@ func (b *Base) runKillByPattern(op *Op, dst []byte) ([]byte, error) {
 	ids, owners, all := make(map[[16]byte]bool), make(map[[32]byte]bool), true
 	for i, v := range value.Values(op.Req.Cmd.Doc()) {
 		if v.T != value.Document {
-			return dst, WrongType(path+"."+itoa(i), v.T, TObject)
+			return dst, WrongType(path+"."+strconv.Itoa(i), v.T, TObject)
 		}
 		for k, e := range value.Elements(v.Doc()) {
 			all = false

@@ -247,7 +247,7 @@ func (m *Manager) commitMigration(ctx context.Context, g *msg.CommitChunkMigrati
 		return nil // a repeated commit
 	}
 	if c.Shard != g.From {
-		return mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "the range does not belong to shard %s any more", g.From)
+		return mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "range no longer belongs to shard %s", g.From)
 	}
 	if g.Version != 0 && c.Version.Combined() != g.Version {
 		return mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "the chunk changed while it was migrated: its version is %s", c.Version)

@@ -84,7 +84,7 @@ func (m *Manager) RunDefragmenter(ctx context.Context) {
 	}
 }
 
-// Defragment goes on with every collection that is to be defragmented, until it is done, stopped, or the balancer may not run any more.
+// Defragment continues every collection marked for defragmentation until it is complete, stopped, or the balancer is disabled.
 func (m *Manager) Defragment(ctx context.Context) error {
 	docs, err := m.find(ctx, "collections", doc(fld("defragmentCollection", value.NewBool(true))))
 	if err != nil {

@@ -195,7 +195,7 @@ func (m *Manager) runMergeAllOnShard(op *command.Op, req *msg.MergeAllChunksOnSh
 	return dst, nil
 }
 
-// activeMoves are the chunks that migrations are under way of, as far as this config server began them: whoever merges lets
+// activeMoves are the chunks being migrated on behalf of this config server: merges skip
 // them be, since a migration whose chunk has changed cannot commit. After an election it knows of none, and the comparison of versions at
 // the commit decides, as it does in any case.
 type activeMoves struct {

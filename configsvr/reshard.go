@@ -23,7 +23,7 @@ import (
 // Each state is stored before anything of it is done, and what is done in it may be repeated by the next primary. The primary shard
 // of the database holds the collection's DDL lock meanwhile, and has the document removed when it knows the outcome.
 
-// reshardings are the operations that this primary runs, or has run for somebody who does not know the outcome yet.
+// reshardings holds the operations that this primary runs, and completed ones whose caller has not received the outcome.
 type reshardings struct {
 	wg sync.WaitGroup
 	mu struct {
@@ -45,7 +45,7 @@ type resharding struct {
 		state   string
 		abort   bool
 		force   bool
-		decided bool // it cannot be aborted any more
+		decided bool // it can no longer be aborted
 		blocked time.Time
 	}
 }
@@ -63,7 +63,7 @@ func (m *Manager) LoadReshardings(ctx context.Context, _ int64) error {
 	for _, raw := range docs {
 		d, err := readReshardState(raw)
 		if err != nil {
-			continue // what a client has put there
+			continue // skip documents that a client has inserted
 		}
 		s.mu.runs[d.id] = newResharding(m, d)
 	}
@@ -342,12 +342,12 @@ func (r *resharding) hang(ctx context.Context, state string) error {
 	})
 }
 
-// lasting is an error that does not go away, whatever its code.
+// lasting marks an error as permanent, regardless of its code.
 type lasting struct{ error }
 
 func (l lasting) Unwrap() error { return l.error }
 
-// again repeats what fails for reasons that go away: always, where the operation can only be completed.
+// again retries transient errors; after the point of no return it retries every error.
 func (r *resharding) again(ctx context.Context, always bool, f func() error) error {
 	for try := 0; ; try++ {
 		if err := r.aborted(); err != nil && !always {

@@ -104,7 +104,7 @@ func (r *resharding) everyone() []string {
 	return slices.Compact(all)
 }
 
-// tell sends shards a message each, at the same time. The error is one that stays, if there is one.
+// tell sends one message to each shard concurrently. If any fails permanently, it returns that error in preference to transient ones.
 func (r *resharding) tell(ctx context.Context, ids []string, m func(id string) msg.Message, more ...value.Field) error {
 	errs := make([]error, len(ids))
 	var wg sync.WaitGroup
@@ -381,7 +381,7 @@ func (r *resharding) commitZones(ctx context.Context) error {
 	return nil
 }
 
-// conclude lets clients in again, and removes what is not needed any more.
+// conclude ends the critical section and removes temporary state.
 func (r *resharding) conclude(ctx context.Context) error {
 	m, d := r.m, r.doc
 	if !d.told {

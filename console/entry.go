@@ -149,7 +149,18 @@ func (e *Entry) Err(err error) *Entry {
 	if e == nil || err == nil {
 		return e
 	}
+	if e.log.Redacts() {
+		return e.Str("error", redactError(err))
+	}
 	return e.Str("error", err.Error())
+}
+
+// ClientDoc is Doc for a document that came from a client.
+func (e *Entry) ClientDoc(k string, doc []byte) *Entry {
+	if e != nil && e.log.Redacts() {
+		doc = redactDocument(doc)
+	}
+	return e.Doc(k, doc)
 }
 
 // Doc adds a BSON document as relaxed extended JSON.

@@ -64,14 +64,23 @@ func (l *Log) Authenticated(remote string, id int64, user, db, mech string, clai
 	}
 }
 
-// Slow logs an operation past the slow threshold; attrs are its attributes in order, as in system.profile.
+// Slow logs an operation past the slow threshold, or any at verbosity 1; attrs are its attributes in order, as in system.profile.
 func (l *Log) Slow(connID int64, c Component, attrs []byte) {
+	if l.Redacts() {
+		attrs = redactAttrs(attrs)
+	}
 	l.Info(c, 51803, ConnCtx(connID), "Slow query").Elements(attrs).Write()
+}
+
+// Running logs a command before it runs, at verbosity 2.
+func (l *Log) Running(connID int64, remote, db string, command []byte) {
+	l.Debug(2, Command, 21965, ConnCtx(connID), "About to run the command").Str("db", db).Str("client", remote).
+		ClientDoc("commandArgs", command).Write()
 }
 
 // Invalid logs a document that a validator rejects.
 func (l *Log) Invalid(ns string, doc, errInfo []byte) {
-	l.Warning(Storage, 20294, "-", "Document would fail validation").Str("namespace", ns).Doc("document", doc).Doc("errInfo", errInfo).Write()
+	l.Warning(Storage, 20294, "-", "Document would fail validation").Str("namespace", ns).ClientDoc("document", doc).ClientDoc("errInfo", errInfo).Write()
 }
 
 // Restarted separates runs in a log file that is appended to.

@@ -29,6 +29,7 @@ type Options struct {
 type Log struct {
 	levels  levels
 	quiet   atomic.Bool
+	redact  atomic.Bool // see SetRedaction
 	service atomic.Pointer[string]
 	text    atomic.Bool
 	brief   atomic.Bool

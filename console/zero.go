@@ -41,6 +41,11 @@ func (s zeroSink) WriteLevel(level zerolog.Level, line []byte) (int, error) {
 		case zerolog.LevelFieldName:
 		case zerolog.MessageFieldName:
 			_ = json.Unmarshal(v, &e.msg)
+		case zerolog.ErrorFieldName:
+			if s.log.Redacts() {
+				v = json.RawMessage(`"` + redacted + `"`)
+			}
+			e.JSON(zerolog.ErrorFieldName, string(v))
 		default:
 			name, _ := key.(string)
 			e.JSON(name, string(v))

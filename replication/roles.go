@@ -347,6 +347,6 @@ func (r *Raft) noteElection(old, now *lead) {
 	if old.state == raft.StateLeader && now.state != raft.StateLeader {
 		e.StepDowns++
 		e.LastStepDown, e.LastTransition = at, at
-		r.log.Info().Uint64("term", now.term).Msg("this member does not lead any more")
+		r.log.Info().Uint64("term", now.term).Msg("stepped down: no longer primary")
 	}
 }

@@ -251,7 +251,7 @@ func (r *Raft) acquire(ctx context.Context, id, least uint64) (*sharedSnapshot, 
 	if err == nil {
 		var ok bool
 		if x.rec, ok = r.rlog.confAt(m.Index); !ok {
-			err = mongoerr.New(mongoerr.InternalError, "the configuration of a snapshot is not known any more")
+			err = mongoerr.New(mongoerr.InternalError, "configuration at the snapshot's index has been compacted away")
 		} else if !x.rec.has(id) {
 			err = mongoerr.New(mongoerr.NodeNotFound, "the configuration of a snapshot does not have the member that it is for")
 		}

@@ -285,7 +285,7 @@ func (r *Router) aggregateMerged(op *command.Op, a *aggCommand, info *cluster.Co
 	}
 	opts := &agg.Options{
 		NS: agg.Namespace{DB: db, Coll: coll}, Host: host, Collator: spec.Collator(), Collation: op.Req.Doc("collation"),
-		AllowDiskUse: mayUseDisk(op), StageMemory: r.Params.StageMemory,
+		AllowDiskUse: r.mayUseDisk(op), StageMemory: r.Params.StageMemory, MaxStages: int(r.Params.Int("internalPipelineLengthLimit")),
 		Scope:      scope,
 		ViewStages: a.stages,
 	}
@@ -325,10 +325,14 @@ func (r *Router) aggregateMerged(op *command.Op, a *aggCommand, info *cluster.Co
 	return r.openMerged(op, a.shown(), c, size, false, dst)
 }
 
-// mayUseDisk returns the value of allowDiskUse, which aggregates and finds on views have, but not counts on views.
-func mayUseDisk(op *command.Op) bool {
+// mayUseDisk returns the value of allowDiskUse, which aggregates and finds on views have, but not counts on views, or of the
+// parameter allowDiskUseByDefault.
+func (r *Router) mayUseDisk(op *command.Op) bool {
 	v := op.Req.Shared("allowDiskUse")
-	return v.IsMissing() || v.Truthy()
+	if v.IsMissing() {
+		return r.Params.Bool("allowDiskUseByDefault")
+	}
+	return v.Truthy()
 }
 
 // newScope returns the variables for the router's part of a pipeline. Those received from an upstream router, or

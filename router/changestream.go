@@ -351,7 +351,7 @@ func equalities(key []byte) []byte {
 	return value.Doc(f...)
 }
 
-// streamPause is how long a client stays away that does not just follow its stream: when it comes back it is to have what was
+// streamPause is the gap between getMores after which a client is considered not to be following its stream: when it comes back it is to have what was
 // committed before.
 const streamPause = 50 * time.Millisecond
 

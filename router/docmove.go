@@ -92,7 +92,7 @@ func (r *Router) removeMoved(op *command.Op, info *cluster.CollectionInfo, d *mo
 		value.F("collation", value.NewDocument(value.Doc(value.F("locale", value.NewString("simple"))))))
 	n, err := r.moveStep(op, info, d.shard, "delete", "deletes", st)
 	if err == nil && n != 1 {
-		err = mongoerr.New(mongoerr.WouldChangeOwningShardDeletedNoDocument, "Tried to update a document that is to move to another shard, but it is not there any more")
+		err = mongoerr.New(mongoerr.WouldChangeOwningShardDeletedNoDocument, "document that the update would move to another shard no longer exists")
 	}
 	return err
 }
@@ -149,7 +149,7 @@ func (r *Router) noteMoved(op *command.Op, d *movedDoc, stmt int32, imageKind st
 const maxMoveTries = 50
 
 // asTransaction runs a write as a transaction of its own and returns the write's reply. moved is false if nothing
-// had to move any more, or if it was done already: then the write must be retried. shard is the one that it was
+// no longer had to move, or if it was done already: then the write must be retried. shard is the one that it was
 // sent to.
 func (r *Router) asTransaction(op *command.Op, shard string, stmt int32, body []byte) (reply []byte, moved bool, err error) {
 	parent := cluster.NewSessionID(cluster.NoUser)

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -251,7 +252,7 @@ func (r *Router) explainFind(dst []byte, op *command.Op, info *cluster.Collectio
 	dst, arr := value.BeginKey(dst, value.Array, "shards")
 	for i := range replies {
 		var m int
-		dst, m = value.BeginKey(dst, value.Document, itoa(i))
+		dst, m = value.BeginKey(dst, value.Document, strconv.Itoa(i))
 		dst = value.Append(dst, "explainVersion", value.Lookup(replies[i].body, "explainVersion"))
 		dst = value.Append(dst, "shardName", value.NewString(replies[i].shard))
 		dst = value.Append(dst, "connectionString", value.NewString(r.connString(replies[i].shard)))
@@ -287,7 +288,7 @@ func explainStats(dst []byte, stage string, replies []shardReply) []byte {
 	dst, arr := value.BeginKey(dst, value.Array, "shards")
 	for i := range replies {
 		var m int
-		dst, m = value.BeginKey(dst, value.Document, itoa(i))
+		dst, m = value.BeginKey(dst, value.Document, strconv.Itoa(i))
 		dst = value.Append(dst, "shardName", value.NewString(replies[i].shard))
 		dst = append(dst, rebuildElements(value.Lookup(replies[i].body, "executionStats").Doc(), map[string]bool{"allPlansExecution": true})...)
 		dst = value.End(dst, m)

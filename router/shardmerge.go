@@ -250,7 +250,7 @@ func (w *shardMerge) next() (ev shardEvent, ok bool, err error) {
 	}
 }
 
-// pop takes the first event. What was taken is not held any more: its document shares the memory of its reply.
+// pop takes the first event. It is no longer held: its document shares the memory of its reply.
 func (m *watchRemote) pop() shardEvent {
 	ev := m.events[0]
 	m.events[0] = shardEvent{}
@@ -365,13 +365,13 @@ func (w *shardMerge) request(send func() arrival) {
 		select {
 		case w.arrived <- a:
 		case <-w.life.Done():
-			w.unwanted(a)
+			w.killLateCursor(a)
 		}
 	}()
 }
 
-// unwanted ends the stream that a reply has opened and that nobody reads any more.
-func (w *shardMerge) unwanted(a arrival) {
+// killLateCursor kills the cursor opened by a reply that arrived after its reader had gone.
+func (w *shardMerge) killLateCursor(a arrival) {
 	cur := value.Lookup(a.reply, "cursor").Doc()
 	if id := value.Lookup(cur, "id"); a.err == nil && a.at != nil && id.T == value.Int64 && id.Int64() != 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -471,7 +471,7 @@ func (w *shardMerge) close() {
 	for {
 		select {
 		case a := <-w.arrived:
-			w.unwanted(a)
+			w.killLateCursor(a)
 		default:
 			return
 		}

@@ -180,7 +180,7 @@ func fieldSpans(filter []byte, path string, collated bool) []span {
 				out = intersect(out, fieldSpans(c.Doc(), path, collated))
 			}
 		case len(path) > len(k) && path[len(k)] == '.' && strings.HasPrefix(path, string(k)):
-			if v.T == value.Document && !isOperatorDoc(v.Doc()) {
+			if v.T == value.Document && !value.IsCondition(v.Doc()) {
 				out = intersect(out, equalitySpan(lookupPath(v.Doc(), path[len(k)+1:]), collated))
 			}
 		}
@@ -199,12 +199,6 @@ func lookupPath(doc []byte, path string) value.Value {
 	return lookupPath(v.Doc(), rest)
 }
 
-func isOperatorDoc(doc []byte) bool {
-	it := value.Walk(doc)
-	k, _, ok := it.Next()
-	return ok && len(k) > 0 && k[0] == '$' && string(k) != "$ref" && string(k) != "$id" && string(k) != "$db"
-}
-
 func equalitySpan(v value.Value, collated bool) []span {
 	switch v.T {
 	case value.Missing, value.Undefined:
@@ -221,7 +215,7 @@ func equalitySpan(v value.Value, collated bool) []span {
 
 // predicateSpans returns the spans of a predicate, the right side of field: … in a filter.
 func predicateSpans(v value.Value, collated bool) []span {
-	if v.T != value.Document || !isOperatorDoc(v.Doc()) {
+	if v.T != value.Document || !value.IsCondition(v.Doc()) {
 		return equalitySpan(v, collated)
 	}
 	out := everything

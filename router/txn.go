@@ -37,22 +37,22 @@ type txnSession struct {
 
 // transaction is one transaction.
 type transaction struct {
-	number      int64
-	lsid        []byte
-	readConcern *command.ReadConcern // what participants begin with; nil for the default
-	asked       []byte               // the client's own read concern
-	chosen      bool                 // whether this router chose the time of its snapshot
-	after       uint64               // the lower bound of that time
-	by          command.Caller
-	started     time.Time
-	active      time.Duration // time spent in its commands
-	statement   int           // counts the client's commands
-	failed      bool          // a statement of the running command failed
-	ended       bool          // aborted
-	commit      func(op *command.Op, concern []byte) error
-	letGo       func() // releases the session before the command ends; the session must be held
-	phase       txnPhase
-	stats       *txnStats
+	number         int64
+	lsid           []byte
+	readConcern    *command.ReadConcern // what participants begin with; nil for the default
+	asked          []byte               // the client's own read concern
+	chosen         bool                 // whether this router chose the time of its snapshot
+	after          uint64               // the lower bound of that time
+	by             command.Caller
+	started        time.Time
+	active         time.Duration // time spent in its commands
+	statement      int           // counts the client's commands
+	failed         bool          // a statement of the running command failed
+	ended          bool          // aborted
+	commit         func(op *command.Op, concern []byte) error
+	releaseSession func() // releases the session before the command ends; the session must be held
+	phase          txnPhase
+	stats          *txnStats
 
 	mu struct { // requests to several shards go out at once
 		sync.Mutex
@@ -154,7 +154,7 @@ func (r *Router) BeginTxn(op *command.Op) (end func(err error), err error) {
 	t.statement++
 	t.failed = false
 	gone := false
-	t.letGo = func() {
+	t.releaseSession = func() {
 		t.active += time.Since(op.Start)
 		gone = true
 		release()
@@ -162,7 +162,7 @@ func (r *Router) BeginTxn(op *command.Op) (end func(err error), err error) {
 	return func(err error) {
 		defer r.txnStat.active.Add(-1)
 		if !gone {
-			defer t.letGo()
+			defer t.releaseSession()
 		}
 		if (err != nil || t.failed) && !op.EndsTransaction() {
 			r.txnStat.abort(t, abortCause(err))

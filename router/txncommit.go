@@ -68,7 +68,7 @@ func (r *Router) commitTxn(op *command.Op, t *transaction) error {
 // does not wait for this one.
 func (r *Router) awaitCommitted(op *command.Op, t *transaction, limit time.Duration) error {
 	commit := t.commit
-	t.letGo()
+	t.releaseSession()
 	concern := writeConcern(op)
 	if limit > 0 {
 		left := max(limit-time.Since(op.Start), time.Millisecond)

@@ -27,16 +27,16 @@ import (
 const (
 	// maxHubWindow is what the events of a hub may take together, before the older half of them goes.
 	maxHubWindow = 16 << 20
-	// maxNarrowHubs is how many hubs of one shape may each have a $match of their own run on the shards. Beyond, one hub has all events
+	// maxNarrowHubs is the number of hubs of one shape whose own $match may run on the shards. Beyond, one hub has all events
 	// of the shape: a cursor on each shard costs more than the events that nobody wants.
 	maxNarrowHubs = 8
 	// hubLag is by how many seconds a stream may be behind when it joins a hub.
 	hubLag = 10
-	// hubRest is how long a hub rests before its next round where events come without end, hubLongRest where processors are scarce: a
+	// hubPause is how long a hub rests before its next round where events come without end, hubLongPause where processors are scarce: a
 	// round then brings more of them.
-	hubRest     = 2 * time.Millisecond
-	hubLongRest = 10 * time.Millisecond
-	// hubBusy is how many events within hubPeriod are without end.
+	hubPause     = 2 * time.Millisecond
+	hubLongPause = 10 * time.Millisecond
+	// hubBusy is the number of events per hubPeriod above which a hub counts as busy.
 	hubBusy   = 50
 	hubPeriod = 100 * time.Millisecond
 )
@@ -141,7 +141,7 @@ type valueEvents struct {
 	numbers []uint64
 }
 
-// join returns a reader of a hub of the shape, behind a time or an event; nil if no hub has what follows. Where there is no hub one is
+// join returns a reader positioned after a time or an event on a hub of this shape; nil if no hub's window reaches back that far. Where there is no hub one is
 // made: of own, if that asks the shards the same, or of a new merge. own is nil where the stream has none; it is closed or kept by the
 // hub if a reader is returned.
 func (h *watchHubs) join(op *command.Op, shape *streamShape, at *changestream.Token, own *shardMerge) (*hubReader, error) {
@@ -186,7 +186,7 @@ func (h *watchHubs) hubOf(shape *streamShape) (hub *watchHub, made bool) {
 	return hub, true
 }
 
-// forget has no stream join the hub any more.
+// forget stops further streams from joining the hub.
 func (h *watchHub) forget() {
 	h.hubs.mu.Lock()
 	defer h.hubs.mu.Unlock()
@@ -263,7 +263,7 @@ func (h *watchHub) run() error {
 		ctx, cancel := context.WithTimeout(h.merge.life, time.Second)
 		err := h.merge.step(ctx)
 		cancel()
-		if h.merge.life.Err() != nil || h.deserted() {
+		if h.merge.life.Err() != nil || h.abandoned() {
 			return nil
 		}
 		if err != nil {
@@ -286,14 +286,14 @@ func (h *watchHub) rest(events int) {
 	switch {
 	case max(h.events, h.before) < hubBusy:
 	case h.hubs.turns.Scarce():
-		time.Sleep(hubLongRest)
+		time.Sleep(hubLongPause)
 	default:
-		time.Sleep(hubRest)
+		time.Sleep(hubPause)
 	}
 }
 
-// deserted reports whether those that the hub was made for did not wait for it.
-func (h *watchHub) deserted() bool {
+// abandoned reports whether every stream that was waiting for the hub to open has gone.
+func (h *watchHub) abandoned() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.mu.readers > 0 || time.Since(h.mu.empty) < hubOpening {

@@ -2,6 +2,7 @@ package router
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -458,7 +459,7 @@ func (b *writeBatch) reply(dst []byte) []byte {
 				continue
 			}
 			var m int
-			dst, m = value.BeginKey(dst, value.Document, itoa(n))
+			dst, m = value.BeginKey(dst, value.Document, strconv.Itoa(n))
 			dst = value.Append(dst, "index", value.NewInt32(int32(i)))
 			dst = value.End(append(dst, e...), m)
 			if n++; b.ordered {

@@ -3,15 +3,12 @@ package router
 import (
 	"slices"
 	"sort"
-	"strconv"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
-
-func itoa(i int) string { return strconv.Itoa(i) }
 
 func sortByIndex(up []value.Value) {
 	sort.Slice(up, func(i, j int) bool {

@@ -60,7 +60,7 @@ func readAggregate(op *command.Op, ns string) *aggregateArgs {
 	return &aggregateArgs{
 		readArgs: readArgs{
 			collation: op.Arg("collation"), hint: op.Arg("hint"), let: op.Req.Doc("let"), constants: op.Req.Doc("runtimeConstants"),
-			allowDiskUse: op.BoolOr("allowDiskUse", true),
+			allowDiskUse: op.Arg("allowDiskUse"),
 		},
 		ns: ns, pipeline: op.Arg("pipeline"), viewStages: int(op.Req.Int("viewStages", 0)), fromRouter: fromRouter(op),
 		explain: op.Bool("explain"),
@@ -313,8 +313,8 @@ func (a *aggregation) prepare(pipeline value.Value, defaultCollation []byte) (re
 	a.host = &aggHost{n: a.n, versioned: a.op.Req.ShardVersion != nil, snap: a.snap, lang: l}
 	opts := &agg.Options{
 		NS: namespaceOf(a.ns), Host: a.host, Collation: spec.Document(), Scope: l.Scope, Explain: a.explain,
-		AllowDiskUse: a.allowDiskUse, FromRouter: a.fromRouter,
-		ViewStages: a.viewStages, StageMemory: a.n.stageMemory, Lone: a.n.lone(),
+		AllowDiskUse: mayUseDisk(a.n.Params, a.allowDiskUse), FromRouter: a.fromRouter,
+		ViewStages: a.viewStages, MaxStages: maxStages(a.n.Params, a.fromRouter), StageMemory: a.n.stageMemory, Lone: a.n.lone(),
 	}
 	if a.pipeline, err = agg.Parse(pipeline, opts); err != nil {
 		return nil, err

@@ -238,7 +238,7 @@ func (e *eventStream) look(op *command.Op, dst []byte, c *cursor, size int64) (o
 	return out, count, done, err
 }
 
-// more gives a getMore's batch: what is there if it is the stream's turn to look, else what comes.
+// more returns a getMore's batch: buffered events if it is the stream's turn to check, otherwise the next ones to arrive.
 //
 // A client that comes back after a pause gets everything that was committed before it did, as a stream that is opened does.
 func (e *eventStream) more(op *command.Op, dst []byte, c *cursor, size int64) (out []byte, count int64, done bool, err error) {

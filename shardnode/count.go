@@ -92,7 +92,7 @@ func countLimit(v value.Value) (int64, error) {
 
 // plainRead returns the readArgs of count and distinct.
 func plainRead(op *command.Op) readArgs {
-	return readArgs{collation: op.Arg("collation"), hint: op.Arg("hint"), allowDiskUse: true}
+	return readArgs{collation: op.Arg("collation"), hint: op.Arg("hint"), allowDiskUse: value.NewBool(true)}
 }
 
 // openQuery prepares a query for a reading command that does not have one yet: snapshot, collection, language.

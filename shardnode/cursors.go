@@ -16,9 +16,6 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// cursorTimeout is how long a cursor lives without use (cursorTimeoutMillis).
-const cursorTimeout = 10 * time.Minute
-
 // docStream yields the documents of a command's cursor. A document is valid until the next call. Stop releases the
 // store between batches.
 type docStream interface {
@@ -186,8 +183,8 @@ func (t *cursorTable) killWhere(f func(*cursor) bool) (n int) {
 }
 
 // expire ends the cursors that have not been used for longer than the timeout.
-func (t *cursorTable) expire(now time.Time) {
-	limit := now.Add(-cursorTimeout).UnixNano()
+func (t *cursorTable) expire(now time.Time, timeout time.Duration) {
+	limit := now.Add(-timeout).UnixNano()
 	n := t.killWhere(func(c *cursor) bool { return !c.pinned && !c.noTimeout && c.lastUse.Load() < limit })
 	t.TimedOut.Add(int64(n))
 }

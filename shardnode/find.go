@@ -44,8 +44,8 @@ type readArgs struct {
 	collation    value.Value
 	hint         value.Value
 	let          []byte
-	constants    []byte // runtimeConstants: the values that a router gave $$NOW and similar variables
-	allowDiskUse bool
+	constants    []byte      // runtimeConstants: the values that a router gave $$NOW and similar variables
+	allowDiskUse value.Value // see mayUseDisk
 }
 
 // findArgs are the arguments of find.
@@ -68,7 +68,7 @@ func parseFind(op *command.Op, ns string) (a findArgs, err error) {
 	a = findArgs{
 		readArgs: readArgs{
 			collation: op.Arg("collation"), hint: op.Arg("hint"), let: op.Req.Doc("let"), constants: op.Req.Doc("runtimeConstants"),
-			allowDiskUse: op.BoolOr("allowDiskUse", true),
+			allowDiskUse: op.Arg("allowDiskUse"),
 		},
 		ns: ns, filter: op.Req.Doc("filter"), projection: op.Req.Doc("projection"), sort: op.Req.Doc("sort"), min: op.Req.Doc("min"), max: op.Req.Doc("max"),
 		size: 101, single: op.Bool("singleBatch"), tailable: op.Bool("tailable"), awaitData: op.Bool("awaitData"), noTimeout: op.Bool("noCursorTimeout"),
@@ -193,7 +193,7 @@ func (a *findArgs) openOnView(n *Node, op *command.Op, s *storage.Snapshot, r *n
 func (a *findArgs) compile(n *Node, op *command.Op, s *storage.Snapshot) (*exec.Query, error) {
 	q := &exec.Query{
 		NS: a.ns, Snap: s, Coll: s.Catalog().Lookup(a.ns), Filter: a.filter, Sort: a.sort, Hint: a.hint, Min: a.min, Max: a.max, Skip: a.skip, Limit: a.limit,
-		ReturnKey: a.returnKey, ShowRecordID: a.showRecordID, Tailable: a.tailable, AllowDiskUse: a.allowDiskUse, MergeKey: a.mergeKey,
+		ReturnKey: a.returnKey, ShowRecordID: a.showRecordID, Tailable: a.tailable, AllowDiskUse: mayUseDisk(n.Params, a.allowDiskUse), MergeKey: a.mergeKey,
 	}
 	if err := n.bindMetadata(op, q); err != nil {
 		return nil, err

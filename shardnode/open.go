@@ -22,6 +22,14 @@ import (
 	"github.com/shoaldb/shoal/wire"
 )
 
+// OperationLog is the log of operations.
+type OperationLog struct {
+	// Slow writes the line of an operation; nil for nowhere.
+	Slow func(conn int64, write bool, attrs []byte)
+	// All reports whether every operation gets a line, however fast; nil if only slow ones do.
+	All func(write bool) bool
+}
+
 // Config configures a data-bearing server.
 type Config struct {
 	Dir     string
@@ -51,8 +59,8 @@ type Config struct {
 	Security Security
 	// Repl is how the server reaches the other members of its set.
 	Repl ReplOptions
-	// SlowLog writes the line of a slow operation; nil for nowhere.
-	SlowLog func(conn int64, write bool, attrs []byte)
+	// Operations is where operations are logged.
+	Operations OperationLog
 	// Done is called for every operation when it has ended; nil for none.
 	Done func(op *command.Op, err error)
 }
@@ -170,7 +178,7 @@ func Open(c Config) (*Server, error) {
 	topo.Describe, topo.Tail = s.Repl.Describe, s.Repl.Tail
 	s.Service.Table.Add(command.HelloSpec(topo))
 	s.Node.addStatus(s.Base)
-	s.Node.SlowLog = c.SlowLog
+	s.Node.SlowLog, s.Node.profiler.LogAll = c.Operations.Slow, c.Operations.All
 	s.Service.AddRest()
 	s.local = &command.Client{InProcess: true, Internal: true, Remote: "local", Started: time.Now()}
 	if err := s.start(); err != nil {
@@ -283,7 +291,7 @@ func (s *Server) start() error {
 		for {
 			select {
 			case now := <-tick.C:
-				n.cursors.expire(now)
+				n.cursors.expire(now, time.Duration(n.Params.Int("cursorTimeoutMillis"))*time.Millisecond)
 				n.metas.Prune(n.Engine.Catalog())
 				if n.sessionsDue(now.Sub(synced)) {
 					synced = now

@@ -4,6 +4,7 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/plan"
+	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/extsort"
@@ -44,6 +45,23 @@ func limitLists(p *cluster.Params, l *exec.Lang) {
 	if p != nil {
 		l.Env.MaxPushBytes, l.Env.MaxAddToSetBytes = p.ListMemory()
 	}
+}
+
+// mayUseDisk reports whether a command may use files, by its allowDiskUse or the parameter allowDiskUseByDefault.
+func mayUseDisk(p *cluster.Params, v value.Value) bool {
+	if v.IsMissing() && p != nil {
+		return p.Bool("allowDiskUseByDefault")
+	}
+	return v.IsMissing() || v.Truthy()
+}
+
+// maxStages returns how many stages a client's pipeline may have; a router has checked those that it sends, and 0 does not bound them
+// further.
+func maxStages(p *cluster.Params, fromRouter bool) int {
+	if p == nil || fromRouter {
+		return 0
+	}
+	return int(p.Int("internalPipelineLengthLimit"))
 }
 
 // stageMemory returns how many bytes a stage of a pipeline may hold.

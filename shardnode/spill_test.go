@@ -24,6 +24,34 @@ var spilling = []struct {
 	{"$graphLookup", "internalDocumentSourceGraphLookupMaxMemoryBytes", `[{"$match": {"_id": {"$lt": 2}}}, {"$graphLookup": {"from": "c", "startWith": "$a", "connectFromField": "b", "connectToField": "a", "as": "all"}}, {"$project": {"n": {"$size": "$all"}}}]`, 40099},
 }
 
+// What limits a stage that spills nothing was read by nobody: $densify counted by the default limit.
+func TestParametersBoundPipelines(t *testing.T) {
+	t.Parallel()
+	n := newTestNode(t)
+	n.srv.Node.TempDir = t.TempDir()
+	n.fill("c", 300)
+	for _, c := range []struct {
+		set, command string
+		code         mongoerr.Code
+	}{
+		{`"internalDocumentSourceDensifyMaxMemoryBytes": 1000`, `{"aggregate": "c", "pipeline": [{"$densify": {"field": "_id", "range": {"step": 1, "bounds": "full"}}}], "cursor": {}, "allowDiskUse": false}`,
+			mongoerr.QueryExceededMemoryLimitNoDiskUseAllowed},
+		{`"internalPipelineLengthLimit": 2`, `{"aggregate": "c", "pipeline": [{"$match": {}}, {"$match": {}}, {"$match": {}}], "cursor": {}}`, 7749501},
+		{`"internalPipelineLengthLimit": 2`, `{"aggregate": "c", "pipeline": [{"$facet": {"f": [{"$match": {}}, {"$match": {}}, {"$match": {}}]}}], "cursor": {}}`, 7749501},
+		{`"internalPipelineLengthLimit": 2`, `{"aggregate": "c", "pipeline": [{"$match": {}}, {"$match": {}}], "cursor": {}}`, 0},
+		{`"internalQueryMaxBlockingSortMemoryUsageBytes": 1000, "allowDiskUseByDefault": false`, `{"find": "c", "sort": {"s": 1}}`, mongoerr.QueryExceededMemoryLimitNoDiskUseAllowed},
+		{`"internalQueryMaxBlockingSortMemoryUsageBytes": 1000, "allowDiskUseByDefault": false`, `{"aggregate": "c", "pipeline": [{"$sort": {"s": 1}}], "cursor": {}}`, mongoerr.QueryExceededMemoryLimitNoDiskUseAllowed},
+		{`"internalQueryMaxBlockingSortMemoryUsageBytes": 1000, "allowDiskUseByDefault": false`, `{"find": "c", "sort": {"s": 1}, "allowDiskUse": true}`, 0},
+	} {
+		n.ok("admin", `{"setParameter": 1, `+c.set+`}`)
+		if got := n.code("d", c.command); got != int32(c.code) {
+			t.Errorf("%s with %s: code %d, want %d", c.command, c.set, got, int32(c.code))
+		}
+		n.ok("admin", `{"setParameter": 1, "internalDocumentSourceDensifyMaxMemoryBytes": 104857600, "internalPipelineLengthLimit": 1000,
+			"internalQueryMaxBlockingSortMemoryUsageBytes": 104857600, "allowDiskUseByDefault": true}`)
+	}
+}
+
 // TestStagesSpill runs each with plenty of memory and with little: the results are the same, explain reports the files,
 // none is left behind, and without the disk the stage is refused.
 func TestStagesSpill(t *testing.T) {

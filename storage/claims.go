@@ -329,7 +329,7 @@ func (u *UnitOfWork) claim(k keySpan, readTS Timestamp, record bool) (mine bool,
 //
 // Invariant: a key that an undecided unit has written is in the table of claims, or a version of that unit is in the store for
 // everybody to see who takes the claim afterwards. The unit's chunk is visible before it is among the undecided, that is before
-// the claim goes; who takes the claim and is told to look loads the view after that. If the unit commits in the meantime, that
+// the claim is released; a later claimant that must check the store loads the view afterwards. If the unit commits in the meantime, that
 // is in the list of late units before the unit leaves the undecided; therefore these are loaded first.
 //
 // The unit itself needs no claim on what it has sent. Another one may have that claim for a moment, until it has looked.

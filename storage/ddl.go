@@ -168,7 +168,7 @@ func (ch *catalogChange) replace(base, next *catalog.Collection) error {
 	return nil
 }
 
-// dropIdent schedules the deletion of a table for when nobody can read it any more. bytes is the size of its
+// dropIdent schedules the deletion of a table for when no snapshot can read it. bytes is the size of its
 // documents.
 func (ch *catalogChange) dropIdent(id catalog.Ident, bytes int64) {
 	ch.u.OnCommit(func(ts Timestamp) { ch.e.lines[lineOf(id)].drops.add(ts, id, bytes) })

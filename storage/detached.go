@@ -77,7 +77,7 @@ type detaching struct {
 func (u *UnitOfWork) MayDetach(limit time.Duration) { u.detach.may, u.detach.limit = true, limit }
 
 // DetachAtOnce makes Commit return a *Detached as soon as the unit has its place in the replicated log, before whatever is committed
-// next. It is not counted as one whose client gave up: writers do not take it for a sign that there is no majority.
+// next. It does not count as abandoned by its client, so writers do not conclude that the majority is lost.
 func (u *UnitOfWork) DetachAtOnce() { u.detach.may, u.detach.atOnce = true, true }
 
 // CanDetach returns what MayDetach has set.

@@ -125,7 +125,7 @@ func (l *lateUnits) edit(edits []lateEdit) {
 	l.store(list)
 }
 
-// drop forgets units that no reader has to take into account any more.
+// drop forgets units that no reader has to take into account.
 func (l *lateUnits) drop(done func(*lateUnit) bool) {
 	list := slices.DeleteFunc(slices.Clone(l.all()), done)
 	l.store(list)

@@ -166,7 +166,7 @@ func (e *Engine) largeDrops(drops []pendingDrop) (large []pendingDrop) {
 	return large
 }
 
-// findDiscarded determines which of the tables to be dropped have no keys any more: they were discarded before the
+// findDiscarded determines which of the tables to be dropped no longer have keys: they were discarded before the
 // store was closed, or on the member that a snapshot came from.
 func (e *Engine) findDiscarded(l *line) error {
 	it, err := e.db.NewIter(nil)

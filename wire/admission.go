@@ -15,7 +15,7 @@ type Admission struct {
 	PerSecond float64
 	Burst     float64                  // how many seconds' worth of connections may arrive at once
 	Queue     int                      // how many may wait; further ones are closed
-	Exempt    func(addr net.Addr) bool // nil for nobody
+	Exempt    func(addr net.Addr) bool // nil if no address is exempt
 }
 
 // admission is a bucket of tokens, of which each new connection takes one, and a queue of those that found none.
@@ -42,7 +42,7 @@ type waiter struct {
 const maxHeld = 256 << 10
 
 // set changes the limits. The bucket is full if there were none before. Waiting connections continue under the new
-// limits, at once if there is no limit any more.
+// limits, at once if the limit has been removed.
 func (a *admission) set(r Admission) {
 	now := time.Now()
 	a.mu.Lock()

@@ -122,7 +122,7 @@ func elements(doc []byte, dst []elem) ([]elem, error) {
 	return dst, nil
 }
 
-var errTruncated = mongoerr.New(mongoerr.InvalidBSON, "a message between nodes is no whole document")
+var errTruncated = mongoerr.New(mongoerr.InvalidBSON, "truncated internal message: not a complete BSON document")
 
 func (c *codec) fail(err error) {
 	if c.err == nil {

@@ -30,7 +30,7 @@ type Network interface {
 
 var (
 	errDemoted = mongoerr.New(mongoerr.NotWritablePrimary, "a newer election made another member primary")
-	errClosed  = mongoerr.New(mongoerr.ReplicaSetMonitorRemoved, "the replica set is not followed any more")
+	errClosed  = mongoerr.New(mongoerr.ReplicaSetMonitorRemoved, "replica set is no longer monitored")
 )
 
 func errOtherSet(host, is, want string) error {

@@ -1,15 +1,3 @@
-// Package turns shares processors between the writers of a node and the many streams that follow them.
-//
-// Each look at what is new costs a stream a little, and each answer more, however few events it has: an answer, the client's next
-// request and the work for both. Streams that look at every event at once take most of the processors from those who write, and look
-// twice as often only to find half as much. Turns gives looks out as a part of the processors allows; who comes when there are none
-// left waits for its turn, and finds more. While little is looked at, or nobody writes, nobody waits. Where somebody waits for a
-// processor, streams are given half an answer for each event that is written: an answer then has two events or more.
-//
-// Invariants
-//
-//  1. Whoever queues is called once, in the order of the calls to Queue.
-//  2. No callback runs while a lock of Turns is held, and none on the goroutine that queued it.
 package turns
 
 import (
@@ -31,7 +19,7 @@ const (
 	// share is how much is for streams for each event that is written, where writers wait for processors: half an answer.
 	share = (Look + Answer) / 2
 	burst = 0.1 // of a second's part is saved up
-	// quiet is how long after a write nobody writes any more.
+	// quiet is the time after the last write from which the node counts as idle.
 	quiet = 100 * time.Millisecond
 	// every is how often the part is reckoned anew.
 	every = 200 * time.Millisecond

@@ -73,7 +73,7 @@ func newAssembly(c *config, h *host) (*assembly, error) {
 	}
 	a.watchProviders()
 	a.warnOfPlain()
-	a.params.OnChange("maxLogSizeKB", func(v value.Value) { console.Std.SetMaxAttr(value.SafeInt64(v)) })
+	a.configureLog()
 	hostname, _ := os.Hostname()
 	a.info = &command.Info{
 		Host: hostname, Argv: c.Argv, Options: c.Parsed, Shutdown: h.ShutdownAfter, RotateLog: h.RotateLog,
@@ -177,6 +177,11 @@ func (a *assembly) listen(s *command.Service, addrs []string, balanced ...string
 			log.Authenticated(c.Remote, c.ID, user.User, user.DB, mech, claims, err)
 		}
 	}
+	s.Hooks.Starting = func(op *command.Op) {
+		if log.On(console.Command, 2) {
+			log.Running(op.Client.ID, op.Client.Remote, op.Req.DB, command.Shown(command.WithoutSecrets(op.Req.Body)))
+		}
+	}
 	s.Hooks.Panic = func(op *command.Op, what any, stack []byte) {
 		console.Error(console.Command, 4757800, console.ConnCtx(op.Client.ID), "Command failed inside the server").
 			Str("command", op.Req.Name).Str("error", fmt.Sprint(what)).Str("stack", string(stack)).Write()
@@ -237,13 +242,14 @@ func (a *assembly) openData(cfg shardnode.Config) (*shardnode.Server, error) {
 	cfg.Params, cfg.Info, cfg.Stores = a.params, a.info, a.c.stores()
 	cfg.Security = shardnode.Security{Enforced: a.c.Security.enforced(), Members: a.members, OneProcess: a.c.oneProcess(), Providers: a.providers, Audit: a.audit}
 	cfg.OnPrimary = console.Std.PrimaryReady
-	cfg.SlowLog = func(conn int64, write bool, attrs []byte) {
-		c := console.Command
+	component := func(write bool) console.Component {
 		if write {
-			c = console.Write
+			return console.Write
 		}
-		console.Std.Slow(conn, c, attrs)
+		return console.Command
 	}
+	cfg.Operations.Slow = func(conn int64, write bool, attrs []byte) { console.Std.Slow(conn, component(write), attrs) }
+	cfg.Operations.All = func(write bool) bool { return console.Std.On(component(write), 1) }
 	cfg.Invalid = console.Std.Invalid
 	cfg.Warn = func(msg string, err error) {
 		console.Warning(console.Replication, 21413, "ReplCoord", msg).Err(err).Write()

@@ -16,7 +16,7 @@ var auditOptions = []option{
 	{name: "auditDestination", path: "auditLog.destination", kind: textKind, on: isBoth | isStart, arg: "file|console|syslog", help: "Record what clients do in an audit log: to a file, the standard output, or the system's log",
 		set: text(func(c *config) *string { return &c.Audit.Destination })},
 	{name: "auditFormat", path: "auditLog.format", kind: textKind, on: isBoth | isStart, arg: "JSON|BSON", help: "Form of a file's events", set: text(func(c *config) *string { return &c.Audit.Format })},
-	{name: "auditPath", path: "auditLog.path", kind: textKind, on: isBoth | isStart, arg: "FILE", help: "The audit log's file; one that is there is continued", set: text(func(c *config) *string { return &c.Audit.Path })},
+	{name: "auditPath", path: "auditLog.path", kind: textKind, on: isBoth | isStart, arg: "FILE", help: "File of the audit log; an existing file is appended to", set: text(func(c *config) *string { return &c.Audit.Path })},
 	{name: "auditFilter", path: "auditLog.filter", kind: textKind, on: isBoth | isStart, arg: "QUERY", help: "Record only the events that a query matches", set: text(func(c *config) *string { return &c.Audit.Filter })},
 	{name: "auditSchema", path: "auditLog.schema", kind: textKind, on: isBoth | isStart, arg: "mongo", help: "Form of events; OCSF is not built", set: only("auditSchema", "mongo")},
 	{path: "auditLog.runtimeConfiguration", kind: textKind, on: isBoth | isStart, help: "Take filter and auditAuthorizationSuccess from the cluster parameter auditConfig", set: setRuntimeAudit},

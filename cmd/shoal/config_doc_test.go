@@ -46,19 +46,14 @@ Options are given on the command line (` + "`--port 27018`" + `) or in a file (`
 		writeOptions(&b, p.on.table().rows)
 		b.WriteString("\n")
 	}
-	active, accepted := cluster.ParamTables()
+	active, _ := cluster.ParamTables()
 	b.WriteString("## Server parameters\n\nSet with `--setParameter name=value`, with `setParameter` in a file or, where the table says so, with the command " +
-		"`setParameter` while the server runs.\n\n| parameter | type | default | range | when |\n|---|---|---|---|---|\n")
+		"`setParameter` while the server runs.\n\n| parameter | what it does | type | default | range | when |\n|---|---|---|---|---|---|\n")
 	writeParams(&b, active, func(p *cluster.ParamSpec) string {
-		return fmt.Sprintf("| `%s`%s | %s | %s | %s | %s |\n", p.Name, onlyTests(p), paramKinds[p.Kind], paramDefault(p), paramRange(p), paramWhen(p))
+		return fmt.Sprintf("| `%s`%s | %s | %s | %s | %s | %s |\n", p.Name, onlyTests(p), p.Does, paramKinds[p.Kind], paramDefault(p), paramRange(p), paramWhen(p))
 	})
-	b.WriteString("\n### Taken for compatibility\n\nThese are stored and given back by `getParameter`; they tune machinery of the real server that Shoal does not have.\n\n")
-	var names []string
-	for i := range accepted {
-		names = append(names, "`"+accepted[i].Name+"`")
-	}
-	sort.Strings(names)
-	b.WriteString(strings.Join(names, ",\n") + "\n")
+	b.WriteString("\nFurther parameters of the real server are stored, checked and given back without effect: " +
+		"`docs/compatibility.md` lists them under \"Taken for compatibility\", each with the reason.\n")
 	return b.String()
 }
 

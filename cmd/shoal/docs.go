@@ -1,13 +1,14 @@
 package main
 
 import (
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 )
 
 // addShardCommand asks the config server to add a shard.
 func addShardCommand(conn, shard string) []byte {
-	return value.Doc(value.F("_configsvrAddShard", value.NewString(conn)), value.F("name", value.NewString(shard)), value.F("$db", value.NewString("admin")))
+	return msg.Doc(&msg.AddShard{Connection: conn, Name: shard})
 }
 
 // describeRouter appends a router's part of hello.

@@ -172,7 +172,7 @@ var processOptions = []option{
 	{name: "ipv6", path: "net.ipv6", kind: flagKind, on: isBoth, help: "Enable IPv6 support (disabled by default)", set: truth(func(c *config, v bool) { c.IPv6 = v })},
 	{name: "listenBacklog", path: "net.listenBacklog", kind: numberKind, on: isBoth, help: "Taken for compatibility: the backlog is always the system's maximum"},
 	{name: "maxConns", path: "net.maxIncomingConnections", kind: numberKind, on: isBoth, help: "Max number of simultaneous connections", set: number("maxConns", 5, 1<<31-1, func(c *config, n int64) { c.MaxConns = int(n) })},
-	{path: "net.maxIncomingConnectionsOverride", kind: textKind, on: isBoth, help: "Addresses, ranges and UNIX sockets whose connections the maximum does not hold up", set: setOverride},
+	{path: "net.maxIncomingConnectionsOverride", kind: textKind, on: isBoth, help: "Addresses, ranges and UNIX sockets exempt from the connection limit", set: setOverride},
 	{name: "nounixsocket", path: "net.unixDomainSocket.enabled", yes: "false", kind: flagKind, on: isBoth, help: "Disable listening on unix sockets", set: truth(func(c *config, v bool) { c.Unix.On = v })},
 	{name: "unixSocketPrefix", path: "net.unixDomainSocket.pathPrefix", kind: textKind, on: isBoth, help: "Alternative directory for UNIX domain sockets (defaults to /tmp)", set: text(func(c *config) *string { return &c.Unix.Dir })},
 	{name: "filePermissions", path: "net.unixDomainSocket.filePermissions", kind: textKind, on: isBoth, help: "Taken for compatibility: sockets have the process's default permissions"},
@@ -198,7 +198,7 @@ var processOptions = []option{
 	{name: "keyFile", path: "security.keyFile", kind: textKind, on: isBoth | isStart, help: "Private key for cluster authentication", set: text(func(c *config) *string { return &c.Security.KeyFile })},
 	{name: "clusterAuthMode", path: "security.clusterAuthMode", kind: textKind, on: isBoth, help: "Authentication mode used for cluster authentication (keyFile|sendKeyFile|sendX509|x509)", set: setClusterAuth},
 	{name: "auth", path: "security.authorization", yes: "enabled", kind: flagKind, on: isMongod | isStart, help: "Run with security", set: setAuthorization},
-	{name: "transitionToAuth", path: "security.transitionToAuth", kind: flagKind, on: isBoth, help: "For rolling access control upgrade: take authenticated connections and others, and ask for no authorization", set: truth(func(c *config, v bool) { c.Security.Transition = v })},
+	{name: "transitionToAuth", path: "security.transitionToAuth", kind: flagKind, on: isBoth, help: "For rolling upgrades to access control: accept both authenticated and unauthenticated connections, and enforce no authorization", set: truth(func(c *config, v bool) { c.Security.Transition = v })},
 	{name: "noauth", path: "security.authorization", yes: "disabled", kind: flagKind, on: isMongod | isStart, help: "Run without security", set: setAuthorization},
 	{name: "noscripting", path: "security.javascriptEnabled", yes: "false", kind: flagKind, on: isBoth, help: "Disable scripting engine", set: truth(func(c *config, v bool) { c.NoScripts = !v })},
 	{name: "nohttpinterface", kind: flagKind, on: isBoth, help: "Taken for compatibility: there is no such interface"},
@@ -209,7 +209,7 @@ var storageOptions = []option{
 	{name: "dbpath", path: "storage.dbPath", kind: textKind, on: isMongod, help: "Directory for datafiles - defaults to /data/db", set: text(func(c *config) *string { return &c.DBPath })},
 	{name: "memory", path: "storage.inMemory.enabled", kind: flagKind, on: isMongod, help: "Keep everything in memory, nothing on disk", set: truth(func(c *config, v bool) { c.Memory = v })},
 	{name: "replSet", path: "replication.replSetName", kind: textKind, on: isMongod, help: "arg is <setname>[/<optionalseedhostlist>]", set: text(func(c *config) *string { return &c.ReplSet })},
-	{path: "replication.replSet", kind: textKind, on: isMongod, set: text(func(c *config) *string { return &c.ReplSet })},
+	{path: "replication.replSet", kind: textKind, on: isMongod, help: "The older name of replication.replSetName", set: text(func(c *config) *string { return &c.ReplSet })},
 	{name: "oplogSize", path: "replication.oplogSizeMB", kind: numberKind, on: isMongod, help: "Size to use (in MB) for replication op log", set: number("oplogSize", 1, 1<<40, func(c *config, n int64) { c.OplogMB = n })},
 	{name: "shardsvr", path: "sharding.clusterRole", yes: "shardsvr", kind: flagKind, on: isMongod, help: "Declare this is a shard db of a cluster; default port 27018", set: setRole},
 	{name: "configsvr", path: "sharding.clusterRole", yes: "configsvr", kind: flagKind, on: isMongod, help: "Declare this is a config db of a cluster; default port 27019; default dir /data/configdb", set: setRole},
@@ -222,7 +222,7 @@ var storageOptions = []option{
 	{name: "slowms", path: "operationProfiling.slowOpThresholdMs", kind: numberKind, on: isMongos, help: "Taken for compatibility: the shards log slow operations"},
 	{name: "slowOpSampleRate", path: "operationProfiling.slowOpSampleRate", kind: textKind, on: isMongos, help: "Taken for compatibility: the shards log slow operations"},
 	{name: "profile", kind: numberKind, on: isMongod, help: "0=off 1=slow, 2=all", set: number("profile", 0, 2, func(c *config, n int64) { c.Profile = int(n) })},
-	{path: "operationProfiling.mode", kind: textKind, on: isMongod, set: func(c *config, v string) error {
+	{path: "operationProfiling.mode", kind: textKind, on: isMongod, help: "What the profiler records (off|slowOp|all)", set: func(c *config, v string) error {
 		c.Profile = map[string]int{"slowOp": 1, "all": 2}[v]
 		return only("operationProfiling.mode", "off", "slowOp", "all")(c, v)
 	}},
@@ -257,8 +257,8 @@ var startOptions = []option{
 	{name: "routers", path: "cluster.routers", kind: numberKind, on: isStart, arg: "N", help: "Number of routers, on consecutive ports, 1 by default", set: number("routers", 1, 100, func(c *config, n int64) { c.Routers = int(n) })},
 	{name: "replicas", path: "cluster.replicas", kind: numberKind, on: isStart, arg: "N", help: "Members of each replica set, 1 by default", set: number("replicas", 1, 7, func(c *config, n int64) { c.Replicas = int(n) })},
 	{name: "node-port", path: "cluster.nodePort", kind: numberKind, on: isStart, arg: "BASE", help: "Every member listens too, on consecutive ports from this one", set: number("node-port", 1, maxPort, func(c *config, n int64) { c.NodePort = int(n) })},
-	{name: "chaos", path: "chaos.profile", kind: textKind, on: isStart, arg: "ranges|elections|network|all", help: "Trouble the cluster while an application's tests run; needs enableTestCommands", set: text(func(c *config) *string { return &c.Chaos.Profile })},
-	{name: "chaos-seed", path: "chaos.seed", kind: numberKind, on: isStart, arg: "N", help: "What chaos draws its steps by; random, and told in the log, by default", set: number("chaos-seed", 0, math.MaxInt64, func(c *config, n int64) { c.Chaos.Seed = n })},
+	{name: "chaos", path: "chaos.profile", kind: textKind, on: isStart, arg: "ranges|elections|network|all", help: "Inject faults while an application's tests run; requires enableTestCommands", set: text(func(c *config) *string { return &c.Chaos.Profile })},
+	{name: "chaos-seed", path: "chaos.seed", kind: numberKind, on: isStart, arg: "N", help: "Seed of the random steps; random by default, and written to the log", set: number("chaos-seed", 0, math.MaxInt64, func(c *config, n int64) { c.Chaos.Seed = n })},
 	{name: "chaos-replay", path: "chaos.replay", kind: textKind, on: isStart, arg: "FILE", help: "Repeat the steps of a log of chaos", set: text(func(c *config) *string { return &c.Chaos.Replay })},
 	{name: "chaos-log", path: "chaos.log", kind: textKind, on: isStart, arg: "FILE", help: "Where the steps of chaos are written; chaos.log in the data directory by default", set: text(func(c *config) *string { return &c.Chaos.Log })},
 	{name: "set-parameter", path: "setParameter", kind: listKind, on: isStart, arg: "name=value", help: "Set a server parameter; may be given several times", set: setParameter},

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -16,8 +17,10 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 const (
@@ -60,7 +63,8 @@ func max2(err, otherwise error) error {
 // display are functions that only show parameters, or set them: a name in them does not mean that the parameter has an effect.
 var display = map[string]bool{"shardnode.appendServer": true, "router.appendBalancing": true}
 
-// readers lists, by the strings in their bodies, the functions that may act on a parameter of that name.
+// readers lists, by the strings in their bodies, the functions that may act on a parameter of that name. A string in a table of a
+// package reads nothing: whatever looks parameters up by a table's names is written as a switch over calls.
 func readers(t *testing.T) map[string][]string {
 	out := make(map[string][]string)
 	note := func(name string, e ast.Expr) {
@@ -72,10 +76,11 @@ func readers(t *testing.T) map[string][]string {
 	}
 	eachSource(t, "../..", func(dir string, file *ast.File) {
 		for _, d := range file.Decls {
-			name := strings.TrimPrefix(dir, "../../") + " (a table)"
-			if fn, ok := d.(*ast.FuncDecl); ok {
-				name = strings.TrimPrefix(dir, "../../") + "." + fn.Name.Name
+			fn, ok := d.(*ast.FuncDecl)
+			if !ok {
+				continue
 			}
+			name := strings.TrimPrefix(dir, "../../") + "." + fn.Name.Name
 			if display[name] {
 				continue
 			}
@@ -140,20 +145,34 @@ func TestOptionsAndParametersAct(t *testing.T) {
 			}
 		}
 	}
-	var listed strings.Builder
-	for _, name := range cluster.NewParams().Names() {
-		by := literals[name]
-		if len(by) == 0 {
-			params = append(params, "`"+name+"`")
-			continue
-		}
+	var listed []string
+	active, accepted := cluster.ParamTables()
+	seen := map[string]bool{}
+	for i, row := range slices.Concat(active, accepted) {
+		by := literals[row.Name]
 		slices.Sort(by)
-		fmt.Fprintln(&listed, name+":", strings.Join(by, " "))
+		switch acts := i < len(active); {
+		case seen[row.Name]:
+			t.Errorf("%s has two rows", row.Name)
+		case row.Does == "":
+			t.Errorf("%s has no line that says what it does", row.Name)
+		case acts && len(by) == 0:
+			t.Errorf("%s is among the parameters that act, but nothing reads it", row.Name)
+		case !acts && len(by) > 0:
+			t.Errorf("%s is among the parameters without effect, but is read by %s", row.Name, strings.Join(by, " "))
+		case acts:
+			listed = append(listed, row.Name+": "+strings.Join(by, " ")+"\n")
+		default:
+			params = append(params, fmt.Sprintf("| `%s` | %s |\n", row.Name, row.Does))
+		}
+		seen[row.Name] = true
 	}
-	checkReaders(t, listed.String())
+	slices.Sort(listed)
+	checkReaders(t, strings.Join(listed, ""))
 	slices.Sort(options)
-	checkTaken(t, fmt.Sprintf("\nOptions: %s.\n\nServer parameters, which are stored, checked and given back: %s.\n\n",
-		strings.Join(options, ", "), strings.Join(params, ", ")))
+	slices.Sort(params)
+	checkTaken(t, fmt.Sprintf("\nOptions: %s.\n\nServer parameters, which are stored, checked and given back:\n\n| parameter | why it has no effect |\n|---|---|\n%s\n",
+		strings.Join(options, ", "), strings.Join(params, "")))
 }
 
 // checkReaders compares the parameters' readers with the list of them.
@@ -228,6 +247,12 @@ func TestOptionsReachTheServer(t *testing.T) {
 	for _, cmd := range []bson.D{{{Key: "profile", Value: -1}}, {{Key: "hello", Value: 1}, {Key: "compression", Value: bson.A{"snappy", "zlib"}}}} {
 		if err := client.Database("d").RunCommand(t.Context(), cmd).Decode(&r); err != nil {
 			t.Fatal(err)
+		}
+	}
+	for _, cmd := range []bson.D{{{Key: "configureFailPoint", Value: "failCommand"}, {Key: "nonsense", Value: 1}}, {{Key: "logMessage", Value: 1}}} {
+		var refused mongo.CommandError
+		if err := client.Database("admin").RunCommand(t.Context(), cmd).Err(); !errors.As(err, &refused) || refused.Code != int32(mongoerr.CommandNotFound) {
+			t.Errorf("%v without enableTestCommands: %v", cmd, err)
 		}
 	}
 	if r.Was != 1 || r.Slowms != 7 || r.SampleRate != 0.5 || !slices.Equal(r.Compression, []string{"zlib"}) || !a.params.Bool("notablescan") {

@@ -41,6 +41,7 @@ var rooms = map[string]string{
 	"shardnode/namespace":   "wire query storage command shardnode/exec",
 	"shardnode/profile":     "wire query storage replication command",
 	"shardnode/replset":     "wire query storage replication cluster command",
+	"shardnode/resharding":  "wire query storage replication cluster command shardnode/migration shardnode/statedoc",
 	"shardnode/settings":    "wire query storage cluster command replication shardnode/exec shardnode/namespace shardnode/statedoc",
 	"shardnode/statedoc":    "wire query storage replication",
 	"shardnode/streams":     "wire query storage cluster",
@@ -73,6 +74,46 @@ func TestRoomsImportDownhill(t *testing.T) {
 		}
 		checkImports(t, p.ImportPath, append(p.Imports, p.TestImports...), room, allowed)
 		checkImports(t, "the tests of "+p.ImportPath, p.XTestImports, room, allowed+" "+testRooms[room])
+	}
+}
+
+// A room within shardnode without a row counted as shardnode itself, and could import everything; the picture in CONTRIBUTING.md and
+// the table in docs/architecture.md lacked some.
+func TestRoomsAreListedAndDrawn(t *testing.T) {
+	for _, p := range listPackages(t) {
+		path := strings.TrimPrefix(p.ImportPath, module)
+		if strings.HasPrefix(path, "shardnode/") && strings.Count(path, "/") == 1 && rooms[path] == "" {
+			t.Errorf("%s has no row in rooms", path)
+		}
+	}
+	read := func(name string) string {
+		b, err := os.ReadFile(filepath.Join(root(t), name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	table, picture := read("docs/architecture.md"), read("CONTRIBUTING.md")
+	for room := range rooms {
+		if room == "internal" || room == "packaging" || room == "storage/keystring" {
+			continue
+		}
+		if !strings.Contains(table, "| `"+room+"`") && !strings.Contains(table, "| `"+room+"/`") {
+			t.Errorf("docs/architecture.md has no row of %s", room)
+		}
+		if !strings.Contains(room, "/") && room != "compat-tests" && !regexp.MustCompile(`(?m)^    .*\b`+room+`\b`).MatchString(picture) {
+			t.Errorf("the picture in CONTRIBUTING.md lacks %s", room)
+		}
+	}
+}
+
+// Each package says what it is, in doc.go.
+func TestEachPackageHasDoc(t *testing.T) {
+	for _, p := range listPackages(t) {
+		dir := filepath.Join(root(t), strings.TrimPrefix(p.ImportPath, strings.TrimSuffix(module, "/")))
+		if _, err := os.Stat(filepath.Join(dir, "doc.go")); err != nil {
+			t.Errorf("%s has no doc.go", p.ImportPath)
+		}
 	}
 }
 
@@ -218,13 +259,16 @@ func TestDocumentsNameExistingFunctions(t *testing.T) {
 	if err != nil || len(docs) == 0 {
 		t.Fatalf("no documents: %v", err)
 	}
+	for _, name := range []string{"CONTRIBUTING.md", "README.md"} {
+		docs = append(docs, filepath.Join(root(t), name))
+	}
 	for _, path := range docs {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, m := range functionName.FindAllStringSubmatch(string(text), -1) {
-			if !have[m[1]] {
+			if object, _, _ := strings.Cut(m[1], "."); !have[m[1]] && object != "sh" && object != "rs" && object != "db" { // the shell's
 				t.Errorf("%s names %s(), which does not exist", filepath.Base(path), m[1])
 			}
 		}

@@ -109,7 +109,38 @@ func TestNoStructGetsWider(t *testing.T) {
 	}
 	for name := range wideStructs {
 		if seen[name] == 0 {
-			t.Logf("%s is not among the wide structs any more: take it off the list", name)
+			t.Errorf("%s is no longer among the wide structs: take it off the list", name)
 		}
 	}
+}
+
+// testSleeps bounds the number of calls of time.Sleep in tests that do not run under synctest: a test waits for a condition.
+const testSleeps = 225
+
+func TestTestsSleepNoMore(t *testing.T) {
+	sleeps := 0
+	calls := func(n ast.Node, pkg, name string) (count int) {
+		ast.Inspect(n, func(n ast.Node) bool {
+			if call, ok := n.(*ast.CallExpr); ok {
+				if sel, ok := call.Fun.(*ast.SelectorExpr); ok && sel.Sel.Name == name {
+					if x, ok := sel.X.(*ast.Ident); ok && x.Name == pkg {
+						count++
+					}
+				}
+			}
+			return true
+		})
+		return count
+	}
+	eachFile(t, func(path string, _ *token.FileSet, file *ast.File) {
+		if !strings.HasSuffix(path, "_test.go") {
+			return
+		}
+		for _, d := range file.Decls {
+			if calls(d, "synctest", "Test") == 0 {
+				sleeps += calls(d, "time", "Sleep")
+			}
+		}
+	})
+	ratchet(t, "sleeps in tests", sleeps, testSleeps, 20)
 }

@@ -229,8 +229,9 @@ func (s *densifyStage) read(ctx context.Context, x *exec, src Source) ([]dense, 
 			return docs, err
 		}
 		d = d.clone()
-		if held += int64(len(d.Raw)) + 96; held > x.opts.limit() {
-			if _, err := x.spiller("$densify", x.opts.limit()); err != nil {
+		held += int64(len(d.Raw)) + 96
+		if limit := x.opts.limitOf("$densify"); held > limit {
+			if _, err := x.spiller("$densify", limit); err != nil {
 				return nil, err
 			}
 		}

@@ -2,6 +2,7 @@ package agg
 
 import (
 	"context"
+	"strconv"
 
 	"github.com/shoaldb/shoal/query/expr"
 	"github.com/shoaldb/shoal/query/match"
@@ -258,7 +259,7 @@ func (s *redactSource) elements(dst, doc []byte, isArray bool) ([]byte, bool, er
 		}
 		key := k
 		if isArray {
-			key = []byte(itoa(n))
+			key = []byte(strconv.Itoa(n))
 		}
 		if v.T != value.Document && v.T != value.Array {
 			if isArray {

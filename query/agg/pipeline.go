@@ -2,6 +2,7 @@ package agg
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 	"strings"
 
@@ -25,6 +26,7 @@ type Options struct {
 	Lone         bool                     // on a standalone server, which has no change streams
 	MemoryLimit  int64                    // bytes per blocking stage; 0 for StageMemory's
 	StageMemory  func(stage string) int64 // bytes that a stage may hold; nil for 100 MB each
+	MaxStages    int                      // how many stages a pipeline may have; 0 for 1000
 	ViewStages   int                      // how many leading stages come from the definition of a view
 
 	within place // set for sub-pipelines
@@ -91,8 +93,8 @@ func ParseStages(stages []value.Value, opts *Options) (*Pipeline, error) {
 
 func parseStages(specs []value.Value, opts *Options) (*Pipeline, error) {
 	p := &Pipeline{opts: opts, metas: recordMetas(specs)}
-	if len(specs) > maxStages {
-		return nil, mongoerr.Newf(7749501, "Pipeline length must be no longer than %d stages", maxStages)
+	if limit := cmp.Or(opts.MaxStages, maxStages); len(specs) > limit {
+		return nil, mongoerr.Newf(7749501, "Pipeline length must be no longer than %d stages", limit)
 	}
 	if opts.depth > maxNesting {
 		return nil, mongoerr.Newf(mongoerr.MaxSubPipelineDepthExceeded, "Maximum number of nested sub-pipelines exceeded. Limit is %d", maxNesting)

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sort"
-	"strconv"
 	"strings"
 
 	"github.com/shoaldb/shoal/query/expr"
@@ -478,5 +477,3 @@ func setElement(dst []byte, path []string, old, v value.Value) []byte {
 	dst = append(append(append(dst, byte(value.Document)), path[0]...), 0)
 	return setPath(dst, old.Doc(), path[1:], v)
 }
-
-func itoa(i int) string { return strconv.Itoa(i) }

@@ -139,7 +139,7 @@ func makeDecimal(_ *Runtime, args []goja.Value) (value.Value, bool) {
 func makeObjectID(_ *Runtime, args []goja.Value) (value.Value, bool) {
 	var id [12]byte
 	if len(args) == 0 {
-		return value.NewObjectID(newObjectID()), true
+		return value.NewObjectID(value.GenerateObjectID()), true
 	}
 	text := []byte(args[0].String())
 	if len(text) != 24 {

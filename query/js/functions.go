@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/dop251/goja"
 
@@ -57,14 +56,6 @@ func random(n int) []byte {
 	b := make([]byte, n)
 	_, _ = rand.Read(b) // never fails: crypto/rand
 	return b
-}
-
-// newObjectID makes an id as drivers do: the time in seconds, then unique bytes.
-func newObjectID() (id [12]byte) {
-	now := uint32(time.Now().Unix())
-	copy(id[:], []byte{byte(now >> 24), byte(now >> 16), byte(now >> 8), byte(now)})
-	copy(id[4:], random(8))
-	return id
 }
 
 // binaryText returns a binary value in the form of tojson.

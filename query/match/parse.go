@@ -44,7 +44,7 @@ func (p *parser) document(doc []byte) (*Node, error) {
 			return and, nil
 		}
 		key := pathName(k)
-		if strings.HasPrefix(key, "$") && !isDBRefField(key) {
+		if strings.HasPrefix(key, "$") && !value.IsDBRefField(key) {
 			n, err := p.topLevel(key, v)
 			if err != nil {
 				return nil, err
@@ -106,20 +106,8 @@ func (p *parser) equality(path string, v value.Value) (*Node, error) {
 	return p.comparison(Eq, path, v)
 }
 
-func isDBRefField(key string) bool { return key == "$ref" || key == "$id" || key == "$db" }
-
 // isOperatorDoc distinguishes {a: {$gt: 1}} from {a: {b: 1}}: the first field decides. A DBRef is a value.
-func isOperatorDoc(v value.Value) bool {
-	if v.T != value.Document {
-		return false
-	}
-	it := value.Walk(v.Doc())
-	k, _, ok := it.Next()
-	if !ok || len(k) == 0 || k[0] != '$' {
-		return false
-	}
-	return !isDBRefField(string(k))
-}
+func isOperatorDoc(v value.Value) bool { return v.T == value.Document && value.IsCondition(v.Doc()) }
 
 // topLevel parses the operators that are used in place of a field name.
 func (p *parser) topLevel(key string, v value.Value) (*Node, error) {

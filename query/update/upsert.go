@@ -76,18 +76,12 @@ func collectEqualities(filter []byte, out *[]equality) {
 			}
 		case strings.HasPrefix(key, "$"):
 		case v.T == value.Regex:
-		case v.T == value.Document && isOperatorDoc(v.Doc()):
+		case v.T == value.Document && value.IsCondition(v.Doc()):
 			collectOperators(key, v.Doc(), out)
 		default:
 			*out = append(*out, equality{key, v})
 		}
 	}
-}
-
-func isOperatorDoc(doc []byte) bool {
-	it := value.Walk(doc)
-	k, _, ok := it.Next()
-	return ok && len(k) > 0 && k[0] == '$' && string(k) != "$ref" && string(k) != "$id" && string(k) != "$db"
 }
 
 func collectOperators(path string, doc []byte, out *[]equality) {
@@ -101,7 +95,7 @@ func collectOperators(path string, doc []byte, out *[]equality) {
 			*out = append(*out, equality{path, v})
 		case "$in", "$all":
 			if one := value.Values(v.Doc()); v.T == value.Array && len(one) == 1 && one[0].T != value.Regex &&
-				!(one[0].T == value.Document && isOperatorDoc(one[0].Doc())) {
+				!(one[0].T == value.Document && value.IsCondition(one[0].Doc())) {
 				*out = append(*out, equality{path, one[0]})
 			}
 		}

@@ -64,7 +64,7 @@ func readDocument(doc []byte) (*document, error) {
 		phase: value.Lookup(doc, "phase").Str(), comment: value.Lookup(value.LookupDoc(doc, "forwardableOpMetadata"), "comment").Clone(),
 	}
 	if !ok || d.ns == "" || len(d.command) == 0 {
-		return nil, odd("it names no operation")
+		return nil, odd("unknown operation")
 	}
 	d.request, _ = catalog.UUIDFrom(value.Lookup(doc, "request"))
 	var err error
@@ -84,7 +84,7 @@ func readDocument(doc []byte) (*document, error) {
 		d.failed = mongoerr.New(mongoerr.Code(code), value.Lookup(why, "errmsg").Str())
 	}
 	if d.phase != undoing && phaseIndex(d.op, d.phase) < 0 || d.phase == undoing && d.failed == nil {
-		return nil, odd("its phase is none")
+		return nil, odd("unknown phase")
 	}
 	return d, nil
 }

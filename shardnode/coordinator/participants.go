@@ -19,7 +19,7 @@ func (r *run) onConfig(ctx context.Context, m msg.Message) ([]byte, error) {
 // name identifies the run to other nodes.
 func (r *run) name() msg.RunOf { return msg.RunOf{Coordinator: r.m.State.ID, ID: r.doc.id} }
 
-// onShard sends a message to a shard. A shard that was removed from the cluster is not concerned any more.
+// onShard sends a message to a shard. Shards removed from the cluster are skipped.
 func (r *run) onShard(ctx context.Context, id string, m msg.Message) error {
 	s, err := r.m.State.Registry.Shard(ctx, id)
 	if err == nil {

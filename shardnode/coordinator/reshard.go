@@ -47,7 +47,7 @@ func (s *reshard) forget(ctx context.Context, r *run) error {
 	return err
 }
 
-// undo ends an operation that the config server may still be at, after an error of the way there.
+// undo aborts the operation on the config server, which may have started it although the request failed in transit.
 func (s *reshard) undo(ctx context.Context, r *run) error {
 	_, err := r.onConfig(ctx, &msg.AbortReshard{NS: s.req.NS, ID: (*[16]byte)(&r.doc.id)})
 	switch mongoerr.CodeOf(err) {

@@ -33,7 +33,7 @@ type run struct {
 func (r *run) key() string { return string(value.AppendGroupKey(nil, r.doc.ID(), nil)) }
 
 // wait waits for a run, started by this request or another, and writes its reply. If the caller stops waiting, the run continues.
-// What may take as long as an index build is aborted once nobody waits for it any more.
+// Operations that may take long, such as index builds, are aborted once no caller waits for them.
 func (r *run) wait(op *command.Op, dst []byte) ([]byte, error) {
 	r.m.mu.Lock()
 	r.waiters++

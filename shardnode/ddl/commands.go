@@ -71,7 +71,7 @@ func (cs *Commands) beginOn(op *command.Op, ns string) (w *operation, unlock fun
 	return w, unlock, err
 }
 
-// unlocked makes a command wait for members beyond the majority only once it holds no lock any more: writers of the collection
+// unlocked makes a command wait for members beyond the majority only once it has released its locks: writers of the collection
 // must not wait for a member that is down.
 func (cs *Commands) unlocked(run command.Handler) command.Handler {
 	return func(op *command.Op, dst []byte) ([]byte, error) {

@@ -70,7 +70,7 @@ func (m *Manager) service() replication.Service {
 		Run: func(ctx context.Context, _ int64) {
 			m.background(ctx)
 			m.releaseAll()
-			m.wg.Wait() // no recipient is started any more
+			m.wg.Wait() // no further recipient is started
 		},
 	}
 }

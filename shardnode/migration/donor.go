@@ -114,7 +114,7 @@ func readKeyRange(key *cluster.ShardKeyPattern, doc []byte) (*KeyRange, error) {
 			i++
 		}
 		if i < len(key.Parts) {
-			return nil, mongoerr.Newf(mongoerr.BadValue, "a bound has not all fields of the shard key %s", value.ShowDoc(key.Doc()))
+			return nil, mongoerr.Newf(mongoerr.BadValue, "bound does not contain all fields of the shard key %s", value.ShowDoc(key.Doc()))
 		}
 	}
 	if cluster.CompareKeys(r.minV, r.maxV) >= 0 {
@@ -508,7 +508,7 @@ func (d *donor) commit(op *command.Op) (committed bool, err error) {
 	s.BlockReads(critical)
 	info, err := s.Catalog.Collection(op, d.ns)
 	if err == nil && info.Map == nil {
-		err = mongoerr.Newf(mongoerr.NamespaceNotSharded, "collection %s is not sharded any more", d.ns)
+		err = mongoerr.Newf(mongoerr.NamespaceNotSharded, "collection %s is no longer sharded", d.ns)
 	}
 	if err != nil {
 		return false, err

@@ -318,7 +318,7 @@ func (r *recipient) clone(ctx context.Context) error {
 	})
 }
 
-// inParallel has n workers repeat a step until it says that there is no more, each, or one fails, which ends the others.
+// inParallel runs n workers, each repeating a step until it reports that nothing is left; the first error stops all of them.
 func inParallel(ctx context.Context, n int64, step func(context.Context) (more bool, err error)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

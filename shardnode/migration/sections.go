@@ -60,7 +60,7 @@ func readSectionDoc(doc []byte) (*sectionDoc, error) {
 	}
 	id, ok := catalog.UUIDFrom(value.Lookup(reason, "id"))
 	if d.id = id; d.name == "" || d.owner == "" || !ok {
-		return nil, mongoerr.New(mongoerr.BadValue, "it names no section, or nobody who entered it")
+		return nil, mongoerr.New(mongoerr.BadValue, "section name or its owner missing")
 	}
 	return d, nil
 }

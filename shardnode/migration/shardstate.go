@@ -28,7 +28,7 @@ type ShardState struct {
 
 	reshardings sync.Map // the collections that this shard donates to a resharding, by namespace
 
-	// onLeftOver ends, durably, a DDL's section that nobody holds any more; nil before the node takes part.
+	// onLeftOver ends, durably, a DDL's section whose owner has gone; nil before the node takes part.
 	onLeftOver atomic.Pointer[func(context.Context, *sectionDoc) error]
 
 	mu struct {
@@ -105,7 +105,7 @@ func (s *ShardState) Resharding(ns string, on bool) {
 // leftOverAfter is how long an operation waits for a DDL's critical section before it asks whether somebody holds it.
 const leftOverAfter = 200 * time.Millisecond
 
-// endLeftOver ends a DDL's critical section that nobody holds any more: the message that began it arrived after
+// endLeftOver ends a DDL's critical section whose owner has gone: the message that began it arrived after
 // the end of its DDL, or the one that ends it was lost.
 func (s *ShardState) endLeftOver(ctx context.Context, name string, c *criticalSection) {
 	end := s.onLeftOver.Load()

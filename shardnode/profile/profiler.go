@@ -23,6 +23,8 @@ type Config struct {
 	Now    func() time.Time
 	// SlowLog returns the function that writes the line of a slow operation; nil for nowhere.
 	SlowLog func() func(conn int64, write bool, attrs []byte)
+	// LogAll reports whether all operations get a line, however fast: the log's verbosity is 1 or more. nil if none do.
+	LogAll func(write bool) bool
 }
 
 func New(c Config) *Profiler {
@@ -44,8 +46,10 @@ func (pr *Profiler) Configure(slowMS int64, rate float64, level int) {
 // Notes reports whether an execution of this duration on a database may have to be reported.
 func (pr *Profiler) Notes(db string, took time.Duration) bool {
 	set := pr.of(db)
-	return took.Milliseconds() >= pr.slowMS.Load() || set.level == 2 || set.filter != nil
+	return took.Milliseconds() >= pr.slowMS.Load() || set.level == 2 || set.filter != nil || pr.logsAll(false)
 }
+
+func (pr *Profiler) logsAll(write bool) bool { return pr.LogAll != nil && pr.LogAll(write) }
 
 // NoteCommand is Note for a command as a whole.
 func (pr *Profiler) NoteCommand(op *command.Op, err error) {
@@ -232,10 +236,12 @@ func (pr *Profiler) Note(x *Execution) {
 	p, op := pr, x.Op
 	set := p.of(op.Req.DB)
 	slow := x.Took.Milliseconds() >= p.slowMS.Load()
-	if !slow && set.level < 2 && set.filter == nil {
+	write := op.Req.Spec.Kind == command.Write && !x.ofStatements()
+	all := p.logsAll(write)
+	if !slow && !all && set.level < 2 && set.filter == nil {
 		return
 	}
-	logIt, profileIt := slow && p.sampled(), set.level == 2 || set.level == 1 && slow && p.sampled()
+	logIt, profileIt := all || slow && p.sampled(), set.level == 2 || set.level == 1 && slow && p.sampled()
 	var doc []byte
 	if set.filter != nil {
 		doc = pr.profileDoc(x)
@@ -245,7 +251,7 @@ func (pr *Profiler) Note(x *Execution) {
 	}
 	if logIt && !neverSlow(x.Name) {
 		if log := pr.SlowLog(); log != nil {
-			log(op.Client.ID, op.Req.Spec.Kind == command.Write && !x.ofStatements(), pr.slowAttrs(x))
+			log(op.Client.ID, write, pr.slowAttrs(x))
 		}
 	}
 	if !profileIt || neverProfiled(op) || x.ofStatements() {

@@ -27,7 +27,7 @@ const sessionsEvery = 5 * time.Second
 // visible.
 const sessionsAgain = 10 // seconds
 
-// follow applies what is written on a donor until nothing is written any more and all has been applied.
+// follow applies a donor's changes until the donor has blocked writes and all of them are applied.
 func (r *recipient) follow(ctx context.Context, donor string) error {
 	p := &progress{id: r.doc.id, shard: donor, at: r.doc.cloneAt.Value()}
 	stored, ok, err := progressDocs(r.m.Docs, appliersNS).Get(p.ID())
@@ -204,7 +204,7 @@ func (a *applier) put(doc []byte) error {
 	return err
 }
 
-// remove takes away a document that the donor does not have any more, or that another recipient is to have. One of another donor
+// remove takes away a document that the donor no longer has, or that another recipient is to have. One of another donor
 // that waits for that takes its place.
 func (a *applier) remove(id value.Value) error {
 	if a.stash != nil {

@@ -23,7 +23,7 @@
 //  1. Nothing is fetched before the state document is durable. What has been applied and how far it went are written together, so
 //     that a new primary goes on where its predecessor was.
 //  2. A donor gives no answer out of an oplog that has been cut behind the time that it was asked for.
-//  3. The last changes are fetched from a donor that holds the critical section of the operation: nobody writes any more.
-//  4. A participant begins only what the config server still knows, and ends what it is told to end: a message that comes late
+//  3. The last changes are fetched from a donor that holds the critical section of the operation: writes are blocked by then.
+//  4. A participant starts only operations that the config server still runs, and ends those it is told to end: a late message
 //     begins nothing.
 package resharding

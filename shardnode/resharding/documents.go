@@ -129,7 +129,7 @@ func readRecipientDoc(doc []byte) (*recipientDoc, error) {
 		d.why = mongoerr.New(mongoerr.Code(value.SafeInt64(value.Lookup(why, "code"))), value.Lookup(why, "errmsg").Str())
 	}
 	if err == nil && (len(d.donors) == 0 || d.cloneAt == 0) {
-		err = mongoerr.New(mongoerr.BadValue, "it names no donors, or no time")
+		err = mongoerr.New(mongoerr.BadValue, "donors or fetch timestamp missing")
 	}
 	return d, err
 }

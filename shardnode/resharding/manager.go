@@ -245,7 +245,7 @@ func (m *Manager) peer(ctx context.Context, shard string) (cluster.Peer, error) 
 	return s.Peer, nil
 }
 
-// tables are where a document belongs: now, and when the operation is through.
+// tables holds the placement before and after the operation.
 type tables struct {
 	old, next *cluster.ChunkMap // old is nil for a collection without a routing table
 	vals      []value.Value
@@ -314,7 +314,7 @@ func hexOf(id catalog.UUID) string {
 	return string(out)
 }
 
-// passing reports whether an error of another node may be gone when it is asked again.
+// passing reports whether a remote error is transient.
 func passing(err error) bool {
 	return cluster.Retryable(err) || slices.Contains([]mongoerr.Code{
 		mongoerr.ConflictingOperationInProgress, mongoerr.LockTimeout, mongoerr.FailedToSatisfyReadPreference, mongoerr.StaleConfig,

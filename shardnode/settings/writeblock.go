@@ -50,7 +50,6 @@ func (b *writeBlock) load(st *Settings) error {
 // usersDDL are the commands with which a router makes the config server change the catalog for a client.
 var usersDDL = map[string]bool{
 	"_configsvrCreateDatabase": true, "_configsvrDropCollection": true,
-	"_configsvrRenameCollection": true, "_configsvrShardCollection": true,
 }
 
 // byUser reports whether an operation is done for a client. Nodes of the cluster attach shard or database

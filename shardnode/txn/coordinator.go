@@ -86,7 +86,7 @@ func (m *Coordinators) PrimaryOnly() replication.Service {
 				break
 			}
 			<-ctx.Done()
-			m.wg.Wait() // none starts any more
+			m.wg.Wait() // no further one starts
 		},
 	}
 }
@@ -149,7 +149,7 @@ func readCommitDoc(doc []byte) (*commitDoc, error) {
 	}
 	odd := func(what string) error { return mongoerr.New(mongoerr.BadValue, what) }
 	if _, err := cluster.ParseLSID(d.lsid, cluster.NoUser); err != nil || !ok {
-		return nil, odd("it names no transaction")
+		return nil, odd("_id does not contain a valid lsid and txnNumber")
 	}
 	list := value.Lookup(doc, "participants")
 	if list.T != value.Array {
@@ -165,7 +165,7 @@ func readCommitDoc(doc []byte) (*commitDoc, error) {
 	case value.Lookup(doc, "decision").IsMissing(), d.decision == "abort", d.decision == "commit" && d.ts != 0:
 		return d, nil
 	}
-	return nil, odd("its decision is none")
+	return nil, odd("decision is neither commit nor abort")
 }
 
 // commits returns the entries of config.transaction_coordinators.
@@ -313,7 +313,7 @@ func (m *Coordinators) startCoordinator(c *coordinator) *coordinator {
 	c.done, c.decided, c.progress = make(chan struct{}), make(chan struct{}), &progress{}
 	ctx := m.mu.ctx
 	if ctx.Err() != nil {
-		c.why = mongoerr.New(mongoerr.InterruptedDueToReplStateChange, "the node is no primary any more")
+		c.why = mongoerr.New(mongoerr.InterruptedDueToReplStateChange, "node is no longer primary")
 		close(c.done)
 		return c
 	}
@@ -556,7 +556,7 @@ func (c *coordinator) carryOut(ctx context.Context) error {
 			switch mongoerr.CodeOf(err) {
 			case mongoerr.NoSuchTransaction, mongoerr.TransactionTooOld, mongoerr.TransactionCommitted: // it has executed the decision already
 				err = nil
-			case mongoerr.ShardNotFound: // it was removed, and has no transaction any more
+			case mongoerr.ShardNotFound: // it was removed, and its transactions with it
 				err = nil
 			}
 			if errs[i] = err; err == nil || ctx.Err() != nil || cluster.Backoff(ctx, try) != nil {

@@ -107,7 +107,7 @@ func (m *Coordinators) inquire(ctx context.Context) {
 	}
 }
 
-// settleVote asks the coordinator's shard about a transaction, and aborts it here if it will not be decided any more.
+// settleVote asks the coordinator's shard about a transaction, and aborts it here if no coordinator can decide it.
 func (m *Coordinators) settleVote(ctx context.Context, v undecidedVote) error {
 	c := &coordinator{m: m, lsid: v.lsid, number: v.number}
 	if v.coordinator == m.shard.ID {

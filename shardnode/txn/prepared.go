@@ -384,7 +384,7 @@ const oldPreparedNS = "config.system.preparedTransactions"
 func (m *Manager) refuseOldRecords() error {
 	return m.Docs.Each(oldPreparedNS, func(doc []byte) error {
 		if value.Lookup(doc, "applyOps").T == value.Array && !value.Lookup(doc, "more").Truthy() {
-			return mongoerr.Newf(mongoerr.IncompatibleServerVersion, "%s has a transaction that an earlier version has prepared, which has to decide it: %s",
+			return mongoerr.Newf(mongoerr.IncompatibleServerVersion, "%s holds a transaction prepared by an earlier version; commit or abort it with that version first: %s",
 				oldPreparedNS, value.Show(value.Lookup(doc, "_id")))
 		}
 		return nil

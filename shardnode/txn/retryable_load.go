@@ -304,7 +304,7 @@ func (t *retryTable) saveProgress(ctx context.Context, docs *statedoc.Docs) erro
 func (s *Session) readRecord(doc []byte) error {
 	number, ok := value.Lookup(doc, "txnNum").AsInt64()
 	if !ok || number < 0 {
-		return mongoerr.Newf(mongoerr.BadValue, "txnNum of %s is no transaction number", value.Show(value.Lookup(doc, "_id")))
+		return mongoerr.Newf(mongoerr.BadValue, "txnNum of %s is not a valid transaction number", value.Show(value.Lookup(doc, "_id")))
 	}
 	s.begin(number)
 	if used := value.Lookup(doc, "lastWriteDate"); used.T == value.DateTime {
@@ -325,12 +325,12 @@ func (s *Session) readStatements(doc []byte) error {
 		return nil
 	}
 	if list.T != value.Array {
-		return mongoerr.Newf(mongoerr.TypeMismatch, "statements of %s is no array", value.Show(value.Lookup(doc, "_id")))
+		return mongoerr.Newf(mongoerr.TypeMismatch, "statements of %s is not an array", value.Show(value.Lookup(doc, "_id")))
 	}
 	for _, v := range value.Values(list.Doc()) {
 		r, ok := readRun(v)
 		if !ok {
-			return mongoerr.Newf(mongoerr.BadValue, "%s is no statement of %s", value.Show(v), value.Show(value.Lookup(doc, "_id")))
+			return mongoerr.Newf(mongoerr.BadValue, "%s is not a valid statement of %s", value.Show(v), value.Show(value.Lookup(doc, "_id")))
 		}
 		s.runs = withRun(s.runs, r)
 	}

@@ -43,7 +43,7 @@ type Txn struct {
 	coordinator string         // the shard that asked for the vote
 	torn        bool           // its commit failed, and its unit does not have what it voted for
 
-	letGo func() // releases the session before the end of the command, which no longer uses the transaction
+	releaseSession func() // releases the session before the end of the command, which no longer uses the transaction
 
 	moved []movedWrite // the statements of the parent session that it executes
 }
@@ -150,7 +150,7 @@ func (m *Manager) Begin(op *command.Op) (end func(err error), err error) {
 	op.Txn = t
 	m.counters.active.Add(1)
 	gone := false
-	t.letGo = func() {
+	t.releaseSession = func() {
 		gone = true
 		release()
 	}
@@ -376,7 +376,7 @@ func (m *Manager) commitTxn(op *command.Op, t *Txn) error {
 func (m *Manager) awaitCommitted(op *command.Op, t *Txn, concern replication.WriteConcern) {
 	ts := t.ts
 	op.AdvanceOperationTime(uint64(ts))
-	t.letGo()
+	t.releaseSession()
 	if err := m.Set.Await(op, ts, concern); err != nil {
 		op.SetWriteConcernError(mongoerr.From(err))
 	}

@@ -1,4 +1,3 @@
-// Package mongoerr is the one table of server errors: codes, names, labels, and their form in a reply.
 package mongoerr
 
 //go:generate go run ./gen

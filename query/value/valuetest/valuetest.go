@@ -1,4 +1,3 @@
-// Package valuetest makes documents for tests from extended JSON.
 package valuetest
 
 import (

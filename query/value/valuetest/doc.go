@@ -1,0 +1,2 @@
+// Package valuetest makes documents for tests from extended JSON.
+package valuetest
