@@ -126,7 +126,7 @@ func (r *resharding) tell(ctx context.Context, ids []string, m func(id string) m
 func (r *resharding) about() msg.Resharding { return msg.Resharding{NS: r.doc.ns, ID: r.doc.id} }
 
 // prepare has donors keep their oplogs, and makes the temporary collection on recipients: as the collection is then, since no DDL
-// changes it any more.
+// changes it.
 func (r *resharding) prepare(ctx context.Context) error {
 	m, d := r.m, r.doc
 	d.docs, d.bytes, d.cloneAt = 0, 0, 0

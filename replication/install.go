@@ -14,6 +14,22 @@ import (
 
 func storageTS(v uint64) storage.Timestamp { return storage.Timestamp(v) }
 
+// A received snapshot replaces the member's store and log, which are written separately. The order makes it safe to be killed
+// anywhere:
+//
+//	noteInstall (durable) ──► InstallSnapshot: tables, in one step ──► reset of the log ──► adopt, or begin
+//
+// Invariant: the log never claims entries that the store does not contain. A crash before the tables are replaced leaves the old
+// store and the old log; after it, finishInstall finds the note and a store at the snapshot's index, and does the reset.
+//
+// Hazards. The applier may still have entries of before the snapshot: it does the engine's part itself, after them, and the appender waits
+// for it. Raft may follow another primary by the time all files are here: it is asked first (complete), and what it
+// did not take is forgotten or offered again. An empty member may have voted before it lost its store: it starts in the sender's term with its
+// vote given to the sender, so that it cannot vote twice in that term.
+//
+// Rejected: resetting the log first. A crash in between would leave a log that begins behind the store's last entry, a gap that
+// nothing can fill.
+
 // incoming is a snapshot that this member receives.
 type incoming struct {
 	mu       sync.Mutex

@@ -22,6 +22,16 @@ import (
 // tables. The sender offers it; the response names the part that is missing; parts are sent until none is. A
 // transfer therefore resumes where it stopped, whatever interrupted it. Several members share one snapshot. All of
 // this happens outside the loop, with calls of its own.
+//
+// Invariant: the log is kept from the snapshot's index on from before the snapshot is written until two minutes after it has arrived
+// (pinLog); otherwise the member would install it only to find that the following entries are gone, and begin anew.
+//
+// Hazard: a member that lost its store may have acknowledged entries, which a majority counted. It must not come back with less: the
+// snapshot's index is at least what raft knows it had (awaitSendable), and the configuration at that index has to contain the member.
+//
+// Rejected: sending the snapshot within raft's own message. It would be in memory as a whole, block the messages behind it, and
+// begin anew after each interruption. Rejected, too: one snapshot for each member; a set that comes back after a long
+// pause would write its store once for every secondary.
 
 const (
 	chunkSize     = 4 << 20

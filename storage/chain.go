@@ -14,6 +14,18 @@ import (
 // the chain sees what those units write, may write it again, and fails where one of them does. It comes after them in the
 // log, so that it is there only where they are.
 //
+// Invariant: what a chain shows is its undecided units, in the order of the log, over a snapshot that is not older than the
+// decision about any unit that it no longer shows. shed therefore drops decided units before a snapshot counts, and snapshot takes
+// another one if any were dropped after it was taken.
+//
+// Hazard: a unit that committed and is still shown would hide what others wrote to its records since. That cannot happen while
+// shed is called before the view is read: the unit's claims are released only after its state has changed, so nobody else has
+// written its records as long as shed finds it undecided.
+//
+// Rejected: making undecided units visible in the store under a timestamp of their own, which the outcome would turn valid or not. Every
+// reader would have to look the outcome up; now only the one command that goes on pays. Rejected, too: reading the units' batches
+// in place. The commit leader rewrites the keys' timestamps in them at any time, hence the copies.
+//
 // One goroutine uses a chain. It keeps a copy of what its units stage: their own batches belong to who commits them.
 type CommitChain struct {
 	e     *Engine
