@@ -25,12 +25,12 @@ race:
 	$(GO) test -race ./...
 
 # Servers in separate processes that are killed, paused and cut off: a replica set, a sharded cluster whose chunks move
-# meanwhile, or one after the other: make nemesis NEMESIS=10m TOPOLOGY=sharded. With SHOAL_APPENDS=100000 the sharded one goes
+# meanwhile (after each process was killed at each phase of DDL), or one after the other: make nemesis NEMESIS=10m TOPOLOGY=sharded. With SHOAL_APPENDS=100000 the sharded one goes
 # on until it has had that many transactions on lists.
 NEMESIS ?= 3m
 TOPOLOGY ?= all
 NEMESIS_replset = TestNemesis$$
-NEMESIS_sharded = TestShardedNemesis$$
+NEMESIS_sharded = (TestShardedNemesis|TestKilledParticipantNemesis)$$
 NEMESIS_all = Nemesis$$
 nemesis:
 	SHOAL_NEMESIS=$(NEMESIS) $(GO) test -count=1 -timeout 0 -run '$(NEMESIS_$(TOPOLOGY))' -v ./cmd/shoal

@@ -46,7 +46,7 @@ func (c *testCluster) atPhase(shard, phase, db, cmd string) (reply bson.M) {
 func (c *testCluster) leftOver() {
 	c.t.Helper()
 	for id, p := range c.shards {
-		for _, coll := range []string{"system.sharding_ddl_coordinators", "collection_critical_sections"} {
+		for _, coll := range []string{"system.sharding_ddl_coordinators", "collection_critical_sections", "movePrimaryRecipients"} {
 			end := time.Now().Add(20 * time.Second)
 			for {
 				m := c.admin(p, bson.D{{Key: "count", Value: coll}, {Key: "$db", Value: "config"}})

@@ -98,7 +98,7 @@ func TestMovePrimaryAtEveryPhase(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.fillDatabase()
 	at, to := "shard0", "shard1"
-	for _, phase := range []string{"blockWrites", "clone", "enterCriticalSection", "commit", "clean", "exitCriticalSection", "done"} {
+	for _, phase := range []string{"clone", "blockWrites", "enterCriticalSection", "commit", "clean", "exitCriticalSection", "done"} {
 		m := c.atPhase(at, phase, "admin", fmt.Sprintf(`{"movePrimary": "db", "to": %q}`, to))
 		if m["ok"] != 1.0 && m["code"] != int32(mongoerr.HostUnreachable) {
 			t.Errorf("%s: %v", phase, m)
@@ -123,7 +123,7 @@ func TestFailedMovePrimaryIsUndone(t *testing.T) {
 		return to.Call(ctx, m, dst)
 	})
 	c.fillDatabase()
-	for _, name := range []string{"_shardsvrParticipantBlock", "_shardsvrCreateCollectionParticipant", "_shardsvrCloneCatalogData", "_shardsvrAdoptSessions"} {
+	for _, name := range []string{"_shardsvrParticipantBlock", "_shardsvrCreateCollectionParticipant", "_shardsvrMovePrimaryStore", "_shardsvrAdoptSessions"} {
 		refused.Store(name)
 		if name == "_shardsvrAdoptSessions" {
 			c.run("db", `{"update": "plain", "updates": [{"q": {"_id": 7}, "u": {"$inc": {"n": 1}}}], "lsid": {"id": {"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAAQ==", "subType": "04"}}}, "txnNumber": {"$numberLong": "1"}}`)

@@ -5,7 +5,7 @@ func All() []Message {
 	return []Message{
 		new(CreateDatabase), new(CreateDatabaseReply), new(AddShard), new(RemoveShard),
 		new(CommitShardCollection), new(ShardFound), new(DropCollection), new(RenameMetadata), new(RemoveDatabase), new(ShardDropDatabase), new(DropDatabaseFound), new(ShardRename), new(RenameFound),
-		new(ShardShardCollection), new(ShardMovePrimary), new(MovePrimaryFound), new(CommitMovePrimary), new(CloneCollection), new(AdoptSessions),
+		new(ShardShardCollection), new(ShardMovePrimary), new(MovePrimaryFound), new(CommitMovePrimary), new(MovePrimaryStore), new(MovePrimaryStoreReply), new(MovePrimaryForget), new(AdoptSessions),
 		new(ShardRefine), new(RefineFound), new(CommitRefine), new(ValidateShardKey), new(CheckConsistency), new(CheckConsistencyReply),
 		new(ShardCreate), new(ShardConvertToCapped), new(ShardCollMod), new(ShardDropIndexes), new(ShardCreateIndexes), new(CheckCommand), new(CheckCommandReply), new(ShardUntrack), new(UntrackFound), new(AllowMigrations),
 		new(ResetPlacementHistory), new(GetHistoricalPlacement), new(GetHistoricalPlacementReply), new(ForwardFound),

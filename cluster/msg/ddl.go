@@ -213,12 +213,15 @@ type MovedCollection struct {
 	NS      string
 	UUID    [16]byte
 	Sharded bool // its documents are not moved
+	// Definition changes with the options and indexes.
+	Definition int64
 }
 
 // MovePrimaryFound is what a movePrimary found.
 type MovePrimaryFound struct {
 	Version     []byte // the database's
 	From        string // the old primary shard
+	Attempt     uint64 // the time of the clone; 0 before it
 	Collections []MovedCollection
 }
 
@@ -226,10 +229,12 @@ func (m *MovePrimaryFound) fields(c *codec) {
 	c.reply("_shardsvrMovePrimary")
 	c.doc("databaseVersion", required, &m.Version)
 	c.str("from", optional, &m.From)
+	c.timestamp("attempt", optional, &m.Attempt)
 	subs(c, "collections", &m.Collections, func(c *codec, x *MovedCollection) {
 		c.str("ns", required, &x.NS)
 		c.uuid("uuid", &x.UUID)
 		c.flag("sharded", false, &x.Sharded)
+		c.int64("definition", optional, &x.Definition)
 	})
 }
 
@@ -245,18 +250,69 @@ func (m *CommitMovePrimary) fields(c *codec) {
 	c.str("to", required, &m.To)
 }
 
-// CloneCollection makes a shard fetch the documents of a collection that it has created from another shard.
-type CloneCollection struct {
-	NS      string
-	UUID    [16]byte
-	From    string
+// MovePrimaryStore brings a part of a database to its new primary shard. The parts of an attempt are numbered and stored once each, in
+// order. It may be sent again, and arrive late.
+type MovePrimaryStore struct {
+	DB      string
 	Section [16]byte // of the run that must hold the database
+	Attempt uint64   // a time; a later attempt replaces an earlier one
+	Part    int64    // 0 begins the attempt
+	UpTo    uint64   // what was written up to then has been sent with this part
+	Durable bool     // everything up to this part is to be durable
+
+	NS     string // of the collection that the part is about; "" for none
+	UUID   [16]byte
+	Drop   bool // any collection of that name
+	Create bool // the collection, after that
+	// Of the collection that is created.
+	Options []byte
+	Indexes [][]byte
+
+	Oldest  value.Value // the _id before which a capped collection has no documents; missing for no change
+	Deleted []byte      // array of documents that have an _id
+	Stored  []byte      // array of documents
+	Fresh   bool        // they are of the clone: the collection has none of them
 }
 
-func (m *CloneCollection) fields(c *codec) {
-	c.on("_shardsvrCloneCatalogData", &m.NS)
+func (m *MovePrimaryStore) fields(c *codec) {
+	c.on("_shardsvrMovePrimaryStore", &m.DB)
+	c.uuid("section", &m.Section)
+	c.timestamp("attempt", required, &m.Attempt)
+	c.int64("part", required, &m.Part)
+	c.timestamp("upTo", required, &m.UpTo)
+	c.flag("durable", false, &m.Durable)
+	c.str("ns", optional, &m.NS)
 	c.uuid("uuid", &m.UUID)
-	c.str("from", required, &m.From)
+	c.flag("drop", false, &m.Drop)
+	c.flag("create", false, &m.Create)
+	c.doc("options", optional, &m.Options)
+	c.docs("indexes", optional, &m.Indexes)
+	c.any("oldest", &m.Oldest)
+	c.array("deleted", Documents, &m.Deleted)
+	c.array("stored", Documents, &m.Stored)
+	c.flag("fresh", false, &m.Fresh)
+}
+
+// MovePrimaryStoreReply is how far the new primary shard has come.
+type MovePrimaryStoreReply struct {
+	Part int64
+	UpTo uint64
+}
+
+func (m *MovePrimaryStoreReply) fields(c *codec) {
+	c.reply("_shardsvrMovePrimaryStore")
+	c.int64("part", required, &m.Part)
+	c.timestamp("upTo", required, &m.UpTo)
+}
+
+// MovePrimaryForget ends what the new primary shard of a database remembers of an attempt.
+type MovePrimaryForget struct {
+	DB      string
+	Section [16]byte
+}
+
+func (m *MovePrimaryForget) fields(c *codec) {
+	c.on("_shardsvrMovePrimaryForget", &m.DB)
 	c.uuid("section", &m.Section)
 }
 

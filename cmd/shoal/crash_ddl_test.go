@@ -58,7 +58,7 @@ var killedOperations = []killedDDL{
 		},
 	},
 	{
-		name: "movePrimary", phases: []string{"blockWrites", "clone", "enterCriticalSection", "commit", "clean", "exitCriticalSection", "done"},
+		name: "movePrimary", phases: []string{"clone", "blockWrites", "enterCriticalSection", "commit", "clean", "exitCriticalSection", "done"},
 		db: "admin", command: bson.D{{Key: "movePrimary", Value: "crash"}, {Key: "to", Value: "shard00"}},
 		check: func(t *testing.T, ctx context.Context, db *mongo.Database, shards []*mongo.Client) {
 			for name, want := range map[string]int64{"c": 100, "plain": 100} {

@@ -1,9 +1,7 @@
 package coordinator
 
 import (
-	"bytes"
 	"context"
-	"slices"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
@@ -15,8 +13,9 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// movePrimary gives a database another primary shard, with the collections that are not sharded. Writes to those are blocked while
-// they are cloned; reads are blocked only for the commit. Of sharded collections the new primary gets only the definition.
+// movePrimary gives a database another primary shard, with the collections that are not sharded. They are cloned, and what is written
+// meanwhile is sent after, while clients go on; then writes are blocked for the rest, and reads for the commit (databasecopy.go). Of
+// sharded collections the new primary gets only the definition.
 type movePrimary struct {
 	req *msg.ShardMovePrimary
 	at  msg.MovePrimaryFound
@@ -60,14 +59,17 @@ func (p *movePrimary) check(ctx context.Context, r *run) (local bool, err error)
 
 func (p *movePrimary) phases() []phase {
 	return []phase{
-		{name: "blockWrites", do: p.blockWrites},
 		{name: "clone", do: p.clone},
+		{name: "blockWrites", do: p.blockWrites},
 		{name: "enterCriticalSection", do: func(ctx context.Context, r *run) error {
 			return r.block(ctx, msg.BlockReadsAndWrites, []string{r.m.State.ID}, p.req.DB)
 		}},
 		{name: "commit", do: p.commit},
 		{name: "clean", final: true, event: p.event, do: p.clean},
 		{name: "exitCriticalSection", do: func(ctx context.Context, r *run) error {
+			if err := p.forget(ctx, r); err != nil {
+				return err
+			}
 			return r.block(ctx, msg.Unblock, []string{p.req.To, r.m.State.ID}, p.req.DB)
 		}},
 	}
@@ -79,91 +81,18 @@ func (p *movePrimary) event() event {
 		value.F("to", value.NewString(p.req.To)))}
 }
 
-// blockWrites blocks the writes to what is to be cloned, and lists it. The section on the new primary fences the messages to
-// it: its clone belongs to this run.
-func (p *movePrimary) blockWrites(ctx context.Context, r *run) error {
-	if err := r.block(ctx, msg.BlockReadsAndWrites, []string{p.req.To}, p.req.DB); err != nil {
-		return err
-	}
-	if err := r.block(ctx, msg.BlockWrites, []string{r.m.State.ID}, p.req.DB); err != nil {
-		return err
-	}
-	entries, err := r.m.entriesOf(ctx, p.req.DB)
-	if err != nil {
-		return err
-	}
-	p.at.Collections = nil
-	for _, c := range r.m.Engine.Catalog().Collections(p.req.DB) {
-		i := slices.IndexFunc(entries, func(e *cluster.CollectionEntry) bool { return e.NS == c.NS })
-		if i >= 0 && entries[i].UUID != c.UUID {
-			continue // left behind by an earlier collection
-		}
-		p.at.Collections = append(p.at.Collections, msg.MovedCollection{NS: c.NS, UUID: c.UUID, Sharded: i >= 0})
-	}
-	return nil
-}
-
-// clone creates the collections on the new primary, with the documents of those that are not sharded, and sends it the history
-// of retryable writes.
-func (p *movePrimary) clone(ctx context.Context, r *run) error {
-	for _, c := range p.at.Collections {
-		if err := p.cloneOne(ctx, r, c); err != nil {
-			return err
-		}
-	}
-	history := r.m.Sessions.History(0)
-	for len(history) > 0 {
-		list, mark := value.Begin(nil)
-		n := 0
-		for ; n < len(history) && len(list) < sessionsBatch; n++ {
-			rec, err := r.m.Sessions.WithImage(history[n])
-			if err != nil {
-				return err
-			}
-			list = value.AppendIndex(list, n, value.NewDocument(rec))
-		}
-		history = history[n:]
-		if err := r.onRecipient(ctx, p.req.To, &msg.AdoptSessions{Sessions: value.End(list, mark)}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// sessionsBatch is the size of the part of the history in one message.
-const sessionsBatch = 4 << 20
-
-func (p *movePrimary) cloneOne(ctx context.Context, r *run, c msg.MovedCollection) error {
-	here := r.m.Engine.Catalog().Lookup(c.NS)
-	if here == nil || here.UUID != catalog.UUID(c.UUID) {
-		return mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s was dropped while its database was moved", c.NS)
-	}
-	section := (*[16]byte)(&r.doc.id)
-	if !c.Sharded {
-		// Left by an interrupted run: the catalog has no entry for it there.
-		if err := r.onRecipient(ctx, p.req.To, &msg.DropCollectionParticipant{NS: c.NS, FromMigrate: true, Section: section}); err != nil {
-			return err
-		}
-	}
-	made := &msg.CreateCollectionParticipant{NS: c.NS, UUID: c.UUID, Options: bytes.Clone(here.Options), Section: section}
-	for _, i := range here.Indexes {
-		if i.Ready && !i.IsID {
-			made.Indexes = append(made.Indexes, bytes.Clone(i.Spec.Raw))
-		}
-	}
-	if err := r.onRecipient(ctx, p.req.To, made); err != nil || c.Sharded {
-		return err
-	}
-	return r.onRecipient(ctx, p.req.To, &msg.CloneCollection{NS: c.NS, UUID: c.UUID, From: r.m.State.ID, Section: r.doc.id})
-}
-
 // onRecipient is onShard for a shard that must exist.
 func (r *run) onRecipient(ctx context.Context, id string, m msg.Message) error {
-	s, err := r.m.State.Registry.Shard(ctx, id)
-	if err == nil {
-		_, err = cluster.RunWrite(ctx, s.Peer, r.message(m))
-	}
+	_, err := r.askRecipient(ctx, id, r.message(m))
 	return err
+}
+
+func (r *run) askRecipient(ctx context.Context, id string, cmd []byte) ([]byte, error) {
+	s, err := r.m.State.Registry.Shard(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return cluster.RunWrite(ctx, s.Peer, cmd)
 }
 
 // commit makes the config server set the new primary shard. If it refuses, nothing was changed; after any other error the request is repeated.
@@ -223,5 +152,13 @@ func (p *movePrimary) undo(ctx context.Context, r *run) error {
 			return err
 		}
 	}
+	if err := p.forget(ctx, r); err != nil {
+		return err
+	}
 	return r.block(ctx, msg.Unblock, []string{p.req.To}, p.req.DB)
+}
+
+// forget has the recipient store nothing more of the run: parts that arrive later are refused.
+func (p *movePrimary) forget(ctx context.Context, r *run) error {
+	return r.onShard(ctx, p.req.To, &msg.MovePrimaryForget{DB: p.req.DB, Section: r.doc.id})
 }

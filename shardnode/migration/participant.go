@@ -20,9 +20,11 @@ func (m *Manager) shardSpecs() []command.Spec {
 	create.WriteConcern, block.WriteConcern, rename.WriteConcern = true, true, true
 	notify := command.Internal(m.runNotifyShardingEvent)
 	notify.WriteConcern = true
-	clone, adopt := command.Internal(m.runCloneCollection), command.Internal(m.runAdoptSessions)
-	clone.PrimaryOnly, adopt.PrimaryOnly, clone.WriteConcern, adopt.WriteConcern = true, true, true, true
-	specs := []command.Spec{create, block, rename, notify, clone, adopt, command.Internal(m.runValidateShardKey)}
+	store, forget, adopt := command.Internal(m.runMovePrimaryStore), command.Internal(m.runMovePrimaryForget), command.Internal(m.runAdoptSessions)
+	for _, s := range []*command.Spec{&store, &forget, &adopt} {
+		s.PrimaryOnly, s.WriteConcern = true, true
+	}
+	specs := []command.Spec{create, block, rename, notify, store, forget, adopt, command.Internal(m.runValidateShardKey)}
 	for i := range specs {
 		specs[i].Roles = command.Shard
 	}

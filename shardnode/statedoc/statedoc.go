@@ -48,6 +48,12 @@ func (c Collection[T]) Get(id value.Value) (d T, ok bool, err error) {
 	return d, ok, err
 }
 
+// GetIn is Get in a unit of work over s.
+func (c Collection[T]) GetIn(s *storage.Snapshot, id value.Value) (d T, ok bool, err error) {
+	d, _, _, ok, err = c.find(s, id)
+	return d, ok, err
+}
+
 // Each calls f with all documents of one snapshot. f may change them.
 func (c Collection[T]) Each(f func(T) error) error {
 	s := c.store.Snapshot()

@@ -1,0 +1,411 @@
+package coordinator
+
+import (
+	"bytes"
+	"context"
+	"hash/fnv"
+	"slices"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/migration"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// The copy of a database on its new primary shard: a clone as of one time, then what the oplog says was written to since, in rounds, until
+// little is left; the rest once writes are blocked. It is sent in numbered parts, which the recipient stores once each and in order
+// (migration's movestore.go); an attempt that another primary of this shard, or a recipient that has lost parts, cannot continue is
+// replaced by a new one, from the beginning. Once writes are blocked the copy is not made again: what is missing is sent from where the
+// recipient says that it is.
+//
+// The clone is of one time because of unique indexes: of two times, two documents might have the same key.
+
+const (
+	partBytes  = 1 << 20                // a unit of work of the recipient, for which the writes of its clients wait
+	roundLimit = 4096                   // documents of one round
+	fewLeft    = 512                    // a round with no more, which
+	shortRound = 100 * time.Millisecond // did not take longer, is the last one before writes are blocked;
+	manyRounds = 200                    // so is this one: writers that never pause are not caught up with otherwise
+	// sessionsBatch is the size of the part of the history of retryable writes in one message.
+	sessionsBatch = 4 << 20
+	// sessionsAgain is how many seconds the history that is sent in the critical section overlaps the clone: a statement may be noted a
+	// moment after it is visible.
+	sessionsAgain = 10
+)
+
+// copier sends the parts of one attempt.
+type copier struct {
+	p    *movePrimary
+	r    *run
+	part int64
+	upTo storage.Timestamp // what was written up to then has been sent
+	pin  *storage.OplogPin // of what was written later
+}
+
+// clone copies the database while clients write to it. The section on the new primary shard fences what is sent there.
+func (p *movePrimary) clone(ctx context.Context, r *run) error {
+	if err := r.block(ctx, msg.BlockReadsAndWrites, []string{p.req.To}, p.req.DB); err != nil {
+		return err
+	}
+	entries, err := r.m.entriesOf(ctx, p.req.DB)
+	if err != nil {
+		return err
+	}
+	if err := p.attempt(ctx, r, entries); err != nil {
+		return err
+	}
+	s := r.m.Engine.Snapshot()
+	defer s.Release()
+	c, err := p.copier(ctx, r, s.Timestamp())
+	if err != nil {
+		return err
+	}
+	defer c.pin.Release()
+	for _, coll := range p.at.Collections {
+		if err := c.collection(ctx, s, coll); err != nil {
+			return err
+		}
+	}
+	s.Release()
+	if err := c.sessions(ctx, 0); err != nil {
+		return err
+	}
+	for round := 0; round < manyRounds; round++ {
+		began := time.Now()
+		n, more, err := c.round(ctx)
+		if err != nil {
+			return err
+		}
+		if !more && n <= fewLeft && time.Since(began) < shortRound {
+			break
+		}
+	}
+	return c.send(ctx, &msg.MovePrimaryStore{Durable: true})
+}
+
+// attempt notes what is to be copied, for whoever has to undo it. The write also takes the time on: no other attempt has this one's.
+func (p *movePrimary) attempt(ctx context.Context, r *run, entries []*cluster.CollectionEntry) error {
+	s := r.m.Engine.Snapshot()
+	defer s.Release()
+	p.at.Collections, p.at.Attempt = p.list(s, entries), uint64(s.Timestamp())
+	return r.persist(ctx, func() error { return r.store(ctx, nil) })
+}
+
+// blockWrites blocks the writes to what is moved, and sends the rest.
+func (p *movePrimary) blockWrites(ctx context.Context, r *run) error {
+	if err := r.block(ctx, msg.BlockWrites, []string{r.m.State.ID}, p.req.DB); err != nil {
+		return err
+	}
+	c, err := p.copier(ctx, r, 0)
+	if err != nil {
+		return err
+	}
+	defer c.pin.Release()
+	if c.part == 0 {
+		return mongoerr.Newf(mongoerr.OperationFailed, "shard %s does not have the clone of database %s", p.req.To, p.req.DB)
+	}
+	if err := c.compare(ctx); err != nil {
+		return err
+	}
+	for more := true; more; {
+		if _, more, err = c.round(ctx); err != nil {
+			return err
+		}
+	}
+	if err := c.sessions(ctx, storage.Timestamp(p.at.Attempt)-min(storage.Timestamp(p.at.Attempt), storage.TimestampOf(sessionsAgain, 0))); err != nil {
+		return err
+	}
+	return c.send(ctx, &msg.MovePrimaryStore{Durable: true})
+}
+
+// list returns the database's collections on this shard.
+func (p *movePrimary) list(s *storage.Snapshot, entries []*cluster.CollectionEntry) (out []msg.MovedCollection) {
+	for _, c := range s.Catalog().Collections(p.req.DB) {
+		i := slices.IndexFunc(entries, func(e *cluster.CollectionEntry) bool { return e.NS == c.NS })
+		if i >= 0 && entries[i].UUID != c.UUID {
+			continue // left behind by an earlier collection
+		}
+		out = append(out, msg.MovedCollection{NS: c.NS, UUID: c.UUID, Sharded: i >= 0, Definition: definitionOf(c)})
+	}
+	return out
+}
+
+// copier begins the attempt, or goes on with it: then the recipient says how far it has come.
+func (p *movePrimary) copier(ctx context.Context, r *run, at storage.Timestamp) (*copier, error) {
+	c := &copier{p: p, r: r, part: -1, upTo: at}
+	if err := c.send(ctx, &msg.MovePrimaryStore{}); err != nil {
+		return nil, err
+	}
+	var err error
+	c.pin, err = r.m.Engine.PinOplog(c.upTo)
+	return c, err
+}
+
+// send has the recipient store the next part.
+func (c *copier) send(ctx context.Context, m *msg.MovePrimaryStore) error {
+	m.DB, m.Section, m.Attempt, m.Part, m.UpTo = c.p.req.DB, c.r.doc.id, c.p.at.Attempt, c.part+1, uint64(c.upTo)
+	cmd := c.r.message(m)
+	for try := 0; ; try++ {
+		reply, err := c.r.askRecipient(ctx, c.p.req.To, cmd)
+		if err == nil {
+			var at msg.MovePrimaryStoreReply
+			if err := msg.Parse(reply, &at); err != nil {
+				return err
+			}
+			c.part, c.upTo = at.Part, storage.Timestamp(at.UpTo)
+			return nil
+		}
+		if !cluster.Retryable(err) {
+			return err
+		}
+		if err := cluster.Backoff(ctx, try); err != nil {
+			return err
+		}
+	}
+}
+
+// collection sends a collection as of a snapshot: its definition, and its documents if it is not sharded.
+func (c *copier) collection(ctx context.Context, s *storage.Snapshot, moved msg.MovedCollection) error {
+	here := s.Catalog().Lookup(moved.NS)
+	if here == nil || here.UUID != catalog.UUID(moved.UUID) {
+		return mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s was dropped while its database was moved", moved.NS)
+	}
+	options, indexes := bytes.Clone(here.Options), definitions(here)
+	if moved.Sharded {
+		return c.r.onRecipient(ctx, c.p.req.To, &msg.CreateCollectionParticipant{NS: moved.NS, UUID: moved.UUID, Options: options, Indexes: indexes, Section: (*[16]byte)(&c.r.doc.id)})
+	}
+	// What is there under the name was left by an interrupted attempt, or an earlier collection: the catalog has no entry for it there.
+	if err := c.send(ctx, &msg.MovePrimaryStore{NS: moved.NS, UUID: moved.UUID, Drop: true}); err != nil {
+		return err
+	}
+	if err := c.send(ctx, &msg.MovePrimaryStore{NS: moved.NS, UUID: moved.UUID, Create: true, Options: options, Indexes: indexes}); err != nil {
+		return err
+	}
+	cur := s.Scan(here, storage.ScanOptions{})
+	defer cur.Close()
+	var b batch
+	flush := func() error {
+		began := time.Now()
+		err := c.send(ctx, &msg.MovePrimaryStore{NS: moved.NS, UUID: moved.UUID, Stored: b.take(), Fresh: true})
+		if err == nil { // the stores are left to clients for as long as the part has kept them busy
+			err = cluster.Sleep(ctx, time.Since(began))
+		}
+		return err
+	}
+	for cur.Next() {
+		if doc := cur.Doc(); b.full(len(doc)) {
+			doc = bytes.Clone(doc)
+			cur.Save()
+			if err := flush(); err != nil {
+				return err
+			}
+			b.add(doc)
+		} else {
+			b.add(doc)
+		}
+	}
+	if err := cur.Err(); err != nil || b.n == 0 {
+		return err
+	}
+	return flush()
+}
+
+// definitions returns the specifications of a collection's indexes that are built.
+func definitions(c *catalog.Collection) (out [][]byte) {
+	for _, i := range c.Indexes {
+		if i.Ready && !i.IsID {
+			out = append(out, bytes.Clone(i.Spec.Raw))
+		}
+	}
+	return out
+}
+
+// batch collects documents of a part.
+type batch struct {
+	list []byte
+	mark int
+	n    int
+}
+
+// full reports whether another document is to be in the next part.
+func (b *batch) full(size int) bool { return b.n > 0 && len(b.list)+size > partBytes }
+
+func (b *batch) add(doc []byte) {
+	if b.list == nil {
+		b.list, b.mark = value.Begin(nil)
+	}
+	b.list = value.AppendIndex(b.list, b.n, value.NewDocument(doc))
+	b.n++
+}
+
+// take returns the array, and begins another.
+func (b *batch) take() []byte {
+	if b.list == nil {
+		return nil
+	}
+	out := value.End(b.list, b.mark)
+	*b = batch{}
+	return out
+}
+
+// round sends what was written to since the last one, as it is now; n is the number of documents, and more says that others may have
+// been written to.
+func (c *copier) round(ctx context.Context) (n int, more bool, err error) {
+	s := c.r.m.Engine.Snapshot()
+	defer s.Release()
+	w := &migration.Changes{DB: c.p.req.DB, After: c.upTo, Limit: roundLimit}
+	if err := w.Read(ctx.Err, s); err != nil {
+		return 0, false, err
+	}
+	if err := c.pin.Check(); err != nil { // what has been cut may not have been read
+		return 0, false, err
+	}
+	if w.Len() > 0 {
+		for _, coll := range c.p.at.Collections {
+			here := s.Catalog().Lookup(coll.NS)
+			if coll.Sharded || here == nil || here.UUID != catalog.UUID(coll.UUID) {
+				continue // of another one compare sends all
+			}
+			if err := c.changes(ctx, s, here, w.Of(coll.NS)); err != nil {
+				return 0, false, err
+			}
+		}
+	}
+	if w.After > c.upTo {
+		c.upTo = w.After
+		if err := c.send(ctx, &msg.MovePrimaryStore{}); err != nil {
+			return 0, false, err
+		}
+		c.pin.Advance(c.upTo)
+	}
+	return w.Len(), w.More, nil
+}
+
+// changes sends documents of a collection that were written to.
+func (c *copier) changes(ctx context.Context, s *storage.Snapshot, here *catalog.Collection, list []migration.Changed) error {
+	if len(list) == 0 {
+		return nil
+	}
+	var stored, deleted batch
+	oldest, err := oldestOf(s, here)
+	if err != nil {
+		return err
+	}
+	flush := func() error {
+		return c.send(ctx, &msg.MovePrimaryStore{NS: here.NS, UUID: here.UUID, Oldest: oldest, Deleted: deleted.take(), Stored: stored.take()})
+	}
+	for _, d := range list {
+		_, doc, ok, err := s.FindByID(here, d.ID)
+		if err != nil {
+			return err
+		}
+		// With a collation it may be one whose _id compares as equal, which has its own entry.
+		ok = ok && bytes.Equal(value.Doc(value.F("_id", value.Lookup(doc, "_id"))), value.Doc(value.F("_id", d.ID)))
+		id := value.Doc(value.F("_id", d.ID))
+		if stored.full(len(doc)) || deleted.full(len(id)) {
+			doc = bytes.Clone(doc)
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+		if d.Deleted || !ok {
+			deleted.add(id)
+		}
+		if ok {
+			stored.add(doc)
+		}
+	}
+	return flush()
+}
+
+// oldestOf returns the _id of the first document of a capped collection; a missing value for others, and for an empty one.
+func oldestOf(s *storage.Snapshot, c *catalog.Collection) (id value.Value, err error) {
+	if !c.Capped {
+		return id, nil
+	}
+	cur := s.Scan(c, storage.ScanOptions{})
+	defer cur.Close()
+	if cur.Next() {
+		id = value.Lookup(cur.Doc(), "_id").Clone()
+	}
+	return id, cur.Err()
+}
+
+// compare sends again, now that writes are blocked, the collections whose definition has changed since they were cloned, and those that
+// are new. No DDL of the cluster can have changed any, since this run has the database's lock; a client of the shard itself may have.
+func (c *copier) compare(ctx context.Context) error {
+	p, r := c.p, c.r
+	entries, err := r.m.entriesOf(ctx, p.req.DB)
+	if err != nil {
+		return err
+	}
+	s := r.m.Engine.Snapshot()
+	defer s.Release()
+	now, changed := p.list(s, entries), false
+	for _, was := range p.at.Collections {
+		if was.Sharded || slices.ContainsFunc(now, func(x msg.MovedCollection) bool { return x.NS == was.NS }) {
+			continue
+		}
+		if err := c.send(ctx, &msg.MovePrimaryStore{NS: was.NS, UUID: was.UUID, Drop: true}); err != nil {
+			return err
+		}
+	}
+	for i := range now {
+		if !slices.Contains(p.at.Collections, now[i]) {
+			now[i].Definition, changed = changedDefinition, true // whoever repeats this sends it again
+		}
+	}
+	if !changed {
+		return nil
+	}
+	p.at.Collections = now
+	if err := r.persist(ctx, func() error { return r.store(ctx, nil) }); err != nil {
+		return err
+	}
+	for _, coll := range now {
+		if coll.Definition == changedDefinition {
+			if err := c.collection(ctx, s, coll); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// changedDefinition is that of a collection that is sent again once writes are blocked.
+const changedDefinition = -1
+
+// definitionOf returns a number that changes with a collection's options and indexes.
+func definitionOf(c *catalog.Collection) int64 {
+	h := fnv.New64a()
+	_, _ = h.Write(c.Options)
+	for _, spec := range definitions(c) {
+		_, _ = h.Write(spec)
+	}
+	return int64(h.Sum64() >> 1)
+}
+
+// sessions sends the history of retryable writes since a time.
+func (c *copier) sessions(ctx context.Context, since storage.Timestamp) error {
+	history := c.r.m.Sessions.History(since)
+	for len(history) > 0 {
+		list, mark := value.Begin(nil)
+		n := 0
+		for ; n < len(history) && len(list) < sessionsBatch; n++ {
+			rec, err := c.r.m.Sessions.WithImage(history[n])
+			if err != nil {
+				return err
+			}
+			list = value.AppendIndex(list, n, value.NewDocument(rec))
+		}
+		history = history[n:]
+		if err := c.r.onRecipient(ctx, c.p.req.To, &msg.AdoptSessions{Sessions: value.End(list, mark)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,311 @@
+package migration
+
+import (
+	"bytes"
+	"cmp"
+
+	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode/statedoc"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/indexkey"
+	"github.com/shoaldb/shoal/storage/lock"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// The new primary shard of a database stores what the old one sends it, in numbered parts. How far it has come is in a document, which
+// is written in the same unit of work as the part: a part that is sent again, or arrives late, is stored once and in its turn.
+//
+// Hazard: a part of the clone that is held up, and stored after the changes that came behind it, would bring back what clients have
+// deleted, or undo what they have updated. Neither the critical section nor the run's id tells it from one that is on time.
+
+// movedNS has the progress of databases that move to this shard.
+const movedNS = "config.movePrimaryRecipients"
+
+// movedDoc is how far one of them has come.
+type movedDoc struct {
+	db      string
+	run     catalog.UUID
+	attempt uint64
+	part    int64
+	upTo    uint64
+}
+
+func movedDocs(store statedoc.Store) statedoc.Collection[*movedDoc] {
+	return statedoc.In(store, movedNS, readMovedDoc)
+}
+
+// ID implements statedoc.Doc.
+func (d *movedDoc) ID() value.Value { return value.NewString(d.db) }
+
+// Doc implements statedoc.Doc.
+func (d *movedDoc) Doc() []byte {
+	return value.Doc(value.F("_id", d.ID()), value.F("migrationId", d.run.Value()), value.F("cloneTimestamp", value.NewTimestampU64(d.attempt)),
+		value.F("part", value.NewInt64(d.part)), value.F("appliedUpTo", value.NewTimestampU64(d.upTo)))
+}
+
+func readMovedDoc(doc []byte) (*movedDoc, error) {
+	run, ok := catalog.UUIDFrom(value.Lookup(doc, "migrationId"))
+	d := &movedDoc{
+		db: value.Lookup(doc, "_id").Str(), run: run, attempt: value.Lookup(doc, "cloneTimestamp").TimestampU64(),
+		part: value.SafeInt64(value.Lookup(doc, "part")), upTo: value.Lookup(doc, "appliedUpTo").TimestampU64(),
+	}
+	if !ok || d.db == "" {
+		return nil, mongoerr.New(mongoerr.BadValue, "it names no database, or no operation")
+	}
+	return d, nil
+}
+
+// runMovePrimaryStore stores a part of a database, and tells how far this shard has come.
+func (m *Manager) runMovePrimaryStore(op *command.Op, req *msg.MovePrimaryStore, dst []byte) ([]byte, error) {
+	l := m.Locks.NewLocker()
+	defer l.UnlockAll()
+	mode := lock.IX
+	if req.Create || req.Drop {
+		mode = lock.X
+	}
+	name := req.NS
+	if name == "" {
+		name = req.DB + ".$cmd" // its database, really
+	}
+	if err := l.LockCollections(op, mode, name); err != nil {
+		return dst, err
+	}
+	if err := m.state.HoldsSection(req.DB, req.Section); err != nil {
+		return dst, err
+	}
+	concern := replication.Visible
+	if req.Durable {
+		concern = replication.Durable
+	}
+	var reply msg.MovePrimaryStoreReply
+	err := m.Docs.WriteWith(op, concern, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		d, err := m.storePart(s, u, req)
+		if err == nil {
+			reply = msg.MovePrimaryStoreReply{Part: d.part, UpTo: d.upTo}
+		}
+		return err
+	})
+	if err != nil {
+		return dst, err
+	}
+	return msg.AppendFields(dst, &reply), nil
+}
+
+// storePart stores a part if it is its turn.
+func (m *Manager) storePart(s *storage.Snapshot, u *storage.UnitOfWork, req *msg.MovePrimaryStore) (*movedDoc, error) {
+	docs := movedDocs(m.Docs)
+	d, ok, err := docs.GetIn(s, value.NewString(req.DB))
+	if err != nil {
+		return nil, err
+	}
+	ours := ok && d.run == req.Section
+	u.SetFromMigrate()
+	switch {
+	case ours && d.attempt == req.Attempt && req.Part <= d.part:
+		return d, nil // it has been stored
+	case req.Part == 0 && (!ours || d.attempt < req.Attempt):
+		d = &movedDoc{db: req.DB, run: req.Section, attempt: req.Attempt}
+	case !ours || d.attempt != req.Attempt || req.Part != d.part+1:
+		return nil, mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "part %d of the move of database %s is not the next one", req.Part, req.DB)
+	default:
+		if err := m.storeIn(s, u, req); err != nil {
+			return nil, err
+		}
+	}
+	d.part, d.upTo = req.Part, req.UpTo
+	return d, docs.PutIn(s, u, d)
+}
+
+// storeIn changes the collection that a part is about.
+func (m *Manager) storeIn(s *storage.Snapshot, u *storage.UnitOfWork, req *msg.MovePrimaryStore) error {
+	c := s.Catalog().Lookup(req.NS)
+	switch {
+	case req.NS == "":
+		return nil
+	case req.Drop:
+		if c == nil {
+			return nil
+		}
+		m.node.Forget(u, c)
+		return u.DropCollection(c)
+	case req.Create:
+		options := bytes.Clone(req.Options)
+		if options == nil {
+			options = value.Doc()
+		}
+		c, err := u.CreateCollection(storage.CollectionSpec{NS: req.NS, UUID: req.UUID, Options: options})
+		if err != nil || len(req.Indexes) == 0 {
+			return err
+		}
+		specs := make([][]byte, len(req.Indexes))
+		for i, spec := range req.Indexes {
+			specs[i] = bytes.Clone(spec)
+		}
+		_, err = u.CreateIndexes(c, specs)
+		return err
+	case c == nil || c.UUID != req.UUID:
+		return mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s was dropped while its database was moved", req.NS)
+	}
+	stored := value.Values(req.Stored)
+	if req.Fresh {
+		list := make([][]byte, len(stored))
+		for i, d := range stored {
+			list[i] = d.Doc()
+		}
+		_, err := u.InsertMany(c, list, storage.NoInfo)
+		return err
+	}
+	w := &partWriter{s: s, u: u, c: c, done: make(map[string]bool)}
+	if err := w.trim(req.Oldest); err != nil {
+		return err
+	}
+	for _, d := range value.Values(req.Deleted) {
+		if err := w.remove(value.Lookup(d.Doc(), "_id")); err != nil {
+			return err
+		}
+	}
+	for _, d := range stored {
+		if err := w.put(d.Doc()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// partWriter applies changes to documents in one unit of work.
+type partWriter struct {
+	s *storage.Snapshot
+	u *storage.UnitOfWork
+	c *catalog.Collection
+	// done has the records of the snapshot that the unit has written to: true if it has removed them.
+	done map[string]bool
+}
+
+// find looks up a document of the snapshot, unless the unit has removed it.
+func (w *partWriter) find(id value.Value) (rid storage.RecordID, doc []byte, ok bool, err error) {
+	rid, doc, ok, err = w.s.FindByID(w.c, id)
+	if err != nil || !ok || w.done[string(rid)] {
+		return nil, nil, false, err
+	}
+	return rid.Clone(), bytes.Clone(doc), true, nil
+}
+
+func (w *partWriter) remove(id value.Value) error {
+	rid, doc, ok, err := w.find(id)
+	if err != nil || !ok {
+		return err
+	}
+	w.done[string(rid)] = true
+	return w.u.Delete(w.c, rid, doc, storage.NoInfo)
+}
+
+// put inserts or replaces a document.
+func (w *partWriter) put(doc []byte) error {
+	rid, old, ok, err := w.find(value.Lookup(doc, "_id"))
+	if err != nil {
+		return err
+	}
+	if ok {
+		w.done[string(rid)] = false
+	}
+	for {
+		if ok {
+			err = w.u.Update(w.c, rid, old, doc, storage.NoInfo)
+		} else {
+			_, err = w.u.Insert(w.c, doc, storage.NoInfo)
+		}
+		if mongoerr.CodeOf(err) != mongoerr.DuplicateKey {
+			return err
+		}
+		if gave, gerr := w.giveWay(doc); gerr != nil || !gave {
+			return cmp.Or(gerr, err)
+		}
+	}
+}
+
+// giveWay removes the documents that have a key of a unique index that a newer document has now. On the old primary shard they do not have it
+// any more, or are gone: their own change comes in this part or a later one, since a document that has not changed conflicts with none.
+func (w *partWriter) giveWay(doc []byte) (gave bool, err error) {
+	var keys indexkey.KeySet
+	for _, idx := range w.c.Indexes {
+		if idx.IsID || !idx.Enforcing {
+			continue
+		}
+		if err := idx.Keys.Keys(doc, &keys); err != nil {
+			return false, err
+		}
+		for i := range keys.Len() {
+			n, err := w.removeHolders(idx, keys.Key(i))
+			if err != nil {
+				return false, err
+			}
+			gave = gave || n > 0
+		}
+	}
+	return gave, nil
+}
+
+// removeHolders removes the documents that have a key in the snapshot, but for those that the unit has written to.
+func (w *partWriter) removeHolders(idx *catalog.Index, key []byte) (n int, err error) {
+	cur := w.s.IndexScan(w.c, idx, false)
+	defer cur.Close()
+	for cur.Seek(key); cur.Next() && bytes.Equal(cur.Key(), key); {
+		rid := cur.RecordID().Clone()
+		if _, written := w.done[string(rid)]; written {
+			continue
+		}
+		doc, ok, err := w.s.Get(w.c, rid)
+		if err != nil {
+			return n, err
+		}
+		if !ok {
+			continue
+		}
+		if err := w.u.Delete(w.c, rid, bytes.Clone(doc), storage.NoInfo); err != nil {
+			return n, err
+		}
+		w.done[string(rid)] = true
+		n++
+	}
+	return n, cur.Err()
+}
+
+// trim removes what is before the oldest document of a capped collection: what a capped collection removes is not in the oplog.
+func (w *partWriter) trim(oldest value.Value) error {
+	if oldest.IsMissing() {
+		return nil
+	}
+	cur := w.s.Scan(w.c, storage.ScanOptions{})
+	defer cur.Close()
+	for cur.Next() {
+		id := value.Lookup(cur.Doc(), "_id")
+		if value.Compare(id, oldest) == 0 {
+			break
+		}
+		if err := w.remove(id.Clone()); err != nil {
+			return err
+		}
+	}
+	return cur.Err()
+}
+
+// runMovePrimaryForget removes the progress of a run, after which no part of it is stored any more.
+func (m *Manager) runMovePrimaryForget(op *command.Op, req *msg.MovePrimaryForget, dst []byte) ([]byte, error) {
+	docs := movedDocs(m.Docs)
+	return dst, m.Docs.Write(op, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		d, ok, err := docs.GetIn(s, value.NewString(req.DB))
+		if err != nil || !ok || d.run != req.Section {
+			return err
+		}
+		return docs.RemoveIn(s, u, d.ID())
+	})
+}
+
+// runAdoptSessions adopts another shard's history of retryable writes.
+func (m *Manager) runAdoptSessions(op *command.Op, req *msg.AdoptSessions, dst []byte) ([]byte, error) {
+	return dst, m.sessions.Adopt(op, value.Values(req.Sessions))
+}
