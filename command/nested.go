@@ -1,6 +1,7 @@
 package command
 
 import (
+	"context"
 	"time"
 
 	"github.com/shoaldb/shoal/query/value"
@@ -34,6 +35,9 @@ func (op *Op) Nested(body []byte) (*Op, error) {
 	}
 	return in, checkConcerns(&in.Req, in.Req.parseConcerns())
 }
+
+// Carry makes a value known to what executes a nested operation.
+func (op *Op) Carry(key, val any) { op.parent = context.WithValue(op.parent, key, val) }
 
 // Close releases what a nested operation holds.
 func (op *Op) Close() { op.release() }

@@ -52,8 +52,11 @@ func (m *Manager) runAllowMigrations(op *command.Op, req *msg.AllowMigrations, d
 		return dst, err
 	}
 	defer unlock()
-	m.chunks.Lock()
-	defer m.chunks.Unlock()
+	free, err := m.lockTable(op, req.NS)
+	if err != nil {
+		return dst, err
+	}
+	defer free()
 	field := doc(fld("allowMigrations", value.NewBool(false)))
 	change := doc(fld("$set", field))
 	if req.Allow {
@@ -90,14 +93,17 @@ func (m *Manager) setAllowMigrations(ctx context.Context, req *msg.SetAllowMigra
 
 // permitMigrations lets a collection's chunks move, or has them stay where they are.
 func (m *Manager) permitMigrations(ctx context.Context, ns string, uuid [16]byte, allow bool) error {
-	m.chunks.Lock()
-	defer m.chunks.Unlock()
+	unlock, err := m.lockTable(ctx, ns)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	field := doc(fld("permitMigrations", value.NewBool(false)))
 	change := doc(fld("$set", field))
 	if allow {
 		change = doc(fld("$unset", field))
 	}
-	_, err := m.update(ctx, "collections", doc(fld("_id", str(ns)), fld("uuid", value.NewBinary(4, uuid[:]))), change, false)
+	_, err = m.update(ctx, "collections", doc(fld("_id", str(ns)), fld("uuid", value.NewBinary(4, uuid[:]))), change, false)
 	return err
 }
 

@@ -62,6 +62,41 @@ func (c *testCluster) leftOver() {
 	}
 }
 
+// A DDL that waits for the lock of another one, when the primary changes, does not get it before the other one goes on on the new primary.
+func TestStoredDDLHasItsLocksFirst(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard1"}`)
+	c.shardedAs("c", 1, 10)
+	reached, release := c.hangAt("shard1", "enterCriticalSection")
+	dropped, created := make(chan bson.M, 1), make(chan bson.M, 1)
+	go func() { dropped <- c.raw("db", `{"drop": "c"}`) }()
+	reached()
+	go func() {
+		m := c.raw("db", `{"create": "c", "capped": true, "size": 4096}`)
+		for m["code"] == int32(mongoerr.InterruptedDueToReplStateChange) {
+			m = c.raw("db", `{"create": "c", "capped": true, "size": 4096}`)
+		}
+		created <- m
+	}()
+	c.until("both have locked the database", func() bool {
+		return strings.Count(show(c.admin(c.shards["shard1"], bson.D{{Key: "lockInfo", Value: 1}, {Key: "$db", Value: "admin"}})["lockInfo"]), "{DDLDatabase, db}") == 2
+	})
+	c.restart("shard1")
+	select {
+	case m := <-created:
+		t.Errorf("it is created during the drop: %v", m)
+	case <-time.After(100 * time.Millisecond):
+	}
+	release()
+	if m := <-dropped; m["ok"] != 1.0 {
+		t.Error(m)
+	}
+	if m := <-created; m["ok"] != 1.0 {
+		t.Error(m)
+	}
+	c.leftOver()
+}
+
 // The primary of the coordinating shard changes at each phase of a drop: the drop completes, a repeated one finds nothing,
 // and the name can be used.
 func TestDropAtEveryPhase(t *testing.T) {

@@ -45,8 +45,9 @@ type Coordinators struct {
 		ctx  context.Context // canceled when the node steps down
 		runs map[string]*run // by the key of their documents
 		// asked are runs that wait for their locks, by the same key: an identical request that arrives meanwhile joins them.
-		asked map[string]*run
-		held  map[*held]struct{}
+		asked  map[string]*run
+		held   map[*held]struct{}
+		tidied time.Time // when old outcomes were removed
 	}
 }
 
@@ -80,23 +81,26 @@ func (m *Coordinators) Service() replication.Service {
 //
 // It ends before clients may write (the service is vital). Hazard: DDL locks are memory only. If a client's command came
 // before them, it could find the collection half dropped, unlocked, and begin a second operation on the same name. The
-// lock table is a new one: operations of the last time as primary may still unwind and release what they held in the old
-// table, which must not release a lock of a run that goes on.
+// lock table is a new one, which nobody else has before the runs hold their locks: operations of the last time as primary may still
+// unwind, and release what they held in the old table, which must not release a lock of a run that goes on.
 func (m *Coordinators) stepUp(ctx context.Context, _ int64) error {
-	m.mu.Lock()
-	m.mu.ctx, m.mu.runs, m.mu.held, m.locks = ctx, make(map[string]*run), make(map[*held]struct{}), lock.NewManager()
-	m.mu.Unlock()
-	return documents(m.Docs).Each(func(d *document) error {
-		h, err := m.lock(ctx, d.op, lockWait)
-		if err != nil {
+	table, runs, all := lock.NewManager(), make(map[string]*run), make(map[*held]struct{})
+	err := documents(m.Docs).Each(func(d *document) error {
+		h := &held{Locker: table.NewLocker(), reason: d.op.name()}
+		if err := m.take(ctx, h, namesOf(d.op), lockWait); err != nil {
 			return err
 		}
 		r := &run{m: m, doc: d, locks: h, done: make(chan struct{}), stored: true, at: d.phase}
-		m.mu.Lock()
-		m.mu.runs[r.key()] = r
-		m.mu.Unlock()
+		runs[r.key()], all[h] = r, struct{}{}
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.mu.ctx, m.mu.runs, m.mu.held, m.locks = ctx, runs, all, table
+	return nil
 }
 
 // start continues a run in the background. m.mu must be held.
@@ -220,7 +224,7 @@ func (m *Coordinators) run(op *command.Op, req msg.Message, as string, dst []byt
 		}
 	}()
 	if begun, dst, err = m.lead(op, r, as, dst); !begun {
-		return dst, asked.ambiguous(err)
+		return dst, err
 	}
 	return r.wait(op, dst)
 }
@@ -233,6 +237,12 @@ func (m *Coordinators) lead(op *command.Op, r *run, as string, dst []byte) (begu
 		return false, dst, err
 	}
 	r.locks = h
+	if asked := parseRequestID(op.Req.Body); asked.again { // the first one may have held the locks
+		if done, ok, err := m.outcome(asked.id); err != nil || ok {
+			m.unlock(h)
+			return false, append(dst, done...), err
+		}
+	}
 	if err := m.checkVersion(op, r.doc.ns); err != nil { // the database may have moved while this waited for the locks
 		m.unlock(h)
 		return false, dst, err
@@ -377,6 +387,9 @@ func (m *Coordinators) runNested(op *command.Op, elems []byte, unsharded bool, d
 		return dst, err
 	}
 	defer in.Close()
+	if err := m.keepsOutcome(op, in); err != nil {
+		return dst, err
+	}
 	if unsharded {
 		in.Req.ShardVersion = cluster.Unsharded.Doc()
 	}

@@ -55,26 +55,46 @@ func (m *Coordinators) lock(ctx context.Context, op operation, wait time.Duratio
 	return m.lockNames(ctx, namesOf(op), op.name(), wait)
 }
 
-// lockNames takes locks in their order.
+// lockNames takes locks in their order. A node that has stepped down, or not completely up, gives none; nor does it if it does so meanwhile.
 func (m *Coordinators) lockNames(ctx context.Context, names []lockedName, reason string, wait time.Duration) (*held, error) {
 	m.mu.Lock()
+	if m.mu.ctx.Err() != nil {
+		m.mu.Unlock()
+		return nil, errSteppedDown
+	}
 	h := &held{Locker: m.locks.NewLocker(), reason: reason}
-	h.SetTimeout(wait)
 	m.mu.held[h] = struct{}{}
 	m.mu.Unlock()
+	if err := m.take(ctx, h, names, wait); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	_, ours := m.mu.held[h]
+	ours = ours && m.mu.ctx.Err() == nil
+	m.mu.Unlock()
+	if !ours {
+		m.unlock(h)
+		return nil, errSteppedDown
+	}
+	return h, nil
+}
+
+// take takes an operation's locks, or none.
+func (m *Coordinators) take(ctx context.Context, h *held, names []lockedName, wait time.Duration) error {
+	h.SetTimeout(wait)
 	for _, n := range names {
 		if err := h.Lock(ctx, n.res, n.mode); err != nil {
 			m.unlock(h)
 			if mongoerr.CodeOf(err) == mongoerr.LockTimeout {
 				err = mongoerr.Newf(mongoerr.LockBusy, "Failed to acquire DDL lock for namespace '%s' in mode %s after %s with reason '%s'", n.res.Name, n.mode, wait, h.reason)
 			}
-			return nil, err
+			return err
 		}
 		m.mu.Lock()
 		h.list = append(h.list, n)
 		m.mu.Unlock()
 	}
-	return h, nil
+	return nil
 }
 
 // unlock releases an operation's locks, the last one first.

@@ -7,7 +7,10 @@ import (
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/shardnode/statedoc"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
@@ -16,7 +19,7 @@ import (
 
 // A router that gets no reply from a coordinator sends the request again, with the same id. If the run goes on, the request joins it. If
 // it has completed, the reply is in this collection for a while: executed once more, many operations would find nothing to do, and
-// answer with an error.
+// answer with an error. What is one unit of work on this shard has no run; that unit stores the reply, too.
 
 // outcomesNS is the namespace of the replies of completed runs.
 const outcomesNS = "config.system.sharding_ddl_outcomes"
@@ -38,18 +41,6 @@ func parseRequestID(body []byte) (r requestID) {
 	r.id, _ = catalog.UUIDFrom(value.Lookup(d, "id"))
 	r.again = value.Lookup(d, "again").Truthy()
 	return r
-}
-
-// ambiguous returns the error of a request that was executed without a run. What one unit of work of this shard has done is recorded
-// nowhere: if the name is missing when the request comes again, the first one may have removed it.
-func (q requestID) ambiguous(err error) error {
-	switch mongoerr.CodeOf(err) {
-	case mongoerr.NamespaceNotFound, mongoerr.IndexNotFound:
-		if q.again {
-			return mongoerr.Newf(mongoerr.HostUnreachable, "the reply to the operation was lost, and it cannot be repeated: %v", err)
-		}
-	}
-	return err
 }
 
 // outcome returns the fields of the reply to a request whose run has completed.
@@ -77,13 +68,56 @@ func (r *run) remove(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		now := time.Now()
-		if err := forgetOutcomes(s, u, c, now.Add(-outcomesKept)); err != nil {
+		if err := forgetOutcomes(s, u, c, time.Now().Add(-outcomesKept)); err != nil {
 			return err
 		}
-		reply, mark := value.Begin(nil)
-		return statedoc.PutIn(s, u, c, value.Doc(value.F("_id", r.doc.request.Value()), value.F("at", value.NewTime(now)),
-			value.F("reply", value.NewDocument(value.End(r.doc.op.reply(reply), mark)))))
+		return statedoc.PutIn(s, u, c, outcomeDoc(r.doc.request, r.doc.op.reply(nil)))
+	})
+}
+
+// outcomeDoc is the reply to a request, as it is stored.
+func outcomeDoc(request catalog.UUID, reply []byte) []byte {
+	doc, mark := value.Begin(nil)
+	return value.Doc(value.F("_id", request.Value()), value.F("at", value.NewTime(time.Now())), value.F("reply", value.NewDocument(value.End(append(doc, reply...), mark))))
+}
+
+// keepsOutcome has the client's command of a request, which is one unit of work on this shard, store its reply in that unit.
+func (m *Coordinators) keepsOutcome(op, in *command.Op) error {
+	asked := parseRequestID(op.Req.Body)
+	if asked.id.IsZero() {
+		return nil
+	}
+	if err := m.tidyOutcomes(op); err != nil {
+		return err
+	}
+	namespace.KeepOutcome(in, func(u *storage.UnitOfWork, reply []byte) error {
+		c := u.Catalog().Lookup(outcomesNS)
+		if c == nil {
+			return mongoerr.Newf(mongoerr.InternalError, "%s was dropped", outcomesNS)
+		}
+		_, err := u.Insert(c, outcomeDoc(asked.id, reply), storage.NoInfo)
+		return err
+	})
+	return nil
+}
+
+// tidyOutcomes creates the collection of replies, and removes old ones from time to time: the units of clients' commands only add some.
+func (m *Coordinators) tidyOutcomes(ctx context.Context) error {
+	m.mu.Lock()
+	due := time.Since(m.mu.tidied) > outcomesKept
+	if due {
+		m.mu.tidied = time.Now()
+	}
+	m.mu.Unlock()
+	if !due && m.Engine.Catalog().Lookup(outcomesNS) != nil {
+		return nil
+	}
+	return m.Docs.WriteWith(ctx, replication.Visible, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		c, err := statedoc.CollectionFor(s, u, outcomesNS)
+		if err != nil {
+			return err
+		}
+		return forgetOutcomes(s, u, c, time.Now().Add(-outcomesKept))
 	})
 }
 

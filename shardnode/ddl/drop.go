@@ -37,13 +37,18 @@ func (cs *Commands) runDrop(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
+	return d.reply(dst, ns), nil
+}
+
+// reply appends the fields of a drop's reply.
+func (d dropped) reply(dst []byte, ns string) []byte {
 	if d.collection {
 		dst = value.Append(dst, "nIndexesWas", value.NewInt32(int32(d.indexes)))
 	}
 	if d.there {
 		dst = value.Append(dst, "ns", value.NewString(ns))
 	}
-	return dst, nil
+	return dst
 }
 
 // checkDroppable refuses to drop what the server itself needs.
@@ -86,6 +91,9 @@ func (w *operation) dropNamespace(ns string) (d dropped, err error) {
 			w.Op.Audit("dropCollection", mongoerr.NamespaceNotFound, value.F("ns", value.NewString(ns)))
 			w.Finish()
 			return nil
+		}
+		if err := namespace.AddOutcome(w.Op, u, d.reply(nil, ns)); err != nil {
+			return err
 		}
 		return w.Commit(u, w.Concern)
 	})

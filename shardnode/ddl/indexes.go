@@ -367,11 +367,15 @@ func (cs *Commands) runDropIndexes(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
+	return dropIndexesReply(dst, was, all), nil
+}
+
+func dropIndexesReply(dst []byte, was int, all bool) []byte {
 	dst = value.Append(dst, "nIndexesWas", value.NewInt32(int32(was)))
 	if all {
 		dst = value.Append(dst, "msg", value.NewString("non-_id indexes dropped for collection"))
 	}
-	return dst, nil
+	return dst
 }
 
 // dropIndexes drops the indexes that the command names. It returns how many there were, and whether that is every one but that on _id.
@@ -402,6 +406,9 @@ func (w *operation) dropIndexes(ns string) (was int, all bool, err error) {
 		}
 		for _, name := range names {
 			w.Audit(u, "dropIndex", value.F("ns", value.NewString(ns)), value.F("indexName", value.NewString(name)))
+		}
+		if err := namespace.AddOutcome(w.Op, u, dropIndexesReply(nil, was, all)); err != nil {
+			return err
 		}
 		return w.Commit(u, w.Concern)
 	})

@@ -109,6 +109,9 @@ func (w *operation) renameNamespace(r *rename) error {
 			return err
 		}
 		w.AuditRename(u, r.from, r.to, target)
+		if err := namespace.AddOutcome(w.Op, u, nil); err != nil {
+			return err
+		}
 		return w.Commit(u, w.Concern)
 	})
 }
@@ -172,6 +175,9 @@ func (w *operation) copyAcross(s *storage.Snapshot, r *rename, c, target *catalo
 		}
 		w.AuditRename(u, r.from, r.to, target)
 		w.ddl.node.Forget(u, c)
+		if err := namespace.AddOutcome(w.Op, u, nil); err != nil {
+			return err
+		}
 		return u.DropCollection(c)
 	})
 }

@@ -13,5 +13,5 @@
 //
 //  1. A Compiled belongs to one version of a collection: Cache.Of makes another one when the catalog's entry is another.
 //  2. What is found in a storage.Snapshot agrees with the catalog of that snapshot.
-//  3. Nothing in this package writes.
+//  3. Nothing in this package writes. (AddOutcome, which is here for both rooms that know an outcome, calls what does.)
 package namespace
