@@ -2,6 +2,7 @@ package storage
 
 import (
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -81,4 +82,45 @@ func transactionMemory(t *testing.T, e *Engine, size, doc int) (native int64) {
 	close(stop)
 	sampler.Wait()
 	return native
+}
+
+// What a transaction keeps in Go's heap while it is under way, with indexes, does not depend on its size either: one three times as
+// large may need a constant more.
+func TestHeapOfATransactionIsBounded(t *testing.T) {
+	const mb, doc = 1 << 20, 4 << 10
+	live := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	pad := make([]byte, doc)
+	var most [2]int64
+	for i, size := range []int{20 * mb, 60 * mb} { // each fills an oplog entry, which has up to 16 MB
+		e := openMem(t, Options{FS: vfs.Default, Dir: t.TempDir(), memTable: mb, CacheSize: 2 * mb, stageBytes: mb / 2, chunkBytes: mb / 8, CollectInterval: time.Hour})
+		c := create(t, e, "db.c", nil, spec("a_1", D("a", 1)), spec("b_1", D("b", 1)))
+		s := e.Snapshot()
+		u := e.NewUnitOfWork(s)
+		u.SetTransaction(D("id", 1), 1)
+		u.Snapshot()
+		before := live()
+		for n := range size / doc {
+			if _, err := u.InsertMany(c, [][]byte{D("_id", n, "a", n*7, "b", -n, "pad", string(pad))}, NoInfo); err != nil {
+				t.Fatal(err)
+			}
+			if n%(4*mb/doc) == 0 {
+				most[i] = max(most[i], live()-before)
+			}
+		}
+		most[i] = max(most[i], live()-before)
+		commit(t, e, u)
+		s.Release()
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%d MB: the live heap grew by at most %d KB", size/mb, most[i]>>10)
+	}
+	if most[1] > most[0]+8*mb { // an oplog entry that is being filled, and what a flush has in work
+		t.Errorf("the live heap grew by %d KB, by %d with a third of it", most[1]>>10, most[0]>>10)
+	}
 }

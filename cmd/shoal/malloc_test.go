@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -23,29 +24,46 @@ import (
 func TestBlockCacheTakesItsSize(t *testing.T) {
 	const size = 96 << 20
 	if os.Getenv("SHOAL_CACHE_CHILD") != "" {
-		boundMalloc()
+		defer boundMalloc()()
 		churnCache(t, size)
 		return
 	}
 	cmd := exec.Command(os.Args[0], "-test.run=^TestBlockCacheTakesItsSize$", "-test.v")
 	cmd.Env = append(os.Environ(), "SHOAL_CACHE_CHILD=1", "GOMAXPROCS=4")
 	out, err := cmd.CombinedOutput()
-	m := regexp.MustCompile(`the cache has taken (\d+) bytes`).FindSubmatch(out)
+	m := regexp.MustCompile(`the cache has taken (\d+) bytes, and (\d+) `).FindSubmatch(out)
 	if err != nil || m == nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	grown, err := strconv.Atoi(string(m[1]))
-	if err != nil {
-		t.Fatal(err)
+	for i, limit := range []int{size + size/2, size + size/4} {
+		grown, err := strconv.Atoi(string(m[i+1]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%d MB for a cache of %d MB", grown>>20, size>>20)
+		if grown > limit {
+			t.Errorf("a cache of %d MB has taken %d MB, more than %d", size>>20, grown>>20, limit>>20)
+		}
 	}
-	t.Logf("%d MB for a cache of %d MB", grown>>20, size>>20)
-	if grown > size+size/2 {
-		t.Errorf("a cache of %d MB has taken %d MB", size>>20, grown>>20)
+}
+
+// Gaps are returned when memory has grown, and not otherwise.
+func TestTrimsWhatHasGrown(t *testing.T) {
+	resident, trims := int64(50<<20), 0
+	m := trimmer{kept: resident, measure: func() int64 { return resident }, trim: func() { trims++; resident -= 6 << 20 }}
+	for i, c := range []struct {
+		grown int64 // megabytes
+		trims int
+	}{{0, 0}, {15, 0}, {1, 1}, {15, 1}, {-30, 1}, {15, 1}, {1, 2}, {0, 2}} {
+		resident += c.grown << 20
+		if m.step(); trims != c.trims {
+			t.Errorf("step %d: %d trims, not %d", i, trims, c.trims)
+		}
 	}
 }
 
 // churnCache reads a store several times as large as its block cache, and prints by how much that has grown the process's own memory
-// outside of Go's heap.
+// outside of Go's heap: then, and once large blocks have taken the place of small ones.
 func churnCache(t *testing.T, size int64) {
 	cache := pebble.NewCache(size)
 	defer cache.Unref()
@@ -54,7 +72,7 @@ func churnCache(t *testing.T, size int64) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	const keys = 800
+	const keys, largeEvery = 800, 10
 	noise := make([]byte, 4<<20)
 	r := rand.New(rand.NewPCG(1, 2))
 	for i := range noise {
@@ -63,7 +81,7 @@ func churnCache(t *testing.T, size int64) {
 	key := func(i int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(i)) }
 	for i := range keys {
 		n := 4<<10 + r.IntN(120<<10) // as documents have
-		if i%12 == 0 {
+		if i%largeEvery == 0 {
 			n = 1<<20 + r.IntN(2<<20) // as entries of the raft log have
 		}
 		if err := db.Set(key(i), noise[r.IntN(len(noise)-n):][:n], pebble.NoSync); err != nil {
@@ -89,7 +107,19 @@ func churnCache(t *testing.T, size int64) {
 		})
 	}
 	readers.Wait()
-	t.Logf("the cache has taken %d bytes", residentOutsideGo(t)-before)
+	mixed := residentOutsideGo(t) - before
+	for i := 0; i < 3*keys; i += largeEvery {
+		_, c, err := db.Get(key(i % keys))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = c.Close()
+	}
+	after := residentOutsideGo(t) - before
+	for end := time.Now().Add(20 * time.Second); after > size+size/4 && time.Now().Before(end); time.Sleep(trimEvery / 10) {
+		after = residentOutsideGo(t) - before
+	}
+	t.Logf("the cache has taken %d bytes, and %d bytes with large blocks", mixed, after)
 }
 
 // residentOutsideGo returns the process's anonymous memory without that of Go.

@@ -131,7 +131,7 @@ func serve(c *config, out, errOut io.Writer, start starter) int {
 	if c.Log.Append && c.Log.Path != "" && statErr == nil {
 		console.Std.Restarted()
 	}
-	boundMalloc()
+	defer boundMalloc()()
 	paceCollections()
 	h := newHost(c.Program)
 	signals := catchSignals()
