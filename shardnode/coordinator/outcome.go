@@ -82,43 +82,60 @@ func outcomeDoc(request catalog.UUID, reply []byte) []byte {
 }
 
 // keepsOutcome has the client's command of a request, which is one unit of work on this shard, store its reply in that unit.
-func (m *Coordinators) keepsOutcome(op, in *command.Op) error {
+func (m *Coordinators) keepsOutcome(op, in *command.Op) {
 	asked := parseRequestID(op.Req.Body)
 	if asked.id.IsZero() {
-		return nil
+		return
 	}
-	if err := m.tidyOutcomes(op); err != nil {
-		return err
-	}
+	m.tidyOutcomes(op)
 	namespace.KeepOutcome(in, func(u *storage.UnitOfWork, reply []byte) error {
 		c := u.Catalog().Lookup(outcomesNS)
 		if c == nil {
-			return mongoerr.Newf(mongoerr.InternalError, "%s was dropped", outcomesNS)
+			return nil // this shard is without a majority, and cannot create it
 		}
 		_, err := u.Insert(c, outcomeDoc(asked.id, reply), storage.NoInfo)
 		return err
 	})
-	return nil
 }
 
+// tidyWait is how long a client's command waits for the collection of replies to be created, which happens once.
+const tidyWait = 200 * time.Millisecond
+
 // tidyOutcomes creates the collection of replies, and removes old ones from time to time: the units of clients' commands only add some.
-func (m *Coordinators) tidyOutcomes(ctx context.Context) error {
+// Without a majority that takes until the node steps down, for which no client's command waits.
+func (m *Coordinators) tidyOutcomes(op *command.Op) {
+	there := m.Engine.Catalog().Lookup(outcomesNS) != nil
 	m.mu.Lock()
-	due := time.Since(m.mu.tidied) > outcomesKept
-	if due {
-		m.mu.tidied = time.Now()
+	ctx := m.mu.ctx
+	if ctx.Err() != nil || there && time.Since(m.mu.tidied) < outcomesKept {
+		m.mu.Unlock()
+		return
 	}
+	m.mu.tidied = time.Now()
+	m.wg.Add(1)
 	m.mu.Unlock()
-	if !due && m.Engine.Catalog().Lookup(outcomesNS) != nil {
-		return nil
+	done := make(chan struct{})
+	go func() {
+		defer m.wg.Done()
+		defer close(done)
+		_ = m.Docs.WriteWith(ctx, replication.Visible, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+			c, err := statedoc.CollectionFor(s, u, outcomesNS)
+			if err != nil {
+				return err
+			}
+			return forgetOutcomes(s, u, c, time.Now().Add(-outcomesKept))
+		}) // the next command does it, if this one could not
+	}()
+	if there {
+		return
 	}
-	return m.Docs.WriteWith(ctx, replication.Visible, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
-		c, err := statedoc.CollectionFor(s, u, outcomesNS)
-		if err != nil {
-			return err
-		}
-		return forgetOutcomes(s, u, c, time.Now().Add(-outcomesKept))
-	})
+	t := time.NewTimer(tidyWait)
+	defer t.Stop()
+	select {
+	case <-done:
+	case <-t.C:
+	case <-op.Done():
+	}
 }
 
 // forgetOutcomes removes the replies from before a time, which are the first ones of the collection.
