@@ -283,6 +283,26 @@ func (c *VectorClock) Advance(clusterTime []byte, trusted bool) error {
 	return c.GossipIn(ctx, clusterTime, trusted)
 }
 
+// CheckRequested refuses a time that a request wants a node to wait for (afterClusterTime, atClusterTime, maxClusterTime) if no
+// operation can have had it yet. what names the option in the error.
+//
+// Invariant: a read moves the clock no further than the next write would. Hazard: such a time comes
+// without a signature, and a node that wrote a no-op at it would have no timestamps left for the writes to come. A time of the
+// current second is let pass although this node may not have heard of it: until there are signing keys replies have no
+// $clusterTime that a client could pass on.
+func (c *VectorClock) CheckRequested(what string, t uint64) error {
+	now := c.cluster.Load()
+	if t <= now {
+		return nil
+	}
+	const most = 1 << 24 // more than the operations of a second
+	if int64(t>>32) <= c.wall().Unix() && uint32(t) < most {
+		return nil
+	}
+	return mongoerr.Newf(mongoerr.InvalidOptions, "%s value must not be greater than the current clusterTime. Requested clusterTime: { ts: %s }; current clusterTime: { ts: %s }",
+		what, TimestampString(t), TimestampString(now))
+}
+
 // AppendTimes adds $clusterTime and operationTime to a reply; an opTime of 0 means the clock's own time.
 func (c *VectorClock) AppendTimes(dst []byte, opTime uint64) []byte {
 	now := c.cluster.Load()

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"math"
 	"sync"
 	"testing"
 	"time"
@@ -142,5 +143,19 @@ func BenchmarkAppendTimes(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		buf = c.AppendTimes(buf[:0], c.Tick(1))
+	}
+}
+
+func TestRequestedTimes(t *testing.T) {
+	c, _, now := testClock(t)
+	known := c.Tick(5)
+	second := uint64(now.Unix()) << 32
+	for at, want := range map[uint64]mongoerr.Code{
+		known: mongoerr.OK, second | 1<<20: mongoerr.OK, second | 1<<31: mongoerr.InvalidOptions, second + 1<<32: mongoerr.InvalidOptions,
+		math.MaxUint64: mongoerr.InvalidOptions, math.MaxUint32<<32 | math.MaxUint32 - 1: mongoerr.InvalidOptions, 1 << 63: mongoerr.InvalidOptions,
+	} {
+		if err := c.CheckRequested("readConcern afterClusterTime", at); mongoerr.CodeOf(err) != want {
+			t.Errorf("%s: %v, want code %d", TimestampString(at), err, want)
+		}
 	}
 }

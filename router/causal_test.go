@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -182,5 +183,37 @@ func TestClientsDoNotWriteTheHistoryOfSessionsThroughARouter(t *testing.T) {
 		if got, _ := c.raw(tc.db, tc.cmd)["code"].(int32); got != int32(tc.code) {
 			t.Errorf("%s: code %d, want %d", tc.cmd, got, int32(tc.code))
 		}
+	}
+}
+
+// A read at a time that nothing has had yet moved the cluster's clock there: to the year 2106, after which writes shared one timestamp.
+func TestReadsDoNotMoveTheClock(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.shardedTxnColl()
+	number := 0
+	for _, far := range []string{`{"t": 2147483643, "i": 1}`, `{"t": 4294967295, "i": 4294967294}`, `{"t": 4294967295, "i": 4294967295}`} {
+		at := fmt.Sprintf(`{"level": "snapshot", "atClusterTime": {"$timestamp": %s}}`, far)
+		after := fmt.Sprintf(`{"afterClusterTime": {"$timestamp": %s}}`, far)
+		causal := fmt.Sprintf(`{"level": "snapshot", "afterClusterTime": {"$timestamp": %s}}`, far)
+		const txn = `, "lsid": {"id": {"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAAA==", "subType": "04"}}}, "txnNumber": {"$numberLong": "NUMBER"}, "startTransaction": true, "autocommit": false`
+		for _, cmd := range []string{
+			`{"find": "c", "readConcern": %s}`, `{"aggregate": "c", "cursor": {}, "pipeline": [], "readConcern": %s}`, `{"distinct": "c", "key": "x", "readConcern": %s}`,
+			`{"find": "c", "readConcern": %s` + txn + `}`,
+		} {
+			for _, concern := range []string{at, after, causal} {
+				number++
+				cmd := strings.Replace(fmt.Sprintf(cmd, concern), "NUMBER", fmt.Sprint(number), 1)
+				if r := c.raw("d", cmd); r["code"] != int32(mongoerr.InvalidOptions) || !strings.Contains(fmt.Sprint(r["errmsg"]), "must not be greater than the current clusterTime") {
+					t.Errorf("%s: %v", cmd, r)
+				}
+			}
+		}
+		if r := c.raw("admin", fmt.Sprintf(`{"appendOplogNote": 1, "data": {}, "maxClusterTime": {"$timestamp": %s}}`, far)); r["ok"] == 1.0 {
+			t.Errorf("a note at %s: %v", far, r)
+		}
+	}
+	r := c.run("d", `{"insert": "c", "documents": [{"_id": 77}]}`)
+	if at := r["operationTime"].(bson.Timestamp); int64(at.T) > time.Now().Unix()+1 {
+		t.Errorf("a write has the time %v", at)
 	}
 }

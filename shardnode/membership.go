@@ -82,6 +82,11 @@ func (n *Node) runOplogNote(op *command.Op, dst []byte) ([]byte, error) {
 		if uint64(n.Engine.Visible()) >= max.TimestampU64() {
 			return dst, mongoerr.New(mongoerr.StaleClusterTime, "Requested maxClusterTime is older than the last write")
 		}
+		if s, ok := n.Set.(clockedSet); ok {
+			if err := s.clock.CheckRequested("maxClusterTime", max.TimestampU64()); err != nil {
+				return dst, err
+			}
+		}
 		n.Engine.AdvanceClock(storage.Timestamp(max.TimestampU64()))
 	}
 	u := w.Unit(nil)

@@ -29,7 +29,7 @@ func (n *Node) readSnapshot(op *command.Op) (*storage.Snapshot, error) {
 		return nil, err
 	}
 	if rc.AfterClusterTime != 0 {
-		if err := n.waitFor(op, storage.Timestamp(rc.AfterClusterTime)); err != nil {
+		if err := n.waitFor(op, "afterClusterTime", storage.Timestamp(rc.AfterClusterTime)); err != nil {
 			return nil, err
 		}
 	}
@@ -63,7 +63,7 @@ func (n *Node) readSnapshot(op *command.Op) (*storage.Snapshot, error) {
 // snapshotAt returns a snapshot at a cluster time that is read on other shards, too. It waits until the transactions
 // that were prepared by then are decided.
 func snapshotAt(n *Node, op *command.Op, ts storage.Timestamp) (*storage.Snapshot, error) {
-	if err := n.waitFor(op, ts); err != nil {
+	if err := n.waitFor(op, "atClusterTime", ts); err != nil {
 		return nil, err
 	}
 	if err := n.txns.AwaitPrepared(op, ts); err != nil {
@@ -92,10 +92,15 @@ func (n *Node) linearize(op *command.Op) error {
 }
 
 // waitFor returns once everything up to ts is visible. If the set has not written at or after ts, a no-op write on its
-// primary gets it there, so that a causally consistent read does not wait for the next client write.
-func (n *Node) waitFor(ctx context.Context, ts storage.Timestamp) error {
+// primary gets it there, so that a causally consistent read does not wait for the next client write. name is the option that asks for ts.
+func (n *Node) waitFor(ctx context.Context, name string, ts storage.Timestamp) error {
 	if n.Engine.Visible() >= ts {
 		return nil
+	}
+	if s, ok := n.Set.(clockedSet); ok {
+		if err := s.clock.CheckRequested("readConcern "+name, uint64(ts)); err != nil {
+			return err
+		}
 	}
 	if n.notPrimary() != nil {
 		return n.followTo(ctx, ts)

@@ -89,6 +89,8 @@ func (r *Runtime) installBuiltins() {
 		return goja.Undefined()
 	})
 	r.installFunctions()
+	_ = r.vm.Set("shallowSource", func(c goja.FunctionCall) goja.Value { return r.vm.ToValue(!tooDeep(c.Argument(0).String())) })
+	_ = r.vm.Set("jsonDepth", func(c goja.FunctionCall) goja.Value { return r.vm.ToValue(jsonDepth(c.Argument(0).String())) })
 	if _, err := r.vm.RunProgram(prelude); err != nil {
 		panic(err) // a constant of this package
 	}

@@ -53,6 +53,9 @@ func Compile(src string) (*Func, error) {
 	if disabled.Load() {
 		return nil, errDisabled
 	}
+	if tooDeep(src) {
+		return nil, errNested
+	}
 	text := strings.TrimRight(strings.TrimSpace(src), ";")
 	var candidates []string
 	if functionStart.MatchString(text) {

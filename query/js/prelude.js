@@ -92,3 +92,62 @@ function ISODate(s) { return s === undefined ? new Date() : new Date(s); }
     globalThis[name] = bounded;
   });
 })();
+// What recurses natively ends the process when its stack is full, and heeds no time limit: it is asked to go only so deep.
+(function () {
+  var deepest = 2000, shallow = shallowSource, depthOf = jsonDepth, parse = JSON.parse, stringify = JSON.stringify, call = Reflect.apply, make = Reflect.construct, run = eval;
+  delete globalThis.shallowSource;
+  delete globalThis.jsonDepth;
+  function refuse() { throw new RangeError("too much recursion"); }
+  function define(on, name, value) { Object.defineProperty(on, name, { writable: true, configurable: true, value: value }); }
+  function revive(holder, key, reviver) {
+    var v = holder[key];
+    if (v !== null && typeof v === "object") Object.keys(v).forEach(function (k) {
+      var now = revive(v, k, reviver);
+      if (now === undefined) delete v[k];
+      else Object.defineProperty(v, k, { writable: true, configurable: true, enumerable: true, value: now });
+    });
+    return call(reviver, holder, [key, v]);
+  }
+  define(JSON, "parse", function (text, reviver) {
+    text = String(text);
+    if (depthOf(text) > deepest) refuse();
+    var v = parse(text);
+    return typeof reviver === "function" ? revive({ "": v }, "", reviver) : v;
+  });
+  define(JSON, "stringify", function (x, replacer, space) {
+    // Native code calls this for each member, with the object that has it: so it knows how many are open, and can be interrupted.
+    var open = [], last, list;
+    if (Array.isArray(replacer)) list = replacer.filter(function (k, i) { return (typeof k === "string" || typeof k === "number" || k instanceof String || k instanceof Number); }).map(String);
+    if (list) list = list.filter(function (k, i) { return list.indexOf(k) === i; });
+    return stringify(x, function (k, v) {
+      if (this === last && this !== open[open.length - 1]) open.push(this);
+      else while (open.length && open[open.length - 1] !== this) open.pop();
+      if (open.length > deepest) refuse();
+      if (typeof replacer === "function") v = call(replacer, this, [k, v]);
+      else if (list && v !== null && typeof v === "object" && !Array.isArray(v) && !(v instanceof String || v instanceof Number || v instanceof Boolean)) {
+        var all = v;
+        v = {};
+        list.forEach(function (k) { if (all[k] !== undefined) Object.defineProperty(v, k, { writable: true, configurable: true, enumerable: true, value: all[k] }); });
+      }
+      last = v;
+      return v;
+    }, space);
+  });
+  define(globalThis, "eval", function (source) {
+    if (typeof source === "string" && !shallow(source)) refuse();
+    return run(source);
+  });
+  [function () {}, function* () {}, async function () {}].forEach(function (f) {
+    var own = f.constructor;
+    function bounded() {
+      var args = Array.prototype.map.call(arguments, String);
+      args.forEach(function (source) { if (!shallow(source)) refuse(); });
+      return make(own, args, new.target && new.target !== bounded ? new.target : own);
+    }
+    Object.setPrototypeOf(bounded, own);
+    Object.defineProperty(bounded, "prototype", { writable: false, value: own.prototype });
+    Object.defineProperty(bounded, "name", { value: own.name });
+    define(own.prototype, "constructor", bounded);
+    if (own === Function) define(globalThis, "Function", bounded);
+  });
+})();
