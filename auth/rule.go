@@ -5,6 +5,7 @@ import (
 
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // Request is a rule's view of a request.
@@ -16,8 +17,35 @@ type Request struct {
 	// Named is the collection that the request identifies by UUID, if known.
 	Named string
 
+	// Wrong is the error of an argument that a rule could not read; the request is refused with it.
+	Wrong error
+
 	// ambiguous means that a field was looked up that the request contains twice.
 	ambiguous bool
+}
+
+// wrong refuses a request because of an argument that cannot be read. A rule never leaves that to the command, which might
+// read the argument otherwise than the rule.
+func (r *Request) wrong(err error) bool {
+	if r.Wrong == nil {
+		r.Wrong = err
+	}
+	return false
+}
+
+func (r *Request) wrongType(field string, v value.Value, want string) bool {
+	return r.wrong(mongoerr.Newf(mongoerr.TypeMismatch, "BSON field '%s.%s' is the wrong type '%s', expected type '%s'", r.Name, field, v.T.Name(), want))
+}
+
+// text reads an optional string, for which null counts as not sent.
+func (r *Request) text(field string, v value.Value) (s string, ok bool) {
+	switch {
+	case v.T == value.String:
+		return v.Str(), true
+	case v.IsNullish():
+		return "", true
+	}
+	return "", r.wrongType(field, v, "string")
 }
 
 // Arg returns an element of the command.
@@ -72,8 +100,18 @@ func (r *Request) statements(name string, f func(doc []byte) bool) bool {
 			rest = rest[len(v.Doc()):]
 		}
 	}
-	for _, v := range value.Values(r.Arg(name).Doc()) {
-		if v.T == value.Document && !f(v.Doc()) {
+	list := r.Arg(name)
+	if list.IsNullish() {
+		return true
+	}
+	if list.T != value.Array {
+		return r.wrongType(name, list, "array")
+	}
+	for _, v := range value.Values(list.Doc()) {
+		if v.T != value.Document {
+			return r.wrongType(name, v, "object")
+		}
+		if !f(v.Doc()) {
 			return false
 		}
 	}
@@ -128,7 +166,7 @@ func (rule *Rule) Allows(r *Request) bool {
 	case onNamedDB:
 		ok = g.Allow(rule.need, r.coll(), "")
 	}
-	return ok && (rule.check == nil || rule.check(g, r)) && !r.ambiguous
+	return ok && (rule.check == nil || rule.check(g, r)) && !r.ambiguous && r.Wrong == nil
 }
 
 var (
@@ -186,17 +224,29 @@ func checkFindAndModify(g *Grants, r *Request) bool {
 // checkBulkWrite requires what each operation does to its namespace.
 func checkBulkWrite(g *Grants, r *Request) bool {
 	var names []string
-	r.statements("nsInfo", func(doc []byte) bool {
-		names = append(names, r.lookup(doc, "ns").Str())
+	ok := r.statements("nsInfo", func(doc []byte) bool {
+		ns := r.lookup(doc, "ns")
+		if ns.T != value.String {
+			return r.wrongType("nsInfo.ns", ns, "string")
+		}
+		names = append(names, ns.Str())
+		for _, name := range []string{"shardVersion", "databaseVersion"} { // which only members send
+			if !r.lookup(doc, name).IsNullish() && !r.Who.MayInternal() {
+				return false
+			}
+		}
 		return true
 	})
 	need := make([]ActionSet, len(names))
-	ok := r.statements("ops", func(doc []byte) bool {
+	ok = ok && r.statements("ops", func(doc []byte) bool {
 		it := value.Walk(doc)
 		kind, at, _ := it.Next()
-		i, isInt := at.AsInt64()
-		if !isInt || i < 0 || i >= int64(len(need)) {
-			return true // the command refuses it
+		i, err := BulkIndex(string(kind), at)
+		if err == nil && i >= int64(len(need)) {
+			err = mongoerr.Newf(mongoerr.BadValue, "BulkWrite ops entry has an invalid nsInfo index: %d", i)
+		}
+		if err != nil {
+			return r.wrong(err)
 		}
 		switch string(kind) {
 		case "insert":
@@ -208,6 +258,8 @@ func checkBulkWrite(g *Grants, r *Request) bool {
 			}
 		case "delete":
 			need[i].AddAll(actRemove)
+		default:
+			return r.wrong(mongoerr.UnknownField("bulkWrite." + string(kind)))
 		}
 		if r.bypasses() {
 			need[i].AddAll(actBypass)
@@ -219,6 +271,25 @@ func checkBulkWrite(g *Grants, r *Request) bool {
 		ok = ok && g.Allow(need[i], db, coll)
 	}
 	return ok
+}
+
+// BulkIndex reads the namespace index of a bulkWrite's operation; the command and the check of its privileges both use it. A
+// fraction is an error: rounded, it would be the index of some namespace.
+func BulkIndex(kind string, v value.Value) (int64, error) {
+	if v.IsNullish() {
+		return 0, mongoerr.MissingField(kind + "." + kind)
+	}
+	if !v.T.Numeric() {
+		return 0, mongoerr.Newf(mongoerr.TypeMismatch, "BSON field '%s.%s' is the wrong type '%s', expected types '[long, int, decimal, double]'", kind, kind, v.T.Name())
+	}
+	i, ok := v.AsInt64()
+	if !ok {
+		return 0, mongoerr.Newf(mongoerr.TypeMismatch, "BSON field '%s.%s' must be an integer, actual value '%s'", kind, kind, value.Show(v))
+	}
+	if i < 0 {
+		return 0, mongoerr.Newf(mongoerr.BadValue, "BSON field '%s' value must be >= 0, actual value '%d'", kind, i)
+	}
+	return i, nil
 }
 
 // checkMapReduce requires reading, and writing to the target collection.
@@ -233,19 +304,32 @@ func checkMapReduce(g *Grants, r *Request) bool {
 		coll = out.Str()
 		need.AddAll(actRemove)
 	case value.Document:
-		if d := r.lookup(out.Doc(), "db"); d.T == value.String {
-			db = d.Str()
+		into, ok := r.text("out.db", r.lookup(out.Doc(), "db"))
+		if !ok {
+			return false
+		}
+		if into != "" {
+			db = into
 		}
 		for k, v := range value.Elements(out.Doc()) {
-			switch k {
-			case "replace":
-				coll = v.Str()
+			if k != "replace" && k != "merge" && k != "reduce" {
+				continue
+			}
+			if v.T != value.String {
+				return r.wrongType("out."+k, v, "string")
+			}
+			if coll != "" {
+				return r.wrong(mongoerr.New(mongoerr.BadValue, "mapReduce's 'out' must name one collection"))
+			}
+			coll = v.Str()
+			need.AddAll(actUpdate)
+			if k == "replace" {
+				need = actInsert
 				need.AddAll(actRemove)
-			case "merge", "reduce":
-				coll = v.Str()
-				need.AddAll(actUpdate)
 			}
 		}
+	default:
+		return r.wrongType("out", out, "object")
 	}
 	if r.bypasses() {
 		need.AddAll(actBypass)
@@ -255,8 +339,12 @@ func checkMapReduce(g *Grants, r *Request) bool {
 
 // checkRename requires renameCollectionSameDB within a database, and what a copy requires between two.
 func checkRename(g *Grants, r *Request) bool {
+	target := r.Arg("to")
+	if target.T != value.String {
+		return r.wrongType("to", target, "string")
+	}
 	fromDB, from, _ := strings.Cut(r.coll(), ".")
-	toDB, to, _ := strings.Cut(r.Arg("to").Str(), ".")
+	toDB, to, _ := strings.Cut(target.Str(), ".")
 	drop := r.Arg("dropTarget").Truthy()
 	if drop && !g.Allow(Actions("dropCollection"), toDB, to) {
 		return false
@@ -276,20 +364,31 @@ func checkCreate(g *Grants, r *Request) bool {
 		return false
 	}
 	on := r.Arg("viewOn")
-	return on.T != value.String || on.Str() == "" || viewAllowed(g, r, on.Str())
+	return on.IsNullish() && r.Arg("pipeline").IsNullish() || viewAllowed(g, r, on)
 }
 
+// checkCollMod requires of a change to a view that its creator might read what it then shows. That is known only if the
+// command states both parts of the definition.
 func checkCollMod(g *Grants, r *Request) bool {
-	on := r.Arg("viewOn")
-	return on.T != value.String || on.Str() == "" || viewAllowed(g, r, on.Str())
+	on, stages := r.Arg("viewOn"), r.Arg("pipeline")
+	if on.IsNullish() != stages.IsNullish() {
+		return r.wrong(mongoerr.New(mongoerr.InvalidOptions, "Must specify both 'viewOn' and 'pipeline' when modifying a view and auth is enabled"))
+	}
+	return on.IsNullish() || viewAllowed(g, r, on)
 }
 
-func viewAllowed(g *Grants, r *Request, on string) bool {
-	return pipelineAllowed(g, r, r.DB, on, r.Arg("pipeline").Doc())
+func viewAllowed(g *Grants, r *Request, on value.Value) bool {
+	if on.T != value.String {
+		return r.wrongType("viewOn", on, "string")
+	}
+	if on.Str() == "" {
+		return r.wrong(mongoerr.New(mongoerr.BadValue, "'viewOn' cannot be empty"))
+	}
+	return pipelineAllowed(g, r, r.DB, on.Str(), r.Arg("pipeline"))
 }
 
 func checkAggregate(g *Grants, r *Request) bool {
-	return pipelineAllowed(g, r, r.DB, r.coll(), r.Arg("pipeline").Doc())
+	return pipelineAllowed(g, r, r.DB, r.coll(), r.Arg("pipeline"))
 }
 
 // checkExplain requires what the explained command requires.
@@ -297,21 +396,94 @@ func checkExplain(g *Grants, r *Request) bool {
 	v := r.first()
 	it := value.Walk(v.Doc())
 	name, _, ok := it.Next()
-	if v.T != value.Document || !ok {
-		return true // the command refuses it
+	if v.T != value.Document {
+		return r.wrongType("explain", v, "object")
+	}
+	if !ok {
+		return r.wrong(mongoerr.New(mongoerr.CommandNotFound, "Explain failed due to unknown command: "))
 	}
 	in := Request{Name: canonical(string(name)), DB: r.DB, Msg: &wire.Message{Body: v.Doc()}, Who: r.Who}
 	rule := RuleFor(in.Name)
-	return rule != nil && in.Name != "explain" && rule.Allows(&in)
+	return rule != nil && in.Name != "explain" && rule.Allows(&in) || r.wrong(in.Wrong)
 }
 
-// canonical returns the command's own name for an alias, for the commands that explain accepts.
+// checkApplyOps requires of each operation what the command requires that does the same (SERVER-25994), beside the right to
+// run applyOps at all. An inserted document replaces one with the same _id. An operation that names its collection by a UUID
+// may name any: the command itself checks the one that it finds.
+func checkApplyOps(g *Grants, r *Request) bool {
+	list := r.first()
+	if list.T != value.Array {
+		return r.wrongType("applyOps", list, "array")
+	}
+	for _, v := range value.Values(list.Doc()) {
+		if v.T != value.Document {
+			return r.wrongType("applyOps", v, "object")
+		}
+		kind, ns := r.lookup(v.Doc(), "op"), r.lookup(v.Doc(), "ns")
+		if kind.T != value.String {
+			return r.wrongType("op", kind, "string")
+		}
+		if ns.T != value.String {
+			return r.wrongType("ns", ns, "string")
+		}
+		if !r.lookup(v.Doc(), "ui").IsMissing() && !g.AllowCluster(Actions("useUUID forceUUID")) {
+			return false
+		}
+		if kind.Str() == "c" {
+			if !appliedCommand(g, r, ns.Str(), r.lookup(v.Doc(), "o")) {
+				return false
+			}
+			continue
+		}
+		need, ok := AppliedActions(kind.Str())
+		if !ok {
+			return r.wrong(mongoerr.Newf(mongoerr.BadValue, "Enumeration value '%s' for field 'applyOps.op' is not a valid value.", kind.Str()))
+		}
+		if db, coll, _ := strings.Cut(ns.Str(), "."); !g.Allow(Actions(need), db, coll) {
+			return false
+		}
+	}
+	return true
+}
+
+// AppliedActions returns what an operation of applyOps on documents requires, by the operation's kind.
+func AppliedActions(kind string) (actions string, ok bool) {
+	switch kind {
+	case "i":
+		return "insert update", true
+	case "u":
+		return "update", true
+	case "d":
+		return "remove", true
+	case "n":
+		return "", true
+	}
+	return "", false
+}
+
+// appliedCommand reports whether a command within applyOps is allowed. It runs as a request of its own and is checked there again,
+// but no operation is applied before all are known to be allowed.
+func appliedCommand(g *Grants, r *Request, ns string, o value.Value) bool {
+	if o.T != value.Document {
+		return r.wrongType("o", o, "object")
+	}
+	it := value.Walk(o.Doc())
+	name, _, _ := it.Next()
+	db, _, _ := strings.Cut(ns, ".")
+	in := Request{Name: canonical(string(name)), DB: db, Msg: &wire.Message{Body: o.Doc()}, Who: r.Who}
+	rule := RuleFor(in.Name)
+	return rule != nil && in.Name != "applyOps" && rule.Allows(&in) || r.wrong(in.Wrong)
+}
+
+// canonical returns the command's own name for an alias, for the commands that explain and applyOps accept.
 func canonical(name string) string {
 	switch name {
 	case "findandmodify":
 		return "findAndModify"
 	case "mapreduce":
 		return "mapReduce"
+	case "deleteIndexes":
+		return "dropIndexes"
 	}
 	return name
 }
@@ -381,13 +553,22 @@ func checkDataSize(g *Grants, r *Request) bool {
 }
 
 func checkCloneCapped(g *Grants, r *Request) bool {
-	return g.Allow(actFind, r.DB, r.coll()) && g.Allow(Actions("insert createIndex convertToCapped"), r.DB, r.Arg("toCollection").Str())
+	to := r.Arg("toCollection")
+	if to.T != value.String {
+		return r.wrongType("toCollection", to, "string")
+	}
+	return g.Allow(actFind, r.DB, r.coll()) && g.Allow(Actions("insert createIndex convertToCapped"), r.DB, to.Str())
 }
 
 // checkValidateDB requires validate on one database, or on all if none is named.
 func checkValidateDB(g *Grants, r *Request) bool {
-	if name := r.Arg("db"); name.T == value.String {
-		return g.Allow(Actions("validate"), name.Str(), r.Arg("collection").Str())
+	db, ok := r.text("db", r.Arg("db"))
+	coll, ok2 := r.text("collection", r.Arg("collection"))
+	if !ok || !ok2 {
+		return false
+	}
+	if db != "" {
+		return g.Allow(Actions("validate"), db, coll)
 	}
 	return g.AllowAll(Actions("validate"))
 }

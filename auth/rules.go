@@ -74,7 +74,7 @@ var rules = map[string]*Rule{
 	// The server.
 	"fsync": cluster("fsync"), "fsyncUnlock": cluster("unlock"), "logRotate": cluster("logRotate"), "logApplicationMessage": cluster("applicationMessage"),
 	"shutdown": cluster("shutdown"), "dropConnections": cluster("dropConnections"), "rotateCertificates": cluster("rotateCertificates"),
-	"applyOps": cluster("applyOps"), "appendOplogNote": cluster("appendOplogNote"), "clearLog": cluster("logRotate"),
+	"appendOplogNote": cluster("appendOplogNote"), "clearLog": cluster("logRotate"),
 	"dbCheck": db("dbHash"),
 
 	// Replica sets.
@@ -131,7 +131,9 @@ var testCommands = strings.Fields(`replSetTest replSetTestEgress stageDebug capt
 	makeSnapshot pinHistoryReplicated`)
 
 func init() {
-	rules["explain"] = by(checkExplain) // set here, since it reads the table itself
+	// Set here, since these read the table themselves.
+	rules["explain"] = by(checkExplain)
+	rules["applyOps"] = cluster("applyOps").and(checkApplyOps)
 	for _, name := range memberCommands {
 		rules[name] = members
 	}

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // StageRule is what a stage requires.
@@ -68,22 +69,28 @@ func init() {
 func StageRuleFor(name string) *StageRule { return stageRules[name] }
 
 // pipelineAllowed reports whether all stages of a pipeline are allowed, and reading the collection that it is on.
-func pipelineAllowed(g *Grants, r *Request, db, coll string, stages []byte) bool {
+func pipelineAllowed(g *Grants, r *Request, db, coll string, stages value.Value) bool {
 	p := pipeline{g: g, r: r, db: db, coll: coll}
 	return p.allowed(stages)
 }
 
-func (p *pipeline) allowed(stages []byte) bool {
+func (p *pipeline) allowed(stages value.Value) bool {
 	if p.depth++; p.depth > maxDepth {
 		return false
 	}
 	defer func() { p.depth-- }()
 	reads := p.coll != ""
-	for i, v := range value.Values(stages) {
+	if !stages.IsNullish() && stages.T != value.Array {
+		return p.r.wrongType("pipeline", stages, "array")
+	}
+	for i, v := range value.Values(stages.Doc()) {
+		if v.T != value.Document {
+			return p.r.wrong(mongoerr.New(mongoerr.TypeMismatch, "Each element of the 'pipeline' array must be an object"))
+		}
 		it := value.Walk(v.Doc())
 		name, arg, ok := it.Next()
-		if v.T != value.Document || !ok {
-			continue // the command refuses it
+		if _, _, more := it.Next(); !ok || more {
+			return p.r.wrong(mongoerr.New(40323, "A pipeline stage specification object must contain exactly one field."))
 		}
 		rule := stageRules[string(name)]
 		if rule == nil {
@@ -105,61 +112,88 @@ func (p *pipeline) allowed(stages []byte) bool {
 }
 
 // on checks a pipeline on another collection.
-func (p *pipeline) on(db, coll string, stages []byte) bool {
+func (p *pipeline) on(db, coll string, stages value.Value) bool {
 	sub := pipeline{g: p.g, r: p.r, db: db, coll: coll, depth: p.depth}
 	return sub.allowed(stages)
 }
 
-// target reads a stage's collection argument: a name in this database, or a document with database and collection.
-func (p *pipeline) target(v value.Value) (db, coll string) {
-	if v.T == value.Document {
+// target reads a stage's collection argument: a name in this database, or a document with database and collection. Without one
+// the pipeline has to begin with a stage that is a source.
+func (p *pipeline) target(v value.Value) (db, coll string, ok bool) {
+	switch v.T {
+	case value.Missing:
+		return p.db, "", true
+	case value.String:
+		return p.db, v.Str(), true
+	case value.Document:
 		name, of := p.r.lookup(v.Doc(), "coll"), p.r.lookup(v.Doc(), "db")
-		if of.T == value.String {
-			return of.Str(), name.Str()
+		if name.T != value.String {
+			return "", "", p.r.wrongType("pipeline.coll", name, "string")
 		}
-		return p.db, name.Str()
+		if of.IsMissing() {
+			return p.db, name.Str(), true
+		}
+		if of.T != value.String {
+			return "", "", p.r.wrongType("pipeline.db", of, "string")
+		}
+		return of.Str(), name.Str(), true
 	}
-	if v.T == value.String {
-		return p.db, v.Str()
-	}
-	return p.db, ""
+	return "", "", p.r.wrongType("pipeline", v, "string")
+}
+
+// object reports whether a stage's argument is a document.
+func (p *pipeline) object(arg value.Value) bool {
+	return arg.T == value.Document || p.r.wrongType("pipeline", arg, "object")
 }
 
 func checkLookup(p *pipeline, arg value.Value) bool {
-	from := p.r.lookup(arg.Doc(), "from")
-	sub := p.r.lookup(arg.Doc(), "pipeline")
-	db, coll := p.target(from)
-	return p.on(db, coll, sub.Doc())
+	if !p.object(arg) {
+		return false
+	}
+	db, coll, ok := p.target(p.r.lookup(arg.Doc(), "from"))
+	return ok && p.on(db, coll, p.r.lookup(arg.Doc(), "pipeline"))
 }
 
 func checkUnion(p *pipeline, arg value.Value) bool {
 	if arg.T == value.String {
-		return p.on(p.db, arg.Str(), nil)
+		return p.on(p.db, arg.Str(), value.Value{})
 	}
-	db, coll := p.target(p.r.lookup(arg.Doc(), "coll"))
+	if !p.object(arg) {
+		return false
+	}
+	db, coll, ok := p.target(p.r.lookup(arg.Doc(), "coll"))
 	if of := p.r.lookup(arg.Doc(), "db"); of.T == value.String {
 		db = of.Str()
+	} else if !of.IsMissing() {
+		return p.r.wrongType("pipeline.$unionWith.db", of, "string")
 	}
-	return p.on(db, coll, p.r.lookup(arg.Doc(), "pipeline").Doc())
+	return ok && p.on(db, coll, p.r.lookup(arg.Doc(), "pipeline"))
 }
 
-func checkFacet(p *pipeline, arg value.Value) bool {
-	for _, sub := range value.Elements(arg.Doc()) {
-		if sub.T == value.Array && !p.on(p.db, "", sub.Doc()) {
+// each checks the pipelines of a stage that are the fields of a document.
+func (p *pipeline) each(pipelines value.Value, coll string) bool {
+	if !p.object(pipelines) {
+		return false
+	}
+	for _, sub := range value.Elements(pipelines.Doc()) {
+		if sub.T != value.Array {
+			return p.r.wrongType("pipeline", sub, "array")
+		}
+		if !p.on(p.db, coll, sub) {
 			return false
 		}
 	}
 	return true
 }
+
+func checkFacet(p *pipeline, arg value.Value) bool { return p.each(arg, "") }
 
 func checkFusion(p *pipeline, arg value.Value) bool {
-	pipelines := p.r.lookup(p.r.lookup(arg.Doc(), "input").Doc(), "pipelines")
-	for _, sub := range value.Elements(pipelines.Doc()) {
-		if sub.T == value.Array && !p.on(p.db, p.coll, sub.Doc()) {
-			return false
-		}
+	if !p.object(arg) {
+		return false
 	}
-	return true
+	input := p.r.lookup(arg.Doc(), "input")
+	return p.object(input) && p.each(p.r.lookup(input.Doc(), "pipelines"), p.coll)
 }
 
 func (p *pipeline) writes(need ActionSet, db, coll string) bool {
@@ -170,17 +204,22 @@ func (p *pipeline) writes(need ActionSet, db, coll string) bool {
 }
 
 func checkOut(p *pipeline, arg value.Value) bool {
-	db, coll := p.target(arg)
-	return p.writes(Actions("insert remove"), db, coll)
+	db, coll, ok := p.target(arg)
+	return ok && p.writes(Actions("insert remove"), db, coll)
 }
 
 func checkMergeStage(p *pipeline, arg value.Value) bool {
-	into := arg
-	need := actInsert
-	if v := p.r.lookup(arg.Doc(), "into"); arg.T == value.Document && !v.IsMissing() {
-		into = v
+	into, need := arg, actInsert
+	var matched, missing value.Value
+	if arg.T != value.String {
+		if !p.object(arg) {
+			return false
+		}
+		into, matched, missing = p.r.lookup(arg.Doc(), "into"), p.r.lookup(arg.Doc(), "whenMatched"), p.r.lookup(arg.Doc(), "whenNotMatched")
+		if into.IsMissing() {
+			return p.r.wrong(mongoerr.MissingField("$merge.into"))
+		}
 	}
-	matched, missing := p.r.lookup(arg.Doc(), "whenMatched"), p.r.lookup(arg.Doc(), "whenNotMatched")
 	if arg.T != value.Document || matched.T != value.String || matched.Str() != "fail" && matched.Str() != "keepExisting" {
 		need.AddAll(actUpdate)
 	}
@@ -190,11 +229,11 @@ func checkMergeStage(p *pipeline, arg value.Value) bool {
 	if need.Empty() {
 		need = actUpdate
 	}
-	db, coll := p.target(into)
-	if matched.T == value.Array && !p.on(p.db, "", matched.Doc()) {
+	db, coll, ok := p.target(into)
+	if matched.T == value.Array && !p.on(p.db, "", matched) {
 		return false
 	}
-	return p.writes(need, db, coll)
+	return ok && p.writes(need, db, coll)
 }
 
 // checkCurrentOpStage allows everybody their own operations.
@@ -204,9 +243,18 @@ func checkCurrentOpStage(p *pipeline, arg value.Value) bool {
 
 // checkListSessions allows everybody their own sessions.
 func checkListSessions(p *pipeline, arg value.Value) bool {
+	if !p.object(arg) {
+		return false
+	}
 	users := p.r.lookup(arg.Doc(), "users")
 	own := !p.r.lookup(arg.Doc(), "allUsers").Truthy()
+	if !users.IsNullish() && users.T != value.Array {
+		return p.r.wrongType("users", users, "array")
+	}
 	for _, u := range value.Values(users.Doc()) {
+		if u.T != value.Document {
+			return p.r.wrongType("users", u, "object")
+		}
 		name := UserName{p.r.lookup(u.Doc(), "user").Str(), p.r.lookup(u.Doc(), "db").Str()}
 		own = own && name == p.r.Who.Name
 	}

@@ -1,6 +1,11 @@
 package auth
 
-import "github.com/shoaldb/shoal/query/value"
+import (
+	"strings"
+
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
 
 // Commands on users and roles require actions on the databases of the users and roles that they name, which may
 // differ from the database that they are sent to.
@@ -9,7 +14,7 @@ import "github.com/shoaldb/shoal/query/value"
 func (r *Request) roleDatabases(g *Grants, action string) bool {
 	list, err := ParseRoleNames(r.Arg("roles").Doc(), r.DB)
 	if err != nil {
-		return true // the command refuses it with the appropriate error
+		return r.wrong(err)
 	}
 	for _, role := range list {
 		if !g.Allow(Actions(action), role.DB, "") {
@@ -23,10 +28,13 @@ func (r *Request) roleDatabases(g *Grants, action string) bool {
 func (r *Request) privilegeDatabases(g *Grants, action string) bool {
 	for _, v := range value.Values(r.Arg("privileges").Doc()) {
 		if v.T != value.Document {
-			continue
+			return r.wrongType("privileges", v, "object")
 		}
-		res := r.lookup(v.Doc(), "resource")
-		on := r.lookup(res.Doc(), "db").Str()
+		p, err := ParsePrivilege(v.Doc())
+		if err != nil {
+			return r.wrong(err)
+		}
+		on := p.On.DB
 		if on == "" {
 			on = "admin"
 		}
@@ -93,12 +101,13 @@ func checkUsersInfo(g *Grants, r *Request) bool {
 	if what.T.Numeric() {
 		return g.Allow(view, r.DB, "")
 	}
-	for _, name := range r.named(what, "user") {
+	names, ok := r.named(what, "user")
+	for _, name := range names {
 		if own := name == [2]string{r.Who.Name.User, r.Who.Name.DB}; !own && !g.Allow(view, name[1], "") {
 			return false
 		}
 	}
-	return true
+	return ok
 }
 
 // checkRolesInfo allows users to see the roles that they have.
@@ -112,42 +121,56 @@ func checkRolesInfo(g *Grants, r *Request) bool {
 	for _, role := range r.Who.AllRoles {
 		has[role] = true
 	}
-	for _, name := range r.named(what, "role") {
+	names, ok := r.named(what, "role")
+	for _, name := range names {
 		if !has[RoleName{name[0], name[1]}] && !g.Allow(view, name[1], "") {
 			return false
 		}
 	}
-	return true
+	return ok
 }
 
 // named lists the names in usersInfo and rolesInfo: one or several, each a string or a document with name and database.
-func (r *Request) named(what value.Value, field string) (out [][2]string) {
-	one := func(v value.Value) {
+func (r *Request) named(what value.Value, field string) (out [][2]string, ok bool) {
+	one := func(v value.Value) bool {
 		switch v.T {
 		case value.String:
 			out = append(out, [2]string{v.Str(), r.DB})
+			return true
 		case value.Document:
-			out = append(out, [2]string{r.lookup(v.Doc(), field).Str(), r.lookup(v.Doc(), "db").Str()})
+			if name, db := r.lookup(v.Doc(), field), r.lookup(v.Doc(), "db"); name.T == value.String && db.T == value.String {
+				out = append(out, [2]string{name.Str(), db.Str()})
+				return true
+			}
 		}
+		return r.wrong(mongoerr.Newf(mongoerr.BadValue, "%s takes names, or documents with the fields '%s' and 'db'", r.Name, field))
 	}
 	if what.T != value.Array {
-		one(what)
-		return out
+		return out, one(what)
 	}
 	for _, v := range value.Values(what.Doc()) {
-		one(v)
+		if !one(v) {
+			return out, false
+		}
 	}
-	return out
+	return out, true
 }
 
-// checkMerge requires actions on all databases, or on the one that is named: the merged users and roles may belong to any.
+// checkMerge requires the actions on all databases, even if one is named: the users and roles of that one may have been given roles
+// and privileges of any other. It also requires reading the collections that they come from.
 func checkMerge(g *Grants, r *Request) bool {
 	need := Actions("createUser createRole grantRole")
 	if r.Arg("drop").Truthy() {
 		need.AddAll(Actions("dropUser dropRole"))
 	}
-	if name := r.Arg("db"); name.T == value.String && name.Str() != "" {
-		return g.Allow(need, name.Str(), "")
+	for _, field := range []string{"tempUsersCollection", "tempRolesCollection"} {
+		from, ok := r.text(field, r.Arg(field))
+		if !ok {
+			return false
+		}
+		if db, coll, _ := strings.Cut(from, "."); from != "" && !g.Allow(actFind, db, coll) {
+			return false
+		}
 	}
 	return g.AllowAll(need)
 }

@@ -199,7 +199,11 @@ func (a *Access) authorize(op *Op, named string) error {
 	if memberFields(req) && !id.MayInternal() {
 		return a.refuse(req)
 	}
-	if rule == nil || !rule.Open && !rule.Allows(&auth.Request{Name: req.Spec.Name, DB: req.DB, Msg: req.Msg, Who: id, Named: named}) {
+	asks := auth.Request{Name: req.Spec.Name, DB: req.DB, Msg: req.Msg, Who: id, Named: named}
+	if rule == nil || !rule.Open && !rule.Allows(&asks) {
+		if asks.Wrong != nil {
+			return asks.Wrong
+		}
 		return a.refuse(req)
 	}
 	if err := a.narrow(op, id); err != nil {
@@ -261,6 +265,8 @@ func memberElements(body []byte) bool {
 	}
 }
 
+var errForeignDigest = mongoerr.New(mongoerr.Unauthorized, "Unauthorized to set user digest in LogicalSessionId")
+
 // ownSession makes the request's session the user's own: two users' sessions with the same id are different. A router relays it with the owner.
 func ownSession(op *Op, id *auth.Identity) error {
 	req := &op.Req
@@ -269,7 +275,7 @@ func ownSession(op *Op, id *auth.Identity) error {
 	}
 	if !value.Lookup(req.LSID, "uid").IsMissing() {
 		if !id.Grants.AllowCluster(auth.Actions("impersonate")) {
-			return mongoerr.New(mongoerr.Unauthorized, "Unauthorized to set user digest in LogicalSessionId")
+			return errForeignDigest
 		}
 		return nil
 	}
@@ -347,6 +353,15 @@ func (op *Op) Allowed(actions, db, coll string) bool {
 	return id.Grants.Allow(auth.Actions(actions), db, coll)
 }
 
+// BulkIndex reads the namespace index of a bulkWrite's operation as the check of its privileges does.
+func BulkIndex(kind string, v value.Value) (int64, error) { return auth.BulkIndex(kind, v) }
+
+// MayApply reports whether the operation's user may have applyOps do an operation of a kind to a document of a collection.
+func (op *Op) MayApply(kind, db, coll string) bool {
+	need, ok := auth.AppliedActions(kind)
+	return ok && op.Allowed(need, db, coll)
+}
+
 // Granted reports whether the operation's user has an action on the cluster, which nobody has without
 // authorization.
 func (op *Op) Granted(action string) bool {
@@ -369,7 +384,7 @@ func (op *Op) servedFor() [32]byte {
 // SessionsShown returns a filter for the sessions that a specification of $listSessions or $listLocalSessions
 // asks for: if users are known and it names neither all nor some of them, only the user's own.
 func (op *Op) SessionsShown(spec []byte) func(owner [32]byte) bool {
-	if !op.Service.enforces() || value.Lookup(spec, "allUsers").Truthy() || !value.Lookup(spec, "users").IsNullish() {
+	if !op.Service.enforces() || value.Lookup(spec, "allUsers").Truthy() || len(value.Values(value.Lookup(spec, "users").Doc())) > 0 {
 		return cluster.SessionsOf(spec)
 	}
 	self := op.servedFor()

@@ -319,6 +319,41 @@ func (r *Request) parse(strict bool) error {
 	return nil
 }
 
+// streamed are the lists that commands read from document sequences where they are.
+var streamed = map[string]bool{"documents": true, "updates": true, "deletes": true, "ops": true, "nsInfo": true}
+
+// foldSequences makes every other document sequence an array of the body, which is what it stands for: handlers and the rules of
+// authorization look for arguments there. A list in both places would be read from one or the other.
+func (r *Request) foldSequences() error {
+	msg := *r.Msg
+	msg.Seqs = nil
+	for _, s := range r.Msg.Seqs {
+		if !value.Lookup(r.Body, s.ID).IsMissing() {
+			return mongoerr.DuplicateField(r.Spec.Name + "." + s.ID)
+		}
+		if streamed[s.ID] {
+			msg.Seqs = append(msg.Seqs, s)
+			continue
+		}
+		list, m := value.BeginKey(nil, value.Array, s.ID)
+		i := 0
+		err := Docs{raw: s.Docs}.Each(s.ID, func(_ int, doc []byte) error {
+			list = value.AppendIndex(list, i, value.NewDocument(doc))
+			i++
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		body := append(append(make([]byte, 0, len(msg.Body)+len(list)+1), msg.Body[:len(msg.Body)-1]...), value.End(list, m)...)
+		msg.Body = value.End(body, 0)
+	}
+	if len(msg.Seqs) < len(r.Msg.Seqs) {
+		r.Msg, r.Body = &msg, msg.Body
+	}
+	return nil
+}
+
 // setArg checks and stores an argument; taken is false for a null, which counts as not sent.
 func (r *Request) setArg(f *Field, v value.Value) (taken bool, err error) {
 	if (v.T == value.Null || v.T == value.Undefined) && f.Types != TAny && f.Types&TOther == 0 && !f.NotNull {

@@ -360,6 +360,11 @@ func (s *Service) prepare(op *Op) error {
 	if err := s.forMembers(op); err != nil {
 		return err
 	}
+	if len(req.Msg.Seqs) > 0 {
+		if err := req.foldSequences(); err != nil {
+			return err
+		}
+	}
 	if err := req.parse(true); err != nil {
 		return err
 	}

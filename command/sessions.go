@@ -58,23 +58,31 @@ func sessionList(op *Op) ([]cluster.LogicalSessionID, error) {
 		if err != nil {
 			return nil, err
 		}
+		if !value.Lookup(v.Doc(), "uid").IsMissing() && !op.Allowed("impersonate", "", "") {
+			return nil, errForeignDigest
+		}
 		out = append(out, id.Parent())
 	}
 	return out, nil
 }
 
-// OwnedSessions returns the value of a command on sessions with the owner of each, as nodes send it to each
-// other.
-func (op *Op) OwnedSessions() value.Value {
+// OwnedSessions returns a command that kills sessions, and its value with the owner of each, as nodes send it to each
+// other: all sessions of a user are those with the user's digest, since the sender is a member and not that user.
+func (op *Op) OwnedSessions() (name string, list value.Value) {
+	name = op.Req.Spec.Name
 	ids, err := sessionList(op)
-	if err != nil || op.Req.Spec.Name != "killSessions" {
-		return op.Req.Cmd
+	if err != nil || name != "killSessions" {
+		return name, op.Req.Cmd
+	}
+	if len(ids) == 0 && op.Service.enforces() {
+		owner := op.Owner()
+		return "killAllSessionsByPattern", value.NewArray(value.ArrayOf(value.NewDocument(value.Doc(value.F("uid", value.NewBinary(0, owner[:]))))))
 	}
 	vals := make([]value.Value, len(ids))
 	for i, id := range ids {
 		vals[i] = value.NewDocument(id.Doc())
 	}
-	return value.NewArray(value.ArrayOf(vals...))
+	return name, value.NewArray(value.ArrayOf(vals...))
 }
 
 func (b *Base) runEndSessions(op *Op, dst []byte) ([]byte, error) {
@@ -103,13 +111,14 @@ func (b *Base) runKillSessions(op *Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
+	owner := op.Owner()
 	b.kill(op, func(id cluster.LogicalSessionID) bool {
 		for _, k := range ids {
 			if k.ID == id.ID && k.UID == id.UID {
 				return true
 			}
 		}
-		return len(ids) == 0
+		return len(ids) == 0 && (!op.Service.enforces() || id.UID == owner)
 	})
 	return dst, b.killBelow(op)
 }

@@ -229,9 +229,12 @@ func (b *bulk) insertAll(i int, ops [][]byte) error {
 // namespace returns the collection that the i-th operation names.
 func (b *bulk) namespace(i int, d []byte) (string, error) {
 	it := value.Walk(d)
-	_, at, _ := it.Next()
-	n, ok := at.AsInt64()
-	if !ok || n < 0 || int(n) >= len(b.names) {
+	kind, at, _ := it.Next()
+	n, err := command.BulkIndex(string(kind), at)
+	if err != nil {
+		return "", err
+	}
+	if n >= int64(len(b.names)) {
 		return "", mongoerr.Newf(mongoerr.BadValue, "BulkWrite ops entry %d has an invalid nsInfo index.", i)
 	}
 	return b.names[n], nil

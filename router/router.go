@@ -91,7 +91,8 @@ func (r *Router) killOnShards(op *command.Op) error {
 			ids, members = append(ids, s.ID), append(members, cluster.MembersOf(s.Peer))
 		}
 	}
-	body := value.Doc(value.F(op.Req.Spec.Name, op.OwnedSessions()), value.F("$db", value.NewString("admin")))
+	name, sessions := op.OwnedSessions()
+	body := value.Doc(value.F(name, sessions), value.F("$db", value.NewString("admin")))
 	var others sync.WaitGroup
 	for _, set := range members {
 		for _, host := range set {

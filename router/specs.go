@@ -92,7 +92,7 @@ func (r *Router) ddlSpecs() []command.Spec {
 		onColl("drop", command.DDL, r.drop, "collectionUUID"),
 		relayed("dropDatabase", command.DDL, r.dropDatabase),
 		listDBs, rename, dropIndexes, collStats, dbStats, dataSize,
-		relayed("listCollections", command.Read, r.toPrimaryRead),
+		relayed("listCollections", command.Read, r.toPrimaryRead, "filter", "nameOnly", "authorizedCollections"),
 		onColl("listIndexes", command.Read, r.listIndexes),
 		onColl("createIndexes", command.DDL, r.createIndexes),
 		onColl("collMod", command.DDL, r.collMod),

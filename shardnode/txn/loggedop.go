@@ -55,13 +55,18 @@ func ParseLoggedOp(i int, v value.Value) (o LoggedOp, err error) {
 	return o, nil
 }
 
+// Target returns the collection of an operation on a document: the one with its UUID if it has one, nil if there is none.
+func (o *LoggedOp) Target(s *storage.Snapshot) *catalog.Collection {
+	if id, ok := catalog.UUIDFrom(o.uuid); ok {
+		return s.Catalog().LookupUUID(id)
+	}
+	return s.Catalog().Lookup(o.NS)
+}
+
 // Apply executes a logged operation on a document: an update by its diff and the document's key. Operations are
 // idempotent: an insert replaces an existing document, a delete may find none.
 func (o *LoggedOp) Apply(s *storage.Snapshot, u *storage.UnitOfWork) error {
-	c := s.Catalog().Lookup(o.NS)
-	if id, ok := catalog.UUIDFrom(o.uuid); ok {
-		c = s.Catalog().LookupUUID(id)
-	}
+	c := o.Target(s)
 	if c == nil {
 		if o.Op == 'd' {
 			return nil

@@ -106,12 +106,27 @@ func (w *Command) applyTogether(ops []txn.LoggedOp) error {
 		defer u.Rollback()
 		s := u.Snapshot()
 		for i := range ops {
+			if err := w.mayApply(&ops[i], ops[i].Target(s)); err != nil {
+				return err
+			}
 			if err := ops[i].Apply(s, u); err != nil {
 				return err
 			}
 		}
 		return w.Commit(u, replication.Visible)
 	})
+}
+
+// mayApply refuses an operation whose UUID is that of another collection than the one that it names, unless the user has the
+// privileges on that one, too.
+func (w *Command) mayApply(o *txn.LoggedOp, c *catalog.Collection) error {
+	if c == nil || c.NS == o.NS {
+		return nil
+	}
+	if !w.Op.MayApply(string(o.Op), catalog.DBOf(c.NS), c.Name()) {
+		return w.Op.Refuse()
+	}
+	return nil
 }
 
 // applyOne applies an operation by itself.

@@ -203,14 +203,8 @@ func parseBulkOp(d, let []byte) (o bulkOp, at int64, err error) {
 	default:
 		return o, 0, command.UnknownField("bulkWrite." + name)
 	}
-	switch {
-	case v.T == value.Null:
-		return o, 0, command.MissingField(name + "." + name)
-	case !v.T.Numeric():
-		return o, 0, command.WrongType(name+"."+name, v.T, command.TNumber)
-	}
-	if at = value.SafeInt64(v); at < 0 {
-		return o, 0, mongoerr.Newf(mongoerr.BadValue, "BSON field '%s' value must be >= 0, actual value '%d'", name, at)
+	if at, err = command.BulkIndex(name, v); err != nil {
+		return o, 0, err
 	}
 	if name != "insert" {
 		o.stmt = &statement{let: let}
