@@ -2,6 +2,7 @@ package router_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,9 +13,27 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode"
+	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
+
+// truncateOplog truncates a node's oplog, once it need not be kept for what is not stored of sessions.
+func (c *testCluster) truncateOplog(n *shardnode.Node) {
+	c.t.Helper()
+	at, stored := n.Engine.Visible(), storage.Timestamp(0)
+	c.until("sessions that are stored for the oplog's truncation", func() bool {
+		progress, err := n.Docs.Get("config.system.retryableWrites", value.NewString("complete"))
+		if err = errors.Join(err, n.Engine.TruncateOplog()); err != nil {
+			c.t.Fatal(err)
+		}
+		ready := stored >= at // and has released the oplog by now
+		stored = storage.Timestamp(value.Lookup(progress, "ts").TimestampU64())
+		return ready
+	})
+}
 
 // writeWhileMoving moves the upper half of d.c to shard1 and writes to it, and writes a multiple of the donor's oplog size
 // to another collection, before the recipient asks for changes.
@@ -34,9 +53,7 @@ func (c *testCluster) writeWhileMoving(times int) (moved bson.M) {
 	for i := range times * 3 {
 		c.run("d", fmt.Sprintf(`{"insert": "other", "documents": [{"_id": %d, "pad": %q}]}`, i, strings.Repeat("x", 100_000)))
 	}
-	if err := e.TruncateOplog(); err != nil {
-		c.t.Fatal(err)
-	}
+	c.truncateOplog(c.server["shard0"].Node)
 	c.point("shard1", "migrateThreadHangAtStep4", false)
 	wg.Wait()
 	return moved
@@ -76,9 +93,7 @@ func TestOplogTailerIsToldOfTheGap(t *testing.T) {
 			for i := range 20 {
 				c.run("d", fmt.Sprintf(`{"insert": "other", "documents": [{"_id": %d, "pad": %q}]}`, i, strings.Repeat("x", 100_000)))
 			}
-			if err := node.Engine.TruncateOplog(); err != nil {
-				t.Fatal(err)
-			}
+			c.truncateOplog(node)
 			more, _ := bson.Marshal(bson.D{{Key: "getMore", Value: id}, {Key: "collection", Value: "oplog.rs"}, {Key: "$db", Value: "local"}})
 			if reply, err := cluster.Run(t.Context(), c.shards["shard0"], more); mongoerr.CodeOf(err) != mongoerr.CappedPositionLost {
 				t.Errorf("%v, %.200x", err, reply)

@@ -360,6 +360,7 @@ func TestChangeStreamHistoryLost(t *testing.T) {
 		n.ok("db", fmt.Sprintf(`{"insert": "c", "documents": [{"_id": %d, "pad": %q}]}`, i+1, pad))
 	}
 	e.SetOplogSize(1 << 20)
+	n.flush()
 	if err := e.TruncateOplog(); err != nil {
 		t.Fatal(err)
 	}

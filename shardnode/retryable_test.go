@@ -122,24 +122,170 @@ func TestOplogOfRetryableWrites(t *testing.T) {
 	}
 }
 
-// An unknown statement is not executed if a part of its session's history is lost.
-func TestIncompleteHistory(t *testing.T) {
-	n := newTestNode(t)
-	n.ok("d", inSession(`{"insert": "c", "documents": [{"_id": 1}]}`, 1))
+// flush stores the table, and the time up to which it is complete.
+func (n *testNode) flush() {
+	n.t.Helper()
 	for range 3 {
 		if err := n.srv.Node.txns.FlushRetries(context.Background()); err != nil {
+			n.t.Fatal(err)
+		}
+	}
+}
+
+// outgrowOplog writes several times the oplog's size and truncates it as far as it may be.
+func (n *testNode) outgrowOplog() {
+	n.t.Helper()
+	for range 8 {
+		n.ok("d", `{"insert": "big", "documents": [{"b": "`+strings.Repeat("x", 900_000)+`"}]}`)
+	}
+	if err := n.srv.Engine.TruncateOplog(); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+const (
+	raiseX   = `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 1}}}]}`
+	raiseY   = `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"y": 1}}}]}`
+	commitIt = `{"commitTransaction": 1}`
+)
+
+// raise executes a retryable write in one session and a transaction in another.
+func (n *testNode) raise(number int) {
+	n.t.Helper()
+	n.ok("d", inSession(raiseX, number))
+	n.ok("d", otherSession(inTxn(raiseY, number, true)))
+	n.ok("admin", otherSession(inTxn(commitIt, number, false)))
+}
+
+// The oplog was truncated past what was stored of the sessions once it was several times as large as it may be: after a crash
+// or an election a write that was sent again ran twice, and a committed transaction was denied.
+func TestOplogIsNotTruncatedPastWhatIsStoredOfSessions(t *testing.T) {
+	m := newTestMembers(t, 300*time.Millisecond)
+	n := m.primary()
+	for _, x := range m.nodes {
+		x.srv.Engine.SetOplogSize(1 << 20)
+	}
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "x": 0, "y": 0}]}`)
+	n.raise(1)
+	n.flush()
+	n.raise(2)
+	n.outgrowOplog()
+	n.ok("admin", `{"replSetStepDown": 60, "secondaryCatchUpPeriodSecs": 10, "force": true}`)
+	for old := n; n == old; {
+		n = m.primary()
+	}
+	if r := n.ok("d", inSession(raiseX, 2)); r["retriedStmtIds"] == nil {
+		t.Errorf("the write sent again: %v", r)
+	}
+	n.ok("admin", otherSession(inTxn(commitIt, 2, false)))
+	if got := n.first("d", `{"find": "c"}`); fmt.Sprint(got) != "[{ _id: 1, x: 2, y: 2 }]" {
+		t.Errorf("%v", got)
+	}
+	n.flush()
+	if err := n.srv.Engine.TruncateOplog(); err != nil || n.srv.Engine.OplogTooLarge() {
+		t.Errorf("the oplog is too large, although the sessions are stored: %v", err)
+	}
+}
+
+// withHole makes a node that has lost a part of the oplog with number 2 of two sessions, of which number 1 is stored.
+func withHole(t *testing.T) *testNode {
+	n := newTestNode(t)
+	n.srv.Engine.SetOplogSize(1 << 20)
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "x": 0, "y": 0}]}`)
+	n.raise(1)
+	n.flush()
+	docs := n.srv.Node.Docs
+	var stored [][]byte
+	keep := func(doc []byte) error { stored = append(stored, doc); return nil }
+	if err := docs.Each(txn.TransactionsNS, keep); err != nil || len(stored) != 2 {
+		t.Fatalf("%d records: %v", len(stored), err)
+	}
+	progress, err := docs.Get(txn.RetryProgressNS, txn.RetryProgressID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.raise(2)
+	lost := n.srv.Engine.Visible()
+	n.flush()
+	n.outgrowOplog()
+	if cut, err := n.srv.Engine.OplogCut(); err != nil || cut < lost {
+		t.Fatalf("truncated up to %v, want %v: %v", cut, lost, err)
+	}
+	for _, doc := range stored {
+		if err := docs.Put(t.Context(), txn.TransactionsNS, doc); err != nil {
 			t.Fatal(err)
 		}
 	}
+	if err := docs.Put(t.Context(), txn.RetryProgressNS, progress); err != nil {
+		t.Fatal(err)
+	}
 	n.forgetSessions()
-	n.srv.Node.txns.EachIdle(func(_ cluster.LogicalSessionID, s *txn.Session) {
-		s.Incomplete = true // as LoadRetries finds it once the oplog begins after what was flushed
-	})
+	return n
+}
+
+// Of a session whose record was older than a hole in the oplog, the first number that arrived was executed, although it may have
+// been executed in the hole; a transaction's commit was denied. The second restart had forgotten the hole.
+func TestNumbersLostInAHoleAreRefused(t *testing.T) {
+	for _, restarts := range []int{0, 1} {
+		n := withHole(t)
+		for range restarts {
+			n.flush()
+			n.forgetSessions()
+		}
+		runSteps(t, n, []step{
+			{inSession(`{"update": "c", "updates": [{"q": {"_id": 1, "x": 1}, "u": {"$set": {"x": 2}}}]}`, 2), mongoerr.IncompleteTransactionHistory},
+			{inSession(raiseX, 2), mongoerr.IncompleteTransactionHistory},
+			{inSession(raiseX, 3), 0},
+			{inSession(raiseX, 4), 0},
+		})
+		if got := n.code("admin", otherSession(inTxn(commitIt, 2, false))); got != int32(mongoerr.IncompleteTransactionHistory) {
+			t.Errorf("after %d restarts, a commit of an unknown transaction: code %d", restarts, got)
+		}
+		n.ok("d", otherSession(inTxn(raiseY, 3, true)))
+		n.ok("admin", otherSession(inTxn(commitIt, 3, false)))
+		n.forgetSessions()
+		for _, again := range []string{inSession(raiseX, 4), inSession(raiseX, 5)} { // what was written since is complete
+			n.ok("d", again)
+		}
+		n.ok("admin", otherSession(inTxn(commitIt, 3, false)))
+		if got := n.first("d", `{"find": "c"}`); fmt.Sprint(got) != "[{ _id: 1, x: 5, y: 3 }]" {
+			t.Errorf("after %d restarts: %v", restarts, got)
+		}
+	}
+}
+
+// What a donor of chunks may have lost is sent to the recipient, which executed it again.
+func TestHolesGoWithAChunk(t *testing.T) {
+	donor, n := withHole(t), newTestNode(t)
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "x": 2}]}`)
+	var history []value.Value
+	for _, rec := range donor.srv.Node.txns.History(0) {
+		history = append(history, value.NewDocument(rec))
+	}
+	if err := n.srv.Node.txns.Adopt(t.Context(), history); err != nil {
+		t.Fatal(err)
+	}
+	n.forgetSessions()
 	runSteps(t, n, []step{
-		{inSession(`{"insert": "c", "documents": [{"_id": 1}]}`, 1), 0},
-		{inSession(`{"insert": "c", "documents": [{"_id": 1}, {"_id": 2}]}`, 1), mongoerr.IncompleteTransactionHistory},
-		{inSession(`{"insert": "c", "documents": [{"_id": 2}]}`, 2), 0},
+		{inSession(raiseX, 2), mongoerr.IncompleteTransactionHistory},
+		{inSession(raiseX, 3), 0},
+		{strings.Replace(inSession(raiseX, 1), "AAAAAAAAAQ==", "AAAAAAAAAw==", 1), mongoerr.IncompleteTransactionHistory},
 	})
+}
+
+// The commit of a transaction that was read from the oplog, and not stored yet, was not stored at all if its session had begun
+// another by the next flush.
+func TestCommitsReadFromTheOplogAreStored(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "y": 0}]}`)
+	n.ok("d", otherSession(inTxn(raiseY, 5, true)))
+	n.ok("admin", otherSession(inTxn(commitIt, 5, false)))
+	n.forgetSessions()
+	n.ok("d", otherSession(inTxn(raiseY, 6, true)))
+	n.flush()
+	n.srv.Node.txns.AbortTxns()
+	n.forgetSessions()
+	n.ok("admin", otherSession(inTxn(commitIt, 5, false)))
 }
 
 // Executed statements are known after a restart, from the flushed table and from the oplog after it.

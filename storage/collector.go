@@ -35,6 +35,14 @@ func (e *Engine) collectLoop(ctx context.Context) {
 	}
 }
 
+// wakeCollector makes the next round begin now.
+func (e *Engine) wakeCollector() {
+	select {
+	case e.space.wake <- struct{}{}:
+	default:
+	}
+}
+
 // collect runs one round.
 func (e *Engine) collect(ctx context.Context) error {
 	if err := e.failure(); err != nil {

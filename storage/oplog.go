@@ -554,9 +554,10 @@ type oplogState struct {
 	counters atomic.Pointer[catalog.Counters]
 	limit    atomic.Int64 // set by SetOplogSize; 0 means Options.OplogSize
 
-	mu   sync.Mutex
-	pins map[*OplogPin]struct{}
-	cut  Timestamp // what this primary has truncated or is about to: entries up to here may be gone
+	mu    sync.Mutex
+	pins  map[*OplogPin]struct{}
+	holds []*OplogHold
+	cut   Timestamp // what this primary has truncated or is about to: entries up to here may be gone
 }
 
 // SetOplogSize changes the size that the oplog is truncated to, until the store is closed.
@@ -586,7 +587,7 @@ func (e *Engine) OplogTooLarge() bool {
 	return e.oplog.counters.Load().DataSize.Load() > e.oplogTarget()
 }
 
-// TruncateOplog deletes the oldest entries if the oplog exceeds its size, except those that are pinned.
+// TruncateOplog deletes the oldest entries if the oplog exceeds its size, except those that are pinned or held.
 //
 // The cut is recorded (noteCut) before the unit that deletes is committed. A pin taken afterwards on entries
 // before the cut fails, and a pin taken earlier makes noteCut refuse. If it were recorded after the commit, a pin
@@ -607,7 +608,11 @@ func (e *Engine) TruncateOplog() error {
 	if err != nil {
 		return err
 	}
-	cut, entries, bytes, err := e.oldestEntries(size-limit*9/10, min(held-1, e.oplog.mayCut(size > pinned)), pieces)
+	excess, last := size-limit*9/10, e.oplog.mayCut(size > pinned)
+	cut, entries, bytes, err := e.oldestEntries(excess, min(held-1, last), pieces)
+	if err == nil && bytes < excess {
+		e.oplog.askHolders(last)
+	}
 	if err != nil || cut == 0 {
 		return err
 	}

@@ -60,11 +60,65 @@ func (p *OplogPin) Release() {
 	delete(p.e.oplog.pins, p)
 }
 
-// mayCut returns the time up to which entries may be deleted; with force, pins are ignored.
+// OplogHold keeps the oplog's entries after a given time however large the oplog is. It is for state that is stored
+// after the write that its entry describes, and that would be lost with the entry. The oplog's size is then a soft
+// limit: a holder that stands in the way of a truncation is asked to store what it has, and to advance.
+type OplogHold struct {
+	e     *Engine
+	asked chan struct{}
+	from  Timestamp // guarded by the oplog's mu, like short
+	short bool      // a truncation is waiting for it
+}
+
+// HoldOplog keeps all entries, until the hold is set to a time. It lasts as long as the engine.
+func (e *Engine) HoldOplog() *OplogHold {
+	o := &e.oplog
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	h := &OplogHold{e: e, asked: make(chan struct{}, 1)}
+	o.holds = append(o.holds, h)
+	return h
+}
+
+// Asked receives when a truncation has left entries because of the hold.
+func (h *OplogHold) Asked() <-chan struct{} { return h.asked }
+
+// Set moves the hold: the entries up to a time may be deleted. A truncation that waits for it goes on.
+func (h *OplogHold) Set(to Timestamp) {
+	o := &h.e.oplog
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if h.short && to > h.from {
+		h.short = false
+		h.e.wakeCollector()
+	}
+	h.from = to
+}
+
+// askHolders asks those that keep entries after limit to advance.
+func (o *oplogState) askHolders(limit Timestamp) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, h := range o.holds {
+		if h.from > limit {
+			continue
+		}
+		h.short = true
+		select {
+		case h.asked <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// mayCut returns the time up to which entries may be deleted; with force, pins are ignored, but not holds.
 func (o *oplogState) mayCut(force bool) Timestamp {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	limit := MaxTimestamp
+	for _, h := range o.holds {
+		limit = min(limit, h.from)
+	}
 	for p := range o.pins {
 		if !force {
 			limit = min(limit, p.from)
@@ -74,10 +128,15 @@ func (o *oplogState) mayCut(force bool) Timestamp {
 }
 
 // noteCut records that the entries up to a time will be deleted: pins before it are lost. Without force it refuses
-// if there is such a pin.
+// if there is such a pin; if there is such a hold it refuses in any case.
 func (o *oplogState) noteCut(cut Timestamp, force bool) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	for _, h := range o.holds {
+		if h.from < cut {
+			return false
+		}
+	}
 	for p := range o.pins {
 		if p.from < cut && !force {
 			return false

@@ -79,3 +79,35 @@ func TestPinnedOplog(t *testing.T) {
 		t.Errorf("the oplog has %d bytes", size)
 	}
 }
+
+// A hold keeps the oplog's entries however large it is; its holder is asked to advance, and then they are deleted.
+func TestHeldOplog(t *testing.T) {
+	e := openMem(t, Options{OplogSize: 1 << 20, CollectInterval: time.Hour})
+	defer e.Close()
+	h := e.HoldOplog()
+	fillOplog(t, e, "db.c1", 6000)
+	if err := e.TruncateOplog(); err != nil {
+		t.Fatal(err)
+	}
+	if cut, err := e.OplogCut(); err != nil || cut != 0 {
+		t.Errorf("cut up to %v: %v", cut, err)
+	}
+	select {
+	case <-h.Asked():
+	default:
+		t.Error("nobody asked the holder")
+	}
+	at := e.Visible()
+	fillOplog(t, e, "db.c2", 6000)
+	h.Set(at)
+	if err := e.TruncateOplog(); err != nil {
+		t.Fatal(err)
+	}
+	if cut, err := e.OplogCut(); err != nil || cut != at {
+		t.Errorf("cut up to %v, held at %v: %v", cut, at, err)
+	}
+	first, err := e.OplogFirst()
+	if err != nil || first <= at {
+		t.Errorf("the oplog begins at %v, held at %v: %v", first, at, err)
+	}
+}

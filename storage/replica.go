@@ -411,5 +411,12 @@ func (e *Engine) writable() bool {
 	return r.mu.refuse == nil
 }
 
+// Published returns the timestamp of the newest commit, after the hooks of all units up to it have run (OnCommit).
+func (e *Engine) Published() Timestamp {
+	e.replica.mu.Lock()
+	defer e.replica.mu.Unlock()
+	return e.Visible()
+}
+
 // replicated reports whether writes go through a replicated log.
 func (e *Engine) replicated() bool { return e.replica.gen.Load() > 0 }

@@ -17,7 +17,7 @@ type spaceGuard struct {
 	avail   atomic.Int64 // bytes available
 	low     atomic.Bool
 	least   atomic.Bool   // not even writes that make room are accepted
-	wake    chan struct{} // the disk has become low
+	wake    chan struct{} // the collector's next round begins
 
 	journals *journalFS // nil in memory
 	gone     goneTables

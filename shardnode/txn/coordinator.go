@@ -554,7 +554,8 @@ func (c *coordinator) carryOut(ctx context.Context) error {
 			reply, err := c.ask(ctx, shard, cmd)
 			times[i] = value.Lookup(reply, "operationTime").TimestampU64()
 			switch mongoerr.CodeOf(err) {
-			case mongoerr.NoSuchTransaction, mongoerr.TransactionTooOld, mongoerr.TransactionCommitted: // it has executed the decision already
+			case mongoerr.NoSuchTransaction, mongoerr.TransactionTooOld, mongoerr.TransactionCommitted,
+				mongoerr.IncompleteTransactionHistory: // it has executed the decision already, which it may not know any more
 				err = nil
 			case mongoerr.ShardNotFound: // it was removed, and its transactions with it
 				err = nil

@@ -31,6 +31,7 @@
 //  3. A prepared transaction ends only by its coordinator's decision: neither a time limit nor killSessions nor a newer
 //     number ends it.
 //  4. The table of retries is complete up to what the second to last flush saw: loading it continues with the oplog from there.
-//  5. A statement that may have been executed is never executed again: if the history was cut off, it is refused.
+//     The oplog is not truncated past that time, whatever its size (storage.OplogHold).
+//  5. A statement that may have been executed is never executed again: if the history was cut off (hole.go), it is refused.
 //  6. At most one transaction for a write of a session is open on a shard (joinParent, endChild).
 package txn

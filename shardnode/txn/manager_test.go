@@ -2,7 +2,10 @@ package txn
 
 import (
 	"context"
+	"errors"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -60,6 +63,9 @@ func newTestManager(t *testing.T) (*Manager, *fakeNode) {
 		Service: command.NewService(command.Shard), Locks: lock.NewManager(), Now: time.Now,
 		Writes: func() int64 { return 0 },
 	}, n)
+	if err := m.LoadRetries(); err != nil {
+		t.Fatal(err)
+	}
 	return m, n
 }
 
@@ -172,14 +178,14 @@ func TestNewerSessionRecordsStay(t *testing.T) {
 	m, _ := newTestManager(t)
 	ctx := t.Context()
 	m.execute(t, 1, 5, 0)
-	late := m.retries.changed(m.Now())
+	late, load := m.retries.changed(m.Now())
 	if len(late) != 1 {
 		t.Fatalf("%d sessions have changed", len(late))
 	}
 	if err := m.Adopt(ctx, []value.Value{from}); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.retries.store(ctx, m.Docs, late); err != nil {
+	if err := m.retries.store(ctx, m.Docs, late, load); err != nil {
 		t.Fatal(err)
 	}
 	doc, err := m.Docs.Get(TransactionsNS, value.Lookup(from.Doc(), "_id"))
@@ -202,7 +208,7 @@ func TestNewerSessionRecordsStay(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := m.retries.storeAdopted(ctx, m.Docs, []adoptedSession{*adopted}); err != nil {
+	if err := m.retries.storeAdopted(ctx, m.Docs, []adoptedSession{*adopted}, load); err != nil {
 		t.Fatal(err)
 	}
 	if err := m.LoadRetries(); err != nil {
@@ -343,4 +349,90 @@ func TestLongHistoryGoesInParts(t *testing.T) {
 			t.Errorf("statement %d after a restart: %v", i, ok)
 		}
 	}
+}
+
+// restarted reports whether a node that opens with the stored records has a statement.
+func (m *Manager) restarted(t *testing.T, session byte, number int64, stmt int32) bool {
+	t.Helper()
+	if err := m.LoadRetries(); err != nil {
+		t.Fatal(err)
+	}
+	s, release, err := m.CheckoutRetry(m.op(t, session, number, false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	_, ok := s.Executed(stmt)
+	return ok
+}
+
+// A node that is no longer primary, or is again but has not loaded the table yet, flushed the table of its earlier term
+// if its sessions were reaped then: older records replaced those of the primary in between, whose writes ran again.
+func TestStaleTablesAreNotFlushed(t *testing.T) {
+	m, _ := newTestManager(t)
+	m.execute(t, 1, 5, 0)
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	m.RetryService().Run(over, 1)
+	other := New(m.Config, m.node) // the primary in between
+	if err := other.LoadRetries(); err != nil {
+		t.Fatal(err)
+	}
+	other.execute(t, 1, 6, 0)
+	for range 3 {
+		if err := other.FlushRetries(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := m.FlushRetries(t.Context()); !errors.Is(err, errStaleTable) {
+		t.Errorf("a stale table was flushed: %v", err)
+	}
+	if !m.restarted(t, 1, 6, 0) {
+		t.Error("the statement that the primary in between executed is not known")
+	}
+}
+
+// slowSet holds its first commit until it is told to fail it.
+type slowSet struct {
+	replication.Set
+	first atomic.Bool
+	begun chan struct{}
+	fail  chan struct{}
+}
+
+func (s *slowSet) Commit(ctx context.Context, u *storage.UnitOfWork, wc replication.WriteConcern) (storage.Timestamp, error) {
+	if s.first.CompareAndSwap(false, true) {
+		close(s.begun)
+		<-s.fail
+		return 0, mongoerr.New(mongoerr.OutOfDiskSpace, "no room")
+	}
+	return s.Set.Commit(ctx, u, wc)
+}
+
+// The reaper of sessions flushed the table beside a periodic flush that was still storing its records, and declared the table
+// complete: after a crash those records' writes ran again.
+func TestFlushesDoNotOvertakeEachOther(t *testing.T) {
+	m, n := newTestManager(t)
+	slow := &slowSet{Set: n.set, begun: make(chan struct{}), fail: make(chan struct{})}
+	m.Docs.Set = slow
+	m.execute(t, 1, 5, 0)
+	var flushes sync.WaitGroup
+	flushes.Go(func() { _ = m.FlushRetries(t.Context()) })
+	<-slow.begun
+	reaped := make(chan struct{})
+	flushes.Go(func() {
+		for range 3 {
+			_ = m.FlushRetries(t.Context())
+		}
+		close(reaped)
+	})
+	select {
+	case <-reaped:
+		if !New(m.Config, m.node).restarted(t, 1, 5, 0) {
+			t.Error("the table was declared complete before it was stored")
+		}
+	case <-time.After(200 * time.Millisecond): // it waits for the first
+	}
+	close(slow.fail)
+	flushes.Wait()
 }

@@ -208,7 +208,9 @@ func noteMovedWrites(snap *storage.Snapshot, sessions map[cluster.LogicalSession
 		if err := snap.PreparedOps(e.Prev.TS, collect); mongoerr.CodeOf(err) == mongoerr.CappedPositionLost {
 			p := sessionOf(sessions, id.Parent())
 			p.learn(id.TxnNumber, nil, e.At, time.UnixMilli(e.WallMS))
-			p.Incomplete = p.Incomplete || p.Number == id.TxnNumber
+			if p.Number == id.TxnNumber {
+				p.lose()
+			}
 		} else if err != nil {
 			return err
 		}
@@ -242,6 +244,9 @@ func (m *Manager) runNoteMovedWrite(op *command.Op, req *msg.NoteMovedWrite, dst
 	}
 	if s.parent.hasRun(s.of, w.stmt) {
 		return dst, mongoerr.Newf(mongoerr.IncompleteTransactionHistory, "Statement %d of transaction %d has been executed already", w.stmt, s.of)
+	}
+	if err := m.retries.knowsStatement(s.parent, s.of, op.Start); err != nil {
+		return dst, err
 	}
 	if req.Image != nil {
 		w.image = bytes.Clone(req.Image)
@@ -287,7 +292,10 @@ func (m *Manager) runStatementExecuted(op *command.Op, req *msg.StatementExecute
 	s := m.retries.mu.sessions[id]
 	m.retries.mu.Unlock()
 	executed := false
-	if s != nil {
+	if s == nil {
+		s = newSession()
+		s.LSID = id.Doc()
+	} else {
 		for c := s.openChild(req.Number); c != nil; c = s.openChild(req.Number) {
 			if err := m.endChild(op, c); err != nil {
 				return dst, err
@@ -306,6 +314,11 @@ func (m *Manager) runStatementExecuted(op *command.Op, req *msg.StatementExecute
 			}
 		}
 		executed = s.hasRun(req.Number, int32(req.Statement))
+	}
+	if !executed {
+		if err := m.retries.knowsStatement(s, req.Number, op.Start); err != nil {
+			return dst, err
+		}
 	}
 	return msg.AppendFields(dst, &msg.StatementExecutedReply{Executed: executed}), nil
 }

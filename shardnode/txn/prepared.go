@@ -533,7 +533,10 @@ func (m *Manager) outcome(op *command.Op, number int64) (state State, ts storage
 	}
 	defer release()
 	if s.Txn == nil || s.Txn.Number != number {
-		return Aborted, 0, nil
+		if s.Txn == nil || number > s.Number {
+			err = m.retries.knowsStatement(s, number, op.Start)
+		}
+		return Aborted, 0, err
 	}
 	return s.Txn.State, s.Txn.ts, nil
 }

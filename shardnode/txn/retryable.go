@@ -26,16 +26,19 @@ type retryTable struct {
 	mu struct {
 		sync.Mutex
 		sessions map[cluster.LogicalSessionID]*Session
-		// cut is when a part of the oplog that was not flushed was found to be gone, zero if none is. Until all
-		// sessions of that time have expired, an unknown session may have been in that part.
-		cut time.Time
+		hole     hole
+		flushed  storage.Timestamp // what the second to last flush saw: the table is complete up to there
+		pending  storage.Timestamp // what the last flush saw
+		// load changes whenever the table does as a whole. It is 0 while the table may be stale: the node is not
+		// primary, or has not loaded it yet.
+		load, loads int64
 	}
-	writes  int64             // the number of statements at the last flush
-	quiet   int               // the number of flushes since one had something to write
-	flushed storage.Timestamp // what the second to last flush saw: the table is complete up to there
-	pending storage.Timestamp // what the last flush saw
-	saved   atomic.Uint64     // the stored value of flushed
-	written atomic.Int64      // records
+	flushing sync.Mutex         // held during a flush
+	hold     *storage.OplogHold // keeps what is not flushed; nil if the node has no RetryService
+	writes   int64              // the number of statements at the last flush
+	quiet    int                // the number of flushes since one had something to write
+	quietIn  int64              // the load that quiet counts for
+	written  atomic.Int64       // records
 }
 
 // Session is a session's newest retryable write. The remaining fields are guarded by busy.
@@ -55,14 +58,12 @@ type Session struct {
 	// before is the history of the previous number as long as Number has none: its statements may still be retried
 	// on a node that does not know of Number, since nothing durable records it.
 	before history
-	// Incomplete is set if a part of the history was truncated from the oplog before it was stored: an unknown
-	// statement may have been executed.
-	Incomplete bool
-	// unknown means the same for the first number that arrives: the session is new, or its whole history is lost.
-	unknown bool
-	pending *Pending   // an undecided commit of that number
-	expired time.Time  // when the sessions collection was found to have no record of it; zero if it has one
-	mu      sync.Mutex // guards runs, last, number, committed, unsaved and pending, which may change without busy
+	// incomplete is set if a part of the history is lost: an unknown statement may have been executed.
+	incomplete bool
+	asked      storage.Timestamp // when the hole was found whose first number has been refused: see hole
+	pending    *Pending          // an undecided commit of that number
+	expired    time.Time         // when the sessions collection was found to have no record of it; zero if it has one
+	mu         sync.Mutex        // guards runs, last, number, committed, unsaved, incomplete, asked and pending, which may change without busy
 
 	parent   *Session              // of an internal transaction's session, nil for every other
 	of       int64                 // the parent's txnNumber that it belongs to
@@ -90,7 +91,7 @@ func (s *Session) begin(number int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.before = s.newest()
-	s.Number, s.runs, s.Image, s.Txn, s.last, s.Incomplete, s.pending = number, nil, nil, nil, storage.NoOpTime, false, nil
+	s.Number, s.runs, s.Image, s.Txn, s.last, s.incomplete, s.pending = number, nil, nil, nil, storage.NoOpTime, false, nil
 	s.committed = false
 }
 
@@ -134,7 +135,8 @@ const (
 	RetryProgressNS = "config.system.retryableWrites"
 	// retryFlushEvery is how often the table is flushed; a restart reads about twice as much oplog.
 	retryFlushEvery = 5 * time.Second
-	retryFlushLow   = time.Second // while disk space is low
+	// retryFlushSoon is how often while disk space is low, or while the oplog cannot be truncated because of it.
+	retryFlushSoon = time.Second
 )
 
 var RetryProgressID = value.NewString("complete")
@@ -182,8 +184,12 @@ func (m *Manager) CheckoutRetry(op *command.Op) (s *Session, release func(), err
 	}
 	if number > s.Number {
 		m.abortTxn(s)
+		lost := m.retries.lacks(s, op.Start)
 		s.begin(number)
-		s.Incomplete, s.unknown = s.unknown, false
+		if lost { // of the next number the client knows that it has not sent it before
+			s.lose()
+			s.ask(m.retries.found())
+		}
 	}
 	s.used = op.Start
 	return s, release, nil
@@ -220,11 +226,7 @@ func (t *retryTable) take(op *command.Op) (s *Session, release func(), err error
 	if t.mu.sessions == nil {
 		t.mu.sessions = make(map[cluster.LogicalSessionID]*Session)
 	}
-	_, seen := t.mu.sessions[id]
 	s = sessionOf(t.mu.sessions, id)
-	if !seen && !t.mu.cut.IsZero() && op.Start.Sub(t.mu.cut) < cluster.SessionTimeout {
-		s.unknown = true
-	}
 	t.mu.Unlock()
 	release, err = s.Take(op)
 	return s, release, err

@@ -2,6 +2,7 @@ package txn
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"math"
 	"slices"
@@ -22,8 +23,7 @@ import (
 // from the oplog after them.
 //
 // If the oplog no longer reaches back to the time up to which the table was flushed, statements may have been
-// executed that are in neither. Every session is then Incomplete: a statement that it does not know is refused, not
-// executed, because executing a write twice is worse than an error.
+// executed that are in neither: see hole.
 func (m *Manager) LoadRetries() error {
 	s := m.Engine.Snapshot()
 	defer s.Release()
@@ -34,22 +34,22 @@ func (m *Manager) LoadRetries() error {
 		return err
 	}
 	complete := storage.Timestamp(value.Lookup(progress, "ts").TimestampU64())
-	first, err := m.Engine.OplogFirst()
+	lost, err := m.lostAfter(complete)
 	if err != nil {
 		return err
 	}
-	gap := complete != 0 && first > complete+1
-	cut := time.Time{}
-	if gap {
-		cut = m.Now() // the missing part was written before now
+	h := readHole(progress)
+	if lost != 0 {
+		h = h.with(hole{lost, s.Timestamp()})
+		m.node.Warn("A part of the oplog is gone whose retryable writes and transactions were not stored", mongoerr.Newf(mongoerr.IncompleteTransactionHistory,
+			"sessions are stored up to %v, and the oplog begins after %v", complete, lost))
 	}
 	err = m.Docs.Each(TransactionsNS, func(doc []byte) error {
 		if s := known(sessions, value.LookupDoc(doc, "_id")); s != nil {
 			if err := s.readRecord(doc); err != nil {
 				m.node.Warn("A document of "+TransactionsNS+" is not a session record", err)
-				s.Incomplete = true
+				s.lose()
 			}
-			s.Incomplete = s.Incomplete || gap
 		}
 		return nil
 	})
@@ -69,12 +69,34 @@ func (m *Manager) LoadRetries() error {
 	if err != nil {
 		return err
 	}
+	if h.matters(m.Now()) {
+		for _, s := range sessions {
+			s.loseBefore(h.found)
+		}
+	}
 	t.mu.Lock()
-	t.mu.sessions, t.mu.cut = sessions, cut
+	t.mu.loads++
+	t.mu.sessions, t.mu.hole, t.mu.load = sessions, h, t.mu.loads
+	t.mu.flushed, t.mu.pending = complete, complete
 	t.mu.Unlock()
-	t.flushed, t.pending = complete, complete
-	t.saved.Store(uint64(complete))
+	if t.hold != nil {
+		t.hold.Set(complete)
+	}
 	return nil
+}
+
+// lostAfter returns the time up to which the oplog was truncated if that is later than what the table was flushed
+// up to, else 0.
+func (m *Manager) lostAfter(complete storage.Timestamp) (storage.Timestamp, error) {
+	cut, err := m.Engine.OplogCut()
+	if err != nil || cut > complete {
+		return cut, err
+	}
+	first, err := m.Engine.OplogFirst()
+	if err == nil && cut == 0 && complete != 0 && first > complete+1 { // truncated by a version that did not record it
+		return first - 1, nil
+	}
+	return 0, err
 }
 
 // known finds or creates a session by its stored id; nil if the id is invalid.
@@ -121,7 +143,7 @@ func noteEntry(snap *storage.Snapshot, sessions map[cluster.LogicalSessionID]*Se
 	}
 	s.used, s.last, s.dirty = time.UnixMilli(e.WallMS), e.At, true
 	if commit {
-		s.Txn, s.committed = &Txn{Number: s.Number, State: Committed, ts: e.At.TS}, true
+		s.Txn, s.committed, s.unsaved = &Txn{Number: s.Number, State: Committed, ts: e.At.TS}, true, true
 		return nil
 	}
 	made := value.Value{}
@@ -142,13 +164,21 @@ func noteEntry(snap *storage.Snapshot, sessions map[cluster.LogicalSessionID]*Se
 // every small write; the oplog entry has the same information and is written anyway.
 func (m *Manager) FlushRetries(ctx context.Context) error {
 	t := &m.retries
-	seen := m.Engine.Visible()
-	records := t.changed(m.Now())
+	t.flushing.Lock()
+	defer t.flushing.Unlock()
+	seen := m.Engine.Published()
+	records, load := t.changed(m.Now())
+	if load == 0 {
+		return errStaleTable
+	}
+	if load != t.quietIn {
+		t.quietIn, t.quiet = load, 0
+	}
 	written := len(records)
-	if err := t.store(ctx, m.Docs, records); err != nil {
+	if err := t.store(ctx, m.Docs, records, load); err != nil {
 		return err
 	}
-	// A statement that was being committed during this flush is in the table by the next one, so the table is
+	// A statement that an internal transaction executed may be recorded a moment after its commit, so the table is
 	// complete up to what the flush before this one saw. If nothing changes, the progress is stored once more, and
 	// then not again.
 	if writes := m.Writes(); writes != t.writes || written > 0 {
@@ -156,12 +186,23 @@ func (m *Manager) FlushRetries(ctx context.Context) error {
 	} else {
 		t.quiet++
 	}
-	t.flushed, t.pending = t.pending, seen
-	if t.flushed == 0 || t.quiet > 1 && !m.Engine.OplogTooLarge() {
+	t.mu.Lock()
+	if t.mu.load != load {
+		t.mu.Unlock()
+		return errStaleTable
+	}
+	flushed := t.mu.pending
+	t.mu.flushed, t.mu.pending = flushed, seen
+	t.mu.Unlock()
+	if flushed == 0 || t.quiet > 1 && !m.Engine.OplogTooLarge() {
 		return nil
 	}
-	return t.saveProgress(ctx, m.Docs)
+	return m.saveProgress(ctx, flushed, load, replication.Visible)
 }
+
+// errStaleTable is the error of a flush on a node that is not primary, or that has not loaded its table yet: the
+// table may be older than the stored records.
+var errStaleTable = mongoerr.New(mongoerr.NotWritablePrimary, "the history of sessions is not loaded on this node")
 
 // Reap drops the sessions that nobody has used since limit and that the sessions collection no longer contains.
 func (m *Manager) Reap(ctx context.Context, limit time.Time) error {
@@ -182,7 +223,10 @@ func (m *Manager) Reap(ctx context.Context, limit time.Time) error {
 			s.mu.Unlock()
 		}
 	}
-	return m.FlushRetries(ctx)
+	if err = m.FlushRetries(ctx); errors.Is(err, errStaleTable) {
+		return nil // the primary does it
+	}
+	return err
 }
 
 // dueRecord is a session whose record has to be written, or removed if the table no longer contains the session.
@@ -193,9 +237,12 @@ type dueRecord struct {
 }
 
 // changed returns the sessions that have to be flushed, and drops those that have expired.
-func (t *retryTable) changed(now time.Time) (records []dueRecord) {
+func (t *retryTable) changed(now time.Time) (records []dueRecord, load int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.mu.load == 0 {
+		return nil, 0
+	}
 	for id, s := range t.mu.sessions {
 		select {
 		case <-s.busy:
@@ -225,15 +272,15 @@ func (t *retryTable) changed(now time.Time) (records []dueRecord) {
 		s.mu.Unlock()
 		s.busy <- struct{}{}
 	}
-	return records
+	return records, t.mu.load
 }
 
-// store writes sessions to config.transactions.
-func (t *retryTable) store(ctx context.Context, docs *statedoc.Docs, records []dueRecord) error {
+// store writes sessions of one load of the table to config.transactions.
+func (t *retryTable) store(ctx context.Context, docs *statedoc.Docs, records []dueRecord, load int64) error {
 	for len(records) > 0 {
 		batch := records[:min(len(records), 500)]
 		err := docs.WriteWith(ctx, replication.Visible, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
-			return t.put(s, u, batch)
+			return t.put(s, u, batch, load)
 		})
 		if err != nil {
 			for _, r := range records { // the next flush stores them before it declares itself complete
@@ -250,7 +297,7 @@ func (t *retryTable) store(ctx context.Context, docs *statedoc.Docs, records []d
 
 // put writes the current records of sessions, read after the unit's snapshot was taken, so that no unit with a
 // later snapshot has an older record. A record built earlier might overwrite a newer one.
-func (t *retryTable) put(snap *storage.Snapshot, u *storage.UnitOfWork, records []dueRecord) error {
+func (t *retryTable) put(snap *storage.Snapshot, u *storage.UnitOfWork, records []dueRecord, load int64) error {
 	c, err := statedoc.CollectionFor(snap, u, TransactionsNS)
 	more := continuations{snap: snap, u: u}
 	for _, r := range records {
@@ -258,8 +305,11 @@ func (t *retryTable) put(snap *storage.Snapshot, u *storage.UnitOfWork, records 
 			return err
 		}
 		t.mu.Lock()
-		s := t.mu.sessions[r.id]
+		s, stale := t.mu.sessions[r.id], t.mu.load != load
 		t.mu.Unlock()
+		if stale {
+			return errStaleTable
+		}
 		var doc []byte
 		var rest []value.Value
 		if s != nil {
@@ -284,17 +334,28 @@ func (t *retryTable) put(snap *storage.Snapshot, u *storage.UnitOfWork, records 
 	return err
 }
 
-// saveProgress stores the time up to which the table is flushed.
-func (t *retryTable) saveProgress(ctx context.Context, docs *statedoc.Docs) error {
-	err := docs.WriteWith(ctx, replication.Visible, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+// saveProgress stores the time up to which the table is flushed, and releases the oplog up to there.
+func (m *Manager) saveProgress(ctx context.Context, flushed storage.Timestamp, load int64, wc replication.WriteConcern) error {
+	t := &m.retries
+	err := m.Docs.WriteWith(ctx, wc, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		t.mu.Lock()
+		h, stale := t.mu.hole, t.mu.load != load
+		t.mu.Unlock()
+		if stale {
+			return errStaleTable
+		}
 		c, err := statedoc.CollectionFor(s, u, RetryProgressNS)
 		if err != nil {
 			return err
 		}
-		return statedoc.PutRecord(s, u, c, RetryProgressID, value.Doc(value.F("_id", RetryProgressID), value.F("ts", t.flushed.Value())))
+		doc := []value.Field{value.F("_id", RetryProgressID), value.F("ts", flushed.Value())}
+		if h.matters(m.Now()) {
+			doc = append(doc, h.field())
+		}
+		return statedoc.PutRecord(s, u, c, RetryProgressID, value.Doc(doc...))
 	})
-	if err == nil {
-		t.saved.Store(uint64(t.flushed))
+	if err == nil && t.hold != nil {
+		t.hold.Set(flushed)
 	}
 	return err
 }
@@ -356,7 +417,11 @@ const maxRun = 10_000_000
 
 // RetryService maintains the table: it is loaded when the node becomes primary, and flushed periodically from then on.
 // Transactions that are open when the node steps down end there.
+//
+// The oplog is held as long as the node runs, and not only while it is primary: a new primary may truncate its oplog
+// before it has loaded the table.
 func (m *Manager) RetryService() replication.Service {
+	m.retries.hold = m.Engine.HoldOplog()
 	return replication.Service{
 		Name: "RetryableWrites", Vital: true,
 		StepUp: func(ctx context.Context, _ int64) error {
@@ -365,37 +430,49 @@ func (m *Manager) RetryService() replication.Service {
 				err = m.RestorePrepared(storage.WithReserve(ctx))
 			}
 			if err != nil {
+				m.retries.unload()
 				m.AbortTxns() // they are restored again
 			}
 			return err
 		},
 		Run: func(ctx context.Context, _ int64) {
 			defer m.AbortTxns()
-			tick := time.NewTimer(retryFlushEvery)
-			defer tick.Stop()
-			ctx = storage.WithReserve(ctx) // what is not flushed keeps the oplog from being truncated
-			// Keeps the part of the oplog that the next load of the table needs.
-			pin, err := m.Engine.PinOplog(storage.Timestamp(m.retries.saved.Load()))
-			if err == nil {
-				defer pin.Release()
-			}
-			for {
-				select {
-				case <-tick.C:
-					m.expireTxns()
-					_ = m.FlushRetries(ctx) // the oplog still has what was not flushed
-					if pin != nil {
-						pin.Advance(storage.Timestamp(m.retries.saved.Load()))
-					}
-					if m.Engine.DiskLow() {
-						tick.Reset(retryFlushLow)
-					} else {
-						tick.Reset(retryFlushEvery)
-					}
-				case <-ctx.Done():
-					return
-				}
-			}
+			defer m.retries.unload()
+			m.flushPeriodically(storage.WithReserve(ctx)) // what is not flushed keeps the oplog from being truncated
 		},
 	}
+}
+
+// flushPeriodically flushes the table until ctx ends: more often while disk space is low, or a truncation of the
+// oplog waits for it.
+func (m *Manager) flushPeriodically(ctx context.Context) {
+	tick := time.NewTimer(retryFlushEvery)
+	defer tick.Stop()
+	soon := false
+	for {
+		select {
+		case <-tick.C:
+			m.expireTxns()
+			_ = m.FlushRetries(ctx) // the oplog still has what was not flushed
+			if soon = m.Engine.DiskLow(); soon {
+				tick.Reset(retryFlushSoon)
+			} else {
+				tick.Reset(retryFlushEvery)
+			}
+		case <-m.retries.hold.Asked():
+			if !soon {
+				soon = true
+				tick.Reset(retryFlushSoon)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// unload declares the table stale.
+func (t *retryTable) unload() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.mu.load = 0
 }

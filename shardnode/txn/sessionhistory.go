@@ -16,7 +16,10 @@ func (m *Manager) History(since storage.Timestamp) [][]byte {
 	t := &m.retries
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	out := make([][]byte, 0, len(t.mu.sessions))
+	out := make([][]byte, 0, len(t.mu.sessions)+1)
+	if h := t.mu.hole; h.matters(m.Now()) {
+		out = append(out, h.record())
+	}
 	for _, s := range t.mu.sessions {
 		s.mu.Lock()
 		if h := s.newest(); len(h.runs) > 0 && h.last.TS >= since {
@@ -48,7 +51,17 @@ func (m *Manager) WithImage(rec []byte) ([]byte, error) {
 // this shard knows: statements of the same or an earlier txnNumber are added, and nothing known here is removed.
 func (m *Manager) Adopt(ctx context.Context, records []value.Value) error {
 	var adopted []adoptedSession
+	t := &m.retries
+	t.mu.Lock()
+	load := t.mu.load
+	t.mu.Unlock()
 	for _, rec := range records {
+		if h := readHole(rec.Doc()); h.found != 0 {
+			if err := m.adoptHole(ctx, h); err != nil {
+				return err
+			}
+			continue
+		}
 		a, err := m.adoptSession(ctx, rec.Doc())
 		if err != nil {
 			return err
@@ -57,7 +70,7 @@ func (m *Manager) Adopt(ctx context.Context, records []value.Value) error {
 			adopted = append(adopted, *a)
 		}
 	}
-	return m.retries.storeAdopted(ctx, m.Docs, adopted)
+	return t.storeAdopted(ctx, m.Docs, adopted, load)
 }
 
 // adoptedSession is a session into which the table has merged the history of another shard.
@@ -69,13 +82,13 @@ type adoptedSession struct {
 
 // storeAdopted makes adopted histories durable. If a client has meanwhile moved on to another number, its writes
 // under that number are kept.
-func (t *retryTable) storeAdopted(ctx context.Context, docs *statedoc.Docs, adopted []adoptedSession) error {
+func (t *retryTable) storeAdopted(ctx context.Context, docs *statedoc.Docs, adopted []adoptedSession, load int64) error {
 	return docs.WriteWith(ctx, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		due := make([]dueRecord, len(adopted))
 		for i := range adopted {
 			due[i] = adopted[i].dueRecord
 		}
-		if err := t.put(s, u, due); err != nil {
+		if err := t.put(s, u, due, load); err != nil {
 			return err
 		}
 		c, err := statedoc.CollectionFor(s, u, ImagesNS)

@@ -104,6 +104,6 @@ func (m *Manager) readContinuation(sessions map[cluster.LogicalSessionID]*Sessio
 	}
 	if err := s.readStatements(doc); err != nil {
 		m.node.Warn("A document of "+StatementsNS+" cannot be read", err)
-		s.Incomplete = true
+		s.lose()
 	}
 }

@@ -239,10 +239,10 @@ func (m *Manager) enterTxn(op *command.Op, s *Session) (*Txn, error) {
 	case r.StartTxn:
 		m.abortTxn(s)
 		s.begin(r.TxnNumber)
-		s.unknown = false
+		s.ask(m.retries.found())
 		return m.openTxn(op, s)
-	case t == nil && s.unknown && op.EndsTransaction():
-		return nil, mongoerr.Newf(mongoerr.IncompleteTransactionHistory, "Incomplete history detected for transaction %d on session %s", r.TxnNumber, value.ShowDoc(r.LSID))
+	case (t == nil || t.Number != r.TxnNumber) && op.EndsTransaction() && r.Spec.Name != "prepareTransaction" && m.retries.knowsStatement(s, r.TxnNumber, op.Start) != nil:
+		return nil, s.IncompleteError(r.TxnNumber)
 	case t == nil || t.Number != r.TxnNumber:
 		return nil, mongoerr.Newf(mongoerr.NoSuchTransaction, "Given transaction number %d does not match any in-progress transactions. The active transaction number is %d", r.TxnNumber, s.Number)
 	case t.State == Aborted:

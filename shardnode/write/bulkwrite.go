@@ -379,10 +379,7 @@ func (b *bulkWrite) insert(i, end int) (stop bool) {
 			b.inserted++
 			continue
 		}
-		doc, err := prepareInsert(b.ops[k].doc, b.w.keepTS, b.w.now)
-		if err == nil {
-			err = b.w.validateNew(ns, doc)
-		}
+		doc, err := b.w.prepareNew(ns, b.ops[k].doc)
 		if err == nil {
 			unit = append(unit, pendingDoc{k, doc})
 			continue

@@ -101,10 +101,7 @@ func (w *Command) insertAll(a *batchArgs) (inserted int64, err error) {
 			inserted++
 			return nil
 		}
-		stored, err := prepareInsert(doc, w.keepTS, w.now)
-		if err == nil {
-			err = w.validateNew(a.ns, stored)
-		}
+		stored, err := w.prepareNew(a.ns, doc)
 		if err != nil {
 			flush(false)
 			multi = true

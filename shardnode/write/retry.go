@@ -48,6 +48,27 @@ func (w *Command) executed(i int) (txn.Run, bool) {
 	return run, ok
 }
 
+// refuseUnknown returns an error if a statement that the session does not know may have been executed. It comes before the
+// statement looks at documents, which may be as the first execution left them.
+func (w *Command) refuseUnknown() error {
+	if w.session == nil || !w.session.Incomplete() {
+		return nil
+	}
+	return w.session.IncompleteError(w.session.Number)
+}
+
+// prepareNew returns a document as it will be inserted.
+func (w *Command) prepareNew(ns string, doc []byte) ([]byte, error) {
+	if err := w.refuseUnknown(); err != nil {
+		return nil, err
+	}
+	stored, err := prepareInsert(doc, w.keepTS, w.now)
+	if err == nil {
+		err = w.validateNew(ns, stored)
+	}
+	return stored, err
+}
+
 // replay returns the result of a statement that was executed before.
 func (w *Command) replay(st *statement) (r result, ok bool) {
 	run, ok := w.executed(int(w.stmt))

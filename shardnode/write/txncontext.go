@@ -2,7 +2,6 @@ package write
 
 import (
 	"github.com/shoaldb/shoal/command"
-	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/txn"
 	"github.com/shoaldb/shoal/storage"
@@ -113,8 +112,8 @@ func (p plainWrites) Drop(u *storage.UnitOfWork) { u.Rollback() }
 func (p plainWrites) commitRun(u *storage.UnitOfWork, wc replication.WriteConcern, ran txn.Run) error {
 	w := p.w
 	inserted, deleted := u.IndexKeys()
-	if w.session != nil && w.session.Incomplete {
-		return mongoerr.Newf(mongoerr.IncompleteTransactionHistory, "Incomplete history detected for transaction %d on session %s", w.session.Number, value.ShowDoc(w.Op.Req.LSID))
+	if err := w.refuseUnknown(); err != nil {
+		return err
 	}
 	if w.session != nil {
 		hangUp, err := w.failRetryable()

@@ -298,6 +298,9 @@ func (w *Command) runStatement(ns string, st *statement, last bool) (result, err
 	if r, done := w.replay(st); done {
 		return r, nil
 	}
+	if err := w.refuseUnknown(); err != nil {
+		return result{}, err
+	}
 	wc := replication.Visible
 	if last {
 		wc = w.lastConcern()
