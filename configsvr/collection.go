@@ -73,6 +73,9 @@ func (m *Manager) runCommitShardCollection(op *command.Op, req *msg.CommitShardC
 	if j.zones, err = m.zonesOf(op, req.NS); err != nil {
 		return dst, err
 	}
+	if err := normalizeZones(j.zones, j.pattern); err != nil {
+		return dst, err
+	}
 	if j.fallback, err = j.recipients(op); err != nil {
 		return dst, err
 	}
@@ -148,7 +151,13 @@ func (j *shardJob) insert(ctx context.Context, chunks []value.Value, entry value
 		}
 		chunks = chunks[n:]
 	}
-	return m.writePlaced(ctx, &msg.WriteTogether{NS: "config.collections", Changes: msg.Changes{Put: [][]byte{entry.Doc()}}}, j.placing(owners))
+	m.chunks.Lock() // no zone is added meanwhile
+	defer m.chunks.Unlock()
+	zones, err := m.shortZones(ctx, j.req.NS, j.pattern)
+	if err != nil {
+		return err
+	}
+	return m.writePlaced(ctx, &msg.WriteTogether{NS: "config.collections", Changes: msg.Changes{Put: [][]byte{entry.Doc()}}, Zones: zones}, j.placing(owners))
 }
 
 // placing returns the placement that the collection gets.
@@ -165,7 +174,11 @@ func (j *shardJob) replace(ctx context.Context, chunks []value.Value, entry valu
 	if err != nil {
 		return err
 	}
-	w := &msg.WriteTogether{NS: "config.chunks", AlsoNS: "config.collections", Also: msg.Changes{Put: [][]byte{entry.Doc()}}}
+	zones, err := m.shortZones(ctx, j.req.NS, j.pattern)
+	if err != nil {
+		return err
+	}
+	w := &msg.WriteTogether{NS: "config.chunks", AlsoNS: "config.collections", Also: msg.Changes{Put: [][]byte{entry.Doc()}}, Zones: zones}
 	for _, d := range old {
 		w.Changes.Delete = append(w.Changes.Delete, value.Lookup(d, "_id"))
 	}
@@ -302,12 +315,6 @@ func (j *shardJob) layoutZones(ctx context.Context) (out []placed, err error) {
 	}
 	lo := k.GlobalMin()
 	for _, z := range j.zones {
-		if z.min, err = k.NormalizeBound(z.min); err == nil {
-			z.max, err = k.NormalizeBound(z.max)
-		}
-		if err != nil {
-			return nil, mongoerr.Newf(mongoerr.InvalidOptions, "the range of zone %s does not match the shard key %s", z.zone, value.ShowDoc(k.Doc()))
-		}
 		if !bytes.Equal(lo, z.min) {
 			out = append(out, placed{lo, z.min, pick("")})
 		}

@@ -173,7 +173,7 @@ func (p *reshardPlan) checkZones(ctx context.Context) error {
 			return mongoerr.New(mongoerr.BadValue, "Must specify value for zones field")
 		}
 		p.zones = old
-		return nil
+		return normalizeZones(p.zones, p.key)
 	}
 	for _, z := range p.want.Zones {
 		r := zoneRange{zone: value.Lookup(z, "zone").Str()}

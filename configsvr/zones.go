@@ -1,6 +1,7 @@
 package configsvr
 
 import (
+	"bytes"
 	"context"
 	"sort"
 
@@ -30,6 +31,38 @@ func (m *Manager) zonesOf(ctx context.Context, ns string) ([]zoneRange, error) {
 		return cluster.CompareKeys(value.Values(out[i].min), value.Values(out[j].min)) < 0
 	})
 	return out, nil
+}
+
+// normalizeZones gives zones the bounds of a key. Those that were set before the collection was sharded may have a
+// prefix of it.
+func normalizeZones(zones []zoneRange, key *cluster.ShardKeyPattern) error {
+	for i := range zones {
+		z := &zones[i]
+		var err error
+		if z.min, err = key.NormalizeBound(z.min); err == nil {
+			z.max, err = key.NormalizeBound(z.max)
+		}
+		if err != nil {
+			return mongoerr.Newf(mongoerr.InvalidOptions, "the range of zone %s does not match the shard key %s", z.zone, value.ShowDoc(key.Doc()))
+		}
+	}
+	return nil
+}
+
+// shortZones returns a collection's entries of config.tags whose bounds are not those of its key, with the key's.
+func (m *Manager) shortZones(ctx context.Context, ns string, key *cluster.ShardKeyPattern) (changed [][]byte, err error) {
+	docs, err := m.find(ctx, "tags", doc(fld("ns", str(ns))))
+	for _, d := range docs {
+		z := []zoneRange{{value.LookupDoc(d, "min"), value.LookupDoc(d, "max"), value.Lookup(d, "tag").Str()}}
+		if err := normalizeZones(z, key); err != nil {
+			return nil, err
+		}
+		out := value.Doc(withField(d, "min", value.NewDocument(z[0].min))...)
+		if out = value.Doc(withField(out, "max", value.NewDocument(z[0].max))...); !bytes.Equal(out, d) {
+			changed = append(changed, out)
+		}
+	}
+	return changed, err
 }
 
 // addShardToZone and removeShardFromZone change a shard's tags.
@@ -88,6 +121,12 @@ func (m *Manager) updateZoneRange(ctx context.Context, req *msg.UpdateZoneKeyRan
 		}
 		if max, err = info.Map.Key.NormalizeBound(max); err != nil {
 			return mongoerr.From(err)
+		}
+		// Earlier versions left the bounds of zones as they were before the collection was sharded.
+		if short, err := m.shortZones(ctx, ns, info.Map.Key); err == nil && len(short) > 0 {
+			if err := m.writePlaced(ctx, &msg.WriteTogether{NS: "config.tags", Changes: msg.Changes{Put: short}}); err != nil {
+				return err
+			}
 		}
 	}
 	lo, hi := value.Values(min), value.Values(max)

@@ -287,3 +287,50 @@ func TestPresplitHashedZones(t *testing.T) {
 		t.Errorf("%v", m)
 	}
 }
+
+// A zone that was set with a prefix of the key before the collection was sharded kept its short bounds: no chunk was ever in its
+// place, the zone was reported as corrupt, and it could be neither removed nor set again.
+func TestZonesSetBeforeSharding(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	c.run("admin", `{"addShardToZone": "shard1", "zone": "Z"}`)
+	c.run("db", `{"createIndexes": "full", "indexes": [{"key": {"a": 1, "b": 1}, "name": "ab"}]}`)
+	c.run("db", `{"insert": "full", "documents": [{"_id": 1, "a": 1, "b": 1}]}`)
+	for coll, key := range map[string]string{"ranged": `{"a": 1, "b": 1}`, "mixed": `{"a": 1, "h": "hashed"}`, "full": `{"a": 1, "b": 1}`} {
+		ns := "db." + coll
+		zone := func(zone string) {
+			c.run("admin", fmt.Sprintf(`{"updateZoneKeyRange": %q, "min": {"a": 0}, "max": {"a": 5}, "zone": %s}`, ns, zone))
+		}
+		tags := func() bson.A { return c.all("config", fmt.Sprintf(`{"find": "tags", "filter": {"ns": %q}}`, ns)) }
+		zone(`"Z"`)
+		c.run("admin", fmt.Sprintf(`{"shardCollection": %q, "key": %s}`, ns, key))
+		if got := tags(); len(got) != 1 || len(get(got[0], "min").(bson.D)) != 2 || len(get(got[0], "max").(bson.D)) != 2 {
+			t.Errorf("%s: %v", ns, got)
+		}
+		if coll != "full" { // whose chunk has to be moved
+			if m := c.raw("admin", fmt.Sprintf(`{"balancerCollectionStatus": %q}`, ns)); m["balancerCompliant"] != true {
+				t.Errorf("%s: %v", ns, m)
+			}
+		}
+		if odd := c.all("db", fmt.Sprintf(`{"checkMetadataConsistency": %q}`, coll)); len(odd) != 0 {
+			t.Errorf("%s: %v", ns, odd)
+		}
+		zone(`"Z"`)
+		zone(`null`)
+		if got := tags(); len(got) != 0 {
+			t.Errorf("%s: not removed: %v", ns, got)
+		}
+		// What an earlier version has left is mended when a zone is set or removed.
+		c.run("config", fmt.Sprintf(`{"insert": "tags", "documents": [{"ns": %q, "min": {"a": 0}, "max": {"a": 5}, "tag": "Z"}]}`, ns))
+		zone(`"Z"`)
+		if got := tags(); len(got) != 1 || len(get(got[0], "min").(bson.D)) != 2 {
+			t.Errorf("%s: %v", ns, got)
+		}
+		refined := key[:len(key)-1] + `, "c": 1}`
+		c.run("db", fmt.Sprintf(`{"createIndexes": %q, "indexes": [{"key": %s, "name": "refined"}]}`, coll, refined))
+		c.run("admin", fmt.Sprintf(`{"refineCollectionShardKey": %q, "key": %s}`, ns, refined))
+		if got := tags(); len(got) != 1 || len(get(got[0], "max").(bson.D)) != 3 {
+			t.Errorf("%s after its key was refined: %v", ns, got)
+		}
+	}
+}

@@ -27,6 +27,9 @@ func (n *Node) runWriteTogether(op *command.Op, req *msg.WriteTogether, dst []by
 		if err == nil && len(req.Placement) > 0 {
 			err = writeInto(s, u, "config.placementHistory", &msg.Changes{Put: req.Placement})
 		}
+		if err == nil && len(req.Zones) > 0 {
+			err = writeInto(s, u, "config.tags", &msg.Changes{Put: req.Zones})
+		}
 		return err
 	})
 }

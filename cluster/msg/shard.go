@@ -220,6 +220,8 @@ type WriteTogether struct {
 	Also    Changes
 	// Placement are entries of config.placementHistory that are inserted.
 	Placement [][]byte
+	// Zones are entries of config.tags that are replaced.
+	Zones [][]byte
 }
 
 func (m *WriteTogether) fields(c *codec) {
@@ -229,4 +231,5 @@ func (m *WriteTogether) fields(c *codec) {
 	c.values("alsoDelete", optional, &m.Also.Delete)
 	c.docs("alsoPut", optional, &m.Also.Put)
 	c.docs("placement", optional, &m.Placement)
+	c.docs("zones", optional, &m.Zones)
 }
