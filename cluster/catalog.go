@@ -150,6 +150,12 @@ type Catalog struct {
 	ServeStale bool
 	// Coarse has a stale answer of one shard mark the whole placement of a collection (enableFinerGrainedCatalogCacheRefresh: false).
 	Coarse bool
+	disk   Disk // where a shard keeps placements; nil for none
+}
+
+// SetDisk has the cache of a shard keep placements in d. It is called before the cache is used.
+func (c *Catalog) SetDisk(d Disk) {
+	c.disk, c.dbs.loaded, c.colls.loaded = d, d.Loaded, d.Loaded
 }
 
 // NewCatalog makes an empty cache over a config server.
@@ -204,6 +210,13 @@ func (c *Catalog) mayServeStale(ctx context.Context, err error) bool {
 var linearizable = value.F("readConcern", value.NewDocument(value.Doc(value.F("level", value.NewString("linearizable")))))
 
 func (c *Catalog) loadDatabase(ctx context.Context, db string) (*DatabaseInfo, error) {
+	if c.disk != nil {
+		if doc, ok := c.disk.FollowDatabase(ctx, db); ok && doc != nil {
+			return ParseDatabase(doc)
+		} else if ok {
+			return nil, mongoerr.Newf(mongoerr.NamespaceNotFound, "database %s not found", db)
+		}
+	}
 	docs, err := FindConfig(ctx, c.config, value.Doc(
 		value.F("find", value.NewString("databases")),
 		linearizable,
@@ -283,6 +296,27 @@ func (c *Catalog) Refresh(ctx context.Context, ns, shard string) error {
 	return err
 }
 
+// Reload reads a collection's placement again, wholly after the call; callers at the same time share a read. Unlike after
+// InvalidateCollection, operations go on with the last placement meanwhile.
+func (c *Catalog) Reload(ctx context.Context, ns string) error {
+	e := c.colls.entry(ns)
+	err := e.reload(ctx, c.loader(ctx, ns))
+	if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound {
+		c.colls.forget(ns, e)
+	}
+	return err
+}
+
+// ReloadDatabase is Reload for a database.
+func (c *Catalog) ReloadDatabase(ctx context.Context, db string) error {
+	e := c.dbs.entry(db)
+	err := e.reload(ctx, func(**DatabaseInfo) (*DatabaseInfo, error) { return c.loadDatabase(ctx, db) })
+	if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound {
+		c.dbs.forget(db, e)
+	}
+	return err
+}
+
 // loader returns the function that loads a collection's placement, given the last known one.
 func (c *Catalog) loader(ctx context.Context, ns string) func(**CollectionInfo) (*CollectionInfo, error) {
 	return func(old **CollectionInfo) (*CollectionInfo, error) {
@@ -302,6 +336,18 @@ func (c *Catalog) loadCollection(ctx context.Context, ns string, old *Collection
 	}
 	if FixedDatabase(name) && ns != SessionsNS {
 		return newInfo(ns, db, nil, nil), nil
+	}
+	if c.disk != nil {
+		var have *ChunkMap
+		if old != nil {
+			have = old.Map
+		}
+		if p, ok := c.disk.Follow(ctx, ns, have); ok {
+			return p.info(ns, db)
+		}
+		if p, ok := c.disk.Base(ns); old == nil && ok {
+			old, _ = p.info(ns, db) // the entry is compared with the config server's
+		}
 	}
 	var last error
 	for try := 0; try < 10; try++ {
@@ -350,6 +396,20 @@ func (c *Catalog) readCollection(ctx context.Context, ns string, db *DatabaseInf
 		return nil, err
 	}
 	info := newInfo(ns, db, raw, m)
+	info.whole = entry.Unsplittable
+	return info, nil
+}
+
+// info returns what a node knows about a collection by its placement.
+func (p Placement) info(ns string, db *DatabaseInfo) (*CollectionInfo, error) {
+	info := newInfo(ns, db, p.Entry, p.Map)
+	if p.Map == nil {
+		return info, nil
+	}
+	entry, err := ParseCollectionEntry(p.Entry)
+	if err != nil {
+		return nil, err
+	}
 	info.whole = entry.Unsplittable
 	return info, nil
 }
@@ -445,6 +505,9 @@ func (c *Catalog) readChunks(ctx context.Context, e *CollectionEntry, base *Chun
 		chunks = append(chunks, ch)
 	}
 	if base != nil {
+		if len(chunks) == 0 { // not even the newest chunk, or what has taken its place: it is of another table
+			return nil, mongoerr.New(mongoerr.ConflictingOperationInProgress, "the collection has no chunk as new as the newest one known")
+		}
 		return base.Update(chunks)
 	}
 	return NewChunkMap(e.UUID, e.Key, e.Unique, e.Generation, chunks)
@@ -452,7 +515,11 @@ func (c *Catalog) readChunks(ctx context.Context, e *CollectionEntry, base *Chun
 
 // ParseChunk reads an entry of config.chunks.
 func ParseChunk(doc []byte, generation ChunkVersion) (*Chunk, error) {
-	min, max := value.Lookup(doc, "min"), value.Lookup(doc, "max")
+	return parseChunk(doc, value.Lookup(doc, "min"), generation)
+}
+
+func parseChunk(doc []byte, min value.Value, generation ChunkVersion) (*Chunk, error) {
+	max := value.Lookup(doc, "max")
 	shard, last := value.Lookup(doc, "shard"), value.Lookup(doc, "lastmod")
 	if min.T != value.Document || max.T != value.Document || shard.T != value.String || last.T != value.Timestamp {
 		return nil, mongoerr.New(mongoerr.FailedToParse, "an entry of config.chunks is malformed")

@@ -14,6 +14,8 @@ import (
 type cacheOf[T any] struct {
 	all   atomic.Pointer[map[string]*cacheEntry[T]]
 	limit atomic.Int64
+	// loaded is called with a name whose value has been loaded; nil for nobody.
+	loaded func(name string)
 
 	mu     sync.Mutex
 	recent map[string]*cacheEntry[T] // entries not in all
@@ -28,6 +30,9 @@ type cacheEntry[T any] struct {
 	// loading is full while somebody loads the value. It is a channel and not a mutex because waiting for it ends with
 	// the operation that waits: its maxTimeMS, killOp, a client that has gone.
 	loading chan struct{}
+	begun   atomic.Int64 // the number of loads begun
+	ended   atomic.Int64 // the number of the last load that succeeded
+	told    func()       // called after each load; nil for nobody
 }
 
 func newCacheEntry[T any]() *cacheEntry[T] { return &cacheEntry[T]{loading: make(chan struct{}, 1)} }
@@ -61,6 +66,9 @@ func (c *cacheOf[T]) entry(name string) *cacheEntry[T] {
 		c.recent = make(map[string]*cacheEntry[T])
 	}
 	e := newCacheEntry[T]()
+	if c.loaded != nil {
+		e.told = func() { c.loaded(name) }
+	}
 	c.recent[name] = e
 	return e
 }
@@ -202,14 +210,38 @@ func (e *cacheEntry[T]) getUnless(ctx context.Context, good func(T) bool, load f
 	if v, ok := e.cached(); ok && good(v) {
 		return v, nil
 	}
-	gen := e.gen.Load()
-	v, err := load(e.cur.Load())
-	if err != nil {
-		return zero, err
+	return e.load(load)
+}
+
+// load loads the value; loading must be taken.
+func (e *cacheEntry[T]) load(load func(old *T) (T, error)) (v T, err error) {
+	gen, number := e.gen.Load(), e.begun.Add(1)
+	if v, err = load(e.cur.Load()); err != nil {
+		return v, err
 	}
 	e.cur.Store(&v)
 	if e.gen.Load() == gen {
 		e.fresh.Store(true)
 	}
+	e.ended.Store(number)
+	if e.told != nil {
+		e.told()
+	}
 	return v, nil
+}
+
+// reload loads the value unless somebody else's load does that begins after the call.
+func (e *cacheEntry[T]) reload(ctx context.Context, load func(old *T) (T, error)) error {
+	asked := e.begun.Load()
+	select {
+	case e.loading <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-e.loading }()
+	if e.ended.Load() > asked {
+		return nil
+	}
+	_, err := e.load(load)
+	return err
 }

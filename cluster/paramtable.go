@@ -136,6 +136,10 @@ var activeParams = []ParamSpec{
 	{Name: "enableFinerGrainedCatalogCacheRefresh", Kind: ParamBool, Set: SetStartup, Default: pBool(true), Does: "Refreshes only a stale shard's part of a placement"},
 	{Name: "tlsUseSystemCA", Kind: ParamBool, Set: SetStartup, Default: pBool(false), Does: "Trusts the machine's own certificate authorities"},
 	{Name: "tlsX509ExpirationWarningThresholdDays", Kind: ParamInt, Set: SetStartup, Default: pInt(30), Does: "Warns at startup about certificates that expire within this number of days"},
+	{Name: "loadRoutingTableOnStartup", Kind: ParamBool, Set: SetStartup, Default: pBool(true), Does: "A router reads the routing tables of all collections before it listens"},
+	{Name: "persistedChunkCacheUpdateMaxBatchSize", Kind: ParamInt, Set: SetBoth, Default: pInt(1000), Does: "Documents of chunks that a shard writes to its routing tables on disk in one unit of work"},
+	{Name: "warmMinConnectionsInShardingTaskExecutorPoolOnStartup", Kind: ParamBool, Set: SetStartup, Default: pBool(true), Does: "A router makes the connections of `ShardingTaskExecutorPoolMinSize` before it listens"},
+	{Name: "warmMinConnectionsInShardingTaskExecutorPoolOnStartupWaitMS", Kind: ParamInt, Set: SetStartup, Default: pInt(2000), Min: 0, Max: 2147483647, Does: "How long a router waits for these connections"},
 }
 
 // acceptedParams are stored, checked and given back, but have no effect: nothing reads them. Does says why.
@@ -180,9 +184,6 @@ var acceptedParams = []ParamSpec{
 	{Name: "enableShardedIndexConsistencyCheck", Kind: ParamBool, Set: SetBoth, Default: pBool(true), Does: "`checkMetadataConsistency` checks on request"},
 	{Name: "shardedIndexConsistencyCheckIntervalMS", Kind: ParamInt, Set: SetStartup, Default: pInt(600000), Min: 60000, Max: 2147483647, Does: "`checkMetadataConsistency` checks on request"},
 	{Name: "findChunksOnConfigTimeoutMS", Kind: ParamInt, Set: SetBoth, Default: pInt(900000), Min: 0, Max: 2147483647, Does: "the operation's own time limit counts"},
-	{Name: "loadRoutingTableOnStartup", Kind: ParamBool, Set: SetStartup, Default: pBool(true), Does: "routing tables and connections are made when they are needed"},
-	{Name: "warmMinConnectionsInShardingTaskExecutorPoolOnStartup", Kind: ParamBool, Set: SetStartup, Default: pBool(true), Does: "routing tables and connections are made when they are needed"},
-	{Name: "warmMinConnectionsInShardingTaskExecutorPoolOnStartupWaitMS", Kind: ParamInt, Set: SetStartup, Default: pInt(2000), Min: 0, Max: 2147483647, Does: "routing tables and connections are made when they are needed"},
 	{Name: "metadataRefreshInTransactionMaxWaitMS", Kind: ParamInt, Set: SetBoth, Default: pInt(500), Min: 0, Max: 2147483647, Does: "the operation's own time limit counts"},
 	{Name: "metadataRefreshInTransactionMaxWaitBehindCritSecMS", Kind: ParamInt, Set: SetBoth, Default: pInt(500), Min: 0, Max: 2147483647, Does: "the operation's own time limit counts"},
 	{Name: "analyzeShardKeyCharacteristicsDefaultSampleSize", Kind: ParamLong, Set: SetBoth, Default: pLong(10000000), Min: 1, Max: 9.2e+18, Does: "`analyzeShardKey` and query sampling are not built"},
@@ -231,7 +232,6 @@ var acceptedParams = []ParamSpec{
 	{Name: "maxTimeMSForHedgedReads", Kind: ParamInt, Set: SetBoth, Default: pInt(150), Does: "reads are not hedged"},
 	{Name: "readHedgingMode", Kind: ParamString, Set: SetBoth, Default: pStr("on"), Does: "reads are not hedged"},
 	{Name: "opportunisticSecondaryTargeting", Kind: ParamBool, Set: SetBoth, Default: pBool(false), Does: "secondaries are chosen by read preference"},
-	{Name: "persistedChunkCacheUpdateMaxBatchSize", Kind: ParamInt, Set: SetBoth, Default: pInt(1000), Does: "shards keep routing tables in memory"},
 	{Name: "rangeDeleterHighPriority", Kind: ParamBool, Set: SetBoth, Default: pBool(false), Does: "deletions and other writes queue alike"},
 	{Name: "routingTableCacheChunkBucketSize", Kind: ParamInt, Set: SetStartup, Default: pInt(500), Does: "routing tables are persistent trees"},
 	{Name: "queryAnalysisWriterMaxBatchSize", Kind: ParamInt, Set: SetBoth, Default: pInt(100000), Does: "`analyzeShardKey` and query sampling are not built"},

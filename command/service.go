@@ -326,7 +326,10 @@ func (s *Service) believesMembers() bool {
 
 // openInternal are the internal commands that administrators send, too, or that members send to nodes that do not
 // know them yet.
-var openInternal = map[string]bool{"_flushRoutingTableCacheUpdates": true, "_flushDatabaseCacheUpdates": true, "_isSelf": true}
+var openInternal = map[string]bool{
+	"_flushRoutingTableCacheUpdates": true, "_flushDatabaseCacheUpdates": true, "_isSelf": true,
+	"_flushRoutingTableCacheUpdatesWithWriteConcern": true, "_flushDatabaseCacheUpdatesWithWriteConcern": true,
+}
 
 // forMembers refuses the commands with which members change each other's state if the client is not a member. With
 // authorization, privileges decide that.

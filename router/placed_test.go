@@ -92,6 +92,22 @@ func TestDDLOfPlacedCollections(t *testing.T) {
 	}
 }
 
+// A shard that had a collection may have looked it up when it was elsewhere, and not since. A moveCollection back to it was refused then, once: it
+// was compared with that old entry.
+func TestPlacedCollectionReturns(t *testing.T) {
+	c := newTestCluster(t, 3)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	c.insertKeys("plain", 1, 10)
+	for _, to := range []string{"shard2", "shard1"} {
+		c.run("admin", fmt.Sprintf(`{"moveCollection": "db.plain", "toShard": %q}`, to))
+	}
+	c.admin(c.shards["shard2"], bson.D{{Key: "getShardVersion", Value: "db.plain"}, {Key: "$db", Value: "admin"}})
+	for _, to := range []string{"shard0", "shard2"} {
+		c.run("admin", fmt.Sprintf(`{"moveCollection": "db.plain", "toShard": %q}`, to))
+	}
+	c.expect(c.counted("plain", 1), `10`)
+}
+
 // A check finds nothing after any of the operations that give a collection another key or other shards, and waits for one that is under
 // way.
 func TestConsistentAfterResharding(t *testing.T) {

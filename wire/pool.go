@@ -205,6 +205,32 @@ func (p *Pool) host(host string) *hostPool {
 	return h
 }
 
+// warmPoll is how often Warm looks.
+const warmPoll = 5 * time.Millisecond
+
+// Warm makes the connections that the minimum of each host asks for. It returns once they are there, or cannot be made, or ctx ends.
+func (p *Pool) Warm(ctx context.Context, hosts []string) {
+	for {
+		cold := false
+		p.mu.Lock()
+		for _, name := range hosts {
+			h, l := p.host(name), p.opts.Limits(name)
+			p.grow(h)
+			cold = cold || h.failed.IsZero() && len(h.idle)+len(h.used) < min(l.Min, l.Max)
+		}
+		cold = cold && !p.mu.closed
+		p.mu.Unlock()
+		if !cold {
+			return
+		}
+		select {
+		case <-time.After(warmPoll):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // await waits for a connection until the call ends.
 func (p *Pool) await(ctx context.Context, host string, w *caller) (*ClientConn, error) {
 	setup := p.opts.Limits(host).Setup

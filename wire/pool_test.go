@@ -295,3 +295,35 @@ func TestPoolKeepsItsMinimum(t *testing.T) {
 		}
 	})
 }
+
+// Before anybody has called a host, Warm has the connections made that its minimum asks for. It waits for no host that cannot be reached.
+func TestPoolWarms(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var open gauge
+		l := DefaultPoolLimits
+		l.Min = 3
+		dial := pipes(&open)
+		p := NewPool(PoolOptions{Limits: func(string) PoolLimits { return l }, Dial: func(ctx context.Context, host string) (*ClientConn, error) {
+			switch host {
+			case "down:1":
+				return nil, errors.New("refused")
+			case "mute:1":
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			time.Sleep(20 * time.Millisecond)
+			return dial(ctx, host)
+		}})
+		defer p.Close()
+		began := time.Now()
+		p.Warm(t.Context(), []string{"a:1", "b:1", "down:1"})
+		if n, took := open.now.Load(), time.Since(began); n != 6 || took > time.Second {
+			t.Errorf("%d connections after %v, want 6", n, took)
+		}
+		limited, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		if p.Warm(limited, []string{"mute:1"}); limited.Err() == nil {
+			t.Error("it did not wait for a host that may still answer")
+		}
+	})
+}

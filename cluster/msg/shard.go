@@ -134,6 +134,28 @@ type FlushDatabase struct{ DB string }
 
 func (m *FlushDatabase) fields(c *codec) { c.on("_flushDatabaseCacheUpdates", &m.DB) }
 
+// FlushRoutingTableDurably has a shard's primary read the placement of a collection again and store it.
+type FlushRoutingTableDurably struct{ NS string }
+
+func (m *FlushRoutingTableDurably) fields(c *codec) {
+	c.on("_flushRoutingTableCacheUpdatesWithWriteConcern", &m.NS)
+}
+
+// FlushDatabaseDurably is FlushRoutingTableDurably for a database.
+type FlushDatabaseDurably struct{ DB string }
+
+func (m *FlushDatabaseDurably) fields(c *codec) {
+	c.on("_flushDatabaseCacheUpdatesWithWriteConcern", &m.DB)
+}
+
+// FlushReply is the reply to both.
+type FlushReply struct{ Visible uint64 } // a time by which what was stored is visible
+
+func (m *FlushReply) fields(c *codec) {
+	c.reply("_flushRoutingTableCacheUpdatesWithWriteConcern")
+	c.timestamp("visible", required, &m.Visible)
+}
+
 // SetClusterParameter sends a shard a cluster parameter as the config server stores it.
 type SetClusterParameter struct{ Param []byte }
 

@@ -9,7 +9,7 @@ type Matching string
 // The ways of matching.
 const (
 	MatchNothing Matching = "disabled"
-	MatchPrimary Matching = "matchPrimaryNode" // secondaries have as many as the primary
+	MatchPrimary Matching = "matchPrimaryNode" // secondaries that may become primary have as many as the primary
 	MatchBusiest Matching = "matchBusiestNode" // all have as many as are in use with the busiest member
 )
 
@@ -42,7 +42,7 @@ func (ms *Monitors) Follow(load map[string]wire.HostLoad) map[string]int {
 			}
 		}
 		for _, m := range t.Servers {
-			if (m.Kind == Secondary || m.Kind == Primary && how == MatchBusiest) && !ms.net.Local(m.Host) {
+			if (m.Kind == Secondary && (how == MatchBusiest || !m.Passive) || m.Kind == Primary && how == MatchBusiest) && !ms.net.Local(m.Host) {
 				out[m.Host] = max(out[m.Host], most)
 			}
 		}

@@ -113,6 +113,7 @@ type fakeMember struct {
 	lost    bool          // the next command runs, and its reply is lost
 	silent  bool          // paused: it accepts what is sent and answers nothing
 	busy    bool          // it answers nothing but hello
+	passive bool          // its priority is 0
 }
 
 func newFakeSet(hosts ...string) *fakeSet {
@@ -211,7 +212,7 @@ func (m *fakeMember) hello(host string) []byte {
 		value.F("isWritablePrimary", value.NewBool(m.kind == Primary)), value.F("secondary", value.NewBool(m.kind == Secondary)),
 		value.F("setName", value.NewString("rs")), value.F("setVersion", value.NewInt32(int32(len(m.hosts)))),
 		value.F("hosts", value.NewArray(value.ArrayOf(hosts...))), value.F("me", value.NewString(host)),
-		value.F("electionId", value.NewObjectID([12]byte{11: m.term})),
+		value.F("electionId", value.NewObjectID([12]byte{11: m.term})), value.F("passive", value.NewBool(m.passive)),
 		value.F("topologyVersion", value.NewDocument(m.version())), value.F("ok", value.NewDouble(1)))
 }
 

@@ -30,6 +30,7 @@ type Server struct {
 	LastWrite time.Time
 	Updated   time.Time
 	Hidden    bool
+	Passive   bool  // it cannot become primary (priority 0)
 	Err       error // why it is Unknown
 
 	set        string
@@ -73,6 +74,8 @@ func parseHello(host string, reply []byte, now time.Time) *Server {
 			for _, h := range value.Values(v.Doc()) {
 				s.hosts = append(s.hosts, h.Str())
 			}
+		case "passive":
+			s.Passive = v.Truthy()
 		case "tags":
 			s.Tags, _ = cluster.ParseTags(v.Doc())
 		case "lastWrite":

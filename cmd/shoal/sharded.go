@@ -304,6 +304,9 @@ func (a *assembly) router(config cluster.Peer, d *directory, clock *cluster.Vect
 		svc.Table.Add(engine.Spec())
 	}
 	topo.ServiceID = cluster.NewObjectID()
+	if a.c.Program == isMongos {
+		warmUp(r, d)
+	}
 	balanced, err := a.balancedFor(addrs)
 	if err != nil {
 		return nil, err

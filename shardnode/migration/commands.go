@@ -22,13 +22,15 @@ import (
 func Start(c Config, node Node, sessions Sessions, shard *Shard, state *ShardState) error {
 	m := newManager(c, node, sessions, state)
 	state.Catalog.Limit(c.Params.Int("catalogCacheCollectionMaxEntries"), c.Params.Int("catalogCacheDatabaseMaxEntries"))
+	state.tables = m.newTables(shard)
+	state.Catalog.SetDisk(state.tables)
 	end := m.leaveSection
 	state.onLeftOver.Store(&end)
 	shard.Become(state)
 	if err := shard.loadSections(); err != nil {
 		return err
 	}
-	for _, specs := range [][]command.Spec{m.specs(), m.shardSpecs(), m.infoSpecs(), m.splitSpecs()} {
+	for _, specs := range [][]command.Spec{m.specs(), m.shardSpecs(), m.infoSpecs(), m.splitSpecs(), m.flushSpecs()} {
 		c.Service.Table.Add(specs...)
 	}
 	state.readers.onEnd(m.wakeDeleter)
@@ -38,7 +40,7 @@ func Start(c Config, node Node, sessions Sessions, shard *Shard, state *ShardSta
 			m.wakeDeleter()
 		})
 	}
-	return errors.Join(c.Services.Add(m.service()), c.Services.Add(state.identityService(c.Docs)))
+	return errors.Join(c.Services.Add(m.service()), c.Services.Add(state.tables.Service()), c.Services.Add(state.identityService(c.Docs)))
 }
 
 // newManager returns a manager that takes part in no migration before the node steps up.
@@ -91,7 +93,7 @@ func asked(s command.Spec) command.Spec {
 func (m *Manager) specs() []command.Spec {
 	cleanup := asked(command.Spec{Name: "cleanupOrphaned", AdminOnly: true, Internal: true, ArgTypes: command.TString, Lenient: true, Run: m.runCleanupOrphaned})
 	return []command.Spec{
-		asked(command.Internal(m.runMoveRange)), asked(command.Internal(m.runBalancingStats)), asked(command.Internal(m.runDecision)), asked(command.Internal(m.runFlush)), cleanup,
+		asked(command.Internal(m.runMoveRange)), asked(command.Internal(m.runBalancingStats)), asked(command.Internal(m.runDecision)), cleanup,
 		asked(command.Internal(m.runRecvStart)), asked(command.Internal(m.runRecvStatus)), asked(command.Internal(m.runRecvCommit)), asked(command.Internal(m.runRecvAbort)),
 		asked(command.Internal(m.runMigrateClone)), asked(command.Internal(m.runTransferMods)), asked(command.Internal(m.runSessionMods)),
 	}
@@ -465,12 +467,6 @@ func (m *Manager) runDecision(op *command.Op, req *msg.MigrationDecision, dst []
 	}
 	err := m.clearPending(op, idv, orphans)
 	m.wakeDeleter()
-	return dst, err
-}
-
-func (m *Manager) runFlush(op *command.Op, req *msg.FlushRoutingTable, dst []byte) ([]byte, error) {
-	m.state.Catalog.InvalidateCollection(req.NS)
-	_, err := m.state.Catalog.Collection(op, req.NS)
 	return dst, err
 }
 

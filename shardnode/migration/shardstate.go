@@ -9,6 +9,7 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/tables"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -25,6 +26,8 @@ type ShardState struct {
 	Clock     *cluster.VectorClock
 	moved     chan struct{} // signals that the config server's members may have changed
 	readers   readers
+
+	tables *tables.Tables // on disk; nil before the node takes part
 
 	reshardings sync.Map // the collections that this shard donates to a resharding, by namespace
 
@@ -121,6 +124,9 @@ func (s *ShardState) endLeftOver(ctx context.Context, name string, c *criticalSe
 
 // forget makes the next use of a collection, or of a database and its collections, ask the config server.
 func (s *ShardState) forget(name string) {
+	if s.tables != nil {
+		defer s.tables.Changed(name)
+	}
 	if catalog.CollOf(name) == "" {
 		s.Catalog.PurgeDatabase(name)
 		return

@@ -4,10 +4,8 @@ import (
 	"bytes"
 
 	"github.com/shoaldb/shoal/cluster"
-	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
-	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -15,8 +13,6 @@ import (
 
 // splitSpecs returns the rows of the commands that find split points.
 func (m *Manager) splitSpecs() []command.Spec {
-	flush := command.Internal(m.runFlushDatabase)
-	flush.Roles, flush.PrimaryOnly = command.Shard, true
 	return []command.Spec{
 		{
 			Name: "splitVector", Roles: command.Shard | command.Config, ArgTypes: command.TString, Lenient: true, Run: m.runSplitVector,
@@ -33,19 +29,8 @@ func (m *Manager) splitSpecs() []command.Spec {
 				command.Req("maxChunkSizeBytes", command.TNumber), command.Opt("limit", command.TNumber),
 			},
 		},
-		flush,
 		m.splitChunkSpec(),
 	}
-}
-
-// runFlushDatabase forgets a database that was dropped, here and on the shard's secondaries.
-func (m *Manager) runFlushDatabase(op *command.Op, req *msg.FlushDatabase, dst []byte) ([]byte, error) {
-	m.state.Catalog.PurgeDatabase(req.DB)
-	return dst, m.Docs.WriteWith(op, replication.Visible, func(_ *storage.Snapshot, u *storage.UnitOfWork) error {
-		u.Notice(placingNotice("dropped", value.NewString(req.DB), req.DB))
-		u.Oplog(storage.OplogEntry{Op: 'n', StmtID: -1, O: value.Doc(value.F("msg", value.NewString("database "+req.DB+" was dropped")))})
-		return nil
-	})
 }
 
 // splitRequest describes where to look for split points, and how much data should be between them.

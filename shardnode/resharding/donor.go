@@ -97,6 +97,9 @@ func (m *Manager) donate(op *command.Op, req *msg.ReshardDonate) (d *donor, err 
 			m.State.Resharding(req.NS, false)
 		}
 	}()
+	if err := m.State.Catalog.Reload(op, req.NS); err != nil {
+		return nil, err
+	}
 	unlock, err := m.Locks.Collection(op, req.NS, lock.IX)
 	if err != nil {
 		return nil, err

@@ -200,6 +200,16 @@ func (r *recipient) work(ctx context.Context) {
 }
 
 func (r *recipient) run(ctx context.Context) error {
+	// No request of a client has told this shard of changes while the collection was elsewhere, and none moves the chunks from now on.
+	for try := 0; r.doc.state != failed; try++ {
+		err := r.m.State.Catalog.Reload(ctx, r.doc.ns)
+		if err == nil {
+			break
+		}
+		if !passing(err) || cluster.Backoff(ctx, try) != nil {
+			return err
+		}
+	}
 	switch r.doc.state {
 	case failed:
 		return nil

@@ -1,0 +1,111 @@
+package tables
+
+import (
+	"context"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/keystring"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// lastmodIndex is the index of stored chunks by version.
+const lastmodIndex = "lastmod_1"
+
+// readAll reads a stored table, with the sum of its documents.
+func readAll(s *storage.Snapshot, c *catalog.Collection, e *cluster.CollectionEntry) (m *cluster.ChunkMap, sum uint64, err error) {
+	var chunks []*cluster.Chunk
+	cur := s.Scan(c, storage.ScanOptions{})
+	defer cur.Close()
+	for cur.Next() {
+		ch, err := cluster.ParseCachedChunk(cur.Doc(), e.Generation)
+		if err != nil {
+			return nil, 0, err
+		}
+		sum += hashOf(cur.Doc())
+		chunks = append(chunks, ch)
+	}
+	if cur.Err() != nil {
+		return nil, 0, cur.Err()
+	}
+	m, err = cluster.NewChunkMap(e.UUID, e.Key, e.Unique, e.Generation, chunks)
+	return m, sum, err
+}
+
+// readSince brings a table up to date by the stored chunks that are newer.
+func readSince(s *storage.Snapshot, c *catalog.Collection, e *cluster.CollectionEntry, old *cluster.ChunkMap) (*cluster.ChunkMap, error) {
+	x := c.Index(lastmodIndex)
+	if x == nil {
+		return nil, mongoerr.Newf(mongoerr.IndexNotFound, "%s has no index %s", c.NS, lastmodIndex)
+	}
+	idx := s.IndexScan(c, x, false)
+	defer idx.Close()
+	idx.Seek(keystring.AppendKey(nil, value.NewTimestampU64(old.Version().Combined()), false, nil))
+	var chunks []*cluster.Chunk
+	for idx.Next() {
+		doc, ok, err := s.Get(c, idx.RecordID())
+		if err != nil || !ok {
+			return nil, mongoerr.Newf(mongoerr.DataCorruptionDetected, "an entry of the index %s of %s names no document", lastmodIndex, c.NS)
+		}
+		ch, err := cluster.ParseCachedChunk(doc, e.Generation)
+		if err != nil {
+			return nil, err
+		}
+		chunks = append(chunks, ch)
+	}
+	if err := idx.Err(); err != nil {
+		return nil, err
+	}
+	if len(chunks) == 0 {
+		return nil, mongoerr.New(mongoerr.ConflictingOperationInProgress, "no stored chunk is as new as the newest one known")
+	}
+	return old.Update(chunks)
+}
+
+// primaryPatience is how long a secondary waits for its primary before it asks the config server itself.
+const primaryPatience = time.Second
+
+// Follow implements cluster.Disk.
+func (t *Tables) Follow(ctx context.Context, ns string, old *cluster.ChunkMap) (p cluster.Placement, ok bool) {
+	if t.Primary() || !t.follow(ctx, msg.Doc(&msg.FlushRoutingTableDurably{NS: ns})) {
+		return p, false
+	}
+	p, _, ok = t.read(ns, old)
+	return p, ok
+}
+
+// FollowDatabase implements cluster.Disk.
+func (t *Tables) FollowDatabase(ctx context.Context, db string) (doc []byte, ok bool) {
+	if t.Primary() || !t.follow(ctx, msg.Doc(&msg.FlushDatabaseDurably{DB: db})) {
+		return nil, false
+	}
+	doc, err := t.Docs.Get(DatabasesNS, value.NewString(db))
+	return doc, err == nil
+}
+
+// follow has the primary refresh a placement and store it, and waits until this member has what the primary stored.
+func (t *Tables) follow(ctx context.Context, cmd []byte) bool {
+	ctx, cancel := context.WithTimeout(ctx, primaryPatience)
+	defer cancel()
+	reply, err := t.AskPrimary(ctx, cmd)
+	if err != nil {
+		return false
+	}
+	var stored msg.FlushReply
+	if err := msg.Parse(reply, &stored); err != nil {
+		return false
+	}
+	for at := storage.Timestamp(stored.Visible); ; {
+		now := t.Docs.Engine.Visible()
+		if now >= at {
+			return true
+		}
+		if _, err := t.Docs.Engine.WaitVisible(ctx, now); err != nil {
+			return false
+		}
+	}
+}
