@@ -39,6 +39,11 @@ func (m *Manager) runCreateParticipant(op *command.Op, req *msg.CreateCollection
 	if req.Section == nil && m.complete(req) {
 		return dst, m.Docs.WriteWith(op, replication.Durable, func(*storage.Snapshot, *storage.UnitOfWork) error { return nil })
 	}
+	if req.Section == nil {
+		if err := m.deleteOrphans(op, req.UUID); err != nil {
+			return dst, err
+		}
+	}
 	unlock, err := m.Locks.Collection(op, req.NS, lock.X)
 	if err != nil {
 		return dst, err
@@ -98,6 +103,20 @@ func missingFrom(c *catalog.Collection, indexes [][]byte) (specs [][]byte) {
 		}
 	}
 	return specs
+}
+
+// deleteOrphans deletes what earlier migrations have left of a collection that lacks indexes here, whether that is due or not: they can be
+// made if nothing else is in it.
+func (m *Manager) deleteOrphans(op *command.Op, uuid catalog.UUID) error {
+	if c := m.Engine.Catalog().LookupUUID(uuid); c == nil || c.Counters.Records.Load() == 0 || m.paused() != nil {
+		return nil
+	}
+	return m.rangeDeletions().Each(func(d *rangeDeletion) error {
+		if d.uuid != uuid || d.pending {
+			return nil
+		}
+		return m.deleteRange(op, d.id)
+	})
 }
 
 // missingIndexes refuses to receive documents of a collection whose indexes failed to build on this shard.
