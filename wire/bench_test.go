@@ -3,6 +3,7 @@ package wire
 import (
 	"context"
 	"fmt"
+	"net"
 	"runtime"
 	"testing"
 
@@ -99,4 +100,26 @@ func BenchmarkRoundTrip(b *testing.B) {
 			})
 		})
 	}
+}
+
+// BenchmarkConnect makes connections as fast as eight clients can, each with one request.
+func BenchmarkConnect(b *testing.B) {
+	s := startEcho(b, &echo{inline: true})
+	frame := request(1, doc("ping", 1))
+	b.SetParallelism(4)
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			c, err := net.Dial("tcp", s.Addrs()[0].String())
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			_, _ = c.Write(frame)
+			if _, err := readFrame(c); err != nil {
+				b.Error(err)
+			}
+			_ = c.(*net.TCPConn).SetLinger(0) // its port is free at once
+			_ = c.Close()
+		}
+	})
 }

@@ -124,27 +124,28 @@ func TestPoolLimitNeverDeadlocks(t *testing.T) {
 		Urgent: func(ctx context.Context) bool { return ctx.Value(urgent{}) != nil },
 	})
 	defer p.Close()
+	var host atomic.Value
+	var both sync.WaitGroup
+	both.Add(l.Max)
 	n := &recursive{}
+	n.call = func() error {
+		both.Done()
+		both.Wait() // until every connection is in use
+		_, err := p.RoundTrip(context.WithValue(context.Background(), urgent{}, true), host.Load().(string), &Message{Body: doc("inner", 1)})
+		return err
+	}
 	s, err := Listen(Options{Addrs: []string{"127.0.0.1:0"}}, n)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Stop(0) })
-	host := s.Addrs()[0].String()
-	var both sync.WaitGroup
-	both.Add(l.Max)
-	n.call = func() error {
-		both.Done()
-		both.Wait() // until every connection is in use
-		_, err := p.RoundTrip(context.WithValue(context.Background(), urgent{}, true), host, &Message{Body: doc("inner", 1)})
-		return err
-	}
+	host.Store(s.Addrs()[0].String())
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // less than a call waits for a connection
 	defer cancel()
 	var wg sync.WaitGroup
 	for range l.Max {
 		wg.Go(func() {
-			got, err := p.RoundTrip(ctx, host, &Message{Body: doc("outer", 1)})
+			got, err := p.RoundTrip(ctx, host.Load().(string), &Message{Body: doc("outer", 1)})
 			if err != nil || !bytes.Equal(got.Body, doc("outer", 1)) {
 				t.Errorf("%v, %v", got, err)
 			}

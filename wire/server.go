@@ -1,14 +1,12 @@
 package wire
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
 	"runtime"
 	"runtime/debug"
-	"strconv"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -47,6 +45,10 @@ type Options struct {
 	Balanced       []string // those of Addrs, of TCP, at which load balancers begin connections with a PROXY header
 	Strangers      Strangers
 	Exempt         func(addr net.Addr) bool // whom MaxConnections does not hold up; nil for nobody
+	SocketMode     os.FileMode              // permissions of UNIX sockets; 0 for what the process's umask leaves
+
+	// Refused is called after connections were refused, once a second at most, with the reason of the last and the number since the last call.
+	Refused func(err error, n int)
 
 	BadFrame func(c *Conn, err error)                       // a malformed frame, or another protocol (ForeignError); the connection is being closed
 	Panicked func(c *Conn, m *Message, v any, stack []byte) // Handle panicked; the reply is an error
@@ -56,7 +58,7 @@ type Options struct {
 type Server struct {
 	opts    Options
 	handler Handler
-	engine  gnet.Engine
+	engine  *gnet.Client // event loops without listeners
 	workers *workers
 	stats   counters
 
@@ -65,8 +67,10 @@ type Server struct {
 	admission admission
 	nextID    atomic.Int32
 	connID    atomic.Int64
-	addrs     []net.Addr
-	balanced  map[string]bool // the listeners of Balanced, as connections name them
+	listeners []*listener // in the order of Options.Addrs
+	acceptors sync.WaitGroup
+	spare     spare
+	refusals  refusals
 
 	stopping   atomic.Bool
 	drained    chan struct{}  // while stopping: closed when the last running request has ended
@@ -85,9 +89,7 @@ var ErrAddressInUse = syscall.EADDRINUSE
 var openConnections atomic.Int64
 
 // descriptorsForConnections returns how many of the process's descriptors may be connections: four fifths (manual:
-// net.maxIncomingConnections). The others are for files, and to accept connections with, be it to close them at once. Hazard: gnet takes an
-// accept that fails for want of a descriptor as the end of its engine, and the server goes on without a listener; it accepts all
-// connections of a burst before the first of them can be closed.
+// net.maxIncomingConnections). The others are for files and for connections to other nodes.
 func descriptorsForConnections() int {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil || limit.Cur > 1<<30 {
@@ -105,40 +107,48 @@ func Listen(opts Options, h Handler) (*Server, error) {
 	opts.MaxConnections = min(opts.MaxConnections, descriptors)
 	s := &Server{opts: opts, handler: h, descriptors: int64(descriptors), drained: make(chan struct{}, 1), ended: make(chan struct{})}
 	s.conns.all = map[int64]*Conn{}
-	s.workers = newWorkers(func(j *job) { j.conn.serve(j) })
-	protos := make([]string, len(opts.Addrs))
-	for i, a := range opts.Addrs {
-		protos[i] = protoAddr(a)
-	}
-	s.balanced = map[string]bool{}
-	for _, a := range opts.Balanced {
-		if t, err := net.ResolveTCPAddr("tcp", a); err == nil {
-			s.balanced[listenerOf(t)] = true
-		}
-	}
-	loop := &loop{srv: s, booted: make(chan error, 1)}
-	failed := make(chan error, 1)
-	go func() {
-		defer close(s.ended)
-		failed <- gnet.Rotate(loop, protos, s.engineOptions()...)
-	}()
-	var err error
-	select {
-	case err = <-loop.booted:
-	case err = <-failed:
-		if err == nil {
-			err = errors.New("the event loop ended at once")
-		}
-	}
-	if err != nil {
-		s.workers.close()
+	if err := s.bind(); err != nil {
+		s.closeListeners()
 		return nil, fmt.Errorf("listen on %v: %w", opts.Addrs, err)
 	}
-	if err := s.readAddrs(protos); err != nil {
-		s.Stop(0)
-		return nil, err
+	s.workers = newWorkers(func(j *job) { j.conn.serve(j) })
+	var err error
+	if s.engine, err = gnet.NewClient(&loop{srv: s}, s.engineOptions()...); err == nil {
+		err = s.engine.Start()
+	}
+	if err != nil {
+		s.closeListeners()
+		s.workers.close()
+		return nil, fmt.Errorf("start the event loops: %w", err)
+	}
+	s.spare.open()
+	for _, l := range s.listeners {
+		for range acceptors {
+			s.acceptors.Add(1)
+			go s.acceptAll(l)
+		}
 	}
 	return s, nil
+}
+
+// bind opens the listeners of all addresses.
+func (s *Server) bind() error {
+	for _, a := range s.opts.Addrs {
+		l, err := s.listen(a)
+		if err != nil {
+			return err
+		}
+		s.listeners = append(s.listeners, &listener{Listener: l, balanced: slices.Contains(s.opts.Balanced, a)})
+	}
+	return nil
+}
+
+// closeListeners accepts no more connections.
+func (s *Server) closeListeners() {
+	for _, l := range s.listeners {
+		_ = l.Close()
+	}
+	s.acceptors.Wait()
 }
 
 func (s *Server) engineOptions() []gnet.Option {
@@ -147,56 +157,8 @@ func (s *Server) engineOptions() []gnet.Option {
 		loops = max(1, runtime.NumCPU()/4)
 	}
 	return []gnet.Option{
-		gnet.WithNumEventLoop(loops), gnet.WithReuseAddr(true), gnet.WithReadBufferCap(readBuffer),
-		gnet.WithLoadBalancing(gnet.LeastConnections),
-		gnet.WithLogger(quiet{}), gnet.WithLogLevel(logging.FatalLevel),
+		gnet.WithNumEventLoop(loops), gnet.WithReadBufferCap(readBuffer), gnet.WithLogger(quiet{}), gnet.WithLogLevel(logging.FatalLevel),
 	}
-}
-
-func protoAddr(a string) string {
-	if len(a) > 0 && a[0] == '/' {
-		return "unix://" + a
-	}
-	return "tcp://" + a
-}
-
-// readAddrs reads the addresses of the listening sockets, to learn the ports that the system chose.
-func (s *Server) readAddrs(protos []string) error {
-	for i, p := range protos {
-		if s.opts.Addrs[i][0] == '/' {
-			s.addrs = append(s.addrs, &net.UnixAddr{Name: s.opts.Addrs[i], Net: "unix"})
-			continue
-		}
-		fd, err := s.engine.DupListener("tcp", p[len("tcp://"):])
-		if err != nil {
-			return fmt.Errorf("address of %s: %w", p, err)
-		}
-		sa, err := unix.Getsockname(fd)
-		_ = unix.Close(fd)
-		if err != nil {
-			return os.NewSyscallError("getsockname", err)
-		}
-		switch a := sa.(type) {
-		case *unix.SockaddrInet4:
-			s.addrs = append(s.addrs, &net.TCPAddr{IP: append(net.IP(nil), a.Addr[:]...), Port: a.Port})
-		case *unix.SockaddrInet6:
-			s.addrs = append(s.addrs, &net.TCPAddr{IP: append(net.IP(nil), a.Addr[:]...), Port: a.Port})
-		}
-	}
-	return nil
-}
-
-// listenerOf names a listener by its port: a process has a port once.
-func listenerOf(a net.Addr) string {
-	if t, ok := a.(*net.TCPAddr); ok {
-		return strconv.Itoa(t.Port)
-	}
-	return ""
-}
-
-// fromBalancer reports whether a listener is one for load balancers.
-func (s *Server) fromBalancer(local net.Addr) bool {
-	return len(s.balanced) > 0 && s.balanced[listenerOf(local)]
 }
 
 // exempt reports whether an address is not held up by the bound of connections.
@@ -219,7 +181,12 @@ func (s *Server) close(c *Conn) {
 }
 
 // Addrs returns the addresses that the server listens on, in the order of Options.Addrs, with the ports that the system chose.
-func (s *Server) Addrs() []net.Addr { return s.addrs }
+func (s *Server) Addrs() (out []net.Addr) {
+	for _, l := range s.listeners {
+		out = append(out, l.Addr())
+	}
+	return out
+}
 
 // Each calls f for every open connection.
 func (s *Server) Each(f func(*Conn)) {
@@ -240,6 +207,7 @@ func (s *Server) Stop(wait time.Duration) {
 		<-s.ended
 		return
 	}
+	s.closeListeners() // the loops are still there for what has been accepted
 	if s.stats.active.Load() > 0 {
 		t := time.NewTimer(wait)
 		select {
@@ -249,12 +217,11 @@ func (s *Server) Stop(wait time.Duration) {
 		t.Stop()
 	}
 	s.Each(func(c *Conn) { c.cancel() })
-	ctx, cancel := context.WithCancel(context.Background())
-	go func() { _ = s.engine.Stop(ctx) }() // it triggers the end at once, but detects it only by polling
-	<-s.ended
-	cancel()
+	_ = s.engine.Stop()
+	close(s.ended)
 	s.handshakes.Wait()
 	s.workers.close()
+	s.spare.close()
 }
 
 func (s *Server) badFrame(c *Conn, err error) {

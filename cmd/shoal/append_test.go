@@ -24,20 +24,35 @@ import (
 )
 
 const (
-	openLists  = 12   // at a time; each is replaced when it is full
-	listLength = 40   // appends begun
-	listSlot   = 1000 // a list's _id is slot*listSlot + generation
+	openLists  = 12      // at a time; each is replaced when it is full
+	listLength = 40      // appends begun
+	listSlot   = 1 << 20 // a list's _id is slot*listSlot + generation
+
+	// epochLength is how many transactions share lists: the history of an epoch is checked, and forgotten, while later ones run, so that
+	// a run needs no more memory for being long. No dependency leads from one epoch to another, for no list does.
+	epochLength = 50000
 )
 
 // appender appends numbers to lists in transactions over all shards, and records what they saw for package isolation.
 type appender struct {
+	t    *testing.T
 	coll func(*mongo.Client) *mongo.Collection
+	gate sync.RWMutex // held shared by transactions
 	mu   struct {
 		sync.Mutex
-		history []isolation.Txn
+		epoch   epoch
+		before  *epoch         // the previous one, which is not checked yet
 		begun   [openLists]int // appends to the slots' lists, including earlier ones
 		number  int
+		checked [3]int // transactions of checked epochs by outcome
 	}
+}
+
+// epoch is a part of a run.
+type epoch struct {
+	history []isolation.Txn
+	first   [openLists]int // generation of the slots' first lists
+	last    [openLists]int // and of their last, once the epoch is over
 }
 
 // appendsWanted is the number of transactions on lists to run: SHOAL_APPENDS=1000000 asks for the long form of TestListAppend, and of
@@ -53,7 +68,83 @@ func appendsWanted(otherwise int) int {
 func (a *appender) begun() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return len(a.mu.history)
+	n := len(a.mu.epoch.history)
+	if a.mu.before != nil {
+		n += len(a.mu.before.history)
+	}
+	for _, k := range a.mu.checked {
+		n += k
+	}
+	return n
+}
+
+// turn ends an epoch when no transaction is under way, and checks the one before it: what was unknown of that has long been decided.
+func (a *appender) turn(client *mongo.Client) {
+	a.gate.Lock()
+	a.mu.Lock()
+	if len(a.mu.epoch.history) < epochLength { // another client was first
+		a.mu.Unlock()
+		a.gate.Unlock()
+		return
+	}
+	before := a.mu.before
+	a.endEpoch()
+	a.mu.Unlock()
+	a.gate.Unlock()
+	if before != nil {
+		a.checkEpoch(client, before)
+	}
+}
+
+// endEpoch begins a new epoch with new lists; a.mu must be held.
+func (a *appender) endEpoch() {
+	over := a.mu.epoch
+	a.mu.epoch = epoch{}
+	for slot, n := range a.mu.begun {
+		over.last[slot] = n / listLength
+		a.mu.epoch.first[slot] = n/listLength + 1
+		a.mu.begun[slot] = (n/listLength + 1) * listLength
+	}
+	a.mu.before = &over
+}
+
+// checkEpoch reads the lists of an epoch and checks its history against them.
+func (a *appender) checkEpoch(client *mongo.Client, e *epoch) {
+	var which bson.A
+	for slot := range openLists {
+		which = append(which, bson.D{{Key: "_id", Value: bson.D{{Key: "$gte", Value: slot*listSlot + e.first[slot]}, {Key: "$lte", Value: slot*listSlot + e.last[slot]}}}})
+	}
+	var final map[string][]int
+	var err error
+	for end := time.Now().Add(5 * time.Minute); ; time.Sleep(time.Second) { // a nemesis may be at work
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		final, err = listsOf(ctx, a.coll(client), bson.D{{Key: "$or", Value: which}})
+		cancel()
+		if err == nil || time.Now().After(end) {
+			break
+		}
+	}
+	if err != nil {
+		a.t.Errorf("the lists of an epoch: %v", err)
+		return
+	}
+	var n [3]int
+	for _, x := range e.history {
+		n[x.Outcome]++
+	}
+	for i, x := range isolation.Check(e.history, final) {
+		if a.t.Errorf("%v", x); i == 10 {
+			break
+		}
+	}
+	a.mu.Lock()
+	total := 0
+	for i := range n {
+		a.mu.checked[i] += n[i]
+		total += a.mu.checked[i]
+	}
+	a.mu.Unlock()
+	a.t.Logf("%s: %d transactions on lists are checked", time.Now().UTC().Format(time.TimeOnly), total)
 }
 
 // plan chooses the operations of a transaction.
@@ -71,17 +162,25 @@ func (a *appender) plan(rnd *rand.Rand) (id int, ops []isolation.Op, lists []int
 		}
 		ops, lists = append(ops, o), append(lists, list)
 	}
-	a.mu.history = append(a.mu.history, isolation.Txn{ID: len(a.mu.history)})
-	return len(a.mu.history) - 1, ops, lists
+	h := &a.mu.epoch.history
+	*h = append(*h, isolation.Txn{ID: len(*h)})
+	return len(*h) - 1, ops, lists
 }
 
 // run is one transaction, at a snapshot.
 func (a *appender) run(ctx context.Context, client *mongo.Client, rnd *rand.Rand) error {
+	a.gate.RLock()
 	id, ops, lists := a.plan(rnd)
 	outcome, err := a.try(ctx, client, ops, lists)
 	a.mu.Lock()
-	a.mu.history[id].Ops, a.mu.history[id].Outcome = ops, outcome
+	h := a.mu.epoch.history
+	h[id].Ops, h[id].Outcome = ops, outcome
+	over := len(h) >= epochLength
 	a.mu.Unlock()
+	a.gate.RUnlock()
+	if over {
+		a.turn(client)
+	}
 	return err
 }
 
@@ -125,35 +224,34 @@ func (a *appender) try(ctx context.Context, client *mongo.Client, ops []isolatio
 	}
 }
 
-// check reads all lists and checks the history against them.
+// check checks what has not been checked yet, and returns all lists.
 func (a *appender) check(t *testing.T, client *mongo.Client) map[string][]int {
 	t.Helper()
+	a.mu.Lock()
+	before := a.mu.before
+	a.endEpoch()
+	last := a.mu.before
+	a.mu.Unlock()
+	if before != nil {
+		a.checkEpoch(client, before)
+	}
+	a.checkEpoch(client, last)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	final, err := listsOf(ctx, a.coll(client))
+	final, err := listsOf(ctx, a.coll(client), bson.D{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	n := [3]int{}
-	for _, x := range a.mu.history {
-		n[x.Outcome]++
-	}
-	t.Logf("%d transactions on lists: %d committed, %d aborted, %d of unknown outcome; %d lists", len(a.mu.history), n[isolation.Committed], n[isolation.Aborted], n[isolation.Unknown], len(final))
-	for i, x := range isolation.Check(a.mu.history, final) {
-		if t.Errorf("%v", x); i == 10 {
-			break
-		}
-	}
+	n := a.mu.checked
+	t.Logf("transactions on lists: %d committed, %d aborted, %d of unknown outcome; %d lists", n[isolation.Committed], n[isolation.Aborted], n[isolation.Unknown], len(final))
 	if n[isolation.Committed] == 0 {
 		t.Error("no transaction on lists committed")
 	}
 	return final
 }
 
-func listsOf(ctx context.Context, coll *mongo.Collection) (map[string][]int, error) {
-	cur, err := coll.Find(ctx, bson.D{})
+func listsOf(ctx context.Context, coll *mongo.Collection, which bson.D) (map[string][]int, error) {
+	cur, err := coll.Find(ctx, which)
 	if err != nil {
 		return nil, err
 	}
@@ -301,7 +399,7 @@ func TestListAppend(t *testing.T) {
 	if err := x.Database("config").Collection("shards").Distinct(context.Background(), "_id", bson.D{}).Decode(&shards); err != nil {
 		t.Fatal(err)
 	}
-	a := &appender{coll: func(c *mongo.Client) *mongo.Collection { return c.Database("append").Collection("lists") }}
+	a := &appender{t: t, coll: func(c *mongo.Client) *mongo.Collection { return c.Database("append").Collection("lists") }}
 	w := &listWatcher{coll: a.coll}
 	ctx, cancel := context.WithCancel(context.Background())
 	var clients, others sync.WaitGroup

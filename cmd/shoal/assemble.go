@@ -188,7 +188,7 @@ func (a *assembly) listen(s *command.Service, addrs []string, balanced ...string
 	}
 	srv, err := wire.Listen(wire.Options{
 		Addrs: slices.Concat(addrs, balanced), Balanced: balanced, MaxConnections: a.c.MaxConns, Exempt: exemptAddrs(a.c.MaxConnsOverride), TLS: a.incoming(),
-		Strangers: a.strangers(),
+		Strangers: a.strangers(), SocketMode: a.c.Unix.Mode, Refused: log.Refused,
 		BadFrame: func(c *wire.Conn, err error) {
 			var foreign *wire.ForeignError
 			if errors.As(err, &foreign) {

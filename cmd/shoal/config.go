@@ -28,8 +28,9 @@ type config struct {
 	BindAll bool
 	IPv6    bool
 	Unix    struct { // a socket for every port
-		On  bool
-		Dir string
+		On   bool
+		Dir  string
+		Mode os.FileMode
 	}
 	Listen []string // host:port, for `shoal start`
 	admitted
@@ -137,7 +138,7 @@ func newConfig(p program) *config {
 		Program: p, Port: -1, DBPath: "/data/db", profiling: profiling{SlowMS: 100, SlowRate: 1},
 		inOneProcess: inOneProcess{Topology: "sharded", Shards: 2, Routers: 1, Replicas: 1, Chaos: chaosOptions{Seed: -1}}, Compressors: []string{"snappy", "zstd", "zlib"},
 	}
-	c.Unix.On, c.Unix.Dir = p != isStart, os.TempDir()
+	c.Unix.On, c.Unix.Dir, c.Unix.Mode = p != isStart, os.TempDir(), 0o700
 	return c
 }
 
@@ -250,7 +251,7 @@ func (c *config) Addrs() []string {
 	if c.BindAll {
 		hosts = []string{"0.0.0.0"}
 		if c.IPv6 {
-			hosts = []string{"::"} // accepts both families
+			hosts = append(hosts, "::")
 		}
 	}
 	var out []string

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -113,8 +114,8 @@ func TestHalfOpenHandshakes(t *testing.T) {
 	}
 }
 
-// Strangers open more connections than the server has descriptors for, one after the other. Its listener ended for good with the first
-// one that it could not accept, while the process went on.
+// Strangers open more connections than the server has descriptors for, one after the other and all at once. Its listener ended for good with
+// the first one that it could not accept, while the process went on.
 func TestMoreConnectionsThanDescriptors(t *testing.T) {
 	if testing.Short() {
 		t.Skip("opens many connections")
@@ -160,6 +161,24 @@ func TestMoreConnectionsThanDescriptors(t *testing.T) {
 	}
 	for _, c := range open {
 		_ = c.Close()
+	}
+	// All at once, and more than the descriptors that are kept back.
+	eventually(t, "those connections are gone", func() bool {
+		return o.direct.Database("admin").RunCommand(t.Context(), bson.D{{Key: "serverStatus", Value: 1}}).Decode(&status) == nil && status.Connections.Current < 20
+	})
+	var burst sync.WaitGroup
+	for range 20 {
+		burst.Go(func() {
+			for range 50 {
+				if c, err := net.DialTimeout("tcp", o.at(), 10*time.Second); err == nil {
+					defer func() { _ = c.Close() }()
+				}
+			}
+		})
+	}
+	burst.Wait()
+	if err := ping(); err != nil {
+		t.Errorf("a client that was there, after the burst: %v", err)
 	}
 	late := connect(t, "mongodb://"+o.at()+"/?directConnection=true")
 	eventually(t, "a client that comes is served", func() bool { return late.Ping(t.Context(), nil) == nil })

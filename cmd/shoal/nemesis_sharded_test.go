@@ -105,7 +105,7 @@ func (l *clusterLoad) prepare() {
 	}
 	c.shard("nemesis.lists", 2*listSlot, 5*listSlot, 8*listSlot)
 	lists := func(c *mongo.Client) *mongo.Collection { return l.db(c).Collection("lists") }
-	l.lists, l.watcher = &appender{coll: lists}, &listWatcher{coll: lists}
+	l.lists, l.watcher = &appender{t: l.t, coll: lists}, &listWatcher{coll: lists}
 	for name, docs := range fill {
 		if _, err := l.db(c.client).Collection(name).InsertMany(context.Background(), docs); err != nil {
 			l.t.Fatal(err)
@@ -173,8 +173,13 @@ func (l *clusterLoad) start(seed int64) (stop func()) {
 	watching := connect(l.t, l.c.uri())
 	begin(func(rnd *rand.Rand) { l.watcher.follow(ctx, watching, rnd) })
 	eventually(l.t, "a change stream of the lists", l.watcher.open)
-	repeat(l.lists.run)
-	repeat(l.lists.run)
+	listClients := 2
+	if appendsWanted(0) > 0 {
+		listClients = 8
+	}
+	for range listClients {
+		repeat(l.lists.run)
+	}
 	mover := connect(l.t, l.c.uri())
 	begin(func(rnd *rand.Rand) { l.c.moveSome(ctx, mover, rnd, l) })
 	return func() { done(); wg.Wait() }
@@ -559,9 +564,10 @@ func TestShardedNemesis(t *testing.T) {
 	l.c.awaitDDL = l.longer.awaitDDL
 	rnd := rand.New(rand.NewSource(seed))
 	want := appendsWanted(0)
-	for round := 0; round == 0 || round < longestRounds && !l.triedAll() || l.lists.begun() < want; round++ {
+	for round := 0; round == 0 || round < longestRounds && !l.triedAll() || l.lists.begun() < want && timeIsLeft(t); round++ {
 		l.torment(rnd, limit)
 	}
+	t.Logf("%d transactions on lists have begun, %d were asked for", l.lists.begun(), want)
 	l.c.waitReady(30 * time.Second)
 	for i, rs := range l.c.sets() {
 		t.Logf("%s: the longest time without a primary: %v", rs.name, watched[i]().Round(time.Millisecond))
@@ -583,6 +589,12 @@ func TestShardedNemesis(t *testing.T) {
 	if !l.triedAll() {
 		t.Error("not everything was tried")
 	}
+}
+
+// timeIsLeft reports whether the test may go on for some more minutes.
+func timeIsLeft(t *testing.T) bool {
+	end, ok := t.Deadline()
+	return !ok || time.Until(end) > 6*time.Minute
 }
 
 // triedAll reports whether every kind of operation has succeeded, and enough of them were recorded.

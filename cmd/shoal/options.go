@@ -2,6 +2,7 @@ package main
 
 import (
 	"math"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -108,6 +109,16 @@ func setParameter(c *config, v string) error {
 	return nil
 }
 
+// setSocketMode reads permissions, octal with a leading 0 as in C.
+func setSocketMode(c *config, v string) error {
+	n, err := strconv.ParseUint(v, 0, 32)
+	if err != nil || n == 0 || n > 0o777 {
+		return usagef("Error parsing command line: --filePermissions has to be the permissions of a file, such as 0700, not %s", v)
+	}
+	c.Unix.Mode = os.FileMode(n)
+	return nil
+}
+
 func setBindIP(c *config, v string) error {
 	c.BindIP = nil
 	for _, h := range strings.Split(v, ",") {
@@ -175,7 +186,7 @@ var processOptions = []option{
 	{path: "net.maxIncomingConnectionsOverride", kind: textKind, on: isBoth, help: "Addresses, ranges and UNIX sockets exempt from the connection limit", set: setOverride},
 	{name: "nounixsocket", path: "net.unixDomainSocket.enabled", yes: "false", kind: flagKind, on: isBoth, help: "Disable listening on unix sockets", set: truth(func(c *config, v bool) { c.Unix.On = v })},
 	{name: "unixSocketPrefix", path: "net.unixDomainSocket.pathPrefix", kind: textKind, on: isBoth, help: "Alternative directory for UNIX domain sockets (defaults to /tmp)", set: text(func(c *config) *string { return &c.Unix.Dir })},
-	{name: "filePermissions", path: "net.unixDomainSocket.filePermissions", kind: textKind, on: isBoth, help: "Taken for compatibility: sockets have the process's default permissions"},
+	{name: "filePermissions", path: "net.unixDomainSocket.filePermissions", kind: textKind, on: isBoth, help: "Permissions of UNIX domain sockets (defaults to 0700)", set: setSocketMode},
 	{name: "networkMessageCompressors", path: "net.compression.compressors", kind: textKind, on: isBoth, help: "Comma-separated list of compressors to use for network messages", set: setCompressors},
 	{name: "verbose", short: "v", path: "systemLog.verbosity", kind: countKind, on: isBoth, help: "Be more verbose (include multiple times for more verbosity e.g. -vvvvv)", set: setVerbosity},
 	{name: "quiet", path: "systemLog.quiet", kind: flagKind, on: isBoth, help: "Quieter output", set: truth(func(c *config, v bool) { c.Log.Quiet = v })},

@@ -1,0 +1,206 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+// keepAlive finds clients that are gone without a word.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 2 * time.Minute, Interval: 24 * time.Second, Count: 5}
+
+const (
+	acceptors    = 4                     // of each listener, and so the most connections that one round of the event loop registers
+	acceptPause  = 10 * time.Millisecond // after an accept that failed for want of a descriptor or memory
+	refusedEvery = time.Second           // between two calls of Options.Refused
+)
+
+// listener accepts the connections of one address. The event loops have no listeners of their own: gnet takes an accept that fails for
+// want of a descriptor as the end of its engine, with all connections, and registers all connections of a burst before it reads from
+// others. Here a few goroutines for each address accept one connection after the other and wait until a loop has taken it, which does so between
+// two rounds of reading.
+type listener struct {
+	net.Listener
+	balanced bool // load balancers begin connections with a PROXY header
+}
+
+// arrival is what the event loop learns of a new connection.
+type arrival struct {
+	remote, local net.Addr
+	balanced      bool
+}
+
+// listen binds an address: host:port, or the path of a UNIX socket.
+func (s *Server) listen(addr string) (net.Listener, error) {
+	lc := net.ListenConfig{KeepAliveConfig: keepAlive}
+	if addr[0] == '/' {
+		return s.listenUnix(&lc, addr)
+	}
+	to, err := net.ResolveTCPAddr("tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	network := "tcp"
+	switch {
+	case to.IP.To4() != nil:
+		network = "tcp4"
+	case to.IP != nil:
+		network = "tcp6" // of this family alone, so that 0.0.0.0 may be bound beside ::
+	}
+	return lc.Listen(context.Background(), network, to.String())
+}
+
+// listenUnix binds a UNIX socket in place of one that an earlier process may have left.
+func (s *Server) listenUnix(lc *net.ListenConfig, path string) (net.Listener, error) {
+	if st, err := os.Lstat(path); err == nil {
+		if st.Mode()&os.ModeSocket == 0 {
+			return nil, fmt.Errorf("%s exists and is no socket", path)
+		}
+		if err := os.Remove(path); err != nil {
+			return nil, err
+		}
+	}
+	l, err := lc.Listen(context.Background(), "unix", path)
+	if err != nil || s.opts.SocketMode == 0 {
+		return l, err
+	}
+	if err := os.Chmod(path, s.opts.SocketMode); err != nil {
+		_ = l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// acceptAll accepts connections until the listener is closed.
+func (s *Server) acceptAll(l *listener) {
+	defer s.acceptors.Done()
+	for {
+		c, err := l.Accept()
+		switch {
+		case err == nil:
+			s.take(c, l.balanced)
+		case errors.Is(err, net.ErrClosed):
+			return
+		default:
+			s.acceptSpare(l, err)
+		}
+	}
+}
+
+// take hands a connection to an event loop, which has it when take returns.
+func (s *Server) take(nc net.Conn, balanced bool) {
+	if s.full(nc.RemoteAddr()) {
+		s.refused(errTooMany)
+		_ = nc.Close()
+		return
+	}
+	a := &arrival{remote: ownAddr(nc.RemoteAddr()), local: ownAddr(nc.LocalAddr()), balanced: balanced}
+	if _, err := s.engine.EnrollContext(nc, a); err != nil { // which closes nc in any case
+		s.refused(err)
+	}
+}
+
+// ownAddr copies an address: gnet changes that of a UNIX socket, and reuses the memory of an IPv6 zone when the connection ends.
+func ownAddr(a net.Addr) net.Addr {
+	switch a := a.(type) {
+	case *net.TCPAddr:
+		own := *a
+		a.Zone = ""
+		if own.IP.To4() != nil {
+			own.IP = own.IP.To4()
+		}
+		return &own
+	case *net.UnixAddr:
+		own := *a
+		return &own
+	}
+	return a
+}
+
+var errTooMany = errors.New("too many open connections")
+
+// full reports whether there is no place for one more connection from an address.
+func (s *Server) full(from net.Addr) bool {
+	n := s.stats.current.Load() + s.admission.waiting()
+	return n >= int64(s.opts.MaxConnections) && !s.opts.exempt(from) || openConnections.Load() >= s.descriptors
+}
+
+// refused counts a connection that was not taken, and tells of it now and then.
+func (s *Server) refused(err error) {
+	s.stats.rejected.Add(1)
+	if s.opts.Refused == nil {
+		return
+	}
+	r := &s.refusals
+	r.mu.Lock()
+	r.n++
+	n := r.n
+	tell := time.Since(r.told) >= refusedEvery
+	if tell {
+		r.n, r.told = 0, time.Now()
+	}
+	r.mu.Unlock()
+	if tell {
+		s.opts.Refused(err, n)
+	}
+}
+
+// refusals are connections that were not taken since Options.Refused was called last.
+type refusals struct {
+	mu   sync.Mutex
+	n    int
+	told time.Time
+}
+
+// spare is a descriptor that is given up when the process has no other: so a connection that waits can be accepted and closed. Its client
+// learns at once that there is no place, instead of waiting for as long as the lack lasts.
+type spare struct {
+	mu   sync.Mutex
+	file *os.File
+}
+
+// open makes sure that there is a spare descriptor; false if there is none to be had.
+func (f *spare) open() bool {
+	if f.file == nil {
+		f.file, _ = os.Open(os.DevNull)
+	}
+	return f.file != nil
+}
+
+// acceptSpare follows an accept that failed, which it does for want of a descriptor even if no connection waits. One that comes within
+// a moment is refused, unless there are descriptors again.
+func (s *Server) acceptSpare(l *listener, why error) {
+	f := &s.spare
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	d, ok := l.Listener.(interface{ SetDeadline(time.Time) error })
+	if !ok || !f.open() {
+		time.Sleep(acceptPause) // for as long as there is not even a spare one, connections wait
+		return
+	}
+	_ = f.file.Close()
+	f.file = nil
+	_ = d.SetDeadline(time.Now().Add(acceptPause))
+	c, err := l.Accept()
+	_ = d.SetDeadline(time.Time{})
+	switch {
+	case err != nil:
+	case f.open():
+		s.take(c, l.balanced)
+	default:
+		_ = c.Close()
+		s.refused(why)
+	}
+	f.open()
+}
+
+func (f *spare) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_ = f.file.Close() // of nil too
+	f.file = nil
+}
