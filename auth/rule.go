@@ -70,20 +70,25 @@ func (r *Request) lookup(doc []byte, name string) (found value.Value) {
 	}
 }
 
-// first returns the value of the request's first element.
-func (r *Request) first() value.Value {
-	it := value.Walk(r.Msg.Body)
+// first returns the value of a command's first element.
+func first(msg *wire.Message) value.Value {
+	it := value.Walk(msg.Body)
 	_, v, _ := it.Next()
 	return v
 }
 
-// coll returns the collection that the command names, empty if it names none.
-func (r *Request) coll() string {
-	if v := r.first(); v.T == value.String {
+// firstText returns that value if it is a string.
+func firstText(msg *wire.Message) string {
+	if v := first(msg); v.T == value.String {
 		return v.Str()
 	}
 	return ""
 }
+
+func (r *Request) first() value.Value { return first(r.Msg) }
+
+// coll returns the collection that the command names, empty if it names none.
+func (r *Request) coll() string { return firstText(r.Msg) }
 
 // statements calls f with each document of a list in the body or in a document sequence, as long as f returns
 // true; it returns f's last result.
@@ -142,31 +147,43 @@ const (
 
 // Allows reports whether an identity may run a request.
 func (rule *Rule) Allows(r *Request) bool {
-	g := r.Who.Grants
-	ok := true
+	return rule.allowsScope(r.DB, r.Named, r.Msg, r.Who.Grants) && (rule.check == nil || rule.check(r.Who.Grants, r)) && !r.ambiguous && r.Wrong == nil
+}
+
+// AllowsPlain is Allows for a rule that a scope and a set of actions express, as those of most commands; plain is false for others. It needs no
+// Request, which a check would have allocated.
+func (rule *Rule) AllowsPlain(db, named string, msg *wire.Message, who *Identity) (allowed, plain bool) {
+	if rule.check != nil {
+		return false, false
+	}
+	return rule.allowsScope(db, named, msg, who.Grants), true
+}
+
+// allowsScope reports whether the rule's actions are allowed on its resource.
+func (rule *Rule) allowsScope(db, named string, msg *wire.Message, g *Grants) bool {
 	switch rule.on {
 	case onCluster:
-		ok = g.AllowCluster(rule.need)
+		return g.AllowCluster(rule.need)
 	case onColl:
-		switch first := r.first(); {
+		switch first := first(msg); {
 		case first.T == value.String:
-			ok = g.Allow(rule.need, r.DB, first.Str())
+			return g.Allow(rule.need, db, first.Str())
 		case first.T != value.Binary:
-			ok = g.Allow(rule.need, r.DB, "")
-		case r.Named != "":
-			ok = g.AllowCluster(actUUID) && g.Allow(rule.need, r.DB, r.Named)
+			return g.Allow(rule.need, db, "")
+		case named != "":
+			return g.AllowCluster(actUUID) && g.Allow(rule.need, db, named)
 		default: // it may be any
-			ok = g.AllowCluster(actUUID) && g.Covers(Privilege{On: Resource{Any: true}, Actions: rule.need})
+			return g.AllowCluster(actUUID) && g.Covers(Privilege{On: Resource{Any: true}, Actions: rule.need})
 		}
 	case onDB:
-		ok = g.Allow(rule.need, r.DB, "")
+		return g.Allow(rule.need, db, "")
 	case onFullName:
-		db, coll, _ := strings.Cut(r.coll(), ".")
-		ok = g.Allow(rule.need, db, coll)
+		db, coll, _ := strings.Cut(firstText(msg), ".")
+		return g.Allow(rule.need, db, coll)
 	case onNamedDB:
-		ok = g.Allow(rule.need, r.coll(), "")
+		return g.Allow(rule.need, firstText(msg), "")
 	}
-	return ok && (rule.check == nil || rule.check(g, r)) && !r.ambiguous && r.Wrong == nil
+	return true
 }
 
 var (

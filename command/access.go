@@ -199,17 +199,31 @@ func (a *Access) authorize(op *Op, named string) error {
 	if memberFields(req) && !id.MayInternal() {
 		return a.refuse(req)
 	}
-	asks := auth.Request{Name: req.Spec.Name, DB: req.DB, Msg: req.Msg, Who: id, Named: named}
-	if rule == nil || !rule.Open && !rule.Allows(&asks) {
-		if asks.Wrong != nil {
-			return asks.Wrong
-		}
+	if rule == nil {
+		return a.refuse(req)
+	}
+	if ok, err := allows(rule, req, id, named); err != nil {
+		return err
+	} else if !ok {
 		return a.refuse(req)
 	}
 	if err := a.narrow(op, id); err != nil {
 		return err
 	}
 	return ownSession(op, id)
+}
+
+// allows reports whether a rule allows a request.
+func allows(rule *auth.Rule, req *Request, id *auth.Identity, named string) (bool, error) {
+	if rule.Open {
+		return true, nil
+	}
+	if ok, plain := rule.AllowsPlain(req.DB, named, req.Msg, id); plain {
+		return ok, nil
+	}
+	asks := auth.Request{Name: req.Spec.Name, DB: req.DB, Msg: req.Msg, Who: id, Named: named}
+	ok := rule.Allows(&asks)
+	return ok, asks.Wrong
 }
 
 // refuse returns the error of a request that is not allowed.
@@ -279,7 +293,7 @@ func ownSession(op *Op, id *auth.Identity) error {
 		}
 		return nil
 	}
-	lsid := append(make([]byte, 0, len(req.LSID)+48), req.LSID[:len(req.LSID)-1]...)
+	lsid := append(req.lsidb[:0], req.LSID[:len(req.LSID)-1]...)
 	lsid = value.End(value.Append(lsid, "uid", value.NewBinary(0, id.Owner[:])), 0)
 	req.LSID = lsid
 	if op.Service.Role == Router {

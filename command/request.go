@@ -25,6 +25,7 @@ type Request struct {
 	argb [12]arg
 
 	LSID           []byte // the lsid document, nil without a session
+	lsidb          [80]byte
 	TxnNumber      int64
 	HasTxnNumber   bool
 	Autocommit     value.Value

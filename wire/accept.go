@@ -14,15 +14,15 @@ import (
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 2 * time.Minute, Interval: 24 * time.Second, Count: 5}
 
 const (
-	acceptors    = 4                     // of each listener, and so the most connections that one round of the event loop registers
 	acceptPause  = 10 * time.Millisecond // after an accept that failed for want of a descriptor or memory
 	refusedEvery = time.Second           // between two calls of Options.Refused
 )
 
 // listener accepts the connections of one address. The event loops have no listeners of their own: gnet takes an accept that fails for
 // want of a descriptor as the end of its engine, with all connections, and registers all connections of a burst before it reads from
-// others. Here a few goroutines for each address accept one connection after the other and wait until a loop has taken it, which does so between
-// two rounds of reading.
+// others. Here a goroutine for each address accepts one connection after the other and waits until a loop has taken it, which does so between
+// two rounds of reading. Hazard: a loop works off its queue until it is empty before it reads again, so only one connection at a time may be
+// on its way there (Server.taking).
 type listener struct {
 	net.Listener
 	balanced bool // load balancers begin connections with a PROXY header
@@ -99,6 +99,8 @@ func (s *Server) take(nc net.Conn, balanced bool) {
 		return
 	}
 	a := &arrival{remote: ownAddr(nc.RemoteAddr()), local: ownAddr(nc.LocalAddr()), balanced: balanced}
+	s.taking.Lock()
+	defer s.taking.Unlock()
 	if _, err := s.engine.EnrollContext(nc, a); err != nil { // which closes nc in any case
 		s.refused(err)
 	}

@@ -69,6 +69,7 @@ type Server struct {
 	connID    atomic.Int64
 	listeners []*listener // in the order of Options.Addrs
 	acceptors sync.WaitGroup
+	taking    sync.Mutex // held while an event loop takes a connection
 	spare     spare
 	refusals  refusals
 
@@ -122,11 +123,9 @@ func Listen(opts Options, h Handler) (*Server, error) {
 		return nil, fmt.Errorf("start the event loops: %w", err)
 	}
 	s.spare.open()
+	s.acceptors.Add(len(s.listeners))
 	for _, l := range s.listeners {
-		for range acceptors {
-			s.acceptors.Add(1)
-			go s.acceptAll(l)
-		}
+		go s.acceptAll(l)
 	}
 	return s, nil
 }
