@@ -3,6 +3,7 @@ package command
 import (
 	"bytes"
 	"context"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -188,7 +189,7 @@ func (a *Access) authorize(op *Op, named string) error {
 		case rule != nil && rule.Open, a.excepted(op):
 			return nil
 		}
-		return mongoerr.Newf(mongoerr.Unauthorized, "Command %s requires authentication", req.Spec.Name)
+		return errUnauthenticated(op)
 	}
 	if id.System {
 		return nil
@@ -213,6 +214,10 @@ func (a *Access) authorize(op *Op, named string) error {
 	return ownSession(op, id)
 }
 
+func errUnauthenticated(op *Op) error {
+	return mongoerr.Newf(mongoerr.Unauthorized, "Command %s requires authentication", op.Req.Spec.Name)
+}
+
 // allows reports whether a rule allows a request.
 func allows(rule *auth.Rule, req *Request, id *auth.Identity, named string) (bool, error) {
 	if rule.Open {
@@ -234,21 +239,68 @@ func (a *Access) refuse(req *Request) error {
 // Refuse returns the error of an operation whose user may not do what it asks.
 func (op *Op) Refuse() error { return op.Service.Access.refuse(&op.Req) }
 
-// WithoutSecrets returns a command as logs, errors and currentOp may show it: without passwords, and without the
-// messages of an authentication, by which they could be guessed.
+// WithoutSecrets returns a command as logs, errors, the profiler and currentOp may show it: without passwords, without the messages of an
+// authentication, by which they could be guessed, and without stored credentials. The command that explain is asked about counts too.
 func WithoutSecrets(body []byte) []byte {
 	it := value.Walk(body)
-	secret := ""
-	switch name, _, _ := it.Next(); string(name) {
-	case "createUser", "updateUser":
-		secret = "pwd"
+	key, first, _ := it.Next()
+	switch name := string(key); name {
+	case "createUser", "updateUser", "authenticate":
+		body = hide(body, "pwd", "password") // misspelt, they are refused, but they are shown
 	case "saslStart", "saslContinue":
-		secret = "payload"
+		body = hide(body, "payload")
+	case "explain":
+		if first.T == value.Document {
+			if inner := WithoutSecrets(first.Doc()); !bytes.Equal(inner, first.Doc()) {
+				body = replaceField(body, name, value.NewDocument(inner))
+			}
+		}
+	case "hello", "isMaster", "ismaster":
+		if v := value.Lookup(body, "speculativeAuthenticate"); v.T == value.Document {
+			body = replaceField(body, "speculativeAuthenticate", value.NewDocument(hide(v.Doc(), "payload", "pwd")))
+		}
 	}
-	if secret == "" || value.Lookup(body, secret).IsMissing() {
-		return body
+	return WithoutStored(body)
+}
+
+// WithoutStored hides credentials as they are stored, which statements on users write: those of commands about users, of mongorestore.
+func WithoutStored(doc []byte) []byte {
+	if !bytes.Contains(doc, []byte("storedKey")) && !bytes.Contains(doc, []byte("serverKey")) {
+		return doc // an application's field may bear the name credentials, too
 	}
-	return replaceField(body, secret, value.NewString("xxx"))
+	return withoutCredentials(doc)
+}
+
+// hide replaces the values of fields by xxx, however their names are spelt. A document without any is returned as it is.
+func hide(doc []byte, names ...string) []byte {
+	secret := func(k []byte) bool {
+		for _, n := range names {
+			if strings.EqualFold(string(k), n) {
+				return true
+			}
+		}
+		return false
+	}
+	found := false
+	for it := value.Walk(doc); !found; {
+		k, _, ok := it.Next()
+		if !ok {
+			return doc
+		}
+		found = secret(k)
+	}
+	out, mark := value.Begin(make([]byte, 0, len(doc)))
+	for it := value.Walk(doc); ; {
+		raw, k, _, ok := it.NextRaw()
+		switch {
+		case !ok:
+			return value.End(out, mark)
+		case secret(k):
+			out = value.AppendKeyBytes(out, k, value.NewString("xxx"))
+		default:
+			out = append(out, raw...)
+		}
+	}
 }
 
 // memberFields reports whether a request has fields that only members send: versions, sessions of internal

@@ -8,6 +8,7 @@ import (
 	"github.com/shoaldb/shoal/auth"
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/query/value/valuetest"
 	"github.com/shoaldb/shoal/wire"
 )
 
@@ -18,6 +19,21 @@ func TestWithoutSecrets(t *testing.T) {
 		if shown := value.ShowDoc(WithoutSecrets(body)); strings.Contains(shown, "hunter2") || !strings.Contains(shown, "xxx") {
 			t.Error(shown)
 		}
+	}
+	const credentials = `{"_id": "admin.ann", "credentials": {"SCRAM-SHA-256": {"salt": "hunter2", "storedKey": "hunter2", "serverKey": "hunter2"}}}`
+	for _, cmd := range []string{
+		`{"createUser": "ann", "PWD": "hunter2"}`, `{"createUser": "ann", "password": "hunter2", "pwd": "hunter2"}`, `{"authenticate": 1, "user": "ann", "pwd": "hunter2"}`,
+		`{"explain": {"createUser": "ann", "pwd": "hunter2"}, "verbosity": "queryPlanner"}`, `{"explain": {"explain": {"saslStart": 1, "payload": "hunter2"}}}`,
+		`{"hello": 1, "speculativeAuthenticate": {"saslStart": 1, "payload": "hunter2"}}`, `{"insert": "system.users", "documents": [` + credentials + `]}`,
+		`{"update": "system.users", "updates": [{"q": {}, "u": {"$set": {"x": ` + credentials + `}}}]}`, `{"aggregate": "c", "pipeline": [{"$documents": [` + credentials + `]}]}`,
+	} {
+		if shown := value.ShowDoc(WithoutSecrets(valuetest.Doc(t, cmd))); strings.Contains(shown, "hunter2") || !strings.Contains(shown, "xxx") {
+			t.Error(shown)
+		}
+	}
+	own := valuetest.Doc(t, `{"insert": "c", "documents": [{"credentials": "of an application"}]}`)
+	if string(WithoutSecrets(own)) != string(own) {
+		t.Error("an application's document is changed")
 	}
 	find := value.Doc(value.F("find", value.NewString("c")), value.F("pwd", value.NewString("x")))
 	if string(WithoutSecrets(find)) != string(find) {

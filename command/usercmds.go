@@ -50,6 +50,9 @@ func (a *Access) changing(run Handler) Handler {
 		a.writing.Lock()
 		defer a.writing.Unlock()
 		defer a.Invalidate()
+		if a.Enforced && !op.Client.InProcess && op.Client.login.Load() == nil && !a.excepted(op) {
+			return dst, errUnauthenticated(op) // another client has made the first user since this request was let pass
+		}
 		return run(op, dst)
 	}
 }

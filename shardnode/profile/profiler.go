@@ -312,7 +312,7 @@ func (pr *Profiler) writeProfile(db string, doc []byte) {
 func appendCommand(dst []byte, x *Execution) []byte {
 	op := x.Op
 	if x.Statement != nil {
-		return value.Append(dst, "command", value.NewDocument(x.Statement))
+		return value.Append(dst, "command", value.NewDocument(command.WithoutStored(x.Statement)))
 	}
 	body := command.WithoutSecrets(op.Req.Body)
 	if op.Stats.Origin == nil {
