@@ -345,7 +345,7 @@ func ownSession(op *Op, id *auth.Identity) error {
 		}
 		return nil
 	}
-	lsid := append(req.lsidb[:0], req.LSID[:len(req.LSID)-1]...)
+	lsid := append(req.room.lsid[:0], req.LSID[:len(req.LSID)-1]...)
 	lsid = value.End(value.Append(lsid, "uid", value.NewBinary(0, id.Owner[:])), 0)
 	req.LSID = lsid
 	if op.Service.Role == Router {

@@ -22,10 +22,12 @@ type Request struct {
 	Body []byte
 
 	args []arg
-	argb [12]arg
+	room struct { // for what most requests have, so that it takes no allocation
+		args [12]arg
+		lsid [80]byte
+	}
 
 	LSID           []byte // the lsid document, nil without a session
-	lsidb          [80]byte
 	TxnNumber      int64
 	HasTxnNumber   bool
 	Autocommit     value.Value
@@ -266,7 +268,7 @@ func (r *Request) parse(strict bool) error {
 	}
 	spec := r.Spec
 	r.Name, r.Cmd = string(key), v
-	r.args = r.argb[:0]
+	r.args = r.room.args[:0]
 	if spec.Namespace && v.T != value.String && !(spec.ArgTypes != 0 && spec.ArgTypes.accepts(v.T)) {
 		return mongoerr.Newf(mongoerr.InvalidNamespace, "collection name has invalid type %s", v.T.Name())
 	}

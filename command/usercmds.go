@@ -50,8 +50,36 @@ func (a *Access) changing(run Handler) Handler {
 		a.writing.Lock()
 		defer a.writing.Unlock()
 		defer a.Invalidate()
-		if a.Enforced && !op.Client.InProcess && op.Client.login.Load() == nil && !a.excepted(op) {
-			return dst, errUnauthenticated(op) // another client has made the first user since this request was let pass
+		if err := a.stillExcepted(op); err != nil {
+			return dst, err
+		}
+		return run(op, dst)
+	}
+}
+
+// stillExcepted refuses the request of a client without a user if another client has made the first user since the localhost exception let it
+// pass. a.writing must be held.
+func (a *Access) stillExcepted(op *Op) error {
+	if a.anonymous(op) && !a.excepted(op) {
+		return errUnauthenticated(op)
+	}
+	return nil
+}
+
+// anonymous reports whether a request needs a user and its client has none: the localhost exception has let it pass.
+func (a *Access) anonymous(op *Op) bool {
+	return a.Enforced && !op.Client.InProcess && op.Client.login.Load() == nil
+}
+
+// OneFirst wraps a command with which a router has users changed: of those that come by the localhost exception one at a time is let pass.
+func (a *Access) OneFirst(run Handler) Handler {
+	return func(op *Op, dst []byte) ([]byte, error) {
+		if a.anonymous(op) {
+			a.writing.Lock()
+			defer a.writing.Unlock()
+			if err := a.stillExcepted(op); err != nil {
+				return dst, err
+			}
 		}
 		return run(op, dst)
 	}

@@ -143,7 +143,6 @@ func TestMovePrimaryBackAndForthBesideWrites(t *testing.T) {
 		})
 	}
 	for i := range 6 {
-		time.Sleep(20 * time.Millisecond)
 		c.run("admin", fmt.Sprintf(`{"movePrimary": "db", "to": "shard%d"}`, (i+1)%2))
 	}
 	close(quit)

@@ -19,11 +19,12 @@ func (r *Router) UseAccess(a *command.Access) {
 	for _, s := range a.ManagementSpecs() {
 		changes := s.PrimaryOnly
 		s.PrimaryOnly = false
-		s.Run = func(op *command.Op, dst []byte) ([]byte, error) {
-			if changes {
+		s.Run = r.toConfig
+		if changes {
+			s.Run = a.OneFirst(func(op *command.Op, dst []byte) ([]byte, error) {
 				defer a.Invalidate()
-			}
-			return r.toConfig(op, dst)
+				return r.toConfig(op, dst)
+			})
 		}
 		r.Service.Table.Add(s)
 	}
