@@ -26,6 +26,12 @@ func deepSources() map[string]string {
 		"of async functions": in(`(async function(){}).constructor("return " + "[".repeat(2e6))`), "JSON.parse": in(`JSON.parse("[".repeat(3000000))`),
 		"JSON.parse of objects":   in(`JSON.parse('{"a":'.repeat(3000000))`),
 		"reviver":                 in(`(function(){ var done; return JSON.parse("[0,0]", function(k, v) { if (!done) { done = true; var a = []; for (var i = 0; i < 1000000; i++) a = [a]; this[1] = a; } return v }) })()`),
+		"Function of many parts":  in(`Function.apply(null, Array.from({length: 1000}, function() { return "(".repeat(8000) }))`),
+		"forEach does nothing":    in(`(function(){ Array.prototype.forEach = function() {}; return Function("return " + "[".repeat(2e6)) })()`),
+		"map lies":                in(`(function(){ var n = 0; Array.prototype.map = function() { return [{toString: function() { return n++ ? "[".repeat(2e6) : "1" }}] }; return Function("[".repeat(2e6)) })()`),
+		"String lies":             in(`(function(){ var n = 0; String = function() { return {toString: function() { return n++ ? "[".repeat(3e6) : "1" }} }; return JSON.parse({toString: function() { return n++ ? "1" : "[".repeat(3e6) }}) })()`),
+		"push does nothing":       in(`(function(){ Array.prototype.push = function() {}; function o() { return { get a() { return o() } } } return JSON.stringify(o()).length })()`),
+		"setters":                 in(`(function(){ Object.defineProperty(Array.prototype, "0", {set: function() {}, get: function() { return "[".repeat(2e6) }}); return Function("[".repeat(2e6), "1") })()`),
 		"JSON.stringify":          in(`(function(){ var a = []; for (var i = 0; i < 300000; i++) a = [a]; return JSON.stringify(a).length })()`),
 		"stringify, endless":      in(`(function(){ function o() { return { get a() { return o() } } } return JSON.stringify(o()).length })()`),
 		"stringify with replacer": in(`JSON.stringify({a: 1}, function(k, v) { return { a: v } }).length`),
@@ -72,6 +78,7 @@ func TestJSONAndEvalDoAsBefore(t *testing.T) {
 		`(function() { var o = {}; o.o = o; try { JSON.stringify(o) } catch (e) { return e.name } })()`:                                                      `TypeError`,
 		`JSON.stringify(JSON.parse('{"a": [1, 2], "b": {"c": 3}}', function(k, v) { return k === "c" ? undefined : typeof v === "number" ? v * 2 : v }))`:    `{"a":[2,4],"b":{}}`,
 		`String(eval("1 + 2")) + eval(7) + new Function("a", "b", "return a + b")(1, 2) + Function("return 5")()`:                                            `3735`,
+		`new Function("a", "b = 2", "return a + b")(1) + Function("a,b", "c", "return a + b + c")(1, 2, 3) + String(Function()())`:                           `9undefined`,
 		`[(function(){}).constructor === Function, Function instanceof Function, (() => 1) instanceof Function, Function.name, typeof shallowSource].join()`: `true,true,true,Function,undefined`,
 	} {
 		f, err := Compile("function(){ return " + src + " }")

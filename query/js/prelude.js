@@ -92,42 +92,48 @@ function ISODate(s) { return s === undefined ? new Date() : new Date(s); }
     globalThis[name] = bounded;
   });
 })();
-// What recurses natively ends the process when its stack is full, and heeds no time limit: it is asked to go only so deep.
+// What recurses natively ends the process when its stack is full, and heeds no time limit: it is asked to go only so deep. A script may replace what
+// the prototypes and globals have, and define setters there. So the checks use none of that: strings made by templates, members of
+// literals, and what is captured here.
 (function () {
-  var deepest = 2000, shallow = shallowSource, depthOf = jsonDepth, parse = JSON.parse, stringify = JSON.stringify, call = Reflect.apply, make = Reflect.construct, run = eval;
+  var deepest = 2000, shallow = shallowSource, depthOf = jsonDepth, parse = JSON.parse, stringify = JSON.stringify, call = Reflect.apply, make = Reflect.construct, run = eval, set = Object.defineProperty;
   delete globalThis.shallowSource;
   delete globalThis.jsonDepth;
   function refuse() { throw new RangeError("too much recursion"); }
-  function define(on, name, value) { Object.defineProperty(on, name, { writable: true, configurable: true, value: value }); }
+  function define(on, name, value) { set(on, name, { writable: true, configurable: true, value: value }); }
+  function put(on, name, value) { set(on, name, { writable: true, configurable: true, enumerable: true, value: value }); }
   function revive(holder, key, reviver) {
     var v = holder[key];
     if (v !== null && typeof v === "object") Object.keys(v).forEach(function (k) {
       var now = revive(v, k, reviver);
       if (now === undefined) delete v[k];
-      else Object.defineProperty(v, k, { writable: true, configurable: true, enumerable: true, value: now });
+      else put(v, k, now);
     });
     return call(reviver, holder, [key, v]);
   }
   define(JSON, "parse", function (text, reviver) {
-    text = String(text);
+    text = `${text}`;
     if (depthOf(text) > deepest) refuse();
     var v = parse(text);
     return typeof reviver === "function" ? revive({ "": v }, "", reviver) : v;
   });
+  // names returns the member names that a list as replacer allows, each once.
+  function names(list) {
+    list = list.filter(function (k) { return typeof k === "string" || typeof k === "number" || k instanceof String || k instanceof Number; }).map(String);
+    return list.filter(function (k, i) { return list.indexOf(k) === i; });
+  }
   define(JSON, "stringify", function (x, replacer, space) {
     // Native code calls this for each member, with the object that has it: so it knows how many are open, and can be interrupted.
-    var open = [], last, list;
-    if (Array.isArray(replacer)) list = replacer.filter(function (k, i) { return (typeof k === "string" || typeof k === "number" || k instanceof String || k instanceof Number); }).map(String);
-    if (list) list = list.filter(function (k, i) { return list.indexOf(k) === i; });
+    var open = { holder: undefined, outer: null, depth: 0 }, last, list = Array.isArray(replacer) ? names(replacer) : null;
     return stringify(x, function (k, v) {
-      if (this === last && this !== open[open.length - 1]) open.push(this);
-      else while (open.length && open[open.length - 1] !== this) open.pop();
-      if (open.length > deepest) refuse();
+      if (this === last && this !== open.holder) open = { holder: this, outer: open, depth: open.depth + 1 };
+      else while (open.depth && open.holder !== this) open = open.outer;
+      if (open.depth > deepest) refuse();
       if (typeof replacer === "function") v = call(replacer, this, [k, v]);
       else if (list && v !== null && typeof v === "object" && !Array.isArray(v) && !(v instanceof String || v instanceof Number || v instanceof Boolean)) {
         var all = v;
         v = {};
-        list.forEach(function (k) { if (all[k] !== undefined) Object.defineProperty(v, k, { writable: true, configurable: true, enumerable: true, value: all[k] }); });
+        list.forEach(function (k) { if (all[k] !== undefined) put(v, k, all[k]); });
       }
       last = v;
       return v;
@@ -140,13 +146,15 @@ function ISODate(s) { return s === undefined ? new Date() : new Date(s); }
   [function () {}, function* () {}, async function () {}].forEach(function (f) {
     var own = f.constructor;
     function bounded() {
-      var args = Array.prototype.map.call(arguments, String);
-      args.forEach(function (source) { if (!shallow(source)) refuse(); });
-      return make(own, args, new.target && new.target !== bounded ? new.target : own);
+      var n = arguments.length, params = "", body = "";
+      for (var i = 0; i < n - 1; i++) params += `${i ? "," : ""}${arguments[i]}`;
+      if (n) body = `${arguments[n - 1]}`;
+      if (!shallow(`${params}\n${body}`)) refuse();
+      return make(own, [params, body], new.target && new.target !== bounded ? new.target : own);
     }
     Object.setPrototypeOf(bounded, own);
-    Object.defineProperty(bounded, "prototype", { writable: false, value: own.prototype });
-    Object.defineProperty(bounded, "name", { value: own.name });
+    set(bounded, "prototype", { writable: false, value: own.prototype });
+    set(bounded, "name", { value: own.name });
     define(own.prototype, "constructor", bounded);
     if (own === Function) define(globalThis, "Function", bounded);
   });
