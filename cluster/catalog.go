@@ -259,7 +259,7 @@ func (c *Catalog) Collection(ctx context.Context, ns string) (*CollectionInfo, e
 		}
 	}
 	if err != nil || info.Map != nil {
-		return info, err
+		return c.inDatabase(ctx, e, info), err
 	}
 	if FixedDatabase(info.DB.Name) {
 		if ns == SessionsNS {
@@ -280,6 +280,25 @@ func (c *Catalog) Collection(ctx context.Context, ns string) (*CollectionInfo, e
 		e.cur.Store(&moved)
 	}
 	return moved, nil
+}
+
+// inDatabase returns a collection's table with its database as that is known now: DDL goes to the primary shard, which may be another
+// than when the table was read. Where the database cannot be read, the table is still right for documents.
+func (c *Catalog) inDatabase(ctx context.Context, e *cacheEntry[*CollectionInfo], info *CollectionInfo) *CollectionInfo {
+	if info == nil || info.Map == nil || FixedDatabase(info.DB.Name) {
+		return info
+	}
+	db, err := c.Database(ctx, info.DB.Name)
+	if err != nil || db == info.DB {
+		return info
+	}
+	moved := *info
+	moved.DB = db
+	now := &moved
+	if was := e.cur.Load(); was != nil && *was == info {
+		e.cur.CompareAndSwap(was, &now)
+	}
+	return now
 }
 
 // Refresh makes the next placement that Collection returns be one in which the part of a shard is not known to be out of date. Operations that

@@ -163,8 +163,7 @@ func (m *Manager) runRenameMetadata(op *command.Op, req *msg.RenameMetadata, dst
 	return dst, nil
 }
 
-// renameMetadata renames a collection's entry and zones, replacing the target's, atomically. The target's chunks are deleted
-// afterwards: nobody reads them without an entry.
+// renameMetadata renames a collection's entry and zones, replacing the target's, and deletes the target's chunks, atomically.
 func (m *Manager) renameMetadata(ctx context.Context, req *msg.RenameMetadata) error {
 	w := &catalogWrites{m: m}
 	if req.Sharded {
@@ -185,9 +184,10 @@ func (m *Manager) renameMetadata(ctx context.Context, req *msg.RenameMetadata) e
 				return err
 			}
 			w.placed = []placing{{nss: req.NS, uuid: req.UUID}, {nss: req.To, uuid: req.UUID, shards: on}}
-			if err := w.commit(ctx); err != nil {
-				return err
+			if req.Target == nil {
+				return w.commit(ctx)
 			}
+			return w.commitWithout(ctx, *req.Target)
 		}
 	}
 	if req.Target == nil {

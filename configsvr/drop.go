@@ -70,18 +70,37 @@ func (m *Manager) dropCollection(ctx context.Context, ns string, expected *[16]b
 	return nil
 }
 
-// forget removes a sharded collection from the catalog: its entry and its zones together, then its chunks, which nobody
-// reads without an entry.
+// forget removes a sharded collection from the catalog: its entry, its zones and its chunks together. More chunks than fit in a
+// unit of work are deleted afterwards; nobody reads them without an entry.
 func (m *Manager) forget(ctx context.Context, ns string, uuid [16]byte) error {
 	w := &catalogWrites{m: m, placed: []placing{{nss: ns, uuid: uuid}}}
 	if err := w.dropZones(ctx, ns); err != nil {
 		return err
 	}
 	w.entries.Delete = append(w.entries.Delete, str(ns))
-	if err := w.commit(ctx); err != nil {
+	return w.commitWithout(ctx, uuid)
+}
+
+// chunksTogether is how many chunks are deleted in one unit of work with the entry of their collection.
+const chunksTogether = 1000
+
+// commitWithout commits, and deletes the chunks of a collection that has no entry any more.
+func (w *catalogWrites) commitWithout(ctx context.Context, uuid [16]byte) error {
+	m := w.m
+	docs, err := m.find(ctx, "chunks", doc(fld("uuid", value.NewBinary(4, uuid[:]))), fld("projection", doc(fld("_id", value.NewInt32(1)))), fld("limit", value.NewInt32(chunksTogether+1)))
+	if err != nil {
 		return err
 	}
-	return m.removeChunks(ctx, uuid)
+	if len(docs) > chunksTogether {
+		if err := w.commit(ctx); err != nil {
+			return err
+		}
+		return m.removeChunks(ctx, uuid)
+	}
+	for _, d := range docs {
+		w.chunks = append(w.chunks, value.Lookup(d, "_id").Clone())
+	}
+	return w.commit(ctx)
 }
 
 func (m *Manager) removeChunks(ctx context.Context, uuid [16]byte) error {
@@ -92,6 +111,7 @@ func (m *Manager) removeChunks(ctx context.Context, uuid [16]byte) error {
 type catalogWrites struct {
 	m              *Manager
 	entries, zones msg.Changes
+	chunks         []value.Value // the _ids of those that are deleted
 	placed         []placing
 }
 
@@ -114,7 +134,7 @@ func (w *catalogWrites) moveZones(ctx context.Context, from, to string) error {
 }
 
 func (w *catalogWrites) commit(ctx context.Context) error {
-	return w.m.writePlaced(ctx, &msg.WriteTogether{NS: "config.collections", Changes: w.entries, AlsoNS: "config.tags", Also: w.zones}, w.placed...)
+	return w.m.writePlaced(ctx, &msg.WriteTogether{NS: "config.collections", Changes: w.entries, AlsoNS: "config.tags", Also: w.zones, Chunks: w.chunks}, w.placed...)
 }
 
 // withField returns a document with one field's value replaced, or added.

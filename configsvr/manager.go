@@ -223,14 +223,16 @@ func (m *Manager) logAs(ctx context.Context, shard, what, ns string, details val
 	m.logIn(ctx, "changelog", shard, what, ns, details)
 }
 
-// logIn writes an entry of config.changelog or config.actionlog.
+// logIn writes an entry of config.changelog or config.actionlog. Nothing depends on it, so nobody waits until it is durable.
 func (m *Manager) logIn(ctx context.Context, coll, shard, what, ns string, details value.Value) {
 	id := cluster.NewObjectID()
 	now := time.Now()
-	_ = m.insert(ctx, coll, doc(
+	entry := doc(
 		fld("_id", str(fmt.Sprintf("%s-%s-%s", m.host(), now.UTC().Format("2006-01-02T15:04:05.000Z"), hex.EncodeToString(id[:])))),
 		fld("server", str(m.host())), fld("shard", str(shard)), fld("clientAddr", str("")),
-		fld("time", value.NewTime(now)), fld("what", str(what)), fld("ns", str(ns)), fld("details", details)))
+		fld("time", value.NewTime(now)), fld("what", str(what)), fld("ns", str(ns)), fld("details", details))
+	_, _ = cluster.RunWrite(ctx, m.local, value.Doc(fld("insert", str(coll)), fld("documents", arr(entry)),
+		fld("writeConcern", doc(fld("w", value.NewInt32(1)), fld("j", value.NewBool(false)))), fld("$db", str("config"))))
 }
 
 // placement returns where a collection is now. It reads the entries and, of the chunks, those that changed since the last call:

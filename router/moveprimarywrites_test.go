@@ -50,10 +50,18 @@ func TestMovePrimaryBesideWrites(t *testing.T) {
 			list = nil
 		}
 	}
+	c.run("db", `{"create": "full", "capped": true, "size": 100000, "max": 5}`)
+	c.run("db", `{"insert": "full", "documents": [{"_id": 1}, {"_id": 2}, {"_id": 3}, {"_id": 4}, {"_id": 5}]}`)
 	reached, release := c.hangAt("shard0", "blockWrites")
 	moved := make(chan bson.M, 1)
 	go func() { moved <- c.raw("admin", `{"movePrimary": "db", "to": "shard1"}`) }()
 	reached()
+	// The copy has never more than five documents: only what its source has removed says that the first one is gone, and that the third one is the last now.
+	c.run("db", `{"insert": "full", "documents": [{"_id": 6}]}`)
+	for _, id := range []int{6, 3} {
+		c.run("db", fmt.Sprintf(`{"delete": "full", "deletes": [{"q": {"_id": %d}, "limit": 1}]}`, id))
+	}
+	c.run("db", `{"insert": "full", "documents": [{"_id": 3}]}`)
 	c.run("db", `{"update": "u", "updates": [{"q": {}, "u": {"$set": {"n": 1}}, "multi": true}], "maxTimeMS": 10000}`)
 	for i := docs - 1; i >= 0; i -= 1000 { // each takes the key that the next one had
 		list = nil
@@ -73,8 +81,11 @@ func TestMovePrimaryBesideWrites(t *testing.T) {
 	const inc = `{"update": "u", "updates": [{"q": {"_id": 5}, "u": {"$inc": {"once": 1}}}], "lsid": {"id": {"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAAQ==", "subType": "04"}}}, "txnNumber": {"$numberLong": "1"}}`
 	c.run("db", inc)
 	before := map[string]bson.A{}
-	for _, coll := range []string{"u", "capped", "ts"} {
+	for _, coll := range []string{"u", "capped", "full", "ts"} {
 		before[coll] = c.all("db", fmt.Sprintf(`{"find": %q, "sort": %s}`, coll, map[bool]string{true: `{"_id": 1}`, false: `{}`}[coll == "u"]))
+	}
+	if got := len(before["full"]); got != 4 {
+		t.Fatalf("%d documents of the capped collection", got)
 	}
 	release()
 	if m := <-moved; m["ok"] != 1.0 {

@@ -158,3 +158,29 @@ func TestConsistentAfterResharding(t *testing.T) {
 		c.expect(c.all("admin", `{"checkMetadataConsistency": 1, "checkIndexes": true}`), `[]`)
 	}
 }
+
+// The primary shard has a definition of each collection, also of those that were moved to another shard. It loses it with the database, and no shard but
+// the primary has anything under the name of a collection that is not tracked any more: otherwise the check reports it for ever.
+func TestNoCopyIsLeftOfPlacedCollections(t *testing.T) {
+	c := newTestCluster(t, 3)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	check := func(after string) {
+		t.Helper()
+		if got := show(c.all("admin", `{"checkMetadataConsistency": 1}`)); got != "[]" {
+			t.Errorf("%s: %s", after, got)
+		}
+		c.expect(c.counted("u", 1), `10`)
+	}
+	c.insertKeys("u", 1, 10)
+	for _, cmd := range []string{
+		`{"moveCollection": "db.u", "toShard": "shard1"}`, `{"movePrimary": "db", "to": "shard1"}`, `{"untrackUnshardedCollection": "db.u"}`,
+		`{"moveCollection": "db.u", "toShard": "shard0"}`, `{"movePrimary": "db", "to": "shard2"}`, `{"moveCollection": "db.u", "toShard": "shard2"}`,
+	} {
+		c.run("admin", cmd)
+		check(cmd)
+	}
+	// One that was left by an earlier version.
+	c.admin(c.shards["shard0"], bson.D{{Key: "create", Value: "u"}, {Key: "$db", Value: "db"}})
+	c.run("admin", `{"untrackUnshardedCollection": "db.u"}`)
+	check("untracked")
+}

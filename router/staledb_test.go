@@ -149,3 +149,24 @@ func TestWritingPipelinesOfAStaleRouter(t *testing.T) {
 		}
 	}
 }
+
+// A router that knows a sharded collection, and not that its database has another primary shard by now, or was made again, sends DDL to that
+// shard: it answered StaleDbVersion until something made it read the collection's table again.
+func TestDDLOfAStaleRouterFollowsTheDatabase(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.run("admin", `{"enableSharding": "d", "primaryShard": "shard0"}`)
+	c.run("admin", `{"shardCollection": "d.c", "key": {"_id": 1}}`)
+	stale, on := c.through(), 0
+	for _, s := range []struct{ db, cmd string }{
+		{"d", `{"createIndexes": "c", "indexes": [{"key": {"b": 1}, "name": "b"}]}`}, {"d", `{"collMod": "c", "validator": {}}`}, {"d", `{"dropIndexes": "c", "index": "b"}`},
+		{"admin", `{"reshardCollection": "d.c", "key": {"k": 1}}`}, {"admin", `{"renameCollection": "d.c", "to": "d.b"}`}, {"d", `{"drop": "b"}`},
+	} {
+		stale.run("d", `{"count": "c"}`)
+		stale.run("d", `{"count": "b"}`)
+		on = 1 - on
+		c.run("admin", fmt.Sprintf(`{"movePrimary": "d", "to": "shard%d"}`, on))
+		if m := stale.raw(s.db, s.cmd); m["ok"] != 1.0 {
+			t.Errorf("%s: %v", s.cmd, m)
+		}
+	}
+}

@@ -60,6 +60,10 @@ func (s shardNode) Warn(msg string, err error) { s.n.warn(msg, err) }
 
 func (s shardNode) Forget(u *storage.UnitOfWork, c *catalog.Collection) { s.n.forget(u, c) }
 
+func (s shardNode) LockDDL(ctx context.Context, ns string) (unlock func(), err error) {
+	return s.n.admin.coordinators.Load().LockForMigration(ctx, ns)
+}
+
 // sessionNode is the node as its sessions see it.
 type sessionNode struct{ n *Node }
 

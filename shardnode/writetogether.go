@@ -30,6 +30,9 @@ func (n *Node) runWriteTogether(op *command.Op, req *msg.WriteTogether, dst []by
 		if err == nil && len(req.Zones) > 0 {
 			err = writeInto(s, u, "config.tags", &msg.Changes{Put: req.Zones})
 		}
+		if err == nil && len(req.Chunks) > 0 {
+			err = writeInto(s, u, "config.chunks", &msg.Changes{Delete: req.Chunks})
+		}
 		return err
 	})
 }

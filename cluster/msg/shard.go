@@ -111,6 +111,8 @@ type ParticipantBlock struct {
 	ID      [16]byte
 
 	AllCollections bool // for a database: its sharded collections are blocked, too
+	// Also are further collections whose sections begin or end in the same unit of work.
+	Also []string
 }
 
 func (m *ParticipantBlock) fields(c *codec) {
@@ -121,6 +123,7 @@ func (m *ParticipantBlock) fields(c *codec) {
 		c.str("coordinator", required, &m.Owner)
 	})
 	c.flag("allCollections", false, &m.AllCollections)
+	c.strs("also", optional, &m.Also)
 	c.uuid("id", &m.ID)
 }
 
@@ -244,6 +247,8 @@ type WriteTogether struct {
 	Placement [][]byte
 	// Zones are entries of config.tags that are replaced.
 	Zones [][]byte
+	// Chunks are the _ids of entries of config.chunks that are deleted.
+	Chunks []value.Value
 }
 
 func (m *WriteTogether) fields(c *codec) {
@@ -254,4 +259,5 @@ func (m *WriteTogether) fields(c *codec) {
 	c.docs("alsoPut", optional, &m.Also.Put)
 	c.docs("placement", optional, &m.Placement)
 	c.docs("zones", optional, &m.Zones)
+	c.values("deleteChunks", optional, &m.Chunks)
 }

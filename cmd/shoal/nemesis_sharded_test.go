@@ -56,6 +56,7 @@ type clusterLoad struct {
 	errors  tally
 	many    []*manyWriter // the first one through the idle router
 	longer  *longer
+	ddl     *anyDDL // nil in the short form
 	large   *largeWriter
 	waiters []*waiter
 	waited  int // writes that waited for an isolated member
@@ -98,6 +99,9 @@ func (l *clusterLoad) prepare() {
 	}
 	l.longer = &longer{l: l}
 	l.longer.prepare()
+	if l.ddl != nil {
+		l.ddl.prepare()
+	}
 	c.shard("nemesis.large", 5, 10)
 	l.large = &largeWriter{l: l}
 	for _, w := range l.waiters {
@@ -167,6 +171,11 @@ func (l *clusterLoad) start(seed int64) (stop func()) {
 	}
 	for _, w := range l.waiters {
 		repeat(w.write)
+	}
+	if l.ddl != nil {
+		repeat(l.ddl.any)
+		repeat(l.ddl.insert)
+		repeat(l.ddl.insert)
 	}
 	repeat(l.large.write)
 	repeat(l.large.read)
@@ -550,6 +559,7 @@ func TestShardedNemesis(t *testing.T) {
 	l := &clusterLoad{t: t, c: launchClusterOf(t, configs, routers, []int{3, 3, third}, smallPieces[:2]...), h: newHistory()}
 	l.c.addIdle()
 	if third == 3 {
+		l.ddl = &anyDDL{l: l}
 		l.waiters = []*waiter{{l: l, id: "waiting write"}, {l: l, id: "waiting transaction", transaction: true}}
 	}
 	l.mu.pairs = map[int]bool{}
@@ -611,6 +621,9 @@ func (l *clusterLoad) check() {
 		w.check()
 	}
 	l.longer.check()
+	if l.ddl != nil {
+		l.ddl.check(l.t, nemesisTime(0) >= 5*time.Minute)
+	}
 	l.large.check(l.c.client)
 	l.checkIdle()
 	l.checkLists()

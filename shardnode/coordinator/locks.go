@@ -7,12 +7,14 @@ import (
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/lock"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // DDL locks serialise the DDL of one database: an operation on a collection locks the database in IX and the collection in
-// X, one on a database locks that in X. They are in the primary's memory; stored runs take theirs again at step-up.
+// X, one on a database locks that in X; createIndexes and migrations that begin lock the collection in IX. They are in the primary's memory;
+// stored runs take theirs again at step-up.
 
 // lockWait is how long an operation waits for its DDL locks.
 const lockWait = 5 * time.Minute
@@ -44,10 +46,29 @@ func namesOf(op operation) (out []lockedName) {
 	for _, db := range slices.Compact(slices.Sorted(slices.Values(dbs))) {
 		out = append(out, lockedName{lock.Resource{Kind: lock.DDLDatabase, Name: db}, lock.IX})
 	}
+	mode := lock.X
+	if op.name() == createIndexesKind { // builds may take hours: chunks begin to move beside them; one createIndexes waits for another in running
+		mode = lock.IX
+	}
 	for _, ns := range colls {
-		out = append(out, lockedName{lock.Resource{Kind: lock.DDLCollection, Name: ns}, lock.X})
+		out = append(out, lockedName{lock.Resource{Kind: lock.DDLCollection, Name: ns}, mode})
 	}
 	return out
+}
+
+// migrationWait is how long a migration that begins waits for the DDL of its collection.
+const migrationWait = 5 * time.Second
+
+// LockForMigration takes the DDL locks of a collection for a migration that begins: not beside other DDL, except for createIndexes. It
+// releases them when the migration is known, since a DDL that comes then has migrations stopped. The locks of this shard are those that
+// count if it is the primary shard of the database; other donors learn of DDL from the config server, which refuses their commit.
+func (m *Coordinators) LockForMigration(ctx context.Context, ns string) (unlock func(), err error) {
+	names := []lockedName{{lock.Resource{Kind: lock.DDLDatabase, Name: catalog.DBOf(ns)}, lock.IX}, {lock.Resource{Kind: lock.DDLCollection, Name: ns}, lock.IX}}
+	h, err := m.lockNames(ctx, names, "moveChunk", migrationWait)
+	if err != nil {
+		return nil, err
+	}
+	return func() { m.unlock(h) }, nil
 }
 
 // lock takes an operation's locks.

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"slices"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
@@ -101,11 +102,27 @@ func (p *movePrimary) commit(ctx context.Context, r *run) error {
 	return r.decided(err, mongoerr.ShardNotFound, mongoerr.IllegalOperation)
 }
 
-// clean drops here what has moved to the new primary.
+// clean drops here what has moved to the new primary, and the definitions that only the primary shard has: of collections that are not sharded,
+// and are on another shard.
 func (p *movePrimary) clean(ctx context.Context, r *run) error {
+	entries, err := r.m.entriesOf(ctx, p.req.DB)
+	if err != nil {
+		return err
+	}
 	for _, c := range p.at.Collections {
 		if c.Sharded {
-			continue
+			placed := slices.ContainsFunc(entries, func(e *cluster.CollectionEntry) bool { return e.NS == c.NS && e.UUID == c.UUID && e.Unsplittable })
+			if !placed {
+				continue
+			}
+			r.m.State.Catalog.InvalidateCollection(c.NS)
+			info, err := r.m.State.Catalog.Collection(ctx, c.NS)
+			if err != nil {
+				return err
+			}
+			if info.Map == nil || info.Map.UUID != c.UUID || info.Home() == r.m.State.ID {
+				continue
+			}
 		}
 		if err := r.m.dropHere(ctx, c.NS, c.UUID); err != nil {
 			return err

@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"context"
-	"errors"
 	"slices"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -65,16 +64,9 @@ func (r *run) onEachThenHere(ctx context.Context, ids []string, m func(id string
 
 // block begins or ends the run's critical section of names on shards.
 func (r *run) block(ctx context.Context, kind string, ids []string, names ...string) error {
-	var errs []error
-	for _, ns := range names {
-		errs = append(errs, r.onEach(ctx, ids, func(string) msg.Message {
-			return &msg.ParticipantBlock{NS: ns, Type: kind, Command: r.doc.op.name(), Owner: r.m.State.ID, ID: r.doc.id}
-		}))
-		if errs[len(errs)-1] != nil && kind != msg.Unblock {
-			break
-		}
-	}
-	return errors.Join(errs...)
+	return r.onEach(ctx, ids, func(string) msg.Message {
+		return &msg.ParticipantBlock{NS: names[0], Also: names[1:], Type: kind, Command: r.doc.op.name(), Owner: r.m.State.ID, ID: r.doc.id}
+	})
 }
 
 // blockAll begins the run's critical section of a database, and of all its collections, including sharded ones.

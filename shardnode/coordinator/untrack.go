@@ -56,8 +56,13 @@ func (u *untrack) phases() []phase {
 			return r.block(ctx, msg.BlockReadsAndWrites, u.at.Shards, u.req.NS)
 		}},
 		{name: "commit", final: true, do: func(ctx context.Context, r *run) error {
-			_, err := r.onConfig(ctx, &msg.RemoveCollection{NS: u.req.NS, UUID: u.at.UUID, Untrack: true})
-			return err
+			if _, err := r.onConfig(ctx, &msg.RemoveCollection{NS: u.req.NS, UUID: u.at.UUID, Untrack: true}); err != nil {
+				return err
+			}
+			// What other shards have under the name, they have kept from when they were the primary shard, or had the collection.
+			return r.onEach(ctx, u.at.Shards[:len(u.at.Shards)-1], func(string) msg.Message {
+				return &msg.DropCollectionParticipant{NS: u.req.NS, FromMigrate: true, Section: (*[16]byte)(&r.doc.id)}
+			})
 		}},
 		{name: "exitCriticalSection", do: u.undo},
 	}

@@ -24,7 +24,7 @@ func Start(c Config, node Node, sessions Sessions, shard *Shard, state *ShardSta
 	state.Catalog.Limit(c.Params.Int("catalogCacheCollectionMaxEntries"), c.Params.Int("catalogCacheDatabaseMaxEntries"))
 	state.tables = m.newTables(shard)
 	state.Catalog.SetDisk(state.tables)
-	end := m.leaveSection
+	end := func(ctx context.Context, d *sectionDoc) error { return m.leaveSections(ctx, d) }
 	state.onLeftOver.Store(&end)
 	shard.Become(state)
 	if err := shard.loadSections(); err != nil {

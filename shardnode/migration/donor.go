@@ -47,6 +47,8 @@ type Node interface {
 	Warn(msg string, err error)
 	// Forget drops a collection's compiled form once the unit that drops the collection has committed.
 	Forget(u *storage.UnitOfWork, c *catalog.Collection)
+	// LockDDL takes the DDL locks of a collection for a migration that begins.
+	LockDDL(ctx context.Context, ns string) (unlock func(), err error)
 }
 
 // Sessions is the history of the node's sessions, which is transferred with a chunk.
@@ -172,7 +174,12 @@ type donor struct {
 
 // moveRange runs a migration from beginning to end. It returns nil if there is nothing to move.
 func (m *Manager) moveRange(op *command.Op, mv *msg.Move) (d *donor, err error) {
+	unlock, err := m.node.LockDDL(op, mv.NS)
+	if err != nil {
+		return nil, err
+	}
 	d, err = m.beginDonor(op, mv.NS, mv.To, mv.Min, mv.Max)
+	unlock()
 	if err != nil || d == nil {
 		return nil, err
 	}

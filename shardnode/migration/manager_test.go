@@ -29,6 +29,8 @@ func (f *fakeNode) NotPrimary() error { return f.secondary }
 
 func (f *fakeNode) SetConfig() *replication.SetConfig { return nil }
 
+func (f *fakeNode) LockDDL(context.Context, string) (func(), error) { return func() {}, nil }
+
 func (f *fakeNode) Warn(msg string, _ error) { f.warned = append(f.warned, msg) }
 
 func (f *fakeNode) Forget(_ *storage.UnitOfWork, c *catalog.Collection) {

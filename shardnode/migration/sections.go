@@ -2,6 +2,7 @@ package migration
 
 import (
 	"context"
+	"slices"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
@@ -164,17 +165,20 @@ func (s *ShardState) HoldsSection(name string, id catalog.UUID) error {
 
 // runParticipantBlock enters or ends the critical section of a DDL. It may be repeated.
 func (m *Manager) runParticipantBlock(op *command.Op, req *msg.ParticipantBlock, dst []byte) ([]byte, error) {
-	d := &sectionDoc{name: req.NS, why: req.Command, owner: req.Owner, id: req.ID, reads: req.Type == msg.BlockReadsAndWrites, all: req.AllCollections}
+	var docs []*sectionDoc
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(append([]string{req.NS}, req.Also...)))) {
+		docs = append(docs, &sectionDoc{name: name, why: req.Command, owner: req.Owner, id: req.ID, reads: req.Type == msg.BlockReadsAndWrites, all: req.AllCollections})
+	}
 	switch req.Type {
 	case msg.Unblock:
-		return dst, m.leaveSection(op, d)
+		return dst, m.leaveSections(op, docs...)
 	case msg.BlockWrites, msg.BlockReadsAndWrites:
-		return dst, m.enterSection(op, d)
+		return dst, m.enterSections(op, docs)
 	}
 	return dst, mongoerr.Newf(mongoerr.BadValue, "Enumeration value '%s' for field 'blockType' is not a valid value.", req.Type)
 }
 
-// enterSection waits for every write in flight and begins a section.
+// enterSections waits for every write in flight and begins the sections of a DDL, which are in order of their names, in one unit.
 //
 // Invariant: from the unit that writes the document to the one that removes it no member lets an operation of the name
 // in. The block is set by a notice of that very unit, on every member and in the order of the log, so a member that is
@@ -189,26 +193,33 @@ func (m *Manager) runParticipantBlock(op *command.Op, req *msg.ParticipantBlock,
 //
 // Rejected: a section in memory that the coordinator renews after an election. Between the election and the renewal the
 // new primary would let writes into a collection that other shards have dropped already.
-func (m *Manager) enterSection(ctx context.Context, d *sectionDoc) error {
-	take := m.Locks.Collection
-	if catalog.CollOf(d.name) == "" {
-		take = m.Locks.Database
-	}
-	unlock, err := take(ctx, d.name, lock.X)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	if c := m.state.migrating(d.name); c != nil {
-		return mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "%s is in a critical section: %s", d.name, c.why)
-	}
-	if err := m.endOther(ctx, d); err != nil {
-		return err
+func (m *Manager) enterSections(ctx context.Context, ds []*sectionDoc) error {
+	for _, d := range ds {
+		take := m.Locks.Collection
+		if catalog.CollOf(d.name) == "" {
+			take = m.Locks.Database
+		}
+		unlock, err := take(ctx, d.name, lock.X)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+		if c := m.state.migrating(d.name); c != nil {
+			return mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "%s is in a critical section: %s", d.name, c.why)
+		}
+		if err := m.endOther(ctx, d); err != nil {
+			return err
+		}
 	}
 	docs := sectionDocs(m.Docs)
 	return m.Docs.Write(ctx, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
-		u.Notice(sectionNotice("entered", d))
-		return docs.PutIn(s, u, d)
+		for _, d := range ds {
+			u.Notice(sectionNotice("entered", d))
+			if err := docs.PutIn(s, u, d); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }
 
@@ -225,27 +236,45 @@ func (m *Manager) endOther(ctx context.Context, d *sectionDoc) error {
 	if err != nil {
 		return err
 	}
-	return m.leaveSection(ctx, other)
+	return m.leaveSections(ctx, other)
 }
 
-// leaveSection ends a section if its run still holds the name.
-func (m *Manager) leaveSection(ctx context.Context, d *sectionDoc) error {
+// leaveSections ends those sections whose run still holds their names.
+func (m *Manager) leaveSections(ctx context.Context, ds ...*sectionDoc) error {
 	docs := sectionDocs(m.Docs)
-	if have, ok, err := docs.Get(d.ID()); err != nil || !ok || have.id != d.id {
-		return err
+	held := false
+	for _, d := range ds {
+		have, ok, err := docs.Get(d.ID())
+		if err != nil {
+			return err
+		}
+		held = held || ok && have.id == d.id
+	}
+	if !held {
+		return nil
 	}
 	return m.Docs.Write(ctx, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		coll := s.Catalog().Lookup(SectionsNS)
 		if coll == nil {
 			return nil
 		}
-		if _, doc, ok, err := s.FindByID(coll, d.ID()); err != nil || !ok {
-			return err
-		} else if have, err := readSectionDoc(doc); err != nil || have.id != d.id {
-			return nil
+		for _, d := range ds {
+			_, doc, ok, err := s.FindByID(coll, d.ID())
+			if err != nil {
+				return err
+			}
+			if !ok {
+				continue
+			}
+			if have, err := readSectionDoc(doc); err != nil || have.id != d.id {
+				continue
+			}
+			u.Notice(sectionNotice("left", d))
+			if err := docs.RemoveIn(s, u, d.ID()); err != nil {
+				return err
+			}
 		}
-		u.Notice(sectionNotice("left", d))
-		return docs.RemoveIn(s, u, d.ID())
+		return nil
 	})
 }
 
