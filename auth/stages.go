@@ -3,6 +3,7 @@ package auth
 import (
 	"strings"
 
+	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -54,19 +55,20 @@ func init() {
 		"$querySettings": onTheCluster("querySettings"), "$queryStats": {source: true, check: checkQueryStats},
 		"$listCatalog": {source: true, check: checkListCatalog}, "$listClusterCatalog": {source: true, check: checkListClusterCatalog},
 		"$shardedDataDistribution": onTheCluster("shardedDataDistribution"), "$operationMetrics": onTheCluster("operationMetrics"),
-		"$changeStream": {source: true, check: checkChangeStream}, "$changeStreamSplitLargeEvent": plain,
-		"$lookup": {check: checkLookup}, "$graphLookup": {check: checkLookup}, "$unionWith": {check: checkUnion}, "$facet": {check: checkFacet},
+		"$changeStream": {source: true, check: checkChangeStream},
+		"$lookup":       {check: checkLookup}, "$graphLookup": {check: checkLookup}, "$unionWith": {check: checkUnion}, "$facet": {check: checkFacet},
 		"$rankFusion": {check: checkFusion}, "$scoreFusion": {check: checkFusion}, "$out": {check: checkOut}, "$merge": {check: checkMergeStage},
 		"$_internalPackMetadata": internalStage, "$_internalTakeMetadata": internalStage, "$_internalUnpackBucket": internalStage,
 	}
-	for _, name := range strings.Fields(`$addFields $bucket $bucketAuto $count $densify $fill $geoNear $group $limit $match $project $redact
-		$replaceRoot $replaceWith $sample $score $set $setWindowFields $skip $sort $sortByCount $unset $unwind`) {
-		stageRules[name] = plain
-	}
 }
 
-// StageRuleFor finds the rule of a stage; nil if there is none.
-func StageRuleFor(name string) *StageRule { return stageRules[name] }
+// StageRuleFor finds the rule of a stage; nil if there is none. Stages that only process documents say in their own row that they are plain.
+func StageRuleFor(name string) *StageRule {
+	if agg.Has(name, agg.Plain) {
+		return plain
+	}
+	return stageRules[name]
+}
 
 // pipelineAllowed reports whether all stages of a pipeline are allowed, and reading the collection that it is on.
 func pipelineAllowed(g *Grants, r *Request, db, coll string, stages value.Value) bool {

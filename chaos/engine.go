@@ -129,7 +129,7 @@ func (e *Engine) note(s *Step) {
 	e.log(s)
 }
 
-// Stop ends the run, if there is one, and waits for the step that is under way. Pending disturbances are cancelled.
+// Stop ends the run, if there is one, and waits for the current step. Pending disturbances are cancelled.
 func (e *Engine) Stop() {
 	e.mu.Lock()
 	end, ended := e.mu.end, e.mu.ended

@@ -204,11 +204,6 @@ func (c *Catalog) mayServeStale(ctx context.Context, err error) bool {
 	return c.ServeStale && ctx.Err() == nil && Retryable(err)
 }
 
-// linearizable makes a read of the placement see every change that any node may know of. A deposed primary of the
-// config server that does not know it yet would return the previous table: a shard that has given a range away
-// would accept writes to it again.
-var linearizable = value.F("readConcern", value.NewDocument(value.Doc(value.F("level", value.NewString("linearizable")))))
-
 func (c *Catalog) loadDatabase(ctx context.Context, db string) (*DatabaseInfo, error) {
 	if c.disk != nil {
 		if doc, ok := c.disk.FollowDatabase(ctx, db); ok && doc != nil {
@@ -217,12 +212,7 @@ func (c *Catalog) loadDatabase(ctx context.Context, db string) (*DatabaseInfo, e
 			return nil, mongoerr.Newf(mongoerr.NamespaceNotFound, "database %s not found", db)
 		}
 	}
-	docs, err := FindConfig(ctx, c.config, value.Doc(
-		value.F("find", value.NewString("databases")),
-		linearizable,
-		value.F("filter", value.NewDocument(value.Doc(value.F("_id", value.NewString(db))))),
-		value.F("limit", value.NewInt32(1)),
-		value.F("$db", value.NewString("config"))))
+	docs, err := findPlacement(ctx, c.config, "databases", value.Doc(value.F("_id", value.NewString(db))), value.F("limit", value.NewInt32(1)))
 	if err != nil {
 		return nil, err
 	}
@@ -315,7 +305,7 @@ func (c *Catalog) Refresh(ctx context.Context, ns, shard string) error {
 	return err
 }
 
-// Reload reads a collection's placement again, wholly after the call; callers at the same time share a read. Unlike after
+// Reload reads a collection's placement again; the read begins after the call, and concurrent callers share one. Unlike after
 // InvalidateCollection, operations go on with the last placement meanwhile.
 func (c *Catalog) Reload(ctx context.Context, ns string) error {
 	e := c.colls.entry(ns)
@@ -389,12 +379,7 @@ func (c *Catalog) loadCollection(ctx context.Context, ns string, old *Collection
 }
 
 func (c *Catalog) readCollection(ctx context.Context, ns string, db *DatabaseInfo, old *CollectionInfo) (*CollectionInfo, error) {
-	docs, err := FindConfig(ctx, c.config, value.Doc(
-		value.F("find", value.NewString("collections")),
-		linearizable,
-		value.F("filter", value.NewDocument(value.Doc(value.F("_id", value.NewString(ns))))),
-		value.F("limit", value.NewInt32(1)),
-		value.F("$db", value.NewString("config"))))
+	docs, err := findPlacement(ctx, c.config, "collections", value.Doc(value.F("_id", value.NewString(ns))), value.F("limit", value.NewInt32(1)))
 	if err != nil {
 		return nil, err
 	}
@@ -500,12 +485,7 @@ func (c *Catalog) readChunks(ctx context.Context, e *CollectionEntry, base *Chun
 			value.F("uuid", value.NewBinary(4, e.UUID[:])),
 			value.F("lastmod", value.NewDocument(value.Doc(value.F("$gte", value.NewTimestampU64(since)))))), "lastmod"
 	}
-	docs, err := FindConfig(ctx, c.config, value.Doc(
-		value.F("find", value.NewString("chunks")),
-		linearizable,
-		value.F("filter", value.NewDocument(filter)),
-		value.F("sort", value.NewDocument(value.Doc(value.F(order, value.NewInt32(1))))),
-		value.F("$db", value.NewString("config"))))
+	docs, err := findPlacement(ctx, c.config, "chunks", filter, value.F("sort", value.NewDocument(value.Doc(value.F(order, value.NewInt32(1))))))
 	if err != nil {
 		return nil, err
 	}

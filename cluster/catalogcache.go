@@ -32,7 +32,7 @@ type cacheEntry[T any] struct {
 	loading chan struct{}
 	begun   atomic.Int64 // the number of loads begun
 	ended   atomic.Int64 // the number of the last load that succeeded
-	told    func()       // called after each load; nil for nobody
+	onLoad  func()       // called after each load; nil for nobody
 }
 
 func newCacheEntry[T any]() *cacheEntry[T] { return &cacheEntry[T]{loading: make(chan struct{}, 1)} }
@@ -67,7 +67,7 @@ func (c *cacheOf[T]) entry(name string) *cacheEntry[T] {
 	}
 	e := newCacheEntry[T]()
 	if c.loaded != nil {
-		e.told = func() { c.loaded(name) }
+		e.onLoad = func() { c.loaded(name) }
 	}
 	c.recent[name] = e
 	return e
@@ -224,8 +224,8 @@ func (e *cacheEntry[T]) load(load func(old *T) (T, error)) (v T, err error) {
 		e.fresh.Store(true)
 	}
 	e.ended.Store(number)
-	if e.told != nil {
-		e.told()
+	if e.onLoad != nil {
+		e.onLoad()
 	}
 	return v, nil
 }

@@ -214,7 +214,7 @@ type keyRoom struct{ key, bits []byte }
 
 var keyRooms = sync.Pool{New: func() any { return &keyRoom{make([]byte, 0, 128), make([]byte, 0, 64)} }}
 
-// place is find for a shard key. The last chunk also owns a key of MaxKey in all fields. Scans of sharded collections call it
+// place is find by a shard key. The last chunk also owns a key of MaxKey in all fields. Scans of sharded collections call it
 // for each document.
 func (m *ChunkMap) place(key []value.Value) (l *leaf, i int) {
 	var at int

@@ -284,7 +284,7 @@ func (c *VectorClock) Advance(clusterTime []byte, trusted bool) error {
 }
 
 // CheckRequested refuses a time that a request wants a node to wait for (afterClusterTime, atClusterTime, maxClusterTime) if no
-// operation can have had it yet. what names the option in the error.
+// operation can have had it yet. what is the option's name in the error.
 //
 // Invariant: a read moves the clock no further than the next write would. Hazard: such a time comes
 // without a signature, and a node that wrote a no-op at it would have no timestamps left for the writes to come. A time of the

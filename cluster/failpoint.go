@@ -146,20 +146,18 @@ func (r *FailPoints) Configure(name string, mode value.Value, data []byte) (coun
 		s.data = append([]byte(nil), data...)
 	}
 	old := f.state.Swap(s)
-	r.active.Add(boolInt(s != nil) - boolInt(old != nil))
+	switch {
+	case s != nil && old == nil:
+		r.active.Add(1)
+	case s == nil && old != nil:
+		r.active.Add(-1)
+	}
 	f.mu.Lock()
 	count = f.mu.entered
 	close(f.mu.changed)
 	f.mu.changed = make(chan struct{})
 	f.mu.Unlock()
 	return count, nil
-}
-
-func boolInt(b bool) int64 {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 func parseFailMode(v value.Value) (*failState, error) {

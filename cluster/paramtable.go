@@ -63,7 +63,7 @@ var activeParams = []ParamSpec{
 	{Name: "internalDocumentSourceBucketAutoMaxMemoryBytes", Kind: ParamLong, Set: SetBoth, Default: pLong(104857600), Min: 1, Max: 9.2e+18, Does: "Memory of a `$bucketAuto` before it uses files"},
 	{Name: "internalDocumentSourceSetWindowFieldsMaxMemoryBytes", Kind: ParamLong, Set: SetBoth, Default: pLong(104857600), Min: 1, Max: 9.2e+18, Does: "Memory of a `$setWindowFields` before it uses files"},
 	{Name: "internalDocumentSourceGraphLookupMaxMemoryBytes", Kind: ParamLong, Set: SetBoth, Default: pLong(104857600), Min: 1, Max: 9.2e+18, Does: "Memory of a `$graphLookup` before it fails or uses files"},
-	{Name: "internalDocumentSourceDensifyMaxMemoryBytes", Kind: ParamLong, Set: SetBoth, Default: pLong(104857600), Min: 1, Max: 9.2e+18, Does: "Memory of a `$densify` that may not use disk, before it fails"},
+	{Name: "internalDocumentSourceDensifyMaxMemoryBytes", Kind: ParamLong, Set: SetBoth, Default: pLong(104857600), Min: 1, Max: 9.2e+18, Does: "Memory of a `$densify` before it spills to disk, or fails where it may not"},
 	{Name: "internalQueryFrameworkControl", Kind: ParamString, Set: SetBoth, Default: pStr("trySbeRestricted"), Check: checkQueryFramework, Does: "The query framework that explain and the plan cache report"},
 	{Name: "internalQueryMaxPushBytes", Kind: ParamInt, Set: SetBoth, Default: pInt(104857600), Min: 1, Max: 2147483647, Does: "Largest array of `$push`"},
 	{Name: "internalQueryMaxAddToSetBytes", Kind: ParamInt, Set: SetBoth, Default: pInt(104857600), Min: 1, Max: 2147483647, Does: "Largest array of `$addToSet`"},
@@ -142,7 +142,7 @@ var activeParams = []ParamSpec{
 	{Name: "warmMinConnectionsInShardingTaskExecutorPoolOnStartupWaitMS", Kind: ParamInt, Set: SetStartup, Default: pInt(2000), Min: 0, Max: 2147483647, Does: "How long a router waits for these connections"},
 }
 
-// acceptedParams are stored, checked and given back, but have no effect: nothing reads them. Does says why.
+// acceptedParams are checked, stored and returned, but have no effect: nothing reads them. Does says why.
 var acceptedParams = []ParamSpec{
 	{Name: "authSchemaVersion", Kind: ParamInt, Default: pInt(5), Does: "the real server answers so; there is one format of credentials"},
 	{Name: "suppressNoTLSPeerCertificateWarning", Kind: ParamBool, Set: SetBoth, Default: pBool(false), Does: "no such warning is written"},

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/shoaldb/shoal/query/value"
@@ -142,6 +143,19 @@ func FindAll(ctx context.Context, p Peer, db string, cmd []byte) ([][]byte, erro
 	return fetchAll(db, cmd, func(cmd []byte) ([]byte, error) { return Run(ctx, p, cmd) })
 }
 
+// FindLinearizable reads documents of a collection as a majority of the set has them: the primary that answers has confirmed that it has not been
+// deposed, and has what its predecessors have acknowledged.
+func FindLinearizable(ctx context.Context, p Peer, ns string, filter []byte, more ...value.Field) ([][]byte, error) {
+	db, coll := SplitNS(ns)
+	concern := value.F("readConcern", value.NewDocument(value.Doc(value.F("level", value.NewString("linearizable")))))
+	return FindAll(ctx, p, db, findCommand(db, coll, filter, append(more, concern)))
+}
+
+func findCommand(db, coll string, filter []byte, more []value.Field) []byte {
+	fields := []value.Field{value.F("find", value.NewString(coll)), value.F("filter", value.NewDocument(filter))}
+	return value.Doc(append(append(fields, more...), value.F("$db", value.NewString(db)))...)
+}
+
 // fetchAll runs a command that opens a cursor, and then getMore until the cursor's end.
 func fetchAll(db string, cmd []byte, run func(cmd []byte) ([]byte, error)) ([][]byte, error) {
 	reply, err := run(cmd)
@@ -191,6 +205,18 @@ func Retryable(err error) bool {
 		return true
 	}
 	return false
+}
+
+// Transient reports whether a step that failed with this error may succeed when it is repeated: the error is retryable, reports a conflict
+// with another operation or the end of a wait, or has one of the codes of more.
+func Transient(err error, more ...mongoerr.Code) bool {
+	code := mongoerr.CodeOf(err)
+	switch code {
+	case mongoerr.ConflictingOperationInProgress, mongoerr.LockTimeout, mongoerr.LockBusy, mongoerr.StaleConfig, mongoerr.FailedToSatisfyReadPreference,
+		mongoerr.MaxTimeMSExpired, mongoerr.Interrupted, mongoerr.WriteConcernTimeout, mongoerr.ExceededTimeLimit, mongoerr.WriteConflict, mongoerr.SnapshotUnavailable:
+		return true
+	}
+	return Retryable(err) || slices.Contains(more, code)
 }
 
 // Backoff waits before the n-th retry, or returns the context's error.

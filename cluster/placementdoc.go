@@ -50,7 +50,7 @@ var onlyAtConfig = map[string]bool{
 	"balancerShouldMergeChunks": true, "dropped": true,
 }
 
-// Fields of config.cache.collections that tell of the cache itself.
+// Fields of config.cache.collections about the cache itself.
 const (
 	cachedRefreshing = "refreshing"
 	cachedVersion    = "lastRefreshedCollectionMajorMinorVersion"

@@ -26,9 +26,9 @@ type Access struct {
 	OneProcess bool
 	// Users is where users and roles are stored: the node itself, or the config server's primary.
 	Users cluster.Peer
-	// Told is called for each successful authentication, and for each failed one, with its error; nil for none. The name is whatever the
+	// OnLogin is called for each successful authentication, and for each failed one, with its error; nil for none. The name is whatever the
 	// client sent.
-	Told func(c *Client, user auth.UserName, mech string, err error)
+	OnLogin func(c *Client, user auth.UserName, mech string, err error)
 	// Params are the node's parameters.
 	Params *cluster.Params
 	// Providers verify the tokens of MONGODB-OIDC.
@@ -240,7 +240,7 @@ func (a *Access) refuse(req *Request) error {
 func (op *Op) Refuse() error { return op.Service.Access.refuse(&op.Req) }
 
 // WithoutSecrets returns a command as logs, errors, the profiler and currentOp may show it: without passwords, without the messages of an
-// authentication, by which they could be guessed, and without stored credentials. The command that explain is asked about counts too.
+// authentication, by which they could be guessed, and without stored credentials. The command within an explain counts, too.
 func WithoutSecrets(body []byte) []byte {
 	it := value.Walk(body)
 	key, first, _ := it.Next()

@@ -36,7 +36,7 @@ type Client struct {
 	Trust func(trusted bool)
 
 	gone           atomic.Bool
-	heard          atomic.Int64                  // when a node's last message arrived, in nanoseconds
+	lastReceived   atomic.Int64                  // when a node's last message arrived, in nanoseconds
 	login          atomic.Pointer[auth.Identity] // the authenticated identity, nil for none
 	claimsInternal bool                          // its hello claims that it is a member, which it has to prove
 	ctx            func() context.Context
@@ -109,13 +109,13 @@ func (c *Client) hasMetadata() bool {
 
 // setProcess records what a node announces: its process, and how often it will send messages on this connection.
 func (c *Client) setProcess(id [16]byte, every time.Duration) {
-	c.hear(time.Now())
+	c.received(time.Now())
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.mu.process, c.mu.every = id, every
 }
 
-func (c *Client) hear(now time.Time) { c.heard.Store(now.UnixNano()) }
+func (c *Client) received(now time.Time) { c.lastReceived.Store(now.UnixNano()) }
 
 // Process returns the cluster process to which the connection belongs; zero for others.
 func (c *Client) Process() [16]byte {

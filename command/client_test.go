@@ -20,7 +20,7 @@ func TestSilentProcesses(t *testing.T) {
 	s.clients.Store(client, struct{}{})
 	start := time.Now()
 	for _, c := range []*Client{a1, a2, b, client} {
-		c.hear(start)
+		c.received(start)
 	}
 	silent := func(after time.Duration) bool {
 		t.Helper()
@@ -39,7 +39,7 @@ func TestSilentProcesses(t *testing.T) {
 	if len(s.Silent(start.Add(7*time.Second), start.Add(5*time.Second), 3)) != 0 {
 		t.Error("silent while this process was paused itself")
 	}
-	a1.hear(start.Add(3 * time.Second))
+	a1.received(start.Add(3 * time.Second))
 	if silent(8 * time.Second) {
 		t.Error("silent on one connection, heard of on another")
 	}

@@ -238,8 +238,8 @@ func (a *Access) enter(op *Op, id *auth.Identity, mech string) error {
 	mine.Mechanism = mech
 	c.setIdentity(&mine)
 	op.Service.auditLogin(c, id.Name, mech, mongoerr.OK)
-	if a.Told != nil {
-		a.Told(c, id.Name, mech, nil)
+	if a.OnLogin != nil {
+		a.OnLogin(c, id.Name, mech, nil)
 	}
 	return nil
 }
@@ -252,8 +252,8 @@ func (a *Access) failed(op *Op, user auth.UserName, mech string, err error) erro
 		user = refused.user
 	}
 	op.Service.auditLogin(op.Client, user, mech, mongoerr.CodeOf(err))
-	if a.Told != nil {
-		a.Told(op.Client, user, mech, err)
+	if a.OnLogin != nil {
+		a.OnLogin(op.Client, user, mech, err)
 	}
 	if refused != nil {
 		err = auth.Failed() // the reason is for the log alone

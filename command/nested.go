@@ -23,7 +23,7 @@ func (op *Op) Nested(body []byte) (*Op, error) {
 	}
 	in := &Op{Service: op.Service, Client: op.Client, ID: op.ID, Start: time.Now(), parent: op, parentOp: op}
 	in.Req = Request{Spec: spec, DB: op.Req.DB, Body: body, Msg: &wire.Message{Body: body},
-		ShardVersion: op.Req.ShardVersion, DatabaseVer: op.Req.DatabaseVer, ReadConcern: op.Req.ReadConcern}
+		SenderArgs: SenderArgs{ShardVersion: op.Req.ShardVersion, DatabaseVer: op.Req.DatabaseVer}, ReadConcern: op.Req.ReadConcern}
 	if err := in.Req.parse(true); err != nil {
 		return nil, err
 	}

@@ -71,11 +71,11 @@ func (a *Access) token(op *Op, l *login, msg []byte) ([]byte, error) {
 	if jwt.T != value.String {
 		return nil, mongoerr.New(mongoerr.ProtocolError, "MONGODB-OIDC: a document with the field jwt, a string, was expected")
 	}
-	told, err := a.Providers.Verify(op, jwt.Str())
+	claimed, err := a.Providers.Verify(op, jwt.Str())
 	if err != nil {
 		return nil, &refusal{reason: err}
 	}
-	id, err := a.tokenIdentity(op, told)
+	id, err := a.tokenIdentity(op, claimed)
 	if err != nil {
 		return nil, err
 	}
@@ -87,22 +87,22 @@ func (a *Access) token(op *Op, l *login, msg []byte) ([]byte, error) {
 }
 
 // tokenIdentity returns the identity that a token proves: with the roles of its authorization claim, or those of the stored user.
-func (a *Access) tokenIdentity(ctx context.Context, told *oidc.Login) (*auth.Identity, error) {
+func (a *Access) tokenIdentity(ctx context.Context, claimed *oidc.Login) (*auth.Identity, error) {
 	var id *auth.Identity
 	var err error
-	if told.Stored {
-		id, err = a.identity(ctx, told.User)
+	if claimed.Stored {
+		id, err = a.identity(ctx, claimed.User)
 		if err == errNoUser {
-			return nil, &refusal{reason: mongoerr.Newf(mongoerr.UserNotFound, "Could not find user %s for db %s", told.User.User, told.User.DB)}
+			return nil, &refusal{reason: mongoerr.Newf(mongoerr.UserNotFound, "Could not find user %s for db %s", claimed.User.User, claimed.User.DB)}
 		}
 	} else {
-		id, err = a.lent(ctx, told.User, told.Roles)
+		id, err = a.lent(ctx, claimed.User, claimed.Roles)
 	}
 	if err != nil {
 		return nil, err
 	}
 	mine := *id
-	mine.Expires, mine.Claims = told.Expires, told.Claims
+	mine.Expires, mine.Claims = claimed.Expires, claimed.Claims
 	return &mine, nil
 }
 

@@ -35,17 +35,7 @@ type Op struct {
 	killed   atomic.Int32 // the error code it was killed with
 	ticks    uint32
 
-	opTime atomic.Uint64 // the operationTime to report
-	labels []string
-	// IntOK makes the reply's ok an int, as in replies that the real server builds from another command's.
-	IntOK     bool
-	failPoint bool
-	points    *cluster.FailPoints // the node's, nil for none
-	// fixedLabels means that a fail point set the labels itself.
-	fixedLabels bool
-	wcError     *mongoerr.Error
-	wcDoc       []byte // a writeConcernError requested by a fail point
-	topLevel    []byte // elements that other layers add to the reply
+	opReply
 
 	work *Work // nil until Work or Resume
 
@@ -58,6 +48,21 @@ type Op struct {
 	slot *opShard
 	prev *Op
 	next *Op
+}
+
+// opReply is what the pipeline adds to the reply of a handler.
+type opReply struct {
+	opTime atomic.Uint64 // the operationTime to report
+	labels []string
+	// IntOK makes the reply's ok an int, as in replies that the real server builds from another command's.
+	IntOK     bool
+	points    *cluster.FailPoints // the node's, nil for none
+	failPoint bool
+	// fixedLabels means that a fail point set the labels itself.
+	fixedLabels bool
+	wcError     *mongoerr.Error
+	wcDoc       []byte // a writeConcernError requested by a fail point
+	topLevel    []byte // elements that other layers add to the reply
 }
 
 // Stats is what the slow-operation log, the profiler and currentOp show about an operation.

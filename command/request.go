@@ -27,26 +27,36 @@ type Request struct {
 		lsid [80]byte
 	}
 
-	LSID           []byte // the lsid document, nil without a session
-	TxnNumber      int64
-	HasTxnNumber   bool
-	Autocommit     value.Value
-	StartTxn       bool
+	SessionArgs
+	SenderArgs
 	ReadConcern    *ReadConcern  // nil if none was sent
 	WriteConcern   *WriteConcern // nil if none was sent: see AskedConcern
 	concerns       concerns
 	MaxTimeMS      int64
 	Comment        value.Value
-	Help           bool // the request asks only for the command's help
-	ClusterTime    []byte
-	ConfigTime     uint64 // the sender's config time and topology time
-	TopologyTime   uint64
-	ShardVersion   []byte
-	DatabaseVer    []byte
+	Help           bool                    // the request asks only for the command's help
 	ReadPreference *cluster.ReadPreference // nil: the primary
 	API            APIArgs
-	StmtID         value.Value
-	StmtIDs        []int32
+}
+
+// SessionArgs place a request in a session, and in its transaction or retryable write.
+type SessionArgs struct {
+	LSID         []byte // the lsid document, nil without a session
+	TxnNumber    int64
+	HasTxnNumber bool
+	StartTxn     bool
+	Autocommit   value.Value
+	StmtID       value.Value
+	StmtIDs      []int32
+}
+
+// SenderArgs are what the sender knows of the cluster: its vector clock, and the versions by which a router has chosen this shard.
+type SenderArgs struct {
+	ClusterTime  []byte
+	ConfigTime   uint64
+	TopologyTime uint64
+	ShardVersion []byte
+	DatabaseVer  []byte
 }
 
 // APIArgs are the stable API's three arguments.

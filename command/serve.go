@@ -84,7 +84,7 @@ func (f *Front) HandleInline(c *wire.Conn, m *wire.Message, r *wire.Reply) bool 
 func (f *Front) Handle(c *wire.Conn, m *wire.Message, r *wire.Reply) {
 	cl := c.State.(*Client)
 	if cl.Internal {
-		cl.hear(time.Now())
+		cl.received(time.Now())
 	}
 	name := string(m.CommandName())
 	r.NoCompress = uncompressed[name]

@@ -140,7 +140,7 @@ func (s *Service) HasProcess(id [16]byte) (found bool) {
 // Silent returns the processes of the cluster that are connected and have announced an interval of messages, but
 // have sent none on any connection for that many intervals, nor since the given time.
 func (s *Service) Silent(now, since time.Time, times int) map[[16]byte]bool {
-	type process struct{ heard, every int64 }
+	type process struct{ lastReceived, every int64 }
 	all := map[[16]byte]process{}
 	s.EachClient(func(c *Client) {
 		c.mu.Lock()
@@ -148,12 +148,12 @@ func (s *Service) Silent(now, since time.Time, times int) map[[16]byte]bool {
 		c.mu.Unlock()
 		if id != [16]byte{} {
 			p := all[id]
-			all[id] = process{max(p.heard, c.heard.Load(), since.UnixNano()), max(p.every, int64(every))}
+			all[id] = process{max(p.lastReceived, c.lastReceived.Load(), since.UnixNano()), max(p.every, int64(every))}
 		}
 	})
 	silent := map[[16]byte]bool{}
 	for id, p := range all {
-		if p.every > 0 && now.UnixNano()-p.heard > int64(times)*p.every {
+		if p.every > 0 && now.UnixNano()-p.lastReceived > int64(times)*p.every {
 			silent[id] = true
 		}
 	}

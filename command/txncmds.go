@@ -3,6 +3,7 @@ package command
 import (
 	"strings"
 
+	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -82,16 +83,10 @@ func CheckTxnDatabase(db string) error {
 	return nil
 }
 
-// notInTransactions are the stages that cannot run in a transaction.
-var notInTransactions = map[string]bool{
-	"$out": true, "$merge": true, "$collStats": true, "$indexStats": true, "$planCacheStats": true, "$currentOp": true, "$listSessions": true,
-	"$listLocalSessions": true, "$changeStream": true, "$unionWith": true,
-}
-
 func checkTxnPipeline(pipeline value.Value) error {
 	for _, v := range value.Values(pipeline.Doc()) {
 		for k := range value.Elements(v.Doc()) {
-			if notInTransactions[k] {
+			if agg.Has(k, agg.NotInTransaction) {
 				return mongoerr.Newf(mongoerr.OperationNotSupportedInTransaction, "Stage not supported inside of a multi-document transaction: %s", k)
 			}
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/shoaldb/shoal/auth"
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -17,6 +18,10 @@ func (a *Access) userSpecs() []Spec {
 		return Spec{Name: name, Roles: All, Kind: None, PrimaryOnly: true, WriteConcern: true, ArgTypes: types, Fields: fields, Run: a.changing(run)}
 	}
 	roles, restrictions := Opt("roles", TArray), Opt("authenticationRestrictions", TArray)
+	generation := Internal(func(_ *Op, _ *msg.UserCacheGeneration, dst []byte) ([]byte, error) {
+		return msg.AppendFields(dst, &msg.UserCacheGenerationReply{Epoch: a.epoch, Generation: int64(a.generation.Load())}), nil
+	})
+	generation.Roles = All
 	return []Spec{
 		write("createUser", TString, a.runCreateUser, Opt("pwd", TString), Opt("customData", TObject), Req("roles", TArray), Opt("digestPassword", TBool),
 			restrictions, Opt("mechanisms", TArray)),
@@ -34,12 +39,7 @@ func (a *Access) userSpecs() []Spec {
 			a.Invalidate()
 			return dst, nil
 		}},
-		{Name: "_getUserCacheGeneration", Roles: All, AdminOnly: true, Internal: true, Run: func(_ *Op, dst []byte) ([]byte, error) {
-			var id [12]byte
-			copy(id[:], a.epoch[:])
-			dst = value.Append(dst, "cacheGeneration", value.NewObjectID(id))
-			return value.Append(dst, "generation", value.NewInt64(int64(a.generation.Load()))), nil
-		}},
+		generation,
 	}
 }
 
@@ -71,7 +71,7 @@ func (a *Access) anonymous(op *Op) bool {
 	return a.Enforced && !op.Client.InProcess && op.Client.login.Load() == nil
 }
 
-// OneFirst wraps a command with which a router has users changed: of those that come by the localhost exception one at a time is let pass.
+// OneFirst wraps a command by which a router changes users: clients admitted by the localhost exception pass one at a time.
 func (a *Access) OneFirst(run Handler) Handler {
 	return func(op *Op, dst []byte) ([]byte, error) {
 		if a.anonymous(op) {

@@ -392,17 +392,17 @@ func (m *Manager) splitOrMarkJumbo(ctx context.Context, ns string, min []byte) e
 		return m.markJumbo(ctx, ns, c.Min) // by hand: with a version, rounds to come know of it
 	}
 	db, coll := cluster.SplitNS(ns)
-	reply, err := m.runOn(ctx, c.Shard, value.Doc(fld("autoSplitVector", str(coll)), fld("keyPattern", value.NewDocument(e.Key.Doc())),
-		fld("min", value.NewDocument(c.Min)), fld("max", value.NewDocument(c.Max)), fld("maxChunkSizeBytes", value.NewInt64(m.chunkSizeOf(ctx, e))), fld("$db", str(db))))
+	chunk := msg.Range{Min: c.Min, Max: c.Max}
+	body, err := m.runOn(ctx, c.Shard, msg.Doc(&msg.AutoSplitVector{DB: db, Coll: coll, Key: e.Key.Doc(), Range: chunk, MaxChunkSizeBytes: m.chunkSizeOf(ctx, e)}))
 	if err != nil {
 		return err
 	}
-	var points [][]byte
-	for _, v := range value.Values(value.Lookup(reply, "splitKeys").Doc()) {
-		points = append(points, v.Doc())
+	var reply msg.AutoSplitVectorReply
+	if err := msg.Parse(body, &reply); err != nil {
+		return err
 	}
-	if len(points) > 0 {
-		_, err := m.splitChunk(ctx, &msg.CommitChunkSplit{NS: ns, Range: msg.Range{Min: c.Min, Max: c.Max}, Points: points})
+	if len(reply.Keys) > 0 {
+		_, err := m.splitChunk(ctx, &msg.CommitChunkSplit{NS: ns, Range: chunk, Points: reply.Keys})
 		return err
 	}
 	return m.markJumbo(ctx, ns, c.Min)

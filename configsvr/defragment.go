@@ -340,8 +340,11 @@ func (m *Manager) joinNeighbour(ctx context.Context, e *cluster.CollectionEntry,
 		return err
 	}
 	to := slices.MinFunc(with, func(a, b neighbour) int {
-		if own := cmp.Compare(boolInt(a.chunk.Shard != c.Shard), boolInt(b.chunk.Shard != c.Shard)); own != 0 {
-			return own
+		if here := a.chunk.Shard == c.Shard; here != (b.chunk.Shard == c.Shard) {
+			if here { // nothing has to be moved
+				return -1
+			}
+			return 1
 		}
 		return cmp.Compare(sizes[e.NS][a.chunk.Shard], sizes[e.NS][b.chunk.Shard])
 	})
@@ -359,14 +362,6 @@ func (m *Manager) joinNeighbour(ctx context.Context, e *cluster.CollectionEntry,
 		small[string(to.bounds.Min)] = size
 	}
 	return nil
-}
-
-// boolInt orders false before true.
-func boolInt(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // moveToNeighbour moves a chunk as a whole. The balancer leaves its shards alone meanwhile, and balancerStop waits for it.

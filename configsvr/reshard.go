@@ -242,7 +242,13 @@ func reshardSteps() []reshardStep {
 	}
 }
 
-// drive goes through the states from the one that is stored. An error is what whoever asked for the operation is told.
+// drive goes through the states from the one that is stored. An error is the one to report to the operation's client.
+//
+// Invariant: a state is stored before anything of it is done, by a majority, and each can be repeated. Before "committing" is stored every error
+// undoes the operation; afterwards no error does. Hazard: behind their critical sections the shards put the new
+// collection in the place of the old one before the catalog changes. A coordinator that turned back there would leave different collections of one name.
+// Rejected: letting the change of the catalog be the decision. A new primary could not tell whether shards have begun to rename,
+// and would have to ask all of them, of which one may be down.
 func (r *resharding) drive(ctx context.Context) error {
 	if r.doc.state == reshardQuiesced {
 		return r.outcome()
@@ -258,7 +264,7 @@ func (r *resharding) drive(ctx context.Context) error {
 		}
 		err := r.hang(ctx, s.state)
 		if err == nil {
-			err = r.again(ctx, s.final, func() error { return s.do(r, ctx) })
+			err = r.retry(ctx, s.final, func() error { return s.do(r, ctx) })
 		}
 		if ctx.Err() != nil {
 			return errNotPrimary
@@ -293,7 +299,7 @@ func (r *resharding) abort(ctx context.Context) error {
 	if err := r.hang(ctx, reshardAborting); err != nil {
 		return err
 	}
-	return r.again(ctx, true, func() error { return r.undo(ctx) })
+	return r.retry(ctx, true, func() error { return r.undo(ctx) })
 }
 
 func failureOf(err error) *mongoerr.Error {
@@ -331,7 +337,7 @@ func (r *resharding) store(ctx context.Context) error {
 	}
 }
 
-// hang stops the operation at a state while the fail point says so.
+// hang stops the operation at a state while the fail point is on.
 func (r *resharding) hang(ctx context.Context, state string) error {
 	if r.m.Points == nil {
 		return nil
@@ -342,20 +348,20 @@ func (r *resharding) hang(ctx context.Context, state string) error {
 	})
 }
 
-// lasting marks an error as permanent, regardless of its code.
-type lasting struct{ error }
+// permanent marks an error as permanent, regardless of its code.
+type permanent struct{ error }
 
-func (l lasting) Unwrap() error { return l.error }
+func (p permanent) Unwrap() error { return p.error }
 
-// again retries transient errors; after the point of no return it retries every error.
-func (r *resharding) again(ctx context.Context, always bool, f func() error) error {
+// retry repeats f after transient errors; after the point of no return it retries every error.
+func (r *resharding) retry(ctx context.Context, always bool, f func() error) error {
 	for try := 0; ; try++ {
 		if err := r.aborted(); err != nil && !always {
 			return err
 		}
 		err := f()
-		var stays lasting
-		if err == nil || ctx.Err() != nil || !always && (errors.As(err, &stays) || !mayPass(err)) {
+		var final permanent
+		if err == nil || ctx.Err() != nil || !always && (errors.As(err, &final) || !transient(err)) {
 			return err
 		}
 		if err := cluster.Backoff(ctx, try); err != nil {
@@ -364,23 +370,17 @@ func (r *resharding) again(ctx context.Context, always bool, f func() error) err
 	}
 }
 
-// mayPass reports whether an error may be gone when the step is repeated.
-func mayPass(err error) bool {
-	switch mongoerr.CodeOf(err) {
-	case mongoerr.ConflictingOperationInProgress, mongoerr.LockTimeout, mongoerr.LockBusy, mongoerr.StaleConfig, mongoerr.FailedToSatisfyReadPreference,
-		mongoerr.MaxTimeMSExpired, mongoerr.WriteConcernTimeout, mongoerr.ExceededTimeLimit, mongoerr.WriteConflict, mongoerr.SnapshotUnavailable, mongoerr.Interrupted,
-		mongoerr.CommandNotFound, mongoerr.NotImplemented: // of a server that has just started, and does not know yet that it is a shard
-		return true
-	}
-	return cluster.Retryable(err)
+// transient reports whether an error may be gone when the step is repeated. A server that has just started does not know yet that it is a shard.
+func transient(err error) bool {
+	return cluster.Transient(err, mongoerr.CommandNotFound, mongoerr.NotImplemented)
 }
 
-// aborted returns the error of an operation that somebody wants to be undone.
+// aborted returns an error if a client has requested that the operation be aborted.
 func (r *resharding) aborted() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.mu.abort {
-		return lasting{mongoerr.New(mongoerr.ReshardCollectionAborted, "aborted")}
+		return permanent{mongoerr.New(mongoerr.ReshardCollectionAborted, "aborted")}
 	}
 	return nil
 }
@@ -469,7 +469,7 @@ func (m *Manager) runCleanupReshard(op *command.Op, req *msg.CleanupReshard, dst
 // knowsReshard reports whether an operation has not ended, as a majority of the config server has it: a primary that was deposed must not
 // say that.
 func (m *Manager) knowsReshard(ctx context.Context, id [16]byte) (bool, error) {
-	docs, err := m.find(ctx, reshardingOps, doc(fld("_id", value.NewBinary(4, id[:]))), fld("readConcern", doc(fld("level", str("linearizable")))))
+	docs, err := cluster.FindLinearizable(ctx, m.local, "config."+reshardingOps, value.Doc(fld("_id", value.NewBinary(4, id[:]))))
 	if err != nil || len(docs) == 0 {
 		return false, err
 	}

@@ -42,7 +42,7 @@ type reshardState struct {
 	docs       int64
 	bytes      int64
 	force      bool // writes are to be blocked without waiting for recipients to catch up
-	told       bool // change streams have been told
+	notified   bool // change streams have been notified
 	failed     *mongoerr.Error
 }
 
@@ -54,7 +54,7 @@ func (d *reshardState) doc() []byte {
 		fld("reshardingKey", value.NewDocument(d.key)),
 		fld("donorShards", shardList(d.donors)), fld("recipientShards", shardList(d.recipients)),
 		fld("approxDocumentsToCopy", value.NewInt64(d.docs)), fld("approxBytesToCopy", value.NewInt64(d.bytes)),
-		fld("forcedCommit", value.NewBool(d.force)), fld("notified", value.NewBool(d.told)),
+		fld("forcedCommit", value.NewBool(d.force)), fld("notified", value.NewBool(d.notified)),
 	}
 	if len(d.oldKey) > 0 {
 		f = append(f, fld("oldShardKey", value.NewDocument(d.oldKey)))
@@ -100,7 +100,7 @@ func readReshardState(raw []byte) (*reshardState, error) {
 		primary: value.Lookup(raw, "primaryShard").Str(), tracked: value.Lookup(raw, "tracked").Truthy(), key: value.LookupDoc(raw, "reshardingKey"), collation: value.LookupDoc(raw, "defaultCollation"), oldKey: value.LookupDoc(raw, "oldShardKey"),
 		started: value.Lookup(raw, "startTime").DateTime(), cloneAt: value.Lookup(raw, "cloneTimestamp").TimestampU64(),
 		docs: value.SafeInt64(value.Lookup(raw, "approxDocumentsToCopy")), bytes: value.SafeInt64(value.Lookup(raw, "approxBytesToCopy")),
-		force: value.Lookup(raw, "forcedCommit").Truthy(), told: value.Lookup(raw, "notified").Truthy(),
+		force: value.Lookup(raw, "forcedCommit").Truthy(), notified: value.Lookup(raw, "notified").Truthy(),
 	}
 	copy(d.uuid[:], value.Lookup(raw, "ui").Bytes())
 	for name, list := range map[string]*[]string{"donorShards": &d.donors, "recipientShards": &d.recipients} {

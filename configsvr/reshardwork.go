@@ -97,15 +97,15 @@ func (r *resharding) entryOf(ns string, gen cluster.ChunkVersion, old []byte) []
 	return f
 }
 
-// everyone lists the shards that take part.
-func (r *resharding) everyone() []string {
+// participants lists the shards that take part.
+func (r *resharding) participants() []string {
 	all := append(slices.Clone(r.doc.donors), r.doc.recipients...)
 	slices.Sort(all)
 	return slices.Compact(all)
 }
 
-// tell sends one message to each shard concurrently. If any fails permanently, it returns that error in preference to transient ones.
-func (r *resharding) tell(ctx context.Context, ids []string, m func(id string) msg.Message, more ...value.Field) error {
+// sendEach sends one message to each shard concurrently. If any fails permanently, it returns that error in preference to transient ones.
+func (r *resharding) sendEach(ctx context.Context, ids []string, m func(id string) msg.Message, more ...value.Field) error {
 	errs := make([]error, len(ids))
 	var wg sync.WaitGroup
 	for i, id := range ids {
@@ -116,14 +116,14 @@ func (r *resharding) tell(ctx context.Context, ids []string, m func(id string) m
 	wg.Wait()
 	var first error
 	for _, err := range errs {
-		if err != nil && (first == nil || !mayPass(err)) {
+		if err != nil && (first == nil || !transient(err)) {
 			first = err
 		}
 	}
 	return first
 }
 
-func (r *resharding) about() msg.Resharding { return msg.Resharding{NS: r.doc.ns, ID: r.doc.id} }
+func (r *resharding) header() msg.Resharding { return msg.Resharding{NS: r.doc.ns, ID: r.doc.id} }
 
 // prepare has donors keep their oplogs, and makes the temporary collection on recipients: as the collection is then, since no DDL
 // changes it.
@@ -131,7 +131,7 @@ func (r *resharding) prepare(ctx context.Context) error {
 	m, d := r.m, r.doc
 	d.docs, d.bytes, d.cloneAt = 0, 0, 0
 	for _, id := range d.donors {
-		body, err := m.onShard(ctx, id, &msg.ReshardDonate{Resharding: r.about(), UUID: d.uuid, Temp: d.temp, Command: d.command(), Recipients: d.recipients})
+		body, err := m.onShard(ctx, id, &msg.ReshardDonate{Resharding: r.header(), UUID: d.uuid, Temp: d.temp, Command: d.command(), Recipients: d.recipients})
 		if err != nil {
 			return err
 		}
@@ -145,7 +145,7 @@ func (r *resharding) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return r.tell(ctx, d.recipients, func(string) msg.Message {
+	return r.sendEach(ctx, d.recipients, func(string) msg.Message {
 		return &msg.CreateCollectionParticipant{NS: d.temp, UUID: d.id, Options: withoutUUID(p.options), Indexes: p.indexes}
 	})
 }
@@ -167,8 +167,8 @@ const pollRecipients = 50 * time.Millisecond
 func (r *resharding) clone(ctx context.Context) error {
 	d := r.doc
 	share := int64(len(d.recipients))
-	err := r.tell(ctx, d.recipients, func(string) msg.Message {
-		return &msg.ReshardReceive{Resharding: r.about(), UUID: d.uuid, Temp: d.temp, Command: d.command(), Donors: d.donors, CloneAt: d.cloneAt, Docs: d.docs / share, Bytes: d.bytes / share}
+	err := r.sendEach(ctx, d.recipients, func(string) msg.Message {
+		return &msg.ReshardReceive{Resharding: r.header(), UUID: d.uuid, Temp: d.temp, Command: d.command(), Donors: d.donors, CloneAt: d.cloneAt, Docs: d.docs / share, Bytes: d.bytes / share}
 	})
 	if err != nil {
 		return err
@@ -183,7 +183,7 @@ func (r *resharding) poll(ctx context.Context, enough func([]msg.ReshardProgress
 	for {
 		far := make([]msg.ReshardProgressReply, len(r.doc.recipients))
 		for i, id := range r.doc.recipients {
-			body, err := r.m.onShard(ctx, id, &msg.ReshardProgress{Resharding: r.about()})
+			body, err := r.m.onShard(ctx, id, &msg.ReshardProgress{Resharding: r.header()})
 			if err == nil {
 				err = msg.Parse(body, &far[i])
 			}
@@ -191,7 +191,7 @@ func (r *resharding) poll(ctx context.Context, enough func([]msg.ReshardProgress
 				return err
 			}
 			if far[i].Code != 0 {
-				return lasting{mongoerr.New(mongoerr.Code(far[i].Code), far[i].Error)}
+				return permanent{mongoerr.New(mongoerr.Code(far[i].Code), far[i].Error)}
 			}
 		}
 		if enough(far) {
@@ -225,7 +225,7 @@ func (r *resharding) section(ctx context.Context, kind, ns string, ids []string,
 	if within > 0 {
 		more = append(more, fld("maxTimeMS", value.NewInt64(max(1, within.Milliseconds()))))
 	}
-	return r.tell(ctx, ids, func(string) msg.Message {
+	return r.sendEach(ctx, ids, func(string) msg.Message {
 		return &msg.ParticipantBlock{NS: ns, Type: kind, Command: r.doc.want.Provenance, Owner: cluster.ConfigShardID, ID: r.doc.id}
 	}, more...)
 }
@@ -247,26 +247,26 @@ func (r *resharding) block(ctx context.Context) error {
 	bounded, cancel := context.WithDeadline(ctx, r.mu.blocked.Add(limit))
 	r.mu.Unlock()
 	defer cancel()
-	err := r.tell(bounded, d.recipients, func(string) msg.Message { return &msg.ReshardFinish{Resharding: r.about()} })
+	err := r.sendEach(bounded, d.recipients, func(string) msg.Message { return &msg.ReshardFinish{Resharding: r.header()} })
 	if err == nil {
-		err = r.section(bounded, msg.BlockReadsAndWrites, d.ns, r.everyone(), limit)
+		err = r.section(bounded, msg.BlockReadsAndWrites, d.ns, r.participants(), limit)
 	}
 	if err == nil {
-		err = r.section(bounded, msg.BlockReadsAndWrites, d.temp, r.everyone(), limit)
+		err = r.section(bounded, msg.BlockReadsAndWrites, d.temp, r.participants(), limit)
 	}
 	if bounded.Err() != nil && ctx.Err() == nil {
-		return lasting{mongoerr.Newf(mongoerr.ReshardingCriticalSectionTimeout, "Resharding critical section timed out: %s was blocked for %s", d.ns, limit)}
+		return permanent{mongoerr.Newf(mongoerr.ReshardingCriticalSectionTimeout, "Resharding critical section timed out: %s was blocked for %s", d.ns, limit)}
 	}
 	if err != nil {
-		if !mayPass(err) {
-			return lasting{err}
+		if !transient(err) {
+			return permanent{err}
 		}
 		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.mu.abort {
-		return lasting{mongoerr.New(mongoerr.ReshardCollectionAborted, "aborted")}
+		return permanent{mongoerr.New(mongoerr.ReshardCollectionAborted, "aborted")}
 	}
 	r.mu.decided = true
 	return nil
@@ -278,18 +278,18 @@ func (r *resharding) blockWrites(ctx context.Context) error {
 	m, d := r.m, r.doc
 	end := m.now().Add(time.Duration(m.Params.Int("transactionLifetimeLimitSeconds"))*time.Second + time.Second)
 	for pause := sectionWait / 16; ; pause = min(2*pause, 2*sectionWait) {
-		err := r.section(ctx, msg.BlockWrites, d.ns, r.everyone(), sectionWait)
+		err := r.section(ctx, msg.BlockWrites, d.ns, r.participants(), sectionWait)
 		if err == nil {
 			return nil
 		}
-		if uerr := r.section(ctx, msg.Unblock, d.ns, r.everyone(), 0); uerr != nil {
+		if uerr := r.section(ctx, msg.Unblock, d.ns, r.participants(), 0); uerr != nil {
 			return uerr
 		}
-		if !mayPass(err) {
+		if !transient(err) {
 			return err
 		}
 		if m.now().After(end) {
-			return lasting{mongoerr.Newf(mongoerr.ReshardingCriticalSectionTimeout, "writes to %s could not be blocked: %s", d.ns, err)}
+			return permanent{mongoerr.Newf(mongoerr.ReshardingCriticalSectionTimeout, "writes to %s could not be blocked: %s", d.ns, err)}
 		}
 		if err := r.aborted(); err != nil {
 			return err
@@ -305,7 +305,7 @@ func (r *resharding) blockWrites(ctx context.Context) error {
 // commit puts the temporary collection in the place of the old one on each shard, and then in the catalog.
 func (r *resharding) commit(ctx context.Context) error {
 	m, d := r.m, r.doc
-	err := r.tell(ctx, r.everyone(), func(string) msg.Message {
+	err := r.sendEach(ctx, r.participants(), func(string) msg.Message {
 		return &msg.RenameCollectionParticipant{NS: d.temp, To: d.ns, UUID: d.id, FromMigrate: true, Section: d.id}
 	})
 	if err != nil {
@@ -384,11 +384,11 @@ func (r *resharding) commitZones(ctx context.Context) error {
 // conclude ends the critical section and removes temporary state.
 func (r *resharding) conclude(ctx context.Context) error {
 	m, d := r.m, r.doc
-	if !d.told {
+	if !d.notified {
 		if err := r.notify(ctx); err != nil {
 			return err
 		}
-		d.told = true
+		d.notified = true
 		if err := r.store(ctx); err != nil {
 			return err
 		}
@@ -424,7 +424,7 @@ func (r *resharding) notify(ctx context.Context) error {
 
 func (r *resharding) unblock(ctx context.Context) error {
 	for _, ns := range []string{r.doc.ns, r.doc.temp} {
-		if err := r.section(ctx, msg.Unblock, ns, r.everyone(), 0); err != nil {
+		if err := r.section(ctx, msg.Unblock, ns, r.participants(), 0); err != nil {
 			return err
 		}
 	}
@@ -432,8 +432,8 @@ func (r *resharding) unblock(ctx context.Context) error {
 }
 
 func (r *resharding) endAll(ctx context.Context, committed bool) error {
-	return r.tell(ctx, r.everyone(), func(string) msg.Message {
-		return &msg.ReshardEnd{Resharding: r.about(), Temp: r.doc.temp, Committed: committed}
+	return r.sendEach(ctx, r.participants(), func(string) msg.Message {
+		return &msg.ReshardEnd{Resharding: r.header(), Temp: r.doc.temp, Committed: committed}
 	})
 }
 

@@ -293,7 +293,8 @@ func (r *Raft) applyEntry(e *raftpb.Entry) error {
 // Hazard: a leader that accepted writes as soon as it was elected would prepare them on a state that may lack
 // committed entries of earlier terms: its checks for duplicates and conflicts, and its counters, would be wrong.
 // Once an entry of the leader's own term is applied, so is every entry before it, and raft elects nobody whose log
-// lacks a committed entry.
+// lacks a committed entry. Rejected: waiting only until everything is applied that was known to be committed at the election. A new leader
+// does not know how far its predecessors' entries are committed until one of its own term is.
 func (r *Raft) ascend(term uint64) error {
 	l := r.lead.Load()
 	if l.state != raft.StateLeader || l.term != term || r.applier.primary == term || !r.mayRule() {

@@ -292,7 +292,7 @@ func (r *Raft) compareWith(epoch uint64, body []byte) {
 // installOver replaces the data of a member that has diverged by a snapshot. Only the applier calls it.
 func (r *Raft) installOver(in *incoming, msg *raftpb.Message) error {
 	if !r.roles.forced.diverged.Load() || r.applier.restarting {
-		in.again()
+		in.confirmAgain()
 		return nil
 	}
 	r.roles.receiving.Store(true)

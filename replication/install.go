@@ -24,7 +24,7 @@ func storageTS(v uint64) storage.Timestamp { return storage.Timestamp(v) }
 //
 // Hazards. The applier may still have entries of before the snapshot: it does the engine's part itself, after them, and the appender waits
 // for it. Raft may follow another primary by the time all files are here: it is asked first (complete), and what it
-// did not take is forgotten or offered again. An empty member may have voted before it lost its store: it starts in the sender's term with its
+// did not take is discarded or offered again. An empty member may have voted before it lost its store: it starts in the sender's term with its
 // vote given to the sender, so that it cannot vote twice in that term.
 //
 // Rejected: resetting the log first. A crash in between would leave a log that begins behind the store's last entry, a gap that
@@ -257,8 +257,8 @@ func (r *Raft) installFirst(in *incoming, msg *raftpb.Message) error {
 	return nil
 }
 
-// again makes the sender repeat that the snapshot is complete.
-func (in *incoming) again() {
+// confirmAgain makes the sender repeat that the snapshot is complete.
+func (in *incoming) confirmAgain() {
 	in.mu.Lock()
 	in.state = wantDone
 	in.mu.Unlock()

@@ -138,7 +138,7 @@ func (r *Raft) adopt(rec *confRecord) error {
 	r.noteGrowth(cfg, rec.state)
 	r.in.push(input{f: func() { r.setPace(cfg) }})
 	if old == nil || !bytes.Equal(old.Doc(), cfg.Doc()) {
-		r.tellConfig(cfg)
+		r.notifyConfig(cfg)
 	}
 	r.roleChanged()
 	r.waits.check(r)
@@ -146,7 +146,7 @@ func (r *Raft) adopt(rec *confRecord) error {
 	return nil
 }
 
-func (r *Raft) tellConfig(cfg *SetConfig) {
+func (r *Raft) notifyConfig(cfg *SetConfig) {
 	if f := r.opts.OnConfig; f != nil {
 		if r.self() == nil || r.roles.expelled.Load() {
 			cfg = nil
@@ -172,7 +172,7 @@ func (r *Raft) expelled(e *envelope) {
 			r.abdicate(r.lead.Load().term)
 		}
 	}})
-	r.tellConfig(cfg)
+	r.notifyConfig(cfg)
 	r.roleChanged()
 }
 

@@ -297,7 +297,7 @@ func (r *Raft) callPeer(ctx context.Context, p *peer, ms []*raftpb.Message) erro
 	if err != nil {
 		return err
 	}
-	r.heard(p.id, reply, false)
+	r.recordReport(p.id, reply, false)
 	return nil
 }
 
@@ -488,7 +488,7 @@ func (r *Raft) meet(e *envelope) {
 		}
 		r.peers.mu.Unlock()
 	}
-	r.heard(e.from, e, true)
+	r.recordReport(e.from, e, true)
 }
 
 // outdated reports whether a caller has an older configuration than this member. A forced configuration's version
@@ -514,8 +514,8 @@ func (r *Raft) answerNonMember(e, reply *envelope) {
 	}
 }
 
-// heard records what a member has reported.
-func (r *Raft) heard(id uint64, e *envelope, called bool) {
+// recordReport records what a member has reported.
+func (r *Raft) recordReport(id uint64, e *envelope, called bool) {
 	if e.report.flags&reportStranger != 0 {
 		r.expelled(e)
 	}

@@ -22,34 +22,49 @@ type Raft struct {
 	rlog    *raftLog
 	started time.Time
 
-	in       queue[input]         // to the loop
-	appends  queue[appendItem]    // to the appender
-	applies  queue[applyItem]     // to the applier
-	changes  queue[func()]        // to the observers: OnRole, OnConfig
-	loop     loopState            // the loop's own
-	applier  applierState         // the applier's own
+	queues
+	standing
+	loop     loopState    // the loop's own
+	applier  applierState // the applier's own
+	flights  flights
+	roles    roleState
+	peers    peerTable
+	waits    ackWaits
+	reads    readWaits
+	election electionState
+	snaps    snapshotState
+	flow     flowControl
+
+	lifetime
+}
+
+// queues lead to the member's goroutines.
+type queues struct {
+	in      queue[input]      // to the loop
+	appends queue[appendItem] // to the appender
+	applies queue[applyItem]  // to the applier
+	changes queue[func()]     // to the observers: OnRole, OnConfig
+	pending atomic.Int64      // messages the appender has not processed yet
+}
+
+// standing is what any goroutine may read of the member and its set.
+type standing struct {
 	id       atomic.Uint64        // raft id; 0 before it is known
 	nodes    atomic.Uint64        // how often raft's node was started
 	lead     atomic.Pointer[lead] // as the loop last saw it
 	config   atomic.Pointer[SetConfig]
 	primary  atomic.Uint64 // the term in which the engine takes writes; 0 for none
 	writable atomic.Bool
-	// announced is the term in which the observer was told that this member is writable.
+	// announced is the term in which the observer was notified that this member is writable.
 	announced atomic.Uint64
 	together  atomic.Bool   // all members are closing at once
 	handing   atomic.Uint64 // the member asked to take over, 0 for none
 	growing   atomic.Bool   // some members of the configuration should vote and do not yet
 	applied   atomic.Uint64 // last index handed out by raft; a delayed member's engine is behind it
-	pending   atomic.Int64  // messages the appender has not processed yet
-	flights   flights
-	roles     roleState
-	peers     peerTable
-	waits     ackWaits
-	reads     readWaits
-	election  electionState
-	snaps     snapshotState
-	flow      flowControl
+}
 
+// lifetime ends the member's goroutines.
+type lifetime struct {
 	ctx  context.Context // ends when the member stops
 	stop context.CancelCauseFunc
 	wg   sync.WaitGroup

@@ -27,7 +27,7 @@ type roleState struct {
 
 	mu           sync.Mutex
 	last         RoleChange
-	told         bool
+	notified     bool
 	frozen       time.Time // until when it does not stand for election
 	initiated    time.Time
 	leadless     time.Time // since when no leader is known; zero while one is
@@ -84,18 +84,18 @@ func (r *Raft) roleChanged() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := RoleChange{Role: r.role(), Term: r.Term(), Leader: r.leader(), Writable: r.writable.Load()}
-	if s.told && now == s.last || now.Role == Primary && !now.Writable {
+	if s.notified && now == s.last || now.Role == Primary && !now.Writable {
 		return // stepUpServices reports a primary that is not writable yet
 	}
 	if s.initiated.IsZero() && r.hasLog() {
 		s.initiated = time.Now()
 	}
-	if now.Leader == NoMember && (s.last.Leader != NoMember || !s.told) {
+	if now.Leader == NoMember && (s.last.Leader != NoMember || !s.notified) {
 		s.leadless = time.Now()
 	} else if now.Leader != NoMember {
 		s.leadless = time.Time{}
 	}
-	s.last, s.told = now, true
+	s.last, s.notified = now, true
 	r.changes.push(func() { r.observe(now) })
 	r.callAll()
 }
@@ -226,10 +226,10 @@ func (r *Raft) SetMaintenance(ctx context.Context, on bool) error {
 		return errNoMaintenance
 	}
 	r.roleChanged()
-	told := make(chan struct{})
-	r.changes.push(func() { close(told) }) // after what roleChanged has to report
+	reported := make(chan struct{})
+	r.changes.push(func() { close(reported) }) // after what roleChanged has to report
 	select {
-	case <-told:
+	case <-reported:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)

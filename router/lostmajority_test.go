@@ -28,8 +28,7 @@ type testSet struct {
 var errCut = errors.New("the network is cut")
 
 func (x *testSet) Send(ctx context.Context, host string, payload []byte) ([]byte, error) {
-	reply, err := x.ask(ctx, host, shardnode.RaftMessage(payload))
-	return shardnode.RaftReply(reply), err
+	return shardnode.SendRaft(payload, func(cmd []byte) ([]byte, error) { return x.ask(ctx, host, cmd) })
 }
 
 func (x *testSet) ask(ctx context.Context, host string, cmd []byte) ([]byte, error) {

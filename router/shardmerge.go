@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/query/changestream"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
@@ -370,7 +371,7 @@ func (w *shardMerge) request(send func() arrival) {
 	}()
 }
 
-// killLateCursor kills the cursor opened by a reply that arrived after its reader had gone.
+// killLateCursor kills the cursor of a reply that arrived after its reader had gone.
 func (w *shardMerge) killLateCursor(a arrival) {
 	cur := value.Lookup(a.reply, "cursor").Doc()
 	if id := value.Lookup(cur, "id"); a.err == nil && a.at != nil && id.T == value.Int64 && id.Int64() != 0 {
@@ -426,12 +427,14 @@ func (w *shardMerge) writeNote(shard string, cursor int64, at uint64) error {
 	if err != nil {
 		return err
 	}
-	note := []value.Field{value.F("appendOplogNote", value.NewInt32(1)),
-		value.F("data", value.NewDocument(value.Doc(value.F("msg", value.NewString(changestream.PositionNote)), value.F("cursor", value.NewInt64(cursor)))))}
-	db := value.F("$db", value.NewString("admin"))
-	_, err = cluster.Run(w.life, p, value.Doc(append(note, value.F("maxClusterTime", value.NewTimestampU64(at)), db)...))
+	note := &msg.AppendOplogNote{
+		Data:           value.Doc(value.F("msg", value.NewString(changestream.PositionNote)), value.F("cursor", value.NewInt64(cursor))),
+		MaxClusterTime: at,
+	}
+	_, err = cluster.Run(w.life, p, msg.Doc(note))
 	if mongoerr.CodeOf(err) == mongoerr.StaleClusterTime { // it is past that time, but has not reported so
-		_, err = cluster.Run(w.life, p, value.Doc(append(note, db)...))
+		note.MaxClusterTime = 0
+		_, err = cluster.Run(w.life, p, msg.Doc(note))
 	}
 	return err
 }

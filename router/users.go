@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
-	"github.com/shoaldb/shoal/query/value"
 )
 
 // Users and roles of a cluster are stored on the config server. A router relays the commands on them, and caches what it
@@ -32,12 +32,11 @@ func (r *Router) UseAccess(a *command.Access) {
 
 // watchUsers periodically asks the config server whether users or roles have changed.
 func (r *Router) watchUsers(ctx context.Context) {
-	var known value.Value
+	var known, now msg.UserCacheGenerationReply // no process has the zero epoch
 	for {
-		reply, err := cluster.Run(ctx, r.config, value.Doc(value.F("_getUserCacheGeneration", value.NewInt32(1)), value.F("$db", value.NewString("admin"))))
-		if err == nil {
-			now := value.NewDocument(value.Doc(value.F("epoch", value.Lookup(reply, "cacheGeneration")), value.F("n", value.Lookup(reply, "generation"))))
-			if !known.IsMissing() && value.Compare(known, now) != 0 {
+		reply, err := cluster.Run(ctx, r.config, msg.Doc(&msg.UserCacheGeneration{}))
+		if err == nil && msg.Parse(reply, &now) == nil {
+			if known != now && known.Epoch != [12]byte{} {
 				r.Service.Access.Invalidate()
 			}
 			known = now

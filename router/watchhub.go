@@ -32,7 +32,7 @@ const (
 	maxNarrowHubs = 8
 	// hubLag is by how many seconds a stream may be behind when it joins a hub.
 	hubLag = 10
-	// hubPause is how long a hub rests before its next round where events come without end, hubLongPause where processors are scarce: a
+	// hubPause is how long a hub pauses before its next round if events arrive continuously, hubLongPause where processors are scarce: a
 	// round then brings more of them.
 	hubPause     = 2 * time.Millisecond
 	hubLongPause = 10 * time.Millisecond

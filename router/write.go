@@ -200,7 +200,7 @@ func (b *writeBatch) run(ns string, dst []byte) ([]byte, error) {
 		if info.Late() != nil && isStale(err) {
 			return dst, info.Late()
 		}
-		if err = b.again(err, try); err != nil {
+		if err = b.mayResend(err, try); err != nil {
 			if !isStale(err) || transactionOf(b.op) != nil {
 				return dst, err
 			}
@@ -213,9 +213,9 @@ func (b *writeBatch) run(ns string, dst []byte) ([]byte, error) {
 	return b.reply(dst), nil
 }
 
-// again returns nil if pending statements are sent again after an error, else the error to report. In a transaction, which a stale error
+// mayResend returns nil if pending statements are sent again after an error, else the error to report. In a transaction, which a stale error
 // has ended on the shard that returned it, they are not if shards have already executed a part of the command.
-func (b *writeBatch) again(err error, try int) error {
+func (b *writeBatch) mayResend(err error, try int) error {
 	if !b.touched || transactionOf(b.op) == nil || mongoerr.CodeOf(err) == mongoerr.ShardInvalidatedForTargeting {
 		return b.r.absorbStale(b.op, err, try)
 	}

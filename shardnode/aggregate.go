@@ -217,14 +217,6 @@ func (a *aggregation) open(pipeline value.Value, defaultCollation []byte) (agg.S
 	return rest.Run(exec.NewSource(stream, a.pipeline.RecordMetas()))
 }
 
-// localStages read the server's own memory: no read concern but local has a meaning for them.
-var localStages = map[string]bool{"$currentOp": true, "$listLocalSessions": true, "$planCacheStats": true, "$listClusterCatalog": true,
-	"$listSearchIndexes": true}
-
-// unstableStages are not part of the stable API.
-var unstableStages = map[string]bool{"$currentOp": true, "$indexStats": true, "$listLocalSessions": true, "$listSessions": true,
-	"$planCacheStats": true, "$search": true, "$searchMeta": true, "$vectorSearch": true, "$querySettings": true, "$queryStats": true}
-
 // checkStages checks stages against the command's read concern and API version.
 func checkStages(op *command.Op, pipeline value.Value) error {
 	if op.Req.ReadConcern == nil && !op.Req.API.Strict || pipeline.T != value.Array {
@@ -238,7 +230,7 @@ func checkStages(op *command.Op, pipeline value.Value) error {
 		it := value.Walk(st.Doc())
 		k, arg, _ := it.Next()
 		name := string(k)
-		if op.Req.API.Strict && (unstableStages[name] || name == "$collStats" && unstableCollStats(arg)) {
+		if op.Req.API.Strict && (agg.Has(name, agg.Unstable) || isSearch(name) || name == "$collStats" && unstableCollStats(arg)) {
 			return mongoerr.Newf(mongoerr.APIStrictError, "stage %s is not allowed with 'apiStrict: true' in API Version 1", name)
 		}
 		if op.Req.API.Strict && name == "$changeStream" && !value.Lookup(arg.Doc(), "showExpandedEvents").IsMissing() {
@@ -247,16 +239,21 @@ func checkStages(op *command.Op, pipeline value.Value) error {
 		if level == "" || level == "local" {
 			continue
 		}
-		if i == 0 && localStages[name] && op.Req.ReadConcern.ByDefault {
+		if i == 0 && agg.Has(name, agg.ServerMemory) && op.Req.ReadConcern.ByDefault {
 			op.Req.ReadConcern = nil // the default applies only to stages that support it
 			return nil
 		}
-		if i == 0 && localStages[name] || level == "linearizable" && (name == "$out" || name == "$merge") {
+		if i == 0 && agg.Has(name, agg.ServerMemory) || level == "linearizable" && (name == "$out" || name == "$merge") {
 			return mongoerr.Newf(mongoerr.InvalidOptions, "Aggregation stage %s cannot run with a readConcern other than 'local', or in a multi-document transaction. "+
 				"Current readConcern: %s", name, level)
 		}
 	}
 	return nil
+}
+
+// isSearch reports whether a stage is one of a search index, which this server knows by name alone.
+func isSearch(stage string) bool {
+	return stage == "$search" || stage == "$searchMeta" || stage == "$vectorSearch"
 }
 
 // unstableCollStats reports whether $collStats asks for more than the count.

@@ -42,21 +42,26 @@ type cursor struct {
 	at      storage.Timestamp // atClusterTime in replies, 0 for none
 	pending []byte            // a document that did not fit the last batch
 	cursorSession
-	txn       *txn.Txn // the transaction that opened it, nil for none
-	origin    []byte   // the command that opened it, for currentOp and the log
-	created   time.Time
-	lastUse   atomic.Int64
+	txn    *txn.Txn // the transaction that opened it, nil for none
+	origin []byte   // the command that opened it, for currentOp and the log
+	cursorUse
 	noTimeout bool
 	fixed     bool // it reads at one time (read concern snapshot), not the newest data at each batch
 	tailable  bool
 	awaitData bool
-	left      time.Duration // what remains of the command's maxTimeMS, which covers all batches; 0 if there is none
 	plan      cursorPlan
-	returned  atomic.Int64 // documents; atomic because currentOp reads it
-	batches   atomic.Int64
 
 	pinned bool // pinned and killed are guarded by the table's mutex
 	killed bool
+}
+
+// cursorUse is how long and how much a cursor has been used. currentOp reads the atomic figures.
+type cursorUse struct {
+	created  time.Time
+	lastUse  atomic.Int64
+	left     time.Duration // what remains of the command's maxTimeMS, which covers all batches; 0 if there is none
+	returned atomic.Int64  // documents
+	batches  atomic.Int64
 }
 
 // cursorPlan is the part of a cursor's plan that others may read.

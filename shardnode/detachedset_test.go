@@ -30,8 +30,7 @@ type testNet struct {
 var errCut = errors.New("the network is cut")
 
 func (x *testNet) Send(ctx context.Context, host string, payload []byte) ([]byte, error) {
-	reply, err := x.ask(ctx, host, RaftMessage(payload))
-	return RaftReply(reply), err
+	return SendRaft(payload, func(cmd []byte) ([]byte, error) { return x.ask(ctx, host, cmd) })
 }
 
 func (x *testNet) ask(ctx context.Context, host string, cmd []byte) ([]byte, error) {

@@ -1,9 +1,11 @@
 package shardnode
 
 import (
+	"bytes"
 	"context"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
@@ -16,11 +18,10 @@ import (
 // ReplOptions are what a member of a set needs from its process.
 type ReplOptions = replset.Options
 
-// RaftMessage returns the command that carries a payload to another member of a set.
-func RaftMessage(payload []byte) []byte { return replset.RaftMessage(payload) }
-
-// RaftReply returns the payload of a reply to RaftMessage.
-func RaftReply(reply []byte) []byte { return replset.RaftReply(reply) }
+// SendRaft sends a payload to another member of a set by ask, and returns the payload of the reply.
+func SendRaft(payload []byte, ask func(cmd []byte) ([]byte, error)) ([]byte, error) {
+	return replset.SendRaft(payload, ask)
+}
 
 // joinSet makes the node's membership of its set, and registers the commands of sets.
 func (n *Node) joinSet(name string, topo *command.Topology, member *replication.Member, o ReplOptions) *replset.Membership {
@@ -61,8 +62,9 @@ func (m memberNode) Fatal(err error) {
 
 // noteSpec returns the command with which other nodes make this one write an oplog entry at or after a time.
 func (n *Node) noteSpec() command.Spec {
-	s := command.AdminOnly("appendOplogNote", n.runOplogNote, command.Req("data", command.TObject), command.Opt("maxClusterTime", command.TOther))
-	s.WriteConcern = true
+	s := command.Internal(n.runOplogNote)
+	s.Internal, s.WriteConcern = false, true // clients may send it, too
+	s.Roles, s.ArgTypes = command.Shard|command.Config, command.TAny
 	return s
 }
 
@@ -70,7 +72,7 @@ func (n *Node) noteSpec() command.Spec {
 func (n *Node) lone() bool { return n.Repl == nil || n.Repl.Name == "" }
 
 // runOplogNote writes a noop entry.
-func (n *Node) runOplogNote(op *command.Op, dst []byte) ([]byte, error) {
+func (n *Node) runOplogNote(op *command.Op, m *msg.AppendOplogNote, dst []byte) ([]byte, error) {
 	if err := n.Repl.NeedConfig(); err != nil {
 		return dst, err
 	}
@@ -78,19 +80,19 @@ func (n *Node) runOplogNote(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	if max := op.Arg("maxClusterTime"); max.T == value.Timestamp {
-		if uint64(n.Engine.Visible()) >= max.TimestampU64() {
+	if m.MaxClusterTime != 0 {
+		if uint64(n.Engine.Visible()) >= m.MaxClusterTime {
 			return dst, mongoerr.New(mongoerr.StaleClusterTime, "Requested maxClusterTime is older than the last write")
 		}
 		if s, ok := n.Set.(clockedSet); ok {
-			if err := s.clock.CheckRequested("maxClusterTime", max.TimestampU64()); err != nil {
+			if err := s.clock.CheckRequested("maxClusterTime", m.MaxClusterTime); err != nil {
 				return dst, err
 			}
 		}
-		n.Engine.AdvanceClock(storage.Timestamp(max.TimestampU64()))
+		n.Engine.AdvanceClock(storage.Timestamp(m.MaxClusterTime))
 	}
 	u := w.Unit(nil)
 	defer u.Rollback()
-	u.Oplog(storage.OplogEntry{Op: 'n', StmtID: -1, O: append([]byte(nil), op.Req.Doc("data")...)})
+	u.Oplog(storage.OplogEntry{Op: 'n', StmtID: -1, O: bytes.Clone(m.Data)})
 	return dst, w.Commit(u, w.Concern)
 }

@@ -38,37 +38,46 @@ type Node struct {
 	ConfigServer bool
 	// Host is host:port as diagnostics print it.
 	Host string
-	// SlowLog writes the line of a slow operation; nil for nowhere.
-	SlowLog func(conn int64, write bool, attrs []byte)
-	// TempDir is where sorts spill to; empty for the system's own place.
-	TempDir string
+	Process
 	// Sessions caches the sessions in use, for $listLocalSessions; nil for none.
 	Sessions *cluster.SessionCache
 	// Services are the primary-only services of the node.
 	Services *replication.Services
 	Reports
+
+	rooms
+	cursors  cursorTable
+	locks    *lock.Manager // keeps writes (IX) and changes of the catalog (X) of one collection apart
+	counters *opCounters
+	latency  latencyTable
+	admin    adminState
+	now      func() time.Time
+}
+
+// Process is what the process does for the node.
+type Process struct {
+	// SlowLog writes the line of a slow operation; nil for nowhere.
+	SlowLog func(conn int64, write bool, attrs []byte)
+	// TempDir is where sorts spill to; empty for the system's own place.
+	TempDir string
 	// Fatal is called when the node's store or its replication cannot continue; nil for none.
 	Fatal func(err error)
 	// Logger is for the parts that log for themselves; nil for none.
 	Logger *zerolog.Logger
 
 	background func(func(life context.Context)) // runs work that outlives its command; the server waits for it
+}
 
-	shard   *migration.Shard
-	cursors cursorTable
-
+// rooms are the parts of the node that are packages of their own.
+type rooms struct {
+	shard    *migration.Shard
 	metas    *namespace.Cache
 	exec     *exec.Executor
-	locks    *lock.Manager // keeps writes (IX) and changes of the catalog (X) of one collection apart
-	counters *opCounters
-	latency  latencyTable
-	admin    adminState
 	txns     *txn.Manager
 	writes   *write.Writer
 	settings *settings.Settings
 	profiler *profile.Profiler
 	ddl      *ddl.Commands
-	now      func() time.Time
 }
 
 // Options configure a node.

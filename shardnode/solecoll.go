@@ -2,6 +2,7 @@ package shardnode
 
 import (
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage/catalog"
 )
@@ -13,7 +14,7 @@ func (n *Node) soleCollection(op *command.Op) *catalog.Collection {
 	case "aggregate":
 		for _, stage := range value.Values(op.Arg("pipeline").Doc()) {
 			for k := range value.Elements(stage.Doc()) {
-				if !ownStages[k] {
+				if !agg.Has(k, agg.OwnCollection) {
 					return nil
 				}
 			}
@@ -26,11 +27,4 @@ func (n *Node) soleCollection(op *command.Op) *catalog.Collection {
 		return nil
 	}
 	return n.Engine.Catalog().Lookup(op.Req.NS(coll))
-}
-
-// ownStages are the stages that read nothing but their aggregate's collection, whatever their arguments.
-var ownStages = map[string]bool{
-	"$match": true, "$project": true, "$addFields": true, "$set": true, "$unset": true, "$group": true, "$sort": true, "$limit": true,
-	"$skip": true, "$count": true, "$unwind": true, "$sortByCount": true, "$replaceRoot": true, "$replaceWith": true, "$sample": true,
-	"$bucket": true, "$bucketAuto": true, "$redact": true, "$setWindowFields": true,
 }

@@ -103,8 +103,8 @@ func (g *stagingUnits) end(id stagedID, clean bool) {
 	g.sweep = g.sweep || !clean
 }
 
-// lookAgain makes dropAbandoned scan everything that is staged.
-func (g *stagingUnits) lookAgain() {
+// recheck makes dropAbandoned scan everything that is staged.
+func (g *stagingUnits) recheck() {
 	g.Lock()
 	g.sweep = true
 	g.Unlock()
@@ -164,7 +164,7 @@ func (e *Engine) dropAbandoned() error {
 		}
 	}
 	if err != nil {
-		e.replica.staging.lookAgain()
+		e.replica.staging.recheck()
 	}
 	return err
 }

@@ -55,35 +55,19 @@ type Engine struct {
 	db   *pebble.DB
 	term atomic.Int64
 
-	files   vfs.FS      // the file system that pebble works on
-	witness *witness.FS // watches over the files; nil in memory
-	lock    *pebble.Lock
-	gate    fileGate // see HoldFiles
+	failed atomic.Pointer[error]
+	salt   uint64
 
-	view      atomic.Pointer[view] // the newest view, which new readers get
-	durable   atomic.Uint64        // the newest Timestamp synced to disk
-	lines     [2]line
-	nextEntry atomic.Int64 // next catalog id
-	nextEpoch atomic.Uint64
-	failed    atomic.Pointer[error]
-	salt      uint64
-	waiters   sync.Pool    // *waiter
-	detached  atomic.Int64 // detached units, see DetachedCommits
-
-	commit    committer
-	replica   replicaState
-	notices   notices
-	claims    claimTable
-	iters     iterPool
-	snapshots snapshotRegistry
-	history   catalogHistory
-	watch     visibleWatch
-	space     spaceGuard
-	oplog     oplogState
-	spans     tableSpans
-
-	unfinished []UnfinishedBuild
-	builds     runningBuilds
+	engineFiles
+	commitPath
+	readPath
+	catalogState
+	replica    replicaState
+	notices    notices
+	claims     claimTable
+	space      spaceGuard
+	oplog      oplogState
+	spans      tableSpans
 	collecting sync.Mutex // held while dead versions and tables are being deleted
 
 	background struct {
@@ -91,6 +75,40 @@ type Engine struct {
 		stop context.CancelFunc
 		wg   sync.WaitGroup
 	}
+}
+
+// engineFiles is where the store is.
+type engineFiles struct {
+	files   vfs.FS      // the file system that pebble works on
+	witness *witness.FS // watches over the files; nil in memory
+	lock    *pebble.Lock
+	gate    fileGate // see HoldFiles
+}
+
+// commitPath is what a unit passes through until it is durable.
+type commitPath struct {
+	commit   committer
+	lines    [2]line
+	waiters  sync.Pool     // *waiter
+	detached atomic.Int64  // detached units, see DetachedCommits
+	durable  atomic.Uint64 // the newest Timestamp synced to disk
+}
+
+// readPath is what readers find.
+type readPath struct {
+	view      atomic.Pointer[view] // the newest view, which new readers get
+	watch     visibleWatch
+	snapshots snapshotRegistry
+	iters     iterPool
+}
+
+// catalogState is what the engine keeps of the catalog besides the snapshot in its view.
+type catalogState struct {
+	nextEntry  atomic.Int64 // next catalog id
+	nextEpoch  atomic.Uint64
+	history    catalogHistory
+	builds     runningBuilds
+	unfinished []UnfinishedBuild // when the store was opened
 }
 
 // view is the state that becomes visible at once: a moment and its catalog.

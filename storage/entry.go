@@ -85,7 +85,7 @@ type effects struct {
 func (e *Engine) ApplyEntry(data []byte, index, term uint64) error {
 	info, err := e.applyEntry(data, applied{index: index, term: term})
 	if err == nil && info.Index != 0 {
-		e.replica.tell(info)
+		e.replica.notify(info)
 	}
 	return err
 }
@@ -302,7 +302,7 @@ func (e *Engine) showEntry(fx *effects) {
 	}
 	e.noteNext(fx.next)
 	for _, p := range fx.notices {
-		e.notices.tellStamped(p)
+		e.notices.deliverStamped(p)
 	}
 	e.replica.late.edit(fx.late)
 	e.replica.agreed.add(fx.agreed)

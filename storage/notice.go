@@ -40,20 +40,20 @@ func (e *Engine) deliverNotices(g *Group) {
 	for _, u := range g.units {
 		if u.wait.err == nil {
 			for _, p := range u.notices {
-				e.notices.tell(u.wait.at, p)
+				e.notices.deliver(u.wait.at, p)
 			}
 		}
 	}
 }
 
-// tellStamped passes on a notice of another member's unit.
-func (n *notices) tellStamped(p []byte) {
+// deliverStamped passes on a notice of another member's unit.
+func (n *notices) deliverStamped(p []byte) {
 	if len(p) >= 8 {
-		n.tell(Timestamp(binary.BigEndian.Uint64(p)), p[8:])
+		n.deliver(Timestamp(binary.BigEndian.Uint64(p)), p[8:])
 	}
 }
 
-func (n *notices) tell(ts Timestamp, p []byte) {
+func (n *notices) deliver(ts Timestamp, p []byte) {
 	for _, f := range n.list {
 		f(ts, p)
 	}

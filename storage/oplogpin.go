@@ -63,6 +63,11 @@ func (p *OplogPin) Release() {
 // OplogHold keeps the oplog's entries after a given time however large the oplog is. It is for state that is stored
 // after the write that its entry describes, and that would be lost with the entry. The oplog's size is then a soft
 // limit: a holder that stands in the way of a truncation is asked to store what it has, and to advance.
+//
+// Invariant: what a holder has not stored is in the oplog. Hazard: the cut is decided before the entries are deleted, so a hold that is
+// compared only when it is decided could be passed meanwhile; noteCut compares under the mutex with which the cut is recorded. Rejected: a pin,
+// which a truncation ignores when the disk is short; a reader behind a lost pin gets an error, but state that is lost with its entries is lost
+// in silence. Rejected, too: storing with every write. What is held changes with each retryable write, and would double it.
 type OplogHold struct {
 	e     *Engine
 	asked chan struct{}

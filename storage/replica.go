@@ -120,7 +120,7 @@ func (r *replicaState) turn() {
 	} else {
 		r.writing.Store(r.mu.gen)
 	}
-	r.staging.lookAgain()
+	r.staging.recheck()
 	r.unpark()
 }
 
@@ -394,7 +394,7 @@ func (e *Engine) OnApply(f func(ApplyInfo)) {
 	o.Unlock()
 }
 
-func (r *replicaState) tell(info ApplyInfo) {
+func (r *replicaState) notify(info ApplyInfo) {
 	r.observers.Lock()
 	list := r.observers.list
 	r.observers.Unlock()

@@ -266,7 +266,7 @@ func (e *Engine) InstallSnapshot(ctx context.Context, dir string, m SnapshotMani
 	if err := e.installFiles(ctx, path, m); err != nil {
 		return err
 	}
-	e.replica.tell(ApplyInfo{Index: m.Index, TS: e.Visible(), Catalog: true, Snapshot: true})
+	e.replica.notify(ApplyInfo{Index: m.Index, TS: e.Visible(), Catalog: true, Snapshot: true})
 	return e.Files().Remove(dir)
 }
 
@@ -388,7 +388,7 @@ func (e *Engine) load(era uint32) error {
 	if err := errorsJoin(e.loadLate(), e.loadAgreed()); err != nil {
 		return err
 	}
-	e.notices.tell(top, nil)
+	e.notices.deliver(top, nil)
 	e.view.Store(&view{moment{top, local, era}, cat, e.replica.late.all()})
 	e.replica.at.Store(at)
 	e.durable.Store(uint64(top))

@@ -18,27 +18,19 @@ import (
 // Its versioned keys are staged in a pebble batch under the timestamp `pending`, which the commit overwrites in
 // place.
 type UnitOfWork struct {
-	e        *Engine
-	base     *Snapshot // nil for units that do not read, such as those that only insert
-	own      *Snapshot // base with the unit's own writes on top
-	batch    *pebble.Batch
-	bulk     *stager // has sent most of a large unit ahead
-	claims   []heldClaim
-	deltas   []delta
-	used     []usedCollection
-	catalogs catalogStage
-	log      unitLog
-	hooks    struct {
+	e     *Engine
+	base  *Snapshot // nil for units that do not read, such as those that only insert
+	own   *Snapshot // base with the unit's own writes on top
+	batch *pebble.Batch
+	bulk  *stager // has sent most of a large unit ahead
+	unitHolds
+	unitEffects
+	hooks struct {
 		commit   []func(Timestamp)
 		rollback []func()
 	}
-	notices    [][]byte
-	superseded []byte // keys that got a newer version, each with its length
-	drops      []catalog.Ident
-	scratch    *unitScratch
-	capped     []heldCapped // collections whose Trim lock is held
-	held       heldKeys
-	latest     struct {
+	scratch *unitScratch
+	latest  struct {
 		it *pooledIter
 		v  versions
 	}
@@ -46,9 +38,7 @@ type UnitOfWork struct {
 	detach detaching
 	wait   commitWait
 
-	behind *CommitChain                // chain whose writes the unit sees; nil for none
-	after  *UnitOfWork                 // the unit fails if that one does
-	chain  atomic.Pointer[CommitChain] // chain that the unit is part of
+	unitChain
 
 	// Small fields are grouped, because each write allocates a unit.
 	state   unitState
@@ -56,6 +46,31 @@ type UnitOfWork struct {
 	lined   bool
 	refused bool // failed before it was proposed; belongs to the leader
 	keys    keyCounts
+}
+
+// unitHolds is what a unit keeps others from writing.
+type unitHolds struct {
+	claims []heldClaim
+	capped []heldCapped // collections whose Trim lock is held
+	held   heldKeys
+}
+
+// unitEffects is what comes with the keys of a unit's batch.
+type unitEffects struct {
+	deltas     []delta
+	used       []usedCollection
+	catalogs   catalogStage
+	log        unitLog
+	notices    [][]byte
+	superseded []byte // keys that got a newer version, each with its length
+	drops      []catalog.Ident
+}
+
+// unitChain is a unit's place among the undecided commits of its command.
+type unitChain struct {
+	behind *CommitChain                // chain whose writes the unit sees; nil for none
+	after  *UnitOfWork                 // the unit fails if that one does
+	chain  atomic.Pointer[CommitChain] // chain that the unit is part of
 }
 
 // keyCounts counts the keys that a unit stages.

@@ -141,21 +141,21 @@ func (s *Server) refused(err error) {
 	r.mu.Lock()
 	r.n++
 	n := r.n
-	tell := time.Since(r.told) >= refusedEvery
-	if tell {
-		r.n, r.told = 0, time.Now()
+	log := time.Since(r.logged) >= refusedEvery
+	if log {
+		r.n, r.logged = 0, time.Now()
 	}
 	r.mu.Unlock()
-	if tell {
+	if log {
 		s.opts.Refused(err, n)
 	}
 }
 
 // refusals are connections that were not taken since Options.Refused was called last.
 type refusals struct {
-	mu   sync.Mutex
-	n    int
-	told time.Time
+	mu     sync.Mutex
+	n      int
+	logged time.Time
 }
 
 // spare is a descriptor that is given up when the process has no other: so a connection that waits can be accepted and closed. Its client

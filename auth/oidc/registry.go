@@ -147,11 +147,11 @@ func (r *Registry) Verify(ctx context.Context, token string) (*Login, error) {
 	if err != nil {
 		return nil, fmt.Errorf("not a signed token: %w", err)
 	}
-	var told jwt.Claims
-	if err := parsed.UnsafeClaimsWithoutVerification(&told); err != nil {
+	var claimed jwt.Claims
+	if err := parsed.UnsafeClaimsWithoutVerification(&claimed); err != nil {
 		return nil, fmt.Errorf("the claims cannot be read: %w", err)
 	}
-	p, from, err := r.configured(&told)
+	p, from, err := r.configured(&claimed)
 	if err != nil {
 		return nil, err
 	}
@@ -163,28 +163,28 @@ func (r *Registry) Verify(ctx context.Context, token string) (*Login, error) {
 		return nil, fmt.Errorf("key %q is for %s, not for %s", key.KeyID, key.Algorithm, parsed.Headers[0].Algorithm)
 	}
 	var all map[string]any
-	if err := parsed.Claims(key, &told, &all); err != nil {
+	if err := parsed.Claims(key, &claimed, &all); err != nil {
 		return nil, fmt.Errorf("the signature is not that of key %q: %w", key.KeyID, err)
 	}
-	if told.Expiry == nil {
+	if claimed.Expiry == nil {
 		return nil, errors.New("the token never expires")
 	}
-	if err := told.ValidateWithLeeway(jwt.Expected{Issuer: p.Issuer, AnyAudience: jwt.Audience{p.Audience}, Time: r.clock()}, leeway); err != nil {
+	if err := claimed.ValidateWithLeeway(jwt.Expected{Issuer: p.Issuer, AnyAudience: jwt.Audience{p.Audience}, Time: r.clock()}, leeway); err != nil {
 		return nil, err
 	}
-	return p.login(told.Expiry.Time(), all)
+	return p.login(claimed.Expiry.Time(), all)
 }
 
 // configured finds the provider by a token's issuer and audience.
-func (r *Registry) configured(told *jwt.Claims) (*Provider, *issuer, error) {
+func (r *Registry) configured(claimed *jwt.Claims) (*Provider, *issuer, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, p := range r.mu.providers {
-		if p.Issuer == told.Issuer && slices.Contains(told.Audience, p.Audience) {
+		if p.Issuer == claimed.Issuer && slices.Contains(claimed.Audience, p.Audience) {
 			return p, r.mu.issuers[p.Issuer], nil
 		}
 	}
-	return nil, nil, fmt.Errorf("no identity provider is configured for issuer %q and audience %q", told.Issuer, []string(told.Audience))
+	return nil, nil, fmt.Errorf("no identity provider is configured for issuer %q and audience %q", claimed.Issuer, []string(claimed.Audience))
 }
 
 // login reads the claims of a verified token.

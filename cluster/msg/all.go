@@ -25,6 +25,8 @@ func All() []Message {
 		new(ReshardDonate), new(ReshardDonateReply), new(ReshardReceive), new(ReshardProgress), new(ReshardProgressReply), new(ReshardFinish), new(ReshardEnd),
 		new(ReshardFetchDocuments), new(ReshardFetchDocumentsReply), new(ReshardFetchChanges), new(ReshardFetchChangesReply),
 		new(ReshardFetchSessions), new(ReshardFetchSessionsReply),
+		new(RaftStep), new(RaftStepReply), new(IsSelf), new(IsSelfReply), new(Heartbeat), new(AppendOplogNote),
+		new(UserCacheGeneration), new(UserCacheGenerationReply), new(AutoSplitVector), new(AutoSplitVectorReply),
 		new(NoteMovedWrite), new(StatementExecuted), new(StatementExecutedReply),
 	}
 }

@@ -48,7 +48,7 @@ func Doc(m Message, more ...value.Field) []byte {
 
 // Parse reads a message from a document.
 func Parse(doc []byte, m Message) error {
-	elems, err := elements(doc, nil)
+	elems, err := elements(doc, make([]elem, 0, 8))
 	if err != nil {
 		return err
 	}
@@ -268,6 +268,10 @@ func (c *codec) objectID(name string, required bool, p *[12]byte) {
 
 func (c *codec) uuid(name string, p *[16]byte) {
 	c.field(name, UUID, required, false, func() value.Value { return value.NewBinary(4, p[:]) }, func(v value.Value) { copy(p[:], v.Bytes()) })
+}
+
+func (c *codec) binary(name string, p *[]byte) {
+	c.field(name, Binary, required, false, func() value.Value { return value.NewBinary(0, *p) }, func(v value.Value) { *p = v.Bytes() })
 }
 
 // optionalUUID is an optional UUID; any value is valid, including all zeros.

@@ -305,7 +305,7 @@ func (m *MovePrimaryStoreReply) fields(c *codec) {
 	c.timestamp("upTo", required, &m.UpTo)
 }
 
-// MovePrimaryForget ends what the new primary shard of a database remembers of an attempt.
+// MovePrimaryForget discards what the new primary shard of a database keeps about an attempt.
 type MovePrimaryForget struct {
 	DB      string
 	Section [16]byte

@@ -153,3 +153,33 @@ func (m *MigrationDecision) fields(c *codec) {
 	m.Migration.on(c, "_shardsvrMigrationDecision")
 	c.boolean("committed", required, &m.Committed)
 }
+
+// AutoSplitVector asks a shard for the keys at which a chunk is split into parts of a size.
+type AutoSplitVector struct {
+	DB, Coll string
+	Key      []byte
+	Range
+	MaxChunkSizeBytes int64
+	Limit             int64 // how many keys at most; 0 is any number
+}
+
+func (m *AutoSplitVector) fields(c *codec) {
+	c.on("autoSplitVector", &m.Coll)
+	c.sentTo(&m.DB)
+	c.doc("keyPattern", required, &m.Key)
+	m.Range.fields(c)
+	c.int64("maxChunkSizeBytes", required, &m.MaxChunkSizeBytes)
+	c.int64("limit", optional, &m.Limit)
+}
+
+// AutoSplitVectorReply is the reply to AutoSplitVector.
+type AutoSplitVectorReply struct {
+	Keys [][]byte
+	More bool // the reply cannot hold all keys
+}
+
+func (m *AutoSplitVectorReply) fields(c *codec) {
+	c.reply("autoSplitVector")
+	c.docs("splitKeys", required, &m.Keys)
+	c.boolean("continuation", required, &m.More)
+}

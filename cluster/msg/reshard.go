@@ -85,7 +85,7 @@ type CommitReshard struct{ NS string }
 
 func (m *CommitReshard) fields(c *codec) { c.on("_configsvrCommitReshardCollection", &m.NS) }
 
-// CleanupReshard removes what a resharding that is not known any more has left in the catalog.
+// CleanupReshard removes what an unknown resharding has left in the catalog.
 type CleanupReshard struct{ NS string }
 
 func (m *CleanupReshard) fields(c *codec) { c.on("_configsvrCleanupReshardCollection", &m.NS) }

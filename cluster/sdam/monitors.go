@@ -58,7 +58,7 @@ func (ms *Monitors) OnMove(f func(set, conn string, version int64)) {
 	ms.moved.Store(&fs)
 }
 
-func (ms *Monitors) tell(set, conn string, version int64) {
+func (ms *Monitors) notify(set, conn string, version int64) {
 	if fs := ms.moved.Load(); fs != nil {
 		for _, f := range *fs {
 			f(set, conn, version)
@@ -92,7 +92,7 @@ func (ms *Monitors) Dial(name string, hosts []string) (*Handle, error) {
 	}
 	f := ms.mu.sets[key]
 	if f == nil {
-		f = &followed{Set: newSet(name, hosts, ms.net, &ms.times, ms.tell)}
+		f = &followed{Set: newSet(name, hosts, ms.net, &ms.times, ms.notify)}
 		ms.mu.sets[key] = f
 	} else {
 		f.Seed(hosts)

@@ -158,7 +158,7 @@ func (s *Set) failed(srv *Server, reply []byte, err error) {
 	if supersedes(cur, reply) {
 		return
 	}
-	if cur.member != nil && !tellsVersion(reply) {
+	if cur.member != nil && !hasTopologyVersion(reply) {
 		cur.member.check() // otherwise the member streams its new state
 	}
 	s.publish(old.apply(&Server{Host: srv.Host, Kind: Unknown, Updated: time.Now(), member: cur.member, Err: err}))
@@ -173,7 +173,7 @@ func supersedes(cur *Server, reply []byte) bool {
 	return ok && process == cur.process && counter <= cur.counter
 }
 
-func tellsVersion(reply []byte) bool {
+func hasTopologyVersion(reply []byte) bool {
 	return reply != nil && !lookup(reply, "topologyVersion").IsMissing()
 }
 

@@ -19,7 +19,7 @@ const (
 	// share is how much is for streams for each event that is written, where writers wait for processors: half an answer.
 	share = (Look + Answer) / 2
 	burst = 0.1 // of a second's part is saved up
-	// quiet is the time after the last write from which the node counts as idle.
+	// quiet is the time after the last write after which the node counts as idle.
 	quiet = 100 * time.Millisecond
 	// every is how often the part is reckoned anew.
 	every = 200 * time.Millisecond

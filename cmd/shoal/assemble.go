@@ -78,12 +78,12 @@ func newAssembly(c *config, h *host) (*assembly, error) {
 	a.info = &command.Info{
 		Host: hostname, Argv: c.Argv, Options: c.Parsed, Shutdown: h.ShutdownAfter, RotateLog: h.RotateLog,
 		Log: func(name string) ([]string, int64, bool) {
-			total, lines, ok := console.Std.Ring(name)
+			total, lines, ok := a.h.log.Ring(name)
 			return lines, int64(total), ok
 		},
 		LogNames: []string{"global", "startupWarnings"},
 		AppMessage: func(text string) {
-			console.Info(console.Control, 5060500, "-", "logApplicationMessage").Str("message", text).Write()
+			a.h.log.Info(console.Control, 5060500, "-", "logApplicationMessage").Str("message", text).Write()
 		},
 	}
 	a.roles.Stop, a.roles.Quiesce = a.stop, a.quiesce
@@ -158,7 +158,7 @@ func (a *assembly) fail(err error) (*roles, error) {
 
 // listen makes a service reachable at addresses, and to load balancers at those of balanced.
 func (a *assembly) listen(s *command.Service, addrs []string, balanced ...string) ([]net.Addr, error) {
-	log := console.Std
+	log := a.h.log
 	s.Audit = a.audit
 	front := &command.Front{Service: s, Compressors: a.c.Compressors}
 	var srv *wire.Server
@@ -169,7 +169,7 @@ func (a *assembly) listen(s *command.Service, addrs []string, balanced ...string
 		log.ClientMetadata(addrOf(c.Remote), c.ID, compressors, doc)
 	}
 	if s.Access != nil {
-		s.Access.Told = func(c *command.Client, user auth.UserName, mech string, err error) {
+		s.Access.OnLogin = func(c *command.Client, user auth.UserName, mech string, err error) {
 			var claims []byte
 			if id := c.LoggedIn(); id != nil {
 				claims = id.Claims
@@ -183,7 +183,7 @@ func (a *assembly) listen(s *command.Service, addrs []string, balanced ...string
 		}
 	}
 	s.Hooks.Panic = func(op *command.Op, what any, stack []byte) {
-		console.Error(console.Command, 4757800, console.ConnCtx(op.Client.ID), "Command failed inside the server").
+		a.h.log.Error(console.Command, 4757800, console.ConnCtx(op.Client.ID), "Command failed inside the server").
 			Str("command", op.Req.Name).Str("error", fmt.Sprint(what)).Str("stack", string(stack)).Write()
 	}
 	srv, err := wire.Listen(wire.Options{
@@ -196,7 +196,7 @@ func (a *assembly) listen(s *command.Service, addrs []string, balanced ...string
 				log.NotOurs(c.RemoteAddr(), c.ID(), int32(e.Code), e.Code.Name(), e.Message)
 				return
 			}
-			console.Info(console.Network, 4615638, console.ConnCtx(c.ID()), "Connection ended: malformed message").Err(err).Write()
+			a.h.log.Info(console.Network, 4615638, console.ConnCtx(c.ID()), "Connection ended: malformed message").Err(err).Write()
 		},
 	}, front)
 	if err != nil {
@@ -241,22 +241,22 @@ func (a addrOf) String() string  { return string(a) }
 func (a *assembly) openData(cfg shardnode.Config) (*shardnode.Server, error) {
 	cfg.Params, cfg.Info, cfg.Stores = a.params, a.info, a.c.stores()
 	cfg.Security = shardnode.Security{Enforced: a.c.Security.enforced(), Members: a.members, OneProcess: a.c.oneProcess(), Providers: a.providers, Audit: a.audit}
-	cfg.OnPrimary = console.Std.PrimaryReady
+	cfg.OnPrimary = a.h.log.PrimaryReady
 	component := func(write bool) console.Component {
 		if write {
 			return console.Write
 		}
 		return console.Command
 	}
-	cfg.Operations.Slow = func(conn int64, write bool, attrs []byte) { console.Std.Slow(conn, component(write), attrs) }
-	cfg.Operations.All = func(write bool) bool { return console.Std.On(component(write), 1) }
-	cfg.Invalid = console.Std.Invalid
+	cfg.Operations.Slow = func(conn int64, write bool, attrs []byte) { a.h.log.Slow(conn, component(write), attrs) }
+	cfg.Operations.All = func(write bool) bool { return a.h.log.On(component(write), 1) }
+	cfg.Invalid = a.h.log.Invalid
 	cfg.Warn = func(msg string, err error) {
-		console.Warning(console.Replication, 21413, "ReplCoord", msg).Err(err).Write()
+		a.h.log.Warning(console.Replication, 21413, "ReplCoord", msg).Err(err).Write()
 	}
 	cfg.Fatal = a.h.Fail
-	repl := console.Std.Zero(console.Replication, 21392, "ReplCoord").With().Str("member", cfg.Host).Logger()
-	store := console.Std.Zero(console.Storage, 22430, "store").With().Str("member", cfg.Host).Logger()
+	repl := a.h.log.Zero(console.Replication, 21392, "ReplCoord").With().Str("member", cfg.Host).Logger()
+	store := a.h.log.Zero(console.Storage, 22430, "store").With().Str("member", cfg.Host).Logger()
 	cfg.Logger, cfg.StoreLogger = &repl, &store
 	s, err := shardnode.Open(cfg)
 	if err != nil {
@@ -397,7 +397,7 @@ func (a *assembly) mongos() error {
 			break
 		}
 		if !a.h.ending() {
-			console.Warning(console.Sharding, 23834, "mongosMain", "Error initializing sharding state, sleeping and retrying").Err(err).Write()
+			a.h.log.Warning(console.Sharding, 23834, "mongosMain", "Error initializing sharding state, sleeping and retrying").Err(err).Write()
 		}
 		select {
 		case <-time.After(wait):

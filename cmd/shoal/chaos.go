@@ -64,7 +64,7 @@ func (a *assembly) chaosEngine(config cluster.Peer, d *directory, clock *cluster
 	if a.chaos != nil {
 		return a.chaos.engine, nil
 	}
-	log, err := openChaosLog(a.c)
+	log, err := openChaosLog(a.c, a.h.log)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func (a *assembly) beginChaos() error {
 		if err != nil {
 			return fmt.Errorf("--chaos-replay: %w", err)
 		}
-		console.Warning(console.Control, 9990002, "-", "Chaos: the steps of a log are repeated").Str("file", c.Replay).Int("steps", int64(len(steps))).Write()
+		a.h.log.Warning(console.Control, 9990002, "-", "Chaos: the steps of a log are repeated").Str("file", c.Replay).Int("steps", int64(len(steps))).Write()
 		return a.chaos.engine.Replay(steps)
 	case c.Profile != "":
 		p, _ := chaos.FindProfile(c.Profile)
@@ -101,7 +101,7 @@ func (a *assembly) beginChaos() error {
 		if c.Seed < 0 {
 			seed = chaos.RandomSeed()
 		}
-		console.Warning(console.Control, 9990001, "-", "Chaos has begun").Str("profile", p.Name).Int("seed", int64(seed)).Write()
+		a.h.log.Warning(console.Control, 9990001, "-", "Chaos has begun").Str("profile", p.Name).Int("seed", int64(seed)).Write()
 		return a.chaos.engine.Start(chaos.NewPlan(p, seed, 0))
 	}
 	return nil
@@ -110,15 +110,16 @@ func (a *assembly) beginChaos() error {
 // chaosLog writes the steps as lines of Extended JSON, which --chaos-replay reads. It is made with the first step.
 type chaosLog struct {
 	path string // "" for none
+	log  *console.Log
 
 	mu   sync.Mutex
 	file *os.File
-	err  error // the first failure, which ends the log and is told once
+	err  error // the first failure, which ends the log and is reported once
 }
 
 // openChaosLog says where the log goes: to the file that is named, or to chaos.log beside the data.
-func openChaosLog(c *config) (*chaosLog, error) {
-	l := &chaosLog{path: c.Chaos.Log}
+func openChaosLog(c *config, log *console.Log) (*chaosLog, error) {
+	l := &chaosLog{path: c.Chaos.Log, log: log}
 	if l.path == "" && !c.Memory && c.Program == isStart {
 		l.path = filepath.Join(c.DBPath, "chaos.log")
 	}
@@ -147,7 +148,7 @@ func (l *chaosLog) write(s *chaos.Step) {
 		_, err = l.file.Write(append(line, '\n'))
 	}
 	if l.err = err; err != nil {
-		console.Warning(console.Control, 9990003, "-", "Chaos: the log of its steps ends here").Str("file", l.path).Str("error", err.Error()).Write()
+		l.log.Warning(console.Control, 9990003, "-", "Chaos: the log of its steps ends here").Str("file", l.path).Str("error", err.Error()).Write()
 	}
 }
 

@@ -89,8 +89,8 @@ func stderrToLog(path string) {
 	}
 }
 
-// tellParent lets the forking parent exit.
-func tellParent() {
+// notifyParent lets the forking parent exit.
+func notifyParent() {
 	fd, err := strconv.Atoi(os.Getenv(readyEnv))
 	if err != nil {
 		return

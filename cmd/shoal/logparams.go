@@ -7,7 +7,7 @@ import (
 
 // configureLog makes the parameters of the log act, and shows in them what the command line has set.
 func (a *assembly) configureLog() {
-	log, p := console.Std, a.params
+	log, p := a.h.log, a.params
 	if a.c.Log.Quiet {
 		p.Store("quiet", value.NewBool(true))
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"io"
 	"strings"
 	"testing"
 
@@ -11,23 +12,24 @@ import (
 	"github.com/shoaldb/shoal/console"
 )
 
-// The parameters of the log were stored and had no effect; values that redactClientLogData promised to leave out were logged. The
-// test is not parallel: the log is the process's.
+// The parameters of the log were stored and had no effect; values that redactClientLogData promised to leave out were logged. A node that is
+// given a log of its own changes no other.
 func TestLogParametersAct(t *testing.T) {
 	c, err := parse(isMongod, strings.Fields("--memory --port 0 -vv --quiet"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := newAssembly(c, newHost(isMongod))
+	h := newHost(isMongod)
+	h.log = console.New(io.Discard)
+	a, err := newAssembly(c, h)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = a.stop(context.Background()) }()
 	defer func() {
-		console.Std.SetQuiet(false)
-		console.Std.SetRedaction(false)
-		console.Std.SetVerbosity("", 0)
-		console.Std.SetVerbosity("command", -1)
+		if console.Std.On(console.Command, 1) {
+			t.Error("the parameters of one node have changed the log of another")
+		}
 	}()
 	if err := a.mongod(); err != nil {
 		t.Fatal(err)
@@ -43,11 +45,11 @@ func TestLogParametersAct(t *testing.T) {
 	// lines returns the log's lines that a find for a word adds and that contain mark.
 	lines := func(mark, word string) (out []string) {
 		t.Helper()
-		before, _, _ := console.Std.Ring("global")
+		before, _, _ := h.log.Ring("global")
 		if err := client.Database("d").Collection("c").FindOne(t.Context(), bson.D{{Key: "s", Value: word}}).Err(); err != mongo.ErrNoDocuments {
 			t.Fatal(err)
 		}
-		after, all, _ := console.Std.Ring("global")
+		after, all, _ := h.log.Ring("global")
 		for _, l := range all[max(0, len(all)-(after-before)):] {
 			if strings.Contains(l, mark) && strings.Contains(l, `"find"`) {
 				out = append(out, l)
@@ -85,11 +87,11 @@ func TestLogParametersAct(t *testing.T) {
 		}
 	}
 	accepted := func() bool {
-		before, _, _ := console.Std.Ring("global")
+		before, _, _ := h.log.Ring("global")
 		if err := connect(t, uri).Ping(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
-		after, all, _ := console.Std.Ring("global")
+		after, all, _ := h.log.Ring("global")
 		return strings.Contains(strings.Join(all[max(0, len(all)-(after-before)):], "\n"), "Connection accepted")
 	}
 	if accepted() {

@@ -67,8 +67,8 @@ func boundMalloc() (stop func()) {
 	}
 }
 
-// A trim looks at every gap, which takes some milliseconds with ten thousand of them; who allocates meanwhile waits. It is done only
-// when the memory has grown, be it by gaps or by a cache that fills, so an idle server and one whose memory is settled do none.
+// A trim visits every gap, which takes some milliseconds with ten thousand of them, and blocks allocations meanwhile. It is done only
+// when the memory has grown, through gaps or a cache that fills: an idle server and one whose memory is stable do none.
 const (
 	trimEvery  = time.Second
 	trimGrowth = 16 << 20

@@ -26,7 +26,7 @@ func (a *assembly) watchProviders() {
 	})
 	a.background(func(ctx context.Context) {
 		a.providers.Watch(ctx, func(issuer string, err error) {
-			console.Warning(console.Access, 7070204, "OIDCKeyRefresher", "Could not read the keys of an identity provider").Str("issuer", issuer).Err(err).Write()
+			a.h.log.Warning(console.Access, 7070204, "OIDCKeyRefresher", "Could not read the keys of an identity provider").Str("issuer", issuer).Err(err).Write()
 		})
 	})
 }

@@ -16,7 +16,7 @@ func (a *assembly) warnOfPlain() {
 		return
 	}
 	warn := func(text string) {
-		console.Warning(console.Access, 9990010, a.c.Program.logCtx(), text).StartupWarning().Write()
+		a.h.log.Warning(console.Access, 9990010, a.c.Program.logCtx(), text).StartupWarning().Write()
 	}
 	if a.params.Str("saslauthdPath") == "" {
 		warn("PLAIN is among authenticationMechanisms, but saslauthdPath is not set: nobody can authenticate with it")

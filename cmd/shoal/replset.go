@@ -209,8 +209,7 @@ type raftTransport struct{ d *directory }
 
 // Send implements replication.Transport.
 func (t raftTransport) Send(ctx context.Context, host string, payload []byte) ([]byte, error) {
-	reply, err := t.d.ask(ctx, host, shardnode.RaftMessage(payload))
-	return shardnode.RaftReply(reply), err
+	return shardnode.SendRaft(payload, func(cmd []byte) ([]byte, error) { return t.d.ask(ctx, host, cmd) })
 }
 
 // reachable returns the address at which others reach a listener on addr: "any interface" becomes the

@@ -38,11 +38,12 @@ type host struct {
 	program  program
 	fatal    sync.Once
 	auditLog atomic.Pointer[console.AuditLog] // nil without one
+	log      *console.Log                     // of all nodes in the process
 }
 
 // newHost returns a host for a program.
 func newHost(p program) *host {
-	h := &host{shutdown: make(chan struct{}), program: p}
+	h := &host{shutdown: make(chan struct{}), program: p, log: console.Std}
 	h.quiesce.Store(-1)
 	return h
 }
@@ -92,7 +93,7 @@ func (h *host) context() (context.Context, context.CancelFunc) {
 func (h *host) RotateLog(name string) error {
 	var errs []error
 	if name != "audit" {
-		errs = append(errs, console.Std.Rotate())
+		errs = append(errs, h.log.Rotate())
 	}
 	if name != "server" {
 		errs = append(errs, h.rotateAudit())
@@ -301,7 +302,7 @@ func announce(c *config, r *roles, out io.Writer) {
 	}
 	describe(c, r, out)
 	console.Std.Waiting(ctx, port, c.TLS.Mode != tlsDisabled)
-	tellParent()
+	notifyParent()
 }
 
 // describe tells the user of `shoal start` what runs and where.

@@ -11,7 +11,7 @@ import (
 const tablesWait = 10 * time.Second
 
 // warmUp has a router that starts read the routing tables (loadRoutingTableOnStartup) and connect to the shards
-// (warmMinConnectionsInShardingTaskExecutorPoolOnStartup), so that its first clients need not wait for that. What cannot be had is left to them.
+// (warmMinConnectionsInShardingTaskExecutorPoolOnStartup), so that its first clients need not wait for that. What fails is left to them.
 func warmUp(r *router.Router, d *directory) {
 	p := r.Params
 	if p.Bool("loadRoutingTableOnStartup") {

@@ -1,7 +1,7 @@
 // Package isolation checks whether what transactions saw is possible under snapshot isolation.
 //
 // Transactions append unique numbers to lists and read whole lists. A list's content is the order of the writes to it, so the
-// dependencies between transactions follow from what was read alone; the database does not have to report its order:
+// dependencies between transactions follow from the reads alone; the database does not have to report its order:
 //
 //	ww  a appended, b appended right behind it        wr  a appended, b read a list that ends with it
 //	rw  a read a list, b appended right behind what a saw

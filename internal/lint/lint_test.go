@@ -327,3 +327,51 @@ func receiver(fn *ast.FuncDecl) string {
 	}
 	return fmt.Sprint(e)
 }
+
+// The properties of a stage are in its own row (agg.Trait): six lists of stage names stood in five packages, and a new stage had to be added to each.
+func TestStagesAreListedOnce(t *testing.T) {
+	stages := map[string]bool{} // quoted
+	eachFile(t, func(path string, _ *token.FileSet, file *ast.File) {
+		if filepath.ToSlash(filepath.Dir(path)) != "query/agg" || strings.HasSuffix(path, "_test.go") {
+			return
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			if call, ok := n.(*ast.CallExpr); ok && len(call.Args) > 1 {
+				if f, ok := call.Fun.(*ast.Ident); ok && (f.Name == "register" || f.Name == "info") {
+					if name, ok := call.Args[0].(*ast.BasicLit); ok {
+						stages[name.Value] = true
+					}
+				}
+			}
+			return true
+		})
+	})
+	if len(stages) < 40 {
+		t.Fatalf("only %d stages were found", len(stages))
+	}
+	eachFile(t, func(path string, set *token.FileSet, file *ast.File) {
+		if strings.HasSuffix(path, "_test.go") {
+			return
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			lit, ok := n.(*ast.CompositeLit)
+			if !ok {
+				return true
+			}
+			if m, ok := lit.Type.(*ast.MapType); !ok || fmt.Sprint(m.Value) != "bool" {
+				return true
+			}
+			listed := 0
+			for _, e := range lit.Elts {
+				kv, _ := e.(*ast.KeyValueExpr)
+				if key, ok := kv.Key.(*ast.BasicLit); ok && stages[key.Value] {
+					listed++
+				}
+			}
+			if listed > 1 {
+				t.Errorf("%s lists %d stages: make it a trait", set.Position(lit.Pos()), listed)
+			}
+			return true
+		})
+	})
+}

@@ -25,9 +25,7 @@ const (
 const maxFields = 20
 
 var wideStructs = map[string]int{
-	"cmd/shoal.config": 32, "command.Op": 28, "command.Request": 28, "command.Spec": 22, "query/agg.groupSource": 21,
-	"query/match.Node": 21, "replication.Raft": 35, "shardnode.Node": 32, "shardnode.cursor": 24, "shardnode/exec.Query": 28,
-	"storage.Engine": 32, "storage.UnitOfWork": 29,
+	"cmd/shoal.config": 32, "command.Spec": 22, "query/match.Node": 21, "shardnode/exec.Query": 28,
 }
 
 // ratchet reports a number over its bound, and a bound that can be lowered by more than slack.

@@ -1,4 +1,4 @@
-// Command sbom prints what a Go binary is made of as an SPDX 2.3 document: the modules that the Go toolchain notes in each
+// Command sbom prints the components of a Go binary as an SPDX 2.3 document: the modules that the Go toolchain records in each
 // binary it links, and the checksum of the binary itself.
 //
 //	sbom BINARY NAME VERSION >sbom.spdx.json

@@ -12,8 +12,8 @@ import (
 )
 
 func init() {
-	register("$bucket", rules{}, parseBucket)
-	register("$bucketAuto", rules{}, one(parseBucketAuto))
+	register("$bucket", rules{traits: language}, parseBucket)
+	register("$bucketAuto", rules{traits: language}, one(parseBucketAuto))
 }
 
 func isExpression(v value.Value) bool {

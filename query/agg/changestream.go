@@ -10,9 +10,9 @@ import (
 )
 
 func init() {
-	register("$changeStream", rules{first: true, database: true, noFacet: true, noLookup: true, noUnion: true, noTxn: true},
+	register("$changeStream", rules{first: true, database: true, noFacet: true, noLookup: true, noUnion: true, noTxn: true, noView: true, traits: NotInTransaction},
 		one(parseChangeStream))
-	register("$changeStreamSplitLargeEvent", rules{last: true, noFacet: true, noLookup: true, noUnion: true}, one(parseSplitEvent))
+	register("$changeStreamSplitLargeEvent", rules{last: true, noFacet: true, noLookup: true, noUnion: true, traits: Plain}, one(parseSplitEvent))
 }
 
 // ChangeStream is a parsed $changeStream.

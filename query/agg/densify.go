@@ -1,7 +1,6 @@
 package agg
 
 import (
-	"context"
 	"slices"
 	"strings"
 
@@ -12,8 +11,8 @@ import (
 )
 
 func init() {
-	register("$densify", rules{}, one(parseDensify))
-	register("$fill", rules{}, parseFill)
+	register("$densify", rules{traits: Plain | Slow}, one(parseDensify))
+	register("$fill", rules{traits: Plain | Slow}, parseFill)
 }
 
 // densifyStage is $densify: it adds documents so that a field has every step between two bounds.
@@ -26,8 +25,6 @@ type densifyStage struct {
 	bounds     string // "full", "partition", or "" if lo and hi are given
 	lo, hi     value.Value
 }
-
-const maxDensified = 500_000
 
 func parseDensify(o *Options, v value.Value) (*densifyStage, error) {
 	if v.T != value.Document {
@@ -147,145 +144,6 @@ func (s *densifyStage) parseEdges(lo, hi value.Value) error {
 
 func (s *densifyStage) Name() string      { return "$densify" }
 func (s *densifyStage) Spec() value.Value { return s.arg }
-func (s *densifyStage) open(x *exec, src Source) (Source, error) {
-	return &lazySource{src: src, fill: func(ctx context.Context) ([]Doc, error) { return s.fill(ctx, x, src) }}, nil
-}
-
-// dense is a document in $densify: its value, and the key of its partition.
-type dense struct {
-	d   Doc
-	v   value.Value
-	key string
-}
-
-func (s *densifyStage) fill(ctx context.Context, x *exec, src Source) ([]Doc, error) {
-	docs, err := s.read(ctx, x, src)
-	if err != nil {
-		return nil, err
-	}
-	coll := x.opts.collator()
-	slices.SortStableFunc(docs, func(a, b dense) int { return s.order(a, b, coll) })
-	var out []Doc
-	var order []string
-	groups := map[string][]dense{}
-	var least, most value.Value
-	for _, d := range docs {
-		if d.v.IsNullish() {
-			out = append(out, d.d) // documents without a value are passed on first
-			continue
-		}
-		if _, ok := groups[d.key]; !ok {
-			order = append(order, d.key)
-		}
-		groups[d.key] = append(groups[d.key], d)
-		if least.T == value.Missing {
-			least = d.v
-		}
-		most = d.v
-	}
-	if len(order) == 0 && s.bounds == "" && s.partitions == nil {
-		order = []string{""}
-	}
-	var made []dense
-	frame := x.frame()
-	for _, k := range order {
-		lo, hi, inclusive := s.lo, s.hi, false
-		if g := groups[k]; s.bounds == "partition" {
-			lo, hi, inclusive = g[0].v, g[len(g)-1].v, true
-		} else if s.bounds == "full" {
-			lo, hi, inclusive = least, most, true
-		}
-		if made, err = s.densify(made, groups[k], lo, hi, inclusive, frame); err != nil {
-			return nil, err
-		}
-	}
-	if s.bounds == "full" || s.bounds == "" {
-		slices.SortStableFunc(made, func(a, b dense) int { return value.CompareCollated(a.v, b.v, coll) })
-	}
-	for _, d := range made {
-		out = append(out, d.d)
-	}
-	return out, nil
-}
-
-// order compares by value; first by partition, if each has bounds of its own.
-func (s *densifyStage) order(a, b dense, coll value.Collator) int {
-	if s.bounds == "partition" {
-		for _, p := range s.partitions {
-			if c := value.CompareCollated(lookupPath(a.d.Raw, p), lookupPath(b.d.Raw, p), coll); c != 0 {
-				return c
-			}
-		}
-	}
-	return value.CompareCollated(a.v, b.v, coll)
-}
-
-func (s *densifyStage) read(ctx context.Context, x *exec, src Source) ([]dense, error) {
-	var docs []dense
-	var held int64
-	for {
-		d, ok, err := src.Next(ctx)
-		if err != nil || !ok {
-			return docs, err
-		}
-		d = d.clone()
-		held += int64(len(d.Raw)) + 96
-		if limit := x.opts.limitOf("$densify"); held > limit {
-			if _, err := x.spiller("$densify", limit); err != nil {
-				return nil, err
-			}
-		}
-		v := lookupPath(d.Raw, s.field)
-		switch {
-		case v.IsNullish():
-		case s.unit != "" && v.T != value.DateTime:
-			return nil, mongoerr.New(6053600, "Encountered non-date value in collection when step has a date unit.")
-		case s.unit == "" && v.T == value.DateTime:
-			return nil, mongoerr.New(6586401, "Encountered date value in collection when step does not have a date unit.")
-		case s.unit == "" && !v.T.Numeric():
-			return nil, mongoerr.New(5733201, "Densify field type must be numeric or a date")
-		}
-		var key []byte
-		for _, p := range s.partitions {
-			key = value.AppendGroupKey(key, lookupPath(d.Raw, p), x.opts.collator())
-		}
-		docs = append(docs, dense{d, v, string(key)})
-	}
-}
-
-// densify appends a partition's documents and those generated between lo and hi.
-func (s *densifyStage) densify(out, have []dense, lo, hi value.Value, inclusive bool, frame *expr.Frame) ([]dense, error) {
-	at := 0
-	next := s.steps(lo)
-	for v := lo; ; v = next() {
-		if err := frame.Check(); err != nil {
-			return nil, err
-		}
-		c := value.Compare(v, hi)
-		if c > 0 || c == 0 && !inclusive {
-			break
-		}
-		if len(out) > maxDensified {
-			return nil, mongoerr.Newf(5897900, "Generated %d documents in $densify, which is over the limit of %d", len(out), maxDensified)
-		}
-		for at < len(have) && value.Compare(have[at].v, v) < 0 {
-			out = append(out, have[at])
-			at++
-		}
-		if at < len(have) && value.Compare(have[at].v, v) == 0 {
-			continue
-		}
-		raw := value.Doc()
-		if len(have) > 0 { // the partition's values are those of the following document
-			after := have[min(at, len(have)-1)].d.Raw
-			for _, p := range s.partitions {
-				raw = setPath(nil, raw, p, lookupPath(after, p))
-			}
-		}
-		out = append(out, dense{d: Doc{Raw: setPath(nil, raw, s.field, v)}, v: v})
-	}
-	return append(out, have[at:]...), nil
-}
 
 // steps returns a bound moved by one step, by two, and so on.
 func (s *densifyStage) steps(lo value.Value) func() value.Value {

@@ -12,12 +12,12 @@ import (
 )
 
 func init() {
-	register("$match", rules{}, one(parseMatch))
-	register("$project", rules{}, one(fieldsParser("$project", projection.Project)))
-	register("$addFields", rules{}, one(fieldsParser("$addFields", projection.AddFields)))
-	register("$set", rules{}, one(fieldsParser("$set", projection.Set)))
-	register("$unset", rules{}, one(fieldsParser("$unset", projection.Unset)))
-	register("$redact", rules{}, one(parseRedact))
+	register("$match", rules{traits: language | Selects}, one(parseMatch))
+	register("$project", rules{traits: language}, one(fieldsParser("$project", projection.Project)))
+	register("$addFields", rules{traits: language}, one(fieldsParser("$addFields", projection.AddFields)))
+	register("$set", rules{traits: language}, one(fieldsParser("$set", projection.Set)))
+	register("$unset", rules{traits: language}, one(fieldsParser("$unset", projection.Unset)))
+	register("$redact", rules{traits: language}, one(parseRedact))
 }
 
 // matchStage is $match.
@@ -89,6 +89,8 @@ func hasKind(n *match.Node, k match.Kind) bool {
 	return false
 }
 
+func (s *matchStage) halves() halves { return halves{streams: true} }
+
 func (s *matchStage) Name() string      { return "$match" }
 func (s *matchStage) Spec() value.Value { return value.NewDocument(s.filter) }
 func (s *matchStage) open(_ *exec, src Source) (Source, error) {
@@ -129,6 +131,8 @@ func fieldsParser(name string, kind projection.Stage) func(*Options, value.Value
 		return &fieldsStage{name, kind, p, v}, err
 	}
 }
+
+func (s *fieldsStage) halves() halves { return halves{streams: true} }
 
 func (s *fieldsStage) Name() string      { return s.name }
 func (s *fieldsStage) Spec() value.Value { return s.spec }
@@ -189,6 +193,8 @@ func parseRedact(o *Options, v value.Value) (*redactStage, error) {
 	s.e, err = expr.Compile(v, sc)
 	return s, err
 }
+
+func (s *redactStage) halves() halves { return halves{streams: true} }
 
 func (s *redactStage) Name() string      { return "$redact" }
 func (s *redactStage) Spec() value.Value { return s.e.Serialize() }

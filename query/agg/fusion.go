@@ -26,24 +26,13 @@ type fusion struct {
 
 // fusionRules are how the two stages read their input pipelines.
 type fusionRules struct {
-	selecting         map[string]bool // stages that choose, order and score documents without changing them
-	empty, changes    mongoerr.Code   // error codes: an empty pipeline; a stage that changes documents
-	unfit             mongoerr.Code   // error code: a pipeline that does not rank, or score
+	empty, changes    mongoerr.Code // error codes: an empty pipeline; a stage that changes documents
+	unfit             mongoerr.Code // error code: a pipeline that does not rank, or score
 	fits              func(name string, first bool, arg value.Value) bool
 	unfitText         string
 	normalizes        bool // whether input.normalization and combination.method are known
 	checkCombination  func(k string, e value.Value) error
 	finishCombination func(weighted bool) error
-}
-
-// orderedStages select and order documents without changing them.
-func orderedStages(more ...string) map[string]bool {
-	out := map[string]bool{"$match": true, "$sort": true, "$limit": true, "$skip": true, "$sample": true, "$search": true,
-		"$vectorSearch": true, "$rankFusion": true, "$scoreFusion": true}
-	for _, name := range more {
-		out[name] = true
-	}
-	return out
 }
 
 // parse reads the stage's argument.
@@ -161,7 +150,7 @@ func (s *fusion) checkSelects(o *Options, name string, specs []value.Value) erro
 		case k == "$rankFusion" || k == "$scoreFusion":
 			return mongoerr.Newf(10170100, "%s can only be the first stage of a pipeline", k)
 		case k == "$geoNear" && i == 0 && onlySelects(arg):
-		case !s.rules.selecting[k]:
+		case !Has(k, Selects):
 			return mongoerr.Newf(s.rules.changes, "stage '%s' of %s input pipeline '%s' modifies documents: only stages that select and order may be used", k, s.name, name)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 func init() {
-	register("$geoNear", rules{noFacet: true}, one(parseGeoNear))
+	register("$geoNear", rules{noFacet: true, traits: Plain}, one(parseGeoNear))
 }
 
 // GeoNearStage is $geoNear. The query planner finds and orders the documents (by the query that filter returns); the stage
@@ -183,6 +183,8 @@ func (s *GeoNearStage) Key() string { return s.key }
 
 // SetKey sets the path for a specification that names none.
 func (s *GeoNearStage) SetKey(path string) { s.key = path }
+
+func (s *GeoNearStage) halves() halves { return halves{shard: []Stage{s}, sort: s.mergeSort()} }
 
 func (s *GeoNearStage) Name() string      { return "$geoNear" }
 func (s *GeoNearStage) Spec() value.Value { return s.spec }

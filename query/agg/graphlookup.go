@@ -9,7 +9,7 @@ import (
 )
 
 func init() {
-	register("$graphLookup", rules{}, one(parseGraphLookup))
+	register("$graphLookup", rules{traits: Slow}, one(parseGraphLookup))
 }
 
 // graphStage is $graphLookup: a breadth-first walk over another collection.

@@ -15,9 +15,9 @@ import (
 )
 
 func init() {
-	register("$group", rules{}, one(parseGroup))
-	register("$count", rules{}, parseCount)
-	register("$sortByCount", rules{}, parseSortByCount)
+	register("$group", rules{traits: language}, one(parseGroup))
+	register("$count", rules{traits: language}, parseCount)
+	register("$sortByCount", rules{traits: language}, parseSortByCount)
 }
 
 // groupStage is $group. With partial set it returns unfinished states (the shards' part); with merging set it reads them.
@@ -106,6 +106,16 @@ func parseGroupField(o *Options, name string, v value.Value) (groupField, error)
 	return groupField{name, acc}, err
 }
 
+// halves has the shards group what they have, and the merger their partial groups.
+func (s *groupStage) halves() halves {
+	if s.partial || s.merging {
+		return halves{merge: []Stage{s}}
+	}
+	half, whole := *s, *s
+	half.partial, whole.merging = true, true
+	return halves{shard: []Stage{&half}, merge: []Stage{&whole}}
+}
+
 func (s *groupStage) Name() string { return "$group" }
 func (s *groupStage) Spec() value.Value {
 	fs := []value.Field{f("_id", s.id.Serialize())}
@@ -122,7 +132,7 @@ func (s *groupStage) Spec() value.Value {
 }
 
 func (s *groupStage) open(x *exec, src Source) (Source, error) {
-	return &groupSource{x: x, s: s, src: src, memory: x.opts.limitOf("$group"), frame: x.frame(), collator: x.opts.collator(), index: map[string]int32{}, ints: map[int64]int32{}, wrap: !x.last && !s.partial, simple: s.simple()}, nil
+	return &groupSource{x: x, s: s, src: src, memory: x.opts.limitOf("$group"), frame: x.frame(), collator: x.opts.collator(), groupTable: groupTable{index: map[string]int32{}, ints: map[int64]int32{}}, wrap: !x.last && !s.partial, simple: s.simple()}, nil
 }
 
 // groupSource reads its whole input, then returns one document per group in the order in which the groups appeared.
@@ -133,13 +143,7 @@ type groupSource struct {
 	frame    *expr.Frame
 	collator value.Collator
 
-	index  map[string]int32 // group key bytes → group
-	ints   map[int64]int32  // groups of integer keys, which need no key bytes
-	ids    []value.Value
-	states []accum.State // len(s.fields) for each group
-	sums   []*accum.Sum  // the same, if simple.sums
-	key    []byte
-	bytes  int64
+	groupTable
 
 	ready  bool
 	wrap   bool         // see wrapKeys
@@ -150,6 +154,17 @@ type groupSource struct {
 	memory int64 // the maximum number of bytes that it may hold
 	stats  SpillStats
 	merged *groupMerger
+}
+
+// groupTable has the groups in memory.
+type groupTable struct {
+	index  map[string]int32 // group key bytes → group
+	ints   map[int64]int32  // groups of integer keys, which need no key bytes
+	ids    []value.Value
+	states []accum.State // len(s.fields) for each group
+	sums   []*accum.Sum  // the same, if simple.sums
+	key    []byte
+	bytes  int64
 }
 
 // SpillStats implements SpillReporter.

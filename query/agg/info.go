@@ -13,29 +13,30 @@ import (
 
 func init() {
 	report := rules{first: true, noFacet: true, noTxn: true}
-	register("$collStats", report, infoParser("$collStats", checkCollStats))
-	register("$indexStats", report, infoParser("$indexStats", checkIndexStats))
-	register("$planCacheStats", report, infoParser("$planCacheStats", checkPlanCacheStats))
 	db := report
 	db.database = true
-	register("$currentOp", db, infoParser("$currentOp", checkCurrentOp))
-	local := db
-	local.noFacet = false
-	register("$listLocalSessions", local, infoParser("$listLocalSessions", checkListLocalSessions))
-	sessions := report
-	sessions.noFacet = false
-	register("$listSessions", sessions, infoParser("$listSessions", checkListSessions))
-	everywhere := db
-	everywhere.noFacet = false // the stage itself reports that it needs a database
-	register("$listClusterCatalog", everywhere, infoParser("$listClusterCatalog", checkListClusterCatalog))
-	register("$listSampledQueries", db, infoParser("$listSampledQueries", nil))
-	register("$querySettings", db, infoParser("$querySettings", checkQuerySettings))
-	register("$queryStats", db, infoParser("$queryStats", checkQueryStats))
-	register("$listCatalog", db, infoParser("$listCatalog", checkListCatalog))
-	register("$shardedDataDistribution", db, infoParser("$shardedDataDistribution", checkShardedDistribution))
-	register("$listSearchIndexes", report, infoParser("$listSearchIndexes", checkListSearchIndexes))
-	docs := rules{first: true, database: true, noFacet: true}
-	register("$documents", docs, one(parseDocuments))
+	late := report
+	late.noFacet = false // the stage itself reports that it needs a database
+	lateDB := late
+	lateDB.database = true
+	info := func(name string, r rules, traits Trait, check func(o *Options, v value.Value) error) {
+		r.traits = traits
+		register(name, r, infoParser(name, check))
+	}
+	info("$collStats", report, NotInTransaction, checkCollStats)
+	info("$indexStats", report, NotInTransaction|Unstable, checkIndexStats)
+	info("$planCacheStats", report, NotInTransaction|Unstable|ServerMemory, checkPlanCacheStats)
+	info("$currentOp", db, NotInTransaction|Unstable|ServerMemory|NotFirstInView, checkCurrentOp)
+	info("$listLocalSessions", lateDB, NotInTransaction|Unstable|ServerMemory|NotFirstInView, checkListLocalSessions)
+	info("$listSessions", late, NotInTransaction|Unstable|NotFirstInView, checkListSessions)
+	info("$listClusterCatalog", lateDB, ServerMemory, checkListClusterCatalog)
+	info("$listSampledQueries", db, 0, nil)
+	info("$querySettings", db, Unstable, checkQuerySettings)
+	info("$queryStats", db, Unstable, checkQueryStats)
+	info("$listCatalog", db, 0, checkListCatalog)
+	info("$shardedDataDistribution", db, 0, checkShardedDistribution)
+	info("$listSearchIndexes", report, ServerMemory, checkListSearchIndexes)
+	register("$documents", rules{first: true, database: true, noFacet: true, traits: Slow | NotFirstInView}, one(parseDocuments))
 }
 
 // infoStage asks the host for documents about the server.
@@ -59,7 +60,9 @@ func infoParser(name string, check func(o *Options, v value.Value) error) func(*
 	}
 }
 
-func (s *infoStage) generates()        {}
+func (s *infoStage) generates()     {}
+func (s *infoStage) halves() halves { return halves{streams: true} }
+
 func (s *infoStage) Name() string      { return s.name }
 func (s *infoStage) Spec() value.Value { return s.arg }
 func (s *infoStage) open(x *exec, _ Source) (Source, error) {

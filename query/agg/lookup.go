@@ -12,9 +12,9 @@ import (
 )
 
 func init() {
-	register("$lookup", rules{}, one(parseLookup))
-	register("$unionWith", rules{}, one(parseUnionWith))
-	register("$facet", rules{noFacet: true}, one(parseFacet))
+	register("$lookup", rules{traits: Slow}, one(parseLookup))
+	register("$unionWith", rules{traits: Slow | NotInTransaction}, one(parseUnionWith))
+	register("$facet", rules{noFacet: true, traits: Slow}, one(parseFacet))
 }
 
 // maxArray limits a document in the output; maxJoined one between two stages.

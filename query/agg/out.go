@@ -11,7 +11,7 @@ import (
 )
 
 func init() {
-	write := rules{last: true, noFacet: true, noLookup: true, noUnion: true, noTxn: true}
+	write := rules{last: true, noFacet: true, noLookup: true, noUnion: true, noTxn: true, noView: true, traits: NotInTransaction}
 	register("$out", write, one(parseOut))
 	register("$merge", write, one(parseMerge))
 }

@@ -334,7 +334,7 @@ func (p *Pipeline) Run(src Source) (Source, error) {
 			return nil, err
 		}
 		src = next
-		if multiplies[s.Name()] {
+		if Has(s.Name(), Slow) {
 			src = &watched{Source: src, frame: x.frame()}
 		}
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 func init() {
-	register("$rankFusion", rules{hybrid: true, noView: true}, one(parseRankFusion))
+	register("$rankFusion", rules{hybrid: true, noView: true, traits: Selects}, one(parseRankFusion))
 }
 
 // rankConstant is the constant of reciprocal rank fusion: a document of rank r scores weight/(60+r).
@@ -19,7 +19,7 @@ type rankStage struct{ fusion }
 
 func parseRankFusion(o *Options, v value.Value) (*rankStage, error) {
 	s := &rankStage{fusion{name: "$rankFusion", rules: fusionRules{
-		selecting: orderedStages("$score"), empty: 9834300, changes: 9191103, unfit: 9191100,
+		empty: 9834300, changes: 9191103, unfit: 9191100,
 		unfitText: "must begin with a ranked stage or hold a $sort",
 		fits: func(k string, first bool, _ value.Value) bool {
 			return k == "$sort" || first && (k == "$search" || k == "$vectorSearch")

@@ -9,7 +9,7 @@ import (
 )
 
 func init() {
-	register("$score", rules{}, one(parseScore))
+	register("$score", rules{traits: Plain | Selects}, one(parseScore))
 }
 
 // normalization is a way to map scores to the range from 0 to 1.
@@ -105,6 +105,14 @@ func (s *scoreStage) option(k string, e value.Value) (err error) {
 		return unknownField("$score." + k)
 	}
 	return err
+}
+
+// halves leaves a normalization that depends on all scores to the merger.
+func (s *scoreStage) halves() halves {
+	if s.normalization != minMaxScaler {
+		return halves{streams: true}
+	}
+	return halves{merge: []Stage{s}}
 }
 
 func (s *scoreStage) Name() string      { return "$score" }

@@ -10,7 +10,7 @@ import (
 )
 
 func init() {
-	register("$scoreFusion", rules{hybrid: true, noView: true}, one(parseScoreFusion))
+	register("$scoreFusion", rules{hybrid: true, noView: true, traits: Selects}, one(parseScoreFusion))
 }
 
 // scoreFusionStage is $scoreFusion: several scored selections of one collection, fused by their scores.
@@ -27,7 +27,7 @@ func parseScoreFusion(o *Options, v value.Value) (*scoreFusionStage, error) {
 	s := &scoreFusionStage{}
 	s.name = "$scoreFusion"
 	s.rules = fusionRules{
-		selecting: orderedStages("$score"), empty: 9402503, changes: 9402502, unfit: 9402500,
+		empty: 9402503, changes: 9402502, unfit: 9402500,
 		unfitText: "must begin with a scored stage or hold a $score",
 		fits: func(k string, first bool, arg value.Value) bool {
 			return k == "$score" || first && (k == "$search" || k == "$vectorSearch" || k == "$match" && value.Lookup(arg.Doc(), "$text").T != value.Missing)

@@ -14,12 +14,12 @@ import (
 )
 
 func init() {
-	register("$limit", rules{}, one(parseLimit))
-	register("$skip", rules{}, one(parseSkip))
-	register("$sample", rules{}, one(parseSample))
-	register("$unwind", rules{}, one(parseUnwind))
-	register("$replaceRoot", rules{}, one(parseReplaceRoot))
-	register("$replaceWith", rules{}, one(parseReplaceWith))
+	register("$limit", rules{traits: language | Selects}, one(parseLimit))
+	register("$skip", rules{traits: language | Selects}, one(parseSkip))
+	register("$sample", rules{traits: language | Selects}, one(parseSample))
+	register("$unwind", rules{traits: language | Slow}, one(parseUnwind))
+	register("$replaceRoot", rules{traits: language}, one(parseReplaceRoot))
+	register("$replaceWith", rules{traits: language}, one(parseReplaceWith))
 }
 
 // limitStage is $limit.
@@ -55,6 +55,8 @@ func parseLimit(_ *Options, v value.Value) (*limitStage, error) {
 	}
 	return &limitStage{n}, err
 }
+
+func (s *limitStage) halves() halves { return halves{shard: []Stage{s}, merge: []Stage{s}} }
 
 func (s *limitStage) Name() string      { return "$limit" }
 func (s *limitStage) Spec() value.Value { return value.NewInt64(s.n) }
@@ -137,6 +139,8 @@ func parseSample(_ *Options, v value.Value) (*sampleStage, error) {
 	}
 	return &sampleStage{n}, nil
 }
+
+func (s *sampleStage) halves() halves { return halves{shard: []Stage{s}, merge: []Stage{s}} }
 
 func (s *sampleStage) Name() string      { return "$sample" }
 func (s *sampleStage) Spec() value.Value { return doc(f("size", value.NewInt64(s.n))) }
@@ -231,6 +235,8 @@ func parseReplaceWith(o *Options, v value.Value) (*rootStage, error) {
 	e, err := expr.Compile(v, o.scope())
 	return &rootStage{e}, err
 }
+
+func (s *rootStage) halves() halves { return halves{streams: true} }
 
 func (s *rootStage) Name() string      { return "$replaceRoot" }
 func (s *rootStage) Spec() value.Value { return doc(f("newRoot", s.e.Serialize())) }
@@ -356,6 +362,8 @@ func (s *unwindStage) setIndex(e value.Value) (err error) {
 	s.index, err = fieldPath(s.indexAs)
 	return err
 }
+
+func (s *unwindStage) halves() halves { return halves{streams: true} }
 
 func (s *unwindStage) Name() string { return "$unwind" }
 func (s *unwindStage) Spec() value.Value {

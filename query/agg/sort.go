@@ -14,7 +14,7 @@ import (
 )
 
 func init() {
-	register("$sort", rules{}, one(parseSort))
+	register("$sort", rules{traits: language | Selects}, one(parseSort))
 }
 
 // sortStage is $sort; limit is not 0 if a $limit was merged into it.
@@ -29,6 +29,22 @@ func parseSort(o *Options, v value.Value) (*sortStage, error) {
 	}
 	p, err := sortkey.Parse(v.Doc(), o.collator())
 	return &sortStage{pattern: p}, err
+}
+
+// halves has the shards sort, and their streams merged by the pattern. What sorts by metadata is sorted by the merger.
+func (s *sortStage) halves() (h halves) {
+	switch {
+	case sortsByMeta(s):
+		if s.limit > 0 {
+			h.shard = []Stage{s}
+		}
+		h.merge = []Stage{s}
+		return h
+	case s.limit > 0:
+		h.merge = []Stage{&limitStage{s.limit}}
+	}
+	h.shard, h.sort = []Stage{s}, s.pattern.Spec()
+	return h
 }
 
 func (s *sortStage) Name() string      { return "$sort" }

@@ -13,13 +13,6 @@ type Source interface {
 	Close()
 }
 
-// multiplies lists the stages that return many documents for one, or take long for each: a stage above them may work for
-// a long time without any other check whether the operation has to stop.
-var multiplies = map[string]bool{
-	"$unwind": true, "$lookup": true, "$graphLookup": true, "$unionWith": true, "$facet": true, "$densify": true, "$fill": true,
-	"$setWindowFields": true, "$documents": true,
-}
-
 // watched ends a stage's documents when the operation has to stop.
 type watched struct {
 	Source

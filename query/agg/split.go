@@ -61,14 +61,14 @@ func (p *Pipeline) ExplainSplit() Split {
 func (p *Pipeline) divide() Split {
 	out := Split{}
 	for i, s := range p.stages {
-		shard, merge, sort, streams := halves(s)
-		if streams {
+		h := halvesOf(s)
+		if h.streams {
 			continue
 		}
-		out.MergeSort = sort
-		out.Shard = &Pipeline{opts: p.opts, metas: p.metas, stages: append(slices.Clone(p.stages[:i]), shard...)}
-		rest := append(slices.Clone(merge), p.stages[i+1:]...)
-		if sort != nil && len(merge) == 0 {
+		out.MergeSort = h.sort
+		out.Shard = &Pipeline{opts: p.opts, metas: p.metas, stages: append(slices.Clone(p.stages[:i]), h.shard...)}
+		rest := append(slices.Clone(h.merge), p.stages[i+1:]...)
+		if h.sort != nil && len(h.merge) == 0 {
 			out.Shard.stages, rest = cutSorted(out.Shard.stages, rest)
 		}
 		if len(rest) > 0 {
@@ -80,42 +80,21 @@ func (p *Pipeline) divide() Split {
 	return out
 }
 
-// halves returns the parts of a stage that run on the shards and over their merged streams; streams is true if the
-// whole stage runs on the shards and the next one may follow it there.
-func halves(s Stage) (shard, merge []Stage, sort []byte, streams bool) {
-	switch s := s.(type) {
-	case *matchStage, *fieldsStage, *rootStage, *unwindStage, *redactStage, *infoStage, *unpackStage:
-		return nil, nil, nil, true
-	case *scoreStage:
-		if s.normalization != minMaxScaler {
-			return nil, nil, nil, true
-		}
-	case *limitStage:
-		return []Stage{s}, []Stage{s}, nil, false
-	case *sampleStage:
-		return []Stage{s}, []Stage{s}, nil, false
-	case *sortStage:
-		if sortsByMeta(s) {
-			if s.limit > 0 {
-				shard = []Stage{s}
-			}
-			return shard, []Stage{s}, nil, false
-		}
-		if s.limit > 0 {
-			merge = []Stage{&limitStage{s.limit}}
-		}
-		return []Stage{s}, merge, s.pattern.Spec(), false
-	case *GeoNearStage:
-		return []Stage{s}, nil, s.mergeSort(), false
-	case *groupStage:
-		if s.partial || s.merging {
-			return nil, []Stage{s}, nil, false
-		}
-		half, whole := *s, *s
-		half.partial, whole.merging = true, true
-		return []Stage{&half}, []Stage{&whole}, nil, false
+// halves are the parts of a stage that run on the shards and over their merged streams.
+type halves struct {
+	shard, merge []Stage
+	sort         []byte // by which the shards' streams are merged; nil for any order
+	streams      bool   // the whole stage runs on the shards, and the next one may follow it there
+}
+
+// divisible is implemented by the stages that run on shards, as a whole or in part. All others run where the shards' documents are merged.
+type divisible interface{ halves() halves }
+
+func halvesOf(s Stage) halves {
+	if d, ok := s.(divisible); ok {
+		return d.halves()
 	}
-	return nil, []Stage{s}, nil, false
+	return halves{merge: []Stage{s}}
 }
 
 // cutSorted lets shards also run the stages after a sort that preserve its order and need only one document at a time.

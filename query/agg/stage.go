@@ -50,6 +50,32 @@ type rules struct {
 	noTxn, noView              bool
 	internal                   bool // not listed for clients
 	split                      bool // only in a shard's part of a pipeline that a router has split
+
+	traits Trait
+}
+
+// Trait is a property of a stage that other parts of the server decide by. Each is safe to leave out: then more is checked, or less is shared.
+type Trait uint16
+
+// The traits of stages.
+const (
+	OwnCollection    Trait = 1 << iota // reads nothing but its aggregate's collection, whatever its arguments
+	Plain                              // requires no privilege beyond those for what it reads; without it, the stage needs a row in auth/stages.go
+	Selects                            // selects and orders documents without changing them
+	Slow                               // returns many documents for one, or takes long for each: killed operations stop within it
+	ServerMemory                       // reads the server's own memory: no read concern but local has a meaning for it
+	Unstable                           // is not part of the stable API
+	NotInTransaction                   // refused before it is parsed; rules.noTxn refuses it within other stages, too
+	NotFirstInView                     // makes its documents without a collection that a view could be on
+)
+
+// language is what most stages are: they change the documents that come to them.
+const language = OwnCollection | Plain
+
+// Has reports whether a stage exists and has a trait.
+func Has(stage string, t Trait) bool {
+	r := registry[stage]
+	return r != nil && r.traits&t != 0
 }
 
 var registry = map[string]*row{}

@@ -55,6 +55,8 @@ func parseUnpack(_ *Options, v value.Value) (*unpackStage, error) {
 	return s, nil
 }
 
+func (s *unpackStage) halves() halves { return halves{streams: true} }
+
 func (s *unpackStage) Name() string      { return "$_internalUnpackBucket" }
 func (s *unpackStage) Spec() value.Value { return s.spec }
 

@@ -12,7 +12,7 @@ import (
 )
 
 func init() {
-	register("$setWindowFields", rules{}, one(parseSetWindowFields))
+	register("$setWindowFields", rules{traits: language | Slow}, one(parseSetWindowFields))
 }
 
 // windowStage is $setWindowFields.

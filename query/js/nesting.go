@@ -7,9 +7,9 @@ import (
 )
 
 // The interpreter's parser and its compiler recurse: once for each bracket that is open, and once for each operator of a chain. A
-// stack that overflows ends the process, and nothing can recover from that. So a source is looked at before it is parsed, and
+// stack overflow ends the process, and nothing can recover from that. A source is therefore scanned before it is parsed, and
 // refused where it may be nested too deeply. Rejected: a limit on the length alone. It would have to be so low, some
-// kilobytes for each megabyte of stack, that libraries which people load into their functions would be refused.
+// kilobytes for each megabyte of stack, that the libraries which applications load into their functions would be refused.
 const (
 	plainSource   = 8 << 10 // a source no longer than this is parsed as it is: its length bounds the nesting
 	longestSource = 1 << 20
@@ -225,7 +225,7 @@ func (s *nesting) quoted(quote byte) {
 	}
 }
 
-// lineEnd returns where the line ends that i is in.
+// lineEnd returns the end of the line that contains i.
 func (s *nesting) lineEnd(i int) int {
 	end := len(s.src)
 	for _, nl := range []string{"\n", "\r", "\u2028", "\u2029"} {
@@ -278,7 +278,7 @@ func (s *nesting) slash() bool {
 	return true
 }
 
-// patternEnd returns where the pattern ends that begins at the current place; -1 for none on this line.
+// patternEnd returns the end of the pattern that begins at the current position; -1 if it does not end on this line.
 func (s *nesting) patternEnd() int {
 	class := false
 	for i, end := s.at+1, s.lineEnd(s.at); i < end; i++ {

@@ -300,7 +300,7 @@ func (m *machine) take(in *inst, pos int) int {
 	case oBack:
 		for _, g := range in.nums {
 			if m.regs[2*g] >= 0 {
-				return m.again(int(m.regs[2*g]), int(m.regs[2*g+1]), pos, in.fold)
+				return m.matchBackreference(int(m.regs[2*g]), int(m.regs[2*g+1]), pos, in.fold)
 			}
 		}
 		return -1
@@ -400,8 +400,8 @@ func (m *machine) returns(group, pc int32) (int32, bool) {
 	return c.back, !m.over()
 }
 
-// again matches a text that was matched before; -1 if it does not match.
-func (m *machine) again(a, b, pos int, fold bool) int {
+// matchBackreference matches a text that was matched before; -1 if it does not match.
+func (m *machine) matchBackreference(a, b, pos int, fold bool) int {
 	if !fold {
 		if end := pos + b - a; end <= len(m.s) && bytes.Equal(m.s[a:b], m.s[pos:end]) {
 			return end

@@ -72,7 +72,7 @@ func (m *Coordinators) Service() replication.Service {
 			}
 			m.mu.Unlock()
 			<-ctx.Done()
-			m.wg.Wait() // no run begins any more
+			m.wg.Wait() // no further run begins
 		},
 	}
 }
@@ -81,8 +81,8 @@ func (m *Coordinators) Service() replication.Service {
 //
 // It ends before clients may write (the service is vital). Hazard: DDL locks are memory only. If a client's command came
 // before them, it could find the collection half dropped, unlocked, and begin a second operation on the same name. The
-// lock table is a new one, which nobody else has before the runs hold their locks: operations of the last time as primary may still
-// unwind, and release what they held in the old table, which must not release a lock of a run that goes on.
+// lock table is a new one, which nothing else uses before the runs hold their locks: operations of the last time as primary may still
+// unwind, and what they release in the old table must not release a lock of a run that continues.
 func (m *Coordinators) stepUp(ctx context.Context, _ int64) error {
 	table, runs, all := lock.NewManager(), make(map[string]*run), make(map[*held]struct{})
 	err := documents(m.Docs).Each(func(d *document) error {

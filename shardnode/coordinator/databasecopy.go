@@ -29,7 +29,7 @@ const (
 	roundLimit = 4096                   // documents of one round
 	fewLeft    = 512                    // a round with no more, which
 	shortRound = 100 * time.Millisecond // did not take longer, is the last one before writes are blocked;
-	manyRounds = 200                    // so is this one: writers that never pause are not caught up with otherwise
+	manyRounds = 200                    // so is this one: writers that never pause would not be caught up with
 	// sessionsBatch is the size of the part of the history of retryable writes in one message.
 	sessionsBatch = 4 << 20
 	// sessionsAgain is how many seconds the history that is sent in the critical section overlaps the clone: a statement may be noted a
@@ -87,7 +87,7 @@ func (p *movePrimary) clone(ctx context.Context, r *run) error {
 	return c.send(ctx, &msg.MovePrimaryStore{Durable: true})
 }
 
-// attempt notes what is to be copied, for whoever has to undo it. The write also takes the time on: no other attempt has this one's.
+// attempt stores what will be copied, so that it can be undone. The write also advances the time: no other attempt has this one's.
 func (p *movePrimary) attempt(ctx context.Context, r *run, entries []*cluster.CollectionEntry) error {
 	s := r.m.Engine.Snapshot()
 	defer s.Release()
@@ -191,7 +191,7 @@ func (c *copier) collection(ctx context.Context, s *storage.Snapshot, moved msg.
 	flush := func() error {
 		began := time.Now()
 		err := c.send(ctx, &msg.MovePrimaryStore{NS: moved.NS, UUID: moved.UUID, Stored: b.take(), Fresh: true})
-		if err == nil { // the stores are left to clients for as long as the part has kept them busy
+		if err == nil { // clients get the store for as long as the part has used it
 			err = cluster.Sleep(ctx, time.Since(began))
 		}
 		return err
@@ -231,7 +231,7 @@ type batch struct {
 	n    int
 }
 
-// full reports whether another document is to be in the next part.
+// full reports whether another document belongs in the next part.
 func (b *batch) full(size int) bool { return b.n > 0 && len(b.list)+size > partBytes }
 
 func (b *batch) add(doc []byte) {
@@ -268,7 +268,7 @@ func (c *copier) round(ctx context.Context) (n int, more bool, err error) {
 		for _, coll := range c.p.at.Collections {
 			here := s.Catalog().Lookup(coll.NS)
 			if coll.Sharded || here == nil || here.UUID != catalog.UUID(coll.UUID) {
-				continue // of another one compare sends all
+				continue // of another collection, which compare sends as a whole
 			}
 			if err := c.changes(ctx, s, here, w.Of(coll.NS)); err != nil {
 				return 0, false, err
@@ -356,7 +356,7 @@ func (c *copier) compare(ctx context.Context) error {
 	}
 	for i := range now {
 		if !slices.Contains(p.at.Collections, now[i]) {
-			now[i].Definition, changed = changedDefinition, true // whoever repeats this sends it again
+			now[i].Definition, changed = changedDefinition, true // a repetition sends it again
 		}
 	}
 	if !changed {

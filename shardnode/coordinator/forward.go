@@ -221,10 +221,10 @@ func (f *forward) each(ctx context.Context, do func(ctx context.Context, id stri
 		case mongoerr.CodeOf(o.err) == mongoerr.IndexNotFound && o.id != f.at.Home:
 			missing = o.err
 		default:
-			if failed == nil || passing(failed) && !passing(o.err) && ctx.Err() == nil {
+			if failed == nil || cluster.Transient(failed) && !cluster.Transient(o.err) && ctx.Err() == nil {
 				failed = o.err
 			}
-			if !passing(o.err) && f.kind == createIndexesKind {
+			if !cluster.Transient(o.err) && f.kind == createIndexesKind {
 				cancel()
 			}
 		}

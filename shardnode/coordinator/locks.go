@@ -76,7 +76,7 @@ func (m *Coordinators) lock(ctx context.Context, op operation, wait time.Duratio
 	return m.lockNames(ctx, namesOf(op), op.name(), wait)
 }
 
-// lockNames takes locks in their order. A node that has stepped down, or not completely up, gives none; nor does it if it does so meanwhile.
+// lockNames takes locks in their order. It takes none on a node that is not primary, or not completely yet, or that steps down meanwhile.
 func (m *Coordinators) lockNames(ctx context.Context, names []lockedName, reason string, wait time.Duration) (*held, error) {
 	m.mu.Lock()
 	if m.mu.ctx.Err() != nil {

@@ -46,7 +46,7 @@ func (r *run) onEach(ctx context.Context, ids []string, m func(id string) msg.Me
 		return nil
 	}
 	for _, err := range all { // permanent errors first
-		if !passing(err) {
+		if !cluster.Transient(err) {
 			return err
 		}
 	}

@@ -124,7 +124,7 @@ func (r *run) through(ctx context.Context) error {
 		for _, before := range phases[:i+1] {
 			final = final || before.final
 		}
-		err := r.again(ctx, final, func() error { return p.do(ctx, r) })
+		err := r.retry(ctx, final, func() error { return p.do(ctx, r) })
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -138,7 +138,7 @@ func (r *run) through(ctx context.Context) error {
 	if err := r.checkpoint(ctx, undoing, nil); err != nil {
 		return err
 	}
-	return r.again(ctx, true, func() error { return r.doc.op.undo(ctx, r) })
+	return r.retry(ctx, true, func() error { return r.doc.op.undo(ctx, r) })
 }
 
 func failure(err error) *mongoerr.Error {
@@ -210,11 +210,11 @@ func (r *run) hang(ctx context.Context, phase string) error {
 // hangPoint stops runs of the kind of operation in its data before the phase in its data.
 const hangPoint = "hangBeforeRunningShardingDDLPhase"
 
-// again repeats f after transient errors; with always, after every error, because the operation can only be completed.
-func (r *run) again(ctx context.Context, always bool, f func() error) error {
+// retry repeats f after transient errors; with always, after every error, because the operation can only be completed.
+func (r *run) retry(ctx context.Context, always bool, f func() error) error {
 	for try := 0; ; try++ {
 		err := f()
-		if err == nil || ctx.Err() != nil || !always && !passing(err) {
+		if err == nil || ctx.Err() != nil || !always && !cluster.Transient(err) {
 			return err
 		}
 		if try%16 == 15 {
@@ -226,20 +226,10 @@ func (r *run) again(ctx context.Context, always bool, f func() error) error {
 	}
 }
 
-// passing reports whether an error is transient, so that repeating the step may succeed.
-func passing(err error) bool {
-	switch mongoerr.CodeOf(err) {
-	case mongoerr.ConflictingOperationInProgress, mongoerr.LockTimeout, mongoerr.LockBusy, mongoerr.StaleConfig, mongoerr.FailedToSatisfyReadPreference,
-		mongoerr.MaxTimeMSExpired, mongoerr.Interrupted, mongoerr.WriteConcernTimeout, mongoerr.ExceededTimeLimit, mongoerr.WriteConflict, mongoerr.SnapshotUnavailable:
-		return true
-	}
-	return cluster.Retryable(err)
-}
-
 // decided returns the outcome of a commit by the config server: one that is refused with one of the codes was not done. After any
 // other error the request is repeated.
 func (r *run) decided(err error, refused ...mongoerr.Code) error {
-	if err == nil || slices.Contains(refused, mongoerr.CodeOf(err)) || passing(err) {
+	if err == nil || slices.Contains(refused, mongoerr.CodeOf(err)) || cluster.Transient(err) {
 		return err
 	}
 	r.warn("does not know whether it is committed", err)

@@ -256,7 +256,7 @@ func (s *shard) commit(ctx context.Context, r *run) error {
 	_, err := r.onConfig(ctx, &msg.CommitShardCollection{
 		ShardCollection: s.req.ShardCollection, UUID: s.at.UUID, Options: s.at.Options, Indexes: s.at.Indexes, Empty: s.at.Empty, NewEpoch: s.at.NewEpoch, Home: s.at.Home, Run: r.name(),
 	})
-	if err == nil || passing(err) || ctx.Err() != nil {
+	if err == nil || cluster.Transient(err) || ctx.Err() != nil {
 		return err
 	}
 	r.m.State.Catalog.InvalidateCollection(s.req.NS)

@@ -85,32 +85,18 @@ func checkViewOn(db, on string) error {
 	return nil
 }
 
-// notInViews are stages that are not allowed at the top level of a view's pipeline.
-var notInViews = map[string]bool{"$out": true, "$merge": true, "$changeStream": true}
-
-// ownSources are stages that make their documents without reading a collection.
-var ownSources = map[string]bool{
-	"$currentOp": true, "$listSessions": true, "$listLocalSessions": true, "$documents": true, "$listCatalog": false,
-}
-
 func (cs *Commands) checkViewPipeline(v *namespace.View) (reads []string, err error) {
 	ns := agg.Namespace{DB: catalog.DBOf(v.NS), Coll: v.On}
 	for i, s := range value.Values(v.Pipeline.Doc()) {
 		it := value.Walk(s.Doc())
 		k, _, _ := it.Next()
-		if i == 0 && ownSources[string(k)] {
+		if i == 0 && agg.Has(string(k), agg.NotFirstInView) {
 			return nil, mongoerr.Newf(mongoerr.InvalidNamespace, "%s is not valid within a view definition", k)
 		}
 	}
 	p, err := agg.Parse(v.Pipeline, &agg.Options{NS: ns, Collation: v.Collation, InView: true, Lone: cs.node.Lone()})
 	if err != nil {
 		return nil, err
-	}
-	for _, s := range value.Values(v.Pipeline.Doc()) {
-		it := value.Walk(s.Doc())
-		if k, _, _ := it.Next(); notInViews[string(k)] {
-			return nil, mongoerr.Newf(mongoerr.OptionNotSupportedOnView, "%s cannot be used in a view definition", k)
-		}
 	}
 	from, _ := p.Namespaces()
 	for _, r := range from {

@@ -481,7 +481,7 @@ func (c *cachedNode) try(op *command.Op) error {
 		ok, err := c.in.Next(op, &r)
 		if err == errPaused {
 			op.Stats.KeysExamined, op.Stats.DocsExamined, op.Stats.HasSortStage = before.KeysExamined, before.DocsExamined, before.HasSortStage
-			return c.again()
+			return c.restart()
 		}
 		if err != nil {
 			return err
@@ -495,8 +495,8 @@ func (c *cachedNode) try(op *command.Op) error {
 	return nil
 }
 
-// again discards the plan with its results and plans anew.
-func (c *cachedNode) again() error {
+// restart discards the plan with its results and plans anew.
+func (c *cachedNode) restart() error {
 	c.in.Close()
 	c.rows, c.in = nil, &eofNode{}
 	in, err := c.replan()

@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Changes are the documents of a database that were written to, as the oplog tells.
+// Changes are the documents of a database that were written to, read from the oplog.
 type Changes struct {
 	DB    string
 	After storage.Timestamp // entries up to it have been read
@@ -34,7 +34,7 @@ type Changed struct {
 	Deleted bool // it was deleted, and may have been inserted again
 }
 
-// Read reads on in the oplog of a snapshot. check tells whether to go on.
+// Read continues to read the oplog of a snapshot. check returns an error to stop.
 func (c *Changes) Read(check func() error, s *storage.Snapshot) error {
 	oplog := s.Catalog().Lookup("local.oplog.rs")
 	if oplog == nil {

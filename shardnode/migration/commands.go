@@ -356,7 +356,7 @@ const entriesAtOnce = 100_000
 // perID is about how much a document takes in a reply.
 const perID = 1024
 
-// Read reads on in the oplog of a snapshot. check tells whether to go on.
+// Read continues to read the oplog of a snapshot. check returns an error to stop.
 func (w *Written) Read(check func() error, s *storage.Snapshot) error {
 	oplog := s.Catalog().Lookup("local.oplog.rs")
 	if oplog == nil {

@@ -320,11 +320,11 @@ func (s *ShardState) peerOf(ctx context.Context, shard string) (cluster.Peer, er
 	return other.Peer, nil
 }
 
-// about returns the header that identifies the migration in messages.
-func (d *donor) about() msg.Migration { return msg.Migration{NS: d.ns, ID: d.id} }
+// header returns the header that identifies the migration in messages.
+func (d *donor) header() msg.Migration { return msg.Migration{NS: d.ns, ID: d.id} }
 
-// tell sends a command to the recipient and parses its reply if reply is not nil.
-func (d *donor) tell(ctx context.Context, m, reply msg.Message) error {
+// send sends a command to the recipient and parses its reply if reply is not nil.
+func (d *donor) send(ctx context.Context, m, reply msg.Message) error {
 	p, err := d.m.state.peerOf(ctx, d.to)
 	if err != nil {
 		return err
@@ -369,8 +369,8 @@ func (d *donor) run(op *command.Op) (committed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	err = d.tell(op, &msg.RecvChunkStart{
-		Migration: d.about(), From: d.m.state.ID, To: d.to, Range: d.rng.bounds(), ShardKey: d.rng.key.Doc(), UUID: d.uuid, Transfer: d.transfer,
+	err = d.send(op, &msg.RecvChunkStart{
+		Migration: d.header(), From: d.m.state.ID, To: d.to, Range: d.rng.bounds(), ShardKey: d.rng.key.Doc(), UUID: d.uuid, Transfer: d.transfer,
 	}, nil)
 	if err != nil {
 		return false, err
@@ -390,7 +390,7 @@ func (d *donor) run(op *command.Op) (committed bool, err error) {
 		committed, err = d.commit(op)
 	}
 	if err != nil && !committed && !errors.Is(err, errOutcomeUnknown) {
-		_ = d.tell(context.WithoutCancel(op), &msg.RecvChunkAbort{Migration: d.about()}, nil)
+		_ = d.send(context.WithoutCancel(op), &msg.RecvChunkAbort{Migration: d.header()}, nil)
 	}
 	return committed, err
 }
@@ -402,7 +402,7 @@ const steadyWait = 6 * time.Hour
 func (d *donor) waitSteady(ctx context.Context) error {
 	for end := d.m.Now().Add(steadyWait); ; {
 		var far msg.RecvChunkStatusReply
-		if err := d.tell(ctx, &msg.RecvChunkStatus{Migration: d.about()}, &far); err != nil {
+		if err := d.send(ctx, &msg.RecvChunkStatus{Migration: d.header()}, &far); err != nil {
 			return err
 		}
 		switch far.State {
@@ -464,7 +464,7 @@ func (d *donor) transferRest(ctx context.Context, indexes []byte) error {
 	bounded, cancel := context.WithTimeout(ctx, criticalWait)
 	defer cancel()
 	var there msg.RecvChunkCommitReply
-	if err := d.tell(bounded, &msg.RecvChunkCommit{Migration: d.about(), Indexes: indexes}, &there); err != nil {
+	if err := d.send(bounded, &msg.RecvChunkCommit{Migration: d.header(), Indexes: indexes}, &there); err != nil {
 		if ctx.Err() == nil && bounded.Err() != nil {
 			err = mongoerr.Newf(mongoerr.ExceededTimeLimit, "the recipient shard %s did not have all of the range of %s within %s, in which nobody could write", d.to, d.ns, criticalWait)
 		}

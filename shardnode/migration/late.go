@@ -44,11 +44,7 @@ func (m *Manager) donorKnows(ctx context.Context, left *rangeDeletion) (bool, er
 	if err != nil {
 		return false, err
 	}
-	find := value.Doc(
-		value.F("find", value.NewString("migrationCoordinators")), value.F("filter", value.NewDocument(value.Doc(value.F("_id", left.id)))),
-		value.F("readConcern", value.NewDocument(value.Doc(value.F("level", value.NewString("linearizable"))))), value.F("$db", value.NewString("config")),
-	)
-	docs, err := cluster.FindAll(ctx, s.Peer, "config", find)
+	docs, err := cluster.FindLinearizable(ctx, s.Peer, "config.migrationCoordinators", value.Doc(value.F("_id", left.id)))
 	return len(docs) > 0, err
 }
 
@@ -102,8 +98,8 @@ func (m *Manager) receiving(id value.Value) bool {
 	return m.mu.in != nil && string(m.mu.in.id[:]) == string(id.Bytes())
 }
 
-// forgetFailed makes room for the next migration if the current one to this shard has failed and its donor does not know it
-// any more.
+// forgetFailed makes room for the next migration if the current one to this shard has failed and its donor no longer knows
+// it.
 func (m *Manager) forgetFailed(ctx context.Context) error {
 	m.mu.Lock()
 	r := m.mu.in

@@ -20,12 +20,13 @@ import (
 // is written in the same unit of work as the part: a part that is sent again, or arrives late, is stored once and in its turn.
 //
 // Hazard: a part of the clone that is held up, and stored after the changes that came behind it, would bring back what clients have
-// deleted, or undo what they have updated. Neither the critical section nor the run's id tells it from one that is on time.
+// deleted, or undo what they have updated. Neither the critical section nor the run's id tells it from one that is on time. Rejected:
+// comparing versions of documents, of which a collection keeps none.
 
 // movedNS has the progress of databases that move to this shard.
 const movedNS = "config.movePrimaryRecipients"
 
-// movedDoc is how far one of them has come.
+// movedDoc is the progress of one of them.
 type movedDoc struct {
 	db      string
 	run     catalog.UUID
@@ -59,7 +60,7 @@ func readMovedDoc(doc []byte) (*movedDoc, error) {
 	return d, nil
 }
 
-// runMovePrimaryStore stores a part of a database, and tells how far this shard has come.
+// runMovePrimaryStore stores a part of a database, and reports how far this shard has come.
 func (m *Manager) runMovePrimaryStore(op *command.Op, req *msg.MovePrimaryStore, dst []byte) ([]byte, error) {
 	l := m.Locks.NewLocker()
 	defer l.UnlockAll()
@@ -221,15 +222,15 @@ func (w *partWriter) put(doc []byte) error {
 		if mongoerr.CodeOf(err) != mongoerr.DuplicateKey {
 			return err
 		}
-		if gave, gerr := w.giveWay(doc); gerr != nil || !gave {
+		if gave, gerr := w.removeConflicting(doc); gerr != nil || !gave {
 			return cmp.Or(gerr, err)
 		}
 	}
 }
 
-// giveWay removes the documents that have a key of a unique index that a newer document has now. On the old primary shard they do not have it
-// any more, or are gone: their own change comes in this part or a later one, since a document that has not changed conflicts with none.
-func (w *partWriter) giveWay(doc []byte) (gave bool, err error) {
+// removeConflicting removes the documents that have a key of a unique index that a newer document has now. On the old primary shard they do not have it
+// now, or are gone: their own change comes in this part or a later one, since a document that has not changed conflicts with none.
+func (w *partWriter) removeConflicting(doc []byte) (gave bool, err error) {
 	var keys indexkey.KeySet
 	for _, idx := range w.c.Indexes {
 		if idx.IsID || !idx.Enforcing {
@@ -293,7 +294,7 @@ func (w *partWriter) trim(oldest value.Value) error {
 	return cur.Err()
 }
 
-// runMovePrimaryForget removes the progress of a run, after which no part of it is stored any more.
+// runMovePrimaryForget removes the progress of a run, after which no part of it is stored.
 func (m *Manager) runMovePrimaryForget(op *command.Op, req *msg.MovePrimaryForget, dst []byte) ([]byte, error) {
 	docs := movedDocs(m.Docs)
 	return dst, m.Docs.Write(op, func(s *storage.Snapshot, u *storage.UnitOfWork) error {

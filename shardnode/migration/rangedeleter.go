@@ -189,8 +189,8 @@ func (m *Manager) deleteNow(op *command.Op, id value.Value) error {
 // ownsPart reads cannot change in this shard's favour between that read and the last unit. The entry is removed
 // behind the last unit: a crash in between repeats deletions that find nothing.
 //
-// Hazard: without that order the deleter could take away documents that have come back, which no other shard has
-// any more. Rejected: comparing each document with this shard's own routing table. The table may be older than the
+// Hazard: without that order the deleter could delete documents that have come back, of which no other shard has
+// a copy. Rejected: comparing each document with this shard's own routing table. The table may be older than the
 // migration that brought the range back, and a refresh of it beside the deletion would prove nothing.
 func (m *Manager) deleteRange(op *command.Op, id value.Value) error {
 	select {

@@ -225,8 +225,8 @@ func (r *recipient) makeRoom(ctx context.Context) error {
 	return r.m.removeRange(op, r.uuid, r.rng, nil)
 }
 
-// about returns the header that identifies the migration in messages.
-func (r *recipient) about() msg.Migration { return msg.Migration{NS: r.ns, ID: r.id} }
+// header returns the header that identifies the migration in messages.
+func (r *recipient) header() msg.Migration { return msg.Migration{NS: r.ns, ID: r.id} }
 
 // ask sends a command to the donor and parses its reply, which borrows from body.
 func (r *recipient) ask(ctx context.Context, m, reply msg.Message) (body []byte, err error) {
@@ -291,7 +291,7 @@ func (r *recipient) prepareCollection(ctx context.Context) error {
 func (r *recipient) clone(ctx context.Context) error {
 	return inParallel(ctx, r.m.Params.Int("chunkMigrationConcurrency"), func(ctx context.Context) (more bool, err error) {
 		var next msg.MigrateCloneReply
-		body, err := r.ask(ctx, &msg.MigrateClone{Migration: r.about()}, &next)
+		body, err := r.ask(ctx, &msg.MigrateClone{Migration: r.header()}, &next)
 		if err != nil {
 			return false, err
 		}
@@ -403,7 +403,7 @@ func (r *recipient) put(s *storage.Snapshot, u *storage.UnitOfWork, doc []byte) 
 // transferMods fetches and applies what was written to the range since the last call; n is the number of documents.
 func (r *recipient) transferMods(ctx context.Context) (n int, err error) {
 	var mods msg.TransferModsReply
-	if _, err = r.ask(ctx, &msg.TransferMods{Migration: r.about()}, &mods); err != nil {
+	if _, err = r.ask(ctx, &msg.TransferMods{Migration: r.header()}, &mods); err != nil {
 		return 0, err
 	}
 	if len(mods.Deleted)+len(mods.Reload) == 0 {

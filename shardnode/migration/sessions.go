@@ -53,7 +53,7 @@ func (m *Manager) runSessionMods(_ *command.Op, req *msg.GetNextSessionMods, dst
 func (r *recipient) transferSessions(ctx context.Context, final bool) error {
 	for {
 		var next msg.GetNextSessionModsReply
-		if _, err := r.ask(ctx, &msg.GetNextSessionMods{Migration: r.about(), Final: final}, &next); err != nil {
+		if _, err := r.ask(ctx, &msg.GetNextSessionMods{Migration: r.header(), Final: final}, &next); err != nil {
 			return err
 		}
 		records := value.Values(next.Sessions)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
@@ -13,6 +14,8 @@ import (
 
 // splitSpecs returns the rows of the commands that find split points.
 func (m *Manager) splitSpecs() []command.Spec {
+	auto := command.Internal(m.runAutoSplitVector)
+	auto.Roles, auto.AdminOnly = command.Shard, false
 	return []command.Spec{
 		{
 			Name: "splitVector", Roles: command.Shard | command.Config, ArgTypes: command.TString, Lenient: true, Run: m.runSplitVector,
@@ -22,13 +25,7 @@ func (m *Manager) splitSpecs() []command.Spec {
 				command.Opt("maxSplitPoints", command.TNumber), command.Opt("maxChunkObjects", command.TNumber),
 			},
 		},
-		{
-			Name: "autoSplitVector", Roles: command.Shard, Internal: true, ArgTypes: command.TString, Run: m.runAutoSplitVector,
-			Fields: []command.Field{
-				command.Req("keyPattern", command.TObject), command.Req("min", command.TObject), command.Req("max", command.TObject),
-				command.Req("maxChunkSizeBytes", command.TNumber), command.Opt("limit", command.TNumber),
-			},
-		},
+		auto,
 		m.splitChunkSpec(),
 	}
 }
@@ -206,12 +203,12 @@ func (m *Manager) openEnd(op *command.Op, ns string, within *KeyRange, forward b
 }
 
 // splitRange reads the keyPattern, min and max of a command.
-func splitRange(op *command.Op) (*KeyRange, error) {
-	key, err := cluster.ParseShardKey(op.Req.Doc("keyPattern"))
+func splitRange(pattern []byte, bounds msg.Range) (*KeyRange, error) {
+	key, err := cluster.ParseShardKey(pattern)
 	if err != nil {
 		return nil, err
 	}
-	lo, hi := op.Req.Doc("min"), op.Req.Doc("max")
+	lo, hi := bounds.Min, bounds.Max
 	if (len(value.Values(lo)) == 0) != (len(value.Values(hi)) == 0) {
 		return nil, mongoerr.New(mongoerr.BadValue, "either provide both min and max or leave both empty")
 	}
@@ -243,7 +240,7 @@ func appendSplitKeys(dst []byte, keys [][]byte) []byte {
 // collection that is smaller than a chunk is not split.
 func (m *Manager) runSplitVector(op *command.Op, dst []byte) ([]byte, error) {
 	ns := op.Req.Cmd.Str()
-	rng, err := splitRange(op)
+	rng, err := splitRange(op.Req.Doc("keyPattern"), msg.Range{Min: op.Req.Doc("min"), Max: op.Req.Doc("max")})
 	if err != nil {
 		return dst, err
 	}
@@ -276,29 +273,28 @@ func (m *Manager) runSplitVector(op *command.Op, dst []byte) ([]byte, error) {
 }
 
 // runAutoSplitVector finds keys that cut a range into pieces of a chunk's size.
-func (m *Manager) runAutoSplitVector(op *command.Op, dst []byte) ([]byte, error) {
-	rng, err := splitRange(op)
+func (m *Manager) runAutoSplitVector(op *command.Op, req *msg.AutoSplitVector, dst []byte) ([]byte, error) {
+	rng, err := splitRange(req.Key, req.Range)
 	if err != nil {
 		return dst, err
 	}
-	size := op.Req.Int("maxChunkSizeBytes", 0)
+	size := req.MaxChunkSizeBytes
 	if size < 1<<20 || size > 1<<30 {
 		return dst, mongoerr.New(mongoerr.InvalidOptions, "maxChunkSizeBytes must lie within the range [1MB, 1024MB]")
 	}
-	ns := op.DB() + "." + op.Req.Cmd.Str()
+	ns := req.DB + "." + req.Coll
 	c := m.Engine.Catalog().Lookup(ns)
 	if c == nil {
 		return dst, mongoerr.Newf(mongoerr.NamespaceNotFound, "ns %s not found", ns)
 	}
-	limit := op.Req.Int("limit", 0)
-	if limit < 0 {
+	if req.Limit < 0 {
 		return dst, mongoerr.New(mongoerr.InvalidOptions, "limit must not be negative")
 	}
-	keys, more, err := m.splitKeys(op, &splitRequest{ns: ns, rng: rng, every: perChunk(c, size), limit: int(limit), adjust: limit == 0})
+	keys, more, err := m.splitKeys(op, &splitRequest{ns: ns, rng: rng, every: perChunk(c, size), limit: int(req.Limit), adjust: req.Limit == 0})
 	if err != nil {
 		return dst, err
 	}
-	return value.Append(appendSplitKeys(dst, keys), "continuation", value.NewBool(more)), nil
+	return msg.AppendFields(dst, &msg.AutoSplitVectorReply{Keys: keys, More: more}), nil
 }
 
 // RangeLimit ends the measuring of a range; 0 is no limit.

@@ -6,8 +6,8 @@ import (
 	"github.com/shoaldb/shoal/storage"
 )
 
-// Outcome adds to the unit of work with which a command takes effect what it replies: a command that is sent again, since its reply was
-// lost, would find nothing left to do. reply are the reply's fields.
+// Outcome adds a command's reply to the unit of work by which the command takes effect: a command that is sent again, because its reply was
+// lost, would find nothing left to do. reply has the reply's fields.
 type Outcome func(u *storage.UnitOfWork, reply []byte) error
 
 type outcomeKey struct{}

@@ -1,30 +1,30 @@
 package replset
 
 import (
-	"github.com/shoaldb/shoal/storage"
-
 	"context"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // raftSpec returns the command with which members send raft messages to each other: {_replSetRaft: payload}.
 func (r *Membership) raftSpec() command.Spec {
-	return command.Spec{
-		Name: "_replSetRaft", Roles: command.Shard | command.Config, AdminOnly: true, Internal: true, ArgTypes: command.TOther, Run: r.runRaft,
-	}
+	s := command.Internal(r.runRaft)
+	s.Roles = command.Shard | command.Config
+	return s
 }
 
 // runRaft passes a message to the node's raft. A node that has no configuration yet starts raft first: the primary of a
 // set of its name is adding it.
-func (r *Membership) runRaft(op *command.Op, dst []byte) ([]byte, error) {
+func (r *Membership) runRaft(op *command.Op, m *msg.RaftStep, dst []byte) ([]byte, error) {
 	if err := r.needSet(); err != nil {
 		return dst, err
 	}
@@ -35,11 +35,11 @@ func (r *Membership) runRaft(op *command.Op, dst []byte) ([]byte, error) {
 			return dst, err
 		}
 	}
-	reply, err := raft.Handle(op, op.Req.Cmd.Bytes())
+	reply, err := raft.Handle(op, m.Payload)
 	if err != nil {
 		return dst, err
 	}
-	return value.Append(dst, "reply", value.NewBinary(0, reply)), nil
+	return msg.AppendFields(dst, &msg.RaftStepReply{Payload: reply}), nil
 }
 
 func (r *Membership) joinRaft() (*replication.Raft, error) {
@@ -60,14 +60,16 @@ func (r *Membership) joinRaft() (*replication.Raft, error) {
 	return r.Raft(), nil
 }
 
-// RaftMessage returns the command that carries a payload to another member of a set, and RaftReply what its reply
-// holds.
-func RaftMessage(payload []byte) []byte {
-	return value.Doc(value.F("_replSetRaft", value.NewBinary(0, payload)), value.F("$db", value.NewString("admin")))
+// SendRaft sends a payload to another member of a set by ask, and returns the payload of the reply.
+func SendRaft(payload []byte, ask func(cmd []byte) ([]byte, error)) ([]byte, error) {
+	body, err := ask(msg.Doc(&msg.RaftStep{Payload: payload}))
+	if err != nil {
+		return nil, err
+	}
+	var reply msg.RaftStepReply
+	err = msg.Parse(body, &reply)
+	return reply.Payload, err
 }
-
-// RaftReply returns the payload of a reply to RaftMessage.
-func RaftReply(reply []byte) []byte { return value.Lookup(reply, "reply").Bytes() }
 
 func setNameMismatch(theirs, ours string) error {
 	return mongoerr.Newf(mongoerr.InconsistentReplicaSetNames, "Our set name of %s does not match the set name %s reported by remote node", ours, theirs)
@@ -76,21 +78,20 @@ func setNameMismatch(theirs, ours string) error {
 // heartbeatSpec returns the command with which replSetInitiate and replSetReconfig check a member before they add
 // it.
 func (r *Membership) heartbeatSpec() command.Spec {
-	return command.Spec{
-		Name: "replSetHeartbeat", Roles: command.Shard | command.Config, AdminOnly: true, Internal: true, Lenient: true, ArgTypes: command.TString,
-		Fields: []command.Field{command.Opt("checkEmpty", command.TSafeBool)}, Run: r.runHeartbeat,
-	}
+	s := command.Internal(r.runHeartbeat)
+	s.Roles = command.Shard | command.Config
+	return s
 }
 
-func (r *Membership) runHeartbeat(op *command.Op, dst []byte) ([]byte, error) {
+func (r *Membership) runHeartbeat(_ *command.Op, m *msg.Heartbeat, dst []byte) ([]byte, error) {
 	if err := r.needSet(); err != nil {
 		return dst, err
 	}
-	if set := op.Req.Cmd.Str(); set != r.Name {
-		return dst, setNameMismatch(set, r.Name)
+	if m.Set != r.Name {
+		return dst, setNameMismatch(m.Set, r.Name)
 	}
 	c := r.Config()
-	if c != nil && op.Bool("checkEmpty") {
+	if c != nil && m.CheckEmpty {
 		return dst, mongoerr.Newf(mongoerr.AlreadyInitialized, "member is already in a replica set: %s", r.Name)
 	}
 	st := r.Status()
@@ -132,8 +133,7 @@ func (r *Membership) askMembers(op *command.Op, what string, c, old *replication
 		go func() {
 			ctx, cancel := context.WithTimeout(op, askTimeout)
 			defer cancel()
-			_, err := r.opts.Ask(ctx, m.Host, value.Doc(value.F("replSetHeartbeat", value.NewString(c.Name)),
-				value.F("checkEmpty", value.NewBool(true)), value.F("$db", value.NewString("admin"))))
+			_, err := r.opts.Ask(ctx, m.Host, msg.Doc(&msg.Heartbeat{Set: c.Name, CheckEmpty: true}))
 			answers <- answer{m.Host, err}
 		}()
 	}
@@ -203,7 +203,6 @@ func (r *Membership) AskForNoop(ctx context.Context, ts storage.Timestamp) {
 		return
 	}
 	data := value.Doc(value.F("msg", value.NewString("noop write for afterClusterTime read concern")))
-	_, _ = r.opts.Ask(ctx, m.Host, value.Doc(value.F("appendOplogNote", value.NewInt32(1)), value.F("data", value.NewDocument(data)),
-		value.F("maxClusterTime", ts.Value()), value.F("writeConcern", value.NewDocument(value.Doc(value.F("w", value.NewInt32(1))))),
-		value.F("$db", value.NewString("admin"))))
+	_, _ = r.opts.Ask(ctx, m.Host, msg.Doc(&msg.AppendOplogNote{Data: data, MaxClusterTime: uint64(ts)},
+		value.F("writeConcern", value.NewDocument(value.Doc(value.F("w", value.NewInt32(1)))))))
 }

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
-	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -25,12 +25,11 @@ func (o *ownHosts) has(host string) bool {
 
 // isSelfSpec returns the command with which a node learns whether an address leads to itself.
 func (r *Membership) isSelfSpec() command.Spec {
-	return command.Spec{
-		Name: "_isSelf", Roles: command.Shard | command.Config, AdminOnly: true, Internal: true, NoAuth: true, Lenient: true, ArgTypes: command.TAny,
-		Run: func(_ *command.Op, dst []byte) ([]byte, error) {
-			return value.Append(dst, "id", value.NewObjectID(r.conf.Topology.ProcessID)), nil
-		},
-	}
+	s := command.Internal(func(_ *command.Op, _ *msg.IsSelf, dst []byte) ([]byte, error) {
+		return msg.AppendFields(dst, &msg.IsSelfReply{ID: r.conf.Topology.ProcessID}), nil
+	})
+	s.Roles, s.NoAuth = command.Shard|command.Config, true
+	return s
 }
 
 // leadsHere dials an address and reports whether this node answers.
@@ -40,12 +39,12 @@ func (r *Membership) leadsHere(ctx context.Context, host string) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	reply, err := r.opts.Ask(ctx, host, value.Doc(value.F("_isSelf", value.NewInt32(1)), value.F("$db", value.NewString("admin"))))
+	reply, err := r.opts.Ask(ctx, host, msg.Doc(&msg.IsSelf{}))
 	if err != nil {
 		return false
 	}
-	id := value.Lookup(reply, "id")
-	return id.T == value.ObjectID && id.ObjectID() == r.conf.Topology.ProcessID
+	var at msg.IsSelfReply
+	return msg.Parse(reply, &at) == nil && at.ID == r.conf.Topology.ProcessID
 }
 
 // own returns the addresses in a configuration that belong to this node, in order. Addresses that the machine

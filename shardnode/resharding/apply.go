@@ -82,7 +82,7 @@ type follower struct {
 func (f *follower) round(ctx context.Context, final bool) (more bool, err error) {
 	r, began := f.r, f.r.m.Now()
 	from := f.p.at.TimestampU64()
-	ask := &msg.ReshardFetchChanges{Resharding: r.about(), Recipient: r.m.State.ID, After: from, Final: final}
+	ask := &msg.ReshardFetchChanges{Resharding: r.header(), Recipient: r.m.State.ID, After: from, Final: final}
 	var first msg.ReshardFetchChangesReply
 	if err := r.ask(ctx, f.donor, ask, &first); err != nil {
 		return false, err
@@ -109,7 +109,7 @@ func (f *follower) round(ctx context.Context, final bool) (more bool, err error)
 	return first.More, nil
 }
 
-// behind notes how far the recipient is behind a donor after a round that has applied the changes after a time.
+// behind records how far the recipient is behind a donor after a round that has applied the changes after a time.
 func (r *recipient) behind(donor string, reply *msg.ReshardFetchChangesReply, from uint64, took time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -125,7 +125,7 @@ func (r *recipient) behind(donor string, reply *msg.ReshardFetchChangesReply, fr
 	r.mu.lag[donor] = left
 }
 
-// apply stores what a donor has told, and how far that goes.
+// apply stores a donor's changes, and how far they go.
 func (f *follower) apply(ctx context.Context, part *msg.ReshardFetchChangesReply, upTo value.Value) error {
 	r := f.r
 	t, err := r.m.tables(ctx, &r.doc.about)
@@ -158,6 +158,12 @@ func (f *follower) apply(ctx context.Context, part *msg.ReshardFetchChangesReply
 }
 
 // applier applies changes of a donor in one unit of work.
+//
+// Invariant: the collection has at most one document of an _id; what other donors have of the same _id waits, each in a stash of its donor. Which donor a
+// stored document comes from follows from its old shard key, so no field has to be added to it. Hazard: donors are followed at different
+// speeds. A document that an update moved from one donor to another arrives from the second before the first has reported its
+// deletion; stored over the other, it would be removed by that late deletion. Rejected: applying the donors' changes in one order of time. The
+// slowest donor would hold up all, and a document with the same _id on two donors, which was never moved, would still need a place.
 type applier struct {
 	r     *recipient
 	t     *tables
@@ -278,7 +284,7 @@ func (f *follower) fetchSessions(ctx context.Context, final bool) error {
 	if f.donor == r.m.State.ID || !final && now.Sub(f.sessions) < sessionsEvery {
 		return nil
 	}
-	ask := &msg.ReshardFetchSessions{Resharding: r.about(), Recipient: r.m.State.ID}
+	ask := &msg.ReshardFetchSessions{Resharding: r.header(), Recipient: r.m.State.ID}
 	if f.since > 0 {
 		ask.Since = uint64(f.since - min(f.since, storage.TimestampOf(sessionsAgain, 0)))
 	}

@@ -2,7 +2,6 @@ package resharding
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -71,7 +70,7 @@ func (m *Manager) Service() replication.Service {
 			m.mu.Unlock()
 			<-ctx.Done()
 			m.stepDown()
-			m.wg.Wait() // none begins any more
+			m.wg.Wait() // no further one begins
 		},
 	}
 }
@@ -314,11 +313,8 @@ func hexOf(id catalog.UUID) string {
 	return string(out)
 }
 
-// passing reports whether a remote error is transient.
-func passing(err error) bool {
-	return cluster.Retryable(err) || slices.Contains([]mongoerr.Code{
-		mongoerr.ConflictingOperationInProgress, mongoerr.LockTimeout, mongoerr.FailedToSatisfyReadPreference, mongoerr.StaleConfig,
-		mongoerr.WriteConflict, mongoerr.SnapshotUnavailable, mongoerr.MaxTimeMSExpired, mongoerr.ExceededTimeLimit, mongoerr.NoSuchReshardCollection, mongoerr.Interrupted,
-		mongoerr.CommandNotFound, mongoerr.NotImplemented, // of a server that has just started, and does not know yet that it is a shard
-	}, mongoerr.CodeOf(err))
+// transient reports whether a remote error may be gone when the step is repeated. A server that has just started does not know yet that it is a
+// shard, or which operations it takes part in.
+func transient(err error) bool {
+	return cluster.Transient(err, mongoerr.CommandNotFound, mongoerr.NotImplemented, mongoerr.NoSuchReshardCollection)
 }

@@ -23,7 +23,7 @@ type recipient struct {
 	m     *Manager
 	doc   *recipientDoc
 	stop  context.CancelFunc // nil before it works; m.mu guards it
-	ended chan struct{}      // closed when it does not work any more
+	ended chan struct{}      // closed when it has stopped
 
 	finishing chan struct{} // closed when nothing more is written to the collection
 	once      sync.Once
@@ -200,13 +200,13 @@ func (r *recipient) work(ctx context.Context) {
 }
 
 func (r *recipient) run(ctx context.Context) error {
-	// No request of a client has told this shard of changes while the collection was elsewhere, and none moves the chunks from now on.
+	// No client's request has informed this shard of changes while the collection was elsewhere, and no chunk moves from now on.
 	for try := 0; r.doc.state != failed; try++ {
 		err := r.m.State.Catalog.Reload(ctx, r.doc.ns)
 		if err == nil {
 			break
 		}
-		if !passing(err) || cluster.Backoff(ctx, try) != nil {
+		if !transient(err) || cluster.Backoff(ctx, try) != nil {
 			return err
 		}
 	}
@@ -272,8 +272,8 @@ func (r *recipient) each(f func(donor string) error) error {
 	for range r.doc.donors {
 		if err := <-errs; err != nil && first == nil {
 			first = err
-			if !passing(err) && !errors.Is(err, context.Canceled) {
-				r.fail(err) // the others have nothing to work for any more; they see it at their next message
+			if !transient(err) && !errors.Is(err, context.Canceled) {
+				r.fail(err) // the others stop at their next message
 			}
 		}
 	}
@@ -319,7 +319,7 @@ func (r *recipient) ask(ctx context.Context, donor string, m, reply msg.Message)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if !passing(err) {
+		if !transient(err) {
 			return err
 		}
 		if err := cluster.Backoff(ctx, try); err != nil {
@@ -328,7 +328,7 @@ func (r *recipient) ask(ctx context.Context, donor string, m, reply msg.Message)
 	}
 }
 
-func (r *recipient) about() msg.Resharding { return msg.Resharding{NS: r.doc.ns, ID: r.doc.id} }
+func (r *recipient) header() msg.Resharding { return msg.Resharding{NS: r.doc.ns, ID: r.doc.id} }
 
 // fetchedAhead is how many replies of a donor wait to be stored.
 const fetchedAhead = 2
@@ -358,7 +358,7 @@ func (r *recipient) cloneFrom(ctx context.Context, donor string) error {
 		defer close(replies)
 		for after := p.at; ; {
 			var f fetched
-			f.err = r.ask(ctx, donor, &msg.ReshardFetchDocuments{Resharding: r.about(), Recipient: r.m.State.ID, At: uint64(r.doc.cloneAt), After: after}, &f.ReshardFetchDocumentsReply)
+			f.err = r.ask(ctx, donor, &msg.ReshardFetchDocuments{Resharding: r.header(), Recipient: r.m.State.ID, At: uint64(r.doc.cloneAt), After: after}, &f.ReshardFetchDocumentsReply)
 			select {
 			case replies <- f:
 			case <-ctx.Done():

@@ -102,7 +102,7 @@ func (by *sortedBy) add(f *Feed, it *item) {
 	}
 }
 
-// cut drops what the window no longer has.
+// cut drops what has left the window.
 func (by *sortedBy) cut(from storage.Timestamp) {
 	by.from = from
 	by.maybe = behind(by.maybe, from)

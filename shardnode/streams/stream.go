@@ -187,8 +187,8 @@ func (s *Stream) passes(e *changestream.Event) (bool, error) {
 	return false, tokenNotFound(t)
 }
 
-// missed returns an error if an event that the stream does not have shows that the token's event cannot come
-// any more.
+// missed returns an error if an event that the stream does not have shows that the token's event can no longer
+// come.
 func (s *Stream) missed(e *changestream.Event) error {
 	if s.resume == nil || e.ClusterTime() <= s.resume.ClusterTime {
 		return nil

@@ -6,7 +6,7 @@
 //	new primary, or one that has started again: Catalog ── Base ──► read ──► the config server is asked what has changed since
 //
 // The primary writes behind its cache, as much as has changed: a table that differs in two chunks from the stored one costs
-// two documents, however many chunks it has. Nobody who routes by the cache waits for the disk.
+// two documents, however many chunks it has. Routing by the cache never waits for the disk.
 //
 // Invariants
 //

@@ -555,7 +555,7 @@ func (c *coordinator) carryOut(ctx context.Context) error {
 			times[i] = value.Lookup(reply, "operationTime").TimestampU64()
 			switch mongoerr.CodeOf(err) {
 			case mongoerr.NoSuchTransaction, mongoerr.TransactionTooOld, mongoerr.TransactionCommitted,
-				mongoerr.IncompleteTransactionHistory: // it has executed the decision already, which it may not know any more
+				mongoerr.IncompleteTransactionHistory: // it has executed the decision already, which it may have forgotten
 				err = nil
 			case mongoerr.ShardNotFound: // it was removed, and its transactions with it
 				err = nil
@@ -591,9 +591,7 @@ func (c *coordinator) each(f func(i int, shard string)) {
 // removed reports whether a shard that the registry does not know is no longer part of the cluster. The registry
 // may have read from a config server member that lags.
 func (m *Coordinators) removed(ctx context.Context, shard string) (bool, error) {
-	docs, err := cluster.FindAll(ctx, m.shard.Registry.Config(), "config", value.Doc(value.F("find", value.NewString("shards")),
-		value.F("filter", value.NewDocument(value.Doc(value.F("_id", value.NewString(shard))))),
-		value.F("readConcern", value.NewDocument(value.Doc(value.F("level", value.NewString("linearizable"))))), value.F("$db", value.NewString("config"))))
+	docs, err := cluster.FindLinearizable(ctx, m.shard.Registry.Config(), "config.shards", value.Doc(value.F("_id", value.NewString(shard))))
 	return err == nil && len(docs) == 0, err
 }
 

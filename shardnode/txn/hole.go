@@ -19,6 +19,9 @@ import (
 //   - the first number of a session of which nothing is known that is later than the hole is refused, and so is the
 //     commit of a transaction that is not known.
 //
+// Rejected: refusing all retries until then, and with them nearly all numbers that are known as a whole; and refusing nothing, which executes a
+// statement twice.
+//
 // The hole is stored with the table's progress, which would otherwise pass it, and is part of the history that other
 // shards adopt.
 type hole struct {

@@ -64,7 +64,7 @@ func (m *Coordinators) voted(c *coordinator) (prepared bool) {
 }
 
 // inquiry is the state of a vote that its coordinator was asked about.
-type inquiry struct{ busy, told bool }
+type inquiry struct{ busy, logged bool }
 
 // inquire looks for votes without a decision, until ctx ends.
 func (m *Coordinators) inquire(ctx context.Context) {
@@ -91,16 +91,16 @@ func (m *Coordinators) inquire(ctx context.Context) {
 			if asked[key].busy {
 				continue
 			}
-			told := asked[key].told
-			asked[key] = inquiry{busy: true, told: told}
+			logged := asked[key].logged
+			asked[key] = inquiry{busy: true, logged: logged}
 			asking.Go(func() {
 				err := m.settleVote(ctx, v)
-				if err != nil && !told && ctx.Err() == nil {
+				if err != nil && !logged && ctx.Err() == nil {
 					m.node.Warn("A prepared transaction is undecided, and its coordinator does not know the outcome", err)
 				}
 				mu.Lock()
 				defer mu.Unlock()
-				asked[key] = inquiry{told: told || err != nil}
+				asked[key] = inquiry{logged: logged || err != nil}
 			})
 		}
 		mu.Unlock()
@@ -141,10 +141,7 @@ func (c *coordinator) documentsOn(ctx context.Context, shard string) ([][]byte, 
 	if err != nil {
 		return nil, err
 	}
-	db, coll := cluster.SplitNS(CoordinatorsNS)
-	return cluster.FindAll(ctx, s.Peer, db, value.Doc(value.F("find", value.NewString(coll)),
-		value.F("filter", value.NewDocument(value.Doc(value.F("_id", coordinatorKey(c.lsid, c.number))))),
-		value.F("readConcern", value.NewDocument(value.Doc(value.F("level", value.NewString("linearizable"))))), value.F("$db", value.NewString(db))))
+	return cluster.FindLinearizable(ctx, s.Peer, CoordinatorsNS, value.Doc(value.F("_id", coordinatorKey(c.lsid, c.number))))
 }
 
 // abortHere aborts this node's part of the transaction, as a coordinator's request would.

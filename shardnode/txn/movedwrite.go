@@ -126,8 +126,8 @@ func (s *Session) leaveParent() {
 	}
 }
 
-// tellParent records the statements that a committed transaction executed in the client's session.
-func (s *Session) tellParent(moved []movedWrite, at storage.OpTime, used time.Time) {
+// notifyParent records the statements that a committed transaction executed in the client's session.
+func (s *Session) notifyParent(moved []movedWrite, at storage.OpTime, used time.Time) {
 	p := s.parent
 	if p == nil || len(moved) == 0 {
 		return

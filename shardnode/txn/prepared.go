@@ -354,6 +354,10 @@ func (s *Session) forgetBefore() {
 // Invariant: a stored vote is never lost and never executed twice. Its key is deleted by the unit that commits or
 // aborts the transaction. Hazard: until the operations are redone, their claims do not exist. A writer that came first
 // could change a document that the transaction has voted to change, and the vote could not be honoured.
+//
+// Rejected: redoing the operations only when the decision arrives. It would need no memory until then, but nothing would hold the documents
+// that were promised. Rejected, too: storing the staged keys instead of the operations. Each vote would be written twice, since the oplog needs
+// the operations in any case.
 func (m *Manager) RestorePrepared(ctx context.Context) error {
 	if err := m.refuseOldRecords(); err != nil {
 		return err

@@ -361,7 +361,7 @@ func (m *Manager) commitTxn(op *command.Op, t *Txn) error {
 		m.counters.prepared.committed.Add(1)
 	}
 	at := storage.OpTime{TS: t.ts, Term: m.Engine.Term()}
-	s.tellParent(t.moved, at, op.Start)
+	s.notifyParent(t.moved, at, op.Start)
 	m.closeTxn(s, Committed)
 	s.committedAt(t.Number, at)
 	m.counters.Committed.Add(1)
@@ -394,7 +394,7 @@ func (m *Manager) detachTxn(op *command.Op, s *Session, t *Txn, u *storage.Detac
 	t.Unit, t.View, t.Base, t.Locks = nil, nil, nil, nil
 	l.Then(func() {
 		if ts, err := l.outcome(); err == nil {
-			s.tellParent(t.moved, storage.OpTime{TS: ts, Term: m.Engine.Term()}, begun)
+			s.notifyParent(t.moved, storage.OpTime{TS: ts, Term: m.Engine.Term()}, begun)
 		}
 		base.Release()
 		locks.UnlockAll()

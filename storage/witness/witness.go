@@ -175,8 +175,8 @@ func (w *FS) noted(path string) (name string, ok bool) {
 	return name, w.FS.PathDir(path) == w.dir && (kept(name) || strings.HasSuffix(name, ".dbtmp"))
 }
 
-// told reports an error because of which a log cannot be written.
-func (w *FS) told(name string, err error) error {
+// reported reports an error because of which a log cannot be written.
+func (w *FS) reported(name string, err error) error {
 	if err != nil && strings.HasSuffix(name, ".log") {
 		w.failed(err)
 	}
@@ -253,11 +253,11 @@ func (w *FS) Create(path string, category vfs.DiskWriteCategory) (vfs.File, erro
 		return w.FS.Create(path, category)
 	}
 	if _, err := w.forget(name); err != nil {
-		return nil, w.told(name, err)
+		return nil, w.reported(name, err)
 	}
 	f, err := w.FS.Create(path, category)
 	if err != nil {
-		return nil, w.told(name, err)
+		return nil, w.reported(name, err)
 	}
 	return w.watch(name, f), nil
 }
@@ -266,13 +266,13 @@ func (w *FS) Create(path string, category vfs.DiskWriteCategory) (vfs.File, erro
 func (w *FS) ReuseForWrite(old, path string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	if name, ok := w.noted(old); ok {
 		if _, err := w.forget(name); err != nil {
-			return nil, w.told(name, err)
+			return nil, w.reported(name, err)
 		}
 	}
 	f, err := w.FS.ReuseForWrite(old, path, category)
 	name, ok := w.noted(path)
 	if err != nil || !ok {
-		return f, w.told(name, err)
+		return f, w.reported(name, err)
 	}
 	return w.watch(name, f), nil
 }
@@ -370,7 +370,7 @@ func (f *file) Write(p []byte) (int, error) {
 		f.lost = true
 	}
 	f.written = next
-	return n, f.told(err)
+	return n, f.reported(err)
 }
 
 func (f *file) WriteAt(p []byte, at int64) (int, error) {
@@ -386,7 +386,7 @@ func (f *file) SyncTo(length int64) (full bool, err error) {
 	if full, err = f.File.SyncTo(length); full && err == nil {
 		err = f.durable(at)
 	}
-	return full, f.told(err)
+	return full, f.reported(err)
 }
 
 // synced performs a sync and records what it made durable.
@@ -396,10 +396,10 @@ func (f *file) synced(sync func() error) error {
 	if err == nil {
 		err = f.durable(at)
 	}
-	return f.told(err)
+	return f.reported(err)
 }
 
-func (f *file) told(err error) error { return f.w.told(f.r.name, err) }
+func (f *file) reported(err error) error { return f.w.reported(f.r.name, err) }
 
 // durable records that a prefix is durable.
 func (f *file) durable(at extent) error {
