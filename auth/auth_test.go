@@ -2,6 +2,7 @@ package auth
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -110,17 +111,53 @@ func TestConversationEndsWithItsFailure(t *testing.T) {
 	}
 }
 
-// A user that does not exist is given a salt like the others: the same each time, and different from that of every other name.
+// A user that does not exist is given a salt like the others: the same each time and from each node that has the secret, and
+// different from that of every other name.
 func TestSimulatedCredentials(t *testing.T) {
+	doc := NewSimulationSecret()
+	one, other := Simulation{Secret: ParseSimulationSecret(doc)}, Simulation{Secret: ParseSimulationSecret(doc)}
+	strange := Simulation{Secret: ParseSimulationSecret(NewSimulationSecret())}
 	for _, mech := range Mechanisms {
 		real, err := NewCredentials(mech, "x", 15000)
 		if err != nil {
 			t.Fatal(err)
 		}
-		a, again, b := Simulated(mech, UserName{"a", "admin"}, 15000), Simulated(mech, UserName{"a", "admin"}, 15000), Simulated(mech, UserName{"b", "admin"}, 15000)
+		a, again, b := one.Credentials(mech, UserName{"a", "admin"}, 15000), other.Credentials(mech, UserName{"a", "admin"}, 15000), one.Credentials(mech, UserName{"b", "admin"}, 15000)
 		if !bytes.Equal(a.Salt, again.Salt) || bytes.Equal(a.Salt, b.Salt) || len(a.Salt) != len(real.Salt) || a.Iterations != real.Iterations ||
 			len(a.StoredKey) != len(real.StoredKey) || len(a.ServerKey) != len(real.ServerKey) {
 			t.Errorf("%s: %v, %v, %v, %v", mech, a, again, b, real)
+		}
+		if bytes.Equal(a.Salt, strange.Credentials(mech, UserName{"a", "admin"}, 15000).Salt) {
+			t.Errorf("%s: the salt does not depend on the secret", mech)
+		}
+		if bytes.Equal(a.Salt, one.Credentials(mech, UserName{"a", "admin"}, 20000).Salt) {
+			t.Errorf("%s: other iterations, and the salt of before", mech)
+		}
+	}
+}
+
+// Unknown names have the shapes of the known ones, as often as they do; more users of a shape change a name to that shape alone.
+func TestSimulatedShapes(t *testing.T) {
+	sim := Simulation{Secret: ParseSimulationSecret(NewSimulationSecret())}
+	if _, ok := sim.Shape(UserName{"a", "admin"}); ok {
+		t.Error("without users there is no shape")
+	}
+	both, old, weak := map[string]int{SHA1: 10000, SHA256: 15000}, map[string]int{SHA256: 5000}, map[string]int{SHA1: 10000}
+	sim.Shapes = []Shape{{both, 700}, {old, 200}, {weak, 100}}
+	more := Simulation{Secret: sim.Secret, Shapes: []Shape{{weak, 100}, {both, 700}, {old, 400}}}
+	const names = 10000
+	got := map[string]int{}
+	for i := range names {
+		u := UserName{fmt.Sprint("user", i), "admin"}
+		shape, _ := sim.Shape(u)
+		got[fmt.Sprint(shape.Iterations)]++
+		if now, _ := more.Shape(u); fmt.Sprint(now.Iterations) != fmt.Sprint(shape.Iterations) && fmt.Sprint(now.Iterations) != fmt.Sprint(old) {
+			t.Fatalf("%v: %v became %v", u, shape, now)
+		}
+	}
+	for _, shape := range sim.Shapes {
+		if n := got[fmt.Sprint(shape.Iterations)]; n < names*shape.Users/1000*9/10 || n > names*shape.Users/1000*11/10 {
+			t.Errorf("%v: %d of %d names, %d of 1000 users", shape.Iterations, n, names, shape.Users)
 		}
 	}
 }

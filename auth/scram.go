@@ -1,10 +1,8 @@
 package auth
 
 import (
-	"crypto/hmac"
 	"crypto/md5"
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"sync"
@@ -71,25 +69,6 @@ func derive(mech, password string, salt []byte, iterations int) (Credentials, er
 		return Credentials{}, err
 	}
 	return Credentials{Iterations: iterations, Salt: salt, StoredKey: s.StoredKey, ServerKey: s.ServerKey}, nil
-}
-
-// simulationSecret derives the salts of users that do not exist; each process has its own.
-var simulationSecret = func() []byte {
-	b := make([]byte, 32)
-	rand.Read(b)
-	return b
-}()
-
-// Simulated returns credentials for an unknown user: the same for the same name at each attempt, and matching no
-// password.
-func Simulated(mech string, u UserName, iterations int) Credentials {
-	draw := func(what string, n int) []byte {
-		mac := hmac.New(sha256.New, simulationSecret)
-		mac.Write([]byte(what + "\x00" + mech + "\x00" + u.String()))
-		return mac.Sum(nil)[:n]
-	}
-	size := hashOf(mech)().Size()
-	return Credentials{Iterations: iterations, Salt: draw("salt", saltLen(mech)), StoredKey: draw("stored", size), ServerKey: draw("server", size)}
 }
 
 // Lookup finds a user's credentials for the mechanism of the conversation. There may be several, if several keys are

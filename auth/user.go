@@ -237,6 +237,8 @@ type Identity struct {
 	Lent       bool      // whether its roles come from a certificate or token; there need not be a user
 	Expires    time.Time // when the client has to authenticate again; zero for never
 	Claims     []byte    // of its token, for the logs; nil for none
+	// Withdrawn reports whether the identity provider does not stand by the token any more; nil for other identities.
+	Withdrawn func() bool
 
 	served []byte // see Served
 }

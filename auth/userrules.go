@@ -163,14 +163,13 @@ func checkMerge(g *Grants, r *Request) bool {
 	if r.Arg("drop").Truthy() {
 		need.AddAll(Actions("dropUser dropRole"))
 	}
-	for _, field := range []string{"tempUsersCollection", "tempRolesCollection"} {
-		from, ok := r.text(field, r.Arg(field))
-		if !ok {
-			return false
-		}
-		if db, coll, _ := strings.Cut(from, "."); from != "" && !g.Allow(actFind, db, coll) {
-			return false
-		}
+	reads := func(field string, v value.Value) bool {
+		from, ok := r.text(field, v)
+		db, coll, _ := strings.Cut(from, ".")
+		return ok && (from == "" || g.Allow(actFind, db, coll))
+	}
+	if !reads("tempUsersCollection", r.Arg("tempUsersCollection")) || !reads("tempRolesCollection", r.Arg("tempRolesCollection")) {
+		return false
 	}
 	return g.AllowAll(need)
 }

@@ -25,7 +25,8 @@ const (
 // Attribute is a part of a distinguished name: Type is the short name in RFC 2253 if there is one, else the object identifier.
 type Attribute struct{ Type, Value string }
 
-// DN is a distinguished name, most significant part last, as in RFC 2253. Attributes of a multi-valued part are in one element.
+// DN is a distinguished name, most significant part last, as in RFC 2253. Attributes of a multi-valued part are in one element, in the
+// order of openssl and the real server: theirs is that of the certificate, reversed too.
 type DN [][]Attribute
 
 // attributeNames are the type names used in names: those of RFC 2253, and others that older certificates use.
@@ -53,7 +54,7 @@ func SubjectOf(cert *x509.Certificate) (DN, error) {
 	var dn DN
 	for _, part := range slices.Backward(seq) {
 		var list []Attribute
-		for _, a := range part {
+		for _, a := range slices.Backward(part) {
 			name := attributeNames[a.Type.String()]
 			if name == "" {
 				name = a.Type.String()

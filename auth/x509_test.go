@@ -32,7 +32,7 @@ func TestSubjectNames(t *testing.T) {
 		"CN=Zoë 山田":                              {one(cn, "Zoë 山田")},
 		`CN=a\00b\0Ac`:                           {one(cn, "a\x00b\nc")},
 		"CN=db,DC=example,DC=net":                {one(dc, "net"), one(dc, "example"), one(cn, "db")},
-		"CN=a+OU=b,O=c":                          {one(o, "c"), {{Type: cn, Value: "a"}, {Type: ou, Value: "b"}}},
+		"OU=b+CN=a,O=c":                          {one(o, "c"), {{Type: cn, Value: "a"}, {Type: ou, Value: "b"}}},
 		"emailAddress=a@b.example,2.5.4.65=none": {one(oid(2, 5, 4, 65), "none"), one(mail, "a@b.example")},
 	} {
 		dn, err := SubjectOf(named(t, seq))

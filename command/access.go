@@ -38,10 +38,13 @@ type Access struct {
 	writing    sync.Mutex    // held while users or roles are read and changed
 	generation atomic.Uint64 // of users and roles; identities of older generations are read again
 	claimed    atomic.Bool   // users or roles exist, or have existed: the localhost exception is over
+	simulated  simulated
+	counts     loginCounts
 
 	mu struct {
 		sync.Mutex
-		known map[auth.UserName]*auth.Identity // of this generation
+		known   map[auth.UserName]*auth.Identity // of this generation
+		waiting map[*waiting]struct{}            // see Op.WhileAllowed
 	}
 }
 
@@ -65,12 +68,18 @@ func (a *Access) ManagementSpecs() (out []Spec) {
 	return out
 }
 
-// Invalidate makes the next request of every client read its identity again.
+// Invalidate makes the next request of every client read its identity again. What runs goes on: see Refresh.
 func (a *Access) Invalidate() {
 	a.generation.Add(1)
 	a.mu.Lock()
 	a.mu.known = nil
 	a.mu.Unlock()
+}
+
+// Refresh makes every client's identity be read again: by its next request, and now if it waits for a cursor's documents.
+func (a *Access) Refresh(ctx context.Context) {
+	a.Invalidate()
+	a.EndWaits(ctx)
 }
 
 // errNoUser reports that a user does not exist.
@@ -87,9 +96,14 @@ func (a *Access) read(ctx context.Context, coll, id string) ([]byte, error) {
 
 // find lists documents of users or roles.
 func (a *Access) find(ctx context.Context, coll string, filter []byte) ([][]byte, error) {
+	return a.findOnly(ctx, coll, filter, value.Doc())
+}
+
+// findOnly lists some fields of documents of users or roles.
+func (a *Access) findOnly(ctx context.Context, coll string, filter, projection []byte) ([][]byte, error) {
 	return cluster.FindAll(ctx, a.Users, "admin", value.Doc(value.F("find", value.NewString(coll)),
-		value.F("filter", value.NewDocument(filter)), value.F("sort", value.NewDocument(value.Doc(value.F("_id", value.NewInt32(1))))),
-		value.F("$db", value.NewString("admin"))))
+		value.F("filter", value.NewDocument(filter)), value.F("projection", value.NewDocument(projection)),
+		value.F("sort", value.NewDocument(value.Doc(value.F("_id", value.NewInt32(1))))), value.F("$db", value.NewString("admin"))))
 }
 
 // user reads a stored user, or returns errNoUser.
@@ -99,10 +113,22 @@ func (a *Access) user(ctx context.Context, name auth.UserName) (*auth.User, erro
 		return nil, err
 	}
 	if doc == nil {
+		_, _ = auth.ParseUser(decoy) // so that one who does not exist takes as long
 		return nil, errNoUser
 	}
 	return auth.ParseUser(doc)
 }
+
+// decoy is a user's document of the usual size.
+var decoy = func() []byte {
+	u := &auth.User{Name: auth.UserName{User: "decoy", DB: "admin"}, UUID: value.NewBinary(4, make([]byte, 16)), Credentials: map[string]auth.Credentials{},
+		Roles: []auth.RoleName{{Role: "readWrite", DB: "decoy"}}}
+	sim := auth.Simulation{Secret: make([]byte, 32)}
+	for _, m := range auth.Mechanisms {
+		u.Credentials[m] = sim.Credentials(m, u.Name, 15000)
+	}
+	return u.Doc()
+}()
 
 // role reads a stored role.
 func (a *Access) role(ctx context.Context, name auth.RoleName) (*auth.Role, bool, error) {
@@ -166,7 +192,7 @@ func (a *Access) current(ctx context.Context, c *Client) (*auth.Identity, error)
 		return nil, err
 	}
 	mine := *now
-	mine.Mechanism, mine.Expires = id.Mechanism, id.Expires
+	mine.Mechanism, mine.Expires, mine.Withdrawn = id.Mechanism, id.Expires, id.Withdrawn
 	c.login.CompareAndSwap(id, &mine)
 	return &mine, nil
 }
@@ -479,7 +505,7 @@ func (op *Op) servedUser() []byte {
 	}
 	switch id := from.Client.login.Load(); {
 	case id == nil:
-		return nil
+		return servedNobody
 	case id.System:
 		// A copy, since query statistics outlive the message.
 		return bytes.Clone(value.Lookup(from.Req.Body, "$audit").Doc())
@@ -487,6 +513,9 @@ func (op *Op) servedUser() []byte {
 		return id.Served()
 	}
 }
+
+// servedNobody is what a node says of a client without a user, whom the localhost exception has let pass.
+var servedNobody = value.Doc(value.F("$anonymous", value.NewBool(true)))
 
 // narrow restricts a listing to what the user may see, if the command asks for that or the user may not see more:
 // it adds a condition to the command's own filter.
@@ -541,10 +570,18 @@ var firstSteps = map[string]bool{"createUser": true, "createRole": true, "replSe
 // excepted reports whether the localhost exception allows a request: there are no users or roles yet, and it comes
 // from this machine.
 func (a *Access) excepted(op *Op) bool {
-	if !op.Client.Loopback || !firstSteps[op.Req.Spec.Name] || a.claimed.Load() || !a.Params.Bool("enableLocalhostAuthBypass") {
+	if !op.Client.Loopback || !firstSteps[op.Req.Spec.Name] || !a.Params.Bool("enableLocalhostAuthBypass") {
 		return false
 	}
 	if op.Req.Spec.Name[0] == 'c' && op.Req.DB != "admin" && op.Req.DB != "$external" {
+		return false
+	}
+	return a.unclaimed(op)
+}
+
+// unclaimed reports whether there are no users or roles yet.
+func (a *Access) unclaimed(op *Op) bool {
+	if a.claimed.Load() {
 		return false
 	}
 	for _, coll := range []string{"system.users", "system.roles"} {
@@ -564,6 +601,6 @@ func (a *Access) changed(op *Op) {
 		return
 	}
 	if op.Req.DB == "admin" {
-		a.Invalidate()
+		a.Refresh(context.WithoutCancel(op))
 	}
 }

@@ -12,9 +12,17 @@ import (
 // errNoCertificate is the only error for a certificate that matches no user: its bearer must not learn which names exist.
 var errNoCertificate = mongoerr.New(mongoerr.AuthenticationFailed, "There is no x.509 client certificate matching the user.")
 
+// unmatched is errNoCertificate for a client that did not say which user it expects to be: the log says whom its certificate names.
+func unmatched(want string, dn auth.DN) error {
+	if want != "" {
+		return errNoCertificate
+	}
+	return &refusal{user: auth.UserName{User: dn.String(), DB: auth.External}, reason: errNoCertificate, told: errNoCertificate}
+}
+
 // runAuthenticate runs the command that authenticates by certificate; it supports no other mechanism.
 func (a *Access) runAuthenticate(op *Op, dst []byte) ([]byte, error) {
-	out, err := a.authenticate(op, op.Req.DB, op.Req.Body)
+	out, err := a.authenticate(op, op.Req.DB, op.Req.Body, false)
 	if err != nil {
 		return dst, a.failed(op, auth.UserName{User: op.Req.Str("user"), DB: op.Req.DB}, op.Req.Str("mechanism"), err)
 	}
@@ -22,7 +30,7 @@ func (a *Access) runAuthenticate(op *Op, dst []byte) ([]byte, error) {
 }
 
 // authenticate runs an authenticate document and returns the reply's elements.
-func (a *Access) authenticate(op *Op, db string, cmd []byte) ([]byte, error) {
+func (a *Access) authenticate(op *Op, db string, cmd []byte, speculative bool) ([]byte, error) {
 	mech, user := value.Lookup(cmd, "mechanism"), value.Lookup(cmd, "user")
 	if mech.T != value.String || mech.Str() != auth.X509 {
 		return nil, auth.Failed()
@@ -30,6 +38,7 @@ func (a *Access) authenticate(op *Op, db string, cmd []byte) ([]byte, error) {
 	if !a.enabled(auth.X509) && !a.Members.takesCertificates() {
 		return nil, unavailable(auth.X509)
 	}
+	a.counts.attempted(op.Client, auth.X509, speculative, !a.enabled(auth.X509))
 	want := ""
 	if user.T == value.String {
 		want = user.Str()
@@ -71,6 +80,9 @@ func (a *Access) certificate(op *Op, db, want string) (user string, err error) {
 		return "", unavailable(auth.X509)
 	}
 	id, err := a.bearer(op, auth.UserName{User: dn.String(), DB: auth.External}, cert)
+	if err == errNoCertificate {
+		err = unmatched(want, dn)
+	}
 	if err != nil {
 		return "", err
 	}
@@ -112,7 +124,7 @@ func (a *Access) renewLent(ctx context.Context, c *Client, id *auth.Identity) (*
 	if err != nil {
 		return nil, err
 	}
-	now.Mechanism, now.Expires = id.Mechanism, id.Expires
+	now.Mechanism, now.Expires, now.Withdrawn = id.Mechanism, id.Expires, id.Withdrawn
 	c.login.CompareAndSwap(id, now)
 	return now, nil
 }

@@ -39,6 +39,7 @@ type Client struct {
 	lastReceived   atomic.Int64                  // when a node's last message arrived, in nanoseconds
 	login          atomic.Pointer[auth.Identity] // the authenticated identity, nil for none
 	claimsInternal bool                          // its hello claims that it is a member, which it has to prove
+	attempt        *attempts                     // where the success of its authentication in progress is counted; nil for none
 	ctx            func() context.Context
 
 	mu struct {

@@ -63,7 +63,7 @@ func (a *Access) iterations(mech string) int {
 }
 
 func (a *Access) runSASLStart(op *Op, dst []byte) ([]byte, error) {
-	out, err := a.start(op, op.Req.DB, op.Req.Body)
+	out, err := a.start(op, op.Req.DB, op.Req.Body, false)
 	if err != nil {
 		return dst, a.failed(op, auth.UserName{DB: op.Req.DB}, op.Req.Str("mechanism"), err)
 	}
@@ -71,7 +71,7 @@ func (a *Access) runSASLStart(op *Op, dst []byte) ([]byte, error) {
 }
 
 // start begins a conversation with a saslStart document and returns the reply's elements.
-func (a *Access) start(op *Op, db string, cmd []byte) ([]byte, error) {
+func (a *Access) start(op *Op, db string, cmd []byte, speculative bool) ([]byte, error) {
 	mech, payload := value.Lookup(cmd, "mechanism"), value.Lookup(cmd, "payload")
 	if mech.T != value.String {
 		return nil, WrongType("saslStart.mechanism", mech.T, TString)
@@ -81,6 +81,7 @@ func (a *Access) start(op *Op, db string, cmd []byte) ([]byte, error) {
 	if !member && !a.enabled(mech.Str()) {
 		return nil, unavailable(mech.Str())
 	}
+	a.counts.attempted(op.Client, mech.Str(), speculative, member)
 	if mech.Str() == auth.X509 {
 		if _, err := a.certificate(op, db, strings.Trim(string(payload.Bytes())+payload.Str(), "\x00")); err != nil {
 			return nil, err
@@ -117,11 +118,19 @@ func (a *Access) credentials(ctx context.Context, l *login, mech string, name au
 	if a.Members.takesKey() && name == auth.System {
 		return a.Members.Key.Lookup(name.User)
 	}
-	fake := auth.Simulated(mech, name, a.iterations(mech))
+	sim, err := a.simulation(ctx)
+	if err != nil {
+		return nil, err
+	}
 	u, err := a.user(ctx, name)
 	if err != nil && err != errNoUser {
 		return nil, err
 	}
+	iterations, ok := a.unknown(sim, name)[mech]
+	if u != nil || !ok { // a user without credentials for the mechanism looks like one who never had any
+		iterations = a.iterations(mech)
+	}
+	fake := sim.Credentials(mech, name, iterations)
 	if u != nil {
 		if c, ok := u.Credentials[mech]; ok {
 			l.user = u
@@ -220,6 +229,7 @@ func (a *Access) becomeMember(op *Op, mech string) {
 	c := op.Client
 	c.setIdentity(auth.NewSystem())
 	c.Internal = c.claimsInternal
+	c.succeeded()
 	op.Service.auditLogin(c, auth.System, mech, mongoerr.OK)
 }
 
@@ -237,6 +247,7 @@ func (a *Access) enter(op *Op, id *auth.Identity, mech string) error {
 	mine := *id
 	mine.Mechanism = mech
 	c.setIdentity(&mine)
+	c.succeeded()
 	op.Service.auditLogin(c, id.Name, mech, mongoerr.OK)
 	if a.OnLogin != nil {
 		a.OnLogin(c, id.Name, mech, nil)
@@ -256,7 +267,7 @@ func (a *Access) failed(op *Op, user auth.UserName, mech string, err error) erro
 		a.OnLogin(op.Client, user, mech, err)
 	}
 	if refused != nil {
-		err = auth.Failed() // the reason is for the log alone
+		err = refused.Unwrap() // the reason is for the log alone
 	}
 	if mongoerr.CodeOf(err) == mongoerr.AuthenticationFailed {
 		if ms := a.Params.Int("authFailedDelayMs"); ms > 0 {
@@ -313,6 +324,7 @@ func (a *Access) appendHello(op *Op, dst []byte) ([]byte, error) {
 		if err != nil {
 			return dst, err
 		}
+		a.counts.negotiated.Add(1)
 		mechs, err := a.supported(op, name)
 		if err != nil {
 			return dst, err
@@ -339,26 +351,33 @@ func (a *Access) speculate(op *Op, cmd []byte) []byte {
 	it := value.Walk(cmd)
 	switch name, _, _ := it.Next(); string(name) {
 	case "saslStart":
-		if out, err := a.start(op, db.Str(), cmd); err == nil {
+		if out, err := a.start(op, db.Str(), cmd, true); err == nil {
 			return out
 		}
 	case "authenticate":
-		if out, err := a.authenticate(op, db.Str(), cmd); err == nil {
+		if out, err := a.authenticate(op, db.Str(), cmd, true); err == nil {
 			return out
 		}
 	}
 	return nil
 }
 
-// supported lists the mechanisms that a user can use. For a user who does not exist these are all enabled ones, so that the
-// reply does not reveal which names exist.
+// supported lists the mechanisms that a user can use. A user who does not exist seems to have those of some user who does.
 func (a *Access) supported(ctx context.Context, name auth.UserName) (out []string, err error) {
+	if name.DB == auth.External {
+		return nil, nil // those of SCRAM are not for users who are authenticated externally, whether they exist or not
+	}
+	sim, err := a.simulation(ctx)
+	if err != nil {
+		return nil, err
+	}
 	u, err := a.user(ctx, name)
 	if err != nil && err != errNoUser {
 		return nil, err
 	}
+	unknown := a.unknown(sim, name)
 	for _, m := range auth.Mechanisms {
-		has := u == nil
+		_, has := unknown[m]
 		if u != nil {
 			_, has = u.Credentials[m]
 		}

@@ -15,10 +15,16 @@ import (
 type refusal struct {
 	user   auth.UserName // empty where it is not known
 	reason error
+	told   error // what the client learns; auth.Failed() if nil
 }
 
 func (e *refusal) Error() string { return e.reason.Error() }
-func (e *refusal) Unwrap() error { return auth.Failed() }
+func (e *refusal) Unwrap() error {
+	if e.told != nil {
+		return e.told
+	}
+	return auth.Failed()
+}
 
 // startOIDC begins a MONGODB-OIDC conversation (authentication specification). A client that has a token sends it at once; another one
 // asks which provider it gets one from, and continues with the token.
@@ -102,12 +108,14 @@ func (a *Access) tokenIdentity(ctx context.Context, claimed *oidc.Login) (*auth.
 		return nil, err
 	}
 	mine := *id
-	mine.Expires, mine.Claims = claimed.Expires, claimed.Claims
+	mine.Expires, mine.Withdrawn, mine.Claims = claimed.Expires, claimed.Withdrawn, claimed.Claims
 	return &mine, nil
 }
 
 // errExpired makes drivers authenticate again with a new token (authentication specification: reauthentication).
-var errExpired = mongoerr.New(mongoerr.ReauthenticationRequired, "Client must re-authenticate: its access token has expired")
+var errExpired = mongoerr.New(mongoerr.ReauthenticationRequired, "Client must re-authenticate: its access token has expired, or its key was withdrawn")
 
-// expired reports whether an identity's token has expired.
-func expired(id *auth.Identity) bool { return !id.Expires.IsZero() && time.Now().After(id.Expires) }
+// expired reports whether an identity's token has expired, or its provider does not stand by it any more.
+func expired(id *auth.Identity) bool {
+	return !id.Expires.IsZero() && (time.Now().After(id.Expires) || id.Withdrawn != nil && id.Withdrawn())
+}

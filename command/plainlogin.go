@@ -20,14 +20,14 @@ func (a *Access) startPlain(op *Op, l *login, db string, payload value.Value) ([
 	user, password, err := auth.ParsePlain(payload.Bytes())
 	name := auth.UserName{User: user, DB: db}
 	if err != nil {
-		return nil, &refusal{name, err}
+		return nil, &refusal{user: name, reason: err}
 	}
 	if err := saslauthd.Check(op, a.Params.Str("saslauthdPath"), a.Params.Str("saslServiceName"), user, password); err != nil {
-		return nil, &refusal{name, err}
+		return nil, &refusal{user: name, reason: err}
 	}
 	id, err := a.identity(op, name)
 	if err == errNoUser {
-		return nil, &refusal{name, mongoerr.Newf(mongoerr.UserNotFound, "Could not find user %s for db %s", user, db)}
+		return nil, &refusal{user: name, reason: mongoerr.Newf(mongoerr.UserNotFound, "Could not find user %s for db %s", user, db)}
 	}
 	if err != nil {
 		return nil, err

@@ -42,7 +42,7 @@ func FuzzSASL(f *testing.F) {
 		}
 		op := &Op{Service: s, Client: &Client{}}
 		op.Req = Request{Spec: s.Table.Lookup("saslStart"), DB: db, Body: doc, Msg: &wire.Message{Body: doc}}
-		_, _ = a.start(op, db, doc)
+		_, _ = a.start(op, db, doc, false)
 		_ = a.speculate(op, doc)
 		for range 2 {
 			if l := op.Client.takeLogin(); l != nil {

@@ -164,7 +164,12 @@ func (s *Service) addGenericStatus() {
 		plain("network", s.Status.networkDoc),
 		plain("queues", s.Status.queuesDoc),
 		plain("opLatencies", s.Status.latenciesDoc),
-		plain("security", s.Status.securityDoc),
+		plain("security", func() []byte {
+			if a := s.Access; a != nil {
+				return s.Status.securityDoc(a.counts.doc(a.enabled))
+			}
+			return s.Status.securityDoc()
+		}),
 		plain("tcmalloc", goMemory),
 		plain("transportSecurity", func() []byte {
 			var fields []value.Field
@@ -233,8 +238,7 @@ func (s *Status) latenciesDoc() []byte {
 		subDoc("transactions", i64("latency", 0), i64("ops", 0)))
 }
 
-func (s *Status) securityDoc() []byte {
-	fields := []value.Field{subDoc("authentication", subDoc("saslSupportedMechsReceived", i64("false", 0)), subDoc("mechanisms"))}
+func (s *Status) securityDoc(fields ...value.Field) []byte {
 	if f := s.security.Load(); f != nil {
 		fields = append((*f)(), fields...)
 	}

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"context"
 	"slices"
 	"strings"
 
@@ -35,8 +36,8 @@ func (a *Access) userSpecs() []Spec {
 			Fields: []Field{Opt("tempUsersCollection", TString), Opt("tempRolesCollection", TString), Req("db", TString), Req("drop", TBool)}},
 		{Name: "usersInfo", Roles: All, Kind: Read, ReadConcern: true, ArgTypes: TAny, Run: a.runUsersInfo, Fields: []Field{Opt("showPrivileges", TSafeBool),
 			Opt("showCredentials", TSafeBool), Opt("showCustomData", TSafeBool), Opt("showAuthenticationRestrictions", TSafeBool), Opt("filter", TObject)}},
-		{Name: "invalidateUserCache", Roles: All, AdminOnly: true, Run: func(_ *Op, dst []byte) ([]byte, error) {
-			a.Invalidate()
+		{Name: "invalidateUserCache", Roles: All, AdminOnly: true, Run: func(op *Op, dst []byte) ([]byte, error) {
+			a.Refresh(op)
 			return dst, nil
 		}},
 		generation,
@@ -49,40 +50,26 @@ func (a *Access) changing(run Handler) Handler {
 	return func(op *Op, dst []byte) ([]byte, error) {
 		a.writing.Lock()
 		defer a.writing.Unlock()
-		defer a.Invalidate()
-		if err := a.stillExcepted(op); err != nil {
-			return dst, err
+		defer a.Refresh(context.WithoutCancel(op))
+		// Another client may have made the first user since the localhost exception let this one pass, here or at any router.
+		if op.anonymous() && !a.unclaimed(op) {
+			return dst, errUnauthenticated(op)
 		}
 		return run(op, dst)
 	}
 }
 
-// stillExcepted refuses the request of a client without a user if another client has made the first user since the localhost exception let it
-// pass. a.writing must be held.
-func (a *Access) stillExcepted(op *Op) error {
-	if a.anonymous(op) && !a.excepted(op) {
-		return errUnauthenticated(op)
+// anonymous reports whether a request is that of a client without a user where it needs one: the localhost exception has let it pass, on this
+// node or on the router that relays it.
+func (op *Op) anonymous() bool {
+	from := op.origin()
+	switch told := from.auditedFor(); {
+	case from.Client.InProcess:
+		return false
+	case told != nil:
+		return value.Lookup(told, "$anonymous").Truthy()
 	}
-	return nil
-}
-
-// anonymous reports whether a request needs a user and its client has none: the localhost exception has let it pass.
-func (a *Access) anonymous(op *Op) bool {
-	return a.Enforced && !op.Client.InProcess && op.Client.login.Load() == nil
-}
-
-// OneFirst wraps a command by which a router changes users: clients admitted by the localhost exception pass one at a time.
-func (a *Access) OneFirst(run Handler) Handler {
-	return func(op *Op, dst []byte) ([]byte, error) {
-		if a.anonymous(op) {
-			a.writing.Lock()
-			defer a.writing.Unlock()
-			if err := a.stillExcepted(op); err != nil {
-				return dst, err
-			}
-		}
-		return run(op, dst)
-	}
+	return from.Service.enforces() && from.Client.login.Load() == nil
 }
 
 // write runs a command that writes users or roles, with the write concern of the client's command.

@@ -321,11 +321,13 @@ func (r *Router) getMore(op *command.Op, dst []byte) ([]byte, error) {
 	if c.batches.Add(1) == 2 {
 		r.cursors.MoreThanOneBatch.Add(1)
 	}
-	if c.merge != nil {
-		op.Req.ReadConcern = c.concern // for what its pipeline joins
-		return r.getMoreMerged(op, c, g.Size, dst)
-	}
-	return r.getMorePassed(op, c, dst)
+	return op.WhileAllowed(c.id, &c.owner, c.origin, dst, func(dst []byte) ([]byte, error) {
+		if c.merge != nil {
+			op.Req.ReadConcern = c.concern // for what its pipeline joins
+			return r.getMoreMerged(op, c, g.Size, dst)
+		}
+		return r.getMorePassed(op, c, dst)
+	})
 }
 
 func checkCursorSession(op *command.Op, c *routerCursor) error {

@@ -21,10 +21,10 @@ func (r *Router) UseAccess(a *command.Access) {
 		s.PrimaryOnly = false
 		s.Run = r.toConfig
 		if changes {
-			s.Run = a.OneFirst(func(op *command.Op, dst []byte) ([]byte, error) {
-				defer a.Invalidate()
+			s.Run = func(op *command.Op, dst []byte) ([]byte, error) {
+				defer a.Refresh(context.WithoutCancel(op))
 				return r.toConfig(op, dst)
-			})
+			}
 		}
 		r.Service.Table.Add(s)
 	}
@@ -37,7 +37,7 @@ func (r *Router) watchUsers(ctx context.Context) {
 		reply, err := cluster.Run(ctx, r.config, msg.Doc(&msg.UserCacheGeneration{}))
 		if err == nil && msg.Parse(reply, &now) == nil {
 			if known != now && known.Epoch != [12]byte{} {
-				r.Service.Access.Invalidate()
+				r.Service.Access.Refresh(ctx)
 			}
 			known = now
 		}

@@ -343,7 +343,11 @@ func (n *Node) runGetMore(op *command.Op, dst []byte) ([]byte, error) {
 		code, _ := value.Lookup(data, "errorCode").AsInt64()
 		return dst, c.labelled(mongoerr.New(mongoerr.Code(code), "Failing getMore via 'failGetMoreAfterCursorCheckout' failpoint"))
 	}
-	return n.nextBatch(op, dst, c, g.Size)
+	if !c.tailable || !c.awaitData {
+		return n.nextBatch(op, dst, c, g.Size)
+	}
+	owner := c.owner // the cursor may be closed when the getMore has ended
+	return op.WhileAllowed(c.id, &owner, c.origin, dst, func(dst []byte) ([]byte, error) { return n.nextBatch(op, dst, c, g.Size) })
 }
 
 func (n *Node) nextBatch(op *command.Op, dst []byte, c *cursor, size int64) ([]byte, error) {

@@ -49,6 +49,7 @@ func (s *Server) runFollower(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+		s.Service.Access.EndWaits(ctx)
 		if err := s.Node.settings.Load(); err != nil {
 			s.Node.warn("Parameters and defaults could not be read", err)
 		}

@@ -258,7 +258,7 @@ func (s *Server) start() error {
 	n.background = func(f func(context.Context)) { s.builds.Go(func() { f(ctx) }) }
 	services := []replication.Service{
 		{Name: "Administration", StepUp: func(context.Context, int64) error { n.forgetWriting(); return n.settings.Load() }},
-		n.txns.RetryService(), n.temporaryService(), s.buildService(), n.ttlService(), imageService(n),
+		n.txns.RetryService(), n.temporaryService(), secretService(n), s.buildService(), n.ttlService(), imageService(n),
 	}
 	for _, v := range services {
 		if err := n.Services.Add(v); err != nil {

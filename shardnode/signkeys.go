@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/shoaldb/shoal/auth"
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
@@ -66,6 +67,25 @@ func (s *Server) keyService() replication.Service {
 					return
 				}
 			}
+		},
+	}
+}
+
+// secretService makes the secret by which users who do not exist look like others to whoever tries to log in. Each set with users of its own
+// has one: the config server for those of a cluster, a shard for those of its direct connections.
+func secretService(n *Node) replication.Service {
+	return replication.Service{
+		Name: "SimulatedCredentials",
+		StepUp: func(ctx context.Context, _ int64) error {
+			found := false
+			err := n.Docs.Each(keysNS, func(doc []byte) error {
+				found = found || value.Lookup(doc, "purpose").Str() == auth.SimulationPurpose && auth.ParseSimulationSecret(doc) != nil
+				return nil
+			})
+			if err != nil || found {
+				return err
+			}
+			return n.Docs.Put(storage.WithReserve(ctx), keysNS, auth.NewSimulationSecret())
 		},
 	}
 }

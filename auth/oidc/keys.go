@@ -1,12 +1,15 @@
 package oidc
 
 import (
+	"bytes"
 	"context"
+	"crypto"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
@@ -22,9 +25,10 @@ const (
 
 // issuer has the keys of one identity provider.
 type issuer struct {
-	url    string
-	client *http.Client
-	clock  func() time.Time
+	url     string
+	client  *http.Client
+	clock   func() time.Time
+	changes *atomic.Uint64 // the registry's
 
 	mu struct {
 		sync.Mutex
@@ -100,8 +104,22 @@ func (i *issuer) refresh(ctx context.Context) bool {
 	i.mu.tried, i.mu.err = i.clock(), err
 	if err == nil {
 		i.mu.keys, i.mu.fetched = keys, i.mu.tried
+		i.changes.Add(1)
 	}
 	return true
+}
+
+// has reports whether a key is still the issuer's.
+func (i *issuer) has(key *jose.JSONWebKey) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	now := i.known(key.KeyID)
+	if now == nil {
+		return false
+	}
+	was, err1 := key.Thumbprint(crypto.SHA256)
+	is, err2 := now.Thumbprint(crypto.SHA256)
+	return err1 == nil && err2 == nil && bytes.Equal(was, is)
 }
 
 // fetch reads the issuer's metadata (RFC 8414), then the key set that they name.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
@@ -19,8 +20,9 @@ import (
 
 // Registry has the identity providers of a process.
 type Registry struct {
-	client *http.Client
-	clock  func() time.Time
+	client  *http.Client
+	clock   func() time.Time
+	changes atomic.Uint64 // of providers and their keys
 
 	mu struct {
 		sync.Mutex
@@ -53,10 +55,11 @@ func (r *Registry) Set(list []*Provider) {
 		if i := r.mu.issuers[p.Issuer]; i != nil {
 			issuers[p.Issuer] = i
 		} else if issuers[p.Issuer] == nil {
-			issuers[p.Issuer] = &issuer{url: p.Issuer, client: r.client, clock: r.clock}
+			issuers[p.Issuer] = &issuer{url: p.Issuer, client: r.client, clock: r.clock, changes: &r.changes}
 		}
 	}
 	r.mu.providers, r.mu.issuers = list, issuers
+	r.changes.Add(1)
 	close(r.mu.changed)
 	r.mu.changed = make(chan struct{})
 }
@@ -133,6 +136,8 @@ type Login struct {
 	Stored  bool            // roles come from a stored user instead
 	Expires time.Time
 	Claims  []byte // those of logClaims, as a document; nil if there are none
+	// Withdrawn reports whether the provider has withdrawn the key of the token since, or is not configured any more.
+	Withdrawn func() bool
 }
 
 // algorithms are those that tokens may be signed with. Symmetric ones are not among them: a public key would be their secret.
@@ -147,6 +152,7 @@ func (r *Registry) Verify(ctx context.Context, token string) (*Login, error) {
 	if err != nil {
 		return nil, fmt.Errorf("not a signed token: %w", err)
 	}
+	changes := r.changes.Load() // before the key is looked up
 	var claimed jwt.Claims
 	if err := parsed.UnsafeClaimsWithoutVerification(&claimed); err != nil {
 		return nil, fmt.Errorf("the claims cannot be read: %w", err)
@@ -172,7 +178,32 @@ func (r *Registry) Verify(ctx context.Context, token string) (*Login, error) {
 	if err := claimed.ValidateWithLeeway(jwt.Expected{Issuer: p.Issuer, AnyAudience: jwt.Audience{p.Audience}, Time: r.clock()}, leeway); err != nil {
 		return nil, err
 	}
-	return p.login(claimed.Expiry.Time(), all)
+	l, err := p.login(claimed.Expiry.Time(), all)
+	if err == nil {
+		l.Withdrawn = r.withdrawal(changes, &claimed, key)
+	}
+	return l, err
+}
+
+// withdrawal returns Login.Withdrawn, which looks again only after a change.
+func (r *Registry) withdrawal(changes uint64, claimed *jwt.Claims, key *jose.JSONWebKey) func() bool {
+	claimed = &jwt.Claims{Issuer: claimed.Issuer, Audience: claimed.Audience}
+	var seen atomic.Uint64
+	var gone atomic.Bool
+	seen.Store(changes)
+	return func() bool {
+		now := r.changes.Load()
+		if now == seen.Load() || gone.Load() {
+			return gone.Load()
+		}
+		_, from, err := r.configured(claimed)
+		if err != nil || !from.has(key) {
+			gone.Store(true) // for good: another key of the same id is another key
+			return true
+		}
+		seen.Store(now)
+		return false
+	}
 }
 
 // configured finds the provider by a token's issuer and audience.

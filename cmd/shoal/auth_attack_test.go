@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/xdg-go/scram"
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -129,41 +131,56 @@ func TestOverheardConversations(t *testing.T) {
 	}
 }
 
-// A name that does not exist is answered as a wrong password is: step by step, in text and code.
+// unproved is what a stranger is told of a user: the salt, the iterations, how the attempt ends, the mechanisms.
+type unproved struct{ salt, iterations, end, mechs string }
+
+func (g *guarded) unproved(t *testing.T, user string) (u unproved) {
+	t.Helper()
+	s, conv := g.stranger(), conversation(t, user, "guess")
+	first, _ := conv.Step("")
+	server := payload(s.start(first))
+	proof, err := conv.Step(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(server, ",s=")
+	u.salt, u.iterations, _ = strings.Cut(rest, ",i=")
+	end := s.next(1, proof)
+	u.end = fmt.Sprint(end.Lookup("errmsg"), end.Lookup("code"), end.Lookup("codeName"))
+	u.mechs = g.stranger().send(bson.D{{Key: "hello", Value: 1}, {Key: "saslSupportedMechs", Value: "admin." + user}, {Key: "$db", Value: "admin"}}).Lookup("saslSupportedMechs").String()
+	return u
+}
+
+// A name that does not exist is answered as a wrong password is: step by step, in text and code, with the mechanisms and iterations that
+// users have, although the parameter has changed since they were made.
 func TestNamesAreNotTold(t *testing.T) {
-	g := startGuarded(t, "standalone")
-	g.must(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
-	answers := func(user string) (out []string) {
-		for range 2 {
-			s, conv := g.stranger(), conversation(t, user, "guess")
-			first, _ := conv.Step("")
-			begun := s.start(first)
-			server := payload(begun)
-			salt := server[strings.Index(server, ",s="):]
-			proof, err := conv.Step(server)
-			if err != nil {
-				t.Fatal(err)
+	t.Parallel()
+	for _, topology := range topologies {
+		t.Run(topology, func(t *testing.T) {
+			t.Parallel()
+			g := startGuarded(t, topology)
+			g.must(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"}, "mechanisms", bson.A{"SCRAM-SHA-256"})
+			g.must(g.client("root", "secret", ""), "admin", "setParameter", 1, "scramSHA256IterationCount", 16000)
+			known, unknown, other := g.unproved(t, "root"), g.unproved(t, "nobody"), g.unproved(t, "someone")
+			if again := g.unproved(t, "nobody"); again != unknown || other.salt == unknown.salt || unknown.salt == known.salt || len(unknown.salt) != len(known.salt) {
+				t.Errorf("salts: %v of a known name, %v and %v of an unknown one, %v of another", known, unknown, again, other)
 			}
-			end := s.next(1, proof)
-			out = append(out, salt[strings.Index(salt, ",i="):], salt, end.Lookup("errmsg").StringValue(), end.Lookup("code").String(), end.Lookup("codeName").String())
-		}
-		return out
-	}
-	known, unknown := answers("root"), answers("nobody")
-	for i := range known {
-		if i%5 == 1 {
-			if known[i] == unknown[i] || unknown[1] != unknown[6] || len(known[i]) != len(unknown[i]) {
-				t.Errorf("salts: %q %q", known, unknown)
+			if known.iterations != "15000" {
+				t.Errorf("%s iterations of a user who is older than the parameter", known.iterations)
 			}
-		} else if known[i] != unknown[i] {
-			t.Errorf("%q of a known name, %q of an unknown one", known[i], unknown[i])
-		}
-	}
-	mechs := func(user string) string {
-		return g.stranger().send(bson.D{{Key: "hello", Value: 1}, {Key: "saslSupportedMechs", Value: user}, {Key: "$db", Value: "admin"}}).Lookup("saslSupportedMechs").String()
-	}
-	if mechs("admin.root") != mechs("admin.nobody") {
-		t.Errorf("mechanisms: %s, %s", mechs("admin.root"), mechs("admin.nobody"))
+			for _, u := range []unproved{unknown, other} {
+				if u.salt = known.salt; u != known {
+					t.Errorf("%v of a known name, %v of an unknown one", known, u)
+				}
+			}
+			mechs := func(user string) string {
+				return g.stranger().send(bson.D{{Key: "hello", Value: 1}, {Key: "saslSupportedMechs", Value: "$external." + user}, {Key: "$db", Value: "admin"}}).Lookup("saslSupportedMechs").String()
+			}
+			g.must(g.client("root", "secret", ""), "$external", "createUser", "CN=ann", "roles", bson.A{})
+			if mechs("CN=ann") != mechs("CN=bob") {
+				t.Errorf("mechanisms of $external: %s, %s", mechs("CN=ann"), mechs("CN=bob"))
+			}
+		})
 	}
 }
 
@@ -284,6 +301,64 @@ func TestRightsChangedInMidCursor(t *testing.T) {
 			}
 			g.must(root, "admin", "dropRole", "reader")
 		}
+	}
+}
+
+// A getMore that waits for documents ends as soon as its user may not read them any more, without one more of them.
+func TestRightsRevokedWhileWaiting(t *testing.T) {
+	t.Parallel()
+	for _, topology := range []string{"replset", "sharded"} {
+		t.Run(topology, func(t *testing.T) {
+			t.Parallel()
+			g := startGuarded(t, topology)
+			g.must(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
+			root := g.client("root", "secret", "")
+			g.must(root, "shop", "create", "capped", "capped", true, "size", 100000)
+			g.must(root, "shop", "insert", "capped", "documents", bson.A{bson.D{{Key: "_id", Value: 1}}})
+			read := bson.D{{Key: "role", Value: "read"}, {Key: "db", Value: "shop"}}
+			for what, open := range map[string][]any{
+				"change stream": {"aggregate", "c", "pipeline", bson.A{bson.D{{Key: "$changeStream", Value: bson.D{}}}}, "cursor", bson.D{}},
+				"tailable":      {"find", "capped", "tailable", true, "awaitData", true},
+			} {
+				g.must(root, "admin", "createUser", "ann", "pwd", "pw", "roles", bson.A{read})
+				ann := g.client("ann", "pw", "")
+				cursor := g.must(ann, "shop", open...)["cursor"].(bson.D)
+				var id int64
+				for _, e := range cursor {
+					if e.Key == "id" {
+						id = e.Value.(int64)
+					}
+				}
+				coll := open[1]
+				ended := make(chan string, 1)
+				go func() {
+					reply, code, text := run1(ann, "shop", "getMore", id, "collection", coll, "maxTimeMS", 60000)
+					ended <- fmt.Sprint(code, " ", text, reply)
+				}()
+				select {
+				case got := <-ended:
+					t.Fatalf("%s: ended before: %s", what, got)
+				case <-time.After(300 * time.Millisecond): // a change of rights that keeps these ends nothing
+					g.must(root, "admin", "grantRolesToUser", "ann", "roles", bson.A{bson.D{{Key: "role", Value: "read"}, {Key: "db", Value: "bank"}}})
+				}
+				select {
+				case got := <-ended:
+					t.Fatalf("%s: ended by one more role: %s", what, got)
+				case <-time.After(200 * time.Millisecond):
+				}
+				g.must(root, "admin", "revokeRolesFromUser", "ann", "roles", bson.A{read})
+				g.must(root, "shop", "insert", coll, "documents", bson.A{bson.D{}})
+				select {
+				case got := <-ended:
+					if !strings.HasPrefix(got, "13 not authorized for getMore with cursor id ") {
+						t.Errorf("%s: %s", what, got)
+					}
+				case <-time.After(20 * time.Second):
+					t.Errorf("%s: still waits", what)
+				}
+				g.must(root, "admin", "dropUser", "ann")
+			}
+		})
 	}
 }
 

@@ -10,13 +10,13 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// The localhost exception lets pass one first user, however many ask at the same time.
+// The localhost exception lets pass one first user, however many ask at the same time, and through however many routers.
 func TestOneFirstUser(t *testing.T) {
 	t.Parallel()
 	for _, topology := range topologies {
 		t.Run(topology, func(t *testing.T) {
 			t.Parallel()
-			g := startGuarded(t, topology)
+			g := startGuardedWith(t, topology, func(c *config) { c.Routers = 2 })
 			const clients = 12
 			codes := make([]int, clients)
 			var ready, done sync.WaitGroup

@@ -313,6 +313,54 @@ func TestKeysOfProviders(t *testing.T) {
 	}
 }
 
+// A key that the provider withdraws ends the connections that came with it, within JWKSPollSecs; those of other keys go on, and so does everybody
+// while the provider is down.
+func TestWithdrawnKeys(t *testing.T) {
+	t.Parallel()
+	p := startIdentityProvider(t)
+	p.newKey("k2")
+	g := startTokens(t, "standalone", p, `"authorizationClaim": "groups", "JWKSPollSecs": 1`)
+	g.must(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
+	g.must(g.client("root", "secret", ""), "admin", "createRole", "idp/cooks", "privileges", bson.A{}, "roles", bson.A{bson.D{{Key: "role", Value: "read"}, {Key: "db", Value: "shop"}}})
+	come := func(key string) stranger {
+		s := g.stranger()
+		if reply := s.saslOIDC("saslStart", 0, bson.D{{Key: "jwt", Value: p.token(key, nil)}}); !fine(reply) {
+			t.Fatalf("%s: %s", key, reply)
+		}
+		return s
+	}
+	first, second := come("k1"), come("k2")
+	find := bson.D{{Key: "find", Value: "c"}, {Key: "$db", Value: "shop"}}
+	p.mu.Lock()
+	asked := p.asked
+	p.mu.Unlock()
+	eventually(t, "the keys are read again", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.asked > asked+1
+	})
+	if !fine(first.send(find)) || !fine(second.send(find)) {
+		t.Fatal("keys that stay the same end connections")
+	}
+	p.mu.Lock()
+	delete(p.keys, "k1")
+	p.mu.Unlock()
+	var reply bson.Raw
+	eventually(t, "the withdrawn key ends its connection", func() bool {
+		reply = first.send(find)
+		return !fine(reply)
+	})
+	if reply.Lookup("code").AsInt64() != int64(mongoerr.ReauthenticationRequired) {
+		t.Errorf("%s", reply)
+	}
+	if !fine(second.send(find)) {
+		t.Error("the other key's connection has ended, too")
+	}
+	if reply := first.saslOIDC("saslStart", 0, bson.D{{Key: "jwt", Value: p.token("k2", nil)}}); !fine(reply) || !fine(first.send(find)) {
+		t.Errorf("with the other key: %s", reply)
+	}
+}
+
 // When its token expires a connection may do nothing until the client authenticates again, which drivers do by themselves.
 func TestExpiredTokens(t *testing.T) {
 	p := startIdentityProvider(t)

@@ -130,7 +130,8 @@ func TestLoginByCertificate(t *testing.T) {
 			found[entry.Msg+" "+entry.Attr.User] = true
 		}
 	}
-	for _, want := range []string{"Successfully authenticated " + name, "Successfully authenticated root", "Failed to authenticate x\n{\"msg\":\"forged\"}"} {
+	for _, want := range []string{"Successfully authenticated " + name, "Successfully authenticated root", "Failed to authenticate x\n{\"msg\":\"forged\"}",
+		"Failed to authenticate CN=eve,OU=cooks,O=Shoal"} {
 		if !found[want] {
 			t.Errorf("the log does not say: %s", want)
 		}
