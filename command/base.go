@@ -114,6 +114,9 @@ func (b *Base) checkTxn(op *Op) error {
 		if !r.HasTxnNumber {
 			return mongoerr.New(mongoerr.InvalidOptions, "'autocommit' field requires a transaction number to also be specified")
 		}
+		if r.Autocommit.IsMissing() {
+			return mongoerr.New(mongoerr.InvalidOptions, "'startTransaction' field requires 'autocommit' field to also be specified")
+		}
 		if !r.Spec.Txn {
 			return mongoerr.Newf(mongoerr.OperationNotSupportedInTransaction, "Cannot run '%s' in a multi-document transaction.", r.Spec.Name)
 		}

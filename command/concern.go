@@ -267,6 +267,9 @@ func (rc ReadConcern) check() error {
 	if rc.AtClusterTime != 0 && rc.Level != "snapshot" {
 		return mongoerr.New(mongoerr.InvalidOptions, "atClusterTime field can be set only if level is equal to snapshot")
 	}
+	if rc.AfterClusterTime != 0 && (rc.Level == "available" || rc.Level == "linearizable") {
+		return mongoerr.New(mongoerr.InvalidOptions, "afterClusterTime field can be set only if level is equal to local, majority, or snapshot")
+	}
 	if rc.AfterClusterTime != 0 && rc.AtClusterTime != 0 {
 		return mongoerr.New(mongoerr.InvalidOptions, "Can not specify both atClusterTime and afterClusterTime in readConcern")
 	}

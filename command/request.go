@@ -402,7 +402,9 @@ func (r *Request) generic(key []byte, v value.Value) (known bool, err error) {
 			r.Autocommit = v
 		}
 	case "startTransaction":
-		r.StartTxn, err = v.Truthy(), typed(TBool)
+		if r.StartTxn, err = v.Truthy(), typed(TBool); v.T == value.Boolean && !r.StartTxn {
+			err = mongoerr.New(mongoerr.InvalidOptions, "Specifying startTransaction=false is not allowed.")
+		}
 	case "readConcern":
 		if err = typed(TObject); v.T == value.Document {
 			r.concerns.read = ReadConcern{Doc: v.Doc()}

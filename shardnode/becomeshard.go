@@ -75,7 +75,14 @@ func (s sessionNode) CheckConcern(op *command.Op, wc command.WriteConcern) error
 	return s.n.Repl.CheckConcern(op, wc)
 }
 
+// ReadSnapshot opens the snapshot of a transaction: not before the ranges that its first statement is about have arrived, which a set
+// that has not written since would do.
 func (s sessionNode) ReadSnapshot(op *command.Op) (*storage.Snapshot, error) {
+	if sh := s.n.Sharding(); sh != nil && op.Req.ShardVersion != nil {
+		if err := s.n.waitFor(op, "atClusterTime", sh.Arrived(op, op.Req.NS(op.Req.Cmd.Str()))); err != nil {
+			return nil, err
+		}
+	}
 	return s.n.readSnapshot(op)
 }
 

@@ -469,6 +469,36 @@ func TestChangeStreamTellsOfUpdatesByPath(t *testing.T) {
 	}
 }
 
+// A modify event has the collection's UUID, and of an index what the command changed, as it was before.
+func TestModifyTellsWhatWasBefore(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("db", `{"create": "c"}`)
+	n.ok("db", `{"createIndexes": "c", "indexes": [{"key": {"a": 1}, "name": "a", "expireAfterSeconds": 100}, {"key": {"b": 1}, "name": "b"}]}`)
+	w, _ := n.openWatch("db", "c", `{"showExpandedEvents": true}`)
+	cases := []struct {
+		change string
+		index  any
+	}{
+		{`"index": {"name": "a", "expireAfterSeconds": 300, "hidden": true}`, bson.M{"expireAfterSeconds": int64(100), "hidden": false}},
+		{`"index": {"name": "b", "expireAfterSeconds": 300}`, nil},
+		{`"changeStreamPreAndPostImages": {"enabled": true}`, nil},
+	}
+	for _, c := range cases {
+		n.ok("db", `{"collMod": "c", `+c.change+`}`)
+	}
+	for i, e := range w.all(len(cases)) {
+		e := e.(bson.M)
+		before, _ := e["stateBeforeChange"].(bson.M)
+		options, _ := before["collectionOptions"].(bson.M)
+		if e["operationType"] != "modify" || options["uuid"] == nil || !reflect.DeepEqual(options["uuid"], e["collectionUUID"]) {
+			t.Errorf("%s: %v", cases[i].change, e)
+		}
+		if got := before["indexOptions"]; !reflect.DeepEqual(plain(got), plain(cases[i].index)) {
+			t.Errorf("%s: before, the index had %v, want %v", cases[i].change, got, cases[i].index)
+		}
+	}
+}
+
 // showExpandedEvents is not part of the stable API.
 func TestStreamsOfTheStableAPI(t *testing.T) {
 	n := newTestNode(t)

@@ -1,6 +1,8 @@
 package shardnode
 
 import (
+	"fmt"
+	"reflect"
 	"testing"
 	"time"
 
@@ -9,6 +11,7 @@ import (
 	"github.com/shoaldb/shoal/shardnode/statedoc"
 	"github.com/shoaldb/shoal/shardnode/txn"
 	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // A findAndModify whose first attempt met a conflict, and whose document no longer matches at the second, modifies
@@ -48,4 +51,31 @@ func TestFindAndModifyAnswersForItsLastAttempt(t *testing.T) {
 // other is another client of the node.
 func (n *testNode) other() *testNode {
 	return &testNode{t: n.t, srv: n.srv, cl: command.NewClient(2, "test:2", "test:27017", nil)}
+}
+
+// A findAndModify that is sent again, and whose image is gone, does not answer that it found nothing. The collection of the images
+// cannot be dropped.
+func TestFindAndModifyWhoseImageIsGone(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 1}, {"_id": 2}]}`)
+	if code := n.code("config", `{"drop": "image_collection"}`); code != int32(mongoerr.InvalidNamespace) {
+		t.Errorf("drop of the images: code %d", code)
+	}
+	cases := []struct {
+		cmd  string
+		want mongoerr.Code
+	}{
+		{`{"findAndModify": "c", "query": {"_id": 1}, "update": {"$set": {"w": 1}}, "txnNumber": {"$numberLong": "%d"}, ` + testLSID + `}`, mongoerr.IncompleteTransactionHistory},
+		{`{"findAndModify": "c", "query": {"_id": 2}, "remove": true, "txnNumber": {"$numberLong": "%d"}, ` + testLSID + `}`, mongoerr.IncompleteTransactionHistory},
+		{`{"findAndModify": "c", "query": {"_id": 3}, "update": {"$set": {"w": 1}}, "upsert": true, "txnNumber": {"$numberLong": "%d"}, ` + testLSID + `}`, mongoerr.OK},
+	}
+	for i, c := range cases {
+		cmd := fmt.Sprintf(c.cmd, i+1)
+		first := n.ok("d", cmd)
+		n.ok("config", `{"delete": "image_collection", "deletes": [{"q": {}, "limit": 0}]}`)
+		n.forgetSessions()
+		if again := n.do("d", cmd); c.want == mongoerr.OK && !reflect.DeepEqual(again["value"], first["value"]) || c.want != mongoerr.OK && again["code"] != int32(c.want) {
+			t.Errorf("%s: %v, want code %d", cmd, again, c.want)
+		}
+	}
 }

@@ -302,3 +302,18 @@ func TestTransactionTooLarge(t *testing.T) {
 		{4, false, "admin", `{"commitTransaction": 1}`, 0, ""},
 	})
 }
+
+// Options of a transaction's start and of read concerns that do not go together are refused; a statement is not run as a plain one.
+func TestOptionsThatDoNotGoTogether(t *testing.T) {
+	n := newTestNode(t)
+	for _, c := range []struct{ cmd, want string }{
+		{`{"insert": "c", "documents": [{}], ` + testLSID + `, "txnNumber": {"$numberLong": "1"}, "startTransaction": true}`, "'startTransaction' field requires 'autocommit' field to also be specified"},
+		{`{"find": "c", ` + testLSID + `, "txnNumber": {"$numberLong": "1"}, "autocommit": false, "startTransaction": false}`, "Specifying startTransaction=false is not allowed."},
+		{`{"find": "c", "readConcern": {"level": "available", "afterClusterTime": {"$timestamp": {"t": 1, "i": 1}}}}`, "afterClusterTime field can be set only if level is equal to local, majority, or snapshot"},
+		{`{"find": "c", "readConcern": {"level": "linearizable", "afterClusterTime": {"$timestamp": {"t": 1, "i": 1}}}}`, "afterClusterTime field can be set only if level is equal to local, majority, or snapshot"},
+	} {
+		if r := n.do("d", c.cmd); r["code"] != int32(mongoerr.InvalidOptions) || r["errmsg"] != c.want {
+			t.Errorf("%s: %v, want %q", c.cmd, r, c.want)
+		}
+	}
+}

@@ -24,7 +24,8 @@ import (
 )
 
 const (
-	openLists  = 12      // at a time; each is replaced when it is full
+	openLists  = 72      // at a time, at most; each is replaced when it is full
+	fewLists   = 12      // of the tests with few clients
 	listLength = 40      // appends begun
 	listSlot   = 1 << 20 // a list's _id is slot*listSlot + generation
 
@@ -45,6 +46,8 @@ type appender struct {
 		begun   [openLists]int // appends to the slots' lists, including earlier ones
 		number  int
 		checked [3]int // transactions of checked epochs by outcome
+		// checking counts the transactions of the epochs that are being checked.
+		checking int
 	}
 }
 
@@ -55,8 +58,8 @@ type epoch struct {
 	last    [openLists]int // and of their last, once the epoch is over
 }
 
-// appendsWanted is the number of transactions on lists to run: SHOAL_APPENDS=1000000 asks for the long form of TestListAppend, and of
-// the sharded nemesis, which runs until it has completed them.
+// appendsWanted is the number of transactions on lists to run: SHOAL_APPENDS=1000000 asks for the long form of TestListAppend and for
+// TestListNemesis, which runs until it has completed them.
 func appendsWanted(otherwise int) int {
 	if n, err := strconv.Atoi(os.Getenv("SHOAL_APPENDS")); err == nil {
 		return n
@@ -64,18 +67,18 @@ func appendsWanted(otherwise int) int {
 	return otherwise
 }
 
-// begun returns how many transactions have begun.
-func (a *appender) begun() int {
+// begun returns how many transactions have begun, and how many of them are checked.
+func (a *appender) begun() (n, checked int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	n := len(a.mu.epoch.history)
+	for _, k := range a.mu.checked {
+		checked += k
+	}
+	n = checked + a.mu.checking + len(a.mu.epoch.history)
 	if a.mu.before != nil {
 		n += len(a.mu.before.history)
 	}
-	for _, k := range a.mu.checked {
-		n += k
-	}
-	return n
+	return n, checked
 }
 
 // turn ends an epoch when no transaction is under way, and checks the one before it: what was unknown of that has long been decided.
@@ -87,8 +90,7 @@ func (a *appender) turn(client *mongo.Client) {
 		a.gate.Unlock()
 		return
 	}
-	before := a.mu.before
-	a.endEpoch()
+	before := a.endEpoch()
 	a.mu.Unlock()
 	a.gate.Unlock()
 	if before != nil {
@@ -96,8 +98,8 @@ func (a *appender) turn(client *mongo.Client) {
 	}
 }
 
-// endEpoch begins a new epoch with new lists; a.mu must be held.
-func (a *appender) endEpoch() {
+// endEpoch begins a new epoch with new lists, and returns the one that is to be checked now; nil if there is none. a.mu must be held.
+func (a *appender) endEpoch() (due *epoch) {
 	over := a.mu.epoch
 	a.mu.epoch = epoch{}
 	for slot, n := range a.mu.begun {
@@ -105,7 +107,10 @@ func (a *appender) endEpoch() {
 		a.mu.epoch.first[slot] = n/listLength + 1
 		a.mu.begun[slot] = (n/listLength + 1) * listLength
 	}
-	a.mu.before = &over
+	if due, a.mu.before = a.mu.before, &over; due != nil {
+		a.mu.checking += len(due.history)
+	}
+	return due
 }
 
 // checkEpoch reads the lists of an epoch and checks its history against them.
@@ -139,6 +144,7 @@ func (a *appender) checkEpoch(client *mongo.Client, e *epoch) {
 	}
 	a.mu.Lock()
 	total := 0
+	a.mu.checking -= len(e.history)
 	for i := range n {
 		a.mu.checked[i] += n[i]
 		total += a.mu.checked[i]
@@ -147,12 +153,15 @@ func (a *appender) checkEpoch(client *mongo.Client, e *epoch) {
 	a.t.Logf("%s: %d transactions on lists are checked", time.Now().UTC().Format(time.TimeOnly), total)
 }
 
+// slotRange is the slots that a client chooses from.
+type slotRange struct{ first, n int }
+
 // plan chooses the operations of a transaction.
-func (a *appender) plan(rnd *rand.Rand) (id int, ops []isolation.Op, lists []int) {
+func (a *appender) plan(rnd *rand.Rand, slots slotRange) (id int, ops []isolation.Op, lists []int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for range 1 + rnd.Intn(4) {
-		slot := rnd.Intn(openLists)
+		slot := slots.first + rnd.Intn(slots.n)
 		list := slot*listSlot + a.mu.begun[slot]/listLength
 		o := isolation.Op{List: strconv.Itoa(list)}
 		if rnd.Intn(2) == 0 {
@@ -167,10 +176,15 @@ func (a *appender) plan(rnd *rand.Rand) (id int, ops []isolation.Op, lists []int
 	return len(*h) - 1, ops, lists
 }
 
-// run is one transaction, at a snapshot.
+// run is one transaction, at a snapshot, on a few lists.
 func (a *appender) run(ctx context.Context, client *mongo.Client, rnd *rand.Rand) error {
+	return a.runOn(ctx, client, rnd, slotRange{0, fewLists})
+}
+
+// runOn is run on the lists of some slots.
+func (a *appender) runOn(ctx context.Context, client *mongo.Client, rnd *rand.Rand, slots slotRange) error {
 	a.gate.RLock()
-	id, ops, lists := a.plan(rnd)
+	id, ops, lists := a.plan(rnd, slots)
 	outcome, err := a.try(ctx, client, ops, lists)
 	a.mu.Lock()
 	h := a.mu.epoch.history
@@ -228,14 +242,16 @@ func (a *appender) try(ctx context.Context, client *mongo.Client, ops []isolatio
 func (a *appender) check(t *testing.T, client *mongo.Client) map[string][]int {
 	t.Helper()
 	a.mu.Lock()
-	before := a.mu.before
-	a.endEpoch()
-	last := a.mu.before
-	a.mu.Unlock()
-	if before != nil {
-		a.checkEpoch(client, before)
+	var due []*epoch
+	for range 2 {
+		if e := a.endEpoch(); e != nil {
+			due = append(due, e)
+		}
 	}
-	a.checkEpoch(client, last)
+	a.mu.Unlock()
+	for _, e := range due {
+		a.checkEpoch(client, e)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	final, err := listsOf(ctx, a.coll(client), bson.D{})
@@ -385,7 +401,7 @@ func TestListAppend(t *testing.T) {
 		if err := admin(bson.D{{Key: "shardCollection", Value: "append.lists"}, {Key: "key", Value: bson.D{{Key: "_id", Value: 1}}}}); err != nil {
 			return err
 		}
-		for i := 1; i < openLists; i += 2 {
+		for i := 1; i < fewLists; i += 2 {
 			if err := admin(bson.D{{Key: "split", Value: "append.lists"}, {Key: "middle", Value: bson.D{{Key: "_id", Value: i * listSlot}}}}); err != nil {
 				return err
 			}
@@ -408,7 +424,7 @@ func TestListAppend(t *testing.T) {
 	others.Go(func() {
 		rnd := rand.New(rand.NewSource(seed + 1))
 		for ctx.Err() == nil {
-			id := rnd.Intn(openLists) * listSlot
+			id := rnd.Intn(fewLists) * listSlot
 			if admin(bson.D{{Key: "moveChunk", Value: "append.lists"}, {Key: "find", Value: bson.D{{Key: "_id", Value: id}}}, {Key: "to", Value: shards[rnd.Intn(len(shards))]}}) == nil {
 				moved++
 			}

@@ -78,7 +78,7 @@ func (l *clusterLoad) prepare() {
 	c.shard("nemesis.registers", registers/4, registers/2, 3*registers/4)
 	c.shard("nemesis.log", 300, 1000, 3000, 10000, 30000, 100000)
 	c.shard("nemesis.counters", 1, 2)
-	c.shard("nemesis.accounts", moneyAccounts/3, 2*moneyAccounts/3)
+	l.prepareAccounts()
 	c.shard("nemesis.pairs", "b", "c")
 	fill := map[string][]any{}
 	for i := range registers {
@@ -86,9 +86,6 @@ func (l *clusterLoad) prepare() {
 	}
 	for i := range counters {
 		fill["counters"] = append(fill["counters"], bson.D{{Key: "_id", Value: i}, {Key: "n", Value: 0}})
-	}
-	for i := range moneyAccounts {
-		fill["accounts"] = append(fill["accounts"], bson.D{{Key: "_id", Value: i}, {Key: "x", Value: moneyEach}})
 	}
 	l.many = []*manyWriter{
 		{l: l, coll: "many", rest: func(rnd *rand.Rand) time.Duration { return time.Duration(rnd.Intn(2000)) * time.Millisecond }},
@@ -108,15 +105,36 @@ func (l *clusterLoad) prepare() {
 		w.prepare()
 	}
 	c.shard("nemesis.lists", 2*listSlot, 5*listSlot, 8*listSlot)
-	lists := func(c *mongo.Client) *mongo.Collection { return l.db(c).Collection("lists") }
-	l.lists, l.watcher = &appender{t: l.t, coll: lists}, &listWatcher{coll: lists}
+	l.prepareLists()
 	for name, docs := range fill {
 		if _, err := l.db(c.client).Collection(name).InsertMany(context.Background(), docs); err != nil {
 			l.t.Fatal(err)
 		}
 	}
+}
+
+func (l *clusterLoad) prepareLists() {
+	lists := func(c *mongo.Client) *mongo.Collection { return l.db(c).Collection("lists") }
+	l.lists, l.watcher = &appender{t: l.t, coll: lists}, &listWatcher{coll: lists}
+}
+
+func (l *clusterLoad) prepareAccounts() {
+	l.t.Helper()
+	c := l.c
+	c.shard("nemesis.accounts", moneyAccounts/3, 2*moneyAccounts/3)
+	var docs []any
+	for i := range moneyAccounts {
+		docs = append(docs, bson.D{{Key: "_id", Value: i}, {Key: "x", Value: moneyEach}})
+	}
+	if _, err := l.db(c.client).Collection("accounts").InsertMany(context.Background(), docs); err != nil {
+		l.t.Fatal(err)
+	}
 	// A router that does not know of this yet may begin a transaction at an earlier time.
-	for _, r := range append([]*server{c.idle}, c.routers...) {
+	routers := c.routers
+	if c.idle != nil {
+		routers = append([]*server{c.idle}, routers...)
+	}
+	for _, r := range routers {
 		if n, err := l.db(r.direct).Collection("accounts").CountDocuments(context.Background(), bson.D{}); n != moneyAccounts || err != nil {
 			l.t.Fatalf("%s finds %d accounts (%v)", r.name, n, err)
 		}
@@ -182,13 +200,8 @@ func (l *clusterLoad) start(seed int64) (stop func()) {
 	watching := connect(l.t, l.c.uri())
 	begin(func(rnd *rand.Rand) { l.watcher.follow(ctx, watching, rnd) })
 	eventually(l.t, "a change stream of the lists", l.watcher.open)
-	listClients := 2
-	if appendsWanted(0) > 0 {
-		listClients = 8
-	}
-	for range listClients {
-		repeat(l.lists.run)
-	}
+	repeat(l.lists.run)
+	repeat(l.lists.run)
 	mover := connect(l.t, l.c.uri())
 	begin(func(rnd *rand.Rand) { l.c.moveSome(ctx, mover, rnd, l) })
 	return func() { done(); wg.Wait() }
@@ -535,13 +548,18 @@ func (c *shardedCluster) misfortune(i int, rnd *rand.Rand) (name string, undo fu
 // torment inflicts faults on a whole cluster until its time is over; often the next one begins before one ends.
 func (l *clusterLoad) torment(rnd *rand.Rand, limit time.Duration) {
 	for i, end := 0, time.Now().Add(limit); i < 3 || time.Now().Before(end); i++ {
-		before, began := l.acked.Load(), time.Since(l.h.start).Round(time.Millisecond)
-		name, undo := l.misfortune(i, rnd)
-		time.Sleep(electionTimeout + time.Duration(rnd.Intn(1500))*time.Millisecond)
-		l.t.Logf("%v: %s: %d writes meanwhile", began, name, l.acked.Load()-before)
-		undo()
-		time.Sleep(time.Duration(500+rnd.Intn(1000)) * time.Millisecond)
+		l.tormentOnce(i, rnd)
 	}
+}
+
+// tormentOnce inflicts the i-th fault.
+func (l *clusterLoad) tormentOnce(i int, rnd *rand.Rand) {
+	before, began := l.acked.Load(), time.Since(l.h.start).Round(time.Millisecond)
+	name, undo := l.misfortune(i, rnd)
+	time.Sleep(electionTimeout + time.Duration(rnd.Intn(1500))*time.Millisecond)
+	l.t.Logf("%v: %s: %d writes meanwhile", began, name, l.acked.Load()-before)
+	undo()
+	time.Sleep(time.Duration(500+rnd.Intn(1000)) * time.Millisecond)
 }
 
 // Whatever happens to the members of shards and config server, and to the routers, while chunks move: acknowledged
@@ -573,11 +591,9 @@ func TestShardedNemesis(t *testing.T) {
 	}
 	l.c.awaitDDL = l.longer.awaitDDL
 	rnd := rand.New(rand.NewSource(seed))
-	want := appendsWanted(0)
-	for round := 0; round == 0 || round < longestRounds && !l.triedAll() || l.lists.begun() < want && timeIsLeft(t); round++ {
+	for round := 0; round == 0 || round < longestRounds && !l.triedAll(); round++ {
 		l.torment(rnd, limit)
 	}
-	t.Logf("%d transactions on lists have begun, %d were asked for", l.lists.begun(), want)
 	l.c.waitReady(30 * time.Second)
 	for i, rs := range l.c.sets() {
 		t.Logf("%s: the longest time without a primary: %v", rs.name, watched[i]().Round(time.Millisecond))
@@ -601,12 +617,6 @@ func TestShardedNemesis(t *testing.T) {
 	}
 }
 
-// timeIsLeft reports whether the test may go on for some more minutes.
-func timeIsLeft(t *testing.T) bool {
-	end, ok := t.Deadline()
-	return !ok || time.Until(end) > 6*time.Minute
-}
-
 // triedAll reports whether every kind of operation has succeeded, and enough of them were recorded.
 func (l *clusterLoad) triedAll() bool {
 	return l.transfers.Load() > 0 && l.totals.Load() > 0 && l.counted.Load() > 0 && l.moved.Load() > 0 && !l.h.isShort()
@@ -627,13 +637,9 @@ func (l *clusterLoad) check() {
 	l.large.check(l.c.client)
 	l.checkIdle()
 	l.checkLists()
+	l.checkTotals()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	for range 8 { // in each direction
-		if err := l.total(ctx, l.c.client, rand.New(rand.NewSource(time.Now().UnixNano()))); err != nil {
-			l.t.Error(err)
-		}
-	}
 	for i := range counters {
 		if n, err := l.db(l.c.client).Collection("counters").CountDocuments(ctx, bson.D{{Key: "_id", Value: i}}); n != 1 || err != nil {
 			l.t.Errorf("counter %d is there %d times (%v)", i, n, err)
@@ -646,6 +652,18 @@ func (l *clusterLoad) check() {
 	l.h.check(l.t, 30*time.Second)
 	for _, v := range l.h.split {
 		l.c.showWrites(ctx, "nemesis.registers", v)
+	}
+}
+
+// checkTotals sums up the money once more.
+func (l *clusterLoad) checkTotals() {
+	l.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	for range 8 { // in each direction
+		if err := l.total(ctx, l.c.client, rand.New(rand.NewSource(time.Now().UnixNano()))); err != nil {
+			l.t.Error(err)
+		}
 	}
 }
 

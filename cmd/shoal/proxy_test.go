@@ -1,14 +1,12 @@
 package main
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -161,7 +159,7 @@ func (n *network) pass(in net.Conn, to int, addr string) {
 
 // source finds the member that opened a connection, by the process that has the socket.
 func (n *network) source(c net.Conn) int {
-	inode := socketInode(c.RemoteAddr().(*net.TCPAddr))
+	inode := socketInode(c.RemoteAddr().(*net.TCPAddr), c.LocalAddr().(*net.TCPAddr))
 	if inode == "" {
 		return client
 	}
@@ -177,21 +175,4 @@ func (n *network) source(c net.Conn) int {
 		}
 	}
 	return client
-}
-
-// socketInode finds the socket with a local address in the kernel's table.
-func socketInode(a *net.TCPAddr) string {
-	ip := a.IP.To4()
-	want := fmt.Sprintf("%02X%02X%02X%02X:%04X", ip[3], ip[2], ip[1], ip[0], a.Port)
-	f, err := os.Open("/proc/net/tcp")
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	for s := bufio.NewScanner(f); s.Scan(); {
-		if w := strings.Fields(s.Text()); len(w) > 9 && w[1] == want {
-			return w[9]
-		}
-	}
-	return ""
 }

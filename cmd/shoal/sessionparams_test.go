@@ -69,6 +69,22 @@ func TestMaxAcceptableLogicalClockDriftSecs(t *testing.T) {
 	}
 }
 
+// Without access control a cluster time of another deployment is adopted: who has it is not refused for good.
+func TestClusterTimesOfOtherDeployments(t *testing.T) {
+	t.Parallel()
+	p := launch(t, t.TempDir(), "--memory")
+	ahead := bson.Timestamp{T: uint32(time.Now().Unix()) + 1000, I: 1}
+	other := bson.D{{Key: "clusterTime", Value: ahead}, {Key: "signature", Value: bson.D{{Key: "hash", Value: make([]byte, 20)}, {Key: "keyId", Value: int64(7)}}}}
+	c := openRaw(t, p)
+	reply, err := c.run(t.Context(), bson.D{{Key: "ping", Value: 1}, {Key: "$clusterTime", Value: other}, {Key: "$db", Value: "admin"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := reply.Lookup("$clusterTime", "clusterTime").Timestamp(); got < ahead.T {
+		t.Errorf("the clock is at %d, want %v", got, ahead)
+	}
+}
+
 func TestKeysRotationIntervalSec(t *testing.T) {
 	t.Parallel()
 	for _, topology := range []string{"replset", "sharded"} {

@@ -39,15 +39,21 @@ func (c *streamClient) run(ctx context.Context, cmd bson.D) (bson.Raw, error) {
 	return raw, nil
 }
 
-// openStream opens a stream on bench.c.
-func openStream(t *testing.T, p *process, stages ...bson.D) *streamClient {
+// openRaw opens a connection.
+func openRaw(t *testing.T, p *process) *streamClient {
 	t.Helper()
 	conn, err := wire.Dial(context.Background(), p.at)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	c := &streamClient{conn: conn}
+	return &streamClient{conn: conn}
+}
+
+// openStream opens a stream on bench.c.
+func openStream(t *testing.T, p *process, stages ...bson.D) *streamClient {
+	t.Helper()
+	c := openRaw(t, p)
 	pipeline := append([]bson.D{{{Key: "$changeStream", Value: bson.D{}}}}, stages...)
 	raw, err := c.run(context.Background(), bson.D{{Key: "aggregate", Value: "c"}, {Key: "pipeline", Value: pipeline}, {Key: "cursor", Value: bson.D{}}, {Key: "$db", Value: "bench"}})
 	if err != nil {

@@ -3,6 +3,7 @@ package ddl
 import (
 	"bytes"
 	"math"
+	"strings"
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
@@ -302,11 +303,12 @@ func (m *collMod) checkTarget(op *command.Op, c *catalog.Collection, isTS bool) 
 func (w *operation) modifyCollection(s *storage.Snapshot, c *catalog.Collection, m *collMod) error {
 	u := w.Unit(s)
 	defer u.Rollback()
-	o, o2 := m.oplogEntry(w.Op, c)
 	changed := false
+	var spec []byte
+	var name string
 	if m.index != nil {
-		spec, name, err := w.modifiedIndex(s, c, m)
-		if err != nil {
+		var err error
+		if spec, name, err = w.modifiedIndex(s, c, m); err != nil {
 			return err
 		}
 		if m.dryRun {
@@ -314,14 +316,16 @@ func (w *operation) modifyCollection(s *storage.Snapshot, c *catalog.Collection,
 			w.Finish()
 			return nil
 		}
-		if spec != nil {
-			if c, err = u.SetIndexSpec(c, name, spec, o, o2); err != nil {
-				return err
-			}
-			changed, o, o2 = true, nil, nil
-			if m.usage != nil {
-				u.OnCommit(func(storage.Timestamp) { m.usage.Ops.Store(0) })
-			}
+	}
+	o, o2 := m.oplogEntry(w.Op, c)
+	if spec != nil {
+		var err error
+		if c, err = u.SetIndexSpec(c, name, spec, o, o2); err != nil {
+			return err
+		}
+		changed, o, o2 = true, nil, nil
+		if m.usage != nil {
+			u.OnCommit(func(storage.Timestamp) { m.usage.Ops.Store(0) })
 		}
 	}
 	options, err := m.modifiedOptions(w.Op, c)
@@ -363,7 +367,8 @@ func (w *operation) retuneView(u *storage.UnitOfWork, s *storage.Snapshot, m *co
 	return w.PutView(u, s, next)
 }
 
-// oplogEntry returns the command for the oplog, and the previous values.
+// oplogEntry returns the command for the oplog, and the previous values: the collection's options with its UUID, and what the
+// command changes of an index, as far as it had a value.
 func (m *collMod) oplogEntry(op *command.Op, c *catalog.Collection) (o, o2 []byte) {
 	f := []value.Field{value.F("collMod", value.NewString(c.Name()))}
 	for _, field := range op.Req.Spec.Fields {
@@ -371,11 +376,23 @@ func (m *collMod) oplogEntry(op *command.Op, c *catalog.Collection) (o, o2 []byt
 			f = append(f, value.F(field.Name, op.Arg(field.Name)))
 		}
 	}
-	old := c.Options
-	if old == nil {
-		old = value.Doc()
+	old := []value.Field{value.F("uuid", c.UUID.Value())}
+	if c.Options != nil {
+		for name, v := range value.Elements(c.Options) {
+			old = append(old, value.F(name, v))
+		}
 	}
-	return value.Doc(f...), value.Doc(value.F("collectionOptions_old", value.NewDocument(old)))
+	before := []value.Field{value.F("collectionOptions_old", value.NewDocument(value.Doc(old...)))}
+	var index []value.Field
+	for _, change := range m.changes {
+		if name, ok := strings.CutSuffix(change.Key, "_old"); ok && !change.Val.IsMissing() {
+			index = append(index, value.F(name, change.Val))
+		}
+	}
+	if index != nil {
+		before = append(before, value.F("indexOptions_old", value.NewDocument(value.Doc(index...))))
+	}
+	return value.Doc(f...), value.Doc(before...)
 }
 
 // modifiedOptions returns the collection's options after the command.

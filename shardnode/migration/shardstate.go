@@ -261,6 +261,27 @@ func (s *ShardState) checkMoment(op *command.Op, ns string) error {
 	return mongoerr.Newf(mongoerr.MigrationConflict, "Collection %s has undergone a data placement change and no longer satisfies the requirements for the current transaction", ns)
 }
 
+// Arrived returns when this shard received the newest of the ranges that it owns by the version of a request; 0 where there is none. A
+// transaction that begins with the request has to read at that time or later, or checkMoment refuses it: the config server chose the
+// time, and nothing of it is in this shard's oplog before the donor, or a client, has it write something.
+func (s *ShardState) Arrived(op *command.Op, ns string) storage.Timestamp {
+	if op.Req.ShardVersion == nil {
+		return 0
+	}
+	received, err := cluster.ParseChunkVersion(value.NewDocument(op.Req.ShardVersion))
+	if err != nil || received.IsIgnored() {
+		return 0
+	}
+	if s.compare(op, ns, received) != nil && s.senderIsNewer(op, ns, received) {
+		s.Catalog.InvalidateCollection(ns)
+	}
+	info, err := s.Catalog.Collection(op, ns)
+	if err != nil || info.Map == nil {
+		return 0
+	}
+	return storage.Timestamp(info.Map.Arrived(s.ID))
+}
+
 func (s *ShardState) compare(ctx context.Context, ns string, received cluster.ChunkVersion) error {
 	wanted, err := s.version(ctx, ns)
 	if err != nil {

@@ -69,11 +69,11 @@ func (w *Command) prepareNew(ns string, doc []byte) ([]byte, error) {
 	return stored, err
 }
 
-// replay returns the result of a statement that was executed before.
-func (w *Command) replay(st *statement) (r result, ok bool) {
+// replay returns the result of a statement that was executed before. Where its image is gone, it cannot be told.
+func (w *Command) replay(st *statement) (r result, ok bool, err error) {
 	run, ok := w.executed(int(w.stmt))
 	if !ok {
-		return r, false
+		return r, false, nil
 	}
 	switch run.Op {
 	case 'i':
@@ -84,15 +84,18 @@ func (w *Command) replay(st *statement) (r result, ok bool) {
 		r.deleted = 1
 	}
 	if st.onWrite == nil {
-		return r, true
+		return r, true, nil
 	}
 	if w.session.Image == nil {
 		w.session.Image = w.storedImage()
 	}
-	if w.session.Image != nil {
+	switch {
+	case w.session.Image != nil:
 		st.onWrite(w.session.Image, w.session.Image)
+	case run.Op != 'i': // an upsert may have returned nothing
+		return r, false, w.session.IncompleteError(w.session.Number)
 	}
-	return r, true
+	return r, true, nil
 }
 
 // storedImage returns the image that keepImage stored, nil for none.

@@ -295,8 +295,8 @@ func (w *Command) runStatement(ns string, st *statement, last bool) (result, err
 	if err := w.compileStatement(st, w.Catalog().Lookup(ns)); err != nil {
 		return result{}, err
 	}
-	if r, done := w.replay(st); done {
-		return r, nil
+	if r, done, err := w.replay(st); done || err != nil {
+		return r, err
 	}
 	if err := w.refuseUnknown(); err != nil {
 		return result{}, err
