@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -184,9 +185,7 @@ func TestWaitingForARefreshEndsWithTheOperation(t *testing.T) {
 		_, err := c.Collection(context.Background(), "db.c")
 		first <- err
 	}()
-	for len(c.colls.peek("db.c").loading) == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	await.True(t, "the table is being loaded", func() bool { return len(c.colls.peek("db.c").loading) > 0 })
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
 	waited := make(chan error)

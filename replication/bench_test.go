@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
@@ -28,7 +29,7 @@ func BenchmarkMajorityInsert(b *testing.B) {
 				if err := r.Initiate(context.Background(), simConfig(10*time.Second, hosts...)); err != nil {
 					b.Fatal(err)
 				}
-				eventually(b, "all vote", func() bool { return len(r.voting()) == len(hosts) })
+				await.True(b, "all vote", func() bool { return len(r.voting()) == len(hosts) })
 				insertLoad(b, r, e, makeCollection(b, r, e))
 			})
 		}
@@ -125,7 +126,7 @@ func BenchmarkSnapshot(b *testing.B) {
 		if err := r.Reconfigure(ctx, next, false); err != nil {
 			b.Fatal(err)
 		}
-		eventually(b, "the new member votes", func() bool { return len(r.voting()) == 2 })
+		await.True(b, "the new member votes", func() bool { return len(r.voting()) == 2 })
 		b.ReportMetric(float64(docs*len(pad))/1e6/time.Since(start).Seconds(), "MB/s")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/storetest"
@@ -27,7 +28,7 @@ func TestDamagedMembersAreNoticed(t *testing.T) {
 	}
 	p, e := s.nodes["a:1"], s.engines["a:1"]
 	coll := makeCollection(t, p, e)
-	eventually(t, "all vote", func() bool { return len(p.voting()) == 3 })
+	await.True(t, "all vote", func() bool { return len(p.voting()) == 3 })
 	all := WriteConcern{W: 3, Timeout: 10 * time.Second}
 	insert := func(from, to int32) {
 		for i := from; i < to; i++ {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -201,7 +202,7 @@ func TestDelayedEngine(t *testing.T) {
 	if err := r.Initiate(ctx, c); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "all vote", func() bool { return len(r.voting()) == 3 })
+	await.True(t, "all vote", func() bool { return len(r.voting()) == 3 })
 	coll := makeCollection(t, r, e)
 	for i := range 20 {
 		u := e.NewUnitOfWork(nil)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
 )
@@ -148,7 +149,7 @@ func TestEnginesDetachCommits(t *testing.T) {
 	if err := r.Initiate(context.Background(), simConfig(10*time.Second, three...)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "all vote", func() bool { return len(r.voting()) == 3 })
+	await.True(t, "all vote", func() bool { return len(r.voting()) == 3 })
 	c := makeCollection(t, r, e)
 	s.mu.Lock()
 	all := s.nodes
@@ -180,7 +181,7 @@ func TestEnginesDetachCommits(t *testing.T) {
 	s.mu.Lock()
 	s.nodes = all
 	s.mu.Unlock()
-	eventually(t, "everything is decided", func() bool { return e.DetachedCommits() == 0 })
+	await.True(t, "everything is decided", func() bool { return e.DetachedCommits() == 0 })
 	ts := e.Visible()
 	if err := r.Await(context.Background(), ts, WriteConcern{W: 3, Timeout: 10 * time.Second}); err != nil {
 		t.Fatal(err)

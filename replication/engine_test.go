@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
@@ -112,15 +113,6 @@ func (s *engineSet) crash(host string, disks map[string]*vfs.MemFS, percent int)
 	r.wg.Wait()
 	disks[host] = disks[host].CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rand.New(rand.NewPCG(1, 2))})
 	_ = e.Close()
-}
-
-func eventually(t testing.TB, what string, f func() bool) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !f(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("never: " + what)
-		}
-	}
 }
 
 // A set of real engines takes writes, and all members end up with the same content.
@@ -261,7 +253,7 @@ func TestEngineAlone(t *testing.T) {
 	}
 	s.open("a:1", false, fs)
 	r, e = s.nodes["a:1"], s.engines["a:1"]
-	eventually(t, "primary again", r.IsPrimary)
+	await.True(t, "primary again", r.IsPrimary)
 	if e.Visible() < ts || e.Catalog().Lookup("db.c") == nil {
 		t.Errorf("after a restart %v is visible, %v was acknowledged", e.Visible(), ts)
 	}
@@ -312,7 +304,11 @@ func TestGrowing(t *testing.T) {
 			}
 		}()
 	}
-	time.Sleep(50 * time.Millisecond)
+	count := func() (n int) {
+		acked.Range(func(any, any) bool { n++; return true })
+		return n
+	}
+	await.True(t, "the member alone takes writes", func() bool { return count() >= 20 })
 	s.adopt("a:1", e, true)
 	r := s.nodes["a:1"]
 	member.Switch(r)
@@ -329,17 +325,16 @@ func TestGrowing(t *testing.T) {
 	if err := r.Reconfigure(ctx, next, false); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "all vote", func() bool { return len(r.voting()) == 3 })
-	time.Sleep(100 * time.Millisecond)
+	await.True(t, "all vote", func() bool { return len(r.voting()) == 3 })
+	before := count()
+	await.True(t, "the set takes writes", func() bool { return count() >= before+20 })
 	close(stop)
 	wg.Wait()
 	ts := e.Visible()
 	if err := r.Await(ctx, ts, WriteConcern{W: 3, Timeout: 10 * time.Second}); err != nil {
 		t.Fatal(err)
 	}
-	n := 0
-	acked.Range(func(any, any) bool { n++; return true })
-	s.same(ts, int64(n))
+	s.same(ts, int64(count()))
 }
 
 // Members on disks that lose what was not synced crash one after the other, the primary among them, while clients write:
@@ -357,12 +352,12 @@ func TestEnginesCrash(t *testing.T) {
 		t.Fatal(err)
 	}
 	coll := makeCollection(t, s.nodes["a:1"], s.engines["a:1"])
-	eventually(t, "all vote", func() bool { return len(s.nodes["a:1"].voting()) == 3 })
+	await.True(t, "all vote", func() bool { return len(s.nodes["a:1"].voting()) == 3 })
 	acked, next := []int32{}, int32(0)
 	insert := func(n int) {
 		for done := 0; done < n; {
 			host := ""
-			eventually(t, "a primary", func() bool {
+			await.True(t, "a primary", func() bool {
 				for _, h := range three {
 					if s.nodes[h].IsPrimary() {
 						host = h
@@ -390,7 +385,7 @@ func TestEnginesCrash(t *testing.T) {
 		insert(50)
 	}
 	var p *Raft
-	eventually(t, "a primary", func() bool {
+	await.True(t, "a primary", func() bool {
 		for _, r := range s.nodes {
 			if r.IsPrimary() {
 				p = r

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/rs/zerolog"
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
 	"go.etcd.io/raft/v3/raftpb"
@@ -413,7 +414,7 @@ func TestEngineThrowsItsHistoryAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	coll := makeCollection(t, s.nodes["a:1"], s.engines["a:1"])
-	eventually(t, "all vote", func() bool { return len(s.nodes["a:1"].voting()) == 3 })
+	await.True(t, "all vote", func() bool { return len(s.nodes["a:1"].voting()) == 3 })
 	insert := func(h string, from, to int32, w int) {
 		e := s.engines[h]
 		for i := from; i < to; i++ {
@@ -442,7 +443,7 @@ func TestEngineThrowsItsHistoryAway(t *testing.T) {
 		s.open(h, false, disks[h])
 	}
 	rival := ""
-	eventually(t, "those that have not heard elect one of them", func() bool {
+	await.True(t, "those that have not heard elect one of them", func() bool {
 		for _, h := range three[1:] {
 			if s.nodes[h].IsPrimary() {
 				rival = h
@@ -453,13 +454,13 @@ func TestEngineThrowsItsHistoryAway(t *testing.T) {
 	insert(rival, 100, 160, 2)
 	s.open("a:1", false, disks["a:1"])
 	old, _ := s.engines["b:1"].AppliedIndex()
-	eventually(t, "the member that forced is primary, and the other votes", func() bool { return len(s.nodes["a:1"].voting()) == 2 })
+	await.True(t, "the member that forced is primary, and the other votes", func() bool { return len(s.nodes["a:1"].voting()) == 2 })
 	insert("a:1", 25, 30, 2)
 	if at, _ := s.engines["b:1"].AppliedIndex(); at >= old {
 		t.Errorf("it is at entry %d, and was at %d: this test wants it to go back", at, old)
 	}
 	ts := s.engines["a:1"].Visible()
-	eventually(t, "the one that was left out knows", func() bool { return s.nodes["c:1"].Status().Role == Removed })
+	await.True(t, "the one that was left out knows", func() bool { return s.nodes["c:1"].Status().Role == Removed })
 	left := s.engines["c:1"]
 	delete(s.engines, "c:1")
 	defer func() { s.engines["c:1"] = left }()

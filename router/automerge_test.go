@@ -21,6 +21,10 @@ func (c *testCluster) forgetfulChunks() {
 	}
 }
 
+// outliveTransactions lets more time pass than the shortest lifetime of transactions, 1 s, in whole seconds of cluster time, which the
+// clocks of all nodes follow.
+func (c *testCluster) outliveTransactions() { time.Sleep(2100 * time.Millisecond) }
+
 // chunkList returns a collection's chunks as "shard:lower bound", in order.
 func (c *testCluster) chunkList(coll string) (out string) {
 	c.t.Helper()
@@ -57,7 +61,7 @@ func TestMergeAllChunksOnShard(t *testing.T) {
 		t.Fatalf("chunks that a transaction may still ask for were merged: %s", got)
 	}
 	c.forgetfulChunks()
-	time.Sleep(2100 * time.Millisecond) // longer than a transaction lasts, in cluster times, which writes have advance
+	c.outliveTransactions()
 	c.run("db", `{"insert": "other", "documents": [{}]}`)
 	c.run("admin", `{"mergeAllChunksOnShard": "db.c", "shard": "shard0", "maxNumberOfChunksToMerge": 2}`)
 	two := c.chunkList("c")
@@ -97,7 +101,7 @@ func TestAutoMerger(t *testing.T) {
 		c.run("admin", fmt.Sprintf(`{"split": "db.c", "middle": {"_id": %d}}`, at))
 	}
 	before := c.chunkList("c")
-	time.Sleep(2100 * time.Millisecond)
+	c.outliveTransactions()
 	step := func(ran bool, want string, cmds ...string) {
 		t.Helper()
 		for _, cmd := range cmds {

@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -47,17 +48,10 @@ func (c *testCluster) leftOver() {
 	c.t.Helper()
 	for id, p := range c.shards {
 		for _, coll := range []string{"system.sharding_ddl_coordinators", "collection_critical_sections", "movePrimaryRecipients"} {
-			end := time.Now().Add(20 * time.Second)
-			for {
-				m := c.admin(p, bson.D{{Key: "count", Value: coll}, {Key: "$db", Value: "config"}})
-				if m["n"] == int32(0) {
-					break
-				}
-				if time.Now().After(end) {
-					c.t.Fatalf("%v documents are left in %s of %s", m["n"], coll, id)
-				}
-				time.Sleep(5 * time.Millisecond)
-			}
+			await.State(c.t, fmt.Sprintf("no document is left in %s of %s", coll, id), func() (any, bool) {
+				n := c.admin(p, bson.D{{Key: "count", Value: coll}, {Key: "$db", Value: "config"}})["n"]
+				return n, n == int32(0)
+			})
 		}
 	}
 }

@@ -115,8 +115,7 @@ func TestOldRangeDeletionsAreNotRepeated(t *testing.T) {
 	c.point("shard0", "suspendRangeDeletion", false)
 	// The deleter has finished once it begins the next deletion.
 	c.move("shard1")
-	for end := time.Now().Add(10 * time.Second); c.rangeDeletions("shard0") > 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
-	}
+	c.until("the donor has deleted the range", func() bool { return c.rangeDeletions("shard0") == 0 })
 	c.expect(c.all("d", `{"find": "c", "sort": {"_id": 1}}`), `[{"_id":-1,"x":1},{"_id":1,"x":1}]`)
 }
 

@@ -23,7 +23,7 @@ func (c *testCluster) replaced(shard, db, cmd string) bson.M {
 		n := 0
 		for ; !done.Load(); n++ {
 			c.restart(shard)
-			time.Sleep(time.Millisecond)
+			time.Sleep(time.Millisecond) // without a pause between two elections the command would have no primary to go on
 		}
 		ended <- n
 	}()

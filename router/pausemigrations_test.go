@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -48,11 +47,7 @@ func (c *testCluster) blockedWrite(through *testCluster, db, cmd string) (end fu
 	reply := make(chan bson.M, 1)
 	go func() { reply <- through.as(command.NewClient(8, "test", "test", nil), db, cmd) }()
 	count := bson.D{{Key: "count", Value: "c"}, {Key: "query", Value: bson.D{{Key: "x", Value: 0}}}, {Key: "$db", Value: "d"}}
-	for end := time.Now().Add(30 * time.Second); c.admin(c.shards["shard1"], count)["n"] != int32(0); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			c.t.Fatal("the write does not arrive")
-		}
-	}
+	c.until("the write arrives", func() bool { return c.admin(c.shards["shard1"], count)["n"] == int32(0) })
 	return func() bson.M {
 		_, _ = w.do("admin", `{"abortTransaction": 1}`, false)
 		return <-reply

@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -17,11 +18,7 @@ import (
 // until waits for a condition that other goroutines make true.
 func (c *testCluster) until(what string, is func() bool) {
 	c.t.Helper()
-	for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			c.t.Fatalf("waited in vain: %s", what)
-		}
-	}
+	await.True(c.t, what, is)
 }
 
 func (c *testCluster) param(shard, name string, v any) {
@@ -171,11 +168,13 @@ func TestRecipientWaitsForUndecidedRange(t *testing.T) {
 	var wg sync.WaitGroup
 	wg.Go(func() { c.run("admin", `{"moveRange": "db.c", "min": {"_id": 20}, "toShard": "shard1"}`) })
 	c.admin(c.shards["shard1"], bson.D{{Key: "delete", Value: "rangeDeletions"}, {Key: "deletes", Value: bson.A{bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: "x"}}}, {Key: "limit", Value: 1}}}}, {Key: "$db", Value: "config"}})
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end) && c.onShard("shard1", "c") < 20; time.Sleep(time.Millisecond) {
+	await.State(t, "the range is moved", func() (int, bool) {
 		// each decision makes it check again
 		c.admin(c.shards["shard1"], bson.D{{Key: "_shardsvrMigrationDecision", Value: "db.c"}, {Key: "migrationId", Value: bson.Binary{Subtype: 4, Data: make([]byte, 16)}},
 			{Key: "committed", Value: true}, {Key: "$db", Value: "admin"}})
-	}
+		n := int(c.onShard("shard1", "c"))
+		return n, n >= 20
+	})
 	wg.Wait()
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -73,15 +74,11 @@ func (p *heldTables) on(on bool) {
 // await waits until a read waits.
 func (p *heldTables) await(t *testing.T) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	await.True(t, "somebody reads config.chunks", func() bool {
 		p.mu.Lock()
-		n := p.waiting
-		p.mu.Unlock()
-		if n > 0 {
-			return
-		}
-	}
-	t.Fatal("nobody reads config.chunks")
+		defer p.mu.Unlock()
+		return p.waiting > 0
+	})
 }
 
 func (p *heldTables) Call(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {

@@ -498,7 +498,7 @@ func TestStreamsThatNobodyReads(t *testing.T) {
 			look := func() {
 				least, of := heldByStreams()
 				for same := 0; same < 3; same++ {
-					time.Sleep(100 * time.Millisecond)
+					time.Sleep(100 * time.Millisecond) // looks apart from each other, that no event is being copied in all of them
 					if n, now := heldByStreams(); n < least {
 						least, of, same = n, now, 0
 					}

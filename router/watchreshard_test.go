@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 )
 
 // oneWriter inserts, updates and deletes documents of db.s, one operation after the other, and returns the events that they cause.
-func (c *testCluster) oneWriter(stop <-chan struct{}) (want []string) {
+func (c *testCluster) oneWriter(stop <-chan struct{}, wrote *atomic.Int64) (want []string) {
 	w := &txnClient{client: c.client}
 	run := func(i int, kind, cmd string) {
 		if m := c.runAs(w, "db", cmd); m["ok"] != 1.0 || m["writeErrors"] != nil || m["n"] != int32(1) {
@@ -33,7 +34,8 @@ func (c *testCluster) oneWriter(stop <-chan struct{}) (want []string) {
 		if i%3 == 0 {
 			run(i, "delete", fmt.Sprintf(`{"delete": "s", "deletes": [{"q": %s, "limit": 1}]}`, q))
 		}
-		time.Sleep(time.Millisecond)
+		wrote.Add(1)
+		time.Sleep(time.Millisecond) // the resharding has to catch up with the writer
 	}
 }
 
@@ -73,7 +75,8 @@ func TestSharedStreamsOverAResharding(t *testing.T) {
 	db := &streamOf{c: c, coll: "$cmd.aggregate"}
 	db.take(c.cmd("db", bson.D{{Key: "aggregate", Value: 1}, {Key: "pipeline", Value: bson.A{bson.D{{Key: "$changeStream", Value: bson.D{{Key: "showExpandedEvents", Value: true}}}}}}, {Key: "cursor", Value: bson.D{}}})["cursor"].(bson.D), "firstBatch")
 	stop, written := make(chan struct{}), make(chan []string)
-	go func() { written <- c.oneWriter(stop) }()
+	var wrote atomic.Int64
+	go func() { written <- c.oneWriter(stop, &wrote) }()
 	c.run("admin", `{"reshardCollection": "db.s", "key": {"j": 1}, "numInitialChunks": 4}`)
 	third := c.opened(shardnode.Config{SetName: "shard2", Host: "shard2:27018"})
 	if err := third.Initiate(context.Background()); err != nil {
@@ -83,7 +86,8 @@ func TestSharedStreamsOverAResharding(t *testing.T) {
 	c.run("admin", `{"reshardCollection": "db.s", "key": {"k": "hashed"}, "numInitialChunks": 12}`)
 	c.run("admin", `{"moveCollection": "db.plain", "toShard": "shard2"}`)
 	c.run("admin", `{"unshardCollection": "db.s", "toShard": "shard2"}`)
-	time.Sleep(50 * time.Millisecond)
+	last := wrote.Load()
+	c.until("the writer writes behind the last one", func() bool { return wrote.Load() > last+5 })
 	close(stop)
 	want := <-written
 	c.run("db", `{"insert": "plain", "documents": [{"_id": 2}]}`)

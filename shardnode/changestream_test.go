@@ -516,7 +516,7 @@ func TestStreamsHaveWhatWasCommittedBefore(t *testing.T) {
 	for i := range 30 {
 		coll := fmt.Sprint("c", i)
 		w, _ := n.openWatch("db", coll, `{}`)
-		time.Sleep(streamPause + time.Millisecond)
+		time.Sleep(streamPause + time.Millisecond) // the client stays away, for as long as the server takes for a pause
 		n.ok("db", fmt.Sprintf(`{"insert": %q, "documents": [{"_id": 1}]}`, coll))
 		n.ok("db", fmt.Sprintf(`{"drop": %q}`, coll))
 		if got := types(w.more(5000)); got != "insert drop invalidate" {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/write"
 	"github.com/shoaldb/shoal/wire"
@@ -41,7 +42,7 @@ func (x *testNet) ask(ctx context.Context, host string, cmd []byte) ([]byte, err
 	}
 	x.mu.Unlock()
 	if s == nil {
-		time.Sleep(time.Millisecond)
+		time.Sleep(time.Millisecond) // as long as a refused connection takes: callers try again at once
 		return nil, errCut
 	}
 	reply := s.Service.Run(ctx, s.local, &wire.Message{OpCode: wire.OpMsg, Body: cmd}, nil)
@@ -129,8 +130,9 @@ func newTestMembers(t *testing.T, electionTimeout time.Duration) *testMembers {
 
 // primary waits until there is one and the others follow it.
 func (m *testMembers) primary() *testNode {
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		var found *testNode
+	t := m.nodes[0].t
+	t.Helper()
+	return await.State(t, "a primary that both others follow", func() (found *testNode, done bool) {
 		follow := 0
 		for _, n := range m.nodes {
 			if n.srv.Repl.Writable() {
@@ -139,12 +141,8 @@ func (m *testMembers) primary() *testNode {
 				follow++
 			}
 		}
-		if found != nil && follow == 2 && found.votes() == 3 {
-			return found
-		}
-	}
-	m.nodes[0].t.Fatal("no primary")
-	return nil
+		return found, found != nil && follow == 2 && found.votes() == 3
+	})
 }
 
 // votes is the number of voting members: a new one votes once it has caught up.
@@ -253,11 +251,10 @@ func TestWriteConcernTimesOutWithoutAMajority(t *testing.T) {
 // awaitNoneDetached waits until all detached commits are decided.
 func (n *testNode) awaitNoneDetached() {
 	n.t.Helper()
-	for end := time.Now().Add(10 * time.Second); n.srv.Engine.DetachedCommits() > 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			n.t.Fatalf("%d units left", n.srv.Engine.DetachedCommits())
-		}
-	}
+	await.State(n.t, "no commit is detached", func() (int, bool) {
+		left := n.srv.Engine.DetachedCommits()
+		return int(left), left == 0
+	})
 }
 
 // Detached writes keep their locks and claims: no other operation sees or overwrites anything in between.
@@ -303,10 +300,9 @@ func TestEndedWithoutAMajority(t *testing.T) {
 	}
 	done, last := make(chan bson.M, 1), n.srv.Repl.Status().Log.Last
 	go func() { done <- n.do("d", `{"insert": "c", "documents": [{"_id": 3}]}`) }()
-	for n.srv.Repl.Status().Log.Last == last { // killed earlier it would not be written
-		time.Sleep(time.Millisecond)
-	}
-	for killed := false; !killed; time.Sleep(time.Millisecond) {
+	// Killed earlier it would not be written.
+	await.True(t, "the log has it", func() bool { return n.srv.Repl.Status().Log.Last != last })
+	await.True(t, "the insert is killed", func() (killed bool) {
 		progress, _ := n.ok("admin", `{"currentOp": 1, "op": "insert"}`)["inprog"].(bson.A)
 		for _, op := range progress {
 			for _, e := range op.(bson.D) {
@@ -316,7 +312,8 @@ func TestEndedWithoutAMajority(t *testing.T) {
 				}
 			}
 		}
-	}
+		return killed
+	})
 	if got := shown(t, <-done, "n", "ok", "writeConcernError"); !strings.HasPrefix(got, `{ n: 1, ok: 1.0, writeConcernError: { code: 11601, codeName: "Interrupted"`) {
 		t.Errorf("killed: %s", got)
 	}

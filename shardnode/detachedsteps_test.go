@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/ddl"
@@ -114,20 +116,14 @@ func (n *testNode) there(ns string) string {
 // noTemporary checks that no temporary collection of a command is left.
 func (n *testNode) noTemporary() {
 	n.t.Helper()
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-		var left []string
+	await.State(n.t, "no temporary collection is left", func() (left []string, done bool) {
 		for _, c := range n.srv.Engine.Catalog().All() {
 			if c.Temp || strings.Contains(c.NS, ".tmp") {
 				left = append(left, c.NS)
 			}
 		}
-		if len(left) == 0 {
-			return
-		}
-		if time.Now().After(end) {
-			n.t.Fatalf("left: %v", left)
-		}
-	}
+		return left, len(left) == 0
+	})
 }
 
 // Commands of several commits continue on top of undecided ones, and report at their wtimeout that all of it is done. When
@@ -278,15 +274,10 @@ func TestIndexBuildsWithoutAMajority(t *testing.T) {
 	}
 	m.heal()
 	n.ok("d", create)
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	await.State(t, "one build is ready, the other gone", func() (string, bool) {
 		many, moving := n.srv.Engine.Catalog().Lookup("d.many").Index("y_1"), n.srv.Engine.Catalog().Lookup("d.moving").Index("y_1")
-		if many != nil && many.Ready && moving == nil {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("the builds: %v, %v", many, moving)
-		}
-	}
+		return fmt.Sprint(many, moving), many != nil && many.Ready && moving == nil
+	})
 	n.ok("d", `{"createIndexes": "moving", "indexes": [{"key": {"y": 1}, "name": "y_1"}]}`)
 }
 
@@ -297,6 +288,7 @@ func TestStepsAreThereInOrder(t *testing.T) {
 	const writers, each, steps = 4, 25, 6
 	var wg sync.WaitGroup
 	acked := make([][each]bool, writers)
+	var sent atomic.Int64
 	for w := range writers {
 		wg.Add(1)
 		go func() {
@@ -314,14 +306,16 @@ func TestStepsAreThereInOrder(t *testing.T) {
 						break
 					}
 				}
-				time.Sleep(15 * time.Millisecond)
+				sent.Add(1)
+				time.Sleep(15 * time.Millisecond) // the commands are spread over all the cuts
 			}
 		}()
 	}
 	for i := range 6 { // some cuts end before the primary is deposed, some after
-		time.Sleep(60 * time.Millisecond)
+		before := sent.Load()
+		await.True(t, "commands are sent", func() bool { return sent.Load() >= before+4 || sent.Load() == writers*each })
 		m.loseMajority()
-		time.Sleep([]time.Duration{40, 700, 90}[i%3] * time.Millisecond)
+		time.Sleep([]time.Duration{40, 700, 90}[i%3] * time.Millisecond) // shorter and longer than an election's timeout
 		m.heal()
 		m.primary()
 	}

@@ -39,7 +39,7 @@ func TestFindAndModifyAnswersForItsLastAttempt(t *testing.T) {
 	go func() {
 		answer <- n.do("d", `{"findAndModify": "c", "query": {"_id": 1, "v": 0}, "update": {"$set": {"v": 1}}, "new": true, "txnNumber": {"$numberLong": "2"}, `+lsid+`}`)["value"]
 	}()
-	time.Sleep(50 * time.Millisecond) // attempts follow each other much faster
+	time.Sleep(50 * time.Millisecond) // attempts follow each other much faster, and are counted only when the operation ends
 	n.other().ok("d", `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$set": {"v": 2}}}]}`)
 	u.Rollback()
 	s.Release()

@@ -5,11 +5,11 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/internal/await"
 )
 
 // A multi-document update wrote all documents in one unit, or none: while transactions wrote to one of them after another, it
@@ -20,14 +20,13 @@ func TestMultiWritesPassBusyDocuments(t *testing.T) {
 	claim := func(id, number int) string {
 		return inTxn(fmt.Sprintf(`{"update": "c", "updates": [{"q": {"_id": %d}, "u": {"$set": {"y": 1}}}]}`, id), number, true)
 	}
-	await := func(id int) {
+	written := func(id int) {
 		t.Helper()
 		want := fmt.Sprintf("[{ _id: %d, x: 1 }]", id)
-		for end := time.Now().Add(20 * time.Second); fmt.Sprint(n.first("d", fmt.Sprintf(`{"find": "c", "filter": {"_id": %d}}`, id))) != want; time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("document %d is not written as long as another one is busy", id)
-			}
-		}
+		await.State(t, fmt.Sprintf("document %d is written while another one is busy", id), func() (string, bool) {
+			got := fmt.Sprint(n.first("d", fmt.Sprintf(`{"find": "c", "filter": {"_id": %d}}`, id)))
+			return got, got == want
+		})
 	}
 	n.ok("d", claim(1, 1))
 	done := make(chan bson.M)
@@ -35,16 +34,16 @@ func TestMultiWritesPassBusyDocuments(t *testing.T) {
 		other := &testNode{t: t, srv: n.srv, cl: command.NewClient(2, "test:2", "test:27017", nil)}
 		done <- other.do("d", `{"update": "c", "updates": [{"q": {}, "u": {"$inc": {"x": 1}}, "multi": true}], "maxTimeMS": 60000}`)
 	}()
-	await(0)
+	written(0)
 	n.ok("d", otherSession(claim(3, 1)))
 	n.ok("admin", inTxn(`{"abortTransaction": 1}`, 1, false))
-	await(1)
-	await(2)
+	written(1)
+	written(2)
 	n.ok("admin", otherSession(inTxn(`{"abortTransaction": 1}`, 1, false)))
 	if r := <-done; r["n"] != int32(4) || r["nModified"] != int32(4) {
 		t.Errorf("the update: %v", r)
 	}
-	await(3)
+	written(3)
 }
 
 // A transaction's statement on many documents lists all of them before it writes the first. The list was in memory: 68 MB for

@@ -13,6 +13,7 @@ import (
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/txn"
 	"github.com/shoaldb/shoal/storage"
@@ -394,11 +395,10 @@ func TestWritesThatWaitForTheirConcernAreWrittenDown(t *testing.T) {
 		}()
 	}
 	const want = "[{ _id: 1, x: 1 } { _id: 2, x: 1 }]"
-	for end := time.Now().Add(20 * time.Second); fmt.Sprint(n.first("d", `{"find": "c"}`)) != want; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("nothing was written")
-		}
-	}
+	await.State(t, "both are written", func() (string, bool) {
+		got := fmt.Sprint(n.first("d", `{"find": "c"}`))
+		return got, got == want
+	})
 	for range 3 {
 		if err := n.srv.Node.txns.FlushRetries(context.Background()); err != nil {
 			t.Fatal(err)
@@ -472,12 +472,11 @@ func TestWaitingForMembersHoldsUpNobody(t *testing.T) {
 			}
 		}()
 	}
-	for end := time.Now().Add(20 * time.Second); len(n.first("d", `{"find": "c"}`)) != 3 || len(n.first("d", `{"find": "t"}`)) != 1 ||
-		len(n.first("d", `{"listCollections": 1, "filter": {"name": {"$in": ["made", "e"]}}}`)) != 2; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("nothing was written")
-		}
-	}
+	await.State(t, "all is written", func() ([3]int, bool) {
+		got := [3]int{len(n.first("d", `{"find": "c"}`)), len(n.first("d", `{"find": "t"}`)),
+			len(n.first("d", `{"listCollections": 1, "filter": {"name": {"$in": ["made", "e"]}}}`))}
+		return got, got == [3]int{3, 1, 2}
+	})
 	soon := func(cmd string) string { return cmd[:len(cmd)-1] + `, "maxTimeMS": 5000}` }
 	for _, c := range []struct{ db, cmd string }{
 		{"d", `{"createIndexes": "c", "indexes": [{"key": {"x": 1}, "name": "x"}]}`},

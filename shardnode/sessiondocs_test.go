@@ -9,6 +9,7 @@ import (
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/txn"
@@ -131,13 +132,15 @@ func TestPrimaryWithoutItsPreparedTransactionsAcceptsNoWrites(t *testing.T) {
 	}
 	m.warned.Store(0)
 	n.ok("admin", `{"replSetStepDown": 60, "secondaryCatchUpPeriodSecs": 5, "force": true}`)
-	for end := time.Now().Add(20 * time.Second); m.warned.Load() < 3; time.Sleep(time.Millisecond) {
+	await.State(t, "it is tried again to restore", func() (int64, bool) {
+		tries := int64(m.warned.Load())
 		for _, x := range m.nodes {
-			if x != n && x.srv.Repl.Writable() || time.Now().After(end) {
-				t.Fatalf("writable: %v, after %d tries to restore", x.srv.Repl.Writable(), m.warned.Load())
+			if x != n && x.srv.Repl.Writable() && tries < 3 {
+				t.Fatalf("another is writable after %d tries to restore", tries)
 			}
 		}
-	}
+		return tries, tries >= 3
+	})
 }
 
 // sessionDoc is the tests' usual session as it is stored.

@@ -194,7 +194,8 @@ func (r *agreedRound) check(what string, e *Engine, ts Timestamp) {
 // the store.
 func TestCommitsAtAnAgreedTime(t *testing.T) {
 	for _, stage := range []int{0, 120} { // bytes above which units are staged
-		o := Options{stageBytes: stage, chunkBytes: stage / 2, CollectInterval: time.Hour}
+		clock := newHandClock()
+		o := Options{stageBytes: stage, chunkBytes: stage / 2, CollectInterval: time.Hour, Clock: clock.now}
 		l := newTestLog(t, 3, o)
 		l.elect(l.members[0], 0)
 		l.keepCommitting()
@@ -225,7 +226,7 @@ func TestCommitsAtAnAgreedTime(t *testing.T) {
 			t.Error("no commit had an agreed time")
 		}
 		e.SetHistoryWindow(time.Nanosecond)
-		time.Sleep(1100 * time.Millisecond) // the clock's next second
+		clock.pass(2 * time.Second) // the history is counted in whole ones
 		e.lines[lineReplicated].oldest.Store(uint64(e.Visible()))
 		if err := e.collectDead(context.Background()); err != nil {
 			t.Fatal(err)

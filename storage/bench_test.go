@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/query/value"
 )
 
@@ -164,9 +165,7 @@ func BenchmarkInsertMany(b *testing.B) {
 			}
 			wg.Wait()
 			_ = e.db.Flush()
-			for e.db.Metrics().Compact.NumInProgress > 0 {
-				time.Sleep(10 * time.Millisecond)
-			}
+			await.True(b, "the store is merged", func() bool { return e.db.Metrics().Compact.NumInProgress == 0 })
 			report()
 		})
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -365,9 +366,9 @@ func TestRepeatedUnitKeepsWhatWasSentAhead(t *testing.T) {
 		t.Fatal(err)
 	}
 	end()
-	for stagedKeys(t, e, stagedChunk, stagedPiece) > stagedKeysOf(t, e, u) {
-		time.Sleep(time.Millisecond)
-	}
+	await.True(t, "what the others staged is gone", func() bool {
+		return stagedKeys(t, e, stagedChunk, stagedPiece) <= stagedKeysOf(t, e, u)
+	})
 	s := e.Snapshot()
 	defer s.Release()
 	w := e.NewUnitOfWork(s)

@@ -3,7 +3,9 @@ package storage
 import (
 	"context"
 	"math/rand/v2"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -67,6 +69,15 @@ func checkSum(t *testing.T, s *Snapshot, c *catalog.Collection, sum int64) {
 	}
 }
 
+func ended(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
 // Transfers between accounts, index builds, collections of garbage and readers, all at once: every snapshot sees the
 // same sum.
 func TestTransfers(t *testing.T) {
@@ -83,6 +94,7 @@ func TestTransfers(t *testing.T) {
 		rounds = 50
 	}
 	done := make(chan struct{})
+	var looked atomic.Int64
 	var work, watch sync.WaitGroup
 	for w := 0; w < writers; w++ {
 		work.Add(1)
@@ -114,7 +126,9 @@ func TestTransfers(t *testing.T) {
 				_, err = b.Run(ctx)
 			}
 			if err == nil {
-				time.Sleep(2 * time.Millisecond)
+				for from := looked.Load(); looked.Load() < from+2 && !ended(done); { // a whole look with the index
+					runtime.Gosched()
+				}
 				_, err = e.retry(ctx, func(u *UnitOfWork) error {
 					_, err := u.DropIndexes(u.Catalog().Lookup("db.c"), []string{"n_1"})
 					return err
@@ -137,6 +151,7 @@ func TestTransfers(t *testing.T) {
 			s := e.Snapshot()
 			checkSum(t, s, s.Catalog().Lookup("db.c"), accounts*100)
 			s.Release()
+			looked.Add(1)
 		}
 	}()
 	work.Wait()

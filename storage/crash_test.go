@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -123,6 +124,14 @@ func crashOnce(t *testing.T, seed uint64) {
 	create(t, e, "db.c", nil, spec("n_1", D("n", 1)))
 	var stop atomic.Bool
 	acks := &acknowledged{n: map[int]int{}}
+	acked := func() (n int) {
+		acks.Lock()
+		defer acks.Unlock()
+		for _, k := range acks.n {
+			n += k
+		}
+		return n
+	}
 	var wg sync.WaitGroup
 	for w := 0; w < 4; w++ {
 		wg.Add(1)
@@ -142,7 +151,7 @@ func crashOnce(t *testing.T, seed uint64) {
 			_ = e.db.Flush()
 		}
 	}()
-	time.Sleep(time.Duration(5+seed*3) * time.Millisecond)
+	await.True(t, "some writes are acknowledged", func() bool { return acked() >= int(1+40*seed) })
 	// Whatever is acknowledged before the copy is taken must be in it.
 	acks.Lock()
 	must := map[int]int{}

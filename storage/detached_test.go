@@ -133,7 +133,7 @@ func TestStepDownDetachesNothing(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	time.AfterFunc(5*time.Millisecond, func() {
 		cancel(mongoerr.New(mongoerr.InterruptedDueToReplStateChange, "operation was interrupted"))
-		time.Sleep(2 * firstWait)
+		time.Sleep(2 * firstWait) // by then the commit has looked at its context, which the test is about
 		l.settle()
 	})
 	u := e.NewUnitOfWork(nil)

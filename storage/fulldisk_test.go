@@ -64,7 +64,7 @@ func fillDisk(t *testing.T, file string) {
 		if err := write(); err != nil {
 			code(t, err, mongoerr.OutOfDiskSpace)
 		}
-		time.Sleep(time.Millisecond)
+		time.Sleep(time.Millisecond) // the disk stays full for some rounds of the journal and of the flush
 	}
 	full.Store(false)
 	if e.failure() != nil {
@@ -111,7 +111,7 @@ func TestFlushesOnAFullDiskAreNotBusy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(patience / 3)
+	time.Sleep(patience / 3) // it is counted how often it tries meanwhile
 	full.Store(false)
 	if n := tried.Load(); n > 2 {
 		t.Errorf("tried %d times in %v", n, patience/3)

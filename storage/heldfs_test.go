@@ -9,6 +9,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/shoaldb/shoal/internal/await"
 )
 
 // fsync with lock only kept writers out: flushes, merges, the collector and the replicated log continued to change the files
@@ -53,9 +55,7 @@ func TestHeldFilesDoNotChange(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for e.gate.waiting.Load() == 0 { // the journal; the flush waits for it
-		time.Sleep(time.Millisecond)
-	}
+	await.True(t, "the journal waits, and the flush for it", func() bool { return e.gate.waiting.Load() > 0 })
 	if n := len(idsAt(t, e, "db.c", e.Visible())); n < 50 {
 		t.Errorf("a reader finds %d documents", n)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -24,7 +25,7 @@ func (l *testLog) keepCommitting() {
 	go func() {
 		for !l.isClosed() {
 			l.commitSome(1 + rand.IntN(3))
-			time.Sleep(20 * time.Microsecond)
+			time.Sleep(20 * time.Microsecond) // the log's own pace: commits gather behind it
 		}
 	}()
 }
@@ -43,7 +44,7 @@ func replay(t *testing.T, o Options, again bool) {
 	w := &replicaLoad{l: l}
 	w.run(4)
 	for round := range 8 {
-		time.Sleep(10 * time.Millisecond)
+		w.progress(20)
 		crashed := m.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: round * 14, RNG: newRand(uint64(round))})
 		m.halt()
 		before, _ := m.e.AppliedIndex()
@@ -106,7 +107,7 @@ func TestInstallUnderReaders(t *testing.T) {
 	m.halt()
 	var stop atomic.Bool
 	var wg sync.WaitGroup
-	var replaced, fine atomic.Int64
+	var replaced, fine, moved atomic.Int64
 	for range 2 {
 		wg.Add(2)
 		go func() {
@@ -116,6 +117,7 @@ func TestInstallUnderReaders(t *testing.T) {
 				if err := transfer(p.e, "db.c", from, (from+1+rand.IntN(49))%50, false); err != nil && !ErrConflict(err) {
 					t.Error(err)
 				}
+				moved.Add(1)
 			}
 		}()
 		go func() {
@@ -136,7 +138,8 @@ func TestInstallUnderReaders(t *testing.T) {
 		}()
 	}
 	for range 20 {
-		time.Sleep(3 * time.Millisecond)
+		from := moved.Load()
+		await.True(t, "there are newer commits than those of the copy", func() bool { return moved.Load() >= from+10 })
 		man := copySnapshot(t, p.e, m.e, "x")
 		if at, _ := m.e.AppliedIndex(); at == man.Index {
 			continue

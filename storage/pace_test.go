@@ -24,6 +24,7 @@ func (s slowTables) Create(name string, category vfs.DiskWriteCategory) (vfs.Fil
 type slowFile struct{ vfs.File }
 
 func (f slowFile) Write(p []byte) (int, error) {
+	// The time that a disk of 8 MB/s takes.
 	time.Sleep(time.Duration(len(p)) * time.Second / (8 << 20))
 	return f.File.Write(p)
 }

@@ -137,12 +137,7 @@ func TestPreparedTransactionsAreInTheOplog(t *testing.T) {
 			if list, err := e.Prepared(); len(list) > 0 || err != nil {
 				t.Errorf("%d transactions are still prepared: %v", len(list), err)
 			}
-			for leftOver(t, e) > 0 {
-				if err := e.collect(context.Background()); err != nil {
-					t.Fatal(err)
-				}
-				time.Sleep(time.Millisecond)
-			}
+			nothingLeft(t, e)
 			fillOplog(t, e, "db.more", 3000)
 			if err := e.TruncateOplog(); err != nil {
 				t.Fatal(err)

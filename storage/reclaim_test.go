@@ -11,6 +11,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -99,12 +100,10 @@ func (f *fullStore) rounds(most int) int {
 
 // settle waits until pebble has finished merging and has removed obsolete files.
 func (f *fullStore) settle() {
-	for range 2000 {
-		if m := f.e.db.Metrics(); m.Compact.NumInProgress == 0 && m.Table.ZombieCount == 0 && m.Table.ObsoleteCount == 0 {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
+	await.True(f.T, "pebble is done", func() bool {
+		m := f.e.db.Metrics()
+		return m.Compact.NumInProgress == 0 && m.Table.ZombieCount == 0 && m.Table.ObsoleteCount == 0
+	})
 	f.e.db.TestOnlyWaitForCleaning()
 }
 

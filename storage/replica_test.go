@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -140,15 +142,14 @@ func (l *testLog) commitSome(n int) {
 }
 
 func (l *testLog) waitApplied(m *testMember, index int) {
-	for {
+	l.t.Helper()
+	await.State(l.t, fmt.Sprintf("member %d applies entry %d", m.name, index), func() (uint64, bool) {
 		if l.t.Failed() {
 			l.t.FailNow() // the member that failed may have stopped applying
 		}
-		if at, _ := m.e.AppliedIndex(); at >= uint64(index) {
-			return
-		}
-		time.Sleep(50 * time.Microsecond)
-	}
+		at, _ := m.e.AppliedIndex()
+		return at, at >= uint64(index)
+	})
 }
 
 // elect makes m primary. keep is how many of the old primary's uncommitted entries survive.
@@ -272,7 +273,6 @@ func (l *testLog) restore(m, from *testMember, wiped bool, o Options) {
 		o.FS = m.fs
 		m.e = openMem(l.t, o)
 	}
-	time.Sleep(2 * time.Millisecond)
 	man := copySnapshot(l.t, from.e, m.e, "x")
 	if at, _ := m.e.AppliedIndex(); man.Index > at {
 		if err := m.e.InstallSnapshot(context.Background(), "x", man); err != nil {
@@ -323,6 +323,21 @@ func (w *replicaLoad) run(workers int) {
 	}()
 }
 
+// progress waits until n more entries are committed.
+func (w *replicaLoad) progress(n int) {
+	w.l.t.Helper()
+	committed := func() int {
+		w.l.mu.Lock()
+		defer w.l.mu.Unlock()
+		return w.l.commit
+	}
+	from := committed()
+	await.State(w.l.t, fmt.Sprintf("%d more entries are committed", n), func() (int, bool) {
+		now := committed() - from
+		return now, now >= n || w.l.t.Failed()
+	})
+}
+
 // wait ends the workload.
 func (w *replicaLoad) wait() {
 	w.stop.Store(true)
@@ -336,7 +351,7 @@ func (w *replicaLoad) step(rng *rand.Rand) {
 	m := w.l.primary
 	w.l.mu.Unlock()
 	if m == nil {
-		time.Sleep(10 * time.Microsecond)
+		runtime.Gosched() // an election
 		return
 	}
 	m.use.RLock()
@@ -562,26 +577,21 @@ func (w *replicaLoad) lookAround() {
 			s.Release()
 		}
 		m.use.RUnlock()
-		time.Sleep(100 * time.Microsecond)
+		time.Sleep(100 * time.Microsecond) // a pause in which members can be restored: readers must not keep m.use for themselves
 	}
 }
 
 // noneStaged waits until no member has versions of uncommitted units, nor entries in memory for units that all readers see.
 func (l *testLog) noneStaged() {
 	l.t.Helper()
-	left := 0
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	await.State(l.t, "no chunks or units are left over", func() (left int, done bool) {
 		l.commitSome(1 << 30)
-		left = 0
 		for _, m := range l.members {
 			left += leftOver(l.t, m.e)
 		}
-		if left == 0 {
-			l.settle()
-			return
-		}
-	}
-	l.t.Errorf("%d chunks or units are left over", left)
+		return left, left == 0
+	})
+	l.settle()
 }
 
 // leftOver counts the chunks of uncommitted units and, unless an unfinished index retains history, also those of units
@@ -623,7 +633,7 @@ func randomReplicas(t *testing.T, o Options) {
 		w.wg.Add(1)
 		go w.lookAround()
 		for n := range 5 {
-			time.Sleep(15 * time.Millisecond)
+			w.progress(20)
 			if n%2 == 1 || round%3 == 0 {
 				l.elect(l.members[rand.IntN(3)], rand.IntN(20))
 			}
@@ -680,12 +690,7 @@ func TestRefusedProposal(t *testing.T) {
 	l := newTestLog(t, 2, Options{})
 	defer l.close()
 	l.elect(l.members[0], 0)
-	go func() {
-		for !l.isClosed() {
-			l.commitSome(1)
-			time.Sleep(20 * time.Microsecond)
-		}
-	}()
+	l.keepCommitting()
 	e := l.members[0].e
 	c := create(t, e, "db.c", nil)
 	var n atomic.Int64
@@ -789,7 +794,8 @@ func TestRoles(t *testing.T) {
 // Collections of the local database are each member's own: any member may write them, at once, without advancing the
 // replicated timestamp.
 func TestLocalCollections(t *testing.T) {
-	o := Options{HistoryWindow: time.Nanosecond, CollectInterval: time.Hour}
+	clock := newHandClock()
+	o := Options{HistoryWindow: time.Nanosecond, CollectInterval: time.Hour, Clock: clock.now}
 	l := newTestLog(t, 2, o)
 	defer l.close()
 	l.elect(l.members[0], 0)
@@ -829,7 +835,7 @@ func TestLocalCollections(t *testing.T) {
 		if err != nil || indexKeys(t, e, "local.x", "b_1") != 2 {
 			t.Error(err)
 		}
-		time.Sleep(2 * time.Millisecond)
+		clock.pass(2 * time.Second)
 		if err := e.collect(context.Background()); err != nil {
 			t.Fatal(err)
 		}
@@ -840,12 +846,7 @@ func TestLocalCollections(t *testing.T) {
 		}
 		commit(t, e, u)
 	}
-	go func() {
-		for !l.isClosed() {
-			l.commitSome(1)
-			time.Sleep(20 * time.Microsecond)
-		}
-	}()
+	l.keepCommitting()
 	create(t, l.members[0].e, "db.c", nil)
 	l.settle()
 	l.same()
@@ -885,17 +886,12 @@ func TestSmallGroupsGather(t *testing.T) {
 	l.elect(m, 0)
 	m.e.replica.patience = time.Hour
 	queued := func(n int) {
-		for end := time.Now().Add(10 * time.Second); ; time.Sleep(100 * time.Microsecond) {
+		t.Helper()
+		await.State(t, fmt.Sprintf("%d units are queued", n), func() (int, bool) {
 			m.e.commit.mu.Lock()
-			now := len(m.e.commit.mu.queue)
-			m.e.commit.mu.Unlock()
-			if now == n {
-				return
-			}
-			if time.Now().After(end) {
-				t.Fatalf("%d units are queued, not %d", now, n)
-			}
-		}
+			defer m.e.commit.mu.Unlock()
+			return len(m.e.commit.mu.queue), len(m.e.commit.mu.queue) == n
+		})
 	}
 	entries := func() int {
 		l.mu.Lock()
@@ -919,9 +915,7 @@ func TestSmallGroupsGather(t *testing.T) {
 	}
 	before := entries()
 	write("db.first")
-	for entries() != before+1 {
-		time.Sleep(100 * time.Microsecond)
-	}
+	await.True(t, "the first is on its way", func() bool { return entries() == before+1 })
 	for i := range 8 {
 		write(fmt.Sprint("db.c", i))
 	}
@@ -930,9 +924,7 @@ func TestSmallGroupsGather(t *testing.T) {
 		t.Errorf("%d entries while the first is on its way", n-before)
 	}
 	l.commitSome(1)
-	for entries() == before+1 {
-		time.Sleep(100 * time.Microsecond)
-	}
+	await.True(t, "the others are on their way", func() bool { return entries() > before+1 })
 	l.commitSome(1)
 	wg.Wait()
 	if n := entries(); n != before+2 {
@@ -941,9 +933,7 @@ func TestSmallGroupsGather(t *testing.T) {
 	m.e.replica.patience = time.Millisecond
 	for i := range 2 {
 		write(fmt.Sprint("db.far", i))
-		for entries() != before+3+i { // the second does not wait for the first
-			time.Sleep(100 * time.Microsecond)
-		}
+		await.True(t, "it does not wait for the one before", func() bool { return entries() == before+3+i })
 	}
 	l.commitSome(2)
 	wg.Wait()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -105,12 +106,13 @@ func TestLargeUnitsAreManySmallEntries(t *testing.T) {
 	l.settle()
 	l.same()
 	for _, m := range l.members {
-		for stagedKeys(t, m.e, stagedSeen, stagedPiece) > 0 { // until the clock's next second: then there are no reads of the past
+		await.State(t, "the clock's next second, without reads of the past", func() (int, bool) {
 			if err := m.e.collectDead(context.Background()); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(time.Millisecond)
-		}
+			n := stagedKeys(t, m.e, stagedSeen, stagedPiece)
+			return n, n == 0
+		})
 	}
 	l.mu.Lock()
 	for i, x := range l.entries {
@@ -198,9 +200,7 @@ func TestTransactionReadsWhatItSentAhead(t *testing.T) {
 		if give {
 			u.Rollback()
 			s.Release()
-			for stagedChunks(t, e) > 0 {
-				time.Sleep(time.Millisecond)
-			}
+			noChunks(t, e)
 			continue
 		}
 		before := e.Visible()
@@ -290,25 +290,29 @@ func stagedKeys(t *testing.T, e *Engine, from, to byte) (n int) {
 	return n
 }
 
+func noChunks(t *testing.T, e *Engine) {
+	t.Helper()
+	await.State(t, "the chunks are gone", func() (int, bool) { n := stagedChunks(t, e); return n, n == 0 })
+}
+
+// nothingLeft collects until nothing is left over, in the clock's next second.
+func nothingLeft(t *testing.T, e *Engine) {
+	t.Helper()
+	await.State(t, "nothing is left over", func() (int, bool) {
+		if err := e.collect(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		n := leftOver(t, e)
+		return n, n == 0
+	})
+}
+
 // What a primary staged and did not commit, because the unit failed or because the primary was deposed, is removed.
 func TestAbandonedChunksGo(t *testing.T) {
 	l := newTestLog(t, 2, Options{stageBytes: 64 << 10, chunkBytes: 16 << 10, CollectInterval: time.Hour, HistoryWindow: time.Nanosecond})
 	defer l.close()
 	l.elect(l.members[0], 0)
-	stop, pumped := make(chan struct{}), make(chan struct{})
-	pump := func() {
-		defer close(pumped)
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-				l.commitSome(1)
-				time.Sleep(20 * time.Microsecond)
-			}
-		}
-	}
-	go pump()
+	stop := l.run()
 	e := l.members[0].e
 	create(t, e, "db.c", nil)
 	// The collection changes while the unit is staged: it cannot commit.
@@ -323,9 +327,7 @@ func TestAbandonedChunksGo(t *testing.T) {
 	if _, err := e.Commit(context.Background(), u, true); !ErrConflict(err) {
 		t.Errorf("a unit on a collection that was dropped: %v", err)
 	}
-	for stagedChunks(t, e) > 0 {
-		time.Sleep(time.Millisecond)
-	}
+	noChunks(t, e)
 	// A context that has ended stops it in between.
 	create(t, e, "db.c", nil)
 	u = largeUnit(t, e, "db.c", 100, 2<<10, false)
@@ -340,12 +342,9 @@ func TestAbandonedChunksGo(t *testing.T) {
 	l.mu.Lock()
 	l.drop = nil
 	l.mu.Unlock()
-	for stagedChunks(t, e) > 0 {
-		time.Sleep(time.Millisecond)
-	}
+	noChunks(t, e)
 	// The primary is deposed when some chunks are in the log.
-	close(stop)
-	<-pumped
+	stop()
 	u = largeUnit(t, e, "db.c", 100, 2<<10, false)
 	done := make(chan error, 1)
 	go func() {
@@ -353,23 +352,20 @@ func TestAbandonedChunksGo(t *testing.T) {
 		done <- err
 	}()
 	for _, i := range []int{0, 1} {
-		for stagedChunks(t, l.members[i].e) < 3 {
+		await.True(t, "some chunks are in the log", func() bool {
 			l.commitSome(1)
-			time.Sleep(20 * time.Microsecond)
-		}
+			return stagedChunks(t, l.members[i].e) >= 3
+		})
 	}
 	l.elect(l.members[1], 0)
 	if err := <-done; !mongoerr.CodeOf(err).In(mongoerr.CategoryNotPrimary) {
 		t.Errorf("a unit of a primary that was deposed: %v", err)
 	}
-	stop, pumped = make(chan struct{}), make(chan struct{})
-	go pump()
+	stop = l.run()
 	if err := l.members[1].e.dropAbandoned(); err != nil {
 		t.Error(err)
 	}
-	close(stop)
-	<-pumped
-	l.settle()
+	stop()
 	l.same()
 	for _, m := range l.members {
 		if n := stagedChunks(t, m.e); n != 0 {
@@ -476,13 +472,11 @@ func TestLoneMemberSendsAhead(t *testing.T) {
 		if e == after && stagedKeys(t, e, stagedChunk, stagedPiece) == 0 {
 			t.Error("the crash left nothing")
 		}
-		for leftOver(t, e) > 0 { // until the clock's next second
-			if err := e.collect(context.Background()); err != nil {
-				t.Fatal(err)
-			}
-			open.Rollback()
-			time.Sleep(time.Millisecond)
+		if err := e.collect(context.Background()); err != nil { // beside the open unit
+			t.Fatal(err)
 		}
+		open.Rollback()
+		nothingLeft(t, e)
 		verifyIndexes(t, e)
 	}
 	if err := e.Close(); err != nil {

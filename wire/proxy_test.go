@@ -122,7 +122,7 @@ func TestBalancersPort(t *testing.T) {
 			if _, err := c.Write(p); err != nil {
 				return 0
 			}
-			time.Sleep(time.Millisecond)
+			time.Sleep(time.Millisecond) // the parts arrive one by one
 		}
 		_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
 		b, err := bufio.NewReader(c).ReadByte()

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -205,9 +206,7 @@ func TestDisconnectCancelsTheRequest(t *testing.T) {
 	s := startEcho(t, e)
 	c := dialTest(t, s)
 	send(t, c, &Message{RequestID: 1, Body: doc("wait", 1)})
-	for s.Stats().Active == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	await.True(t, "the request runs", func() bool { return s.Stats().Active > 0 })
 	c.Close()
 	select {
 	case <-e.gone:
@@ -418,14 +417,10 @@ func TestStopLetsRequestsFinish(t *testing.T) {
 	s := startEcho(t, e)
 	c := dialTest(t, s)
 	send(t, c, &Message{RequestID: 1, Body: doc("block", 1)})
-	for s.Stats().Active == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	await.True(t, "the request runs", func() bool { return s.Stats().Active > 0 })
 	done := make(chan struct{})
 	go func() { s.Stop(10 * time.Second); close(done) }()
-	for !s.stopping.Load() {
-		time.Sleep(time.Millisecond)
-	}
+	await.True(t, "the server is stopping", s.stopping.Load)
 	close(e.gate)
 	if got := receive(t, c); got.ResponseTo != 1 {
 		t.Fatalf("got %+v", got)

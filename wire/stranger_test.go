@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/shoaldb/shoal/internal/await"
 )
 
 // request makes a message's frame.
@@ -176,15 +178,6 @@ func TestHalfOpenConnectionsAreLight(t *testing.T) {
 	}
 }
 
-func waitFor(t *testing.T, f func() bool) {
-	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !f(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("it does not come to that")
-		}
-	}
-}
-
 // Who is exempt gets in when all places are taken.
 func TestExemptConnections(t *testing.T) {
 	exempt := atomic.Bool{}
@@ -209,4 +202,9 @@ func TestExemptConnections(t *testing.T) {
 	exempt.Store(true)
 	dial()
 	waitFor(t, func() bool { return s.Stats().Current == 2 })
+}
+
+func waitFor(t *testing.T, f func() bool) {
+	t.Helper()
+	await.True(t, "what is to come of the connections", f)
 }

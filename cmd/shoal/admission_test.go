@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/internal/await"
 )
 
 // The parameters that limit the rate of new connections were accepted but had no effect.
@@ -124,7 +126,7 @@ func TestConnectionQueueFromOutside(t *testing.T) {
 	}
 	queued := func(n int) {
 		t.Helper()
-		eventually(t, fmt.Sprint(n, " in the queue"), func() bool { return status().Connections.QueuedForEstablishment == n })
+		await.True(t, fmt.Sprint(n, " in the queue"), func() bool { return status().Connections.QueuedForEstablishment == n })
 	}
 	dial() // takes the only token
 	for round := range 5 {

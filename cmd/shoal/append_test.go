@@ -20,6 +20,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/internal/isolation"
 )
 
@@ -121,7 +122,7 @@ func (a *appender) checkEpoch(client *mongo.Client, e *epoch) {
 	}
 	var final map[string][]int
 	var err error
-	for end := time.Now().Add(5 * time.Minute); ; time.Sleep(time.Second) { // a nemesis may be at work
+	for end := time.Now().Add(5 * time.Minute); ; time.Sleep(time.Second) { // a nemesis may be at work; the lists are long
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		final, err = listsOf(ctx, a.coll(client), bson.D{{Key: "$or", Value: which}})
 		cancel()
@@ -322,7 +323,7 @@ func (w *listWatcher) follow(ctx context.Context, client *mongo.Client, rnd *ran
 		}
 		cs, err := w.coll(client).Watch(ctx, mongo.Pipeline{}, opts)
 		if err != nil {
-			time.Sleep(50 * time.Millisecond) // there may be no primary at the moment
+			withoutServer()
 			continue
 		}
 		w.token = cs.ResumeToken()
@@ -428,10 +429,10 @@ func TestListAppend(t *testing.T) {
 			if admin(bson.D{{Key: "moveChunk", Value: "append.lists"}, {Key: "find", Value: bson.D{{Key: "_id", Value: id}}}, {Key: "to", Value: shards[rnd.Intn(len(shards))]}}) == nil {
 				moved++
 			}
-			time.Sleep(time.Duration(rnd.Intn(50)) * time.Millisecond)
+			pauseUpTo(rnd, 50*time.Millisecond)
 		}
 	})
-	eventually(t, "the stream is open", func() bool { return w.open() })
+	await.True(t, "the stream is open", func() bool { return w.open() })
 	for i := range 6 {
 		rnd := rand.New(rand.NewSource(seed + 2 + int64(i)))
 		clients.Go(func() {
@@ -444,7 +445,7 @@ func TestListAppend(t *testing.T) {
 	}
 	clients.Wait()
 	final := a.check(t, x)
-	eventually(t, "the stream has given what there is", func() bool { return w.has(final) })
+	await.True(t, "the stream has given what there is", func() bool { return w.has(final) })
 	cancel()
 	others.Wait()
 	if w.mu.err != nil {

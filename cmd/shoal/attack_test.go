@@ -403,7 +403,7 @@ func TestGreedyClients(t *testing.T) {
 		_ = d.SetWriteDeadline(time.Now().Add(time.Second))
 		_, _ = d.Write(bytes.Repeat(opMsg(0, body(ping())), 50000))
 	}
-	time.Sleep(time.Second) // time for the server to allocate memory
+	time.Sleep(time.Second) // time for a server without bounds to allocate memory
 	lat := stop()
 	after := resident(t, p)
 	t.Logf("resident before %d MiB, after %d MiB; another client's reads: median %v, 99 %% %v, worst %v", before>>20, after>>20, quantile(lat, 0.5), quantile(lat, 0.99), lat[len(lat)-1])

@@ -9,12 +9,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/shoaldb/shoal/console"
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -262,16 +262,11 @@ func (a *audited) auditLogins(root *mongo.Client) {
 	gone := a.clientOf("shop", "bob", "password1")
 	a.must(gone, "shop", "find", "c")
 	_ = gone.Disconnect(context.Background())
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		if slices.ContainsFunc(a.events("logout"), func(l auditLine) bool {
+	await.True(a.t, "the end of a connection is recorded", func() bool {
+		return slices.ContainsFunc(a.events("logout"), func(l auditLine) bool {
 			return l.Param["reason"] == "Implicit logout due to client connection closure"
-		}) {
-			break
-		}
-		if time.Now().After(end) {
-			a.t.Fatal("the end of a connection is not recorded")
-		}
-	}
+		})
+	})
 }
 
 // The log is rotated alone or with the server's, and its first line then names the previous file.
@@ -311,7 +306,7 @@ func TestAuditAcrossProcesses(t *testing.T) {
 	router.start()
 	router.listens()
 	g := &guarded{t: t, uri: "mongodb://" + router.at() + "/"}
-	eventually(t, "the first user", func() bool {
+	await.True(t, "the first user", func() bool {
 		_, code, _ := run1(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
 		return code == 0
 	})

@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/shoaldb/shoal/console"
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -72,7 +73,7 @@ func TestAuditConfig(t *testing.T) {
 			a, _ = start()
 			root = a.client("root", "secret", "")
 			if topology == "sharded" { // a router reads it after its start
-				eventually(t, "the router knows", func() bool {
+				await.True(t, "the router knows", func() bool {
 					a.must(root, "shop", "find", "c", "filter", bson.D{{Key: "x", Value: 2}})
 					return len(a.events("authCheck")) > 1
 				})

@@ -37,23 +37,11 @@ func startGuarded(t *testing.T, topology string) *guarded {
 
 func startGuardedWith(t *testing.T, topology string, with func(c *config)) *guarded {
 	t.Helper()
-	c := newConfig(isStart)
-	c.Listen, c.Memory, c.Topology = []string{"127.0.0.1:0"}, true, topology
-	c.Security.Auth = true
-	with(c)
-	r, err := startCluster(c, newHost(isStart))
-	if err != nil {
-		t.Fatal(err)
-	}
-	g := &guarded{t: t, uri: r.URI}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		defer cancel()
-		if err := r.Stop(ctx); err != nil {
-			t.Error(err)
-		}
+	h := startHere(t, func(c *config) {
+		c.Topology, c.Security.Auth = topology, true
+		with(c)
 	})
-	return g
+	return &guarded{t: t, uri: h.URI}
 }
 
 // client connects as a user; without authentication if the name is empty.

@@ -14,6 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -148,7 +149,7 @@ func TestLoadBalanced(t *testing.T) {
 		t.Fatalf("a write beside a transaction: %d", code)
 	}
 	lb.cut()
-	eventually(t, "what was left is ended", func() bool {
+	await.True(t, "what was left is ended", func() bool {
 		_, code, _ := run1(root, "shop", "update", "c", "updates", bson.A{bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: 1}}},
 			{Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "x", Value: 2}}}}}}}, "maxTimeMS", 300)
 		return code == 0 && openCursors(a.must(root, "admin", "serverStatus", 1)) == 0

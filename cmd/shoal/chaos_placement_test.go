@@ -10,6 +10,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/shoaldb/shoal/internal/await"
 )
 
 // ledger is an application that appends entries to documents and knows which of them the server acknowledged.
@@ -158,16 +160,10 @@ func TestChaosMovesWhatIsNotSharded(t *testing.T) {
 	if err := admin.RunCommand(ctx, bson.D{{Key: "shoalChaos", Value: "start"}, {Key: "profile", Value: "placement"}, {Key: "seed", Value: 5}, {Key: "paceMS", Value: 50}}).Err(); err != nil {
 		t.Fatal(err)
 	}
-	done, began := map[any]int{}, time.Now()
-	for done["moveCollection"] < 6 || done["movePrimary"] < 4 {
-		if time.Since(began) > 3*time.Minute {
-			var status bson.M
-			_ = admin.RunCommand(context.Background(), bson.D{{Key: "shoalChaos", Value: "status"}}).Decode(&status)
-			t.Fatalf("carried out so far: %v of %v", done, status)
-		}
-		time.Sleep(100 * time.Millisecond)
-		done = chaosSteps(t, ctx, admin, nil)
-	}
+	done := await.State(t, "collections and databases are moved", func() (map[any]int, bool) {
+		done := chaosSteps(t, ctx, admin, nil)
+		return done, done["moveCollection"] >= 6 && done["movePrimary"] >= 4
+	})
 	var status bson.M
 	if err := admin.RunCommand(ctx, bson.D{{Key: "shoalChaos", Value: "stop"}}).Decode(&status); err != nil {
 		t.Fatal(err)

@@ -12,6 +12,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/shoaldb/shoal/internal/await"
 )
 
 // startChaos starts a cluster of two shards as `shoal start` would, changed by set.
@@ -97,7 +99,7 @@ func TestChaosHarmsNoRetryableWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, client2 := startChaos(t, func(c *config) { c.Chaos.Replay = again })
-	for {
+	await.State(t, "the steps are replayed", func() (bson.M, bool) {
 		var out bson.M
 		if err := client2.Database("admin").RunCommand(ctx, bson.D{{Key: "shoalChaos", Value: "status"}}).Decode(&out); err != nil {
 			t.Fatal(err)
@@ -106,10 +108,9 @@ func TestChaosHarmsNoRetryableWrite(t *testing.T) {
 			if out["steps"] != int64(len(few)) || out["seed"] != nil {
 				t.Errorf("%v", out)
 			}
-			return
 		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		return out, out["running"] == false
+	})
 }
 
 // again does something until it succeeds, as an application does whose driver has given up.

@@ -18,14 +18,8 @@ import (
 // startTestCluster starts a whole cluster in this process and returns a client of its router.
 func startTestCluster(t *testing.T, dir string) (*mongo.Client, func()) {
 	t.Helper()
-	c := newConfig(isStart)
-	c.Listen = []string{"127.0.0.1:0"}
-	c.DBPath, c.Memory = dir, dir == ""
-	r, err := startCluster(c, newHost(isStart))
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := mongo.Connect(options.Client().ApplyURI("mongodb://" + r.Addrs[0].String() + "/"))
+	h := startHere(t, func(c *config) { c.DBPath, c.Memory = dir, dir == "" })
+	client, err := mongo.Connect(options.Client().ApplyURI("mongodb://" + h.Addrs[0].String() + "/"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,9 +29,7 @@ func startTestCluster(t *testing.T, dir string) (*mongo.Client, func()) {
 		if err := client.Disconnect(ctx); err != nil {
 			t.Error(err)
 		}
-		if err := r.Stop(ctx); err != nil {
-			t.Error(err)
-		}
+		h.stop()
 	}
 }
 

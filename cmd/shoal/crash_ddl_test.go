@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -222,13 +223,8 @@ func (k *killedDDL) killAt(t *testing.T, ctx context.Context, p *process, dir st
 // awaitNone waits until a collection has no documents.
 func awaitNone(t *testing.T, ctx context.Context, what string, coll *mongo.Collection) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	await.State(t, "no documents in "+what, func() (string, bool) {
 		n, err := coll.CountDocuments(ctx, bson.D{})
-		if n == 0 && err == nil {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%d documents are left in %s (%v)", n, what, err)
-		}
-	}
+		return fmt.Sprint(n, " ", err), n == 0 && err == nil
+	})
 }

@@ -10,6 +10,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/shoaldb/shoal/internal/await"
 )
 
 // member is a client of one member of a cluster.
@@ -153,17 +155,12 @@ func settleShards(t *testing.T, ctx context.Context, port, n int) {
 		return k
 	}
 	shards := []*mongo.Client{member(t, port+1), member(t, port+2)}
-	for deadline := time.Now().Add(15 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	await.State(t, fmt.Sprintf("no state documents of migrations, %d documents", n), func() ([2]int64, bool) {
 		var left, all int64
 		for _, s := range shards {
 			left += count(s, "config", "migrationCoordinators") + count(s, "config", "rangeDeletions")
 			all += count(s, "crash", "m")
 		}
-		if left == 0 && all == int64(n) {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d state documents of migrations are left, the shards hold %d documents of %d", left, all, n)
-		}
-	}
+		return [2]int64{left, all}, left == 0 && all == int64(n)
+	})
 }

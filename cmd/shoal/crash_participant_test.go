@@ -111,7 +111,7 @@ func (k *killedDDL) killedBeside(c *shardedCluster, victim killedProcess, phase 
 			t.Fatal(err)
 		}
 	}
-	time.Sleep(100 * time.Millisecond) // others find it gone
+	time.Sleep(100 * time.Millisecond) // others may find it gone
 	restart()
 	back := time.Now()
 	select {
@@ -188,7 +188,7 @@ func (c *shardedCluster) insertBeside() (stop func()) {
 					acked[i] = append(acked[i], n)
 				}
 				end()
-				time.Sleep(5 * time.Millisecond)
+				pause(5 * time.Millisecond)
 			}
 		})
 	}

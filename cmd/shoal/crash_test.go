@@ -356,7 +356,7 @@ func (c *crashRun) load(t *testing.T, p *process, seed int64, d time.Duration) {
 	if c.shards {
 		run("placement", 51, func(rnd *rand.Rand) error { return crashPlaces(p, crashNS, rnd) })
 	}
-	time.Sleep(d)
+	pause(d) // the kill comes at any moment of the load
 	dead.Store(true)
 	p.kill(t)
 	wg.Wait()

@@ -11,6 +11,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/shoaldb/shoal/internal/await"
 )
 
 // A cluster that is killed in the middle of a two-phase commit, at any of its steps, has either the whole
@@ -104,8 +106,7 @@ func preparedTransactions(ctx context.Context, member *mongo.Client) (int64, err
 func settleCommits(t *testing.T, ctx context.Context, port int) {
 	t.Helper()
 	shards := []*mongo.Client{member(t, port+1), member(t, port+2)}
-	for deadline := time.Now().Add(15 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		var left int64
+	await.State(t, "no state documents of commits", func() (left int64, done bool) {
 		for _, s := range shards {
 			n, err := s.Database("config").Collection("transaction_coordinators").CountDocuments(ctx, bson.D{}, options.Count())
 			prepared, again := preparedTransactions(ctx, s)
@@ -114,11 +115,6 @@ func settleCommits(t *testing.T, ctx context.Context, port int) {
 			}
 			left += n + prepared
 		}
-		if left == 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d state documents of commits are left", left)
-		}
-	}
+		return left, left == 0
+	})
 }

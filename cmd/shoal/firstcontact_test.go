@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/internal/await"
 )
 
 // asWritten is a server started with exactly these arguments, which name its port.
@@ -80,7 +82,7 @@ func initiateBare(t *testing.T, s *outsider) {
 	if r.Me != want || !strings.HasPrefix(r.Info2, "no configuration specified") {
 		t.Errorf("rs.initiate() answers %+v", r)
 	}
-	eventually(t, "a primary", func() bool { return s.hello()["isWritablePrimary"] == true })
+	await.True(t, "a primary", func() bool { return s.hello()["isWritablePrimary"] == true })
 	if h := s.hello(); h["me"] != want || len(h["hosts"].(bson.A)) != 1 || h["hosts"].(bson.A)[0] != want {
 		t.Errorf("hello has %v, %v", h["me"], h["hosts"])
 	}
@@ -120,7 +122,7 @@ func TestInitiateAsLaunchersDo(t *testing.T) {
 		o.args[len(o.args)-1] = "0"
 		o.start()
 		port := regexp.MustCompile(`"id":23016.*"port":(\d+)`)
-		eventually(t, "its log tells the port", func() bool {
+		await.True(t, "its log tells the port", func() bool {
 			raw, _ := os.ReadFile(o.log)
 			m := port.FindSubmatch(raw)
 			if m != nil {
@@ -195,7 +197,7 @@ func TestLoneServersConnectionString(t *testing.T) {
 	o := newOutsider(t)
 	o.args = []string{"start", "--memory", "--topology", "standalone", "--listen", "127.0.0.1:0"}
 	o.start()
-	eventually(t, "it listens", func() bool { return o.logHas(`"id":23016`, 1) })
+	await.True(t, "it listens", func() bool { return o.logHas(`"id":23016`, 1) })
 	raw, _ := os.ReadFile(o.log)
 	m := regexp.MustCompile(`(?m)^Connection string: mongodb://127\.0\.0\.1:([1-9]\d*)/$`).FindSubmatch(raw)
 	if m == nil {

@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/shoaldb/shoal/cluster/sdam"
+	"github.com/shoaldb/shoal/internal/await"
 )
 
 // A shard's primary is paused, not ended: its connections stay, and it answers nothing. Writes that a router has sent it go to
@@ -23,17 +24,17 @@ func TestPausedPrimaryHoldsUpNoRouter(t *testing.T) {
 	c := launchClusterOf(t, 1, 1, []int{3})
 	rs := c.shards[0]
 	w := startPausedWriters(t.Context(), 8, c.client.Database("paused").Collection("c"))
-	eventually(t, "the writers write", func() bool { return w.count() > 100 })
+	await.True(t, "the writers write", func() bool { return w.count() > 100 })
 	late := measureLag()
 	old := rs.primary()
 	paused := time.Now()
 	rs.members[old].pause()
 	defer rs.members[old].resume()
-	eventually(t, "another member is primary", func() bool {
+	await.True(t, "another member is primary", func() bool {
 		return rs.members[(old+1)%3].hello()["isWritablePrimary"] == true || rs.members[(old+2)%3].hello()["isWritablePrimary"] == true
 	})
 	led := time.Since(paused)
-	eventually(t, "all writes that were under way have ended", func() bool { return w.since(paused) == 8 })
+	await.True(t, "all writes that were under way have ended", func() bool { return w.since(paused) == 8 })
 	took, lag := time.Since(paused), late()
 	w.end()
 	t.Logf("another led after %v, all writes had ended after %v", led, took)
@@ -71,7 +72,7 @@ func startPausedWriters(ctx context.Context, n int, coll *mongo.Collection) *pau
 					w.errs = append(w.errs, err)
 				}
 				w.mu.Unlock()
-				time.Sleep(5 * time.Millisecond)
+				pause(5 * time.Millisecond)
 			}
 		})
 	}

@@ -16,6 +16,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/shoaldb/shoal/internal/await"
 )
 
 // handshakesWanted is how many connections TestHalfOpenHandshakes opens: SHOAL_HANDSHAKES=100000 asks for the long form.
@@ -163,7 +165,7 @@ func TestMoreConnectionsThanDescriptors(t *testing.T) {
 		_ = c.Close()
 	}
 	// All at once, and more than the descriptors that are kept back.
-	eventually(t, "those connections are gone", func() bool {
+	await.True(t, "those connections are gone", func() bool {
 		return o.direct.Database("admin").RunCommand(t.Context(), bson.D{{Key: "serverStatus", Value: 1}}).Decode(&status) == nil && status.Connections.Current < 20
 	})
 	var burst sync.WaitGroup
@@ -181,7 +183,7 @@ func TestMoreConnectionsThanDescriptors(t *testing.T) {
 		t.Errorf("a client that was there, after the burst: %v", err)
 	}
 	late := connect(t, "mongodb://"+o.at()+"/?directConnection=true")
-	eventually(t, "a client that comes is served", func() bool { return late.Ping(t.Context(), nil) == nil })
+	await.True(t, "a client that comes is served", func() bool { return late.Ping(t.Context(), nil) == nil })
 }
 
 // clientHello is how a TLS client begins.

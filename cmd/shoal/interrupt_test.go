@@ -11,6 +11,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -120,10 +121,7 @@ func TestHeavyStepsKilled(t *testing.T) {
 		go func() {
 			ended <- db.RunCommand(ctx, append(cmds[name], bson.E{Key: "comment", Value: name})).Err()
 		}()
-		for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("%s goes on", name)
-			}
+		await.True(t, name+" is killed", func() bool {
 			var ops struct{ Inprog []struct{ Opid any } }
 			if err := admin.RunCommand(ctx, bson.D{{Key: "currentOp", Value: 1}, {Key: "command.comment", Value: name}}).Decode(&ops); err != nil {
 				t.Fatal(err)
@@ -138,11 +136,11 @@ func TestHeavyStepsKilled(t *testing.T) {
 				if codeOf(err) != int32(mongoerr.Interrupted) {
 					t.Errorf("%s: %v", name, err)
 				}
+				return true
 			default:
-				continue
+				return false
 			}
-			break
-		}
+		})
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/shoaldb/shoal/internal/await"
 )
 
 // `shoal start` on the directory of a `shoal mongod`, or the reverse, or another topology, created a second, empty store
@@ -27,7 +29,7 @@ func TestOneDirectoryOneWayOfStarting(t *testing.T) {
 		o := newOutsider(t)
 		o.args = append(append([]string(nil), ways[way]...), dir)
 		o.start()
-		eventually(t, way, func() bool { return o.logHas(`"id":23016`, 1) })
+		await.True(t, way, func() bool { return o.logHas(`"id":23016`, 1) })
 		o.signal(syscall.SIGTERM)
 		if code := o.endedWith(t); code != exitClean {
 			t.Errorf("%s ended with %d", way, code)

@@ -116,6 +116,7 @@ func churnCache(t *testing.T, size int64) {
 		_ = c.Close()
 	}
 	after := residentOutsideGo(t) - before
+	// It is given back every trimEvery.
 	for end := time.Now().Add(20 * time.Second); after > size+size/4 && time.Now().Before(end); time.Sleep(trimEvery / 10) {
 		after = residentOutsideGo(t) - before
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/sdam"
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -33,18 +34,15 @@ type testSet struct {
 
 func startTestSet(t *testing.T, replicas int, dir string, params ...pair) *testSet {
 	t.Helper()
-	c := newConfig(isStart)
-	c.Topology, c.Replicas = "replset", replicas
-	c.Listen = []string{"127.0.0.1:0"}
-	c.DBPath, c.Memory, c.Parameters = dir, dir == "", params
-	r, err := startCluster(c, newHost(isStart))
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := startHere(t, func(c *config) {
+		c.Topology, c.Replicas = "replset", replicas
+		c.DBPath, c.Memory, c.Parameters = dir, dir == "", params
+	})
 	s := &testSet{t: t}
-	for _, a := range r.Addrs {
+	for _, a := range h.Addrs {
 		s.hosts = append(s.hosts, a.String())
 	}
+	var err error
 	s.client, err = mongo.Connect(options.Client().ApplyURI("mongodb://" + strings.Join(s.hosts, ",") + "/?replicaSet=rs0"))
 	if err != nil {
 		t.Fatal(err)
@@ -57,9 +55,7 @@ func startTestSet(t *testing.T, replicas int, dir string, params ...pair) *testS
 				t.Error(err)
 			}
 		}
-		if err := r.Stop(ctx); err != nil {
-			t.Error(err)
-		}
+		h.stop()
 	})
 	t.Cleanup(s.stop)
 	return s
@@ -92,18 +88,19 @@ func (s *testSet) primary(ctx context.Context, not string) string {
 	for _, h := range s.hosts {
 		clients[h] = s.direct(h)
 	}
-	for ctx.Err() == nil {
+	return await.State(s.t, "a primary other than "+not, func() (string, bool) {
 		for _, h := range s.hosts {
 			var hello bson.M
 			err := clients[h].Database("admin").RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello)
 			if err == nil && hello["isWritablePrimary"] == true && h != not {
-				return h
+				return h, true
 			}
 		}
-		time.Sleep(time.Millisecond)
-	}
-	s.t.Fatal("no primary")
-	return ""
+		if ctx.Err() != nil {
+			s.t.Fatal("no primary")
+		}
+		return "", false
+	})
 }
 
 // What a set of three reports, and what each member does and refuses.
@@ -230,11 +227,7 @@ func TestMaintenanceMode(t *testing.T) {
 		raw, _ := bson.Marshal(status)
 		return strings.Contains(bson.Raw(raw).String(), `"RECOVERING"`)
 	}
-	for ; !seen(); time.Sleep(10 * time.Millisecond) {
-		if ctx.Err() != nil {
-			t.Fatal("the primary does not show it as RECOVERING")
-		}
-	}
+	await.True(t, "the primary shows it as RECOVERING", seen)
 	if _, code := ask(primary, `{"replSetStepDown": 10, "secondaryCatchUpPeriodSecs": 5, "$db": "admin"}`); code != 0 {
 		t.Errorf("stepping down: code %d", code)
 	}
@@ -300,47 +293,43 @@ func TestMonitorReadsStreamedHellos(t *testing.T) {
 		}
 		return r.Connections.ExhaustHello
 	}
-	var before int32 // of clients
-	for n := streams(); n != before || n == 0; n = streams() {
-		before = n
-		time.Sleep(50 * time.Millisecond)
+	steady := func() (n int32) {
+		same := 0
+		await.State(t, "the number of streams stays the same", func() (int32, bool) {
+			was := n
+			if n = streams(); n != was || n == 0 {
+				same = 0
+			}
+			same++
+			return n, same >= 20
+		})
+		return n
 	}
+	before := steady() // of clients
 	d := plainDirectory(cluster.NewVectorClock(nil))
 	defer d.close(ctx)
 	p, err := d.dial("rs0", s.hosts[:1])
 	if err != nil {
 		t.Fatal(err)
 	}
-	for streams() <= before {
-		if ctx.Err() != nil {
-			t.Fatalf("%d streams, %d before", streams(), before)
-		}
-		time.Sleep(time.Millisecond)
-	}
+	await.State(t, fmt.Sprintf("there are more streams than the %d before", before), func() (int32, bool) { n := streams(); return n, n > before })
 	if err := member.Database("admin").RunCommand(ctx, bson.D{{Key: "replSetStepDown", Value: 10}, {Key: "secondaryCatchUpPeriodSecs", Value: 5}}).Err(); err != nil {
 		t.Fatal(err)
 	}
 	next := s.primary(ctx, old)
-	began := time.Now()
-	with := int32(0)
-	for set := p.(*sdam.Handle); ; time.Sleep(time.Millisecond) {
-		if now := set.Topology().Primary(); now != nil && now.Host == next {
-			break
-		}
-		if time.Since(began) > time.Second {
-			t.Fatalf("the monitor does not know of %s: %+v", next, set.Topology())
-		}
+	late, began := measureLag(), time.Now()
+	await.State(t, "the monitor knows of "+next, func() (string, bool) {
+		set := p.(*sdam.Handle).Topology()
+		now := set.Primary()
+		return fmt.Sprintf("%+v", set), now != nil && now.Host == next
+	})
+	// A member's stream tells of it at once; asking would take up to a heartbeat.
+	if took, lag := time.Since(began), late(); took > time.Second+lag {
+		t.Errorf("the monitor knows of %s after %v (the machine was late by %v)", next, took, lag)
 	}
-	for n := streams(); n != with; n = streams() {
-		with = n
-		time.Sleep(50 * time.Millisecond)
-	}
+	with := steady()
 	cluster.Release(p)
-	for end := time.Now().Add(5 * time.Second); streams() >= with; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the stream goes on although nobody reads it")
-		}
-	}
+	await.State(t, "the stream that nobody reads ends", func() (int32, bool) { n := streams(); return n, n < with })
 }
 
 // A client with retryable writes sees no error during handovers of the primary, and nothing acknowledged is lost.

@@ -12,6 +12,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/shoaldb/shoal/internal/await"
 )
 
 // How fast a range moves beside writers, what they notice of it, how long they wait for its commit, and how fast the donor deletes it.
@@ -59,7 +61,7 @@ func TestMigrationRates(t *testing.T) {
 		return err
 	}
 	alone := timedWriters(t, 4, write)
-	time.Sleep(5 * time.Second)
+	pause(5 * time.Second) // measured
 	t.Logf("writers without a migration: %s", alone())
 	beside := timedWriters(t, 4, write)
 	began := time.Now()
@@ -70,9 +72,7 @@ func TestMigrationRates(t *testing.T) {
 	logSteps(ctx, t, client)
 
 	began = time.Now()
-	for orphansLeft(ctx, t, admin) > 0 {
-		time.Sleep(50 * time.Millisecond)
-	}
+	await.True(t, "the range is deleted", func() bool { return orphansLeft(ctx, t, admin) == 0 })
 	took = time.Since(began)
 	t.Logf("the donor has deleted the range %v after the move: %.0f documents/s", took.Round(time.Millisecond), float64(mb)*1024/took.Seconds())
 	if n, err := coll.CountDocuments(ctx, bson.D{}); err != nil || n != int64(mb)*1024+1000 {

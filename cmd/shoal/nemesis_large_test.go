@@ -39,7 +39,7 @@ type largeGroup struct {
 
 // write inserts a group, and deletes one.
 func (w *largeWriter) write(ctx context.Context, client *mongo.Client, rnd *rand.Rand) error {
-	time.Sleep(time.Duration(rnd.Intn(1000)) * time.Millisecond)
+	pauseUpTo(rnd, time.Second)
 	pad := make([]byte, largeBytes)
 	rnd.Read(pad)
 	w.mu.Lock()
@@ -94,7 +94,7 @@ func (w *largeWriter) delete(ctx context.Context, client *mongo.Client, n int) e
 
 // read counts the documents of each group, by one of the kinds of consistent reads.
 func (w *largeWriter) read(ctx context.Context, client *mongo.Client, rnd *rand.Rand) error {
-	time.Sleep(time.Duration(rnd.Intn(300)) * time.Millisecond)
+	pauseUpTo(rnd, 300*time.Millisecond)
 	way := []string{"a transaction", "a snapshot", "a snapshot of secondaries"}[rnd.Intn(3)]
 	var found map[int]int
 	err := w.l.readBy(ctx, client, way, func(ctx context.Context, db *mongo.Database) (err error) {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/shoaldb/shoal/internal/await"
 )
 
 // listChunks is the number of chunks that the lists of TestListNemesis are in at first, as many slots in each.
@@ -48,7 +50,7 @@ func (l *listLoad) repeat(seed int64, f func(ctx context.Context, client *mongo.
 func (l *listLoad) start(seed int64) {
 	watching := connect(l.t, l.c.uri())
 	l.clients.Go(func() { l.watcher.follow(l.working, watching, rand.New(rand.NewSource(seed+1))) })
-	eventually(l.t, "a change stream of the lists", l.watcher.open)
+	await.True(l.t, "a change stream of the lists", l.watcher.open)
 	for i := range listWriters {
 		slots := slotRange{0, openLists}
 		if i%2 == 1 {

@@ -122,7 +122,7 @@ func (o *longer) commitTwice(ctx context.Context, client *mongo.Client, rnd *ran
 	if len(o.committed) == 0 {
 		return err
 	}
-	time.Sleep(time.Duration(rnd.Intn(100)) * time.Millisecond)
+	pauseUpTo(rnd, 100*time.Millisecond) // a commit is sent again some time later
 	i := rnd.Intn(len(o.committed))
 	s := o.committed[i]
 	again := s.CommitTransaction(ctx)
@@ -184,7 +184,7 @@ func (o *longer) commitOnce(ctx context.Context, client *mongo.Client, rnd *rand
 func (o *longer) cursor(ctx context.Context, client *mongo.Client, rnd *rand.Rand) error {
 	cur, err := o.l.db(client).Collection("shelf").Find(ctx, bson.D{}, options.Find().SetBatchSize(20))
 	if err == nil {
-		err = o.rest(ctx, cur, "shelf", shelfDocs, func() { time.Sleep(time.Duration(rnd.Intn(100)) * time.Millisecond) })
+		err = o.rest(ctx, cur, "shelf", shelfDocs, func() { pauseUpTo(rnd, 100*time.Millisecond) })
 	}
 	if err != nil {
 		o.l.errors.add("cursor", err)
@@ -234,7 +234,7 @@ func (o *longer) until(what string, f func(ctx context.Context, again bool) erro
 			return true
 		}
 		o.l.errors.add(what, err)
-		time.Sleep(50 * time.Millisecond)
+		withoutServer()
 	}
 	return false
 }
@@ -348,7 +348,7 @@ func (o *longer) holds(client *mongo.Client, name string, want int) bool {
 // awaitDDL waits for a running DDL command, but not for long.
 func (o *longer) awaitDDL() {
 	for i := 0; i < 200 && o.ddl.Load() == 0; i++ {
-		time.Sleep(5 * time.Millisecond)
+		time.Sleep(5 * time.Millisecond) // there may be none: the next misfortune comes then all the same
 	}
 }
 

@@ -69,7 +69,7 @@ func (w *manyWriter) end(number int, what string, err error) error {
 
 // write does one write, of a random kind, and pauses.
 func (w *manyWriter) write(ctx context.Context, client *mongo.Client, rnd *rand.Rand) (err error) {
-	time.Sleep(w.rest(rnd))
+	pause(w.rest(rnd))
 	m := manyWrite{transaction: rnd.Intn(2) == 0, deletes: rnd.Intn(3) == 0}
 	n := w.begin(m)
 	do, what := w.update, "updateMany"

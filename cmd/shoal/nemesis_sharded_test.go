@@ -16,6 +16,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"github.com/shoaldb/shoal/internal/await"
 )
 
 const (
@@ -163,7 +165,7 @@ func (l *clusterLoad) start(seed int64) (stop func()) {
 			for ctx.Err() == nil {
 				octx, cancel := context.WithTimeout(context.Background(), shardedLimit)
 				if f(octx, client, rnd) != nil {
-					time.Sleep(20 * time.Millisecond)
+					withoutServer()
 				}
 				cancel()
 			}
@@ -199,7 +201,7 @@ func (l *clusterLoad) start(seed int64) (stop func()) {
 	repeat(l.large.read)
 	watching := connect(l.t, l.c.uri())
 	begin(func(rnd *rand.Rand) { l.watcher.follow(ctx, watching, rnd) })
-	eventually(l.t, "a change stream of the lists", l.watcher.open)
+	await.True(l.t, "a change stream of the lists", l.watcher.open)
 	repeat(l.lists.run)
 	repeat(l.lists.run)
 	mover := connect(l.t, l.c.uri())
@@ -556,10 +558,10 @@ func (l *clusterLoad) torment(rnd *rand.Rand, limit time.Duration) {
 func (l *clusterLoad) tormentOnce(i int, rnd *rand.Rand) {
 	before, began := l.acked.Load(), time.Since(l.h.start).Round(time.Millisecond)
 	name, undo := l.misfortune(i, rnd)
-	time.Sleep(electionTimeout + time.Duration(rnd.Intn(1500))*time.Millisecond)
+	lasts(rnd)
 	l.t.Logf("%v: %s: %d writes meanwhile", began, name, l.acked.Load()-before)
 	undo()
-	time.Sleep(time.Duration(500+rnd.Intn(1000)) * time.Millisecond)
+	quiet(rnd)
 }
 
 // Whatever happens to the members of shards and config server, and to the routers, while chunks move: acknowledged
@@ -584,7 +586,7 @@ func TestShardedNemesis(t *testing.T) {
 	l.prepare()
 	unwatch := l.c.watchWhole()
 	stop := l.start(seed)
-	time.Sleep(500 * time.Millisecond)
+	goesOn(t, &l.acked)
 	var watched []func() time.Duration
 	for _, rs := range l.c.sets() {
 		watched = append(watched, rs.watchPrimary(l.h.start))
@@ -598,7 +600,7 @@ func TestShardedNemesis(t *testing.T) {
 	for i, rs := range l.c.sets() {
 		t.Logf("%s: the longest time without a primary: %v", rs.name, watched[i]().Round(time.Millisecond))
 	}
-	time.Sleep(500 * time.Millisecond)
+	goesOn(t, &l.acked)
 	stop()
 	unwatch()
 	t.Logf("every set had a primary for %v of %v", time.Duration(l.c.whole.Load()).Round(time.Second), time.Since(l.h.start).Round(time.Second))
@@ -674,7 +676,7 @@ func (l *clusterLoad) checkLists() {
 	watching, stop := context.WithCancel(context.Background())
 	var follower sync.WaitGroup
 	follower.Go(func() { l.watcher.follow(watching, l.c.client, rand.New(rand.NewSource(1))) })
-	eventually(l.t, "a change stream gives the lists", func() bool { return l.watcher.has(final) })
+	await.True(l.t, "a change stream gives the lists", func() bool { return l.watcher.has(final) })
 	stop()
 	follower.Wait()
 	if l.watcher.mu.err != nil {

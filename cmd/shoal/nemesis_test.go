@@ -19,6 +19,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"github.com/shoaldb/shoal/internal/await"
 )
 
 // nemesisTime is how long faults are inflicted; `make nemesis` asks for minutes.
@@ -94,7 +96,7 @@ func (w *worker) run(ctx context.Context, rnd *rand.Rand) {
 		}
 		cancel()
 		if err != nil {
-			time.Sleep(20 * time.Millisecond)
+			withoutServer()
 		}
 	}
 }
@@ -247,11 +249,24 @@ func torment(t *testing.T, rs *replicaSet, rnd *rand.Rand, limit time.Duration, 
 		}
 		before := acked.Load()
 		undo := m.do(rs, victim, other)
-		time.Sleep(electionTimeout + time.Duration(rnd.Intn(1500))*time.Millisecond)
+		lasts(rnd)
 		t.Logf("%s %d (%d): %d writes meanwhile", m.name, victim, other, acked.Load()-before)
 		undo()
-		time.Sleep(time.Duration(500+rnd.Intn(1000)) * time.Millisecond)
+		quiet(rnd)
 	}
+}
+
+// lasts is how long a fault lasts.
+func lasts(rnd *rand.Rand) { pause(electionTimeout + time.Duration(rnd.Intn(1500))*time.Millisecond) }
+
+// quiet is the time before the next one.
+func quiet(rnd *rand.Rand) { pause(time.Duration(500+rnd.Intn(1000)) * time.Millisecond) }
+
+// goesOn waits until some more writes are acknowledged.
+func goesOn(t *testing.T, acked *atomic.Int64) {
+	t.Helper()
+	from := acked.Load()
+	await.State(t, "more writes are acknowledged", func() (int64, bool) { n := acked.Load() - from; return n, n >= 100 })
 }
 
 // Whatever happens to a minority (and, briefly, a majority), no acknowledged write is lost and no linearizable read is
@@ -299,14 +314,14 @@ func TestNemesis(t *testing.T) {
 			}
 		})
 	}
-	time.Sleep(500 * time.Millisecond)
+	goesOn(t, &acked)
 	watched := rs.watchPrimary(h.start)
 	for round := 0; round == 0 || round < longestRounds && h.isShort(); round++ {
 		torment(t, rs, rnd, nemesisTime(9*time.Second), &acked)
 	}
 	rs.waitReady(30 * time.Second)
 	t.Logf("the longest time without a primary: %v", watched().Round(time.Millisecond))
-	time.Sleep(500 * time.Millisecond)
+	goesOn(t, &acked)
 	done()
 	wg.Wait()
 	checkLog(t, admin, workers)

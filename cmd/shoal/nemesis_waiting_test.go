@@ -42,7 +42,7 @@ func (w *waiter) prepare() {
 
 // write increments the number, and reads it if the outcome is known.
 func (w *waiter) write(_ context.Context, client *mongo.Client, rnd *rand.Rand) error {
-	time.Sleep(time.Duration(rnd.Intn(200)) * time.Millisecond)
+	pauseUpTo(rnd, 200*time.Millisecond)
 	ctx, cancel := context.WithTimeout(context.Background(), waitingLimit)
 	defer cancel()
 	if w.session == nil {
@@ -91,7 +91,7 @@ func (w *waiter) raise(ctx context.Context, client *mongo.Client) error {
 		if err == nil || !labelled(err, "UnknownTransactionCommitResult") || ctx.Err() != nil {
 			return err
 		}
-		time.Sleep(20 * time.Millisecond)
+		withoutServer()
 	}
 }
 
@@ -128,7 +128,7 @@ func (l *clusterLoad) keepAway(rnd *rand.Rand) (name string, undo func()) {
 	p := max(rs.primary(), 0)
 	away := (p + 1 + rnd.Intn(len(rs.members)-1)) % len(rs.members)
 	rs.kill(away)
-	time.Sleep(awayFor)
+	pause(awayFor) // the writes wait for it meanwhile
 	for _, w := range l.waiters {
 		if w.waiting.Load() {
 			l.waited++

@@ -21,6 +21,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/shoaldb/shoal/auth"
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -304,7 +305,7 @@ func TestKeysOfProviders(t *testing.T) {
 	}
 	p.mu.Unlock()
 	p.newKey("k2")
-	eventually(t, "the new key is known", func() bool { return in(p.token("k2", nil)) })
+	await.True(t, "the new key is known", func() bool { return in(p.token("k2", nil)) })
 	p.mu.Lock()
 	p.down = true
 	p.mu.Unlock()
@@ -334,7 +335,7 @@ func TestWithdrawnKeys(t *testing.T) {
 	p.mu.Lock()
 	asked := p.asked
 	p.mu.Unlock()
-	eventually(t, "the keys are read again", func() bool {
+	await.True(t, "the keys are read again", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return p.asked > asked+1
@@ -346,7 +347,7 @@ func TestWithdrawnKeys(t *testing.T) {
 	delete(p.keys, "k1")
 	p.mu.Unlock()
 	var reply bson.Raw
-	eventually(t, "the withdrawn key ends its connection", func() bool {
+	await.True(t, "the withdrawn key ends its connection", func() bool {
 		reply = first.send(find)
 		return !fine(reply)
 	})
@@ -363,6 +364,7 @@ func TestWithdrawnKeys(t *testing.T) {
 
 // When its token expires a connection may do nothing until the client authenticates again, which drivers do by themselves.
 func TestExpiredTokens(t *testing.T) {
+	t.Parallel()
 	p := startIdentityProvider(t)
 	g := startTokens(t, "standalone", p, `"authorizationClaim": "groups"`)
 	g.must(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
@@ -373,7 +375,7 @@ func TestExpiredTokens(t *testing.T) {
 		t.Fatalf("%s", reply)
 	}
 	var reply bson.Raw
-	eventually(t, "the token expires", func() bool {
+	await.True(t, "the token expires", func() bool {
 		reply = s.send(bson.D{{Key: "find", Value: "c"}, {Key: "$db", Value: "shop"}})
 		return !fine(reply)
 	})
@@ -390,9 +392,8 @@ func TestExpiredTokens(t *testing.T) {
 		}
 		return p.token("k1", nil)
 	})
-	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		g.must(ann, "shop", "find", "c")
-	}
+	await.State(t, "the driver asks for another token", func() (int, bool) { g.must(ann, "shop", "find", "c"); return calls, calls > 1 })
+	g.must(ann, "shop", "find", "c")
 	if calls != 2 {
 		t.Errorf("the driver asked for %d tokens", calls)
 	}

@@ -14,6 +14,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/shoaldb/shoal/internal/await"
 )
 
 // A TLS handshake on the port waited forever for the 33 MB that its first bytes announce as a message; a browser was
@@ -26,7 +28,7 @@ func TestOtherProtocolsOnThePort(t *testing.T) {
 		_ = c.Close()
 		t.Error("TLS was accepted")
 	}
-	eventually(t, "a line about TLS", func() bool {
+	await.True(t, "a line about TLS", func() bool {
 		return o.logHas(`"id":22988`, 1) && o.logHas(`"error":{"code":141,"codeName":"SSLHandshakeFailed","errmsg":"SSL handshake received but server is started without SSL support"}`, 1)
 	})
 	for i, request := range []string{"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "POST /x HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc"} {
@@ -43,7 +45,7 @@ func TestOtherProtocolsOnThePort(t *testing.T) {
 			t.Errorf("%q, %v", answer, err)
 		}
 		_ = c.Close()
-		eventually(t, "a line about HTTP", func() bool { return o.logHas(`"codeName":"ProtocolError"`, i+1) })
+		await.True(t, "a line about HTTP", func() bool { return o.logHas(`"codeName":"ProtocolError"`, i+1) })
 	}
 	if o.hello() == nil {
 		t.Error("the server does not answer any more")
@@ -66,7 +68,7 @@ func TestLogCountsConnectionsAndNamesClients(t *testing.T) {
 	metadata := regexp.MustCompile(`"c":"NETWORK", *"id":51800,.*"ctx":"(conn\d+)".*"msg":"client metadata","attr":\{"remote":"127\.0\.0\.1:\d+","client":"conn\d+","negotiatedCompressors":\["zlib"\],"doc":\{.*"name":"teller"`)
 	accepted := regexp.MustCompile(`"msg":"Connection accepted".*"connectionCount":([1-9]\d*)`)
 	all := regexp.MustCompile(`"msg":"Connection (accepted|ended)","attr":\{.*"connectionCount":(\d+)`)
-	eventually(t, "as many ends as beginnings", func() bool {
+	await.True(t, "as many ends as beginnings", func() bool {
 		raw, _ := os.ReadFile(o.log)
 		m := all.FindAllStringSubmatch(string(raw), -1)
 		return len(m) > 2 && len(m)%2 == 0 && m[len(m)-1][1] == "ended" && m[len(m)-1][2] == "0"

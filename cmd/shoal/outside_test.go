@@ -22,6 +22,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -76,7 +77,7 @@ func (o *outsider) start(as ...func(name string, args []string) *exec.Cmd) {
 // listens waits until the server takes connections.
 func (o *outsider) listens() {
 	o.t.Helper()
-	eventually(o.t, fmt.Sprint(o.args), func() bool {
+	await.True(o.t, fmt.Sprint(o.args), func() bool {
 		c, err := net.Dial("tcp", o.at())
 		if err == nil {
 			_ = c.Close()
@@ -171,11 +172,7 @@ func (s *outsideSet) eventually(what string, yes func() bool) {
 
 func eventually(t *testing.T, what string, yes func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !yes(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not in half a minute: %s", what)
-		}
-	}
+	await.True(t, what, yes)
 }
 
 // ready waits until one member is primary and the other running ones follow it.
@@ -387,6 +384,7 @@ func refresh(t *testing.T, routers ...*outsider) (slowest time.Duration) {
 // A cluster of processes whose members come and go, step down, are killed and paused: clients of its routers see no error,
 // and a routing table can be read whatever the config server's primary does.
 func TestClusterOfSetsFromOutside(t *testing.T) {
+	t.Parallel()
 	config := launchOutside(t, "cfg", "--configsvr", 3)
 	routers := []*outsider{launchRouter(t, config.conn()), launchRouter(t, config.conn())}
 	client := connect(t, fmt.Sprintf("mongodb://%s,%s/", routers[0].at(), routers[1].at()))
@@ -424,7 +422,7 @@ func TestClusterOfSetsFromOutside(t *testing.T) {
 	paused.signal(syscall.SIGCONT)
 	work.check()
 	var shard struct{ Host string }
-	eventually(t, "config.shards follows the members of a", func() bool {
+	await.True(t, "config.shards follows the members of a", func() bool {
 		err := client.Database("config").Collection("shards").FindOne(t.Context(), bson.D{{Key: "_id", Value: "a"}}).Decode(&shard)
 		return err == nil && sameMembers(shard.Host, a.conn())
 	})
@@ -469,11 +467,11 @@ func TestFirstAddressesVanish(t *testing.T) {
 		_ = version.FindOne(ctx, bson.D{{Key: "_id", Value: "shardIdentity"}}).Decode(&id)
 		return id.ConfigDB
 	}
-	eventually(t, "the shard's identity has the config server's members", func() bool { return sameMembers(stored(), config.conn()) })
+	await.True(t, "the shard's identity has the config server's members", func() bool { return sameMembers(stored(), config.conn()) })
 	if r := shard.command(shard.primary(), bson.D{{Key: "shardingState", Value: 1}}); !sameMembers(r["configServer"].(string), config.conn()) {
 		t.Errorf("shardingState: %v", r["configServer"])
 	}
-	eventually(t, "config.shards has the shard's members", func() bool {
+	await.True(t, "config.shards has the shard's members", func() bool {
 		var d struct{ Host string }
 		err := router.direct.Database("config").Collection("shards").FindOne(ctx, bson.D{}).Decode(&d)
 		return err == nil && sameMembers(d.Host, shard.conn())

@@ -22,13 +22,8 @@ type queryStats struct {
 
 func startQueryStats(t *testing.T, topology string) *queryStats {
 	t.Helper()
-	c := newConfig(isStart)
-	c.Listen, c.Memory, c.Topology = []string{"127.0.0.1:0"}, true, topology
-	r, err := startCluster(c, newHost(isStart))
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := mongo.Connect(options.Client().ApplyURI("mongodb://" + r.Addrs[0].String() + "/?directConnection=true").SetAppName("statistics"))
+	h := startHere(t, func(c *config) { c.Topology = topology })
+	client, err := mongo.Connect(options.Client().ApplyURI("mongodb://" + h.Addrs[0].String() + "/?directConnection=true").SetAppName("statistics"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,9 +31,6 @@ func startQueryStats(t *testing.T, topology string) *queryStats {
 	t.Cleanup(func() {
 		defer cancel()
 		if err := client.Disconnect(ctx); err != nil {
-			t.Error(err)
-		}
-		if err := r.Stop(ctx); err != nil {
 			t.Error(err)
 		}
 	})

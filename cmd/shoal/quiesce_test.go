@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -49,7 +50,7 @@ func TestQuiesceMode(t *testing.T) {
 		}
 	}
 	var admin *mongo.Database
-	eventually(t, "the primary is the only member that can be it", func() bool { // on a slow machine it may be another one meanwhile
+	await.True(t, "the primary is the only member that can be it", func() bool { // on a slow machine it may be another one meanwhile
 		primary = shard.ready()
 		admin = primary.direct.Database("admin")
 		if err := admin.RunCommand(t.Context(), bson.D{{Key: "replSetGetConfig", Value: 1}}).Decode(&c); err != nil {
@@ -97,7 +98,7 @@ func endsInQuiesce(t *testing.T, o *outsider) {
 		t.Fatal(err)
 	}
 	o.signal(syscall.SIGTERM)
-	eventually(t, "hello tells of the shutdown", func() bool {
+	await.True(t, "hello tells of the shutdown", func() bool {
 		r := conn.run("admin", `{"hello": 1}`)
 		if r["code"] != int32(mongoerr.ShutdownInProgress) {
 			return false

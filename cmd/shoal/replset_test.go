@@ -14,6 +14,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+
+	"github.com/shoaldb/shoal/internal/await"
 )
 
 // replicaSet is a set of servers in processes of their own, which reach each other through a network that can be cut.
@@ -182,6 +184,15 @@ func (rs *replicaSet) watchPrimary(began time.Time) (stop func() time.Duration) 
 	return func() time.Duration { close(done); return <-longest }
 }
 
+// awaitPrimaryBut waits for a primary other than a member that was.
+func (rs *replicaSet) awaitPrimaryBut(old int) {
+	rs.t.Helper()
+	await.State(rs.t, fmt.Sprintf("a primary of %s other than %d", rs.name, old), func() (int, bool) {
+		now := rs.primary()
+		return now, now >= 0 && now != old
+	})
+}
+
 // waitReady waits until every member is primary or secondary, and one of them primary.
 func (rs *replicaSet) waitReady(limit time.Duration) {
 	rs.t.Helper()
@@ -228,7 +239,7 @@ func (p *patience) saw(what string) {
 		p.same, p.last = 0, what
 	}
 	p.all++
-	time.Sleep(lookPace)
+	time.Sleep(lookPace) // the pause between two looks of the waits of this file
 }
 
 func (p patience) String() string {
@@ -248,27 +259,27 @@ func (rs *replicaSet) dbHash(ctx context.Context, i int, db string) (string, err
 // sameEverywhere waits until all members have the same content, and reports what differs if they do not.
 func (rs *replicaSet) sameEverywhere(limit time.Duration, dbs ...string) {
 	rs.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), limit+10*time.Second)
-	defer cancel()
 	for _, db := range dbs {
 		var sums []string
-		for end := time.Now().Add(limit); ; time.Sleep(100 * time.Millisecond) {
-			sums = sums[:0]
-			same := true
+		p := patience{looks: int(limit / lookPace)}
+		for same := false; !same; {
+			sums, same = sums[:0], true
 			for i := range rs.members {
+				ctx, cancel := context.WithTimeout(context.Background(), limit)
 				s, err := rs.dbHash(ctx, i, db)
+				cancel()
 				if err != nil {
 					s = err.Error()
 				}
 				sums = append(sums, s)
 				same = same && err == nil && s == sums[0]
 			}
-			if same {
+			if !same && !p.left() {
+				rs.t.Errorf("after %v database %s differs:\n%s", p, db, strings.Join(sums, "\n"))
 				break
 			}
-			if time.Now().After(end) {
-				rs.t.Errorf("database %s differs:\n%s", db, strings.Join(sums, "\n"))
-				break
+			if !same {
+				p.saw(fmt.Sprint(sums))
 			}
 		}
 	}

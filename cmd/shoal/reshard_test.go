@@ -15,6 +15,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -224,7 +225,12 @@ func TestReshardUnderWrites(t *testing.T) {
 	} {
 		prefix := fmt.Sprintf("w%d", i)
 		w := writeBeside(db.Collection(step.coll), prefix, 4, rate)
-		time.Sleep(200 * time.Millisecond) // some documents of the writers' are part of the clone
+		// Some documents of the writers' are part of the clone.
+		await.State(t, "the writers have written", func() (int, bool) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.writes, w.writes >= 20
+		})
 		began := time.Now()
 		if err := p.admin(step.cmd); err != nil {
 			t.Errorf("%v: %v", step.cmd, err)
@@ -437,7 +443,7 @@ func TestAbortedResharding(t *testing.T) {
 				t.Error(err)
 			}
 		} else {
-			time.Sleep(20 * time.Millisecond) // the abort is there before the operation goes on, or comes a moment after
+			time.Sleep(20 * time.Millisecond) // mostly the abort is there before the operation goes on, or comes a moment after
 			goOn()
 			if err := <-ended; err != nil {
 				t.Errorf("aborted at %s: %v", state, err)

@@ -13,6 +13,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/shoaldb/shoal/internal/await"
 )
 
 // reshardBench is a cluster in one process whose collection r.s is resharded between two shards.
@@ -62,7 +64,7 @@ func TestReshardRates(t *testing.T) {
 		prefix := fmt.Sprintf("w%d", i)
 		w := writeBeside(b.coll, prefix, 64, rate)
 		began := time.Now()
-		eventually(t, "writes of a second", func() bool {
+		await.True(t, "writes of a second", func() bool {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			return w.writes >= rate

@@ -11,6 +11,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/shoaldb/shoal/internal/await"
 )
 
 // TestRestoreOfAClusterByFiles carries out the recipe of docs/operations.md: a cluster's members are stopped in order and their data
@@ -56,7 +58,7 @@ func TestRestoreOfAClusterByFiles(t *testing.T) {
 			o.start()
 			o.listens()
 		}
-		eventually(t, "the cluster takes writes", func() bool {
+		await.True(t, "the cluster takes writes", func() bool {
 			err := db.Collection("ready").FindOneAndUpdate(ctx, bson.D{{Key: "_id", Value: 1}}, bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: 1}}}}).Err()
 			_, err2 := db.Collection("c").UpdateOne(ctx, bson.D{{Key: "_id", Value: 199}}, bson.D{{Key: "$unset", Value: bson.D{{Key: "none", Value: ""}}}})
 			return (err == nil || err == mongo.ErrNoDocuments) && err2 == nil

@@ -16,6 +16,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"github.com/shoaldb/shoal/cluster/sdam"
+	"github.com/shoaldb/shoal/internal/await"
 )
 
 // replicatedCluster is a cluster in this process whose config server and shards have three members each.
@@ -29,21 +30,9 @@ type replicatedCluster struct {
 func startReplicatedCluster(t *testing.T, routers int) *replicatedCluster {
 	t.Helper()
 	port := freePorts(t, 9)
-	c := newConfig(isStart)
-	c.Listen, c.Memory, c.Replicas, c.NodePort, c.Routers = []string{"127.0.0.1:0"}, true, 3, port, routers
-	r, err := startCluster(c, newHost(isStart))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		defer cancel()
-		if err := r.Stop(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	return &replicatedCluster{t: t, client: connect(t, "mongodb://"+r.Addrs[0].String()+"/"),
-		other: connect(t, "mongodb://"+r.Addrs[len(r.Addrs)-1].String()+"/"), port: port}
+	h := startHere(t, func(c *config) { c.Replicas, c.NodePort, c.Routers = 3, port, routers })
+	return &replicatedCluster{t: t, client: connect(t, "mongodb://"+h.Addrs[0].String()+"/"),
+		other: connect(t, "mongodb://"+h.Addrs[len(h.Addrs)-1].String()+"/"), port: port}
 }
 
 // member returns a client of one member: set 0 is the config server, 1 and 2 are the shards.
@@ -51,17 +40,19 @@ func (c *replicatedCluster) member(set, i int) *mongo.Client { return member(c.t
 
 // primary finds a set's primary.
 func (c *replicatedCluster) primary(ctx context.Context, set int) (int, *mongo.Client) {
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	i := await.State(c.t, fmt.Sprintf("set %d has a primary", set), func() (int, bool) {
 		for i := range 3 {
-			m := c.member(set, i)
 			var hello struct{ IsWritablePrimary bool }
-			if err := m.Database("admin").RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello); err == nil && hello.IsWritablePrimary {
-				return i, m
+			if err := c.member(set, i).Database("admin").RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello); err == nil && hello.IsWritablePrimary {
+				return i, true
 			}
 		}
+		return -1, ctx.Err() != nil
+	})
+	if i < 0 {
+		c.t.Fatalf("set %d has no primary in the test's time", set)
 	}
-	c.t.Fatalf("set %d has no primary", set)
-	return 0, nil
+	return i, c.member(set, i)
 }
 
 // Applications that use a router do not notice elections in shards and config server; nothing is written twice or lost.
@@ -100,7 +91,7 @@ func TestRouterFollowsElections(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		time.Sleep(300 * time.Millisecond)
+		pause(300 * time.Millisecond) // clients work for a while with the new primary
 	}
 	done()
 	wg.Wait()
@@ -293,11 +284,12 @@ func (c *replicatedCluster) resize(ctx context.Context, primary int) {
 			c.t.Fatal(err)
 		}
 		var s struct{ Host string }
-		for end := time.Now().Add(15 * time.Second); strings.Count(s.Host, ":") != len(m); time.Sleep(50 * time.Millisecond) {
-			if err := c.client.Database("config").Collection("shards").FindOne(ctx, bson.D{{Key: "_id", Value: "shard00"}}).Decode(&s); err != nil || time.Now().After(end) {
-				c.t.Fatalf("with %d members config.shards says %s (%v)", len(m), s.Host, err)
+		await.State(c.t, fmt.Sprintf("config.shards has %d members", len(m)), func() (string, bool) {
+			if err := c.client.Database("config").Collection("shards").FindOne(ctx, bson.D{{Key: "_id", Value: "shard00"}}).Decode(&s); err != nil {
+				c.t.Fatal(err)
 			}
-		}
+			return s.Host, strings.Count(s.Host, ":") == len(m)
+		})
 	}
 }
 

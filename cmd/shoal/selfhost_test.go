@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/internal/await"
 )
 
 // forward returns an address that forwards to another, like the published port of a container.
@@ -78,7 +80,7 @@ func TestConfigurationHasToNameTheServer(t *testing.T) {
 	if err := try(s, "replSetInitiate", configOf(1, published)); err != nil {
 		t.Fatalf("initiated by a published port: %v", err)
 	}
-	eventually(t, "a primary", func() bool { return s.hello()["isWritablePrimary"] == true })
+	await.True(t, "a primary", func() bool { return s.hello()["isWritablePrimary"] == true })
 	if err := try(s, "replSetReconfig", configOf(2, "localhost:"+free[1])); err == nil || !strings.Contains(err.Error(), stranger) {
 		t.Errorf("reconfigured to an address of nobody: %v", err)
 	}

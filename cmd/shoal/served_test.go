@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -29,7 +30,7 @@ func TestUserRolesReachOtherProcesses(t *testing.T) {
 	router.start()
 	router.listens()
 	g := &guarded{t: t, uri: "mongodb://" + router.at() + "/"}
-	eventually(t, "the first user", func() bool {
+	await.True(t, "the first user", func() bool {
 		_, code, _ := run1(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
 		return code == 0
 	})

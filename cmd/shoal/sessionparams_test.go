@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -105,7 +106,7 @@ func TestKeysRotationIntervalSec(t *testing.T) {
 					}
 					return out
 				}
-				eventually(t, "two keys are made ahead", func() bool { return len(read()) >= 2 })
+				await.True(t, "two keys are made ahead", func() bool { return len(read()) >= 2 })
 				list := read()
 				if lives := list[1].ExpiresAt.T - list[0].ExpiresAt.T; lives != secs {
 					t.Errorf("the second key lives %d s longer than the first, want %d", lives, secs)
@@ -113,7 +114,7 @@ func TestKeysRotationIntervalSec(t *testing.T) {
 				if secs > 10 {
 					return
 				}
-				eventually(t, "a key follows when the first expires", func() bool { return len(read()) > len(list) })
+				await.True(t, "a key follows when the first expires", func() bool { return len(read()) > len(list) })
 			})
 		}
 	}
@@ -142,7 +143,7 @@ func TestMinSnapshotHistoryWindowInSeconds(t *testing.T) {
 				}
 				return refusedBy(db.RunCommand(t.Context(), find).Err())
 			}
-			for range 5 {
+			for range 5 { // the window is counted in whole seconds
 				time.Sleep(time.Second)
 				_ = read()
 			}
@@ -197,10 +198,10 @@ func TestDisableLogicalSessionCacheRefresh(t *testing.T) {
 					return n == 1
 				}
 				if !off {
-					eventually(t, "the session is written to its collection", stored)
+					await.True(t, "the session is written to its collection", stored)
 					return
 				}
-				time.Sleep(3 * time.Second)
+				time.Sleep(3 * time.Second) // three refreshes that do not come
 				if stored() {
 					t.Error("the session was written to its collection")
 				}
@@ -313,7 +314,7 @@ func TestStoreFindAndModifyImagesInSideCollection(t *testing.T) {
 	rs := c.shards[0]
 	old := rs.primary()
 	rs.kill(old)
-	eventually(t, "another member is primary", func() bool { p := rs.primary(); return p >= 0 && p != old })
+	await.True(t, "another member is primary", func() bool { p := rs.primary(); return p >= 0 && p != old })
 	same("after an election")
 	rs.start(old)
 	rs.waitReady(60 * time.Second)

@@ -11,6 +11,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -69,15 +70,16 @@ func numbered(cmd string, number int, more string) string {
 // writable waits for a writable primary other than old, and dials it.
 func (rs *replicaSet) writable(t *testing.T, old int) (int, *plainConn) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		if i := rs.primary(); i >= 0 && i != old {
-			if p := dialMember(t, rs, i); p.run("admin", `{"hello": 1}`)["isWritablePrimary"] == true {
-				return i, p
-			}
+	var p *plainConn
+	i := await.State(t, "another member takes writes", func() (int, bool) {
+		i := rs.primary()
+		if i < 0 || i == old {
+			return i, false
 		}
-	}
-	t.Fatal("no member takes writes")
-	return 0, nil
+		p = dialMember(t, rs, i)
+		return i, p.run("admin", `{"hello": 1}`)["isWritablePrimary"] == true
+	})
+	return i, p
 }
 
 // stepDown makes another member the primary.

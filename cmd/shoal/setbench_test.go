@@ -14,6 +14,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"github.com/shoaldb/shoal/internal/await"
 )
 
 // What replication costs writers: single inserts with w: majority from 16 clients, into sets of separate processes.
@@ -106,7 +108,7 @@ func TestSnapshotSpeed(t *testing.T) {
 		return err
 	}
 	alone := timedWriters(t, 4, insert)
-	time.Sleep(5 * time.Second)
+	pause(5 * time.Second) // measured
 	t.Logf("two members, nothing else: %s", alone())
 	meanwhile := timedWriters(t, 4, insert)
 	start := time.Now()
@@ -116,7 +118,7 @@ func TestSnapshotSpeed(t *testing.T) {
 	t.Logf("while the third copies: %s", meanwhile())
 	t.Logf("%d MB in %v: %.0f MB/s", mb, took.Round(time.Millisecond), float64(mb)/took.Seconds())
 	after := timedWriters(t, 4, insert)
-	time.Sleep(5 * time.Second)
+	pause(5 * time.Second) // measured
 	t.Logf("afterwards: %s", after())
 	rs.sameEverywhere(20*time.Second, "bench")
 }
@@ -156,6 +158,7 @@ func failover[R any](t *testing.T, rs *replicaSet, insert func(context.Context, 
 	defer cancel()
 	stop := make(chan struct{})
 	longest := make(chan time.Duration)
+	var wrote atomic.Int64
 	go func() {
 		var most time.Duration
 		for {
@@ -170,21 +173,19 @@ func failover[R any](t *testing.T, rs *replicaSet, insert func(context.Context, 
 				t.Errorf("%s: %v", kind, err)
 			}
 			most = max(most, time.Since(start))
+			wrote.Add(1)
 		}
 	}()
-	time.Sleep(300 * time.Millisecond)
+	await.True(t, "the writer writes", func() bool { return wrote.Load() > 50 })
 	p := rs.primary()
 	if kind == "kill" {
 		rs.kill(p)
 	} else if err := rs.members[p].direct.Database("admin").RunCommand(ctx, bson.D{{Key: "replSetStepDown", Value: 2}, {Key: "secondaryCatchUpPeriodSecs", Value: 1}}).Err(); err != nil {
 		t.Errorf("step down: %v", err)
 	}
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if now := rs.primary(); now >= 0 && now != p {
-			break
-		}
-	}
-	time.Sleep(electionTimeout / 2) // until writers have found the primary
+	rs.awaitPrimaryBut(p)
+	before := wrote.Load()
+	await.True(t, "the writer has found the primary", func() bool { return wrote.Load() > before+5 })
 	close(stop)
 	d := <-longest
 	if kind == "kill" {

@@ -141,7 +141,7 @@ func (c *shardedCluster) moveSome(ctx context.Context, client *mongo.Client, rnd
 		} else {
 			l.errors.add("moveChunk", err)
 		}
-		time.Sleep(time.Duration(rnd.Intn(200)) * time.Millisecond)
+		pauseUpTo(rnd, 200*time.Millisecond)
 	}
 }
 

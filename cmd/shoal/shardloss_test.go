@@ -14,6 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -41,7 +42,7 @@ func TestShardWithoutMajority(t *testing.T) {
 		}
 	}
 	waiting := l.beforeStepDown()
-	eventually(t, "the shard's primary steps down", func() bool { return rs.members[p].hello()["isWritablePrimary"] == false })
+	await.True(t, "the shard's primary steps down", func() bool { return rs.members[p].hello()["isWritablePrimary"] == false })
 	if err := <-waiting; !mongo.IsNetworkError(err) && !labelled(err, "RetryableWriteError") {
 		t.Errorf("a retryable write that waited when the primary stepped down: %v", err)
 	}

@@ -21,6 +21,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/wire"
 )
 
@@ -372,14 +373,7 @@ func TestLogRotatesOnSignal(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGUSR1); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		if old, _ := filepath.Glob(log + ".*"); len(old) == 1 {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the log was not rotated")
-		}
-	}
+	await.State(t, "the log is rotated", func() ([]string, bool) { old, _ := filepath.Glob(log + ".*"); return old, len(old) == 1 })
 }
 
 func TestShutdownFromARole(t *testing.T) {

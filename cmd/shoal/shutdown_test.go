@@ -15,6 +15,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -46,7 +47,13 @@ func busy(t *testing.T, p *process) (wait func()) {
 				bson.D{{Key: "$set", Value: bson.D{{Key: "x", Value: bson.D{{Key: "$range", Value: bson.A{0, 1000}}}}}}}, unwind, bson.D{{Key: "$count", Value: "n"}}}}}).Err()
 		})
 	}
-	time.Sleep(200 * time.Millisecond) // all are running; how far they get does not matter
+	await.State(t, "all are running", func() (n int, done bool) { // how far they get does not matter
+		var ops struct{ Inprog []bson.M }
+		if err := db.Client().Database("admin").RunCommand(ctx, bson.D{{Key: "currentOp", Value: 1}, {Key: "op", Value: "command"}, {Key: "ns", Value: db.Name() + ".c"}}).Decode(&ops); err != nil {
+			t.Fatal(err)
+		}
+		return len(ops.Inprog), len(ops.Inprog) >= 2
+	})
 	return wg.Wait
 }
 
@@ -141,7 +148,7 @@ func TestDiskFull(t *testing.T) {
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", syscall.MS_REMOUNT, "size=900m"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "writes are accepted again", func() bool { return f.insert(p) == nil })
+	await.True(t, "writes are accepted again", func() bool { return f.insert(p) == nil })
 	p.kill(t)
 	p = launch(t, dir, "--topology", "replset")
 	defer p.kill(t)

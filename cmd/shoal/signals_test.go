@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/shoaldb/shoal/internal/await"
 )
 
 // asSlow as the value of asShoal runs roles that only listen, and end when there is a file called end.
@@ -27,7 +29,7 @@ func endSlowly(c *config, h *host) (*roles, error) {
 			if _, err := os.Stat(filepath.Join(c.DBPath, "end")); err == nil {
 				break
 			}
-			time.Sleep(time.Millisecond)
+			time.Sleep(time.Millisecond) // this is the server's process, the test is another
 		}
 		return stop(ctx)
 	}
@@ -65,7 +67,7 @@ func TestSecondSignalDuringShutdown(t *testing.T) {
 	}
 	for i, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGTERM} {
 		o.signal(s)
-		eventually(t, "the log names the signal", func() bool { return o.logHas(`"id":23377`, i+1) })
+		await.True(t, "the log names the signal", func() bool { return o.logHas(`"id":23377`, i+1) })
 	}
 	if err := os.WriteFile(filepath.Join(dir, "end"), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -85,7 +87,7 @@ func TestSecondSignalDuringShutdown(t *testing.T) {
 func TestWaitingRouterObeysSIGTERM(t *testing.T) {
 	o := newOutsider(t, "mongos", "--configdb", "cfg/127.0.0.1:1")
 	o.start()
-	eventually(t, "the router has begun", func() bool { return o.logHas(`"id":21951`, 1) })
+	await.True(t, "the router has begun", func() bool { return o.logHas(`"id":21951`, 1) })
 	began := time.Now()
 	o.signal(syscall.SIGTERM)
 	if code := o.endedWith(t); code != exitClean || time.Since(began) > stopTimeout/2 {
@@ -129,7 +131,7 @@ func TestForkedChildBearsTheNameItWasCalledBy(t *testing.T) {
 			if got := strings.TrimSpace(string(comm)); got != name || !strings.HasPrefix(string(cmdline), called+"\x00") {
 				t.Errorf("called %s, the child is %q, %q", called, got, cmdline)
 			}
-			eventually(t, "the child ends", func() bool { _, err := os.Stat(pidFile); return os.IsNotExist(err) })
+			await.True(t, "the child ends", func() bool { _, err := os.Stat(pidFile); return os.IsNotExist(err) })
 		}
 	}
 }

@@ -13,20 +13,18 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/shoaldb/shoal/internal/await"
 )
 
 // twoRouters starts a cluster with two routers and returns a client of each.
 func twoRouters(t *testing.T) (a, b *mongo.Client) {
 	t.Helper()
-	c := newConfig(isStart)
-	c.Listen, c.Memory, c.Routers = []string{"127.0.0.1:0"}, true, 2
-	r, err := startCluster(c, newHost(isStart))
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := startHere(t, func(c *config) { c.Routers = 2 })
 	var out [2]*mongo.Client
 	for i := range out {
-		if out[i], err = mongo.Connect(options.Client().ApplyURI("mongodb://" + r.Addrs[i].String() + "/").SetRetryWrites(false).SetRetryReads(false)); err != nil {
+		var err error
+		if out[i], err = mongo.Connect(options.Client().ApplyURI("mongodb://" + h.Addrs[i].String() + "/").SetRetryWrites(false).SetRetryReads(false)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -34,9 +32,6 @@ func twoRouters(t *testing.T) (a, b *mongo.Client) {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
 		_, _ = out[0].Disconnect(ctx), out[1].Disconnect(ctx)
-		if err := r.Stop(ctx); err != nil {
-			t.Error(err)
-		}
 	})
 	return out[0], out[1]
 }
@@ -169,9 +164,11 @@ func TestShardingUnderWriters(t *testing.T) {
 		coll := b.Database("under").Collection(name)
 		var steps []error
 		index := func() {
-			for to := written.Load() + 100; written.Load() < to && !t.Failed(); {
-				time.Sleep(time.Millisecond)
-			}
+			to := written.Load() + 100
+			await.State(t, fmt.Sprintf("%d documents are written", to), func() (int64, bool) {
+				n := int64(written.Load())
+				return n, n >= int64(to) || t.Failed()
+			})
 			_, err := coll.Indexes().CreateOne(ctx, mongo.IndexModel{Keys: bson.D{{Key: "x", Value: 1}}, Options: options.Index().SetName("x")})
 			steps = append(steps, err)
 		}

@@ -160,10 +160,10 @@ func streamCost(t *testing.T, topology string, n int) {
 			}
 		}()
 	}
-	time.Sleep(2 * time.Second)
+	pause(2 * time.Second) // the streams come to rest
 	t.Logf("%d streams: opened in %v, %d KiB each", n, time.Since(start).Round(time.Millisecond), (resident(t, p)-before)/n>>10)
 	idle := cpuTime(t, p)
-	time.Sleep(4 * time.Second)
+	pause(4 * time.Second) // measured
 	t.Logf("%d streams, nothing written: %.1f %% of a core", n, float64(cpuTime(t, p)-idle)/float64(4*time.Second)*100)
 	load.aside = true
 	beside, cpuBeside := load.run(4 * time.Second)
@@ -174,7 +174,7 @@ func streamCost(t *testing.T, topology string, n int) {
 	written := load.next.Load() - first
 	end := time.Now()
 	for got.Load() < written && time.Since(end) < 30*time.Second {
-		time.Sleep(5 * time.Millisecond)
+		pause(5 * time.Millisecond)
 	}
 	t.Logf("%d streams: %.0f inserts/s (%.0f %%), %v of CPU each; the last event %v after the last insert, %d of %d events; %d MiB",
 		n, beside, 100*beside/alone, cpuBeside, time.Since(end).Round(time.Millisecond), got.Load(), written, resident(t, p)>>20)
@@ -203,7 +203,7 @@ func eventLatency(t *testing.T, p *process, what string, load *streamLoad) {
 				}
 			}
 		}()
-		time.Sleep(5 * time.Millisecond)
+		pause(5 * time.Millisecond)
 		if _, err := coll.InsertOne(context.Background(), bson.D{{Key: "_id", Value: load.next.Add(1)}, {Key: "to", Value: -1}}); err != nil {
 			t.Fatal(err)
 		}

@@ -10,6 +10,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+
+	"github.com/shoaldb/shoal/internal/await"
 )
 
 // Change streams through a router go on, without an error, where members of the shards are killed, paused or replaced as primaries:
@@ -36,20 +38,21 @@ func TestStreamsOverElectionsOfShards(t *testing.T) {
 		reading.Go(func() { x.follow(following) })
 	}
 	troubles := []func(rs *replicaSet){
-		func(rs *replicaSet) { i := rs.primary(); rs.kill(i); time.Sleep(3 * time.Second); rs.start(i) },
+		func(rs *replicaSet) { i := rs.primary(); rs.kill(i); rs.awaitPrimaryBut(i); rs.start(i) },
 		func(rs *replicaSet) {
 			_ = rs.members[rs.primary()].admin(ctx, bson.D{{Key: "replSetStepDown", Value: 5}, {Key: "force", Value: true}})
 		},
 		func(rs *replicaSet) {
-			m := rs.members[rs.primary()]
-			m.pause()
-			time.Sleep(4 * time.Second)
-			m.resume()
+			i := rs.primary()
+			rs.members[i].pause()
+			rs.awaitPrimaryBut(i)
+			rs.members[i].resume()
 		},
 		func(rs *replicaSet) {
 			i := (rs.primary() + 1) % 3
 			rs.kill(i)
-			time.Sleep(2 * time.Second)
+			before := w.count()
+			await.True(t, "the writers go on without the member", func() bool { return w.count() > before+50 })
 			rs.start(i)
 		},
 	}
@@ -58,12 +61,12 @@ func TestStreamsOverElectionsOfShards(t *testing.T) {
 			before := w.count()
 			trouble(c.shards[(i+k)%2])
 			c.shards[(i+k)%2].waitReady(60 * time.Second)
-			eventually(t, "the writers go on", func() bool { return w.count() > before+50 })
+			await.True(t, "the writers go on", func() bool { return w.count() > before+50 })
 		}
 	}
 	acknowledged, unknown := w.end()
 	for _, x := range watchers {
-		eventually(t, "the stream "+x.name+" has every event", func() bool { return x.hasAll(acknowledged) })
+		await.True(t, "the stream "+x.name+" has every event", func() bool { return x.hasAll(acknowledged) })
 	}
 	stop()
 	reading.Wait()
@@ -93,7 +96,7 @@ func startElectionWriters(ctx context.Context, client *mongo.Client) *electionWr
 				at := 1 + n*1_000_000 + k
 				ids := []int{at, -at, at + 1, -at - 1}
 				w.note(ids, insertAll(context.Background(), client, ids, n == 0))
-				time.Sleep(5 * time.Millisecond)
+				pause(5 * time.Millisecond) // the streams have to follow
 			}
 		})
 	}

@@ -101,7 +101,7 @@ func TestTransactionCost(t *testing.T) {
 	if err := p.client.Database("admin").RunCommand(ctx, bson.D{{Key: "ping", Value: 1}}).Decode(&hello); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(past); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(past); time.Now().Before(end); pause(10 * time.Millisecond) {
 		if err := in(5, -5); err != nil {
 			t.Fatal(err)
 		}

@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -41,7 +42,7 @@ func TestNewDonorPrimaryAwaitsTheOutcome(t *testing.T) {
 		old, moved := c.hangMigration(donor, docs-1, 1-from, tc.step)
 		c.keepOutcome(true)
 		donor.kill(old)
-		eventually(t, "the donor has another primary", func() bool { now := donor.primary(); return now >= 0 && now != old })
+		await.True(t, "the donor has another primary", func() bool { now := donor.primary(); return now >= 0 && now != old })
 		for name, cmd := range map[string]bson.D{
 			"write": {{Key: "update", Value: "m"}, {Key: "updates", Value: bson.A{bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: docs - 1}}}, {Key: "u", Value: bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: 1}}}}}}}}},
 			"read":  {{Key: "find", Value: "m"}, {Key: "filter", Value: bson.D{{Key: "_id", Value: docs - 1}}}},

@@ -7,6 +7,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/shoaldb/shoal/internal/await"
 )
 
 // A commit over two shards asks for the votes before a majority of the coordinator's set has the list of participants: with sets of several
@@ -59,7 +61,7 @@ func TestVotesWaitForNoListOfParticipants(t *testing.T) {
 	}
 	committed := make(chan error, 1)
 	go func() { committed <- s.CommitTransaction(sctx) }()
-	eventually(t, "the other shard has voted", func() bool {
+	await.True(t, "the other shard has voted", func() bool {
 		var status struct {
 			Transactions struct{ CurrentPrepared int64 }
 		}

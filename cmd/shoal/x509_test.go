@@ -19,6 +19,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -205,7 +206,7 @@ func TestMembersByCertificate(t *testing.T) {
 	router.listens()
 	g := &guarded{t: t}
 	client := member("app", "web")
-	eventually(t, "the first user", func() bool {
+	await.True(t, "the first user", func() bool {
 		_, code, _ := run1(certified(t, a, router.at(), client, nil), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
 		return code == 0
 	})
@@ -251,7 +252,7 @@ func TestMembersByCertificate(t *testing.T) {
 	}
 	web := late(foreign)
 	web.listens()
-	eventually(t, "the other name is allowed", func() bool {
+	await.True(t, "the other name is allowed", func() bool {
 		_, code, _ := run1(certified(t, a, web.at(), member("app2", "other"), login), "shop", "find", "c")
 		return code == 0
 	})

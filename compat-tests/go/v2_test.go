@@ -112,7 +112,7 @@ func TestV2AwaitedTimeout(t *testing.T) {
 		t.Fatal(cur.Err())
 	}
 	go func() {
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond) // by then Next waits
 		_, _ = coll.InsertOne(context.Background(), bson.D{{Key: "n", Value: 2}})
 	}()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

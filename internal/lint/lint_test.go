@@ -62,6 +62,9 @@ var testRooms = map[string]string{
 	"router": "shardnode shardnode/migration configsvr replication",
 }
 
+// testTools is the room that any test may import.
+const testTools = "internal"
+
 func TestRoomsImportDownhill(t *testing.T) {
 	for _, p := range listPackages(t) {
 		room := roomOf(p.ImportPath)
@@ -73,8 +76,9 @@ func TestRoomsImportDownhill(t *testing.T) {
 			t.Errorf("package %s is in no room", p.ImportPath)
 			continue
 		}
-		checkImports(t, p.ImportPath, append(p.Imports, p.TestImports...), room, allowed)
-		checkImports(t, "the tests of "+p.ImportPath, p.XTestImports, room, allowed+" "+testRooms[room])
+		checkImports(t, p.ImportPath, p.Imports, room, allowed)
+		checkImports(t, "the tests within "+p.ImportPath, p.TestImports, room, allowed+" "+testTools)
+		checkImports(t, "the tests of "+p.ImportPath, p.XTestImports, room, allowed+" "+testTools+" "+testRooms[room])
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/token"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -112,33 +113,74 @@ func TestNoStructGetsWider(t *testing.T) {
 	}
 }
 
-// testSleeps bounds the number of calls of time.Sleep in tests that do not run under synctest: a test waits for a condition.
-const testSleeps = 225
+// testSleeps bounds the number of calls of time.Sleep in tests whose clock is the machine's: a test waits for a condition
+// (internal/await), or runs in a bubble of testing/synctest.
+const testSleeps = 36
+
+// simulated lists what runs in a bubble alone, of the packages whose tests begin them in one place.
+var simulated = map[string]string{"replication": "simulation simTransport script fakeStore fakeMachine"}
 
 func TestTestsSleepNoMore(t *testing.T) {
-	sleeps := 0
-	calls := func(n ast.Node, pkg, name string) (count int) {
-		ast.Inspect(n, func(n ast.Node) bool {
-			if call, ok := n.(*ast.CallExpr); ok {
-				if sel, ok := call.Fun.(*ast.SelectorExpr); ok && sel.Sel.Name == name {
-					if x, ok := sel.X.(*ast.Ident); ok && x.Name == pkg {
-						count++
-					}
-				}
-			}
-			return true
-		})
-		return count
+	type decl struct {
+		at       string
+		calls    map[string]bool // the functions of its package that it calls
+		sleeps   int
+		bubble   bool
+		function string
 	}
+	packages := map[string][]*decl{}
 	eachFile(t, func(path string, _ *token.FileSet, file *ast.File) {
 		if !strings.HasSuffix(path, "_test.go") {
 			return
 		}
+		dir := filepath.ToSlash(filepath.Dir(path))
 		for _, d := range file.Decls {
-			if calls(d, "synctest", "Test") == 0 {
-				sleeps += calls(d, "time", "Sleep")
+			x := &decl{at: path, calls: map[string]bool{}}
+			if fn, ok := d.(*ast.FuncDecl); ok {
+				if x.function = fn.Name.Name; fn.Recv != nil {
+					x.bubble = slices.Contains(strings.Fields(simulated[dir]), receiver(fn))
+					x.function = ""
+				}
 			}
+			ast.Inspect(d, func(n ast.Node) bool {
+				call, ok := n.(*ast.CallExpr)
+				if !ok {
+					return true
+				}
+				switch fun := call.Fun.(type) {
+				case *ast.Ident:
+					x.calls[fun.Name] = true
+				case *ast.SelectorExpr:
+					if of, ok := fun.X.(*ast.Ident); ok {
+						x.bubble = x.bubble || of.Name == "synctest" && fun.Sel.Name == "Test"
+						if of.Name == "time" && fun.Sel.Name == "Sleep" {
+							x.sleeps++
+						}
+					}
+				}
+				return true
+			})
+			packages[dir] = append(packages[dir], x)
 		}
 	})
-	ratchet(t, "sleeps in tests", sleeps, testSleeps, 20)
+	sleeps := 0
+	for _, decls := range packages {
+		for changed := true; changed; { // what calls a function that begins a bubble runs in one
+			changed = false
+			for _, by := range decls {
+				for _, x := range decls {
+					if by.bubble && !x.bubble && by.function != "" && !strings.HasPrefix(by.function, "Test") && x.calls[by.function] {
+						x.bubble, changed = true, true
+					}
+				}
+			}
+		}
+		for _, x := range decls {
+			if !x.bubble && x.sleeps > 0 {
+				sleeps += x.sleeps
+				t.Logf("%s: %d", x.at, x.sleeps)
+			}
+		}
+	}
+	ratchet(t, "sleeps in tests", sleeps, testSleeps, 5)
 }

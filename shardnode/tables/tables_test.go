@@ -5,10 +5,10 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/statedoc"
@@ -282,14 +282,13 @@ func TestInterruptedWrite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	written := make(chan error, 1)
 	go func() {
-		for m.count(t, ChunksNS("db.c")) < 20 {
-			time.Sleep(time.Millisecond)
-		}
-		cancel()
+		written <- m.write(ctx, m.of("db.c", true), cluster.Placement{Entry: info.Entry, Map: info.Map}, true)
 	}()
-	st := m.of("db.c", true)
-	if err := m.write(ctx, st, cluster.Placement{Entry: info.Entry, Map: info.Map}, true); !errors.Is(err, context.Canceled) {
+	await.True(t, "some chunks are written", func() bool { return m.count(t, ChunksNS("db.c")) >= 20 })
+	cancel()
+	if err := <-written; !errors.Is(err, context.Canceled) {
 		t.Fatalf("it was not interrupted: %v", err)
 	}
 	next := newMember(t, eng, s)

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -23,6 +22,12 @@ func (a *acked) set(id, v int) {
 	a.mu.Lock()
 	a.values[id] = v
 	a.mu.Unlock()
+}
+
+func (a *acked) count() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.values)
 }
 
 // writer inserts documents of its own and updates each once, recording what was acknowledged, until a write fails.
@@ -62,7 +67,8 @@ func TestKilledServerLosesNothing(t *testing.T) {
 			for w := range 4 {
 				wg.Go(func() { a.writer(coll, (round*4+w)*1_000_000) })
 			}
-			time.Sleep(700 * time.Millisecond)
+			before := a.count()
+			waitFor(t, "more writes are acknowledged", func() bool { return a.count() >= before+200 })
 			s.end(t, syscall.SIGKILL)
 			hangUp(c)
 			wg.Wait()

@@ -1,0 +1,46 @@
+package await
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// A wait fails after patience and looks, whichever comes later. What a test waits for is there within milliseconds, as a rule: the
+// limits only decide how soon a test that fails says so.
+var patience = 2 * time.Minute
+
+const (
+	looks = 400
+	// The pause between two looks doubles from the first to the last.
+	firstPause = 50 * time.Microsecond
+	lastPause  = 20 * time.Millisecond
+)
+
+// True waits until is returns true. It must be called by the test's goroutine.
+func True(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	State(t, what, func() (struct{}, bool) { return struct{}{}, is() })
+}
+
+// State waits until look is done, and returns the state it saw then. It must be called by the test's goroutine.
+func State[S any](t testing.TB, what string, look func() (S, bool)) S {
+	t.Helper()
+	began := time.Now()
+	pause := firstPause
+	for n := 1; ; n++ {
+		seen, done := look()
+		if done {
+			return seen
+		}
+		if took := time.Since(began); n >= looks && took >= patience {
+			last := ""
+			if any(seen) != any(struct{}{}) {
+				last = fmt.Sprintf("; last seen: %v", seen)
+			}
+			t.Fatalf("waited in vain for %v (%d looks): %s%s", took.Round(time.Second), n, what, last)
+		}
+		time.Sleep(pause)
+		pause = min(2*pause, lastPause)
+	}
+}

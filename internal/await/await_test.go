@@ -1,0 +1,69 @@
+package await
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// failing records what a wait reports, and ends its goroutine as a test does.
+type failing struct {
+	testing.TB
+	said string
+}
+
+type ended struct{}
+
+func (f *failing) Helper() {}
+
+func (f *failing) Fatalf(format string, args ...any) {
+	f.said = fmt.Sprintf(format, args...)
+	panic(ended{})
+}
+
+// vain runs a wait that must fail, and returns what it said and the number of its looks.
+func vain(t *testing.T, look func()) (string, int) {
+	t.Helper()
+	f, n := &failing{TB: t}, 0
+	func() {
+		defer func() {
+			if r := recover(); r != (ended{}) {
+				t.Errorf("the wait ended with %v", r)
+			}
+		}()
+		State(f, "the tide turns", func() (string, bool) { n++; look(); return fmt.Sprint("look ", n), false })
+	}()
+	return f.said, n
+}
+
+func TestWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began, n := time.Now(), 0
+		if got := State(t, "ten looks", func() (int, bool) { n++; return n, n == 10 }); got != 10 {
+			t.Errorf("saw %d", got)
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("ten looks took %v", took)
+		}
+		True(t, "at once", func() bool { return true })
+	})
+}
+
+// A wait in vain says what it waited for and what it saw last; it gives slow looks their number, and quick ones their time.
+func TestWaitsInVain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		said, n := vain(t, func() {})
+		if took := time.Since(began); took < patience || took > patience+time.Second || n < looks {
+			t.Errorf("%d quick looks in %v", n, took)
+		}
+		if want := fmt.Sprint("the tide turns; last seen: look ", n); !strings.HasSuffix(said, want) {
+			t.Errorf("said %q, want %q at the end", said, want)
+		}
+		if _, n := vain(t, func() { time.Sleep(time.Minute) }); n != looks {
+			t.Errorf("%d slow looks, want %d", n, looks)
+		}
+	})
+}
