@@ -131,6 +131,9 @@ func (r *Router) openWatch(op *command.Op, a *aggCommand, dst []byte) ([]byte, e
 func (r *Router) newWatch(op *command.Op, a *aggCommand, p *agg.Pipeline) (*clientStream, error) {
 	w := &clientStream{r: r}
 	w.spec, _ = p.ChangeStream()
+	if w.spec.ShowMigrationEvents {
+		return nil, mongoerr.New(31123, "Change streams from mongos may not show migration events")
+	}
 	start, past := r.Clock.ClusterTime()+1, false
 	if w.spec.HasStartAt {
 		start, past = max(w.spec.StartAt, 1), true

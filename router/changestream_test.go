@@ -11,6 +11,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -453,4 +454,13 @@ func TestOneStreamIsAskedWhereItIs(t *testing.T) {
 	}
 	c.cmd("db", bson.D{{Key: "insert", Value: "s"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: "last"}, {Key: "k", Value: 1}, {Key: "to", Value: "nobody"}}}}})
 	waiting.Wait()
+}
+
+// Events of migrations are for those who read a shard by itself.
+func TestRoutersShowNoEventsOfMigrations(t *testing.T) {
+	c := newTestCluster(t, 1)
+	watch := `{"aggregate": "c", "pipeline": [{"$changeStream": {"showMigrationEvents": true}}], "cursor": {}}`
+	if m := c.as(command.NewClient(9, "test", "test", nil), "d", watch); m["code"] != int32(31123) {
+		t.Errorf("%v", m)
+	}
 }
