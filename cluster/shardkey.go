@@ -215,10 +215,38 @@ func (k *ShardKeyPattern) NormalizeBound(bound []byte) ([]byte, error) {
 		}
 		vals = append(vals, v)
 	}
+	if err := CheckKeyValues(vals); err != nil {
+		return nil, err
+	}
 	for len(vals) < len(k.Parts) {
 		vals = append(vals, value.NewMinKey())
 	}
 	return k.KeyDoc(vals), nil
+}
+
+// CheckKeyValues refuses values that the shard key of no document can have: arrays, regular expressions, and documents that cannot be stored
+// within another.
+func CheckKeyValues(vals []value.Value) error {
+	for _, v := range vals {
+		bad := v.T == value.Array || v.T == value.Regex || v.T == value.Undefined
+		if v.T == value.Document {
+			for name := range value.Elements(v.Doc()) {
+				bad = bad || strings.HasPrefix(name, "$")
+			}
+		}
+		if bad {
+			return mongoerr.Newf(mongoerr.BadValue, "%s cannot be a value of a shard key", value.Show(v))
+		}
+	}
+	return nil
+}
+
+// CheckRange refuses a range that does not begin before its end: as a chunk it would make the routing table one that no refresh mends.
+func CheckRange(min, max []byte) error {
+	if CompareKeys(value.Values(min), value.Values(max)) >= 0 {
+		return mongoerr.Newf(mongoerr.FailedToParse, "min: %s should be less than max: %s", value.ShowDoc(min), value.ShowDoc(max))
+	}
+	return nil
 }
 
 // ExtendBound completes a bound from before the key was refined: missing fields become MinKey, or MaxKey if the bound is the end of

@@ -143,6 +143,18 @@ func (s *Service) runDropConnections(op *Op, dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
+// runConnPoolSync closes the connections to all other nodes that nobody uses: the next calls make new ones.
+func (s *Service) runConnPoolSync(_ *Op, dst []byte) ([]byte, error) {
+	if s.Peers != nil {
+		var hosts []string
+		for _, h := range s.Peers.Connections() {
+			hosts = append(hosts, h.Host)
+		}
+		s.Peers.Drop(hosts)
+	}
+	return dst, nil
+}
+
 // checkHostAndPort refuses anything but a host with an optional port.
 func checkHostAndPort(s string) error {
 	bad := func(why string) error {

@@ -292,6 +292,7 @@ func (s *Service) connSpecs() []Spec {
 	return []Spec{
 		{Name: "connectionStatus", Roles: All, NoAuth: true, API: true, Fields: []Field{Opt("showPrivileges", TSafeBool)}, Run: runConnectionStatus},
 		{Name: "connPoolStats", Roles: All, Lenient: true, Run: s.runConnPoolStats},
+		{Name: "connPoolSync", Roles: All, Lenient: true, Run: s.runConnPoolSync},
 		{Name: "dropConnections", Roles: All, AdminOnly: true, Fields: []Field{Req("hostAndPort", TArray)}, Run: s.runDropConnections},
 	}
 }

@@ -169,6 +169,9 @@ func checkSplitPoints(c *cluster.Chunk, points [][]byte) error {
 		if len(vals) != len(lo) {
 			return mongoerr.New(mongoerr.InvalidOptions, "a split point must have all fields of the shard key")
 		}
+		if err := cluster.CheckKeyValues(vals); err != nil {
+			return err
+		}
 		if cluster.CompareKeys(prev, vals) >= 0 || cluster.CompareKeys(vals, hi) >= 0 {
 			return mongoerr.New(mongoerr.InvalidOptions, "split points must lie within the chunk, in ascending order")
 		}
@@ -236,6 +239,9 @@ func (m *Manager) commitMigration(ctx context.Context, g *msg.CommitChunkMigrati
 	}
 	if e.Generation.Epoch != g.Epoch {
 		return mongoerr.Newf(mongoerr.StaleEpoch, "the collection %s changed during the migration", g.NS)
+	}
+	if err := cluster.CheckRange(g.Min, g.Max); err != nil {
+		return err
 	}
 	lo, hi := value.Values(g.Min), value.Values(g.Max)
 	c := info.Map.Find(lo)
@@ -421,9 +427,18 @@ func chunkFor(info *cluster.CollectionInfo, r *msg.Range) (c *cluster.Chunk, err
 		}
 	}
 	if r.Min != nil {
-		return info.Map.Find(value.Values(r.Min)), nil
+		c = info.Map.Find(value.Values(r.Min))
+	} else {
+		c = info.Map.FindBelow(value.Values(r.Max))
 	}
-	return info.Map.FindBelow(value.Values(r.Max)), nil
+	lo, hi := c.Bounds()
+	if r.Min != nil {
+		lo = value.Values(r.Min)
+	}
+	if r.Max != nil {
+		hi = value.Values(r.Max)
+	}
+	return c, cluster.CheckRange(info.Map.Key.KeyDoc(lo), info.Map.Key.KeyDoc(hi))
 }
 
 // prepareRecipient creates the collection on a shard that does not have it yet, like the donor's. (The

@@ -124,8 +124,8 @@ func (c *testCluster) rangeDeletions(shard string) int32 {
 	return m["n"].(int32)
 }
 
-// A read at a time before a range arrived on its shard is served by the shard that owned it then, also while the new owner
-// has not been notified; a write to it in a transaction of that time is refused.
+// A read at a time before a range arrived on its shard is served by the shard that owned it then, also where it waited for the critical sections of
+// both; a write to it in a transaction of that time is refused.
 func TestReadsBeforeARangeArrivedGoToItsOwnerOfThen(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.twoHalves()
@@ -151,7 +151,12 @@ func TestReadsBeforeARangeArrivedGoToItsOwnerOfThen(t *testing.T) {
 			t.Errorf("at a time of before: %v", m)
 		}
 	})
-	c.expect(c.all("d", `{"find": "c", "filter": {"_id": 1}, "readConcern": {"level": "snapshot"}}`), `[{"_id":1,"x":1}]`)
+	wg.Go(func() { // which waits for the new owner's
+		const now = `{"find": "c", "filter": {"_id": 1}, "readConcern": {"level": "snapshot"}}`
+		if m := c.as(command.NewClient(10, "test", "test", nil), "d", now); m["ok"] != 1.0 || show(get(m["cursor"], "firstBatch")) != `[{"_id":1,"x":1}]` {
+			t.Errorf("at a time of after: %v", m)
+		}
+	})
 	c.point("shard0", "moveChunkHangAtStep6", false)
 	wg.Wait()
 	c.run("d", `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$set": {"x": 2}}}]}`)

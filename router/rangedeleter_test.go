@@ -126,6 +126,9 @@ func TestRangeDeleterBatches(t *testing.T) {
 	if n := c.orphans("shard0", "c"); n != 14 {
 		t.Errorf("%d orphans between the first batch and the second", n)
 	}
+	if m := c.admin(c.shards["shard0"], bson.D{{Key: "count", Value: "rangeDeletions"}, {Key: "query", Value: bson.D{{Key: "processing", Value: true}}}, {Key: "$db", Value: "config"}}); m["n"] != int32(1) {
+		t.Errorf("%v deletions are shown as processing, want one", m["n"])
+	}
 }
 
 // disableResumableRangeDeleter had no effect.

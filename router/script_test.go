@@ -226,7 +226,7 @@ func (x *protocolScript) placement(ns string) string {
 // left counts the documents of what a shard has begun and not finished.
 func (x *protocolScript) left(shard string) string {
 	var out strings.Builder
-	for _, coll := range []string{"migrationCoordinators", "rangeDeletions", "transaction_coordinators", "collection_critical_sections"} {
+	for _, coll := range []string{"migrationCoordinators", "rangeDeletions", "transaction_coordinators", "collection_critical_sections", "migrationRecipients"} {
 		m := x.c.admin(x.c.shards[shard], bson.D{{Key: "count", Value: coll}, {Key: "query", Value: bson.D{}}, {Key: "$db", Value: "config"}})
 		if n := m["n"].(int32); n > 0 {
 			fmt.Fprintf(&out, "%s %d\n", coll, n)

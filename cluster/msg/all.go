@@ -17,7 +17,7 @@ func All() []Message {
 		new(Join), new(CreateCollectionParticipant), new(RenameCollectionParticipant), new(DropCollectionParticipant), new(DropDatabaseParticipant),
 		new(NotifyShardingEvent), new(ParticipantBlock),
 		new(FlushRoutingTable), new(FlushDatabase), new(FlushRoutingTableDurably), new(FlushDatabaseDurably), new(FlushReply), new(SetClusterParameter), new(ShardMoveRange), new(ShardMoveRangeReply), new(BalancingStats), new(BalancingStatsReply), new(WriteTogether),
-		new(RecvChunkStart), new(RecvChunkStatus), new(RecvChunkStatusReply), new(RecvChunkCommit), new(RecvChunkCommitReply), new(RecvChunkAbort),
+		new(RecvChunkStart), new(RecvChunkStatus), new(RecvChunkStatusReply), new(RecvChunkCommit), new(RecvChunkCommitReply), new(RecvChunkReleaseCritSec), new(RecvChunkAbort),
 		new(MigrateClone), new(MigrateCloneReply), new(TransferMods), new(TransferModsReply),
 		new(GetNextSessionMods), new(GetNextSessionModsReply), new(MigrationDecision),
 		new(CoordinateCommit), new(PrepareTransaction), new(PrepareTransactionReply), new(CommitTransaction), new(AbortTransaction),

@@ -66,7 +66,7 @@ func (m *RecvChunkStatusReply) fields(c *codec) {
 }
 
 // RecvChunkCommit tells the recipient that the range accepts no more writes. The recipient replies once it
-// has the whole range durably. Indexes are the donor's: a recipient with different ones refuses.
+// has the whole range durably and is in its critical section. Indexes are the donor's: a recipient with different ones refuses.
 type RecvChunkCommit struct {
 	Migration
 	Indexes []byte // an array
@@ -84,6 +84,11 @@ func (m *RecvChunkCommitReply) fields(c *codec) {
 	c.reply("_recvChunkCommit")
 	c.int64("docs", required, &m.Docs)
 }
+
+// RecvChunkReleaseCritSec tells the recipient that the config server has accepted the migration: operations on the collection may go on there.
+type RecvChunkReleaseCritSec struct{ Migration }
+
+func (m *RecvChunkReleaseCritSec) fields(c *codec) { m.Migration.on(c, "_recvChunkReleaseCritSec") }
 
 // RecvChunkAbort ends the recipient's work.
 type RecvChunkAbort struct{ Migration }

@@ -243,6 +243,9 @@ func TestRouterShowsTheSetsItFollows(t *testing.T) {
 	if err := admin.RunCommand(ctx, bson.D{{Key: "dropConnections", Value: 1}, {Key: "hostAndPort", Value: bson.A{"nowhere:1"}}}).Err(); err != nil {
 		t.Error(err)
 	}
+	if err := client.Database("test").RunCommand(ctx, bson.D{{Key: "connPoolSync", Value: 1}}).Err(); err != nil {
+		t.Error(err)
+	}
 	for _, c := range []struct {
 		pref bson.D
 		code int32

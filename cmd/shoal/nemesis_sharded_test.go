@@ -65,7 +65,7 @@ type clusterLoad struct {
 	lists   *appender
 	watcher *listWatcher
 
-	transfers, totals, counted, unknown, moved atomic.Int64
+	transfers, totals, counted, unknown, moved, balanced atomic.Int64
 
 	mu struct {
 		sync.Mutex
@@ -206,6 +206,10 @@ func (l *clusterLoad) start(seed int64) (stop func()) {
 	repeat(l.lists.run)
 	mover := connect(l.t, l.c.uri())
 	begin(func(rnd *rand.Rand) { l.c.moveSome(ctx, mover, rnd, l) })
+	if nemesisTime(0) > 0 {
+		balancer := connect(l.t, l.c.uri())
+		begin(func(rnd *rand.Rand) { l.c.rebalance(ctx, balancer, rnd, l) })
+	}
 	return func() { done(); wg.Wait() }
 }
 
@@ -604,7 +608,7 @@ func TestShardedNemesis(t *testing.T) {
 	stop()
 	unwatch()
 	t.Logf("every set had a primary for %v of %v", time.Duration(l.c.whole.Load()).Round(time.Second), time.Since(l.h.start).Round(time.Second))
-	t.Logf("%d transfers, %d totals, %d counted (%d unknown), %d chunks moved", l.transfers.Load(), l.totals.Load(), l.counted.Load(), l.unknown.Load(), l.moved.Load())
+	t.Logf("%d transfers, %d totals, %d counted (%d unknown), %d chunks moved, split or merged, %d times balanced", l.transfers.Load(), l.totals.Load(), l.counted.Load(), l.unknown.Load(), l.moved.Load(), l.balanced.Load())
 	l.errors.log(t)
 	l.c.settle()
 	l.check()

@@ -15,6 +15,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
 // shardedCluster is a config server, shards and routers in processes of their own, which reach each other through a
@@ -145,8 +146,43 @@ func (c *shardedCluster) moveSome(ctx context.Context, client *mongo.Client, rnd
 	}
 }
 
-// moveOne moves a chunk of any collection to another shard. Sometimes it waits until the donor has deleted it.
+// shardChunk is an entry of config.chunks.
+type shardChunk struct {
+	Min, Max bson.D
+	Shard    string
+}
+
+// moveOne moves a chunk of any collection to another shard, or a part of one; now and then it splits a chunk or merges two. Sometimes it waits
+// until the donor has deleted what was moved.
 func (c *shardedCluster) moveOne(ctx context.Context, client *mongo.Client, rnd *rand.Rand) (what string, err error) {
+	ns, chunks, err := c.anyChunks(ctx, client, rnd)
+	if err != nil || len(chunks) == 0 {
+		return "", err
+	}
+	i := rnd.Intn(len(chunks))
+	ch := chunks[i]
+	from := slices.IndexFunc(c.shards, func(rs *replicaSet) bool { return rs.name == ch.Shard })
+	to := shardName((from + 1 + rnd.Intn(len(c.shards)-1)) % len(c.shards))
+	wait := rnd.Intn(4) == 0
+	var cmd bson.D
+	switch kind := rnd.Intn(10); {
+	case kind == 0 && len(chunks) < maxNemesisChunks:
+		what, cmd = "split", bson.D{{Key: "split", Value: ns}, {Key: "bounds", Value: bson.A{ch.Min, ch.Max}}}
+	case kind <= 2 && i+1 < len(chunks) && chunks[i+1].Shard == ch.Shard:
+		what, cmd = "merge", bson.D{{Key: "mergeChunks", Value: ns}, {Key: "bounds", Value: bson.A{ch.Min, chunks[i+1].Max}}}
+	case kind == 3:
+		what, cmd = "part to "+to, bson.D{{Key: "moveRange", Value: ns}, {Key: "min", Value: ch.Min}, {Key: "toShard", Value: to}, {Key: "waitForDelete", Value: wait}}
+	default:
+		what, cmd = "chunk to "+to, bson.D{{Key: "moveChunk", Value: ns}, {Key: "bounds", Value: bson.A{ch.Min, ch.Max}}, {Key: "to", Value: to}, {Key: "_waitForDelete", Value: wait}}
+	}
+	return fmt.Sprintf("%s %v %s", ns, ch.Min, what), client.Database("admin").RunCommand(ctx, cmd).Err()
+}
+
+// maxNemesisChunks is how many chunks of a collection are split no further.
+const maxNemesisChunks = 20
+
+// anyChunks returns one of the sharded collections with its chunks.
+func (c *shardedCluster) anyChunks(ctx context.Context, client *mongo.Client, rnd *rand.Rand) (ns string, chunks []shardChunk, err error) {
 	var colls []struct {
 		ID   string      `bson:"_id"`
 		UUID bson.Binary `bson:"uuid"`
@@ -156,26 +192,14 @@ func (c *shardedCluster) moveOne(ctx context.Context, client *mongo.Client, rnd 
 		err = cur.All(ctx, &colls)
 	}
 	if err != nil || len(colls) == 0 {
-		return "", err
+		return "", nil, err
 	}
 	at := colls[rnd.Intn(len(colls))]
-	var chunks []struct {
-		Min, Max bson.D
-		Shard    string
-	}
-	cur, err = client.Database("config").Collection("chunks").Find(ctx, bson.D{{Key: "uuid", Value: at.UUID}})
+	cur, err = client.Database("config").Collection("chunks").Find(ctx, bson.D{{Key: "uuid", Value: at.UUID}}, options.Find().SetSort(bson.D{{Key: "min", Value: 1}}))
 	if err == nil {
 		err = cur.All(ctx, &chunks)
 	}
-	if err != nil || len(chunks) == 0 {
-		return "", err
-	}
-	ch := chunks[rnd.Intn(len(chunks))]
-	from := slices.IndexFunc(c.shards, func(rs *replicaSet) bool { return rs.name == ch.Shard })
-	to := shardName((from + 1 + rnd.Intn(len(c.shards)-1)) % len(c.shards))
-	what = fmt.Sprintf("%s %v to %s", at.ID, ch.Min, to)
-	return what, client.Database("admin").RunCommand(ctx, bson.D{{Key: "moveChunk", Value: at.ID}, {Key: "bounds", Value: bson.A{ch.Min, ch.Max}}, {Key: "to", Value: to},
-		{Key: "_waitForDelete", Value: rnd.Intn(4) == 0}}).Err()
+	return at.ID, chunks, err
 }
 
 // waitReady waits until every set has a primary and all of its members.
@@ -193,7 +217,7 @@ func (c *shardedCluster) unfinished(ctx context.Context) (found []string, err er
 		if p < 0 {
 			return nil, fmt.Errorf("%s has no primary", rs.name)
 		}
-		for _, name := range []string{"migrationCoordinators", "rangeDeletions", "transaction_coordinators"} {
+		for _, name := range []string{"migrationCoordinators", "migrationRecipients", "rangeDeletions", "transaction_coordinators", "collection_critical_sections"} {
 			cur, err := rs.members[p].direct.Database("config").Collection(name).Find(ctx, bson.D{})
 			if err != nil {
 				return nil, err

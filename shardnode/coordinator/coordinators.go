@@ -152,32 +152,36 @@ func row[M any, P interface {
 // requestField is the argument by which a router identifies its request.
 var requestField = command.Opt(msg.RequestID, command.TObject)
 
-// runHolds reports whether a run still holds its critical sections. Before it says no, it makes sure that it
+// runHolds reports whether a run, or a migration from this shard, still holds its critical sections. Before it says no, it makes sure that it
 // is still primary.
 func (m *Coordinators) runHolds(op *command.Op, req *msg.HoldsCriticalSection, dst []byte) ([]byte, error) {
-	held := m.holds(req)
-	if !held {
-		err := m.Docs.WriteWith(op, replication.Durable, func(_ *storage.Snapshot, u *storage.UnitOfWork) error {
+	held, err := m.holds(req)
+	if err == nil && !held {
+		err = m.Docs.WriteWith(op, replication.Durable, func(_ *storage.Snapshot, u *storage.UnitOfWork) error {
 			u.Oplog(storage.OplogEntry{Op: 'n', StmtID: -1, O: value.Doc(value.F("msg", value.NewString("a critical section was asked about")))})
 			return nil
 		})
-		if err != nil {
-			return dst, err
+		if err == nil {
+			held, err = m.holds(req)
 		}
-		held = m.holds(req)
+	}
+	if err != nil {
+		return dst, err
 	}
 	return msg.AppendFields(dst, &msg.HoldsCriticalSectionReply{Held: held}), nil
 }
 
-func (m *Coordinators) holds(req *msg.HoldsCriticalSection) bool {
+// holds reports whether a run, or a migration from this shard, has the id.
+func (m *Coordinators) holds(req *msg.HoldsCriticalSection) (bool, error) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	for _, r := range m.mu.runs {
 		if r.doc.id == catalog.UUID(req.ID) {
-			return !req.Forward || r.at != undoing
+			defer m.mu.Unlock()
+			return !req.Forward || r.at != undoing, nil
 		}
 	}
-	return false
+	m.mu.Unlock()
+	return migration.Undecided(m.Docs, catalog.UUID(req.ID))
 }
 
 // run executes an operation: it joins a run for the same request, else it takes the locks and checks the current state. as is

@@ -67,7 +67,7 @@ func (m *Manager) service() replication.Service {
 			defer m.mu.Unlock()
 			m.mu.ctx, m.mu.in, m.mu.out = ctx, nil, nil
 			m.mu.recovered, m.mu.held = make(chan struct{}), map[[16]byte]section{}
-			return m.holdUndecided()
+			return errors.Join(m.holdUndecided(), m.restoreReceived())
 		},
 		Run: func(ctx context.Context, _ int64) {
 			m.background(ctx)
@@ -94,7 +94,7 @@ func (m *Manager) specs() []command.Spec {
 	cleanup := asked(command.Spec{Name: "cleanupOrphaned", AdminOnly: true, Internal: true, ArgTypes: command.TString, Lenient: true, Run: m.runCleanupOrphaned})
 	return []command.Spec{
 		asked(command.Internal(m.runMoveRange)), asked(command.Internal(m.runBalancingStats)), asked(command.Internal(m.runDecision)), cleanup,
-		asked(command.Internal(m.runRecvStart)), asked(command.Internal(m.runRecvStatus)), asked(command.Internal(m.runRecvCommit)), asked(command.Internal(m.runRecvAbort)),
+		asked(command.Internal(m.runRecvStart)), asked(command.Internal(m.runRecvStatus)), asked(command.Internal(m.runRecvCommit)), asked(command.Internal(m.runRecvAbort)), asked(command.Internal(m.runRecvRelease)),
 		asked(command.Internal(m.runMigrateClone)), asked(command.Internal(m.runTransferMods)), asked(command.Internal(m.runSessionMods)),
 	}
 }
@@ -190,7 +190,7 @@ func (m *Manager) runRecvStatus(_ *command.Op, req *msg.RecvChunkStatus, dst []b
 	}
 	state, rerr, _ := r.status()
 	reply := &msg.RecvChunkStatusReply{
-		Active: state != recvDone && state != recvFail && state != recvAbort, NS: r.ns, From: r.from, Range: r.rng.bounds(), ShardKey: r.rng.key.Doc(), State: state,
+		Active: state != recvEntered && state != recvDone && state != recvFail && state != recvAbort, NS: r.ns, From: r.from, Range: r.rng.bounds(), ShardKey: r.rng.key.Doc(), State: state,
 	}
 	if rerr != nil {
 		reply.Error = rerr.Error()
@@ -452,8 +452,13 @@ func (m *Manager) runDecision(op *command.Op, req *msg.MigrationDecision, dst []
 	m.mu.Unlock()
 	if r != nil {
 		r.stop()
+		r.entering.Lock() // the critical section has been entered, or is not any more
+		r.entering.Unlock()
 	}
 	m.state.Catalog.InvalidateCollection(req.NS)
+	if err := m.leaveSections(op, &sectionDoc{name: req.NS, id: req.ID}); err != nil {
+		return dst, err
+	}
 	idv := value.NewBinary(4, req.ID[:])
 	defer m.rangesChanged()
 	if req.Committed {

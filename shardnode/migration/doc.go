@@ -6,7 +6,9 @@
 //	  recipient.run ◄── _recvChunkStart ──────┤ donor.run
 //	    clone, transferMods, transferSessions │
 //	    finish ◄─────── _recvChunkCommit ─────┤ donor.commit       ShardState.EnterCritical … LeaveCritical
+//	    enterReceived                         │
 //	                    commit ──► config server
+//	    runRecvRelease ◄── _recvChunkReleaseCritSec
 //	    runDecision ◄── _shardsvrMigrationDecision ── decide, conclude
 //	                                          └──► sweep           the range deleter
 //
@@ -31,5 +33,6 @@
 //  4. The coordinator document and the range deletion change together when a migration is concluded: repeated, the conclusion
 //     finds no document and does nothing.
 //  5. A new primary closes the collections of undecided migrations before it accepts writes (holdUndecided).
-//  6. A query keeps the routing table and the snapshot that it began with; a deletion takes nothing from it.
+//  6. From before the commit until its outcome is reported, no operation on the collection begins on any member of the recipient (enterReceived).
+//  7. A query keeps the routing table and the snapshot that it began with; a deletion takes nothing from it.
 package migration

@@ -1,6 +1,7 @@
 package migration
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -156,6 +157,9 @@ type donor struct {
 	waitForDelete bool
 	transfer      msg.Transfer
 
+	done    chan struct{} // closed at the end
+	outcome error         // of the whole migration, once done is closed
+
 	mu struct {
 		sync.Mutex
 		snap   *storage.Snapshot // of the data that is cloned
@@ -172,19 +176,29 @@ type donor struct {
 	}
 }
 
-// moveRange runs a migration from beginning to end. It returns nil if there is nothing to move.
+// moveRange runs a migration from beginning to end, or waits for the end of one for the same request. It returns nil if there is nothing to move.
 func (m *Manager) moveRange(op *command.Op, mv *msg.Move) (d *donor, err error) {
+	if d := m.underWay(mv); d != nil {
+		select {
+		case <-d.done:
+			return d, d.outcome
+		case <-op.Done():
+			return nil, op.Err()
+		}
+	}
 	unlock, err := m.node.LockDDL(op, mv.NS)
 	if err != nil {
 		return nil, err
 	}
-	d, err = m.beginDonor(op, mv.NS, mv.To, mv.Min, mv.Max)
+	d, err = m.beginDonor(op, mv)
 	unlock()
 	if err != nil || d == nil {
 		return nil, err
 	}
-	d.waitForDelete, d.transfer = mv.WaitForDelete, mv.Transfer
-	defer m.endDonor(d)
+	defer func(d *donor) {
+		d.outcome = err
+		m.endDonor(d)
+	}(d)
 	if err := m.checkSize(op, d, mv); err != nil {
 		return nil, err
 	}
@@ -216,6 +230,33 @@ func (m *Manager) moveRange(op *command.Op, mv *msg.Move) (d *donor, err error) 
 	return d, err
 }
 
+// underWay returns the migration from this shard that a request asks for, nil for none.
+func (m *Manager) underWay(mv *msg.Move) *donor {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	d := m.mu.out
+	if d == nil || d.ns != mv.NS || d.to != mv.To || d.waitForDelete != mv.WaitForDelete || !bytes.Equal(d.rng.min, mv.Min) || !bytes.Equal(d.rng.max, mv.Max) {
+		return nil
+	}
+	return d
+}
+
+// busy returns the error of a migration that another one of this shard does not let begin; nil without one. m.mu must be held.
+func (m *Manager) busy() error {
+	what, ns, other := "", "", ""
+	var r *KeyRange
+	switch {
+	case m.mu.out != nil:
+		what, r, ns, other = "donating", m.mu.out.rng, m.mu.out.ns, "to "+m.mu.out.to
+	case m.mu.in != nil:
+		what, r, ns, other = "receiving", m.mu.in.rng, m.mu.in.ns, "from "+m.mu.in.from
+	default:
+		return nil
+	}
+	return mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "Unable to start new balancer operation because this shard is currently %s range '[%s, %s)' for namespace %s %s",
+		what, value.ShowDoc(r.min), value.ShowDoc(r.max), ns, other)
+}
+
 // step notes how long a step of the migration took.
 func (d *donor) step() {
 	now := d.m.Now()
@@ -230,7 +271,8 @@ func (d *donor) report() (docs, bytes int64, steps []byte) {
 	return d.mu.docs, d.mu.bytes, value.ArrayOf(d.steps...)
 }
 
-func (m *Manager) beginDonor(op *command.Op, ns, to string, min, max []byte) (*donor, error) {
+func (m *Manager) beginDonor(op *command.Op, mv *msg.Move) (*donor, error) {
+	ns, to, min, max := mv.NS, mv.To, mv.Min, mv.Max
 	if err := m.awaitRecovery(op); err != nil {
 		return nil, err
 	}
@@ -245,6 +287,9 @@ func (m *Manager) beginDonor(op *command.Op, ns, to string, min, max []byte) (*d
 	if to == m.state.ID {
 		return nil, nil
 	}
+	if err := cluster.CheckRange(min, max); err != nil {
+		return nil, err
+	}
 	rng := NewKeyRange(info.Map.Key, min, max)
 	chunk := info.Map.Find(rng.minV)
 	low, high := chunk.Bounds()
@@ -256,11 +301,11 @@ func (m *Manager) beginDonor(op *command.Op, ns, to string, min, max []byte) (*d
 	if c == nil {
 		return nil, mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s does not exist on shard %s", ns, m.state.ID)
 	}
-	d := &donor{m: m, id: cluster.NewUUID(), ns: ns, uuid: c.UUID, to: to, rng: rng, version: chunk.Version, began: m.Engine.Visible(), since: m.Now()}
+	d := &donor{m: m, id: cluster.NewUUID(), ns: ns, uuid: c.UUID, to: to, rng: rng, version: chunk.Version, began: m.Engine.Visible(), since: m.Now(), done: make(chan struct{}), waitForDelete: mv.WaitForDelete, transfer: mv.Transfer}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.mu.out != nil || m.mu.in != nil {
-		return nil, mongoerr.New(mongoerr.ConflictingOperationInProgress, "Unable to start new balancer operation because this shard is currently donating or receiving chunks")
+	if err := m.busy(); err != nil {
+		return nil, err
 	}
 	if d.life = m.mu.ctx; d.life.Err() != nil {
 		return nil, mongoerr.New(mongoerr.InterruptedDueToReplStateChange, "operation was interrupted")
@@ -289,6 +334,7 @@ func (m *Manager) endDonor(d *donor) {
 		m.mu.out = nil
 	}
 	m.mu.Unlock()
+	close(d.done)
 	m.wakeDeleter()
 }
 
@@ -533,6 +579,7 @@ func (d *donor) commit(op *command.Op) (committed bool, err error) {
 	_ = d.m.hang(d.m.life(), 6)
 	s.Catalog.InvalidateCollection(d.ns)
 	if err == nil {
+		d.releaseRecipient()
 		info, err = s.Catalog.Collection(context.WithoutCancel(op), d.ns)
 		if err == nil && info.Map != nil && !slices.Contains(info.Map.Shards(), s.ID) {
 			event := value.Doc(value.F("migrateLastChunkFromShard", value.NewString(d.ns)), value.F("shardId", value.NewString(s.ID)))

@@ -98,8 +98,8 @@ func (m *Manager) receiving(id value.Value) bool {
 	return m.mu.in != nil && string(m.mu.in.id[:]) == string(id.Bytes())
 }
 
-// forgetFailed makes room for the next migration if the current one to this shard has failed and its donor no longer knows
-// it.
+// forgetFailed makes room for the next migration if the current one to this shard has failed, or waits for its outcome, and its donor
+// no longer knows it.
 func (m *Manager) forgetFailed(ctx context.Context) error {
 	m.mu.Lock()
 	r := m.mu.in
@@ -107,7 +107,7 @@ func (m *Manager) forgetFailed(ctx context.Context) error {
 	if r == nil {
 		return nil
 	}
-	if state, _, _ := r.status(); state != recvFail {
+	if state, _, _ := r.status(); state != recvFail && state != recvEntered {
 		return nil
 	}
 	known, err := m.donorKnows(ctx, &rangeDeletion{id: value.NewBinary(4, r.id[:]), ns: r.ns, donor: r.from})
@@ -119,5 +119,5 @@ func (m *Manager) forgetFailed(ctx context.Context) error {
 		m.mu.in = nil
 	}
 	m.mu.Unlock()
-	return nil
+	return m.leaveSections(ctx, &sectionDoc{name: r.ns, id: r.id})
 }

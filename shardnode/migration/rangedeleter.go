@@ -30,6 +30,8 @@ type rangeDeletion struct {
 	delayed bool              // it waits for orphanCleanupDelaySecs, and for the queries that began before the range left
 	since   storage.Timestamp // when the migration was decided, 0 while it is pending
 	orphans int64             // how many documents of the range this shard has
+
+	processing bool // its documents are being deleted
 }
 
 // ID implements statedoc.Doc.
@@ -48,6 +50,9 @@ func (d *rangeDeletion) Doc() []byte {
 	}
 	if d.pending {
 		return value.Doc(append(f, value.F("pending", value.NewBool(true)))...)
+	}
+	if d.processing {
+		f = append(f, value.F("processing", value.NewBool(true)))
 	}
 	return value.Doc(append(f, value.F("timestamp", d.since.Value()))...)
 }
@@ -71,6 +76,7 @@ func readRangeDeletion(doc []byte) (*rangeDeletion, error) {
 		rng:     rng,
 		pending: value.Lookup(doc, "pending").Truthy(), delayed: value.Lookup(doc, "whenToClean").Str() == "delayed",
 		since: storage.Timestamp(value.Lookup(doc, "timestamp").TimestampU64()), orphans: orphans,
+		processing: value.Lookup(doc, "processing").Truthy(),
 	}, nil
 }
 
@@ -211,7 +217,9 @@ func (m *Manager) deleteRange(op *command.Op, id value.Value) error {
 		m.node.Warn("A document of "+rangeDeletionsNS+" is removed", mongoerr.Newf(mongoerr.BadValue,
 			"%s: this shard owns documents of the range of %s that it would have deleted", value.Show(id), d.ns))
 	default:
-		err = m.removeRange(op, d.uuid, d.rng, &id)
+		if err = m.rangeDeletions().Update(op, id, func(d *rangeDeletion) { d.processing = true }); err == nil {
+			err = m.removeRange(op, d.uuid, d.rng, &id)
+		}
 	}
 	if err != nil {
 		return err

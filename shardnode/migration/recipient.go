@@ -21,9 +21,11 @@ const (
 	recvReady  = "ready"
 	recvClone  = "clone"
 	recvSteady = "steady"
-	recvDone   = "done"
-	recvFail   = "fail"
-	recvAbort  = "abort"
+	// recvEntered is the state in which everything has arrived and the shard waits for the outcome in its critical section.
+	recvEntered = "enteredCritSec"
+	recvDone    = "done"
+	recvFail    = "fail"
+	recvAbort   = "abort"
 )
 
 // recipient is a migration to this shard.
@@ -37,6 +39,7 @@ type recipient struct {
 	stop context.CancelFunc
 
 	throttle replication.WriteConcern // of the clone's writes
+	entering sync.Mutex               // held while the critical section is entered
 
 	mu struct {
 		sync.Mutex
@@ -53,7 +56,7 @@ type recipient struct {
 func (r *recipient) set(state string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.mu.state == recvFail || r.mu.state == recvAbort || r.mu.state == recvDone {
+	if r.mu.state == recvFail || r.mu.state == recvAbort || r.mu.state == recvDone || r.mu.state == recvEntered && state != recvDone {
 		return
 	}
 	r.mu.state, r.mu.err = state, err
@@ -73,6 +76,9 @@ func (m *Manager) beginRecipient(op *command.Op, req *msg.RecvChunkStart) error 
 	if err != nil {
 		return err
 	}
+	if err := cluster.CheckRange(req.Min, req.Max); err != nil {
+		return err
+	}
 	r := &recipient{m: m, id: req.ID, ns: req.NS, from: req.From, uuid: req.UUID, rng: NewKeyRange(key, req.Min, req.Max)}
 	r.mu.state, r.mu.changed = recvReady, make(chan struct{})
 	if r.throttle, err = m.throttle(req.Transfer); err != nil {
@@ -82,8 +88,8 @@ func (m *Manager) beginRecipient(op *command.Op, req *msg.RecvChunkStart) error 
 		return err
 	}
 	m.mu.Lock()
-	parent, busy := m.mu.ctx, m.mu.in != nil || m.mu.out != nil
-	if !busy && parent.Err() == nil {
+	parent, busy := m.mu.ctx, m.busy()
+	if busy == nil && parent.Err() == nil {
 		m.mu.in = r
 		m.wg.Add(1)
 	}
@@ -91,8 +97,8 @@ func (m *Manager) beginRecipient(op *command.Op, req *msg.RecvChunkStart) error 
 	if parent.Err() != nil {
 		return mongoerr.New(mongoerr.InterruptedDueToReplStateChange, "operation was interrupted")
 	}
-	if busy {
-		return mongoerr.New(mongoerr.ConflictingOperationInProgress, "Active migration already in progress")
+	if busy != nil {
+		return busy
 	}
 	ctx, cancel := context.WithCancel(parent)
 	r.stop = cancel
@@ -181,12 +187,15 @@ func (r *recipient) run(ctx context.Context) error {
 				if err := r.transferSessions(ctx, true); err != nil {
 					return err
 				}
-				// The clone was written without waiting for the journal. Once the recipient reports done the donor
+				// The clone was written without waiting for the journal. Once the recipient reports that it has everything the donor
 				// may delete the range, so all of it has to be durable first.
 				if err := r.m.Engine.Sync(ctx); err != nil {
 					return err
 				}
-				r.set(recvDone, nil)
+				if err := r.enterReceived(); err != nil {
+					return err
+				}
+				r.set(recvEntered, nil)
 				return nil
 			}
 			continue
@@ -459,7 +468,7 @@ func (r *recipient) finish(ctx context.Context) error {
 	for {
 		state, err, changed := r.status()
 		switch state {
-		case recvDone:
+		case recvEntered, recvDone:
 			return nil
 		case recvFail, recvAbort:
 			if err == nil {

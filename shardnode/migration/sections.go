@@ -21,8 +21,8 @@ import (
 //	_shardsvrParticipantBlock ── lock, X ── document and notice in one unit ──► Shard.OnCommitNotice ──► ShardState.enterDDL
 //	                             a member that opens, or takes a snapshot ────► Shard.loadSections ─────┘
 //
-// A section belongs to the run of a DDL (its id), which lives on a shard or the config server (its owner). Only a message
-// of that run ends it. If a section was entered after its DDL had ended, an operation that waits for it finds out by asking
+// A section belongs to the run of a DDL (its id), which lives on a shard or the config server (its owner), or to a migration to this
+// shard, whose owner is the donor (recvsection.go). Only a message of that run ends it. If a section was entered after its DDL had ended, an operation that waits for it finds out by asking
 // the owner.
 
 // SectionsNS has the critical sections of DDL.
@@ -211,16 +211,29 @@ func (m *Manager) enterSections(ctx context.Context, ds []*sectionDoc) error {
 			return err
 		}
 	}
-	docs := sectionDocs(m.Docs)
 	return m.Docs.Write(ctx, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		for _, d := range ds {
-			u.Notice(sectionNotice("entered", d))
-			if err := docs.PutIn(s, u, d); err != nil {
+			if err := m.putSection(s, u, d); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
+}
+
+// putSection stages a section. It replaces no other run's, which may have been entered since endOther looked: the recipient of a migration
+// takes no lock.
+func (m *Manager) putSection(s *storage.Snapshot, u *storage.UnitOfWork, d *sectionDoc) error {
+	docs := sectionDocs(m.Docs)
+	other, ok, err := docs.GetIn(s, d.ID())
+	if err == nil && ok && other.id != d.id {
+		err = mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "%s is in a critical section: %s", d.name, other.why)
+	}
+	if err != nil {
+		return err
+	}
+	u.Notice(sectionNotice("entered", d))
+	return docs.PutIn(s, u, d)
 }
 
 // endOther makes sure that no other run holds a name: it ends a section that was left behind, and returns an error if one is held.
@@ -239,7 +252,7 @@ func (m *Manager) endOther(ctx context.Context, d *sectionDoc) error {
 	return m.leaveSections(ctx, other)
 }
 
-// leaveSections ends those sections whose run still holds their names.
+// leaveSections ends those sections whose run still holds their names. Only names and ids of ds are used.
 func (m *Manager) leaveSections(ctx context.Context, ds ...*sectionDoc) error {
 	docs := sectionDocs(m.Docs)
 	held := false
@@ -266,10 +279,14 @@ func (m *Manager) leaveSections(ctx context.Context, ds ...*sectionDoc) error {
 			if !ok {
 				continue
 			}
-			if have, err := readSectionDoc(doc); err != nil || have.id != d.id {
+			have, err := readSectionDoc(doc)
+			if err != nil || have.id != d.id {
 				continue
 			}
-			u.Notice(sectionNotice("left", d))
+			u.Notice(sectionNotice("left", have))
+			if err := recipientDocs(m.Docs).RemoveIn(s, u, d.id.Value()); err != nil {
+				return err
+			}
 			if err := docs.RemoveIn(s, u, d.ID()); err != nil {
 				return err
 			}
