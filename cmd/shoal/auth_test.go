@@ -245,6 +245,33 @@ func TestMembersHaveToProveIt(t *testing.T) {
 	}
 }
 
+// serverStatus counts the attempts to authenticate by mechanism and kind, and those that succeed.
+func TestLoginsAreCounted(t *testing.T) {
+	g := startGuarded(t, "standalone")
+	g.must(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
+	s := g.stranger()
+	s.logIn("root", "secret")
+	counts := func() (out [5]int64) {
+		auth := s.send(bson.D{{Key: "serverStatus", Value: 1}, {Key: "$db", Value: "admin"}}).Lookup("security", "authentication").Document()
+		mech := auth.Lookup("mechanisms", "SCRAM-SHA-256").Document()
+		for i, at := range [][]string{{"speculativeAuthenticate", "received"}, {"speculativeAuthenticate", "successful"}, {"authenticate", "received"}, {"authenticate", "successful"}} {
+			out[i] = mech.Lookup(at...).AsInt64()
+		}
+		out[4] = auth.Lookup("saslSupportedMechsReceived").AsInt64()
+		return out
+	}
+	before := counts()
+	g.unproved(t, "root") // one attempt that fails, and one hello
+	g.stranger().logIn("root", "secret")
+	g.must(g.client("root", "secret", "SCRAM-SHA-256"), "admin", "ping", 1) // the driver attempts it with its hellos, on two connections
+	after := counts()
+	for i, want := range [5]int64{1, 1, 2, 1, 1} {
+		if got := after[i] - before[i]; got < want || i > 1 && got != want {
+			t.Errorf("number %d: %v, then %v", i, before, after)
+		}
+	}
+}
+
 // Every command of every role has a row in the table of what commands ask for, and those before authentication say so in both
 // tables.
 func TestEveryCommandHasARule(t *testing.T) {

@@ -113,6 +113,9 @@ func TestLoginByCertificate(t *testing.T) {
 	if _, code, text := run1(own, "$external", "authenticate", 1, "mechanism", "MONGODB-X509"); code != int(mongoerr.AuthenticationFailed) || !strings.Contains(text, "check the --clusterAuthMode flag") {
 		t.Errorf("the server's own certificate: %d %s", code, text)
 	}
+	if _, code, text := run1(certified(t, a, o.at(), person("mal", "cooks"), x509("")), "shop", "find", "c"); code == 0 {
+		t.Errorf("without a user: %d %s", code, text)
+	}
 	// Successful and failed logins are logged, whatever characters the name contains.
 	if _, code, _ := run1(certified(t, a, o.at(), ann, nil), "$external", "authenticate", 1, "mechanism", "MONGODB-X509", "user", "x\n{\"msg\":\"forged\"}"); code != int(mongoerr.AuthenticationFailed) {
 		t.Errorf("a name of two lines: %d", code)
@@ -132,7 +135,7 @@ func TestLoginByCertificate(t *testing.T) {
 		}
 	}
 	for _, want := range []string{"Successfully authenticated " + name, "Successfully authenticated root", "Failed to authenticate x\n{\"msg\":\"forged\"}",
-		"Failed to authenticate CN=eve,OU=cooks,O=Shoal"} {
+		"Failed to authenticate CN=mal,OU=cooks,O=Shoal"} {
 		if !found[want] {
 			t.Errorf("the log does not say: %s", want)
 		}
