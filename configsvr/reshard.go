@@ -107,10 +107,14 @@ func (m *Manager) runReshard(op *command.Op, req *msg.ConfigReshard, dst []byte)
 	}
 	select {
 	case <-r.done:
-		return dst, r.err
 	case <-op.Done():
 		return dst, op.Err()
 	}
+	if r.err == nil || r.err == errNotPrimary {
+		return dst, r.err
+	}
+	why := failureOf(r.err)
+	return msg.AppendFields(dst, &msg.ConfigReshardReply{Code: int64(why.Code), Error: why.Message}), nil
 }
 
 // beginReshard returns the operation; nil where there is nothing to do.

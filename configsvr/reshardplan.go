@@ -105,6 +105,9 @@ func (p *reshardPlan) checkReshard(ctx context.Context) (same bool, err error) {
 	if p.key, err = cluster.ParseShardKey(p.want.Key); err != nil {
 		return false, err
 	}
+	if p.want.Collation != nil && value.Lookup(p.want.Collation, "locale").Str() != "simple" {
+		return false, mongoerr.Newf(mongoerr.BadValue, "The collation for reshardCollection must be {locale: 'simple'}, but found: %s", value.ShowDoc(p.want.Collation))
+	}
 	if c := value.Lookup(p.options, "collation"); c.T == value.Document && value.Lookup(c.Doc(), "locale").Str() != "simple" {
 		if p.want.Collation == nil || value.Lookup(p.want.Collation, "locale").Str() != "simple" {
 			return false, mongoerr.New(mongoerr.BadValue, "Collection has default collation, must specify collation {locale: \"simple\"} to reshard it")

@@ -315,3 +315,32 @@ func TestLostReplyOfDDL(t *testing.T) {
 		t.Errorf("a rename of nothing: %v", m)
 	}
 }
+
+// The last index that serves the shard key stays: dropping it is refused, on every shard, and dropping all leaves it. One of several goes, and that of a hashed key, too.
+func TestLastShardKeyIndexStays(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	c.run("admin", `{"shardCollection": "db.c", "key": {"k": 1}}`)
+	c.insertKeys("c", 1, 10)
+	c.run("admin", `{"split": "db.c", "middle": {"k": 0}}`)
+	c.run("admin", `{"moveChunk": "db.c", "find": {"k": 0}, "to": "shard1"}`)
+	c.run("db", `{"createIndexes": "c", "indexes": [{"key": {"k": 1, "z": 1}, "name": "kz"}, {"key": {"y": 1}, "name": "y"}]}`)
+	for _, index := range []string{`["k_1", "kz"]`, `["k_1", "y", "kz"]`} {
+		if m := c.raw("db", `{"dropIndexes": "c", "index": `+index+`}`); m["code"] != int32(mongoerr.CannotDropShardKeyIndex) {
+			t.Errorf("%s: %v", index, m)
+		}
+	}
+	c.run("db", `{"dropIndexes": "c", "index": "k_1"}`)
+	if m := c.raw("db", `{"dropIndexes": "c", "index": "kz"}`); m["code"] != int32(mongoerr.CannotDropShardKeyIndex) {
+		t.Errorf("the last one: %v", m)
+	}
+	c.run("db", `{"dropIndexes": "c", "index": "*"}`)
+	for name, want := range map[string]int{"kz": 2, "y": 0, "k_1": 0} {
+		if on := c.hasIndex("db.c", name); len(on) != want {
+			t.Errorf("%s is on %v", name, on)
+		}
+	}
+	c.expect(c.all("db", `{"checkMetadataConsistency": "c", "checkIndexes": true}`), `[]`)
+	c.run("admin", `{"shardCollection": "db.h", "key": {"k": "hashed"}}`)
+	c.run("db", `{"dropIndexes": "h", "index": "k_hashed"}`)
+}

@@ -2,6 +2,7 @@ package router_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -183,4 +184,45 @@ func TestNoCopyIsLeftOfPlacedCollections(t *testing.T) {
 	c.admin(c.shards["shard0"], bson.D{{Key: "create", Value: "u"}, {Key: "$db", Value: "db"}})
 	c.run("admin", `{"untrackUnshardedCollection": "db.u"}`)
 	check("untracked")
+}
+
+// A clustered collection moves and is resharded, and has one clustered index afterwards: listIndexes shows it, and the other shard made another
+// index of that.
+func TestClusteredCollectionIsPlaced(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	c.run("db", `{"create": "u", "clusteredIndex": {"key": {"_id": 1}, "unique": true, "name": "ci"}}`)
+	c.insertKeys("u", 1, 10)
+	for _, cmd := range []string{
+		`{"moveCollection": "db.u", "toShard": "shard1"}`, `{"moveCollection": "db.u", "toShard": "shard0"}`, `{"createIndexes": "u", "indexes": [{"key": {"k": 1}, "name": "k"}]}`,
+		`{"shardCollection": "db.u", "key": {"k": 1}}`, `{"split": "db.u", "middle": {"k": 0}}`, `{"moveRange": "db.u", "min": {"k": 0}, "toShard": "shard1"}`,
+	} {
+		db := "admin"
+		if strings.HasPrefix(cmd, `{"createIndexes"`) {
+			db = "db"
+		}
+		c.run(db, cmd)
+		clustered := 0
+		for _, x := range c.all("db", `{"listIndexes": "u"}`) {
+			if get(x, "name") == "ci" {
+				clustered++
+			}
+		}
+		if m := c.raw("db", `{"validate": "u"}`); clustered != 1 || m["ok"] != 1.0 {
+			t.Errorf("%s: %d clustered indexes, %v", cmd, clustered, m)
+		}
+		c.expect(c.counted("u", 1), `10`)
+	}
+}
+
+// A resharded collection has the simple collation under its key.
+func TestReshardRefusesACollation(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	c.shardedAs("c", 1, 10)
+	if m := c.raw("admin", `{"reshardCollection": "db.c", "key": {"k": 1}, "collation": {"locale": "de"}}`); m["code"] != int32(mongoerr.BadValue) {
+		t.Errorf("%v", m)
+	}
+	c.run("admin", `{"reshardCollection": "db.c", "key": {"k": 1}, "collation": {"locale": "simple"}}`)
+	c.expect(c.counted("c", 1), `10`)
 }

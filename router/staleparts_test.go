@@ -2,9 +2,13 @@ package router_test
 
 import (
 	"context"
+	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/internal/await"
@@ -100,5 +104,31 @@ func (p *heldTables) Call(ctx context.Context, m *wire.Message, dst []byte) ([]b
 		return p.Peer.Call(ctx, m, dst)
 	case <-ctx.Done():
 		return dst, ctx.Err()
+	}
+}
+
+// A collection is resharded between the parts of an update of many documents: the update ends with an error instead of beginning again on
+// documents that it has updated already.
+func TestUpdateOfManyMeetsAResharding(t *testing.T) {
+	c := newTestCluster(t, 2)
+	s := c.interposed("shard1")
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	c.shardedAs("c", 1, 40)
+	var first atomic.Bool
+	s.through(func(ctx context.Context, name string, call func() ([]byte, error)) ([]byte, error) {
+		if name == "update" && first.CompareAndSwap(false, true) {
+			c.until("the other shard has updated its part", func() bool { return len(c.all("db", `{"find": "c", "filter": {"n": 1}}`)) > 0 })
+			c.run("admin", `{"reshardCollection": "db.c", "key": {"k": 1}}`)
+		}
+		return call()
+	})
+	m := c.raw("db", `{"update": "c", "updates": [{"q": {}, "u": {"$inc": {"n": 1}}, "multi": true}]}`)
+	errs, _ := m["writeErrors"].(bson.A)
+	if len(errs) != 1 || get(errs[0], "code") != int32(mongoerr.QueryPlanKilled) {
+		t.Errorf("%v", m)
+	}
+	once, twice := len(c.all("db", `{"find": "c", "filter": {"n": 1}}`)), len(c.all("db", `{"find": "c", "filter": {"n": {"$gt": 1}}}`))
+	if once == 0 || twice > 0 || fmt.Sprint(m["n"]) != fmt.Sprint(once) {
+		t.Errorf("%d documents are updated once, %d more often; the reply: %v", once, twice, m)
 	}
 }

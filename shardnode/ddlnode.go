@@ -3,6 +3,7 @@ package shardnode
 import (
 	"context"
 
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
@@ -24,6 +25,14 @@ func (c catalogNode) HoldsSection(name string, id catalog.UUID) error {
 		return mongoerr.New(mongoerr.ShardingStateNotInitialized, "this node is no shard")
 	}
 	return s.HoldsSection(name, id)
+}
+
+func (c catalogNode) ShardKeyIndexes(ctx context.Context, coll *catalog.Collection) ([]string, error) {
+	s := c.n.shard.State()
+	if s == nil || cluster.FixedDatabase(catalog.DBOf(coll.NS)) {
+		return nil, nil
+	}
+	return s.ShardKeyIndexes(ctx, coll)
 }
 
 func (c catalogNode) Background(f func(life context.Context)) { c.n.background(f) }

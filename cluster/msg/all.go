@@ -21,7 +21,7 @@ func All() []Message {
 		new(MigrateClone), new(MigrateCloneReply), new(TransferMods), new(TransferModsReply),
 		new(GetNextSessionMods), new(GetNextSessionModsReply), new(MigrationDecision),
 		new(CoordinateCommit), new(PrepareTransaction), new(PrepareTransactionReply), new(CommitTransaction), new(AbortTransaction),
-		new(ShardReshard), new(ConfigReshard), new(ForgetReshard), new(AbortReshard), new(CommitReshard), new(CleanupReshard),
+		new(ShardReshard), new(ConfigReshard), new(ConfigReshardReply), new(ForgetReshard), new(AbortReshard), new(CommitReshard), new(CleanupReshard),
 		new(ReshardDonate), new(ReshardDonateReply), new(ReshardReceive), new(ReshardProgress), new(ReshardProgressReply), new(ReshardFinish), new(ReshardEnd),
 		new(ReshardFetchDocuments), new(ReshardFetchDocumentsReply), new(ReshardFetchChanges), new(ReshardFetchChangesReply),
 		new(ReshardFetchSessions), new(ReshardFetchSessionsReply),

@@ -56,6 +56,19 @@ func (m *ConfigReshard) fields(c *codec) {
 	m.Reshard.fields(c)
 }
 
+// ConfigReshardReply is the reply to ConfigReshard once the operation has ended. The error that it has ended with is not an error of the
+// request, which whoever asks would repeat.
+type ConfigReshardReply struct {
+	Code  int64 // 0 if the operation has succeeded
+	Error string
+}
+
+func (m *ConfigReshardReply) fields(c *codec) {
+	c.reply("_configsvrReshardCollection")
+	c.int64("code", optional, &m.Code)
+	c.str("errmsg", optional, &m.Error)
+}
+
 // ForgetReshard ends what the config server remembers of a resharding that has ended.
 type ForgetReshard struct {
 	NS string

@@ -33,12 +33,25 @@ func (s *reshard) check(context.Context, *run) (local bool, err error) {
 
 func (s *reshard) phases() []phase {
 	return []phase{
-		{name: "reshardCollection", do: func(ctx context.Context, r *run) error {
-			_, err := r.onConfig(ctx, &msg.ConfigReshard{NS: s.req.NS, ID: r.doc.id, Reshard: s.req.Reshard})
-			return err
-		}},
+		{name: "reshardCollection", do: s.await},
 		{name: "forget", final: true, do: s.forget},
 	}
+}
+
+// await begins the operation on the config server, or joins it, and waits for its end.
+func (s *reshard) await(ctx context.Context, r *run) error {
+	body, err := r.onConfig(ctx, &msg.ConfigReshard{NS: s.req.NS, ID: r.doc.id, Reshard: s.req.Reshard})
+	if err != nil {
+		return err
+	}
+	var reply msg.ConfigReshardReply
+	if err := msg.Parse(body, &reply); err != nil {
+		return err
+	}
+	if reply.Code != 0 {
+		return permanent{mongoerr.New(mongoerr.Code(reply.Code), reply.Error)}
+	}
+	return nil
 }
 
 // forget tells the config server that the outcome is known here.

@@ -214,7 +214,8 @@ const hangPoint = "hangBeforeRunningShardingDDLPhase"
 func (r *run) retry(ctx context.Context, always bool, f func() error) error {
 	for try := 0; ; try++ {
 		err := f()
-		if err == nil || ctx.Err() != nil || !always && !cluster.Transient(err) {
+		var final permanent
+		if err == nil || ctx.Err() != nil || !always && (errors.As(err, &final) || !cluster.Transient(err)) {
 			return err
 		}
 		if try%16 == 15 {
@@ -225,6 +226,11 @@ func (r *run) retry(ctx context.Context, always bool, f func() error) error {
 		}
 	}
 }
+
+// permanent marks an error as permanent, regardless of its code.
+type permanent struct{ error }
+
+func (p permanent) Unwrap() error { return p.error }
 
 // decided returns the outcome of a commit by the config server: one that is refused with one of the codes was not done. After any
 // other error the request is repeated.

@@ -21,6 +21,8 @@ type Node interface {
 	Forget(u *storage.UnitOfWork, c *catalog.Collection)
 	// HoldsSection returns an error unless the run of a DDL over shards holds a name here.
 	HoldsSection(name string, id catalog.UUID) error
+	// ShardKeyIndexes lists the indexes of a collection that serve its shard key; none for one that is not sharded, or whose key may be without an index.
+	ShardKeyIndexes(ctx context.Context, c *catalog.Collection) (names []string, err error)
 	// Background runs work that outlives its command.
 	Background(f func(life context.Context))
 }

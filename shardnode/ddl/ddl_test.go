@@ -161,4 +161,8 @@ func TestAParticipantDropsWhatTheClientsCommandWould(t *testing.T) {
 	}
 }
 
+func (n *fakeNode) ShardKeyIndexes(context.Context, *catalog.Collection) ([]string, error) {
+	return nil, nil
+}
+
 func (n *fakeNode) HoldsSection(string, catalog.UUID) error { return nil }

@@ -2,6 +2,7 @@ package ddl
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -363,23 +364,24 @@ func (cs *Commands) runDropIndexes(op *command.Op, dst []byte) ([]byte, error) {
 		return dst, err
 	}
 	defer w.AfterCommit(unlock)
-	was, all, err := w.dropIndexes(ns)
+	was, told, err := w.dropIndexes(ns)
 	if err != nil {
 		return dst, err
 	}
-	return dropIndexesReply(dst, was, all), nil
+	return dropIndexesReply(dst, was, told), nil
 }
 
-func dropIndexesReply(dst []byte, was int, all bool) []byte {
+func dropIndexesReply(dst []byte, was int, told string) []byte {
 	dst = value.Append(dst, "nIndexesWas", value.NewInt32(int32(was)))
-	if all {
-		dst = value.Append(dst, "msg", value.NewString("non-_id indexes dropped for collection"))
+	if told != "" {
+		dst = value.Append(dst, "msg", value.NewString(told))
 	}
 	return dst
 }
 
-// dropIndexes drops the indexes that the command names. It returns how many there were, and whether that is every one but that on _id.
-func (w *operation) dropIndexes(ns string) (was int, all bool, err error) {
+// dropIndexes drops the indexes that the command names. It returns how many there were, and what the reply says if that is every one that can be dropped.
+func (w *operation) dropIndexes(ns string) (was int, told string, err error) {
+	var all, kept bool
 	err = w.Retry(func() error {
 		s := w.ddl.Engine.Snapshot()
 		defer s.Release()
@@ -392,7 +394,10 @@ func (w *operation) dropIndexes(ns string) (was int, all bool, err error) {
 		}
 		was = len(c.Indexes)
 		var names []string
-		if names, all, err = indexesToDrop(c, ts, w.Op.Arg("index")); err != nil || w.checks {
+		if names, all, err = indexesToDrop(c, ts, w.Op.Arg("index")); err != nil {
+			return err
+		}
+		if names, kept, err = w.keepShardKeyIndex(c, names, all); err != nil || w.checks {
 			return err
 		}
 		if len(names) == 0 {
@@ -407,12 +412,35 @@ func (w *operation) dropIndexes(ns string) (was int, all bool, err error) {
 		for _, name := range names {
 			w.Audit(u, "dropIndex", value.F("ns", value.NewString(ns)), value.F("indexName", value.NewString(name)))
 		}
-		if err := namespace.AddOutcome(w.Op, u, dropIndexesReply(nil, was, all)); err != nil {
+		if err := namespace.AddOutcome(w.Op, u, dropIndexesReply(nil, was, droppedMessage(all, kept))); err != nil {
 			return err
 		}
 		return w.Commit(u, w.Concern)
 	})
-	return was, all, err
+	return was, droppedMessage(all, kept), err
+}
+
+// droppedMessage is what a reply says of a dropIndexes of all indexes; "" for that of some.
+func droppedMessage(all, kept bool) string {
+	switch {
+	case !all:
+		return ""
+	case kept:
+		return "non-_id indexes and non-shard key indexes dropped for collection"
+	}
+	return "non-_id indexes dropped for collection"
+}
+
+// keepShardKeyIndex refuses to drop the last index that serves the shard key; dropping all indexes leaves it.
+func (w *operation) keepShardKeyIndex(c *catalog.Collection, names []string, all bool) (rest []string, kept bool, err error) {
+	serving, err := w.ddl.node.ShardKeyIndexes(w.Op, c)
+	if err != nil || len(serving) == 0 || slices.ContainsFunc(serving, func(name string) bool { return !slices.Contains(names, name) }) {
+		return names, false, err
+	}
+	if !all {
+		return nil, false, mongoerr.New(mongoerr.CannotDropShardKeyIndex, "Cannot drop the only compatible index for this collection's shard key")
+	}
+	return slices.DeleteFunc(names, func(name string) bool { return name == serving[len(serving)-1] }), true, nil
 }
 
 // indexesToDrop returns the names of the indexes that an index argument refers to. all is true for every index except the one on _id.

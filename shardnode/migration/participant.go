@@ -95,10 +95,10 @@ func (m *Manager) complete(req *msg.CreateCollectionParticipant) bool {
 	return c != nil && c.UUID == req.UUID && len(missingFrom(c, req.Indexes)) == 0
 }
 
-// missingFrom returns those of the indexes that a collection does not have.
+// missingFrom returns those of the indexes, as listIndexes shows them, that a collection does not have. A clustered one is the collection itself.
 func missingFrom(c *catalog.Collection, indexes [][]byte) (specs [][]byte) {
 	for _, spec := range indexes {
-		if name := value.Lookup(spec, "name").Str(); c.Index(name) == nil && name != "_id_" {
+		if name := value.Lookup(spec, "name").Str(); c.Index(name) == nil && name != "_id_" && !value.Lookup(spec, "clustered").Truthy() {
 			specs = append(specs, bytes.Clone(spec))
 		}
 	}

@@ -278,12 +278,7 @@ func (r *recipient) prepareCollection(ctx context.Context) error {
 				return err
 			}
 		}
-		var missing [][]byte
-		for _, spec := range indexes {
-			if name := value.Lookup(spec, "name").Str(); c.Index(name) == nil && name != "_id_" {
-				missing = append(missing, spec)
-			}
-		}
+		missing := missingFrom(c, indexes)
 		if len(missing) == 0 {
 			return nil
 		}

@@ -1,6 +1,9 @@
 package migration
 
 import (
+	"context"
+	"slices"
+
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
@@ -36,6 +39,24 @@ func ServesShardKey(c *catalog.Collection, key *cluster.ShardKeyPattern, unique,
 		serves = serves || servesShardKey(x, key) && (!unique || x.Spec.Unique || x.IsID)
 	}
 	return serves, nil
+}
+
+// ShardKeyIndexes lists the indexes of a collection that serve its shard key; none for one that is not sharded, or by a hash: such a key needs no
+// index to find what a chunk has.
+func (s *ShardState) ShardKeyIndexes(ctx context.Context, c *catalog.Collection) (names []string, err error) {
+	info, err := s.Catalog.Collection(ctx, c.NS)
+	if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound { // a database of this shard alone
+		return nil, nil
+	}
+	if err != nil || !info.Sharded() || info.Map.UUID != c.UUID || slices.ContainsFunc(info.Map.Key.Parts, func(p cluster.KeyPart) bool { return p.Hashed }) {
+		return nil, err
+	}
+	for _, x := range c.Indexes {
+		if servesShardKey(x, info.Map.Key) {
+			names = append(names, x.Name)
+		}
+	}
+	return names, nil
 }
 
 // servesShardKey reports whether an index contains every document under its shard key exactly once.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
@@ -128,7 +129,7 @@ func (r *recipient) behind(donor string, reply *msg.ReshardFetchChangesReply, fr
 // apply stores a donor's changes, and how far they go.
 func (f *follower) apply(ctx context.Context, part *msg.ReshardFetchChangesReply, upTo value.Value) error {
 	r := f.r
-	t, err := r.m.tables(ctx, &r.doc.about)
+	t, err := r.tables(ctx)
 	if err != nil {
 		return err
 	}
@@ -155,6 +156,23 @@ func (f *follower) apply(ctx context.Context, part *msg.ReshardFetchChangesReply
 		p.at = upTo
 		return progressDocs(r.m.Docs, appliersNS).PutIn(s, u, &p)
 	})
+}
+
+// tables is Manager.tables for as long as the catalog does not have the chunks: a config server that is behind, or cannot be reached, does not undo the
+// operation.
+func (r *recipient) tables(ctx context.Context) (*tables, error) {
+	for try := 0; ; try++ {
+		if err := r.failure(); err != nil {
+			return nil, err
+		}
+		t, err := r.m.tables(ctx, &r.doc.about)
+		if err == nil || ctx.Err() != nil || !transient(err) {
+			return t, err
+		}
+		if err := cluster.Backoff(ctx, try); err != nil {
+			return nil, err
+		}
+	}
 }
 
 // applier applies changes of a donor in one unit of work.
