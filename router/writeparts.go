@@ -12,7 +12,7 @@ import (
 // executes it under that version, or replies with a stale error and does nothing. If some have executed it and
 // others are stale, it is sent again by the new placement, without the documents that are done: those of the
 // ranges that the successful shards owned when they executed it. A statement thus processes each document once,
-// even if chunks move meanwhile. (The real router sends such statements to all shards, which execute their part
+// even if chunks move or the collection is resharded meanwhile. (The real router sends such statements to all shards, which execute their part
 // whatever the version; a document that moves meanwhile may be processed twice or not at all.)
 
 // part is the part of a statement that a shard has executed: for the ranges that it owned according to one version of the routing table.
@@ -46,19 +46,26 @@ func errReplaced(ns string) error {
 // the ranges that are done.
 func (b *writeBatch) undone(info *cluster.CollectionInfo, i int, shards []string) (left []string, written map[string][]byte) {
 	var parts []part
+	var before []value.Value
 	for _, p := range b.done[i] {
-		if info.Sharded() && p.table.UUID == info.Map.UUID { // what was done on a collection that was dropped since does not count
+		if info.Sharded() && p.table.UUID == info.Map.UUID {
 			parts = append(parts, p)
+		} else {
+			before = append(before, p.ranges()...)
 		}
 	}
-	if len(parts) == 0 {
+	if len(parts)+len(before) == 0 {
 		return shards, nil
 	}
 	written = make(map[string][]byte, len(shards))
 	for _, s := range shards {
-		ranges, all := doneRanges(info.Map, s, parts)
-		if all {
-			continue
+		ranges := slices.Clone(before)
+		if len(parts) > 0 {
+			done, all := doneRanges(info.Map, s, parts)
+			if all {
+				continue
+			}
+			ranges = append(ranges, done...)
 		}
 		left = append(left, s)
 		if len(ranges) > 0 {
@@ -66,6 +73,31 @@ func (b *writeBatch) undone(info *cluster.CollectionInfo, i int, shards []string
 		}
 	}
 	return left, written
+}
+
+// ranges returns the ranges of a part that was executed before a resharding, with the shard key of that time, adjacent ones merged. Which
+// documents those were their values of that key still tell, on whatever shard they are now: a statement that changes many documents
+// does not change the values of the shard key under which it is executed. (The documents of a collection that was dropped and created
+// again in the middle of a statement are filtered too: the statement then counts as executed on those ranges before the drop.)
+func (p part) ranges() (out []value.Value) {
+	key := p.table.Key
+	var from, to []value.Value
+	flush := func() {
+		if from != nil {
+			out = append(out, value.NewDocument(value.Doc(value.F("key", value.NewDocument(key.Doc())),
+				value.F("min", value.NewDocument(key.KeyDoc(from))), value.F("max", value.NewDocument(key.KeyDoc(to))))))
+		}
+	}
+	for _, c := range p.table.ChunksOf(p.shard) {
+		low, high := c.Bounds()
+		if from == nil || cluster.CompareKeys(to, low) != 0 {
+			flush()
+			from = low
+		}
+		to = high
+	}
+	flush()
+	return out
 }
 
 // doneRanges returns the part of a shard's ranges that the parts cover, with adjacent ones merged; all means that

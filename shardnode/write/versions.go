@@ -1,6 +1,7 @@
 package write
 
 import (
+	"bytes"
 	"slices"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -75,22 +76,35 @@ func (w *Command) ownedBy(c *catalog.Collection) (exec.Ownership, error) {
 	return owned, nil
 }
 
-// written reads the ranges that have been written already.
+// written reads the ranges that have been written already. Those from before a resharding come with the shard key of that time.
 func (w *Command) written(table *cluster.ChunkMap) ([]*migration.KeyRange, error) {
 	list := w.Op.Req.Shared(writtenRanges).Doc()
 	if list == nil {
 		return nil, nil
 	}
-	if table == nil {
-		return nil, mongoerr.New(mongoerr.NamespaceNotSharded, "ranges of a collection that is not sharded")
-	}
 	var out []*migration.KeyRange
+	var former *cluster.ShardKeyPattern
 	for _, v := range value.Values(list) {
-		min, max := value.Lookup(v.Doc(), "min"), value.Lookup(v.Doc(), "max")
+		min, max, pattern := value.Lookup(v.Doc(), "min"), value.Lookup(v.Doc(), "max"), value.Lookup(v.Doc(), "key")
 		if min.T != value.Document || max.T != value.Document {
 			return nil, mongoerr.New(mongoerr.FailedToParse, "a range needs min and max")
 		}
-		out = append(out, migration.NewKeyRange(table.Key, min.Doc(), max.Doc()))
+		var key *cluster.ShardKeyPattern
+		switch {
+		case pattern.T == value.Document:
+			if former == nil || !bytes.Equal(former.Doc(), pattern.Doc()) {
+				var err error
+				if former, err = cluster.ParseShardKey(pattern.Doc()); err != nil {
+					return nil, err
+				}
+			}
+			key = former
+		case table == nil:
+			return nil, mongoerr.New(mongoerr.NamespaceNotSharded, "ranges of a collection that is not sharded")
+		default:
+			key = table.Key
+		}
+		out = append(out, migration.NewKeyRange(key, min.Doc(), max.Doc()))
 	}
 	return out, nil
 }
