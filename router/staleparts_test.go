@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
-
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/query/value"
@@ -107,7 +105,7 @@ func (p *heldTables) Call(ctx context.Context, m *wire.Message, dst []byte) ([]b
 	}
 }
 
-// A collection is resharded between the parts of an update of many documents: the update ends with an error instead of beginning again on
+// A collection is resharded between the parts of an update of many documents: the update goes on without the
 // documents that it has updated already.
 func TestUpdateOfManyMeetsAResharding(t *testing.T) {
 	c := newTestCluster(t, 2)
@@ -123,12 +121,8 @@ func TestUpdateOfManyMeetsAResharding(t *testing.T) {
 		return call()
 	})
 	m := c.raw("db", `{"update": "c", "updates": [{"q": {}, "u": {"$inc": {"n": 1}}, "multi": true}]}`)
-	errs, _ := m["writeErrors"].(bson.A)
-	if len(errs) != 1 || get(errs[0], "code") != int32(mongoerr.QueryPlanKilled) {
-		t.Errorf("%v", m)
-	}
 	once, twice := len(c.all("db", `{"find": "c", "filter": {"n": 1}}`)), len(c.all("db", `{"find": "c", "filter": {"n": {"$gt": 1}}}`))
-	if once == 0 || twice > 0 || fmt.Sprint(m["n"]) != fmt.Sprint(once) {
+	if once != 40 || twice > 0 || m["writeErrors"] != nil || fmt.Sprint(m["n"]) != fmt.Sprint(once) {
 		t.Errorf("%d documents are updated once, %d more often; the reply: %v", once, twice, m)
 	}
 }

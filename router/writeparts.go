@@ -5,7 +5,6 @@ import (
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/query/value"
-	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // A statement that concerns several shards goes to each with the version that the router knows for it, and a shard
@@ -19,7 +18,6 @@ import (
 type part struct {
 	table *cluster.ChunkMap
 	shard string
-	wrote bool // it matched documents
 }
 
 // writtenRanges is the field that lists the ranges of a shard in which a statement has already been executed.
@@ -29,17 +27,6 @@ const writtenRanges = "alreadyWrittenRanges"
 // its shard still has to be found.
 func (b *writeBatch) isWide(a aim, i int) bool {
 	return a.search || len(a.shards) != 1 || len(b.done[i]) > 0
-}
-
-// replaced reports whether statement i has written to another collection of the name: one that was resharded since, or moved, has its documents elsewhere,
-// and the ranges that are done say nothing about them. To execute the statement on them would write to some twice.
-func (b *writeBatch) replaced(info *cluster.CollectionInfo, i int) bool {
-	return slices.ContainsFunc(b.done[i], func(p part) bool { return p.wrote && (!info.Sharded() || p.table.UUID != info.Map.UUID) })
-}
-
-// errReplaced is the error of such a statement.
-func errReplaced(ns string) error {
-	return mongoerr.Newf(mongoerr.QueryPlanKilled, "%s was resharded, moved or dropped while the statement was executed: it has been executed in part", ns)
 }
 
 // undone returns the shards that still have to execute a part of statement i, and for each the field that lists

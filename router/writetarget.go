@@ -83,17 +83,13 @@ func (b *writeBatch) sendWide(info *cluster.CollectionInfo, i int, a aim) error 
 	if a.search {
 		return b.sendFound(info, i, a)
 	}
-	if b.replaced(info, i) {
-		b.fail(i, errReplaced(info.NS))
-		return nil
-	}
 	shards, written := b.undone(info, i, a.shards)
 	b.sentTo(shards...)
 	replies := b.r.scatter(b.op, shards, func(s string) ([]byte, []wire.Sequence) {
 		return b.command([]int{i}, info.Suffix(s), written[s]), []wire.Sequence{{ID: b.list, Docs: a.doc}}
 	})
 	for j := range replies {
-		stale, before := b.stale, b.n
+		stale := b.stale
 		b.stale = nil
 		if err := b.settle(&replies[j], []int{i}); err != nil {
 			return err
@@ -103,7 +99,7 @@ func (b *writeBatch) sendWide(info *cluster.CollectionInfo, i int, a aim) error 
 		}
 		b.stale = stale
 		if info.Sharded() {
-			b.done[i] = append(b.done[i], part{info.Map, replies[j].shard, b.n > before})
+			b.done[i] = append(b.done[i], part{info.Map, replies[j].shard})
 		}
 	}
 	if b.errs[i] != nil {
