@@ -191,7 +191,7 @@ func (c *Catalog) Database(ctx context.Context, db string) (*DatabaseInfo, error
 	if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound {
 		c.dbs.forget(db, e)
 	}
-	if old := e.cur.Load(); err != nil && old != nil && c.mayServeStale(ctx, err) {
+	if old, _ := e.last(); err != nil && old != nil && c.mayServeStale(ctx, err) {
 		late := **old
 		late.late = err
 		return &late, nil
@@ -242,7 +242,7 @@ func (c *Catalog) Collection(ctx context.Context, ns string) (*CollectionInfo, e
 		if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound {
 			c.colls.forget(ns, e)
 		}
-		if old := e.cur.Load(); err != nil && old != nil && c.mayServeStale(ctx, err) {
+		if old, _ := e.last(); err != nil && old != nil && c.mayServeStale(ctx, err) {
 			late := **old
 			late.late = err
 			info, err = &late, nil
@@ -267,7 +267,7 @@ func (c *Catalog) Collection(ctx context.Context, ns string) (*CollectionInfo, e
 	}
 	moved := newInfo(ns, db, nil, nil)
 	if moved.late = info.late; moved.Late() == nil {
-		e.cur.Store(&moved)
+		e.replace(func(i *CollectionInfo) bool { return i == info }, moved)
 	}
 	return moved, nil
 }
@@ -284,11 +284,8 @@ func (c *Catalog) inDatabase(ctx context.Context, e *cacheEntry[*CollectionInfo]
 	}
 	moved := *info
 	moved.DB = db
-	now := &moved
-	if was := e.cur.Load(); was != nil && *was == info {
-		e.cur.CompareAndSwap(was, &now)
-	}
-	return now
+	e.replace(func(i *CollectionInfo) bool { return i == info }, &moved)
+	return &moved
 }
 
 // Refresh makes the next placement that Collection returns be one in which the part of a shard is not known to be out of date. Operations that
@@ -536,8 +533,8 @@ func parseChunk(doc []byte, min value.Value, generation ChunkVersion) (*Chunk, e
 // Cached returns a collection's cached entry, fresh or stale, without I/O.
 func (c *Catalog) Cached(ns string) (*CollectionInfo, bool) {
 	if e := c.colls.peek(ns); e != nil {
-		if p := e.cur.Load(); p != nil {
-			return *p, e.fresh.Load()
+		if p, fresh := e.last(); p != nil {
+			return *p, fresh
 		}
 	}
 	return nil, false
@@ -592,15 +589,15 @@ func (c *Catalog) OnStale(code mongoerr.Code, info StaleInfo) {
 		if e == nil {
 			return
 		}
-		p := e.cur.Load()
-		if p != nil && info.HasWanted && (*p).Map != nil && e.fresh.Load() {
+		p, fresh := e.last()
+		if fresh && info.HasWanted && (*p).Map != nil {
 			// The cache may be newer than the request: another request received the same stale error first.
 			have := (*p).Map.ShardVersion(info.Shard)
 			if o := have.Compare(info.Wanted); have != info.Received && (o == Same || o == Newer) {
 				return
 			}
 		}
-		if p != nil && !c.Coarse && (*p).partOnly(info) && e.fresh.Load() {
+		if fresh && !c.Coarse && (*p).partOnly(info) {
 			e.outdate()
 			(*p).outdate(info.Shard)
 			return

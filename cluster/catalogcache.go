@@ -23,16 +23,23 @@ type cacheOf[T any] struct {
 }
 
 type cacheEntry[T any] struct {
-	cur   atomic.Pointer[T]
-	fresh atomic.Bool
-	used  atomic.Bool  // set on use, cleared when evict passes
-	gen   atomic.Int64 // grows with each invalidation, so that a refresh begun before one does not hide it
+	cur  atomic.Pointer[cachedValue[T]]
+	used atomic.Bool // set on use, cleared when evict passes
+	mu   sync.Mutex  // of whoever stores or invalidates
+	gen  int64       // grows with each invalidation, so that a refresh begun before one does not hide it; guarded by mu
 	// loading is full while somebody loads the value. It is a channel and not a mutex because waiting for it ends with
 	// the operation that waits: its maxTimeMS, killOp, a client that has gone.
 	loading chan struct{}
 	begun   atomic.Int64 // the number of loads begun
 	ended   atomic.Int64 // the number of the last load that succeeded
 	onLoad  func()       // called after each load; nil for nobody
+}
+
+// cachedValue is a value with its own mark: with one mark for the entry, a reader that paused between the two might take a value that
+// was invalidated for the one that has replaced it since.
+type cachedValue[T any] struct {
+	v     T
+	stale atomic.Bool
 }
 
 func newCacheEntry[T any]() *cacheEntry[T] { return &cacheEntry[T]{loading: make(chan struct{}, 1)} }
@@ -166,16 +173,61 @@ func (e *cacheEntry[T]) touch() {
 }
 
 // outdate has the result of a load that is under way count as stale, but not the value that is there.
-func (e *cacheEntry[T]) outdate() { e.gen.Add(1) }
+func (e *cacheEntry[T]) outdate() {
+	e.mu.Lock()
+	e.gen++
+	e.mu.Unlock()
+}
 
 func (e *cacheEntry[T]) invalidate() {
-	e.gen.Add(1)
-	e.fresh.Store(false)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.gen++
+	if p := e.cur.Load(); p != nil {
+		p.stale.Store(true)
+	}
+}
+
+// generation returns the number of invalidations so far.
+func (e *cacheEntry[T]) generation() int64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.gen
+}
+
+// store keeps a value whose load began at a generation.
+func (e *cacheEntry[T]) store(v T, gen int64) {
+	p := &cachedValue[T]{v: v}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	p.stale.Store(e.gen != gen)
+	e.cur.Store(p)
+}
+
+// replace puts a value in the place of one that nobody has replaced since. It is as fresh as that one.
+func (e *cacheEntry[T]) replace(is func(T) bool, v T) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	old := e.cur.Load()
+	if old == nil || !is(old.v) {
+		return
+	}
+	p := &cachedValue[T]{v: v}
+	p.stale.Store(old.stale.Load())
+	e.cur.Store(p)
+}
+
+// last returns the last known value, nil if there is none, and whether it is fresh.
+func (e *cacheEntry[T]) last() (v *T, fresh bool) {
+	if p := e.cur.Load(); p != nil {
+		return &p.v, !p.stale.Load()
+	}
+	return nil, false
 }
 
 // cached returns the value if it is known and fresh: get tries this first, because it needs no closure.
 func (e *cacheEntry[T]) cached() (v T, ok bool) {
-	if p := e.cur.Load(); p != nil && e.fresh.Load() {
+	if p, fresh := e.last(); fresh {
 		return *p, true
 	}
 	return v, false
@@ -215,14 +267,12 @@ func (e *cacheEntry[T]) getUnless(ctx context.Context, good func(T) bool, load f
 
 // load loads the value; loading must be taken.
 func (e *cacheEntry[T]) load(load func(old *T) (T, error)) (v T, err error) {
-	gen, number := e.gen.Load(), e.begun.Add(1)
-	if v, err = load(e.cur.Load()); err != nil {
+	gen, number := e.generation(), e.begun.Add(1)
+	last, _ := e.last()
+	if v, err = load(last); err != nil {
 		return v, err
 	}
-	e.cur.Store(&v)
-	if e.gen.Load() == gen {
-		e.fresh.Store(true)
-	}
+	e.store(v, gen)
 	e.ended.Store(number)
 	if e.onLoad != nil {
 		e.onLoad()

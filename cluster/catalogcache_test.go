@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -94,4 +95,33 @@ func BenchmarkCatalogKnownName(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// A value that was loaded before an invalidation is not given out after it, however loads, invalidations and readers meet.
+func TestInvalidatedValueIsNotFresh(t *testing.T) {
+	e := newCacheEntry[int64]()
+	var truth atomic.Int64
+	load := func(*int64) (int64, error) { return truth.Load(), nil }
+	const rounds = 2_000_000
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for {
+				least := truth.Load() // whoever invalidated for it has done so when the writer below goes on, so one less is known to be
+				v, err := e.get(context.Background(), load)
+				if err != nil || v < least-1 {
+					t.Errorf("the cache has %d after %d was invalidated, %v", v, least-1, err)
+					return
+				}
+				if least == rounds {
+					return
+				}
+			}
+		})
+	}
+	for range rounds {
+		truth.Add(1)
+		e.invalidate()
+	}
+	wg.Wait()
 }

@@ -39,6 +39,8 @@ type resharding struct {
 	doc  *reshardState // of the goroutine that drives it
 	done chan struct{}
 	err  error // before done is closed
+	// finishing is set once recipients may have been told to finish. Like doc it belongs to the goroutine that drives the operation.
+	finishing bool
 
 	mu struct {
 		sync.Mutex
@@ -83,7 +85,7 @@ func (m *Manager) RunReshardings(ctx context.Context) {
 }
 
 func newResharding(m *Manager, d *reshardState) *resharding {
-	r := &resharding{m: m, doc: d, done: make(chan struct{})}
+	r := &resharding{m: m, doc: d, done: make(chan struct{}), finishing: d.state == reshardBlocking}
 	r.mu.state, r.mu.force = d.state, d.force
 	r.mu.decided = d.state == reshardCommitting || d.state == reshardDone
 	return r

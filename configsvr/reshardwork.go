@@ -221,12 +221,13 @@ func (r *resharding) catchUp(ctx context.Context) error {
 
 // section begins or ends the operation's critical section of a name on shards.
 func (r *resharding) section(ctx context.Context, kind, ns string, ids []string, within time.Duration) error {
+	at := r.m.tick()
 	var more []value.Field
 	if within > 0 {
 		more = append(more, fld("maxTimeMS", value.NewInt64(max(1, within.Milliseconds()))))
 	}
 	return r.sendEach(ctx, ids, func(string) msg.Message {
-		return &msg.ParticipantBlock{NS: ns, Type: kind, Command: r.doc.want.Provenance, Owner: cluster.ConfigShardID, ID: r.doc.id}
+		return &msg.ParticipantBlock{NS: ns, Type: kind, Command: r.doc.want.Provenance, Owner: cluster.ConfigShardID, ID: r.doc.id, At: at}
 	}, more...)
 }
 
@@ -234,18 +235,23 @@ func (r *resharding) section(ctx context.Context, kind, ns string, ids []string,
 const sectionWait = 500 * time.Millisecond
 
 // block ends writes, and waits until recipients have all of them; then it ends reads, too.
+//
+// Invariant: from the first ReshardFinish on, writes stay blocked until the operation has been committed or undone. A recipient that
+// has finished does not look at its donors again.
+//
+// Hazard: the step is repeated, after an error that goes away or by the next primary, when some recipients have finished.
+// It must not let writers through then, as blockWrites does before; if writes cannot be blocked everywhere again, the section's limit ends it.
 func (r *resharding) block(ctx context.Context) error {
 	m, d := r.m, r.doc
-	if err := r.blockWrites(ctx); err != nil {
+	limit := time.Duration(m.Params.Int("reshardingCriticalSectionTimeoutMillis")) * time.Millisecond
+	if r.finishing {
+		r.beginBlocked()
+	}
+	if err := r.blockWrites(ctx, limit); err != nil {
 		return err
 	}
-	r.mu.Lock()
-	if r.mu.blocked.IsZero() {
-		r.mu.blocked = m.now()
-	}
-	limit := time.Duration(m.Params.Int("reshardingCriticalSectionTimeoutMillis")) * time.Millisecond
-	bounded, cancel := context.WithDeadline(ctx, r.mu.blocked.Add(limit))
-	r.mu.Unlock()
+	r.finishing = true
+	bounded, cancel := context.WithDeadline(ctx, r.beginBlocked().Add(limit))
 	defer cancel()
 	err := r.sendEach(bounded, d.recipients, func(string) msg.Message { return &msg.ReshardFinish{Resharding: r.header()} })
 	if err == nil {
@@ -272,21 +278,36 @@ func (r *resharding) block(ctx context.Context) error {
 	return nil
 }
 
+// beginBlocked returns the time since when writes have been blocked, which is now unless it is known.
+func (r *resharding) beginBlocked() time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mu.blocked.IsZero() {
+		r.mu.blocked = r.m.now()
+	}
+	return r.mu.blocked
+}
+
 // blockWrites begins the critical section on all donors. It waits for transactions that have written, no longer than a transaction may
-// live, and lets writers through between two attempts.
-func (r *resharding) blockWrites(ctx context.Context) error {
+// live, and lets writers through between two attempts; once recipients may have finished it does not, and waits for limit.
+func (r *resharding) blockWrites(ctx context.Context, limit time.Duration) error {
 	m, d := r.m, r.doc
 	end := m.now().Add(time.Duration(m.Params.Int("transactionLifetimeLimitSeconds"))*time.Second + time.Second)
+	if r.finishing {
+		end = r.beginBlocked().Add(limit)
+	}
 	for pause := sectionWait / 16; ; pause = min(2*pause, 2*sectionWait) {
 		err := r.section(ctx, msg.BlockWrites, d.ns, r.participants(), sectionWait)
 		if err == nil {
 			return nil
 		}
-		if uerr := r.section(ctx, msg.Unblock, d.ns, r.participants(), 0); uerr != nil {
-			return uerr
+		if !r.finishing {
+			if uerr := r.section(ctx, msg.Unblock, d.ns, r.participants(), 0); uerr != nil {
+				return uerr
+			}
 		}
 		if !transient(err) {
-			return err
+			return permanent{err}
 		}
 		if m.now().After(end) {
 			return permanent{mongoerr.Newf(mongoerr.ReshardingCriticalSectionTimeout, "writes to %s could not be blocked: %s", d.ns, err)}

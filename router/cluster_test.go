@@ -44,6 +44,12 @@ type testCluster struct {
 
 func newTestCluster(t testing.TB, shards int) *testCluster {
 	t.Helper()
+	return newWatchedCluster(t, shards, nil)
+}
+
+// newWatchedCluster makes a cluster in which watch sees what nodes send to shards, the config server too, and may fail it.
+func newWatchedCluster(t testing.TB, shards int, watch func(shard string, m *wire.Message) error) *testCluster {
+	t.Helper()
 	ctx := context.Background()
 	c := &testCluster{t: t, shards: map[string]cluster.Peer{}, server: map[string]*shardnode.Server{}, points: map[string]*cluster.FailPoints{}, params: map[string]*cluster.Params{}}
 	clock := cluster.NewVectorClock(time.Now)
@@ -80,7 +86,15 @@ func newTestCluster(t testing.TB, shards int) *testCluster {
 		if set == "" {
 			set, _, _ = strings.Cut(hosts[0], ":")
 		}
-		return c.shards[set], nil
+		if watch == nil {
+			return c.shards[set], nil
+		}
+		return cluster.LocalPeer(func(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
+			if err := watch(set, m); err != nil {
+				return dst, err
+			}
+			return c.shards[set].Call(ctx, m, dst)
+		}), nil
 	}
 	reg := func() *cluster.Registry { return cluster.NewRegistry(c.confP, clock, c.dial) }
 	c.config = configsvr.New(c.confP, reg(), clock, func() string { return "config:27019" })

@@ -113,6 +113,8 @@ type ParticipantBlock struct {
 	AllCollections bool // for a database: its sharded collections are blocked, too
 	// Also are further collections whose sections begin or end in the same unit of work.
 	Also []string
+	// At is when the run decided on this, 0 for a run that begins and ends a section once: of two messages of a run the later one counts.
+	At uint64
 }
 
 func (m *ParticipantBlock) fields(c *codec) {
@@ -125,6 +127,7 @@ func (m *ParticipantBlock) fields(c *codec) {
 	c.flag("allCollections", false, &m.AllCollections)
 	c.strs("also", optional, &m.Also)
 	c.uuid("id", &m.ID)
+	c.timestamp("decidedAt", optional, &m.At)
 }
 
 // FlushRoutingTable tells a shard that the placement of a collection has changed.

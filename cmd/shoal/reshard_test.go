@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -463,5 +464,62 @@ func TestAbortedResharding(t *testing.T) {
 		if err := config.Database("config").Collection("collections").FindOne(ctx, bson.D{{Key: "_id", Value: "k.c"}}).Decode(&entry); err != nil || entry["permitMigrations"] == false {
 			t.Errorf("%s: %v, %v", state, entry, err)
 		}
+	}
+}
+
+// The clone's time, which one donor chooses, may be in the midst of another donor's unit of work: documents that are inserted together
+// have a timestamp each in the oplog, and are visible at the last of them. None is left out.
+func TestReshardInTheMidstOfAUnit(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	p := launch(t, t.TempDir())
+	defer p.kill(t)
+	for _, cmd := range []bson.D{
+		{{Key: "balancerStop", Value: 1}},
+		{{Key: "shardCollection", Value: "r.s"}, {Key: "key", Value: bson.D{{Key: "_id", Value: "hashed"}}}},
+	} {
+		if err := p.admin(cmd); err != nil {
+			t.Fatalf("%v: %v", cmd, err)
+		}
+	}
+	coll := p.client.Database("r").Collection("s")
+	const together = 400
+	var stored atomic.Int64
+	stop := make(chan struct{})
+	var writers sync.WaitGroup
+	for w := range 2 {
+		writers.Go(func() {
+			pause := time.NewTicker(4 * time.Millisecond)
+			defer pause.Stop()
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return
+				case <-pause.C:
+				}
+				docs := make([]any, together)
+				for i := range docs {
+					docs[i] = bson.D{{Key: "_id", Value: int64(w)<<40 | int64(n*together+i)}}
+				}
+				res, err := coll.InsertMany(ctx, docs, options.InsertMany().SetOrdered(false))
+				if err != nil {
+					t.Errorf("insert: %v", err)
+					return
+				}
+				stored.Add(int64(len(res.InsertedIDs)))
+			}
+		})
+	}
+	for range 4 {
+		if err := p.admin(bson.D{{Key: "reshardCollection", Value: "r.s"}, {Key: "key", Value: bson.D{{Key: "_id", Value: "hashed"}}},
+			{Key: "numInitialChunks", Value: 4}, {Key: "forceRedistribution", Value: true}}); err != nil {
+			t.Error(err)
+		}
+	}
+	close(stop)
+	writers.Wait()
+	if n, err := coll.CountDocuments(ctx, bson.D{}); n != stored.Load() || err != nil {
+		t.Errorf("%d of %d documents are there, %v", n, stored.Load(), err)
 	}
 }

@@ -35,7 +35,8 @@ type sectionDoc struct {
 	owner string
 	id    catalog.UUID
 	reads bool
-	all   bool // for a database: its sharded collections are blocked, too
+	all   bool   // for a database: its sharded collections are blocked, too
+	at    uint64 // when its run decided on it, 0 if the run begins and ends it once
 }
 
 func sectionDocs(store statedoc.Store) statedoc.Collection[*sectionDoc] {
@@ -49,15 +50,19 @@ func (d *sectionDoc) ID() value.Value { return value.NewString(d.name) }
 func (d *sectionDoc) Doc() []byte {
 	reason := value.Doc(value.F("command", value.NewString(d.why)), value.F("ns", value.NewString(d.name)),
 		value.F("coordinator", value.NewString(d.owner)), value.F("id", d.id.Value()))
-	return value.Doc(value.F("_id", d.ID()), value.F("reason", value.NewDocument(reason)), value.F("blockReads", value.NewBool(d.reads)),
-		value.F("allCollections", value.NewBool(d.all)))
+	f := []value.Field{value.F("_id", d.ID()), value.F("reason", value.NewDocument(reason)), value.F("blockReads", value.NewBool(d.reads)),
+		value.F("allCollections", value.NewBool(d.all))}
+	if d.at != 0 {
+		f = append(f, value.F("decidedAt", value.NewTimestampU64(d.at)))
+	}
+	return value.Doc(f...)
 }
 
 func readSectionDoc(doc []byte) (*sectionDoc, error) {
 	reason := value.LookupDoc(doc, "reason")
 	d := &sectionDoc{
 		name: value.Lookup(doc, "_id").Str(), why: value.Lookup(reason, "command").Str(), owner: value.Lookup(reason, "coordinator").Str(),
-		reads: value.Lookup(doc, "blockReads").Truthy(), all: value.Lookup(doc, "allCollections").Truthy(),
+		reads: value.Lookup(doc, "blockReads").Truthy(), all: value.Lookup(doc, "allCollections").Truthy(), at: value.Lookup(doc, "decidedAt").TimestampU64(),
 	}
 	id, ok := catalog.UUIDFrom(value.Lookup(reason, "id"))
 	if d.id = id; d.name == "" || d.owner == "" || !ok {
@@ -167,7 +172,7 @@ func (s *ShardState) HoldsSection(name string, id catalog.UUID) error {
 func (m *Manager) runParticipantBlock(op *command.Op, req *msg.ParticipantBlock, dst []byte) ([]byte, error) {
 	var docs []*sectionDoc
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(append([]string{req.NS}, req.Also...)))) {
-		docs = append(docs, &sectionDoc{name: name, why: req.Command, owner: req.Owner, id: req.ID, reads: req.Type == msg.BlockReadsAndWrites, all: req.AllCollections})
+		docs = append(docs, &sectionDoc{name: name, why: req.Command, owner: req.Owner, id: req.ID, reads: req.Type == msg.BlockReadsAndWrites, all: req.AllCollections, at: req.At})
 	}
 	switch req.Type {
 	case msg.Unblock:
@@ -190,6 +195,9 @@ func (m *Manager) runParticipantBlock(op *command.Op, req *msg.ParticipantBlock,
 // document. No time limit ends it, since the run may just as well be slow, and its changes half made; instead whoever
 // meets the section asks the owner whether the run exists (held, ShardState.endLeftOver), which answers no only after a
 // durable write, as a primary that nobody has replaced.
+//
+// Hazard: a resharding begins its section several times, and ends it between two attempts. A message of an earlier attempt that arrives
+// during a later one, for example at a shard that was stopped, must not end it: what was decided last counts (at).
 //
 // Rejected: a section in memory that the coordinator renews after an election. Between the election and the renewal the
 // new primary would let writes into a collection that other shards have dropped already.
@@ -239,6 +247,9 @@ func (m *Manager) putSection(s *storage.Snapshot, u *storage.UnitOfWork, d *sect
 // endOther makes sure that no other run holds a name: it ends a section that was left behind, and returns an error if one is held.
 func (m *Manager) endOther(ctx context.Context, d *sectionDoc) error {
 	other, ok, err := sectionDocs(m.Docs).Get(d.ID())
+	if err == nil && ok && other.id == d.id && other.at > d.at {
+		err = mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "the critical section of %s has been decided anew since", d.name)
+	}
 	if err != nil || !ok || other.id == d.id {
 		return err
 	}
@@ -261,7 +272,7 @@ func (m *Manager) leaveSections(ctx context.Context, ds ...*sectionDoc) error {
 		if err != nil {
 			return err
 		}
-		held = held || ok && have.id == d.id
+		held = held || ok && have.endedBy(d)
 	}
 	if !held {
 		return nil
@@ -280,7 +291,7 @@ func (m *Manager) leaveSections(ctx context.Context, ds ...*sectionDoc) error {
 				continue
 			}
 			have, err := readSectionDoc(doc)
-			if err != nil || have.id != d.id {
+			if err != nil || !have.endedBy(d) {
 				continue
 			}
 			u.Notice(sectionNotice("left", have))
@@ -294,6 +305,9 @@ func (m *Manager) leaveSections(ctx context.Context, ds ...*sectionDoc) error {
 		return nil
 	})
 }
+
+// endedBy reports whether a message of a run ends the section.
+func (d *sectionDoc) endedBy(end *sectionDoc) bool { return d.id == end.id && d.at <= end.at }
 
 // held asks the owner whether the run of a DDL still holds its sections.
 func (s *ShardState) held(ctx context.Context, owner string, id catalog.UUID) (bool, error) {

@@ -2,6 +2,7 @@ package migration
 
 import (
 	"context"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -119,7 +120,7 @@ func (s *ShardState) endLeftOver(ctx context.Context, name string, c *criticalSe
 	if held, err := s.held(ctx, c.owner, c.ddl); err != nil || held {
 		return // operations that still wait will ask again
 	}
-	_ = (*end)(ctx, &sectionDoc{name: name, why: c.why, owner: c.owner, id: c.ddl})
+	_ = (*end)(ctx, &sectionDoc{name: name, why: c.why, owner: c.owner, id: c.ddl, at: math.MaxUint64})
 }
 
 // forget makes the next use of a collection, or of a database and its collections, ask the config server.
@@ -321,6 +322,12 @@ type criticalError struct {
 
 func (e *criticalError) Error() string { return e.stale.Error() }
 func (e *criticalError) Unwrap() error { return e.stale }
+
+// MeetsCritical reports whether an error is one that WaitCritical waits for.
+func MeetsCritical(err error) bool {
+	_, ok := err.(*criticalError)
+	return ok
+}
 
 // WaitCritical blocks an operation that met a critical section until the section ends.
 func WaitCritical(ctx context.Context, err error) error {

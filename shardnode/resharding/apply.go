@@ -30,7 +30,7 @@ const sessionsAgain = 10 // seconds
 
 // follow applies a donor's changes until the donor has blocked writes and all of them are applied.
 func (r *recipient) follow(ctx context.Context, donor string) error {
-	p := &progress{id: r.doc.id, shard: donor, at: r.doc.cloneAt.Value()}
+	p := &progress{id: r.doc.id, shard: donor, at: storage.Timestamp(0).Value()} // the donor begins with what it has kept (runFetchChanges)
 	stored, ok, err := progressDocs(r.m.Docs, appliersNS).Get(p.ID())
 	if err != nil {
 		return err
@@ -119,7 +119,7 @@ func (r *recipient) behind(donor string, reply *msg.ReshardFetchChangesReply, fr
 	r.m.counts.applied.Add(reply.Entries)
 	left := took
 	if reply.More {
-		covered := max(1, reply.UpTo>>32-from>>32)
+		covered := max(1, reply.UpTo>>32-max(from, uint64(r.doc.cloneAt))>>32)
 		left += took * time.Duration((reply.Now>>32-min(reply.Now, reply.UpTo)>>32)/covered)
 		left = max(left, time.Second)
 	}
@@ -306,7 +306,7 @@ func (f *follower) fetchSessions(ctx context.Context, final bool) error {
 	if f.since > 0 {
 		ask.Since = uint64(f.since - min(f.since, storage.TimestampOf(sessionsAgain, 0)))
 	}
-	reached := storage.Timestamp(f.p.at.TimestampU64()) // what the donor executed by then is in its history
+	reached := max(storage.Timestamp(f.p.at.TimestampU64()), r.doc.cloneAt) // what the donor executed by then is in its history
 	for {
 		var reply msg.ReshardFetchSessionsReply
 		err := r.ask(ctx, f.donor, ask, &reply)

@@ -238,6 +238,11 @@ func (d *donor) documents(op *command.Op, t *tables, cur *storage.RecordCursor, 
 }
 
 // runFetchChanges returns what was written to behind a time of the oplog.
+//
+// Hazard: the time of the clone is chosen by another donor, and may be in the midst of the timestamps of a unit of this one:
+// behind some of its entries, but before its versions, which have the last timestamp. A recipient that began behind
+// the clone's time would have neither the document nor its entry. The first request therefore begins with what this
+// shard has kept since it became a donor, a time at which all of its units were whole; what is sent a second time is as it is now.
 func (m *Manager) runFetchChanges(op *command.Op, req *msg.ReshardFetchChanges, dst []byte) ([]byte, error) {
 	d, err := m.donating(req.ID)
 	if err != nil {
@@ -252,13 +257,14 @@ func (m *Manager) runFetchChanges(op *command.Op, req *msg.ReshardFetchChanges, 
 	if err != nil {
 		return dst, err
 	}
-	pin, err := d.pinned(req.Recipient, storage.Timestamp(req.After))
+	after := max(storage.Timestamp(req.After), d.doc.minFetch)
+	pin, err := d.pinned(req.Recipient, after)
 	if err != nil {
 		return dst, err
 	}
 	s := m.Engine.Snapshot()
 	defer s.Release()
-	w := &migration.Written{NS: d.doc.ns, After: storage.Timestamp(req.After), Limit: maxReply / 1024}
+	w := &migration.Written{NS: d.doc.ns, After: after, Limit: maxReply / 1024}
 	if len(req.IDs) > 0 {
 		for _, id := range req.IDs {
 			w.IDs = append(w.IDs, value.Lookup(id, "_id"))

@@ -148,6 +148,11 @@ func (m *Manager) adoptSession(ctx context.Context, rec []byte) (*adoptedSession
 	if err := from.readRecord(rec); err != nil {
 		return nil, err
 	}
+	// Of a number that the session has moved on from nothing else is needed. A transaction of a newer number may be waiting, with the
+	// session, for the end of the very critical section in which this history is fetched.
+	if s.isPast(from.Number) {
+		return s.adoptLate(id, from), nil
+	}
 	release, err := m.takeForHistory(ctx, s, from.Number)
 	if err != nil {
 		return nil, err
@@ -176,6 +181,13 @@ func (m *Manager) adoptSession(ctx context.Context, rec []byte) (*adoptedSession
 		s.Image = append([]byte(nil), value.Lookup(a.image, "image").Doc()...)
 	}
 	return a, nil
+}
+
+// isPast reports whether the session has moved on from a number.
+func (s *Session) isPast(number int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return number < s.Number
 }
 
 // adoptLate merges the history of a number that the session has moved on from without writing anything since; nil

@@ -5,7 +5,6 @@ import (
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
-	"github.com/shoaldb/shoal/shardnode/migration"
 	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -308,7 +307,7 @@ func (b *bulkWrite) acquire(o *bulkOp) error {
 	if err := b.w.mayFollow(); err != nil {
 		return err
 	}
-	b.w.unlockCollection() // the session of a retryable write stays checked out
+	b.w.unlockCollection() // the session of a retryable write stays checked out, unless there is a critical section
 	b.in = ""
 	if err := CheckWritable(b.op, ns); err != nil {
 		return err
@@ -322,7 +321,7 @@ func (b *bulkWrite) acquire(o *bulkOp) error {
 		}
 	}
 	b.op.Req.ShardVersion, b.op.Req.DatabaseVer = o.shardVersion, o.databaseVersion
-	if err := migration.WaitCritical(b.w.Op, b.w.acquireCollection(ns)); err != nil {
+	if err := b.w.waitCritical(b.w.acquireCollection(ns)); err != nil {
 		return err
 	}
 	if id, ok := catalog.UUIDFrom(o.uuid); ok {

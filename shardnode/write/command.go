@@ -142,6 +142,21 @@ func (w *Command) acquire(ns string) error {
 	return migration.WaitCritical(w.Op, err)
 }
 
+// waitCritical waits for the end of a critical section that a command has met after others of its writes. Its session is free
+// meanwhile, too.
+func (w *Command) waitCritical(err error) error {
+	if w.session == nil || !migration.MeetsCritical(err) {
+		return migration.WaitCritical(w.Op, err)
+	}
+	w.endRetry()
+	w.session, w.endRetry = nil, nil
+	err = migration.WaitCritical(w.Op, err)
+	if again := w.startRetry(); again != nil {
+		return again // the session has moved on
+	}
+	return err
+}
+
 func (w *Command) acquireCollection(ns string) error {
 	unlock, err := w.lockDocuments(ns)
 	if err != nil {
