@@ -164,6 +164,19 @@ func (e *Engine) SnapshotAtClusterTime(ts Timestamp) (*Snapshot, error) {
 	return e.snapshotAt(ts, true)
 }
 
+// wholeAt returns the end of the unit of work within whose timestamps ts is, else ts itself. A unit has a timestamp for each of its
+// entries in the oplog, and its versions lie at the last. Change streams tell a client the others, too: who reads at the
+// time of an event finds what the event tells of. No other unit, and no vote of a transaction, has a timestamp in between; of
+// transactions over several shards the caller shows those that are visible at ts, as other shards do.
+func (s *Snapshot) wholeAt(ts, now Timestamp) (Timestamp, error) {
+	c := newOplogCursor(s, ScanOptions{From: NewRecordID(int64(ts))})
+	defer c.close()
+	if !c.load() || len(c.block.entries) == 0 || c.block.ts(0) > ts || c.block.last > now {
+		return ts, c.err
+	}
+	return c.block.last, nil
+}
+
 // withMarks gives the collections of a catalog what later ones know of paths with several keys: commits that the snapshot shows
 // may have put the first of them into an index. That is all that can have changed of a collection that they wrote to.
 func (e *Engine) withMarks(cat *catalog.Snapshot, now *catalog.Snapshot, shown timestamps) *catalog.Snapshot {

@@ -240,6 +240,41 @@ func TestCommitsAtAnAgreedTime(t *testing.T) {
 	}
 }
 
+// A unit of several documents has a timestamp for each in the oplog, and its versions at the last. A snapshot of one of the others shows
+// all of the unit, as the change stream's event of that time says.
+func TestClusterTimeWithinAUnit(t *testing.T) {
+	e := openMem(t, Options{})
+	c := create(t, e, "db.c", nil)
+	u := e.NewUnitOfWork(nil)
+	for i := range 5 {
+		if _, err := u.Insert(c, D("_id", i), NoInfo); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last := commit(t, e, u)
+	u = e.NewUnitOfWork(nil)
+	if _, err := u.Insert(c, D("_id", 9), NoInfo); err != nil {
+		t.Fatal(err)
+	}
+	commit(t, e, u)
+	for at := last - 5; at <= last; at++ {
+		s, err := e.SnapshotAtClusterTime(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		cur := s.Scan(c, ScanOptions{})
+		for cur.Next() {
+			n++
+		}
+		cur.Close()
+		s.Release()
+		if at == last-5 && n != 0 || at > last-5 && n != 5 {
+			t.Errorf("%d documents are there %d before the end of the unit", n, last-at)
+		}
+	}
+}
+
 // Commits are found by an old time without a scan of all later ones.
 func TestAgreedTimesOutOfOrder(t *testing.T) {
 	g := newRand(3)

@@ -134,13 +134,22 @@ func (e *Engine) snapshotAt(ts Timestamp, agreed bool) (*Snapshot, error) {
 		s.Release()
 		return nil, mongoerr.Newf(mongoerr.SnapshotTooOld, "Read timestamp %v is older than the oldest available timestamp.", ts)
 	}
+	asked := ts
+	if agreed && ts < now.ts {
+		var err error
+		if ts, err = s.wholeAt(ts, now.ts); err != nil {
+			s.Release()
+			return nil, err
+		}
+		s.ts = ts
+	}
 	cat, err := e.catalogAt(ts)
 	if err != nil {
 		s.Release()
 		return nil, err
 	}
 	if agreed && ts < now.ts {
-		if s.shown = e.replica.agreed.shownAt(ts, now.ts); len(s.shown) > 0 {
+		if s.shown = e.replica.agreed.shownAt(asked, now.ts); len(s.shown) > 0 {
 			cat = e.withMarks(cat, now.cat, s.shown)
 		}
 	}

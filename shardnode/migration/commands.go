@@ -452,8 +452,7 @@ func (m *Manager) runDecision(op *command.Op, req *msg.MigrationDecision, dst []
 	m.mu.Unlock()
 	if r != nil {
 		r.stop()
-		r.entering.Lock() // the critical section has been entered, or is not any more
-		r.entering.Unlock()
+		r.awaitEntering()
 	}
 	m.state.Catalog.InvalidateCollection(req.NS)
 	if err := m.leaveSections(op, &sectionDoc{name: req.NS, id: req.ID}); err != nil {

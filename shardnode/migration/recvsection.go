@@ -91,6 +91,12 @@ func (d *recipientDoc) section() *sectionDoc {
 	return &sectionDoc{name: d.ns, why: "receiving a chunk", owner: d.from, id: d.id, reads: true}
 }
 
+// awaitEntering returns when the critical section has been entered, or will not be.
+func (r *recipient) awaitEntering() {
+	r.entering.Lock()
+	defer r.entering.Unlock()
+}
+
 // enterReceived begins the recipient's critical section: everything has arrived. Nothing but the end of this term as primary
 // interrupts it, so that a decision that waits for r.entering finds the section or knows that there will be none.
 func (r *recipient) enterReceived() error {

@@ -436,3 +436,30 @@ func TestFlushesDoNotOvertakeEachOther(t *testing.T) {
 	close(slow.fail)
 	flushes.Wait()
 }
+
+// A transaction that waits for the end of a critical section has its session meanwhile. The history of an earlier number, which has to be
+// adopted before that section ends, does not wait for it.
+func TestHistoryDoesNotWaitForANewerNumber(t *testing.T) {
+	donor, _ := newTestManager(t)
+	donor.execute(t, 1, 5, 0)
+	m, _ := newTestManager(t)
+	_, release, err := m.CheckoutRetry(m.op(t, 1, 6, false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	adopted := make(chan error, 1)
+	go func() { adopted <- m.Adopt(t.Context(), []value.Value{value.NewDocument(donor.History(0)[0])}) }()
+	select {
+	case err := <-adopted:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("the history waits for a session that has moved on")
+	}
+	doc, err := m.Docs.Get(TransactionsNS, value.Lookup(donor.History(0)[0], "_id"))
+	if err != nil || value.SafeInt64(value.Lookup(doc, "txnNum")) != 5 {
+		t.Errorf("stored is %s, %v", value.ShowDoc(doc), err)
+	}
+}
