@@ -169,29 +169,27 @@ func TestReadsBeforeARangeArrivedGoToItsOwnerOfThen(t *testing.T) {
 	}
 }
 
-// A transaction that begins with a write to a range that has just arrived goes on, also while its new owner has not been notified and
-// has written nothing since.
+// A transaction that begins with a write to a range that is just arriving waits for the end of the new owner's critical section, and goes on
+// right behind it: its snapshot is not before the arrival.
 func TestTransactionsBeginRightBehindAMove(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.twoHalves()
 	entered := c.point("shard0", "moveChunkHangAtStep6", true) // committed, and the new owner has not been notified
 	var wg sync.WaitGroup
-	wg.Add(1)
-	go func() {
-		defer wg.Done()
-		c.move("shard1")
-	}()
+	wg.Go(func() { c.move("shard1") })
 	entered()
 	c.run("admin", `{"flushRouterConfig": 1}`)
 	for i, concern := range []string{"", `, "readConcern": {"level": "local"}`, `, "readConcern": {"level": "majority"}`, `, "readConcern": {"level": "snapshot"}`} {
 		w := c.txnClient(i)
 		w.number++
-		if m, code := w.do("d", fmt.Sprintf(`{"insert": "c", "documents": [{"_id": %d}], "startTransaction": true%s}`, 100+i, concern), false); code != 0 {
-			t.Errorf("with%s: %v", concern, m)
-		}
-		if m, code := w.do("admin", `{"commitTransaction": 1}`, false); code != 0 {
-			t.Errorf("with%s, commit: %v", concern, m)
-		}
+		wg.Go(func() {
+			if m, code := w.do("d", fmt.Sprintf(`{"insert": "c", "documents": [{"_id": %d}], "startTransaction": true%s}`, 100+i, concern), false); code != 0 {
+				t.Errorf("with%s: %v", concern, m)
+			}
+			if m, code := w.do("admin", `{"commitTransaction": 1}`, false); code != 0 {
+				t.Errorf("with%s, commit: %v", concern, m)
+			}
+		})
 	}
 	c.point("shard0", "moveChunkHangAtStep6", false)
 	wg.Wait()
