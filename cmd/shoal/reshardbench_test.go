@@ -120,9 +120,13 @@ func (b *reshardBench) reshard(ctx context.Context, t *testing.T, key bson.D) st
 			took := time.Since(began)
 			sections := b.sections(ctx, t)
 			cloned := at["applying"].Sub(at["cloning"])
+			caught := "a moment" // less than a look at the state
+			if end := at["blocking-writes"]; !end.IsZero() {
+				caught = end.Sub(at["applying"]).Round(time.Millisecond).String()
+			}
 			return fmt.Sprintf("%v in all, %v until it clones, cloned in %v (%.0f documents/s), caught up in %v; critical section %d ms; peak of memory %d MB",
 				took.Round(time.Millisecond), at["cloning"].Sub(began).Round(time.Millisecond), cloned.Round(time.Millisecond), float64(b.docs)/cloned.Seconds(),
-				at["blocking-writes"].Sub(at["applying"]).Round(time.Millisecond), sections[len(sections)-1], peakMemory(t, b.p.cmd.Process.Pid)>>10)
+				caught, sections[len(sections)-1], peakMemory(t, b.p.cmd.Process.Pid)>>10)
 		case <-tick.C:
 		}
 		var op struct{ State string }
