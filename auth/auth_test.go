@@ -400,6 +400,13 @@ func TestRestrictions(t *testing.T) {
 	if !Restrictions(nil).Met("@", "/tmp/x") {
 		t.Error("no restriction refuses")
 	}
+	for _, field := range []string{"clientSource", "serverAddress"} { // in no list is no address
+		empty := arr(d(value.F(field, arr())))
+		rs, err := ParseRestrictions(empty)
+		if err != nil || rs.Met("127.0.0.1:1", "127.0.0.1:27017") || value.Compare(rs.Value(), empty) != 0 {
+			t.Errorf("%s: %v, stored as %s, %v", value.Show(empty), rs, value.Show(rs.Value()), err)
+		}
+	}
 	for _, bad := range []value.Value{s("x"), arr(s("x")), arr(d(value.F("clientSource", arr(s("house"))))), arr(d(value.F("other", arr())))} {
 		if _, err := ParseRestrictions(bad); err == nil {
 			t.Errorf("%s is taken", value.Show(bad))

@@ -3,6 +3,7 @@ package auth
 import (
 	"strings"
 
+	"github.com/shoaldb/shoal/query/timeseries"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -181,7 +182,7 @@ func Compile(list []Privilege) *Grants {
 // Privileges lists the grants, one for each resource.
 func (g *Grants) Privileges() []Privilege { return g.list }
 
-const bucketsPrefix = "system.buckets."
+const bucketsPrefix = timeseries.BucketsPrefix
 
 // special reports whether privileges on all databases exclude a database.
 func special(db string) bool { return db == "local" || db == "config" }

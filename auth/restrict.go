@@ -35,6 +35,9 @@ func ParseRestrictions(v value.Value) (Restrictions, error) {
 			if list.T != value.Array {
 				return nil, mongoerr.Newf(mongoerr.TypeMismatch, "BSON field 'authenticationRestrictions.%s' is the wrong type '%s', expected type 'array'", k, list.T.Name())
 			}
+			if *at == nil {
+				*at = []netip.Prefix{} // an empty list is met by nobody
+			}
 			for _, a := range value.Values(list.Doc()) {
 				p, err := parseAddress(a)
 				if err != nil {

@@ -55,7 +55,7 @@ var rules = map[string]*Rule{
 	"analyze": coll("analyze"), "validate": coll("validate"), "validateDBMetadata": by(checkValidateDB),
 	"exportCollection": cluster("exportCollection"), "importCollection": cluster("importCollection"),
 
-	// Looking.
+	// Statistics and diagnostics.
 	"collStats": coll("collStats"), "dbStats": db("dbStats"), "dbHash": by(checkDBHash), "top": cluster("top"), "lockInfo": cluster("serverStatus"),
 	"serverStatus": cluster("serverStatus"), "connPoolStats": cluster("connPoolStats"), "connPoolSync": cluster("connPoolSync"),
 	"currentOp": by(checkCurrentOp), "killOp": by(checkKillOp), "getLog": cluster("getLog"), "getCmdLineOpts": cluster("getCmdLineOpts"),
@@ -125,7 +125,7 @@ var memberCommands = strings.Fields(`replSetHeartbeat replSetRequestVotes replSe
 	makeSnapshot pinHistoryReplicated httpClientRequest stageDebug captrunc emptycapped godinsert cpuload sleep configureFailPoint
 	waitForFailPoint logMessage testDeprecation testRemoval testVersion2 testDeprecationInVersion2 testVersions1And2 shoalChaos`)
 
-// testCommands exist only if test commands are enabled, and are then allowed for everybody.
+// testCommands exist only if test commands are enabled, and are then open to everybody.
 var testCommands = strings.Fields(`replSetTest replSetTestEgress stageDebug captrunc emptycapped godinsert cpuload sleep configureFailPoint
 	waitForFailPoint logMessage testDeprecation testRemoval testVersion2 testDeprecationInVersion2 testVersions1And2 shoalChaos httpClientRequest
 	makeSnapshot pinHistoryReplicated`)

@@ -285,11 +285,17 @@ func checkListClusterCatalog(p *pipeline, _ value.Value) bool {
 	return p.g.Allow(Actions("listCollections"), p.db, "")
 }
 
-// checkChangeStream requires the actions on the collection, the database, or everything, whichever the stream watches.
+// checkChangeStream requires the actions on the collection, the database, or everything, whichever the stream watches; on the buckets of time
+// series, too, if it is to show the events of system collections.
 func checkChangeStream(p *pipeline, arg value.Value) bool {
-	need := Actions("changeStream find")
+	need, db := Actions("changeStream find"), p.db
 	if p.r.lookup(arg.Doc(), "allChangesForCluster").Truthy() {
-		return p.g.AllowAll(need)
+		if !p.g.AllowAll(need) {
+			return false
+		}
+		db = ""
+	} else if !p.g.Allow(need, db, p.coll) {
+		return false
 	}
-	return p.g.Allow(need, p.db, p.coll)
+	return p.coll != "" || !p.r.lookup(arg.Doc(), "showSystemEvents").Truthy() || p.g.Allow(need, db, bucketsPrefix)
 }

@@ -11,6 +11,9 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
+// SchemaVersion is the version of the form in which users and roles are stored (parameter authSchemaVersion).
+const SchemaVersion = 5
+
 // UserName identifies a user.
 type UserName struct{ User, DB string }
 

@@ -1,8 +1,6 @@
 package auth
 
 import (
-	"strings"
-
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -53,7 +51,8 @@ func checkCreateUser(g *Grants, r *Request) bool {
 	return g.Allow(Actions("createUser"), r.DB, "") && r.roleDatabases(g, "grantRole") && r.mayRestrict(g)
 }
 
-// checkUpdateUser lets users change their own password and data with actions for that. Setting roles also requires the right to revoke roles.
+// checkUpdateUser checks updateUser. The actions changeOwnPassword and changeOwnCustomData suffice for one's own password and data; setting
+// roles also requires the right to revoke roles.
 func checkUpdateUser(g *Grants, r *Request) bool {
 	own := UserName{r.coll(), r.DB} == r.Who.Name
 	for field, act := range map[string]string{"pwd": "Password", "customData": "CustomData"} {
@@ -156,20 +155,18 @@ func (r *Request) named(what value.Value, field string) (out [][2]string, ok boo
 	return out, true
 }
 
-// checkMerge requires the actions on all databases, even if one is named: the users and roles of that one may have been given roles
-// and privileges of any other. It also requires reading the collections that they come from.
+// checkMerge requires the actions on all databases, even if the command names one: the users and roles of that one may have roles
+// and privileges on any other. Reading the source collections requires nothing more: whoever has these actions may grant themselves any
+// role, and the role restore, which has to suffice for mongorestore, may not read them.
 func checkMerge(g *Grants, r *Request) bool {
 	need := Actions("createUser createRole grantRole")
 	if r.Arg("drop").Truthy() {
 		need.AddAll(Actions("dropUser dropRole"))
 	}
-	reads := func(field string, v value.Value) bool {
-		from, ok := r.text(field, v)
-		db, coll, _ := strings.Cut(from, ".")
-		return ok && (from == "" || g.Allow(actFind, db, coll))
-	}
-	if !reads("tempUsersCollection", r.Arg("tempUsersCollection")) || !reads("tempRolesCollection", r.Arg("tempRolesCollection")) {
-		return false
+	for _, field := range []string{"tempUsersCollection", "tempRolesCollection"} {
+		if _, ok := r.text(field, r.Arg(field)); !ok {
+			return false
+		}
 	}
 	return g.AllowAll(need)
 }

@@ -10,19 +10,19 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// maxSteps is how many steps an engine remembers; its log has all.
+// maxSteps is the number of steps that an engine remembers; its log has all of them.
 const maxSteps = 1000
 
-// Engine does steps, one after another, until it is stopped. One that does not run does nothing.
+// Engine executes steps, one after another, from Start or Replay until Stop.
 type Engine struct {
 	target target
 	log    func(*Step)
 
 	mu struct {
 		sync.Mutex
-		plan   *Plan // of the run; nil in one that repeats steps
+		plan   *Plan // of the current run; nil for a replay
 		began  time.Time
-		end    context.CancelFunc // nil while nothing runs
+		end    context.CancelFunc // nil if there is no run
 		ended  chan struct{}
 		steps  []*Step
 		count  int64
@@ -31,15 +31,15 @@ type Engine struct {
 	}
 }
 
-// NewEngine makes an engine that acts through a router which no client uses. log takes each step when it has been done.
+// NewEngine returns an engine that acts through a router that no client uses. log is called with each step once it has been executed.
 func NewEngine(router cluster.Peer, registry *cluster.Registry, d *Disturber, log func(*Step)) *Engine {
 	return &Engine{target: target{router, registry, d}, log: log}
 }
 
-// errStopped is the error of a step that was under way when chaos was stopped.
-var errStopped = errors.New("chaos was stopped meanwhile")
+// errStopped is the error of a step that was interrupted by Stop.
+var errStopped = errors.New("chaos was stopped during the step")
 
-// ErrRunning refuses a second run beside the first.
+// ErrRunning is the error of a start during another run.
 var ErrRunning = mongoerr.New(mongoerr.ConflictingOperationInProgress, "chaos is under way already: stop it first")
 
 // Start begins a run that draws its steps from a plan.
@@ -70,7 +70,7 @@ func (e *Engine) Start(p *Plan) error {
 
 var emptyDoc = []byte{5, 0, 0, 0, 0}
 
-// Replay does the steps of a log again, each at its time or as soon as the one before has ended.
+// Replay repeats the steps of a log, each at its recorded time or as soon as the one before has ended.
 func (e *Engine) Replay(steps []*Step) error {
 	return e.begin(nil, func(ctx context.Context, began time.Time) {
 		for _, old := range steps {
@@ -104,7 +104,7 @@ func (e *Engine) begin(p *Plan, run func(ctx context.Context, began time.Time)) 
 	return nil
 }
 
-// do carries a step out and notes it.
+// do executes a step and records it.
 func (e *Engine) do(ctx context.Context, s *Step, began time.Time) {
 	start := time.Now()
 	s.At = start.Sub(began)
@@ -141,16 +141,16 @@ func (e *Engine) Stop() {
 	e.target.disturb.calm()
 }
 
-// Status is how a run goes, or went.
+// Status is the state of the current or the last run.
 type Status struct {
 	Running             bool
-	Plan                *Plan // nil for one that repeats steps
+	Plan                *Plan // nil for a replay
 	Began               time.Time
 	Steps, Failed, Idle int64
 	Last                []*Step
 }
 
-// Status returns how the last run went or goes, with its last steps, oldest first.
+// Status returns the state of the current or the last run, with its latest steps, oldest first.
 func (e *Engine) Status() Status {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -160,7 +160,7 @@ func (e *Engine) Status() Status {
 	}
 }
 
-// waitUntil waits for a time, and reports whether ctx is alive then.
+// waitUntil waits until t; it returns false if ctx ends first.
 func waitUntil(ctx context.Context, t time.Time) bool {
 	timer := time.NewTimer(time.Until(t))
 	defer timer.Stop()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -209,8 +210,7 @@ type placed struct{ ns, shard string }
 func (t *target) unsharded(ctx context.Context, db string) (out []placed, err error) {
 	plain := value.Doc(value.F("type", value.NewString("collection")), value.F("name", value.NewDocument(value.Doc(value.F("$not", value.NewRegex("^system\\.", ""))))),
 		value.F("options.capped", value.NewDocument(value.Doc(value.F("$ne", value.NewBool(true)))))) // capped ones follow their database only
-	docs, err := cluster.FindAll(ctx, t.router, db, value.Doc(value.F("listCollections", value.NewInt32(1)), value.F("filter", value.NewDocument(plain)),
-		value.F("$db", value.NewString(db))))
+	docs, err := cluster.FindAll(ctx, t.router, db, msg.Doc(&msg.ListCollections{DB: db, Filter: plain}))
 	if err != nil {
 		return nil, err
 	}
@@ -272,6 +272,5 @@ func (t *target) chunks(ctx context.Context, d *draw) (ns string, out []chunk, e
 }
 
 func (t *target) find(ctx context.Context, coll string, filter []byte, order string) ([][]byte, error) {
-	return cluster.FindAll(ctx, t.router, "config", value.Doc(value.F("find", value.NewString(coll)), value.F("filter", value.NewDocument(filter)),
-		value.F("sort", value.NewDocument(value.Doc(value.F(order, value.NewInt32(1))))), value.F("$db", value.NewString("config"))))
+	return cluster.Find{NS: "config." + coll, Filter: filter, Sort: value.Doc(value.F(order, value.NewInt32(1)))}.All(ctx, t.router)
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 
+	"github.com/shoaldb/shoal/query/timeseries"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -150,7 +152,8 @@ type Catalog struct {
 	ServeStale bool
 	// Coarse has a stale answer of one shard mark the whole placement of a collection (enableFinerGrainedCatalogCacheRefresh: false).
 	Coarse bool
-	disk   Disk // where a shard keeps placements; nil for none
+	disk   Disk     // where a shard keeps placements; nil for none
+	series sync.Map // names of time series collections whose buckets had an entry in the catalog when last looked at
 }
 
 // SetDisk has the cache of a shard keep placements in d. It is called before the cache is used.
@@ -212,7 +215,7 @@ func (c *Catalog) loadDatabase(ctx context.Context, db string) (*DatabaseInfo, e
 			return nil, mongoerr.Newf(mongoerr.NamespaceNotFound, "database %s not found", db)
 		}
 	}
-	docs, err := findPlacement(ctx, c.config, "databases", value.Doc(value.F("_id", value.NewString(db))), value.F("limit", value.NewInt32(1)))
+	docs, err := findPlacement(ctx, c.config, Find{NS: "config.databases", Filter: value.Doc(value.F("_id", value.NewString(db))), Limit: 1})
 	if err != nil {
 		return nil, err
 	}
@@ -288,6 +291,34 @@ func (c *Catalog) inDatabase(ctx context.Context, e *cacheEntry[*CollectionInfo]
 	return &moved
 }
 
+// Buckets returns the placement of the buckets of a time series collection; nil if info's collection is not one, or the catalog has no
+// entry of them. That a name is a time series collection with such buckets is known once a shard has answered for them (noteSeries): it
+// checks them whenever the collection is named.
+func (c *Catalog) Buckets(ctx context.Context, info *CollectionInfo) (*CollectionInfo, error) {
+	if info.Map != nil {
+		return nil, nil
+	}
+	if _, known := c.series.Load(info.NS); !known {
+		return nil, nil
+	}
+	b, err := c.Collection(ctx, timeseries.BucketsOf(info.NS))
+	if err != nil {
+		return nil, err
+	}
+	if b.Map == nil {
+		c.series.Delete(info.NS)
+		return nil, nil
+	}
+	return b, nil
+}
+
+// noteSeries takes note that a shard has answered for the buckets of a time series collection.
+func (c *Catalog) noteSeries(ns string) {
+	if name, ok := timeseries.SeriesOf(ns); ok {
+		c.series.Store(name, nil)
+	}
+}
+
 // Refresh makes the next placement that Collection returns be one in which the part of a shard is not known to be out of date. Operations that
 // target other shards are not held up meanwhile.
 func (c *Catalog) Refresh(ctx context.Context, ns, shard string) error {
@@ -351,8 +382,10 @@ func (c *Catalog) loadCollection(ctx context.Context, ns string, old *Collection
 		if p, ok := c.disk.Follow(ctx, ns, have); ok {
 			return p.info(ns, db)
 		}
-		if p, ok := c.disk.Base(ns); old == nil && ok {
-			old, _ = p.info(ns, db) // the entry is compared with the config server's
+		if old == nil { // Base reads the whole table
+			if p, ok := c.disk.Base(ns); ok {
+				old, _ = p.info(ns, db) // the entry is compared with the config server's
+			}
 		}
 	}
 	var last error
@@ -376,7 +409,7 @@ func (c *Catalog) loadCollection(ctx context.Context, ns string, old *Collection
 }
 
 func (c *Catalog) readCollection(ctx context.Context, ns string, db *DatabaseInfo, old *CollectionInfo) (*CollectionInfo, error) {
-	docs, err := findPlacement(ctx, c.config, "collections", value.Doc(value.F("_id", value.NewString(ns))), value.F("limit", value.NewInt32(1)))
+	docs, err := findPlacement(ctx, c.config, Find{NS: "config.collections", Filter: value.Doc(value.F("_id", value.NewString(ns))), Limit: 1})
 	if err != nil {
 		return nil, err
 	}
@@ -482,7 +515,7 @@ func (c *Catalog) readChunks(ctx context.Context, e *CollectionEntry, base *Chun
 			value.F("uuid", value.NewBinary(4, e.UUID[:])),
 			value.F("lastmod", value.NewDocument(value.Doc(value.F("$gte", value.NewTimestampU64(since)))))), "lastmod"
 	}
-	docs, err := findPlacement(ctx, c.config, "chunks", filter, value.F("sort", value.NewDocument(value.Doc(value.F(order, value.NewInt32(1))))))
+	docs, err := findPlacement(ctx, c.config, Find{NS: "config.chunks", Filter: filter, Sort: value.Doc(value.F(order, value.NewInt32(1)))})
 	if err != nil {
 		return nil, err
 	}
@@ -585,6 +618,7 @@ func (c *Catalog) OnStale(code mongoerr.Code, info StaleInfo) {
 	case mongoerr.StaleDbVersion:
 		c.InvalidateDatabase(info.DB)
 	case mongoerr.StaleConfig, mongoerr.StaleEpoch:
+		c.noteSeries(info.Ns)
 		e := c.colls.peek(info.Ns)
 		if e == nil {
 			return

@@ -528,3 +528,15 @@ func (m *ChunkMap) Owns(shard string, key []value.Value) (bool, error) {
 	owner, err := m.OwnerAt(key)
 	return err == nil && owner == shard, err
 }
+
+// maxBounds is how long the two bounds of a chunk, or of a range that is moved, may be together. A document has at most 16 MB, and those of chunks,
+// migrations and range deletions and the changelog's have both bounds.
+const maxBounds = 16<<20 - 64<<10
+
+// CheckBounds returns an error for bounds that fit in no document together: nothing could read the document that has them.
+func CheckBounds(min, max []byte) error {
+	if n := len(min) + len(max); n > maxBounds {
+		return mongoerr.Newf(mongoerr.BSONObjectTooLarge, "the bounds of a chunk are too large to be stored: they have %d bytes together, and may have %d", n, maxBounds)
+	}
+	return nil
+}

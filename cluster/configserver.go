@@ -90,12 +90,12 @@ func FindConfig(ctx context.Context, p Peer, cmd []byte) ([][]byte, error) {
 // findPlacement reads documents of the sharding catalog that have to be at least as new as every placement that this process knows of. A deposed
 // primary of the config server that does not know it yet would return the previous table: a shard that has given a range away would accept
 // writes to it again.
-func findPlacement(ctx context.Context, p Peer, coll string, filter []byte, more ...value.Field) ([][]byte, error) {
+func findPlacement(ctx context.Context, p Peer, f Find) ([][]byte, error) {
 	c, ok := p.(*ConfigServer)
 	if !ok {
-		return FindLinearizable(ctx, p, "config."+coll, filter, more...)
+		return FindLinearizable(ctx, p, f)
 	}
-	return FindConfig(ctx, c, findCommand("config", coll, filter, more)) // it knows from when on other members have seen enough
+	return FindConfig(ctx, c, f.Doc()) // it knows from when on other members have seen enough
 }
 
 func (c *ConfigServer) find(ctx context.Context, cmd []byte) ([][]byte, error) {

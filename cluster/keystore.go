@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -12,10 +13,7 @@ type PeerKeys struct{ Peer Peer }
 
 // LoadKeys implements KeyStore.
 func (s PeerKeys) LoadKeys(ctx context.Context) ([]SigningKey, error) {
-	docs, err := FindAll(ctx, s.Peer, "admin", value.Doc(
-		value.F("find", value.NewString("system.keys")),
-		value.F("filter", value.NewDocument(value.Doc(value.F("purpose", value.NewString(KeyPurpose))))),
-		value.F("$db", value.NewString("admin"))))
+	docs, err := Find{NS: "admin.system.keys", Filter: value.Doc(value.F("purpose", value.NewString(KeyPurpose)))}.All(ctx, s.Peer)
 	if err != nil {
 		return nil, err
 	}
@@ -30,10 +28,7 @@ func (s PeerKeys) LoadKeys(ctx context.Context) ([]SigningKey, error) {
 
 // InsertKey implements KeyStore.
 func (s PeerKeys) InsertKey(ctx context.Context, k SigningKey) error {
-	_, err := RunWrite(ctx, s.Peer, value.Doc(
-		value.F("insert", value.NewString("system.keys")),
-		value.F("documents", value.NewArray(value.ArrayOf(value.NewDocument(k.Doc())))),
-		value.F("$db", value.NewString("admin"))))
+	_, err := RunWrite(ctx, s.Peer, msg.Doc(&msg.Insert{DB: "admin", Coll: "system.keys", Documents: value.ArrayOf(value.NewDocument(k.Doc()))}))
 	if mongoerr.CodeOf(err) == mongoerr.DuplicateKey {
 		return nil // another node has created it
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -145,15 +146,9 @@ func FindAll(ctx context.Context, p Peer, db string, cmd []byte) ([][]byte, erro
 
 // FindLinearizable reads documents of a collection as a majority of the set has them: the primary that answers has confirmed that it has not been
 // deposed, and has what its predecessors have acknowledged.
-func FindLinearizable(ctx context.Context, p Peer, ns string, filter []byte, more ...value.Field) ([][]byte, error) {
-	db, coll := SplitNS(ns)
-	concern := value.F("readConcern", value.NewDocument(value.Doc(value.F("level", value.NewString("linearizable")))))
-	return FindAll(ctx, p, db, findCommand(db, coll, filter, append(more, concern)))
-}
-
-func findCommand(db, coll string, filter []byte, more []value.Field) []byte {
-	fields := []value.Field{value.F("find", value.NewString(coll)), value.F("filter", value.NewDocument(filter))}
-	return value.Doc(append(append(fields, more...), value.F("$db", value.NewString(db)))...)
+func FindLinearizable(ctx context.Context, p Peer, f Find) ([][]byte, error) {
+	f.ReadConcern = "linearizable"
+	return f.All(ctx, p)
 }
 
 // fetchAll runs a command that opens a cursor, and then getMore until the cursor's end.
@@ -174,10 +169,7 @@ func fetchAll(db string, cmd []byte, run func(cmd []byte) ([]byte, error)) ([][]
 			return out, nil
 		}
 		_, coll := SplitNS(value.Lookup(cur, "ns").Str())
-		reply, err = run(value.Doc(
-			value.F("getMore", value.NewInt64(id)),
-			value.F("collection", value.NewString(coll)),
-			value.F("$db", value.NewString(db))))
+		reply, err = run(msg.Doc(&msg.GetMore{DB: db, Coll: coll, Cursor: id}))
 		if err != nil {
 			return nil, err
 		}
@@ -256,23 +248,13 @@ func CheckConn(ctx context.Context, cc *wire.ClientConn) error {
 // processID identifies this process to the nodes that it is connected to.
 var processID = NewUUID()
 
-var helloInternal = value.Doc(
-	value.F("hello", value.NewInt32(1)),
-	value.F("internalClient", value.NewDocument(internalClient())),
-	value.F("$db", value.NewString("admin")))
-
-func internalClient(more ...value.Field) []byte {
-	return value.Doc(append([]value.Field{
-		value.F("minWireVersion", value.NewInt32(27)),
-		value.F("maxWireVersion", value.NewInt32(27)),
-		value.F("process", value.NewBinary(4, processID[:]))}, more...)...)
-}
+var helloInternal = HelloEvery(0)
 
 // HelloEvery returns a hello that announces that this process will send the next one on the same connection after
-// d: if it does not, it has stopped, although its connections remain.
+// d: if it does not, it has stopped, although its connections remain. With 0 it announces nothing.
 func HelloEvery(d time.Duration) []byte {
-	return value.Doc(
-		value.F("hello", value.NewInt32(1)),
-		value.F("internalClient", value.NewDocument(internalClient(value.F("everyMillis", value.NewInt64(d.Milliseconds()))))),
-		value.F("$db", value.NewString("admin")))
+	return msg.Doc(&msg.Hello{Internal: &msg.InternalClient{MinWire: wireVersion, MaxWire: wireVersion, Process: processID, Every: d.Milliseconds()}})
 }
+
+// wireVersion is the version of the protocol that nodes speak to each other.
+const wireVersion = 27

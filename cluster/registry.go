@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -91,9 +92,7 @@ func (r *Registry) Reload(ctx context.Context) error {
 	// Catalog reads are not older than the config time, so this one shows every change up to the current topology time,
 	// including the removal of a shard.
 	topology := r.known()
-	docs, err := FindConfig(ctx, r.config, value.Doc(
-		value.F("find", value.NewString("shards")),
-		value.F("$db", value.NewString("config"))))
+	docs, err := FindConfig(ctx, r.config, Find{NS: "config.shards"}.Doc())
 	if err != nil {
 		return err
 	}
@@ -188,6 +187,20 @@ func (r *Registry) Shard(ctx context.Context, key string) (*Shard, error) {
 	return nil, mongoerr.Newf(mongoerr.ShardNotFound, "Shard %s not found", key)
 }
 
+// Listed is Shard for what is given data: a config server is no shard unless config.shards has it.
+func (r *Registry) Listed(ctx context.Context, key string) (*Shard, error) {
+	s, err := r.Shard(ctx, key)
+	if err == nil && s.Doc == nil { // or this node has not heard of it
+		if err = r.Reload(ctx); err == nil {
+			s, err = r.Shard(ctx, key)
+		}
+	}
+	if err == nil && s.Doc == nil {
+		return nil, mongoerr.Newf(mongoerr.ShardNotFound, "Shard %s not found", key)
+	}
+	return s, err
+}
+
 func (r *Registry) find(key string) *Shard {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -222,6 +235,12 @@ func (r *Registry) All(ctx context.Context) ([]*Shard, error) {
 	}
 	sort.Slice(out, func(i, j int) bool { return out[i].ID < out[j].ID })
 	return out, nil
+}
+
+// Several reports whether the cluster has more than one shard.
+func (r *Registry) Several(ctx context.Context) (bool, error) {
+	all, err := r.All(ctx)
+	return len(all) > 1, err
 }
 
 // Receiving returns the ids of those of the shards that may be given data, in their order: they are not draining, and have the zone's
@@ -307,7 +326,7 @@ func (r *Registry) configConnString(ctx context.Context) (string, error) {
 			return c, nil
 		}
 	}
-	reply, err := Run(ctx, r.config, value.Doc(value.F("hello", value.NewInt32(1)), value.F("$db", value.NewString("admin"))))
+	reply, err := Run(ctx, r.config, msg.Doc(new(msg.Hello)))
 	if err != nil {
 		return "", err
 	}

@@ -2,8 +2,10 @@ package cluster
 
 import (
 	"context"
+	"slices"
 	"time"
 
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -19,21 +21,29 @@ const maxSessionBatch = 1000
 
 // RefreshSessions implements SessionStore.
 func (s PeerSessionStore) RefreshSessions(ctx context.Context, ids []LogicalSessionID, at time.Time) error {
-	return s.batches(ctx, "update", "updates", ids, func(id LogicalSessionID) []byte {
-		set := value.Doc(value.F("$set", value.NewDocument(value.Doc(value.F("lastUse", value.NewTime(at))))))
-		return value.Doc(
-			value.F("q", value.NewDocument(value.Doc(value.F("_id", value.NewDocument(id.Doc()))))),
-			value.F("u", value.NewDocument(set)), value.F("upsert", value.NewBool(true)))
+	set := value.NewDocument(value.Doc(value.F("$set", value.NewDocument(value.Doc(value.F("lastUse", value.NewTime(at)))))))
+	return s.batches(ctx, ids, func(ids []LogicalSessionID) msg.Message {
+		m := &msg.Update{DB: "config", Coll: "system.sessions", Unordered: true}
+		for _, id := range ids {
+			m.Updates = append(m.Updates, msg.UpdateStatement{Query: sessionByID(id), Change: set, Upsert: true})
+		}
+		return m
 	})
 }
 
 // RemoveSessions implements SessionStore.
 func (s PeerSessionStore) RemoveSessions(ctx context.Context, ids []LogicalSessionID) error {
-	return s.batches(ctx, "delete", "deletes", ids, func(id LogicalSessionID) []byte {
-		return value.Doc(
-			value.F("q", value.NewDocument(value.Doc(value.F("_id", value.NewDocument(id.Doc()))))),
-			value.F("limit", value.NewInt32(1)))
+	return s.batches(ctx, ids, func(ids []LogicalSessionID) msg.Message {
+		m := &msg.Delete{DB: "config", Coll: "system.sessions", Unordered: true}
+		for _, id := range ids {
+			m.Deletes = append(m.Deletes, msg.DeleteStatement{Query: sessionByID(id), Limit: 1})
+		}
+		return m
 	})
+}
+
+func sessionByID(id LogicalSessionID) []byte {
+	return value.Doc(value.F("_id", value.NewDocument(id.Doc())))
 }
 
 // MissingSessions implements SessionStore.
@@ -46,10 +56,7 @@ func (s PeerSessionStore) MissingSessions(ctx context.Context, ids []LogicalSess
 			vals[i] = value.NewDocument(id.Doc())
 		}
 		in := value.Doc(value.F("_id", value.NewDocument(value.Doc(value.F("$in", value.NewArray(value.ArrayOf(vals...)))))))
-		docs, err := FindAll(ctx, s.Peer, "config", s.versioned(value.Doc(
-			value.F("find", value.NewString("system.sessions")), value.F("filter", value.NewDocument(in)),
-			value.F("projection", value.NewDocument(value.Doc(value.F("_id", value.NewInt32(1))))),
-			value.F("batchSize", value.NewInt32(maxSessionBatch)), value.F("$db", value.NewString("config")))))
+		docs, err := FindAll(ctx, s.Peer, "config", Find{NS: SessionsNS, Filter: in, Projection: ByID(), BatchSize: maxSessionBatch}.Doc(s.Version))
 		if err != nil {
 			return nil, err
 		}
@@ -69,29 +76,13 @@ func (s PeerSessionStore) MissingSessions(ctx context.Context, ids []LogicalSess
 	return missing, nil
 }
 
-func (s PeerSessionStore) batches(ctx context.Context, name, list string, ids []LogicalSessionID, st func(LogicalSessionID) []byte) error {
-	for len(ids) > 0 {
-		n := min(len(ids), maxSessionBatch)
-		vals := make([]value.Value, n)
-		for i, id := range ids[:n] {
-			vals[i] = value.NewDocument(st(id))
-		}
-		_, err := RunWrite(ctx, s.Peer, s.versioned(value.Doc(
-			value.F(name, value.NewString("system.sessions")),
-			value.F(list, value.NewArray(value.ArrayOf(vals...))),
-			value.F("ordered", value.NewBool(false)),
-			value.F("$db", value.NewString("config")))))
-		if err != nil {
+func (s PeerSessionStore) batches(ctx context.Context, ids []LogicalSessionID, write func([]LogicalSessionID) msg.Message) error {
+	for batch := range slices.Chunk(ids, maxSessionBatch) {
+		if _, err := RunWrite(ctx, s.Peer, msg.With(write(batch), s.Version)); err != nil {
 			return err
 		}
-		ids = ids[n:]
 	}
 	return nil
-}
-
-// versioned adds the collection's version to a command.
-func (s PeerSessionStore) versioned(cmd []byte) []byte {
-	return value.End(append(cmd[:len(cmd)-1], s.Version...), 0)
 }
 
 // SessionsNS is the sessions collection: the one collection of the config database that is sharded, in a cluster.
@@ -119,7 +110,7 @@ func NewShardedSessions(catalog *Catalog, registry *Registry, create func(ctx co
 
 // askConfig makes the config server's primary write its own sessions, which creates the collection.
 func (s *ShardedSessions) askConfig(ctx context.Context) error {
-	_, err := Run(ctx, s.registry.Config(), value.Doc(value.F("refreshLogicalSessionCacheNow", value.NewInt32(1)), value.F("$db", value.NewString("admin"))))
+	_, err := Run(ctx, s.registry.Config(), msg.Doc(new(msg.RefreshSessions)))
 	return err
 }
 

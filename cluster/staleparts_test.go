@@ -117,6 +117,7 @@ func TestAStaleShardStopsOnlyWhatTargetsIt(t *testing.T) {
 	}
 	refreshed := make(chan error)
 	go func() { refreshed <- c.Refresh(ctx, "db.c", "b") }()
+	await.True(t, "the table is being loaded", func() bool { return len(c.colls.peek("db.c").loading) > 0 })
 	if got, err := c.Collection(soon, "db.c"); err != nil || got != info {
 		t.Fatalf("a refresh under way held up the others: %v", err)
 	}

@@ -26,6 +26,8 @@ type Access struct {
 	OneProcess bool
 	// Users is where users and roles are stored: the node itself, or the config server's primary.
 	Users cluster.Peer
+	// Changes returns the state of the users where they are stored; nil if the node itself is there and counts their changes.
+	Changes func(ctx context.Context) (UserState, error)
 	// OnLogin is called for each successful authentication, and for each failed one, with its error; nil for none. The name is whatever the
 	// client sent.
 	OnLogin func(c *Client, user auth.UserName, mech string, err error)
@@ -38,8 +40,10 @@ type Access struct {
 	writing    sync.Mutex    // held while users or roles are read and changed
 	generation atomic.Uint64 // of users and roles; identities of older generations are read again
 	claimed    atomic.Bool   // users or roles exist, or have existed: the localhost exception is over
+	noted      atomic.Bool   // admin.system.version tells the form of users
 	simulated  simulated
 	counts     loginCounts
+	several    atomic.Pointer[func(context.Context) (bool, error)] // on a shard; see OfShard
 
 	mu struct {
 		sync.Mutex
@@ -68,7 +72,7 @@ func (a *Access) ManagementSpecs() (out []Spec) {
 	return out
 }
 
-// Invalidate makes the next request of every client read its identity again. What runs goes on: see Refresh.
+// Invalidate makes the next request of every client read its identity again. Running operations continue: see Refresh.
 func (a *Access) Invalidate() {
 	a.generation.Add(1)
 	a.mu.Lock()
@@ -101,9 +105,7 @@ func (a *Access) find(ctx context.Context, coll string, filter []byte) ([][]byte
 
 // findOnly lists some fields of documents of users or roles.
 func (a *Access) findOnly(ctx context.Context, coll string, filter, projection []byte) ([][]byte, error) {
-	return cluster.FindAll(ctx, a.Users, "admin", value.Doc(value.F("find", value.NewString(coll)),
-		value.F("filter", value.NewDocument(filter)), value.F("projection", value.NewDocument(projection)),
-		value.F("sort", value.NewDocument(value.Doc(value.F("_id", value.NewInt32(1))))), value.F("$db", value.NewString("admin"))))
+	return cluster.Find{NS: "admin." + coll, Filter: filter, Projection: projection, Sort: cluster.ByID()}.All(ctx, a.Users)
 }
 
 // user reads a stored user, or returns errNoUser.
@@ -233,6 +235,9 @@ func (a *Access) authorize(op *Op, named string) error {
 		return err
 	} else if !ok {
 		return a.refuse(req)
+	}
+	if err := a.checkDirect(op, id); err != nil {
+		return err
 	}
 	if err := a.narrow(op, id); err != nil {
 		return err
@@ -514,7 +519,7 @@ func (op *Op) servedUser() []byte {
 	}
 }
 
-// servedNobody is what a node says of a client without a user, whom the localhost exception has let pass.
+// servedNobody stands for a client without a user, which the localhost exception has let pass, in a node's requests to others.
 var servedNobody = value.Doc(value.F("$anonymous", value.NewBool(true)))
 
 // narrow restricts a listing to what the user may see, if the command asks for that or the user may not see more:
@@ -589,8 +594,7 @@ func (a *Access) unclaimed(op *Op) bool {
 		return false
 	}
 	for _, coll := range []string{"system.users", "system.roles"} {
-		docs, err := cluster.FindAll(op, a.Users, "admin", value.Doc(value.F("find", value.NewString(coll)), value.F("limit", value.NewInt32(1)),
-			value.F("singleBatch", value.NewBool(true)), value.F("$db", value.NewString("admin"))))
+		docs, err := cluster.Find{NS: "admin." + coll, Limit: 1, SingleBatch: true}.All(op, a.Users)
 		if err != nil || len(docs) > 0 {
 			a.claimed.CompareAndSwap(false, err == nil)
 			return false

@@ -63,8 +63,8 @@ func (a *Audit) Configure(doc []byte) {
 // ErrNotAuditing refuses getAuditConfig and setAuditConfig where there is no audit log.
 var ErrNotAuditing = mongoerr.New(mongoerr.AuditingNotEnabled, "Auditing is not enabled: the server has no audit log")
 
-// AppendAuditConfig appends a value of auditConfig in the form of getAuditConfig. Its generation tells one configuration from another: it
-// is made of the time at which it was set, and zero for one of the process's own.
+// AppendAuditConfig appends a value of auditConfig in the form of getAuditConfig. Its generation distinguishes configurations: it is
+// derived from the time at which the configuration was set, and zero for one of the process's own.
 func AppendAuditConfig(dst, doc []byte) []byte {
 	var generation [12]byte
 	if at := value.Lookup(doc, "clusterParameterTime"); at.T == value.Timestamp {
@@ -90,6 +90,21 @@ func (a *Audit) successes() bool {
 		return a.Runtime.success.Load()
 	}
 	return a.Params.Bool("auditAuthorizationSuccess")
+}
+
+// ParameterUpdated records that a node acts on another value of a cluster parameter. op is the operation that has set it here; nil if the node has
+// learnt of it: from its set, from the config server.
+func (a *Audit) ParameterUpdated(op *Op, before, after []byte) {
+	if a == nil || a.Runtime == nil && value.Lookup(after, "_id").Str() == AuditConfig { // which is what another node was started with
+		return
+	}
+	param := []value.Field{value.F("originalClusterServerParameter", value.NewDocument(before)), value.F("updatedClusterServerParameter", value.NewDocument(after))}
+	const atype = "updateCachedClusterServerParameter"
+	if op != nil {
+		op.Audit(atype, mongoerr.OK, param...)
+		return
+	}
+	a.Record(SystemEvent(atype, param...))
 }
 
 // Wait returns when all events are recorded.
@@ -125,7 +140,7 @@ func (op *Op) origin() *Op {
 	return op
 }
 
-// auditedFor returns what a member says of the client that it serves; nil if the operation is no member's.
+// auditedFor returns a member's description of the client that it serves; nil if the operation is no member's.
 func (op *Op) auditedFor() []byte {
 	if !op.Client.Internal || op.Client.InProcess {
 		return nil
@@ -145,7 +160,7 @@ func SystemEvent(atype string, param ...value.Field) []byte {
 	return OwnClient().event(nil, atype, mongoerr.OK, value.Doc(param...))
 }
 
-// event makes an event of the client's. served is what a member says of the client that it serves, nil for none.
+// event makes an event of the client's. served is a member's description of the client that it serves, nil for none.
 func (c *Client) event(served []byte, atype string, result mongoerr.Code, param []byte) []byte {
 	id := c.UUID()
 	dst, mark := value.Begin(make([]byte, 0, 512+len(param)))
@@ -204,7 +219,7 @@ func (c *Client) endpoint(addr string) value.Value {
 	return value.NewDocument(value.Doc(value.F("ip", value.NewString(host)), value.F("port", value.NewInt32(int32(n)))))
 }
 
-// forOthers adds to what other members are told of the user whom the operation serves where it comes from, for their audit logs.
+// forOthers adds the operation's origin to the description of its user that other members receive, for their audit logs.
 func (op *Op) forOthers(served []byte) []byte {
 	origin := op.origin()
 	if !origin.Audits() || origin.Client.InProcess {
@@ -251,7 +266,7 @@ func (op *Op) auditCheck(err error) {
 		value.F("args", value.NewDocument(withoutCredentials(WithoutSecrets(op.Req.Body)))))
 }
 
-// withoutCredentials returns a document without what passwords could be guessed by: the values of fields that hold users'
+// withoutCredentials returns a document without anything by which passwords could be guessed: the values of fields with users'
 // credentials, or parts of them, at any depth. A document without any is returned as it is.
 func withoutCredentials(doc []byte) []byte {
 	if !bytes.Contains(doc, credentialsField) {

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/shoaldb/shoal/auth"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -14,8 +15,8 @@ import (
 type audited struct {
 	atype string
 	param func(op *Op, before, reply []byte) []value.Field
-	// before is a command whose reply the node itself gives before this one runs; nil for none.
-	before func(op *Op) (name string, arg value.Value)
+	// before is a command that the node sends to itself before this one runs, for the reply; nil for none.
+	before func(op *Op) msg.Message
 }
 
 // auditedCommands are the commands that make an event of their own (manual: Audit Event Actions, Details, and Results). Those that change
@@ -46,8 +47,7 @@ var auditedCommands = map[string]audited{
 		return []value.Field{value.F("requestedClusterServerParameters", op.Req.Cmd)}
 	}},
 	"setClusterParameter": {param: auditClusterParameter, before: clusterParameterBefore},
-	"replSetReconfig":     {param: auditReconfig, before: func(*Op) (string, value.Value) { return "replSetGetConfig", value.NewInt32(1) }},
-	"shutdown":            {param: func(*Op, []byte, []byte) []value.Field { return nil }},
+	"replSetReconfig":     {param: auditReconfig, before: func(*Op) msg.Message { return new(msg.SetConfig) }},
 	"logApplicationMessage": {atype: "applicationMessage", param: func(op *Op, _, _ []byte) []value.Field {
 		return []value.Field{value.F("msg", op.Req.Cmd)}
 	}},
@@ -90,9 +90,8 @@ func wholeReply(elements []byte) []byte {
 }
 
 // ownReply asks the node itself; nil if it does not answer.
-func (op *Op) ownReply(cmd string, arg value.Value) []byte {
-	body := value.Doc(value.F(cmd, arg), value.F("$db", value.NewString("admin")))
-	reply, err := op.Service.Direct(context.WithoutCancel(op), OwnClient(), &wire.Message{OpCode: wire.OpMsg, Body: body}, nil)
+func (op *Op) ownReply(m msg.Message) []byte {
+	reply, err := op.Service.Direct(context.WithoutCancel(op), OwnClient(), &wire.Message{OpCode: wire.OpMsg, Body: msg.Doc(m)}, nil)
 	if err != nil || !value.Lookup(reply, "ok").Truthy() {
 		return nil
 	}
@@ -146,10 +145,10 @@ func auditShardCollection(op *Op, _, _ []byte) []value.Field {
 }
 
 // clusterParameterBefore reads the parameter that a command sets.
-func clusterParameterBefore(op *Op) (string, value.Value) {
+func clusterParameterBefore(op *Op) msg.Message {
 	it := value.Walk(op.Req.Cmd.Doc())
 	name, _, _ := it.Next()
-	return "getClusterParameter", value.NewString(string(name))
+	return &msg.GetClusterParameter{Name: string(name)}
 }
 
 func auditClusterParameter(op *Op, before, _ []byte) (out []value.Field) {

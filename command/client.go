@@ -32,7 +32,7 @@ type Client struct {
 	Compressors func(names []string) []string
 	// Close ends the connection; nil if there is none.
 	Close func()
-	// Trust tells the connection whether its client has proved who it is; nil if there is none.
+	// Trust informs the connection whether its client has authenticated; nil if there is none.
 	Trust func(trusted bool)
 
 	gone           atomic.Bool

@@ -6,23 +6,36 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// CheckClientWrite refuses a client's writes to what nodes maintain themselves and rely on when they start:
-// view definitions, and in config the records of prepared transactions and of sessions. Deletions from
-// config.transactions and config.image_collection are at the client's own risk, as on the real server. A shard cannot tell a router's own
-// writes from those it relays, so both check.
+// CheckClientWrite refuses a client's writes to what nodes maintain themselves and rely on when they start: view definitions, and most
+// of config.system. Writes to config.transactions, and deletions from config.image_collection, are at the client's own risk, as on the
+// real server: the sessions of the records are read again. A command that belongs to a session itself may not write there. A shard cannot
+// tell a router's own writes from those it relays, so both check.
 func CheckClientWrite(op *Op, ns string) error {
 	if op.Client.Internal || op.Client.InProcess {
 		return nil
 	}
 	db, coll, _ := strings.Cut(ns, ".")
 	drops := op.Req.Spec.Name == "drop"
-	removes := drops || op.Req.Spec.Name == "delete"
 	switch {
 	case coll == "system.views" && !drops,
 		db == "config" && strings.HasPrefix(coll, "system.") && coll != "system.sessions",
-		ns == "config.transactions" && !removes,
+		ns == "config.transactions" && !writesRecords(op.Req.Spec.Name),
 		ns == "config.image_collection" && drops:
 		return mongoerr.Newf(mongoerr.InvalidNamespace, "cannot write to %s", ns)
+	case ns == "config.transactions" && op.Req.LSID != nil:
+		return mongoerr.New(directWriteOnSession, "Direct writes against config.transactions cannot be performed using a transaction or on a session.")
 	}
 	return nil
 }
+
+// writesRecords reports whether a command may write to config.transactions: the sessions follow its documents, and its drop.
+func writesRecords(name string) bool {
+	switch name {
+	case "insert", "update", "delete", "findAndModify", "bulkWrite", "drop":
+		return true
+	}
+	return false
+}
+
+// directWriteOnSession is the real server's code for this.
+const directWriteOnSession mongoerr.Code = 40528

@@ -143,7 +143,7 @@ func (s *Service) runDropConnections(op *Op, dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// runConnPoolSync closes the connections to all other nodes that nobody uses: the next calls make new ones.
+// runConnPoolSync closes the idle connections to all other nodes: the next calls make new ones.
 func (s *Service) runConnPoolSync(_ *Op, dst []byte) ([]byte, error) {
 	if s.Peers != nil {
 		var hosts []string

@@ -54,7 +54,7 @@ func DescribeOps(self *Op, view OpsView) (out [][]byte) {
 	return out
 }
 
-// DescribeTasks has currentOp show what the service does besides running commands, as f describes it: migrations, DDL.
+// DescribeTasks makes currentOp show, as f describes it, what the service does besides running commands: migrations, DDL.
 func (s *Service) DescribeTasks(f func(now time.Time) [][]value.Field) {
 	t := &s.ops.tasks
 	t.Lock()

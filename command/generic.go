@@ -300,6 +300,7 @@ func (info *Info) runShutdown(op *Op, dst []byte) ([]byte, error) {
 			return dst, err
 		}
 	}
+	op.Audit("shutdown", mongoerr.OK) // now: the command has no successful reply
 	info.Shutdown(quiesce)
 	if op.Client.Close != nil {
 		op.Client.Close() // the real server closes the socket instead of replying

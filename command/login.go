@@ -95,7 +95,7 @@ func (a *Access) start(op *Op, db string, cmd []byte, speculative bool) ([]byte,
 		return a.startPlain(op, l, db, payload)
 	}
 	lookup := func(user string) ([]auth.Credentials, error) {
-		return a.credentials(op, l, mech.Str(), auth.UserName{User: user, DB: db})
+		return a.credentials(op, l, mech.Str(), auth.UserName{User: user, DB: db}, speculative)
 	}
 	l.conv = auth.NewConversation(mech.Str(), db, lookup)
 	l.conv.SkipEmpty = value.Lookup(value.Lookup(cmd, "options").Doc(), "skipEmptyExchange").Truthy()
@@ -113,8 +113,9 @@ func (op *Op) beginLogin(l *login) {
 }
 
 // credentials returns a user's credentials. For a user who does not exist, or cannot use the mechanism, it returns
-// credentials that nobody can prove, at the same cost.
-func (a *Access) credentials(ctx context.Context, l *login, mech string, name auth.UserName) ([]auth.Credentials, error) {
+// credentials that nobody can prove, at the same cost; but an authentication tried in a hello is refused for a mechanism that the same reply
+// does not list for the name, known or not: drivers finish what the server has begun, and would not try one that is listed.
+func (a *Access) credentials(ctx context.Context, l *login, mech string, name auth.UserName, speculative bool) ([]auth.Credentials, error) {
 	if a.Members.takesKey() && name == auth.System {
 		return a.Members.Key.Lookup(name.User)
 	}
@@ -136,6 +137,9 @@ func (a *Access) credentials(ctx context.Context, l *login, mech string, name au
 			l.user = u
 			return []auth.Credentials{c}, nil
 		}
+	}
+	if speculative && (u != nil || !ok) {
+		return nil, mongoerr.New(mongoerr.AuthenticationFailed, "Authentication failed.")
 	}
 	return []auth.Credentials{fake}, nil
 }

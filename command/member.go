@@ -10,6 +10,7 @@ import (
 
 	"github.com/shoaldb/shoal/auth"
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -82,12 +83,8 @@ func Handshake(m *Members, optional bool) func(ctx context.Context, cc *wire.Cli
 
 // proveByCertificate asks the other side to authenticate the sender by the certificate that it presented.
 func proveByCertificate(ctx context.Context, cc *wire.ClientConn) error {
-	body := value.Doc(value.F("authenticate", value.NewInt32(1)), value.F("mechanism", value.NewString(auth.X509)), value.F("$db", value.NewString(auth.External)))
-	reply, err := cc.RoundTrip(ctx, &wire.Message{OpCode: wire.OpMsg, Body: body})
-	if err != nil {
-		return err
-	}
-	return cluster.ReplyError(reply.Body)
+	_, err := askMember(ctx, cc, &msg.Authenticate{DB: auth.External, Mechanism: auth.X509})
+	return err
 }
 
 // proveMember runs one SCRAM conversation as the members' user.
@@ -96,9 +93,7 @@ func proveMember(ctx context.Context, cc *wire.ClientConn, conv *scram.ClientCon
 	if err != nil {
 		return err
 	}
-	options := value.Doc(value.F("skipEmptyExchange", value.NewBool(true)))
-	reply, err := askMember(ctx, cc, value.F("saslStart", value.NewInt32(1)), value.F("mechanism", value.NewString(auth.SHA256)),
-		value.F("payload", value.NewBinary(0, []byte(first))), value.F("options", value.NewDocument(options)))
+	reply, err := askMember(ctx, cc, &msg.SASLStart{DB: auth.System.DB, Mechanism: auth.SHA256, Payload: []byte(first), SkipEmpty: true})
 	if err != nil {
 		return err
 	}
@@ -106,8 +101,9 @@ func proveMember(ctx context.Context, cc *wire.ClientConn, conv *scram.ClientCon
 	if err != nil {
 		return mongoerr.New(mongoerr.AuthenticationFailed, err.Error())
 	}
-	reply, err = askMember(ctx, cc, value.F("saslContinue", value.NewInt32(1)), value.F("conversationId", value.Lookup(reply, "conversationId")),
-		value.F("payload", value.NewBinary(0, []byte(final))))
+	reply, err = askMember(ctx, cc, &msg.SASLContinue{
+		DB: auth.System.DB, Conversation: value.SafeInt64(value.Lookup(reply, "conversationId")), Payload: []byte(final),
+	})
 	if err != nil {
 		return err
 	}
@@ -118,9 +114,8 @@ func proveMember(ctx context.Context, cc *wire.ClientConn, conv *scram.ClientCon
 	return nil
 }
 
-func askMember(ctx context.Context, cc *wire.ClientConn, fields ...value.Field) ([]byte, error) {
-	body := value.Doc(append(fields, value.F("$db", value.NewString(auth.System.DB)))...)
-	reply, err := cc.RoundTrip(ctx, &wire.Message{OpCode: wire.OpMsg, Body: body})
+func askMember(ctx context.Context, cc *wire.ClientConn, m msg.Message) ([]byte, error) {
+	reply, err := cc.RoundTrip(ctx, &wire.Message{OpCode: wire.OpMsg, Body: msg.Doc(m)})
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/shoaldb/shoal/auth"
@@ -8,22 +9,34 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// runMerge implements the command with which mongorestore ends: it has written users and roles into collections
-// of admin, which become the users and roles of one database, or of all. With drop, users and roles that are
-// not among them are deleted.
+// runMerge implements the command by which mongorestore restores users and roles: it has written them into collections of admin, and they
+// become the users and roles of one database, or of all. Without drop those that exist are kept as they are, since mongorestore only inserts
+// (manual: mongorestore Behavior). With drop those that exist are replaced, and those that are not among the restored ones are deleted.
 func (a *Access) runMerge(op *Op, dst []byte) ([]byte, error) {
 	users, roles := op.Req.Str("tempUsersCollection"), op.Req.Str("tempRolesCollection")
 	if users == "" && roles == "" {
 		return dst, mongoerr.New(mongoerr.BadValue, "Must provide at least one of \"tempUsersCollection\" and \"tempRolesCollection\"")
 	}
 	if users != "" {
-		check := func(doc []byte) error { _, err := auth.ParseUser(doc); return err }
+		check := func(doc []byte) (string, error) {
+			u, err := auth.ParseUser(doc)
+			if err != nil {
+				return "", err
+			}
+			return u.Name.ID(), nil
+		}
 		if err := a.merge(op, users, "system.users", check); err != nil {
 			return dst, err
 		}
 	}
 	if roles != "" {
-		check := func(doc []byte) error { _, err := auth.ParseRole(doc); return err }
+		check := func(doc []byte) (string, error) {
+			r, err := auth.ParseRole(doc)
+			if err != nil {
+				return "", err
+			}
+			return r.Name.ID(), nil
+		}
 		if err := a.merge(op, roles, "system.roles", check); err != nil {
 			return dst, err
 		}
@@ -31,8 +44,9 @@ func (a *Access) runMerge(op *Op, dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// merge copies the documents of one collection of admin into another.
-func (a *Access) merge(op *Op, from, to string, check func(doc []byte) error) error {
+// merge copies the documents of one collection of admin into another. A user who is replaced is still the same one, as after updateUser: the
+// userId stays, and with it the logins of open connections, among them mongorestore's own, which creates indexes after the users.
+func (a *Access) merge(op *Op, from, to string, check func(doc []byte) (id string, err error)) error {
 	db := op.Req.Str("db")
 	filter := value.Doc()
 	if db != "" {
@@ -48,19 +62,30 @@ func (a *Access) merge(op *Op, from, to string, check func(doc []byte) error) er
 	}
 	kept := make([]value.Value, len(docs))
 	for i, d := range docs {
-		if err := check(d); err != nil {
+		id, err := check(d)
+		if err != nil {
 			return err
 		}
-		kept[i] = value.Lookup(d, "_id")
+		if kept[i] = value.Lookup(d, "_id"); kept[i].T != value.String || kept[i].Str() != id {
+			return mongoerr.Newf(mongoerr.BadValue, "%s has a document whose _id is not \"%s\"", from, id)
+		}
 	}
+	drop := op.Bool("drop")
 	for i, d := range docs {
-		u := value.Doc(value.F("q", value.NewDocument(value.Doc(value.F("_id", kept[i])))), value.F("u", value.NewDocument(d)), value.F("upsert", value.NewBool(true)))
-		err := a.write(op, value.F("update", value.NewString(to)), value.F("updates", value.NewArray(value.ArrayOf(value.NewDocument(u)))))
+		was, err := a.read(op, to, kept[i].Str())
+		switch {
+		case err != nil:
+			return err
+		case was == nil:
+			err = a.insert(op, to, d)
+		case drop:
+			err = a.replace(op, to, kept[i].Str(), sameUser(d, was))
+		}
 		if err != nil {
 			return err
 		}
 	}
-	if !op.Bool("drop") {
+	if !drop {
 		return nil
 	}
 	gone := []value.Field{value.F("_id", value.NewDocument(value.Doc(value.F("$nin", value.NewArray(value.ArrayOf(kept...))))))}
@@ -69,4 +94,16 @@ func (a *Access) merge(op *Op, from, to string, check func(doc []byte) error) er
 	}
 	_, err = a.remove(op, to, value.Doc(gone...))
 	return err
+}
+
+// sameUser returns a restored document with the userId of the one that it replaces. Roles have none.
+func sameUser(doc, was []byte) []byte {
+	id := value.Lookup(was, "userId")
+	switch {
+	case id.IsMissing():
+		return doc
+	case value.Lookup(doc, "userId").IsMissing(): // dumped from a server of a line before 3.6
+		return value.End(value.Append(slices.Clone(doc[:len(doc)-1]), "userId", id), 0)
+	}
+	return replaceField(doc, "userId", id)
 }

@@ -37,6 +37,7 @@ type Request struct {
 	Help           bool                    // the request asks only for the command's help
 	ReadPreference *cluster.ReadPreference // nil: the primary
 	API            APIArgs
+	Sampled        bool // a sampleId in it is this service's own
 }
 
 // SessionArgs place a request in a session, and in its transaction or retryable write.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/shoaldb/shoal/auth"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -218,9 +219,8 @@ func (a *Access) dropRoles(op *Op, names []auth.RoleName) error {
 	}
 	pull := value.Doc(value.F("$pull", value.NewDocument(value.Doc(value.F("roles", in(list))))))
 	for _, coll := range []string{"system.users", "system.roles"} {
-		u := value.Doc(value.F("q", value.NewDocument(value.Doc(value.F("roles", in(list))))), value.F("u", value.NewDocument(pull)),
-			value.F("multi", value.NewBool(true)))
-		if err := a.write(op, value.F("update", value.NewString(coll)), value.F("updates", value.NewArray(value.ArrayOf(value.NewDocument(u))))); err != nil {
+		err := a.update(op, coll, msg.UpdateStatement{Query: value.Doc(value.F("roles", in(list))), Change: value.NewDocument(pull), Multi: true})
+		if err != nil {
 			return err
 		}
 	}

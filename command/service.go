@@ -12,6 +12,7 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/sdam"
 	"github.com/shoaldb/shoal/command/querystats"
+	"github.com/shoaldb/shoal/command/sampling"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -54,6 +55,8 @@ type Service struct {
 	Topology *Topology
 	// Peers are the replica sets that the process monitors and its connections to them; nil if it has none.
 	Peers *sdam.Monitors
+	// Sampler samples queries for analyzeShardKey; nil for none.
+	Sampler *sampling.Sampler
 	// Queries keeps the statistics of $queryStats; nil if the service runs no queries.
 	Queries *querystats.Store
 	// ProcessLost is called when the last connection of a process of the cluster is closed; nil for none. It must
@@ -95,6 +98,7 @@ func (s *Service) CounterOf(spec *Spec) *Counter {
 
 // Stop makes every later request, and every running one, end with InterruptedAtShutdown.
 func (s *Service) Stop() {
+	s.Sampler.Stop() // which needs the service, or those of other nodes
 	s.stopping.Store(true)
 	s.ops.each(func(op *Op) { op.Kill(mongoerr.InterruptedAtShutdown) })
 }
@@ -377,6 +381,11 @@ func (s *Service) prepare(op *Op) error {
 	err := s.allow(op)
 	if op.auditCheck(err); err != nil {
 		return err
+	}
+	if s.Sampler.On() {
+		if err := s.sample(op); err != nil {
+			return err
+		}
 	}
 	malformed := req.parseConcerns()
 	s.ops.add(op) // from here on others read the request; it has to come before the check for shutdown, which kills what is in the table

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -66,23 +67,28 @@ func sessionList(op *Op) ([]cluster.LogicalSessionID, error) {
 	return out, nil
 }
 
-// OwnedSessions returns a command that kills sessions, and its value with the owner of each, as nodes send it to each
-// other: all sessions of a user are those with the user's digest, since the sender is a member and not that user.
-func (op *Op) OwnedSessions() (name string, list value.Value) {
-	name = op.Req.Spec.Name
+// OwnedSessions returns a client's command that kills sessions as nodes send it to each other, with the owner of each session: all
+// sessions of a user are those with the user's digest, since the sender is a member and not that user.
+func (op *Op) OwnedSessions() msg.Message {
+	switch op.Req.Spec.Name {
+	case "killAllSessions":
+		return &msg.KillAllSessions{Which: op.Req.Cmd}
+	case "killAllSessionsByPattern":
+		return &msg.KillSessionsByPattern{Which: op.Req.Cmd}
+	}
 	ids, err := sessionList(op)
-	if err != nil || name != "killSessions" {
-		return name, op.Req.Cmd
+	if err != nil {
+		return &msg.KillSessions{Which: op.Req.Cmd}
 	}
 	if len(ids) == 0 && op.Service.enforces() {
 		owner := op.Owner()
-		return "killAllSessionsByPattern", value.NewArray(value.ArrayOf(value.NewDocument(value.Doc(value.F("uid", value.NewBinary(0, owner[:]))))))
+		return &msg.KillSessionsByPattern{Which: value.NewArray(value.ArrayOf(value.NewDocument(value.Doc(value.F("uid", value.NewBinary(0, owner[:]))))))}
 	}
 	vals := make([]value.Value, len(ids))
 	for i, id := range ids {
 		vals[i] = value.NewDocument(id.Doc())
 	}
-	return name, value.NewArray(value.ArrayOf(vals...))
+	return &msg.KillSessions{Which: value.NewArray(value.ArrayOf(vals...))}
 }
 
 func (b *Base) runEndSessions(op *Op, dst []byte) ([]byte, error) {

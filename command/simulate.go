@@ -15,62 +15,108 @@ import (
 type simulated struct {
 	mu struct {
 		sync.Mutex
-		now        *auth.Simulation // nil before the first login
-		stored     bool             // whether its secret is the deployment's
-		generation uint64           // of the users that its shapes were counted of
-		counted    time.Time
-		counting   bool
+		now     *auth.Simulation // nil before the first login
+		stored  bool             // whether its secret is the deployment's
+		users   UserState        // that its shapes were counted of
+		next    time.Time        // when they may be counted again
+		reading chan struct{}    // closed once the read under way has ended; nil if there is none
 	}
 }
 
-// recount is the least time between two counts of all users, which anybody who tries to log in can cause.
-const recount = 10 * time.Second
-
-// due returns what is known, and whether the caller has to read it again.
-func (s *simulated) due(generation uint64) (now *auth.Simulation, stored, due bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	fresh := s.mu.stored && (s.mu.generation == generation || time.Since(s.mu.counted) < recount)
-	if s.mu.now != nil && (fresh || s.mu.counting) {
-		return s.mu.now, s.mu.stored, false
-	}
-	s.mu.counting = true
-	return s.mu.now, s.mu.stored, true
+// UserState identifies a state of the users and roles: the process that counts their changes, and the count.
+type UserState struct {
+	Epoch      [12]byte
+	Generation uint64
 }
 
-// set stores what has been read; nil if that failed.
-func (s *simulated) set(now *auth.Simulation, stored bool, generation uint64) *auth.Simulation {
+// Anybody can cause a count of all users by trying to log in once they have changed. It takes a small part of the time, and answers wait for
+// it only briefly.
+const (
+	countPart = 10 // a count is followed by a pause of so many times what it took,
+	countRest = 10 * time.Second
+	countWait = 100 * time.Millisecond // and a pause not longer than this is waited for, so that all nodes of the deployment agree
+)
+
+// begin returns what is known if it is of the given state of the users, or may not be read again yet. Otherwise the caller has to wait, for
+// the read under way or, if that is nil, for the time that is left of the pause, and then to read it itself, and call set.
+func (s *simulated) begin(users UserState) (now *auth.Simulation, stored bool, under <-chan struct{}, pause time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mu.counting = false; now == nil {
-		return s.mu.now
+	if s.mu.now != nil && s.mu.stored {
+		if pause = max(0, time.Until(s.mu.next)); s.mu.users == users || pause > countWait {
+			return s.mu.now, true, nil, -1
+		}
+	}
+	if s.mu.reading != nil {
+		return nil, false, s.mu.reading, 0
+	}
+	s.mu.reading = make(chan struct{})
+	return s.mu.now, s.mu.stored, nil, pause
+}
+
+// set ends a read. It stores what has been read, in the time that it took; nil if that failed.
+func (s *simulated) set(now *auth.Simulation, stored bool, users UserState, took time.Duration) *auth.Simulation {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.mu.reading)
+	if s.mu.reading = nil; now == nil {
+		return nil
 	}
 	if s.mu.now != nil && !stored {
 		now.Secret = s.mu.now.Secret // until the deployment has one, the node's own
 	}
-	s.mu.now, s.mu.stored, s.mu.generation, s.mu.counted = now, stored, generation, time.Now()
+	s.mu.now, s.mu.stored, s.mu.users, s.mu.next = now, stored, users, time.Now().Add(min(countPart*took, countRest))
 	return now
+}
+
+// userState returns the state of the users where they are stored: a router's own count learns of changes later.
+func (a *Access) userState(ctx context.Context) (UserState, error) {
+	if a.Changes != nil {
+		return a.Changes(ctx)
+	}
+	return UserState{Generation: a.generation.Load()}, nil
 }
 
 // simulation returns how unknown users look now. Whoever logs in calls it, under a known name or not, so that both wait as long.
 func (a *Access) simulation(ctx context.Context) (*auth.Simulation, error) {
-	generation := a.generation.Load()
-	now, stored, due := a.simulated.due(generation)
-	if !due {
-		return now, nil
+	for {
+		users, err := a.userState(ctx)
+		if err != nil {
+			return nil, err
+		}
+		now, stored, under, pause := a.simulated.begin(users)
+		switch {
+		case under != nil:
+			select {
+			case <-under:
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+		case pause < 0:
+			return now, nil
+		default:
+			return a.simulateAnew(ctx, now, stored, pause)
+		}
 	}
-	next, err := &auth.Simulation{}, error(nil)
-	if stored {
-		next.Secret = now.Secret
-	} else if next.Secret, stored, err = a.readSecret(ctx); err != nil {
-		a.simulated.set(nil, false, 0)
-		return nil, err
+}
+
+// simulateAnew reads, after a pause, how unknown users look.
+func (a *Access) simulateAnew(ctx context.Context, was *auth.Simulation, stored bool, pause time.Duration) (*auth.Simulation, error) {
+	time.Sleep(pause)
+	begun, next := time.Now(), &auth.Simulation{}
+	users, err := a.userState(ctx) // before the users are read: what changes meanwhile is read again
+	if err == nil && stored {
+		next.Secret = was.Secret
+	} else if err == nil {
+		next.Secret, stored, err = a.readSecret(ctx)
 	}
-	if next.Shapes, err = a.shapes(ctx); err != nil {
-		a.simulated.set(nil, false, 0)
-		return nil, err
+	if err == nil {
+		next.Shapes, err = a.shapes(ctx)
 	}
-	return a.simulated.set(next, stored, generation), nil
+	if err != nil {
+		next = nil
+	}
+	return a.simulated.set(next, stored, users, time.Since(begun)), err
 }
 
 // readSecret reads the deployment's secret, or makes one for the node as long as no primary has made that.

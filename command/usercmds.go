@@ -72,33 +72,43 @@ func (op *Op) anonymous() bool {
 	return from.Service.enforces() && from.Client.login.Load() == nil
 }
 
-// write runs a command that writes users or roles, with the write concern of the client's command.
-func (a *Access) write(op *Op, fields ...value.Field) error {
+// write writes users or roles, with the write concern of the client's command.
+func (a *Access) write(op *Op, m msg.Message) error {
 	wc := value.Doc(value.F("w", value.NewString("majority")), value.F("wtimeout", value.NewInt32(30000)))
 	if op.Req.WriteConcern != nil {
 		wc = op.Req.WriteConcern.Doc
 	}
-	fields = append(fields, value.F("writeConcern", value.NewDocument(wc)), value.F("$db", value.NewString("admin")))
-	_, err := cluster.RunWrite(op, a.Users, value.Doc(fields...))
+	_, err := cluster.RunWrite(op, a.Users, msg.Doc(m, value.F("writeConcern", value.NewDocument(wc))))
 	return err
 }
 
+// update is write for one statement on a collection.
+func (a *Access) update(op *Op, coll string, st msg.UpdateStatement) error {
+	return a.write(op, &msg.Update{Coll: coll, Updates: []msg.UpdateStatement{st}})
+}
+
+// insert stores new users or roles. The form in which they are stored is noted where mongodump and mongorestore look for it.
 func (a *Access) insert(op *Op, coll string, docs ...[]byte) error {
+	if !a.noted.Load() {
+		set := value.Doc(value.F("$set", value.NewDocument(value.Doc(value.F("currentVersion", value.NewInt32(auth.SchemaVersion))))))
+		err := a.update(op, "system.version", msg.UpdateStatement{Query: byID("authSchema"), Change: value.NewDocument(set), Upsert: true})
+		if err != nil {
+			return err
+		}
+		a.noted.Store(true)
+	}
 	vals := make([]value.Value, len(docs))
 	for i, d := range docs {
 		vals[i] = value.NewDocument(d)
 	}
-	return a.write(op, value.F("insert", value.NewString(coll)), value.F("documents", value.NewArray(value.ArrayOf(vals...))))
+	return a.write(op, &msg.Insert{Coll: coll, Documents: value.ArrayOf(vals...)})
 }
 
-func byID(id string) value.Value {
-	return value.NewDocument(value.Doc(value.F("_id", value.NewString(id))))
-}
+func byID(id string) []byte { return value.Doc(value.F("_id", value.NewString(id))) }
 
 // replace replaces the document with the same _id.
 func (a *Access) replace(op *Op, coll, id string, doc []byte) error {
-	u := value.Doc(value.F("q", byID(id)), value.F("u", value.NewDocument(doc)))
-	return a.write(op, value.F("update", value.NewString(coll)), value.F("updates", value.NewArray(value.ArrayOf(value.NewDocument(u)))))
+	return a.update(op, coll, msg.UpdateStatement{Query: byID(id), Change: value.NewDocument(doc)})
 }
 
 // remove deletes the documents that match a filter and returns their number.
@@ -107,9 +117,7 @@ func (a *Access) remove(op *Op, coll string, filter []byte) (int, error) {
 	if err != nil || len(docs) == 0 {
 		return 0, err
 	}
-	d := value.Doc(value.F("q", value.NewDocument(filter)), value.F("limit", value.NewInt32(0)))
-	err = a.write(op, value.F("delete", value.NewString(coll)), value.F("deletes", value.NewArray(value.ArrayOf(value.NewDocument(d)))))
-	return len(docs), err
+	return len(docs), a.write(op, &msg.Delete{Coll: coll, Deletes: []msg.DeleteStatement{{Query: filter}}})
 }
 
 // userOf returns the user that a command names, in the database that it is sent to.

@@ -307,7 +307,7 @@ func (m *Manager) distribution(ctx context.Context, e *cluster.CollectionEntry, 
 	if err != nil {
 		return nil, err
 	}
-	d := &distribution{ns: e.NS, table: info.Map, shards: all, zones: zones, size: stats[e.NS], unit: m.chunkSizeOf(ctx, e)}
+	d := &distribution{ns: e.NS, random: m.Points != nil && m.Points.On("balancerShouldReturnRandomMigrations"), table: info.Map, shards: all, zones: zones, size: stats[e.NS], unit: m.chunkSizeOf(ctx, e)}
 	if d.whole = e.NS == cluster.SessionsNS; d.whole { // its chunks all have the same size
 		d.unit = 1
 	}
@@ -319,7 +319,7 @@ func (m *Manager) makeMoves(ctx context.Context, moves []move, s balancerSetting
 	ended := make(chan error, len(moves))
 	for i := range moves {
 		mv := &moves[i]
-		if !m.balancer.takeFree(mv) { // defragmentation has taken them since the plan was made
+		if !m.balancer.takeFree(mv) { // the defragmenter has begun to use them since the plan was made
 			ended <- errNotMoved
 			continue
 		}
@@ -365,6 +365,11 @@ func (m *Manager) makeMove(ctx context.Context, mv *move, s balancerSettings) er
 			return fmt.Errorf("%s: %w", mv.ns, err)
 		}
 		return errNotMoved
+	case mongoerr.BSONObjectTooLarge: // the range that the donor has chosen: two keys of a chunk fit in no document together
+		if err := m.markJumbo(ctx, mv.ns, mv.min); err != nil {
+			return fmt.Errorf("%s: %w", mv.ns, err)
+		}
+		return errNotMoved
 	case mongoerr.Interrupted: // migrations of this collection are paused
 		if ctx.Err() == nil {
 			return errNotMoved
@@ -376,8 +381,8 @@ func (m *Manager) makeMove(ctx context.Context, mv *move, s balancerSettings) er
 	return err
 }
 
-// splitOrMarkJumbo handles a chunk that is too large to be moved: it splits it or, if the chunk has a single key, marks it as
-// jumbo, so that nobody tries to move it again in vain.
+// splitOrMarkJumbo handles a chunk that is too large to be moved: it splits it or, if the chunk has a single key or keys that are too large for a
+// chunk's bounds, marks it as jumbo, so that nobody tries to move it again in vain.
 func (m *Manager) splitOrMarkJumbo(ctx context.Context, ns string, min []byte) error {
 	info, e, err := m.table(ctx, ns)
 	if err != nil {
@@ -389,23 +394,32 @@ func (m *Manager) splitOrMarkJumbo(ctx context.Context, ns string, min []byte) e
 		return err
 	}
 	if jumbo {
-		return m.markJumbo(ctx, ns, c.Min) // by hand: with a version, rounds to come know of it
+		return m.markJumbo(ctx, ns, c.Min) // set by hand: marked again with a new version, so that later rounds see it
 	}
-	db, coll := cluster.SplitNS(ns)
+	split, err := m.autoSplit(ctx, e, c)
+	if mongoerr.CodeOf(err) == mongoerr.BSONObjectTooLarge {
+		err = nil
+	}
+	if err == nil && !split {
+		err = m.markJumbo(ctx, ns, c.Min)
+	}
+	return err
+}
+
+// autoSplit splits a chunk at the keys that its shard proposes, if there are any.
+func (m *Manager) autoSplit(ctx context.Context, e *cluster.CollectionEntry, c *cluster.Chunk) (split bool, err error) {
+	db, coll := cluster.SplitNS(e.NS)
 	chunk := msg.Range{Min: c.Min, Max: c.Max}
 	body, err := m.runOn(ctx, c.Shard, msg.Doc(&msg.AutoSplitVector{DB: db, Coll: coll, Key: e.Key.Doc(), Range: chunk, MaxChunkSizeBytes: m.chunkSizeOf(ctx, e)}))
 	if err != nil {
-		return err
+		return false, err
 	}
 	var reply msg.AutoSplitVectorReply
-	if err := msg.Parse(body, &reply); err != nil {
-		return err
+	if err := msg.Parse(body, &reply); err != nil || len(reply.Keys) == 0 {
+		return false, err
 	}
-	if len(reply.Keys) > 0 {
-		_, err := m.splitChunk(ctx, &msg.CommitChunkSplit{NS: ns, Range: chunk, Points: reply.Keys})
-		return err
-	}
-	return m.markJumbo(ctx, ns, c.Min)
+	_, err = m.splitChunk(ctx, &msg.CommitChunkSplit{NS: e.NS, Range: chunk, Points: reply.Keys})
+	return err == nil, err
 }
 
 // chunkSize returns the cluster's chunk size: config.settings.chunksize, 1 to 1024 MB.

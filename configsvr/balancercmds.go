@@ -39,7 +39,7 @@ func (m *Manager) runBalancerStart(op *command.Op, _ *msg.BalancerStart, dst []b
 // stopWait is how long balancerStop waits for the balancer's running migrations, unless maxTimeMS is given.
 const stopWait = time.Minute
 
-// runBalancerStop replies once the balancer has ended what it had begun.
+// runBalancerStop replies once the balancer's running migrations have ended.
 func (m *Manager) runBalancerStop(op *command.Op, _ *msg.BalancerStop, dst []byte) ([]byte, error) {
 	if err := m.setBalancer(op, false); err != nil {
 		return dst, err
@@ -67,7 +67,7 @@ func (m *Manager) runBalancerStatus(op *command.Op, _ *msg.BalancerStatus, dst [
 
 // term returns the term of the config server's primary, and so of its balancer.
 func (m *Manager) term(ctx context.Context) int64 {
-	reply, err := cluster.Run(ctx, m.local, value.Doc(fld("replSetGetStatus", value.NewInt32(1)), fld("$db", str("admin"))))
+	reply, err := cluster.Run(ctx, m.local, msg.Doc(&msg.SetStatus{}))
 	if err != nil {
 		return 0
 	}
@@ -76,7 +76,7 @@ func (m *Manager) term(ctx context.Context) int64 {
 }
 
 // violations are the names with which balancerCollectionStatus reports why a collection is not balanced.
-var violations = map[string]string{forDraining: "drainingShards", forZone: "zoneViolation", forBalance: "chunksImbalance"}
+var violations = map[string]string{forDraining: "drainingShards", forZone: "zoneViolation", forBalance: "chunksImbalance", forTest: "chunksImbalance"}
 
 // runBalancerCollectionStatus reports whether the balancer would move any data of a collection.
 func (m *Manager) runBalancerCollectionStatus(op *command.Op, req *msg.BalancerCollectionStatus, dst []byte) ([]byte, error) {
@@ -191,7 +191,7 @@ func balancingChanges(req *msg.ConfigureBalancing) (set, unset []value.Field, er
 		set = append(set, fld("enableAutoMerge", value.NewBool(*req.AutoMerge)))
 	}
 	if req.Defragment != nil {
-		if *req.Defragment { // the phase, if there is one, stays: it is under way
+		if *req.Defragment { // a phase that has begun is kept
 			set = append(set, fld("defragmentCollection", value.NewBool(true)))
 		} else {
 			unset = append(unset, fld("defragmentCollection", str("")), fld("defragmentationPhase", str("")))

@@ -30,8 +30,8 @@ func (w *activeWindow) open(now time.Time) bool {
 	return at >= w.start || at <= w.stop
 }
 
-// balancerSettings reads config.settings. Anything that it does not understand is an error: the balancer would rather do
-// nothing than something that nobody asked for.
+// balancerSettings reads config.settings. Anything that it does not understand is an error: doing nothing is safer
+// than moving data by settings that nobody intended.
 func (m *Manager) balancerSettings(ctx context.Context) (balancerSettings, error) {
 	docs, err := m.find(ctx, "settings", doc(fld("_id", str("balancer"))))
 	if err != nil || len(docs) == 0 {

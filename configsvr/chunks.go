@@ -96,6 +96,11 @@ func (w *chunkWrites) drop(ctx context.Context, c *cluster.Chunk) error {
 }
 
 func (w *chunkWrites) commit(ctx context.Context) error {
+	for _, d := range w.writes.Put {
+		if err := cluster.CheckBounds(value.LookupDoc(d, "min"), value.LookupDoc(d, "max")); err != nil {
+			return err
+		}
+	}
 	return w.m.writePlaced(ctx, &msg.WriteTogether{NS: "config.chunks", Changes: w.writes}, w.placed...)
 }
 
@@ -227,6 +232,11 @@ func (m *Manager) mergeRange(ctx context.Context, ns string, from, to []byte) (c
 // commitMigration records a migration. According to the version protocol the moved range gets ⟨M+1, 0⟩ and one
 // chunk that remains on the donor, the control chunk, gets ⟨M+1, 1⟩, so that both shards' versions reflect the
 // move.
+//
+// Invariant: a migration commits only if its chunk still has the version that it had when the migration began. Hazard: the commit may
+// arrive late, after its donor has given up the outcome for lost and a later migration of the same range has begun. Whoever decides the
+// outcome raises the version first (outdateChunk). The owner alone would not show it: a range that was moved away and back belongs to the donor
+// again, and the recipient of the late commit has none of what was written in between.
 func (m *Manager) commitMigration(ctx context.Context, g *msg.CommitChunkMigration) error {
 	unlock, err := m.lockTable(ctx, g.NS)
 	if err != nil {
@@ -263,6 +273,9 @@ func (m *Manager) commitMigration(ctx context.Context, g *msg.CommitChunkMigrati
 	}
 	if e.Frozen {
 		return errFrozen(g.NS)
+	}
+	if _, err := m.registry.Listed(ctx, g.To); err != nil {
+		return mongoerr.Newf(mongoerr.ShardNotFound, "Shard %s has been removed", g.To)
 	}
 	if err := m.writeMove(ctx, info, e, c, g); err != nil {
 		return err
@@ -347,7 +360,10 @@ func (m *Manager) moveRange(ctx context.Context, req *msg.MoveRange) error {
 	if e.Frozen {
 		return errFrozen(ns)
 	}
-	if _, err := m.registry.Shard(ctx, to); err != nil {
+	if to == "" {
+		return m.moveElsewhere(ctx, info, e, req)
+	}
+	if _, err := m.registry.Listed(ctx, to); err != nil {
 		return err
 	}
 	r := msg.Range{Min: req.Min, Max: req.Max}
@@ -444,20 +460,18 @@ func chunkFor(info *cluster.CollectionInfo, r *msg.Range) (c *cluster.Chunk, err
 // prepareRecipient creates the collection on a shard that does not have it yet, like the donor's. (The
 // database's primary shard need not have it: for the sessions collection that is the config server.)
 func (m *Manager) prepareRecipient(ctx context.Context, e *cluster.CollectionEntry, from, to string) error {
-	db, coll := cluster.SplitNS(e.NS)
+	db, _ := cluster.SplitNS(e.NS)
 	j := &shardJob{m: m, req: &msg.ShardCollection{NS: e.NS}, db: &cluster.DatabaseInfo{Name: db, Primary: from}, uuid: e.UUID}
-	found, err := j.findOnPrimary(ctx, fld("listCollections", value.NewInt32(1)), fld("filter", doc(fld("name", str(coll)))))
+	found, err := j.listed(ctx)
 	if err != nil {
 		return err
 	}
-	if len(found) > 0 {
-		j.options = value.Lookup(found[0], "options").Doc()
+	if found != nil {
+		j.options = value.Lookup(found, "options").Doc()
 	}
-	specs, err := j.findOnPrimary(ctx, fld("listIndexes", str(coll)))
-	if err != nil {
+	if j.indexes, err = j.listIndexes(ctx); err != nil {
 		return err
 	}
-	j.indexes = specs
 	return j.makeOnOthers(ctx, map[string]bool{to: true})
 }
 
@@ -471,7 +485,7 @@ func (m *Manager) clearJumbo(ctx context.Context, ns string, min []byte, exact *
 	})
 }
 
-// markedJumbo reads whether a chunk is marked as jumbo. People set and remove the mark by hand, with no version that would tell.
+// markedJumbo reads whether a chunk is marked as jumbo. The mark may be set and removed by hand, without a new version.
 func (m *Manager) markedJumbo(ctx context.Context, e *cluster.CollectionEntry, c *cluster.Chunk) (bool, error) {
 	entry, err := (&chunkWrites{m: m, uuid: e.UUID}).entry(ctx, c.Min)
 	return err == nil && value.Lookup(entry, "jumbo").Truthy(), err

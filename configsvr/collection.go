@@ -98,8 +98,23 @@ func (m *Manager) alreadySharded(ctx context.Context, req *msg.ShardCollection, 
 	return false, mongoerr.Newf(mongoerr.AlreadyInitialized, "sharding already enabled for collection %s", req.NS)
 }
 
-func (j *shardJob) findOnPrimary(ctx context.Context, f ...value.Field) ([][]byte, error) {
-	return j.m.findOn(ctx, j.db, f...)
+// listed returns what listCollections shows of the job's collection on the primary shard; nil if it is not there.
+func (j *shardJob) listed(ctx context.Context) ([]byte, error) {
+	found, err := j.m.findOn(ctx, j.db, &msg.ListCollections{DB: j.db.Name, Filter: value.Doc(fld("name", str(j.coll())))})
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	return found[0], nil
+}
+
+// listIndexes returns the indexes that the collection has on the primary shard.
+func (j *shardJob) listIndexes(ctx context.Context) ([][]byte, error) {
+	return j.m.findOn(ctx, j.db, &msg.ListIndexes{DB: j.db.Name, Coll: j.coll()})
+}
+
+func (j *shardJob) coll() string {
+	_, coll := cluster.SplitNS(j.req.NS)
+	return coll
 }
 
 func (j *shardJob) collation() (value.Value, bool) {
@@ -170,7 +185,7 @@ func (j *shardJob) replace(ctx context.Context, chunks []value.Value, entry valu
 	m := j.m
 	m.chunks.Lock()
 	defer m.chunks.Unlock()
-	old, err := m.find(ctx, "chunks", doc(fld("uuid", value.NewBinary(4, j.uuid[:]))), fld("projection", doc(fld("_id", value.NewInt32(1)))))
+	old, err := m.findOnly(ctx, "chunks", doc(fld("uuid", value.NewBinary(4, j.uuid[:]))))
 	if err != nil {
 		return err
 	}
@@ -196,6 +211,9 @@ func (j *shardJob) entry(gen cluster.ChunkVersion) value.Value {
 	}
 	if c, ok := j.collation(); ok {
 		f = append(f, fld("defaultCollation", c))
+	}
+	if ts := value.Lookup(j.options, "timeseries"); ts.T == value.Document {
+		f = append(f, fld("timeseriesFields", ts))
 	}
 	return doc(f...)
 }

@@ -38,8 +38,13 @@ func (m *Manager) createDatabase(ctx context.Context, db, primary string) (*clus
 	if have, err := m.databaseLike(ctx, db); err != nil || have != nil {
 		return samePrimary(have, db, primary, err)
 	}
+	m.shards.placing.RLock()
+	defer m.shards.placing.RUnlock()
 	if primary != "" {
-		s, err := m.registry.Shard(ctx, primary)
+		s, err := m.registry.Listed(ctx, primary)
+		if err == nil && s.Draining {
+			err = mongoerr.Newf(mongoerr.ShardNotFound, "Shard %s is currently draining", s.ID)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -63,7 +68,7 @@ func (m *Manager) databaseLike(ctx context.Context, db string) (*cluster.Databas
 	if err == nil || mongoerr.CodeOf(err) != mongoerr.NamespaceNotFound {
 		return have, err
 	}
-	names, err := m.find(ctx, "databases", doc(), fld("projection", doc(fld("_id", value.NewInt32(1)))))
+	names, err := m.findOnly(ctx, "databases", doc())
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +97,7 @@ func (m *Manager) leastLoaded(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	dbs, err := m.find(ctx, "databases", doc(), fld("projection", doc(fld("primary", value.NewInt32(1)))))
+	dbs, err := m.findOnly(ctx, "databases", doc(), "primary")
 	if err != nil {
 		return "", err
 	}
@@ -124,7 +129,7 @@ func (m *Manager) shardSizes(ctx context.Context, all []*cluster.Shard) (map[str
 	}
 	out := make(map[string]int64, len(all))
 	for _, s := range all {
-		reply, err := cluster.Run(ctx, s.Peer, value.Doc(fld("listDatabases", value.NewInt32(1)), fld("$db", str("admin"))))
+		reply, err := cluster.Run(ctx, s.Peer, msg.Doc(new(msg.ListDatabases)))
 		if err != nil {
 			return nil, err
 		}

@@ -15,15 +15,11 @@ import (
 // identifies the collection by its UUID, and finds that it is gone.
 
 func (m *Manager) runRemoveCollection(op *command.Op, req *msg.RemoveCollection, dst []byte) ([]byte, error) {
-	what := "dropCollection"
-	if req.Untrack {
-		what = "untrackCollection"
-	}
-	return dst, m.removeCollection(op, req.NS, req.UUID, what)
+	return dst, m.removeCollection(op, req.NS, req.UUID, req.Untrack)
 }
 
-// removeCollection removes a collection from the catalog.
-func (m *Manager) removeCollection(ctx context.Context, ns string, uuid [16]byte, what string) error {
+// removeCollection removes a collection from the catalog; one that is only untracked goes on to exist.
+func (m *Manager) removeCollection(ctx context.Context, ns string, uuid [16]byte, untrack bool) error {
 	unlock, err := m.ddl.lock(ctx, ns)
 	if err != nil {
 		return err
@@ -36,10 +32,17 @@ func (m *Manager) removeCollection(ctx context.Context, ns string, uuid [16]byte
 		return err
 	}
 	if e == nil || e.UUID != uuid {
-		return m.removeChunks(ctx, uuid) // an earlier attempt may have ended before this
+		if err := m.removeChunks(ctx, uuid); err != nil || untrack { // an earlier attempt may have ended before this
+			return err
+		}
+		return m.stopSampling(ctx, ns, uuid)
 	}
-	if err := m.forget(ctx, ns, uuid); err != nil {
+	if err := m.forget(ctx, ns, uuid, untrack); err != nil {
 		return err
+	}
+	what := "dropCollection"
+	if untrack {
+		what = "untrackCollection"
 	}
 	m.log(ctx, what, ns, doc())
 	return nil
@@ -85,6 +88,12 @@ func (m *Manager) setAllowMigrations(ctx context.Context, req *msg.SetAllowMigra
 	defer unlock()
 	if !req.Allow {
 		if err := m.stillWanted(ctx, req.NS, &req.Run); err != nil {
+			return err
+		}
+	}
+	if req.TimeSeries != nil {
+		set := doc(fld("$set", doc(fld("timeseriesFields", value.NewDocument(req.TimeSeries)))))
+		if _, err := m.update(ctx, "collections", doc(fld("_id", str(req.NS)), fld("uuid", value.NewBinary(4, req.UUID[:]))), set, false); err != nil {
 			return err
 		}
 	}
@@ -144,8 +153,12 @@ func (m *Manager) runRemoveDatabase(op *command.Op, req *msg.RemoveDatabase, dst
 	if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound || err == nil && have.Version.UUID != req.Version {
 		return dst, nil
 	}
+	var sampled []value.Value
 	if err == nil {
-		err = m.writePlaced(op, &msg.WriteTogether{NS: "config.databases", Changes: msg.Changes{Delete: []value.Value{str(req.DB)}}}, placing{nss: req.DB})
+		sampled, err = m.analyzersIn(op, req.DB)
+	}
+	if err == nil {
+		err = m.writePlaced(op, &msg.WriteTogether{NS: "config.databases", Changes: msg.Changes{Delete: []value.Value{str(req.DB)}}, Analyzers: sampled}, placing{nss: req.DB})
 	}
 	if err == nil {
 		m.log(op, "dropDatabase", req.DB, doc())
@@ -184,21 +197,30 @@ func (m *Manager) renameMetadata(ctx context.Context, req *msg.RenameMetadata) e
 				return err
 			}
 			w.placed = []placing{{nss: req.NS, uuid: req.UUID}, {nss: req.To, uuid: req.UUID, shards: on}}
+			if err := w.stopSampling(ctx, req.NS, req.UUID); err != nil {
+				return err
+			}
 			if req.Target == nil {
 				return w.commit(ctx)
+			}
+			if err := w.stopSampling(ctx, req.To, *req.Target); err != nil {
+				return err
 			}
 			return w.commitWithout(ctx, *req.Target)
 		}
 	}
-	if req.Target == nil {
-		return nil
+	if err := m.stopSampling(ctx, req.NS, req.UUID); err != nil || req.Target == nil {
+		return err
 	}
 	if _, e, err := m.entry(ctx, req.To); err != nil {
 		return err
 	} else if e != nil && e.UUID == *req.Target {
-		return m.forget(ctx, req.To, *req.Target)
+		return m.forget(ctx, req.To, *req.Target, false)
 	}
-	return m.removeChunks(ctx, *req.Target)
+	if err := m.removeChunks(ctx, *req.Target); err != nil {
+		return err
+	}
+	return m.stopSampling(ctx, req.To, *req.Target)
 }
 
 // renamedEntry returns a collection's entry with another name, and with migrations allowed again.
@@ -239,10 +261,12 @@ func (m *Manager) runCommitMovePrimary(op *command.Op, req *msg.CommitMovePrimar
 	if db.Version != was {
 		return dst, mongoerr.Newf(mongoerr.IllegalOperation, "the database %s changed while it was moved", req.DB)
 	}
+	m.shards.placing.RLock()
+	defer m.shards.placing.RUnlock()
 	if err := m.registry.Reload(op); err != nil {
 		return dst, err
 	}
-	to, err := m.registry.Shard(op, req.To)
+	to, err := m.registry.Listed(op, req.To)
 	if err == nil && to.Draining {
 		err = mongoerr.Newf(mongoerr.IllegalOperation, "Shard %s is currently draining and cannot be the primary of a database", req.To)
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // Phases of defragmenting a collection, as balancerCollectionStatus reports them. The phase is stored in the entry of the collection
-// (defragmentationPhase); whoever becomes primary goes on with it. The sizes of chunks are not stored: they are measured again.
+// (defragmentationPhase); the next primary continues it. The sizes of chunks are not stored: they are measured again.
 //
 //	mergeAndMeasureChunks ──► moveAndMergeChunks ──► mergeChunks ──► the fields are removed
 //
@@ -30,7 +30,7 @@ const (
 // smallChunk is the part of the chunk size, in percent, below which a chunk is moved to a neighbour.
 const smallChunk = 25
 
-// defragmenter knows how far the collections are that are being defragmented.
+// defragmenter has the progress of the collections that are being defragmented.
 type defragmenter struct {
 	wake chan struct{}
 
@@ -69,7 +69,7 @@ func (d *defragmenter) remaining(ns string) (int64, bool) {
 	return n, ok
 }
 
-// RunDefragmenter defragments the collections that are to be until ctx ends. It runs on the config server's primary.
+// RunDefragmenter defragments the collections that are marked for it until ctx ends. It runs on the config server's primary.
 func (m *Manager) RunDefragmenter(ctx context.Context) {
 	t := time.NewTicker(balancerPause)
 	defer t.Stop()
@@ -132,7 +132,7 @@ func (m *Manager) defragment(ctx context.Context, ns string) error {
 	}
 }
 
-// mayDefragment reads a collection's entry. It returns errDefragmentLater where there is nothing to do now.
+// mayDefragment reads a collection's entry. It returns errDefragmentLater if there is nothing to do now.
 func (m *Manager) mayDefragment(ctx context.Context, ns string) (*cluster.CollectionEntry, error) {
 	s, err := m.balancerSettings(ctx)
 	if err != nil {
@@ -171,7 +171,7 @@ func (m *Manager) pace(ctx context.Context) error {
 	return cluster.Sleep(ctx, time.Duration(m.Params.Int("chunkDefragmentationThrottlingMS"))*time.Millisecond)
 }
 
-// mergeNeighbours merges all neighbours on the same shard and in the same zone. It does not heed what reads of the past need: the manual says that
+// mergeNeighbours merges all neighbours on the same shard and in the same zone. It ignores the history that reads of the past need: according to the manual
 // they may fail while a collection is defragmented.
 func (m *Manager) mergeNeighbours(ctx context.Context, ns string) error {
 	for {
@@ -249,7 +249,7 @@ func (m *Manager) moveSmallChunks(ctx context.Context, ns string) error {
 	}
 }
 
-// measure returns the small chunks of a collection. Each shard counts the keys of its chunks' ranges, no more than a small chunk has.
+// measure returns the small chunks of a collection. Each shard counts the keys of its chunks' ranges, up to the size of a small chunk.
 func (m *Manager) measure(ctx context.Context, ns string) (smallChunks, error) {
 	info, e, err := m.table(ctx, ns)
 	if err != nil {
@@ -265,14 +265,16 @@ func (m *Manager) measure(ctx context.Context, ns string) (smallChunks, error) {
 		if c.Jumbo {
 			continue
 		}
-		reply, err := m.runOn(ctx, c.Shard, value.Doc(fld("dataSize", str(ns)), fld("keyPattern", value.NewDocument(info.Map.Key.Doc())),
-			fld("min", value.NewDocument(c.Min)), fld("max", value.NewDocument(c.Max)), fld("estimate", value.NewBool(true)), fld("maxSize", value.NewInt64(limit)),
-			fld("$db", str("admin"))))
+		reply, err := m.runOn(ctx, c.Shard, msg.Doc(&msg.DataSize{NS: ns, Key: info.Map.Key.Doc(), Range: msg.Range{Min: c.Min, Max: c.Max}, Estimate: true, MaxSize: limit}))
+		var held msg.DataSizeReply
+		if err == nil {
+			err = msg.Parse(reply, &held)
+		}
 		if err != nil {
 			return nil, err
 		}
-		if size, _ := value.Lookup(reply, "size").AsInt64(); size < limit {
-			small[string(c.Min)] = size
+		if held.Size < limit {
+			small[string(c.Min)] = held.Size
 		}
 	}
 	return small, nil

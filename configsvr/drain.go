@@ -22,7 +22,7 @@ type holding struct {
 func (h *holding) nothing() bool { return h.chunks == 0 && len(h.whole) == 0 && len(h.dbs) == 0 }
 
 // holds lists what is still on a shard. The chunks that a resharding has replaced count until all its participants know that it has ended:
-// it would wait for ever for a shard that is removed before.
+// it would wait for ever for a shard that is removed earlier.
 func (m *Manager) holds(ctx context.Context, id string) (h holding, err error) {
 	placed, err := m.find(ctx, "collections", doc(fld("unsplittable", value.NewBool(true))))
 	if err != nil {
@@ -32,7 +32,7 @@ func (m *Manager) holds(ctx context.Context, id string) (h holding, err error) {
 	for _, d := range placed {
 		names[string(value.Lookup(d, "uuid").Bytes())] = value.Lookup(d, "_id")
 	}
-	chunks, err := m.find(ctx, "chunks", doc(fld("shard", str(id))), fld("projection", doc(fld("uuid", value.NewInt32(1)), fld("jumbo", value.NewInt32(1)))))
+	chunks, err := m.findOnly(ctx, "chunks", doc(fld("shard", str(id))), "uuid", "jumbo")
 	if err != nil {
 		return h, err
 	}
@@ -78,7 +78,7 @@ func (m *Manager) drainReport(ctx context.Context, id, msg, state string) ([]val
 }
 
 // planWhole chooses a collection that is not sharded and has to leave a draining shard; nil if there is none, or if another collection is
-// being resharded, of which there is one at a time in a cluster.
+// being resharded: a cluster runs one resharding at a time.
 //
 // A draining shard is the only reason: such a collection is where a client has put it, and stays there whatever the sizes.
 func (m *Manager) planWhole(ctx context.Context, colls []*cluster.CollectionEntry, busy map[string]bool) (*move, error) {
@@ -123,7 +123,7 @@ func (m *Manager) reshards() bool {
 }
 
 // moveWhole moves a collection as the client's moveCollection does: the primary shard of the database coordinates, and holds its name
-// meanwhile. If the balancer ends, the coordinator goes on.
+// meanwhile. If the balancer ends, the coordinator continues.
 func (m *Manager) moveWhole(ctx context.Context, mv *move) error {
 	cmd := msg.Doc(&msg.ShardReshard{NS: mv.ns, Reshard: msg.Reshard{Provenance: msg.MoveCollection, To: mv.to}},
 		fld("databaseVersion", value.NewDocument(mv.db.Version.Doc())))

@@ -62,7 +62,7 @@ func (m *Manager) dropCollection(ctx context.Context, ns string, expected *[16]b
 			return err
 		}
 	}
-	if err := m.forget(ctx, ns, e.UUID); err != nil {
+	if err := m.forget(ctx, ns, e.UUID, false); err != nil {
 		return err
 	}
 	m.refreshShards(ctx, ns, ids)
@@ -71,9 +71,14 @@ func (m *Manager) dropCollection(ctx context.Context, ns string, expected *[16]b
 }
 
 // forget removes a sharded collection from the catalog: its entry, its zones and its chunks together. More chunks than fit in a
-// unit of work are deleted afterwards; nobody reads them without an entry.
-func (m *Manager) forget(ctx context.Context, ns string, uuid [16]byte) error {
+// unit of work are deleted afterwards; nobody reads them without an entry. One that goes on to exist without an entry is sampled as before.
+func (m *Manager) forget(ctx context.Context, ns string, uuid [16]byte, goesOn bool) error {
 	w := &catalogWrites{m: m, placed: []placing{{nss: ns, uuid: uuid}}}
+	if !goesOn {
+		if err := w.stopSampling(ctx, ns, uuid); err != nil {
+			return err
+		}
+	}
 	if err := w.dropZones(ctx, ns); err != nil {
 		return err
 	}
@@ -87,7 +92,9 @@ const chunksTogether = 1000
 // commitWithout commits, and deletes the chunks of a collection that has no entry any more.
 func (w *catalogWrites) commitWithout(ctx context.Context, uuid [16]byte) error {
 	m := w.m
-	docs, err := m.find(ctx, "chunks", doc(fld("uuid", value.NewBinary(4, uuid[:]))), fld("projection", doc(fld("_id", value.NewInt32(1)))), fld("limit", value.NewInt32(chunksTogether+1)))
+	docs, err := cluster.Find{
+		NS: "config.chunks", Filter: value.Doc(fld("uuid", value.NewBinary(4, uuid[:]))), Projection: cluster.ByID(), Limit: chunksTogether + 1,
+	}.All(ctx, m.local)
 	if err != nil {
 		return err
 	}
@@ -112,12 +119,13 @@ type catalogWrites struct {
 	m              *Manager
 	entries, zones msg.Changes
 	chunks         []value.Value // the _ids of those that are deleted
+	analyzers      []value.Value // likewise of the configurations of sampling
 	placed         []placing
 }
 
 // dropZones removes a namespace's zones.
 func (w *catalogWrites) dropZones(ctx context.Context, ns string) error {
-	docs, err := w.m.find(ctx, "tags", doc(fld("ns", str(ns))), fld("projection", doc(fld("_id", value.NewInt32(1)))))
+	docs, err := w.m.findOnly(ctx, "tags", doc(fld("ns", str(ns))))
 	for _, d := range docs {
 		w.zones.Delete = append(w.zones.Delete, value.Lookup(d, "_id").Clone())
 	}
@@ -134,7 +142,7 @@ func (w *catalogWrites) moveZones(ctx context.Context, from, to string) error {
 }
 
 func (w *catalogWrites) commit(ctx context.Context) error {
-	return w.m.writePlaced(ctx, &msg.WriteTogether{NS: "config.collections", Changes: w.entries, AlsoNS: "config.tags", Also: w.zones, Chunks: w.chunks}, w.placed...)
+	return w.m.writePlaced(ctx, &msg.WriteTogether{NS: "config.collections", Changes: w.entries, AlsoNS: "config.tags", Also: w.zones, Chunks: w.chunks, Analyzers: w.analyzers}, w.placed...)
 }
 
 // withField returns a document with one field's value replaced, or added.

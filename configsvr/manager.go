@@ -26,8 +26,8 @@ type Manager struct {
 	Points *cluster.FailPoints // the node's, too; nil for none
 
 	tables *cluster.Catalog // as read last; emptied when this member becomes primary, as another may have written since
-	shards sync.Mutex       // serialises changes of config.shards
-	chunks tableLocks       // serialises changes of config.chunks and config.tags
+	shards shardLocks
+	chunks tableLocks // serialises changes of config.chunks and config.tags
 	ddl    nameLocks
 	blocks sections
 	pauses pauses
@@ -51,12 +51,20 @@ func New(local cluster.Peer, registry *cluster.Registry, clock *cluster.VectorCl
 	return m
 }
 
-// tableLocks serialises changes of routing tables: those of one collection's chunks by its name, beside those of other collections, and what
-// concerns several collections, or zones, by the lock as a whole.
+// shardLocks serialise changes of config.shards.
+type shardLocks struct {
+	sync.Mutex
+	// placing is held while a shard is given a database or a collection, from the read of config.shards to the write, and exclusively by the removal
+	// of a shard, which checks that it has none. It comes after the mutex, and before the tables' locks.
+	placing sync.RWMutex
+}
+
+// tableLocks serialises changes of routing tables: those of one collection's chunks by its name, beside those of other collections, and changes of
+// several collections, or of zones, by the lock as a whole.
 type tableLocks struct {
 	sync.RWMutex
 	names nameLocks
-	// history is held for writing by what replaces entries of config.placementHistory, and for reading by what adds some.
+	// history is held for writing while entries of config.placementHistory are replaced, and for reading while some are added.
 	history sync.RWMutex
 }
 
@@ -113,33 +121,47 @@ func str(s string) value.Value                { return value.NewString(s) }
 func fld(k string, v value.Value) value.Field { return value.F(k, v) }
 
 // find reads documents of a config collection.
-func (m *Manager) find(ctx context.Context, coll string, filter value.Value, more ...value.Field) ([][]byte, error) {
-	f := append([]value.Field{fld("find", str(coll)), fld("filter", filter)}, more...)
-	return cluster.FindAll(ctx, m.local, "config", value.Doc(append(f, fld("$db", str("config")))...))
+func (m *Manager) find(ctx context.Context, coll string, filter value.Value) ([][]byte, error) {
+	return cluster.Find{NS: "config." + coll, Filter: filter.Doc()}.All(ctx, m.local)
+}
+
+// first reads the first n documents of a config collection in an order, all if n is 0.
+func (m *Manager) first(ctx context.Context, n int64, coll string, filter value.Value, order ...value.Field) ([][]byte, error) {
+	f := cluster.Find{NS: "config." + coll, Filter: filter.Doc(), Limit: n}
+	if len(order) > 0 {
+		f.Sort = value.Doc(order...)
+	}
+	return f.All(ctx, m.local)
+}
+
+// findOnly reads some fields of documents of a config collection, beside their _id.
+func (m *Manager) findOnly(ctx context.Context, coll string, filter value.Value, fields ...string) ([][]byte, error) {
+	p := []value.Field{fld("_id", value.NewInt32(1))}
+	for _, name := range fields {
+		p = append(p, fld(name, value.NewInt32(1)))
+	}
+	return cluster.Find{NS: "config." + coll, Filter: filter.Doc(), Projection: value.Doc(p...)}.All(ctx, m.local)
 }
 
 // write runs a write command on a config collection, durable on a majority.
-func (m *Manager) write(ctx context.Context, name, coll, list string, statements ...value.Value) ([]byte, error) {
-	return cluster.RunWrite(ctx, m.local, value.Doc(
-		fld(name, str(coll)), fld(list, arr(statements...)),
-		fld("writeConcern", doc(fld("w", str("majority")))),
-		fld("$db", str("config"))))
+func (m *Manager) write(ctx context.Context, w msg.Message) ([]byte, error) {
+	return cluster.RunWrite(ctx, m.local, msg.Doc(w, fld("writeConcern", doc(fld("w", str("majority"))))))
 }
 
 func (m *Manager) insert(ctx context.Context, coll string, docs ...value.Value) error {
-	_, err := m.write(ctx, "insert", coll, "documents", docs...)
+	_, err := m.write(ctx, &msg.Insert{DB: "config", Coll: coll, Documents: value.ArrayOf(docs...)})
 	return err
 }
 
 // update changes one document and returns how many matched.
 func (m *Manager) update(ctx context.Context, coll string, q, u value.Value, upsert bool) (int64, error) {
-	reply, err := m.write(ctx, "update", coll, "updates", doc(fld("q", q), fld("u", u), fld("upsert", value.NewBool(upsert))))
+	reply, err := m.write(ctx, &msg.Update{DB: "config", Coll: coll, Updates: []msg.UpdateStatement{{Query: q.Doc(), Change: u, Upsert: upsert}}})
 	n, _ := value.Lookup(reply, "n").AsInt64()
 	return n, err
 }
 
 func (m *Manager) remove(ctx context.Context, coll string, q value.Value) error {
-	_, err := m.write(ctx, "delete", coll, "deletes", doc(fld("q", q), fld("limit", value.NewInt32(0))))
+	_, err := m.write(ctx, &msg.Delete{DB: "config", Coll: coll, Deletes: []msg.DeleteStatement{{Query: q.Doc()}}})
 	return err
 }
 
@@ -183,8 +205,7 @@ func (m *Manager) Init(ctx context.Context) error {
 		if ix.unique {
 			spec = append(spec, fld("unique", value.NewBool(true)))
 		}
-		if _, err := cluster.Run(ctx, m.local, value.Doc(
-			fld("createIndexes", str(ix.coll)), fld("indexes", arr(doc(spec...))), fld("$db", str("config")))); err != nil {
+		if _, err := cluster.Run(ctx, m.local, msg.Doc(&msg.CreateIndexes{DB: "config", Coll: ix.coll, Indexes: [][]byte{value.Doc(spec...)}})); err != nil {
 			return err
 		}
 	}
@@ -231,8 +252,8 @@ func (m *Manager) logIn(ctx context.Context, coll, shard, what, ns string, detai
 		fld("_id", str(fmt.Sprintf("%s-%s-%s", m.host(), now.UTC().Format("2006-01-02T15:04:05.000Z"), hex.EncodeToString(id[:])))),
 		fld("server", str(m.host())), fld("shard", str(shard)), fld("clientAddr", str("")),
 		fld("time", value.NewTime(now)), fld("what", str(what)), fld("ns", str(ns)), fld("details", details))
-	_, _ = cluster.RunWrite(ctx, m.local, value.Doc(fld("insert", str(coll)), fld("documents", arr(entry)),
-		fld("writeConcern", doc(fld("w", value.NewInt32(1)), fld("j", value.NewBool(false)))), fld("$db", str("config"))))
+	_, _ = cluster.RunWrite(ctx, m.local, msg.Doc(&msg.Insert{DB: "config", Coll: coll, Documents: value.ArrayOf(entry)},
+		fld("writeConcern", doc(fld("w", value.NewInt32(1)), fld("j", value.NewBool(false))))))
 }
 
 // placement returns where a collection is now. It reads the entries and, of the chunks, those that changed since the last call:
@@ -279,13 +300,13 @@ func (m *Manager) runOn(ctx context.Context, id string, cmd []byte) ([]byte, err
 	return cluster.Run(ctx, s.Peer, cmd)
 }
 
-// findOn reads with a command on a database's primary shard.
-func (m *Manager) findOn(ctx context.Context, db *cluster.DatabaseInfo, f ...value.Field) ([][]byte, error) {
+// findOn reads all that a command returns on a database's primary shard.
+func (m *Manager) findOn(ctx context.Context, db *cluster.DatabaseInfo, q msg.Message) ([][]byte, error) {
 	s, err := m.registry.Shard(ctx, db.Primary)
 	if err != nil {
 		return nil, err
 	}
-	return cluster.FindAll(ctx, s.Peer, db.Name, value.Doc(append(f, fld("$db", str(db.Name)))...))
+	return cluster.FindAll(ctx, s.Peer, db.Name, msg.Doc(q))
 }
 
 // shardIDs returns the ids of all shards.

@@ -14,11 +14,11 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// mergeBatch is how many chunks one unit of work takes into larger ones.
+// mergeBatch is the number of chunks that one unit of work merges into others.
 const mergeBatch = 1000
 
-// mergeRule tells which chunks may become one: neighbours on the same shard and in the same zone, none of them jumbo or being
-// moved, all of them there for so long that no read of the past needs to know where they were before.
+// mergeRule determines which chunks may be merged: neighbours on the same shard and in the same zone, none of them jumbo or being
+// moved, all of them there for so long that no read of the past needs to know their previous owners.
 // (https://www.mongodb.com/docs/manual/core/automerger-concept/)
 type mergeRule struct {
 	table  *cluster.ChunkMap
@@ -27,7 +27,7 @@ type mergeRule struct {
 	moving func(c *cluster.Chunk) bool // nil for none
 }
 
-// runs returns the chunks that may become one, two and more of them each time, in key order.
+// runs returns the runs of two or more chunks that may be merged, in key order.
 func (r mergeRule) runs() iter.Seq[[]*cluster.Chunk] {
 	return func(yield func([]*cluster.Chunk) bool) {
 		walk := zoneWalk{zones: r.zones}
@@ -59,7 +59,7 @@ func (r mergeRule) runs() iter.Seq[[]*cluster.Chunk] {
 	}
 }
 
-// still returns the chunks of a run, cut where one is being moved; what is left of it alone is not in it.
+// still returns the chunks of a run, divided where one is being moved; pieces of a single chunk are omitted.
 func (r mergeRule) still(run []cluster.Place) (out [][]*cluster.Chunk) {
 	if len(run) < 2 {
 		return nil
@@ -82,7 +82,7 @@ func (r mergeRule) still(run []cluster.Place) (out [][]*cluster.Chunk) {
 	return out
 }
 
-// merge has several chunks become one.
+// merge merges several chunks.
 func (w *chunkWrites) merge(ctx context.Context, set []*cluster.Chunk, v cluster.ChunkVersion) error {
 	merged := append([]value.Field{fld("max", value.NewDocument(set[len(set)-1].Max)), lastmod(v)}, w.m.owners(cluster.MergeHistories(set))...)
 	if err := w.remake(ctx, set[0], merged...); err != nil {
@@ -96,15 +96,15 @@ func (w *chunkWrites) merge(ctx context.Context, set []*cluster.Chunk, v cluster
 	return nil
 }
 
-// merging is what mergeRuns is asked for.
+// merging has the arguments of mergeRuns.
 type merging struct {
 	ns, shard string
-	limit     int       // how many chunks at most are taken into others
+	limit     int       // the maximum number of chunks that are merged into others
 	until     time.Time // no chunks are read after this time; zero for no limit
 	forget    bool      // the history that reads of the past need does not matter
 }
 
-// mergeRuns merges what a rule allows on one shard, in one unit of work, until no more than limit chunks were taken into others.
+// mergeRuns merges what a rule allows on one shard, in one unit of work, up to a limit of chunks that are merged into others.
 // It returns how many were.
 func (m *Manager) mergeRuns(ctx context.Context, g *merging) (taken int, err error) {
 	ns, shard := g.ns, g.shard
@@ -154,7 +154,7 @@ func (m *Manager) mergeRuns(ctx context.Context, g *merging) (taken int, err err
 	return taken, nil
 }
 
-// mergeRule is the one for a collection as it is now. What the moment's reads of the past still need is left alone.
+// mergeRule returns the rule for a collection in its current state. It spares what current reads of the past need.
 func (m *Manager) mergeRule(ctx context.Context, ns string) (mergeRule, *cluster.CollectionEntry, error) {
 	info, e, err := m.table(ctx, ns)
 	if err != nil {
@@ -196,7 +196,7 @@ func (m *Manager) runMergeAllOnShard(op *command.Op, req *msg.MergeAllChunksOnSh
 }
 
 // activeMoves are the chunks being migrated on behalf of this config server: merges skip
-// them be, since a migration whose chunk has changed cannot commit. After an election it knows of none, and the comparison of versions at
+// them, since a migration whose chunk has changed cannot commit. After an election none is known, and the comparison of versions at
 // the commit decides, as it does in any case.
 type activeMoves struct {
 	mu   sync.Mutex
@@ -228,7 +228,7 @@ func (a *activeMoves) underWay(ns string, min []byte) bool {
 	return a.held[moveKey{ns, string(min)}] > 0
 }
 
-// autoMergerCheck is how often the auto-merger looks whether its parameters and settings have it do something.
+// autoMergerCheck is how often the auto-merger checks whether its parameters and settings let it run.
 const autoMergerCheck = 10 * time.Second
 
 // RunAutoMerger merges chunks every autoMergerIntervalSecs until ctx ends. It begins at once.
@@ -261,8 +261,8 @@ func (m *Manager) pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// AutoMerge merges chunks of all collections that allow it until there is nothing left to merge. It reports false where the
-// settings did not let it begin.
+// AutoMerge merges chunks of all collections that allow it until there is nothing left to merge. It returns false if the
+// settings do not let it begin.
 func (m *Manager) AutoMerge(ctx context.Context) (ran bool, err error) {
 	next := make(map[string]time.Time) // when a collection may be merged again
 	var errs []error
@@ -309,8 +309,8 @@ func (m *Manager) mayAutoMerge(ctx context.Context) (bool, error) {
 	return on.IsMissing() || on.Truthy(), nil
 }
 
-// autoMergeOnce merges one batch of each collection that is due, and notes in next when those can be merged again that had
-// something to merge. A collection that is done leaves it.
+// autoMergeOnce merges one batch of each collection that is due, and records in next when the collections that had
+// something to merge are due again. A collection without anything to merge is removed from next.
 func (m *Manager) autoMergeOnce(ctx context.Context, next map[string]time.Time) (merged int, err error) {
 	colls, err := m.balanced(ctx)
 	if err != nil {

@@ -2,6 +2,7 @@ package configsvr
 
 import (
 	"context"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -13,24 +14,24 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// config.placementHistory has an entry for every time at which a database got another primary shard, or a collection other shards: it
-// shows on which shards the data of a namespace was. An entry is written in the unit of work that changes the placement.
+// config.placementHistory has an entry for each change of a database's primary shard, and of the shards of a collection: it
+// shows on which shards the data of a namespace was at a time. An entry is written in the unit of work that changes the placement.
 //
-// Two entries with an empty nss delimit it. The one with a time says since when the history is complete; the one at Timestamp(0, 1)
-// has the shards that there were then, for all namespaces before.
+// Two entries with an empty nss delimit it. The time of one is that from which on the history is complete; the one at Timestamp(0, 1)
+// has the shards of that time, for all namespaces before.
 const placementNS = "config.placementHistory"
 
 // wholeHistory is the nss of the entries that delimit the history.
 const wholeHistory = ""
 
-// beforeHistory is the time of the entry for what was before the history began.
+// beforeHistory is the time of the entry that stands for the time before the history.
 const beforeHistory = 1
 
 // placing is a change of a namespace's placement.
 type placing struct {
 	nss    string
 	uuid   [16]byte // zero for a database
-	shards []string // none for what was dropped
+	shards []string // none for a namespace that was dropped
 	at     uint64   // 0 for the time of the write
 }
 
@@ -70,7 +71,7 @@ func (m *Manager) writePlaced(ctx context.Context, w *msg.WriteTogether, changes
 
 // initHistory begins the history of a cluster that has none.
 func (m *Manager) initHistory(ctx context.Context) error {
-	docs, err := m.find(ctx, "placementHistory", doc(fld("nss", str(wholeHistory))), fld("limit", value.NewInt32(1)))
+	docs, err := m.first(ctx, 1, "placementHistory", doc(fld("nss", str(wholeHistory))))
 	if err != nil || len(docs) > 0 {
 		return err
 	}
@@ -81,7 +82,7 @@ func (m *Manager) runResetPlacementHistory(op *command.Op, _ *msg.ResetPlacement
 	return dst, m.resetHistory(op)
 }
 
-// resetHistory replaces the history by the placements of now.
+// resetHistory replaces the history by the current placements.
 func (m *Manager) resetHistory(ctx context.Context) error {
 	m.shards.Lock()
 	defer m.shards.Unlock()
@@ -90,7 +91,7 @@ func (m *Manager) resetHistory(ctx context.Context) error {
 	m.chunks.history.Lock()
 	defer m.chunks.history.Unlock()
 	now := m.tick()
-	old, err := m.find(ctx, "placementHistory", doc(), fld("projection", doc(fld("_id", value.NewInt32(1)))))
+	old, err := m.findOnly(ctx, "placementHistory", doc())
 	if err != nil {
 		return err
 	}
@@ -163,39 +164,67 @@ func ownersAfter(info *cluster.CollectionInfo, from, to string, whole bool) (sha
 }
 
 func (m *Manager) runHistoricalPlacement(op *command.Op, req *msg.GetHistoricalPlacement, dst []byte) ([]byte, error) {
-	shards, exact, err := m.placedAt(op, req.NS, req.At, req.WholeCluster)
+	shards, exact, err := m.placedAt(op, req)
 	if err != nil {
 		return dst, err
 	}
-	return msg.AppendFields(dst, &msg.GetHistoricalPlacementReply{Shards: shards, Exact: exact}), nil
+	removed, err := m.removedOf(op, shards)
+	if err != nil {
+		return dst, err
+	}
+	return msg.AppendFields(dst, &msg.GetHistoricalPlacementReply{Shards: shards, Exact: exact, Removed: removed}), nil
 }
 
-// placedAt returns the shards that had data of a namespace at a time: those of a collection and of its database, or of all databases and
-// collections. exact is false for a time before the history: then it returns the shards that there were when it began.
-func (m *Manager) placedAt(ctx context.Context, ns string, at uint64, everything bool) (shards []string, exact bool, err error) {
-	docs, err := m.find(ctx, "placementHistory", doc(fld("timestamp", doc(fld("$lte", value.NewTimestampU64(at))))), fld("sort", doc(fld("timestamp", value.NewInt32(-1)))))
+// removedOf returns the shards that the cluster no longer has. Their names were read before: a shard that has joined since is not among them.
+func (m *Manager) removedOf(ctx context.Context, shards []string) (removed []string, err error) {
+	docs, err := m.find(ctx, "shards", doc())
+	if err != nil {
+		return nil, err
+	}
+	has := map[string]bool{}
+	for _, d := range docs {
+		has[value.Lookup(d, "_id").Str()] = true
+	}
+	for _, s := range shards {
+		if !has[s] {
+			removed = append(removed, s)
+		}
+	}
+	return removed, nil
+}
+
+// placedAt returns the shards that had data of a namespace at a time, or at that time and since: those of a collection and of its database, or of
+// all databases and collections. exact is false for a time before the history: then it returns the shards of the time when the history began.
+func (m *Manager) placedAt(ctx context.Context, req *msg.GetHistoricalPlacement) (shards []string, exact bool, err error) {
+	until := req.At
+	if req.UntilNow {
+		until = math.MaxUint64
+	}
+	docs, err := m.first(ctx, 0, "placementHistory", doc(fld("timestamp", doc(fld("$lte", value.NewTimestampU64(until))))), fld("timestamp", value.NewInt32(-1)))
 	if err != nil {
 		return nil, false, err
 	}
-	db, coll := cluster.SplitNS(ns)
+	db, coll := cluster.SplitNS(req.NS)
 	seen, on := map[string]bool{}, map[string]bool{}
 	var fallback []byte
 	for _, d := range docs {
-		nss := value.Lookup(d, "nss").Str()
+		nss, at := value.Lookup(d, "nss").Str(), value.Lookup(d, "timestamp").TimestampU64()
 		if nss == wholeHistory {
-			exact = exact || value.Lookup(d, "timestamp").TimestampU64() != beforeHistory
+			exact = exact || at <= req.At && at != beforeHistory
 			fallback = d
 			continue
 		}
 		its, _ := cluster.SplitNS(nss)
-		if seen[nss] || !everything && (its != db || coll != "" && nss != db && nss != ns) {
+		if seen[nss] || !req.WholeCluster && (its != db || coll != "" && nss != db && nss != req.NS) || req.UntilNow && its == "config" { // streams do not return its events
 			continue
 		}
-		seen[nss] = true
+		seen[nss] = at <= req.At
 		addShards(on, d)
 	}
 	if !exact && fallback != nil {
-		clear(on)
+		if !req.UntilNow {
+			clear(on)
+		}
 		addShards(on, fallback)
 	}
 	for s := range on {
@@ -214,7 +243,7 @@ func addShards(set map[string]bool, entry []byte) {
 // historyCleaning is the time between two cleanings of the history.
 const historyCleaning = time.Hour
 
-// RunHistoryCleaner removes from the history what no change stream can ask for, until ctx ends. It runs on the config server's primary.
+// RunHistoryCleaner removes the part of the history that no change stream can ask for, until ctx ends. It runs on the config server's primary.
 func (m *Manager) RunHistoryCleaner(ctx context.Context) {
 	for m.pause(ctx, historyCleaning) {
 		_, _ = m.CleanHistory(ctx) // what fails is tried again in the next round
@@ -230,7 +259,7 @@ func (m *Manager) CleanHistory(ctx context.Context) (removed int, err error) {
 	}
 	m.chunks.history.Lock()
 	defer m.chunks.history.Unlock()
-	docs, err := m.find(ctx, "placementHistory", doc(fld("timestamp", doc(fld("$lte", value.NewTimestampU64(oldest))))), fld("sort", doc(fld("timestamp", value.NewInt32(-1)))))
+	docs, err := m.first(ctx, 0, "placementHistory", doc(fld("timestamp", doc(fld("$lte", value.NewTimestampU64(oldest))))), fld("timestamp", value.NewInt32(-1)))
 	if err != nil {
 		return 0, err
 	}
@@ -257,15 +286,14 @@ func (m *Manager) CleanHistory(ctx context.Context) (removed int, err error) {
 // emptyArray is the size of an array without elements.
 const emptyArray = 5
 
-// oldestOperation returns the earliest time in the oplogs of the shards; 0 if a shard does not tell.
+// oldestOperation returns the earliest time in the oplogs of the shards; 0 if a shard does not reply.
 func (m *Manager) oldestOperation(ctx context.Context) (oldest uint64, err error) {
 	all, err := m.registry.All(ctx)
 	if err != nil {
 		return 0, err
 	}
 	for _, s := range all {
-		first, err := cluster.FindAll(ctx, s.Peer, "local", value.Doc(fld("find", str("oplog.rs")), fld("sort", doc(fld("$natural", value.NewInt32(1)))),
-			fld("limit", value.NewInt32(1)), fld("$db", str("local"))))
+		first, err := cluster.Find{NS: "local.oplog.rs", Sort: value.Doc(fld("$natural", value.NewInt32(1))), Limit: 1}.All(ctx, s.Peer)
 		if err != nil {
 			return 0, err
 		}

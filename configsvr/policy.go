@@ -2,6 +2,7 @@ package configsvr
 
 import (
 	"cmp"
+	"math/rand/v2"
 	"slices"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -16,6 +17,7 @@ const (
 	forDraining = "draining"
 	forZone     = "zone"
 	forBalance  = "size"
+	forTest     = "random"
 )
 
 // move is a range that should be on another shard. Without max it extends from min to as much of the chunk as a chunk may hold.
@@ -27,7 +29,7 @@ type move struct {
 	db       *cluster.DatabaseInfo // of a collection that is not sharded, which is moved as a whole; nil for a range
 }
 
-// aWholeCollection stands among the names of shards for the only collection that is moved as a whole at a time.
+// aWholeCollection, among the names of shards, stands for the one collection that may be moved as a whole at a time.
 const aWholeCollection = "\x00"
 
 // uses lists what no other move may use meanwhile. Moving a whole collection takes long, so it does not keep ranges from moving.
@@ -48,6 +50,7 @@ type distribution struct {
 	unit   int64            // the most that one move takes from a shard: the chunk size
 	whole  bool             // chunks are moved as a whole, whatever their size
 	jumbo  bool             // chunks that are marked as jumbo may be moved
+	random bool             // chunks move to and fro instead of being balanced, for tests
 }
 
 // candidates are the chunks of one shard that may have to move: the first of each kind, in order of key.
@@ -187,6 +190,10 @@ func (d *distribution) plan(busy map[string]bool) []move {
 	for _, l := range p.shards {
 		p.off(l, l.zone, forZone)
 	}
+	if d.random {
+		p.shuffle()
+		return p.moves
+	}
 	for _, zone := range d.zoneNames() {
 		p.balance(zone)
 	}
@@ -218,11 +225,34 @@ type planner struct {
 
 func (p *planner) add(c *cluster.Chunk, from, to, why string) {
 	mv := move{ns: p.d.ns, min: c.Min, from: from, to: to, why: why}
-	if p.d.whole {
+	if p.d.whole || c.Jumbo { // which cannot be moved in parts
 		mv.max = c.Max
 	}
 	p.moves = append(p.moves, mv)
 	p.busy[from], p.busy[to] = true, true
+}
+
+// shuffle moves a chunk of each shard, whichever, to another shard of its zone, whichever.
+func (p *planner) shuffle() {
+	for _, i := range rand.Perm(len(p.shards)) {
+		l := p.shards[i]
+		chunks := p.d.table.ChunksOf(l.shard.ID)
+		if len(chunks) == 0 || p.busy[l.shard.ID] {
+			continue
+		}
+		c := chunks[rand.IntN(len(chunks))]
+		walk := zoneWalk{zones: p.d.zones}
+		zone, whole := walk.of(c)
+		if !whole || c.Jumbo && !p.d.jumbo {
+			continue
+		}
+		for _, j := range rand.Perm(len(p.shards)) {
+			if to := p.shards[j].shard; j != i && !to.Draining && !p.busy[to.ID] && inZone(to, zone) {
+				p.add(c, l.shard.ID, to.ID, forTest)
+				break
+			}
+		}
+	}
 }
 
 // off moves a chunk from a shard where it must not remain to the emptiest shard of its zone.

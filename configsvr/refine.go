@@ -96,8 +96,7 @@ func (m *Manager) extendChunks(ctx context.Context, uuid [16]byte, key *cluster.
 	const batch = 1000
 	id := value.NewBinary(4, uuid[:])
 	for last := value.NewTimestampU64(0); ; {
-		docs, err := m.find(ctx, "chunks", doc(fld("uuid", id), fld("lastmod", doc(fld("$gt", last)))),
-			fld("sort", doc(fld("lastmod", value.NewInt32(1)))), fld("limit", value.NewInt32(batch)))
+		docs, err := m.first(ctx, batch, "chunks", doc(fld("uuid", id), fld("lastmod", doc(fld("$gt", last)))), fld("lastmod", value.NewInt32(1)))
 		if err != nil || len(docs) == 0 {
 			return err
 		}

@@ -10,18 +10,19 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/timeseries"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// A resharding gives a collection another key or other shards. It fills a temporary collection, which takes the place of the first
-// when no write is left out:
+// A resharding gives a collection another key or other shards. It fills a temporary collection, which replaces the original
+// once it has all writes:
 //
 //	initializing ► preparing-to-donate ► cloning ► applying ► blocking-writes ──► committing ► done ► quiesced
 //	      └──────────────────┴──────────────┴──────────┴─────────────┴─ error ──► aborting ──────────────┘
 //
 // Each state is stored before anything of it is done, and what is done in it may be repeated by the next primary. The primary shard
-// of the database holds the collection's DDL lock meanwhile, and has the document removed when it knows the outcome.
+// of the database holds the collection's DDL lock meanwhile, and requests the removal of the document when it knows the outcome.
 
 // reshardings holds the operations that this primary runs, and completed ones whose caller has not received the outcome.
 type reshardings struct {
@@ -39,6 +40,8 @@ type resharding struct {
 	doc  *reshardState // of the goroutine that drives it
 	done chan struct{}
 	err  error // before done is closed
+	// started is set once a goroutine drives it. The lock of reshardings guards it.
+	started bool
 	// finishing is set once recipients may have been told to finish. Like doc it belongs to the goroutine that drives the operation.
 	finishing bool
 
@@ -52,7 +55,7 @@ type resharding struct {
 	}
 }
 
-// LoadReshardings reads what an earlier primary has left, before clients write.
+// LoadReshardings reads the operations that an earlier primary has not completed, before clients write.
 func (m *Manager) LoadReshardings(ctx context.Context, _ int64) error {
 	docs, err := m.find(ctx, reshardingOps, doc())
 	if err != nil {
@@ -91,8 +94,13 @@ func newResharding(m *Manager, d *reshardState) *resharding {
 	return r
 }
 
-// startResharding drives an operation in the background. The lock of reshardings must be held.
+// startResharding drives an operation in the background, once: a client's may have begun before a new primary starts those that it has found. The
+// lock of reshardings must be held.
 func (m *Manager) startResharding(ctx context.Context, r *resharding) {
+	if r.started {
+		return
+	}
+	r.started = true
 	m.resharding.wg.Add(1)
 	go func() {
 		defer m.resharding.wg.Done()
@@ -119,7 +127,7 @@ func (m *Manager) runReshard(op *command.Op, req *msg.ConfigReshard, dst []byte)
 	return msg.AppendFields(dst, &msg.ConfigReshardReply{Code: int64(why.Code), Error: why.Message}), nil
 }
 
-// beginReshard returns the operation; nil where there is nothing to do.
+// beginReshard returns the operation; nil if there is nothing to do.
 func (m *Manager) beginReshard(ctx context.Context, req *msg.ConfigReshard) (*resharding, error) {
 	s := &m.resharding
 	if r, err := m.reshardOf(req.ID); r != nil || err != nil {
@@ -131,7 +139,7 @@ func (m *Manager) beginReshard(ctx context.Context, req *msg.ConfigReshard) (*re
 		return nil, nil // it was done, and forgotten
 	}
 	var want msg.ConfigReshard
-	if err := msg.Parse(msg.Doc(req), &want); err != nil { // of bytes that outlive the request
+	if err := msg.Parse(msg.Doc(req), &want); err != nil { // copied: the document outlives the request
 		return nil, err
 	}
 	p, same, err := m.planReshard(ctx, req.NS, &want.Reshard)
@@ -141,7 +149,8 @@ func (m *Manager) beginReshard(ctx context.Context, req *msg.ConfigReshard) (*re
 	db, _ := cluster.SplitNS(req.NS)
 	d := &reshardState{
 		id: req.ID, uuid: p.uuid, ns: req.NS, temp: db + ".system.resharding." + value.UUIDText(p.uuid), primary: p.db.Primary, tracked: p.entry != nil,
-		want: want.Reshard, key: p.key.Doc(), collation: value.LookupDoc(p.options, "collation"), state: reshardInitializing, started: m.now().UnixMilli(),
+		want: want.Reshard, key: p.key.Doc(), collation: value.LookupDoc(p.options, "collation"), series: value.LookupDoc(p.options, "timeseries"),
+		state: reshardInitializing, started: m.now().UnixMilli(),
 	}
 	if p.info.Sharded() {
 		d.oldKey = p.info.Map.Key.Doc()
@@ -196,7 +205,7 @@ func (m *Manager) reshardOn(ns string, id *[16]byte) (*resharding, error) {
 		return nil, errNotPrimary
 	}
 	for _, r := range s.mu.runs {
-		if r.doc.ns == ns && !r.ended() && (id == nil || r.doc.id == *id) {
+		if r.doc.named(ns) && !r.ended() && (id == nil || r.doc.id == *id) {
 			return r, nil
 		}
 	}
@@ -248,13 +257,13 @@ func reshardSteps() []reshardStep {
 	}
 }
 
-// drive goes through the states from the one that is stored. An error is the one to report to the operation's client.
+// drive executes the states from the stored one on. It returns the error to report to the operation's client.
 //
 // Invariant: a state is stored before anything of it is done, by a majority, and each can be repeated. Before "committing" is stored every error
 // undoes the operation; afterwards no error does. Hazard: behind their critical sections the shards put the new
-// collection in the place of the old one before the catalog changes. A coordinator that turned back there would leave different collections of one name.
-// Rejected: letting the change of the catalog be the decision. A new primary could not tell whether shards have begun to rename,
-// and would have to ask all of them, of which one may be down.
+// collection in the place of the old one before the catalog changes. A coordinator that undid the operation then would leave different collections of one name.
+// Rejected: taking the change of the catalog for the decision. A new primary could not tell whether shards have begun to rename,
+// and would have to ask all of them, one of which may be down.
 func (r *resharding) drive(ctx context.Context) error {
 	if r.doc.state == reshardQuiesced {
 		return r.outcome()
@@ -316,7 +325,7 @@ func failureOf(err error) *mongoerr.Error {
 	return mongoerr.New(mongoerr.InternalError, err.Error())
 }
 
-// enter stores a state before anything of it is done. An error is that ctx has ended.
+// enter stores a state before anything of it is done. It returns an error only if ctx has ended.
 func (r *resharding) enter(ctx context.Context, state string) error {
 	r.doc.state = state
 	if err := r.store(ctx); err != nil {
@@ -376,7 +385,7 @@ func (r *resharding) retry(ctx context.Context, always bool, f func() error) err
 	}
 }
 
-// transient reports whether an error may be gone when the step is repeated. A server that has just started does not know yet that it is a shard.
+// transient reports whether a step that failed with this error may succeed when it is repeated. A server that has just started does not know yet that it is a shard.
 func transient(err error) bool {
 	return cluster.Transient(err, mongoerr.CommandNotFound, mongoerr.NotImplemented)
 }
@@ -391,7 +400,7 @@ func (r *resharding) aborted() error {
 	return nil
 }
 
-// runAbortReshard has an operation undone, and waits for that.
+// runAbortReshard makes an operation be undone, and waits for that.
 func (m *Manager) runAbortReshard(op *command.Op, req *msg.AbortReshard, dst []byte) ([]byte, error) {
 	r, err := m.reshardOn(req.NS, req.ID)
 	if err == nil && req.Provenance != "" && r.doc.want.Provenance != req.Provenance {
@@ -418,7 +427,7 @@ func (m *Manager) runAbortReshard(op *command.Op, req *msg.AbortReshard, dst []b
 	return dst, nil
 }
 
-// runCommitReshard has an operation block writes as soon as everything is cloned, and waits for its end.
+// runCommitReshard makes an operation block writes as soon as everything is cloned, and waits for its end.
 func (m *Manager) runCommitReshard(op *command.Op, req *msg.CommitReshard, dst []byte) ([]byte, error) {
 	r, err := m.reshardOn(req.NS, nil)
 	if err != nil {
@@ -453,7 +462,7 @@ func (m *Manager) runForgetReshard(op *command.Op, req *msg.ForgetReshard, dst [
 	return dst, nil
 }
 
-// runCleanupReshard removes what is left of an operation that nobody knows.
+// runCleanupReshard removes what remains of an operation without a state document.
 func (m *Manager) runCleanupReshard(op *command.Op, req *msg.CleanupReshard, dst []byte) ([]byte, error) {
 	if _, err := m.reshardOn(req.NS, nil); err == nil {
 		return dst, mongoerr.Newf(mongoerr.ReshardCollectionInProgress, "the resharding of %s is under way: abortReshardCollection undoes it", req.NS)
@@ -461,21 +470,24 @@ func (m *Manager) runCleanupReshard(op *command.Op, req *msg.CleanupReshard, dst
 		return dst, err
 	}
 	_, e, err := m.entry(op, req.NS)
+	if err == nil && e == nil {
+		_, e, err = m.entry(op, timeseries.BucketsOf(req.NS))
+	}
 	if err != nil || e == nil {
 		return dst, err
 	}
 	db, _ := cluster.SplitNS(req.NS)
 	_, left, err := m.entry(op, db+".system.resharding."+value.UUIDText(e.UUID))
 	if err == nil && left != nil {
-		err = m.forget(op, left.NS, left.UUID)
+		err = m.forget(op, left.NS, left.UUID, false)
 	}
 	return dst, err
 }
 
-// knowsReshard reports whether an operation has not ended, as a majority of the config server has it: a primary that was deposed must not
-// say that.
+// knowsReshard reports whether an operation has not ended, as a majority of the config server has it: a deposed primary must not
+// answer.
 func (m *Manager) knowsReshard(ctx context.Context, id [16]byte) (bool, error) {
-	docs, err := cluster.FindLinearizable(ctx, m.local, "config."+reshardingOps, value.Doc(fld("_id", value.NewBinary(4, id[:]))))
+	docs, err := cluster.FindLinearizable(ctx, m.local, cluster.Find{NS: "config." + reshardingOps, Filter: value.Doc(fld("_id", value.NewBinary(4, id[:])))})
 	if err != nil || len(docs) == 0 {
 		return false, err
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// reshardPlan is what a resharding finds and decides before anything is changed.
+// reshardPlan is what a resharding reads and decides before it changes anything.
 type reshardPlan struct {
 	m       *Manager
 	ns      string
@@ -19,7 +19,7 @@ type reshardPlan struct {
 	key     *cluster.ShardKeyPattern
 	db      *cluster.DatabaseInfo
 	info    *cluster.CollectionInfo
-	entry   []byte // of the catalog, nil where there is none
+	entry   []byte // of the catalog, nil if there is none
 	uuid    [16]byte
 	options []byte
 	indexes [][]byte
@@ -29,7 +29,7 @@ type reshardPlan struct {
 // idKey is the key of collections that are not sharded and have an entry in the catalog.
 var idKey = value.Doc(value.F("_id", value.NewInt32(1)))
 
-// planReshard looks at the collection and refuses what cannot be done. same is true where there is nothing to do.
+// planReshard examines the collection and refuses what cannot be done. same is true if there is nothing to do.
 func (m *Manager) planReshard(ctx context.Context, ns string, want *msg.Reshard) (p *reshardPlan, same bool, err error) {
 	p = &reshardPlan{m: m, ns: ns, want: want}
 	c := cluster.NewCatalog(m.local)
@@ -64,40 +64,33 @@ func (m *Manager) planReshard(ctx context.Context, ns string, want *msg.Reshard)
 
 // look reads the collection's options and indexes from a shard that has documents of it.
 func (p *reshardPlan) look(ctx context.Context) error {
-	_, coll := cluster.SplitNS(p.ns)
 	j := p.job()
-	found, err := j.findOnPrimary(ctx, fld("listCollections", value.NewInt32(1)), fld("filter", doc(fld("name", str(coll)))))
+	found, err := j.listed(ctx)
 	if err != nil {
 		return err
 	}
-	if len(found) == 0 {
+	if found == nil {
 		return mongoerr.Newf(mongoerr.NamespaceNotFound, "ns not found: %s", p.ns)
 	}
-	p.options = value.Lookup(found[0], "options").Doc()
-	switch value.Lookup(found[0], "type").Str() {
-	case "view":
+	p.options = value.Lookup(found, "options").Doc()
+	if value.Lookup(found, "type").Str() == "view" {
 		return mongoerr.Newf(mongoerr.CommandNotSupportedOnView, "Namespace %s is a view, not a collection", p.ns)
-	case "timeseries":
-		return mongoerr.Newf(mongoerr.NotImplemented, "%s of a time-series collection is not implemented", p.want.Provenance)
-	}
-	if value.Lookup(p.options, "capped").Truthy() {
-		return mongoerr.Newf(mongoerr.NotImplemented, "%s of a capped collection is not implemented", p.want.Provenance)
 	}
 	if enc := value.Lookup(p.options, "encryptedFields"); enc.T == value.Document {
 		return mongoerr.Newf(mongoerr.NotImplemented, "%s of a collection with encrypted fields is not supported", p.want.Provenance)
 	}
-	copy(p.uuid[:], value.Lookup(value.Lookup(found[0], "info").Doc(), "uuid").Bytes())
-	p.indexes, err = j.findOnPrimary(ctx, fld("listIndexes", str(coll)))
+	copy(p.uuid[:], value.Lookup(value.Lookup(found, "info").Doc(), "uuid").Bytes())
+	p.indexes, err = j.listIndexes(ctx)
 	return err
 }
 
-// job borrows the checks of shardCollection, on a shard that has documents of the collection.
+// job returns a job that has the checks of shardCollection, on a shard that has documents of the collection.
 func (p *reshardPlan) job() *shardJob {
 	return &shardJob{m: p.m, req: &msg.ShardCollection{NS: p.ns, Collation: p.want.Collation}, pattern: p.key,
 		db: &cluster.DatabaseInfo{Name: p.db.Name, Primary: p.info.Shards()[0]}, uuid: p.uuid, options: p.options}
 }
 
-// checkReshard looks at the new key.
+// checkReshard checks the new key.
 func (p *reshardPlan) checkReshard(ctx context.Context) (same bool, err error) {
 	if !p.info.Sharded() {
 		return false, mongoerr.Newf(mongoerr.NamespaceNotSharded, "Namespace %s is not sharded", p.ns)
@@ -116,7 +109,6 @@ func (p *reshardPlan) checkReshard(ctx context.Context) (same bool, err error) {
 	if !p.want.Force && value.CompareDocs(p.key.Doc(), p.info.Map.Key.Doc(), nil) == 0 {
 		return true, nil
 	}
-	j := p.job()
 	served := false
 	for _, s := range p.indexes {
 		if value.Lookup(s, "unique").Truthy() && !p.key.UniqueIndexAllowed(value.Lookup(s, "key").Doc()) {
@@ -126,13 +118,24 @@ func (p *reshardPlan) checkReshard(ctx context.Context) (same bool, err error) {
 		served = served || servesShardKey(p.key, s)
 	}
 	if !served {
-		spec := []value.Field{fld("v", value.NewInt32(2)), fld("key", value.NewDocument(p.key.Doc())), fld("name", str(indexName(p.key)))}
-		if _, ok := j.collation(); ok {
-			spec = append(spec, fld("collation", doc(fld("locale", str("simple")))))
-		}
-		p.indexes = append(p.indexes, value.Doc(spec...))
+		p.indexes = append(p.indexes, p.keyIndex())
 	}
 	return false, p.checkZones(ctx)
+}
+
+// keyIndex returns the specification of the index that the new key gets.
+func (p *reshardPlan) keyIndex() []byte {
+	spec := []value.Field{fld("v", value.NewInt32(2)), fld("key", value.NewDocument(p.key.Doc())), fld("name", str(indexName(p.key)))}
+	if p.want.Index != nil {
+		spec = nil
+		for k, v := range value.Elements(p.want.Index) {
+			spec = append(spec, fld(k, v))
+		}
+	}
+	if _, ok := p.job().collation(); ok {
+		spec = append(spec, fld("collation", doc(fld("locale", str("simple")))))
+	}
+	return value.Doc(spec...)
 }
 
 // servesShardKey reports whether an index can serve a shard key: it must begin with it and omit no document.
@@ -148,7 +151,7 @@ func servesShardKey(k *cluster.ShardKeyPattern, spec []byte) bool {
 	return k.IsPrefixOfIndex(value.Lookup(spec, "key").Doc())
 }
 
-// indexName names the index that a shard key gets.
+// indexName returns the name of a shard key's index.
 func indexName(k *cluster.ShardKeyPattern) string {
 	out := ""
 	for i, p := range k.Parts {
@@ -162,7 +165,7 @@ func indexName(k *cluster.ShardKeyPattern) string {
 	return out
 }
 
-// checkZones reads the zones of the new key: those that are given, or those that there are if the key stays.
+// checkZones reads the zones of the new key: those of the request, or the existing ones if the key stays the same.
 func (p *reshardPlan) checkZones(ctx context.Context) error {
 	old, err := p.m.zonesOf(ctx, p.ns)
 	if err != nil {
@@ -205,7 +208,7 @@ func (p *reshardPlan) checkZones(ctx context.Context) error {
 	return nil
 }
 
-// checkPlace looks at the shard that is to have the whole collection.
+// checkPlace checks the shard that is to receive the whole collection.
 func (p *reshardPlan) checkPlace(ctx context.Context) (same bool, err error) {
 	if p.key, err = cluster.ParseShardKey(idKey); err != nil {
 		return false, err
@@ -215,7 +218,7 @@ func (p *reshardPlan) checkPlace(ctx context.Context) (same bool, err error) {
 			return false, err
 		}
 	}
-	s, err := p.m.registry.Shard(ctx, p.want.To)
+	s, err := p.m.registry.Listed(ctx, p.want.To)
 	if err != nil {
 		return false, err
 	}
@@ -288,8 +291,20 @@ func (p *reshardPlan) splitPoints(ctx context.Context, n int) (points [][]byte, 
 	return points, nil
 }
 
-// samplesPerChunk is how many documents are looked at for each chunk.
-const samplesPerChunk = 10
+// defaultSamplesPerChunk is how many documents are sampled for each chunk.
+const defaultSamplesPerChunk = 10
+
+// maxSamples bounds how many documents are sampled for all chunks together, whatever was requested: their keys are in memory.
+const maxSamples = 1_000_000
+
+// samples returns how many documents are sampled to find n chunks.
+func (p *reshardPlan) samples(n int) int64 {
+	each := p.want.Samples
+	if each == 0 {
+		each = defaultSamplesPerChunk
+	}
+	return min(min(each, maxSamples)*int64(n), maxSamples)
+}
 
 // sample returns the new keys of documents, sorted, of each shard in proportion to what it has.
 func (p *reshardPlan) sample(ctx context.Context, n int) (keys [][]value.Value, err error) {
@@ -297,7 +312,7 @@ func (p *reshardPlan) sample(ctx context.Context, n int) (keys [][]value.Value, 
 	shards := p.info.Shards()
 	counts, total := make([]int64, len(shards)), int64(0)
 	for i, id := range shards {
-		reply, err := p.m.runOn(ctx, id, value.Doc(fld("count", str(coll)), fld("$db", str(p.db.Name))))
+		reply, err := p.m.runOn(ctx, id, msg.Doc(&msg.Count{DB: p.db.Name, Coll: coll}))
 		if err != nil {
 			return nil, err
 		}
@@ -315,14 +330,15 @@ func (p *reshardPlan) sample(ctx context.Context, n int) (keys [][]value.Value, 
 		if counts[i] == 0 {
 			continue
 		}
-		size := max(1, int64(n*samplesPerChunk)*counts[i]/total)
+		size := max(1, p.samples(n)*counts[i]/total)
 		s, err := p.m.registry.Shard(ctx, id)
 		if err != nil {
 			return nil, err
 		}
-		docs, err := cluster.FindAll(ctx, s.Peer, p.db.Name, value.Doc(fld("aggregate", str(coll)),
-			fld("pipeline", arr(doc(fld("$sample", doc(fld("size", value.NewInt64(size))))), doc(fld("$project", doc(project...))))),
-			fld("cursor", doc()), fld("$db", str(p.db.Name))))
+		docs, err := cluster.FindAll(ctx, s.Peer, p.db.Name, msg.Doc(&msg.Aggregate{
+			DB: p.db.Name, On: str(coll), Cursor: new(msg.Cursor),
+			Pipeline: value.ArrayOf(doc(fld("$sample", doc(fld("size", value.NewInt64(size))))), doc(fld("$project", doc(project...)))),
+		}))
 		if err != nil {
 			return nil, err
 		}
@@ -341,7 +357,7 @@ func (p *reshardPlan) sample(ctx context.Context, n int) (keys [][]value.Value, 
 	return keys, nil
 }
 
-// place cuts the key space at the points and at the bounds of zones, and gives each shard an equal share of what is of its zone.
+// place divides the key space at the points and at the bounds of zones, and assigns each shard an equal share of its zones' ranges.
 func (p *reshardPlan) place(ctx context.Context, j *shardJob, points [][]byte) ([]placed, error) {
 	for _, z := range p.zones {
 		points = append(points, z.min, z.max)

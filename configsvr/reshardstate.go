@@ -4,6 +4,7 @@ import (
 	"bytes"
 
 	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/query/timeseries"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -21,8 +22,11 @@ const (
 	reshardCommitting   = "committing"
 	reshardDone         = "done"
 	reshardAborting     = "aborting"
-	reshardQuiesced     = "quiesced" // it has ended, and whoever asked for it may not know that yet
+	reshardQuiesced     = "quiesced" // it has ended, and its caller may not know that yet
 )
+
+// reshardSize is about how much there is to copy.
+type reshardSize struct{ docs, bytes int64 }
 
 // reshardState is what is stored of a resharding.
 type reshardState struct {
@@ -34,16 +38,16 @@ type reshardState struct {
 	key        []byte
 	oldKey     []byte // nil of a collection that is not sharded
 	collation  []byte // the default one; nil for none
+	series     []byte // the options of a time series whose buckets the collection has; nil for others
 	state      string
 	started    int64 // milliseconds since the epoch
 	donors     []string
 	recipients []string
 	cloneAt    uint64
-	docs       int64
-	bytes      int64
-	force      bool // writes are to be blocked without waiting for recipients to catch up
-	notified   bool // change streams have been notified
-	failed     *mongoerr.Error
+	reshardSize
+	force    bool // writes are to be blocked without waiting for recipients to catch up
+	notified bool // change streams have been notified
+	failed   *mongoerr.Error
 }
 
 func (d *reshardState) doc() []byte {
@@ -62,6 +66,9 @@ func (d *reshardState) doc() []byte {
 	if len(d.collation) > 0 {
 		f = append(f, fld("defaultCollation", value.NewDocument(d.collation)))
 	}
+	if len(d.series) > 0 {
+		f = append(f, fld("timeseriesFields", value.NewDocument(d.series)))
+	}
 	if d.cloneAt != 0 {
 		f = append(f, fld("cloneTimestamp", value.NewTimestampU64(d.cloneAt)))
 	}
@@ -69,6 +76,12 @@ func (d *reshardState) doc() []byte {
 		f = append(f, fld("abortReason", doc(fld("code", value.NewInt32(int32(d.failed.Code))), fld("errmsg", str(d.failed.Message)))))
 	}
 	return value.Doc(f...)
+}
+
+// named reports whether a client means the collection by a name: the buckets of a time series go by that of the series, too.
+func (d *reshardState) named(ns string) bool {
+	series, ok := timeseries.SeriesOf(d.ns)
+	return d.ns == ns || ok && series == ns
 }
 
 // command is the client's command as currentOp shows it.
@@ -97,10 +110,10 @@ func readReshardState(raw []byte) (*reshardState, error) {
 	}
 	d := &reshardState{
 		id: req.ID, ns: req.NS, want: req.Reshard, temp: value.Lookup(raw, "tempNs").Str(), state: value.Lookup(raw, "state").Str(),
-		primary: value.Lookup(raw, "primaryShard").Str(), tracked: value.Lookup(raw, "tracked").Truthy(), key: value.LookupDoc(raw, "reshardingKey"), collation: value.LookupDoc(raw, "defaultCollation"), oldKey: value.LookupDoc(raw, "oldShardKey"),
+		primary: value.Lookup(raw, "primaryShard").Str(), tracked: value.Lookup(raw, "tracked").Truthy(), key: value.LookupDoc(raw, "reshardingKey"), collation: value.LookupDoc(raw, "defaultCollation"), series: value.LookupDoc(raw, "timeseriesFields"), oldKey: value.LookupDoc(raw, "oldShardKey"),
 		started: value.Lookup(raw, "startTime").DateTime(), cloneAt: value.Lookup(raw, "cloneTimestamp").TimestampU64(),
-		docs: value.SafeInt64(value.Lookup(raw, "approxDocumentsToCopy")), bytes: value.SafeInt64(value.Lookup(raw, "approxBytesToCopy")),
-		force: value.Lookup(raw, "forcedCommit").Truthy(), notified: value.Lookup(raw, "notified").Truthy(),
+		reshardSize: reshardSize{value.SafeInt64(value.Lookup(raw, "approxDocumentsToCopy")), value.SafeInt64(value.Lookup(raw, "approxBytesToCopy"))},
+		force:       value.Lookup(raw, "forcedCommit").Truthy(), notified: value.Lookup(raw, "notified").Truthy(),
 	}
 	copy(d.uuid[:], value.Lookup(raw, "ui").Bytes())
 	for name, list := range map[string]*[]string{"donorShards": &d.donors, "recipientShards": &d.recipients} {

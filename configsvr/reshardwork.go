@@ -14,7 +14,7 @@ import (
 
 // What is done in each state of a resharding.
 
-// initialize has chunks stay where they are, and writes the table of the temporary collection.
+// initialize stops migrations, and writes the table of the temporary collection.
 func (r *resharding) initialize(ctx context.Context) error {
 	m, d := r.m, r.doc
 	if err := r.freeze(ctx, true); err != nil {
@@ -51,8 +51,15 @@ func (r *resharding) freeze(ctx context.Context, on bool) error {
 // writeTable writes the chunks of the temporary collection, and its entry.
 func (r *resharding) writeTable(ctx context.Context, p *reshardPlan, chunks []placed) error {
 	m, d := r.m, r.doc
+	m.shards.placing.RLock()
+	defer m.shards.placing.RUnlock()
 	m.chunks.Lock()
 	defer m.chunks.Unlock()
+	for _, c := range chunks {
+		if _, err := m.registry.Listed(ctx, c.shard); err != nil {
+			return err
+		}
+	}
 	if err := m.removeChunks(ctx, d.id); err != nil {
 		return err
 	}
@@ -76,7 +83,7 @@ func (r *resharding) writeTable(ctx context.Context, p *reshardPlan, chunks []pl
 	return err
 }
 
-// entryOf is the collection's new entry, with what stays of the old one.
+// entryOf returns the collection's new entry, with the fields of the old one that remain.
 func (r *resharding) entryOf(ns string, gen cluster.ChunkVersion, old []byte) []value.Field {
 	d := r.doc
 	f := []value.Field{
@@ -85,6 +92,9 @@ func (r *resharding) entryOf(ns string, gen cluster.ChunkVersion, old []byte) []
 	}
 	if len(d.collation) > 0 {
 		f = append(f, fld("defaultCollation", value.NewDocument(d.collation)))
+	}
+	if len(d.series) > 0 {
+		f = append(f, fld("timeseriesFields", value.NewDocument(d.series)))
 	}
 	for _, name := range []string{"noBalance", "allowMigrations", "maxChunkSizeBytes", "enableAutoMerge"} {
 		if v := value.Lookup(old, name); !v.IsMissing() {
@@ -125,8 +135,8 @@ func (r *resharding) sendEach(ctx context.Context, ids []string, m func(id strin
 
 func (r *resharding) header() msg.Resharding { return msg.Resharding{NS: r.doc.ns, ID: r.doc.id} }
 
-// prepare has donors keep their oplogs, and makes the temporary collection on recipients: as the collection is then, since no DDL
-// changes it.
+// prepare makes donors keep their oplogs, and creates the temporary collection on recipients with the collection's present definition, which no DDL
+// changes from then on.
 func (r *resharding) prepare(ctx context.Context) error {
 	m, d := r.m, r.doc
 	d.docs, d.bytes, d.cloneAt = 0, 0, 0
@@ -160,10 +170,10 @@ func withoutUUID(options []byte) []byte {
 	return value.Doc(f...)
 }
 
-// pollRecipients is how often recipients are asked how far they are.
+// pollRecipients is how often recipients are asked for their progress.
 const pollRecipients = 50 * time.Millisecond
 
-// clone has recipients begin, and waits until they have all of the clone.
+// clone starts the recipients, and waits until they have all of the clone.
 func (r *resharding) clone(ctx context.Context) error {
 	d := r.doc
 	share := int64(len(d.recipients))
@@ -178,7 +188,7 @@ func (r *resharding) clone(ctx context.Context) error {
 	})
 }
 
-// poll asks recipients how far they are until enough says that it is far enough, or one has failed.
+// poll asks recipients for their progress until enough accepts it, or one has failed.
 func (r *resharding) poll(ctx context.Context, enough func([]msg.ReshardProgressReply) bool) error {
 	for {
 		far := make([]msg.ReshardProgressReply, len(r.doc.recipients))
@@ -208,7 +218,7 @@ func (r *resharding) poll(ctx context.Context, enough func([]msg.ReshardProgress
 	}
 }
 
-// catchUp waits until recipients will have applied what is left in little time.
+// catchUp waits until recipients need little time to apply what remains.
 func (r *resharding) catchUp(ctx context.Context) error {
 	return r.poll(ctx, func(far []msg.ReshardProgressReply) bool {
 		r.mu.Lock()
@@ -237,9 +247,9 @@ const sectionWait = 500 * time.Millisecond
 // block ends writes, and waits until recipients have all of them; then it ends reads, too.
 //
 // Invariant: from the first ReshardFinish on, writes stay blocked until the operation has been committed or undone. A recipient that
-// has finished does not look at its donors again.
+// has finished does not ask its donors again.
 //
-// Hazard: the step is repeated, after an error that goes away or by the next primary, when some recipients have finished.
+// Hazard: the step may be repeated, after a transient error or by the next primary, when some recipients have finished.
 // It must not let writers through then, as blockWrites does before; if writes cannot be blocked everywhere again, the section's limit ends it.
 func (r *resharding) block(ctx context.Context) error {
 	m, d := r.m, r.doc
@@ -334,11 +344,13 @@ func (r *resharding) commit(ctx context.Context) error {
 	}
 	m.chunks.Lock()
 	defer m.chunks.Unlock()
-	// Before this time nobody finds the documents where the new table says.
+	// Before this time the documents are not yet where the new table places them.
 	gen := cluster.ChunkVersion{Major: 1, Epoch: cluster.NewObjectID(), Timestamp: m.tick()}
 	since := doc(fld("$set", doc(fld("onCurrentShardSince", value.NewTimestampU64(gen.Timestamp)),
 		fld("history", arr(doc(fld("validAfter", value.NewTimestampU64(gen.Timestamp)), fld("shard", str("$shard"))))))))
-	_, err = m.write(ctx, "update", "chunks", "updates", doc(fld("q", doc(fld("uuid", value.NewBinary(4, d.id[:])))), fld("u", arr(since)), fld("multi", value.NewBool(true))))
+	_, err = m.write(ctx, &msg.Update{DB: "config", Coll: "chunks", Updates: []msg.UpdateStatement{
+		{Query: value.Doc(fld("uuid", value.NewBinary(4, d.id[:]))), Change: arr(since), Multi: true},
+	}})
 	if err != nil {
 		return err
 	}
@@ -356,9 +368,14 @@ func (r *resharding) commit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	sampled, err := m.analyzers(ctx, d.ns, d.uuid) // it has another UUID from here on
+	if err != nil {
+		return err
+	}
 	d.state = reshardDone
 	unit := &msg.WriteTogether{
-		NS: "config.collections", Changes: msg.Changes{Delete: []value.Value{str(d.temp)}, Put: [][]byte{value.Doc(r.entryOf(d.ns, gen, old)...)}},
+		Analyzers: sampled,
+		NS:        "config.collections", Changes: msg.Changes{Delete: []value.Value{str(d.temp)}, Put: [][]byte{value.Doc(r.entryOf(d.ns, gen, old)...)}},
 		AlsoNS: "config." + reshardingOps, Also: msg.Changes{Put: [][]byte{d.doc()}},
 	}
 	if err := m.writePlaced(ctx, unit, placing{nss: d.ns, uuid: d.id, shards: on}); err != nil {
@@ -372,7 +389,7 @@ func (r *resharding) commit(ctx context.Context) error {
 	return nil
 }
 
-// commitZones replaces the collection's zones. Until the collection has its new entry no chunk moves by them.
+// commitZones replaces the collection's zones. No chunk moves because of them before the collection has its new entry.
 func (r *resharding) commitZones(ctx context.Context) error {
 	m, d := r.m, r.doc
 	if d.want.Provenance == msg.ReshardCollection && d.want.Zones == nil {
@@ -458,7 +475,7 @@ func (r *resharding) endAll(ctx context.Context, committed bool) error {
 	})
 }
 
-// undo takes back what was done.
+// undo reverts the operation.
 func (r *resharding) undo(ctx context.Context) error {
 	m, d := r.m, r.doc
 	if err := r.unblock(ctx); err != nil {

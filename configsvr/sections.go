@@ -43,7 +43,7 @@ func (m *Manager) block(ctx context.Context, why string, ids []string, names ...
 	unblock = func() {
 		end()
 		for _, p := range held {
-			// A shard that cannot be reached asks who holds the section once an operation waits for it.
+			// A shard that cannot be reached asks for the holder of the section once an operation waits for it.
 			_, _ = m.onShard(context.WithoutCancel(ctx), p.shard, &msg.ParticipantBlock{NS: p.ns, Type: msg.Unblock, Command: why, Owner: cluster.ConfigShardID, ID: section})
 		}
 	}

@@ -3,6 +3,7 @@ package configsvr
 import (
 	"context"
 	"encoding/binary"
+	"slices"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -62,8 +63,11 @@ func (m *Manager) createSessions(ctx context.Context, timeout time.Duration) err
 	if err := j.write(ctx, layoutSessions(pattern, shards, int(m.Params.Int("minNumChunksForSessionsCollection")))); err != nil {
 		return err
 	}
+	if slices.Contains(shards, cluster.ConfigShardID) {
+		return nil
+	}
 	// Earlier versions kept the records here; a session in use is soon written to its shard.
-	_, err = cluster.Run(ctx, m.local, value.Doc(fld("drop", str("system.sessions")), fld("$db", str("config"))))
+	_, err = cluster.Run(ctx, m.local, msg.Doc(&msg.Drop{DB: "config", Coll: "system.sessions"}))
 	if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound {
 		return nil
 	}
@@ -75,8 +79,7 @@ func (m *Manager) createSessions(ctx context.Context, timeout time.Duration) err
 func (j *shardJob) adopt(ctx context.Context, shards []string) error {
 	found := false
 	for _, id := range shards {
-		left, err := j.m.findOn(ctx, &cluster.DatabaseInfo{Name: "config", Primary: id}, fld("listCollections", value.NewInt32(1)),
-			fld("filter", doc(fld("name", str("system.sessions")))))
+		left, err := j.m.findOn(ctx, &cluster.DatabaseInfo{Name: "config", Primary: id}, &msg.ListCollections{DB: "config", Filter: value.Doc(fld("name", str("system.sessions")))})
 		if err != nil {
 			return err
 		}

@@ -24,6 +24,9 @@ func (m *Manager) addShard(ctx context.Context, conn, name string) (string, erro
 	if err := m.registry.Reload(ctx); err != nil {
 		return "", err
 	}
+	if name == cluster.ConfigShardID {
+		return "", mongoerr.Newf(mongoerr.IllegalOperation, "A shard cannot be named %q: it is the name of the config server, which transitionFromDedicatedConfigServer makes a shard", name)
+	}
 	if have, ok, err := m.sameShard(ctx, conn, set, hosts, name); ok || err != nil {
 		return have, err
 	}
@@ -59,16 +62,21 @@ func (m *Manager) addShard(ctx context.Context, conn, name string) (string, erro
 	if err := m.insertShard(ctx, name, conn, configVersion(hello)); err != nil {
 		return "", err
 	}
-	// A router that has set a parameter meanwhile may not have known the shard: it writes here first, and lists the shards then.
-	for again := true; again; {
-		if again, err = m.joinWithParams(ctx, peer, join); err != nil {
-			return "", err
-		}
-	}
-	return name, nil
+	return name, m.tellParams(ctx, peer, join)
 }
 
-// joinWithParams makes a server join the cluster with the cluster parameters as they are now, unless it has been told just these.
+// tellParams sends a new shard the cluster parameters until it has the current ones. A router that sets a parameter while a
+// shard is added may not know the shard: it writes here first, and lists the shards afterwards. If sending fails, the shard has been added, and adding
+// it again repeats it.
+func (m *Manager) tellParams(ctx context.Context, peer cluster.Peer, join *msg.Join) error {
+	for {
+		if told, err := m.joinWithParams(ctx, peer, join); err != nil || !told {
+			return err
+		}
+	}
+}
+
+// joinWithParams makes a server join the cluster with the current cluster parameters, unless these were sent before.
 func (m *Manager) joinWithParams(ctx context.Context, peer cluster.Peer, join *msg.Join) (told bool, err error) {
 	params, err := m.find(ctx, "clusterParameters", doc())
 	if err != nil {
@@ -84,7 +92,7 @@ func (m *Manager) joinWithParams(ctx context.Context, peer cluster.Peer, join *m
 	return true, err
 }
 
-var helloCommand = value.Doc(fld("hello", value.NewInt32(1)), fld("$db", str("admin")))
+var helloCommand = msg.Doc(new(msg.Hello))
 
 // inspectMember examines the first member of a new shard, before its set is monitored.
 func (m *Manager) inspectMember(ctx context.Context, name string, hosts []string, conn, set string) error {
@@ -172,7 +180,7 @@ func (m *Manager) sameShard(ctx context.Context, conn, set string, hosts []strin
 		}
 		switch {
 		case same && (name == "" || name == s.ID) && s.SetName == set:
-			return s.ID, true, nil
+			return s.ID, true, m.tellParams(ctx, s.Peer, &msg.Join{Shard: s.ID, ClusterID: m.clusterID, ConfigDB: m.host()})
 		case same:
 			return "", false, mongoerr.Newf(mongoerr.IllegalOperation, "A shard named %s containing the replica set '%s' already exists", s.ID, s.SetName)
 		case s.ID == name:
@@ -189,6 +197,8 @@ func checkNewShard(hello []byte, conn, set string) error {
 	}
 	name := value.Lookup(hello, "setName").Str()
 	switch {
+	case !value.Lookup(hello, "configsvr").IsMissing():
+		return mongoerr.Newf(mongoerr.OperationFailed, "Cannot add %s as a shard since it is a config server", conn)
 	case set == "" && name != "":
 		return mongoerr.Newf(mongoerr.OperationFailed, "host is part of set %s; use replica set url format <setname>/<server1>,<server2>, ...", name)
 	case set != "" && name == "":
@@ -218,7 +228,7 @@ func (m *Manager) freeShardName(ctx context.Context) (string, error) {
 
 // checkNewDatabases refuses a shard that brings a database the cluster has, and registers those it brings.
 func (m *Manager) checkNewDatabases(ctx context.Context, p cluster.Peer, shard string) error {
-	reply, err := cluster.Run(ctx, p, value.Doc(fld("listDatabases", value.NewInt32(1)), fld("nameOnly", value.NewBool(true)), fld("$db", str("admin"))))
+	reply, err := cluster.Run(ctx, p, msg.Doc(&msg.ListDatabases{NameOnly: true}))
 	if err != nil {
 		return err
 	}
@@ -257,7 +267,7 @@ func (m *Manager) removeShard(ctx context.Context, name string) ([]value.Field, 
 		return nil, err
 	}
 	s, err := m.registry.Shard(ctx, name)
-	if err != nil {
+	if err != nil || s.Doc == nil { // a dedicated config server has no entry
 		return nil, mongoerr.Newf(mongoerr.ShardNotFound, "Shard %s does not exist", name)
 	}
 	all, err := m.registry.All(ctx)
@@ -288,6 +298,8 @@ func (m *Manager) removeShard(ctx context.Context, name string) ([]value.Field, 
 }
 
 func (m *Manager) continueRemoval(ctx context.Context, id string) ([]value.Field, error) {
+	m.shards.placing.Lock()
+	defer m.shards.placing.Unlock()
 	has, err := m.holds(ctx, id)
 	if err != nil {
 		return nil, err
@@ -295,7 +307,15 @@ func (m *Manager) continueRemoval(ctx context.Context, id string) ([]value.Field
 	if !has.nothing() {
 		return m.drainReport(ctx, id, "draining ongoing", "ongoing")
 	}
-	if err := m.forgetShard(ctx, id); err != nil {
+	forget := m.forgetShard
+	if id == cluster.ConfigShardID {
+		left, err := m.pendingDeletions(ctx)
+		if left != nil || err != nil {
+			return left, err
+		}
+		forget = m.forgetConfigShard
+	}
+	if err := forget(ctx, id); err != nil {
 		return nil, err
 	}
 	m.log(ctx, "removeShard", "", doc(fld("shard", str(id))))
@@ -307,7 +327,7 @@ func (m *Manager) continueRemoval(ctx context.Context, id string) ([]value.Field
 // forgetShard removes a shard's entry. The time of the removal is written to another shard's entry with it: a
 // config server that starts later finds the topology time in the remaining entries.
 func (m *Manager) forgetShard(ctx context.Context, id string) error {
-	docs, err := m.find(ctx, "shards", doc(fld("_id", doc(fld("$ne", str(id))))), fld("sort", doc(fld("_id", value.NewInt32(1)))), fld("limit", value.NewInt32(1)))
+	docs, err := m.first(ctx, 1, "shards", doc(fld("_id", doc(fld("$ne", str(id))))), fld("_id", value.NewInt32(1)))
 	if err != nil {
 		return err
 	}

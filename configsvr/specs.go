@@ -31,7 +31,7 @@ func (m *Manager) Register(s *command.Service) {
 
 func (m *Manager) specs() []command.Spec {
 	return []command.Spec{
-		row(m.runCreateDatabase), row(m.runAddShard), row(m.runRemoveShard),
+		row(m.runCreateDatabase), row(m.runAddShard), row(m.runRemoveShard), row(m.runTransitionFromDedicated), row(m.runTransitionToDedicated),
 		row(m.runCommitShardCollection), row(m.runDropCollection), row(m.runRenameMetadata), row(m.runRemoveDatabase), row(m.runCommitMovePrimary), row(m.runCommitRefine), row(m.runHoldsSection), row(m.runRemoveCollection), row(m.runSetAllowMigrations),
 		row(m.runCommitSplit), row(m.runCommitMerge), row(m.runMergeAllOnShard), row(m.runCommitMigration), row(m.runEnsureVersion), row(m.runMoveRange), row(m.runClearJumbo),
 		row(m.runBalancerStart), row(m.runBalancerStop), row(m.runBalancerStatus), row(m.runBalancerCollectionStatus), row(m.runConfigureBalancing),
@@ -59,7 +59,11 @@ func (m *Manager) runAddShard(op *command.Op, req *msg.AddShard, dst []byte) ([]
 }
 
 func (m *Manager) runRemoveShard(op *command.Op, req *msg.RemoveShard, dst []byte) ([]byte, error) {
-	f, err := m.removeShard(op, req.Shard)
+	return m.appendRemoval(op, req.Shard, dst)
+}
+
+func (m *Manager) appendRemoval(op *command.Op, shard string, dst []byte) ([]byte, error) {
+	f, err := m.removeShard(op, shard)
 	if err != nil {
 		return dst, err
 	}
@@ -67,6 +71,14 @@ func (m *Manager) runRemoveShard(op *command.Op, req *msg.RemoveShard, dst []byt
 		dst = value.Append(dst, x.Key, x.Val)
 	}
 	return dst, nil
+}
+
+func (m *Manager) runTransitionFromDedicated(op *command.Op, _ *msg.TransitionFromDedicated, dst []byte) ([]byte, error) {
+	return dst, m.becomeConfigShard(op)
+}
+
+func (m *Manager) runTransitionToDedicated(op *command.Op, _ *msg.TransitionToDedicated, dst []byte) ([]byte, error) {
+	return m.appendRemoval(op, cluster.ConfigShardID, dst)
 }
 
 func (m *Manager) runDropCollection(op *command.Op, req *msg.DropCollection, dst []byte) ([]byte, error) {
@@ -89,7 +101,7 @@ func (m *Manager) indexCount(op *command.Op, ns string) int {
 	if err != nil {
 		return 0
 	}
-	docs, err := cluster.FindAll(op, s.Peer, db, value.Doc(fld("listIndexes", str(coll)), fld("$db", str(db))))
+	docs, err := cluster.FindAll(op, s.Peer, db, msg.Doc(&msg.ListIndexes{DB: db, Coll: coll}))
 	if err != nil {
 		return 0
 	}

@@ -82,7 +82,7 @@ func (m *Manager) addShardToZone(ctx context.Context, shard, zone string) error 
 func (m *Manager) removeShardFromZone(ctx context.Context, shard, zone string) error {
 	m.shards.Lock()
 	defer m.shards.Unlock()
-	if _, err := m.registry.Shard(ctx, shard); err != nil {
+	if _, err := m.registry.Listed(ctx, shard); err != nil {
 		return mongoerr.Newf(mongoerr.ShardNotFound, "shard %s does not exist", shard)
 	}
 	all, err := m.registry.All(ctx)
@@ -96,7 +96,7 @@ func (m *Manager) removeShardFromZone(ctx context.Context, shard, zone string) e
 		}
 	}
 	if !others {
-		used, err := m.find(ctx, "tags", doc(fld("tag", str(zone))), fld("limit", value.NewInt32(1)))
+		used, err := m.first(ctx, 1, "tags", doc(fld("tag", str(zone))))
 		if err != nil {
 			return err
 		}

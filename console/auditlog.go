@@ -9,12 +9,14 @@ import (
 	"sync"
 
 	"github.com/shoaldb/shoal/query/match"
+	"github.com/shoaldb/shoal/query/value"
 )
 
 // AuditOptions say where the audit log goes (manual: auditLog Options).
 type AuditOptions struct {
 	Destination string // file, console or syslog; empty for no audit log
 	Format      string // JSON or BSON, of a file
+	Schema      string // mongo or OCSF; empty for mongo
 	Path        string
 	Filter      string // a query over events; empty for all
 	Reopen      bool   // rotate by opening Path again
@@ -24,8 +26,10 @@ type AuditOptions struct {
 // Check finds options that do not fit together.
 func (o *AuditOptions) Check() error {
 	switch {
-	case o.Destination == "" && (o.Format != "" || o.Path != "" || o.Filter != "" || o.Runtime):
-		return errors.New("BadValue: auditLog.destination must be specified when auditLog.format, auditLog.path, auditLog.filter or auditLog.runtimeConfiguration is")
+	case o.Schema != "" && o.Schema != "mongo" && o.Schema != "OCSF":
+		return fmt.Errorf("BadValue: invalid auditLog.schema: %s; expected one of mongo, OCSF", o.Schema)
+	case o.Destination == "" && (o.Schema != "" || o.Format != "" || o.Path != "" || o.Filter != "" || o.Runtime):
+		return errors.New("BadValue: auditLog.destination must be specified when auditLog.format, auditLog.schema, auditLog.path, auditLog.filter or auditLog.runtimeConfiguration is")
 	case o.Runtime && o.Filter != "":
 		return errors.New("BadValue: auditLog.filter cannot be specified with auditLog.runtimeConfiguration: it comes from the cluster parameter auditConfig")
 	case o.Destination == "":
@@ -85,15 +89,11 @@ func OpenAudit(o AuditOptions, stdout io.Writer) (*AuditLog, error) {
 
 // open opens the file anew; nobody else may use the log meanwhile.
 func (l *AuditLog) open() error {
-	f, err := os.OpenFile(l.o.Path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return err
+	f, err := openInstead(l.mu.file, l.o.Path)
+	if err == nil {
+		l.mu.file, l.mu.out = f, f
 	}
-	if l.mu.file != nil {
-		_ = l.mu.file.Close()
-	}
-	l.mu.file, l.mu.out = f, f
-	return nil
+	return err
 }
 
 // SetFilter replaces the filter; an empty one lets every event through.
@@ -108,8 +108,12 @@ func (l *AuditLog) SetFilter(filter []byte) error {
 	return nil
 }
 
-// Record writes an event, if the filter lets it through. What cannot be written is reported in the server's log.
+// Record writes an event, if the filter lets it through, which is about the fields of the log's own schema. What cannot be written is reported in the server's log.
 func (l *AuditLog) Record(event []byte) {
+	ocsf := l.o.Schema == "OCSF"
+	if ocsf {
+		event = OCSFEvent(event)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.mu.filter != nil {
@@ -119,7 +123,12 @@ func (l *AuditLog) Record(event []byte) {
 	}
 	line := event
 	if l.o.Format != "BSON" {
-		line = append(AppendAudit(l.mu.buf[:0], event), '\n')
+		if ocsf {
+			line = AppendValue(l.mu.buf[:0], value.NewDocument(event))
+		} else {
+			line = AppendAudit(l.mu.buf[:0], event)
+		}
+		line = append(line, '\n')
 		if cap(line) <= 64<<10 {
 			l.mu.buf = line
 		}

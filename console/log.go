@@ -99,15 +99,20 @@ func (l *Log) Configure(o Options) error {
 
 // open opens the file at path; l.mu must be held.
 func (l *Log) open() error {
-	f, err := os.OpenFile(l.mu.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return err
+	f, err := openInstead(l.mu.file, l.mu.path)
+	if err == nil {
+		l.mu.file, l.mu.out = f, f
 	}
-	if l.mu.file != nil {
-		_ = l.mu.file.Close()
+	return err
+}
+
+// openInstead opens a log file for appending, and closes the one that it replaces; nil for none.
+func openInstead(old *os.File, path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err == nil && old != nil {
+		_ = old.Close()
 	}
-	l.mu.file, l.mu.out = f, f
-	return nil
+	return f, err
 }
 
 // renameAway moves a file out of the way, to its name and the time (manual: "Rotate Log Files"), which it returns.

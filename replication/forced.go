@@ -28,7 +28,7 @@ import (
 //   - A superseded member accepts entries only once the epoch's leader has sent it the history of its log and everything
 //     committed here is part of that. Otherwise the member has diverged: it discards its data, and takes a snapshot
 //     (Raft.installOver).
-//   - A member that is not in the configuration is told so, and is removed.
+//   - A member that is not in the configuration is informed of that, and is removed.
 
 // forcedState is a superseded member's relation to the epoch that it has entered.
 type forcedState struct {

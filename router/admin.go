@@ -1,9 +1,13 @@
 package router
 
 import (
+	"slices"
+
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/cluster/targeting"
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/timeseries"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -96,8 +100,17 @@ func removeShardFromZone(op *command.Op) msg.Message {
 	return &msg.RemoveShardFromZone{Shard: op.Req.Cmd.Str(), Zone: op.Req.Str("zone")}
 }
 
-func updateZoneKeyRange(op *command.Op) msg.Message {
-	return &msg.UpdateZoneKeyRange{NS: op.Req.Cmd.Str(), Range: msg.Range{Min: op.Req.Doc("min"), Max: op.Req.Doc("max")}, Zone: op.Req.Str("zone")}
+// updateZoneKeyRange assigns a range to a zone; a zone of null, and nothing else, removes it from its zone.
+func (r *Router) updateZoneKeyRange(op *command.Op, dst []byte) ([]byte, error) {
+	zone := op.Arg("zone")
+	switch {
+	case zone.T != value.String && zone.T != value.Null:
+		return dst, mongoerr.Newf(mongoerr.TypeMismatch, "\"zone\" had the wrong type. Expected string, found %s", zone.T.Name())
+	case zone.T == value.String && zone.Str() == "":
+		return dst, mongoerr.New(mongoerr.ZoneNotFound, "zone  does not exist")
+	}
+	bounds := msg.Range{Min: op.Req.Doc("min"), Max: op.Req.Doc("max")}
+	return r.configCommand(op, &msg.UpdateZoneKeyRange{NS: op.Req.Cmd.Str(), Range: bounds, Zone: op.Req.Str("zone")}, dst)
 }
 
 // enableSharding creates a database, on a chosen primary if one is named.
@@ -122,9 +135,6 @@ func (r *Router) shardCollection(op *command.Op, dst []byte) ([]byte, error) {
 	if cluster.FixedDatabase(db) {
 		return dst, mongoerr.Newf(mongoerr.IllegalOperation, "can't shard %s", ns)
 	}
-	if !op.Arg("timeseries").IsNullish() {
-		return dst, command.NotImplemented("sharding a new time-series collection")
-	}
 	if op.Bool("presplitHashedZones") {
 		if err := r.checkPresplit(op, ns); err != nil {
 			return dst, err
@@ -136,7 +146,7 @@ func (r *Router) shardCollection(op *command.Op, dst []byte) ([]byte, error) {
 	m := &msg.ShardShardCollection{ShardCollection: msg.ShardCollection{
 		NS: ns, Key: op.Req.Doc("key"), Unique: op.Bool("unique"), Chunks: op.Req.Int("numInitialChunks", 0),
 		Collation: op.Req.Doc("collation"), ImplicitIndex: op.BoolOr("implicitlyCreateIndex", true),
-		Enforce: op.BoolOr("enforceUniquenessCheck", true), Presplit: op.Bool("presplitHashedZones"),
+		Enforce: op.BoolOr("enforceUniquenessCheck", true), Presplit: op.Bool("presplitHashedZones"), TimeSeries: op.Req.Doc("timeseries"),
 	}}
 	from := len(dst)
 	err = r.routed(op, ns, true, func(info *cluster.CollectionInfo) error {
@@ -165,6 +175,7 @@ func (r *Router) refineCollectionShardKey(op *command.Op, dst []byte) ([]byte, e
 		return err
 	})
 	r.Catalog.InvalidateCollection(ns)
+	r.Catalog.InvalidateCollection(timeseries.BucketsOf(ns))
 	return dst, err
 }
 
@@ -178,9 +189,7 @@ func (r *Router) checkPresplit(op *command.Op, ns string) error {
 	if !hashed {
 		return mongoerr.New(mongoerr.InvalidOptions, "presplitHashedZones is only supported for hashed shard keys")
 	}
-	zones, err := cluster.FindConfig(op, r.config, value.Doc(value.F("find", value.NewString("tags")),
-		value.F("filter", value.NewDocument(value.Doc(value.F("ns", value.NewString(ns))))), value.F("limit", value.NewInt32(1)),
-		value.F("$db", value.NewString("config"))))
+	zones, err := cluster.FindConfig(op, r.config, cluster.Find{NS: "config.tags", Filter: value.Doc(value.F("ns", value.NewString(ns))), Limit: 1}.Doc())
 	if err == nil && len(zones) == 0 {
 		err = mongoerr.Newf(mongoerr.InvalidOptions, "presplitHashedZones needs zones, and none are defined for collection %s", ns)
 	}
@@ -208,7 +217,7 @@ func (r *Router) setAllowMigrations(op *command.Op, dst []byte) ([]byte, error) 
 	return r.configCommand(op, &msg.AllowMigrations{NS: ns, Allow: op.Bool("allowMigrations")}, dst)
 }
 
-// untrack removes the catalog's entry of a collection that is not sharded.
+// untrack removes the catalog entry of a collection that is not sharded.
 func (r *Router) untrack(op *command.Op, dst []byte) ([]byte, error) {
 	ns, err := fullNS(op)
 	if err != nil {
@@ -225,6 +234,7 @@ func (r *Router) untrack(op *command.Op, dst []byte) ([]byte, error) {
 		return err
 	})
 	r.Catalog.InvalidateCollection(ns)
+	r.Catalog.InvalidateCollection(timeseries.BucketsOf(ns))
 	return dst, err
 }
 
@@ -285,7 +295,7 @@ func (r *Router) chunkOf(op *command.Op, info *cluster.CollectionInfo) (*cluster
 		return info.Map.Find(vals), vals, nil
 	}
 	f := op.Req.Doc("find")
-	vals, ok := exactKey(key, f, false)
+	vals, ok := targeting.ExactKey(key, f, false)
 	if f == nil || !ok {
 		return nil, nil, mongoerr.New(mongoerr.ShardKeyNotFound, "no shard key found in chunk query")
 	}
@@ -329,20 +339,18 @@ func (r *Router) split(op *command.Op, dst []byte) ([]byte, error) {
 // median asks the owning shard for the key in the middle of a chunk.
 func (r *Router) median(op *command.Op, info *cluster.CollectionInfo, c *cluster.Chunk) ([]byte, error) {
 	db, _ := cluster.SplitNS(info.NS)
-	reply, err := r.call(op, c.Shard, value.Doc(
-		value.F("splitVector", value.NewString(info.NS)),
-		value.F("keyPattern", value.NewDocument(info.Map.Key.Doc())),
-		value.F("min", value.NewDocument(c.Min)), value.F("max", value.NewDocument(c.Max)),
-		value.F("force", value.NewBool(true)),
-		value.F("$db", value.NewString(db))), nil)
+	reply, err := r.call(op, c.Shard, msg.Doc(&msg.SplitVector{DB: db, NS: info.NS, Key: info.Map.Key.Doc(), Range: msg.Range{Min: c.Min, Max: c.Max}, Force: true}), nil)
+	var found msg.SplitVectorReply
+	if err == nil {
+		err = msg.Parse(reply, &found)
+	}
 	if err != nil {
 		return nil, err
 	}
-	keys := value.Values(value.Lookup(reply, "splitKeys").Doc())
-	if len(keys) == 0 {
+	if len(found.Keys) == 0 {
 		return nil, mongoerr.New(mongoerr.CannotSplit, "cannot split chunk: it holds too few documents")
 	}
-	return keys[0].Doc(), nil
+	return found.Keys[0], nil
 }
 
 // splitVector asks the primary shard of a collection that is not sharded. Of a sharded one each shard has only a part.
@@ -371,7 +379,7 @@ func (r *Router) moveChunk(op *command.Op, dst []byte) ([]byte, error) {
 	if to := op.Req.Shared("to"); to.T == value.String && to.Str() != "" { // of moveChunk
 		name = to.Str()
 	}
-	to, err := r.Registry.Shard(op, name)
+	to, err := r.Registry.Listed(op, name)
 	if err != nil {
 		return dst, mongoerr.Newf(mongoerr.ShardNotFound, "Could not move chunk in '%s' to shard '%s' because that shard does not exist", ns, name)
 	}
@@ -479,6 +487,17 @@ func (r *Router) removeShard(op *command.Op, dst []byte) ([]byte, error) {
 	return dst, err
 }
 
+// transition passes on a command that makes the config server a shard, or ends that.
+func (r *Router) transition(m msg.Message) command.Handler {
+	return func(op *command.Op, dst []byte) ([]byte, error) {
+		dst, err := r.configCommand(op, m, dst)
+		if err == nil {
+			err = r.Registry.Reload(op)
+		}
+		return dst, err
+	}
+}
+
 // getShardMap shows the connection strings and hosts of the shards.
 func (r *Router) getShardMap(op *command.Op, dst []byte) ([]byte, error) {
 	return r.Registry.AppendShardMap(op, dst)
@@ -545,7 +564,7 @@ func (r *Router) netstat(op *command.Op, dst []byte) ([]byte, error) {
 
 // configString returns the config server's connection string, or "" if it is not known.
 func (r *Router) configString(op *command.Op) string {
-	reply, err := r.runOnConfig(op, value.Doc(value.F("hello", value.NewInt32(1)), value.F("$db", value.NewString("admin"))))
+	reply, err := r.runOnConfig(op, msg.Doc(new(msg.Hello)))
 	if err != nil {
 		return ""
 	}
@@ -604,6 +623,7 @@ func (r *Router) everywhere(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
+	ids = slices.DeleteFunc(ids, func(id string) bool { return id == cluster.ConfigShardID }) // it has replied
 	replies := r.scatter(op, ids, func(string) ([]byte, []wire.Sequence) { return op.Req.Body, nil })
 	return out, firstError(replies)
 }

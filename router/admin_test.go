@@ -134,6 +134,9 @@ func TestShardingCommandsRefuse(t *testing.T) {
 		{`{"removeShard": "nowhere"}`, mongoerr.ShardNotFound},
 		{`{"addShardToZone": "nowhere", "zone": "z"}`, mongoerr.ShardNotFound},
 		{`{"updateZoneKeyRange": "db.c", "min": {"k": 1}, "max": {"k": 2}, "zone": "nozone"}`, mongoerr.ZoneNotFound},
+		{`{"updateZoneKeyRange": "db.c", "min": {"k": 1}, "max": {"k": 2}, "zone": ""}`, mongoerr.ZoneNotFound},
+		{`{"updateZoneKeyRange": "db.c", "min": {"k": 1}, "max": {"k": 2}, "zone": {"k": 30}}`, mongoerr.TypeMismatch},
+		{`{"updateZoneKeyRange": "db.c", "min": {"k": 1}, "max": {"k": 2}, "zone": 5}`, mongoerr.TypeMismatch},
 	} {
 		if m := c.raw("admin", x.cmd); m["code"] != int32(x.code) {
 			t.Errorf("%s: want code %d, got %v", x.cmd, int32(x.code), m)

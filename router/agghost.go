@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/value"
@@ -41,35 +42,31 @@ func (r *Router) viewDefinition(op *command.Op, info *cluster.CollectionInfo, ns
 	if err != nil {
 		return nil, err
 	}
-	docs, err := cluster.FindAll(op, p, ns.DB, value.Doc(
-		value.F("listCollections", value.NewInt32(1)),
-		value.F("filter", value.NewDocument(value.Doc(value.F("name", value.NewString(ns.Coll))))),
-		value.F("$db", value.NewString(ns.DB))))
-	if err != nil || len(docs) == 0 || value.Lookup(docs[0], "type").Str() != "view" {
+	docs, err := cluster.FindAll(op, p, ns.DB, msg.Doc(&msg.ListCollections{DB: ns.DB, Filter: value.Doc(value.F("name", value.NewString(ns.Coll)))}))
+	if err != nil || len(docs) == 0 {
 		return nil, err
 	}
-	return value.Lookup(docs[0], "options").Doc(), nil
+	switch options := value.LookupDoc(docs[0], "options"); value.Lookup(docs[0], "type").Str() {
+	case "view":
+		return options, nil
+	case "timeseries": // its shard unpacks the buckets, unless they are on others
+		buckets, err := r.freshBuckets(op, info)
+		if err != nil || buckets == nil {
+			return nil, err
+		}
+		return unpackingView(buckets, value.LookupDoc(options, "timeseries")), nil
+	}
+	return nil, nil
 }
 
 // Find implements agg.Host.
 func (h *aggHost) Find(ctx context.Context, ns agg.Namespace, q agg.Query) (agg.Source, error) {
 	op := command.FromContext(ctx)
-	b, mark := value.Begin(nil)
-	b = value.Append(b, "find", value.NewString(ns.Coll))
-	if q.Filter != nil {
-		b = value.Append(b, "filter", value.NewDocument(q.Filter))
-	}
-	if q.Sort != nil {
-		b = value.Append(b, "sort", value.NewDocument(q.Sort))
-	}
+	find := cluster.Find{NS: ns.String(), Filter: q.Filter, Sort: q.Sort, Collation: q.Collation}
 	if q.Limit > 0 {
-		b = value.Append(b, "limit", value.NewInt64(q.Limit+q.Skip))
+		find.Limit = q.Limit + q.Skip
 	}
-	if q.Collation != nil {
-		b = value.Append(b, "collation", value.NewDocument(q.Collation))
-	}
-	b = value.Append(append(append(b, carried(op)...), concern(op)...), "$db", value.NewString(ns.DB))
-	body := value.End(b, mark)
+	body := find.Doc(carried(op), concern(op))
 	var c *mergeCursor
 	err := h.r.routed(op, ns.String(), false, func(info *cluster.CollectionInfo) error {
 		spec, err := collationFor(q.Collation, info)
@@ -108,18 +105,10 @@ func concern(op *command.Op) []byte {
 func (h *aggHost) RunHead(ctx context.Context, ns agg.Namespace, head agg.Split) (agg.Source, error) {
 	op := command.FromContext(ctx)
 	opts := head.Shard.Options()
-	b, mark := value.Begin(nil)
-	b = value.Append(b, "aggregate", value.NewString(ns.Coll))
-	b = value.Append(b, "pipeline", head.Shard.Wire())
-	b = value.Append(b, "fromRouter", value.NewBool(true))
-	b = value.Append(b, "needsMerge", value.NewBool(true))
-	b = value.Append(b, "cursor", value.NewDocument(value.Doc()))
-	b = value.Append(b, "runtimeConstants", opts.Scope.Env().Constants())
-	if opts.Collation != nil {
-		b = value.Append(b, "collation", value.NewDocument(opts.Collation))
-	}
-	b = value.Append(append(append(b, carried(op)...), concern(op)...), "$db", value.NewString(ns.DB))
-	body := value.End(b, mark)
+	body := msg.With(&msg.Aggregate{
+		DB: ns.DB, On: value.NewString(ns.Coll), Pipeline: head.Shard.Wire().Doc(), Cursor: new(msg.Cursor), FromRouter: true, NeedsMerge: true,
+		Constants: opts.Scope.Env().Constants().Doc(), Collation: opts.Collation,
+	}, carried(op), concern(op))
 	var c *mergeCursor
 	err := h.r.routed(op, ns.String(), false, func(info *cluster.CollectionInfo) error {
 		spec, err := collationFor(opts.Collation, info)
@@ -146,14 +135,9 @@ func (h *aggHost) Info(ctx context.Context, ns agg.Namespace, stage string, spec
 	op := command.FromContext(ctx)
 	coll := value.NewString(ns.Coll)
 	if ns.Coll == "$cmd.aggregate" || ns.Coll == "" {
-		coll = value.NewInt32(1)
+		coll = msg.Whole()
 	}
-	st := value.NewDocument(value.Doc(value.F(stage, spec)))
-	body := value.Doc(
-		value.F("aggregate", coll),
-		value.F("pipeline", value.NewArray(value.ArrayOf(st))),
-		value.F("cursor", value.NewDocument(value.Doc())),
-		value.F("$db", value.NewString(ns.DB)))
+	body := msg.Doc(&msg.Aggregate{DB: ns.DB, On: coll, Pipeline: value.ArrayOf(value.NewDocument(value.Doc(value.F(stage, spec)))), Cursor: new(msg.Cursor)})
 	c := &mergeCursor{extra: carried(op)}
 	err := h.r.routed(op, ns.String(), false, func(info *cluster.CollectionInfo) error {
 		var err error
@@ -177,8 +161,15 @@ func (h *aggHost) Writer(ctx context.Context, w agg.WriteSpec) (agg.Writer, erro
 		return nil, err
 	}
 	if w.Stage == "$out" {
-		if info.Sharded() {
+		buckets, err := h.r.freshBuckets(op, info)
+		if err != nil {
+			return nil, err
+		}
+		if info.Sharded() || buckets != nil && buckets.Sharded() {
 			return nil, mongoerr.Newf(28769, "%s cannot be sharded", w.NS)
+		}
+		if buckets != nil {
+			return nil, command.NotImplemented("$out to a time-series collection that moveCollection or unshardCollection has placed")
 		}
 		return newOutWriter(h, op, w, info)
 	}

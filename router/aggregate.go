@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/collation"
@@ -69,16 +70,19 @@ func (r *Router) aggregateIn(op *command.Op, coll string, dst []byte) ([]byte, e
 	a := &aggCommand{ns: op.Req.NS(coll), pipeline: op.Arg("pipeline"), body: op.Req.Body}
 	op.Stats.NS, op.Stats.Type = a.ns, "command"
 	if coll == "$cmd.aggregate" {
-		docs, ok, err := r.selfStage(op, a.pipeline)
+		src, ok, err := r.selfStage(op, a.pipeline)
 		if err != nil {
 			return dst, err
 		}
 		if ok {
-			return r.aggregateSelf(op, a, docs, dst)
+			return r.aggregateSelf(op, a, src, dst)
 		}
 	}
 	if watchesChanges(a.pipeline) && !op.Bool("explain") {
 		return r.openWatch(op, a, dst)
+	}
+	if err := r.statsOfSeries(op, a); err != nil {
+		return dst, err
 	}
 	a.scan(a.pipeline, op.DB())
 	if len(a.writes) > 0 {
@@ -230,7 +234,11 @@ func (r *Router) local(op *command.Op, a *aggCommand, shard string) bool {
 }
 
 func (r *Router) aggregateOn(op *command.Op, a *aggCommand, info *cluster.CollectionInfo, dst []byte) ([]byte, error) {
-	shards, err := target(info, leadingMatch(a.pipeline), collatedBy(info, op.Req.Doc("collation")))
+	filter := leadingMatch(a.pipeline)
+	if filter == nil && a.stages > 0 {
+		filter = unpackedMatch(a.pipeline)
+	}
+	shards, err := target(info, filter, collatedBy(info, value.LookupDoc(a.body, "collation")))
 	if err != nil {
 		return dst, err
 	}
@@ -415,16 +423,11 @@ func (r *Router) aggregateOnView(op *command.Op, view *viewDef, stages []value.V
 		op.Query.On(kind)
 	}
 	pipeline := value.NewArray(value.ArrayOf(append(append([]value.Value(nil), view.pipeline...), stages...)...))
-	b, mark := value.Begin(nil)
-	b = value.Append(b, "aggregate", value.NewString(coll))
-	b = value.Append(b, "pipeline", pipeline)
-	b = append(b, extra...)
-	if view.collation != nil && value.Lookup(op.Req.Body, "collation").IsMissing() {
-		b = value.Append(b, "collation", value.NewDocument(view.collation))
+	m := &msg.Aggregate{DB: db, On: value.NewString(coll), Pipeline: pipeline.Doc(), ViewStages: int64(len(view.pipeline))}
+	if value.Lookup(op.Req.Body, "collation").IsMissing() {
+		m.Collation = view.collation
 	}
-	b = value.Append(b, "viewStages", value.NewInt32(int32(len(view.pipeline))))
-	b = value.Append(b, "$db", value.NewString(db))
-	a := &aggCommand{ns: view.ns, as: op.Stats.NS, stages: len(view.pipeline), pipeline: pipeline, body: value.End(b, mark)}
+	a := &aggCommand{ns: view.ns, as: op.Stats.NS, stages: len(view.pipeline), pipeline: pipeline, body: msg.With(m, extra)}
 	a.scan(pipeline, db)
 	return r.runAggregate(op, a, dst)
 }

@@ -8,9 +8,25 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// selfStage returns the documents of a pipeline's first stage if the router produces them itself; ok is false
+// selfStage returns the source of a pipeline's first stage if the router produces its documents; ok is false
 // otherwise.
-func (r *Router) selfStage(op *command.Op, pipeline value.Value) (docs [][]byte, ok bool, err error) {
+func (r *Router) selfStage(op *command.Op, pipeline value.Value) (src agg.Source, ok bool, err error) {
+	it := value.Walk(pipeline.Doc())
+	_, first, _ := it.Next()
+	if spec := value.Lookup(first.Doc(), "$listSampledQueries"); spec.T == value.Document && first.T == value.Document {
+		o := &agg.Options{NS: agg.Namespace{DB: op.DB(), Coll: "$cmd.aggregate"}, Host: &aggHost{r: r}}
+		if _, err := agg.Parse(pipeline, o); err != nil {
+			return nil, false, err
+		}
+		src, err = r.sampledQueries(op, spec.Doc())
+		return src, err == nil, err
+	}
+	docs, ok, err := r.selfDocs(op, pipeline)
+	return agg.NewSliceSource(docs), ok, err
+}
+
+// selfDocs is selfStage for stages whose documents the router has itself.
+func (r *Router) selfDocs(op *command.Op, pipeline value.Value) (docs [][]byte, ok bool, err error) {
 	it := value.Walk(pipeline.Doc())
 	_, first, there := it.Next()
 	if !there || first.T != value.Document {
@@ -66,14 +82,13 @@ func (r *Router) selfStage(op *command.Op, pipeline value.Value) (docs [][]byte,
 }
 
 // aggregateSelf runs the remaining stages of a pipeline over documents that the router produced.
-func (r *Router) aggregateSelf(op *command.Op, a *aggCommand, docs [][]byte, dst []byte) ([]byte, error) {
+func (r *Router) aggregateSelf(op *command.Op, a *aggCommand, src agg.Source, dst []byte) ([]byte, error) {
 	db, _ := cluster.SplitNS(a.ns)
 	rest := value.NewArray(value.ArrayOf(value.Values(a.pipeline.Doc())[1:]...))
 	size, err := cursorSize(a.body)
 	if err != nil {
 		return dst, err
 	}
-	var src agg.Source = agg.NewSliceSource(docs)
 	if value.Count(rest.Doc()) > 0 {
 		scope, err := r.newScope(op, nil)
 		if err != nil {

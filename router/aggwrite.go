@@ -1,6 +1,7 @@
 package router
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/collation"
@@ -43,30 +45,22 @@ func (o *outWriter) create() error {
 	if err != nil {
 		return err
 	}
-	found, err := cluster.FindAll(o.op, p, db, value.Doc(
-		value.F("listCollections", value.NewInt32(1)),
-		value.F("filter", value.NewDocument(value.Doc(value.F("name", value.NewString(o.w.NS.Coll))))),
-		value.F("$db", value.NewString(db))))
+	found, err := cluster.FindAll(o.op, p, db, msg.Doc(&msg.ListCollections{DB: db, Filter: value.Doc(value.F("name", value.NewString(o.w.NS.Coll)))}))
 	if err != nil {
 		return err
 	}
-	b, mark := value.Begin(nil)
-	b = value.Append(b, "create", value.NewString(o.temp))
+	c := &msg.Create{DB: db, Coll: o.temp, Temp: o.w.TimeSeries == nil} // if nobody else drops it, the shard's next primary does
+	var options []byte
 	if len(found) > 0 {
 		if t := value.Lookup(found[0], "type").Str(); t == "view" {
 			return mongoerr.Newf(mongoerr.CommandNotSupportedOnView, "$out target %s is a view", o.w.NS)
 		}
 		o.exists = true
-		b = append(b, rebuildElements(value.Lookup(found[0], "options").Doc(), nil)...)
-	} else if o.w.TimeSeries != nil {
-		b = value.Append(b, "timeseries", value.NewDocument(o.w.TimeSeries))
+		options = rebuildElements(value.Lookup(found[0], "options").Doc(), nil)
+	} else {
+		c.TimeSeries = o.w.TimeSeries
 	}
-	if o.w.TimeSeries == nil {
-		b = value.Append(b, "temp", value.NewBool(true)) // if nobody else does, the shard's next primary drops it
-	}
-	b = value.Append(b, "$db", value.NewString(db))
-	b = append(b, timedConcern(o.op, false)...)
-	if err := o.h.runWrite(o.op, value.End(b, mark)); err != nil || !o.exists {
+	if err := o.h.runWrite(o.op, msg.With(c, options, timedConcern(o.op, false))); err != nil || !o.exists {
 		return err
 	}
 	return o.copyIndexes(p)
@@ -74,25 +68,20 @@ func (o *outWriter) create() error {
 
 func (o *outWriter) copyIndexes(p cluster.Peer) error {
 	db := o.w.NS.DB
-	specs, err := cluster.FindAll(o.op, p, db, value.Doc(
-		value.F("listIndexes", value.NewString(o.w.NS.Coll)), value.F("$db", value.NewString(db))))
+	specs, err := cluster.FindAll(o.op, p, db, msg.Doc(&msg.ListIndexes{DB: db, Coll: o.w.NS.Coll}))
 	if err != nil {
 		return err
 	}
-	var add []value.Value
+	var add [][]byte
 	for _, s := range specs {
 		if value.Lookup(s, "name").Str() != "_id_" {
-			add = append(add, value.NewDocument(s))
+			add = append(add, s)
 		}
 	}
 	if len(add) == 0 {
 		return nil
 	}
-	b, mark := value.Begin(nil)
-	b = value.Append(b, "createIndexes", value.NewString(o.temp))
-	b = value.Append(b, "indexes", value.NewArray(value.ArrayOf(add...)))
-	b = value.Append(b, "$db", value.NewString(db))
-	return o.h.runWrite(o.op, value.End(append(b, timedConcern(o.op, false)...), mark))
+	return o.h.runWrite(o.op, msg.With(&msg.CreateIndexes{DB: db, Coll: o.temp, Indexes: add}, timedConcern(o.op, false)))
 }
 
 // Write implements agg.Writer.
@@ -108,14 +97,10 @@ func (o *outWriter) flush(ctx context.Context) error {
 	if o.n == 0 {
 		return nil
 	}
-	b, mark := value.Begin(nil)
-	b = value.Append(b, "insert", value.NewString(o.temp))
-	b, arr := value.BeginKey(b, value.Array, "documents")
-	b = value.End(append(b, o.batch...), arr)
-	b = value.Append(b, "$db", value.NewString(o.w.NS.DB))
-	b = append(b, timedConcern(o.op, false)...)
+	arr, m := value.Begin(nil)
+	b := msg.With(&msg.Insert{DB: o.w.NS.DB, Coll: o.temp, Documents: value.End(append(arr, o.batch...), m)}, timedConcern(o.op, false))
 	o.batch, o.n = o.batch[:0], 0
-	return o.h.runWrite(ctx, value.End(b, mark))
+	return o.h.runWrite(ctx, b)
 }
 
 // Commit implements agg.Writer.
@@ -123,13 +108,8 @@ func (o *outWriter) Commit(ctx context.Context) error {
 	if err := o.flush(ctx); err != nil {
 		return err
 	}
-	b, mark := value.Begin(nil)
-	b = value.Append(b, "renameCollection", value.NewString(o.w.NS.DB+"."+o.temp))
-	b = value.Append(b, "to", value.NewString(o.w.NS.String()))
-	b = value.Append(b, "dropTarget", value.NewBool(true))
-	b = value.Append(b, "$db", value.NewString("admin"))
-	reply, err := o.h.runReply(ctx, value.End(append(b, timedConcern(o.op, false)...), mark))
-	if err == nil { // everything is done: the write concern is waited for by the reply
+	reply, err := o.h.runReply(ctx, msg.With(&msg.Rename{From: o.w.NS.DB + "." + o.temp, To: o.w.NS.String(), DropTarget: true}, timedConcern(o.op, false)))
+	if err == nil { // everything is done: the reply waits for the write concern
 		o.op.SetWriteConcernError(cluster.WriteConcernErrorOf(reply))
 	}
 	return err
@@ -142,12 +122,12 @@ func (o *outWriter) Abort(ctx context.Context) {
 	}
 }
 
-// dropTemp drops the temporary collection of an $out that failed. A shard without a majority is not waited for long.
+// dropTemp drops the temporary collection of a failed $out. It does not wait long for a shard without a majority.
 func (r *Router) dropTemp(ctx context.Context, db, coll string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	h := &aggHost{r: r}
-	return h.runWrite(ctx, value.Doc(value.F("drop", value.NewString(coll)), value.F("$db", value.NewString(db)),
+	return h.runWrite(ctx, msg.Doc(&msg.Drop{DB: db, Coll: coll},
 		value.F("writeConcern", value.NewDocument(value.Doc(value.F("w", value.NewString("majority")), value.F("wtimeout", value.NewInt32(100)))))))
 }
 
@@ -203,9 +183,11 @@ type mergeWriter struct {
 	w         agg.WriteSpec
 	on        []string
 	sparse    bool // the index on the identifying fields leaves out documents without them
-	collation value.Value
-	batch     []byte
-	n         int
+	collation []byte
+	// The batch: documents, as elements of an array, if the stage only inserts, and statements otherwise.
+	documents []byte
+	updates   []msg.UpdateStatement
+	n, size   int
 }
 
 // newMergeWriter determines the fields that identify documents: those of the stage, which a unique index must
@@ -216,9 +198,9 @@ func newMergeWriter(h *aggHost, op *command.Op, w agg.WriteSpec, info *cluster.C
 	if err != nil {
 		return nil, err
 	}
-	m.collation = value.NewDocument(value.Doc(value.F("locale", value.NewString("simple"))))
+	m.collation = value.Doc(value.F("locale", value.NewString("simple")))
 	if spec != nil {
-		m.collation = value.NewDocument(spec.Document())
+		m.collation = spec.Document()
 	}
 	switch {
 	case !w.DefaultOn:
@@ -252,8 +234,7 @@ func (m *mergeWriter) checkOn(op *command.Op, info *cluster.CollectionInfo, spec
 	if err != nil {
 		return err
 	}
-	specs, err := cluster.FindAll(op, p, m.w.NS.DB, value.Doc(
-		value.F("listIndexes", value.NewString(m.w.NS.Coll)), value.F("$db", value.NewString(m.w.NS.DB))))
+	specs, err := cluster.FindAll(op, p, m.w.NS.DB, msg.Doc(&msg.ListIndexes{DB: m.w.NS.DB, Coll: m.w.NS.Coll}))
 	if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound && len(m.on) == 1 && m.on[0] == "_id" {
 		return nil // the collection does not exist yet; it will have an _id index
 	}
@@ -293,12 +274,18 @@ func (m *mergeWriter) identifiedBy(key []byte) bool {
 
 // Write implements agg.Writer.
 func (m *mergeWriter) Write(ctx context.Context, doc []byte, let []value.Value) error {
-	st, err := m.statement(doc, let)
-	if err != nil {
-		return err
+	if m.inserts() {
+		m.documents = value.AppendIndex(m.documents, m.n, value.NewDocument(doc))
+		m.size = len(m.documents)
+	} else {
+		st, err := m.statement(doc, let)
+		if err != nil {
+			return err
+		}
+		m.updates = append(m.updates, st)
+		m.size += st.Size()
 	}
-	m.batch = value.AppendIndex(m.batch, m.n, value.NewDocument(st))
-	if m.n++; m.w.WhenNotMatched != "fail" && m.n < maxMergeBatch && len(m.batch) < maxBatchBytes/2 {
+	if m.n++; m.w.WhenNotMatched != "fail" && m.n < maxMergeBatch && m.size < maxBatchBytes/2 {
 		return nil
 	}
 	return m.flush(ctx)
@@ -307,28 +294,18 @@ func (m *mergeWriter) Write(ctx context.Context, doc []byte, let []value.Value) 
 // inserts reports whether the stage only inserts.
 func (m *mergeWriter) inserts() bool { return m.w.WhenMatched == "fail" }
 
-func (m *mergeWriter) statement(doc []byte, let []value.Value) ([]byte, error) {
-	if m.inserts() {
-		return doc, nil
-	}
-	if m.w.NeedsID(m.on, doc) {
+func (m *mergeWriter) statement(doc []byte, let []value.Value) (st msg.UpdateStatement, err error) {
+	if doc = bytes.Clone(doc); m.w.NeedsID(m.on, doc) { // the statement is kept until the batch is sent
 		doc = withID(doc)
 	}
-	q, err := agg.MergeFilter(m.on, m.sparse, doc)
-	if err != nil {
-		return nil, err
+	if st.Query, err = agg.MergeFilter(m.on, m.sparse, doc); err != nil {
+		return st, err
 	}
-	f := []value.Field{value.F("q", value.NewDocument(q)), value.F("u", m.w.Change(doc)), value.F("collation", m.collation)}
-	if m.w.WhenNotMatched == "insert" {
-		f = append(f, value.F("upsert", value.NewBool(true)))
-	}
+	st.Change, st.Collation, st.Upsert = m.w.Change(doc), m.collation, m.w.WhenNotMatched == "insert"
 	if m.w.WhenMatched == "pipeline" {
-		f = append(f, value.F("c", value.NewDocument(m.variables(doc, let))))
-		if m.w.WhenNotMatched == "insert" { // of the document itself, not of what the pipeline produces from an empty one
-			f = append(f, value.F("upsertSupplied", value.NewBool(true)))
-		}
+		st.Constants, st.UpsertSupplied = m.variables(doc, let), st.Upsert
 	}
-	return value.Doc(f...), nil
+	return st, nil
 }
 
 // variables returns the variables of a whenMatched pipeline: those of the stage's let and, always, new, the new document.
@@ -352,19 +329,14 @@ func (m *mergeWriter) flush(ctx context.Context) error {
 	if m.n == 0 {
 		return nil
 	}
-	name, list := "update", "updates"
+	var write msg.Message = &msg.Update{DB: m.w.NS.DB, Coll: m.w.NS.Coll, Updates: m.updates, Unordered: true}
 	if m.inserts() {
-		name, list = "insert", "documents"
+		arr, mark := value.Begin(nil)
+		write = &msg.Insert{DB: m.w.NS.DB, Coll: m.w.NS.Coll, Documents: value.End(append(arr, m.documents...), mark)}
 	}
-	b, mark := value.Begin(nil)
-	b = value.Append(b, name, value.NewString(m.w.NS.Coll))
-	b, arr := value.BeginKey(b, value.Array, list)
-	b = value.End(append(b, m.batch...), arr)
-	b = value.Append(b, "ordered", value.NewBool(m.inserts()))
-	b = value.Append(b, "$db", value.NewString(m.w.NS.DB))
-	b = append(b, timedConcern(m.op, m.late)...)
-	m.batch, m.n = m.batch[:0], 0
-	reply, err := m.h.runReply(ctx, value.End(b, mark))
+	body := msg.With(write, timedConcern(m.op, m.late))
+	m.documents, m.updates, m.n, m.size = m.documents[:0], m.updates[:0], 0, 0
+	reply, err := m.h.runReply(ctx, body)
 	if err != nil {
 		return err
 	}

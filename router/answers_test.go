@@ -11,7 +11,7 @@ func TestOptionsThatARouterCannotHonour(t *testing.T) {
 		cmd  string
 		want int32
 	}{
-		{`{"shardCollection": "d.ts", "key": {"t": 1}, "timeseries": {"timeField": "t"}}`, 238},
+		{`{"shardCollection": "d.ts", "key": {"a": 1}, "timeseries": {"timeField": "t"}}`, 72},
 		{`{"shardCollection": "d.h", "key": {"a": 1}, "presplitHashedZones": true}`, 72},
 		{`{"shardCollection": "d.h", "key": {"a": "hashed"}, "presplitHashedZones": true}`, 72},
 		{`{"profile": 1}`, 2}, {`{"profile": 2}`, 2}, {`{"profile": 0}`, 0}, {`{"profile": -1}`, 0},

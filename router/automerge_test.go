@@ -3,7 +3,6 @@ package router_test
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -21,9 +20,8 @@ func (c *testCluster) forgetfulChunks() {
 	}
 }
 
-// outliveTransactions lets more time pass than the shortest lifetime of transactions, 1 s, in whole seconds of cluster time, which the
-// clocks of all nodes follow.
-func (c *testCluster) outliveTransactions() { time.Sleep(2100 * time.Millisecond) }
+// outliveTransactions lets more cluster time pass than the shortest lifetime of transactions, 1 s.
+func (c *testCluster) outliveTransactions() { c.clock.AdvanceCluster(c.clock.ClusterTime() + 3<<32) }
 
 // chunkList returns a collection's chunks as "shard:lower bound", in order.
 func (c *testCluster) chunkList(coll string) (out string) {

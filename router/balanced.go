@@ -7,8 +7,8 @@ import (
 	"github.com/shoaldb/shoal/command"
 )
 
-// A client behind a load balancer that loses its connection gets another router with the next one: the cursors and transactions that it
-// has here are of no further use to it (specification: Load Balancer Support), and end at once.
+// A client behind a load balancer that loses its connection gets another router with the next one: its cursors and
+// transactions here can no longer be used (specification: Load Balancer Support), and end at once.
 
 // noteLost queues a disconnected client for endLost. If very many disconnect at once, the cursors and transactions of some time out
 // instead, as those of other clients do.

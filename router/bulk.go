@@ -25,7 +25,7 @@ type bulk struct {
 	errors, inserted, matched, modified, upserted, deleted int64
 	retried                                                []value.Value // the ids of statements that had been executed before
 	stop                                                   bool
-	done                                                   int // how many operations a shard had run before they came here
+	done                                                   int // the number of operations that a shard had run before the router took over
 }
 
 func newBulk(r *Router, op *command.Op, names []string) *bulk {
@@ -171,7 +171,7 @@ func (b *bulk) failed(i int, d []byte, err error) {
 }
 
 // insertsFrom counts the operations from the i-th on that insert into one collection: they can be sent as one command, whose reply
-// tells the outcome of each. (That of an update or a delete tells of all statements together.)
+// has the outcome of each. (The reply to an update or a delete has counts of all statements together.)
 func (b *bulk) insertsFrom(ops [][]byte, i int) (n int) {
 	into := int64(-1)
 	for ; i < len(ops); i++ {

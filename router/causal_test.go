@@ -174,7 +174,7 @@ func TestClientsDoNotWriteTheHistoryOfSessionsThroughARouter(t *testing.T) {
 		db, cmd string
 		code    mongoerr.Code
 	}{
-		{"config", `{"insert": "transactions", "documents": [{"_id": 1}]}`, mongoerr.InvalidNamespace},
+		{"config", `{"insert": "transactions", "documents": [{"_id": 1}], "lsid": {"id": {"$binary": {"base64": "AAAAAAAAQACAAAAAAAAAAQ==", "subType": "04"}}}}`, 40528},
 		{"config", `{"findAndModify": "system.preparedTransactions", "query": {}, "update": {"$set": {"x": 1}}, "upsert": true}`, mongoerr.InvalidNamespace},
 		{"admin", `{"bulkWrite": 1, "ops": [{"insert": 0, "document": {"_id": 1}}], "nsInfo": [{"ns": "config.system.preparedTransactions"}]}`, mongoerr.InvalidNamespace},
 		{"config", `{"drop": "system.retryableWrites"}`, mongoerr.InvalidNamespace},

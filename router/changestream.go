@@ -19,49 +19,50 @@ import (
 //	                                                              or a hubReader, a position in a hub's window
 //	shardMerge.next ── an event is returned once every other shard is past it
 //	         └─ step: one getMore at a time on each shard that has nothing; a shard that holds others back is asked for a
-//	            no-op write (appendOplogNote), which moves its high-water mark on and wakes its getMore
+//	            no-op write (appendOplogNote), which advances its high-water mark and wakes its getMore
 //
-// A shard's requests outlive the client's getMore: the next one takes what they return.
+// A request to a shard outlives the client's getMore: the next getMore uses its reply.
 //
-// Streams that differ only in what they do with the events share one merge, a watchHub: those that begin now join it at once, those
-// that are resumed have a merge of their own until they have caught up. A stream whose client falls behind the hub's window has a
+// Streams that differ only in what they do with the events share one merge, a watchHub: those that begin at the current time join it at once,
+// those that are resumed have a merge of their own until they have caught up. A stream whose client falls behind the hub's window gets a
 // merge of its own again.
 
 // clientStream is one client's change stream.
 type clientStream struct {
 	r     *Router
 	spec  *agg.ChangeStream
-	shape *streamShape // of the streams that can share a hub; nil where this one cannot
+	of    watched
+	shape *streamShape // of the streams that can share a hub; nil if this one cannot
 	up    upstream
-	after *changestream.Token // events up to it have been given, or are none of the stream's; nil once a later one came
+	after *changestream.Token // events up to it have been returned, or do not belong to the stream; nil after a later event
 	pos   *changestream.Token
 
 	resume *changestream.Token // the event to continue after, until it has been seen
-	within bool                // that event is delivered once more, to continue within it
+	within bool                // that event is delivered again, to continue within it
 	ended  bool
 
-	seen *changestream.Token // of the last event that came, given or not
-	id   []byte              // of the last one that the stages got
-	last *changestream.Token // of that, too
+	seen *changestream.Token // of the last event that arrived, returned or not
+	id   []byte              // of the last event passed to the stages
+	last *changestream.Token // of the same event
 	src  agg.Source          // the client's stages
 
 	before, given *changestream.Token // of the last two that passed the stages
-	dry           bool                // the stages have nothing left of the events that came
+	dry           bool                // the stages have processed all events that arrived
 	answered      time.Time           // the last batch
 }
 
-// upstream is where a client's stream has its events from.
+// upstream is the source of a client's stream.
 type upstream interface {
-	// next returns the next event; ok is false if there is none yet, and then position tells up to where.
+	// next returns the next event; ok is false if there is none yet: position then returns the time up to which there is none.
 	next() (ev shardEvent, ok bool, err error)
-	// position returns a time up to which next has returned everything; nil where that is not known.
+	// position returns a time up to which next has returned everything; nil if that is not known.
 	position() *changestream.Token
-	// buffered reports whether there is an event that cannot be given yet.
+	// buffered reports whether there is an event that cannot be returned yet.
 	buffered() bool
-	// turn reports whether the stream may look at what is new without waiting; looked notes the size of what it has answered.
+	// turn reports whether the stream may read new events without waiting; looked records the size of its reply.
 	turn() bool
 	looked(size int)
-	// catchUp waits a moment for what had happened at a time.
+	// catchUp waits a moment for the events up to a time.
 	catchUp(ctx context.Context, at uint64)
 	// wait returns when there may be more, or ctx ends, which is no error.
 	wait(ctx context.Context) error
@@ -73,7 +74,7 @@ type ownMerge struct{ *shardMerge }
 
 func (ownMerge) turn() bool                       { return true }
 func (ownMerge) looked(int)                       {}
-func (ownMerge) catchUp(context.Context, uint64)  {} // the shards' streams do
+func (ownMerge) catchUp(context.Context, uint64)  {} // the shards' streams split them
 func (m ownMerge) wait(ctx context.Context) error { return m.step(ctx) }
 
 // watchesChanges reports whether a pipeline begins with $changeStream.
@@ -151,7 +152,7 @@ func (r *Router) newWatch(op *command.Op, a *aggCommand, p *agg.Pipeline) (*clie
 			w.given = t
 		}
 	}
-	w.pos = changestream.MarkAt(start)
+	w.pos, w.of = changestream.MarkAt(start), watchedBy(a, w.spec)
 	simple := op.Req.Doc("collation") == nil
 	if readsFrom(op) == nil {
 		w.shape = shapeOf(a, w.spec, simple)
@@ -183,7 +184,7 @@ func (r *Router) newWatch(op *command.Op, a *aggCommand, p *agg.Pipeline) (*clie
 
 // openOwn gives the stream a merge of its own from a time on.
 func (w *clientStream) openOwn(op *command.Op, open func(start uint64) []byte, start uint64) error {
-	m, err := newShardMerge(op, w.r, open, readsFrom(op).Clone(), start)
+	m, err := newShardMerge(op, w.r, w.of, open, readsFrom(op).Clone(), start)
 	if err != nil {
 		return err
 	}
@@ -192,11 +193,11 @@ func (w *clientStream) openOwn(op *command.Op, open func(start uint64) []byte, s
 	return nil
 }
 
-// stream returns what of the command opens shards' streams, in memory of its own: streams are opened again, and on shards that join,
-// when the request's memory has long been another's.
+// stream returns the part of the command that opens shards' streams. It is a copy: streams are opened again, and on shards that join,
+// long after the request's memory has been reused.
 func (a *aggCommand) stream() *aggCommand {
 	body := append([]byte(nil), a.body...)
-	return &aggCommand{body: body, pipeline: value.Lookup(body, "pipeline")}
+	return &aggCommand{ns: a.ns, body: body, pipeline: value.Lookup(body, "pipeline")}
 }
 
 // shardStream returns the aggregate that opens a shard's stream: the events that pass a filter. Look-ups of
@@ -223,14 +224,14 @@ func shardStream(a *aggCommand, spec *agg.ChangeStream, filter []byte, start uin
 		"hint": true, "readConcern": true, "fromRouter": true}, extra)
 }
 
-// splitsEvents reports whether a pipeline ends with $changeStreamSplitLargeEvent. The shards then send what is too large for a document
-// in fragments; the client's stages run over the whole event, whose fragments may be others.
+// splitsEvents reports whether a pipeline ends with $changeStreamSplitLargeEvent. The shards then send an event that is too large for a
+// document in fragments; the client's stages run over the whole event, and may split it differently.
 func splitsEvents(pipeline value.Value) bool {
 	stages := value.Values(pipeline.Doc())
 	return len(stages) > 1 && !value.Lookup(stages[len(stages)-1].Doc(), "$changeStreamSplitLargeEvent").IsMissing()
 }
 
-// merged returns the next event of the cluster that is the stream's; ok is false if none can be given yet.
+// merged returns the next event of the cluster that belongs to the stream; ok is false if none can be returned yet.
 func (w *clientStream) merged(ctx context.Context) (ev shardEvent, ok bool, err error) {
 	for !w.ended {
 		ev, ok, err = w.up.next()
@@ -268,7 +269,7 @@ func (w *clientStream) merged(ctx context.Context) (ev shardEvent, ok bool, err 
 	return ev, false, nil
 }
 
-// reached returns up to where the stream has had everything: a time, or the last event where that is later.
+// reached returns the position up to which the stream has returned everything: a time, or the last event if that is later.
 func (w *clientStream) reached() *changestream.Token {
 	if w.seen != nil && w.seen.Compare(w.pos) > 0 {
 		return w.seen
@@ -276,7 +277,7 @@ func (w *clientStream) reached() *changestream.Token {
 	return w.pos
 }
 
-// leaveHub gives the stream a merge of its own, from where it is on.
+// leaveHub gives the stream a merge of its own, from its current position.
 func (w *clientStream) leaveHub(ctx context.Context) error {
 	op := command.FromContext(ctx)
 	at := w.reached()
@@ -285,8 +286,8 @@ func (w *clientStream) leaveHub(ctx context.Context) error {
 	return w.openOwn(op, w.shape.own, max(at.ClusterTime, 1))
 }
 
-// joinHub has a stream with a merge of its own share a hub once it has caught up and nothing is left that a hub would not have. Where
-// there is no hub yet, its merge becomes that of one.
+// joinHub makes a stream with a merge of its own share a hub, once it has caught up and holds no event that the hub lacks. If
+// there is no hub yet, its merge becomes that of a new one.
 func (w *clientStream) joinHub(op *command.Op, c *mergeCursor) {
 	own, ok := w.up.(ownMerge)
 	if !ok || w.shape == nil || w.resume != nil || w.ended || c.pending != nil || own.buffered() {
@@ -354,7 +355,7 @@ func equalities(key []byte) []byte {
 	return value.Doc(f...)
 }
 
-// streamPause is the gap between getMores after which a client is considered not to be following its stream: when it comes back it is to have what was
+// streamPause is the gap between getMores after which a client is considered not to be following its stream: its next getMore returns everything that was
 // committed before.
 const streamPause = 50 * time.Millisecond
 

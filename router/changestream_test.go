@@ -63,6 +63,16 @@ func (s *streamOf) more(ms int) bson.A {
 	return s.take(r["cursor"].(bson.D), "nextBatch")
 }
 
+// rest reads on until n events have come, and then whether more do.
+func (s *streamOf) rest(n int) (out bson.A) {
+	s.c.t.Helper()
+	s.c.until(fmt.Sprintf("the stream has %d events", n), func() bool {
+		out = append(out, s.more(100)...)
+		return len(out) >= n
+	})
+	return append(out, s.more(100)...)
+}
+
 func field(d any, name string) any {
 	for _, e := range d.(bson.D) {
 		if e.Key == name {

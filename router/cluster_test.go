@@ -21,7 +21,9 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// testCluster is a router, a config server and some shards in memory, reached by function calls.
+// testCluster is a router, a config server and some shards in memory, reached by function calls. It is not the clusters of cmd/shoal's tests
+// (startHere, launchCluster), which are assembled as an operator's: here a test has the rooms themselves, puts a wrapper around a peer, a set or a
+// clock, and no room may import cmd/shoal.
 type testCluster struct {
 	t      testing.TB
 	router *command.Service
@@ -37,6 +39,7 @@ type testCluster struct {
 	client *command.Client
 	reuses bool                                           // a request's memory is written over after the reply, as by the next one on a connection
 	join   func(id, hosts string, s ...*shardnode.Server) // makes servers a shard
+	add    func(id, hosts string, s ...*shardnode.Server) error
 	opened func(c shardnode.Config) *shardnode.Server
 	clock  *cluster.VectorClock                                          // of all nodes
 	mongos func(*cluster.VectorClock) (*command.Service, *router.Router) // creates one more router
@@ -105,14 +108,20 @@ func newWatchedCluster(t testing.TB, shards int, watch func(shard string, m *wir
 		t.Fatal(err)
 	}
 	c.reshardings()
-	c.join = func(id, hosts string, servers ...*shardnode.Server) {
+	c.add = func(id, hosts string, servers ...*shardnode.Server) error {
 		for _, s := range servers {
 			s.OnJoin(func(id migration.Identity) (*migration.ShardState, error) {
 				return migration.NewShardState(id.Shard, cluster.NewCatalog(c.confP), reg(), clock), nil
 			})
 		}
 		c.shards[id] = servers[0].Peer()
-		c.admin(c.confP, bson.D{{Key: "_configsvrAddShard", Value: id + "/" + hosts}, {Key: "name", Value: id}, {Key: "$db", Value: "admin"}})
+		_, err := cluster.Run(ctx, c.confP, value.Doc(value.F("_configsvrAddShard", value.NewString(id+"/"+hosts)), value.F("name", value.NewString(id)), value.F("$db", value.NewString("admin"))))
+		return err
+	}
+	c.join = func(id, hosts string, servers ...*shardnode.Server) {
+		if err := c.add(id, hosts, servers...); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for i := 0; i < shards; i++ {
 		id := fmt.Sprintf("shard%d", i)

@@ -2,6 +2,7 @@ package router
 
 import (
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -28,8 +29,7 @@ func (r *Router) clusterCatalog(op *command.Op, spec []byte) ([][]byte, error) {
 	if db := op.DB(); db != "admin" {
 		return l.docs, l.database(db)
 	}
-	dbs, err := cluster.FindAll(op, r.config, "config", value.Doc(value.F("find", value.NewString("databases")),
-		value.F("sort", value.NewDocument(value.Doc(value.F("_id", value.NewInt32(1))))), value.F("$db", value.NewString("config"))))
+	dbs, err := cluster.Find{NS: "config.databases", Sort: cluster.ByID()}.All(op, r.config)
 	if err != nil {
 		return nil, err
 	}
@@ -48,8 +48,7 @@ func (r *Router) clusterCatalog(op *command.Op, spec []byte) ([][]byte, error) {
 // readChunkSize reads the chunk size that the balancer uses, in megabytes.
 func (l *catalogList) readChunkSize() error {
 	l.chunkSizeMB = 128
-	docs, err := cluster.FindAll(l.op, l.r.config, "config", value.Doc(value.F("find", value.NewString("settings")),
-		value.F("filter", value.NewDocument(value.Doc(value.F("_id", value.NewString("chunksize"))))), value.F("$db", value.NewString("config"))))
+	docs, err := cluster.Find{NS: "config.settings", Filter: value.Doc(value.F("_id", value.NewString("chunksize")))}.All(l.op, l.r.config)
 	if len(docs) > 0 {
 		if n, ok := value.Lookup(docs[0], "value").AsInt64(); ok {
 			l.chunkSizeMB = n
@@ -71,7 +70,7 @@ func (l *catalogList) database(name string) error {
 	if err != nil {
 		return err
 	}
-	colls, err := cluster.FindAll(l.op, p, name, value.Doc(value.F("listCollections", value.NewInt32(1)), value.F("$db", value.NewString(name))))
+	colls, err := cluster.FindAll(l.op, p, name, msg.Doc(&msg.ListCollections{DB: name}))
 	if err != nil {
 		return err
 	}

@@ -3,19 +3,37 @@ package router
 import (
 	"bytes"
 	"context"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// The cluster parameters that a router itself acts on: it reads them periodically, and learns of a change at once
-// if they are set or read through it.
+// clusterParams are the cluster parameters as last read by the router: periodically, and whenever they are set or read through it.
+type clusterParams struct {
+	mu    sync.Mutex
+	known map[string][]byte // guarded by mu
+
+	pauses atomic.Bool // pauseMigrationsDuringMultiUpdates
+}
+
+// ClusterParameters reads the values of all parameters, by name, which a router has to know when it starts.
+func (r *Router) ClusterParameters(ctx context.Context) (all [][]byte, err error) {
+	params, err := r.loadClusterParams(ctx)
+	for _, name := range slices.Sorted(maps.Keys(params)) {
+		all = append(all, params[name])
+	}
+	return all, err
+}
 
 // loadClusterParams reads the parameters from the config server; they are returned by name.
 func (r *Router) loadClusterParams(ctx context.Context) (map[string][]byte, error) {
-	names := value.ArrayOf(value.NewString(querySettingsField), value.NewString(pauseParam), value.NewString(command.AuditConfig))
-	reply, err := r.askConfig(ctx, value.Doc(value.F("getClusterParameter", value.NewArray(names)), value.F("$db", value.NewString("admin"))))
+	reply, err := r.askConfig(ctx, msg.Doc(&msg.GetClusterParameter{Name: "*"}))
 	if err == nil {
 		err = cluster.ReplyError(reply)
 	}
@@ -31,17 +49,40 @@ func (r *Router) takeClusterParams(reply []byte) map[string][]byte {
 	for _, p := range value.Values(value.Lookup(reply, "clusterParameters").Doc()) {
 		name, doc := value.Lookup(p.Doc(), "_id").Str(), bytes.Clone(p.Doc())
 		params[name] = doc
+		r.noteClusterParam(name, doc)
 		switch name {
 		case querySettingsField:
 			r.settings.load(doc)
 		case command.AuditConfig:
 			r.Service.Audit.Configure(doc)
 		case pauseParam:
-			r.pauses.Store(value.Lookup(doc, "enabled").Truthy())
+			r.params.pauses.Store(value.Lookup(doc, "enabled").Truthy())
 		}
 	}
 	return params
 }
+
+// noteClusterParam stores a parameter, and records a change in the audit log. Concurrent reads may arrive in another order: a value that is older than the
+// stored one is ignored.
+func (r *Router) noteClusterParam(name string, doc []byte) {
+	p := &r.params
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	was := p.known[name]
+	switch then, now := value.Lookup(was, clusterParamTime), value.Lookup(doc, clusterParamTime); {
+	case was == nil:
+	case bytes.Equal(was, doc), then.T == value.Timestamp && now.T == value.Timestamp && now.TimestampU64() <= then.TimestampU64():
+		return
+	default:
+		r.Service.Audit.ParameterUpdated(nil, was, doc)
+	}
+	if p.known == nil {
+		p.known = map[string][]byte{}
+	}
+	p.known[name] = doc
+}
+
+const clusterParamTime = "clusterParameterTime"
 
 // getClusterParameter implements the command.
 func (r *Router) getClusterParameter(op *command.Op, dst []byte) ([]byte, error) {
@@ -62,7 +103,7 @@ func (r *Router) setClusterParameter(op *command.Op, dst []byte) ([]byte, error)
 	return dst, err
 }
 
-// getAuditConfig tells the configuration of the router's audit log: its own, or that of the cluster.
+// getAuditConfig returns the configuration of the router's audit log: its own, or that of the cluster.
 func (r *Router) getAuditConfig(op *command.Op, dst []byte) ([]byte, error) {
 	switch a := r.Service.Audit; {
 	case a == nil:

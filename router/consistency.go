@@ -10,8 +10,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// checkMetadataConsistency compares the sharding catalog with itself and with what the shards have: the primary shard of each database does,
-// while no DDL changes it. Its value is 1 on admin for the whole cluster, 1 on a database for that, or a collection.
+// checkMetadataConsistency checks that the sharding catalog agrees with itself and with the shards' catalogs. The primary shard of each database
+// does it, while no DDL changes the database. Its value is 1 on admin for the whole cluster, 1 on a database for that, or a collection.
 func (r *Router) checkMetadataConsistency(op *command.Op, dst []byte) ([]byte, error) {
 	m := msg.CheckConsistency{DB: op.DB(), Indexes: op.Bool("checkIndexes")}
 	ns := op.DB() + ".$cmd.aggregate"
@@ -80,10 +80,10 @@ func (r *Router) checkCluster(op *command.Op, m msg.CheckConsistency) (found [][
 }
 
 func (r *Router) configDocs(op *command.Op, coll string) ([][]byte, error) {
-	return cluster.FindConfig(op, r.config, value.Doc(value.F("find", value.NewString(coll)), value.F("sort", value.NewDocument(value.Doc(value.F("_id", value.NewInt32(1))))), value.F("$db", value.NewString("config"))))
+	return cluster.FindConfig(op, r.config, cluster.Find{NS: "config." + coll, Sort: cluster.ByID()}.Doc())
 }
 
-// checkDatabase has the primary shard of a database check it; one that does not exist has nothing to be inconsistent.
+// checkDatabase has the primary shard of a database check it; one that does not exist is consistent.
 func (r *Router) checkDatabase(op *command.Op, m msg.CheckConsistency) (found [][]byte, err error) {
 	if cluster.FixedDatabase(m.DB) {
 		return r.checkFixed(op, m)
@@ -125,7 +125,7 @@ func (r *Router) checkFixed(op *command.Op, m msg.CheckConsistency) (found [][]b
 		if err != nil {
 			return nil, err
 		}
-		chunks, err := cluster.FindConfig(op, r.config, value.Doc(value.F("find", value.NewString("chunks")), value.F("filter", value.NewDocument(value.Doc(value.F("uuid", c.UUID)))), value.F("$db", value.NewString("config"))))
+		chunks, err := cluster.FindConfig(op, r.config, cluster.Find{NS: "config.chunks", Filter: value.Doc(value.F("uuid", c.UUID))}.Doc())
 		if err != nil {
 			return nil, err
 		}

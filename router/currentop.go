@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
@@ -120,8 +121,7 @@ func (r *Router) shardOps(op *command.Op, spec []byte) ([][]byte, error) {
 		return nil, err
 	}
 	stage := value.NewDocument(value.Doc(value.F("$currentOp", value.NewDocument(rebuild(spec, map[string]bool{"localOps": true, "targetAllNodes": true}, nil)))))
-	body := value.Doc(value.F("aggregate", value.NewInt32(1)), value.F("pipeline", value.NewArray(value.ArrayOf(stage))),
-		value.F("cursor", value.NewDocument(value.Doc(value.F("batchSize", value.NewInt32(1<<20))))), value.F("$db", value.NewString("admin")))
+	body := msg.Doc(&msg.Aggregate{On: msg.Whole(), Pipeline: value.ArrayOf(stage), Cursor: &msg.Cursor{BatchSize: 1 << 20}})
 	replies := r.scatter(op, ids, func(string) ([]byte, []wire.Sequence) { return body, nil })
 	if err := firstError(replies); err != nil {
 		return nil, err
@@ -165,7 +165,7 @@ func (r *Router) killOp(op *command.Op, dst []byte) ([]byte, error) {
 	if !op.Allowed("killop", "", "") {
 		return dst, op.Refuse()
 	}
-	_, err = r.call(op, shard, value.Doc(value.F("killOp", value.NewInt32(1)), value.F("op", value.NewInt64(id)), value.F("$db", value.NewString("admin"))), nil)
+	_, err = r.call(op, shard, msg.Doc(&msg.KillOp{ID: id}), nil)
 	if err != nil {
 		return dst, err
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -413,10 +414,7 @@ func (r *Router) closeRemote(c *routerCursor) {
 // killOn kills a member's cursor. If that fails, the cursor ends with the member's own timeout.
 func killOn(ctx context.Context, p cluster.Peer, ns string, id int64) {
 	db, coll := cluster.SplitNS(ns)
-	_, _ = cluster.Run(ctx, p, value.Doc(
-		value.F("killCursors", value.NewString(coll)),
-		value.F("cursors", value.NewArray(value.ArrayOf(value.NewInt64(id)))),
-		value.F("$db", value.NewString(db))))
+	_, _ = cluster.Run(ctx, p, msg.Doc(&msg.KillCursors{DB: db, Coll: coll, Cursors: []value.Value{value.NewInt64(id)}}))
 }
 
 // killCursors implements the command.

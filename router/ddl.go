@@ -179,8 +179,14 @@ func (r *Router) createIndexes(op *command.Op, dst []byte) ([]byte, error) {
 	op.Stats.NS, op.Stats.Type = ns, "command"
 	from := len(dst)
 	err = r.routed(op, ns, true, func(info *cluster.CollectionInfo) error {
-		var err error
-		if !info.Sharded() {
+		buckets, err := r.freshBuckets(op, info)
+		if err != nil {
+			return err
+		}
+		if buckets != nil {
+			info = buckets
+		}
+		if !info.Sharded() && buckets == nil {
 			dst, err = r.toHome(op, info, dst[:from])
 			return err
 		}
@@ -268,7 +274,7 @@ func (r *Router) create(op *command.Op, dst []byte) ([]byte, error) {
 }
 
 // coordinated makes the primary shard of a database coordinate a DDL, with the request's generic arguments. If the reply is lost, or the
-// shard has no primary, it sends the request again, with the id by which the coordinator knows it: the answer is that of the first one.
+// shard has no primary, it sends the request again, with the id by which the coordinator recognizes it: the reply is that to the first one.
 func (r *Router) coordinated(op *command.Op, info *cluster.CollectionInfo, m msg.Message, dst []byte) ([]byte, error) {
 	id, generic, from := cluster.NewUUID(), genericArguments(op), len(dst)
 	for try := 0; ; try++ {
@@ -476,10 +482,12 @@ func (r *Router) listDatabases(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	ids := []string{cluster.ConfigShardID}
+	ids, alsoShard := []string{cluster.ConfigShardID}, false // whether the config server is a shard
 	for _, s := range shards {
 		if s.ID != cluster.ConfigShardID {
 			ids = append(ids, s.ID)
+		} else {
+			alsoShard = true
 		}
 	}
 	nameOnly := op.Bool("nameOnly")
@@ -492,7 +500,7 @@ func (r *Router) listDatabases(op *command.Op, dst []byte) ([]byte, error) {
 		onConfig := replies[i].shard == cluster.ConfigShardID
 		for _, d := range value.Values(value.Lookup(replies[i].body, "databases").Doc()) {
 			name := value.Lookup(d.Doc(), "name").Str()
-			if name == "local" || cluster.FixedDatabase(name) != onConfig {
+			if fixed := cluster.FixedDatabase(name); name == "local" || fixed && !onConfig || !fixed && onConfig && !alsoShard {
 				continue
 			}
 			e := dbs[name]

@@ -112,6 +112,7 @@ func (c *testCluster) counted(coll string, from int) int {
 // drop returned ok and left documents on a shard; and the critical sections were never ended. Now a retry finishes the
 // drop, and no operation on the name hangs.
 func TestDropWithKilledConfigServer(t *testing.T) {
+	t.Parallel()
 	c := newTestCluster(t, 3)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard2"}`)
 	atEveryStep(t, func(t *testing.T, n int) bool {
@@ -140,6 +141,7 @@ func TestDropWithKilledConfigServer(t *testing.T) {
 // Likewise a config server that is killed during a rename: the retried rename finishes it, and the target has the documents
 // of the source alone.
 func TestRenameWithKilledConfigServer(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []struct{ name, source, target string }{
 		{"sharded to sharded", "sharded", "sharded"}, {"sharded to plain", "sharded", "plain"}, {"plain to sharded", "plain", "sharded"},
 	} {

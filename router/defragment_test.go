@@ -45,6 +45,7 @@ func (c *testCluster) defragmentation() (on, phase any) {
 // A collection in many small chunks is brought into as few as its size asks for, phase by phase; a router that knows the chunks of before
 // finds every document.
 func TestDefragmentCollection(t *testing.T) {
+	t.Parallel()
 	c := fragmented(t)
 	other := c.through()
 	other.expect(other.run("db", `{"count": "c", "query": {}}`)["n"], `1200`)
@@ -127,6 +128,7 @@ func TestDefragmentationStopsAndGoesOn(t *testing.T) {
 
 // Chunks of different zones stay apart, and each in its zone.
 func TestDefragmentationHeedsZones(t *testing.T) {
+	t.Parallel()
 	c := fragmented(t)
 	for shard, zone := range map[string]string{"shard0": "low", "shard1": "high"} {
 		c.run("admin", fmt.Sprintf(`{"addShardToZone": %q, "zone": %q}`, shard, zone))

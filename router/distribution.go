@@ -1,7 +1,10 @@
 package router
 
 import (
+	"slices"
+
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
@@ -9,9 +12,8 @@ import (
 
 // dataDistribution is $shardedDataDistribution: for each sharded collection, what its shards hold of it.
 func (r *Router) dataDistribution(op *command.Op) (docs [][]byte, err error) {
-	colls, err := cluster.FindConfig(op, r.config, value.Doc(value.F("find", value.NewString("collections")),
-		value.F("filter", value.NewDocument(value.Doc(value.F("unsplittable", value.NewDocument(value.Doc(value.F("$ne", value.NewBool(true)))))))),
-		value.F("sort", value.NewDocument(value.Doc(value.F("_id", value.NewInt32(1))))), value.F("$db", value.NewString("config"))))
+	sharded := value.Doc(value.F("unsplittable", value.NewDocument(value.Doc(value.F("$ne", value.NewBool(true))))))
+	colls, err := cluster.FindConfig(op, r.config, cluster.Find{NS: "config.collections", Filter: sharded, Sort: cluster.ByID()}.Doc())
 	if err != nil {
 		return nil, err
 	}
@@ -29,19 +31,30 @@ func (r *Router) dataDistribution(op *command.Op) (docs [][]byte, err error) {
 
 func (r *Router) distributionOf(op *command.Op, ns string) (doc []byte, err error) {
 	db, coll := cluster.SplitNS(ns)
-	body := value.Doc(value.F("collStats", value.NewString(coll)), value.F("$db", value.NewString(db)))
+	body := msg.Doc(&msg.CollStats{DB: db, Coll: coll})
 	err = r.routed(op, ns, false, func(info *cluster.CollectionInfo) error {
 		if !info.Sharded() {
 			return nil // dropped in the meantime
 		}
-		replies := r.scatter(op, info.Map.Shards(), func(s string) ([]byte, []wire.Sequence) { return versioned(body, info, s), nil })
+		all, err := r.allShards(op)
+		if err != nil {
+			return err
+		}
+		replies := r.scatter(op, all, func(s string) ([]byte, []wire.Sequence) { return versioned(body, info, s), nil })
 		if err := firstError(replies); err != nil {
 			return err
 		}
 		var shards []value.Value
+		owners := info.Map.Shards()
 		for i := range replies {
 			count, _ := value.Lookup(replies[i].body, "count").AsInt64()
 			orphans, _ := value.Lookup(replies[i].body, "numOrphanDocs").AsInt64()
+			if !slices.Contains(owners, replies[i].shard) {
+				if orphans == 0 {
+					continue // it has nothing, or receives its first chunk
+				}
+				count = orphans
+			}
 			each, _ := value.Lookup(replies[i].body, "avgObjSize").AsInt64()
 			shards = append(shards, value.NewDocument(value.Doc(value.F("shardName", value.NewString(replies[i].shard)),
 				value.F("numOrphanedDocs", value.NewInt64(orphans)), value.F("numOwnedDocuments", value.NewInt64(count-orphans)),

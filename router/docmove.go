@@ -86,11 +86,11 @@ func (r *Router) removeMoved(op *command.Op, info *cluster.CollectionInfo, d *mo
 	if d.upsert() {
 		return nil
 	}
-	st := value.Doc(
-		value.F("q", value.NewDocument(value.Doc(value.F("_id", value.NewDocument(value.Doc(value.F("$eq", value.Lookup(d.pre, "_id")))))))),
-		value.F("limit", value.NewInt32(1)),
-		value.F("collation", value.NewDocument(value.Doc(value.F("locale", value.NewString("simple"))))))
-	n, err := r.moveStep(op, info, d.shard, "delete", "deletes", st)
+	_, coll := cluster.SplitNS(info.NS)
+	n, err := r.moveStep(op, info, d.shard, &msg.Delete{DB: op.DB(), Coll: coll, Deletes: []msg.DeleteStatement{{
+		Query: value.Doc(value.F("_id", value.NewDocument(value.Doc(value.F("$eq", value.Lookup(d.pre, "_id")))))), Limit: 1,
+		Collation: value.Doc(value.F("locale", value.NewString("simple"))),
+	}}})
 	if err == nil && n != 1 {
 		err = mongoerr.New(mongoerr.WouldChangeOwningShardDeletedNoDocument, "document that the update would move to another shard no longer exists")
 	}
@@ -99,7 +99,11 @@ func (r *Router) removeMoved(op *command.Op, info *cluster.CollectionInfo, d *mo
 
 // insertMoved inserts the document on its new shard.
 func (r *Router) insertMoved(op *command.Op, info *cluster.CollectionInfo, shard string, d *movedDoc) error {
-	_, err := r.moveStep(op, info, shard, "insert", "documents", d.post)
+	_, coll := cluster.SplitNS(info.NS)
+	_, err := r.moveStep(op, info, shard, &msg.Insert{
+		DB: op.DB(), Coll: coll, Documents: value.ArrayOf(value.NewDocument(d.post)), Bypass: op.Bool("bypassDocumentValidation"),
+		KeepEmptyTimestamps: true, // the update has replaced them already
+	})
 	if e, ok := err.(*mongoerr.Error); ok && e.Code == mongoerr.DuplicateKey && value.Count(value.Lookup(e.Details, "keyPattern").Doc()) == 1 &&
 		!value.Lookup(value.Lookup(e.Details, "keyPattern").Doc(), "_id").IsMissing() {
 		return e.Prefix("Failed to update document's shard key field. There is either an orphan for this document or _id for this collection is not globally unique. :: caused by :: ")
@@ -108,17 +112,8 @@ func (r *Router) insertMoved(op *command.Op, info *cluster.CollectionInfo, shard
 }
 
 // moveStep sends one write of a move.
-func (r *Router) moveStep(op *command.Op, info *cluster.CollectionInfo, shard, name, list string, st []byte) (n int64, err error) {
-	_, coll := cluster.SplitNS(info.NS)
-	b, mark := value.Begin(nil)
-	b = value.Append(b, name, value.NewString(coll))
-	b = value.Append(b, list, value.NewArray(value.ArrayOf(value.NewDocument(st))))
-	if name == "insert" {
-		b = value.Append(b, "bypassDocumentValidation", op.Arg("bypassDocumentValidation"))
-		b = value.Append(b, "bypassEmptyTsReplacement", value.NewBool(true)) // the update has done that already
-	}
-	b = append(b, info.Suffix(shard)...)
-	reply, err := r.call(op, shard, value.End(value.Append(b, "$db", value.NewString(op.DB())), mark), nil)
+func (r *Router) moveStep(op *command.Op, info *cluster.CollectionInfo, shard string, write msg.Message) (n int64, err error) {
+	reply, err := r.call(op, shard, msg.With(write, info.Suffix(shard)), nil)
 	if err != nil {
 		return 0, err
 	}
@@ -148,8 +143,8 @@ func (r *Router) noteMoved(op *command.Op, d *movedDoc, stmt int32, imageKind st
 // maxMoveTries limits the attempts at a move that meets conflicts.
 const maxMoveTries = 50
 
-// asTransaction runs a write as a transaction of its own and returns the write's reply. moved is false if nothing
-// no longer had to move, or if it was done already: then the write must be retried. shard is the one that it was
+// asTransaction runs a write as a transaction of its own and returns the write's reply. moved is false if no document
+// has to move any more, or if the write has been executed already: then it must be retried. shard is the one that it was
 // sent to.
 func (r *Router) asTransaction(op *command.Op, shard string, stmt int32, body []byte) (reply []byte, moved bool, err error) {
 	parent := cluster.NewSessionID(cluster.NoUser)
@@ -194,16 +189,13 @@ func (r *Router) tryTransaction(op *command.Op, child cluster.LogicalSessionID, 
 		reply := r.Service.Run(op, r.internalClient(), &wire.Message{OpCode: wire.OpMsg, Body: c}, nil)
 		return reply, cluster.ReplyError(reply)
 	}
-	end := func(name string) []byte {
-		return value.Doc(value.F(name, value.NewInt32(1)), value.F("$db", value.NewString("admin")))
-	}
 	ids := value.NewArray(value.ArrayOf(value.NewInt32(stmt)))
 	if reply, err = run(body, value.F("stmtIds", ids), value.F("startTransaction", value.NewBool(true))); err != nil {
 		return nil, false, err // the error has ended the transaction
 	}
 	moved = value.Lookup(reply, "movedDocument").Truthy()
 	if !moved || !value.Lookup(reply, "writeErrors").IsMissing() {
-		_, _ = run(end("abortTransaction")) // on a shard that is not reached the transaction times out
+		_, _ = run(msg.Doc(new(msg.AbortTransaction))) // on a shard that is not reached the transaction times out
 		return reply, moved, nil
 	}
 	var concern []value.Field
@@ -211,7 +203,7 @@ func (r *Router) tryTransaction(op *command.Op, child cluster.LogicalSessionID, 
 		concern = append(concern, value.F("writeConcern", value.NewDocument(op.Req.WriteConcern.Doc)))
 	}
 	for try := 0; ; try++ {
-		done, err := run(end("commitTransaction"), concern...)
+		done, err := run(msg.Doc(new(msg.CommitTransaction)), concern...)
 		if cluster.Retryable(err) && cluster.Backoff(op, try) == nil {
 			continue // it may have been executed: ask again
 		}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/expr"
@@ -129,10 +130,7 @@ func (r *Router) explainSplit(op *command.Op, info *cluster.CollectionInfo, shar
 		inner = rebuild(inner, map[string]bool{"pipeline": true, "fromRouter": true, "needsMerge": true}, value.Append(value.Append(extra,
 			"fromRouter", value.NewBool(true)), "needsMerge", value.NewBool(true)))
 	}
-	b, mark := value.Begin(nil)
-	b = value.Append(b, "explain", value.NewDocument(inner))
-	b = value.Append(b, "verbosity", verbosity)
-	body := value.End(value.Append(b, "$db", value.NewString(op.DB())), mark)
+	body := msg.Doc(&msg.Explain{DB: op.DB(), Command: inner, Verbosity: verbosity})
 	replies := r.scatter(op, shards, func(s string) ([]byte, []wire.Sequence) { return versioned(body, info, s), nil })
 	if err := firstError(replies); err != nil {
 		return dst, err

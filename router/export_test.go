@@ -1,6 +1,11 @@
 package router
 
-import "context"
+import (
+	"context"
+	"time"
+
+	"github.com/shoaldb/shoal/command/analyzer"
+)
 
 // DropTemps is dropTemps for tests.
 func (r *Router) DropTemps(ctx context.Context) { r.dropTemps(ctx) }
@@ -13,3 +18,24 @@ func (r *Router) LoadQuerySettings(ctx context.Context) error {
 
 // SetStreamWindow bounds what the streams of one shape share of the newest events.
 func (r *Router) SetStreamWindow(size int) { r.hubs.window = size }
+
+// RefreshSampling fetches the configurations of query sampling, and FlushSamples stores what is sampled.
+func (r *Router) RefreshSampling(ctx context.Context, queries float64) error {
+	list, err := analyzer.Ask(ctx, r.config, r.Service.Host, queries)
+	r.Service.Sampler.Install(list)
+	return err
+}
+
+func (r *Router) FlushSamples(ctx context.Context) error {
+	return r.Service.Sampler.Flush(ctx, samplingRouter{r: r})
+}
+
+// SamplingRate is the router's share of a collection's rate.
+func (r *Router) SamplingRate(ns string) float64 {
+	for _, f := range r.Service.Sampler.Tasks(time.Now()) {
+		if f[1].Val.Str() == ns {
+			return f[3].Val.AsFloat64()
+		}
+	}
+	return 0
+}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/targeting"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
@@ -19,21 +20,9 @@ type findOneArgs struct {
 // findOne looks for one document that matches on any of the shards, the first in sort order if there is one. shard
 // is "" if there is none.
 func (r *Router) findOne(op *command.Op, info *cluster.CollectionInfo, shards []string, a findOneArgs) (shard string, id value.Value, err error) {
-	_, coll := cluster.SplitNS(info.NS)
-	b, mark := value.Begin(nil)
-	b = value.Append(b, "find", value.NewString(coll))
-	if a.filter != nil {
-		b = value.Append(b, "filter", value.NewDocument(a.filter))
-	}
-	b = value.Append(b, "limit", value.NewInt32(1))
-	b = value.Append(b, "singleBatch", value.NewBool(true))
-	for _, f := range []struct {
-		name string
-		v    value.Value
-	}{{"collation", a.collation}, {"let", a.let}, {"hint", a.hint}, {"sort", a.sort}} {
-		b = value.Append(b, f.name, f.v)
-	}
-	b = value.End(value.Append(append(b, carried(op)...), "$db", value.NewString(op.DB())), mark)
+	b := cluster.Find{
+		NS: info.NS, Filter: a.filter, Collation: a.collation.Doc(), Let: a.let.Doc(), Hint: a.hint, Sort: a.sort.Doc(), Limit: 1, SingleBatch: true,
+	}.Doc(carried(op))
 	replies := r.scatter(op, shards, func(s string) ([]byte, []wire.Sequence) { return versioned(b, info, s), nil })
 	if err := firstError(replies); err != nil {
 		return "", id, err
@@ -114,12 +103,19 @@ func (r *Router) modifyOn(op *command.Op, ns string, dst []byte) ([]byte, error)
 // findAndModifyOn sends the command to its shard; searched means that the filter did not determine one.
 func (r *Router) findAndModifyOn(op *command.Op, info *cluster.CollectionInfo, dst []byte) (out []byte, searched bool, err error) {
 	if !info.Sharded() {
-		out, err = r.toHome(op, info, dst)
-		return out, false, err
+		buckets, err := r.Catalog.Buckets(op, info)
+		switch {
+		case err != nil:
+		case buckets != nil:
+			dst, err = r.modifySeries(op, buckets, dst)
+		default:
+			dst, err = r.toHome(op, info, dst)
+		}
+		return dst, false, err
 	}
 	q := op.Req.Doc("query")
 	collated := collatedBy(info, op.Req.Doc("collation"))
-	if key, ok := exactKey(info.Map.Key, q, collated); ok {
+	if key, ok := targeting.ExactKey(info.Map.Key, q, collated); ok {
 		s, err := ownerOf(info, key)
 		if err == nil {
 			dst, err = r.relay(op, s, nil, info.Suffix(s), dst)
@@ -216,8 +212,12 @@ func (r *Router) bulkWriteOn(op *command.Op, names []string, dst []byte) ([]byte
 		if err != nil {
 			return dst, err
 		}
+		buckets, err := r.Catalog.Buckets(op, info)
+		if err != nil {
+			return dst, err
+		}
 		infos[i] = info
-		one = one && !info.Sharded() && info.Home() == infos[0].Home()
+		one = one && buckets == nil && !info.Sharded() && info.Home() == infos[0].Home()
 	}
 	if !one {
 		if err := command.CheckBatch(op.Req.DocList("ops").Count()); err != nil {

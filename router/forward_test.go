@@ -13,6 +13,7 @@ import (
 // The primary of the coordinating shard is another one at each phase of a collMod and of a dropIndexes: all shards that have the
 // collection are changed, also the database's primary where it owns no chunk, and chunks move again.
 func TestCollModAndDropIndexesAtEveryPhase(t *testing.T) {
+	t.Parallel()
 	c := newTestCluster(t, 3)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard2"}`)
 	for _, phase := range []string{"freezeMigrations", "checkShards", "updateShards", "unfreezeMigrations", "done"} {
@@ -101,7 +102,7 @@ func TestCreateWaitsForDDL(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
 	c.shardedAs("c", 1, 4)
-	if _, err := c.points["shard0"].Configure(hangBeforePhase, value.NewString("alwaysOn"), value.Doc(value.F("phase", value.NewString("releaseCriticalSection")))); err != nil {
+	if _, err := c.points["shard0"].Configure(hangBeforePhase, value.NewString("alwaysOn"), value.Doc(value.F("phase", value.NewString("done")))); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan bson.M, 1)

@@ -8,6 +8,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/shoaldb/shoal/shardnode"
+	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // A shard that joins has the cluster's parameters from then on, and none of its own: it kept those that it had, and what the cluster had
@@ -45,5 +47,44 @@ func TestShardThatJoinsTakesOverClusterParameters(t *testing.T) {
 	set("defaultMaxTimeMS", bson.D{{Key: "readOperations", Value: 54321}})
 	if got := field(get("defaultMaxTimeMS"), "readOperations"); fmt.Sprint(got) != "54321" {
 		t.Errorf("defaultMaxTimeMS when it is set again: %v", got)
+	}
+}
+
+// A shard that was added, but not told of a parameter that was set meanwhile, is told when it is added again: the second addShard replied
+// that the shard was there, and it kept the former value.
+func TestShardAddedAgainIsToldParameters(t *testing.T) {
+	var c *testCluster
+	joins := 0
+	watch := func(shard string, m *wire.Message) error {
+		if shard != "shard1" || string(m.CommandName()) != "_addShard" {
+			return nil
+		}
+		switch joins++; joins {
+		case 1: // a router that does not know the shard sets a parameter
+			c.admin(c.confP, bson.D{{Key: "setClusterParameter", Value: bson.D{{Key: "defaultMaxTimeMS", Value: bson.D{{Key: "readOperations", Value: 12345}}}}}, {Key: "$db", Value: "admin"}})
+		case 2:
+			return mongoerr.New(mongoerr.HostUnreachable, "the shard is away")
+		}
+		return nil
+	}
+	c = newWatchedCluster(t, 1, func(shard string, m *wire.Message) error {
+		if c == nil {
+			return nil
+		}
+		return watch(shard, m)
+	})
+	s := c.opened(shardnode.Config{SetName: "shard1", Host: "shard1:27018"})
+	if err := s.Initiate(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.add("shard1", "shard1:27018", s); mongoerr.CodeOf(err) != mongoerr.HostUnreachable {
+		t.Fatalf("addShard while the shard is away: %v", err)
+	}
+	if err := c.add("shard1", "shard1:27018", s); err != nil {
+		t.Fatalf("addShard again: %v", err)
+	}
+	got := c.admin(s.Peer(), bson.D{{Key: "getClusterParameter", Value: "defaultMaxTimeMS"}, {Key: "$db", Value: "admin"}})["clusterParameters"].(bson.A)[0]
+	if n := field(got, "readOperations"); fmt.Sprint(n) != "12345" {
+		t.Errorf("the shard's defaultMaxTimeMS: %v", n)
 	}
 }

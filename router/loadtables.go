@@ -7,11 +7,10 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// LoadTables reads the placement of every collection that the sharding catalog has, as far as that is possible before ctx ends: the
-// first request for one would wait for it.
+// LoadTables reads the placement of every collection that the sharding catalog has, as far as possible before ctx ends, so
+// that the first request for a collection does not wait for its table.
 func (r *Router) LoadTables(ctx context.Context) {
-	docs, err := cluster.FindConfig(ctx, r.Registry.Config(), value.Doc(value.F("find", value.NewString("collections")),
-		value.F("projection", value.NewDocument(value.Doc(value.F("_id", value.NewInt32(1))))), value.F("$db", value.NewString("config"))))
+	docs, err := cluster.FindConfig(ctx, r.Registry.Config(), cluster.Find{NS: "config.collections", Projection: cluster.ByID()}.Doc())
 	if err != nil {
 		return
 	}

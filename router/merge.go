@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/value"
@@ -138,12 +139,7 @@ func closeRemotes(ctx context.Context, remotes []*remote) {
 		if m.id == 0 {
 			continue
 		}
-		db, coll := cluster.SplitNS(m.ns)
-		// If this fails, the shard's own timeout closes the cursor.
-		_, _ = cluster.Run(ctx, m.peer, value.Doc(
-			value.F("killCursors", value.NewString(coll)),
-			value.F("cursors", value.NewArray(value.ArrayOf(value.NewInt64(m.id)))),
-			value.F("$db", value.NewString(db))))
+		killOn(ctx, m.peer, m.ns, m.id)
 		m.id = 0
 	}
 }
@@ -184,14 +180,12 @@ func (c *mergeCursor) advance(ctx context.Context, m *remote) error {
 
 func (c *mergeCursor) more(ctx context.Context, m *remote) error {
 	db, coll := cluster.SplitNS(m.ns)
-	dst, mark := value.Begin(nil)
-	dst = value.Append(dst, "getMore", value.NewInt64(m.id))
-	dst = value.Append(dst, "collection", value.NewString(coll))
-	dst = append(dst, c.extra...)
-	dst = value.Append(dst, "$db", value.NewString(db))
 	op := command.FromContext(ctx)
-	dst = append(dst, op.AskQueryMetrics(dst[mark:])...)
-	reply, err := cluster.Run(ctx, m.peer, value.End(dst, mark))
+	body := msg.With(&msg.GetMore{DB: db, Coll: coll, Cursor: m.id}, c.extra)
+	if ask := op.AskQueryMetrics(body); ask != nil {
+		body = rebuild(body, nil, ask)
+	}
+	reply, err := cluster.Run(ctx, m.peer, body)
 	if err != nil {
 		return err
 	}

@@ -35,8 +35,14 @@ func TestMigrationTakesDDLLocks(t *testing.T) {
 		t.Errorf("beside a collMod that has its locks: %v", m)
 	}
 	c.run("admin", `{"moveRange": "db.other", "min": {"k": {"$minKey": 1}}, "toShard": "shard1"}`)
+	begun := func() int {
+		return len(c.all("config", `{"find": "changelog", "filter": {"what": "moveChunk.start", "ns": "db.c"}}`))
+	}
+	before := begun()
 	moved := make(chan bson.M, 1)
 	go func() { moved <- c.raw("admin", `{"moveRange": "db.c", "min": {"k": 5}, "toShard": "shard1"}`) }()
+	// A request that reaches the config server once the run has frozen the collection is refused (117).
+	c.until("the config server lets the migration begin", func() bool { return begun() > before })
 	at("off", "")
 	if m := <-done; m["ok"] != 1.0 {
 		t.Errorf("%v", m)

@@ -62,6 +62,7 @@ func (c *testCluster) writeWhileMoving(times int) (moved bson.M) {
 // Writes to a range while it moves are read from the donor's oplog, which keeps them until they have been read. When the
 // oplog was truncated meanwhile, the truncated writes used to be lost with the range.
 func TestMigrationPinsTheOplog(t *testing.T) {
+	t.Parallel()
 	c := newTestCluster(t, 2)
 	if m := c.writeWhileMoving(2); m["ok"] != 1.0 {
 		t.Errorf("%v", m)
@@ -71,6 +72,7 @@ func TestMigrationPinsTheOplog(t *testing.T) {
 
 // A migration that has lost its place in the oplog fails, and the range stays where it was.
 func TestMigrationWithoutItsOplogFails(t *testing.T) {
+	t.Parallel()
 	c := newTestCluster(t, 2)
 	if m := c.writeWhileMoving(20); m["ok"] == 1.0 || !strings.Contains(fmt.Sprint(m["errmsg"]), "oplog") {
 		t.Errorf("%v", m)
@@ -81,6 +83,7 @@ func TestMigrationWithoutItsOplogFails(t *testing.T) {
 // A cursor on the oplog whose position has been truncated gets an error, tailing or not. One that continued after the
 // gap would have shown its reader less than was written.
 func TestOplogTailerIsToldOfTheGap(t *testing.T) {
+	t.Parallel()
 	for _, tail := range []string{"", `, "tailable": true, "awaitData": true`} {
 		t.Run(tail, func(t *testing.T) {
 			c := newTestCluster(t, 1)
@@ -106,6 +109,7 @@ func TestOplogTailerIsToldOfTheGap(t *testing.T) {
 // large document after small ones, or several large ones that changed meanwhile, made a reply too large for a document,
 // and the range could not move between processes.
 func TestLargeDocumentsMove(t *testing.T) {
+	t.Parallel()
 	c := newTestCluster(t, 2)
 	donor := &watchedPeer{Peer: c.shards["shard0"]}
 	c.shards["shard0"] = donor

@@ -38,6 +38,7 @@ func (c *testCluster) hangAt(shard, phase string) (reached, release func()) {
 // While a database is copied to its new primary shard, clients write to what is copied, in every way; documents exchange the keys of
 // a unique index, and a capped collection loses its first ones. All of it is on the new shard, in the same order.
 func TestMovePrimaryBesideWrites(t *testing.T) {
+	t.Parallel()
 	c := newTestCluster(t, 2)
 	c.fillDatabase()
 	const docs = 3000

@@ -119,6 +119,19 @@ func TestOldRangeDeletionsAreNotRepeated(t *testing.T) {
 	c.expect(c.all("d", `{"find": "c", "sort": {"_id": 1}}`), `[{"_id":-1,"x":1},{"_id":1,"x":1}]`)
 }
 
+// untilWaiting waits until n operations with the comment "waits" are in progress on the shards.
+func (c *testCluster) untilWaiting(n int) {
+	c.t.Helper()
+	c.until(fmt.Sprint(n, " operations are on the shards"), func() bool {
+		found := 0
+		for _, shard := range c.shards {
+			ops := c.admin(shard, bson.D{{Key: "currentOp", Value: 1}, {Key: "command.comment", Value: "waits"}, {Key: "$db", Value: "admin"}})
+			found += len(ops["inprog"].(bson.A))
+		}
+		return found == n
+	})
+}
+
 func (c *testCluster) rangeDeletions(shard string) int32 {
 	m := c.admin(c.shards[shard], bson.D{{Key: "count", Value: "rangeDeletions"}, {Key: "query", Value: bson.D{}}, {Key: "$db", Value: "config"}})
 	return m["n"].(int32)
@@ -145,18 +158,19 @@ func TestReadsBeforeARangeArrivedGoToItsOwnerOfThen(t *testing.T) {
 	}()
 	entered()
 	c.run("admin", `{"flushRouterConfig": 1}`)
-	old := fmt.Sprintf(`{"find": "c", "filter": {"_id": 1}, "readConcern": {"level": "snapshot", "atClusterTime": {"$timestamp": {"t": %d, "i": %d}}}}`, at.T, at.I)
+	old := fmt.Sprintf(`{"find": "c", "filter": {"_id": 1}, "comment": "waits", "readConcern": {"level": "snapshot", "atClusterTime": {"$timestamp": {"t": %d, "i": %d}}}}`, at.T, at.I)
 	wg.Go(func() { // which waits for the old owner's critical section
 		if m := c.as(command.NewClient(9, "test", "test", nil), "d", old); m["ok"] != 1.0 || show(get(m["cursor"], "firstBatch")) != `[{"_id":1,"x":1}]` {
 			t.Errorf("at a time of before: %v", m)
 		}
 	})
 	wg.Go(func() { // which waits for the new owner's
-		const now = `{"find": "c", "filter": {"_id": 1}, "readConcern": {"level": "snapshot"}}`
+		const now = `{"find": "c", "filter": {"_id": 1}, "comment": "waits", "readConcern": {"level": "snapshot"}}`
 		if m := c.as(command.NewClient(10, "test", "test", nil), "d", now); m["ok"] != 1.0 || show(get(m["cursor"], "firstBatch")) != `[{"_id":1,"x":1}]` {
 			t.Errorf("at a time of after: %v", m)
 		}
 	})
+	c.untilWaiting(2)
 	c.point("shard0", "moveChunkHangAtStep6", false)
 	wg.Wait()
 	c.run("d", `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$set": {"x": 2}}}]}`)
@@ -183,7 +197,7 @@ func TestTransactionsBeginRightBehindAMove(t *testing.T) {
 		w := c.txnClient(i)
 		w.number++
 		wg.Go(func() {
-			if m, code := w.do("d", fmt.Sprintf(`{"insert": "c", "documents": [{"_id": %d}], "startTransaction": true%s}`, 100+i, concern), false); code != 0 {
+			if m, code := w.do("d", fmt.Sprintf(`{"insert": "c", "documents": [{"_id": %d}], "comment": "waits", "startTransaction": true%s}`, 100+i, concern), false); code != 0 {
 				t.Errorf("with%s: %v", concern, m)
 			}
 			if m, code := w.do("admin", `{"commitTransaction": 1}`, false); code != 0 {
@@ -191,6 +205,7 @@ func TestTransactionsBeginRightBehindAMove(t *testing.T) {
 			}
 		})
 	}
+	c.untilWaiting(4)
 	c.point("shard0", "moveChunkHangAtStep6", false)
 	wg.Wait()
 }

@@ -34,6 +34,7 @@ func (c *testCluster) tell(shard, cmd string) error {
 // commit is not retried: the participant asks, and aborts. The request also aborts the open part of the transaction on the
 // coordinator's shard. While the coordinator has a document, the participant waits.
 func TestVoteWithoutACoordinator(t *testing.T) {
+	t.Parallel()
 	c := newTestCluster(t, 2)
 	c.shardedTxnColl()
 	c.txn([]txnStep{
@@ -71,6 +72,7 @@ func TestVoteWithoutACoordinator(t *testing.T) {
 // The coordinator's own shard has its vote, but its list of participants was lost with an earlier primary, and the commit is not retried:
 // nobody can have decided, and all participants abort. The shard used to wait for a coordinator that it never had.
 func TestOwnVoteWithoutAList(t *testing.T) {
+	t.Parallel()
 	c := newTestCluster(t, 2)
 	c.shardedTxnColl()
 	c.txn([]txnStep{

@@ -94,6 +94,7 @@ func TestParticipantsAreReplaced(t *testing.T) {
 // A shard that is sent a write to a sharded collection which it does not have refuses to create one of its own: it would have a UUID
 // that is not in the catalog, and what is written to it would be lost.
 func TestMissingPartIsNotCreated(t *testing.T) {
+	t.Parallel()
 	c := newTestCluster(t, 2)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
 	c.shardedAs("c", 1, 10)

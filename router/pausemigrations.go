@@ -20,7 +20,7 @@ const pauseParam = "pauseMigrationsDuringMultiUpdates"
 // runPaused runs a batch while migrations of its collection are paused, if the parameter is set and a statement
 // concerns many documents. A transaction needs no pause: it sees one placement, or is retried.
 func (b *writeBatch) runPaused(ns string, dst []byte) ([]byte, error) {
-	if !b.r.pauses.Load() || !b.manyDocuments() || transactionOf(b.op) != nil {
+	if !b.r.params.pauses.Load() || !b.manyDocuments() || transactionOf(b.op) != nil {
 		return b.run(ns, dst)
 	}
 	resume, err := b.r.pauseMigrations(b.op, ns)

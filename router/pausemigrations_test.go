@@ -14,6 +14,7 @@ import (
 // While the cluster parameter pauseMigrationsDuringMultiUpdates is set, no migration of a collection begins or commits during
 // an update or delete of many of its documents; other collections still migrate, and so does this one afterwards.
 func TestMigrationsPauseDuringMultiWrites(t *testing.T) {
+	t.Parallel()
 	for _, w := range []struct{ name, db, cmd, field string }{
 		{"update", "d", `{"update": "c", "updates": [{"q": {}, "u": {"$inc": {"x": 1}}, "multi": true}]}`, "n"},
 		{"delete", "d", `{"delete": "c", "deletes": [{"q": {}, "limit": 0}]}`, "n"},

@@ -112,6 +112,7 @@ func TestPlacedCollectionReturns(t *testing.T) {
 // A check finds nothing after any of the operations that give a collection another key or other shards, and waits for one that is under
 // way.
 func TestConsistentAfterResharding(t *testing.T) {
+	t.Parallel()
 	c := newTestCluster(t, 3)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
 	c.shardedAs("c", 1, 40)

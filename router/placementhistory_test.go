@@ -169,6 +169,7 @@ func TestSetAllowMigrations(t *testing.T) {
 
 // The primary of the coordinating shard is another one at each phase of an untrackUnshardedCollection.
 func TestUntrackAtEveryPhase(t *testing.T) {
+	t.Parallel()
 	c := newTestCluster(t, 3)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard2"}`)
 	c.insertKeys("u", 1, 10)

@@ -113,6 +113,5 @@ func (r *Router) takeSettings(op *command.Op, byShape map[string][]byte) error {
 
 // querySettingsDocs returns the documents of $querySettings, which the config server keeps.
 func (r *Router) querySettingsDocs(op *command.Op, stage value.Value) ([][]byte, error) {
-	return cluster.FindAll(op, r.config, "admin", value.Doc(value.F("aggregate", value.NewInt32(1)),
-		value.F("pipeline", value.NewArray(value.ArrayOf(stage))), value.F("cursor", value.NewDocument(value.Doc())), value.F("$db", value.NewString("admin"))))
+	return cluster.FindAll(op, r.config, "admin", msg.Doc(&msg.Aggregate{On: msg.Whole(), Pipeline: value.ArrayOf(stage), Cursor: new(msg.Cursor)}))
 }

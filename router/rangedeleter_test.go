@@ -220,6 +220,7 @@ func TestSecondaryThrottleActs(t *testing.T) {
 // moveRange waits for a transaction that has written to its collection; it used to fail after half a second with 24
 // LockTimeout. Other writers are not blocked meanwhile.
 func TestMoveRangeWaitsForTransactions(t *testing.T) {
+	t.Parallel()
 	c := newTestCluster(t, 2)
 	c.twoHalves()
 	w := c.txnClient(0)

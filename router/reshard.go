@@ -4,6 +4,7 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/timeseries"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -13,7 +14,7 @@ func (r *Router) reshardSpecs() []command.Spec {
 	o, req := command.Opt, command.Req
 	return []command.Spec{
 		admin("reshardCollection", str, r.reshardCollection, req("key", command.TObject), o("unique", command.TSafeBool), o("numInitialChunks", command.TNumber),
-			o("collation", command.TObject), o("zones", command.TArray), o("forceRedistribution", command.TSafeBool)),
+			o("numSamplesPerChunk", command.TNumber), o("collation", command.TObject), o("zones", command.TArray), o("forceRedistribution", command.TSafeBool)),
 		admin("moveCollection", str, r.moveCollection, req("toShard", str)),
 		admin("unshardCollection", str, r.unshardCollection, o("toShard", str)),
 		admin("abortReshardCollection", str, r.endsReshard(func(ns string) msg.Message { return &msg.AbortReshard{NS: ns} })),
@@ -24,7 +25,7 @@ func (r *Router) reshardSpecs() []command.Spec {
 	}
 }
 
-// endsReshard makes a handler that tells the config server about the resharding of a collection.
+// endsReshard returns a handler that makes the config server abort, commit or clean up the resharding of a collection.
 func (r *Router) endsReshard(m func(ns string) msg.Message) command.Handler {
 	return func(op *command.Op, dst []byte) ([]byte, error) {
 		ns, err := fullNS(op)
@@ -42,7 +43,10 @@ func (r *Router) reshardCollection(op *command.Op, dst []byte) ([]byte, error) {
 	}
 	want := msg.Reshard{
 		Provenance: msg.ReshardCollection, Key: op.Req.Doc("key"), Chunks: op.Req.Int("numInitialChunks", 0), Collation: op.Req.Doc("collation"),
-		Force: op.Bool("forceRedistribution"),
+		Samples: op.Req.Int("numSamplesPerChunk", 0), Force: op.Bool("forceRedistribution"),
+	}
+	if v := op.Arg("numSamplesPerChunk"); !v.IsNullish() && want.Samples < 1 {
+		return dst, mongoerr.Newf(mongoerr.BadValue, "BSON field 'numSamplesPerChunk' value must be >= 1, actual value '%d'", want.Samples)
 	}
 	if v := op.Arg("numInitialChunks"); !v.IsNullish() && (want.Chunks < 1 || want.Chunks > 10000) {
 		return dst, mongoerr.Newf(mongoerr.BadValue, "BSON field 'numInitialChunks' value must be >= 1 and <= 10000, actual value '%d'", want.Chunks)
@@ -74,7 +78,7 @@ func (r *Router) unshardCollection(op *command.Op, dst []byte) ([]byte, error) {
 	return r.reshard(op, msg.Reshard{Provenance: msg.UnshardCollection, To: op.Req.Str("toShard")}, dst)
 }
 
-// reshard has the primary shard of the database see to it.
+// reshard makes the primary shard of the database coordinate the operation.
 func (r *Router) reshard(op *command.Op, want msg.Reshard, dst []byte) ([]byte, error) {
 	ns, err := fullNS(op)
 	if err != nil {
@@ -93,5 +97,6 @@ func (r *Router) reshard(op *command.Op, want msg.Reshard, dst []byte) ([]byte, 
 		return err
 	})
 	r.Catalog.InvalidateCollection(ns)
+	r.Catalog.InvalidateCollection(timeseries.BucketsOf(ns))
 	return dst, err
 }

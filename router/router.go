@@ -4,12 +4,12 @@ import (
 	"context"
 	"encoding/binary"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/command/analyzer"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -37,7 +37,7 @@ type Router struct {
 	targets targetStats
 
 	settings querySettings
-	pauses   atomic.Bool          // pauseMigrationsDuringMultiUpdates
+	params   clusterParams
 	lost     chan *command.Client // behind load balancers, disconnected
 }
 
@@ -55,6 +55,7 @@ func New(s *command.Service, reg *cluster.Registry, clock *cluster.VectorClock, 
 	r.work.Init()
 	r.cursors.kill = r.closeRemote
 	s.Table.Add(r.specs()...)
+	r.sampleQueries(s)
 	s.Hooks.After = r.hideStateChanges(s.Hooks.After)
 	s.Hooks.BalancedLost = r.noteLost
 	s.Status.Add(r.ops.Section(),
@@ -91,8 +92,7 @@ func (r *Router) killOnShards(op *command.Op) error {
 			ids, members = append(ids, s.ID), append(members, cluster.MembersOf(s.Peer))
 		}
 	}
-	name, sessions := op.OwnedSessions()
-	body := value.Doc(value.F(name, sessions), value.F("$db", value.NewString("admin")))
+	body := msg.Doc(op.OwnedSessions())
 	var others sync.WaitGroup
 	for _, set := range members {
 		for _, host := range set {
@@ -145,6 +145,7 @@ func (r *Router) Run(ctx context.Context) {
 	defer followers.Wait()
 	followers.Go(func() { r.Registry.Follow(ctx) })
 	followers.Go(func() { r.endLost(ctx) })
+	followers.Go(func() { r.Service.Sampler.Run(ctx, samplingRouter{r, &analyzer.Queries{Service: r.Service}}) })
 	if r.Service.Access != nil {
 		followers.Go(func() { r.watchUsers(ctx) })
 	}
@@ -181,14 +182,10 @@ func (r *Router) heartbeat(ctx context.Context) error {
 		value.F("mongoVersion", value.NewString(command.Version)),
 		value.F("advisoryHostFQDNs", value.NewArray(value.ArrayOf())),
 		value.F("created", value.NewTime(r.Service.Started)))
-	u := value.Doc(
-		value.F("q", value.NewDocument(value.Doc(value.F("_id", value.NewString(r.Service.Host))))),
-		value.F("u", value.NewDocument(value.Doc(value.F("$set", value.NewDocument(set))))),
-		value.F("upsert", value.NewBool(true)))
-	_, err := cluster.RunWrite(ctx, r.config, value.Doc(
-		value.F("update", value.NewString("mongos")),
-		value.F("updates", value.NewArray(value.ArrayOf(value.NewDocument(u)))),
-		value.F("$db", value.NewString("config"))))
+	u := msg.UpdateStatement{
+		Query: value.Doc(value.F("_id", value.NewString(r.Service.Host))), Change: value.NewDocument(value.Doc(value.F("$set", value.NewDocument(set)))), Upsert: true,
+	}
+	_, err := cluster.RunWrite(ctx, r.config, msg.Doc(&msg.Update{DB: "config", Coll: "mongos", Updates: []msg.UpdateStatement{u}}))
 	return err
 }
 
@@ -259,7 +256,7 @@ func (r *Router) routed(op *command.Op, ns string, write bool, f func(info *clus
 			err = f(info.At(readsAt(op)))
 		}
 		if err != nil && info != nil && info.Late() != nil && isStale(err) {
-			return info.Late() // the shards' answer can only be heeded once the config server answers
+			return info.Late() // the placement can be refreshed only once the config server replies
 		}
 		if err == nil {
 			return nil
@@ -354,7 +351,7 @@ func (r *Router) noteStale(err error) bool {
 		info, _ := cluster.ParseStaleInfo(e.Details)
 		r.Catalog.InvalidateCollection(info.Ns)
 	case mongoerr.ShardInvalidatedForTargeting:
-		// The router's own: the mark is there already.
+		// The router's own error: the entry is marked already.
 	case mongoerr.ShardNotFound:
 		r.Catalog.Clear()
 	default:

@@ -50,7 +50,8 @@ func TestEndedSessionEndsOnEveryNode(t *testing.T) {
 		t.Fatal("the shards have no cursors")
 	}
 	sync()
-	time.Sleep(2 * time.Millisecond) // the clock's next millisecond: the next refresh writes only what is used from here on
+	now := time.Now().UnixMilli()
+	c.until("the clock's next millisecond: the next refresh writes only what is used from here on", func() bool { return time.Now().UnixMilli() > now+1 })
 	sync()
 	if n := onShards(); n != open {
 		t.Fatalf("%d cursors on the shards, want %d", n, open)

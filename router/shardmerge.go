@@ -18,6 +18,7 @@ import (
 // goroutine uses it at a time.
 type shardMerge struct {
 	r       *Router
+	of      watched
 	command func(start uint64) []byte // what opens a shard's stream
 	pref    *cluster.ReadPreference
 	life    context.Context
@@ -30,7 +31,7 @@ type shardMerge struct {
 	time    uint64 // the operationTime of the shards' replies
 }
 
-// watchRemote is one shard's stream, or that of shards that join.
+// watchRemote is one shard's stream, or the config server's stream of joining shards.
 type watchRemote struct {
 	shard  string
 	peer   cluster.Peer
@@ -38,13 +39,13 @@ type watchRemote struct {
 	id     int64
 	events []shardEvent
 	part   []byte              // elements of an event of which fragments are still to come
-	seen   *changestream.Token // the last whole event that came; nil if none did
-	mark   *changestream.Token // no earlier event will come
+	seen   *changestream.Token // the last whole event that arrived; nil if none did
+	mark   *changestream.Token // no earlier event will arrive
 	asking bool                // a request is under way
 	asked  uint64              // the time up to which the shard was asked to move on
 
 	lost  time.Time // when its cursor was lost; zero while it has one
-	tries int       // how often it was asked for another since
+	tries int       // how many cursors have been requested since
 }
 
 type shardEvent struct {
@@ -58,7 +59,12 @@ type arrival struct {
 	reply []byte
 	err   error
 	at    cluster.Peer // the member that has the new cursor; nil for a getMore
+
+	removed bool // err is that of a no-op write: the cursor may still exist
 }
+
+// joinsStream is the id of the config server's stream of config.shards among those of shards: the config server may be a shard, too.
+const joinsStream = "config.shards"
 
 // newShardMerge opens the streams of all shards from a time on.
 //
@@ -67,12 +73,15 @@ type arrival struct {
 // shard that joins begins at the joining, before which nothing on the shard is part of the cluster. Rejected: reading the list again
 // every second, which returned the first events of a new shard after later events of the others, and events that name new
 // shards, of which resharding, movePrimary and new databases have none.
-func newShardMerge(ctx context.Context, r *Router, command func(start uint64) []byte, pref *cluster.ReadPreference, start uint64) (*shardMerge, error) {
-	w := &shardMerge{r: r, command: command, pref: pref, arrived: make(chan arrival, 64), pos: changestream.MarkAt(start)}
+func newShardMerge(ctx context.Context, r *Router, of watched, command func(start uint64) []byte, pref *cluster.ReadPreference, start uint64) (*shardMerge, error) {
+	w := &shardMerge{r: r, of: of, command: command, pref: pref, arrived: make(chan arrival, 64), pos: changestream.MarkAt(start)}
 	w.life, w.cancel = context.WithCancel(context.Background())
 	shards, at, err := w.listShards(ctx)
 	if err == nil {
-		err = w.open(ctx, append(shards, cluster.ConfigShardID), start, max(start, at+1))
+		err = w.open(ctx, append(shards, joinsStream), start, max(start, at+1))
+	}
+	if err == nil {
+		err = w.checkRemoved(ctx, start)
 	}
 	if err != nil {
 		w.close()
@@ -83,10 +92,8 @@ func newShardMerge(ctx context.Context, r *Router, command func(start uint64) []
 
 // listShards returns the ids of the shards that the cluster has at a time.
 func (w *shardMerge) listShards(ctx context.Context) (shards []string, at uint64, err error) {
-	find := value.Doc(value.F("find", value.NewString("shards")), value.F("projection", value.NewDocument(value.Doc(value.F("_id", value.NewInt32(1))))),
-		value.F("batchSize", value.NewInt32(1<<20)), value.F("readConcern", value.NewDocument(value.Doc(value.F("level", value.NewString("snapshot"))))),
-		value.F("$db", value.NewString("config")))
-	reply, err := cluster.Run(ctx, w.r.config, find)
+	find := cluster.Find{NS: "config.shards", Projection: cluster.ByID(), BatchSize: 1 << 20, ReadConcern: "snapshot"}
+	reply, err := cluster.Run(ctx, w.r.config, find.Doc())
 	if err != nil {
 		return nil, 0, err
 	}
@@ -99,12 +106,10 @@ func (w *shardMerge) listShards(ctx context.Context) (shards []string, at uint64
 
 // joins returns the aggregate that opens the config server's stream of shards that join.
 func joins(start uint64) []byte {
-	stages := []value.Value{
+	stages := value.ArrayOf(
 		value.NewDocument(value.Doc(value.F("$changeStream", value.NewDocument(value.Doc(value.F("startAtOperationTime", value.NewTimestampU64(start))))))),
-		value.NewDocument(value.Doc(value.F("$match", value.NewDocument(value.Doc(value.F("operationType", value.NewString("insert"))))))),
-	}
-	return value.Doc(value.F("aggregate", value.NewString("shards")), value.F("pipeline", value.NewArray(value.ArrayOf(stages...))),
-		value.F("cursor", value.NewDocument(value.Doc())), value.F("fromRouter", value.NewBool(true)), value.F("$db", value.NewString("config")))
+		value.NewDocument(value.Doc(value.F("$match", value.NewDocument(value.Doc(value.F("operationType", value.NewString("insert"))))))))
+	return msg.Doc(&msg.Aggregate{DB: "config", On: value.NewString("shards"), Pipeline: stages, Cursor: new(msg.Cursor), FromRouter: true})
 }
 
 // open opens the streams of shards from a time on, and that of the config server from another.
@@ -115,7 +120,7 @@ func (w *shardMerge) open(ctx context.Context, shards []string, start, config ui
 		reply := &replies[i]
 		reply.shard = id
 		from := start
-		if id == cluster.ConfigShardID {
+		if id == joinsStream {
 			from = config
 		}
 		opening.Go(func() { reply.body, reply.at, reply.err = w.openOn(ctx, id, from) })
@@ -137,13 +142,21 @@ func (w *shardMerge) open(ctx context.Context, shards []string, start, config ui
 	return err
 }
 
+// peer returns the peer that has the stream of a shard, or that of config.shards.
+func (w *shardMerge) peer(ctx context.Context, shard string) (cluster.Peer, error) {
+	if shard == joinsStream {
+		return w.r.config, nil
+	}
+	return w.r.peer(ctx, shard)
+}
+
 // openOn opens the stream of a shard, or of the config server, from a time on.
 func (w *shardMerge) openOn(ctx context.Context, shard string, start uint64) (reply []byte, at cluster.Peer, err error) {
 	open, pref := w.command, w.pref
-	if shard == cluster.ConfigShardID {
+	if shard == joinsStream {
 		open, pref = joins, nil
 	}
-	p, err := w.r.peer(ctx, shard)
+	p, err := w.peer(ctx, shard)
 	if err == nil {
 		reply, at, err = cluster.CallOn(ctx, p, pref, &wire.Message{OpCode: wire.OpMsg, Body: open(start)}, nil)
 	}
@@ -153,7 +166,7 @@ func (w *shardMerge) openOn(ctx context.Context, shard string, start uint64) (re
 	return reply, at, err
 }
 
-// take reads a reply's events and position. Of a stream that was opened again, what came before is left out.
+// take reads a reply's events and position. If the stream was opened again, events that arrived before are left out.
 func (m *watchRemote) take(reply []byte, batch string) error {
 	cur := value.Lookup(reply, "cursor").Doc()
 	id, after := value.Lookup(cur, "id"), value.Lookup(cur, "postBatchResumeToken")
@@ -188,7 +201,7 @@ func (m *watchRemote) take(reply []byte, batch string) error {
 	return nil
 }
 
-// complete puts an event together from its fragments; false while some are still to come.
+// complete assembles an event from its fragments; false while some are missing.
 func (m *watchRemote) complete(ev *shardEvent) bool {
 	split := value.Lookup(ev.doc, "splitEvent").Doc()
 	if m.part == nil {
@@ -235,14 +248,14 @@ func (w *shardMerge) front() (best *watchRemote, behind []*watchRemote) {
 	return best, behind
 }
 
-// next returns the next event of all shards; ok is false if none can be given yet.
+// next returns the next event of all shards; ok is false if none can be returned yet.
 func (w *shardMerge) next() (ev shardEvent, ok bool, err error) {
 	for {
 		m, behind := w.front()
 		if m == nil || len(behind) > 0 {
 			return ev, false, nil
 		}
-		if ev = m.pop(); m.shard != cluster.ConfigShardID {
+		if ev = m.pop(); m.shard != joinsStream {
 			return ev, true, nil
 		}
 		if err := w.join(ev); err != nil {
@@ -280,13 +293,13 @@ func (w *shardMerge) join(ev shardEvent) error {
 	return err
 }
 
-// buffered reports whether there is an event, whether it can be given or not.
+// buffered reports whether there is an event, whether it can be returned or not.
 func (w *shardMerge) buffered() bool {
 	m, _ := w.front()
 	return m != nil
 }
 
-// step has the shards move on and waits for one of them, at most until ctx ends, which is no error.
+// step sends the shards requests for more and waits for one reply, at most until ctx ends, which is no error.
 func (w *shardMerge) step(ctx context.Context) error {
 	if m, behind := w.front(); m != nil {
 		w.push(m.events[0].token.ClusterTime, behind)
@@ -313,8 +326,8 @@ func (w *shardMerge) takeArrival(a arrival) error {
 			m.peer, batch, m.asked, m.lost, m.tries = a.at, "firstBatch", 0, time.Time{}, 0
 		}
 		return m.take(a.reply, batch)
-	case m.id == 0 && mongoerr.CodeOf(a.err) == mongoerr.ShardNotFound: // removed meanwhile, as if the client had resumed
-		w.remotes = slices.DeleteFunc(w.remotes, func(o *watchRemote) bool { return o == m })
+	case (m.id == 0 || a.removed) && mongoerr.CodeOf(a.err) == mongoerr.ShardNotFound:
+		w.drop(m)
 		return nil
 	case !lostStream(a.err):
 		m.id = 0
@@ -324,28 +337,28 @@ func (w *shardMerge) takeArrival(a arrival) error {
 		m.lost = time.Now()
 	}
 	m.tries++
-	if m.shard != cluster.ConfigShardID && time.Since(m.lost) > w.r.hubs.patience {
+	if m.shard != joinsStream && time.Since(m.lost) > w.r.hubs.patience {
 		return a.err
 	}
 	return nil
 }
 
-// shardPatience is how long a shard's stream may be lost before the clients are told.
+// shardPatience is how long a shard's stream may be lost before the clients get an error.
 const shardPatience = time.Minute
 
-// lostStream reports whether a stream has to be opened again after an error: its member has failed, or is not what it was.
+// lostStream reports whether a stream has to be opened again after an error: its member has failed, or has changed its state.
 func lostStream(err error) bool {
 	return err != nil && (cluster.Retryable(err) || mongoerr.CodeOf(err).IsResumableStream())
 }
 
-// reopen opens a shard's stream again, from where it was, after an election or the end of a member. Clients notice nothing but that
-// events wait.
+// reopen opens a shard's stream again, from its position, after an election or the end of a member. For clients, events are
+// only delayed.
 //
-// Invariant: a shard's stream goes on without a gap and without a double, whichever member it is read from. A mark only tells of what a majority
-// has, and what comes later has a later time on every member; the new stream begins at the mark's time, and take leaves out what of
-// that time came before. Rejected: resumeAfter with the last event, which the shard would not find where the stream has had none, or
-// only fragments of it. Rejected: an error to the client, which lets it resume: every stream of the router would open one on every
-// shard at once, while one of them elects.
+// Invariant: a shard's stream continues without a gap or a duplicate, whichever member it is read from. A mark covers only what a majority
+// has, and later events have a later time on every member; the new stream begins at the mark's time, and take leaves out the events
+// of that time that arrived before. Rejected: resumeAfter with the last event, which the shard would not find if the stream had none, or
+// only fragments of it. Rejected: an error to the client, which would then resume: every stream of the router would open one on every
+// shard at once, during the election of one of them.
 func (w *shardMerge) reopen(m *watchRemote) {
 	start, try := m.mark.ClusterTime, m.tries
 	w.request(func() arrival {
@@ -353,11 +366,16 @@ func (w *shardMerge) reopen(m *watchRemote) {
 			return arrival{m: m, err: err}
 		}
 		reply, at, err := w.openOn(w.life, m.shard, start)
-		return arrival{m, reply, err, at}
+		if mongoerr.CodeOf(err) == mongoerr.ShardNotFound {
+			if lost := w.checkRemovedShard(w.life, m.shard, start); lost != nil {
+				err = lost
+			}
+		}
+		return arrival{m: m, reply: reply, err: err, at: at}
 	})
 }
 
-// request has another goroutine make a request, whose reply step takes.
+// request makes a request in another goroutine; step receives the reply.
 func (w *shardMerge) request(send func() arrival) {
 	w.pending.Add(1)
 	go func() {
@@ -393,8 +411,7 @@ func (w *shardMerge) ask(wait time.Duration) {
 			continue
 		}
 		db, coll := cluster.SplitNS(m.ns)
-		body := value.Doc(value.F("getMore", value.NewInt64(m.id)), value.F("collection", value.NewString(coll)),
-			value.F("maxTimeMS", value.NewInt64(max(wait.Milliseconds(), 1))), value.F("$db", value.NewString(db)))
+		body := msg.Doc(&msg.GetMore{DB: db, Coll: coll, Cursor: m.id}, value.F("maxTimeMS", value.NewInt64(max(wait.Milliseconds(), 1))))
 		peer := m.peer
 		w.request(func() arrival {
 			reply, err := cluster.Run(w.life, peer, body)
@@ -411,11 +428,16 @@ func (w *shardMerge) push(at uint64, behind []*watchRemote) {
 			continue
 		}
 		m.asked = at
-		cursor := m.id
+		cursor, since := m.id, m.mark.ClusterTime
 		w.pending.Add(1)
 		go func() {
 			defer w.pending.Done()
-			for try := 0; lostStream(w.writeNote(m.shard, cursor, at)) && cluster.Backoff(w.life, try) == nil; try++ {
+			err := w.writeNote(m.shard, cursor, at)
+			for try := 0; lostStream(err) && cluster.Backoff(w.life, try) == nil; try++ {
+				err = w.writeNote(m.shard, cursor, at)
+			}
+			if mongoerr.CodeOf(err) == mongoerr.ShardNotFound {
+				w.tellRemoved(m, since)
 			}
 		}()
 	}
@@ -423,7 +445,7 @@ func (w *shardMerge) push(at uint64, behind []*watchRemote) {
 
 // writeNote writes the no-op of one push.
 func (w *shardMerge) writeNote(shard string, cursor int64, at uint64) error {
-	p, err := w.r.peer(w.life, shard)
+	p, err := w.peer(w.life, shard)
 	if err != nil {
 		return err
 	}
@@ -439,7 +461,7 @@ func (w *shardMerge) writeNote(shard string, cursor int64, at uint64) error {
 	return err
 }
 
-// position returns the time up to which all events of all shards have been given.
+// position returns the time up to which all events of all shards have been returned.
 func (w *shardMerge) position() *changestream.Token {
 	var low *changestream.Token
 	for _, m := range w.remotes {

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
@@ -53,7 +54,7 @@ func (r *Router) learnTime(op *command.Op) {
 	if err != nil {
 		return
 	}
-	body := value.Doc(value.F("ping", value.NewInt32(1)), value.F("$db", value.NewString("admin")))
+	body := msg.Doc(new(msg.Ping))
 	var asked sync.WaitGroup
 	for _, shard := range info.Shards() {
 		asked.Go(func() {

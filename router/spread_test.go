@@ -60,6 +60,7 @@ func (c *testCluster) balance(limit int) (moves int) {
 // A ranged collection with one chunk on one shard spreads over all shards by itself, while it is written to: nothing used to
 // split the chunk, and a balancer that requires two chunks left it where it was.
 func TestRangesSpreadByThemselves(t *testing.T) {
+	t.Parallel()
 	for _, random := range []bool{false, true} {
 		t.Run(fmt.Sprintf("random %v", random), func(t *testing.T) {
 			c := newTestCluster(t, 4)
@@ -147,6 +148,7 @@ func (c *testCluster) parts(coll string) (total int32, parts []int32) {
 // With two zones of two shards each every zone's documents end up on its shards, in parts that differ from each other by a tenth at most, and a
 // shard that is removed gives all of its documents to the other one of its zone.
 func TestZonesOfTwoShards(t *testing.T) {
+	t.Parallel()
 	c := newTestCluster(t, 4)
 	c.smallChunks()
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)

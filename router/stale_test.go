@@ -174,7 +174,7 @@ func TestTransactionsThatReadAMovedCollectionLater(t *testing.T) {
 // and those that moved the other way were updated twice.
 func TestMultiWritesBesideMigrations(t *testing.T) {
 	c, _ := staleCluster(t)
-	const docs, chunks, rounds = 300, 12, 40
+	const docs, chunks, rounds = 300, 12, 20
 	for at := docs / chunks; at < docs; at += docs / chunks {
 		if at%100 != 0 {
 			c.run("admin", fmt.Sprintf(`{"split": "d.c", "middle": {"_id": %d}}`, at))

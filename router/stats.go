@@ -5,6 +5,7 @@ import (
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/timeseries"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
 )
@@ -50,29 +51,71 @@ var notSummed = map[string]bool{
 	"fsUsedSize": true, "fsTotalSize": true,
 }
 
-// collStats on a sharded collection adds up the shards' figures and shows each shard's under shards.
+// collStats on a sharded collection adds up the shards' figures and shows each shard's under shards. Of a time series it is asked of the
+// shards that have buckets.
 func (r *Router) collStats(op *command.Op, dst []byte) ([]byte, error) {
-	return r.onOwners(op, false, dst, func(info *cluster.CollectionInfo, replies []shardReply, dst []byte) ([]byte, error) {
-		var s sums
-		for i := range replies {
-			s.add(replies[i].body, notSummed)
+	if ns, err := cmdNS(op); err == nil {
+		info, err := r.collection(op, ns)
+		if err != nil {
+			return dst, err
 		}
-		first := replies[0].body
-		dst = value.Append(dst, "sharded", value.NewBool(true))
-		dst = value.Append(dst, "capped", value.NewBool(false))
-		dst = value.Append(dst, "ns", value.NewString(info.NS))
-		for _, n := range s.names {
-			dst = value.Append(dst, n, s.value(n))
+		if buckets, err := r.freshBuckets(op, info); err != nil {
+			return dst, err
+		} else if buckets != nil {
+			return r.seriesStats(op, ns, dst)
 		}
-		if n := s.total["count"]; n > 0 {
-			dst = value.Append(dst, "avgObjSize", value.NewDouble(s.total["size"]/n))
+	}
+	return r.onOwners(op, false, dst, appendCollStats)
+}
+
+// seriesStats is collStats of a time series collection whose buckets the catalog has an entry of.
+func (r *Router) seriesStats(op *command.Op, ns string, dst []byte) ([]byte, error) {
+	op.Stats.NS, op.Stats.Type = ns, "command"
+	from := len(dst)
+	err := r.routed(op, timeseries.BucketsOf(ns), false, func(buckets *cluster.CollectionInfo) error {
+		body := onBuckets(op.Req.Body, buckets)
+		replies := r.scatter(op, buckets.Shards(), func(s string) ([]byte, []wire.Sequence) { return versioned(body, buckets, s), nil })
+		err := firstError(replies)
+		switch {
+		case err != nil:
+		case buckets.Sharded():
+			dst, err = appendCollStats(buckets, replies, dst[:from])
+		default:
+			dst, err = firstReply(buckets, replies, dst[:from])
 		}
-		dst = value.Append(dst, "indexSizes", value.NewDocument(sumDocs(replies, "indexSizes")))
-		dst = value.Append(dst, "nindexes", value.Lookup(first, "nindexes"))
-		dst = value.Append(dst, "scaleFactor", value.Lookup(first, "scaleFactor"))
-		dst = value.Append(dst, "nchunks", value.NewInt32(int32(info.Map.Len())))
-		return appendShards(dst, replies), nil
+		return err
 	})
+	return dst, err
+}
+
+// appendCollStats appends the sums of the shards' replies to collStats.
+func appendCollStats(info *cluster.CollectionInfo, replies []shardReply, dst []byte) ([]byte, error) {
+	var s sums
+	for i := range replies {
+		s.add(replies[i].body, notSummed)
+	}
+	first := replies[0].body
+	dst = value.Append(dst, "sharded", value.NewBool(true))
+	dst = value.Append(dst, "capped", value.NewBool(false))
+	dst = value.Append(dst, "ns", value.Lookup(first, "ns"))
+	if v := value.Lookup(first, "timeseries"); v.T == value.Document {
+		f := []value.Field{value.F("bucketsNs", value.Lookup(v.Doc(), "bucketsNs"))}
+		for k, n := range value.Elements(sumDocs(replies, "timeseries")) {
+			f = append(f, value.F(k, n))
+		}
+		dst = value.Append(dst, "timeseries", value.NewDocument(value.Doc(f...)))
+	}
+	for _, n := range s.names {
+		dst = value.Append(dst, n, s.value(n))
+	}
+	if n := s.total["count"]; n > 0 {
+		dst = value.Append(dst, "avgObjSize", value.NewDouble(s.total["size"]/n))
+	}
+	dst = value.Append(dst, "indexSizes", value.NewDocument(sumDocs(replies, "indexSizes")))
+	dst = value.Append(dst, "nindexes", value.Lookup(first, "nindexes"))
+	dst = value.Append(dst, "scaleFactor", value.Lookup(first, "scaleFactor"))
+	dst = value.Append(dst, "nchunks", value.NewInt32(int32(info.Map.Len())))
+	return appendShards(dst, replies), nil
 }
 
 func sumDocs(replies []shardReply, field string) []byte {

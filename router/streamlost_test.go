@@ -33,6 +33,7 @@ func (c *testCluster) loseCursors() (n int) {
 // A shard's cursor of a change stream is lost in the middle of a transaction's events, all of which have one time, and in the middle
 // of an event's fragments: the stream goes on without an error, a gap or a double. It ended with an error, which clients resume.
 func TestStreamsGoOnWhereShardsLoseTheirCursors(t *testing.T) {
+	t.Parallel()
 	for _, split := range []bool{false, true} {
 		t.Run(fmt.Sprint("fragments ", split), func(t *testing.T) {
 			c := newTestCluster(t, 2)

@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/targeting"
 	"github.com/shoaldb/shoal/query/value"
 )
 
@@ -67,7 +68,7 @@ func TestTargeting(t *testing.T) {
 			for _, line := range strings.Split(d.Input, "\n") {
 				f := rawJSON(t, line)
 				exact := ""
-				if _, ok := exactKey(info.Map.Key, f, d.Cmd == "filter-collated"); ok {
+				if _, ok := targeting.ExactKey(info.Map.Key, f, d.Cmd == "filter-collated"); ok {
 					exact = " exact"
 				}
 				shards, err := target(info, f, d.Cmd == "filter-collated")

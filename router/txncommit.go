@@ -2,8 +2,10 @@ package router
 
 import (
 	"context"
+	"slices"
 	"time"
 
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
@@ -200,6 +202,15 @@ func (r *Router) recoverCommit(op *command.Op, t *transaction, concern []byte) e
 	shard := value.Lookup(token, "recoveryShardId")
 	if shard.T != value.String {
 		return mongoerr.New(mongoerr.NoSuchTransaction, "Recovery token is empty, meaning the transaction only performed reads and can be safely retried")
+	}
+	if shard.Str() == cluster.ConfigShardID { // a config server that is no shard has no client's transactions, and coordinates none
+		ids, err := r.allShards(op)
+		if err != nil {
+			return err
+		}
+		if !slices.Contains(ids, cluster.ConfigShardID) {
+			return mongoerr.Newf(mongoerr.NoSuchTransaction, "Given transaction number %d does not match any in-progress transactions.", op.Req.TxnNumber)
+		}
 	}
 	t.mu.Lock()
 	t.mu.recovery = shard.Str() // the reply names it again: drivers use the newest token

@@ -19,6 +19,7 @@ import (
 // only until its time limit or the router's shutdown. It returns success if the shards can still be asked for the
 // statement, otherwise an error that makes drivers retry it: then it is executed once.
 func TestMovesWithoutAWordOfTheirCommit(t *testing.T) {
+	t.Parallel()
 	for _, end := range []struct {
 		name, more string
 		code       mongoerr.Code // with which the operation is killed

@@ -14,7 +14,7 @@ import (
 
 // UseAccess gives the router access to users; commands that change them go to the config server.
 func (r *Router) UseAccess(a *command.Access) {
-	a.Users = r.config
+	a.Users, a.Changes = r.config, r.usersChanged
 	a.Install(r.Service)
 	for _, s := range a.ManagementSpecs() {
 		changes := s.PrimaryOnly
@@ -30,12 +30,22 @@ func (r *Router) UseAccess(a *command.Access) {
 	}
 }
 
+// usersChanged asks the config server for the state of users and roles.
+func (r *Router) usersChanged(ctx context.Context) (command.UserState, error) {
+	reply, err := cluster.Run(ctx, r.config, msg.Doc(&msg.UserCacheGeneration{}))
+	if err != nil {
+		return command.UserState{}, err
+	}
+	var now msg.UserCacheGenerationReply
+	err = msg.Parse(reply, &now)
+	return command.UserState{Epoch: now.Epoch, Generation: uint64(now.Generation)}, err
+}
+
 // watchUsers periodically asks the config server whether users or roles have changed.
 func (r *Router) watchUsers(ctx context.Context) {
-	var known, now msg.UserCacheGenerationReply // no process has the zero epoch
+	var known command.UserState // no process has the zero epoch
 	for {
-		reply, err := cluster.Run(ctx, r.config, msg.Doc(&msg.UserCacheGeneration{}))
-		if err == nil && msg.Parse(reply, &now) == nil {
+		if now, err := r.usersChanged(ctx); err == nil {
 			if known != now && known.Epoch != [12]byte{} {
 				r.Service.Access.Refresh(ctx)
 			}

@@ -20,20 +20,20 @@ import (
 //	shardMerge ──► watchHub.run (one goroutine while a stream is open) ──► window: the newest events, bounded
 //	                                                                          │
 //	getMore ──► clientStream ──► hubReader.next ── position within the window ┘
-//	                             hubReader.wait sleeps until an event comes that it may have, and it is its turn
+//	                             hubReader.wait sleeps until an event arrives that may concern it, and it is its turn
 //
-// Streams of one namespace that match one value of a document's field are given the events with that value alone.
+// Streams of one namespace that match one value of a document's field receive only the events with that value.
 
 const (
-	// maxHubWindow is what the events of a hub may take together, before the older half of them goes.
+	// maxHubWindow is the maximum size of a hub's events; beyond it the older half is dropped.
 	maxHubWindow = 16 << 20
-	// maxNarrowHubs is the number of hubs of one shape whose own $match may run on the shards. Beyond, one hub has all events
-	// of the shape: a cursor on each shard costs more than the events that nobody wants.
+	// maxNarrowHubs is the number of hubs of one shape whose own $match may run on the shards. Beyond that, one hub has all events
+	// of the shape: a cursor on each shard costs more than events that no stream returns.
 	maxNarrowHubs = 8
-	// hubLag is by how many seconds a stream may be behind when it joins a hub.
+	// hubLag is the number of seconds by which a stream may lag when it joins a hub.
 	hubLag = 10
-	// hubPause is how long a hub pauses before its next round if events arrive continuously, hubLongPause where processors are scarce: a
-	// round then brings more of them.
+	// hubPause is how long a hub pauses before its next round if events arrive continuously, hubLongPause if processors are scarce: a
+	// round then reads more events.
 	hubPause     = 2 * time.Millisecond
 	hubLongPause = 10 * time.Millisecond
 	// hubBusy is the number of events per hubPeriod above which a hub counts as busy.
@@ -41,11 +41,12 @@ const (
 	hubPeriod = 100 * time.Millisecond
 )
 
-// errBehindHub is that a reader's next event has left the window.
+// errBehindHub is returned if a reader's next event has left the window.
 var errBehindHub = errors.New("the stream is behind its hub's window")
 
-// streamShape is what the streams of a hub have in common: what they ask the shards.
+// streamShape is what the streams of a hub have in common: the commands that open the shards' streams.
 type streamShape struct {
+	of           watched
 	wide, narrow string                    // the commands, without their time: for all events, and for those of the first $match
 	all          func(start uint64) []byte // the command for all events
 	own          func(start uint64) []byte // that with the first $match
@@ -59,6 +60,7 @@ func shapeOf(a *aggCommand, spec *agg.ChangeStream, simple bool) *streamShape {
 	fresh.ResumeAfter, fresh.StartAfter = nil, nil
 	filter := watchFilter(a.pipeline, &fresh, simple)
 	s := &streamShape{
+		of:  watchedBy(a, &fresh),
 		all: func(start uint64) []byte { return shardStream(a, &fresh, nil, start) },
 		own: func(start uint64) []byte { return shardStream(a, &fresh, filter, start) },
 	}
@@ -94,14 +96,14 @@ func newWatchHubs(r *Router) *watchHubs {
 // watchHub is one hub.
 type watchHub struct {
 	hubs      *watchHubs
-	key, base string // what it asks the shards, and the same without a $match
+	key, base string // the commands for the shards, and the same without a $match
 	name      string // by which its streams sleep
 	ready     chan struct{}
-	failed    error // why it did not come to be, once ready is closed
+	failed    error // the reason why it was not opened, once ready is closed
 	done      chan struct{}
 	merge     *shardMerge
 
-	since          time.Time // when the present period began, with its events and those of the one before
+	since          time.Time // the beginning of the current period, its events and those of the previous one
 	events, before int
 
 	mu struct {
@@ -109,14 +111,14 @@ type watchHub struct {
 		events  []shardEvent
 		first   uint64 // the number of the first of them
 		started *changestream.Token
-		from    *changestream.Token // everything behind it is or was in the window
+		from    *changestream.Token // everything after it is or was in the window
 		pos     *changestream.Token // everything up to it is or was in the window
 		size    int
-		over    bool // nothing more comes, for the reason err where that is set
+		over    bool // nothing more arrives; err is the reason if it is set
 		err     error
 		readers int
 		empty   time.Time     // since when it has no reader, before the first one
-		moved   chan struct{} // closed when pos moves on; nil while nobody waits for that
+		moved   chan struct{} // closed when pos advances; nil while nobody waits for that
 		sorted  map[selectKey]*sortedEvents
 	}
 }
@@ -131,18 +133,19 @@ type sortedEvents struct {
 	selectKey
 	readers int
 	values  map[string]*valueEvents
-	maybe   []uint64 // what all readers have to look at
+	maybe   []uint64 // the events that all readers have to check
+	from    uint64   // from when on maybe has them all
 }
 
 type valueEvents struct {
 	readers int
-	from    uint64 // from when on they are sorted
+	from    uint64 // from when on numbers has them all
 	sleep   string
 	numbers []uint64
 }
 
-// join returns a reader positioned after a time or an event on a hub of this shape; nil if no hub's window reaches back that far. Where there is no hub one is
-// made: of own, if that asks the shards the same, or of a new merge. own is nil where the stream has none; it is closed or kept by the
+// join returns a reader positioned after a time or an event on a hub of this shape; nil if no hub's window reaches back that far. If there is no hub, one is
+// made: of own, if that has the same commands for the shards, or of a new merge. own is nil if the stream has none; it is closed or kept by the
 // hub if a reader is returned.
 func (h *watchHubs) join(op *command.Op, shape *streamShape, at *changestream.Token, own *shardMerge) (*hubReader, error) {
 	hub, made := h.hubOf(shape)
@@ -166,7 +169,7 @@ func (h *watchHubs) join(op *command.Op, shape *streamShape, at *changestream.To
 	return r, nil
 }
 
-// hubOf finds the hub of a shape, or enters one that is to be opened.
+// hubOf finds the hub of a shape, or registers one that is to be opened.
 func (h *watchHubs) hubOf(shape *streamShape) (hub *watchHub, made bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -200,7 +203,7 @@ func (h *watchHub) forget() {
 	}
 }
 
-// hubOpening is how long the shards have to open the streams of a hub.
+// hubOpening is the time limit for opening the streams of a hub.
 const hubOpening = 30 * time.Second
 
 // open makes the hub's merge, unless it is given one, and runs the hub.
@@ -214,7 +217,7 @@ func (h *watchHub) open(shape *streamShape, at *changestream.Token, own *shardMe
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), hubOpening)
 		defer cancel()
-		h.merge, h.failed = newShardMerge(ctx, h.hubs.r, command, nil, max(at.ClusterTime, 1))
+		h.merge, h.failed = newShardMerge(ctx, h.hubs.r, shape.of, command, nil, max(at.ClusterTime, 1))
 		if h.failed != nil {
 			h.forget()
 			close(h.ready)
@@ -234,7 +237,7 @@ func (h *watchHub) open(shape *streamShape, at *changestream.Token, own *shardMe
 	h.merge.close()
 }
 
-// sleeps reports whether a key is of the hub's streams.
+// sleeps reports whether a key belongs to one of the hub's streams.
 func (h *watchHub) sleeps(key string) bool {
 	return len(key) >= len(h.name) && key[:len(h.name)] == h.name && (len(key) == len(h.name) || key[len(h.name)] == 0)
 }
@@ -272,7 +275,7 @@ func (h *watchHub) run() error {
 	}
 }
 
-// rest waits before the next round where many events come.
+// rest waits before the next round if many events arrive.
 func (h *watchHub) rest(events int) {
 	if events == 0 {
 		return
@@ -303,7 +306,7 @@ func (h *watchHub) abandoned() bool {
 	return true
 }
 
-// publish shows the readers what came.
+// publish makes new events available to the readers.
 func (h *watchHub) publish(events []shardEvent, pos *changestream.Token) {
 	if len(events) == 0 {
 		h.mu.Lock()
@@ -335,7 +338,7 @@ func (h *watchHub) publish(events []shardEvent, pos *changestream.Token) {
 	}
 }
 
-// moveTo notes up to where everything is in the window. h.mu must be held.
+// moveTo records the position up to which everything is in the window. h.mu must be held.
 func (h *watchHub) moveTo(pos *changestream.Token) {
 	h.mu.pos = pos
 	if h.mu.moved != nil {
@@ -344,7 +347,7 @@ func (h *watchHub) moveTo(pos *changestream.Token) {
 	}
 }
 
-// cut takes the older half out of the window. h.mu must be held.
+// cut drops the older half of the window. h.mu must be held.
 func (h *watchHub) cut() {
 	n := 0
 	for ; n < len(h.mu.events)-1 && h.mu.size > h.hubs.window/2; n++ {
@@ -357,17 +360,25 @@ func (h *watchHub) cut() {
 	h.mu.events = append([]shardEvent(nil), h.mu.events[n:]...)
 	h.mu.first += uint64(n)
 	for _, by := range h.mu.sorted {
-		by.maybe = from(by.maybe, h.mu.first)
+		by.maybe, by.from = from(by.maybe, h.mu.first, by.from)
 		for _, v := range by.values {
-			v.numbers = from(v.numbers, h.mu.first)
+			v.numbers, v.from = from(v.numbers, h.mu.first, v.from)
 		}
 	}
 }
 
-// from returns the numbers from one on, in memory of their own.
-func from(numbers []uint64, n uint64) []uint64 {
-	return append([]uint64(nil), numbers[search(numbers, n):]...)
+// from returns a copy of the numbers from n on, and the number from which on they are complete; complete is that of all of them. Events that
+// have left the window without being among them do not change it.
+func from(numbers []uint64, n, complete uint64) (rest []uint64, since uint64) {
+	i := search(numbers, n)
+	if i > 0 {
+		complete = max(complete, numbers[i-1]+1)
+	}
+	return append([]uint64(nil), numbers[i:]...), complete
 }
+
+// sorted reports whether the reader's next events are among those of its value.
+func (r *hubReader) sorted() bool { return r.by != nil && r.at >= max(r.value.from, r.by.from) }
 
 // search returns the index of the first number that is at least n.
 func search(numbers []uint64, n uint64) int {
@@ -382,7 +393,7 @@ func search(numbers []uint64, n uint64) int {
 	return lo
 }
 
-// add sorts an event, and notes whom it wakes.
+// add sorts an event, and records the streams that it wakes.
 func (by *sortedEvents) add(n uint64, doc []byte, wake map[string]bool) {
 	key, maybe := changestream.Selects(value.Lookup(doc, "operationType").Str(), value.Lookup(doc, "documentKey").Doc(), value.Lookup(doc, "fullDocument").Doc(), by.path, by.updates)
 	if maybe {
@@ -398,8 +409,8 @@ func (by *sortedEvents) add(n uint64, doc []byte, wake map[string]bool) {
 	}
 }
 
-// reader returns a reader behind a time or an event; nil where the window begins later, or nothing more comes. The stream whose merge
-// it was is given one in any case: it has nothing else.
+// reader returns a reader positioned after a time or an event; nil if the window begins later, or nothing more arrives. The stream whose merge
+// the hub has taken over gets one in any case: it has no other source.
 func (h *watchHub) reader(shape *streamShape, at *changestream.Token, its bool) *hubReader {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -420,7 +431,7 @@ func (h *watchHub) reader(shape *streamShape, at *changestream.Token, its bool) 
 		}
 	}
 	if r.at = h.mu.first + uint64(lo); h.mu.from.Compare(at) > 0 {
-		r.at = 0 // what follows has left the window: next says so
+		r.at = 0 // the following events have left the window: next returns the error
 	}
 	if s := shape.selection; s != nil && h.key == h.base {
 		r.enterSelected(s)
@@ -429,7 +440,7 @@ func (h *watchHub) reader(shape *streamShape, at *changestream.Token, its bool) 
 	return r
 }
 
-// enterSelected has the reader be given the events of one value. h.mu must be held.
+// enterSelected restricts the reader to the events of one value. h.mu must be held.
 func (r *hubReader) enterSelected(s *changestream.Selection) {
 	h, key := r.h, selectKey{s.Path, s.Updates}
 	r.by = h.mu.sorted[key]
@@ -451,7 +462,7 @@ func (r *hubReader) enterSelected(s *changestream.Selection) {
 // hubReader is one stream's position in a hub's window. One goroutine uses it at a time.
 type hubReader struct {
 	h       *watchHub
-	at      uint64 // the number of the event that it looks at next
+	at      uint64 // the number of the event that it checks next
 	reached *changestream.Token
 	sleep   string
 	bill    turns.Bill
@@ -467,12 +478,13 @@ func (r *hubReader) next() (ev shardEvent, ok bool, err error) {
 	h := r.h
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if r.at < h.mu.first {
+	sorted := r.sorted()
+	if r.at < h.mu.first && !sorted {
 		return ev, false, errBehindHub
 	}
 	end := h.mu.first + uint64(len(h.mu.events))
 	n := r.at
-	if r.by != nil && n >= r.value.from {
+	if sorted {
 		n = end
 		for _, numbers := range [][]uint64{r.value.numbers, r.by.maybe} {
 			if i := search(numbers, r.at); i < len(numbers) {
@@ -514,13 +526,13 @@ func (r *hubReader) wait(ctx context.Context) error {
 	return nil
 }
 
-// isNew reports whether there may be something that the reader has not looked at.
+// isNew reports whether there may be events that the reader has not checked.
 func (r *hubReader) isNew() bool {
 	h := r.h
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	end := h.mu.first + uint64(len(h.mu.events))
-	if h.mu.over || r.at < h.mu.first || r.by == nil || r.at < r.value.from {
+	if h.mu.over || !r.sorted() {
 		return h.mu.over || r.at < end
 	}
 	return search(r.value.numbers, r.at) < len(r.value.numbers) || search(r.by.maybe, r.at) < len(r.by.maybe)

@@ -87,6 +87,7 @@ func tokenOf(e any) string { return field(field(e, "_id"), "_data").(string) }
 // stream by itself has, in its order, from where they began: whether they share a window, fall behind it, or catch up with it, while
 // chunks move.
 func TestSharedStreamsHaveEveryEvent(t *testing.T) {
+	t.Parallel()
 	for _, window := range []int{4 << 10, 16 << 20} {
 		t.Run(fmt.Sprint(window), func(t *testing.T) { sharedStreams(t, window) })
 	}

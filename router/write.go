@@ -7,6 +7,7 @@ import (
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/timeseries"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -55,8 +56,11 @@ func (r *Router) write(op *command.Op, list, kind string, dst []byte) ([]byte, e
 func (r *Router) writeTo(op *command.Op, ns, list string, dst []byte) ([]byte, error) {
 	from := len(dst)
 	err := r.routed(op, ns, true, func(info *cluster.CollectionInfo) error {
-		var err error
-		if !info.Sharded() {
+		series, err := r.Catalog.Buckets(op, info)
+		if err != nil {
+			return err
+		}
+		if !info.Sharded() && series == nil {
 			r.targets.note(op.Req.Spec.Name, info, 1)
 			if dst, err = r.toHome(op, info, dst[:from]); err != nil || !staleWriteErrors(dst[from-4:]) {
 				return err
@@ -123,11 +127,12 @@ type writeBatch struct {
 	retried     []value.Value
 	touched     bool // a shard has executed a part of the batch
 	wcErrs      wcErrors
-	stale       error          // the last stale error, nil while there is none
-	moving      *moving        // an update that its shard refused because its document has to move, until it is executed
-	searching   bool           // the statement being sent does not determine its shard
-	sent        []string       // the shards that statements went to
-	done        map[int][]part // the parts that shards have done of statements that concern several
+	stale       error               // the last stale error, nil while there is none
+	moving      *moving             // an update that its shard refused because its document has to move, until it is executed
+	searching   bool                // the statement being sent does not determine its shard
+	sent        []string            // the shards that statements went to
+	done        map[int][]part      // of statements that concern several shards, the parts that have been executed
+	series      *timeseries.Placing // nil unless the collection is a time series whose buckets the catalog has an entry of
 }
 
 // moving is a statement of a batch whose document has to move.
@@ -180,6 +185,9 @@ func (b *writeBatch) run(ns string, dst []byte) ([]byte, error) {
 		if info, err = b.r.collectionForWrite(b.op, ns); err != nil {
 			return dst, err
 		}
+		if info, err = b.placed(info); err != nil {
+			return dst, err
+		}
 		if b.stale = nil; b.ordered {
 			err = b.runOrdered(info)
 		} else {
@@ -211,6 +219,17 @@ func (b *writeBatch) run(ns string, dst []byte) ([]byte, error) {
 		}
 	}
 	return b.reply(dst), nil
+}
+
+// placed returns the placement that the batch is sent by: that of the buckets for a time series.
+func (b *writeBatch) placed(info *cluster.CollectionInfo) (*cluster.CollectionInfo, error) {
+	buckets, err := b.r.Catalog.Buckets(b.op, info)
+	b.series = nil
+	if err != nil || buckets == nil {
+		return info, err
+	}
+	b.series = placingOf(buckets)
+	return buckets, nil
 }
 
 // mayResend returns nil if pending statements are sent again after an error, else the error to report. In a transaction, which a stale error
@@ -290,7 +309,7 @@ func (b *writeBatch) runUnordered(info *cluster.CollectionInfo) error {
 	}
 	b.sentTo(order...)
 	replies := b.r.scatter(b.op, order, func(s string) ([]byte, []wire.Sequence) {
-		return b.command(groups[s], info.Suffix(s)), []wire.Sequence{{ID: b.list, Docs: docs[s]}}
+		return b.command(info, groups[s], info.Suffix(s)), []wire.Sequence{{ID: b.list, Docs: docs[s]}}
 	})
 	for i := range replies {
 		if err := b.settle(&replies[i], groups[replies[i].shard]); err != nil {
@@ -310,7 +329,11 @@ func (b *writeBatch) runUnordered(info *cluster.CollectionInfo) error {
 }
 
 // command returns the write command for one shard, without its statements.
-func (b *writeBatch) command(indexes []int, suffix ...[]byte) []byte {
+func (b *writeBatch) command(info *cluster.CollectionInfo, indexes []int, suffix ...[]byte) []byte {
+	body := b.op.Req.Body
+	if b.series != nil {
+		body = onBuckets(body, info)
+	}
 	drop := map[string]bool{b.list: true, "stmtIds": true, "stmtId": true, "$clusterTime": true}
 	var ids []byte
 	if b.retries {
@@ -320,7 +343,7 @@ func (b *writeBatch) command(indexes []int, suffix ...[]byte) []byte {
 		}
 		ids = value.Append(nil, "stmtIds", value.NewArray(value.ArrayOf(vals...)))
 	}
-	return rebuild(b.op.Req.Body, drop, append(suffix, ids)...)
+	return rebuild(body, drop, append(suffix, ids)...)
 }
 
 // sentTo records that statements are sent to shards.
@@ -334,7 +357,7 @@ func (b *writeBatch) sentTo(shards ...string) {
 
 func (b *writeBatch) sendGroup(info *cluster.CollectionInfo, shard string, indexes []int, docs []byte) error {
 	b.sentTo(shard)
-	body, err := b.r.call(b.op, shard, b.command(indexes, info.Suffix(shard)), []wire.Sequence{{ID: b.list, Docs: docs}})
+	body, err := b.r.call(b.op, shard, b.command(info, indexes, info.Suffix(shard)), []wire.Sequence{{ID: b.list, Docs: docs}})
 	return b.settle(&shardReply{shard: shard, body: body, err: err}, indexes)
 }
 

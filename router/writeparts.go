@@ -62,8 +62,8 @@ func (b *writeBatch) undone(info *cluster.CollectionInfo, i int, shards []string
 	return left, written
 }
 
-// ranges returns the ranges of a part that was executed before a resharding, with the shard key of that time, adjacent ones merged. Which
-// documents those were their values of that key still tell, on whatever shard they are now: a statement that changes many documents
+// ranges returns the ranges of a part that was executed before a resharding, with the shard key of that time, adjacent ones merged. Those
+// documents can still be identified by their values of that key, on whatever shard they are now: a statement that changes many documents
 // does not change the values of the shard key under which it is executed. (The documents of a collection that was dropped and created
 // again in the middle of a statement are filtered too: the statement then counts as executed on those ranges before the drop.)
 func (p part) ranges() (out []value.Value) {

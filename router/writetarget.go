@@ -5,6 +5,7 @@ import (
 	"sort"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/targeting"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -19,6 +20,9 @@ func sortByIndex(up []value.Value) {
 // aim targets one statement.
 func (b *writeBatch) aim(info *cluster.CollectionInfo, i int) (aim, error) {
 	st := b.items[i]
+	if b.series != nil {
+		return b.aimSeries(info, st)
+	}
 	if !info.Sharded() {
 		return aim{shards: []string{info.Home()}, doc: st}, nil
 	}
@@ -59,7 +63,7 @@ func withID(doc []byte) []byte {
 func aimFilter(info *cluster.CollectionInfo, st []byte, multi, upsert bool) (aim, error) {
 	q := value.Lookup(st, "q").Doc()
 	collated := collatedBy(info, value.Lookup(st, "collation").Doc())
-	if key, ok := exactKey(info.Map.Key, q, collated); ok {
+	if key, ok := targeting.ExactKey(info.Map.Key, q, collated); ok {
 		shard, err := ownerOf(info, key)
 		return aim{shards: []string{shard}, doc: st}, err
 	}
@@ -80,13 +84,16 @@ func aimFilter(info *cluster.CollectionInfo, st []byte, multi, upsert bool) (aim
 
 // sendWide sends a statement that concerns several shards, or one that is still to be found.
 func (b *writeBatch) sendWide(info *cluster.CollectionInfo, i int, a aim) error {
+	if a.search && b.series != nil {
+		return b.sendInTurn(info, i, a)
+	}
 	if a.search {
 		return b.sendFound(info, i, a)
 	}
 	shards, written := b.undone(info, i, a.shards)
 	b.sentTo(shards...)
 	replies := b.r.scatter(b.op, shards, func(s string) ([]byte, []wire.Sequence) {
-		return b.command([]int{i}, info.Suffix(s), written[s]), []wire.Sequence{{ID: b.list, Docs: a.doc}}
+		return b.command(info, []int{i}, info.Suffix(s), written[s]), []wire.Sequence{{ID: b.list, Docs: a.doc}}
 	})
 	for j := range replies {
 		stale := b.stale
@@ -155,10 +162,10 @@ func (b *writeBatch) sendFound(info *cluster.CollectionInfo, i int, a aim) error
 func upsertShard(info *cluster.CollectionInfo, q []byte) (string, error) {
 	var key []value.Value
 	for i := range info.Map.Key.Parts {
-		s := fieldSpans(q, info.Map.Key.Parts[i].Path, false)
+		s := targeting.Spans(q, info.Map.Key.Parts[i].Path, false)
 		v := value.NewNull()
-		if len(s) == 1 && s[0].point() {
-			v = s[0].lo
+		if len(s) == 1 && s[0].Point() {
+			v = s[0].Lo
 		}
 		key = append(key, v)
 	}

@@ -30,12 +30,16 @@ func (n *Node) loadNoticed() error {
 
 // BecomeShard makes the node take part in the sharding protocols and registers their commands.
 func (n *Node) BecomeShard(state *migration.ShardState) {
+	if n.Service.Access != nil {
+		n.Service.Access.OfShard(state.Registry.Several)
+	}
 	c := txn.NewCoordinators(n.txns, txn.Shard{ID: state.ID, Registry: state.Registry, Clock: state.Clock})
 	n.Service.Table.Add(c.Spec())
 	err := migration.Start(migration.Config{
-		Engine: n.Engine, Docs: n.Docs, Params: n.Params, Points: n.Points, Service: n.Service, Services: n.Services, Locks: n.locks, Now: n.now,
+		Engine: n.Engine, Docs: n.Docs, Params: n.Params, Points: n.Points, Service: n.Service, Services: n.Services, Locks: n.locks, Now: n.now, Counts: &n.counters.Opcounters,
 	}, shardNode{n}, n.txns, n.shard, state)
-	d := coordinator.New(coordinator.Config{Engine: n.Engine, Docs: n.Docs, State: state, Points: n.Points, Warn: n.warn, Locks: n.locks, Sessions: n.txns, Forget: n.forget})
+	d := coordinator.New(coordinator.Config{Engine: n.Engine, Docs: n.Docs, State: state, Points: n.Points, Warn: n.warn, Locks: n.locks, Sessions: n.txns, Forget: n.forget,
+		Holds: n.Service.Table.Lookup("_holdsCriticalSection")})
 	n.Service.Table.Add(d.Specs()...)
 	n.Service.DescribeTasks(d.CurrentOps)
 	n.admin.coordinators.Store(d)
@@ -75,14 +79,7 @@ func (s sessionNode) CheckConcern(op *command.Op, wc command.WriteConcern) error
 	return s.n.Repl.CheckConcern(op, wc)
 }
 
-// ReadSnapshot opens the snapshot of a transaction: not before the ranges that its first statement is about have arrived, which a set
-// that has not written since would do.
 func (s sessionNode) ReadSnapshot(op *command.Op) (*storage.Snapshot, error) {
-	if sh := s.n.Sharding(); sh != nil && op.Req.ShardVersion != nil {
-		if err := s.n.waitFor(op, "atClusterTime", sh.Arrived(op, op.Req.NS(op.Req.Cmd.Str()))); err != nil {
-			return nil, err
-		}
-	}
 	return s.n.readSnapshot(op)
 }
 

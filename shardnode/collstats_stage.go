@@ -3,6 +3,7 @@ package shardnode
 import (
 	"math"
 
+	"github.com/shoaldb/shoal/query/timeseries"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage"
@@ -12,6 +13,9 @@ import (
 // collStatsStage returns the one document of $collStats. ns may be a view: its latencies can be asked for, nothing
 // else.
 func (n *Node) collStatsStage(s *storage.Snapshot, ns string, spec []byte) ([]byte, error) {
+	if series, ok := timeseries.SeriesOf(ns); ok && s.Catalog().Lookup(ns) != nil {
+		ns = series // a router names the buckets
+	}
 	dst, m := value.Begin(nil)
 	dst = value.Append(dst, "ns", value.NewString(ns))
 	dst = n.appendShard(dst)
@@ -25,6 +29,9 @@ func (n *Node) collStatsStage(s *storage.Snapshot, ns string, spec []byte) ([]by
 		return value.End(dst, m), nil
 	}
 	c, ts, err := namespace.FindCollection(s, ns)
+	if b := namespace.Buckets(s.Catalog(), ns); b != nil && err == nil && c == nil { // the view is on the primary shard of the database
+		c, ts = b, namespace.SeriesIn(b).Options
+	}
 	if err != nil {
 		return nil, err
 	}

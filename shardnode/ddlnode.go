@@ -4,7 +4,9 @@ import (
 	"context"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/shardnode/migration"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -25,6 +27,18 @@ func (c catalogNode) HoldsSection(name string, id catalog.UUID) error {
 		return mongoerr.New(mongoerr.ShardingStateNotInitialized, "this node is no shard")
 	}
 	return s.HoldsSection(name, id)
+}
+
+func (c catalogNode) SectionEnded(ctx context.Context, name string, id catalog.UUID) (bool, error) {
+	s := c.n.shard.State()
+	if s == nil {
+		return false, mongoerr.New(mongoerr.ShardingStateNotInitialized, "this node is no shard")
+	}
+	return migration.SectionEnded(ctx, c.n.Docs, s, name, id)
+}
+
+func (c catalogNode) StageEnd(s *storage.Snapshot, u *storage.UnitOfWork, id catalog.UUID, end *msg.SectionEnd) error {
+	return migration.StageEnd(c.n.Docs, s, u, id, end)
 }
 
 func (c catalogNode) ShardKeyIndexes(ctx context.Context, coll *catalog.Collection) ([]string, error) {

@@ -34,7 +34,7 @@ func (s *Server) OnJoin(join func(migration.Identity) (*migration.ShardState, er
 		}
 		return dst, s.join(op, migration.Identity{Shard: m.Shard, ClusterID: m.ClusterID, ConfigDB: m.ConfigDB}, join)
 	})
-	spec.Roles, spec.PrimaryOnly, spec.WriteConcern = command.Shard, true, true
+	spec.Roles, spec.PrimaryOnly, spec.WriteConcern = command.Shard|command.Config, true, true
 	s.Service.Table.Add(spec)
 }
 

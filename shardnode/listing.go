@@ -310,7 +310,7 @@ func (n *Node) runListIndexes(op *command.Op, dst []byte) ([]byte, error) {
 	s := n.Engine.Snapshot()
 	defer s.Release()
 	op.AdvanceOperationTime(uint64(s.Timestamp()))
-	c, ts, err := namespace.FindCollection(s, ns)
+	c, ts, err := namespace.FindFor(op, s, ns)
 	if err != nil {
 		return dst, err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/shoaldb/shoal/shardnode/migration"
 	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/shardnode/profile"
+	"github.com/shoaldb/shoal/shardnode/queryanalysis"
 	"github.com/shoaldb/shoal/shardnode/replset"
 	"github.com/shoaldb/shoal/shardnode/settings"
 	"github.com/shoaldb/shoal/shardnode/statedoc"
@@ -78,6 +79,7 @@ type rooms struct {
 	settings *settings.Settings
 	profiler *profile.Profiler
 	ddl      *ddl.Commands
+	analysis *queryanalysis.Manager
 }
 
 // Options configure a node.
@@ -119,6 +121,7 @@ func New(o Options) *Node {
 	n.cursors.init()
 	n.cursors.feed = streams.NewFeed(o.Engine)
 	n.counters.work.Init()
+	n.analysis = newAnalysis(n)
 	n.register(o.Service.Table)
 	return n
 }

@@ -276,6 +276,7 @@ func (s *Server) start() error {
 		close(s.done)
 		return err
 	}
+	s.work.Go(func() { n.analysis.Run(ctx) })
 	var follower sync.WaitGroup
 	follower.Add(1)
 	go func() {
@@ -346,3 +347,6 @@ func (n *Node) killSessionCursors(f func(cluster.LogicalSessionID) bool) {
 		return err == nil && f(id)
 	})
 }
+
+// ClusterParameters returns the values of all cluster parameters, by name.
+func (s *Server) ClusterParameters() [][]byte { return s.Node.settings.ClusterParameters() }

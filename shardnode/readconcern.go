@@ -18,6 +18,9 @@ func (n *Node) readSnapshot(op *command.Op) (*storage.Snapshot, error) {
 	if t := txn.Of(op); t != nil {
 		return t.View.Clone(), nil
 	}
+	if op.Req.DB == "config" && op.Req.NS(op.Req.Cmd.Str()) == txn.TransactionsNS {
+		n.txns.WriteRecords(op)
+	}
 	if op.Req.ReadConcern == nil {
 		return n.Engine.Snapshot(), nil
 	}

@@ -26,9 +26,6 @@ func TestClientsDoNotWriteTheHistoryOfSessions(t *testing.T) {
 		db, cmd string
 		code    mongoerr.Code
 	}{
-		{"config", `{"insert": "transactions", "documents": [{"statements": [{"from": 0, "to": 0, "op": ""}]}]}`, mongoerr.InvalidNamespace},
-		{"config", `{"update": "transactions", "updates": [{"q": {}, "u": {"$set": {"x": 1}}}]}`, mongoerr.InvalidNamespace},
-		{"config", `{"findAndModify": "transactions", "query": {}, "remove": true}`, mongoerr.InvalidNamespace},
 		{"config", `{"insert": "system.preparedTransactions", "documents": [{"_id": 1}]}`, mongoerr.InvalidNamespace},
 		{"config", `{"delete": "system.retryableWrites", "deletes": [{"q": {}, "limit": 0}]}`, mongoerr.InvalidNamespace},
 		{"config", `{"drop": "system.preparedTransactions"}`, mongoerr.InvalidNamespace},

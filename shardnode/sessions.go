@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/storage"
@@ -44,7 +45,7 @@ func (s *Server) RefreshOnPrimary(ctx context.Context) (done bool, err error) {
 	if s.Node.notPrimary() == nil {
 		return false, nil
 	}
-	_, err = s.Repl.AskPrimary(ctx, value.Doc(value.F("refreshLogicalSessionCacheNow", value.NewInt32(1)), value.F("$db", value.NewString("admin"))))
+	_, err = s.Repl.AskPrimary(ctx, msg.Doc(new(msg.RefreshSessions)))
 	return true, err
 }
 
@@ -88,8 +89,7 @@ func (k sessionStore) ensure(ctx context.Context) error {
 	}
 	index := value.Doc(value.F("key", value.NewDocument(value.Doc(value.F("lastUse", value.NewInt32(1))))), value.F("name", value.NewString(name)),
 		value.F("expireAfterSeconds", value.NewInt32(int32(k.s.Base.Sessions.Timeout().Seconds()))))
-	_, err := cluster.RunWrite(ctx, k.s.OwnPeer(), value.Doc(value.F("createIndexes", value.NewString("system.sessions")),
-		value.F("indexes", value.NewArray(value.ArrayOf(value.NewDocument(index)))), value.F("$db", value.NewString("config"))))
+	_, err := cluster.RunWrite(ctx, k.s.OwnPeer(), msg.Doc(&msg.CreateIndexes{DB: "config", Coll: "system.sessions", Indexes: [][]byte{index}}))
 	return err
 }
 

@@ -31,7 +31,7 @@ func (n *Node) stageInfo(op *command.Op, s *storage.Snapshot, ns, stage string, 
 	case "$listSessions":
 		return storedSessions(s, n.ownership(op, s.Catalog().Lookup(ns)), op.SessionsShown(spec.Doc()))
 	case "$listSampledQueries":
-		return allDocs(s, "config.sampledQueries")
+		return sampledQueries(n, op, s, spec.Doc())
 	case "$listClusterCatalog":
 		return n.clusterCatalog(op, s, catalog.DBOf(ns), spec.Doc())
 	case "$listLocalSessions":

@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/timeseries"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/migration"
 	"github.com/shoaldb/shoal/shardnode/namespace"
@@ -18,7 +19,7 @@ import (
 func collStatsSpec(n *Node) command.Spec {
 	return command.Spec{
 		Name: "collStats", Aliases: []string{"collstats"}, Roles: command.All, Kind: command.Read, Namespace: true, ReadConcern: true, Run: n.runCollStats,
-		Fields: []command.Field{command.Opt("scale", command.TNumber)},
+		Fields: []command.Field{command.Opt("scale", command.TNumber), command.Opt("isTimeseriesNamespace", command.TSafeBool)},
 	}
 }
 
@@ -44,9 +45,12 @@ func (n *Node) runCollStats(op *command.Op, dst []byte) ([]byte, error) {
 	}
 	s := n.Engine.Snapshot()
 	defer s.Release()
-	c, ts, err := namespace.FindCollection(s, ns)
+	c, ts, err := namespace.FindFor(op, s, ns)
 	if err != nil {
 		return dst, err
+	}
+	if series, ok := timeseries.SeriesOf(ns); ok && ts != nil {
+		ns = series
 	}
 	dst = value.Append(dst, "ns", value.NewString(ns))
 	return n.appendCollStats(dst, c, ts, scale)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
@@ -112,15 +113,11 @@ func clusteredTTLFilter(c *catalog.Collection, limit time.Time) []byte {
 
 // expire deletes what filter matches.
 func (m *ttlMonitor) expire(ctx context.Context, c *catalog.Collection, filter []byte, idx *catalog.Index) {
-	del := []value.Field{value.F("q", value.NewDocument(filter)), value.F("limit", value.NewInt32(0))}
+	del := msg.DeleteStatement{Query: filter}
 	if idx != nil && !idx.Hidden {
-		del = append(del, value.F("hint", value.NewString(idx.Name)))
-		if idx.Spec.Collation != nil {
-			del = append(del, value.F("collation", value.NewDocument(idx.Spec.Collation)))
-		}
+		del.Hint, del.Collation = value.NewString(idx.Name), idx.Spec.Collation
 	}
-	body := value.Doc(value.F("delete", value.NewString(c.Name())), value.F("deletes", value.NewArray(value.ArrayOf(value.NewDocument(value.Doc(del...))))),
-		value.F("writeConcern", value.NewDocument(value.Doc(value.F("w", value.NewInt32(1))))), value.F("$db", value.NewString(c.DB())))
+	body := msg.Doc(&msg.Delete{DB: c.DB(), Coll: c.Name(), Deletes: []msg.DeleteStatement{del}}, value.F("writeConcern", value.NewDocument(value.Doc(value.F("w", value.NewInt32(1))))))
 	reply := m.n.Service.Run(ctx, m.client, &wire.Message{Body: body}, nil)
 	m.n.counters.ttlDeleted.Add(value.SafeInt64(value.Lookup(reply, "n")))
 }

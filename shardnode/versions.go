@@ -8,7 +8,6 @@ import (
 	"github.com/shoaldb/shoal/shardnode/migration"
 	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/shardnode/write"
-	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -106,8 +105,6 @@ type Sharding interface {
 	// Unmoved reports whether this shard still owns what it owned of a collection according to a routing table;
 	// since is nil for a collection that was not sharded.
 	Unmoved(op *command.Op, ns string, since *cluster.ChunkMap) bool
-	// Arrived returns when this shard received the newest of its ranges of a collection by the request's version, 0 for none.
-	Arrived(op *command.Op, ns string) storage.Timestamp
 }
 
 // Sharding returns the node's place in a cluster; nil on a node that is no shard.

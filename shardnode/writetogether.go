@@ -33,6 +33,9 @@ func (n *Node) runWriteTogether(op *command.Op, req *msg.WriteTogether, dst []by
 		if err == nil && len(req.Chunks) > 0 {
 			err = writeInto(s, u, "config.chunks", &msg.Changes{Delete: req.Chunks})
 		}
+		if err == nil && len(req.Analyzers) > 0 {
+			err = writeInto(s, u, "config.queryAnalyzers", &msg.Changes{Delete: req.Analyzers})
+		}
 		return err
 	})
 }

@@ -95,7 +95,7 @@ func (g *stagingUnits) begin(term uint64) stagedID {
 	return id
 }
 
-// end notes that a unit has committed, or is gone; clean is false if its chunks could not be deleted.
+// end records that a unit has committed, or no longer exists; clean is false if its chunks could not be deleted.
 func (g *stagingUnits) end(id stagedID, clean bool) {
 	g.Lock()
 	defer g.Unlock()

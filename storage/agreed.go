@@ -21,8 +21,8 @@ type agreedCommit struct {
 	least           Timestamp // of from, of this one and of those that committed later
 }
 
-// agreedCommits are those that a snapshot may yet be taken before. Whoever adds one holds replica.mu, and makes it visible
-// afterwards.
+// agreedCommits are the agreed commits before which a snapshot may still be taken. replica.mu must be held to add one, which becomes
+// visible afterwards.
 type agreedCommits struct {
 	sync.Mutex
 	list []agreedCommit // in the order of their commits
@@ -73,7 +73,7 @@ func (v *view) withChunks(ts Timestamp, shown timestamps) timestamps {
 	return out
 }
 
-// forget drops commits that no snapshot can be before, and tells whether there were any.
+// forget drops commits that no snapshot can precede, and reports whether there were any.
 func (a *agreedCommits) forget(oldest Timestamp) bool {
 	a.Lock()
 	defer a.Unlock()
@@ -82,15 +82,15 @@ func (a *agreedCommits) forget(oldest Timestamp) bool {
 	return n > 0
 }
 
-// VisibleFrom has snapshots of a cluster time show the unit from that time on, although it commits later. It comes after
-// SetTransaction, before the commit.
+// VisibleFrom makes snapshots of a cluster time show the unit from that time on, although it commits later. It is called after
+// SetTransaction and before the commit.
 func (u *UnitOfWork) VisibleFrom(ts Timestamp) { u.log.txn.visibleFrom = ts }
 
 func agreedKey(ts Timestamp) []byte {
 	return metaKey(metaAgreed, binary.BigEndian.AppendUint64(nil, uint64(ts))...)
 }
 
-// stampAgreed notes in the unit's batch from when it is visible.
+// stampAgreed records in the unit's batch the time from which the unit is visible.
 func (u *UnitOfWork) stampAgreed(b *pebble.Batch, g *Group) {
 	if t := u.log.txn; t != nil && t.visibleFrom != 0 && t.visibleFrom < u.wait.at {
 		_ = b.Set(agreedKey(u.wait.at), binary.BigEndian.AppendUint64(nil, uint64(t.visibleFrom)), nil)
@@ -132,7 +132,7 @@ func (e *Engine) loadAgreed() error {
 	return it.Error()
 }
 
-// collectAgreed forgets the agreed commits that no snapshot can be before. Only this member's store changes.
+// collectAgreed drops the agreed commits that no snapshot can precede. Only this member's store changes.
 func (e *Engine) collectAgreed(oldest Timestamp) error {
 	if !e.replica.agreed.forget(oldest) {
 		return nil
@@ -147,8 +147,8 @@ func (e *Engine) collectAgreed(oldest Timestamp) error {
 // shards have written whose commitTimestamp is not later, also where this shard has committed them since. The caller has
 // waited for the transactions that were prepared by then.
 //
-// Invariant: a read at a cluster time sees all of a transaction or nothing of it, on whatever shards it reads. Which it is
-// follows from the commitTimestamp alone, not from when a shard has heard of the decision. A snapshot shows what lies at or
+// Invariant: a read at a cluster time sees all of a transaction or nothing of it, on whatever shards it reads. Which of the two
+// follows from the commitTimestamp alone, not from the time at which a shard has received the decision. A snapshot shows what lies at or
 // before its time, and in addition the commits that it has listed (shown). Showing a later version at an earlier time is
 // sound because the transaction claimed the record from its vote on, and the commitTimestamp is not before any vote: no
 // version of the same record lies between the two.
@@ -157,16 +157,16 @@ func (e *Engine) collectAgreed(oldest Timestamp) error {
 // list, and may be decided with a commitTimestamp that the reader should have seen.
 //
 // Rejected: writing the versions at the commitTimestamp itself. Timestamps of the store become visible in order and without
-// holes; a version that appears in the past would change what readers of that time have already seen, and would be behind
-// what secondaries have applied and change streams have given. Rejected, too: refusing reads that span a commit, which made
+// holes; a version that appears in the past would change what readers of that time have already seen, and would precede
+// what secondaries have applied and change streams have returned. Rejected, too: refusing reads that span a commit, which made
 // readers of busy collections repeat themselves without end.
 func (e *Engine) SnapshotAtClusterTime(ts Timestamp) (*Snapshot, error) {
 	return e.snapshotAt(ts, true)
 }
 
 // wholeAt returns the end of the unit of work within whose timestamps ts is, else ts itself. A unit has a timestamp for each of its
-// entries in the oplog, and its versions lie at the last. Change streams tell a client the others, too: who reads at the
-// time of an event finds what the event tells of. No other unit, and no vote of a transaction, has a timestamp in between; of
+// entries in the oplog, and its versions lie at the last. Change streams show clients the others, too: a read at the
+// time of an event finds the change that the event describes. No other unit, and no vote of a transaction, has a timestamp in between; of
 // transactions over several shards the caller shows those that are visible at ts, as other shards do.
 func (s *Snapshot) wholeAt(ts, now Timestamp) (Timestamp, error) {
 	c := newOplogCursor(s, ScanOptions{From: NewRecordID(int64(ts))})
@@ -177,8 +177,8 @@ func (s *Snapshot) wholeAt(ts, now Timestamp) (Timestamp, error) {
 	return c.block.last, nil
 }
 
-// withMarks gives the collections of a catalog what later ones know of paths with several keys: commits that the snapshot shows
-// may have put the first of them into an index. That is all that can have changed of a collection that they wrote to.
+// withMarks adds to the collections of a catalog the multikey marks of later ones: commits that the snapshot shows
+// may have inserted an index's first document with several keys. Nothing else can have changed of a collection that they wrote to.
 func (e *Engine) withMarks(cat *catalog.Snapshot, now *catalog.Snapshot, shown timestamps) *catalog.Snapshot {
 	later := append(e.history.around(Timestamp(shown[len(shown)-1])), now)
 	out := cat

@@ -10,9 +10,9 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// CommitChain is what one command has left: units that the log has not decided about, while the command goes on. A unit behind
-// the chain sees what those units write, may write it again, and fails where one of them does. It comes after them in the
-// log, so that it is there only where they are.
+// CommitChain has the units of one command that the log has not decided yet, while the command continues. A unit that follows
+// the chain sees what those units write, may write it again, and fails if one of them does. It comes after them in the
+// log, so that no log contains it without them.
 //
 // Invariant: what a chain shows is its undecided units, in the order of the log, over a snapshot that is not older than the
 // decision about any unit that it no longer shows. shed therefore drops decided units before a snapshot counts, and snapshot takes
@@ -22,11 +22,11 @@ import (
 // shed is called before the view is read: the unit's claims are released only after its state has changed, so nobody else has
 // written its records as long as shed finds it undecided.
 //
-// Rejected: making undecided units visible in the store under a timestamp of their own, which the outcome would turn valid or not. Every
-// reader would have to look the outcome up; now only the one command that goes on pays. Rejected, too: reading the units' batches
+// Rejected: making undecided units visible in the store under a timestamp of their own, which the outcome would make valid or not. Every
+// reader would have to look the outcome up; as it is, only the one command that continues pays. Rejected, too: reading the units' batches
 // in place. The commit leader rewrites the keys' timestamps in them at any time, hence the copies.
 //
-// One goroutine uses a chain. It keeps a copy of what its units stage: their own batches belong to who commits them.
+// One goroutine uses a chain. It keeps a copy of what its units stage: their own batches belong to their committer.
 type CommitChain struct {
 	e     *Engine
 	gen   uint64

@@ -13,7 +13,7 @@ import (
 
 // claimTable keeps two units of work from writing the same record or the same unique key. A claim is held from the
 // staging of the write until its commit is visible. Of records it also remembers when they were last written, so that a
-// unit whose snapshot is older than that is told without a look into the store.
+// unit whose snapshot is older learns of the conflict without reading the store.
 //
 // A unit behind a CommitChain takes over the claims of those before it: they are below it, and get back what it gives up.
 //
@@ -80,12 +80,12 @@ const (
 	claimUnsure             // taken, but only the store can tell whether there was a commit after readTS, or an uncommitted write
 )
 
-// take claims for u. readTS is the timestamp that u has read at; 0 means that its reads are current.
+// take claims a key for u. readTS is the timestamp that u has read at; 0 means that its reads are current.
 //
 // The claim is taken before the caller looks into the store for newer versions, never after: nobody can then write
 // the key between the look and the staging. The table remembers commits only for a few seconds (sweep). A key that
 // it does not know may have been written after readTS and forgotten since; claimUnsure tells the caller to look.
-// Remembering the last commit of every record would spare that lookup at the price of memory that grows with the
+// Rejected: remembering the last commit of every record. It would save that lookup, and need memory that grows with the
 // data.
 func (t *claimTable) take(u *UnitOfWork, h uint64, readTS Timestamp, record bool) claimResult {
 	s := t.shard(h)
@@ -200,7 +200,7 @@ func (t *claimTable) sentAhead(u *UnitOfWork) {
 	u.claims = kept
 }
 
-// decided ends what sentAhead began. at is the timestamp of the unit's commit, 0 after a rollback.
+// decided ends the state that sentAhead began. at is the timestamp of the unit's commit, 0 after a rollback.
 func (t *claimTable) decided(id stagedID, at Timestamp) {
 	for i := range t.shards {
 		s := &t.shards[i]
@@ -319,16 +319,16 @@ type keySpan struct {
 	unique *catalog.Index
 }
 
-// claim makes the unit the only writer of a key. mine says that it has been that before, and may have written the key.
+// claim makes the unit the only writer of a key. mine reports that it was that before, and may have written the key.
 func (u *UnitOfWork) claim(k keySpan, readTS Timestamp, record bool) (mine bool, err error) {
 	h := u.e.claims.hash(k.ident, k.key)
 	return u.settleClaim(u.e.claims.take(u, h, readTS, record), h, k, readTS)
 }
 
-// settleClaim decides with a look into the store where the table of claims cannot.
+// settleClaim reads the store to decide what the table of claims cannot.
 //
-// Invariant: a key that an undecided unit has written is in the table of claims, or a version of that unit is in the store for
-// everybody to see who takes the claim afterwards. The unit's chunk is visible before it is among the undecided, that is before
+// Invariant: a key that an undecided unit has written is in the table of claims, or a version of that unit is in the store, where
+// every later claimant sees it. The unit's chunk is visible before it is among the undecided, that is before
 // the claim is released; a later claimant that must check the store loads the view afterwards. If the unit commits in the meantime, that
 // is in the list of late units before the unit leaves the undecided; therefore these are loaded first.
 //
@@ -363,7 +363,7 @@ func (u *UnitOfWork) settleClaim(r claimResult, h uint64, k keySpan, readTS Time
 	return false, nil
 }
 
-// writtenBy finds out who wrote the newest versions of a key.
+// writtenBy describes the writers of the newest versions of a key.
 type writtenBy struct {
 	undecided []stagedID
 	late      []*lateUnit
@@ -407,7 +407,7 @@ func (w *writtenBy) look(v *versions, k keySpan, s *unitScratch) error {
 	return v.it.Error()
 }
 
-// decides takes note of a version, and tells whether older ones of its key say nothing more: it does not belong to a unit that
+// decides records a version, and reports whether older ones of its key are irrelevant: it does not belong to a unit that
 // has failed.
 func (w *writtenBy) decides(at uint64) bool {
 	if w.own.has(at) {

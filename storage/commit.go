@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"sync"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/batchrepr"
@@ -255,7 +256,10 @@ func (e *Engine) finishGroup(g *Group, own *UnitOfWork) {
 	}
 	var err error
 	if g.err == nil && g.batch != nil {
-		if err = g.batch.SyncWait(); err != nil {
+		began := noteDurable()
+		err = g.batch.SyncWait()
+		e.journal.waited(time.Since(began))
+		if err != nil {
 			e.fail(err)
 			err = e.failure()
 		} else {

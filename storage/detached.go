@@ -10,7 +10,7 @@ import (
 
 // Detached is the error of a commit that its caller stopped waiting for. The unit's outcome is not known yet: it
 // is in the queue or on its way through the replicated log, and still holds its claims. The engine owns the unit
-// from then on; its caller must not touch it, and registers with Then what has to wait for the outcome.
+// from then on; its caller must not touch it, and registers with Then what must follow the outcome.
 type Detached struct {
 	cause error
 	unit  *UnitOfWork
@@ -154,7 +154,7 @@ func (e *Engine) awaitOrDetach(ctx context.Context, u *UnitOfWork) *Detached {
 			why = ErrWaitTimeout
 		}
 		t.Stop()
-		// A member that steps down is about to decide what becomes of the unit.
+		// A member that steps down is about to decide the unit's outcome.
 		if !mongoerr.CodeOf(why).In(mongoerr.CategoryNotPrimary) {
 			if left := e.detach(u, why); left != nil {
 				return left

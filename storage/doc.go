@@ -68,11 +68,11 @@
 //	               c ident → records, data size            counters, exact as of the last commit
 //	               d timestamp ident → nothing              a table to delete once history has passed the timestamp
 //	               l → timestamp                            entries of the oplog up to it have been truncated
-//	               m timestamp → timestamp                  from when a commit is visible, where several shards agreed upon that
-//	               n → ident, catalog id                    the next to be given out
+//	               m timestamp → timestamp                  the time from which a commit is visible, if several shards agreed on one
+//	               n → ident, catalog id                    the next to be allocated
 //	               o → timestamp                            versions before it may be gone
 //	               p timestamp → timestamp                  a prepared transaction: of its vote, of its first oplog entry
-//	               t → timestamp                            newest commit, where the oplog alone does not tell
+//	               t → timestamp                            newest commit, if the oplog alone does not show it
 //	2  catalog     catalog id, 8 bytes @version → entry     _mdb_catalog
 //	3  superseded  timestamp → keys with length             what the unit at that time gave a newer version
 //	4  oplog       timestamp of its last entry → block      local.oplog.rs, packed where it is large, see opBlock
@@ -100,7 +100,7 @@
 //     are discarded earlier are recorded first; reading them at a time before their drop is refused.
 //  6. The oplog has no holes: entries are written in one batch with the changes that they describe.
 //  7. No timestamp is allocated twice, not even across crashes.
-//  8. After an error of the disk under the log nothing more is written; reads go on.
+//  8. After an error of the disk under the log nothing more is written; reads continue.
 //  9. Replicated tables change only by groups and snapshots, except that each member's collector deletes what nobody can
 //     read; no ident is allocated twice, because a member may delete a dropped table late.
 //  10. An entry holds values, not changes: applied twice it does no harm. What is applied is never rolled back; what a unit

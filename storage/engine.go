@@ -39,7 +39,7 @@ type Options struct {
 	MinFreeDisk int64
 	// Stores is how many stores of the process share the disk; 0 is 1.
 	Stores int
-	// OnFailure is told once when the store accepts no more writes, because its disk failed or a file is damaged; nil for
+	// OnFailure is called once when the store accepts no more writes, because its disk failed or a file is damaged; nil for
 	// nobody. It must not use the store. Where the disk fails while pebble changes logs, pebble ends the process next.
 	OnFailure func(error)
 
@@ -82,7 +82,9 @@ type engineFiles struct {
 	files   vfs.FS      // the file system that pebble works on
 	witness *witness.FS // watches over the files; nil in memory
 	lock    *pebble.Lock
-	gate    fileGate // see HoldFiles
+	gate    fileGate     // see HoldFiles
+	calm    atomic.Bool  // the store is open: tables need not be written in a hurry
+	pauses  atomic.Int64 // of those who write tables, for clients
 }
 
 // commitPath is what a unit passes through until it is durable.
@@ -92,6 +94,7 @@ type commitPath struct {
 	waiters  sync.Pool     // *waiter
 	detached atomic.Int64  // detached units, see DetachedCommits
 	durable  atomic.Uint64 // the newest Timestamp synced to disk
+	journal  journalWaits
 }
 
 // readPath is what readers find.
@@ -142,6 +145,7 @@ func Open(opts Options) (*Engine, error) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	e.background.ctx, e.background.stop = ctx, stop
+	e.calm.Store(true)
 	e.spawn(func() { e.journalLoop(ctx) })
 	e.spawn(func() { e.collectLoop(ctx) })
 	e.spawn(func() { e.checkRest(ctx, rest) })
@@ -284,6 +288,7 @@ func (e *Engine) returnReserved() {
 // Close stops background work, flushes, and closes the store. All snapshots and units must have ended.
 func (e *Engine) Close() error {
 	e.ReleaseFiles()
+	e.calm.Store(false)
 	e.background.stop()
 	e.background.wg.Wait()
 	e.commit.close()

@@ -262,7 +262,7 @@ func (e *Engine) adopt(old, c *catalog.Collection) {
 	}
 }
 
-// sameShape tells whether two states of a collection differ in nothing but which paths of indexes have several keys.
+// sameShape reports whether two states of a collection differ only in the multikey paths of their indexes.
 func sameShape(a, b *catalog.Collection) bool {
 	if a.NS != b.NS || !catalog.SameOptions(a.Options, b.Options) || len(a.Indexes) != len(b.Indexes) {
 		return false

@@ -36,7 +36,7 @@ const (
 	metaNext     = 'n' // → the next ident and catalog id
 	metaOldest   = 'o' // → the timestamp before which history is gone
 	metaPrepared = 'p' // timestamp of a prepared transaction's vote → that of its first entry, coordinator; see prepared.go
-	metaTop      = 't' // → the timestamp of the newest commit, where the oplog alone does not tell
+	metaTop      = 't' // → the timestamp of the newest commit, if the oplog alone does not show it
 )
 
 const (

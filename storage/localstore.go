@@ -1,6 +1,8 @@
 package storage
 
 import (
+	"time"
+
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/shoaldb/shoal/storage/catalog"
 )
@@ -122,11 +124,14 @@ func (b *LocalBatch) Commit(sync bool) error {
 	if err := b.e.failure(); err != nil {
 		return err
 	}
-	o := pebble.NoSync
+	o, began := pebble.NoSync, time.Time{}
 	if sync && !b.e.opts.Memory {
-		o = pebble.Sync
+		o, began = pebble.Sync, noteDurable()
 	}
 	err := b.e.guard(func() error { return b.e.db.Apply(b.b, o) })
+	if o.Sync {
+		b.e.journal.waited(time.Since(began))
+	}
 	b.e.fail(err)
 	return err
 }

@@ -204,7 +204,7 @@ func (e *blockEntry) ofSession() bool {
 	return e.StmtID >= 0 || e.Op == 'c' && ofTransaction(e.O) || e.Extra != nil && !value.Lookup(e.Extra, "stmtId").IsMissing()
 }
 
-// ofTransaction tells whether a command's entry has operations of a transaction, or decides about one.
+// ofTransaction reports whether a command's entry has operations of a transaction, or decides about one.
 func ofTransaction(o []byte) bool {
 	it := value.Walk(o)
 	k, _, _ := it.Next()

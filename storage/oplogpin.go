@@ -67,7 +67,7 @@ func (p *OplogPin) Release() {
 // Invariant: what a holder has not stored is in the oplog. Hazard: the cut is decided before the entries are deleted, so a hold that is
 // compared only when it is decided could be passed meanwhile; noteCut compares under the mutex with which the cut is recorded. Rejected: a pin,
 // which a truncation ignores when the disk is short; a reader behind a lost pin gets an error, but state that is lost with its entries is lost
-// in silence. Rejected, too: storing with every write. What is held changes with each retryable write, and would double it.
+// silently. Rejected, too: storing with every write. What is held changes with each retryable write, and would double it.
 type OplogHold struct {
 	e     *Engine
 	asked chan struct{}
@@ -88,7 +88,7 @@ func (e *Engine) HoldOplog() *OplogHold {
 // Asked receives when a truncation has left entries because of the hold.
 func (h *OplogHold) Asked() <-chan struct{} { return h.asked }
 
-// Set moves the hold: the entries up to a time may be deleted. A truncation that waits for it goes on.
+// Set moves the hold: the entries up to a time may be deleted. A truncation that waits for it continues.
 func (h *OplogHold) Set(to Timestamp) {
 	o := &h.e.oplog
 	o.mu.Lock()

@@ -41,16 +41,64 @@ func (s *Snapshot) SessionEntries(after Timestamp, f func(e *SessionEntry) error
 			if ts <= after || ts > s.ts {
 				continue
 			}
-			e := SessionEntry{OplogEntry: b.entries[i].OplogEntry, LSID: b.lsid, Number: b.number, At: OpTime{ts, b.term}, Prev: NoOpTime, WallMS: b.wall}
-			if prev, ok := b.before(i); ok {
-				e.Prev = prev
-			}
-			if err := f(&e); err != nil {
+			if err := f(b.sessionEntry(i)); err != nil {
 				return err
 			}
 		}
 	}
 	return it.Error()
+}
+
+// sessionEntry returns entry i of a block of a session.
+func (b *openBlock) sessionEntry(i int) *SessionEntry {
+	e := &SessionEntry{OplogEntry: b.entries[i].OplogEntry, LSID: b.lsid, Number: b.number, At: OpTime{b.ts(i), b.term}, Prev: NoOpTime, WallMS: b.wall}
+	if prev, ok := b.before(i); ok {
+		e.Prev = prev
+	}
+	return e
+}
+
+// SessionHistory follows the entries of a session by their prevOpTime, from the one at an optime back to the first one of its number,
+// and calls f with each; the entries are borrowed. whole is false if the oplog does not have one of them, or if f returns false because
+// one does not belong to the history.
+func (s *Snapshot) SessionHistory(at OpTime, f func(e *SessionEntry) bool) (whole bool, err error) {
+	lower, upper := identRange(identOplog)
+	it, err := s.e.iters.get(&s.moment, &s.e.view.Load().moment, lower, upper)
+	if err != nil {
+		return false, err
+	}
+	defer func() { s.e.iters.put(it, &s.e.view.Load().moment, s.e.opts.Clock().UnixNano()) }()
+	var b openBlock
+	for at.TS != 0 {
+		if at.TS > s.ts || !it.SeekGE(timeKey(nil, identOplog, at.TS)) {
+			return false, it.Error()
+		}
+		last := timeOf(it.Key())
+		p, err := it.ValueAndErr()
+		if err == nil {
+			p, err = s.e.blockBytes(last, p)
+		}
+		if err == nil {
+			err = b.read(last, p)
+		}
+		if err != nil || at.TS < b.ts(0) {
+			return false, err
+		}
+		for first := b.ts(0); at.TS >= first; {
+			i := int(at.TS - first)
+			if b.lsid == nil || b.term != at.Term || !b.entries[i].ofSession() || !f(b.sessionEntry(i)) {
+				return false, nil
+			}
+			prev, known := b.before(i)
+			if !known || prev.TS >= at.TS {
+				return false, nil // an earlier version did not record it
+			}
+			if at = prev; at.TS == 0 {
+				return true, nil
+			}
+		}
+	}
+	return true, nil
 }
 
 // inSession reports whether a stored block may hold entries of a session; for a compressed block that is unknown,

@@ -3,6 +3,7 @@ package storage
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -11,7 +12,8 @@ import (
 // flushPace delays the chunks of large units while memtables wait to be flushed, so that the memory of a transaction does
 // not depend on its size. Pebble itself stalls all writes, and only once four memtables are full.
 type flushPace struct {
-	mu struct {
+	waiting atomic.Int32 // chunks that wait
+	mu      struct {
 		sync.Mutex
 		ahead   int64         // bytes of chunks admitted since the flush queue was last empty
 		flushed chan struct{} // closed by the next flush that ends
@@ -62,6 +64,20 @@ func (p *flushPace) enter(n int, limit, memtables int64) bool {
 	return true
 }
 
+// await waits for the next flush, and reports whether it has come.
+func (p *flushPace) await(ctx context.Context, flushed <-chan struct{}, limit <-chan time.Time, closed <-chan struct{}) bool {
+	p.waiting.Add(1)
+	defer p.waiting.Add(-1)
+	select {
+	case <-flushed:
+		return true
+	case <-limit:
+	case <-ctx.Done():
+	case <-closed:
+	}
+	return false
+}
+
 // pace waits until a chunk of n bytes may be written. Pebble calls flushEnd with its own mutex held, which Metrics needs:
 // they are read in between.
 func (e *Engine) pace(ctx context.Context, n int) {
@@ -77,13 +93,7 @@ func (e *Engine) pace(ctx context.Context, n int) {
 			defer t.Stop()
 			limit = t.C
 		}
-		select {
-		case <-flushed:
-		case <-limit:
-			return
-		case <-ctx.Done():
-			return
-		case <-e.background.ctx.Done():
+		if !p.await(ctx, flushed, limit, e.background.ctx.Done()) {
 			return
 		}
 	}

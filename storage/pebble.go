@@ -83,7 +83,7 @@ func (l pebbleLogger) Errorf(format string, args ...interface{}) {
 // storeFailed is what Fatalf panics with; guard catches it.
 type storeFailed struct{ err error }
 
-// Fatalf marks the store as failed: nothing more is written, reads go on. Pebble expects Fatalf not to return. On
+// Fatalf marks the store as failed: nothing more is written, reads continue. Pebble expects Fatalf not to return. On
 // a goroutine of ours the panic is caught by guard; one of pebble's own is terminated by Goexit with its work
 // undone.
 func (l pebbleLogger) Fatalf(format string, args ...interface{}) {

@@ -26,9 +26,9 @@ import (
 //	'p' timestamp of the vote → timestamp of the first entry, name of the coordinator's shard
 //
 // It names the transactions that a new primary has to open again, and keeps the oplog from being truncated behind them,
-// whatever its size. The coordinator can be asked about the decision.
+// whatever its size. The coordinator's name shows which shard to ask for the decision.
 
-// preparedLog is what a unit's log knows of a vote.
+// preparedLog is the state of a unit's vote or decision.
 type preparedLog struct {
 	vote        bool      // the unit's entries are one
 	coordinator string    // of the vote
@@ -36,17 +36,17 @@ type preparedLog struct {
 	record      catalog.Ident
 }
 
-// RecordIn says that the only document that the unit writes to a collection tells of its vote or decision. It is not logged:
-// the entries tell the same. Where it has the fields lastWriteOpTime and startOpTime with a ts, that gets the timestamp
-// of the unit and that of its first entry. It comes before the write.
+// RecordIn declares that the only document that the unit writes to a collection is the record of its vote or decision. It is not logged:
+// the entries have the same content. If it has the fields lastWriteOpTime and startOpTime with a ts, these get the timestamps
+// of the unit and of its first entry. RecordIn is called before the write.
 func (u *UnitOfWork) RecordIn(c *catalog.Collection) { u.log.prepared.record = c.Ident }
 
-// logs tells whether the unit's writes to a collection are in the oplog.
+// logs reports whether the unit's writes to a collection are in the oplog.
 func (u *UnitOfWork) logs(c *catalog.Collection) bool {
 	return c.Replicated && u.log.prepared.record != c.Ident
 }
 
-// holds tells whether a staged key is that of the record.
+// holds reports whether a staged key is that of the record.
 func (l *preparedLog) holds(kind pebble.InternalKeyKind, k []byte) bool {
 	return l.record != 0 && kind == pebble.InternalKeyKindSet && identOf(k) == l.record
 }
@@ -79,7 +79,7 @@ func (l *preparedLog) stamp(b *pebble.Batch, at Timestamp, entries int) {
 }
 
 // LogPrepare makes the operations of u's transaction the entries of p, which is new and votes for it; coordinator is the shard
-// that asked for the vote. It may be called again for another unit where p fails; behind p's commit comes SetPrepared.
+// that asked for the vote. It may be called again for another unit if p fails; SetPrepared follows p's commit.
 func (u *UnitOfWork) LogPrepare(p *UnitOfWork, coordinator string) {
 	t := u.log.txn
 	t.close()
@@ -104,7 +104,7 @@ func (u *UnitOfWork) LogPrepare(p *UnitOfWork, coordinator string) {
 	}
 }
 
-// SetPrepared says that the operations of the unit's transaction are in the oplog, up to an entry of that time. What the unit
+// SetPrepared records that the operations of the unit's transaction are in the oplog, up to an entry of that time. What the unit
 // writes from then on is not logged; it ends by LogCommit or LogAbort.
 func (u *UnitOfWork) SetPrepared(at OpTime) {
 	l := &u.log
@@ -117,7 +117,7 @@ func (u *UnitOfWork) SetPrepared(at OpTime) {
 	}
 }
 
-// LogCommit has a prepared unit log the decision to commit.
+// LogCommit makes a prepared unit log the decision to commit.
 func (u *UnitOfWork) LogCommit(decided Timestamp) {
 	u.log.txn.decision = []value.Field{value.F("commitTransaction", value.NewInt32(1)), value.F("commitTimestamp", decided.Value())}
 	u.log.prepared.decides = u.log.session.prev.TS
@@ -136,7 +136,7 @@ func (u *UnitOfWork) logDecision() {
 	u.appendEntry(&OplogEntry{Op: 'c', NS: "admin.$cmd", O: value.Doc(f...), StmtID: -1})
 }
 
-// LogAbort has another unit log the decision to abort the prepared transaction of u.
+// LogAbort makes another unit log the decision to abort the prepared transaction of u.
 func (u *UnitOfWork) LogAbort(a *UnitOfWork) {
 	a.log.session, a.log.txn = u.log.session, &txnLog{prepared: true, decision: []value.Field{value.F("abortTransaction", value.NewInt32(1))}}
 	a.log.prepared.decides = u.log.session.prev.TS
@@ -187,7 +187,7 @@ func (e *Engine) eachPrepared(f func(vote, first Timestamp, coordinator string) 
 	return it.Error()
 }
 
-// firstPrepared returns the timestamp of the oldest entry of a transaction that is prepared, the largest where there is none.
+// firstPrepared returns the timestamp of the oldest entry of a transaction that is prepared, the largest timestamp if there is none.
 func (e *Engine) firstPrepared() (Timestamp, error) {
 	oldest := MaxTimestamp
 	err := e.eachPrepared(func(_, first Timestamp, _ string) error { oldest = min(oldest, first); return nil })

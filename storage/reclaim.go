@@ -24,13 +24,13 @@ import (
 
 const (
 	// discardFrom is the size from which dropped tables are deleted as soon as nobody reads them, however far back history
-	// reaches: a reader of the past is told that they are gone (goneTables).
+	// reaches: a reader of the past gets an error (goneTables).
 	discardFrom = largeTable
 	// lowGarbage is the amount that justifies a flush and a compaction while the disk is low.
 	lowGarbage = 1 << 20
 	// mergeStep is roughly how much is compacted at once: it takes that much space until the old files are gone.
 	mergeStep = 32 << 20
-	// nudges is how many rounds of the collector look for files that an excision has left in use.
+	// nudges is the number of rounds in which the collector looks for files that an excision has left in use.
 	nudges = 10
 	// flushPatience is how long the collector waits for a flush, which does not finish while the disk has no room
 	// for it.

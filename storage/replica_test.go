@@ -624,6 +624,8 @@ func randomReplicas(t *testing.T, o Options) {
 		rounds = 4
 	}
 	o.JournalInterval, o.CollectInterval, o.HistoryWindow = time.Millisecond, 2*time.Millisecond, time.Nanosecond
+	began := time.Now()
+	o.Clock = func() time.Time { return began.Add(50 * time.Since(began)) } // what is kept for readers is kept for whole seconds
 	l := newTestLog(t, 3, o)
 	defer l.close()
 	l.elect(l.members[0], 0)

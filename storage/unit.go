@@ -52,6 +52,7 @@ type UnitOfWork struct {
 type unitHolds struct {
 	claims []heldClaim
 	capped []heldCapped // collections whose Trim lock is held
+	keeps  bool         // the oldest documents of capped collections, whatever their limits
 	held   heldKeys
 }
 
@@ -528,6 +529,9 @@ func (u *UnitOfWork) SetSession(lsid []byte, txnNumber int64, prev OpTime) {
 	u.log.session = s
 }
 
+// LSID returns the session id that SetSession or SetTransaction was given.
+func (u *UnitOfWork) LSID() []byte { return u.log.session.lsid }
+
 // SetTransaction makes the unit's entries one applyOps command (several if they exceed 16 MB) with lsid and
 // txnNumber. It must be called before the first write.
 func (u *UnitOfWork) SetTransaction(lsid []byte, txnNumber int64) {
@@ -555,6 +559,10 @@ func (l *unitLog) checkSize() error {
 
 // SetFromMigrate marks the unit's entries fromMigrate: true, which change streams skip.
 func (u *UnitOfWork) SetFromMigrate() { u.log.migrate = true }
+
+// KeepCapped has the unit insert into capped collections without removing their oldest documents: whoever fills a copy removes what the
+// original has removed.
+func (u *UnitOfWork) KeepCapped() { u.keeps = true }
 
 // Oplog adds an entry composed by the caller.
 func (u *UnitOfWork) Oplog(entry OplogEntry) { u.logEntry(&entry) }

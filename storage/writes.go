@@ -112,7 +112,7 @@ func (u *UnitOfWork) insert(c *catalog.Collection, doc []byte, info *OpInfo) (Re
 		}
 		u.logEntry(e)
 	}
-	if c.Capped {
+	if c.Capped && !u.keeps {
 		return rid, u.trimCapped(c)
 	}
 	return rid, nil

@@ -9,9 +9,9 @@
 //
 // Invariants:
 //
-//  1. Nothing of a token is believed before its signature has been verified with a key of the issuer that it names, except which
-//     configuration to verify it with.
+//  1. Before its signature has been verified with a key of the issuer that it names, a token is trusted for nothing but the choice
+//     of the configuration to verify it with.
 //  2. Only asymmetric algorithms are accepted: a public key must not serve as a shared secret.
-//  3. Keys come by https, or from this machine; the metadata must name the issuer that was asked for.
-//  4. Tokens with unknown keys make the provider be asked once in a while, whoever sends them (refreshPause).
+//  3. Keys are fetched by https, or from this machine; the metadata must name the issuer that was asked for.
+//  4. However many tokens with unknown keys arrive, the provider is asked at most once per refreshPause.
 package oidc

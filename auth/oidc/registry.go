@@ -22,7 +22,7 @@ import (
 type Registry struct {
 	client  *http.Client
 	clock   func() time.Time
-	changes atomic.Uint64 // of providers and their keys
+	changes atomic.Uint64 // counts changes of providers and of their keys
 
 	mu struct {
 		sync.Mutex
@@ -67,8 +67,8 @@ func (r *Registry) Set(list []*Provider) {
 // watchEvery is how often Watch looks for keys that are due.
 const watchEvery = time.Second
 
-// Watch reads the keys of all providers, and again when they are JWKSPollSecs old, until ctx ends. failed is called for a provider that
-// does not answer.
+// Watch reads the keys of all providers, and again whenever they are JWKSPollSecs old, until ctx ends. failed is called for each issuer
+// that does not answer.
 func (r *Registry) Watch(ctx context.Context, failed func(issuer string, err error)) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
@@ -92,8 +92,8 @@ func (r *Registry) Watch(ctx context.Context, failed func(issuer string, err err
 	}
 }
 
-// Choose returns the provider that a client is to get its token from, for a user's name or none. Patterns only help clients to find the
-// right one: a token of any provider is accepted later.
+// Choose returns the provider from which a client should get its token; hint is a user name, or empty. The patterns only help clients find
+// the right provider: Verify accepts a token from any of them.
 func (r *Registry) Choose(hint string) (*Provider, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -129,7 +129,7 @@ func (p *Provider) Info() []byte {
 	return value.End(dst, mark)
 }
 
-// Login is what a valid token says.
+// Login is the content of a valid token.
 type Login struct {
 	User    auth.UserName
 	Roles   []auth.RoleName // of the authorization claim
@@ -140,13 +140,13 @@ type Login struct {
 	Withdrawn func() bool
 }
 
-// algorithms are those that tokens may be signed with. Symmetric ones are not among them: a public key would be their secret.
+// algorithms are the accepted signature algorithms. Symmetric ones are excluded: the public key would be the shared secret.
 var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA}
 
-// leeway is how far the clocks of a provider and of this machine may be apart.
+// leeway is the accepted difference between the clocks of a provider and of this machine.
 const leeway = 10 * time.Second
 
-// Verify checks a token and returns what it says.
+// Verify checks a token and returns its content.
 func (r *Registry) Verify(ctx context.Context, token string) (*Login, error) {
 	parsed, err := jwt.ParseSigned(token, algorithms)
 	if err != nil {

@@ -42,7 +42,12 @@ func Check(ctx context.Context, path, service, user, password string) error {
 	if _, err := conn.Write(msg); err != nil {
 		return fmt.Errorf("saslauthd cannot be asked: %w", err)
 	}
-	answer, err := readAnswer(conn)
+	return verdict(conn)
+}
+
+// verdict reads the daemon's answer: nil if the password is right.
+func verdict(r io.Reader) error {
+	answer, err := readAnswer(r)
 	switch {
 	case err != nil:
 		return fmt.Errorf("saslauthd gave no answer: %w", err)

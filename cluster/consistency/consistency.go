@@ -1,6 +1,7 @@
 package consistency
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -60,6 +61,8 @@ type piece struct {
 	min, max []value.Value
 }
 
+func (p *piece) empty() bool { return cluster.CompareKeys(p.min, p.max) >= 0 }
+
 // pieces returns those documents whose bounds have the key's fields, in order, and the inconsistencies of the others.
 func (c *Collection) pieces(docs [][]byte, kind, text, name string) (out []piece, bad [][]byte) {
 	for _, d := range docs {
@@ -72,7 +75,9 @@ func (c *Collection) pieces(docs [][]byte, kind, text, name string) (out []piece
 		p.min, p.max = value.Values(min), value.Values(max)
 		out = append(out, p)
 	}
-	slices.SortStableFunc(out, func(a, b piece) int { return cluster.CompareKeys(a.min, b.min) })
+	slices.SortStableFunc(out, func(a, b piece) int {
+		return cmp.Or(cluster.CompareKeys(a.min, b.min), cluster.CompareKeys(a.max, b.max))
+	})
 	return out, bad
 }
 
@@ -109,7 +114,11 @@ func (c *Collection) RoutingTable(chunks [][]byte) (bad [][]byte) {
 			value.F("minKeyObj", value.NewDocument(c.Key.KeyDoc(all[0].min))), value.F("globalMin", value.NewDocument(low))))
 	}
 	last := all[0]
-	for _, p := range all[1:] {
+	for i, p := range all[1:] {
+		if p.empty() || i == 0 && last.empty() { // two chunks begin, or end, at the same key
+			bad = append(bad, c.found("RoutingTableRangeOverlap", "Found a chunk whose min is not less than its max", value.F("chunkA", last.doc), value.F("chunkB", p.doc)))
+			continue
+		}
 		switch r := cluster.CompareKeys(last.max, p.min); {
 		case r < 0:
 			bad = append(bad, c.found("RoutingTableRangeGap", "Found a gap between two chunks", value.F("previousChunk", last.doc), value.F("nextChunk", p.doc)))

@@ -58,6 +58,8 @@ func TestRoutingTables(t *testing.T) {
 		{"none", `{"k": 1}`, "", nil, "MissingRoutingTable"},
 		{"gap", `{"k": 1}`, "", [][]byte{chunk(low, `{"k": 1}`), chunk(`{"k": 2}`, high)}, "RoutingTableRangeGap"},
 		{"overlap", `{"k": 1}`, "", [][]byte{chunk(low, `{"k": 3}`), chunk(`{"k": 2}`, high)}, "RoutingTableRangeOverlap"},
+		{"an empty one at the end", `{"k": 1}`, "", [][]byte{chunk(low, high), chunk(high, high)}, "RoutingTableRangeOverlap"},
+		{"an empty one in the middle", `{"k": 1}`, "", [][]byte{chunk(low, `{"k": 2}`), chunk(`{"k": 2}`, `{"k": 2}`), chunk(`{"k": 2}`, high)}, "RoutingTableRangeOverlap"},
 		{"one within another", `{"k": 1}`, "", [][]byte{chunk(low, high), chunk(`{"k": 2}`, `{"k": 3}`)}, "RoutingTableRangeOverlap"},
 		{"no beginning", `{"k": 1}`, "", [][]byte{chunk(`{"k": 0}`, high)}, "RoutingTableMissingMinKey"},
 		{"no end", `{"k": 1}`, "", [][]byte{chunk(low, `{"k": 0}`)}, "RoutingTableMissingMaxKey"},

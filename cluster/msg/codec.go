@@ -3,8 +3,9 @@ package msg
 import (
 	"slices"
 	"strconv"
+	"strings"
 
-	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/version"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -42,6 +43,16 @@ func Doc(m Message, more ...value.Field) []byte {
 	doc = doc[:len(doc)-1]
 	for _, f := range more {
 		doc = value.Append(doc, f.Key, f.Val)
+	}
+	return value.End(doc, 0)
+}
+
+// With is Doc with encoded elements after the message's own.
+func With(m Message, elements ...[]byte) []byte {
+	doc := Append(nil, m)
+	doc = doc[:len(doc)-1]
+	for _, e := range elements {
+		doc = append(doc, e...)
 	}
 	return value.End(doc, 0)
 }
@@ -223,6 +234,21 @@ func (c *codec) on(name string, what *string) {
 	c.command(name, String, func() value.Value { return value.NewString(*what) }, func(v value.Value) { *what = v.Str() })
 }
 
+// in is a command whose value is the name of a collection in the database that it is sent to; ns is the namespace of the two.
+func (c *codec) in(name string, ns *string) {
+	db, coll, _ := strings.Cut(*ns, ".")
+	c.on(name, &coll)
+	c.sentTo(&db)
+	if c.mode == parsing {
+		*ns = db + "." + coll
+	}
+}
+
+// value is a command whose value may be of any type.
+func (c *codec) value(name string, p *value.Value) {
+	c.command(name, Any, func() value.Value { return *p }, func(v value.Value) { *p = v })
+}
+
 // plain is a command whose value is irrelevant.
 func (c *codec) plain(name string) {
 	c.command(name, Flag, func() value.Value { return value.NewInt32(1) }, func(value.Value) {})
@@ -369,32 +395,50 @@ func (c *codec) sentTo(db *string) {
 }
 
 // version is a chunk version.
-func (c *codec) version(name string, p *cluster.ChunkVersion) {
+func (c *codec) version(name string, p *version.Chunk) {
 	c.field(name, Version, required, false, func() value.Value { return value.NewDocument(p.Doc()) }, func(v value.Value) {
 		var err error
-		if *p, err = cluster.ParseChunkVersion(v); err != nil {
+		if *p, err = version.ParseChunk(v); err != nil {
 			c.fail(err)
 		}
 	})
 }
 
 // sub is a document with fields of its own.
-func (c *codec) sub(name string, fields func(c *codec)) {
+func (c *codec) sub(name string, fields func(c *codec)) { c.nested(name, required, false, fields) }
+
+// opt is an optional document with fields of its own; nil is not sent.
+func opt[T any](c *codec, name string, p **T, fields func(c *codec, x *T)) {
+	x := *p
+	if x == nil {
+		x = new(T)
+	}
+	if c.nested(name, optional, *p == nil, func(c *codec) { fields(c, x) }) {
+		*p = x
+	}
+}
+
+// nested handles a document with fields of its own, and reports whether it was parsed.
+func (c *codec) nested(name string, required, omit bool, fields func(c *codec)) bool {
 	switch c.mode {
 	case listing:
 		d := codec{mode: listing, desc: &Desc{}}
 		fields(&d)
-		c.desc.Fields = append(c.desc.Fields, Field{Name: name, Kind: Document, Required: true, Sub: d.desc.Fields})
+		c.desc.Fields = append(c.desc.Fields, Field{Name: name, Kind: Document, Required: required, Sub: d.desc.Fields})
 	case appending:
-		var m int
-		c.dst, m = value.BeginKey(c.dst, value.Document, name)
-		fields(c)
-		c.dst = value.End(c.dst, m)
+		if required || !omit {
+			var m int
+			c.dst, m = value.BeginKey(c.dst, value.Document, name)
+			fields(c)
+			c.dst = value.End(c.dst, m)
+		}
 	case parsing:
 		if v, ok := c.take(name, Document, required); ok {
 			c.within(name, v.Doc(), fields)
+			return true
 		}
 	}
+	return false
 }
 
 // within parses a document nested in the message.

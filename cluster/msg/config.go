@@ -3,7 +3,7 @@ package msg
 import (
 	"time"
 
-	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/version"
 	"github.com/shoaldb/shoal/query/value"
 )
 
@@ -36,6 +36,20 @@ type RemoveShard struct{ Shard string }
 
 func (m *RemoveShard) fields(c *codec) { c.on("_configsvrRemoveShard", &m.Shard) }
 
+// TransitionFromDedicated makes the config server a shard, too.
+type TransitionFromDedicated struct{}
+
+func (m *TransitionFromDedicated) fields(c *codec) {
+	c.plain("_configsvrTransitionFromDedicatedConfigServer")
+}
+
+// TransitionToDedicated drains the config server as a shard, or reports the progress of its draining.
+type TransitionToDedicated struct{}
+
+func (m *TransitionToDedicated) fields(c *codec) {
+	c.plain("_configsvrTransitionToDedicatedConfigServer")
+}
+
 // ShardCollection describes how to shard a collection.
 type ShardCollection struct {
 	NS            string
@@ -43,9 +57,10 @@ type ShardCollection struct {
 	Unique        bool
 	Chunks        int64 // the initial number; 0 lets the config server choose
 	Collation     []byte
-	ImplicitIndex bool // create the index that the key needs
-	Enforce       bool // refuse unique indexes of which the key is not a prefix
-	Presplit      bool // several chunks of each zone
+	ImplicitIndex bool   // create the index that the key needs
+	Enforce       bool   // refuse unique indexes of which the key is not a prefix
+	Presplit      bool   // several chunks of each zone
+	TimeSeries    []byte // time series options; nil for other collections
 }
 
 func (m *ShardCollection) arguments(c *codec) {
@@ -56,6 +71,7 @@ func (m *ShardCollection) arguments(c *codec) {
 	c.flag("implicitlyCreateIndex", true, &m.ImplicitIndex)
 	c.flag("enforceUniquenessCheck", true, &m.Enforce)
 	c.flag("presplitHashedZones", false, &m.Presplit)
+	c.doc("timeseries", optional, &m.TimeSeries)
 }
 
 // CommitShardCollection makes a collection on its database's primary shard a sharded one. It may be sent again.
@@ -130,24 +146,28 @@ type GetHistoricalPlacement struct {
 	NS           string // a collection or a database
 	At           uint64
 	WholeCluster bool // of all namespaces
+	UntilNow     bool // and at any time since
 }
 
 func (m *GetHistoricalPlacement) fields(c *codec) {
 	c.on("_configsvrGetHistoricalPlacement", &m.NS)
 	c.timestamp("at", required, &m.At)
 	c.flag("targetWholeCluster", false, &m.WholeCluster)
+	c.flag("untilNow", false, &m.UntilNow)
 }
 
 // GetHistoricalPlacementReply lists these shards.
 type GetHistoricalPlacementReply struct {
-	Shards []string
-	Exact  bool // otherwise they are those from when the history began
+	Shards  []string
+	Exact   bool     // otherwise they are those from when the history began
+	Removed []string // which of them are no longer in the cluster
 }
 
 func (m *GetHistoricalPlacementReply) fields(c *codec) {
 	c.reply("_configsvrGetHistoricalPlacement")
 	c.strs("shards", required, &m.Shards)
 	c.flag("isExact", false, &m.Exact)
+	c.strs("removed", optional, &m.Removed)
 }
 
 // AllowMigrations allows or forbids migrations of a collection for an administrator.
@@ -167,6 +187,8 @@ type SetAllowMigrations struct {
 	UUID  [16]byte
 	Allow bool
 	Run   RunOf
+
+	TimeSeries []byte // the new time series options of a collection of buckets; nil for no change
 }
 
 func (m *SetAllowMigrations) fields(c *codec) {
@@ -174,6 +196,7 @@ func (m *SetAllowMigrations) fields(c *codec) {
 	c.uuid("collectionUUID", &m.UUID)
 	c.boolean("allowMigrations", required, &m.Allow)
 	m.Run.fields(c)
+	c.doc("timeseriesFields", optional, &m.TimeSeries)
 }
 
 // RenameMetadata renames a collection in the catalog, replacing the target. It may be sent again.
@@ -249,7 +272,7 @@ type CommitChunkMigration struct {
 	From, To string
 	Range
 	Version uint64 // major and minor combined; 0 for no comparison
-	Epoch   cluster.Epoch
+	Epoch   version.Epoch
 }
 
 func (m *CommitChunkMigration) fields(c *codec) {
@@ -268,7 +291,7 @@ func (m *CommitChunkMigration) fields(c *codec) {
 type EnsureChunkVersion struct {
 	NS      string
 	Min     []byte
-	Version cluster.ChunkVersion
+	Version version.Chunk
 }
 
 func (m *EnsureChunkVersion) fields(c *codec) {
@@ -299,7 +322,7 @@ func (x *Range) fields(c *codec) {
 // Move describes what is moved, where to, and how. If a bound is missing, the range extends to MaxBytes of data or to the end of the chunk.
 type Move struct {
 	NS            string
-	To            string
+	To            string // "" in a request to the config server: it chooses
 	Min, Max      []byte
 	WaitForDelete bool
 	MaxBytes      int64 // the collection's chunk size; 0 for no limit
@@ -308,7 +331,7 @@ type Move struct {
 }
 
 func (x *Move) fields(c *codec) {
-	c.str("toShard", required, &x.To)
+	c.str("toShard", optional, &x.To)
 	c.doc("min", optional, &x.Min)
 	c.doc("max", optional, &x.Max)
 	c.flag("waitForDelete", false, &x.WaitForDelete)

@@ -21,6 +21,7 @@ type DropFound struct {
 	UUID    [16]byte
 	Indexes int64
 	Shards  []string // those that there were, the coordinator last
+	Buckets string   // the namespace of the buckets of a time series collection that is dropped; "" for others
 }
 
 func (m *DropFound) fields(c *codec) {
@@ -28,6 +29,7 @@ func (m *DropFound) fields(c *codec) {
 	c.uuid("collectionUUID", &m.UUID)
 	c.int64("nIndexesWas", optional, &m.Indexes)
 	c.strs("shards", required, &m.Shards)
+	c.str("bucketsNamespace", optional, &m.Buckets)
 }
 
 // ShardDropDatabase drops a database on all shards.
@@ -122,6 +124,10 @@ type RefineFound struct {
 	Epoch    [12]byte // the collection's current epoch
 	NewEpoch [12]byte // the epoch afterwards
 	Shards   []string // those that there were, the coordinator last
+
+	// Of a time series collection: the namespace of its buckets, and the new key in terms of buckets.
+	Buckets   string
+	BucketKey []byte
 }
 
 func (m *RefineFound) fields(c *codec) {
@@ -132,6 +138,8 @@ func (m *RefineFound) fields(c *codec) {
 	c.objectID("oldEpoch", required, &m.Epoch)
 	c.objectID("newEpoch", required, &m.NewEpoch)
 	c.strs("shards", required, &m.Shards)
+	c.str("bucketsNamespace", optional, &m.Buckets)
+	c.doc("bucketsKey", optional, &m.BucketKey)
 }
 
 // CommitRefine gives a collection a longer shard key in the catalog, if it still has the given epoch. It may be sent again.
@@ -183,6 +191,10 @@ type ShardFound struct {
 	Shards   []string // those that there were, the coordinator last
 	Home     string   // the shard that the catalog has placed the collection on; "" if it has no entry
 	NewIndex string   // the name of the index that the key needs on an existing collection; "" if there is one
+
+	// Of a time series collection: the namespace of its buckets, which are what is sharded, and the key in terms of buckets.
+	Buckets   string
+	BucketKey []byte
 }
 
 func (m *ShardFound) fields(c *codec) {
@@ -197,6 +209,8 @@ func (m *ShardFound) fields(c *codec) {
 	c.strs("shards", required, &m.Shards)
 	c.str("home", optional, &m.Home)
 	c.str("newIndex", optional, &m.NewIndex)
+	c.str("bucketsNamespace", optional, &m.Buckets)
+	c.doc("bucketsKey", optional, &m.BucketKey)
 }
 
 // ShardMovePrimary gives a database another primary shard.
@@ -425,14 +439,16 @@ func (m *ShardUntrack) fields(c *codec) { c.on("_shardsvrUntrackUnsplittableColl
 
 // UntrackFound is what an untrackUnshardedCollection found.
 type UntrackFound struct {
-	UUID   [16]byte
-	Shards []string // those that there were, the coordinator last
+	UUID    [16]byte
+	Shards  []string // those that there were, the coordinator last
+	Buckets string   // the namespace of the buckets of a time series collection; "" for others
 }
 
 func (m *UntrackFound) fields(c *codec) {
 	c.reply("_shardsvrUntrackUnsplittableCollection")
 	c.uuid("collectionUUID", &m.UUID)
 	c.strs("shards", required, &m.Shards)
+	c.str("bucketsNamespace", optional, &m.Buckets)
 }
 
 // ShardIndexes are indexes of a shard.
@@ -455,6 +471,7 @@ type ForwardFound struct {
 	Idle    string // this shard, if it has the collection and owns nothing of it: clients do not get its answer
 	Answers []ShardAnswer
 	Missing []ShardIndexes // what a createIndexes creates
+	Buckets string         // the name of the buckets of a time series collection; "" for others
 }
 
 func (m *ForwardFound) fields(c *codec) {
@@ -467,6 +484,7 @@ func (m *ForwardFound) fields(c *codec) {
 		c.doc("reply", required, &x.Reply)
 	})
 	c.str("idle", optional, &m.Idle)
+	c.str("buckets", optional, &m.Buckets)
 	subs(c, "missing", &m.Missing, func(c *codec, x *ShardIndexes) {
 		c.str("shard", required, &x.Shard)
 		c.strs("names", required, &x.Names)

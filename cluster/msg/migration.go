@@ -96,16 +96,26 @@ type RecvChunkAbort struct{ Migration }
 func (m *RecvChunkAbort) fields(c *codec) { m.Migration.on(c, "_recvChunkAbort") }
 
 // MigrateClone asks the donor for the next documents of the range, as of the beginning of the migration.
-type MigrateClone struct{ Migration }
+type MigrateClone struct {
+	Migration
+	Busy bool // the recipient has served clients since its previous request
+}
 
-func (m *MigrateClone) fields(c *codec) { m.Migration.on(c, "_migrateClone") }
+func (m *MigrateClone) fields(c *codec) {
+	m.Migration.on(c, "_migrateClone")
+	c.flag("busy", false, &m.Busy)
+}
 
 // MigrateCloneReply has documents of the range; none once all have been sent.
-type MigrateCloneReply struct{ Objects []byte } // an array
+type MigrateCloneReply struct {
+	Objects []byte // an array
+	Busy    bool   // the donor has served clients since its previous reply
+}
 
 func (m *MigrateCloneReply) fields(c *codec) {
 	c.reply("_migrateClone")
 	c.array("objects", Documents, &m.Objects)
+	c.flag("busy", false, &m.Busy)
 }
 
 // TransferMods asks the donor for what was written to the range since the previous request.
@@ -157,6 +167,17 @@ type MigrationDecision struct {
 func (m *MigrationDecision) fields(c *codec) {
 	m.Migration.on(c, "_shardsvrMigrationDecision")
 	c.boolean("committed", required, &m.Committed)
+}
+
+// RecreateRangeDeletionTasks has a shard make range deletions of what it does not own of a collection.
+type RecreateRangeDeletionTasks struct {
+	NS        string
+	SkipEmpty bool // of ranges without documents it makes none
+}
+
+func (m *RecreateRangeDeletionTasks) fields(c *codec) {
+	c.on("_shardsvrRecreateRangeDeletionTasksParticipant", &m.NS)
+	c.flag("skipEmptyRanges", false, &m.SkipEmpty)
 }
 
 // AutoSplitVector asks a shard for the keys at which a chunk is split into parts of a size.

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/version"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -163,7 +163,7 @@ func TestAllTypesAreRegistered(t *testing.T) {
 func startsNothing(fn *ast.FuncDecl) bool {
 	starts := false
 	ast.Inspect(fn.Body, func(n ast.Node) bool {
-		if s, ok := n.(*ast.SelectorExpr); ok && slices.Contains([]string{"command", "on", "plain", "reply"}, s.Sel.Name) {
+		if s, ok := n.(*ast.SelectorExpr); ok && slices.Contains([]string{"command", "on", "in", "plain", "value", "reply"}, s.Sel.Name) {
 			starts = true
 		}
 		return true
@@ -284,7 +284,7 @@ func randomValue(r *rand.Rand, k Kind) value.Value {
 	case Binary:
 		return value.NewBinary(0, random(r.IntN(40)))
 	case Version:
-		v := cluster.ChunkVersion{Epoch: cluster.Epoch(random(12)), Timestamp: r.Uint64(), Major: r.Uint32(), Minor: r.Uint32()}
+		v := version.Chunk{Epoch: version.Epoch(random(12)), Timestamp: r.Uint64(), Major: r.Uint32(), Minor: r.Uint32()}
 		return value.NewDocument(v.Doc())
 	}
 	return randomValue(r, Kind(1+r.IntN(int(Version)))) // any of the others

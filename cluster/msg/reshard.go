@@ -17,8 +17,10 @@ type Reshard struct {
 	Key        []byte // nil where it is to be on one shard
 	To         string // that shard; "" lets the config server choose
 	Chunks     int64  // how many at first; 0 lets the config server choose
+	Samples    int64  // how many documents are looked at for each chunk; 0 lets the config server choose
 	Collation  []byte
 	Zones      [][]byte // nil keeps those that there are, where the key stays as it is
+	Index      []byte   // the specification of the index that the key gets if none serves it; nil is that of the key's fields
 	Force      bool     // the key may be the one that it has
 }
 
@@ -27,8 +29,10 @@ func (x *Reshard) fields(c *codec) {
 	c.doc("key", optional, &x.Key)
 	c.str("toShard", optional, &x.To)
 	c.int64("numInitialChunks", optional, &x.Chunks)
+	c.int64("numSamplesPerChunk", optional, &x.Samples)
 	c.doc("collation", optional, &x.Collation)
 	c.docs("zones", optional, &x.Zones)
+	c.doc("keyIndex", optional, &x.Index)
 	c.flag("forceRedistribution", false, &x.Force)
 }
 
@@ -41,6 +45,23 @@ type ShardReshard struct {
 func (m *ShardReshard) fields(c *codec) {
 	c.on("_shardsvrReshardCollection", &m.NS)
 	m.Reshard.fields(c)
+}
+
+// ReshardFound is what a resharding of a time series collection found: its buckets, which are what is resharded, and the request in terms of
+// buckets.
+type ReshardFound struct {
+	Buckets string // their namespace; "" for other collections
+	Key     []byte
+	Zones   [][]byte
+	Index   []byte
+}
+
+func (m *ReshardFound) fields(c *codec) {
+	c.reply("_shardsvrReshardCollection")
+	c.str("bucketsNamespace", optional, &m.Buckets)
+	c.doc("bucketsKey", optional, &m.Key)
+	c.docs("bucketsZones", optional, &m.Zones)
+	c.doc("bucketsKeyIndex", optional, &m.Index)
 }
 
 // ConfigReshard reshards a collection. Sent again, it waits for the same operation.
@@ -265,6 +286,9 @@ type ReshardFetchChangesReply struct {
 	Now     uint64   // the donor's newest commit
 	Entries int64    // of the oplog, about the collection
 	More    bool     // there is more already
+	// Oldest is the _id before which a capped collection has no documents; missing for others, and for an empty one. What such a collection
+	// removes is not in the oplog.
+	Oldest value.Value
 }
 
 func (m *ReshardFetchChangesReply) fields(c *codec) {
@@ -276,6 +300,7 @@ func (m *ReshardFetchChangesReply) fields(c *codec) {
 	c.timestamp("now", required, &m.Now)
 	c.int64("entries", optional, &m.Entries)
 	c.boolean("more", required, &m.More)
+	c.any("oldest", &m.Oldest)
 }
 
 // ReshardFetchSessions asks a donor for the history of its retryable writes.
@@ -294,9 +319,13 @@ func (m *ReshardFetchSessions) fields(c *codec) {
 }
 
 // ReshardFetchSessionsReply is records of sessions; none once all have been sent.
-type ReshardFetchSessionsReply struct{ Sessions []byte } // an array
+type ReshardFetchSessionsReply struct {
+	Sessions []byte // an array
+	Restart  bool   // the list of which the recipient has a part was that of another primary: it asks for a new one
+}
 
 func (m *ReshardFetchSessionsReply) fields(c *codec) {
 	c.reply("_shardsvrReshardingFetchSessions")
 	c.array("sessions", Documents, &m.Sessions)
+	c.boolean("restart", optional, &m.Restart)
 }

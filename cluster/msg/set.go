@@ -71,3 +71,25 @@ func (m *UserCacheGenerationReply) fields(c *codec) {
 	c.objectID("cacheGeneration", required, &m.Epoch)
 	c.int64("generation", required, &m.Generation)
 }
+
+// RefreshQueryAnalyzer asks the primary that stores the configurations of query sampling for a sampler's share of them.
+type RefreshQueryAnalyzer struct {
+	Sampler string
+	Queries value.Value // how many queries a second the sampler runs
+}
+
+func (m *RefreshQueryAnalyzer) fields(c *codec) {
+	c.plain("_refreshQueryAnalyzerConfiguration")
+	c.str("name", required, &m.Sampler)
+	c.any("numQueriesExecutedPerSecond", &m.Queries)
+}
+
+// RefreshQueryAnalyzerReply has a document for each collection that is sampled.
+type RefreshQueryAnalyzerReply struct {
+	Configurations [][]byte
+}
+
+func (m *RefreshQueryAnalyzerReply) fields(c *codec) {
+	c.reply("_refreshQueryAnalyzerConfiguration")
+	c.docs("configurations", required, &m.Configurations)
+}

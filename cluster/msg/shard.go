@@ -40,17 +40,33 @@ func (m *CreateCollectionParticipant) fields(c *codec) {
 	c.optionalUUID("section", &m.Section)
 }
 
+// SectionEnd is what a participant's unit of work ends, beside what it changes. A participant whose section has ended has nothing left to do.
+type SectionEnd struct {
+	Release []string // the names whose critical sections end; none for a section that goes on
+	// On the coordinator's own shard, the run ends, too: the _id of its state document, which is removed, and its outcome, which is stored.
+	Run     value.Value
+	Outcome []byte
+}
+
+func (x *SectionEnd) fields(c *codec) {
+	c.strs("release", optional, &x.Release)
+	c.any("run", &x.Run)
+	c.doc("outcome", optional, &x.Outcome)
+}
+
 // DropCollectionParticipant drops a shard's part of a collection.
 type DropCollectionParticipant struct {
 	NS          string
 	FromMigrate bool      // change streams get the event from another shard's entry
 	Section     *[16]byte // the run that must hold the name; nil for none
+	End         SectionEnd
 }
 
 func (m *DropCollectionParticipant) fields(c *codec) {
 	c.on("_shardsvrDropCollectionParticipant", &m.NS)
 	c.flag("fromMigrate", false, &m.FromMigrate)
 	c.optionalUUID("section", &m.Section)
+	m.End.fields(c)
 }
 
 // NotifyShardingEvent makes a shard write a cluster event about a collection to its oplog, for change streams.
@@ -83,16 +99,20 @@ func (m *DropDatabaseParticipant) fields(c *codec) {
 type RenameCollectionParticipant struct {
 	NS, To      string
 	UUID        [16]byte // the source's
+	StayTemp    bool     // a temporary source remains one
 	FromMigrate bool     // change streams get the event from another shard's entry
 	Section     [16]byte // the run that must hold the names
+	End         SectionEnd
 }
 
 func (m *RenameCollectionParticipant) fields(c *codec) {
 	c.on("_shardsvrRenameCollectionParticipant", &m.NS)
 	c.str("to", required, &m.To)
 	c.uuid("sourceUUID", &m.UUID)
+	c.flag("stayTemp", false, &m.StayTemp)
 	c.flag("fromMigrate", false, &m.FromMigrate)
 	c.uuid("section", &m.Section)
+	m.End.fields(c)
 }
 
 // What a ParticipantBlock blocks.
@@ -252,6 +272,8 @@ type WriteTogether struct {
 	Zones [][]byte
 	// Chunks are the _ids of entries of config.chunks that are deleted.
 	Chunks []value.Value
+	// Analyzers are the _ids of entries of config.queryAnalyzers that are deleted.
+	Analyzers []value.Value
 }
 
 func (m *WriteTogether) fields(c *codec) {
@@ -263,4 +285,5 @@ func (m *WriteTogether) fields(c *codec) {
 	c.docs("placement", optional, &m.Placement)
 	c.docs("zones", optional, &m.Zones)
 	c.values("deleteChunks", optional, &m.Chunks)
+	c.values("deleteAnalyzers", optional, &m.Analyzers)
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
-	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -290,14 +290,9 @@ func (m *member) runPings() {
 	}
 }
 
-var helloPlain = value.Doc(value.F("hello", value.NewInt32(1)), value.F("$db", value.NewString("admin")))
+var helloPlain = msg.Doc(new(msg.Hello))
 
 // awaitedHello requests a reply when the member's state changes, or after a heartbeat.
 func awaitedHello(known *Server, heartbeat time.Duration) []byte {
-	version := value.Doc(value.F("processId", value.NewObjectID(known.process)), value.F("counter", value.NewInt64(known.counter)))
-	return value.Doc(
-		value.F("hello", value.NewInt32(1)),
-		value.F("topologyVersion", value.NewDocument(version)),
-		value.F("maxAwaitTimeMS", value.NewInt64(heartbeat.Milliseconds())),
-		value.F("$db", value.NewString("admin")))
+	return msg.Doc(&msg.Hello{Known: &msg.TopologyVersion{Process: known.process, Counter: known.counter}, Await: heartbeat.Milliseconds()})
 }

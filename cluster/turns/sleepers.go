@@ -81,12 +81,13 @@ func (s *Sleepers) soon(key string) {
 	if w == nil || w.ch == nil || w.queued {
 		return
 	}
-	if s.turns.Open() {
+	cost := w.asleep * (Look + Answer)
+	if s.turns.Open(cost) {
 		s.wake(key)
 		return
 	}
 	w.queued = true
-	s.turns.Queue(func() {
+	s.turns.Queue(cost, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.mu.keys[key] == w && w.queued {
@@ -124,7 +125,7 @@ func (s *Sleepers) wake(key string) {
 func (s *Sleepers) Wait(ctx context.Context, key string, asks <-chan struct{}, isNew func() bool) (paid bool, err error) {
 	s.mu.Lock()
 	missed := isNew()
-	if missed && s.turns.Open() {
+	if missed && s.turns.Open(Look+Answer) {
 		s.mu.Unlock()
 		return false, nil
 	}
@@ -189,5 +190,5 @@ func (b *Bill) Settle() {
 // Turn settles, and reports whether the stream may look now.
 func (b *Bill) Turn() bool {
 	b.Settle()
-	return b.turns.Open()
+	return b.turns.Open(Look + Answer)
 }

@@ -9,45 +9,55 @@ import (
 	"time"
 )
 
-// What things cost.
+// The costs of a stream's work, and the rates at which they are granted.
 const (
-	Look   = 1         // to find nothing
-	Answer = 15        // to answer with events, besides the look
-	Bytes  = 4 << 10   // of an answer that cost as much as a look
-	most   = 2000 * 16 // a processor's part in a second: so many small answers
-	least  = 125 * 16  // the same where writers wait for processors
-	// share is how much is for streams for each event that is written, where writers wait for processors: half an answer.
-	share = (Look + Answer) / 2
-	burst = 0.1 // of a second's part is saved up
+	Look   = 1         // a look that finds nothing
+	Answer = 15        // an answer with events, in addition to its look
+	Bytes  = 4 << 10   // the bytes of an answer that cost as much as a look
+	most   = 2000 * 16 // granted per processor and second: 2000 small answers
+	least  = 125 * 16  // the same while writers wait for processors
+	// share is what streams are granted for each event written while writers wait for processors: a third of an answer.
+	share = (Look + Answer) / 3.0
+	burst = 0.1 // seconds of the rate that can be saved up
 	// quiet is the time after the last write after which the node counts as idle.
 	quiet = 100 * time.Millisecond
-	// every is how often the part is reckoned anew.
+	// every is the interval at which the rate is recomputed, and the period over which the demand of streams is added up.
 	every = 200 * time.Millisecond
-	// waiting is the part of the time in which somebody waited for a processor, from which on the writers are taken to.
+	// waiting is the fraction of time with some task waiting for a processor above which processors count as scarce.
 	waiting = 0.25
 )
 
 // Turns is the account of one node.
 type Turns struct {
 	processors float64
-	stalled    func() (time.Duration, bool) // for how long somebody has waited for a processor; false where that is not known
+	stalled    func() (time.Duration, bool) // the total time in which some task waited for a processor; false if unknown
 	mu         struct {
 		sync.Mutex
-		rate  float64 // what is given in a second
-		saved float64 // below zero for what was overspent
+		rate  float64 // granted per second
+		saved float64 // negative if overspent
 		at    time.Time
 		wrote time.Time
-		queue []func()
+		queue []turn
 		timer *time.Timer
 
-		events  int // that were written since reckoned
+		// spent and spentBefore are the costs of the current and the previous period, queued that of the queue.
+		spent, spentBefore, queued float64
+		period                     time.Time
+
+		events  int // written since the rate was last computed
 		stall   time.Duration
 		scarce  bool // writers wait for processors
 		measure time.Time
 	}
 }
 
-// New returns an account with everything saved up.
+// turn is a queued callback and its cost.
+type turn struct {
+	f    func()
+	cost float64
+}
+
+// New returns an account with a full burst saved up.
 func New() *Turns {
 	t := &Turns{processors: float64(runtime.GOMAXPROCS(0)), stalled: cpuPressure}
 	t.mu.rate = t.processors * most
@@ -55,11 +65,12 @@ func New() *Turns {
 	return t
 }
 
-// Wrote notes events that clients have written.
+// Wrote records that clients have written events.
 func (t *Turns) Wrote(events int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
+	t.settle(now) // by when was written before
 	t.mu.wrote = now
 	t.mu.events += events
 	if past := now.Sub(t.mu.measure); past >= every {
@@ -67,7 +78,7 @@ func (t *Turns) Wrote(events int) {
 	}
 }
 
-// reckon finds the part that streams are given. t.mu must be held.
+// reckon recomputes the rate granted to streams. t.mu must be held.
 func (t *Turns) reckon(now time.Time, past time.Duration) {
 	t.settle(now)
 	stall, known := t.stalled()
@@ -86,7 +97,7 @@ func (t *Turns) reckon(now time.Time, past time.Duration) {
 	t.mu.events, t.mu.stall, t.mu.measure = 0, stall, now
 }
 
-// cpuPressure reads for how long some task has waited for a processor, where the system tells.
+// cpuPressure reads the total time in which some task waited for a processor; false if the system does not report it.
 func cpuPressure() (time.Duration, bool) {
 	raw, err := os.ReadFile("/proc/pressure/cpu")
 	if err != nil {
@@ -105,41 +116,58 @@ func (t *Turns) Scarce() bool {
 	return t.mu.scarce
 }
 
-// Spend takes what something has cost, whether it is there or not.
+// Spend charges a cost, even if that overdraws the account.
 func (t *Turns) Spend(cost int) {
 	t.mu.Lock()
 	t.settle(time.Now())
 	t.mu.saved -= float64(cost)
+	t.mu.spent += float64(cost)
 	t.mu.Unlock()
 }
 
-// Open reports whether a stream may look now.
-func (t *Turns) Open() bool {
+// Open reports whether a stream may look and answer now, at the given cost.
+func (t *Turns) Open(cost int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.open(time.Now())
+	return t.open(time.Now(), float64(cost))
 }
 
-// open is Open. Who queues goes before who comes. t.mu must be held.
-func (t *Turns) open(now time.Time) bool {
+// open is Open; queued callbacks take precedence. t.mu must be held.
+func (t *Turns) open(now time.Time, cost float64) bool {
 	t.settle(now)
-	return len(t.mu.queue) == 0 && t.affordable(now)
+	return len(t.mu.queue) == 0 && t.affordable(now, cost)
 }
 
-func (t *Turns) affordable(now time.Time) bool {
-	return t.mu.saved > 0 || now.Sub(t.mu.wrote) > quiet
+// affordable reports whether a cost may be incurred now. An overdraft delays streams only while their total demand exceeds the rate: if it
+// always did, a stream would be seconds late after a burst, on an idle node.
+func (t *Turns) affordable(now time.Time, cost float64) bool {
+	return t.mu.saved > 0 || now.Sub(t.mu.wrote) > quiet || t.mu.spent+t.mu.spentBefore+t.mu.queued+cost < t.mu.rate*burst
 }
 
+// settle adds what has been given since. On an idle node streams take nothing from anybody: they begin anew with everything saved up, or
+// what they have done behind a burst would make the first events after the pause late.
 func (t *Turns) settle(now time.Time) {
+	if now.Sub(t.mu.wrote) > quiet {
+		t.mu.saved, t.mu.at = t.mu.rate*burst, now
+		t.mu.spent, t.mu.spentBefore, t.mu.period = 0, 0, now
+		return
+	}
 	t.mu.saved = min(t.mu.saved+now.Sub(t.mu.at).Seconds()*t.mu.rate, t.mu.rate*burst)
 	t.mu.at = now
+	if past := now.Sub(t.mu.period); past >= every {
+		t.mu.spentBefore, t.mu.spent, t.mu.period = t.mu.spent, 0, now
+		if past >= 2*every {
+			t.mu.spentBefore = 0
+		}
+	}
 }
 
-// Queue has f called when it is its turn.
-func (t *Turns) Queue(f func()) {
+// Queue calls f, whose work has the given cost, when its turn comes.
+func (t *Turns) Queue(cost int, f func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.mu.queue = append(t.mu.queue, f)
+	t.mu.queue = append(t.mu.queue, turn{f, float64(cost)})
+	t.mu.queued += float64(cost)
 	if t.mu.timer == nil {
 		t.arm()
 	}
@@ -151,13 +179,13 @@ func (t *Turns) arm() {
 	t.mu.timer = time.AfterFunc(min(max(wait, time.Millisecond), quiet), t.serve)
 }
 
-// serve calls those whose turn it is.
+// serve calls the queued functions whose turn has come.
 func (t *Turns) serve() {
 	for {
 		t.mu.Lock()
 		now := time.Now()
 		t.settle(now)
-		if len(t.mu.queue) == 0 || !t.affordable(now) {
+		if len(t.mu.queue) == 0 || !t.affordable(now, 0) {
 			t.mu.timer = nil
 			if len(t.mu.queue) > 0 {
 				t.arm()
@@ -167,10 +195,11 @@ func (t *Turns) serve() {
 			t.mu.Unlock()
 			return
 		}
-		f := t.mu.queue[0]
-		t.mu.queue[0] = nil
+		next := t.mu.queue[0]
+		t.mu.queue[0] = turn{}
 		t.mu.queue = t.mu.queue[1:]
+		t.mu.queued -= next.cost
 		t.mu.Unlock()
-		f()
+		next.f()
 	}
 }

@@ -13,22 +13,32 @@ func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := New()
 		u.stalled = func() (time.Duration, bool) { return 0, true }
-		if !u.Open() {
+		if !u.Open(Look + Answer) {
 			t.Fatal("there is no turn at the start")
 		}
 		const answer = Look + Answer
 		n := int(u.mu.rate)
 		u.Wrote(1)
 		u.Spend(n) // ten times what is saved up
-		if u.Open() {
+		if u.Open(Look + Answer) {
 			t.Fatal("there is a turn when more was spent than there is")
 		}
 		var order []int
 		start := time.Now()
 		var last time.Duration
 		done := make(chan struct{})
+		go func() { // the node is never idle
+			for {
+				select {
+				case <-done:
+					return
+				case <-time.After(quiet / 2):
+					u.Wrote(1)
+				}
+			}
+		}()
 		for i := range 2 * n / answer {
-			u.Queue(func() {
+			u.Queue(answer, func() {
 				u.Spend(answer)
 				u.Wrote(1)
 				order = append(order, i)
@@ -37,7 +47,7 @@ func TestTurns(t *testing.T) {
 				}
 			})
 		}
-		if u.Open() {
+		if u.Open(Look + Answer) {
 			t.Error("who comes goes before those who wait")
 		}
 		<-done
@@ -55,18 +65,18 @@ func TestTurns(t *testing.T) {
 		u.Wrote(1)
 		var at atomic.Int64
 		start = time.Now()
-		u.Queue(func() { at.Store(int64(time.Since(start))) })
+		u.Queue(answer, func() { at.Store(int64(time.Since(start))) })
 		time.Sleep(time.Second)
 		if d := time.Duration(at.Load()); d < quiet || d > 2*quiet {
 			t.Errorf("without writers the turn comes after %v", d)
 		}
-		if !u.Open() {
+		if !u.Open(Look + Answer) {
 			t.Error("without writers there is no turn")
 		}
 	})
 }
 
-// Where writers wait for processors, streams are given half an answer for each event, and never less than a little.
+// Where writers wait for processors, streams are given a third of an answer for each event, and never less than a little.
 func TestTurnsWhereProcessorsAreScarce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := New()
@@ -100,6 +110,81 @@ func TestTurnsWhereProcessorsAreScarce(t *testing.T) {
 		u.Wrote(1)
 		if u.mu.rate != full || u.Scarce() {
 			t.Errorf("after a pause: %v", u.mu.rate)
+		}
+	})
+}
+
+// A stream that looks rarely does not wait for what others have spent before: after a burst it looked every 100 ms, for as many seconds
+// as the burst had cost. Many streams that look at every event pay what they have overspent.
+func TestTurnsAfterABurst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const answer = Look + Answer
+		for _, scarce := range []bool{false, true} {
+			u := New()
+			var stall time.Duration
+			u.stalled = func() (time.Duration, bool) { return stall, true }
+			write := func(n int) {
+				if scarce {
+					stall += 20 * time.Millisecond
+				}
+				u.Wrote(n)
+			}
+			for range 50 {
+				time.Sleep(20 * time.Millisecond)
+				write(30)
+				u.Spend(int(u.mu.rate) / 5) // ten times what there is
+			}
+			for range 12 { // what the burst has cost is long past, but the node is not idle
+				time.Sleep(quiet / 2)
+				write(1)
+			}
+			late := 0
+			for range 30 { // an event, an answer
+				write(1)
+				if !u.Open(answer) {
+					late++
+				}
+				u.Spend(answer)
+				time.Sleep(20 * time.Millisecond)
+			}
+			if late > 0 {
+				t.Errorf("scarce %v: %d of 30 looks after a burst had to wait", scarce, late)
+			}
+			late = 0
+			for range 30 { // an event that wakes a thousand
+				write(1)
+				if !u.Open(1000 * answer) {
+					late++
+				}
+				u.Spend(1000 * answer)
+				time.Sleep(20 * time.Millisecond)
+			}
+			if late < 25 {
+				t.Errorf("scarce %v: only %d of 30 looks of a thousand streams had to wait", scarce, late)
+			}
+		}
+	})
+}
+
+// Streams of an idle node begin anew: behind a burst, and the answers that followed it, the first events after a pause came 100 ms late.
+func TestTurnsAfterAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const answer = Look + Answer
+		u := New()
+		u.stalled = func() (time.Duration, bool) { return 0, true }
+		u.Wrote(1)
+		u.Spend(int(u.mu.rate))
+		time.Sleep(quiet + time.Millisecond)
+		u.Spend(int(u.mu.rate)) // the answers to what was left
+		u.Wrote(1)
+		if !u.Open(answer) {
+			t.Error("the first event after a pause has to wait")
+		}
+		u.Spend(int(u.mu.rate))
+		time.Sleep(quiet / 2)
+		u.Wrote(1)
+		if u.Open(answer) {
+			t.Error("there is a turn without a pause, when more was spent than there is")
 		}
 	})
 }

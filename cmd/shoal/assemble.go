@@ -38,8 +38,10 @@ type assembly struct {
 	roles   *roles
 	peers   *directory // nil on a standalone server
 	members *command.Members
-	chaos   *unrest        // nil without enableTestCommands, and where nothing routes
-	audit   *command.Audit // nil without an audit log
+	chaos   *unrest                                 // nil without enableTestCommands, and where nothing routes
+	audit   *command.Audit                          // nil without an audit log
+	initial func(context.Context) ([][]byte, error) // see startedWith
+	started sync.Once                               // see auditStart
 	// providers are those of oidcIdentityProviders.
 	providers *oidc.Registry
 	// balanced counts the routers made so far.
@@ -160,6 +162,7 @@ func (a *assembly) fail(err error) (*roles, error) {
 func (a *assembly) listen(s *command.Service, addrs []string, balanced ...string) ([]net.Addr, error) {
 	log := a.h.log
 	s.Audit = a.audit
+	a.auditStart()
 	front := &command.Front{Service: s, Compressors: a.c.Compressors}
 	var srv *wire.Server
 	var open atomic.Int64
@@ -268,6 +271,7 @@ func (a *assembly) openData(cfg shardnode.Config) (*shardnode.Server, error) {
 	}
 	a.onStop(func(context.Context) error { return s.Close() })
 	s.Service.Audit = a.audit
+	a.startedWith(func(context.Context) ([][]byte, error) { return s.ClusterParameters(), nil })
 	a.services = append(a.services, s.Service)
 	return s, nil
 }
@@ -320,7 +324,7 @@ func (a *assembly) mongod() error {
 		err = s.KeepKeys()
 	}
 	if err == nil && c.ConfigSvr {
-		err = a.manage(s, d, cluster.NewRegistry(s.OwnPeer(), clock, d.dial), clock)
+		err = errors.Join(a.manage(s, d, cluster.NewRegistry(s.OwnPeer(), clock, d.dial), clock), a.joinable(s, nil, d, clock))
 	}
 	if err != nil {
 		return err

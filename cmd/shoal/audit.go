@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"strconv"
+	"time"
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/console"
@@ -18,7 +19,7 @@ var auditOptions = []option{
 	{name: "auditFormat", path: "auditLog.format", kind: textKind, on: isBoth | isStart, arg: "JSON|BSON", help: "Form of a file's events", set: text(func(c *config) *string { return &c.Audit.Format })},
 	{name: "auditPath", path: "auditLog.path", kind: textKind, on: isBoth | isStart, arg: "FILE", help: "File of the audit log; an existing file is appended to", set: text(func(c *config) *string { return &c.Audit.Path })},
 	{name: "auditFilter", path: "auditLog.filter", kind: textKind, on: isBoth | isStart, arg: "QUERY", help: "Record only the events that a query matches", set: text(func(c *config) *string { return &c.Audit.Filter })},
-	{name: "auditSchema", path: "auditLog.schema", kind: textKind, on: isBoth | isStart, arg: "mongo", help: "Form of events; OCSF is not built", set: only("auditSchema", "mongo")},
+	{name: "auditSchema", path: "auditLog.schema", kind: textKind, on: isBoth | isStart, arg: "mongo|OCSF", help: "Form of events: MongoDB's own, or that of the Open Cybersecurity Schema Framework", set: text(func(c *config) *string { return &c.Audit.Schema })},
 	{path: "auditLog.runtimeConfiguration", kind: textKind, on: isBoth | isStart, help: "Take filter and auditAuthorizationSuccess from the cluster parameter auditConfig", set: setRuntimeAudit},
 }
 
@@ -41,7 +42,7 @@ func (a *assembly) checkRuntimeAudit() {
 	}
 }
 
-// openAudit opens the audit log of the process, if it is to have one. The first event is that it begins, the last that it ends.
+// openAudit opens the audit log of the process, if it is to have one. See auditStart for the first event.
 func (a *assembly) openAudit() error {
 	if a.c.Audit.Destination == "" {
 		return nil
@@ -61,9 +62,37 @@ func (a *assembly) openAudit() error {
 		a.audit.Wait()
 		return nil
 	})
-	log.Record(command.SystemEvent("startup", value.F("startupOptions", value.NewDocument(a.c.Parsed)),
-		value.F("initialClusterServerParameters", value.NewArray(value.ArrayOf()))))
 	return nil
+}
+
+// auditStart records that the process has started, before any client can do anything. The cluster parameters are those that its first server has
+// stored, or that its router reads from the config server.
+func (a *assembly) auditStart() {
+	log := a.h.auditLog.Load()
+	if log == nil {
+		return
+	}
+	a.started.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		params, err := a.initial(ctx)
+		if err != nil {
+			a.h.log.Warning(console.Access, 7193001, "-", "The audit log's startup event lacks the cluster parameters").Err(err).Write()
+		}
+		all := make([]value.Value, len(params))
+		for i, doc := range params {
+			all[i] = value.NewDocument(doc)
+		}
+		log.Record(command.SystemEvent("startup", value.F("startupOptions", value.NewDocument(a.c.Parsed)),
+			value.F("initialClusterServerParameters", value.NewArray(value.ArrayOf(all...)))))
+	})
+}
+
+// startedWith says how the cluster parameters are read that the process has at its start. The first server that it opens counts.
+func (a *assembly) startedWith(read func(context.Context) ([][]byte, error)) {
+	if a.initial == nil {
+		a.initial = read
+	}
 }
 
 // rotateAudit begins a new file of the audit log, which begins by telling where the former one is.

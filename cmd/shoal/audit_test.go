@@ -293,25 +293,12 @@ func TestAuditRotation(t *testing.T) {
 func TestAuditAcrossProcesses(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	key := filepath.Join(dir, "key")
-	if err := os.WriteFile(key, []byte("onekeyonekeyonekey"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	key := writeKey(t)
 	log := func(name string) []string {
-		return []string{"--keyFile", key, "--auditDestination", "file", "--auditFormat", "JSON", "--auditPath", filepath.Join(dir, name)}
+		return []string{"--auditDestination", "file", "--auditFormat", "JSON", "--auditPath", filepath.Join(dir, name)}
 	}
-	config := launchOutside(t, "config", "--configsvr", 1, "--keyFile", key)
-	shard := launchOutside(t, "shard", "--shardsvr", 1, log("shard")...)
-	router := newOutsider(t, append([]string{"mongos", "--configdb", config.conn()}, log("router")...)...)
-	router.start()
-	router.listens()
-	g := &guarded{t: t, uri: "mongodb://" + router.at() + "/"}
-	await.True(t, "the first user", func() bool {
-		_, code, _ := run1(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
-		return code == 0
-	})
-	root := g.client("root", "secret", "")
-	g.must(root, "admin", "addShard", shard.conn())
+	c := launchCluster(t, clusterOptions{shards: []int{1}, keyFile: key, shardArgs: log("shard"), routerArgs: log("router")})
+	g, root := c.guarded(), c.client
 	g.must(root, "shop", "create", "c")
 	ofRouter, ofShard := &audited{g, filepath.Join(dir, "router")}, &audited{g, filepath.Join(dir, "shard")}
 	ofRouter.by(ofRouter.last("addShard", `"shard":`), "root")

@@ -111,8 +111,7 @@ func bsonText(v any) string {
 // Without it the parameter tells what the process was started with, and cannot be set.
 func TestAuditConfigOfTheStart(t *testing.T) {
 	a := startAudited(t, "standalone", "{ atype: 'createUser' }")
-	a.must(a.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
-	root := a.client("root", "secret", "")
+	root := a.root()
 	set := a.must(root, "admin", "getClusterParameter", "auditConfig")["clusterParameters"].(bson.A)[0]
 	if field(set, "auditAuthorizationSuccess") != false || field(set, "filter", "atype") != "createUser" {
 		t.Errorf("%v", set)
@@ -137,8 +136,7 @@ func TestAuditConfigCommands(t *testing.T) {
 				c.Parsed = bsonDoc(t, bson.D{})
 			})
 			a := &audited{g, path}
-			a.must(a.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
-			root := a.client("root", "secret", "")
+			root := a.root()
 			first := a.must(root, "admin", "getAuditConfig", 1)
 			if first["generation"] != (bson.ObjectID{}) || first["auditAuthorizationSuccess"] != false || len(first["filter"].(bson.D)) != 0 {
 				t.Errorf("before it is set: %v", first)
@@ -161,7 +159,7 @@ func TestAuditConfigCommands(t *testing.T) {
 		})
 	}
 	g := startGuarded(t, "replset")
-	g.must(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
+	g.root()
 	for _, cmd := range []string{"getAuditConfig", "setAuditConfig"} {
 		if _, code, _ := run1(g.client("root", "secret", ""), "admin", cmd, 1); code != int(mongoerr.AuditingNotEnabled) {
 			t.Errorf("%s without an audit log: %d", cmd, code)

@@ -78,7 +78,7 @@ func conversation(t *testing.T, user, password string) *scram.ClientConversation
 // What was overheard of one authentication lets nobody in on another connection, messages of two do not mix, and each has its place.
 func TestOverheardConversations(t *testing.T) {
 	g := startGuarded(t, "standalone")
-	g.must(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
+	g.root()
 	g.must(g.client("root", "secret", ""), "admin", "createUser", "eve", "pwd", "evil", "roles", bson.A{})
 
 	victim, conv := g.stranger(), conversation(t, "root", "secret")
@@ -184,11 +184,46 @@ func TestNamesAreNotTold(t *testing.T) {
 	}
 }
 
+// Two routers, asked one after the other, tell the same of an unknown name, from the first answer on and right after the users have changed.
+func TestRoutersSimulateAlike(t *testing.T) {
+	t.Parallel()
+	g := startGuardedWith(t, "sharded", func(c *config) { c.Routers = 2 })
+	ends := strings.Split(strings.TrimSuffix(strings.TrimPrefix(g.uri, "mongodb://"), "/"), ",")
+	if len(ends) != 2 {
+		t.Fatalf("not two routers: %s", g.uri)
+	}
+	var routers []*guarded
+	for _, at := range ends {
+		routers = append(routers, &guarded{t: t, uri: "mongodb://" + at + "/"})
+	}
+	alike := func(when string) {
+		t.Helper()
+		for i := range 20 {
+			name := fmt.Sprint("nobody", i)
+			first, second := routers[0].unproved(t, name), routers[1].unproved(t, name)
+			if first != second {
+				t.Errorf("%s, of %s: one router tells %v, the other %v", when, name, first, second)
+				return
+			}
+		}
+	}
+	alike("without users")
+	routers[0].must(routers[0].client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"}, "mechanisms", bson.A{"SCRAM-SHA-256"})
+	alike("with one")
+	root := routers[0].client("root", "secret", "")
+	routers[0].must(root, "admin", "setParameter", 1, "scramSHA256IterationCount", 5000)
+	for i := range 5 {
+		routers[0].must(root, "admin", "createUser", fmt.Sprint("user", i), "pwd", "secret", "roles", bson.A{})
+		alike(fmt.Sprint("with ", i+2))
+	}
+	routers[0].must(root, "admin", "dropAllUsersFromDatabase", 1)
+	alike("with none again")
+}
+
 // Names that look alike, or have what SCRAM, namespaces and logs give a meaning, are users of their own.
 func TestOddUserNames(t *testing.T) {
 	a := startAudited(t, "standalone", "")
-	a.must(a.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
-	root := a.client("root", "secret", "")
+	root := a.root()
 	names := []string{"ann", "Ann", "ａｎｎ", "ann\u200d", "\u200eann", "an\u0303n", "a\u00f1n", "аnn", "ann ", " ann", "a=2Cb", "a,b", "a=b", "n=ann,r=x", "admin.ann", "ann@shop",
 		"\u202enna", "a\u0000"[:1] + "\uffff", "eve\n{ \"atype\" : \"dropDatabase\" }", "$external", "%s%n", strings.Repeat("ü", 500)}
 	for i, n := range names {
@@ -220,8 +255,7 @@ func TestOddUserNames(t *testing.T) {
 func TestGamesWithDB(t *testing.T) {
 	for _, topology := range []string{"standalone", "sharded"} {
 		g := startGuarded(t, topology)
-		g.must(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
-		root := g.client("root", "secret", "")
+		root := g.root()
 		for _, db := range []string{"shop", "bank"} {
 			g.must(root, db, "insert", "c", "documents", bson.A{bson.D{{Key: "_id", Value: db}}})
 		}
@@ -268,8 +302,7 @@ func TestRightsChangedInMidCursor(t *testing.T) {
 	t.Parallel()
 	for _, topology := range []string{"standalone", "sharded"} {
 		g := startGuarded(t, topology)
-		g.must(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
-		root := g.client("root", "secret", "")
+		root := g.root()
 		if topology == "sharded" {
 			g.must(root, "admin", "shardCollection", "shop.spread", "key", bson.D{{Key: "_id", Value: "hashed"}})
 		}
@@ -311,8 +344,7 @@ func TestRightsRevokedWhileWaiting(t *testing.T) {
 		t.Run(topology, func(t *testing.T) {
 			t.Parallel()
 			g := startGuarded(t, topology)
-			g.must(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
-			root := g.client("root", "secret", "")
+			root := g.root()
 			g.must(root, "shop", "create", "capped", "capped", true, "size", 100000)
 			g.must(root, "shop", "insert", "capped", "documents", bson.A{bson.D{{Key: "_id", Value: 1}}})
 			read := bson.D{{Key: "role", Value: "read"}, {Key: "db", Value: "shop"}}
@@ -384,8 +416,7 @@ func readAcross(t *testing.T, c *mongo.Client, coll string, change func()) (n in
 // JavaScript that users send sees the values that it is given, and nothing of the server.
 func TestScriptsSeeNothing(t *testing.T) {
 	g := startGuarded(t, "standalone")
-	g.must(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
-	root := g.client("root", "secret", "")
+	root := g.root()
 	g.must(root, "shop", "insert", "c", "documents", bson.A{bson.D{{Key: "_id", Value: 1}}})
 	for _, name := range []string{"db", "require", "process", "load", "cat", "run", "runProgram", "Mongo", "connect", "fetch", "XMLHttpRequest", "java", "Deno", "Go", "module", "_startMongoProgram"} {
 		body := "function(){ try { return typeof " + name + " } catch (e) { return 'undefined' } }"

@@ -44,6 +44,13 @@ func startGuardedWith(t *testing.T, topology string, with func(c *config)) *guar
 	return &guarded{t: t, uri: h.URI}
 }
 
+// root creates the first user, root with the password "secret", and returns a client of it.
+func (g *guarded) root() *mongo.Client {
+	g.t.Helper()
+	g.must(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
+	return g.client("root", "secret", "")
+}
+
 // client connects as a user; without authentication if the name is empty.
 func (g *guarded) client(user, password, mechanism string) *mongo.Client {
 	g.t.Helper()
@@ -160,8 +167,7 @@ func TestChangesReachOpenConnections(t *testing.T) {
 	for _, topology := range []string{"standalone", "sharded"} {
 		t.Run(topology, func(t *testing.T) {
 			g := startGuarded(t, topology)
-			g.must(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
-			root := g.client("root", "secret", "")
+			root := g.root()
 			var docs bson.A
 			for i := range 10 {
 				docs = append(docs, bson.D{{Key: "_id", Value: i}})
@@ -248,7 +254,7 @@ func TestMembersHaveToProveIt(t *testing.T) {
 // serverStatus counts the attempts to authenticate by mechanism and kind, and those that succeed.
 func TestLoginsAreCounted(t *testing.T) {
 	g := startGuarded(t, "standalone")
-	g.must(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
+	g.root()
 	s := g.stranger()
 	s.logIn("root", "secret")
 	counts := func() (out [5]int64) {
@@ -423,8 +429,7 @@ func TestUserAndRoleCommands(t *testing.T) {
 	for _, topology := range []string{"standalone", "sharded"} {
 		t.Run(topology, func(t *testing.T) {
 			g := startGuarded(t, topology)
-			g.must(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
-			root := g.client("root", "secret", "")
+			root := g.root()
 			none := bson.A{}
 			g.must(root, "shop", "createUser", "ann", "pwd", "pw", "roles", none, "customData", bson.D{{Key: "a", Value: 1}})
 			g.must(root, "shop", "createRole", "mine", "roles", bson.A{"read"}, "privileges", none)

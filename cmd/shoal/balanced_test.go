@@ -89,8 +89,7 @@ func TestLoadBalanced(t *testing.T) {
 	if _, code, _ := run1(balancedClient(t, forged, "", "loadBalanced=true"), "admin", "createUser", "eve", "pwd", "x", "roles", bson.A{"root"}); code != int(mongoerr.Unauthorized) {
 		t.Errorf("createUser from a forged address: %d", code)
 	}
-	a.must(a.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
-	root := a.client("root", "secret", "")
+	root := a.root()
 	via := balancedClient(t, lb, "root:secret@", "loadBalanced=true&maxPoolSize=4")
 	ctx := context.Background()
 	coll := via.Database("shop").Collection("c")
@@ -211,7 +210,7 @@ func openCursors(status bson.M) int64 {
 // Messages are small until their client has authenticated, and then as long as ever.
 func TestMessagesBeforeAuthentication(t *testing.T) {
 	g := startGuarded(t, "standalone")
-	g.must(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
+	g.root()
 	long := strings.Repeat("x", 20000)
 	if _, code, _ := run1(g.client("", "", ""), "admin", "ping", 1, "comment", long); code == 0 {
 		t.Error("a stranger's long message is taken")

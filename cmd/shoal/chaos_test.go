@@ -11,7 +11,6 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/shoaldb/shoal/internal/await"
 )
@@ -19,21 +18,12 @@ import (
 // startChaos starts a cluster of two shards as `shoal start` would, changed by set.
 func startChaos(t *testing.T, set func(*config)) (*roles, *mongo.Client) {
 	t.Helper()
-	c := newConfig(isStart)
-	c.Listen, c.DBPath = []string{"127.0.0.1:0"}, t.TempDir()
-	c.Parameters = []pair{{"enableTestCommands", "1"}}
-	set(c)
-	r, err := startCluster(c, newHost(isStart))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = r.Stop(context.Background()) })
-	client, err := mongo.Connect(options.Client().ApplyURI("mongodb://" + r.Addrs[0].String() + "/"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = client.Disconnect(context.Background()) })
-	return r, client
+	dir := t.TempDir()
+	h := startHere(t, func(c *config) {
+		c.DBPath, c.Memory, c.Parameters = dir, false, []pair{{"enableTestCommands", "1"}}
+		set(c)
+	})
+	return h.roles, connect(t, "mongodb://"+h.Addrs[0].String()+"/")
 }
 
 // An application that retries as drivers do loses nothing and doubles nothing while everything is troubled, and the log of what was

@@ -27,16 +27,7 @@ const (
 
 // The table of commands in docs/compatibility.md is read from the tables that serve requests.
 func TestCompatibilityTable(t *testing.T) {
-	c := newConfig(isStart)
-	c.Listen, c.Memory = []string{"127.0.0.1:0"}, true
-	a, err := newAssembly(c, newHost(isStart))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = a.stop(context.Background()) }()
-	if err := a.sharded(); err != nil {
-		t.Fatal(err)
-	}
+	a := assembleHere(t)
 	for _, s := range a.services {
 		for _, spec := range s.Table.Specs() {
 			if spec.Help() == "" {

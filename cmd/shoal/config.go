@@ -70,10 +70,12 @@ type config struct {
 type inOneProcess struct {
 	Topology string // sharded, replset, standalone
 	Shards   int
-	Routers  int
-	Replicas int
-	NodePort int // first port of the members; 0: reached only within the process
-	Chaos    chaosOptions
+	// ConfigShard makes the config server a shard. Without it one that is a shard already stays one.
+	ConfigShard bool
+	Routers     int
+	Replicas    int
+	NodePort    int // first port of the members; 0: reached only within the process
+	Chaos       chaosOptions
 }
 
 // admitted bounds connections.
@@ -186,6 +188,8 @@ func (c *config) finish() error {
 			" as a standalone server. Please start this node as a replica set member: use the option --replSet")
 	case c.Program == isMongos && c.ConfigDB == "":
 		return errors.New("BadValue: error: no args for --configdb")
+	case c.BindAll && c.has("net.bindIpAll") && c.has("net.bindIp"):
+		return errors.New("BadValue: net.bindIp and net.bindIpAll cannot both be given")
 	case c.Fork && c.Log.Path == "" && !c.Log.Syslog:
 		return errors.New("BadValue: --fork has to be used with --logpath or --syslog")
 	}
@@ -208,8 +212,10 @@ func (c *config) finishStart() error {
 	switch {
 	case c.Topology != "sharded" && c.Topology != "replset" && c.Topology != "standalone":
 		return fmt.Errorf("--topology takes sharded, replset or standalone, not %q", c.Topology)
-	case c.Shards < 1 || c.Routers < 1 || c.Replicas < 1:
-		return errors.New("--shards, --routers and --replicas take at least 1")
+	case c.ConfigShard && c.Topology != "sharded":
+		return errors.New("--config-shard is for --topology sharded: other topologies have no config server")
+	case c.Shards < 1 && !c.ConfigShard || c.Routers < 1 || c.Replicas < 1:
+		return errors.New("--shards, --routers and --replicas take at least 1; --shards takes 0 with --config-shard")
 	case c.Replicas > 7:
 		return errors.New("--replicas takes at most 7: a set has no more voting members")
 	case c.Topology == "standalone" && c.Replicas > 1:

@@ -32,7 +32,7 @@ type killedDDL struct {
 
 var killedOperations = []killedDDL{
 	{
-		name: "dropCollection", phases: []string{"freezeCollection", "enterCriticalSection", "dropCollection", "releaseCriticalSection", "done"},
+		name: "dropCollection", phases: []string{"enterCriticalSection", "dropCollection", "done"},
 		db: "crash", command: bson.D{{Key: "drop", Value: "c"}},
 		check: func(t *testing.T, ctx context.Context, db *mongo.Database, shards []*mongo.Client) {
 			for i, s := range append(shards, db.Client()) {
@@ -43,7 +43,7 @@ var killedOperations = []killedDDL{
 		},
 	},
 	{
-		name: "renameCollection", phases: []string{"freezeMigrations", "blockCrudAndRename", "renameMetadata", "unblockCRUD", "done"},
+		name: "renameCollection", phases: []string{"blockCrudAndRename", "renameMetadata", "done"},
 		db: "admin", command: bson.D{{Key: "renameCollection", Value: "crash.c"}, {Key: "to", Value: "crash.d"}, {Key: "dropTarget", Value: true}}, again: int32(mongoerr.NamespaceNotFound),
 		check: func(t *testing.T, ctx context.Context, db *mongo.Database, shards []*mongo.Client) {
 			for name, want := range map[string]int64{"c": 0, "d": 100} {

@@ -47,7 +47,7 @@ type killedMove struct {
 
 func newKilledMove(t *testing.T) *killedMove {
 	t.Helper()
-	k := &killedMove{c: launchClusterOf(t, 1, 1, []int{1, 1}), docs: 200}
+	k := &killedMove{c: launchCluster(t, clusterOptions{shards: []int{1, 1}, net: newNetwork(t)}), docs: 200}
 	c := k.c
 	c.admin(bson.D{{Key: "enableSharding", Value: "crash"}, {Key: "primaryShard", Value: c.shards[1].name}})
 	c.admin(bson.D{{Key: "shardCollection", Value: "crash.moved"}, {Key: "key", Value: bson.D{{Key: "_id", Value: 1}}}})

@@ -30,7 +30,7 @@ func (k killedProcess) String() string {
 // has one of them in turn here, and all of them in TestKilledParticipantNemesis.
 func TestKilledParticipant(t *testing.T) {
 	t.Parallel()
-	c := launchClusterOf(t, 1, 1, []int{1, 1})
+	c := launchCluster(t, clusterOptions{shards: []int{1, 1}, net: newNetwork(t)})
 	defer c.insertBeside()()
 	turn := 0
 	for _, k := range killedOperations {
@@ -46,7 +46,7 @@ func TestKilledParticipantNemesis(t *testing.T) {
 	if nemesisTime(0) == 0 {
 		t.Skip("make nemesis runs it")
 	}
-	c := launchClusterOf(t, 1, 1, []int{1, 1})
+	c := launchCluster(t, clusterOptions{shards: []int{1, 1}, net: newNetwork(t)})
 	defer c.insertBeside()()
 	for _, k := range killedOperations {
 		for _, phase := range k.phases[:len(k.phases)-1] {
@@ -65,7 +65,7 @@ func (c *shardedCluster) process(k killedProcess) (kill, restart func()) {
 	}
 	return func() { rs.kill(0) }, func() {
 		rs.start(0)
-		rs.waitReady(30 * time.Second)
+		rs.waitReady()
 	}
 }
 

@@ -25,8 +25,6 @@ func describeRouter(t *command.Topology, hello bool, dst []byte) []byte {
 // rehostCommand sets a shard's address in config.shards.
 func rehostCommand(conn, shard string) []byte {
 	set := value.NewDocument(value.Doc(value.F("$set", value.NewDocument(value.Doc(value.F("host", value.NewString(conn)))))))
-	q := value.NewDocument(value.Doc(value.F("_id", value.NewString(shard))))
-	update := value.NewDocument(value.Doc(value.F("q", q), value.F("u", set)))
-	return value.Doc(value.F("update", value.NewString("shards")), value.F("updates", value.NewArray(value.ArrayOf(update))),
-		value.F("$db", value.NewString("config")))
+	q := value.Doc(value.F("_id", value.NewString(shard)))
+	return msg.Doc(&msg.Update{DB: "config", Coll: "shards", Updates: []msg.UpdateStatement{{Query: q, Change: set}}})
 }

@@ -24,7 +24,7 @@ func TestFailoversAreNotSeen(t *testing.T) {
 	majority := options.Collection().SetWriteConcern(writeconcern.Majority())
 	t.Run("set", func(t *testing.T) {
 		t.Parallel()
-		rs := launchSetAt(t, 3, false)
+		rs := launchSet(t, setOptions{members: 3})
 		coll := connect(t, rs.uri()).Database("failover").Collection("c", majority)
 		for _, kind := range []string{"step down", "kill"} {
 			t.Logf("%s: a pause of %v", kind, failover(t, rs, coll.InsertOne, kind))
@@ -32,7 +32,7 @@ func TestFailoversAreNotSeen(t *testing.T) {
 	})
 	t.Run("router", func(t *testing.T) {
 		t.Parallel()
-		c := launchCluster(t, 1, 1)
+		c := launchCluster(t, clusterOptions{shards: []int{3, 3}, net: newNetwork(t)})
 		c.admin(bson.D{{Key: "enableSharding", Value: "failover"}, {Key: "primaryShard", Value: shardName(1)}})
 		coll := c.client.Database("failover").Collection("c", majority)
 		for _, kind := range []string{"step down", "kill"} {
@@ -52,7 +52,7 @@ func TestFailoverBounds(t *testing.T) {
 	if n, err := strconv.Atoi(os.Getenv("SHOAL_FAILOVERS")); err == nil {
 		kills, handOvers = n, n
 	}
-	rs := launchSetAt(t, 3, false)
+	rs := launchSet(t, setOptions{members: 3})
 	rs.writes(t, rs.primary(), time.Minute)
 	var planned, killed []failoverTime
 	for range handOvers {
@@ -67,7 +67,7 @@ func TestFailoverBounds(t *testing.T) {
 			t.Errorf("a step-down took %v", f)
 		}
 		planned = append(planned, f)
-		rs.waitReady(30 * time.Second)
+		rs.waitReady()
 	}
 	if m := logTimes(t, "step-down", planned); m.took > 200*time.Millisecond+m.late {
 		t.Errorf("the median step-down took %v", m)
@@ -80,7 +80,7 @@ func TestFailoverBounds(t *testing.T) {
 		}
 		killed = append(killed, f)
 		rs.start(old)
-		rs.waitReady(30 * time.Second)
+		rs.waitReady()
 	}
 	logTimes(t, "kill", killed)
 }

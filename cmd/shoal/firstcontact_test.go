@@ -13,14 +13,13 @@ import (
 )
 
 // asWritten is a server started with exactly these arguments, which name its port.
-func asWritten(t *testing.T, port string, args ...string) *outsider {
+func asWritten(t *testing.T, port string, args ...string) *server {
 	t.Helper()
-	o := newOutsider(t)
+	o := loneServer(t)
 	o.port, _ = strconv.Atoi(port)
 	o.args = args
 	o.direct = connect(t, "mongodb://"+o.at()+"/?directConnection=true")
 	o.start()
-	o.listens()
 	return o
 }
 
@@ -36,7 +35,7 @@ func TestREADMEsRecipeOfProcesses(t *testing.T) {
 	config := freePort(t)
 	text = strings.NewReplacer("27017", freePort(t), "27018", freePort(t), "27019", config).Replace(text)
 	text = strings.ReplaceAll(text, "/srv/", t.TempDir()+"/")
-	var servers []*outsider
+	var servers []*server
 	for _, line := range regexp.MustCompile(`(?m)^    bin/shoal (mongo[ds] .*--port (\d+).*)$`).FindAllStringSubmatch(text, -1) {
 		args := strings.Fields(line[1])
 		for i, a := range args {
@@ -72,7 +71,7 @@ func TestREADMEsRecipeOfProcesses(t *testing.T) {
 }
 
 // initiateBare is rs.initiate() without a configuration: the member is called localhost, because it listens on nothing else.
-func initiateBare(t *testing.T, s *outsider) {
+func initiateBare(t *testing.T, s *server) {
 	t.Helper()
 	var r struct{ Me, Info2 string }
 	if err := s.direct.Database("admin").RunCommand(t.Context(), bson.D{{Key: "replSetInitiate", Value: bson.D{}}}).Decode(&r); err != nil {
@@ -91,17 +90,17 @@ func initiateBare(t *testing.T, s *outsider) {
 // rs.initiate() without a configuration chooses an address that the server listens on.
 func TestInitiateWithoutConfigurationPicksAnAddress(t *testing.T) {
 	for args, want := range map[string]string{
-		"":                                         "localhost:7",
-		"--bind_ip localhost":                      "localhost:7",
-		"--bind_ip 127.0.0.1":                      "127.0.0.1:7",
-		"--bind_ip /tmp/x.sock":                    "localhost:7",
-		"--bind_ip localhost,10.1.2.3":             "10.1.2.3:7",
-		"--bind_ip localhost,db.example.net":       "db.example.net:7",
-		"--bind_ip ::1,fd00::1":                    "[fd00::1]:7",
-		"--bind_ip_all":                            "box:7",
-		"--bind_ip 0.0.0.0":                        "box:7",
-		"--bind_ip localhost,*":                    "box:7",
-		"--bind_ip localhost --bind_ip_all --ipv6": "box:7",
+		"":                                   "localhost:7",
+		"--bind_ip localhost":                "localhost:7",
+		"--bind_ip 127.0.0.1":                "127.0.0.1:7",
+		"--bind_ip /tmp/x.sock":              "localhost:7",
+		"--bind_ip localhost,10.1.2.3":       "10.1.2.3:7",
+		"--bind_ip localhost,db.example.net": "db.example.net:7",
+		"--bind_ip ::1,fd00::1":              "[fd00::1]:7",
+		"--bind_ip_all":                      "box:7",
+		"--bind_ip 0.0.0.0":                  "box:7",
+		"--bind_ip localhost,*":              "box:7",
+		"--bind_ip_all --ipv6":               "box:7",
 	} {
 		c, err := parse(isMongod, append(strings.Fields(args), "--port", "7"))
 		if err != nil {
@@ -116,14 +115,14 @@ func TestInitiateWithoutConfigurationPicksAnAddress(t *testing.T) {
 // Launchers initiate a config server without configsvr: true, and other sets with configsvr: false, on servers whose ports
 // the system chose: all were refused, the last with "maps to this node".
 func TestInitiateAsLaunchersDo(t *testing.T) {
-	launch := func(args ...string) *outsider {
+	launch := func(args ...string) *server {
 		t.Helper()
-		o := newOutsider(t, append([]string{"mongod", "--replSet", "s", "--dbpath", t.TempDir()}, args...)...)
+		o := loneServer(t, append([]string{"mongod", "--replSet", "s", "--dbpath", t.TempDir()}, args...)...)
 		o.args[len(o.args)-1] = "0"
-		o.start()
+		o.launch()
 		port := regexp.MustCompile(`"id":23016.*"port":(\d+)`)
 		await.True(t, "its log tells the port", func() bool {
-			raw, _ := os.ReadFile(o.log)
+			raw, _ := os.ReadFile(o.logFile())
 			m := port.FindSubmatch(raw)
 			if m != nil {
 				o.port, _ = strconv.Atoi(string(m[1]))
@@ -133,7 +132,7 @@ func TestInitiateAsLaunchersDo(t *testing.T) {
 		o.direct = connect(t, "mongodb://"+o.at()+"/?directConnection=true")
 		return o
 	}
-	initiate := func(more bson.D, servers ...*outsider) {
+	initiate := func(more bson.D, servers ...*server) {
 		t.Helper()
 		members := bson.A{}
 		for i, s := range servers {
@@ -143,7 +142,7 @@ func TestInitiateAsLaunchersDo(t *testing.T) {
 		if err := servers[0].direct.Database("admin").RunCommand(t.Context(), bson.D{{Key: "replSetInitiate", Value: config}}).Err(); err != nil {
 			t.Fatal(err)
 		}
-		set := &outsideSet{t: t, name: "s", members: servers}
+		set := &replicaSet{t: t, name: "s", members: servers}
 		set.ready()
 		var got struct{ Config struct{ Configsvr bool } }
 		if err := servers[0].direct.Database("admin").RunCommand(t.Context(), bson.D{{Key: "replSetGetConfig", Value: 1}}).Decode(&got); err != nil {
@@ -167,11 +166,10 @@ func TestInitiateAsLaunchersDo(t *testing.T) {
 // had addresses that looked as if they could be dialed.
 func TestStartTellsItsOptionsAndAddresses(t *testing.T) {
 	port := freePort(t)
-	o := newOutsider(t)
+	o := loneServer(t)
 	o.port, _ = strconv.Atoi(port)
 	o.args = []string{"start", "--memory", "--shards", "1", "--listen", "127.0.0.1:" + port, "--set-parameter", "ttlMonitorSleepSecs=5", "--log-level", "1"}
 	o.start()
-	o.listens()
 	c := connect(t, "mongodb://"+o.at()+"/?directConnection=true")
 	var opts struct{ Parsed bson.Raw }
 	if err := c.Database("admin").RunCommand(t.Context(), bson.D{{Key: "getCmdLineOpts", Value: 1}}).Decode(&opts); err != nil {
@@ -183,7 +181,7 @@ func TestStartTellsItsOptionsAndAddresses(t *testing.T) {
 		t.Errorf("getCmdLineOpts:\n%s\nwant\n%s", got, want)
 	}
 	if !o.logHas(`"msg":"MongoDB starting"`, 1) || !o.logHas(`"port":`+port, 2) || !o.logHas(`"ttlMonitorSleepSecs":"5"`, 1) {
-		raw, _ := os.ReadFile(o.log)
+		raw, _ := os.ReadFile(o.logFile())
 		t.Errorf("the log:\n%s", raw)
 	}
 	var shard struct{ Host string }
@@ -194,11 +192,11 @@ func TestStartTellsItsOptionsAndAddresses(t *testing.T) {
 
 // The port in the connection string of a standalone server was the requested one: 0.
 func TestLoneServersConnectionString(t *testing.T) {
-	o := newOutsider(t)
+	o := loneServer(t)
 	o.args = []string{"start", "--memory", "--topology", "standalone", "--listen", "127.0.0.1:0"}
-	o.start()
+	o.launch()
 	await.True(t, "it listens", func() bool { return o.logHas(`"id":23016`, 1) })
-	raw, _ := os.ReadFile(o.log)
+	raw, _ := os.ReadFile(o.logFile())
 	m := regexp.MustCompile(`(?m)^Connection string: mongodb://127\.0\.0\.1:([1-9]\d*)/$`).FindSubmatch(raw)
 	if m == nil {
 		t.Fatalf("%s", raw)

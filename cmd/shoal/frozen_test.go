@@ -21,7 +21,7 @@ func TestPausedPrimaryHoldsUpNoRouter(t *testing.T) {
 		t.Skip("starts five servers")
 	}
 	t.TempDir() // ends last
-	c := launchClusterOf(t, 1, 1, []int{3})
+	c := launchCluster(t, clusterOptions{shards: []int{3}, net: newNetwork(t)})
 	rs := c.shards[0]
 	w := startPausedWriters(t.Context(), 8, c.client.Database("paused").Collection("c"))
 	await.True(t, "the writers write", func() bool { return w.count() > 100 })

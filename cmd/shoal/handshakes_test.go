@@ -17,15 +17,47 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/shoaldb/shoal/internal/await"
 )
 
-// handshakesWanted is how many connections TestHalfOpenHandshakes opens: SHOAL_HANDSHAKES=100000 asks for the long form.
-func handshakesWanted() int {
-	if n, err := strconv.Atoi(os.Getenv("SHOAL_HANDSHAKES")); err == nil {
-		return n
+// handshakesWanted is how many connections TestHalfOpenHandshakes opens, and how many of them at a time. SHOAL_HANDSHAKES=100000 asks for the
+// long form, with SHOAL_HANDSHAKES_OPEN=100000 for all at once: root alone may have so many descriptors.
+func handshakesWanted() (all, open int) {
+	wanted := func(name string, otherwise int) int {
+		if n, err := strconv.Atoi(os.Getenv(name)); err == nil && n > 0 {
+			return n
+		}
+		return otherwise
 	}
-	return 6000
+	all = wanted("SHOAL_HANDSHAKES", 6000)
+	return all, min(all, wanted("SHOAL_HANDSHAKES_OPEN", 2000))
+}
+
+// dialFrom connects as the i-th of many at a time: an address has ports for some 28,000 connections, and this host has more addresses.
+func dialFrom(i, atATime int, to string) (net.Conn, error) {
+	d := net.Dialer{Timeout: 10 * time.Second}
+	if atATime > 20000 {
+		d.LocalAddr = &net.TCPAddr{IP: net.IPv4(127, 0, 1, byte(i/20000%200))}
+	}
+	return d.Dial("tcp", to)
+}
+
+// allowDescriptors raises the limits of descriptors, this process's and those of the processes that it starts.
+func allowDescriptors(t *testing.T, n int) {
+	t.Helper()
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil || limit.Cur >= uint64(n) {
+		return
+	}
+	before := limit
+	limit.Cur, limit.Max = uint64(n), max(limit.Max, uint64(n))
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Skipf("%d descriptors are not allowed here: %v", n, err)
+	}
+	before.Max = limit.Max // raised, it can be lowered, but not raised again
+	t.Cleanup(func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &before) })
 }
 
 // residentKB is the memory of a process.
@@ -52,10 +84,11 @@ func TestHalfOpenHandshakes(t *testing.T) {
 	a := newAuthority(t)
 	a.issue("server", "", time.Now().Add(time.Hour), "127.0.0.1")
 	a.issue("client", "", time.Now().Add(time.Hour), "127.0.0.1")
-	o := newOutsider(t, "mongod", "--memory", "--auth", "--tlsMode", "allowTLS", "--tlsCertificateKeyFile", a.path("server.pem"), "--tlsCAFile", a.path("ca.pem"),
+	o := loneServer(t, "mongod", "--memory", "--auth", "--tlsMode", "allowTLS", "--tlsCertificateKeyFile", a.path("server.pem"), "--tlsCAFile", a.path("ca.pem"),
 		"--tlsAllowConnectionsWithoutCertificates")
+	wanted, atATime := handshakesWanted()
+	allowDescriptors(t, atATime*5/4+1000) // four fifths of them are for connections
 	o.start()
-	o.listens()
 	ctx := context.Background()
 	if err := o.direct.Database("admin").RunCommand(ctx, bson.D{{Key: "createUser", Value: "root"}, {Key: "pwd", Value: "secret"}, {Key: "roles", Value: bson.A{"root"}}}).Err(); err != nil {
 		t.Fatal(err)
@@ -76,12 +109,11 @@ func TestHalfOpenHandshakes(t *testing.T) {
 		t.Fatal(err)
 	}
 	firsts := [][]byte{nil, hello[:len(hello)/2], hello, framedCommand(scram), framedCommand(scram)[:16]}
-	const atATime = 2000
 	before, most, slowest := residentKB(t, o.cmd.Process.Pid), 0, time.Duration(0)
 	var open []net.Conn
 	began := time.Now()
-	for i := range handshakesWanted() {
-		c, err := net.DialTimeout("tcp", o.at(), 10*time.Second)
+	for i := range wanted {
+		c, err := dialFrom(i, atATime, o.at())
 		if err != nil {
 			t.Fatalf("connection %d: %v", i, err)
 		}
@@ -107,7 +139,7 @@ func TestHalfOpenHandshakes(t *testing.T) {
 		t.Errorf("a client that comes with TLS: %v", err)
 	}
 	t.Logf("%d connections in %v, %d at a time: %d MB before, %d MB at most, %d KB a connection that is open; the slowest of pings %v, two clients that came %v",
-		handshakesWanted(), time.Since(began), atATime, before>>10, most>>10, (most-before)/atATime, slowest, time.Since(start))
+		wanted, time.Since(began), atATime, before>>10, most>>10, (most-before)/atATime, slowest, time.Since(start))
 	if limit := before + 96*atATime; most > limit {
 		t.Errorf("%d KB, at most %d may be", most, limit)
 	}
@@ -122,8 +154,8 @@ func TestMoreConnectionsThanDescriptors(t *testing.T) {
 	if testing.Short() {
 		t.Skip("opens many connections")
 	}
-	o := newOutsider(t, "mongod", "--memory")
-	o.start(func(name string, args []string) *exec.Cmd {
+	o := loneServer(t, "mongod", "--memory")
+	o.launch(func(name string, args []string) *exec.Cmd {
 		return exec.Command("sh", append([]string{"-c", `ulimit -n 300; exec "$0" "$@"`, name}, args...)...)
 	})
 	o.listens()

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -33,4 +35,30 @@ func startHere(t *testing.T, set func(c *config)) *here {
 	})}
 	t.Cleanup(h.stop)
 	return h
+}
+
+// assembleHere assembles a sharded cluster in this process, without a client, for tests that read its tables.
+func assembleHere(t *testing.T) *assembly {
+	t.Helper()
+	c := newConfig(isStart)
+	c.Listen, c.Memory = []string{"127.0.0.1:0"}, true
+	a, err := newAssembly(c, newHost(isStart))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = a.stop(context.Background()) })
+	if err := a.sharded(); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// writeKey writes a key file, and returns its path.
+func writeKey(t *testing.T) string {
+	t.Helper()
+	key := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, []byte("onekeyonekeyonekey"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return key
 }

@@ -147,10 +147,7 @@ func TestLargeTransactionsInTrouble(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	rs := newSet(t, newNetwork(), "rs", 3, false, smallPieces...)
-	t.Cleanup(rs.net.close)
-	t.Cleanup(rs.stop)
-	rs.initiate()
+	rs := launchSet(t, setOptions{members: 3, args: smallPieces})
 	coll := connect(t, rs.uri()).Database("large", options.Database().SetWriteConcern(writeconcern.Majority())).Collection("t")
 	var docs []any
 	for i := range oldDocs {
@@ -174,8 +171,8 @@ func TestLargeTransactionsInTrouble(t *testing.T) {
 		if x.commits != committed && x.when != 2 {
 			t.Errorf("%s at %d: committed %v: %v", x.name, x.when, committed, err)
 		}
-		rs.waitReady(time.Minute)
-		rs.sameEverywhere(20*time.Second, "large")
+		rs.waitReady()
+		rs.sameEverywhere("large")
 		w.check(ctx, committed, !committed && x.when != 2)
 		if n, _ := coll.CountDocuments(ctx, bson.D{{Key: "of", Value: n}}); n > 0 {
 			there = append(there, w.n)

@@ -30,7 +30,7 @@ func TestLargeTransactionCost(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 25*time.Minute)
 	defer cancel()
-	rs := launchSetAt(t, 3, false)
+	rs := launchSet(t, setOptions{members: 3})
 	client := connect(t, rs.uri())
 	db := client.Database("bench", options.Database().SetWriteConcern(writeconcern.Majority()))
 	insert := func() error {
@@ -57,8 +57,8 @@ func TestLargeTransactionCost(t *testing.T) {
 			took.Round(time.Millisecond), err, others())
 		t.Logf("%d MB: peak memory of the members %v MB, before %v", mb, rs.peakMemory(), before)
 		rs.start(away)
-		rs.waitReady(time.Minute)
-		rs.sameEverywhere(5*time.Minute, "bench")
+		rs.waitReady()
+		rs.sameEverywhere("bench")
 		peaks := rs.peakMemory()
 		t.Logf("%d MB: once all have it %v MB", mb, peaks)
 		if first == nil {
@@ -125,7 +125,7 @@ func (rs *replicaSet) peakMemory() (mb []int) {
 func TestLargeTransactionOnASet(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()
-	rs := launchSetAt(t, 3, false)
+	rs := launchSet(t, setOptions{members: 3})
 	primary := rs.primary()
 	_, term := rs.state(primary)
 	others := connect(t, rs.uri()).Database("bench", options.Database().SetWriteConcern(writeconcern.Majority())).Collection("other")
@@ -144,11 +144,11 @@ func TestLargeTransactionOnASet(t *testing.T) {
 	}
 	t.Logf("others meanwhile: %s", times())
 	rs.start(away)
-	rs.waitReady(time.Minute)
+	rs.waitReady()
 	if _, now := rs.state(rs.primary()); now != term {
 		t.Errorf("the set had an election: term %d, before %d", now, term)
 	}
-	rs.sameEverywhere(time.Minute, "bench")
+	rs.sameEverywhere("bench")
 	if n, err := connect(t, rs.uri()).Database("bench").Collection("txn").CountDocuments(ctx, bson.D{}); n != 64 || err != nil {
 		t.Errorf("%d documents of 64: %v", n, err)
 	}

@@ -26,9 +26,9 @@ func TestOneDirectoryOneWayOfStarting(t *testing.T) {
 	}
 	begin := func(way, dir string) {
 		t.Helper()
-		o := newOutsider(t)
+		o := loneServer(t)
 		o.args = append(append([]string(nil), ways[way]...), dir)
-		o.start()
+		o.launch()
 		await.True(t, way, func() bool { return o.logHas(`"id":23016`, 1) })
 		o.signal(syscall.SIGTERM)
 		if code := o.endedWith(t); code != exitClean {

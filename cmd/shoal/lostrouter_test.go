@@ -12,14 +12,14 @@ import (
 // the transaction had been open for 60 s. A live router keeps its transactions, even if its client is slow.
 func TestRouterKilledInATransaction(t *testing.T) {
 	t.Parallel()
-	routerLost(t, (*outsider).kill)
+	routerLost(t, (*server).kill)
 }
 
 // A paused router, like one whose machine has lost power, keeps its connections and sends nothing. When it resumes, its
 // transaction has ended.
 func TestRouterPausedInATransaction(t *testing.T) {
 	t.Parallel()
-	router, commit := routerLost(t, func(router *outsider) { router.signal(syscall.SIGSTOP) })
+	router, commit := routerLost(t, func(router *server) { router.signal(syscall.SIGSTOP) })
 	router.signal(syscall.SIGCONT)
 	if err := commit(); !labelled(err, "TransientTransactionError") {
 		t.Errorf("the transaction of the router that was paused: %v", err)
@@ -28,15 +28,11 @@ func TestRouterPausedInATransaction(t *testing.T) {
 
 // routerLost loses a router by lose while it has a transaction open, and has another router's client write the same
 // documents. commit commits the lost router's transaction.
-func routerLost(t *testing.T, lose func(router *outsider)) (router *outsider, commit func() error) {
+func routerLost(t *testing.T, lose func(router *server)) (router *server, commit func() error) {
 	t.Helper()
-	config, shard := launchOutside(t, "cfg", "--configsvr", 1), launchOutside(t, "a", "--shardsvr", 1)
-	router = launchRouter(t, config.conn())
-	other := launchRouter(t, config.conn())
+	c := launchCluster(t, clusterOptions{shards: []int{1}, routers: 2})
+	router, other := c.routers[0], c.routers[1]
 	ctx := t.Context()
-	if err := router.direct.Database("admin").RunCommand(ctx, bson.D{{Key: "addShard", Value: shard.conn()}}).Err(); err != nil {
-		t.Fatal(err)
-	}
 	coll := other.direct.Database("d").Collection("c")
 	if _, err := coll.InsertMany(ctx, []bson.D{{{Key: "_id", Value: 1}}, {{Key: "_id", Value: 2}}}); err != nil {
 		t.Fatal(err)

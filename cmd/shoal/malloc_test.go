@@ -13,10 +13,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/shoaldb/shoal/internal/await"
 )
 
 // A block cache of blocks of many sizes, read by many threads, takes little more memory than its size. It took twice as much with
@@ -115,11 +116,10 @@ func churnCache(t *testing.T, size int64) {
 		}
 		_ = c.Close()
 	}
-	after := residentOutsideGo(t) - before
-	// It is given back every trimEvery.
-	for end := time.Now().Add(20 * time.Second); after > size+size/4 && time.Now().Before(end); time.Sleep(trimEvery / 10) {
-		after = residentOutsideGo(t) - before
-	}
+	after := await.State(t, "the gaps are given back", func() (int64, bool) { // every trimEvery
+		now := residentOutsideGo(t) - before
+		return now, now <= size+size/4
+	})
 	t.Logf("the cache has taken %d bytes, and %d bytes with large blocks", mixed, after)
 }
 

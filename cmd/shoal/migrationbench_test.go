@@ -6,6 +6,10 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
+	"runtime/pprof"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,7 +21,7 @@ import (
 )
 
 // How fast a range moves beside writers, what they notice of it, how long they wait for its commit, and how fast the donor deletes it.
-// SHOAL_MIGRATION_MB=256 asks for the figures.
+// SHOAL_MIGRATION_MB=256 asks for the figures, SHOAL_MIGRATION_ROUNDS=20 for so many migrations beside writers, SHOAL_MIGRATION_PROFILE=FILE for a CPU profile of the move.
 func TestMigrationRates(t *testing.T) {
 	mb := 0
 	if _, err := fmt.Sscan(os.Getenv("SHOAL_MIGRATION_MB"), &mb); err != nil || mb == 0 {
@@ -28,6 +32,7 @@ func TestMigrationRates(t *testing.T) {
 	c := newConfig(isStart)
 	c.Listen, c.DBPath = []string{"127.0.0.1:0"}, t.TempDir()
 	c.Parameters = []pair{{"orphanCleanupDelaySecs", "0"}}
+	c.NodePort = freePorts(t, 8)
 	r, err := startCluster(c, newHost(isStart))
 	if err != nil {
 		t.Fatal(err)
@@ -60,23 +65,115 @@ func TestMigrationRates(t *testing.T) {
 		_, err := coll.UpdateOne(ctx, bson.D{{Key: "_id", Value: -1 - rand.IntN(1000)}}, bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: 1}}}})
 		return err
 	}
+	move := func(to string) time.Duration {
+		t.Helper()
+		began := time.Now()
+		run(bson.D{{Key: "moveRange", Value: "bench.c"}, {Key: "min", Value: bson.D{{Key: "_id", Value: 0}}}, {Key: "max", Value: bson.D{{Key: "_id", Value: bson.MaxKey{}}}},
+			{Key: "toShard", Value: to}, {Key: "forceJumbo", Value: true}})
+		return time.Since(began)
+	}
+	deleted := func() time.Duration {
+		t.Helper()
+		began := time.Now()
+		await.True(t, "the range is deleted", func() bool { return orphansLeft(ctx, t, admin) == 0 })
+		return time.Since(began)
+	}
+	journal := journalFigures(ctx, t, client)
 	alone := timedWriters(t, 4, write)
 	pause(5 * time.Second) // measured
-	t.Logf("writers without a migration: %s", alone())
-	beside := timedWriters(t, 4, write)
-	began := time.Now()
-	run(bson.D{{Key: "moveRange", Value: "bench.c"}, {Key: "min", Value: bson.D{{Key: "_id", Value: 0}}}, {Key: "max", Value: bson.D{{Key: "_id", Value: bson.MaxKey{}}}},
-		{Key: "toShard", Value: shards[1]}, {Key: "forceJumbo", Value: true}})
-	took := time.Since(began)
-	t.Logf("moved %d MB in %v, %.0f MB/s; writers beside it: %s", mb, took.Round(time.Millisecond), float64(mb)/took.Seconds(), beside())
-	logSteps(ctx, t, client)
-
-	began = time.Now()
-	await.True(t, "the range is deleted", func() bool { return orphansLeft(ctx, t, admin) == 0 })
-	took = time.Since(began)
+	t.Logf("writers without a migration: %s; %s", alone(), journal())
+	endProfile := profileTo(t, os.Getenv("SHOAL_MIGRATION_PROFILE"))
+	took := move(shards[1])
+	endProfile()
+	t.Logf("moved %d MB with no clients in %v, %.0f MB/s", mb, took.Round(time.Millisecond), float64(mb)/took.Seconds())
+	took = deleted()
 	t.Logf("the donor has deleted the range %v after the move: %.0f documents/s", took.Round(time.Millisecond), float64(mb)*1024/took.Seconds())
+	move(shards[0])
+	deleted()
+
+	rounds := 3
+	_, _ = fmt.Sscan(os.Getenv("SHOAL_MIGRATION_ROUNDS"), &rounds)
+	var sections []int64
+	for i := range rounds {
+		journal := journalFigures(ctx, t, client)
+		beside := timedWriters(t, 4, write)
+		took := move(shards[(i+1)%2])
+		t.Logf("moved %d MB in %v, %.0f MB/s; writers beside it: %s; %s", mb, took.Round(time.Millisecond), float64(mb)/took.Seconds(), beside(), journal())
+		sections = append(sections, logSteps(ctx, t, client))
+		deleted()
+	}
+	slices.Sort(sections)
+	t.Logf("critical sections of %d migrations beside writers: median %d ms, longest %d ms (%v)", len(sections), sections[len(sections)/2], sections[len(sections)-1], sections)
 	if n, err := coll.CountDocuments(ctx, bson.D{}); err != nil || n != int64(mb)*1024+1000 {
 		t.Errorf("%d documents, want %d: %v", n, mb*1024+1000, err)
+	}
+}
+
+// journalFigures begins to measure what the journals of the shards did; the returned function tells of it.
+func journalFigures(ctx context.Context, t *testing.T, client *mongo.Client) (since func() string) {
+	t.Helper()
+	type figures struct {
+		Pebble struct {
+			Log struct {
+				Waits  int64 `bson:"waits for syncs"`
+				Slow   int64 `bson:"waits of 10 ms or more"`
+				Micros int64 `bson:"microseconds waited"`
+				Bytes  int64 `bson:"log bytes written"`
+			}
+			Compaction struct {
+				Pauses int64 `bson:"pauses for clients"`
+				Bytes  int64 `bson:"flushed bytes"`
+			}
+		}
+	}
+	var shards []*mongo.Database
+	for _, host := range shardHosts(ctx, t, client) {
+		shards = append(shards, connect(t, "mongodb://"+host+"/?directConnection=true").Database("admin"))
+	}
+	read := func() (out []figures) {
+		for _, s := range shards {
+			var f figures
+			if err := s.RunCommand(ctx, bson.D{{Key: "serverStatus", Value: 1}}).Decode(&f); err != nil {
+				t.Fatal(err)
+			}
+			out = append(out, f)
+		}
+		return out
+	}
+	before := read()
+	return func() (all string) {
+		for i, now := range read() {
+			a, b := before[i].Pebble, now.Pebble
+			n := b.Log.Waits - a.Log.Waits
+			all += fmt.Sprintf("[shard %d: %d waits for syncs, %d of 10 ms or more, mean %d us; %d MB of journal, %d MB flushed, %d pauses] ", i, n, b.Log.Slow-a.Log.Slow,
+				(b.Log.Micros-a.Log.Micros)/max(1, n), (b.Log.Bytes-a.Log.Bytes)>>20, (b.Compaction.Bytes-a.Compaction.Bytes)>>20, b.Compaction.Pauses-a.Compaction.Pauses)
+		}
+		return all
+	}
+}
+
+// profileTo writes a CPU profile of what happens until end is called, and beside it what goroutines waited for (FILE.block); "" for none.
+func profileTo(t *testing.T, path string) (end func()) {
+	t.Helper()
+	if path == "" {
+		return func() {}
+	}
+	f, err := os.Create(path)
+	if err == nil {
+		err = pprof.StartCPUProfile(f)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	runtime.SetBlockProfileRate(10_000)
+	return func() {
+		pprof.StopCPUProfile()
+		_ = f.Close()
+		runtime.SetBlockProfileRate(0)
+		if f, err := os.Create(path + ".block"); err == nil {
+			_ = pprof.Lookup("block").WriteTo(f, 0)
+			_ = f.Close()
+		}
 	}
 }
 
@@ -122,29 +219,43 @@ func diskRate(t *testing.T, path string, mb int) float64 {
 }
 
 func shardNames(ctx context.Context, t *testing.T, client *mongo.Client) (names []string) {
+	names, _ = shardEntries(ctx, t, client)
+	return names
+}
+
+// shardHosts lists the addresses of the shards' members.
+func shardHosts(ctx context.Context, t *testing.T, client *mongo.Client) (hosts []string) {
+	_, hosts = shardEntries(ctx, t, client)
+	return hosts
+}
+
+// shardEntries lists config.shards.
+func shardEntries(ctx context.Context, t *testing.T, client *mongo.Client) (names, hosts []string) {
 	t.Helper()
 	cur, err := client.Database("config").Collection("shards").Find(ctx, bson.D{}, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var all []struct {
-		ID string `bson:"_id"`
+		ID   string `bson:"_id"`
+		Host string `bson:"host"`
 	}
 	if err := cur.All(ctx, &all); err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range all {
-		names = append(names, s.ID)
+		_, at, _ := strings.Cut(s.Host, "/")
+		names, hosts = append(names, s.ID), append(hosts, at)
 	}
 	if len(names) < 2 {
 		t.Fatalf("shards %v", names)
 	}
-	return names
+	return names, hosts
 }
 
-// logSteps shows how long the steps of the last migration took, as config.changelog has them: writers wait in step 5, for the last changes, and
-// until step 6 has carried the commit out.
-func logSteps(ctx context.Context, t *testing.T, client *mongo.Client) {
+// logSteps shows how long the steps of the last migration took, as config.changelog has them, and returns how many milliseconds those have in which
+// writers wait: step 5, for the last changes, and step 6, which carries the commit out (and more, for which nobody waits).
+func logSteps(ctx context.Context, t *testing.T, client *mongo.Client) (blocked int64) {
 	t.Helper()
 	var entry struct {
 		Details bson.D `bson:"details"`
@@ -153,7 +264,17 @@ func logSteps(ctx context.Context, t *testing.T, client *mongo.Client) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%v", entry.Details)
+	var steps []int64
+	for _, f := range entry.Details {
+		if ms, ok := f.Value.(int64); ok && strings.HasPrefix(f.Key, "step ") {
+			steps = append(steps, ms)
+		}
+	}
+	if len(steps) != 6 {
+		t.Fatalf("steps %v of %v", steps, entry.Details)
+	}
+	t.Logf("steps %v ms", steps)
+	return steps[4] + steps[5]
 }
 
 // orphansLeft returns how many documents of bench.c shards have still to delete.

@@ -10,10 +10,19 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 )
 
-// rebalance has the balancer move chunks beside moveSome until ctx ends: for a zone that a range is assigned to for a moment, or because a
-// shard is draining for a moment.
+// rebalance has the balancer move chunks beside moveSome until ctx ends: for a zone that a range is assigned to for a moment, because a
+// shard is draining for a moment, or at random; in the short form only at random.
 func (c *shardedCluster) rebalance(ctx context.Context, client *mongo.Client, rnd *rand.Rand, l *clusterLoad) {
 	for ctx.Err() == nil {
+		if l.ddl == nil || rnd.Intn(3) == 0 {
+			moved, err := c.shuffleSome(client, l)
+			l.shuffled.Add(int64(moved))
+			if err != nil {
+				l.errors.add("random migrations", err)
+			}
+			pauseUpTo(rnd, time.Second)
+			continue
+		}
 		change, undo := c.zoneSome, c.unzone
 		if rnd.Intn(2) == 0 {
 			change, undo = c.drainSome, c.undrain

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"math/rand"
 	"os"
 	"sync"
@@ -88,19 +87,23 @@ func (l *listLoad) checkStream(final map[string][]int) {
 	ctx, stop := context.WithCancel(context.Background())
 	var follower sync.WaitGroup
 	follower.Go(func() { l.watcher.follow(ctx, l.c.client, rand.New(rand.NewSource(1))) })
-	p := patience{looks: int(time.Minute / lookPace)}
-	for !l.watcher.has(final) && p.left() {
-		l.watcher.mu.Lock()
-		events := l.watcher.mu.events
-		l.watcher.mu.Unlock()
-		p.saw(fmt.Sprint(events))
+	defer follower.Wait()
+	defer stop()
+	type position struct {
+		events int
+		err    error
 	}
-	same := l.watcher.has(final)
+	await.Progress(l.t, "the change stream has the lists", func() (position, bool) {
+		l.watcher.mu.Lock()
+		p := position{int(l.watcher.mu.events), l.watcher.mu.err}
+		l.watcher.mu.Unlock()
+		if p.err != nil {
+			l.t.Fatalf("after %d events the change stream does not have the lists: %v", p.events, p.err)
+		}
+		return p, l.watcher.has(final)
+	})
 	stop()
 	follower.Wait()
-	if err := l.watcher.mu.err; err != nil || !same {
-		l.t.Errorf("after %v and %d events the change stream does not have the lists: %v", p, l.watcher.mu.events, err)
-	}
 	l.t.Logf("%d events of the lists, the stream was resumed %d times", l.watcher.mu.events, l.watcher.resumed)
 }
 
@@ -119,7 +122,7 @@ func TestListNemesis(t *testing.T) {
 	}
 	seed := time.Now().UnixNano()
 	t.Logf("seed %d", seed)
-	cl := &clusterLoad{t: t, c: launchClusterOf(t, 3, 2, []int{3, 3, 3}, smallPieces[:2]...), h: newHistory()}
+	cl := &clusterLoad{t: t, c: launchCluster(t, clusterOptions{configs: 3, routers: 2, shards: []int{3, 3, 3}, net: newNetwork(t), shardArgs: smallPieces[:2]}), h: newHistory()}
 	l := &listLoad{clusterLoad: cl}
 	l.working, l.stop = context.WithCancel(context.Background())
 	l.prepareAccounts()
@@ -137,7 +140,7 @@ func TestListNemesis(t *testing.T) {
 		}
 		l.tormentOnce(i, rnd)
 	}
-	l.c.waitReady(30 * time.Second)
+	l.c.waitReady()
 	l.stop()
 	l.clients.Wait()
 	unwatch()
@@ -150,7 +153,7 @@ func TestListNemesis(t *testing.T) {
 	l.checkTotals()
 	l.c.checkCatalog("nemesis", "accounts", "lists")
 	for _, rs := range l.c.sets() {
-		rs.sameEverywhere(20*time.Second, "nemesis", "config", "admin")
+		rs.sameEverywhere("nemesis", "config", "admin")
 	}
 	for _, v := range l.h.wrong {
 		t.Error(v)

@@ -23,7 +23,7 @@ import (
 type longer struct {
 	l *clusterLoad
 
-	causal, commits, cursors, lives atomic.Int64 // completed ones
+	causal, commits, cursors, lives, held atomic.Int64 // completed ones
 
 	committed []*mongo.Session // whose commits will be retried
 	least     int              // transactions that were committed

@@ -275,10 +275,7 @@ func TestNemesis(t *testing.T) {
 	t.Parallel()
 	seed := time.Now().UnixNano()
 	t.Logf("seed %d", seed)
-	rs := newSet(t, newNetwork(), "rs", 3, true, smallPieces[:2]...)
-	t.Cleanup(rs.net.close)
-	t.Cleanup(rs.stop)
-	rs.initiate()
+	rs := launchSet(t, setOptions{members: 3, net: newNetwork(t), args: smallPieces[:2]})
 	rnd := rand.New(rand.NewSource(seed))
 	admin := connect(t, rs.uri())
 	var docs []any
@@ -319,7 +316,7 @@ func TestNemesis(t *testing.T) {
 	for round := 0; round == 0 || round < longestRounds && h.isShort(); round++ {
 		torment(t, rs, rnd, nemesisTime(9*time.Second), &acked)
 	}
-	rs.waitReady(30 * time.Second)
+	rs.waitReady()
 	t.Logf("the longest time without a primary: %v", watched().Round(time.Millisecond))
 	goesOn(t, &acked)
 	done()
@@ -327,7 +324,7 @@ func TestNemesis(t *testing.T) {
 	checkLog(t, admin, workers)
 	large.check(admin)
 	large.l.errors.log(t)
-	rs.sameEverywhere(20*time.Second, "nemesis", "config", "admin")
+	rs.sameEverywhere("nemesis", "config", "admin")
 	h.check(t, 30*time.Second)
 }
 

@@ -109,8 +109,7 @@ func TestOddArgumentsReachNothing(t *testing.T) {
 		t.Run(topology, func(t *testing.T) {
 			t.Parallel()
 			g := startGuarded(t, topology)
-			g.must(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
-			root := g.client("root", "secret", "")
+			root := g.root()
 			g.must(root, "hr", "insert", "pay", "documents", bson.A{bson.D{{Key: "_id", Value: 1}, {Key: "x", Value: "topsecret"}}})
 			g.must(root, "mine", "insert", "c", "documents", bson.A{bson.D{{Key: "_id", Value: 1}}})
 			evil := bson.A{bson.D{{Key: "_id", Value: "mine.evil"}, {Key: "user", Value: "evil"}, {Key: "db", Value: "mine"},
@@ -252,8 +251,7 @@ func (s stranger) sendSeq(cmd bson.D, name string, docs ...bson.D) bson.Raw {
 // Lists that arrive as document sequences count as if they were in the body; one that is in both places is refused.
 func TestSequencesAreRead(t *testing.T) {
 	g := startGuarded(t, "standalone")
-	g.must(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
-	root := g.client("root", "secret", "")
+	root := g.root()
 	s := g.stranger()
 	s.logIn("root", "secret")
 	role := bson.D{{Key: "role", Value: "read"}, {Key: "db", Value: "shop"}}
@@ -284,8 +282,7 @@ func TestSessionsBelongToTheirUsers(t *testing.T) {
 		t.Run(topology, func(t *testing.T) {
 			t.Parallel()
 			g := startGuarded(t, topology)
-			g.must(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
-			root := g.client("root", "secret", "")
+			root := g.root()
 			g.must(root, "shop", "insert", "c", "documents", bson.A{bson.D{{Key: "_id", Value: 1}}, bson.D{{Key: "_id", Value: 2}}})
 			for _, name := range []string{"ann", "eve"} {
 				g.must(root, "admin", "createUser", name, "pwd", "pw", "roles", bson.A{bson.D{{Key: "role", Value: "read"}, {Key: "db", Value: "shop"}}})

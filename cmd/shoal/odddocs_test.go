@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -129,10 +130,20 @@ func writeOddities(ctx context.Context, t *testing.T, uri string, uuid any) {
 	} {
 		for _, name := range names {
 			coll := direct.Database(db).Collection(name)
-			for _, d := range oddDocuments(uuid) {
-				if _, err := coll.InsertOne(ctx, d); err != nil { // many of them are refused, or exist already
-					_, _ = coll.ReplaceOne(ctx, d[:1], d)
+			docs := oddDocuments(uuid)
+			_, err := coll.InsertMany(ctx, docs, options.InsertMany().SetOrdered(false))
+			var each mongo.BulkWriteException
+			if errors.As(err, &each) && len(each.WriteErrors) > 0 { // many of them are refused, or exist already
+				var refused []bson.D
+				for _, e := range each.WriteErrors {
+					refused = append(refused, docs[e.Index])
 				}
+				docs = refused
+			} else if err == nil {
+				docs = nil
+			}
+			for _, d := range docs {
+				_, _ = coll.ReplaceOne(ctx, d[:1], d)
 			}
 			if db == "local" || name == "settings" || name == "clusterParameters" || name == "system.keys" {
 				_, _ = coll.UpdateMany(ctx, bson.D{}, bson.D{{Key: "$set", Value: bson.D{{Key: "members", Value: "x"}, {Key: "key", Value: "x"}}}})

@@ -135,8 +135,7 @@ func TestTokensWithRoles(t *testing.T) {
 		t.Run(topology, func(t *testing.T) {
 			p := startIdentityProvider(t)
 			g := startTokens(t, topology, p, `"authorizationClaim": "groups", "logClaims": ["sub", "absent"]`)
-			g.must(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
-			root := g.client("root", "secret", "")
+			root := g.root()
 			g.must(root, "shop", "insert", "c", "documents", bson.A{bson.D{{Key: "_id", Value: 1}}})
 			g.must(root, "admin", "createRole", "idp/cooks", "privileges", bson.A{}, "roles", bson.A{bson.D{{Key: "role", Value: "read"}, {Key: "db", Value: "shop"}}})
 			ann := g.bearer(always(p.token("k1", nil)))
@@ -165,8 +164,7 @@ func TestTokensWithRoles(t *testing.T) {
 func TestTokensOfStoredUsers(t *testing.T) {
 	p := startIdentityProvider(t)
 	g := startTokens(t, "standalone", p, `"useAuthorizationClaim": false, "principalName": "email"`)
-	g.must(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
-	root := g.client("root", "secret", "")
+	root := g.root()
 	token := p.token("k1", map[string]any{"email": "ann"})
 	if _, code, _ := run1(g.bearer(always(token)), "shop", "find", "c"); code != int(mongoerr.AuthenticationFailed) {
 		t.Errorf("a user who does not exist: %d", code)
@@ -321,7 +319,7 @@ func TestWithdrawnKeys(t *testing.T) {
 	p := startIdentityProvider(t)
 	p.newKey("k2")
 	g := startTokens(t, "standalone", p, `"authorizationClaim": "groups", "JWKSPollSecs": 1`)
-	g.must(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
+	g.root()
 	g.must(g.client("root", "secret", ""), "admin", "createRole", "idp/cooks", "privileges", bson.A{}, "roles", bson.A{bson.D{{Key: "role", Value: "read"}, {Key: "db", Value: "shop"}}})
 	come := func(key string) stranger {
 		s := g.stranger()
@@ -367,7 +365,7 @@ func TestExpiredTokens(t *testing.T) {
 	t.Parallel()
 	p := startIdentityProvider(t)
 	g := startTokens(t, "standalone", p, `"authorizationClaim": "groups"`)
-	g.must(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
+	g.root()
 	g.must(g.client("root", "secret", ""), "admin", "createRole", "idp/cooks", "privileges", bson.A{}, "roles", bson.A{bson.D{{Key: "role", Value: "read"}, {Key: "db", Value: "shop"}}})
 	short := func() string { return p.token("k1", map[string]any{"exp": time.Now().Add(2 * time.Second).Unix()}) }
 	s := g.stranger()
@@ -403,8 +401,7 @@ func TestExpiredTokens(t *testing.T) {
 func TestProvidersAreChecked(t *testing.T) {
 	p := startIdentityProvider(t)
 	g := startTokens(t, "standalone", p, `"authorizationClaim": "groups"`)
-	g.must(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
-	root := g.client("root", "secret", "")
+	root := g.root()
 	idp := func(change ...bson.E) bson.D {
 		d := bson.D{{Key: "issuer", Value: "https://a.example"}, {Key: "audience", Value: "shoal"}, {Key: "authNamePrefix", Value: "a"}, {Key: "clientId", Value: "c"}, {Key: "authorizationClaim", Value: "groups"}}
 	next:

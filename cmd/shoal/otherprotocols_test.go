@@ -21,9 +21,8 @@ import (
 // A TLS handshake on the port waited forever for the 33 MB that its first bytes announce as a message; a browser was
 // disconnected silently. Now both are logged, and the connection is closed.
 func TestOtherProtocolsOnThePort(t *testing.T) {
-	o := newOutsider(t, "mongod", "--dbpath", t.TempDir())
+	o := loneServer(t, "mongod", "--dbpath", t.TempDir())
 	o.start()
-	o.listens()
 	if c, err := tls.Dial("tcp", o.at(), &tls.Config{InsecureSkipVerify: true}); err == nil {
 		_ = c.Close()
 		t.Error("TLS was accepted")
@@ -54,9 +53,8 @@ func TestOtherProtocolsOnThePort(t *testing.T) {
 
 // Log lines about connections always showed a count of 0, and the clients' metadata was not in the log.
 func TestLogCountsConnectionsAndNamesClients(t *testing.T) {
-	o := newOutsider(t, "mongod", "--dbpath", t.TempDir())
+	o := loneServer(t, "mongod", "--dbpath", t.TempDir())
 	o.start()
-	o.listens()
 	c, err := mongo.Connect(options.Client().ApplyURI("mongodb://" + o.at() + "/?directConnection=true&appName=teller&compressors=zlib,nonsense"))
 	if err != nil {
 		t.Fatal(err)
@@ -69,11 +67,11 @@ func TestLogCountsConnectionsAndNamesClients(t *testing.T) {
 	accepted := regexp.MustCompile(`"msg":"Connection accepted".*"connectionCount":([1-9]\d*)`)
 	all := regexp.MustCompile(`"msg":"Connection (accepted|ended)","attr":\{.*"connectionCount":(\d+)`)
 	await.True(t, "as many ends as beginnings", func() bool {
-		raw, _ := os.ReadFile(o.log)
+		raw, _ := os.ReadFile(o.logFile())
 		m := all.FindAllStringSubmatch(string(raw), -1)
 		return len(m) > 2 && len(m)%2 == 0 && m[len(m)-1][1] == "ended" && m[len(m)-1][2] == "0"
 	})
-	raw, _ := os.ReadFile(o.log)
+	raw, _ := os.ReadFile(o.logFile())
 	if !metadata.Match(raw) || len(accepted.FindAll(raw, -1)) != strings.Count(string(raw), `"msg":"Connection accepted"`) {
 		t.Errorf("%s", raw)
 	}
@@ -81,10 +79,9 @@ func TestLogCountsConnectionsAndNamesClients(t *testing.T) {
 
 // listShards returned -1 as the version of every shard's configuration.
 func TestListShardsTellsConfigVersions(t *testing.T) {
-	o := newOutsider(t)
+	o := loneServer(t)
 	o.args = []string{"start", "--memory", "--listen", o.at()}
 	o.start()
-	o.listens()
 	c := connect(t, "mongodb://"+o.at()+"/?directConnection=true")
 	var r struct {
 		Shards []struct {

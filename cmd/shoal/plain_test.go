@@ -89,8 +89,7 @@ func TestPlain(t *testing.T) {
 		t.Run(topology, func(t *testing.T) {
 			d := startSASLDaemon(t, map[string]string{"ann": "so secret", "bob": "b"})
 			g := startAuditedWith(t, topology, "", pair{"authenticationMechanisms", "SCRAM-SHA-256,PLAIN"}, pair{"saslauthdPath", d.path}, pair{"saslServiceName", "inn"})
-			g.must(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
-			root := g.client("root", "secret", "")
+			root := g.root()
 			g.must(root, "$external", "createUser", "ann", "roles", bson.A{bson.D{{Key: "role", Value: "read"}, {Key: "db", Value: "shop"}}})
 			g.must(root, "$external", "createUser", "cyd", "roles", bson.A{})
 			login := func(user, password string) *mongo.Client { return g.connect(auth.External, user, password, auth.Plain) }
@@ -149,7 +148,7 @@ func TestPlainOnlyWhereConfigured(t *testing.T) {
 				params = append(params, pair{"saslauthdPath", c.path})
 			}
 			g := startAuditedWith(t, "standalone", "", params...)
-			g.must(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
+			g.root()
 			g.must(g.client("root", "secret", ""), "$external", "createUser", "ann", "roles", bson.A{})
 			reply := g.stranger().send(bson.D{{Key: "saslStart", Value: 1}, {Key: "mechanism", Value: auth.Plain}, {Key: "payload", Value: []byte(c.payload)}, {Key: "$db", Value: c.db}})
 			code := mongoerr.OK

@@ -8,7 +8,7 @@ import (
 	"github.com/shoaldb/shoal/wire"
 )
 
-// poolLimits returns the limits of connections to a host by the server parameters. isConfig reports whether it is a config server.
+// poolLimits returns the limits that the server parameters set for connections to a host. isConfig reports whether a host is a config server.
 func poolLimits(p *cluster.Params, isConfig func(host string) bool) func(host string) wire.PoolLimits {
 	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 	return func(host string) wire.PoolLimits {
@@ -26,14 +26,14 @@ func poolLimits(p *cluster.Params, isConfig func(host string) bool) func(host st
 				l.Max = int(most)
 			}
 		}
-		// A host that is kept for a shorter time than its connections rest would lose those that the minimum asks for.
+		// If a host were dropped before its idle connections are due for a refresh, the minimum could not be kept.
 		l.HostTimeout = max(l.HostTimeout, l.Rest+l.Setup)
 		return l
 	}
 }
 
-// matching returns how connections to secondaries follow the primary's: of routers by default, and not of members, of which many may
-// begin to call each other at the same moment.
+// matching returns whether the number of connections to secondaries follows that to the primary. By default it does on routers and
+// not on members, many of which may connect to each other at the same moment.
 func matching(p *cluster.Params, on program) func() sdam.Matching {
 	return func() sdam.Matching {
 		how := sdam.Matching(p.Get("ShardingTaskExecutorPoolReplicaSetMatching").Value().Str())

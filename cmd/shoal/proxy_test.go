@@ -28,8 +28,11 @@ type network struct {
 // client is the source of a connection that no member opened.
 const client = -1
 
-func newNetwork() *network {
-	return &network{cut: map[[2]int]bool{}, healed: make(chan struct{})}
+// newNetwork ends with the test, after the servers in it.
+func newNetwork(t testing.TB) *network {
+	n := &network{cut: map[[2]int]bool{}, healed: make(chan struct{})}
+	t.Cleanup(n.close)
+	return n
 }
 
 // join returns a new place in the network.

@@ -16,19 +16,12 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-var testCommands = []string{"--setParameter", "enableTestCommands=1"}
-
 // A member or a router that is shutting down lets running operations complete, and reports in hello how long it remains; a
 // primary that no member can replace shuts down by force only.
 func TestQuiesceMode(t *testing.T) {
 	t.Parallel()
-	config, shard := launchOutside(t, "cfg", "--configsvr", 1), launchOutside(t, "a", "--shardsvr", 2, testCommands...)
-	router := newOutsider(t, append([]string{"mongos", "--configdb", config.conn()}, testCommands...)...)
-	router.start()
-	router.listens()
-	if err := router.direct.Database("admin").RunCommand(t.Context(), bson.D{{Key: "addShard", Value: shard.conn()}}).Err(); err != nil {
-		t.Fatal(err)
-	}
+	cluster := launchCluster(t, clusterOptions{shards: []int{2}})
+	router, shard := cluster.routers[0], cluster.shards[0]
 	if _, err := router.direct.Database("d").Collection("c").InsertOne(t.Context(), bson.D{{Key: "_id", Value: 1}}); err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +34,6 @@ func TestQuiesceMode(t *testing.T) {
 	endsInQuiesce(t, secondary)
 
 	secondary.start()
-	secondary.listens()
 	var c struct {
 		Config struct {
 			Members []bson.M `bson:"members"`
@@ -79,7 +71,7 @@ func TestQuiesceMode(t *testing.T) {
 }
 
 // endsInQuiesce shuts a server down while a find is running on it.
-func endsInQuiesce(t *testing.T, o *outsider) {
+func endsInQuiesce(t *testing.T, o *server) {
 	t.Helper()
 	conn := dialPlain(t, o.at())
 	version := conn.run("admin", `{"hello": 1}`)["topologyVersion"].(bson.D)[1].Value.(int64)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -16,56 +17,71 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 
 	"github.com/shoaldb/shoal/internal/await"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// replicaSet is a set of servers in processes of their own, which reach each other through a network that can be cut.
+// replicaSet is a set of servers in processes of their own.
 type replicaSet struct {
 	t       testing.TB
+	options setOptions
 	name    string
 	net     *network
 	members []*server
 }
 
+// setOptions says what set to start.
+type setOptions struct {
+	name    string // "rs" if it is empty
+	role    string // --shardsvr, --configsvr or none
+	members int
+	net     *network // between the members, nil if they reach each other directly
+	args    []string // of each member
+}
+
 // electionTimeout is short, so that a test sees many elections.
 const electionTimeout = 2 * time.Second
 
-// launchSet starts and initiates a set whose network can be cut.
-func launchSet(t testing.TB, members int) *replicaSet {
+// launchSet starts and initiates a set.
+func launchSet(t testing.TB, o setOptions) *replicaSet {
 	t.Helper()
-	return launchSetAt(t, members, true)
-}
-
-// launchSetAt is launchSet with proxies between the members, or without.
-func launchSetAt(t testing.TB, members int, proxies bool) *replicaSet {
-	t.Helper()
-	t.TempDir() // ends last
-	rs := newSet(t, newNetwork(), "rs", members, proxies)
-	t.Cleanup(rs.net.close)
-	t.Cleanup(rs.stop) // before the network ends
+	rs := newSet(t, o)
 	rs.initiate()
 	return rs
 }
 
-// newSet creates the servers of a set to be initiated; more are their options.
-func newSet(t testing.TB, n *network, name string, members int, proxies bool, more ...string) *replicaSet {
+// newSet creates the servers of a set, which are not running yet.
+func newSet(t testing.TB, o setOptions) *replicaSet {
 	t.Helper()
-	rs := &replicaSet{t: t, name: name, net: n}
-	dir := t.TempDir()
-	for i := range members {
-		s := newServer(t, n, fmt.Sprintf("%s-%d", name, i), dir, proxies)
-		s.args = append([]string{"mongod", "--replSet", name, "--dbpath", s.dbpath()}, more...)
-		rs.members = append(rs.members, s)
+	rs := &replicaSet{t: t, options: o, name: cmp.Or(o.name, "rs"), net: o.net}
+	for range o.members {
+		rs.grow()
 	}
 	return rs
+}
+
+// grow adds a server to those of the set, which is no member yet and not running.
+func (rs *replicaSet) grow() *server {
+	rs.t.Helper()
+	args := []string{"mongod", "--replSet", rs.name}
+	if rs.options.role != "" {
+		args = append(args, rs.options.role)
+	}
+	s := newServer(rs.t, rs.net, fmt.Sprintf("%s-%d", rs.name, len(rs.members)), slices.Concat(args, testCommands, rs.options.args)...)
+	s.args = append(s.args, "--dbpath", s.dbpath())
+	rs.members = append(rs.members, s)
+	return s
 }
 
 // initiate starts the members and makes them a set.
 func (rs *replicaSet) initiate() {
 	rs.t.Helper()
 	var config bson.A
+	for _, m := range rs.members {
+		m.launch()
+	}
 	for i, m := range rs.members {
-		rs.start(i)
-		config = append(config, bson.D{{Key: "_id", Value: i}, {Key: "host", Value: m.at}})
+		m.listens()
+		config = append(config, bson.D{{Key: "_id", Value: i}, {Key: "host", Value: m.at()}})
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -73,13 +89,13 @@ func (rs *replicaSet) initiate() {
 		{Key: "_id", Value: rs.name}, {Key: "members", Value: config},
 		{Key: "settings", Value: bson.D{{Key: "electionTimeoutMillis", Value: electionTimeout.Milliseconds()}}},
 	}
-	if slices.Contains(rs.members[0].args, "--configsvr") {
+	if rs.options.role == "--configsvr" {
 		doc = append(doc, bson.E{Key: "configsvr", Value: true})
 	}
 	if err := rs.members[0].direct.Database("admin").RunCommand(ctx, bson.D{{Key: "replSetInitiate", Value: doc}}).Err(); err != nil {
 		rs.t.Fatal(err)
 	}
-	rs.waitReady(30 * time.Second)
+	rs.waitReady()
 }
 
 func connect(t testing.TB, uri string) *mongo.Client {
@@ -100,10 +116,13 @@ func connect(t testing.TB, uri string) *mongo.Client {
 func (rs *replicaSet) hosts() string {
 	var at []string
 	for _, m := range rs.members {
-		at = append(at, m.at)
+		at = append(at, m.at())
 	}
 	return strings.Join(at, ",")
 }
+
+// conn is its connection string, as addShard and --configdb take it.
+func (rs *replicaSet) conn() string { return rs.name + "/" + rs.hosts() }
 
 // uri is what an application connects to.
 func (rs *replicaSet) uri() string { return "mongodb://" + rs.hosts() + "/?replicaSet=" + rs.name }
@@ -118,12 +137,6 @@ func (rs *replicaSet) dbpath(i int) string { return rs.members[i].dbpath() }
 
 // kill ends a member without warning.
 func (rs *replicaSet) kill(i int) { rs.members[i].end(syscall.SIGKILL) }
-
-func (rs *replicaSet) stop() {
-	for _, m := range rs.members {
-		m.stop()
-	}
-}
 
 // state asks a member for its state; "" if it does not reply.
 func (rs *replicaSet) state(i int) (role string, term int64) {
@@ -193,13 +206,137 @@ func (rs *replicaSet) awaitPrimaryBut(old int) {
 	})
 }
 
-// waitReady waits until every member is primary or secondary, and one of them primary.
-func (rs *replicaSet) waitReady(limit time.Duration) {
+func (rs *replicaSet) await(what string, yes func() bool) {
 	rs.t.Helper()
-	var roles []string
-	p := patience{looks: int(limit / lookPace)}
-	for p.left() {
-		roles = roles[:0]
+	eventually(rs.t, rs.name+": "+what, yes)
+}
+
+func eventually(t testing.TB, what string, yes func() bool) {
+	t.Helper()
+	await.True(t, what, yes)
+}
+
+// ready waits until one member is primary and the other running ones follow it.
+func (rs *replicaSet) ready() *server {
+	rs.t.Helper()
+	var primary *server
+	rs.await("one primary, all others secondaries", func() bool {
+		primary = nil
+		for _, m := range rs.members {
+			if h := m.hello(); h["isWritablePrimary"] == true {
+				primary = m
+			} else if m.cmd != nil && h["secondary"] != true {
+				return false
+			}
+		}
+		return primary != nil
+	})
+	return primary
+}
+
+// awaitPrimary waits until a member is primary, and returns it.
+func (rs *replicaSet) awaitPrimary() *server {
+	rs.t.Helper()
+	var found *server
+	rs.await("it has a primary", func() bool {
+		i := slices.IndexFunc(rs.members, func(m *server) bool { return m.hello()["isWritablePrimary"] == true })
+		if i >= 0 {
+			found = rs.members[i]
+		}
+		return i >= 0
+	})
+	return found
+}
+
+// command runs a command on a member until it succeeds.
+func (rs *replicaSet) command(m *server, cmd bson.D) (reply bson.M) {
+	rs.t.Helper()
+	var err error
+	rs.await(fmt.Sprint(cmd), func() bool {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		reply = nil
+		if err = m.direct.Database("admin").RunCommand(ctx, cmd).Decode(&reply); err != nil {
+			rs.t.Logf("%s: %v", rs.name, err)
+		}
+		return err == nil
+	})
+	return reply
+}
+
+// reconfigure changes the set's members, as rs.add and rs.remove do.
+func (rs *replicaSet) reconfigure(change func(members bson.A) bson.A) {
+	rs.t.Helper()
+	p := rs.awaitPrimary()
+	config := rs.command(p, bson.D{{Key: "replSetGetConfig", Value: 1}})["config"].(bson.D)
+	for i := range config {
+		switch config[i].Key {
+		case "members":
+			config[i].Value = change(config[i].Value.(bson.A))
+		case "version":
+			config[i].Value = config[i].Value.(int32) + 1
+		}
+	}
+	rs.command(p, bson.D{{Key: "replSetReconfig", Value: config}})
+}
+
+// add adds a new member.
+func (rs *replicaSet) add() {
+	rs.t.Helper()
+	m := rs.grow()
+	m.start()
+	rs.reconfigure(func(members bson.A) bson.A {
+		return append(members, bson.D{{Key: "_id", Value: len(rs.members) + 10}, {Key: "host", Value: m.at()}})
+	})
+	rs.ready()
+}
+
+// remove removes a member from the set, after a handover if it is the primary, and ends it for good.
+func (rs *replicaSet) remove(m *server) {
+	rs.t.Helper()
+	for m.hello()["isWritablePrimary"] == true {
+		rs.stepDown()
+		rs.awaitPrimary()
+	}
+	rs.reconfigure(func(members bson.A) bson.A {
+		return slices.DeleteFunc(members, func(e any) bool {
+			raw, _ := bson.Marshal(e)
+			return bson.Raw(raw).Lookup("host").StringValue() == m.at()
+		})
+	})
+	rs.members = slices.DeleteFunc(rs.members, func(o *server) bool { return o == m })
+	m.kill()
+	rs.ready()
+}
+
+// stepDown has the primary step down, unless it loses an election before the command arrives.
+func (rs *replicaSet) stepDown() {
+	rs.t.Helper()
+	p := rs.awaitPrimary()
+	rs.await(p.at()+" steps down", func() bool {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		err := p.direct.Database("admin").RunCommand(ctx, bson.D{{Key: "replSetStepDown", Value: 5}, {Key: "secondaryCatchUpPeriodSecs", Value: 3}}).Err()
+		if err != nil {
+			rs.t.Logf("%s: %v", rs.name, err)
+		}
+		return err == nil || codeOf(err) == int32(mongoerr.NotWritablePrimary)
+	})
+}
+
+// killPrimary ends the primary without warning; the caller starts it again.
+func (rs *replicaSet) killPrimary() *server {
+	rs.t.Helper()
+	p := rs.awaitPrimary()
+	p.kill()
+	return p
+}
+
+// waitReady waits until every member is primary or secondary, and one of them primary.
+func (rs *replicaSet) waitReady() {
+	rs.t.Helper()
+	await.Progress(rs.t, "all members of "+rs.name+" are ready", func() (string, bool) {
+		var roles []string
 		var terms []int64
 		primaries, ready := 0, 0
 		for i := range rs.members {
@@ -213,37 +350,8 @@ func (rs *replicaSet) waitReady(limit time.Duration) {
 				ready++
 			}
 		}
-		if primaries == 1 && ready == len(rs.members) {
-			return
-		}
-		p.saw(fmt.Sprint(roles, terms))
-	}
-	rs.t.Fatalf("after %v the members are %q", p, roles)
-}
-
-// lookPace is the pause between two checks of a wait.
-const lookPace = 50 * time.Millisecond
-
-// patience is a wait that ends when nothing has changed for the given number of checks, and after ten times as many in
-// any case. On a busy machine a check takes longer.
-type patience struct {
-	looks, same, all int
-	last             string
-}
-
-func (p *patience) left() bool { return p.same < p.looks && p.all < 10*p.looks }
-
-// saw records the result of a check, and pauses.
-func (p *patience) saw(what string) {
-	if p.same++; what != p.last {
-		p.same, p.last = 0, what
-	}
-	p.all++
-	time.Sleep(lookPace) // the pause between two looks of the waits of this file
-}
-
-func (p patience) String() string {
-	return fmt.Sprintf("%d looks, %d of them at the same", p.all, p.same)
+		return fmt.Sprint(roles, terms), primaries == 1 && ready == len(rs.members)
+	})
 }
 
 // dbHash asks a member for the sums of a database.
@@ -256,31 +364,23 @@ func (rs *replicaSet) dbHash(ctx context.Context, i int, db string) (string, err
 	return fmt.Sprint(r.MD5, " ", r.Collections), err
 }
 
-// sameEverywhere waits until all members have the same content, and reports what differs if they do not.
-func (rs *replicaSet) sameEverywhere(limit time.Duration, dbs ...string) {
+// sameEverywhere waits until all members have the same content.
+func (rs *replicaSet) sameEverywhere(dbs ...string) {
 	rs.t.Helper()
 	for _, db := range dbs {
-		var sums []string
-		p := patience{looks: int(limit / lookPace)}
-		for same := false; !same; {
-			sums, same = sums[:0], true
+		await.Progress(rs.t, "database "+db+" is the same on all members of "+rs.name, func() (string, bool) {
+			sums, same := make([]string, len(rs.members)), true
 			for i := range rs.members {
-				ctx, cancel := context.WithTimeout(context.Background(), limit)
+				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 				s, err := rs.dbHash(ctx, i, db)
 				cancel()
 				if err != nil {
 					s = err.Error()
 				}
-				sums = append(sums, s)
+				sums[i] = s
 				same = same && err == nil && s == sums[0]
 			}
-			if !same && !p.left() {
-				rs.t.Errorf("after %v database %s differs:\n%s", p, db, strings.Join(sums, "\n"))
-				break
-			}
-			if !same {
-				p.saw(fmt.Sprint(sums))
-			}
-		}
+			return strings.Join(sums, "\n"), same
+		})
 	}
 }

@@ -411,6 +411,13 @@ func TestAbortedResharding(t *testing.T) {
 	if err := p.admin(abort); codeOf(err) != int32(mongoerr.NoSuchReshardCollection) {
 		t.Errorf("nothing to abort: %v", err)
 	}
+	aborts := func() int64 { // that the config server has begun
+		status, err := config.Database("admin").RunCommand(ctx, bson.D{{Key: "serverStatus", Value: 1}}).Raw()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return status.Lookup("metrics", "commands", "_configsvrAbortReshardCollection", "total").AsInt64()
+	}
 	for _, state := range reshardStates {
 		reached, goOn := pauseReshard(t, ctx, config, "Coordinator", state)
 		sent := make(chan error, 1)
@@ -430,7 +437,7 @@ func TestAbortedResharding(t *testing.T) {
 			}
 		}
 		final := state == "committing" || state == "done"
-		ended := make(chan error, 1)
+		ended, before := make(chan error, 1), aborts()
 		go func() { ended <- p.client.Database("admin").RunCommand(ctx, abort).Err() }()
 		if final {
 			if err := <-ended; codeOf(err) != int32(mongoerr.ReshardCollectionCommitted) {
@@ -444,7 +451,7 @@ func TestAbortedResharding(t *testing.T) {
 				t.Error(err)
 			}
 		} else {
-			time.Sleep(20 * time.Millisecond) // mostly the abort is there before the operation goes on, or comes a moment after
+			await.True(t, "the abort is on the config server", func() bool { return aborts() == before+1 })
 			goOn()
 			if err := <-ended; err != nil {
 				t.Errorf("aborted at %s: %v", state, err)

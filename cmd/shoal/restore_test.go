@@ -20,16 +20,12 @@ import (
 func TestRestoreOfAClusterByFiles(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	config := launchOutside(t, "cfg", "--configsvr", 1)
-	shards := []*outsideSet{launchOutside(t, "a", "--shardsvr", 1), launchOutside(t, "b", "--shardsvr", 1)}
-	router := launchRouter(t, config.conn())
-	for _, s := range shards {
-		adminOK(t, router.direct, bson.D{{Key: "addShard", Value: s.conn()}})
-	}
+	c := launchCluster(t, clusterOptions{shards: []int{1, 1}})
+	config, shards, router := c.config, c.shards, c.routers[0]
 	db := router.direct.Database("d")
-	adminOK(t, router.direct, bson.D{{Key: "enableSharding", Value: "d"}, {Key: "primaryShard", Value: "a"}})
+	adminOK(t, router.direct, bson.D{{Key: "enableSharding", Value: "d"}, {Key: "primaryShard", Value: "shard00"}})
 	adminOK(t, router.direct, bson.D{{Key: "shardCollection", Value: "d.c"}, {Key: "key", Value: bson.D{{Key: "_id", Value: 1}}}})
-	adminOK(t, router.direct, bson.D{{Key: "moveRange", Value: "d.c"}, {Key: "min", Value: bson.D{{Key: "_id", Value: 100}}}, {Key: "toShard", Value: "b"}})
+	adminOK(t, router.direct, bson.D{{Key: "moveRange", Value: "d.c"}, {Key: "min", Value: bson.D{{Key: "_id", Value: 100}}}, {Key: "toShard", Value: "shard01"}})
 	if _, err := db.Collection("c").Indexes().CreateOne(ctx, mongo.IndexModel{Keys: bson.D{{Key: "x", Value: 1}}}); err != nil {
 		t.Fatal(err)
 	}
@@ -40,10 +36,10 @@ func TestRestoreOfAClusterByFiles(t *testing.T) {
 	}
 
 	// The routers, the shards and, last, the config server.
-	members := []*outsider{config.members[0], shards[0].members[0], shards[1].members[0]}
+	members := []*server{config.members[0], shards[0].members[0], shards[1].members[0]}
 	stop := func() {
 		t.Helper()
-		for _, o := range append([]*outsider{router}, members[1], members[2], members[0]) {
+		for _, o := range append([]*server{router}, members[1], members[2], members[0]) {
 			o.signal(syscall.SIGTERM)
 			<-o.ended
 			if code := o.cmd.ProcessState.ExitCode(); code != 0 {
@@ -56,7 +52,6 @@ func TestRestoreOfAClusterByFiles(t *testing.T) {
 		t.Helper()
 		for _, o := range append(slices.Clone(members), router) {
 			o.start()
-			o.listens()
 		}
 		await.True(t, "the cluster takes writes", func() bool {
 			err := db.Collection("ready").FindOneAndUpdate(ctx, bson.D{{Key: "_id", Value: 1}}, bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: 1}}}}).Err()
@@ -67,7 +62,7 @@ func TestRestoreOfAClusterByFiles(t *testing.T) {
 	stop()
 	copies := t.TempDir()
 	for _, o := range members {
-		if err := os.CopyFS(copyOf(copies, o), os.DirFS(dbPath(o))); err != nil {
+		if err := os.CopyFS(copyOf(copies, o), os.DirFS(o.dbpath())); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -75,16 +70,16 @@ func TestRestoreOfAClusterByFiles(t *testing.T) {
 
 	// What happens after the copy is gone once it is restored: documents, a chunk that moved, a collection.
 	insertNumbers(t, db, 1000, 10)
-	adminOK(t, router.direct, bson.D{{Key: "moveRange", Value: "d.c"}, {Key: "min", Value: bson.D{{Key: "_id", Value: 100}}}, {Key: "toShard", Value: "a"}})
+	adminOK(t, router.direct, bson.D{{Key: "moveRange", Value: "d.c"}, {Key: "min", Value: bson.D{{Key: "_id", Value: 100}}}, {Key: "toShard", Value: "shard00"}})
 	if err := db.Collection("plain").Drop(ctx); err != nil {
 		t.Fatal(err)
 	}
 	stop()
 	for _, o := range members {
-		if err := os.RemoveAll(dbPath(o)); err != nil {
+		if err := os.RemoveAll(o.dbpath()); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.CopyFS(dbPath(o), os.DirFS(copyOf(copies, o))); err != nil {
+		if err := os.CopyFS(o.dbpath(), os.DirFS(copyOf(copies, o))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -97,7 +92,7 @@ func TestRestoreOfAClusterByFiles(t *testing.T) {
 	if err := router.direct.Database("admin").RunCommand(ctx, bson.D{{Key: "checkMetadataConsistency", Value: 1}, {Key: "checkIndexes", Value: true}}).Decode(&found); err != nil || len(found.Cursor.FirstBatch) > 0 {
 		t.Errorf("checkMetadataConsistency: %v, %v", found, err)
 	}
-	adminOK(t, router.direct, bson.D{{Key: "moveRange", Value: "d.c"}, {Key: "min", Value: bson.D{{Key: "_id", Value: 100}}}, {Key: "toShard", Value: "a"}})
+	adminOK(t, router.direct, bson.D{{Key: "moveRange", Value: "d.c"}, {Key: "min", Value: bson.D{{Key: "_id", Value: 100}}}, {Key: "toShard", Value: "shard00"}})
 	insertNumbers(t, db, 2000, 10)
 }
 
@@ -123,7 +118,7 @@ func insertNumbers(t *testing.T, db *mongo.Database, from, n int) {
 }
 
 // clusterState reads the documents, indexes and chunks that a backup has to bring back.
-func clusterState(t *testing.T, ctx context.Context, router *outsider) map[string][]bson.M {
+func clusterState(t *testing.T, ctx context.Context, router *server) map[string][]bson.M {
 	t.Helper()
 	out := map[string][]bson.M{}
 	for _, ns := range []string{"d.c", "d.plain", "config.chunks", "config.collections", "config.shards", "config.databases"} {
@@ -150,6 +145,4 @@ func clusterState(t *testing.T, ctx context.Context, router *outsider) map[strin
 	return out
 }
 
-func dbPath(o *outsider) string { return o.args[slices.Index(o.args, "--dbpath")+1] }
-
-func copyOf(dir string, o *outsider) string { return dir + "/" + o.at() }
+func copyOf(dir string, o *server) string { return dir + "/" + o.at() }

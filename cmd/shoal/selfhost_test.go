@@ -50,7 +50,7 @@ func configOf(version int, hosts ...string) bson.D {
 // port the server's, or a connection to it reaches the server.
 func TestConfigurationHasToNameTheServer(t *testing.T) {
 	t.Parallel()
-	start := func() (*outsider, string) {
+	start := func() (*server, string) {
 		port := freePort(t)
 		return asWritten(t, port, "mongod", "--replSet", "rs", "--bind_ip_all", "--dbpath", t.TempDir(), "--port", port), port
 	}
@@ -62,7 +62,7 @@ func TestConfigurationHasToNameTheServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	try := func(s *outsider, cmd string, config bson.D) error {
+	try := func(s *server, cmd string, config bson.D) error {
 		return s.direct.Database("admin").RunCommand(t.Context(), bson.D{{Key: cmd, Value: config}}).Err()
 	}
 	const stranger = "maps to this node"

@@ -175,6 +175,26 @@ func startupWarnings(c *config, euid int) {
 	if euid == 0 {
 		warn(22138, "You are running this process as the root user, which is not recommended")
 	}
+	if option := c.listensByDefault(); option != "" {
+		here := "127.0.0.1"
+		if c.Program == isStart {
+			here = net.JoinHostPort(here, strconv.Itoa(c.Port))
+		}
+		warn(22140, "This server is bound to localhost. Remote systems will be unable to connect to this server. Start the server with "+option+
+			". If this behavior is desired, start the server with "+strings.Fields(option)[0]+" "+here+" to disable this warning")
+	}
+}
+
+// listensByDefault returns the options by which the server can be told where to listen, if it was not told and so listens on this machine's own
+// address alone.
+func (c *config) listensByDefault() string {
+	switch {
+	case c.has("net.bindIp"), c.has("net.bindIpAll"), c.has("net.listen"):
+		return ""
+	case c.Program == isStart:
+		return "--listen <address:port> to specify where it should serve responses from"
+	}
+	return "--bind_ip <address> to specify which IP addresses it should serve responses from, or with --bind_ip_all to bind to all interfaces"
 }
 
 func configureLog(c *config) error {

@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,29 +11,15 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // A shard in another process knows the roles of the user for whom the router sends a request, and does not accept roles named by any other client.
 func TestUserRolesReachOtherProcesses(t *testing.T) {
 	t.Parallel()
-	key := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(key, []byte("onekeyonekeyonekey"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	config := launchOutside(t, "config", "--configsvr", 1, "--keyFile", key)
-	shard := launchOutside(t, "shard", "--shardsvr", 1, "--keyFile", key)
-	router := newOutsider(t, "mongos", "--configdb", config.conn(), "--keyFile", key)
-	router.start()
-	router.listens()
-	g := &guarded{t: t, uri: "mongodb://" + router.at() + "/"}
-	await.True(t, "the first user", func() bool {
-		_, code, _ := run1(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
-		return code == 0
-	})
-	root := g.client("root", "secret", "")
-	g.must(root, "admin", "addShard", shard.conn())
+	key := writeKey(t)
+	c := launchCluster(t, clusterOptions{shards: []int{1}, keyFile: key})
+	g, root := c.guarded(), c.client
 	var docs bson.A
 	for _, role := range []string{"nurse", "doctor", "porter"} {
 		g.must(root, "shop", "createRole", role, "roles", bson.A{}, "privileges", bson.A{})
@@ -93,8 +77,7 @@ func names(t *testing.T, cur *mongo.Cursor, err error) string {
 // Only users that may use UUIDs and read the collection of that name can find a collection by its UUID.
 func TestFindByUUID(t *testing.T) {
 	g := startGuarded(t, "standalone")
-	g.must(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
-	root := g.client("root", "secret", "")
+	root := g.root()
 	g.must(root, "shop", "insert", "c", "documents", bson.A{bson.D{{Key: "_id", Value: 1}}})
 	g.must(root, "shop", "createIndexes", "c", "indexes", bson.A{bson.D{{Key: "key", Value: bson.D{{Key: "a", Value: 1}}}, {Key: "name", Value: "a_1"}}})
 	specs, err := root.Database("shop").ListCollectionSpecifications(context.Background(), bson.D{})
@@ -130,8 +113,7 @@ func TestFindByUUID(t *testing.T) {
 // The default time limit for reads does not apply to users with bypassDefaultMaxTimeMS, such as root.
 func TestWhoIsNotHeldToTheTimeLimitOfReads(t *testing.T) {
 	g := startGuarded(t, "standalone")
-	g.must(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
-	root := g.client("root", "secret", "")
+	root := g.root()
 	var docs bson.A
 	for i := range 20000 {
 		docs = append(docs, bson.D{{Key: "_id", Value: i}, {Key: "s", Value: strconv.Itoa(i * 7919)}})
@@ -149,7 +131,7 @@ func TestWhoIsNotHeldToTheTimeLimitOfReads(t *testing.T) {
 // Clients that declare the stable API in strict mode can log in: the commands of authentication are part of it.
 func TestStrictClientsLogIn(t *testing.T) {
 	g := startGuarded(t, "standalone")
-	g.must(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
+	g.root()
 	for _, mech := range []string{"SCRAM-SHA-1", "SCRAM-SHA-256"} {
 		o := options.Client().ApplyURI(g.uri).SetServerAPIOptions(options.ServerAPI(options.ServerAPIVersion1).SetStrict(true)).
 			SetAuth(options.Credential{Username: "root", Password: "secret", AuthSource: "admin", AuthMechanism: mech})

@@ -1,15 +1,15 @@
 package main
 
 import (
-	"bufio"
+	"bytes"
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -18,38 +18,57 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 )
 
-// server is one process of a set or a cluster, running or not, with a place of its own in the network.
+// server is one server process, running or not: of a set, of a cluster, or by itself.
 type server struct {
 	t      testing.TB
-	name   string
-	dir    string // of logs and data
-	net    *network
-	id     int    // in the network
-	port   int    // where it listens
-	at     string // where it is reached
+	name   string   // of its log and data
+	dir    string   // where they are
+	net    *network // nil if others reach it directly
+	id     int      // its place in the network
+	port   int
+	proxy  string // its address in the network
+	as     string // what the test binary is to behave as (asWhole)
 	args   []string
 	cmd    *exec.Cmd
 	ended  chan struct{}
 	direct *mongo.Client // a direct client, bypassing the network
-	panics atomic.Int32
 }
 
-// newServer finds a port for a server, reached through a proxy or directly.
-func newServer(t testing.TB, n *network, name, dir string, proxied bool) *server {
+// testCommands is the option by which servers have fail points.
+var testCommands = []string{"--setParameter", "enableTestCommands=1"}
+
+// newServer finds a port for a server with these arguments, and ends the server with the test. Others reach it through n, or directly if n is nil.
+func newServer(t testing.TB, n *network, name string, args ...string) *server {
 	t.Helper()
-	port := freePorts(t, 1)
-	s := &server{t: t, name: name, dir: dir, net: n, port: port, at: fmt.Sprintf("127.0.0.1:%d", port)}
-	s.id = n.join()
-	if proxied {
-		s.at = n.serve(t, s.id, port)
+	s := &server{t: t, name: name, dir: t.TempDir(), net: n, port: freePorts(t, 1), as: asWhole}
+	s.args = append(args, "--bind_ip", "127.0.0.1", "--port", strconv.Itoa(s.port))
+	if n != nil {
+		s.id = n.join()
+		s.proxy = n.serve(t, s.id, s.port)
 	}
-	s.direct = connect(t, fmt.Sprintf("mongodb://127.0.0.1:%d/?directConnection=true", port))
+	t.Cleanup(s.stop)
+	s.direct = connect(t, fmt.Sprintf("mongodb://%s/?directConnection=true%s", s.listensAt(), encryption(args)))
 	return s
 }
 
-func (s *server) dbpath() string  { return filepath.Join(s.dir, s.name) }
-func (s *server) logFile() string { return filepath.Join(s.dir, s.name+".log") }
-func (s *server) running() bool   { return s.cmd != nil }
+// loneServer is a server outside of any network.
+func loneServer(t testing.TB, args ...string) *server {
+	t.Helper()
+	return newServer(t, nil, "server", args...)
+}
+
+// at is the address at which other servers and applications reach it.
+func (s *server) at() string {
+	if s.proxy != "" {
+		return s.proxy
+	}
+	return s.listensAt()
+}
+
+func (s *server) listensAt() string { return "127.0.0.1:" + strconv.Itoa(s.port) }
+func (s *server) dbpath() string    { return filepath.Join(s.dir, s.name) }
+func (s *server) logFile() string   { return filepath.Join(s.dir, s.name+".log") }
+func (s *server) running() bool     { return s.cmd != nil }
 
 // start starts the server and waits until it listens.
 func (s *server) start() {
@@ -59,73 +78,93 @@ func (s *server) start() {
 	}
 }
 
+// tryStart is start for a server that may refuse to start.
 func (s *server) tryStart() error {
+	if err := s.begin(); err != nil {
+		return err
+	}
+	return s.untilItListens()
+}
+
+// listens waits until a server that was launched takes connections.
+func (s *server) listens() {
+	s.t.Helper()
+	if err := s.untilItListens(); err != nil {
+		s.t.Fatalf("%s: %v", s.name, err)
+	}
+}
+
+func (s *server) untilItListens() error {
+	for began := time.Now(); time.Since(began) < time.Minute; {
+		if c, err := net.Dial("tcp", s.listensAt()); err == nil {
+			_ = c.Close()
+			return nil
+		}
+		select {
+		case <-s.ended:
+			return fmt.Errorf("%v ended before it listened: %v", s.args, s.cmd.ProcessState)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	return fmt.Errorf("%v does not listen", s.args)
+}
+
+// launch starts the server without waiting for it, by another command than its own if as makes one.
+func (s *server) launch(as ...func(name string, args []string) *exec.Cmd) {
+	s.t.Helper()
+	if err := s.begin(as...); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *server) begin(as ...func(name string, args []string) *exec.Cmd) error {
 	if err := os.MkdirAll(s.dbpath(), 0o700); err != nil {
 		return err
 	}
-	s.cmd = exec.Command(os.Args[0], append(s.args, "--bind_ip", "127.0.0.1", "--port", strconv.Itoa(s.port), "--setParameter", "enableTestCommands=1")...)
-	s.cmd.Env = append(os.Environ(), asShoal+"="+asWhole)
-	out, err := s.cmd.StdoutPipe()
-	if err != nil {
-		return err
+	cmd := exec.Command(os.Args[0], s.args...)
+	for _, f := range as {
+		cmd = f(os.Args[0], s.args)
 	}
+	cmd.Env = append(os.Environ(), asShoal+"="+s.as)
 	log, err := os.OpenFile(s.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
-	s.cmd.Stderr = log
-	if err := s.cmd.Start(); err != nil {
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
 		return err
 	}
-	s.net.setPID(s.id, s.cmd.Process.Pid)
-	s.ended = make(chan struct{})
-	listens := make(chan struct{}, 1)
-	go func() {
-		defer close(s.ended)
-		defer log.Close()
-		s.follow(bufio.NewReader(out), log, listens)
-	}()
-	select {
-	case <-listens:
-		return nil
-	case <-s.ended:
-		return fmt.Errorf("it ended before it listened: %v", s.cmd.Wait())
-	case <-time.After(30 * time.Second):
-		return fmt.Errorf("it does not come up")
+	s.cmd, s.ended = cmd, make(chan struct{})
+	s.isProcess(cmd.Process.Pid)
+	go func(ended chan struct{}) {
+		_ = cmd.Wait()
+		_ = log.Close()
+		close(ended)
+	}(s.ended)
+	return nil
+}
+
+// isProcess tells the network which process the server is, 0 for none.
+func (s *server) isProcess(pid int) {
+	if s.net != nil {
+		s.net.setPID(s.id, pid)
 	}
 }
 
-// follow stores the log, and signals when the server listens.
-func (s *server) follow(in *bufio.Reader, log *os.File, listens chan<- struct{}) {
-	for {
-		line, err := in.ReadString('\n')
-		_, _ = log.WriteString(line)
-		if listening.MatchString(line) {
-			listens <- struct{}{}
-		}
-		if strings.Contains(line, `"id":4757800`) {
-			s.panics.Add(1)
-			fmt.Fprintf(os.Stderr, "%s: %s", s.name, line)
-		}
-		if err != nil {
-			return
-		}
-	}
-}
+func (s *server) signal(sig syscall.Signal) { _ = s.cmd.Process.Signal(sig) }
 
 // end ends the server by a signal and waits for its end.
 func (s *server) end(sig syscall.Signal) {
 	if s.cmd == nil {
 		return
 	}
-	_ = s.cmd.Process.Signal(sig)
+	s.signal(sig)
 	if sig != syscall.SIGKILL {
-		_ = s.cmd.Process.Signal(syscall.SIGCONT)
+		s.signal(syscall.SIGCONT)
 	}
 	<-s.ended
-	_ = s.cmd.Wait()
 	s.cmd = nil
-	s.net.setPID(s.id, 0)
+	s.isProcess(0)
 }
 
 func (s *server) admin(ctx context.Context, cmd bson.D) error {
@@ -133,24 +172,41 @@ func (s *server) admin(ctx context.Context, cmd bson.D) error {
 }
 
 // hello asks the server for its state; nil if it does not reply.
-func (s *server) hello() bson.M { return helloOf(s.direct, s.running()) }
+func (s *server) hello() bson.M {
+	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+	defer cancel()
+	var r bson.M
+	if !s.running() || s.direct.Database("admin").RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&r) != nil {
+		return nil
+	}
+	return r
+}
 
 func (s *server) kill()   { s.end(syscall.SIGKILL) }
-func (s *server) pause()  { _ = s.cmd.Process.Signal(syscall.SIGSTOP) }
-func (s *server) resume() { _ = s.cmd.Process.Signal(syscall.SIGCONT) }
+func (s *server) pause()  { s.signal(syscall.SIGSTOP) }
+func (s *server) resume() { s.signal(syscall.SIGCONT) }
 
-// stop ends the server for good, and keeps its log if the test failed.
+func (s *server) log() []byte {
+	raw, _ := os.ReadFile(s.logFile())
+	return raw
+}
+
+func (s *server) logHas(text string, times int) bool {
+	return strings.Count(string(s.log()), text) >= times
+}
+
+// stop ends the server for good. It fails the test if a command ended in a panic, and keeps the log if the test has failed.
 func (s *server) stop() {
 	s.kill()
-	if n := s.panics.Load(); n > 0 {
-		s.t.Errorf("%s: %d commands ended in a panic", s.name, n)
+	raw := s.log()
+	if n := bytes.Count(raw, []byte(`"id":4757800`)); n > 0 {
+		s.t.Errorf("%s %v: %d commands ended in a panic", s.name, s.args, n)
 	}
 	if !s.t.Failed() {
 		return
 	}
-	raw, _ := os.ReadFile(s.logFile())
 	if dir := keepDir(); dir != "" {
-		_ = os.WriteFile(filepath.Join(dir, s.name+".log"), raw, 0o600)
+		_ = os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s-%d.log", s.name, s.port)), raw, 0o600)
 	}
 	s.t.Logf("%s, the end of its log:\n%s", s.name, raw[max(0, len(raw)-2000):])
 }

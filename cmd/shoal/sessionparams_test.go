@@ -42,8 +42,7 @@ func TestMaxAcceptableLogicalClockDriftSecs(t *testing.T) {
 			t.Run(topology+" "+secs, func(t *testing.T) {
 				t.Parallel()
 				g := startGuardedWith(t, topology, func(c *config) { c.Parameters = []pair{{"maxAcceptableLogicalClockDriftSecs", secs}} })
-				g.must(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
-				root := g.client("root", "secret", "")
+				root := g.root()
 				advances := bson.A{bson.D{{Key: "resource", Value: bson.D{{Key: "cluster", Value: true}}}, {Key: "actions", Value: bson.A{"advanceClusterTime"}}}}
 				g.must(root, "admin", "createRole", "advances", "privileges", advances, "roles", bson.A{})
 				g.must(root, "admin", "createUser", "ann", "pwd", "a", "roles", bson.A{"advances"})
@@ -120,38 +119,44 @@ func TestKeysRotationIntervalSec(t *testing.T) {
 	}
 }
 
+// Once a server with a window of a second refuses reads of the past, one with a window of minutes answers reads that are older.
 func TestMinSnapshotHistoryWindowInSeconds(t *testing.T) {
 	t.Parallel()
-	for secs, want := range map[string]mongoerr.Code{"1": mongoerr.SnapshotTooOld, "300": mongoerr.OK} {
-		t.Run(secs, func(t *testing.T) {
-			t.Parallel()
-			db := startWithParams(t, "replset", pair{"minSnapshotHistoryWindowInSeconds", secs}, pair{"transactionLifetimeLimitSeconds", "1"}).Database("d")
-			var r struct {
-				At bson.Timestamp `bson:"operationTime"`
-			}
-			insert := bson.D{{Key: "insert", Value: "c"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: 1}}}}}
-			if err := db.RunCommand(t.Context(), insert).Decode(&r); err != nil {
+	// past returns a read of the time at which past was called.
+	past := func(db *mongo.Database) func() mongoerr.Code {
+		var r struct {
+			At bson.Timestamp `bson:"operationTime"`
+		}
+		if err := db.RunCommand(t.Context(), bson.D{{Key: "insert", Value: "c"}, {Key: "documents", Value: bson.A{bson.D{}}}}).Decode(&r); err != nil {
+			t.Fatal(err)
+		}
+		find := bson.D{{Key: "find", Value: "c"}, {Key: "readConcern", Value: bson.D{{Key: "level", Value: "snapshot"}, {Key: "atClusterTime", Value: r.At}}}}
+		if err := db.RunCommand(t.Context(), find).Err(); err != nil {
+			t.Fatal(err)
+		}
+		return func() mongoerr.Code {
+			if _, err := db.Collection("other").InsertOne(t.Context(), bson.D{}); err != nil { // what is written moves the window
 				t.Fatal(err)
 			}
-			find := bson.D{{Key: "find", Value: "c"}, {Key: "readConcern", Value: bson.D{{Key: "level", Value: "snapshot"}, {Key: "atClusterTime", Value: r.At}}}}
-			if err := db.RunCommand(t.Context(), find).Err(); err != nil {
-				t.Fatal(err)
-			}
-			read := func() mongoerr.Code { // what is written moves the window
-				if _, err := db.Collection("other").InsertOne(t.Context(), bson.D{}); err != nil {
-					t.Fatal(err)
-				}
-				return refusedBy(db.RunCommand(t.Context(), find).Err())
-			}
-			for range 5 { // the window is counted in whole seconds
-				time.Sleep(time.Second)
-				_ = read()
-			}
-			if code := read(); code != want {
-				t.Errorf("a read of five seconds ago: code %d, want %d", code, want)
-			}
-		})
+			return refusedBy(db.RunCommand(t.Context(), find).Err())
+		}
 	}
+	window := func(secs string) *mongo.Database {
+		return startWithParams(t, "replset", pair{"minSnapshotHistoryWindowInSeconds", secs}, pair{"transactionLifetimeLimitSeconds", "1"}).Database("d")
+	}
+	short, long := window("1"), window("300")
+	older := past(long)
+	read := past(short)
+	await.True(t, "a read of the past is refused", func() bool {
+		if code := older(); code != mongoerr.OK {
+			t.Fatalf("a window of minutes: code %d", code)
+		}
+		code := read()
+		if code != mongoerr.OK && code != mongoerr.SnapshotTooOld {
+			t.Fatalf("a window of a second: code %d", code)
+		}
+		return code == mongoerr.SnapshotTooOld
+	})
 }
 
 func TestMaxSessions(t *testing.T) {
@@ -175,44 +180,46 @@ func TestMaxSessions(t *testing.T) {
 	}
 }
 
+// While one server writes its sessions to their collection, another that is told not to refresh its cache writes none, until a command has it do so.
 func TestDisableLogicalSessionCacheRefresh(t *testing.T) {
 	t.Parallel()
-	for _, topology := range []string{"replset", "sharded"} {
-		for _, off := range []bool{false, true} {
-			t.Run(fmt.Sprint(topology, " ", off), func(t *testing.T) {
-				t.Parallel()
-				client := startWithParams(t, topology, pair{"logicalSessionRefreshMillis", "200"}, pair{"disableLogicalSessionCacheRefresh", fmt.Sprint(off)})
-				var r struct {
-					ID struct {
-						ID bson.Binary
-					}
-				}
-				if err := client.Database("admin").RunCommand(t.Context(), bson.D{{Key: "startSession", Value: 1}}).Decode(&r); err != nil {
-					t.Fatal(err)
-				}
-				stored := func() bool {
-					n, err := client.Database("config").Collection("system.sessions").CountDocuments(t.Context(), bson.D{{Key: "_id.id", Value: r.ID.ID}})
-					if err != nil {
-						t.Fatal(err)
-					}
-					return n == 1
-				}
-				if !off {
-					await.True(t, "the session is written to its collection", stored)
-					return
-				}
-				time.Sleep(3 * time.Second) // three refreshes that do not come
-				if stored() {
-					t.Error("the session was written to its collection")
-				}
-				if err := client.Database("admin").RunCommand(t.Context(), bson.D{{Key: "refreshLogicalSessionCacheNow", Value: 1}}).Err(); err != nil {
-					t.Fatal(err)
-				}
-				if !stored() {
-					t.Error("the command did not write it")
-				}
-			})
+	// session starts a session, and returns whether it is in the collection.
+	session := func(t *testing.T, client *mongo.Client) (stored func() bool) {
+		var r struct {
+			ID struct {
+				ID bson.Binary
+			}
 		}
+		if err := client.Database("admin").RunCommand(t.Context(), bson.D{{Key: "startSession", Value: 1}}).Decode(&r); err != nil {
+			t.Fatal(err)
+		}
+		return func() bool {
+			n, err := client.Database("config").Collection("system.sessions").CountDocuments(t.Context(), bson.D{{Key: "_id.id", Value: r.ID.ID}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n == 1
+		}
+	}
+	for _, topology := range []string{"replset", "sharded"} {
+		t.Run(topology, func(t *testing.T) {
+			t.Parallel()
+			server := func(off bool) *mongo.Client {
+				return startWithParams(t, topology, pair{"logicalSessionRefreshMillis", "200"}, pair{"disableLogicalSessionCacheRefresh", fmt.Sprint(off)})
+			}
+			off := server(true)
+			kept := session(t, off)
+			await.True(t, "the session is written to its collection", session(t, server(false)))
+			if kept() {
+				t.Error("the session was written to its collection")
+			}
+			if err := off.Database("admin").RunCommand(t.Context(), bson.D{{Key: "refreshLogicalSessionCacheNow", Value: 1}}).Err(); err != nil {
+				t.Fatal(err)
+			}
+			if !kept() {
+				t.Error("the command did not write it")
+			}
+		})
 	}
 }
 
@@ -225,7 +232,7 @@ func TestShutdownTimeoutMillisForSignaledShutdown(t *testing.T) {
 	}{{"15000", true}, {"0", false}} {
 		t.Run(c.millis, func(t *testing.T) {
 			t.Parallel()
-			set := launchOutside(t, "quiet", "--shardsvr", 2, append([]string{"--setParameter", "shutdownTimeoutMillisForSignaledShutdown=" + c.millis}, testCommands...)...)
+			set := launchSet(t, setOptions{members: 2, role: "--shardsvr", args: []string{"--setParameter", "shutdownTimeoutMillisForSignaledShutdown=" + c.millis}})
 			primary, o := set.ready(), set.members[0]
 			if o == primary {
 				o = set.members[1]
@@ -278,7 +285,7 @@ func TestStoreFindAndModifyImagesInSideCollection(t *testing.T) {
 	if testing.Short() {
 		return
 	}
-	c := launchClusterOf(t, 1, 1, []int{3, 1})
+	c := launchCluster(t, clusterOptions{shards: []int{3, 1}, net: newNetwork(t)})
 	c.shard("d.c", 100)
 	coll := c.client.Database("d").Collection("c")
 	for _, id := range []int{1, 200} {
@@ -286,7 +293,7 @@ func TestStoreFindAndModifyImagesInSideCollection(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	conn := dialPlain(t, c.routers[0].at)
+	conn := dialPlain(t, c.routers[0].at())
 	modify := func(session, id int, returnNew bool) string {
 		t.Helper()
 		r := conn.run("d", fmt.Sprintf(`{"findAndModify": "c", "query": {"_id": %d}, "update": {"$inc": {"n": 1}}, "new": %t, "lsid": {"id": {"$binary": {"base64": "AAAAAAAAAAAAAAAAAA%02dAA==", "subType": "04"}}},
@@ -317,7 +324,7 @@ func TestStoreFindAndModifyImagesInSideCollection(t *testing.T) {
 	await.True(t, "another member is primary", func() bool { p := rs.primary(); return p >= 0 && p != old })
 	same("after an election")
 	rs.start(old)
-	rs.waitReady(60 * time.Second)
+	rs.waitReady()
 	for i, id := range []int{1, 200} {
 		c.admin(bson.D{{Key: "moveChunk", Value: "d.c"}, {Key: "find", Value: bson.D{{Key: "_id", Value: id}}}, {Key: "to", Value: shardName(i)}, {Key: "_waitForDelete", Value: true}})
 		c.admin(bson.D{{Key: "moveChunk", Value: "d.c"}, {Key: "find", Value: bson.D{{Key: "_id", Value: id}}}, {Key: "to", Value: shardName(1 - i)}, {Key: "_waitForDelete", Value: true}})

@@ -22,7 +22,7 @@ import (
 func BenchmarkMajorityInsert(b *testing.B) {
 	for _, members := range []int{1, 3} {
 		b.Run(fmt.Sprintf("members=%d", members), func(b *testing.B) {
-			rs := launchSetAt(b, members, false)
+			rs := launchSet(b, setOptions{members: members})
 			const clients = 16
 			client := connect(b, rs.uri())
 			coll := client.Database("bench").Collection("c", options.Collection().SetWriteConcern(writeconcern.Majority()))
@@ -63,7 +63,7 @@ func TestFailoverTimes(t *testing.T) {
 	if _, err = fmt.Sscan(os.Getenv("SHOAL_FAILOVERS"), &rounds); err != nil || rounds == 0 {
 		t.Skip("a measurement: SHOAL_FAILOVERS=10")
 	}
-	rs := launchSetAt(t, 3, false)
+	rs := launchSet(t, setOptions{members: 3})
 	coll := connect(t, rs.uri()).Database("bench").Collection("c", options.Collection().SetWriteConcern(writeconcern.Majority()))
 	for _, kind := range []string{"step down", "kill"} {
 		var gaps []time.Duration
@@ -84,7 +84,7 @@ func TestSnapshotSpeed(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	rs := launchSetAt(t, 3, false)
+	rs := launchSet(t, setOptions{members: 3})
 	coll := connect(t, rs.uri()).Database("bench").Collection("c", options.Collection().SetWriteConcern(writeconcern.Majority()))
 	rnd := rand.New(rand.NewSource(1))
 	for range mb {
@@ -113,14 +113,14 @@ func TestSnapshotSpeed(t *testing.T) {
 	meanwhile := timedWriters(t, 4, insert)
 	start := time.Now()
 	rs.start(victim)
-	rs.waitReady(4 * time.Minute)
+	rs.waitReady()
 	took := time.Since(start)
 	t.Logf("while the third copies: %s", meanwhile())
 	t.Logf("%d MB in %v: %.0f MB/s", mb, took.Round(time.Millisecond), float64(mb)/took.Seconds())
 	after := timedWriters(t, 4, insert)
 	pause(5 * time.Second) // measured
 	t.Logf("afterwards: %s", after())
-	rs.sameEverywhere(20*time.Second, "bench")
+	rs.sameEverywhere("bench")
 }
 
 // timedWriters has clients write continuously; the returned function stops them and returns how long writes took.
@@ -191,6 +191,6 @@ func failover[R any](t *testing.T, rs *replicaSet, insert func(context.Context, 
 	if kind == "kill" {
 		rs.start(p)
 	}
-	rs.waitReady(30 * time.Second)
+	rs.waitReady()
 	return d
 }

@@ -22,7 +22,7 @@ import (
 // lost when the members return.
 func TestTwoOfThreeMembersLost(t *testing.T) {
 	t.Parallel()
-	rs := launchSet(t, 3)
+	rs := launchSet(t, setOptions{members: 3, net: newNetwork(t)})
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	coll := connect(t, rs.uri()).Database("lost").Collection("c", options.Collection().SetWriteConcern(writeconcern.Majority()))
@@ -60,14 +60,14 @@ func TestTwoOfThreeMembersLost(t *testing.T) {
 			rs.start(i)
 		}
 	}
-	rs.waitReady(20 * time.Second)
+	rs.waitReady()
 	if n, err := coll.CountDocuments(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$lt", Value: 100}}}}); err != nil || n != 50 {
 		t.Errorf("after their return: %d, %v", n, err)
 	}
 	if _, err := coll.InsertOne(ctx, bson.D{{Key: "_id", Value: 200}}); err != nil {
 		t.Errorf("a write after their return: %v", err)
 	}
-	rs.sameEverywhere(10*time.Second, "lost")
+	rs.sameEverywhere("lost")
 }
 
 // A member whose files are damaged refuses to start, reports why and what to do, and ends with the exit code of an
@@ -77,7 +77,7 @@ func TestDamagedMemberIsRefusedAndResynced(t *testing.T) {
 	t.Parallel()
 	flip := func(b []byte) []byte { b[len(b)/3] ^= 0xff; return b }
 	cut := func(b []byte) []byte { return b[:len(b)/2] }
-	rs := launchSet(t, 3)
+	rs := launchSet(t, setOptions{members: 3, net: newNetwork(t)})
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	coll := connect(t, rs.uri()).Database("damaged").Collection("c", options.Collection().SetWriteConcern(&writeconcern.WriteConcern{W: 3}))
@@ -104,9 +104,9 @@ func TestDamagedMemberIsRefusedAndResynced(t *testing.T) {
 		}
 		rs.members[victim].cmd = nil
 		rs.start(victim)
-		rs.waitReady(30 * time.Second)
+		rs.waitReady()
 	}
-	rs.sameEverywhere(10*time.Second, "damaged")
+	rs.sameEverywhere("damaged")
 }
 
 func insertPadded(t *testing.T, ctx context.Context, coll *mongo.Collection, n int) {

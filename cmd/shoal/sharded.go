@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/cluster/sdam"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
@@ -122,9 +123,13 @@ func (a *assembly) sharded() error {
 		return err
 	}
 	for _, s := range configs {
-		if err := errors.Join(s.KeepKeys(), a.manage(s, d, cluster.NewRegistry(s.OwnPeer(), clock, d.dial), clock)); err != nil {
+		if err := errors.Join(s.KeepKeys(), a.manage(s, d, cluster.NewRegistry(s.OwnPeer(), clock, d.dial), clock), a.joinable(s, config, d, clock)); err != nil {
 			return err
 		}
+	}
+	// A config shard's address follows the set, too. Where the config server is no shard there is no such entry.
+	if _, err := cluster.RunWrite(ctx, config, rehostCommand(configs[0].Repl.ConnString(), cluster.ConfigShardID)); err != nil {
+		return err
 	}
 	for i := 0; i < c.Shards || a.hasShard(i); i++ {
 		name := shardName(i)
@@ -138,6 +143,11 @@ func (a *assembly) sharded() error {
 			}
 		}
 		if err := enlist(ctx, servers[0], config, name); err != nil {
+			return err
+		}
+	}
+	if c.ConfigShard {
+		if _, err := cluster.RunWrite(ctx, config, msg.Doc(&msg.TransitionFromDedicated{})); err != nil {
 			return err
 		}
 	}
@@ -210,7 +220,8 @@ func newPorts(c *config) *ports {
 	return &ports{host: host, next: c.NodePort}
 }
 
-// joinable makes a data-bearing server a shard: at once if it belongs to a cluster already, else when it is added to one.
+// joinable makes a data-bearing server a shard: at once if it belongs to a cluster already, else when it is added to one. A config server
+// has its own keys, and its commands (manage) before those of a shard.
 func (a *assembly) joinable(s *shardnode.Server, config *cluster.ConfigServer, d *directory, clock *cluster.VectorClock) error {
 	join := func(id migration.Identity) (*migration.ShardState, error) {
 		p := config
@@ -219,7 +230,9 @@ func (a *assembly) joinable(s *shardnode.Server, config *cluster.ConfigServer, d
 			if p, err = d.dialConfig(id.ConfigDB, clock, true); err != nil {
 				return nil, err
 			}
-			s.FollowKeys(cluster.PeerKeys{Peer: p})
+			if !s.Node.ConfigServer {
+				s.FollowKeys(cluster.PeerKeys{Peer: p})
+			}
 		}
 		state := migration.NewShardState(id.Shard, cluster.NewCatalog(p), cluster.NewRegistry(p, clock, d.dial), clock)
 		state.ConfigDB, state.ClusterID = id.ConfigDB, id.ClusterID
@@ -263,7 +276,11 @@ func (a *assembly) routers(config cluster.Peer, d *directory, clock *cluster.Vec
 		a.roles.Addrs = append(a.roles.Addrs, bound...)
 		hosts = append(hosts, bound[0].String())
 	}
-	a.roles.What = fmt.Sprintf("Sharded cluster: %d router(s), 1 config server, %d shard(s)", a.c.Routers, a.c.Shards)
+	what := "config server"
+	if a.c.ConfigShard {
+		what = "config shard"
+	}
+	a.roles.What = fmt.Sprintf("Sharded cluster: %d router(s), 1 %s, %d shard(s)", a.c.Routers, what, a.c.Shards)
 	if a.c.Replicas > 1 {
 		a.roles.What += fmt.Sprintf(" of %d members each", a.c.Replicas)
 	}
@@ -307,6 +324,7 @@ func (a *assembly) router(config cluster.Peer, d *directory, clock *cluster.Vect
 	if a.c.Program == isMongos {
 		warmUp(r, d)
 	}
+	a.startedWith(r.ClusterParameters)
 	balanced, err := a.balancedFor(addrs)
 	if err != nil {
 		return nil, err

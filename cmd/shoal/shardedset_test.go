@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand"
@@ -16,12 +17,15 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/shoaldb/shoal/internal/await"
 )
 
-// shardedCluster is a config server, shards and routers in processes of their own, which reach each other through a
-// network that can be cut.
+// shardedCluster is a config server, shards and routers in processes of their own. Tests that do not kill, pause or cut off servers do with
+// a cluster in their own process (startHere), which is there sooner.
 type shardedCluster struct {
 	t       *testing.T
+	options clusterOptions
 	net     *network
 	config  *replicaSet
 	shards  []*replicaSet
@@ -33,74 +37,91 @@ type shardedCluster struct {
 	whole    atomic.Int64 // nanoseconds that watchWhole has counted
 }
 
-// launchCluster starts a cluster of two shards with three members each.
-func launchCluster(t *testing.T, configs, routers int) *shardedCluster {
-	t.Helper()
-	return launchClusterOf(t, configs, routers, []int{3, 3})
+// clusterOptions says what cluster to start.
+type clusterOptions struct {
+	configs, routers int      // one if it is not said
+	shards           []int    // the numbers of their members
+	net              *network // between all servers, nil if they reach each other directly
+	keyFile          string   // with one, servers ask for authorization, and the cluster's client is the user root, with the password "secret"
+	args             []string // of each server
+	configArgs       []string
+	shardArgs        []string
+	routerArgs       []string
 }
 
-// launchClusterOf starts a cluster of as many shards as there are numbers of members; more are options of the shards.
-func launchClusterOf(t *testing.T, configs, routers int, members []int, more ...string) *shardedCluster {
+// launchCluster starts a cluster whose balancer is off.
+func launchCluster(t *testing.T, o clusterOptions) *shardedCluster {
 	t.Helper()
-	t.TempDir() // ends last
-	c := &shardedCluster{t: t, net: newNetwork()}
-	t.Cleanup(c.net.close)
-	t.Cleanup(c.stop) // before the network ends
-	c.config = newSet(t, c.net, "config", configs, true, "--configsvr")
-	c.config.initiate()
-	dir := t.TempDir()
-	for i := range routers {
-		c.routers = append(c.routers, c.startRouter(fmt.Sprintf("router-%d", i), dir))
+	if o.keyFile != "" {
+		o.args = append([]string{"--keyFile", o.keyFile}, o.args...)
+	}
+	c := &shardedCluster{t: t, options: o, net: o.net}
+	c.config = launchSet(t, setOptions{name: "config", role: "--configsvr", members: max(1, o.configs), net: o.net, args: slices.Concat(o.args, o.configArgs)})
+	for range max(1, o.routers) {
+		c.routers = append(c.routers, c.startRouter())
+	}
+	if o.keyFile != "" {
+		c.createRoot()
 	}
 	c.client = connect(t, c.uri())
-	for i, n := range members {
-		rs := newSet(t, c.net, shardName(i), n, true, append([]string{"--shardsvr", "--setParameter", "orphanCleanupDelaySecs=1"}, more...)...)
+	shardArgs := slices.Concat([]string{"--setParameter", "orphanCleanupDelaySecs=1"}, o.args, o.shardArgs)
+	for i, n := range o.shards {
+		rs := launchSet(t, setOptions{name: shardName(i), role: "--shardsvr", members: n, net: o.net, args: shardArgs})
 		c.shards = append(c.shards, rs)
-		rs.initiate()
-		c.admin(bson.D{{Key: "addShard", Value: rs.name + "/" + rs.hosts()}, {Key: "name", Value: rs.name}})
+		c.admin(bson.D{{Key: "addShard", Value: rs.conn()}, {Key: "name", Value: rs.name}})
 	}
 	c.admin(bson.D{{Key: "balancerStop", Value: 1}})
 	return c
 }
 
-func (c *shardedCluster) startRouter(name, dir string) *server {
+// createRoot creates the first user as soon as the router has the config server.
+func (c *shardedCluster) createRoot() {
 	c.t.Helper()
-	s := newServer(c.t, c.net, name, dir, true)
-	s.args = []string{"mongos", "--configdb", c.config.name + "/" + c.config.hosts()}
+	g := c.guarded()
+	nobody := g.client("", "", "")
+	await.True(c.t, "the first user", func() bool {
+		_, code, _ := run1(nobody, "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
+		return code == 0
+	})
+}
+
+// startRouter starts one more router.
+func (c *shardedCluster) startRouter() *server {
+	c.t.Helper()
+	name := fmt.Sprintf("router-%d", len(c.routers))
+	s := newServer(c.t, c.net, name, slices.Concat([]string{"mongos", "--configdb", c.config.conn()}, testCommands, c.options.args, c.options.routerArgs)...)
 	s.start()
 	return s
+}
+
+// guarded connects to a cluster that asks for authorization, as one user or another.
+func (c *shardedCluster) guarded() *guarded {
+	return &guarded{t: c.t, uri: "mongodb://" + c.routersAt() + "/"}
 }
 
 // addIdle starts one more router, which uri leaves out.
 func (c *shardedCluster) addIdle() {
 	c.t.Helper()
-	c.idle = c.startRouter("router-idle", c.t.TempDir())
+	c.idle = c.startRouter()
+}
+
+func (c *shardedCluster) routersAt() string {
+	var at []string
+	for _, r := range c.routers {
+		at = append(at, r.at())
+	}
+	return strings.Join(at, ",")
 }
 
 // uri is what an application connects to.
 func (c *shardedCluster) uri() string {
-	var at []string
-	for _, r := range c.routers {
-		at = append(at, r.at)
+	if c.options.keyFile != "" {
+		return "mongodb://root:secret@" + c.routersAt() + "/?authSource=admin"
 	}
-	return "mongodb://" + strings.Join(at, ",") + "/"
+	return "mongodb://" + c.routersAt() + "/?" + strings.TrimPrefix(encryption(c.options.args), "&")
 }
 
 func (c *shardedCluster) sets() []*replicaSet { return append([]*replicaSet{c.config}, c.shards...) }
-
-func (c *shardedCluster) stop() {
-	for _, r := range c.routers {
-		r.stop()
-	}
-	if c.idle != nil {
-		c.idle.stop()
-	}
-	for _, rs := range c.sets() {
-		if rs != nil {
-			rs.stop()
-		}
-	}
-}
 
 // admin runs a command that must succeed.
 func (c *shardedCluster) admin(cmd bson.D) {
@@ -132,6 +153,10 @@ func (c *shardedCluster) moveSome(ctx context.Context, client *mongo.Client, rnd
 		}
 	}
 	for ctx.Err() == nil {
+		if l.shuffling.Load() { // the balancer needs the shards
+			pauseUpTo(rnd, 100*time.Millisecond)
+			continue
+		}
 		mctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		began := time.Since(l.h.start)
 		what, err := c.moveOne(mctx, client, rnd)
@@ -161,8 +186,7 @@ func (c *shardedCluster) moveOne(ctx context.Context, client *mongo.Client, rnd 
 	}
 	i := rnd.Intn(len(chunks))
 	ch := chunks[i]
-	from := slices.IndexFunc(c.shards, func(rs *replicaSet) bool { return rs.name == ch.Shard })
-	to := shardName((from + 1 + rnd.Intn(len(c.shards)-1)) % len(c.shards))
+	to := c.otherShard(ch.Shard, rnd)
 	wait := rnd.Intn(4) == 0
 	var cmd bson.D
 	switch kind := rnd.Intn(10); {
@@ -178,14 +202,19 @@ func (c *shardedCluster) moveOne(ctx context.Context, client *mongo.Client, rnd 
 	return fmt.Sprintf("%s %v %s", ns, ch.Min, what), client.Database("admin").RunCommand(ctx, cmd).Err()
 }
 
+// otherShard draws a shard that is not the given one.
+func (c *shardedCluster) otherShard(from string, rnd *rand.Rand) string {
+	at := slices.IndexFunc(c.shards, func(rs *replicaSet) bool { return rs.name == from })
+	return shardName((at + 1 + rnd.Intn(len(c.shards)-1)) % len(c.shards))
+}
+
 // maxNemesisChunks is how many chunks of a collection are split no further.
 const maxNemesisChunks = 20
 
 // anyChunks returns one of the sharded collections with its chunks.
 func (c *shardedCluster) anyChunks(ctx context.Context, client *mongo.Client, rnd *rand.Rand) (ns string, chunks []shardChunk, err error) {
 	var colls []struct {
-		ID   string      `bson:"_id"`
-		UUID bson.Binary `bson:"uuid"`
+		ID string `bson:"_id"`
 	}
 	cur, err := client.Database("config").Collection("collections").Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$ne", Value: "config.system.sessions"}}}})
 	if err == nil {
@@ -194,19 +223,35 @@ func (c *shardedCluster) anyChunks(ctx context.Context, client *mongo.Client, rn
 	if err != nil || len(colls) == 0 {
 		return "", nil, err
 	}
-	at := colls[rnd.Intn(len(colls))]
-	cur, err = client.Database("config").Collection("chunks").Find(ctx, bson.D{{Key: "uuid", Value: at.UUID}}, options.Find().SetSort(bson.D{{Key: "min", Value: 1}}))
+	ns = colls[rnd.Intn(len(colls))].ID
+	chunks, err = c.chunksOf(ctx, client, ns)
+	return ns, chunks, err
+}
+
+// chunksOf returns the chunks of a collection in order; none if it is not sharded.
+func (c *shardedCluster) chunksOf(ctx context.Context, client *mongo.Client, ns string) (chunks []shardChunk, err error) {
+	var coll struct {
+		UUID bson.Binary `bson:"uuid"`
+	}
+	err = client.Database("config").Collection("collections").FindOne(ctx, bson.D{{Key: "_id", Value: ns}}).Decode(&coll)
+	if errors.Is(err, mongo.ErrNoDocuments) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	cur, err := client.Database("config").Collection("chunks").Find(ctx, bson.D{{Key: "uuid", Value: coll.UUID}}, options.Find().SetSort(bson.D{{Key: "min", Value: 1}}))
 	if err == nil {
 		err = cur.All(ctx, &chunks)
 	}
-	return at.ID, chunks, err
+	return chunks, err
 }
 
 // waitReady waits until every set has a primary and all of its members.
-func (c *shardedCluster) waitReady(limit time.Duration) {
+func (c *shardedCluster) waitReady() {
 	c.t.Helper()
 	for _, rs := range c.sets() {
-		rs.waitReady(limit)
+		rs.waitReady()
 	}
 }
 
@@ -241,23 +286,18 @@ func (c *shardedCluster) unfinished(ctx context.Context) (found []string, err er
 	return found, nil
 }
 
-// settle waits until no protocol is running. It gives up after a large number of checks without a change; how long that
-// takes depends on the machine.
+// settle waits until no protocol is running.
 func (c *shardedCluster) settle() {
 	c.t.Helper()
-	var left []string
-	var err error
-	p := patience{looks: 600}
-	for p.left() {
+	await.Progress(c.t, "no protocol is running", func() (string, bool) {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-		left, err = c.unfinished(ctx)
-		cancel()
+		defer cancel()
+		left, err := c.unfinished(ctx)
 		if err == nil && len(left) == 0 {
-			return
+			return "", true
 		}
-		p.saw(fmt.Sprint(err, left, c.terms()))
-	}
-	c.t.Errorf("after %v there is still (%v):\n%s", p, err, strings.Join(left, "\n"))
+		return fmt.Sprint(err, c.terms(), "\n", strings.Join(left, "\n")), false
+	})
 }
 
 // terms returns the terms of the sets: a new term is progress, as long as it is not the last one.

@@ -26,7 +26,7 @@ func TestShardWithoutMajority(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts eight servers")
 	}
-	l := &shardLoss{t: t, c: launchCluster(t, 1, 1)}
+	l := &shardLoss{t: t, c: launchCluster(t, clusterOptions{shards: []int{3, 3}, net: newNetwork(t)})}
 	for i, db := range []string{"well", "lost"} {
 		l.c.admin(bson.D{{Key: "enableSharding", Value: db}, {Key: "primaryShard", Value: shardName(i)}})
 		for range 20 {
@@ -54,7 +54,7 @@ func TestShardWithoutMajority(t *testing.T) {
 			rs.start(i)
 		}
 	}
-	rs.waitReady(30 * time.Second)
+	rs.waitReady()
 	l.insert("lost")
 	for db, n := range map[string]int{"well": l.acked["well"], "lost": l.acked["lost"]} {
 		if got, err := l.coll(db).CountDocuments(t.Context(), bson.D{{Key: "acked", Value: true}}); err != nil || int(got) != n {
@@ -65,7 +65,7 @@ func TestShardWithoutMajority(t *testing.T) {
 	if n, err := l.coll("lost").CountDocuments(t.Context(), bson.D{{Key: "_id", Value: "left"}}); err != nil || n > 1 {
 		t.Errorf("the write that was left is there %d times (%v)", n, err)
 	}
-	rs.sameEverywhere(20*time.Second, "lost", "config")
+	rs.sameEverywhere("lost", "config")
 }
 
 // shardLoss is a cluster whose second shard has database "lost".

@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 
 // besides is how many parallel tests run at a time. They wait for elections, timers and processes most of the time, while a test
 // that measures time, memory or CPU is not parallel, and so runs before all of these, alone.
-const besides = 4
+const besides = 8
 
 // waitBeside sets that number, unless the command line does.
 func waitBeside() {
@@ -195,7 +195,8 @@ func TestWrongCommandLines(t *testing.T) {
 		"mongos --configdb a:1":                      "BadValue: configdb supports only replica set connection string",
 		"start --topology ring":                      "--topology takes sharded, replset or standalone",
 		"start --topology standalone --replicas 3":   "takes no --replicas",
-		"start --shards 0":                           "--shards has to be between 1 and 100",
+		"start --shards 0":                           "--shards takes 0 with --config-shard",
+		"start --shards 101":                         "--shards has to be between 0 and 100",
 		"mongod --networkMessageCompressors bzip":    "BadValue: Invalid network message compressor",
 		"mongod --config " + os.DevNull + "/nothing": "Error opening config file",
 	} {

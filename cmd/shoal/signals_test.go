@@ -36,31 +36,25 @@ func endSlowly(c *config, h *host) (*roles, error) {
 	return r, nil
 }
 
-func (o *outsider) logHas(text string, times int) bool {
-	raw, _ := os.ReadFile(o.log)
-	return strings.Count(string(raw), text) >= times
-}
-
 // endedWith returns the exit code of a server that has ended by itself.
-func (o *outsider) endedWith(t *testing.T) int {
+func (s *server) endedWith(t *testing.T) int {
 	t.Helper()
 	select {
-	case <-o.ended:
+	case <-s.ended:
 	case <-time.After(30 * time.Second):
 		t.Fatal("the server has not ended")
 	}
-	code := o.cmd.ProcessState.ExitCode()
-	o.cmd = nil
+	code := s.cmd.ProcessState.ExitCode()
+	s.cmd = nil
 	return code
 }
 
 // A second signal during the shutdown made a server exit with 1, and leave its lock file and socket.
 func TestSecondSignalDuringShutdown(t *testing.T) {
 	dir := t.TempDir()
-	o := newOutsider(t, "mongod", "--dbpath", dir, "--unixSocketPrefix", dir)
+	o := loneServer(t, "mongod", "--dbpath", dir, "--unixSocketPrefix", dir)
 	o.as = asSlow
 	o.start()
-	o.listens()
 	socket := filepath.Join(dir, fmt.Sprintf("mongodb-%d.sock", o.port))
 	if _, err := os.Stat(socket); err != nil {
 		t.Fatal(err)
@@ -85,8 +79,8 @@ func TestSecondSignalDuringShutdown(t *testing.T) {
 
 // A router that waited for its config server ignored SIGTERM.
 func TestWaitingRouterObeysSIGTERM(t *testing.T) {
-	o := newOutsider(t, "mongos", "--configdb", "cfg/127.0.0.1:1")
-	o.start()
+	o := loneServer(t, "mongos", "--configdb", "cfg/127.0.0.1:1")
+	o.launch()
 	await.True(t, "the router has begun", func() bool { return o.logHas(`"id":21951`, 1) })
 	began := time.Now()
 	o.signal(syscall.SIGTERM)

@@ -15,7 +15,7 @@ func TestStreamOverAConfigElection(t *testing.T) {
 		t.Skip("starts five servers")
 	}
 	t.Parallel()
-	c := launchClusterOf(t, 3, 1, []int{1})
+	c := launchCluster(t, clusterOptions{configs: 3, shards: []int{1}, net: newNetwork(t)})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	db := c.client.Database("watch")
@@ -71,6 +71,6 @@ func TestStreamOverAConfigElection(t *testing.T) {
 			}
 		}
 		c.config.start(p)
-		c.config.waitReady(30 * time.Second)
+		c.config.waitReady()
 	}
 }

@@ -22,7 +22,7 @@ func TestStreamsOverElectionsOfShards(t *testing.T) {
 		t.Skip("starts eight servers")
 	}
 	t.TempDir() // ends last
-	c := launchCluster(t, 1, 1)
+	c := launchCluster(t, clusterOptions{shards: []int{3, 3}, net: newNetwork(t)})
 	c.shard("watch.c", 0)
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
@@ -60,7 +60,7 @@ func TestStreamsOverElectionsOfShards(t *testing.T) {
 		for k := range c.shards {
 			before := w.count()
 			trouble(c.shards[(i+k)%2])
-			c.shards[(i+k)%2].waitReady(60 * time.Second)
+			c.shards[(i+k)%2].waitReady()
 			await.True(t, "the writers go on", func() bool { return w.count() > before+50 })
 		}
 	}

@@ -421,9 +421,13 @@ func (t trust) checkRevoked(chain []*x509.Certificate) error {
 	return nil
 }
 
-// expiring warns at startup about certificates that expire soon (parameter tlsX509ExpirationWarningThresholdDays).
-func (k *keyring) expiring(ctx string, days int64) {
+// warn warns at startup about a certificate that expires soon (parameter tlsX509ExpirationWarningThresholdDays), or that is not for any host.
+func (k *keyring) warn(ctx string, days int64) {
 	c := k.now.Load().own
+	if len(c.DNSNames)+len(c.IPAddresses) == 0 {
+		console.Warning(console.Network, 551190, ctx, "Server certificate has no compatible Subject Alternative Name. This may prevent TLS clients from connecting").
+			StartupWarning().Write()
+	}
 	left := time.Until(c.NotAfter)
 	switch {
 	case left < 0:
@@ -461,7 +465,7 @@ func (a *assembly) encrypt() (err error) {
 	rename(a.params.Get("tlsX509ClusterAuthDNOverride").Value())
 	a.params.OnChange("tlsX509ClusterAuthDNOverride", rename)
 	a.info.RotateCertificates = a.keyring.rotate
-	a.keyring.expiring(a.c.Program.logCtx(), a.params.Int("tlsX509ExpirationWarningThresholdDays"))
+	a.keyring.warn(a.c.Program.logCtx(), a.params.Int("tlsX509ExpirationWarningThresholdDays"))
 	for _, p := range [][2]string{{"tlsMode", "TLS"}, {"sslMode", "SSL"}} {
 		name := [...]string{tlsAllow: "allow", tlsPrefer: "prefer", tlsRequire: "require"}[o.Mode] + p[1]
 		a.params.Store(p[0], value.NewString(name))

@@ -139,15 +139,9 @@ func TestTLSCluster(t *testing.T) {
 	server := a.issue("server", "", tomorrow, "127.0.0.1", "localhost")
 	a.issue("client", "", tomorrow)
 	secure := []string{"--tlsMode", "requireTLS", "--tlsCertificateKeyFile", server, "--tlsCAFile", a.path("ca.pem")}
-	config := launchOutside(t, "config", "--configsvr", 1, secure...)
-	shard := launchOutside(t, "shard", "--shardsvr", 2, secure...)
-	router := newOutsider(t, append([]string{"mongos", "--configdb", config.conn()}, secure...)...)
-	router.start()
-	router.listens()
+	c := launchCluster(t, clusterOptions{shards: []int{2}, args: secure})
+	router := c.routers[0]
 	admin := router.direct.Database("admin")
-	if err := admin.RunCommand(t.Context(), bson.D{{Key: "addShard", Value: shard.conn()}}).Err(); err != nil {
-		t.Fatal(err)
-	}
 	coll := router.direct.Database("test").Collection("c")
 	docs := make([]any, 1000)
 	for i := range docs {
@@ -351,9 +345,8 @@ func TestTLSModeMovesOn(t *testing.T) {
 	a := newAuthority(t)
 	key := a.issue("server", "", time.Now().Add(time.Hour), "127.0.0.1")
 	a.issue("client", "", time.Now().Add(time.Hour))
-	s := newOutsider(t, "mongod", "--dbpath", t.TempDir(), "--tlsMode", "allowTLS", "--tlsCertificateKeyFile", key, "--tlsCAFile", a.path("ca.pem"))
+	s := loneServer(t, "mongod", "--dbpath", t.TempDir(), "--tlsMode", "allowTLS", "--tlsCertificateKeyFile", key, "--tlsCAFile", a.path("ca.pem"))
 	s.start()
-	s.listens()
 	admin := s.direct.Database("admin")
 	plain := connect(t, "mongodb://"+s.at()+"/?directConnection=true&serverSelectionTimeoutMS=500")
 	for _, c := range []struct {

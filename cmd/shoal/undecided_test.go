@@ -22,7 +22,7 @@ func TestNewDonorPrimaryAwaitsTheOutcome(t *testing.T) {
 	}
 	t.Parallel()
 	const docs = 100
-	c := launchCluster(t, 1, 1)
+	c := launchCluster(t, clusterOptions{shards: []int{3, 3}, net: newNetwork(t)})
 	c.shard("donor.m", docs/2) // the upper half is on the first shard now
 	coll := c.client.Database("donor").Collection("m")
 	var all []any
@@ -93,7 +93,7 @@ func (c *shardedCluster) keepOutcome(on bool) {
 // hangMigration moves the chunk of a document to another shard, and stops its donor's primary at a step.
 func (c *shardedCluster) hangMigration(donor *replicaSet, id, to, step int) (primary int, moved chan error) {
 	c.t.Helper()
-	donor.waitReady(30 * time.Second)
+	donor.waitReady()
 	primary = donor.primary()
 	p := donor.members[primary]
 	point := fmt.Sprintf("moveChunkHangAtStep%d", step)
@@ -122,7 +122,7 @@ func (c *shardedCluster) afterMigration(coll *mongo.Collection, docs int) {
 	if r, err := coll.UpdateMany(ctx, bson.D{}, bson.D{{Key: "$inc", Value: bson.D{{Key: "m", Value: 1}}}}); err != nil || int(r.ModifiedCount) != docs {
 		c.t.Errorf("%+v documents were written to (%v)", r, err)
 	}
-	c.waitReady(30 * time.Second)
+	c.waitReady()
 	c.settle()
 	if n, err := coll.CountDocuments(ctx, bson.D{}); err != nil || int(n) != docs {
 		c.t.Errorf("%d documents of %d (%v)", n, docs, err)

@@ -18,7 +18,7 @@ func TestVotesWaitForNoListOfParticipants(t *testing.T) {
 		t.Skip("starts six servers")
 	}
 	t.Parallel()
-	c := launchClusterOf(t, 1, 1, []int{3, 1})
+	c := launchCluster(t, clusterOptions{shards: []int{3, 1}, net: newNetwork(t)})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	c.admin(bson.D{{Key: "enableSharding", Value: "votes"}, {Key: "primaryShard", Value: c.shards[0].name}})

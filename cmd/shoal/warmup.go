@@ -7,11 +7,12 @@ import (
 	"github.com/shoaldb/shoal/router"
 )
 
-// tablesWait limits how long a router reads routing tables before it accepts connections.
+// tablesWait limits how long a starting router spends reading routing tables before it accepts connections.
 const tablesWait = 10 * time.Second
 
-// warmUp has a router that starts read the routing tables (loadRoutingTableOnStartup) and connect to the shards
-// (warmMinConnectionsInShardingTaskExecutorPoolOnStartup), so that its first clients need not wait for that. What fails is left to them.
+// warmUp makes a starting router read the routing tables (loadRoutingTableOnStartup) and connect to the shards
+// (warmMinConnectionsInShardingTaskExecutorPoolOnStartup), so that its first clients need not wait for that. What fails is tried again by
+// the first request that needs it.
 func warmUp(r *router.Router, d *directory) {
 	p := r.Params
 	if p.Bool("loadRoutingTableOnStartup") {

@@ -1,39 +1,57 @@
 package main
 
 import (
+	"crypto/x509"
+	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/shoaldb/shoal/console"
 )
 
-// A server without access control warns every client that connects.
+// A server warns its log, and every mongosh that connects, if it asks nobody who they are, runs as root, or listens on localhost only because it was
+// not told where to.
 func TestStartupWarnings(t *testing.T) {
-	warnings := func(euid int) []string {
+	warnings := func(c *config, euid int) []string {
 		before, _, _ := console.Std.Ring("startupWarnings")
-		startupWarnings(newConfig(isMongod), euid)
+		startupWarnings(c, euid)
 		after, lines, _ := console.Std.Ring("startupWarnings")
 		return lines[len(lines)-(after-before):]
 	}
-	says := func(lines []string, what string) bool {
-		return slices.ContainsFunc(lines, func(l string) bool { return strings.Contains(l, what) })
-	}
-	if got := warnings(0); len(got) != 2 || !says(got, "Access control is not enabled") || !says(got, "root user") {
-		t.Errorf("as root: %q", got)
-	}
-	c := newConfig(isMongod)
-	c.Security.Auth = true
-	before, _, _ := console.Std.Ring("startupWarnings")
-	if startupWarnings(c, 1000); true {
-		if after, _, _ := console.Std.Ring("startupWarnings"); after != before {
-			t.Error("a server that asks who its clients are warns that it does not")
+	key := writeKey(t)
+	for _, tc := range []struct {
+		p    program
+		args string
+		euid int
+		want []string // ids, in order
+	}{
+		{isMongod, "", 0, []string{"22120", "22138", "22140"}},
+		{isMongod, "", 1000, []string{"22120", "22140"}},
+		{isMongod, "--bind_ip 127.0.0.1", 1000, []string{"22120"}},
+		{isMongod, "--auth --bind_ip_all", 1000, nil},
+		{isMongod, "--keyFile " + key + " --transitionToAuth --bind_ip localhost", 1000, []string{"22120"}},
+		{isMongod, "--noauth --keyFile " + key, 1000, []string{"22140"}},
+		{isMongos, "--configdb c/h:1", 1000, []string{"22120", "22140"}},
+		{isMongos, "--configdb c/h:1 --keyFile " + key, 0, []string{"22138", "22140"}},
+		{isStart, "", 1000, []string{"22120", "22140"}},
+		{isStart, "--auth --listen 127.0.0.1:0", 1000, nil},
+	} {
+		c, err := parse(tc.p, strings.Fields(tc.args))
+		if err != nil {
+			t.Fatalf("%v %s: %v", tc.p, tc.args, err)
 		}
-	}
-	if got := warnings(1000); len(got) != 1 || !says(got, "Access control is not enabled") {
-		t.Errorf("as a user: %q", got)
+		got := warnings(c, tc.euid)
+		for i, line := range got {
+			if i >= len(tc.want) || !strings.Contains(line, `"id":`+tc.want[i]+`,`) || !strings.Contains(line, `"tags":["startupWarnings"]`) {
+				t.Errorf("%v %s: %s", tc.p, tc.args, line)
+			}
+		}
+		if len(got) < len(tc.want) {
+			t.Errorf("%v %s: %q", tc.p, tc.args, got)
+		}
 	}
 }
 
@@ -71,6 +89,47 @@ func TestRepairIsNotPretended(t *testing.T) {
 		}
 		if _, err := parse(isMongod, args); err != nil {
 			t.Errorf("%s %q: %v", tc.args, tc.file, err)
+		}
+	}
+}
+
+// Certificates are warned of at the start: those that end soon or have ended, and those that are for no host.
+func TestCertificateWarnings(t *testing.T) {
+	soon := time.Now().Add(24 * time.Hour)
+	for _, tc := range []struct {
+		own  x509.Certificate
+		want string
+	}{
+		{x509.Certificate{NotAfter: soon.AddDate(1, 0, 0), DNSNames: []string{"db.example"}}, ""},
+		{x509.Certificate{NotAfter: soon.AddDate(1, 0, 0), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}, ""},
+		{x509.Certificate{NotAfter: soon.AddDate(1, 0, 0), EmailAddresses: []string{"db@example"}}, "551190"},
+		{x509.Certificate{NotAfter: soon, DNSNames: []string{"db.example"}}, "23784"},
+		{x509.Certificate{NotAfter: soon.AddDate(-1, 0, 0), DNSNames: []string{"db.example"}}, "23785"},
+	} {
+		k := &keyring{}
+		k.now.Store(&certificates{own: &tc.own})
+		before, _, _ := console.Std.Ring("startupWarnings")
+		k.warn("main", 30)
+		after, lines, _ := console.Std.Ring("startupWarnings")
+		got := strings.Join(lines[len(lines)-(after-before):], "\n")
+		if (got == "") != (tc.want == "") || !strings.Contains(got, tc.want) || strings.Contains(got, "\n") {
+			t.Errorf("%+v: %q", tc.own, got)
+		}
+	}
+}
+
+// A server is told once where to listen: that it listens everywhere cannot be said in passing (manual: net.bindIpAll).
+func TestOneWayToBind(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "conf")
+	if err := os.WriteFile(file, []byte("net: {bindIp: 127.0.0.1}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for args, ok := range map[string]bool{
+		"--bind_ip 127.0.0.1 --bind_ip_all": false, "--bind_ip_all --bind_ip 127.0.0.1": false, "--bind_ip_all --config " + file: false,
+		"--bind_ip_all": true, "--bind_ip *": true, "--bind_ip 127.0.0.1 --config " + file: true,
+	} {
+		if _, err := parse(isMongod, strings.Fields(args)); (err == nil) != ok || err != nil && !strings.Contains(err.Error(), "net.bindIpAll") {
+			t.Errorf("%s: %v", args, err)
 		}
 	}
 }

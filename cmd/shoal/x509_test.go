@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"net/url"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -69,9 +68,8 @@ func TestLoginByCertificate(t *testing.T) {
 	}
 	ann, eve := person("ann, the first", "cooks"), person("eve", "cooks")
 	lent := person("temp", "cooks", encodedRoles(t, [2]string{"read", "shop"}))
-	o := newOutsider(t, "mongod", "--dbpath", t.TempDir(), "--auth", "--tlsMode", "requireTLS", "--tlsCertificateKeyFile", server, "--tlsCAFile", a.path("ca.pem"))
+	o := loneServer(t, "mongod", "--dbpath", t.TempDir(), "--auth", "--tlsMode", "requireTLS", "--tlsCertificateKeyFile", server, "--tlsCAFile", a.path("ca.pem"))
 	o.start()
-	o.listens()
 	g := &guarded{t: t}
 	first := certified(t, a, o.at(), ann, nil)
 	g.must(first, "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
@@ -120,7 +118,7 @@ func TestLoginByCertificate(t *testing.T) {
 	if _, code, _ := run1(certified(t, a, o.at(), ann, nil), "$external", "authenticate", 1, "mechanism", "MONGODB-X509", "user", "x\n{\"msg\":\"forged\"}"); code != int(mongoerr.AuthenticationFailed) {
 		t.Errorf("a name of two lines: %d", code)
 	}
-	log, err := os.ReadFile(o.log)
+	log, err := os.ReadFile(o.logFile())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,19 +192,15 @@ func TestMembersByCertificate(t *testing.T) {
 	member := func(name, unit string) string {
 		return a.certify(name, "", &x509.Certificate{Subject: pkix.Name{CommonName: name, Organization: []string{"Shoal"}, OrganizationalUnit: []string{unit}}}, "127.0.0.1")
 	}
-	key := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(key, []byte("onekeyonekeyonekey"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	key := writeKey(t)
 	with := func(cert string, more ...string) []string {
 		return append([]string{"--tlsMode", "requireTLS", "--tlsCertificateKeyFile", cert, "--tlsCAFile", a.path("ca.pem")}, more...)
 	}
 	both := []string{"--keyFile", key, "--clusterAuthMode"}
-	config := launchOutside(t, "config", "--configsvr", 1, with(member("a", "db"), append(both, "sendKeyFile")...)...)
-	shard := launchOutside(t, "shard", "--shardsvr", 1, with(member("b", "db"), append(both, "sendX509")...)...)
-	router := newOutsider(t, append([]string{"mongos", "--configdb", config.conn()}, with(member("c", "db"), append(both, "sendX509")...)...)...)
+	config := launchSet(t, setOptions{name: "config", role: "--configsvr", members: 1, args: with(member("a", "db"), append(both, "sendKeyFile")...)})
+	shard := launchSet(t, setOptions{name: "shard", role: "--shardsvr", members: 1, args: with(member("b", "db"), append(both, "sendX509")...)})
+	router := loneServer(t, append([]string{"mongos", "--configdb", config.conn()}, with(member("c", "db"), append(both, "sendX509")...)...)...)
 	router.start()
-	router.listens()
 	g := &guarded{t: t}
 	client := member("app", "web")
 	await.True(t, "the first user", func() bool {
@@ -227,9 +221,9 @@ func TestMembersByCertificate(t *testing.T) {
 	g.must(root, "shop", "find", "c")
 
 	// A router without the key belongs to the cluster by its certificate; one of another unit does not, unless its name is allowed.
-	late := func(cert string) *outsider {
-		o := newOutsider(t, append([]string{"mongos", "--configdb", config.conn()}, with(cert, "--clusterAuthMode", "x509")...)...)
-		o.start()
+	late := func(cert string) *server {
+		o := loneServer(t, append([]string{"mongos", "--configdb", config.conn()}, with(cert, "--clusterAuthMode", "x509")...)...)
+		o.launch()
 		return o
 	}
 	same := late(member("d", "db"))
@@ -250,7 +244,7 @@ func TestMembersByCertificate(t *testing.T) {
 	}
 	// The cluster's users are the config server's; the shard has users of its own.
 	g.must(certified(t, a, shard.members[0].at(), client, nil), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
-	for _, m := range []*outsider{config.members[0], shard.members[0]} {
+	for _, m := range []*server{config.members[0], shard.members[0]} {
 		g.must(certified(t, a, m.at(), client, login), "admin", "setParameter", 1, "tlsX509ClusterAuthDNOverride", "OU=web,O=Shoal")
 	}
 	web := late(foreign)

@@ -7,6 +7,7 @@ import time
 import pymongo
 
 BIN = os.environ["SHOAL_BIN"]  # the folder with mongod and mongos
+SECRETS = os.environ["SHOAL_SECRETS"]  # the folder with a key file and certificates
 
 
 def free_port(n=1):
@@ -31,7 +32,7 @@ def expect(what, got, want):
 
 def use(uri, **options):
     """Writes and reads, and returns what hello says. The deployment must be there soon."""
-    with pymongo.MongoClient(uri, serverSelectionTimeoutMS=20000, **options) as client:
+    with pymongo.MongoClient(uri, **{"serverSelectionTimeoutMS": 20000, **options}) as client:
         c = client.launched.c
         c.insert_one({"n": 1})
         expect("documents read back", c.count_documents({"n": 1}) > 0, True)

@@ -1,11 +1,11 @@
-"""mlaunch: a single server, a set of three, a sharded cluster: init, stop, start."""
+"""mlaunch: a single server, a set of three, a sharded cluster, and one with a user, a key file and TLS: init, stop, start."""
 import subprocess
 import sys
 import tempfile
 
 import pymongo
 
-from check import BIN, expect, free_port, gone, use
+from check import BIN, SECRETS, expect, free_port, gone, use
 
 
 def mlaunch(*args):
@@ -49,6 +49,21 @@ def sharded(port):
         expect("shards", [s["_id"] for s in client.admin.command("listShards")["shards"]], ["shard01", "shard02"])
 
 
+def secured(port):
+    uri = f"mongodb://root:a%20secret@localhost:{port}/"
+    hello, _ = use(uri, tls=True, tlsCAFile=f"{SECRETS}/ca.pem")
+    expect("msg", hello.get("msg"), "isdbgrid")
+    with pymongo.MongoClient(port=port, tls=True, tlsCAFile=f"{SECRETS}/ca.pem") as client:
+        try:
+            client.launched.c.find_one()
+            sys.exit("a client without a user reads")
+        except pymongo.errors.OperationFailure as e:
+            expect("code", e.code, 13)
+
+
 cycle("single", 1, single, "--single")
 cycle("set of three", 3, replset, "--replicaset", "--nodes", "3")
 cycle("sharded", 4, sharded, "--sharded", "2", "--replicaset", "--nodes", "1", "--config", "1", "--csrs", "--mongos", "1")
+cycle("secured", 4, secured, "--sharded", "2", "--replicaset", "--nodes", "1", "--config", "1", "--csrs", "--mongos", "1", "--hostname", "localhost",
+      "--auth", "--username", "root", "--password", "a secret", "--auth-roles", "root", "--sslMode", "requireSSL",
+      "--sslPEMKeyFile", f"{SECRETS}/server.pem", "--sslCAFile", f"{SECRETS}/ca.pem", "--sslAllowConnectionsWithoutCertificates")

@@ -1,4 +1,4 @@
-"""mongo-orchestration: a set of three and a sharded cluster, by its HTTP interface: made, stopped, started, removed."""
+"""mongo-orchestration: a set of three and sharded clusters, one with a user, a key and TLS, by its HTTP interface: made, stopped, started, removed."""
 import json
 import os
 import subprocess
@@ -10,9 +10,10 @@ import urllib.request
 
 import pymongo
 
-from check import BIN, expect, free_port, use
+from check import BIN, SECRETS, expect, free_port, use
 
 port = free_port()
+CERTIFICATE = f"{SECRETS}/client.pem"  # the service's own, which it shows to servers with TLS
 
 
 def call(method, path, body=None):
@@ -64,19 +65,45 @@ def sharded():
     print("mongo-orchestration sharded: ok")
 
 
+def secured():
+    made = call("POST", "/v1/sharded_clusters", {
+        "id": "sec", "login": "root", "password": "secret", "auth_key": "onekeyonekeyonekey",
+        "sslParams": {"tlsMode": "requireTLS", "tlsCertificateKeyFile": f"{SECRETS}/server.pem", "tlsCAFile": f"{SECRETS}/ca.pem"},
+        "configsvrs": [{"members": [{"procParams": {"port": first}}]}], "routers": [{"port": first + 1}],
+        "shards": [{"id": f"s{i}", "shardParams": {"members": [{"procParams": {"port": first + 2 + i}}]}} for i in range(2)]})
+    at, tls = f"localhost:{first + 1}", {"tls": True, "tlsCAFile": f"{SECRETS}/ca.pem", "tlsCertificateKeyFile": CERTIFICATE}
+    hello, _ = use(f"mongodb://root:secret@{at}/", **tls)
+    expect("msg", hello.get("msg"), "isdbgrid")
+    try:
+        use(f"mongodb://root:secret@{at}/", serverSelectionTimeoutMS=500)
+        sys.exit("a client without TLS gets in")
+    except pymongo.errors.ServerSelectionTimeoutError:
+        pass
+    with pymongo.MongoClient(f"mongodb://{at}/", **tls) as client:
+        try:
+            client.launched.c.find_one()
+            sys.exit("a client without a user reads")
+        except pymongo.errors.OperationFailure as e:
+            expect("code", e.code, 13)
+    call("DELETE", f"/v1/sharded_clusters/{made['id']}")
+    print("mongo-orchestration secured: ok")
+
+
 with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
     config = os.path.join(folder, "config.json")
     with open(config, "w") as f:
         json.dump({"releases": {"shoal": BIN}}, f)
     service = subprocess.Popen(
         [sys.executable, "-m", "mongo_orchestration.server", "-f", config, "-e", "shoal", "-b", "127.0.0.1", "-p", str(port), "--no-fork", "start"],
-        cwd=folder, env={**os.environ, "TMPDIR": folder, "MONGO_ORCHESTRATION_HOME": folder}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        cwd=folder, env={**os.environ, "TMPDIR": folder, "MONGO_ORCHESTRATION_HOME": folder, "MONGO_ORCHESTRATION_CLIENT_CERT": CERTIFICATE}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         await_service()
         first = free_port(4)
         replset()
         first = free_port(4)
         sharded()
+        first = free_port(4)
+        secured()
     finally:
         service.terminate()
         service.wait(20)

@@ -26,12 +26,31 @@ func True(t testing.TB, what string, is func() bool) {
 // State waits until look is done, and returns the state it saw then. It must be called by the test's goroutine.
 func State[S any](t testing.TB, what string, look func() (S, bool)) S {
 	t.Helper()
+	return wait(t, what, look, func(S) bool { return false })
+}
+
+// Progress is State for what may take long: it fails once the state has been the same for as long as other waits take at most.
+func Progress[S comparable](t testing.TB, what string, look func() (S, bool)) S {
+	t.Helper()
+	var last S
+	return wait(t, what, look, func(seen S) bool {
+		moved := seen != last
+		last = seen
+		return moved
+	})
+}
+
+func wait[S any](t testing.TB, what string, look func() (S, bool), moved func(S) bool) S {
+	t.Helper()
 	began := time.Now()
 	pause := firstPause
 	for n := 1; ; n++ {
 		seen, done := look()
 		if done {
 			return seen
+		}
+		if moved(seen) {
+			began, n = time.Now(), 0
 		}
 		if took := time.Since(began); n >= looks && took >= patience {
 			last := ""

@@ -67,3 +67,28 @@ func TestWaitsInVain(t *testing.T) {
 		}
 	})
 }
+
+// What makes progress is waited for, however long it takes; the limits count from the last change.
+func TestWaitsForProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began, at := time.Now(), 0
+		got := Progress(t, "an hour's work", func() (int, bool) {
+			if time.Since(began) > time.Duration(at)*patience*9/10 {
+				at++
+			}
+			return at, at == 30
+		})
+		if got != 30 || time.Since(began) < 20*patience {
+			t.Errorf("saw %d after %v", got, time.Since(began))
+		}
+		f := &failing{TB: t}
+		began = time.Now()
+		func() {
+			defer func() { _ = recover() }()
+			Progress(f, "what stands still", func() (int, bool) { return min(7, int(time.Since(began)/time.Minute)), false })
+		}()
+		if took := time.Since(began); !strings.HasSuffix(f.said, "last seen: 7") || took < 7*time.Minute+patience || took > 8*time.Minute+patience {
+			t.Errorf("said %q after %v", f.said, took)
+		}
+	})
+}

@@ -2,6 +2,7 @@
 //
 //	True(t, what, is)    until is() holds
 //	State(t, what, look) until look() is done; a failure tells the last state it saw
+//	Progress(…)          the same, for as long as that state changes
 //
 // A wait ends the test only when both are over, patience and a number of looks: on a machine that is slow or busy a look takes
 // longer, and the wait with it. In a bubble of testing/synctest the time is the bubble's.

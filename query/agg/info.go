@@ -24,13 +24,15 @@ func init() {
 		register(name, r, infoParser(name, check))
 	}
 	info("$collStats", report, NotInTransaction, checkCollStats)
-	info("$indexStats", report, NotInTransaction|Unstable, checkIndexStats)
-	info("$planCacheStats", report, NotInTransaction|Unstable|ServerMemory, checkPlanCacheStats)
+	ofIndexes := report
+	ofIndexes.reports = true
+	info("$indexStats", ofIndexes, NotInTransaction|Unstable, checkIndexStats)
+	info("$planCacheStats", ofIndexes, NotInTransaction|Unstable|ServerMemory, checkPlanCacheStats)
 	info("$currentOp", db, NotInTransaction|Unstable|ServerMemory|NotFirstInView, checkCurrentOp)
 	info("$listLocalSessions", lateDB, NotInTransaction|Unstable|ServerMemory|NotFirstInView, checkListLocalSessions)
 	info("$listSessions", late, NotInTransaction|Unstable|NotFirstInView, checkListSessions)
 	info("$listClusterCatalog", lateDB, ServerMemory, checkListClusterCatalog)
-	info("$listSampledQueries", db, 0, nil)
+	info("$listSampledQueries", db, 0, checkListSampledQueries)
 	info("$querySettings", db, Unstable, checkQuerySettings)
 	info("$queryStats", db, Unstable, checkQueryStats)
 	info("$listCatalog", db, 0, checkListCatalog)
@@ -458,4 +460,21 @@ func searchParser(name string) func(*Options, value.Value) ([]Stage, error) {
 			"AtlasCLI local deployment to enable. For more information on how to connect, see "+
 			"https://dochub.mongodb.org/core/atlas-cli-deploy-local-reqs.", name)
 	}
+}
+
+func checkListSampledQueries(o *Options, v value.Value) error {
+	if v.T != value.Document {
+		return mongoerr.Newf(6876001, "$listSampledQueries must take a nested object but found: %s", value.Show(v))
+	}
+	for k, e := range value.Elements(v.Doc()) {
+		switch {
+		case k != "namespace":
+			return unknownField("$listSampledQueries." + k)
+		case e.T != value.String:
+			return wrongType("$listSampledQueries.namespace", e.T.Name(), "string")
+		case !strings.Contains(e.Str(), "."):
+			return mongoerr.Newf(mongoerr.InvalidNamespace, "Invalid namespace specified '%s'", e.Str())
+		}
+	}
+	return needAdmin("$listSampledQueries", o)
 }

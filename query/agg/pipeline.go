@@ -188,13 +188,18 @@ func checkPositions(names []string, rows []*row, args []value.Value, opts *Optio
 			return mongoerr.Newf(10170100, "%s can only be the first stage of a pipeline", names[i])
 		case names[i] == "$geoNear" && !onlyEmptyMatches(names[:i], args):
 			return mongoerr.New(40603, "$geoNear was not the first stage in the pipeline.")
-		case r.first && i > opts.ViewStages:
+		case r.first && i > opts.ViewStages, r.reports && opts.within == topLevel && !onlyUnpacks(names[:i]):
 			return mongoerr.Newf(40602, "%s is only valid as the first stage in a pipeline.", names[i])
 		case r.last && i < len(rows)-1:
 			return mongoerr.Newf(40601, "%s can only be the final stage in the pipeline", names[i])
 		}
 	}
 	return nil
+}
+
+// onlyUnpacks reports whether what comes before a stage at most makes a time series of its buckets: the stage is on the collection itself.
+func onlyUnpacks(before []string) bool {
+	return len(before) == 0 || len(before) == 1 && before[0] == "$_internalUnpackBucket"
 }
 
 // StartsWithText reports whether the pipeline begins with a text search, or continues one that ran elsewhere.

@@ -45,6 +45,7 @@ type row struct {
 type rules struct {
 	first, last                bool
 	hybrid                     bool // a ranking stage: it has to be first, with an error of its own
+	reports                    bool // about the collection itself: no stage of a view may come before it
 	database                   bool // valid as the first stage of {aggregate: 1}
 	noFacet, noLookup, noUnion bool
 	noTxn, noView              bool

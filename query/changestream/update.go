@@ -39,7 +39,7 @@ func unclear(name string) int {
 	return 0
 }
 
-// at runs f with one more component on the path: a field's name, or an index of an array.
+// at calls f with the path extended by one component: a field name or an array index.
 func (d *description) at(name string, part value.Value, f func(path string)) {
 	n := 0
 	if part.T == value.String {

@@ -258,17 +258,7 @@ func direction(w *writer, dst, key []byte, v value.Value) []byte {
 
 // anything is the form of what no table describes: fields keep their names, literals show their types.
 func anything(w *writer, dst, key []byte, v value.Value) []byte {
-	if v.T != value.Document {
-		return literal(w, dst, key, v)
-	}
-	dst, mark := begin(dst, value.Document, key)
-	for it := value.Walk(v.Doc()); ; {
-		k, e, ok := it.Next()
-		if !ok {
-			return value.End(dst, mark)
-		}
-		dst = anything(w, dst, k, e)
-	}
+	return eachField(anything)(w, dst, key, v)
 }
 
 // operatorDoc reports whether a value is a document that begins with an operator.

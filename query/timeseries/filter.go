@@ -1,6 +1,7 @@
 package timeseries
 
 import (
+	"math"
 	"strings"
 
 	"github.com/shoaldb/shoal/query/value"
@@ -11,6 +12,17 @@ import (
 // time span of a bucket.
 func BucketFilter(f Fields, spanMS int64, filter []byte) []byte {
 	b := bounds{f: f, span: spanMS}
+	return b.of(filter)
+}
+
+// ShardFilter is BucketFilter for choosing the shards that may have such buckets: it bounds the first time of a bucket, which may be
+// a part of the shard key, from below, too.
+func ShardFilter(f Fields, spanMS int64, filter []byte) []byte {
+	b := bounds{f: f, span: spanMS, both: true}
+	return b.of(filter)
+}
+
+func (b *bounds) of(filter []byte) []byte {
 	b.conjunct(filter)
 	if len(b.terms) == 0 {
 		return nil
@@ -22,6 +34,7 @@ func BucketFilter(f Fields, spanMS int64, filter []byte) []byte {
 type bounds struct {
 	f     Fields
 	span  int64
+	both  bool // bound control.min of the time from below
 	terms []value.Value
 }
 
@@ -63,6 +76,9 @@ func (b *bounds) time(op string, t value.Value) {
 	if op == "$gt" || op == "$gte" || op == "$eq" {
 		compare(hi, "$gte", t)
 		compare("_id", "$gte", NewID(t.DateTime()-b.span-1000, first))
+		if b.both && t.DateTime() >= math.MinInt64+b.span {
+			compare(lo, "$gte", value.NewDateTime(t.DateTime()-b.span))
+		}
 	}
 	if op == "$lt" || op == "$lte" || op == "$eq" {
 		compare(lo, "$lte", t)

@@ -16,8 +16,8 @@ import (
 	"github.com/shoaldb/shoal/storage/lock"
 )
 
-// runCheckConsistency compares what the catalog says of a database, or of one of its collections, with what the shards have, while no DDL
-// of this shard changes it.
+// runCheckConsistency compares the catalog's entries of a database, or of one of its collections, with the shards' collections, while no DDL
+// of this shard changes them.
 func (m *Coordinators) runCheckConsistency(op *command.Op, req *msg.CheckConsistency, dst []byte) ([]byte, error) {
 	wait := lockWait
 	if req.LockMS != nil {
@@ -82,7 +82,7 @@ func (c *checker) read(ctx context.Context) error {
 	}
 	for _, s := range shards {
 		c.peers[s.ID] = s.Peer
-		list, err := cluster.FindAll(ctx, s.Peer, c.req.DB, value.Doc(value.F("listCollections", value.NewInt32(1)), value.F("filter", value.NewDocument(named)), value.F("$db", value.NewString(c.req.DB))))
+		list, err := cluster.FindAll(ctx, s.Peer, c.req.DB, msg.Doc(&msg.ListCollections{DB: c.req.DB, Filter: named}))
 		if err != nil {
 			return err
 		}
@@ -97,7 +97,7 @@ func (c *checker) read(ctx context.Context) error {
 }
 
 func (c *checker) config(ctx context.Context, coll string, filter []byte) ([][]byte, error) {
-	return cluster.FindAll(ctx, c.m.State.Registry.Config(), "config", value.Doc(value.F("find", value.NewString(coll)), value.F("filter", value.NewDocument(filter)), value.F("$db", value.NewString("config"))))
+	return cluster.Find{NS: "config." + coll, Filter: filter}.All(ctx, c.m.State.Registry.Config())
 }
 
 // check compares each entry with the shards, and each collection of a shard that has no entry with the place of the database.
@@ -151,7 +151,7 @@ func (c *checker) tracked(ctx context.Context, ns string, entry []byte) error {
 	for i := range locals {
 		l := &locals[i]
 		if l.Owner = slices.Contains(owners, l.Shard); l.Owner {
-			l.Indexes, err = cluster.FindAll(ctx, c.peers[l.Shard], c.req.DB, value.Doc(value.F("listIndexes", value.NewString(catalog.CollOf(ns))), value.F("$db", value.NewString(c.req.DB))))
+			l.Indexes, err = cluster.FindAll(ctx, c.peers[l.Shard], c.req.DB, msg.Doc(&msg.ListIndexes{DB: c.req.DB, Coll: catalog.CollOf(ns)}))
 			if err != nil {
 				return err
 			}

@@ -32,6 +32,9 @@ type Config struct {
 	Sessions migration.Sessions
 	// Forget drops a collection's compiled form once the unit that drops the collection has committed.
 	Forget func(u *storage.UnitOfWork, c *catalog.Collection)
+	// Holds is the config server's row of the command that asks whether a critical section is held; nil on a node that is no config
+	// server. On a config shard a section's owner is one or the other.
+	Holds *command.Spec
 }
 
 // Coordinators are the DDL operations that a shard coordinates.
@@ -81,7 +84,7 @@ func (m *Coordinators) Service() replication.Service {
 //
 // It ends before clients may write (the service is vital). Hazard: DDL locks are memory only. If a client's command came
 // before them, it could find the collection half dropped, unlocked, and begin a second operation on the same name. The
-// lock table is a new one, which nothing else uses before the runs hold their locks: operations of the last time as primary may still
+// lock table is a new one, which nothing else uses before the runs hold their locks: operations of an earlier term may still
 // unwind, and what they release in the old table must not release a lock of a run that continues.
 func (m *Coordinators) stepUp(ctx context.Context, _ int64) error {
 	table, runs, all := lock.NewManager(), make(map[string]*run), make(map[*held]struct{})
@@ -167,6 +170,9 @@ func (m *Coordinators) runHolds(op *command.Op, req *msg.HoldsCriticalSection, d
 	}
 	if err != nil {
 		return dst, err
+	}
+	if !held && m.Holds != nil {
+		return m.Holds.Run(op, dst)
 	}
 	return msg.AppendFields(dst, &msg.HoldsCriticalSectionReply{Held: held}), nil
 }
@@ -277,7 +283,7 @@ func (m *Coordinators) checkVersion(op *command.Op, ns string) error {
 	return migration.WaitCritical(op, m.State.CheckVersion(op, ns))
 }
 
-// giveUp makes those who joined a run that does not begin try again.
+// giveUp makes the requests that joined a run that does not begin try again.
 func (m *Coordinators) giveUp(r *run) {
 	m.mu.Lock()
 	delete(m.mu.asked, r.key())
@@ -332,7 +338,7 @@ func (m *Coordinators) running(r *run) (*run, error) {
 // each other, and the second is refused.
 func queues(o operation) bool { return o.name() == createIndexesKind || o.name() == "dropIndexes" }
 
-// errNotBegun is the error of a run that did not begin, for those who joined it.
+// errNotBegun is the error of a run that did not begin, for the requests that joined it.
 var errNotBegun = mongoerr.New(mongoerr.ConflictingOperationInProgress, "the operation did not begin")
 
 var errSteppedDown = mongoerr.New(mongoerr.InterruptedDueToReplStateChange, "operation was interrupted")

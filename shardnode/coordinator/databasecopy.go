@@ -16,11 +16,11 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// The copy of a database on its new primary shard: a clone as of one time, then what the oplog says was written to since, in rounds, until
-// little is left; the rest once writes are blocked. It is sent in numbered parts, which the recipient stores once each and in order
+// The copy of a database on its new primary shard: a clone as of one time, then the documents that were written to since, by the oplog, in rounds
+// until little remains; the rest once writes are blocked. It is sent in numbered parts, which the recipient stores once each and in order
 // (migration's movestore.go); an attempt that another primary of this shard, or a recipient that has lost parts, cannot continue is
-// replaced by a new one, from the beginning. Once writes are blocked the copy is not made again: what is missing is sent from where the
-// recipient says that it is.
+// replaced by a new one, from the beginning. Once writes are blocked the copy is not repeated: it continues from the position that the
+// recipient reports.
 //
 // The clone is of one time because of unique indexes: of two times, two documents might have the same key.
 
@@ -29,7 +29,7 @@ const (
 	roundLimit = 4096                   // documents of one round
 	fewLeft    = 512                    // a round with no more, which
 	shortRound = 100 * time.Millisecond // did not take longer, is the last one before writes are blocked;
-	manyRounds = 200                    // so is this one: writers that never pause would not be caught up with
+	manyRounds = 200                    // so is this one: otherwise the copy would never catch up with writers that do not pause
 	// sessionsBatch is the size of the part of the history of retryable writes in one message.
 	sessionsBatch = 4 << 20
 	// sessionsAgain is how many seconds the history that is sent in the critical section overlaps the clone: a statement may be noted a
@@ -134,7 +134,7 @@ func (p *movePrimary) list(s *storage.Snapshot, entries []*cluster.CollectionEnt
 	return out
 }
 
-// copier begins the attempt, or goes on with it: then the recipient says how far it has come.
+// copier begins the attempt, or continues it from the position that the recipient reports.
 func (p *movePrimary) copier(ctx context.Context, r *run, at storage.Timestamp) (*copier, error) {
 	c := &copier{p: p, r: r, part: -1, upTo: at}
 	if err := c.send(ctx, &msg.MovePrimaryStore{}); err != nil {
@@ -145,7 +145,7 @@ func (p *movePrimary) copier(ctx context.Context, r *run, at storage.Timestamp) 
 	return c, err
 }
 
-// send has the recipient store the next part.
+// send makes the recipient store the next part.
 func (c *copier) send(ctx context.Context, m *msg.MovePrimaryStore) error {
 	m.DB, m.Section, m.Attempt, m.Part, m.UpTo = c.p.req.DB, c.r.doc.id, c.p.at.Attempt, c.part+1, uint64(c.upTo)
 	cmd := c.r.message(m)
@@ -191,7 +191,7 @@ func (c *copier) collection(ctx context.Context, s *storage.Snapshot, moved msg.
 	flush := func() error {
 		began := time.Now()
 		err := c.send(ctx, &msg.MovePrimaryStore{NS: moved.NS, UUID: moved.UUID, Stored: b.take(), Fresh: true})
-		if err == nil { // clients get the store for as long as the part has used it
+		if err == nil { // a pause for clients, as long as the part has used the store
 			err = cluster.Sleep(ctx, time.Since(began))
 		}
 		return err
@@ -252,8 +252,8 @@ func (b *batch) take() []byte {
 	return out
 }
 
-// round sends what was written to since the last one, as it is now; n is the number of documents, and more says that others may have
-// been written to.
+// round sends the current state of the documents that were written to since the last round; n is their number, and more reports that others may
+// have been written to.
 func (c *copier) round(ctx context.Context) (n int, more bool, err error) {
 	s := c.r.m.Engine.Snapshot()
 	defer s.Release()

@@ -2,16 +2,18 @@ package coordinator
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/migration"
 	"github.com/shoaldb/shoal/shardnode/statedoc"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // documentsNS is the namespace of the state documents.
-const documentsNS = "config.system.sharding_ddl_coordinators"
+const documentsNS = migration.RunsNS
 
 // undoing is the phase of a run that is being undone.
 const undoing = "undo"
@@ -91,7 +93,7 @@ func readDocument(doc []byte) (*document, error) {
 
 func phaseIndex(op operation, name string) int {
 	for i, p := range op.phases() {
-		if p.name == name {
+		if p.name == name || slices.Contains(p.former, name) {
 			return i
 		}
 	}

@@ -2,7 +2,9 @@ package coordinator
 
 import (
 	"context"
+	"time"
 
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
@@ -20,55 +22,121 @@ func (m *Coordinators) drop(op *command.Op, req *msg.ShardDropCollection, dst []
 
 func (d *drop) ns() string                { return d.req.DB + "." + d.req.Coll }
 func (d *drop) name() string              { return "dropCollection" }
-func (d *drop) locks() (string, []string) { return d.req.DB, []string{d.ns()} }
+func (d *drop) locks() (string, []string) { return d.req.DB, lockedWithBuckets(d.ns()) }
 func (d *drop) found() msg.Message        { return &d.at }
 
 func (d *drop) check(ctx context.Context, r *run) (local bool, err error) {
-	_, e, err := r.m.entry(ctx, d.ns())
-	if err != nil || e == nil {
-		return err == nil, err
-	}
-	if err := checkUUID(d.ns(), e.UUID, d.req.UUID); err != nil {
+	at, _, e, err := r.m.entryOf(ctx, d.ns())
+	if err != nil {
 		return false, err
 	}
-	d.at.UUID = e.UUID
-	if c := r.m.Engine.Catalog().Lookup(d.ns()); c != nil {
+	if at != d.ns() {
+		d.at.Buckets = at
+	}
+	c := r.m.Engine.Catalog().Lookup(at)
+	switch {
+	case e != nil:
+		d.at.UUID = e.UUID
+	case c != nil:
+		d.at.UUID = c.UUID
+	}
+	if e == nil {
+		sampled, err := r.sampled(ctx, d.ns(), d.at.UUID)
+		if err != nil {
+			return false, err
+		}
+		if !sampled && !r.hasStray(ctx, d.ns()) {
+			return true, nil
+		}
+	}
+	if err := checkUUID(d.ns(), d.at.UUID, d.req.UUID); err != nil {
+		return false, err
+	}
+	if c != nil {
 		d.at.Indexes = int64(len(c.Indexes))
 	}
 	d.at.Shards, err = r.shardIDs(ctx)
 	return false, err
 }
 
+// strayWait limits how long a drop asks the other shards for collections of its name that the catalog does not know of.
+const strayWait = time.Second
+
+// hasStray reports whether another shard has a collection of a name that the catalog does not place anywhere: nobody can read it, but it
+// would obstruct a migration, and checkMetadataConsistency reports it. A shard that does not reply in time is passed over, since
+// the drop itself does not concern it.
+func (r *run) hasStray(ctx context.Context, ns string) bool {
+	ctx, cancel := context.WithTimeout(ctx, strayWait)
+	defer cancel()
+	all, err := r.m.State.Registry.All(ctx)
+	if err != nil {
+		return false
+	}
+	db, coll := cluster.SplitNS(ns)
+	list := msg.Doc(&msg.ListCollections{DB: db, Filter: value.Doc(value.F("name", value.NewString(coll)))})
+	found := make(chan bool, len(all))
+	for _, s := range all {
+		go func() {
+			if s.ID == r.m.State.ID {
+				found <- false
+				return
+			}
+			docs, err := cluster.FindAll(ctx, s.Peer, db, list)
+			found <- err == nil && len(docs) > 0
+		}()
+	}
+	stray := false
+	for range all {
+		stray = <-found || stray
+	}
+	return stray
+}
+
+// tracked returns the namespace that has the catalog's entry: that of the buckets for a time series collection.
+func (d *drop) tracked() string {
+	if d.at.Buckets != "" {
+		return d.at.Buckets
+	}
+	return d.ns()
+}
+
+// names returns the namespaces of the critical sections.
+func (d *drop) names() []string {
+	if d.at.Buckets != "" {
+		return []string{d.at.Buckets, d.ns()}
+	}
+	return []string{d.ns()}
+}
+
 func (d *drop) phases() []phase {
 	return []phase{
-		{name: "freezeCollection", do: func(ctx context.Context, r *run) error {
-			return r.allowMigrations(ctx, d.ns(), d.at.UUID, false)
+		{name: "enterCriticalSection", former: []string{"freezeCollection"}, do: func(ctx context.Context, r *run) error {
+			return both(func() error { return r.block(ctx, msg.BlockReadsAndWrites, d.at.Shards, d.names()...) },
+				func() error { return r.allowMigrations(ctx, d.tracked(), d.at.UUID, false) })
 		}},
-		{name: "enterCriticalSection", do: func(ctx context.Context, r *run) error {
-			return r.block(ctx, msg.BlockReadsAndWrites, d.at.Shards, d.ns())
-		}},
-		{name: "dropCollection", final: true, do: d.remove},
-		{name: "releaseCriticalSection", do: func(ctx context.Context, r *run) error {
-			return r.block(ctx, msg.Unblock, d.at.Shards, d.ns())
-		}},
+		{name: "dropCollection", final: true, former: []string{"releaseCriticalSection"}, do: d.remove},
 	}
 }
 
-// remove drops the catalog entry, then the documents: this shard's last, since change streams get the event from its oplog.
+// remove drops the catalog entry, then the documents with the critical sections: this shard's last, since change streams get the event from its oplog.
 func (d *drop) remove(ctx context.Context, r *run) error {
-	if _, err := r.onConfig(ctx, &msg.RemoveCollection{NS: d.ns(), UUID: d.at.UUID}); err != nil {
+	if _, err := r.onConfig(ctx, &msg.RemoveCollection{NS: d.tracked(), UUID: d.at.UUID}); err != nil {
 		return err
 	}
-	return r.onEachThenHere(ctx, d.at.Shards, func(id string) msg.Message {
-		return &msg.DropCollectionParticipant{NS: d.ns(), FromMigrate: id != r.m.State.ID, Section: (*[16]byte)(&r.doc.id)}
+	return r.lastOnEach(ctx, d.at.Shards, func(id string) msg.Message {
+		ns := d.tracked()
+		if id == r.m.State.ID {
+			ns = d.ns() // a time series with its view
+		}
+		return &msg.DropCollectionParticipant{NS: ns, FromMigrate: id != r.m.State.ID, Section: (*[16]byte)(&r.doc.id), End: r.ends(id, d.names()...)}
 	})
 }
 
 func (d *drop) undo(ctx context.Context, r *run) error {
-	if err := r.block(ctx, msg.Unblock, d.at.Shards, d.ns()); err != nil {
+	if err := r.block(ctx, msg.Unblock, d.at.Shards, d.names()...); err != nil {
 		return err
 	}
-	return r.allowMigrations(ctx, d.ns(), d.at.UUID, true)
+	return r.allowMigrations(ctx, d.tracked(), d.at.UUID, true)
 }
 
 func (d *drop) reply(dst []byte) []byte {
@@ -78,6 +146,7 @@ func (d *drop) reply(dst []byte) []byte {
 
 // allowMigrations allows or forbids migrations of a collection.
 func (r *run) allowMigrations(ctx context.Context, ns string, uuid [16]byte, allow bool) error {
+	defer r.awaits()()
 	_, err := r.onConfig(ctx, &msg.SetAllowMigrations{NS: ns, UUID: uuid, Allow: allow, Run: r.name()})
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -25,7 +26,7 @@ type forward struct {
 
 func (f *forward) ns() string                { return f.req.DB + "." + f.req.Coll }
 func (f *forward) name() string              { return f.kind }
-func (f *forward) locks() (string, []string) { return f.req.DB, []string{f.ns()} }
+func (f *forward) locks() (string, []string) { return f.req.DB, lockedWithBuckets(f.ns()) }
 func (f *forward) found() msg.Message        { return &f.at }
 
 func (m *Coordinators) create(op *command.Op, req *msg.ShardCreate, dst []byte) ([]byte, error) {
@@ -60,7 +61,7 @@ func (m *Coordinators) runOne(op *command.Op, req msg.Message, c *msg.ShardComma
 	if err := m.checkVersion(op, f.ns()); err != nil { // the database may have moved meanwhile
 		return dst, err
 	}
-	_, e, err := m.entry(op, f.ns())
+	_, _, e, err := m.entryOf(op, f.ns())
 	if err != nil {
 		return dst, err
 	}
@@ -74,29 +75,43 @@ func (m *Coordinators) runOne(op *command.Op, req msg.Message, c *msg.ShardComma
 }
 
 func (f *forward) check(ctx context.Context, r *run) (local bool, err error) {
-	_, e, err := r.m.entry(ctx, f.ns())
+	at, _, e, err := r.m.entryOf(ctx, f.ns())
 	if err != nil || e == nil {
 		return err == nil, err
+	}
+	if at != f.ns() {
+		f.at.Buckets = catalog.CollOf(at)
 	}
 	f.at.UUID = e.UUID
 	return false, f.locate(ctx, r)
 }
 
+// coll returns the name under which the shards have the collection: that of the buckets for a time series.
+func (f *forward) coll() string {
+	if f.at.Buckets != "" {
+		return f.at.Buckets
+	}
+	return f.req.Coll
+}
+
+// tracked returns the namespace that has the catalog's entry.
+func (f *forward) tracked() string { return f.req.DB + "." + f.coll() }
+
 // locate lists the shards that have the collection.
 func (f *forward) locate(ctx context.Context, r *run) error {
-	r.m.State.Catalog.InvalidateCollection(f.ns())
-	info, err := r.m.State.Catalog.Collection(ctx, f.ns())
+	r.m.State.Catalog.InvalidateCollection(f.tracked())
+	info, err := r.m.State.Catalog.Collection(ctx, f.tracked())
 	if err != nil {
 		return err
 	}
 	if info.Map == nil || info.Map.UUID != f.at.UUID {
-		return mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "the placement of %s is changing", f.ns())
+		return mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "the placement of %s is changing", f.tracked())
 	}
 	f.at.Shards, f.at.Home, f.at.Idle, f.key = slices.Clone(info.Shards()), "", "", info.Map.Key
 	if !info.Sharded() {
 		f.at.Home = info.Home()
 	}
-	if c := r.m.Engine.Catalog().Lookup(f.ns()); c != nil && c.UUID == catalog.UUID(f.at.UUID) && !slices.Contains(f.at.Shards, r.m.State.ID) {
+	if c := r.m.Engine.Catalog().Lookup(f.tracked()); c != nil && c.UUID == catalog.UUID(f.at.UUID) && !slices.Contains(f.at.Shards, r.m.State.ID) {
 		f.at.Shards, f.at.Idle = append(f.at.Shards, r.m.State.ID), r.m.State.ID
 	}
 	return nil
@@ -123,14 +138,30 @@ func (f *forward) admitsUnique() error {
 func (f *forward) phases() []phase {
 	return []phase{
 		{name: "freezeMigrations", do: func(ctx context.Context, r *run) error {
-			return r.allowMigrations(ctx, f.ns(), f.at.UUID, false)
+			return r.allowMigrations(ctx, f.tracked(), f.at.UUID, false)
 		}},
 		{name: "checkShards", do: f.checkShards},
 		{name: "updateShards", do: f.send},
-		{name: "unfreezeMigrations", final: true, do: func(ctx context.Context, r *run) error {
-			return r.allowMigrations(ctx, f.ns(), f.at.UUID, true)
-		}},
+		{name: "unfreezeMigrations", final: true, do: f.release},
 	}
+}
+
+// release lets chunks move again, and writes into the catalog how the buckets of a time series are filled now. Routers place measurements by
+// that. Until a router has read it, the shards refuse what belongs elsewhere (Command.misplaced), and what it asks for does not depend on it.
+func (f *forward) release(ctx context.Context, r *run) error {
+	m := &msg.SetAllowMigrations{NS: f.tracked(), UUID: f.at.UUID, Allow: true, Run: r.name()}
+	if f.rebuckets() {
+		if c := r.m.Engine.Catalog().Lookup(f.tracked()); c != nil && c.UUID == catalog.UUID(f.at.UUID) {
+			m.TimeSeries = namespace.SeriesIn(c).Options.Doc()
+		}
+	}
+	_, err := r.onConfig(ctx, m)
+	return err
+}
+
+// rebuckets reports whether the command changes how the buckets of a time series are filled.
+func (f *forward) rebuckets() bool {
+	return f.at.Buckets != "" && value.Lookup(f.req.Command, "timeseries").T == value.Document
 }
 
 // checkShards has every shard check the command before any shard executes it. The shards are listed again: until migrations
@@ -146,7 +177,7 @@ func (f *forward) checkShards(ctx context.Context, r *run) error {
 		if err != nil {
 			return err
 		}
-		body, err := cluster.Run(ctx, s.Peer, r.message(&msg.CheckCommand{ShardCommand: msg.ShardCommand{DB: f.req.DB, Coll: f.req.Coll, Command: f.command()}}))
+		body, err := cluster.Run(ctx, s.Peer, r.message(&msg.CheckCommand{ShardCommand: msg.ShardCommand{DB: f.req.DB, Coll: f.coll(), Command: f.command()}}))
 		var would msg.CheckCommandReply
 		if err == nil {
 			err = msg.Parse(body, &would)
@@ -172,6 +203,11 @@ func (f *forward) send(ctx context.Context, r *run) error {
 	defer end()
 	var mu sync.Mutex
 	var replies []msg.ShardAnswer
+	if f.rebuckets() { // no bucket is longer than readers think: the view, which tells them, is here
+		if _, err := f.sendTo(ctx, r, r.m.State.ID); err != nil {
+			return err
+		}
+	}
 	err := f.each(ctx, func(ctx context.Context, id string) error {
 		answer, err := f.sendTo(ctx, r, id)
 		if err == nil && id != f.at.Idle {
@@ -198,8 +234,8 @@ func (f *forward) send(ctx context.Context, r *run) error {
 const createIndexesKind = "createIndexes"
 
 // each does something on every shard, concurrently. An index that the command names may be missing on some: they have dropped it when
-// the phase was carried out before, or it was created when they owned nothing of the collection. If a shard refuses, the others need not
-// go on with what may take long.
+// the phase was carried out before, or it was created when they owned nothing of the collection. If a shard refuses, the work of the others,
+// which may take long, is interrupted.
 func (f *forward) each(ctx context.Context, do func(ctx context.Context, id string) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -239,8 +275,18 @@ func (f *forward) each(ctx context.Context, do func(ctx context.Context, id stri
 // successor of the same name. Fields without a value are left out.
 func (f *forward) command(more ...value.Field) []byte {
 	cmd, mark := value.Begin(nil)
+	first := true
 	for k, v := range value.Elements(f.req.Command) {
-		cmd = value.Append(cmd, k, v)
+		switch {
+		case first:
+			v = value.NewString(f.coll())
+		case k == "isTimeseriesNamespace" && f.at.Buckets != "":
+			continue
+		}
+		cmd, first = value.Append(cmd, k, v), false
+	}
+	if f.at.Buckets != "" {
+		cmd = value.Append(cmd, "isTimeseriesNamespace", value.NewBool(true))
 	}
 	if value.Lookup(f.req.Command, "collectionUUID").IsMissing() {
 		cmd = value.Append(cmd, "collectionUUID", value.NewBinary(4, f.at.UUID[:]))
@@ -262,7 +308,7 @@ func (f *forward) sendTo(ctx context.Context, r *run, id string) (a msg.ShardAns
 	}
 	cmd := f.command(value.F("comment", r.doc.comment), value.F("$db", value.NewString(f.req.DB)))
 	runAt := cluster.RunWrite
-	if f.kind == createIndexesKind { // which has its client's write concern: whether that is satisfied is told, and changes nothing
+	if f.kind == createIndexesKind { // which has its client's write concern: whether it is satisfied is reported, and changes nothing
 		runAt = cluster.Run
 	}
 	reply, err := runAt(ctx, s.Peer, cmd)
@@ -283,19 +329,17 @@ func (f *forward) sendTo(ctx context.Context, r *run, id string) (a msg.ShardAns
 func (f *forward) undo(ctx context.Context, r *run) error {
 	for _, made := range f.at.Missing {
 		for _, name := range made.Names {
-			if err := r.dropIndexAt(ctx, made.Shard, f.ns(), f.at.UUID, name); err != nil {
+			if err := r.dropIndexAt(ctx, made.Shard, f.tracked(), f.at.UUID, name); err != nil {
 				return err
 			}
 		}
 	}
-	return r.allowMigrations(ctx, f.ns(), f.at.UUID, true)
+	return r.allowMigrations(ctx, f.tracked(), f.at.UUID, true)
 }
 
 // dropIndexAt drops an index of a collection on a shard, unless it is gone.
 func (r *run) dropIndexAt(ctx context.Context, shard, ns string, uuid [16]byte, name string) error {
-	err := r.runAt(ctx, shard, ns, []value.Field{
-		value.F("dropIndexes", value.NewString(catalog.CollOf(ns))), value.F("index", value.NewString(name)), value.F("collectionUUID", value.NewBinary(4, uuid[:])),
-	})
+	err := r.runAt(ctx, shard, msg.Doc(&msg.DropIndex{DB: catalog.DBOf(ns), Coll: catalog.CollOf(ns), Index: name, UUID: uuid}))
 	switch mongoerr.CodeOf(err) {
 	case mongoerr.IndexNotFound, mongoerr.NamespaceNotFound, mongoerr.CollectionUUIDMismatch, mongoerr.ShardNotFound:
 		return nil

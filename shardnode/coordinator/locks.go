@@ -60,7 +60,7 @@ func namesOf(op operation) (out []lockedName) {
 const migrationWait = 5 * time.Second
 
 // LockForMigration takes the DDL locks of a collection for a migration that begins: not beside other DDL, except for createIndexes. It
-// releases them when the migration is known, since a DDL that comes then has migrations stopped. The locks of this shard are those that
+// releases them once the migration is registered, since a later DDL stops migrations first. The locks of this shard are those that
 // count if it is the primary shard of the database; other donors learn of DDL from the config server, which refuses their commit.
 func (m *Coordinators) LockForMigration(ctx context.Context, ns string) (unlock func(), err error) {
 	names := []lockedName{{lock.Resource{Kind: lock.DDLDatabase, Name: catalog.DBOf(ns)}, lock.IX}, {lock.Resource{Kind: lock.DDLCollection, Name: ns}, lock.IX}}
@@ -76,7 +76,7 @@ func (m *Coordinators) lock(ctx context.Context, op operation, wait time.Duratio
 	return m.lockNames(ctx, namesOf(op), op.name(), wait)
 }
 
-// lockNames takes locks in their order. It takes none on a node that is not primary, or not completely yet, or that steps down meanwhile.
+// lockNames takes locks in their order. It takes none on a node that is not primary, is still stepping up, or steps down meanwhile.
 func (m *Coordinators) lockNames(ctx context.Context, names []lockedName, reason string, wait time.Duration) (*held, error) {
 	m.mu.Lock()
 	if m.mu.ctx.Err() != nil {

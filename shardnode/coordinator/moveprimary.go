@@ -14,8 +14,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// movePrimary gives a database another primary shard, with the collections that are not sharded. They are cloned, and what is written
-// meanwhile is sent after, while clients go on; then writes are blocked for the rest, and reads for the commit (databasecopy.go). Of
+// movePrimary gives a database another primary shard, with the collections that are not sharded. They are cloned, and the changes made
+// meanwhile are sent while clients continue to write; then writes are blocked for the rest, and reads for the commit (databasecopy.go). Of
 // sharded collections the new primary gets only the definition.
 type movePrimary struct {
 	req *msg.ShardMovePrimary
@@ -23,7 +23,7 @@ type movePrimary struct {
 }
 
 func (m *Coordinators) movePrimary(op *command.Op, req *msg.ShardMovePrimary, dst []byte) ([]byte, error) {
-	to, err := m.State.Registry.Shard(op, req.To)
+	to, err := m.State.Registry.Listed(op, req.To)
 	if err != nil {
 		return dst, err
 	}
@@ -42,7 +42,7 @@ func (p *movePrimary) check(ctx context.Context, r *run) (local bool, err error)
 	if err := r.m.State.Registry.Reload(ctx); err != nil {
 		return false, err
 	}
-	to, err := r.m.State.Registry.Shard(ctx, p.req.To)
+	to, err := r.m.State.Registry.Listed(ctx, p.req.To)
 	if err == nil && to.Draining {
 		err = mongoerr.Newf(mongoerr.IllegalOperation, "Shard %s is currently draining and cannot be the primary of a database", p.req.To)
 	}
@@ -76,7 +76,7 @@ func (p *movePrimary) phases() []phase {
 	}
 }
 
-// event is what change streams are told once the new primary is named, before anything is written there.
+// event returns the event for change streams, which is logged once the new primary is chosen, before anything is written there.
 func (p *movePrimary) event() event {
 	return event{ns: p.req.DB + ".$cmd", doc: value.Doc(value.F("movePrimary", value.NewString(p.req.DB)), value.F("from", value.NewString(p.at.From)),
 		value.F("to", value.NewString(p.req.To)))}
@@ -175,7 +175,7 @@ func (p *movePrimary) undo(ctx context.Context, r *run) error {
 	return r.block(ctx, msg.Unblock, []string{p.req.To}, p.req.DB)
 }
 
-// forget has the recipient store nothing more of the run: parts that arrive later are refused.
+// forget makes the recipient refuse parts of the run that arrive later.
 func (p *movePrimary) forget(ctx context.Context, r *run) error {
 	return r.onShard(ctx, p.req.To, &msg.MovePrimaryForget{DB: p.req.DB, Section: r.doc.id})
 }

@@ -36,6 +36,8 @@ type phase struct {
 	// event, unless nil, returns the event for change streams when the phase begins: it is logged in the unit of work that
 	// writes the state document, so that it is reported once.
 	event func() event
+	// former are names of phases of earlier versions that have become part of this one.
+	former []string
 }
 
 // event is a no-op entry in the oplog about a collection.

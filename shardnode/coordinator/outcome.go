@@ -10,6 +10,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode/migration"
 	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/shardnode/statedoc"
 	"github.com/shoaldb/shoal/storage"
@@ -17,12 +18,12 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// A router that gets no reply from a coordinator sends the request again, with the same id. If the run goes on, the request joins it. If
+// A router that gets no reply from a coordinator sends the request again, with the same id. If the run continues, the request joins it. If
 // it has completed, the reply is in this collection for a while: executed once more, many operations would find nothing to do, and
-// answer with an error. What is one unit of work on this shard has no run; that unit stores the reply, too.
+// return an error. What is one unit of work on this shard has no run; that unit stores the reply, too.
 
 // outcomesNS is the namespace of the replies of completed runs.
-const outcomesNS = "config.system.sharding_ddl_outcomes"
+const outcomesNS = migration.OutcomesNS
 
 // outcomesKept is for how long replies are kept, which is longer than routers send a request again.
 const outcomesKept = 2 * time.Minute
@@ -81,13 +82,21 @@ func outcomeDoc(request catalog.UUID, reply []byte) []byte {
 	return value.Doc(value.F("_id", request.Value()), value.F("at", value.NewTime(time.Now())), value.F("reply", value.NewDocument(value.End(append(doc, reply...), mark))))
 }
 
-// keepsOutcome has the client's command of a request, which is one unit of work on this shard, store its reply in that unit.
+// keepsOutcome makes the client's command of a request, which is one unit of work on this shard, store its reply in that unit.
 func (m *Coordinators) keepsOutcome(op, in *command.Op) {
 	asked := parseRequestID(op.Req.Body)
 	if asked.id.IsZero() {
 		return
 	}
-	m.tidyOutcomes(op)
+	if done := m.tidyOutcomes(); done != nil {
+		t := time.NewTimer(tidyWait)
+		defer t.Stop()
+		select {
+		case <-done:
+		case <-t.C:
+		case <-op.Done():
+		}
+	}
 	namespace.KeepOutcome(in, func(u *storage.UnitOfWork, reply []byte) error {
 		c := u.Catalog().Lookup(outcomesNS)
 		if c == nil {
@@ -101,15 +110,16 @@ func (m *Coordinators) keepsOutcome(op, in *command.Op) {
 // tidyWait is how long a client's command waits for the collection of replies to be created, which happens once.
 const tidyWait = 200 * time.Millisecond
 
-// tidyOutcomes creates the collection of replies, and removes old ones from time to time: the units of clients' commands only add some.
-// Without a majority that takes until the node steps down, for which no client's command waits.
-func (m *Coordinators) tidyOutcomes(op *command.Op) {
+// tidyOutcomes creates the collection of replies, and removes old ones from time to time: the units of clients' commands, and those that end a
+// run, only add some. Without a majority that lasts until the node steps down; no client's command waits for it. If the collection has to be
+// created, it returns what is closed then.
+func (m *Coordinators) tidyOutcomes() (created <-chan struct{}) {
 	there := m.Engine.Catalog().Lookup(outcomesNS) != nil
 	m.mu.Lock()
 	ctx := m.mu.ctx
 	if ctx.Err() != nil || there && time.Since(m.mu.tidied) < outcomesKept {
 		m.mu.Unlock()
-		return
+		return nil
 	}
 	m.mu.tidied = time.Now()
 	m.wg.Add(1)
@@ -127,15 +137,9 @@ func (m *Coordinators) tidyOutcomes(op *command.Op) {
 		}) // the next command does it, if this one could not
 	}()
 	if there {
-		return
+		return nil
 	}
-	t := time.NewTimer(tidyWait)
-	defer t.Stop()
-	select {
-	case <-done:
-	case <-t.C:
-	case <-op.Done():
-	}
+	return done
 }
 
 // forgetOutcomes removes the replies from before a time, which are the first ones of the collection.

@@ -62,6 +62,37 @@ func (r *run) onEachThenHere(ctx context.Context, ids []string, m func(id string
 	return r.onShard(ctx, here, m(here))
 }
 
+// ends is what the participants of the last phase end with their part: their sections and, on this shard, the run.
+func (r *run) ends(shard string, names ...string) msg.SectionEnd {
+	end := msg.SectionEnd{Release: names}
+	if shard == r.m.State.ID {
+		end.Run = r.doc.ID()
+		if !r.doc.request.IsZero() {
+			end.Outcome = outcomeDoc(r.doc.request, r.doc.op.reply(nil))
+		}
+	}
+	return end
+}
+
+// lastOnEach sends the messages of the last phase, which end the run: to this shard when the others have replied. Until then it blocks the names, so
+// that nobody sees a part of the change, and since it has the database's collections without an entry, nothing takes a name that is dropped.
+func (r *run) lastOnEach(ctx context.Context, ids []string, m func(id string) msg.Message) error {
+	err := r.onEachThenHere(ctx, ids, m)
+	r.removed = err == nil
+	return err
+}
+
+// both does two things at once.
+func both(one, other func() error) error {
+	errs := make(chan error, 1)
+	go func() { errs <- other() }()
+	err := one()
+	if also := <-errs; err == nil || also != nil && cluster.Transient(err) && !cluster.Transient(also) { // permanent errors first
+		err = also
+	}
+	return err
+}
+
 // block begins or ends the run's critical section of names on shards.
 func (r *run) block(ctx context.Context, kind string, ids []string, names ...string) error {
 	return r.onEach(ctx, ids, func(string) msg.Message {
@@ -94,9 +125,7 @@ func (r *run) shardIDs(ctx context.Context) ([]string, error) {
 
 // entry reads a collection's catalog entry from the config server's primary; nil if there is none.
 func (m *Coordinators) entry(ctx context.Context, ns string) ([]byte, *cluster.CollectionEntry, error) {
-	docs, err := cluster.FindAll(ctx, m.State.Registry.Config(), "config", value.Doc(
-		value.F("find", value.NewString("collections")), value.F("filter", value.NewDocument(value.Doc(value.F("_id", value.NewString(ns))))),
-		value.F("$db", value.NewString("config"))))
+	docs, err := cluster.Find{NS: "config.collections", Filter: value.Doc(value.F("_id", value.NewString(ns)))}.All(ctx, m.State.Registry.Config())
 	if err != nil || len(docs) == 0 {
 		return nil, nil, err
 	}
@@ -106,10 +135,8 @@ func (m *Coordinators) entry(ctx context.Context, ns string) ([]byte, *cluster.C
 
 // entriesOf reads the catalog's entries of a database's collections.
 func (m *Coordinators) entriesOf(ctx context.Context, db string) (out []*cluster.CollectionEntry, err error) {
-	docs, err := cluster.FindAll(ctx, m.State.Registry.Config(), "config", value.Doc(
-		value.F("find", value.NewString("collections")), value.F("filter", value.NewDocument(value.Doc(value.F("_id", value.NewDocument(value.Doc(
-			value.F("$gt", value.NewString(db+".")), value.F("$lt", value.NewString(db+"/")))))))),
-		value.F("$db", value.NewString("config"))))
+	within := value.NewDocument(value.Doc(value.F("$gt", value.NewString(db+".")), value.F("$lt", value.NewString(db+"/"))))
+	docs, err := cluster.Find{NS: "config.collections", Filter: value.Doc(value.F("_id", within))}.All(ctx, m.State.Registry.Config())
 	if err != nil {
 		return nil, err
 	}

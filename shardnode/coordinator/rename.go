@@ -61,6 +61,9 @@ func (n *rename) check(ctx context.Context, r *run) (local bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	if _, series := r.m.seriesAt(from); series {
+		return false, mongoerr.Newf(mongoerr.CommandNotSupportedOnView, "cannot rename view: %s", from)
+	}
 	target, err := r.m.place(ctx, to)
 	if err != nil {
 		return false, err
@@ -68,8 +71,21 @@ func (n *rename) check(ctx context.Context, r *run) (local bool, err error) {
 	if err := n.onSameShard(ctx, r); err != nil {
 		return false, err
 	}
+	across := catalog.DBOf(from) != catalog.DBOf(to)
 	if !source.sharded && !target.sharded {
-		return true, nil
+		sampled, err := n.sampled(ctx, r, source, target)
+		if err != nil || !sampled {
+			return err == nil, err
+		}
+		if across { // a copy that is put in place of the collection: no run repeats that, and sampling ends before it
+			if n.admits(source, target) != nil {
+				return true, nil // the command reports it
+			}
+			return true, n.stopSampling(ctx, r, source, target)
+		}
+	}
+	if across {
+		return false, mongoerr.New(mongoerr.CommandFailed, "Source and destination collections must be on the same database.")
 	}
 	if err := n.admits(source, target); err != nil {
 		return false, err
@@ -99,8 +115,6 @@ func (n *rename) onSameShard(ctx context.Context, r *run) error {
 func (n *rename) admits(source, target place) error {
 	from, to := n.req.NS, n.req.To
 	switch {
-	case catalog.DBOf(from) != catalog.DBOf(to):
-		return mongoerr.New(mongoerr.CommandFailed, "Source and destination collections must be on the same database.")
 	case from == to:
 		return mongoerr.New(mongoerr.IllegalOperation, "Can't rename a collection to itself")
 	case !source.there:
@@ -142,14 +156,11 @@ func parseDropTarget(v value.Value) (drop bool, uuid *[16]byte, err error) {
 
 func (n *rename) phases() []phase {
 	return []phase{
-		{name: "freezeMigrations", do: func(ctx context.Context, r *run) error { return n.allowMigrations(ctx, r, false) }},
-		{name: "blockCrudAndRename", do: func(ctx context.Context, r *run) error {
-			return r.block(ctx, msg.BlockReadsAndWrites, n.at.Shards, n.req.NS, n.req.To)
+		{name: "blockCrudAndRename", former: []string{"freezeMigrations"}, do: func(ctx context.Context, r *run) error {
+			return both(func() error { return r.block(ctx, msg.BlockReadsAndWrites, n.at.Shards, n.req.NS, n.req.To) },
+				func() error { return n.allowMigrations(ctx, r, false) })
 		}},
-		{name: "renameMetadata", final: true, do: n.carryOut},
-		{name: "unblockCRUD", do: func(ctx context.Context, r *run) error {
-			return r.block(ctx, msg.Unblock, n.at.Shards, n.req.NS, n.req.To)
-		}},
+		{name: "renameMetadata", final: true, former: []string{"unblockCRUD"}, do: n.carryOut},
 	}
 }
 
@@ -160,15 +171,34 @@ func (n *rename) allowMigrations(ctx context.Context, r *run, allow bool) error 
 	return r.allowMigrations(ctx, n.req.To, *n.at.Target, allow)
 }
 
-// carryOut renames in the catalog, then on the shards: on this one last, since change streams get the event from its oplog.
+// carryOut renames in the catalog, then on the shards, where it ends the critical sections: on this one last, since change streams get the event from its oplog.
 func (n *rename) carryOut(ctx context.Context, r *run) error {
 	_, err := r.onConfig(ctx, &msg.RenameMetadata{NS: n.req.NS, To: n.req.To, UUID: n.at.UUID, Sharded: n.at.Sharded, Target: n.at.Target})
 	if err != nil {
 		return err
 	}
-	return r.onEachThenHere(ctx, n.at.Shards, func(id string) msg.Message {
-		return &msg.RenameCollectionParticipant{NS: n.req.NS, To: n.req.To, UUID: n.at.UUID, FromMigrate: id != r.m.State.ID, Section: r.doc.id}
+	return r.lastOnEach(ctx, n.at.Shards, func(id string) msg.Message {
+		return &msg.RenameCollectionParticipant{End: r.ends(id, n.req.NS, n.req.To),
+			NS: n.req.NS, To: n.req.To, UUID: n.at.UUID, StayTemp: n.req.StayTemp, FromMigrate: id != r.m.State.ID, Section: r.doc.id}
 	})
+}
+
+// sampled reports whether queries of the source or the target are sampled.
+func (n *rename) sampled(ctx context.Context, r *run, source, target place) (bool, error) {
+	one, err := r.sampled(ctx, n.req.NS, source.uuid)
+	if err != nil {
+		return false, err
+	}
+	other, err := r.sampled(ctx, n.req.To, target.uuid)
+	return one || other, err
+}
+
+// stopSampling ends the sampling of source and target at once.
+func (n *rename) stopSampling(ctx context.Context, r *run, source, target place) error {
+	if err := r.stopSampling(ctx, n.req.NS, value.NewBinary(4, source.uuid[:])); err != nil {
+		return err
+	}
+	return r.stopSampling(ctx, n.req.To, value.NewBinary(4, target.uuid[:]))
 }
 
 func (n *rename) undo(ctx context.Context, r *run) error {

@@ -10,25 +10,45 @@ import (
 )
 
 // reshard holds a collection's name while the config server gives the collection another key or other shards. The run's id is that of
-// the operation there: whoever asks again joins it.
+// the operation there: a repeated request joins it.
 type reshard struct {
 	req *msg.ShardReshard
+	at  msg.ReshardFound
 }
 
 func (m *Coordinators) reshard(op *command.Op, req *msg.ShardReshard, dst []byte) ([]byte, error) {
 	return m.run(op, req, "", dst)
 }
 
-func (s *reshard) name() string              { return s.req.Provenance }
-func (s *reshard) locks() (string, []string) { return catalog.DBOf(s.req.NS), []string{s.req.NS} }
-func (s *reshard) found() msg.Message        { return nil }
-func (s *reshard) reply(dst []byte) []byte   { return dst }
+func (s *reshard) name() string { return s.req.Provenance }
+func (s *reshard) locks() (string, []string) {
+	return catalog.DBOf(s.req.NS), lockedWithBuckets(s.req.NS)
+}
+func (s *reshard) found() msg.Message      { return &s.at }
+func (s *reshard) reply(dst []byte) []byte { return dst }
 
-func (s *reshard) check(context.Context, *run) (local bool, err error) {
+func (s *reshard) check(_ context.Context, r *run) (local bool, err error) {
 	if catalog.CollOf(s.req.NS) == "" {
 		return false, mongoerr.Newf(mongoerr.InvalidNamespace, "Invalid namespace specified '%s'", s.req.NS)
 	}
-	return false, nil
+	return false, s.resolveSeries(r)
+}
+
+// ns returns the namespace that is resharded: that of the buckets for a time series collection.
+func (s *reshard) ns() string {
+	if s.at.Buckets != "" {
+		return s.at.Buckets
+	}
+	return s.req.NS
+}
+
+// onConfig returns the request for the config server, which knows time series collections by their buckets alone.
+func (s *reshard) onConfig(id [16]byte) *msg.ConfigReshard {
+	m := &msg.ConfigReshard{NS: s.ns(), ID: id, Reshard: s.req.Reshard}
+	if s.at.Buckets != "" {
+		m.Key, m.Zones, m.Index = s.at.Key, s.at.Zones, s.at.Index
+	}
+	return m
 }
 
 func (s *reshard) phases() []phase {
@@ -40,7 +60,7 @@ func (s *reshard) phases() []phase {
 
 // await begins the operation on the config server, or joins it, and waits for its end.
 func (s *reshard) await(ctx context.Context, r *run) error {
-	body, err := r.onConfig(ctx, &msg.ConfigReshard{NS: s.req.NS, ID: r.doc.id, Reshard: s.req.Reshard})
+	body, err := r.onConfig(ctx, s.onConfig(r.doc.id))
 	if err != nil {
 		return err
 	}
@@ -54,15 +74,15 @@ func (s *reshard) await(ctx context.Context, r *run) error {
 	return nil
 }
 
-// forget tells the config server that the outcome is known here.
+// forget informs the config server that the outcome is known here.
 func (s *reshard) forget(ctx context.Context, r *run) error {
-	_, err := r.onConfig(ctx, &msg.ForgetReshard{NS: s.req.NS, ID: r.doc.id})
+	_, err := r.onConfig(ctx, &msg.ForgetReshard{NS: s.ns(), ID: r.doc.id})
 	return err
 }
 
 // undo aborts the operation on the config server, which may have started it although the request failed in transit.
 func (s *reshard) undo(ctx context.Context, r *run) error {
-	_, err := r.onConfig(ctx, &msg.AbortReshard{NS: s.req.NS, ID: (*[16]byte)(&r.doc.id)})
+	_, err := r.onConfig(ctx, &msg.AbortReshard{NS: s.ns(), ID: (*[16]byte)(&r.doc.id)})
 	switch mongoerr.CodeOf(err) {
 	case mongoerr.NoSuchReshardCollection, mongoerr.ReshardCollectionCommitted:
 		err = nil

@@ -20,11 +20,13 @@ type run struct {
 	locks   *held
 	started bool
 	stored  bool
+	removed bool   // the last phase has removed the state document
 	at      string // the current phase, for observers; guarded by m.mu
 
 	waiters int                     // the requests that wait for the run; guarded by m.mu, as are the following two
-	stop    context.CancelCauseFunc // ends what is under way, if that can be aborted
-	aborted error                   // why it is to end
+	stop    context.CancelCauseFunc // ends the current step, if it can be aborted
+	aborted error                   // the reason why it has to end
+	stall   stall
 
 	done chan struct{}
 	err  error // set before done is closed
@@ -40,7 +42,7 @@ func (r *run) wait(op *command.Op, dst []byte) ([]byte, error) {
 	r.m.mu.Unlock()
 	err := r.end(op)
 	r.m.mu.Lock()
-	if r.waiters--; err != nil && r.waiters == 0 && r.doc.op.name() == createIndexesKind {
+	if r.waiters--; err != nil && err != errGoesOn && r.waiters == 0 && r.doc.op.name() == createIndexesKind {
 		r.abort(errBuildAborted(err.Error()))
 	}
 	r.m.mu.Unlock()
@@ -52,16 +54,6 @@ func (r *run) wait(op *command.Op, dst []byte) ([]byte, error) {
 	}
 	op.AdvanceOperationTime(uint64(r.m.Engine.Visible()))
 	return r.doc.op.reply(dst), nil
-}
-
-// end waits for the end of a run.
-func (r *run) end(op *command.Op) error {
-	select {
-	case <-r.done:
-		return nil
-	case <-op.Done():
-		return op.Err()
-	}
 }
 
 // undone reports whether the run has ended without effect.
@@ -78,7 +70,9 @@ func (r *run) undone() bool {
 // next primary.
 func (r *run) execute(ctx context.Context) {
 	err := r.through(ctx)
-	if err == nil {
+	if r.removed {
+		r.m.tidyOutcomes()
+	} else if err == nil {
 		err = r.persist(ctx, func() error { return r.remove(ctx) })
 	}
 	r.m.mu.Lock()
@@ -100,15 +94,15 @@ func (r *run) execute(ctx context.Context) {
 //
 // Invariant: the state document names a phase before anything of the phase is done, and the set has it durably. Whoever
 // becomes primary repeats the phase that it finds, so each phase may be carried out several times, the last time by
-// another node, and has to come to the same end. The first phase marked final is the point of no return: an error
-// before it is stored (failed) and everything is undone, an error behind it is tried again for as long as it takes.
+// another node, and has to have the same result. The first phase marked final is the point of no return: after an error
+// before it is stored (failed) everything is undone, after a later error the step is repeated for as long as it takes.
 //
 // Hazard: the primary that was replaced may still be at work on the same phase, and its messages arrive late.
 // Participants therefore do only what the run that holds their critical section asks for (HoldsSection). Changes of the
 // catalog name the collection by its UUID, so that a late one does not meet a successor of the same name.
 //
-// Rejected: a time limit behind which an operation that makes no progress is given up. Some shards would have dropped
-// the collection and others not, with no document left to say who has to finish.
+// Rejected: a time limit after which an operation without progress is given up. Some shards would have dropped
+// the collection and others not, with no document left from which somebody could finish.
 func (r *run) through(ctx context.Context) error {
 	phases := r.doc.op.phases()
 	from := 0
@@ -182,6 +176,7 @@ func (r *run) store(ctx context.Context, told func() event) error {
 
 // persist repeats a write of the state document until it succeeds, or ctx has ended.
 func (r *run) persist(ctx context.Context, write func() error) error {
+	defer r.awaits()()
 	for try := 0; ; try++ {
 		err := write()
 		if err == nil {
@@ -214,6 +209,7 @@ const hangPoint = "hangBeforeRunningShardingDDLPhase"
 func (r *run) retry(ctx context.Context, always bool, f func() error) error {
 	for try := 0; ; try++ {
 		err := f()
+		r.noteAttempt(err)
 		var final permanent
 		if err == nil || ctx.Err() != nil || !always && (errors.As(err, &final) || !cluster.Transient(err)) {
 			return err

@@ -18,7 +18,7 @@ func TestOutcomeIsNotRepeated(t *testing.T) {
 		calls int
 	}{{permanent{why}, 1}, {why, 3}} {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		r, calls := &run{}, 0
+		r, calls := &run{m: &Coordinators{}}, 0
 		err := r.retry(ctx, false, func() error {
 			if calls++; calls == 3 {
 				return nil

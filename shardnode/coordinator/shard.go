@@ -15,7 +15,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// shard makes a collection sharded: with writes blocked, it creates the collection and its index here, if they are missing, and has the
+// shard makes a collection sharded: with writes blocked, it creates the collection and its index here, if they are missing, and makes the
 // config server lay out the chunks, create the collection on the shards that get any, and write its entry last.
 type shard struct {
 	req *msg.ShardShardCollection
@@ -26,16 +26,45 @@ func (m *Coordinators) shard(op *command.Op, req *msg.ShardShardCollection, dst 
 	return m.run(op, req, "", dst)
 }
 
-func (s *shard) name() string              { return "shardCollection" }
-func (s *shard) locks() (string, []string) { return catalog.DBOf(s.req.NS), []string{s.req.NS} }
-func (s *shard) found() msg.Message        { return &s.at }
+func (s *shard) name() string { return "shardCollection" }
+func (s *shard) locks() (string, []string) {
+	return catalog.DBOf(s.req.NS), lockedWithBuckets(s.req.NS)
+}
+func (s *shard) found() msg.Message { return &s.at }
+
+// ns returns the namespace that is sharded: that of the buckets for a time series collection.
+func (s *shard) ns() string {
+	if s.at.Buckets != "" {
+		return s.at.Buckets
+	}
+	return s.req.NS
+}
+
+// names returns the namespaces of the critical sections.
+func (s *shard) names() []string {
+	if s.at.Buckets != "" {
+		return []string{s.at.Buckets, s.req.NS}
+	}
+	return []string{s.req.NS}
+}
+
+// keyDoc returns the shard key in terms of the documents that are stored.
+func (s *shard) keyDoc() []byte {
+	if s.at.Buckets != "" {
+		return s.at.BucketKey
+	}
+	return s.req.Key
+}
 
 func (s *shard) check(ctx context.Context, r *run) (local bool, err error) {
-	ns := s.req.NS
-	if catalog.CollOf(ns) == "" {
-		return false, mongoerr.Newf(mongoerr.InvalidNamespace, "Invalid namespace specified '%s'", ns)
+	if catalog.CollOf(s.req.NS) == "" {
+		return false, mongoerr.Newf(mongoerr.InvalidNamespace, "Invalid namespace specified '%s'", s.req.NS)
 	}
-	key, err := cluster.ParseShardKey(s.req.Key)
+	if err := s.resolveSeries(r); err != nil {
+		return false, err
+	}
+	ns := s.ns()
+	key, err := cluster.ParseShardKey(s.keyDoc())
 	if err != nil {
 		return false, err
 	}
@@ -53,9 +82,9 @@ func (s *shard) check(ctx context.Context, r *run) (local bool, err error) {
 		if value.CompareDocs(e.Key.Doc(), key.Doc(), nil) == 0 && e.Unique == s.req.Unique {
 			return false, errAlreadyDone
 		}
-		return false, mongoerr.Newf(mongoerr.AlreadyInitialized, "sharding already enabled for collection %s", ns)
+		return false, mongoerr.Newf(mongoerr.AlreadyInitialized, "sharding already enabled for collection %s", s.req.NS)
 	}
-	s.at = msg.ShardFound{NewEpoch: cluster.NewObjectID()}
+	s.at.NewEpoch = cluster.NewObjectID()
 	if s.at.Shards, err = r.shardIDs(ctx); err != nil {
 		return false, err
 	}
@@ -69,22 +98,19 @@ func (s *shard) check(ctx context.Context, r *run) (local bool, err error) {
 
 // look returns the collection on this shard, nil if it has to be created, and refuses one that cannot be sharded.
 func (s *shard) look(r *run) (*catalog.Collection, error) {
-	ns := s.req.NS
+	ns := s.ns()
 	snap := r.m.Engine.Snapshot()
 	defer snap.Release()
 	c := snap.Catalog().Lookup(ns)
 	if c == nil {
-		v, err := namespace.ViewIn(snap, ns)
-		switch {
-		case err != nil || v == nil:
+		v, err := namespace.ViewIn(snap, s.req.NS)
+		if err != nil || v == nil {
 			return nil, err
-		case v.IsTimeseries():
-			return nil, mongoerr.New(mongoerr.NotImplemented, "sharding a time-series collection is not implemented")
 		}
 		return nil, mongoerr.Newf(mongoerr.CommandNotSupportedOnView, "Namespace %s is a view, not a collection", ns)
 	}
 	if namespace.IsBuckets(ns) {
-		return nil, mongoerr.New(mongoerr.NotImplemented, "sharding a time-series collection is not implemented")
+		return c, s.checkSeries(c)
 	}
 	if c.Capped {
 		return nil, mongoerr.New(mongoerr.InvalidOptions, "can't shard a capped collection")
@@ -127,7 +153,12 @@ func (s *shard) mayAddIndex(empty bool) error {
 }
 
 // indexOn returns the createIndexes command for the key's index on a collection with these options.
-func (s *shard) indexOn(options []byte, key *cluster.ShardKeyPattern) []value.Field {
+func (s *shard) indexOn(options []byte, key *cluster.ShardKeyPattern) []byte {
+	if s.at.Buckets != "" { // the index of measurements whose keys begin with the shard key
+		if user, err := cluster.ParseShardKey(s.req.Key); err == nil {
+			key = user
+		}
+	}
 	spec := []value.Field{value.F("key", value.NewDocument(key.Doc())), value.F("name", value.NewString(key.IndexName()))}
 	if s.req.Unique {
 		spec = append(spec, value.F("unique", value.NewBool(true)))
@@ -135,7 +166,7 @@ func (s *shard) indexOn(options []byte, key *cluster.ShardKeyPattern) []value.Fi
 	if value.Lookup(options, "collation").T == value.Document {
 		spec = append(spec, value.F("collation", value.NewDocument(namespace.SimpleCollation)))
 	}
-	return []value.Field{value.F("createIndexes", value.NewString(catalog.CollOf(s.req.NS))), value.F("indexes", value.NewArray(value.ArrayOf(value.NewDocument(value.Doc(spec...)))))}
+	return msg.Doc(&msg.CreateIndexes{DB: catalog.DBOf(s.ns()), Coll: catalog.CollOf(s.ns()), Indexes: [][]byte{value.Doc(spec...)}, Measurements: s.at.Buckets != ""})
 }
 
 func (m *Coordinators) empty(c *catalog.Collection) (bool, error) {
@@ -151,11 +182,11 @@ func (s *shard) phases() []phase {
 		{name: "enterWriteCriticalSection", do: s.holdWrites},
 		{name: "createCollection", do: s.makeHere},
 		{name: "enterCriticalSection", do: func(ctx context.Context, r *run) error {
-			return r.block(ctx, msg.BlockReadsAndWrites, s.at.Shards, s.req.NS)
+			return r.block(ctx, msg.BlockReadsAndWrites, s.at.Shards, s.names()...)
 		}},
 		{name: "commit", do: s.commit},
 		{name: "exitCriticalSection", final: true, event: s.event, do: func(ctx context.Context, r *run) error {
-			return r.block(ctx, msg.Unblock, s.at.Shards, s.req.NS)
+			return r.block(ctx, msg.Unblock, s.at.Shards, s.names()...)
 		}},
 	}
 }
@@ -167,10 +198,10 @@ func (s *shard) holdWrites(ctx context.Context, r *run) error {
 	if s.at.Home != "" && s.at.Home != r.m.State.ID {
 		ids = append(ids, s.at.Home)
 	}
-	if err := r.block(ctx, msg.BlockWrites, ids, s.req.NS); err != nil {
+	if err := r.block(ctx, msg.BlockWrites, ids, s.names()...); err != nil {
 		return err
 	}
-	key, err := cluster.ParseShardKey(s.req.Key)
+	key, err := cluster.ParseShardKey(s.keyDoc())
 	if err != nil {
 		return err
 	}
@@ -196,21 +227,17 @@ func (s *shard) holdWrites(ctx context.Context, r *run) error {
 // makeHere creates the collection and the index that the key needs, by the commands that clients use for that, and records what
 // other shards have to create.
 func (s *shard) makeHere(ctx context.Context, r *run) error {
-	key, err := cluster.ParseShardKey(s.req.Key)
+	key, err := cluster.ParseShardKey(s.keyDoc())
 	if err != nil {
 		return err
 	}
 	if s.at.Home != "" {
 		return s.makeThere(ctx, r, key)
 	}
-	name := value.NewString(catalog.CollOf(s.req.NS))
 	c, err := s.look(r)
 	if err == nil && c == nil {
-		f := []value.Field{value.F("create", name)}
-		if s.req.Collation != nil {
-			f = append(f, value.F("collation", value.NewDocument(s.req.Collation)))
-		}
-		if err = r.runAt(ctx, r.m.State.ID, s.req.NS, f); err == nil {
+		create := &msg.Create{DB: catalog.DBOf(s.req.NS), Coll: catalog.CollOf(s.req.NS), Collation: s.req.Collation, TimeSeries: s.req.TimeSeries}
+		if err = r.runAt(ctx, r.m.State.ID, msg.Doc(create)); err == nil {
 			c, err = s.look(r)
 		}
 	}
@@ -225,10 +252,10 @@ func (s *shard) makeHere(ctx context.Context, r *run) error {
 		return err
 	}
 	if needed {
-		if err := r.runAt(ctx, r.m.State.ID, s.req.NS, s.indexOn(c.Options, key)); err != nil {
+		if err := r.runAt(ctx, r.m.State.ID, s.indexOn(c.Options, key)); err != nil {
 			return err
 		}
-		if c = r.m.Engine.Catalog().Lookup(s.req.NS); c == nil {
+		if c = r.m.Engine.Catalog().Lookup(s.ns()); c == nil {
 			return mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s was dropped while it was sharded", s.req.NS)
 		}
 	}
@@ -243,24 +270,26 @@ func (s *shard) makeHere(ctx context.Context, r *run) error {
 }
 
 // runAt runs a client's command about a collection on a shard, whose critical section is the run's own.
-func (r *run) runAt(ctx context.Context, shard, ns string, f []value.Field) error {
+func (r *run) runAt(ctx context.Context, shard string, cmd []byte) error {
 	s, err := r.m.State.Registry.Shard(ctx, shard)
 	if err == nil {
-		_, err = cluster.RunWrite(ctx, s.Peer, value.Doc(append(f, value.F("$db", value.NewString(catalog.DBOf(ns))))...))
+		_, err = cluster.RunWrite(ctx, s.Peer, cmd)
 	}
 	return err
 }
 
 // commit has the config server make the collection sharded. A failed request was not executed, unless the entry shows otherwise.
 func (s *shard) commit(ctx context.Context, r *run) error {
+	args := s.req.ShardCollection
+	args.NS, args.Key = s.ns(), s.keyDoc()
 	_, err := r.onConfig(ctx, &msg.CommitShardCollection{
-		ShardCollection: s.req.ShardCollection, UUID: s.at.UUID, Options: s.at.Options, Indexes: s.at.Indexes, Empty: s.at.Empty, NewEpoch: s.at.NewEpoch, Home: s.at.Home, Run: r.name(),
+		ShardCollection: args, UUID: s.at.UUID, Options: s.at.Options, Indexes: s.at.Indexes, Empty: s.at.Empty, NewEpoch: s.at.NewEpoch, Home: s.at.Home, Run: r.name(),
 	})
 	if err == nil || cluster.Transient(err) || ctx.Err() != nil {
 		return err
 	}
-	r.m.State.Catalog.InvalidateCollection(s.req.NS)
-	info, ierr := r.m.State.Catalog.Collection(ctx, s.req.NS)
+	r.m.State.Catalog.InvalidateCollection(s.ns())
+	info, ierr := r.m.State.Catalog.Collection(ctx, s.ns())
 	switch {
 	case ierr != nil:
 		return mongoerr.New(mongoerr.HostUnreachable, ierr.Error())
@@ -271,8 +300,8 @@ func (s *shard) commit(ctx context.Context, r *run) error {
 }
 
 func (s *shard) event() event {
-	return event{ns: s.req.NS, uuid: s.at.UUID, doc: value.Doc(
-		value.F("shardCollection", value.NewString(s.req.NS)), value.F("shardKey", value.NewDocument(s.req.Key)), value.F("unique", value.NewBool(s.req.Unique)),
+	return event{ns: s.ns(), uuid: s.at.UUID, doc: value.Doc(
+		value.F("shardCollection", value.NewString(s.ns())), value.F("shardKey", value.NewDocument(s.keyDoc())), value.F("unique", value.NewBool(s.req.Unique)),
 		value.F("numInitialChunks", value.NewInt64(s.req.Chunks)), value.F("presplitHashedZones", value.NewBool(s.req.Presplit)))}
 }
 
@@ -281,7 +310,7 @@ func (s *shard) undo(ctx context.Context, r *run) error {
 	if s.at.Home != "" {
 		return s.undoPlaced(ctx, r)
 	}
-	ns, section := s.req.NS, (*[16]byte)(&r.doc.id)
+	ns, section := s.ns(), (*[16]byte)(&r.doc.id)
 	if s.at.NewIndex != "" {
 		if err := r.dropIndexAt(ctx, r.m.State.ID, ns, s.at.UUID, s.at.NewIndex); err != nil {
 			return err
@@ -301,13 +330,13 @@ func (s *shard) undo(ctx context.Context, r *run) error {
 	if c := r.m.Engine.Catalog().Lookup(ns); c != nil && s.at.Looked && !s.at.Existed {
 		empty, err := r.m.empty(c)
 		if err == nil && empty {
-			err = r.onShard(ctx, r.m.State.ID, &msg.DropCollectionParticipant{NS: ns, Section: section})
+			err = r.onShard(ctx, r.m.State.ID, &msg.DropCollectionParticipant{NS: s.req.NS, Section: section}) // a time series with its view
 		}
 		if err != nil && mongoerr.CodeOf(err) != mongoerr.ConflictingOperationInProgress {
 			return err
 		}
 	}
-	return r.block(ctx, msg.Unblock, s.at.Shards, ns)
+	return r.block(ctx, msg.Unblock, s.at.Shards, s.names()...)
 }
 
 func (s *shard) reply(dst []byte) []byte {

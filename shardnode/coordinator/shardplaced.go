@@ -15,15 +15,15 @@ import (
 
 // checkPlaced is check for such a collection.
 func (s *shard) checkPlaced(ctx context.Context, r *run, key *cluster.ShardKeyPattern, uuid [16]byte) error {
-	r.m.State.Catalog.InvalidateCollection(s.req.NS)
-	info, err := r.m.State.Catalog.Collection(ctx, s.req.NS)
+	r.m.State.Catalog.InvalidateCollection(s.ns())
+	info, err := r.m.State.Catalog.Collection(ctx, s.ns())
 	if err != nil {
 		return err
 	}
 	if info.Map == nil || info.Sharded() || info.Map.UUID != uuid {
-		return mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "the placement of %s is changing", s.req.NS)
+		return mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "the placement of %s is changing", s.ns())
 	}
-	s.at = msg.ShardFound{UUID: uuid, Home: info.Home(), NewEpoch: cluster.NewObjectID()}
+	s.at.UUID, s.at.Home, s.at.NewEpoch = uuid, info.Home(), cluster.NewObjectID()
 	if s.at.Shards, err = r.shardIDs(ctx); err != nil {
 		return err
 	}
@@ -33,8 +33,8 @@ func (s *shard) checkPlaced(ctx context.Context, r *run, key *cluster.ShardKeyPa
 
 // lookThere reads the collection from its home, and reports whether it needs an index for the key.
 func (s *shard) lookThere(ctx context.Context, r *run, key *cluster.ShardKeyPattern) (needed bool, err error) {
-	ns, coll := s.req.NS, value.NewString(catalog.CollOf(s.req.NS))
-	list, err := r.findAt(ctx, s.at.Home, ns, value.F("listCollections", value.NewInt32(1)), value.F("filter", value.NewDocument(value.Doc(value.F("name", coll)))))
+	ns := s.ns()
+	list, err := r.findAt(ctx, s.at.Home, ns, msg.Doc(&msg.ListCollections{DB: catalog.DBOf(ns), Filter: value.Doc(value.F("name", value.NewString(catalog.CollOf(ns))))}))
 	if err != nil {
 		return false, err
 	}
@@ -48,7 +48,7 @@ func (s *shard) lookThere(ctx context.Context, r *run, key *cluster.ShardKeyPatt
 	if err := s.checkCollation(s.at.Options); err != nil {
 		return false, err
 	}
-	specs, err := r.findAt(ctx, s.at.Home, ns, value.F("listIndexes", coll))
+	specs, err := r.findAt(ctx, s.at.Home, ns, msg.Doc(&msg.ListIndexes{DB: catalog.DBOf(ns), Coll: catalog.CollOf(ns)}))
 	if err != nil {
 		return false, err
 	}
@@ -62,12 +62,12 @@ func (s *shard) lookThere(ctx context.Context, r *run, key *cluster.ShardKeyPatt
 				ns, value.Lookup(spec, "name").Str())
 		}
 	}
-	first, err := r.findAt(ctx, s.at.Home, ns, value.F("find", coll), value.F("limit", value.NewInt32(1)))
+	first, err := r.findAt(ctx, s.at.Home, ns, cluster.Find{NS: ns, Limit: 1}.Doc())
 	if err != nil {
 		return false, err
 	}
 	s.at.Empty = len(first) == 0
-	err = r.onRecipient(ctx, s.at.Home, &msg.ValidateShardKey{NS: ns, UUID: s.at.UUID, Key: s.req.Key, Unique: s.req.Unique})
+	err = r.onRecipient(ctx, s.at.Home, &msg.ValidateShardKey{NS: ns, UUID: s.at.UUID, Key: s.keyDoc(), Unique: s.req.Unique})
 	if mongoerr.CodeOf(err) != mongoerr.InvalidOptions {
 		return false, err
 	}
@@ -75,13 +75,12 @@ func (s *shard) lookThere(ctx context.Context, r *run, key *cluster.ShardKeyPatt
 }
 
 // findAt reads with a command about a collection on a shard.
-func (r *run) findAt(ctx context.Context, shard, ns string, f ...value.Field) ([][]byte, error) {
+func (r *run) findAt(ctx context.Context, shard, ns string, cmd []byte) ([][]byte, error) {
 	s, err := r.m.State.Registry.Shard(ctx, shard)
 	if err != nil {
 		return nil, err
 	}
-	db := catalog.DBOf(ns)
-	return cluster.FindAll(ctx, s.Peer, db, value.Doc(append(f, value.F("$db", value.NewString(db)))...))
+	return cluster.FindAll(ctx, s.Peer, catalog.DBOf(ns), cmd)
 }
 
 // makeThere creates the index that the key needs.
@@ -90,7 +89,7 @@ func (s *shard) makeThere(ctx context.Context, r *run, key *cluster.ShardKeyPatt
 	if err != nil || !needed {
 		return err
 	}
-	if err := r.runAt(ctx, s.at.Home, s.req.NS, s.indexOn(s.at.Options, key)); err != nil {
+	if err := r.runAt(ctx, s.at.Home, s.indexOn(s.at.Options, key)); err != nil {
 		return err
 	}
 	_, err = s.lookThere(ctx, r, key)
@@ -101,14 +100,14 @@ func (s *shard) makeThere(ctx context.Context, r *run, key *cluster.ShardKeyPatt
 // replaced in one unit of work, so it is either the old one, or the run has got over the point of no return.
 func (s *shard) undoPlaced(ctx context.Context, r *run) error {
 	// This takes the name's lock on the config server: a commit that comes after it is refused.
-	if err := r.allowMigrations(ctx, s.req.NS, s.at.UUID, true); err != nil {
+	if err := r.allowMigrations(ctx, s.ns(), s.at.UUID, true); err != nil {
 		return err
 	}
 	for _, id := range s.at.Shards {
 		if id == s.at.Home || id == r.m.State.ID {
 			continue
 		}
-		err := r.onShard(ctx, id, &msg.DropCollectionParticipant{NS: s.req.NS, FromMigrate: true, Section: (*[16]byte)(&r.doc.id)})
+		err := r.onShard(ctx, id, &msg.DropCollectionParticipant{NS: s.ns(), FromMigrate: true, Section: (*[16]byte)(&r.doc.id)})
 		if err != nil && mongoerr.CodeOf(err) != mongoerr.ConflictingOperationInProgress { // which means that it holds no section there, and has created nothing
 			return err
 		}
@@ -117,9 +116,9 @@ func (s *shard) undoPlaced(ctx context.Context, r *run) error {
 		if s.at.NewIndex == "" {
 			break
 		}
-		if err := r.dropIndexAt(ctx, id, s.req.NS, s.at.UUID, s.at.NewIndex); err != nil {
+		if err := r.dropIndexAt(ctx, id, s.ns(), s.at.UUID, s.at.NewIndex); err != nil {
 			return err
 		}
 	}
-	return r.block(ctx, msg.Unblock, s.at.Shards, s.req.NS)
+	return r.block(ctx, msg.Unblock, s.at.Shards, s.names()...)
 }

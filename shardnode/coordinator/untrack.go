@@ -20,13 +20,15 @@ func (m *Coordinators) untrack(op *command.Op, req *msg.ShardUntrack, dst []byte
 	return m.run(op, req, "", dst)
 }
 
-func (u *untrack) name() string              { return "untrackUnsplittableCollection" }
-func (u *untrack) locks() (string, []string) { return catalog.DBOf(u.req.NS), []string{u.req.NS} }
-func (u *untrack) found() msg.Message        { return &u.at }
-func (u *untrack) reply(dst []byte) []byte   { return dst }
+func (u *untrack) name() string { return "untrackUnsplittableCollection" }
+func (u *untrack) locks() (string, []string) {
+	return catalog.DBOf(u.req.NS), lockedWithBuckets(u.req.NS)
+}
+func (u *untrack) found() msg.Message      { return &u.at }
+func (u *untrack) reply(dst []byte) []byte { return dst }
 
 func (u *untrack) check(ctx context.Context, r *run) (local bool, err error) {
-	_, e, err := r.m.entry(ctx, u.req.NS)
+	at, _, e, err := r.m.entryOf(ctx, u.req.NS)
 	if err != nil {
 		return false, err
 	}
@@ -36,13 +38,15 @@ func (u *untrack) check(ctx context.Context, r *run) (local bool, err error) {
 	if !e.Unsplittable {
 		return false, mongoerr.Newf(mongoerr.IllegalOperation, "collection %s is sharded and cannot be untracked", u.req.NS)
 	}
-	u.at.UUID = e.UUID
-	r.m.State.Catalog.InvalidateCollection(u.req.NS)
-	info, err := r.m.State.Catalog.Collection(ctx, u.req.NS)
+	if u.at.UUID, u.at.Buckets = e.UUID, ""; at != u.req.NS {
+		u.at.Buckets = at
+	}
+	r.m.State.Catalog.InvalidateCollection(at)
+	info, err := r.m.State.Catalog.Collection(ctx, at)
 	if err != nil {
 		return false, err
 	}
-	c := r.m.Engine.Catalog().Lookup(u.req.NS)
+	c := r.m.Engine.Catalog().Lookup(at)
 	if info.Home() != r.m.State.ID || c == nil || c.UUID != catalog.UUID(e.UUID) {
 		return false, mongoerr.Newf(mongoerr.IllegalOperation, "collection %s is on shard %s and cannot be untracked unless it is on the primary shard of its database, %s", u.req.NS, info.Home(), r.m.State.ID)
 	}
@@ -50,18 +54,26 @@ func (u *untrack) check(ctx context.Context, r *run) (local bool, err error) {
 	return false, err
 }
 
+// names returns the namespaces of the critical sections, first that of the catalog's entry: of a time series collection those are its buckets'.
+func (u *untrack) names() []string {
+	if u.at.Buckets != "" {
+		return []string{u.at.Buckets, u.req.NS}
+	}
+	return []string{u.req.NS}
+}
+
 func (u *untrack) phases() []phase {
 	return []phase{
 		{name: "enterCriticalSection", do: func(ctx context.Context, r *run) error {
-			return r.block(ctx, msg.BlockReadsAndWrites, u.at.Shards, u.req.NS)
+			return r.block(ctx, msg.BlockReadsAndWrites, u.at.Shards, u.names()...)
 		}},
 		{name: "commit", final: true, do: func(ctx context.Context, r *run) error {
-			if _, err := r.onConfig(ctx, &msg.RemoveCollection{NS: u.req.NS, UUID: u.at.UUID, Untrack: true}); err != nil {
+			if _, err := r.onConfig(ctx, &msg.RemoveCollection{NS: u.names()[0], UUID: u.at.UUID, Untrack: true}); err != nil {
 				return err
 			}
 			// What other shards have under the name, they have kept from when they were the primary shard, or had the collection.
 			return r.onEach(ctx, u.at.Shards[:len(u.at.Shards)-1], func(string) msg.Message {
-				return &msg.DropCollectionParticipant{NS: u.req.NS, FromMigrate: true, Section: (*[16]byte)(&r.doc.id)}
+				return &msg.DropCollectionParticipant{NS: u.names()[0], FromMigrate: true, Section: (*[16]byte)(&r.doc.id)}
 			})
 		}},
 		{name: "exitCriticalSection", do: u.undo},
@@ -70,5 +82,5 @@ func (u *untrack) phases() []phase {
 
 // undo ends the critical section, which is all that there is to take back before the commit.
 func (u *untrack) undo(ctx context.Context, r *run) error {
-	return r.block(ctx, msg.Unblock, u.at.Shards, u.req.NS)
+	return r.block(ctx, msg.Unblock, u.at.Shards, u.names()...)
 }

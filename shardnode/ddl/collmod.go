@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/timeseries"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage"
@@ -357,7 +358,11 @@ func (w *operation) modifyCollection(s *storage.Snapshot, c *catalog.Collection,
 
 // retuneView applies a change of the buckets' span to the pipeline of the view on them.
 func (w *operation) retuneView(u *storage.UnitOfWork, s *storage.Snapshot, m *collMod, options []byte) error {
-	v, err := namespace.ViewIn(s, m.ns)
+	name := m.ns
+	if series, ok := timeseries.SeriesOf(name); ok {
+		name = series
+	}
+	v, err := namespace.ViewIn(s, name)
 	if err != nil || v == nil {
 		return err
 	}

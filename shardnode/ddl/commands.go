@@ -3,6 +3,7 @@ package ddl
 import (
 	"context"
 
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/namespace"
@@ -21,6 +22,10 @@ type Node interface {
 	Forget(u *storage.UnitOfWork, c *catalog.Collection)
 	// HoldsSection returns an error unless the run of a DDL over shards holds a name here.
 	HoldsSection(name string, id catalog.UUID) error
+	// SectionEnded reports whether a section of a run, which was entered, has ended.
+	SectionEnded(ctx context.Context, name string, id catalog.UUID) (bool, error)
+	// StageEnd stages what ends with a participant's unit of work.
+	StageEnd(s *storage.Snapshot, u *storage.UnitOfWork, id catalog.UUID, end *msg.SectionEnd) error
 	// ShardKeyIndexes lists the indexes of a collection that serve its shard key; none for one that is not sharded, or whose key may be without an index.
 	ShardKeyIndexes(ctx context.Context, c *catalog.Collection) (names []string, err error)
 	// Background runs work that outlives its command.
@@ -44,8 +49,10 @@ func New(eng *storage.Engine, writes *write.Writer, node Node) *Commands {
 type operation struct {
 	*write.Command
 	ddl    *Commands
-	fenced func(ns string) error // checks under the locks whether a coordinator's message is still valid; nil for a client's command
-	checks bool                  // the command is only checked: its unit is not committed
+	fenced func(ns string) error             // checks under the locks whether a coordinator's message is still valid; nil for a client's command
+	end    *participantEnd                   // what ends with a participant's part; nil for nothing
+	forget func(u *storage.UnitOfWork) error // stages what is to be forgotten with the dropped collection; nil for nothing
+	checks bool                              // the command is only checked: its unit is not committed
 }
 
 // begin checks that the node accepts writes, and reads the write concern.

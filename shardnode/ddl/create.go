@@ -6,6 +6,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/collation"
 	"github.com/shoaldb/shoal/query/match"
+	"github.com/shoaldb/shoal/query/timeseries"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/shardnode/namespace"
@@ -479,7 +480,7 @@ func (cs *Commands) alreadyMade(s *storage.Snapshot, c *newNamespace, inTxn bool
 	if c.view != nil && namespace.SameView(v, c.view) {
 		return true, nil
 	}
-	if b := cat.Lookup(namespace.BucketsOf(c.ns)); c.ts != nil && b != nil && v.IsTimeseries() && namespace.SameOptions(b.Options, c.storedOptions()) {
+	if b := cat.Lookup(timeseries.BucketsOf(c.ns)); c.ts != nil && b != nil && v.IsTimeseries() && namespace.SameOptions(b.Options, c.storedOptions()) {
 		return true, nil
 	}
 	return false, mongoerr.Newf(mongoerr.NamespaceExists, "namespace %s already exists, but is a view", c.ns)
@@ -523,7 +524,7 @@ func (c *newNamespace) spec(ns string) storage.CollectionSpec {
 func (w *operation) stageTimeseries(u *storage.UnitOfWork, s *storage.Snapshot, c *newNamespace) error {
 	ns := c.ns
 	if !namespace.IsBuckets(ns) {
-		ns = namespace.BucketsOf(ns)
+		ns = timeseries.BucketsOf(ns)
 	}
 	if s.Catalog().Lookup(ns) != nil {
 		return mongoerr.Newf(mongoerr.NamespaceExists, "Collection %s already exists.", ns)

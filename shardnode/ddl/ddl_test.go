@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	_ "github.com/shoaldb/shoal/command/commandtest"
 	"github.com/shoaldb/shoal/query/value"
@@ -166,3 +167,11 @@ func (n *fakeNode) ShardKeyIndexes(context.Context, *catalog.Collection) ([]stri
 }
 
 func (n *fakeNode) HoldsSection(string, catalog.UUID) error { return nil }
+
+func (n *fakeNode) SectionEnded(context.Context, string, catalog.UUID) (bool, error) {
+	return false, nil
+}
+
+func (n *fakeNode) StageEnd(*storage.Snapshot, *storage.UnitOfWork, catalog.UUID, *msg.SectionEnd) error {
+	return nil
+}

@@ -1,6 +1,7 @@
 package ddl
 
 import (
+	"errors"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/namespace"
@@ -32,6 +33,10 @@ func (cs *Commands) runDrop(op *command.Op, dst []byte) ([]byte, error) {
 	}
 	if err := namespace.CheckCollectionUUID(op, cs.Engine.Catalog(), ns); err != nil {
 		return dst, err
+	}
+	if forget, end := cs.writes.ForgetSessions(op, ns); forget != nil {
+		w.forget = forget
+		defer end()
 	}
 	d, err := w.dropNamespace(ns)
 	if err != nil {
@@ -76,7 +81,13 @@ func (w *operation) dropNamespace(ns string) (d dropped, err error) {
 	defer w.AfterCommit(unlock)
 	if w.fenced != nil {
 		if err := w.fenced(ns); err != nil {
-			return d, err
+			if w.end == nil {
+				return d, err
+			}
+			if ended, err := w.ddl.node.SectionEnded(w.Op, ns, w.end.section); err != nil || ended { // its part is done
+				w.Finish()
+				return d, err
+			}
 		}
 	}
 	err = w.Retry(func() error {
@@ -86,6 +97,12 @@ func (w *operation) dropNamespace(ns string) (d dropped, err error) {
 		defer u.Rollback()
 		if d, err = w.stageDrop(u, s, ns); err != nil {
 			return err
+		}
+		if w.end != nil {
+			if err := w.ddl.node.StageEnd(s, u, w.end.section, &w.end.SectionEnd); err != nil {
+				return err
+			}
+			return w.Commit(u, w.Concern)
 		}
 		if !d.there {
 			w.Op.Audit("dropCollection", mongoerr.NamespaceNotFound, value.F("ns", value.NewString(ns)))
@@ -103,8 +120,16 @@ func (w *operation) dropNamespace(ns string) (d dropped, err error) {
 func (w *operation) stageDrop(u *storage.UnitOfWork, s *storage.Snapshot, ns string) (d dropped, err error) {
 	if c := s.Catalog().Lookup(ns); c != nil {
 		d = dropped{there: true, collection: true, indexes: countIndexes(c)}
+		if w.forget != nil {
+			if err := w.forget(u); err != nil {
+				return d, err
+			}
+		}
 		w.ddl.node.Forget(u, c)
 		w.AuditDrop(u, ns)
+		if err := stopSampling(u, s, ns); err != nil {
+			return d, err
+		}
 		return d, u.DropCollection(c)
 	}
 	v, err := namespace.ViewIn(s, ns)
@@ -181,7 +206,7 @@ func (w *operation) dropDatabase(db string, known bool) error {
 		defer u.Rollback()
 		for _, c := range list {
 			w.ddl.node.Forget(u, c)
-			if err := u.DropCollection(c); err != nil {
+			if err := errors.Join(stopSampling(u, s, c.NS), u.DropCollection(c)); err != nil {
 				return err
 			}
 			w.AuditDrop(u, c.NS)

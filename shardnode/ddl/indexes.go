@@ -218,7 +218,7 @@ var ErrBuildGoesOn = mongoerr.New(mongoerr.WriteConcernTimeout,
 func (w *operation) stageIndexes(ci *newIndexes) (*storage.IndexBuild, error) {
 	s := w.Snapshot()
 	defer s.Release()
-	c, ts, err := namespace.FindCollection(s, ci.ns)
+	c, ts, err := namespace.FindFor(w.Op, s, ci.ns)
 	if err != nil {
 		return nil, err
 	}
@@ -385,7 +385,7 @@ func (w *operation) dropIndexes(ns string) (was int, told string, err error) {
 	err = w.Retry(func() error {
 		s := w.ddl.Engine.Snapshot()
 		defer s.Release()
-		c, ts, err := namespace.FindCollection(s, ns)
+		c, ts, err := namespace.FindFor(w.Op, s, ns)
 		if err != nil {
 			return err
 		}

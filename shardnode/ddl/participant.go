@@ -15,7 +15,7 @@ func dropCollectionParticipantSpec(cs *Commands) command.Spec {
 	s := command.Internal(func(op *command.Op, req *msg.DropCollectionParticipant, dst []byte) ([]byte, error) {
 		w, err := participantWrites(cs, op, req.FromMigrate)
 		if err == nil {
-			w.fenced = cs.fence(req.Section)
+			w.fenced, w.end = cs.fence(req.Section), endOf(req)
 			_, err = w.dropNamespace(req.NS)
 		}
 		return dst, err
@@ -97,7 +97,7 @@ func (w *operation) missingIndexes(ns string) (names []string, err error) {
 	}
 	s := w.ddl.Engine.Snapshot()
 	defer s.Release()
-	c, ts, err := namespace.FindCollection(s, ns)
+	c, ts, err := namespace.FindFor(w.Op, s, ns)
 	if err != nil {
 		return nil, err
 	}
@@ -119,6 +119,20 @@ func (cs *Commands) fence(section *[16]byte) func(ns string) error {
 	}
 	id := catalog.UUID(*section)
 	return func(ns string) error { return cs.node.HoldsSection(ns, id) }
+}
+
+// participantEnd is what ends with a participant's part in a run that holds a section.
+type participantEnd struct {
+	msg.SectionEnd
+	section catalog.UUID
+}
+
+// endOf returns what ends with a participant's drop; nil if its section goes on.
+func endOf(req *msg.DropCollectionParticipant) *participantEnd {
+	if req.Section == nil || len(req.End.Release) == 0 {
+		return nil
+	}
+	return &participantEnd{req.End, catalog.UUID(*req.Section)}
 }
 
 // participantWrites begins the writes of a shard's part in a coordinated operation.

@@ -109,6 +109,11 @@ func (w *operation) renameNamespace(r *rename) error {
 			return err
 		}
 		w.AuditRename(u, r.from, r.to, target)
+		for _, ns := range []string{r.from, r.to} {
+			if err := stopSampling(u, s, ns); err != nil {
+				return err
+			}
+		}
 		if err := namespace.AddOutcome(w.Op, u, nil); err != nil {
 			return err
 		}
@@ -174,6 +179,11 @@ func (w *operation) copyAcross(s *storage.Snapshot, r *rename, c, target *catalo
 			return err
 		}
 		w.AuditRename(u, r.from, r.to, target)
+		for _, ns := range []string{r.from, r.to} {
+			if err := stopSampling(u, s, ns); err != nil {
+				return err
+			}
+		}
 		w.ddl.node.Forget(u, c)
 		if err := namespace.AddOutcome(w.Op, u, nil); err != nil {
 			return err

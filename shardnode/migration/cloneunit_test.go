@@ -3,7 +3,9 @@ package migration
 import (
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 )
 
@@ -29,8 +31,32 @@ func TestCloneUnitsAreBounded(t *testing.T) {
 		for _, kb := range x.sizes {
 			docs = append(docs, doc(kb))
 		}
-		if got := len(cloneUnit(docs, x.limit)); got != x.want {
+		if got := len(cloneUnit(docs, x.limit, cloneUnitBytes)); got != x.want {
 			t.Errorf("%s: %d of %d documents, want %d", x.name, got, len(docs), x.want)
+		}
+	}
+}
+
+// A clone makes room for clients only beside clients; one that has done nothing for some milliseconds may still be there.
+func TestClientLoad(t *testing.T) {
+	var counts command.Opcounters
+	var load clientLoad
+	counts.Inserts.Add(7) // by clients that may be gone
+	load.begin(&counts)
+	now, nothing := time.Now(), func() {}
+	for i, x := range []struct {
+		do    func()
+		after time.Duration
+		busy  bool
+	}{
+		{nothing, 0, false}, {func() { counts.Inserts.Add(1) }, 0, true}, {nothing, time.Millisecond, true}, {nothing, busyFor - 2*time.Millisecond, true},
+		{nothing, 2 * time.Millisecond, false}, {func() { counts.Queries.Add(1) }, 0, true}, {func() { counts.Commands.Add(1) }, busyFor, false},
+		{func() { counts.Getmores.Add(1) }, 0, true}, {func() { counts.Updates.Add(1) }, busyFor / 2, true}, {nothing, busyFor / 2, true},
+	} {
+		x.do()
+		now = now.Add(x.after)
+		if got := load.busy(&counts, now); got != x.busy {
+			t.Errorf("%d: busy %v, want %v", i, got, x.busy)
 		}
 	}
 }

@@ -24,6 +24,7 @@ func Start(c Config, node Node, sessions Sessions, shard *Shard, state *ShardSta
 	state.Catalog.Limit(c.Params.Int("catalogCacheCollectionMaxEntries"), c.Params.Int("catalogCacheDatabaseMaxEntries"))
 	state.tables = m.newTables(shard)
 	state.Catalog.SetDisk(state.tables)
+	state.splitter = newSplitter(m)
 	end := func(ctx context.Context, d *sectionDoc) error { return m.leaveSections(ctx, d) }
 	state.onLeftOver.Store(&end)
 	shard.Become(state)
@@ -33,6 +34,7 @@ func Start(c Config, node Node, sessions Sessions, shard *Shard, state *ShardSta
 	for _, specs := range [][]command.Spec{m.specs(), m.shardSpecs(), m.infoSpecs(), m.splitSpecs(), m.flushSpecs()} {
 		c.Service.Table.Add(specs...)
 	}
+	c.Service.DescribeTasks(m.describe)
 	state.readers.onEnd(m.wakeDeleter)
 	for _, name := range []string{"orphanCleanupDelaySecs", "disableResumableRangeDeleter"} {
 		c.Params.OnChange(name, func(value.Value) {
@@ -40,7 +42,7 @@ func Start(c Config, node Node, sessions Sessions, shard *Shard, state *ShardSta
 			m.wakeDeleter()
 		})
 	}
-	return errors.Join(c.Services.Add(m.service()), c.Services.Add(state.tables.Service()), c.Services.Add(state.identityService(c.Docs)))
+	return errors.Join(c.Services.Add(m.service()), c.Services.Add(state.tables.Service()), c.Services.Add(state.splitter.service()), c.Services.Add(state.identityService(c.Docs)))
 }
 
 // newManager returns a manager that takes part in no migration before the node steps up.
@@ -93,7 +95,7 @@ func asked(s command.Spec) command.Spec {
 func (m *Manager) specs() []command.Spec {
 	cleanup := asked(command.Spec{Name: "cleanupOrphaned", AdminOnly: true, Internal: true, ArgTypes: command.TString, Lenient: true, Run: m.runCleanupOrphaned})
 	return []command.Spec{
-		asked(command.Internal(m.runMoveRange)), asked(command.Internal(m.runBalancingStats)), asked(command.Internal(m.runDecision)), cleanup,
+		asked(command.Internal(m.runMoveRange)), asked(command.Internal(m.runBalancingStats)), asked(command.Internal(m.runDecision)), asked(command.Internal(m.runRecreateTasks)), cleanup,
 		asked(command.Internal(m.runRecvStart)), asked(command.Internal(m.runRecvStatus)), asked(command.Internal(m.runRecvCommit)), asked(command.Internal(m.runRecvAbort)), asked(command.Internal(m.runRecvRelease)),
 		asked(command.Internal(m.runMigrateClone)), asked(command.Internal(m.runTransferMods)), asked(command.Internal(m.runSessionMods)),
 	}
@@ -112,6 +114,9 @@ func (m *Manager) runMoveRange(op *command.Op, req *msg.ShardMoveRange, dst []by
 		return dst, mongoerr.New(mongoerr.InvalidOptions, "moveRange needs min, max or both")
 	}
 	if err := m.closeRange(op, info.Map, &req.Move); err != nil {
+		return dst, err
+	}
+	if err := cluster.CheckBounds(req.Min, req.Max); err != nil { // before a document is written that the next primary could not read
 		return dst, err
 	}
 	d, err := m.moveRange(op, &req.Move)
@@ -233,6 +238,9 @@ func (m *Manager) runRecvAbort(_ *command.Op, req *msg.RecvChunkAbort, dst []byt
 // document, which must stay below 16 MB: small documents followed by a large one do not always fit.
 const maxTransfer = 4 << 20
 
+// politeTransfer is maxTransfer while clients are served, which wait for a processor while a reply is assembled.
+const politeTransfer = 128 << 10
+
 // runMigrateClone returns the next documents of the range, as of the beginning of the migration.
 func (m *Manager) runMigrateClone(op *command.Op, req *msg.MigrateClone, dst []byte) ([]byte, error) {
 	d, err := m.outgoing(req.ID)
@@ -251,14 +259,18 @@ func (m *Manager) runMigrateClone(op *command.Op, req *msg.MigrateClone, dst []b
 		}
 		d.mu.scan = scanRange(d.mu.snap, c, d.rng, false)
 	}
-	list, mark := value.Begin(nil)
+	limit, busy := maxTransfer, d.mu.load.busy(m.Counts, m.Now())
+	if busy || req.Busy {
+		limit = politeTransfer
+	}
+	list, mark := value.Begin(d.mu.reply[:0]) // which is copied below
 	i := 0
 	for d.mu.held != nil || d.mu.scan.Next() {
 		doc := d.mu.held
 		if doc == nil {
 			doc = d.mu.scan.Doc()
 		}
-		if i > 0 && len(list)+len(doc) > maxTransfer {
+		if i > 0 && len(list)+len(doc) > limit {
 			d.mu.held = append([]byte(nil), doc...)
 			break
 		}
@@ -271,7 +283,8 @@ func (m *Manager) runMigrateClone(op *command.Op, req *msg.MigrateClone, dst []b
 	}
 	d.mu.scan.Save()
 	d.mu.bytes += int64(len(list))
-	return msg.AppendFields(dst, &msg.MigrateCloneReply{Objects: value.End(list, mark)}), d.mu.scan.Err()
+	d.mu.reply = value.End(list, mark)
+	return msg.AppendFields(dst, &msg.MigrateCloneReply{Objects: d.mu.reply, Busy: busy}), d.mu.scan.Err()
 }
 
 // runTransferMods returns what was written to the range since the last reply, read from the oplog.
@@ -338,16 +351,17 @@ func (d *donor) readOplog(op *command.Op, s *storage.Snapshot) (ids []value.Valu
 	return w.IDs, w.More, err
 }
 
-// Written are the documents of a collection that were written to, as the oplog tells.
+// Written are the documents of a collection that were written to, according to the oplog.
 type Written struct {
 	NS    string
 	After storage.Timestamp // entries up to it have been read
 	Limit int               // how many documents are enough
 	IDs   []value.Value     // their _ids, each once
+	Put   []bool            // of each whether it was inserted or deleted, by which its place in the order of insertion changes
 	More  bool              // there may be later entries
 
-	Entries int64 // of the collection
-	seen    map[string]bool
+	Entries int64          // of the collection
+	seen    map[string]int // index of IDs
 }
 
 // entriesAtOnce is how many entries of the oplog are read for one reply.
@@ -362,7 +376,7 @@ func (w *Written) Read(check func() error, s *storage.Snapshot) error {
 	if oplog == nil {
 		return mongoerr.New(mongoerr.InternalError, "this shard has no oplog")
 	}
-	w.seen = make(map[string]bool)
+	w.seen = make(map[string]int)
 	cur := s.Scan(oplog, storage.ScanOptions{From: storage.NewRecordID(int64(w.After) + 1)})
 	defer cur.Close()
 	for read := 0; cur.Next(); {
@@ -410,9 +424,10 @@ func operations(s *storage.Snapshot, e []byte, f func(op []byte)) error {
 
 // note takes the _id that an operation writes to.
 func (w *Written) note(e []byte) {
+	put := false
 	switch value.Lookup(e, "op").Str() {
 	case "i", "d":
-		e = withKey(e, "o")
+		e, put = withKey(e, "o"), true
 	case "u":
 		e = withKey(e, "o2")
 	default:
@@ -424,10 +439,12 @@ func (w *Written) note(e []byte) {
 	w.Entries++
 	id := value.Lookup(e, "_id")
 	key := string(value.AppendGroupKey(nil, id, nil))
-	if !w.seen[key] {
-		w.seen[key] = true
-		w.IDs = append(w.IDs, id)
+	at, known := w.seen[key]
+	if !known {
+		at = len(w.IDs)
+		w.seen[key], w.IDs, w.Put = at, append(w.IDs, id), append(w.Put, false)
 	}
+	w.Put[at] = w.Put[at] || put
 }
 
 // withKey returns {ns, _id} of an entry whose document key is in field.
@@ -579,6 +596,9 @@ func (m *Manager) recoverOne(op *command.Op, d *coordinatorDoc) error {
 	}
 	if _, ok, err := coordinatorDocs(m.Docs).Get(d.ID()); err != nil || !ok {
 		return err // it was decided since the list was read
+	}
+	if err := coordinatorDocs(m.Docs).Update(op, d.ID(), func(d *coordinatorDoc) { d.attempts++ }); err != nil {
+		return err
 	}
 	if d.versioned {
 		if err := m.fence(op, d.ns, d.min, d.version); err != nil && !gone(err) {

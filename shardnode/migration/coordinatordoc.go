@@ -20,7 +20,9 @@ type coordinatorDoc struct {
 	// version is the chunk's version before the migration; versioned is false if it is unknown.
 	version   cluster.ChunkVersion
 	versioned bool
-	decision  string // committed, aborted, or empty while it is not known
+	lsid      [16]byte // the migration's own session
+	attempts  int64    // its transaction number: how many primaries have taken the migration up, after the one that began it
+	decision  string   // committed, aborted, or empty while it is not known
 }
 
 // coordinatorDocs returns the entries of config.migrationCoordinators.
@@ -37,6 +39,7 @@ func (d *coordinatorDoc) Doc() []byte {
 	f := []value.Field{
 		value.F("_id", d.ID()), value.F("nss", value.NewString(d.ns)), value.F("collectionUuid", d.uuid.Value()),
 		value.F("donorShardId", value.NewString(d.from)), value.F("recipientShardId", value.NewString(d.to)), value.F("range", value.NewDocument(moving)),
+		value.F("lsid", value.NewDocument(value.Doc(value.F("id", value.NewBinary(4, d.lsid[:]))))), value.F("txnNumber", value.NewInt64(d.attempts)),
 	}
 	if d.versioned {
 		f = append(f, value.F("preMigrationChunkVersion", value.NewDocument(d.version.Doc())))
@@ -68,6 +71,10 @@ func readCoordinatorDoc(doc []byte) (*coordinatorDoc, error) {
 	if how := value.Lookup(doc, "decision"); !how.IsMissing() && d.decision != "committed" && d.decision != "aborted" {
 		return nil, odd("its decision is none")
 	}
+	if id := value.Lookup(value.LookupDoc(doc, "lsid"), "id"); len(id.Bytes()) == len(d.lsid) { // earlier versions stored none
+		copy(d.lsid[:], id.Bytes())
+	}
+	d.attempts, _ = value.Lookup(doc, "txnNumber").AsInt64()
 	var err error
 	d.version, err = cluster.ParseChunkVersion(value.Lookup(doc, "preMigrationChunkVersion"))
 	d.versioned = err == nil

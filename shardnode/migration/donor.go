@@ -38,6 +38,7 @@ type Config struct {
 	Services *replication.Services
 	Locks    *lock.Manager // writers hold their collection in IX
 	Now      func() time.Time
+	Counts   *command.Opcounters // of what the node has done for clients
 }
 
 // Node is what migrations need from the node that they run on.
@@ -75,9 +76,12 @@ type Manager struct {
 
 	mu struct {
 		sync.Mutex
-		ctx       context.Context // canceled when the node steps down
-		out       *donor
-		in        *recipient
+		ctx context.Context // canceled when the node steps down
+		out *donor
+		in  *recipient
+
+		recreating bool // range deletions are being made: no migration begins
+
 		ranges    chan struct{}        // closed when config.rangeDeletions has changed; nil if nobody waits for that
 		recovered chan struct{}        // closed when what an earlier primary left undecided is decided
 		held      map[[16]byte]section // of migrations whose outcome is not known: no operation passes
@@ -170,6 +174,8 @@ type donor struct {
 		unsent []value.Value     // _ids read from the oplog whose documents are not sent yet
 		docs   int64             // how many documents the range had at the commit
 		bytes  int64             // how much was cloned
+		load   clientLoad
+		reply  []byte // memory of the last reply, used again
 
 		history      [][]byte // records of sessions that are still to be sent
 		finalHistory bool     // history is the second part
@@ -250,6 +256,8 @@ func (m *Manager) busy() error {
 		what, r, ns, other = "donating", m.mu.out.rng, m.mu.out.ns, "to "+m.mu.out.to
 	case m.mu.in != nil:
 		what, r, ns, other = "receiving", m.mu.in.rng, m.mu.in.ns, "from "+m.mu.in.from
+	case m.mu.recreating:
+		return mongoerr.New(mongoerr.ConflictingOperationInProgress, "Unable to start new balancer operation because the range deletions of a collection on this shard are being recreated")
 	default:
 		return nil
 	}
@@ -302,6 +310,7 @@ func (m *Manager) beginDonor(op *command.Op, mv *msg.Move) (*donor, error) {
 		return nil, mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s does not exist on shard %s", ns, m.state.ID)
 	}
 	d := &donor{m: m, id: cluster.NewUUID(), ns: ns, uuid: c.UUID, to: to, rng: rng, version: chunk.Version, began: m.Engine.Visible(), since: m.Now(), done: make(chan struct{}), waitForDelete: mv.WaitForDelete, transfer: mv.Transfer}
+	d.mu.load.begin(m.Counts)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.busy(); err != nil {
@@ -341,7 +350,7 @@ func (m *Manager) endDonor(d *donor) {
 // writeDonorState makes the migration durable: the coordinator document, and the range deletion that waits for its
 // outcome.
 func (m *Manager) writeDonorState(ctx context.Context, d *donor) error {
-	doc := &coordinatorDoc{id: d.id, ns: d.ns, uuid: d.uuid, from: m.state.ID, to: d.to, min: d.rng.min, max: d.rng.max, version: d.version, versioned: true}
+	doc := &coordinatorDoc{id: d.id, ns: d.ns, uuid: d.uuid, from: m.state.ID, to: d.to, min: d.rng.min, max: d.rng.max, version: d.version, versioned: true, lsid: cluster.NewUUID()}
 	if err := coordinatorDocs(m.Docs).Put(ctx, doc); err != nil {
 		return err
 	}
@@ -382,7 +391,7 @@ func (d *donor) send(ctx context.Context, m, reply msg.Message) error {
 	return err
 }
 
-// errOutcomeUnknown is part of the error of a migration whose commit was sent with an unknown outcome.
+// errOutcomeUnknown is part of the error of a migration whose commit was sent and has an unknown outcome.
 var errOutcomeUnknown = errors.New("the migration's outcome is not known yet")
 
 // hang stops a migration at one of its steps while the fail point of that step is on: 1 begun, 2 state written, 3 cloning,

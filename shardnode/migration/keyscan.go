@@ -11,10 +11,11 @@ import (
 )
 
 // keyScan walks the records of a range in the order of their shard keys (undefined, which counts as null there, comes before null), along an index on
-// the shard key: its cost depends on the size of the range, not of the collection. If there is no such index (it was dropped on this shard alone), it
-// reads the whole collection in no particular order, and ordered is false.
+// the shard key, or along the records of a collection that is clustered by it: its cost depends on the size of the range, not of the collection. If there
+// is no such index (it was dropped on this shard alone), it reads the whole collection in no particular order, and ordered is false.
 type keyScan struct {
 	ordered bool
+	byID    bool // the records themselves are in the order of the shard key
 
 	s   *storage.Snapshot
 	c   *catalog.Collection
@@ -51,11 +52,11 @@ func shardKeyIndex(c *catalog.Collection, key *cluster.ShardKeyPattern) *catalog
 func scanRange(s *storage.Snapshot, c *catalog.Collection, r *KeyRange, reverse bool) *keyScan {
 	k := &keyScan{s: s, c: c, r: r, rev: reverse}
 	x := shardKeyIndex(c, r.key)
-	if x == nil {
+	if k.byID = clusteredBy(c, r.key); x == nil && !k.byID {
 		k.all = s.Scan(c, storage.ScanOptions{})
 		return k
 	}
-	k.ordered, k.ord = true, x.Spec.Ordering()
+	k.ordered = true
 	for _, v := range r.minV {
 		if v.T == value.Null {
 			v = value.Value{T: value.Undefined} // which counts as null in a shard key, and comes before it in an index
@@ -68,6 +69,11 @@ func scanRange(s *storage.Snapshot, c *catalog.Collection, r *KeyRange, reverse 
 	if reachesEnd(r.maxV) {
 		k.hi = []byte{0xFF}
 	}
+	if k.byID {
+		k.all = s.Scan(c, storage.ScanOptions{Reverse: reverse, From: k.lo, To: k.hi})
+		return k
+	}
+	k.ord = x.Spec.Ordering()
 	k.idx = s.IndexScan(c, x, reverse)
 	if reverse {
 		k.idx.Seek(k.hi)
@@ -88,6 +94,14 @@ func reachesEnd(max []value.Value) bool {
 
 // nextEntry moves to the next index entry without reading the document.
 func (k *keyScan) nextEntry() bool {
+	if k.byID {
+		for k.all.Next() {
+			if bytes.Compare(k.all.RecordID(), k.hi) < 0 { // the scan's upper bound is in it
+				return true
+			}
+		}
+		return false
+	}
 	if !k.idx.Next() {
 		return false
 	}
@@ -108,7 +122,11 @@ func (k *keyScan) step() func() bool {
 // Next moves to the next document of the range.
 func (k *keyScan) Next() bool {
 	if k.idx == nil {
-		for k.all.Next() {
+		next := k.all.Next
+		if k.byID {
+			next = k.nextEntry
+		}
+		for next() {
 			if k.doc = k.all.Doc(); k.r.Contains(k.doc) {
 				return true
 			}
@@ -170,7 +188,7 @@ func (k *keyScan) Close() {
 	}
 }
 
-// keyWalk yields the shard keys of a range in order, from the index alone: documents are not read.
+// keyWalk yields the shard keys of a range in order, from the index alone: documents are not read, but for those of a clustered collection.
 type keyWalk struct {
 	*keyScan
 }
@@ -179,6 +197,9 @@ type keyWalk struct {
 func (w *keyWalk) nextKey() (ks []byte, ok bool) {
 	if !w.nextEntry() {
 		return nil, false
+	}
+	if w.byID {
+		return w.all.RecordID(), true
 	}
 	return w.idx.Key()[:w.prefix(w.idx.Key())], true
 }
@@ -198,6 +219,10 @@ func (w *keyWalk) prefix(key []byte) int {
 
 // values decodes the current key.
 func (w *keyWalk) values() ([]value.Value, bool) {
+	if w.byID {
+		vals, err := w.r.key.FromDocument(w.all.Doc(), nil)
+		return vals, err == nil
+	}
 	vals, ok := keystring.Decode(w.idx.Key(), w.idx.TypeBits(), w.ord, len(w.r.key.Parts))
 	for i := range vals {
 		if vals[i].T == value.Undefined {

@@ -162,3 +162,66 @@ func TestScansAlongTheShardKeysIndex(t *testing.T) {
 		})
 	}
 }
+
+// A scan of a collection that is clustered by its shard key reads the range only, in either direction, whatever its bounds are.
+func TestScansOfAClusteredCollection(t *testing.T) {
+	m := newTestManager(t, &fakeNode{}, &fakeSessions{})
+	err := m.Docs.WriteWith(t.Context(), replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		_, err := u.CreateCollection(storage.CollectionSpec{NS: "d.c", UUID: catalog.UUID{1}, Options: value.Doc(value.F("clusteredIndex", value.NewDocument(value.Doc(
+			value.F("v", value.NewInt32(2)), value.F("key", value.NewDocument(value.Doc(value.F("_id", value.NewInt32(1))))), value.F("name", value.NewString("ci")), value.F("unique", value.NewBool(true))))))})
+		return err
+	})
+	ids := []value.Value{value.NewMinKey(), value.NewNull(), value.NewInt32(-1), value.NewDouble(0.5), value.NewInt64(3), value.NewString("a"), value.NewMaxKey()}
+	if err == nil {
+		err = m.Docs.WriteWith(t.Context(), replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+			for _, id := range ids {
+				if _, err := u.Insert(s.Catalog().Lookup("d.c"), value.Doc(value.F("_id", id)), storage.NoInfo); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := cluster.ParseShardKey(value.Doc(value.F("_id", value.NewInt32(1))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := m.Engine.Snapshot()
+	defer s.Release()
+	c := s.Catalog().Lookup("d.c")
+	bound := func(v value.Value) []byte { return key.KeyDoc([]value.Value{v}) }
+	for i, lo := range ids {
+		for j := i + 1; j < len(ids); j++ {
+			rng := NewKeyRange(key, bound(lo), bound(ids[j]))
+			want := ids[i:j]
+			if ids[j].T == value.MaxKey {
+				want = ids[i:]
+			}
+			for _, reverse := range []bool{false, true} {
+				w, err := walkKeys(s, c, rng, reverse)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var got []value.Value
+				for _, ok := w.nextKey(); ok; _, ok = w.nextKey() {
+					vals, ok := w.values()
+					if !ok {
+						t.Fatal("the key cannot be read")
+					}
+					got = append(got, vals[0].Clone())
+					w.Save()
+				}
+				w.Close()
+				if reverse {
+					slices.Reverse(got)
+				}
+				if !slices.EqualFunc(got, want, value.Equal) {
+					t.Errorf("[%v, %v): %v, want %v", lo, ids[j], got, want)
+				}
+			}
+		}
+	}
+}

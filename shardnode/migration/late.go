@@ -44,7 +44,7 @@ func (m *Manager) donorKnows(ctx context.Context, left *rangeDeletion) (bool, er
 	if err != nil {
 		return false, err
 	}
-	docs, err := cluster.FindLinearizable(ctx, s.Peer, "config.migrationCoordinators", value.Doc(value.F("_id", left.id)))
+	docs, err := cluster.FindLinearizable(ctx, s.Peer, cluster.Find{NS: "config.migrationCoordinators", Filter: value.Doc(value.F("_id", left.id))})
 	return len(docs) > 0, err
 }
 

@@ -67,7 +67,7 @@ func newTestManager(t *testing.T, n Node, s Sessions) *Manager {
 	t.Cleanup(func() { _ = eng.Close() })
 	c := Config{
 		Engine: eng, Docs: &statedoc.Docs{Engine: eng, Set: replication.NewSingle(eng)}, Params: cluster.NewParams(), Points: cluster.NewFailPoints(),
-		Service: command.NewService(command.Shard), Services: &replication.Services{}, Locks: lock.NewManager(), Now: time.Now,
+		Service: command.NewService(command.Shard), Services: &replication.Services{}, Locks: lock.NewManager(), Now: time.Now, Counts: new(command.Opcounters),
 	}
 	nothing := cluster.LocalPeer(func(_ context.Context, _ *wire.Message, dst []byte) ([]byte, error) { // a config server without collections
 		batch := value.Doc(value.F("id", value.NewInt64(0)), value.F("ns", value.NewString("config.x")), value.F("firstBatch", value.NewArray(value.ArrayOf())))

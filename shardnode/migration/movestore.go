@@ -70,7 +70,7 @@ func (m *Manager) runMovePrimaryStore(op *command.Op, req *msg.MovePrimaryStore,
 	}
 	name := req.NS
 	if name == "" {
-		name = req.DB + ".$cmd" // its database, really
+		name = req.DB + ".$cmd" // for the database: no collection has this name
 	}
 	if err := l.LockCollections(op, mode, name); err != nil {
 		return dst, err

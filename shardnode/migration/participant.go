@@ -135,12 +135,20 @@ func (m *Manager) runRenameParticipant(op *command.Op, req *msg.RenameCollection
 	}
 	for _, ns := range []string{from, to} {
 		if err := m.state.HoldsSection(ns, req.Section); err != nil {
-			return dst, err
+			if len(req.End.Release) == 0 {
+				return dst, err
+			}
+			if ended, err := SectionEnded(op, m.Docs, m.state, ns, req.Section); err != nil || ended {
+				return dst, err
+			}
 		}
 	}
 	return dst, m.Docs.WriteWith(op, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		if req.FromMigrate {
 			u.SetFromMigrate()
+		}
+		if err := StageEnd(m.Docs, s, u, req.Section, &req.End); err != nil {
+			return err
 		}
 		c, target := s.Catalog().Lookup(from), s.Catalog().Lookup(to)
 		if target != nil && target.UUID == uuid {
@@ -150,7 +158,7 @@ func (m *Manager) runRenameParticipant(op *command.Op, req *msg.RenameCollection
 			m.node.Forget(u, target)
 		}
 		if c != nil && c.UUID == uuid {
-			_, err := u.RenameCollection(c, to, target, false)
+			_, err := u.RenameCollection(c, to, target, req.StayTemp)
 			return err
 		}
 		if target != nil {

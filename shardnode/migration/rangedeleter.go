@@ -18,6 +18,9 @@ import (
 // rangeDeleteUnit is the maximum number of documents that the range deleter removes in a unit of work.
 const rangeDeleteUnit = 500
 
+// politeDeleteUnit is rangeDeleteUnit while clients are served.
+const politeDeleteUnit = 100
+
 // rangeDeletion is an entry of config.rangeDeletions: a range whose documents on this shard are orphans, or, while it is
 // pending, will be if the migration ends so.
 type rangeDeletion struct {
@@ -278,7 +281,8 @@ func (m *Manager) nextChange() <-chan struct{} {
 
 // removeRange deletes a range's documents, in units of a bounded size, whatever the collection is called by now. For an entry of
 // config.rangeDeletions it pauses between batches (rangeDeleterBatchSize, rangeDeleterBatchDelayMS) and stores in the entry how many documents
-// remain.
+// remain. While clients are served, units are small and a pause follows each, as with the units of a clone, unless rangeDeleterHighPriority
+// is set: a deletion at full speed occupies a processor, for which clients' writes wait.
 func (m *Manager) removeRange(op *command.Op, uuid catalog.UUID, r *KeyRange, entry *value.Value) error {
 	s := m.Engine.Snapshot()
 	defer s.Release()
@@ -289,9 +293,15 @@ func (m *Manager) removeRange(op *command.Op, uuid catalog.UUID, r *KeyRange, en
 	scan := scanRange(s, c, r, false)
 	defer scan.Close()
 	batch := m.rangeBatch()
+	var load clientLoad
+	load.begin(m.Counts)
 	for end := false; !end; {
+		unit, began, polite := int64(rangeDeleteUnit), time.Now(), load.busy(m.Counts, m.Now()) && !m.Params.Bool("rangeDeleterHighPriority")
+		if polite {
+			unit = politeDeleteUnit
+		}
 		var rids []storage.RecordID
-		for limit := min(rangeDeleteUnit, batch); int64(len(rids)) < limit; {
+		for limit := min(unit, batch); int64(len(rids)) < limit; {
 			if end = !scan.Next(); end {
 				break
 			}
@@ -306,6 +316,11 @@ func (m *Manager) removeRange(op *command.Op, uuid catalog.UUID, r *KeyRange, en
 		}
 		if err := m.removeRecords(op, uuid, r, rids, entry); err != nil {
 			return err
+		}
+		if polite {
+			if err := cluster.Sleep(op, politeness*time.Since(began)); err != nil {
+				return err
+			}
 		}
 		if batch -= int64(len(rids)); batch == 0 && entry != nil && !end {
 			if err := m.betweenBatches(op); err != nil {

@@ -38,8 +38,10 @@ type recipient struct {
 	rng  *KeyRange
 	stop context.CancelFunc
 
-	throttle replication.WriteConcern // of the clone's writes
-	entering sync.Mutex               // held while the critical section is entered
+	throttle  replication.WriteConcern // of the clone's writes
+	entering  sync.Mutex               // held while the critical section is entered
+	load      clientLoad               // as its store sees it
+	fetchLoad clientLoad               // as its requests see it
 
 	mu struct {
 		sync.Mutex
@@ -81,6 +83,8 @@ func (m *Manager) beginRecipient(op *command.Op, req *msg.RecvChunkStart) error 
 	}
 	r := &recipient{m: m, id: req.ID, ns: req.NS, from: req.From, uuid: req.UUID, rng: NewKeyRange(key, req.Min, req.Max)}
 	r.mu.state, r.mu.changed = recvReady, make(chan struct{})
+	r.load.begin(m.Counts)
+	r.fetchLoad.begin(m.Counts)
 	if r.throttle, err = m.throttle(req.Transfer); err != nil {
 		return err
 	}
@@ -113,8 +117,8 @@ func (m *Manager) beginRecipient(op *command.Op, req *msg.RecvChunkStart) error 
 	return nil
 }
 
-// throttle returns the write concern that each batch of documents waits for: with secondaryThrottle, one more member of
-// the recipient's set, or the writeConcern given.
+// throttle returns the write concern of each batch of documents: with secondaryThrottle, one more member of the
+// recipient's set, or the writeConcern of the request.
 func (m *Manager) throttle(t msg.Transfer) (replication.WriteConcern, error) {
 	if !t.Throttle {
 		return replication.Visible, nil
@@ -257,14 +261,14 @@ func (r *recipient) prepareCollection(ctx context.Context) error {
 	}
 	db, coll := cluster.SplitNS(r.ns)
 	filter := value.Doc(value.F("name", value.NewString(coll)))
-	infos, err := cluster.FindAll(ctx, p, db, value.Doc(value.F("listCollections", value.NewInt32(1)), value.F("filter", value.NewDocument(filter)), value.F("$db", value.NewString(db))))
+	infos, err := cluster.FindAll(ctx, p, db, msg.Doc(&msg.ListCollections{DB: db, Filter: filter}))
 	if err != nil {
 		return err
 	}
 	if len(infos) != 1 {
 		return mongoerr.Newf(mongoerr.NamespaceNotFound, "the donor has no collection %s", r.ns)
 	}
-	indexes, err := cluster.FindAll(ctx, p, db, value.Doc(value.F("listIndexes", value.NewString(coll)), value.F("$db", value.NewString(db))))
+	indexes, err := cluster.FindAll(ctx, p, db, msg.Doc(&msg.ListIndexes{DB: db, Coll: coll}))
 	if err != nil {
 		return err
 	}
@@ -290,105 +294,20 @@ func (r *recipient) prepareCollection(ctx context.Context) error {
 	})
 }
 
-// clone fetches the range as of the beginning of the migration, by several workers if chunkMigrationConcurrency says so: while one stores
-// what it has fetched, or waits for the write concern of secondaryThrottle, others fetch.
-func (r *recipient) clone(ctx context.Context) error {
-	return inParallel(ctx, r.m.Params.Int("chunkMigrationConcurrency"), func(ctx context.Context) (more bool, err error) {
-		var next msg.MigrateCloneReply
-		body, err := r.ask(ctx, &msg.MigrateClone{Migration: r.header()}, &next)
-		if err != nil {
-			return false, err
-		}
-		docs := value.Values(next.Objects)
-		if len(docs) == 0 {
-			return false, nil
-		}
-		for rest := docs; len(rest) > 0; {
-			batch, began := cloneUnit(rest, r.m.Params.Int("migrateCloneInsertionBatchSize")), time.Now()
-			rest = rest[len(batch):]
-			if err := r.insertBatch(ctx, batch); err != nil {
-				return false, err
-			}
-			// The store is left to clients for as long as the unit has kept it busy: their writes waited for the flushes of what is cloned.
-			delay := time.Duration(r.m.Params.Int("migrateCloneInsertionBatchDelayMS")) * time.Millisecond
-			if err := cluster.Sleep(ctx, max(delay, time.Since(began))); err != nil {
-				return false, err
-			}
-		}
-		r.mu.Lock()
-		r.mu.clonedLen += int64(len(body))
-		r.mu.Unlock()
-		return true, nil
-	})
-}
-
-// inParallel runs n workers, each repeating a step until it reports that nothing is left; the first error stops all of them.
-func inParallel(ctx context.Context, n int64, step func(context.Context) (more bool, err error)) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var wg sync.WaitGroup
-	for range n {
-		wg.Go(func() {
-			for more := true; more; {
-				var err error
-				if more, err = step(ctx); err != nil {
-					cancel(err)
-					return
-				}
-			}
-		})
+// collection finds the collection that receives the range.
+func (r *recipient) collection(s *storage.Snapshot) (*catalog.Collection, error) {
+	c := s.Catalog().Lookup(r.ns)
+	if c == nil || c.UUID != r.uuid {
+		return nil, mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s was dropped during the migration", r.ns)
 	}
-	wg.Wait()
-	return context.Cause(ctx) // the first error, which has caused the others
-}
-
-// cloneUnitBytes limits how much of a clone is stored in one unit of work, which the writes of clients wait for.
-const cloneUnitBytes = 1 << 20
-
-// cloneUnit returns the first documents of a clone that are stored together: at most limit, if that is not 0, and no more than cloneUnitBytes
-// unless the first alone has more.
-func cloneUnit(docs []value.Value, limit int64) []value.Value {
-	if limit > 0 && int64(len(docs)) > limit {
-		docs = docs[:limit]
-	}
-	size := 0
-	for i, d := range docs {
-		if size += len(d.Doc()); size > cloneUnitBytes && i > 0 {
-			return docs[:i]
-		}
-	}
-	return docs
-}
-
-// insertBatch stores documents of the clone, and waits for the write concern of secondaryThrottle.
-func (r *recipient) insertBatch(ctx context.Context, docs []value.Value) error {
-	var added int64
-	err := r.m.Docs.WriteWith(ctx, r.throttle, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
-		added = 0
-		u.SetFromMigrate()
-		for _, d := range docs {
-			n, err := r.put(s, u, d.Doc())
-			if err != nil {
-				return err
-			}
-			added += n
-		}
-		return nil
-	})
-	if err == nil {
-		r.mu.Lock()
-		r.mu.cloned += int64(len(docs))
-		r.mu.docs += added
-		r.mu.Unlock()
-	}
-	return err
+	return c, nil
 }
 
 // put stores a document of the range, replacing one with the same _id. added is 1 if there was none.
 func (r *recipient) put(s *storage.Snapshot, u *storage.UnitOfWork, doc []byte) (added int64, err error) {
-	c := s.Catalog().Lookup(r.ns)
-	if c == nil || c.UUID != r.uuid {
-		return 0, mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s was dropped during the migration", r.ns)
+	c, err := r.collection(s)
+	if err != nil {
+		return 0, err
 	}
 	rid, old, ok, err := s.FindByID(c, value.Lookup(doc, "_id"))
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/statedoc"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
@@ -187,11 +188,11 @@ func (m *Manager) runParticipantBlock(op *command.Op, req *msg.ParticipantBlock,
 //
 // Invariant: from the unit that writes the document to the one that removes it no member lets an operation of the name
 // in. The block is set by a notice of that very unit, on every member and in the order of the log, so a member that is
-// elected at any moment blocks if and only if the document is there. The exclusive lock is held until the unit is
+// elected at any moment blocks if and only if the document exists. The exclusive lock is held until the unit is
 // visible: a write that compared versions before holds the collection in intent mode until its commit and is waited
 // for; one that comes later finds the section.
 //
-// Hazard: the run that entered the section may be over when its message arrives, and nobody would ever remove the
+// Hazard: the run that entered the section may have ended when its message arrives, and nobody would ever remove the
 // document. No time limit ends it, since the run may just as well be slow, and its changes half made; instead whoever
 // meets the section asks the owner whether the run exists (held, ShardState.endLeftOver), which answers no only after a
 // durable write, as a primary that nobody has replaced.
@@ -277,34 +278,80 @@ func (m *Manager) leaveSections(ctx context.Context, ds ...*sectionDoc) error {
 	if !held {
 		return nil
 	}
-	return m.Docs.Write(ctx, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
-		coll := s.Catalog().Lookup(SectionsNS)
-		if coll == nil {
-			return nil
+	return m.Docs.Write(ctx, func(s *storage.Snapshot, u *storage.UnitOfWork) error { return stageLeaving(m.Docs, s, u, ds...) })
+}
+
+// stageLeaving stages the end of those sections whose run still holds their names.
+func stageLeaving(store statedoc.Store, s *storage.Snapshot, u *storage.UnitOfWork, ds ...*sectionDoc) error {
+	coll := s.Catalog().Lookup(SectionsNS)
+	if coll == nil {
+		return nil
+	}
+	for _, d := range ds {
+		_, doc, ok, err := s.FindByID(coll, d.ID())
+		if err != nil {
+			return err
 		}
-		for _, d := range ds {
-			_, doc, ok, err := s.FindByID(coll, d.ID())
-			if err != nil {
-				return err
-			}
-			if !ok {
-				continue
-			}
-			have, err := readSectionDoc(doc)
-			if err != nil || !have.endedBy(d) {
-				continue
-			}
-			u.Notice(sectionNotice("left", have))
-			if err := recipientDocs(m.Docs).RemoveIn(s, u, d.id.Value()); err != nil {
-				return err
-			}
-			if err := docs.RemoveIn(s, u, d.ID()); err != nil {
-				return err
-			}
+		if !ok {
+			continue
 		}
+		have, err := readSectionDoc(doc)
+		if err != nil || !have.endedBy(d) {
+			continue
+		}
+		u.Notice(sectionNotice("left", have))
+		if err := recipientDocs(store).RemoveIn(s, u, d.id.Value()); err != nil {
+			return err
+		}
+		if err := sectionDocs(store).RemoveIn(s, u, d.ID()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// StageEnd stages what ends with a participant's unit of work: the critical sections of a run and, on the coordinator's shard, the run.
+//
+// Invariant: a participant that does not hold the run's section any more has done its part (SectionEnded). It has held the section since before the run's
+// point of no return, and only this unit ends it.
+func StageEnd(store statedoc.Store, s *storage.Snapshot, u *storage.UnitOfWork, id catalog.UUID, end *msg.SectionEnd) error {
+	var ds []*sectionDoc
+	for _, name := range end.Release {
+		ds = append(ds, &sectionDoc{name: name, id: id})
+	}
+	if err := stageLeaving(store, s, u, ds...); err != nil || end.Run.IsMissing() {
+		return err
+	}
+	if c := s.Catalog().Lookup(RunsNS); c != nil {
+		if err := statedoc.PutRecord(s, u, c, end.Run, nil); err != nil {
+			return err
+		}
+	}
+	if end.Outcome == nil {
+		return nil
+	}
+	c, err := statedoc.CollectionFor(s, u, OutcomesNS)
+	if err != nil {
+		return err
+	}
+	return statedoc.PutIn(s, u, c, end.Outcome)
+}
+
+// SectionEnded reports whether the section that a run has entered on a name has ended. Before it says so, it makes sure with a durable write that
+// this node is the primary: one that was replaced may never have heard of the section.
+func SectionEnded(ctx context.Context, docs *statedoc.Docs, s *ShardState, name string, id catalog.UUID) (bool, error) {
+	err := docs.WriteWith(ctx, replication.Durable, func(_ *storage.Snapshot, u *storage.UnitOfWork) error {
+		u.Oplog(storage.OplogEntry{Op: 'n', StmtID: -1, O: value.Doc(value.F("msg", value.NewString("a critical section was looked for")))})
 		return nil
 	})
+	return err == nil && s.HoldsSection(name, id) != nil, err
 }
+
+// The state documents of coordinators, and the replies of those that have completed (package coordinator).
+const (
+	RunsNS     = "config.system.sharding_ddl_coordinators"
+	OutcomesNS = "config.system.sharding_ddl_outcomes"
+)
 
 // endedBy reports whether a message of a run ends the section.
 func (d *sectionDoc) endedBy(end *sectionDoc) bool { return d.id == end.id && d.at <= end.at }

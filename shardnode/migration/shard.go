@@ -44,7 +44,7 @@ type placing struct {
 		ns   map[string]string // by migration id
 		lost bool              // unknown until they are loaded
 	}
-	// none is true while there is no such migration: every read asks.
+	// none is true while there is no such migration; every read checks it.
 	none atomic.Bool
 }
 

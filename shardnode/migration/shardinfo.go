@@ -23,7 +23,7 @@ func (m *Manager) runShardMap(op *command.Op, dst []byte) ([]byte, error) {
 	return m.state.Registry.AppendShardMap(op, dst)
 }
 
-// runShardVersion shows the version that this shard holds of a collection.
+// runShardVersion returns the version of a collection that this shard has cached.
 func (m *Manager) runShardVersion(op *command.Op, dst []byte) ([]byte, error) {
 	ns := op.Req.Cmd.Str()
 	info, err := m.state.Catalog.Collection(op, ns)

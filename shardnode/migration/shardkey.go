@@ -38,7 +38,13 @@ func ServesShardKey(c *catalog.Collection, key *cluster.ShardKeyPattern, unique,
 		}
 		serves = serves || servesShardKey(x, key) && (!unique || x.Spec.Unique || x.IsID)
 	}
-	return serves, nil
+	return serves || clusteredBy(c, key), nil
+}
+
+// clusteredBy reports whether the records of a collection are in the order of the shard key, which needs no other index then: it is clustered by _id, each
+// of which it has once, and the key is _id.
+func clusteredBy(c *catalog.Collection, key *cluster.ShardKeyPattern) bool {
+	return c.Clustered && c.Collator == nil && len(key.Parts) == 1 && key.Parts[0].Path == "_id" && !key.Parts[0].Hashed
 }
 
 // ShardKeyIndexes lists the indexes of a collection that serve its shard key; none for one that is not sharded, or by a hash: such a key needs no
@@ -55,6 +61,9 @@ func (s *ShardState) ShardKeyIndexes(ctx context.Context, c *catalog.Collection)
 		if servesShardKey(x, info.Map.Key) {
 			names = append(names, x.Name)
 		}
+	}
+	if clusteredBy(c, info.Map.Key) {
+		names = append(names, c.ClusteredName)
 	}
 	return names, nil
 }

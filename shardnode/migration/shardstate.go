@@ -30,6 +30,8 @@ type ShardState struct {
 
 	tables *tables.Tables // on disk; nil before the node takes part
 
+	splitter *splitter // nil before the node takes part
+
 	reshardings sync.Map // the collections that this shard donates to a resharding, by namespace
 
 	// onLeftOver ends, durably, a DDL's section whose owner has gone; nil before the node takes part.
@@ -199,6 +201,17 @@ func (s *ShardState) CheckVersion(op *command.Op, ns string) error {
 	if err != nil {
 		return err
 	}
+	return s.checkShard(op, ns, received)
+}
+
+// CheckUntracked implements Sharding: it is CheckVersion as if the request had come with the version of a collection without an entry in
+// the catalog.
+func (s *ShardState) CheckUntracked(op *command.Op, ns string) error {
+	return s.checkShard(op, ns, cluster.Unsharded)
+}
+
+// checkShard compares a shard version with this shard's.
+func (s *ShardState) checkShard(op *command.Op, ns string, received cluster.ChunkVersion) (err error) {
 	write := op.Req.Spec.Kind == command.Write || op.Req.Spec.Kind == command.DDL
 	if _, busy := s.reshardings.Load(ns); busy && op.Req.Spec.Kind == command.DDL {
 		return mongoerr.Newf(mongoerr.ReshardCollectionInProgress, "reshardCollection is in progress for namespace %s", ns)
@@ -260,27 +273,6 @@ func (s *ShardState) checkMoment(op *command.Op, ns string) error {
 		return nil // an error of the placement is reported by the comparison of versions
 	}
 	return mongoerr.Newf(mongoerr.MigrationConflict, "Collection %s has undergone a data placement change and no longer satisfies the requirements for the current transaction", ns)
-}
-
-// Arrived returns when this shard received the newest of the ranges that it owns by the version of a request; 0 where there is none. A
-// transaction that begins with the request has to read at that time or later, or checkMoment refuses it: the config server chose the
-// time, and nothing of it is in this shard's oplog before the donor, or a client, has it write something.
-func (s *ShardState) Arrived(op *command.Op, ns string) storage.Timestamp {
-	if op.Req.ShardVersion == nil {
-		return 0
-	}
-	received, err := cluster.ParseChunkVersion(value.NewDocument(op.Req.ShardVersion))
-	if err != nil || received.IsIgnored() {
-		return 0
-	}
-	if s.compare(op, ns, received) != nil && s.senderIsNewer(op, ns, received) {
-		s.Catalog.InvalidateCollection(ns)
-	}
-	info, err := s.Catalog.Collection(op, ns)
-	if err != nil || info.Map == nil {
-		return 0
-	}
-	return storage.Timestamp(info.Map.Arrived(s.ID))
 }
 
 func (s *ShardState) compare(ctx context.Context, ns string, received cluster.ChunkVersion) error {

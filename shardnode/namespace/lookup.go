@@ -1,6 +1,7 @@
 package namespace
 
 import (
+	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
@@ -20,4 +21,13 @@ func FindCollection(s *storage.Snapshot, ns string) (c *catalog.Collection, ts *
 		return b, SeriesOptionsOf(value.Lookup(b.Options, "timeseries").Doc()), nil
 	}
 	return nil, nil, NotOnView(ns)
+}
+
+// FindFor is FindCollection for a command: one with isTimeseriesNamespace names the buckets of a time series collection and means that.
+func FindFor(op *command.Op, s *storage.Snapshot, ns string) (c *catalog.Collection, ts *SeriesOptions, err error) {
+	c, ts, err = FindCollection(s, ns)
+	if c != nil && ts == nil && IsBuckets(ns) && op.Arg("isTimeseriesNamespace").Truthy() {
+		ts = SeriesIn(c).Options
+	}
+	return c, ts, err
 }

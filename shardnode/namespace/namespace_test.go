@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/shoaldb/shoal/query/timeseries"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/storage"
@@ -91,7 +92,7 @@ func TestSeriesStandOnTheirBuckets(t *testing.T) {
 	eng := open(t)
 	opts := &SeriesOptions{TimeField: "t", MetaField: "m", Granularity: "seconds", Span: 3600}
 	commit(t, eng, func(u *storage.UnitOfWork) error {
-		_, err := u.CreateCollection(storage.CollectionSpec{NS: BucketsOf("d.ts"), Options: opts.StoredOptions(Options{})})
+		_, err := u.CreateCollection(storage.CollectionSpec{NS: timeseries.BucketsOf("d.ts"), Options: opts.StoredOptions(Options{})})
 		return err
 	})
 	define(t, eng, &View{NS: "d.ts", On: "system.buckets.ts", Pipeline: value.NewArray(opts.UnpackStage())})

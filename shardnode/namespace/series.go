@@ -13,14 +13,10 @@ import (
 // Time series collections are stored as on the real server: measurements are in system.buckets.<name>, clustered by a
 // bucket id, and <name> is a view that unpacks them.
 
-const bucketsPrefix = "system.buckets."
-
-// BucketsOf returns the namespace that holds the buckets of a time series collection.
-func BucketsOf(ns string) string {
-	return catalog.DBOf(ns) + "." + bucketsPrefix + catalog.CollOf(ns)
+// IsBuckets reports whether a namespace is that of a time series' buckets.
+func IsBuckets(ns string) bool {
+	return strings.HasPrefix(catalog.CollOf(ns), timeseries.BucketsPrefix)
 }
-
-func IsBuckets(ns string) bool { return strings.HasPrefix(catalog.CollOf(ns), bucketsPrefix) }
 
 // RefuseBuckets refuses to create a collection under the name of a time series' buckets without the series.
 func RefuseBuckets(ns string) error {
@@ -35,7 +31,7 @@ func Buckets(cat *catalog.Snapshot, ns string) *catalog.Collection {
 	if cat.Lookup(ns) != nil {
 		return nil
 	}
-	return cat.Lookup(BucketsOf(ns))
+	return cat.Lookup(timeseries.BucketsOf(ns))
 }
 
 const MaxBucketSpan = 31536000 // a year
@@ -218,7 +214,7 @@ func (t *SeriesOptions) StoredOptions(o Options) []byte {
 type Series struct {
 	Buckets *catalog.Collection
 	Options *SeriesOptions
-	Fields  timeseries.Fields
+	timeseries.Placing
 }
 
 // SeriesOf finds the time series collection that a write names; nil if ns is not one.
@@ -227,30 +223,13 @@ func SeriesOf(cat *catalog.Snapshot, ns string) *Series {
 	if b == nil {
 		return nil
 	}
+	return SeriesIn(b)
+}
+
+// SeriesIn returns the time series collection that is kept in a collection of buckets.
+func SeriesIn(b *catalog.Collection) *Series {
 	t := SeriesOptionsOf(value.Lookup(b.Options, "timeseries").Doc())
-	return &Series{b, t, timeseries.NewFields(t.TimeField, t.MetaField)}
-}
-
-// roundingMS returns the unit in milliseconds to which the first time of a bucket is rounded down.
-func (s *Series) roundingMS() int64 {
-	switch {
-	case s.Options.Rounding > 0:
-		return s.Options.Rounding * 1000
-	case s.Options.Granularity == "minutes":
-		return 3600_000
-	case s.Options.Granularity == "hours":
-		return 86400_000
-	}
-	return 60_000
-}
-
-func (s *Series) Round(ms int64) int64 {
-	r := s.roundingMS()
-	down := ms - ms%r
-	if down > ms {
-		down -= r
-	}
-	return down
+	return &Series{b, t, timeseries.NewPlacing(timeseries.NewFields(t.TimeField, t.MetaField), t.Granularity, t.Span, t.Rounding)}
 }
 
 // MetaPath translates a path of measurements to one of buckets; ok is false if it is not within the MetaField.

@@ -35,7 +35,7 @@ func BucketIndexSpec(ts *SeriesOptions, user []byte) []byte {
 	d.Set("key", value.NewDocument(BucketKeyPattern(ts, value.Lookup(user, "key").Doc())))
 	if p := value.Lookup(user, "partialFilterExpression"); !p.IsMissing() {
 		d.Set("partialFilterExpression", value.Value{}) // measurements of one bucket differ: every bucket is indexed
-		if t := (&Series{Fields: timeseries.NewFields(ts.TimeField, ts.MetaField)}); ts.OnlyMeta(p) {
+		if t := (&Series{Placing: timeseries.Placing{Fields: timeseries.NewFields(ts.TimeField, ts.MetaField)}}); ts.OnlyMeta(p) {
 			if f, err := t.MetaFilter(p.Doc()); err == nil { // all measurements of a bucket have its meta
 				d.Set("partialFilterExpression", value.NewDocument(f))
 			}

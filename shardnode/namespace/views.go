@@ -4,6 +4,7 @@ import (
 	"bytes"
 
 	"github.com/shoaldb/shoal/query/collation"
+	"github.com/shoaldb/shoal/query/timeseries"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
@@ -145,7 +146,7 @@ func (v *View) MakeDoc() []byte {
 	return value.Doc(f...)
 }
 
-func (v *View) IsTimeseries() bool { return v.On == bucketsPrefix+catalog.CollOf(v.NS) }
+func (v *View) IsTimeseries() bool { return v.On == timeseries.BucketsPrefix+catalog.CollOf(v.NS) }
 
 // SameView compares definitions.
 func SameView(a, b *View) bool {

@@ -38,7 +38,7 @@ func (r *recipient) follow(ctx context.Context, donor string) error {
 	if ok {
 		p = stored
 	}
-	f := &follower{r: r, donor: donor, p: p}
+	f := &follower{r: r, donor: donor, p: p, ask: func(ctx context.Context, m, reply msg.Message) error { return r.ask(ctx, donor, m, reply) }}
 	for {
 		final := false
 		select {
@@ -72,6 +72,7 @@ func (r *recipient) follow(ctx context.Context, donor string) error {
 type follower struct {
 	r     *recipient
 	donor string
+	ask   func(ctx context.Context, m, reply msg.Message) error // sends the donor a message until it replies
 	p     *progress
 	noted time.Time // when p was stored
 
@@ -79,13 +80,16 @@ type follower struct {
 	sessions time.Time         // when that was
 }
 
-// round fetches and applies what there is, or a part of it.
+// round fetches and applies the available changes, or a part of them.
 func (f *follower) round(ctx context.Context, final bool) (more bool, err error) {
 	r, began := f.r, f.r.m.Now()
 	from := f.p.at.TimestampU64()
 	ask := &msg.ReshardFetchChanges{Resharding: r.header(), Recipient: r.m.State.ID, After: from, Final: final}
 	var first msg.ReshardFetchChangesReply
-	if err := r.ask(ctx, f.donor, ask, &first); err != nil {
+	if err := f.ask(ctx, ask, &first); err != nil {
+		return false, err
+	}
+	if err := r.trim(ctx, first.Oldest); err != nil {
 		return false, err
 	}
 	upTo, part := value.NewTimestampU64(first.UpTo), &first
@@ -95,7 +99,7 @@ func (f *follower) round(ctx context.Context, final bool) (more bool, err error)
 		}
 		ask.IDs = part.Rest
 		part = new(msg.ReshardFetchChangesReply)
-		if err := r.ask(ctx, f.donor, ask, part); err != nil {
+		if err := f.ask(ctx, ask, part); err != nil {
 			return false, err
 		}
 	}
@@ -110,7 +114,7 @@ func (f *follower) round(ctx context.Context, final bool) (more bool, err error)
 	return first.More, nil
 }
 
-// behind records how far the recipient is behind a donor after a round that has applied the changes after a time.
+// behind records the recipient's lag behind a donor, after a round that has applied the changes after a time.
 func (r *recipient) behind(donor string, reply *msg.ReshardFetchChangesReply, from uint64, took time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -126,7 +130,7 @@ func (r *recipient) behind(donor string, reply *msg.ReshardFetchChangesReply, fr
 	r.mu.lag[donor] = left
 }
 
-// apply stores a donor's changes, and how far they go.
+// apply stores a donor's changes, together with the position that they reach.
 func (f *follower) apply(ctx context.Context, part *msg.ReshardFetchChangesReply, upTo value.Value) error {
 	r := f.r
 	t, err := r.tables(ctx)
@@ -141,6 +145,7 @@ func (f *follower) apply(ctx context.Context, part *msg.ReshardFetchChangesReply
 			return err
 		}
 		u.SetFromMigrate()
+		u.KeepCapped()
 		a := &applier{r: r, t: t, donor: f.donor, s: s, u: u, c: c, stash: s.Catalog().Lookup(stashNS(r.doc.id, f.donor))}
 		for _, d := range part.Deleted {
 			if err := a.remove(value.Lookup(d, "_id")); err != nil {
@@ -158,8 +163,29 @@ func (f *follower) apply(ctx context.Context, part *msg.ReshardFetchChangesReply
 	})
 }
 
-// tables is Manager.tables for as long as the catalog does not have the chunks: a config server that is behind, or cannot be reached, does not undo the
-// operation.
+// trim removes what is before the oldest document that a donor's capped collection has: all of it, if that one has not come yet.
+func (r *recipient) trim(ctx context.Context, oldest value.Value) error {
+	if oldest.IsMissing() {
+		return nil
+	}
+	return r.m.Docs.WriteWith(ctx, replication.Visible, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		c, err := r.collection(s)
+		if err != nil {
+			return err
+		}
+		u.SetFromMigrate()
+		cur := s.Scan(c, storage.ScanOptions{})
+		defer cur.Close()
+		for cur.Next() && value.Compare(value.Lookup(cur.Doc(), "_id"), oldest) != 0 {
+			if err := u.Delete(c, storage.RecordID(cur.RecordID()).Clone(), bytes.Clone(cur.Doc()), storage.NoInfo); err != nil {
+				return err
+			}
+		}
+		return cur.Err()
+	})
+}
+
+// tables is Manager.tables, repeated until the catalog has the chunks: a config server that lags, or cannot be reached, does not undo the operation.
 func (r *recipient) tables(ctx context.Context) (*tables, error) {
 	for try := 0; ; try++ {
 		if err := r.failure(); err != nil {
@@ -192,7 +218,7 @@ type applier struct {
 	stash *catalog.Collection // nil if there is none
 }
 
-// put stores a document of the donor: in its stash if one of its _id is there, or if the collection has one of another donor.
+// put stores a document of the donor: in the donor's stash if that has a document of the same _id, or if the collection has another donor's.
 func (a *applier) put(doc []byte) error {
 	id := value.Lookup(doc, "_id")
 	if a.stash != nil {
@@ -228,8 +254,8 @@ func (a *applier) put(doc []byte) error {
 	return err
 }
 
-// remove takes away a document that the donor no longer has, or that another recipient is to have. One of another donor
-// that waits for that takes its place.
+// remove removes a document that the donor no longer has, or that is another recipient's now. A document of another donor
+// that waits for the removal takes its place.
 func (a *applier) remove(id value.Value) error {
 	if a.stash != nil {
 		rid, old, ok, err := a.s.FindByID(a.stash, id)
@@ -296,7 +322,7 @@ func (r *recipient) checkStashes() error {
 	return nil
 }
 
-// fetchSessions adopts the history of another donor's retryable writes, if it is time to.
+// fetchSessions adopts the history of a donor's retryable writes, if it is due.
 func (f *follower) fetchSessions(ctx context.Context, final bool) error {
 	r, now := f.r, f.r.m.Now()
 	if f.donor == r.m.State.ID || !final && now.Sub(f.sessions) < sessionsEvery {
@@ -309,9 +335,13 @@ func (f *follower) fetchSessions(ctx context.Context, final bool) error {
 	reached := max(storage.Timestamp(f.p.at.TimestampU64()), r.doc.cloneAt) // what the donor executed by then is in its history
 	for {
 		var reply msg.ReshardFetchSessionsReply
-		err := r.ask(ctx, f.donor, ask, &reply)
+		err := f.ask(ctx, ask, &reply)
 		if err != nil {
 			return err
+		}
+		if reply.Restart {
+			ask.Skip = 0 // not an error to retry: the donor's new primary would refuse the same request for ever
+			continue
 		}
 		records := value.Values(reply.Sessions)
 		if len(records) == 0 {

@@ -11,8 +11,8 @@
 //	              ── _shardsvrReshardingEnd ───────────────► Manager.runEnd
 //
 // The path of a change: a donor finds the _ids that were written to in its oplog and sends the documents as they are now, to each
-// recipient those that it will own, and of the others the _id alone. A recipient applies them in the order in which it gets them,
-// one donor after itself, together with how far it has come.
+// recipient those that it will own, and of the others the _id alone. A recipient applies each donor's changes in the order in which
+// they arrive, and stores the position that it has reached with them.
 //
 // Two donors may have documents of the same _id for a moment: one that moved from one to the other by an update of its old shard key.
 // What a recipient has belongs to the donor that owns it by the old key. A document of another donor waits in that donor's stash
@@ -20,9 +20,9 @@
 //
 // Invariants
 //
-//  1. Nothing is fetched before the state document is durable. What has been applied and how far it went are written together, so
-//     that a new primary goes on where its predecessor was.
-//  2. A donor gives no answer out of an oplog that has been cut behind the time that it was asked for.
+//  1. Nothing is fetched before the state document is durable. Changes and the position that they reach are written together, so
+//     that a new primary continues where its predecessor stopped.
+//  2. A donor never answers from an oplog that has been truncated past the time that the request names.
 //  3. The last changes are fetched from a donor that holds the critical section of the operation: writes are blocked by then.
 //  4. A participant starts only operations that the config server still runs, and ends those it is told to end: a late message
 //     begins nothing.

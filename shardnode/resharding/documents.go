@@ -21,7 +21,7 @@ const (
 	stashPrefix  = "config.localReshardingConflictStash."
 )
 
-// States of participants, as state documents and currentOp tell them.
+// States of participants, as in state documents and currentOp.
 const (
 	donatingData  = "donating-initial-data"
 	donatingOplog = "donating-oplog-entries"
@@ -134,7 +134,7 @@ func readRecipientDoc(doc []byte) (*recipientDoc, error) {
 	return d, err
 }
 
-// progress is how far a recipient has come with one donor, in one respect.
+// progress is a recipient's position in one stream of one donor: documents, changes or sessions.
 type progress struct {
 	id    catalog.UUID
 	shard string

@@ -21,8 +21,8 @@ const maxReply = 4 << 20
 // maxCloned is the same for documents of the clone, which a recipient stores in one unit of work: clients' writes wait for it.
 const maxCloned = 1 << 20
 
-// donor is a collection that leaves this shard, or is divided otherwise. Its answers depend on what it is asked for, so that a new
-// primary goes on with them.
+// donor is a collection that leaves this shard, or is divided differently. Its replies depend on the request alone, so that a new
+// primary continues them.
 type donor struct {
 	m   *Manager
 	doc *donorDoc
@@ -31,9 +31,9 @@ type donor struct {
 		sync.Mutex
 		ended    bool
 		snap     *storage.Snapshot            // what is cloned; nil before and after that
-		pin      *storage.OplogPin            // of the entries that recipients have not had; nil if it is not known yet that they are there
-		had      map[string]storage.Timestamp // up to when recipients have had changes
-		sessions map[string][][]byte          // what is sent of the history to each recipient
+		pin      *storage.OplogPin            // of the entries that recipients have not received; nil until it is known that they exist
+		had      map[string]storage.Timestamp // the time up to which each recipient has received changes
+		sessions map[string][][]byte          // the part of the history that is sent to each recipient
 	}
 }
 
@@ -41,11 +41,11 @@ func newDonor(m *Manager, doc *donorDoc) *donor {
 	d := &donor{m: m, doc: doc}
 	d.mu.had, d.mu.sessions = make(map[string]storage.Timestamp), make(map[string][][]byte)
 	m.State.Resharding(doc.ns, true)
-	d.mu.pin, _ = m.Engine.PinOplog(doc.minFetch) // of entries that are gone recipients are told when they ask for them
+	d.mu.pin, _ = m.Engine.PinOplog(doc.minFetch) // if entries are gone, recipients get the error when they ask for them
 	return d
 }
 
-// release lets the oplog and the snapshot go.
+// release releases the oplog and the snapshot.
 func (d *donor) release() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -89,7 +89,7 @@ func (m *Manager) runDonate(op *command.Op, req *msg.ReshardDonate, dst []byte) 
 	return msg.AppendFields(dst, reply), nil
 }
 
-// donate begins the shard's part. From here on no DDL changes the collection, and what was under way has ended.
+// donate begins the shard's part. From here on no DDL changes the collection, and any that was running has ended.
 func (m *Manager) donate(op *command.Op, req *msg.ReshardDonate) (d *donor, err error) {
 	m.State.Resharding(req.NS, true)
 	defer func() {
@@ -199,7 +199,7 @@ func (m *Manager) runFetchDocuments(op *command.Op, req *msg.ReshardFetchDocumen
 	return msg.AppendFields(dst, reply), nil
 }
 
-// scanned is how many documents are looked at for one reply.
+// scanned is the number of documents that are examined for one reply.
 const scanned = 50_000
 
 func (d *donor) documents(op *command.Op, t *tables, cur *storage.RecordCursor, recipient string) (*msg.ReshardFetchDocumentsReply, error) {
@@ -237,12 +237,13 @@ func (d *donor) documents(op *command.Op, t *tables, cur *storage.RecordCursor, 
 	return reply, cur.Err()
 }
 
-// runFetchChanges returns what was written to behind a time of the oplog.
+// runFetchChanges returns the documents that were written to after a time of the oplog.
 //
-// Hazard: the time of the clone is chosen by another donor, and may be in the midst of the timestamps of a unit of this one:
-// behind some of its entries, but before its versions, which have the last timestamp. A recipient that began behind
-// the clone's time would have neither the document nor its entry. The first request therefore begins with what this
-// shard has kept since it became a donor, a time at which all of its units were whole; what is sent a second time is as it is now.
+// Hazard: the time of the clone is chosen by another donor, and may fall between the timestamps of one of this donor's units:
+// after some of its entries, but before its versions, which have the last timestamp. A recipient that began after
+// the clone's time would get neither the document nor its entry. The first request therefore begins with what this
+// shard has kept since it became a donor, a time at which all of its units were complete. A document that is sent twice does no harm:
+// what is sent is its current state.
 func (m *Manager) runFetchChanges(op *command.Op, req *msg.ReshardFetchChanges, dst []byte) ([]byte, error) {
 	d, err := m.donating(req.ID)
 	if err != nil {
@@ -285,7 +286,7 @@ func (m *Manager) runFetchChanges(op *command.Op, req *msg.ReshardFetchChanges, 
 	return msg.AppendFields(dst, reply), nil
 }
 
-// pinned keeps the oplog for the recipients that have had the least of it.
+// pinned keeps the oplog for the recipient whose position is the earliest.
 func (d *donor) pinned(recipient string, after storage.Timestamp) (*storage.OplogPin, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -322,6 +323,9 @@ func (d *donor) changes(t *tables, s *storage.Snapshot, w *migration.Written, re
 	if c == nil {
 		return nil, mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s is not on this shard", d.doc.ns)
 	}
+	if c.Capped && len(w.Put) > 0 {
+		return reply, order(reply, s, c, w)
+	}
 	size := 0
 	for i, id := range w.IDs {
 		_, doc, ok, err := s.FindByID(c, id)
@@ -348,6 +352,39 @@ func (d *donor) changes(t *tables, s *storage.Snapshot, w *migration.Written, re
 	return reply, nil
 }
 
+// order has a recipient first remove the documents of a capped collection that were inserted or deleted, and then fetch those that are there in
+// the order in which they were inserted: it appends them. It may have some of them from the clone, before others that it does not have yet.
+func order(reply *msg.ReshardFetchChangesReply, s *storage.Snapshot, c *catalog.Collection, w *migration.Written) error {
+	type there struct {
+		rid storage.RecordID
+		id  []byte
+	}
+	var present []there
+	for i, id := range w.IDs {
+		rid, _, ok, err := s.FindByID(c, id)
+		if err != nil {
+			return err
+		}
+		doc := value.Doc(value.F("_id", id))
+		if !ok || w.Put[i] {
+			reply.Deleted = append(reply.Deleted, doc)
+		}
+		if ok {
+			present = append(present, there{rid.Clone(), doc})
+		}
+	}
+	slices.SortFunc(present, func(a, b there) int { return bytes.Compare(a.rid, b.rid) })
+	for _, p := range present {
+		reply.Rest = append(reply.Rest, p.id)
+	}
+	cur := s.Scan(c, storage.ScanOptions{})
+	defer cur.Close()
+	if cur.Next() {
+		reply.Oldest = value.Lookup(cur.Doc(), "_id").Clone()
+	}
+	return cur.Err()
+}
+
 // runFetchSessions returns a part of the history of retryable writes.
 func (m *Manager) runFetchSessions(_ *command.Op, req *msg.ReshardFetchSessions, dst []byte) ([]byte, error) {
 	d, err := m.donating(req.ID)
@@ -361,7 +398,7 @@ func (m *Manager) runFetchSessions(_ *command.Op, req *msg.ReshardFetchSessions,
 	}
 	history := d.mu.sessions[req.Recipient]
 	if req.Skip > 0 && (history == nil || req.Skip > int64(len(history))) {
-		return dst, mongoerr.New(mongoerr.InterruptedDueToReplStateChange, "the list of sessions was another primary's")
+		return msg.AppendFields(dst, &msg.ReshardFetchSessionsReply{Sessions: value.Doc(), Restart: true}), nil
 	}
 	list, mark := value.Begin(nil)
 	for i, rec := range history[req.Skip:] {

@@ -24,12 +24,12 @@ type Config struct {
 	Docs     *statedoc.Docs
 	State    *migration.ShardState
 	Points   *cluster.FailPoints         // nil for none
-	Warn     func(msg string, err error) // logs what goes wrong without a client to tell
+	Warn     func(msg string, err error) // logs errors that no client receives
 	Locks    *lock.Manager               // writers of a collection hold it in IX
 	Sessions migration.Sessions          // the history of the node's sessions, which goes with the collection
 	// Forget drops what is compiled of a collection once the unit that drops it has committed.
 	Forget func(u *storage.UnitOfWork, c *catalog.Collection)
-	// SnapshotAt returns what other shards are read at, too.
+	// SnapshotAt returns a snapshot at a time at which other shards are read, too.
 	SnapshotAt func(op *command.Op, ts storage.Timestamp) (*storage.Snapshot, error)
 	Now        func() time.Time
 }
@@ -57,8 +57,8 @@ func New(c Config) *Manager {
 	return m
 }
 
-// Service returns resharding as a primary-only service: donors keep their oplogs, and recipients go on, as an earlier primary has
-// left them.
+// Service returns resharding as a primary-only service: donors keep their oplogs, and recipients continue from the state that the
+// previous primary stored.
 func (m *Manager) Service() replication.Service {
 	return replication.Service{
 		Name: "ReshardingParticipantService", Vital: true, StepUp: m.stepUp,
@@ -102,7 +102,7 @@ func (m *Manager) stepDown() {
 	}
 }
 
-// start has a recipient work in the background. m.mu must be held.
+// start runs a recipient's work in the background. m.mu must be held.
 func (m *Manager) start(ctx context.Context, r *recipient) {
 	if r.stop != nil || ctx.Err() != nil {
 		return
@@ -130,7 +130,7 @@ func (m *Manager) Specs() []command.Spec {
 
 var errSteppedDown = mongoerr.New(mongoerr.InterruptedDueToReplStateChange, "operation was interrupted")
 
-// known asks the config server whether it still runs a resharding: a message that begins a shard's part may come late.
+// known asks the config server whether it still runs a resharding: a message that begins a shard's part may arrive late.
 func (m *Manager) known(ctx context.Context, id catalog.UUID) error {
 	reply, err := cluster.Run(ctx, m.State.Registry.Config(), msg.Doc(&msg.HoldsCriticalSection{ID: id}))
 	var answer msg.HoldsCriticalSectionReply
@@ -185,7 +185,7 @@ func (m *Manager) runEnd(op *command.Op, req *msg.ReshardEnd, dst []byte) ([]byt
 	return dst, nil
 }
 
-// clean removes what the shard keeps of an operation, and what it has received if that was aborted.
+// clean removes what the shard has stored for an operation and, if the operation was aborted, what it has received.
 func (m *Manager) clean(ctx context.Context, req *msg.ReshardEnd, r *recipient) error {
 	id := catalog.UUID(req.ID)
 	if !req.Committed {
@@ -235,7 +235,7 @@ func (m *Manager) drop(ctx context.Context, ns string, uuid catalog.UUID) error 
 	})
 }
 
-// peer reaches another shard.
+// peer returns the peer of another shard.
 func (m *Manager) peer(ctx context.Context, shard string) (cluster.Peer, error) {
 	s, err := m.State.Registry.Shard(ctx, shard)
 	if err != nil {
@@ -290,7 +290,7 @@ func (t *tables) recipientOf(doc []byte) (string, error) {
 	return t.next.ShardOf(t.vals), nil
 }
 
-// goesTo tells whether a document is this shard's, and the recipient's next.
+// goesTo reports whether a document is this shard's now and will be the recipient's.
 func (t *tables) goesTo(doc []byte, here, recipient string) (bool, error) {
 	if from, err := t.donorOf(doc, here); err != nil || from != here {
 		return false, nil // an orphan, perhaps one without an intact key
@@ -313,7 +313,7 @@ func hexOf(id catalog.UUID) string {
 	return string(out)
 }
 
-// transient reports whether a remote error may be gone when the step is repeated. A server that has just started does not know yet that it is a
+// transient reports whether a step that failed with a remote error may succeed when it is repeated. A server that has just started does not know yet that it is a
 // shard, or which operations it takes part in.
 func transient(err error) bool {
 	return cluster.Transient(err, mongoerr.CommandNotFound, mongoerr.NotImplemented, mongoerr.NoSuchReshardCollection)

@@ -18,16 +18,16 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// recipient is a collection that comes to this shard, or is divided otherwise.
+// recipient is a collection that moves to this shard, or is divided differently.
 type recipient struct {
 	m     *Manager
 	doc   *recipientDoc
-	stop  context.CancelFunc // nil before it works; m.mu guards it
+	stop  context.CancelFunc // nil before the work begins; guarded by m.mu
 	ended chan struct{}      // closed when it has stopped
 
 	finishing chan struct{} // closed when nothing more is written to the collection
 	once      sync.Once
-	turn      sync.Mutex // of whoever applies changes: stashes of several donors are about the same documents
+	turn      sync.Mutex // held while changes are applied: stashes of several donors concern the same documents
 
 	mu struct {
 		sync.Mutex
@@ -35,7 +35,7 @@ type recipient struct {
 		err     *mongoerr.Error
 		changed chan struct{} // closed and replaced with each state
 		figures figures
-		lag     map[string]time.Duration // behind each donor, as time that is needed to catch up; none if that is not known
+		lag     map[string]time.Duration // the lag behind each donor, as the time needed to catch up; no entry if it is not known
 	}
 }
 
@@ -116,7 +116,7 @@ func (m *Manager) runProgress(_ *command.Op, req *msg.ReshardProgress, dst []byt
 	return msg.AppendFields(dst, reply), nil
 }
 
-// unknown is the remaining time of a recipient that cannot tell.
+// unknown is the remaining time of a recipient that has no estimate.
 const unknown = -time.Millisecond
 
 // remaining estimates the time until the recipient has caught up. r.mu must be held.
@@ -171,7 +171,7 @@ func (m *Manager) runFinish(op *command.Op, req *msg.ReshardFinish, dst []byte) 
 	}
 }
 
-// set notes a state, durably where a new primary is to go on from it.
+// set records a state, durably if a new primary is to continue from it.
 func (r *recipient) set(ctx context.Context, state string, why *mongoerr.Error) error {
 	err := recipientDocs(r.m.Docs).Update(ctx, r.doc.ID(), func(d *recipientDoc) { d.state, d.why = state, why })
 	if err != nil {
@@ -185,7 +185,7 @@ func (r *recipient) set(ctx context.Context, state string, why *mongoerr.Error) 
 	return nil
 }
 
-// work goes on from the stored state. An error that does not go away ends it, which the coordinator is told when it asks.
+// work continues from the stored state. A permanent error ends it; the coordinator receives the error when it asks for the state.
 func (r *recipient) work(ctx context.Context) {
 	err := r.run(ctx)
 	for try := 0; err != nil && ctx.Err() == nil; try++ {
@@ -251,7 +251,7 @@ func (r *recipient) run(ctx context.Context) error {
 	return r.set(ctx, strict, nil)
 }
 
-// hang stops the recipient at a state while the fail point says so.
+// hang stops the recipient at a state while the fail point of that state is on.
 func (r *recipient) hang(ctx context.Context, state string) error {
 	if r.m.Points == nil {
 		return nil
@@ -280,7 +280,7 @@ func (r *recipient) each(f func(donor string) error) error {
 	return first
 }
 
-// fail has the other donors' work end.
+// fail ends the work on the other donors.
 func (r *recipient) fail(err error) {
 	var why *mongoerr.Error
 	if !errors.As(err, &why) {
@@ -302,7 +302,7 @@ func (r *recipient) failure() error {
 	return nil
 }
 
-// ask sends a donor a message until it answers, or with an error that does not go away.
+// ask sends a donor a message until it replies, or fails with a permanent error.
 func (r *recipient) ask(ctx context.Context, donor string, m, reply msg.Message) error {
 	for try := 0; ; try++ {
 		if err := r.failure(); err != nil {
@@ -333,7 +333,7 @@ func (r *recipient) header() msg.Resharding { return msg.Resharding{NS: r.doc.ns
 // fetchedAhead is how many replies of a donor wait to be stored.
 const fetchedAhead = 2
 
-// cloneFrom fetches a donor's documents of the clone's time.
+// cloneFrom fetches a donor's documents as of the clone's time.
 func (r *recipient) cloneFrom(ctx context.Context, donor string) error {
 	p := &progress{id: r.doc.id, shard: donor}
 	stored, ok, err := progressDocs(r.m.Docs, clonesNS).Get(p.ID())
@@ -380,24 +380,13 @@ func (r *recipient) cloneFrom(ctx context.Context, donor string) error {
 			return err
 		}
 		r.count(int64(len(docs)), int64(len(f.Documents)))
-		if err := yieldFor(ctx, time.Since(began)); err != nil {
+		// A pause for as long as the batch has kept the store busy: without it the clone is twice as fast, and clients' writes wait
+		// seconds for flushes of what it has written.
+		if err := cluster.Sleep(ctx, time.Since(began)); err != nil {
 			return err
 		}
 	}
 	return ctx.Err()
-}
-
-// yieldFor leaves the store to clients for as long as a batch of the clone has kept it busy: without that the clone is twice as fast, and
-// their writes wait seconds for flushes of what it has written.
-func yieldFor(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 func (r *recipient) count(docs, bytes int64) {
@@ -409,7 +398,7 @@ func (r *recipient) count(docs, bytes int64) {
 	r.m.counts.bytes.Add(bytes)
 }
 
-// insert stores documents of the clone, with how far it has come.
+// insert stores documents of the clone, with the position that it has reached.
 func (r *recipient) insert(ctx context.Context, docs []value.Value, p *progress) error {
 	list := make([][]byte, len(docs))
 	for i, d := range docs {
@@ -421,6 +410,7 @@ func (r *recipient) insert(ctx context.Context, docs []value.Value, p *progress)
 			return err
 		}
 		u.SetFromMigrate()
+		u.KeepCapped()
 		if _, err := u.InsertMany(c, list, storage.NoInfo); err != nil {
 			return err
 		}

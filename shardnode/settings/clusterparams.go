@@ -3,6 +3,8 @@ package settings
 import (
 	"bytes"
 	"context"
+	"maps"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -73,12 +75,20 @@ func (p *clusterParams) load(st *Settings) error {
 		m[value.Lookup(doc, "_id").Str()] = doc
 		return nil
 	})
-	p.store(m)
+	p.store(nil, m)
 	return err
 }
 
-func (p *clusterParams) store(m map[string][]byte) {
-	p.cur.Store(&m)
+// store replaces the values that the node acts on. op is the operation that has set one of them; nil if the node learns of them otherwise.
+func (p *clusterParams) store(op *command.Op, m map[string][]byte) {
+	was := p.cur.Swap(&m)
+	if was != nil { // those that a node opens with are in the event of its start
+		for _, name := range slices.Sorted(maps.Keys(clusterInitial)) {
+			if before, after := valueOf(*was, name), valueOf(m, name); !bytes.Equal(before, after) {
+				p.audit.ParameterUpdated(op, before, after)
+			}
+		}
+	}
 	p.maxReadMS.Store(value.SafeInt64(value.Lookup(m["defaultMaxTimeMS"], "readOperations")))
 	p.audit.Configure(m[command.AuditConfig])
 }
@@ -88,10 +98,22 @@ func (p *clusterParams) get(name string) []byte {
 	if name == command.AuditConfig && p.audit != nil && p.audit.Runtime == nil {
 		return named(name, p.audit.OwnConfig())
 	}
-	if doc := (*p.cur.Load())[name]; doc != nil {
+	return valueOf(*p.cur.Load(), name)
+}
+
+func valueOf(stored map[string][]byte, name string) []byte {
+	if doc := stored[name]; doc != nil {
 		return doc
 	}
 	return named(name, clusterInitial[name])
+}
+
+// ClusterParameters returns the values of all parameters, by name.
+func (st *Settings) ClusterParameters() (all [][]byte) {
+	for _, name := range slices.Sorted(maps.Keys(clusterInitial)) {
+		all = append(all, st.cluster.get(name))
+	}
+	return all
 }
 
 func named(name string, doc []byte, more ...value.Field) []byte {
@@ -275,7 +297,8 @@ func (st *Settings) putClusterParam(ctx context.Context, name string, doc []byte
 		m[k] = v
 	}
 	m[name] = doc
-	p.store(m)
+	op, _ := ctx.(*command.Op)
+	p.store(op, m)
 	return nil
 }
 

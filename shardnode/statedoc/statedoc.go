@@ -97,6 +97,9 @@ func (c Collection[T]) Remove(ctx context.Context, id value.Value) error {
 func (c Collection[T]) PutIn(s *storage.Snapshot, u *storage.UnitOfWork, d T) error {
 	coll := s.Catalog().Lookup(c.ns)
 	if coll == nil {
+		coll = u.Catalog().Lookup(c.ns) // the unit may have created it for another document
+	}
+	if coll == nil {
 		var err error
 		if coll, err = u.CreateCollection(storage.CollectionSpec{NS: c.ns}); err != nil {
 			return err

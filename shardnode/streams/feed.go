@@ -131,7 +131,7 @@ func (f *Feed) begin() {
 	s.Release()
 	f.now.Store(&window{from: at, upTo: at})
 	for _, by := range f.mu.sorted {
-		by.cut(at)
+		by.restart(at)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	f.mu.stop = cancel
@@ -234,7 +234,7 @@ func (f *Feed) publish(ctx context.Context, w *window, items []item, upTo storag
 	return true
 }
 
-// everyone picks all keys of sleeping streams.
+// everyone selects the keys of all sleeping streams.
 func everyone(string) bool { return true }
 
 // announce wakes the streams that may have the event.
@@ -274,7 +274,7 @@ func (f *Feed) wait(ctx context.Context, key string, seen storage.Timestamp, ask
 	return f.sleepers.Wait(ctx, key, asks, func() bool { return f.now.Load().upTo > seen || f.failure() != nil })
 }
 
-// failure is why the reader ended; nil while it runs.
+// failure returns the reason why the reader ended; nil while it runs.
 func (f *Feed) failure() error {
 	if err := f.failed.Load(); err != nil {
 		return *err

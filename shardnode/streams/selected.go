@@ -15,8 +15,9 @@ type sortedBy struct {
 	sortKey
 	streams int
 	values  map[string]*selected
-	maybe   []item // items that all of them have to check
-	from    storage.Timestamp
+	maybe   []item            // items that all of them have to check
+	from    storage.Timestamp // it has all of maybe after this time
+	window  storage.Timestamp // where the window begins
 }
 
 // selected are the items for the streams that select one value.
@@ -39,7 +40,7 @@ func (f *Feed) enterSelected(key string, s *changestream.Selection) (wait string
 	at := f.now.Load().upTo
 	by := f.mu.sorted[sortKeyOf(key, s)]
 	if by == nil {
-		by = &sortedBy{sortKey: sortKeyOf(key, s), values: map[string]*selected{}, from: at}
+		by = &sortedBy{sortKey: sortKeyOf(key, s), values: map[string]*selected{}, from: at, window: at}
 		f.mu.sorted[by.sortKey] = by
 	}
 	by.streams++
@@ -70,7 +71,7 @@ func (f *Feed) sort(items []item, cut storage.Timestamp) {
 		for i := range items {
 			by.add(f, &items[i])
 		}
-		if cut > by.from {
+		if cut > by.window {
 			by.cut(cut)
 		}
 	}
@@ -103,18 +104,33 @@ func (by *sortedBy) add(f *Feed, it *item) {
 }
 
 // cut drops what has left the window.
+//
+// A selection that loses no items remains complete from the same time on, however far the window moves. Otherwise each stream that has
+// waited while others received events would read the oplog, only to find none of its own.
 func (by *sortedBy) cut(from storage.Timestamp) {
-	by.from = from
-	by.maybe = behind(by.maybe, from)
+	by.window = from
+	by.maybe, by.from = behind(by.maybe, from, by.from)
 	for _, sel := range by.values {
-		sel.items, sel.from = behind(sel.items, from), max(sel.from, from)
+		sel.items, sel.from = behind(sel.items, from, sel.from)
 	}
 }
 
-func behind(items []item, ts storage.Timestamp) []item {
+// restart drops all items: the reader continues at another time.
+func (by *sortedBy) restart(at storage.Timestamp) {
+	by.maybe, by.from, by.window = nil, at, at
+	for _, sel := range by.values {
+		sel.items, sel.from = nil, at
+	}
+}
+
+// behind returns the items after ts, and the time from which on they are complete; complete is that of all items.
+func behind(items []item, ts, complete storage.Timestamp) (rest []item, from storage.Timestamp) {
 	w := window{items: items}
-	rest, _ := w.after(ts)
-	return append([]item(nil), rest...)
+	rest, _ = w.after(ts)
+	if n := len(items) - len(rest); n > 0 {
+		complete = max(complete, items[n-1].ts)
+	}
+	return append([]item(nil), rest...), complete
 }
 
 // selectedAfter returns the items of a selection after a time, and the time up to which they are complete; ok is false if

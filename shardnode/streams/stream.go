@@ -151,12 +151,12 @@ func (s *Stream) Next(ctx context.Context) (ev Event, ok bool, err error) {
 // passes reports whether the stream returns an event: it passes the filter, and comes after the one resumed after.
 //
 // A stream that is resumed begins before the token's time and reads until it meets the token's own event, since one
-// time can have many events (a transaction's). Invariant: no event is given before the token was met. Hazard: an
-// event behind the token shows that the token's event does not come in this stream, because the token belongs to
+// time can have many events (a transaction's). Invariant: no event is returned before the token was met. Hazard: an
+// event after the token shows that the token's event does not occur in this stream, because the token belongs to
 // another stream or another filter. Going on from there by the order of tokens alone was rejected: the client would
-// take the stream for a continuation of the one that it left, and what that one had in between would be lost
-// without a word. A high-water mark promises no event, only that everything before its time was given; it is a
-// position by itself, and nothing is looked for.
+// take the stream for a continuation of its previous one, whose events in between would be lost silently. A
+// high-water mark stands for no event, only for everything before its time having been returned: it is a position by itself,
+// and no event is searched for.
 func (s *Stream) passes(e *changestream.Event) (bool, error) {
 	if !s.filter.Passes(e) {
 		return false, s.missed(e)
@@ -223,7 +223,7 @@ func (s *Stream) advance(ctx context.Context) (bool, error) {
 	}
 	it := s.items[0]
 	if s.items = s.items[1:]; len(s.items) == 0 {
-		s.items = nil // the window that they are of may be long gone
+		s.items = nil // the window may have been replaced long ago
 	}
 	if it.last != nil {
 		var err error

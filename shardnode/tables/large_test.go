@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/storage"
 )
 
@@ -31,6 +32,7 @@ func TestRefreshesOfALargeTable(t *testing.T) {
 			}
 			defer func() { _ = eng.Close() }()
 			s := newConfigServer(n)
+			s.indexed = true
 			m := newMember(t, eng, s)
 			began := time.Now()
 			m.flush(t)
@@ -38,6 +40,8 @@ func TestRefreshesOfALargeTable(t *testing.T) {
 			var each time.Duration
 			const rounds = 10
 			s.read = 0
+			disk := &readDisk{Disk: m.Tables}
+			m.Catalog.SetDisk(disk)
 			before := eng.Visible()
 			for i := range rounds {
 				s.put(n/2+i, n, "b", uint64(i+2)<<32)
@@ -50,6 +54,9 @@ func TestRefreshesOfALargeTable(t *testing.T) {
 			read := s.read
 			if written != 2*rounds || read > 3*rounds {
 				t.Errorf("%d moves wrote %d documents and read %d, want two for each", rounds, written, read)
+			}
+			if disk.whole > 0 {
+				t.Errorf("%d moves read the whole table from the disk %d times", rounds, disk.whole)
 			}
 			s.read = 0
 			next := newMember(t, eng, s) // has started again
@@ -65,4 +72,15 @@ func TestRefreshesOfALargeTable(t *testing.T) {
 			next.sameAsStored(t)
 		})
 	}
+}
+
+// readDisk counts how often the whole table is read.
+type readDisk struct {
+	cluster.Disk
+	whole int
+}
+
+func (d *readDisk) Base(ns string) (cluster.Placement, bool) {
+	d.whole++
+	return d.Disk.Base(ns)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -22,6 +23,36 @@ type configServer struct {
 	gone   bool
 	epoch  byte
 	read   int
+
+	indexed bool // puts has all changes, in the order of their versions
+	puts    []int
+}
+
+// since returns the chunks of a version or later ones.
+func (s *configServer) since(version value.Value) (found []value.Value) {
+	if version.IsMissing() {
+		return s.chunks
+	}
+	if s.indexed { // at the cost of what is found, as an index has it
+		seen := map[int]bool{}
+		for _, i := range slices.Backward(s.puts) {
+			if seen[i] {
+				continue
+			}
+			if seen[i] = true; value.Lookup(s.chunks[i].Doc(), "lastmod").TimestampU64() < version.TimestampU64() {
+				break
+			}
+			found = append(found, s.chunks[i])
+		}
+		slices.Reverse(found)
+		return found
+	}
+	for _, c := range s.chunks {
+		if value.Lookup(c.Doc(), "lastmod").TimestampU64() >= version.TimestampU64() {
+			found = append(found, c)
+		}
+	}
+	return found
 }
 
 func doc(f ...value.Field) value.Value { return value.NewDocument(value.Doc(f...)) }
@@ -41,12 +72,7 @@ func (s *configServer) Call(_ context.Context, m *wire.Message, dst []byte) ([]b
 				value.F("key", doc(value.F("k", value.NewInt32(1)))), value.F("unique", value.NewBool(true)), value.F("noBalance", value.NewBool(true))))
 		}
 	case "chunks":
-		since := value.Lookup(value.Lookup(value.Lookup(m.Body, "filter").Doc(), "lastmod").Doc(), "$gte")
-		for _, c := range s.chunks {
-			if since.IsMissing() || value.Lookup(c.Doc(), "lastmod").TimestampU64() >= since.TimestampU64() {
-				found = append(found, c)
-			}
-		}
+		found = s.since(value.Lookup(value.Lookup(value.Lookup(m.Body, "filter").Doc(), "lastmod").Doc(), "$gte"))
 		s.read += len(found)
 	}
 	return append(dst, value.Doc(value.F("ok", value.NewDouble(1)), value.F("cursor", doc(value.F("firstBatch", value.NewArray(value.ArrayOf(found...))),
@@ -64,6 +90,7 @@ func (s *configServer) put(i, n int, shard string, version uint64) {
 		}
 		return doc(value.F("k", value.NewInt64(int64(i))))
 	}
+	s.puts = append(s.puts, i)
 	s.chunks[i] = doc(value.F("min", bound(i)), value.F("max", bound(i+1)), value.F("shard", value.NewString(shard)), value.F("lastmod", value.NewTimestampU64(version)),
 		value.F("onCurrentShardSince", value.NewTimestampU64(5)), value.F("history", value.NewArray(value.ArrayOf(doc(
 			value.F("validAfter", value.NewTimestampU64(5)), value.F("shard", value.NewString(shard)))))))

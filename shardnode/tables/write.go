@@ -89,8 +89,7 @@ func (t *Tables) sweep(ctx context.Context) error {
 	if len(have) == 0 {
 		return nil
 	}
-	docs, err := cluster.FindConfig(ctx, t.Config.Config, value.Doc(value.F("find", value.NewString("collections")),
-		value.F("projection", value.NewDocument(value.Doc(value.F("_id", value.NewInt32(1))))), value.F("$db", value.NewString("config"))))
+	docs, err := cluster.FindConfig(ctx, t.Config.Config, cluster.Find{NS: "config.collections", Projection: cluster.ByID()}.Doc())
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ import (
 
 // Coordinators of two-phase commits.
 //
-//	router ──coordinateCommitTransaction──► coordinator ── config.transaction_coordinators: who takes part
+//	router ──coordinateCommitTransaction──► coordinator ── config.transaction_coordinators: the participants
 //	                                             ├── prepareTransaction ──► every participant      1st sync
 //	                                             ├── config.transaction_coordinators: the decision 2nd sync
 //	                                             ├── commitTransaction or abortTransaction ──► every participant: 3rd sync
@@ -98,11 +98,11 @@ type coordinator struct {
 	number       int64
 	participants []string
 	recovered    bool // from a document of an earlier run
-	abandoned    bool // there is only the own shard's vote: to be aborted
+	abandoned    bool // only the own shard's vote exists: the commit is to be aborted
 
 	progress *progress
 	decided  chan struct{} // closed when the decision to commit is stored, and commit and ts are written
-	done     chan struct{} // closed when the participants have executed the decision; what is stored of it goes later
+	done     chan struct{} // closed when the participants have executed the decision; the stored document is removed later
 	// The following fields are written before done is closed.
 	over   bool // there was nothing left to do
 	commit bool
@@ -591,7 +591,7 @@ func (c *coordinator) each(f func(i int, shard string)) {
 // removed reports whether a shard that the registry does not know is no longer part of the cluster. The registry
 // may have read from a config server member that lags.
 func (m *Coordinators) removed(ctx context.Context, shard string) (bool, error) {
-	docs, err := cluster.FindLinearizable(ctx, m.shard.Registry.Config(), "config.shards", value.Doc(value.F("_id", value.NewString(shard))))
+	docs, err := cluster.FindLinearizable(ctx, m.shard.Registry.Config(), cluster.Find{NS: "config.shards", Filter: value.Doc(value.F("_id", value.NewString(shard)))})
 	return err == nil && len(docs) == 0, err
 }
 

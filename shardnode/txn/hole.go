@@ -16,7 +16,7 @@ import (
 // one. Until all sessions of that time have expired,
 //
 //   - a statement that its number's history lacks is refused, if the number was begun before the hole was found;
-//   - the first number of a session of which nothing is known that is later than the hole is refused, and so is the
+//   - of a session without any history, the first number that is later than the hole is refused, and so is the
 //     commit of a transaction that is not known.
 //
 // Rejected: refusing all retries until then, and with them nearly all numbers that are known as a whole; and refusing nothing, which executes a
@@ -64,7 +64,7 @@ func (t *retryTable) lacks(s *Session, now time.Time) bool {
 // knowsStatement returns an error if an unknown statement of a number may have been executed.
 func (t *retryTable) knowsStatement(s *Session, number int64, now time.Time) error {
 	s.mu.Lock()
-	incomplete, newer := s.Number == number && s.incomplete, s.Number < number
+	incomplete, newer := s.Number == number && s.incomplete != whole, s.Number < number
 	s.mu.Unlock()
 	if incomplete || newer && t.lacks(s, now) {
 		return s.IncompleteError(number)
@@ -76,7 +76,7 @@ func (t *retryTable) knowsStatement(s *Session, number int64, now time.Time) err
 func (s *Session) Incomplete() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.incomplete
+	return s.incomplete != whole
 }
 
 // IncompleteError is the error of such a statement.
@@ -88,14 +88,23 @@ func (s *Session) IncompleteError(number int64) error {
 func (s *Session) lose() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.incomplete = true
+	s.incomplete = max(s.incomplete, inHole)
+}
+
+// tear declares the history incomplete for as long as it is stored.
+func (s *Session) tear() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.incomplete, s.dirty, s.unsaved = inRecord, true, true
 }
 
 // loseBefore declares the history incomplete if it ends before a time.
 func (s *Session) loseBefore(found storage.Timestamp) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.incomplete = s.incomplete || s.newest().last.TS <= found
+	if s.newest().last.TS <= found {
+		s.incomplete = max(s.incomplete, inHole)
+	}
 }
 
 // ask records that the number that may have been executed in the hole has been refused, or cannot have been.

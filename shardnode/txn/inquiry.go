@@ -141,7 +141,7 @@ func (c *coordinator) documentsOn(ctx context.Context, shard string) ([][]byte, 
 	if err != nil {
 		return nil, err
 	}
-	return cluster.FindLinearizable(ctx, s.Peer, CoordinatorsNS, value.Doc(value.F("_id", coordinatorKey(c.lsid, c.number))))
+	return cluster.FindLinearizable(ctx, s.Peer, cluster.Find{NS: CoordinatorsNS, Filter: value.Doc(value.F("_id", coordinatorKey(c.lsid, c.number)))})
 }
 
 // abortHere aborts this node's part of the transaction, as a coordinator's request would.

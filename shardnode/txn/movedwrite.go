@@ -24,7 +24,7 @@ import (
 //
 // At most one transaction for a write of a session is open on a shard: a request with the same or a newer
 // txnNumber aborts the previous one or, if that has voted to commit, waits for it. A statement that is retried
-// while its first execution hangs somewhere thus learns its outcome.
+// while its first execution is delayed somewhere thus learns its outcome.
 
 // movedWrite is the record of a statement that was executed by an internal transaction.
 type movedWrite struct {

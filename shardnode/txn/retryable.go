@@ -22,6 +22,10 @@ import (
 // and stmtId in the same unit of work as the write itself. So that a restart or an election need not read the whole oplog,
 // the primary writes the table to config.transactions every few seconds, with the time up to which it is complete; what is
 // newer is read from the oplog by the node that opens, or becomes primary.
+//
+// Invariant: the table has a statement from the moment when its write is visible. Hazard: a client repeats a statement as soon as its
+// connection breaks, while the first execution may still wait for its write concern. Statements are therefore recorded by a hook of the
+// unit's commit (NoteOnCommit), which runs before the unit's claims are released, and not at the end of the command.
 type retryTable struct {
 	mu struct {
 		sync.Mutex
@@ -57,9 +61,8 @@ type Session struct {
 	unsaved bool
 	// before is the history of the previous number as long as Number has none: its statements may still be retried
 	// on a node that does not know of Number, since nothing durable records it.
-	before history
-	// incomplete is set if a part of the history is lost: an unknown statement may have been executed.
-	incomplete bool
+	before     history
+	incomplete gap               // whether an unknown statement may have been executed
 	asked      storage.Timestamp // when the hole was found whose first number has been refused: see hole
 	pending    *Pending          // an undecided commit of that number
 	expired    time.Time         // when the sessions collection was found to have no record of it; zero if it has one
@@ -70,16 +73,26 @@ type Session struct {
 	children map[*Session]struct{} // those with open transactions
 }
 
+// gap says whether a part of a session's history is lost: then an unknown statement may have been executed.
+type gap uint8
+
+const (
+	whole    gap = iota
+	inHole       // was lost with a part of the oplog: see hole
+	inRecord     // is not in the oplog, where the record of the session says that it is; stored with the record
+)
+
 // history is the stored history of one number of a session.
 type history struct {
 	number    int64
 	runs      []Run
 	last      storage.OpTime
 	committed bool
+	torn      bool // inRecord
 }
 
-// empty reports whether nothing was executed under the number.
-func (h *history) empty() bool { return len(h.runs) == 0 && !h.committed }
+// empty reports whether nothing is known of the number.
+func (h *history) empty() bool { return len(h.runs) == 0 && !h.committed && !h.torn }
 
 func (h *history) has(stmt int32) bool {
 	_, ok := findRun(h.runs, stmt)
@@ -91,13 +104,13 @@ func (s *Session) begin(number int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.before = s.newest()
-	s.Number, s.runs, s.Image, s.Txn, s.last, s.incomplete, s.pending = number, nil, nil, nil, storage.NoOpTime, false, nil
+	s.Number, s.runs, s.Image, s.Txn, s.last, s.incomplete, s.pending = number, nil, nil, nil, storage.NoOpTime, whole, nil
 	s.committed = false
 }
 
 // newest returns the history of the newest number that has any. mu must be held.
 func (s *Session) newest() history {
-	if h := (history{s.Number, s.runs, s.last, s.committed}); !h.empty() {
+	if h := (history{s.Number, s.runs, s.last, s.committed, s.incomplete == inRecord}); !h.empty() {
 		return h
 	}
 	return s.before
@@ -106,7 +119,7 @@ func (s *Session) newest() history {
 // late returns the history of a number that the session has moved on from, for a detached commit of that number;
 // nil if a newer number has a history. mu must be held.
 func (s *Session) late(number int64) *history {
-	if len(s.runs) > 0 || s.committed || s.Number < number || s.before.number > number && !s.before.empty() {
+	if len(s.runs) > 0 || s.committed || s.incomplete == inRecord || s.Number < number || s.before.number > number && !s.before.empty() {
 		return nil
 	}
 	if s.before.number != number {
@@ -268,14 +281,14 @@ func (s *Session) ran(r Run) {
 	s.note(r)
 }
 
-// note is ran for callers that hold mu.
+// note is ran without the lock: mu must be held.
 func (s *Session) note(r Run) {
 	s.dirty, s.unsaved, s.before = true, true, history{}
 	s.runs = withRun(s.runs, r)
 }
 
 // withRun adds statements to runs, which are in the order of their statements. Of a command of 100,000 statements over several
-// shards each shard executes every few, so that each is a run: finding one must not take a look at all.
+// shards each shard executes only some, so that nearly each is a run of its own: the search for one must not examine them all.
 func withRun(runs []Run, r Run) []Run {
 	i := runsUpTo(runs, r.From)
 	if i > 0 && runs[i-1].continuedBy(&r) {
@@ -362,7 +375,7 @@ func (s *Session) Executed(stmt int32) (Run, bool) {
 	return s.ranBefore(stmt)
 }
 
-// ranBefore is Executed for callers that hold mu.
+// ranBefore is Executed without the lock: mu must be held.
 func (s *Session) ranBefore(stmt int32) (Run, bool) {
 	return findRun(s.runs, stmt)
 }

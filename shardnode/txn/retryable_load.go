@@ -17,7 +17,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// The durable part of the retryable writes' table: see retryTable.
+// This file has the durable part of retryTable.
 
 // LoadRetries rebuilds the table, when the node opens and whenever it becomes primary: from the stored records, then
 // from the oplog after them.
@@ -200,6 +200,17 @@ func (m *Manager) FlushRetries(ctx context.Context) error {
 	return m.saveProgress(ctx, flushed, load, replication.Visible)
 }
 
+// recordsWait is how long a reader of config.transactions waits for the records to be written.
+const recordsWait = time.Second
+
+// WriteRecords flushes the records of sessions to config.transactions before that collection is read on the primary: records lag behind the
+// writes that they describe, and a reader should see all acknowledged ones. Without a majority it sees what was stored before.
+func (m *Manager) WriteRecords(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, recordsWait)
+	defer cancel()
+	_ = m.FlushRetries(ctx)
+}
+
 // errStaleTable is the error of a flush on a node that is not primary, or that has not loaded its table yet: the
 // table may be older than the stored records.
 var errStaleTable = mongoerr.New(mongoerr.NotWritablePrimary, "the history of sessions is not loaded on this node")
@@ -360,7 +371,7 @@ func (m *Manager) saveProgress(ctx context.Context, flushed storage.Timestamp, l
 	return err
 }
 
-// readRecord is the reverse. It reads as much as possible from a malformed record, whose statements are then not
+// readRecord reads a stored record into the session. It reads as much as possible from a malformed record, whose statements are then not
 // all known.
 func (s *Session) readRecord(doc []byte) error {
 	number, ok := value.Lookup(doc, "txnNum").AsInt64()
@@ -373,8 +384,14 @@ func (s *Session) readRecord(doc []byte) error {
 	}
 	last := value.LookupDoc(doc, "lastWriteOpTime")
 	s.last = storage.OpTime{TS: storage.Timestamp(value.Lookup(last, "ts").TimestampU64()), Term: value.SafeInt64(value.Lookup(last, "t"))}
-	if value.Lookup(doc, "state").Str() == "committed" {
+	switch value.Lookup(doc, "state").Str() {
+	case "committed":
 		s.Txn, s.committed = &Txn{Number: s.Number, State: Committed, ts: s.last.TS}, true
+	case "aborted", "inProgress":
+		s.Txn = &Txn{Number: s.Number, State: Aborted}
+	}
+	if value.Lookup(doc, tornField).Truthy() {
+		s.incomplete = inRecord
 	}
 	return s.readStatements(doc)
 }

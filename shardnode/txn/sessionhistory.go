@@ -22,7 +22,7 @@ func (m *Manager) History(since storage.Timestamp) [][]byte {
 	}
 	for _, s := range t.mu.sessions {
 		s.mu.Lock()
-		if h := s.newest(); len(h.runs) > 0 && h.last.TS >= since {
+		if h := s.newest(); h.torn || len(h.runs) > 0 && h.last.TS >= since {
 			for _, part := range h.statements() {
 				out = append(out, s.record(s.used, part))
 			}
@@ -174,6 +174,9 @@ func (m *Manager) adoptSession(ctx context.Context, rec []byte) (*adoptedSession
 				s.ran(Run{id, id, r.Op, r.ID})
 			}
 		}
+	}
+	if from.incomplete == inRecord {
+		s.tear()
 	}
 	a := &adoptedSession{dueRecord: dueRecord{id, s, s.used}, number: s.Number}
 	if img := value.Lookup(rec, "image"); img.T == value.Document {

@@ -17,7 +17,7 @@ import (
 //	config.transactions                 {_id: lsid, txnNum, lastWriteOpTime, lastWriteDate, statements: [{from, to, op, id}, …]}
 //	config.system.retryableStatements   {_id: {lsid, part: 1, 2, …}, txnNum, statements: […]}
 //
-// They are written in one unit of work. Those of another txnNum than the record's are left over, and ignored.
+// A history of which a part is not known (inRecord) is stored with incomplete: true. They are written in one unit of work. Those of another txnNum than the record's are left over, and ignored.
 
 // statementBytes is the size of the statements in one document; one with a larger _id has a document of its own.
 const statementBytes = 4 << 20
@@ -55,8 +55,19 @@ func (s *Session) record(used time.Time, statements value.Value) []byte {
 	if h.committed {
 		return value.Doc(append(fields, value.F("state", value.NewString("committed")))...)
 	}
-	return value.Doc(append(fields, value.F("statements", statements))...)
+	return value.Doc(append(fields, h.fields(statements)...)...)
 }
+
+// fields returns what a record says of executed statements.
+func (h *history) fields(statements value.Value) []value.Field {
+	fields := []value.Field{value.F("statements", statements)}
+	if h.torn {
+		fields = append(fields, value.F(tornField, value.NewBool(true)))
+	}
+	return fields
+}
+
+const tornField = "incomplete"
 
 // continuations writes the documents that continue records, in one unit of work.
 type continuations struct {

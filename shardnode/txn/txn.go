@@ -33,6 +33,7 @@ type Txn struct {
 	Locks   *lock.Locker      // held until the transaction ends, so that no catalog change or migration overtakes its writes
 	ts      storage.Timestamp // of the commit
 	pending *Pending          // the undecided commit, in state Committing
+	unread  bool              // no statement has read from Base
 
 	readConcern *command.ReadConcern // nil for the default
 	By          command.Caller       // the user who began it
@@ -168,7 +169,7 @@ func (m *Manager) Begin(op *command.Op) (end func(err error), err error) {
 		if err == nil && t.State == Open && (op.Client.InProcess || op.Client.Internal) {
 			op.AddTopLevel("readOnly", value.NewBool(t.readOnly()))
 		}
-		t.Failed = false
+		t.Failed, t.unread = false, false
 		t.Active += m.Now().Sub(op.Start)
 		release()
 	}, nil
@@ -263,12 +264,10 @@ func (m *Manager) openTxn(op *command.Op, s *Session) (*Txn, error) {
 		s.leaveParent()
 		return nil, err
 	}
-	t := &Txn{Number: op.Req.TxnNumber, Started: m.Now(), Base: base, Unit: m.Engine.NewUnitOfWork(base), Locks: m.Locks.NewLocker()}
+	t := &Txn{Number: op.Req.TxnNumber, Started: m.Now(), Locks: m.Locks.NewLocker()}
 	t.Locks.SetTimeout(time.Duration(m.Params.Int("maxTransactionLockRequestTimeoutMillis")) * time.Millisecond)
 	t.readConcern, t.By, t.router = op.Req.ReadConcern.Clone(), op.Caller(), op.Client.Process()
-	t.View = t.Unit.Snapshot()
-	t.Unit.SetTransaction(s.LSID, t.Number)
-	t.Unit.LimitTransaction(m.Params.Int("transactionSizeLimitBytes"))
+	m.startUnit(t, s.LSID, base)
 	s.Txn, s.used, s.dirty = t, op.Start, true
 	m.counters.Started.Add(1)
 	m.counters.Open.Add(1)
@@ -277,6 +276,39 @@ func (m *Manager) openTxn(op *command.Op, s *Session) (*Txn, error) {
 	}
 	return t, nil
 }
+
+// startUnit gives a transaction a snapshot and a unit of work on top of it.
+func (m *Manager) startUnit(t *Txn, lsid []byte, base *storage.Snapshot) {
+	t.Base, t.Unit, t.unread = base, m.Engine.NewUnitOfWork(base), true
+	t.View = t.Unit.Snapshot()
+	t.Unit.SetTransaction(lsid, t.Number)
+	t.Unit.LimitTransaction(m.Params.Int("transactionSizeLimitBytes"))
+}
+
+// Admit locks in a collection that the running statement is about to write, on which the transaction holds a lock: it has to be the
+// one that the transaction began with, because its unit could not commit otherwise. A first statement may have waited for that lock
+// behind the catalog change, which a client's other connection sends at the same time (an ODM that creates its collections in the
+// background). As long as nothing has been read the choice of the snapshot is still free, so the transaction gets a newer one.
+func (m *Manager) Admit(op *command.Op, t *Txn, ns string) error {
+	err := t.stays(m.Engine.Catalog(), ns)
+	if err == nil || !t.unread || !t.Unit.Empty() || t.readConcern != nil && t.readConcern.AtClusterTime != 0 {
+		return err
+	}
+	op.Txn = nil // not the transaction's own snapshot
+	base, again := m.node.ReadSnapshot(op)
+	op.Txn = t
+	if again != nil {
+		return again
+	}
+	lsid := t.Unit.LSID()
+	t.Unit.Rollback()
+	t.Base.Release()
+	m.startUnit(t, lsid, base)
+	return t.stays(m.Engine.Catalog(), ns)
+}
+
+// Read notes that a statement is about to read from the transaction's snapshot.
+func (t *Txn) Read() { t.unread = false }
 
 // closeTxn releases what an open transaction holds.
 func (m *Manager) closeTxn(s *Session, state State) {
@@ -469,8 +501,8 @@ func (m *Manager) commitOpen(op *command.Op, s *Session, concern replication.Wri
 	return nil
 }
 
-// Stays refuses a collection that is not the one that the transaction began with: its unit could not commit.
-func (t *Txn) Stays(now *catalog.Snapshot, ns string) error {
+// stays refuses a collection that is not the one that the transaction began with.
+func (t *Txn) stays(now *catalog.Snapshot, ns string) error {
 	c, was := now.Lookup(ns), t.Base.Catalog().Lookup(ns)
 	if c == was || c != nil && was != nil && c.UUID == was.UUID && c.Epoch == was.Epoch {
 		return nil

@@ -3,8 +3,10 @@ package write
 import (
 	"context"
 	"encoding/hex"
+	"slices"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/collation"
@@ -42,40 +44,18 @@ func newRemoteWriter(w *Command, spec agg.WriteSpec, coll *collation.Spec) (agg.
 	return o, o.create(w.Op, target)
 }
 
-// primaryWrites collects the documents or statements of a command to the primary.
+// primaryWrites sends commands to the primary.
 type primaryWrites struct {
-	w     *Command
-	db    string
-	batch []byte
-	n     int
+	w  *Command
+	db string
 }
 
-func (p *primaryWrites) add(doc []byte) (full bool) {
-	p.batch = value.AppendIndex(p.batch, p.n, value.NewDocument(doc))
-	p.n++
-	return p.n == remoteBatch || len(p.batch) > command.MaxBSONSize/2
-}
-
-// send sends what was collected as the list argument of a command, together with other arguments.
-func (p *primaryWrites) send(ctx context.Context, name, coll, list string, more ...value.Field) ([]byte, error) {
-	if p.n == 0 {
-		return nil, nil
-	}
-	arr, m := value.Begin(nil)
-	arr = value.End(append(arr, p.batch...), m)
-	p.batch, p.n = p.batch[:0], 0
-	if p.w.bypass {
-		more = append(more, value.F("bypassDocumentValidation", value.NewBool(true)))
-	}
-	return p.run(ctx, p.db, append([]value.Field{value.F(name, value.NewString(coll)), value.F(list, value.NewArray(arr))}, more...)...)
-}
-
-// run makes the primary run a command with the aggregate's write concern.
-func (p *primaryWrites) run(ctx context.Context, db string, cmd ...value.Field) ([]byte, error) {
+// run makes the primary run a command, with further elements and the aggregate's write concern.
+func (p *primaryWrites) run(ctx context.Context, m msg.Message, elements ...byte) ([]byte, error) {
 	if wc := p.w.Op.Req.AskedConcern().Doc; wc != nil {
-		cmd = append(cmd, value.F("writeConcern", value.NewDocument(wc)))
+		elements = value.Append(slices.Clip(elements), "writeConcern", value.NewDocument(wc))
 	}
-	reply, err := p.w.writer.node.AskPrimary(ctx, value.Doc(append(cmd, value.F("$db", value.NewString(db)))...))
+	reply, err := p.w.writer.node.AskPrimary(ctx, msg.With(m, elements))
 	if err != nil {
 		return nil, err
 	}
@@ -92,55 +72,69 @@ func (p *primaryWrites) run(ctx context.Context, db string, cmd ...value.Field) 
 type remoteOut struct {
 	*primaryWrites
 	to, temp string
+	batch    []byte // documents, as elements of an array
+	n        int
 }
 
 // create makes the temporary collection with the target's options and indexes.
 func (o *remoteOut) create(ctx context.Context, target *catalog.Collection) error {
-	cmd := []value.Field{value.F("create", value.NewString(o.temp)), value.F("temp", value.NewBool(true))}
-	var indexes []value.Value
+	var indexes [][]byte
+	var options []byte
 	if target != nil {
 		for k, v := range value.Elements(target.Options) {
-			cmd = append(cmd, value.F(k, v))
+			options = value.Append(options, k, v)
 		}
 		for _, i := range target.Indexes {
 			if !i.IsID {
-				indexes = append(indexes, value.NewDocument(i.Spec.Raw))
+				indexes = append(indexes, i.Spec.Raw)
 			}
 		}
 	}
-	if _, err := o.run(ctx, o.db, cmd...); err != nil || len(indexes) == 0 {
+	if _, err := o.run(ctx, &msg.Create{DB: o.db, Coll: o.temp, Temp: true}, options...); err != nil || len(indexes) == 0 {
 		return err
 	}
-	_, err := o.run(ctx, o.db, value.F("createIndexes", value.NewString(o.temp)), value.F("indexes", value.NewArray(value.ArrayOf(indexes...))))
+	_, err := o.run(ctx, &msg.CreateIndexes{DB: o.db, Coll: o.temp, Indexes: indexes})
 	return err
 }
 
 func (o *remoteOut) Write(ctx context.Context, doc []byte, _ []value.Value) error {
-	if o.add(doc) {
-		_, err := o.send(ctx, "insert", o.temp, "documents")
-		return err
+	o.batch = value.AppendIndex(o.batch, o.n, value.NewDocument(doc))
+	if o.n++; o.n < remoteBatch && len(o.batch) <= command.MaxBSONSize/2 {
+		return nil
 	}
-	return nil
+	return o.flush(ctx)
+}
+
+func (o *remoteOut) flush(ctx context.Context) error {
+	if o.n == 0 {
+		return nil
+	}
+	arr, m := value.Begin(nil)
+	documents := value.End(append(arr, o.batch...), m)
+	o.batch, o.n = o.batch[:0], 0
+	_, err := o.run(ctx, &msg.Insert{DB: o.db, Coll: o.temp, Documents: documents, Bypass: o.w.bypass})
+	return err
 }
 
 func (o *remoteOut) Commit(ctx context.Context) error {
-	if _, err := o.send(ctx, "insert", o.temp, "documents"); err != nil {
+	if err := o.flush(ctx); err != nil {
 		return err
 	}
-	_, err := o.run(ctx, "admin", value.F("renameCollection", value.NewString(o.db+"."+o.temp)), value.F("to", value.NewString(o.to)),
-		value.F("dropTarget", value.NewBool(true)))
+	_, err := o.run(ctx, &msg.Rename{From: o.db + "." + o.temp, To: o.to, DropTarget: true})
 	return err
 }
 
 // Abort drops the temporary collection; if it cannot, the next primary does.
 func (o *remoteOut) Abort(ctx context.Context) {
-	_, _ = o.run(context.WithoutCancel(ctx), o.db, value.F("drop", value.NewString(o.temp)))
+	_, _ = o.run(context.WithoutCancel(ctx), &msg.Drop{DB: o.db, Coll: o.temp})
 }
 
 // remoteMerge is $merge: each document becomes a statement of an update.
 type remoteMerge struct {
 	*primaryWrites
-	m *mergeWriter
+	m     *mergeWriter
+	batch []msg.UpdateStatement
+	size  int
 }
 
 func (r *remoteMerge) Write(ctx context.Context, doc []byte, let []value.Value) error {
@@ -149,8 +143,7 @@ func (r *remoteMerge) Write(ctx context.Context, doc []byte, let []value.Value) 
 	if err != nil {
 		return err
 	}
-	st := []value.Field{value.F("q", value.NewDocument(filter)), value.F("u", m.spec.Change(doc)), value.F("collation", collationValue(m.coll)),
-		value.F("upsert", value.NewBool(m.spec.WhenNotMatched == "insert"))}
+	st := msg.UpdateStatement{Query: filter, Change: m.spec.Change(doc), Collation: collationValue(m.coll).Doc(), Upsert: m.spec.WhenNotMatched == "insert"}
 	if m.spec.WhenMatched == "pipeline" {
 		c := []value.Field{value.F("new", value.NewDocument(doc))}
 		for i, name := range m.lets {
@@ -158,14 +151,11 @@ func (r *remoteMerge) Write(ctx context.Context, doc []byte, let []value.Value) 
 				c = append(c, value.F(name, let[i]))
 			}
 		}
-		st = append(st, value.F("c", value.NewDocument(value.Doc(c...))))
-		if m.spec.WhenNotMatched == "insert" {
-			st = append(st, value.F("upsertSupplied", value.NewBool(true)))
-		}
+		st.Constants, st.UpsertSupplied = value.Doc(c...), st.Upsert
 	}
-	full := r.add(value.Doc(st...))
+	r.batch, r.size = append(r.batch, st), r.size+st.Size()
 	if m.spec.WhenMatched != "fail" && m.spec.WhenNotMatched != "fail" {
-		if full {
+		if len(r.batch) == remoteBatch || r.size > command.MaxBSONSize/2 {
 			return r.flush(ctx, nil)
 		}
 		return nil
@@ -175,12 +165,13 @@ func (r *remoteMerge) Write(ctx context.Context, doc []byte, let []value.Value) 
 
 // flush sends the statements; of a single one it checks the result.
 func (r *remoteMerge) flush(ctx context.Context, doc []byte) error {
-	let := []value.Field{value.F("ordered", value.NewBool(false))}
-	if v := r.m.w.Op.Req.Doc("let"); v != nil {
-		let = append(let, value.F("let", value.NewDocument(v)))
+	if len(r.batch) == 0 {
+		return nil
 	}
 	_, coll := cluster.SplitNS(r.m.ns)
-	reply, err := r.send(ctx, "update", coll, "updates", let...)
+	update := &msg.Update{DB: r.db, Coll: coll, Updates: r.batch, Unordered: true, Bypass: r.w.bypass, Let: r.m.w.Op.Req.Doc("let")}
+	reply, err := r.run(ctx, update)
+	r.batch, r.size = r.batch[:0], 0
 	if err != nil || doc == nil {
 		return err
 	}

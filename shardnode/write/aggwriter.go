@@ -9,6 +9,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/collation"
+	"github.com/shoaldb/shoal/query/timeseries"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/namespace"
@@ -50,10 +51,14 @@ func (wr *Writer) Output(op *command.Op, spec agg.WriteSpec, coll *collation.Spe
 // checkPlain refuses a sharded target, of which this shard has at most a part: the router that sent the pipeline did not
 // know, and has to write it itself.
 func checkPlain(wr *Writer, op *command.Op, ns string) error {
-	if wr.node.Sharding() == nil || op.Req.ShardVersion == nil && op.Req.DatabaseVer == nil || !wr.node.Sharding().Sharded(op, ns) {
+	s := wr.node.Sharding()
+	if s == nil || op.Req.ShardVersion == nil && op.Req.DatabaseVer == nil {
 		return nil
 	}
-	return namespace.ShardedForeign(ns)
+	if s.Sharded(op, ns) || namespace.Buckets(wr.Engine.Catalog(), ns) != nil && s.Sharded(op, timeseries.BucketsOf(ns)) {
+		return namespace.ShardedForeign(ns)
+	}
+	return nil
 }
 
 // outWriter fills a temporary collection and replaces the target with it at the end.
@@ -138,7 +143,11 @@ func (o *outWriter) Commit(ctx context.Context) error {
 		return err
 	}
 	w := o.w
-	unlock, err := w.lock(lock.X, o.ns)
+	names := []string{o.ns}
+	if o.series != nil {
+		names = append(names, timeseries.BucketsOf(o.ns))
+	}
+	unlock, err := w.lock(lock.X, names...)
 	if err != nil {
 		return err
 	}

@@ -40,7 +40,7 @@ func (wr *Writer) runApplyOps(op *command.Op, dst []byte) ([]byte, error) {
 		}
 		atomic = atomic && o.Op != 'c'
 		// A restore replays the oplog of another server, which has entries for that server's own sessions and transactions.
-		theirs := catalog.DBOf(o.NS) == "config" && command.CheckClientWrite(op, o.NS) != nil
+		theirs := o.NS == txn.TransactionsNS || catalog.DBOf(o.NS) == "config" && command.CheckClientWrite(op, o.NS) != nil
 		if o.Op != 'n' && !theirs {
 			ops = append(ops, o)
 		}
@@ -117,8 +117,8 @@ func (w *Command) applyTogether(ops []txn.LoggedOp) error {
 	})
 }
 
-// mayApply refuses an operation whose UUID is that of another collection than the one that it names, unless the user has the
-// privileges on that one, too.
+// mayApply refuses an operation whose UUID belongs to a different collection than its namespace, unless the user has the
+// privileges on that collection, too.
 func (w *Command) mayApply(o *txn.LoggedOp, c *catalog.Collection) error {
 	if c == nil || c.NS == o.NS {
 		return nil

@@ -51,8 +51,9 @@ type Command struct {
 
 // storeOptions determine how a command's documents are stored.
 type storeOptions struct {
-	bypass bool // bypassDocumentValidation
-	keepTS bool // bypassEmptyTsReplacement
+	bypass  bool              // bypassDocumentValidation
+	keepTS  bool              // bypassEmptyTsReplacement
+	records *txn.Invalidation // the sessions of the documents change with them: in config.transactions; nil for other collections
 }
 
 // ownedRanges is a command's shard filter with the collection that it was made for.
@@ -170,12 +171,27 @@ func (w *Command) acquireCollection(ns string) error {
 		err = w.admits(ns)
 	}
 	if err == nil {
+		err = w.acquireBuckets(ns)
+	}
+	if err == nil {
 		w.acquired = ns
+		w.invalidates(ns)
 		return nil
 	}
 	w.unlockCollection()
 	w.refused(ns)
 	return err
+}
+
+// invalidates begins the invalidation of sessions if the command goes on to write their records.
+func (w *Command) invalidates(ns string) {
+	switch {
+	case ns != txn.TransactionsNS:
+		w.records.End(w.Op)
+		w.records = nil
+	case w.records == nil:
+		w.records = w.writer.Txns.Invalidate(w.Op)
+	}
 }
 
 // locked takes locks for the command. If commits are stalled, their commands may hold locks until the set
@@ -226,6 +242,7 @@ func (w *Command) lastConcern() replication.WriteConcern {
 func (w *Command) release() {
 	w.followDetached()
 	w.unlockCollection()
+	w.records.End(w.Op)
 	if w.endRetry != nil {
 		if n := len(w.retried); n > 0 {
 			w.writer.Txns.Counters().Retried.Commands.Add(1)

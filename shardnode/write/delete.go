@@ -4,6 +4,8 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/exec"
+	"github.com/shoaldb/shoal/shardnode/txn"
+	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -94,4 +96,14 @@ func (st *statement) deleteField(k string, v value.Value) error {
 		return command.UnknownField("delete.deletes." + k)
 	}
 	return nil
+}
+
+// ForgetSessions begins a drop of config.transactions: forget stages that all sessions are forgotten, and end forgets them once that has
+// committed. Both are nil for another collection.
+func (wr *Writer) ForgetSessions(op *command.Op, ns string) (forget func(u *storage.UnitOfWork) error, end func()) {
+	if ns != txn.TransactionsNS {
+		return nil, nil
+	}
+	i := wr.Txns.Invalidate(op)
+	return i.All, func() { i.End(op) }
 }

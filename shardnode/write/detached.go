@@ -64,8 +64,8 @@ func (w *Command) followDetached() {
 	})
 }
 
-// awaitDetached is for a command that is retried while the set has not decided its first run: it waits for the
-// decision. If its wtimeout is too short for that, it returns the result of the first run.
+// awaitDetached waits, on a retry of a command whose first run the set has not decided yet, for the decision. If its
+// wtimeout is too short for that, it returns the result of the first run.
 func (w *Command) awaitDetached() error {
 	l := w.session.Undecided()
 	if l == nil {

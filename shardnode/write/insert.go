@@ -4,7 +4,6 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
-	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/shardnode/txn"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -111,7 +110,7 @@ func (w *Command) insertAll(a *batchArgs) (inserted int64, err error) {
 			return nil
 		}
 		unit = append(unit, pendingDoc{i, stored})
-		if size += len(stored); len(unit) == insertUnitDocs || size >= insertUnitBytes {
+		if size += len(stored); len(unit) == insertUnitDocs || size >= insertUnitBytes || w.records != nil {
 			last := i == total-1 && !multi
 			flush(last)
 			multi = true
@@ -190,7 +189,7 @@ func (w *Command) insert(unit insertUnit) (inserted int64, stop bool) {
 
 // tryInsert is one attempt at a unit. docErr is the error of the document at done; those before it are inserted.
 func (w *Command) tryInsert(ns string, raw [][]byte, wc replication.WriteConcern, stmt int) (done int, docErr, err error) {
-	if t := namespace.SeriesOf(w.Catalog(), ns); t != nil {
+	if t := w.series(ns); t != nil {
 		if w.Transaction() != nil {
 			return 0, nil, mongoerr.Newf(mongoerr.OperationNotSupportedInTransaction, "Cannot insert into a time-series collection in a multi-document transaction: %s", ns)
 		}
@@ -209,6 +208,13 @@ func (w *Command) tryInsert(ns string, raw [][]byte, wc replication.WriteConcern
 	if w.Op.Req.HasTxnNumber {
 		info.StmtID = w.stmtID(stmt)
 	}
+	if w.records != nil {
+		record, err := w.records.Put(u, nil, raw[0]) // its unit has no other
+		if err != nil {
+			return 0, nil, err
+		}
+		raw = [][]byte{record}
+	}
 	done, docErr = u.InsertMany(coll, raw, info)
 	if docErr != nil && storage.ErrConflict(docErr) {
 		return 0, nil, docErr
@@ -221,6 +227,9 @@ func (w *Command) tryInsert(ns string, raw [][]byte, wc replication.WriteConcern
 			return 0, nil, mongoerr.New(mongoerr.WriteConflict, "collection was created concurrently")
 		}
 		return 0, nil, err
+	}
+	for _, doc := range raw[:done] {
+		w.noteWritten(ns, doc)
 	}
 	return done, docErr, nil
 }

@@ -85,6 +85,44 @@ func (f *filling) takes(ms, span int64) bool {
 	return ms >= f.min && ms < f.min+span && len(f.docs) < bucketMaxCount && (f.size < bucketMaxBytes || len(f.docs) < 10)
 }
 
+// series returns the time series collection that a command names, nil if it does not name one. A router that knows where the buckets are
+// names those.
+func (w *Command) series(ns string) *namespace.Series {
+	if !namespace.IsBuckets(ns) {
+		return namespace.SeriesOf(w.Catalog(), ns)
+	}
+	if b := w.Catalog().Lookup(ns); b != nil && w.Op.Req.Shared("isTimeseriesNamespace").Truthy() {
+		return namespace.SeriesIn(b)
+	}
+	return nil
+}
+
+// acquireBuckets locks the buckets of the time series collection that a command names, and compares versions once more under that lock.
+func (w *Command) acquireBuckets(ns string) error {
+	b := namespace.Buckets(w.writer.Engine.Catalog(), ns)
+	sharding := w.writer.node.Sharding()
+	if b == nil || sharding == nil {
+		return nil
+	}
+	unlock, err := w.lockDocuments(b.NS)
+	if err != nil {
+		return err
+	}
+	if w.Op.Req.ShardVersion != nil {
+		if err := sharding.CheckUntracked(w.Op, b.NS); err != nil {
+			unlock()
+			w.refused(b.NS)
+			return err
+		}
+	}
+	outer := w.unlock
+	w.unlock = func() {
+		unlock()
+		outer()
+	}
+	return nil
+}
+
 // tryMeasurements is tryInsert for a time series collection.
 func (w *Command) tryMeasurements(t *namespace.Series, raw [][]byte, wc replication.WriteConcern, stmt int) (done int, docErr, err error) {
 	for ; done < len(raw) && docErr == nil; done++ {
@@ -104,7 +142,7 @@ func (w *Command) tryMeasurements(t *namespace.Series, raw [][]byte, wc replicat
 	if err != nil {
 		return 0, nil, err
 	}
-	info := storage.OpInfo{StmtID: -1}
+	info := storage.OpInfo{StmtID: -1, Key: w.documentKey(t.Buckets.NS)}
 	first := w.stmtID(stmt)
 	if w.session != nil {
 		info.Extra = stmtList(first, done)
@@ -138,7 +176,10 @@ func stmtList(first int32, n int) []byte {
 // assign finds the bucket of each measurement.
 func (w *Command) assign(s *storage.Snapshot, t *namespace.Series, raw [][]byte) (all []*filling, err error) {
 	byKey := map[string][]*filling{}
-	span := t.Options.Span * 1000
+	owned, err := w.ownedBy(t.Buckets)
+	if err != nil {
+		return nil, err
+	}
 	var key []byte
 	for _, doc := range raw {
 		meta := value.Value{}
@@ -148,19 +189,22 @@ func (w *Command) assign(s *storage.Snapshot, t *namespace.Series, raw [][]byte)
 		key = value.AppendGroupKey(append(key[:0], t.Buckets.UUID[:]...), meta, nil)
 		list, known := byKey[string(key)]
 		if !known {
-			if list, err = w.reopen(s, t, string(key), meta); err != nil {
+			if list, err = w.reopen(s, t, string(key), meta, owned); err != nil {
 				return nil, err
 			}
 		}
 		ms := value.Lookup(doc, t.Fields.Time).DateTime()
 		at := -1
 		for i, f := range list {
-			if f.takes(ms, span) {
+			if f.takes(ms, t.SpanMS) {
 				at = i
 				break
 			}
 		}
 		if at < 0 {
+			if mine, err := owned.Has(t.Head(doc)); err != nil || !mine {
+				return nil, w.misplaced(t, err)
+			}
 			at = len(list)
 			list = append(list, &filling{openBucket: openBucket{min: t.Round(ms)}, key: string(key), meta: meta})
 		}
@@ -174,14 +218,32 @@ func (w *Command) assign(s *storage.Snapshot, t *namespace.Series, raw [][]byte)
 	return all, nil
 }
 
-// reopen reads the series' buckets that are still open.
-func (w *Command) reopen(s *storage.Snapshot, t *namespace.Series, key string, meta value.Value) (list []*filling, err error) {
+// misplaced returns the error of a measurement whose bucket would belong to another shard: the router went by another placing than that
+// of this shard's catalog.
+func (w *Command) misplaced(t *namespace.Series, err error) error {
+	if err != nil {
+		return err
+	}
+	received, err := cluster.ParseChunkVersion(value.NewDocument(w.Op.Req.ShardVersion))
+	if err != nil {
+		return err
+	}
+	return cluster.StaleConfig(t.Buckets.NS, received, nil, "", "the bucket of a measurement belongs to another shard")
+}
+
+// reopen reads the series' buckets that are still open, and that this shard still owns.
+func (w *Command) reopen(s *storage.Snapshot, t *namespace.Series, key string, meta value.Value, owned exec.Ownership) (list []*filling, err error) {
 	for _, b := range w.writer.buckets.get(key) {
 		doc, ok, err := s.Get(t.Buckets, b.rid)
 		if err != nil {
 			return nil, err
 		}
 		if !ok || !value.Equal(value.Lookup(doc, "meta"), meta) {
+			continue
+		}
+		if mine, err := owned.Has(doc); err != nil {
+			return nil, err
+		} else if !mine {
 			continue
 		}
 		old := append([]byte(nil), doc...)
@@ -236,7 +298,7 @@ func (w *Command) runOnSeries(t *namespace.Series, st *statement, last bool) (re
 		if err != nil {
 			return result{}, err
 		}
-		return w.runStatement(t.Buckets.NS, inner, last)
+		return w.runStored(t.Buckets.NS, inner, last)
 	}
 	if len(st.sort) > 5 {
 		return result{}, command.BadOption("Cannot perform a findAndModify with sort on a time-series collection")
@@ -249,6 +311,12 @@ func (w *Command) removeMeasurements(t *namespace.Series, st *statement) (r resu
 	if err := w.compileStatement(st, t.Buckets); err != nil {
 		return r, err
 	}
+	if r, done, err := w.replay(st); done || err != nil {
+		return r, err
+	}
+	if err := w.refuseUnknown(); err != nil {
+		return r, err
+	}
 	m, err := exec.CompileFilter(st.filter, st.lang.Scope, st.coll)
 	if err != nil {
 		return r, err
@@ -256,7 +324,10 @@ func (w *Command) removeMeasurements(t *namespace.Series, st *statement) (r resu
 	s := w.Snapshot()
 	defer s.Release()
 	q := &exec.Query{NS: t.Buckets.NS, Snap: s, Coll: t.Buckets, Collation: st.coll, Scope: st.lang.Scope, AllowDiskUse: true,
-		Filter: timeseries.BucketFilter(t.Fields, t.Options.Span*1000, st.filter)}
+		Filter: timeseries.BucketFilter(t.Fields, t.SpanMS, st.filter)}
+	if q.Owned, err = w.ownedBy(t.Buckets); err != nil {
+		return r, err
+	}
 	if err := q.Compile(nil); err != nil {
 		return r, err
 	}
@@ -306,7 +377,7 @@ func (w *Command) removeFrom(t *namespace.Series, st *statement, m *match.Matche
 			if len(gone) == 0 {
 				continue
 			}
-			if err := w.replaceBucket(u, t, rid, old, kept, w.info("", nil)); err != nil {
+			if err := w.replaceBucket(u, t, rid, old, kept, w.info(t.Buckets.NS, nil)); err != nil {
 				return err
 			}
 			removed = append(removed, gone...)
@@ -314,7 +385,10 @@ func (w *Command) removeFrom(t *namespace.Series, st *statement, m *match.Matche
 		if u.Empty() {
 			return nil
 		}
-		return w.Commit(u, replication.Visible)
+		if st.multi {
+			return w.Commit(u, replication.Visible)
+		}
+		return w.commitRun(u, replication.Visible, w.runOf(&result{deleted: 1}))
 	})
 	if err != nil {
 		return err

@@ -102,6 +102,7 @@ func parseFindAndModify(op *command.Op) (a modifyArgs, err error) {
 	*st = statement{
 		filter: op.Req.Doc("query"), sort: op.Req.Doc("sort"), hint: op.Arg("hint"), collation: op.Arg("collation"),
 		let: op.Req.Doc("let"), u: op.Arg("update"), upsert: op.Bool("upsert"), during: duringFindAndModify,
+		sampled: sampledWrite{id: op.Arg("sampleId")},
 	}
 	remove := op.Bool("remove")
 	switch st.u.T {

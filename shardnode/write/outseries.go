@@ -7,6 +7,7 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/agg"
+	"github.com/shoaldb/shoal/query/timeseries"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/namespace"
@@ -52,7 +53,7 @@ func (w *Command) newOutSeries(spec agg.WriteSpec, there *namespace.Series) (*ou
 		options.Set("collation", value.NewDocument(collation))
 	}
 	o.options, o.indexes = opts.StoredOptions(options), indexes
-	return o, o.create(namespace.BucketsOf(o.temp))
+	return o, o.create(timeseries.BucketsOf(o.temp))
 }
 
 // parseOutSeries reads $out's time series options. Unlike create's, their field names are not checked against each other.
@@ -90,7 +91,7 @@ func (o *outWriter) replaceSeries() error {
 	s := o.w.Snapshot()
 	defer s.Release()
 	cat := s.Catalog()
-	c := cat.Lookup(namespace.BucketsOf(o.temp))
+	c := cat.Lookup(timeseries.BucketsOf(o.temp))
 	if c == nil {
 		return mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s was dropped while $out wrote to it", o.temp)
 	}
@@ -103,12 +104,12 @@ func (o *outWriter) replaceSeries() error {
 	}
 	u := o.w.Unit(s)
 	defer u.Rollback()
-	if _, err := u.RenameCollection(c, namespace.BucketsOf(o.ns), cat.Lookup(namespace.BucketsOf(o.ns)), false); err != nil {
+	if _, err := u.RenameCollection(c, timeseries.BucketsOf(o.ns), cat.Lookup(timeseries.BucketsOf(o.ns)), false); err != nil {
 		return err
 	}
-	o.w.AuditRename(u, c.NS, namespace.BucketsOf(o.ns), cat.Lookup(namespace.BucketsOf(o.ns)))
+	o.w.AuditRename(u, c.NS, timeseries.BucketsOf(o.ns), cat.Lookup(timeseries.BucketsOf(o.ns)))
 	if v == nil {
-		v = &namespace.View{NS: o.ns, On: catalog.CollOf(namespace.BucketsOf(o.ns)), Pipeline: value.NewArray(o.series.UnpackStage()), Collation: c.Collation}
+		v = &namespace.View{NS: o.ns, On: catalog.CollOf(timeseries.BucketsOf(o.ns)), Pipeline: value.NewArray(o.series.UnpackStage()), Collation: c.Collation}
 		v.Doc = v.MakeDoc()
 		o.w.AuditView(u, "createCollection", v)
 		if err := o.w.PutView(u, s, v); err != nil {
@@ -143,7 +144,7 @@ func (o *outWriter) create(ns string) error {
 // tempNS returns the namespace of the temporary collection.
 func (o *outWriter) tempNS() string {
 	if o.series != nil {
-		return namespace.BucketsOf(o.temp)
+		return timeseries.BucketsOf(o.temp)
 	}
 	return o.temp
 }

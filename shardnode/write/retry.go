@@ -3,6 +3,7 @@ package write
 import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/shardnode/statedoc"
 	"github.com/shoaldb/shoal/shardnode/txn"
 	"github.com/shoaldb/shoal/storage"
@@ -63,7 +64,7 @@ func (w *Command) prepareNew(ns string, doc []byte) ([]byte, error) {
 		return nil, err
 	}
 	stored, err := prepareInsert(doc, w.keepTS, w.now)
-	if err == nil {
+	if err == nil && (!namespace.IsBuckets(ns) || w.series(ns) == nil) {
 		err = w.validateNew(ns, stored)
 	}
 	return stored, err

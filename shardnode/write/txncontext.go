@@ -207,14 +207,20 @@ func (c *transactionWrites) refused(names ...string) {
 }
 
 func (c *transactionWrites) admits(ns string) error {
-	return c.t.Stays(c.w.writer.Engine.Catalog(), ns)
+	return c.w.writer.Txns.Admit(c.w.Op, c.t, ns)
 }
 
 func (c *transactionWrites) Catalog() *catalog.Snapshot { return c.t.Unit.Catalog() }
 
-func (c *transactionWrites) Snapshot() *storage.Snapshot { return c.t.View.Clone() }
+func (c *transactionWrites) Snapshot() *storage.Snapshot {
+	c.t.Read()
+	return c.t.View.Clone()
+}
 
-func (c *transactionWrites) Unit(*storage.Snapshot) *storage.UnitOfWork { return c.t.Unit }
+func (c *transactionWrites) Unit(*storage.Snapshot) *storage.UnitOfWork {
+	c.t.Read()
+	return c.t.Unit
+}
 
 func (c *transactionWrites) Drop(*storage.UnitOfWork) {}
 

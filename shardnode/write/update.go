@@ -6,6 +6,7 @@ import (
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/command/sampling"
 	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/collation"
 	"github.com/shoaldb/shoal/query/match"
@@ -13,7 +14,6 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/exec"
-	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/shardnode/txn"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
@@ -50,6 +50,7 @@ type statement struct {
 	during       string      // the execution that its errors are attributed to
 	supply       bool        // upsertSupplied: an upsert inserts the constant "new"
 	supplied     value.Value // the constant "new"
+	sampled      sampledWrite
 
 	// Set by compileStatement.
 	coll *collation.Spec
@@ -248,7 +249,9 @@ func (st *statement) updateField(k string, v value.Value) error {
 	case "upsertSupplied":
 		st.supply = v.Truthy()
 		return field.is(command.TSafeBool, v.T == value.Boolean || v.T.Numeric())
-	case "collectionUUID", "sampleId", "allowShardKeyUpdatesWithoutFullShardKeyInQuery", "includeQueryStatsMetrics":
+	case "sampleId":
+		st.sampled.id = v
+	case "collectionUUID", "allowShardKeyUpdatesWithoutFullShardKeyInQuery", "includeQueryStatsMetrics":
 	default:
 		return command.UnknownField("update.updates." + k)
 	}
@@ -289,9 +292,17 @@ func (w *Command) compileStatement(st *statement, c *catalog.Collection) error {
 // runStatement runs one update or delete. last means that no statement follows, so its commit may wait for the
 // write concern itself.
 func (w *Command) runStatement(ns string, st *statement, last bool) (result, error) {
-	if t := namespace.SeriesOf(w.Catalog(), ns); t != nil {
+	if w.recordsDiff(st) {
+		defer w.noteDiff(ns, st)
+	}
+	if t := w.series(ns); t != nil {
 		return w.runOnSeries(t, st, last)
 	}
+	return w.runStored(ns, st, last)
+}
+
+// runStored runs a statement on the documents of a collection as they are stored.
+func (w *Command) runStored(ns string, st *statement, last bool) (result, error) {
 	if err := w.compileStatement(st, w.Catalog().Lookup(ns)); err != nil {
 		return result{}, err
 	}
@@ -399,6 +410,9 @@ func (w *Command) writeRow(u *storage.UnitOfWork, q *exec.Query, st *statement, 
 		return false, err
 	}
 	if st.u.IsMissing() {
+		if err := w.records.Delete(u, doc); err != nil {
+			return false, err
+		}
 		if err := u.Delete(q.Coll, rid, doc, w.imageInfo(q.NS, nil)); err != nil {
 			return false, err
 		}
@@ -434,17 +448,34 @@ func (w *Command) writeRow(u *storage.UnitOfWork, q *exec.Query, st *statement, 
 			return false, err
 		}
 	}
-	if err := w.checkOwner(q, st, doc, next); err != nil {
-		return false, err
+	if st.sampled.on {
+		st.sampled.diff = sampling.Diff(doc, next) // one that moves the document ends here with an error
 	}
-	if err := u.Update(q.Coll, rid, doc, next, w.imageInfo(q.NS, oplogUpdate(st.upd, doc, next))); err != nil {
+	if next, err = w.replace(u, q, st, rid, doc, next); err != nil {
 		return false, err
 	}
 	r.modified++
+	w.noteWritten(q.NS, next)
 	if st.onWrite != nil {
 		st.onWrite(doc, next)
 	}
 	return true, nil
+}
+
+// replace stages the new form of a document, and returns it as it is stored.
+func (w *Command) replace(u *storage.UnitOfWork, q *exec.Query, st *statement, rid storage.RecordID, doc, next []byte) ([]byte, error) {
+	if err := w.checkOwner(q, st, doc, next); err != nil {
+		return nil, err
+	}
+	o := oplogUpdate(st.upd, doc, next)
+	if w.records != nil {
+		var err error
+		if next, err = w.records.Put(u, doc, next); err != nil {
+			return nil, err
+		}
+		o = nil // the whole document
+	}
+	return next, u.Update(q.Coll, rid, doc, next, w.imageInfo(q.NS, o))
 }
 
 // positional finds the array element that the $ operator refers to, if the update has one.
@@ -485,6 +516,13 @@ func (w *Command) documentKey(ns string) func(doc []byte) []byte {
 		return s.DocumentKey(w.Op, ns)
 	}
 	return nil
+}
+
+// noteWritten counts what a router has this shard write.
+func (w *Command) noteWritten(ns string, doc []byte) {
+	if s := w.writer.node.Sharding(); s != nil && w.Op.Req.ShardVersion != nil {
+		s.NoteWritten(ns, doc)
+	}
 }
 
 // oplogUpdate returns the `o` of an update's entry: nil for the whole new document. Changes by operators are
@@ -532,6 +570,11 @@ func (w *Command) upsert(ns string, st *statement, q *exec.Query, u *storage.Uni
 	if err := w.checkUpsert(ns, doc); err != nil {
 		return r, err
 	}
+	if w.records != nil {
+		if doc, err = w.records.Put(u, nil, doc); err != nil {
+			return r, err
+		}
+	}
 	if _, err := u.Insert(c, doc, w.info(c.NS, nil)); err != nil {
 		return r, err
 	}
@@ -544,6 +587,7 @@ func (w *Command) upsert(ns string, st *statement, q *exec.Query, u *storage.Uni
 		}
 	}
 	r.upserted = value.Lookup(doc, "_id")
+	w.noteWritten(ns, doc)
 	if err := w.commitRun(u, wc, w.runOf(&r)); err != nil {
 		if mongoerr.CodeOf(err) == mongoerr.NamespaceExists {
 			err = mongoerr.New(mongoerr.WriteConflict, "collection was created concurrently")

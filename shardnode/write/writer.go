@@ -63,6 +63,8 @@ type Node interface {
 type Sharding interface {
 	// CheckVersion returns StaleConfig or StaleDbVersion if the request's versions are not this shard's.
 	CheckVersion(op *command.Op, ns string) error
+	// CheckUntracked returns StaleConfig if the sharding catalog has an entry of a collection that the request does not know of.
+	CheckUntracked(op *command.Op, ns string) error
 	// Sharded reports whether a collection is sharded, as far as this shard knows.
 	Sharded(op *command.Op, ns string) bool
 	// Ownership returns a filter that rejects documents of other shards; nil if there is nothing to filter.
@@ -77,6 +79,8 @@ type Sharding interface {
 	// DocumentKey returns the function that makes the document keys in a sharded collection's oplog entries; nil
 	// if the key is the _id alone.
 	DocumentKey(op *command.Op, ns string) func(doc []byte) []byte
+	// NoteWritten counts a document that was inserted, or written anew, in the chunk that it belongs to.
+	NoteWritten(ns string, doc []byte)
 }
 
 // Writer executes the write commands of one node.
@@ -110,11 +114,18 @@ func (wr *Writer) MayWrite(op *command.Op) error {
 	return wr.node.NotPrimary()
 }
 
-// checkVersions compares the versions in a request with this shard's.
+// checkVersions compares the versions in a request with this shard's. A request that names a time series collection takes its buckets for
+// ones that the sharding catalog has no entry of.
 func (wr *Writer) checkVersions(op *command.Op, ns string) error {
 	s := wr.node.Sharding()
 	if s == nil || (op.Req.ShardVersion == nil && op.Req.DatabaseVer == nil) {
 		return nil
 	}
-	return s.CheckVersion(op, ns)
+	if err := s.CheckVersion(op, ns); err != nil {
+		return err
+	}
+	if b := namespace.Buckets(wr.Engine.Catalog(), ns); b != nil && op.Req.ShardVersion != nil {
+		return s.CheckUntracked(op, b.NS)
+	}
+	return nil
 }

@@ -1,2 +1,2 @@
-// Package storetest damages the files of stores, for the tests of those who must notice.
+// Package storetest damages the files of stores, for tests of the code that must detect the damage.
 package storetest

@@ -1,6 +1,6 @@
-// Package witness notices files of a store that were damaged, cut short or lost while the store was closed.
+// Package witness detects files of a store that were damaged, truncated or lost while the store was closed.
 //
-// The store's journals are written at their end. Recovery after a crash takes a torn end for the end, so a journal
+// The store's journals are append-only. Recovery after a crash takes a torn tail for the end, so a journal
 // that lost more than that looks like an older state of the store, which would silently go back in time. The list
 // of tables is such a journal too, and what has been flushed from the log into tables since is gone from the log.
 //

@@ -291,6 +291,7 @@ func (w *FS) Remove(path string) error {
 func (w *FS) Rename(old, path string) error {
 	var moved *record
 	for _, p := range []string{path, old} {
+		moved = nil // the record of the file that is replaced is not the new one's
 		name, ok := w.noted(p)
 		if !ok {
 			continue

@@ -122,8 +122,8 @@ func TestPortInUse(t *testing.T) {
 func TestFork(t *testing.T) {
 	dir, port := t.TempDir(), strconv.Itoa(freePorts(t, 1)[0])
 	pidFile := filepath.Join(dir, "mongod.pid")
-	cmd := exec.Command(binary(t, "mongod"), "--dbpath", dir, "--port", port, "--bind_ip", "127.0.0.1", "--fork",
-		"--logpath", filepath.Join(dir, "log"), "--pidfilepath", pidFile)
+	cmd := exec.Command(binary(t, "mongod"), guarded([]string{"--dbpath", dir, "--port", port, "--bind_ip", "127.0.0.1", "--fork",
+		"--logpath", filepath.Join(dir, "log"), "--pidfilepath", pidFile})...)
 	out, err := cmd.CombinedOutput()
 	if exitCode(err) != 0 || !strings.Contains(string(out), "child process started successfully, parent exiting") {
 		t.Fatalf("%v\n%s", err, out)

@@ -50,6 +50,45 @@ func freePorts(t *testing.T, n int) []int {
 	return out
 }
 
+// secrets is the folder with a key file and certificates, if servers are to ask for a user and for TLS; empty if they are not.
+func secrets() string { return os.Getenv("COMPAT_SECRETS") }
+
+// guarded adds the options by which a server asks for both.
+func guarded(args []string) []string {
+	dir := secrets()
+	if dir == "" {
+		return args
+	}
+	return append(args, "--keyFile", filepath.Join(dir, "key"), "--tlsMode", "requireTLS", "--tlsCertificateKeyFile", filepath.Join(dir, "server.pem"),
+		"--tlsCAFile", filepath.Join(dir, "ca.pem"), "--tlsAllowConnectionsWithoutCertificates")
+}
+
+// encrypted adds to a connection string what a client needs for TLS.
+func encrypted(uri string) string {
+	if secrets() == "" {
+		return uri
+	}
+	return uri + "&tls=true&tlsCAFile=" + filepath.Join(secrets(), "ca.pem")
+}
+
+// withUser connects as root. The first connection makes that user, by the localhost exception; a member without a primary cannot, and is
+// connected to without a user, for its initiation.
+func withUser(t *testing.T, open *mongo.Client, uri string) *mongo.Client {
+	t.Helper()
+	create := bson.D{{Key: "createUser", Value: "root"}, {Key: "pwd", Value: "a secret"}, {Key: "roles", Value: bson.A{"root"}}}
+	err := open.Database("admin").RunCommand(context.Background(), create).Err()
+	var refused mongo.CommandError
+	if err != nil && !(errors.As(err, &refused) && refused.Code == 13) { // Unauthorized: there are users
+		return open
+	}
+	c, err := mongo.Connect(options.Client().ApplyURI(uri).SetAuth(options.Credential{Username: "root", Password: "a secret"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { hangUp(c) })
+	return c
+}
+
 // server is one process.
 type server struct {
 	cmd  *exec.Cmd
@@ -60,7 +99,7 @@ type server struct {
 // launch starts a program and ends it with the test.
 func launch(t *testing.T, program string, args ...string) *server {
 	t.Helper()
-	s := &server{cmd: exec.Command(binary(t, program), args...), done: make(chan error, 1)}
+	s := &server{cmd: exec.Command(binary(t, program), guarded(args)...), done: make(chan error, 1)}
 	out, err := os.CreateTemp(t.TempDir(), "log")
 	if err != nil {
 		t.Fatal(err)
@@ -101,12 +140,16 @@ func (s *server) wait(t *testing.T) int {
 // connect returns a client once the server answers.
 func connect(t *testing.T, uri string) *mongo.Client {
 	t.Helper()
+	uri = encrypted(uri)
 	c, err := mongo.Connect(options.Client().ApplyURI(uri))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { hangUp(c) })
 	waitFor(t, "the server answers", func() bool { return c.Ping(context.Background(), nil) == nil })
+	if secrets() != "" {
+		return withUser(t, c, uri)
+	}
 	return c
 }
 

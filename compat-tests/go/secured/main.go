@@ -2,6 +2,8 @@
 // file, everything over TLS, and a user. It prints the connection string and runs until it is told to end.
 //
 //	go run ./secured -shoal ../../bin/shoal
+//
+// With -secrets it only writes the key file and the certificates to a folder, for clusters that others start.
 package main
 
 import (
@@ -37,7 +39,15 @@ import (
 
 func main() {
 	shoal := flag.String("shoal", "../../bin/shoal", "the server's binary")
+	secrets := flag.String("secrets", "", "only write the key file and the certificates to this folder")
 	flag.Parse()
+	if *secrets != "" {
+		if err := (&cluster{dir: *secrets}).secrets(); err != nil {
+			fmt.Fprintln(os.Stderr, "secured:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	if err := run(*shoal); err != nil {
 		fmt.Fprintln(os.Stderr, "secured:", err)
 		os.Exit(1)

@@ -1,0 +1,300 @@
+package targeting
+
+import (
+	"math"
+	"sort"
+	"strings"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/query/hashkey"
+	"github.com/shoaldb/shoal/query/value"
+)
+
+// Span is an interval of one shard key field's values.
+type Span struct {
+	Lo, Hi         value.Value
+	loIncl, hiIncl bool
+}
+
+// Point reports whether the span is a single value.
+func (s Span) Point() bool { return s.loIncl && s.hiIncl && value.Compare(s.Lo, s.Hi) == 0 }
+
+func (s Span) empty() bool {
+	c := value.Compare(s.Lo, s.Hi)
+	return c > 0 || c == 0 && !(s.loIncl && s.hiIncl)
+}
+
+// everything is the whole range of a field.
+var everything = []Span{{Lo: value.NewMinKey(), Hi: value.NewMaxKey(), loIncl: true, hiIncl: true}}
+
+func isEverything(s []Span) bool {
+	return len(s) == 1 && s[0].Lo.T == value.MinKey && s[0].Hi.T == value.MaxKey
+}
+
+// maxTargetPoints limits the combinations of a compound key's $in lists that are looked up one by one.
+const maxTargetPoints = 4096
+
+// Ranges returns the ranges of the shard key that may hold a filter's matches. collated is set for a collation other than simple,
+// for which strings do not determine the shard.
+func Ranges(key *cluster.ShardKeyPattern, filter []byte, collated bool) []cluster.KeyRange {
+	fields := make([][]Span, len(key.Parts))
+	bounded := false
+	for i := range key.Parts {
+		fields[i] = Spans(filter, key.Parts[i].Path, collated)
+		if i == 0 && !isEverything(fields[0]) {
+			bounded = true
+		}
+	}
+	if branches := value.Lookup(filter, "$or"); !bounded && branches.T == value.Array {
+		var out []cluster.KeyRange
+		for _, b := range value.Values(branches.Doc()) {
+			out = append(out, Ranges(key, b.Doc(), collated)...)
+		}
+		return out
+	}
+	return keyRanges(key, fields)
+}
+
+// ExactKey returns the full shard key if a filter pins every field to one value.
+func ExactKey(key *cluster.ShardKeyPattern, filter []byte, collated bool) ([]value.Value, bool) {
+	out := make([]value.Value, 0, len(key.Parts))
+	for i := range key.Parts {
+		s := Spans(filter, key.Parts[i].Path, collated)
+		if len(s) != 1 || !s[0].Point() {
+			return nil, false
+		}
+		v := s[0].Lo
+		if key.Parts[i].Hashed {
+			v = value.NewInt64(hashkey.Hash(v))
+		}
+		out = append(out, v)
+	}
+	return out, true
+}
+
+// keyRanges combines the fields' spans: points multiply, the first field that is not a point ends the prefix.
+func keyRanges(key *cluster.ShardKeyPattern, fields [][]Span) []cluster.KeyRange {
+	prefixes := [][]value.Value{nil}
+	for i, spans := range fields {
+		if len(spans) == 0 {
+			return nil
+		}
+		pts := key.Parts[i].Hashed
+		allPoints := len(prefixes)*len(spans) <= maxTargetPoints
+		for _, s := range spans {
+			allPoints = allPoints && s.Point()
+		}
+		if allPoints {
+			next := make([][]value.Value, 0, len(prefixes)*len(spans))
+			for _, p := range prefixes {
+				for _, s := range spans {
+					v := s.Lo
+					if pts {
+						v = value.NewInt64(hashkey.Hash(v))
+					}
+					next = append(next, append(append(make([]value.Value, 0, len(fields)), p...), v))
+				}
+			}
+			prefixes = next
+			continue
+		}
+		if pts {
+			spans = everything // the order of hashes is unrelated to the order of values
+		}
+		return rangesFrom(prefixes, spans, len(fields))
+	}
+	out := make([]cluster.KeyRange, len(prefixes))
+	for i, p := range prefixes {
+		out[i] = cluster.KeyRange{Low: p, High: p, HighIncl: true}
+	}
+	return out
+}
+
+func rangesFrom(prefixes [][]value.Value, spans []Span, n int) []cluster.KeyRange {
+	var out []cluster.KeyRange
+	for _, p := range prefixes {
+		for _, s := range spans {
+			lo := append(append(make([]value.Value, 0, n), p...), s.Lo)
+			hi := append(append(make([]value.Value, 0, n), p...), s.Hi)
+			loFill, hiFill := value.NewMinKey(), value.NewMinKey()
+			if !s.loIncl {
+				loFill = value.NewMaxKey()
+			}
+			incl := s.hiIncl
+			if incl {
+				hiFill = value.NewMaxKey()
+			}
+			for len(lo) < n {
+				lo, hi = append(lo, loFill), append(hi, hiFill)
+			}
+			out = append(out, cluster.KeyRange{Low: lo, High: hi, HighIncl: incl})
+		}
+	}
+	return out
+}
+
+// Spans returns the values that a field may have in documents that match filter.
+func Spans(filter []byte, path string, collated bool) []Span {
+	out := everything
+	for it := value.Walk(filter); ; {
+		k, v, ok := it.Next()
+		if !ok {
+			return out
+		}
+		switch {
+		case string(k) == path:
+			out = intersect(out, predicateSpans(v, collated))
+		case string(k) == "$and" && v.T == value.Array:
+			for _, c := range value.Values(v.Doc()) {
+				out = intersect(out, Spans(c.Doc(), path, collated))
+			}
+		case len(path) > len(k) && path[len(k)] == '.' && strings.HasPrefix(path, string(k)):
+			if v.T == value.Document && !value.IsCondition(v.Doc()) {
+				out = intersect(out, equalitySpan(lookupPath(v.Doc(), path[len(k)+1:]), collated))
+			}
+		}
+	}
+}
+
+func lookupPath(doc []byte, path string) value.Value {
+	head, rest, dotted := strings.Cut(path, ".")
+	v := value.Lookup(doc, head)
+	if !dotted {
+		return v
+	}
+	if v.T != value.Document {
+		return value.Value{}
+	}
+	return lookupPath(v.Doc(), rest)
+}
+
+func equalitySpan(v value.Value, collated bool) []Span {
+	switch v.T {
+	case value.Missing, value.Undefined:
+		v = value.NewNull()
+	case value.Regex, value.Array:
+		return everything
+	case value.String, value.Symbol, value.Document:
+		if collated {
+			return everything
+		}
+	}
+	return []Span{{Lo: v, Hi: v, loIncl: true, hiIncl: true}}
+}
+
+// predicateSpans returns the spans of a predicate, the right side of field: … in a filter.
+func predicateSpans(v value.Value, collated bool) []Span {
+	if v.T != value.Document || !value.IsCondition(v.Doc()) {
+		return equalitySpan(v, collated)
+	}
+	out := everything
+	for it := value.Walk(v.Doc()); ; {
+		op, x, ok := it.Next()
+		if !ok {
+			return out
+		}
+		if collated && (x.T == value.String || x.T == value.Document) {
+			continue
+		}
+		switch string(op) {
+		case "$eq":
+			out = intersect(out, equalitySpan(x, collated))
+		case "$in":
+			if x.T == value.Array {
+				out = intersect(out, inSpans(x, collated))
+			}
+		case "$gt", "$gte":
+			out = intersect(out, lowerSpan(x, string(op) == "$gte"))
+		case "$lt", "$lte":
+			out = intersect(out, upperSpan(x, string(op) == "$lte"))
+		}
+	}
+}
+
+func inSpans(arr value.Value, collated bool) []Span {
+	var out []Span
+	for _, v := range value.Values(arr.Doc()) {
+		s := equalitySpan(v, collated)
+		if isEverything(s) {
+			return everything
+		}
+		out = append(out, s...)
+	}
+	sort.Slice(out, func(i, j int) bool { return value.Compare(out[i].Lo, out[j].Lo) < 0 })
+	return out
+}
+
+func lowerSpan(x value.Value, incl bool) []Span {
+	_, hi, ok := typeBounds(x)
+	if !ok {
+		return everything
+	}
+	return []Span{{Lo: x, Hi: hi, loIncl: incl, hiIncl: true}}
+}
+
+func upperSpan(x value.Value, incl bool) []Span {
+	lo, _, ok := typeBounds(x)
+	if !ok {
+		return everything
+	}
+	return []Span{{Lo: lo, Hi: x, loIncl: true, hiIncl: incl}}
+}
+
+var (
+	emptyString = value.NewString("")
+	emptyDoc    = value.NewDocument(value.Doc())
+	emptyArray  = value.NewArray(value.ArrayOf())
+	minOID      = value.NewObjectID([12]byte{})
+	maxOID      = value.NewObjectID([12]byte{255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255})
+)
+
+// typeBounds returns the ends of a comparison's type: {$gt: 5} matches numbers only. Ends may reach into the next
+// type by one value, which costs nothing; types without simple ends are not bounded.
+func typeBounds(v value.Value) (lo, hi value.Value, ok bool) {
+	switch v.T {
+	case value.Int32, value.Int64, value.Double, value.Decimal128:
+		if v.IsNaN() {
+			return lo, hi, false
+		}
+		return value.NewDouble(math.NaN()), value.NewDouble(math.Inf(1)), true
+	case value.String, value.Symbol:
+		return emptyString, emptyDoc, true
+	case value.Document:
+		return emptyDoc, emptyArray, true
+	case value.ObjectID:
+		return minOID, maxOID, true
+	case value.Boolean:
+		return value.NewBool(false), value.NewBool(true), true
+	case value.DateTime:
+		return value.NewDateTime(math.MinInt64), value.NewDateTime(math.MaxInt64), true
+	case value.Timestamp:
+		return value.NewTimestampU64(0), value.NewTimestampU64(math.MaxUint64), true
+	}
+	return lo, hi, false
+}
+
+// intersect combines two sorted lists of spans.
+func intersect(a, b []Span) []Span {
+	if isEverything(a) {
+		return b
+	}
+	if isEverything(b) {
+		return a
+	}
+	var out []Span
+	for _, x := range a {
+		for _, y := range b {
+			s := x
+			if c := value.Compare(y.Lo, s.Lo); c > 0 || c == 0 && !y.loIncl {
+				s.Lo, s.loIncl = y.Lo, y.loIncl
+			}
+			if c := value.Compare(y.Hi, s.Hi); c < 0 || c == 0 && !y.hiIncl {
+				s.Hi, s.hiIncl = y.Hi, y.hiIncl
+			}
+			if !s.empty() {
+				out = append(out, s)
+			}
+		}
+	}
+	return out
+}

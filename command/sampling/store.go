@@ -1,0 +1,153 @@
+package sampling
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+func cutDot(s string) (head, rest string) {
+	head, rest, _ = strings.Cut(s, ".")
+	return head, rest
+}
+
+func split(ns string) (db, coll string) { return cutDot(ns) }
+
+// Backend is what a sampler's work depends on.
+type Backend interface {
+	// Refresh returns the sampler's share of the configurations; nil where this process is none of the samplers.
+	Refresh(ctx context.Context) ([]Configuration, error)
+	// Keeper returns the server that stores the samples of a collection.
+	Keeper(ctx context.Context, ns string) (cluster.Peer, error)
+	// Warn logs an error that no client receives.
+	Warn(msg string, err error)
+}
+
+// tick is how soon a changed interval takes effect.
+const tick = 250 * time.Millisecond
+
+// Run refreshes the configurations and stores samples at the intervals of the parameters, until ctx ends.
+func (s *Sampler) Run(ctx context.Context, b Backend) {
+	t := time.NewTicker(tick)
+	defer t.Stop()
+	var refreshed time.Time
+	flushed := time.Now()
+	due := func(since time.Time, param string) bool {
+		return time.Since(since) >= time.Duration(s.params.Int(param))*time.Second
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		if due(refreshed, "queryAnalysisSamplerConfigurationRefreshSecs") {
+			refreshed = time.Now()
+			s.refresh(ctx, b)
+		}
+		if due(flushed, "queryAnalysisWriterIntervalSecs") {
+			flushed = time.Now()
+			short, cancel := context.WithTimeout(ctx, patience)
+			if err := s.Flush(short, b); err != nil && ctx.Err() == nil {
+				b.Warn("Sampled queries were not stored, and are kept", err)
+			}
+			cancel()
+		}
+	}
+}
+
+// patience is how long a sampler waits for other servers.
+const patience = 30 * time.Second
+
+// lastPatience is how long a process that ends waits for its samples to be stored.
+const lastPatience = 2 * time.Second
+
+// StoreAtStop has Stop store what is buffered.
+func (s *Sampler) StoreAtStop(b Backend) { s.last = b }
+
+// Stop stores what is buffered, when its service is about to end.
+func (s *Sampler) Stop() {
+	if s == nil || s.last == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lastPatience)
+	defer cancel()
+	if err := s.Flush(ctx, s.last); err != nil {
+		s.last.Warn("Sampled queries were not stored, and are lost", err)
+	}
+}
+
+// refresh fetches the configurations. If that fails, sampling goes on as before.
+func (s *Sampler) refresh(ctx context.Context, b Backend) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if list, err := b.Refresh(ctx); err == nil {
+		s.Install(list)
+	}
+}
+
+// Flush stores what is buffered. What cannot be stored now is buffered again.
+func (s *Sampler) Flush(ctx context.Context, b Backend) (err error) {
+	type place struct{ ns, coll string }
+	groups := map[place][]sample{}
+	for _, d := range s.take() {
+		p := place{d.ns, d.coll}
+		groups[p] = append(groups[p], d)
+	}
+	for p, docs := range groups {
+		to, e := b.Keeper(ctx, p.ns)
+		if e == nil {
+			e = s.store(ctx, to, p.coll, docs)
+		}
+		if e == nil || mongoerr.CodeOf(e) == mongoerr.NamespaceNotFound {
+			continue // samples of a database that is gone are, too
+		}
+		err = e
+		for _, d := range docs {
+			s.buffer(d)
+		}
+	}
+	return err
+}
+
+// maxBatchBytes bounds an insert of samples: a message has at most 48 MB.
+const maxBatchBytes = 8 << 20
+
+// store writes samples of one kind to a server, where an index lets them expire.
+func (s *Sampler) store(ctx context.Context, to cluster.Peer, coll string, docs []sample) error {
+	index := value.Doc(value.F("key", value.NewDocument(value.Doc(value.F("expireAt", value.NewInt32(1))))),
+		value.F("name", value.NewString(ttlIndex[coll])), value.F("expireAfterSeconds", value.NewInt32(0)))
+	_, err := cluster.RunWrite(ctx, to, msg.Doc(&msg.CreateIndexes{DB: "config", Coll: coll, Indexes: [][]byte{index}}))
+	if err != nil {
+		return err
+	}
+	most := min(int(s.params.Int("queryAnalysisWriterMaxBatchSize")), 100000)
+	for len(docs) > 0 {
+		n, size := 0, 0
+		var batch []value.Value
+		for n < len(docs) && n < max(1, most) && (n == 0 || size+len(docs[n].doc) < maxBatchBytes) {
+			batch = append(batch, value.NewDocument(docs[n].doc))
+			size += len(docs[n].doc)
+			n++
+		}
+		reply, err := cluster.Run(ctx, to, msg.Doc(&msg.Insert{DB: "config", Coll: coll, Documents: value.ArrayOf(batch...), Unordered: true},
+			value.F("writeConcern", value.NewDocument(value.Doc(value.F("w", value.NewString("majority")))))))
+		if err != nil {
+			return err
+		}
+		for _, w := range value.Values(value.Lookup(reply, "writeErrors").Doc()) {
+			if c, _ := value.Lookup(w.Doc(), "code").AsInt64(); mongoerr.Code(c) != mongoerr.DuplicateKey { // stored before an error
+				return mongoerr.New(mongoerr.Code(c), value.Lookup(w.Doc(), "errmsg").Str())
+			}
+		}
+		docs = docs[n:]
+	}
+	return nil
+}
+
+var ttlIndex = map[string]string{Queries: "SampledQueriesTTLIndex", Diffs: "SampledQueriesDiffTTLIndex"}

@@ -1,0 +1,131 @@
+package router_test
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// A capped collection moves with its limits, and its documents stay in the order of insertion; what it loses of them is right, too.
+func TestCappedCollectionIsMoved(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	c.run("db", `{"create": "log", "capped": true, "size": 100000, "max": 10}`)
+	c.run("db", `{"createIndexes": "log", "indexes": [{"key": {"k": 1}, "name": "k"}]}`)
+	for i := range 15 {
+		c.run("db", fmt.Sprintf(`{"insert": "log", "documents": [{"_id": %d, "k": %d}]}`, 100-i, i))
+	}
+	stale := c.through()
+	order := func(through *testCluster, want string) {
+		t.Helper()
+		var got []any
+		for _, d := range through.all("db", `{"find": "log", "sort": {"$natural": 1}}`) {
+			got = append(got, get(d, "k"))
+		}
+		c.expect(got, want)
+	}
+	order(stale, `[5,6,7,8,9,10,11,12,13,14]`)
+	for i, to := range []string{"shard1", "shard0", "shard1"} {
+		c.run("admin", fmt.Sprintf(`{"moveCollection": "db.log", "toShard": %q}`, to))
+		c.expect(c.all("admin", `{"checkMetadataConsistency": 1, "checkIndexes": true}`), `[]`)
+		stale.run("db", fmt.Sprintf(`{"insert": "log", "documents": [{"_id": %d, "k": %d}]}`, 50-i, 15+i))
+		want := "["
+		for k := 6 + i; k <= 15+i; k++ {
+			want += fmt.Sprintf("%d,", k)
+		}
+		order(c, want[:len(want)-1]+"]")
+		stats := c.run("db", `{"collStats": "log"}`)
+		c.expect(bson.D{{Key: "capped", Value: stats["capped"]}, {Key: "max", Value: stats["max"]}, {Key: "count", Value: stats["count"]}}, `{"capped":true,"max":10,"count":10}`)
+	}
+	c.leftOver()
+	if m := c.raw("admin", `{"shardCollection": "db.log", "key": {"k": 1}}`); m["code"] != int32(mongoerr.InvalidOptions) {
+		t.Errorf("a capped collection is sharded: %v", m)
+	}
+}
+
+// Documents are inserted, updated and deleted, and inserted again under the same _id, while the clone is on its way: the copy has what the original
+// has, in its order, although the oplog does not tell what a capped collection has removed.
+func TestCappedCollectionIsMovedUnderWrites(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.config.Points = c.points["config"]
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	c.run("db", `{"create": "log", "capped": true, "size": 100000, "max": 20}`)
+	put := func(id, k int) {
+		t.Helper()
+		c.expect(c.run("db", fmt.Sprintf(`{"insert": "log", "documents": [{"_id": %d, "k": %d}]}`, id, k))["n"], `1`)
+	}
+	for i := range 30 {
+		put(i, i)
+	}
+	const point = "reshardingPauseCoordinatorAtState"
+	k := 30
+	busy := func() {
+		t.Helper()
+		put(1000+k, k)
+		c.run("db", fmt.Sprintf(`{"delete": "log", "deletes": [{"q": {"k": %d}, "limit": 1}]}`, k-5))
+		put(2000+k, k+1)
+		c.run("db", fmt.Sprintf(`{"delete": "log", "deletes": [{"q": {"_id": %d}, "limit": 1}]}`, 1000+k))
+		put(1000+k, k+2) // behind the one before
+		c.run("db", fmt.Sprintf(`{"update": "log", "updates": [{"q": {"k": %d}, "u": {"$set": {"u": %d}}}]}`, k-8, k))
+		k += 3
+	}
+	var want string
+	for _, state := range []string{"cloning", "applying", "blocking-writes"} {
+		entered, _ := c.points["config"].Configure(point, value.NewString("alwaysOn"), value.Doc(value.F("state", value.NewString(state))))
+		done := make(chan bson.M, 1)
+		to := map[string]string{"cloning": "shard1", "applying": "shard0", "blocking-writes": "shard1"}[state]
+		go func() { done <- c.raw("admin", fmt.Sprintf(`{"moveCollection": "db.log", "toShard": %q}`, to)) }()
+		if err := c.points["config"].Register(point).WaitEntered(t.Context(), entered+1); err != nil {
+			t.Fatal(err)
+		}
+		for range 4 {
+			busy()
+		}
+		want = show(c.all("db", `{"find": "log", "sort": {"$natural": 1}}`))
+		_, _ = c.points["config"].Configure(point, value.NewString("off"), nil)
+		c.expect((<-done)["ok"], `1.0`)
+		c.expect(c.all("db", `{"find": "log", "sort": {"$natural": 1}}`), want)
+	}
+	// And with a writer that does not stop.
+	var written atomic.Int64
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	writer := c.through()
+	go func() {
+		defer close(stopped)
+		for i := 5000; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if m := writer.raw("db", fmt.Sprintf(`{"insert": "log", "documents": [{"_id": %d, "k": %d}]}`, i, i)); m["n"] != int32(1) {
+				t.Errorf("%v", m)
+				return
+			}
+			written.Store(int64(i))
+		}
+	}()
+	for _, to := range []string{"shard0", "shard1"} {
+		at := written.Load()
+		c.until("the writer goes on", func() bool { return written.Load() > at+30 || t.Failed() })
+		c.run("admin", fmt.Sprintf(`{"moveCollection": "db.log", "toShard": %q}`, to))
+	}
+	close(stop)
+	<-stopped
+	last := int(written.Load())
+	var ids []any
+	for _, d := range c.all("db", `{"find": "log", "sort": {"$natural": 1}}`) {
+		ids = append(ids, get(d, "_id"))
+	}
+	list := "["
+	for i := last - 19; i <= last; i++ {
+		list += fmt.Sprintf("%d,", i)
+	}
+	c.expect(ids, list[:len(list)-1]+"]")
+	c.expect(c.all("admin", `{"checkMetadataConsistency": 1, "checkIndexes": true}`), `[]`)
+}

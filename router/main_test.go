@@ -1,0 +1,23 @@
+package router_test
+
+import (
+	"flag"
+	"os"
+	"runtime"
+	"strconv"
+	"testing"
+)
+
+// besides is how many parallel tests run at a time: they wait for timers and for each other's phases most of the time. Those that do as much as they
+// can in a given time, and those that measure memory, are not parallel, and so run before all of these, alone.
+const besides = 6
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		_ = flag.Set("test.parallel", strconv.Itoa(max(besides, runtime.GOMAXPROCS(0))))
+	}
+	os.Exit(m.Run())
+}

@@ -1,0 +1,52 @@
+package router_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/shoaldb/shoal/internal/await"
+)
+
+// While the chunk that a split makes for another shard moves, it is not split, however much is inserted into it: the move would find no chunk of its bounds.
+func TestTopChunkIsNotSplitWhileItMoves(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 2)
+	c.smallChunks()
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	c.run("admin", `{"shardCollection": "db.c", "key": {"_id": 1}}`)
+	c.run("config", `{"update": "settings", "updates": [{"q": {"_id": "autosplit"}, "u": {"_id": "autosplit", "enabled": true}, "upsert": true}]}`)
+	c.point("shard0", "moveChunkHangAtStep1", true)
+	next := int64(0)
+	write := c.ascending("c", &next)
+	write(2000)
+	await.State(t, "the end of the chunk is about to move", func() (string, bool) {
+		write(100)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		return c.chunkList("c"), c.points["shard0"].Register("moveChunkHangAtStep1").WaitEntered(ctx, 1) == nil
+	})
+	list := c.chunkList("c")
+	for range 12 {
+		write(500) // much more than a chunk's size each two times, counted for the chunk that waits for its move
+	}
+	if now := c.chunkList("c"); now != list {
+		t.Errorf("chunks %s, were %s when the move began", now, list)
+	}
+	c.point("shard0", "moveChunkHangAtStep1", false)
+	c.until("it has moved", func() bool { return c.onShard("shard1", "c") > 5000 })
+	c.expect(c.run("db", `{"count": "c"}`)["n"], fmt.Sprint(next))
+}
+
+// ascending returns a function that inserts documents with ever larger keys, from next on.
+func (c *testCluster) ascending(coll string, next *int64) (write func(n int64)) {
+	return func(n int64) {
+		keys := make([]int64, n)
+		for i := range keys {
+			keys[i] = *next
+			*next++
+		}
+		c.load(coll, keys, 1000)
+	}
+}

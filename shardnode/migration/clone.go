@@ -1,0 +1,211 @@
+package migration
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// fetched is a batch of the clone that is to be stored.
+type fetched struct {
+	docs []value.Value
+	busy bool // the donor serves clients
+}
+
+// clone fetches the range as of the beginning of the migration and stores it. While one batch is stored the next is fetched;
+// chunkMigrationConcurrency says how many batches are fetched, and how many stored, at a time.
+func (r *recipient) clone(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	n := r.m.Params.Int("chunkMigrationConcurrency")
+	batches := make(chan fetched)
+	var fetching sync.WaitGroup
+	fetching.Go(func() {
+		defer close(batches)
+		err := inParallel(ctx, n, func(ctx context.Context) (more bool, err error) { return r.fetch(ctx, batches) })
+		if err != nil {
+			cancel(err)
+		}
+	})
+	err := inParallel(ctx, n, func(ctx context.Context) (more bool, err error) {
+		select {
+		case b, more := <-batches:
+			if !more {
+				return false, nil
+			}
+			return true, r.store(ctx, &b)
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		}
+	})
+	if err != nil {
+		cancel(err)
+	}
+	fetching.Wait()
+	return context.Cause(ctx) // the first error: without the fetching's, the channel is closed in the middle of the range
+}
+
+// fetch asks the donor for the next batch.
+func (r *recipient) fetch(ctx context.Context, to chan<- fetched) (more bool, err error) {
+	var next msg.MigrateCloneReply
+	body, err := r.ask(ctx, &msg.MigrateClone{Migration: r.header(), Busy: r.fetchLoad.busy(r.m.Counts, r.m.Now())}, &next)
+	if err != nil {
+		return false, err
+	}
+	docs := value.Values(next.Objects)
+	if len(docs) == 0 {
+		return false, nil
+	}
+	r.mu.Lock()
+	r.mu.clonedLen += int64(len(body))
+	r.mu.Unlock()
+	select {
+	case to <- fetched{docs, next.Busy}:
+		return true, nil
+	case <-ctx.Done():
+		return false, context.Cause(ctx)
+	}
+}
+
+// store stores a batch in units of bounded size.
+//
+// While either shard serves clients, units are small, and a pause follows each, a multiple of the time that the unit took: clients' writes compete with
+// the clone for the processor and the disk, and wait for the flushes of what is cloned. Without clients there are no pauses.
+func (r *recipient) store(ctx context.Context, b *fetched) error {
+	for rest := b.docs; len(rest) > 0; {
+		size, busy := cloneUnitBytes, r.load.busy(r.m.Counts, r.m.Now()) || b.busy
+		if busy {
+			size = politeUnitBytes
+		}
+		batch, began := cloneUnit(rest, r.m.Params.Int("migrateCloneInsertionBatchSize"), size), time.Now()
+		rest = rest[len(batch):]
+		if err := r.insertBatch(ctx, batch); err != nil {
+			return err
+		}
+		delay := time.Duration(r.m.Params.Int("migrateCloneInsertionBatchDelayMS")) * time.Millisecond
+		if busy {
+			delay = max(delay, politeness*time.Since(began))
+		}
+		if err := cluster.Sleep(ctx, delay); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// politeness is the length of that pause, in multiples of the time that the unit took.
+const politeness = 4
+
+// clientLoad reports whether a node serves clients.
+type clientLoad struct {
+	count atomic.Int64 // of what the node has done for clients
+	seen  atomic.Int64 // when it had last grown, in nanoseconds
+}
+
+// busyFor is how long after it has served a client a node is expected to serve another. The parts of a migration are much shorter: of a thousand operations
+// a second there is often none while one is stored or fetched.
+const busyFor = 250 * time.Millisecond
+
+// begin forgets what the node has done for clients so far: they may be gone.
+func (l *clientLoad) begin(c *command.Opcounters) { l.count.Store(served(c)) }
+
+// served counts what a node has done for clients.
+func served(c *command.Opcounters) int64 { return c.Writes() + c.Queries.Load() + c.Getmores.Load() }
+
+// busy reports whether a node serves clients: it has read or written for one between the previous call and now, or shortly before.
+func (l *clientLoad) busy(c *command.Opcounters, now time.Time) bool {
+	count, at := served(c), now.UnixNano()
+	if l.count.Swap(count) != count {
+		l.seen.Store(at)
+		return true
+	}
+	return at-l.seen.Load() < int64(busyFor)
+}
+
+// inParallel runs n workers, each repeating a step until it reports that nothing is left; the first error stops all of them.
+func inParallel(ctx context.Context, n int64, step func(context.Context) (more bool, err error)) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	for range n {
+		wg.Go(func() {
+			for more := true; more; {
+				var err error
+				if more, err = step(ctx); err != nil {
+					cancel(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return context.Cause(ctx) // the first error, which has caused the others
+}
+
+// cloneUnitBytes limits how much of a clone is stored in one unit of work, which the writes of clients wait for.
+const cloneUnitBytes = 1 << 20
+
+// politeUnitBytes is cloneUnitBytes while clients are served.
+const politeUnitBytes = 64 << 10
+
+// cloneUnit returns the first documents of a clone that are stored together: at most limit, if that is not 0, and no more than the given bytes
+// unless the first alone has more.
+func cloneUnit(docs []value.Value, limit int64, bytes int) []value.Value {
+	if limit > 0 && int64(len(docs)) > limit {
+		docs = docs[:limit]
+	}
+	size := 0
+	for i, d := range docs {
+		if size += len(d.Doc()); size > bytes && i > 0 {
+			return docs[:i]
+		}
+	}
+	return docs
+}
+
+// insertBatch stores documents of the clone, and waits for the write concern of secondaryThrottle. The range was empty, so that as a rule
+// none of the documents is there.
+func (r *recipient) insertBatch(ctx context.Context, docs []value.Value) error {
+	added := int64(len(docs))
+	list := make([][]byte, len(docs))
+	for i, d := range docs {
+		list[i] = d.Doc()
+	}
+	err := r.m.Docs.WriteWith(ctx, r.throttle, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		u.SetFromMigrate()
+		c, err := r.collection(s)
+		if err == nil {
+			_, err = u.InsertMany(c, list, storage.NoInfo)
+		}
+		return err
+	})
+	if mongoerr.CodeOf(err) == mongoerr.DuplicateKey {
+		err = r.m.Docs.WriteWith(ctx, r.throttle, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+			added = 0
+			u.SetFromMigrate()
+			for _, doc := range list {
+				n, err := r.put(s, u, doc)
+				if err != nil {
+					return err
+				}
+				added += n
+			}
+			return nil
+		})
+	}
+	if err == nil {
+		r.mu.Lock()
+		r.mu.cloned += int64(len(docs))
+		r.mu.docs += added
+		r.mu.Unlock()
+	}
+	return err
+}

@@ -1,0 +1,70 @@
+package streams
+
+import (
+	"testing"
+
+	"github.com/shoaldb/shoal/cluster/turns"
+	"github.com/shoaldb/shoal/query/changestream"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
+)
+
+// insertOf returns the item of an insert.
+func insertOf(t *testing.T, ts storage.Timestamp, to int32) item {
+	t.Helper()
+	id := value.F("_id", value.NewInt64(int64(ts)))
+	it := decode(value.Doc(value.F("op", value.NewString("i")), value.F("ns", value.NewString("d.c")), value.F("ts", ts.Value()),
+		value.F("o", value.NewDocument(value.Doc(id, value.F("to", value.NewInt32(to))))), value.F("o2", value.NewDocument(value.Doc(id)))))
+	if it == nil {
+		t.Fatal("an insert has no event")
+	}
+	it.ts = ts
+	return *it
+}
+
+// A selection is complete from when it was, however much is written to others: a stream that had waited meanwhile read the oplog, which
+// a thousand such streams did for minutes. What is dropped of its own, or of what every stream has to check, is missing.
+func TestSelectionsOutlastTheWindow(t *testing.T) {
+	f := &Feed{turns: turns.New()}
+	f.sleepers = turns.NewSleepers(f.turns)
+	f.mu.sorted = map[sortKey]*sortedBy{}
+	f.now.Store(&window{from: 10, upTo: 10})
+	pipeline := value.NewArray(value.ArrayOf(value.NewDocument(value.Doc(value.F("$changeStream", value.NewDocument(value.Doc())))),
+		value.NewDocument(value.Doc(value.F("$match", value.NewDocument(value.Doc(value.F("fullDocument.to", value.NewInt32(1)))))))))
+	s := changestream.SelectionOf(pipeline, false)
+	if s == nil {
+		t.Fatal("the pipeline selects nothing")
+	}
+	f.enterSelected("d.c", s)
+	read := func(upTo, cut storage.Timestamp, items ...item) {
+		f.now.Store(&window{from: cut, upTo: upTo})
+		f.sort(items, cut)
+	}
+	expect := func(what string, after storage.Timestamp, ok bool, want ...storage.Timestamp) {
+		t.Helper()
+		items, upTo, complete := f.selectedAfter("d.c", s, after)
+		if complete != ok || ok && (len(items) != len(want) || upTo != f.now.Load().upTo) {
+			t.Errorf("%s: %d items up to %d, %v", what, len(items), upTo, complete)
+		}
+		for i := range items {
+			if ok && items[i].ts != want[i] {
+				t.Errorf("%s: item %d is of %d, want %d", what, i, items[i].ts, want[i])
+			}
+		}
+	}
+	expect("before the stream", 9, false)
+	read(100, 80, insertOf(t, 20, 2), insertOf(t, 30, 3), insertOf(t, 90, 2))
+	expect("others' items are dropped", 10, true)
+	read(200, 110, insertOf(t, 120, 1))
+	expect("one of its own", 10, true, 120)
+	read(300, 210, insertOf(t, 250, 2))
+	expect("its own is dropped", 119, false)
+	expect("behind its own", 120, true)
+	note := insertOf(t, 310, 2)
+	note.last = &changestream.Entry{}
+	read(400, 290, note)
+	expect("one for all", 120, true, 310)
+	read(500, 410)
+	expect("one for all is dropped", 309, false)
+	expect("behind it", 310, true)
+}
