@@ -12,8 +12,9 @@ import (
 var surface string
 
 // AddRest adds a row that replies NotImplemented, by name, for each command of the real server that the table
-// lacks: it must be distinguishable from a command that does not exist.
-func (s *Service) AddRest() {
+// lacks: it must be distinguishable from a command that does not exist. Those of shards reply with the error of sharded as long as it
+// returns one; nil stands for a process that has no commands of shards.
+func (s *Service) AddRest(sharded func() error) {
 	for line := range strings.Lines(surface) {
 		name, on, _ := strings.Cut(strings.TrimSpace(line), " ")
 		if s.Table.Lookup(name) != nil || roleOf(on)&s.Role == 0 {
@@ -22,6 +23,11 @@ func (s *Service) AddRest() {
 		s.Table.Add(Spec{
 			Name: name, Roles: roleOf(on), Lenient: true, ReadConcern: true, WriteConcern: true, ArgTypes: TAny, NotBuilt: true,
 			Run: func(op *Op, dst []byte) ([]byte, error) {
+				if on == "SD" && sharded != nil {
+					if err := sharded(); err != nil {
+						return dst, err
+					}
+				}
 				return dst, NotImplemented("command %s", op.Req.Spec.Name)
 			},
 		})

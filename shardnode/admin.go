@@ -5,6 +5,7 @@ import (
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/shardnode/coordinator"
+	"github.com/shoaldb/shoal/shardnode/migration"
 	"github.com/shoaldb/shoal/shardnode/resharding"
 )
 
@@ -20,7 +21,7 @@ func (n *Node) registerAdmin(t *command.Table) {
 	for _, specs := range [][]command.Spec{
 		n.fsyncSpecs(), n.settings.Specs(),
 		n.topSpecs(), n.profiler.Specs(), n.lockInfoSpecs(), n.currentOpSpecs(), n.fileSpecs(), n.planCacheSpecs(),
-		n.txns.Specs(), n.txns.MovedWriteSpecs(),
+		n.txns.Specs(), n.txns.MovedWriteSpecs(), migration.SplitSpecs(n.Engine), migration.StateSpecs(),
 	} {
 		t.Add(specs...)
 	}

@@ -411,3 +411,25 @@ func TestOplogSizeIsTold(t *testing.T) {
 		t.Errorf("maxSize: %v", r["maxSize"])
 	}
 }
+
+// Commands about sharding on a server outside of clusters: readers in parallel find split points, and a client learns that there is no cluster.
+func TestShardingCommandsOutsideOfClusters(t *testing.T) {
+	n := newTestNode(t)
+	docs := make([]string, 100)
+	for i := range docs {
+		docs[i] = fmt.Sprintf(`{"_id": %d}`, i)
+	}
+	n.ok("db", `{"insert": "c", "documents": [`+strings.Join(docs, ",")+`]}`)
+	r := n.ok("db", `{"splitVector": "db.c", "keyPattern": {"_id": 1}, "force": true}`)
+	if keys := fmt.Sprint(r["splitKeys"]); keys != `[{"_id":{"$numberInt":"50"}}]` {
+		t.Errorf("the middle is %s", keys)
+	}
+	if r := n.ok("admin", `{"shardingState": 1}`); r["enabled"] != false {
+		t.Errorf("shardingState: %v", r)
+	}
+	adminSteps(t, n, []step{
+		{`{"getShardVersion": "db.c"}`, mongoerr.NoShardingEnabled},
+		{`{"_recvChunkStatus": "db.c"}`, mongoerr.NoShardingEnabled},
+		{`{"replSetTest": 1}`, mongoerr.NotImplemented},
+	})
+}

@@ -38,6 +38,18 @@ func (s *Server) OnJoin(join func(migration.Identity) (*migration.ShardState, er
 	s.Service.Table.Add(spec)
 }
 
+// sharded returns an error unless the node is part of a sharded cluster.
+func (s *Server) sharded() error {
+	switch {
+	case s.Node.ConfigServer || s.Node.Sharding() != nil:
+		return nil
+	case s.joins.Load() == nil:
+		return mongoerr.New(mongoerr.NoShardingEnabled, "Cannot accept sharding commands if not started with --shardsvr")
+	}
+	return mongoerr.New(mongoerr.ShardingStateNotInitialized,
+		"Cannot accept sharding commands if sharding state has not been initialized with a shardIdentity document")
+}
+
 func (s *Server) join(op *command.Op, id migration.Identity, join func(migration.Identity) (*migration.ShardState, error)) error {
 	have, ok, err := s.Identity()
 	if err != nil {

@@ -179,7 +179,7 @@ func Open(c Config) (*Server, error) {
 	s.Service.Table.Add(command.HelloSpec(topo))
 	s.Node.addStatus(s.Base)
 	s.Node.SlowLog, s.Node.profiler.LogAll = c.Operations.Slow, c.Operations.All
-	s.Service.AddRest()
+	s.Service.AddRest(s.sharded)
 	s.local = &command.Client{InProcess: true, Internal: true, Remote: "local", Started: time.Now()}
 	if err := s.start(); err != nil {
 		return nil, errors.Join(err, s.Close())

@@ -311,7 +311,7 @@ func (a *assembly) router(config cluster.Peer, d *directory, clock *cluster.Vect
 	topo := command.NewTopology(cluster.NewObjectID(), 0)
 	topo.Describe = func(op *command.Op, hello bool, dst []byte) []byte { return describeRouter(topo, hello, dst) }
 	svc.Table.Add(command.HelloSpec(topo))
-	svc.AddRest()
+	svc.AddRest(nil)
 	if a.params.TestCommands() {
 		engine, err := a.chaosEngine(config, d, clock)
 		if err != nil {

@@ -291,7 +291,7 @@ func (x *splitter) points(op *command.Op, ns string, key *cluster.ShardKeyPatter
 		return nil, nil, nil
 	}
 	rng := NewKeyRange(key, chunk.Min, chunk.Max)
-	points, _, err = x.m.splitKeys(op, &splitRequest{ns: ns, rng: rng, every: max(1, perChunk(c, size)/2), limit: maxSplitPoints})
+	points, _, err = splitPoints{x.m.Engine}.splitKeys(op, &splitRequest{ns: ns, rng: rng, every: max(1, perChunk(c, size)/2), limit: maxSplitPoints})
 	if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound {
 		return nil, nil, nil
 	}

@@ -31,7 +31,7 @@ func Start(c Config, node Node, sessions Sessions, shard *Shard, state *ShardSta
 	if err := shard.loadSections(); err != nil {
 		return err
 	}
-	for _, specs := range [][]command.Spec{m.specs(), m.shardSpecs(), m.infoSpecs(), m.splitSpecs(), m.flushSpecs()} {
+	for _, specs := range [][]command.Spec{m.specs(), m.shardSpecs(), m.infoSpecs(), {m.splitChunkSpec()}, m.flushSpecs()} {
 		c.Service.Table.Add(specs...)
 	}
 	c.Service.DescribeTasks(m.describe)
@@ -157,7 +157,7 @@ func (m *Manager) checkSize(op *command.Op, d *donor, mv *msg.Move) error {
 		return mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s does not exist on shard %s", d.ns, m.state.ID)
 	}
 	limit := perChunk(c, mv.MaxBytes) * 13 / 10
-	n, err := m.countKeys(op, s, c, d.rng, limit)
+	n, err := countKeys(op, s, c, d.rng, limit)
 	if err == nil && n > limit {
 		err = mongoerr.Newf(mongoerr.ChunkTooBig, "Cannot move chunk: the maximum number of documents for a chunk is %d, the maximum chunk size is %d, average document size is %d. Found more documents in the range [%s, %s) of %s",
 			limit, mv.MaxBytes, c.Counters.DataSize.Load()/max(1, c.Counters.Records.Load()), value.ShowDoc(d.rng.min), value.ShowDoc(d.rng.max), d.ns)

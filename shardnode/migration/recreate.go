@@ -133,7 +133,7 @@ func (m *Manager) countOf(op *command.Op, uuid catalog.UUID, r *KeyRange) (int64
 	if c == nil {
 		return 0, nil
 	}
-	return m.countKeys(op, s, c, r, 0)
+	return countKeys(op, s, c, r, 0)
 }
 
 // without returns the parts of a range that others do not cover.

@@ -6,6 +6,17 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
+// StateSpecs returns the commands about a node's place in a cluster that a node outside of clusters replies to.
+func StateSpecs() []command.Spec {
+	return []command.Spec{stateSpec(func(_ *command.Op, dst []byte) ([]byte, error) {
+		return value.Append(dst, "enabled", value.NewBool(false)), nil
+	})}
+}
+
+func stateSpec(run command.Handler) command.Spec {
+	return command.Spec{Name: "shardingState", Roles: command.Shard | command.Config, AdminOnly: true, ArgTypes: command.TAny, Run: run}
+}
+
 // infoSpecs returns the commands that show a shard's view of the cluster.
 func (m *Manager) infoSpecs() []command.Spec {
 	row := func(name string, types command.Types, run command.Handler, fields ...command.Field) command.Spec {
@@ -15,7 +26,7 @@ func (m *Manager) infoSpecs() []command.Spec {
 		row("getShardMap", command.TAny, m.runShardMap),
 		row("getShardVersion", command.TString, m.runShardVersion, command.Opt("fullMetadata", command.TSafeBool)),
 		row("getDatabaseVersion", command.TString, m.runDatabaseVersion),
-		row("shardingState", command.TAny, m.runShardingState),
+		stateSpec(m.runShardingState),
 	}
 }
 

@@ -12,13 +12,18 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// splitSpecs returns the rows of the commands that find split points.
-func (m *Manager) splitSpecs() []command.Spec {
-	auto := command.Internal(m.runAutoSplitVector)
+// splitPoints finds keys at which ranges of a node's collections can be split. It needs no cluster.
+type splitPoints struct{ engine *storage.Engine }
+
+// SplitSpecs returns the rows of the commands that find split points. Applications that read a collection in parallel use them on
+// servers outside of clusters, too.
+func SplitSpecs(e *storage.Engine) []command.Spec {
+	p := splitPoints{e}
+	auto := command.Internal(p.runAutoSplitVector)
 	auto.Roles, auto.AdminOnly = command.Shard, false
 	return []command.Spec{
 		{
-			Name: "splitVector", Roles: command.Shard | command.Config, ArgTypes: command.TString, Lenient: true, Run: m.runSplitVector,
+			Name: "splitVector", Roles: command.Shard | command.Config, ArgTypes: command.TString, Lenient: true, Run: p.runSplitVector,
 			Fields: []command.Field{
 				command.Req("keyPattern", command.TObject), command.Opt("min", command.TObject), command.Opt("max", command.TObject),
 				command.Opt("force", command.TSafeBool), command.Opt("maxChunkSizeBytes", command.TNumber), command.Opt("maxChunkSize", command.TNumber),
@@ -26,7 +31,6 @@ func (m *Manager) splitSpecs() []command.Spec {
 			},
 		},
 		auto,
-		m.splitChunkSpec(),
 	}
 }
 
@@ -44,8 +48,8 @@ const splitBytes = 12 << 20
 
 // splitKeys finds the keys. It reads only the shard key's index, and keeps in memory only what it has found. more is true if
 // the reply cannot hold all keys.
-func (m *Manager) splitKeys(op *command.Op, q *splitRequest) (out [][]byte, more bool, err error) {
-	s := m.Engine.Snapshot()
+func (p splitPoints) splitKeys(op *command.Op, q *splitRequest) (out [][]byte, more bool, err error) {
+	s := p.engine.Snapshot()
 	defer s.Release()
 	c := s.Catalog().Lookup(q.ns)
 	if c == nil {
@@ -53,7 +57,7 @@ func (m *Manager) splitKeys(op *command.Op, q *splitRequest) (out [][]byte, more
 	}
 	every := q.every
 	if every == 0 {
-		n, err := m.countKeys(op, s, c, q.rng, 0)
+		n, err := countKeys(op, s, c, q.rng, 0)
 		if err != nil {
 			return nil, false, err
 		}
@@ -70,7 +74,7 @@ func (m *Manager) splitKeys(op *command.Op, q *splitRequest) (out [][]byte, more
 	if err != nil || !q.adjust || more || len(out) == 0 || rest*5 >= every*4 {
 		return out, more, err
 	}
-	return m.evenOut(op, s, c, q.rng, out, every+rest)
+	return p.evenOut(op, s, c, q.rng, out, every+rest)
 }
 
 // every picks a key after each n documents such that documents with the same key stay together, and returns the number
@@ -108,7 +112,7 @@ func (w *keyWalk) every(op *command.Op, n int64, limit int) (out [][]byte, more 
 }
 
 // evenOut moves the last key such that the pieces before and after it have the same size.
-func (m *Manager) evenOut(op *command.Op, s *storage.Snapshot, c *catalog.Collection, r *KeyRange, keys [][]byte, docs int64) ([][]byte, bool, error) {
+func (p splitPoints) evenOut(op *command.Op, s *storage.Snapshot, c *catalog.Collection, r *KeyRange, keys [][]byte, docs int64) ([][]byte, bool, error) {
 	tail := NewKeyRange(r.key, r.min, r.max)
 	if n := len(keys); n > 1 {
 		tail = NewKeyRange(r.key, keys[n-2], r.max)
@@ -136,7 +140,7 @@ func walkKeys(s *storage.Snapshot, c *catalog.Collection, r *KeyRange, reverse b
 }
 
 // countKeys counts the documents of a range by its index, at most enough+1; with 0 it counts all.
-func (m *Manager) countKeys(op *command.Op, s *storage.Snapshot, c *catalog.Collection, r *KeyRange, enough int64) (n int64, err error) {
+func countKeys(op *command.Op, s *storage.Snapshot, c *catalog.Collection, r *KeyRange, enough int64) (n int64, err error) {
 	scan := scanRange(s, c, r, false)
 	defer scan.Close()
 	for next := scan.step(); next() && (enough == 0 || n <= enough); n++ {
@@ -238,13 +242,13 @@ func appendSplitKeys(dst []byte, keys [][]byte) []byte {
 
 // runSplitVector finds keys to split a range at: its median with force, else one for every half of a chunk's size. A
 // collection that is smaller than a chunk is not split.
-func (m *Manager) runSplitVector(op *command.Op, dst []byte) ([]byte, error) {
+func (p splitPoints) runSplitVector(op *command.Op, dst []byte) ([]byte, error) {
 	ns := op.Req.Cmd.Str()
 	rng, err := splitRange(op.Req.Doc("keyPattern"), msg.Range{Min: op.Req.Doc("min"), Max: op.Req.Doc("max")})
 	if err != nil {
 		return dst, err
 	}
-	c := m.Engine.Catalog().Lookup(ns)
+	c := p.engine.Catalog().Lookup(ns)
 	if c == nil {
 		return dst, mongoerr.Newf(mongoerr.NamespaceNotFound, "ns %s not found", ns)
 	}
@@ -265,7 +269,7 @@ func (m *Manager) runSplitVector(op *command.Op, dst []byte) ([]byte, error) {
 	} else {
 		q.limit = 1
 	}
-	keys, _, err := m.splitKeys(op, q)
+	keys, _, err := p.splitKeys(op, q)
 	if err != nil {
 		return dst, err
 	}
@@ -273,7 +277,7 @@ func (m *Manager) runSplitVector(op *command.Op, dst []byte) ([]byte, error) {
 }
 
 // runAutoSplitVector finds keys that cut a range into pieces of a chunk's size.
-func (m *Manager) runAutoSplitVector(op *command.Op, req *msg.AutoSplitVector, dst []byte) ([]byte, error) {
+func (p splitPoints) runAutoSplitVector(op *command.Op, req *msg.AutoSplitVector, dst []byte) ([]byte, error) {
 	rng, err := splitRange(req.Key, req.Range)
 	if err != nil {
 		return dst, err
@@ -283,14 +287,14 @@ func (m *Manager) runAutoSplitVector(op *command.Op, req *msg.AutoSplitVector, d
 		return dst, mongoerr.New(mongoerr.InvalidOptions, "maxChunkSizeBytes must lie within the range [1MB, 1024MB]")
 	}
 	ns := req.DB + "." + req.Coll
-	c := m.Engine.Catalog().Lookup(ns)
+	c := p.engine.Catalog().Lookup(ns)
 	if c == nil {
 		return dst, mongoerr.Newf(mongoerr.NamespaceNotFound, "ns %s not found", ns)
 	}
 	if req.Limit < 0 {
 		return dst, mongoerr.New(mongoerr.InvalidOptions, "limit must not be negative")
 	}
-	keys, more, err := m.splitKeys(op, &splitRequest{ns: ns, rng: rng, every: perChunk(c, size), limit: int(req.Limit), adjust: req.Limit == 0})
+	keys, more, err := p.splitKeys(op, &splitRequest{ns: ns, rng: rng, every: perChunk(c, size), limit: int(req.Limit), adjust: req.Limit == 0})
 	if err != nil {
 		return dst, err
 	}
