@@ -11,8 +11,8 @@ import (
 //go:embed surface.txt
 var surface string
 
-// AddRest adds a row that replies NotImplemented, by name, for each command of the real server that the table
-// lacks: it must be distinguishable from a command that does not exist.
+// AddRest adds a row that replies NotImplemented, by name, for each command of the real server that the table lacks, to
+// distinguish it from a command that does not exist.
 func (s *Service) AddRest() {
 	for line := range strings.Lines(surface) {
 		name, on, _ := strings.Cut(strings.TrimSpace(line), " ")
