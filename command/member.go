@@ -109,7 +109,7 @@ func proveMember(ctx context.Context, cc *wire.ClientConn, conv *scram.ClientCon
 	}
 	// The other side has to prove that it knows the key, too.
 	if _, err := conv.Step(string(value.Lookup(reply, "payload").Bytes())); err != nil || !conv.Valid() {
-		return mongoerr.New(mongoerr.AuthenticationFailed, "the node that was asked does not know the key")
+		return mongoerr.New(mongoerr.AuthenticationFailed, "the other node does not have the key")
 	}
 	return nil
 }

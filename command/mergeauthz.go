@@ -55,7 +55,7 @@ func (a *Access) merge(op *Op, from, to string, check func(doc []byte) (id strin
 	}
 	coll, ok := strings.CutPrefix(from, "admin.")
 	if !ok {
-		return mongoerr.Newf(mongoerr.BadValue, "%s is no collection of the admin database", from)
+		return mongoerr.Newf(mongoerr.BadValue, "%s is not a collection of the admin database", from)
 	}
 	docs, err := a.find(op, coll, filter)
 	if err != nil {

@@ -62,7 +62,7 @@ func saslDocument(payload value.Value) ([]byte, error) {
 	}
 	doc := payload.Bytes()
 	if err := wire.Validate(doc); err != nil {
-		return nil, mongoerr.Newf(mongoerr.InvalidBSON, "MONGODB-OIDC: the payload is no document: %v", err)
+		return nil, mongoerr.Newf(mongoerr.InvalidBSON, "MONGODB-OIDC: the payload is not a document: %v", err)
 	}
 	return doc, nil
 }

@@ -48,7 +48,7 @@ func (m *Manager) runBalancerStop(op *command.Op, _ *msg.BalancerStop, dst []byt
 	defer cancel()
 	err := m.balancer.idle(bounded)
 	if err != nil && op.Err() == nil {
-		err = mongoerr.New(mongoerr.MaxTimeMSExpired, "operation exceeded time limit: the balancer is off, and a migration that it began is still under way")
+		err = mongoerr.New(mongoerr.MaxTimeMSExpired, "operation exceeded time limit: the balancer is off, but a migration that it began is still running")
 	}
 	return dst, err
 }

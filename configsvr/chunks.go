@@ -25,7 +25,7 @@ type chunkWrites struct {
 func (w *chunkWrites) entry(ctx context.Context, min []byte) ([]byte, error) {
 	docs, err := w.m.find(ctx, "chunks", doc(fld("uuid", value.NewBinary(4, w.uuid[:])), fld("min", value.NewDocument(min))))
 	if err == nil && len(docs) != 1 {
-		err = mongoerr.New(mongoerr.ConflictingOperationInProgress, "the chunk is gone")
+		err = mongoerr.New(mongoerr.ConflictingOperationInProgress, "the chunk no longer exists")
 	}
 	if err != nil {
 		return nil, err

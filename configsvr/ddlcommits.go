@@ -130,7 +130,7 @@ func (m *Manager) stillWanted(ctx context.Context, ns string, run *msg.RunOf) er
 		err = msg.Parse(reply, &answer)
 	}
 	if err == nil && !answer.Held {
-		err = mongoerr.Newf(mongoerr.StaleEpoch, "the operation on %s is over", ns)
+		err = mongoerr.Newf(mongoerr.StaleEpoch, "the operation on %s has ended", ns)
 	}
 	if err != nil && ctx.Err() == nil && bounded.Err() != nil {
 		err = mongoerr.Newf(mongoerr.HostUnreachable, "shard %s does not answer", run.Coordinator)

@@ -105,7 +105,7 @@ func (m *Manager) Defragment(ctx context.Context) error {
 
 // errDefragmentLater ends a round for a collection without a failure: the settings do not allow it now, it was stopped, or
 // what remains has to wait for something else.
-var errDefragmentLater = errors.New("defragmentation goes on later")
+var errDefragmentLater = errors.New("defragmentation continues later")
 
 func (m *Manager) defragment(ctx context.Context, ns string) error {
 	for {

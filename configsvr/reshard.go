@@ -465,7 +465,7 @@ func (m *Manager) runForgetReshard(op *command.Op, req *msg.ForgetReshard, dst [
 // runCleanupReshard removes what remains of an operation without a state document.
 func (m *Manager) runCleanupReshard(op *command.Op, req *msg.CleanupReshard, dst []byte) ([]byte, error) {
 	if _, err := m.reshardOn(req.NS, nil); err == nil {
-		return dst, mongoerr.Newf(mongoerr.ReshardCollectionInProgress, "the resharding of %s is under way: abortReshardCollection undoes it", req.NS)
+		return dst, mongoerr.Newf(mongoerr.ReshardCollectionInProgress, "a resharding of %s is in progress; abort it with abortReshardCollection", req.NS)
 	} else if mongoerr.CodeOf(err) != mongoerr.NoSuchReshardCollection {
 		return dst, err
 	}

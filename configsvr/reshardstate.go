@@ -127,10 +127,10 @@ func readReshardState(raw []byte) (*reshardState, error) {
 		d.failed = mongoerr.New(mongoerr.Code(value.SafeInt64(value.Lookup(why, "code"))), value.Lookup(why, "errmsg").Str())
 	}
 	if d.ns == "" || d.temp == "" {
-		return nil, mongoerr.New(mongoerr.BadValue, "it names no collection")
+		return nil, mongoerr.New(mongoerr.BadValue, "it has no collection")
 	}
 	if d.failed == nil && d.state != reshardInitializing && (len(d.donors) == 0 || len(d.recipients) == 0) {
-		return nil, mongoerr.New(mongoerr.BadValue, "it names no donors, or no recipients")
+		return nil, mongoerr.New(mongoerr.BadValue, "it has no donors or no recipients")
 	}
 	return d, nil
 }

@@ -25,7 +25,7 @@ func (r *resharding) initialize(ctx context.Context) error {
 		return err
 	}
 	if p.uuid != d.uuid {
-		return mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s is another than the one to be resharded", d.ns)
+		return mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s is not the one to be resharded: its UUID differs", d.ns)
 	}
 	chunks, err := p.layout(ctx)
 	if err != nil {
@@ -362,7 +362,7 @@ func (r *resharding) commit(ctx context.Context) error {
 		return err
 	}
 	if e != nil && e.UUID != d.uuid && e.UUID != d.id {
-		return mongoerr.Newf(mongoerr.InternalError, "%s is another collection in the catalog than the one that was resharded", d.ns)
+		return mongoerr.Newf(mongoerr.InternalError, "collection %s in the catalog is not the one that was resharded", d.ns)
 	}
 	on, err := m.ownersOf(ctx, d.temp)
 	if err != nil {

@@ -212,7 +212,7 @@ const buildTick = 5 * time.Millisecond
 
 // ErrBuildGoesOn ends a command whose index build waits for a majority.
 var ErrBuildGoesOn = mongoerr.New(mongoerr.WriteConcernTimeout,
-	"waiting for replication timed out: the index build is not finished, and goes on when there is a majority")
+	"waiting for replication timed out: the index build has not finished, and will continue once there is a majority")
 
 // stageIndexes commits the indexes of an empty collection, or starts the build of those of another.
 func (w *operation) stageIndexes(ci *newIndexes) (*storage.IndexBuild, error) {

@@ -27,9 +27,9 @@ const (
 	unboundedWork = math.MaxInt64
 )
 
-// errPaused is returned by a leaf whose share of work is used up. Nothing is lost: the next call continues from
+// errPaused is returned by a leaf whose the plan has used up its share of work. Nothing is lost: the next call continues from
 // there.
-var errPaused = errors.New("share of work is used up")
+var errPaused = errors.New("the plan has used up its share of work")
 
 // pace is the work that the leaves of a tree may still do; nil for no limit.
 type pace struct{ left, done int64 }

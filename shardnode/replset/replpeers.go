@@ -127,7 +127,7 @@ func (r *Membership) askMembers(op *command.Op, what string, c, old *replication
 			continue
 		}
 		if r.opts.Ask == nil {
-			return command.NotImplemented("%s: this node reaches no other members: %s", what, m.Host)
+			return command.NotImplemented("%s: this node has no connections to other members: %s", what, m.Host)
 		}
 		asked++
 		go func() {

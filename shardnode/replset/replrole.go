@@ -23,7 +23,7 @@ func (r *Membership) hasRaft() (bool, error) {
 // beginRaft makes the node the first member of a set of several.
 func (r *Membership) beginRaft(ctx context.Context, c *replication.SetConfig) error {
 	if r.opts.Transport == nil {
-		return mongoerr.New(mongoerr.NotImplemented, "this node reaches no other members")
+		return mongoerr.New(mongoerr.NotImplemented, "this node has no connections to other members")
 	}
 	if r.conf.Member.Raft() == nil {
 		if err := r.startRaft(); err != nil {

@@ -147,7 +147,7 @@ func readStored(doc []byte) (*replication.SetConfig, error) {
 		err = c.Validate()
 	}
 	if err == nil && len(c.Members) != 1 {
-		err = mongoerr.Newf(mongoerr.InvalidReplicaSetConfig, "it has %d members, and was that of a set of one", len(c.Members))
+		err = mongoerr.Newf(mongoerr.InvalidReplicaSetConfig, "it has %d members, but was stored by a set of one", len(c.Members))
 	}
 	return c, err
 }

@@ -162,7 +162,7 @@ func (t *Tables) read(ns string, old *cluster.ChunkMap) (p cluster.Placement, su
 	}
 	m, sum, err := readAll(s, chunks, entry)
 	if err == nil && (sum != e.Sum || m.Version().Combined() != e.Version) {
-		err = mongoerr.New(mongoerr.FailedToParse, "its documents are not those that were written")
+		err = mongoerr.New(mongoerr.FailedToParse, "its documents differ from those that were written")
 	}
 	if err != nil {
 		t.Docs.Unreadable(CollectionsNS, doc, err)
