@@ -18,7 +18,7 @@ type chunkWrites struct {
 	m      *Manager
 	uuid   [16]byte
 	writes msg.Changes
-	placed []placing // what they change of the placement
+	placed []placing // the changes of placements that result
 }
 
 // entry reads a chunk's document by its lower bound.
@@ -416,7 +416,7 @@ func (m *Manager) moveRange(ctx context.Context, req *msg.MoveRange) error {
 	return err
 }
 
-// logMoved logs how a migration ended, for both shards: sh.status() counts the donors' entries.
+// logMoved logs the outcome of a migration, for both shards: sh.status() counts the donors' entries.
 func (m *Manager) logMoved(ctx context.Context, ns, from, to string, move []value.Field, moved *msg.ShardMoveRangeReply, err error) {
 	if err == nil {
 		steps := value.Values(moved.Steps)
@@ -485,7 +485,8 @@ func (m *Manager) clearJumbo(ctx context.Context, ns string, min []byte, exact *
 	})
 }
 
-// markedJumbo reads whether a chunk is marked as jumbo. The mark may be set and removed by hand, without a new version.
+// markedJumbo reports whether a chunk is currently marked as jumbo, according to its document. The mark may be set and
+// removed by hand, without a new version.
 func (m *Manager) markedJumbo(ctx context.Context, e *cluster.CollectionEntry, c *cluster.Chunk) (bool, error) {
 	entry, err := (&chunkWrites{m: m, uuid: e.UUID}).entry(ctx, c.Min)
 	return err == nil && value.Lookup(entry, "jumbo").Truthy(), err
