@@ -11,10 +11,11 @@ import (
 )
 
 // Spec returns the row of the command shoalChaos, which exists with enableTestCommands only:
-// {shoalChaos: "start", profile: "all", seed: 7, paceMS: 500}   begins a run; seed and paceMS are optional
-// {shoalChaos: "replay", steps: [{atMS: 10, kind: "move", do: {…}}]}   executes the steps of a log again
-// {shoalChaos: "stop"}   ends the run, and replies like status
-// {shoalChaos: "status"}   returns the state of the run, with the last thousand steps
+//
+//	{shoalChaos: "start", profile: "all", seed: 7, paceMS: 500}   begins a run; seed and paceMS are optional
+//	{shoalChaos: "replay", steps: [{atMS: 10, kind: "move", do: {…}}]}   executes the steps of a log again
+//	{shoalChaos: "stop"}   ends the run, and replies like status
+//	{shoalChaos: "status"}   returns the state of the run, with the last thousand steps
 func (e *Engine) Spec() command.Spec {
 	return command.Spec{
 		Name: "shoalChaos", Roles: command.Router, AdminOnly: true, TestOnly: true, ArgTypes: command.TString, Run: e.run,

@@ -610,9 +610,11 @@ func (c *Catalog) Clear() {
 // refreshed since the request was made with the version that the shard received. If the collection is still the same
 // one, only the part of the shard that answered is marked: operations that target other shards need not wait for a
 // refresh because chunks of this one have moved.
-// Hazard: a migration makes every request in flight stale at once. If each of their errors marked the entry, each would cause another refresh, of a table that is already correct. An error is therefore compared with the current table, and is obsolete if that differs from the request's version and has reached the one that the shard wants. If
-// the versions cannot be compared the entry is marked: a needless refresh costs a read, a missed one costs the
-// request its retries.
+//
+// Hazard: a migration makes every request in flight stale at once. If each of their errors marked the entry, each would cause another
+// refresh, of a table that is already correct. An error is therefore compared with the current table, and is obsolete if that differs from
+// the request's version and has reached the one that the shard wants. If the versions cannot be compared the entry is marked: a needless
+// refresh costs a read, a missed one costs the request its retries.
 func (c *Catalog) OnStale(code mongoerr.Code, info StaleInfo) {
 	switch code {
 	case mongoerr.StaleDbVersion:

@@ -233,12 +233,16 @@ func (e *cacheEntry[T]) cached() (v T, ok bool) {
 	return v, false
 }
 
-// get returns the cached value, or loads it. load receives the last known value, nil if there is none. Invariant: a value is fresh only if its load began after
-// the last invalidation. A load in progress during an invalidation may have read the old state: its result is kept, so that the next load is a difference, and
-// serves this caller, but the entry stays stale (gen). Hazard: without the generation, a stale error that arrives during a refresh would be lost at the end of
-// the refresh, and with it the only sign of a migration.
-// One caller loads and the others wait for it, so that a migration of a busy collection costs the config server one read per router instead of one per request. Rejected: serving the old value meanwhile. Its requests would all be refused
-// by the shards, and each refusal invalidates again.
+// get returns the cached value, or loads it. load receives the last known value, nil if there is none.
+//
+// Invariant: a value is fresh only if its load began after the last invalidation. A load in progress during an invalidation may have read
+// the old state: its result is kept, so that the next load is a difference, and serves this caller, but the entry stays stale (gen).
+// Hazard: without the generation, a stale error that arrives during a refresh would be lost at the end of the refresh, and with it the only
+// sign of a migration.
+//
+// One caller loads and the others wait for it, so that a migration of a busy collection costs the config server one read per router instead
+// of one per request. Rejected: serving the old value meanwhile. Its requests would all be refused by the shards, and each refusal
+// invalidates again.
 func (e *cacheEntry[T]) get(ctx context.Context, load func(old *T) (T, error)) (T, error) {
 	return e.getUnless(ctx, func(T) bool { return true }, load)
 }

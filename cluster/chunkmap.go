@@ -123,8 +123,14 @@ func follow(chunks []*Chunk) bool {
 // Update returns the table with changed chunks in place of those that they overlap. An incremental refresh calls it with
 // the chunks whose lastmod is at or past the version that it has. It rebuilds the leaves that the chunks are in; all others
 // are shared with the previous table.
-// Invariant: a table is immutable; requests in flight keep theirs. Leaves are shared between tables, so they are immutable, too: a leaf with a changed chunk is decoded, overlaid and rebuilt; all others are shared unchanged. The new leaves span exactly the range of the old ones (sameSpan), so that the new table has no gap or overlap if the old one had none, and only the new leaves need to be checked.
-// Hazard: the version of a shard is the maximum over its leaves. If the leaf with the maximum is replaced, the new maximum cannot be computed from the old one, and all leaves of the shard have to be searched (retotal). If a version remained too high, the router would assume that it knows changes that it has not seen.
+//
+// Invariant: a table is immutable; requests in flight keep theirs. Leaves are shared between tables, so they are immutable, too: a leaf
+// with a changed chunk is decoded, overlaid and rebuilt; all others are shared unchanged. The new leaves span exactly the range of the old
+// ones (sameSpan), so that the new table has no gap or overlap if the old one had none, and only the new leaves need to be checked.
+//
+// Hazard: the version of a shard is the maximum over its leaves. If the leaf with the maximum is replaced, the new maximum cannot be
+// computed from the old one, and all leaves of the shard have to be searched (retotal). If a version remained too high, the router would
+// assume that it knows changes that it has not seen.
 //
 // Rejected: a balanced tree with a node for each chunk. A change would copy a path instead of a leaf, but a Chunk value alone is
 // larger than what a chunk takes in a leaf, and a million of them are pointers that every garbage collection follows.

@@ -233,10 +233,10 @@ func (m *Manager) mergeRange(ctx context.Context, ns string, from, to []byte) (c
 // chunk that remains on the donor, the control chunk, gets ⟨M+1, 1⟩, so that both shards' versions reflect the
 // move.
 //
-// Invariant: a migration commits only if its chunk still has the version that it had when the migration began. Hazard: the commit may
-// arrive late, after its donor has given up the outcome for lost and a later migration of the same range has begun. Whoever decides the
-// outcome raises the version first (outdateChunk). The owner alone would not show it: a range that was moved away and back belongs to the donor
-// again, and the recipient of the late commit has none of what was written in between.
+// Invariant: a migration commits only if its chunk still has the version that it had when the migration began. Hazard: the commit may arrive
+// late, after the donor has resolved the outcome in another way and a later migration of the same range has begun. The node that resolves an
+// outcome therefore first raises the version (outdateChunk). Comparing the owner would not suffice: a range that was moved away and back
+// belongs to the donor again, but the recipient of the late commit has none of the writes in between.
 func (m *Manager) commitMigration(ctx context.Context, g *msg.CommitChunkMigration) error {
 	unlock, err := m.lockTable(ctx, g.NS)
 	if err != nil {

@@ -53,7 +53,9 @@ func (m *Manager) pendingDeletions(ctx context.Context) ([]value.Field, error) {
 
 // forgetConfigShard is forgetShard for a drained config shard. It drops what remains on the node, so that it can be made a shard again: the
 // empty collections that migrations leave behind.
-// Nothing may be placed there between the last check of the catalog and the end, since it would be dropped. The locks of all routing tables prevent that for chunks, and a draining shard does not become the primary shard of a database.
+//
+// Nothing may be placed there between the last check of the catalog and the end, since it would be dropped. The locks of all routing tables
+// prevent that for chunks, and a draining shard does not become the primary shard of a database.
 func (m *Manager) forgetConfigShard(ctx context.Context, id string) error {
 	m.chunks.Lock()
 	defer m.chunks.Unlock()

@@ -79,6 +79,7 @@ func (m *Manager) drainReport(ctx context.Context, id, msg, state string) ([]val
 
 // planWhole chooses an unsharded collection that has to leave a draining shard; nil if there is none, or if another collection is being
 // resharded: a cluster runs one resharding at a time.
+//
 // Such collections are moved for no other reason: a client has chosen their shard, and they remain there whatever the sizes.
 func (m *Manager) planWhole(ctx context.Context, colls []*cluster.CollectionEntry, busy map[string]bool) (*move, error) {
 	if busy[aWholeCollection] || m.reshards() {

@@ -154,7 +154,8 @@ func (m *Manager) mergeRuns(ctx context.Context, g *merging) (taken int, err err
 	return taken, nil
 }
 
-// mergeRule returns the rule for a collection in its current state. It spares what current reads of the past need.
+// mergeRule returns the rule for a collection in its current state. It excludes chunks whose history current reads of
+// the past may need.
 func (m *Manager) mergeRule(ctx context.Context, ns string) (mergeRule, *cluster.CollectionEntry, error) {
 	info, e, err := m.table(ctx, ns)
 	if err != nil {

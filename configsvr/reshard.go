@@ -20,7 +20,9 @@ import (
 //
 //	initializing ► preparing-to-donate ► cloning ► applying ► blocking-writes ──► committing ► done ► quiesced
 //	      └──────────────────┴──────────────┴──────────┴─────────────┴─ error ──► aborting ──────────────┘
-// Each state is stored before its work begins, and its work may be repeated by the next primary. The primary shard of the database holds the collection's DDL lock meanwhile, and requests the removal of the document when it knows the outcome.
+//
+// Each state is stored before its work begins, and its work may be repeated by the next primary. The primary shard of the database holds
+// the collection's DDL lock meanwhile, and requests the removal of the document when it knows the outcome.
 
 // reshardings holds the operations that this primary runs, and completed ones whose caller has not received the outcome.
 type reshardings struct {
@@ -256,7 +258,12 @@ func reshardSteps() []reshardStep {
 }
 
 // drive executes the states from the stored one on. It returns the error to report to the operation's client.
-// Invariant: a state is stored by a majority before its work begins, and its work can be repeated. Before "committing" is stored every error undoes the operation; afterwards no error does. Hazard: within their critical sections the shards replace the old collection by the new one before the catalog changes. A coordinator that undid the operation then would leave different collections under one name. Rejected: the change of the catalog as the decision. A new primary could not know whether shards have begun to rename, and would have to ask all of them, one of which may be down.
+//
+// Invariant: a state is stored by a majority before its work begins, and its work can be repeated. Before "committing" is stored every
+// error undoes the operation; afterwards no error does. Hazard: within their critical sections the shards replace the old collection by the
+// new one before the catalog changes. A coordinator that undid the operation then would leave different collections under one name.
+// Rejected: the change of the catalog as the decision. A new primary could not know whether shards have begun to rename, and would have to
+// ask all of them, one of which may be down.
 func (r *resharding) drive(ctx context.Context) error {
 	if r.doc.state == reshardQuiesced {
 		return r.outcome()

@@ -78,7 +78,7 @@ func (w *Command) writeFound(ns string, st *statement, rids []storage.RecordID, 
 			return exec.During(st.during, err)
 		}
 	}
-	root.Close() // what it remembers of a search is no longer needed
+	root.Close() // the state of its search is no longer needed
 	for {
 		rids, err := found.next()
 		if err != nil || len(rids) == 0 {
