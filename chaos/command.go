@@ -12,10 +12,10 @@ import (
 
 // Spec returns the row of the command shoalChaos, which exists with enableTestCommands only:
 //
-//	{shoalChaos: "start", profile: "all", seed: 7, paceMS: 500}   begins a run; seed and paceMS may be left out
-//	{shoalChaos: "replay", steps: [{atMS: 10, kind: "move", do: {…}}]}   does the steps of a log again
-//	{shoalChaos: "stop"}   ends it, and answers like status
-//	{shoalChaos: "status"}   how it goes, with the last thousand steps
+//	{shoalChaos: "start", profile: "all", seed: 7, paceMS: 500}   begins a run; seed and paceMS are optional
+//	{shoalChaos: "replay", steps: [{atMS: 10, kind: "move", do: {…}}]}   executes the steps of a log again
+//	{shoalChaos: "stop"}   ends the run, and replies like status
+//	{shoalChaos: "status"}   returns the state of the run, with the last thousand steps
 func (e *Engine) Spec() command.Spec {
 	return command.Spec{
 		Name: "shoalChaos", Roles: command.Router, AdminOnly: true, TestOnly: true, ArgTypes: command.TString, Run: e.run,
@@ -25,7 +25,7 @@ func (e *Engine) Spec() command.Spec {
 	}
 }
 
-// RandomSeed is one that nobody chose. It is small enough for every client's numbers.
+// RandomSeed returns a random seed, small enough for the number types of all clients.
 func RandomSeed() uint64 {
 	var b [8]byte
 	rand.Read(b[:])
@@ -66,7 +66,7 @@ func planOf(op *command.Op) (*Plan, error) {
 	}
 	profile, ok := FindProfile(name)
 	if !ok {
-		return nil, mongoerr.Newf(mongoerr.BadValue, "there is no profile '%s'; there are %s", name, ProfileNames())
+		return nil, mongoerr.Newf(mongoerr.BadValue, "unknown profile '%s'; the profiles are %s", name, ProfileNames())
 	}
 	seed, pace := RandomSeed(), time.Duration(0)
 	if v := op.Arg("seed"); !v.IsMissing() {
@@ -79,28 +79,28 @@ func planOf(op *command.Op) (*Plan, error) {
 	if v := op.Arg("paceMS"); !v.IsMissing() {
 		n, whole := v.AsInt64()
 		if !whole || n < 1 || n > 3_600_000 {
-			return nil, mongoerr.New(mongoerr.BadValue, "paceMS has to be a whole number between 1 and 3600000")
+			return nil, mongoerr.New(mongoerr.BadValue, "paceMS must be an integer between 1 and 3600000")
 		}
 		pace = time.Duration(n) * time.Millisecond
 	}
 	return NewPlan(profile, seed, pace), nil
 }
 
-// stepsOf reads the steps of a log; they are in order of time.
+// stepsOf parses the steps of a log, which must be in order of time.
 func stepsOf(docs []value.Value) (out []*Step, err error) {
 	if len(docs) == 0 {
-		return nil, mongoerr.New(mongoerr.BadValue, "there are no steps to repeat")
+		return nil, mongoerr.New(mongoerr.BadValue, "steps must not be empty")
 	}
 	for _, d := range docs {
 		if d.T != value.Document {
-			return nil, mongoerr.Newf(mongoerr.BadValue, "a step is a document, not %s", value.Show(d))
+			return nil, mongoerr.Newf(mongoerr.BadValue, "a step must be a document, not %s", value.Show(d))
 		}
 		s, err := ParseStep(d.Doc())
 		if err != nil {
 			return nil, err
 		}
 		if n := len(out); n > 0 && s.At < out[n-1].At {
-			return nil, mongoerr.New(mongoerr.BadValue, "steps have to be in the order of their times")
+			return nil, mongoerr.New(mongoerr.BadValue, "steps must be in order of atMS")
 		}
 		out = append(out, s)
 	}

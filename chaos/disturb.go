@@ -9,8 +9,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Disturber delays or fails client commands. It does nothing until a step is applied, and never the commands by which a
-// driver watches the server, nor its own.
+// Disturber delays client commands or breaks their connections. It does nothing until a step requests it, and never
+// affects handshakes, the monitoring commands of drivers, or shoalChaos.
 type Disturber struct {
 	mu struct {
 		sync.Mutex
@@ -19,34 +19,34 @@ type Disturber struct {
 	broken sync.Map // commands after which the connection breaks
 }
 
-// order is a disturbance of the next commands: each takes it once.
+// order requests that a number of the next client commands be disturbed.
 type order struct {
 	kind  Kind
-	left  int           // commands that are still to be disturbed
+	left  int           // commands still to be disturbed
 	delay time.Duration // of Delay
 }
 
-// maxDisturbed bounds the commands that one step disturbs, and maxDelay how long each waits.
+// maxDisturbed limits the number of commands that one step disturbs, and maxDelay the time that each of them waits.
 const (
 	maxDisturbed = 8
 	maxDelay     = 2 * time.Second
 )
 
-// give adds an order.
+// give adds an order to the queue.
 func (d *Disturber) give(o order) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.mu.orders = append(d.mu.orders, o)
 }
 
-// calm takes back all orders.
+// calm cancels all orders.
 func (d *Disturber) calm() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.mu.orders = nil
 }
 
-// take returns the order that a command is disturbed by.
+// take returns the order that applies to the next command; false if there is none.
 func (d *Disturber) take() (order, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -61,7 +61,7 @@ func (d *Disturber) take() (order, bool) {
 	return out, true
 }
 
-// spared are the commands that no test of an application means to test: those of handshakes and monitors, and chaos's own.
+// spared has the commands that are never disturbed: those of handshakes, monitoring and administration, and shoalChaos.
 var spared = map[string]bool{
 	"hello": true, "isMaster": true, "ping": true, "saslStart": true, "saslContinue": true, "authenticate": true, "endSessions": true,
 	"buildInfo": true, "shoalChaos": true, "configureFailPoint": true, "shutdown": true,
@@ -103,7 +103,7 @@ func (d *Disturber) After(op *command.Op) {
 	}
 }
 
-// doc describes an order as a step shows it, and orderOf reads it back.
+// doc returns an order in the form of a step's field do, which orderOf parses.
 func (o order) doc() []byte {
 	f := []value.Field{value.F(string(o.kind), value.NewInt32(int32(o.left)))}
 	if o.kind == Delay {

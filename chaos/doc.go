@@ -1,9 +1,8 @@
-// Package chaos injects faults into a cluster while an application's own tests run against it: ranges are split, merged and moved, members
-// step down, commands wait, connections break before a command and after it. What it does follows from a seed, and the log of
-// what was done can be run again. The server that Shoal is compatible with has nothing like it; docs/chaos.md tells how it is
-// used.
+// Package chaos injects faults into a cluster while an application's tests run against it: ranges are split, merged and moved, members
+// step down, commands are delayed, and connections break before a command is run or after it. A seed determines the sequence of faults,
+// and the log of a run can be replayed. MongoDB has no such feature; docs/chaos.md explains its use.
 //
-// An Engine draws steps from a Plan and carries them out through a router that serves no client: the routers that clients use hear
-// of a moved range only when a shard refuses them, as in a cluster of several processes. A Disturber stands in the way of clients'
-// commands.
+// An Engine draws steps from a Plan and executes them through a router that serves no client, so that the routers that clients use learn of
+// a moved range only from a shard's StaleConfig error, as in a cluster of several processes. A Disturber delays clients' commands and
+// breaks their connections.
 package chaos

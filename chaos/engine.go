@@ -40,7 +40,7 @@ func NewEngine(router cluster.Peer, registry *cluster.Registry, d *Disturber, lo
 var errStopped = errors.New("chaos was stopped during the step")
 
 // ErrRunning is the error of a start during another run.
-var ErrRunning = mongoerr.New(mongoerr.ConflictingOperationInProgress, "chaos is under way already: stop it first")
+var ErrRunning = mongoerr.New(mongoerr.ConflictingOperationInProgress, "chaos is already running; stop it first")
 
 // Start begins a run that draws its steps from a plan.
 func (e *Engine) Start(p *Plan) error {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Kind is what a step does.
+// Kind is the kind of a step.
 type Kind string
 
 // The kinds of steps.
@@ -16,7 +16,8 @@ const (
 	Move     Kind = "move"     // a chunk to another shard
 	Merge    Kind = "merge"    // a chunk with its neighbour on the same shard
 	StepDown Kind = "stepDown" // a shard's primary
-	// MoveCollection and MovePrimary move what is not sharded: a collection, and a database's primary shard with all that is there.
+	// MoveCollection and MovePrimary move unsharded data: one collection, or a database's primary shard with all of its unsharded
+	// collections.
 	MoveCollection Kind = "moveCollection"
 	MovePrimary    Kind = "movePrimary"
 
@@ -25,13 +26,13 @@ const (
 	CutAfter Kind = "cutAfter" // connections break after a command is run, before its reply
 )
 
-// share is how often a kind is drawn, compared with the others of its profile.
+// share is the relative frequency with which a profile draws a kind.
 type share struct {
 	kind  Kind
 	count int
 }
 
-// Profile is a mixture of steps.
+// Profile is a mixture of kinds of steps.
 type Profile struct {
 	Name   string
 	Does   string // for the documentation
@@ -46,7 +47,7 @@ var (
 	network   = []share{{Delay, 2}, {Cut, 1}, {CutAfter, 1}}
 )
 
-// Profiles lists what there is to choose from.
+// Profiles lists all profiles.
 var Profiles = []Profile{
 	{"ranges", "chunks are split, merged and moved; the routers of clients do not hear of it", 300 * time.Millisecond, ranges},
 	{"placement", "collections that are not sharded move to other shards, and databases get other primary shards", 2 * time.Second, placement},
@@ -65,7 +66,7 @@ func FindProfile(name string) (Profile, bool) {
 	return Profiles[i], true
 }
 
-// ProfileNames returns the profiles' names for messages.
+// ProfileNames returns the names of all profiles, for messages.
 func ProfileNames() string {
 	var names []string
 	for _, p := range Profiles {
@@ -74,17 +75,18 @@ func ProfileNames() string {
 	return strings.Join(names, ", ")
 }
 
-// draw is a step that is drawn: when, what, and numbers by which it chooses among what there is at the time.
+// draw is a step as drawn from a plan: its time, its kind, and random numbers that choose its target among the chunks
+// and shards that exist when it runs.
 type draw struct {
 	gap   time.Duration // since the step before
 	kind  Kind
 	picks [4]uint64
 }
 
-// pick chooses one of n, for n > 0.
+// pick returns a number in [0, n), for n > 0.
 func (d *draw) pick(i, n int) int { return int(d.picks[i] % uint64(n)) }
 
-// Plan draws steps. Two plans of one seed, profile and pace draw the same ones.
+// Plan draws steps. Two plans with the same seed, profile and pace draw the same steps.
 type Plan struct {
 	Profile Profile
 	Seed    uint64
@@ -94,7 +96,7 @@ type Plan struct {
 	total  int
 }
 
-// NewPlan makes a plan. A pace of 0 is the profile's.
+// NewPlan returns a plan. A pace of 0 stands for the profile's own.
 func NewPlan(p Profile, seed uint64, pace time.Duration) *Plan {
 	if pace <= 0 {
 		pace = p.Pace
@@ -106,7 +108,7 @@ func NewPlan(p Profile, seed uint64, pace time.Duration) *Plan {
 	return plan
 }
 
-// next draws a step. Each takes the same count of numbers from the source, whatever it will be.
+// next draws a step. Every step consumes the same number of random numbers, whatever its kind.
 func (p *Plan) next() (d draw) {
 	d.gap = time.Duration(float64(p.Pace) * (0.5 + p.source.Float64()))
 	n := p.source.IntN(p.total)

@@ -13,20 +13,20 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// stepLimit is how long a step may take.
+// stepLimit is the maximum duration of a step.
 const stepLimit = 30 * time.Second
 
-// Step is something that was done, or is to be done again.
+// Step is an action of chaos: one that was executed, or one from a log to be executed again.
 type Step struct {
-	At   time.Duration // since chaos began
+	At   time.Duration // since the run began
 	Kind Kind
 	Do   []byte // the command, or how many clients' commands are disturbed and how
-	On   string // the shard that it is for; "" for the router
+	On   string // the shard that the command is sent to; "" for the router
 	Took time.Duration
 	Err  error
 }
 
-// Doc returns a step as the log and shoalChaos show it.
+// Doc returns the document of a step for the log and for shoalChaos.
 func (s *Step) Doc() []byte {
 	f := []value.Field{
 		value.F("atMS", value.NewInt64(s.At.Milliseconds())), value.F("kind", value.NewString(string(s.Kind))), value.F("do", value.NewDocument(s.Do)),
@@ -41,18 +41,19 @@ func (s *Step) Doc() []byte {
 	return value.Doc(f...)
 }
 
-// ParseStep reads what Doc writes. How a step went is not read: it may go another way the next time.
+// ParseStep parses a document that Doc returned. It ignores the outcome, which may differ when the step is repeated.
 func ParseStep(doc []byte) (*Step, error) {
 	at, ok := value.Lookup(doc, "atMS").AsInt64()
 	kind, do, on := value.Lookup(doc, "kind"), value.Lookup(doc, "do"), value.Lookup(doc, "on")
 	if !ok || at < 0 || kind.T != value.String || do.T != value.Document || !on.IsMissing() && on.T != value.String {
-		return nil, mongoerr.Newf(mongoerr.BadValue, "a step has atMS, kind and do, and may have on: %s", value.ShowDoc(doc))
+		return nil, mongoerr.Newf(mongoerr.BadValue, "invalid step: atMS, kind and do are required, on is optional: %s", value.ShowDoc(doc))
 	}
 	s := &Step{At: time.Duration(at) * time.Millisecond, Kind: Kind(kind.Str()), Do: bytes.Clone(do.Doc()), On: on.Str()}
 	return s, s.check()
 }
 
-// commands are what steps of each kind may have the router or a shard do. A log is a file: it must not bring in others.
+// commands has the command that a step of each kind may send. Steps may come from a file, which must not be able to run
+// others.
 var commands = map[Kind]string{
 	Split: "split", Move: "moveRange", Merge: "mergeChunks", StepDown: "replSetStepDown", MoveCollection: "moveCollection", MovePrimary: "movePrimary",
 }
@@ -68,21 +69,21 @@ func (s *Step) check() error {
 		_, err := orderOf(s.Kind, s.Do)
 		return err
 	case !known || first != name:
-		return mongoerr.Newf(mongoerr.BadValue, "no step of kind '%s' does %s", s.Kind, value.ShowDoc(s.Do))
+		return mongoerr.Newf(mongoerr.BadValue, "invalid command for a step of kind '%s': %s", s.Kind, value.ShowDoc(s.Do))
 	case (s.Kind == StepDown) != (s.On != ""):
-		return mongoerr.New(mongoerr.BadValue, "a step has 'on', the name of a shard, where its kind is stepDown")
+		return mongoerr.New(mongoerr.BadValue, "a step of kind stepDown, and no other, must have 'on', the name of a shard")
 	}
 	return nil
 }
 
-// target is what steps act on.
+// target is the cluster that steps act on.
 type target struct {
 	router   cluster.Peer
 	registry *cluster.Registry
 	disturb  *Disturber
 }
 
-// run does a step.
+// run executes a step.
 func (t *target) run(ctx context.Context, s *Step) error {
 	if err := s.check(); err != nil {
 		return err
@@ -122,7 +123,8 @@ func (t *target) choose(ctx context.Context, d *draw) (*Step, error) {
 	s := &Step{Kind: d.kind}
 	switch d.kind {
 	case Delay, Cut, CutAfter:
-		// One connection at a time: a driver tries again once, and an application that leaves it to its driver is to pass.
+		// Only one connection breaks at a time: drivers retry once, and an application that relies on that must not see an
+		// error.
 		o := order{kind: d.kind, left: 1}
 		if o.kind == Delay {
 			o.left = 1 + d.pick(0, maxDisturbed)
@@ -161,7 +163,7 @@ func (t *target) choose(ctx context.Context, d *draw) (*Step, error) {
 		s.Do = value.Doc(value.F("moveRange", value.NewString(ns)), value.F("min", chunks[i].min), value.F("max", chunks[i].max),
 			value.F("toShard", value.NewString(shards[d.pick(2, len(shards))])))
 	case Merge:
-		for range chunks { // the next pair of neighbours, from there on
+		for range chunks { // the next pair of adjacent chunks from there
 			if j := i + 1; j < len(chunks) && chunks[i].shard == chunks[j].shard {
 				s.Do = value.Doc(value.F("mergeChunks", value.NewString(ns)), value.F("bounds", value.NewArray(value.ArrayOf(chunks[i].min, chunks[j].max))))
 				return s, nil
@@ -173,7 +175,7 @@ func (t *target) choose(ctx context.Context, d *draw) (*Step, error) {
 	return s, nil
 }
 
-// choosePlace makes a step that moves something that is not sharded to another shard.
+// choosePlace returns a step that moves an unsharded collection, or a database's primary shard, to another shard.
 func (t *target) choosePlace(ctx context.Context, d *draw) (*Step, error) {
 	shards, err := t.shards(ctx)
 	if err != nil || len(shards) < 2 {
@@ -203,13 +205,13 @@ func (t *target) choosePlace(ctx context.Context, d *draw) (*Step, error) {
 	return &Step{Kind: d.kind, Do: value.Doc(value.F("moveCollection", value.NewString(c.ns)), value.F("toShard", to()))}, nil
 }
 
-// placed is a collection that is not sharded. shard is where it was put; "" for the database's primary shard.
+// placed is an unsharded collection. shard is the one that it was moved to; "" for the database's primary shard.
 type placed struct{ ns, shard string }
 
-// unsharded returns the collections of a database that are not sharded, in order.
+// unsharded returns the unsharded collections of a database, in order of name.
 func (t *target) unsharded(ctx context.Context, db string) (out []placed, err error) {
 	plain := value.Doc(value.F("type", value.NewString("collection")), value.F("name", value.NewDocument(value.Doc(value.F("$not", value.NewRegex("^system\\.", ""))))),
-		value.F("options.capped", value.NewDocument(value.Doc(value.F("$ne", value.NewBool(true)))))) // capped ones follow their database only
+		value.F("options.capped", value.NewDocument(value.Doc(value.F("$ne", value.NewBool(true)))))) // capped collections move with their database only
 	docs, err := cluster.FindAll(ctx, t.router, db, msg.Doc(&msg.ListCollections{DB: db, Filter: plain}))
 	if err != nil {
 		return nil, err
@@ -236,7 +238,7 @@ func (t *target) unsharded(ctx context.Context, db string) (out []placed, err er
 	return out, nil
 }
 
-// shards returns the names of the shards that take data, in order.
+// shards returns the names of the shards that are not draining, in order.
 func (t *target) shards(ctx context.Context) ([]string, error) {
 	if err := t.registry.Reload(ctx); err != nil {
 		return nil, err
@@ -250,7 +252,7 @@ type chunk struct {
 	shard    string
 }
 
-// chunks chooses a sharded collection of a user's and returns its chunks.
+// chunks chooses one of the users' sharded collections and returns its chunks.
 func (t *target) chunks(ctx context.Context, d *draw) (ns string, out []chunk, err error) {
 	colls, err := t.find(ctx, "collections", value.Doc(), "_id")
 	if err != nil {

@@ -20,21 +20,21 @@ type DatabaseInfo struct {
 	late    error // see CollectionInfo.Late
 }
 
-// CollectionInfo is what a node knows about a collection's placement. Map is nil for one that the catalog has no entry of (or that
-// does not exist): it lives on the database's primary.
+// CollectionInfo is a node's knowledge of a collection's placement. Map is nil for a collection without an entry in the catalog
+// (or that does not exist), which lives on the database's primary shard.
 type CollectionInfo struct {
 	NS       string
 	DB       *DatabaseInfo
 	Map      *ChunkMap
 	Entry    []byte // the entry of config.collections, nil if there is none
-	whole    bool   // unsplittable: it is not sharded, and Map says with its only chunk where it lives
+	whole    bool   // unsplittable: it is not sharded, and the only chunk of Map has its shard
 	suffixes map[string][]byte
 	stale    *atomic.Pointer[[]string] // the shards whose part is known to be out of date
 	late     error
 }
 
-// Late returns why the placement could not be refreshed although it is known to be out of date, nil for one that was: a cache that
-// ServesStale returns the last one that it has. Requests under it are still compared by the shards.
+// Late returns the error for which an outdated placement could not be refreshed, nil if it is up to date: with ServeStale the
+// cache returns the last known placement. Shards still compare the versions of requests that are sent under it.
 func (c *CollectionInfo) Late() error {
 	if c.late == nil && c.DB != nil {
 		return c.DB.late
@@ -43,7 +43,8 @@ func (c *CollectionInfo) Late() error {
 }
 
 // Outdated reports whether the part of the placement that concerns a shard is known to be out of date. An operation that targets such
-// a shard refreshes first (Catalog.Refresh); those that target others go on under this placement, and the shards compare its versions.
+// a shard refreshes first (Catalog.Refresh); operations on other shards continue under this placement, whose versions the shards
+// compare.
 func (c *CollectionInfo) Outdated(shard string) bool {
 	if c.stale == nil {
 		return false
@@ -52,7 +53,7 @@ func (c *CollectionInfo) Outdated(shard string) bool {
 	return p != nil && slices.Contains(*p, shard)
 }
 
-// outdate marks the part of a shard.
+// outdate marks the part of a shard as outdated.
 func (c *CollectionInfo) outdate(shard string) {
 	for {
 		old := c.stale.Load()
@@ -102,8 +103,8 @@ func (c *CollectionInfo) At(at uint64) *CollectionInfo {
 	return &past
 }
 
-// Sharded reports whether the collection is divided by a shard key. A collection that moveCollection or unshardCollection has put
-// on a shard has a routing table, which versions are compared by, and is not sharded.
+// Sharded reports whether the collection is divided by a shard key. A collection that moveCollection or unshardCollection has
+// placed on a shard has a routing table for the comparison of versions, but is not sharded.
 func (c *CollectionInfo) Sharded() bool { return c.Map != nil && !c.whole }
 
 // Home returns the shard of a collection that is not sharded.
@@ -114,8 +115,8 @@ func (c *CollectionInfo) Home() string {
 	return c.Map.Chunk(0).Shard
 }
 
-// KnownAt checks that the placement at a cluster time is known; 0 is now. Where a sharded collection was then is checked for each of
-// its chunks when they are targeted.
+// KnownAt returns an error if the placement at a cluster time is unknown; 0 is now. For a sharded collection this is checked for
+// each chunk when it is targeted.
 func (c *CollectionInfo) KnownAt(at uint64) error {
 	if !c.whole || at == 0 {
 		return nil
@@ -146,17 +147,18 @@ type Catalog struct {
 	config Peer
 	dbs    cacheOf[*DatabaseInfo]
 	colls  cacheOf[*CollectionInfo]
-	// ServeStale has the last known placement returned where it cannot be refreshed because no member of the config server answers.
-	// It is for routers, whose requests the shards check. A shard that has given a range away must not go by an old table. It is set
-	// before the cache is used.
+	// ServeStale makes the cache return the last known placement if it cannot be refreshed because no member of the config server
+	// responds. It is for routers, whose requests the shards check: a shard that has given a range away must not use an old table.
+	// It is set before the cache is used.
 	ServeStale bool
-	// Coarse has a stale answer of one shard mark the whole placement of a collection (enableFinerGrainedCatalogCacheRefresh: false).
+	// Coarse makes a stale error of one shard mark the whole placement of a collection (enableFinerGrainedCatalogCacheRefresh:
+	// false).
 	Coarse bool
 	disk   Disk     // where a shard keeps placements; nil for none
 	series sync.Map // names of time series collections whose buckets had an entry in the catalog when last looked at
 }
 
-// SetDisk has the cache of a shard keep placements in d. It is called before the cache is used.
+// SetDisk makes the cache of a shard store placements in d. It is called before the cache is used.
 func (c *Catalog) SetDisk(d Disk) {
 	c.disk, c.dbs.loaded, c.colls.loaded = d, d.Loaded, d.Loaded
 }
@@ -168,7 +170,7 @@ func NewCatalog(config Peer) *Catalog {
 	return c
 }
 
-// defaultCacheEntries is how many names a cache keeps unless Limit says otherwise.
+// defaultCacheEntries is the maximum number of names in a cache unless Limit sets another.
 const defaultCacheEntries = 10_000
 
 // Limit sets how many collections and databases are cached (catalogCacheCollectionMaxEntries,
@@ -202,7 +204,8 @@ func (c *Catalog) Database(ctx context.Context, db string) (*DatabaseInfo, error
 	return info, err
 }
 
-// mayServeStale reports whether an error of a refresh leaves the last known value in use. FindConfig has tried three times by then.
+// mayServeStale reports whether the last known value remains in use after an error of a refresh. FindConfig has tried three times
+// by then.
 func (c *Catalog) mayServeStale(ctx context.Context, err error) bool {
 	return c.ServeStale && ctx.Err() == nil && Retryable(err)
 }
@@ -275,8 +278,8 @@ func (c *Catalog) Collection(ctx context.Context, ns string) (*CollectionInfo, e
 	return moved, nil
 }
 
-// inDatabase returns a collection's table with its database as that is known now: DDL goes to the primary shard, which may be another
-// than when the table was read. Where the database cannot be read, the table is still right for documents.
+// inDatabase returns a collection's table with the current state of its database: DDL is sent to the primary shard, which may have
+// changed since the table was read. If the database cannot be read, the table is still correct for documents.
 func (c *Catalog) inDatabase(ctx context.Context, e *cacheEntry[*CollectionInfo], info *CollectionInfo) *CollectionInfo {
 	if info == nil || info.Map == nil || FixedDatabase(info.DB.Name) {
 		return info
@@ -292,8 +295,8 @@ func (c *Catalog) inDatabase(ctx context.Context, e *cacheEntry[*CollectionInfo]
 }
 
 // Buckets returns the placement of the buckets of a time series collection; nil if info's collection is not one, or the catalog has no
-// entry of them. That a name is a time series collection with such buckets is known once a shard has answered for them (noteSeries): it
-// checks them whenever the collection is named.
+// entry for its buckets. A name is known to be such a collection once a shard has returned a stale error for the buckets (noteSeries),
+// whose version shards check whenever the collection is named.
 func (c *Catalog) Buckets(ctx context.Context, info *CollectionInfo) (*CollectionInfo, error) {
 	if info.Map != nil {
 		return nil, nil
@@ -312,29 +315,29 @@ func (c *Catalog) Buckets(ctx context.Context, info *CollectionInfo) (*Collectio
 	return b, nil
 }
 
-// noteSeries takes note that a shard has answered for the buckets of a time series collection.
+// noteSeries records that a shard has returned a stale error for the buckets of a time series collection.
 func (c *Catalog) noteSeries(ns string) {
 	if name, ok := timeseries.SeriesOf(ns); ok {
 		c.series.Store(name, nil)
 	}
 }
 
-// Refresh makes the next placement that Collection returns be one in which the part of a shard is not known to be out of date. Operations that
-// target other shards are not held up meanwhile.
+// Refresh ensures that in the next placement that Collection returns the part of a shard is not known to be outdated. Operations that target
+// other shards do not wait meanwhile.
 func (c *Catalog) Refresh(ctx context.Context, ns, shard string) error {
 	e := c.colls.peek(ns)
 	if e == nil {
 		return nil
 	}
 	if v, ok := e.cached(); !ok || !v.Outdated(shard) {
-		return nil // somebody has refreshed it, or Collection will
+		return nil // it has been refreshed, or Collection will refresh it
 	}
 	_, err := e.getUnless(ctx, func(v *CollectionInfo) bool { return !v.Outdated(shard) }, c.loader(ctx, ns))
 	return err
 }
 
 // Reload reads a collection's placement again; the read begins after the call, and concurrent callers share one. Unlike after
-// InvalidateCollection, operations go on with the last placement meanwhile.
+// InvalidateCollection, operations continue with the last placement meanwhile.
 func (c *Catalog) Reload(ctx context.Context, ns string) error {
 	e := c.colls.entry(ns)
 	err := e.reload(ctx, c.loader(ctx, ns))
@@ -434,7 +437,7 @@ func (c *Catalog) readCollection(ctx context.Context, ns string, db *DatabaseInf
 	return info, nil
 }
 
-// info returns what a node knows about a collection by its placement.
+// info returns the CollectionInfo for a placement.
 func (p Placement) info(ns string, db *DatabaseInfo) (*CollectionInfo, error) {
 	info := newInfo(ns, db, p.Entry, p.Map)
 	if p.Map == nil {
@@ -456,12 +459,12 @@ type CollectionEntry struct {
 	Key        *ShardKeyPattern
 	Unique     bool
 	NoBalance  bool
-	Frozen     bool // its chunks stay where they are: a DDL is under way (permitMigrations: false), or somebody forbids it (allowMigrations: false)
-	NoMerge    bool // the auto-merger passes it over
-	Defragment bool // the defragmenter works on it, and the balancer and the auto-merger do not
-	// DefragmentPhase is how far that is; "" where it has not begun.
+	Frozen     bool // its chunks must not be migrated: a DDL is running (permitMigrations: false), or an administrator forbids it (allowMigrations: false)
+	NoMerge    bool // the auto-merger skips it
+	Defragment bool // it is being defragmented; the balancer and the auto-merger skip it
+	// DefragmentPhase is the phase of the defragmentation; "" before the first.
 	DefragmentPhase string
-	// Unsplittable collections are not sharded: their only chunk says which shard they are on.
+	// Unsplittable collections are not sharded: their only chunk has their shard.
 	Unsplittable bool
 	ChunkBytes   int64 // the collection's own chunk size; 0 for that of the cluster
 }
@@ -497,8 +500,8 @@ func ParseCollectionEntry(doc []byte) (*CollectionEntry, error) {
 // readChunks reads all chunks, or those changed since base was read.
 //
 // Invariant: a table covers the key space without gap and overlap, and its version is that of its newest chunk. The
-// chunks that one operation changes are committed together, so a difference has all of them or none, and laid over
-// the table it covers again what it takes away.
+// chunks that one operation changes are committed together, so a difference has all of them or none, and the chunks
+// that it brings cover the ranges of those that it replaces.
 //
 // Hazard: the entry of the collection and its chunks are two reads, and the collection may be replaced in between.
 // The chunks then contradict the entry (another generation, a gap), and loadCollection starts over without the old
@@ -534,7 +537,7 @@ func (c *Catalog) readChunks(ctx context.Context, e *CollectionEntry, base *Chun
 		chunks = append(chunks, ch)
 	}
 	if base != nil {
-		if len(chunks) == 0 { // not even the newest chunk, or what has taken its place: it is of another table
+		if len(chunks) == 0 { // without even the newest chunk, or one that replaced it, this is another table
 			return nil, mongoerr.New(mongoerr.ConflictingOperationInProgress, "the collection has no chunk as new as the newest one known")
 		}
 		return base.Update(chunks)
@@ -597,7 +600,7 @@ func (c *Catalog) PurgeDatabase(db string) {
 	})
 }
 
-// Clear forgets everything.
+// Clear drops all entries.
 func (c *Catalog) Clear() {
 	c.dbs.clear()
 	c.colls.clear()
@@ -608,11 +611,10 @@ func (c *Catalog) Clear() {
 // one, only the part of the shard that answered is marked: operations that target other shards need not wait for a
 // refresh because chunks of this one have moved.
 //
-// Hazard: a migration makes every request that is under way stale at once. If each of their errors marked the entry,
-// each would cause another refresh, of a table that is right already. An error is therefore compared with the table
-// as it is now, and is old news if that differs from what the request carried and has reached what the shard wants. If
-// the versions cannot be compared the entry is marked: a needless refresh costs a read, a missed one costs the
-// request its retries.
+// Hazard: a migration makes every request in flight stale at once. If each of their errors marked the entry, each would cause another
+// refresh, of a table that is already correct. An error is therefore compared with the current table, and is obsolete if that differs from
+// the request's version and has reached the one that the shard wants. If the versions cannot be compared the entry is marked: a needless
+// refresh costs a read, a missed one costs the request its retries.
 func (c *Catalog) OnStale(code mongoerr.Code, info StaleInfo) {
 	switch code {
 	case mongoerr.StaleDbVersion:
@@ -640,7 +642,7 @@ func (c *Catalog) OnStale(code mongoerr.Code, info StaleInfo) {
 	}
 }
 
-// partOnly reports whether a stale error says no more than that chunks of one shard have changed.
+// partOnly reports whether a stale error shows only that chunks of one shard have changed.
 func (c *CollectionInfo) partOnly(info StaleInfo) bool {
 	if c.stale == nil || c.whole || info.Shard == "" || !info.Received.SameGeneration(c.Map.version) {
 		return false

@@ -14,7 +14,7 @@ import (
 type cacheOf[T any] struct {
 	all   atomic.Pointer[map[string]*cacheEntry[T]]
 	limit atomic.Int64
-	// loaded is called with a name whose value has been loaded; nil for nobody.
+	// loaded, if not nil, is called with each name whose value has been loaded.
 	loaded func(name string)
 
 	mu     sync.Mutex
@@ -25,18 +25,18 @@ type cacheOf[T any] struct {
 type cacheEntry[T any] struct {
 	cur  atomic.Pointer[cachedValue[T]]
 	used atomic.Bool // set on use, cleared when evict passes
-	mu   sync.Mutex  // of whoever stores or invalidates
+	mu   sync.Mutex  // held to store or invalidate
 	gen  int64       // grows with each invalidation, so that a refresh begun before one does not hide it; guarded by mu
-	// loading is full while somebody loads the value. It is a channel and not a mutex because waiting for it ends with
-	// the operation that waits: its maxTimeMS, killOp, a client that has gone.
+	// loading is full while a caller loads the value. It is a channel instead of a mutex so that waiting for it ends
+	// with the operation that waits: by its maxTimeMS, killOp, or a disconnected client.
 	loading chan struct{}
 	begun   atomic.Int64 // the number of loads begun
 	ended   atomic.Int64 // the number of the last load that succeeded
-	onLoad  func()       // called after each load; nil for nobody
+	onLoad  func()       // called after each load, if not nil
 }
 
-// cachedValue is a value with its own mark: with one mark for the entry, a reader that paused between the two might take a value that
-// was invalidated for the one that has replaced it since.
+// cachedValue is a value with its own freshness. If the entry had one flag, a reader that paused between reading the value and the
+// flag could take an invalidated value for fresh once another had replaced it.
 type cachedValue[T any] struct {
 	v     T
 	stale atomic.Bool
@@ -172,7 +172,7 @@ func (e *cacheEntry[T]) touch() {
 	}
 }
 
-// outdate has the result of a load that is under way count as stale, but not the value that is there.
+// outdate makes the result of a load in progress count as stale, but not the present value.
 func (e *cacheEntry[T]) outdate() {
 	e.mu.Lock()
 	e.gen++
@@ -204,7 +204,7 @@ func (e *cacheEntry[T]) store(v T, gen int64) {
 	e.cur.Store(p)
 }
 
-// replace puts a value in the place of one that nobody has replaced since. It is as fresh as that one.
+// replace replaces a value, if it is still the current one, by another that is as fresh.
 func (e *cacheEntry[T]) replace(is func(T) bool, v T) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -235,19 +235,19 @@ func (e *cacheEntry[T]) cached() (v T, ok bool) {
 
 // get returns the cached value, or loads it. load receives the last known value, nil if there is none.
 //
-// Invariant: a value is fresh only if it was loaded wholly after the last invalidation. A load that was under way when
-// somebody invalidated may have read the old state: its result is kept, so that the next load is a difference, and
-// serves this caller, but the entry stays stale (gen). Hazard: without the generation a stale answer that arrives
-// during a refresh would be forgotten when the refresh ends, and with it the only notice of a migration.
+// Invariant: a value is fresh only if its load began after the last invalidation. A load in progress during an invalidation may have read
+// the old state: its result is kept, so that the next load is a difference, and serves this caller, but the entry stays stale (gen).
+// Hazard: without the generation, a stale error that arrives during a refresh would be lost at the end of the refresh, and with it the only
+// sign of a migration.
 //
-// One caller loads and the others wait for it, so that a migration of a busy collection costs the config server one
-// read a router and not one a request. Rejected: serving the old value meanwhile. Its requests would all be refused
-// by the shards, and each refusal invalidates again.
+// One caller loads and the others wait for it, so that a migration of a busy collection costs the config server one read per router instead
+// of one per request. Rejected: serving the old value meanwhile. Its requests would all be refused by the shards, and each refusal
+// invalidates again.
 func (e *cacheEntry[T]) get(ctx context.Context, load func(old *T) (T, error)) (T, error) {
 	return e.getUnless(ctx, func(T) bool { return true }, load)
 }
 
-// getUnless is get that loads also where the fresh value is not good enough for the caller.
+// getUnless is get, except that it also loads if the fresh value does not satisfy good.
 func (e *cacheEntry[T]) getUnless(ctx context.Context, good func(T) bool, load func(old *T) (T, error)) (T, error) {
 	if v, ok := e.cached(); ok && good(v) {
 		return v, nil
@@ -280,7 +280,7 @@ func (e *cacheEntry[T]) load(load func(old *T) (T, error)) (v T, err error) {
 	return v, nil
 }
 
-// reload loads the value unless somebody else's load does that begins after the call.
+// reload loads the value, or waits for another caller's load that begins after the call.
 func (e *cacheEntry[T]) reload(ctx context.Context, load func(old *T) (T, error)) error {
 	asked := e.begun.Load()
 	select {

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// Changes returns what distinguishes a table from an earlier one of the same collection: the chunks that the earlier table does not have
-// in this form, and those of the earlier table that are not in this one. Leaves that both share are not looked at, so that the cost
-// depends on what has changed. Jumbo flags are not compared: only the balancer goes by them.
+// Changes returns the differences between a table and an earlier one of the same collection: the chunks that are new or changed, and
+// those of the earlier table that are no longer in this one. Leaves that both share are skipped, so the cost depends on the number of
+// changes. Jumbo flags are not compared, since only the balancer uses them.
 func (m *ChunkMap) Changes(from *ChunkMap) (now, gone []*Chunk) {
 	had := make(map[*leaf]bool, len(from.leaves))
 	for _, l := range from.leaves {

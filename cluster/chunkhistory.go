@@ -66,7 +66,7 @@ func commonHistory(a, b []Owner) []Owner {
 		o := Owner{max(a[0].ValidAfter, b[0].ValidAfter), a[0].Shard}
 		out = append(out, o)
 		if a[0].ValidAfter != b[0].ValidAfter {
-			break // before this time one of the two was elsewhere
+			break // before this time the owners differ
 		}
 		a, b = a[1:], b[1:]
 	}

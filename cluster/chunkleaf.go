@@ -110,7 +110,7 @@ func (m *ChunkMap) number(shard string) uint16 {
 
 var (
 	errGap  = mongoerr.New(mongoerr.ConflictingOperationInProgress, "there is a gap or an overlap between two chunks")
-	errEnds = mongoerr.New(mongoerr.ConflictingOperationInProgress, "the chunks do not reach from MinKey to MaxKey")
+	errEnds = mongoerr.New(mongoerr.ConflictingOperationInProgress, "the chunks do not cover the range from MinKey to MaxKey")
 )
 
 // build makes leaves of adjacent chunks.

@@ -124,14 +124,13 @@ func follow(chunks []*Chunk) bool {
 // the chunks whose lastmod is at or past the version that it has. It rebuilds the leaves that the chunks are in; all others
 // are shared with the previous table.
 //
-// Invariant: a table never changes once it is made; requests that are under way keep theirs. Leaves are shared between the
-// tables, so they are never written to either: a leaf with a changed chunk is decoded, overlaid and built anew, its neighbours
-// in the list are taken over as they are. The new leaves span exactly what the old ones did (sameSpan), which makes the whole
-// without gap or overlap if the old table was; only they have to be looked at.
+// Invariant: a table is immutable; requests in flight keep theirs. Leaves are shared between tables, so they are immutable, too: a leaf
+// with a changed chunk is decoded, overlaid and rebuilt; all others are shared unchanged. The new leaves span exactly the range of the old
+// ones (sameSpan), so that the new table has no gap or overlap if the old one had none, and only the new leaves need to be checked.
 //
-// Hazard: the versions of shards are sums over leaves. Where the highest version of a shard lay in a leaf that went away, the
-// sum cannot be made smaller by subtraction, and its leaves are looked through (retotal); a version that stayed too high would
-// have the router believe that it knows of changes that it has not seen.
+// Hazard: the version of a shard is the maximum over its leaves. If the leaf with the maximum is replaced, the new maximum cannot be
+// computed from the old one, and all leaves of the shard have to be searched (retotal). If a version remained too high, the router would
+// assume that it knows changes that it has not seen.
 //
 // Rejected: a balanced tree with a node for each chunk. A change would copy a path instead of a leaf, but a Chunk value alone is
 // larger than what a chunk takes in a leaf, and a million of them are pointers that every garbage collection follows.
@@ -363,7 +362,7 @@ func (p Place) Shard() string { return p.m.names[p.l.shard[p.i]] }
 // Jumbo reports whether the chunk is marked as too large to be moved.
 func (p Place) Jumbo() bool { return p.l.jumbo != nil && p.l.jumbo[p.i] }
 
-// Since returns when the chunk came to its owner, 0 where nobody knows.
+// Since returns the time at which the chunk came to its owner, 0 if unknown.
 func (p Place) Since() uint64 { return p.l.since[p.i] }
 
 // Chunk returns the chunk itself.
@@ -499,7 +498,7 @@ func (m *ChunkMap) FirstOf(shard string, low, high []value.Value) *Chunk {
 	return nil
 }
 
-// CountOf returns how many chunks a shard has.
+// CountOf returns the number of a shard's chunks.
 func (m *ChunkMap) CountOf(shard string) int64 {
 	if at, ok := m.byName[shard]; ok {
 		return int64(m.sums[at].chunks)
@@ -529,11 +528,11 @@ func (m *ChunkMap) Owns(shard string, key []value.Value) (bool, error) {
 	return err == nil && owner == shard, err
 }
 
-// maxBounds is how long the two bounds of a chunk, or of a range that is moved, may be together. A document has at most 16 MB, and those of chunks,
-// migrations and range deletions and the changelog's have both bounds.
+// maxBounds limits the total size of both bounds of a chunk, or of a range to be moved. The documents of chunks, migrations, range deletions and
+// the changelog contain both, and a document has at most 16 MB.
 const maxBounds = 16<<20 - 64<<10
 
-// CheckBounds returns an error for bounds that fit in no document together: nothing could read the document that has them.
+// CheckBounds returns an error if both bounds together do not fit into a document.
 func CheckBounds(min, max []byte) error {
 	if n := len(min) + len(max); n > maxBounds {
 		return mongoerr.Newf(mongoerr.BSONObjectTooLarge, "the bounds of a chunk are too large to be stored: they have %d bytes together, and may have %d", n, maxBounds)

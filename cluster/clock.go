@@ -81,10 +81,9 @@ func (c *VectorClock) FromConfigServer(source func() uint64) {
 // Now reads all components such that Cluster >= Config >= Topology.
 //
 // The invariant holds although no lock covers the three: a component is raised only after those above it
-// (AdvanceTopology, AdvanceConfig), and read only before them. Hazard: a node that passed on a topology time above its
-// config time would have others look for a new shard in a catalog that need not have it yet, and take what they
-// find there for the state at that time. Rejected: a mutex around the three. Every request and every reply reads
-// the clock.
+// (AdvanceTopology, AdvanceConfig), and read only before them. Hazard: if a node passed on a topology time above its
+// config time, others would look for a new shard in a catalog that need not have it yet, and take the result for the
+// state at that time. Rejected: a mutex around the three. Every request and every reply reads the clock.
 func (c *VectorClock) Now() VectorTime {
 	// Reading upwards preserves the order: each later read can only return a larger component. A topology time
 	// read here was written by a catalog change that the config time read next also covers.
@@ -169,11 +168,11 @@ func advance(a *atomic.Uint64, t uint64) bool {
 // GossipIn adopts the times of a request or reply. clusterTime is the $clusterTime document, nil if there was
 // none. trusted is true for other nodes of the cluster, whose times need no signature.
 //
-// Invariant: the clock never runs backwards, and never further ahead of the wall clock than the accepted drift.
-// Hazard: a time near the end of the range would leave the oplog no timestamps, for good, on every node that it
-// reaches; so a client's time is taken only with a signature of the cluster, and nobody's beyond the drift. The
-// signature is not checked of a time that the clock has passed already: believing it changes nothing, and all but
-// the first of many clients that pass on the same time are in that case.
+// Invariant: the clock never runs backwards, and never further ahead of the wall clock than the accepted drift. Hazard:
+// a time near the end of the range would permanently exhaust the oplog's timestamps on every node that it reaches. A
+// client's time is therefore accepted only with a signature of the cluster, and no time beyond the drift. The signature
+// of a time that the clock has already passed is not checked: such a time changes nothing, and all but the first of
+// many clients that send the same time are in that case.
 func (c *VectorClock) GossipIn(ctx context.Context, clusterTime []byte, trusted bool) error {
 	if clusterTime == nil {
 		return nil
@@ -237,7 +236,7 @@ func (c *VectorClock) AppendPlain(dst []byte) []byte {
 	return value.Append(dst, "$topologyTime", value.NewTimestampU64(now.Topology))
 }
 
-// plainTail is what AppendPlain appends at the end of a reply, with zero times.
+// plainTail is the output of AppendPlain at the end of a reply, with zero times.
 var plainTail = append(value.Append(value.Append(nil, "$configTime", value.NewTimestampU64(0)), "$topologyTime", value.NewTimestampU64(0)), 0)
 
 // TakePlain adopts the times at the end of a reply, and returns the reply without them: they must not be passed
@@ -283,13 +282,12 @@ func (c *VectorClock) Advance(clusterTime []byte, trusted bool) error {
 	return c.GossipIn(ctx, clusterTime, trusted)
 }
 
-// CheckRequested refuses a time that a request wants a node to wait for (afterClusterTime, atClusterTime, maxClusterTime) if no
-// operation can have had it yet. what is the option's name in the error.
+// CheckRequested returns an error if a request asks a node to wait for a time (afterClusterTime, atClusterTime, maxClusterTime)
+// that no operation can have had yet. what is the option's name in the error.
 //
-// Invariant: a read moves the clock no further than the next write would. Hazard: such a time comes
-// without a signature, and a node that wrote a no-op at it would have no timestamps left for the writes to come. A time of the
-// current second is let pass although this node may not have heard of it: until there are signing keys replies have no
-// $clusterTime that a client could pass on.
+// Invariant: a read moves the clock no further than the next write would. Hazard: such a time has no signature, and a node
+// that wrote a no-op at it could run out of timestamps for later writes. A time within the current second is accepted although
+// this node may not know it: until there are signing keys, replies have no $clusterTime that a client could pass on.
 func (c *VectorClock) CheckRequested(what string, t uint64) error {
 	now := c.cluster.Load()
 	if t <= now {

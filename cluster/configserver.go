@@ -78,7 +78,7 @@ func FindConfig(ctx context.Context, p Peer, cmd []byte) ([][]byte, error) {
 	if !ok {
 		return FindAll(ctx, p, "config", cmd)
 	}
-	ctx = AtOnce(ctx) // everybody who needs the same table waits for this one read
+	ctx = AtOnce(ctx) // all operations that need the same table wait for this one read
 	for try := 1; ; try++ {
 		docs, err := c.find(ctx, cmd)
 		if err == nil || ctx.Err() != nil || try == configTries || !Retryable(err) && mongoerr.CodeOf(err) != mongoerr.CursorNotFound {
@@ -88,14 +88,14 @@ func FindConfig(ctx context.Context, p Peer, cmd []byte) ([][]byte, error) {
 }
 
 // findPlacement reads documents of the sharding catalog that have to be at least as new as every placement that this process knows of. A deposed
-// primary of the config server that does not know it yet would return the previous table: a shard that has given a range away would accept
+// primary of the config server that is not aware of it yet would return the previous table, and a shard that has given a range away would accept
 // writes to it again.
 func findPlacement(ctx context.Context, p Peer, f Find) ([][]byte, error) {
 	c, ok := p.(*ConfigServer)
 	if !ok {
 		return FindLinearizable(ctx, p, f)
 	}
-	return FindConfig(ctx, c, f.Doc()) // it knows from when on other members have seen enough
+	return FindConfig(ctx, c, f.Doc()) // the peer tracks the config time, so any member that has reached it can be read
 }
 
 func (c *ConfigServer) find(ctx context.Context, cmd []byte) ([][]byte, error) {
@@ -113,7 +113,7 @@ func (c *ConfigServer) find(ctx context.Context, cmd []byte) ([][]byte, error) {
 		if at == nil {
 			reply, at, err = c.CallOn(ctx, pref, m, nil)
 		} else {
-			late := mongoerr.New(mongoerr.NetworkTimeout, "a member of the config server does not go on with what it was asked for")
+			late := mongoerr.New(mongoerr.NetworkTimeout, "a member of the config server makes no progress with the request")
 			limited, cancel := context.WithTimeoutCause(ctx, configPatience, late)
 			defer cancel()
 			reply, err = at.Call(limited, m, nil)

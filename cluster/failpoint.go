@@ -289,7 +289,7 @@ func (f *FailPoint) Status() []byte {
 	return value.Doc(value.F("mode", mode), value.F("data", value.NewDocument(data)), value.F("timesEntered", value.NewInt64(n)))
 }
 
-// CommandFailure is how failCommand makes a command fail.
+// CommandFailure describes the failure that failCommand injects into a command.
 type CommandFailure struct {
 	CloseConnection   bool
 	Block             time.Duration
@@ -357,7 +357,7 @@ func failCommandMatches(data []byte, c *CommandSite) bool {
 	return named
 }
 
-// commandFailureTypes are the types of failCommand's data: a value of another type would be one that never matches, or does nothing.
+// commandFailureTypes checks the types of failCommand's data: a value of another type would never match, or have no effect.
 var commandFailureTypes = map[string]func(value.Value) bool{
 	"failCommands": isStrings, "errorLabels": isStrings,
 	"errorCode": isNumber, "blockTimeMS": isNumber,

@@ -49,7 +49,7 @@ func ParseSigningKey(doc []byte) (SigningKey, error) {
 	return k, nil
 }
 
-// KeyStore is where the keys are stored: the node's own admin.system.keys, or the config server's through a peer.
+// KeyStore stores the signing keys: in the node's own admin.system.keys, or in the config server's through a peer.
 type KeyStore interface {
 	LoadKeys(ctx context.Context) ([]SigningKey, error)
 	InsertKey(ctx context.Context, k SigningKey) error
@@ -137,13 +137,13 @@ func (r *KeyRing) Follow(ctx context.Context, clock *VectorClock) {
 	}
 }
 
-// Limits on how long a ring goes without reading its keys.
+// Limits on the time for which a ring uses its keys without reading them again.
 const (
 	minKeyRefresh = time.Second
 	maxKeyRefresh = time.Hour
 )
 
-// dueIn returns how long the keys may be used before they are read again.
+// dueIn returns the time until the keys have to be read again.
 func (r *KeyRing) dueIn(clock *VectorClock) time.Duration {
 	last := uint64(0)
 	r.mu.RLock()
@@ -215,8 +215,8 @@ type signature struct {
 	hash  [20]byte
 }
 
-// signedRange is the low bits that a proof leaves open. One HMAC thus serves 65,536 increments of a second, so signing
-// a reply costs a pointer load and a comparison; a client that alters these bits gains nothing by it.
+// signedRange masks the low bits that a signature does not cover. One HMAC thus serves 65,536 increments of a second,
+// so that signing a reply costs a pointer load and a comparison; a client gains nothing by altering these bits.
 const signedRange = 0xFFFF
 
 func proof(key *[20]byte, masked uint64) (out [20]byte) {

@@ -26,7 +26,7 @@ const (
 	ParamDocument // objects and arrays: checked by the row's own Check
 )
 
-// ParamSet is when a parameter can be set.
+// ParamSet says when a parameter can be set.
 type ParamSet uint8
 
 const (
@@ -43,7 +43,7 @@ type ParamSpec struct {
 	Default  value.Value
 	Min, Max float64 // for numbers, if Max > Min
 	TestOnly bool
-	Does     string // its line in the documents: what it does, or why it has no effect
+	Does     string // its line in docs/configuration.md: what it does, or why it has no effect
 	// Check refuses or rewrites a value after the checks of type and range; nil accepts all.
 	Check func(old, v value.Value) (value.Value, error)
 }
@@ -134,7 +134,7 @@ func (p *Params) Lookup(name string) (*Param, bool) {
 func (p *Params) Int(name string) int64 { return p.Get(name).Int() }
 func (p *Params) Bool(name string) bool { return p.Get(name).Bool() }
 
-// Str returns a parameter that is a text.
+// Str returns a parameter of type string.
 func (p *Params) Str(name string) string { return p.Get(name).Value().Str() }
 
 // Checked adds the check f, which may refuse or rewrite values, to those of type and range, for checks that this package cannot

@@ -11,14 +11,14 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// ServedUser is the context key for the user whom a node serves, in the form in which other nodes are told: the
+// ServedUser is the context key for the user that a node serves, in the form in which it is sent to other nodes: the
 // value of a command's element $audit ([]byte). There is no value if there is no user.
 var ServedUser servedUser
 
 type servedUser struct{}
 
-// MayQueue is the context key for whether a call may wait until others have put their connections back. There is a value, true, for what
-// a client asks for outside of a transaction: it holds nothing that others wait for. Everything else is urgent (wire.Pool).
+// MayQueue is the context key for whether a call may wait until other calls return their connections to the pool. The value is true for
+// requests of clients outside of transactions, which hold no resources that others wait for. Everything else is urgent (wire.Pool).
 var MayQueue mayQueue
 
 type mayQueue struct{}
@@ -26,7 +26,7 @@ type mayQueue struct{}
 // Urgent reports whether a call under ctx must not wait for the connections of others.
 func Urgent(ctx context.Context) bool { return ctx.Value(MayQueue) != true }
 
-// AtOnce returns ctx for calls that others wait for, whoever has asked for them.
+// AtOnce returns a context for calls that others wait for, whatever their origin: they are urgent.
 func AtOnce(ctx context.Context) context.Context { return context.WithValue(ctx, MayQueue, nil) }
 
 // Peer is another node, or a replica set, that accepts commands; for a set it finds the right member. Both ways to reach
@@ -144,8 +144,8 @@ func FindAll(ctx context.Context, p Peer, db string, cmd []byte) ([][]byte, erro
 	return fetchAll(db, cmd, func(cmd []byte) ([]byte, error) { return Run(ctx, p, cmd) })
 }
 
-// FindLinearizable reads documents of a collection as a majority of the set has them: the primary that answers has confirmed that it has not been
-// deposed, and has what its predecessors have acknowledged.
+// FindLinearizable reads documents of a collection as a majority of the set has them: the primary that replies has confirmed that it has not been
+// deposed, and has all writes that its predecessors acknowledged.
 func FindLinearizable(ctx context.Context, p Peer, f Find) ([][]byte, error) {
 	f.ReadConcern = "linearizable"
 	return f.All(ctx, p)
@@ -236,7 +236,7 @@ func Sleep(ctx context.Context, d time.Duration) error {
 // connection to every node on which it may have operations.
 func Handshake(ctx context.Context, cc *wire.ClientConn) error { return CheckConn(ctx, cc) }
 
-// CheckConn checks a connection between nodes that has rested.
+// CheckConn checks a connection between nodes that has been idle.
 func CheckConn(ctx context.Context, cc *wire.ClientConn) error {
 	reply, err := cc.RoundTrip(ctx, &wire.Message{OpCode: wire.OpMsg, Body: helloInternal})
 	if err != nil {

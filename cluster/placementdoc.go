@@ -7,19 +7,21 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Placement is where a collection is, as config.collections and config.chunks say it. Both are nil for one that has no entry there.
+// Placement is a collection's placement according to config.collections and config.chunks. Both fields are nil if it has no entry
+// there.
 type Placement struct {
 	Entry []byte
 	Map   *ChunkMap
 }
 
-// Disk is where the members of a shard keep what one of them has read from the config server (config.cache.*).
+// Disk stores the placements that one member of a shard has read from the config server for all members
+// (config.cache.*).
 type Disk interface {
-	// Base returns the stored placement of a collection; ok is false if there is none, or none that is whole. The first refresh of
-	// a primary begins with it, and reads only what has changed since.
+	// Base returns the stored placement of a collection; ok is false if there is none, or it is incomplete. The first refresh of a
+	// primary begins with it, and reads only later changes.
 	Base(ns string) (p Placement, ok bool)
-	// Follow returns a placement that is no older than the call without asking the config server; ok is false if that must be asked. old
-	// is the last known table, or nil.
+	// Follow returns, without asking the config server, a placement that is at least as new as the call; ok is false if the config
+	// server must be asked. old is the last known table, or nil.
 	Follow(ctx context.Context, ns string, old *ChunkMap) (p Placement, ok bool)
 	// FollowDatabase is Follow for a database; doc is nil if there is no such database.
 	FollowDatabase(ctx context.Context, db string) (doc []byte, ok bool)
@@ -27,7 +29,7 @@ type Disk interface {
 	Loaded(name string)
 }
 
-// CacheDoc returns a chunk as config.cache.chunks.<namespace> has it.
+// CacheDoc returns a chunk as a document of config.cache.chunks.<namespace>.
 func (c *Chunk) CacheDoc() []byte {
 	f := []value.Field{
 		value.F("_id", value.NewDocument(c.Min)), value.F("max", value.NewDocument(c.Max)), value.F("shard", value.NewString(c.Shard)),
@@ -44,7 +46,7 @@ func ParseCachedChunk(doc []byte, generation ChunkVersion) (*Chunk, error) {
 	return parseChunk(doc, value.Lookup(doc, "_id"), generation)
 }
 
-// onlyAtConfig are the fields of config.collections that shards have no use for: they change without a new version.
+// onlyAtConfig has the fields of config.collections that shards do not use; they change without a new version.
 var onlyAtConfig = map[string]bool{
 	"lastmod": true, "noBalance": true, "maxChunkSizeBytes": true, "enableAutoMerge": true, "defragmentCollection": true, "defragmentationPhase": true,
 	"balancerShouldMergeChunks": true, "dropped": true,
@@ -63,7 +65,7 @@ type CachedEntry struct {
 	// Refreshing is true while the chunks are being written.
 	Refreshing bool
 	Version    uint64 // of the table whose chunks are stored
-	Sum        uint64 // the sum of the hashes of all their documents: what somebody else has written there is noticed by it
+	Sum        uint64 // the sum of the hashes of all their documents, which reveals changes by others
 }
 
 // NewCachedEntry returns the stored form of an entry of config.collections.

@@ -33,9 +33,10 @@ type ReadPreference struct {
 	Mode ReadMode
 	// TagSets are tried in order; the first that any member matches applies. None, or an empty set, matches every member.
 	TagSets [][]Tag
-	// MaxStalenessSeconds is how far behind a secondary may be, by estimate; 0 for no limit.
+	// MaxStalenessSeconds limits the estimated lag of a secondary; 0 for no limit.
 	MaxStalenessSeconds int64
-	// Patience is how long the chosen member may take before another is tried; 0 for no limit but that of the call.
+	// Patience is the time after which another member than the chosen one is tried; 0 for no limit but that of the
+	// call.
 	Patience time.Duration
 
 	doc []byte

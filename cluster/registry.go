@@ -187,10 +187,10 @@ func (r *Registry) Shard(ctx context.Context, key string) (*Shard, error) {
 	return nil, mongoerr.Newf(mongoerr.ShardNotFound, "Shard %s not found", key)
 }
 
-// Listed is Shard for what is given data: a config server is no shard unless config.shards has it.
+// Listed is Shard for a shard that is to receive data: a config server is not a shard unless config.shards has it.
 func (r *Registry) Listed(ctx context.Context, key string) (*Shard, error) {
 	s, err := r.Shard(ctx, key)
-	if err == nil && s.Doc == nil { // or this node has not heard of it
+	if err == nil && s.Doc == nil { // or this node does not know it yet
 		if err = r.Reload(ctx); err == nil {
 			s, err = r.Shard(ctx, key)
 		}
@@ -217,7 +217,7 @@ func (r *Registry) find(key string) *Shard {
 	return nil
 }
 
-// All lists the shards by id, loading them first where none is known.
+// All lists the shards by id, loading them first if none is known.
 func (r *Registry) All(ctx context.Context) ([]*Shard, error) {
 	r.mu.RLock()
 	n := len(r.mu.byID)
@@ -243,8 +243,8 @@ func (r *Registry) Several(ctx context.Context) (bool, error) {
 	return len(all) > 1, err
 }
 
-// Receiving returns the ids of those of the shards that may be given data, in their order: they are not draining, and have the zone's
-// tag unless zone is "".
+// Receiving returns the ids of the shards that may receive data, in their order: those that are not draining and, unless zone is "",
+// have the zone's tag.
 func Receiving(shards []*Shard, zone string) (out []string) {
 	for _, s := range shards {
 		if !s.Draining && (zone == "" || slices.Contains(s.Tags, zone)) {
@@ -269,7 +269,7 @@ func (r *Registry) Topology() uint64 {
 	return r.mu.topology
 }
 
-// reloadInterval is how long a registry goes without reading config.shards: changes of a shard's hosts or tags do not tick the
+// reloadInterval is the maximum time between two reads of config.shards: changes of a shard's hosts or tags do not advance the
 // topology time.
 const reloadInterval = 30 * time.Second
 

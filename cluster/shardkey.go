@@ -224,8 +224,8 @@ func (k *ShardKeyPattern) NormalizeBound(bound []byte) ([]byte, error) {
 	return k.KeyDoc(vals), nil
 }
 
-// CheckKeyValues refuses values that the shard key of no document can have: arrays, regular expressions, and documents that cannot be stored
-// within another.
+// CheckKeyValues returns an error for values that no document's shard key can have: arrays, regular expressions, and documents that cannot
+// be stored within another.
 func CheckKeyValues(vals []value.Value) error {
 	for _, v := range vals {
 		bad := v.T == value.Array || v.T == value.Regex || v.T == value.Undefined
@@ -241,7 +241,8 @@ func CheckKeyValues(vals []value.Value) error {
 	return nil
 }
 
-// CheckRange refuses a range that does not begin before its end: as a chunk it would make the routing table one that no refresh mends.
+// CheckRange returns an error for a range that does not begin before its end: as a chunk it would permanently corrupt the routing
+// table.
 func CheckRange(min, max []byte) error {
 	if CompareKeys(value.Values(min), value.Values(max)) >= 0 {
 		return mongoerr.Newf(mongoerr.FailedToParse, "min: %s should be less than max: %s", value.ShowDoc(min), value.ShowDoc(max))

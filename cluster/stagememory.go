@@ -5,7 +5,8 @@ func (p *Params) ListMemory() (push, addToSet int64) {
 	return p.Int("internalQueryMaxPushBytes"), p.Int("internalQueryMaxAddToSetBytes")
 }
 
-// StageMemory returns how many bytes a stage may hold before it spills to disk, or fails where it may not.
+// StageMemory returns the number of bytes that a stage may hold before it spills to disk or, if it may not spill,
+// fails.
 func (p *Params) StageMemory(stage string) int64 {
 	switch stage {
 	case "$sort":

@@ -20,16 +20,16 @@ import (
 type Access struct {
 	// Enforced means that requests need authorization. It does not change while the service runs.
 	Enforced bool
-	// Members verifies that a peer is a member of the cluster; nil if its claim is believed.
+	// Members verifies that a peer is a member of the cluster; nil if claims are accepted without proof.
 	Members *Members
 	// OneProcess means that all members are in this process: no connection becomes a member by claiming to be one.
 	OneProcess bool
-	// Users is where users and roles are stored: the node itself, or the config server's primary.
+	// Users is the peer that stores users and roles: the node itself, or the config server's primary.
 	Users cluster.Peer
-	// Changes returns the state of the users where they are stored; nil if the node itself is there and counts their changes.
+	// Changes returns the state of the users according to the node that stores them; nil if this node stores them.
 	Changes func(ctx context.Context) (UserState, error)
-	// OnLogin is called for each successful authentication, and for each failed one, with its error; nil for none. The name is whatever the
-	// client sent.
+	// OnLogin, if not nil, is called for each successful authentication, and for each failed one, with its error. The name is as the client
+	// sent it.
 	OnLogin func(c *Client, user auth.UserName, mech string, err error)
 	// Params are the node's parameters.
 	Params *cluster.Params
@@ -40,7 +40,7 @@ type Access struct {
 	writing    sync.Mutex    // held while users or roles are read and changed
 	generation atomic.Uint64 // of users and roles; identities of older generations are read again
 	claimed    atomic.Bool   // users or roles exist, or have existed: the localhost exception is over
-	noted      atomic.Bool   // admin.system.version tells the form of users
+	noted      atomic.Bool   // admin.system.version has the schema version of users
 	simulated  simulated
 	counts     loginCounts
 	several    atomic.Pointer[func(context.Context) (bool, error)] // on a shard; see OfShard
@@ -115,7 +115,7 @@ func (a *Access) user(ctx context.Context, name auth.UserName) (*auth.User, erro
 		return nil, err
 	}
 	if doc == nil {
-		_, _ = auth.ParseUser(decoy) // so that one who does not exist takes as long
+		_, _ = auth.ParseUser(decoy) // so that the reply for an unknown user takes as long
 		return nil, errNoUser
 	}
 	return auth.ParseUser(doc)
@@ -199,7 +199,7 @@ func (a *Access) current(ctx context.Context, c *Client) (*auth.Identity, error)
 	return &mine, nil
 }
 
-// LoggedIn returns the identity that the client has authenticated as, nil for none.
+// LoggedIn returns the identity as which the client has authenticated; nil for none.
 func (c *Client) LoggedIn() *auth.Identity { return c.login.Load() }
 
 // authorize returns an error if a request may not run; it is the only place that checks. named is the collection
@@ -267,17 +267,17 @@ func (a *Access) refuse(req *Request) error {
 	return mongoerr.Newf(mongoerr.Unauthorized, "not authorized on %s to execute command %s", req.DB, value.ShowDoc(WithoutSecrets(req.Body)))
 }
 
-// Refuse returns the error of an operation whose user may not do what it asks.
+// Refuse returns the error of an operation that its user is not authorized to run.
 func (op *Op) Refuse() error { return op.Service.Access.refuse(&op.Req) }
 
 // WithoutSecrets returns a command as logs, errors, the profiler and currentOp may show it: without passwords, without the messages of an
-// authentication, by which they could be guessed, and without stored credentials. The command within an explain counts, too.
+// authentication, from which passwords could be guessed, and without stored credentials. It also covers the command within an explain.
 func WithoutSecrets(body []byte) []byte {
 	it := value.Walk(body)
 	key, first, _ := it.Next()
 	switch name := string(key); name {
 	case "createUser", "updateUser", "authenticate":
-		body = hide(body, "pwd", "password") // misspelt, they are refused, but they are shown
+		body = hide(body, "pwd", "password") // a command with a misspelt name is refused, but logged
 	case "saslStart", "saslContinue":
 		body = hide(body, "payload")
 	case "explain":
@@ -294,15 +294,17 @@ func WithoutSecrets(body []byte) []byte {
 	return WithoutStored(body)
 }
 
-// WithoutStored hides credentials as they are stored, which statements on users write: those of commands about users, of mongorestore.
+// WithoutStored hides stored credentials, which appear in statements that write users: those of user management commands, and of
+// mongorestore.
 func WithoutStored(doc []byte) []byte {
 	if !bytes.Contains(doc, []byte("storedKey")) && !bytes.Contains(doc, []byte("serverKey")) {
-		return doc // an application's field may bear the name credentials, too
+		return doc // an application's field may also be named credentials
 	}
 	return withoutCredentials(doc)
 }
 
-// hide replaces the values of fields by xxx, however their names are spelt. A document without any is returned as it is.
+// hide replaces the values of the named fields, whatever the case of their names, by xxx. A document without any of them
+// is returned unchanged.
 func hide(doc []byte, names ...string) []byte {
 	secret := func(k []byte) bool {
 		for _, n := range names {
@@ -415,8 +417,8 @@ func (op *Op) CursorOwner() CursorOwner {
 	return o
 }
 
-// CheckCursor refuses a cursor to all but the user who opened it, and to that user if it may no longer run the command that did,
-// opened: a privilege that is revoked ends the cursors that needed it.
+// CheckCursor returns an error unless the operation's user opened the cursor and may still run opened, the command that did:
+// revoking a privilege ends the cursors that required it.
 func (op *Op) CheckCursor(cursor int64, o *CursorOwner, opened []byte) error {
 	if o.Digest != op.Owner() {
 		return mongoerr.Newf(mongoerr.Unauthorized, "cursor id %d was not created by the authenticated user", cursor)
@@ -426,7 +428,7 @@ func (op *Op) CheckCursor(cursor int64, o *CursorOwner, opened []byte) error {
 		return nil
 	}
 	if id.Generation == o.generation && !id.Lent {
-		return nil // nobody has changed users or roles; roles that are lent are those of the connection, and may be others than the opener's
+		return nil // users and roles have not changed; roles from a certificate or token belong to the connection, and may differ from those of the opener's connection
 	}
 	if o.rule == nil || !o.rule.Allows(&auth.Request{Name: o.command, DB: o.db, Msg: &wire.Message{Body: opened}, Who: id}) {
 		return mongoerr.Newf(mongoerr.Unauthorized, "not authorized for getMore with cursor id %d", cursor)
@@ -453,7 +455,7 @@ func (op *Op) Allowed(actions, db, coll string) bool {
 // BulkIndex reads the namespace index of a bulkWrite's operation as the check of its privileges does.
 func BulkIndex(kind string, v value.Value) (int64, error) { return auth.BulkIndex(kind, v) }
 
-// MayApply reports whether the operation's user may have applyOps do an operation of a kind to a document of a collection.
+// MayApply reports whether the operation's user may run an applyOps operation of a kind on a collection.
 func (op *Op) MayApply(kind, db, coll string) bool {
 	need, ok := auth.AppliedActions(kind)
 	return ok && op.Allowed(need, db, coll)
@@ -466,7 +468,7 @@ func (op *Op) Granted(action string) bool {
 	return op.Service.enforces() && id != nil && id.Grants.AllowCluster(auth.Actions(action))
 }
 
-// servedFor returns the digest of the user whom an operation serves: its client's, or the owner of the session
+// servedFor returns the digest of the user that an operation serves: its client's, or the owner of the session
 // according to the router.
 func (op *Op) servedFor() [32]byte {
 	if id := op.Client.login.Load(); id != nil && !id.System {
@@ -488,7 +490,7 @@ func (op *Op) SessionsShown(spec []byte) func(owner [32]byte) bool {
 	return func(owner [32]byte) bool { return owner == self }
 }
 
-// UserRoles returns the value of $$USER_ROLES: the roles of the user whom the operation serves.
+// UserRoles returns the value of $$USER_ROLES: the roles of the user that the operation serves.
 func (op *Op) UserRoles() value.Value {
 	if served := op.servedUser(); served != nil {
 		return auth.ServedRoles(served)
@@ -496,8 +498,8 @@ func (op *Op) UserRoles() value.Value {
 	return value.Value{}
 }
 
-// servedUser returns the user whom the operation serves: its client's, or the one that a member states in its
-// request (auth.Identity.Served). It is nil without authorization, and for the cluster's own work.
+// servedUser returns the user that the operation serves: its client's, or the one that a member names in its request
+// (auth.Identity.Served). It is nil without authorization, and for the cluster's own work.
 func (op *Op) servedUser() []byte {
 	from := op
 	for from.Client.InProcess {
@@ -519,7 +521,7 @@ func (op *Op) servedUser() []byte {
 	}
 }
 
-// servedNobody stands for a client without a user, which the localhost exception has let pass, in a node's requests to others.
+// servedNobody represents, in a node's requests to others, a client without a user that the localhost exception has admitted.
 var servedNobody = value.Doc(value.F("$anonymous", value.NewBool(true)))
 
 // narrow restricts a listing to what the user may see, if the command asks for that or the user may not see more:
@@ -555,9 +557,9 @@ func (a *Access) narrow(op *Op, id *auth.Identity) error {
 	return req.parse(true)
 }
 
-// mayAdvance reports whether a client's cluster time is accepted without a signature; known is false if it is
-// not accepted at all. Where there is no access control every client may advance the clock, as far as the drift allows: one that has spoken
-// with another deployment, or with this one before its data was removed, is not refused for good.
+// mayAdvance reports whether a client's cluster time is accepted without a signature; known is false if it is not accepted at all. Without
+// access control every client may advance the clock within the allowed drift, so that a client that was connected to another deployment
+// before, or to this one before its data was removed, is not refused forever.
 func (a *Access) mayAdvance(c *Client) (known, trusted bool) {
 	switch {
 	case c.InProcess || c.Internal:

@@ -15,23 +15,24 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Audit is the audit log of a process as its services see it (manual: Auditing): they make events of what they do, in the
-// form of the schema "mongo".
+// Audit connects the services of a process to its audit log (manual: Auditing). Services create events in the schema
+// "mongo".
 type Audit struct {
-	// Record writes an event that the log's filter lets through. It is called before the client is answered, also under locks.
+	// Record writes an event if it matches the log's filter. It is called before the reply to the client, possibly under
+	// locks.
 	Record func(event []byte)
 	Params *cluster.Params
-	// Runtime is set if filter and auditAuthorizationSuccess are those of the cluster parameter auditConfig
-	// (auditLog.runtimeConfiguration), and Filter is the one of the process's own configuration otherwise.
+	// Runtime is set if the filter and auditAuthorizationSuccess come from the cluster parameter auditConfig
+	// (auditLog.runtimeConfiguration). Otherwise Filter is that of the process's own configuration.
 	Runtime *AuditRuntime
 	Filter  []byte
 
-	late sync.WaitGroup // of events that an event loop has handed over: writing them may block
+	late sync.WaitGroup // of events from an event loop, written by another goroutine because writing may block
 }
 
 // AuditRuntime is the configuration of an audit log that can be changed while the process runs.
 type AuditRuntime struct {
-	// Check refuses a filter that cannot be used, and Use makes it the log's.
+	// Check returns an error for an invalid filter; Use applies a filter to the log.
 	Check, Use func(filter []byte) error
 
 	mu      sync.Mutex
@@ -42,7 +43,7 @@ type AuditRuntime struct {
 // AuditConfig is the cluster parameter with the configuration of audit logs.
 const AuditConfig = "auditConfig"
 
-// Configure adopts a value of auditConfig, as it is stored. The nodes of a process share its log, and learn of a change one by one: the
+// Configure applies a stored value of auditConfig. The nodes of a process share its log and learn of a change one after another, so the
 // newest value wins.
 func (a *Audit) Configure(doc []byte) {
 	if a == nil || a.Runtime == nil {
@@ -60,11 +61,11 @@ func (a *Audit) Configure(doc []byte) {
 	}
 }
 
-// ErrNotAuditing refuses getAuditConfig and setAuditConfig where there is no audit log.
+// ErrNotAuditing is the error of getAuditConfig and setAuditConfig on a process without an audit log.
 var ErrNotAuditing = mongoerr.New(mongoerr.AuditingNotEnabled, "Auditing is not enabled: the server has no audit log")
 
-// AppendAuditConfig appends a value of auditConfig in the form of getAuditConfig. Its generation distinguishes configurations: it is
-// derived from the time at which the configuration was set, and zero for one of the process's own.
+// AppendAuditConfig appends a value of auditConfig in the form of getAuditConfig. The generation, which distinguishes
+// configurations, is derived from the time at which the configuration was set; it is zero for the process's own.
 func AppendAuditConfig(dst, doc []byte) []byte {
 	var generation [12]byte
 	if at := value.Lookup(doc, "clusterParameterTime"); at.T == value.Timestamp {
@@ -75,7 +76,7 @@ func AppendAuditConfig(dst, doc []byte) []byte {
 	return value.Append(dst, "auditAuthorizationSuccess", value.Lookup(doc, "auditAuthorizationSuccess"))
 }
 
-// OwnConfig returns what auditConfig is on a process whose audit log is configured at its start.
+// OwnConfig returns the value of auditConfig on a process whose audit log was configured at its start.
 func (a *Audit) OwnConfig() []byte {
 	filter := a.Filter
 	if filter == nil {
@@ -84,7 +85,7 @@ func (a *Audit) OwnConfig() []byte {
 	return value.Doc(value.F("filter", value.NewDocument(filter)), value.F("auditAuthorizationSuccess", value.NewBool(a.successes())))
 }
 
-// successes reports whether commands that are allowed are recorded.
+// successes reports whether successful authorizations are recorded.
 func (a *Audit) successes() bool {
 	if a.Runtime != nil {
 		return a.Runtime.success.Load()
@@ -92,10 +93,10 @@ func (a *Audit) successes() bool {
 	return a.Params.Bool("auditAuthorizationSuccess")
 }
 
-// ParameterUpdated records that a node acts on another value of a cluster parameter. op is the operation that has set it here; nil if the node has
-// learnt of it: from its set, from the config server.
+// ParameterUpdated records that a node has applied a new value of a cluster parameter. op is the operation that set it on this node; nil if the
+// node received the value from its replica set or from the config server.
 func (a *Audit) ParameterUpdated(op *Op, before, after []byte) {
-	if a == nil || a.Runtime == nil && value.Lookup(after, "_id").Str() == AuditConfig { // which is what another node was started with
+	if a == nil || a.Runtime == nil && value.Lookup(after, "_id").Str() == AuditConfig { // the configuration with which another node was started
 		return
 	}
 	param := []value.Field{value.F("originalClusterServerParameter", value.NewDocument(before)), value.F("updatedClusterServerParameter", value.NewDocument(after))}
@@ -120,7 +121,7 @@ func (op *Op) Audit(atype string, result mongoerr.Code, param ...value.Field) {
 	}
 }
 
-// Auditor returns Audit for what may outlive the operation.
+// Auditor returns Audit as a function that may be called after the operation has ended.
 func (op *Op) Auditor() func(atype string, result mongoerr.Code, param []byte) {
 	if !op.Audits() {
 		return func(string, mongoerr.Code, []byte) {}
@@ -132,7 +133,7 @@ func (op *Op) Auditor() func(atype string, result mongoerr.Code, param []byte) {
 	}
 }
 
-// origin returns the operation of a client that this one is a part of.
+// origin returns the client's operation that this one is a part of.
 func (op *Op) origin() *Op {
 	for op.Client.InProcess && op.parentOp != nil {
 		op = op.parentOp
@@ -140,7 +141,8 @@ func (op *Op) origin() *Op {
 	return op
 }
 
-// auditedFor returns a member's description of the client that it serves; nil if the operation is no member's.
+// auditedFor returns a member's description of the client that it serves; nil if the operation does not come from a
+// member.
 func (op *Op) auditedFor() []byte {
 	if !op.Client.Internal || op.Client.InProcess {
 		return nil
@@ -160,7 +162,7 @@ func SystemEvent(atype string, param ...value.Field) []byte {
 	return OwnClient().event(nil, atype, mongoerr.OK, value.Doc(param...))
 }
 
-// event makes an event of the client's. served is a member's description of the client that it serves, nil for none.
+// event returns an event about the client. served is a member's description of the client that it serves, nil for none.
 func (c *Client) event(served []byte, atype string, result mongoerr.Code, param []byte) []byte {
 	id := c.UUID()
 	dst, mark := value.Begin(make([]byte, 0, 512+len(param)))
@@ -185,7 +187,7 @@ func (c *Client) event(served []byte, atype string, result mongoerr.Code, param 
 	return value.End(value.Append(dst, "result", value.NewInt32(int32(result))), mark)
 }
 
-// auditedUser returns who the client is, with all roles, those inherited too: filters are about them.
+// auditedUser returns the client's users and all their roles, including inherited ones, which filters may refer to.
 func (c *Client) auditedUser(served []byte) (users, roles value.Value) {
 	var who, may []value.Value
 	if user := value.Lookup(served, "$impersonatedUser"); served != nil && user.T == value.Document {
@@ -238,7 +240,7 @@ func (op *Op) forOthers(served []byte) []byte {
 	return served
 }
 
-// auditCheck records the outcome of an authorization: one that was refused, and with auditAuthorizationSuccess each.
+// auditCheck records the outcome of an authorization: a refusal always, success only with auditAuthorizationSuccess.
 // Internal operations are not attributed to a user and are not audited.
 func (op *Op) auditCheck(err error) {
 	a, c := op.Service.Audit, op.Client
@@ -266,8 +268,8 @@ func (op *Op) auditCheck(err error) {
 		value.F("args", value.NewDocument(withoutCredentials(WithoutSecrets(op.Req.Body)))))
 }
 
-// withoutCredentials returns a document without anything by which passwords could be guessed: the values of fields with users'
-// credentials, or parts of them, at any depth. A document without any is returned as it is.
+// withoutCredentials returns a document without anything from which passwords could be guessed: it removes the values of
+// fields with users' credentials, or parts of them, at any depth. A document without any is returned unchanged.
 func withoutCredentials(doc []byte) []byte {
 	if !bytes.Contains(doc, credentialsField) {
 		return doc
@@ -310,7 +312,7 @@ func (s *Service) auditLogout(c *Client, was *auth.Identity, reason string) {
 		value.F("initialUsers", value.NewArray(value.ArrayOf(userDoc(was.Name)))), value.F("updatedUsers", value.NewArray(value.ArrayOf())))
 }
 
-// auditEnd records what the end of a connection means to its user. It runs in the event loop.
+// auditEnd records that the connection's user is logged out by the end of the connection. It runs in the event loop.
 func (s *Service) auditEnd(c *Client) {
 	if s.Audit == nil {
 		return

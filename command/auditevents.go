@@ -10,17 +10,18 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// audited describes the audit event of a successful command: its type, and how param is built from the command and the elements of its reply
-// elements. The node that the client asked records it, once: it knows who that is.
+// audited describes the audit event of a successful command: its type, and how param is built from the command and the elements of its
+// reply. The event is recorded once, by the node that the client is connected to, which knows the client's identity.
 type audited struct {
 	atype string
 	param func(op *Op, before, reply []byte) []value.Field
-	// before is a command that the node sends to itself before this one runs, for the reply; nil for none.
+	// before returns a command that the node runs itself before this one, and whose reply the event needs; nil for
+	// none.
 	before func(op *Op) msg.Message
 }
 
-// auditedCommands are the commands that make an event of their own (manual: Audit Event Actions, Details, and Results). Those that change
-// the catalog are recorded where it changes.
+// auditedCommands has the commands with an event of their own (manual: Audit Event Actions, Details, and Results). Changes to the catalog
+// are recorded where they are made.
 var auditedCommands = map[string]audited{
 	"createUser":               {param: auditUser("customData", "roles")},
 	"updateUser":               {param: auditUser("passwordChanged", "customData", "roles")},
@@ -53,10 +54,10 @@ var auditedCommands = map[string]audited{
 	}},
 }
 
-// byClient reports whether a client asked for the operation, of this very node.
+// byClient reports whether the operation comes from a client that is connected to this node.
 func (op *Op) byClient() bool { return !op.Client.InProcess && !op.Client.Internal }
 
-// auditBefore returns what the event of the operation will need of the state before it.
+// auditBefore returns the part of the state before the operation that the operation's event needs.
 func (op *Op) auditBefore() []byte {
 	if !op.Audits() || !op.byClient() {
 		return nil
@@ -67,7 +68,7 @@ func (op *Op) auditBefore() []byte {
 	return nil
 }
 
-// auditDone records what a command has done that succeeded; reply is its reply's elements.
+// auditDone records a successful command; reply has the elements of its reply.
 func (op *Op) auditDone(before, reply []byte) {
 	if !op.Audits() || !op.byClient() {
 		return
@@ -89,7 +90,7 @@ func wholeReply(elements []byte) []byte {
 	return value.End(append(dst, elements...), mark)
 }
 
-// ownReply asks the node itself; nil if it does not answer.
+// ownReply runs a command on the node itself and returns its reply; nil if it fails.
 func (op *Op) ownReply(m msg.Message) []byte {
 	reply, err := op.Service.Direct(context.WithoutCancel(op), OwnClient(), &wire.Message{OpCode: wire.OpMsg, Body: msg.Doc(m)}, nil)
 	if err != nil || !value.Lookup(reply, "ok").Truthy() {
@@ -102,7 +103,8 @@ func auditDB(op *Op, _, _ []byte) []value.Field {
 	return []value.Field{value.F("db", value.NewString(op.Req.DB))}
 }
 
-// given adds arguments of the command as far as they were sent. Roles named by their names alone are the database's.
+// given appends those of the named arguments that were sent. Roles given by name alone belong to the command's
+// database.
 func given(op *Op, out []value.Field, names []string) []value.Field {
 	for _, n := range names {
 		switch v := op.Req.Shared(n); {
@@ -165,7 +167,7 @@ func auditReconfig(op *Op, before, _ []byte) (out []value.Field) {
 	return append(out, value.F("new", op.Req.Cmd))
 }
 
-// auditUserWrites records writes to the collections of users and roles past the commands that are for it.
+// auditUserWrites records direct writes to the collections of users and roles.
 func (op *Op) auditUserWrites() {
 	if op.Req.DB != "admin" || op.Req.Spec.Kind != Write {
 		return

@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Base is what every role needs around its commands: server parameters, fail points, sessions, the stable API.
+// Base provides what every role needs around its commands: server parameters, fail points, sessions, the stable API.
 type Base struct {
 	Service    *Service
 	Params     *cluster.Params

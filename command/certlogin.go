@@ -12,7 +12,8 @@ import (
 // errNoCertificate is the only error for a certificate that matches no user: its bearer must not learn which names exist.
 var errNoCertificate = mongoerr.New(mongoerr.AuthenticationFailed, "There is no x.509 client certificate matching the user.")
 
-// unmatched is errNoCertificate for a client that did not say which user it expects to be: the log says whom its certificate names.
+// unmatched is errNoCertificate for a client that did not name the user that it expects to be: the log shows the subject of its
+// certificate.
 func unmatched(want string, dn auth.DN) error {
 	if want != "" {
 		return errNoCertificate
@@ -107,7 +108,7 @@ func (a *Access) bearer(ctx context.Context, name auth.UserName, cert *x509.Cert
 	return id, err
 }
 
-// lent returns an identity with roles that do not come from a stored user.
+// lent returns an identity with roles that come from a certificate or a token instead of a stored user.
 func (a *Access) lent(ctx context.Context, name auth.UserName, roles []auth.RoleName) (*auth.Identity, error) {
 	generation := a.generation.Load()
 	id, err := auth.NewIdentity(&auth.User{Name: name, Roles: roles}, a.roles(ctx))
@@ -118,7 +119,7 @@ func (a *Access) lent(ctx context.Context, name auth.UserName, roles []auth.Role
 	return id, nil
 }
 
-// renewLent reads the roles of such an identity again: they may have changed.
+// renewLent reads the definitions of such an identity's roles again, which may have changed.
 func (a *Access) renewLent(ctx context.Context, c *Client, id *auth.Identity) (*auth.Identity, error) {
 	now, err := a.lent(ctx, id.Name, id.Roles)
 	if err != nil {

@@ -18,7 +18,7 @@ type Client struct {
 	Local     string
 	InProcess bool // a node of the same process: replies to it have no times, and errors keep their internal details
 	Internal  bool // a node of the cluster, over a socket
-	// Own means the node itself: its own work is exempt from the rules of read preference.
+	// Own is set for the node's own work, which is exempt from the rules of read preference.
 	Own      bool
 	Loopback bool
 	// Via is the address of the load balancer that made the connection; empty without.

@@ -6,10 +6,10 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// CheckClientWrite refuses a client's writes to what nodes maintain themselves and rely on when they start: view definitions, and most
-// of config.system. Writes to config.transactions, and deletions from config.image_collection, are at the client's own risk, as on the
-// real server: the sessions of the records are read again. A command that belongs to a session itself may not write there. A shard cannot
-// tell a router's own writes from those it relays, so both check.
+// CheckClientWrite refuses a client's writes to collections that nodes maintain themselves and rely on when they start: view definitions,
+// and most of config.system. Writes to config.transactions, and deletions from config.image_collection, are allowed at the client's own
+// risk, as on the real server: the sessions of the records are read again. A command that belongs to a session itself may not write
+// there. Both routers and shards check, since a shard cannot distinguish a router's own writes from those that it relays.
 func CheckClientWrite(op *Op, ns string) error {
 	if op.Client.Internal || op.Client.InProcess {
 		return nil
@@ -28,7 +28,8 @@ func CheckClientWrite(op *Op, ns string) error {
 	return nil
 }
 
-// writesRecords reports whether a command may write to config.transactions: the sessions follow its documents, and its drop.
+// writesRecords reports whether a command may write to config.transactions. The state of sessions follows changes to its
+// documents, and its drop.
 func writesRecords(name string) bool {
 	switch name {
 	case "insert", "update", "delete", "findAndModify", "bulkWrite", "drop":

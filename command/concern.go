@@ -150,7 +150,7 @@ func (wc *WriteConcern) setW(v value.Value) error {
 			return mongoerr.New(mongoerr.FailedToParse, "tagged write concern requires tags")
 		}
 	case v.T == value.Null:
-		wc.Majority = true // as if w were not there
+		wc.Majority = true // as if w were missing
 	default:
 		return mongoerr.New(mongoerr.FailedToParse, "w has to be a number, string, or object")
 	}

@@ -69,7 +69,7 @@ func (c CursorView) Fields() []value.Field {
 	}
 }
 
-// IdleCursor describes a cursor that no request works on.
+// IdleCursor describes a cursor that no request is using.
 func IdleCursor(host, ns string, lsid []byte, cursor []value.Field) []byte {
 	d, m := value.Begin(nil)
 	d = value.Append(d, "type", value.NewString("idleCursor"))

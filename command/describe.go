@@ -54,7 +54,7 @@ func DescribeOps(self *Op, view OpsView) (out [][]byte) {
 	return out
 }
 
-// DescribeTasks makes currentOp show, as f describes it, what the service does besides running commands: migrations, DDL.
+// DescribeTasks makes currentOp show the service's background work (migrations, DDL) as f describes it.
 func (s *Service) DescribeTasks(f func(now time.Time) [][]value.Field) {
 	t := &s.ops.tasks
 	t.Lock()
@@ -170,7 +170,7 @@ func truncated(cmd []byte) []byte {
 	return value.Doc(out...)
 }
 
-// op describes a running operation and whom it serves.
+// op describes a running operation and the connection that it serves.
 func (w *OpsView) op(op *Op, by Caller) []byte {
 	body := WithoutSecrets(op.Req.Body)
 	name, ns := requestTarget(body)

@@ -8,11 +8,12 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// OfShard tells the access control of a shard how to learn whether its cluster has several. Then users reach data through a router alone,
-// which knows what of it the shard owns; without one only those may who have the role directShardOperations.
+// OfShard makes the access control of a shard refuse direct operations if the cluster has several shards, which several reports: users
+// then have to go through a router, which knows the ranges that the shard owns. Only users with the role directShardOperations are
+// exempt.
 func (a *Access) OfShard(several func(context.Context) (bool, error)) { a.several.Store(&several) }
 
-// checkDirect refuses a request that a user may only send through a router.
+// checkDirect returns an error for a request that the user may send only through a router.
 func (a *Access) checkDirect(op *Op, id *auth.Identity) error {
 	several := a.several.Load()
 	if several == nil {
@@ -34,7 +35,7 @@ func (a *Access) checkDirect(op *Op, id *auth.Identity) error {
 		"Please connect to the cluster via a router (mongos). Command: %s, Namespace: %s", req.Spec.Name, ns)
 }
 
-// directTarget returns the command that a request runs, which for an explain is the explained one, the collection that it names, and
+// directTarget returns the command that a request runs (for an explain, the explained one), the collection that it names, and
 // whether it is an aggregation that stores its result.
 func directTarget(req *Request) (name, coll string, writes bool) {
 	name, body := req.Spec.Name, req.Body

@@ -15,7 +15,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Info is what a node knows about its process.
+// Info gives a node access to its process.
 type Info struct {
 	Host    string // host:port, as the real server prints it
 	Argv    []string
@@ -28,7 +28,7 @@ type Info struct {
 	RotateLog func(name string) error
 	// Log returns the lines of one of getLog's logs; ok is false for an unknown name.
 	Log func(name string) (lines []string, total int64, ok bool)
-	// AppMessage writes a line that an application sent; nil for nowhere.
+	// AppMessage logs a message from an application; nil if there is no log.
 	AppMessage func(text string)
 	// RotateCertificates reads the certificates again; nil if there are none.
 	RotateCertificates func() error
@@ -277,7 +277,7 @@ func (info *Info) runLogApplicationMessage(op *Op, dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// DefaultQuiesce is how long a shutdown lets operations continue if the command sets no time.
+// DefaultQuiesce is the time for which a shutdown lets operations continue if the command sets none.
 const DefaultQuiesce = 15 * time.Second
 
 func (info *Info) runShutdown(op *Op, dst []byte) ([]byte, error) {

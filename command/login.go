@@ -103,7 +103,7 @@ func (a *Access) start(op *Op, db string, cmd []byte, speculative bool) ([]byte,
 	return a.step(op, l, payload)
 }
 
-// beginLogin makes l the client's authentication in progress. One that was in progress is given up.
+// beginLogin makes l the client's authentication in progress. A previous one is abandoned.
 func (op *Op) beginLogin(l *login) {
 	if was := op.Client.takeLogin(); was != nil {
 		user, mech := was.name()
@@ -112,9 +112,10 @@ func (op *Op) beginLogin(l *login) {
 	op.Client.setLogin(l)
 }
 
-// credentials returns a user's credentials. For a user who does not exist, or cannot use the mechanism, it returns
-// credentials that nobody can prove, at the same cost; but an authentication tried in a hello is refused for a mechanism that the same reply
-// does not list for the name, known or not: drivers finish what the server has begun, and would not try one that is listed.
+// credentials returns a user's credentials. For a user that does not exist, or cannot use the mechanism, it returns credentials that no
+// client can satisfy, at the same cost. A speculative authentication, however, is refused if its mechanism is not among those that the same
+// reply lists for the name, known or not: a driver completes an authentication that the server has begun, and would not try a listed
+// mechanism.
 func (a *Access) credentials(ctx context.Context, l *login, mech string, name auth.UserName, speculative bool) ([]auth.Credentials, error) {
 	if a.Members.takesKey() && name == auth.System {
 		return a.Members.Key.Lookup(name.User)
@@ -128,7 +129,7 @@ func (a *Access) credentials(ctx context.Context, l *login, mech string, name au
 		return nil, err
 	}
 	iterations, ok := a.unknown(sim, name)[mech]
-	if u != nil || !ok { // a user without credentials for the mechanism looks like one who never had any
+	if u != nil || !ok { // a user without credentials for the mechanism is indistinguishable from one without any
 		iterations = a.iterations(mech)
 	}
 	fake := sim.Credentials(mech, name, iterations)
@@ -211,7 +212,7 @@ func unavailable(mech string) error {
 	return mongoerr.Newf(mongoerr.MechanismUnavailable, "Received authentication for mechanism %s which is unknown or not enabled", mech)
 }
 
-// finish gives the client the identity that it has proved.
+// finish sets the client's identity to the one that it has proved.
 func (a *Access) finish(op *Op, l *login) error {
 	name := l.conv.User()
 	if !l.conv.Authenticated() {
@@ -237,7 +238,7 @@ func (a *Access) becomeMember(op *Op, mech string) {
 	op.Service.auditLogin(c, auth.System, mech, mongoerr.OK)
 }
 
-// enter gives the client a user's identity, after it has proved it.
+// enter sets the client's identity to that of a user, after it has proved it.
 func (a *Access) enter(op *Op, id *auth.Identity, mech string) error {
 	c := op.Client
 	for _, limits := range id.Limits {
@@ -366,10 +367,11 @@ func (a *Access) speculate(op *Op, cmd []byte) []byte {
 	return nil
 }
 
-// supported lists the mechanisms that a user can use. A user who does not exist seems to have those of some user who does.
+// supported lists the mechanisms that a user can use. For a user that does not exist it returns those of some existing
+// user.
 func (a *Access) supported(ctx context.Context, name auth.UserName) (out []string, err error) {
 	if name.DB == auth.External {
-		return nil, nil // those of SCRAM are not for users who are authenticated externally, whether they exist or not
+		return nil, nil // users of $external cannot use SCRAM, whether they exist or not
 	}
 	sim, err := a.simulation(ctx)
 	if err != nil {

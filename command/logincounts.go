@@ -49,7 +49,7 @@ func (c *Client) succeeded() {
 	}
 }
 
-// doc returns the part authentication of serverStatus's section security. enabled tells which mechanisms are shown.
+// doc returns the field authentication of serverStatus's section security. enabled selects the mechanisms to show.
 func (n *loginCounts) doc(enabled func(mech string) bool) value.Field {
 	kind := func(name string, a *attempts) value.Field {
 		return subDoc(name, i64("received", a.received.Load()), i64("successful", a.successful.Load()))

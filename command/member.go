@@ -24,7 +24,7 @@ type Certificates interface {
 	Member(subject auth.DN) bool
 }
 
-// MemberMode is how members prove that they are members (manual: security.clusterAuthMode).
+// MemberMode is the way in which members authenticate to each other (manual: security.clusterAuthMode).
 type MemberMode int32
 
 // The modes, in the order in which a cluster migrates from a key file to certificates.
@@ -38,14 +38,14 @@ const (
 // MemberModes are the modes by name.
 var MemberModes = map[string]MemberMode{"keyFile": ByKey, "sendKeyFile": SendKey, "sendX509": SendX509, "x509": ByCertificate}
 
-// Members is how the members of a cluster authenticate to each other.
+// Members has the means by which the members of a cluster authenticate to each other.
 type Members struct {
 	Key          *auth.Key    // nil without a key file
 	Certificates Certificates // nil without TLS
 	mode         atomic.Int32
 }
 
-// SetMode changes how members prove that they are members, for new connections.
+// SetMode changes the mode for new connections.
 func (m *Members) SetMode(mode MemberMode) { m.mode.Store(int32(mode)) }
 
 func (m *Members) by() MemberMode { return MemberMode(m.mode.Load()) }
@@ -57,8 +57,8 @@ func (m *Members) takesCertificates() bool {
 }
 
 // Handshake begins a connection to another node: it claims that the sender is a member, and proves it with its certificate or with
-// the key, if there is one. Several keys are tried in turn. With optional set, as while a cluster is being given a key, a node that
-// accepts none of them is used nevertheless.
+// the key, if there is one. Several keys are tried in turn. With optional set, as during the introduction of a key to a running
+// cluster, a node that accepts none of them is used nevertheless.
 func Handshake(m *Members, optional bool) func(ctx context.Context, cc *wire.ClientConn) error {
 	return func(ctx context.Context, cc *wire.ClientConn) error {
 		err := cluster.Handshake(ctx, cc)
@@ -109,7 +109,7 @@ func proveMember(ctx context.Context, cc *wire.ClientConn, conv *scram.ClientCon
 	}
 	// The other side has to prove that it knows the key, too.
 	if _, err := conv.Step(string(value.Lookup(reply, "payload").Bytes())); err != nil || !conv.Valid() {
-		return mongoerr.New(mongoerr.AuthenticationFailed, "the node that was asked does not know the key")
+		return mongoerr.New(mongoerr.AuthenticationFailed, "the other node does not have the key")
 	}
 	return nil
 }

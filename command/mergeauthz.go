@@ -9,9 +9,10 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// runMerge implements the command by which mongorestore restores users and roles: it has written them into collections of admin, and they
-// become the users and roles of one database, or of all. Without drop those that exist are kept as they are, since mongorestore only inserts
-// (manual: mongorestore Behavior). With drop those that exist are replaced, and those that are not among the restored ones are deleted.
+// runMerge implements the command by which mongorestore restores users and roles from temporary collections of admin to which it has written
+// them: they become the users and roles of one database, or of all. Without drop, existing ones are kept unchanged, since mongorestore only
+// inserts (manual: mongorestore Behavior). With drop, existing ones are replaced, and those that are not among the restored ones are
+// deleted.
 func (a *Access) runMerge(op *Op, dst []byte) ([]byte, error) {
 	users, roles := op.Req.Str("tempUsersCollection"), op.Req.Str("tempRolesCollection")
 	if users == "" && roles == "" {
@@ -44,8 +45,8 @@ func (a *Access) runMerge(op *Op, dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// merge copies the documents of one collection of admin into another. A user who is replaced is still the same one, as after updateUser: the
-// userId stays, and with it the logins of open connections, among them mongorestore's own, which creates indexes after the users.
+// merge copies the documents of one collection of admin into another. A replaced user keeps its userId, as after updateUser, so that open
+// connections remain authenticated, among them mongorestore's own, which creates indexes after the users.
 func (a *Access) merge(op *Op, from, to string, check func(doc []byte) (id string, err error)) error {
 	db := op.Req.Str("db")
 	filter := value.Doc()
@@ -54,7 +55,7 @@ func (a *Access) merge(op *Op, from, to string, check func(doc []byte) (id strin
 	}
 	coll, ok := strings.CutPrefix(from, "admin.")
 	if !ok {
-		return mongoerr.Newf(mongoerr.BadValue, "%s is no collection of the admin database", from)
+		return mongoerr.Newf(mongoerr.BadValue, "%s is not a collection of the admin database", from)
 	}
 	docs, err := a.find(op, coll, filter)
 	if err != nil {

@@ -36,7 +36,7 @@ func (op *Op) Nested(body []byte) (*Op, error) {
 	return in, checkConcerns(&in.Req, in.Req.parseConcerns())
 }
 
-// Carry makes a value known to what executes a nested operation.
+// Carry passes a value to the code that executes a nested operation.
 func (op *Op) Carry(key, val any) { op.parent = context.WithValue(op.parent, key, val) }
 
 // Close releases what a nested operation holds.

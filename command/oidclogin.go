@@ -11,11 +11,11 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// refusal says why a login is refused, for the log. The client only learns that it is.
+// refusal is the error of a refused authentication: the reason is for the log alone, the client receives told.
 type refusal struct {
 	user   auth.UserName // empty where it is not known
 	reason error
-	told   error // what the client learns; auth.Failed() if nil
+	told   error // the client's error; auth.Failed() if nil
 }
 
 func (e *refusal) Error() string { return e.reason.Error() }
@@ -26,8 +26,8 @@ func (e *refusal) Unwrap() error {
 	return auth.Failed()
 }
 
-// startOIDC begins a MONGODB-OIDC conversation (authentication specification). A client that has a token sends it at once; another one
-// asks which provider it gets one from, and continues with the token.
+// startOIDC begins a MONGODB-OIDC conversation (authentication specification). A client that has a token sends it at once; any other
+// asks for the provider that issues one, and continues with the token.
 func (a *Access) startOIDC(op *Op, l *login, db string, payload value.Value) ([]byte, error) {
 	if db != auth.External {
 		return nil, mongoerr.New(mongoerr.ProtocolError, "MONGODB-OIDC authentication must always use the $external database.")
@@ -62,12 +62,12 @@ func saslDocument(payload value.Value) ([]byte, error) {
 	}
 	doc := payload.Bytes()
 	if err := wire.Validate(doc); err != nil {
-		return nil, mongoerr.Newf(mongoerr.InvalidBSON, "MONGODB-OIDC: the payload is no document: %v", err)
+		return nil, mongoerr.Newf(mongoerr.InvalidBSON, "MONGODB-OIDC: the payload is not a document: %v", err)
 	}
 	return doc, nil
 }
 
-// token ends a conversation with the client's token, and gives the client the identity that the token proves.
+// token ends a conversation with the client's token, and sets the client's identity to the one that the token proves.
 func (a *Access) token(op *Op, l *login, msg []byte) ([]byte, error) {
 	doc, err := saslDocument(value.NewBinary(0, msg))
 	if err != nil {
@@ -115,7 +115,7 @@ func (a *Access) tokenIdentity(ctx context.Context, claimed *oidc.Login) (*auth.
 // errExpired makes drivers authenticate again with a new token (authentication specification: reauthentication).
 var errExpired = mongoerr.New(mongoerr.ReauthenticationRequired, "Client must re-authenticate: its access token has expired, or its key was withdrawn")
 
-// expired reports whether an identity's token has expired, or its provider does not stand by it any more.
+// expired reports whether an identity's token has expired, or its key has been withdrawn by the provider.
 func expired(id *auth.Identity) bool {
 	return !id.Expires.IsZero() && (time.Now().After(id.Expires) || id.Withdrawn != nil && id.Withdrawn())
 }

@@ -50,7 +50,7 @@ type Op struct {
 	next *Op
 }
 
-// opReply is what the pipeline adds to the reply of a handler.
+// opReply holds what the pipeline adds to the reply of a handler.
 type opReply struct {
 	opTime atomic.Uint64 // the operationTime to report
 	labels []string
@@ -65,7 +65,7 @@ type opReply struct {
 	topLevel    []byte // elements that other layers add to the reply
 }
 
-// Stats is what the slow-operation log, the profiler and currentOp show about an operation.
+// Stats has the statistics of an operation that the slow-operation log, the profiler and currentOp show.
 type Stats struct {
 	NS           string
 	Type         string
@@ -78,8 +78,8 @@ type Stats struct {
 	HasSortStage bool
 	UsedDisk     bool   // something exceeded its memory limit and was written to a file
 	CollType     string // the kind of what a query reads: "collection", "view", "timeseries", "nonExistent"
-	// FromMultiPlanner is set if several plans took part in a trial, FromPlanCache if the plan cache had one, and
-	// ReplanReason says why that one was abandoned.
+	// FromMultiPlanner is set if several plans took part in a trial, and FromPlanCache if the plan came from the plan
+	// cache; ReplanReason is the reason for which such a plan was abandoned.
 	FromMultiPlanner, FromPlanCache bool
 	ReplanReason                    string
 	Plan                            PlanKeys  // nil if nothing was planned
@@ -433,8 +433,8 @@ func (op *Op) FailPoint() bool { return op.failPoint }
 // Elapsed returns the time since the operation began.
 func (op *Op) Elapsed() time.Duration { return time.Since(op.Start) }
 
-// Worked is Elapsed without the time for which a getMore merely waited for documents or events: what makes an operation slow. The
-// operation itself may call it.
+// Worked is Elapsed without the time for which a getMore merely waited for documents or events. It determines whether an
+// operation is slow. Only the operation itself may call it.
 func (op *Op) Worked() time.Duration { return op.Elapsed() - op.Stats.Awaited }
 
 // Await calls wait, whose time does not count as the operation's work.
@@ -509,7 +509,7 @@ func (t *opTable) each(f func(*Op)) {
 // BoolOr returns the request's flag of that name, def if it was not sent.
 func (op *Op) BoolOr(name string, def bool) bool { return op.Req.BoolOr(name, def) }
 
-// Background returns an operation for background work, which no client sent. It ends with ctx.
+// Background returns an operation for the node's background work. It ends with ctx.
 func (s *Service) Background(ctx context.Context, c *Client) *Op {
 	op := &Op{Service: s, Client: c, Start: time.Now(), parent: ctx}
 	op.Req.Spec = &Spec{Name: "background", Kind: Write}

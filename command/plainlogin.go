@@ -7,9 +7,9 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// startPlain runs a PLAIN conversation, which has one message. The password is what the daemon at saslauthdPath says, never anything
-// that is stored here; the user, with its roles, is one of $external. A name that does not exist here is asked about all the same, and
-// gets the answer of a wrong password.
+// startPlain runs a PLAIN conversation, which has one message. The daemon at saslauthdPath checks the password; no credentials are
+// stored here. The user, with its roles, is one of $external. For a name that does not exist here the daemon is asked all the same,
+// and the client receives the error of a wrong password.
 func (a *Access) startPlain(op *Op, l *login, db string, payload value.Value) ([]byte, error) {
 	if db != auth.External {
 		return nil, mongoerr.New(mongoerr.ProtocolError, "PLAIN authentication must always use the $external database.")

@@ -22,7 +22,7 @@ type Request struct {
 	Body []byte
 
 	args []arg
-	room struct { // for what most requests have, so that it takes no allocation
+	room struct { // memory for what most requests have, to avoid allocations
 		args [12]arg
 		lsid [80]byte
 	}
@@ -40,7 +40,7 @@ type Request struct {
 	Sampled        bool // a sampleId in it is this service's own
 }
 
-// SessionArgs place a request in a session, and in its transaction or retryable write.
+// SessionArgs associate a request with a session, and with a transaction or retryable write in it.
 type SessionArgs struct {
 	LSID         []byte // the lsid document, nil without a session
 	TxnNumber    int64
@@ -51,7 +51,8 @@ type SessionArgs struct {
 	StmtIDs      []int32
 }
 
-// SenderArgs are what the sender knows of the cluster: its vector clock, and the versions by which a router has chosen this shard.
+// SenderArgs has the sender's knowledge of the cluster: its vector clock, and the versions by which a router has chosen this
+// shard.
 type SenderArgs struct {
 	ClusterTime  []byte
 	ConfigTime   uint64
@@ -333,11 +334,11 @@ func (r *Request) parse(strict bool) error {
 	return nil
 }
 
-// streamed are the lists that commands read from document sequences where they are.
+// streamed has the lists that commands read directly from document sequences.
 var streamed = map[string]bool{"documents": true, "updates": true, "deletes": true, "ops": true, "nsInfo": true}
 
-// foldSequences makes every other document sequence an array of the body, which is what it stands for: handlers and the rules of
-// authorization look for arguments there. A list in both places would be read from one or the other.
+// foldSequences replaces every other document sequence by the equivalent array in the body, where handlers and authorization
+// rules look for arguments. A list in both places is an error, since different readers would use different ones.
 func (r *Request) foldSequences() error {
 	msg := *r.Msg
 	msg.Seqs = nil

@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// waiting is a getMore that waits for documents, for as long as a client likes.
+// waiting is a getMore that waits for documents, possibly for a long time.
 type waiting struct {
 	op      *Op // valid while Access.mu.waiting has it
 	client  *Client
@@ -18,7 +18,8 @@ type waiting struct {
 	revoked atomic.Bool
 }
 
-// WhileAllowed runs a getMore that may wait for documents. If what its cursor required is revoked meanwhile, it ends at once.
+// WhileAllowed runs a getMore that may wait for documents. It ends at once if a privilege that its cursor requires is revoked
+// meanwhile.
 func (op *Op) WhileAllowed(cursor int64, o *CursorOwner, opened, dst []byte, run func(dst []byte) ([]byte, error)) ([]byte, error) {
 	id := op.Client.login.Load()
 	if !op.Service.enforces() || op.Client.InProcess || id == nil || id.System {

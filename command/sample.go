@@ -2,7 +2,7 @@ package command
 
 import "github.com/shoaldb/shoal/command/sampling"
 
-// sampledCommands are the commands whose queries are sampled.
+// sampledCommands has the commands whose queries are sampled.
 var sampledCommands = [...]string{"find", "aggregate", "count", "distinct", "update", "delete", "findAndModify", "bulkWrite"}
 
 func isSampled(name string) bool {
@@ -14,8 +14,8 @@ func isSampled(name string) bool {
 	return false
 }
 
-// sample has a client's query sampled if its turn has come. A sampled update gets the sample's id, with which the shard that runs it
-// records what has changed.
+// sample samples a client's query if the sampling rate allows it. A sampled update gets the sample's id, under which the shard that
+// runs it records which fields have changed.
 func (s *Service) sample(op *Op) error {
 	req := &op.Req
 	if op.Client.InProcess || op.Client.Internal || !isSampled(req.Spec.Name) || req.Shared("explain").Truthy() {
@@ -32,7 +32,7 @@ func (s *Service) sample(op *Op) error {
 	return req.parse(true)
 }
 
-// QueriesRun counts the commands that are sampled since the service started.
+// QueriesRun returns the number of commands of the sampled kinds since the service started.
 func (s *Service) QueriesRun() (n int64) {
 	for _, name := range sampledCommands {
 		if spec := s.Table.Lookup(name); spec != nil {

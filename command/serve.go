@@ -44,7 +44,7 @@ func (f *Front) Opened(c *wire.Conn) {
 	cl.Compressors = f.agree
 	cl.Close, cl.TLS, cl.Trust = c.Close, c.TLS, c.Trust
 	if via := c.Via(); via != nil {
-		cl.Via, cl.Loopback = via.String(), false // whoever reaches the balancers' port may claim any address
+		cl.Via, cl.Loopback = via.String(), false // a client on the balancers' port may claim any address
 	}
 	c.State = cl
 	f.Service.clients.Store(cl, struct{}{})

@@ -18,11 +18,11 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Hooks are what a role adds to the pipeline; each may be nil.
+// Hooks are the additions of a role to the pipeline; each may be nil.
 type Hooks struct {
 	// Before runs after the request was parsed and before its handler: sessions, fail points, API checks.
 	Before func(op *Op) error
-	// Hides reports whether a command is answered as an unknown one, whatever its arguments; nil for none.
+	// Hides reports whether a command is treated as unknown, whatever its arguments; nil for none.
 	Hides func(spec *Spec) bool
 	// Starting is called for a request that is about to run.
 	Starting func(op *Op)
@@ -33,8 +33,8 @@ type Hooks struct {
 	Metadata func(c *Client, compressors []string, doc []byte)
 	// ByUUID finds the namespace of a collection, empty if there is none.
 	ByUUID func(id [16]byte) string
-	// BalancedLost is called when the connection of a client behind a load balancer has ended: the client comes back to another
-	// router, if at all. It must not wait.
+	// BalancedLost is called when the connection of a client behind a load balancer has ended: the client's next connection may
+	// lead to another router. It must not wait.
 	BalancedLost func(c *Client)
 	// Panic is called for a handler that panicked.
 	Panic func(op *Op, what any, stack []byte)
@@ -64,7 +64,7 @@ type Service struct {
 	ProcessLost func(id [16]byte)
 	// Access holds the service's users; nil if it has none.
 	Access *Access
-	// Audit records what clients do; nil without an audit log.
+	// Audit records events in the audit log; nil if there is none.
 	Audit *Audit
 
 	minutes  int32        // localLogicalSessionTimeoutMinutes, 0 for its default
@@ -98,7 +98,7 @@ func (s *Service) CounterOf(spec *Spec) *Counter {
 
 // Stop makes every later request, and every running one, end with InterruptedAtShutdown.
 func (s *Service) Stop() {
-	s.Sampler.Stop() // which needs the service, or those of other nodes
+	s.Sampler.Stop() // it needs this service, or those of other nodes
 	s.stopping.Store(true)
 	s.ops.each(func(op *Op) { op.Kill(mongoerr.InterruptedAtShutdown) })
 }

@@ -67,8 +67,9 @@ func sessionList(op *Op) ([]cluster.LogicalSessionID, error) {
 	return out, nil
 }
 
-// OwnedSessions returns a client's command that kills sessions as nodes send it to each other, with the owner of each session: all
-// sessions of a user are those with the user's digest, since the sender is a member and not that user.
+// OwnedSessions returns a client's command that kills sessions in the form in which nodes send it to each other: with the owner of
+// each session. "All sessions of the user" becomes a pattern with the user's digest, since the sender is a member and not that
+// user.
 func (op *Op) OwnedSessions() msg.Message {
 	switch op.Req.Spec.Name {
 	case "killAllSessions":

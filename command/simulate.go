@@ -11,34 +11,34 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// simulated is what a node knows of how unknown users have to look.
+// simulated has the data by which a node simulates the credentials of unknown users.
 type simulated struct {
 	mu struct {
 		sync.Mutex
 		now     *auth.Simulation // nil before the first login
 		stored  bool             // whether its secret is the deployment's
-		users   UserState        // that its shapes were counted of
+		users   UserState        // for which the shapes were counted
 		next    time.Time        // when they may be counted again
-		reading chan struct{}    // closed once the read under way has ended; nil if there is none
+		reading chan struct{}    // closed once the read in progress has ended; nil if there is none
 	}
 }
 
-// UserState identifies a state of the users and roles: the process that counts their changes, and the count.
+// UserState identifies a state of the users and roles: the process that counts changes, and the count.
 type UserState struct {
 	Epoch      [12]byte
 	Generation uint64
 }
 
-// Anybody can cause a count of all users by trying to log in once they have changed. It takes a small part of the time, and answers wait for
-// it only briefly.
+// Any client can cause a count of all users by an attempt to authenticate after a change of the users. Pauses bound the share of time that
+// counts take, and replies wait for a count only briefly.
 const (
-	countPart = 10 // a count is followed by a pause of so many times what it took,
+	countPart = 10 // a count is followed by a pause of this many times its duration,
 	countRest = 10 * time.Second
-	countWait = 100 * time.Millisecond // and a pause not longer than this is waited for, so that all nodes of the deployment agree
+	countWait = 100 * time.Millisecond // and a request waits for a pause of up to this duration, so that all nodes of the deployment agree
 )
 
-// begin returns what is known if it is of the given state of the users, or may not be read again yet. Otherwise the caller has to wait, for
-// the read under way or, if that is nil, for the time that is left of the pause, and then to read it itself, and call set.
+// begin returns the current simulation if it was read for the given state of the users, or may not be read again yet. Otherwise the caller
+// has to wait for the read in progress (under) or, if that is nil, for the rest of the pause, then read it itself, and call set.
 func (s *simulated) begin(users UserState) (now *auth.Simulation, stored bool, under <-chan struct{}, pause time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,7 +54,7 @@ func (s *simulated) begin(users UserState) (now *auth.Simulation, stored bool, u
 	return s.mu.now, s.mu.stored, nil, pause
 }
 
-// set ends a read. It stores what has been read, in the time that it took; nil if that failed.
+// set ends a read, which took the given time, and stores its result; nil if it failed.
 func (s *simulated) set(now *auth.Simulation, stored bool, users UserState, took time.Duration) *auth.Simulation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,13 +63,13 @@ func (s *simulated) set(now *auth.Simulation, stored bool, users UserState, took
 		return nil
 	}
 	if s.mu.now != nil && !stored {
-		now.Secret = s.mu.now.Secret // until the deployment has one, the node's own
+		now.Secret = s.mu.now.Secret // the node's own secret, until the deployment has one
 	}
 	s.mu.now, s.mu.stored, s.mu.users, s.mu.next = now, stored, users, time.Now().Add(min(countPart*took, countRest))
 	return now
 }
 
-// userState returns the state of the users where they are stored: a router's own count learns of changes later.
+// userState returns the state of the users according to the node that stores them; a router learns of changes later.
 func (a *Access) userState(ctx context.Context) (UserState, error) {
 	if a.Changes != nil {
 		return a.Changes(ctx)
@@ -77,7 +77,8 @@ func (a *Access) userState(ctx context.Context) (UserState, error) {
 	return UserState{Generation: a.generation.Load()}, nil
 }
 
-// simulation returns how unknown users look now. Whoever logs in calls it, under a known name or not, so that both wait as long.
+// simulation returns the current simulation. It is called for every authentication, whether the name is known or not, so that
+// both take equally long.
 func (a *Access) simulation(ctx context.Context) (*auth.Simulation, error) {
 	for {
 		users, err := a.userState(ctx)
@@ -100,11 +101,11 @@ func (a *Access) simulation(ctx context.Context) (*auth.Simulation, error) {
 	}
 }
 
-// simulateAnew reads, after a pause, how unknown users look.
+// simulateAnew reads a new simulation after a pause.
 func (a *Access) simulateAnew(ctx context.Context, was *auth.Simulation, stored bool, pause time.Duration) (*auth.Simulation, error) {
 	time.Sleep(pause)
 	begun, next := time.Now(), &auth.Simulation{}
-	users, err := a.userState(ctx) // before the users are read: what changes meanwhile is read again
+	users, err := a.userState(ctx) // before the users are read, so that concurrent changes cause another read
 	if err == nil && stored {
 		next.Secret = was.Secret
 	} else if err == nil {
@@ -119,7 +120,7 @@ func (a *Access) simulateAnew(ctx context.Context, was *auth.Simulation, stored 
 	return a.simulated.set(next, stored, users, time.Since(begun)), err
 }
 
-// readSecret reads the deployment's secret, or makes one for the node as long as no primary has made that.
+// readSecret reads the deployment's secret, or makes one for the node if no primary has created the deployment's yet.
 func (a *Access) readSecret(ctx context.Context) (secret []byte, stored bool, err error) {
 	docs, err := a.find(ctx, "system.keys", value.Doc(value.F("purpose", value.NewString(auth.SimulationPurpose))))
 	if err != nil {
@@ -153,14 +154,14 @@ func (a *Access) shapes(ctx context.Context) ([]auth.Shape, error) {
 				its[mech] = int(n)
 			}
 		}
-		if len(its) > 0 { // others are authenticated externally
+		if len(its) > 0 { // the others are authenticated externally
 			out = auth.CountShape(out, its)
 		}
 	}
 	return out, nil
 }
 
-// unknown returns what a user who does not exist seems to have: the iterations by mechanism.
+// unknown returns the simulated credentials of a user that does not exist: the iterations by mechanism.
 func (a *Access) unknown(sim *auth.Simulation, name auth.UserName) map[string]int {
 	if shape, ok := sim.Shape(name); ok {
 		return shape.Iterations

@@ -23,7 +23,7 @@ const (
 	All = Shard | Router | Config
 )
 
-// Kind is what a command does to data: it determines locks, read preference checks and opcounters.
+// Kind classifies commands by their effect on data: it determines locks, read preference checks and opcounters.
 type Kind uint8
 
 const (

@@ -11,8 +11,8 @@ import (
 //go:embed surface.txt
 var surface string
 
-// AddRest adds a row that replies NotImplemented, by name, for each command of the real server that the table
-// lacks: it must be distinguishable from a command that does not exist. Those of shards reply with the error of sharded as long as it
+// AddRest adds a row that replies NotImplemented, by name, for each command of the real server that the table lacks, to
+// distinguish it from a command that does not exist. Commands of shards reply with the error of sharded as long as it
 // returns one; nil stands for a process that has no commands of shards.
 func (s *Service) AddRest(sharded func() error) {
 	for line := range strings.Lines(surface) {

@@ -51,7 +51,8 @@ func (a *Access) changing(run Handler) Handler {
 		a.writing.Lock()
 		defer a.writing.Unlock()
 		defer a.Refresh(context.WithoutCancel(op))
-		// Another client may have made the first user since the localhost exception let this one pass, here or at any router.
+		// Another client may have created the first user since the localhost exception admitted this request, here or on any
+		// router.
 		if op.anonymous() && !a.unclaimed(op) {
 			return dst, errUnauthenticated(op)
 		}
@@ -59,7 +60,7 @@ func (a *Access) changing(run Handler) Handler {
 	}
 }
 
-// anonymous reports whether a request is that of a client without a user where it needs one: the localhost exception has let it pass, on this
+// anonymous reports whether a request that requires a user comes from a client without one: the localhost exception has admitted it, on this
 // node or on the router that relays it.
 func (op *Op) anonymous() bool {
 	from := op.origin()
@@ -87,7 +88,7 @@ func (a *Access) update(op *Op, coll string, st msg.UpdateStatement) error {
 	return a.write(op, &msg.Update{Coll: coll, Updates: []msg.UpdateStatement{st}})
 }
 
-// insert stores new users or roles. The form in which they are stored is noted where mongodump and mongorestore look for it.
+// insert stores new users or roles. It also stores their schema version where mongodump and mongorestore look for it.
 func (a *Access) insert(op *Op, coll string, docs ...[]byte) error {
 	if !a.noted.Load() {
 		set := value.Doc(value.F("$set", value.NewDocument(value.Doc(value.F("currentVersion", value.NewInt32(auth.SchemaVersion))))))

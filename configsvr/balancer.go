@@ -23,8 +23,8 @@ type balancer struct {
 		sync.Mutex
 		rounds  int64
 		inRound bool
-		moving  map[string]bool // what running moves of the balancer use, also those of earlier rounds
-		changed chan struct{}   // closed when a round or a migration ends; nil if nobody waits for that
+		moving  map[string]bool // the shards (and aWholeCollection) that running moves use, including those of earlier rounds
+		changed chan struct{}   // closed when a round or a migration ends; nil if there are no waiters
 	}
 }
 
@@ -32,11 +32,12 @@ type balancer struct {
 // (balancerMigrationsThrottlingMs).
 const balancerPause = 10 * time.Second
 
-// roundPatience is how long a round waits for its migrations. One that takes longer continues; its shards take part in no
-// other until it ends, and the other shards are balanced in the meantime.
+// roundPatience limits the time that a round waits for its migrations. A migration that takes longer continues; its
+// shards take part in no other until it ends, and the other shards are balanced in the meantime.
 const roundPatience = 30 * time.Second
 
-// statsWait is how long a shard may take to report its data sizes. A shard that does not report is left out of the round.
+// statsWait is the time limit for a shard to report its data sizes. A shard that does not report is left out of the
+// round.
 const statsWait = 10 * time.Second
 
 // defaultChunkSize is the default of config.settings.chunksize: 128 MB.
@@ -62,7 +63,7 @@ func (m *Manager) RunBalancer(ctx context.Context) {
 			return
 		}
 		pause = balancerPause
-		// What failed in a round is tried again in the next one.
+		// Failed migrations are retried in the next round.
 		if moved, _ := m.BalancerRound(ctx); moved > 0 {
 			pause = time.Duration(m.Params.Int("balancerMigrationsThrottlingMs")) * time.Millisecond
 		}
@@ -106,7 +107,7 @@ func (b *balancer) beginRound() {
 	b.mu.rounds++
 }
 
-// notify wakes those who wait for the balancer; b.mu must be held.
+// notify wakes the waiters; b.mu must be held.
 func (b *balancer) notify() {
 	if b.mu.changed != nil {
 		close(b.mu.changed)
@@ -325,7 +326,7 @@ func (m *Manager) makeMoves(ctx context.Context, moves []move, s balancerSetting
 		}
 		go func() {
 			err := m.makeMove(ctx, mv, s)
-			m.balancer.release(mv) // before the round can end: the next one would find the shards in use, and nothing to do
+			m.balancer.release(mv) // before the round can end: otherwise the next round would find the shards in use
 			ended <- err
 		}()
 	}
@@ -365,7 +366,7 @@ func (m *Manager) makeMove(ctx context.Context, mv *move, s balancerSettings) er
 			return fmt.Errorf("%s: %w", mv.ns, err)
 		}
 		return errNotMoved
-	case mongoerr.BSONObjectTooLarge: // the range that the donor has chosen: two keys of a chunk fit in no document together
+	case mongoerr.BSONObjectTooLarge: // of the range that the donor has chosen: its two bounds do not fit into one document
 		if err := m.markJumbo(ctx, mv.ns, mv.min); err != nil {
 			return fmt.Errorf("%s: %w", mv.ns, err)
 		}
@@ -382,7 +383,7 @@ func (m *Manager) makeMove(ctx context.Context, mv *move, s balancerSettings) er
 }
 
 // splitOrMarkJumbo handles a chunk that is too large to be moved: it splits it or, if the chunk has a single key or keys that are too large for a
-// chunk's bounds, marks it as jumbo, so that nobody tries to move it again in vain.
+// chunk's bounds, marks it as jumbo, so that it is not tried again in vain.
 func (m *Manager) splitOrMarkJumbo(ctx context.Context, ns string, min []byte) error {
 	info, e, err := m.table(ctx, ns)
 	if err != nil {
@@ -437,7 +438,7 @@ func (m *Manager) chunkSize(ctx context.Context) int64 {
 // dataStats has the bytes by collection and shard, without orphans.
 type dataStats map[string]map[string]int64
 
-// dataSizes asks the shards how much data of the collections they have, with one request for each shard. A shard that does not
+// dataSizes requests the sizes of the collections from the shards, with one request for each shard. A shard that does not
 // reply is missing in the result.
 func (m *Manager) dataSizes(ctx context.Context, colls []*cluster.CollectionEntry) (dataStats, error) {
 	all, err := m.registry.All(ctx)

@@ -36,7 +36,7 @@ func (m *Manager) runBalancerStart(op *command.Op, _ *msg.BalancerStart, dst []b
 	return dst, m.setBalancer(op, true)
 }
 
-// stopWait is how long balancerStop waits for the balancer's running migrations, unless maxTimeMS is given.
+// stopWait limits the time that balancerStop waits for the balancer's running migrations, unless maxTimeMS is given.
 const stopWait = time.Minute
 
 // runBalancerStop replies once the balancer's running migrations have ended.
@@ -48,7 +48,7 @@ func (m *Manager) runBalancerStop(op *command.Op, _ *msg.BalancerStop, dst []byt
 	defer cancel()
 	err := m.balancer.idle(bounded)
 	if err != nil && op.Err() == nil {
-		err = mongoerr.New(mongoerr.MaxTimeMSExpired, "operation exceeded time limit: the balancer is off, and a migration that it began is still under way")
+		err = mongoerr.New(mongoerr.MaxTimeMSExpired, "operation exceeded time limit: the balancer is off, but a migration that it began is still running")
 	}
 	return dst, err
 }
@@ -141,7 +141,7 @@ func (m *Manager) chunkSizeOf(ctx context.Context, e *cluster.CollectionEntry) i
 	return m.chunkSize(ctx)
 }
 
-// runConfigureBalancing sets how the balancer treats a collection.
+// runConfigureBalancing changes a collection's balancing settings.
 func (m *Manager) runConfigureBalancing(op *command.Op, req *msg.ConfigureBalancing, dst []byte) ([]byte, error) {
 	_, e, err := m.table(op, req.NS)
 	if err != nil {

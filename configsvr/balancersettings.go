@@ -18,8 +18,8 @@ type balancerSettings struct {
 	jumbo         bool   // attemptToBalanceJumboChunks
 }
 
-// activeWindow is when the balancer may move chunks, in minutes of the config server's day; a window that ends before it
-// starts spans midnight.
+// activeWindow is the part of the day in which the balancer may move chunks, in minutes of the config server's local
+// time; a window that ends before it starts spans midnight.
 type activeWindow struct{ start, stop int }
 
 func (w *activeWindow) open(now time.Time) bool {
@@ -30,8 +30,8 @@ func (w *activeWindow) open(now time.Time) bool {
 	return at >= w.start || at <= w.stop
 }
 
-// balancerSettings reads config.settings. Anything that it does not understand is an error: doing nothing is safer
-// than moving data by settings that nobody intended.
+// balancerSettings reads config.settings. Anything that it does not understand is an error: doing nothing is safer than
+// moving data according to misread settings.
 func (m *Manager) balancerSettings(ctx context.Context) (balancerSettings, error) {
 	docs, err := m.find(ctx, "settings", doc(fld("_id", str("balancer"))))
 	if err != nil || len(docs) == 0 {

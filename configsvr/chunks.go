@@ -18,14 +18,14 @@ type chunkWrites struct {
 	m      *Manager
 	uuid   [16]byte
 	writes msg.Changes
-	placed []placing // what they change of the placement
+	placed []placing // the changes of placements that result
 }
 
 // entry reads a chunk's document by its lower bound.
 func (w *chunkWrites) entry(ctx context.Context, min []byte) ([]byte, error) {
 	docs, err := w.m.find(ctx, "chunks", doc(fld("uuid", value.NewBinary(4, w.uuid[:])), fld("min", value.NewDocument(min))))
 	if err == nil && len(docs) != 1 {
-		err = mongoerr.New(mongoerr.ConflictingOperationInProgress, "the chunk is gone")
+		err = mongoerr.New(mongoerr.ConflictingOperationInProgress, "the chunk no longer exists")
 	}
 	if err != nil {
 		return nil, err
@@ -233,10 +233,10 @@ func (m *Manager) mergeRange(ctx context.Context, ns string, from, to []byte) (c
 // chunk that remains on the donor, the control chunk, gets ⟨M+1, 1⟩, so that both shards' versions reflect the
 // move.
 //
-// Invariant: a migration commits only if its chunk still has the version that it had when the migration began. Hazard: the commit may
-// arrive late, after its donor has given up the outcome for lost and a later migration of the same range has begun. Whoever decides the
-// outcome raises the version first (outdateChunk). The owner alone would not show it: a range that was moved away and back belongs to the donor
-// again, and the recipient of the late commit has none of what was written in between.
+// Invariant: a migration commits only if its chunk still has the version that it had when the migration began. Hazard: the commit may arrive
+// late, after the donor has resolved the outcome in another way and a later migration of the same range has begun. The node that resolves an
+// outcome therefore first raises the version (outdateChunk). Comparing the owner would not suffice: a range that was moved away and back
+// belongs to the donor again, but the recipient of the late commit has none of the writes in between.
 func (m *Manager) commitMigration(ctx context.Context, g *msg.CommitChunkMigration) error {
 	unlock, err := m.lockTable(ctx, g.NS)
 	if err != nil {
@@ -416,7 +416,7 @@ func (m *Manager) moveRange(ctx context.Context, req *msg.MoveRange) error {
 	return err
 }
 
-// logMoved logs how a migration ended, for both shards: sh.status() counts the donors' entries.
+// logMoved logs the outcome of a migration, for both shards: sh.status() counts the donors' entries.
 func (m *Manager) logMoved(ctx context.Context, ns, from, to string, move []value.Field, moved *msg.ShardMoveRangeReply, err error) {
 	if err == nil {
 		steps := value.Values(moved.Steps)
@@ -485,7 +485,8 @@ func (m *Manager) clearJumbo(ctx context.Context, ns string, min []byte, exact *
 	})
 }
 
-// markedJumbo reads whether a chunk is marked as jumbo. The mark may be set and removed by hand, without a new version.
+// markedJumbo reports whether a chunk is currently marked as jumbo, according to its document. The mark may be set and
+// removed by hand, without a new version.
 func (m *Manager) markedJumbo(ctx context.Context, e *cluster.CollectionEntry, c *cluster.Chunk) (bool, error) {
 	entry, err := (&chunkWrites{m: m, uuid: e.UUID}).entry(ctx, c.Min)
 	return err == nil && value.Lookup(entry, "jumbo").Truthy(), err

@@ -153,7 +153,7 @@ func (j *shardJob) write(ctx context.Context, chunks []placed) error {
 	return nil
 }
 
-// insert writes the chunks, which nobody reads without an entry, and then the entry.
+// insert writes the chunks, which are not read before the entry exists, and then the entry.
 func (j *shardJob) insert(ctx context.Context, chunks []value.Value, entry value.Value, owners map[string]bool) error {
 	m := j.m
 	if err := m.remove(ctx, "chunks", doc(fld("uuid", value.NewBinary(4, j.uuid[:])))); err != nil {
@@ -166,7 +166,7 @@ func (j *shardJob) insert(ctx context.Context, chunks []value.Value, entry value
 		}
 		chunks = chunks[n:]
 	}
-	m.chunks.Lock() // no zone is added meanwhile
+	m.chunks.Lock() // so that no zone is added meanwhile
 	defer m.chunks.Unlock()
 	zones, err := m.shortZones(ctx, j.req.NS, j.pattern)
 	if err != nil {
@@ -180,7 +180,7 @@ func (j *shardJob) placing(owners map[string]bool) placing {
 	return placing{nss: j.req.NS, uuid: j.uuid, shards: slices.Collect(maps.Keys(owners))}
 }
 
-// replace writes chunks and entry in place of those that the collection has, in one unit of work: the collection is readable all the time.
+// replace replaces the collection's chunks and entry in one unit of work, so that the collection remains readable.
 func (j *shardJob) replace(ctx context.Context, chunks []value.Value, entry value.Value, owners map[string]bool) error {
 	m := j.m
 	m.chunks.Lock()
@@ -232,7 +232,7 @@ func (j *shardJob) makeOnOthers(ctx context.Context, owners map[string]bool) err
 	return nil
 }
 
-// recipients returns the shards that may be given chunks, in order of name.
+// recipients returns the shards that may receive chunks, in order of name.
 func (j *shardJob) recipients(ctx context.Context) ([]string, error) {
 	all, err := j.m.registry.All(ctx)
 	return cluster.Receiving(all, ""), err
@@ -244,7 +244,7 @@ type placed struct {
 	shard    string
 }
 
-// maxChunksPerShard bounds numInitialChunks.
+// maxChunksPerShard limits numInitialChunks.
 const maxChunksPerShard = 8192
 
 // layout chooses the first chunks: one per shard, or the requested number, for an empty hashed collection, one per zone for an empty zoned one,

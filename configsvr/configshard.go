@@ -54,8 +54,8 @@ func (m *Manager) pendingDeletions(ctx context.Context) ([]value.Field, error) {
 // forgetConfigShard is forgetShard for a drained config shard. It drops what remains on the node, so that it can be made a shard again: the
 // empty collections that migrations leave behind.
 //
-// Nothing may be placed there between the last check of the catalog and the end: it would be dropped. Chunks are not, as
-// long as all routing tables are locked, and a draining shard does not become the primary shard of a database.
+// Nothing may be placed there between the last check of the catalog and the end, since it would be dropped. The locks of all routing tables
+// prevent that for chunks, and a draining shard does not become the primary shard of a database.
 func (m *Manager) forgetConfigShard(ctx context.Context, id string) error {
 	m.chunks.Lock()
 	defer m.chunks.Unlock()
@@ -95,10 +95,11 @@ func (m *Manager) forgetConfigShard(ctx context.Context, id string) error {
 	if err := m.forgetShard(ctx, id); err != nil {
 		return err
 	}
-	return m.registry.Reload(ctx) // who waits for the tables looks there
+	return m.registry.Reload(ctx) // operations that wait for the table locks look there
 }
 
-// dropLocally drops what this node has of a collection. Change streams get no event: the collection, if there is one, is on other shards.
+// dropLocally drops this node's part of a collection. Change streams get no event, since the collection, if it still exists, is on other
+// shards.
 func (m *Manager) dropLocally(ctx context.Context, ns string) error {
 	_, err := cluster.Run(ctx, m.local, msg.Doc(&msg.DropCollectionParticipant{NS: ns, FromMigrate: true}))
 	if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound {

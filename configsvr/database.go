@@ -13,7 +13,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// sizeCache remembers how much data each shard has, so that the shards are asked only once for a burst of new databases.
+// sizeCache caches the shards' data sizes, so that they are requested only once for a burst of new databases.
 type sizeCache struct {
 	mu    sync.Mutex
 	at    time.Time

@@ -11,14 +11,14 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Changes of the catalog that DDL coordinators on shards request. Each may be sent again, even after its operation has ended: it
-// identifies the collection by its UUID, and finds that it is gone.
+// This file implements the changes of the catalog that DDL coordinators on shards request. Each request may be repeated, even
+// after its operation has ended: it identifies the collection by its UUID, and has no effect if that no longer exists.
 
 func (m *Manager) runRemoveCollection(op *command.Op, req *msg.RemoveCollection, dst []byte) ([]byte, error) {
 	return dst, m.removeCollection(op, req.NS, req.UUID, req.Untrack)
 }
 
-// removeCollection removes a collection from the catalog; one that is only untracked goes on to exist.
+// removeCollection removes a collection from the catalog; with untrack the collection itself continues to exist.
 func (m *Manager) removeCollection(ctx context.Context, ns string, uuid [16]byte, untrack bool) error {
 	unlock, err := m.ddl.lock(ctx, ns)
 	if err != nil {
@@ -48,7 +48,8 @@ func (m *Manager) removeCollection(ctx context.Context, ns string, uuid [16]byte
 	return nil
 }
 
-// runAllowMigrations is what an administrator forbids or allows; a DDL that ends does not allow it again.
+// runAllowMigrations sets an administrator's permission for migrations, which is independent of the one that DDL
+// operations set and clear.
 func (m *Manager) runAllowMigrations(op *command.Op, req *msg.AllowMigrations, dst []byte) ([]byte, error) {
 	unlock, err := m.ddl.lock(op, req.NS)
 	if err != nil {
@@ -100,7 +101,7 @@ func (m *Manager) setAllowMigrations(ctx context.Context, req *msg.SetAllowMigra
 	return m.permitMigrations(ctx, req.NS, req.UUID, req.Allow)
 }
 
-// permitMigrations lets a collection's chunks move, or has them stay where they are.
+// permitMigrations allows or forbids migrations of a collection's chunks.
 func (m *Manager) permitMigrations(ctx context.Context, ns string, uuid [16]byte, allow bool) error {
 	unlock, err := m.lockTable(ctx, ns)
 	if err != nil {
@@ -119,8 +120,9 @@ func (m *Manager) permitMigrations(ctx context.Context, ns string, uuid [16]byte
 // askWait is the time limit for a coordinator to reply whether its run still wants to change the catalog.
 const askWait = 5 * time.Second
 
-// stillWanted refuses a late message of a run that is over or being undone. The caller holds the name's DDL lock until it returns,
-// and undoing begins with a message that takes the lock, so that a change made after a positive reply precedes whatever reverts it.
+// stillWanted returns an error for a late message of a run that has ended or is being undone. The caller holds the name's DDL lock
+// until it returns, and an undo begins with a message that takes the lock, so that a change made after a positive reply precedes
+// its reversal.
 func (m *Manager) stillWanted(ctx context.Context, ns string, run *msg.RunOf) error {
 	bounded, cancel := context.WithTimeout(ctx, askWait)
 	defer cancel()
@@ -130,7 +132,7 @@ func (m *Manager) stillWanted(ctx context.Context, ns string, run *msg.RunOf) er
 		err = msg.Parse(reply, &answer)
 	}
 	if err == nil && !answer.Held {
-		err = mongoerr.Newf(mongoerr.StaleEpoch, "the operation on %s is over", ns)
+		err = mongoerr.Newf(mongoerr.StaleEpoch, "the operation on %s has ended", ns)
 	}
 	if err != nil && ctx.Err() == nil && bounded.Err() != nil {
 		err = mongoerr.Newf(mongoerr.HostUnreachable, "shard %s does not answer", run.Coordinator)

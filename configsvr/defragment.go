@@ -74,7 +74,7 @@ func (m *Manager) RunDefragmenter(ctx context.Context) {
 	t := time.NewTicker(balancerPause)
 	defer t.Stop()
 	for {
-		_ = m.Defragment(ctx) // what failed is tried again in the next round
+		_ = m.Defragment(ctx) // failures are retried in the next round
 		select {
 		case <-m.defragmenter.wake:
 		case <-t.C:
@@ -104,8 +104,8 @@ func (m *Manager) Defragment(ctx context.Context) error {
 }
 
 // errDefragmentLater ends a round for a collection without a failure: the settings do not allow it now, it was stopped, or
-// what remains has to wait for something else.
-var errDefragmentLater = errors.New("defragmentation goes on later")
+// the rest has to wait for another operation.
+var errDefragmentLater = errors.New("defragmentation continues later")
 
 func (m *Manager) defragment(ctx context.Context, ns string) error {
 	for {
@@ -235,7 +235,7 @@ func (m *Manager) moveSmallChunks(ctx context.Context, ns string) error {
 		err = m.joinNeighbour(ctx, e, at, small)
 		switch mongoerr.CodeOf(err) {
 		case mongoerr.OK:
-		case mongoerr.ConflictingOperationInProgress: // its shards are in another migration, or somebody else has changed the chunk
+		case mongoerr.ConflictingOperationInProgress: // its shards are in another migration, or the chunk has changed
 			busy = errDefragmentLater
 			delete(small, at)
 		case mongoerr.ChunkTooBig:
@@ -321,7 +321,7 @@ func (m *Manager) joinNeighbour(ctx context.Context, e *cluster.CollectionEntry,
 	}
 	c := info.Map.Find(value.Values([]byte(at)))
 	if string(c.Min) != at {
-		delete(small, at) // somebody else has merged it
+		delete(small, at) // it has been merged by another operation
 		return nil
 	}
 	zones, err := m.zonesOf(ctx, e.NS)

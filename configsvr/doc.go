@@ -15,8 +15,8 @@
 //  2. The pieces of a split, merge or move are written in one unit of work (chunkWrites): a table read between them could
 //     have the versions of the finished one with other owners, and pass every check.
 //  3. A collection is sharded from the moment its entry is in config.collections; its chunks are there before that.
-//  4. DDL is coordinated by the primary shard of its database. The changes of the catalog that it requests (ddlcommits.go)
-//     identify collections by UUID and databases by version: sent again, however late, they do no harm.
+//  4. DDL is coordinated by the primary shard of its database. The changes of the catalog that it requests (ddlcommits.go) identify collections by
+//     UUID and databases by version, so repeated or late requests do no harm.
 //  5. Critical sections of drops in its own databases are held by the config server that began them (sections); it takes over a
 //     section that it finds on a name that it has locked. A shard ends a section that nobody holds (endLeftOver).
 package configsvr

@@ -11,18 +11,18 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// holding is what is still on a shard.
+// holding lists the data that is still on a shard.
 type holding struct {
 	chunks int64         // of sharded collections
-	jumbo  int64         // those of them that are marked as too large to be moved
-	whole  []value.Value // the collections that are not sharded and that the catalog places there
+	jumbo  int64         // those marked as too large to be moved
+	whole  []value.Value // the unsharded collections that the catalog places there
 	dbs    []value.Value // the databases whose primary shard it is
 }
 
 func (h *holding) nothing() bool { return h.chunks == 0 && len(h.whole) == 0 && len(h.dbs) == 0 }
 
-// holds lists what is still on a shard. The chunks that a resharding has replaced count until all its participants know that it has ended:
-// it would wait for ever for a shard that is removed earlier.
+// holds returns the data that is still on a shard. Chunks that a resharding has replaced count until all its participants know that it has
+// ended, since the resharding would wait forever for a shard that is removed earlier.
 func (m *Manager) holds(ctx context.Context, id string) (h holding, err error) {
 	placed, err := m.find(ctx, "collections", doc(fld("unsplittable", value.NewBool(true))))
 	if err != nil {
@@ -77,10 +77,10 @@ func (m *Manager) drainReport(ctx context.Context, id, msg, state string) ([]val
 	return out, nil
 }
 
-// planWhole chooses a collection that is not sharded and has to leave a draining shard; nil if there is none, or if another collection is
-// being resharded: a cluster runs one resharding at a time.
+// planWhole chooses an unsharded collection that has to leave a draining shard; nil if there is none, or if another collection is being
+// resharded: a cluster runs one resharding at a time.
 //
-// A draining shard is the only reason: such a collection is where a client has put it, and stays there whatever the sizes.
+// Such collections are moved for no other reason: a client has chosen their shard, and they remain there whatever the sizes.
 func (m *Manager) planWhole(ctx context.Context, colls []*cluster.CollectionEntry, busy map[string]bool) (*move, error) {
 	if busy[aWholeCollection] || m.reshards() {
 		return nil, nil
@@ -109,7 +109,7 @@ func (m *Manager) planWhole(ctx context.Context, colls []*cluster.CollectionEntr
 	return nil, nil
 }
 
-// reshards reports whether a resharding is under way.
+// reshards reports whether a resharding is running.
 func (m *Manager) reshards() bool {
 	s := &m.resharding
 	s.mu.Lock()
@@ -122,8 +122,8 @@ func (m *Manager) reshards() bool {
 	return false
 }
 
-// moveWhole moves a collection as the client's moveCollection does: the primary shard of the database coordinates, and holds its name
-// meanwhile. If the balancer ends, the coordinator continues.
+// moveWhole moves a collection like a client's moveCollection: the primary shard of the database coordinates it, and holds the lock
+// of its name meanwhile. If the balancer ends, the coordinator continues.
 func (m *Manager) moveWhole(ctx context.Context, mv *move) error {
 	cmd := msg.Doc(&msg.ShardReshard{NS: mv.ns, Reshard: msg.Reshard{Provenance: msg.MoveCollection, To: mv.to}},
 		fld("databaseVersion", value.NewDocument(mv.db.Version.Doc())))

@@ -70,8 +70,9 @@ func (m *Manager) dropCollection(ctx context.Context, ns string, expected *[16]b
 	return nil
 }
 
-// forget removes a sharded collection from the catalog: its entry, its zones and its chunks together. More chunks than fit in a
-// unit of work are deleted afterwards; nobody reads them without an entry. One that goes on to exist without an entry is sampled as before.
+// forget removes a sharded collection from the catalog: its entry, its zones and its chunks together. Chunks beyond those that fit in a
+// unit of work are deleted afterwards; without the entry they are not read. A collection that continues to exist without an entry is
+// sampled as before.
 func (m *Manager) forget(ctx context.Context, ns string, uuid [16]byte, goesOn bool) error {
 	w := &catalogWrites{m: m, placed: []placing{{nss: ns, uuid: uuid}}}
 	if !goesOn {
@@ -86,7 +87,7 @@ func (m *Manager) forget(ctx context.Context, ns string, uuid [16]byte, goesOn b
 	return w.commitWithout(ctx, uuid)
 }
 
-// chunksTogether is how many chunks are deleted in one unit of work with the entry of their collection.
+// chunksTogether limits the number of chunks that are deleted in one unit of work with the entry of their collection.
 const chunksTogether = 1000
 
 // commitWithout commits, and deletes the chunks of a collection that has no entry any more.
@@ -132,7 +133,7 @@ func (w *catalogWrites) dropZones(ctx context.Context, ns string) error {
 	return err
 }
 
-// moveZones gives a namespace's zones to another namespace.
+// moveZones transfers a namespace's zones to another namespace.
 func (w *catalogWrites) moveZones(ctx context.Context, from, to string) error {
 	docs, err := w.m.find(ctx, "tags", doc(fld("ns", str(from))))
 	for _, d := range docs {
@@ -160,9 +161,9 @@ func withField(d []byte, name string, v value.Value) (out []value.Field) {
 	return out
 }
 
-// eventShard returns the shard whose oplog reports to change streams what happened to a namespace on all
-// shards: the primary shard of its database, which has each of its collections. The other shards' entries are
-// marked as a migration's, which streams skip.
+// eventShard returns the shard whose oplog entry reports an event on all shards to change streams: the primary shard of
+// its database, which has each of its collections. The other shards' entries are marked as a migration's, which streams
+// skip.
 func (m *Manager) eventShard(ctx context.Context, ns string) (string, error) {
 	db, _ := cluster.SplitNS(ns)
 	info, err := m.database(ctx, db)

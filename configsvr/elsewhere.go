@@ -8,8 +8,8 @@ import (
 	"github.com/shoaldb/shoal/cluster/msg"
 )
 
-// moveElsewhere moves a chunk, at the request of its shard, to the shard that has the least data of the collection: the first or last chunk, in which
-// clients insert. It does nothing if the balancer would do nothing, or if one of the two shards is in another migration.
+// moveElsewhere moves a chunk, at the request of its shard, to the shard with the least data of the collection. The chunk is the first or last one,
+// into which clients insert. It does nothing if the balancer may not act, or if one of the two shards is in another migration.
 func (m *Manager) moveElsewhere(ctx context.Context, info *cluster.CollectionInfo, e *cluster.CollectionEntry, req *msg.MoveRange) error {
 	s, err := m.balancerSettings(ctx)
 	if err != nil || s.off || !s.window.open(m.now()) || e.NoBalance || e.Defragment {
@@ -38,11 +38,11 @@ func (m *Manager) moveElsewhere(ctx context.Context, info *cluster.CollectionInf
 	return nil
 }
 
-// elsewhere chooses the shard for a chunk that is to leave its own: of those in its zone the one with the least data, "" if none has less than its own.
+// elsewhere chooses the recipient for such a chunk: of the shards in its zone the one with the least data, "" if none has less than the chunk's own.
 func (d *distribution) elsewhere(c *cluster.Chunk) (to string) {
 	lo, _ := c.Bounds()
 	if d.table.ShardOf(lo) != c.Shard {
-		return "" // it is no longer there
+		return "" // the chunk's shard no longer exists
 	}
 	walk := zoneWalk{zones: d.zones}
 	zone, whole := walk.of(c)

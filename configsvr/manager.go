@@ -54,8 +54,8 @@ func New(local cluster.Peer, registry *cluster.Registry, clock *cluster.VectorCl
 // shardLocks serialise changes of config.shards.
 type shardLocks struct {
 	sync.Mutex
-	// placing is held while a shard is given a database or a collection, from the read of config.shards to the write, and exclusively by the removal
-	// of a shard, which checks that it has none. It comes after the mutex, and before the tables' locks.
+	// placing is held shared while a database or collection is assigned to a shard, from the read of config.shards to the write, and exclusively by
+	// the removal of a shard, which checks that it has none. Lock order: the mutex, placing, the tables' locks.
 	placing sync.RWMutex
 }
 
@@ -68,8 +68,8 @@ type tableLocks struct {
 	history sync.RWMutex
 }
 
-// lockTable is held while the chunks of one collection change: a migration commits it inside its critical section, and must not wait for
-// what is done to another collection.
+// lockTable locks the table of one collection for a change of its chunks. Migrations commit within their critical section, and must not
+// wait for operations on other collections.
 func (m *Manager) lockTable(ctx context.Context, ns string) (unlock func(), err error) {
 	m.chunks.RLock()
 	free, err := m.chunks.names.lock(ctx, ns)
@@ -212,8 +212,8 @@ func (m *Manager) Init(ctx context.Context) error {
 	if err := m.initVersion(ctx); err != nil {
 		return err
 	}
-	// An invalid entry makes everything that needs the shards fail. The config server has to run nevertheless, so
-	// that somebody can remove it.
+	// An invalid entry makes all operations that need the shards fail. The config server has to start nevertheless, so
+	// that the entry can be removed.
 	if err := m.registry.Reload(ctx); err != nil && mongoerr.CodeOf(err) != mongoerr.FailedToParse {
 		return err
 	}
@@ -239,12 +239,13 @@ func (m *Manager) log(ctx context.Context, what, ns string, details value.Value)
 	m.logAs(ctx, cluster.ConfigShardID, what, ns, details)
 }
 
-// logAs is log for what a shard did.
+// logAs is log for an action of a shard.
 func (m *Manager) logAs(ctx context.Context, shard, what, ns string, details value.Value) {
 	m.logIn(ctx, "changelog", shard, what, ns, details)
 }
 
-// logIn writes an entry of config.changelog or config.actionlog. Nothing depends on it, so nobody waits until it is durable.
+// logIn writes an entry of config.changelog or config.actionlog. Nothing depends on it, so it does not wait until the entry
+// is durable.
 func (m *Manager) logIn(ctx context.Context, coll, shard, what, ns string, details value.Value) {
 	id := cluster.NewObjectID()
 	now := time.Now()
@@ -256,8 +257,8 @@ func (m *Manager) logIn(ctx context.Context, coll, shard, what, ns string, detai
 		fld("writeConcern", doc(fld("w", value.NewInt32(1)), fld("j", value.NewBool(false))))))
 }
 
-// placement returns where a collection is now. It reads the entries and, of the chunks, those that changed since the last call:
-// the commit of a migration asks for it while writes to the range are blocked, and a whole table may have a million chunks.
+// placement returns a collection's current placement. It reads the entries and only those chunks that changed since the last
+// call: the commit of a migration calls it while writes to the range are blocked, and a table may have a million chunks.
 func (m *Manager) placement(ctx context.Context, ns string) (*cluster.CollectionInfo, error) {
 	db, _ := cluster.SplitNS(ns)
 	m.tables.InvalidateDatabase(db)
@@ -265,7 +266,7 @@ func (m *Manager) placement(ctx context.Context, ns string) (*cluster.Collection
 	return m.tables.Collection(ctx, ns)
 }
 
-// table returns a sharded collection's entry and chunks as they are now.
+// table returns a sharded collection's current entry and chunks.
 func (m *Manager) table(ctx context.Context, ns string) (*cluster.CollectionInfo, *cluster.CollectionEntry, error) {
 	info, err := m.placement(ctx, ns)
 	if err != nil {
@@ -300,7 +301,7 @@ func (m *Manager) runOn(ctx context.Context, id string, cmd []byte) ([]byte, err
 	return cluster.Run(ctx, s.Peer, cmd)
 }
 
-// findOn reads all that a command returns on a database's primary shard.
+// findOn returns all documents of a command's cursor on a database's primary shard.
 func (m *Manager) findOn(ctx context.Context, db *cluster.DatabaseInfo, q msg.Message) ([][]byte, error) {
 	s, err := m.registry.Shard(ctx, db.Primary)
 	if err != nil {

@@ -22,7 +22,7 @@ type setNews struct {
 	version int64
 }
 
-// membershipRetry is how long it takes until a failed write to config.shards is repeated.
+// membershipRetry is the time after which a failed write to config.shards is repeated.
 const membershipRetry = 5 * time.Second
 
 // SetMoved records a change of a replica set's members. It does not block.

@@ -101,7 +101,7 @@ type merging struct {
 	ns, shard string
 	limit     int       // the maximum number of chunks that are merged into others
 	until     time.Time // no chunks are read after this time; zero for no limit
-	forget    bool      // the history that reads of the past need does not matter
+	forget    bool      // merge even chunks whose history reads of the past may need
 }
 
 // mergeRuns merges what a rule allows on one shard, in one unit of work, up to a limit of chunks that are merged into others.
@@ -154,7 +154,8 @@ func (m *Manager) mergeRuns(ctx context.Context, g *merging) (taken int, err err
 	return taken, nil
 }
 
-// mergeRule returns the rule for a collection in its current state. It spares what current reads of the past need.
+// mergeRule returns the rule for a collection in its current state. It excludes chunks whose history current reads of
+// the past may need.
 func (m *Manager) mergeRule(ctx context.Context, ns string) (mergeRule, *cluster.CollectionEntry, error) {
 	info, e, err := m.table(ctx, ns)
 	if err != nil {
@@ -228,7 +229,7 @@ func (a *activeMoves) underWay(ns string, min []byte) bool {
 	return a.held[moveKey{ns, string(min)}] > 0
 }
 
-// autoMergerCheck is how often the auto-merger checks whether its parameters and settings let it run.
+// autoMergerCheck is the interval at which the auto-merger checks whether its parameters and settings let it run.
 const autoMergerCheck = 10 * time.Second
 
 // RunAutoMerger merges chunks every autoMergerIntervalSecs until ctx ends. It begins at once.
@@ -237,7 +238,7 @@ func (m *Manager) RunAutoMerger(ctx context.Context) {
 	for {
 		interval := time.Duration(m.Params.Int("autoMergerIntervalSecs")) * time.Second
 		if wait := interval - m.now().Sub(last); last.IsZero() || wait <= 0 {
-			// What fails is tried again in the next round; what was merged stays merged.
+			// Failures are retried in the next round; completed merges remain.
 			ran, _ := m.AutoMerge(ctx)
 			if ran {
 				last = m.now()

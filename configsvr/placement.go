@@ -129,7 +129,7 @@ func (m *Manager) resetHistory(ctx context.Context) error {
 			return ctx.Err()
 		}
 		if err != nil {
-			continue // a table that nobody can read has no placement, and must not keep the config server from starting
+			continue // an unreadable table has no placement, and must not prevent the config server from starting
 		}
 		entries = append(entries, placing{nss: e.NS, uuid: e.UUID, shards: on})
 	}
@@ -246,7 +246,7 @@ const historyCleaning = time.Hour
 // RunHistoryCleaner removes the part of the history that no change stream can ask for, until ctx ends. It runs on the config server's primary.
 func (m *Manager) RunHistoryCleaner(ctx context.Context) {
 	for m.pause(ctx, historyCleaning) {
-		_, _ = m.CleanHistory(ctx) // what fails is tried again in the next round
+		_, _ = m.CleanHistory(ctx) // failures are retried in the next round
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 // imbalance is the difference between two shards, in chunk sizes, from which data of a collection moves between them.
 const imbalance = 3
 
-// Why a range is moved.
+// The reasons for moving a range.
 const (
 	forDraining = "draining"
 	forZone     = "zone"
@@ -32,7 +32,8 @@ type move struct {
 // aWholeCollection, among the names of shards, stands for the one collection that may be moved as a whole at a time.
 const aWholeCollection = "\x00"
 
-// uses lists what no other move may use meanwhile. Moving a whole collection takes long, so it does not keep ranges from moving.
+// uses returns the resources that no other move may use meanwhile. A move of a whole collection takes long, so it does not
+// prevent moves of ranges.
 func (mv *move) uses() []string {
 	if mv.db != nil {
 		return []string{aWholeCollection}
@@ -40,7 +41,8 @@ func (mv *move) uses() []string {
 	return []string{mv.from, mv.to}
 }
 
-// distribution is how one collection is distributed over the shards, and the constraints on its placement: the input of a plan.
+// distribution has the distribution of one collection over the shards, and the constraints on its placement: the input of a
+// plan.
 type distribution struct {
 	ns     string
 	table  *cluster.ChunkMap
@@ -50,7 +52,7 @@ type distribution struct {
 	unit   int64            // the most that one move takes from a shard: the chunk size
 	whole  bool             // chunks are moved as a whole, whatever their size
 	jumbo  bool             // chunks that are marked as jumbo may be moved
-	random bool             // chunks move to and fro instead of being balanced, for tests
+	random bool             // chunks move at random instead of being balanced, for tests
 }
 
 // candidates are the chunks of one shard that may have to move: the first of each kind, in order of key.
@@ -232,7 +234,7 @@ func (p *planner) add(c *cluster.Chunk, from, to, why string) {
 	p.busy[from], p.busy[to] = true, true
 }
 
-// shuffle moves a chunk of each shard, whichever, to another shard of its zone, whichever.
+// shuffle moves a random chunk of each shard to another random shard of its zone.
 func (p *planner) shuffle() {
 	for _, i := range rand.Perm(len(p.shards)) {
 		l := p.shards[i]

@@ -36,7 +36,7 @@ func (m *Manager) runCommitRefine(op *command.Op, req *msg.CommitRefine, dst []b
 	}
 	switch {
 	case e == nil || e.UUID != req.UUID:
-		return dst, mongoerr.Newf(mongoerr.StaleEpoch, "the collection %s is gone", req.NS)
+		return dst, mongoerr.Newf(mongoerr.StaleEpoch, "the collection %s no longer exists", req.NS)
 	case e.Generation.Epoch == req.NewEpoch:
 		return dst, m.extendChunks(op, req.UUID, key) // which an earlier attempt may not have completed
 	case e.Generation.Epoch != req.Epoch:

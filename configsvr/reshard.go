@@ -21,8 +21,8 @@ import (
 //	initializing ► preparing-to-donate ► cloning ► applying ► blocking-writes ──► committing ► done ► quiesced
 //	      └──────────────────┴──────────────┴──────────┴─────────────┴─ error ──► aborting ──────────────┘
 //
-// Each state is stored before anything of it is done, and what is done in it may be repeated by the next primary. The primary shard
-// of the database holds the collection's DDL lock meanwhile, and requests the removal of the document when it knows the outcome.
+// Each state is stored before its work begins, and its work may be repeated by the next primary. The primary shard of the database holds
+// the collection's DDL lock meanwhile, and requests the removal of the document when it knows the outcome.
 
 // reshardings holds the operations that this primary runs, and completed ones whose caller has not received the outcome.
 type reshardings struct {
@@ -94,8 +94,8 @@ func newResharding(m *Manager, d *reshardState) *resharding {
 	return r
 }
 
-// startResharding drives an operation in the background, once: a client's may have begun before a new primary starts those that it has found. The
-// lock of reshardings must be held.
+// startResharding drives an operation in the background, unless it is being driven already: a client's operation may have begun before a new
+// primary starts those that it has found. The lock of reshardings must be held.
 func (m *Manager) startResharding(ctx context.Context, r *resharding) {
 	if r.started {
 		return
@@ -136,7 +136,7 @@ func (m *Manager) beginReshard(ctx context.Context, req *msg.ConfigReshard) (*re
 	if _, e, err := m.entry(ctx, req.NS); err != nil {
 		return nil, err
 	} else if e != nil && e.UUID == req.ID {
-		return nil, nil // it was done, and forgotten
+		return nil, nil // it has ended, and its document was removed
 	}
 	var want msg.ConfigReshard
 	if err := msg.Parse(msg.Doc(req), &want); err != nil { // copied: the document outlives the request
@@ -238,7 +238,7 @@ func (m *Manager) describeReshardings(now time.Time) (out [][]value.Field) {
 	return out
 }
 
-// reshardStep is a state of an operation, with what is done in it.
+// reshardStep is a state of an operation, and its work.
 type reshardStep struct {
 	state string
 	do    func(r *resharding, ctx context.Context) error
@@ -259,11 +259,11 @@ func reshardSteps() []reshardStep {
 
 // drive executes the states from the stored one on. It returns the error to report to the operation's client.
 //
-// Invariant: a state is stored before anything of it is done, by a majority, and each can be repeated. Before "committing" is stored every error
-// undoes the operation; afterwards no error does. Hazard: behind their critical sections the shards put the new
-// collection in the place of the old one before the catalog changes. A coordinator that undid the operation then would leave different collections of one name.
-// Rejected: taking the change of the catalog for the decision. A new primary could not tell whether shards have begun to rename,
-// and would have to ask all of them, one of which may be down.
+// Invariant: a state is stored by a majority before its work begins, and its work can be repeated. Before "committing" is stored every
+// error undoes the operation; afterwards no error does. Hazard: within their critical sections the shards replace the old collection by the
+// new one before the catalog changes. A coordinator that undid the operation then would leave different collections under one name.
+// Rejected: the change of the catalog as the decision. A new primary could not know whether shards have begun to rename, and would have to
+// ask all of them, one of which may be down.
 func (r *resharding) drive(ctx context.Context) error {
 	if r.doc.state == reshardQuiesced {
 		return r.outcome()
@@ -325,7 +325,7 @@ func failureOf(err error) *mongoerr.Error {
 	return mongoerr.New(mongoerr.InternalError, err.Error())
 }
 
-// enter stores a state before anything of it is done. It returns an error only if ctx has ended.
+// enter stores a state before its work begins. It returns an error only if ctx has ended.
 func (r *resharding) enter(ctx context.Context, state string) error {
 	r.doc.state = state
 	if err := r.store(ctx); err != nil {
@@ -385,7 +385,8 @@ func (r *resharding) retry(ctx context.Context, always bool, f func() error) err
 	}
 }
 
-// transient reports whether a step that failed with this error may succeed when it is repeated. A server that has just started does not know yet that it is a shard.
+// transient reports whether a step that failed with this error may succeed when it is repeated. A server that has just started may not know yet that it is a
+// shard.
 func transient(err error) bool {
 	return cluster.Transient(err, mongoerr.CommandNotFound, mongoerr.NotImplemented)
 }
@@ -400,7 +401,7 @@ func (r *resharding) aborted() error {
 	return nil
 }
 
-// runAbortReshard makes an operation be undone, and waits for that.
+// runAbortReshard requests that an operation be undone, and waits until it is.
 func (m *Manager) runAbortReshard(op *command.Op, req *msg.AbortReshard, dst []byte) ([]byte, error) {
 	r, err := m.reshardOn(req.NS, req.ID)
 	if err == nil && req.Provenance != "" && r.doc.want.Provenance != req.Provenance {
@@ -465,7 +466,7 @@ func (m *Manager) runForgetReshard(op *command.Op, req *msg.ForgetReshard, dst [
 // runCleanupReshard removes what remains of an operation without a state document.
 func (m *Manager) runCleanupReshard(op *command.Op, req *msg.CleanupReshard, dst []byte) ([]byte, error) {
 	if _, err := m.reshardOn(req.NS, nil); err == nil {
-		return dst, mongoerr.Newf(mongoerr.ReshardCollectionInProgress, "the resharding of %s is under way: abortReshardCollection undoes it", req.NS)
+		return dst, mongoerr.Newf(mongoerr.ReshardCollectionInProgress, "a resharding of %s is in progress; abort it with abortReshardCollection", req.NS)
 	} else if mongoerr.CodeOf(err) != mongoerr.NoSuchReshardCollection {
 		return dst, err
 	}
@@ -484,8 +485,8 @@ func (m *Manager) runCleanupReshard(op *command.Op, req *msg.CleanupReshard, dst
 	return dst, err
 }
 
-// knowsReshard reports whether an operation has not ended, as a majority of the config server has it: a deposed primary must not
-// answer.
+// knowsReshard reports whether an operation has not ended, according to a majority of the config server: a deposed primary must
+// not reply.
 func (m *Manager) knowsReshard(ctx context.Context, id [16]byte) (bool, error) {
 	docs, err := cluster.FindLinearizable(ctx, m.local, cluster.Find{NS: "config." + reshardingOps, Filter: value.Doc(fld("_id", value.NewBinary(4, id[:])))})
 	if err != nil || len(docs) == 0 {

@@ -11,7 +11,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// reshardPlan is what a resharding reads and decides before it changes anything.
+// reshardPlan has the facts and decisions on which a resharding is based, from before it changes anything.
 type reshardPlan struct {
 	m       *Manager
 	ns      string
@@ -29,7 +29,8 @@ type reshardPlan struct {
 // idKey is the key of collections that are not sharded and have an entry in the catalog.
 var idKey = value.Doc(value.F("_id", value.NewInt32(1)))
 
-// planReshard examines the collection and refuses what cannot be done. same is true if there is nothing to do.
+// planReshard examines the collection and returns an error if the request cannot be executed. same is true if there is
+// nothing to do.
 func (m *Manager) planReshard(ctx context.Context, ns string, want *msg.Reshard) (p *reshardPlan, same bool, err error) {
 	p = &reshardPlan{m: m, ns: ns, want: want}
 	c := cluster.NewCatalog(m.local)
@@ -229,7 +230,7 @@ func (p *reshardPlan) checkPlace(ctx context.Context) (same bool, err error) {
 	return !p.info.Sharded() && p.info.Home() == s.ID, nil
 }
 
-// defaultReshardChunks is how many chunks a resharded collection has at first, if it has as many keys.
+// defaultReshardChunks is the initial number of a resharded collection's chunks, if it has as many keys.
 const defaultReshardChunks = 90
 
 // layout divides the new key's space.
@@ -291,13 +292,14 @@ func (p *reshardPlan) splitPoints(ctx context.Context, n int) (points [][]byte, 
 	return points, nil
 }
 
-// defaultSamplesPerChunk is how many documents are sampled for each chunk.
+// defaultSamplesPerChunk is the number of documents that are sampled for each chunk.
 const defaultSamplesPerChunk = 10
 
-// maxSamples bounds how many documents are sampled for all chunks together, whatever was requested: their keys are in memory.
+// maxSamples limits the number of documents that are sampled for all chunks together, whatever was requested: their keys are
+// in memory.
 const maxSamples = 1_000_000
 
-// samples returns how many documents are sampled to find n chunks.
+// samples returns the number of documents that are sampled to find n chunks.
 func (p *reshardPlan) samples(n int) int64 {
 	each := p.want.Samples
 	if each == 0 {
@@ -306,7 +308,7 @@ func (p *reshardPlan) samples(n int) int64 {
 	return min(min(each, maxSamples)*int64(n), maxSamples)
 }
 
-// sample returns the new keys of documents, sorted, of each shard in proportion to what it has.
+// sample returns the sorted new keys of sampled documents, from each shard in proportion to its number of documents.
 func (p *reshardPlan) sample(ctx context.Context, n int) (keys [][]value.Value, err error) {
 	_, coll := cluster.SplitNS(p.ns)
 	shards := p.info.Shards()

@@ -22,13 +22,13 @@ const (
 	reshardCommitting   = "committing"
 	reshardDone         = "done"
 	reshardAborting     = "aborting"
-	reshardQuiesced     = "quiesced" // it has ended, and its caller may not know that yet
+	reshardQuiesced     = "quiesced" // it has ended, but its caller may not know yet
 )
 
-// reshardSize is about how much there is to copy.
+// reshardSize is the estimated amount of data to copy.
 type reshardSize struct{ docs, bytes int64 }
 
-// reshardState is what is stored of a resharding.
+// reshardState is the state document of a resharding.
 type reshardState struct {
 	id, uuid   [16]byte // of the operation and the collection as it will be; of the collection as it is
 	ns, temp   string
@@ -78,7 +78,8 @@ func (d *reshardState) doc() []byte {
 	return value.Doc(f...)
 }
 
-// named reports whether a client means the collection by a name: the buckets of a time series go by that of the series, too.
+// named reports whether a client's name refers to the collection: the buckets of a time series are also referred to by the
+// name of the series.
 func (d *reshardState) named(ns string) bool {
 	series, ok := timeseries.SeriesOf(d.ns)
 	return d.ns == ns || ok && series == ns
@@ -127,10 +128,10 @@ func readReshardState(raw []byte) (*reshardState, error) {
 		d.failed = mongoerr.New(mongoerr.Code(value.SafeInt64(value.Lookup(why, "code"))), value.Lookup(why, "errmsg").Str())
 	}
 	if d.ns == "" || d.temp == "" {
-		return nil, mongoerr.New(mongoerr.BadValue, "it names no collection")
+		return nil, mongoerr.New(mongoerr.BadValue, "it has no collection")
 	}
 	if d.failed == nil && d.state != reshardInitializing && (len(d.donors) == 0 || len(d.recipients) == 0) {
-		return nil, mongoerr.New(mongoerr.BadValue, "it names no donors, or no recipients")
+		return nil, mongoerr.New(mongoerr.BadValue, "it has no donors or no recipients")
 	}
 	return d, nil
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// What is done in each state of a resharding.
+// This file has the work of each state of a resharding.
 
 // initialize stops migrations, and writes the table of the temporary collection.
 func (r *resharding) initialize(ctx context.Context) error {
@@ -25,7 +25,7 @@ func (r *resharding) initialize(ctx context.Context) error {
 		return err
 	}
 	if p.uuid != d.uuid {
-		return mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s is another than the one to be resharded", d.ns)
+		return mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s is not the one to be resharded: its UUID differs", d.ns)
 	}
 	chunks, err := p.layout(ctx)
 	if err != nil {
@@ -135,8 +135,8 @@ func (r *resharding) sendEach(ctx context.Context, ids []string, m func(id strin
 
 func (r *resharding) header() msg.Resharding { return msg.Resharding{NS: r.doc.ns, ID: r.doc.id} }
 
-// prepare makes donors keep their oplogs, and creates the temporary collection on recipients with the collection's present definition, which no DDL
-// changes from then on.
+// prepare makes donors keep their oplogs, and creates the temporary collection on recipients with the collection's current definition, which DDL
+// cannot change from then on.
 func (r *resharding) prepare(ctx context.Context) error {
 	m, d := r.m, r.doc
 	d.docs, d.bytes, d.cloneAt = 0, 0, 0
@@ -170,10 +170,10 @@ func withoutUUID(options []byte) []byte {
 	return value.Doc(f...)
 }
 
-// pollRecipients is how often recipients are asked for their progress.
+// pollRecipients is the interval at which recipients are asked for their progress.
 const pollRecipients = 50 * time.Millisecond
 
-// clone starts the recipients, and waits until they have all of the clone.
+// clone starts the recipients, and waits until all have cloned their documents.
 func (r *resharding) clone(ctx context.Context) error {
 	d := r.doc
 	share := int64(len(d.recipients))
@@ -241,7 +241,7 @@ func (r *resharding) section(ctx context.Context, kind, ns string, ids []string,
 	}, more...)
 }
 
-// sectionWait is how long one attempt to begin the critical section may take: writers wait behind it for those that it waits for.
+// sectionWait limits one attempt to begin the critical section: writers queue behind it while it waits for transactions.
 const sectionWait = 500 * time.Millisecond
 
 // block ends writes, and waits until recipients have all of them; then it ends reads, too.
@@ -249,8 +249,8 @@ const sectionWait = 500 * time.Millisecond
 // Invariant: from the first ReshardFinish on, writes stay blocked until the operation has been committed or undone. A recipient that
 // has finished does not ask its donors again.
 //
-// Hazard: the step may be repeated, after a transient error or by the next primary, when some recipients have finished.
-// It must not let writers through then, as blockWrites does before; if writes cannot be blocked everywhere again, the section's limit ends it.
+// Hazard: the step may be repeated, after a transient error or by the next primary, when some recipients have finished. It must not let
+// writers through between attempts then, unlike before; if writes cannot be blocked on all shards again, the section's time limit ends it.
 func (r *resharding) block(ctx context.Context) error {
 	m, d := r.m, r.doc
 	limit := time.Duration(m.Params.Int("reshardingCriticalSectionTimeoutMillis")) * time.Millisecond
@@ -288,7 +288,7 @@ func (r *resharding) block(ctx context.Context) error {
 	return nil
 }
 
-// beginBlocked returns the time since when writes have been blocked, which is now unless it is known.
+// beginBlocked returns the time at which writes were first blocked: the stored one, or else now.
 func (r *resharding) beginBlocked() time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -333,7 +333,7 @@ func (r *resharding) blockWrites(ctx context.Context, limit time.Duration) error
 	}
 }
 
-// commit puts the temporary collection in the place of the old one on each shard, and then in the catalog.
+// commit replaces the old collection by the temporary one on each shard, and then in the catalog.
 func (r *resharding) commit(ctx context.Context) error {
 	m, d := r.m, r.doc
 	err := r.sendEach(ctx, r.participants(), func(string) msg.Message {
@@ -362,13 +362,13 @@ func (r *resharding) commit(ctx context.Context) error {
 		return err
 	}
 	if e != nil && e.UUID != d.uuid && e.UUID != d.id {
-		return mongoerr.Newf(mongoerr.InternalError, "%s is another collection in the catalog than the one that was resharded", d.ns)
+		return mongoerr.Newf(mongoerr.InternalError, "collection %s in the catalog is not the one that was resharded", d.ns)
 	}
 	on, err := m.ownersOf(ctx, d.temp)
 	if err != nil {
 		return err
 	}
-	sampled, err := m.analyzers(ctx, d.ns, d.uuid) // it has another UUID from here on
+	sampled, err := m.analyzers(ctx, d.ns, d.uuid) // its UUID changes here
 	if err != nil {
 		return err
 	}

@@ -8,9 +8,9 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// The sampling of a collection's queries ends with the collection, its name, or its UUID: the unit of work that changes its entry removes
-// its configuration. For a collection without an entry a coordinator asks for that alone. A configuration is identified by name and UUID,
-// so that a message that arrives late does not end the sampling of a successor.
+// The sampling of a collection's queries ends when the collection is dropped or its name or UUID changes: the unit of work that changes
+// its entry removes its configuration. For a collection without an entry a coordinator requests only the removal. A configuration is
+// identified by name and UUID, so that a message that arrives late does not end the sampling of a successor.
 
 // analyzers returns the _ids of the configurations of a collection: one, or none.
 func (m *Manager) analyzers(ctx context.Context, ns string, uuid [16]byte) (ids []value.Value, err error) {

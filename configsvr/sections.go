@@ -8,8 +8,8 @@ import (
 	"github.com/shoaldb/shoal/cluster/msg"
 )
 
-// sections are the critical sections on shards that DDL of this config server currently holds. They are not
-// durable: a restarted config server holds none, and a shard with a section that nobody holds ends it.
+// sections are the critical sections on shards that DDL of this config server currently holds. They are not durable: a
+// restarted config server holds none, and a shard ends a section without a holder.
 type sections struct {
 	mu   sync.Mutex
 	held map[[16]byte]struct{}
@@ -43,7 +43,7 @@ func (m *Manager) block(ctx context.Context, why string, ids []string, names ...
 	unblock = func() {
 		end()
 		for _, p := range held {
-			// A shard that cannot be reached asks for the holder of the section once an operation waits for it.
+			// A shard that cannot be reached looks for the holder of the section once an operation waits for it.
 			_, _ = m.onShard(context.WithoutCancel(ctx), p.shard, &msg.ParticipantBlock{NS: p.ns, Type: msg.Unblock, Command: why, Owner: cluster.ConfigShardID, ID: section})
 		}
 	}

@@ -65,9 +65,9 @@ func (m *Manager) addShard(ctx context.Context, conn, name string) (string, erro
 	return name, m.tellParams(ctx, peer, join)
 }
 
-// tellParams sends a new shard the cluster parameters until it has the current ones. A router that sets a parameter while a
-// shard is added may not know the shard: it writes here first, and lists the shards afterwards. If sending fails, the shard has been added, and adding
-// it again repeats it.
+// tellParams sends the cluster parameters to a new shard until it has the current ones. A router that sets a parameter while a shard is added may not
+// know the shard: it writes to the config server first, and lists the shards afterwards. If sending fails, the shard has been added nevertheless, and
+// adding it again repeats the sending.
 func (m *Manager) tellParams(ctx context.Context, peer cluster.Peer, join *msg.Join) error {
 	for {
 		if told, err := m.joinWithParams(ctx, peer, join); err != nil || !told {
@@ -190,7 +190,7 @@ func (m *Manager) sameShard(ctx context.Context, conn, set string, hosts []strin
 	return "", false, nil
 }
 
-// checkNewShard refuses what cannot be a shard.
+// checkNewShard returns an error for a server that cannot be a shard.
 func checkNewShard(hello []byte, conn, set string) error {
 	if value.Lookup(hello, "msg").Str() == "isdbgrid" {
 		return mongoerr.Newf(mongoerr.IllegalOperation, "%s is a mongos; cannot add a mongos as a shard", conn)
@@ -226,7 +226,8 @@ func (m *Manager) freeShardName(ctx context.Context) (string, error) {
 	}
 }
 
-// checkNewDatabases refuses a shard that brings a database the cluster has, and registers those it brings.
+// checkNewDatabases returns an error if the new shard has a database that the cluster has already, and registers the
+// shard's databases otherwise.
 func (m *Manager) checkNewDatabases(ctx context.Context, p cluster.Peer, shard string) error {
 	reply, err := cluster.Run(ctx, p, msg.Doc(&msg.ListDatabases{NameOnly: true}))
 	if err != nil {

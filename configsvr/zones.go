@@ -33,8 +33,8 @@ func (m *Manager) zonesOf(ctx context.Context, ns string) ([]zoneRange, error) {
 	return out, nil
 }
 
-// normalizeZones gives zones the bounds of a key. Those that were set before the collection was sharded may have a
-// prefix of it.
+// normalizeZones completes the bounds of zones to full keys. Zones that were set before the collection was sharded may
+// have bounds with a prefix of the key.
 func normalizeZones(zones []zoneRange, key *cluster.ShardKeyPattern) error {
 	for i := range zones {
 		z := &zones[i]

@@ -12,7 +12,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// compileAuditFilter reads a filter as people write it on a command line; nil for none.
+// compileAuditFilter compiles a filter written in the syntax of ParseAuditFilter; nil for an empty one.
 func compileAuditFilter(text string) (*match.Matcher, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil
@@ -36,14 +36,14 @@ func compileAuditQuery(doc []byte) (*match.Matcher, error) {
 	return match.Compile(doc, &match.Options{Deny: match.DenyText | match.DenyNear | match.DenyWhere})
 }
 
-// CheckAuditFilter reports whether a document can be a filter of the audit log.
+// CheckAuditFilter returns an error unless the document is valid as a filter of the audit log.
 func CheckAuditFilter(doc []byte) error {
 	_, err := compileAuditQuery(doc)
 	return err
 }
 
-// ParseAuditFilter reads a query as the shell takes it: names need no quotes, texts have single or double ones, and there are
-// regular expressions between slashes. It is rewritten to extended JSON, which a library reads.
+// ParseAuditFilter parses a query in the shell's syntax: names need no quotes, strings have single or double quotes, and
+// regular expressions are written between slashes. It rewrites the query to extended JSON, which a library parses.
 func ParseAuditFilter(text string) ([]byte, error) {
 	p := &filterText{in: text}
 	for p.at < len(p.in) {
@@ -52,7 +52,7 @@ func ParseAuditFilter(text string) ([]byte, error) {
 		}
 	}
 	if p.depth != 0 {
-		return nil, fmt.Errorf("%q ends too early", text)
+		return nil, fmt.Errorf("unexpected end of %q", text)
 	}
 	var doc bson.Raw
 	if err := bson.UnmarshalExtJSON([]byte(p.out.String()), false, &doc); err != nil {
@@ -61,7 +61,7 @@ func ParseAuditFilter(text string) ([]byte, error) {
 	return doc, nil
 }
 
-// maxFilterDepth bounds the nesting of a filter: the library reads it recursively.
+// maxFilterDepth limits the nesting of a filter, since the library parses it recursively.
 const maxFilterDepth = 100
 
 type filterText struct {
@@ -80,7 +80,7 @@ func (p *filterText) token() error {
 		return nil
 	case c == '{' || c == '[':
 		if p.depth++; p.depth > maxFilterDepth {
-			return fmt.Errorf("it is nested more than %d levels deep", maxFilterDepth)
+			return fmt.Errorf("the filter is nested more than %d levels deep", maxFilterDepth)
 		}
 	case c == '}' || c == ']':
 		p.depth--
@@ -103,7 +103,7 @@ func (p *filterText) token() error {
 
 func jsonText(s string) string { return string(appendJSONString(nil, s)) }
 
-// quoted reads a text up to its closing quote.
+// quoted reads a string up to its closing quote.
 func (p *filterText) quoted(quote byte) (string, error) {
 	var b strings.Builder
 	for p.at++; p.at < len(p.in); p.at++ {
@@ -113,7 +113,7 @@ func (p *filterText) quoted(quote byte) (string, error) {
 			return b.String(), nil
 		case '\\':
 			if p.at++; p.at == len(p.in) {
-				return "", fmt.Errorf("a text has no end")
+				return "", fmt.Errorf("unterminated string")
 			}
 			if err := p.escape(&b); err != nil {
 				return "", err
@@ -122,7 +122,7 @@ func (p *filterText) quoted(quote byte) (string, error) {
 			b.WriteByte(c)
 		}
 	}
-	return "", fmt.Errorf("a text has no end")
+	return "", fmt.Errorf("unterminated string")
 }
 
 // escape reads what follows a backslash.
@@ -137,23 +137,23 @@ func (p *filterText) escape(b *strings.Builder) error {
 		return nil
 	}
 	if p.at+4 >= len(p.in) {
-		return fmt.Errorf("\\u takes four digits")
+		return fmt.Errorf("\\u must be followed by four hexadecimal digits")
 	}
 	n, err := strconv.ParseUint(p.in[p.at+1:p.at+5], 16, 32)
 	if err != nil {
-		return fmt.Errorf("\\u takes four digits")
+		return fmt.Errorf("\\u must be followed by four hexadecimal digits")
 	}
 	p.at += 4
 	b.Write(utf8.AppendRune(nil, rune(n)))
 	return nil
 }
 
-// regex reads an expression between slashes and its options.
+// regex reads a regular expression between slashes and its options.
 func (p *filterText) regex() error {
 	var b strings.Builder
 	for p.at++; ; p.at++ {
 		if p.at >= len(p.in) {
-			return fmt.Errorf("a regular expression has no end")
+			return fmt.Errorf("unterminated regular expression")
 		}
 		c := p.in[p.at]
 		if c == '/' {
@@ -184,7 +184,7 @@ func (p *filterText) word() error {
 		return nil
 	}
 	if _, err := strconv.ParseFloat(word, 64); err != nil && word != "true" && word != "false" && word != "null" {
-		return fmt.Errorf("%q is no value", word)
+		return fmt.Errorf("%q is not a value", word)
 	}
 	p.out.WriteString(word)
 	return nil

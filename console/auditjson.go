@@ -9,8 +9,8 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// AppendAudit appends an event as the audit log has it: JSON of the elder form, in which the types of numbers, times and
-// binaries are told (manual: the examples of setAuditConfig).
+// AppendAudit appends an event in the format of the audit log: the older form of extended JSON, which shows the types of
+// numbers, times and binaries (manual: the examples of setAuditConfig).
 func AppendAudit(dst, doc []byte) []byte {
 	dst = append(dst, '{')
 	it := value.Walk(doc)

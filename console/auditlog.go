@@ -12,7 +12,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// AuditOptions say where the audit log goes (manual: auditLog Options).
+// AuditOptions configure the audit log (manual: auditLog Options).
 type AuditOptions struct {
 	Destination string // file, console or syslog; empty for no audit log
 	Format      string // JSON or BSON, of a file
@@ -23,7 +23,7 @@ type AuditOptions struct {
 	Runtime     bool   // the filter comes from the cluster parameter auditConfig
 }
 
-// Check finds options that do not fit together.
+// Check returns an error if options contradict each other or have invalid values.
 func (o *AuditOptions) Check() error {
 	switch {
 	case o.Schema != "" && o.Schema != "mongo" && o.Schema != "OCSF":
@@ -51,7 +51,7 @@ func (o *AuditOptions) Check() error {
 	return err
 }
 
-// AuditLog writes events, each by one write before Record returns.
+// AuditLog writes audit events, each with one write call, which completes before Record returns.
 type AuditLog struct {
 	o  AuditOptions
 	mu struct {
@@ -63,7 +63,7 @@ type AuditLog struct {
 	}
 }
 
-// OpenAudit opens an audit log. A file that is there is continued.
+// OpenAudit opens an audit log. It appends to an existing file.
 func OpenAudit(o AuditOptions, stdout io.Writer) (*AuditLog, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func OpenAudit(o AuditOptions, stdout io.Writer) (*AuditLog, error) {
 	return l, nil
 }
 
-// open opens the file anew; nobody else may use the log meanwhile.
+// open opens the file at the configured path; l.mu must be held, except during OpenAudit.
 func (l *AuditLog) open() error {
 	f, err := openInstead(l.mu.file, l.o.Path)
 	if err == nil {
@@ -96,7 +96,7 @@ func (l *AuditLog) open() error {
 	return err
 }
 
-// SetFilter replaces the filter; an empty one lets every event through.
+// SetFilter replaces the filter; an empty one matches every event.
 func (l *AuditLog) SetFilter(filter []byte) error {
 	m, err := compileAuditQuery(filter)
 	if err != nil {
@@ -108,7 +108,7 @@ func (l *AuditLog) SetFilter(filter []byte) error {
 	return nil
 }
 
-// Record writes an event, if the filter lets it through, which is about the fields of the log's own schema. What cannot be written is reported in the server's log.
+// Record writes an event if it matches the filter, which applies to the fields of the log's own schema. Failed writes are reported in the server's log.
 func (l *AuditLog) Record(event []byte) {
 	ocsf := l.o.Schema == "OCSF"
 	if ocsf {
@@ -138,7 +138,8 @@ func (l *AuditLog) Record(event []byte) {
 	}
 }
 
-// Rotate begins a new file; it returns the name that the former one has now, empty where it keeps its name. Without a file it does nothing.
+// Rotate starts a new file; it returns the new name of the previous one, which is empty if that was not renamed. Without a file it does
+// nothing.
 func (l *AuditLog) Rotate() (kept string, rotated bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

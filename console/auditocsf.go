@@ -8,10 +8,10 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// The audit log's schema OCSF (manual: OCSF Schema Audit Messages). Events are made in the schema mongo and rewritten here: by their action type
-// they belong to an OCSF class with an activity, and what the class has no field for is in "unmapped".
+// This file implements the audit log's schema OCSF (manual: OCSF Schema Audit Messages). Events are made in the schema mongo and rewritten here:
+// the action type determines an OCSF class and an activity, and data for which the class has no field goes into "unmapped".
 
-// ocsfTypes are the type_uid of action types: the class times 100, and the activity (manual: OCSF Type Mapping).
+// ocsfTypes maps action types to their type_uid: the class times 100, plus the activity (manual: OCSF Type Mapping).
 var ocsfTypes = map[string]int32{
 	"addShard": 500101, "applicationMessage": 100799, "auditConfigure": 500203, "authCheck": 600300, "authenticate": 300201, "clientMetadata": 400101,
 	"createCollection": 300401, "createDatabase": 300401, "createIndex": 300401, "importCollection": 300401, "renameCollection": 300403,
@@ -26,12 +26,12 @@ var ocsfTypes = map[string]int32{
 	"rotateLog": 100799, "shutdown": 100702, "startup": 100701,
 }
 
-// ocsfAccess are the activities of commands that authCheck is about; others have activity 0, unknown.
+// ocsfAccess maps the commands in authCheck events to activities; all others have activity 0, unknown.
 var ocsfAccess = map[string]int32{
 	"insert": 1, "find": 2, "aggregate": 2, "count": 2, "distinct": 2, "getMore": 2, "update": 3, "findAndModify": 3, "findandmodify": 3, "delete": 4,
 }
 
-// ocsfEntities are the kinds of what action types of the class Entity Management are about.
+// ocsfEntities maps action types of the class Entity Management to the kind of entity that they concern.
 var ocsfEntities = map[string]string{
 	"createCollection": "collection", "importCollection": "collection", "renameCollection": "collection", "dropCollection": "collection",
 	"createDatabase": "database", "dropDatabase": "database", "createIndex": "index", "dropIndex": "index",
@@ -86,12 +86,12 @@ func uuidText(b []byte) string {
 	return string(out)
 }
 
-// ocsfName joins a database and a name in it, as users and roles are shown.
+// ocsfName joins a database and a name in it, the notation for users and roles.
 func ocsfName(doc []byte, name string) value.Value {
 	return value.NewString(value.Lookup(doc, "db").Str() + "." + value.Lookup(doc, name).Str())
 }
 
-// ocsfActor returns who has done it, with all roles; without a user it is empty.
+// ocsfActor returns the user who caused the event, with all roles; it is empty if there is no user.
 func ocsfActor(event []byte) value.Value {
 	users := value.Values(value.Lookup(event, "users").Doc())
 	if len(users) == 0 {
@@ -105,7 +105,7 @@ func ocsfActor(event []byte) value.Value {
 		value.F("groups", value.NewArray(value.ArrayOf(groups...))))))
 }
 
-// ocsfEndpoint returns an end of the connection, empty for the server itself.
+// ocsfEndpoint returns one end of the connection; it is empty for the server itself.
 func ocsfEndpoint(end, between value.Value) value.Value {
 	var out []value.Field
 	switch {

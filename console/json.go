@@ -178,7 +178,7 @@ func appendCodeOrPointer(dst []byte, v value.Value) []byte {
 		dst = appendJSONString(append(dst, `{"$dbPointer":{"$ref":`...), ns)
 		return append(hex.AppendEncode(append(dst, `,"$id":{"$oid":"`...), id[:]), `"}}}`...)
 	}
-	return append(dst, "null"...) // Missing, which does not occur in documents
+	return append(dst, "null"...) // Missing, which cannot occur in a document
 }
 
 func appendBinary(dst []byte, v value.Value) []byte {

@@ -47,7 +47,7 @@ type Log struct {
 	}
 }
 
-// Std is the process's log: there is one, whatever runs in the process.
+// Std is the log of the process, which all nodes in the process share.
 var Std = New(os.Stdout)
 
 // New makes a log that writes to w.
@@ -126,7 +126,7 @@ func renameAway(path string) (kept string, err error) {
 	}
 	name := path + "." + time.Now().UTC().Format("2006-01-02T15-04-05")
 	kept = name
-	for n := 2; ; n++ { // of two in a second neither is lost
+	for n := 2; ; n++ { // two rotations within a second get different names
 		if _, err := os.Lstat(kept); err != nil {
 			return kept, os.Rename(path, kept)
 		}

@@ -7,8 +7,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Zero returns a logger for rooms that write with zerolog: its lines become lines of this log, with one component
-// and one id. Debug lines are written from the component's verbosity 1 on.
+// Zero returns a logger for packages that log with zerolog: its lines become lines of this log, with one component and
+// one id. Debug lines are written from the component's verbosity 1 on.
 func (l *Log) Zero(c Component, id int32, ctx string) zerolog.Logger {
 	return zerolog.New(zeroSink{l, c, id, ctx}).Level(zerolog.DebugLevel)
 }

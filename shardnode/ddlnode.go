@@ -24,7 +24,7 @@ func (c catalogNode) Forget(u *storage.UnitOfWork, coll *catalog.Collection) { c
 func (c catalogNode) HoldsSection(name string, id catalog.UUID) error {
 	s := c.n.shard.State()
 	if s == nil {
-		return mongoerr.New(mongoerr.ShardingStateNotInitialized, "this node is no shard")
+		return mongoerr.New(mongoerr.ShardingStateNotInitialized, "this node is not a shard")
 	}
 	return s.HoldsSection(name, id)
 }
@@ -32,7 +32,7 @@ func (c catalogNode) HoldsSection(name string, id catalog.UUID) error {
 func (c catalogNode) SectionEnded(ctx context.Context, name string, id catalog.UUID) (bool, error) {
 	s := c.n.shard.State()
 	if s == nil {
-		return false, mongoerr.New(mongoerr.ShardingStateNotInitialized, "this node is no shard")
+		return false, mongoerr.New(mongoerr.ShardingStateNotInitialized, "this node is not a shard")
 	}
 	return migration.SectionEnded(ctx, c.n.Docs, s, name, id)
 }

@@ -57,7 +57,7 @@ func (s *Server) join(op *command.Op, id migration.Identity, join func(migration
 	}
 	if ok {
 		if have.Shard != id.Shard || have.ClusterID != id.ClusterID {
-			return mongoerr.Newf(mongoerr.IncompatibleShardingMetadata, "this node is shard %s of another cluster or name already", have.Shard)
+			return mongoerr.Newf(mongoerr.IncompatibleShardingMetadata, "this node is already shard %s, of another cluster or under another name", have.Shard)
 		}
 	} else {
 		if err := s.Node.Docs.Put(op, migration.IdentityNS, id.Doc()); err != nil {

@@ -16,7 +16,7 @@ type Collection struct {
 	entry []byte
 }
 
-// Local is what a shard has of a collection.
+// Local is a shard's part of a collection.
 type Local struct {
 	Shard   string
 	Owner   bool // of chunks
@@ -34,7 +34,7 @@ func Parse(entry []byte) (*Collection, error) {
 	return &Collection{NS: e.NS, UUID: value.Lookup(entry, "uuid"), Key: e.Key, entry: entry}, nil
 }
 
-// found is an inconsistency of a kind.
+// found returns the document of an inconsistency.
 func found(kind, text, ns string, details ...value.Field) []byte {
 	details = append([]value.Field{value.F("namespace", value.NewString(ns))}, details...)
 	return value.Doc(value.F("type", value.NewString(kind)), value.F("description", value.NewString(text)), value.F("details", value.NewDocument(value.Doc(details...))))
@@ -44,12 +44,13 @@ func (c *Collection) found(kind, text string, details ...value.Field) []byte {
 	return found(kind, text, c.NS, append([]value.Field{value.F("collectionUUID", c.UUID)}, details...)...)
 }
 
-// Hidden is a collection whose database does not exist.
+// Hidden returns the inconsistency of a collection whose database does not exist.
 func Hidden(ns string, uuid value.Value) []byte {
 	return found("HiddenShardedCollection", "Found sharded collection but the associated database doesn't exist", ns, value.F("collectionUUID", uuid))
 }
 
-// Misplaced is a collection that is not sharded on a shard that is not the primary one of its database.
+// Misplaced returns the inconsistency of an unsharded collection on a shard that is not the primary shard of its
+// database.
 func Misplaced(ns, shard string, uuid value.Value) []byte {
 	return found("MisplacedCollection", "Unsharded collection found on shard different from database primary shard", ns,
 		value.F("shard", value.NewString(shard)), value.F("localUUID", uuid))
@@ -147,7 +148,7 @@ func (c *Collection) Zones(zones [][]byte) (bad [][]byte) {
 	return bad
 }
 
-// Owners are the shards that chunks name.
+// Owners returns the shards that own chunks.
 func Owners(chunks [][]byte) (ids []string) {
 	for _, d := range chunks {
 		ids = append(ids, value.Lookup(d, "shard").Str())
@@ -156,8 +157,8 @@ func Owners(chunks [][]byte) (ids []string) {
 	return slices.Compact(ids)
 }
 
-// Locals checks what the shards have of a collection: each that owns chunks has it, all that have it by the catalog's UUID, with one set of
-// options.
+// Locals checks the shards' parts of a collection: every shard that owns chunks must have the collection, and all of them must have it
+// under the catalog's UUID, with the same options.
 func (c *Collection) Locals(owners []string, locals []Local) (bad [][]byte) {
 	var options []struct {
 		doc    []byte
@@ -199,7 +200,7 @@ next:
 	return bad
 }
 
-// sameFields compares two documents whatever the order of their fields.
+// sameFields compares two documents regardless of the order of their fields.
 func sameFields(a, b []byte) bool {
 	if value.Count(a) != value.Count(b) {
 		return false
@@ -275,7 +276,7 @@ func (c *Collection) Indexes(locals []Local) (bad [][]byte) {
 	return bad
 }
 
-// differing notes the fields of a that b has otherwise.
+// differing records the fields of a whose values differ in b.
 func differing(out map[string]bool, a, b []byte) {
 	for k, v := range value.Elements(a) {
 		if !value.Equal(v, value.Lookup(b, k)) {

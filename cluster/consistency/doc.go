@@ -1,5 +1,5 @@
-// Package consistency compares what the sharding catalog says of a collection with itself and with what the shards have. Its functions
-// take documents as they are stored, and return the inconsistencies that checkMetadataConsistency reports; they read nothing themselves.
+// Package consistency checks that a collection's entries in the sharding catalog agree with each other and with the shards. Its
+// functions take stored documents, and return the inconsistencies that checkMetadataConsistency reports; they read nothing themselves.
 //
 //	Coordinators.runCheckConsistency ── config.collections, chunks, tags ──► Collection.RoutingTable, Zones
 //	                                 └─ listCollections, listIndexes ──────► Collection.Locals, Indexes, Misplaced

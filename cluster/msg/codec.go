@@ -220,7 +220,7 @@ func (c *codec) command(name string, k Kind, get func() value.Value, set func(va
 		c.dst = value.Append(c.dst, name, get())
 	case parsing:
 		if len(c.elems) == 0 || string(c.elems[0].key) != name {
-			c.fail(mongoerr.New(mongoerr.CommandNotFound, "the message is no "+name))
+			c.fail(mongoerr.New(mongoerr.CommandNotFound, "the message is not of type "+name))
 			return
 		}
 		if v, ok := c.take(name, k, required); ok {

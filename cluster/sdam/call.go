@@ -12,7 +12,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// maxRetries is how often a call that may have run is sent again after its member failed it.
+// maxRetries limits how often a call that may have run is sent again after a failure of its member.
 const maxRetries = 3
 
 // Call implements cluster.Peer by calling the primary.
@@ -52,7 +52,7 @@ func (s *Set) CallOn(ctx context.Context, p *cluster.ReadPreference, m *wire.Mes
 			}
 		}
 		if ctx.Err() != nil || mongoerr.CodeOf(err) == mongoerr.PooledConnectionAcquisitionExceededTimeLimit {
-			return answer(out, reply, dst, err) // the caller's time is over, or its turn did not come: this says nothing about the member
+			return answer(out, reply, dst, err) // the caller's time is over, or no connection became free: this says nothing about the member
 		}
 		s.failed(srv, reply, err)
 		again := false

@@ -2,21 +2,21 @@ package sdam
 
 import "github.com/shoaldb/shoal/wire"
 
-// Matching is how the least number of connections to the members of a set follows that of another member, so that there are enough when
-// that member's calls come to them (ShardingTaskExecutorPoolReplicaSetMatching).
+// Matching is the rule by which the minimum number of connections to the members of a set follows that of another member, so that there
+// are enough if they take over that member's calls (ShardingTaskExecutorPoolReplicaSetMatching).
 type Matching string
 
-// The ways of matching.
+// The rules.
 const (
 	MatchNothing Matching = "disabled"
 	MatchPrimary Matching = "matchPrimaryNode" // secondaries that may become primary have as many as the primary
 	MatchBusiest Matching = "matchBusiestNode" // all have as many as are in use with the busiest member
 )
 
-// Match sets where the way of matching is found from now on.
+// Match sets the function that returns the rule to use.
 func (ms *Monitors) Match(how func() Matching) { ms.matching.Store(&how) }
 
-// Matching returns the way of matching in force.
+// Matching returns the current rule.
 func (ms *Monitors) Matching() Matching {
 	if how := ms.matching.Load(); how != nil {
 		return (*how)()
@@ -24,7 +24,7 @@ func (ms *Monitors) Matching() Matching {
 	return MatchNothing
 }
 
-// Follow returns how many connections the members of the monitored sets are to have at least, given how many there are (wire.PoolOptions).
+// Follow returns the minimum number of connections to each member of the monitored sets, given the current numbers (wire.PoolOptions).
 func (ms *Monitors) Follow(load map[string]wire.HostLoad) map[string]int {
 	how := ms.Matching()
 	if how == MatchNothing {

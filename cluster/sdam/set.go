@@ -131,8 +131,8 @@ func (s *Set) sever(host string) {
 //
 // Invariant: no call waits much longer for a member that the set has replaced than the check takes (member.patience).
 // Hazard: the connections of a stopped process stay open, and its streamed hello is merely late; only the other
-// members' word, that there is a newer primary, tells it apart from an idle one. Calls that were sent to it would
-// wait for the heartbeat and its time-out, twenty seconds, although the new primary could answer them.
+// members' reports of a newer primary distinguish it from an idle one. Calls that were sent to it would wait for the
+// heartbeat and its time-out, twenty seconds, although the new primary could execute them.
 //
 // Rejected: cutting its connections as soon as another primary is seen. An orderly step-down looks the same from
 // here, and its last replies, which are on their way, would be lost: a write that was acknowledged would become one

@@ -1,11 +1,10 @@
 // Package turns shares processors between the writers of a node and the many streams that follow them.
 //
-// Each look for new events costs a stream a little, and each answer more, however few events it has: the reply, the client's next
-// request and the work for both. Streams that look after every single event take most of the processors from the writers, and a stream that
-// looks twice as often only finds half as much each time. Turns grants looks at the rate that a share of the processors allows; a stream that comes when there are none
-// left waits for its turn, and finds more. While streams look rarely, or nobody writes, none waits. While tasks wait for a
-// processor, streams are granted a third of an answer for each event written: an answer then has three events or more. A stream that asks for
-// little, whatever was spent before, does not wait.
+// Each check for new events (a look) has a small cost, and each answer a larger one, however few events it has: the reply, the client's next request and the
+// work for both. Streams that check after every single event would take most of the processor time from the writers, and a stream that checks twice as often
+// only finds half as many events each time. Turns grants looks at a rate that corresponds to a share of the processors; a stream that exceeds it waits for its
+// turn, and then finds more events. While streams look rarely, or nothing is written, none waits. While tasks wait for a processor, streams are granted a third
+// of an answer for each event written, so that an answer has three events or more. A stream with a low demand does not wait, whatever was spent before.
 //
 // Invariants
 //

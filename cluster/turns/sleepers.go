@@ -5,7 +5,8 @@ import (
 	"sync"
 )
 
-// Sleepers are streams that wait for something new, by keys: those of a key are woken together, when it is their turn.
+// Sleepers manages streams that wait for new events, grouped by keys: the streams of a key are woken together, when it
+// is their turn.
 type Sleepers struct {
 	turns *Turns
 	mu    struct {
@@ -22,7 +23,7 @@ type sleepers struct {
 	queued  bool          // they look when it is their turn
 }
 
-// NewSleepers returns nobody.
+// NewSleepers returns Sleepers without streams.
 func NewSleepers(t *Turns) *Sleepers {
 	s := &Sleepers{turns: t}
 	s.mu.keys = map[string]*sleepers{}
@@ -36,7 +37,7 @@ func (s *Sleepers) Enter(key string) {
 	s.mu.Unlock()
 }
 
-// Leave is the reverse of Enter. The last one of a key wakes whoever still waits for it.
+// Leave undoes Enter. The last one for a key wakes all that still wait for it.
 func (s *Sleepers) Leave(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,14 +59,14 @@ func (s *Sleepers) of(key string) *sleepers {
 	return w
 }
 
-// Soon has the streams of a key look at what is new: now, or when it is their turn.
+// Soon makes the streams of a key check for new events: now, or when it is their turn.
 func (s *Sleepers) Soon(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.soon(key)
 }
 
-// SoonWhere is Soon for all keys that f picks.
+// SoonWhere is Soon for all keys for which f returns true.
 func (s *Sleepers) SoonWhere(f func(key string) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,7 +97,8 @@ func (s *Sleepers) soon(key string) {
 	})
 }
 
-// NowWhere has the streams of all keys that f picks look at once, whatever their turn: something has happened to all of them.
+// NowWhere makes the streams of all keys for which f returns true check at once, without waiting for a turn. It is for events
+// that concern all of them.
 func (s *Sleepers) NowWhere(f func(key string) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,8 +109,8 @@ func (s *Sleepers) NowWhere(f func(key string) bool) {
 	}
 }
 
-// wake ends the wait of a key's streams, which pay for an answer beforehand: else all that queue would be woken before the first has
-// answered. s.mu must be held.
+// wake ends the wait of a key's streams, which pay for an answer in advance: otherwise all queued streams would be woken before the
+// first has answered. s.mu must be held.
 func (s *Sleepers) wake(key string) {
 	w := s.mu.keys[key]
 	w.queued = false
@@ -119,9 +121,9 @@ func (s *Sleepers) wake(key string) {
 	}
 }
 
-// Wait returns when the key is woken, when asks gives something, or ctx ends; without waiting where there is something new and it is
-// the caller's turn. isNew is asked under a lock that Soon takes: what is made known before Soon is not missed. paid says that the
-// key was woken, and has paid for an answer.
+// Wait returns when the key is woken, when asks is ready, or when ctx ends; at once if isNew returns true and it is the caller's
+// turn. isNew is called under a lock that Soon takes, so that events that are published before Soon are not missed. paid reports
+// that the key was woken and has paid for an answer.
 func (s *Sleepers) Wait(ctx context.Context, key string, asks <-chan struct{}, isNew func() bool) (paid bool, err error) {
 	s.mu.Lock()
 	missed := isNew()
@@ -154,7 +156,7 @@ func (s *Sleepers) Wait(ctx context.Context, key string, asks <-chan struct{}, i
 	return false, err
 }
 
-// Bill is what one stream owes for its looks. One goroutine uses it at a time.
+// Bill accounts for the looks of one stream. One goroutine uses it at a time.
 type Bill struct {
 	turns *Turns
 	owed  int
@@ -164,10 +166,10 @@ type Bill struct {
 // NewBill returns the bill of one more stream.
 func (s *Sleepers) NewBill() Bill { return Bill{turns: s.turns} }
 
-// Paid notes what Wait said.
+// Paid records the result of Wait.
 func (b *Bill) Paid(paid bool) { b.paid = paid }
 
-// Looked notes a look: the size of the answer that it led to, 0 where it found nothing.
+// Looked records a look, with the size of the resulting answer; 0 if there was none.
 func (b *Bill) Looked(size int) {
 	b.owed += Look
 	if size > 0 {
@@ -179,7 +181,7 @@ func (b *Bill) Looked(size int) {
 	b.paid = false
 }
 
-// Settle pays what is owed.
+// Settle charges the outstanding costs.
 func (b *Bill) Settle() {
 	if b.owed != 0 {
 		b.turns.Spend(b.owed)
@@ -187,7 +189,7 @@ func (b *Bill) Settle() {
 	}
 }
 
-// Turn settles, and reports whether the stream may look now.
+// Turn settles the bill, and reports whether the stream may look now.
 func (b *Bill) Turn() bool {
 	b.Settle()
 	return b.turns.Open(Look + Answer)

@@ -16,7 +16,8 @@ const (
 	Bytes  = 4 << 10   // the bytes of an answer that cost as much as a look
 	most   = 2000 * 16 // granted per processor and second: 2000 small answers
 	least  = 125 * 16  // the same while writers wait for processors
-	// share is what streams are granted for each event written while writers wait for processors: a third of an answer.
+	// share is the amount that streams are granted for each event written while writers wait for processors: a third of
+	// an answer.
 	share = (Look + Answer) / 3.0
 	burst = 0.1 // seconds of the rate that can be saved up
 	// quiet is the time after the last write after which the node counts as idle.
@@ -70,7 +71,7 @@ func (t *Turns) Wrote(events int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
-	t.settle(now) // by when was written before
+	t.settle(now) // according to the writes before this one
 	t.mu.wrote = now
 	t.mu.events += events
 	if past := now.Sub(t.mu.measure); past >= every {
@@ -144,8 +145,8 @@ func (t *Turns) affordable(now time.Time, cost float64) bool {
 	return t.mu.saved > 0 || now.Sub(t.mu.wrote) > quiet || t.mu.spent+t.mu.spentBefore+t.mu.queued+cost < t.mu.rate*burst
 }
 
-// settle adds what has been given since. On an idle node streams take nothing from anybody: they begin anew with everything saved up, or
-// what they have done behind a burst would make the first events after the pause late.
+// settle adds the amount granted since the last call. On an idle node streams compete with nobody, so they start again with a full
+// account: otherwise an overdraft from an earlier burst would delay the first events after the pause.
 func (t *Turns) settle(now time.Time) {
 	if now.Sub(t.mu.wrote) > quiet {
 		t.mu.saved, t.mu.at = t.mu.rate*burst, now

@@ -86,7 +86,7 @@ func (x *analysis) parse() (character, distribution bool, err error) {
 	return character, distribution, err
 }
 
-// command returns a command with the client's read preference.
+// command returns a message as a command with the client's read preference.
 func (x *analysis) command(m msg.Message) []byte {
 	if p := value.Lookup(x.op.Req.Body, "$readPreference"); p.T == value.Document {
 		return msg.Doc(m, value.F("$readPreference", p))

@@ -12,21 +12,21 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Deployment is where the commands of the analysis go.
+// Deployment provides the servers to which the commands of an analysis are sent.
 type Deployment interface {
-	// Supports refuses a command on a server that does not run it: a standalone one, or a shard.
+	// Supports returns an error on a server that does not run the command: a standalone one, or a shard.
 	Supports(what string) error
-	// Data runs commands on collections as a client of the deployment does.
+	// Data returns a peer that runs commands on collections as a client of the deployment does.
 	Data() cluster.Peer
-	// Config is the server that stores the configurations.
+	// Config returns the server that stores the configurations.
 	Config() cluster.Peer
-	// Keepers are the servers that store samples.
+	// Keepers returns the servers that store samples.
 	Keepers(ctx context.Context) ([]cluster.Peer, error)
-	// Owner is one server that has documents of a collection.
+	// Owner returns one of the servers that have documents of a collection.
 	Owner(op *command.Op, ns string) (cluster.Peer, error)
 }
 
-// Analyzer runs the commands.
+// Analyzer implements configureQueryAnalyzer and analyzeShardKey.
 type Analyzer struct {
 	d      Deployment
 	params *cluster.Params
@@ -50,7 +50,7 @@ func (a *Analyzer) Specs() []command.Spec {
 	}
 }
 
-// collection is what the commands need to know of a collection.
+// collection has the properties of a collection that the commands need.
 type collection struct {
 	ns, db, name string
 	uuid         value.Value
@@ -58,7 +58,7 @@ type collection struct {
 	collated     bool // by default strings are not compared byte by byte
 }
 
-// inspect finds the collection that a command is about, and refuses those that it does not run on.
+// inspect finds the command's collection, and returns an error if it cannot be analyzed.
 func (a *Analyzer) inspect(op *command.Op) (c collection, err error) {
 	what := op.Req.Spec.Name
 	if err := a.d.Supports(what); err != nil {
@@ -94,12 +94,12 @@ func (a *Analyzer) inspect(op *command.Op) (c collection, err error) {
 	return c, nil
 }
 
-// collates reports whether a collation compares strings otherwise than byte by byte.
+// collates reports whether a collation compares strings in any way other than byte by byte.
 func collates(v value.Value) bool {
 	return v.T == value.Document && value.Count(v.Doc()) > 0 && value.Lookup(v.Doc(), "locale").Str() != "simple"
 }
 
-// maxRate bounds samplesPerSecond.
+// maxRate is the maximum of samplesPerSecond.
 const maxRate = 50
 
 // runConfigure stores the configuration of a collection.
@@ -142,7 +142,8 @@ func (a *Analyzer) runConfigure(op *command.Op, dst []byte) ([]byte, error) {
 	return value.Append(dst, "newConfiguration", describe(value.NewString(mode), rate)), nil
 }
 
-// stillThere looks for a collection once more: if it was dropped or renamed before its configuration was stored, nothing has removed that.
+// stillThere checks again that the collection exists, and removes its configuration if not: a drop or rename that came before the
+// configuration was stored could not remove it.
 func (a *Analyzer) stillThere(op *command.Op, c collection) error {
 	now, err := a.inspect(op)
 	if err == nil && value.Compare(now.uuid, c.uuid) != 0 {
@@ -168,7 +169,7 @@ func describe(mode, rate value.Value) value.Value {
 	return value.NewDocument(value.Doc(f...))
 }
 
-// configuration returns the update pipeline that makes a stored configuration. One that only gets another rate keeps its start.
+// configuration returns the update pipeline that stores a configuration. A change of only the rate keeps the start time.
 func configuration(c collection, mode string, rate value.Value) []byte {
 	doc := func(f ...value.Field) value.Value { return value.NewDocument(value.Doc(f...)) }
 	list := func(v ...value.Value) value.Value { return value.NewArray(value.ArrayOf(v...)) }
@@ -183,14 +184,14 @@ func configuration(c collection, mode string, rate value.Value) []byte {
 		doc(value.F("$unset", str("stopTime"))))
 }
 
-// Queries counts the queries that a service runs a second, between calls.
+// Queries measures the rate of a service's queries between two calls.
 type Queries struct {
 	Service *command.Service
 	seen    int64
 	at      time.Time
 }
 
-// Rate returns the queries a second since the last call.
+// Rate returns the number of queries per second since the last call.
 func (q *Queries) Rate() float64 {
 	now, n := time.Now(), q.Service.QueriesRun()
 	took := now.Sub(q.at).Seconds()
@@ -202,7 +203,7 @@ func (q *Queries) Rate() float64 {
 	return rate
 }
 
-// Ask asks the server that stores the configurations for a sampler's share of them.
+// Ask requests a sampler's share of the configurations from the server that stores them.
 func Ask(ctx context.Context, of cluster.Peer, sampler string, queries float64) ([]sampling.Configuration, error) {
 	reply, err := cluster.Run(ctx, of, msg.Doc(&msg.RefreshQueryAnalyzer{Sampler: sampler, Queries: value.NewDouble(queries)}))
 	if err != nil {

@@ -15,13 +15,13 @@ import (
 type index struct {
 	name   string
 	unique bool // its fields are those of the key, and no two documents have the same values
-	exact  bool // it begins with the key as it is, and so serves as shard key index
+	exact  bool // it begins with the exact key, and so can be the shard key index
 }
 
 // supportingIndex returns the best index that begins with the fields of the key, whether hashed or not; nil if there is none.
 func (x *analysis) supportingIndex() (best *index, err error) {
 	if x.coll.clustered && len(x.key.Parts) == 1 && x.key.Parts[0].Path == "_id" && !x.key.Parts[0].Hashed {
-		best = &index{unique: true} // records are in its order
+		best = &index{unique: true} // a clustered collection is in its order
 	}
 	docs, err := cluster.FindAll(x.op, x.d.Data(), x.coll.db, x.command(&msg.ListIndexes{DB: x.coll.db, Coll: x.coll.name}))
 	if err != nil {
@@ -43,14 +43,14 @@ func (x *analysis) supportingIndex() (best *index, err error) {
 	return best, nil
 }
 
-// multikey reports whether an index has several keys for some documents: such a one supports no shard key.
+// multikey reports whether an index has several keys for some documents, so that it cannot support a shard key.
 func (x *analysis) multikey(name string) (bool, error) {
 	find := msg.Doc(&msg.Find{NS: x.coll.ns, Hint: value.NewString(name)})
 	plan, err := cluster.Run(x.op, x.d.Data(), x.command(&msg.Explain{DB: x.coll.db, Command: find, Verbosity: value.NewString("queryPlanner")}))
 	return err == nil && saysMultikey(plan), err
 }
 
-// saysMultikey looks for an index scan of a multikey index in a plan.
+// saysMultikey reports whether a plan scans a multikey index.
 func saysMultikey(plan []byte) bool {
 	for k, v := range value.Elements(plan) {
 		switch {
@@ -85,7 +85,7 @@ func (x *analysis) supports(spec []byte) *index {
 	return out
 }
 
-// shardKey returns the expression of the key of a document: a field for each of the key's.
+// shardKey returns the expression for a document's key: a document with one field for each of the key's fields.
 func (x *analysis) shardKey() value.Value {
 	var f []value.Field
 	for i, p := range x.key.Parts {
@@ -107,7 +107,7 @@ func (x *analysis) values(doc []byte) []value.Value {
 	return out
 }
 
-// share returns the share of the documents that is looked at.
+// share returns the fraction of the documents that is sampled.
 func (x *analysis) share(total int64) float64 {
 	if x.rate > 0 {
 		return x.rate
@@ -148,7 +148,7 @@ func (x *analysis) characteristics(idx *index, stats []byte) ([]byte, error) {
 	return value.End(value.Append(dst, "monotonicity", value.NewDocument(mono)), m), nil
 }
 
-// frequencies counts how often the values of the key are: {docs, distinct, most: [{v, n}]}; nil if no document was looked at.
+// frequencies counts the values of the key: {docs, distinct, most: [{v, n}]}; nil if no document was sampled.
 func (x *analysis) frequencies(share float64) ([]byte, error) {
 	doc := func(f ...value.Field) value.Value { return value.NewDocument(value.Doc(f...)) }
 	var stages []value.Value
@@ -169,7 +169,7 @@ func (x *analysis) frequencies(share float64) ([]byte, error) {
 	return docs[0], nil
 }
 
-// mostBytes bounds what mostCommonValues take of the reply.
+// mostBytes limits the size of mostCommonValues in the reply.
 const mostBytes = 15 << 20
 
 func (x *analysis) mostCommon(found value.Value) []byte {
@@ -185,7 +185,7 @@ func (x *analysis) mostCommon(found value.Value) []byte {
 	return value.ArrayOf(out...)
 }
 
-// monotonicity tells whether the key grows or falls with the order in which documents were inserted.
+// monotonicity returns whether the key increases or decreases in the order of insertion.
 func (x *analysis) monotonicity(idx *index, share float64, distinct int64) ([]byte, error) {
 	kind := func(s string) []byte { return value.Doc(value.F("type", value.NewString(s))) }
 	switch h := x.key.HashedIndex(); {
@@ -208,7 +208,8 @@ func (x *analysis) monotonicity(idx *index, share float64, distinct int64) ([]by
 	return value.Doc(value.F("recordIdCorrelationCoefficient", value.NewDouble(r)), value.F("type", value.NewString(s))), nil
 }
 
-// correlation returns the correlation coefficient of the place of distinct values in the index and the record ids, on one server.
+// correlation returns the correlation coefficient of the positions of distinct values in the index and their record ids, on one
+// server.
 func (x *analysis) correlation(idx *index, share float64) (float64, error) {
 	p, err := x.d.Owner(x.op, x.coll.ns)
 	if err != nil {
@@ -242,7 +243,7 @@ func (x *analysis) correlation(idx *index, share float64) (float64, error) {
 	return c.coefficient(), err
 }
 
-// pearson correlates the numbers that are added with their places.
+// pearson computes the correlation of the added numbers with their positions.
 type pearson struct{ n, meanX, meanY, xx, yy, xy float64 }
 
 func (p *pearson) add(y float64) {

@@ -11,7 +11,7 @@ import (
 
 // tally counts where sampled queries of one kind would have gone.
 type tally struct {
-	names                               []string // the commands, as they are reported
+	names                               []string // the names of the commands in the reply
 	byName                              map[string]int64
 	total, single, multi, scatter       int64
 	ranges                              []int64
@@ -22,7 +22,7 @@ func newTally(ranges int, names ...string) *tally {
 	return &tally{names: names, byName: map[string]int64{}, ranges: make([]int64, ranges)}
 }
 
-// query is what decides where a sampled query goes.
+// query has the parts of a sampled query that determine which ranges it targets.
 type query struct {
 	filter   []byte
 	collated bool
@@ -81,7 +81,7 @@ func (x *analysis) samples(coll string) []byte {
 	return cluster.Find{NS: "config." + coll, Filter: value.Doc(value.F("collectionUuid", x.coll.uuid)), BatchSize: 10000}.Doc()
 }
 
-// splitPoints draws documents and returns keys that divide them into ranges of about the same number.
+// splitPoints samples documents and returns keys that divide them into ranges of about equal numbers.
 func (x *analysis) splitPoints() ([][]value.Value, error) {
 	ranges := x.params.Int("analyzeShardKeyNumRanges")
 	size := ranges * x.params.Int("analyzeShardKeyNumSamplesPerRange")
@@ -141,7 +141,7 @@ func (x *analysis) count(reads, writes *tally, splits [][]value.Value, doc []byt
 	x.place(to, splits, q)
 }
 
-// place counts the ranges that a query goes to.
+// place counts the ranges that a query targets.
 func (x *analysis) place(t *tally, splits [][]value.Value, q query) {
 	if key, ok := targeting.ExactKey(x.key, q.filter, q.collated); ok {
 		t.single++
@@ -159,7 +159,7 @@ func (x *analysis) place(t *tally, splits [][]value.Value, q query) {
 		all = all || r.Low[0].T == value.MinKey && r.High[0].T == value.MaxKey
 		for i, last := rangeOf(splits, r.Low), rangeOf(splits, r.High); i <= last; i++ {
 			if i > 0 && i == last && !r.HighIncl && cluster.CompareKeys(r.High, splits[i-1]) == 0 && i > rangeOf(splits, r.Low) {
-				break // the range ends where this one begins
+				break // the query's range ends where this one begins
 			}
 			hit[i] = true
 		}
@@ -181,7 +181,7 @@ func rangeOf(splits [][]value.Value, key []value.Value) int {
 	return sort.Search(len(splits), func(i int) bool { return cluster.CompareKeys(splits[i], key) > 0 })
 }
 
-// countDiff counts a sampled update that has changed the key.
+// countDiff counts a sampled update if it has changed the key.
 func (x *analysis) countDiff(t *tally, doc []byte) {
 	diff := value.Lookup(doc, "diff").Doc()
 	for _, p := range x.key.Parts {
@@ -192,7 +192,7 @@ func (x *analysis) countDiff(t *tally, doc []byte) {
 	}
 }
 
-// doc returns the tally as the command reports it. writes is the tally itself for one of writes.
+// doc returns the tally in the form of the reply. writes is the tally itself if it counts writes, else nil.
 func (t *tally) doc(what string, writes *tally) []byte {
 	size := []value.Field{value.F("total", value.NewInt64(t.total))}
 	for _, n := range t.names {

@@ -3,7 +3,7 @@
 //
 //	find, aggregate, distinct ──Admit──► (runs, getMore after getMore) ──Record──► partition ──Docs──► $queryStats
 //	                              │                                              │
-//	                        rate limit: none, all, n a second             least recently used go
+//	                        rate limit: none, all, n a second             least recently used are dropped
 //
 // Invariants
 //

@@ -4,7 +4,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// readCommand returns what is stored of a reading command: {filter, collation, let}.
+// readCommand returns the stored form of a read command: {filter, collation, let}.
 func readCommand(q *Query) []byte {
 	filter := value.Lookup(q.Body, "query")
 	switch q.Name {
@@ -30,14 +30,15 @@ func readCommand(q *Query) []byte {
 	return value.End(out, m)
 }
 
-// ofSender are the fields of a command that say who sent it and how it runs, not what it does.
+// ofSender has the fields of a command that describe its sender and its execution, but do not affect which documents it
+// matches.
 var ofSender = map[string]bool{
 	"lsid": true, "txnNumber": true, "stmtId": true, "stmtIds": true, "autocommit": true, "startTransaction": true, "$clusterTime": true, "$client": true, "$audit": true,
 	"$configTime": true, "$topologyTime": true, "shardVersion": true, "databaseVersion": true, "sampleId": true, "writeConcern": true, "readConcern": true,
 	"maxTimeMS": true, "comment": true, "$readPreference": true, "apiVersion": true, "apiStrict": true, "apiDeprecationErrors": true, "clientOperationKey": true,
 }
 
-// modifyCommand returns what is stored of a findAndModify.
+// modifyCommand returns the stored form of a findAndModify.
 func modifyCommand(body []byte) []byte {
 	out, m := value.Begin(nil)
 	for k, v := range value.Elements(body) {
@@ -51,7 +52,7 @@ func modifyCommand(body []byte) []byte {
 	return value.End(out, m)
 }
 
-// writeCommand returns an update or delete with one of its statements alone.
+// writeCommand returns an update or delete with only one of its statements.
 func writeCommand(q *Query, st []byte) []byte {
 	out, m := value.Begin(nil)
 	for k, v := range value.Elements(q.Body) {
@@ -63,7 +64,7 @@ func writeCommand(q *Query, st []byte) []byte {
 	return value.End(out, m)
 }
 
-// bulkCommand returns an operation of a bulkWrite as the update or delete that it stands for.
+// bulkCommand returns an operation of a bulkWrite as the equivalent update or delete.
 func bulkCommand(q *Query, name, ns string, op []byte) []byte {
 	st, m := value.Begin(nil)
 	for k, v := range value.Elements(op) {

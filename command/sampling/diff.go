@@ -2,8 +2,8 @@ package sampling
 
 import "github.com/shoaldb/shoal/query/value"
 
-// Diff tells which fields differ between two versions of a document: {name: "i"} for one that is new, "d" for one that is gone, "u" for another
-// value, and a document of the same form where both values are documents. Values are not stored.
+// Diff returns the fields that differ between two versions of a document: {name: "i"} for a new field, "d" for a removed one, "u" for a changed
+// value, and a document of the same form if both values are documents. It contains no values.
 func Diff(old, next []byte) []byte {
 	out, m := value.Begin(nil)
 	for k, a := range value.Elements(old) {

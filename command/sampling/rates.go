@@ -7,8 +7,8 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// Rates divides the configured rates among the samplers: each gets a share by the queries that it has reported. It is kept by the primary
-// that stores the configurations, and begins anew with every primary.
+// Rates divides the configured rates among the samplers, in proportion to the queries that they report. The primary that stores the
+// configurations keeps it in memory, so a new primary starts with an empty one.
 type Rates struct {
 	mu       sync.Mutex
 	samplers map[string]report
@@ -19,7 +19,8 @@ type report struct {
 	at      time.Time
 }
 
-// Share notes what a sampler reports, and returns its share of every rate. A sampler that has not reported for the given time has none.
+// Share records a sampler's report, and returns its share of every rate. A sampler that has not reported for the given time has no
+// share.
 func (r *Rates) Share(name string, queries float64, now time.Time, patience time.Duration) float64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -51,7 +52,7 @@ func ParseConfigurations(docs [][]byte) (out []Configuration) {
 	return out
 }
 
-// Doc returns a stored configuration as a sampler with a share of its rate gets it.
+// Doc returns a stored configuration in the form for a sampler with the given share of the rate.
 func Doc(stored []byte, share float64) []byte {
 	return value.Doc(value.F("ns", value.Lookup(stored, "_id")), value.F("collectionUuid", value.Lookup(stored, "collUuid")),
 		value.F("samplesPerSecond", value.NewDouble(value.Lookup(stored, "samplesPerSecond").AsFloat64()*share)), value.F("startTime", value.Lookup(stored, "startTime")))

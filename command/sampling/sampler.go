@@ -18,7 +18,7 @@ const (
 	Diffs          = "sampledQueriesDiff"
 )
 
-// Configuration is what a sampler is to sample of one collection.
+// Configuration has a sampler's settings for one collection.
 type Configuration struct {
 	NS      string
 	UUID    value.Value
@@ -53,7 +53,7 @@ type source struct {
 
 type counts struct{ reads, writes, readBytes, writeBytes atomic.Int64 }
 
-// sample is a document that waits to be stored.
+// sample is a buffered document.
 type sample struct {
 	ns   string
 	coll string
@@ -68,7 +68,7 @@ func New(params *cluster.Params, now func() time.Time) *Sampler {
 // On reports whether any collection is sampled.
 func (s *Sampler) On() bool { return s != nil && s.table.Load() != nil }
 
-// Install replaces the configurations. What a collection has been sampled so far stays, as long as its UUID is the same.
+// Install replaces the configurations. The counts of a collection are kept as long as its UUID is the same.
 func (s *Sampler) Install(list []Configuration) {
 	if len(list) == 0 {
 		s.table.Store(nil)
@@ -97,10 +97,10 @@ func (s *Sampler) Install(list []Configuration) {
 	s.table.Store(&next)
 }
 
-// burst is how many seconds of unused rate a collection may catch up with.
+// burst is the number of seconds whose unused rate a collection may use later.
 const burst = 2
 
-// admit takes a token of the collection's rate.
+// admit takes a token from the collection's rate limiter; false if there is none.
 func (x *source) admit(now time.Time) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -120,8 +120,8 @@ type Query struct {
 	Seqs     []wire.Sequence
 }
 
-// Sample samples a query if its turn has come. If the query is a write whose changes are sampled too, it returns the command with the
-// sample's id in the statement; else nil.
+// Sample samples a query if the rate allows it. If the query is a write whose changes are to be sampled, too, it returns the command
+// with the sample's id in the statement; else nil.
 func (s *Sampler) Sample(q *Query) *Query {
 	t := s.table.Load()
 	if t == nil {
@@ -161,10 +161,11 @@ func newID() []byte {
 	return id[:]
 }
 
-// listOf names the list of statements of a command.
+// listOf maps commands to the field that has their list of statements.
 var listOf = map[string]string{"update": "updates", "delete": "deletes", "bulkWrite": "ops"}
 
-// sampleStatement samples one statement of an update or a delete, drawn at random: others have their turn in other commands.
+// sampleStatement samples one statement of an update or a delete, chosen at random, so that all statements of many commands
+// are equally likely.
 func (s *Sampler) sampleStatement(x *source, id value.Value, q *Query) *Query {
 	list := statements(q, listOf[q.Name])
 	if len(list) == 0 {
@@ -178,7 +179,7 @@ func (s *Sampler) sampleStatement(x *source, id value.Value, q *Query) *Query {
 	return withID(q, list, i, id)
 }
 
-// sampleBulk samples one operation of a bulkWrite, drawn at random.
+// sampleBulk samples one operation of a bulkWrite, chosen at random.
 func (s *Sampler) sampleBulk(t map[string]*source, q *Query) *Query {
 	ops, infos := statements(q, "ops"), statements(q, "nsInfo")
 	if len(ops) == 0 {
@@ -204,7 +205,7 @@ func (s *Sampler) sampleBulk(t map[string]*source, q *Query) *Query {
 	return withID(q, ops, i, id)
 }
 
-// withID returns a command in which one statement has the sample's id.
+// withID returns a copy of the command in which one statement has the sample's id.
 func withID(q *Query, list [][]byte, i int, id value.Value) *Query {
 	field := listOf[q.Name]
 	st := append(append([]byte(nil), list[i][:len(list[i])-1]...), value.Append(nil, "sampleId", id)...)
@@ -225,7 +226,7 @@ func withID(q *Query, list [][]byte, i int, id value.Value) *Query {
 	return out
 }
 
-// expiry returns when what is sampled now expires.
+// expiry returns the time at which a sample taken now expires.
 func (s *Sampler) expiry() value.Value {
 	return value.NewTime(s.now().Add(time.Duration(s.params.Int("queryAnalysisSampleExpirationSecs")) * time.Second))
 }
@@ -248,13 +249,13 @@ func (s *Sampler) keep(x *source, id value.Value, name string, cmd []byte, write
 	}
 }
 
-// NoteDiff buffers which fields a sampled update has changed.
+// NoteDiff buffers the Diff of a sampled update.
 func (s *Sampler) NoteDiff(ns string, uuid [16]byte, id value.Value, diff []byte) {
 	s.buffer(sample{ns, Diffs, value.Doc(value.F("_id", id.Clone()), value.F("ns", value.NewString(ns)), value.F("collectionUuid", value.NewBinary(4, uuid[:])),
 		value.F("diff", value.NewDocument(diff)), value.F("expireAt", s.expiry()))})
 }
 
-// buffer adds a document to those that wait to be stored, if there is room.
+// buffer adds a document to the buffer, if there is room.
 func (s *Sampler) buffer(d sample) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -266,7 +267,7 @@ func (s *Sampler) buffer(d sample) bool {
 	return true
 }
 
-// take removes and returns what waits.
+// take empties the buffer and returns its contents.
 func (s *Sampler) take() []sample {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -275,7 +276,7 @@ func (s *Sampler) take() []sample {
 	return out
 }
 
-// Tasks describes the collections that are sampled, as $currentOp shows them.
+// Tasks returns the descriptions of the sampled collections for $currentOp.
 func (s *Sampler) Tasks(time.Time) (out [][]value.Field) {
 	t := s.table.Load()
 	if t == nil {

@@ -18,17 +18,17 @@ func cutDot(s string) (head, rest string) {
 
 func split(ns string) (db, coll string) { return cutDot(ns) }
 
-// Backend is what a sampler's work depends on.
+// Backend connects a sampler to the servers that it depends on.
 type Backend interface {
-	// Refresh returns the sampler's share of the configurations; nil where this process is none of the samplers.
+	// Refresh returns the sampler's share of the configurations; nil if this process does not sample.
 	Refresh(ctx context.Context) ([]Configuration, error)
 	// Keeper returns the server that stores the samples of a collection.
 	Keeper(ctx context.Context, ns string) (cluster.Peer, error)
-	// Warn logs an error that no client receives.
+	// Warn logs an error that is not returned to any client.
 	Warn(msg string, err error)
 }
 
-// tick is how soon a changed interval takes effect.
+// tick is the maximum delay until a changed interval takes effect.
 const tick = 250 * time.Millisecond
 
 // Run refreshes the configurations and stores samples at the intervals of the parameters, until ctx ends.
@@ -61,16 +61,16 @@ func (s *Sampler) Run(ctx context.Context, b Backend) {
 	}
 }
 
-// patience is how long a sampler waits for other servers.
+// patience limits the time that a sampler waits for other servers.
 const patience = 30 * time.Second
 
-// lastPatience is how long a process that ends waits for its samples to be stored.
+// lastPatience limits the time that a shutdown waits for samples to be stored.
 const lastPatience = 2 * time.Second
 
-// StoreAtStop has Stop store what is buffered.
+// StoreAtStop makes Stop store the buffered samples.
 func (s *Sampler) StoreAtStop(b Backend) { s.last = b }
 
-// Stop stores what is buffered, when its service is about to end.
+// Stop stores the buffered samples when the service is about to stop.
 func (s *Sampler) Stop() {
 	if s == nil || s.last == nil {
 		return
@@ -82,7 +82,7 @@ func (s *Sampler) Stop() {
 	}
 }
 
-// refresh fetches the configurations. If that fails, sampling goes on as before.
+// refresh fetches the configurations. If that fails, sampling continues unchanged.
 func (s *Sampler) refresh(ctx context.Context, b Backend) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -91,7 +91,7 @@ func (s *Sampler) refresh(ctx context.Context, b Backend) {
 	}
 }
 
-// Flush stores what is buffered. What cannot be stored now is buffered again.
+// Flush stores the buffered samples. Those that cannot be stored are buffered again.
 func (s *Sampler) Flush(ctx context.Context, b Backend) (err error) {
 	type place struct{ ns, coll string }
 	groups := map[place][]sample{}
@@ -105,7 +105,7 @@ func (s *Sampler) Flush(ctx context.Context, b Backend) (err error) {
 			e = s.store(ctx, to, p.coll, docs)
 		}
 		if e == nil || mongoerr.CodeOf(e) == mongoerr.NamespaceNotFound {
-			continue // samples of a database that is gone are, too
+			continue // the samples of a dropped database are dropped
 		}
 		err = e
 		for _, d := range docs {
@@ -115,10 +115,10 @@ func (s *Sampler) Flush(ctx context.Context, b Backend) (err error) {
 	return err
 }
 
-// maxBatchBytes bounds an insert of samples: a message has at most 48 MB.
+// maxBatchBytes limits the size of an insert of samples: a message has at most 48 MB.
 const maxBatchBytes = 8 << 20
 
-// store writes samples of one kind to a server, where an index lets them expire.
+// store writes samples of one kind to a server, where a TTL index removes them later.
 func (s *Sampler) store(ctx context.Context, to cluster.Peer, coll string, docs []sample) error {
 	index := value.Doc(value.F("key", value.NewDocument(value.Doc(value.F("expireAt", value.NewInt32(1))))),
 		value.F("name", value.NewString(ttlIndex[coll])), value.F("expireAfterSeconds", value.NewInt32(0)))
@@ -141,7 +141,7 @@ func (s *Sampler) store(ctx context.Context, to cluster.Peer, coll string, docs 
 			return err
 		}
 		for _, w := range value.Values(value.Lookup(reply, "writeErrors").Doc()) {
-			if c, _ := value.Lookup(w.Doc(), "code").AsInt64(); mongoerr.Code(c) != mongoerr.DuplicateKey { // stored before an error
+			if c, _ := value.Lookup(w.Doc(), "code").AsInt64(); mongoerr.Code(c) != mongoerr.DuplicateKey { // already stored by an attempt that failed later
 				return mongoerr.New(mongoerr.Code(c), value.Lookup(w.Doc(), "errmsg").Str())
 			}
 		}

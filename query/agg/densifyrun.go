@@ -8,18 +8,19 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// maxDensified is how many documents one $densify may generate.
+// maxDensified limits the number of documents that one $densify may generate.
 const maxDensified = 500_000
 
-// A run of $densify holds one document at a time, and for each partition how far it is:
+// open builds the iterators of a $densify, which hold one document at a time and, for each partition, the value that is
+// due next:
 //
 //	input ──sorter──► densifier ──► output                  one partition, or each with bounds of its own
 //	input ──sorter──► densifier ──sorter──► output          several partitions with common bounds
 //
 // Both sorters spill. The densifier reads documents by ascending value and generates what is missing in front of each in its partition; at the end
-// it completes each partition up to the upper bound. With common bounds that leaves partitions that interleave, and the second sorter
-// puts them in order. Rejected: generating for all partitions in step, in order of value. A partition that is first seen late would have to be
-// generated from the lower bound on when output has passed it.
+// it completes each partition up to the upper bound. With common bounds the output of the partitions interleaves, and the second sorter orders it.
+// Rejected: generating for all partitions in step, in order of value. A partition that is first met late would have to be generated from the lower
+// bound, which the output has already passed.
 func (s *densifyStage) open(x *exec, src Source) (Source, error) {
 	by := &densifyOrder{s: s, coll: x.opts.collator(), within: s.bounds == "partition"}
 	in := newSorter(x, src, by, by.width(), 0, "$densify")
@@ -106,11 +107,11 @@ func (s *densifyStage) partitionOf(dst, doc []byte, coll value.Collator) []byte 
 	return dst
 }
 
-// densePart is how far a partition is.
+// densePart is the state of a partition that documents are generated for.
 type densePart struct {
 	number int64
 	fields []byte             // a document of the partition's fields
-	at     value.Value        // the value that is due
+	at     value.Value        // the next value due
 	step   func() value.Value // the one after it
 }
 
@@ -130,8 +131,8 @@ type densifier struct {
 
 	now   *densePart  // the partition that documents are generated for
 	until value.Value // the document's value, or the upper bound
-	doc   *Doc        // returned once they are
-	least value.Value // of the input
+	doc   *Doc        // returned after the documents that precede it
+	least value.Value // the least value of the input
 	most  value.Value
 	ended bool // the input is; order has the partitions that remain to be completed
 }
@@ -180,7 +181,7 @@ func (d *densifier) Next(ctx context.Context) (Doc, bool, error) {
 	}
 }
 
-// enter begins with what comes before a document in its partition.
+// enter starts generating the documents that precede doc in its partition.
 func (d *densifier) enter(doc *Doc) error {
 	d.doc = doc
 	v := lookupPath(doc.Raw, d.s.field)
@@ -214,7 +215,7 @@ func (d *densifier) enter(doc *Doc) error {
 	return nil
 }
 
-// begin adds a partition.
+// begin adds the current document's partition, whose documents start at lo.
 func (d *densifier) begin(lo value.Value, doc []byte) (*densePart, error) {
 	p := &densePart{number: int64(len(d.order)), fields: value.Doc(), at: lo, step: d.s.steps(lo)}
 	for _, path := range d.s.partitions {
@@ -228,7 +229,8 @@ func (d *densifier) begin(lo value.Value, doc []byte) (*densePart, error) {
 	return p, nil
 }
 
-// generate returns the document that is due in a partition; false if none comes before d.doc, or up to the upper bound. What the input has is passed over.
+// generate returns the document that is due in a partition; false if none is due before d.doc or, at the end, up to the upper bound. Values that the input
+// has are skipped.
 func (d *densifier) generate(p *densePart) (Doc, bool, error) {
 	if err := d.frame.Check(); err != nil {
 		return Doc{}, false, err
@@ -249,7 +251,7 @@ func (d *densifier) generate(p *densePart) (Doc, bool, error) {
 	return out, true, nil
 }
 
-// end begins to complete the partitions.
+// end determines which partitions remain to be completed, and up to which value.
 func (d *densifier) end() {
 	d.ended = true
 	switch {
@@ -264,7 +266,7 @@ func (d *densifier) end() {
 	}
 }
 
-// complete begins with the next partition; false if there is none.
+// complete starts completing the next partition; false if none remains.
 func (d *densifier) complete() bool {
 	if len(d.order) == 0 {
 		return false

@@ -15,7 +15,7 @@ type fieldReader struct {
 	doc    []byte // the document read last
 }
 
-// slot is where an operand comes from: a field of a reader, or a constant (at < 0).
+// slot is the source of an operand: a field of a reader, or a constant (at < 0).
 type slot struct {
 	at    int
 	konst value.Value

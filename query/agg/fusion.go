@@ -10,7 +10,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// fusion is what $rankFusion and $scoreFusion have in common: several selections of one collection, each run as a pipeline
+// fusion is the common part of $rankFusion and $scoreFusion: several selections of one collection, each run as a pipeline
 // of its own with its own indexes, whose documents are combined by their ranks or scores.
 type fusion struct {
 	name    string
@@ -24,7 +24,7 @@ type fusion struct {
 	view    []value.Value // the stages of the view that the fusion runs on
 }
 
-// fusionRules are how the two stages read their input pipelines.
+// fusionRules has the rules that differ between the two stages for their input pipelines.
 type fusionRules struct {
 	empty, changes    mongoerr.Code // error codes: an empty pipeline; a stage that changes documents
 	unfit             mongoerr.Code // error code: a pipeline that does not rank, or score

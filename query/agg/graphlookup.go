@@ -209,7 +209,7 @@ func (g *graphSource) walk(ctx context.Context, start value.Value) (*docList, er
 	return out, nil
 }
 
-// maxFrontier is how many values are searched for at once.
+// maxFrontier limits the number of values that are searched for at once.
 const maxFrontier = 100_000
 
 // level finds the documents that the frontier leads to.

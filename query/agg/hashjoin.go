@@ -9,8 +9,9 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// IndexChecker is what a Host may implement to report that a collection has an index that finds documents by one field. If
-// there is none, $lookup reads the other collection once and keeps it in a table, instead of reading it for each document.
+// IndexChecker is an optional interface of a Host: it reports whether a collection has an index that finds documents by
+// one field. If there is none, $lookup reads the other collection once and keeps it in a table, instead of reading it for
+// each document.
 type IndexChecker interface {
 	Indexed(ns Namespace, path string, collation []byte) bool
 }

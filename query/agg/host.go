@@ -25,7 +25,7 @@ type Query struct {
 	Collation []byte
 }
 
-// Host is what stages need from the server that runs them. A host belongs to one operation.
+// Host gives stages access to the server that runs them. A host belongs to one operation.
 type Host interface {
 	// Resolve resolves a view to the collection below it; pipeline has the view's stages, nil for a collection.
 	Resolve(ctx context.Context, ns Namespace) (on Namespace, pipeline []value.Value, err error)

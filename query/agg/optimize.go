@@ -401,7 +401,8 @@ func filterPaths(m *match.Matcher) (paths []string, whole bool) {
 	return paths, whole
 }
 
-// Pushdown is what the query planner below a pipeline can do for it, and the stages that remain.
+// Pushdown is the work that the query planner below a pipeline can do for it, and the stages that
+// remain.
 type Pushdown struct {
 	Query
 	Rest *Pipeline

@@ -70,7 +70,7 @@ const (
 	NotFirstInView                     // makes its documents without a collection that a view could be on
 )
 
-// language is what most stages are: they change the documents that come to them.
+// language has the traits of most stages, which only change the documents that they receive.
 const language = OwnCollection | Plain
 
 // Has reports whether a stage exists and has a trait.

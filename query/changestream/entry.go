@@ -20,8 +20,8 @@ type Entry struct {
 	FromMigrate bool
 }
 
-// PositionNote is the message of the no-op writes with which a router makes one stream of a shard, whose cursor they name,
-// report its position.
+// PositionNote is the message of the no-op writes by which a router makes one of a shard's streams report its position.
+// They name the stream's cursor.
 const PositionNote = "change stream position"
 
 // ParseEntry reads a document of local.oplog.rs, which the entry owns from now on.

@@ -2,7 +2,8 @@ package changestream
 
 import "strings"
 
-// Filter determines which events a stream has: those of a collection, of a database (Coll is empty), or all (both are empty).
+// Filter determines which events a stream returns: those of a collection, of a database (Coll is empty), or all (both are
+// empty).
 type Filter struct {
 	DB, Coll   string
 	Expanded   bool // showExpandedEvents

@@ -6,8 +6,9 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// Selection is a condition of a stream: of the events of documents it has only those with a certain value at a path. Many
-// streams of one namespace differ only in that value: events that are sorted by it cost nothing for the streams that they do not concern.
+// Selection is a condition of a stream: of the events about documents, it returns only those with a certain value at a path. Many streams
+// of one namespace differ only in that value: once events are sorted by it, an event costs nothing for the streams that it does not
+// concern.
 type Selection struct {
 	Path    string // begins with fullDocument or documentKey
 	Key     string // of the value

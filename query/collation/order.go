@@ -232,7 +232,7 @@ func appendKana(dst, s []byte) []byte {
 	return dst
 }
 
-// longestNumber is how many digits are read as one number.
+// longestNumber is the maximum number of digits that are read as one number.
 const longestNumber = 254
 
 // splitNumbers separates longer runs of digits by an ignorable character.

@@ -7,7 +7,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// maxPathDepth is how many fields a path may have (the limit on nesting of documents).
+// maxPathDepth limits the number of fields in a path (documents cannot be nested deeper).
 const maxPathDepth = 200
 
 // parseValue reads any operand: a path or variable, an operator, a literal with computed parts, or a constant.

@@ -160,7 +160,8 @@ func (s *Scope) find(name string) *Scope {
 	return nil
 }
 
-// Metadata is what $meta reads about the document being evaluated; Missing if there is none of that kind.
+// Metadata provides the values that $meta reads for the document being evaluated; Missing if there is
+// none of that kind.
 type Metadata interface {
 	Meta(kind string) value.Value
 }
@@ -280,7 +281,7 @@ func (e *Expr) Uses(ops map[string]bool) (used bool) {
 	return used
 }
 
-// Deps is what an expression reads.
+// Deps lists what an expression reads.
 type Deps struct {
 	Paths []string // dotted paths of the root document, sorted, without duplicates
 	Whole bool     // it reads the whole root document

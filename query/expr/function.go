@@ -19,7 +19,7 @@ type emitter struct {
 	spec value.Value
 }
 
-// maxEmitted is how many bytes one document may emit (internalQueryMaxJsEmitBytes).
+// maxEmitted limits the bytes that are emitted for one document (internalQueryMaxJsEmitBytes).
 const maxEmitted = 100 << 20
 
 func parseEmit(op *operator, arg value.Value, s *Scope) (node, error) {

@@ -21,7 +21,7 @@ func parseLiteral(_ *operator, v value.Value, _ *Scope) (node, error) {
 	return &constant{v: v.Clone()}, nil
 }
 
-// letState is what $let binds.
+// letState has the variables that $let binds.
 type letState struct {
 	names []string
 	ids   []int

@@ -10,7 +10,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// maxCells is how many cells cover one geometry in an index.
+// maxCells limits the number of cells that cover one geometry in an index.
 const maxCells = 20
 
 // SphereKeys returns the cells under which a 2dsphere index has a value of a document: those that cover its

@@ -10,7 +10,7 @@ type Query struct {
 	shape      region
 }
 
-// region is what a query's operand describes.
+// region is the shape that a query's operand describes.
 type region interface {
 	contains(g *Geometry) bool
 	meets(g *Geometry) bool

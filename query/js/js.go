@@ -16,10 +16,11 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Limit is how long one call may take.
+// Limit is the maximum duration of one call.
 const Limit = 60 * time.Second
 
-// A pattern of a script that backtracks for longer matches nothing: it cannot be stopped otherwise.
+// patternLimit is the maximum time for which a script's pattern may backtrack; after it the pattern
+// matches nothing, since there is no other way to stop it.
 const patternLimit = 2 * time.Second
 
 func init() { regexp2.DefaultMatchTimeout = patternLimit }

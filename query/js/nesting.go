@@ -6,14 +6,14 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// The interpreter's parser and its compiler recurse: once for each bracket that is open, and once for each operator of a chain. A
-// stack overflow ends the process, and nothing can recover from that. A source is therefore scanned before it is parsed, and
-// refused where it may be nested too deeply. Rejected: a limit on the length alone. It would have to be so low, some
-// kilobytes for each megabyte of stack, that the libraries which applications load into their functions would be refused.
+// The interpreter's parser and its compiler recurse: once for each open bracket, and once for each operator of a chain. A stack
+// overflow ends the process, and nothing can recover from that. A source is therefore scanned before it is parsed, and refused
+// where it may be nested too deeply. Rejected: a limit on the length alone. It would have to be so low, some kilobytes for each
+// megabyte of stack, that libraries that applications include in their functions would be refused.
 const (
 	plainSource   = 8 << 10 // a source no longer than this is parsed as it is: its length bounds the nesting
 	longestSource = 1 << 20
-	mostNested    = 10000 // brackets that are open, and tokens since the last comma or semicolon within each
+	mostNested    = 10000 // open brackets, and tokens since the last comma or semicolon within each
 )
 
 // errNested is the error for sources that are nested too deeply.
@@ -29,7 +29,7 @@ func tooDeep(src string) bool {
 	return len(src) > longestSource || !s.scan()
 }
 
-// token is what stood before the place that is being scanned.
+// token classifies the text before the current position.
 type token int
 
 const (
@@ -38,7 +38,7 @@ const (
 	ambiguous              // either
 )
 
-// level is a bracket that is open.
+// level is an open bracket.
 type level struct {
 	open    byte // one of ( [ { ` and, for an expression in a template, $
 	control bool // the parentheses of an if, a for, a while, a with
@@ -51,8 +51,8 @@ type nesting struct {
 	levels []level
 	total  int // tokens of all levels
 	prev   token
-	word   string // the word that stands directly before, unless it is the name of a property
-	dot    bool   // a dot stands directly before
+	word   string // the word directly before the current position, unless it is the name of a property
+	dot    bool   // a dot is directly before the current position
 }
 
 func (s *nesting) add(n int) {
@@ -60,7 +60,7 @@ func (s *nesting) add(n int) {
 	s.total += n
 }
 
-// scan reports whether the source is read to its end and nested no deeper than allowed.
+// scan reports whether the source could be read to its end and is nested no deeper than allowed.
 func (s *nesting) scan() bool {
 	for s.at < len(s.src) {
 		if !s.step() || s.total > mostNested {
@@ -103,7 +103,7 @@ func (s *nesting) step() bool {
 	return s.sign()
 }
 
-// note counts tokens and remembers what the last one was.
+// note counts tokens and records the kind of the last one.
 func (s *nesting) note(n int, prev token) {
 	s.add(n)
 	s.prev, s.word, s.dot = prev, "", false
@@ -113,7 +113,8 @@ func wordByte(c byte) bool {
 	return c == '_' || c == '$' || c == '\\' || c == '#' || c >= 0x80 || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
 }
 
-// before are the words after which a slash begins a pattern; after some of them only where they are no identifiers.
+// before has the words after which a slash begins a pattern; after some of them it does so only if they are not
+// identifiers.
 var before = map[string]token{
 	"return": operator, "typeof": operator, "case": operator, "in": operator, "instanceof": operator, "delete": operator, "void": operator, "throw": operator,
 	"new": operator, "else": operator, "do": operator, "of": ambiguous, "yield": ambiguous, "await": ambiguous, "let": ambiguous, "static": ambiguous, "async": ambiguous,
@@ -127,7 +128,7 @@ func (s *nesting) name() {
 	word, property := s.src[from:s.at], s.dot
 	prev := operand
 	if strings.ContainsAny(word, "\\\u2028\u2029") || strings.ContainsFunc(word, func(r rune) bool { return r >= 0x80 }) {
-		prev = ambiguous // letters of other scripts, spaces and line ends that are not ASCII, escapes: not told apart here
+		prev = ambiguous // letters of other scripts, spaces and line ends that are not ASCII, escapes: not distinguished here
 	}
 	if p, ok := before[word]; ok && !property {
 		prev = p
@@ -138,12 +139,12 @@ func (s *nesting) name() {
 	}
 }
 
-// sign takes one character of an operator.
+// sign reads one character of an operator.
 func (s *nesting) sign() bool {
 	rest := s.src[s.at:]
 	switch {
 	case strings.HasPrefix(rest, "<!--"), strings.HasPrefix(rest, "-->"):
-		return false // the comments of browsers
+		return false // the comments that only browsers accept
 	case strings.HasPrefix(rest, "++"), strings.HasPrefix(rest, "--"):
 		s.at += 2
 		s.note(1, ambiguous)
@@ -161,7 +162,7 @@ func (s *nesting) push(c byte) {
 	s.note(1, operator)
 }
 
-// closes are the brackets that each closing one may end.
+// closes has, for each closing bracket, the opening ones that it may end.
 var closes = map[byte]string{')': "(", ']': "[", '}': "{$"}
 
 func (s *nesting) pop(c byte) bool {
@@ -208,7 +209,7 @@ func (s *nesting) template() bool {
 	return true
 }
 
-// quoted reads a string. One that is not closed ends with its line.
+// quoted reads a string. An unclosed one ends with its line.
 func (s *nesting) quoted(quote byte) {
 	for s.at++; s.at < len(s.src); s.at++ {
 		switch s.src[s.at] {
@@ -298,7 +299,7 @@ func (s *nesting) patternEnd() int {
 	return -1
 }
 
-// jsonDepth returns how deep a text of JSON is nested.
+// jsonDepth returns how deeply a JSON text is nested.
 func jsonDepth(text string) int {
 	depth, most := 0, 0
 	for i := 0; i < len(text); i++ {

@@ -6,7 +6,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// tightness is what remains to be checked of a predicate within its bounds.
+// tightness is the part of a predicate that remains to be checked within its bounds.
 type tightness uint8
 
 const (

@@ -40,12 +40,13 @@ func (n *Node) signature(b *strings.Builder) {
 	b.WriteByte(')')
 }
 
-// Choice is what a Cache remembers for a shape.
+// Choice is a Cache's entry for a shape.
 type Choice struct {
 	Signature string
 	// Index is the one index of the plan; empty if it has none or several.
 	Index string
-	// Works is how much work the plan took in its trial: a run that needs many times as much is planned again.
+	// Works is the amount of work that the plan took in its trial: a run that needs many times as much is
+	// planned again.
 	Works int64
 	// Active is false until a second trial confirms the choice.
 	Active bool
@@ -57,7 +58,7 @@ type Choice struct {
 	Origin Origin
 }
 
-// Origin is where an entry comes from, for $planCacheStats.
+// Origin describes the query and the trial that an entry comes from, for $planCacheStats.
 type Origin struct {
 	At                                  time.Time
 	Filter, Sort, Projection, Collation []byte

@@ -5,7 +5,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// Stage is what a node of a plan does.
+// Stage is the kind of a plan's node.
 type Stage uint8
 
 // The stages.

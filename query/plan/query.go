@@ -62,7 +62,7 @@ type SortField struct {
 	Meta bool
 }
 
-// Projection is what the planner must know about a projection.
+// Projection describes a projection as far as the planner must know it.
 type Projection struct {
 	Raw       []byte   // for explain
 	Paths     []string // fields needed

@@ -9,10 +9,10 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// maxPathDepth is how many components a path may have.
+// maxPathDepth limits the number of components of a path.
 const maxPathDepth = 200
 
-// mode is whether a projection includes or excludes; unknown until a field determines it.
+// mode says whether a projection includes or excludes; it is unknown until a field determines it.
 type mode uint8
 
 const (

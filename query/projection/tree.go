@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// kind is what a node does with its field.
+// kind is the action of a node on its field.
 type kind uint8
 
 const (
@@ -21,7 +21,7 @@ const (
 	elemMatch             // keeps the first element of an array that matches
 )
 
-// node is what the projection does with one field of a document at its level.
+// node is the projection's action on one field of a document at its level.
 type node struct {
 	kind     kind
 	name     string

@@ -11,7 +11,7 @@ type Pipeline struct {
 	Cut bool
 }
 
-// state is what is known about the documents at one position of a pipeline.
+// state holds what is known about the documents at one position of a pipeline.
 type state struct {
 	key    []string // paths that distinguish any two documents
 	whole  bool     // the documents still have the fields that Doc makes

@@ -1,6 +1,6 @@
 package regex
 
-// kind is what a node of a pattern matches.
+// kind is the kind of a pattern's node.
 type kind uint8
 
 const (

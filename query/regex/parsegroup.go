@@ -336,7 +336,7 @@ func (t *parser) bareCondition(c *condition) (err error) {
 	return err
 }
 
-// pcreVersion is what a pattern sees when it asks for the version.
+// pcreVersion is the version that conditions of patterns compare with.
 const pcreVersion = 10.42
 
 // version reads VERSION>=n.m and VERSION=n.m; ok is false if it is a name after all.

@@ -2,7 +2,7 @@ package regex
 
 import "unicode/utf8"
 
-// opcode is what an instruction does.
+// opcode is the kind of an instruction.
 type opcode uint8
 
 const (

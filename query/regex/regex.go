@@ -15,12 +15,12 @@ import (
 // maxPattern is the longest pattern the server accepts, in bytes.
 const maxPattern = 16 << 10
 
-// SyntaxError means that a pattern is not a valid regular expression.
+// SyntaxError is the error of a pattern that is not a valid regular expression.
 type SyntaxError struct{ Reason string }
 
 func (e *SyntaxError) Error() string { return "Regular expression is invalid: " + e.Reason }
 
-// OptionError means that an option letter is unknown.
+// OptionError is the error of an unknown option letter.
 type OptionError struct{ Option byte }
 
 func (e *OptionError) Error() string {

@@ -216,7 +216,7 @@ func (se *search) from(s []byte, pos, begin int) int {
 	return pos
 }
 
-// slowError means that a search has to be passed to the linear engine.
+// slowError is the error of a search that has to be passed to the linear engine.
 type slowError struct{}
 
 func (slowError) Error() string { return "too many tries" }

@@ -49,7 +49,7 @@ func Parse(spec []byte, c value.Collator) (*Pattern, error) {
 	return New(parts, c), nil
 }
 
-// maxDepth is how many components a path may have.
+// maxDepth limits the number of components of a path.
 const maxDepth = 200
 
 // parsePart reads a direction: a number that is 1 or -1 as an integer, or {$meta: …}.

@@ -87,7 +87,7 @@ func (x *Index) below(path string) bool {
 	return false
 }
 
-// tally is how often a term occurs in one string.
+// tally counts the occurrences of a term in one string.
 type tally struct{ share, freq, count float64 }
 
 // Scores returns a document's terms. A term's score grows with its occurrences and with its share of the string;

@@ -80,7 +80,7 @@ func words(s string, f func(word string)) {
 	}
 }
 
-// folding is which differences between characters count.
+// folding says which differences between characters count.
 type folding struct{ cases, diacritics bool }
 
 func (f folding) apply(s string) string {

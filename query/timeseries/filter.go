@@ -15,8 +15,8 @@ func BucketFilter(f Fields, spanMS int64, filter []byte) []byte {
 	return b.of(filter)
 }
 
-// ShardFilter is BucketFilter for choosing the shards that may have such buckets: it bounds the first time of a bucket, which may be
-// a part of the shard key, from below, too.
+// ShardFilter is BucketFilter for choosing the shards that may have such buckets: it also bounds from below the minimum time of a
+// bucket, which may be a part of the shard key.
 func ShardFilter(f Fields, spanMS int64, filter []byte) []byte {
 	b := bounds{f: f, span: spanMS, both: true}
 	return b.of(filter)

@@ -2,7 +2,7 @@ package timeseries
 
 import "strings"
 
-// BucketsPrefix is what the name of the collection of a time series' buckets begins with.
+// BucketsPrefix is the prefix of the name of a time series' bucket collection.
 const BucketsPrefix = "system.buckets."
 
 // BucketsOf returns the namespace of the buckets of a time series collection.
@@ -11,7 +11,7 @@ func BucketsOf(ns string) string {
 	return db + "." + BucketsPrefix + coll
 }
 
-// SeriesOf returns the name of the time series collection whose buckets a namespace is for.
+// SeriesOf returns the namespace of the time series collection whose buckets are in the given one.
 func SeriesOf(buckets string) (ns string, ok bool) {
 	db, coll, _ := strings.Cut(buckets, ".")
 	coll, ok = strings.CutPrefix(coll, BucketsPrefix)

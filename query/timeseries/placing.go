@@ -2,15 +2,15 @@ package timeseries
 
 import "github.com/shoaldb/shoal/query/value"
 
-// Placing says which bucket a new measurement begins. The shard key of a sharded time series collection consists of fields of buckets,
-// so routers have to know that as well as shards do.
+// Placing determines the bucket that a new measurement begins. The shard key of a sharded time series collection consists of fields of
+// buckets, so routers need it as well as shards.
 type Placing struct {
 	Fields
 	SpanMS  int64 // the maximum time span of a bucket
-	RoundMS int64 // the first time of a bucket is rounded down to a multiple of this
+	RoundMS int64 // the minimum time of a bucket is rounded down to a multiple of this
 }
 
-// NewPlacing returns the placing of a collection with the given options; roundingSeconds is 0 if there is a granularity.
+// NewPlacing returns the Placing of a collection with the given options; roundingSeconds is 0 if there is a granularity.
 func NewPlacing(f Fields, granularity string, spanSeconds, roundingSeconds int64) Placing {
 	p := Placing{f, spanSeconds * 1000, 60_000}
 	switch {
@@ -24,14 +24,14 @@ func NewPlacing(f Fields, granularity string, spanSeconds, roundingSeconds int64
 	return p
 }
 
-// ParsePlacing reads the placing from a collection's time series options, as they are stored.
+// ParsePlacing reads the Placing from a collection's stored time series options.
 func ParsePlacing(options []byte) Placing {
 	at := func(name string) value.Value { return value.Lookup(options, name) }
 	return NewPlacing(NewFields(at("timeField").Str(), at("metaField").Str()), at("granularity").Str(),
 		value.SafeInt64(at("bucketMaxSpanSeconds")), value.SafeInt64(at("bucketRoundingSeconds")))
 }
 
-// Round returns the first time of a bucket that begins with a measurement at ms.
+// Round returns the minimum time of the bucket that a measurement at ms begins.
 func (p *Placing) Round(ms int64) int64 {
 	down := ms - ms%p.RoundMS
 	if down > ms {
@@ -40,8 +40,8 @@ func (p *Placing) Round(ms int64) int64 {
 	return down
 }
 
-// Head returns the fields of a measurement's bucket that a shard key may name: its meta, and the first time of a bucket that begins with
-// the measurement.
+// Head returns the fields of a measurement's bucket that a shard key may name: the meta, and the minimum time of the bucket that the
+// measurement begins.
 func (p *Placing) Head(doc []byte) []byte {
 	var f []value.Field
 	if p.Meta != "" {

@@ -9,7 +9,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// maxBackfill is how many nulls may be added to an array so that an index beyond its end can be set.
+// maxBackfill limits the number of nulls that are added to an array so that an index beyond its end
+// can be set.
 const maxBackfill = 1500000
 
 // run is one application of an operator update.

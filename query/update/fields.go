@@ -10,8 +10,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// operator is what is at the end of a path: it receives the old value (Missing if there is none) and returns the
-// new one (Missing to remove the field). The result may borrow from old, from the operator or from r.work.
+// operator acts at the end of a path: it receives the old value (Missing if there is none) and returns the new
+// one (Missing to remove the field). The result may borrow from old, from the operator or from r.work.
 type operator interface {
 	apply(r *run, old value.Value) (value.Value, error)
 }

@@ -3,7 +3,7 @@
 //	command ──Count──► its filter, pipeline, projection, updates ──► one counter a name ──Each──► metrics.aggStageCounters,
 //	                                                                                             metrics.operatorCounters
 //
-// It walks the original command: what a router relays unread is counted there as well as on the shard.
+// It walks the original command: a router counts what it relays unread, too, as the shard does.
 //
 // Invariants
 //

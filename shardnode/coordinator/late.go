@@ -46,7 +46,7 @@ func (r *run) stalled(limit time.Duration) bool {
 }
 
 // errGoesOn ends a client's command whose run waits for a majority.
-var errGoesOn = mongoerr.New(mongoerr.WriteConcernTimeout, "waiting for replication timed out: the operation is not finished, and goes on when there is a majority")
+var errGoesOn = mongoerr.New(mongoerr.WriteConcernTimeout, "waiting for replication timed out: the operation has not finished, and will continue once there is a majority")
 
 // end waits for the end of a run.
 func (r *run) end(op *command.Op) error {

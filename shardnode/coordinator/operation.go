@@ -48,7 +48,7 @@ type event struct {
 }
 
 // errAlreadyDone is returned by check if there is nothing left to do: the command succeeds.
-var errAlreadyDone = errors.New("it is done already")
+var errAlreadyDone = errors.New("already done")
 
 // kinds maps a command's name to the parser that makes an operation from its stored form.
 var kinds = map[string]func(cmd []byte) (operation, error){
@@ -84,7 +84,7 @@ func parseAs[M any, P interface {
 func parseOperation(cmd []byte) (operation, error) {
 	parse := kinds[commandName(cmd)]
 	if parse == nil {
-		return nil, mongoerr.Newf(mongoerr.BadValue, "'%s' is no operation", commandName(cmd))
+		return nil, mongoerr.Newf(mongoerr.BadValue, "'%s' is not an operation", commandName(cmd))
 	}
 	return parse(cmd)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// Node is what catalog commands need from the node that they run on.
+// Node is the catalog commands' interface to the node that they run on.
 type Node interface {
 	// Lone reports whether the node is not a member of a replica set.
 	Lone() bool
@@ -20,13 +20,14 @@ type Node interface {
 	CheckVersion(op *command.Op, ns string) error
 	// Forget makes the node drop its cached state of a collection, once a unit of work that drops or changes the collection has committed.
 	Forget(u *storage.UnitOfWork, c *catalog.Collection)
-	// HoldsSection returns an error unless the run of a DDL over shards holds a name here.
+	// HoldsSection returns an error unless the run of a DDL over shards holds the critical section of a name on this
+	// shard.
 	HoldsSection(name string, id catalog.UUID) error
-	// SectionEnded reports whether a section of a run, which was entered, has ended.
+	// SectionEnded reports whether a run's section, which was entered, has ended.
 	SectionEnded(ctx context.Context, name string, id catalog.UUID) (bool, error)
-	// StageEnd stages what ends with a participant's unit of work.
+	// StageEnd stages the end of sections, and of the run, in a participant's unit of work.
 	StageEnd(s *storage.Snapshot, u *storage.UnitOfWork, id catalog.UUID, end *msg.SectionEnd) error
-	// ShardKeyIndexes lists the indexes of a collection that serve its shard key; none for one that is not sharded, or whose key may be without an index.
+	// ShardKeyIndexes lists the indexes of a collection that support its shard key; none if it is not sharded, or its key does not require an index.
 	ShardKeyIndexes(ctx context.Context, c *catalog.Collection) (names []string, err error)
 	// Background runs work that outlives its command.
 	Background(f func(life context.Context))
@@ -45,13 +46,13 @@ func New(eng *storage.Engine, writes *write.Writer, node Node) *Commands {
 	return &Commands{Engine: eng, writes: writes, node: node}
 }
 
-// operation is such a command in progress: a write, with what else it needs.
+// operation is such a command in progress: a write command with further state.
 type operation struct {
 	*write.Command
 	ddl    *Commands
 	fenced func(ns string) error             // checks under the locks whether a coordinator's message is still valid; nil for a client's command
-	end    *participantEnd                   // what ends with a participant's part; nil for nothing
-	forget func(u *storage.UnitOfWork) error // stages what is to be forgotten with the dropped collection; nil for nothing
+	end    *participantEnd                   // the sections and the run that end with a participant's part; nil for none
+	forget func(u *storage.UnitOfWork) error // stages the removal of further state with the dropped collection; nil for none
 	checks bool                              // the command is only checked: its unit is not committed
 }
 

@@ -15,7 +15,7 @@
 // A command over several shards consists of such operations: its coordinator sends a message to each participant, which
 // executes the same staged change as the client's command (participant.go).
 //
-// What the package needs from the node is in Node: it does not depend on cursors, statistics or the sharding catalog.
+// Node is the package's interface to the node: it does not depend on cursors, statistics or the sharding catalog.
 //
 // Invariants
 //

@@ -56,7 +56,7 @@ func (d dropped) reply(dst []byte, ns string) []byte {
 	return dst
 }
 
-// checkDroppable refuses to drop what the server itself needs.
+// checkDroppable returns an error for namespaces that the server itself needs.
 func checkDroppable(op *command.Op, ns string) error {
 	switch {
 	case ns == "local.oplog.rs" || ns == "admin.system.version" || ns == "admin.system.users":
@@ -65,7 +65,7 @@ func checkDroppable(op *command.Op, ns string) error {
 	return command.CheckClientWrite(op, ns)
 }
 
-// dropped is what a drop found.
+// dropped describes what a drop removed.
 type dropped struct {
 	there      bool
 	collection bool // not a plain view

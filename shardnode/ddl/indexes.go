@@ -159,9 +159,9 @@ func (w *operation) createIndexes(ci *newIndexes) error {
 	return err
 }
 
-// runBuild starts a build, releases the collection, and builds. If the set has no majority to commit the build's
-// steps and the client stops waiting, the build continues without the command; if the command is killed, the
-// build is aborted.
+// runBuild starts a build, releases the collection, and builds. If the set has no majority to commit the build's steps
+// and the client stops waiting, the build continues after the command has ended; if the command is killed, the build is
+// aborted.
 func (w *operation) runBuild(build *storage.IndexBuild, started func(), ended func(error)) error {
 	type outcome struct {
 		ts  storage.Timestamp
@@ -207,12 +207,12 @@ func (w *operation) runBuild(build *storage.IndexBuild, started func(), ended fu
 	}
 }
 
-// buildTick is how often a command checks whether the build that it waits for is stalled.
+// buildTick is the interval at which a command checks whether the build that it waits for is stalled.
 const buildTick = 5 * time.Millisecond
 
 // ErrBuildGoesOn ends a command whose index build waits for a majority.
 var ErrBuildGoesOn = mongoerr.New(mongoerr.WriteConcernTimeout,
-	"waiting for replication timed out: the index build is not finished, and goes on when there is a majority")
+	"waiting for replication timed out: the index build has not finished, and will continue once there is a majority")
 
 // stageIndexes commits the indexes of an empty collection, or starts the build of those of another.
 func (w *operation) stageIndexes(ci *newIndexes) (*storage.IndexBuild, error) {
@@ -379,7 +379,8 @@ func dropIndexesReply(dst []byte, was int, told string) []byte {
 	return dst
 }
 
-// dropIndexes drops the indexes that the command names. It returns how many there were, and what the reply says if that is every one that can be dropped.
+// dropIndexes drops the indexes that the command names. It returns the previous number of indexes, and the message of the reply if all that can be
+// dropped were.
 func (w *operation) dropIndexes(ns string) (was int, told string, err error) {
 	var all, kept bool
 	err = w.Retry(func() error {
@@ -420,7 +421,7 @@ func (w *operation) dropIndexes(ns string) (was int, told string, err error) {
 	return was, droppedMessage(all, kept), err
 }
 
-// droppedMessage is what a reply says of a dropIndexes of all indexes; "" for that of some.
+// droppedMessage returns the message of the reply to a dropIndexes of all indexes; "" for one of some.
 func droppedMessage(all, kept bool) string {
 	switch {
 	case !all:
@@ -431,7 +432,8 @@ func droppedMessage(all, kept bool) string {
 	return "non-_id indexes dropped for collection"
 }
 
-// keepShardKeyIndex refuses to drop the last index that serves the shard key; dropping all indexes leaves it.
+// keepShardKeyIndex returns an error if the last index that supports the shard key would be dropped; dropping all
+// indexes keeps it.
 func (w *operation) keepShardKeyIndex(c *catalog.Collection, names []string, all bool) (rest []string, kept bool, err error) {
 	serving, err := w.ddl.node.ShardKeyIndexes(w.Op, c)
 	if err != nil || len(serving) == 0 || slices.ContainsFunc(serving, func(name string) bool { return !slices.Contains(names, name) }) {

@@ -57,8 +57,8 @@ func checkCommandSpec(cs *Commands) command.Spec {
 	return s
 }
 
-// check executes a command up to its commit. It takes no lock: writers go on, and the collection's other DDL waits for the coordinator.
-// missing are the indexes that a createIndexes would create.
+// check executes a command up to its commit. It takes no lock: writers continue, and the collection's other DDL waits for the
+// coordinator. missing are the indexes that a createIndexes would create.
 func (cs *Commands) check(op *command.Op, ns string) (missing []string, err error) {
 	w, err := cs.begin(op)
 	if err != nil {
@@ -112,7 +112,8 @@ func (w *operation) missingIndexes(ns string) (names []string, err error) {
 	return names, err
 }
 
-// fence returns a check that refuses a message whose run does not hold the name's critical section here; nil if the message belongs to no run.
+// fence returns a check that fails for a message whose run does not hold the name's critical section on this shard; nil if the message does
+// not belong to a run.
 func (cs *Commands) fence(section *[16]byte) func(ns string) error {
 	if section == nil {
 		return nil
@@ -121,13 +122,14 @@ func (cs *Commands) fence(section *[16]byte) func(ns string) error {
 	return func(ns string) error { return cs.node.HoldsSection(ns, id) }
 }
 
-// participantEnd is what ends with a participant's part in a run that holds a section.
+// participantEnd has the sections, and possibly the run, that end with a participant's part in a run that holds a
+// section.
 type participantEnd struct {
 	msg.SectionEnd
 	section catalog.UUID
 }
 
-// endOf returns what ends with a participant's drop; nil if its section goes on.
+// endOf returns the participantEnd of a drop; nil if its section continues.
 func endOf(req *msg.DropCollectionParticipant) *participantEnd {
 	if req.Section == nil || len(req.End.Release) == 0 {
 		return nil

@@ -192,7 +192,7 @@ func (w *operation) copyAcross(s *storage.Snapshot, r *rename, c, target *catalo
 	})
 }
 
-// putInPlace replaces a collection by the temporary one that a command has filled; if that fails, the copy is dropped.
+// putInPlace replaces a collection by the temporary one that a command has filled; if that fails, it drops the copy.
 func (w *operation) putInPlace(copied *catalog.Collection, stage func(*storage.UnitOfWork) error) error {
 	u := w.Unit(nil)
 	defer u.Rollback()

@@ -16,7 +16,7 @@ import (
 // maxViewPipeline is the maximum size of a view's pipeline in bytes.
 const maxViewPipeline = 16 * 1000 * 1000
 
-// maxStages is how many stages a pipeline may have.
+// maxStages is the maximum number of a pipeline's stages.
 const maxStages = 1000
 
 // parseViewPipeline reads the pipeline argument of create and collMod: null elements are dropped.
@@ -112,7 +112,7 @@ type viewGraph struct {
 	deps    []string // of the changed view
 }
 
-// dependencies lists what a namespace reads; none if it is not a view.
+// dependencies lists the namespaces that a view reads; none if ns is not a view.
 func (g *viewGraph) dependencies(ns string) ([]string, *namespace.View, error) {
 	if ns == g.changed.NS {
 		return g.deps, g.changed, nil

@@ -16,11 +16,11 @@ import (
 type builder struct {
 	e *Executor
 	q *Query
-	// nodes remembers which node runs which stage, for explain and the plan cache; nil if nobody asks.
+	// nodes maps each stage to the node that runs it, for explain and the plan cache; nil if not needed.
 	nodes map[*plan.Node]Node
 	// timed means that the time of each stage is measured.
 	timed bool
-	// pace limits the work of the leaves; nil if nothing does.
+	// pace limits the work of the leaves; nil for no limit.
 	pace *pace
 }
 
@@ -156,7 +156,7 @@ func (b *builder) covered(p *plan.Node, in Node) Node {
 func newCoverKey(paths []string, l *plan.Node) *coverKey {
 	k := &coverKey{index: l.Index.Handle, doc: indexscan.NewKeyDocOf(l.Bounds, paths)}
 	if l.Stage == plan.DistinctScan {
-		return k // one null represents many documents: distinct itself finds out what it means
+		return k // one null represents many documents: the distinct command itself resolves its meaning
 	}
 	for i := range l.Bounds {
 		if slices.Contains(paths, l.Bounds[i].Path) && l.Bounds[i].Path != "_id" {

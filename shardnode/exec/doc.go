@@ -14,8 +14,7 @@
 // Executor.Explain plans in the same way, with a clock above each node (timedNode), and prints the figures that
 // executed collects from them.
 //
-// What the package needs from the node that it runs on is in Env: it does not depend on commands, versions or
-// sessions.
+// Env is the package's interface to the node that it runs on: it does not depend on commands, versions or sessions.
 //
 // Invariants
 //

@@ -9,9 +9,9 @@ import (
 	"github.com/shoaldb/shoal/storage/extsort"
 )
 
-// Env is what the executor needs from the node that it runs on.
+// Env is the executor's interface to the node that it runs on.
 type Env interface {
-	// Planning returns the planning state of a version of a collection: the same for every query on it.
+	// Planning returns the planning state of a version of a collection, which all queries on it share.
 	Planning(c *catalog.Collection) *Planning
 	// Restrict applies the cluster's query settings to a query on a namespace that is about to be planned.
 	Restrict(op *command.Op, ns string, pq *plan.Query)
@@ -19,11 +19,11 @@ type Env interface {
 	QuerySettings(op *command.Op) []byte
 	// Observes reports whether statistics of each stage of an operation's plan are wanted.
 	Observes(op *command.Op) bool
-	// Now is the time in milliseconds and the newest cluster time, as queries see them.
+	// Now returns the time in milliseconds and the newest cluster time, for the variables of queries.
 	Now() (ms int64, cluster uint64)
-	// SortMemory is the number of bytes that a blocking sort may hold.
+	// SortMemory returns the number of bytes that a blocking sort may hold.
 	SortMemory() int64
-	// Spill is the store for sorts that may use the disk and outgrow their memory.
+	// Spill returns the store for sorts that may use the disk and exceed their memory.
 	Spill() extsort.Store
 }
 
@@ -39,5 +39,5 @@ type Executor struct {
 // New makes the executor of a node.
 func New(env Env) *Executor { return &Executor{env: env} }
 
-// Spill returns the store for what an operation cannot keep in memory.
+// Spill returns the store for data that an operation cannot keep in memory.
 func (x *Executor) Spill() extsort.Store { return x.env.Spill() }

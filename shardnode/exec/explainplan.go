@@ -8,7 +8,8 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// Verbosity is how much explain shows: the plan, the figures of running it, and those of running the others.
+// Verbosity is the amount of detail that explain shows: the plan, the figures of its execution, and those of the other
+// plans.
 type Verbosity uint8
 
 const (
@@ -33,7 +34,7 @@ type Explained struct {
 	ids    map[*plan.Node]int32
 }
 
-// ExplainedWrite is the stage on top of a write's plan, and what it would change.
+// ExplainedWrite is the stage on top of a write's plan, with the changes that it would make.
 type ExplainedWrite struct {
 	Stage             string // UPDATE or DELETE
 	One               bool   // it ends with the first document

@@ -44,8 +44,8 @@ func (e *executed) stats(p *plan.Node) *nodeStats {
 	return &nodeStats{}
 }
 
-// figures derives the works of a stage from what it and its inputs did: each unit of work returns a result, needs
-// another unit, or finds the end.
+// figures derives the works of a stage from the statistics of the stage and its inputs: each unit of work returns a
+// result, needs another unit, or finds the end.
 func (e *executed) figures(p *plan.Node) figures {
 	st := e.stats(p)
 	f := figures{advanced: st.advanced, eof: st.eof}

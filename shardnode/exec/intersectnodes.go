@@ -78,7 +78,7 @@ func (a *andSorted) stats() *nodeStats {
 	return &a.st
 }
 
-// maxHashed bounds what an intersection remembers.
+// maxHashed limits the memory of an intersection.
 const maxHashed = 32 << 20
 
 // andHash returns the records that all of its inputs return. It remembers the records of all inputs but the last.

@@ -6,7 +6,7 @@ import (
 	"github.com/shoaldb/shoal/query/expr"
 )
 
-// Lang is what the query language needs from one operation: clock, variables, collation.
+// Lang is the query language's environment in one operation: clock, variables, collation.
 type Lang struct {
 	Env   *expr.Env
 	Scope *expr.Scope

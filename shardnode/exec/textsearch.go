@@ -10,7 +10,7 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// bindText gives a query's $text the collection's text index.
+// bindText binds a query's $text to the collection's text index.
 func bindText(q *Query, c *plan.Collection) {
 	if q.Matcher == nil {
 		return

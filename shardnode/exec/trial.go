@@ -27,9 +27,9 @@ const (
 	unboundedWork = math.MaxInt64
 )
 
-// errPaused is returned by a leaf whose share of work is used up. Nothing is lost: the next call continues from
+// errPaused is returned by a leaf whose the plan has used up its share of work. Nothing is lost: the next call continues from
 // there.
-var errPaused = errors.New("share of work is used up")
+var errPaused = errors.New("the plan has used up its share of work")
 
 // pace is the work that the leaves of a tree may still do; nil for no limit.
 type pace struct{ left, done int64 }
@@ -220,7 +220,7 @@ func originOf(q *Query, trial []*candidate) plan.Origin {
 	return o
 }
 
-// trialsOf returns what the plan cache keeps of a trial. The scores do not include the bonus of plans that
+// trialsOf returns the part of a trial that the plan cache keeps. The scores do not include the bonus of plans that
 // reached their end.
 func trialsOf(trial []*candidate) (out []plan.Trial) {
 	for _, c := range trial {
@@ -384,7 +384,7 @@ func (c *candidate) run(op *command.Op, results int) {
 	}
 }
 
-// rate scores what a candidate did: results for its work, and small bonuses that decide between equals.
+// rate scores a candidate: results per unit of work, and small bonuses that decide between equals.
 func (c *candidate) rate(force bool) {
 	if c.err != nil {
 		c.score = -1
@@ -495,7 +495,7 @@ func (c *cachedNode) try(op *command.Op) error {
 	return nil
 }
 
-// restart discards the plan with its results and plans anew.
+// restart discards the plan with its results and plans again.
 func (c *cachedNode) restart() error {
 	c.in.Close()
 	c.rows, c.in = nil, &eofNode{}

@@ -63,10 +63,10 @@ func readCoordinatorDoc(doc []byte) (*coordinatorDoc, error) {
 	}
 	d.id = id
 	if d.uuid, ok = catalog.UUIDFrom(value.Lookup(doc, "collectionUuid")); !ok || command.CheckFullName(d.ns) != nil {
-		return nil, odd("it names no collection")
+		return nil, odd("it has no collection")
 	}
 	if d.to == "" || len(d.min) == 0 || len(d.max) == 0 {
-		return nil, odd("it names no range, or no recipient")
+		return nil, odd("it has no range or no recipient")
 	}
 	if how := value.Lookup(doc, "decision"); !how.IsMissing() && d.decision != "committed" && d.decision != "aborted" {
 		return nil, odd("its decision is none")

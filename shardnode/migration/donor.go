@@ -116,7 +116,7 @@ func readKeyRange(key *cluster.ShardKeyPattern, doc []byte) (*KeyRange, error) {
 		i := 0
 		for name := range value.Elements(bound) {
 			if i == len(key.Parts) || key.Parts[i].Path != name {
-				return nil, mongoerr.Newf(mongoerr.BadValue, "the bound %s is none of the shard key %s", value.ShowDoc(bound), value.ShowDoc(key.Doc()))
+				return nil, mongoerr.Newf(mongoerr.BadValue, "the bound %s does not match the shard key %s", value.ShowDoc(bound), value.ShowDoc(key.Doc()))
 			}
 			i++
 		}
@@ -521,7 +521,7 @@ func (d *donor) transferRest(ctx context.Context, indexes []byte) error {
 	var there msg.RecvChunkCommitReply
 	if err := d.send(bounded, &msg.RecvChunkCommit{Migration: d.header(), Indexes: indexes}, &there); err != nil {
 		if ctx.Err() == nil && bounded.Err() != nil {
-			err = mongoerr.Newf(mongoerr.ExceededTimeLimit, "the recipient shard %s did not have all of the range of %s within %s, in which nobody could write", d.to, d.ns, criticalWait)
+			err = mongoerr.Newf(mongoerr.ExceededTimeLimit, "the recipient shard %s did not have all of the range of %s within %s, during which writes were blocked", d.to, d.ns, criticalWait)
 		}
 		return err
 	}

@@ -55,7 +55,7 @@ func readMovedDoc(doc []byte) (*movedDoc, error) {
 		part: value.SafeInt64(value.Lookup(doc, "part")), upTo: value.Lookup(doc, "appliedUpTo").TimestampU64(),
 	}
 	if !ok || d.db == "" {
-		return nil, mongoerr.New(mongoerr.BadValue, "it names no database, or no operation")
+		return nil, mongoerr.New(mongoerr.BadValue, "it has no database or no operation")
 	}
 	return d, nil
 }

@@ -63,7 +63,7 @@ func (d *rangeDeletion) Doc() []byte {
 func readRangeDeletion(doc []byte) (*rangeDeletion, error) {
 	uuid, ok := catalog.UUIDFrom(value.Lookup(doc, "collectionUuid"))
 	if !ok {
-		return nil, mongoerr.New(mongoerr.InvalidUUID, "it names no collection")
+		return nil, mongoerr.New(mongoerr.InvalidUUID, "it has no collection")
 	}
 	key, err := cluster.ParseShardKey(value.LookupDoc(doc, "keyPattern"))
 	if err != nil {

@@ -275,7 +275,7 @@ func (r *recipient) prepareCollection(ctx context.Context) error {
 	return r.m.Docs.WriteWith(ctx, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		c := s.Catalog().Lookup(r.ns)
 		if c != nil && c.UUID != r.uuid {
-			return mongoerr.Newf(mongoerr.InvalidUUID, "collection %s exists here with another UUID than the donor's", r.ns)
+			return mongoerr.Newf(mongoerr.InvalidUUID, "the UUID of collection %s on this shard differs from the donor's", r.ns)
 		}
 		if c == nil {
 			if c, err = u.CreateCollection(storage.CollectionSpec{NS: r.ns, UUID: r.uuid, Options: value.Lookup(infos[0], "options").Doc()}); err != nil {

@@ -249,7 +249,7 @@ func (m *Manager) putSection(s *storage.Snapshot, u *storage.UnitOfWork, d *sect
 func (m *Manager) endOther(ctx context.Context, d *sectionDoc) error {
 	other, ok, err := sectionDocs(m.Docs).Get(d.ID())
 	if err == nil && ok && other.id == d.id && other.at > d.at {
-		err = mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "the critical section of %s has been decided anew since", d.name)
+		err = mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "a later decision about the critical section of %s has superseded this one", d.name)
 	}
 	if err != nil || !ok || other.id == d.id {
 		return err

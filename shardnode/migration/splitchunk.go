@@ -23,7 +23,7 @@ func (m *Manager) runSplitChunk(op *command.Op, req *msg.SplitChunk, dst []byte)
 		return dst, err
 	}
 	if req.From != m.state.ID {
-		return dst, mongoerr.Newf(mongoerr.IllegalOperation, "splitChunk names shard %s, and this is %s", req.From, m.state.ID)
+		return dst, mongoerr.Newf(mongoerr.IllegalOperation, "splitChunk is for shard %s, but this is shard %s", req.From, m.state.ID)
 	}
 	m.state.Catalog.InvalidateCollection(ns)
 	info, err := m.state.Catalog.Collection(op, ns)

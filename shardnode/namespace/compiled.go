@@ -61,10 +61,10 @@ func (t *Cache) Of(c *catalog.Collection) *Compiled {
 	return m
 }
 
-// Forget drops what was compiled for a collection.
+// Forget drops the compiled form of a collection.
 func (t *Cache) Forget(id catalog.UUID) { t.byUUID.Delete(id) }
 
-// Prune drops what was compiled for collections that no longer exist.
+// Prune drops the compiled forms of collections that no longer exist.
 func (t *Cache) Prune(cat *catalog.Snapshot) {
 	t.byUUID.Range(func(id, _ any) bool {
 		if cat.LookupUUID(id.(catalog.UUID)) == nil {
@@ -85,8 +85,8 @@ func (t *Cache) CollationOf(arg value.Value, c *catalog.Collection) (*collation.
 	return nil, nil
 }
 
-// Check runs the validator on a new document. old is what it replaces, nil for inserts: with the moderate level, a
-// document that was invalid before may remain so.
+// Check runs the validator on a new document. old is the document that it replaces, nil for inserts: with the moderate
+// level, a document that was invalid before may remain so.
 func (m *Compiled) Check(c *catalog.Collection, doc, old []byte) error {
 	if m.Err != nil {
 		return m.Err

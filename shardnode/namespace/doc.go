@@ -1,5 +1,5 @@
-// Package namespace finds out what a name refers to: a collection with its compiled options, a view with its definition,
-// or a time series collection with the collection of its buckets.
+// Package namespace resolves names: to a collection with its compiled options, a view with its definition, or a time
+// series collection with the collection of its buckets.
 //
 //	ns ──┬── catalog ───────────────────► collection ── Cache.Of ──► Compiled: collation, validator, plan cache
 //	     ├── system.views ── ViewIn ────► View ── Resolve ──► Resolved: the collection below, all pipelines
@@ -11,7 +11,7 @@
 //
 // Invariants
 //
-//  1. A Compiled belongs to one version of a collection: Cache.Of makes another one when the catalog's entry is another.
-//  2. What is found in a storage.Snapshot agrees with the catalog of that snapshot.
-//  3. Nothing in this package writes. (AddOutcome, which is here for both rooms that know an outcome, calls what does.)
+//  1. A Compiled belongs to one version of a collection: Cache.Of makes a new one when the catalog's entry has changed.
+//  2. Lookups in a storage.Snapshot agree with the catalog of that snapshot.
+//  3. Nothing in this package writes. (AddOutcome, which is here because two packages share it, calls a function that does.)
 package namespace

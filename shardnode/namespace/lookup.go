@@ -23,7 +23,8 @@ func FindCollection(s *storage.Snapshot, ns string) (c *catalog.Collection, ts *
 	return nil, nil, NotOnView(ns)
 }
 
-// FindFor is FindCollection for a command: one with isTimeseriesNamespace names the buckets of a time series collection and means that.
+// FindFor is FindCollection for a command: one with isTimeseriesNamespace names the buckets of a time series collection, but refers to
+// the collection.
 func FindFor(op *command.Op, s *storage.Snapshot, ns string) (c *catalog.Collection, ts *SeriesOptions, err error) {
 	c, ts, err = FindCollection(s, ns)
 	if c != nil && ts == nil && IsBuckets(ns) && op.Arg("isTimeseriesNamespace").Truthy() {

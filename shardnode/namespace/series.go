@@ -75,7 +75,7 @@ func (t *SeriesOptions) Doc() []byte {
 	return value.End(dst, m)
 }
 
-// SeriesOptionsOf reads what Doc wrote.
+// SeriesOptionsOf parses a document that Doc returned.
 func SeriesOptionsOf(doc []byte) *SeriesOptions {
 	return &SeriesOptions{
 		TimeField: value.Lookup(doc, "timeField").Str(), MetaField: value.Lookup(doc, "metaField").Str(),
@@ -217,7 +217,7 @@ type Series struct {
 	timeseries.Placing
 }
 
-// SeriesOf finds the time series collection that a write names; nil if ns is not one.
+// SeriesOf finds the time series collection with the name of a write's target; nil if ns is not one.
 func SeriesOf(cat *catalog.Snapshot, ns string) *Series {
 	b := Buckets(cat, ns)
 	if b == nil {
@@ -226,7 +226,7 @@ func SeriesOf(cat *catalog.Snapshot, ns string) *Series {
 	return SeriesIn(b)
 }
 
-// SeriesIn returns the time series collection that is kept in a collection of buckets.
+// SeriesIn returns the time series collection whose buckets are in a collection.
 func SeriesIn(b *catalog.Collection) *Series {
 	t := SeriesOptionsOf(value.Lookup(b.Options, "timeseries").Doc())
 	return &Series{b, t, timeseries.NewPlacing(timeseries.NewFields(t.TimeField, t.MetaField), t.Granularity, t.Span, t.Rounding)}

@@ -70,7 +70,7 @@ type Resolved struct {
 	Timeseries bool // whether the name is a time series collection, which may be read under any collation
 }
 
-// CollType returns what queries on the name read; nil stands for no collection.
+// CollType returns the kind of the queried namespace, for statistics; a nil Resolved stands for no collection.
 func (r *Resolved) CollType() string {
 	switch {
 	case r == nil:

@@ -16,7 +16,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Config is what the profiler needs from its node.
+// Config has the profiler's dependencies on its node.
 type Config struct {
 	Engine *storage.Engine
 	Set    replication.Set
@@ -214,7 +214,7 @@ func (pr *Profiler) createProfile(ctx context.Context, db string) error {
 	return err
 }
 
-// Execution is what the log and the profiler report: a command, or one statement of a write command.
+// Execution is the unit that the log and the profiler report: a command, or one statement of a write command.
 type Execution struct {
 	Op        *command.Op
 	Name      string
@@ -303,7 +303,7 @@ func (pr *Profiler) writeProfile(db string, doc []byte) {
 		return
 	}
 	if _, err := u.InsertMany(c, [][]byte{doc}, storage.NoInfo); err == nil {
-		_, _ = pr.Set.Commit(ctx, u, replication.Visible) // a lost profile entry harms nobody
+		_, _ = pr.Set.Commit(ctx, u, replication.Visible) // a lost profile entry does no harm
 	}
 }
 

@@ -14,19 +14,19 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Node is what the analysis of queries needs from its member.
+// Node is the manager's interface to its member.
 type Node interface {
 	// Lone reports whether the node is not a member of a replica set.
 	Lone() bool
 	// InCluster reports whether the node is a shard, or the config server.
 	InCluster() bool
-	// Own runs commands on this member, and Primary on the primary of its set.
+	// Own returns this member, and Primary the primary of its set, to run commands on.
 	Own() cluster.Peer
 	Primary() cluster.Peer
 	Warn(msg string, err error)
 }
 
-// Options are what the manager depends on.
+// Options has the dependencies of a Manager.
 type Options struct {
 	Docs    *statedoc.Docs
 	Service *command.Service
@@ -35,7 +35,7 @@ type Options struct {
 	Now     func() time.Time
 }
 
-// Manager is one member's part.
+// Manager executes one member's part in the sampling of queries.
 type Manager struct {
 	Options
 	node    Node
@@ -43,7 +43,7 @@ type Manager struct {
 	queries analyzer.Queries
 }
 
-// New makes the manager of a member, and gives its service a sampler.
+// New returns the manager of a member, and sets its service's sampler.
 func New(c Options, n Node) *Manager {
 	m := &Manager{Options: c, node: n, queries: analyzer.Queries{Service: c.Service}}
 	s := sampling.New(c.Params, c.Now)
@@ -61,10 +61,10 @@ func (m *Manager) Specs() []command.Spec {
 	return append(analyzer.New(m, m.Params).Specs(), refresh)
 }
 
-// Run samples, and stores what is sampled, until ctx ends.
+// Run refreshes the sampler and stores its samples until ctx ends.
 func (m *Manager) Run(ctx context.Context) { m.Service.Sampler.Run(ctx, m) }
 
-// forgotten is how many refreshes a sampler may miss before it has no share of the rates.
+// forgotten is the number of refreshes after which a sampler that missed them has no share of the rates.
 const forgotten = 3
 
 // runRefresh replies to a sampler with its share of the configurations.

@@ -18,8 +18,7 @@
 //
 // Invariants
 //
-//  1. The state of a membership is replaced as a whole: whoever loads it sees a role, term and configuration that belong
-//     together.
+//  1. The state of a membership is replaced as a whole, so a reader sees a role, term and configuration that belong together.
 //  2. Clients may write only in a state that setWritable derived from one that roleChanged or becomeSingle published: if
 //     the role changes in between, setWritable does nothing.
 //  3. A role other than primary is published before the operations that need a primary are interrupted: none can begin

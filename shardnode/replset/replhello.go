@@ -114,10 +114,10 @@ func (v hostView) host(m *replication.MemberConfig) string {
 	return m.Host
 }
 
-// view determines which addresses a client should see for the members. A configured horizon applies if it has the
-// name that the client requested by SNI, or the address that it dialled. Otherwise the configured hosts apply,
-// except for hosts that nobody chose and that this client could not reach: loopback addresses seen from another
-// machine, and the machine's own name in a set of one that was initiated without naming a host.
+// view determines which addresses a client should see for the members. A configured horizon applies if it has the name
+// that the client requested by SNI, or the address that it dialled. Otherwise the configured hosts apply, except for
+// default hosts that this client could not reach: loopback addresses seen from another machine, and the machine's own
+// name in a set of one that was initiated without naming a host.
 func (r *Membership) view(op *command.Op, s *replState) hostView {
 	if op == nil || op.Client == nil || op.Client.Internal || op.Client.InProcess {
 		return hostView{}

@@ -108,10 +108,10 @@ func (r *Membership) runHeartbeat(_ *command.Op, m *msg.Heartbeat, dst []byte) (
 	return appendOpTime(dst, "durableOpTime", st.Durable.TS, st.Durable.Term), nil
 }
 
-// askTimeout is how long a member may take to answer before it counts as down.
+// askTimeout is the time after which a member that has not replied counts as down.
 const askTimeout = 5 * time.Second
 
-// askMembers asks the members that a configuration adds to the set whether they are running and belong to no other set.
+// askMembers checks that the members that a configuration adds to the set are running and do not belong to another set.
 // If old is nil, all but this node are new, and each has to answer; otherwise a majority of all voters has to be
 // available.
 func (r *Membership) askMembers(op *command.Op, what string, c, old *replication.SetConfig) error {
@@ -127,7 +127,7 @@ func (r *Membership) askMembers(op *command.Op, what string, c, old *replication
 			continue
 		}
 		if r.opts.Ask == nil {
-			return command.NotImplemented("%s: this node reaches no other members: %s", what, m.Host)
+			return command.NotImplemented("%s: this node has no connections to other members: %s", what, m.Host)
 		}
 		asked++
 		go func() {
@@ -153,7 +153,7 @@ func (r *Membership) askMembers(op *command.Op, what string, c, old *replication
 		what, strings.Join(failed, ", "))
 }
 
-// electionPatience is how long a command for the primary waits for an election.
+// electionPatience limits the time that a command for the primary waits for an election.
 const electionPatience = 20 * time.Second
 
 // AskPrimary sends a command to the set's primary. It waits for the end of an election if no primary is known, or if the
@@ -192,7 +192,8 @@ func (r *Membership) askLeader(ctx context.Context, cmd []byte) ([]byte, error) 
 	return r.opts.Ask(ctx, m.Host, cmd)
 }
 
-// AskForNoop asks the primary for a no-op write at ts or later. If the primary cannot be reached, the reader waits for the next write.
+// AskForNoop requests a no-op write at ts or later from the primary. If the primary cannot be reached, the reader waits for the next
+// write.
 func (r *Membership) AskForNoop(ctx context.Context, ts storage.Timestamp) {
 	s := r.state.Load()
 	if s.config == nil || r.opts.Ask == nil {

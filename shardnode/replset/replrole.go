@@ -23,7 +23,7 @@ func (r *Membership) hasRaft() (bool, error) {
 // beginRaft makes the node the first member of a set of several.
 func (r *Membership) beginRaft(ctx context.Context, c *replication.SetConfig) error {
 	if r.opts.Transport == nil {
-		return mongoerr.New(mongoerr.NotImplemented, "this node reaches no other members")
+		return mongoerr.New(mongoerr.NotImplemented, "this node has no connections to other members")
 	}
 	if r.conf.Member.Raft() == nil {
 		if err := r.startRaft(); err != nil {
@@ -123,11 +123,11 @@ func (r *Membership) publish(c replication.RoleChange) *replState {
 	}
 }
 
-// slowStepUp is how long stepping up may take before it is logged.
+// slowStepUp is the duration from which stepping up is logged as slow.
 const slowStepUp = time.Second
 
-// If the vital services of a primary do not step up, it tries to hand over to another member after every stepUpTries attempts, and stays a
-// secondary for stepDownFor.
+// If the required services of a new primary fail to step up, it tries to hand over to another member after every stepUpTries attempts, and
+// remains a secondary for stepDownFor.
 const (
 	stepUpTries = 20
 	stepDownFor = time.Minute
@@ -316,8 +316,9 @@ func (r *Membership) configMembers() []replication.MemberConfig {
 	return nil
 }
 
-// CheckRole refuses what the member must not serve in its current role: writes if it is not primary, reads if it is
-// neither primary nor a readable secondary that the client accepts. The local database is the node's own.
+// CheckRole returns an error for operations that the member must not execute in its current role: writes if it is not
+// primary, reads if it is neither primary nor a readable secondary that the client accepts. The local database is the
+// node's own.
 func (r *Membership) CheckRole(op *command.Op) error {
 	if r.Name == "" || op.Client.Own || op.Req.DB == "local" {
 		return nil

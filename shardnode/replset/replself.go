@@ -12,7 +12,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// ownHosts remembers addresses that led to this node when they were dialled: names and ports of container networks and
+// ownHosts records addresses that led to this node when they were dialled: names and ports of container networks and
 // proxies, which the machine itself does not know.
 type ownHosts struct{ hosts sync.Map }
 

@@ -27,7 +27,7 @@ import (
 // configuration has more members, and keeps it.
 type Membership struct {
 	Name string
-	// OnPrimary is called when the member begins to accept writes; nil for none.
+	// OnPrimary, if not nil, is called when the member begins to accept writes.
 	OnPrimary func()
 
 	node Node
@@ -47,7 +47,7 @@ type Membership struct {
 	}
 }
 
-// Node is what a membership needs from its node.
+// Node is a membership's interface to its node.
 type Node interface {
 	// EnsureSystem creates the system collections, once the node may write.
 	EnsureSystem(ctx context.Context) error
@@ -77,11 +77,11 @@ type Config struct {
 	Params   *cluster.Params // nil for the defaults
 	Logger   *zerolog.Logger // nil for none
 	Now      func() time.Time
-	// NewID makes the id of a set that is initiated.
+	// NewID returns the id for a new set.
 	NewID func() [12]byte
 }
 
-// Options are what a member of a set needs from its process.
+// Options are a member's dependencies on its process.
 type Options struct {
 	// Transport reaches other members; nil if sets can have only one member.
 	Transport replication.Transport
@@ -147,7 +147,7 @@ func readStored(doc []byte) (*replication.SetConfig, error) {
 		err = c.Validate()
 	}
 	if err == nil && len(c.Members) != 1 {
-		err = mongoerr.Newf(mongoerr.InvalidReplicaSetConfig, "it has %d members, and was that of a set of one", len(c.Members))
+		err = mongoerr.Newf(mongoerr.InvalidReplicaSetConfig, "it has %d members, but was stored by a set of one", len(c.Members))
 	}
 	return c, err
 }

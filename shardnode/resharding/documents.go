@@ -61,7 +61,7 @@ func readAbout(doc []byte) (a about, err error) {
 		a.command = value.Doc(value.F("reshardCollection", value.NewString(a.ns)))
 	}
 	if !ok || !known || command.CheckFullName(a.ns) != nil || a.temp == "" {
-		return a, mongoerr.New(mongoerr.BadValue, "it names no resharding")
+		return a, mongoerr.New(mongoerr.BadValue, "it has no resharding id")
 	}
 	return a, nil
 }
@@ -170,7 +170,7 @@ func readProgress(doc []byte) (*progress, error) {
 		docs: value.SafeInt64(value.Lookup(doc, "numDocuments")), bytes: value.SafeInt64(value.Lookup(doc, "numBytes")),
 	}
 	if !ok || p.shard == "" {
-		return nil, mongoerr.New(mongoerr.BadValue, "it names no resharding, or no donor")
+		return nil, mongoerr.New(mongoerr.BadValue, "it has no resharding id or no donor")
 	}
 	return p, nil
 }

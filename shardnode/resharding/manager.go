@@ -144,7 +144,7 @@ func (m *Manager) known(ctx context.Context, id catalog.UUID) error {
 }
 
 func noSuch(id catalog.UUID) error {
-	return mongoerr.Newf(mongoerr.NoSuchReshardCollection, "this shard takes part in no resharding %s", value.Show(id.Value()))
+	return mongoerr.Newf(mongoerr.NoSuchReshardCollection, "this shard does not participate in resharding %s", value.Show(id.Value()))
 }
 
 // runEnd ends the shard's part. It may be repeated.
@@ -264,7 +264,7 @@ func (m *Manager) tables(ctx context.Context, a *about) (*tables, error) {
 		return nil, mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "the catalog does not have the chunks of %s yet", a.temp)
 	}
 	if now.Map != nil && catalog.UUID(now.Map.UUID) != a.uuid {
-		return nil, mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s is another than the one to be resharded", a.ns)
+		return nil, mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s is not the one to be resharded: its UUID differs", a.ns)
 	}
 	return &tables{old: now.Map, next: next.Map}, nil
 }

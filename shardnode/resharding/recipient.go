@@ -422,7 +422,7 @@ func (r *recipient) insert(ctx context.Context, docs []value.Value, p *progress)
 func (r *recipient) collection(s *storage.Snapshot) (*catalog.Collection, error) {
 	c := s.Catalog().Lookup(r.doc.temp)
 	if c == nil || c.UUID != r.doc.id {
-		return nil, mongoerr.Newf(mongoerr.NamespaceNotFound, "the temporary collection %s is not there", r.doc.temp)
+		return nil, mongoerr.Newf(mongoerr.NamespaceNotFound, "the temporary collection %s does not exist", r.doc.temp)
 	}
 	return c, nil
 }

@@ -24,7 +24,7 @@ type clusterParams struct {
 	cur atomic.Pointer[map[string][]byte]
 	// maxReadMS caches defaultMaxTimeMS.readOperations for the hot path.
 	maxReadMS atomic.Int64
-	audit     *command.Audit // adopts auditConfig; nil without an audit log
+	audit     *command.Audit // applies auditConfig; nil without an audit log
 }
 
 const clusterParamsNS = "config.clusterParameters"
@@ -79,10 +79,10 @@ func (p *clusterParams) load(st *Settings) error {
 	return err
 }
 
-// store replaces the values that the node acts on. op is the operation that has set one of them; nil if the node learns of them otherwise.
+// store replaces the values in effect. op is the operation that has set one of them; nil if they come from elsewhere.
 func (p *clusterParams) store(op *command.Op, m map[string][]byte) {
 	was := p.cur.Swap(&m)
-	if was != nil { // those that a node opens with are in the event of its start
+	if was != nil { // the values at startup are in the event of the start
 		for _, name := range slices.Sorted(maps.Keys(clusterInitial)) {
 			if before, after := valueOf(*was, name), valueOf(m, name); !bytes.Equal(before, after) {
 				p.audit.ParameterUpdated(op, before, after)
@@ -202,7 +202,7 @@ func (st *Settings) runSetClusterParameter(op *command.Op, dst []byte) ([]byte, 
 	return dst, st.storeClusterParam(op, name, doc)
 }
 
-// runAdoptClusterParameter adopts the query settings that the config server stores for the whole cluster. Settings older
+// runAdoptClusterParameter stores the query settings that the config server has for the whole cluster. Settings older
 // than the node's arrived late and are ignored.
 func (st *Settings) runAdoptClusterParameter(op *command.Op, req *msg.SetClusterParameter, dst []byte) ([]byte, error) {
 	doc := req.Param
@@ -223,8 +223,8 @@ func (st *Settings) runAdoptClusterParameter(op *command.Op, req *msg.SetCluster
 	return dst, nil
 }
 
-// TakeOver makes a cluster's parameters those of the node, which joins it: what the cluster has not set gets its initial value. They get
-// times of the node's own, as when each shard is told of a new value: the audit log goes by the newest.
+// TakeOver replaces the node's parameters by those of the cluster that it joins; parameters that the cluster has not set get their
+// initial values. They get new times on this node, as they do when a shard receives a new value, since the audit log uses the newest.
 func (st *Settings) TakeOver(ctx context.Context, params [][]byte) error {
 	p := &st.cluster
 	p.mu.Lock()
@@ -360,8 +360,8 @@ func onlyFields(name string, doc []byte, known ...string) error {
 	return nil
 }
 
-// checkAuditConfig checks the configuration of audit logs. A node whose log is configured at its start, or that has none, does not
-// take what it would not act on.
+// checkAuditConfig checks the configuration of audit logs. A node whose log was configured at its start, or that has no log,
+// returns an error, since the configuration would have no effect there.
 func (st *Settings) checkAuditConfig(name string, doc []byte) ([]byte, error) {
 	if st.Audit == nil || st.Audit.Runtime == nil {
 		return nil, mongoerr.New(mongoerr.RuntimeAuditConfigurationNotEnabled, "Runtime audit configuration is not enabled: it needs an audit log and auditLog.runtimeConfiguration: true")
@@ -412,7 +412,7 @@ func checkTyped(name string, doc []byte) ([]byte, error) {
 	return value.End(out, m), nil
 }
 
-// limitRead gives a client's read the time limit of defaultMaxTimeMS if it has none of its own.
+// limitRead applies the time limit of defaultMaxTimeMS to a client's read that has none of its own.
 func (p *clusterParams) limitRead(op *command.Op) {
 	ms := p.maxReadMS.Load()
 	if ms <= 0 || op.Req.Spec.Kind != command.Read || op.Req.Spec.Name == "getMore" || op.Client.InProcess || op.Client.Internal {

@@ -13,7 +13,7 @@
 //
 // Invariants
 //
-//  1. What is in memory was stored before, or is the default without a document.
+//  1. A value in memory was stored before, or is the default that applies without a document.
 //  2. Operations of the cluster's own nodes get neither default concerns nor time limits, and are not refused.
 //  3. Commands that change one kind of setting run one after another.
 package settings

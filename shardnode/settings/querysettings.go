@@ -17,8 +17,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// querySettings are the settings of query shapes, as set by setQuerySettings: which indexes they may use, and whether
-// they run at all. They are the cluster parameter querySettings.
+// querySettings has the settings of query shapes (setQuerySettings): the indexes that they may use, and whether they
+// are rejected. They are the cluster parameter querySettings.
 type querySettings struct {
 	mu  sync.Mutex // serialises the commands
 	cur atomic.Pointer[[]querySetting]
@@ -232,7 +232,7 @@ func (st *Settings) runRemoveQuerySettings(op *command.Op, dst []byte) ([]byte, 
 	return dst, st.storeQuerySettings(op, list)
 }
 
-// settable refuses settings for queries to which they do not apply.
+// settable returns an error for queries that cannot have settings.
 func (s *queryShape) settable() error {
 	if namespace.IsSystemDB(s.db+".x") || strings.HasPrefix(s.coll, "system.") {
 		return mongoerr.New(8584900, "setting query settings on queries over internal databases and system collections is not allowed")
@@ -378,7 +378,7 @@ func checkIndexHint(path string, doc []byte) error {
 	return nil
 }
 
-// reject refuses a query whose shape may not run.
+// reject returns an error for a query whose shape is rejected by its settings.
 func (s *querySettings) reject(op *command.Op) error {
 	list := s.all()
 	if len(list) == 0 || !shape.TakesSettings([]byte(op.Req.Spec.Name)) || op.Client.Internal {

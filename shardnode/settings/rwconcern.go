@@ -65,7 +65,7 @@ func (d *rwDefaults) keep(st *Settings, doc []byte) {
 	d.cur.Store(cur)
 }
 
-// apply gives a client's operation the defaults if it names no concern of its own.
+// apply applies the defaults to a client's operation without concerns of its own.
 func (d *rwDefaults) apply(op *command.Op) {
 	cur := d.cur.Load()
 	if cur == nil || op.Client.InProcess || op.Client.Internal {

@@ -11,7 +11,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Config is what the settings need from their node.
+// Config has the settings' dependencies on their node.
 type Config struct {
 	Engine *storage.Engine
 	Docs   *statedoc.Docs
@@ -64,14 +64,14 @@ func (st *Settings) Load() error {
 // StoredIn reports whether settings are stored in a collection.
 func StoredIn(ns string) bool { return ns == settingsNS || ns == clusterParamsNS }
 
-// CheckBlocked refuses a client's writes and catalog changes while users may not write.
+// CheckBlocked returns an error for a client's writes and catalog changes while users' writes are blocked.
 func (st *Settings) CheckBlocked(op *command.Op) error { return st.block.check(op) }
 
 // CheckTarget is CheckBlocked for the target of $out and $merge, and for a namespace of a bulkWrite.
 func (st *Settings) CheckTarget(op *command.Op, ns string) error { return st.block.checkTarget(op, ns) }
 
-// Apply gives an operation the default concerns and time limit if it names none itself, and refuses a query
-// that may not run.
+// Apply applies the default concerns and time limit to an operation that has none itself, and returns an error for a
+// rejected query.
 func (st *Settings) Apply(op *command.Op) error {
 	if err := st.queries.reject(op); err != nil {
 		return err
@@ -94,7 +94,7 @@ func (st *Settings) ClusterParameter(name string) []byte { return st.cluster.get
 // AppendConcerns appends the default concerns as getDefaultRWConcern returns them.
 func (st *Settings) AppendConcerns(dst []byte) []byte { return st.rw.append(dst) }
 
-// needSet refuses, on a standalone server, what only replica sets have.
+// needSet returns an error on a standalone server, for commands that only replica sets have.
 func (st *Settings) needSet(what string) error {
 	if st.Lone() {
 		return mongoerr.Newf(51300, "'%s' is not supported on standalone nodes.", what)

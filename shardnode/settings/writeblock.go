@@ -52,14 +52,14 @@ var usersDDL = map[string]bool{
 	"_configsvrCreateDatabase": true, "_configsvrDropCollection": true,
 }
 
-// byUser reports whether an operation is done for a client. Nodes of the cluster attach shard or database
-// versions to what they do for clients, and to nothing else; a bulkWrite has them in its namespaces.
+// byUser reports whether an operation is executed for a client. Nodes of the cluster attach shard or database versions
+// to operations for clients only; a bulkWrite has them in its namespaces.
 func byUser(op *command.Op) bool {
 	return !op.Client.InProcess && !op.Client.Internal || op.Req.ShardVersion != nil || op.Req.DatabaseVer != nil ||
 		op.Req.Spec.Name == "bulkWrite" || usersDDL[op.Req.Spec.Name]
 }
 
-// check refuses a client's writes and catalog changes while users may not write.
+// check returns an error for a client's writes and catalog changes while users' writes are blocked.
 func (b *writeBlock) check(op *command.Op) error {
 	if !b.on.Load() || !byUser(op) {
 		return nil
@@ -75,7 +75,7 @@ func (b *writeBlock) check(op *command.Op) error {
 	return nil
 }
 
-// refuse returns the error of a write to a database; nil for the server's own databases.
+// refuse returns the error of a blocked write to a database; nil for the server's own databases.
 func (b *writeBlock) refuse(db string) error {
 	if !b.on.Load() || db == "admin" || db == "local" || db == "config" {
 		return nil

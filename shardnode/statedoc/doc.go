@@ -1,5 +1,6 @@
-// Package statedoc stores the state documents of a primary's own work: what a protocol is about to do is in a document, as
-// durable as the set makes it, before any of it is done, and a new primary reads the documents and continues.
+// Package statedoc stores the state documents of protocols that a primary runs: a protocol stores its next step in a
+// document, as durably as the set makes it, before it begins the step, and a new primary reads the documents and
+// continues.
 //
 //	Put ──► durable ──► the work, whose steps may be repeated ──► Update ──► … ──► Remove
 //	                         ▲
@@ -12,8 +13,8 @@
 // Invariants
 //
 //  1. Put, Update and Remove return once the change is durable: no later primary reads the previous state.
-//  2. Update replaces what it has read. If somebody else changed the document in between, the change function is called
-//     again with the new document; it must therefore have no side effects.
+//  2. Update replaces the document that it has read. If the document changed in between, the change function is called again with the new one; it
+//     must therefore have no side effects.
 //  3. Each reads one snapshot, as Get does: the documents passed to its callback may have been changed or removed since. A
 //     caller that acts on one reads it again with Get, or changes it with Update.
 //  4. A document that cannot be parsed is reported and skipped, except by Put and Remove, which replace and delete it.

@@ -15,7 +15,7 @@ import (
 type Docs struct {
 	Engine *storage.Engine
 	Set    replication.Set
-	// Warn logs errors that no client receives; nil for nowhere.
+	// Warn logs errors that are not returned to any client; nil for no log.
 	Warn func(msg string, err error)
 
 	odd sync.Map // the namespaces and ids of documents that Unreadable has logged

@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// Store is what state documents need from the node's store.
+// Store is the interface of state documents to the node's store.
 type Store interface {
 	Snapshot() *storage.Snapshot
 	// Write runs f in a unit of work over a fresh snapshot and commits it as durably as the set makes it. If the unit
@@ -33,9 +33,9 @@ type Collection[T Doc] struct {
 	parse func(doc []byte) (T, error)
 }
 
-// In returns the documents of a collection. parse reads one; it may keep its argument. Documents that it refuses
-// are skipped, as if they were not there: a document that somebody else wrote neither stops the node's work nor is
-// acted on.
+// In returns the documents of a collection. parse reads one; it may keep its argument. Documents that it rejects are
+// skipped as if they did not exist: a client's document in the collection neither stops the node's work nor has an
+// effect on it.
 func In[T Doc](store Store, ns string, parse func(doc []byte) (T, error)) Collection[T] {
 	return Collection[T]{store, ns, parse}
 }

@@ -66,7 +66,7 @@ func readSince(s *storage.Snapshot, c *catalog.Collection, e *cluster.Collection
 	return old.Update(chunks)
 }
 
-// primaryPatience is how long a secondary waits for its primary before it asks the config server itself.
+// primaryPatience limits the time that a secondary waits for its primary before it asks the config server itself.
 const primaryPatience = time.Second
 
 // Follow implements cluster.Disk.
@@ -87,7 +87,7 @@ func (t *Tables) FollowDatabase(ctx context.Context, db string) (doc []byte, ok 
 	return doc, err == nil
 }
 
-// follow has the primary refresh a placement and store it, and waits until this member has what the primary stored.
+// follow makes the primary refresh a placement and store it, and waits until this member has the stored documents.
 func (t *Tables) follow(ctx context.Context, cmd []byte) bool {
 	ctx, cancel := context.WithTimeout(ctx, primaryPatience)
 	defer cancel()

@@ -24,7 +24,7 @@ const (
 // ChunksNS returns the namespace of a collection's stored chunks.
 func ChunksNS(ns string) string { return chunksPrefix + ns }
 
-// Config is what Tables depends on.
+// Config has the dependencies of Tables.
 type Config struct {
 	Docs    *statedoc.Docs
 	Catalog *cluster.Catalog
@@ -33,7 +33,8 @@ type Config struct {
 	Primary func() bool
 	// AskPrimary sends a command to the primary of the node's set.
 	AskPrimary func(ctx context.Context, cmd []byte) (reply []byte, err error)
-	// UnitChunks returns how many documents of chunks are written in one unit of work (persistedChunkCacheUpdateMaxBatchSize).
+	// UnitChunks returns the maximum number of documents of chunks in one unit of work
+	// (persistedChunkCacheUpdateMaxBatchSize).
 	UnitChunks func() int
 }
 
@@ -45,15 +46,17 @@ type Tables struct {
 	mu struct {
 		sync.Mutex
 		stored map[string]*stored // by namespace, of those that are stored or about to be
-		// queue has the namespaces and databases to look at; true for those that may be gone, which the config server is asked about.
+		// queue has the namespaces and databases to process; true for those that may have been dropped, for which the config server
+		// is asked.
 		queue map[string]bool
 	}
 }
 
-// stored is what the primary knows to be on its disk of a collection.
+// stored is the primary's knowledge of a collection's stored table.
 type stored struct {
-	turn chan struct{} // full while somebody writes
-	// placement and sum are what is stored. known is false before they have been read, or if it is not known how far a write came.
+	turn chan struct{} // full during a write
+	// placement and sum are those of the stored table. known is false before they have been read, or if the extent of a failed
+	// write is unknown.
 	known     bool
 	placement cluster.Placement
 	sum       uint64
@@ -73,7 +76,7 @@ func (t *Tables) Loaded(name string) {
 	}
 }
 
-// Changed is called when a collection, or a database and its collections, may be gone. It does not block.
+// Changed is called when a collection, or a database and its collections, may have been dropped. It does not block.
 func (t *Tables) Changed(name string) {
 	if !t.Primary() {
 		return
@@ -104,7 +107,7 @@ func (t *Tables) enqueue(name string, ask bool) {
 	}
 }
 
-// of returns what is known of a collection's stored table. It is nil for one that is not stored, unless it is about to be.
+// of returns the knowledge of a collection's stored table; nil if there is none, unless it is about to be stored.
 func (t *Tables) of(ns string, about bool) *stored {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -134,7 +137,7 @@ func (t *Tables) Base(ns string) (cluster.Placement, bool) {
 	return p, true
 }
 
-// read reads a stored placement; ok is false if it is not whole. If a part of it is known by old, only what is newer is read.
+// read reads a stored placement; ok is false if it is incomplete. If old has a part of it, only newer chunks are read.
 func (t *Tables) read(ns string, old *cluster.ChunkMap) (p cluster.Placement, sum uint64, ok bool) {
 	s := t.Docs.Snapshot()
 	defer s.Release()
@@ -162,7 +165,7 @@ func (t *Tables) read(ns string, old *cluster.ChunkMap) (p cluster.Placement, su
 	}
 	m, sum, err := readAll(s, chunks, entry)
 	if err == nil && (sum != e.Sum || m.Version().Combined() != e.Version) {
-		err = mongoerr.New(mongoerr.FailedToParse, "its documents are not those that were written")
+		err = mongoerr.New(mongoerr.FailedToParse, "its documents differ from those that were written")
 	}
 	if err != nil {
 		t.Docs.Unreadable(CollectionsNS, doc, err)

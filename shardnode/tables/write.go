@@ -34,10 +34,10 @@ func (t *Tables) Service() replication.Service {
 	}
 }
 
-// retryAfter is the time before what has failed is tried again.
+// retryAfter is the time after which failures are retried.
 const retryAfter = time.Second
 
-// run writes what is queued until the node steps down.
+// run processes the queue until the node steps down.
 func (t *Tables) run(ctx context.Context, _ int64) {
 	swept := false
 	for {
@@ -58,7 +58,7 @@ func (t *Tables) run(ctx context.Context, _ int64) {
 	}
 }
 
-// drain looks at everything that is queued; failed is true if some of it has to be looked at again.
+// drain processes the queue; failed is true if some of it has to be retried.
 func (t *Tables) drain(ctx context.Context) (failed bool) {
 	t.mu.Lock()
 	names := t.mu.queue
@@ -81,7 +81,8 @@ func (t *Tables) drain(ctx context.Context) (failed bool) {
 	return failed
 }
 
-// sweep has the entries removed whose collections are gone: they were dropped while no primary of this set took note.
+// sweep queues the entries of collections that no longer exist, because they were dropped while this set had no
+// primary.
 func (t *Tables) sweep(ctx context.Context) error {
 	t.mu.Lock()
 	have := maps.Clone(t.mu.stored)
@@ -103,7 +104,7 @@ func (t *Tables) sweep(ctx context.Context) error {
 	return nil
 }
 
-// Flush stores what the config server has of a collection at the time of the call.
+// Flush stores the config server's placement of a collection at the time of the call.
 func (t *Tables) Flush(ctx context.Context, ns string) error {
 	if err := t.Catalog.Reload(ctx, ns); err != nil && mongoerr.CodeOf(err) != mongoerr.NamespaceNotFound {
 		return err
@@ -119,13 +120,13 @@ func (t *Tables) FlushDatabase(ctx context.Context, db string) error {
 	return t.bringDatabase(ctx, db)
 }
 
-// bring makes the stored placement of a collection the last one that the node knows, or with ask that of the config server. The cache
-// is looked at in turn: of two callers the later one writes the newer table.
+// bring updates the stored placement of a collection to the last one that the node knows or, with ask, to that of the config server.
+// The cache is read while holding the turn: of two callers the later one writes the newer table.
 func (t *Tables) bring(ctx context.Context, ns string, ask bool) error {
 	info, _ := t.Catalog.Cached(ns)
 	s := t.of(ns, info != nil && info.Map != nil)
 	if s == nil {
-		return nil // it is not stored, and has not to be
+		return nil // it is not stored, and need not be
 	}
 	select {
 	case s.turn <- struct{}{}:
@@ -166,7 +167,7 @@ func (t *Tables) forget(ns string, s *stored) {
 	}
 }
 
-// write stores a placement in place of the one that is stored; known is false if that is not what s says. s.turn must be held.
+// write replaces the stored placement; known is false if that differs from s. s.turn must be held.
 func (t *Tables) write(ctx context.Context, s *stored, p cluster.Placement, known bool) error {
 	had := s.placement
 	var now, gone []*cluster.Chunk
@@ -201,7 +202,8 @@ func (t *Tables) write(ctx context.Context, s *stored, p cluster.Placement, know
 // sameKey reports whether the bounds of two tables have the same fields: a refined key has more.
 func sameKey(a, b *cluster.ChunkMap) bool { return bytes.Equal(a.Key.Doc(), b.Key.Doc()) }
 
-// writeChunks writes what has changed of a table, and its entry: as one unit of work, or several between which the entry says so.
+// writeChunks writes the changes of a table, and its entry: in one unit of work, or in several during which the entry is marked
+// as refreshing.
 func (t *Tables) writeChunks(ctx context.Context, e *cluster.CachedEntry, anew bool, now, gone []*cluster.Chunk) error {
 	ns, size := e.ID().Str(), max(1, t.UnitChunks())
 	if anew || len(now)+len(gone) > size {
@@ -248,7 +250,7 @@ func (t *Tables) unit(ctx context.Context, f func(*storage.Snapshot, *storage.Un
 	return t.Docs.WriteWith(ctx, replication.Visible, f)
 }
 
-// stage puts chunks into a unit in place of others.
+// stage stages the replacement of chunks by others in a unit.
 func (t *Tables) stage(s *storage.Snapshot, u *storage.UnitOfWork, ns string, now, gone []*cluster.Chunk) error {
 	if len(now)+len(gone) == 0 {
 		return nil

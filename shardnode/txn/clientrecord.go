@@ -115,7 +115,7 @@ func recordID(doc []byte) (id cluster.LogicalSessionID, err error) {
 		return id, err
 	}
 	if !bytes.Equal(doc, id.Doc()) {
-		return id, mongoerr.Newf(mongoerr.BadValue, "%s is not the form of a session's id: %s", value.ShowDoc(doc), value.ShowDoc(id.Doc()))
+		return id, mongoerr.Newf(mongoerr.BadValue, "%s is not a valid session id; it would have to be %s", value.ShowDoc(doc), value.ShowDoc(id.Doc()))
 	}
 	return id, nil
 }

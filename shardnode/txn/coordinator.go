@@ -611,7 +611,7 @@ func (c *coordinator) ask(ctx context.Context, shard string, cmd []byte) ([]byte
 		gone := false
 		if mongoerr.CodeOf(err) == mongoerr.ShardNotFound && s == nil {
 			if gone, err = c.m.removed(ctx, shard); err == nil && !gone {
-				err = mongoerr.Newf(mongoerr.HostUnreachable, "shard %s is not known here yet", shard)
+				err = mongoerr.Newf(mongoerr.HostUnreachable, "shard %s is not known to this node yet", shard)
 			} else if gone {
 				err = mongoerr.Newf(mongoerr.ShardNotFound, "Shard %s not found", shard)
 			}

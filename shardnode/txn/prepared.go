@@ -371,7 +371,7 @@ func (m *Manager) RestorePrepared(ctx context.Context) error {
 		s := known(m.retries.mu.sessions, list[i].LSID)
 		m.retries.mu.Unlock()
 		if s == nil {
-			return mongoerr.Newf(mongoerr.InternalError, "prepared transaction %d is of no session: %s", list[i].Number, value.ShowDoc(list[i].LSID))
+			return mongoerr.Newf(mongoerr.InternalError, "prepared transaction %d has no valid session: %s", list[i].Number, value.ShowDoc(list[i].LSID))
 		}
 		if err := m.restore(ctx, s, &list[i]); err != nil {
 			return err
@@ -436,7 +436,7 @@ func (m *Manager) restoreOps(ctx context.Context, s *Session) error {
 // restoreOp applies one of a prepared transaction's operations again.
 func (t *Txn) restoreOp(ctx context.Context, i int, v value.Value) error {
 	if v.T != value.Document {
-		return mongoerr.Newf(mongoerr.BadValue, "%s is no operation", value.Show(v))
+		return mongoerr.Newf(mongoerr.BadValue, "%s is not an operation", value.Show(v))
 	}
 	if m, ok := movedWriteOf(v.Doc()); ok {
 		t.note(m)

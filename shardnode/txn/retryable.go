@@ -189,7 +189,7 @@ func (m *Manager) CheckoutRetry(op *command.Op) (s *Session, release func(), err
 	case number < s.Number:
 		err = tooOld(op, s)
 	case number == s.Number && s.Txn != nil:
-		err = mongoerr.Newf(mongoerr.IncompleteTransactionHistory, "Transaction %d on session %s is no retryable write", number, value.ShowDoc(op.Req.LSID))
+		err = mongoerr.Newf(mongoerr.IncompleteTransactionHistory, "Transaction %d on session %s is not a retryable write", number, value.ShowDoc(op.Req.LSID))
 	}
 	if err != nil {
 		release()

@@ -194,5 +194,5 @@ func (r *remoteMerge) Commit(ctx context.Context) error {
 	return r.m.failed
 }
 
-// Abort keeps what was merged, as documented.
+// Abort does nothing: merged documents remain, as documented.
 func (r *remoteMerge) Abort(context.Context) {}

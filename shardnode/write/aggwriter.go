@@ -48,8 +48,8 @@ func (wr *Writer) Output(op *command.Op, spec agg.WriteSpec, coll *collation.Spe
 	return w.newMergeWriter(spec, coll)
 }
 
-// checkPlain refuses a sharded target, of which this shard has at most a part: the router that sent the pipeline did not
-// know, and has to write it itself.
+// checkPlain returns an error for a sharded target, of which this shard has at most a part: the router that sent the
+// pipeline was not aware of it, and has to write it itself.
 func checkPlain(wr *Writer, op *command.Op, ns string) error {
 	s := wr.node.Sharding()
 	if s == nil || op.Req.ShardVersion == nil && op.Req.DatabaseVer == nil {

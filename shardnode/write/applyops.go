@@ -117,8 +117,8 @@ func (w *Command) applyTogether(ops []txn.LoggedOp) error {
 	})
 }
 
-// mayApply refuses an operation whose UUID belongs to a different collection than its namespace, unless the user has the
-// privileges on that collection, too.
+// mayApply returns an error for an operation whose UUID belongs to a different collection than its namespace, unless the
+// user has the privileges on that collection, too.
 func (w *Command) mayApply(o *txn.LoggedOp, c *catalog.Collection) error {
 	if c == nil || c.NS == o.NS {
 		return nil
@@ -134,7 +134,7 @@ func (w *Command) applyOne(o *txn.LoggedOp) error {
 	if o.Op != 'c' {
 		return w.applyTogether([]txn.LoggedOp{*o})
 	}
-	if w.pending != nil { // another command would not see what this one has detached
+	if w.pending != nil { // another command would not see the detached writes of this one
 		return w.pending.Refusal()
 	}
 	var fields []value.Field

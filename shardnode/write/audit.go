@@ -8,8 +8,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Audit records a change of the catalog that u stages, when it is committed: in a transaction at once, whatever becomes of
-// that (manual: Auditing).
+// Audit records a change of the catalog that u stages, once it is committed; in a transaction it does so at once, whatever
+// the outcome of the transaction (manual: Auditing).
 func (w *Command) Audit(u *storage.UnitOfWork, atype string, param ...value.Field) {
 	if !w.Op.Audits() {
 		return
@@ -42,7 +42,7 @@ func auditIndex(ns string, spec []byte, state string) []value.Field {
 	return []value.Field{auditNS(ns), value.F("indexName", value.Lookup(spec, "name")), value.F("indexSpec", value.NewDocument(spec)), value.F("indexBuildState", value.NewString(state))}
 }
 
-// AuditIndexes records new indexes of a collection without documents, which are there at once.
+// AuditIndexes records new indexes of an empty collection, which need no build.
 func (w *Command) AuditIndexes(u *storage.UnitOfWork, ns string, specs [][]byte) {
 	for _, s := range specs {
 		w.Audit(u, "createIndex", auditIndex(ns, s, "IndexBuildStarted")...)
@@ -50,7 +50,7 @@ func (w *Command) AuditIndexes(u *storage.UnitOfWork, ns string, specs [][]byte)
 	}
 }
 
-// AuditBuild records that the build of indexes begins, and returns what records its end.
+// AuditBuild records the start of an index build, and returns a function that records its end.
 func (w *Command) AuditBuild(ns string, specs [][]byte) (ended func(err error)) {
 	audit := w.Op.Auditor()
 	each := func(state string, result mongoerr.Code) {
@@ -73,7 +73,7 @@ func (w *Command) AuditDrop(u *storage.UnitOfWork, ns string) {
 	w.Audit(u, "dropCollection", auditNS(ns))
 }
 
-// AuditView records that a view is made or dropped.
+// AuditView records that a view is created or dropped.
 func (w *Command) AuditView(u *storage.UnitOfWork, atype string, v *namespace.View) {
 	w.Audit(u, atype, auditNS(v.NS), value.F("viewOn", value.NewString(catalog.DBOf(v.NS)+"."+v.On)), value.F("pipeline", v.Pipeline))
 }

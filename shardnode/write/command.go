@@ -20,8 +20,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Command is the state shared by the statements of a write command: its write concern, and what it has done so
-// far.
+// Command is the state shared by the statements of a write command: its write concern, and its effects so far.
 type Command struct {
 	txnContext
 	writer  *Writer
@@ -53,7 +52,7 @@ type Command struct {
 type storeOptions struct {
 	bypass  bool              // bypassDocumentValidation
 	keepTS  bool              // bypassEmptyTsReplacement
-	records *txn.Invalidation // the sessions of the documents change with them: in config.transactions; nil for other collections
+	records *txn.Invalidation // for config.transactions: the sessions that change with their documents; nil for other collections
 }
 
 // ownedRanges is a command's shard filter with the collection that it was made for.
@@ -138,13 +137,13 @@ func (w *Command) acquire(ns string) error {
 		return nil
 	}
 	w.release()
-	// The session is free while the command waits: before the critical section of a resharding ends, this shard takes over what
-	// other shards know of its sessions.
+	// The session is checked in while the command waits: before the critical section of a resharding ends, this shard adopts
+	// the other shards' history of its sessions.
 	return migration.WaitCritical(w.Op, err)
 }
 
-// waitCritical waits for the end of a critical section that a command has met after others of its writes. Its session is free
-// meanwhile, too.
+// waitCritical waits for the end of a critical section that a command has met after some of its writes. Its session is
+// checked in meanwhile, too.
 func (w *Command) waitCritical(err error) error {
 	if w.session == nil || !migration.MeetsCritical(err) {
 		return migration.WaitCritical(w.Op, err)
@@ -183,7 +182,7 @@ func (w *Command) acquireCollection(ns string) error {
 	return err
 }
 
-// invalidates begins the invalidation of sessions if the command goes on to write their records.
+// invalidates begins the invalidation of sessions if the command writes their records.
 func (w *Command) invalidates(ns string) {
 	switch {
 	case ns != txn.TransactionsNS:
@@ -222,14 +221,14 @@ func (w *Command) LockDatabase(db string) (unlock func(), err error) {
 	return w.locked(func(l *lock.Locker) error { return l.LockDatabase(w.Op, db, lock.X) })
 }
 
-// CommittedAt records a commit that is not the command's own but does what the command was sent for.
+// CommittedAt records a commit of another operation that has the effect that the command requests.
 func (w *Command) CommittedAt(ts storage.Timestamp) {
 	w.last = ts
 	w.Op.AdvanceOperationTime(uint64(ts))
 }
 
-// lastConcern returns what the command's last commit waits for. It does not wait for members beyond the
-// majority: the command releases its collection and session before it waits for those (Finish).
+// lastConcern returns the write concern that the command's last commit waits for. It does not include members beyond
+// the majority: the command releases its collection and session before it waits for those (Finish).
 func (w *Command) lastConcern() replication.WriteConcern {
 	if w.Concern.BeyondMajority() {
 		return replication.Visible
@@ -396,8 +395,8 @@ func (w *Command) Target(u *storage.UnitOfWork, s *catalog.Snapshot, ns string, 
 	return c, err
 }
 
-// MayCreate refuses to create a missing collection for a request that considers it sharded: it would have another UUID than in the
-// sharding catalog, and nobody would read what is written to it.
+// MayCreate returns an error if a missing collection would be created for a request that considers it sharded: its UUID would
+// differ from the sharding catalog's, and the written documents would never be read.
 func MayCreate(op *command.Op, ns string) error {
 	if op.Req.ShardVersion == nil {
 		return nil
@@ -410,7 +409,7 @@ func MayCreate(op *command.Op, ns string) error {
 		WithDetails(value.Doc(value.F("ns", value.NewString(ns))))
 }
 
-// CheckWritable refuses writes to namespaces that clients may not write.
+// CheckWritable returns an error for namespaces that clients may not write.
 func CheckWritable(op *command.Op, ns string) error {
 	if ns == "local.oplog.rs" {
 		return mongoerr.Newf(mongoerr.InvalidNamespace, "cannot write to %s", ns)

@@ -98,8 +98,8 @@ func (st *statement) deleteField(k string, v value.Value) error {
 	return nil
 }
 
-// ForgetSessions begins a drop of config.transactions: forget stages that all sessions are forgotten, and end forgets them once that has
-// committed. Both are nil for another collection.
+// ForgetSessions begins a drop of config.transactions: forget stages the invalidation of all sessions, and end drops their state once
+// that has committed. Both are nil for another collection.
 func (wr *Writer) ForgetSessions(op *command.Op, ns string) (forget func(u *storage.UnitOfWork) error, end func()) {
 	if ns != txn.TransactionsNS {
 		return nil, nil

@@ -12,8 +12,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// mayFollow refuses to continue after a detached commit if the client wants nothing more done (maxTimeMS, killOp),
-// or if too much would accumulate.
+// mayFollow returns an error if the command must not continue after a detached commit: the client has stopped it
+// (maxTimeMS, killOp), or too many undecided writes would accumulate.
 func (w *Command) mayFollow() error {
 	if w.pending == nil || w.chain != nil && !w.chain.Full() && mongoerr.CodeOf(w.pending.Why) == mongoerr.WriteConcernTimeout {
 		return nil
@@ -21,7 +21,7 @@ func (w *Command) mayFollow() error {
 	return w.pending.Refusal()
 }
 
-// ErrBlocked ends a statement that would change what an undecided commit has claimed.
+// ErrBlocked ends a statement that would change records that an undecided commit has claimed.
 var ErrBlocked = mongoerr.New(mongoerr.WriteConcernTimeout,
 	"waiting for replication timed out: another write to the same document waits for it, so that this statement was not executed")
 
@@ -45,7 +45,7 @@ func (w *Command) AfterCommit(f func()) {
 		f()
 		return
 	}
-	if w.Op.Stats.Locks != nil { // f releases the locks while they may be read
+	if w.Op.Stats.Locks != nil { // f releases the locks, possibly while their statistics are read
 		frozen := command.FrozenLocks(w.Op.Stats.Locks.Stats())
 		w.Op.Stats.Locks = &frozen
 	}

@@ -1,6 +1,6 @@
 // Package write implements the commands that change documents: insert, update, delete, findAndModify, bulkWrite,
-// applyOps, and the targets of $out and $merge. A Command is what all writing commands share, including those on
-// the catalog: locks, versions, snapshots, units of work, and the outcome of its commits.
+// applyOps, and the targets of $out and $merge. A Command is the common base of all commands that write, including
+// those on the catalog: locks, versions, snapshots, units of work, and the outcome of commits.
 //
 //	runInsert ────────┐                ┌── startRetry      the session of a retryable write
 //	runUpdate ────────┼─ Writer.Begin ─┤   lockDocuments   against catalog changes and critical sections
@@ -15,11 +15,11 @@
 // (plainWrites); one within a transaction adds to the unit of that (transactionWrites). Statements on time series
 // become changes of buckets (runOnSeries).
 //
-// A commit that the client no longer waits for is pending (detach): the next units of the command follow it in a chain, and what it holds
-// is released once the set has decided (AfterCommit). A retryable write takes its session first (startRetry) and answers a statement that
-// was executed before from its history (replay).
+// A commit that the client no longer waits for is pending (detach): the next units of the command follow it in a chain, and its locks are
+// released once the set has decided (AfterCommit). A retryable write first checks out its session (startRetry), and replies to a statement
+// that was executed before from the session's history (replay).
 //
-// What the package needs from the node is in Config and Node: it does not depend on cursors, the log or read commands.
+// Config and Node are the package's interface to the node: it does not depend on cursors, the log or read commands.
 //
 // Invariants
 //

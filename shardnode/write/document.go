@@ -15,9 +15,9 @@ const maxStoredSize = command.MaxBSONSize
 // maxDepth is the maximum nesting depth of a stored document.
 const maxDepth = 180
 
-// prepareInsert brings a client's document into its stored form: _id first, generated if it is missing, and
-// empty timestamps at the top level filled with the time that now returns. It refuses what storage would
-// refuse. The result is doc itself if nothing had to change.
+// prepareInsert converts a client's document to its stored form: _id first, generated if it is missing, and empty
+// timestamps at the top level filled with the time that now returns. It returns an error for documents that cannot be
+// stored. The result is doc itself if nothing had to change.
 func prepareInsert(doc []byte, keepEmptyTS bool, now func() uint64) ([]byte, error) {
 	if len(doc) > maxStoredSize {
 		return nil, mongoerr.Newf(mongoerr.BSONObjectTooLarge, "object to insert too large. size in bytes: %d, max size: %d", len(doc), maxStoredSize)

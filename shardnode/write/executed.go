@@ -8,7 +8,7 @@ import (
 	"github.com/shoaldb/shoal/shardnode/exec"
 )
 
-// Executed is what the log and the profiler record about a statement of update or delete.
+// Executed has the facts about a statement of update or delete that the log and the profiler record.
 type Executed struct {
 	Name     string // of the command
 	NS       string
@@ -44,7 +44,7 @@ func (w *Command) runNoted(ns string, st *statement, last bool) (result, error) 
 	return r, err
 }
 
-// wrote puts the statement's own stage above the plan that found its documents.
+// wrote adds the statement's own stage above the plan that found its documents.
 func (st *statement) wrote(stats command.ExecStats, r *result) command.ExecStats {
 	ran, ok := stats.(*exec.Ran)
 	if !ok {

@@ -25,7 +25,7 @@ type foundList struct {
 	memory  []byte // the units that are not in the file
 	file    extsort.File
 	written int64 // size of the units in the file
-	stuck   bool  // the file takes no more
+	stuck   bool  // writing to the file has failed
 	from    *bufio.Reader
 }
 
@@ -43,7 +43,7 @@ func (l *foundList) add(rids []storage.RecordID) {
 	}
 }
 
-// spill moves what is in memory to the file.
+// spill moves the units in memory to the file.
 func (l *foundList) spill() error {
 	if l.file == nil {
 		f, err := l.store.Create()

@@ -6,8 +6,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// checkIdentityWrite refuses a client's change to a shard's identity. On a node that is not, or does not run as, a
-// shard, an administrator may repair the document.
+// checkIdentityWrite returns an error for a client's change to a shard's identity. On a node that is not, or does not
+// run as, a shard, an administrator may repair the document.
 func checkIdentityWrite(w *Command, ns string, doc []byte) error {
 	if ns != migration.IdentityNS || w.Op.Client.Internal || w.Op.Client.InProcess || w.writer.node.Sharding() == nil || value.Lookup(doc, "_id").Str() != "shardIdentity" {
 		return nil

@@ -36,7 +36,7 @@ type openBuckets struct {
 	m  map[string][]openBucket
 }
 
-// How many open buckets are remembered for a series, and for how many series.
+// The maximum number of open buckets that are remembered for a series, and of such series.
 const (
 	openPerSeries = 4
 	openSeries    = 10000
@@ -85,8 +85,8 @@ func (f *filling) takes(ms, span int64) bool {
 	return ms >= f.min && ms < f.min+span && len(f.docs) < bucketMaxCount && (f.size < bucketMaxBytes || len(f.docs) < 10)
 }
 
-// series returns the time series collection that a command names, nil if it does not name one. A router that knows where the buckets are
-// names those.
+// series returns the time series collection that a command refers to, nil if there is none. A router that knows the placement of the
+// buckets names their collection.
 func (w *Command) series(ns string) *namespace.Series {
 	if !namespace.IsBuckets(ns) {
 		return namespace.SeriesOf(w.Catalog(), ns)
@@ -218,8 +218,8 @@ func (w *Command) assign(s *storage.Snapshot, t *namespace.Series, raw [][]byte)
 	return all, nil
 }
 
-// misplaced returns the error of a measurement whose bucket would belong to another shard: the router went by another placing than that
-// of this shard's catalog.
+// misplaced returns the error of a measurement whose bucket would belong to another shard: the router's options of the series differ
+// from those in this shard's catalog.
 func (w *Command) misplaced(t *namespace.Series, err error) error {
 	if err != nil {
 		return err
@@ -306,7 +306,7 @@ func (w *Command) runOnSeries(t *namespace.Series, st *statement, last bool) (re
 	return w.removeMeasurements(t, st)
 }
 
-// removeMeasurements deletes what a statement matches, one or all.
+// removeMeasurements deletes the measurements that match a statement, one or all.
 func (w *Command) removeMeasurements(t *namespace.Series, st *statement) (r result, err error) {
 	if err := w.compileStatement(st, t.Buckets); err != nil {
 		return r, err

@@ -78,7 +78,7 @@ func (w *Command) writeFound(ns string, st *statement, rids []storage.RecordID, 
 			return exec.During(st.during, err)
 		}
 	}
-	root.Close() // what it remembers of a search is no longer needed
+	root.Close() // the state of its search is no longer needed
 	for {
 		rids, err := found.next()
 		if err != nil || len(rids) == 0 {
@@ -91,7 +91,7 @@ func (w *Command) writeFound(ns string, st *statement, rids []storage.RecordID, 
 }
 
 // errContended is the conflict of a unit that should be written in parts.
-var errContended = errors.New("the records of a unit are written by others")
+var errContended = errors.New("other operations write records of this unit of work")
 
 // contendedAfter is the number of conflicts after which a unit of several records is split.
 const contendedAfter = 4

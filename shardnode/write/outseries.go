@@ -96,7 +96,7 @@ func (o *outWriter) replaceSeries() error {
 		return mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s was dropped while $out wrote to it", o.temp)
 	}
 	if cat.Lookup(o.ns) != nil {
-		return mongoerr.Newf(7268700, "%s was made a collection while $out wrote to it", o.ns)
+		return mongoerr.Newf(7268700, "%s was created while $out wrote to it", o.ns)
 	}
 	v, err := namespace.ViewIn(s, o.ns)
 	if err != nil {

@@ -49,8 +49,8 @@ func (w *Command) executed(i int) (txn.Run, bool) {
 	return run, ok
 }
 
-// refuseUnknown returns an error if a statement that the session does not know may have been executed. It comes before the
-// statement looks at documents, which may be as the first execution left them.
+// refuseUnknown returns an error if a statement that the session's history does not contain may have been executed. It is
+// called before the statement reads documents, which the first execution may have changed.
 func (w *Command) refuseUnknown() error {
 	if w.session == nil || !w.session.Incomplete() {
 		return nil
@@ -70,7 +70,8 @@ func (w *Command) prepareNew(ns string, doc []byte) ([]byte, error) {
 	return stored, err
 }
 
-// replay returns the result of a statement that was executed before. Where its image is gone, it cannot be told.
+// replay returns the result of a statement that was executed before. It is an error if the required image no longer
+// exists.
 func (w *Command) replay(st *statement) (r result, ok bool, err error) {
 	run, ok := w.executed(int(w.stmt))
 	if !ok {
@@ -151,8 +152,8 @@ func (w *Command) appendRetried(dst []byte) []byte {
 	return command.AppendRetried(dst, w.retried)
 }
 
-// consecutive returns how many documents at the beginning have consecutive statement ids: a unit of a retryable
-// write numbers its entries consecutively.
+// consecutive returns the number of leading documents with consecutive statement ids: a unit of a retryable write
+// numbers its entries consecutively.
 func (w *Command) consecutive(docs []pendingDoc) int {
 	if w.session == nil {
 		return len(docs)

@@ -5,12 +5,12 @@ import "github.com/shoaldb/shoal/query/value"
 // sampledWrite is a statement's part in the sampling of queries.
 type sampledWrite struct {
 	id   value.Value // the sample's; Missing if the statement is not sampled
-	on   bool        // whether what it changes is recorded
-	diff []byte      // which fields of the document it has changed
+	on   bool        // whether its changes are recorded
+	diff []byte      // the fields of the document that it has changed
 }
 
-// recordsDiff reports whether a statement's changes are recorded: it is sampled, by this server or by a router, and not only said to be so by a
-// client.
+// recordsDiff reports whether a statement's changes are recorded: it was sampled by this server or by a router. A client's claim does not
+// count.
 func (w *Command) recordsDiff(st *statement) bool {
 	if st.sampled.id.T != value.Binary || st.multi || st.u.IsMissing() {
 		return false
@@ -20,7 +20,7 @@ func (w *Command) recordsDiff(st *statement) bool {
 	return st.sampled.on
 }
 
-// noteDiff records which fields a sampled statement has changed.
+// noteDiff records the fields that a sampled statement has changed.
 func (w *Command) noteDiff(ns string, st *statement) {
 	if c := w.Catalog().Lookup(ns); c != nil && len(st.sampled.diff) > 5 {
 		w.writer.Service.Sampler.NoteDiff(ns, c.UUID, st.sampled.id, st.sampled.diff)

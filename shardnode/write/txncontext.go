@@ -10,17 +10,17 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// txnContext is what a write command's statements read and write through: plainWrites commits each unit of work by
-// itself, transactionWrites uses the unit of the command's transaction, which commitTransaction commits.
+// txnContext is the context in which a write command's statements read and write: plainWrites commits each unit of work
+// by itself, transactionWrites uses the unit of the command's transaction, which commitTransaction commits.
 type txnContext interface {
 	// lock locks collections for the command, or for the rest of the transaction.
 	lock(mode lock.Mode, names ...string) (unlock func(), err error)
 	// lockDocuments is lock for the documents of one collection, for which most commands wait without a time limit.
 	lockDocuments(ns string) (unlock func(), err error)
-	// refused gives back what a statement has locked that is refused before it has done anything, and may wait for a critical section to
-	// end: what the section is for may need these locks.
+	// refused releases the locks of a statement that was rejected before it had any effect and may wait for the end of a critical
+	// section, whose operation may need these locks.
 	refused(names ...string)
-	// admits returns an error for a locked collection that the command cannot write because of what it has read.
+	// admits returns an error for a locked collection that the command cannot write because of its earlier reads.
 	admits(ns string) error
 
 	// Catalog returns the newest catalog that the statements see, including their own changes.
@@ -78,7 +78,7 @@ func (p plainWrites) lock(mode lock.Mode, names ...string) (unlock func(), err e
 	return p.w.locked(func(l *lock.Locker) error { return l.LockCollections(p.w.Op, mode, names...) })
 }
 
-func (p plainWrites) refused(...string) {} // a command unlocks what it has locked
+func (p plainWrites) refused(...string) {} // the command releases its own locks
 
 func (p plainWrites) admits(string) error { return nil }
 
@@ -125,7 +125,7 @@ func (p plainWrites) commitRun(u *storage.UnitOfWork, wc replication.WriteConcer
 	}
 	wc.MayDetach = true
 	if wc.Timeout = w.Concern.Timeout; w.pending != nil {
-		wc.Timeout = 1 // the client has waited as long as it wanted
+		wc.Timeout = 1 // the client has already waited for its whole wtimeout
 	}
 	ts, err := w.writer.Set.Commit(w.Op, u, wc)
 	if ts != 0 {
@@ -199,7 +199,7 @@ func (c *transactionWrites) lock(mode lock.Mode, names ...string) (unlock func()
 	return func() {}, c.t.Locks.LockCollections(c.w.Op, mode, names...)
 }
 
-// refused implements txnContext. What earlier statements have locked stays locked.
+// refused implements txnContext. The locks of earlier statements remain.
 func (c *transactionWrites) refused(names ...string) {
 	for _, ns := range names {
 		c.t.Locks.UnlockCollection(ns)

@@ -34,7 +34,7 @@ func updateSpec(wr *Writer) command.Spec {
 	}
 }
 
-// statement is one update or delete: which documents it changes, and how.
+// statement is one update or delete: the selection of documents, and the change.
 type statement struct {
 	filter    []byte
 	sort      []byte
@@ -449,7 +449,7 @@ func (w *Command) writeRow(u *storage.UnitOfWork, q *exec.Query, st *statement, 
 		}
 	}
 	if st.sampled.on {
-		st.sampled.diff = sampling.Diff(doc, next) // one that moves the document ends here with an error
+		st.sampled.diff = sampling.Diff(doc, next) // an update that moves the document ends here with an error
 	}
 	if next, err = w.replace(u, q, st, rid, doc, next); err != nil {
 		return false, err
@@ -518,7 +518,7 @@ func (w *Command) documentKey(ns string) func(doc []byte) []byte {
 	return nil
 }
 
-// noteWritten counts what a router has this shard write.
+// noteWritten counts the documents that this shard writes for a router.
 func (w *Command) noteWritten(ns string, doc []byte) {
 	if s := w.writer.node.Sharding(); s != nil && w.Op.Req.ShardVersion != nil {
 		s.NoteWritten(ns, doc)

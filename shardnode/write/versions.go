@@ -15,7 +15,7 @@ import (
 )
 
 // LockVersioned locks collections exclusively for a command that changes the catalog, and compares the command's
-// versions for one of them: from here on, whatever would move or drop it waits.
+// versions for one of them: from then on, operations that would move or drop it wait.
 func (w *Command) LockVersioned(ns string, names ...string) (unlock func(), err error) {
 	if unlock, err = w.lock(lock.X, names...); err != nil {
 		return nil, err
@@ -29,11 +29,11 @@ func (w *Command) LockVersioned(ns string, names ...string) (unlock func(), err 
 }
 
 // writtenRanges is the field in which a router lists the ranges of a collection whose documents a statement has changed
-// already, under an earlier placement, on the shard that owned them then. The router knows that because a shard executes a
-// statement under the version that came with it, as a whole, or refuses it.
+// already, under an earlier placement, on the shard that owned them then. The router knows them because a shard either
+// executes a whole statement under the version that came with it, or rejects it.
 const writtenRanges = "alreadyWrittenRanges"
 
-// checkWrittenRanges refuses the field from anyone except a router.
+// checkWrittenRanges returns an error for the field in a command that does not come from a router.
 func (wr *Writer) checkWrittenRanges(op *command.Op) error {
 	router := wr.node.Sharding() != nil && op.Req.ShardVersion != nil && (op.Client.InProcess || op.Client.Internal)
 	if router || op.Req.Shared(writtenRanges).IsMissing() {
@@ -43,8 +43,8 @@ func (wr *Writer) checkWrittenRanges(op *command.Op) error {
 }
 
 // ownedBy returns the shard filter of the command's statements on a collection: by the version in the command, and
-// without the ranges that are already written. One filter serves the whole command, which holds the collection's
-// lock: what moves here in the meantime was the donor's part of the statement.
+// without the ranges that are already written. One filter serves the whole command, which holds the collection's lock:
+// documents that arrive by a migration in the meantime belonged to the donor's part of the statement.
 func (w *Command) ownedBy(c *catalog.Collection) (exec.Ownership, error) {
 	if w.writer.node.Sharding() == nil || c == nil || w.Op.Req.ShardVersion == nil {
 		return nil, nil
@@ -76,7 +76,8 @@ func (w *Command) ownedBy(c *catalog.Collection) (exec.Ownership, error) {
 	return owned, nil
 }
 
-// written reads the ranges that have been written already. Those from before a resharding come with the shard key of that time.
+// written reads the ranges that have been written already. Ranges from before a resharding come with the shard key of that
+// time.
 func (w *Command) written(table *cluster.ChunkMap) ([]*migration.KeyRange, error) {
 	list := w.Op.Req.Shared(writtenRanges).Doc()
 	if list == nil {
@@ -109,7 +110,7 @@ func (w *Command) written(table *cluster.ChunkMap) ([]*migration.KeyRange, error
 	return out, nil
 }
 
-// checkOwner refuses an update that would move a document to another shard.
+// checkOwner returns an error for an update that would move a document to another shard.
 func (w *Command) checkOwner(q *exec.Query, st *statement, old, next []byte) error {
 	if w.writer.node.Sharding() == nil {
 		return nil
@@ -117,7 +118,7 @@ func (w *Command) checkOwner(q *exec.Query, st *statement, old, next []byte) err
 	return w.writer.node.Sharding().CheckUpdate(w.Op, q.Coll, old, next, st.multi)
 }
 
-// checkUpsert refuses an upsert of a document that belongs on another shard.
+// checkUpsert returns an error for an upsert of a document that belongs on another shard.
 func (w *Command) checkUpsert(ns string, doc []byte) error {
 	if w.writer.node.Sharding() == nil {
 		return nil

@@ -17,7 +17,7 @@ import (
 	"github.com/shoaldb/shoal/storage/lock"
 )
 
-// Config is what writes depend on.
+// Config has the dependencies of a Writer.
 type Config struct {
 	Engine   *storage.Engine
 	Set      replication.Set
@@ -31,11 +31,12 @@ type Config struct {
 	Txns     *txn.Manager
 	Counts   *command.Opcounters
 	Now      func() time.Time
-	// ListMemory is how many bytes a statement's list of records may take before it is continued in a file; 0 is 1 MB.
+	// ListMemory limits the bytes of a statement's list of records in memory, beyond which it continues in a file; 0 is
+	// 1 MB.
 	ListMemory int
 }
 
-// Node is what writes need from the node that they run on.
+// Node is a Writer's interface to the node that it runs on.
 type Node interface {
 	// Lone reports whether the node is not a member of a replica set: then it has no retryable writes.
 	Lone() bool
@@ -45,9 +46,9 @@ type Node interface {
 	CheckConcern(op *command.Op, wc command.WriteConcern) error
 	// AskPrimary makes the set's primary run a command.
 	AskPrimary(ctx context.Context, cmd []byte) (reply []byte, err error)
-	// Sharding is the node's place in a cluster; nil on a node that is no shard.
+	// Sharding returns the node's part in a cluster; nil if the node is not a shard.
 	Sharding() Sharding
-	// CheckBlocked refuses an operation's write to a namespace while users may not write.
+	// CheckBlocked returns an error for an operation's write to a namespace while users' writes are blocked.
 	CheckBlocked(op *command.Op, ns string) error
 	// Observes reports whether an operation on a database may be recorded by the profiler.
 	Observes(db string) bool
@@ -63,7 +64,8 @@ type Node interface {
 type Sharding interface {
 	// CheckVersion returns StaleConfig or StaleDbVersion if the request's versions are not this shard's.
 	CheckVersion(op *command.Op, ns string) error
-	// CheckUntracked returns StaleConfig if the sharding catalog has an entry of a collection that the request does not know of.
+	// CheckUntracked returns StaleConfig if the sharding catalog has an entry for a collection of which the request is not
+	// aware.
 	CheckUntracked(op *command.Op, ns string) error
 	// Sharded reports whether a collection is sharded, as far as this shard knows.
 	Sharded(op *command.Op, ns string) bool
@@ -72,14 +74,15 @@ type Sharding interface {
 	// ReadFilter is Ownership for a command's own collection, with the routing table of the filter, nil for none;
 	// it returns StaleConfig if the request's version is not this shard's.
 	ReadFilter(op *command.Op, c *catalog.Collection) (owned func(doc []byte) (bool, error), table *cluster.ChunkMap, err error)
-	// CheckUpdate refuses changes of a document's shard key that are not allowed, and those that move the document.
+	// CheckUpdate returns an error for changes of a document's shard key that are not allowed, and for those that move
+	// the document.
 	CheckUpdate(op *command.Op, c *catalog.Collection, old, next []byte, multi bool) error
-	// CheckUpsert refuses a new document that belongs to another shard.
+	// CheckUpsert returns an error for a new document that belongs to another shard.
 	CheckUpsert(op *command.Op, ns string, doc []byte) error
 	// DocumentKey returns the function that makes the document keys in a sharded collection's oplog entries; nil
 	// if the key is the _id alone.
 	DocumentKey(op *command.Op, ns string) func(doc []byte) []byte
-	// NoteWritten counts a document that was inserted, or written anew, in the chunk that it belongs to.
+	// NoteWritten counts an inserted or rewritten document for the chunk that it belongs to.
 	NoteWritten(ns string, doc []byte)
 }
 
@@ -102,11 +105,11 @@ func (wr *Writer) Specs() []command.Spec {
 	return []command.Spec{insertSpec(wr), updateSpec(wr), deleteSpec(wr), findAndModifySpec(wr), bulkWriteSpec(wr), applyOpsSpec(wr)}
 }
 
-// ForgetBuckets forgets which buckets of time series are open: a new primary may have written to them.
+// ForgetBuckets clears the list of open buckets: another primary may have written to them.
 func (wr *Writer) ForgetBuckets() { wr.buckets.clear() }
 
-// MayWrite refuses a write on a member that does not accept writes. The node's own work also writes while the node
-// steps up: for it the commit decides. The local database is the member's own.
+// MayWrite returns an error for a write on a member that does not accept writes. The node's own work also writes while
+// the node steps up: for it the commit decides. The local database is the member's own.
 func (wr *Writer) MayWrite(op *command.Op) error {
 	if op.Client.Own || op.Req.DB == "local" {
 		return nil

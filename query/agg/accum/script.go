@@ -199,7 +199,7 @@ type reduced struct {
 	bytes int
 }
 
-// maxReduced is how many bytes of values are collected before they are reduced to one.
+// maxReduced limits the bytes of values that are collected before they are reduced to one.
 const maxReduced = 8 << 20
 
 func newReduced(s *Spec, f *expr.Frame) (State, error) {
