@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -72,7 +73,10 @@ func (m *Manager) service() replication.Service {
 			return errors.Join(m.holdUndecided(), m.restoreReceived())
 		},
 		Run: func(ctx context.Context, _ int64) {
+			var sweeper sync.WaitGroup
+			sweeper.Go(func() { m.sweepSections(ctx) })
 			m.background(ctx)
+			sweeper.Wait()
 			m.releaseAll()
 			m.wg.Wait() // no further recipient is started
 		},

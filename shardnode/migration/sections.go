@@ -2,7 +2,9 @@ package migration
 
 import (
 	"context"
+	"maps"
 	"slices"
+	"time"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
@@ -23,8 +25,9 @@ import (
 //	                             a member that opens, or takes a snapshot ────► Shard.loadSections ─────┘
 //
 // A section belongs to the run of a DDL (its id), which lives on a shard or the config server (its owner), or to a migration to this
-// shard, whose owner is the donor (recvsection.go). Only a message of that run ends it. If a section was entered after its DDL had ended, an operation that waits for it finds out by asking
-// the owner.
+// shard, whose owner is the donor (recvsection.go). Only a message of that run ends it. If a section was entered after its DDL had ended, an operation that
+// waits for it finds out by asking the owner, and so does the primary, now and then, where no operation waits (sweepSections): those of secondaries cannot
+// end it.
 
 // SectionsNS has the critical sections of DDL.
 const SectionsNS = "config.collection_critical_sections"
@@ -355,6 +358,42 @@ const (
 
 // endedBy reports whether a message of a run ends the section.
 func (d *sectionDoc) endedBy(end *sectionDoc) bool { return d.id == end.id && d.at <= end.at }
+
+// sectionSweep is how often the primary asks whether the sections of DDL are still held.
+const sectionSweep = 10 * time.Second
+
+// sweepSections ends sections that were entered after their DDL had ended, for example because the coordinator's former primary was paused, and sent
+// its message once it went on.
+func (m *Manager) sweepSections(ctx context.Context) {
+	t := time.NewTicker(sectionSweep)
+	defer t.Stop()
+	for seen := map[*criticalSection]bool{}; ; {
+		select {
+		case <-t.C:
+			seen = m.endUnheld(m.Service.Background(ctx, command.OwnClient()), seen)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// endUnheld ends those sections of seen, what the last call returned, that no run holds; most have ended by then. It returns those that there are now.
+func (m *Manager) endUnheld(ctx context.Context, seen map[*criticalSection]bool) map[*criticalSection]bool {
+	now := map[*criticalSection]bool{}
+	for name, c := range m.state.ddlSections() {
+		if now[c] = true; seen[c] {
+			m.state.endLeftOver(ctx, name, c)
+		}
+	}
+	return now
+}
+
+// ddlSections returns the critical sections of DDL by their names.
+func (s *ShardState) ddlSections() map[string]*criticalSection {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.mu.ddl)
+}
 
 // held asks the owner whether the run of a DDL still holds its sections.
 func (s *ShardState) held(ctx context.Context, owner string, id catalog.UUID) (bool, error) {
