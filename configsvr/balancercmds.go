@@ -6,6 +6,7 @@ import (
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/cluster/targeting"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -21,10 +22,11 @@ func (m *Manager) runClearJumbo(op *command.Op, req *msg.ClearJumboFlag, dst []b
 		if err != nil {
 			return dst, err
 		}
-		if len(value.Values(req.Find)) != len(info.Map.Key.Parts) {
+		key, ok := targeting.ExactKey(info.Map.Key, req.Find, false)
+		if !ok {
 			return dst, mongoerr.New(mongoerr.ShardKeyNotFound, "no shard key found in chunk query")
 		}
-		return dst, m.clearJumbo(op, req.NS, req.Find, nil)
+		return dst, m.clearJumbo(op, req.NS, key, nil)
 	}
 	if len(req.Bounds) != 2 {
 		return dst, mongoerr.New(mongoerr.BadValue, "no valid shard key bounds found")

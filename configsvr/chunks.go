@@ -475,13 +475,14 @@ func (m *Manager) prepareRecipient(ctx context.Context, e *cluster.CollectionEnt
 	return j.makeOnOthers(ctx, map[string]bool{to: true})
 }
 
-// clearJumbo clears a chunk's jumbo mark. The chunk gets a new major version, so that all caches of the table are refreshed.
-func (m *Manager) clearJumbo(ctx context.Context, ns string, min []byte, exact *msg.Range) error {
+// clearJumbo clears the jumbo mark of the chunk that has a key, or of the one with exact bounds. The chunk gets a new major version, so that all caches
+// of the table are refreshed.
+func (m *Manager) clearJumbo(ctx context.Context, ns string, key []value.Value, exact *msg.Range) error {
 	return m.setJumbo(ctx, ns, false, func(info *cluster.CollectionInfo) (*cluster.Chunk, error) {
 		if exact != nil {
 			return chunkBetween(info, exact.Min, exact.Max)
 		}
-		return info.Map.Find(value.Values(min)), nil
+		return info.Map.Find(key), nil
 	})
 }
 

@@ -385,6 +385,9 @@ func (r *Router) moveChunk(op *command.Op, dst []byte) ([]byte, error) {
 	}
 	var lo, hi []byte
 	if op.Req.Spec.Name == "moveChunk" {
+		if (value.Count(op.Req.Doc("find")) == 0) == (value.Count(op.Req.Doc("bounds")) == 0) {
+			return dst, mongoerr.New(mongoerr.InvalidOptions, "need to specify either a find query, or both lower and upper bounds")
+		}
 		c, _, err := r.chunkOf(op, info)
 		if err != nil {
 			return dst, err

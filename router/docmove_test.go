@@ -192,6 +192,37 @@ func TestRetriesWithoutAShardKey(t *testing.T) {
 	}
 }
 
+// An upsert may insert its document on a shard that has nothing of what its filter matches. Sent again it finds another document there, which it used to
+// change, too.
+func TestRetriedUpsertsThatInsertElsewhere(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.moveColl()
+	c.run("d", `{"delete": "c", "deletes": [{"q": {}, "limit": 0}]}`)
+	for number, tc := range []struct{ cmd, between string }{
+		{update(`{"q": {"k": {"$gt": 10}, "z": 0}, "u": {"$inc": {"w": 1}}, "upsert": true}`), `{"k": 20, "z": 0}`},
+		{`{"findAndModify": "c", "query": {"k": {"$gt": 10}, "z": 1}, "update": {"$inc": {"w": 1}}, "upsert": true, "new": true}`, `{"k": 20, "z": 1}`},
+		{update(`{"q": {"k": {"$lt": 5}, "z": 2}, "u": {"$set": {"k": 33}, "$inc": {"w": 1}}, "upsert": true}`), `{"k": 2, "z": 2}`},
+		{`{"bulkWrite": 1, "nsInfo": [{"ns": "d.c"}], "ops": [{"update": 0, "filter": {"k": {"$gt": 10}, "z": 3}, "updateMods": {"$inc": {"w": 1}}, "upsert": true}]}`, `{"k": 20, "z": 3}`},
+	} {
+		db := "d"
+		if strings.Contains(tc.cmd, "bulkWrite") {
+			db = "admin"
+		}
+		cmd := retryable(tc.cmd, number+1)
+		first := c.run(db, cmd)
+		c.run("d", `{"insert": "c", "documents": [`+tc.between+`]}`)
+		again := c.run(db, cmd)
+		for _, field := range []string{"n", "nModified", "upserted", "value", "nUpserted"} {
+			if show(first[field]) != show(again[field]) {
+				t.Errorf("%s: %s %s, then %s", cmd, field, show(first[field]), show(again[field]))
+			}
+		}
+		if n := len(c.all("d", fmt.Sprintf(`{"find": "c", "filter": {"z": %d, "w": 1}}`, number))); n != 1 {
+			t.Errorf("%s was executed %d times", cmd, n)
+		}
+	}
+}
+
 // The same update sent by many clients at the same moment is executed once, whichever of them gets which reply.
 func TestConcurrentRetriesMoveADocumentOnce(t *testing.T) {
 	c := newTestCluster(t, 2)

@@ -130,7 +130,11 @@ func (r *Router) findAndModifyOn(op *command.Op, info *cluster.CollectionInfo, d
 		out, err = r.relay(op, shards[0], nil, info.Suffix(shards[0]), dst)
 		return out, false, err
 	}
-	if shard, err := r.executedOn(op, shards, op.Req.StatementID(0)); err != nil {
+	asked, err := mayHaveExecuted(info, shards, q, op.Bool("upsert"))
+	if err != nil {
+		return dst, true, err
+	}
+	if shard, err := r.executedOn(op, asked, op.Req.StatementID(0)); err != nil {
 		return dst, true, err
 	} else if shard != "" {
 		out, err = r.relay(op, shard, nil, info.Suffix(shard), dst)

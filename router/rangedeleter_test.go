@@ -143,6 +143,10 @@ func TestRangeDeleterCanBeDisabled(t *testing.T) {
 	if _, err := cluster.Run(t.Context(), c.shards["shard0"], body); err == nil || !strings.Contains(err.Error(), "disableResumableRangeDeleter") {
 		t.Errorf("cleanupOrphaned: %v", err)
 	}
+	body, _ = bson.Marshal(bson.D{{Key: "cleanupOrphaned", Value: "c"}, {Key: "$db", Value: "admin"}})
+	if _, err := cluster.Run(t.Context(), c.shards["shard0"], body); mongoerr.CodeOf(err) != mongoerr.InvalidNamespace {
+		t.Errorf("cleanupOrphaned of what is no collection: %v", err)
+	}
 	if n := c.onShard("shard0", "c"); n != 40 {
 		t.Errorf("%d documents are left", n)
 	}

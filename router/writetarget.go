@@ -126,7 +126,12 @@ func (b *writeBatch) sendFound(info *cluster.CollectionInfo, i int, a aim) error
 	defer func() { b.searching = false }()
 	st := b.items[i]
 	q := value.Lookup(st, "q").Doc()
-	if shard, err := b.r.executedOn(b.op, a.shards, b.stmtID(i)); err != nil {
+	upsert := value.Lookup(st, "upsert").Truthy()
+	asked, err := mayHaveExecuted(info, a.shards, q, upsert)
+	if err != nil {
+		return b.settle(&shardReply{err: err}, []int{i})
+	}
+	if shard, err := b.r.executedOn(b.op, asked, b.stmtID(i)); err != nil {
 		return err
 	} else if shard != "" {
 		return b.sendGroup(info, shard, []int{i}, st)
@@ -141,7 +146,7 @@ func (b *writeBatch) sendFound(info *cluster.CollectionInfo, i int, a aim) error
 		}
 		if shard == "" {
 			shard = a.shards[0]
-			if value.Lookup(st, "upsert").Truthy() {
+			if upsert {
 				if shard, err = upsertShard(info, q); err != nil {
 					return b.settle(&shardReply{err: err}, []int{i})
 				}
@@ -156,6 +161,19 @@ func (b *writeBatch) sendFound(info *cluster.CollectionInfo, i int, a aim) error
 			return nil
 		}
 	}
+}
+
+// mayHaveExecuted returns the shards that may have executed a statement whose filter determines none of them. An upsert may have inserted its document
+// on a shard that has nothing of what the filter matches: {k: {$gt: 5}} inserts a document without k.
+func mayHaveExecuted(info *cluster.CollectionInfo, shards []string, q []byte, upsert bool) ([]string, error) {
+	if !upsert {
+		return shards, nil
+	}
+	shard, err := upsertShard(info, q)
+	if err != nil || slices.Contains(shards, shard) {
+		return shards, err
+	}
+	return append(slices.Clone(shards), shard), nil
 }
 
 // upsertShard returns the shard that owns the document that an upsert by q would insert: key fields that q does not pin count as null.

@@ -189,16 +189,14 @@ func (r *recipient) insertBatch(ctx context.Context, docs []value.Value) error {
 	})
 	if mongoerr.CodeOf(err) == mongoerr.DuplicateKey {
 		err = r.m.Docs.WriteWith(ctx, r.throttle, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
-			added = 0
-			u.SetFromMigrate()
+			w, err := r.writer(s, u)
 			for _, doc := range list {
-				n, err := r.put(s, u, doc)
-				if err != nil {
-					return err
+				if err == nil {
+					err = w.put(doc)
 				}
-				added += n
 			}
-			return nil
+			added = w.added
+			return err
 		})
 	}
 	if err == nil {

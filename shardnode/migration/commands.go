@@ -350,6 +350,9 @@ func (d *donor) changedIDs(op *command.Op, s *storage.Snapshot) (ids []value.Val
 // readOplog continues reading the oplog and returns the _ids of the collection's documents that were written.
 func (d *donor) readOplog(op *command.Op, s *storage.Snapshot) (ids []value.Value, more bool, err error) {
 	w := Written{NS: d.ns, After: d.mu.from, Limit: maxTransfer / perID}
+	if c := s.Catalog().Lookup(d.ns); c != nil {
+		w.By = c.Collator
+	}
 	err = w.Read(op.Check, s)
 	d.mu.from = w.After
 	return w.IDs, w.More, err
@@ -360,6 +363,7 @@ type Written struct {
 	NS    string
 	After storage.Timestamp // entries up to it have been read
 	Limit int               // how many documents are enough
+	By    value.Collator    // how the collection compares _ids
 	IDs   []value.Value     // their _ids, each once
 	Put   []bool            // of each whether it was inserted or deleted, by which its place in the order of insertion changes
 	More  bool              // there may be later entries
@@ -442,7 +446,7 @@ func (w *Written) note(e []byte) {
 	}
 	w.Entries++
 	id := value.Lookup(e, "_id")
-	key := string(value.AppendGroupKey(nil, id, nil))
+	key := string(value.AppendGroupKey(nil, id, w.By))
 	at, known := w.seen[key]
 	if !known {
 		at = len(w.IDs)
@@ -496,7 +500,11 @@ func (m *Manager) runDecision(op *command.Op, req *msg.MigrationDecision, dst []
 }
 
 func (m *Manager) runCleanupOrphaned(op *command.Op, dst []byte) ([]byte, error) {
-	return dst, m.awaitCleanup(op, op.Req.Cmd.Str())
+	ns := op.Req.Cmd.Str()
+	if err := command.CheckFullName(ns); err != nil {
+		return dst, err
+	}
+	return dst, m.awaitCleanup(op, ns)
 }
 
 // background finishes what an earlier run left unfinished, then deletes ranges as they become ready.

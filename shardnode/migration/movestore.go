@@ -184,7 +184,13 @@ type partWriter struct {
 	c *catalog.Collection
 	// done has the records of the snapshot that the unit has written to: true if it has removed them.
 	done map[string]bool
+	// within is the range that the documents belong to; nil for the whole collection. No other document is touched.
+	within *KeyRange
+	added  int64 // documents inserted, less those removed
 }
+
+// ours reports whether a document may be changed.
+func (w *partWriter) ours(doc []byte) bool { return w.within == nil || w.within.Contains(doc) }
 
 // find looks up a document of the snapshot, unless the unit has removed it.
 func (w *partWriter) find(id value.Value) (rid storage.RecordID, doc []byte, ok bool, err error) {
@@ -197,10 +203,11 @@ func (w *partWriter) find(id value.Value) (rid storage.RecordID, doc []byte, ok 
 
 func (w *partWriter) remove(id value.Value) error {
 	rid, doc, ok, err := w.find(id)
-	if err != nil || !ok {
+	if err != nil || !ok || !w.ours(doc) {
 		return err
 	}
 	w.done[string(rid)] = true
+	w.added--
 	return w.u.Delete(w.c, rid, doc, storage.NoInfo)
 }
 
@@ -210,7 +217,12 @@ func (w *partWriter) put(doc []byte) error {
 	if err != nil {
 		return err
 	}
-	if ok {
+	switch {
+	case !ok:
+		w.added++
+	case !w.ours(old):
+		return mongoerr.Newf(16976, "cannot migrate document %s: one with this _id is on this shard, outside of the range", value.Show(value.Lookup(doc, "_id")))
+	default:
 		w.done[string(rid)] = false
 	}
 	for {
@@ -228,8 +240,8 @@ func (w *partWriter) put(doc []byte) error {
 	}
 }
 
-// removeConflicting removes the documents that have a key of a unique index that a newer document has now. On the old primary shard they do not have it
-// now, or are gone: their own change comes in this part or a later one, since a document that has not changed conflicts with none.
+// removeConflicting removes the documents that have a key of a unique index that a newer document has now. On the shard that they come from they do not
+// have it now, or are gone: their own change comes in this part or a later one, since a document that has not changed conflicts with none.
 func (w *partWriter) removeConflicting(doc []byte) (gave bool, err error) {
 	var keys indexkey.KeySet
 	for _, idx := range w.c.Indexes {
@@ -263,13 +275,14 @@ func (w *partWriter) removeHolders(idx *catalog.Index, key []byte) (n int, err e
 		if err != nil {
 			return n, err
 		}
-		if !ok {
+		if !ok || !w.ours(doc) {
 			continue
 		}
 		if err := w.u.Delete(w.c, rid, bytes.Clone(doc), storage.NoInfo); err != nil {
 			return n, err
 		}
 		w.done[string(rid)] = true
+		w.added--
 		n++
 	}
 	return n, cur.Err()

@@ -303,24 +303,11 @@ func (r *recipient) collection(s *storage.Snapshot) (*catalog.Collection, error)
 	return c, nil
 }
 
-// put stores a document of the range, replacing one with the same _id. added is 1 if there was none.
-func (r *recipient) put(s *storage.Snapshot, u *storage.UnitOfWork, doc []byte) (added int64, err error) {
+// writer returns what applies changes to the range in a unit of work.
+func (r *recipient) writer(s *storage.Snapshot, u *storage.UnitOfWork) (*partWriter, error) {
+	u.SetFromMigrate()
 	c, err := r.collection(s)
-	if err != nil {
-		return 0, err
-	}
-	rid, old, ok, err := s.FindByID(c, value.Lookup(doc, "_id"))
-	if err != nil {
-		return 0, err
-	}
-	if !ok {
-		_, err = u.Insert(c, doc, storage.NoInfo)
-		return 1, err
-	}
-	if !r.rng.Contains(old) {
-		return 0, mongoerr.Newf(16976, "cannot migrate document %s: one with this _id is on this shard, outside of the range", value.Show(value.Lookup(doc, "_id")))
-	}
-	return 0, u.Update(c, rid.Clone(), append([]byte(nil), old...), doc, storage.NoInfo)
+	return &partWriter{s: s, u: u, c: c, done: make(map[string]bool), within: r.rng}, err
 }
 
 // transferMods fetches and applies what was written to the range since the last call; n is the number of documents.
@@ -337,31 +324,21 @@ func (r *recipient) transferMods(ctx context.Context) (n int, err error) {
 	}
 	var added int64
 	err = r.m.Docs.WriteWith(ctx, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
-		added = 0
-		u.SetFromMigrate()
-		c := s.Catalog().Lookup(r.ns)
-		if c == nil {
-			return mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s was dropped during the migration", r.ns)
+		w, err := r.writer(s, u)
+		if err != nil {
+			return err
 		}
 		for _, g := range mods.Deleted {
-			rid, old, ok, err := s.FindByID(c, value.Lookup(g, "_id"))
-			if err != nil {
+			if err := w.remove(value.Lookup(g, "_id")); err != nil {
 				return err
-			}
-			if ok && r.rng.Contains(old) {
-				if err := u.Delete(c, rid.Clone(), append([]byte(nil), old...), storage.NoInfo); err != nil {
-					return err
-				}
-				added--
 			}
 		}
 		for _, d := range mods.Reload {
-			n, err := r.put(s, u, d)
-			if err != nil {
+			if err := w.put(d); err != nil {
 				return err
 			}
-			added += n
 		}
+		added = w.added
 		return nil
 	})
 	if err == nil {

@@ -266,6 +266,9 @@ func (m *Manager) runFetchChanges(op *command.Op, req *msg.ReshardFetchChanges, 
 	s := m.Engine.Snapshot()
 	defer s.Release()
 	w := &migration.Written{NS: d.doc.ns, After: after, Limit: maxReply / 1024}
+	if c := s.Catalog().LookupUUID(d.doc.uuid); c != nil {
+		w.By = c.Collator
+	}
 	if len(req.IDs) > 0 {
 		for _, id := range req.IDs {
 			w.IDs = append(w.IDs, value.Lookup(id, "_id"))

@@ -1,0 +1,58 @@
+package router_test
+
+import (
+	"sync"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// beside runs commands on database d while a migration of all of d.c to shard1 has cloned but not committed.
+func (c *testCluster) beside(cmds ...string) {
+	c.t.Helper()
+	entered := c.point("shard0", "moveChunkHangAtStep4", true)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		c.run("admin", `{"moveRange": "d.c", "min": {"k": {"$minKey": 1}}, "max": {"k": {"$maxKey": 1}}, "toShard": "shard1"}`)
+	})
+	entered()
+	for _, cmd := range cmds {
+		c.run("d", cmd)
+	}
+	c.point("shard0", "moveChunkHangAtStep4", false)
+	wg.Wait()
+}
+
+// Writes beside a migration that are several ones for the index on _id: what was deleted as "e" was inserted as "E". The recipient used to delete a document
+// twice, so that its count was wrong, or to fail because it inserted one twice.
+func TestCatchUpComparesIdentitiesAsTheCollectionDoes(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.run("admin", `{"enableSharding": "d", "primaryShard": "shard0"}`)
+	c.run("d", `{"create": "c", "collation": {"locale": "en", "strength": 2}}`)
+	c.run("d", `{"createIndexes": "c", "indexes": [{"key": {"k": 1}, "name": "k", "collation": {"locale": "simple"}}]}`)
+	c.run("admin", `{"shardCollection": "d.c", "key": {"k": 1}, "collation": {"locale": "simple"}}`)
+	c.run("d", `{"insert": "c", "documents": [{"_id": "a", "k": 1}, {"_id": "e", "k": 2}]}`)
+	c.beside(
+		`{"delete": "c", "deletes": [{"q": {"_id": "a"}, "limit": 0}]}`, `{"insert": "c", "documents": [{"_id": "A", "k": 1}]}`,
+		`{"delete": "c", "deletes": [{"q": {"_id": "e"}, "limit": 0}]}`, `{"insert": "c", "documents": [{"_id": "E", "k": 2}]}`, `{"delete": "c", "deletes": [{"q": {"_id": "e"}, "limit": 0}]}`,
+		`{"insert": "c", "documents": [{"_id": "n", "k": 3}]}`, `{"delete": "c", "deletes": [{"q": {"_id": "n"}, "limit": 0}]}`, `{"insert": "c", "documents": [{"_id": "N", "k": 3}]}`,
+	)
+	c.expect(c.all("d", `{"find": "c", "sort": {"k": 1}}`), `[{"_id":"A","k":1},{"_id":"N","k":3}]`)
+	stats := c.admin(c.shards["shard1"], bson.D{{Key: "collStats", Value: "c"}, {Key: "$db", Value: "d"}})
+	c.expect(stats["count"], `2`)
+}
+
+// Documents that exchange a value of a unique index beside a migration. The recipient learns only of the outcome, in which each has the key that another still
+// has there: the migration used to fail with a duplicate key.
+func TestCatchUpOfExchangedUniqueKeys(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.run("admin", `{"enableSharding": "d", "primaryShard": "shard0"}`)
+	c.run("d", `{"createIndexes": "c", "indexes": [{"key": {"k": 1, "u": 1}, "name": "u", "unique": true}]}`)
+	c.run("admin", `{"shardCollection": "d.c", "key": {"k": 1}}`)
+	c.run("d", `{"insert": "c", "documents": [{"_id": 1, "k": 1, "u": 1}, {"_id": 2, "k": 1, "u": 2}, {"_id": 3, "k": 1, "u": 3}]}`)
+	set := func(id, u string) string {
+		return `{"update": "c", "updates": [{"q": {"_id": ` + id + `, "k": 1}, "u": {"$set": {"u": ` + u + `}}}]}`
+	}
+	c.beside(set("1", "9"), set("2", "1"), set("3", "2"), set("1", "3"))
+	c.expect(c.all("d", `{"find": "c", "sort": {"_id": 1}}`), `[{"_id":1,"k":1,"u":3},{"_id":2,"k":1,"u":1},{"_id":3,"k":1,"u":2}]`)
+}
