@@ -196,6 +196,10 @@ func (r *Router) enterTxn(op *command.Op, s *txnSession) (*transaction, error) {
 		if s.txn.ended && !op.EndsTransaction() {
 			return nil, mongoerr.Newf(mongoerr.NoSuchTransaction, "Transaction with { txnNumber: %d } has been aborted.", req.TxnNumber)
 		}
+		if s.txn.commit != nil && !op.EndsTransaction() {
+			// A failed statement aborts the transaction on all shards, which is the coordinator's to decide now.
+			return nil, mongoerr.Newf(mongoerr.TransactionCommitted, "Transaction %d has been committed.", req.TxnNumber)
+		}
 		return s.txn, nil
 	case req.Spec.Name == "commitTransaction": // begun through another router
 		r.abortReplaced(op, s)
