@@ -128,6 +128,13 @@ func (t *txnTable) forget(limit time.Time, f func(cluster.LogicalSessionID) bool
 	return left
 }
 
+// len returns the number of sessions.
+func (t *txnTable) len() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.mu.sessions)
+}
+
 // drop forgets the session of an internal transaction that has ended.
 func (t *txnTable) drop(id cluster.LogicalSessionID) {
 	t.mu.Lock()
