@@ -33,8 +33,10 @@ type SessionCache struct {
 	now   func() time.Time
 	ended func(LogicalSessionID)    // called for each session that ends or expires, to kill its cursors and transactions
 	open  func() []LogicalSessionID // the sessions with cursors on this node; nil for none
+	busy  func() []LogicalSessionID // the sessions with running operations on this node; nil for none
 	idle  time.Duration             // how long an unused session lives
 	most  int                       // maxSessions
+	jobs  sessionJobs
 	mu    struct {
 		sync.Mutex
 		synced int64                      // when the collection was last written to, Unix milliseconds
@@ -50,6 +52,7 @@ func NewSessionCache(store SessionStore, now func() time.Time, ended func(Logica
 		now = time.Now
 	}
 	c := &SessionCache{store: store, now: now, ended: ended, idle: SessionTimeout, most: 1000000}
+	c.jobs.mu.synced, c.jobs.mu.reaped = now(), now() // as long as none has run
 	c.mu.live = make(map[LogicalSessionID]int64)
 	c.mu.ended = make(map[LogicalSessionID]struct{})
 	return c
@@ -64,6 +67,10 @@ func (c *SessionCache) SetLimit(n int64) { c.most = int(n) }
 // WithCursors makes a sync include the sessions that f lists, those of open cursors: they may not have been used
 // on this node for a long time.
 func (c *SessionCache) WithCursors(f func() []LogicalSessionID) { c.open = f }
+
+// WithOperations makes a sync renew the sessions that f lists, those of running operations: they are in use, however long ago
+// their operations began.
+func (c *SessionCache) WithOperations(f func() []LogicalSessionID) { c.busy = f }
 
 // Timeout returns how long an unused session lives.
 func (c *SessionCache) Timeout() time.Duration { return c.idle }
@@ -140,11 +147,18 @@ func SessionsOf(spec []byte) func(owner [32]byte) bool {
 // sessions here that have no record: nobody used them, or another node ended them. Call it every
 // logicalSessionRefreshMillis (5 minutes). If the collection cannot be read nothing expires.
 func (c *SessionCache) Sync(ctx context.Context) error {
+	began := c.now()
+	c.jobs.beginSync(began)
+	err := c.sync(ctx, began)
+	c.jobs.endSync(c.now().Sub(began))
+	return err
+}
+
+func (c *SessionCache) sync(ctx context.Context, now time.Time) error {
 	if c.store == nil {
 		c.expireIdle()
 		return nil
 	}
-	now := c.now()
 	c.mu.Lock()
 	last := c.mu.synced
 	c.mu.synced = now.UnixMilli()
@@ -157,6 +171,11 @@ func (c *SessionCache) Sync(ctx context.Context) error {
 	removed := slices.Collect(maps.Keys(c.mu.ended))
 	clear(c.mu.ended)
 	c.mu.Unlock()
+	if c.busy != nil {
+		for _, id := range c.busy() {
+			used[id.Parent()] = true
+		}
+	}
 	err := c.store.RefreshSessions(ctx, slices.Collect(maps.Keys(used)), now)
 	if err == nil {
 		err = c.store.RemoveSessions(ctx, removed)
@@ -170,6 +189,7 @@ func (c *SessionCache) Sync(ctx context.Context) error {
 		c.mu.Unlock()
 		return err
 	}
+	c.jobs.synced(len(used), len(removed))
 	return c.expire(ctx, used)
 }
 

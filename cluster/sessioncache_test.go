@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/shoaldb/shoal/query/value"
 )
 
 // sessionRecords is a sessions collection that several nodes' caches share.
@@ -124,5 +126,61 @@ func TestMaxSessions(t *testing.T) {
 	}
 	if err := c.Touch(LogicalSessionID{ID: [16]byte{1}}); err != nil {
 		t.Errorf("one that is there: %v", err)
+	}
+}
+
+// The session of an operation that ran for longer than sessions live was ended beneath it: only its beginning counted as a use.
+func TestSessionsOfRunningOperationsAreRenewed(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	records := &sessionRecords{lastUse: map[LogicalSessionID]time.Time{}}
+	var ended []LogicalSessionID
+	c := NewSessionCache(records, func() time.Time { return now }, func(id LogicalSessionID) { ended = append(ended, id) })
+	running, left := LogicalSessionID{ID: [16]byte{1}}, LogicalSessionID{ID: [16]byte{2}}
+	c.WithOperations(func() []LogicalSessionID { return []LogicalSessionID{running.Child(7)} })
+	for _, id := range []LogicalSessionID{running, left} {
+		if err := c.Touch(id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 12 { // an hour
+		if err := c.Sync(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		now = now.Add(5 * time.Minute)
+		for id, at := range records.lastUse {
+			if now.Sub(at) > SessionTimeout {
+				delete(records.lastUse, id)
+			}
+		}
+	}
+	if !slices.Equal(ended, []LogicalSessionID{left}) || records.lastUse[running].IsZero() {
+		t.Errorf("ended %v, stored %v", ended, records.lastUse)
+	}
+}
+
+// serverStatus shows what the jobs on sessions did, and how long ago.
+func TestSessionJobsAreCounted(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	c := NewSessionCache(&sessionRecords{lastUse: map[LogicalSessionID]time.Time{}}, func() time.Time { return now }, nil)
+	for i := range 3 {
+		if err := c.Touch(LogicalSessionID{ID: [16]byte{byte(i)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.End([]LogicalSessionID{{ID: [16]byte{2}}})
+	now = now.Add(time.Minute)
+	if err := c.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c.ClosedCursors(4)
+	if err := c.Reap(t.Context(), func(context.Context) (int, error) { now = now.Add(time.Second); return 5, nil }); err != nil {
+		t.Fatal(err)
+	}
+	const want = `{ activeSessionsCount: 2, sessionsCollectionJobCount: 1, lastSessionsCollectionJobDurationMillis: 0, ` +
+		`lastSessionsCollectionJobTimestamp: new Date(1000000060000), lastSessionsCollectionJobEntriesRefreshed: 2, lastSessionsCollectionJobEntriesEnded: 1, ` +
+		`lastSessionsCollectionJobCursorsClosed: 4, transactionReaperJobCount: 1, lastTransactionReaperJobDurationMillis: 1000, ` +
+		`lastTransactionReaperJobTimestamp: new Date(1000000060000), lastTransactionReaperJobEntriesCleanedUp: 5, sessionCatalogSize: 6 }`
+	if got := value.ShowDoc(c.Status(6)); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }

@@ -15,14 +15,16 @@ type Base struct {
 	Params     *cluster.Params
 	FailPoints *cluster.FailPoints
 	Sessions   *cluster.SessionCache
-	// KillCursors ends the cursors of sessions; nil if the role has none.
-	KillCursors func(f func(cluster.LogicalSessionID) bool)
+	// KillCursors ends the cursors and transactions of sessions and returns the number of cursors; nil if the role has none.
+	KillCursors func(f func(cluster.LogicalSessionID) bool) (killed int)
 	// KillBelow passes a command that kills sessions to the nodes below, where others may have started operations
 	// in them; nil if there are none.
 	KillBelow func(op *Op) error
 	// Reap drops the state of sessions that have expired according to the sessions collection; nil if there is
 	// none.
 	Reap func(ctx context.Context) error
+	// SessionCatalog returns the number of sessions whose transactions or retryable writes the node knows; nil for none.
+	SessionCatalog func() int
 	// BeginTxn attaches an operation to its multi-document transaction; end receives its outcome. nil if the role
 	// has none.
 	BeginTxn func(op *Op) (end func(err error), err error)
@@ -52,6 +54,14 @@ func (b *Base) Install() {
 		b.Sessions.SetTimeout(time.Duration(n) * time.Minute)
 	}
 	b.Sessions.SetLimit(b.Params.Int("maxSessions"))
+	b.Sessions.WithOperations(b.Service.runningSessions)
+	b.Service.Status.Add(StatusSection{Name: "logicalSessionRecordCache", Doc: func(*Op, value.Value) []byte {
+		known := 0
+		if b.SessionCatalog != nil {
+			known = b.SessionCatalog()
+		}
+		return b.Sessions.Status(known)
+	}})
 	b.Service.useQueryStats(b.Params)
 	b.Service.Hooks.Hides = func(s *Spec) bool { return s.TestOnly && !b.Params.TestCommands() }
 	b.Service.Hooks.Before = b.before

@@ -167,6 +167,19 @@ func (s *Service) Silent(now, since time.Time, times int) map[[16]byte]bool {
 // EachOp calls f with every running operation; f must not block.
 func (s *Service) EachOp(f func(*Op)) { s.ops.each(f) }
 
+// runningSessions lists the sessions of running operations.
+func (s *Service) runningSessions() (ids []cluster.LogicalSessionID) {
+	s.EachOp(func(op *Op) {
+		if op.Req.LSID == nil {
+			return
+		}
+		if id, err := cluster.ParseLSID(op.Req.LSID, cluster.NoUser); err == nil {
+			ids = append(ids, id)
+		}
+	})
+	return ids
+}
+
 // KillOp kills the operation with that id; false if there is none.
 func (s *Service) KillOp(id int32, code mongoerr.Code) (found bool) {
 	s.ops.each(func(op *Op) {

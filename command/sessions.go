@@ -7,7 +7,6 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/query/value"
-	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // sessionSpecs returns the commands on logical sessions.
@@ -75,7 +74,7 @@ func (op *Op) OwnedSessions() msg.Message {
 	case "killAllSessions":
 		return &msg.KillAllSessions{Which: op.Req.Cmd}
 	case "killAllSessionsByPattern":
-		return &msg.KillSessionsByPattern{Which: op.Req.Cmd}
+		return &msg.KillSessionsByPattern{Which: patternsBelow(op)}
 	}
 	ids, err := sessionList(op)
 	if err != nil {
@@ -155,71 +154,36 @@ func (b *Base) runKillAllSessions(op *Op, dst []byte) ([]byte, error) {
 
 // readUser reads {user, db} and returns user@db.
 func readUser(path string, doc []byte) (string, error) {
-	var user, db value.Value
-	for k, v := range value.Elements(doc) {
-		switch k {
-		case "user", "db":
-			if v.IsNullish() {
-				continue
-			}
-			if v.T != value.String {
-				return "", WrongType(path+"."+k, v.T, TString)
-			}
-			if k == "user" {
-				user = v
-			} else {
-				db = v
-			}
-		default:
-			return "", UnknownField(path + "." + k)
-		}
-	}
-	if user.IsMissing() {
-		return "", MissingField(path + ".user")
-	}
-	if db.IsMissing() {
-		return "", MissingField(path + ".db")
-	}
-	return user.Str() + "@" + db.Str(), nil
+	name, err := readName(path, "user", doc)
+	return name[0] + "@" + name[1], err
 }
 
-// runKillByPattern kills the sessions that match one of the patterns, by id or by their owner's digest.
-func (b *Base) runKillByPattern(op *Op, dst []byte) ([]byte, error) {
-	path := op.Req.Spec.Name + "." + op.Req.Spec.Name
-	ids, owners, all := make(map[[16]byte]bool), make(map[[32]byte]bool), true
-	for i, v := range value.Values(op.Req.Cmd.Doc()) {
-		if v.T != value.Document {
-			return dst, WrongType(path+"."+strconv.Itoa(i), v.T, TObject)
+// readName reads {kind, db}, the name of a user or role.
+func readName(path, kind string, doc []byte) (name [2]string, err error) {
+	var found [2]bool
+	for k, v := range value.Elements(doc) {
+		i := 0
+		switch k {
+		case kind:
+		case "db":
+			i = 1
+		default:
+			return name, UnknownField(path + "." + k)
 		}
-		for k, e := range value.Elements(v.Doc()) {
-			all = false
-			switch {
-			case k == "lsid" && e.T == value.Document:
-				id, err := cluster.ParseLSID(e.Doc(), op.Owner())
-				if err != nil {
-					return dst, err
-				}
-				ids[id.ID] = true
-			case k == "uid" && e.T == value.Binary && len(e.Bytes()) == 32:
-				owners[[32]byte(e.Bytes())] = true
-			case k == "users":
-				for _, u := range value.Values(e.Doc()) {
-					if user, err := readUser(path+".users", u.Doc()); err == nil {
-						owners[sha256.Sum256([]byte(user))] = true
-					}
-				}
-			case k == "roles": // sessions cannot be selected by roles
-			case k == "lsid":
-				return dst, WrongType(path+".lsid", e.T, TObject)
-			case k == "uid":
-				return dst, mongoerr.Newf(mongoerr.TypeMismatch, "BSON field '%s.uid' is the wrong type '%s', expected type 'binData'", path, e.T.Name())
-			default:
-				return dst, UnknownField(path + "." + k)
-			}
+		if v.IsNullish() {
+			continue
+		}
+		if v.T != value.String {
+			return name, WrongType(path+"."+k, v.T, TString)
+		}
+		name[i], found[i] = v.Str(), true
+	}
+	for i, k := range []string{kind, "db"} {
+		if !found[i] {
+			return name, MissingField(path + "." + k)
 		}
 	}
-	b.kill(op, func(id cluster.LogicalSessionID) bool { return all || ids[id.ID] || owners[id.UID] })
-	return dst, b.killBelow(op)
+	return name, nil
 }
 
 // kill ends the operations and cursors of the sessions for which f returns true.

@@ -133,7 +133,7 @@ func newWatchedCluster(t testing.TB, shards int, watch func(shard string, m *wir
 		base := &command.Base{Service: s, Params: params, FailPoints: points}
 		registry := reg()
 		base.Sessions = cluster.NewSessionCache(cluster.NewShardedSessions(cluster.NewCatalog(c.confP), registry, nil), time.Now, func(id cluster.LogicalSessionID) {
-			base.KillCursors(func(other cluster.LogicalSessionID) bool { return other == id })
+			base.Sessions.ClosedCursors(base.KillCursors(func(other cluster.LogicalSessionID) bool { return other == id }))
 		})
 		base.Install()
 		s.Clock = clock

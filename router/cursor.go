@@ -439,7 +439,7 @@ func (t *cursorTable) ownerOf(id int64) (of [32]byte, ok bool) {
 }
 
 // KillSessionCursors ends the cursors of the sessions for which f returns true.
-func (r *Router) KillSessionCursors(f func(cluster.LogicalSessionID) bool) {
+func (r *Router) KillSessionCursors(f func(cluster.LogicalSessionID) bool) (killed int) {
 	for _, id := range r.cursors.matching(func(c *routerCursor) bool {
 		if c.lsid == "" {
 			return false
@@ -447,8 +447,11 @@ func (r *Router) KillSessionCursors(f func(cluster.LogicalSessionID) bool) {
 		id, err := cluster.ParseLSID([]byte(c.lsid), cluster.NoUser)
 		return err == nil && f(id)
 	}) {
-		r.cursors.take(id)
+		if r.cursors.take(id) != nil {
+			killed++
+		}
 	}
+	return killed
 }
 
 // rebuildFirst replaces a command's first element, old bytes long.

@@ -70,10 +70,12 @@ func New(s *command.Service, reg *cluster.Registry, clock *cluster.VectorClock, 
 func (r *Router) Serve(base *command.Base) {
 	r.Sessions, base.BeginTxn, base.Done = base.Sessions, r.BeginTxn, r.OpDone
 	r.Sessions.WithCursors(r.cursors.sessions)
-	base.KillCursors = func(f func(cluster.LogicalSessionID) bool) {
-		r.KillSessionCursors(f)
+	base.KillCursors = func(f func(cluster.LogicalSessionID) bool) int {
+		killed := r.KillSessionCursors(f)
 		r.EndSessionTxns(f)
+		return killed
 	}
+	base.SessionCatalog = r.txns.len
 	base.KillBelow = r.killOnShards
 }
 

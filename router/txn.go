@@ -128,6 +128,13 @@ func (t *txnTable) forget(limit time.Time, f func(cluster.LogicalSessionID) bool
 	return left
 }
 
+// len returns the number of sessions.
+func (t *txnTable) len() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.mu.sessions)
+}
+
 // drop forgets the session of an internal transaction that has ended.
 func (t *txnTable) drop(id cluster.LogicalSessionID) {
 	t.mu.Lock()
@@ -195,6 +202,10 @@ func (r *Router) enterTxn(op *command.Op, s *txnSession) (*transaction, error) {
 	case req.TxnNumber == last:
 		if s.txn.ended && !op.EndsTransaction() {
 			return nil, mongoerr.Newf(mongoerr.NoSuchTransaction, "Transaction with { txnNumber: %d } has been aborted.", req.TxnNumber)
+		}
+		if s.txn.commit != nil && !op.EndsTransaction() {
+			// A failed statement aborts the transaction on all shards, which is the coordinator's to decide now.
+			return nil, mongoerr.Newf(mongoerr.TransactionCommitted, "Transaction %d has been committed.", req.TxnNumber)
 		}
 		return s.txn, nil
 	case req.Spec.Name == "commitTransaction": // begun through another router

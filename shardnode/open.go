@@ -158,9 +158,10 @@ func Open(c Config) (*Server, error) {
 	s.Node.Warn, s.Node.Fatal, s.Node.Logger = c.Warn, c.Fatal, c.Logger
 	s.Base = &command.Base{Service: s.Service, Params: c.Params, FailPoints: c.Points, Done: s.Node.noteDone(c.Done)}
 	s.openSessions()
-	s.Base.KillCursors = func(f func(cluster.LogicalSessionID) bool) {
-		s.Node.killSessionCursors(f)
+	s.Base.KillCursors = func(f func(cluster.LogicalSessionID) bool) int {
+		killed := s.Node.killSessionCursors(f)
 		s.Node.txns.AbortWhere(f)
+		return killed
 	}
 	s.Base.BeginTxn = s.Node.txns.Begin
 	s.Base.Install()
@@ -338,8 +339,8 @@ func (s *Server) Close() error {
 }
 
 // killSessionCursors ends the cursors of the sessions for which f returns true.
-func (n *Node) killSessionCursors(f func(cluster.LogicalSessionID) bool) {
-	n.cursors.killWhere(func(c *cursor) bool {
+func (n *Node) killSessionCursors(f func(cluster.LogicalSessionID) bool) (killed int) {
+	return n.cursors.killWhere(func(c *cursor) bool {
 		if c.lsid == nil {
 			return false
 		}

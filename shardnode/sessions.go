@@ -95,7 +95,7 @@ func (k sessionStore) ensure(ctx context.Context) error {
 
 // endSession kills the cursors and the transaction that an ended or expired session left open.
 func (s *Server) endSession(id cluster.LogicalSessionID) {
-	s.Node.killSessionCursors(func(other cluster.LogicalSessionID) bool { return other == id })
+	s.Base.Sessions.ClosedCursors(s.Node.killSessionCursors(func(other cluster.LogicalSessionID) bool { return other == id }))
 	s.Node.txns.AbortSession(id)
 }
 
@@ -118,18 +118,21 @@ func (s *Server) openSessions() {
 	c := cluster.NewSessionCache(sessionStore{s}, time.Now, s.endSession)
 	c.WithCursors(s.Node.cursors.sessions)
 	s.Base.Sessions, s.Node.Sessions = c, c
-	s.Base.Reap = func(ctx context.Context) error { return reapSessions(ctx, s.Node) }
+	s.Base.Reap = func(ctx context.Context) error {
+		return c.Reap(ctx, func(ctx context.Context) (int, error) { return reapSessions(ctx, s.Node) })
+	}
+	s.Base.SessionCatalog = s.Node.txns.Sessions
 }
 
 // keepSessions is the periodic work on sessions. What fails is repeated in the next period.
 func (s *Server) keepSessions(ctx context.Context) {
 	_ = s.Base.Sessions.Sync(ctx)
-	_ = reapSessions(ctx, s.Node)
+	_ = s.Base.Reap(ctx)
 }
 
 // reapSessions forgets the sessions that nobody has used for TransactionRecordMinimumLifetimeMinutes and that the
 // sessions collection no longer contains.
-func reapSessions(ctx context.Context, n *Node) error {
+func reapSessions(ctx context.Context, n *Node) (int, error) {
 	return n.txns.Reap(ctx, n.now().Add(-time.Duration(n.Params.Int("TransactionRecordMinimumLifetimeMinutes"))*time.Minute))
 }
 

@@ -30,11 +30,6 @@ func (n *Node) addStatus(base *command.Base) {
 		plain("globalLock", n.globalLockStatus),
 		plain("indexBuilds", func() []byte { return value.Doc(i64("total", 0), i64("killedDueToInsufficientDiskSpace", 0)) }),
 		plain("locks", func() []byte { return n.locks.Stats().Doc() }),
-		plain("logicalSessionRecordCache", func() []byte {
-			return value.Doc(i32("activeSessionsCount", int64(base.Sessions.Len())), i32("sessionsCollectionJobCount", 1),
-				i32("lastSessionsCollectionJobDurationMillis", 0), value.F("lastSessionsCollectionJobTimestamp", value.NewTime(n.Service.Started)),
-				i32("transactionReaperJobCount", 1), i32("sessionCatalogSize", int64(base.Sessions.Len())))
-		}),
 		n.counters.Section(),
 		plain("opcountersRepl", func() []byte {
 			return value.Doc(i64("insert", 0), i64("query", 0), i64("update", 0), i64("delete", 0), i64("getmore", 0), i64("command", 0))

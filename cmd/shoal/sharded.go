@@ -352,7 +352,7 @@ func (a *assembly) newRouter(config cluster.Peer, d *directory, clock *cluster.V
 	base := &command.Base{Service: svc, Params: a.params, FailPoints: points}
 	registry := cluster.NewRegistry(config, clock, d.dial)
 	base.Sessions = cluster.NewSessionCache(cluster.NewShardedSessions(cluster.NewCatalog(config), registry, nil), time.Now, func(id cluster.LogicalSessionID) {
-		base.KillCursors(func(other cluster.LogicalSessionID) bool { return other == id })
+		base.Sessions.ClosedCursors(base.KillCursors(func(other cluster.LogicalSessionID) bool { return other == id }))
 	})
 	base.Install()
 	svc.AddGeneric(a.info) // before the router, whose own rows take the place of the general ones

@@ -529,13 +529,17 @@ func (m *Manager) abortPrepared(op *command.Op, s *Session) error {
 	return nil
 }
 
-// outcome returns the outcome of a session's transaction, without waiting for its commands to end.
+// outcome returns the outcome of a session's transaction, without waiting for its commands to end. Of one before the session's newest,
+// which may have committed, nothing is known any more.
 func (m *Manager) outcome(op *command.Op, number int64) (state State, ts storage.Timestamp, err error) {
 	s, release, err := m.retries.take(op)
 	if err != nil {
 		return 0, 0, err
 	}
 	defer release()
+	if number < s.Number {
+		return 0, 0, tooOld(op, s)
+	}
 	if s.Txn == nil || s.Txn.Number != number {
 		if s.Txn == nil || number > s.Number {
 			err = m.retries.knowsStatement(s, number, op.Start)

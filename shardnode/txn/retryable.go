@@ -218,6 +218,13 @@ func tooOld(op *command.Op, s *Session) error {
 		op.Req.TxnNumber, value.ShowDoc(op.Req.LSID), s.Number)
 }
 
+// Sessions returns the number of sessions whose transactions or retryable writes the node knows.
+func (m *Manager) Sessions() int {
+	m.retries.mu.Lock()
+	defer m.retries.mu.Unlock()
+	return len(m.retries.mu.sessions)
+}
+
 // of returns the session that an operation has checked out.
 func (t *retryTable) of(op *command.Op) *Session {
 	id, _ := cluster.ParseLSID(op.Req.LSID, cluster.NoUser)

@@ -216,7 +216,7 @@ func (m *Manager) WriteRecords(ctx context.Context) {
 var errStaleTable = mongoerr.New(mongoerr.NotWritablePrimary, "the history of sessions is not loaded on this node")
 
 // Reap drops the sessions that nobody has used since limit and that the sessions collection no longer contains.
-func (m *Manager) Reap(ctx context.Context, limit time.Time) error {
+func (m *Manager) Reap(ctx context.Context, limit time.Time) (reaped int, err error) {
 	idle := make(map[cluster.LogicalSessionID][]*Session)
 	m.EachIdle(func(id cluster.LogicalSessionID, s *Session) {
 		if s.used.Before(limit) {
@@ -225,9 +225,10 @@ func (m *Manager) Reap(ctx context.Context, limit time.Time) error {
 	})
 	gone, err := m.Missing(ctx, slices.Collect(maps.Keys(idle)))
 	if err != nil {
-		return err
+		return 0, err
 	}
 	for _, id := range gone {
+		reaped += len(idle[id])
 		for _, s := range idle[id] {
 			s.mu.Lock()
 			s.expired = m.Now()
@@ -235,9 +236,9 @@ func (m *Manager) Reap(ctx context.Context, limit time.Time) error {
 		}
 	}
 	if err = m.FlushRetries(ctx); errors.Is(err, errStaleTable) {
-		return nil // the primary does it
+		return 0, nil // the primary does it
 	}
-	return err
+	return reaped, err
 }
 
 // dueRecord is a session whose record has to be written, or removed if the table no longer contains the session.
