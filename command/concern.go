@@ -30,6 +30,7 @@ type WriteConcern struct {
 	W        int
 	Majority bool
 	Tag      string
+	Named    bool // w is a string other than "majority": Tag, which may be empty, names a mode of the set
 	Tags     bool // w is a document of tags, which is not supported: no member has tags
 	J        bool
 	JSet     bool
@@ -91,7 +92,7 @@ func (wc *WriteConcern) doc() []byte {
 	switch {
 	case wc.Majority:
 		w = value.NewString("majority")
-	case wc.Tag != "":
+	case wc.Named:
 		w = value.NewString(wc.Tag)
 	}
 	if !wc.Given {
@@ -137,7 +138,7 @@ func (wc *WriteConcern) setW(v value.Value) error {
 		if v.Str() == "majority" {
 			wc.Majority = true
 		} else {
-			wc.Tag = v.Str()
+			wc.Tag, wc.Named = v.Str(), true
 		}
 	case v.T == value.Document:
 		for k, n := range value.Elements(v.Doc()) {
@@ -150,7 +151,7 @@ func (wc *WriteConcern) setW(v value.Value) error {
 			return mongoerr.New(mongoerr.FailedToParse, "tagged write concern requires tags")
 		}
 	case v.T == value.Null:
-		wc.Majority = true // as if w were missing
+		wc.Named = true // as an empty string
 	default:
 		return mongoerr.New(mongoerr.FailedToParse, "w has to be a number, string, or object")
 	}
@@ -177,7 +178,7 @@ func (wc WriteConcern) ForSet() replication.WriteConcern {
 
 // Unacknowledged reports whether the concern is w: 0.
 func (wc WriteConcern) Unacknowledged() bool {
-	return !wc.Majority && wc.Tag == "" && wc.W == 0 && !wc.J
+	return !wc.Majority && !wc.Named && wc.W == 0 && !wc.J
 }
 
 // ReadConcern is a parsed read concern.

@@ -35,6 +35,11 @@ func (n *Node) admit(op *command.Op) error {
 	if err := n.Repl.CheckRole(op); err != nil {
 		return err
 	}
+	if n.lone() {
+		if err := n.checkUnreplicated(op); err != nil {
+			return err
+		}
+	}
 	if err := n.settings.Apply(op); err != nil {
 		return err
 	}

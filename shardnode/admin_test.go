@@ -403,6 +403,59 @@ func TestLoneServerHasNoChangeStreams(t *testing.T) {
 	}
 }
 
+// A standalone server refuses, in every command, what only replica sets can honour: a time of the cluster, and acknowledgements of
+// members or by modes, an empty name included; also where nothing is written. Cluster time is not a variable there.
+func TestLoneServerRefusesWhatSetsHonour(t *testing.T) {
+	srv, err := Open(Config{Memory: true, Host: "test:27017", Info: &command.Info{Host: "test"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer srv.Close()
+	n := &testNode{t: t, srv: srv, cl: command.NewClient(1, "test:1", "test:27017", nil)}
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 1}]}`)
+	n.ok("d", `{"create": "valid", "validator": {"$expr": {"$gt": ["$$CLUSTER_TIME", null]}}}`)
+	const after = `"readConcern": {"afterClusterTime": {"$timestamp": {"t": 1, "i": 1}}}`
+	for cmd, want := range map[string]mongoerr.Code{
+		`{"find": "c", ` + after + `}`:                                                          mongoerr.IllegalOperation,
+		`{"killCursors": "c", "cursors": [{"$numberLong": "1"}], ` + after + `}`:                mongoerr.IllegalOperation,
+		`{"find": "c", "readConcern": {"level": "linearizable"}}`:                               mongoerr.NotAReplicaSet,
+		`{"aggregate": "c", "pipeline": [], "cursor": {}, "writeConcern": {"w": 2}}`:            mongoerr.BadValue,
+		`{"insert": "c", "documents": [{}], "writeConcern": {"w": ""}}`:                         mongoerr.BadValue,
+		`{"insert": "c", "documents": [{}], "writeConcern": {"w": null}}`:                       mongoerr.BadValue,
+		`{"create": "made", "writeConcern": {"w": "other"}}`:                                    mongoerr.BadValue,
+		`{"aggregate": "c", "pipeline": [{"$group": {"_id": "$$CLUSTER_TIME"}}], "cursor": {}}`: 10071200,
+	} {
+		if got := n.code("d", cmd); got != int32(want) {
+			t.Errorf("%s: code %d, want %d", cmd, got, want)
+		}
+	}
+	for _, cmd := range []string{
+		`{"update": "c", "updates": [{"q": {}, "u": [{"$set": {"t": "$$CLUSTER_TIME"}}]}]}`,
+		`{"insert": "valid", "documents": [{}]}`,
+	} {
+		if got := n.refusal("d", cmd); got != 10071200 {
+			t.Errorf("%s: write error %d", cmd, got)
+		}
+	}
+	n.ok("d", `{"insert": "c", "documents": [{}], "writeConcern": {"w": "majority"}}`)
+	n.ok("d", `{"update": "c", "updates": [{"q": {}, "u": {"$currentDate": {"t": {"$type": "timestamp"}}}}]}`)
+	if r := n.ok("d", `{"count": "c", "query": {"t": {"$gt": {"$timestamp": {"t": 1, "i": 0}}}}}`); r["n"] != int32(1) {
+		t.Errorf("$currentDate set a timestamp on %v documents", r["n"])
+	}
+}
+
+// In a set an empty name of a mode, and null in its place, is a mode that the set does not have: the write is done and says so.
+func TestEmptyWriteConcernMode(t *testing.T) {
+	n := newTestNode(t)
+	for _, w := range []string{`""`, "null"} {
+		r := n.ok("d", `{"insert": "c", "documents": [{}], "writeConcern": {"w": `+w+`}}`)
+		e := asM(r["writeConcernError"])
+		if r["n"] != int32(1) || e["code"] != int32(mongoerr.UnknownReplWriteConcern) {
+			t.Errorf("w: %s: %v", w, r)
+		}
+	}
+}
+
 // collStats reported the oplog's default size, whatever it had been set to.
 func TestOplogSizeIsTold(t *testing.T) {
 	n := newTestNode(t)

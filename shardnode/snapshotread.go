@@ -16,6 +16,18 @@ func snapshotTime(op *command.Op, s *storage.Snapshot) storage.Timestamp {
 	return s.Timestamp()
 }
 
+// checkUnreplicated refuses the concerns that a standalone server honours in no command: a time of the cluster, which it does not
+// have, and acknowledgements of members, also if the command writes nothing.
+func (n *Node) checkUnreplicated(op *command.Op) error {
+	if rc := op.Req.ReadConcern; rc != nil && rc.AfterClusterTime != 0 {
+		return mongoerr.New(mongoerr.IllegalOperation, "Cannot specify afterClusterTime in readConcern without replication enabled")
+	}
+	if wc := op.Req.WriteConcern; wc != nil {
+		return n.Repl.CheckConcern(op, *wc)
+	}
+	return nil
+}
+
 // checkReplicated refuses the read concerns that a standalone server does not support.
 func (n *Node) checkReplicated(rc *command.ReadConcern) error {
 	if n.Repl == nil || n.Repl.Name != "" {
@@ -24,7 +36,7 @@ func (n *Node) checkReplicated(rc *command.ReadConcern) error {
 	switch {
 	case rc.Level == "snapshot":
 		return mongoerr.New(mongoerr.NotAReplicaSet, "node needs to be a replica set member to use readConcern: snapshot")
-	case rc.Level == "linearizable" || rc.AfterClusterTime != 0:
+	case rc.Level == "linearizable":
 		return mongoerr.New(mongoerr.NotAReplicaSet, "node needs to be a replica set member to use read concern")
 	}
 	return nil

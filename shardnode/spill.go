@@ -25,6 +25,9 @@ func (e nodeEnv) QuerySettings(op *command.Op) []byte { return e.n.settings.OfQu
 func (e nodeEnv) Observes(op *command.Op) bool { return e.n.profiler.Observes(op.Req.DB) }
 
 func (e nodeEnv) Now() (ms int64, cluster uint64) {
+	if e.n.lone() {
+		return e.n.now().UnixMilli(), 0 // a standalone server has no $$CLUSTER_TIME
+	}
 	return e.n.now().UnixMilli(), uint64(e.n.Engine.Visible())
 }
 

@@ -90,6 +90,8 @@ func constantPath(k *constant, parts []string) node {
 	return &constant{v: (&Frame{}).fetch(k.v, parts), shown: k.shown + "." + strings.Join(parts, ".")}
 }
 
+var errNoClusterTime = mongoerr.New(10071200, "system variable $$CLUSTER_TIME is not available in standalone mode")
+
 // systemVariable returns the value of a variable that the server defines.
 func systemVariable(name string, s *Scope) (*constant, error) {
 	k := &constant{shown: "$$" + name}
@@ -105,7 +107,7 @@ func systemVariable(name string, s *Scope) (*constant, error) {
 		k.v = value.NewDateTime(s.env.NowMS)
 	case "CLUSTER_TIME":
 		if s.env.ClusterTime == 0 && s.env.NowMS != 0 {
-			return nil, mongoerr.New(10071200, "system variable $$CLUSTER_TIME is not available in standalone mode")
+			return nil, errNoClusterTime
 		}
 		k.v = value.NewTimestampU64(s.env.ClusterTime)
 	case "USER_ROLES":

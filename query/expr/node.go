@@ -42,6 +42,8 @@ func (c *clockNode) eval(f *Frame) (value.Value, error) {
 		return value.Value{}, nil
 	case c.name == "NOW":
 		return value.NewDateTime(now), nil
+	case cluster == 0 && now != 0:
+		return value.Value{}, errNoClusterTime
 	}
 	return value.NewTimestampU64(cluster), nil
 }

@@ -10,7 +10,7 @@ import (
 func (r *Membership) CheckConcern(op *command.Op, wc command.WriteConcern) error {
 	if r == nil || r.Name == "" {
 		switch {
-		case wc.Tag != "":
+		case wc.Named:
 			return mongoerr.Newf(mongoerr.BadValue, "cannot use non-majority 'w' mode \"%s\" when a host is not a member of a replica set", wc.Tag)
 		case wc.W > 1:
 			return mongoerr.New(mongoerr.BadValue, "cannot use 'w' > 1 when a host is not replicated")
@@ -19,6 +19,8 @@ func (r *Membership) CheckConcern(op *command.Op, wc command.WriteConcern) error
 	}
 	if wc.Tags {
 		op.SetWriteConcernError(mongoerr.New(mongoerr.UnsatisfiableWriteConcern, "Not enough data-bearing nodes"))
+	} else if wc.Named && wc.Tag == "" { // for the set's own check, this is no name at all
+		op.SetWriteConcernError(mongoerr.New(mongoerr.UnknownReplWriteConcern, "No write concern mode named '' found in replica set configuration"))
 	} else if c := r.Config(); c != nil && (wc.Tag != "" || wc.W > 1) {
 		if err := c.CheckWriteConcern(wc.ForSet()); err != nil {
 			op.SetWriteConcernError(mongoerr.From(err))

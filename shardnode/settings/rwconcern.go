@@ -160,7 +160,7 @@ func (st *Settings) runSetDefaultRWConcern(op *command.Op, dst []byte) ([]byte, 
 
 // checkWriteConcern refuses a command's own write concern if it names a mode that the set does not have.
 func (st *Settings) checkWriteConcern(op *command.Op) error {
-	if wc := op.Req.AskedConcern(); wc.Tag != "" {
+	if wc := op.Req.AskedConcern(); wc.Named {
 		return unknownMode(wc.Tag)
 	}
 	return nil
@@ -211,7 +211,7 @@ func (st *Settings) defaultWrite(doc []byte) ([]byte, error) {
 	if w.IsMissing() {
 		return nil, mongoerr.New(mongoerr.BadValue, "Default write concern must have 'w' field.")
 	}
-	if wc.Tag != "" || w.T == value.Null {
+	if wc.Named {
 		return nil, unknownMode(wc.Tag)
 	}
 	if !wc.Majority && wc.W == 0 {

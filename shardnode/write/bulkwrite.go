@@ -415,7 +415,7 @@ func (b *bulkWrite) statement(i int) (stop bool) {
 		return b.failed(i, err)
 	}
 	b.w.stmt = int32(i)
-	if b.w.env != nil {
+	if b.w.env != nil && b.w.env.ClusterTime != 0 {
 		b.w.env.ClusterTime = b.w.clusterTime() // each statement has a $$CLUSTER_TIME of its own
 	}
 	r, err := b.w.runNoted(o.ns, o.stmt, false)
