@@ -287,8 +287,8 @@ func (r *Raft) applyEntry(e *raftpb.Entry) error {
 	return r.m.ApplyEntry(e.GetData(), index, term)
 }
 
-// ascend makes the engine accept writes once the first entry of this member's own term is applied: from then on it
-// has everything that was ever acknowledged.
+// ascend makes the engine accept writes once the first entry of this member's own term is applied. Invariant: a primary
+// prepares units of work only on a state that has everything that was ever acknowledged.
 //
 // Hazard: a leader that accepted writes as soon as it was elected would prepare them on a state that may lack
 // committed entries of earlier terms: its checks for duplicates and conflicts, and its counters, would be wrong.
