@@ -252,8 +252,8 @@ func (t *transaction) chooseTime(r *Router) {
 }
 
 // atFirst runs a command. The first command of a transaction is retried at a later snapshot time if shards cannot
-// answer at the one that the router chose, because another transaction was being committed or a range was moving
-// then: nobody has seen any data as of that time yet.
+// answer at the one that the router chose, because another transaction was being committed or a range was moving then:
+// no data as of that time has been read yet.
 func (r *Router) atFirst(op *command.Op, run func() error) error {
 	t := transactionOf(op)
 	for try := 0; ; try++ {

@@ -544,7 +544,7 @@ func (e *Engine) AdvanceClock(ts Timestamp) {
 	e.commit.mu.Unlock()
 }
 
-// close admits no more units, and waits for the detached ones: by now the log has been told to give them up.
+// close admits no more units, and waits for the detached ones: by now the log has been instructed to abandon them.
 func (c *committer) close() {
 	c.mu.Lock()
 	c.mu.closed = true
@@ -552,7 +552,7 @@ func (c *committer) close() {
 	c.owners.Wait()
 }
 
-// visibleWatch wakes waiters for commits. It costs nothing while nobody waits.
+// visibleWatch wakes waiters for commits. It costs nothing while there are none.
 type visibleWatch struct {
 	sync.Mutex
 	ch chan struct{}

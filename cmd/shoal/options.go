@@ -75,7 +75,7 @@ func setClusterAuth(c *config, v string) error {
 	return only("clusterAuthMode", "keyFile", "sendKeyFile", "sendX509", "x509")(c, v)
 }
 
-// setRepair refuses --repair: a tool must not be told that a directory is repaired when it is not.
+// setRepair refuses --repair: a tool must not believe that a directory was repaired when it was not.
 func setRepair(c *config, v string) error {
 	on := false
 	if err := truth(func(_ *config, v bool) { on = v })(c, v); err != nil || !on {
