@@ -358,9 +358,12 @@ func (t *transaction) note(shard string, reply []byte) {
 // mayRetry reports whether the running statement may be sent again after a stale answer, which has aborted the
 // transaction on the shard that returned it: only if no earlier participant was involved. It removes the
 // statement's own participants from the transaction, so that they start again.
-// Invariant: a commit includes all statements whose results the client has received. Hazard: a participant that took part before this statement may hold earlier writes of the transaction. The stale error has aborted its part, and starting it again would silently drop those writes from the commit. Participants
-// that the statement itself brought in hold nothing else, so they can start again. Rejected: repeating the whole transaction. The router
-// does not keep earlier statements, and their results have been returned to the client, which may have acted on them.
+//
+// Invariant: a commit includes all statements whose results the client has received. Hazard: a participant that took part before this
+// statement may hold earlier writes of the transaction. The stale error has aborted its part, and starting it again would silently drop
+// those writes from the commit. Participants that the statement itself brought in hold nothing else, so they can start again. Rejected:
+// repeating the whole transaction. The router does not keep earlier statements, and their results have been returned to the client, which
+// may have acted on them.
 func (t *transaction) mayRetry(op *command.Op, r *Router) bool {
 	t.mu.Lock()
 	var again, keep []*participant
