@@ -438,7 +438,7 @@ func (w *shardMerge) push(at uint64, behind []*watchRemote) {
 				err = w.writeNote(m.shard, cursor, at)
 			}
 			if mongoerr.CodeOf(err) == mongoerr.ShardNotFound {
-				w.tellRemoved(m, since)
+				w.reportRemoved(m, since)
 			}
 		}()
 	}
