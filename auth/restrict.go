@@ -36,7 +36,7 @@ func ParseRestrictions(v value.Value) (Restrictions, error) {
 				return nil, mongoerr.Newf(mongoerr.TypeMismatch, "BSON field 'authenticationRestrictions.%s' is the wrong type '%s', expected type 'array'", k, list.T.Name())
 			}
 			if *at == nil {
-				*at = []netip.Prefix{} // an empty list is met by nobody
+				*at = []netip.Prefix{} // an empty list matches no address
 			}
 			for _, a := range value.Values(list.Doc()) {
 				p, err := parseAddress(a)

@@ -125,7 +125,7 @@ func (r *Request) statements(name string, f func(doc []byte) bool) bool {
 
 // Rule is what a command requires.
 type Rule struct {
-	// Open commands are allowed for everybody, even before authentication.
+	// Open commands are allowed for every client, even before authentication.
 	Open bool
 	on   scope
 	need ActionSet
@@ -511,16 +511,17 @@ func checkListCollections(g *Grants, r *Request) bool {
 	return g.Allow(Actions("listCollections"), r.DB, "") || r.Arg("nameOnly").Truthy() && r.Arg("authorizedCollections").Truthy()
 }
 
-// checkListDatabases allows everybody without the action a list of only what they may use, unless the request asks for more.
+// checkListDatabases allows users without the action to list the databases that they may use, unless the request asks for
+// more.
 func checkListDatabases(g *Grants, r *Request) bool {
 	v := r.Arg("authorizedDatabases")
 	return v.IsNullish() || v.Truthy() || g.AllowCluster(Actions("listDatabases"))
 }
 
-// checkKillOp allows everything: the command itself checks who owns the operation.
+// checkKillOp allows everything: the command itself checks the owner of the operation.
 func checkKillOp(*Grants, *Request) bool { return true }
 
-// checkCurrentOp allows everybody their own operations.
+// checkCurrentOp allows all users to see their own operations.
 func checkCurrentOp(g *Grants, r *Request) bool {
 	return r.Arg("$ownOps").Truthy() || g.AllowCluster(Actions("inprog"))
 }

@@ -125,7 +125,7 @@ var memberCommands = strings.Fields(`replSetHeartbeat replSetRequestVotes replSe
 	makeSnapshot pinHistoryReplicated httpClientRequest stageDebug captrunc emptycapped godinsert cpuload sleep configureFailPoint
 	waitForFailPoint logMessage testDeprecation testRemoval testVersion2 testDeprecationInVersion2 testVersions1And2 shoalChaos`)
 
-// testCommands exist only if test commands are enabled, and are then open to everybody.
+// testCommands exist only if test commands are enabled, and are then allowed for every client.
 var testCommands = strings.Fields(`replSetTest replSetTestEgress stageDebug captrunc emptycapped godinsert cpuload sleep configureFailPoint
 	waitForFailPoint logMessage testDeprecation testRemoval testVersion2 testDeprecationInVersion2 testVersions1And2 shoalChaos httpClientRequest
 	makeSnapshot pinHistoryReplicated`)

@@ -238,12 +238,12 @@ func checkMergeStage(p *pipeline, arg value.Value) bool {
 	return ok && p.writes(need, db, coll)
 }
 
-// checkCurrentOpStage allows everybody their own operations.
+// checkCurrentOpStage allows all users to see their own operations.
 func checkCurrentOpStage(p *pipeline, arg value.Value) bool {
 	return !p.r.lookup(arg.Doc(), "allUsers").Truthy() || p.g.AllowCluster(Actions("inprog"))
 }
 
-// checkListSessions allows everybody their own sessions.
+// checkListSessions allows all users to list their own sessions.
 func checkListSessions(p *pipeline, arg value.Value) bool {
 	if !p.object(arg) {
 		return false

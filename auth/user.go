@@ -262,8 +262,8 @@ func NewIdentity(u *User, find Roles) (*Identity, error) {
 	return id, nil
 }
 
-// Served identifies the user for whom a member sends a request, in the command's element $audit: the user, and the
-// roles as $$USER_ROLES shows them. It is computed once per identity, because every query needs it.
+// Served identifies the user on whose behalf a member sends a request, in the command's element $audit: the user, and
+// the roles as $$USER_ROLES shows them. It is computed once per identity, because every query needs it.
 func (id *Identity) Served() []byte { return id.served }
 
 // ServedRoles returns the roles of a Served document.

@@ -35,7 +35,6 @@ type share struct {
 // Profile is a mixture of kinds of steps.
 type Profile struct {
 	Name   string
-	Does   string // for the documentation
 	Pace   time.Duration
 	shares []share
 }
@@ -49,11 +48,16 @@ var (
 
 // Profiles lists all profiles.
 var Profiles = []Profile{
-	{"ranges", "chunks are split, merged and moved; the routers of clients do not hear of it", 300 * time.Millisecond, ranges},
-	{"placement", "collections that are not sharded move to other shards, and databases get other primary shards", 2 * time.Second, placement},
-	{"elections", "primaries of shards step down", 5 * time.Second, elections},
-	{"network", "commands wait, connections break before a command and after it", 500 * time.Millisecond, network},
-	{"all", "everything of the other profiles but placement", 500 * time.Millisecond, slices.Concat(
+	// chunks are split, merged and moved; clients' routers are not informed
+	{"ranges", 300 * time.Millisecond, ranges},
+	// unsharded collections and databases' primary shards move to other shards
+	{"placement", 2 * time.Second, placement},
+	// primaries of shards step down
+	{"elections", 5 * time.Second, elections},
+	// commands are delayed, connections break before a command or after it
+	{"network", 500 * time.Millisecond, network},
+	// everything but placement
+	{"all", 500 * time.Millisecond, slices.Concat(
 		[]share{{Split, 6}, {Move, 10}, {Merge, 4}, {StepDown, 2}}, []share{{Delay, 8}, {Cut, 4}, {CutAfter, 4}})},
 }
 

@@ -170,9 +170,9 @@ func advance(a *atomic.Uint64, t uint64) bool {
 //
 // Invariant: the clock never runs backwards, and never further ahead of the wall clock than the accepted drift. Hazard:
 // a time near the end of the range would permanently exhaust the oplog's timestamps on every node that it reaches. A
-// client's time is therefore accepted only with a signature of the cluster, and no time beyond the drift. The signature
-// of a time that the clock has already passed is not checked: such a time changes nothing, and all but the first of
-// many clients that send the same time are in that case.
+// client's time is therefore accepted only with a signature of the cluster, and no time beyond the drift. Rejected:
+// checking every signature. A time that the clock has already passed changes nothing, and all but the first of many
+// clients that send the same time are in that case.
 func (c *VectorClock) GossipIn(ctx context.Context, clusterTime []byte, trusted bool) error {
 	if clusterTime == nil {
 		return nil

@@ -461,8 +461,7 @@ func (op *Op) MayApply(kind, db, coll string) bool {
 	return ok && op.Allowed(need, db, coll)
 }
 
-// Granted reports whether the operation's user has an action on the cluster, which nobody has without
-// authorization.
+// Granted reports whether the operation's user has an action on the cluster; false without authorization.
 func (op *Op) Granted(action string) bool {
 	id := op.Client.login.Load()
 	return op.Service.enforces() && id != nil && id.Grants.AllowCluster(auth.Actions(action))

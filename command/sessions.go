@@ -129,8 +129,8 @@ func (b *Base) runKillSessions(op *Op, dst []byte) ([]byte, error) {
 	return dst, b.killBelow(op)
 }
 
-// runKillAllSessions kills the sessions of some users, or of everybody. Without authentication a session belongs to
-// nobody, so no user's name matches it.
+// runKillAllSessions kills the sessions of some users, or of all. Without authentication a session has no user, so no
+// user's name matches it.
 func (b *Base) runKillAllSessions(op *Op, dst []byte) ([]byte, error) {
 	path, users := op.Req.Spec.Name+"."+op.Req.Spec.Name, 0
 	owners := make(map[[32]byte]bool)

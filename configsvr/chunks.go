@@ -235,7 +235,7 @@ func (m *Manager) mergeRange(ctx context.Context, ns string, from, to []byte) (c
 //
 // Invariant: a migration commits only if its chunk still has the version that it had when the migration began. Hazard: the commit may arrive
 // late, after the donor has resolved the outcome in another way and a later migration of the same range has begun. The node that resolves an
-// outcome therefore first raises the version (outdateChunk). Comparing the owner would not suffice: a range that was moved away and back
+// outcome therefore first raises the version (outdateChunk). Rejected: comparing only the owner. A range that was moved away and back
 // belongs to the donor again, but the recipient of the late commit has none of the writes in between.
 func (m *Manager) commitMigration(ctx context.Context, g *msg.CommitChunkMigration) error {
 	unlock, err := m.lockTable(ctx, g.NS)

@@ -18,5 +18,5 @@
 //  4. DDL is coordinated by the primary shard of its database. The changes of the catalog that it requests (ddlcommits.go) identify collections by
 //     UUID and databases by version, so repeated or late requests do no harm.
 //  5. Critical sections of drops in its own databases are held by the config server that began them (sections); it takes over a
-//     section that it finds on a name that it has locked. A shard ends a section that nobody holds (endLeftOver).
+//     section that it finds on a name that it has locked. A shard ends a section without a holder (endLeftOver).
 package configsvr

@@ -17,7 +17,7 @@ import (
 type pauses struct {
 	mu    sync.Mutex
 	held  map[string]map[[16]byte]time.Time // by namespace and id: when each lapses
-	ended chan struct{}                     // closed when a pause ends; nil if nobody waits for that
+	ended chan struct{}                     // closed when a pause ends; nil if there are no waiters
 }
 
 // begin takes or renews a lease.

@@ -62,13 +62,13 @@ func (m *Manager) addShard(ctx context.Context, conn, name string) (string, erro
 	if err := m.insertShard(ctx, name, conn, configVersion(hello)); err != nil {
 		return "", err
 	}
-	return name, m.tellParams(ctx, peer, join)
+	return name, m.sendParams(ctx, peer, join)
 }
 
-// tellParams sends the cluster parameters to a new shard until it has the current ones. A router that sets a parameter while a shard is added may not
+// sendParams sends the cluster parameters to a new shard until it has the current ones. A router that sets a parameter while a shard is added may not
 // know the shard: it writes to the config server first, and lists the shards afterwards. If sending fails, the shard has been added nevertheless, and
 // adding it again repeats the sending.
-func (m *Manager) tellParams(ctx context.Context, peer cluster.Peer, join *msg.Join) error {
+func (m *Manager) sendParams(ctx context.Context, peer cluster.Peer, join *msg.Join) error {
 	for {
 		if told, err := m.joinWithParams(ctx, peer, join); err != nil || !told {
 			return err
@@ -180,7 +180,7 @@ func (m *Manager) sameShard(ctx context.Context, conn, set string, hosts []strin
 		}
 		switch {
 		case same && (name == "" || name == s.ID) && s.SetName == set:
-			return s.ID, true, m.tellParams(ctx, s.Peer, &msg.Join{Shard: s.ID, ClusterID: m.clusterID, ConfigDB: m.host()})
+			return s.ID, true, m.sendParams(ctx, s.Peer, &msg.Join{Shard: s.ID, ClusterID: m.clusterID, ConfigDB: m.host()})
 		case same:
 			return "", false, mongoerr.Newf(mongoerr.IllegalOperation, "A shard named %s containing the replica set '%s' already exists", s.ID, s.SetName)
 		case s.ID == name:

@@ -240,7 +240,7 @@ func (r *Raft) applyOne(x *applyItem) error {
 	return nil
 }
 
-// afterApply wakes those who wait for applied entries.
+// afterApply wakes the waiters for applied entries.
 func (r *Raft) afterApply() {
 	r.waits.check(r)
 	r.reads.applied(r.applied.Load())
@@ -287,14 +287,14 @@ func (r *Raft) applyEntry(e *raftpb.Entry) error {
 	return r.m.ApplyEntry(e.GetData(), index, term)
 }
 
-// ascend makes the engine accept writes once the first entry of this member's own term is applied: from then on it
-// has everything that was ever acknowledged.
+// ascend makes the engine accept writes once the first entry of this member's own term is applied. Invariant: a primary
+// prepares units of work only on a state that has everything that was ever acknowledged.
 //
-// Hazard: a leader that accepted writes as soon as it was elected would prepare them on a state that may lack
-// committed entries of earlier terms: its checks for duplicates and conflicts, and its counters, would be wrong.
-// Once an entry of the leader's own term is applied, so is every entry before it, and raft elects nobody whose log
-// lacks a committed entry. Rejected: waiting only until everything is applied that was known to be committed at the election. A new leader
-// does not know how far its predecessors' entries are committed until one of its own term is.
+// Hazard: a leader that accepted writes as soon as it was elected would prepare them on a state that may lack committed entries of earlier
+// terms: its checks for duplicates and conflicts, and its counters, would be wrong. Once an entry of the leader's own term is applied, so
+// is every entry before it, and raft elects no member whose log lacks a committed entry. Rejected: waiting only until everything is
+// applied that was known to be committed at the election. A new leader does not know how far its predecessors' entries are committed until
+// one of its own term is.
 func (r *Raft) ascend(term uint64) error {
 	l := r.lead.Load()
 	if l.state != raft.StateLeader || l.term != term || r.applier.primary == term || !r.mayRule() {
@@ -310,7 +310,7 @@ func (r *Raft) ascend(term uint64) error {
 	return nil
 }
 
-// enqueue takes a group from the engine. It does not wait: when the term ends, the engine is told by Resign.
+// enqueue takes a group from the engine. It does not wait: the end of the term is reported to the engine by Resign.
 func (r *Raft) enqueue(g Group, term uint64) error {
 	if r.ctx.Err() != nil {
 		return context.Cause(r.ctx)

@@ -59,7 +59,7 @@ func (r *Raft) Await(ctx context.Context, ts storage.Timestamp, wc WriteConcern)
 	}
 	defer r.waits.remove(w)
 	if wc.Tag != "" || wc.W > 1 {
-		r.callAll() // they respond with what they have, and learn that somebody waits for it
+		r.callAll() // they respond with what they have, and learn that a caller waits for it
 	}
 	select {
 	case err := <-w.done:

@@ -6,23 +6,9 @@ import (
 	"testing"
 
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/query/value/valuetest"
 	"github.com/shoaldb/shoal/wire/mongoerr"
-	"go.mongodb.org/mongo-driver/v2/bson"
 )
-
-// jsonDoc is a document written as extended JSON.
-func jsonDoc(t *testing.T, text string) []byte {
-	t.Helper()
-	var d bson.D
-	if err := bson.UnmarshalExtJSON([]byte(text), false, &d); err != nil {
-		t.Fatalf("%s: %v", text, err)
-	}
-	raw, err := bson.Marshal(d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return raw
-}
 
 const (
 	m0, m1, m2 = `{"_id": 0, "host": "a:1"}`, `{"_id": 1, "host": "b:1"}`, `{"_id": 2, "host": "c:1"}`
@@ -61,7 +47,7 @@ func TestParseConfig(t *testing.T) {
 		{"horizons", one(`{"_id": 1, "host": "b:1", "horizons": {"out": "x:1"}}`),
 			"Each member of a replica set must have the same horizon names: member a:1 has [], member b:1 has [out]"},
 	} {
-		c, err := ParseConfig(jsonDoc(t, x.doc))
+		c, err := ParseConfig(valuetest.Doc(t, x.doc))
 		if x.want != "" {
 			if mongoerr.CodeOf(err) != mongoerr.InvalidReplicaSetConfig || mongoerr.From(err).Message != x.want {
 				t.Errorf("%s: %v, want %s", x.name, err, x.want)
@@ -81,7 +67,7 @@ func TestParseConfig(t *testing.T) {
 
 // Which configuration may follow {a, b} of version 2.
 func TestValidateReconfig(t *testing.T) {
-	old, err := ParseConfig(jsonDoc(t, `{"_id": "rs", "version": 2, "members": [`+m0+`, `+m1+`]}`))
+	old, err := ParseConfig(valuetest.Doc(t, `{"_id": "rs", "version": 2, "members": [`+m0+`, `+m1+`]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +86,7 @@ func TestValidateReconfig(t *testing.T) {
 		{"ids exchanged", `{"_id": "rs", "version": 3, "members": [{"_id": 1, "host": "a:1"}, {"_id": 0, "host": "b:1"}]}`,
 			mongoerr.NewReplicaSetConfigurationIncompatible, mongoerr.NewReplicaSetConfigurationIncompatible},
 	} {
-		c, err := ParseConfig(jsonDoc(t, x.doc))
+		c, err := ParseConfig(valuetest.Doc(t, x.doc))
 		if err != nil {
 			t.Fatalf("%s: %v", x.name, err)
 		}
@@ -115,7 +101,7 @@ func TestValidateReconfig(t *testing.T) {
 
 // Which members together satisfy each write concern.
 func TestSatisfied(t *testing.T) {
-	c, err := ParseConfig(jsonDoc(t, `{"_id": "rs", "members": [
+	c, err := ParseConfig(valuetest.Doc(t, `{"_id": "rs", "members": [
 		{"_id": 0, "host": "a:1", "tags": {"dc": "east"}}, {"_id": 1, "host": "b:1", "tags": {"dc": "east"}},
 		{"_id": 2, "host": "c:1", "tags": {"dc": "west"}}, {"_id": 3, "host": "d:1", "votes": 0, "priority": 0}],
 		"settings": {"getLastErrorModes": {"both": {"dc": 2}, "three": {"dc": 3}}}}`))

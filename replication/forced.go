@@ -16,9 +16,9 @@ import (
 // elect a leader, and commit entries at indexes where the forced history has others. The term decides which of the
 // two histories is valid.
 //
-// Each forced reconfiguration begins an epoch: a range of terms that nobody else ever uses, above all terms known
-// to the member that forces it (nextEpoch). A term therefore identifies the epoch of an entry, a configuration, a
-// message or a member, and the rules are:
+// Each forced reconfiguration begins an epoch: a range of terms that is never used otherwise, above all terms known to
+// the member that forces it (nextEpoch). A term therefore identifies the epoch of an entry, a configuration, a message
+// or a member, and the rules are:
 //
 //   - A message counts only among members of one epoch. A member that learns of a later epoch enters it, durably, with its term
 //     (Raft.enter), and ignores its former epoch from then on: both leaders and candidates of it.

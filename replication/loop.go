@@ -39,8 +39,8 @@ func (r *Raft) runLoop() {
 	defer l.tick.Stop()
 	if l.resume {
 		r.guarded(r.startNode)
-		// If all members were down, nobody need wait for a leader's silence to become suspicious: a candidate that
-		// is too early is refused by members that hear from a leader.
+		// If all members were down, there is no need to wait until a leader's silence becomes suspicious: a candidate
+		// that is too early is refused by members that hear from a leader.
 		if l.first = 3 + rand.IntN(electionTicks/5); r.soleVoter() {
 			l.first = 1
 		}
@@ -58,8 +58,7 @@ func (r *Raft) runLoop() {
 	}
 }
 
-// guarded turns a panic of the raft library, raised when its log contradicts what it was told, into the end of
-// this member.
+// guarded turns a panic of the raft library, raised when its log contradicts its input, into the end of this member.
 func (r *Raft) guarded(f func()) {
 	defer func() {
 		p := recover()
@@ -109,11 +108,11 @@ func (r *Raft) setPace(c *SetConfig) {
 	}
 }
 
-// maxLate bounds the ticks by which raft's clock is advanced at once: a fifth of the shortest timeout. A process
-// that was paused thus processes what has arrived meanwhile before it suspects anybody.
+// maxLate bounds the ticks by which raft's clock is advanced at once: a fifth of the shortest timeout. A process that
+// was paused thus processes what has arrived meanwhile before it suspects any member.
 const maxLate = electionTicks / 5
 
-// catchUp advances raft's clock by the time that has passed. A ticker drops ticks that nobody receives: on a
+// catchUp advances raft's clock by the time that has passed. A ticker drops ticks that are not received in time: on a
 // machine that runs the loop only every 200 ms, counting ticks would make an election take ten times as long.
 func (r *Raft) catchUp() {
 	l := &r.loop
@@ -188,8 +187,8 @@ func (r *Raft) step(m *raftpb.Message) {
 	_ = r.loop.rn.Step(m) // it refuses outdated messages
 }
 
-// propose appends the groups that the engine has prepared, all in one message. Groups of another term are dropped:
-// by then the engine has been told to resign.
+// propose appends the groups that the engine has prepared, all in one message. Groups of another term are dropped: by
+// then the engine has been instructed to resign.
 func (r *Raft) propose() {
 	l := &r.loop
 	if len(l.held) == 0 {

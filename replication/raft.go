@@ -71,7 +71,7 @@ type lifetime struct {
 	once sync.Once
 }
 
-// lead describes who leads, as raft sees it.
+// lead describes the leader, as raft sees it.
 type lead struct {
 	state raft.StateType
 	term  uint64

@@ -159,8 +159,8 @@ func (r *Raft) stepUpServices(term uint64) {
 	r.log.Info().Uint64("term", term).Msg("this member is the primary now")
 }
 
-// LeaderContext returns a context that ends as soon as this member no longer leads the term, before any observer
-// is told: what a new primary does before clients write may wait for others, and must not delay what the member
+// LeaderContext returns a context that ends as soon as this member no longer leads the term, before any observer is
+// notified: what a new primary does before clients write may wait for others, and must not delay what the member
 // becomes next.
 func (r *Raft) LeaderContext(term int64) context.Context {
 	s := &r.roles

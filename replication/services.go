@@ -36,7 +36,7 @@ func (e *VitalError) Unwrap() error { return e.Err }
 // Services are the primary-only services of a member. They step up one after the other, in the order they were
 // added, and then all run; they step down together, and StepDown waits until none is running.
 type Services struct {
-	life sync.Mutex // held by whoever changes the state; taken before mu
+	life sync.Mutex // held to change the state; taken before mu
 
 	mu struct {
 		sync.Mutex

@@ -309,7 +309,7 @@ func (r *Raft) release(x *sharedSnapshot) {
 	}
 }
 
-// tidy removes a snapshot that nobody came back for, or that the log no longer continues.
+// tidy removes a snapshot that no member came back for, or that the log no longer continues.
 func (s *snapshotState) tidy(r *Raft) {
 	first, _ := r.rlog.FirstIndex()
 	s.mu.Lock()

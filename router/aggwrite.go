@@ -49,7 +49,7 @@ func (o *outWriter) create() error {
 	if err != nil {
 		return err
 	}
-	c := &msg.Create{DB: db, Coll: o.temp, Temp: o.w.TimeSeries == nil} // if nobody else drops it, the shard's next primary does
+	c := &msg.Create{DB: db, Coll: o.temp, Temp: o.w.TimeSeries == nil} // if it is not dropped otherwise, the shard's next primary drops it
 	var options []byte
 	if len(found) > 0 {
 		if t := value.Lookup(found[0], "type").Str(); t == "view" {

@@ -69,10 +69,11 @@ const joinsStream = "config.shards"
 // newShardMerge opens the streams of all shards from a time on.
 //
 // Invariant: an event is returned only if the streams of all shards are open that the cluster had at the event's time. The config server's
-// stream of config.shards is therefore merged with the others: it begins where the list of shards was read, and the stream of a
-// shard that joins begins at the joining, before which nothing on the shard is part of the cluster. Rejected: reading the list again
-// every second, which returned the first events of a new shard after later events of the others, and events that name new
-// shards, of which resharding, movePrimary and new databases have none.
+// stream of config.shards is therefore merged with the others: it begins where the list of shards was read, and the stream of a shard that
+// joins begins at the joining, before which nothing on the shard is part of the cluster. Hazard: a shard whose stream is opened late
+// delivers events that precede those already returned. Rejected: reading the list again every second, which returned the first events of a
+// new shard after later events of the others; and events that name new shards, of which resharding, movePrimary and new databases have
+// none.
 func newShardMerge(ctx context.Context, r *Router, of watched, command func(start uint64) []byte, pref *cluster.ReadPreference, start uint64) (*shardMerge, error) {
 	w := &shardMerge{r: r, of: of, command: command, pref: pref, arrived: make(chan arrival, 64), pos: changestream.MarkAt(start)}
 	w.life, w.cancel = context.WithCancel(context.Background())
@@ -227,10 +228,10 @@ func (m *watchRemote) complete(ev *shardEvent) bool {
 // front returns the next event if every shard is past it; behind lists the shards that are not.
 //
 // Invariant: events are returned in the order of their tokens over all shards, and a token once returned is never
-// followed by a smaller one. An event may therefore be returned only if every other shard has reported that it is
-// past it: a shard with nothing buffered may still deliver an earlier event. Rejected: waiting for slower shards
-// for a fixed time. It delays every event, and a shard that is slower still would deliver events that a resumed
-// stream never sees.
+// followed by a smaller one. Hazard: a shard with nothing buffered may still deliver an earlier event, so an event may
+// be returned only if every other shard has reported that it is past it. Rejected: waiting for slower shards for a
+// fixed time. It delays every event, and a shard that is slower still would deliver events that a resumed stream never
+// sees.
 func (w *shardMerge) front() (best *watchRemote, behind []*watchRemote) {
 	for _, m := range w.remotes {
 		if len(m.events) > 0 && (best == nil || m.events[0].token.Compare(best.events[0].token) < 0) {
@@ -354,11 +355,11 @@ func lostStream(err error) bool {
 // reopen opens a shard's stream again, from its position, after an election or the end of a member. For clients, events are
 // only delayed.
 //
-// Invariant: a shard's stream continues without a gap or a duplicate, whichever member it is read from. A mark covers only what a majority
-// has, and later events have a later time on every member; the new stream begins at the mark's time, and take leaves out the events
-// of that time that arrived before. Rejected: resumeAfter with the last event, which the shard would not find if the stream had none, or
-// only fragments of it. Rejected: an error to the client, which would then resume: every stream of the router would open one on every
-// shard at once, during the election of one of them.
+// Invariant: a shard's stream continues without a gap or a duplicate, whichever member it is read from. Hazard: another member may be at
+// another position in the log. A mark covers only what a majority has, and later events have a later time on every member; the new stream
+// begins at the mark's time, and take leaves out the events of that time that arrived before. Rejected: resumeAfter with the last event,
+// which the shard would not find if the stream had none, or only fragments of it. Rejected: an error to the client, which would then
+// resume: every stream of the router would open one on every shard at once, during the election of one of them.
 func (w *shardMerge) reopen(m *watchRemote) {
 	start, try := m.mark.ClusterTime, m.tries
 	w.request(func() arrival {
@@ -437,7 +438,7 @@ func (w *shardMerge) push(at uint64, behind []*watchRemote) {
 				err = w.writeNote(m.shard, cursor, at)
 			}
 			if mongoerr.CodeOf(err) == mongoerr.ShardNotFound {
-				w.tellRemoved(m, since)
+				w.reportRemoved(m, since)
 			}
 		}()
 	}

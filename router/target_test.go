@@ -6,30 +6,17 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
-	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/targeting"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/query/value/valuetest"
 )
-
-func rawJSON(t *testing.T, text string) []byte {
-	t.Helper()
-	var d bson.D
-	if err := bson.UnmarshalExtJSON([]byte(text), false, &d); err != nil {
-		t.Fatalf("%s: %v", text, err)
-	}
-	raw, err := bson.Marshal(d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return raw
-}
 
 // readTable builds a placement from lines "{bound} shard", each chunk beginning at its bound; the first begins at MinKey.
 func readTable(t *testing.T, key, text string) *cluster.CollectionInfo {
 	t.Helper()
-	k, err := cluster.ParseShardKey(rawJSON(t, key))
+	k, err := cluster.ParseShardKey(valuetest.Doc(t, key))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +26,7 @@ func readTable(t *testing.T, key, text string) *cluster.CollectionInfo {
 		at := strings.LastIndexByte(line, ' ')
 		min := k.GlobalMin()
 		if b := line[:at]; b != "min" {
-			if min, err = k.NormalizeBound(rawJSON(t, b)); err != nil {
+			if min, err = k.NormalizeBound(valuetest.Doc(t, b)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -66,7 +53,7 @@ func TestTargeting(t *testing.T) {
 		case "filter", "filter-collated":
 			var out []string
 			for _, line := range strings.Split(d.Input, "\n") {
-				f := rawJSON(t, line)
+				f := valuetest.Doc(t, line)
 				exact := ""
 				if _, ok := targeting.ExactKey(info.Map.Key, f, d.Cmd == "filter-collated"); ok {
 					exact = " exact"
@@ -81,7 +68,7 @@ func TestTargeting(t *testing.T) {
 		case "insert":
 			var out []string
 			for _, line := range strings.Split(d.Input, "\n") {
-				a, err := aimInsert(info, rawJSON(t, line))
+				a, err := aimInsert(info, valuetest.Doc(t, line))
 				if err != nil {
 					out = append(out, line+" -> "+err.Error())
 				} else {

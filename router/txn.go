@@ -252,8 +252,8 @@ func (t *transaction) chooseTime(r *Router) {
 }
 
 // atFirst runs a command. The first command of a transaction is retried at a later snapshot time if shards cannot
-// answer at the one that the router chose, because another transaction was being committed or a range was moving
-// then: nobody has seen any data as of that time yet.
+// answer at the one that the router chose, because another transaction was being committed or a range was moving then:
+// no data as of that time has been read yet.
 func (r *Router) atFirst(op *command.Op, run func() error) error {
 	t := transactionOf(op)
 	for try := 0; ; try++ {
@@ -359,10 +359,11 @@ func (t *transaction) note(shard string, reply []byte) {
 // transaction on the shard that returned it: only if no earlier participant was involved. It removes the
 // statement's own participants from the transaction, so that they start again.
 //
-// Hazard: a participant that took part before this statement may hold earlier writes of the transaction. The stale
-// error has aborted its part, and starting it again would silently drop those writes from the commit. Participants
-// that the statement itself brought in hold nothing else, so they can start again. Rejected: repeating the whole transaction. The router
-// does not keep earlier statements, and their results have been returned to the client, which may have acted on them.
+// Invariant: a commit includes all statements whose results the client has received. Hazard: a participant that took part before this
+// statement may hold earlier writes of the transaction. The stale error has aborted its part, and starting it again would silently drop
+// those writes from the commit. Participants that the statement itself brought in hold nothing else, so they can start again. Rejected:
+// repeating the whole transaction. The router does not keep earlier statements, and their results have been returned to the client, which
+// may have acted on them.
 func (t *transaction) mayRetry(op *command.Op, r *Router) bool {
 	t.mu.Lock()
 	var again, keep []*participant

@@ -118,7 +118,7 @@ type watchHub struct {
 		err     error
 		readers int
 		empty   time.Time     // since when it has no reader, before the first one
-		moved   chan struct{} // closed when pos advances; nil while nobody waits for that
+		moved   chan struct{} // closed when pos advances; nil if there are no waiters
 		sorted  map[selectKey]*sortedEvents
 	}
 }

@@ -54,9 +54,9 @@ func (w *shardMerge) checkRemovedShard(ctx context.Context, id string, since uin
 	return err
 }
 
-// tellRemoved makes step drop the stream of a shard that is no longer in the cluster, or return an error if the shard had data since a time. The shard
+// reportRemoved makes step drop the stream of a shard that is no longer in the cluster, or return an error if the shard had data since a time. The shard
 // may still be reachable, but its clock no longer follows the cluster's, so that it would hold the other shards' events back.
-func (w *shardMerge) tellRemoved(m *watchRemote, since uint64) {
+func (w *shardMerge) reportRemoved(m *watchRemote, since uint64) {
 	err := w.checkRemovedShard(w.life, m.shard, since)
 	if err == nil {
 		err = mongoerr.Newf(mongoerr.ShardNotFound, "Shard %s not found", m.shard)

@@ -35,7 +35,7 @@ func (e *Engine) discardStaged(gen uint64, id stagedID, logged bool) error {
 		}
 		last = next == nil
 		err = commit(func(b *pebble.Batch) error {
-			if last { // the last chunk takes the unit's other keys along: without a chunk record nobody would find them again
+			if last { // the last chunk takes the unit's other keys along: without a chunk record they could not be found again
 				_ = b.DeleteRange(id.key(stagedSeen, 0), end, nil)
 			}
 			return c.undo(b)

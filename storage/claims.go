@@ -27,7 +27,7 @@ type claimTable struct {
 	seed   maphash.Seed
 	shards [64]claimShard
 	// ahead are the units that have given up claims and are not decided. The list is replaced, never modified. A unit leaves it
-	// after its commit is in the list of late units; whoever needs both loads this one first.
+	// after its commit is in the list of late units; a reader of both loads this one first.
 	ahead   atomic.Pointer[[]stagedID]
 	aheadMu sync.Mutex
 }

@@ -48,7 +48,7 @@ func (e *Engine) collect(ctx context.Context) error {
 	if err := e.failure(); err != nil {
 		return err
 	}
-	e.measureSpace() // measure here, since perhaps nobody commits
+	e.measureSpace() // measure here, since there may be no commits
 	if err := e.dropAbandoned(); err != nil {
 		return err
 	}

@@ -18,9 +18,10 @@ import (
 //
 // Invariant: there is one leader at a time, and groups are applied and published in the order in which it prepares
 // them; commits therefore become visible in the order of their timestamps, without holes. The lead ends before the
-// sync, so that a slow disk delays only the units that asked for durability. A later group may read what an
-// earlier one has not synced yet: both are in the same write-ahead log, in order, so a crash that loses the
-// earlier group loses the later one too.
+// sync, so that a slow disk delays only the units that asked for durability. A later group may read what an earlier one
+// has not synced yet: both are in the same write-ahead log, in order, so a crash that loses the earlier group loses the
+// later one too. Hazard: if a commit became visible before one with an earlier timestamp, a snapshot at the later time
+// would miss the earlier writes, and readers of the oplog would pass over them.
 //
 // Rejected: a goroutine that commits, because a lone writer would pay two context switches for each commit; and
 // leaving the order to pebble's own commit pipeline, because the timestamps and counters of a group depend on its
@@ -543,7 +544,7 @@ func (e *Engine) AdvanceClock(ts Timestamp) {
 	e.commit.mu.Unlock()
 }
 
-// close admits no more units, and waits for the detached ones: by now the log has been told to give them up.
+// close admits no more units, and waits for the detached ones: by now the log has been instructed to abandon them.
 func (c *committer) close() {
 	c.mu.Lock()
 	c.mu.closed = true
@@ -551,7 +552,7 @@ func (c *committer) close() {
 	c.owners.Wait()
 }
 
-// visibleWatch wakes waiters for commits. It costs nothing while nobody waits.
+// visibleWatch wakes waiters for commits. It costs nothing while there are none.
 type visibleWatch struct {
 	sync.Mutex
 	ch chan struct{}

@@ -167,11 +167,11 @@ func (e *Engine) awaitOrDetach(ctx context.Context, u *UnitOfWork) *Detached {
 
 // detach lets a goroutine take the place of the unit's caller. It returns nil if that is not possible.
 //
-// Invariant: exactly one goroutine follows each queued unit. The unit at the head of the queue is woken to lead,
-// so a unit that nobody follows would stall the commits of everybody behind it; a caller cannot simply walk away.
+// Invariant: exactly one goroutine follows each queued unit. Hazard: the unit at the head of the queue is woken to
+// lead, so a unit that no goroutine follows would stall all commits behind it; a caller cannot simply stop waiting.
 //
-// Rejected: taking the unit back out of the queue. That works only until a leader has taken it; from then on the
-// log may commit it whatever its client wants, so the caller would still need a way to leave a unit behind whose
+// Rejected: taking the unit back out of the queue. That works only until a leader has taken it; from then on the log
+// may commit it whatever its client wants, so the caller would still need a way to stop waiting for a unit whose
 // outcome is unknown. One rule for both cases is enough.
 func (e *Engine) detach(u *UnitOfWork, why error) *Detached {
 	c := &e.commit

@@ -101,7 +101,7 @@
 //  6. The oplog has no holes: entries are written in one batch with the changes that they describe.
 //  7. No timestamp is allocated twice, not even across crashes.
 //  8. After an error of the disk under the log nothing more is written; reads continue.
-//  9. Replicated tables change only by groups and snapshots, except that each member's collector deletes what nobody can
+//  9. Replicated tables change only by groups and snapshots, except that each member's collector deletes what no reader can
 //     read; no ident is allocated twice, because a member may delete a dropped table late.
 //  10. An entry holds values, not changes: applied twice it does no harm. What is applied is never rolled back; what a unit
 //     sent ahead and did not commit is deleted by further entries.

@@ -84,7 +84,7 @@ type engineFiles struct {
 	lock    *pebble.Lock
 	gate    fileGate     // see HoldFiles
 	calm    atomic.Bool  // the store is open: tables need not be written in a hurry
-	pauses  atomic.Int64 // of those who write tables, for clients
+	pauses  atomic.Int64 // of writers of tables, for the sake of clients
 }
 
 // commitPath is what a unit passes through until it is durable.
@@ -360,7 +360,7 @@ func (e *Engine) setDurable(ts Timestamp) {
 	}
 }
 
-// journalLoop periodically syncs writes that nobody waited for.
+// journalLoop periodically syncs writes without waiters.
 func (e *Engine) journalLoop(ctx context.Context) {
 	t := time.NewTicker(e.opts.JournalInterval)
 	defer t.Stop()

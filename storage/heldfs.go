@@ -8,9 +8,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// heldFS wraps the store's file system so that changes can be paused: the files then stay in a state that a crash
-// could have left, while somebody copies them. Flushes, compactions, the journal and with it the replicated log
-// wait wherever they are. Reads continue.
+// heldFS wraps the store's file system so that changes can be paused: the files then stay in a state that a crash could
+// have left, while they are being copied. Flushes, compactions, the journal and with it the replicated log wait
+// wherever they are. Reads continue.
 type heldFS struct {
 	vfs.FS
 	gate *fileGate

@@ -132,8 +132,8 @@ func setImageTime(k, v []byte, ts Timestamp) {
 
 func imageTime(v []byte) Timestamp { return Timestamp(binary.LittleEndian.Uint64(v[imageTSAt:])) }
 
-// reserveImages reserves the timestamp for the images of a transaction that is sent ahead: that of a unit without
-// any effect, so that nobody else gets it.
+// reserveImages reserves the timestamp for the images of a transaction that is sent ahead: that of a unit without any
+// effect, so that no other unit gets it.
 func (s *stager) reserveImages() error {
 	m := s.u.log.images
 	if m == nil || m.reserved != 0 || s.u.log.txn == nil {

@@ -12,10 +12,10 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// lateUnit is a unit whose versions are in the store before it commits: they have the timestamps of the chunks
-// that brought them (staged.go), and are visible from the timestamp of the commit on. As long as a reader may read
-// at a time between the two, snapshots carry the timestamps that are hidden from them. The early timestamps do no
-// harm: the unit has claimed its keys, so nobody else writes a version between them and the commit.
+// lateUnit is a unit whose versions are in the store before it commits: they have the timestamps of the chunks that
+// brought them (staged.go), and are visible from the timestamp of the commit on. As long as a reader may read at a time
+// between the two, snapshots carry the timestamps that are hidden from them. The early timestamps do no harm: the unit
+// has claimed its keys, so no other unit writes a version between them and the commit.
 type lateUnit struct {
 	id   stagedID
 	at   timestamps // of its chunks

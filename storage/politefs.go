@@ -17,8 +17,8 @@ type politeFS struct {
 	pauses *atomic.Int64
 }
 
-// lastDurable is when a unit of work was last made durable because somebody waited for that, in any store of the process: they share its processors, and
-// as a rule the disk.
+// lastDurable is the time at which a unit of work was last made durable for a waiter, in any store of the process: they share its processors, and as a
+// rule the disk.
 var lastDurable atomic.Int64
 
 const (
@@ -32,7 +32,7 @@ const (
 	mostPause  = 5 * time.Millisecond
 )
 
-// noteDurable records that somebody waits for a unit to become durable, and returns the time.
+// noteDurable records that a caller waits for a unit to become durable, and returns the time.
 func noteDurable() time.Time {
 	now := time.Now()
 	lastDurable.Store(now.UnixNano())
@@ -56,7 +56,7 @@ func (j *journalWaits) waited(d time.Duration) {
 	}
 }
 
-// clientsWait reports whether units are made durable for somebody.
+// clientsWait reports whether units are being made durable for waiters.
 func clientsWait() bool {
 	ago := time.Now().UnixNano() - lastDurable.Load()
 	return ago >= 0 && ago < int64(durableRecently)

@@ -23,8 +23,8 @@ import (
 // pebble keeps are emptied.
 
 const (
-	// discardFrom is the size from which dropped tables are deleted as soon as nobody reads them, however far back history
-	// reaches: a reader of the past gets an error (goneTables).
+	// discardFrom is the size from which dropped tables are deleted as soon as they have no readers, however far back
+	// history reaches: a reader of the past gets an error (goneTables).
 	discardFrom = largeTable
 	// lowGarbage is the amount that justifies a flush and a compaction while the disk is low.
 	lowGarbage = 1 << 20
@@ -37,9 +37,9 @@ const (
 	flushPatience = 10 * time.Second
 )
 
-// goneTables are dropped tables whose keys have been deleted while the history window still reaches back before
-// their drop. They are recorded before they are deleted: whoever takes a snapshot at a time before the drop is
-// either seen by discardEarly, or sees the record.
+// goneTables are dropped tables whose keys have been deleted while the history window still reaches back before their
+// drop. They are recorded before they are deleted: a reader that takes a snapshot at a time before the drop is either
+// seen by discardEarly, or sees the record.
 type goneTables struct {
 	last  atomic.Uint64 // timestamp of the newest of the drops
 	mu    sync.Mutex

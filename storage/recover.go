@@ -147,9 +147,9 @@ func (q *dropQueue) add(ts Timestamp, id catalog.Ident, bytes int64) {
 	q.Unlock()
 }
 
-// upTo returns the drops of tables that nobody who reads at oldest or later can read: a reader at the time of a
-// drop does not see what it dropped. If such a reader did count, the last drop would wait for a later commit,
-// which a full disk may not accept.
+// upTo returns the drops of tables that no reader at oldest or later can read: a reader at the time of a drop does not
+// see what it dropped. If such a reader did count, the last drop would wait for a later commit, which a full disk may
+// not accept.
 func (q *dropQueue) upTo(oldest Timestamp) (out []pendingDrop) {
 	q.Lock()
 	defer q.Unlock()

@@ -90,10 +90,10 @@ func (r *replicaState) applied() applied { return *r.at.Load() }
 // errNoMember is the error for units between the start and the first election.
 var errNoMember = mongoerr.New(mongoerr.NotWritablePrimary, "not primary")
 
-// BecomePrimary makes later commits go through propose, with term in their oplog entries. Every earlier entry of
-// the log must have been applied. propose is called in commit order; it must not wait for the network, nor for
-// anyone who may be waiting for the engine. If it returns an error, the units of that group fail; later groups are
-// still proposed.
+// BecomePrimary makes later commits go through propose, with term in their oplog entries. Every earlier entry of the
+// log must have been applied. propose is called in commit order; it must not wait for the network, nor for anything
+// that may be waiting for the engine. If it returns an error, the units of that group fail; later groups are still
+// proposed.
 func (e *Engine) BecomePrimary(term int64, propose func(*Group) error) error {
 	r := &e.replica
 	r.mu.Lock()
@@ -204,12 +204,12 @@ var errOtherRole = mongoerr.New(mongoerr.InterruptedDueToReplStateChange, "opera
 // leadReplicated is lead with a replicated log: the group is proposed, and its units wait until it is applied. If
 // too much is in flight the leader waits at the head of the queue. replica.mu must be held, and is released.
 //
-// prepareGroup runs without replica.mu, so that applying entries and preparing the next group overlap; the tip
-// belongs to the leader, so nobody else changes it. If the role changes in between, enqueue sees another gen and
-// disowns the group, whose batch nobody has proposed. A group is enqueued before it is proposed, because the log
-// may commit it, and ApplyEntry look for it among those in flight, before propose returns. After a proposal was
-// refused (withdraw), the tip contains effects that will never be applied; no further group is prepared until
-// nothing is in flight and the tip can restart from the view.
+// prepareGroup runs without replica.mu, so that applying entries and preparing the next group overlap; the tip belongs
+// to the leader, so nothing else changes it. If the role changes in between, enqueue sees another gen and disowns the
+// group, whose batch has not been proposed. A group is enqueued before it is proposed, because the log may commit it,
+// and ApplyEntry look for it among those in flight, before propose returns. After a proposal was refused (withdraw),
+// the tip contains effects that will never be applied; no further group is prepared until nothing is in flight and the
+// tip can restart from the view.
 func (e *Engine) leadReplicated(own *UnitOfWork) {
 	r := &e.replica
 	if r.mu.mode == modePrimary && (r.full() || r.gathers()) {
@@ -338,7 +338,7 @@ func (e *Engine) applyHead(at applied) error {
 		e.publish(done)
 		done.close()
 		if first && g.err == nil {
-			r.at.Store(&at) // stored last: whoever sees it finds the entry visible
+			r.at.Store(&at) // stored last: a reader that sees it finds the entry visible
 		}
 		wakeAll(done)
 	}

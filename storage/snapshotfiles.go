@@ -331,9 +331,8 @@ func (e *Engine) installFiles(ctx context.Context, dir string, m SnapshotManifes
 	return nil
 }
 
-// load brings memory in line with the store: the newest timestamp, the catalog, the counters, and the pending
-// deletions of tables. The local line is loaded only once. replica.mu must be held, unless nobody else has access
-// yet.
+// load brings memory in line with the store: the newest timestamp, the catalog, the counters, and the pending deletions
+// of tables. The local line is loaded only once. replica.mu must be held, unless nothing else has access yet.
 func (e *Engine) load(era uint32) error {
 	p, err := e.getMeta(metaKey(metaApplied))
 	if err != nil {

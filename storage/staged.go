@@ -10,16 +10,16 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// A unit of work of many megabytes goes through the replicated log in chunks of bounded size. Each chunk is a unit
-// of its own that writes part of the versions to their tables, where nobody sees them yet (late.go); other units
-// commit in between. A transaction sends chunks while it is under way, which bounds its memory too. The commit is
-// then an entry as small as any other: it says from when the versions are visible, and has oplog blocks that refer
-// to pieces sent with the chunks. If a unit fails, its versions are deleted using the lists of keys that are kept
-// until then.
+// A unit of work of many megabytes goes through the replicated log in chunks of bounded size. Each chunk is a unit of
+// its own that writes part of the versions to their tables, where they are not visible yet (late.go); other units
+// commit in between. A transaction sends chunks while it is under way, which bounds its memory too. The commit is then
+// an entry as small as any other: it says from when the versions are visible, and has oplog blocks that refer to pieces
+// sent with the chunks. If a unit fails, its versions are deleted using the lists of keys that are kept until then.
 //
-// Invariant: no reader sees a version that was sent ahead before its unit has committed, and the versions of a unit that failed
-// are deleted. Hazard: the primary may end between two chunks, and nobody is left who would delete them. The keys of the table therefore have the
-// primary's term: chunks of an earlier term whose unit has not committed belong to nobody (dropAbandoned).
+// Invariant: no reader sees a version that was sent ahead before its unit has committed, and the versions of a unit that failed are deleted.
+// Hazard: the primary may fail between two chunks, which then remain without an owner. The keys of the table therefore have the primary's term:
+// chunks of an earlier term whose unit has not committed are abandoned, and deleted (dropAbandoned). Rejected: one log entry for the whole unit.
+// Each member would hold it in memory, and all later commits would wait until it is replicated.
 //
 // The table of staged units; all keys of a unit are adjacent:
 //

@@ -445,8 +445,8 @@ func (u *UnitOfWork) newest() (*versions, error) {
 	return &u.latest.v, nil
 }
 
-// claimRecord makes the unit the only writer of a record, and checks that nobody has written it since the unit
-// read it.
+// claimRecord makes the unit the only writer of a record, and checks that it has not been written since the unit read
+// it.
 func (u *UnitOfWork) claimRecord(c *catalog.Collection, rid RecordID) error {
 	_, err := u.claim(keySpan{ident: c.Ident, key: rid}, u.readTS(), true)
 	return err
@@ -560,8 +560,8 @@ func (l *unitLog) checkSize() error {
 // SetFromMigrate marks the unit's entries fromMigrate: true, which change streams skip.
 func (u *UnitOfWork) SetFromMigrate() { u.log.migrate = true }
 
-// KeepCapped has the unit insert into capped collections without removing their oldest documents: whoever fills a copy removes what the
-// original has removed.
+// KeepCapped has the unit insert into capped collections without removing their oldest documents: the code that fills a copy removes
+// what the original has removed.
 func (u *UnitOfWork) KeepCapped() { u.keeps = true }
 
 // Oplog adds an entry composed by the caller.

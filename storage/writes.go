@@ -373,7 +373,8 @@ func (u *UnitOfWork) putEntry(idx *catalog.Index, key, tb []byte, rid RecordID) 
 	u.keys.inserted++
 }
 
-// removeEntry stages the deletion of an entry. A unique key stays claimed, so that nobody takes it before the commit.
+// removeEntry stages the deletion of an entry. A unique key stays claimed, so that no other unit takes it before the
+// commit.
 func (u *UnitOfWork) removeEntry(c *catalog.Collection, idx *catalog.Index, key []byte, rid RecordID) error {
 	if idx.Unique || idx.PrepareUnique {
 		if _, err := u.claim(keySpan{idx.Ident, key, idx}, 0, false); err != nil {

@@ -15,8 +15,8 @@ import (
 type PoolLimits struct {
 	Min, Max    int           // connections
 	Connecting  int           // connections that are being made or checked at a time
-	HostTimeout time.Duration // a host that nobody has called for so long loses its connections
-	Rest        time.Duration // a connection that nobody has used for so long is checked, or closed if there are more than Min
+	HostTimeout time.Duration // a host that has not been called for this time loses its connections
+	Rest        time.Duration // a connection that has been idle for this time is checked, or closed if there are more than Min
 	Setup       time.Duration // how long making or checking one may take, and waiting for one
 }
 
@@ -40,7 +40,7 @@ type PoolOptions struct {
 	Follow func(hosts map[string]HostLoad) map[string]int
 }
 
-// HostLoad is how many connections there are to a host, and how many of them are in use.
+// HostLoad has the number of connections to a host, and of those in use.
 type HostLoad struct{ Open, InUse int }
 
 // Pool keeps connections to many hosts. Its methods may be called from any goroutine.
@@ -49,11 +49,11 @@ type HostLoad struct{ Open, InUse int }
 // arrival. At most PoolLimits.Connecting are made at a time, so that many calls at once do not overwhelm a host with handshakes; calls
 // that only meet often then use the connections of each other.
 //
-// Invariant: no call waits for ever. What is being made ends within PoolLimits.Setup, and whoever still waits after so long gets an error.
+// Invariant: no call waits for ever. Connecting ends within PoolLimits.Setup, and a call that still waits after that time gets an error.
 // Hazard: calls that hold all connections to a host (PoolLimits.Max) may wait there for something that only another call to it brings about:
 // the next statement of a transaction whose locks they wait for, the decision of a prepared one, or what a node asks in the course of
-// serving one of them. Such calls are urgent: they come before the others, and over the limit where everything is in use. Calls that
-// are not urgent hold nothing that anybody waits for, so they may wait.
+// serving one of them. Such calls are urgent: they come before the others, and over the limit where everything is in use. Calls that are not
+// urgent hold no resources that others wait for, so they may wait.
 type Pool struct {
 	opts PoolOptions
 	life context.Context // of connections that are being made
@@ -289,7 +289,7 @@ func (p *Pool) grow(h *hostPool) {
 	}
 }
 
-// dial makes a connection for whoever waits first when it is there.
+// dial makes a connection for the first waiter at the time when it is ready.
 //
 // If that fails, everybody who waits learns it: each of them would otherwise wait for an attempt of its own, one after another, to find
 // out that a host does not answer.

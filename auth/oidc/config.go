@@ -121,7 +121,7 @@ func (p *Provider) check() error {
 	return checkURL(p.Issuer)
 }
 
-// checkURL accepts https, and http within this machine: keys that come in the clear could be anybody's.
+// checkURL accepts https, and http within this machine: keys that are sent unencrypted could come from anyone.
 func checkURL(s string) error {
 	u, err := url.Parse(s)
 	if err != nil {

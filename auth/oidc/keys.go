@@ -78,8 +78,8 @@ func (i *issuer) renew(ctx context.Context, poll time.Duration) error {
 }
 
 // refresh reads the keys, unless that was tried less than refreshPause ago; it reports whether it was tried. i.mu must be held; it is
-// released meanwhile, so that tokens with known keys need not wait for a slow provider. One question serves all who wait. If it
-// fails, the known keys stay: a provider that cannot be reached for a moment must not lock everybody out.
+// released meanwhile, so that tokens with known keys need not wait for a slow provider. One request serves all waiters. If it fails,
+// the known keys stay: a provider that cannot be reached for a moment must not lock everybody out.
 func (i *issuer) refresh(ctx context.Context) bool {
 	if asked := i.mu.fetching; asked != nil {
 		i.mu.Unlock()

@@ -5,23 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
-
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/query/value/valuetest"
 )
-
-func raw(t *testing.T, s string) []byte {
-	t.Helper()
-	var d bson.D
-	if err := bson.UnmarshalExtJSON([]byte(s), false, &d); err != nil {
-		t.Fatalf("%s: %v", s, err)
-	}
-	b, err := bson.Marshal(d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
 
 const (
 	uuidA = `{"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAAA==", "subType": "04"}}`
@@ -30,7 +16,7 @@ const (
 
 func collection(t *testing.T, key, more string) *Collection {
 	t.Helper()
-	c, err := Parse(raw(t, `{"_id": "db.c", "lastmodEpoch": {"$oid": "6b03fe3ea9561bd055000213"}, "timestamp": {"$timestamp": {"t": 1, "i": 1}}, "uuid": `+uuidA+`, "key": `+key+more+`}`))
+	c, err := Parse(valuetest.Doc(t, `{"_id": "db.c", "lastmodEpoch": {"$oid": "6b03fe3ea9561bd055000213"}, "timestamp": {"$timestamp": {"t": 1, "i": 1}}, "uuid": `+uuidA+`, "key": `+key+more+`}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +33,9 @@ func types(bad [][]byte) string {
 }
 
 func TestRoutingTables(t *testing.T) {
-	chunk := func(min, max string) []byte { return raw(t, `{"min": `+min+`, "max": `+max+`, "shard": "a"}`) }
+	chunk := func(min, max string) []byte {
+		return valuetest.Doc(t, `{"min": `+min+`, "max": `+max+`, "shard": "a"}`)
+	}
 	const low, high = `{"k": {"$minKey": 1}}`, `{"k": {"$maxKey": 1}}`
 	for _, x := range []struct {
 		name, key, more string
@@ -75,7 +63,7 @@ func TestRoutingTables(t *testing.T) {
 }
 
 func TestZones(t *testing.T) {
-	zone := func(min, max string) []byte { return raw(t, `{"min": `+min+`, "max": `+max+`, "tag": "z"}`) }
+	zone := func(min, max string) []byte { return valuetest.Doc(t, `{"min": `+min+`, "max": `+max+`, "tag": "z"}`) }
 	c := collection(t, `{"k": 1}`, "")
 	for want, zones := range map[string][][]byte{
 		"":                      {zone(`{"k": 5}`, `{"k": 6}`), zone(`{"k": 1}`, `{"k": 5}`)},
@@ -90,15 +78,15 @@ func TestZones(t *testing.T) {
 
 func TestLocals(t *testing.T) {
 	c := collection(t, `{"k": 1}`, "")
-	a, b := value.Lookup(raw(t, `{"u": `+uuidA+`}`), "u"), value.Lookup(raw(t, `{"u": `+uuidB+`}`), "u")
-	plain, capped := raw(t, `{"a": 1, "b": 2}`), raw(t, `{"a": 1, "c": 2}`)
+	a, b := value.Lookup(valuetest.Doc(t, `{"u": `+uuidA+`}`), "u"), value.Lookup(valuetest.Doc(t, `{"u": `+uuidB+`}`), "u")
+	plain, capped := valuetest.Doc(t, `{"a": 1, "b": 2}`), valuetest.Doc(t, `{"a": 1, "c": 2}`)
 	for _, x := range []struct {
 		name   string
 		owners []string
 		locals []Local
 		want   string
 	}{
-		{"as it should be", []string{"x", "y"}, []Local{{Shard: "x", Owner: true, UUID: a, Options: plain}, {Shard: "y", Owner: true, UUID: a, Options: raw(t, `{"b": 2, "a": 1}`)}}, ""},
+		{"as it should be", []string{"x", "y"}, []Local{{Shard: "x", Owner: true, UUID: a, Options: plain}, {Shard: "y", Owner: true, UUID: a, Options: valuetest.Doc(t, `{"b": 2, "a": 1}`)}}, ""},
 		{"missing", []string{"x", "y"}, []Local{{Shard: "x", Owner: true, UUID: a, Options: plain}}, "MissingLocalCollection"},
 		{"another", []string{"x"}, []Local{{Shard: "x", Owner: true, UUID: a, Options: plain}, {Shard: "y", UUID: b, Options: plain}}, "CollectionUUIDMismatch"},
 		{"options", []string{"x", "y"}, []Local{{Shard: "x", Owner: true, UUID: a, Options: plain}, {Shard: "y", Owner: true, UUID: a, Options: capped}}, "CollectionOptionsMismatch"},
@@ -111,7 +99,7 @@ func TestLocals(t *testing.T) {
 
 func TestIndexes(t *testing.T) {
 	c := collection(t, `{"k": 1}`, "")
-	k, other, hidden := raw(t, `{"key": {"k": 1}, "name": "k"}`), raw(t, `{"key": {"o": 1}, "name": "o"}`), raw(t, `{"key": {"o": 1}, "name": "o", "hidden": true}`)
+	k, other, hidden := valuetest.Doc(t, `{"key": {"k": 1}, "name": "k"}`), valuetest.Doc(t, `{"key": {"o": 1}, "name": "o"}`), valuetest.Doc(t, `{"key": {"o": 1}, "name": "o", "hidden": true}`)
 	on := func(x, y [][]byte) []Local {
 		return []Local{{Shard: "x", Owner: true, Indexes: x}, {Shard: "y", Owner: true, Indexes: y}, {Shard: "z"}}
 	}
@@ -123,7 +111,7 @@ func TestIndexes(t *testing.T) {
 		{"the same", on([][]byte{k, other}, [][]byte{other, k}), ""},
 		{"missing", on([][]byte{k, other}, [][]byte{k}), "InconsistentIndex"},
 		{"differing", on([][]byte{k, other}, [][]byte{k, hidden}), "InconsistentIndex"},
-		{"of the key", on([][]byte{k}, [][]byte{raw(t, `{"key": {"k": 1}, "name": "k", "sparse": true}`)}), "InconsistentIndex MissingShardKeyIndex"},
+		{"of the key", on([][]byte{k}, [][]byte{valuetest.Doc(t, `{"key": {"k": 1}, "name": "k", "sparse": true}`)}), "InconsistentIndex MissingShardKeyIndex"},
 	} {
 		if got := types(append(c.Indexes(x.locals), c.ShardKeyIndex(x.locals)...)); got != x.want {
 			t.Errorf("%s: %q, want %q", x.name, got, x.want)
@@ -131,7 +119,7 @@ func TestIndexes(t *testing.T) {
 	}
 	bad := c.Indexes(on([][]byte{k, other}, [][]byte{k, hidden}))[0]
 	info := value.LookupDoc(value.LookupDoc(bad, "details"), "info")
-	if got, want := value.ShowDoc(info), value.ShowDoc(raw(t, `{"indexName": "o", "missingFromShards": [], "inconsistentProperties": ["hidden"]}`)); got != want {
+	if got, want := value.ShowDoc(info), value.ShowDoc(valuetest.Doc(t, `{"indexName": "o", "missingFromShards": [], "inconsistentProperties": ["hidden"]}`)); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }

@@ -113,7 +113,7 @@ func (m *DropCollection) fields(c *codec) {
 type RemoveCollection struct {
 	NS      string
 	UUID    [16]byte
-	Untrack bool // it goes on to exist, on the primary shard of its database
+	Untrack bool // the collection continues to exist, on the primary shard of its database
 }
 
 func (m *RemoveCollection) fields(c *codec) {
@@ -123,7 +123,7 @@ func (m *RemoveCollection) fields(c *codec) {
 }
 
 // RunOf identifies the run of a DDL that requests a change of the catalog. The config server asks its coordinator whether the run
-// still wants it: a message that arrives after the run began to be undone, or ended, changes nothing.
+// still requests it: a message that arrives after the run has ended, or has begun to be undone, has no effect.
 type RunOf struct {
 	Coordinator string // its shard
 	ID          [16]byte
@@ -383,13 +383,13 @@ func (m *BalancerCollectionStatus) fields(c *codec) {
 	c.on("_configsvrBalancerCollectionStatus", &m.NS)
 }
 
-// ConfigureBalancing sets how the balancer treats a collection. Fields that are not sent remain unchanged.
+// ConfigureBalancing changes a collection's balancing settings. Fields that are not sent remain unchanged.
 type ConfigureBalancing struct {
 	NS        string
 	ChunkMB   *int64 // 0 resets it to the cluster's chunk size
 	Balance   *bool
 	AutoMerge *bool
-	// Defragment begins a defragmentation, or ends one that is under way.
+	// Defragment starts a defragmentation, or stops the current one.
 	Defragment *bool
 }
 
@@ -443,7 +443,7 @@ func (m *HoldsCriticalSection) fields(c *codec) {
 	c.flag("forward", false, &m.Forward)
 }
 
-// PauseLease is how long a PauseMigrations that is not repeated is in force.
+// PauseLease is the time after which a PauseMigrations that is not repeated lapses.
 const PauseLease = 10 * time.Second
 
 // PauseMigrations prevents migrations of a collection from committing until the lease ID ends. Sent again, it renews the lease.

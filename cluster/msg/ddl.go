@@ -7,7 +7,7 @@ import "github.com/shoaldb/shoal/query/value"
 // ShardDropCollection drops a collection on all its shards.
 type ShardDropCollection struct {
 	DB, Coll string
-	UUID     *[16]byte // that the client expects it to have; nil if it names none
+	UUID     *[16]byte // the UUID that the client expects; nil if it sent none
 }
 
 func (m *ShardDropCollection) fields(c *codec) {
@@ -16,7 +16,7 @@ func (m *ShardDropCollection) fields(c *codec) {
 	c.optionalUUID("collectionUUID", &m.UUID)
 }
 
-// DropFound is what a drop found.
+// DropFound has the state before a drop.
 type DropFound struct {
 	UUID    [16]byte
 	Indexes int64
@@ -46,7 +46,7 @@ type Tracked struct {
 	UUID [16]byte
 }
 
-// DropDatabaseFound is what a drop of a database found.
+// DropDatabaseFound has the state before a drop of a database.
 type DropDatabaseFound struct {
 	Version     [16]byte // the UUID of the database's version
 	Collections []Tracked
@@ -79,7 +79,7 @@ func (m *ShardRename) fields(c *codec) {
 	c.optionalUUID("collectionUUID", &m.UUID)
 }
 
-// RenameFound is what a rename found.
+// RenameFound has the state before a rename.
 type RenameFound struct {
 	UUID    [16]byte // the source's
 	Sharded bool     // whether the source is sharded
@@ -103,7 +103,7 @@ func (m *ShardShardCollection) fields(c *codec) {
 	m.arguments(c)
 }
 
-// ShardRefine gives a sharded collection a shard key with more fields.
+// ShardRefine extends a collection's shard key by more fields.
 type ShardRefine struct {
 	NS      string
 	Key     []byte
@@ -116,7 +116,7 @@ func (m *ShardRefine) fields(c *codec) {
 	c.flag("enforceUniquenessCheck", true, &m.Enforce)
 }
 
-// RefineFound is what a refinement found.
+// RefineFound has the state before a refinement of a shard key.
 type RefineFound struct {
 	UUID     [16]byte
 	Key      []byte   // the old key
@@ -142,7 +142,7 @@ func (m *RefineFound) fields(c *codec) {
 	c.doc("bucketsKey", optional, &m.BucketKey)
 }
 
-// CommitRefine gives a collection a longer shard key in the catalog, if it still has the given epoch. It may be sent again.
+// CommitRefine extends a collection's shard key in the catalog, if it still has the given epoch. It may be sent again.
 type CommitRefine struct {
 	NS       string
 	UUID     [16]byte
@@ -178,7 +178,7 @@ func (m *ValidateShardKey) fields(c *codec) {
 	c.flag("enforceUniquenessCheck", true, &m.Enforce)
 }
 
-// ShardFound is what shardCollection found.
+// ShardFound has the state before a shardCollection.
 type ShardFound struct {
 	Looked  bool // the name is locked, and the following fields are set
 	Existed bool // there was a collection before
@@ -213,7 +213,7 @@ func (m *ShardFound) fields(c *codec) {
 	c.doc("bucketsKey", optional, &m.BucketKey)
 }
 
-// ShardMovePrimary gives a database another primary shard.
+// ShardMovePrimary moves a database to another primary shard.
 type ShardMovePrimary struct{ DB, To string }
 
 func (m *ShardMovePrimary) fields(c *codec) {
@@ -231,7 +231,7 @@ type MovedCollection struct {
 	Definition int64
 }
 
-// MovePrimaryFound is what a movePrimary found.
+// MovePrimaryFound has the state before a movePrimary.
 type MovePrimaryFound struct {
 	Version     []byte // the database's
 	From        string // the old primary shard
@@ -264,7 +264,7 @@ func (m *CommitMovePrimary) fields(c *codec) {
 	c.str("to", required, &m.To)
 }
 
-// MovePrimaryStore brings a part of a database to its new primary shard. The parts of an attempt are numbered and stored once each, in
+// MovePrimaryStore sends a part of a database to its new primary shard. The parts of an attempt are numbered and stored once each, in
 // order. It may be sent again, and arrive late.
 type MovePrimaryStore struct {
 	DB      string
@@ -307,7 +307,7 @@ func (m *MovePrimaryStore) fields(c *codec) {
 	c.flag("fresh", false, &m.Fresh)
 }
 
-// MovePrimaryStoreReply is how far the new primary shard has come.
+// MovePrimaryStoreReply has the progress of the new primary shard.
 type MovePrimaryStoreReply struct {
 	Part int64
 	UpTo uint64
@@ -330,7 +330,7 @@ func (m *MovePrimaryForget) fields(c *codec) {
 	c.uuid("section", &m.Section)
 }
 
-// AdoptSessions gives a shard the history of retryable writes of another one.
+// AdoptSessions sends a shard the history of retryable writes of another one.
 type AdoptSessions struct{ Sessions []byte }
 
 func (m *AdoptSessions) fields(c *codec) {
@@ -422,7 +422,7 @@ func (m *CheckCommand) fields(c *codec) {
 	m.rest(c)
 }
 
-// CheckCommandReply tells what the command would do.
+// CheckCommandReply describes what the command would do.
 type CheckCommandReply struct {
 	Missing []string // the names of the indexes that a createIndexes would create
 }
@@ -437,7 +437,7 @@ type ShardUntrack struct{ NS string }
 
 func (m *ShardUntrack) fields(c *codec) { c.on("_shardsvrUntrackUnsplittableCollection", &m.NS) }
 
-// UntrackFound is what an untrackUnshardedCollection found.
+// UntrackFound has the state before an untrackUnshardedCollection.
 type UntrackFound struct {
 	UUID    [16]byte
 	Shards  []string // those that there were, the coordinator last
@@ -463,12 +463,12 @@ type ShardAnswer struct {
 	Reply []byte
 }
 
-// ForwardFound is what a client's command found, and what the shards have answered.
+// ForwardFound has the state before a client's command, and the shards' replies.
 type ForwardFound struct {
 	UUID    [16]byte
 	Shards  []string
 	Home    string // the shard of a collection that is not sharded
-	Idle    string // this shard, if it has the collection and owns nothing of it: clients do not get its answer
+	Idle    string // this shard, if it has the collection but owns no part of it: its reply is not returned to clients
 	Answers []ShardAnswer
 	Missing []ShardIndexes // what a createIndexes creates
 	Buckets string         // the name of the buckets of a time series collection; "" for others

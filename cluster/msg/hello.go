@@ -2,7 +2,7 @@ package msg
 
 import "github.com/shoaldb/shoal/query/value"
 
-// What nodes send each other about themselves and their connections. All but InternalClient are open to clients, too.
+// This file has the messages about nodes and their connections. All but InternalClient are available to clients, too.
 
 // Hello asks a node for its role and its set.
 type Hello struct {

@@ -65,8 +65,8 @@ func (m *RecvChunkStatusReply) fields(c *codec) {
 	})
 }
 
-// RecvChunkCommit tells the recipient that the range accepts no more writes. The recipient replies once it
-// has the whole range durably and is in its critical section. Indexes are the donor's: a recipient with different ones refuses.
+// RecvChunkCommit informs the recipient that the range accepts no more writes. The recipient replies once it has the whole
+// range durably and is in its critical section. Indexes are the donor's: a recipient with different ones refuses.
 type RecvChunkCommit struct {
 	Migration
 	Indexes []byte // an array
@@ -85,7 +85,8 @@ func (m *RecvChunkCommitReply) fields(c *codec) {
 	c.int64("docs", required, &m.Docs)
 }
 
-// RecvChunkReleaseCritSec tells the recipient that the config server has accepted the migration: operations on the collection may go on there.
+// RecvChunkReleaseCritSec informs the recipient that the config server has committed the migration: operations on the collection may continue
+// there.
 type RecvChunkReleaseCritSec struct{ Migration }
 
 func (m *RecvChunkReleaseCritSec) fields(c *codec) { m.Migration.on(c, "_recvChunkReleaseCritSec") }
@@ -118,13 +119,12 @@ func (m *MigrateCloneReply) fields(c *codec) {
 	c.flag("busy", false, &m.Busy)
 }
 
-// TransferMods asks the donor for what was written to the range since the previous request.
+// TransferMods asks the donor for the changes to the range since the previous request.
 type TransferMods struct{ Migration }
 
 func (m *TransferMods) fields(c *codec) { m.Migration.on(c, "_transferMods") }
 
-// TransferModsReply has what was written to the range. More means that there is more to request, even if this
-// is empty.
+// TransferModsReply has changes to the range. More means that there are more to request, even if this reply is empty.
 type TransferModsReply struct {
 	Deleted [][]byte // documents with only an _id
 	Reload  [][]byte // current documents
@@ -158,7 +158,7 @@ func (m *GetNextSessionModsReply) fields(c *codec) {
 	c.array("sessions", Documents, &m.Sessions)
 }
 
-// MigrationDecision tells the recipient how a migration ended: whether it owns the range or must delete it.
+// MigrationDecision informs the recipient of the outcome of a migration: whether it owns the range or must delete it.
 type MigrationDecision struct {
 	Migration
 	Committed bool
@@ -169,10 +169,11 @@ func (m *MigrationDecision) fields(c *codec) {
 	c.boolean("committed", required, &m.Committed)
 }
 
-// RecreateRangeDeletionTasks has a shard make range deletions of what it does not own of a collection.
+// RecreateRangeDeletionTasks makes a shard create range deletion tasks for the ranges of a collection that it does not
+// own.
 type RecreateRangeDeletionTasks struct {
 	NS        string
-	SkipEmpty bool // of ranges without documents it makes none
+	SkipEmpty bool // no tasks for ranges without documents
 }
 
 func (m *RecreateRangeDeletionTasks) fields(c *codec) {
@@ -186,7 +187,7 @@ type AutoSplitVector struct {
 	Key      []byte
 	Range
 	MaxChunkSizeBytes int64
-	Limit             int64 // how many keys at most; 0 is any number
+	Limit             int64 // the maximum number of keys; 0 for no limit
 }
 
 func (m *AutoSplitVector) fields(c *codec) {

@@ -5,7 +5,7 @@ import "github.com/shoaldb/shoal/query/value"
 // The commands of this file are open to clients, too: the node that executes one reads it as it does a client's, with a client's errors.
 // TestNodesKeepToThePublicCommands compares their fields with the rows of the command table.
 
-// DataSize asks how much data a range of the shard key has. A count of the sizes ends beyond MaxSize.
+// DataSize asks for the size of a range of the shard key. The computation ends once the size exceeds MaxSize.
 type DataSize struct {
 	NS  string
 	Key []byte
@@ -150,12 +150,12 @@ type Aggregate struct {
 	On       value.Value // the collection's name, or Whole
 	Pipeline []byte      // as an array
 	Cursor   *Cursor     // nil if a client's follows among the elements of its own
-	// FromRouter says that the shard is one of several, NeedsMerge that a router merges what the pipeline returns.
+	// FromRouter means that the shard is one of several, NeedsMerge that a router merges the pipeline's results.
 	FromRouter, NeedsMerge bool
 	Constants              []byte // the values of NOW and its like, nil for the shard's own
 	Collation              []byte
 	Hint                   value.Value
-	DiskUse                bool  // allowDiskUse, where it is to be said
+	DiskUse                bool  // allowDiskUse, if it is to be sent
 	ViewStages             int64 // how many of the stages are those of a view; 0 for none
 }
 
@@ -268,8 +268,8 @@ func (m *DropIndex) fields(c *codec) {
 type Insert struct {
 	DB, Coll  string
 	Documents []byte // as an array
-	Unordered bool   // goes on after a document that cannot be inserted
-	Bypass    bool   // inserts what the collection's validator refuses
+	Unordered bool   // continues after a document that cannot be inserted
+	Bypass    bool   // inserts documents that the collection's validator rejects
 	// KeepEmptyTimestamps inserts empty timestamps as they are.
 	KeepEmptyTimestamps bool
 }
@@ -288,7 +288,7 @@ type Update struct {
 	DB, Coll  string
 	Updates   []UpdateStatement
 	Unordered bool   // goes on after a statement that fails
-	Bypass    bool   // writes what the collection's validator refuses
+	Bypass    bool   // writes documents that the collection's validator rejects
 	Let       []byte // nil for none
 }
 
@@ -326,7 +326,7 @@ func (m *Update) fields(c *codec) {
 	c.doc("let", optional, &m.Let)
 }
 
-// FindAndModify updates one document and returns what it was before.
+// FindAndModify updates one document and returns its previous version.
 type FindAndModify struct {
 	DB, Coll string
 	Query    []byte

@@ -4,24 +4,24 @@ import "github.com/shoaldb/shoal/query/value"
 
 // Resharding: a collection gets another key, or other shards. Its coordinator is the config server's primary.
 
-// What a resharding was asked as.
+// The commands that request a resharding.
 const (
 	ReshardCollection = "reshardCollection"
 	MoveCollection    = "moveCollection"
 	UnshardCollection = "unshardCollection"
 )
 
-// Reshard is what a collection is to become.
+// Reshard describes the target state of a collection.
 type Reshard struct {
 	Provenance string // ReshardCollection, MoveCollection or UnshardCollection
-	Key        []byte // nil where it is to be on one shard
+	Key        []byte // nil if it is to be on one shard
 	To         string // that shard; "" lets the config server choose
-	Chunks     int64  // how many at first; 0 lets the config server choose
-	Samples    int64  // how many documents are looked at for each chunk; 0 lets the config server choose
+	Chunks     int64  // the initial number; 0 lets the config server choose
+	Samples    int64  // the number of documents that are sampled for each chunk; 0 lets the config server choose
 	Collation  []byte
-	Zones      [][]byte // nil keeps those that there are, where the key stays as it is
-	Index      []byte   // the specification of the index that the key gets if none serves it; nil is that of the key's fields
-	Force      bool     // the key may be the one that it has
+	Zones      [][]byte // nil keeps the existing ones, if the key remains the same
+	Index      []byte   // the specification of the index to create if none supports the key; nil is that of the key's fields
+	Force      bool     // the key may be the current one
 }
 
 func (x *Reshard) fields(c *codec) {
@@ -36,7 +36,7 @@ func (x *Reshard) fields(c *codec) {
 	c.flag("forceRedistribution", false, &x.Force)
 }
 
-// ShardReshard has the primary shard of the database hold the collection's name for a resharding.
+// ShardReshard makes the primary shard of the database lock the collection's name for a resharding.
 type ShardReshard struct {
 	NS string
 	Reshard
@@ -47,8 +47,8 @@ func (m *ShardReshard) fields(c *codec) {
 	m.Reshard.fields(c)
 }
 
-// ReshardFound is what a resharding of a time series collection found: its buckets, which are what is resharded, and the request in terms of
-// buckets.
+// ReshardFound has the state before a resharding. For a time series collection: its buckets, which are resharded, and the request in terms
+// of buckets.
 type ReshardFound struct {
 	Buckets string // their namespace; "" for other collections
 	Key     []byte
@@ -77,8 +77,8 @@ func (m *ConfigReshard) fields(c *codec) {
 	m.Reshard.fields(c)
 }
 
-// ConfigReshardReply is the reply to ConfigReshard once the operation has ended. The error that it has ended with is not an error of the
-// request, which whoever asks would repeat.
+// ConfigReshardReply is the reply to ConfigReshard once the operation has ended. The operation's error is not an error of the request,
+// since the caller would repeat that.
 type ConfigReshardReply struct {
 	Code  int64 // 0 if the operation has succeeded
 	Error string
@@ -90,7 +90,7 @@ func (m *ConfigReshardReply) fields(c *codec) {
 	c.str("errmsg", optional, &m.Error)
 }
 
-// ForgetReshard ends what the config server remembers of a resharding that has ended.
+// ForgetReshard removes the config server's state of a resharding that has ended.
 type ForgetReshard struct {
 	NS string
 	ID [16]byte
@@ -104,7 +104,7 @@ func (m *ForgetReshard) fields(c *codec) {
 // AbortReshard undoes the resharding of a collection, and returns when that is done.
 type AbortReshard struct {
 	NS         string
-	ID         *[16]byte // of the operation; nil for whichever there is
+	ID         *[16]byte // of the operation; nil for any
 	Provenance string    // "" for any
 }
 
@@ -114,12 +114,12 @@ func (m *AbortReshard) fields(c *codec) {
 	c.str("provenance", optional, &m.Provenance)
 }
 
-// CommitReshard has the resharding of a collection block writes now, however much there is to catch up with.
+// CommitReshard makes the resharding of a collection block writes now, however much remains to be applied.
 type CommitReshard struct{ NS string }
 
 func (m *CommitReshard) fields(c *codec) { c.on("_configsvrCommitReshardCollection", &m.NS) }
 
-// CleanupReshard removes what an unknown resharding has left in the catalog.
+// CleanupReshard removes the remains of an unknown resharding from the catalog.
 type CleanupReshard struct{ NS string }
 
 func (m *CleanupReshard) fields(c *codec) { c.on("_configsvrCleanupReshardCollection", &m.NS) }
@@ -152,7 +152,7 @@ func (m *ReshardDonate) fields(c *codec) {
 	c.strs("recipientShards", required, &m.Recipients)
 }
 
-// ReshardDonateReply tells from when the oplog is kept, and how much the donor has.
+// ReshardDonateReply has the time from which the oplog is kept, and the amount of the donor's data.
 type ReshardDonateReply struct {
 	MinFetch    uint64
 	Docs, Bytes int64
@@ -165,7 +165,7 @@ func (m *ReshardDonateReply) fields(c *codec) {
 	c.int64("bytes", optional, &m.Bytes)
 }
 
-// ReshardReceive makes a shard a recipient, which fetches what it will own by itself from then on.
+// ReshardReceive makes a shard a recipient, which from then on fetches by itself the documents that it will own.
 type ReshardReceive struct {
 	Resharding
 	UUID        [16]byte // of the collection as it is
@@ -173,7 +173,7 @@ type ReshardReceive struct {
 	Command     []byte // as currentOp shows it
 	Donors      []string
 	CloneAt     uint64 // the time of the snapshot that is fetched first
-	Docs, Bytes int64  // about how much it will have
+	Docs, Bytes int64  // the estimated amount of data that it will have
 }
 
 func (m *ReshardReceive) fields(c *codec) {
@@ -187,7 +187,7 @@ func (m *ReshardReceive) fields(c *codec) {
 	c.int64("approxBytesToCopy", optional, &m.Bytes)
 }
 
-// ReshardProgress asks a recipient how far it is.
+// ReshardProgress asks a recipient for its progress.
 type ReshardProgress struct{ Resharding }
 
 func (m *ReshardProgress) fields(c *codec) { m.Resharding.on(c, "_shardsvrReshardingOperationTime") }
@@ -198,7 +198,7 @@ type ReshardProgressReply struct {
 	Code      int64 // of the error that ended its work; 0 for none
 	Error     string
 	Elapsed   int64 // milliseconds
-	Remaining int64 // milliseconds until it has caught up; -1 if it cannot tell
+	Remaining int64 // milliseconds until it has caught up; -1 if unknown
 	Docs      int64 // cloned
 	Bytes     int64
 }
@@ -214,12 +214,13 @@ func (m *ReshardProgressReply) fields(c *codec) {
 	c.int64("bytesCopied", optional, &m.Bytes)
 }
 
-// ReshardFinish tells a recipient that nothing more is written to the collection. It replies when it has all, durably.
+// ReshardFinish informs a recipient that writes to the collection have ended. It replies when it has all of them
+// durably.
 type ReshardFinish struct{ Resharding }
 
 func (m *ReshardFinish) fields(c *codec) { m.Resharding.on(c, "_shardsvrReshardingRecipientFinish") }
 
-// ReshardEnd ends a shard's part. Where the operation was aborted, what it has received is dropped.
+// ReshardEnd ends a shard's part. If the operation was aborted, the received documents are dropped.
 type ReshardEnd struct {
 	Resharding
 	Temp      string
@@ -237,7 +238,7 @@ type ReshardFetchDocuments struct {
 	Resharding
 	Recipient string
 	At        uint64
-	After     value.Value // the RecordId behind which to go on; missing for the beginning
+	After     value.Value // the RecordId after which to continue; missing for the beginning
 }
 
 func (m *ReshardFetchDocuments) fields(c *codec) {
@@ -247,7 +248,8 @@ func (m *ReshardFetchDocuments) fields(c *codec) {
 	c.any("after", &m.After)
 }
 
-// ReshardFetchDocumentsReply has some documents, and where to go on; it was the last where there is no such place.
+// ReshardFetchDocumentsReply has some documents, and the position at which to continue; without one, it is the last
+// reply.
 type ReshardFetchDocumentsReply struct {
 	Documents []byte // an array
 	Next      value.Value
@@ -259,14 +261,14 @@ func (m *ReshardFetchDocumentsReply) fields(c *codec) {
 	c.any("next", &m.Next)
 }
 
-// ReshardFetchChanges asks a donor for the documents that were written to behind a time of its oplog. Final is said when the donor has
+// ReshardFetchChanges asks a donor for the documents that were written after a time of its oplog. Final is set once the donor has
 // blocked writes.
 type ReshardFetchChanges struct {
 	Resharding
 	Recipient string
 	After     uint64
 	Final     bool
-	IDs       [][]byte // of documents that are still to be sent, instead of those that the oplog tells; nil for none
+	IDs       [][]byte // of documents that are still to be sent, instead of those in the oplog; nil for none
 }
 
 func (m *ReshardFetchChanges) fields(c *codec) {
@@ -279,9 +281,9 @@ func (m *ReshardFetchChanges) fields(c *codec) {
 
 // ReshardFetchChangesReply has the documents as they are now.
 type ReshardFetchChangesReply struct {
-	Deleted [][]byte // documents of an _id, which the recipient is not to have of this donor
+	Deleted [][]byte // documents with only an _id, which the recipient must not have from this donor
 	Reload  [][]byte
-	Rest    [][]byte // documents of an _id that did not fit
+	Rest    [][]byte // documents with only an _id, for those that did not fit
 	UpTo    uint64   // of the oplog, when all of them have been fetched
 	Now     uint64   // the donor's newest commit
 	Entries int64    // of the oplog, about the collection
@@ -308,7 +310,7 @@ type ReshardFetchSessions struct {
 	Resharding
 	Recipient string
 	Since     uint64
-	Skip      int64 // how many records the recipient has of the same list; 0 makes a new list
+	Skip      int64 // the number of records of the same list that the recipient has; 0 makes a new list
 }
 
 func (m *ReshardFetchSessions) fields(c *codec) {
@@ -318,7 +320,7 @@ func (m *ReshardFetchSessions) fields(c *codec) {
 	c.int64("skip", optional, &m.Skip)
 }
 
-// ReshardFetchSessionsReply is records of sessions; none once all have been sent.
+// ReshardFetchSessionsReply has records of sessions; none once all have been sent.
 type ReshardFetchSessionsReply struct {
 	Sessions []byte // an array
 	Restart  bool   // the list of which the recipient has a part was that of another primary: it asks for a new one

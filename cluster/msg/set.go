@@ -11,7 +11,7 @@ func (m *RaftStep) fields(c *codec) {
 	c.command("_replSetRaft", Binary, func() value.Value { return value.NewBinary(0, m.Payload) }, func(v value.Value) { m.Payload = v.Bytes() })
 }
 
-// RaftStepReply is what that member's raft answers at once.
+// RaftStepReply has the immediate reply of that member's raft.
 type RaftStepReply struct{ Payload []byte }
 
 func (m *RaftStepReply) fields(c *codec) {
@@ -19,7 +19,8 @@ func (m *RaftStepReply) fields(c *codec) {
 	c.binary("reply", &m.Payload)
 }
 
-// IsSelf asks the process at an address which one it is: a node dials the addresses of a configuration to find its own.
+// IsSelf asks the process at an address for its identity: a node dials the addresses of a configuration to find its
+// own.
 type IsSelf struct{}
 
 func (m *IsSelf) fields(c *codec) { c.plain("_isSelf") }

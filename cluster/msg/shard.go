@@ -40,7 +40,8 @@ func (m *CreateCollectionParticipant) fields(c *codec) {
 	c.optionalUUID("section", &m.Section)
 }
 
-// SectionEnd is what a participant's unit of work ends, beside what it changes. A participant whose section has ended has nothing left to do.
+// SectionEnd has the sections, and possibly the run, that end with a participant's unit of work. A participant whose section has ended has
+// nothing left to do.
 type SectionEnd struct {
 	Release []string // the names whose critical sections end; none for a section that goes on
 	// On the coordinator's own shard, the run ends, too: the _id of its state document, which is removed, and its outcome, which is stored.
@@ -133,7 +134,8 @@ type ParticipantBlock struct {
 	AllCollections bool // for a database: its sharded collections are blocked, too
 	// Also are further collections whose sections begin or end in the same unit of work.
 	Also []string
-	// At is when the run decided on this, 0 for a run that begins and ends a section once: of two messages of a run the later one counts.
+	// At is the time of the run's decision, 0 for a run that begins and ends a section only once: of two messages of a run the later one
+	// counts.
 	At uint64
 }
 
@@ -150,17 +152,17 @@ func (m *ParticipantBlock) fields(c *codec) {
 	c.timestamp("decidedAt", optional, &m.At)
 }
 
-// FlushRoutingTable tells a shard that the placement of a collection has changed.
+// FlushRoutingTable informs a shard that the placement of a collection has changed.
 type FlushRoutingTable struct{ NS string }
 
 func (m *FlushRoutingTable) fields(c *codec) { c.on("_flushRoutingTableCacheUpdates", &m.NS) }
 
-// FlushDatabase tells a shard that a database was dropped or moved.
+// FlushDatabase informs a shard that a database was dropped or moved.
 type FlushDatabase struct{ DB string }
 
 func (m *FlushDatabase) fields(c *codec) { c.on("_flushDatabaseCacheUpdates", &m.DB) }
 
-// FlushRoutingTableDurably has a shard's primary read the placement of a collection again and store it.
+// FlushRoutingTableDurably makes a shard's primary read the placement of a collection again and store it.
 type FlushRoutingTableDurably struct{ NS string }
 
 func (m *FlushRoutingTableDurably) fields(c *codec) {
@@ -224,7 +226,7 @@ func (x *CollectionID) fields(c *codec) {
 	c.uuid("UUID", &x.UUID)
 }
 
-// BalancingStats asks a shard how much data it has of some collections.
+// BalancingStats asks a shard for the sizes of its parts of some collections.
 type BalancingStats struct{ Collections []CollectionID }
 
 func (m *BalancingStats) fields(c *codec) {
@@ -232,7 +234,7 @@ func (m *BalancingStats) fields(c *codec) {
 	subs(c, "collections", &m.Collections, func(c *codec, x *CollectionID) { x.fields(c) })
 }
 
-// CollectionBytes is how much data a shard has of a collection, without orphans.
+// CollectionBytes is the size of a shard's part of a collection, without orphans.
 type CollectionBytes struct {
 	NS    string
 	Bytes int64

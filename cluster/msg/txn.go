@@ -48,7 +48,7 @@ type AbortTransaction struct{}
 
 func (m *AbortTransaction) fields(c *codec) { c.plain("abortTransaction") }
 
-// NoteMovedWrite tells the shard that a client's statement was sent to that the transaction executes it.
+// NoteMovedWrite informs the shard to which a client's statement was sent that the transaction executes it.
 type NoteMovedWrite struct {
 	DB        string // the statement's
 	Statement int64

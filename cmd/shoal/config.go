@@ -81,7 +81,7 @@ type inOneProcess struct {
 // admitted bounds connections.
 type admitted struct {
 	MaxConns         int
-	MaxConnsOverride []string // whom MaxConns does not hold up: addresses, ranges of them, and paths of UNIX sockets
+	MaxConnsOverride []string // exempt from MaxConns: addresses, ranges of them, and paths of UNIX sockets
 }
 
 // logs are what the process writes for its operators.

@@ -171,7 +171,7 @@ func stopRunning(dir string, out, errOut io.Writer) int {
 	return exitClean
 }
 
-// lockIsFree reports whether nobody holds the lock file.
+// lockIsFree reports whether the lock file is not locked.
 func lockIsFree(path string) bool {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/shoaldb/shoal/chaos"
 )
 
 // text, number and truth make the set functions of options with common types.
@@ -75,7 +77,7 @@ func setClusterAuth(c *config, v string) error {
 	return only("clusterAuthMode", "keyFile", "sendKeyFile", "sendX509", "x509")(c, v)
 }
 
-// setRepair refuses --repair: a tool must not be told that a directory is repaired when it is not.
+// setRepair refuses --repair: a tool must not believe that a directory was repaired when it was not.
 func setRepair(c *config, v string) error {
 	on := false
 	if err := truth(func(_ *config, v bool) { on = v })(c, v); err != nil || !on {
@@ -269,7 +271,7 @@ var startOptions = []option{
 	{name: "routers", path: "cluster.routers", kind: numberKind, on: isStart, arg: "N", help: "Number of routers, on consecutive ports, 1 by default", set: number("routers", 1, 100, func(c *config, n int64) { c.Routers = int(n) })},
 	{name: "replicas", path: "cluster.replicas", kind: numberKind, on: isStart, arg: "N", help: "Members of each replica set, 1 by default", set: number("replicas", 1, 7, func(c *config, n int64) { c.Replicas = int(n) })},
 	{name: "node-port", path: "cluster.nodePort", kind: numberKind, on: isStart, arg: "BASE", help: "Every member listens too, on consecutive ports from this one", set: number("node-port", 1, maxPort, func(c *config, n int64) { c.NodePort = int(n) })},
-	{name: "chaos", path: "chaos.profile", kind: textKind, on: isStart, arg: "ranges|elections|network|all", help: "Inject faults while an application's tests run; requires enableTestCommands", set: text(func(c *config) *string { return &c.Chaos.Profile })},
+	{name: "chaos", path: "chaos.profile", kind: textKind, on: isStart, arg: strings.ReplaceAll(chaos.ProfileNames(), ", ", "|"), help: "Inject faults while an application's tests run; requires enableTestCommands", set: text(func(c *config) *string { return &c.Chaos.Profile })},
 	{name: "chaos-seed", path: "chaos.seed", kind: numberKind, on: isStart, arg: "N", help: "Seed of the random steps; random by default, and written to the log", set: number("chaos-seed", 0, math.MaxInt64, func(c *config, n int64) { c.Chaos.Seed = n })},
 	{name: "chaos-replay", path: "chaos.replay", kind: textKind, on: isStart, arg: "FILE", help: "Repeat the steps of a log of chaos", set: text(func(c *config) *string { return &c.Chaos.Replay })},
 	{name: "chaos-log", path: "chaos.log", kind: textKind, on: isStart, arg: "FILE", help: "Where the steps of chaos are written; chaos.log in the data directory by default", set: text(func(c *config) *string { return &c.Chaos.Log })},
@@ -280,7 +282,7 @@ var startOptions = []option{
 		return only("log-format", "json", "text")(c, v)
 	}},
 	{name: "log-path", path: "systemLog.path", kind: textKind, on: isStart, arg: "FILE", help: "Write the log to a file instead of stdout", set: text(func(c *config) *string { return &c.Log.Path })},
-	{name: "quiet", path: "systemLog.quiet", kind: flagKind, on: isStart, help: "No log lines for connections that come and go", set: truth(func(c *config, v bool) { c.Log.Quiet = v })},
+	{name: "quiet", path: "systemLog.quiet", kind: flagKind, on: isStart, help: "No log lines for opened and closed connections", set: truth(func(c *config, v bool) { c.Log.Quiet = v })},
 	{name: "pid-file", path: "processManagement.pidFilePath", kind: textKind, on: isStart, arg: "FILE", help: "Write the process id to a file", set: text(func(c *config) *string { return &c.PIDFile })},
 }
 

@@ -3,23 +3,9 @@ package changestream
 import (
 	"testing"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
-
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/query/value/valuetest"
 )
-
-func parse(t *testing.T, js string) []byte {
-	t.Helper()
-	var d bson.D
-	if err := bson.UnmarshalExtJSON([]byte(js), false, &d); err != nil {
-		t.Fatal(err)
-	}
-	out, err := bson.Marshal(d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
-}
 
 func TestUpdateDescriptions(t *testing.T) {
 	for _, c := range []struct{ diff, want string }{
@@ -30,7 +16,7 @@ func TestUpdateDescriptions(t *testing.T) {
 		{`{"sa": {"a": true, "s0": {"u": {"1": 2}}}}`, `{ updatedFields: { a.0.1: 2 }, removedFields: [ ], truncatedArrays: [ ], disambiguatedPaths: { a.0.1: [ "a", 0, "1" ] } }`},
 		{`{"d": {"a.b": false}}`, `{ updatedFields: {}, removedFields: [ "a.b" ], truncatedArrays: [ ], disambiguatedPaths: { a.b: [ "a.b" ] } }`},
 	} {
-		if got := value.ShowDoc(describeUpdate(parse(t, c.diff), true)); got != c.want {
+		if got := value.ShowDoc(describeUpdate(valuetest.Doc(t, c.diff), true)); got != c.want {
 			t.Errorf("%s:\n%s, want\n%s", c.diff, got, c.want)
 		}
 	}
@@ -55,7 +41,7 @@ func TestFilters(t *testing.T) {
 		{`{"op": "i", "ns": "d.system.views", "o": {"_id": "d.c", "viewOn": "x"}}`, "create", "expanded"},
 		{`{"op": "n", "ns": "", "o": {"msg": "x"}, "o2": {"shardCollection": "d.c"}}`, "shardCollection", "expanded"},
 	} {
-		events := ParseEntry(parse(t, c.entry)).Events()
+		events := ParseEntry(valuetest.Doc(t, c.entry)).Events()
 		if len(events) != 1 || events[0].Type != c.kind {
 			t.Errorf("%s: %v", c.entry, events)
 			continue

@@ -42,7 +42,9 @@ var functionStart = regexp.MustCompile(`^\s*(async\s+)?(function\b|\([^()]*\)\s*
 // disabled is set by --noscripting.
 var disabled atomic.Bool
 
-// Disable refuses all scripts of this process, for good.
+// Disable makes Compile refuse all scripts from now on. It is for the process and not for a node, as the option is: all
+// nodes of a process are started with the same options, and a filter that is compiled without a node's environment must
+// not run scripts either.
 func Disable() { disabled.Store(true) }
 
 // errDisabled is the error of scripts if they are disabled.

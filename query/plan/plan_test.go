@@ -6,30 +6,16 @@ import (
 	"strings"
 	"testing"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
-
 	"github.com/shoaldb/shoal/query/bsontext"
 	"github.com/shoaldb/shoal/query/match"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/query/value/valuetest"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-func parse(t testing.TB, js string) []byte {
-	t.Helper()
-	var d bson.D
-	if err := bson.UnmarshalExtJSON([]byte(js), false, &d); err != nil {
-		t.Fatalf("%s: %v", js, err)
-	}
-	raw, err := bson.Marshal(d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return raw
-}
-
 // index reads {key: …, sparse: …, partial: …, multikey: ["a"]} into a description.
 func index(t testing.TB, js string) *Index {
-	doc := parse(t, js)
+	doc := valuetest.Doc(t, js)
 	x := &Index{KeyPattern: value.Lookup(doc, "key").Doc(), Version: 2, MultikeyPaths: []uint64{}}
 	var name []string
 	multi := value.Values(value.Lookup(doc, "multikey").Doc())
@@ -67,7 +53,7 @@ func index(t testing.TB, js string) *Index {
 }
 
 func query(t testing.TB, js string) *Query {
-	doc := parse(t, js)
+	doc := valuetest.Doc(t, js)
 	q := &Query{Hint: value.Lookup(doc, "hint")}
 	if f := value.Lookup(doc, "filter"); f.T == value.Document {
 		m, err := match.Compile(f.Doc(), nil)

@@ -6,21 +6,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/query/value/valuetest"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
-
-func doc(tb testing.TB, s string) []byte {
-	tb.Helper()
-	var d bson.D
-	if err := bson.UnmarshalExtJSON([]byte(s), false, &d); err != nil {
-		tb.Fatal(err)
-	}
-	b, err := bson.Marshal(d)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return b
-}
 
 func TestKey(t *testing.T) {
 	for _, c := range []struct{ spec, doc, want string }{
@@ -37,17 +25,17 @@ func TestKey(t *testing.T) {
 		{`{"a.b": 1, "a.c": 1}`, `{"a": [{"b": 1, "c": 5}, {"b": 2, "c": 0}]}`, `{"k": [1, 5]}`},
 		{`{"a.b": -1, "a.c": 1}`, `{"a": [{"b": 1, "c": 5}, {"b": 2, "c": 7}]}`, `{"k": [2, 7]}`},
 	} {
-		p, err := Parse(doc(t, c.spec), nil)
+		p, err := Parse(valuetest.Doc(t, c.spec), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		key, err := p.Key(nil, doc(t, c.doc), nil)
+		key, err := p.Key(nil, valuetest.Doc(t, c.doc), nil)
 		if err != nil {
 			t.Errorf("%s of %s: %v", c.spec, c.doc, err)
 			continue
 		}
 		got := value.Doc(value.F("k", value.NewArray(value.ArrayOf(key...))))
-		if string(got) != string(doc(t, c.want)) {
+		if string(got) != string(valuetest.Doc(t, c.want)) {
 			t.Errorf("%s of %s: %s, want %s", c.spec, c.doc, bson.Raw(got), c.want)
 		}
 	}
@@ -58,19 +46,19 @@ func TestErrors(t *testing.T) {
 		`{}`: 15976, `{"a": 2}`: 15975, `{"a": "x"}`: 15974, `{"": 1}`: 40352, `{"a.": 1}`: 40353, `{"$a": 1}`: 16410,
 		`{"a": {"$x": 1}}`: 17312, `{"a": {"$meta": "x"}}`: 31138,
 	} {
-		if _, err := Parse(doc(t, spec), nil); mongoerr.CodeOf(err) != code {
+		if _, err := Parse(valuetest.Doc(t, spec), nil); mongoerr.CodeOf(err) != code {
 			t.Errorf("%s: %v, want code %d", spec, err, code)
 		}
 	}
-	p, _ := Parse(doc(t, `{"a": 1, "b": 1}`), nil)
-	if _, err := p.Key(nil, doc(t, `{"a": [1], "b": [2]}`), nil); mongoerr.CodeOf(err) != mongoerr.BadValue {
+	p, _ := Parse(valuetest.Doc(t, `{"a": 1, "b": 1}`), nil)
+	if _, err := p.Key(nil, valuetest.Doc(t, `{"a": [1], "b": [2]}`), nil); mongoerr.CodeOf(err) != mongoerr.BadValue {
 		t.Errorf("parallel arrays: %v", err)
 	}
 }
 
 func BenchmarkKey(b *testing.B) {
-	p, _ := Parse(doc(b, `{"a": 1, "b": -1}`), nil)
-	d := doc(b, `{"_id": 1, "x": "text", "a": 5, "b": "y"}`)
+	p, _ := Parse(valuetest.Doc(b, `{"a": 1, "b": -1}`), nil)
+	d := valuetest.Doc(b, `{"_id": 1, "x": "text", "a": 5, "b": "y"}`)
 	var key []value.Value
 	b.ReportAllocs()
 	for i := 0; i < b.N; i++ {
@@ -79,13 +67,13 @@ func BenchmarkKey(b *testing.B) {
 }
 
 func TestRandomOrder(t *testing.T) {
-	p, err := Parse(doc(t, `{"x": {"$meta": "randVal"}}`), nil)
+	p, err := Parse(valuetest.Doc(t, `{"x": {"$meta": "randVal"}}`), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	seen := map[float64]bool{}
 	for range 20 {
-		key, _ := p.Key(nil, doc(t, `{}`), nil)
+		key, _ := p.Key(nil, valuetest.Doc(t, `{}`), nil)
 		seen[key[0].AsFloat64()] = true
 	}
 	if len(seen) < 10 {

@@ -9,22 +9,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/query/value/valuetest"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
-
-// raw reads relaxed extended JSON.
-func raw(t testing.TB, s string) []byte {
-	t.Helper()
-	var d bson.D
-	if err := bson.UnmarshalExtJSON([]byte(s), false, &d); err != nil {
-		t.Fatalf("%s: %v", s, err)
-	}
-	b, err := bson.Marshal(d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
 
 func show(b []byte) string { return bson.Raw(b).String() }
 
@@ -52,9 +39,9 @@ func runCase(t *testing.T, cmd string, in map[string]string) string {
 	var opts Options
 	if af, ok := in["filters"]; ok {
 		opts.HasFilters = true
-		opts.ArrayFilters = value.Values(value.Lookup(raw(t, `{"f":`+af+`}`), "f").Doc())
+		opts.ArrayFilters = value.Values(value.Lookup(valuetest.Doc(t, `{"f":`+af+`}`), "f").Doc())
 	}
-	u, err := Compile(value.Lookup(raw(t, `{"u":`+in["u"]+`}`), "u").Clone(), opts)
+	u, err := Compile(value.Lookup(valuetest.Doc(t, `{"u":`+in["u"]+`}`), "u").Clone(), opts)
 	if err != nil {
 		return outcome(err)
 	}
@@ -63,13 +50,13 @@ func runCase(t *testing.T, cmd string, in map[string]string) string {
 		fmt.Sscan(p, &ctx.Positional)
 	}
 	if cmd == "upsert" {
-		doc, err := u.NewUpsertDocument(raw(t, in["q"]), ctx, func() value.Value { return value.NewString("new") })
+		doc, err := u.NewUpsertDocument(valuetest.Doc(t, in["q"]), ctx, func() value.Value { return value.NewString("new") })
 		if err != nil {
 			return outcome(err)
 		}
 		return show(doc) + "\n"
 	}
-	ctx.Doc = raw(t, in["doc"])
+	ctx.Doc = valuetest.Doc(t, in["doc"])
 	doc, changed, err := u.Apply(ctx)
 	if err != nil {
 		return outcome(err)
@@ -94,7 +81,7 @@ func runCase(t *testing.T, cmd string, in map[string]string) string {
 }
 
 func TestMayTouch(t *testing.T) {
-	u, err := Compile(value.NewDocument(raw(t, `{"$set": {"a.b": 1, "c.3.d": 1, "e.$[].f": 1}}`)), Options{})
+	u, err := Compile(value.NewDocument(valuetest.Doc(t, `{"$set": {"a.b": 1, "c.3.d": 1, "e.$[].f": 1}}`)), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +95,7 @@ func TestMayTouch(t *testing.T) {
 }
 
 func benchApply(b *testing.B, u string) {
-	up, err := Compile(value.NewDocument(raw(b, u)), Options{})
+	up, err := Compile(value.NewDocument(valuetest.Doc(b, u)), Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -127,8 +114,8 @@ func BenchmarkSetTopLevel(b *testing.B) { benchApply(b, `{"$set": {"a": 7}}`) }
 func BenchmarkIncTopLevel(b *testing.B) { benchApply(b, `{"$inc": {"a": 1}}`) }
 func BenchmarkSetNewField(b *testing.B) { benchApply(b, `{"$set": {"z": 7}}`) }
 func BenchmarkDiff(b *testing.B) {
-	old := raw(b, `{"_id": 1, "a": 1, "b": {"c": 1, "d": "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"}, "e": [1, 2, 3]}`)
-	now := raw(b, `{"_id": 1, "a": 2, "b": {"c": 2, "d": "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"}, "e": [1, 2, 3, 4]}`)
+	old := valuetest.Doc(b, `{"_id": 1, "a": 1, "b": {"c": 1, "d": "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"}, "e": [1, 2, 3]}`)
+	now := valuetest.Doc(b, `{"_id": 1, "a": 2, "b": {"c": 2, "d": "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"}, "e": [1, 2, 3, 4]}`)
 	b.ReportAllocs()
 	for i := 0; i < b.N; i++ {
 		Diff(old, now)

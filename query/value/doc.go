@@ -7,7 +7,7 @@
 //
 // Invariants
 //
-//  1. A Value never owns memory: Bytes point into the document it came from (or into the arena of whoever computed it).
+//  1. A Value never owns memory: Bytes point into the document it came from (or into the arena of the code that computed it).
 //     To keep a Value beyond the life of its document, call Clone.
 //  2. The zero Value is Missing: an absent field. Null is a value. They compare as different kinds; operators that treat
 //     them alike have to do so explicitly.

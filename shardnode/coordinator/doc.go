@@ -29,5 +29,5 @@
 //     message that arrives after the end of its run does nothing, or its section is found to belong to no run
 //     (Coordinators.runHolds).
 //  6. Where the last phase ends the sections and the run (run.lastOnEach), it ends them in the units of its changes, this shard's last: until then the
-//     name is blocked here, where everybody looks who finds no entry.
+//     name is blocked here, where every node looks that finds no entry.
 package coordinator

@@ -62,9 +62,9 @@ func (d *drop) check(ctx context.Context, r *run) (local bool, err error) {
 // strayWait limits how long a drop asks the other shards for collections of its name that the catalog does not know of.
 const strayWait = time.Second
 
-// hasStray reports whether another shard has a collection of a name that the catalog does not place anywhere: nobody can read it, but it
-// would obstruct a migration, and checkMetadataConsistency reports it. A shard that does not reply in time is passed over, since
-// the drop itself does not concern it.
+// hasStray reports whether another shard has a collection of a name that the catalog does not place anywhere: it cannot be read, but it
+// would obstruct a migration, and checkMetadataConsistency reports it. A shard that does not reply in time is passed over, since the
+// drop itself does not concern it.
 func (r *run) hasStray(ctx context.Context, ns string) bool {
 	ctx, cancel := context.WithTimeout(ctx, strayWait)
 	defer cancel()

@@ -49,7 +49,8 @@ func (m *Coordinators) createIndexes(op *command.Op, req *msg.ShardCreateIndexes
 	return m.run(op, req, "", dst)
 }
 
-// runOne executes a command that is one unit of work on this shard, whatever the catalog says: no run begins, so nobody joins one.
+// runOne executes a command that is one unit of work on this shard, whatever the catalog says: no run begins, so none can be
+// joined.
 func (m *Coordinators) runOne(op *command.Op, req msg.Message, c *msg.ShardCommand, kind string, dst []byte) ([]byte, error) {
 	f := &forward{kind: kind, req: c}
 	op.Stats.NS, op.Stats.Type = f.ns(), "command"
@@ -221,7 +222,7 @@ func (f *forward) send(ctx context.Context, r *run) error {
 		if why := context.Cause(ctx); why != nil && mongoerr.CodeOf(why) == mongoerr.IndexBuildAborted {
 			return why
 		}
-		if mongoerr.CodeOf(err) == mongoerr.Interrupted { // somebody killed it on a shard; it is not to begin again
+		if mongoerr.CodeOf(err) == mongoerr.Interrupted { // it was killed on a shard; it must not begin again
 			return mongoerr.New(mongoerr.IndexBuildAborted, err.Error())
 		}
 	}

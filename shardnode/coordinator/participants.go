@@ -75,7 +75,7 @@ func (r *run) ends(shard string, names ...string) msg.SectionEnd {
 }
 
 // lastOnEach sends the messages of the last phase, which end the run: to this shard when the others have replied. Until then it blocks the names, so
-// that nobody sees a part of the change, and since it has the database's collections without an entry, nothing takes a name that is dropped.
+// that no reader sees a part of the change, and since it has the database's collections without an entry, nothing takes a name that is dropped.
 func (r *run) lastOnEach(ctx context.Context, ids []string, m func(id string) msg.Message) error {
 	err := r.onEachThenHere(ctx, ids, m)
 	r.removed = err == nil

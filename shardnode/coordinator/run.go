@@ -101,8 +101,8 @@ func (r *run) execute(ctx context.Context) {
 // Participants therefore do only what the run that holds their critical section asks for (HoldsSection). Changes of the
 // catalog name the collection by its UUID, so that a late one does not meet a successor of the same name.
 //
-// Rejected: a time limit after which an operation without progress is given up. Some shards would have dropped
-// the collection and others not, with no document left from which somebody could finish.
+// Rejected: a time limit after which an operation without progress is given up. Some shards would have dropped the
+// collection and others not, with no document left from which a primary could finish it.
 func (r *run) through(ctx context.Context) error {
 	phases := r.doc.op.phases()
 	from := 0

@@ -299,7 +299,7 @@ func (x *splitter) points(op *command.Op, ns string, key *cluster.ShardKeyPatter
 		return nil, nil, err
 	}
 	if len(points) == maxSplitPoints || slices.ContainsFunc(key.Parts, func(p cluster.KeyPart) bool { return p.Hashed }) {
-		return points, nil, nil // nobody inserts in the order of hashes
+		return points, nil, nil // documents are not inserted in the order of hashes
 	}
 	first, last := reachesStart(rng.minV), reachesEnd(rng.maxV)
 	if !first && !last {

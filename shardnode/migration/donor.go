@@ -82,7 +82,7 @@ type Manager struct {
 
 		recreating bool // range deletions are being made: no migration begins
 
-		ranges    chan struct{}        // closed when config.rangeDeletions has changed; nil if nobody waits for that
+		ranges    chan struct{}        // closed when config.rangeDeletions has changed; nil if there are no waiters
 		recovered chan struct{}        // closed when what an earlier primary left undecided is decided
 		held      map[[16]byte]section // of migrations whose outcome is not known: no operation passes
 	}

@@ -13,7 +13,7 @@ import (
 // A message that begins a migration may arrive late: its sender was paused, was deposed meanwhile, and continues for a moment
 // before it learns that. By then its successor has aborted the migration and told the recipient, and may have moved the same
 // range by another migration. A recipient that believed the message would delete documents that it owns, and wait forever for
-// the outcome of a migration that nobody knows.
+// the outcome of a migration that no node knows.
 
 // mayReceive checks that the donor knows the migration that left belongs to, and that this shard owns nothing of its range. It
 // is called when this migration is registered as the one that the shard receives and no earlier migration of the range is

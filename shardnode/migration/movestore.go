@@ -16,12 +16,12 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// The new primary shard of a database stores what the old one sends it, in numbered parts. How far it has come is in a document, which
-// is written in the same unit of work as the part: a part that is sent again, or arrives late, is stored once and in its turn.
+// The new primary shard of a database stores what the old one sends it, in numbered parts. Its progress is in a document, which is written
+// in the same unit of work as the part. Invariant: a part that is sent again, or arrives late, is stored once and in order.
 //
-// Hazard: a part of the clone that is held up, and stored after the changes that came behind it, would bring back what clients have
-// deleted, or undo what they have updated. Neither the critical section nor the run's id tells it from one that is on time. Rejected:
-// comparing versions of documents, of which a collection keeps none.
+// Hazard: a delayed part of the clone that was stored after later changes would restore deleted documents, or revert updates. Neither the
+// critical section nor the run's id distinguishes it from one that is on time. Rejected: comparing versions of documents, of which a
+// collection keeps none.
 
 // movedNS has the progress of databases that move to this shard.
 const movedNS = "config.movePrimaryRecipients"

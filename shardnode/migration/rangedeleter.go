@@ -127,7 +127,7 @@ func (m *Manager) runBalancingStats(_ *command.Op, req *msg.BalancingStats, dst 
 	return msg.AppendFields(dst, reply), nil
 }
 
-// clearPending marks a range deletion as ready, to be executed at once: nobody has ever read the range here.
+// clearPending marks a range deletion as ready, to be executed at once: the range has never been read here.
 func (m *Manager) clearPending(ctx context.Context, id value.Value, orphans int64) error {
 	return m.rangeDeletions().Update(ctx, id, func(d *rangeDeletion) {
 		d.pending, d.delayed, d.orphans, d.since = false, false, orphans, m.today()
@@ -259,7 +259,7 @@ func (m *Manager) ownsPart(ctx context.Context, d *rangeDeletion) (bool, error) 
 	return false, nil
 }
 
-// rangesChanged wakes those who wait for a range deletion to be decided or executed.
+// rangesChanged wakes the waiters for a range deletion to be decided or executed.
 func (m *Manager) rangesChanged() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 const recreateRetry = 50 * time.Millisecond
 
 // runRecreateTasks makes a range deletion of every range of a collection that this shard does not own and that has none: for
-// orphans that nobody knows of, such as those of a set that was restored from an older copy.
+// orphans without a range deletion task, such as those of a set that was restored from an older copy.
 //
 // Invariant: no migration to this shard is under way, from before the routing table is read until the entries are stored. A
 // migration that begins later finds them, and has them executed before it clones (deleteOverlapping). Without that, the range deleter

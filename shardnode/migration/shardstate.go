@@ -108,7 +108,8 @@ func (s *ShardState) Resharding(ns string, on bool) {
 	s.reshardings.Delete(ns)
 }
 
-// leftOverAfter is how long an operation waits for a DDL's critical section before it asks whether somebody holds it.
+// leftOverAfter is the time after which an operation that waits for a DDL's critical section checks whether it still
+// has a holder.
 const leftOverAfter = 200 * time.Millisecond
 
 // endLeftOver ends a DDL's critical section whose owner has gone: the message that began it arrived after

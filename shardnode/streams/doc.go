@@ -18,5 +18,5 @@
 //  1. A window is immutable once it is published: streams read it without a lock.
 //  2. The window has every event with a time in (from, upTo].
 //  3. Streams see nothing that a majority of the set does not have.
-//  4. The memory of a stream does not grow while nobody reads it: it has a position, and at most a part of the oplog.
+//  4. The memory of a stream does not grow while it is not read: it has a position, and at most a part of the oplog.
 package streams

@@ -365,8 +365,8 @@ func (c *coordinator) read() (bool, error) {
 	return true, nil
 }
 
-// lead completes the commit whatever fails on the way, such as a full disk: nobody else continues it as long as the node is
-// primary, and the participants hold what they have voted for.
+// lead completes the commit whatever fails on the way, such as a full disk: no other node continues it as long as this one
+// is primary, and the participants hold what they have voted for.
 func (c *coordinator) lead(ctx context.Context) error {
 	for try := 0; ; try++ {
 		err := c.run(ctx)

@@ -12,11 +12,11 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Votes without a coordinator. A coordinator does not wait until its list of participants is durable: it asks for the votes, and
-// its own shard's vote follows the list in the same log, so that no decision precedes either. If its shard loses both, and the
-// router is gone too, another participant may be left with a vote that will never be decided. A participant whose vote has been
-// undecided for a while asks the coordinator's shard. The coordinator's own shard, should it have its vote and no list, aborts: nobody
-// can have decided, and no coordinator can begin while the abort runs as one.
+// Votes without a coordinator. A coordinator does not wait until its list of participants is durable: it asks for the votes, and its
+// own shard's vote follows the list in the same log, so that no decision precedes either. If its shard loses both, and the router is
+// gone too, another participant may be left with a vote that will never be decided. A participant whose vote has been undecided for a
+// while asks the coordinator's shard. The coordinator's own shard, should it have its vote and no list, aborts: no shard can have
+// decided, and no coordinator can begin while the abort runs as one.
 //
 // The answer "aborted" is final, because both of these are asked, in this order:
 //

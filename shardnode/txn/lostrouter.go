@@ -8,12 +8,12 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 )
 
-// Transactions of routers that are gone. Only its router knows a transaction's participants, so nobody can
+// Transactions of routers that are gone. Only its router knows a transaction's participants, so no other node can
 // continue one whose router has died; until it had been open for the maximum lifetime, its claims would block the
-// writers of its documents. A live router always has a connection, if only from its monitors, which contact every
-// node every other second. If its last connection is closed and it does not come back within a moment, or if its
-// connections stay but are silent, because its process is paused or its machine has lost power, this node aborts
-// the transactions that it began. A transaction that has voted to commit is left to its coordinator.
+// writers of its documents. A live router always has a connection, if only from its monitors, which contact every node
+// every other second. If its last connection is closed and it does not come back within a moment, or if its connections
+// stay but are silent, because its process is paused or its machine has lost power, this node aborts the transactions
+// that it began. A transaction that has voted to commit is left to its coordinator.
 
 const (
 	// routerGrace is how long a router may be away: longer than its monitors take to connect again after a connection broke.

@@ -27,13 +27,13 @@ import (
 // preparedTxns tracks prepared transactions for readers at a time: see AwaitPrepared. Every member maintains it from the
 // notices of the units that prepare, commit and abort transactions.
 type preparedTxns struct {
-	count atomic.Int64 // 0 if nobody has to wait, whatever the time
+	count atomic.Int64 // 0 if no reader has to wait, whatever its time
 	mu    struct {
 		sync.Mutex
 		open    map[string]undecidedTxn // by preparedKey
 		settled []settledTxn            // in the order of their commits
 		lost    bool                    // unknown until the records are loaded
-		changed chan struct{}           // nil if nobody waits
+		changed chan struct{}           // nil if there are no waiters
 	}
 }
 
@@ -494,9 +494,9 @@ func (m *Manager) commitPrepared(op *command.Op, s *Session, wc replication.Writ
 	return nil
 }
 
-// reopen recreates the unit of a prepared transaction whose commit failed, so that it can be committed again. Its
-// locks and claims move to the new unit, so that nobody writes its documents in between. Until that is complete
-// the transaction is torn, and cannot be committed.
+// reopen recreates the unit of a prepared transaction whose commit failed, so that it can be committed again. Its locks
+// and claims move to the new unit, so that its documents are not written in between. Until that is complete the
+// transaction is torn, and cannot be committed.
 func (m *Manager) reopen(ctx context.Context, s *Session) error {
 	t := s.Txn
 	base := m.Engine.Snapshot()

@@ -25,7 +25,9 @@ import (
 //
 // Invariant: the table has a statement from the moment when its write is visible. Hazard: a client repeats a statement as soon as its
 // connection breaks, while the first execution may still wait for its write concern. Statements are therefore recorded by a hook of the
-// unit's commit (NoteOnCommit), which runs before the unit's claims are released, and not at the end of the command.
+// unit's commit (NoteOnCommit), which runs before the unit's claims are released, and not at the end of the command. Rejected: writing
+// config.transactions in the unit of each write. The oplog entry is a sufficient record, and each small write would write a second
+// document.
 type retryTable struct {
 	mu struct {
 		sync.Mutex

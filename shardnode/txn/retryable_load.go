@@ -215,7 +215,7 @@ func (m *Manager) WriteRecords(ctx context.Context) {
 // table may be older than the stored records.
 var errStaleTable = mongoerr.New(mongoerr.NotWritablePrimary, "the history of sessions is not loaded on this node")
 
-// Reap drops the sessions that nobody has used since limit and that the sessions collection no longer contains.
+// Reap drops the sessions that have not been used since limit and that the sessions collection no longer contains.
 func (m *Manager) Reap(ctx context.Context, limit time.Time) (reaped int, err error) {
 	idle := make(map[cluster.LogicalSessionID][]*Session)
 	m.EachIdle(func(id cluster.LogicalSessionID, s *Session) {

@@ -290,9 +290,9 @@ func (s *Snapshot) Without(old *Collection) *Snapshot {
 	return n
 }
 
-// clone returns a catalog that may be modified while it is built. A tree's Copy modifies the tree that it is
-// called on, which readers of s must not see, so it is called on a copy of its head; whoever changes a node that s
-// shares copies it first.
+// clone returns a catalog that may be modified while it is built. A tree's Copy modifies the tree that it is called on,
+// which readers of s must not see, so it is called on a copy of its head; code that changes a node that s shares copies
+// it first.
 func (s *Snapshot) clone() *Snapshot {
 	byNS, byUUID := s.byNS, s.byUUID
 	return &Snapshot{*byNS.Copy(), *byUUID.Copy()}

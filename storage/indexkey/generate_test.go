@@ -5,31 +5,16 @@ import (
 	"strings"
 	"testing"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
-
 	"github.com/shoaldb/shoal/query/bsontext"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/query/value/valuetest"
 	"github.com/shoaldb/shoal/storage/keystring"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// parse reads a document in extended JSON.
-func parse(t testing.TB, js string) []byte {
-	t.Helper()
-	var d bson.D
-	if err := bson.UnmarshalExtJSON([]byte(js), false, &d); err != nil {
-		t.Fatalf("%s: %v", js, err)
-	}
-	raw, err := bson.Marshal(d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return raw
-}
-
 func spec(t testing.TB, js string) *Spec {
 	t.Helper()
-	s, err := ParseSpec(parse(t, js))
+	s, err := ParseSpec(valuetest.Doc(t, js))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +24,7 @@ func spec(t testing.TB, js string) *Spec {
 // show prints a document's keys and its multikey masks.
 func show(t testing.TB, s *Spec, g *Generator, doc string) string {
 	var set KeySet
-	if err := g.Keys(parse(t, doc), &set); err != nil {
+	if err := g.Keys(valuetest.Doc(t, doc), &set); err != nil {
 		return fmt.Sprintf("%d %s", mongoerr.CodeOf(err), mongoerr.From(err).Message)
 	}
 	var out []string
@@ -133,10 +118,10 @@ func TestFilterAndDiff(t *testing.T) {
 	}
 	g, _ = NewGenerator(s, Options{})
 	var before, after KeySet
-	if err := g.Keys(parse(t, `{"a":[1,2,3]}`), &before); err != nil {
+	if err := g.Keys(valuetest.Doc(t, `{"a":[1,2,3]}`), &before); err != nil {
 		t.Fatal(err)
 	}
-	if err := g.Keys(parse(t, `{"a":[2,{"$numberDouble":"3"},4]}`), &after); err != nil {
+	if err := g.Keys(valuetest.Doc(t, `{"a":[2,{"$numberDouble":"3"},4]}`), &after); err != nil {
 		t.Fatal(err)
 	}
 	var log []string
@@ -153,7 +138,7 @@ func TestFilterAndDiff(t *testing.T) {
 }
 
 func BenchmarkKeys(b *testing.B) {
-	doc := parse(b, `{"_id":{"$oid":"0123456789abcdef01234567"},"name":"some customer","a":5,"b":{"c":7},"tags":["x","y","z"]}`)
+	doc := valuetest.Doc(b, `{"_id":{"$oid":"0123456789abcdef01234567"},"name":"some customer","a":5,"b":{"c":7},"tags":["x","y","z"]}`)
 	for _, c := range []struct{ name, spec string }{
 		{"id", `{"key":{"_id":1}}`}, {"compound", `{"key":{"name":1,"a":-1}}`}, {"dotted", `{"key":{"b.c":1}}`}, {"multikey", `{"key":{"tags":1}}`},
 	} {

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/shoaldb/shoal/query/bsontext"
+	"github.com/shoaldb/shoal/query/value/valuetest"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -80,7 +81,7 @@ func TestValidateRefuses(t *testing.T) {
 		{`{"key":{"a":"2d"},"name":"x","bits":33}`, mongoerr.InvalidOptions, ""},
 		{`{"key":{"a":"2d"},"name":"x","min":10,"max":10}`, mongoerr.InvalidOptions, ""},
 	} {
-		_, err := ValidateSpec(parse(t, c.spec), Context{})
+		_, err := ValidateSpec(valuetest.Doc(t, c.spec), Context{})
 		if mongoerr.CodeOf(err) != c.code || c.msg != "" && mongoerr.From(err).Message != c.msg {
 			t.Errorf("%s: %v, want %d %s", c.spec, err, c.code, c.msg)
 		}
@@ -99,7 +100,7 @@ func TestNormalise(t *testing.T) {
 		`{"name":"x","key":{"p":"2dsphere"}}`:                `{ v: 2, key: { p: "2dsphere" }, name: "x", 2dsphereIndexVersion: 3 }`,
 		`{"name":"x","key":{"p":"2d"},"min":-1,"bits":20.0}`: `{ v: 2, key: { p: "2d" }, name: "x", min: -1, bits: 20 }`,
 	} {
-		s, err := ValidateSpec(parse(t, spec), Context{})
+		s, err := ValidateSpec(valuetest.Doc(t, spec), Context{})
 		if err != nil {
 			t.Errorf("%s: %v", spec, err)
 		} else if got := bsontext.Doc(s.Raw); got != want {
@@ -129,11 +130,11 @@ func TestConflict(t *testing.T) {
 		{`{"key":{"_id":1},"name":"_id_"}`, `{"key":{"_id":1},"name":"mine"}`, true, 0},
 		{`{"key":{"a":1,"$**":1},"name":"x","wildcardProjection":{"a":0}}`, `{"key":{"a":1,"$**":1},"name":"y","wildcardProjection":{"a":0}}`, false, mongoerr.IndexOptionsConflict},
 	} {
-		have, err := ValidateSpec(parse(t, c.have), Context{})
+		have, err := ValidateSpec(valuetest.Doc(t, c.have), Context{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, err := ValidateSpec(parse(t, c.want), Context{})
+		want, err := ValidateSpec(valuetest.Doc(t, c.want), Context{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +146,7 @@ func TestConflict(t *testing.T) {
 }
 
 func TestDefaultName(t *testing.T) {
-	if got := DefaultName(parse(t, `{"a":1,"b.c":-1.0,"d":"hashed"}`)); got != "a_1_b.c_-1_d_hashed" {
+	if got := DefaultName(valuetest.Doc(t, `{"a":1,"b.c":-1.0,"d":"hashed"}`)); got != "a_1_b.c_-1_d_hashed" {
 		t.Error(got)
 	}
 }

@@ -15,21 +15,9 @@ import (
 	"github.com/shoaldb/shoal/query/match"
 	"github.com/shoaldb/shoal/query/plan"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/query/value/valuetest"
 	"github.com/shoaldb/shoal/storage/indexkey"
 )
-
-func parse(t testing.TB, js string) []byte {
-	t.Helper()
-	var d bson.D
-	if err := bson.UnmarshalExtJSON([]byte(js), false, &d); err != nil {
-		t.Fatalf("%s: %v", js, err)
-	}
-	raw, err := bson.Marshal(d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return raw
-}
 
 type entry struct {
 	key, tb []byte
@@ -47,7 +35,7 @@ type table struct {
 func newTable(t testing.TB, docs [][]byte, indexes []string) *table {
 	tb := &table{docs: docs, coll: &plan.Collection{NS: "db.c"}, entries: map[*plan.Index][]entry{}, specs: map[*plan.Index]*indexkey.Spec{}}
 	for _, js := range indexes {
-		spec, err := indexkey.ValidateSpec(parse(t, js), indexkey.Context{})
+		spec, err := indexkey.ValidateSpec(valuetest.Doc(t, js), indexkey.Context{})
 		if err != nil {
 			t.Fatalf("%s: %v", js, err)
 		}
@@ -333,7 +321,7 @@ func TestPlansAgree(t *testing.T) {
 					continue
 				}
 			}
-			docs = append(docs, parse(t, js))
+			docs = append(docs, valuetest.Doc(t, js))
 		}
 		tb := newTable(t, docs, testIndexes)
 		for range 60 {
@@ -343,7 +331,7 @@ func TestPlansAgree(t *testing.T) {
 }
 
 func checkQuery(t *testing.T, seed uint64, tb *table, filter string, r *rand.Rand) {
-	m, err := match.Compile(parse(t, filter), nil)
+	m, err := match.Compile(valuetest.Doc(t, filter), nil)
 	if err != nil {
 		return
 	}
@@ -411,12 +399,12 @@ func checkSorted(t *testing.T, seed uint64, tb *table, q *plan.Query, n *plan.No
 }
 
 func BenchmarkCheck(b *testing.B) {
-	spec, _ := indexkey.ParseSpec(parse(b, `{"key":{"a":1,"b":1}}`))
+	spec, _ := indexkey.ParseSpec(valuetest.Doc(b, `{"key":{"a":1,"b":1}}`))
 	x, err := Describe(spec)
 	if err != nil {
 		b.Fatal(err)
 	}
-	m, _ := match.Compile(parse(b, `{"a":{"$in":[1,5,9]},"b":{"$gt":3}}`), nil)
+	m, _ := match.Compile(valuetest.Doc(b, `{"a":{"$in":[1,5,9]},"b":{"$gt":3}}`), nil)
 	res, err := plan.Plan(&plan.Query{Filter: m}, &plan.Collection{Indexes: []*plan.Index{x}})
 	if err != nil {
 		b.Fatal(err)
@@ -424,7 +412,7 @@ func BenchmarkCheck(b *testing.B) {
 	scan := res.Winner().Inputs[0]
 	g, _ := indexkey.NewGenerator(spec, indexkey.Options{})
 	var set indexkey.KeySet
-	g.Keys(parse(b, `{"a":5,"b":77}`), &set)
+	g.Keys(valuetest.Doc(b, `{"a":5,"b":77}`), &set)
 	bounds := Compile(scan)
 	b.ReportAllocs()
 	for b.Loop() {

@@ -8,13 +8,13 @@
 //	X    -   -   -   -
 //
 // An operation gets a Locker from Manager.NewLocker, calls Locker.LockCollection or Locker.Lock, and in the end
-// Locker.UnlockAll. An intent lock on a resource where nobody holds or waits for S or X is one compare-and-swap in
+// Locker.UnlockAll. An intent lock on a resource without holders or waiters of S or X is one compare-and-swap in
 // Locker.lockFast; everything else goes through head.acquire, which keeps the queue.
 //
 // Invariants
 //
 //  1. While a head's gate is closed (its bit is set in every stripe), counts change only under the head's mutex; it is
-//     open only where no S or X is held and nobody waits.
+//     open only where no S or X is held or waited for.
 //  2. A new request waits if anyone waits before it, even if it is compatible: no request starves. A conversion of a
 //     lock already held goes before new requests.
 //  3. A Locker belongs to one goroutine at a time. Only its Summary may be read from others.

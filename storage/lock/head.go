@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// A stripe counts holders of intent locks: bits 0–30 IS, 31–61 IX. closed sends everybody to the head's mutex.
+// A stripe counts holders of intent locks: bits 0–30 IS, 31–61 IX. closed makes all lockers use the head's mutex.
 const (
 	oneIS   = uint64(1)
 	oneIX   = uint64(1) << 31
@@ -69,7 +69,7 @@ func (h *head) close() {
 	}
 }
 
-// openIfIdle re-enables the fast path if nobody holds or waits for a full lock. h.mu must be held.
+// openIfIdle re-enables the fast path if no locker holds or waits for a full lock. h.mu must be held.
 func (h *head) openIfIdle() {
 	if h.mu.closed && len(h.mu.queue) == 0 && h.mu.full[S] == 0 && h.mu.full[X] == 0 {
 		h.mu.closed = false
@@ -109,7 +109,7 @@ func (h *head) count(m Mode, i uint32, n int) {
 	}
 }
 
-// retire takes the head out of use if nobody holds it or waits for it.
+// retire takes the head out of use if it has no holders and no waiters.
 func (h *head) retire() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

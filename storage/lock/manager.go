@@ -17,8 +17,8 @@ type Manager struct {
 	sweeping sync.Mutex
 }
 
-// keptHeads is how many heads may remain that nobody holds: names that are locked again and again keep theirs, and
-// a server on which names come and go does not grow.
+// keptHeads is the number of unused heads that may remain: names that are locked again and again keep theirs, and a
+// server on which names come and go does not grow.
 const keptHeads = 1024
 
 // NewManager returns a manager without locks.
@@ -45,9 +45,9 @@ func (m *Manager) head(res Resource) *head {
 	return h.(*head)
 }
 
-// sweep removes the heads that nobody holds or waits for. Whoever has looked one up but not locked it yet finds it
-// retired, and looks it up again. The next sweep happens when there are twice as many as now, so that sweeping
-// adds a constant cost per new head.
+// sweep removes the heads without holders and waiters. A locker that has looked one up but not locked it yet finds it
+// retired, and looks it up again. The next sweep happens when there are twice as many as now, so that sweeping adds a
+// constant cost per new head.
 func (m *Manager) sweep() {
 	if !m.sweeping.TryLock() {
 		return
