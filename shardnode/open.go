@@ -158,11 +158,6 @@ func Open(c Config) (*Server, error) {
 	s.Node.Warn, s.Node.Fatal, s.Node.Logger = c.Warn, c.Fatal, c.Logger
 	s.Base = &command.Base{Service: s.Service, Params: c.Params, FailPoints: c.Points, Done: s.Node.noteDone(c.Done)}
 	s.openSessions()
-	s.Base.KillCursors = func(f func(cluster.LogicalSessionID) bool) int {
-		killed := s.Node.killSessionCursors(f)
-		s.Node.txns.AbortWhere(f)
-		return killed
-	}
 	s.Base.BeginTxn = s.Node.txns.Begin
 	s.Base.Install()
 	s.Service.AddGeneric(c.Info)

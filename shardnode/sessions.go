@@ -113,7 +113,7 @@ func (t *cursorTable) sessions() (ids []cluster.LogicalSessionID) {
 	return ids
 }
 
-// openSessions makes the cache of sessions.
+// openSessions makes the cache of sessions, and has the commands that end sessions reach what is open in them.
 func (s *Server) openSessions() {
 	c := cluster.NewSessionCache(sessionStore{s}, time.Now, s.endSession)
 	c.WithCursors(s.Node.cursors.sessions)
@@ -122,6 +122,11 @@ func (s *Server) openSessions() {
 		return c.Reap(ctx, func(ctx context.Context) (int, error) { return reapSessions(ctx, s.Node) })
 	}
 	s.Base.SessionCatalog = s.Node.txns.Sessions
+	s.Base.KillCursors = func(f func(cluster.LogicalSessionID) bool) int {
+		killed := s.Node.killSessionCursors(f)
+		s.Node.txns.AbortWhere(f)
+		return killed
+	}
 }
 
 // keepSessions is the periodic work on sessions. What fails is repeated in the next period.
