@@ -154,7 +154,8 @@ type Catalog struct {
 	// Coarse makes a stale error of one shard mark the whole placement of a collection (enableFinerGrainedCatalogCacheRefresh:
 	// false).
 	Coarse bool
-	disk   Disk     // where a shard keeps placements; nil for none
+	disk   Disk // where a shard keeps placements; nil for none
+	stats  catalogStats
 	series sync.Map // names of time series collections whose buckets had an entry in the catalog when last looked at
 }
 
@@ -244,7 +245,9 @@ func (c *Catalog) Collection(ctx context.Context, ns string) (*CollectionInfo, e
 	info, ok := e.cached()
 	var err error
 	if !ok {
+		waited := c.stats.wait()
 		info, err = e.get(ctx, c.loader(ctx, ns))
+		waited()
 		if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound {
 			c.colls.forget(ns, e)
 		}
@@ -364,7 +367,10 @@ func (c *Catalog) loader(ctx context.Context, ns string) func(**CollectionInfo) 
 		if old != nil {
 			had = *old
 		}
-		return c.loadCollection(ctx, ns, had)
+		end := c.stats.refresh(had != nil && had.Map != nil)
+		info, err := c.loadCollection(ctx, ns, had)
+		end(err)
+		return info, err
 	}
 }
 
@@ -616,6 +622,7 @@ func (c *Catalog) Clear() {
 // the request's version and has reached the one that the shard wants. If the versions cannot be compared the entry is marked: a needless
 // refresh costs a read, a missed one costs the request its retries.
 func (c *Catalog) OnStale(code mongoerr.Code, info StaleInfo) {
+	c.stats.stale.Add(1)
 	switch code {
 	case mongoerr.StaleDbVersion:
 		c.InvalidateDatabase(info.DB)

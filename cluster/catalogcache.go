@@ -80,6 +80,13 @@ func (c *cacheOf[T]) entry(name string) *cacheEntry[T] {
 	return e
 }
 
+// len returns the number of entries.
+func (c *cacheOf[T]) len() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return int64(len(c.base()) + len(c.recent))
+}
+
 // find looks a name up; mu must be held.
 func (c *cacheOf[T]) find(name string) *cacheEntry[T] {
 	if e := c.base()[name]; e != nil {

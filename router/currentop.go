@@ -4,8 +4,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
@@ -121,9 +123,17 @@ func (r *Router) shardOps(op *command.Op, spec []byte) ([][]byte, error) {
 		return nil, err
 	}
 	stage := value.NewDocument(value.Doc(value.F("$currentOp", value.NewDocument(rebuild(spec, map[string]bool{"localOps": true, "targetAllNodes": true}, nil)))))
-	body := msg.Doc(&msg.Aggregate{On: msg.Whole(), Pipeline: value.ArrayOf(stage), Cursor: &msg.Cursor{BatchSize: 1 << 20}})
-	replies := r.scatter(op, ids, func(string) ([]byte, []wire.Sequence) { return body, nil })
-	if err := firstError(replies); err != nil {
+	ask := &msg.Aggregate{On: msg.Whole(), Pipeline: value.ArrayOf(stage), Cursor: &msg.Cursor{BatchSize: 1 << 20}}
+	body := msg.Doc(ask)
+	var replies []shardReply
+	if value.Lookup(spec, "targetAllNodes").Truthy() {
+		nearest := value.Doc(value.F("mode", value.NewString("nearest")))
+		replies, err = r.askMembers(op, ids, msg.Doc(ask, value.F("$readPreference", value.NewDocument(nearest))))
+	} else {
+		replies = r.scatter(op, ids, func(string) ([]byte, []wire.Sequence) { return body, nil })
+		err = firstError(replies)
+	}
+	if err != nil {
 		return nil, err
 	}
 	var out [][]byte
@@ -133,6 +143,36 @@ func (r *Router) shardOps(op *command.Op, spec []byte) ([][]byte, error) {
 		}
 	}
 	return out, nil
+}
+
+// askMembers has every member of the shards run a command, whatever its role.
+func (r *Router) askMembers(op *command.Op, ids []string, cmd []byte) (out []shardReply, err error) {
+	var hosts []string
+	for _, id := range ids {
+		s, err := r.Registry.Shard(op, id)
+		if err != nil {
+			return nil, err
+		}
+		members := cluster.MembersOf(s.Peer)
+		if len(members) == 0 {
+			members = []string{""}
+		}
+		for _, host := range members {
+			hosts, out = append(hosts, host), append(out, shardReply{shard: id})
+		}
+	}
+	var wg sync.WaitGroup
+	for i := range out {
+		wg.Go(func() {
+			if hosts[i] == "" { // a shard of one member
+				out[i].body, out[i].err = r.call(op, out[i].shard, cmd, nil)
+				return
+			}
+			out[i].body, out[i].err = r.runOnMember(op, hosts[i], cmd)
+		})
+	}
+	wg.Wait()
+	return out, firstError(out)
 }
 
 // fromShard returns a shard's description of an operation in the form that a router shows.

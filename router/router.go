@@ -60,7 +60,7 @@ func New(s *command.Service, reg *cluster.Registry, clock *cluster.VectorClock, 
 	s.Hooks.BalancedLost = r.noteLost
 	s.Status.Add(r.ops.Section(),
 		command.StatusSection{Name: "mem", Doc: func(*command.Op, value.Value) []byte { return command.MemDoc() }},
-		command.StatusSection{Name: "shardingStatistics", Doc: func(*command.Op, value.Value) []byte { return r.targets.doc() }},
+		command.StatusSection{Name: "shardingStatistics", Doc: func(*command.Op, value.Value) []byte { return r.shardingStatus() }},
 		command.StatusSection{Name: "transactions", Doc: func(*command.Op, value.Value) []byte { return r.txnStat.doc() }},
 		command.StatusSection{Name: "metrics", Doc: func(*command.Op, value.Value) []byte { return r.metrics() }})
 	return r
@@ -99,7 +99,7 @@ func (r *Router) killOnShards(op *command.Op) error {
 	for _, set := range members {
 		for _, host := range set {
 			if len(set) > 1 {
-				others.Go(func() { r.runOnMember(op, host, body) })
+				others.Go(func() { _, _ = r.runOnMember(op, host, body) })
 			}
 		}
 	}
@@ -112,15 +112,15 @@ func (r *Router) killOnShards(op *command.Op) error {
 const memberPatience = 2 * time.Second
 
 // runOnMember runs a command on one member of a set, whatever its role.
-func (r *Router) runOnMember(ctx context.Context, host string, cmd []byte) {
+func (r *Router) runOnMember(ctx context.Context, host string, cmd []byte) ([]byte, error) {
 	p, err := r.Registry.Dial("", []string{host})
 	if err != nil {
-		return
+		return nil, err
 	}
 	defer cluster.Release(p)
 	ctx, cancel := context.WithTimeout(ctx, memberPatience)
 	defer cancel()
-	_, _ = cluster.Run(ctx, p, cmd)
+	return cluster.Run(ctx, p, cmd)
 }
 
 // metrics returns the section metrics of a router's serverStatus, from its own counters.

@@ -150,6 +150,11 @@ func (s *txnStats) doc() []byte {
 		value.F("commitTypes", value.NewDocument(value.Doc(types...))))
 }
 
+// shardingStatus returns the section shardingStatistics of a router's serverStatus.
+func (r *Router) shardingStatus() []byte {
+	return value.Doc(value.F("numHostsTargeted", value.NewDocument(r.targets.doc())), value.F("catalogCache", value.NewDocument(r.Catalog.Stats())))
+}
+
 // targetStats is shardingStatistics.numHostsTargeted: it counts commands by how many shards they went to.
 type targetStats [len(targetedCommands)]struct{ all, many, one, unsharded atomic.Int64 }
 
@@ -181,5 +186,5 @@ func (s *targetStats) doc() []byte {
 		hosts = append(hosts, value.F(name, value.NewDocument(value.Doc(value.F("allShards", value.NewInt64(c.all.Load())), value.F("manyShards", value.NewInt64(c.many.Load())),
 			value.F("oneShard", value.NewInt64(c.one.Load())), value.F("unsharded", value.NewInt64(c.unsharded.Load()))))))
 	}
-	return value.Doc(value.F("numHostsTargeted", value.NewDocument(value.Doc(hosts...))))
+	return value.Doc(hosts...)
 }

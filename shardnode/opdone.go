@@ -7,6 +7,9 @@ func (n *Node) opDone(op *command.Op, err error) {
 	if op.Req.Spec == nil {
 		return
 	}
+	if state := n.shard.State(); state != nil {
+		state.NoteError(err)
+	}
 	n.counters.Note(op)
 	n.counters.work.Note(op)
 	n.latency.note(n, op)

@@ -36,7 +36,7 @@ func (n *Node) addStatus(base *command.Base) {
 		}),
 		plain("oplogTruncation", func() []byte { return n.oplogStatus() }),
 		plain("repl", n.replStatus),
-		plain("shardingStatistics", n.admin.shardingStatus),
+		plain("shardingStatistics", func() []byte { return shardingStatus(n) }),
 		plain("storageEngine", n.storageStatus),
 		plain("pebble", n.pebbleStatus),
 		plain("transactions", n.transactionStatus),
@@ -96,12 +96,12 @@ func (n *Node) globalLockStatus() []byte {
 }
 
 // shardingStatus returns what the node does as a shard.
-func (a *adminState) shardingStatus() []byte {
-	re := a.resharding.Load()
-	if re == nil {
+func shardingStatus(n *Node) []byte {
+	re, state := n.admin.resharding.Load(), n.shard.State()
+	if re == nil || state == nil {
 		return nil
 	}
-	return value.Doc(value.F("resharding", value.NewDocument(re.Stats())))
+	return value.Doc(append(state.Stats(n.Engine, n.Params.Int("chunkMigrationConcurrency")), value.F("resharding", value.NewDocument(re.Stats())))...)
 }
 
 // docOf makes a document of what f appends.

@@ -350,3 +350,40 @@ func TestSecondariesHearOfMigrations(t *testing.T) {
 	}
 	count("after")
 }
+
+// $currentOp with targetAllNodes shows the operations of all members; it was accepted and showed those of the primaries alone.
+func TestCurrentOpOfAllMembers(t *testing.T) {
+	c := startReplicatedCluster(t, 2)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	hosts := func(options bson.D) (out map[string]bool) {
+		t.Helper()
+		cur, err := c.client.Database("admin").Aggregate(ctx, bson.A{bson.D{{Key: "$currentOp", Value: append(bson.D{{Key: "allUsers", Value: true}, {Key: "idleConnections", Value: true}}, options...)}},
+			bson.D{{Key: "$group", Value: bson.D{{Key: "_id", Value: "$shard"}, {Key: "hosts", Value: bson.D{{Key: "$addToSet", Value: "$host"}}}}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var shards []struct {
+			Hosts []string
+		}
+		if err := cur.All(ctx, &shards); err != nil {
+			t.Fatal(err)
+		}
+		out = map[string]bool{}
+		for _, s := range shards {
+			for _, h := range s.Hosts {
+				out[h] = true
+			}
+		}
+		if len(shards) != 2 {
+			t.Errorf("%v: operations of %d shards", options, len(shards))
+		}
+		return out
+	}
+	if got := hosts(nil); len(got) != 2 {
+		t.Errorf("operations of %v, want those of the primaries", got)
+	}
+	if got := hosts(bson.D{{Key: "targetAllNodes", Value: true}}); len(got) != 6 {
+		t.Errorf("operations of %v, want those of all six members", got)
+	}
+}

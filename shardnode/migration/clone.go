@@ -200,6 +200,7 @@ func (r *recipient) insertBatch(ctx context.Context, docs []value.Value) error {
 		})
 	}
 	if err == nil {
+		r.m.state.counts.recipient.cloned(docs)
 		r.mu.Lock()
 		r.mu.cloned += int64(len(docs))
 		r.mu.docs += added

@@ -70,7 +70,9 @@ func (m *Manager) service() replication.Service {
 			defer m.mu.Unlock()
 			m.mu.ctx, m.mu.in, m.mu.out = ctx, nil, nil
 			m.mu.recovered, m.mu.held = make(chan struct{}), map[[16]byte]section{}
-			return errors.Join(m.holdUndecided(), m.restoreReceived())
+			err := errors.Join(m.holdUndecided(), m.restoreReceived())
+			m.state.counts.unfinished.Store(int64(len(m.mu.held)))
+			return err
 		},
 		Run: func(ctx context.Context, _ int64) {
 			var sweeper sync.WaitGroup
@@ -287,6 +289,8 @@ func (m *Manager) runMigrateClone(op *command.Op, req *msg.MigrateClone, dst []b
 	}
 	d.mu.scan.Save()
 	d.mu.bytes += int64(len(list))
+	m.state.counts.donor.docs.Add(int64(i))
+	m.state.counts.donor.bytes.Add(int64(len(list)))
 	d.mu.reply = value.End(list, mark)
 	return msg.AppendFields(dst, &msg.MigrateCloneReply{Objects: d.mu.reply, Busy: busy}), d.mu.scan.Err()
 }

@@ -153,10 +153,11 @@ type donor struct {
 	// version is the chunk's version when the migration began: the commit is refused if it has changed by then.
 	version cluster.ChunkVersion
 
-	began storage.Timestamp
-	life  context.Context // canceled when the node steps down
-	since time.Time       // when the current step began
-	steps []value.Value   // how long the earlier steps took
+	began   storage.Timestamp
+	life    context.Context // canceled when the node steps down
+	started time.Time       // when the migration began
+	since   time.Time       // when the current step began
+	steps   []value.Value   // how long the earlier steps took
 
 	waitForDelete bool
 	transfer      msg.Transfer
@@ -201,8 +202,10 @@ func (m *Manager) moveRange(op *command.Op, mv *msg.Move) (d *donor, err error) 
 	if err != nil || d == nil {
 		return nil, err
 	}
+	m.state.counts.donor.started.Add(1)
 	defer func(d *donor) {
 		d.outcome = err
+		d.noteOutcome(err)
 		m.endDonor(d)
 	}(d)
 	if err := m.checkSize(op, d, mv); err != nil {
@@ -309,7 +312,7 @@ func (m *Manager) beginDonor(op *command.Op, mv *msg.Move) (*donor, error) {
 	if c == nil {
 		return nil, mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s does not exist on shard %s", ns, m.state.ID)
 	}
-	d := &donor{m: m, id: cluster.NewUUID(), ns: ns, uuid: c.UUID, to: to, rng: rng, version: chunk.Version, began: m.Engine.Visible(), since: m.Now(), done: make(chan struct{}), waitForDelete: mv.WaitForDelete, transfer: mv.Transfer}
+	d := &donor{m: m, id: cluster.NewUUID(), ns: ns, uuid: c.UUID, to: to, rng: rng, version: chunk.Version, began: m.Engine.Visible(), started: m.Now(), since: m.Now(), done: make(chan struct{}), waitForDelete: mv.WaitForDelete, transfer: mv.Transfer}
 	d.mu.load.begin(m.Counts)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -431,9 +434,11 @@ func (d *donor) run(op *command.Op) (committed bool, err error) {
 		return false, err
 	}
 	d.step() // 3: the recipient clones
+	cloning := d.since
 	if err = d.m.hang(op, 3); err == nil {
 		err = d.waitSteady(op)
 	}
+	d.m.noteSince(&d.m.state.counts.donor.clone, cloning)
 	d.step() // 4: the recipient has caught up
 	if err == nil {
 		err = d.m.hang(op, 4)
@@ -556,7 +561,9 @@ func (d *donor) commit(op *command.Op) (committed bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	entered, counts := d.m.Now(), &s.counts.donor
 	defer func() {
+		d.m.noteSince(&counts.section, entered)
 		if !errors.Is(err, errOutcomeUnknown) || !d.m.hold(d, critical) {
 			s.LeaveCritical(d.ns, critical)
 		}
@@ -582,9 +589,11 @@ func (d *donor) commit(op *command.Op) (committed bool, err error) {
 			return false, err
 		}
 	}
+	sent := d.m.Now()
 	_, err = cluster.RunWrite(context.WithoutCancel(op), s.Registry.Config(), msg.Doc(&msg.CommitChunkMigration{
 		NS: d.ns, From: s.ID, To: d.to, Range: d.rng.bounds(), Version: d.version.Combined(), Epoch: d.version.Epoch,
 	}))
+	d.m.noteSince(&counts.commit, sent)
 	_ = d.m.hang(d.m.life(), 6)
 	s.Catalog.InvalidateCollection(d.ns)
 	if err == nil {

@@ -356,7 +356,7 @@ func (m *Manager) removeRecords(op *command.Op, uuid catalog.UUID, r *KeyRange, 
 		if c == nil {
 			return nil
 		}
-		removed := int64(0)
+		removed, size := int64(0), int64(0)
 		for _, rid := range rids {
 			doc, ok, err := s.Get(c, rid)
 			if err != nil {
@@ -367,8 +367,13 @@ func (m *Manager) removeRecords(op *command.Op, uuid catalog.UUID, r *KeyRange, 
 					return err
 				}
 				removed++
+				size += int64(len(doc))
 			}
 		}
+		u.OnCommit(func(storage.Timestamp) {
+			m.state.counts.deleted.docs.Add(removed)
+			m.state.counts.deleted.bytes.Add(size)
+		})
 		if entry == nil {
 			return nil
 		}

@@ -51,7 +51,8 @@ type recipient struct {
 		changed   chan struct{} // closed and replaced at each change
 		cloned    int64
 		clonedLen int64
-		docs      int64 // how many documents have arrived
+		docs      int64     // how many documents have arrived
+		entered   time.Time // when the critical section was entered; zero if not, or by an earlier primary
 	}
 }
 
@@ -104,6 +105,7 @@ func (m *Manager) beginRecipient(op *command.Op, req *msg.RecvChunkStart) error 
 	if busy != nil {
 		return busy
 	}
+	m.state.counts.recipient.started.Add(1)
 	ctx, cancel := context.WithCancel(parent)
 	r.stop = cancel
 	go func() {
@@ -342,6 +344,11 @@ func (r *recipient) transferMods(ctx context.Context) (n int, err error) {
 		return nil
 	})
 	if err == nil {
+		n := &r.m.state.counts.recipient
+		n.caughtUp.Add(int64(len(mods.Reload)))
+		for _, d := range mods.Reload {
+			n.caughtUpSize.Add(int64(len(d)))
+		}
 		r.mu.Lock()
 		r.mu.docs += added
 		r.mu.Unlock()

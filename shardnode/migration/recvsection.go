@@ -113,12 +113,18 @@ func (r *recipient) enterReceived() error {
 	if _, err := m.incoming(r.id); err != nil {
 		return err // its outcome has been reported meanwhile
 	}
-	return m.Docs.WriteWith(life, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+	err := m.Docs.WriteWith(life, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		if err := m.putSection(s, u, section); err != nil {
 			return err
 		}
 		return recipientDocs(m.Docs).PutIn(s, u, d)
 	})
+	if err == nil {
+		r.mu.Lock()
+		r.mu.entered = m.Now()
+		r.mu.Unlock()
+	}
+	return err
 }
 
 // restoreReceived makes the migration whose recipient is in its critical section the one that this shard receives. m.mu must be held.
@@ -141,6 +147,7 @@ func (m *Manager) runRecvRelease(op *command.Op, req *msg.RecvChunkReleaseCritSe
 		return dst, err
 	}
 	if r, err := m.incoming(req.ID); err == nil {
+		r.noteLeft()
 		r.set(recvDone, nil)
 	}
 	return dst, nil

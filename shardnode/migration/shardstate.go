@@ -31,6 +31,7 @@ type ShardState struct {
 	tables *tables.Tables // on disk; nil before the node takes part
 
 	splitter *splitter // nil before the node takes part
+	counts   counts
 
 	reshardings sync.Map // the collections that this shard donates to a resharding, by namespace
 
