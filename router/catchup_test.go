@@ -5,6 +5,10 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
 )
 
 // beside runs commands on database d while a migration of all of d.c to shard1 has cloned but not committed.
@@ -23,23 +27,71 @@ func (c *testCluster) beside(cmds ...string) {
 	wg.Wait()
 }
 
-// Writes beside a migration that are several ones for the index on _id: what was deleted as "e" was inserted as "E". The recipient used to delete a document
-// twice, so that its count was wrong, or to fail because it inserted one twice.
-func TestCatchUpComparesIdentitiesAsTheCollectionDoes(t *testing.T) {
-	c := newTestCluster(t, 2)
+// collatedWrites are several writes for each key that an index on _id has under a collation: what was deleted as "e" was inserted as "E".
+var collatedWrites = []string{
+	`{"delete": "c", "deletes": [{"q": {"_id": "a"}, "limit": 0}]}`, `{"insert": "c", "documents": [{"_id": "A", "k": 1}]}`,
+	`{"delete": "c", "deletes": [{"q": {"_id": "e"}, "limit": 0}]}`, `{"insert": "c", "documents": [{"_id": "E", "k": 2}]}`, `{"delete": "c", "deletes": [{"q": {"_id": "e"}, "limit": 0}]}`,
+	`{"insert": "c", "documents": [{"_id": "n", "k": 3}]}`, `{"delete": "c", "deletes": [{"q": {"_id": "n"}, "limit": 0}]}`, `{"insert": "c", "documents": [{"_id": "N", "k": 3}]}`,
+}
+
+// collated creates d.c with a collation and two documents on shard0.
+func (c *testCluster) collated() {
+	c.t.Helper()
 	c.run("admin", `{"enableSharding": "d", "primaryShard": "shard0"}`)
 	c.run("d", `{"create": "c", "collation": {"locale": "en", "strength": 2}}`)
+	c.run("d", `{"insert": "c", "documents": [{"_id": "a", "k": 1}, {"_id": "e", "k": 2}]}`)
+}
+
+// expectCollated checks what is left of d.c behind collatedWrites, and what shard1 counts of it.
+func (c *testCluster) expectCollated() {
+	c.t.Helper()
+	c.expect(c.all("d", `{"find": "c", "sort": {"k": 1}}`), `[{"_id":"A","k":1},{"_id":"N","k":3}]`)
+	c.expect(c.admin(c.shards["shard1"], bson.D{{Key: "collStats", Value: "c"}, {Key: "$db", Value: "d"}})["count"], `2`)
+}
+
+// The recipient of a migration used to delete a document twice, so that its count was wrong, or to fail because it inserted one twice.
+func TestCatchUpComparesIdentitiesAsTheCollectionDoes(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.collated()
 	c.run("d", `{"createIndexes": "c", "indexes": [{"key": {"k": 1}, "name": "k", "collation": {"locale": "simple"}}]}`)
 	c.run("admin", `{"shardCollection": "d.c", "key": {"k": 1}, "collation": {"locale": "simple"}}`)
-	c.run("d", `{"insert": "c", "documents": [{"_id": "a", "k": 1}, {"_id": "e", "k": 2}]}`)
-	c.beside(
-		`{"delete": "c", "deletes": [{"q": {"_id": "a"}, "limit": 0}]}`, `{"insert": "c", "documents": [{"_id": "A", "k": 1}]}`,
-		`{"delete": "c", "deletes": [{"q": {"_id": "e"}, "limit": 0}]}`, `{"insert": "c", "documents": [{"_id": "E", "k": 2}]}`, `{"delete": "c", "deletes": [{"q": {"_id": "e"}, "limit": 0}]}`,
-		`{"insert": "c", "documents": [{"_id": "n", "k": 3}]}`, `{"delete": "c", "deletes": [{"q": {"_id": "n"}, "limit": 0}]}`, `{"insert": "c", "documents": [{"_id": "N", "k": 3}]}`,
-	)
-	c.expect(c.all("d", `{"find": "c", "sort": {"k": 1}}`), `[{"_id":"A","k":1},{"_id":"N","k":3}]`)
-	stats := c.admin(c.shards["shard1"], bson.D{{Key: "collStats", Value: "c"}, {Key: "$db", Value: "d"}})
-	c.expect(stats["count"], `2`)
+	c.beside(collatedWrites...)
+	c.expectCollated()
+}
+
+func TestMovePrimaryComparesIdentitiesAsTheCollectionDoes(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.collated()
+	reached, release := c.hangAt("shard0", "blockWrites")
+	moved := make(chan bson.M, 1)
+	go func() { moved <- c.raw("admin", `{"movePrimary": "d", "to": "shard1", "maxTimeMS": 20000}`) }()
+	reached()
+	for _, cmd := range collatedWrites {
+		c.run("d", cmd)
+	}
+	release()
+	if m := <-moved; m["ok"] != 1.0 {
+		t.Fatal(m)
+	}
+	c.expectCollated()
+}
+
+func TestMoveCollectionComparesIdentitiesAsTheCollectionDoes(t *testing.T) {
+	var c *testCluster
+	var once sync.Once // shards that are told at the same time wait
+	c = newWatchedCluster(t, 2, func(_ string, m *wire.Message) error {
+		if string(m.CommandName()) == "_shardsvrParticipantBlock" && value.Lookup(m.Body, "blockType").Str() == msg.BlockWrites {
+			once.Do(func() {
+				for _, cmd := range collatedWrites {
+					c.run("d", cmd)
+				}
+			})
+		}
+		return nil
+	})
+	c.collated()
+	c.run("admin", `{"moveCollection": "d.c", "toShard": "shard1", "maxTimeMS": 20000}`)
+	c.expectCollated()
 }
 
 // Documents that exchange a value of a unique index beside a migration. The recipient learns only of the outcome, in which each has the key that another still

@@ -207,6 +207,43 @@ func TestCloneInsertionBatches(t *testing.T) {
 	c.expect(len(c.all("db", `{"find": "c"}`)), `40`)
 }
 
+// What a recipient cannot store yet does not stop it from fetching more, up to a bound. It used to fetch one batch ahead.
+func TestCloneFetchesAhead(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.sharded("c", 2)
+	const each, docs = 2 << 20, 12
+	for i := range docs {
+		c.run("db", fmt.Sprintf(`{"insert": "c", "documents": [{"_id": %d, "s": %q}]}`, 10+i, strings.Repeat("x", each)))
+	}
+	c.param("shard1", "migrateCloneInsertionBatchDelayMS", 3_600_000)
+	var wg sync.WaitGroup
+	var reply bson.M
+	wg.Go(func() {
+		reply = c.raw("admin", `{"moveRange": "db.c", "min": {"_id": 10}, "toShard": "shard1", "forceJumbo": true}`)
+	})
+	var id any
+	c.until("the migration has begun", func() bool {
+		batch := get(c.admin(c.shards["shard0"], bson.D{{Key: "find", Value: "migrationCoordinators"}, {Key: "$db", Value: "config"}})["cursor"], "firstBatch").(bson.A)
+		if len(batch) > 0 {
+			id = get(batch[0], "_id")
+		}
+		return id != nil && c.onShard("shard1", "c") > 0
+	})
+	fetched := func() int64 {
+		status := c.admin(c.shards["shard1"], bson.D{{Key: "_recvChunkStatus", Value: "db.c"}, {Key: "migrationId", Value: id}, {Key: "$db", Value: "admin"}})
+		return get(status["counts"], "clonedBytes").(int64)
+	}
+	c.until("more is fetched than one batch ahead", func() bool { return fetched() > 3*each })
+	if n := fetched(); n > 6*each {
+		t.Errorf("%d bytes are fetched while nothing is stored", n)
+	}
+	c.admin(c.shards["shard1"], bson.D{{Key: "_recvChunkAbort", Value: "db.c"}, {Key: "migrationId", Value: id}, {Key: "$db", Value: "admin"}})
+	wg.Wait()
+	if reply["ok"] == 1.0 {
+		t.Errorf("a migration that was aborted: %v", reply)
+	}
+}
+
 // secondaryThrottle and its writeConcern were accepted but had no effect: a write concern that the recipient cannot
 // satisfy did not stop a migration.
 func TestSecondaryThrottleActs(t *testing.T) {

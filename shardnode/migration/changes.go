@@ -16,9 +16,8 @@ type Changes struct {
 	Limit int               // how many documents are enough
 	More  bool              // there may be later entries
 
-	docs map[string]*change        // by collection and _id
-	by   map[string]value.Collator // how collections compare _ids
-	n    int                       // operations
+	docs map[string]*change // by collection and _id
+	n    int                // operations
 }
 
 // change is a document that was written to.
@@ -42,10 +41,6 @@ func (c *Changes) Read(check func() error, s *storage.Snapshot) error {
 		return mongoerr.New(mongoerr.InternalError, "this shard has no oplog")
 	}
 	c.docs, c.More = make(map[string]*change), false
-	c.by = make(map[string]value.Collator)
-	for _, coll := range s.Catalog().Collections(c.DB) {
-		c.by[coll.NS] = coll.Collator
-	}
 	cur := s.Scan(oplog, storage.ScanOptions{From: storage.NewRecordID(int64(c.After) + 1)})
 	defer cur.Close()
 	for read := 0; cur.Next(); {
@@ -86,7 +81,7 @@ func (c *Changes) note(e []byte) {
 	}
 	c.n++
 	id := value.Lookup(key, "_id")
-	at := string(value.AppendGroupKey([]byte(ns+"\x00"), id, c.by[ns]))
+	at := string(value.AppendGroupKey([]byte(ns+"\x00"), id, nil))
 	d := c.docs[at]
 	if d == nil {
 		d = &change{ns: ns, id: id, order: c.n}

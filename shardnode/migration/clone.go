@@ -17,44 +17,40 @@ import (
 // fetched is a batch of the clone that is to be stored.
 type fetched struct {
 	docs []value.Value
+	size int  // of the reply that has them
 	busy bool // the donor serves clients
 }
 
-// clone fetches the range as of the beginning of the migration and stores it. While one batch is stored the next is fetched;
+// clone fetches the range as of the beginning of the migration and stores it. While batches are stored the next ones are fetched (cloneQueue);
 // chunkMigrationConcurrency says how many batches are fetched, and how many stored, at a time.
 func (r *recipient) clone(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	n := r.m.Params.Int("chunkMigrationConcurrency")
-	batches := make(chan fetched)
+	queue := newCloneQueue()
 	var fetching sync.WaitGroup
 	fetching.Go(func() {
-		defer close(batches)
-		err := inParallel(ctx, n, func(ctx context.Context) (more bool, err error) { return r.fetch(ctx, batches) })
-		if err != nil {
+		defer queue.end()
+		if err := inParallel(ctx, n, func(ctx context.Context) (more bool, err error) { return r.fetch(ctx, queue) }); err != nil {
 			cancel(err)
 		}
 	})
 	err := inParallel(ctx, n, func(ctx context.Context) (more bool, err error) {
-		select {
-		case b, more := <-batches:
-			if !more {
-				return false, nil
-			}
-			return true, r.store(ctx, &b)
-		case <-ctx.Done():
-			return false, context.Cause(ctx)
+		b, more, err := queue.take(ctx)
+		if err == nil && more {
+			err = r.store(ctx, &b)
 		}
+		return more, err
 	})
 	if err != nil {
 		cancel(err)
 	}
 	fetching.Wait()
-	return context.Cause(ctx) // the first error: without the fetching's, the channel is closed in the middle of the range
+	return context.Cause(ctx) // the first error: without the fetching's, the queue ends in the middle of the range
 }
 
 // fetch asks the donor for the next batch.
-func (r *recipient) fetch(ctx context.Context, to chan<- fetched) (more bool, err error) {
+func (r *recipient) fetch(ctx context.Context, to *cloneQueue) (more bool, err error) {
 	var next msg.MigrateCloneReply
 	body, err := r.ask(ctx, &msg.MigrateClone{Migration: r.header(), Busy: r.fetchLoad.busy(r.m.Counts, r.m.Now())}, &next)
 	if err != nil {
@@ -67,12 +63,7 @@ func (r *recipient) fetch(ctx context.Context, to chan<- fetched) (more bool, er
 	r.mu.Lock()
 	r.mu.clonedLen += int64(len(body))
 	r.mu.Unlock()
-	select {
-	case to <- fetched{docs, next.Busy}:
-		return true, nil
-	case <-ctx.Done():
-		return false, context.Cause(ctx)
-	}
+	return true, to.put(ctx, fetched{docs, len(body), next.Busy})
 }
 
 // store stores a batch in units of bounded size.

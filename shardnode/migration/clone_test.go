@@ -15,7 +15,7 @@ import (
 // range once, although they use the same memory.
 func TestRepliesOfACloneBesideClients(t *testing.T) {
 	m := newTestManager(t, &fakeNode{}, &fakeSessions{})
-	const docs = 9000
+	const docs = 3000
 	err := m.Docs.WriteWith(t.Context(), replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		_, err := u.CreateCollection(storage.CollectionSpec{NS: "d.c", UUID: catalog.UUID{1}, Options: value.Doc()})
 		return err
@@ -44,7 +44,7 @@ func TestRepliesOfACloneBesideClients(t *testing.T) {
 	for i, x := range []struct {
 		recipient, donor bool // serve clients
 		limit            int
-	}{{false, false, maxTransfer}, {true, false, politeTransfer}, {false, true, politeTransfer}, {false, false, maxTransfer}, {false, false, maxTransfer}} {
+	}{{false, false, cloneTransfer}, {true, false, politeTransfer}, {false, true, politeTransfer}, {false, false, cloneTransfer}, {false, false, cloneTransfer}} {
 		now = now.Add(busyFor)
 		if x.donor {
 			m.Counts.Inserts.Add(1)

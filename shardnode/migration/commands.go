@@ -244,7 +244,11 @@ func (m *Manager) runRecvAbort(_ *command.Op, req *msg.RecvChunkAbort, dst []byt
 // document, which must stay below 16 MB: small documents followed by a large one do not always fit.
 const maxTransfer = 4 << 20
 
-// politeTransfer is maxTransfer while clients are served, which wait for a processor while a reply is assembled.
+// cloneTransfer is how much a reply to _migrateClone carries: as much as is stored in one unit of work. With 4 MB at a time each megabyte took 3 % more
+// processor time, and less was cloned in a second: shards wait for each other for as long as a reply takes.
+const cloneTransfer = cloneUnitBytes
+
+// politeTransfer is cloneTransfer while clients are served, which wait for a processor while a reply is assembled.
 const politeTransfer = 128 << 10
 
 // runMigrateClone returns the next documents of the range, as of the beginning of the migration.
@@ -265,7 +269,7 @@ func (m *Manager) runMigrateClone(op *command.Op, req *msg.MigrateClone, dst []b
 		}
 		d.mu.scan = scanRange(d.mu.snap, c, d.rng, false)
 	}
-	limit, busy := maxTransfer, d.mu.load.busy(m.Counts, m.Now())
+	limit, busy := cloneTransfer, d.mu.load.busy(m.Counts, m.Now())
 	if busy || req.Busy {
 		limit = politeTransfer
 	}
