@@ -133,12 +133,7 @@ func Open(c Config) (*Server, error) {
 		s.Service.Clock = s.Clock
 		s.Clock.AdvanceCluster(uint64(eng.Visible()))
 	}
-	if c.Params == nil {
-		c.Params = cluster.NewParams()
-	}
-	if c.Points == nil {
-		c.Points = cluster.NewFailPoints()
-	}
+	c.setDefaults()
 	member := replication.NewMember(replication.NewSingle(eng))
 	var set replication.Set = member
 	if s.Clock != nil {
@@ -181,6 +176,16 @@ func Open(c Config) (*Server, error) {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
+}
+
+// setDefaults makes the parameters and fail points that the caller has not supplied.
+func (c *Config) setDefaults() {
+	if c.Params == nil {
+		c.Params = cluster.NewParams()
+	}
+	if c.Points == nil {
+		c.Points = cluster.NewFailPoints()
+	}
 }
 
 // noteDone counts operations, logs and profiles slow ones, and calls done for each if it is not nil.

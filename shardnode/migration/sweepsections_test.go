@@ -46,4 +46,3 @@ func TestSectionsThatNobodyHoldsEnd(t *testing.T) {
 		t.Errorf("sections of %v are left, want that of d.held", got)
 	}
 }
-
