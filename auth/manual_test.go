@@ -124,6 +124,7 @@ func manualCovers(on, own, resource, db string) bool {
 // manualAccess is a line of access.txt.
 type manualAccess struct {
 	only           string // the one database that it is sent to, where it says so
+	router         bool   // it is sent to a router, which requires something else
 	request, needs string
 }
 
@@ -154,6 +155,7 @@ func manualAccesses(t *testing.T) (out []manualAccess) {
 			t.Fatal(text)
 		}
 		a := manualAccess{request: request, needs: strings.TrimSpace(needs)}
+		a.request, a.router = strings.CutPrefix(a.request, "router ")
 		if rest, ok := strings.CutPrefix(request, "only "); ok {
 			a.only, a.request, _ = strings.Cut(rest, " ")
 		}
@@ -201,7 +203,7 @@ func TestAccessIsTheManuals(t *testing.T) {
 					if rule == nil {
 						t.Fatalf("no rule for %s", command)
 					}
-					req := &Request{Name: command, DB: db, Msg: &wire.Message{Body: doc}, Who: id}
+					req := &Request{Name: command, DB: db, Msg: &wire.Message{Body: doc}, Who: id, Router: a.router}
 					if got := id.System || rule.Open || rule.Allows(req); got != want {
 						t.Errorf("%s@%s on %s: %s: allowed is %v, by the manual (%s) %v", name, own, db, a.request, got, a.needs, want)
 					}

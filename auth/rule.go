@@ -16,6 +16,8 @@ type Request struct {
 	Who  *Identity
 	// Named is the collection that the request identifies by UUID, if known.
 	Named string
+	// Router means that a router has received the request.
+	Router bool
 
 	// Wrong is the error of an argument that a rule could not read; the request is refused with it.
 	Wrong error
@@ -419,7 +421,7 @@ func checkExplain(g *Grants, r *Request) bool {
 	if !ok {
 		return r.wrong(mongoerr.New(mongoerr.CommandNotFound, "Explain failed due to unknown command: "))
 	}
-	in := Request{Name: canonical(string(name)), DB: r.DB, Msg: &wire.Message{Body: v.Doc()}, Who: r.Who}
+	in := Request{Name: canonical(string(name)), DB: r.DB, Msg: &wire.Message{Body: v.Doc()}, Who: r.Who, Router: r.Router}
 	rule := RuleFor(in.Name)
 	return rule != nil && in.Name != "explain" && rule.Allows(&in) || r.wrong(in.Wrong)
 }
@@ -487,7 +489,7 @@ func appliedCommand(g *Grants, r *Request, ns string, o value.Value) bool {
 	it := value.Walk(o.Doc())
 	name, _, _ := it.Next()
 	db, _, _ := strings.Cut(ns, ".")
-	in := Request{Name: canonical(string(name)), DB: db, Msg: &wire.Message{Body: o.Doc()}, Who: r.Who}
+	in := Request{Name: canonical(string(name)), DB: db, Msg: &wire.Message{Body: o.Doc()}, Who: r.Who, Router: r.Router}
 	rule := RuleFor(in.Name)
 	return rule != nil && in.Name != "applyOps" && rule.Allows(&in) || r.wrong(in.Wrong)
 }
@@ -521,9 +523,9 @@ func checkListDatabases(g *Grants, r *Request) bool {
 // checkKillOp allows everything: the command itself checks the owner of the operation.
 func checkKillOp(*Grants, *Request) bool { return true }
 
-// checkCurrentOp allows all users to see their own operations.
+// checkCurrentOp allows all users to see their own operations, but not on a router, where the command is about those of the shards.
 func checkCurrentOp(g *Grants, r *Request) bool {
-	return r.Arg("$ownOps").Truthy() || g.AllowCluster(Actions("inprog"))
+	return !r.Router && r.Arg("$ownOps").Truthy() || g.AllowCluster(Actions("inprog"))
 }
 
 func checkKillSessionsByPattern(g *Grants, r *Request) bool {

@@ -238,9 +238,10 @@ func checkMergeStage(p *pipeline, arg value.Value) bool {
 	return ok && p.writes(need, db, coll)
 }
 
-// checkCurrentOpStage allows all users to see their own operations.
+// checkCurrentOpStage allows all users to see their own operations, on a router those of the router itself.
 func checkCurrentOpStage(p *pipeline, arg value.Value) bool {
-	return !p.r.lookup(arg.Doc(), "allUsers").Truthy() || p.g.AllowCluster(Actions("inprog"))
+	own := !p.r.lookup(arg.Doc(), "allUsers").Truthy() && (!p.r.Router || p.r.lookup(arg.Doc(), "localOps").Truthy())
+	return own || p.g.AllowCluster(Actions("inprog"))
 }
 
 // checkListSessions allows all users to list their own sessions.

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
 	"slices"
@@ -23,8 +24,16 @@ func (u UserName) String() string { return u.User + "@" + u.DB }
 // ID returns the _id of the user's document: database.user.
 func (u UserName) ID() string { return u.DB + "." + u.User }
 
-// Digest returns the digest with which sessions identify their owner.
-func (u UserName) Digest() [32]byte { return sha256.Sum256([]byte(u.String())) }
+// Digest returns the digest with which sessions and cursors identify their owner: that of user@database, as in the real server. Where the
+// database's name has an @ that could be another user's, too (a on b@c, a@b on c), and the digest is a keyed one.
+func (u UserName) Digest() (d [32]byte) {
+	if !strings.Contains(u.DB, "@") {
+		return sha256.Sum256([]byte(u.String()))
+	}
+	mac := hmac.New(sha256.New, []byte(u.DB))
+	mac.Write([]byte(u.User))
+	return [32]byte(mac.Sum(d[:0]))
+}
 
 // ID returns the _id of the role's document: database.role.
 func (r RoleName) ID() string { return r.DB + "." + r.Role }

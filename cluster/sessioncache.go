@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"crypto/sha256"
 	"maps"
 	"slices"
 	"sync"
@@ -130,17 +129,6 @@ func (c *SessionCache) List(shown func(owner [32]byte) bool) (docs [][]byte) {
 		}
 	}
 	return docs
-}
-
-// SessionsOf returns a filter for the owners whose sessions a specification of $listSessions or $listLocalSessions asks for.
-func SessionsOf(spec []byte) func(owner [32]byte) bool {
-	owners := map[[32]byte]bool{}
-	for _, u := range value.Values(value.Lookup(spec, "users").Doc()) {
-		if u.T == value.Document {
-			owners[sha256.Sum256([]byte(value.Lookup(u.Doc(), "user").Str()+"@"+value.Lookup(u.Doc(), "db").Str()))] = true
-		}
-	}
-	return func(owner [32]byte) bool { return len(owners) == 0 || owners[owner] }
 }
 
 // Sync writes to the collection which sessions were used and ended on this node since the last call, and ends the

@@ -176,7 +176,7 @@ func (a *Access) identity(ctx context.Context, name auth.UserName) (*auth.Identi
 }
 
 // current returns a client's identity according to its user's current state; nil if the user was dropped, or
-// dropped and created again.
+// dropped and created again, or may not be used from the client's address any more.
 func (a *Access) current(ctx context.Context, c *Client) (*auth.Identity, error) {
 	id := c.login.Load()
 	if id == nil || id.Generation == a.generation.Load() || id.Name == auth.System {
@@ -187,8 +187,8 @@ func (a *Access) current(ctx context.Context, c *Client) (*auth.Identity, error)
 	}
 	now, err := a.identity(ctx, id.Name)
 	switch {
-	case err == errNoUser, err == nil && value.Compare(now.UUID, id.UUID) != 0:
-		c.login.CompareAndSwap(id, nil)
+	case err == errNoUser, err == nil && (value.Compare(now.UUID, id.UUID) != 0 || !c.meets(now)):
+		c.lose(id)
 		return nil, nil
 	case err != nil:
 		return nil, err
@@ -197,6 +197,23 @@ func (a *Access) current(ctx context.Context, c *Client) (*auth.Identity, error)
 	mine.Mechanism, mine.Expires, mine.Withdrawn = id.Mechanism, id.Expires, id.Withdrawn
 	c.login.CompareAndSwap(id, &mine)
 	return &mine, nil
+}
+
+// lose takes an identity from the client, which is a stranger then.
+func (c *Client) lose(id *auth.Identity) {
+	if c.login.CompareAndSwap(id, nil) && c.Trust != nil {
+		c.Trust(false)
+	}
+}
+
+// meets reports whether the client's addresses are among those to which an identity is restricted.
+func (c *Client) meets(id *auth.Identity) bool {
+	for _, limits := range id.Limits {
+		if !limits.Met(c.Remote, c.Local) {
+			return false
+		}
+	}
+	return true
 }
 
 // LoggedIn returns the identity as which the client has authenticated; nil for none.
@@ -231,7 +248,7 @@ func (a *Access) authorize(op *Op, named string) error {
 	if rule == nil {
 		return a.refuse(req)
 	}
-	if ok, err := allows(rule, req, id, named); err != nil {
+	if ok, err := op.allows(rule, id, named); err != nil {
 		return err
 	} else if !ok {
 		return a.refuse(req)
@@ -249,15 +266,16 @@ func errUnauthenticated(op *Op) error {
 	return mongoerr.Newf(mongoerr.Unauthorized, "Command %s requires authentication", op.Req.Spec.Name)
 }
 
-// allows reports whether a rule allows a request.
-func allows(rule *auth.Rule, req *Request, id *auth.Identity, named string) (bool, error) {
+// allows reports whether a rule allows the operation's request.
+func (op *Op) allows(rule *auth.Rule, id *auth.Identity, named string) (bool, error) {
+	req := &op.Req
 	if rule.Open {
 		return true, nil
 	}
 	if ok, plain := rule.AllowsPlain(req.DB, named, req.Msg, id); plain {
 		return ok, nil
 	}
-	asks := auth.Request{Name: req.Spec.Name, DB: req.DB, Msg: req.Msg, Who: id, Named: named}
+	asks := auth.Request{Name: req.Spec.Name, DB: req.DB, Msg: req.Msg, Who: id, Named: named, Router: op.Service.Role == Router}
 	ok := rule.Allows(&asks)
 	return ok, asks.Wrong
 }
@@ -271,7 +289,7 @@ func (a *Access) refuse(req *Request) error {
 func (op *Op) Refuse() error { return op.Service.Access.refuse(&op.Req) }
 
 // WithoutSecrets returns a command as logs, errors, the profiler and currentOp may show it: without passwords, without the messages of an
-// authentication, from which passwords could be guessed, and without stored credentials. It also covers the command within an explain.
+// authentication, from which passwords could be guessed, and without stored credentials. It also covers the commands within explain and applyOps.
 func WithoutSecrets(body []byte) []byte {
 	it := value.Walk(body)
 	key, first, _ := it.Next()
@@ -286,12 +304,27 @@ func WithoutSecrets(body []byte) []byte {
 				body = replaceField(body, name, value.NewDocument(inner))
 			}
 		}
+	case "applyOps":
+		if first.T == value.Array && bytes.Contains(first.Doc(), []byte("\x02op\x00\x02\x00\x00\x00c\x00")) {
+			body = replaceField(body, name, value.NewArray(withoutCommandsSecrets(first.Doc())))
+		}
 	case "hello", "isMaster", "ismaster":
 		if v := value.Lookup(body, "speculativeAuthenticate"); v.T == value.Document {
 			body = replaceField(body, "speculativeAuthenticate", value.NewDocument(hide(v.Doc(), "payload", "pwd")))
 		}
 	}
 	return WithoutStored(body)
+}
+
+// withoutCommandsSecrets is WithoutSecrets for the commands in a list of operations.
+func withoutCommandsSecrets(ops []byte) []byte {
+	list := value.Values(ops)
+	for i, v := range list {
+		if o := value.Lookup(v.Doc(), "o"); v.T == value.Document && o.T == value.Document && value.Lookup(v.Doc(), "op").Str() == "c" {
+			list[i] = value.NewDocument(replaceField(v.Doc(), "o", value.NewDocument(WithoutSecrets(o.Doc()))))
+		}
+	}
+	return value.ArrayOf(list...)
 }
 
 // WithoutStored hides stored credentials, which appear in statements that write users: those of user management commands, and of
@@ -405,12 +438,13 @@ type CursorOwner struct {
 	rule       *auth.Rule
 	command    string
 	db         string
+	router     bool   // it is a router's
 	generation uint64 // of users and roles, when the rule was last known to hold
 }
 
 // CursorOwner returns the owner of the cursor that the operation opens.
 func (op *Op) CursorOwner() CursorOwner {
-	o := CursorOwner{Digest: op.Owner(), command: op.Req.Spec.Name, db: op.Req.DB, rule: op.Req.Spec.made.rule}
+	o := CursorOwner{Digest: op.Owner(), command: op.Req.Spec.Name, db: op.Req.DB, router: op.Service.Role == Router, rule: op.Req.Spec.made.rule}
 	if id := op.Client.login.Load(); id != nil {
 		o.generation = id.Generation
 	}
@@ -430,10 +464,15 @@ func (op *Op) CheckCursor(cursor int64, o *CursorOwner, opened []byte) error {
 	if id.Generation == o.generation && !id.Lent {
 		return nil // users and roles have not changed; roles from a certificate or token belong to the connection, and may differ from those of the opener's connection
 	}
-	if o.rule == nil || !o.rule.Allows(&auth.Request{Name: o.command, DB: o.db, Msg: &wire.Message{Body: opened}, Who: id}) {
+	if !o.may(id, opened) {
 		return mongoerr.Newf(mongoerr.Unauthorized, "not authorized for getMore with cursor id %d", cursor)
 	}
 	return nil
+}
+
+// may reports whether an identity may run the command that opened the cursor.
+func (o *CursorOwner) may(id *auth.Identity, opened []byte) bool {
+	return o.rule != nil && o.rule.Allows(&auth.Request{Name: o.command, DB: o.db, Msg: &wire.Message{Body: opened}, Who: id, Router: o.router})
 }
 
 // Allowed reports whether the operation's user may perform actions on a collection; an empty database means the
@@ -467,11 +506,14 @@ func (op *Op) Granted(action string) bool {
 	return op.Service.enforces() && id != nil && id.Grants.AllowCluster(auth.Actions(action))
 }
 
-// servedFor returns the digest of the user that an operation serves: its client's, or the owner of the session
-// according to the router.
+// servedFor returns the digest of the user that an operation serves: its client's, the one that a router names, or the owner of the
+// session according to the router.
 func (op *Op) servedFor() [32]byte {
 	if id := op.Client.login.Load(); id != nil && !id.System {
 		return id.Owner
+	}
+	if user := value.Lookup(op.servedUser(), "$impersonatedUser"); user.T == value.Document {
+		return namedUser(user.Doc()).Digest()
 	}
 	if uid := value.Lookup(op.Req.LSID, "uid"); op.Req.LSID != nil && len(uid.Bytes()) == 32 {
 		return [32]byte(uid.Bytes())
@@ -483,10 +525,26 @@ func (op *Op) servedFor() [32]byte {
 // asks for: if users are known and it names neither all nor some of them, only the user's own.
 func (op *Op) SessionsShown(spec []byte) func(owner [32]byte) bool {
 	if !op.Service.enforces() || value.Lookup(spec, "allUsers").Truthy() || len(value.Values(value.Lookup(spec, "users").Doc())) > 0 {
-		return cluster.SessionsOf(spec)
+		return sessionsOf(spec)
 	}
 	self := op.servedFor()
 	return func(owner [32]byte) bool { return owner == self }
+}
+
+// sessionsOf returns a filter for the owners that such a specification names; all without any.
+func sessionsOf(spec []byte) func(owner [32]byte) bool {
+	owners := map[[32]byte]bool{}
+	for _, u := range value.Values(value.Lookup(spec, "users").Doc()) {
+		if u.T == value.Document {
+			owners[namedUser(u.Doc()).Digest()] = true
+		}
+	}
+	return func(owner [32]byte) bool { return len(owners) == 0 || owners[owner] }
+}
+
+// namedUser reads a document with a user's name and database.
+func namedUser(doc []byte) auth.UserName {
+	return auth.UserName{User: value.Lookup(doc, "user").Str(), DB: value.Lookup(doc, "db").Str()}
 }
 
 // UserRoles returns the value of $$USER_ROLES: the roles of the user that the operation serves.

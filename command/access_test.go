@@ -24,6 +24,7 @@ func TestWithoutSecrets(t *testing.T) {
 	for _, cmd := range []string{
 		`{"createUser": "ann", "PWD": "hunter2"}`, `{"createUser": "ann", "password": "hunter2", "pwd": "hunter2"}`, `{"authenticate": 1, "user": "ann", "pwd": "hunter2"}`,
 		`{"explain": {"createUser": "ann", "pwd": "hunter2"}, "verbosity": "queryPlanner"}`, `{"explain": {"explain": {"saslStart": 1, "payload": "hunter2"}}}`,
+		`{"applyOps": [{"op": "n"}, {"op": "c", "ns": "admin.$cmd", "o": {"createUser": "ann", "pwd": "hunter2"}}]}`,
 		`{"hello": 1, "speculativeAuthenticate": {"saslStart": 1, "payload": "hunter2"}}`, `{"insert": "system.users", "documents": [` + credentials + `]}`,
 		`{"update": "system.users", "updates": [{"q": {}, "u": {"$set": {"x": ` + credentials + `}}}]}`, `{"aggregate": "c", "pipeline": [{"$documents": [` + credentials + `]}]}`,
 	} {

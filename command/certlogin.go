@@ -125,6 +125,10 @@ func (a *Access) renewLent(ctx context.Context, c *Client, id *auth.Identity) (*
 	if err != nil {
 		return nil, err
 	}
+	if !c.meets(now) {
+		c.lose(id)
+		return nil, nil
+	}
 	now.Mechanism, now.Expires, now.Withdrawn = id.Mechanism, id.Expires, id.Withdrawn
 	c.login.CompareAndSwap(id, now)
 	return now, nil

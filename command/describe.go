@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/shoaldb/shoal/auth"
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/query/value"
 )
@@ -45,11 +46,11 @@ func DescribeOps(self *Op, view OpsView) (out [][]byte) {
 	}
 	self.Service.EachClient(func(c *Client) {
 		if !busy[c] {
-			out = append(out, view.idle(Caller{Client: c}, ""))
+			out = append(out, view.idle(Caller{Client: c}, "", c.users()))
 		}
 	})
 	for _, name := range view.Threads {
-		out = append(out, view.idle(Caller{}, name))
+		out = append(out, view.idle(Caller{}, name, nil))
 	}
 	return out
 }
@@ -73,6 +74,34 @@ func (s *Service) describeTasks(view OpsView) (out [][]byte) {
 		}
 	}
 	return out
+}
+
+// users returns the users whose privileges apply to an operation and, if a router has sent it for them, the member as which that did.
+func (op *Op) users() (effective, runBy []value.Value) {
+	own := op.Client.users()
+	if id := op.Client.login.Load(); id != nil && !id.System || !op.Service.enforces() {
+		return own, nil
+	}
+	if served := value.Lookup(op.servedUser(), "$impersonatedUser"); served.T == value.Document {
+		return []value.Value{served}, []value.Value{userDoc(auth.System)}
+	}
+	return own, nil
+}
+
+// users returns the user who has authenticated on the connection, if there is one.
+func (c *Client) users() []value.Value {
+	if id := c.login.Load(); id != nil {
+		return []value.Value{userDoc(id.Name)}
+	}
+	return nil
+}
+
+// ConnectionUser returns the user of the operation's connection: a member's, if the operation is from a router of this process.
+func (op *Op) ConnectionUser() (name auth.UserName, ok bool) {
+	if id := op.Client.login.Load(); id != nil {
+		return id.Name, true
+	}
+	return auth.System, op.Client.InProcess && op.Service.enforces()
 }
 
 // OwnOps reports whether $currentOp's specification asks for the user's own operations only, if users are known.
@@ -131,7 +160,7 @@ func (by Caller) Describe(d []byte) []byte {
 }
 
 // client begins the description of a connection, active or idle. desc names an operation without a connection.
-func (w *OpsView) client(by Caller, desc string, active bool) (d []byte, mark int) {
+func (w *OpsView) client(by Caller, desc string, users []value.Value, active bool) (d []byte, mark int) {
 	d, mark = value.Begin(nil)
 	d = value.Append(d, "type", value.NewString("op"))
 	d = value.Append(d, "host", value.NewString(w.Host))
@@ -141,12 +170,12 @@ func (w *OpsView) client(by Caller, desc string, active bool) (d []byte, mark in
 	d = by.Describe(value.Append(d, "desc", value.NewString(desc)))
 	d = value.Append(d, "active", value.NewBool(active))
 	d = value.Append(d, "currentOpTime", value.NewString(w.Now.Format("2006-01-02T15:04:05.000-07:00")))
-	return value.Append(d, "effectiveUsers", value.NewArray(value.ArrayOf())), mark
+	return value.Append(d, "effectiveUsers", value.NewArray(value.ArrayOf(users...))), mark
 }
 
 // idle describes a connection that waits for its client, or a thread that waits for work.
-func (w *OpsView) idle(by Caller, thread string) []byte {
-	d, m := w.client(by, thread, false)
+func (w *OpsView) idle(by Caller, thread string, users []value.Value) []byte {
+	d, m := w.client(by, thread, users, false)
 	d = value.Append(d, "threaded", value.NewBool(true))
 	for _, name := range []string{"waitingForLock", "waitingForFlowControl"} {
 		d = value.Append(d, name, value.NewBool(false))
@@ -174,7 +203,11 @@ func truncated(cmd []byte) []byte {
 func (w *OpsView) op(op *Op, by Caller) []byte {
 	body := WithoutSecrets(op.Req.Body)
 	name, ns := requestTarget(body)
-	d, m := w.client(by, "own work", true)
+	users, runBy := op.users()
+	d, m := w.client(by, "own work", users, true)
+	if runBy != nil {
+		d = value.Append(d, "runBy", value.NewArray(value.ArrayOf(runBy...)))
+	}
 	d = value.Append(d, "threaded", value.NewBool(true))
 	d = value.Append(d, "opid", value.NewInt32(op.ID))
 	if lsid := value.Lookup(body, "lsid"); lsid.T == value.Document {

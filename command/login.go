@@ -153,6 +153,9 @@ func (a *Access) runSASLContinue(op *Op, dst []byte) ([]byte, error) {
 	if id, ok := op.Arg("conversationId").AsInt64(); !ok || id != int64(l.id) {
 		return dst, mongoerr.New(mongoerr.ProtocolError, "sasl: Mismatched conversation id")
 	}
+	if user, _ := l.name(); user.DB != op.Req.DB {
+		return dst, mongoerr.New(mongoerr.ProtocolError, "Attempt to switch database target during SASL authentication.")
+	}
 	op.Client.setLogin(l)
 	out, err := a.step(op, l, op.Arg("payload"))
 	if err != nil {
@@ -241,10 +244,8 @@ func (a *Access) becomeMember(op *Op, mech string) {
 // enter sets the client's identity to that of a user, after it has proved it.
 func (a *Access) enter(op *Op, id *auth.Identity, mech string) error {
 	c := op.Client
-	for _, limits := range id.Limits {
-		if !limits.Met(c.Remote, c.Local) {
-			return auth.Failed()
-		}
+	if !c.meets(id) {
+		return auth.Failed()
 	}
 	if was := c.login.Load(); was != nil && was.Name != id.Name {
 		return mongoerr.New(mongoerr.ProtocolError, "Another user is already authenticated on this connection; log out first")

@@ -56,6 +56,15 @@ func (m *Members) takesCertificates() bool {
 	return m != nil && m.Certificates != nil && m.by() != ByKey
 }
 
+// named reports whether a user's name is the subject of a certificate that would be a member's: such a user could never be told from one.
+func (m *Members) named(user auth.UserName) bool {
+	if m == nil || m.Certificates == nil || user.DB != auth.External {
+		return false
+	}
+	dn, err := auth.ParseDN(user.User)
+	return err == nil && m.Certificates.Member(dn)
+}
+
 // Handshake begins a connection to another node: it claims that the sender is a member, and proves it with its certificate or with
 // the key, if there is one. Several keys are tried in turn. With optional set, as during the introduction of a key to a running
 // cluster, a node that accepts none of them is used nevertheless.

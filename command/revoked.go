@@ -4,8 +4,6 @@ import (
 	"context"
 	"sync/atomic"
 
-	"github.com/shoaldb/shoal/auth"
-	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -64,8 +62,7 @@ func (a *Access) endWait(ctx context.Context, w *waiting) {
 	if err != nil {
 		return // users cannot be read: the next getMore fails for that
 	}
-	if id != nil && !expired(id) && (id.System || w.owner.rule != nil &&
-		w.owner.rule.Allows(&auth.Request{Name: w.owner.command, DB: w.owner.db, Msg: &wire.Message{Body: w.opened}, Who: id})) {
+	if id != nil && !expired(id) && (id.System || w.owner.may(id, w.opened)) {
 		return
 	}
 	a.mu.Lock()

@@ -2,7 +2,6 @@ package command
 
 import (
 	"context"
-	"crypto/sha256"
 	"slices"
 	"strconv"
 
@@ -85,7 +84,7 @@ func (p *sessionPattern) add(op *Op, path, k string, e value.Value) error {
 				return err
 			}
 			if k == "users" {
-				p.owners[sha256.Sum256([]byte(name[0]+"@"+name[1]))] = true
+				p.owners[auth.UserName{User: name[0], DB: name[1]}.Digest()] = true
 			} else {
 				p.roles = append(p.roles, auth.RoleName{Role: name[0], DB: name[1]})
 			}

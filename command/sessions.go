@@ -1,9 +1,9 @@
 package command
 
 import (
-	"crypto/sha256"
 	"strconv"
 
+	"github.com/shoaldb/shoal/auth"
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/query/value"
@@ -145,17 +145,17 @@ func (b *Base) runKillAllSessions(op *Op, dst []byte) ([]byte, error) {
 		if err != nil {
 			return dst, err
 		}
-		owners[sha256.Sum256([]byte(user))] = true
+		owners[user.Digest()] = true
 		users++
 	}
 	b.kill(op, func(id cluster.LogicalSessionID) bool { return users == 0 || owners[id.UID] })
 	return dst, b.killBelow(op)
 }
 
-// readUser reads {user, db} and returns user@db.
-func readUser(path string, doc []byte) (string, error) {
+// readUser reads {user, db}.
+func readUser(path string, doc []byte) (auth.UserName, error) {
 	name, err := readName(path, "user", doc)
-	return name[0] + "@" + name[1], err
+	return auth.UserName{User: name[0], DB: name[1]}, err
 }
 
 // readName reads {kind, db}, the name of a user or role.

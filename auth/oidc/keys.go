@@ -40,14 +40,15 @@ type issuer struct {
 	}
 }
 
-// key returns the key with an id. An unknown one may be new: the provider is asked for it, unless it was a moment ago.
-func (i *issuer) key(ctx context.Context, id string) (*jose.JSONWebKey, error) {
+// key returns the key with an id. An unknown one may be new: the provider is asked for it, unless it was a moment ago. Its answer is for all,
+// and awaited as long as life lasts: a client that goes away meanwhile, whose ctx ends, must not keep others from it.
+func (i *issuer) key(ctx, life context.Context, id string) (*jose.JSONWebKey, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if k := i.known(id); k != nil {
 		return k, nil
 	}
-	i.refresh(ctx)
+	i.refresh(ctx, life)
 	if k := i.known(id); k != nil {
 		return k, nil
 	}
@@ -71,7 +72,7 @@ func (i *issuer) known(id string) *jose.JSONWebKey {
 func (i *issuer) renew(ctx context.Context, poll time.Duration) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if !i.mu.fetched.IsZero() && (poll == 0 || i.clock().Sub(i.mu.fetched) < poll) || !i.refresh(ctx) {
+	if !i.mu.fetched.IsZero() && (poll == 0 || i.clock().Sub(i.mu.fetched) < poll) || !i.refresh(ctx, ctx) {
 		return nil
 	}
 	return i.mu.err
@@ -80,7 +81,7 @@ func (i *issuer) renew(ctx context.Context, poll time.Duration) error {
 // refresh reads the keys, unless that was tried less than refreshPause ago; it reports whether it was tried. i.mu must be held; it is
 // released meanwhile, so that tokens with known keys need not wait for a slow provider. One request serves all waiters. If it fails,
 // the known keys stay: a provider that cannot be reached for a moment must not lock everybody out.
-func (i *issuer) refresh(ctx context.Context) bool {
+func (i *issuer) refresh(ctx, life context.Context) bool {
 	if asked := i.mu.fetching; asked != nil {
 		i.mu.Unlock()
 		select {
@@ -95,8 +96,8 @@ func (i *issuer) refresh(ctx context.Context) bool {
 	}
 	i.mu.fetching = make(chan struct{})
 	i.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
-	keys, err := i.fetch(ctx)
+	asking, cancel := context.WithTimeout(life, fetchTimeout)
+	keys, err := i.fetch(asking)
 	cancel()
 	i.mu.Lock()
 	close(i.mu.fetching)

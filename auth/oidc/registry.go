@@ -28,7 +28,8 @@ type Registry struct {
 		sync.Mutex
 		providers []*Provider
 		issuers   map[string]*issuer
-		changed   chan struct{} // closed when the providers change
+		changed   chan struct{}   // closed when the providers change
+		life      context.Context // Watch's
 	}
 }
 
@@ -42,7 +43,7 @@ func NewRegistry(clock func() time.Time) *Registry {
 		}
 		return checkURL(req.URL.String())
 	}}
-	r.mu.issuers, r.mu.changed = map[string]*issuer{}, make(chan struct{})
+	r.mu.issuers, r.mu.changed, r.mu.life = map[string]*issuer{}, make(chan struct{}), context.Background()
 	return r
 }
 
@@ -70,6 +71,9 @@ const watchEvery = time.Second
 // Watch reads the keys of all providers, and again whenever they are JWKSPollSecs old, until ctx ends. failed is called for each issuer
 // that does not answer.
 func (r *Registry) Watch(ctx context.Context, failed func(issuer string, err error)) {
+	r.mu.Lock()
+	r.mu.life = ctx
+	r.mu.Unlock()
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	for {
@@ -161,7 +165,10 @@ func (r *Registry) Verify(ctx context.Context, token string) (*Login, error) {
 	if err != nil {
 		return nil, err
 	}
-	key, err := from.key(ctx, parsed.Headers[0].KeyID)
+	r.mu.Lock()
+	life := r.mu.life
+	r.mu.Unlock()
+	key, err := from.key(ctx, life, parsed.Headers[0].KeyID)
 	if err != nil {
 		return nil, err
 	}

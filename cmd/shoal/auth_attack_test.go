@@ -43,12 +43,16 @@ func (s stranger) send(cmd bson.D) bson.Raw {
 	return doc
 }
 
-func (s stranger) start(payload string) bson.Raw {
-	return s.send(bson.D{{Key: "saslStart", Value: 1}, {Key: "mechanism", Value: auth.SHA256}, {Key: "payload", Value: []byte(payload)}, {Key: "$db", Value: "admin"}})
+func (s stranger) start(payload string) bson.Raw { return s.startOn("admin", payload) }
+
+func (s stranger) startOn(db, payload string) bson.Raw {
+	return s.send(bson.D{{Key: "saslStart", Value: 1}, {Key: "mechanism", Value: auth.SHA256}, {Key: "payload", Value: []byte(payload)}, {Key: "$db", Value: db}})
 }
 
-func (s stranger) next(id int32, payload string) bson.Raw {
-	return s.send(bson.D{{Key: "saslContinue", Value: 1}, {Key: "conversationId", Value: id}, {Key: "payload", Value: []byte(payload)}, {Key: "$db", Value: "admin"}})
+func (s stranger) next(id int32, payload string) bson.Raw { return s.nextOn("admin", id, payload) }
+
+func (s stranger) nextOn(db string, id int32, payload string) bson.Raw {
+	return s.send(bson.D{{Key: "saslContinue", Value: 1}, {Key: "conversationId", Value: id}, {Key: "payload", Value: []byte(payload)}, {Key: "$db", Value: db}})
 }
 
 // in reports whether the connection is somebody's.

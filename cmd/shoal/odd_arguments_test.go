@@ -223,10 +223,15 @@ func userDigest(name string) []byte {
 // logIn authenticates by SCRAM-SHA-256 as a user of admin.
 func (s stranger) logIn(user, password string) {
 	s.t.Helper()
+	s.logInOn("admin", user, password)
+}
+
+func (s stranger) logInOn(db, user, password string) {
+	s.t.Helper()
 	conv := conversation(s.t, user, password)
 	first, _ := conv.Step("")
-	proof, err := conv.Step(payload(s.start(first)))
-	if err != nil || !fine(s.next(1, proof)) || !fine(s.next(1, "")) {
+	proof, err := conv.Step(payload(s.startOn(db, first)))
+	if err != nil || !fine(s.nextOn(db, 1, proof)) || !fine(s.nextOn(db, 1, "")) {
 		s.t.Fatal(user, " does not get in: ", err)
 	}
 }

@@ -418,9 +418,19 @@ func (pr *Profiler) profileDoc(x *Execution) []byte {
 	if _, app := op.Client.Metadata(); app != "" {
 		out = value.Append(out, "appName", value.NewString(app))
 	}
-	out = value.Append(out, "allUsers", value.NewArray(value.ArrayOf()))
-	out = value.Append(out, "user", value.NewString(""))
-	return value.End(out, m)
+	return value.End(appendUser(out, op), m)
+}
+
+// appendUser appends the user who has authenticated on the operation's connection.
+func appendUser(out []byte, op *command.Op) []byte {
+	var all []value.Value
+	text := ""
+	if name, ok := op.ConnectionUser(); ok {
+		all = append(all, value.NewDocument(value.Doc(value.F("user", value.NewString(name.User)), value.F("db", value.NewString(name.DB)))))
+		text = name.String()
+	}
+	out = value.Append(out, "allUsers", value.NewArray(value.ArrayOf(all...)))
+	return value.Append(out, "user", value.NewString(text))
 }
 
 // slowAttrs returns the attributes of the log line "Slow query".

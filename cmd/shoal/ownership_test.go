@@ -1,0 +1,170 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// code returns a reply's error code, 0 if there is none.
+func (s stranger) code(db string, cmd ...bson.E) int64 {
+	s.t.Helper()
+	reply := s.send(append(cmd, bson.E{Key: "$db", Value: db}))
+	if fine(reply) {
+		return 0
+	}
+	return reply.Lookup("code").AsInt64()
+}
+
+// Without the action inprog a user sees its own operations on a node, and none of the shards' through a router, where they would be those of
+// everybody (manual: $currentOp, Access Control).
+func TestOperationsOfOthersAreNotShown(t *testing.T) {
+	for _, topology := range []string{"standalone", "sharded"} {
+		t.Run(topology, func(t *testing.T) {
+			t.Parallel()
+			g := startGuarded(t, topology)
+			root := g.root()
+			g.must(root, "admin", "createUser", "ann", "pwd", "pw", "roles", bson.A{bson.D{{Key: "role", Value: "read"}, {Key: "db", Value: "shop"}}})
+			ann := g.stranger()
+			ann.logIn("ann", "pw")
+			stage := func(spec bson.D) []bson.E {
+				return bson.D{{Key: "aggregate", Value: 1}, {Key: "pipeline", Value: bson.A{bson.D{{Key: "$currentOp", Value: spec}}}}, {Key: "cursor", Value: bson.D{}}}
+			}
+			shards := int64(0)
+			if topology == "sharded" {
+				shards = int64(mongoerr.Unauthorized)
+			}
+			for _, tc := range []struct {
+				cmd  []bson.E
+				want int64
+			}{
+				{bson.D{{Key: "currentOp", Value: 1}}, int64(mongoerr.Unauthorized)},
+				{bson.D{{Key: "currentOp", Value: 1}, {Key: "$ownOps", Value: true}}, shards},
+				{stage(bson.D{}), shards},
+				{stage(bson.D{{Key: "allUsers", Value: false}, {Key: "localOps", Value: false}}), shards},
+				{stage(bson.D{{Key: "localOps", Value: true}}), 0},
+				{stage(bson.D{{Key: "localOps", Value: true}, {Key: "allUsers", Value: true}}), int64(mongoerr.Unauthorized)},
+			} {
+				if got := ann.code("admin", tc.cmd...); got != tc.want {
+					t.Errorf("%v: %d, want %d", tc.cmd, got, tc.want)
+				}
+			}
+			// The administrator's own operations: on a shard they are the router's, on behalf of the user.
+			boss := g.stranger()
+			boss.logIn("root", "secret")
+			reply := boss.send(append(stage(bson.D{}), bson.E{Key: "$db", Value: "admin"}))
+			list, err := reply.Lookup("cursor", "firstBatch").Array().Values()
+			if err != nil || len(list) == 0 {
+				t.Fatalf("no operation of one's own: %v", reply)
+			}
+			for _, v := range list {
+				users, runBy := fmt.Sprint(v.Document().Lookup("effectiveUsers")), v.Document().Lookup("runBy").String()
+				if users != `[{"user": "root","db": "admin"}]` || (topology == "sharded") != strings.Contains(runBy, `"__system"`) {
+					t.Errorf("effectiveUsers %s, runBy %s", users, runBy)
+				}
+			}
+		})
+	}
+}
+
+// Two users whose names and databases read the same when they are joined by an @ are two users.
+func TestNamesakesAreTwoUsers(t *testing.T) {
+	for _, topology := range []string{"standalone", "sharded"} {
+		t.Run(topology, func(t *testing.T) {
+			t.Parallel()
+			g := startGuarded(t, topology)
+			root := g.root()
+			g.must(root, "bank", "insert", "c", "documents", bson.A{bson.D{{Key: "_id", Value: 1}}, bson.D{{Key: "_id", Value: 2}}})
+			g.must(root, "c", "createUser", "a@b", "pwd", "pw", "roles", bson.A{bson.D{{Key: "role", Value: "readWrite"}, {Key: "db", Value: "bank"}}})
+			g.must(root, "b@c", "createUser", "a", "pwd", "pw", "roles", bson.A{})
+			owner, namesake := g.stranger(), g.stranger()
+			owner.logInOn("c", "a@b", "pw")
+			namesake.logInOn("b@c", "a", "pw")
+			reply := owner.send(bson.D{{Key: "find", Value: "c"}, {Key: "batchSize", Value: 1}, {Key: "$db", Value: "bank"}})
+			cursor := reply.Lookup("cursor", "id")
+			more := bson.D{{Key: "getMore", Value: cursor}, {Key: "collection", Value: "c"}}
+			if got := namesake.code("bank", more...); got != int64(mongoerr.Unauthorized) {
+				t.Errorf("the namesake's getMore: %d", got)
+			}
+			if got := namesake.code("bank", bson.E{Key: "killCursors", Value: "c"}, bson.E{Key: "cursors", Value: bson.A{cursor}}); got != int64(mongoerr.Unauthorized) {
+				t.Errorf("the namesake's killCursors: %d", got)
+			}
+			session := owner.send(bson.D{{Key: "startSession", Value: 1}, {Key: "$db", Value: "admin"}}).Lookup("id")
+			reply = owner.send(bson.D{{Key: "find", Value: "c"}, {Key: "batchSize", Value: 1}, {Key: "lsid", Value: session}, {Key: "$db", Value: "bank"}})
+			more = bson.D{{Key: "getMore", Value: reply.Lookup("cursor", "id")}, {Key: "collection", Value: "c"}, {Key: "lsid", Value: session}}
+			namesake.code("admin", bson.E{Key: "killSessions", Value: bson.A{session}})
+			if got := owner.code("bank", more...); got != 0 {
+				t.Errorf("the session that the namesake would kill: %d", got)
+			}
+			// Who may kill the sessions of both names either.
+			g.must(root, "admin", "killAllSessions", bson.A{bson.D{{Key: "user", Value: "a"}, {Key: "db", Value: "b@c"}}})
+			if got := owner.code("bank", more...); got != 0 && got != int64(mongoerr.CursorNotFound) {
+				t.Errorf("the session of the other name: %d", got)
+			}
+		})
+	}
+}
+
+// Open connections lose their user when it, or one of its roles, is restricted to other addresses.
+func TestRestrictionsReachOpenConnections(t *testing.T) {
+	for _, topology := range []string{"standalone", "sharded"} {
+		t.Run(topology, func(t *testing.T) {
+			t.Parallel()
+			g := startGuarded(t, topology)
+			root := g.root()
+			g.must(root, "shop", "createRole", "cook", "privileges", bson.A{}, "roles", bson.A{"read"})
+			for _, name := range []string{"ann", "eve"} {
+				g.must(root, "admin", "createUser", name, "pwd", "pw", "roles", bson.A{bson.D{{Key: "role", Value: "cook"}, {Key: "db", Value: "shop"}}})
+			}
+			ann, eve := g.stranger(), g.stranger()
+			ann.logIn("ann", "pw")
+			eve.logIn("eve", "pw")
+			limit := func(addr string) bson.A { return bson.A{bson.D{{Key: "clientSource", Value: bson.A{addr}}}} }
+			g.must(root, "admin", "updateUser", "eve", "authenticationRestrictions", limit("10.0.0.0/8"))
+			if !ann.in() || eve.in() {
+				t.Errorf("a restricted user: the other is in: %v, it is: %v", ann.in(), eve.in())
+			}
+			// Who has lost the user is a stranger, whose messages are limited.
+			if _, err := eve.Write(opMsg(0, body(bson.D{{Key: "ping", Value: 1}, {Key: "comment", Value: strings.Repeat("x", 20000)}, {Key: "$db", Value: "admin"}}))); err == nil {
+				if reply, err := eve.reply(); err == nil {
+					t.Errorf("a long message of a restricted user: %v", reply)
+				}
+			}
+			g.must(root, "shop", "updateRole", "cook", "authenticationRestrictions", limit("127.0.0.0/8"))
+			if !ann.in() {
+				t.Error("a role that is restricted to this machine ends a connection from it")
+			}
+			g.must(root, "shop", "updateRole", "cook", "authenticationRestrictions", limit("10.0.0.0/8"))
+			if ann.in() {
+				t.Error("a restricted role keeps its user in")
+			}
+			g.must(root, "shop", "updateRole", "cook", "authenticationRestrictions", bson.A{})
+			if ann.in() {
+				t.Error("who has lost the user has it again, without authenticating")
+			}
+		})
+	}
+}
+
+// A conversation stays on the database where it has begun.
+func TestConversationsStayOnTheirDatabase(t *testing.T) {
+	g := startGuarded(t, "standalone")
+	g.root()
+	s := g.stranger()
+	conv := conversation(t, "root", "secret")
+	first, _ := conv.Step("")
+	proof, err := conv.Step(payload(s.start(first)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if reply := s.nextOn("shop", 1, proof); fine(reply) || reply.Lookup("code").AsInt64() != int64(mongoerr.ProtocolError) || s.in() {
+		t.Errorf("continued on another database: %v", reply)
+	}
+	if reply := s.next(1, proof); fine(reply) || s.in() {
+		t.Errorf("continued again on its own: %v", reply)
+	}
+}
