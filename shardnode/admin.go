@@ -36,7 +36,7 @@ func (n *Node) admit(op *command.Op) error {
 		return err
 	}
 	if n.lone() {
-		if err := n.checkUnreplicated(op); err != nil {
+		if err := n.Repl.CheckUnreplicated(op); err != nil {
 			return err
 		}
 	}

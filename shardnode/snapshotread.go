@@ -16,18 +16,6 @@ func snapshotTime(op *command.Op, s *storage.Snapshot) storage.Timestamp {
 	return s.Timestamp()
 }
 
-// checkUnreplicated refuses the concerns that a standalone server honours in no command: a time of the cluster, which it does not
-// have, and acknowledgements of members, also if the command writes nothing.
-func (n *Node) checkUnreplicated(op *command.Op) error {
-	if rc := op.Req.ReadConcern; rc != nil && rc.AfterClusterTime != 0 {
-		return mongoerr.New(mongoerr.IllegalOperation, "Cannot specify afterClusterTime in readConcern without replication enabled")
-	}
-	if wc := op.Req.WriteConcern; wc != nil {
-		return n.Repl.CheckConcern(op, *wc)
-	}
-	return nil
-}
-
 // checkReplicated refuses the read concerns that a standalone server does not support.
 func (n *Node) checkReplicated(rc *command.ReadConcern) error {
 	if n.Repl == nil || n.Repl.Name != "" {

@@ -28,3 +28,15 @@ func (r *Membership) CheckConcern(op *command.Op, wc command.WriteConcern) error
 	}
 	return nil
 }
+
+// CheckUnreplicated refuses the concerns that a standalone server honours in no command: a time of the cluster, which it does not
+// have, and acknowledgements of members, also if the command writes nothing.
+func (r *Membership) CheckUnreplicated(op *command.Op) error {
+	if rc := op.Req.ReadConcern; rc != nil && rc.AfterClusterTime != 0 {
+		return mongoerr.New(mongoerr.IllegalOperation, "Cannot specify afterClusterTime in readConcern without replication enabled")
+	}
+	if wc := op.Req.WriteConcern; wc != nil {
+		return r.CheckConcern(op, *wc)
+	}
+	return nil
+}
