@@ -249,6 +249,11 @@ func (r *Router) aggregateOn(op *command.Op, a *aggCommand, info *cluster.Collec
 	}
 	if len(shards) == 1 && !a.here && (len(a.foreign)+len(a.writes) == 0 || r.local(op, a, shards[0])) {
 		from := len(dst)
+		if plain, err := r.writesToPlain(op, a); err != nil {
+			return dst, err
+		} else if plain {
+			return r.aggregateWriting(op, a, info, shards[0], dst)
+		}
 		out, at, err := r.relayAt(op, shards[0], a.body, info.Suffix(shards[0]), dst)
 		switch {
 		case err != nil:

@@ -27,6 +27,10 @@ type outWriter struct {
 	batch  []byte
 	n      int
 	exists bool
+	series bool // the target is a time series collection, or becomes one
+	// options and indexes are the target's, as listCollections and listIndexes show them; nil if there is none.
+	options []byte
+	indexes [][]byte
 }
 
 func newOutWriter(h *aggHost, op *command.Op, w agg.WriteSpec, info *cluster.CollectionInfo) (*outWriter, error) {
@@ -49,16 +53,21 @@ func (o *outWriter) create() error {
 	if err != nil {
 		return err
 	}
-	c := &msg.Create{DB: db, Coll: o.temp, Temp: o.w.TimeSeries == nil} // if it is not dropped otherwise, the shard's next primary drops it
+	c := &msg.Create{DB: db, Coll: o.temp, Temp: true} // if it is not dropped otherwise, the shard's next primary drops it
 	var options []byte
-	if len(found) > 0 {
-		if t := value.Lookup(found[0], "type").Str(); t == "view" {
-			return mongoerr.Newf(mongoerr.CommandNotSupportedOnView, "$out target %s is a view", o.w.NS)
+	o.series = o.w.TimeSeries != nil
+	if len(found) > 0 && !o.series {
+		switch t := value.Lookup(found[0], "type").Str(); {
+		case t == "view":
+			return mongoerr.Newf(mongoerr.CommandNotSupportedOnView, "Namespace %s is a view, not a collection", o.w.NS)
+		case t == "timeseries":
+			o.series = true
+		case value.Lookup(value.LookupDoc(found[0], "options"), "capped").Truthy():
+			return mongoerr.Newf(17152, "namespace '%s' is capped so it can't be used for $out", o.w.NS)
+		default:
+			o.exists, o.options = true, value.LookupDoc(found[0], "options")
+			options = rebuildElements(o.options, nil)
 		}
-		o.exists = true
-		options = rebuildElements(value.Lookup(found[0], "options").Doc(), nil)
-	} else {
-		c.TimeSeries = o.w.TimeSeries
 	}
 	if err := o.h.runWrite(o.op, msg.With(c, options, timedConcern(o.op, false))); err != nil || !o.exists {
 		return err
@@ -72,6 +81,7 @@ func (o *outWriter) copyIndexes(p cluster.Peer) error {
 	if err != nil {
 		return err
 	}
+	o.indexes = specs
 	var add [][]byte
 	for _, s := range specs {
 		if value.Lookup(s, "name").Str() != "_id_" {
@@ -98,7 +108,7 @@ func (o *outWriter) flush(ctx context.Context) error {
 		return nil
 	}
 	arr, m := value.Begin(nil)
-	b := msg.With(&msg.Insert{DB: o.w.NS.DB, Coll: o.temp, Documents: value.End(append(arr, o.batch...), m)}, timedConcern(o.op, false))
+	b := msg.With(&msg.Insert{DB: o.w.NS.DB, Coll: o.temp, Documents: value.End(append(arr, o.batch...), m), Bypass: bypasses(o.op)}, timedConcern(o.op, false))
 	o.batch, o.n = o.batch[:0], 0
 	return o.h.runWrite(ctx, b)
 }
@@ -108,11 +118,39 @@ func (o *outWriter) Commit(ctx context.Context) error {
 	if err := o.flush(ctx); err != nil {
 		return err
 	}
-	reply, err := o.h.runReply(ctx, msg.With(&msg.Rename{From: o.w.NS.DB + "." + o.temp, To: o.w.NS.String(), DropTarget: true}, timedConcern(o.op, false)))
-	if err == nil { // everything is done: the reply waits for the write concern
-		o.op.SetWriteConcernError(cluster.WriteConcernErrorOf(reply))
+	if o.series {
+		return o.commitSeries(ctx)
 	}
+	from, to := o.w.NS.DB+"."+o.temp, o.w.NS.String()
+	rename := &msg.ShardRename{NS: from, To: to, DropTarget: value.NewBool(true), Out: true, Options: o.options, Indexes: o.indexes}
+	err := o.h.r.routed(o.op, from, false, func(info *cluster.CollectionInfo) error {
+		reply, mark := value.Begin(nil)
+		reply, err := o.h.r.coordinated(o.op, info, rename, reply)
+		if err == nil { // everything is done: the reply waits for the write concern
+			o.op.SetWriteConcernError(cluster.WriteConcernErrorOf(value.End(reply, mark)))
+		}
+		return err
+	})
+	o.h.r.Catalog.InvalidateCollection(to)
 	return err
+}
+
+// commitSeries has the primary shard of the database replace the buckets of a time series collection: by an $out of the temporary collection,
+// which is one unit of work there.
+func (o *outWriter) commitSeries(ctx context.Context) error {
+	to := []value.Field{value.F("db", value.NewString(o.w.NS.DB)), value.F("coll", value.NewString(o.w.NS.Coll))}
+	if o.w.TimeSeries != nil {
+		to = append(to, value.F("timeseries", value.NewDocument(o.w.TimeSeries)))
+	}
+	out := value.Doc(value.F("$out", value.NewDocument(value.Doc(to...))))
+	reply, err := o.h.runReply(ctx, msg.With(&msg.Aggregate{DB: o.w.NS.DB, On: value.NewString(o.temp), Pipeline: value.ArrayOf(value.NewDocument(out)), Cursor: new(msg.Cursor)},
+		timedConcern(o.op, false)))
+	if err != nil {
+		return err
+	}
+	o.op.SetWriteConcernError(cluster.WriteConcernErrorOf(reply))
+	o.Abort(ctx) // which drops the temporary collection
+	return nil
 }
 
 // Abort implements agg.Writer.
@@ -329,10 +367,10 @@ func (m *mergeWriter) flush(ctx context.Context) error {
 	if m.n == 0 {
 		return nil
 	}
-	var write msg.Message = &msg.Update{DB: m.w.NS.DB, Coll: m.w.NS.Coll, Updates: m.updates, Unordered: true}
+	var write msg.Message = &msg.Update{DB: m.w.NS.DB, Coll: m.w.NS.Coll, Updates: m.updates, Unordered: true, Bypass: bypasses(m.op)}
 	if m.inserts() {
 		arr, mark := value.Begin(nil)
-		write = &msg.Insert{DB: m.w.NS.DB, Coll: m.w.NS.Coll, Documents: value.End(append(arr, m.documents...), mark)}
+		write = &msg.Insert{DB: m.w.NS.DB, Coll: m.w.NS.Coll, Documents: value.End(append(arr, m.documents...), mark), Bypass: bypasses(m.op)}
 	}
 	body := msg.With(write, timedConcern(m.op, m.late))
 	m.documents, m.updates, m.n, m.size = m.documents[:0], m.updates[:0], 0, 0
@@ -355,3 +393,6 @@ func (m *mergeWriter) Commit(ctx context.Context) error { return m.flush(ctx) }
 
 // Abort implements agg.Writer: what was merged remains, as documented.
 func (m *mergeWriter) Abort(context.Context) {}
+
+// bypasses reports whether an aggregate writes what the target's validator refuses.
+func bypasses(op *command.Op) bool { return op.Req.Shared("bypassDocumentValidation").Truthy() }

@@ -69,6 +69,11 @@ type ShardRename struct {
 	DropTarget value.Value // as the client sent it
 	StayTemp   bool
 	UUID       *[16]byte // the UUID that the client expects the source to have; nil if it sent none
+	// Out means that an $out puts its temporary collection in place of its target. Then Options and Indexes are what listCollections and
+	// listIndexes have returned of the target before, nil if there was none: they must not have changed.
+	Out     bool
+	Options []byte
+	Indexes [][]byte
 }
 
 func (m *ShardRename) fields(c *codec) {
@@ -77,6 +82,9 @@ func (m *ShardRename) fields(c *codec) {
 	c.any("dropTarget", &m.DropTarget)
 	c.boolean("stayTemp", optional, &m.StayTemp)
 	c.optionalUUID("collectionUUID", &m.UUID)
+	c.flag("out", false, &m.Out)
+	c.doc("targetOptions", optional, &m.Options)
+	c.docs("targetIndexes", optional, &m.Indexes)
 }
 
 // RenameFound has the state before a rename.

@@ -417,7 +417,11 @@ func (w *writeSource) Next(ctx context.Context) (Doc, bool, error) {
 		out.Abort(ctx)
 		return Doc{}, false, err
 	}
-	return Doc{}, false, w.s.spec.explainFailure(out.Commit(ctx))
+	err = out.Commit(ctx)
+	if err != nil {
+		out.Abort(ctx) // the temporary collection of an $out
+	}
+	return Doc{}, false, w.s.spec.explainFailure(err)
 }
 
 // explainFailure prefixes the error of a $merge statement with its purpose.

@@ -264,7 +264,7 @@ func (m *Coordinators) lead(op *command.Op, r *run, as string, dst []byte) (begu
 		case err == nil && as == "":
 			dst, err = m.nested(op, r.doc.op.(*forward).req.Command, true, dst)
 		case err == nil:
-			dst, err = m.local(op, as, dst)
+			dst, err = m.local(op, as, r.doc.op, dst)
 		case err == errAlreadyDone:
 			op.AdvanceOperationTime(uint64(m.Engine.Visible()))
 			return false, r.doc.op.reply(dst), nil
@@ -345,7 +345,7 @@ var errSteppedDown = mongoerr.New(mongoerr.InterruptedDueToReplStateChange, "ope
 
 // local executes an operation that is one unit of work on this shard: as the client's command, with the version of an
 // unsharded collection, which is compared once more under the command's locks.
-func (m *Coordinators) local(op *command.Op, as string, dst []byte) ([]byte, error) {
+func (m *Coordinators) local(op *command.Op, as string, o operation, dst []byte) ([]byte, error) {
 	var rest []byte
 	first := true
 	for it := value.Walk(op.Req.Body); ; {
@@ -361,7 +361,11 @@ func (m *Coordinators) local(op *command.Op, as string, dst []byte) ([]byte, err
 			rest = append(rest, raw...)
 		}
 	}
-	return m.runNested(op, rest, true, dst)
+	prepare := func(*command.Op) {}
+	if p, ok := o.(interface{ prepare(in *command.Op) }); ok {
+		prepare = p.prepare
+	}
+	return m.runNested(op, rest, true, prepare, dst)
 }
 
 // nested is local for a client's command that came within the request.
@@ -383,14 +387,14 @@ func (m *Coordinators) nested(op *command.Op, cmd []byte, unsharded bool, dst []
 			elems = append(elems, raw...)
 		}
 	}
-	return m.runNested(op, elems, unsharded, dst)
+	return m.runNested(op, elems, unsharded, func(*command.Op) {}, dst)
 }
 
 // ownArguments are those generic arguments of a request that its client's command does not have.
-var ownArguments = []string{"shardVersion", "databaseVersion", "maxTimeMS", "$clusterTime", msg.RequestID}
+var ownArguments = []string{"shardVersion", "databaseVersion", "maxTimeMS", "$clusterTime", msg.RequestID, "out", "targetOptions", "targetIndexes"}
 
-// runNested runs a client's command as a part of the request.
-func (m *Coordinators) runNested(op *command.Op, elems []byte, unsharded bool, dst []byte) ([]byte, error) {
+// runNested runs a client's command, which prepare sees before, as a part of the request.
+func (m *Coordinators) runNested(op *command.Op, elems []byte, unsharded bool, prepare func(in *command.Op), dst []byte) ([]byte, error) {
 	body, mark := value.Begin(nil)
 	in, err := op.Nested(value.End(append(body, elems...), mark))
 	if err != nil {
@@ -398,6 +402,7 @@ func (m *Coordinators) runNested(op *command.Op, elems []byte, unsharded bool, d
 	}
 	defer in.Close()
 	m.keepsOutcome(op, in)
+	prepare(in)
 	if unsharded {
 		in.Req.ShardVersion = cluster.Unsharded.Doc()
 	}

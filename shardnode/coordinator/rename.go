@@ -1,7 +1,9 @@
 package coordinator
 
 import (
+	"bytes"
 	"context"
+	"slices"
 
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
@@ -13,8 +15,9 @@ import (
 
 // rename renames a collection on all shards and in the catalog, replacing a target that is dropped.
 type rename struct {
-	req *msg.ShardRename
-	at  msg.RenameFound
+	req    *msg.ShardRename
+	at     msg.RenameFound
+	target namespace.Target // of an $out
 }
 
 func (m *Coordinators) rename(op *command.Op, req *msg.ShardRename, dst []byte) ([]byte, error) {
@@ -71,6 +74,9 @@ func (n *rename) check(ctx context.Context, r *run) (local bool, err error) {
 	if err := n.onSameShard(ctx, r); err != nil {
 		return false, err
 	}
+	if err := n.checkOut(ctx, r); err != nil {
+		return false, err
+	}
 	across := catalog.DBOf(from) != catalog.DBOf(to)
 	if !source.sharded && !target.sharded {
 		sampled, err := n.sampled(ctx, r, source, target)
@@ -96,6 +102,50 @@ func (n *rename) check(ctx context.Context, r *run) (local bool, err error) {
 	}
 	n.at.Shards, err = r.shardIDs(ctx)
 	return false, err
+}
+
+// checkOut checks that the target of an $out is as the router has found it.
+func (n *rename) checkOut(ctx context.Context, r *run) error {
+	if !n.req.Out {
+		return nil
+	}
+	to := n.req.To
+	if at, _, e, err := r.m.entryOf(ctx, to); err != nil {
+		return err
+	} else if e != nil && !e.Unsplittable {
+		return mongoerr.Newf(mongoerr.NamespaceCannotBeSharded, "%s cannot be sharded", to)
+	} else if e != nil && at != to {
+		return namespace.TargetChanged(to, "it was made a time series collection")
+	}
+	n.target = namespace.TargetOf(r.m.Engine.Catalog().Lookup(to))
+	db, coll := catalog.DBOf(to), catalog.CollOf(to)
+	list, err := r.findAt(ctx, r.m.State.ID, to, msg.Doc(&msg.ListCollections{DB: db, Filter: value.Doc(value.F("name", value.NewString(coll)))}))
+	switch {
+	case err != nil:
+		return err
+	case len(list) == 0:
+		if n.req.Indexes != nil {
+			return namespace.TargetChanged(to, "it was dropped")
+		}
+		return nil
+	case n.req.Indexes == nil:
+		return namespace.TargetChanged(to, "it was created")
+	case !bytes.Equal(value.LookupDoc(list[0], "options"), n.req.Options):
+		return namespace.TargetChanged(to, "its options were changed")
+	}
+	indexes, err := r.findAt(ctx, r.m.State.ID, to, msg.Doc(&msg.ListIndexes{DB: db, Coll: coll}))
+	if err == nil && !slices.EqualFunc(indexes, n.req.Indexes, bytes.Equal) {
+		err = namespace.TargetChanged(to, "its indexes were changed")
+	}
+	return err
+}
+
+// prepare has the client's command, which this shard runs alone, make the check once more under its locks: an index of a collection without an
+// entry is created without the DDL lock.
+func (n *rename) prepare(in *command.Op) {
+	if n.req.Out {
+		namespace.ExpectTarget(in, n.target)
+	}
 }
 
 // onSameShard checks that the target's database has the same primary shard; the router's request has no version for it.

@@ -100,6 +100,9 @@ func (w *operation) renameNamespace(r *rename) error {
 		if err != nil {
 			return err
 		}
+		if err := namespace.CheckTarget(w.Op, r.to, target); err != nil {
+			return err
+		}
 		if catalog.DBOf(r.from) != catalog.DBOf(r.to) {
 			return w.copyAcross(s, r, c, target)
 		}

@@ -203,18 +203,41 @@ func (s *ShardState) CheckVersion(op *command.Op, ns string) error {
 	if err != nil {
 		return err
 	}
-	return s.checkShard(op, ns, received)
+	return s.checkShard(op, ns, received, writes(op))
+}
+
+// writes reports whether a request changes what it names.
+func writes(op *command.Op) bool {
+	return op.Req.Spec.Kind == command.Write || op.Req.Spec.Kind == command.DDL
+}
+
+// CheckTarget implements Sharding. The version of the target's database is read anew, since the request has that of its source's.
+func (s *ShardState) CheckTarget(op *command.Op, ns string) error {
+	db := catalog.DBOf(ns)
+	if c := s.section(db, true); c != nil {
+		return &criticalError{c, cluster.StaleDbVersion(db, cluster.DatabaseVersion{}, nil), s, db}
+	}
+	s.Catalog.InvalidateDatabase(db)
+	info, err := s.Catalog.Database(op, db)
+	switch {
+	case mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound:
+		return cluster.StaleDbVersion(db, cluster.DatabaseVersion{}, nil)
+	case err != nil:
+		return err
+	case info.Primary != s.ID && !info.Version.IsFixed():
+		return cluster.StaleDbVersion(db, cluster.DatabaseVersion{}, &info.Version)
+	}
+	return s.checkShard(op, ns, cluster.Unsharded, true)
 }
 
 // CheckUntracked implements Sharding: it is CheckVersion as if the request had come with the version of a collection without an entry in
 // the catalog.
 func (s *ShardState) CheckUntracked(op *command.Op, ns string) error {
-	return s.checkShard(op, ns, cluster.Unsharded)
+	return s.checkShard(op, ns, cluster.Unsharded, writes(op))
 }
 
 // checkShard compares a shard version with this shard's.
-func (s *ShardState) checkShard(op *command.Op, ns string, received cluster.ChunkVersion) (err error) {
-	write := op.Req.Spec.Kind == command.Write || op.Req.Spec.Kind == command.DDL
+func (s *ShardState) checkShard(op *command.Op, ns string, received cluster.ChunkVersion, write bool) (err error) {
 	if _, busy := s.reshardings.Load(ns); busy && op.Req.Spec.Kind == command.DDL {
 		return mongoerr.Newf(mongoerr.ReshardCollectionInProgress, "reshardCollection is in progress for namespace %s", ns)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/shoaldb/shoal/query/timeseries"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode/migration"
 	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/lock"
@@ -71,6 +72,7 @@ type outWriter struct {
 	docs    []pendingDoc
 	size    int
 	series  *namespace.SeriesOptions // of a time series collection; nil for others
+	target  namespace.Target         // what it replaces, a time series' buckets
 }
 
 func (w *Command) newOutWriter(spec agg.WriteSpec) (*outWriter, error) {
@@ -81,6 +83,7 @@ func (w *Command) newOutWriter(spec agg.WriteSpec) (*outWriter, error) {
 	if err != nil {
 		return nil, err
 	}
+	o.target = namespace.TargetOf(c)
 	if c != nil {
 		o.options = c.Options
 		for _, i := range c.Indexes {
@@ -155,27 +158,61 @@ func (o *outWriter) Commit(ctx context.Context) error {
 	if err := checkPlain(w.writer, w.Op, o.ns); err != nil { // it may have been sharded in the meantime
 		return err
 	}
-	err = w.Retry(func() error {
-		if o.series != nil {
-			return o.replaceSeries()
-		}
-		u := w.Unit(nil)
-		defer u.Rollback()
-		cat := w.Catalog()
-		c := cat.Lookup(o.temp)
-		if c == nil {
-			return mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s was dropped while $out wrote to it", o.temp)
-		}
-		if _, err := u.RenameCollection(c, o.ns, cat.Lookup(o.ns), false); err != nil {
-			return err
-		}
-		w.AuditRename(u, o.temp, o.ns, cat.Lookup(o.ns))
-		return w.Commit(u, replication.Visible)
-	})
+	if err := w.checkTarget(names); err != nil {
+		unlock()
+		w.refused(names...)
+		return migration.WaitCritical(w.Op, err)
+	}
+	if o.series != nil {
+		err = w.Retry(o.replaceSeries)
+	} else {
+		err = w.Retry(o.replace)
+	}
 	if err == nil {
 		w.Finish()
 	}
 	return err
+}
+
+// checkTarget makes sure that the names that $out replaces are still this shard's, and that it may write to them now.
+func (w *Command) checkTarget(names []string) error {
+	s := w.writer.node.Sharding()
+	if s == nil || w.Op.Req.ShardVersion == nil && w.Op.Req.DatabaseVer == nil {
+		return nil
+	}
+	for _, ns := range names {
+		if err := s.CheckTarget(w.Op, ns); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replace puts the temporary collection in place of the target.
+func (o *outWriter) replace() error {
+	w := o.w
+	s := w.Snapshot()
+	defer s.Release()
+	cat := s.Catalog()
+	c, target := cat.Lookup(o.temp), cat.Lookup(o.ns)
+	if c == nil {
+		return mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s was dropped while $out wrote to it", o.temp)
+	}
+	if err := o.target.Check(o.ns, target); err != nil {
+		return err
+	}
+	if v, err := namespace.ViewIn(s, o.ns); err != nil {
+		return err
+	} else if v != nil && target == nil {
+		return mongoerr.Newf(mongoerr.NamespaceExists, "a view already exists with that name: %s", o.ns)
+	}
+	u := w.Unit(s)
+	defer u.Rollback()
+	if _, err := u.RenameCollection(c, o.ns, target, false); err != nil {
+		return err
+	}
+	w.AuditRename(u, o.temp, o.ns, target)
+	return w.Commit(u, replication.Visible)
 }
 
 func (o *outWriter) Abort(ctx context.Context) {

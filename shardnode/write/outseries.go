@@ -47,6 +47,7 @@ func (w *Command) newOutSeries(spec agg.WriteSpec, there *namespace.Series) (*ou
 	o := &outWriter{w: w, ns: ns, temp: spec.NS.DB + ".tmp.agg_out." + hex.EncodeToString(id[:]), series: opts}
 	options := namespace.Options{}
 	if there != nil {
+		o.target = namespace.TargetOf(there.Buckets)
 		options = namespace.OptionsOf(there.Buckets.Options)
 	}
 	if collation != nil {
@@ -97,6 +98,9 @@ func (o *outWriter) replaceSeries() error {
 	}
 	if cat.Lookup(o.ns) != nil {
 		return mongoerr.Newf(7268700, "%s was created while $out wrote to it", o.ns)
+	}
+	if err := o.target.Check(o.ns, cat.Lookup(timeseries.BucketsOf(o.ns))); err != nil {
+		return err
 	}
 	v, err := namespace.ViewIn(s, o.ns)
 	if err != nil {

@@ -67,6 +67,9 @@ type Sharding interface {
 	// CheckUntracked returns StaleConfig if the sharding catalog has an entry for a collection of which the request is not
 	// aware.
 	CheckUntracked(op *command.Op, ns string) error
+	// CheckTarget returns StaleConfig or StaleDbVersion if this shard is not where a collection without an entry in the sharding catalog is
+	// written to, whatever versions the request has: those are of another collection.
+	CheckTarget(op *command.Op, ns string) error
 	// Sharded reports whether a collection is sharded, as far as this shard knows.
 	Sharded(op *command.Op, ns string) bool
 	// Ownership returns a filter that rejects documents of other shards; nil if there is nothing to filter.

@@ -1,0 +1,113 @@
+package router_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// writingBeside runs a pipeline that ends in $out or $merge and, before the first of its documents is written, another command. A command
+// creates its target before.
+func writingBeside(t *testing.T, target, stage, db, beside string) (c *testCluster, reply bson.M) {
+	t.Helper()
+	c = newTestCluster(t, 2)
+	at := c.interposed("shard0")
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	var docs []string
+	for i := range 200 {
+		docs = append(docs, fmt.Sprintf(`{"_id": %d}`, i))
+	}
+	c.run("db", `{"insert": "from", "documents": [`+strings.Join(docs, ",")+`]}`)
+	if target != "" {
+		c.run("db", target)
+	}
+	var once atomic.Bool
+	at.through(func(_ context.Context, name string, call func() ([]byte, error)) ([]byte, error) {
+		if (name == "getMore" || name == "insert" || name == "update") && once.CompareAndSwap(false, true) {
+			if m := c.raw(db, beside); m["ok"] != 1.0 {
+				t.Errorf("%s: %v", beside, m)
+			}
+		}
+		return call()
+	})
+	reply = c.raw("db", fmt.Sprintf(`{"aggregate": "from", "pipeline": [%s], "cursor": {}}`, stage))
+	if !once.Load() {
+		t.Errorf("%s: the router writes nothing", stage)
+	}
+	return c, reply
+}
+
+// While a pipeline writes into a collection, the collection is moved or sharded, or its database moves to another shard: nothing that was
+// written is lost.
+func TestWritingPipelinesBesideMoves(t *testing.T) {
+	t.Parallel()
+	for _, stage := range []string{`{"$merge": "to"}`, `{"$merge": {"into": "to", "whenMatched": "fail"}}`, `{"$out": "to"}`} {
+		for _, beside := range []string{`{"movePrimary": "db", "to": "shard1"}`, `{"moveCollection": "db.to", "toShard": "shard1"}`, `{"shardCollection": "db.to", "key": {"_id": 1}}`} {
+			c, m := writingBeside(t, `{"create": "to"}`, stage, "admin", beside)
+			want := `200`
+			if strings.Contains(stage, "$out") && strings.Contains(beside, "shardCollection") {
+				if want = `0`; m["code"] != int32(mongoerr.NamespaceCannotBeSharded) {
+					t.Errorf("%s beside %s: %v", stage, beside, m)
+				}
+			} else if m["ok"] != 1.0 {
+				t.Errorf("%s beside %s: %v", stage, beside, m)
+			}
+			c.expect(fmt.Sprint(c.run("db", `{"count": "to"}`)["n"]), `"`+want+`"`)
+			c.expect(c.all("admin", `{"checkMetadataConsistency": 1, "checkIndexes": true}`), `[]`)
+			c.expect(c.all("db", `{"listCollections": 1, "filter": {"name": {"$regex": "tmp"}}}`), `[]`)
+		}
+	}
+}
+
+// An $out fails if its target has got other options or indexes while it was writing: they would be lost.
+func TestOutBesideChangesOfItsTarget(t *testing.T) {
+	t.Parallel()
+	for _, x := range []struct {
+		target, beside string
+		code           mongoerr.Code
+	}{
+		{`{"create": "to"}`, `{"createIndexes": "to", "indexes": [{"key": {"k": 1}, "name": "k_1"}]}`, mongoerr.CommandFailed},
+		{`{"create": "to"}`, `{"collMod": "to", "validator": {"k": 1}}`, mongoerr.CommandFailed},
+		{`{"create": "to"}`, `{"drop": "to"}`, mongoerr.CommandFailed},
+		{``, `{"create": "to", "capped": true, "size": 4096}`, mongoerr.CommandFailed},
+		{``, `{"create": "to", "viewOn": "from", "pipeline": []}`, mongoerr.CommandFailed},
+		{`{"create": "to"}`, `{"create": "other"}`, 0},
+	} {
+		c, m := writingBeside(t, x.target, `{"$out": "to"}`, "db", x.beside)
+		if x.code == 0 && m["ok"] != 1.0 || x.code != 0 && m["code"] != int32(x.code) {
+			t.Errorf("$out beside %s: %v", x.beside, m)
+		}
+		c.expect(c.all("db", `{"listCollections": 1, "filter": {"name": {"$regex": "tmp"}}}`), `[]`)
+		if n := len(c.all("db", `{"listCollections": 1, "filter": {"name": "to"}}`)); n > 1 {
+			t.Errorf("beside %s: the name stands for %d things", x.beside, n)
+		}
+	}
+}
+
+// An $out into a time series collection reads a sharded collection: the router has the documents.
+func TestOutOfAShardedCollectionIntoATimeSeries(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	c.run("admin", `{"shardCollection": "db.from", "key": {"_id": "hashed"}}`)
+	var docs []string
+	for i := range 50 {
+		docs = append(docs, fmt.Sprintf(`{"_id": %d, "t": {"$date": %d}}`, i, i*1000))
+	}
+	c.run("db", `{"insert": "from", "documents": [`+strings.Join(docs, ",")+`]}`)
+	for _, out := range []string{`{"db": "db", "coll": "ts", "timeseries": {"timeField": "t"}}`, `{"db": "db", "coll": "ts", "timeseries": {"timeField": "t"}}`, `"ts"`} {
+		c.run("db", `{"aggregate": "from", "pipeline": [{"$out": `+out+`}], "cursor": {}}`)
+		c.expect(c.run("db", `{"count": "ts"}`)["n"], `50`)
+	}
+	c.expect(c.all("db", `{"listCollections": 1, "filter": {"name": {"$regex": "tmp"}}}`), `[]`)
+	if m := c.raw("db", `{"aggregate": "from", "pipeline": [{"$out": {"db": "db", "coll": "ts", "timeseries": {"timeField": "other"}}}], "cursor": {}}`); m["ok"] == 1.0 {
+		t.Errorf("with other options: %v", m)
+	}
+	c.expect(c.run("db", `{"count": "ts"}`)["n"], `50`)
+	c.expect(c.all("db", `{"listCollections": 1, "filter": {"name": {"$regex": "tmp"}}}`), `[]`)
+}
