@@ -69,10 +69,14 @@ func (o *outWriter) create() error {
 			options = rebuildElements(o.options, nil)
 		}
 	}
-	if err := o.h.runWrite(o.op, msg.With(c, options, timedConcern(o.op, false))); err != nil || !o.exists {
-		return err
+	err = o.h.runWrite(o.op, msg.With(c, options, timedConcern(o.op, false)))
+	if err == nil && o.exists {
+		err = o.copyIndexes(p)
 	}
-	return o.copyIndexes(p)
+	if err != nil {
+		o.Abort(o.op) // the creation may go on after its wtimeout
+	}
+	return err
 }
 
 func (o *outWriter) copyIndexes(p cluster.Peer) error {
