@@ -18,6 +18,7 @@ type bulk struct {
 	r                   *Router
 	op                  *command.Op
 	names               []string
+	uuids               []value.Value // of nsInfo: the UUIDs that the client expects, Missing for any
 	ordered, errorsOnly bool
 	results             []byte
 	count               int
@@ -33,8 +34,15 @@ func newBulk(r *Router, op *command.Op, names []string) *bulk {
 }
 
 func (b *bulk) run(dst []byte) ([]byte, error) {
+	err := b.op.Req.DocList("nsInfo").Each("bulkWrite.nsInfo", func(_ int, d []byte) error {
+		b.uuids = append(b.uuids, value.Lookup(d, "collectionUUID"))
+		return nil
+	})
+	if err != nil {
+		return dst, err
+	}
 	var ops [][]byte
-	err := b.op.Req.DocList("ops").Each("bulkWrite.ops", func(_ int, d []byte) error {
+	err = b.op.Req.DocList("ops").Each("bulkWrite.ops", func(_ int, d []byte) error {
 		ops = append(ops, d)
 		return nil
 	})
@@ -189,7 +197,7 @@ func (b *bulk) insertsFrom(ops [][]byte, i int) (n int) {
 
 // insertAll runs operations that insert into one collection, the first of them the i-th, and records their results.
 func (b *bulk) insertAll(i int, ops [][]byte) error {
-	ns, err := b.namespace(i, ops[0])
+	at, err := b.namespace(i, ops[0])
 	if err != nil {
 		return err
 	}
@@ -197,7 +205,7 @@ func (b *bulk) insertAll(i int, ops [][]byte) error {
 	for k, d := range ops {
 		docs[k] = value.Lookup(d, "document")
 	}
-	reply, err := b.sent(i, ns, "insert", "documents", docs...)
+	reply, err := b.sent(i, at, "insert", "documents", docs...)
 	if err != nil {
 		return err
 	}
@@ -226,23 +234,23 @@ func (b *bulk) insertAll(i int, ops [][]byte) error {
 	return nil
 }
 
-// namespace returns the collection that the i-th operation names.
-func (b *bulk) namespace(i int, d []byte) (string, error) {
+// namespace returns the index in nsInfo of the collection that the i-th operation names.
+func (b *bulk) namespace(i int, d []byte) (int64, error) {
 	it := value.Walk(d)
 	kind, at, _ := it.Next()
 	n, err := command.BulkIndex(string(kind), at)
 	if err != nil {
-		return "", err
+		return 0, err
 	}
 	if n >= int64(len(b.names)) {
-		return "", mongoerr.Newf(mongoerr.BadValue, "BulkWrite ops entry %d has an invalid nsInfo index.", i)
+		return 0, mongoerr.Newf(mongoerr.BadValue, "BulkWrite ops entry %d has an invalid nsInfo index.", i)
 	}
-	return b.names[n], nil
+	return n, nil
 }
 
 // one runs one operation and records its result.
 func (b *bulk) one(i int, d []byte) error {
-	ns, err := b.namespace(i, d)
+	at, err := b.namespace(i, d)
 	if err != nil {
 		return err
 	}
@@ -252,7 +260,7 @@ func (b *bulk) one(i int, d []byte) error {
 	if err != nil {
 		return err
 	}
-	reply, err := b.sent(i, ns, name, list, value.NewDocument(st))
+	reply, err := b.sent(i, at, name, list, value.NewDocument(st))
 	if err != nil {
 		return err
 	}
@@ -320,10 +328,10 @@ func bulkStatement(kind string, d []byte) (name, list string, st []byte, err err
 	return name, list, value.End(out, mark), nil
 }
 
-// sent runs statements, the first of which is the i-th operation, as a command of their own.
-func (b *bulk) sent(i int, ns, name, list string, statements ...value.Value) ([]byte, error) {
+// sent runs statements on the collection of an entry of nsInfo, the first of which is the i-th operation, as a command of their own.
+func (b *bulk) sent(i int, at int64, name, list string, statements ...value.Value) ([]byte, error) {
 	req := &b.op.Req
-	db, coll := cluster.SplitNS(ns)
+	db, coll := cluster.SplitNS(b.names[at])
 	c, mark := value.Begin(nil)
 	c = value.Append(c, name, value.NewString(coll))
 	c = value.Append(c, list, value.NewArray(value.ArrayOf(statements...)))
@@ -333,6 +341,7 @@ func (b *bulk) sent(i int, ns, name, list string, statements ...value.Value) ([]
 			c = value.Append(c, f, req.Arg(f))
 		}
 	}
+	c = value.Append(c, "collectionUUID", b.uuids[at])
 	if req.LSID != nil {
 		c = value.Append(c, "lsid", value.NewDocument(req.LSID))
 	}

@@ -27,20 +27,54 @@ func TestBulkInsertsOverShards(t *testing.T) {
 		c.moveColl()
 		for _, retried := range []string{"null", x.retried} {
 			r := c.run("admin", retryable(`{"bulkWrite": 1, `+x.options+`, `+ops+`}`, 1))
-			var results []string
-			for _, res := range get(r["cursor"], "firstBatch").(bson.A) {
-				if code := get(res, "code"); code != nil {
-					results = append(results, fmt.Sprintf("%v!%v", get(res, "idx"), code))
-				} else {
-					results = append(results, fmt.Sprintf("%v:%v", get(res, "idx"), get(res, "n")))
-				}
-			}
-			if got := fmt.Sprintf("nErrors %v, nInserted %v: %s", r["nErrors"], r["nInserted"], strings.Join(results, " ")); got != x.want {
+			if got := fmt.Sprintf("nErrors %v, nInserted %v: %s", r["nErrors"], r["nInserted"], bulkResults(r)); got != x.want {
 				t.Errorf("%s: %s, want %s", x.options, got, x.want)
 			}
 			c.expect(r["retriedStmtIds"], retried)
 		}
 	}
+}
+
+// Each entry of nsInfo expects the collection by its own UUID, also if two entries have one name, the command is relayed to one shard,
+// or the router makes commands of its operations.
+func TestBulkWriteExpectsUUIDs(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.moveColl()
+	c.run("d", `{"create": "plain"}`)
+	for _, coll := range []string{"plain", "c"} {
+		list := c.run("d", `{"listCollections": 1, "filter": {"name": "`+coll+`"}}`)
+		info := get(get(list["cursor"], "firstBatch").(bson.A)[0], "info")
+		current := show(get(info, "uuid"))
+		nsInfo := `"nsInfo": [{"ns": "d.` + coll + `", "collectionUUID": ` + current + `}, {"ns": "d.` + coll + `", "collectionUUID": ` + otherUUID + `}]`
+		for ops, want := range map[string]string{
+			`{"insert": 1, "document": {"_id": 31, "k": 31}}, {"insert": 0, "document": {"_id": 32, "k": 32}}, {"insert": 1, "document": {"_id": 33, "k": 3}}`: "0!361 1:1 2!361",
+			`{"update": 0, "filter": {}, "updateMods": {"$set": {"x": 1}}, "multi": true}, {"update": 1, "filter": {}, "updateMods": {"$set": {"x": 2}}, "multi": true},
+				{"delete": 1, "filter": {}, "multi": true}, {"delete": 0, "filter": {"_id": 77}, "multi": true}`: "1!361 2!361 3:0",
+		} {
+			r := c.run("admin", `{"bulkWrite": 1, "ordered": false, "ops": [`+ops+`], `+nsInfo+`}`)
+			if got := bulkResults(r); !strings.HasSuffix(got, want) {
+				t.Errorf("%s: %s: %s, want %s", coll, ops, got, want)
+			}
+		}
+		if r := c.run("d", `{"count": "`+coll+`", "query": {"x": 2}}`); r["n"] != int32(0) {
+			t.Errorf("%s: %v documents were updated by a name that has another UUID now", coll, r["n"])
+		}
+	}
+}
+
+const otherUUID = `{"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAAA==", "subType": "04"}}`
+
+// bulkResults lists the operations that a bulkWrite's reply has results of: idx:n, or idx!code.
+func bulkResults(r bson.M) string {
+	var results []string
+	for _, res := range get(r["cursor"], "firstBatch").(bson.A) {
+		if code := get(res, "code"); code != nil {
+			results = append(results, fmt.Sprintf("%v!%v", get(res, "idx"), code))
+		} else {
+			results = append(results, fmt.Sprintf("%v:%v", get(res, "idx"), get(res, "n")))
+		}
+	}
+	return strings.Join(results, " ")
 }
 
 // A router checks the number of a bulkWrite's operations itself where it does not relay them as they are.

@@ -48,7 +48,7 @@ type bulkWrite struct {
 	ordered    bool
 	errorsOnly bool
 	w          *Command // for all namespaces; in is the current one
-	in         string   // that namespace
+	in         *bulkNS  // whose collection is locked, nil for none: entries of one name may expect different UUIDs
 	results    [][]byte
 	stale      *mongoerr.Error // why it stopped, if the router's placement is out of date
 
@@ -279,12 +279,12 @@ func (o *bulkOp) field(kind, k string, v value.Value) error {
 	return o.stmt.updateField(name, v)
 }
 
-// run runs the operations; consecutive inserts into one namespace form a batch.
+// run runs the operations; consecutive inserts by one entry of nsInfo form a batch.
 func (b *bulkWrite) run() {
 	for i := 0; i < len(b.ops); {
 		end, stop := i+1, false
 		if b.ops[i].isInsert() {
-			for end < len(b.ops) && b.ops[end].isInsert() && b.ops[end].ns == b.ops[i].ns && end-i < insertUnitDocs {
+			for end < len(b.ops) && b.ops[end].isInsert() && b.ops[end].bulkNS == b.ops[i].bulkNS && end-i < insertUnitDocs {
 				end++
 			}
 			stop = b.insert(i, end)
@@ -301,14 +301,14 @@ func (b *bulkWrite) run() {
 // acquire acquires the operation's collection and releases the previous one.
 func (b *bulkWrite) acquire(o *bulkOp) error {
 	ns := o.ns
-	if b.in == ns {
+	if b.in == o.bulkNS {
 		return nil
 	}
 	if err := b.w.mayFollow(); err != nil {
 		return err
 	}
 	b.w.unlockCollection() // the session of a retryable write stays checked out, unless there is a critical section
-	b.in = ""
+	b.in = nil
 	if err := CheckWritable(b.op, ns); err != nil {
 		return err
 	}
@@ -329,7 +329,7 @@ func (b *bulkWrite) acquire(o *bulkOp) error {
 			return err
 		}
 	}
-	b.in = ns
+	b.in = o.bulkNS
 	return nil
 }
 
