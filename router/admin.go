@@ -37,13 +37,13 @@ func (r *Router) configCommand(op *command.Op, m msg.Message, dst []byte) ([]byt
 }
 
 // genericArguments returns those of a command's arguments that any command may have.
-func genericArguments(op *command.Op) (generic []byte) {
+func genericArguments(op *command.Op, but ...string) (generic []byte) {
 	for it := value.Walk(op.Req.Body); ; {
 		raw, k, _, ok := it.NextRaw()
 		if !ok {
 			return generic
 		}
-		if msg.Generic(k) && string(k) != "$db" && string(k) != "$clusterTime" {
+		if msg.Generic(k) && string(k) != "$db" && string(k) != "$clusterTime" && !slices.Contains(but, string(k)) {
 			generic = append(generic, raw...)
 		}
 	}

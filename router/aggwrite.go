@@ -129,7 +129,8 @@ func (o *outWriter) Commit(ctx context.Context) error {
 	rename := &msg.ShardRename{NS: from, To: to, DropTarget: value.NewBool(true), Out: true, Options: o.options, Indexes: o.indexes}
 	err := o.h.r.routed(o.op, from, false, func(info *cluster.CollectionInfo) error {
 		reply, mark := value.Begin(nil)
-		reply, err := o.h.r.coordinated(o.op, info, rename, reply)
+		generic := genericArguments(o.op, "readConcern") // which is about what the pipeline has read
+		reply, err := o.h.r.coordinatedWith(o.op, generic, info, rename, reply)
 		if err == nil { // everything is done: the reply waits for the write concern
 			o.op.SetWriteConcernError(cluster.WriteConcernErrorOf(value.End(reply, mark)))
 		}

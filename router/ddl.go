@@ -276,7 +276,11 @@ func (r *Router) create(op *command.Op, dst []byte) ([]byte, error) {
 // coordinated makes the primary shard of a database coordinate a DDL, with the request's generic arguments. If the reply is lost, or the
 // shard has no primary, it sends the request again, with the id by which the coordinator recognizes it: the reply is that to the first one.
 func (r *Router) coordinated(op *command.Op, info *cluster.CollectionInfo, m msg.Message, dst []byte) ([]byte, error) {
-	id, generic, from := cluster.NewUUID(), genericArguments(op), len(dst)
+	return r.coordinatedWith(op, genericArguments(op), info, m, dst)
+}
+
+func (r *Router) coordinatedWith(op *command.Op, generic []byte, info *cluster.CollectionInfo, m msg.Message, dst []byte) ([]byte, error) {
+	id, from := cluster.NewUUID(), len(dst)
 	for try := 0; ; try++ {
 		request := value.Doc(value.F("id", value.NewBinary(4, id[:])), value.F("again", value.NewBool(try > 0)))
 		body := rebuild(msg.Doc(m), nil, value.Append(slices.Clone(generic), msg.RequestID, value.NewDocument(request)))

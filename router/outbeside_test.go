@@ -111,3 +111,23 @@ func TestOutOfAShardedCollectionIntoATimeSeries(t *testing.T) {
 	c.expect(c.run("db", `{"count": "ts"}`)["n"], `50`)
 	c.expect(c.all("db", `{"listCollections": 1, "filter": {"name": {"$regex": "tmp"}}}`), `[]`)
 }
+
+// An $out reads with the client's read concern, and its steps that read nothing take none: they refused all levels but local.
+func TestOutWithReadConcerns(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 2)
+	c.run("d", `{"insert": "from", "documents": [{"_id": 1}, {"_id": 2}]}`)
+	c.run("admin", `{"shardCollection": "d.spread", "key": {"_id": 1}}`)
+	c.run("d", `{"insert": "spread", "documents": [{"_id": 1}, {"_id": 2}]}`)
+	for _, from := range []string{"from", "spread"} {
+		for _, level := range []string{"local", "available", "majority"} {
+			for range 2 { // the second replaces the target of the first
+				c.run("d", `{"aggregate": "`+from+`", "pipeline": [{"$out": "to"}], "cursor": {}, "readConcern": {"level": "`+level+`"}}`)
+			}
+			if n := len(c.all("d", `{"find": "to"}`)); n != 2 {
+				t.Errorf("%s by %s: %d documents", from, level, n)
+			}
+			c.run("d", `{"drop": "to"}`)
+		}
+	}
+}
