@@ -131,3 +131,22 @@ func TestOutWithReadConcerns(t *testing.T) {
 		}
 	}
 }
+
+// An aggregate that bypasses validation writes what the target's validator refuses, also where the router writes; it was refused.
+func TestWritingPipelinesBypassValidation(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 2)
+	c.run("d", `{"insert": "from", "documents": [{"_id": 1}, {"_id": 2}]}`)
+	for _, stage := range []string{`{"$out": "to"}`, `{"$merge": "to"}`} {
+		c.run("d", `{"create": "to", "validator": {"k": {"$exists": true}}}`)
+		cmd := `{"aggregate": "from", "pipeline": [` + stage + `], "cursor": {}`
+		if m := c.raw("d", cmd+`}`); m["code"] != int32(mongoerr.DocumentValidationFailure) {
+			t.Errorf("%s: %v", stage, m)
+		}
+		c.run("d", cmd+`, "bypassDocumentValidation": true}`)
+		if n := len(c.all("d", `{"find": "to"}`)); n != 2 {
+			t.Errorf("%s: %d documents", stage, n)
+		}
+		c.run("d", `{"drop": "to"}`)
+	}
+}

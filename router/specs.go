@@ -44,7 +44,7 @@ func (r *Router) specs() []command.Spec {
 	out := []command.Spec{
 		onColl("find", command.Read, r.bySettings(r.find), "filter", "collation", "projection", "sort", "skip", "limit", "batchSize", "singleBatch",
 			"tailable", "awaitData", "noCursorTimeout", "returnKey", "showRecordId", "min", "max", querySettingsField, "let", "allowDiskUse"),
-		onColl("aggregate", command.Read, r.bySettings(r.aggregate), "pipeline", "cursor", "collation", "allowDiskUse", "explain", "let", "runtimeConstants",
+		onColl("aggregate", command.Read, r.bySettings(r.aggregate), "pipeline", "bypassDocumentValidation", "cursor", "collation", "allowDiskUse", "explain", "let", "runtimeConstants",
 			"needsMerge", "fromRouter", "fromMongos", "exchange", querySettingsField),
 		onColl("count", command.Read, r.bySettings(r.count), "query", "skip", "limit", "collation", querySettingsField),
 		onColl("distinct", command.Read, r.bySettings(r.distinct), "query", "key", "collation", querySettingsField),
