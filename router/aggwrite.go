@@ -227,6 +227,8 @@ type mergeWriter struct {
 	on        []string
 	sparse    bool // the index on the identifying fields leaves out documents without them
 	collation []byte
+	bypass    bool
+	let       []byte // the command's variables, which a whenMatched pipeline may use; the stage's own take precedence
 	// The batch: documents, as elements of an array, if the stage only inserts, and statements otherwise.
 	documents []byte
 	updates   []msg.UpdateStatement
@@ -236,7 +238,10 @@ type mergeWriter struct {
 // newMergeWriter determines the fields that identify documents: those of the stage, which a unique index must
 // cover, else _id and the shard key.
 func newMergeWriter(h *aggHost, op *command.Op, w agg.WriteSpec, info *cluster.CollectionInfo) (*mergeWriter, error) {
-	m := &mergeWriter{h: h, op: op, w: w, on: w.On}
+	m := &mergeWriter{h: h, op: op, w: w, on: w.On, bypass: bypasses(op)}
+	if w.WhenMatched == "pipeline" {
+		m.let = bytes.Clone(op.Req.Shared("let").Doc())
+	}
 	spec, err := h.collationOf(op)
 	if err != nil {
 		return nil, err
@@ -372,10 +377,10 @@ func (m *mergeWriter) flush(ctx context.Context) error {
 	if m.n == 0 {
 		return nil
 	}
-	var write msg.Message = &msg.Update{DB: m.w.NS.DB, Coll: m.w.NS.Coll, Updates: m.updates, Unordered: true, Bypass: bypasses(m.op)}
+	var write msg.Message = &msg.Update{DB: m.w.NS.DB, Coll: m.w.NS.Coll, Updates: m.updates, Unordered: true, Bypass: m.bypass, Let: m.let}
 	if m.inserts() {
 		arr, mark := value.Begin(nil)
-		write = &msg.Insert{DB: m.w.NS.DB, Coll: m.w.NS.Coll, Documents: value.End(append(arr, m.documents...), mark), Bypass: bypasses(m.op)}
+		write = &msg.Insert{DB: m.w.NS.DB, Coll: m.w.NS.Coll, Documents: value.End(append(arr, m.documents...), mark), Unordered: true, Bypass: m.bypass}
 	}
 	body := msg.With(write, timedConcern(m.op, m.late))
 	m.documents, m.updates, m.n, m.size = m.documents[:0], m.updates[:0], 0, 0

@@ -150,3 +150,19 @@ func TestWritingPipelinesBypassValidation(t *testing.T) {
 		c.run("d", `{"drop": "to"}`)
 	}
 }
+
+// What a router merges goes on behind a document that cannot be merged, and the pipeline of whenMatched has the command's variables.
+func TestMergesOfARouter(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 2)
+	c.run("d", `{"insert": "from", "documents": [{"_id": 1, "a": 1}, {"_id": 2, "a": 2}, {"_id": 3, "a": 3}]}`)
+	c.run("d", `{"insert": "to", "documents": [{"_id": 1}]}`)
+	m := c.raw("d", `{"aggregate": "from", "pipeline": [{"$sort": {"_id": 1}}, {"$merge": {"into": "to", "whenMatched": "fail"}}], "cursor": {}}`)
+	if n := len(c.all("d", `{"find": "to"}`)); m["code"] != int32(mongoerr.DuplicateKey) || n != 3 {
+		t.Errorf("%d documents; %v", n, m)
+	}
+	c.run("d", `{"aggregate": "from", "pipeline": [{"$merge": {"into": "to", "whenMatched": [{"$set": {"v": "$$x", "w": "$$y"}}], "let": {"y": "$a"}}}], "cursor": {}, "let": {"x": 7, "y": 9}}`)
+	if n := len(c.all("d", `{"find": "to", "filter": {"v": 7, "w": {"$lt": 4}}}`)); n != 3 {
+		t.Errorf("%d documents have the variables", n)
+	}
+}
