@@ -24,6 +24,7 @@ type fakeSet struct {
 	members map[string]*fakeMember
 	calls   []string // host:command of every call but hello
 	severed []string
+	inUse   map[string]int // calls in progress, by host
 	watches map[string]int // connections of monitors that were opened
 	asked   map[string]int // hello requests to members, without the streamed ones
 	polls   bool           // members do not stream: they answer one hello at a time
@@ -154,9 +155,16 @@ func (f *fakeSet) elect(host string) {
 	f.change(host, func(m *fakeMember) { m.kind, m.term = Primary, term+1 })
 }
 
-func (f *fakeSet) Local(string) bool             { return false }
-func (f *fakeSet) Drop(string)                   {}
-func (f *fakeSet) Connections() []wire.HostStats { return nil }
+func (f *fakeSet) Local(string) bool { return false }
+func (f *fakeSet) Drop(string)       {}
+func (f *fakeSet) Connections() (out []wire.HostStats) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for host, n := range f.inUse {
+		out = append(out, wire.HostStats{Host: host, InUse: int64(n)})
+	}
+	return out
+}
 func (f *fakeSet) Sever(host string) {
 	f.mu.Lock()
 	f.severed = append(f.severed, host)
@@ -443,6 +451,39 @@ func TestMembershipIsFollowed(t *testing.T) {
 		if _, err := twin.Call(t.Context(), command("ping"), nil); mongoerr.CodeOf(err) == 0 && len(ms.Sets()) != 0 {
 			t.Error("a set that nobody holds is still followed")
 		}
+	})
+}
+
+// A set lists itself under other addresses than it was given, and a call is under way to one of those. It was cut off at once.
+func TestCallsToARemovedAddressEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeSet("a:1")
+		f.members["a:1"].hosts = []string{"localhost:1"}
+		f.members["localhost:1"] = &fakeMember{kind: Primary, hosts: []string{"localhost:1"}, term: 1, changed: make(chan struct{})}
+		f.inUse = map[string]int{"a:1": 1}
+		ms := NewMonitors(f, DefaultTiming)
+		s, err := ms.Dial("rs", []string{"a:1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		severed := func() []string {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return slices.Clone(f.severed)
+		}
+		time.Sleep(3 * DefaultTiming.Heartbeat)
+		if hosts := s.Hosts(); !slices.Equal(hosts, []string{"localhost:1"}) || len(severed()) != 0 {
+			t.Errorf("the set has %v, severed are %v", hosts, severed())
+		}
+		// It stops answering, and is given up.
+		f.mu.Lock()
+		f.members["a:1"].silent = true
+		f.mu.Unlock()
+		time.Sleep(DefaultTiming.Heartbeat + DefaultTiming.Timeout + time.Second)
+		if got := severed(); !slices.Equal(got, []string{"a:1"}) {
+			t.Errorf("severed %v", got)
+		}
+		s.Close() // the bubble fails where a goroutine is left
 	})
 }
 

@@ -46,6 +46,10 @@ type Set struct {
 	// moved is called from a member's goroutine when the membership changes.
 	moved func(set, conn string, version int64)
 
+	retired sync.WaitGroup  // the goroutines that see removed members out
+	closing context.Context // ends with the monitoring
+	end     context.CancelFunc
+
 	mu struct {
 		sync.Mutex
 		members map[string]*member
@@ -56,6 +60,7 @@ type Set struct {
 
 func newSet(name string, seeds []string, net Network, times *atomic.Pointer[Timing], moved func(set, conn string, version int64)) *Set {
 	s := &Set{name: name, net: net, times: times, moved: moved}
+	s.closing, s.end = context.WithCancel(context.Background())
 	s.mu.members = make(map[string]*member)
 	s.mu.changed = make(chan struct{})
 	t := &Topology{Set: name}
@@ -73,7 +78,7 @@ func (s *Set) timing() *Timing { return s.times.Load() }
 // publish makes t the current topology, starts monitoring new members and stops monitoring removed ones. mu must
 // be held.
 func (s *Set) publish(t *Topology) {
-	s.topo.Store(t)
+	old := s.topo.Swap(t)
 	for _, srv := range t.Servers {
 		if s.mu.members[srv.Host] == nil {
 			s.mu.members[srv.Host] = newMember(s, srv.Host)
@@ -83,7 +88,7 @@ func (s *Set) publish(t *Topology) {
 		if t.server(host) == nil {
 			m.stop()
 			delete(s.mu.members, host)
-			s.net.Sever(host)
+			s.retire(m, old.server(host))
 		}
 	}
 	close(s.mu.changed)
@@ -123,6 +128,67 @@ func (s *Set) sever(host string) {
 			s.net.Sever(host)
 		}
 	})
+}
+
+// retire closes the connections to a member that the set no longer lists. Calls in progress may end.
+//
+// Invariant: a call to a removed member that is alive ends by the member's reply; one to a member that does not answer
+// hello ends within the time of a check.
+// Hazard: most addresses that disappear are not those of lost members. A set that was given as 127.0.0.1 lists itself
+// as localhost, and the first hello of its monitor may come when a call has already been sent to the address as given.
+// To close its connection would turn a write that is acknowledged a moment later into one of unknown outcome.
+func (s *Set) retire(m *member, last *Server) {
+	if last != nil && last.Kind == Unknown && last.Err != nil && last.Err != errDemoted {
+		s.net.Sever(m.host)
+		return
+	}
+	s.net.Drop(m.host)
+	limit := s.timing().Timeout
+	if last != nil && last.Err == errDemoted {
+		limit = min(limit, s.timing().MinBetween) // see patience
+	}
+	s.retired.Go(func() { s.seeOut(m.host, limit) })
+}
+
+// seeOut checks a removed member for as long as it has calls to answer, and closes their connections once it does not
+// answer hello within limit.
+func (s *Set) seeOut(host string, limit time.Duration) {
+	for s.inUse(host) {
+		if err := s.alive(host, limit); err != nil {
+			if s.closing.Err() == nil {
+				s.net.Sever(host)
+			}
+			return
+		}
+		select {
+		case <-time.After(s.timing().Heartbeat):
+		case <-s.closing.Done():
+			return
+		}
+	}
+}
+
+// inUse reports whether a call to host is in progress, or waits for a connection.
+func (s *Set) inUse(host string) bool {
+	for _, c := range s.net.Connections() {
+		if c.Host == host {
+			return c.InUse+c.Dialing > 0
+		}
+	}
+	return false
+}
+
+// alive asks host for its state over a new connection.
+func (s *Set) alive(host string, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(s.closing, limit)
+	defer cancel()
+	w, err := s.net.Watch(ctx, host)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	_, _, err = w.Ask(ctx, helloPlain, false)
+	return err
 }
 
 // doubt checks a former primary again if it does not promptly report by itself that it is no longer primary: it
@@ -236,9 +302,11 @@ func (s *Set) close() {
 	close(s.mu.changed)
 	s.mu.changed = make(chan struct{})
 	s.mu.Unlock()
+	s.end()
 	for _, m := range members {
 		<-m.done
 	}
+	s.retired.Wait()
 }
 
 // selectServer finds a member that p allows, waiting for one if there is none.
