@@ -29,6 +29,9 @@ type Op struct {
 	// Query is the query that the operation is a part of, nil if no statistics are kept for it.
 	Query *QueryRun
 
+	// EntryUUID is the "ui" field of the oplog entry that the operation is applying as a command; nil for none.
+	EntryUUID *[16]byte
+
 	parent   context.Context
 	parentOp *Op
 	deadline time.Time
@@ -123,6 +126,14 @@ type PlanKeys interface {
 
 // DB returns the database the command was sent to.
 func (op *Op) DB() string { return op.Req.DB }
+
+// AppliedUUID returns the UUID that an oplog entry names, if the operation is the command of that entry.
+func (op *Op) AppliedUUID() *[16]byte {
+	if op.parentOp == nil {
+		return nil
+	}
+	return op.parentOp.EntryUUID
+}
 
 // Arg returns the request's argument of that name.
 func (op *Op) Arg(name string) value.Value { return op.Req.Arg(name) }

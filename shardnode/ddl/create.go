@@ -42,6 +42,7 @@ type newNamespace struct {
 	options namespace.Options
 	collate *collation.Spec
 	idIndex []byte          // nil for the default
+	uuid    catalog.UUID    // of the collection to be created; zero for a random one
 	view    *namespace.View // nil for a collection
 	ts      *namespace.SeriesOptions
 }
@@ -78,6 +79,9 @@ func (cs *Commands) parseCreate(op *command.Op, ns string) (*newNamespace, error
 		if err := f(op); err != nil {
 			return nil, err
 		}
+	}
+	if id := op.AppliedUUID(); id != nil {
+		c.uuid = *id
 	}
 	if op.Bool("temp") && op.Client != nil && (op.Client.InProcess || op.Client.Internal) {
 		c.options.Set("temp", value.NewBool(true))
@@ -468,6 +472,9 @@ func (cs *Commands) alreadyMade(s *storage.Snapshot, c *newNamespace, inTxn bool
 		if inTxn {
 			return false, mongoerr.Newf(mongoerr.NamespaceExists, "Collection %s already exists.", c.ns)
 		}
+		if !c.uuid.IsZero() && have.UUID != c.uuid {
+			return false, mongoerr.Newf(mongoerr.NamespaceExists, "namespace %s already exists, but with the UUID %s", c.ns, have.UUID)
+		}
 		if c.view == nil && (c.ts == nil || namespace.IsBuckets(c.ns)) && namespace.SameOptions(have.Options, c.storedOptions()) {
 			return true, nil
 		}
@@ -515,7 +522,7 @@ func (w *operation) stageNamespace(u *storage.UnitOfWork, s *storage.Snapshot, c
 
 func (c *newNamespace) spec(ns string) storage.CollectionSpec {
 	return storage.CollectionSpec{
-		NS: ns, Options: c.storedOptions(), IDIndexSpec: c.idIndex, Unreplicated: catalog.Unreplicated(ns),
+		NS: ns, UUID: c.uuid, Options: c.storedOptions(), IDIndexSpec: c.idIndex, Unreplicated: catalog.Unreplicated(ns),
 		NoIDIndex: catalog.CollOf(ns) == "system.profile",
 	}
 }

@@ -16,7 +16,7 @@ import (
 type LoggedOp struct {
 	Op    byte
 	NS    string
-	uuid  value.Value
+	UI    value.Value // the UUID of the collection; missing in entries without one
 	O, o2 []byte
 	key   []byte // the document key of an insert, if the entry has it
 }
@@ -40,7 +40,7 @@ func ParseLoggedOp(i int, v value.Value) (o LoggedOp, err error) {
 	case obj.T != value.Document:
 		return o, command.WrongType("applyOps.o", obj.T, command.TObject)
 	}
-	o = LoggedOp{Op: kind.Bytes()[0], NS: ns.Str(), uuid: value.Lookup(v.Doc(), "ui"), O: obj.Doc(), o2: value.Lookup(v.Doc(), "o2").Doc()}
+	o = LoggedOp{Op: kind.Bytes()[0], NS: ns.Str(), UI: value.Lookup(v.Doc(), "ui"), O: obj.Doc(), o2: value.Lookup(v.Doc(), "o2").Doc()}
 	switch {
 	case len(kind.Bytes()) != 1 || o.Op != 'i' && o.Op != 'u' && o.Op != 'd' && o.Op != 'c' && o.Op != 'n':
 		return o, mongoerr.Newf(mongoerr.BadValue, "Enumeration value '%s' for field 'applyOps.op' is not a valid value.", kind.Str())
@@ -57,15 +57,16 @@ func ParseLoggedOp(i int, v value.Value) (o LoggedOp, err error) {
 
 // Target returns the collection of an operation on a document: the one with its UUID if it has one, nil if there is none.
 func (o *LoggedOp) Target(s *storage.Snapshot) *catalog.Collection {
-	if id, ok := catalog.UUIDFrom(o.uuid); ok {
+	if id, ok := catalog.UUIDFrom(o.UI); ok {
 		return s.Catalog().LookupUUID(id)
 	}
 	return s.Catalog().Lookup(o.NS)
 }
 
 // Apply executes a logged operation on a document: an update by its diff and the document's key. Operations are
-// idempotent: an insert replaces an existing document, a delete may find none.
-func (o *LoggedOp) Apply(s *storage.Snapshot, u *storage.UnitOfWork) error {
+// idempotent: an insert replaces an existing document, a delete may find none. check, if not nil, may refuse what a document
+// becomes; old is nil for a new one.
+func (o *LoggedOp) Apply(s *storage.Snapshot, u *storage.UnitOfWork, check func(c *catalog.Collection, doc, old []byte) error) error {
 	c := o.Target(s)
 	if c == nil {
 		if o.Op == 'd' {
@@ -89,6 +90,11 @@ func (o *LoggedOp) Apply(s *storage.Snapshot, u *storage.UnitOfWork) error {
 			key := bytes.Clone(o.key)
 			info.Key = func([]byte) []byte { return key }
 		}
+		if check != nil {
+			if err := check(c, o.O, nil); err != nil {
+				return err
+			}
+		}
 		_, err := u.Insert(c, o.O, info)
 		return err
 	case !found:
@@ -103,6 +109,11 @@ func (o *LoggedOp) Apply(s *storage.Snapshot, u *storage.UnitOfWork) error {
 			return err
 		}
 		info.O = bytes.Clone(o.O)
+	}
+	if check != nil {
+		if err := check(c, next, old); err != nil {
+			return err
+		}
 	}
 	return u.Update(c, rid, old, next, info)
 }

@@ -447,7 +447,7 @@ func (t *Txn) restoreOp(ctx context.Context, i int, v value.Value) error {
 		err = t.Locks.LockCollection(ctx, catalog.DBOf(o.NS), o.NS, lock.IX)
 	}
 	if err == nil {
-		err = o.Apply(t.View, t.Unit)
+		err = o.Apply(t.View, t.Unit, nil)
 	}
 	return err
 }

@@ -115,12 +115,8 @@ func (o *outWriter) Write(ctx context.Context, doc []byte, _ []value.Value) erro
 	if err != nil {
 		return err
 	}
-	if !o.w.bypass {
-		if c := o.w.Catalog().Lookup(o.temp); c != nil {
-			if err := o.w.writer.Compiled.Of(c).Check(c, stored, nil); err != nil {
-				return err
-			}
-		}
+	if err := o.w.validateNew(o.temp, stored); err != nil {
+		return err
 	}
 	o.docs = append(o.docs, pendingDoc{len(o.docs), stored})
 	if o.size += len(stored); len(o.docs) >= insertUnitDocs || o.size >= insertUnitBytes {

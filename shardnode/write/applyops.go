@@ -19,6 +19,7 @@ func applyOpsSpec(wr *Writer) command.Spec {
 		Fields: []command.Field{
 			command.Opt("allowAtomic", command.TAny), command.Opt("alwaysUpsert", command.TBool), command.Opt("preCondition", command.TAny),
 			command.Opt("prepare", command.TAny), command.Opt("partialTxn", command.TAny), command.Opt("count", command.TInt),
+			command.Opt("bypassDocumentValidation", command.TSafeBool),
 		},
 		Run: wr.runApplyOps,
 	}
@@ -109,12 +110,20 @@ func (w *Command) applyTogether(ops []txn.LoggedOp) error {
 			if err := w.mayApply(&ops[i], ops[i].Target(s)); err != nil {
 				return err
 			}
-			if err := ops[i].Apply(s, u); err != nil {
+			if err := ops[i].Apply(s, u, w.validate); err != nil {
 				return err
 			}
 		}
 		return w.Commit(u, replication.Visible)
 	})
+}
+
+// validate runs the collection's validator on a document that an operation inserts or changes.
+func (w *Command) validate(c *catalog.Collection, doc, old []byte) error {
+	if w.bypass || len(c.Options) <= 5 {
+		return nil
+	}
+	return w.writer.Compiled.Of(c).Check(c, doc, old)
 }
 
 // mayApply returns an error for an operation whose UUID belongs to a different collection than its namespace, unless the
@@ -144,6 +153,10 @@ func (w *Command) applyOne(o *txn.LoggedOp) error {
 	fields = append(fields, value.F("$db", value.NewString(catalog.DBOf(o.NS))))
 	if w.Concern.Timeout > 0 && value.Lookup(o.O, "writeConcern").IsMissing() {
 		fields = append(fields, value.F("writeConcern", value.NewDocument(w.Op.Req.AskedConcern().Doc)))
+	}
+	if id, ok := catalog.UUIDFrom(o.UI); ok {
+		w.Op.EntryUUID = (*[16]byte)(&id)
+		defer func() { w.Op.EntryUUID = nil }()
 	}
 	reply := w.writer.Service.Run(w.Op, w.Op.Client, &wire.Message{Body: value.Doc(fields...)}, nil)
 	if !value.Lookup(reply, "ok").Truthy() {

@@ -240,8 +240,8 @@ func (w *Command) validateNew(ns string, doc []byte) error {
 		return nil
 	}
 	c := w.Catalog().Lookup(ns)
-	if c == nil || len(c.Options) <= 5 {
+	if c == nil {
 		return nil
 	}
-	return w.writer.Compiled.Of(c).Check(c, doc, nil)
+	return w.validate(c, doc, nil)
 }

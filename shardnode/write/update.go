@@ -443,10 +443,8 @@ func (w *Command) writeRow(u *storage.UnitOfWork, q *exec.Query, st *statement, 
 	if len(next) > maxStoredSize {
 		return false, mongoerr.Newf(17419, "Resulting document after update is larger than %d", maxStoredSize)
 	}
-	if !w.bypass {
-		if err := w.writer.Compiled.Of(q.Coll).Check(q.Coll, next, doc); err != nil {
-			return false, err
-		}
+	if err := w.validate(q.Coll, next, doc); err != nil {
+		return false, err
 	}
 	if st.sampled.on {
 		st.sampled.diff = sampling.Diff(doc, next) // an update that moves the document ends here with an error
@@ -562,10 +560,8 @@ func (w *Command) upsert(ns string, st *statement, q *exec.Query, u *storage.Uni
 	if err != nil {
 		return r, err
 	}
-	if !w.bypass {
-		if err := w.writer.Compiled.Of(c).Check(c, doc, nil); err != nil {
-			return r, err
-		}
+	if err := w.validate(c, doc, nil); err != nil {
+		return r, err
 	}
 	if err := w.checkUpsert(ns, doc); err != nil {
 		return r, err
