@@ -21,7 +21,7 @@ func (op *Op) Nested(body []byte) (*Op, error) {
 	if spec == nil {
 		return nil, mongoerr.Newf(mongoerr.CommandNotFound, "no such command: '%s'", name)
 	}
-	in := &Op{Service: op.Service, Client: op.Client, ID: op.ID, Start: time.Now(), parent: op, parentOp: op}
+	in := &Op{Service: op.Service, Client: op.Client, ID: op.ID, Start: time.Now(), behalf: behalf{parent: op, parentOp: op}}
 	in.Req = Request{Spec: spec, DB: op.Req.DB, Body: body, Msg: &wire.Message{Body: body},
 		SenderArgs: SenderArgs{ShardVersion: op.Req.ShardVersion, DatabaseVer: op.Req.DatabaseVer}, ReadConcern: op.Req.ReadConcern}
 	if err := in.Req.parse(true); err != nil {

@@ -29,11 +29,7 @@ type Op struct {
 	// Query is the query that the operation is a part of, nil if no statistics are kept for it.
 	Query *QueryRun
 
-	// EntryUUID is the "ui" field of the oplog entry that the operation is applying as a command; nil for none.
-	EntryUUID *[16]byte
-
-	parent   context.Context
-	parentOp *Op
+	behalf
 	deadline time.Time
 	killed   atomic.Int32 // the error code it was killed with
 	ticks    uint32
@@ -51,6 +47,14 @@ type Op struct {
 	slot *opShard
 	prev *Op
 	next *Op
+}
+
+// behalf says on whose behalf an operation runs, and what it runs others for.
+type behalf struct {
+	parent   context.Context
+	parentOp *Op
+	// EntryUUID is the "ui" field of the oplog entry that the operation is applying as a command; nil for none.
+	EntryUUID *[16]byte
 }
 
 // opReply holds what the pipeline adds to the reply of a handler.
@@ -522,7 +526,7 @@ func (op *Op) BoolOr(name string, def bool) bool { return op.Req.BoolOr(name, de
 
 // Background returns an operation for the node's background work. It ends with ctx.
 func (s *Service) Background(ctx context.Context, c *Client) *Op {
-	op := &Op{Service: s, Client: c, Start: time.Now(), parent: ctx}
+	op := &Op{Service: s, Client: c, Start: time.Now(), behalf: behalf{parent: ctx}}
 	op.Req.Spec = &Spec{Name: "background", Kind: Write}
 	return op
 }

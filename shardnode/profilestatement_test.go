@@ -27,13 +27,13 @@ func TestSlowUpdatesAreToldWithQAndU(t *testing.T) {
 	n.ok("d", `{"profile": 2, "slowms": -1}`)
 	lines = nil
 	n.ok("d", `{"update": "c", "updates": [{"q": {"a": 1}, "u": {"$set": {"b": 2}}, "multi": true}, {"q": {"a": 7}, "u": {"$set": {"x": 1}}, "upsert": true, "hint": "_id_"}]}`)
-	n.ok("d", `{"delete": "c", "deletes": [{"q": {"a": 1}, "limit": 1}]}`)
+	n.ok("d", `{"delete": "c", "deletes": [{"q": {"a": 1}, "limit": 1}], "comment": ["why"]}`)
 	n.ok("d", `{"profile": 0, "slowms": 100}`)
 	want := []string{
 		`true update d.c {"q": {"a": 1},"u": {"$set": {"b": 2}},"multi": true,"upsert": false} planSummary:COLLSCAN docsExamined:2 nMatched:2 nModified:2 nUpserted:0`,
 		`true update d.c {"q": {"a": 7},"u": {"$set": {"x": 1}},"hint": "_id_","multi": false,"upsert": true} planSummary:IXSCAN { _id: 1 } docsExamined:2 nMatched:0 nModified:0 nUpserted:1`,
 		`false command d.$cmd {"update": "c"`,
-		`true remove d.c {"q": {"a": 1},"limit": 1} planSummary:COLLSCAN docsExamined:1 ndeleted:1`,
+		`true remove d.c {"q": {"a": 1},"limit": 1,"comment": ["why"]} planSummary:COLLSCAN docsExamined:1 ndeleted:1`,
 		`false command d.$cmd {"delete": "c"`,
 	}
 	for i, w := range want {
@@ -52,7 +52,7 @@ func TestSlowUpdatesAreToldWithQAndU(t *testing.T) {
 	profiled := n.first("d", `{"find": "system.profile", "filter": {"op": {"$in": ["update", "remove"]}}, "projection": {"_id": 0, "op": 1, "ns": 1, "command": 1, "nModified": 1, "ndeleted": 1}}`)
 	if got := fmt.Sprint(profiled); got != `[{ op: "update", ns: "d.c", command: { q: { a: 1 }, u: { $set: { b: 2 } }, multi: true, upsert: false }, nModified: 2 } `+
 		`{ op: "update", ns: "d.c", command: { q: { a: 7 }, u: { $set: { x: 1 } }, hint: "_id_", multi: false, upsert: true }, nModified: 0 } `+
-		`{ op: "remove", ns: "d.c", command: { q: { a: 1 }, limit: 1 }, ndeleted: 1 }]` {
+		`{ op: "remove", ns: "d.c", command: { q: { a: 1 }, limit: 1, comment: [ "why" ] }, ndeleted: 1 }]` {
 		t.Errorf("the profiler has\n%s", got)
 	}
 }

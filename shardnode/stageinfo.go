@@ -79,6 +79,7 @@ func catalogEntry(db string, c *catalog.Collection) []byte {
 	kind := "collection"
 	if namespace.IsBuckets(c.NS) {
 		kind = "timeseries"
+		md = value.WithField(md, namespace.MixedSchema, value.NewBool(namespace.MayHaveMixedSchema(c)))
 	}
 	return value.Doc(value.F("db", value.NewString(db)), value.F("name", value.NewString(c.Name())), value.F("type", value.NewString(kind)),
 		value.F("md", value.NewDocument(md)), value.F("ns", value.NewString(c.NS)))

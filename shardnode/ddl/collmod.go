@@ -24,7 +24,7 @@ func collModSpec(cs *Commands) command.Spec {
 			command.Opt("cappedSize", command.TNumber), command.Opt("cappedMax", command.TNumber), command.Opt("timeseries", command.TObject),
 			command.Opt("expireAfterSeconds", command.TAny), command.Opt("changeStreamPreAndPostImages", command.TObject),
 			command.Opt("dryRun", command.TSafeBool), command.Opt("collectionUUID", command.TAny),
-			command.Opt("isTimeseriesNamespace", command.TSafeBool),
+			command.Opt("isTimeseriesNamespace", command.TSafeBool), command.Opt(namespace.MixedSchema, command.TSafeBool),
 		},
 	}
 }
@@ -282,7 +282,15 @@ func (m *collMod) checkTarget(op *command.Op, c *catalog.Collection, isTS bool) 
 			return command.BadOption("option only supported on a view: %s", name)
 		}
 	}
+	mixed := op.Arg(namespace.MixedSchema)
 	if isTS {
+		switch {
+		case mixed.IsMissing():
+		case !mixed.Truthy():
+			return command.BadOption("%s can only be set to true", namespace.MixedSchema)
+		case m.ts != nil:
+			return command.BadOption("Cannot set timeseries options and %s in the same collMod", namespace.MixedSchema)
+		}
 		for _, name := range []string{"validator", "validationLevel", "validationAction", "changeStreamPreAndPostImages"} {
 			if !op.Arg(name).IsMissing() {
 				return command.BadOption("option not supported on a time-series collection: %s", name)
@@ -293,6 +301,8 @@ func (m *collMod) checkTarget(op *command.Op, c *catalog.Collection, isTS bool) 
 	switch {
 	case m.ts != nil:
 		return command.BadOption("option only supported on a time-series collection: timeseries")
+	case !mixed.IsMissing():
+		return command.BadOption("option only supported on a time-series collection: %s", namespace.MixedSchema)
 	case !m.expire.IsMissing() && !c.Clustered:
 		return command.BadOption("'expireAfterSeconds' option is only supported on collections clustered by _id")
 	case (!m.cappedSize.IsMissing() || !m.cappedMax.IsMissing()) && (!c.Capped || c.Oplog):
@@ -453,6 +463,9 @@ func (m *collMod) modifiedOptions(op *command.Op, c *catalog.Collection) ([]byte
 			return nil, err
 		}
 		o.Set("expireAfterSeconds", m.expire)
+	}
+	if op.Arg(namespace.MixedSchema).Truthy() {
+		o.SetMixedSchema()
 	}
 	if m.ts != nil {
 		t := namespace.SeriesOptionsOf(o["timeseries"].Doc())

@@ -35,7 +35,7 @@ func (w *Command) runNoted(ns string, st *statement, last bool) (result, error) 
 	s.KeysInserted -= before.KeysInserted
 	s.KeysDeleted -= before.KeysDeleted
 	s.NMatched, s.NModified, s.NDeleted = r.matched, r.modified, r.deleted
-	x := &Executed{Name: "update", NS: ns, Stats: &s, Doc: st.doc(), Upserted: !r.upserted.IsMissing(), Err: err, Took: took}
+	x := &Executed{Name: "update", NS: ns, Stats: &s, Doc: value.WithField(st.doc(), "comment", w.Op.Req.Comment), Upserted: !r.upserted.IsMissing(), Err: err, Took: took}
 	if st.u.IsMissing() {
 		x.Name = "delete"
 	}

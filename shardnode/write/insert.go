@@ -4,6 +4,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/shardnode/txn"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -236,12 +237,12 @@ func (w *Command) tryInsert(ns string, raw [][]byte, wc replication.WriteConcern
 
 // validateNew runs the collection's validator on a document to be inserted.
 func (w *Command) validateNew(ns string, doc []byte) error {
-	if w.bypass {
-		return nil
-	}
 	c := w.Catalog().Lookup(ns)
 	if c == nil {
 		return nil
+	}
+	if err := namespace.CheckBucketSchema(c, doc); err != nil {
+		return err
 	}
 	return w.validate(c, doc, nil)
 }

@@ -79,9 +79,17 @@ type filling struct {
 	old  []byte // nil for a new bucket
 	docs [][]byte
 	size int
+
+	schema timeseries.Schema
+	mixed  bool // the bucket has a field of several kinds: a restored one may
 }
 
-func (f *filling) takes(ms, span int64) bool {
+// takes adds a measurement's fields to the bucket's schema if the measurement fits.
+func (f *filling) takes(t *namespace.Series, ms int64, doc []byte) bool {
+	return f.inTime(ms, t.SpanMS) && !f.mixed && f.schema.Takes(t.Fields, doc)
+}
+
+func (f *filling) inTime(ms, span int64) bool {
 	return ms >= f.min && ms < f.min+span && len(f.docs) < bucketMaxCount && (f.size < bucketMaxBytes || len(f.docs) < 10)
 }
 
@@ -196,7 +204,7 @@ func (w *Command) assign(s *storage.Snapshot, t *namespace.Series, raw [][]byte)
 		ms := value.Lookup(doc, t.Fields.Time).DateTime()
 		at := -1
 		for i, f := range list {
-			if f.takes(ms, t.SpanMS) {
+			if f.takes(t, ms, doc) {
 				at = i
 				break
 			}
@@ -206,7 +214,9 @@ func (w *Command) assign(s *storage.Snapshot, t *namespace.Series, raw [][]byte)
 				return nil, w.misplaced(t, err)
 			}
 			at = len(list)
-			list = append(list, &filling{openBucket: openBucket{min: t.Round(ms)}, key: string(key), meta: meta})
+			f := &filling{openBucket: openBucket{min: t.Round(ms)}, key: string(key), meta: meta}
+			f.schema.Takes(t.Fields, doc)
+			list = append(list, f)
 		}
 		list[at].docs = append(list[at].docs, doc)
 		list[at].size += len(doc)
@@ -247,7 +257,10 @@ func (w *Command) reopen(s *storage.Snapshot, t *namespace.Series, key string, m
 			continue
 		}
 		old := append([]byte(nil), doc...)
-		list = append(list, &filling{openBucket: b, key: key, meta: meta, old: old, docs: timeseries.Unpack(t.Fields, old), size: len(old)})
+		f := &filling{openBucket: b, key: key, meta: meta, old: old, docs: timeseries.Unpack(t.Fields, old), size: len(old)}
+		schema, uniform := timeseries.SchemaOf(old)
+		f.schema, f.mixed = schema, !uniform
+		list = append(list, f)
 	}
 	return list, nil
 }
