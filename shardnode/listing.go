@@ -6,6 +6,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/shardnode/namespace"
+	"github.com/shoaldb/shoal/shardnode/txn"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/indexkey"
@@ -116,7 +117,9 @@ func (n *Node) runListCollections(op *command.Op, dst []byte) ([]byte, error) {
 // collectionInfos returns the documents of listCollections: collections first, then views.
 func collectionInfos(s *storage.Snapshot, db string, nameOnly bool) (docs [][]byte, err error) {
 	for _, c := range s.Catalog().Collections(db) {
-		docs = append(docs, collectionInfo(c, nameOnly))
+		if !txn.Own(c.NS) {
+			docs = append(docs, collectionInfo(c, nameOnly))
+		}
 	}
 	views, err := namespace.ViewsOf(s, db)
 	if err != nil {

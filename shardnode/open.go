@@ -116,7 +116,8 @@ type Server struct {
 // Open opens the store and returns a server on it. It serves no requests yet: a front (command.Front) or a peer
 // does.
 func Open(c Config) (*Server, error) {
-	eng, err := storage.Open(storage.Options{Dir: c.Dir, Memory: c.Memory, Logger: c.StoreLogger, OnFailure: c.Fatal, Stores: c.Stores})
+	eng, err := storage.Open(storage.Options{Dir: c.Dir, Memory: c.Memory, Logger: c.StoreLogger, OnFailure: c.Fatal, Stores: c.Stores,
+		Standalone: c.SetName == ""})
 	if err != nil {
 		return nil, err
 	}

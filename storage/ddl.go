@@ -240,7 +240,7 @@ func (u *UnitOfWork) CreateCollection(spec CollectionSpec) (*catalog.Collection,
 		ch.put(nil, c)
 		return nil
 	})
-	if c.Replicated {
+	if u.logs(c) {
 		u.logCreate(c)
 	}
 	return c, nil
@@ -268,7 +268,7 @@ func (ch *catalogChange) sameCase(db string) error {
 func (e *Engine) newCollection(spec CollectionSpec) (*catalog.Collection, error) {
 	c := &catalog.Collection{
 		NS: spec.NS, UUID: spec.UUID, CatalogID: e.nextEntry.Add(1), Counters: &catalog.Counters{},
-		Replicated: !spec.Unreplicated && catalog.DBOf(spec.NS) != "local", Oplog: spec.NS == OplogNS,
+		Replicated: !spec.Unreplicated && catalog.DBOf(spec.NS) != "local", Oplog: spec.NS == OplogNS && !e.opts.Standalone,
 	}
 	if c.UUID.IsZero() {
 		c.UUID = NewUUID()
@@ -324,7 +324,7 @@ func (e *Engine) newIndex(c *catalog.Collection, raw []byte) (*catalog.Index, er
 
 // command logs a command entry in c's database.
 func (u *UnitOfWork) command(c *catalog.Collection, o, o2 []byte) {
-	if c.Replicated {
+	if u.logs(c) {
 		u.logEntry(&OplogEntry{Op: 'c', NS: c.DB() + ".$cmd", UUID: c.UUID, O: o, O2: o2, StmtID: -1})
 	}
 }

@@ -223,7 +223,7 @@ func (e *Engine) readCatalogChange(f *follower, fx *effects, made map[catalog.Id
 	if err != nil {
 		return corrupt("catalog entry %d: %v", id, err)
 	}
-	c.Oplog = c.NS == OplogNS
+	c.Oplog = c.Ident == identOplog
 	old := made[c.Ident]
 	if old == nil {
 		old = f.byTable[c.Ident]

@@ -64,7 +64,7 @@ func (s *Snapshot) PreImage(uuid catalog.UUID, ts Timestamp, index int64) ([]byt
 // keepImage stores the state of a document before the change that the unit logs next. A document that moves to
 // another shard does not change.
 func (u *UnitOfWork) keepImage(c *catalog.Collection, doc []byte) error {
-	if !c.Images || !c.Replicated || u.log.migrate {
+	if !c.Images || !u.logs(c) || u.log.migrate {
 		return nil
 	}
 	t, err := u.e.imagesCollection()

@@ -43,7 +43,7 @@ func (u *UnitOfWork) RecordIn(c *catalog.Collection) { u.log.prepared.record = c
 
 // logs reports whether the unit's writes to a collection are in the oplog.
 func (u *UnitOfWork) logs(c *catalog.Collection) bool {
-	return c.Replicated && u.log.prepared.record != c.Ident
+	return c.Replicated && !u.e.opts.Standalone && u.log.prepared.record != c.Ident
 }
 
 // holds reports whether a staged key is that of the record.

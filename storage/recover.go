@@ -101,7 +101,7 @@ func (e *Engine) loadCatalog(table catalog.Ident, ts Timestamp, counters bool) (
 		if err != nil {
 			return nil, corrupt("catalog entry %d: %v", id, err)
 		}
-		c.Oplog = c.NS == OplogNS
+		c.Oplog = c.Ident == identOplog
 		c.Epoch = e.nextEpoch.Add(1)
 		if counters {
 			if err := e.readCounters(c); err != nil {
@@ -279,10 +279,23 @@ func deleteTable(b *pebble.Batch, id catalog.Ident) {
 	_ = b.Delete(countersKey(nil, id), nil)
 }
 
-// ensureOplog creates the oplog's catalog entry in a new store.
+// ensureOplog creates the oplog's catalog entry in a store that has none. A standalone server has only what it found.
 func (e *Engine) ensureOplog() error {
 	c := e.Catalog().Lookup(OplogNS)
-	if c == nil {
+	switch {
+	case e.opts.Standalone && (c == nil || !c.Oplog):
+		e.oplog.counters.Store(&catalog.Counters{})
+		if e.Visible() > 0 {
+			return nil
+		}
+		u := e.NewUnitOfWork(nil) // there is nothing to read before the first commit
+		defer u.Rollback()
+		u.stageRaw(func(b *pebble.Batch) error { return b.Set(metaKey(metaNext), e.nextNumbers(), nil) })
+		_, err := e.commitUnit(context.Background(), u, true)
+		return err
+	case c != nil && !c.Oplog:
+		return fmt.Errorf("%s is a collection that was made while this server was no member of a set; start it without --replSet and rename or drop it", OplogNS)
+	case c == nil:
 		u := e.NewUnitOfWork(nil)
 		defer u.Rollback()
 		_, err := u.CreateCollection(CollectionSpec{NS: OplogNS, NoIDIndex: true, Options: value.Doc(

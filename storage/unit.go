@@ -568,6 +568,9 @@ func (u *UnitOfWork) KeepCapped() { u.keeps = true }
 func (u *UnitOfWork) Oplog(entry OplogEntry) { u.logEntry(&entry) }
 
 func (u *UnitOfWork) logEntry(e *OplogEntry) {
+	if u.e.opts.Standalone {
+		return
+	}
 	if e.O == nil {
 		e.O = value.Doc()
 	}

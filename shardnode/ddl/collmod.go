@@ -48,6 +48,7 @@ type collMod struct {
 type indexMod struct {
 	name, key                     value.Value
 	expire, hidden, prepare, uniq value.Value
+	force                         value.Value // forceNonUnique: the index is to be no longer unique
 }
 
 func (cs *Commands) runCollMod(op *command.Op, dst []byte) ([]byte, error) {
@@ -109,16 +110,18 @@ func (m *collMod) parseIndex(op *command.Op) error {
 	if err != nil {
 		return err
 	}
-	i := &indexMod{name: f[0], key: f[1], expire: f[2], hidden: f[3], prepare: f[4], uniq: f[5]}
+	i := &indexMod{name: f[0], key: f[1], expire: f[2], hidden: f[3], prepare: f[4], uniq: f[5], force: f[6]}
 	switch {
 	case i.name.IsMissing() && i.key.IsMissing():
 		return command.BadOption("Must specify either index name or key pattern.")
 	case !i.name.IsMissing() && !i.key.IsMissing():
 		return command.BadOption("Cannot specify both key pattern and name.")
-	case i.expire.IsMissing() && i.hidden.IsMissing() && i.prepare.IsMissing() && i.uniq.IsMissing():
+	case i.expire.IsMissing() && i.hidden.IsMissing() && i.prepare.IsMissing() && i.uniq.IsMissing() && i.force.IsMissing():
 		return command.BadOption("no expireAfterSeconds, hidden, unique, or prepareUnique field")
 	case !i.uniq.IsMissing() && !i.uniq.Truthy():
 		return mongoerr.New(mongoerr.BadValue, "'unique: false' is not supported")
+	case !i.force.IsMissing() && !i.force.Truthy():
+		return mongoerr.New(mongoerr.BadValue, "'forceNonUnique: false' is not supported")
 	case m.dryRun && i.uniq.IsMissing():
 		return command.BadOption("dryRun mode is only allowed to use with index unique conversion")
 	}
@@ -387,7 +390,11 @@ func (w *operation) retuneView(u *storage.UnitOfWork, s *storage.Snapshot, m *co
 func (m *collMod) oplogEntry(op *command.Op, c *catalog.Collection) (o, o2 []byte) {
 	f := []value.Field{value.F("collMod", value.NewString(c.Name()))}
 	for _, field := range op.Req.Spec.Fields {
-		if field.Name != "dryRun" && field.Name != "collectionUUID" {
+		switch field.Name {
+		case "dryRun", "collectionUUID":
+		case "index":
+			f = append(f, value.F("index", m.loggedIndex(c)))
+		default:
 			f = append(f, value.F(field.Name, op.Arg(field.Name)))
 		}
 	}
@@ -408,6 +415,28 @@ func (m *collMod) oplogEntry(op *command.Op, c *catalog.Collection) (o, o2 []byt
 		before = append(before, value.F("indexOptions_old", value.NewDocument(value.Doc(index...))))
 	}
 	return value.Doc(f...), value.Doc(before...)
+}
+
+// loggedIndex returns the command's index argument for the oplog: with the name of the index, whichever way the client named it, and
+// with values of the types that readers of oplogs expect.
+func (m *collMod) loggedIndex(c *catalog.Collection) value.Value {
+	i := m.index
+	if i == nil {
+		return value.Value{}
+	}
+	name := i.name
+	if name.IsMissing() {
+		if idx, err := i.find(c); err == nil {
+			name = value.NewString(idx.Name)
+		}
+	}
+	f := []value.Field{value.F("name", name), value.F("expireAfterSeconds", i.expire)}
+	for _, flag := range []value.Field{value.F("hidden", i.hidden), value.F("unique", i.uniq), value.F("prepareUnique", i.prepare), value.F("forceNonUnique", i.force)} {
+		if !flag.Val.IsMissing() {
+			f = append(f, value.F(flag.Key, value.NewBool(flag.Val.Truthy())))
+		}
+	}
+	return value.NewDocument(value.Doc(f...))
 }
 
 // modifiedOptions returns the collection's options after the command.
@@ -546,6 +575,10 @@ func (w *operation) modifiedIndex(s *storage.Snapshot, c *catalog.Collection, m 
 		m.note("unique", value.Value{}, value.NewBool(true))
 		o.Flag("prepareUnique", false)
 		o.Flag("unique", true)
+	}
+	if i.force.Truthy() && idx.Unique {
+		m.note("forceNonUnique", value.Value{}, value.NewBool(true))
+		o.Flag("unique", false)
 	}
 	if after := o.Doc(); !bytes.Equal(before, after) {
 		return after, idx.Name, nil

@@ -137,6 +137,10 @@ type Run struct {
 	ID       value.Value
 }
 
+// Own reports whether a collection is one that the real server does not have: it is not listed, so that a dump of the database
+// config can be restored.
+func Own(ns string) bool { return ns == StatementsNS || ns == RetryProgressNS || ns == oldPreparedNS }
+
 // NoRun is the Run of a unit without recorded statements.
 var NoRun = Run{From: 0, To: -1}
 

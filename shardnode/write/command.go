@@ -411,7 +411,7 @@ func MayCreate(op *command.Op, ns string) error {
 
 // CheckWritable returns an error for namespaces that clients may not write.
 func CheckWritable(op *command.Op, ns string) error {
-	if ns == "local.oplog.rs" {
+	if ns == storage.OplogNS && op.Service.Clock != nil { // the members of sets have one
 		return mongoerr.Newf(mongoerr.InvalidNamespace, "cannot write to %s", ns)
 	}
 	return command.CheckClientWrite(op, ns)

@@ -552,7 +552,8 @@ func (w *Command) upsert(ns string, st *statement, q *exec.Query, u *storage.Uni
 	if err != nil {
 		return r, err
 	}
-	doc, err = prepareInsert(doc, w.keepTS, w.now)
+	// Only insertions and replacements have the time put in for empty timestamps.
+	doc, err = prepareInsert(doc, w.keepTS || st.supplied.Doc() == nil && !st.upd.IsReplacement(), w.now)
 	if err != nil {
 		return r, err
 	}
