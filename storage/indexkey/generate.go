@@ -117,7 +117,7 @@ func (g *Generator) scalars(doc []byte, dst *KeySet) bool {
 	return true
 }
 
-// cursor is how far one field's path has been followed in the document.
+// cursor is the position that one field's path has reached in the document.
 type cursor struct {
 	v       value.Value // the value that the components before rest led to
 	rest    []string
