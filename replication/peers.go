@@ -353,7 +353,7 @@ func (r *Raft) sendOnce(ctx context.Context, host string, payload []byte, limit 
 	return r.opts.Transport.Send(ctx, host, payload)
 }
 
-// pieceTries is how often a piece is sent before the whole call fails.
+// pieceTries is the number of times that a piece is sent before the whole call fails.
 const pieceTries = 3
 
 // sendPieces sends all pieces of a payload but the last, which it returns. Only a piece that does not arrive is
