@@ -55,7 +55,7 @@ type cursor struct {
 	killed bool
 }
 
-// cursorUse is how long and how much a cursor has been used. currentOp reads the atomic figures.
+// cursorUse has the statistics of a cursor's use. currentOp reads the atomic ones.
 type cursorUse struct {
 	created  time.Time
 	lastUse  atomic.Int64

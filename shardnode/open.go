@@ -220,7 +220,7 @@ func (s *Server) Initiate(ctx context.Context) error {
 	return s.Repl.Initiate(ctx, c)
 }
 
-// keysWait is how long a node that joins a cluster waits for the signing keys.
+// keysWait is the time that a node that joins a cluster waits for the signing keys.
 const keysWait = 5 * time.Second
 
 // FollowKeys makes the server sign cluster times with keys that others keep. If they cannot be read soon, the server
