@@ -108,7 +108,7 @@ func (r *Router) killOnShards(op *command.Op) error {
 	return err
 }
 
-// memberPatience is how long a router waits for the reply of a member that is not essential.
+// memberPatience is the time that a router waits for the reply of a member that is not essential.
 const memberPatience = 2 * time.Second
 
 // runOnMember runs a command on one member of a set, whatever its role.

@@ -344,7 +344,7 @@ func (w *shardMerge) takeArrival(a arrival) error {
 	return nil
 }
 
-// shardPatience is how long a shard's stream may be lost before the clients get an error.
+// shardPatience is the time for which a shard's stream may be lost before the clients get an error.
 const shardPatience = time.Minute
 
 // lostStream reports whether a stream has to be opened again after an error: its member has failed, or has changed its state.

@@ -32,7 +32,7 @@ const (
 	maxNarrowHubs = 8
 	// hubLag is the number of seconds by which a stream may lag when it joins a hub.
 	hubLag = 10
-	// hubPause is how long a hub pauses before its next round if events arrive continuously, hubLongPause if processors are scarce: a
+	// hubPause is the pause of a hub before its next round if events arrive continuously, hubLongPause that if processors are scarce: a
 	// round then reads more events.
 	hubPause     = 2 * time.Millisecond
 	hubLongPause = 10 * time.Millisecond
