@@ -30,7 +30,7 @@ const (
 	listLength = 40      // appends begun
 	listSlot   = 1 << 20 // a list's _id is slot*listSlot + generation
 
-	// epochLength is how many transactions share lists: the history of an epoch is checked, and forgotten, while later ones run, so that
+	// epochLength is the number of transactions that share lists: the history of an epoch is checked, and forgotten, while later ones run, so that
 	// a run needs no more memory for being long. No dependency leads from one epoch to another, for no list does.
 	epochLength = 50000
 )

@@ -16,7 +16,7 @@ import (
 // listChunks is the number of chunks that the lists of TestListNemesis are in at first, as many slots in each.
 const listChunks = 3
 
-// listWriters is how many clients append to lists: half of them to lists of all chunks, half to those of one. The latter go on while
+// listWriters is the number of clients that append to lists: half of them to lists of all chunks, half to those of one. The latter go on while
 // another shard has no primary.
 const listWriters = 32
 

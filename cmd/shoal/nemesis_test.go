@@ -23,7 +23,7 @@ import (
 	"github.com/shoaldb/shoal/internal/await"
 )
 
-// nemesisTime is how long faults are inflicted; `make nemesis` asks for minutes.
+// nemesisTime is the duration for which faults are injected; `make nemesis` asks for minutes.
 func nemesisTime(otherwise time.Duration) time.Duration {
 	if d, err := time.ParseDuration(os.Getenv("SHOAL_NEMESIS")); err == nil {
 		return d
@@ -256,7 +256,7 @@ func torment(t *testing.T, rs *replicaSet, rnd *rand.Rand, limit time.Duration, 
 	}
 }
 
-// lasts is how long a fault lasts.
+// lasts returns the duration of a fault.
 func lasts(rnd *rand.Rand) { pause(electionTimeout + time.Duration(rnd.Intn(1500))*time.Millisecond) }
 
 // quiet is the time before the next one.

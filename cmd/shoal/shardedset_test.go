@@ -208,7 +208,7 @@ func (c *shardedCluster) otherShard(from string, rnd *rand.Rand) string {
 	return shardName((at + 1 + rnd.Intn(len(c.shards)-1)) % len(c.shards))
 }
 
-// maxNemesisChunks is how many chunks of a collection are split no further.
+// maxNemesisChunks is the number of chunks from which a collection is split no further.
 const maxNemesisChunks = 20
 
 // anyChunks returns one of the sharded collections with its chunks.
