@@ -33,7 +33,7 @@ func (n *Node) joinSet(name string, topo *command.Topology, member *replication.
 	return n.Repl
 }
 
-// memberNode is the node as its membership sees it.
+// memberNode implements what the membership of a set needs from the node.
 type memberNode struct{ n *Node }
 
 func (m memberNode) EnsureSystem(ctx context.Context) error { return m.n.ensureSystem(ctx) }
