@@ -300,7 +300,7 @@ func (r *Router) absorbStale(op *command.Op, err error, try int) error {
 		return r.refreshPart(op, err) // nothing was sent
 	}
 	if t := transactionOf(op); t != nil && !t.mayRetry(op, r) {
-		op.AddLabel(mongoerr.LabelTransientTransaction) // a retry uses the placement that the router knows now
+		op.AddLabel(mongoerr.LabelTransientTransaction) // a retry uses the placement that the router has now
 		return err
 	}
 	if try >= 2 && cluster.Backoff(op, min(try-1, 7)) != nil {

@@ -97,7 +97,7 @@ func newWatchHubs(r *Router) *watchHubs {
 type watchHub struct {
 	hubs      *watchHubs
 	key, base string // the commands for the shards, and the same without a $match
-	name      string // by which its streams sleep
+	name      string // the key on which its streams wait
 	ready     chan struct{}
 	failed    error // the reason why it was not opened, once ready is closed
 	done      chan struct{}
