@@ -386,7 +386,7 @@ func (w *listWatcher) apply(raw bson.Raw) error {
 }
 
 // Transactions on lists over several shards, through two routers, while their ranges move: what they saw can have happened under
-// snapshot isolation, and a change stream that is closed and resumed reproduces the lists. SHOAL_APPENDS says how many
+// snapshot isolation, and a change stream that is closed and resumed reproduces the lists. SHOAL_APPENDS sets the number of
 // transactions.
 func TestListAppend(t *testing.T) {
 	t.Parallel()

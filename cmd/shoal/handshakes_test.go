@@ -218,7 +218,7 @@ func TestMoreConnectionsThanDescriptors(t *testing.T) {
 	await.True(t, "a client that comes is served", func() bool { return late.Ping(t.Context(), nil) == nil })
 }
 
-// clientHello is how a TLS client begins.
+// clientHello is the beginning of a TLS client's first message.
 func clientHello(t *testing.T) []byte {
 	t.Helper()
 	near, far := net.Pipe()

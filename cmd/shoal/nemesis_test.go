@@ -31,7 +31,7 @@ func nemesisTime(otherwise time.Duration) time.Duration {
 	return otherwise
 }
 
-// keepDir is where failed tests keep logs and histories, "" for nowhere.
+// keepDir returns the directory in which failed tests keep logs and histories, "" for none.
 func keepDir() string { return os.Getenv("SHOAL_KEEP_LOGS") }
 
 const (
