@@ -32,7 +32,7 @@ type peer struct {
 	dirty bool // a call is wanted although there is no message
 }
 
-// seen is what is known about a member.
+// seen has a member's last report, and the times of contact with it.
 type seen struct {
 	report   report
 	at       time.Time // when it was last heard from

@@ -40,7 +40,7 @@ const (
 	pinAfterwards = 2 * time.Minute // how long the log is kept for a member that received a snapshot
 )
 
-// snapshotState is what is in progress, in both directions.
+// snapshotState has the transfers in progress, in both directions.
 type snapshotState struct {
 	pieces assembly
 	calls  atomic.Uint64

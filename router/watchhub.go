@@ -44,7 +44,7 @@ const (
 // errBehindHub is returned if a reader's next event has left the window.
 var errBehindHub = errors.New("the stream is behind its hub's window")
 
-// streamShape is what the streams of a hub have in common: the commands that open the shards' streams.
+// streamShape has the common properties of the streams of a hub: the commands that open the shards' streams.
 type streamShape struct {
 	of           watched
 	wide, narrow string                    // the commands, without their time: for all events, and for those of the first $match

@@ -15,7 +15,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// ReplOptions are what a member of a set needs from its process.
+// ReplOptions has what the process provides to a member of a set.
 type ReplOptions = replset.Options
 
 // SendRaft sends a payload to another member of a set by ask, and returns the payload of the reply.

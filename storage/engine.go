@@ -77,7 +77,7 @@ type Engine struct {
 	}
 }
 
-// engineFiles is where the store is.
+// engineFiles has the file system of the store, and the state of access to it.
 type engineFiles struct {
 	files   vfs.FS      // the file system that pebble works on
 	witness *witness.FS // watches over the files; nil in memory
@@ -87,7 +87,7 @@ type engineFiles struct {
 	pauses  atomic.Int64 // of writers of tables, for the sake of clients
 }
 
-// commitPath is what a unit passes through until it is durable.
+// commitPath has the stages that a unit passes through until it is durable.
 type commitPath struct {
 	commit   committer
 	lines    [2]line
@@ -97,7 +97,7 @@ type commitPath struct {
 	journal  journalWaits
 }
 
-// readPath is what readers find.
+// readPath has the state that readers use.
 type readPath struct {
 	view      atomic.Pointer[view] // the newest view, which new readers get
 	watch     visibleWatch
@@ -105,7 +105,7 @@ type readPath struct {
 	iters     iterPool
 }
 
-// catalogState is what the engine keeps of the catalog besides the snapshot in its view.
+// catalogState has the engine's state of the catalog besides the snapshot in its view.
 type catalogState struct {
 	nextEntry  atomic.Int64 // next catalog id
 	nextEpoch  atomic.Uint64

@@ -11,7 +11,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Options are what a generator needs beyond the specification, which is pure data.
+// Options has a generator's inputs beyond the specification, which is pure data.
 type Options struct {
 	// Filter is the compiled partialFilterExpression; documents that it rejects have no keys. Nil accepts all.
 	Filter func(doc []byte) (bool, error)
