@@ -182,7 +182,7 @@ type Key struct {
 	err     error
 }
 
-// keyIterations is how often a key is hashed. More is not needed, since a key is random and long.
+// keyIterations is the number of times that a key is hashed. More is not needed, since a key is random and long.
 const keyIterations = 4096
 
 // NewKey returns a Key with the file's keys.

@@ -27,7 +27,7 @@ func CurrentOp(op *Op, dst []byte, docs func(spec []byte) ([][]byte, error)) ([]
 		}
 		first = false
 	}
-	m, err := match.Compile(value.End(filter, fm), &match.Options{})
+	m, err := match.Compile(value.End(filter, fm), &match.Options{Deny: match.DenyWhere | match.DenyText | match.DenyNear})
 	if err != nil {
 		return dst, err
 	}

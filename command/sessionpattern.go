@@ -11,7 +11,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// sessionPattern is what killAllSessionsByPattern selects: sessions by id, or by their owner, who is given by digest, name or role.
+// sessionPattern selects the sessions of killAllSessionsByPattern by their id, or by their owner, who is given by digest, name or role.
 type sessionPattern struct {
 	all    bool // there is no pattern
 	ids    map[[16]byte]bool

@@ -88,7 +88,7 @@ type Spec struct {
 	NoAuth       bool // runs before authentication
 	Fields       []Field
 	Lenient      bool // tolerates unknown fields, as the real command does
-	TimeToWait   bool // its maxTimeMS is how long it may wait for data, and not a deadline
+	TimeToWait   bool // its maxTimeMS limits the wait for data and is not a deadline
 	NotBuilt     bool // replies NotImplemented, by name
 
 	Run Handler

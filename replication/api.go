@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/storage"
 )
 
-// Role is what a member is at the moment, with the numbers of replSetGetStatus.
+// Role is the current role of a member, with the numbers of replSetGetStatus.
 type Role int
 
 // The roles, as documented for member states.
@@ -69,7 +69,7 @@ type Options struct {
 	OnFatal func(error)
 	// Params is called from time to time; nil for the defaults.
 	Params func() Params
-	// LogSize is what the raft log is cut to, in bytes; 0 is 256 MB, 64 MB in memory. While the disk is low it is lowLog at
+	// LogSize is the size to which the raft log is truncated, in bytes; 0 is 256 MB, 64 MB in memory. While the disk is low it is lowLog at
 	// most.
 	LogSize int64
 }
@@ -98,7 +98,7 @@ type OpTime struct {
 	Wall time.Time
 }
 
-// Status is what a member knows of its set; replSetGetStatus, hello and serverStatus are built from it.
+// Status is a member's view of its set; replSetGetStatus, hello and serverStatus are built from it.
 type Status struct {
 	SetName   string
 	Role      Role

@@ -38,7 +38,7 @@ type envelope struct {
 	body     []byte // content of kinds other than callMessages; with those, the log's history, for a superseded member
 }
 
-// report is what a member says about itself in every call and response.
+// report describes a member to its peers in every call and response.
 type report struct {
 	role          Role
 	flags         reportFlags
@@ -62,7 +62,7 @@ const (
 	reportEmpty                              // has no data that counts: needs a snapshot
 	reportEager                              // wants a report as soon as something is applied
 	reportStranger                           // does not know the caller as a member
-	reportSuperseded                         // has heard of a forced configuration that is newer than its own
+	reportSuperseded                         // has received a report of a forced configuration that is newer than its own
 )
 
 var errEnvelope = mongoerr.New(mongoerr.FailedToParse, "the call between members of the set cannot be read")

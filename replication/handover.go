@@ -50,7 +50,7 @@ func (r *Raft) followers() (all []follower) {
 	return all
 }
 
-// nearLag is how many entries a member may lack and still be handed the leadership: they are sent while proposals
+// nearLag is the maximum number of entries that a member may lack to be handed the leadership: they are sent while proposals
 // wait.
 const nearLag = 256
 

@@ -144,7 +144,7 @@ func (r *Raft) majorityLag() time.Duration {
 	return time.Duration(mine.Seconds()-storageTS(ts).Seconds()) * time.Second
 }
 
-// lowLog is what the log is cut to while the disk is low. Members that are further behind take a snapshot.
+// lowLog is the size to which the log is truncated while disk space is low. Members that are further behind take a snapshot.
 const lowLog = 16 << 20
 
 // truncate cuts the log to its size. Entries that followers still need are kept for a while longer.

@@ -289,7 +289,7 @@ func (r *Raft) publish() {
 	}
 }
 
-// contradiction is what the raft library panics with.
+// contradiction is the panic value of the raft library's logger.
 type contradiction string
 
 // raftLogger forwards the library's log to the server's.

@@ -32,7 +32,7 @@ type peer struct {
 	dirty bool // a call is wanted although there is no message
 }
 
-// seen is what is known about a member.
+// seen has a member's last report, and the times of contact with it.
 type seen struct {
 	report   report
 	at       time.Time // when it was last heard from
@@ -353,7 +353,7 @@ func (r *Raft) sendOnce(ctx context.Context, host string, payload []byte, limit 
 	return r.opts.Transport.Send(ctx, host, payload)
 }
 
-// pieceTries is how often a piece is sent before the whole call fails.
+// pieceTries is the number of times that a piece is sent before the whole call fails.
 const pieceTries = 3
 
 // sendPieces sends all pieces of a payload but the last, which it returns. Only a piece that does not arrive is

@@ -47,7 +47,7 @@ type queues struct {
 	pending atomic.Int64      // messages the appender has not processed yet
 }
 
-// standing is what any goroutine may read of the member and its set.
+// standing has the state of the member and its set that any goroutine may read.
 type standing struct {
 	id       atomic.Uint64        // raft id; 0 before it is known
 	nodes    atomic.Uint64        // how often raft's node was started

@@ -7,7 +7,7 @@ import (
 	"github.com/shoaldb/shoal/storage"
 )
 
-// WriteConcern is what a write waits for.
+// WriteConcern specifies what a write waits for.
 type WriteConcern struct {
 	W       int    // members; -1 stands for "majority" and is the default
 	Tag     string // a custom write concern's name, empty for none

@@ -40,7 +40,7 @@ const (
 	pinAfterwards = 2 * time.Minute // how long the log is kept for a member that received a snapshot
 )
 
-// snapshotState is what is in progress, in both directions.
+// snapshotState has the transfers in progress, in both directions.
 type snapshotState struct {
 	pieces assembly
 	calls  atomic.Uint64
@@ -378,7 +378,7 @@ type sending struct {
 
 var errSnapshotOld = mongoerr.New(mongoerr.SnapshotTooOld, "the member has acknowledged more than the snapshot has")
 
-// maxFails is how many consecutive calls may fail before a transfer is abandoned. It can be resumed.
+// maxFails is the number of consecutive calls that may fail before a transfer is abandoned. It can be resumed.
 const maxFails = 20
 
 func (s *sending) run(ctx context.Context) error {

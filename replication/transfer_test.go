@@ -32,7 +32,7 @@ func (s *simulation) receiving(p *simNode, host string, id int) {
 	}
 }
 
-// received is how many files of snapshots a member has.
+// received returns the number of files of snapshots that a member has.
 func (s *simulation) received(host string) (n int) {
 	d := s.nodes[host].d
 	d.mu.Lock()

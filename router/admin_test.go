@@ -66,7 +66,7 @@ func TestShardIsDrainedAndRemoved(t *testing.T) {
 	before := c.clock.Now().Topology
 	c.expect(c.run("admin", `{"removeShard": "shard2"}`)["state"], `"completed"`)
 	c.expect(len(c.run("admin", `{"listShards": 1}`)["shards"].(bson.A)), `2`)
-	// The time of the removal is in the catalog: a restarted config server, and a router that it notifies, know of it.
+	// The time of the removal is in the catalog: a restarted config server, and a router that it notifies, have it.
 	clock := cluster.NewVectorClock(nil)
 	again := configsvr.New(c.confP, cluster.NewRegistry(c.confP, clock, c.dial), clock, func() string { return "config:27019" })
 	if err := again.Init(t.Context()); err != nil {

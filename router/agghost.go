@@ -13,7 +13,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// aggHost is what the merge part of a pipeline needs from the router. It holds no operation: a cursor outlives the
+// aggHost implements agg.Host for the merge part of a pipeline. It holds no operation: a cursor outlives the
 // one that opened it, and each call passes the current one as its context.
 type aggHost struct{ r *Router }
 

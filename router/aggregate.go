@@ -23,7 +23,7 @@ type aggCommand struct {
 	foreign  []string
 	writes   []string
 	as       string // the view that the client named, "" for none
-	stages   int    // how many leading stages are that view's
+	stages   int    // the number of leading stages that are that view's
 	here     bool   // a stage must run on the router although the placement does not show it
 }
 
@@ -351,7 +351,7 @@ func (r *Router) mayUseDisk(op *command.Op) bool {
 // newScope returns the variables for the router's part of a pipeline. Those received from an upstream router, or
 // the time at which the command arrived, are the same for all shards.
 func (r *Router) newScope(op *command.Op, spec *collation.Spec) (*expr.Scope, error) {
-	env := &expr.Env{NowMS: time.Now().UnixMilli(), ClusterTime: r.Clock.ClusterTime(), Collator: spec.Collator(), Work: op.Work(), UserRoles: op.UserRoles()}
+	env := &expr.Env{NowMS: time.Now().UnixMilli(), ClusterTime: r.Clock.ClusterTime(), Collator: spec.Collator(), Work: op.Work(), UserRoles: op.UserRoles(), NoScripts: !r.Params.Bool("javascriptEnabled")}
 	env.MaxPushBytes, env.MaxAddToSetBytes = r.Params.ListMemory()
 	env.SetConstants(op.Req.Shared("runtimeConstants").Doc())
 	scope := expr.NewScope(env)

@@ -34,7 +34,7 @@ func TestBalancerGoesByItsSettings(t *testing.T) {
 	}
 }
 
-// removeShard tells how many chunks of a shard are too large to be moved: they keep it from being drained.
+// removeShard reports the number of chunks that are too large to be moved: they keep the shard from being drained.
 func TestRemoveShardCountsJumboChunks(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.sharded("c", 40)

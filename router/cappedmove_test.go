@@ -49,7 +49,7 @@ func TestCappedCollectionIsMoved(t *testing.T) {
 }
 
 // Documents are inserted, updated and deleted, and inserted again under the same _id, while the clone is on its way: the copy has what the original
-// has, in its order, although the oplog does not tell what a capped collection has removed.
+// has, in its order, although the oplog has no entries for what a capped collection has removed.
 func TestCappedCollectionIsMovedUnderWrites(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.config.Points = c.points["config"]

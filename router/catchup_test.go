@@ -78,7 +78,7 @@ func TestMovePrimaryComparesIdentitiesAsTheCollectionDoes(t *testing.T) {
 
 func TestMoveCollectionComparesIdentitiesAsTheCollectionDoes(t *testing.T) {
 	var c *testCluster
-	var once sync.Once // shards that are told at the same time wait
+	var once sync.Once // shards that receive it at the same time wait
 	c = newWatchedCluster(t, 2, func(_ string, m *wire.Message) error {
 		if string(m.CommandName()) == "_shardsvrParticipantBlock" && value.Lookup(m.Body, "blockType").Str() == msg.BlockWrites {
 			once.Do(func() {

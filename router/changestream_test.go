@@ -83,7 +83,7 @@ func field(d any, name string) any {
 }
 
 // TestReplayedStreamGivesTheCollection writes at random to a sharded collection whose chunks move, while a stream is resumed
-// at random: replaying its events must give the documents that are there, and its tokens must ascend.
+// at random: replaying its events must result in the documents of the collection, and its tokens must ascend.
 func TestReplayedStreamGivesTheCollection(t *testing.T) {
 	c := newTestCluster(t, 3)
 	c.cmd("admin", bson.D{{Key: "shardCollection", Value: "db.s"}, {Key: "key", Value: bson.D{{Key: "k", Value: 1}}}})

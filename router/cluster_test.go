@@ -165,7 +165,7 @@ func (c *testCluster) reshardings() {
 	})
 }
 
-// through is the same cluster through another router, which knows nothing of it yet.
+// through returns the same cluster through another router, whose cache is empty.
 func (c *testCluster) through() *testCluster {
 	other := *c
 	other.router, other.r = c.mongos(c.clock)

@@ -27,7 +27,7 @@ func (c *testCluster) heldOnConfig(id any) bool {
 }
 
 // A config shard owns critical sections as a shard that coordinates DDL, and as the config server, which coordinates reshardings: asked about one
-// it answers for both, and a shard whose section nobody holds ends it.
+// it answers for both, and a shard ends a section that has no holder.
 func TestConfigShardHoldsSections(t *testing.T) {
 	c := newTestCluster(t, 1)
 	withConfigShard(c)

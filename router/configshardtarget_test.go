@@ -50,7 +50,7 @@ func TestDedicatedConfigServerTakesNoData(t *testing.T) {
 		return c.run("admin", `{"transitionToDedicatedConfigServer": 1}`)["state"] == "completed"
 	})
 	refused("no shard any more", mongoerr.ShardNotFound)
-	for _, cmd := range notPlaced { // a router that has not heard of it
+	for _, cmd := range notPlaced { // a router whose placement is older
 		if m := other.raw("admin", cmd); m["code"] != int32(mongoerr.ShardNotFound) {
 			t.Errorf("through a stale router: %s: %v", cmd, m)
 		}

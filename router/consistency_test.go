@@ -12,7 +12,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// inconsistent are the types that a check finds, with the shards that they tell of.
+// inconsistent returns the types of inconsistency that a check finds, with the shards that they name.
 func (c *testCluster) inconsistent(db, cmd string) string {
 	c.t.Helper()
 	var out []string

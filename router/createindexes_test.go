@@ -184,7 +184,7 @@ func TestCreateIndexesIsAborted(t *testing.T) {
 			return call()
 		}
 		began <- struct{}{}
-		<-ctx.Done() // a build that takes for ever
+		<-ctx.Done() // a build that never ends
 		return nil, ctx.Err()
 	})
 	const create = `{"createIndexes": "c", "indexes": [{"key": {"x": 1}, "name": "x"}]}`

@@ -44,7 +44,7 @@ func (c *routerCursor) described() []value.Field {
 		Tailable: value.Lookup(c.origin, "tailable").Truthy(), AwaitData: value.Lookup(c.origin, "awaitData").Truthy(), Origin: c.origin}.Fields()
 }
 
-// describeIdle describes the cursors that no request works on.
+// describeIdle describes the cursors that no request is using.
 func (t *cursorTable) describeIdle(host string) (out [][]byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -58,7 +58,7 @@ func (t *cursorTable) describeIdle(host string) (out [][]byte) {
 	return out
 }
 
-// appendBusyCursor appends the cursor that a getMore works on.
+// appendBusyCursor appends the cursor that a getMore is using.
 func (r *Router) appendBusyCursor(dst []byte, op *command.Op, id int64) []byte {
 	t := &r.cursors
 	t.mu.Lock()
@@ -73,7 +73,7 @@ func (r *Router) appendBusyCursor(dst []byte, op *command.Op, id int64) []byte {
 	return value.Append(dst, "cursor", value.NewDocument(value.Doc(f...)))
 }
 
-// describeIdle describes the transactions that no command is working in, including their state on all shards.
+// describeIdle describes the transactions in which no command is running, including their state on all shards.
 func (t *txnTable) describeIdle(host string, now time.Time) (out [][]byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

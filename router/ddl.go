@@ -291,7 +291,7 @@ func (r *Router) coordinatedWith(op *command.Op, generic []byte, info *cluster.C
 	}
 }
 
-// coordinatedAgain is how often a DDL is sent again.
+// coordinatedAgain is the number of times that a DDL operation is sent again.
 const coordinatedAgain = 3
 
 // refuseUnknown refuses arguments that a command does not have: the message to its coordinator has only known ones.
@@ -395,7 +395,7 @@ func (r *Router) askConfig(ctx context.Context, body []byte) ([]byte, error) {
 	}
 }
 
-// configGrace is how long a command that is ending waits for the config server's reply.
+// configGrace is the time that a command that is ending waits for the config server's reply.
 const configGrace = 200 * time.Millisecond
 
 // dropDatabase removes a database everywhere; for one that does not exist there is nothing to do.

@@ -35,7 +35,7 @@ func fragmented(t *testing.T) *testCluster {
 
 func (c *testCluster) chunks() int { return len(strings.Fields(c.chunkList("c"))) }
 
-// defragmentation returns the fields of the collection's entry that say how far it is.
+// defragmentation returns the fields of the collection's entry that describe its progress.
 func (c *testCluster) defragmentation() (on, phase any) {
 	c.t.Helper()
 	e := c.all("config", `{"find": "collections", "filter": {"_id": "db.c"}}`)[0]
@@ -79,7 +79,7 @@ func TestDefragmentCollection(t *testing.T) {
 	}
 }
 
-// Defragmentation heeds the balancer's settings, stops where it is told to, and goes on in the phase that it was in.
+// Defragmentation heeds the balancer's settings, stops when it is switched off, and continues in the phase that it was in.
 func TestDefragmentationStopsAndGoesOn(t *testing.T) {
 	c := fragmented(t)
 	ctx := context.Background()

@@ -10,7 +10,7 @@ import (
 	"github.com/shoaldb/shoal/wire"
 )
 
-// dataDistribution is $shardedDataDistribution: for each sharded collection, what its shards hold of it.
+// dataDistribution is $shardedDataDistribution: for each sharded collection, the amount of data on its shards.
 func (r *Router) dataDistribution(op *command.Op) (docs [][]byte, err error) {
 	sharded := value.Doc(value.F("unsplittable", value.NewDocument(value.Doc(value.F("$ne", value.NewBool(true))))))
 	colls, err := cluster.FindConfig(op, r.config, cluster.Find{NS: "config.collections", Filter: sharded, Sort: cluster.ByID()}.Doc())

@@ -25,7 +25,7 @@ type movedDoc struct {
 	shard     string
 	pre, post []byte      // pre is nil for an upsert
 	shown     value.Value // the reply of findAndModify
-	searched  bool        // the statement did not name the shard
+	searched  bool        // the filter did not determine the shard
 }
 
 // movedDocOf reads a shard's report from its error; nil for other errors.

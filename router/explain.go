@@ -159,7 +159,7 @@ func (r *Router) splitForExplain(info *cluster.CollectionInfo, inner []byte, pip
 	if err != nil {
 		return nil, err
 	}
-	scope := expr.NewScope(&expr.Env{NowMS: time.Now().UnixMilli(), ClusterTime: r.Clock.ClusterTime(), Collator: spec.Collator()})
+	scope := expr.NewScope(&expr.Env{NowMS: time.Now().UnixMilli(), ClusterTime: r.Clock.ClusterTime(), Collator: spec.Collator(), NoScripts: !r.Params.Bool("javascriptEnabled")})
 	if err := scope.DefineLet(value.Lookup(inner, "let").Doc()); err != nil {
 		return nil, err
 	}

@@ -10,7 +10,7 @@ import (
 // DropTemps is dropTemps for tests.
 func (r *Router) DropTemps(ctx context.Context) { r.dropTemps(ctx) }
 
-// LoadQuerySettings is what Run does first.
+// LoadQuerySettings reads the query settings, as Run does first.
 func (r *Router) LoadQuerySettings(ctx context.Context) error {
 	_, err := r.loadClusterParams(ctx)
 	return err

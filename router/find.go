@@ -54,7 +54,7 @@ func (r *Router) findMerged(op *command.Op, info *cluster.CollectionInfo, shards
 	if err != nil {
 		return dst, err
 	}
-	body, err := shardFind(op, c, size)
+	body, err := r.shardFind(op, info, c, size)
 	if err != nil {
 		return dst, err
 	}
@@ -129,14 +129,14 @@ func collationFor(given []byte, info *cluster.CollectionInfo) (*collation.Spec, 
 
 // shardFind rewrites a find for the shards. The projection is left to the router if it might drop a field that the
 // merge sorts by.
-func shardFind(op *command.Op, c *mergeCursor, size int64) ([]byte, error) {
+func (r *Router) shardFind(op *command.Op, info *cluster.CollectionInfo, c *mergeCursor, size int64) (_ []byte, err error) {
 	drop := map[string]bool{"skip": true, "limit": true, "batchSize": true, "singleBatch": true, "$clusterTime": true}
 	var extra []byte
 	if _, ok := c.sort.(shardKeys); ok {
 		extra = value.Append(extra, mergeKeyOption, value.NewBool(true))
 	} else if p := op.Req.Doc("projection"); p != nil && c.sort != nil && dropsFields(p, op.Req.Doc("sort")) {
 		drop["projection"] = true
-		if err := c.projectWith(p, op); err != nil {
+		if c.shape, err = r.projector(op, info, p); err != nil {
 			return nil, err
 		}
 	}
@@ -190,27 +190,32 @@ func related(a, b string) bool {
 	return a == b || strings.HasPrefix(a, b+".") || strings.HasPrefix(b, a+".")
 }
 
-// projectWith applies the client's projection on the router.
-func (c *mergeCursor) projectWith(spec []byte, op *command.Op) error {
-	o := &projection.Options{}
-	filter := op.Req.Doc("filter")
-	if filter != nil {
-		m, err := match.Compile(filter, &match.Options{})
-		if err != nil {
-			return err
+// projector returns the client's projection, for documents that the router merges. It has the command's collation and variables.
+func (r *Router) projector(op *command.Op, info *cluster.CollectionInfo, spec []byte) (func(doc []byte) ([]byte, error), error) {
+	coll, err := collationFor(op.Req.Doc("collation"), info)
+	if err != nil {
+		return nil, err
+	}
+	scope, err := r.newScope(op, coll)
+	if err != nil {
+		return nil, err
+	}
+	scope.Env().Work = nil // later batches belong to other operations
+	o := &projection.Options{Collator: coll.Collator(), Expr: scope}
+	if filter := op.Req.Doc("filter"); filter != nil {
+		if o.Filter, err = match.Compile(filter, &match.Options{Collator: coll.Collator(), Expr: scope}); err != nil {
+			return nil, err
 		}
-		o.Filter = m
 	}
 	p, err := projection.Compile(spec, o)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var buf []byte
-	c.shape = func(doc []byte) ([]byte, error) {
+	return func(doc []byte) (_ []byte, err error) {
 		buf, err = p.Apply(buf[:0], doc, &projection.Meta{})
 		return buf, err
-	}
-	return nil
+	}, nil
 }
 
 // findOnView runs a find on a view as the aggregate that it translates to.

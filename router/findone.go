@@ -11,7 +11,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// findOneArgs identify the document that is meant.
+// findOneArgs select a document.
 type findOneArgs struct {
 	filter                     []byte
 	collation, let, hint, sort value.Value

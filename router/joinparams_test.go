@@ -50,7 +50,7 @@ func TestShardThatJoinsTakesOverClusterParameters(t *testing.T) {
 	}
 }
 
-// A shard that was added, but not told of a parameter that was set meanwhile, is told when it is added again: the second addShard replied
+// A shard that was added, but did not receive a parameter that was set meanwhile, receives it when it is added again: the second addShard replied
 // that the shard was there, and it kept the former value.
 func TestShardAddedAgainIsToldParameters(t *testing.T) {
 	var c *testCluster

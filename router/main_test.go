@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// besides is how many parallel tests run at a time: they wait for timers and for each other's phases most of the time. Those that do as much as they
+// besides is the number of parallel tests that run at a time: they wait for timers and for each other's phases most of the time. Those that do as much as they
 // can in a given time, and those that measure memory, are not parallel, and so run before all of these, alone.
 const besides = 6
 

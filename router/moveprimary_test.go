@@ -64,7 +64,7 @@ func (c *testCluster) databaseIs(primary string) {
 	}
 }
 
-// A database moves to another shard with all unsharded collections, and back; routers that do not know of it find it. Retryable
+// A database moves to another shard with all unsharded collections, and back; routers with an older placement find it. Retryable
 // writes executed before are known there.
 func TestMovePrimary(t *testing.T) {
 	t.Parallel()
@@ -226,7 +226,7 @@ func TestShardIsRemovedAfterResharding(t *testing.T) {
 	c.expect(c.counted("c", 1), `10`)
 }
 
-// Change streams of the database are told of a movePrimary, once, also when the coordinating shard's primary is another one meanwhile.
+// Change streams of the database return the event of a movePrimary once, also if the coordinating shard has another primary meanwhile.
 func TestMovePrimaryEvent(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)

@@ -16,7 +16,7 @@ import (
 	"github.com/shoaldb/shoal/wire"
 )
 
-// hangAt has DDL that a shard coordinates stop before a phase, and returns a function that waits until one has, and one that lets it go on.
+// hangAt has DDL that a shard coordinates stop before a phase, and returns a function that waits until one has stopped, and one that makes it continue.
 func (c *testCluster) hangAt(shard, phase string) (reached, release func()) {
 	c.t.Helper()
 	entered, _ := c.points[shard].Configure(hangBeforePhase, value.NewString("alwaysOn"), value.Doc(value.F("phase", value.NewString(phase))))

@@ -37,7 +37,7 @@ func TestMigrationsPauseDuringMultiWrites(t *testing.T) {
 }
 
 // blockedWrite begins a write of all documents of d.c through another router, and returns, once shard1 has done its part,
-// a function that lets it end and returns its reply: a transaction holds document 0, which is on a shard that nothing
+// a function that makes it end and returns its reply: a transaction holds document 0, which is on a shard that nothing
 // moves from.
 func (c *testCluster) blockedWrite(through *testCluster, db, cmd string) (end func() bson.M) {
 	c.t.Helper()

@@ -162,7 +162,7 @@ func TestConsistentAfterResharding(t *testing.T) {
 }
 
 // The primary shard has a definition of each collection, also of those that were moved to another shard. It loses it with the database, and no shard but
-// the primary has anything under the name of a collection that is not tracked any more: otherwise the check reports it for ever.
+// the primary has anything under the name of a collection that is not tracked any more: otherwise the check would always report it.
 func TestNoCopyIsLeftOfPlacedCollections(t *testing.T) {
 	c := newTestCluster(t, 3)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)

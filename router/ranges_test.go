@@ -24,7 +24,7 @@ func (c *testCluster) rangeTasks(shard string) string {
 	return out
 }
 
-// Orphans that no range deletion knows of get one, and are deleted; a range that has one already gets no other. The command was not there.
+// Orphans without a range deletion get one, and are deleted; a range that has one gets no other. The command was missing.
 func TestRecreateRangeDeletionTasks(t *testing.T) {
 	c := newTestCluster(t, 3)
 	c.sharded("c", 40)
@@ -194,7 +194,7 @@ func TestFlushOfADatabase(t *testing.T) {
 	}
 }
 
-// A chunk whose bounds do not fit in a document together is not made: it could be read by nobody, not even to drop the collection.
+// A chunk whose bounds do not fit in a document together is not created: it could not be read, not even to drop the collection.
 func TestBoundsOfAChunkFitInADocument(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 1)

@@ -39,7 +39,7 @@ func TestReshardTakesSamples(t *testing.T) {
 	if m := c.raw("admin", `{"reshardCollection": "db.c", "key": {"j": 1}, "numSamplesPerChunk": "many"}`); m["code"] != int32(mongoerr.TypeMismatch) {
 		t.Errorf("%v", m)
 	}
-	for _, name := range []string{"shardDistribution", "reshardingUUID"} { // which no manual tells of
+	for _, name := range []string{"shardDistribution", "reshardingUUID"} { // which no manual documents
 		m := c.raw("admin", fmt.Sprintf(`{"reshardCollection": "db.c", "key": {"j": 1}, %q: []}`, name))
 		if m["code"] != int32(mongoerr.IDLUnknownField) || !strings.Contains(m["errmsg"].(string), name) {
 			t.Errorf("%s: %v", name, m)

@@ -13,7 +13,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// A recipient of a resharding that has finished does not look at its donors again. If another one could not be told to finish, and
+// A recipient of a resharding that has finished does not look at its donors again. If another one could not be reached to finish, and
 // writes cannot be blocked at once when that is repeated, no writer is let through meanwhile.
 func TestReshardKeepsWritesBlocked(t *testing.T) {
 	var finished, refused, committing, unblocked atomic.Bool

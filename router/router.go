@@ -108,7 +108,7 @@ func (r *Router) killOnShards(op *command.Op) error {
 	return err
 }
 
-// memberPatience is how long a router waits for the reply of a member that is not essential.
+// memberPatience is the time that a router waits for the reply of a member that is not essential.
 const memberPatience = 2 * time.Second
 
 // runOnMember runs a command on one member of a set, whatever its role.
@@ -300,7 +300,7 @@ func (r *Router) absorbStale(op *command.Op, err error, try int) error {
 		return r.refreshPart(op, err) // nothing was sent
 	}
 	if t := transactionOf(op); t != nil && !t.mayRetry(op, r) {
-		op.AddLabel(mongoerr.LabelTransientTransaction) // a retry uses the placement that the router knows now
+		op.AddLabel(mongoerr.LabelTransientTransaction) // a retry uses the placement that the router has now
 		return err
 	}
 	if try >= 2 && cluster.Backoff(op, min(try-1, 7)) != nil {

@@ -24,7 +24,7 @@ func (r *Router) sampleQueries(s *command.Service) {
 	s.Table.Add(analyzer.New(samplingRouter{r: r}, r.Params).Specs()...)
 }
 
-// samplingRouter is the router as the sampling of queries sees it.
+// samplingRouter implements what the sampling of queries needs from the router.
 type samplingRouter struct {
 	r       *Router
 	queries *analyzer.Queries

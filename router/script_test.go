@@ -31,7 +31,7 @@ import (
 //	left shard0                   how many documents of unfinished work a shard holds
 //	drained shard0                wait until there are none
 //
-// A reply is printed without the fields that say when; an error by its name and labels. -rewrite prints them anew.
+// A reply is printed without its times, an error by its name and labels. -rewrite prints them again.
 func TestProtocols(t *testing.T) {
 	datadriven.Walk(t, "testdata/protocols", func(t *testing.T, path string) {
 		x := &protocolScript{routers: map[string]*testCluster{}, begun: map[string]chan string{}, points: map[string]func(){}}

@@ -7,7 +7,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// A time series collection is a view on its buckets, and what is sharded, or placed on a shard, is the collection of the buckets. Reads are
+// A time series collection is a view on its buckets, and the collection of the buckets is what is sharded, or placed on a shard. Reads are
 // executed as on any other view (aggregateOnView). Commands that write are sent under the name of the buckets, with isTimeseriesNamespace:
 // documents and statements are still those of measurements.
 
@@ -176,8 +176,8 @@ func (r *Router) modifySeries(op *command.Op, buckets *cluster.CollectionInfo, d
 	return dst, nil
 }
 
-// statsOfSeries has an aggregate that begins with $collStats, and names a time series collection, run on the shards that have its buckets: the view
-// that the collection is has nothing to tell. The stage reports buckets under the collection's name.
+// statsOfSeries makes an aggregate that begins with $collStats and names a time series collection run on the shards that have its buckets: the view
+// itself has no statistics. The stage reports buckets under the collection's name.
 func (r *Router) statsOfSeries(op *command.Op, a *aggCommand) error {
 	stages := value.Walk(a.pipeline.Doc())
 	_, first, ok := stages.Next()

@@ -34,8 +34,8 @@ func (c *testCluster) bucketKey() any {
 	return get(found[0], "key")
 }
 
-// A time series collection is resharded by its own name and in terms of measurements: it gets the index of the new key, what routers know of it
-// stays, and those that have not heard of the new key read and write as those that have.
+// A time series collection is resharded by its own name and in terms of measurements: it gets the index of the new key, its entry
+// keeps the time series fields, and routers with the old key read and write as those with the new one.
 func TestTimeSeriesIsResharded(t *testing.T) {
 	c := seriesCluster(t, `{"m.s": 1}`)
 	c.measure(4, 30)

@@ -113,7 +113,7 @@ func TestSessionsCollectionIsSharded(t *testing.T) {
 		t.Errorf("indexes: %v", ttl)
 	}
 
-	// A range moves: a router that does not know of it writes and finds the records at their new place, and no session ends.
+	// A range moves: a router with the old placement writes and finds the records at their new place, and no session ends.
 	other := c.through()
 	other.run("db", `{"find": "c", `+lsid(3)+`}`)
 	refresh(other)

@@ -19,7 +19,7 @@ import (
 type shardMerge struct {
 	r       *Router
 	of      watched
-	command func(start uint64) []byte // what opens a shard's stream
+	command func(start uint64) []byte // makes the command that opens a shard's stream
 	pref    *cluster.ReadPreference
 	life    context.Context
 	cancel  context.CancelFunc
@@ -45,7 +45,7 @@ type watchRemote struct {
 	asked  uint64              // the time up to which the shard was asked to move on
 
 	lost  time.Time // when its cursor was lost; zero while it has one
-	tries int       // how many cursors have been requested since
+	tries int       // the number of cursors requested since
 }
 
 type shardEvent struct {
@@ -344,7 +344,7 @@ func (w *shardMerge) takeArrival(a arrival) error {
 	return nil
 }
 
-// shardPatience is how long a shard's stream may be lost before the clients get an error.
+// shardPatience is the time for which a shard's stream may be lost before the clients get an error.
 const shardPatience = time.Minute
 
 // lostStream reports whether a stream has to be opened again after an error: its member has failed, or has changed its state.

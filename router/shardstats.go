@@ -155,7 +155,7 @@ func (r *Router) shardingStatus() []byte {
 	return value.Doc(value.F("numHostsTargeted", value.NewDocument(r.targets.doc())), value.F("catalogCache", value.NewDocument(r.Catalog.Stats())))
 }
 
-// targetStats is shardingStatistics.numHostsTargeted: it counts commands by how many shards they went to.
+// targetStats is shardingStatistics.numHostsTargeted: it counts commands by the number of shards that they were sent to.
 type targetStats [len(targetedCommands)]struct{ all, many, one, unsharded atomic.Int64 }
 
 var targetedCommands = [...]string{"find", "insert", "update", "delete", "aggregate"}

@@ -11,7 +11,7 @@ import (
 	"github.com/shoaldb/shoal/wire"
 )
 
-// remotePeer is a shard in another process than the router: the router's clock hears of the shard's in its replies only.
+// remotePeer is a shard in another process than the router: the router's clock follows the shard's by its replies only.
 type remotePeer struct {
 	cluster.Peer
 	clock, router *cluster.VectorClock
@@ -23,8 +23,8 @@ func (p remotePeer) Call(ctx context.Context, m *wire.Message, dst []byte) ([]by
 	return out, err
 }
 
-// A read with level snapshot through a router that had not heard of the newest writes did not see them, although they were
-// acknowledged: the router chose the newest time that it knew.
+// A read with level snapshot through a router whose clock was behind the newest writes did not return them, although they were
+// acknowledged: the router chose the newest time that it had received.
 func TestSnapshotReadsSeeWhatOtherRoutersWrote(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.run("admin", `{"shardCollection": "d.spread", "key": {"_id": "hashed"}}`)

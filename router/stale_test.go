@@ -41,7 +41,7 @@ func (c *testCluster) moved(at int, to string) {
 	c.run("admin", fmt.Sprintf(`{"moveChunk": "d.c", "find": {"_id": %d}, "to": %q, "_waitForDelete": true}`, at, to))
 }
 
-// Multi-document writes by a router that did not know of a completed migration went to the shards of the old placement,
+// Multi-document writes by a router with the placement before a completed migration went to the shards of the old placement,
 // each of which executed its part whatever the version: the shard that had received the range was skipped, and the client
 // got a success reply.
 func TestMultiWritesByAStaleRouter(t *testing.T) {

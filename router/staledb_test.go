@@ -10,7 +10,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Commands of a router that did not know that a database had been dropped and recreated on another shard ran on the old
+// Commands of a router without the information that a database had been dropped and recreated on another shard ran on the old
 // one: create made an orphaned collection there, lists were empty, counts 0. Now every command checks the versions that
 // it carries before it begins, and those that change the catalog check them again under their locks.
 func TestStaleRouterAfterADatabaseWasMadeAgain(t *testing.T) {

@@ -32,7 +32,7 @@ const (
 	maxNarrowHubs = 8
 	// hubLag is the number of seconds by which a stream may lag when it joins a hub.
 	hubLag = 10
-	// hubPause is how long a hub pauses before its next round if events arrive continuously, hubLongPause if processors are scarce: a
+	// hubPause is the pause of a hub before its next round if events arrive continuously, hubLongPause that if processors are scarce: a
 	// round then reads more events.
 	hubPause     = 2 * time.Millisecond
 	hubLongPause = 10 * time.Millisecond
@@ -44,7 +44,7 @@ const (
 // errBehindHub is returned if a reader's next event has left the window.
 var errBehindHub = errors.New("the stream is behind its hub's window")
 
-// streamShape is what the streams of a hub have in common: the commands that open the shards' streams.
+// streamShape has the common properties of the streams of a hub: the commands that open the shards' streams.
 type streamShape struct {
 	of           watched
 	wide, narrow string                    // the commands, without their time: for all events, and for those of the first $match
@@ -97,7 +97,7 @@ func newWatchHubs(r *Router) *watchHubs {
 type watchHub struct {
 	hubs      *watchHubs
 	key, base string // the commands for the shards, and the same without a $match
-	name      string // by which its streams sleep
+	name      string // the key on which its streams wait
 	ready     chan struct{}
 	failed    error // the reason why it was not opened, once ready is closed
 	done      chan struct{}

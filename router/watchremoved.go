@@ -11,7 +11,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// watched is what a change stream watches: a collection, a database, or everything.
+// watched identifies the scope of a change stream: a collection, a database, or everything.
 type watched struct {
 	ns         string
 	everything bool

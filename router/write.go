@@ -52,7 +52,7 @@ func (r *Router) write(op *command.Op, list, kind string, dst []byte) ([]byte, e
 	return dst, err
 }
 
-// writeTo runs a write command on a namespace.
+// writeTo executes a write command on a namespace.
 func (r *Router) writeTo(op *command.Op, ns, list string, dst []byte) ([]byte, error) {
 	from := len(dst)
 	err := r.routed(op, ns, true, func(info *cluster.CollectionInfo) error {

@@ -444,7 +444,7 @@ func TestLoneServerRefusesWhatSetsHonour(t *testing.T) {
 	}
 }
 
-// In a set an empty name of a mode, and null in its place, is a mode that the set does not have: the write is done and says so.
+// In a set an empty name of a mode, and null in its place, is a mode that the set does not have: the write is executed, and its reply has the error.
 func TestEmptyWriteConcernMode(t *testing.T) {
 	n := newTestNode(t)
 	for _, w := range []string{`""`, "null"} {

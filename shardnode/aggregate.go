@@ -34,11 +34,11 @@ type aggregation struct {
 	n          *Node
 	op         *command.Op
 	ns         string
-	q          *exec.Query // what is below the pipeline; nil if it makes its own documents
+	q          *exec.Query // the query that feeds the pipeline; nil if the pipeline produces its own documents
 	snap       *storage.Snapshot
 	pipeline   *agg.Pipeline
 	host       *aggHost
-	viewStages int  // number of leading stages that come from views
+	viewStages int  // the number of leading stages that come from views
 	fromRouter bool // a router split the pipeline
 	explain    bool
 	readArgs
@@ -251,7 +251,7 @@ func checkStages(op *command.Op, pipeline value.Value) error {
 	return nil
 }
 
-// isSearch reports whether a stage is one of a search index, which this server knows by name alone.
+// isSearch reports whether a stage is one of a search index, of which this server recognises only the name.
 func isSearch(stage string) bool {
 	return stage == "$search" || stage == "$searchMeta" || stage == "$vectorSearch"
 }
@@ -281,8 +281,8 @@ func fromRouter(op *command.Op) bool {
 	return (op.Client.InProcess || op.Client.Internal) && (op.Req.Shared("fromMongos").Truthy() || op.Req.Shared("fromRouter").Truthy())
 }
 
-// prepare parses and optimises a pipeline and splits it into the query that the planner runs (none if the
-// pipeline makes its own documents) and the stages above it.
+// prepare parses and optimises a pipeline and splits it into the query that the planner runs (nil if the
+// pipeline produces its own documents) and the stages above it.
 func (a *aggregation) prepare(pipeline value.Value, defaultCollation []byte) (rest *agg.Pipeline, err error) {
 	coll := a.snap.Catalog().Lookup(a.ns)
 	spec, err := a.n.metas.CollationOf(a.collation, coll)

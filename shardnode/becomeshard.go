@@ -53,7 +53,7 @@ func (n *Node) BecomeShard(state *migration.ShardState) {
 	}
 }
 
-// shardNode is the node as its migrations see it.
+// shardNode implements what migrations need from the node.
 type shardNode struct{ n *Node }
 
 func (s shardNode) NotPrimary() error { return s.n.notPrimary() }
@@ -68,7 +68,7 @@ func (s shardNode) LockDDL(ctx context.Context, ns string) (unlock func(), err e
 	return s.n.admin.coordinators.Load().LockForMigration(ctx, ns)
 }
 
-// sessionNode is the node as its sessions see it.
+// sessionNode implements what sessions and transactions need from the node.
 type sessionNode struct{ n *Node }
 
 func (s sessionNode) Lone() bool { return s.n.lone() }

@@ -227,10 +227,10 @@ func postBatch(c *cursor) []byte {
 	return changestream.MarkAt(done + 1).Document()
 }
 
-// streamPause is how long a client stays away that does not just follow its stream.
+// streamPause is the time between two getMores from which a client counts as having been away.
 const streamPause = 50 * time.Millisecond
 
-// look fills a batch with the events that are there.
+// look fills a batch with the events that have arrived.
 func (e *eventStream) look(op *command.Op, dst []byte, c *cursor, size int64) (out []byte, count int64, done bool, err error) {
 	from := len(dst)
 	out, count, done, err = c.fillBatch(op, dst, size)

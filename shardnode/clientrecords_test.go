@@ -55,7 +55,7 @@ func (n *testNode) expectX(want int, when string) {
 	}
 }
 
-// What a client writes to config.transactions is what the node knows of the session from then on, at once and after an election: its
+// What a client writes to config.transactions is the node's state of the session from then on, at once and after an election: its
 // number, and the statements that the oplog has up to lastWriteOpTime. What is not there is refused when it is sent again.
 func TestWrittenSessionRecordsAreReadAgain(t *testing.T) {
 	const terms = 1

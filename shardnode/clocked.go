@@ -8,8 +8,8 @@ import (
 	"github.com/shoaldb/shoal/storage"
 )
 
-// clockedSet ties the timestamps of commits to the cluster time: a commit is later than every time that this node
-// knows of, and the node's time is never behind its own commits.
+// clockedSet ties the timestamps of commits to the cluster time: a commit is later than every cluster time that this node
+// has received, and the node's time is never behind its own commits.
 type clockedSet struct {
 	replication.Set
 	engine *storage.Engine

@@ -6,7 +6,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 )
 
-// opCounters are serverStatus's opcounters and the metrics beside them.
+// opCounters has the counters of serverStatus.opcounters and related metrics.
 type opCounters struct {
 	command.Opcounters
 	work                  command.WorkCounters

@@ -45,7 +45,7 @@ func (n *Node) currentOps(self *command.Op, spec []byte) [][]byte {
 	return out
 }
 
-// idleCursors describes the cursors that no request works on.
+// idleCursors describes the cursors that no request is using.
 func (n *Node) idleCursors() (out [][]byte) {
 	t := &n.cursors
 	t.mu.Lock()
@@ -107,7 +107,7 @@ func (c *cursor) described() []value.Field {
 		NoTimeout: c.noTimeout, Tailable: c.tailable, AwaitData: c.awaitData, Origin: c.origin}.Fields()
 }
 
-// appendBusyCursor appends the cursor that a getMore works on.
+// appendBusyCursor appends the cursor that a getMore is using.
 func (n *Node) appendBusyCursor(dst []byte, op *command.Op, id int64) []byte {
 	t := &n.cursors
 	t.mu.Lock()

@@ -30,7 +30,7 @@ type cursorSession struct {
 	owner command.CursorOwner
 }
 
-// cursor is an open query between two getMores. While a request works on it, it is pinned and belongs to that request.
+// cursor is an open query between two getMores. While a request is using it, it is pinned and belongs to that request.
 type cursor struct {
 	id      int64
 	during  func(ns string) string // the execution that errors of the first batch are attributed to
@@ -55,7 +55,7 @@ type cursor struct {
 	killed bool
 }
 
-// cursorUse is how long and how much a cursor has been used. currentOp reads the atomic figures.
+// cursorUse has the statistics of a cursor's use. currentOp reads the atomic ones.
 type cursorUse struct {
 	created  time.Time
 	lastUse  atomic.Int64
@@ -64,10 +64,10 @@ type cursorUse struct {
 	batches  atomic.Int64
 }
 
-// cursorPlan is the part of a cursor's plan that others may read.
+// cursorPlan is the part of a cursor's plan that other goroutines may read.
 type cursorPlan struct {
 	summary string
-	exec    command.ExecStats // nil if nobody asked for it when the cursor was opened
+	exec    command.ExecStats // nil if it was not requested when the cursor was opened
 }
 
 func (c *cursor) close() {

@@ -398,7 +398,7 @@ func TestTimeseries(t *testing.T) {
 	}
 }
 
-// TestTimeseriesRetry retries inserts of measurements with their statement numbers; they exist once, also when only the oplog knows of them.
+// TestTimeseriesRetry retries inserts of measurements with their statement numbers; they exist once, also if the only record of them is in the oplog.
 func TestTimeseriesRetry(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"create": "s", "timeseries": {"timeField": "t"}}`)

@@ -12,7 +12,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// catalogNode is the node as its catalog commands see it.
+// catalogNode implements what catalog commands need from the node.
 type catalogNode struct{ n *Node }
 
 func (c catalogNode) Lone() bool { return c.n.lone() }

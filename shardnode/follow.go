@@ -33,7 +33,7 @@ func (s *Server) follow(info storage.ApplyInfo) {
 	}
 }
 
-// reread makes the follower reload everything, soon.
+// reread schedules a reload of everything by the follower.
 func (s *Server) reread() {
 	select {
 	case s.again <- struct{}{}:
@@ -41,7 +41,7 @@ func (s *Server) reread() {
 	}
 }
 
-// runFollower reloads the node's own documents whenever follow saw them change.
+// runFollower reloads the node's own documents whenever follow has detected a change.
 func (s *Server) runFollower(ctx context.Context) {
 	for {
 		select {

@@ -21,7 +21,7 @@ type fsyncLock struct {
 	count int64
 }
 
-// fsyncLockTimeout is how long fsync waits for running writers if the command sets no limit.
+// fsyncLockTimeout is the time that fsync waits for running writers if the command sets no limit.
 const fsyncLockTimeout = 90 * time.Second
 
 func (n *Node) fsyncSpecs() []command.Spec {

@@ -15,7 +15,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// ReplOptions are what a member of a set needs from its process.
+// ReplOptions has what the process provides to a member of a set.
 type ReplOptions = replset.Options
 
 // SendRaft sends a payload to another member of a set by ask, and returns the payload of the reply.
@@ -33,7 +33,7 @@ func (n *Node) joinSet(name string, topo *command.Topology, member *replication.
 	return n.Repl
 }
 
-// memberNode is the node as its membership sees it.
+// memberNode implements what the membership of a set needs from the node.
 type memberNode struct{ n *Node }
 
 func (m memberNode) EnsureSystem(ctx context.Context) error { return m.n.ensureSystem(ctx) }

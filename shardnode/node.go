@@ -55,11 +55,11 @@ type Node struct {
 	now      func() time.Time
 }
 
-// Process is what the process does for the node.
+// Process has what the process provides to the node.
 type Process struct {
-	// SlowLog writes the line of a slow operation; nil for nowhere.
+	// SlowLog writes the log line of a slow operation; nil if there is no log.
 	SlowLog func(conn int64, write bool, attrs []byte)
-	// TempDir is where sorts spill to; empty for the system's own place.
+	// TempDir is the directory that sorts spill to; empty for the system's temporary directory.
 	TempDir string
 	// Fatal is called when the node's store or its replication cannot continue; nil for none.
 	Fatal func(err error)

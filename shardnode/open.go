@@ -22,9 +22,9 @@ import (
 	"github.com/shoaldb/shoal/wire"
 )
 
-// OperationLog is the log of operations.
+// OperationLog configures the log of operations.
 type OperationLog struct {
-	// Slow writes the line of an operation; nil for nowhere.
+	// Slow writes the line of an operation; nil if there is no log.
 	Slow func(conn int64, write bool, attrs []byte)
 	// All reports whether every operation gets a line, however fast; nil if only slow ones do.
 	All func(write bool) bool
@@ -44,22 +44,22 @@ type Config struct {
 	Info  *command.Info
 	// Invalid logs documents that validators reject.
 	Invalid func(ns string, doc, errInfo []byte)
-	// Logger is for the node and its part in the set, StoreLogger for its store; nil for nowhere.
+	// Logger is the logger of the node and its part in the set, StoreLogger that of its store; nil for none.
 	Logger, StoreLogger *zerolog.Logger
 	// Stores is the number of servers in this process whose stores are on the same disk; 0 means 1.
 	Stores int
 	// OnPrimary is called when the server begins to accept writes; nil for none.
 	OnPrimary func()
-	// Warn logs errors that no client receives; nil for nowhere.
+	// Warn logs errors that no client receives; nil if they are not logged.
 	Warn func(msg string, err error)
 	// Fatal is called when the store or the member of the set cannot continue, perhaps more than once; nil for
 	// none.
 	Fatal func(err error)
 	// Security configures whether requests need authorization, and how members prove who they are.
 	Security Security
-	// Repl is how the server reaches the other members of its set.
+	// Repl connects the server to the other members of its set.
 	Repl ReplOptions
-	// Operations is where operations are logged.
+	// Operations configures the log of operations.
 	Operations OperationLog
 	// Done is called for every operation when it has ended; nil for none.
 	Done func(op *command.Op, err error)
@@ -221,7 +221,7 @@ func (s *Server) Initiate(ctx context.Context) error {
 	return s.Repl.Initiate(ctx, c)
 }
 
-// keysWait is how long a node that joins a cluster waits for the signing keys.
+// keysWait is the time that a node that joins a cluster waits for the signing keys.
 const keysWait = 5 * time.Second
 
 // FollowKeys makes the server sign cluster times with keys that others keep. If they cannot be read soon, the server
@@ -246,7 +246,7 @@ func (s *Server) FollowKeys(store cluster.KeyStore) {
 	}
 }
 
-// Background runs f for as long as the server does.
+// Background runs f until the server ends, which cancels its context.
 func (s *Server) Background(f func(life context.Context)) { s.work.Go(func() { f(s.life) }) }
 
 // MajorityTime returns the newest time that a majority of the set has.

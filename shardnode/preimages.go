@@ -109,7 +109,7 @@ func (r imageRemover) limits() (l imageLimits, err error) {
 	return l, err
 }
 
-// removedTogether is how many images are deleted in one unit of work.
+// removedTogether is the number of images that are deleted in one unit of work.
 const removedTogether = 500
 
 // pass deletes what has expired.

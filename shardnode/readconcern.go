@@ -116,7 +116,7 @@ func (n *Node) waitFor(ctx context.Context, name string, ts storage.Timestamp) e
 	return err
 }
 
-// noopAfter is how long a secondary waits for a time before it asks the primary for a no-op write
+// noopAfter is the time that a secondary waits for a cluster time before it asks the primary for a no-op write
 // (waitForSecondaryBeforeNoopWriteMS).
 const noopAfter = 10 * time.Millisecond
 

@@ -12,14 +12,14 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// newAnalysis makes the node's part in the sampling of queries, and registers its commands.
+// newAnalysis makes the manager of the node's part in the sampling of queries, and registers its commands.
 func newAnalysis(n *Node) *queryanalysis.Manager {
 	m := queryanalysis.New(queryanalysis.Options{Docs: n.Docs, Service: n.Service, Params: n.Params, Host: n.host, Now: n.now}, analysisNode{n})
 	n.Service.Table.Add(m.Specs()...)
 	return m
 }
 
-// analysisNode is the node as the sampling of queries sees it.
+// analysisNode implements what the sampling of queries needs from the node.
 type analysisNode struct{ n *Node }
 
 func (a analysisNode) Lone() bool { return a.n.lone() }

@@ -113,7 +113,7 @@ func (t *cursorTable) sessions() (ids []cluster.LogicalSessionID) {
 	return ids
 }
 
-// openSessions makes the cache of sessions, and has the commands that end sessions reach what is open in them.
+// openSessions makes the cache of sessions, and connects the commands that end sessions with what is open in them.
 func (s *Server) openSessions() {
 	c := cluster.NewSessionCache(sessionStore{s}, time.Now, s.endSession)
 	c.WithCursors(s.Node.cursors.sessions)
@@ -129,13 +129,13 @@ func (s *Server) openSessions() {
 	}
 }
 
-// keepSessions is the periodic work on sessions. What fails is repeated in the next period.
+// keepSessions does the periodic work on sessions. What fails is repeated in the next period.
 func (s *Server) keepSessions(ctx context.Context) {
 	_ = s.Base.Sessions.Sync(ctx)
 	_ = s.Base.Reap(ctx)
 }
 
-// reapSessions forgets the sessions that nobody has used for TransactionRecordMinimumLifetimeMinutes and that the
+// reapSessions forgets the sessions that have not been used for TransactionRecordMinimumLifetimeMinutes and that the
 // sessions collection no longer contains.
 func reapSessions(ctx context.Context, n *Node) (int, error) {
 	return n.txns.Reap(ctx, n.now().Add(-time.Duration(n.Params.Int("TransactionRecordMinimumLifetimeMinutes"))*time.Minute))

@@ -40,7 +40,7 @@ func (k ownKeys) InsertKey(ctx context.Context, key cluster.SigningKey) error {
 	return k.n.Docs.Put(ctx, keysNS, key.Doc())
 }
 
-// keyCheck is how often the primary checks whether the next key is due, unless keys live for less than four times that.
+// keyCheck is the interval at which the primary checks whether the next key is due, unless keys live for less than four times that.
 const keyCheck = time.Hour
 
 // keyService makes the members of a set that is not a shard sign with the set's own keys, which the primary generates in advance.

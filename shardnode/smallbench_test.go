@@ -17,7 +17,7 @@ type smallCommand struct {
 	body        func(i int) []value.Field
 }
 
-// smallDocs is how many documents smallNode has.
+// smallDocs is the number of documents that smallNode has.
 const smallDocs = 10_000
 
 func smallCommands() []smallCommand {

@@ -11,7 +11,7 @@ import (
 	"github.com/shoaldb/shoal/storage/spill"
 )
 
-// nodeEnv is the node as its executor sees it.
+// nodeEnv implements exec.Env for the node.
 type nodeEnv struct{ n *Node }
 
 func (e nodeEnv) Planning(c *catalog.Collection) *exec.Planning { return e.n.metas.Of(c).Plans }
@@ -58,7 +58,7 @@ func mayUseDisk(p *cluster.Params, v value.Value) bool {
 	return v.IsMissing() || v.Truthy()
 }
 
-// maxStages returns how many stages a client's pipeline may have; a router has checked those that it sends, and 0 does not bound them
+// maxStages returns the maximum number of stages of a client's pipeline; a router has checked those that it sends, and 0 does not limit them
 // further.
 func maxStages(p *cluster.Params, fromRouter bool) int {
 	if p == nil || fromRouter {
@@ -67,7 +67,7 @@ func maxStages(p *cluster.Params, fromRouter bool) int {
 	return int(p.Int("internalPipelineLengthLimit"))
 }
 
-// stageMemory returns how many bytes a stage of a pipeline may hold.
+// stageMemory returns the number of bytes that a stage of a pipeline may hold.
 func (n *Node) stageMemory(stage string) int64 {
 	if n.Params == nil {
 		return 100 << 20

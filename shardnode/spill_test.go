@@ -24,7 +24,7 @@ var spilling = []struct {
 	{"$graphLookup", "internalDocumentSourceGraphLookupMaxMemoryBytes", `[{"$match": {"_id": {"$lt": 2}}}, {"$graphLookup": {"from": "c", "startWith": "$a", "connectFromField": "b", "connectToField": "a", "as": "all"}}, {"$project": {"n": {"$size": "$all"}}}]`, 40099},
 }
 
-// What limits a stage that spills nothing was read by nobody: $densify counted by the default limit.
+// The parameter that limits a stage that does not spill had no effect: $densify used the default limit.
 func TestParametersBoundPipelines(t *testing.T) {
 	t.Parallel()
 	n := newTestNode(t)

@@ -269,7 +269,7 @@ func (n *Node) runDataSize(op *command.Op, dst []byte) ([]byte, error) {
 	return value.Append(dst, "millis", value.NewInt64(op.Elapsed().Milliseconds())), nil
 }
 
-// rangeSize returns how much is in the range of a dataSize: by an index on its key, or else by reading the whole collection.
+// rangeSize returns the size of the data in the range of a dataSize command: by an index on its key, or else by reading the whole collection.
 func rangeSize(op *command.Op, s *storage.Snapshot, c *catalog.Collection, estimate bool, limit migration.RangeLimit) (size, count int64, reached bool, err error) {
 	key, low, high := op.Req.Doc("keyPattern"), op.Req.Doc("min"), op.Req.Doc("max")
 	size, count, reached, ok, err := migration.SizeOfRange(op, s, c, [3][]byte{key, low, high}, estimate, limit)

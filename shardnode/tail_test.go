@@ -11,7 +11,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// scanned is how many documents the node has examined so far.
+// scanned returns the number of documents that the node has examined so far.
 func (n *testNode) scanned() int64 {
 	return docAt(n.t, n.ok("admin", `{"serverStatus": 1}`), "metrics", "queryExecutor")["scannedObjects"].(int64)
 }

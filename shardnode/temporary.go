@@ -9,7 +9,7 @@ import (
 )
 
 // temporaryService drops the temporary collections that exist when a member becomes primary, like the real server.
-// They belong to commands that nobody will finish ($out, convertToCapped, renameCollection between databases).
+// They belong to commands that will not be finished ($out, convertToCapped, renameCollection between databases).
 // Clients cannot write yet at that time, so none belongs to a running command.
 func (n *Node) temporaryService() replication.Service {
 	var found []*catalog.Collection

@@ -20,7 +20,7 @@ type ttlMonitor struct {
 	client *command.Client
 }
 
-// ttlTick is how often the monitor checks whether a pass is due, and so how soon a changed interval takes effect.
+// ttlTick is the interval at which the monitor checks whether a pass is due, and so the maximum delay with which a changed interval takes effect.
 const ttlTick = 500 * time.Millisecond
 
 func (n *Node) ttlService() replication.Service {

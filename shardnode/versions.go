@@ -33,8 +33,8 @@ var selfChecked = map[string]bool{
 	"insert": true, "update": true, "delete": true, "findAndModify": true,
 }
 
-// checkAdmitted compares the versions of a command before it begins, whatever it does: a router with an old
-// placement learns of it, and handlers need not check. Commands that change the catalog compare them again under
+// checkAdmitted compares the versions of a command before it begins, whatever it does: a router with an outdated
+// placement is told so, and handlers need not check. Commands that change the catalog compare them again under
 // their locks (LockVersioned).
 func (n *Node) checkAdmitted(op *command.Op) error {
 	if op.Req.ShardVersion == nil && op.Req.DatabaseVer == nil || n.Sharding() == nil || selfChecked[op.Req.Spec.Name] {

@@ -10,7 +10,7 @@ import (
 	"github.com/shoaldb/shoal/shardnode/write"
 )
 
-// writingNode is the node as its writes see it.
+// writingNode implements what writes need from the node.
 type writingNode struct{ n *Node }
 
 func (w writingNode) Lone() bool { return w.n.lone() }

@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// steps is how far an iterator has moved inside the store.
+// steps is the number of steps that an iterator has made inside the store.
 func steps(it *pooledIter) int {
 	s := it.Stats()
 	return s.ForwardStepCount[pebble.InternalIterCall] + s.ForwardSeekCount[pebble.InternalIterCall]

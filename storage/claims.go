@@ -311,7 +311,7 @@ func (s *claimShard) sweep(visible Timestamp) {
 	s.shrink()
 }
 
-// keySpan is what a claim protects.
+// keySpan is the range of keys that a claim protects.
 type keySpan struct {
 	ident catalog.Ident
 	key   []byte

@@ -102,7 +102,7 @@ func (e *Engine) HistoryWindow() time.Duration { return time.Duration(e.history.
 // dropped do not come back.
 func (e *Engine) SetHistoryWindow(d time.Duration) { e.history.window.Store(int64(d)) }
 
-// lowHistory is how far back new snapshots reach while the disk is low.
+// lowHistory is the history window while disk space is low.
 const (
 	lowHistory = time.Second
 	collectLow = time.Second // interval between rounds while the disk is low

@@ -84,7 +84,7 @@ func (u *UnitOfWork) DetachAtOnce() { u.detach.may, u.detach.atOnce = true, true
 func (u *UnitOfWork) CanDetach() (limit time.Duration, may bool) { return u.detach.limit, u.detach.may }
 
 const (
-	// firstWait is how long a commit waits before it looks at its context. Obtaining an operation's Done channel
+	// firstWait is the time that a commit waits before it looks at its context. Obtaining an operation's Done channel
 	// costs more than the whole wait of a commit that meets no trouble.
 	firstWait = 20 * time.Millisecond
 	// maxDetached bounds what clients with short timeouts can accumulate while there is no majority: further

@@ -25,21 +25,21 @@ type Options struct {
 	// Clock is the only source of time; nil is time.Now.
 	Clock  func() time.Time
 	Logger *zerolog.Logger // nil for no log
-	// HistoryWindow is how far back snapshots reach (minSnapshotHistoryWindowInSeconds); 0 is 300 s.
+	// HistoryWindow is the age of the oldest state that snapshots can read (minSnapshotHistoryWindowInSeconds); 0 is 300 s.
 	HistoryWindow time.Duration
 	// OplogSize is the size in bytes that the oplog is truncated to; 0 picks 5 % of the free disk, at least 990
 	// MB, and 64 MB in memory. While the disk is low it is lowOplog at most.
 	OplogSize int64
 	// Standalone keeps no oplog: no other node follows the store. An oplog that is there, of a set's member, stays as it is.
 	Standalone bool
-	// JournalInterval is how often writes that did not wait for a sync are made durable; 0 is 100 ms.
+	// JournalInterval is the interval at which writes that did not wait for a sync are made durable; 0 is 100 ms.
 	JournalInterval time.Duration
-	// CollectInterval is how often dead versions, dropped tables and old oplog entries are looked for; 0 is 5 s.
+	// CollectInterval is the interval at which dead versions, dropped tables and old oplog entries are looked for; 0 is 5 s.
 	CollectInterval time.Duration
 	// MinFreeDisk is the free space below which units of work are refused with OutOfDiskSpace; 0 is 128 MB for
 	// each of the stores on the disk, but no more than half of a disk of more than 256 MB.
 	MinFreeDisk int64
-	// Stores is how many stores of the process share the disk; 0 is 1.
+	// Stores is the number of stores of the process that share the disk; 0 is 1.
 	Stores int
 	// OnFailure is called once when the store accepts no more writes, because its disk failed or a file is damaged; nil for
 	// nobody. It must not use the store. Where the disk fails while pebble changes logs, pebble ends the process next.
@@ -79,7 +79,7 @@ type Engine struct {
 	}
 }
 
-// engineFiles is where the store is.
+// engineFiles has the file system of the store, and the state of access to it.
 type engineFiles struct {
 	files   vfs.FS      // the file system that pebble works on
 	witness *witness.FS // watches over the files; nil in memory
@@ -89,7 +89,7 @@ type engineFiles struct {
 	pauses  atomic.Int64 // of writers of tables, for the sake of clients
 }
 
-// commitPath is what a unit passes through until it is durable.
+// commitPath has the stages that a unit passes through until it is durable.
 type commitPath struct {
 	commit   committer
 	lines    [2]line
@@ -99,7 +99,7 @@ type commitPath struct {
 	journal  journalWaits
 }
 
-// readPath is what readers find.
+// readPath has the state that readers use.
 type readPath struct {
 	view      atomic.Pointer[view] // the newest view, which new readers get
 	watch     visibleWatch
@@ -107,7 +107,7 @@ type readPath struct {
 	iters     iterPool
 }
 
-// catalogState is what the engine keeps of the catalog besides the snapshot in its view.
+// catalogState has the engine's state of the catalog besides the snapshot in its view.
 type catalogState struct {
 	nextEntry  atomic.Int64 // next catalog id
 	nextEpoch  atomic.Uint64

@@ -37,7 +37,7 @@ type pooledIter struct {
 	v       versions
 	key, tb []byte
 	rid     RecordID
-	// own is how many writes of its unit an iterator over a unit's own view has seen; -1 for pooled iterators.
+	// own is the number of its unit's writes that an iterator over a unit's own view has seen; -1 for pooled iterators.
 	own int
 }
 

@@ -40,7 +40,7 @@ func lineOf(id catalog.Ident) int { return int(id >> 31) }
 // isLocal reports whether a table belongs to this node alone.
 func isLocal(id catalog.Ident) bool { return id >= identLocal }
 
-// moment is what a view shows of each line. era changes when a snapshot replaces everything replicated, see iterPool.
+// moment is the state of each line in a view. era changes when a snapshot replaces everything replicated, see iterPool.
 type moment struct {
 	ts    Timestamp
 	local Timestamp

@@ -563,7 +563,7 @@ type oplogState struct {
 // SetOplogSize changes the size that the oplog is truncated to, until the store is closed.
 func (e *Engine) SetOplogSize(bytes int64) { e.oplog.limit.Store(bytes) }
 
-// lowOplog is what the oplog is truncated to while the disk is low.
+// lowOplog is the size to which the oplog is truncated while disk space is low.
 const lowOplog = 16 << 20
 
 // OplogLimit returns the configured size of the oplog.

@@ -24,7 +24,7 @@ const (
 	// paceShare is the fraction (1/n) of a memtable that chunks may fill while another one is flushed: the disk and
 	// the writer then work at the same time.
 	paceShare = 2
-	// paceLimit is how long a chunk waits at most. If the disk takes longer to flush a memtable, one chunk is written each time.
+	// paceLimit is the maximum time that a chunk waits. If the disk takes longer to flush a memtable, one chunk is written each time.
 	paceLimit = 2 * time.Second
 )
 

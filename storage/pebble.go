@@ -80,7 +80,7 @@ func (l pebbleLogger) Errorf(format string, args ...interface{}) {
 	l.e.log.Error().Msg("store: " + fmt.Sprintf(format, args...))
 }
 
-// storeFailed is what Fatalf panics with; guard catches it.
+// storeFailed is the panic value of Fatalf; guard recovers from it.
 type storeFailed struct{ err error }
 
 // Fatalf marks the store as failed: nothing more is written, reads continue. Pebble expects Fatalf not to return. On

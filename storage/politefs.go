@@ -22,9 +22,9 @@ type politeFS struct {
 var lastDurable atomic.Int64
 
 const (
-	// durableRecently is how long after such a commit another one is expected.
+	// durableRecently is the time after such a commit within which another one is expected.
 	durableRecently = 50 * time.Millisecond
-	// politeStep is how much of a table is written between two pauses.
+	// politeStep is the number of bytes of a table that are written between two pauses.
 	politeStep = 128 << 10
 	// A pause takes as long as the step has taken, within these bounds: less than the first cannot be slept, and a step that took longer than the second
 	// has itself waited for others.
@@ -45,7 +45,7 @@ type journalWaits struct {
 	nanos       atomic.Int64
 }
 
-// slowWait is how long a wait for the journal takes that is counted as slow.
+// slowWait is the duration from which a wait for the journal counts as slow.
 const slowWait = 10 * time.Millisecond
 
 func (j *journalWaits) waited(d time.Duration) {
@@ -94,7 +94,7 @@ func (f *politeFile) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// mostSublevels is how many sublevels of L0 a compaction may take its time with: each one is another table that readers look into.
+// mostSublevels is the number of sublevels of L0 up to which a compaction is slowed down: each one is another table that readers look into.
 const mostSublevels = 8
 
 // hurryTables reports whether flushes and compactions should not pause: a memtable waits behind the one that is being flushed, L0 has grown, a large

@@ -60,7 +60,7 @@ func (l *preparedLog) setTimes(record []byte, at Timestamp, entries int) {
 	}
 }
 
-// opTimeTSAt is where an operation time's document has the timestamp: behind its length, and the type and name of the element.
+// opTimeTSAt is the offset of the timestamp in an operation time's document: behind its length, and the type and name of the element.
 const opTimeTSAt = 4 + 1 + 3
 
 func preparedKey(vote Timestamp) []byte {

@@ -32,7 +32,7 @@ const (
 	mergeStep = 32 << 20
 	// nudges is the number of rounds in which the collector looks for files that an excision has left in use.
 	nudges = 10
-	// flushPatience is how long the collector waits for a flush, which does not finish while the disk has no room
+	// flushPatience is the time that the collector waits for a flush, which does not finish while the disk has no room
 	// for it.
 	flushPatience = 10 * time.Second
 )

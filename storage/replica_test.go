@@ -152,7 +152,7 @@ func (l *testLog) waitApplied(m *testMember, index int) {
 	})
 }
 
-// elect makes m primary. keep is how many of the old primary's uncommitted entries survive.
+// elect makes m primary. keep is the number of the old primary's uncommitted entries that survive.
 func (l *testLog) elect(m *testMember, keep int) {
 	l.mu.Lock()
 	old := l.primary

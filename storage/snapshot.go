@@ -40,7 +40,7 @@ type snapshotShard struct {
 	_    [64]byte // keeps shards on separate cache lines
 }
 
-// snapshotPin is what a snapshot reads; the zero value marks a free slot.
+// snapshotPin identifies the state that a snapshot reads; the zero value marks a free slot.
 type snapshotPin struct{ ts, local Timestamp }
 
 func (r *snapshotRegistry) add(s *Snapshot) {

@@ -48,7 +48,7 @@ type UnitOfWork struct {
 	keys    keyCounts
 }
 
-// unitHolds is what a unit keeps others from writing.
+// unitHolds has what a unit has claimed or locked against other writers.
 type unitHolds struct {
 	claims []heldClaim
 	capped []heldCapped // collections whose Trim lock is held
@@ -56,7 +56,7 @@ type unitHolds struct {
 	held   heldKeys
 }
 
-// unitEffects is what comes with the keys of a unit's batch.
+// unitEffects has the effects that accompany the keys of a unit's batch.
 type unitEffects struct {
 	deltas     []delta
 	used       []usedCollection

@@ -28,7 +28,7 @@ type listener struct {
 	balanced bool // load balancers begin connections with a PROXY header
 }
 
-// arrival is what the event loop learns of a new connection.
+// arrival describes a new connection to the event loop.
 type arrival struct {
 	remote, local net.Addr
 	balanced      bool

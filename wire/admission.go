@@ -38,7 +38,7 @@ type waiter struct {
 	place *list.Element // nil once it has left the queue; guarded by admission.mu
 }
 
-// maxHeld is how many bytes a connection may send before it is admitted: a handshake is shorter.
+// maxHeld is the number of bytes that a connection may send before it is admitted: a handshake is shorter.
 const maxHeld = 256 << 10
 
 // set changes the limits. The bucket is full if there were none before. Waiting connections continue under the new

@@ -74,7 +74,7 @@ type Conn struct {
 // AllowInternal accepts messages of MaxInternalMessage from now on: the connection is another node's.
 func (c *Conn) AllowInternal() { c.member.Store(true) }
 
-// proxyState is what a connection knows of how it was made. It changes in the event loop only, before the handler hears of the connection.
+// proxyState describes the origin of a connection. It changes in the event loop only, before the handler receives the connection.
 type proxyState struct {
 	overTCP     bool     // the socket is no UNIX socket, whoever is at its other end
 	awaitsProxy bool     // a load balancer's header has to come first

@@ -205,7 +205,7 @@ func (p *Pool) host(host string) *hostPool {
 	return h
 }
 
-// warmPoll is how often Warm looks.
+// warmPoll is the interval at which Warm checks the pool.
 const warmPoll = 5 * time.Millisecond
 
 // Warm makes the connections that the minimum of each host asks for. It returns once they are there, or cannot be made, or ctx ends.

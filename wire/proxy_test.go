@@ -90,7 +90,7 @@ func FuzzProxyHeader(f *testing.F) {
 	})
 }
 
-// seen tells what a handler was told of connections.
+// seen is a handler that passes on the connections that it receives.
 type seen struct {
 	echo
 	open chan *Conn

@@ -9,12 +9,12 @@ import (
 type Strangers struct {
 	// MaxMessage returns how long a message may be, also after decompression; nil for no bound beyond MaxMessageSize.
 	MaxMessage func() int
-	// Patience is how long a connection may take for its first whole message, from being established on and with its TLS
+	// Patience is the time limit for a connection's first whole message, from being established on and with its TLS
 	// handshake; 0 stands for DefaultPatience.
 	Patience time.Duration
 }
 
-// DefaultPatience is how long a connection may be silent at its beginning. Clients say hello at once; TLS handshakes have the same
+// DefaultPatience is the time for which a connection may be silent at its beginning. Clients say hello at once; TLS handshakes have the same
 // limit.
 const DefaultPatience = handshakeTimeout
 

@@ -65,7 +65,7 @@ func (r *Registry) Set(list []*Provider) {
 	r.mu.changed = make(chan struct{})
 }
 
-// watchEvery is how often Watch looks for keys that are due.
+// watchEvery is the interval at which Watch looks for keys that are due.
 const watchEvery = time.Second
 
 // Watch reads the keys of all providers, and again whenever they are JWKSPollSecs old, until ctx ends. failed is called for each issuer

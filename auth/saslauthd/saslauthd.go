@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// patience is how long the daemon has for an answer.
+// patience is the time limit for the daemon's answer.
 const patience = 10 * time.Second
 
 // maxAnswer limits the daemon's answer.

@@ -2,7 +2,7 @@ package targeting
 
 import (
 	"math"
-	"sort"
+	"slices"
 	"strings"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -193,7 +193,7 @@ func predicateSpans(v value.Value, collated bool) []Span {
 		if !ok {
 			return out
 		}
-		if collated && (x.T == value.String || x.T == value.Document) {
+		if collated && (x.T == value.String || x.T == value.Symbol || x.T == value.Document) {
 			continue
 		}
 		switch string(op) {
@@ -220,8 +220,8 @@ func inSpans(arr value.Value, collated bool) []Span {
 		}
 		out = append(out, s...)
 	}
-	sort.Slice(out, func(i, j int) bool { return value.Compare(out[i].Lo, out[j].Lo) < 0 })
-	return out
+	slices.SortFunc(out, func(a, b Span) int { return value.Compare(a.Lo, b.Lo) })
+	return slices.CompactFunc(out, func(a, b Span) bool { return value.Compare(a.Lo, b.Lo) == 0 })
 }
 
 func lowerSpan(x value.Value, incl bool) []Span {
@@ -273,7 +273,8 @@ func typeBounds(v value.Value) (lo, hi value.Value, ok bool) {
 	return lo, hi, false
 }
 
-// intersect combines two sorted lists of spans.
+// intersect combines two lists of spans. Both are sorted and without overlaps, as the result is: lists of $in may have a million values,
+// so each list is read once.
 func intersect(a, b []Span) []Span {
 	if isEverything(a) {
 		return b
@@ -282,18 +283,22 @@ func intersect(a, b []Span) []Span {
 		return a
 	}
 	var out []Span
-	for _, x := range a {
-		for _, y := range b {
-			s := x
-			if c := value.Compare(y.Lo, s.Lo); c > 0 || c == 0 && !y.loIncl {
-				s.Lo, s.loIncl = y.Lo, y.loIncl
-			}
-			if c := value.Compare(y.Hi, s.Hi); c < 0 || c == 0 && !y.hiIncl {
-				s.Hi, s.hiIncl = y.Hi, y.hiIncl
-			}
-			if !s.empty() {
-				out = append(out, s)
-			}
+	for len(a) > 0 && len(b) > 0 {
+		s, y := a[0], b[0]
+		if c := value.Compare(y.Lo, s.Lo); c > 0 || c == 0 && !y.loIncl {
+			s.Lo, s.loIncl = y.Lo, y.loIncl
+		}
+		ends := value.Compare(a[0].Hi, y.Hi) // which of the two ends first
+		if ends > 0 || ends == 0 && !y.hiIncl {
+			s.Hi, s.hiIncl = y.Hi, y.hiIncl
+		}
+		if !s.empty() {
+			out = append(out, s)
+		}
+		if ends < 0 || ends == 0 && !a[0].hiIncl {
+			a = a[1:]
+		} else {
+			b = b[1:]
 		}
 	}
 	return out

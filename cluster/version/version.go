@@ -153,7 +153,7 @@ func ParseDatabase(v value.Value) (Database, error) {
 	}
 	u, t, m := value.Lookup(v.Doc(), "uuid"), value.Lookup(v.Doc(), "timestamp"), value.Lookup(v.Doc(), "lastMod")
 	n, ok := m.AsInt64()
-	if u.T != value.Binary || len(u.Bytes()) != 16 || !ok {
+	if u.T != value.Binary || len(u.Bytes()) != 16 || t.T != value.Timestamp || !ok || int64(int32(n)) != n {
 		return Database{}, mongoerr.New(mongoerr.FailedToParse, "databaseVersion must hold the fields uuid, timestamp and lastMod")
 	}
 	out := Database{Timestamp: t.TimestampU64(), LastMod: int32(n)}

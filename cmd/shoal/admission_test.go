@@ -14,7 +14,7 @@ import (
 	"github.com/shoaldb/shoal/internal/await"
 )
 
-// connectionsStatus is what serverStatus tells of connections that are established.
+// connectionsStatus has the figures of serverStatus about connections that are established.
 type connectionsStatus struct {
 	Connections struct {
 		Current, TotalCreated, Rejected, QueuedForEstablishment int
@@ -25,7 +25,7 @@ type connectionsStatus struct {
 	}
 }
 
-// decided counts the connections that were let in, refused or told to wait.
+// decided returns the number of connections that were admitted, refused or queued.
 func (st connectionsStatus) decided() int {
 	return st.Connections.TotalCreated + st.Connections.EstablishmentRateLimit.Rejected + st.Queues.IngressSessionEstablishment.AddedToQueue
 }

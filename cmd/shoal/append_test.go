@@ -30,7 +30,7 @@ const (
 	listLength = 40      // appends begun
 	listSlot   = 1 << 20 // a list's _id is slot*listSlot + generation
 
-	// epochLength is how many transactions share lists: the history of an epoch is checked, and forgotten, while later ones run, so that
+	// epochLength is the number of transactions that share lists: the history of an epoch is checked, and forgotten, while later ones run, so that
 	// a run needs no more memory for being long. No dependency leads from one epoch to another, for no list does.
 	epochLength = 50000
 )
@@ -386,7 +386,7 @@ func (w *listWatcher) apply(raw bson.Raw) error {
 }
 
 // Transactions on lists over several shards, through two routers, while their ranges move: what they saw can have happened under
-// snapshot isolation, and a change stream that is closed and resumed reproduces the lists. SHOAL_APPENDS says how many
+// snapshot isolation, and a change stream that is closed and resumed reproduces the lists. SHOAL_APPENDS sets the number of
 // transactions.
 func TestListAppend(t *testing.T) {
 	t.Parallel()

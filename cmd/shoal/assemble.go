@@ -28,7 +28,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// assembly is a process being assembled: what its roles share, and how each part is stopped, the last one first.
+// assembly is a process being assembled: what its roles share, and the functions that stop its parts, the last one first.
 type assembly struct {
 	c       *config
 	h       *host
@@ -123,7 +123,7 @@ func (a *assembly) onStop(f func(ctx context.Context) error) {
 	a.down = append(a.down, f)
 }
 
-// quiesce returns how long running operations may continue when the process ends. If a whole cluster is in one
+// quiesce returns the time for which running operations may continue when the process ends. If a whole cluster is in one
 // process there is no other node that clients could use: it ends at once.
 func (a *assembly) quiesce() time.Duration {
 	asked := a.h.quiesce.Load()

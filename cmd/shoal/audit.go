@@ -88,14 +88,14 @@ func (a *assembly) auditStart() {
 	})
 }
 
-// startedWith says how the cluster parameters are read that the process has at its start. The first server that it opens counts.
+// startedWith sets the function that reads the cluster parameters that the process has at its start. The first server that it opens counts.
 func (a *assembly) startedWith(read func(context.Context) ([][]byte, error)) {
 	if a.initial == nil {
 		a.initial = read
 	}
 }
 
-// rotateAudit begins a new file of the audit log, which begins by telling where the former one is.
+// rotateAudit begins a new file of the audit log, whose first record has the path of the former one.
 func (h *host) rotateAudit() error {
 	log := h.auditLog.Load()
 	if log == nil {

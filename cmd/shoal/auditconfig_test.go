@@ -108,7 +108,7 @@ func bsonText(v any) string {
 	return string(b)
 }
 
-// Without it the parameter tells what the process was started with, and cannot be set.
+// Without it the parameter shows the process's startup value, and cannot be set.
 func TestAuditConfigOfTheStart(t *testing.T) {
 	a := startAudited(t, "standalone", "{ atype: 'createUser' }")
 	root := a.root()

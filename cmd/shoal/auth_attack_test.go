@@ -79,7 +79,7 @@ func conversation(t *testing.T, user, password string) *scram.ClientConversation
 	return c.NewConversation()
 }
 
-// What was overheard of one authentication lets nobody in on another connection, messages of two do not mix, and each has its place.
+// Recorded messages of one authentication do not authenticate another connection, messages of two do not mix, and each has its place.
 func TestOverheardConversations(t *testing.T) {
 	g := startGuarded(t, "standalone")
 	g.root()
@@ -135,7 +135,7 @@ func TestOverheardConversations(t *testing.T) {
 	}
 }
 
-// unproved is what a stranger is told of a user: the salt, the iterations, how the attempt ends, the mechanisms.
+// unproved has what an unauthenticated client learns of a user: the salt, the iterations, the error of the attempt, the mechanisms.
 type unproved struct{ salt, iterations, end, mechs string }
 
 func (g *guarded) unproved(t *testing.T, user string) (u unproved) {

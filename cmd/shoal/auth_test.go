@@ -278,7 +278,7 @@ func TestLoginsAreCounted(t *testing.T) {
 	}
 }
 
-// Every command of every role has a row in the table of what commands ask for, and those before authentication say so in both
+// Every command of every role has a row in the table of the privileges of commands, and those before authentication say so in both
 // tables.
 func TestEveryCommandHasARule(t *testing.T) {
 	for _, topology := range []string{"standalone", "sharded"} {

@@ -11,7 +11,7 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 )
 
-// balancedAddrs returns where a router listens for load balancers: at its own TCP addresses with another port; nowhere for port 0.
+// balancedAddrs returns the addresses on which a router listens for load balancers: its own TCP addresses with another port; none for port 0.
 func balancedAddrs(addrs []string, port int64) (out []string, err error) {
 	if port == 0 {
 		return nil, nil
@@ -32,7 +32,7 @@ func balancedAddrs(addrs []string, port int64) (out []string, err error) {
 	return out, nil
 }
 
-// balancedFor returns where the next router of the process listens for load balancers: the first at loadBalancerPort, each
+// balancedFor returns the addresses on which the next router of the process listens for load balancers: the first at loadBalancerPort, each
 // further one a port above.
 func (a *assembly) balancedFor(addrs []string) ([]string, error) {
 	port := a.params.Int("loadBalancerPort")

@@ -76,7 +76,7 @@ func (b *balancer) cut() {
 }
 
 // A driver with loadBalanced=true works through a load balancer; what it leaves when its connections break is ended at once. Other
-// drivers are told what is wrong.
+// drivers receive the reason.
 func TestLoadBalanced(t *testing.T) {
 	t.Parallel()
 	port := freePorts(t, 1)

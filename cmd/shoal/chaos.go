@@ -27,7 +27,7 @@ type chaosOptions struct {
 	Log     string
 }
 
-// asked reports whether anything of chaos is asked for. A log alone is for what shoalChaos will do.
+// asked reports whether chaos is requested. A log alone records the steps that shoalChaos will make.
 func (c *chaosOptions) asked() bool { return c.Profile != "" || c.Replay != "" || c.Log != "" }
 
 // check refuses what does not go together.
@@ -52,14 +52,14 @@ func (c *chaosOptions) check(topology string, test bool) error {
 	return nil
 }
 
-// unrest is the chaos of a process: its routers share one engine.
+// unrest has the chaos engine of a process, which its routers share.
 type unrest struct {
 	engine  *chaos.Engine
 	disturb *chaos.Disturber
 	log     *chaosLog
 }
 
-// chaosEngine makes the engine with the first router that wants it. It acts through a router of its own.
+// chaosEngine makes the engine for the first router that needs it. It acts through a router of its own.
 func (a *assembly) chaosEngine(config cluster.Peer, d *directory, clock *cluster.VectorClock) (*chaos.Engine, error) {
 	if a.chaos != nil {
 		return a.chaos.engine, nil
@@ -84,7 +84,7 @@ func (a *assembly) chaosEngine(config cluster.Peer, d *directory, clock *cluster
 	return u.engine, nil
 }
 
-// beginChaos starts what the command line asks for.
+// beginChaos starts the chaos that the command line requests.
 func (a *assembly) beginChaos() error {
 	c := &a.c.Chaos
 	switch {
@@ -117,7 +117,7 @@ type chaosLog struct {
 	err  error // the first failure, which ends the log and is reported once
 }
 
-// openChaosLog says where the log goes: to the file that is named, or to chaos.log beside the data.
+// openChaosLog determines the file of the log, the one that is named or chaos.log beside the data, and opens it if it is named.
 func openChaosLog(c *config, log *console.Log) (*chaosLog, error) {
 	l := &chaosLog{path: c.Chaos.Log, log: log}
 	if l.path == "" && !c.Memory && c.Program == isStart {

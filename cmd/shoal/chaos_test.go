@@ -130,7 +130,7 @@ func readFile(t *testing.T, path string) string {
 	return string(b)
 }
 
-// A seed makes the same choices each time: with nobody else there, two clusters get the same steps.
+// A seed makes the same choices each time: without other clients, two clusters get the same steps.
 func TestChaosOfOneSeed(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)

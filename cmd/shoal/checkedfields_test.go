@@ -16,7 +16,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 )
 
-// checks is what the source of auth says of the checks of privileges: what each function (.name for a method) and variable of the package
+// checks has what the source of auth contains about checks of privileges: what each function (.name for a method) and variable of the package
 // calls, and the fields of a command that it reads (Request.Arg, Request.statements).
 type checks struct {
 	mentions map[string][]string

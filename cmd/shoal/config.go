@@ -84,7 +84,7 @@ type admitted struct {
 	MaxConnsOverride []string // exempt from MaxConns: addresses, ranges of them, and paths of UNIX sockets
 }
 
-// logs are what the process writes for its operators.
+// logs has the options of the process's logs.
 type logs struct {
 	Log   console.Options
 	Audit console.AuditOptions
@@ -224,7 +224,7 @@ func (c *config) finishStart() error {
 	return nil
 }
 
-// stores returns how many data-bearing servers the process runs.
+// stores returns the number of data-bearing servers that the process runs.
 func (c *config) stores() int {
 	switch {
 	case c.Program != isStart || c.Topology == "standalone":

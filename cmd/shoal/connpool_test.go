@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/internal/await"
 )
 
-// connPoolSync closes the connections to other nodes that nobody uses.
+// connPoolSync closes the unused connections to other nodes.
 func TestConnPoolSync(t *testing.T) {
 	t.Parallel()
 	c := launchCluster(t, clusterOptions{shards: []int{1}})

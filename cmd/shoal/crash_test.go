@@ -26,7 +26,7 @@ import (
 // asWhole as the value of asShoal makes the test binary behave as the real server.
 const asWhole = "whole"
 
-// crashRounds is how often a server is killed in each topology; the environment can ask for more.
+// crashRounds is the number of times that a server is killed in each topology; the environment can ask for more.
 func crashRounds(otherwise int) int {
 	if n, err := strconv.Atoi(os.Getenv("SHOAL_CRASH_ROUNDS")); err == nil && n > 0 {
 		return n

@@ -85,7 +85,7 @@ func TestFailoverBounds(t *testing.T) {
 	logTimes(t, "kill", killed)
 }
 
-// failoverTime is how long a set was without a primary, and this machine's scheduling delay meanwhile.
+// failoverTime is the time for which a set was without a primary, and this machine's scheduling delay meanwhile.
 type failoverTime struct{ took, late time.Duration }
 
 func (f failoverTime) String() string {

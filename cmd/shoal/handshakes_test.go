@@ -22,7 +22,7 @@ import (
 	"github.com/shoaldb/shoal/internal/await"
 )
 
-// handshakesWanted is how many connections TestHalfOpenHandshakes opens, and how many of them at a time. SHOAL_HANDSHAKES=100000 asks for the
+// handshakesWanted returns the number of connections that TestHalfOpenHandshakes opens, and the number of those open at a time. SHOAL_HANDSHAKES=100000 asks for the
 // long form, with SHOAL_HANDSHAKES_OPEN=100000 for all at once: root alone may have so many descriptors.
 func handshakesWanted() (all, open int) {
 	wanted := func(name string, otherwise int) int {
@@ -218,7 +218,7 @@ func TestMoreConnectionsThanDescriptors(t *testing.T) {
 	await.True(t, "a client that comes is served", func() bool { return late.Ping(t.Context(), nil) == nil })
 }
 
-// clientHello is how a TLS client begins.
+// clientHello is the beginning of a TLS client's first message.
 func clientHello(t *testing.T) []byte {
 	t.Helper()
 	near, far := net.Pipe()

@@ -73,7 +73,7 @@ type known struct {
 	version   int
 }
 
-// history collects what clients did and saw.
+// history collects the operations of clients and their results.
 type history struct {
 	mu      sync.Mutex
 	start   time.Time
@@ -95,7 +95,7 @@ type splitVersion struct {
 }
 
 // fewOperations is the bound below which a history proves little. How long it takes to reach depends on the machine:
-// whoever collects one goes on until it isShort no more, for at most longestRounds times the usual time.
+// a test that collects one continues until it is no longer isShort, for at most longestRounds times the usual time.
 const (
 	fewOperations = 100
 	longestRounds = 10

@@ -81,7 +81,7 @@ func TestKeysChangeWhileTheSetIsUsed(t *testing.T) {
 	if err != nil || int(n) != id {
 		t.Errorf("%d of %d acknowledged writes: %v", n, id, err)
 	}
-	// A member with the first key alone is none any more, and holds up nobody.
+	// A member with the first key alone is no longer accepted as one, and delays no other.
 	odd := rs.members[2]
 	odd.end(syscall.SIGTERM)
 	odd.args = append(slices.Clone(args[2]), "--keyFile", first)

@@ -16,7 +16,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 )
 
-// sizeRoom is how many megabytes more a member's peak may have with a larger transaction: the heap's growth between two collections, and
+// sizeRoom is the number of megabytes by which a member's peak may be higher with a larger transaction: the heap's growth between two collections, and
 // the C allocator's between two trims.
 const sizeRoom = 128
 

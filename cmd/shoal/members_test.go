@@ -323,7 +323,7 @@ func TestMonitorReadsStreamedHellos(t *testing.T) {
 		now := set.Primary()
 		return fmt.Sprintf("%+v", set), now != nil && now.Host == next
 	})
-	// A member's stream tells of it at once; asking would take up to a heartbeat.
+	// A member's streamed hello reports it at once; polling would take up to a heartbeat.
 	if took, lag := time.Since(began), late(); took > time.Second+lag {
 		t.Errorf("the monitor knows of %s after %v (the machine was late by %v)", next, took, lag)
 	}

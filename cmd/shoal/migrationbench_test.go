@@ -109,7 +109,7 @@ func TestMigrationRates(t *testing.T) {
 	}
 }
 
-// journalFigures begins to measure what the journals of the shards did; the returned function tells of it.
+// journalFigures begins to measure what the journals of the shards did; the returned function reports it.
 func journalFigures(ctx context.Context, t *testing.T, client *mongo.Client) (since func() string) {
 	t.Helper()
 	type figures struct {
@@ -254,7 +254,7 @@ func shardEntries(ctx context.Context, t *testing.T, client *mongo.Client) (name
 }
 
 // logSteps shows how long the steps of the last migration took, as config.changelog has them, and returns how many milliseconds those have in which
-// writers wait: step 5, for the last changes, and step 6, which carries the commit out (and more, for which nobody waits).
+// writers wait: step 5, for the last changes, and step 6, which carries the commit out (and more, for which no writer waits).
 func logSteps(ctx context.Context, t *testing.T, client *mongo.Client) (blocked int64) {
 	t.Helper()
 	var entry struct {

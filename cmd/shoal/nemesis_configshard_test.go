@@ -18,7 +18,7 @@ import (
 	"github.com/shoaldb/shoal/internal/await"
 )
 
-// configShardLoad is the clients of a cluster whose config server becomes a shard and a dedicated config server in turn, and what they know.
+// configShardLoad has the clients of a cluster whose config server becomes a shard and a dedicated config server in turn, and their model.
 type configShardLoad struct {
 	t        *testing.T
 	c        *shardedCluster
@@ -101,7 +101,7 @@ func (l *configShardLoad) write(w *configShardWriter, client *mongo.Client) {
 	}
 }
 
-// insist repeats a command until it succeeds, unless the clients are to stop; errors that tell of a state are left to is.
+// insist repeats a command until it succeeds, unless the clients are to stop; errors that report a state are left to is.
 func (l *configShardLoad) insist(cmd bson.D, is func(reply bson.M) bool) {
 	for !l.stopped() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)

@@ -68,7 +68,7 @@ func (c *shardedCluster) moveChunkOf(client *mongo.Client, ns string, rnd *rand.
 	return client.Database("admin").RunCommand(ctx, bson.D{{Key: "moveChunk", Value: ns}, {Key: "bounds", Value: bson.A{ch.Min, ch.Max}}, {Key: "to", Value: c.otherShard(ch.Shard, rnd)}}).Err()
 }
 
-// shuffleSome has the balancer move chunks at random: by a fail point of the config server's primary, while nobody else moves any, as a shard takes part in
+// shuffleSome has the balancer move chunks at random: by a fail point of the config server's primary, while nothing else moves any, as a shard takes part in
 // one migration at a time. A round in which nothing moved, as migrations collided or a member was down, would be followed by the next after ten seconds:
 // balancerStart makes one begin at once.
 func (c *shardedCluster) shuffleSome(client *mongo.Client, l *clusterLoad) (moved int, err error) {

@@ -30,7 +30,7 @@ type largeWriter struct {
 	}
 }
 
-// largeGroup is what is known of one.
+// largeGroup is the state of one group.
 type largeGroup struct {
 	there bool // its insertion was acknowledged
 	sent  bool // its deletion was sent, and may have been executed

@@ -16,7 +16,7 @@ import (
 // listChunks is the number of chunks that the lists of TestListNemesis are in at first, as many slots in each.
 const listChunks = 3
 
-// listWriters is how many clients append to lists: half of them to lists of all chunks, half to those of one. The latter go on while
+// listWriters is the number of clients that append to lists: half of them to lists of all chunks, half to those of one. The latter go on while
 // another shard has no primary.
 const listWriters = 32
 
@@ -109,7 +109,7 @@ func (l *listLoad) checkStream(final map[string][]int) {
 
 // Transactions on lists and bank transfers while members of all sets and routers are killed, paused, cut off and deposed, and chunks
 // move: what they saw can have happened under snapshot isolation, money is constant, and a change stream of the run that is left and
-// resumed reproduces the lists. SHOAL_APPENDS=1000000 says how many transactions, SHOAL_APPENDS_LIMIT=50m for how long at most:
+// resumed reproduces the lists. SHOAL_APPENDS=1000000 sets the number of transactions, SHOAL_APPENDS_LIMIT=50m the time limit:
 // then what has been done is checked.
 func TestListNemesis(t *testing.T) {
 	want := appendsWanted(0)

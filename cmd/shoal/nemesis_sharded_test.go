@@ -48,7 +48,7 @@ func (e *tally) log(t *testing.T) {
 	}
 }
 
-// clusterLoad is the clients of a sharded cluster, and what they know.
+// clusterLoad has the clients of a sharded cluster, and the model of what they have written.
 type clusterLoad struct {
 	t       *testing.T
 	c       *shardedCluster
@@ -422,7 +422,7 @@ func (l *clusterLoad) checkPairs() {
 	l.t.Logf("%d pairs acknowledged, %d there", acked, len(found))
 }
 
-// checkIdle has the idle router, which does not know of the latest moves, read a collection that has moved after the first
+// checkIdle has the idle router, whose placement lacks the latest moves, read a collection that has moved after the first
 // statement of a transaction, and write to all of it: a transaction that was restarted forever would never commit.
 func (l *clusterLoad) checkIdle() {
 	l.t.Helper()

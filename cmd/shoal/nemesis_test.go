@@ -23,7 +23,7 @@ import (
 	"github.com/shoaldb/shoal/internal/await"
 )
 
-// nemesisTime is how long faults are inflicted; `make nemesis` asks for minutes.
+// nemesisTime is the duration for which faults are injected; `make nemesis` asks for minutes.
 func nemesisTime(otherwise time.Duration) time.Duration {
 	if d, err := time.ParseDuration(os.Getenv("SHOAL_NEMESIS")); err == nil {
 		return d
@@ -31,7 +31,7 @@ func nemesisTime(otherwise time.Duration) time.Duration {
 	return otherwise
 }
 
-// keepDir is where failed tests keep logs and histories, "" for nowhere.
+// keepDir returns the directory in which failed tests keep logs and histories, "" for none.
 func keepDir() string { return os.Getenv("SHOAL_KEEP_LOGS") }
 
 const (
@@ -256,7 +256,7 @@ func torment(t *testing.T, rs *replicaSet, rnd *rand.Rand, limit time.Duration, 
 	}
 }
 
-// lasts is how long a fault lasts.
+// lasts returns the duration of a fault.
 func lasts(rnd *rand.Rand) { pause(electionTimeout + time.Duration(rnd.Intn(1500))*time.Millisecond) }
 
 // quiet is the time before the next one.

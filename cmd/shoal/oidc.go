@@ -15,8 +15,8 @@ func checkProviders(_, v value.Value) (value.Value, error) {
 	return v, err
 }
 
-// watchProviders keeps the identity providers as oidcIdentityProviders says, and their keys fresh. A provider that cannot be reached is
-// warned of: it may answer later.
+// watchProviders keeps the identity providers in line with oidcIdentityProviders, and their keys up to date. A provider that cannot be reached
+// causes a warning only: it may be reachable later.
 func (a *assembly) watchProviders() {
 	a.providers = oidc.NewRegistry(time.Now)
 	a.params.OnChange("oidcIdentityProviders", func(v value.Value) {

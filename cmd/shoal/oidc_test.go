@@ -191,7 +191,7 @@ func (s stranger) saslOIDC(cmd string, id int32, doc bson.D) bson.Raw {
 	return s.send(bson.D{{Key: cmd, Value: 1}, {Key: "conversationId", Value: id}, {Key: "payload", Value: payload}, {Key: "$db", Value: "$external"}})
 }
 
-// A client without a token is told where to get one.
+// A client without a token receives the issuer from which to get one.
 func TestTokensInTwoSteps(t *testing.T) {
 	p := startIdentityProvider(t)
 	g := startTokens(t, "standalone", p, `"authorizationClaim": "groups", "matchPattern": "@inn$"`)
@@ -217,7 +217,7 @@ func TestTokensInTwoSteps(t *testing.T) {
 	}
 }
 
-// Tokens that are forged, expired, meant for others or not tokens at all let nobody in, and the reply does not say why.
+// Tokens that are forged, expired, meant for others or not tokens at all authenticate nobody, and the reply does not contain the reason.
 func TestBadTokens(t *testing.T) {
 	p := startIdentityProvider(t)
 	g := startTokens(t, "standalone", p, `"authorizationClaim": "groups"`)
@@ -276,7 +276,7 @@ func TestBadTokens(t *testing.T) {
 }
 
 // A key that the provider begins to use is read when a token comes with it; made-up ones make the server ask once in a while only, and a
-// provider that is down keeps nobody out whose key is known.
+// provider that is down excludes no client whose key has been fetched.
 func TestKeysOfProviders(t *testing.T) {
 	t.Parallel()
 	p := startIdentityProvider(t)

@@ -83,7 +83,7 @@ func (d *saslDaemon) says(answer []byte) {
 	d.mu.answer = answer
 }
 
-// With PLAIN the password is what saslauthd says, and the roles those of the user on $external.
+// With PLAIN saslauthd checks the password, and the roles are those of the user on $external.
 func TestPlain(t *testing.T) {
 	for _, topology := range topologies {
 		t.Run(topology, func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 
 // Servers whose port has to be known before they start get one from here. A port that the system hands out, and that is closed
 // again for the server, may be handed out a second time before the server listens, to a connection or to another test. These lie
-// below the system's range, and each process of tests has a block of its own: whoever listens on the first port of a block may
+// below the system's range, and each process of tests has a block of its own: the process that listens on the first port of a block may
 // give out the others.
 const (
 	firstBlock = 10000

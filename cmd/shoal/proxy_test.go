@@ -15,7 +15,7 @@ import (
 
 // network is between the members of a set: each is reached at an address of its own in 127.0.0.0/8, where a proxy
 // forwards bytes to the member's port, or holds them while the link between two members is cut. Members recognize any
-// address of their machine with their own port as themselves, so they need not know of it.
+// address of their machine with their own port as themselves, so the network is invisible to them.
 type network struct {
 	mu      sync.Mutex
 	cut     map[[2]int]bool // from, to

@@ -29,7 +29,7 @@ type replicaSet struct {
 	members []*server
 }
 
-// setOptions says what set to start.
+// setOptions configures a set.
 type setOptions struct {
 	name    string // "rs" if it is empty
 	role    string // --shardsvr, --configsvr or none
@@ -38,7 +38,7 @@ type setOptions struct {
 	args    []string // of each member
 }
 
-// electionTimeout is short, so that a test sees many elections.
+// electionTimeout is short, so that many elections take place during a test.
 const electionTimeout = 2 * time.Second
 
 // launchSet starts and initiates a set.
@@ -112,7 +112,7 @@ func connect(t testing.TB, uri string) *mongo.Client {
 	return c
 }
 
-// hosts are the addresses of the members, as configurations have them.
+// hosts returns the addresses of the members, as in the set's configuration.
 func (rs *replicaSet) hosts() string {
 	var at []string
 	for _, m := range rs.members {
@@ -121,10 +121,10 @@ func (rs *replicaSet) hosts() string {
 	return strings.Join(at, ",")
 }
 
-// conn is its connection string, as addShard and --configdb take it.
+// conn returns the set's connection string for addShard and --configdb.
 func (rs *replicaSet) conn() string { return rs.name + "/" + rs.hosts() }
 
-// uri is what an application connects to.
+// uri returns the connection string of an application.
 func (rs *replicaSet) uri() string { return "mongodb://" + rs.hosts() + "/?replicaSet=" + rs.name }
 
 // start starts a member and waits until it listens.
@@ -138,7 +138,7 @@ func (rs *replicaSet) dbpath(i int) string { return rs.members[i].dbpath() }
 // kill ends a member without warning.
 func (rs *replicaSet) kill(i int) { rs.members[i].end(syscall.SIGKILL) }
 
-// state asks a member for its state; "" if it does not reply.
+// state returns a member's state and term, "" if it does not reply.
 func (rs *replicaSet) state(i int) (role string, term int64) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

@@ -20,7 +20,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// reshardWriters write to a collection and know what must be in it.
+// reshardWriters write to a collection and keep a model of its content.
 type reshardWriters struct {
 	coll *mongo.Collection
 	stop chan struct{}
@@ -370,7 +370,7 @@ func killResharding(t *testing.T, role string, states []string) {
 	p.kill(t)
 }
 
-// reshardsInProgress returns what nodes' currentOp tells of a role in a resharding by {a: 1}.
+// reshardsInProgress returns the entries of nodes' currentOp for a role in a resharding by {a: 1}.
 func reshardsInProgress(t *testing.T, ctx context.Context, nodes ...*mongo.Client) func(role string) []bson.M {
 	return func(role string) (all []bson.M) {
 		t.Helper()

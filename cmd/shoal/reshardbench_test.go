@@ -101,7 +101,7 @@ func (b *reshardBench) load(ctx context.Context, t *testing.T) {
 	}
 }
 
-// reshard gives the collection another key, and tells how long the states took.
+// reshard gives the collection another key, and reports the durations of the states.
 func (b *reshardBench) reshard(ctx context.Context, t *testing.T, key bson.D) string {
 	t.Helper()
 	done := make(chan error, 1)
@@ -154,7 +154,7 @@ func (b *reshardBench) sections(ctx context.Context, t *testing.T) (took []int64
 	return took
 }
 
-// peakMemory returns the most memory that a process has had, in kilobytes, and has the kernel count anew.
+// peakMemory returns the most memory that a process has had, in kilobytes, and resets the kernel's figure.
 func peakMemory(t *testing.T, pid int) (kb int64) {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

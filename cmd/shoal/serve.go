@@ -21,7 +21,6 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/console"
-	"github.com/shoaldb/shoal/query/js"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -30,11 +29,11 @@ import (
 // stopTimeout limits an orderly shutdown, from when operations may no longer continue.
 const stopTimeout = 15 * time.Second
 
-// host is what the roles need from their process.
+// host has what the process provides to its roles.
 type host struct {
 	once     sync.Once
 	shutdown chan struct{}
-	quiesce  atomic.Int64 // how long running operations may continue, in nanoseconds; negative: as the server parameter says
+	quiesce  atomic.Int64 // the time for which running operations may continue, in nanoseconds; negative: that of the server parameter
 	program  program
 	fatal    sync.Once
 	auditLog atomic.Pointer[console.AuditLog] // nil without one
@@ -103,11 +102,11 @@ func (h *host) RotateLog(name string) error {
 
 // roles is a started server or cluster.
 type roles struct {
-	Addrs []net.Addr                      // what clients connect to, in the order given
-	What  string                          // what runs, for users of `shoal start`
-	URI   string                          // how to connect to it
+	Addrs []net.Addr                      // the addresses that clients connect to, in the order given
+	What  string                          // a description of what runs, for users of `shoal start`
+	URI   string                          // the connection string for it
 	Stop  func(ctx context.Context) error // stops everything in order; when ctx ends it interrupts what still runs
-	// Quiesce returns how long running operations may continue if clients can use other processes; nil for not at all.
+	// Quiesce returns the time for which running operations may continue if clients can use other processes; nil for none.
 	Quiesce func() time.Duration
 }
 
@@ -208,13 +207,10 @@ func configureLog(c *config) error {
 	return console.Std.Configure(c.Log)
 }
 
-// configureScripts implements --noscripting, which the parameter also shows.
+// configureScripts implements --noscripting, which sets the parameter.
 func configureScripts(c *config, params *cluster.Params) {
 	if c.NoScripts {
 		params.Store("javascriptEnabled", value.NewBool(false))
-	}
-	if !params.Bool("javascriptEnabled") {
-		js.Disable()
 	}
 }
 

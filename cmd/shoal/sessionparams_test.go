@@ -180,7 +180,7 @@ func TestMaxSessions(t *testing.T) {
 	}
 }
 
-// While one server writes its sessions to their collection, another that is told not to refresh its cache writes none, until a command has it do so.
+// While one server writes its sessions to their collection, another, whose refresh is disabled, writes none, until a command has it do so.
 func TestDisableLogicalSessionCacheRefresh(t *testing.T) {
 	t.Parallel()
 	// session starts a session, and returns whether it is in the collection.
@@ -223,7 +223,7 @@ func TestDisableLogicalSessionCacheRefresh(t *testing.T) {
 	}
 }
 
-// A member that is told to end lets its operations go on for as long as the parameter says.
+// A member that is shut down lets its operations continue for the time of the parameter.
 func TestShutdownTimeoutMillisForSignaledShutdown(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

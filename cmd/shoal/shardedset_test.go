@@ -37,9 +37,9 @@ type shardedCluster struct {
 	whole    atomic.Int64 // nanoseconds that watchWhole has counted
 }
 
-// clusterOptions says what cluster to start.
+// clusterOptions configures a cluster.
 type clusterOptions struct {
-	configs, routers int      // one if it is not said
+	configs, routers int      // 1 if it is 0
 	shards           []int    // the numbers of their members
 	net              *network // between all servers, nil if they reach each other directly
 	keyFile          string   // with one, servers ask for authorization, and the cluster's client is the user root, with the password "secret"
@@ -113,7 +113,7 @@ func (c *shardedCluster) routersAt() string {
 	return strings.Join(at, ",")
 }
 
-// uri is what an application connects to.
+// uri returns the connection string of an application.
 func (c *shardedCluster) uri() string {
 	if c.options.keyFile != "" {
 		return "mongodb://root:secret@" + c.routersAt() + "/?authSource=admin"
@@ -208,7 +208,7 @@ func (c *shardedCluster) otherShard(from string, rnd *rand.Rand) string {
 	return shardName((at + 1 + rnd.Intn(len(c.shards)-1)) % len(c.shards))
 }
 
-// maxNemesisChunks is how many chunks of a collection are split no further.
+// maxNemesisChunks is the number of chunks from which a collection is split no further.
 const maxNemesisChunks = 20
 
 // anyChunks returns one of the sharded collections with its chunks.

@@ -49,7 +49,7 @@ func TestUsersOfAShard(t *testing.T) {
 	}
 }
 
-// A recovery token that names the config server asks for a transaction that nobody knows; no internal command shows.
+// A recovery token that names the config server leads to an unknown transaction; no internal command is visible.
 func TestRecoveryTokenOfTheConfigServer(t *testing.T) {
 	g := startGuarded(t, "sharded")
 	c := g.root()

@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// besides is how many parallel tests run at a time. They wait for elections, timers and processes most of the time, while a test
+// besides is the number of parallel tests that run at a time. They wait for elections, timers and processes most of the time, while a test
 // that measures time, memory or CPU is not parallel, and so runs before all of these, alone.
 const besides = 8
 

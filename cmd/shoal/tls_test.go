@@ -121,7 +121,7 @@ func (a *authority) revoke(until time.Time, files ...string) string {
 	return a.write("crl.pem", pem.EncodeToMemory(&pem.Block{Type: "X509 CRL", Bytes: der}))
 }
 
-// encryption is what a connection string needs for a server with these options.
+// encryption returns the options that a connection string needs for a server with these arguments.
 func encryption(args []string) string {
 	i := slices.Index(args, "--tlsCAFile")
 	if i < 0 {

@@ -12,8 +12,8 @@ import (
 	"github.com/shoaldb/shoal/console"
 )
 
-// A server warns its log, and every mongosh that connects, if it asks nobody who they are, runs as root, or listens on localhost only because it was
-// not told where to.
+// A server warns in its log, and warns every mongosh that connects, if it requires no authentication, runs as root, or listens on localhost only because it was
+// given no address.
 func TestStartupWarnings(t *testing.T) {
 	warnings := func(c *config, euid int) []string {
 		before, _, _ := console.Std.Ring("startupWarnings")
@@ -118,7 +118,7 @@ func TestCertificateWarnings(t *testing.T) {
 	}
 }
 
-// A server is told once where to listen: that it listens everywhere cannot be said in passing (manual: net.bindIpAll).
+// The addresses to listen on are given once: --bind_ip_all excludes --bind_ip (manual: net.bindIpAll).
 func TestOneWayToBind(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "conf")
 	if err := os.WriteFile(file, []byte("net: {bindIp: 127.0.0.1}\n"), 0o600); err != nil {

@@ -6,7 +6,7 @@ import (
 	"sort"
 )
 
-// Outcome is what a client knows of a transaction.
+// Outcome is a client's information about the end of a transaction.
 type Outcome uint8
 
 // The outcomes. A transaction with an unknown outcome was committed if another transaction saw what it wrote.

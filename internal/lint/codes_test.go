@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// bareCodesLeft is how many there may be. It is only ever lowered.
+// bareCodesLeft is the maximum number of bare codes. It is only ever lowered.
 const bareCodesLeft = 0
 
 // TestErrorCodesHaveNames keeps bare numbers of errors that have a name out of tests: a reader of a table, or of a comparison,

@@ -40,7 +40,7 @@ var rooms = map[string]string{
 	"shardnode/migration":     "wire query storage storage/keystring replication cluster command shardnode/statedoc shardnode/tables",
 	"shardnode/namespace":     "wire query storage command shardnode/exec",
 	"shardnode/profile":       "wire query storage replication command",
-	"shardnode/queryanalysis": "query cluster command shardnode/statedoc wire",
+	"shardnode/queryanalysis": "query cluster command wire",
 	"shardnode/replset":       "wire query storage replication cluster command",
 	"shardnode/resharding":    "wire query storage replication cluster command shardnode/migration shardnode/statedoc",
 	"shardnode/settings":      "wire query storage cluster command replication shardnode/exec shardnode/namespace shardnode/statedoc",

@@ -22,7 +22,7 @@ const (
 	softLines     = 70
 )
 
-// maxFields is how many fields a struct should have at most; wideStructs are those that have more, with their number.
+// maxFields is the maximum number of fields that a struct should have; wideStructs are those that have more, with their number.
 const maxFields = 20
 
 var wideStructs = map[string]int{

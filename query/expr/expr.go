@@ -22,6 +22,7 @@ type Env struct {
 	Rand        func() float64 // $rand and $sampleRate, in [0,1); nil: the runtime's generator
 	WallMS      func() int64   // $currentDate, in milliseconds; nil: the system's clock
 	UserRoles   value.Value    // $$USER_ROLES: array of {_id, role, db}; Missing: an empty array
+	NoScripts   bool           // the node does not run scripts (parameter javascriptEnabled)
 	NoConstants bool           // the command has no $$NOW, $$CLUSTER_TIME and $$USER_ROLES (count, distinct, …)
 	Work        value.Work     // checked periodically by what may take long; nil: it never has to stop
 	Validator   bool           // the expression is in a collection's validator, which runs no scripts

@@ -22,6 +22,14 @@ type emitter struct {
 // maxEmitted limits the bytes that are emitted for one document (internalQueryMaxJsEmitBytes).
 const maxEmitted = 100 << 20
 
+// CompileScript compiles a function in JavaScript, unless the node does not run scripts.
+func (e *Env) CompileScript(src string) (*js.Func, error) {
+	if e.NoScripts {
+		return nil, mongoerr.New(mongoerr.BadValue, "server-side JavaScript execution is disabled")
+	}
+	return js.Compile(src)
+}
+
 func parseEmit(op *operator, arg value.Value, s *Scope) (node, error) {
 	if !s.env.MapReduce {
 		return nil, mongoerr.Newf(mongoerr.InvalidPipelineOperator, "Unrecognized expression '%s'", op.name)
@@ -30,7 +38,7 @@ func parseEmit(op *operator, arg value.Value, s *Scope) (node, error) {
 	if err != nil {
 		return nil, err
 	}
-	fn, err := js.Compile(value.Lookup(arg.Doc(), "eval").Str())
+	fn, err := s.env.CompileScript(value.Lookup(arg.Doc(), "eval").Str())
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +112,7 @@ func parseFunction(op *operator, arg value.Value, s *Scope) (node, error) {
 	if err != nil {
 		return nil, err
 	}
-	fn, err := js.Compile(body.Str())
+	fn, err := s.env.CompileScript(body.Str())
 	if err != nil {
 		return nil, err
 	}

@@ -210,7 +210,7 @@ func (a *array) eval(f *Frame) (value.Value, error) {
 type call struct {
 	op   *operator
 	args []node // positional, or in the order of op.fields with nil for omitted ones
-	// state is what the operator computed at compile time (a compiled pattern, a variable's id).
+	// state has the operator's results of compile time (a compiled pattern, a variable's id).
 	state any
 }
 

@@ -353,7 +353,7 @@ func cpArg(v value.Value, what string, typeCode, intCode mongoerr.Code) (int, er
 	return i, nil
 }
 
-// whitespace is what $trim removes by default: ASCII blanks, NUL and Unicode's spaces.
+// whitespace has the characters that $trim removes by default: ASCII blanks, NUL and Unicode's spaces.
 var whitespace = []rune{0, ' ', '\t', '\n', '\v', '\f', '\r', 0xA0, 0x1680, 0x2000, 0x2001, 0x2002, 0x2003, 0x2004, 0x2005,
 	0x2006, 0x2007, 0x2008, 0x2009, 0x200A}
 

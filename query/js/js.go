@@ -6,7 +6,6 @@ import (
 	"regexp"
 	"runtime/metrics"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/dlclark/regexp2/v2"
@@ -39,23 +38,9 @@ func (f *Func) Source() string { return f.src }
 
 var functionStart = regexp.MustCompile(`^\s*(async\s+)?(function\b|\([^()]*\)\s*=>|[A-Za-z_$][\w$]*\s*=>)`)
 
-// disabled is set by --noscripting.
-var disabled atomic.Bool
-
-// Disable makes Compile refuse all scripts from now on. It is for the process and not for a node, as the option is: all
-// nodes of a process are started with the same options, and a filter that is compiled without a node's environment must
-// not run scripts either.
-func Disable() { disabled.Store(true) }
-
-// errDisabled is the error of scripts if they are disabled.
-var errDisabled = mongoerr.New(mongoerr.BadValue, "server-side JavaScript execution is disabled")
-
 // Compile reads a function's source. If it is not a function it is used as the body of one, and if it is an expression
 // as its result.
 func Compile(src string) (*Func, error) {
-	if disabled.Load() {
-		return nil, errDisabled
-	}
 	if tooDeep(src) {
 		return nil, errNested
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// Kind is what a Node tests. The order of the constants is the order in which the server sorts the children of $and, $or
+// Kind identifies the test of a Node. The order of the constants is the order in which the server sorts the children of $and, $or
 // and $nor when it normalises a filter, which explain shows.
 type Kind uint8
 

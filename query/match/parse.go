@@ -4,7 +4,6 @@ import (
 	"strings"
 
 	"github.com/shoaldb/shoal/query/expr"
-	"github.com/shoaldb/shoal/query/js"
 	"github.com/shoaldb/shoal/query/jsonschema"
 	"github.com/shoaldb/shoal/query/text"
 	"github.com/shoaldb/shoal/query/value"
@@ -198,12 +197,12 @@ func (p *parser) where(v value.Value) (*Node, error) {
 	default:
 		return nil, badValue("$where got bad type")
 	}
-	fn, err := js.Compile(src)
-	if err != nil {
-		return nil, err
-	}
 	if p.o.Expr == nil { // its frame keeps the script's runtime
 		p.o.Expr = expr.NewScope(&expr.Env{Collator: p.o.Collator})
+	}
+	fn, err := p.o.Expr.Env().CompileScript(src)
+	if err != nil {
+		return nil, err
 	}
 	return &Node{Kind: Where, Value: v, Script: fn}, nil
 }

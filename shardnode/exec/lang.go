@@ -22,14 +22,23 @@ func (e *Executor) NewLang(op *command.Op, spec *collation.Spec, let []byte) (*L
 	l := &both.lang
 	now, cluster := e.env.Now()
 	l.Coll, l.Env = spec, &both.env
-	both.env = expr.Env{NowMS: now, ClusterTime: cluster, Collator: spec.Collator(), Work: op.Work(), UserRoles: op.UserRoles()}
+	both.env = expr.Env{NowMS: now, ClusterTime: cluster, Collator: spec.Collator(), Work: op.Work(), UserRoles: op.UserRoles(), NoScripts: e.noScripts()}
 	l.Scope = expr.NewScope(l.Env)
 	return l, l.Scope.DefineLet(let)
 }
 
 // Standing returns the language environment of filters that are kept for many operations: they read the clock
 // at each evaluation.
-func (e *Executor) Standing(spec *collation.Spec) *Lang { return timeless(spec, e.env.Now) }
+func (e *Executor) Standing(spec *collation.Spec) *Lang {
+	l := timeless(spec, e.env.Now)
+	l.Env.NoScripts = e.noScripts()
+	return l
+}
+
+func (e *Executor) noScripts() bool {
+	k := e.knobs.Load()
+	return k != nil && k.noScripts
+}
 
 // Timeless returns the language environment of filters that are compiled only to validate them, so that the time does not matter.
 func Timeless(spec *collation.Spec) *Lang {

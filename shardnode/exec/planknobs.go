@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// planKnobs are the server parameters for planning and trials.
+// planKnobs are the server parameters for planning and trials, and whether queries may run scripts.
 type planKnobs struct {
 	plan.Knobs
 	works    int64   // internalQueryPlanEvaluationWorks
@@ -20,6 +20,8 @@ type planKnobs struct {
 	force    bool    // internalQueryForceIntersectionPlans
 	branches bool    // internalQueryPlanOrChildrenIndependently
 	ties     bool    // internalQueryPlanTieBreakingWithIndexHeuristics
+
+	noScripts bool // javascriptEnabled is false
 }
 
 // Watch keeps the knobs up to date with the server parameters, so that a query reads one pointer.
@@ -30,7 +32,7 @@ func (e *Executor) Watch(p *cluster.Params) {
 		"internalQueryPlannerMaxIndexedSolutions", "internalQueryMaxScansToExplode", "internalQueryPlanEvaluationWorks",
 		"internalQueryPlanEvaluationCollFraction", "internalQueryPlanEvaluationMaxResults", "internalQueryCacheEvictionRatio",
 		"internalQueryCacheWorksGrowthCoefficient", "internalQueryPlanTieBreakingWithIndexHeuristics",
-		"notablescan",
+		"notablescan", "javascriptEnabled",
 	} {
 		p.OnChange(name, func(value.Value) { e.readKnobs(p) })
 	}
@@ -49,6 +51,7 @@ func (e *Executor) readKnobs(p *cluster.Params) {
 		results: int(p.Int("internalQueryPlanEvaluationMaxResults")), replan: float("internalQueryCacheEvictionRatio"),
 		growth: float("internalQueryCacheWorksGrowthCoefficient"), force: p.Bool("internalQueryForceIntersectionPlans"),
 		branches: p.Bool("internalQueryPlanOrChildrenIndependently"), ties: p.Bool("internalQueryPlanTieBreakingWithIndexHeuristics"),
+		noScripts: !p.Bool("javascriptEnabled"),
 	})
 }
 

@@ -177,7 +177,7 @@ func profileFilter(was dbProfile, v value.Value) (next dbProfile, set bool, err 
 	case v.IsMissing():
 		return next, false, nil
 	case v.T == value.Document:
-		next.filter, err = match.Compile(append([]byte(nil), v.Doc()...), &match.Options{})
+		next.filter, err = match.Compile(append([]byte(nil), v.Doc()...), &match.Options{Deny: match.DenyWhere | match.DenyText | match.DenyNear})
 		return next, true, err
 	case v.T == value.String && v.Str() == "unset":
 		next.filter = nil

@@ -10,7 +10,6 @@ import (
 	"github.com/shoaldb/shoal/command/analyzer"
 	"github.com/shoaldb/shoal/command/sampling"
 	"github.com/shoaldb/shoal/query/value"
-	"github.com/shoaldb/shoal/shardnode/statedoc"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -26,9 +25,14 @@ type Node interface {
 	Warn(msg string, err error)
 }
 
+// Documents reads the documents of the member's collections.
+type Documents interface {
+	Each(ns string, f func(doc []byte) error) error
+}
+
 // Options has the dependencies of a Manager.
 type Options struct {
-	Docs    *statedoc.Docs
+	Docs    Documents
 	Service *command.Service
 	Params  *cluster.Params
 	Host    func() string

@@ -2,7 +2,7 @@ package catalog
 
 import "sync/atomic"
 
-// Usage is what $indexStats reports of one index.
+// Usage has the statistics that $indexStats reports for one index.
 type Usage struct {
 	Ops     atomic.Int64
 	SinceMS int64 // when counting began, milliseconds of the epoch

@@ -17,7 +17,7 @@ type Options struct {
 	Memory int64
 	// Compare orders keys; nil compares bytes, which is faster.
 	Compare func(a, b []byte) int
-	// Store is where runs go; nil forbids spilling.
+	// Store stores runs; nil forbids spilling.
 	Store Store
 	// Limit keeps only the first records; 0 keeps all.
 	Limit int

@@ -11,7 +11,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Options are what a generator needs beyond the specification, which is pure data.
+// Options has a generator's inputs beyond the specification, which is pure data.
 type Options struct {
 	// Filter is the compiled partialFilterExpression; documents that it rejects have no keys. Nil accepts all.
 	Filter func(doc []byte) (bool, error)
@@ -117,7 +117,7 @@ func (g *Generator) scalars(doc []byte, dst *KeySet) bool {
 	return true
 }
 
-// cursor is how far one field's path has been followed in the document.
+// cursor is the position that one field's path has reached in the document.
 type cursor struct {
 	v       value.Value // the value that the components before rest led to
 	rest    []string

@@ -10,7 +10,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Context is what the validity of a specification depends on besides its content.
+// Context has what the validity of a specification depends on besides its content.
 type Context struct {
 	// DefaultCollation is the collection's; indexes that name none inherit it. Nil for simple.
 	DefaultCollation []byte

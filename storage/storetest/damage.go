@@ -9,7 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// damages are what may happen to a file while its store is closed. Each gives the content that is left, nil for none.
+// damages are the kinds of damage to a file while its store is closed. Each returns the remaining content, nil for none.
 var damages = []struct {
 	name string
 	do   func([]byte) []byte

@@ -37,7 +37,7 @@ type extent struct {
 	sum  uint32
 }
 
-// record is what is known about a file.
+// record has the recorded properties of a file.
 type record struct {
 	name   string
 	slot   int  // its place in the witness, -1 for none

@@ -80,7 +80,7 @@ func parseScript(name string, v value.Value, sc *expr.Scope) (*js.Func, error) {
 	if c.T != value.String && c.T != value.JavaScript {
 		return nil, mongoerr.Newf(4544702, "$accumulator '%s' must be a String or Code", name)
 	}
-	return js.Compile(c.Str())
+	return sc.Env().CompileScript(c.Str())
 }
 
 // pendingArgs limits what is collected for a script's next run: running it once for many documents avoids converting the
