@@ -119,6 +119,28 @@ func TestGossip(t *testing.T) {
 	}
 }
 
+// All times of a second have one signature, and a key may expire within that second: other nodes refused the times after its expiry.
+func TestKeyExpiresWithinASecond(t *testing.T) {
+	now := func() time.Time { return time.Unix(1_700_000_000, 0) }
+	second := uint64(now().Unix()) << 32
+	store := &memoryKeys{keys: []SigningKey{{ID: 1, Key: [20]byte{1}, ExpiresAt: second | 100}, {ID: 2, Key: [20]byte{2}, ExpiresAt: second + 1<<40}}}
+	signer := NewVectorClock(now)
+	ring := NewKeyRing(store)
+	if err := ring.Load(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	signer.UseKeys(ring)
+	signer.AdvanceCluster(second | 98)
+	for range 5 {
+		reader := NewVectorClock(now)
+		reader.UseKeys(NewKeyRing(store))
+		if err := reader.GossipIn(context.Background(), clusterTimeOf(t, signer), false); err != nil {
+			t.Error(err)
+		}
+		signer.Tick(1)
+	}
+}
+
 func TestComponentsStayInOrder(t *testing.T) {
 	c := NewVectorClock(nil)
 	c.AdvanceTopology(7)

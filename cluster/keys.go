@@ -230,7 +230,8 @@ func proof(key *[20]byte, masked uint64) (out [20]byte) {
 
 var unsigned signature
 
-// signature returns the signature of a time, from the cache if the range is the same.
+// signature returns the signature of a time, from the cache if the range is the same. Its key is valid for the whole range: a key that
+// expires within it would sign times after its expiry, which the other nodes refuse.
 func (c *VectorClock) signature(t uint64) *signature {
 	masked := t | signedRange
 	if s := c.signed.Load(); s != nil && s.upTo == masked {
@@ -240,7 +241,7 @@ func (c *VectorClock) signature(t uint64) *signature {
 	if ring == nil {
 		return &unsigned
 	}
-	k, ok := ring.forTime(t)
+	k, ok := ring.forTime(masked)
 	if !ok {
 		return &unsigned
 	}

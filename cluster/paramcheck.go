@@ -199,15 +199,6 @@ func checkMemory(_, v value.Value) (value.Value, error) {
 	return v, nil
 }
 
-// checkImages refuses to keep the documents that findAndModify returned anywhere but in config.image_collection: retries would not
-// find them.
-func checkImages(_, v value.Value) (value.Value, error) {
-	if !v.Truthy() {
-		return v, mongoerr.New(mongoerr.BadValue, "storeFindAndModifyImagesInSideCollection cannot be false: the oplog does not hold the images of findAndModify")
-	}
-	return v, nil
-}
-
 // checkMechanisms accepts names of mechanisms. Unknown ones enable nothing.
 func checkMechanisms(_, v value.Value) (value.Value, error) {
 	if v.T != value.Array {

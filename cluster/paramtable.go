@@ -174,7 +174,6 @@ var acceptedParams = []ParamSpec{
 	{Name: "internalInsertMaxBatchSize", Kind: ParamInt, Set: SetBoth, Default: pInt(500), Min: 1, Max: 2147483647, Does: "inserts are written a thousand at a time"},
 	{Name: "internalQueryForceClassicEngine", Kind: ParamBool, Set: SetBoth, Default: pBool(false), Does: "there is one execution engine"},
 	{Name: "internalQueryAllowShardedLookup", Kind: ParamBool, Set: SetBoth, Default: pBool(true), Does: "`$lookup` from sharded collections is always allowed"},
-	{Name: "storeFindAndModifyImagesInSideCollection", Kind: ParamBool, Set: SetBoth, Default: pBool(true), Check: checkImages, Does: "images are kept in their own collection; `false` is refused"},
 	{Name: "internalSessionsReapThreshold", Kind: ParamInt, Set: SetBoth, Default: pInt(1000), Min: 0, Max: 2147483647, Does: "sessions are removed by their age alone"},
 	{Name: "waitForSecondaryBeforeNoopWriteMS", Kind: ParamInt, Set: SetBoth, Default: pInt(10), Min: 0, Max: 2147483647, Does: "a read waits for its cluster time; no write is made for it"},
 	{Name: "oplogFetcherUsesExhaust", Kind: ParamBool, Set: SetStartup, Default: pBool(true), Does: "members replicate by a raft log, not by reading the oplog"},

@@ -106,6 +106,12 @@ func (t TxnView) Fields(now time.Time, read value.Field) []value.Field {
 	}
 }
 
+// Running returns the view while one of the transaction's commands runs, which began at a time.
+func (t TxnView) Running(since, now time.Time) TxnView {
+	t.Active += now.Sub(since)
+	return t
+}
+
 // BeginIdleTxn begins the description of an open transaction in which no command is running.
 func BeginIdleTxn(host string, by Caller, lsid []byte) (d []byte, mark int) {
 	d, mark = value.Begin(nil)

@@ -8,7 +8,9 @@ import (
 
 	"github.com/shoaldb/shoal/auth"
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/query/shape"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage/lock"
 )
 
 // OpsView selects the running operations to describe, and how.
@@ -25,7 +27,8 @@ type OpsView struct {
 
 // DescribeOps describes the running operations of self's service as currentOp shows them, without those that this
 // process caused itself: a request from a router to a node of its process is attributed to the router's client. Of
-// a running operation it reads only what does not change while it runs: its request and its client.
+// a running operation it reads only what does not change while it runs, its request and its client, and what the operation
+// shows others (shown).
 func DescribeOps(self *Op, view OpsView) (out [][]byte) {
 	busy := map[*Client]bool{}
 	self.Service.EachOp(func(op *Op) {
@@ -213,6 +216,10 @@ func (w *OpsView) op(op *Op, by Caller) []byte {
 	if lsid := value.Lookup(body, "lsid"); lsid.T == value.Document {
 		d = value.Append(d, "lsid", value.NewDocument(cluster.ShownLSID(lsid.Doc())))
 	}
+	own, locks := op.shown(w.Locks)
+	if own.txn != nil {
+		d = value.Append(d, "transaction", value.NewDocument(own.txn(w.Now)))
+	}
 	run := w.Now.Sub(op.Start)
 	d = value.Append(d, "secs_running", value.NewInt64(int64(run.Seconds())))
 	d = value.Append(d, "microsecs_running", value.NewInt64(run.Microseconds()))
@@ -224,18 +231,74 @@ func (w *OpsView) op(op *Op, by Caller) []byte {
 		cmd = truncated(cmd)
 	}
 	d = value.Append(d, "command", value.NewDocument(cmd))
+	if c := op.Service.Clock; c != nil {
+		if at := c.Now(); at.Topology != 0 {
+			d = value.Append(d, "configTime", value.NewTimestampU64(at.Config))
+			d = value.Append(d, "topologyTime", value.NewTimestampU64(at.Topology))
+		}
+	}
+	d = own.appendQuery(d, op, body)
 	if name == "getMore" && w.Cursor != nil {
 		d = w.Cursor(d, op, value.Lookup(body, "getMore").Int64())
 	}
-	d = value.Append(d, "numYields", value.NewInt32(0))
-	if w.Locks {
-		d = value.Append(d, "locks", value.NewDocument(value.Doc()))
-		d = value.Append(d, "waitingForLock", value.NewBool(false))
-		d = value.Append(d, "lockStats", value.NewDocument(value.Doc()))
-		d = value.Append(d, "waitingForFlowControl", value.NewBool(false))
-		d = value.Append(d, "flowControlStats", value.NewDocument(value.Doc()))
+	if op.killed.Load() != 0 {
+		d = value.Append(d, "killPending", value.NewBool(true))
 	}
-	return value.End(d, m)
+	d = value.Append(d, "numYields", value.NewInt32(0))
+	return value.End(append(d, locks...), m)
+}
+
+// shown returns what the operation shows others, with its locks as the elements that describe them.
+func (op *Op) shown(withLocks bool) (s shown, locks []byte) {
+	op.mu.Lock()
+	defer op.mu.Unlock()
+	if withLocks {
+		locks = op.mu.appendLocks(nil) // here: a Locker that is hidden may be the next operation's
+	}
+	return op.mu.shown, locks
+}
+
+// appendQuery appends what is known of an operation's query: the hash of the shape that its client sent, and its plan.
+func (s *shown) appendQuery(d []byte, op *Op, body []byte) []byte {
+	if !op.Client.InProcess && !op.Client.Internal {
+		if doc, ok := shape.Command(nil, value.Lookup(body, "$db").Str(), body); ok {
+			d = value.Append(d, "queryShapeHash", value.NewString(shape.Hash(doc)))
+		}
+	}
+	if s.plan != nil {
+		d = value.Append(d, "queryFramework", value.NewString("classic"))
+		d = value.Append(d, "planSummary", value.NewString(*s.plan))
+	}
+	if s.conflicts > 0 {
+		d = value.Append(d, "writeConflicts", value.NewInt64(s.conflicts))
+	}
+	return d
+}
+
+// appendLocks appends the locks that an operation holds or waits for, and counts those that it has taken.
+func (s *shown) appendLocks(d []byte) []byte {
+	held, stats, waits := value.Doc(), value.Doc(), false
+	if s.locks != nil {
+		held, stats = LocksHeld(s.locks), s.locks.Stats().Doc()
+		_, waits = s.locks.Summary()
+	}
+	d = value.Append(d, "locks", value.NewDocument(held))
+	d = value.Append(d, "waitingForLock", value.NewBool(waits))
+	d = value.Append(d, "lockStats", value.NewDocument(stats))
+	d = value.Append(d, "waitingForFlowControl", value.NewBool(false))
+	return value.Append(d, "flowControlStats", value.NewDocument(value.Doc()))
+}
+
+// LocksHeld returns the strongest mode held of each kind of lock.
+func LocksHeld(l *lock.Locker) []byte {
+	held, _ := l.Summary()
+	var f []value.Field
+	for _, k := range lock.Kinds() {
+		if m := held[k]; m != lock.None {
+			f = append(f, value.F(k.String(), value.NewString(m.Letter())))
+		}
+	}
+	return value.Doc(f...)
 }
 
 // requestTarget reads the command's name and namespace from a request.

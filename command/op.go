@@ -43,6 +43,7 @@ type Op struct {
 		done  chan struct{}
 		stop  []func() bool
 		timer *time.Timer
+		shown
 	}
 	slot *opShard
 	prev *Op
@@ -55,6 +56,53 @@ type behalf struct {
 	parentOp *Op
 	// EntryUUID is the "ui" field of the oplog entry that the operation is applying as a command; nil for none.
 	EntryUUID *[16]byte
+}
+
+// shown is what currentOp shows of a running operation beside its request.
+type shown struct {
+	plan      *string
+	locks     *lock.Locker
+	txn       func(now time.Time) []byte
+	conflicts int64
+}
+
+// UsePlan records the plan that the operation runs, as the log, the profiler and currentOp summarize it.
+func (op *Op) UsePlan(summary *string) {
+	op.Stats.PlanSummary = *summary
+	op.mu.Lock()
+	op.mu.plan = summary
+	op.mu.Unlock()
+}
+
+// Conflicted counts a write conflict after which the operation tries again.
+func (op *Op) Conflicted() {
+	op.Stats.Conflicts++
+	op.mu.Lock()
+	op.mu.conflicts++
+	op.mu.Unlock()
+}
+
+// ShowTxn makes currentOp show the operation's transaction as describe returns it, which may be called from any goroutine.
+func (op *Op) ShowTxn(describe func(now time.Time) []byte) {
+	op.mu.Lock()
+	op.mu.txn = describe
+	op.mu.Unlock()
+}
+
+// ShowLocks implements lock.Holder.
+func (op *Op) ShowLocks(l *lock.Locker) {
+	op.mu.Lock()
+	op.mu.locks = l
+	op.mu.Unlock()
+}
+
+// HideLocks implements lock.Holder.
+func (op *Op) HideLocks(l *lock.Locker) {
+	op.mu.Lock()
+	if op.mu.locks == l {
+		op.mu.locks = nil
+	}
+	op.mu.Unlock()
 }
 
 // opReply holds what the pipeline adds to the reply of a handler.

@@ -84,6 +84,9 @@ func (r *Router) aggregateIn(op *command.Op, coll string, dst []byte) ([]byte, e
 	if err := r.statsOfSeries(op, a); err != nil {
 		return dst, err
 	}
+	if asksMembers(a.pipeline) && !op.Bool("explain") {
+		return r.aggregateMembers(op, a, dst)
+	}
 	a.scan(a.pipeline, op.DB())
 	if len(a.writes) > 0 {
 		op.Req.ReadPreference = nil

@@ -2,6 +2,7 @@ package router
 
 import (
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/value"
@@ -79,6 +80,44 @@ func (r *Router) selfDocs(op *command.Op, pipeline value.Value) (docs [][]byte, 
 		return r.Sessions.List(op.SessionsShown(spec.Doc())), true, nil
 	}
 	return nil, false, nil
+}
+
+// asksMembers reports whether a pipeline begins with a stage that every member of the collection's shards is asked for, secondaries, too.
+func asksMembers(pipeline value.Value) bool {
+	it := value.Walk(pipeline.Doc())
+	_, first, _ := it.Next()
+	if first.T != value.Document {
+		return false
+	}
+	return value.Lookup(value.LookupDoc(first.Doc(), "$planCacheStats"), "allHosts").Bool() ||
+		value.Lookup(value.LookupDoc(first.Doc(), "$collStats"), "targetAllNodes").Bool()
+}
+
+// aggregateMembers runs the first stage of a pipeline on every member of the collection's shards, and the others here.
+func (r *Router) aggregateMembers(op *command.Op, a *aggCommand, dst []byte) ([]byte, error) {
+	var docs [][]byte
+	db, coll := cluster.SplitNS(a.ns)
+	err := r.routed(op, a.ns, false, func(info *cluster.CollectionInfo) error {
+		shards, err := target(info, nil, false)
+		if err != nil {
+			return err
+		}
+		nearest := value.Doc(value.F("mode", value.NewString("nearest")))
+		body := msg.Doc(&msg.Aggregate{DB: db, On: value.NewString(coll), Pipeline: value.ArrayOf(value.Values(a.pipeline.Doc())[0]), Cursor: &msg.Cursor{BatchSize: 1 << 20}},
+			value.F("$readPreference", value.NewDocument(nearest)))
+		replies, err := r.askMembers(op, shards, func(shard string) []byte { return versioned(body, info, shard) })
+		docs = nil
+		for i := range replies {
+			for _, v := range value.Values(value.Lookup(value.Lookup(replies[i].body, "cursor").Doc(), "firstBatch").Doc()) {
+				docs = append(docs, v.Doc())
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return dst, err
+	}
+	return r.aggregateSelf(op, a, agg.NewSliceSource(docs), dst)
 }
 
 // aggregateSelf runs the remaining stages of a pipeline over documents that the router produced.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -472,5 +473,49 @@ func TestRoutersShowNoEventsOfMigrations(t *testing.T) {
 	watch := `{"aggregate": "c", "pipeline": [{"$changeStream": {"showMigrationEvents": true}}], "cursor": {}}`
 	if m := c.as(command.NewClient(9, "test", "test", nil), "d", watch); m["code"] != int32(31123) {
 		t.Errorf("%v", m)
+	}
+}
+
+// The shards of a collection each log its collMod, at times at one time. A stream that is resumed after either of the events returns those
+// that followed it, through another router, too, and none again.
+func TestStreamResumesBetweenTheEventsOfOneTime(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.twoShards()
+	s, _ := c.watch("s", bson.D{{Key: "showExpandedEvents", Value: true}})
+	tied := func(events bson.A) (at int) { // the index of an event with the time of the one before; 0 for none
+		for i := 1; i < len(events); i++ {
+			if field(events[i], "clusterTime") == field(events[i-1], "clusterTime") {
+				return i
+			}
+		}
+		return 0
+	}
+	var all bson.A
+	for round := 0; round < 500 && tied(all) == 0; round++ {
+		c.cmd("db", bson.D{{Key: "collMod", Value: "s"}, {Key: "validationLevel", Value: []string{"strict", "moderate"}[round%2]}})
+		all = s.rest(2)
+	}
+	at := tied(all)
+	if at == 0 {
+		t.Fatal("no two events have one time")
+	}
+	tokens := func(events bson.A) (out []string) {
+		for _, e := range events {
+			out = append(out, tokenOf(e))
+		}
+		return out
+	}
+	other := c.through()
+	for i := range all {
+		through := []*testCluster{c, other}[i%2]
+		again, head := through.watch("s", bson.D{{Key: "showExpandedEvents", Value: true}, {Key: "resumeAfter", Value: field(all[i], "_id")}})
+		want := tokens(all[i+1:])
+		if len(head) < len(want) {
+			head = append(head, again.rest(len(want)-len(head))...)
+		}
+		if got := tokens(append(head, again.more(1)...)); !slices.Equal(got, want) {
+			t.Errorf("after event %d of %d come %d, want %d", i, len(all), len(got), len(want))
+		}
+		through.cmd("db", bson.D{{Key: "killCursors", Value: "s"}, {Key: "cursors", Value: bson.A{again.id}}})
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
 )
 
 // clusterParams are the cluster parameters as last read by the router: periodically, and whenever they are set or read through it.
@@ -94,13 +95,45 @@ func (r *Router) getClusterParameter(op *command.Op, dst []byte) ([]byte, error)
 	return dst, err
 }
 
-// setClusterParameter implements the command.
+// setClusterParameter implements the command: the config server stores the parameter, and the shards store it as that has it, with its
+// time. A shard that is not reached asks the config server for it later; the client gets the error.
 func (r *Router) setClusterParameter(op *command.Op, dst []byte) ([]byte, error) {
+	it := value.Walk(op.Req.Cmd.Doc())
+	name, _, ok := it.Next()
+	if op.Req.Cmd.T != value.Document || !ok || string(name) == command.AuditConfig {
+		return r.setAuditConfig(op, dst)
+	}
+	dst, err := r.toConfig(op, dst)
+	if err != nil {
+		return dst, err
+	}
+	return dst, r.tellParameter(op, string(name))
+}
+
+// setAuditConfig implements the command. Each node checks whether its own audit log can be configured.
+func (r *Router) setAuditConfig(op *command.Op, dst []byte) ([]byte, error) {
 	dst, err := r.everywhere(op, dst)
 	if err == nil {
 		_, err = r.loadClusterParams(op)
 	}
 	return dst, err
+}
+
+// tellParameter sends the shards a parameter as the config server has it.
+func (r *Router) tellParameter(op *command.Op, name string) error {
+	if err := r.Registry.Reload(op); err != nil { // a shard that joins now takes over what the config server has
+		return err
+	}
+	params, err := r.loadClusterParams(op)
+	if err != nil {
+		return err
+	}
+	ids, err := r.allShards(op)
+	if err != nil {
+		return err
+	}
+	body := msg.Doc(&msg.SetClusterParameter{Param: params[name]})
+	return firstError(r.scatter(op, ids, func(string) ([]byte, []wire.Sequence) { return body, nil }))
 }
 
 // getAuditConfig returns the configuration of the router's audit log: its own, or that of the cluster.

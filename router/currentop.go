@@ -83,7 +83,7 @@ func (t *txnTable) describeIdle(host string, now time.Time) (out [][]byte) {
 			if x := s.txn; x != nil && !x.ended && x.commit == nil {
 				d, m := command.BeginIdleTxn(host, x.by, x.lsid)
 				d = value.Append(d, "active", value.NewBool(false))
-				d = value.Append(d, "transaction", value.NewDocument(x.describe(now)))
+				d = value.Append(d, "transaction", value.NewDocument(x.describe(x.view(), x.readTime(), now)))
 				out = append(out, value.End(d, m))
 			}
 			s.busy <- struct{}{}
@@ -93,19 +93,36 @@ func (t *txnTable) describeIdle(host string, now time.Time) (out [][]byte) {
 	return out
 }
 
-// describe returns a transaction as $currentOp shows it; the session must be held.
-func (t *transaction) describe(now time.Time) []byte {
-	var read value.Value
-	if t.readConcern != nil && t.readConcern.AtClusterTime != 0 {
-		read = value.NewTimestampU64(t.readConcern.AtClusterTime)
+// show makes $currentOp show the transaction of a running command. The session must be held.
+func (t *transaction) show(op *command.Op) {
+	view, read := t.view(), t.readTime()
+	op.ShowTxn(func(now time.Time) []byte { return t.describe(view.Running(op.Start, now), read, now) })
+}
+
+// view returns what describe needs of the transaction; the session must be held.
+func (t *transaction) view() command.TxnView {
+	return command.TxnView{Number: t.number, ReadConcern: t.asked, Started: t.started, Active: t.active}
+}
+
+// readTime returns the time at which the transaction reads on all shards; missing if each shard has its own. The session must be held.
+func (t *transaction) readTime() value.Value {
+	if t.readConcern == nil || t.readConcern.AtClusterTime == 0 {
+		return value.Value{}
 	}
-	f := command.TxnView{Number: t.number, ReadConcern: t.asked, Started: t.started, Active: t.active}.Fields(now, value.F("globalReadTimestamp", read))
+	return value.NewTimestampU64(t.readConcern.AtClusterTime)
+}
+
+// describe returns a transaction as $currentOp shows it.
+func (t *transaction) describe(view command.TxnView, read value.Value, now time.Time) []byte {
+	f := view.Fields(now, value.F("globalReadTimestamp", read))
 	if read.IsMissing() {
 		f = slices.DeleteFunc(f, func(f value.Field) bool { return f.Key == "globalReadTimestamp" })
 	}
-	parts := t.parts()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	parts := t.mu.participants
 	list := make([]value.Value, len(parts))
-	wrote, leads := int32(0), t.recoveryShard()
+	wrote, leads := int32(0), t.mu.recovery
 	for i, p := range parts {
 		list[i] = value.NewDocument(value.Doc(value.F("name", value.NewString(p.shard)), value.F("coordinator", value.NewBool(p.shard == leads || leads == "" && i == 0)), value.F("readOnly", value.NewBool(!p.wrote))))
 		if p.wrote {
@@ -128,7 +145,8 @@ func (r *Router) shardOps(op *command.Op, spec []byte) ([][]byte, error) {
 	var replies []shardReply
 	if value.Lookup(spec, "targetAllNodes").Truthy() {
 		nearest := value.Doc(value.F("mode", value.NewString("nearest")))
-		replies, err = r.askMembers(op, ids, msg.Doc(ask, value.F("$readPreference", value.NewDocument(nearest))))
+		body = msg.Doc(ask, value.F("$readPreference", value.NewDocument(nearest)))
+		replies, err = r.askMembers(op, ids, func(string) []byte { return body })
 	} else {
 		replies = r.scatter(op, ids, func(string) ([]byte, []wire.Sequence) { return body, nil })
 		err = firstError(replies)
@@ -146,7 +164,7 @@ func (r *Router) shardOps(op *command.Op, spec []byte) ([][]byte, error) {
 }
 
 // askMembers has every member of the shards run a command, whatever its role.
-func (r *Router) askMembers(op *command.Op, ids []string, cmd []byte) (out []shardReply, err error) {
+func (r *Router) askMembers(op *command.Op, ids []string, cmd func(shard string) []byte) (out []shardReply, err error) {
 	var hosts []string
 	for _, id := range ids {
 		s, err := r.Registry.Shard(op, id)
@@ -165,10 +183,10 @@ func (r *Router) askMembers(op *command.Op, ids []string, cmd []byte) (out []sha
 	for i := range out {
 		wg.Go(func() {
 			if hosts[i] == "" { // a shard of one member
-				out[i].body, out[i].err = r.call(op, out[i].shard, cmd, nil)
+				out[i].body, out[i].err = r.call(op, out[i].shard, cmd(out[i].shard), nil)
 				return
 			}
-			out[i].body, out[i].err = r.runOnMember(op, hosts[i], cmd)
+			out[i].body, out[i].err = r.runOnMember(op, hosts[i], cmd(out[i].shard))
 		})
 	}
 	wg.Wait()

@@ -50,6 +50,29 @@ func TestCurrentOpOfIdleOnes(t *testing.T) {
 	c.expect(c.currentOps(`{}`, `{"active": false, "type": "op"}`, `{"_id": 1}`), `[]`)
 }
 
+// An operation of a transaction is shown with it: by the router as a whole, with its shards, and by each shard with its own part.
+func TestCurrentOpOfTransactions(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.fill(20)
+	c.txn([]txnStep{{1, true, "db", `{"insert": "c", "documents": [{"_id": 100, "k": 1}]}`, 0, "", ""}})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		c.txn([]txnStep{{1, false, "db", `{"find": "c", "filter": {"k": 15, "$where": "sleep(60000)"}, "comment": "mine"}`, mongoerr.Interrupted, "", ""}})
+	})
+	match := `{"type": "op", "command.comment": "mine", "transaction.readTimestamp": {"$exists": true}}`
+	ops := bson.A{}
+	for len(ops) == 0 {
+		ops = c.currentOps(`{}`, match, `{"_id": 0, "opid": 1, "shard": 1, "active": 1, "n": "$transaction.parameters.txnNumber", "all": "$transaction.participants"}`)
+	}
+	op := get(ops[0], "opid")
+	c.expect(ops, fmt.Sprintf(`[{"shard":"shard1","active":true,"opid":%q,"n":1}]`, op))
+	c.expect(c.currentOps(`{"localOps": true}`, `{"type": "op", "command.comment": "mine"}`,
+		`{"_id": 0, "n": "$transaction.parameters.txnNumber", "parts": "$transaction.participants", "ro": "$transaction.numReadOnlyParticipants", "read": {"$type": "$transaction.readTimestamp"}}`),
+		`[{"n":1,"parts":[{"name":"shard0","coordinator":true,"readOnly":false},{"name":"shard1","coordinator":false,"readOnly":true}],"ro":1,"read":"missing"}]`)
+	c.run("admin", fmt.Sprintf(`{"killOp": 1, "op": %q}`, op))
+	wg.Wait()
+}
+
 // A router's request to a shard in its process is shown there as an operation of the router's client: with its cursor,
 // truncated if it is long, and killable by its id.
 func TestCurrentOpOfRunningOnes(t *testing.T) {

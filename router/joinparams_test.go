@@ -3,10 +3,13 @@ package router_test
 import (
 	"context"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/shardnode"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -47,6 +50,45 @@ func TestShardThatJoinsTakesOverClusterParameters(t *testing.T) {
 	set("defaultMaxTimeMS", bson.D{{Key: "readOperations", Value: 54321}})
 	if got := field(get("defaultMaxTimeMS"), "readOperations"); fmt.Sprint(got) != "54321" {
 		t.Errorf("defaultMaxTimeMS when it is set again: %v", got)
+	}
+}
+
+// A shard that is not reached when a parameter is set gets it from the config server, and has it under its time, as others do; what
+// arrives late is ignored.
+func TestShardThatWasAwayGetsParameters(t *testing.T) {
+	var away atomic.Bool
+	c := newWatchedCluster(t, 2, func(shard string, m *wire.Message) error {
+		if away.Load() && shard == "shard1" && string(m.CommandName()) == "_shardsvrSetClusterParameter" {
+			return mongoerr.New(mongoerr.Interrupted, "the shard is away")
+		}
+		return nil
+	})
+	set := func(secs int, want mongoerr.Code) {
+		t.Helper()
+		if r := c.raw("admin", fmt.Sprintf(`{"setClusterParameter": {"changeStreamOptions": {"preAndPostImages": {"expireAfterSeconds": %d}}}}`, secs)); want != 0 && r["code"] != int32(want) || want == 0 && r["ok"] != 1.0 {
+			t.Errorf("%d: %v, want code %d", secs, r, want)
+		}
+	}
+	get := func(p cluster.Peer) string {
+		t.Helper()
+		return show(c.admin(p, bson.D{{Key: "getClusterParameter", Value: "changeStreamOptions"}, {Key: "$db", Value: "admin"}})["clusterParameters"])
+	}
+	set(11, 0)
+	first := get(c.confP)
+	away.Store(true)
+	set(22, mongoerr.Interrupted)
+	if got := get(c.shards["shard1"]); got != first || get(c.shards["shard0"]) != get(c.confP) {
+		t.Errorf("shard1 has %s, shard0 %s, the config server %s", got, get(c.shards["shard0"]), get(c.confP))
+	}
+	c.admin(c.shards["shard1"], bson.D{{Key: "replSetStepDown", Value: 1}, {Key: "secondaryCatchUpPeriodSecs", Value: 0}, {Key: "force", Value: true}, {Key: "$db", Value: "admin"}})
+	c.admin(c.shards["shard1"], bson.D{{Key: "replSetFreeze", Value: 0}, {Key: "$db", Value: "admin"}})
+	c.until("shard1 has what the config server has", func() bool { return get(c.shards["shard1"]) == get(c.confP) })
+	late := c.admin(c.confP, bson.D{{Key: "getClusterParameter", Value: "changeStreamOptions"}, {Key: "$db", Value: "admin"}})["clusterParameters"].(bson.A)[0]
+	away.Store(false)
+	set(33, 0)
+	c.admin(c.shards["shard1"], bson.D{{Key: "_shardsvrSetClusterParameter", Value: late}, {Key: "$db", Value: "admin"}})
+	if got := get(c.shards["shard1"]); got != get(c.confP) || !strings.Contains(got, "33") {
+		t.Errorf("after a late message: %s, the config server has %s", got, get(c.confP))
 	}
 }
 

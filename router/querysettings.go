@@ -8,7 +8,6 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/shape"
 	"github.com/shoaldb/shoal/query/value"
-	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -38,16 +37,7 @@ func (r *Router) changeQuerySettings(op *command.Op, dst []byte) ([]byte, error)
 	if err != nil {
 		return dst, err
 	}
-	params, err := r.loadClusterParams(op)
-	if err != nil {
-		return dst, err
-	}
-	ids, err := r.allShards(op)
-	if err != nil {
-		return dst, err
-	}
-	body := msg.Doc(&msg.SetClusterParameter{Param: params[querySettingsField]})
-	return dst, firstError(r.scatter(op, ids, func(string) ([]byte, []wire.Sequence) { return body, nil }))
+	return dst, r.tellParameter(op, querySettingsField)
 }
 
 // bySettings wraps a handler so that the settings of its query's shape apply.

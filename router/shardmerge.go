@@ -1,8 +1,10 @@
 package router
 
 import (
+	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -234,7 +236,10 @@ func (m *watchRemote) complete(ev *shardEvent) bool {
 // sees.
 func (w *shardMerge) front() (best *watchRemote, behind []*watchRemote) {
 	for _, m := range w.remotes {
-		if len(m.events) > 0 && (best == nil || m.events[0].token.Compare(best.events[0].token) < 0) {
+		if len(m.events) == 0 {
+			continue
+		}
+		if best == nil || cmp.Or(m.events[0].token.Compare(best.events[0].token), strings.Compare(m.shard, best.shard)) < 0 {
 			best = m
 		}
 	}
@@ -256,12 +261,34 @@ func (w *shardMerge) next() (ev shardEvent, ok bool, err error) {
 		if m == nil || len(behind) > 0 {
 			return ev, false, nil
 		}
+		w.separate(m)
 		if ev = m.pop(); m.shard != joinsStream {
 			return ev, true, nil
 		}
 		if err := w.join(ev); err != nil {
 			return ev, false, err
 		}
+	}
+}
+
+// separate gives events of several shards that have one token tokens of their own: all but first's get the name of their shard.
+//
+// Invariant: an event has the same token in each merge of the shards' streams. front chooses among equal tokens by the shards' names, and
+// not before all shards with the token have delivered it: one with nothing buffered would have to be past it. Hazard: with one token for
+// two events, a stream that is resumed there returns one of them again, and one that leaves its hub there loses one. Rejected: the shard's
+// name in every token. The oplog does not have it, and a token of a shard's own stream would not be found through a router.
+func (w *shardMerge) separate(first *watchRemote) {
+	token := first.events[0].token
+	for _, m := range w.remotes {
+		if m == first || len(m.events) == 0 || m.events[0].token.Compare(token) != 0 {
+			continue
+		}
+		ev := &m.events[0]
+		ev.token = ev.token.OnShard(m.shard)
+		dst, mark := value.Begin(make([]byte, 0, len(ev.doc)+128))
+		dst = value.Append(dst, "_id", value.NewDocument(ev.token.Document()))
+		rest := rebuildElements(ev.doc, map[string]bool{"_id": true})
+		ev.doc = value.End(append(dst, rest...), mark)
 	}
 }
 

@@ -108,7 +108,7 @@ func (r *Router) ddlSpecs() []command.Spec {
 		relayed("getClusterParameter", command.None, r.getClusterParameter),
 		relayed("setClusterParameter", command.None, r.setClusterParameter),
 		relayed("getAuditConfig", command.None, r.getAuditConfig),
-		relayed("setAuditConfig", command.None, r.setClusterParameter),
+		relayed("setAuditConfig", command.None, r.setAuditConfig),
 		relayed("setQuerySettings", command.None, r.changeQuerySettings),
 		relayed("removeQuerySettings", command.None, r.changeQuerySettings),
 		relayed("getDefaultRWConcern", command.None, r.toConfig),

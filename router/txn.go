@@ -157,6 +157,7 @@ func (r *Router) BeginTxn(op *command.Op) (end func(err error), err error) {
 		return nil, err
 	}
 	op.Txn = t
+	t.show(op)
 	r.txnStat.active.Add(1)
 	t.statement++
 	t.failed = false
@@ -264,6 +265,7 @@ func (r *Router) atFirst(op *command.Op, run func() error) error {
 		}
 		t.failed = false
 		t.chooseTime(r)
+		t.show(op)
 	}
 }
 

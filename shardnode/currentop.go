@@ -7,7 +7,6 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/txn"
-	"github.com/shoaldb/shoal/storage/lock"
 )
 
 func (n *Node) currentOpSpecs() []command.Spec {
@@ -26,8 +25,7 @@ func (n *Node) runCurrentOp(op *command.Op, dst []byte) ([]byte, error) {
 	return dst, err
 }
 
-// currentOps describes the running operations, and open cursors if spec asks for idle ones. Of a running operation
-// it reads only what does not change while it runs: its request and its client.
+// currentOps describes the running operations, and open cursors and transactions if spec asks for idle ones.
 func (n *Node) currentOps(self *command.Op, spec []byte) [][]byte {
 	now := n.now()
 	out := command.DescribeOps(self, command.OpsView{Host: n.host(), Now: now, Locks: true, Own: command.OwnOps(self, spec), Cursor: n.appendBusyCursor, Threads: n.Services.AtWork(),
@@ -64,15 +62,12 @@ func (n *Node) idleSessions(now time.Time) (out [][]byte) {
 	if n.txns.Counters().Open.Load() == 0 {
 		return nil
 	}
-	limit := time.Duration(n.Params.Int("transactionLifetimeLimitSeconds")) * time.Second
 	n.txns.EachIdle(func(_ cluster.LogicalSessionID, s *txn.Session) {
 		t := s.Txn
 		if t == nil || t.State != txn.Open && t.State != txn.Prepared {
 			return
 		}
-		view := command.TxnView{Number: t.Number, ReadConcern: t.ReadConcern().AsSent(), Started: t.Started, Active: t.Active}.Fields(now,
-			value.F("readTimestamp", t.Base.Timestamp().Value()))
-		view = append(view, value.F("expiryTime", value.NewString(command.WallClock(t.Started.Add(limit)))))
+		view := n.txns.Shown(t).Fields(now)
 		if t.State == txn.Prepared {
 			view = append(view, value.F("prepareReadConflicts", value.NewInt64(0)))
 		}
@@ -80,25 +75,13 @@ func (n *Node) idleSessions(now time.Time) (out [][]byte) {
 		d = value.Append(d, "transaction", value.NewDocument(value.Doc(view...)))
 		d = value.Append(d, "waitingForLock", value.NewBool(false))
 		d = value.Append(d, "active", value.NewBool(false))
-		d = value.Append(d, "locks", value.NewDocument(lockSummary(t.Locks)))
+		d = value.Append(d, "locks", value.NewDocument(command.LocksHeld(t.Locks)))
 		d = value.Append(d, "lockStats", value.NewDocument(value.Doc()))
 		d = value.Append(d, "waitingForFlowControl", value.NewBool(false))
 		d = value.Append(d, "flowControlStats", value.NewDocument(value.Doc()))
 		out = append(out, value.End(d, m))
 	})
 	return out
-}
-
-// lockSummary returns the strongest mode held of each kind of lock.
-func lockSummary(l *lock.Locker) []byte {
-	held, _ := l.Summary()
-	var f []value.Field
-	for _, k := range lock.Kinds() {
-		if m := held[k]; m != lock.None {
-			f = append(f, value.F(k.String(), value.NewString(m.Letter())))
-		}
-	}
-	return value.Doc(f...)
 }
 
 // described returns the description of a cursor, which others may read at any time.

@@ -353,6 +353,9 @@ func (n *Node) runGetMore(op *command.Op, dst []byte) ([]byte, error) {
 func (n *Node) nextBatch(op *command.Op, dst []byte, c *cursor, size int64) ([]byte, error) {
 	op.Resume(c.work)
 	op.Stats.Exec = c.plan.exec
+	if c.plan.summary != "" {
+		op.UsePlan(&c.plan.summary)
+	}
 	if c.left > 0 {
 		op.SetDeadline(op.Start.Add(c.left))
 	}

@@ -3,9 +3,13 @@ package shardnode
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/storage/lock"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -229,6 +233,62 @@ func TestTransactionsAreShown(t *testing.T) {
 	if got := n.first("admin", idle); len(got) != 0 {
 		t.Errorf("%v", got)
 	}
+}
+
+// A running operation is shown with its transaction, its plan, and the locks that it holds or waits for.
+func TestRunningOperationsAreShown(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "a": 1}]}`)
+	n.ok("d", `{"createIndexes": "c", "indexes": [{"key": {"a": 1}, "name": "a"}]}`)
+	n.ok("d", inTxn(`{"insert": "c", "documents": [{"_id": 2}]}`, 1, true))
+	field := func(doc any, name string) any {
+		d, _ := doc.(bson.D)
+		for _, e := range d {
+			if e.Key == name {
+				return e.Value
+			}
+		}
+		return nil
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		n.do("d", inTxn(`{"find": "c", "filter": {"a": 1, "$where": "while (true) {}"}, "comment": "read"}`, 1, false))
+	})
+	running := func(comment string) (op bson.M) {
+		t.Helper()
+		await.True(t, comment+" runs", func() bool {
+			list := n.ok("admin", `{"aggregate": 1, "pipeline": [{"$currentOp": {}}, {"$match": {"command.comment": "`+comment+`"}}], "cursor": {}}`)["cursor"]
+			batch := field(list, "firstBatch").(bson.A)
+			if len(batch) == 0 {
+				return false
+			}
+			op = bson.M{}
+			for _, e := range batch[0].(bson.D) {
+				op[e.Key] = e.Value
+			}
+			return true
+		})
+		return op
+	}
+	var op bson.M
+	await.True(t, "the plan is shown", func() bool { op = running("read"); return op["planSummary"] != nil })
+	txn := op["transaction"]
+	open, _ := field(txn, "timeOpenMicros").(int64)
+	active, _ := field(txn, "timeActiveMicros").(int64)
+	if ran, _ := op["microsecs_running"].(int64); active < ran || open < active || field(txn, "timeInactiveMicros") != open-active {
+		t.Errorf("open %d µs, active %d, while the command ran for %d: %v", open, active, ran, txn)
+	}
+	if op["planSummary"] != "IXSCAN { a: 1 }" || op["queryShapeHash"] == nil || txn == nil || field(field(txn, "parameters"), "txnNumber") != int64(1) ||
+		field(txn, "readTimestamp") == nil || field(txn, "expiryTime") == nil || op["killPending"] != nil {
+		t.Errorf("the read: %v", op)
+	}
+	wg.Go(func() { n.do("d", `{"drop": "c", "comment": "drop"}`) })
+	await.True(t, "the drop waits", func() bool { op = running("drop"); return op["waitingForLock"] == true })
+	if locks := op["locks"]; field(locks, "Global") != "w" || op["transaction"] != nil {
+		t.Errorf("the drop: %v", op)
+	}
+	n.ok("admin", fmt.Sprintf(`{"killOp": 1, "op": %v}`, running("read")["opid"]))
+	wg.Wait()
 }
 
 // A cursor of a transaction belongs to it, and ends with it.

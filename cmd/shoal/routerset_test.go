@@ -351,7 +351,7 @@ func TestSecondariesHearOfMigrations(t *testing.T) {
 	count("after")
 }
 
-// $currentOp with targetAllNodes shows the operations of all members; it was accepted and showed those of the primaries alone.
+// $currentOp and $collStats with targetAllNodes ask all members; it was accepted, and they asked the primaries alone.
 func TestCurrentOpOfAllMembers(t *testing.T) {
 	c := startReplicatedCluster(t, 2)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -385,5 +385,31 @@ func TestCurrentOpOfAllMembers(t *testing.T) {
 	}
 	if got := hosts(bson.D{{Key: "targetAllNodes", Value: true}}); len(got) != 6 {
 		t.Errorf("operations of %v, want those of all six members", got)
+	}
+	for _, cmd := range []bson.D{
+		{{Key: "enableSharding", Value: "d"}},
+		{{Key: "shardCollection", Value: "d.c"}, {Key: "key", Value: bson.D{{Key: "_id", Value: "hashed"}}}},
+	} {
+		if err := c.client.Database("admin").RunCommand(ctx, cmd).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stats := func(options bson.D) (n []struct{ Hosts []string }) {
+		t.Helper()
+		cur, err := c.client.Database("d").Collection("c").Aggregate(ctx, bson.A{bson.D{{Key: "$collStats", Value: append(bson.D{{Key: "count", Value: bson.D{}}}, options...)}},
+			bson.D{{Key: "$group", Value: bson.D{{Key: "_id", Value: "$shard"}, {Key: "hosts", Value: bson.D{{Key: "$addToSet", Value: "$host"}}}}}}})
+		if err == nil {
+			err = cur.All(ctx, &n)
+		}
+		if err != nil || len(n) != 2 {
+			t.Fatalf("%v: %v, %v", options, n, err)
+		}
+		return n
+	}
+	if got := stats(nil); len(got[0].Hosts) != 1 || len(got[1].Hosts) != 1 {
+		t.Errorf("statistics of %v, want one member of each shard", got)
+	}
+	if got := stats(bson.D{{Key: "targetAllNodes", Value: true}}); len(got[0].Hosts) != 3 || len(got[1].Hosts) != 3 {
+		t.Errorf("statistics of %v, want all members of each shard", got)
 	}
 }

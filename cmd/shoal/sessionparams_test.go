@@ -268,19 +268,14 @@ func TestShutdownTimeoutMillisForSignaledShutdown(t *testing.T) {
 }
 
 // The document that a findAndModify returned is kept in config.image_collection, on every member and wherever its chunk goes: a retry
-// after an election, and after a migration, returns it. There is no other place, so that storeFindAndModifyImagesInSideCollection
-// cannot be switched off.
-func TestStoreFindAndModifyImagesInSideCollection(t *testing.T) {
+// after an election, and after a migration, returns it. There is no other place since 8.0, which has removed the parameter
+// storeFindAndModifyImagesInSideCollection.
+func TestImagesOfFindAndModifyAreKept(t *testing.T) {
 	t.Parallel()
 	client := startWithParams(t, "replset")
-	set := func(on bool) error {
-		return client.Database("admin").RunCommand(t.Context(), bson.D{{Key: "setParameter", Value: 1}, {Key: "storeFindAndModifyImagesInSideCollection", Value: on}}).Err()
-	}
-	if err := set(true); err != nil {
-		t.Error(err)
-	}
-	if err := set(false); refusedBy(err) != mongoerr.BadValue {
-		t.Errorf("switched off: %v", err)
+	err := client.Database("admin").RunCommand(t.Context(), bson.D{{Key: "setParameter", Value: 1}, {Key: "storeFindAndModifyImagesInSideCollection", Value: true}}).Err()
+	if refusedBy(err) != mongoerr.InvalidOptions {
+		t.Errorf("the parameter that 8.0 has removed: %v", err)
 	}
 	if testing.Short() {
 		return

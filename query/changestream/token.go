@@ -182,6 +182,19 @@ func readToken(key []byte, bits value.Value) (*Token, error) {
 	return t, nil
 }
 
+// OnShard returns a token that sorts directly after t, and that no other shard's event has. Two shards log one event of a collection that
+// both have (a collMod, dropIndexes or createIndexes) for themselves, possibly at one time: their tokens then agree in everything that the
+// log says. t is the token of a whole event.
+func (t *Token) OnShard(shard string) *Token {
+	out := *t
+	var bits typeBits                           // a string that is no symbol sets none
+	key := t.key[: len(t.key)-1 : len(t.key)-1] // without the end of the identifier
+	key = append(append(append(key, keyString), "shard"...), 0)
+	out.key = append(appendKey(key, &bits, value.NewString(shard)), 0)
+	out.hex = ""
+	return &out
+}
+
 // Before returns the same position without the fragment: the event itself.
 func (t *Token) Before() *Token {
 	if t.Fragment < 0 {

@@ -8,17 +8,20 @@ import (
 	"github.com/shoaldb/shoal/storage"
 )
 
+var eofSummary, scanSummary, expressSummary = "EOF", "COLLSCAN", "EXPRESS_IXSCAN { _id: 1 }"
+
 // Plan chooses how to read the result of a query and builds the execution tree.
 func (e *Executor) Plan(op *command.Op, q *Query) (Node, error) {
 	if q.Coll == nil {
-		op.Stats.PlanSummary = "EOF"
+		op.UsePlan(&eofSummary)
 		return &eofNode{}, nil
 	}
 	if q.Tailable {
+		op.UsePlan(&scanSummary)
 		return planTail(q), nil
 	}
 	if id, ok := idEquality(q); ok {
-		op.Stats.PlanSummary = "EXPRESS_IXSCAN { _id: 1 }"
+		op.UsePlan(&expressSummary)
 		root := &idLookup{snap: q.Snap, coll: q.Coll, id: id}
 		if e.observes(op) {
 			return e.observed(op, expressID(q, id), root), nil

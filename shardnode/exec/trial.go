@@ -266,7 +266,7 @@ func noteUsage(op *command.Op, p *plan.Node) {
 			idx.Usage.Ops.Add(1)
 		}
 	})
-	op.Stats.PlanSummary = summary
+	op.UsePlan(&summary)
 }
 
 // tryAll runs the candidates side by side and keeps the best.

@@ -202,29 +202,43 @@ func (st *Settings) runSetClusterParameter(op *command.Op, dst []byte) ([]byte, 
 	return dst, st.storeClusterParam(op, name, doc)
 }
 
-// runAdoptClusterParameter stores the query settings that the config server has for the whole cluster. Settings older
-// than the node's arrived late and are ignored.
+// runAdoptClusterParameter stores a parameter as the config server has it.
 func (st *Settings) runAdoptClusterParameter(op *command.Op, req *msg.SetClusterParameter, dst []byte) ([]byte, error) {
-	doc := req.Param
-	if name := value.Lookup(doc, "_id").Str(); name != querySettingsParam {
+	if name := value.Lookup(req.Param, "_id").Str(); clusterInitial[name] == nil {
 		return dst, mongoerr.Newf(mongoerr.NoSuchKey, "Unknown Cluster Parameter '%s'", name)
 	}
+	return dst, st.Adopt(op, req.Param)
+}
+
+// Adopt stores parameters as the config server has them, except for the configuration of the audit log.
+//
+// Invariant: of the values that the config server has had, a shard has the newest that has reached it. Hazard: a value may arrive behind a
+// newer one, from a slow router, or from an answer that was read before. The time under which the config server has stored it decides,
+// which is why shards store that time and none of their own.
+func (st *Settings) Adopt(ctx context.Context, params ...[]byte) error {
 	p := &st.cluster
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	was, is := value.Lookup(p.get(querySettingsParam), clusterParamTime), value.Lookup(doc, clusterParamTime)
-	if was.T == value.Timestamp && is.T == value.Timestamp && was.TimestampU64() >= is.TimestampU64() {
-		return dst, nil
+	for _, doc := range params {
+		name, is := value.Lookup(doc, "_id").Str(), value.Lookup(doc, clusterParamTime)
+		if clusterInitial[name] == nil || name == command.AuditConfig || is.T != value.Timestamp {
+			continue
+		}
+		if was := value.Lookup(p.get(name), clusterParamTime); was.T == value.Timestamp && was.TimestampU64() >= is.TimestampU64() {
+			continue
+		}
+		if err := st.putClusterParam(ctx, name, bytes.Clone(doc)); err != nil {
+			return err
+		}
+		if name == querySettingsParam {
+			st.loadQuerySettings()
+		}
 	}
-	if err := st.putClusterParam(op, querySettingsParam, bytes.Clone(doc)); err != nil {
-		return dst, err
-	}
-	st.loadQuerySettings()
-	return dst, nil
+	return nil
 }
 
 // TakeOver replaces the node's parameters by those of the cluster that it joins; parameters that the cluster has not set get their
-// initial values. They get new times on this node, as they do when a shard receives a new value, since the audit log uses the newest.
+// initial values. The configuration of the audit log gets a new time on this node, since the audit log uses the newest.
 func (st *Settings) TakeOver(ctx context.Context, params [][]byte) error {
 	p := &st.cluster
 	p.mu.Lock()
@@ -241,10 +255,17 @@ func (st *Settings) TakeOver(ctx context.Context, params [][]byte) error {
 		if doc == nil {
 			doc = initial
 		}
-		if have != nil && bytes.Equal(named(name, doc), named(name, have)) {
+		var at []value.Field
+		if name == command.AuditConfig {
+			at = append(at, value.F(clusterParamTime, (st.Engine.Visible()+1).Value()))
+		} else if v := value.Lookup(doc, clusterParamTime); !v.IsMissing() {
+			at = append(at, value.F(clusterParamTime, v))
+		}
+		next := named(name, doc, at...)
+		if have != nil && (bytes.Equal(next, have) || name == command.AuditConfig && bytes.Equal(named(name, doc), named(name, have))) {
 			continue
 		}
-		if err := st.putClusterParam(ctx, name, named(name, doc, value.F(clusterParamTime, (st.Engine.Visible()+1).Value()))); err != nil {
+		if err := st.putClusterParam(ctx, name, next); err != nil {
 			return err
 		}
 	}
@@ -311,7 +332,7 @@ func checkChangeStreamOptions(name string, doc []byte) ([]byte, error) {
 	v := value.Lookup(images.Doc(), "expireAfterSeconds")
 	switch {
 	case v.T == value.String && v.Str() == "off":
-	case v.T.Numeric() && v.AsFloat64() > 0:
+	case v.T.Numeric() && v.AsFloat64() >= 1:
 		v = value.NewInt64(value.SafeInt64(v))
 	default:
 		return nil, bad

@@ -149,6 +149,14 @@ func (m *Manager) Begin(op *command.Op) (end func(err error), err error) {
 		return nil, err
 	}
 	op.Txn = t
+	if t.Base != nil {
+		view := m.Shown(t)
+		op.ShowTxn(func(now time.Time) []byte {
+			view := view
+			view.TxnView = view.Running(op.Start, now)
+			return value.Doc(view.Fields(now)...)
+		})
+	}
 	m.counters.active.Add(1)
 	gone := false
 	t.releaseSession = func() {
@@ -173,6 +181,24 @@ func (m *Manager) Begin(op *command.Op) (end func(err error), err error) {
 		t.Active += m.Now().Sub(op.Start)
 		release()
 	}, nil
+}
+
+// Shown is an open transaction as $currentOp shows it. It refers to nothing that the transaction's commands change.
+type Shown struct {
+	command.TxnView
+	read   storage.Timestamp
+	expiry time.Time
+}
+
+// Shown returns the view of an open transaction, whose session is held.
+func (m *Manager) Shown(t *Txn) Shown {
+	limit := time.Duration(m.Params.Int("transactionLifetimeLimitSeconds")) * time.Second
+	return Shown{command.TxnView{Number: t.Number, ReadConcern: t.readConcern.AsSent(), Started: t.Started, Active: t.Active}, t.ReadTime(), t.Started.Add(limit)}
+}
+
+// Fields returns the fields of the document transaction.
+func (s Shown) Fields(now time.Time) []value.Field {
+	return append(s.TxnView.Fields(now, value.F("readTimestamp", s.read.Value())), value.F("expiryTime", value.NewString(command.WallClock(s.expiry))))
 }
 
 // readOnly reports whether nothing has been written in an open transaction; routers choose the kind of commit by it.

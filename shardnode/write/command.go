@@ -199,6 +199,7 @@ func (w *Command) locked(take func(*lock.Locker) error) (unlock func(), err erro
 	for limit := w.Concern.Timeout; ; limit *= 2 {
 		l := w.writer.Locks.NewLocker()
 		w.Op.Stats.Locks = l
+		w.Op.ShowLocks(l)
 		if limit > 0 {
 			l.SetTimeout(limit)
 		}
@@ -343,7 +344,7 @@ func retryConflicts(op *command.Op, f func() error) error {
 		if err == nil || !storage.ErrConflict(err) {
 			return err
 		}
-		op.Stats.Conflicts++
+		op.Conflicted()
 		if err := op.CheckNow(); err != nil {
 			return err
 		}

@@ -67,6 +67,7 @@ func (p plainWrites) lockDocuments(ns string) (unlock func(), err error) {
 	}
 	l := w.writer.Locks.NewLocker() // not reused: the profiler reads its counts
 	w.Op.Stats.Locks = l
+	w.Op.ShowLocks(l)
 	if err := l.LockCollections(w.Op, lock.IX, ns); err != nil {
 		l.UnlockAll()
 		return nil, err
@@ -196,6 +197,7 @@ func (c *transactionWrites) lock(mode lock.Mode, names ...string) (unlock func()
 	if c.w.writer.node.Observes(c.w.Op.DB()) {
 		c.w.Op.Stats.Locks = &locksSince{c.t.Locks, c.t.Locks.Stats()}
 	}
+	c.w.Op.ShowLocks(c.t.Locks)
 	return func() {}, c.t.Locks.LockCollections(c.w.Op, mode, names...)
 }
 

@@ -248,5 +248,5 @@ func (l *Locker) Summary() (byKind map[Kind]Mode, waitingForLock bool) {
 	return byKind, sum&waiting != 0
 }
 
-// Stats returns the operation's own counts.
+// Stats returns the operation's own counts. It may be called from any goroutine.
 func (l *Locker) Stats() Stats { return l.stats.snapshot() }

@@ -15,23 +15,37 @@ func databaseOf(ns string) string {
 
 // Collection locks a collection, with intent locks above it, and returns the function that unlocks it.
 func (m *Manager) Collection(ctx context.Context, ns string, mode Mode) (unlock func(), err error) {
-	return m.take(func(l *Locker) error { return l.LockCollection(ctx, databaseOf(ns), ns, mode) })
+	return m.take(ctx, func(l *Locker) error { return l.LockCollection(ctx, databaseOf(ns), ns, mode) })
 }
 
 // Database locks a whole database, like Collection.
 func (m *Manager) Database(ctx context.Context, db string, mode Mode) (unlock func(), err error) {
-	return m.take(func(l *Locker) error { return l.LockDatabase(ctx, db, mode) })
+	return m.take(ctx, func(l *Locker) error { return l.LockDatabase(ctx, db, mode) })
 }
 
 // lockers recycles Lockers: with its counts a Locker takes a kilobyte, as much as everything else that a small
 // write allocates.
 var lockers = sync.Pool{New: func() any { return new(Locker) }}
 
-func (m *Manager) take(f func(*Locker) error) (unlock func(), err error) {
+// Holder is an operation, as a context, that shows others its locks.
+type Holder interface {
+	// ShowLocks shows the newest of the operation's Lockers, from before it waits until HideLocks.
+	ShowLocks(l *Locker)
+	HideLocks(l *Locker)
+}
+
+func (m *Manager) take(ctx context.Context, f func(*Locker) error) (unlock func(), err error) {
 	l := lockers.Get().(*Locker)
 	l.Init(m)
+	holder, _ := ctx.(Holder)
+	if holder != nil {
+		holder.ShowLocks(l)
+	}
 	unlock = func() {
 		if l != nil { // a second call must not release the locks of the locker's next user
+			if holder != nil {
+				holder.HideLocks(l)
+			}
 			l.UnlockAll()
 			*l = Locker{}
 			lockers.Put(l)

@@ -50,17 +50,18 @@ func (m *Manager) Stats() (out Stats) {
 	return out
 }
 
-// localStats are one operation's counts, which save updating the shared ones on every lock.
+// localStats are one operation's counts, which save updating the shared ones on every lock. The operation alone writes them; currentOp
+// reads them meanwhile.
 type localStats struct {
 	acquires [kinds][modes]uint32
 	total    Stats
 }
 
-func (s *localStats) acquired(k Kind, m Mode) { s.acquires[k][m]++ }
+func (s *localStats) acquired(k Kind, m Mode) { atomic.AddUint32(&s.acquires[k][m], 1) }
 
 func (s *localStats) waited(k Kind, m Mode, d time.Duration) {
-	s.total[k][m].Waits++
-	s.total[k][m].WaitMicros += uint64(d.Microseconds())
+	atomic.AddUint64(&s.total[k][m].Waits, 1)
+	atomic.AddUint64(&s.total[k][m].WaitMicros, uint64(d.Microseconds()))
 }
 
 func (s *localStats) flush(to *counters) {
@@ -68,18 +69,19 @@ func (s *localStats) flush(to *counters) {
 		for m := range s.acquires[k] {
 			if n := s.acquires[k][m]; n != 0 {
 				to[k][m].acquires.Add(uint64(n))
-				s.total[k][m].Acquires += uint64(n)
-				s.acquires[k][m] = 0
+				atomic.AddUint64(&s.total[k][m].Acquires, uint64(n))
+				atomic.StoreUint32(&s.acquires[k][m], 0)
 			}
 		}
 	}
 }
 
-func (s *localStats) snapshot() Stats {
-	out := s.total
+func (s *localStats) snapshot() (out Stats) {
 	for k := range s.acquires {
 		for m := range s.acquires[k] {
-			out[k][m].Acquires += uint64(s.acquires[k][m])
+			t := &s.total[k][m]
+			out[k][m] = Count{Acquires: atomic.LoadUint64(&t.Acquires) + uint64(atomic.LoadUint32(&s.acquires[k][m])),
+				Waits: atomic.LoadUint64(&t.Waits), WaitMicros: atomic.LoadUint64(&t.WaitMicros)}
 		}
 	}
 	return out
