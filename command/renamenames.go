@@ -9,6 +9,17 @@ import (
 // MaxNamespace is the maximum length of a namespace.
 const MaxNamespace = 255
 
+// maxShardedNamespace is that of the namespace of a sharded collection.
+const maxShardedNamespace = 235
+
+// CheckShardedNamespace checks the length of a sharded collection's namespace.
+func CheckShardedNamespace(ns string) error {
+	if len(ns) > maxShardedNamespace {
+		return mongoerr.Newf(mongoerr.InvalidNamespace, "Fully qualified namespace is too long. Namespace: %s Max: %d", ns, maxShardedNamespace)
+	}
+	return nil
+}
+
 // CheckFullName checks a namespace given as one string.
 func CheckFullName(ns string) error {
 	db, coll, ok := strings.Cut(ns, ".")

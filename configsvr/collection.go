@@ -2,6 +2,7 @@ package configsvr
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"maps"
 	"math"
@@ -215,6 +216,9 @@ func (j *shardJob) entry(gen cluster.ChunkVersion) value.Value {
 	if ts := value.Lookup(j.options, "timeseries"); ts.T == value.Document {
 		f = append(f, fld("timeseriesFields", ts))
 	}
+	if j.req.Unsplittable {
+		f = append(f, fld("unsplittable", value.NewBool(true)))
+	}
 	return doc(f...)
 }
 
@@ -252,6 +256,8 @@ const maxChunksPerShard = 8192
 func (j *shardJob) layout(ctx context.Context) ([]placed, error) {
 	k, n := j.pattern, int(j.req.Chunks)
 	switch {
+	case j.req.Unsplittable:
+		return j.layoutUnsplittable(ctx)
 	case n > 0 && !k.IsHashed():
 		return nil, mongoerr.New(mongoerr.InvalidOptions, "numInitialChunks is not supported when the shard key is not hashed.")
 	case n > 0 && !j.empty:
@@ -269,6 +275,21 @@ func (j *shardJob) layout(ctx context.Context) ([]placed, error) {
 		n = len(j.fallback)
 	}
 	return j.cut(k.GlobalMin(), k.GlobalMax(), n, j.fallback), nil
+}
+
+// layoutUnsplittable creates the only chunk of a collection that is not sharded.
+func (j *shardJob) layoutUnsplittable(ctx context.Context) ([]placed, error) {
+	on := cmp.Or(j.req.DataShard, j.db.Primary)
+	s, err := j.m.registry.Listed(ctx, on)
+	switch {
+	case err != nil:
+		return nil, err
+	case s.Draining && on != j.db.Primary:
+		return nil, mongoerr.Newf(mongoerr.IllegalOperation, "Shard %s is currently draining", on)
+	case !j.empty && on != j.db.Primary:
+		return nil, mongoerr.Newf(mongoerr.AlreadyInitialized, "collection %s exists on shard %s", j.req.NS, j.db.Primary)
+	}
+	return []placed{{j.pattern.GlobalMin(), j.pattern.GlobalMax(), on}}, nil
 }
 
 // cut divides a range, whose lower bound has MinKey in the key's hashed field and those after it, into n chunks by the hash, and distributes

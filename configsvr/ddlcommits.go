@@ -240,6 +240,56 @@ func (m *Manager) renamedEntry(raw []byte, to string) []byte {
 	return value.Doc(out...)
 }
 
+// runReplaceUnsplittable gives a collection that is not sharded another UUID, and thereby a new epoch and another chunk.
+func (m *Manager) runReplaceUnsplittable(op *command.Op, req *msg.ReplaceUnsplittable, dst []byte) ([]byte, error) {
+	unlock, err := m.ddl.lock(op, req.NS)
+	if err != nil {
+		return dst, err
+	}
+	defer unlock()
+	m.chunks.Lock()
+	defer m.chunks.Unlock()
+	raw, e, err := m.entry(op, req.NS)
+	if err != nil || e == nil || e.UUID != req.UUID {
+		return dst, err // an earlier attempt has replaced it
+	}
+	old, err := m.find(op, "chunks", doc(fld("uuid", value.NewBinary(4, req.UUID[:]))))
+	if err != nil {
+		return dst, err
+	}
+	if len(old) != 1 {
+		return dst, mongoerr.Newf(mongoerr.InternalError, "collection %s is not sharded, and has %d chunks", req.NS, len(old))
+	}
+	sampled, err := m.analyzers(op, req.NS, req.UUID)
+	if err != nil {
+		return dst, err
+	}
+	gen, on := cluster.ChunkVersion{Major: 1, Epoch: req.NewEpoch, Timestamp: m.tick()}, value.Lookup(old[0], "shard").Str()
+	chunk := chunkDoc(cluster.NewObjectID(), req.NewUUID, placed{min: value.LookupDoc(old[0], "min"), max: value.LookupDoc(old[0], "max"), shard: on}, gen,
+		[]cluster.Owner{{ValidAfter: gen.Timestamp, Shard: on}})
+	var entry []value.Field
+	for _, f := range withField(raw, "uuid", value.NewBinary(4, req.NewUUID[:])) {
+		switch f.Key {
+		case "lastmodEpoch":
+			f.Val = value.NewObjectID(gen.Epoch)
+		case "lastmod":
+			f.Val = value.NewTime(m.now())
+		case "timestamp":
+			f.Val = value.NewTimestampU64(gen.Timestamp)
+		}
+		entry = append(entry, f)
+	}
+	w := &msg.WriteTogether{
+		NS: "config.chunks", Changes: msg.Changes{Delete: []value.Value{value.Lookup(old[0], "_id")}, Put: [][]byte{chunk.Doc()}},
+		AlsoNS: "config.collections", Also: msg.Changes{Put: [][]byte{value.Doc(entry...)}}, Analyzers: sampled,
+	}
+	if err := m.writePlaced(op, w, placing{nss: req.NS, uuid: req.NewUUID, shards: []string{on}}); err != nil {
+		return dst, err
+	}
+	m.log(op, "convertToCapped.commit", req.NS, doc())
+	return dst, nil
+}
+
 // runCommitMovePrimary sets a database's new primary shard. No shard can be removed at the same time.
 func (m *Manager) runCommitMovePrimary(op *command.Op, req *msg.CommitMovePrimary, dst []byte) ([]byte, error) {
 	was, err := cluster.ParseDatabaseVersion(value.NewDocument(req.Version))

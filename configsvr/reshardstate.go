@@ -28,22 +28,27 @@ const (
 // reshardSize is the estimated amount of data to copy.
 type reshardSize struct{ docs, bytes int64 }
 
+// reshardShards are the shards that take part.
+type reshardShards struct {
+	donors, recipients []string
+	idle               []string // those that are neither and have kept an empty copy, from when they had chunks
+}
+
 // reshardState is the state document of a resharding.
 type reshardState struct {
-	id, uuid   [16]byte // of the operation and the collection as it will be; of the collection as it is
-	ns, temp   string
-	primary    string // shard of the database
-	tracked    bool   // the collection has an entry in the catalog
-	want       msg.Reshard
-	key        []byte
-	oldKey     []byte // nil of a collection that is not sharded
-	collation  []byte // the default one; nil for none
-	series     []byte // the options of a time series whose buckets the collection has; nil for others
-	state      string
-	started    int64 // milliseconds since the epoch
-	donors     []string
-	recipients []string
-	cloneAt    uint64
+	id, uuid  [16]byte // of the operation and the collection as it will be; of the collection as it is
+	ns, temp  string
+	primary   string // shard of the database
+	tracked   bool   // the collection has an entry in the catalog
+	want      msg.Reshard
+	key       []byte
+	oldKey    []byte // nil of a collection that is not sharded
+	collation []byte // the default one; nil for none
+	series    []byte // the options of a time series whose buckets the collection has; nil for others
+	state     string
+	started   int64 // milliseconds since the epoch
+	reshardShards
+	cloneAt uint64
 	reshardSize
 	force    bool // writes are to be blocked without waiting for recipients to catch up
 	notified bool // change streams have been notified
@@ -56,7 +61,7 @@ func (d *reshardState) doc() []byte {
 		fld("state", str(d.state)), fld("startTime", value.NewDateTime(d.started)), fld("primaryShard", str(d.primary)), fld("tracked", value.NewBool(d.tracked)),
 		fld("provenance", str(d.want.Provenance)), fld("command", value.NewDocument(msg.Doc(&msg.ConfigReshard{NS: d.ns, ID: d.id, Reshard: d.want}))),
 		fld("reshardingKey", value.NewDocument(d.key)),
-		fld("donorShards", shardList(d.donors)), fld("recipientShards", shardList(d.recipients)),
+		fld("donorShards", shardList(d.donors)), fld("recipientShards", shardList(d.recipients)), fld("idleShards", shardList(d.idle)),
 		fld("approxDocumentsToCopy", value.NewInt64(d.docs)), fld("approxBytesToCopy", value.NewInt64(d.bytes)),
 		fld("forcedCommit", value.NewBool(d.force)), fld("notified", value.NewBool(d.notified)),
 	}
@@ -117,7 +122,7 @@ func readReshardState(raw []byte) (*reshardState, error) {
 		force:       value.Lookup(raw, "forcedCommit").Truthy(), notified: value.Lookup(raw, "notified").Truthy(),
 	}
 	copy(d.uuid[:], value.Lookup(raw, "ui").Bytes())
-	for name, list := range map[string]*[]string{"donorShards": &d.donors, "recipientShards": &d.recipients} {
+	for name, list := range map[string]*[]string{"donorShards": &d.donors, "recipientShards": &d.recipients, "idleShards": &d.idle} {
 		if v := value.Lookup(raw, name); v.T == value.Array {
 			for _, s := range value.Values(v.Doc()) {
 				*list = append(*list, value.Lookup(s.Doc(), "id").Str())

@@ -32,13 +32,50 @@ func (r *resharding) initialize(ctx context.Context) error {
 		return err
 	}
 	// The primary shard of the database has each of its collections, at least their definitions.
-	d.donors, d.recipients = slices.Clone(p.info.Shards()), []string{p.db.Primary}
+	d.donors, d.recipients, d.idle = slices.Clone(p.info.Shards()), []string{p.db.Primary}, nil
 	for _, c := range chunks {
 		d.recipients = append(d.recipients, c.shard)
 	}
 	slices.Sort(d.recipients)
 	d.recipients = slices.Compact(d.recipients)
+	d.idle = r.copies(ctx, p.db.Name)
 	return r.writeTable(ctx, p, chunks)
+}
+
+// copiesWait is how long shards without chunks are waited for.
+const copiesWait = time.Second
+
+// copies lists the shards that are neither donors nor recipients and have the collection, which the commit drops there. One that does not reply keeps it: a
+// shard that has nothing of the collection's documents must not prevent the operation.
+func (r *resharding) copies(ctx context.Context, db string) (ids []string) {
+	ctx, cancel := context.WithTimeout(ctx, copiesWait)
+	defer cancel()
+	all, err := r.m.registry.All(ctx)
+	if err != nil {
+		return nil
+	}
+	taking := r.participants()
+	_, coll := cluster.SplitNS(r.doc.ns)
+	list := msg.Doc(&msg.ListCollections{DB: db, Filter: value.Doc(fld("name", str(coll)))})
+	found := make(chan string, len(all))
+	for _, s := range all {
+		go func() {
+			if !slices.Contains(taking, s.ID) {
+				if docs, err := cluster.FindAll(ctx, s.Peer, db, list); err == nil && len(docs) > 0 {
+					found <- s.ID
+					return
+				}
+			}
+			found <- ""
+		}()
+	}
+	for range all {
+		if id := <-found; id != "" {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
 }
 
 func (r *resharding) freeze(ctx context.Context, on bool) error {
@@ -109,7 +146,7 @@ func (r *resharding) entryOf(ns string, gen cluster.ChunkVersion, old []byte) []
 
 // participants lists the shards that take part.
 func (r *resharding) participants() []string {
-	all := append(slices.Clone(r.doc.donors), r.doc.recipients...)
+	all := slices.Concat(r.doc.donors, r.doc.recipients, r.doc.idle)
 	slices.Sort(all)
 	return slices.Compact(all)
 }

@@ -32,7 +32,7 @@ func (m *Manager) Register(s *command.Service) {
 func (m *Manager) specs() []command.Spec {
 	return []command.Spec{
 		row(m.runCreateDatabase), row(m.runAddShard), row(m.runRemoveShard), row(m.runTransitionFromDedicated), row(m.runTransitionToDedicated),
-		row(m.runCommitShardCollection), row(m.runDropCollection), row(m.runRenameMetadata), row(m.runRemoveDatabase), row(m.runCommitMovePrimary), row(m.runCommitRefine), row(m.runHoldsSection), row(m.runRemoveCollection), row(m.runSetAllowMigrations),
+		row(m.runCommitShardCollection), row(m.runDropCollection), row(m.runRenameMetadata), row(m.runReplaceUnsplittable), row(m.runRemoveDatabase), row(m.runCommitMovePrimary), row(m.runCommitRefine), row(m.runHoldsSection), row(m.runRemoveCollection), row(m.runSetAllowMigrations),
 		row(m.runCommitSplit), row(m.runCommitMerge), row(m.runMergeAllOnShard), row(m.runCommitMigration), row(m.runEnsureVersion), row(m.runMoveRange), row(m.runClearJumbo),
 		row(m.runBalancerStart), row(m.runBalancerStop), row(m.runBalancerStatus), row(m.runBalancerCollectionStatus), row(m.runConfigureBalancing),
 		row(m.runAddShardToZone), row(m.runRemoveShardFromZone), row(m.runUpdateZone),

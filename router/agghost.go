@@ -156,6 +156,9 @@ func (h *aggHost) Spill() agg.Spiller { return spill.Pipelines{Store: spill.Dir(
 // Writer implements agg.Host.
 func (h *aggHost) Writer(ctx context.Context, w agg.WriteSpec) (agg.Writer, error) {
 	op := command.FromContext(ctx)
+	if err := op.AdoptConcern(); err != nil {
+		return nil, err
+	}
 	info, err := h.r.collectionForWrite(op, w.NS.String())
 	if err != nil {
 		return nil, err
@@ -167,9 +170,6 @@ func (h *aggHost) Writer(ctx context.Context, w agg.WriteSpec) (agg.Writer, erro
 		}
 		if info.Sharded() || buckets != nil && buckets.Sharded() {
 			return nil, mongoerr.Newf(28769, "%s cannot be sharded", w.NS)
-		}
-		if buckets != nil {
-			return nil, command.NotImplemented("$out to a time-series collection that moveCollection or unshardCollection has placed")
 		}
 		return newOutWriter(h, op, w, info)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/collation"
+	"github.com/shoaldb/shoal/query/timeseries"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -129,7 +130,8 @@ func (o *outWriter) Commit(ctx context.Context) error {
 	rename := &msg.ShardRename{NS: from, To: to, DropTarget: value.NewBool(true), Out: true, Options: o.options, Indexes: o.indexes}
 	err := o.h.r.routed(o.op, from, false, func(info *cluster.CollectionInfo) error {
 		reply, mark := value.Begin(nil)
-		generic := genericArguments(o.op, "readConcern") // which is about what the pipeline has read
+		generic := genericArguments(o.op, "readConcern", "writeConcern") // the first is about what the pipeline has read, the other may be the aggregate's
+		generic = append(generic, writeConcern(o.op)...)
 		reply, err := o.h.r.coordinatedWith(o.op, generic, info, rename, reply)
 		if err == nil { // everything is done: the reply waits for the write concern
 			o.op.SetWriteConcernError(cluster.WriteConcernErrorOf(value.End(reply, mark)))
@@ -143,6 +145,9 @@ func (o *outWriter) Commit(ctx context.Context) error {
 // commitSeries has the primary shard of the database replace the buckets of a time series collection: by an $out of the temporary collection,
 // which is one unit of work there.
 func (o *outWriter) commitSeries(ctx context.Context) error {
+	if err := o.bringHome(ctx); err != nil {
+		return err
+	}
 	to := []value.Field{value.F("db", value.NewString(o.w.NS.DB)), value.F("coll", value.NewString(o.w.NS.Coll))}
 	if o.w.TimeSeries != nil {
 		to = append(to, value.F("timeseries", value.NewDocument(o.w.TimeSeries)))
@@ -156,6 +161,35 @@ func (o *outWriter) commitSeries(ctx context.Context) error {
 	o.op.SetWriteConcernError(cluster.WriteConcernErrorOf(reply))
 	o.Abort(ctx) // which drops the temporary collection
 	return nil
+}
+
+// bringHome moves a time series that moveCollection or unshardCollection has placed to the primary shard of its database, where the catalog needs no entry
+// of it: a collection that an $out has replaced is there, too.
+func (o *outWriter) bringHome(ctx context.Context) error {
+	ns := o.w.NS.String()
+	generic := genericArguments(o.op, "readConcern", "writeConcern")
+	for _, m := range []func(home string) msg.Message{
+		func(home string) msg.Message {
+			return &msg.ShardReshard{NS: ns, Reshard: msg.Reshard{Provenance: msg.MoveCollection, To: home}}
+		},
+		func(string) msg.Message { return &msg.ShardUntrack{NS: ns} },
+	} {
+		err := o.h.r.routed(o.op, ns, false, func(info *cluster.CollectionInfo) error {
+			buckets, err := o.h.r.freshBuckets(o.op, info)
+			if err != nil || buckets == nil {
+				return err
+			}
+			reply, _ := value.Begin(nil)
+			_, err = o.h.r.coordinatedWith(o.op, generic, info, m(info.DB.Primary), reply)
+			return err
+		})
+		o.h.r.Catalog.InvalidateCollection(ns)
+		o.h.r.Catalog.InvalidateCollection(timeseries.BucketsOf(ns))
+		if err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
 }
 
 // Abort implements agg.Writer.
@@ -240,7 +274,7 @@ type mergeWriter struct {
 func newMergeWriter(h *aggHost, op *command.Op, w agg.WriteSpec, info *cluster.CollectionInfo) (*mergeWriter, error) {
 	m := &mergeWriter{h: h, op: op, w: w, on: w.On, bypass: bypasses(op)}
 	if w.WhenMatched == "pipeline" {
-		m.let = bytes.Clone(op.Req.Shared("let").Doc())
+		m.let = bytes.Clone(op.Opened("let").Doc())
 	}
 	spec, err := h.collationOf(op)
 	if err != nil {
@@ -268,12 +302,17 @@ func newMergeWriter(h *aggHost, op *command.Op, w agg.WriteSpec, info *cluster.C
 // collationOf returns the collation of an aggregate: its own, or that of its collection.
 func (h *aggHost) collationOf(op *command.Op) (*collation.Spec, error) {
 	info := &cluster.CollectionInfo{}
-	if coll, err := op.Req.Coll(); err == nil {
-		if info, err = h.r.collection(op, op.Req.NS(coll)); err != nil {
+	coll := op.Req.Cmd
+	if op.Stats.Origin != nil {
+		coll = value.Lookup(op.Stats.Origin, "aggregate")
+	}
+	if coll.T == value.String {
+		var err error
+		if info, err = h.r.collection(op, op.Req.NS(coll.Str())); err != nil {
 			return nil, err
 		}
 	}
-	return collationFor(op.Req.Doc("collation"), info)
+	return collationFor(op.Opened("collation").Doc(), info)
 }
 
 // checkOn requires a unique index on exactly the identifying fields, of the aggregate's collation.
@@ -405,4 +444,4 @@ func (m *mergeWriter) Commit(ctx context.Context) error { return m.flush(ctx) }
 func (m *mergeWriter) Abort(context.Context) {}
 
 // bypasses reports whether an aggregate writes what the target's validator refuses.
-func bypasses(op *command.Op) bool { return op.Req.Shared("bypassDocumentValidation").Truthy() }
+func bypasses(op *command.Op) bool { return op.Opened("bypassDocumentValidation").Truthy() }

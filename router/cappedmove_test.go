@@ -129,3 +129,76 @@ func TestCappedCollectionIsMovedUnderWrites(t *testing.T) {
 	c.expect(ids, list[:len(list)-1]+"]")
 	c.expect(c.all("admin", `{"checkMetadataConsistency": 1, "checkIndexes": true}`), `[]`)
 }
+
+// A collection that moveCollection or unshardCollection has placed is made capped where it is: its documents stay, in their order, routers that have not
+// heard of it read and write on, and the catalog has the copy's UUID.
+func TestPlacedCollectionIsMadeCapped(t *testing.T) {
+	c := newTestCluster(t, 3)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	c.insertKeys("moved", 1, 10)
+	c.run("db", `{"createIndexes": "moved", "indexes": [{"key": {"k": 1}, "name": "k"}]}`)
+	c.shardedAs("unsharded", 1, 10)
+	c.run("admin", `{"moveCollection": "db.moved", "toShard": "shard1"}`)
+	c.run("admin", `{"unshardCollection": "db.unsharded", "toShard": "shard2"}`)
+	c.insertKeys("home", 1, 10)
+	for _, to := range []string{"shard1", "shard0"} {
+		c.run("admin", fmt.Sprintf(`{"moveCollection": "db.home", "toShard": %q}`, to))
+	}
+	stale := c.through()
+	for _, coll := range []string{"moved", "unsharded", "home"} {
+		c.expect(len(stale.all("db", fmt.Sprintf(`{"find": %q}`, coll))), `10`)
+		was := c.all("config", fmt.Sprintf(`{"find": "collections", "filter": {"_id": "db.%s"}}`, coll))[0]
+		for _, bad := range []struct {
+			args string
+			code mongoerr.Code
+		}{{`"size": 0`, mongoerr.InvalidOptions}, {`"size": 4096, "collectionUUID": {"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAAA==", "subType": "04"}}`, mongoerr.CollectionUUIDMismatch}} {
+			if m := c.raw("db", fmt.Sprintf(`{"convertToCapped": %q, %s}`, coll, bad.args)); m["code"] != int32(bad.code) {
+				t.Errorf("%s with %s: %v", coll, bad.args, m)
+			}
+		}
+		c.run("db", fmt.Sprintf(`{"convertToCapped": %q, "size": 100000}`, coll))
+		c.leftOver()
+		c.expect(c.all("admin", `{"checkMetadataConsistency": 1, "checkIndexes": true}`), `[]`)
+		c.expect(len(stale.all("db", fmt.Sprintf(`{"find": %q}`, coll))), `10`)
+		stale.run("db", fmt.Sprintf(`{"insert": %q, "documents": [{"_id": 1000, "k": 1000}]}`, coll))
+		c.expect(get(c.all("db", fmt.Sprintf(`{"find": %q, "sort": {"$natural": -1}, "limit": 1}`, coll))[0], "k"), `1000`)
+		c.expect(len(c.all("db", fmt.Sprintf(`{"listIndexes": %q}`, coll))), `1`)
+		stats := c.run("db", fmt.Sprintf(`{"collStats": %q}`, coll))
+		c.expect(bson.D{{Key: "capped", Value: stats["capped"]}, {Key: "count", Value: stats["count"]}}, `{"capped":true,"count":11}`)
+		is := c.all("config", fmt.Sprintf(`{"find": "collections", "filter": {"_id": "db.%s"}}`, coll))[0]
+		for _, field := range []string{"uuid", "lastmodEpoch"} {
+			if show(get(was, field)) == show(get(is, field)) {
+				t.Errorf("%s: its %s is the same", coll, field)
+			}
+		}
+		c.expect(get(is, "unsplittable"), `true`)
+		c.expect(len(c.all("config", `{"find": "chunks"}`)), `3`)
+		c.run("db", fmt.Sprintf(`{"convertToCapped": %q, "size": 200000}`, coll)) // once more, of another size
+	}
+	c.run("admin", `{"moveCollection": "db.moved", "toShard": "shard2"}`)
+	c.expect(c.run("db", `{"collStats": "moved"}`)["capped"], `true`)
+	c.shardedAs("sharded", 1, 4)
+	if m := c.raw("db", `{"convertToCapped": "sharded", "size": 4096}`); m["code"] != int32(mongoerr.IllegalOperation) {
+		t.Errorf("a sharded collection: %v", m)
+	}
+}
+
+// The primary of the coordinating shard is another one at each phase of a convertToCapped, and so is that of the collection's shard.
+func TestPlacedCollectionIsMadeCappedAtEveryPhase(t *testing.T) {
+	c := newTestCluster(t, 3)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard2"}`)
+	for i, phase := range []string{"acquireCriticalSection", "convertCollection", "releaseCriticalSection", "done"} {
+		coll := fmt.Sprintf("c%d", i)
+		c.insertKeys(coll, 1, 10)
+		c.run("admin", fmt.Sprintf(`{"moveCollection": "db.%s", "toShard": "shard1"}`, coll))
+		m := c.atPhase("shard2", phase, "db", fmt.Sprintf(`{"convertToCapped": %q, "size": 100000}`, coll))
+		if m["ok"] != 1.0 && m["code"] != int32(mongoerr.HostUnreachable) {
+			t.Errorf("%s: %v", phase, m)
+		}
+		c.restart("shard1")
+		c.leftOver()
+		c.expect(c.run("db", fmt.Sprintf(`{"collStats": %q}`, coll))["capped"], `true`)
+		c.expect(c.counted(coll, 1), `10`)
+		c.expect(c.all("admin", `{"checkMetadataConsistency": 1, "checkIndexes": true}`), `[]`)
+	}
+}

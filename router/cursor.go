@@ -309,6 +309,7 @@ func (r *Router) getMore(op *command.Op, dst []byte) ([]byte, error) {
 		return dst, mongoerr.Newf(mongoerr.Unauthorized, "Requested getMore on namespace '%s', but cursor belongs to a different namespace %s", g.NS, c.ns)
 	}
 	op.ResumeQuery(c.query)
+	op.Stats.Origin = c.origin
 	if data, on := r.Fail.Hit("failGetMoreAfterCursorCheckout"); on {
 		code, _ := value.Lookup(data, "errorCode").AsInt64()
 		err := mongoerr.New(mongoerr.Code(code), "Failing getMore via 'failGetMoreAfterCursorCheckout' failpoint")

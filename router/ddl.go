@@ -29,6 +29,35 @@ func (r *Router) unshardedOnly(op *command.Op, dst []byte) ([]byte, error) {
 	return r.onPrimaryLocked(op, dst, func(c msg.ShardCommand) msg.Message { return &msg.ShardConvertToCapped{ShardCommand: c} })
 }
 
+// createUnsplittableSpec returns the row of the test command that creates a collection which is not sharded and has an entry in the catalog.
+func (r *Router) createUnsplittableSpec() command.Spec {
+	return command.Spec{
+		Name: "createUnsplittableCollection", Roles: command.Router, Kind: command.DDL, Namespace: true, WriteConcern: true, TestOnly: true, Run: r.createUnsplittable,
+		Fields: []command.Field{command.Opt("dataShard", command.TString), command.Opt("collation", command.TObject)},
+	}
+}
+
+func (r *Router) createUnsplittable(op *command.Op, dst []byte) ([]byte, error) {
+	ns, err := cmdNS(op)
+	if err != nil {
+		return dst, err
+	}
+	if cluster.FixedDatabase(op.DB()) {
+		return dst, mongoerr.Newf(mongoerr.IllegalOperation, "%s cannot be tracked", ns)
+	}
+	m := &msg.ShardShardCollection{ShardCollection: msg.ShardCollection{
+		NS: ns, Key: value.Doc(value.F("_id", value.NewInt32(1))), Collation: op.Req.Doc("collation"), Unsplittable: true, DataShard: op.Req.Str("dataShard"),
+	}}
+	from := len(dst)
+	err = r.routed(op, ns, true, func(info *cluster.CollectionInfo) error {
+		var err error
+		dst, err = r.coordinated(op, info, m, dst[:from])
+		return err
+	})
+	r.Catalog.InvalidateCollection(ns)
+	return dst, err
+}
+
 // onPrimaryLocked is forwarded for a command that names an existing collection. One that names none gets its error from a shard.
 func (r *Router) onPrimaryLocked(op *command.Op, dst []byte, as func(msg.ShardCommand) msg.Message) ([]byte, error) {
 	ns, err := cmdNS(op)
@@ -560,12 +589,24 @@ func appendDatabases(dst []byte, dbs map[string]*dbSize, nameOnly bool) []byte {
 
 // validate is valid if it is on all shards.
 func (r *Router) validate(op *command.Op, dst []byte) ([]byte, error) {
-	return r.onOwners(op, false, dst, func(info *cluster.CollectionInfo, replies []shardReply, dst []byte) ([]byte, error) {
+	all := func(info *cluster.CollectionInfo, replies []shardReply, dst []byte) ([]byte, error) {
 		valid := true
 		for i := range replies {
 			valid = valid && value.Lookup(replies[i].body, "valid").Truthy()
 		}
 		dst, _ = r.rawReplies(info, replies, dst)
 		return value.Append(dst, "valid", value.NewBool(valid)), nil
-	})
+	}
+	if ns, err := cmdNS(op); err == nil {
+		info, err := r.collection(op, ns)
+		if err != nil {
+			return dst, err
+		}
+		if buckets, err := r.freshBuckets(op, info); err != nil {
+			return dst, err
+		} else if buckets != nil {
+			return r.onBucketsOf(op, ns, all, dst)
+		}
+	}
+	return r.onOwners(op, false, dst, all)
 }

@@ -166,3 +166,64 @@ func TestMergesOfARouter(t *testing.T) {
 		t.Errorf("%d documents have the variables", n)
 	}
 }
+
+// With an empty first batch a pipeline's last stage runs in a getMore, which writes with the arguments of the aggregate: those were lost.
+func TestWritingPipelinesOfAGetMore(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 2)
+	c.run("d", `{"insert": "from", "documents": [{"_id": 1, "a": "x"}, {"_id": 2, "a": "y"}]}`)
+	c.run("admin", `{"shardCollection": "d.spread", "key": {"_id": "hashed"}}`)
+	c.run("d", `{"insert": "spread", "documents": [{"_id": 1, "a": "x"}, {"_id": 2, "a": "y"}]}`)
+	for _, from := range []string{"from", "spread"} {
+		for _, x := range []struct{ stage, args, want string }{
+			{`{"$out": "to"}`, `"bypassDocumentValidation": true`, `[{"_id":1,"a":"x"},{"_id":2,"a":"y"}]`},
+			{`{"$merge": "to"}`, `"bypassDocumentValidation": true`, `[{"_id":1,"a":"x"},{"_id":2,"a":"y"},{"_id":"X","k":1}]`},
+			{`{"$merge": {"into": "to", "on": "a", "whenMatched": [{"$set": {"k": "$$more"}}], "whenNotMatched": "discard"}}`,
+				`"let": {"more": 7}, "collation": {"locale": "en", "strength": 2}`, `[{"_id":1,"a":"X","k":7}]`},
+		} {
+			c.run("d", `{"create": "to", "validator": {"k": {"$exists": true}}}`)
+			if strings.Contains(x.args, "collation") {
+				c.run("d", `{"createIndexes": "to", "indexes": [{"key": {"a": 1}, "name": "a", "unique": true, "collation": {"locale": "en", "strength": 2}}]}`)
+				c.run("d", `{"insert": "to", "documents": [{"_id": 1, "a": "X", "k": 1}]}`)
+			} else {
+				c.run("d", `{"insert": "to", "documents": [{"_id": "X", "k": 1}]}`)
+			}
+			m := c.run("d", fmt.Sprintf(`{"aggregate": %q, "pipeline": [%s], "cursor": {"batchSize": 0}, %s}`, from, x.stage, x.args))
+			id := get(m["cursor"], "id").(int64)
+			if id == 0 {
+				t.Fatalf("%s: no cursor", x.stage)
+			}
+			if m := c.raw("d", fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": %q}`, id, from)); m["ok"] != 1.0 {
+				t.Errorf("%s of %s: %v", x.stage, from, m)
+			}
+			c.expect(c.all("d", `{"find": "to", "sort": {"_id": 1}}`), x.want)
+			c.run("d", `{"drop": "to"}`)
+		}
+	}
+}
+
+// An $out into a time series that was moved or unsharded replaces it; the collection is on the primary shard of its database afterwards, as others are.
+func TestOutIntoAMovedTimeSeries(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 2)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	var docs []string
+	for i := range 50 {
+		docs = append(docs, fmt.Sprintf(`{"_id": %d, "m": %d, "t": {"$date": %d}}`, i, i%5, i*1000))
+	}
+	c.run("db", `{"insert": "from", "documents": [`+strings.Join(docs, ",")+`]}`)
+	c.run("db", `{"insert": "away", "documents": [`+strings.Join(docs, ",")+`]}`)
+	c.run("admin", `{"moveCollection": "db.away", "toShard": "shard1"}`)
+	c.run("db", `{"create": "ts", "timeseries": {"timeField": "t", "metaField": "m"}}`)
+	for _, from := range []string{"from", "away"} {
+		for _, out := range []string{`"ts"`, `{"db": "db", "coll": "ts", "timeseries": {"timeField": "t", "metaField": "m"}}`} {
+			c.run("db", `{"insert": "ts", "documents": [{"_id": 100, "m": 100, "t": {"$date": 5}}]}`)
+			c.run("admin", `{"moveCollection": "db.ts", "toShard": "shard1"}`)
+			c.expect(c.run("db", `{"count": "ts", "query": {"m": 100}}`)["n"], `1`)
+			c.run("db", `{"aggregate": "`+from+`", "pipeline": [{"$out": `+out+`}], "cursor": {}}`)
+			c.expect(c.run("db", `{"count": "ts"}`)["n"], `50`)
+			c.expect(c.all("admin", `{"checkMetadataConsistency": 1, "checkIndexes": true}`), `[]`)
+			c.expect(c.all("db", `{"listCollections": 1, "filter": {"name": {"$regex": "tmp"}}}`), `[]`)
+		}
+	}
+}

@@ -227,3 +227,67 @@ func TestReshardRefusesACollation(t *testing.T) {
 	c.run("admin", `{"reshardCollection": "db.c", "key": {"k": 1}, "collation": {"locale": "simple"}}`)
 	c.expect(c.counted("c", 1), `10`)
 }
+
+// createUnsplittableCollection tracks a collection that is not sharded from the beginning, on any shard; sent again it finds it done.
+func TestUnsplittableCollectionIsCreated(t *testing.T) {
+	c := newTestCluster(t, 3)
+	if err := c.r.Params.SetStartup("enableTestCommands", "1"); err != nil {
+		t.Fatal(err)
+	}
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	c.insertKeys("full", 1, 10)
+	for _, x := range []struct{ coll, args, on string }{
+		{"here", ``, "shard0"}, {"there", `, "dataShard": "shard1"`, "shard1"}, {"other", `, "dataShard": "shard2", "collation": {"locale": "fr"}`, "shard2"}, {"full", ``, "shard0"},
+	} {
+		cmd := fmt.Sprintf(`{"createUnsplittableCollection": %q%s}`, x.coll, x.args)
+		c.run("db", cmd)
+		c.run("db", cmd)
+		e := c.all("config", fmt.Sprintf(`{"find": "collections", "filter": {"_id": "db.%s"}}`, x.coll))[0]
+		c.expect(bson.D{{Key: "unsplittable", Value: get(e, "unsplittable")}, {Key: "key", Value: get(e, "key")}}, `{"unsplittable":true,"key":{"_id":1}}`)
+		c.expect(get(c.all("config", fmt.Sprintf(`{"find": "chunks", "filter": {"shard": %q}, "sort": {"lastmod": -1}, "limit": 1}`, x.on))[0], "shard"), fmt.Sprintf("%q", x.on))
+		if x.coll != "full" {
+			c.insertKeys(x.coll, 11, 20)
+		}
+		if n := c.onShard(x.on, x.coll); n < 5 {
+			t.Errorf("%s has %d documents on %s", x.coll, n, x.on)
+		}
+		c.expect(c.all("admin", `{"checkMetadataConsistency": 1, "checkIndexes": true}`), `[]`)
+		if m := c.raw("db", fmt.Sprintf(`{"createUnsplittableCollection": %q, "dataShard": %q}`, x.coll, "shard1")); x.on != "shard1" && m["code"] != int32(mongoerr.AlreadyInitialized) {
+			t.Errorf("%s on another shard: %v", x.coll, m)
+		}
+	}
+	c.leftOver()
+	if m := c.raw("db", `{"createUnsplittableCollection": "none", "dataShard": "missing"}`); m["code"] != int32(mongoerr.ShardNotFound) {
+		t.Errorf("on a shard that is none: %v", m)
+	}
+	c.leftOver()
+	if n := len(c.all("db", `{"listCollections": 1, "filter": {"name": "none"}}`)); n != 0 {
+		t.Error("what was refused is there")
+	}
+	c.run("admin", `{"moveCollection": "db.here", "toShard": "shard1"}`)
+	c.shardedAs("sharded", 1, 4)
+	if m := c.raw("db", `{"createUnsplittableCollection": "sharded"}`); m["code"] != int32(mongoerr.AlreadyInitialized) {
+		t.Errorf("a sharded collection: %v", m)
+	}
+}
+
+// A shard that once had a chunk keeps an empty copy of the collection. If it takes no part in a resharding, it does not keep it beyond that: its UUID is
+// the former one.
+func TestReshardingDropsEmptyCopies(t *testing.T) {
+	c := newTestCluster(t, 3)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	c.shardedAs("c", 1, 40)
+	for _, chunk := range c.all("config", `{"find": "chunks", "filter": {"shard": "shard2"}}`) {
+		c.run("admin", fmt.Sprintf(`{"moveRange": "db.c", "min": %s, "toShard": "shard1"}`, show(get(chunk, "min"))))
+	}
+	if c.server["shard2"].Node.Engine.Catalog().Lookup("db.c") == nil {
+		t.Fatal("shard2 never had a chunk")
+	}
+	c.run("admin", `{"unshardCollection": "db.c", "toShard": "shard0"}`)
+	c.expect(c.all("admin", `{"checkMetadataConsistency": 1, "checkIndexes": true}`), `[]`)
+	if c.server["shard2"].Node.Engine.Catalog().Lookup("db.c") != nil {
+		t.Error("it has its copy still")
+	}
+	c.expect(c.counted("c", 1), `40`)
+	c.leftOver()
+}

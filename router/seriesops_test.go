@@ -29,7 +29,7 @@ func TestOutToShardedTimeSeries(t *testing.T) {
 	c.expect(c.all("admin", `{"checkMetadataConsistency": 1, "checkIndexes": true}`), `[]`)
 	c.run("db", `{"aggregate": "plain", "pipeline": [{"$out": {"db": "db", "coll": "other", "timeseries": {"timeField": "t", "metaField": "m"}}}], "cursor": {}}`)
 	c.run("admin", `{"moveCollection": "db.other", "toShard": "shard1"}`)
-	if m := c.raw("db", `{"aggregate": "plain", "pipeline": [{"$out": "other"}], "cursor": {}}`); m["ok"] == 1.0 {
+	if m := c.raw("db", `{"aggregate": "plain", "pipeline": [{"$out": "other"}], "cursor": {}}`); m["ok"] != 1.0 {
 		t.Errorf("to one that was moved: %v", m)
 	}
 	c.expect(c.run("db", `{"count": "other"}`)["n"], `1`)
@@ -125,4 +125,40 @@ func TestTransactionsAndStreamsOfShardedTimeSeries(t *testing.T) {
 		}
 	}
 	t.Error("the stream does not show the collection beside it")
+}
+
+// validate looks at the buckets of all shards.
+func TestValidateOfAShardedTimeSeries(t *testing.T) {
+	c := seriesCluster(t, `{"m.s": 1}`)
+	c.measure(4, 10)
+	c.run("admin", `{"split": "db.system.buckets.ts", "middle": {"meta.s": 2}}`)
+	c.run("admin", `{"moveChunk": "db.system.buckets.ts", "find": {"meta.s": 2}, "to": "shard1", "_waitForDelete": true}`)
+	m := c.run("db", `{"validate": "ts"}`)
+	raw, _ := m["raw"].(bson.D)
+	records := 0
+	for _, e := range raw {
+		n, _ := get(e.Value, "nrecords").(int32)
+		records += int(n)
+	}
+	if len(raw) != 2 || m["valid"] != true || records != len(c.all("db", `{"find": "system.buckets.ts"}`)) {
+		t.Errorf("%d records: %v", records, m)
+	}
+	c.run("db", `{"create": "plain", "timeseries": {"timeField": "t", "metaField": "m"}}`)
+	c.expect(c.run("db", `{"validate": "plain"}`)["valid"], `true`)
+}
+
+// A $lookup or $unionWith of a sharded time series within a $facet reads its measurements. It was refused (40600), as unpacking buckets is in the $facet itself.
+func TestLookupOfAShardedTimeSeriesInAFacet(t *testing.T) {
+	c := seriesCluster(t, `{"m.s": 1}`)
+	c.measure(4, 10)
+	c.run("admin", `{"split": "db.system.buckets.ts", "middle": {"meta.s": 2}}`)
+	c.run("admin", `{"moveChunk": "db.system.buckets.ts", "find": {"meta.s": 2}, "to": "shard1", "_waitForDelete": true}`)
+	c.run("db", `{"insert": "one", "documents": [{"_id": 1}]}`)
+	for stage, want := range map[string]string{
+		`{"$lookup": {"from": "ts", "pipeline": [], "as": "x"}}, {"$project": {"n": {"$size": "$x"}}}`: `[{"_id":1,"n":40}]`,
+		`{"$unionWith": "ts"}, {"$count": "n"}`:                                                        `[{"n":41}]`,
+	} {
+		found := c.all("db", `{"aggregate": "one", "pipeline": [{"$facet": {"f": [`+stage+`]}}], "cursor": {}}`)
+		c.expect(get(found[0], "f"), want)
+	}
 }

@@ -97,7 +97,7 @@ func (r *Router) ddlSpecs() []command.Spec {
 		onColl("createIndexes", command.DDL, r.createIndexes),
 		onColl("collMod", command.DDL, r.collMod),
 		onColl("validate", command.Read, r.validate),
-		onColl("convertToCapped", command.DDL, r.unshardedOnly),
+		onColl("convertToCapped", command.DDL, r.unshardedOnly), r.createUnsplittableSpec(),
 		relayed("profile", command.None, r.profile),
 		onColl("planCacheClear", command.None, r.toOwnersFirst),
 		onColl("planCacheClearFilters", command.None, r.toOwnersFirst),

@@ -62,14 +62,14 @@ func (r *Router) collStats(op *command.Op, dst []byte) ([]byte, error) {
 		if buckets, err := r.freshBuckets(op, info); err != nil {
 			return dst, err
 		} else if buckets != nil {
-			return r.seriesStats(op, ns, dst)
+			return r.onBucketsOf(op, ns, appendCollStats, dst)
 		}
 	}
 	return r.onOwners(op, false, dst, appendCollStats)
 }
 
-// seriesStats is collStats of a time series collection whose buckets the catalog has an entry of.
-func (r *Router) seriesStats(op *command.Op, ns string, dst []byte) ([]byte, error) {
+// onBucketsOf is onOwners for a time series collection whose buckets the catalog has an entry of.
+func (r *Router) onBucketsOf(op *command.Op, ns string, merge func(*cluster.CollectionInfo, []shardReply, []byte) ([]byte, error), dst []byte) ([]byte, error) {
 	op.Stats.NS, op.Stats.Type = ns, "command"
 	from := len(dst)
 	err := r.routed(op, timeseries.BucketsOf(ns), false, func(buckets *cluster.CollectionInfo) error {
@@ -79,7 +79,7 @@ func (r *Router) seriesStats(op *command.Op, ns string, dst []byte) ([]byte, err
 		switch {
 		case err != nil:
 		case buckets.Sharded():
-			dst, err = appendCollStats(buckets, replies, dst[:from])
+			dst, err = merge(buckets, replies, dst[:from])
 		default:
 			dst, err = firstReply(buckets, replies, dst[:from])
 		}

@@ -1,10 +1,15 @@
 package router_test
 
 import (
+	"context"
+	"fmt"
+	"strings"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -58,6 +63,54 @@ func TestUserWritesAreBlockedThroughARouter(t *testing.T) {
 	c.run("admin", `{"setUserWriteBlockMode": 1, "global": false}`)
 	for _, x := range writes {
 		blocked(false, x.db, x.cmd)
+	}
+}
+
+// A router that ends when the config server has stored a setting of the cluster, and not all shards, leaves the rest to the config server.
+func TestSettingsReachAllShardsWithoutTheirRouter(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.run("db", `{"insert": "plain", "documents": [{"_id": 1}]}`)
+	ctx, end := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); c.config.RunSettings(ctx) }()
+	defer func() { end(); <-ended }()
+	set := func(p cluster.Peer, cmd bson.D) { c.admin(p, append(cmd, bson.E{Key: "$db", Value: "admin"})) }
+	everywhere := func(what string, has func(p cluster.Peer) bool) {
+		t.Helper()
+		for id, p := range c.shards {
+			await.True(t, fmt.Sprintf("%s has %s", id, what), func() bool { return has(p) })
+		}
+	}
+	doc := func(p cluster.Peer, db, coll string) bson.D {
+		m := c.admin(p, bson.D{{Key: "find", Value: coll}, {Key: "$db", Value: db}})
+		found := m["cursor"].(bson.D)[0].Value.(bson.A)
+		if len(found) == 0 {
+			return nil
+		}
+		return found[len(found)-1].(bson.D)
+	}
+	blocked := func(p cluster.Peer) bool { return doc(p, "config", "user_writes_critical_sections") != nil }
+	for _, reason := range []string{"Unspecified", "DiskUseThresholdExceeded"} {
+		set(c.confP, bson.D{{Key: "setUserWriteBlockMode", Value: 1}, {Key: "global", Value: true}, {Key: "reason", Value: reason}})
+		everywhere("users' writes blocked", blocked)
+		if m := c.raw("db", `{"insert": "plain", "documents": [{"_id": 2}]}`); !strings.Contains(show(m), "User writes blocked") {
+			t.Errorf("an insert: %v", m)
+		}
+		set(c.confP, bson.D{{Key: "setUserWriteBlockMode", Value: 1}, {Key: "global", Value: false}, {Key: "reason", Value: reason}})
+		everywhere("users' writes let through", func(p cluster.Peer) bool { return !blocked(p) })
+	}
+	for _, version := range []string{"8.0", "8.2"} {
+		set(c.confP, bson.D{{Key: "setFeatureCompatibilityVersion", Value: version}, {Key: "confirm", Value: true}})
+		everywhere("version "+version, func(p cluster.Peer) bool {
+			v := c.admin(p, bson.D{{Key: "getParameter", Value: 1}, {Key: "featureCompatibilityVersion", Value: 1}, {Key: "$db", Value: "admin"}})
+			return strings.Contains(show(v["featureCompatibilityVersion"]), version)
+		})
+	}
+	for _, n := range []int{1234, 4321} {
+		set(c.confP, bson.D{{Key: "setClusterParameter", Value: bson.D{{Key: "defaultMaxTimeMS", Value: bson.D{{Key: "readOperations", Value: n}}}}}})
+		everywhere("its parameter", func(p cluster.Peer) bool {
+			return strings.Contains(show(doc(p, "config", "clusterParameters")), fmt.Sprint(n))
+		})
 	}
 }
 

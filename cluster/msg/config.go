@@ -61,6 +61,9 @@ type ShardCollection struct {
 	Enforce       bool   // refuse unique indexes of which the key is not a prefix
 	Presplit      bool   // several chunks of each zone
 	TimeSeries    []byte // time series options; nil for other collections
+	// Unsplittable means that the collection is not sharded: it gets an entry with one chunk, on DataShard, or the primary shard of the database.
+	Unsplittable bool
+	DataShard    string
 }
 
 func (m *ShardCollection) arguments(c *codec) {
@@ -72,6 +75,8 @@ func (m *ShardCollection) arguments(c *codec) {
 	c.flag("enforceUniquenessCheck", true, &m.Enforce)
 	c.flag("presplitHashedZones", false, &m.Presplit)
 	c.doc("timeseries", optional, &m.TimeSeries)
+	c.flag("unsplittable", false, &m.Unsplittable)
+	c.str("dataShard", optional, &m.DataShard)
 }
 
 // CommitShardCollection makes a collection on its database's primary shard a sharded one. It may be sent again.

@@ -398,6 +398,55 @@ func (m *ShardConvertToCapped) fields(c *codec) {
 	m.rest(c)
 }
 
+// ConvertFound has the state before a convertToCapped of a collection that moveCollection or unshardCollection has placed.
+type ConvertFound struct {
+	UUID, NewUUID [16]byte // the collection's, and that of its capped copy
+	NewEpoch      [12]byte // the epoch afterwards
+	Home          string   // the shard that has the documents
+	Shards        []string // those that there were, the coordinator last
+}
+
+func (m *ConvertFound) fields(c *codec) {
+	c.reply("_shardsvrConvertToCapped")
+	c.uuid("collectionUUID", &m.UUID)
+	c.uuid("targetUUID", &m.NewUUID)
+	c.objectID("newEpoch", required, &m.NewEpoch)
+	c.str("home", required, &m.Home)
+	c.strs("shards", required, &m.Shards)
+}
+
+// ConvertToCappedParticipant puts a capped copy in place of a shard's part of a collection. It may be sent again.
+type ConvertToCappedParticipant struct {
+	NS            string
+	UUID, NewUUID [16]byte // the collection's, and that of its copy
+	Size          value.Value
+	FromMigrate   bool     // change streams get the event from another shard's entry
+	Section       [16]byte // the run that must hold the name
+}
+
+func (m *ConvertToCappedParticipant) fields(c *codec) {
+	c.on("_shardsvrConvertToCappedParticipant", &m.NS)
+	c.uuid("collectionUUID", &m.UUID)
+	c.uuid("targetUUID", &m.NewUUID)
+	c.any("size", &m.Size)
+	c.flag("fromMigrate", false, &m.FromMigrate)
+	c.uuid("section", &m.Section)
+}
+
+// ReplaceUnsplittable gives a collection that is not sharded another UUID in the catalog. It may be sent again.
+type ReplaceUnsplittable struct {
+	NS            string
+	UUID, NewUUID [16]byte
+	NewEpoch      [12]byte
+}
+
+func (m *ReplaceUnsplittable) fields(c *codec) {
+	c.on("_configsvrReplaceUnsplittableCollection", &m.NS)
+	c.uuid("collectionUUID", &m.UUID)
+	c.uuid("targetUUID", &m.NewUUID)
+	c.objectID("newEpoch", required, &m.NewEpoch)
+}
+
 // ShardCollMod changes the options of a collection or its indexes.
 type ShardCollMod struct{ ShardCommand }
 

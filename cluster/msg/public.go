@@ -236,6 +236,23 @@ func (m *Rename) fields(c *codec) {
 	c.flag("dropTarget", false, &m.DropTarget)
 }
 
+// RenameIfMatch has the primary put the collection that a secondary's $out has filled in place of its target, if that is as it was.
+type RenameIfMatch struct {
+	From, To string // namespaces
+	There    bool   // whether there was a target, which then had these options and indexes
+	Options  []byte
+	Indexes  [][]byte
+}
+
+func (m *RenameIfMatch) fields(c *codec) {
+	c.plain("internalRenameIfOptionsAndIndexesMatch")
+	c.str("from", required, &m.From)
+	c.str("to", required, &m.To)
+	c.flag("targetExists", false, &m.There)
+	c.doc("collectionOptions", optional, &m.Options)
+	c.docs("indexes", optional, &m.Indexes)
+}
+
 // CreateIndexes creates indexes of a collection.
 type CreateIndexes struct {
 	DB, Coll string

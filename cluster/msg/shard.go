@@ -192,6 +192,37 @@ func (m *SetClusterParameter) fields(c *codec) {
 		func(v value.Value) { m.Param = v.Doc() })
 }
 
+// SetOneParameter sets a cluster parameter, {name: value}, as clients do.
+type SetOneParameter struct{ Param []byte }
+
+func (m *SetOneParameter) fields(c *codec) {
+	c.command("setClusterParameter", Document, func() value.Value { return value.NewDocument(m.Param) },
+		func(v value.Value) { m.Param = v.Doc() })
+}
+
+// SetUserWriteBlock blocks users' writes, or lets them through.
+type SetUserWriteBlock struct {
+	Global bool
+	Reason string
+}
+
+func (m *SetUserWriteBlock) fields(c *codec) {
+	c.plain("setUserWriteBlockMode")
+	c.boolean("global", required, &m.Global)
+	c.str("reason", optional, &m.Reason)
+}
+
+// SetFeatureVersion sets the feature compatibility version.
+type SetFeatureVersion struct {
+	Version string
+	Confirm bool
+}
+
+func (m *SetFeatureVersion) fields(c *codec) {
+	c.on("setFeatureCompatibilityVersion", &m.Version)
+	c.flag("confirm", false, &m.Confirm)
+}
+
 // ShardMoveRange asks the shard that owns a range to move it.
 type ShardMoveRange struct{ Move }
 

@@ -24,7 +24,7 @@ func TestOutAndMergeOnASecondary(t *testing.T) {
 	const documents = 2500
 	var docs []any
 	for i := range documents {
-		docs = append(docs, bson.D{{Key: "_id", Value: i}, {Key: "x", Value: i % 7}})
+		docs = append(docs, bson.D{{Key: "_id", Value: i}, {Key: "x", Value: i % 7}, {Key: "t", Value: bson.DateTime(i)}})
 	}
 	if _, err := db.Collection("c").InsertMany(ctx, docs); err != nil {
 		t.Fatal(err)
@@ -82,6 +82,11 @@ func TestOutAndMergeOnASecondary(t *testing.T) {
 	run(`{"$merge": {"into": "small", "whenNotMatched": "fail"}}`, int(mongoerr.MergeStageNoMatchingDocument))
 	run(`{"$merge": {"into": "m", "whenMatched": "fail"}}`, int(mongoerr.DuplicateKey))
 	run(`{"$merge": {"into": "m", "on": "x"}}`, 51183)
+	for range 2 { // it is created, and replaced
+		run(`{"$out": {"db": "d", "coll": "ts", "timeseries": {"timeField": "t"}}}`, 0)
+		check("ts", `{}`, documents)
+	}
+	run(`{"$out": {"db": "d", "coll": "other", "timeseries": {"timeField": "x"}}}`, int(mongoerr.BadValue)) // which is no time
 	names, err := db.ListCollectionNames(ctx, bson.D{})
 	if err != nil {
 		t.Error(names, err)

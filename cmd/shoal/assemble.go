@@ -360,6 +360,13 @@ func (a *assembly) manage(s *shardnode.Server, d *directory, registry *cluster.R
 		return err
 	}
 	err = s.Node.Services.Add(replication.Service{
+		Name: "ClusterSettings",
+		Run:  func(ctx context.Context, _ int64) { manager.RunSettings(ctx) },
+	})
+	if err != nil {
+		return err
+	}
+	err = s.Node.Services.Add(replication.Service{
 		Name: "ReshardingCoordinatorService", Vital: true, StepUp: manager.LoadReshardings,
 		Run: func(ctx context.Context, _ int64) { manager.RunReshardings(ctx) },
 	})

@@ -48,9 +48,11 @@ type rules struct {
 	reports                    bool // about the collection itself: no stage of a view may come before it
 	database                   bool // valid as the first stage of {aggregate: 1}
 	noFacet, noLookup, noUnion bool
-	noTxn, noView              bool
-	internal                   bool // not listed for clients
-	split                      bool // only in a shard's part of a pipeline that a router has split
+	// notInFacet is noFacet for a stage that a $lookup or $unionWith in the $facet may have.
+	notInFacet    bool
+	noTxn, noView bool
+	internal      bool // not listed for clients
+	split         bool // only in a shard's part of a pipeline that a router has split
 
 	traits Trait
 }
@@ -108,7 +110,7 @@ func (r *row) allowed(name string, o *Options) error {
 		return mongoerr.Newf(51047, "%s is not allowed within a $lookup's sub-pipeline", name)
 	case o.within == inUnion && r.noUnion:
 		return mongoerr.Newf(31441, "%s is not allowed within a $unionWith's sub-pipeline", name)
-	case (o.within == inFacet || o.facet) && r.noFacet:
+	case (o.within == inFacet || o.facet) && r.noFacet, o.within == inFacet && r.notInFacet:
 		return mongoerr.Newf(40600, "%s is not allowed to be used within a $facet stage", name)
 	case o.InTxn && r.noTxn:
 		return mongoerr.Newf(mongoerr.OperationNotSupportedInTransaction, "Operation not permitted in transaction :: caused by :: "+

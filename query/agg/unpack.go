@@ -9,7 +9,7 @@ import (
 )
 
 func init() {
-	register("$_internalUnpackBucket", rules{internal: true, noFacet: true}, one(parseUnpack))
+	register("$_internalUnpackBucket", rules{internal: true, notInFacet: true}, one(parseUnpack))
 }
 
 // unpackStage is $_internalUnpackBucket, which turns the buckets of a time series collection into its measurements.

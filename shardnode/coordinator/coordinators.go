@@ -262,7 +262,7 @@ func (m *Coordinators) lead(op *command.Op, r *run, as string, dst []byte) (begu
 		defer m.unlock(h)
 		switch {
 		case err == nil && as == "":
-			dst, err = m.nested(op, r.doc.op.(*forward).req.Command, true, dst)
+			dst, err = m.nested(op, r.doc.op.(forwarding).clientCommand(), true, dst)
 		case err == nil:
 			dst, err = m.local(op, as, r.doc.op, dst)
 		case err == errAlreadyDone:

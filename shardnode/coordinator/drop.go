@@ -114,7 +114,7 @@ func (d *drop) phases() []phase {
 			return both(func() error { return r.block(ctx, msg.BlockReadsAndWrites, d.at.Shards, d.names()...) },
 				func() error { return r.allowMigrations(ctx, d.tracked(), d.at.UUID, false) })
 		}},
-		{name: "dropCollection", final: true, former: []string{"releaseCriticalSection"}, do: d.remove},
+		{name: "dropCollection", final: true, unstored: true, former: []string{"releaseCriticalSection"}, do: d.remove},
 	}
 }
 

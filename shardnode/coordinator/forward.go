@@ -28,13 +28,10 @@ func (f *forward) ns() string                { return f.req.DB + "." + f.req.Col
 func (f *forward) name() string              { return f.kind }
 func (f *forward) locks() (string, []string) { return f.req.DB, lockedWithBuckets(f.ns()) }
 func (f *forward) found() msg.Message        { return &f.at }
+func (f *forward) clientCommand() []byte     { return f.req.Command }
 
 func (m *Coordinators) create(op *command.Op, req *msg.ShardCreate, dst []byte) ([]byte, error) {
 	return m.runOne(op, req, &req.ShardCommand, "createCollection", dst)
-}
-
-func (m *Coordinators) convertToCapped(op *command.Op, req *msg.ShardConvertToCapped, dst []byte) ([]byte, error) {
-	return m.runOne(op, req, &req.ShardCommand, "convertToCapped", dst)
 }
 
 func (m *Coordinators) collMod(op *command.Op, req *msg.ShardCollMod, dst []byte) ([]byte, error) {
@@ -65,12 +62,6 @@ func (m *Coordinators) runOne(op *command.Op, req msg.Message, c *msg.ShardComma
 	_, _, e, err := m.entryOf(op, f.ns())
 	if err != nil {
 		return dst, err
-	}
-	if e != nil && kind == "convertToCapped" {
-		if e.Unsplittable {
-			return dst, command.NotImplemented("convertToCapped of a collection that moveCollection or unshardCollection has placed")
-		}
-		return dst, mongoerr.New(mongoerr.IllegalOperation, "You can't convertToCapped a sharded collection")
 	}
 	return m.nested(op, c.Command, e == nil, dst)
 }

@@ -27,12 +27,18 @@ type operation interface {
 	reply(dst []byte) []byte
 }
 
+// forwarding is an operation whose request contains the client's own command, which this shard runs if nothing else has to be done.
+type forwarding interface{ clientCommand() []byte }
+
 // phase is a step of an operation. It is repeated if it fails, and by the next primary.
 type phase struct {
 	name string
 	do   func(ctx context.Context, r *run) error
 	// final is the point of no return: from here on the operation can only be completed.
 	final bool
+	// unstored means that the state document does not name the phase: whoever continues the run repeats the phase before, of which nothing can be
+	// undone then (through). It saves a wait for the disk.
+	unstored bool
 	// event, unless nil, returns the event for change streams when the phase begins: it is logged in the unit of work that
 	// writes the state document, so that it is reported once.
 	event func() event
@@ -58,6 +64,7 @@ var kinds = map[string]func(cmd []byte) (operation, error){
 	"_shardsvrMovePrimary":      parseAs(func(m *msg.ShardMovePrimary) operation { return &movePrimary{req: m} }),
 	"_shardsvrCollMod":          parseAs(func(m *msg.ShardCollMod) operation { return &forward{kind: "collMod", req: &m.ShardCommand} }),
 	"_shardsvrDropIndexes":      parseAs(func(m *msg.ShardDropIndexes) operation { return &forward{kind: "dropIndexes", req: &m.ShardCommand} }),
+	"_shardsvrConvertToCapped":  parseAs(func(m *msg.ShardConvertToCapped) operation { return &convert{req: m} }),
 	"_shardsvrCreateIndexes": parseAs(func(m *msg.ShardCreateIndexes) operation {
 		return &forward{kind: createIndexesKind, req: &m.ShardCommand}
 	}),

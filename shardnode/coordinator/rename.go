@@ -37,6 +37,7 @@ func (n *rename) reply(dst []byte) []byte { return dst }
 // place is what exists under a name.
 type place struct {
 	there, view, sharded bool
+	split                bool // it is sharded, and not only in the catalog
 	uuid                 [16]byte
 }
 
@@ -46,7 +47,7 @@ func (m *Coordinators) place(ctx context.Context, ns string) (p place, err error
 		return p, err
 	}
 	if e != nil {
-		return place{there: true, sharded: true, uuid: e.UUID}, nil
+		return place{there: true, sharded: true, split: !e.Unsplittable, uuid: e.UUID}, nil
 	}
 	s := m.Engine.Snapshot()
 	defer s.Release()
@@ -61,6 +62,9 @@ func (m *Coordinators) place(ctx context.Context, ns string) (p place, err error
 func (n *rename) check(ctx context.Context, r *run) (local bool, err error) {
 	from, to := n.req.NS, n.req.To
 	source, err := r.m.place(ctx, from)
+	if err == nil && source.split {
+		err = command.CheckShardedNamespace(to)
+	}
 	if err != nil {
 		return false, err
 	}
@@ -210,7 +214,7 @@ func (n *rename) phases() []phase {
 			return both(func() error { return r.block(ctx, msg.BlockReadsAndWrites, n.at.Shards, n.req.NS, n.req.To) },
 				func() error { return n.allowMigrations(ctx, r, false) })
 		}},
-		{name: "renameMetadata", final: true, former: []string{"unblockCRUD"}, do: n.carryOut},
+		{name: "renameMetadata", final: true, unstored: true, former: []string{"unblockCRUD"}, do: n.carryOut},
 	}
 }
 

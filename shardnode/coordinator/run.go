@@ -97,6 +97,9 @@ func (r *run) execute(ctx context.Context) {
 // another node, and has to have the same result. The first phase marked final is the point of no return: after an error
 // before it is stored (failed) everything is undone, after a later error the step is repeated for as long as it takes.
 //
+// A final phase may be unstored. A run that is continued at the phase before it may have been in it: both are final then. What has been
+// done of the final one is found done once more, and sections that some shards have left already are entered again.
+//
 // Hazard: the primary that was replaced may still be at work on the same phase, and its messages arrive late.
 // Participants therefore do only what the run that holds their critical section asks for (HoldsSection). Changes of the
 // catalog name the collection by its UUID, so that a late one does not meet a successor of the same name.
@@ -105,16 +108,16 @@ func (r *run) execute(ctx context.Context) {
 // collection and others not, with no document left from which a primary could finish it.
 func (r *run) through(ctx context.Context) error {
 	phases := r.doc.op.phases()
-	from := 0
-	if r.stored {
+	from, continued := 0, r.stored
+	if continued {
 		from = phaseIndex(r.doc.op, r.doc.phase)
 	}
 	for i := from; r.doc.failed == nil && i < len(phases); i++ {
 		p := phases[i]
-		if err := r.checkpoint(ctx, p.name, p.event); err != nil {
+		if err := r.enter(ctx, &p); err != nil {
 			return err
 		}
-		final := false
+		final := continued && i+1 < len(phases) && phases[i+1].final && phases[i+1].unstored
 		for _, before := range phases[:i+1] {
 			final = final || before.final
 		}
@@ -143,6 +146,14 @@ func failure(err error) *mongoerr.Error {
 	return mongoerr.New(mongoerr.InternalError, err.Error())
 }
 
+// enter begins a phase.
+func (r *run) enter(ctx context.Context, p *phase) error {
+	if p.unstored {
+		return r.reach(ctx, p.name)
+	}
+	return r.checkpoint(ctx, p.name, p.event)
+}
+
 // checkpoint writes the state document of a phase, before anything of the phase is done.
 func (r *run) checkpoint(ctx context.Context, phase string, told func() event) error {
 	if !r.stored || r.doc.phase != phase {
@@ -152,6 +163,11 @@ func (r *run) checkpoint(ctx context.Context, phase string, told func() event) e
 		}
 		r.stored = true
 	}
+	return r.reach(ctx, phase)
+}
+
+// reach notes for observers that the run has come to a phase.
+func (r *run) reach(ctx context.Context, phase string) error {
 	r.m.mu.Lock()
 	r.at = phase
 	r.m.mu.Unlock()

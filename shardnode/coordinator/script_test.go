@@ -22,7 +22,7 @@ import (
 )
 
 // scriptedKind is the command of the scripts' operation: {_testScripted: <namespace>, phases: "<name> <name>! <name>"}, where "!"
-// marks a final phase and "+" one with an event.
+// marks a final phase, "~" one that is not stored, and "+" one with an event.
 const scriptedKind = "_testScripted"
 
 // theScript is what the phases of the running script's operations do. Scripts run one after the other.
@@ -50,8 +50,8 @@ func (o *scripted) reply(dst []byte) []byte                           { return v
 
 func (o *scripted) phases() (out []phase) {
 	for _, step := range o.steps {
-		name := strings.TrimRight(step, "!+")
-		p := phase{name: name, final: strings.Contains(step, "!"), do: func(ctx context.Context, r *run) error { return o.script.act(ctx, r, name) }}
+		name := strings.TrimRight(step, "!+~")
+		p := phase{name: name, final: strings.Contains(step, "!"), unstored: strings.Contains(step, "~"), do: func(ctx context.Context, r *run) error { return o.script.act(ctx, r, name) }}
 		if strings.Contains(step, "+") {
 			p.event = func() event {
 				return event{ns: o.ns, doc: value.Doc(value.F("phase", value.NewString(name)))}

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -60,6 +61,9 @@ func (s *shard) check(ctx context.Context, r *run) (local bool, err error) {
 	if catalog.CollOf(s.req.NS) == "" {
 		return false, mongoerr.Newf(mongoerr.InvalidNamespace, "Invalid namespace specified '%s'", s.req.NS)
 	}
+	if err := command.CheckShardedNamespace(s.req.NS); err != nil && !s.req.Unsplittable {
+		return false, err
+	}
 	if err := s.resolveSeries(r); err != nil {
 		return false, err
 	}
@@ -76,6 +80,9 @@ func (s *shard) check(ctx context.Context, r *run) (local bool, err error) {
 		return false, err
 	}
 	if e != nil {
+		if s.req.Unsplittable {
+			return false, s.checkTracked(ctx, r, e)
+		}
 		if e.Unsplittable {
 			return false, s.checkPlaced(ctx, r, key, e.UUID)
 		}
@@ -96,6 +103,19 @@ func (s *shard) check(ctx context.Context, r *run) (local bool, err error) {
 	return false, err
 }
 
+// checkTracked compares the entry of a collection that is to be tracked with the request.
+func (s *shard) checkTracked(ctx context.Context, r *run, e *cluster.CollectionEntry) error {
+	r.m.State.Catalog.InvalidateCollection(s.ns())
+	info, err := r.m.State.Catalog.Collection(ctx, s.ns())
+	if err != nil {
+		return err
+	}
+	if e.Unsplittable && !info.Sharded() && info.Home() == cmp.Or(s.req.DataShard, r.m.State.ID) {
+		return errAlreadyDone
+	}
+	return mongoerr.Newf(mongoerr.AlreadyInitialized, "collection %s is already tracked with other options, or on another shard", s.req.NS)
+}
+
 // look returns the collection on this shard, nil if it has to be created, and refuses one that cannot be sharded.
 func (s *shard) look(r *run) (*catalog.Collection, error) {
 	ns := s.ns()
@@ -111,6 +131,9 @@ func (s *shard) look(r *run) (*catalog.Collection, error) {
 	}
 	if namespace.IsBuckets(ns) {
 		return c, s.checkSeries(c)
+	}
+	if s.req.Unsplittable {
+		return c, nil
 	}
 	if c.Capped {
 		return nil, mongoerr.New(mongoerr.InvalidOptions, "can't shard a capped collection")
@@ -129,6 +152,9 @@ func (s *shard) checkCollation(options []byte) error {
 
 // needsIndex reports whether an index has to be created for the key, which is only possible on an empty collection.
 func (s *shard) needsIndex(r *run, c *catalog.Collection, key *cluster.ShardKeyPattern) (bool, error) {
+	if s.req.Unsplittable { // it has no shard key
+		return false, nil
+	}
 	for _, x := range c.Indexes {
 		if !x.Ready {
 			return false, mongoerr.Newf(mongoerr.BackgroundOperationInProgressForNamespace, "cannot perform operation: an index build is currently running for collection '%s'", c.NS)
@@ -178,6 +204,10 @@ func (m *Coordinators) empty(c *catalog.Collection) (bool, error) {
 }
 
 func (s *shard) phases() []phase {
+	told := s.event
+	if s.req.Unsplittable {
+		told = nil
+	}
 	return []phase{
 		{name: "enterWriteCriticalSection", do: s.holdWrites},
 		{name: "createCollection", do: s.makeHere},
@@ -185,7 +215,7 @@ func (s *shard) phases() []phase {
 			return r.block(ctx, msg.BlockReadsAndWrites, s.at.Shards, s.names()...)
 		}},
 		{name: "commit", do: s.commit},
-		{name: "exitCriticalSection", final: true, event: s.event, do: func(ctx context.Context, r *run) error {
+		{name: "exitCriticalSection", final: true, event: told, do: func(ctx context.Context, r *run) error {
 			return r.block(ctx, msg.Unblock, s.at.Shards, s.names()...)
 		}},
 	}
@@ -293,7 +323,7 @@ func (s *shard) commit(ctx context.Context, r *run) error {
 	switch {
 	case ierr != nil:
 		return mongoerr.New(mongoerr.HostUnreachable, ierr.Error())
-	case info.Sharded() && info.Map.Version().Epoch == s.at.NewEpoch:
+	case info.Map != nil && info.Map.Version().Epoch == s.at.NewEpoch:
 		return nil
 	}
 	return err
@@ -340,5 +370,8 @@ func (s *shard) undo(ctx context.Context, r *run) error {
 }
 
 func (s *shard) reply(dst []byte) []byte {
+	if s.req.Unsplittable {
+		return dst
+	}
 	return value.Append(dst, "collectionsharded", value.NewString(s.req.NS))
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/namespace"
@@ -32,7 +33,10 @@ func cloneAsCappedSpec(cs *Commands) command.Spec {
 
 // cappedSize reads the size argument of both commands.
 func cappedSize(op *command.Op) (int64, error) {
-	v := op.Arg("size")
+	return cappedSizeOf(op.Req.Spec.Name, op.Arg("size"))
+}
+
+func cappedSizeOf(cmd string, v value.Value) (int64, error) {
 	size := int64(0)
 	if v.T.Numeric() {
 		size = value.SafeInt64(v)
@@ -40,7 +44,7 @@ func cappedSize(op *command.Op) (int64, error) {
 	if size <= 0 {
 		return 0, command.BadOption("Capped collection size must be greater than zero")
 	}
-	return command.InRange(op.Req.Spec.Name+".size", v, 1, maxCappedSize)
+	return command.InRange(cmd+".size", v, 1, maxCappedSize)
 }
 
 func (cs *Commands) runConvertToCapped(op *command.Op, dst []byte) ([]byte, error) {
@@ -66,11 +70,75 @@ func (cs *Commands) runConvertToCapped(op *command.Op, dst []byte) ([]byte, erro
 		return dst, err
 	}
 	defer w.AfterCommit(unlock)
-	return dst, w.convertToCapped(ns, size)
+	return dst, w.convertToCapped(ns, size, catalog.UUID{})
 }
 
-// convertToCapped copies the collection into a temporary capped one, which then replaces it.
-func (w *operation) convertToCapped(ns string, size int64) error {
+// convertParticipantSpec returns the row of the command with which a coordinator makes a collection capped on each shard that has it.
+func convertParticipantSpec(cs *Commands) command.Spec {
+	s := command.Internal(func(op *command.Op, req *msg.ConvertToCappedParticipant, dst []byte) ([]byte, error) {
+		size, err := cappedSizeOf("convertToCapped", req.Size)
+		if err != nil {
+			return dst, err
+		}
+		w, err := participantWrites(cs, op, req.FromMigrate)
+		if err == nil {
+			w.fenced = cs.fence(&req.Section)
+			err = w.convertPart(req, size)
+		}
+		return dst, err
+	})
+	s.Roles, s.Kind = command.Shard|command.Config, command.DDL
+	return s
+}
+
+// convertPart converts the collection that the request means, unless that is done, or this shard has nothing of it. A copy that an earlier attempt did
+// not put in place is dropped: under the lock of the name, nobody is filling it.
+func (w *operation) convertPart(req *msg.ConvertToCappedParticipant, size int64) error {
+	unlock, err := w.LockVersioned(req.NS, req.NS)
+	if err != nil {
+		return err
+	}
+	defer w.AfterCommit(unlock)
+	if err := w.fenced(req.NS); err != nil {
+		return err
+	}
+	to := catalog.UUID(req.NewUUID)
+	if c := w.Catalog().Lookup(req.NS); c == nil || c.UUID != catalog.UUID(req.UUID) {
+		w.Finish()
+		return nil
+	}
+	if left := w.Catalog().LookupUUID(to); left != nil {
+		w.discardCopy(left)
+	}
+	return w.convertToCapped(req.NS, size, to)
+}
+
+// mayConvert returns the error that a convertToCapped would return.
+func (w *operation) mayConvert(ns string) error {
+	if _, err := cappedSize(w.Op); err != nil {
+		return err
+	}
+	s := w.Snapshot()
+	defer s.Release()
+	if _, err := cappedSource(s, ns); err != nil {
+		return err
+	}
+	_, err := convertedName(ns)
+	return err
+}
+
+// convertedName returns a name for the copy that is to replace a collection.
+func convertedName(ns string) (string, error) {
+	id := cluster.NewObjectID()
+	tmp := catalog.DBOf(ns) + ".tmp" + hex.EncodeToString(id[9:])[1:] + ".convertToCapped." + catalog.CollOf(ns)
+	if len(tmp) > command.MaxNamespace {
+		return "", mongoerr.Newf(mongoerr.InvalidNamespace, "Fully qualified namespace is too long. Namespace: %s Max: %d", tmp, command.MaxNamespace)
+	}
+	return tmp, nil
+}
+
+// convertToCapped copies the collection into a temporary capped one, which then replaces it; uuid is the copy's, zero for any.
+func (w *operation) convertToCapped(ns string, size int64, uuid catalog.UUID) error {
 	return w.Retry(func() error {
 		s := w.Snapshot()
 		defer s.Release()
@@ -78,12 +146,12 @@ func (w *operation) convertToCapped(ns string, size int64) error {
 		if err != nil {
 			return err
 		}
-		id := cluster.NewObjectID()
-		tmp := catalog.DBOf(ns) + ".tmp" + hex.EncodeToString(id[9:])[1:] + ".convertToCapped." + catalog.CollOf(ns)
-		if len(tmp) > command.MaxNamespace {
-			return mongoerr.Newf(mongoerr.InvalidNamespace, "Fully qualified namespace is too long. Namespace: %s Max: %d", tmp, command.MaxNamespace)
+		tmp, err := convertedName(ns)
+		if err != nil {
+			return err
 		}
 		spec := cappedCopy(c, tmp, size)
+		spec.UUID = uuid
 		options := spec.Options
 		o := namespace.OptionsOf(options)
 		o.Set("temp", value.NewBool(true))

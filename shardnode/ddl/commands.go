@@ -96,9 +96,9 @@ func (cs *Commands) unlocked(run command.Handler) command.Handler {
 // Specs returns the rows of the commands that change the catalog.
 func (cs *Commands) Specs() []command.Spec {
 	specs := append([]command.Spec{
-		createSpec(cs), dropSpec(cs), dropDatabaseSpec(cs), renameSpec(cs), collModSpec(cs), createIndexesSpec(cs), dropIndexesSpec(cs),
+		createSpec(cs), dropSpec(cs), dropDatabaseSpec(cs), renameSpec(cs), renameIfMatchSpec(cs), collModSpec(cs), createIndexesSpec(cs), dropIndexesSpec(cs),
 		convertToCappedSpec(cs), cloneAsCappedSpec(cs), compactSpec(cs), autoCompactSpec(cs), reIndexSpec(cs), commitQuorumSpec(cs),
-		dropCollectionParticipantSpec(cs), dropDatabaseParticipantSpec(cs), checkCommandSpec(cs),
+		dropCollectionParticipantSpec(cs), convertParticipantSpec(cs), dropDatabaseParticipantSpec(cs), checkCommandSpec(cs),
 	}, cs.encryptionSpecs()...)
 	for i := range specs {
 		specs[i].Run = cs.unlocked(specs[i].Run)

@@ -9,6 +9,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 	_ "github.com/shoaldb/shoal/command/commandtest"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/shardnode/write/writetest"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
@@ -174,4 +175,33 @@ func (n *fakeNode) SectionEnded(context.Context, string, catalog.UUID) (bool, er
 
 func (n *fakeNode) StageEnd(*storage.Snapshot, *storage.UnitOfWork, catalog.UUID, *msg.SectionEnd) error {
 	return nil
+}
+
+// The rename at the end of a secondary's $out is refused if its target is not as that member has found it.
+func TestRenameIfItsTargetIsTheSame(t *testing.T) {
+	b := newBench(t)
+	rename := func(target namespace.Target) mongoerr.Code {
+		m := &msg.RenameIfMatch{From: "d.c", To: "d.to"}
+		m.There, m.Options, m.Indexes = target.Described()
+		return writetest.CodeOf(b.Run(msg.Doc(m)))
+	}
+	b.Insert(1)
+	b.ok("create", "to")
+	if code := rename(namespace.TargetOf(nil)); code != mongoerr.CommandFailed {
+		t.Errorf("of a target that was created: %d", code)
+	}
+	was := namespace.TargetOf(b.lookup("d.to"))
+	b.ok("createIndexes", "to", indexes("a"))
+	if code := rename(was); code != mongoerr.CommandFailed {
+		t.Errorf("of a target with another index: %d", code)
+	}
+	id := b.lookup("d.c").UUID
+	if code := rename(namespace.TargetOf(b.lookup("d.to"))); code != 0 || b.lookup("d.to").UUID != id {
+		t.Errorf("of a target that is as it was: %d", code)
+	}
+	b.Insert(2)
+	b.ok("drop", "to")
+	if code := rename(was); code != mongoerr.CommandFailed {
+		t.Errorf("of a target that was dropped: %d", code)
+	}
 }

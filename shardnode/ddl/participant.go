@@ -84,6 +84,8 @@ func (cs *Commands) check(op *command.Op, ns string) (missing []string, err erro
 		return nil, err
 	case "createIndexes":
 		return w.missingIndexes(ns)
+	case "convertToCapped":
+		return nil, w.mayConvert(ns)
 	default:
 		return nil, mongoerr.Newf(mongoerr.BadValue, "a %s cannot be checked", name)
 	}

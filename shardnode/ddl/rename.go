@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
@@ -58,6 +59,24 @@ func (cs *Commands) runRename(op *command.Op, dst []byte) ([]byte, error) {
 		}
 	}
 	return dst, w.renameNamespace(r)
+}
+
+// renameIfMatchSpec returns the row of the command that ends a secondary's $out.
+func renameIfMatchSpec(cs *Commands) command.Spec {
+	s := command.Internal(func(op *command.Op, req *msg.RenameIfMatch, dst []byte) ([]byte, error) {
+		if err := command.CheckRename(req.From, req.To); err != nil {
+			return dst, err
+		}
+		op.Stats.NS, op.Stats.Type = req.From, "command"
+		w, err := cs.begin(op)
+		if err != nil {
+			return dst, err
+		}
+		namespace.ExpectTarget(op, namespace.TargetFrom(req.There, req.Options, req.Indexes))
+		return dst, w.renameNamespace(&rename{from: req.From, to: req.To, dropTarget: true})
+	})
+	s.Roles, s.Kind, s.PrimaryOnly, s.WriteConcern = command.Shard|command.Config, command.DDL, true, true
+	return s
 }
 
 func parseRename(op *command.Op) (*rename, error) {

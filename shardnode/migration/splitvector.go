@@ -31,7 +31,28 @@ func SplitSpecs(e *storage.Engine) []command.Spec {
 			},
 		},
 		auto,
+		{
+			Name: "checkShardingIndex", Roles: command.Shard | command.Config, ArgTypes: command.TString, Lenient: true, Run: p.runCheckIndex,
+			Fields: []command.Field{command.Req("keyPattern", command.TObject), command.Opt("min", command.TObject), command.Opt("max", command.TObject)},
+		},
 	}
+}
+
+// runCheckIndex reports whether an index of a collection on this shard supports a shard key, of which a range may be named.
+func (p splitPoints) runCheckIndex(op *command.Op, dst []byte) ([]byte, error) {
+	rng, err := splitRange(op.Req.Doc("keyPattern"), msg.Range{Min: op.Req.Doc("min"), Max: op.Req.Doc("max")})
+	if err != nil {
+		return dst, err
+	}
+	c := p.engine.Catalog().Lookup(op.Req.Cmd.Str())
+	if c == nil {
+		return dst, mongoerr.Newf(mongoerr.NamespaceNotFound, "ns %s not found", op.Req.Cmd.Str())
+	}
+	serves, err := ServesShardKey(c, rng.key, false, false)
+	if err == nil && !serves {
+		err = mongoerr.New(mongoerr.UnknownError, "couldn't find valid index for shard key")
+	}
+	return dst, err
 }
 
 // splitRequest describes where to look for split points, and how much data should be between them.

@@ -17,6 +17,16 @@ type Target struct {
 	indexes [][]byte
 }
 
+// TargetFrom returns the Target that another member has described.
+func TargetFrom(there bool, options []byte, indexes [][]byte) Target {
+	return Target{there, options, indexes}
+}
+
+// Described describes the target for another member.
+func (t Target) Described() (there bool, options []byte, indexes [][]byte) {
+	return t.there, t.options, t.indexes
+}
+
 // TargetOf describes a collection; nil is none.
 func TargetOf(c *catalog.Collection) (t Target) {
 	if c == nil {

@@ -32,15 +32,17 @@ func newRemoteWriter(w *Command, spec agg.WriteSpec, coll *collation.Spec) (agg.
 		}
 		return &remoteMerge{primaryWrites: p, m: m}, nil
 	}
+	id := cluster.NewObjectID()
+	o := &remoteOut{primaryWrites: p, spec: spec, temp: "tmp.agg_out." + hex.EncodeToString(id[:])}
 	if spec.TimeSeries != nil || namespace.SeriesOf(w.writer.Engine.Catalog(), spec.NS.String()) != nil {
-		return nil, command.NotImplemented("$out to a time-series collection on a member that is not primary")
+		o.series = true
+		return o, o.create(w.Op, nil)
 	}
 	target, err := w.writer.outTarget(spec)
 	if err != nil {
 		return nil, err
 	}
-	id := cluster.NewObjectID()
-	o := &remoteOut{primaryWrites: p, to: spec.NS.String(), temp: "tmp.agg_out." + hex.EncodeToString(id[:])}
+	o.target = namespace.TargetOf(target)
 	return o, o.create(w.Op, target)
 }
 
@@ -71,9 +73,12 @@ func (p *primaryWrites) run(ctx context.Context, m msg.Message, elements ...byte
 // remoteOut is $out: it fills a temporary collection that replaces the target at the end.
 type remoteOut struct {
 	*primaryWrites
-	to, temp string
-	batch    []byte // documents, as elements of an array
-	n        int
+	spec   agg.WriteSpec
+	temp   string
+	target namespace.Target
+	series bool   // the target is a time series collection, or becomes one
+	batch  []byte // documents, as elements of an array
+	n      int
 }
 
 // create makes the temporary collection with the target's options and indexes.
@@ -120,7 +125,24 @@ func (o *remoteOut) Commit(ctx context.Context) error {
 	if err := o.flush(ctx); err != nil {
 		return err
 	}
-	_, err := o.run(ctx, &msg.Rename{From: o.db + "." + o.temp, To: o.to, DropTarget: true})
+	if o.series {
+		return o.commitSeries(ctx)
+	}
+	rename := &msg.RenameIfMatch{From: o.db + "." + o.temp, To: o.spec.NS.String()}
+	rename.There, rename.Options, rename.Indexes = o.target.Described()
+	_, err := o.run(ctx, rename)
+	return err
+}
+
+// commitSeries has the primary put the documents into the buckets of a time series collection, which it replaces.
+func (o *remoteOut) commitSeries(ctx context.Context) error {
+	to := []value.Field{value.F("db", value.NewString(o.db)), value.F("coll", value.NewString(o.spec.NS.Coll))}
+	if o.spec.TimeSeries != nil {
+		to = append(to, value.F("timeseries", value.NewDocument(o.spec.TimeSeries)))
+	}
+	out := value.Doc(value.F("$out", value.NewDocument(value.Doc(to...))))
+	_, err := o.run(ctx, &msg.Aggregate{DB: o.db, On: value.NewString(o.temp), Pipeline: value.ArrayOf(value.NewDocument(out)), Cursor: new(msg.Cursor)})
+	o.Abort(ctx) // which drops the temporary collection
 	return err
 }
 
@@ -169,7 +191,7 @@ func (r *remoteMerge) flush(ctx context.Context, doc []byte) error {
 		return nil
 	}
 	_, coll := cluster.SplitNS(r.m.ns)
-	update := &msg.Update{DB: r.db, Coll: coll, Updates: r.batch, Unordered: true, Bypass: r.w.bypass, Let: r.m.w.Op.Req.Doc("let")}
+	update := &msg.Update{DB: r.db, Coll: coll, Updates: r.batch, Unordered: true, Bypass: r.w.bypass, Let: r.m.w.Op.Opened("let").Doc()}
 	reply, err := r.run(ctx, update)
 	r.batch, r.size = r.batch[:0], 0
 	if err != nil || doc == nil {

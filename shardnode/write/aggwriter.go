@@ -24,6 +24,9 @@ func (wr *Writer) Output(op *command.Op, spec agg.WriteSpec, coll *collation.Spe
 	if err := namespace.CheckNew(spec.NS.String()); err != nil {
 		return nil, err
 	}
+	if err := op.AdoptConcern(); err != nil {
+		return nil, err
+	}
 	if err := wr.node.CheckBlocked(op, spec.NS.String()); err != nil {
 		return nil, err
 	}
@@ -326,7 +329,7 @@ func collationValue(c *collation.Spec) value.Value {
 func (m *mergeWriter) write(filter, doc []byte, let []value.Value) error {
 	st := statement{filter: filter, u: m.spec.Change(doc), collation: collationValue(m.coll), upsert: m.spec.WhenNotMatched == "insert"}
 	if m.spec.WhenMatched == "pipeline" {
-		st.let = m.w.Op.Req.Doc("let") // the command's variables are visible, too; the stage's own take precedence
+		st.let = m.w.Op.Opened("let").Doc() // the command's variables are visible, too; the stage's own take precedence
 		c, mark := value.Begin(nil)
 		for i, name := range m.lets {
 			c = value.Append(c, name, let[i])

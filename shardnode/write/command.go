@@ -82,7 +82,7 @@ func (wr *Writer) Begin(op *command.Op) (*Command, error) {
 // With is Begin for a caller that has done both.
 func (wr *Writer) With(op *command.Op, wc replication.WriteConcern) *Command {
 	w := &Command{writer: wr, Op: op, Concern: wc, began: wr.Engine.Visible(), storeOptions: storeOptions{
-		bypass: op.Req.Shared("bypassDocumentValidation").Truthy(), keepTS: op.Req.Shared("bypassEmptyTsReplacement").Truthy(),
+		bypass: op.Opened("bypassDocumentValidation").Truthy(), keepTS: op.Opened("bypassEmptyTsReplacement").Truthy(),
 	}}
 	if t := txn.Of(op); t != nil {
 		c := &transactionWrites{w: w, t: t}

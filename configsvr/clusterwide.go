@@ -1,0 +1,157 @@
+package configsvr
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/query/value"
+)
+
+// Settings of the whole cluster (setClusterParameter, setUserWriteBlockMode, setFeatureCompatibilityVersion) are stored by the config server first, and then
+// by each shard, which the router asks. A router that ends in between leaves some shards with the former setting. What the config server has is
+// the cluster's: its primary compares, when it has stepped up and whenever its own settings or the list of shards have changed, and has the shards that differ
+// store it.
+
+// settingsPoll is how often the primary looks whether its settings have changed. It acts when it has seen a change twice: until then a router is sending it.
+const settingsPoll = 2 * time.Second
+
+// RunSettings makes shards have the cluster's settings until ctx ends.
+func (m *Manager) RunSettings(ctx context.Context) {
+	tick := time.NewTicker(settingsPoll)
+	defer tick.Stop()
+	var seen, settled []byte // the settings at the last look, and those that all shards have
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		now, err := m.clusterSettings(ctx)
+		if err != nil || bytes.Equal(now.raw, settled) {
+			continue
+		}
+		if !bytes.Equal(now.raw, seen) {
+			seen = now.raw
+			continue
+		}
+		if settled = nil; m.sendSettings(ctx, now) == nil {
+			settled = now.raw
+		}
+	}
+}
+
+// clusterSettings are the settings of a node, and on the config server the shards that should have the same.
+type clusterSettings struct {
+	params  [][]byte // config.clusterParameters
+	blocked []byte   // the document that blocks users' writes; nil for none
+	version []byte   // the feature compatibility version's document; nil for the initial one
+	shards  []*cluster.Shard
+	raw     []byte // all of it, for comparison
+}
+
+// settingsAt reads a node's settings.
+func settingsAt(ctx context.Context, p cluster.Peer) (s *clusterSettings, err error) {
+	s = &clusterSettings{}
+	if s.params, err = (cluster.Find{NS: "config.clusterParameters"}).All(ctx, p); err != nil {
+		return nil, err
+	}
+	for ns, to := range map[string]*[]byte{"config.user_writes_critical_sections": &s.blocked, "admin.system.version": &s.version} {
+		id := ""
+		if to == &s.version {
+			id = "featureCompatibilityVersion"
+		}
+		docs, err := cluster.Find{NS: ns, Filter: value.Doc(fld("_id", str(id)))}.All(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		if len(docs) > 0 {
+			*to = docs[0]
+		}
+	}
+	return s, nil
+}
+
+// clusterSettings reads the config server's settings.
+func (m *Manager) clusterSettings(ctx context.Context) (*clusterSettings, error) {
+	s, err := settingsAt(ctx, m.local)
+	if err != nil {
+		return nil, err
+	}
+	if s.shards, err = m.registry.All(ctx); err != nil {
+		return nil, err
+	}
+	s.raw = bytes.Join(append(s.params, s.blocked, s.version), nil)
+	for _, shard := range s.shards {
+		s.raw = append(append(s.raw, shard.ID...), 0)
+	}
+	return s, nil
+}
+
+// sendSettings has each shard store the settings in which it differs.
+func (m *Manager) sendSettings(ctx context.Context, s *clusterSettings) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*settingsPoll)
+	defer cancel()
+	var failed []error
+	for _, shard := range s.shards {
+		if shard.ID == cluster.ConfigShardID {
+			continue
+		}
+		has, err := settingsAt(ctx, shard.Peer)
+		if err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		for _, cmd := range s.differences(has) {
+			if _, err := cluster.RunWrite(ctx, shard.Peer, msg.Doc(cmd)); err != nil {
+				failed = append(failed, err)
+			}
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// differences returns the commands that make a shard's settings the cluster's. A parameter that only the shard has stays: nothing removes one.
+func (s *clusterSettings) differences(has *clusterSettings) (cmds []msg.Message) {
+	there := make(map[string][]byte)
+	for _, p := range has.params {
+		there[value.Lookup(p, "_id").Str()] = parameterValue(p)
+	}
+	for _, p := range s.params {
+		name := value.Lookup(p, "_id").Str()
+		if own := there[name]; own != nil && bytes.Equal(own, parameterValue(p)) {
+			continue
+		}
+		if name == "querySettings" {
+			cmds = append(cmds, &msg.SetClusterParameter{Param: p})
+			continue
+		}
+		cmds = append(cmds, &msg.SetOneParameter{Param: value.Doc(fld(name, value.NewDocument(parameterValue(p))))})
+	}
+	want, is := value.Lookup(s.blocked, "blockUserWrites").Truthy(), value.Lookup(has.blocked, "blockUserWrites").Truthy()
+	if want != is {
+		reason := s.blocked
+		if is {
+			reason = has.blocked // which the command that ends it has to give
+		}
+		cmds = append(cmds, &msg.SetUserWriteBlock{Global: want, Reason: value.Lookup(reason, "blockUserWritesReason").Str()})
+	}
+	if v := value.Lookup(s.version, "version").Str(); v != "" && v != value.Lookup(has.version, "version").Str() {
+		cmds = append(cmds, &msg.SetFeatureVersion{Version: v, Confirm: true})
+	}
+	return cmds
+}
+
+// parameterValue returns a stored parameter without its name and time, which is the node's own.
+func parameterValue(doc []byte) []byte {
+	var f []value.Field
+	for k, v := range value.Elements(doc) {
+		if k != "_id" && k != "clusterParameterTime" {
+			f = append(f, fld(k, v))
+		}
+	}
+	return value.Doc(f...)
+}

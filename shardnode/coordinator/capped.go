@@ -1,0 +1,86 @@
+package coordinator
+
+import (
+	"context"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// convert makes a collection capped. One without an entry in the catalog is the client's command on this shard. One that moveCollection or
+// unshardCollection has placed is replaced on its shard and here, where its definition is, and in the catalog: the copy has a UUID of its own.
+type convert struct {
+	req *msg.ShardConvertToCapped
+	at  msg.ConvertFound
+}
+
+func (m *Coordinators) convertToCapped(op *command.Op, req *msg.ShardConvertToCapped, dst []byte) ([]byte, error) {
+	return m.run(op, req, "", dst)
+}
+
+func (v *convert) ns() string                { return v.req.DB + "." + v.req.Coll }
+func (v *convert) name() string              { return "convertToCapped" }
+func (v *convert) locks() (string, []string) { return v.req.DB, lockedWithBuckets(v.ns()) }
+func (v *convert) found() msg.Message        { return &v.at }
+func (v *convert) clientCommand() []byte     { return v.req.Command }
+func (v *convert) reply(dst []byte) []byte   { return dst }
+
+// check finds the shard of the collection, and has it check the command: from the first phase on, the operation can only be completed.
+func (v *convert) check(ctx context.Context, r *run) (local bool, err error) {
+	at, _, e, err := r.m.entryOf(ctx, v.ns())
+	switch {
+	case err != nil:
+		return false, err
+	case e == nil || at != v.ns(): // the command refuses a time series itself
+		return true, nil
+	case !e.Unsplittable:
+		return false, mongoerr.New(mongoerr.IllegalOperation, "You can't convertToCapped a sharded collection")
+	}
+	r.m.State.Catalog.InvalidateCollection(at)
+	info, err := r.m.State.Catalog.Collection(ctx, at)
+	if err != nil {
+		return false, err
+	}
+	if info.Map == nil || info.Sharded() || info.Map.UUID != e.UUID {
+		return false, mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "the placement of %s is changing", at)
+	}
+	v.at = msg.ConvertFound{UUID: e.UUID, NewUUID: catalog.UUID(cluster.NewUUID()), NewEpoch: cluster.NewObjectID(), Home: info.Home()}
+	if v.at.Shards, err = r.shardIDs(ctx); err != nil {
+		return false, err
+	}
+	f := &forward{kind: v.name(), req: &v.req.ShardCommand, at: msg.ForwardFound{UUID: e.UUID}}
+	return false, r.onRecipient(ctx, v.at.Home, &msg.CheckCommand{ShardCommand: msg.ShardCommand{DB: v.req.DB, Coll: v.req.Coll, Command: f.command()}})
+}
+
+func (v *convert) phases() []phase {
+	return []phase{
+		{name: "acquireCriticalSection", do: func(ctx context.Context, r *run) error {
+			return r.block(ctx, msg.BlockReadsAndWrites, v.at.Shards, v.ns())
+		}},
+		{name: "convertCollection", final: true, do: v.carryOut},
+		{name: "releaseCriticalSection", do: v.undo},
+	}
+}
+
+// carryOut replaces the collection on the shards that have it, then in the catalog. Nobody reads it meanwhile.
+func (v *convert) carryOut(ctx context.Context, r *run) error {
+	err := r.onEach(ctx, v.at.Shards, func(id string) msg.Message {
+		return &msg.ConvertToCappedParticipant{
+			NS: v.ns(), UUID: v.at.UUID, NewUUID: v.at.NewUUID, Size: value.Lookup(v.req.Command, "size"), FromMigrate: id != v.at.Home, Section: r.doc.id,
+		}
+	})
+	if err != nil {
+		return err
+	}
+	_, err = r.onConfig(ctx, &msg.ReplaceUnsplittable{NS: v.ns(), UUID: v.at.UUID, NewUUID: v.at.NewUUID, NewEpoch: v.at.NewEpoch})
+	return err
+}
+
+// undo ends the critical section, which is all that there is to take back before the point of no return.
+func (v *convert) undo(ctx context.Context, r *run) error {
+	return r.block(ctx, msg.Unblock, v.at.Shards, v.ns())
+}
