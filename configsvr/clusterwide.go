@@ -8,6 +8,7 @@ import (
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 )
 
@@ -118,18 +119,18 @@ func (m *Manager) sendSettings(ctx context.Context, s *clusterSettings) error {
 func (s *clusterSettings) differences(has *clusterSettings) (cmds []msg.Message) {
 	there := make(map[string][]byte)
 	for _, p := range has.params {
-		there[value.Lookup(p, "_id").Str()] = parameterValue(p)
+		there[value.Lookup(p, "_id").Str()] = p
 	}
 	for _, p := range s.params {
 		name := value.Lookup(p, "_id").Str()
-		if own := there[name]; own != nil && bytes.Equal(own, parameterValue(p)) {
-			continue
+		own := there[name]
+		switch {
+		case own != nil && bytes.Equal(own, p):
+		case name != command.AuditConfig:
+			cmds = append(cmds, &msg.SetClusterParameter{Param: p}) // a shard ignores what is older than its own
+		case own == nil || !bytes.Equal(parameterValue(own), parameterValue(p)): // each node has its own time for this one
+			cmds = append(cmds, &msg.SetOneParameter{Param: value.Doc(fld(name, value.NewDocument(parameterValue(p))))})
 		}
-		if name == "querySettings" {
-			cmds = append(cmds, &msg.SetClusterParameter{Param: p})
-			continue
-		}
-		cmds = append(cmds, &msg.SetOneParameter{Param: value.Doc(fld(name, value.NewDocument(parameterValue(p))))})
 	}
 	want, is := value.Lookup(s.blocked, "blockUserWrites").Truthy(), value.Lookup(has.blocked, "blockUserWrites").Truthy()
 	if want != is {
@@ -145,7 +146,7 @@ func (s *clusterSettings) differences(has *clusterSettings) (cmds []msg.Message)
 	return cmds
 }
 
-// parameterValue returns a stored parameter without its name and time, which is the node's own.
+// parameterValue returns a stored parameter without its name and time.
 func parameterValue(doc []byte) []byte {
 	var f []value.Field
 	for k, v := range value.Elements(doc) {

@@ -63,6 +63,10 @@ func TestShardThatWasAwayGetsParameters(t *testing.T) {
 		}
 		return nil
 	})
+	ctx, end := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); c.config.RunSettings(ctx) }()
+	defer func() { end(); <-ended }()
 	set := func(secs int, want mongoerr.Code) {
 		t.Helper()
 		if r := c.raw("admin", fmt.Sprintf(`{"setClusterParameter": {"changeStreamOptions": {"preAndPostImages": {"expireAfterSeconds": %d}}}}`, secs)); want != 0 && r["code"] != int32(want) || want == 0 && r["ok"] != 1.0 {
@@ -80,11 +84,9 @@ func TestShardThatWasAwayGetsParameters(t *testing.T) {
 	if got := get(c.shards["shard1"]); got != first || get(c.shards["shard0"]) != get(c.confP) {
 		t.Errorf("shard1 has %s, shard0 %s, the config server %s", got, get(c.shards["shard0"]), get(c.confP))
 	}
-	c.admin(c.shards["shard1"], bson.D{{Key: "replSetStepDown", Value: 1}, {Key: "secondaryCatchUpPeriodSecs", Value: 0}, {Key: "force", Value: true}, {Key: "$db", Value: "admin"}})
-	c.admin(c.shards["shard1"], bson.D{{Key: "replSetFreeze", Value: 0}, {Key: "$db", Value: "admin"}})
+	away.Store(false)
 	c.until("shard1 has what the config server has", func() bool { return get(c.shards["shard1"]) == get(c.confP) })
 	late := c.admin(c.confP, bson.D{{Key: "getClusterParameter", Value: "changeStreamOptions"}, {Key: "$db", Value: "admin"}})["clusterParameters"].(bson.A)[0]
-	away.Store(false)
 	set(33, 0)
 	c.admin(c.shards["shard1"], bson.D{{Key: "_shardsvrSetClusterParameter", Value: late}, {Key: "$db", Value: "admin"}})
 	if got := get(c.shards["shard1"]); got != get(c.confP) || !strings.Contains(got, "33") {

@@ -49,9 +49,6 @@ func (n *Node) BecomeShard(state *migration.ShardState) {
 	n.Service.DescribeTasks(re.CurrentOps)
 	n.admin.resharding.Store(re)
 	err = errors.Join(err, n.Services.Add(c.PrimaryOnly()), n.Services.Add(d.Service()), n.Services.Add(re.Service()))
-	if !n.ConfigServer {
-		err = errors.Join(err, n.Services.Add(clusterParams{n, state.Registry.Config()}.service()))
-	}
 	if err != nil {
 		n.warn("Migrations and DDL did not step up", err)
 	}
