@@ -102,7 +102,7 @@ func (t TxnView) Fields(now time.Time, read value.Field) []value.Field {
 			value.F("readConcern", value.NewDocument(rc))))),
 		read, value.F("startWallClockTime", value.NewString(WallClock(t.Started))),
 		value.F("timeOpenMicros", value.NewInt64(open.Microseconds())), value.F("timeActiveMicros", value.NewInt64(t.Active.Microseconds())),
-		value.F("timeInactiveMicros", value.NewInt64((open - t.Active).Microseconds())),
+		value.F("timeInactiveMicros", value.NewInt64(open.Microseconds()-t.Active.Microseconds())),
 	}
 }
 
