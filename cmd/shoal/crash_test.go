@@ -1,14 +1,11 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand"
 	"os"
-	"os/exec"
-	"regexp"
 	"slices"
 	"strconv"
 	"sync"
@@ -20,6 +17,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -34,79 +32,35 @@ func crashRounds(otherwise int) int {
 	return otherwise
 }
 
-// process is a server in a process of its own, and a client of it.
+// process is a whole cluster, or what else `shoal start` makes, in a process of its own, and a client of it.
 type process struct {
-	cmd    *exec.Cmd
+	*server
 	client *mongo.Client
-	panics *atomic.Int32 // handlers that ended in a panic, by the log
-	ended  chan struct{} // its output has ended
-	at     string        // host:port
+	at     string // host:port
 }
 
-var listening = regexp.MustCompile(`"id":23016\b.*"port":"?(\d+)`)
-
-// launch starts a server on a directory and waits until it takes connections.
+// launch starts `shoal start` on a directory and waits until it accepts connections.
 func launch(t *testing.T, dir string, args ...string) *process {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], append([]string{"start", "--listen", "127.0.0.1:0", "--data-dir", dir, "--set-parameter", "enableTestCommands=1", "--set-parameter", "orphanCleanupDelaySecs=0"}, args...)...)
-	cmd.Env = append(os.Environ(), asShoal+"="+asWhole)
-	out, err := cmd.StdoutPipe()
+	s := unstarted(t, nil, "start")
+	s.args = append([]string{"start", "--listen", s.listensAt(), "--data-dir", dir, "--set-parameter", "enableTestCommands=1", "--set-parameter", "orphanCleanupDelaySecs=0"}, args...)
+	s.start()
+	await.True(t, "every port accepts connections", func() bool { return s.logHas(`"id":23016`, 1) }) // the first may do so before the others
+	client, err := mongo.Connect(options.Client().ApplyURI("mongodb://" + s.listensAt() + "/?directConnection=true").SetRetryWrites(false).
+		SetRetryReads(false).SetServerSelectionTimeout(5 * time.Second).SetHeartbeatInterval(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	p := &process{cmd: cmd, panics: new(atomic.Int32), ended: make(chan struct{})}
-	port := make(chan string, 1)
-	go p.follow(bufio.NewReader(out), port)
-	select {
-	case at := <-port:
-		p.at = "127.0.0.1:" + at
-		p.client, err = mongo.Connect(options.Client().ApplyURI("mongodb://127.0.0.1:" + at + "/?directConnection=true").SetRetryWrites(false).
-			SetRetryReads(false).SetServerSelectionTimeout(5 * time.Second).SetHeartbeatInterval(time.Minute))
-		if err != nil {
-			t.Fatal(err)
-		}
-	case <-p.ended:
-		t.Fatalf("the server ended before it was ready: %v", cmd.Wait())
-	case <-time.After(30 * time.Second):
-		t.Fatal("the server does not come up")
-	}
-	return p
+	s.direct = client
+	return &process{server: s, client: client, at: s.listensAt()}
 }
 
-// follow reads the log: the port when it listens, and what must not be there.
-func (p *process) follow(out *bufio.Reader, port chan<- string) {
-	defer close(p.ended)
-	for {
-		line, err := out.ReadString('\n')
-		if m := listening.FindStringSubmatch(line); m != nil {
-			port <- m[1]
-		}
-		if regexp.MustCompile(`"id":4757800\b`).MatchString(line) {
-			p.panics.Add(1)
-			fmt.Fprint(os.Stderr, line)
-		}
-		if err != nil {
-			return
-		}
-	}
-}
-
-// kill is the end without warning.
-func (p *process) kill(t *testing.T) {
-	_ = p.cmd.Process.Kill()
-	<-p.ended
-	_ = p.cmd.Wait()
+// kill ends the process without warning.
+func (p *process) kill(*testing.T) {
+	p.server.kill()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_ = p.client.Disconnect(ctx) // its sessions can no longer be ended
-	if n := p.panics.Load(); n > 0 {
-		t.Errorf("%d commands ended in a panic", n)
-	}
 }
 
 func (p *process) admin(cmd bson.D) error {
@@ -117,7 +71,7 @@ func (p *process) admin(cmd bson.D) error {
 
 const absent = -1
 
-// crashModel is what one writer knows: for each key of its own, the values that it may have. There are several if the
+// crashModel is the model of one writer: for each key of its own, the values that it may have. There are several if the
 // server was killed before it replied.
 type crashModel struct {
 	writer   int

@@ -15,7 +15,7 @@ import (
 // asWritten is a server started with exactly these arguments, which name its port.
 func asWritten(t *testing.T, port string, args ...string) *server {
 	t.Helper()
-	o := loneServer(t)
+	o := unstarted(t, nil, "server")
 	o.port, _ = strconv.Atoi(port)
 	o.args = args
 	o.direct = connect(t, "mongodb://"+o.at()+"/?directConnection=true")
@@ -166,7 +166,7 @@ func TestInitiateAsLaunchersDo(t *testing.T) {
 // had addresses that looked as if they could be dialed.
 func TestStartTellsItsOptionsAndAddresses(t *testing.T) {
 	port := freePort(t)
-	o := loneServer(t)
+	o := unstarted(t, nil, "server")
 	o.port, _ = strconv.Atoi(port)
 	o.args = []string{"start", "--memory", "--shards", "1", "--listen", "127.0.0.1:" + port, "--set-parameter", "ttlMonitorSleepSecs=5", "--log-level", "1"}
 	o.start()

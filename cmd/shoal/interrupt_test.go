@@ -144,8 +144,8 @@ func TestHeavyStepsKilled(t *testing.T) {
 	}
 }
 
-// cpuTime is the processor time that a process has used.
-func cpuTime(t *testing.T, p *process) time.Duration {
+// cpuTime returns the processor time that a process has used.
+func cpuTime(t testing.TB, p *process) time.Duration {
 	t.Helper()
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(p.cmd.Process.Pid) + "/stat")
 	if err != nil {

@@ -18,7 +18,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 )
 
-// server is one server process, running or not: of a set, of a cluster, or by itself.
+// server is one process, running or not: a server of a set, of a cluster or by itself, or `shoal start`. All helpers that start processes and
+// need no output of theirs start one.
 type server struct {
 	t      testing.TB
 	name   string   // of its log and data
@@ -37,16 +38,24 @@ type server struct {
 // testCommands is the option by which servers have fail points.
 var testCommands = []string{"--setParameter", "enableTestCommands=1"}
 
-// newServer finds a port for a server with these arguments, and ends the server with the test. Others reach it through n, or directly if n is nil.
-func newServer(t testing.TB, n *network, name string, args ...string) *server {
+// unstarted finds a port for a server, whose arguments the caller sets, and ends the server with the test. Others reach it through n, or
+// directly if n is nil.
+func unstarted(t testing.TB, n *network, name string) *server {
 	t.Helper()
 	s := &server{t: t, name: name, dir: t.TempDir(), net: n, port: freePorts(t, 1), as: asWhole}
-	s.args = append(args, "--bind_ip", "127.0.0.1", "--port", strconv.Itoa(s.port))
 	if n != nil {
 		s.id = n.join()
 		s.proxy = n.serve(t, s.id, s.port)
 	}
 	t.Cleanup(s.stop)
+	return s
+}
+
+// newServer is unstarted for a mongod or mongos with these arguments, and makes its direct client.
+func newServer(t testing.TB, n *network, name string, args ...string) *server {
+	t.Helper()
+	s := unstarted(t, n, name)
+	s.args = append(args, "--bind_ip", "127.0.0.1", "--port", strconv.Itoa(s.port))
 	s.direct = connect(t, fmt.Sprintf("mongodb://%s/?directConnection=true%s", s.listensAt(), encryption(args)))
 	return s
 }
@@ -144,7 +153,7 @@ func (s *server) begin(as ...func(name string, args []string) *exec.Cmd) error {
 	return nil
 }
 
-// isProcess tells the network which process the server is, 0 for none.
+// isProcess sets the process of the server in the network, 0 for none.
 func (s *server) isProcess(pid int) {
 	if s.net != nil {
 		s.net.setPID(s.id, pid)
@@ -171,7 +180,7 @@ func (s *server) admin(ctx context.Context, cmd bson.D) error {
 	return s.direct.Database("admin").RunCommand(ctx, cmd).Err()
 }
 
-// hello asks the server for its state; nil if it does not reply.
+// hello returns the server's reply to hello, nil if there is none.
 func (s *server) hello() bson.M {
 	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 	defer cancel()

@@ -1,0 +1,100 @@
+package lint
+
+import (
+	"go/ast"
+	"go/token"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// Operations whose phases are not those of a row of killedOperations.
+var killedOtherwise = map[string]string{
+	"forward": "createIndexes", // the same phases for four commands, of which one has a row
+	"reshard": "",              // TestKilledResharding kills at the states of a resharding, which these phases await
+	"untrack": "",              // an election before each phase: TestUntrackAtEveryPhase
+}
+
+// The coordinator of a DDL operation is killed before each of its phases (TestKilledDDL): a new phase has to be added to the row of its operation.
+func TestEachPhaseOfADDLIsKilled(t *testing.T) {
+	phases, names, killed := map[string][]string{}, map[string]string{}, map[string][]string{}
+	eachFile(t, func(path string, _ *token.FileSet, file *ast.File) {
+		if path == filepath.Join("cmd", "shoal", "crash_ddl_test.go") {
+			ast.Inspect(file, func(n ast.Node) bool {
+				if lit, ok := n.(*ast.CompositeLit); ok {
+					if name := stringField(lit, "name"); len(name) == 1 {
+						killed[name[0]] = stringField(lit, "phases")
+					}
+				}
+				return true
+			})
+		}
+		if filepath.Dir(path) != filepath.Join("shardnode", "coordinator") || strings.HasSuffix(path, "_test.go") {
+			return
+		}
+		for _, d := range file.Decls {
+			fn, ok := d.(*ast.FuncDecl)
+			if !ok || fn.Recv == nil {
+				continue
+			}
+			switch fn.Name.Name {
+			case "name":
+				if ret, ok := fn.Body.List[0].(*ast.ReturnStmt); ok && len(ret.Results) == 1 {
+					if s := literals(ret.Results[0]); len(s) == 1 {
+						names[receiver(fn)] = s[0]
+					}
+				}
+			case "phases":
+				ast.Inspect(fn, func(n ast.Node) bool {
+					if lit, ok := n.(*ast.CompositeLit); ok {
+						phases[receiver(fn)] = append(phases[receiver(fn)], stringField(lit, "name")...)
+					}
+					return true
+				})
+			}
+		}
+	})
+	if len(phases) < 8 || len(killed) < 7 {
+		t.Fatalf("%d operations with phases, %d rows of killedOperations: the code is written in another way now", len(phases), len(killed))
+	}
+	for op, list := range phases {
+		row := names[op]
+		if other, is := killedOtherwise[op]; is {
+			if row = other; row == "" {
+				continue
+			}
+		}
+		if want := append(slices.Clone(list), "done"); !slices.Equal(killed[row], want) {
+			t.Errorf("%s has the phases %s, and the row %q of killedOperations %s", op, want, row, killed[row])
+		}
+	}
+}
+
+// literals returns the strings of an expression that is a string, or a list of strings.
+func literals(e ast.Expr) (out []string) {
+	switch e := e.(type) {
+	case *ast.BasicLit:
+		if s, err := strconv.Unquote(e.Value); err == nil && e.Kind == token.STRING {
+			return []string{s}
+		}
+	case *ast.CompositeLit:
+		for _, x := range e.Elts {
+			out = append(out, literals(x)...)
+		}
+	}
+	return out
+}
+
+// stringField returns the strings of a field of a composite literal.
+func stringField(lit *ast.CompositeLit, field string) []string {
+	for _, x := range lit.Elts {
+		if kv, ok := x.(*ast.KeyValueExpr); ok {
+			if k, ok := kv.Key.(*ast.Ident); ok && k.Name == field {
+				return literals(kv.Value)
+			}
+		}
+	}
+	return nil
+}
