@@ -18,6 +18,9 @@ type balancerSettings struct {
 	jumbo         bool   // attemptToBalanceJumboChunks
 }
 
+// splitOnly is the mode of earlier versions in which chunks were split, but not moved.
+const splitOnly = "autoSplitOnly"
+
 // activeWindow is the part of the day in which the balancer may move chunks, in minutes of the config server's local
 // time; a window that ends before it starts spans midnight.
 type activeWindow struct{ start, stop int }
@@ -43,11 +46,11 @@ func (m *Manager) balancerSettings(ctx context.Context) (balancerSettings, error
 func parseBalancerSettings(raw []byte) (s balancerSettings, err error) {
 	mode := value.Lookup(raw, "mode")
 	switch {
-	case mode.IsMissing(), mode.T == value.String && (mode.Str() == "full" || mode.Str() == "off"):
+	case mode.IsMissing(), mode.T == value.String && (mode.Str() == "full" || mode.Str() == "off" || mode.Str() == splitOnly):
 	default:
 		return s, mongoerr.Newf(mongoerr.BadValue, "Invalid balancer mode %s", value.Show(mode))
 	}
-	s.off = value.Lookup(raw, "stopped").Truthy() || mode.Str() == "off"
+	s.off = value.Lookup(raw, "stopped").Truthy() || mode.Str() == "off" || mode.Str() == splitOnly
 	s.waitForDelete = value.Lookup(raw, "_waitForDelete").Truthy()
 	s.jumbo = value.Lookup(raw, "attemptToBalanceJumboChunks").Truthy()
 	switch t := value.Lookup(raw, "_secondaryThrottle"); t.T {

@@ -159,8 +159,30 @@ func (m *Manager) splitChunk(ctx context.Context, req *msg.CommitChunkSplit) (cl
 		return none, err
 	}
 	m.refreshShards(ctx, ns, []string{c.Shard})
-	m.log(ctx, "split", ns, doc(fld("min", value.NewDocument(c.Min)), fld("max", value.NewDocument(c.Max)), fld("number", value.NewInt32(int32(len(points)+1)))))
+	m.logSplit(ctx, ns, c, points, first)
 	return v, nil
+}
+
+// logSplit logs a split: one entry with both parts or, for more of them, one for each part. The parts have the minor versions from the first on.
+func (m *Manager) logSplit(ctx context.Context, ns string, c *cluster.Chunk, points [][]byte, first cluster.ChunkVersion) {
+	chunk := func(min, max []byte, v cluster.ChunkVersion) value.Value {
+		return doc(fld("min", value.NewDocument(min)), fld("max", value.NewDocument(max)), lastmod(v), fld("lastmodEpoch", value.NewObjectID(v.Epoch)))
+	}
+	bounds := append(append([][]byte{c.Min}, points...), c.Max)
+	parts := make([]value.Value, len(points)+1)
+	for i, v := 0, first; i < len(parts); i, v = i+1, v.IncMinor() {
+		parts[i] = chunk(bounds[i], bounds[i+1], v)
+	}
+	before, owner := chunk(c.Min, c.Max, c.Version), fld("owningShard", str(c.Shard))
+	if len(parts) == 2 {
+		m.logAs(ctx, c.Shard, "split", ns, doc(fld("before", before), fld("left", parts[0]), fld("right", parts[1]), owner))
+		return
+	}
+	details := make([]value.Value, len(parts))
+	for i, part := range parts {
+		details[i] = doc(fld("before", before), fld("number", value.NewInt32(int32(i+1))), fld("of", value.NewInt32(int32(len(parts)))), fld("chunk", part), owner)
+	}
+	m.logIn(ctx, "changelog", c.Shard, "multi-split", ns, details...)
 }
 
 func checkSplitPoints(c *cluster.Chunk, points [][]byte) error {
@@ -511,7 +533,10 @@ func (m *Manager) setJumbo(ctx context.Context, ns string, jumbo bool, which fun
 		return err
 	}
 	c, err := which(info)
-	if err != nil || c.Jumbo == jumbo {
+	if err != nil {
+		return err
+	}
+	if marked, err := m.markedJumbo(ctx, e, c); err != nil || marked == jumbo && c.Jumbo == jumbo {
 		return err
 	}
 	set := []value.Field{lastmod(info.Map.Version().IncMajor()), fld("jumbo", value.Value{})}

@@ -184,7 +184,7 @@ var configIndexes = []index{
 	{"placementHistory", []string{"nss", "-timestamp"}, true},
 }
 
-// Init creates the config database: indexes, version document, settings. It may run at every start.
+// Init creates the config database: indexes, version document, the rules of the settings. It may run at every start.
 func (m *Manager) Init(ctx context.Context) error {
 	m.tables.Clear()
 	for _, ix := range configIndexes {
@@ -208,6 +208,9 @@ func (m *Manager) Init(ctx context.Context) error {
 		if _, err := cluster.Run(ctx, m.local, msg.Doc(&msg.CreateIndexes{DB: "config", Coll: ix.coll, Indexes: [][]byte{value.Doc(spec...)}})); err != nil {
 			return err
 		}
+	}
+	if err := m.initSettings(ctx); err != nil {
+		return err
 	}
 	if err := m.initVersion(ctx); err != nil {
 		return err
@@ -244,18 +247,29 @@ func (m *Manager) logAs(ctx context.Context, shard, what, ns string, details val
 	m.logIn(ctx, "changelog", shard, what, ns, details)
 }
 
-// logIn writes an entry of config.changelog or config.actionlog. Nothing depends on it, so it does not wait until the entry
-// is durable.
-func (m *Manager) logIn(ctx context.Context, coll, shard, what, ns string, details value.Value) {
-	id := cluster.NewObjectID()
+// logIn writes entries of config.changelog or config.actionlog that differ in their details. Nothing depends on them, so it does not wait until they
+// are durable.
+func (m *Manager) logIn(ctx context.Context, coll, shard, what, ns string, details ...value.Value) {
 	now := time.Now()
-	entry := doc(
-		fld("_id", str(fmt.Sprintf("%s-%s-%s", m.host(), now.UTC().Format("2006-01-02T15:04:05.000Z"), hex.EncodeToString(id[:])))),
-		fld("server", str(m.host())), fld("shard", str(shard)), fld("clientAddr", str("")),
-		fld("time", value.NewTime(now)), fld("what", str(what)), fld("ns", str(ns)), fld("details", details))
-	_, _ = cluster.RunWrite(ctx, m.local, msg.Doc(&msg.Insert{DB: "config", Coll: coll, Documents: value.ArrayOf(entry)},
-		fld("writeConcern", doc(fld("w", value.NewInt32(1)), fld("j", value.NewBool(false))))))
+	at := now.UTC().Format("2006-01-02T15:04:05.000Z")
+	for len(details) > 0 {
+		n := min(len(details), entriesTogether)
+		entries := make([]value.Value, n)
+		for i, d := range details[:n] {
+			id := cluster.NewObjectID()
+			entries[i] = doc(
+				fld("_id", str(fmt.Sprintf("%s-%s-%s", m.host(), at, hex.EncodeToString(id[:])))),
+				fld("server", str(m.host())), fld("shard", str(shard)), fld("clientAddr", str("")),
+				fld("time", value.NewTime(now)), fld("what", str(what)), fld("ns", str(ns)), fld("details", d))
+		}
+		_, _ = cluster.RunWrite(ctx, m.local, msg.Doc(&msg.Insert{DB: "config", Coll: coll, Documents: value.ArrayOf(entries...)},
+			fld("writeConcern", doc(fld("w", value.NewInt32(1)), fld("j", value.NewBool(false))))))
+		details = details[n:]
+	}
 }
+
+// entriesTogether is the maximum number of log entries in one command.
+const entriesTogether = 500
 
 // placement returns a collection's current placement. It reads the entries and only those chunks that changed since the last
 // call: the commit of a migration calls it while writes to the range are blocked, and a table may have a million chunks.

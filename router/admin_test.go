@@ -68,7 +68,7 @@ func TestShardIsDrainedAndRemoved(t *testing.T) {
 	c.expect(len(c.run("admin", `{"listShards": 1}`)["shards"].(bson.A)), `2`)
 	// The time of the removal is in the catalog: a restarted config server, and a router that it notifies, have it.
 	clock := cluster.NewVectorClock(nil)
-	again := configsvr.New(c.confP, cluster.NewRegistry(c.confP, clock, c.dial), clock, func() string { return "config:27019" })
+	again := configsvr.New(c.conf.OwnPeer(), cluster.NewRegistry(c.confP, clock, c.dial), clock, func() string { return "config:27019" })
 	if err := again.Init(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -37,6 +37,7 @@ type testCluster struct {
 	points map[string]*cluster.FailPoints // by shard
 	params map[string]*cluster.Params     // by shard
 	client *command.Client
+	warned func(msg string, err error)                    // gets what servers log for no client; nil for nowhere
 	reuses bool                                           // a request's memory is written over after the reply, as by the next one on a connection
 	join   func(id, hosts string, s ...*shardnode.Server) // makes servers a shard
 	add    func(id, hosts string, s ...*shardnode.Server) error
@@ -65,6 +66,11 @@ func newWatchedCluster(t testing.TB, shards int, watch func(shard string, m *wir
 			o.Params.Store("orphanCleanupDelaySecs", value.NewInt32(0)) // tests look for what is left of a migration
 		}
 		c.params[o.SetName] = o.Params
+		o.Warn = func(msg string, err error) {
+			if c.warned != nil {
+				c.warned(msg, err)
+			}
+		}
 		o.Memory, o.Points, o.Clock, o.Info = true, c.points[o.SetName], clock, &command.Info{Host: "test"}
 		s, err := shardnode.Open(o)
 		if err != nil {
@@ -100,7 +106,7 @@ func newWatchedCluster(t testing.TB, shards int, watch func(shard string, m *wir
 		}), nil
 	}
 	reg := func() *cluster.Registry { return cluster.NewRegistry(c.confP, clock, c.dial) }
-	c.config = configsvr.New(c.confP, reg(), clock, func() string { return "config:27019" })
+	c.config = configsvr.New(conf.OwnPeer(), reg(), clock, func() string { return "config:27019" })
 	c.config.Params = c.params["config"]
 	c.config.Register(conf.Service)
 	conf.KeepSessionsIn(c.config.Sessions(conf.Base.Sessions.Timeout(), func(context.Context) (bool, error) { return false, nil }))

@@ -54,14 +54,14 @@ func (c *testCluster) withMortalConfig(n int, db, cmd string) (reply bson.M, kil
 			c.t.Fatal(err)
 		}
 	}
-	start(die(c.confP), func(set string, hosts []string) (cluster.Peer, error) {
+	start(die(c.conf.OwnPeer()), func(set string, hosts []string) (cluster.Peer, error) {
 		p, err := c.dial(set, hosts)
 		return die(p), err
 	})
 	left.Store(int64(n/2 + 1))
 	reply = c.raw(db, cmd)
 	killed = left.Load() <= 0
-	start(c.confP, c.dial)
+	start(c.conf.OwnPeer(), c.dial)
 	return reply, killed
 }
 

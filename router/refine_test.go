@@ -326,7 +326,7 @@ func TestRefinedTableIsReadByItsNewKey(t *testing.T) {
 		if string(m.CommandName()) == "_writeTogether" && value.Lookup(m.Body, "_writeTogether").Str() == "config.chunks" && refuse.Load() {
 			return dst, mongoerr.New(mongoerr.HostUnreachable, "refused")
 		}
-		return c.confP.Call(ctx, m, dst)
+		return c.conf.OwnPeer().Call(ctx, m, dst)
 	}), cluster.NewRegistry(c.confP, c.router.Clock, c.dial), c.router.Clock, func() string { return "config:27019" })
 	m.Register(c.conf.Service)
 	if err := m.Init(t.Context()); err != nil {

@@ -29,7 +29,7 @@ func (c *testCluster) uuids(ns string) map[string]bool {
 // configThrough replaces the config server by one that reaches the shards through other peers.
 func (c *testCluster) configThrough(by func(set string, to cluster.Peer) cluster.Peer) {
 	c.t.Helper()
-	m := configsvr.New(c.confP, cluster.NewRegistry(c.confP, c.router.Clock, func(set string, hosts []string) (cluster.Peer, error) {
+	m := configsvr.New(c.conf.OwnPeer(), cluster.NewRegistry(c.confP, c.router.Clock, func(set string, hosts []string) (cluster.Peer, error) {
 		p, err := c.dial(set, hosts)
 		return by(set, p), err
 	}), c.router.Clock, func() string { return "config:27019" })

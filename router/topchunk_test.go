@@ -3,10 +3,16 @@ package router_test
 import (
 	"context"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"github.com/shoaldb/shoal/internal/await"
+	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // While the chunk that a split makes for another shard moves, it is not split, however much is inserted into it: the move would find no chunk of its bounds.
@@ -37,6 +43,42 @@ func TestTopChunkIsNotSplitWhileItMoves(t *testing.T) {
 	c.point("shard0", "moveChunkHangAtStep1", false)
 	c.until("it has moved", func() bool { return c.onShard("shard1", "c") > 5000 })
 	c.expect(c.run("db", `{"count": "c"}`)["n"], fmt.Sprint(next))
+}
+
+// A split by a table that is out of date changes nothing and is no failure: the chunk has been split by another, and its parts are counted for themselves. Each
+// attempt used to be logged as one, without the shard reading the table again.
+func TestSplitOfAChunkThatIsNoMore(t *testing.T) {
+	t.Parallel()
+	var deaf atomic.Bool // the shard is not told of changes
+	c := newWatchedCluster(t, 2, func(_ string, m *wire.Message) error {
+		if deaf.Load() && string(m.CommandName()) == "_flushRoutingTableCacheUpdates" {
+			return mongoerr.New(mongoerr.HostUnreachable, "the shard is not told")
+		}
+		return nil
+	})
+	var failed atomic.Pointer[string]
+	c.warned = func(msg string, err error) {
+		if text := fmt.Sprint(msg, ": ", err); strings.Contains(msg, "could not be split") {
+			failed.Store(&text)
+		}
+	}
+	c.smallChunks()
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	c.run("admin", `{"shardCollection": "db.c", "key": {"_id": 1}}`)
+	next := int64(0)
+	write := c.ascending("c", &next)
+	write(1500)
+	deaf.Store(true)
+	c.admin(c.confP, bson.D{{Key: "_configsvrCommitChunkSplit", Value: "db.c"}, {Key: "min", Value: bson.D{{Key: "_id", Value: bson.MinKey{}}}}, {Key: "max", Value: bson.D{{Key: "_id", Value: bson.MaxKey{}}}},
+		{Key: "splitPoints", Value: bson.A{bson.D{{Key: "_id", Value: 700}}}}, {Key: "$db", Value: "admin"}})
+	c.run("config", `{"update": "settings", "updates": [{"q": {"_id": "autosplit"}, "u": {"_id": "autosplit", "enabled": true}, "upsert": true}]}`)
+	await.State(t, "the second part is split", func() (string, bool) {
+		write(100)
+		return c.chunkList("c"), c.chunks() > 2 || failed.Load() != nil
+	})
+	if text := failed.Load(); text != nil {
+		t.Error(*text)
+	}
 }
 
 // ascending returns a function that inserts documents with ever larger keys, from next on.

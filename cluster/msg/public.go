@@ -216,6 +216,14 @@ func (m *Create) fields(c *codec) {
 	c.doc("timeseries", optional, &m.TimeSeries)
 }
 
+// CollMod changes a collection's options, which follow as elements of their own (With).
+type CollMod struct{ DB, Coll string }
+
+func (m *CollMod) fields(c *codec) {
+	c.on("collMod", &m.Coll)
+	c.sentTo(&m.DB)
+}
+
 // Drop drops a collection.
 type Drop struct{ DB, Coll string }
 

@@ -147,7 +147,13 @@ func TestHeavyStepsKilled(t *testing.T) {
 // cpuTime returns the processor time that a process has used.
 func cpuTime(t testing.TB, p *process) time.Duration {
 	t.Helper()
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(p.cmd.Process.Pid) + "/stat")
+	return cpuTimeOf(t, strconv.Itoa(p.cmd.Process.Pid))
+}
+
+// cpuTimeOf is cpuTime of the process that has a directory of that name in /proc.
+func cpuTimeOf(t *testing.T, name string) time.Duration {
+	t.Helper()
+	b, err := os.ReadFile("/proc/" + name + "/stat")
 	if err != nil {
 		t.Skip("no /proc")
 	}

@@ -83,9 +83,12 @@ func TestMigrationRates(t *testing.T) {
 	pause(5 * time.Second) // measured
 	t.Logf("writers without a migration: %s; %s", alone(), journal())
 	endProfile := profileTo(t, os.Getenv("SHOAL_MIGRATION_PROFILE"))
+	cpu := cpuTimeOf(t, "self")
 	took := move(shards[1])
+	cpu = cpuTimeOf(t, "self") - cpu
 	endProfile()
-	t.Logf("moved %d MB with no clients in %v, %.0f MB/s", mb, took.Round(time.Millisecond), float64(mb)/took.Seconds())
+	t.Logf("moved %d MB with no clients in %v, %.0f MB/s, %.1f ms of processor time a MB", mb, took.Round(time.Millisecond), float64(mb)/took.Seconds(),
+		cpu.Seconds()*1000/float64(mb))
 	took = deleted()
 	t.Logf("the donor has deleted the range %v after the move: %.0f documents/s", took.Round(time.Millisecond), float64(mb)*1024/took.Seconds())
 	move(shards[0])

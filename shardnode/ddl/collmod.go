@@ -443,7 +443,7 @@ func (m *collMod) loggedIndex(c *catalog.Collection) value.Value {
 func (m *collMod) modifiedOptions(op *command.Op, c *catalog.Collection) ([]byte, error) {
 	o := namespace.OptionsOf(c.Options)
 	if v := op.Arg("validator"); !v.IsMissing() {
-		if err := checkValidatorPlace(c.NS); err != nil {
+		if err := checkValidatorPlace(op, c.NS); err != nil {
 			return nil, err
 		}
 		if _, err := compileValidator(v.Doc(), nil); err != nil {

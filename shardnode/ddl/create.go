@@ -330,7 +330,7 @@ func (c *newNamespace) parseValidator(op *command.Op) error {
 	v := op.Arg("validator")
 	level, action := op.Arg("validationLevel"), op.Arg("validationAction")
 	if c.ts == nil && op.Arg("viewOn").IsMissing() && !namespace.EmptyDoc(v) {
-		if err := checkValidatorPlace(c.ns); err != nil {
+		if err := checkValidatorPlace(op, c.ns); err != nil {
 			return err
 		}
 		if _, err := compileValidator(v.Doc(), c.collate); err != nil {
@@ -349,8 +349,11 @@ func (c *newNamespace) parseValidator(op *command.Op) error {
 	return nil
 }
 
-// checkValidatorPlace refuses validators on collections that the server itself writes.
-func checkValidatorPlace(ns string) error {
+// checkValidatorPlace refuses validators on collections that the server itself writes, unless they are the server's own.
+func checkValidatorPlace(op *command.Op, ns string) error {
+	if op.Client.Own {
+		return nil
+	}
 	db, coll := catalog.DBOf(ns), catalog.CollOf(ns)
 	if db == "admin" || db == "config" || db == "local" {
 		return command.BadOption("Document validators are not allowed on collection %s in the %s internal database", ns, db)

@@ -1,6 +1,7 @@
 package migration
 
 import (
+	"bytes"
 	"context"
 	"slices"
 	"sync"
@@ -227,7 +228,7 @@ func (x *splitter) split(ctx context.Context, ns string, id chunkID, w *written)
 		defer release() // before splitDone, which tracks it from then on
 	}
 	if _, err := cluster.RunWrite(op, config, msg.Doc(&msg.CommitChunkSplit{NS: ns, Range: msg.Range{Min: c.Min, Max: c.Max}, Points: points})); err != nil {
-		return err
+		return x.unlessOutrun(op, ns, id, c, err)
 	}
 	x.m.state.Catalog.InvalidateCollection(ns)
 	if _, err := x.m.state.Catalog.Collection(op, ns); err != nil {
@@ -243,6 +244,26 @@ func (x *splitter) split(ctx context.Context, ns string, id chunkID, w *written)
 	if err != nil && mongoerr.CodeOf(err) != mongoerr.ConflictingOperationInProgress && ctx.Err() == nil {
 		// The split has succeeded. That a shard is busy with another migration is not worth a warning: the balancer moves the excess.
 		x.m.node.Warn("The chunk of "+ns+" that clients insert into stays on its shard after its split", err)
+	}
+	return nil
+}
+
+// unlessOutrun returns the error of a split, or nil if there is no such chunk here any more: the table that the split went by was older than a move, a merge
+// or another split of it, which the config server has committed, and the chunks that are here now are counted for themselves.
+func (x *splitter) unlessOutrun(op *command.Op, ns string, id chunkID, c *cluster.Chunk, failed error) error {
+	x.m.state.Catalog.InvalidateCollection(ns)
+	info, err := x.m.state.Catalog.Collection(op, ns)
+	switch {
+	case gone(err):
+		return nil
+	case err != nil:
+		return failed
+	case !info.Sharded() || catalog.UUID(info.Map.UUID) != id.uuid:
+		return nil
+	}
+	now := info.Map.Find(value.Values(c.Min))
+	if bytes.Equal(now.Min, c.Min) && bytes.Equal(now.Max, c.Max) && now.Shard == x.m.state.ID {
+		return failed
 	}
 	return nil
 }

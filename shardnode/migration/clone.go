@@ -179,15 +179,13 @@ func (r *recipient) insertBatch(ctx context.Context, docs []value.Value) error {
 		return err
 	})
 	if mongoerr.CodeOf(err) == mongoerr.DuplicateKey {
-		err = r.m.Docs.WriteWith(ctx, r.throttle, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
-			w, err := r.writer(s, u)
+		added, err = r.apply(ctx, r.throttle, func(w *partWriter) error {
 			for _, doc := range list {
-				if err == nil {
-					err = w.put(doc)
+				if err := w.put(doc); err != nil {
+					return err
 				}
 			}
-			added = w.added
-			return err
+			return nil
 		})
 	}
 	if err == nil {

@@ -99,6 +99,10 @@ func asked(s command.Spec) command.Spec {
 }
 
 func (m *Manager) specs() []command.Spec {
+	// As the server's, cleanupOrphaned goes by its namespace alone: startingFromKey, secondaryThrottle and writeConcern are from earlier versions, and
+	// other fields are not looked at, as in all commands of its age.
+	// As the server's, cleanupOrphaned goes by its namespace alone: startingFromKey, secondaryThrottle and writeConcern are from earlier versions, and
+	// other fields are not looked at, as in all commands of its age.
 	cleanup := asked(command.Spec{Name: "cleanupOrphaned", AdminOnly: true, Internal: true, ArgTypes: command.TString, Lenient: true, Run: m.runCleanupOrphaned})
 	return []command.Spec{
 		asked(command.Internal(m.runMoveRange)), asked(command.Internal(m.runBalancingStats)), asked(command.Internal(m.runDecision)), asked(command.Internal(m.runRecreateTasks)), cleanup,

@@ -186,8 +186,12 @@ type partWriter struct {
 	done map[string]bool
 	// within is the range that the documents belong to; nil for the whole collection. No other document is touched.
 	within *KeyRange
-	added  int64 // documents inserted, less those removed
+	added  int64  // documents inserted, less those removed
+	stray  []byte // the document outside of the range that has the _id of one inside: the error is identityTaken
 }
+
+// identityTaken is the code of the error that a document outside of the range has the _id of one that is to be stored.
+const identityTaken = 16976
 
 // ours reports whether a document may be changed.
 func (w *partWriter) ours(doc []byte) bool { return w.within == nil || w.within.Contains(doc) }
@@ -221,7 +225,8 @@ func (w *partWriter) put(doc []byte) error {
 	case !ok:
 		w.added++
 	case !w.ours(old):
-		return mongoerr.Newf(16976, "cannot migrate document %s: one with this _id is on this shard, outside of the range", value.Show(value.Lookup(doc, "_id")))
+		w.stray = old
+		return mongoerr.Newf(identityTaken, "cannot migrate document %s: one with this _id is on this shard, outside of the range", value.Show(value.Lookup(doc, "_id")))
 	default:
 		w.done[string(rid)] = false
 	}

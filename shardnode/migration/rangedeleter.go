@@ -415,6 +415,21 @@ func (m *Manager) deleteOverlapping(op *command.Op, ns string, uuid catalog.UUID
 	}
 }
 
+// deleteAround executes the deletions of the ranges that a document is in, whether they are due or not, and reports whether there was one.
+func (m *Manager) deleteAround(op *command.Op, uuid catalog.UUID, doc []byte) (deleted bool, err error) {
+	err = m.rangeDeletions().Each(func(d *rangeDeletion) error {
+		if d.uuid != uuid || d.pending || !d.rng.Contains(doc) {
+			return nil
+		}
+		if err := m.paused(); err != nil {
+			return err
+		}
+		deleted = true
+		return m.deleteRange(op, d.id)
+	})
+	return deleted, err
+}
+
 // awaitCleanup waits until a collection has no decided range deletions left.
 func (m *Manager) awaitCleanup(op *command.Op, ns string) error {
 	for {

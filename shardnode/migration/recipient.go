@@ -2,6 +2,7 @@ package migration
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -312,6 +313,32 @@ func (r *recipient) writer(s *storage.Snapshot, u *storage.UnitOfWork) (*partWri
 	return &partWriter{s: s, u: u, c: c, done: make(map[string]bool), within: r.rng}, err
 }
 
+// apply applies changes to the range in a unit of work, and returns by how many documents they have enlarged it.
+//
+// A document outside of the range with the _id of one inside is as a rule an orphan: it left with another range, has its new key since, and comes back with
+// this one. The deletion of that range is executed first, as that of a range that comes back is (deleteOverlapping). A document of a range that no
+// deletion covers is another one, as clients may have by sharding on other fields than _id: the migration fails, as it does in the server.
+func (r *recipient) apply(ctx context.Context, wc replication.WriteConcern, f func(w *partWriter) error) (added int64, err error) {
+	for {
+		var stray []byte
+		err = r.m.Docs.WriteWith(ctx, wc, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+			w, err := r.writer(s, u)
+			if err == nil {
+				err = f(w)
+			}
+			added, stray = w.added, w.stray
+			return err
+		})
+		if mongoerr.CodeOf(err) != identityTaken {
+			return added, err
+		}
+		deleted, failed := r.m.deleteAround(r.m.Service.Background(ctx, command.OwnClient()), r.uuid, stray)
+		if failed != nil || !deleted {
+			return 0, cmp.Or(failed, err)
+		}
+	}
+}
+
 // transferMods fetches and applies what was written to the range since the last call; n is the number of documents.
 func (r *recipient) transferMods(ctx context.Context) (n int, err error) {
 	var mods msg.TransferModsReply
@@ -324,12 +351,7 @@ func (r *recipient) transferMods(ctx context.Context) (n int, err error) {
 		}
 		return 0, nil
 	}
-	var added int64
-	err = r.m.Docs.WriteWith(ctx, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
-		w, err := r.writer(s, u)
-		if err != nil {
-			return err
-		}
+	added, err := r.apply(ctx, replication.Durable, func(w *partWriter) error {
 		for _, g := range mods.Deleted {
 			if err := w.remove(value.Lookup(g, "_id")); err != nil {
 				return err
@@ -340,7 +362,6 @@ func (r *recipient) transferMods(ctx context.Context) (n int, err error) {
 				return err
 			}
 		}
-		added = w.added
 		return nil
 	})
 	if err == nil {

@@ -280,7 +280,7 @@ func (p splitPoints) runSplitVector(op *command.Op, dst []byte) ([]byte, error) 
 			return dst, mongoerr.New(mongoerr.InvalidOptions, "need to specify the desired max chunk size (maxChunkSize or maxChunkSizeBytes)")
 		}
 		if c.Counters.DataSize.Load() < limit {
-			return appendSplitKeys(dst, nil), nil
+			return appendSplitKeys(dst, nil), p.indexed(c, rng)
 		}
 		q.every = perChunk(c, limit) / 2
 		if n := op.Req.Int("maxChunkObjects", 250_000); n > 0 {
@@ -295,6 +295,17 @@ func (p splitPoints) runSplitVector(op *command.Op, dst []byte) ([]byte, error) 
 		return dst, err
 	}
 	return appendSplitKeys(dst, keys), nil
+}
+
+// indexed returns an error if a collection has no index by which the keys of a range could be found.
+func (p splitPoints) indexed(c *catalog.Collection, r *KeyRange) error {
+	s := p.engine.Snapshot()
+	defer s.Release()
+	w, err := walkKeys(s, c, r, false)
+	if err == nil {
+		w.Close()
+	}
+	return err
 }
 
 // runAutoSplitVector finds keys that cut a range into pieces of a chunk's size.

@@ -1,0 +1,41 @@
+package configsvr
+
+import (
+	"context"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// settingsRules is the validator of config.settings, as the server has one since 5.1: whoever writes there by hand learns at once of a setting that would
+// have no effect, such as a chunk size outside 1 to 1024 MB, with DocumentValidationFailure.
+func settingsRules() value.Value {
+	of := func(id string, more ...value.Field) []value.Field {
+		return append([]value.Field{fld("_id", doc(fld("enum", arr(str(id)))))}, more...)
+	}
+	rule := func(properties []value.Field, more ...value.Field) value.Value {
+		return doc(append([]value.Field{fld("properties", doc(properties...))}, more...)...)
+	}
+	number := doc(fld("bsonType", str("number")), fld("minimum", value.NewInt32(1)), fld("maximum", value.NewInt32(1024)))
+	boolean := doc(fld("bsonType", str("bool")))
+	modes := doc(fld("enum", arr(str("full"), str("autoSplitOnly"), str("off"))))
+	return doc(fld("$jsonSchema", doc(fld("oneOf", arr(
+		rule(of("chunksize", fld("value", number)), fld("additionalProperties", value.NewBool(false))),
+		rule(of("balancer", fld("mode", modes), fld("stopped", boolean))),
+		rule(of("autosplit", fld("enabled", boolean))),
+		rule(of("automerge", fld("enabled", boolean))),
+		rule([]value.Field{fld("_id", doc(fld("enum", arr(str("ReadWriteConcernDefaults"), str("audit")))))}),
+	)))))
+}
+
+// initSettings creates config.settings with its validator, or gives it to the collection of an earlier version. Documents that are there already stay.
+func (m *Manager) initSettings(ctx context.Context) error {
+	rules := fld("validator", settingsRules())
+	_, err := cluster.Run(ctx, m.local, msg.Doc(&msg.Create{DB: "config", Coll: "settings"}, rules))
+	if mongoerr.CodeOf(err) == mongoerr.NamespaceExists {
+		_, err = cluster.Run(ctx, m.local, msg.Doc(&msg.CollMod{DB: "config", Coll: "settings"}, rules))
+	}
+	return err
+}
