@@ -98,7 +98,11 @@ func (r *Router) explainView(op *command.Op, view *viewDef, cmd string, inner, d
 		value.F(querySettingsField, value.Lookup(inner, querySettingsField)))
 	from := len(dst)
 	err := r.routed(op, view.ns, false, func(info *cluster.CollectionInfo) error {
-		shards, err := target(info, leadingMatch(pipeline), collatedBy(info, view.collation))
+		filter := leadingMatch(pipeline)
+		if filter == nil {
+			filter = unpackedMatch(pipeline)
+		}
+		shards, err := target(info, filter, collatedBy(info, view.collation))
 		if err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package router_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -160,5 +161,28 @@ func TestLookupOfAShardedTimeSeriesInAFacet(t *testing.T) {
 	} {
 		found := c.all("db", `{"aggregate": "one", "pipeline": [{"$facet": {"f": [`+stage+`]}}], "cursor": {}}`)
 		c.expect(get(found[0], "f"), want)
+	}
+}
+
+// explain names the shards that a query of a sharded time series goes to, not all of them.
+func TestExplainOfAShardedTimeSeries(t *testing.T) {
+	c := seriesCluster(t, `{"m.s": 1}`)
+	c.measure(4, 10)
+	c.run("admin", `{"split": "db.system.buckets.ts", "middle": {"meta.s": 2}}`)
+	c.run("admin", `{"moveChunk": "db.system.buckets.ts", "find": {"meta.s": 2}, "to": "shard1", "_waitForDelete": true}`)
+	for filter, want := range map[string]string{`{"m.s": 1}`: "[shard0]", `{"m.s": 3}`: "[shard1]", `{"v": 1}`: "[shard0 shard1]"} {
+		for _, cmd := range []string{`{"find": "ts", "filter": ` + filter + `}`, `{"count": "ts", "query": ` + filter + `}`, `{"aggregate": "ts", "pipeline": [{"$match": ` + filter + `}], "cursor": {}}`} {
+			m := c.run("db", `{"explain": `+cmd+`, "verbosity": "queryPlanner"}`)
+			var names []string
+			if shards, ok := m["shards"].(bson.D); ok {
+				for _, e := range shards {
+					names = append(names, e.Key)
+				}
+			}
+			slices.Sort(names)
+			if fmt.Sprint(names) != want {
+				t.Errorf("%s: %v, want %s", cmd, names, want)
+			}
+		}
 	}
 }
