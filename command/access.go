@@ -494,6 +494,9 @@ func (op *Op) Allowed(actions, db, coll string) bool {
 // BulkIndex reads the namespace index of a bulkWrite's operation as the check of its privileges does.
 func BulkIndex(kind string, v value.Value) (int64, error) { return auth.BulkIndex(kind, v) }
 
+// CheckLoggedCommand returns an error unless an entry of an oplog may be the command, as the check of applyOps' privileges does.
+func CheckLoggedCommand(name string) error { return auth.CheckLoggedCommand(name) }
+
 // MayApply reports whether the operation's user may run an applyOps operation of a kind on a collection.
 func (op *Op) MayApply(kind, db, coll string) bool {
 	need, ok := auth.AppliedActions(kind)
