@@ -429,6 +429,37 @@ func TestUserDocument(t *testing.T) {
 	}
 }
 
+// Who may apply operations, but not bypass validation, may not by applyOps either, nor nested.
+func TestAppliedOperationsBypass(t *testing.T) {
+	role := func(RoleName) (*Role, bool, error) { return nil, false, nil }
+	for _, may := range []bool{false, true} {
+		id, err := NewIdentity(&User{Name: UserName{"ann", "admin"}}, role)
+		if err != nil {
+			t.Fatal(err)
+		}
+		actions := "insert update"
+		if may {
+			actions += " bypassDocumentValidation"
+		}
+		id.Grants = Compile([]Privilege{{On: Resource{Cluster: true}, Actions: Actions("applyOps")}, {On: Resource{DB: "shop"}, Actions: Actions(actions)}})
+		op := func(kind, ns string, o []byte) value.Value {
+			return d(value.F("op", s(kind)), value.F("ns", s(ns)), value.F("o", value.NewDocument(o)))
+		}
+		insert := op("i", "shop.c", value.Doc(value.F("_id", value.NewInt32(1))))
+		apply := func(bypass bool, ops ...value.Value) []byte {
+			return value.Doc(value.F("applyOps", value.NewArray(value.ArrayOf(ops...))), value.F("bypassDocumentValidation", value.NewBool(bypass)))
+		}
+		for body, want := range map[string]bool{
+			string(apply(false, insert)): true, string(apply(true, insert)): may, string(apply(true)): true,
+			string(apply(false, op("c", "admin.$cmd", apply(true, insert)))): may, string(apply(false, op("c", "admin.$cmd", apply(false, insert)))): true,
+		} {
+			if got := RuleFor("applyOps").Allows(&Request{Name: "applyOps", DB: "admin", Msg: &wire.Message{Body: []byte(body)}, Who: id}); got != want {
+				t.Errorf("%s: allowed is %v", value.ShowDoc([]byte(body)), got)
+			}
+		}
+	}
+}
+
 func BenchmarkAllowFind(b *testing.B) {
 	id, _ := NewIdentity(&User{Roles: []RoleName{{"readWrite", "shop"}}}, nil)
 	msg := &wire.Message{Body: value.Doc(value.F("find", s("c")), value.F("filter", d(value.F("_id", value.NewInt32(1)))))}

@@ -1,6 +1,8 @@
 package auth
 
 import (
+	"bytes"
+	"encoding/asn1"
 	"strings"
 	"testing"
 )
@@ -60,6 +62,23 @@ func FuzzParsePlain(f *testing.F) {
 		}
 		if s := string(msg); s != "\x00"+user+"\x00"+password && s != user+"\x00"+user+"\x00"+password || user == "" || password == "" {
 			t.Errorf("%q: %q and %q", msg, user, password)
+		}
+	})
+}
+
+// The extension of members' certificates is one UTF8String, nothing before or behind it.
+func FuzzMembershipExtension(f *testing.F) {
+	for _, seed := range []string{"\x0c\x01a", "\x0c\x00", "\x13\x01a", "\x0c\x02a", "\x0c\x01ab", "\x2c\x03\x0c\x01a", "\x0c\x81\x01a", "\x0c\x01\xff", ""} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, der []byte) {
+		name, ok := utf8String(der)
+		if !ok {
+			return
+		}
+		again, err := asn1.MarshalWithParams(name, "utf8")
+		if err != nil || !bytes.Equal(again, der) {
+			t.Errorf("%x was read as %q, which is %x (%v)", der, name, again, err)
 		}
 	})
 }

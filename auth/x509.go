@@ -190,10 +190,15 @@ func (dn DN) MemberOf(other DN) bool {
 
 // belongs counts the attributes that identify a name's cluster: organization, organizational unit and domain component.
 func (dn DN) belongs() map[Attribute]int {
+	return dn.count(func(a Attribute) bool { return (a.Type == "O" || a.Type == "OU" || a.Type == "DC") && a.Value != "" })
+}
+
+// count counts the attributes for which of returns true.
+func (dn DN) count(of func(a Attribute) bool) map[Attribute]int {
 	m := map[Attribute]int{}
 	for _, part := range dn {
 		for _, a := range part {
-			if (a.Type == "O" || a.Type == "OU" || a.Type == "DC") && a.Value != "" {
+			if of(a) {
 				m[a]++
 			}
 		}

@@ -51,6 +51,8 @@ var activeParams = []ParamSpec{
 	{Name: "allowRolesFromX509Certificates", Kind: ParamBool, Set: SetStartup, Default: pBool(true), Does: "Takes roles from client certificates"},
 	{Name: "tlsWithholdClientCertificate", Kind: ParamBool, Set: SetStartup, Default: pBool(false), Does: "Shows no certificate to other members"},
 	{Name: "tlsX509ClusterAuthDNOverride", Kind: ParamString, Set: SetBoth, Default: pStr(""), Does: "A second distinguished name by which certificates of members are recognised"},
+	{Name: "enforceUserClusterSeparation", Kind: ParamBool, Set: SetStartup, Default: pBool(true), Does: "Refuses users whose names are subjects of members' certificates, and logins by these; `false` needs a clusterAuthMode without X.509"},
+	{Name: "tlsClusterAuthX509Override", Kind: ParamDocument, Set: SetStartup, Default: pDoc(value.Doc()), Does: "Attributes (`{attributes: …}`) or an extension's value (`{extensionValue: …}`) by which certificates are also recognised as members'"},
 	{Name: "userCacheInvalidationIntervalSecs", Kind: ParamInt, Set: SetBoth, Default: pInt(30), Min: 1, Max: 86400, Does: "How often a router checks whether its cached users have changed"},
 	{Name: "KeysRotationIntervalSec", Kind: ParamInt, Set: SetStartup, Default: pInt(7776000), Min: 1, Max: 2147483647, Does: "Lifetime of a key that signs cluster times"},
 	{Name: "preAuthMaximumMessageSizeBytes", Kind: ParamInt, Set: SetBoth, Default: pInt(16384), Min: 1, Max: 48000000, Does: "Largest message on a connection that is not authenticated"},
@@ -253,7 +255,6 @@ var acceptedParams = []ParamSpec{
 	{Name: "transactionTooLargeForCacheThreshold", Kind: ParamDouble, Set: SetBoth, Default: pDbl(0.75), Does: "the storage engine is another"},
 	{Name: "AbortExpiredTransactionsSessionCheckoutTimeout", Kind: ParamInt, Set: SetBoth, Default: pInt(100), Does: "expired transactions are aborted without waiting"},
 	{Name: "watchdogPeriodSeconds", Kind: ParamInt, Set: SetBoth, Default: pInt(-1), Does: "there is no health monitor"},
-	{Name: "enforceUserClusterSeparation", Kind: ParamBool, Set: SetStartup, Default: pBool(true), Does: "users and members are always separated"},
 	{Name: "opensslCipherConfig", Kind: ParamString, Set: SetStartup, Default: pStr(""), Does: "the Go runtime chooses"},
 	{Name: "opensslCipherSuiteConfig", Kind: ParamString, Set: SetStartup, Default: pStr(""), Does: "the Go runtime chooses"},
 	{Name: "opensslDiffieHellmanParameters", Kind: ParamString, Set: SetStartup, Default: pStr(""), Does: "the Go runtime chooses"},
@@ -261,6 +262,5 @@ var acceptedParams = []ParamSpec{
 	{Name: "ocspStaplingRefreshPeriodSecs", Kind: ParamInt, Set: SetStartup, Default: pInt(-1), Does: "OCSP is not built"},
 	{Name: "tlsOCSPStaplingTimeoutSecs", Kind: ParamInt, Set: SetStartup, Default: pInt(5), Does: "OCSP is not built"},
 	{Name: "tlsOCSPVerifyTimeoutSecs", Kind: ParamInt, Set: SetStartup, Default: pInt(5), Does: "OCSP is not built"},
-	{Name: "tlsClusterAuthX509Override", Kind: ParamDocument, Set: SetStartup, Default: pDoc(value.Doc()), Does: "`tlsX509ClusterAuthDNOverride` acts"},
 	{Name: "saslHostName", Kind: ParamString, Set: SetStartup, Default: pStr(""), Does: "is only given back"},
 }

@@ -435,6 +435,7 @@ func (op *Op) Owner() [32]byte {
 // CursorOwner is the user who opened a cursor, and what the command that opened it required.
 type CursorOwner struct {
 	Digest     [32]byte // of the user; cluster.NoUser without authorization
+	Served     [32]byte // of the user whom a router served by opening the cursor; else the same
 	rule       *auth.Rule
 	command    string
 	db         string
@@ -444,7 +445,7 @@ type CursorOwner struct {
 
 // CursorOwner returns the owner of the cursor that the operation opens.
 func (op *Op) CursorOwner() CursorOwner {
-	o := CursorOwner{Digest: op.Owner(), command: op.Req.Spec.Name, db: op.Req.DB, router: op.Service.Role == Router, rule: op.Req.Spec.made.rule}
+	o := CursorOwner{Digest: op.Owner(), Served: op.servedFor(), command: op.Req.Spec.Name, db: op.Req.DB, router: op.Service.Role == Router, rule: op.Req.Spec.made.rule}
 	if id := op.Client.login.Load(); id != nil {
 		o.generation = id.Generation
 	}
@@ -493,6 +494,9 @@ func (op *Op) Allowed(actions, db, coll string) bool {
 
 // BulkIndex reads the namespace index of a bulkWrite's operation as the check of its privileges does.
 func BulkIndex(kind string, v value.Value) (int64, error) { return auth.BulkIndex(kind, v) }
+
+// CheckLoggedCommand returns an error unless an entry of an oplog may be the command, as the check of applyOps' privileges does.
+func CheckLoggedCommand(name string) error { return auth.CheckLoggedCommand(name) }
 
 // MayApply reports whether the operation's user may run an applyOps operation of a kind on a collection.
 func (op *Op) MayApply(kind, db, coll string) bool {

@@ -69,7 +69,7 @@ func (a *Access) certificate(op *Op, db, want string) (user string, err error) {
 	if err != nil || len(dn) == 0 || want != "" && want != dn.String() {
 		return "", errNoCertificate
 	}
-	if a.Members.Certificates.Member(dn) {
+	if a.separated() && a.Members.Certificates.Member(cert) {
 		if !a.Members.takesCertificates() {
 			return "", mongoerr.New(mongoerr.AuthenticationFailed, "The provided certificate can only be used for cluster authentication, not client authentication. "+
 				"The current configuration does not allow x.509 cluster authentication, check the --clusterAuthMode flag")
@@ -89,6 +89,9 @@ func (a *Access) certificate(op *Op, db, want string) (user string, err error) {
 	}
 	return dn.String(), a.enter(op, id, auth.X509)
 }
+
+// separated reports whether the bearers of members' certificates are no users. Without that members cannot authenticate by certificates.
+func (a *Access) separated() bool { return a.Params.Bool("enforceUserClusterSeparation") }
 
 // bearer returns the identity of a certificate's bearer: with the roles in the certificate if it has any, else those of the stored user.
 func (a *Access) bearer(ctx context.Context, name auth.UserName, cert *x509.Certificate) (*auth.Identity, error) {

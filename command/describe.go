@@ -40,18 +40,20 @@ func DescribeOps(self *Op, view OpsView) (out [][]byte) {
 			busy[op.Client] = true
 		}
 	})
-	if view.Own {
-		return out
+	if !view.Own {
+		out = append(out, self.Service.describeTasks(view)...)
 	}
-	out = append(out, self.Service.describeTasks(view)...)
 	if !view.Idle {
 		return out
 	}
 	self.Service.EachClient(func(c *Client) {
-		if !busy[c] {
+		if !busy[c] && (!view.Own || c.is(self.servedFor())) {
 			out = append(out, view.idle(Caller{Client: c}, "", c.users()))
 		}
 	})
+	if view.Own {
+		return out
+	}
 	for _, name := range view.Threads {
 		out = append(out, view.idle(Caller{}, name, nil))
 	}
@@ -99,6 +101,12 @@ func (c *Client) users() []value.Value {
 	return nil
 }
 
+// is reports whether the connection's user has a digest.
+func (c *Client) is(owner [32]byte) bool {
+	id := c.login.Load()
+	return id != nil && id.Owner == owner
+}
+
 // ConnectionUser returns the user of the operation's connection: a member's, if the operation is from a router of this process.
 func (op *Op) ConnectionUser() (name auth.UserName, ok bool) {
 	if id := op.Client.login.Load(); id != nil {
@@ -110,6 +118,15 @@ func (op *Op) ConnectionUser() (name auth.UserName, ok bool) {
 // OwnOps reports whether $currentOp's specification asks for the user's own operations only, if users are known.
 func OwnOps(op *Op, spec []byte) bool {
 	return op.Service.enforces() && !value.Lookup(spec, "allUsers").Truthy()
+}
+
+// IdleShown returns a filter, by owner, for the idle cursors and sessions that $currentOp's specification asks for.
+func IdleShown(op *Op, spec []byte) func(owner [32]byte) bool {
+	if !OwnOps(op, spec) {
+		return func([32]byte) bool { return true }
+	}
+	self := op.servedFor()
+	return func(owner [32]byte) bool { return owner == self }
 }
 
 // Caller is the connection that an operation serves; none if it is the process's own work.

@@ -21,7 +21,9 @@ type Certificates interface {
 	// Verified returns the peer's certificate if an authority has signed it, even if connections without such a certificate are accepted.
 	Verified(state *tls.ConnectionState) (*x509.Certificate, error)
 	// Member reports whether a certificate belongs to a member of this process's cluster.
-	Member(subject auth.DN) bool
+	Member(cert *x509.Certificate) bool
+	// Named reports whether each certificate with this subject does.
+	Named(subject auth.DN) bool
 }
 
 // MemberMode is the way in which members authenticate to each other (manual: security.clusterAuthMode).
@@ -62,7 +64,7 @@ func (m *Members) named(user auth.UserName) bool {
 		return false
 	}
 	dn, err := auth.ParseDN(user.User)
-	return err == nil && m.Certificates.Member(dn)
+	return err == nil && m.Certificates.Named(dn)
 }
 
 // Handshake begins a connection to another node: it claims that the sender is a member, and proves it with its certificate or with

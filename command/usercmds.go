@@ -218,7 +218,7 @@ func (a *Access) runCreateUser(op *Op, dst []byte) ([]byte, error) {
 		return dst, mongoerr.New(mongoerr.BadValue, "Username cannot contain NULL characters")
 	case name.DB == "local":
 		return dst, mongoerr.New(mongoerr.BadValue, "Cannot create users in the local database")
-	case a.Members.named(name):
+	case a.Members.named(name) && a.separated():
 		return dst, mongoerr.New(mongoerr.BadValue, "Cannot create an x.509 user with a subjectname that would be recognized as an internal cluster member")
 	}
 	u := &auth.User{Name: name, CustomData: op.Arg("customData")}

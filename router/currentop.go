@@ -26,14 +26,12 @@ func (r *Router) localOps(op *command.Op, spec []byte) [][]byte {
 	host := r.Service.Host
 	out := command.DescribeOps(op, command.OpsView{Host: host, Now: now, Own: command.OwnOps(op, spec), Cursor: r.appendBusyCursor,
 		Truncate: value.Lookup(spec, "truncateOps").Truthy(), Idle: value.Lookup(spec, "idleConnections").Truthy()})
-	if command.OwnOps(op, spec) {
-		return out
-	}
+	shown := command.IdleShown(op, spec)
 	if value.Lookup(spec, "idleCursors").Truthy() {
-		out = append(out, r.cursors.describeIdle(host)...)
+		out = append(out, r.cursors.describeIdle(host, shown)...)
 	}
 	if idle := value.Lookup(spec, "idleSessions"); idle.IsMissing() || idle.Truthy() {
-		out = append(out, r.txns.describeIdle(host, now)...)
+		out = append(out, r.txns.describeIdle(host, now, shown)...)
 	}
 	return out
 }
@@ -44,13 +42,13 @@ func (c *routerCursor) described() []value.Field {
 		Tailable: value.Lookup(c.origin, "tailable").Truthy(), AwaitData: value.Lookup(c.origin, "awaitData").Truthy(), Origin: c.origin}.Fields()
 }
 
-// describeIdle describes the cursors that no request is using.
-func (t *cursorTable) describeIdle(host string) (out [][]byte) {
+// describeIdle describes the cursors that no request is using, of the owners for whom shown returns true.
+func (t *cursorTable) describeIdle(host string, shown func(owner [32]byte) bool) (out [][]byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, c := range t.mu.byID {
 		c.mu.Lock()
-		if !c.mu.busy {
+		if !c.mu.busy && shown(c.owner.Served) {
 			out = append(out, command.IdleCursor(host, c.ns, []byte(c.lsid), c.described()))
 		}
 		c.mu.Unlock()
@@ -73,11 +71,15 @@ func (r *Router) appendBusyCursor(dst []byte, op *command.Op, id int64) []byte {
 	return value.Append(dst, "cursor", value.NewDocument(value.Doc(f...)))
 }
 
-// describeIdle describes the transactions in which no command is running, including their state on all shards.
-func (t *txnTable) describeIdle(host string, now time.Time) (out [][]byte) {
+// describeIdle describes the transactions in which no command is running, including their state on all shards, of the owners for
+// whom shown returns true.
+func (t *txnTable) describeIdle(host string, now time.Time, shown func(owner [32]byte) bool) (out [][]byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, s := range t.mu.sessions {
+	for id, s := range t.mu.sessions {
+		if !shown(id.UID) {
+			continue
+		}
 		select {
 		case <-s.busy:
 			if x := s.txn; x != nil && !x.ended && x.commit == nil {

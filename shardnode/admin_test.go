@@ -48,6 +48,7 @@ func TestAdministrationRefuses(t *testing.T) {
 		{`{"dropConnections": 1, "hostAndPort": ["h:0"]}`, mongoerr.FailedToParse},
 		{`{"dropConnections": 1, "hostAndPort": ["[::1]:27017", "host"]}`, 0},
 		{`{"applyOps": [{"op": "x", "ns": "d.c", "o": {"_id": 1}}]}`, mongoerr.BadValue},
+		{`{"applyOps": [{"op": "c", "ns": "d.$cmd", "o": {}}]}`, mongoerr.FailedToParse},
 		{`{"applyOps": [{"op": "i", "ns": "d.none", "o": {"_id": 1}}]}`, mongoerr.NamespaceNotFound},
 		{`{"setQuerySettings": {"find": "c", "filter": {"_id": 1}, "$db": "d"}, "settings": {"reject": true}}`, 7746606},
 		{`{"setQuerySettings": "AB", "settings": {"reject": true}}`, mongoerr.InvalidLength},
@@ -57,6 +58,36 @@ func TestAdministrationRefuses(t *testing.T) {
 		{`{"killAllSessions": [{"user": "u"}]}`, mongoerr.IDLFailedToParse},
 		{`{"fsync": 1, "autocommit": false, "txnNumber": {"$numberLong": "1"}, ` + testLSID + `}`, mongoerr.OperationNotSupportedInTransaction},
 	})
+}
+
+// applyOps takes the commands that oplogs have, in their form, also nested; of any other nothing is applied, nor what stands before it.
+func TestApplyOpsOfCommands(t *testing.T) {
+	n := newTestNode(t)
+	adminSteps(t, n, []step{
+		{`{"applyOps": [{"op": "c", "ns": "d.$cmd", "o": {"create": "a", "idIndex": {"v": 2, "key": {"_id": 1}, "name": "_id_"}}}]}`, 0},
+		{`{"applyOps": [{"op": "c", "ns": "d.$cmd", "o": {"createIndexes": "a", "indexes": [{"key": {"x": 1}, "name": "x_1"}]}}]}`, 0},
+		{`{"applyOps": [{"op": "c", "ns": "d.$cmd", "o": {"collMod": "a", "index": {"name": "x_1", "hidden": true}}}]}`, 0},
+		{`{"applyOps": [{"op": "c", "ns": "d.$cmd", "o": {"dropIndexes": "a", "index": "x_1"}}]}`, 0},
+		{`{"applyOps": [{"op": "c", "ns": "d.$cmd", "o": {"renameCollection": "d.a", "to": "d.b", "stayTemp": false}}]}`, 0},
+		{`{"applyOps": [{"op": "c", "ns": "admin.$cmd", "o": {"applyOps": [{"op": "i", "ns": "d.b", "o": {"_id": 1}}, {"op": "c", "ns": "d.$cmd", "o": {"create": "c"}}]}}]}`, 0},
+		{`{"applyOps": [{"op": "c", "ns": "d.$cmd", "o": {"drop": "c"}}]}`, 0},
+	})
+	for _, cmd := range []string{`{"find": "b"}`, `{"insert": "b", "documents": [{"_id": 2}]}`, `{"createUser": "u", "pwd": "p", "roles": []}`, `{"shutdown": 1}`, `{"none": 1}`,
+		`{"startIndexBuild": "b"}`, `{"commitIndexBuild": "b"}`, `{"abortIndexBuild": "b"}`, `{"setFeatureCompatibilityVersion": "8.2"}`, `{"_shardsvrDropCollection": "b"}`} {
+		for _, before := range []string{``, `{"op": "c", "ns": "d.$cmd", "o": {"create": "x"}}, `} {
+			ops := `{"applyOps": [` + before + `{"op": "c", "ns": "admin.$cmd", "o": ` + cmd + `}]}`
+			if got := n.code("admin", ops); got != int32(mongoerr.FailedToParse) {
+				t.Errorf("%s: code %d", ops, got)
+			}
+		}
+	}
+	if got := n.code("admin", `{"applyOps": [{"op": "c", "ns": "admin.$cmd", "o": {"applyOps": [{"op": "c", "ns": "d.$cmd", "o": {"find": "b"}}]}}]}`); got != int32(mongoerr.FailedToParse) {
+		t.Errorf("nested: code %d", got)
+	}
+	names := fmt.Sprint(n.first("d", `{"listCollections": 1, "nameOnly": true}`))
+	if !strings.Contains(names, `name: "b"`) || strings.Contains(names, `name: "x"`) || strings.Contains(names, `name: "c"`) {
+		t.Errorf("%s", names)
+	}
 }
 
 // While the server is locked by fsync, writers wait, and readers do not.

@@ -30,26 +30,26 @@ func (n *Node) currentOps(self *command.Op, spec []byte) [][]byte {
 	now := n.now()
 	out := command.DescribeOps(self, command.OpsView{Host: n.host(), Now: now, Locks: true, Own: command.OwnOps(self, spec), Cursor: n.appendBusyCursor, Threads: n.Services.AtWork(),
 		Truncate: value.Lookup(spec, "truncateOps").Truthy(), Idle: value.Lookup(spec, "idleConnections").Truthy()})
-	if command.OwnOps(self, spec) {
-		return out
+	if !command.OwnOps(self, spec) {
+		out = append(out, n.txns.DescribeCommits(n.host())...)
 	}
-	out = append(out, n.txns.DescribeCommits(n.host())...)
+	shown := command.IdleShown(self, spec)
 	if value.Lookup(spec, "idleCursors").Truthy() {
-		out = append(out, n.idleCursors()...)
+		out = append(out, n.idleCursors(shown)...)
 	}
 	if idle := value.Lookup(spec, "idleSessions"); idle.IsMissing() || idle.Truthy() {
-		out = append(out, n.idleSessions(now)...)
+		out = append(out, n.idleSessions(now, shown)...)
 	}
 	return out
 }
 
-// idleCursors describes the cursors that no request is using.
-func (n *Node) idleCursors() (out [][]byte) {
+// idleCursors describes the cursors that no request is using, of the owners for whom shown returns true.
+func (n *Node) idleCursors(shown func(owner [32]byte) bool) (out [][]byte) {
 	t := &n.cursors
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, c := range t.mu.byID {
-		if c.pinned {
+		if c.pinned || !shown(c.owner.Served) {
 			continue
 		}
 		out = append(out, command.IdleCursor(n.host(), c.ns, c.lsid, c.described()))
@@ -57,14 +57,14 @@ func (n *Node) idleCursors() (out [][]byte) {
 	return out
 }
 
-// idleSessions describes the open transactions in which no command is running.
-func (n *Node) idleSessions(now time.Time) (out [][]byte) {
+// idleSessions describes the open transactions in which no command is running, of the owners for whom shown returns true.
+func (n *Node) idleSessions(now time.Time, shown func(owner [32]byte) bool) (out [][]byte) {
 	if n.txns.Counters().Open.Load() == 0 {
 		return nil
 	}
-	n.txns.EachIdle(func(_ cluster.LogicalSessionID, s *txn.Session) {
+	n.txns.EachIdle(func(id cluster.LogicalSessionID, s *txn.Session) {
 		t := s.Txn
-		if t == nil || t.State != txn.Open && t.State != txn.Prepared {
+		if t == nil || !shown(id.UID) || t.State != txn.Open && t.State != txn.Prepared {
 			return
 		}
 		view := n.txns.Shown(t).Fields(now)

@@ -55,7 +55,7 @@ type assembly struct {
 
 func newAssembly(c *config, h *host) (*assembly, error) {
 	a := &assembly{c: c, h: h, params: cluster.NewParams(), roles: &roles{}}
-	a.params.Checked("tlsX509ClusterAuthDNOverride", checkDN)
+	a.params.Checked("tlsX509ClusterAuthDNOverride", c.TLS.checkDN)
 	a.params.Checked("oidcIdentityProviders", checkProviders)
 	a.checkRuntimeAudit()
 	for _, p := range c.Parameters {

@@ -166,6 +166,9 @@ func (c *config) finish() error {
 	if err := c.TLS.check(c.Parameters); err != nil {
 		return err
 	}
+	if err := c.checkMemberCertificates(); err != nil {
+		return err
+	}
 	if c.Program == isMongod || c.Program == isStart && c.Topology != "sharded" {
 		for _, p := range c.Parameters {
 			if p.Name == "loadBalancerPort" && p.Value != "0" {

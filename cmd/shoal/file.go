@@ -84,10 +84,18 @@ func (t *table) yamlSetting(path string, v *yaml.Node) ([]setting, error) {
 func (t *table) yamlParameters(m *yaml.Node) ([]setting, error) {
 	var out []setting
 	for i := 0; i+1 < len(m.Content); i += 2 {
-		if m.Content[i+1].Kind != yaml.ScalarNode {
-			return nil, usagef("Error parsing YAML config file: setParameter.%s takes a single value", m.Content[i].Value)
+		name, v := m.Content[i].Value, m.Content[i+1]
+		text := v.Value
+		if v.Kind == yaml.MappingNode && name == memberOverride { // the manual has it as a mapping, too
+			attributes, extension, err := overrideOf(v)
+			if err != nil {
+				return nil, usagef("Error parsing YAML config file: setParameter.%s: %v", name, err)
+			}
+			text = overrideJSON(attributes, extension)
+		} else if v.Kind != yaml.ScalarNode {
+			return nil, usagef("Error parsing YAML config file: setParameter.%s takes a single value", name)
 		}
-		out = append(out, setting{t.byPath["setParameter"], m.Content[i].Value + "=" + m.Content[i+1].Value})
+		out = append(out, setting{t.byPath["setParameter"], name + "=" + text})
 	}
 	return out, nil
 }
@@ -155,6 +163,9 @@ func parsedOptions(settings []setting) []byte {
 
 // parsed returns the setting's value with its type.
 func (s setting) parsed() value.Value {
+	if s.opt.secret {
+		return value.NewString(hiddenValue)
+	}
 	switch s.opt.kind {
 	case numberKind:
 		c := &config{}

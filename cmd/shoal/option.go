@@ -35,8 +35,10 @@ type option struct {
 	kind  kind
 	on    program
 	arg   string // placeholder in --help
-	help  string
-	set   func(c *config, v string) error // nil for an option that is accepted without effect
+	// secret means that the value is a password: diagnostics show hiddenValue instead.
+	secret bool
+	help   string
+	set    func(c *config, v string) error // nil for an option that is accepted without effect
 }
 
 // setting is an option with its value, from the command line or a file.

@@ -1,9 +1,13 @@
 package main
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -66,6 +70,91 @@ func TestOperationsOfOthersAreNotShown(t *testing.T) {
 				if users != `[{"user": "root","db": "admin"}]` || (topology == "sharded") != strings.Contains(runBy, `"__system"`) {
 					t.Errorf("effectiveUsers %s, runBy %s", users, runBy)
 				}
+			}
+		})
+	}
+}
+
+// Beside its running operations a user sees its own idle connections, cursors and transactions, and nobody else's (manual: $currentOp,
+// allUsers); on a shard they are those of the user whom the router serves.
+func TestOwnIdleOnesAreShown(t *testing.T) {
+	for _, topology := range []string{"replset", "sharded"} {
+		t.Run(topology, func(t *testing.T) {
+			t.Parallel()
+			g := startGuarded(t, topology)
+			root := g.root()
+			g.must(root, "shop", "insert", "c", "documents", bson.A{bson.D{{Key: "_id", Value: 1}}, bson.D{{Key: "_id", Value: 2}}})
+			g.must(root, "admin", "createUser", "ann", "pwd", "pw", "roles", bson.A{bson.D{{Key: "role", Value: "readWrite"}, {Key: "db", Value: "shop"}}})
+			id := bson.Binary{Subtype: 4, Data: make([]byte, 16)} // of a session; sessions of two users are two
+			enter := func(user, password string) stranger {
+				s := g.stranger()
+				_ = s.SetDeadline(time.Time{})
+				s.logIn(user, password)
+				if got := s.code("shop", bson.E{Key: "find", Value: "c"}, bson.E{Key: "batchSize", Value: 1}, bson.E{Key: "comment", Value: user}); got != 0 {
+					t.Fatalf("the cursor of %s: %d", user, got)
+				}
+				if got := s.code("shop", bson.E{Key: "find", Value: "c"}, bson.E{Key: "lsid", Value: bson.D{{Key: "id", Value: id}}}, bson.E{Key: "txnNumber", Value: int64(1)},
+					bson.E{Key: "startTransaction", Value: true}, bson.E{Key: "autocommit", Value: false}); got != 0 {
+					t.Fatalf("the transaction of %s: %d", user, got)
+				}
+				g.stranger().logIn(user, password) // an idle connection
+				return s
+			}
+			shown := func(s stranger, options ...bson.E) map[string]int {
+				reply := s.send(bson.D{{Key: "aggregate", Value: 1}, {Key: "pipeline", Value: bson.A{bson.D{{Key: "$currentOp", Value: bson.D(options)}},
+					bson.D{{Key: "$match", Value: bson.D{{Key: "active", Value: bson.D{{Key: "$ne", Value: true}}}}}}}}, {Key: "cursor", Value: bson.D{{Key: "batchSize", Value: 1000}}}, {Key: "$db", Value: "admin"}})
+				list, err := reply.Lookup("cursor", "firstBatch").Array().Values()
+				if err != nil {
+					t.Fatalf("%v: %v", options, reply)
+				}
+				seen := map[string]int{}
+				for _, v := range list {
+					d := v.Document()
+					whose := d.Lookup("cursor", "originatingCommand", "comment").String()
+					if kind := d.Lookup("type").StringValue(); kind == "op" {
+						whose = "nobody's"
+						if users, err := d.Lookup("effectiveUsers").Array().Values(); err == nil && len(users) > 0 {
+							whose = users[0].Document().Lookup("user").String()
+						}
+					} else if kind == "idleSession" {
+						whose = "another's"
+						for _, user := range []string{"ann", "root"} {
+							if digest := sha256.Sum256([]byte(user + "@admin")); bytes.Contains(d.Lookup("lsid", "uid").Value, digest[:]) {
+								whose = strconv.Quote(user)
+							}
+						}
+					}
+					seen[d.Lookup("type").StringValue()+" "+whose]++
+				}
+				return seen
+			}
+			ann, boss := enter("ann", "pw"), enter("root", "secret")
+			all := []bson.E{{Key: "idleConnections", Value: true}, {Key: "idleCursors", Value: true}, {Key: "idleSessions", Value: true}}
+			here := append(all, bson.E{Key: "localOps", Value: true})
+			for _, tc := range []struct {
+				who   stranger
+				name  string
+				other string
+			}{{ann, `"ann"`, `"root"`}, {boss, `"root"`, `"ann"`}} {
+				got := shown(tc.who, here...)
+				if got["idleCursor "+tc.name] != 1 || got["idleSession "+tc.name] != 1 || got["op "+tc.name] < 1 {
+					t.Errorf("%s does not see its own: %v", tc.name, got)
+				}
+				for kind := range got {
+					if !strings.HasSuffix(kind, tc.name) {
+						t.Errorf("%s sees %s", tc.name, kind)
+					}
+				}
+				if got := shown(tc.who, bson.E{Key: "localOps", Value: true}, bson.E{Key: "idleSessions", Value: false}); len(got) != 0 {
+					t.Errorf("%s sees what it has not asked for: %v", tc.name, got)
+				}
+			}
+			if got := shown(boss, append(here, bson.E{Key: "allUsers", Value: true})...); got[`idleCursor "ann"`] != 1 || got[`idleSession "ann"`] != 1 || got[`op "ann"`] < 1 {
+				t.Errorf("an administrator who asks for all users: %v", got)
+			}
+			// The shards' cursors and sessions belong to the users whom the router serves.
+			if got := shown(boss, all...); got[`idleCursor "root"`] != 1 || got[`idleSession "root"`] != 1 || got[`idleCursor "ann"`]+got[`idleSession "ann"`] != 0 {
+				t.Errorf("an administrator's own: %v", got)
 			}
 		})
 	}

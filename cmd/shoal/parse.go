@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/shoaldb/shoal/query/value"
@@ -36,12 +37,12 @@ func parse(p program, args []string) (*config, error) {
 	if p == isStart {
 		c.DBPath = "data"
 	}
-	c.Argv = append([]string{strings.TrimPrefix(p.String(), "shoal ")}, args...)
 	t := p.table()
 	line, err := t.parseArgs(args)
 	if err != nil {
 		return nil, err
 	}
+	c.Argv = append([]string{strings.TrimPrefix(p.String(), "shoal ")}, shownArgs(args, line)...)
 	if err := apply(c, line); err != nil {
 		return nil, err
 	}
@@ -57,7 +58,7 @@ func parse(p program, args []string) (*config, error) {
 		all = append(withoutGiven(file, line), line...)
 		c = &config{}
 		*c = *newConfig(p)
-		c.Argv = append([]string{p.String()}, args...)
+		c.Argv = append([]string{p.String()}, shownArgs(args, line)...)
 		if err := apply(c, all); err != nil {
 			return nil, err
 		}
@@ -71,6 +72,25 @@ func parse(p program, args []string) (*config, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// hiddenValue takes the place of a password where options are shown.
+const hiddenValue = "<password>"
+
+// shownArgs returns a command line as getCmdLineOpts shows it: without the passwords among its settings.
+func shownArgs(args []string, line []setting) []string {
+	out := slices.Clone(args)
+	for _, s := range line {
+		if !s.opt.secret || s.value == "" {
+			continue
+		}
+		for i, a := range out {
+			if before, is := strings.CutSuffix(a, s.value); is && (before == "" || strings.HasSuffix(before, "=")) {
+				out[i] = before + hiddenValue
+			}
+		}
+	}
+	return out
 }
 
 // withoutGiven drops the settings of a file that the command line has, too, except for lists, which are concatenated.

@@ -47,8 +47,12 @@ type tlsOptions struct {
 	ClusterFile, ClusterPassword string // those presented to other members; empty for KeyFile
 	CAFile, ClusterCAFile, CRL   string
 	Disabled                     string // disabled TLS versions
+	MemberAttributes             string // by which members' certificates are recognised, instead of O, OU and DC
+	MemberExtension              string // the same by the value of an extension
 	NoClientCerts                bool   // clients may connect without a certificate
 	InvalidCerts, InvalidHosts   bool   // whether they are accepted
+
+	members, override *auth.Membership // by those options, and by the parameter tlsClusterAuthX509Override; nil for neither
 }
 
 // check applies the startup parameters about TLS, and refuses inconsistent options.
@@ -61,6 +65,9 @@ func (o *tlsOptions) check(params []pair) error {
 		case "tlsWithholdClientCertificate":
 			o.Withhold = on
 		}
+	}
+	if err := o.recogniseMembers(params); err != nil {
+		return err
 	}
 	switch {
 	case o.Mode == tlsDisabled && o.Any:
@@ -113,10 +120,11 @@ func (o *tlsOptions) versions() ([2]uint16, error) {
 
 // certificates has the contents of the certificate files.
 type certificates struct {
-	server, client *tls.Config // of incoming and outgoing connections
-	trust          trust       // of outgoing ones
-	clients        trust       // of incoming ones
-	shown          auth.DN     // of the certificate shown to other members
+	server, client *tls.Config       // of incoming and outgoing connections
+	trust          trust             // of outgoing ones
+	clients        trust             // of incoming ones
+	shown          auth.DN           // of leaf
+	leaf           *x509.Certificate // the one presented to other members
 	own            *x509.Certificate
 	authority      bool // a CA file is given
 }
@@ -141,6 +149,9 @@ func newKeyring(o tlsOptions) (*keyring, error) {
 // read, all certificates remain in use as they were.
 func (k *keyring) rotate() error {
 	c, err := k.options.load()
+	if err == nil && (k.options.members != nil || k.options.override != nil) && !k.member(c, c.leaf) {
+		err = errors.New("the certificate that is presented to other members has neither the attributes nor the extension by which members are recognised")
+	}
 	if err != nil {
 		return mongoerr.New(mongoerr.InvalidSSLConfiguration, err.Error())
 	}
@@ -180,16 +191,25 @@ func (k *keyring) Verified(state *tls.ConnectionState) (*x509.Certificate, error
 }
 
 // Member implements command.Certificates.
-func (k *keyring) Member(subject auth.DN) bool {
-	return subject.MemberOf(k.now.Load().shown) || subject.MemberOf(*k.override.Load())
+func (k *keyring) Member(cert *x509.Certificate) bool { return k.member(k.now.Load(), cert) }
+
+func (k *keyring) member(now *certificates, cert *x509.Certificate) bool {
+	if k.options.members.Has(cert) || k.options.override.Has(cert) {
+		return true
+	}
+	subject, err := auth.SubjectOf(cert)
+	return err == nil && k.sameUnit(now, subject)
 }
 
-// checkDN checks a parameter that is a distinguished name, or empty.
-func checkDN(_, v value.Value) (value.Value, error) {
-	if _, err := auth.ParseDN(v.Str()); err != nil && v.Str() != "" {
-		return v, mongoerr.New(mongoerr.BadValue, err.Error())
-	}
-	return v, nil
+// Named implements command.Certificates.
+func (k *keyring) Named(subject auth.DN) bool {
+	return k.options.members.Names(subject) || k.options.override.Names(subject) || k.sameUnit(k.now.Load(), subject)
+}
+
+// sameUnit reports whether a subject has the same O, OU and DC as this process's own, or as the override of that: the rule where the options
+// have no other.
+func (k *keyring) sameUnit(now *certificates, subject auth.DN) bool {
+	return k.options.members == nil && (subject.MemberOf(now.shown) || subject.MemberOf(*k.override.Load()))
 }
 
 // load reads all files.
@@ -237,7 +257,7 @@ func (o *tlsOptions) load() (*certificates, error) {
 		return nil, err
 	}
 	return &certificates{
-		server: server, client: client, trust: trust, clients: clients, shown: subject, own: own.Leaf, authority: o.CAFile != "",
+		server: server, client: client, trust: trust, clients: clients, shown: subject, leaf: shown.Leaf, own: own.Leaf, authority: o.CAFile != "",
 	}, nil
 }
 

@@ -1,5 +1,7 @@
 package main
 
+import "strings"
+
 // tlsOption is one setting of net.tls with its legacy names.
 type tlsOption struct {
 	name, path       string // tlsX, and its key in net.tls
@@ -48,6 +50,10 @@ var tlsSettings = []tlsOption{
 		tlsFlag(func(o *tlsOptions) *bool { return &o.InvalidCerts })},
 	{"tlsAllowInvalidHostnames", "allowInvalidHostnames", "sslAllowInvalidHostnames", "allowInvalidHostnames", flagKind, "Allow server certificates to provide non-matching hostnames",
 		tlsFlag(func(o *tlsOptions) *bool { return &o.InvalidHosts })},
+	{"tlsClusterAuthX509Attributes", "clusterAuthX509.attributes", "", "", textKind, "Attributes of the subject, as in \"O=shop, OU=db\", by which certificates of members are recognised; O, OU and DC of the own one by default",
+		tlsText(func(o *tlsOptions) *string { return &o.MemberAttributes })},
+	{"tlsClusterAuthX509ExtensionValue", "clusterAuthX509.extensionValue", "", "", textKind, "Value of the extension 1.3.6.1.4.1.34601.2.1.2 by which certificates of members are recognised, whatever their subjects are",
+		tlsText(func(o *tlsOptions) *string { return &o.MemberExtension })},
 	{"tlsFIPSMode", "FIPSMode", "sslFIPSMode", "FIPSMode", flagKind, "Refused: the binary is not validated for FIPS 140",
 		tlsRefused("tlsFIPSMode", "this binary's cryptography is not validated")},
 	{"tlsCertificateSelector", "certificateSelector", "", "", textKind, "Refused: there is no system certificate store on this platform",
@@ -75,7 +81,7 @@ func encryptionOptions() []option {
 			set: mode("sslMode", "disabled", "allowSSL", "preferSSL", "requireSSL")},
 	}
 	for _, s := range tlsSettings {
-		row := option{name: s.name, path: "net.tls." + s.path, kind: s.kind, on: isBoth | isStart, help: s.help}
+		row := option{name: s.name, path: "net.tls." + s.path, kind: s.kind, on: isBoth | isStart, help: s.help, secret: strings.HasSuffix(s.name, "Password")}
 		if s.set != nil {
 			row.set = func(c *config, v string) error {
 				c.TLS.Any = true

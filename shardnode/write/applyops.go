@@ -36,6 +36,9 @@ func (wr *Writer) runApplyOps(op *command.Op, dst []byte) ([]byte, error) {
 	atomic := op.BoolOr("allowAtomic", true)
 	for i, v := range value.Values(op.Req.Cmd.Doc()) {
 		o, err := txn.ParseLoggedOp(i, v)
+		if err == nil && o.Op == 'c' {
+			err = command.CheckLoggedCommand(commandOf(&o))
+		}
 		if err != nil {
 			return dst, err
 		}
@@ -71,6 +74,13 @@ func (wr *Writer) runApplyOps(op *command.Op, dst []byte) ([]byte, error) {
 	w.Finish()
 	dst = value.Append(dst, "applied", value.NewInt32(int32(len(results))))
 	return value.Append(dst, "results", value.NewArray(value.ArrayOf(results...))), nil
+}
+
+// commandOf returns the name of the command that an operation is.
+func commandOf(o *txn.LoggedOp) string {
+	it := value.Walk(o.O)
+	name, _, _ := it.Next()
+	return string(name)
 }
 
 // checkApplyOps refuses the fields that only the oplog's own applyOps entries have, and those of old versions.
@@ -132,7 +142,7 @@ func (w *Command) mayApply(o *txn.LoggedOp, c *catalog.Collection) error {
 	if c == nil || c.NS == o.NS {
 		return nil
 	}
-	if !w.Op.MayApply(string(o.Op), catalog.DBOf(c.NS), c.Name()) {
+	if !w.Op.MayApply(string(o.Op), catalog.DBOf(c.NS), c.Name()) || w.bypass && !w.Op.Allowed("bypassDocumentValidation", catalog.DBOf(c.NS), c.Name()) {
 		return w.Op.Refuse()
 	}
 	return nil
@@ -150,7 +160,11 @@ func (w *Command) applyOne(o *txn.LoggedOp) error {
 	for k, v := range value.Elements(o.O) {
 		fields = append(fields, value.F(k, v))
 	}
-	fields = append(fields, value.F("$db", value.NewString(catalog.DBOf(o.NS))))
+	db := catalog.DBOf(o.NS)
+	if commandOf(o) == "renameCollection" { // its entry has the collection's database, the command runs on admin
+		db = "admin"
+	}
+	fields = append(fields, value.F("$db", value.NewString(db)))
 	if w.Concern.Timeout > 0 && value.Lookup(o.O, "writeConcern").IsMissing() {
 		fields = append(fields, value.F("writeConcern", value.NewDocument(w.Op.Req.AskedConcern().Doc)))
 	}
