@@ -151,7 +151,7 @@ func cpuTime(t testing.TB, p *process) time.Duration {
 }
 
 // cpuTimeOf is cpuTime of the process that has a directory of that name in /proc.
-func cpuTimeOf(t *testing.T, name string) time.Duration {
+func cpuTimeOf(t testing.TB, name string) time.Duration {
 	t.Helper()
 	b, err := os.ReadFile("/proc/" + name + "/stat")
 	if err != nil {
