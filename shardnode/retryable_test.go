@@ -472,10 +472,10 @@ func TestWaitingForMembersHoldsUpNobody(t *testing.T) {
 			}
 		}()
 	}
-	await.State(t, "all is written", func() ([3]int, bool) {
-		got := [3]int{len(n.first("d", `{"find": "c"}`)), len(n.first("d", `{"find": "t"}`)),
+	await.State(t, "all is written", func() ([4]int, bool) {
+		got := [4]int{len(n.first("d", `{"find": "c"}`)), len(n.first("d", `{"find": "c", "filter": {"x": 1}}`)), len(n.first("d", `{"find": "t"}`)),
 			len(n.first("d", `{"listCollections": 1, "filter": {"name": {"$in": ["made", "e"]}}}`))}
-		return got, got == [3]int{3, 1, 2}
+		return got, got == [4]int{3, 1, 1, 2}
 	})
 	soon := func(cmd string) string { return cmd[:len(cmd)-1] + `, "maxTimeMS": 5000}` }
 	for _, c := range []struct{ db, cmd string }{
