@@ -36,7 +36,7 @@ type forcedState struct {
 	diverged atomic.Bool   // the history does not contain it: a snapshot is needed
 }
 
-// A term is an epoch and a number within it. An epoch is how often reconfigurations were forced, and the raft id
+// A term is an epoch and a number within it. An epoch is the number of forced reconfigurations, and the raft id
 // of the member that forced it last: if two members do so without knowing of each other, their epochs differ. The
 // set's first epoch is 0, whose terms begin with 1.
 const (
