@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/shoaldb/shoal/internal/await"
+	"github.com/shoaldb/shoal/query/value"
 )
 
 // No password, message of an authentication or stored credential is in the log (every command is logged twice), the profiler, the audit log, the
@@ -123,7 +124,7 @@ func TestPasswordsOfOptionsAreHidden(t *testing.T) {
 		if err != nil {
 			t.Fatal(args, err)
 		}
-		shown := strings.Join(c.Argv, " ") + bson.Raw(c.Parsed).String()
+		shown := strings.Join(c.Argv, " ") + value.ShowDoc(c.Parsed)
 		if strings.Contains(shown, "s3cr3t") || !strings.Contains(shown, hiddenValue) || c.TLS.KeyPassword+c.TLS.ClusterPassword != "s3cr3t" {
 			t.Errorf("%v: %s", args, shown)
 		}
