@@ -249,7 +249,7 @@ func (info *Info) runLogRotate(op *Op, dst []byte) ([]byte, error) {
 	if v := op.Req.Cmd; v.T == value.String {
 		name = v.Str()
 	}
-	if v := op.Req.Cmd; name != "" && name != "server" && name != "audit" {
+	if v := op.Req.Cmd; name != "" && name != "server" && (name != "audit" || op.Service.Audit == nil) {
 		return dst, mongoerr.Newf(mongoerr.NoSuchKey, "Unknown log type '%s'", v.Str())
 	} else if v.T != value.String && v.T != value.Boolean && !v.T.Numeric() {
 		return dst, WrongType("logRotate.logRotate", v.T, TSafeBool|TString)

@@ -156,6 +156,9 @@ func (r *Request) Int(name string, def int64) int64 {
 
 // Coll returns the command's value as a collection name, with its errors.
 func (r *Request) Coll() (string, error) {
+	if r.Cmd.T != value.String && r.Spec.Namespace {
+		return "", mongoerr.Newf(mongoerr.InvalidNamespace, "collection name has invalid type %s", r.Cmd.T.Name())
+	}
 	if r.Cmd.T != value.String {
 		return "", mongoerr.Newf(mongoerr.BadValue, "collection name has invalid type %s", r.Cmd.T.Name())
 	}

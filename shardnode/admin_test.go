@@ -435,7 +435,7 @@ func TestLoneServerHasNoChangeStreams(t *testing.T) {
 }
 
 // A standalone server refuses, in every command, what only replica sets can honour: a time of the cluster, and acknowledgements of
-// members or by modes, an empty name included; also where nothing is written. Cluster time is not a variable there.
+// members or by modes, an empty name included; also where nothing is written. Cluster time is a variable of updates alone.
 func TestLoneServerRefusesWhatSetsHonour(t *testing.T) {
 	srv, err := Open(Config{Memory: true, Host: "test:27017", Info: &command.Info{Host: "test"}})
 	if err != nil {
@@ -460,13 +460,13 @@ func TestLoneServerRefusesWhatSetsHonour(t *testing.T) {
 			t.Errorf("%s: code %d, want %d", cmd, got, want)
 		}
 	}
-	for _, cmd := range []string{
-		`{"update": "c", "updates": [{"q": {}, "u": [{"$set": {"t": "$$CLUSTER_TIME"}}]}]}`,
-		`{"insert": "valid", "documents": [{}]}`,
-	} {
-		if got := n.refusal("d", cmd); got != 10071200 {
-			t.Errorf("%s: write error %d", cmd, got)
-		}
+	if got := n.refusal("d", `{"insert": "valid", "documents": [{}]}`); got != 10071200 {
+		t.Errorf("an insert whose validator has $$CLUSTER_TIME: write error %d", got)
+	}
+	n.ok("d", `{"update": "c", "updates": [{"q": {"_id": 1}, "u": [{"$set": {"u": "$$CLUSTER_TIME"}}]}]}`)
+	n.ok("d", `{"findAndModify": "c", "query": {"_id": 1}, "update": [{"$set": {"f": "$$CLUSTER_TIME"}}]}`)
+	if got := n.first("d", `{"find": "c", "filter": {"u": {"$type": "timestamp"}, "f": {"$type": "timestamp"}}}`); len(got) != 1 {
+		t.Errorf("updates with $$CLUSTER_TIME made %s", got)
 	}
 	n.ok("d", `{"insert": "c", "documents": [{}], "writeConcern": {"w": "majority"}}`)
 	n.ok("d", `{"update": "c", "updates": [{"q": {}, "u": {"$currentDate": {"t": {"$type": "timestamp"}}}}]}`)

@@ -269,6 +269,9 @@ func (w *Command) compileStatement(st *statement, c *catalog.Collection) error {
 	}
 	if w.env == nil {
 		w.env = st.lang.Env
+		if w.env.ClusterTime == 0 { // writes have one on a standalone server, too, where reads have none
+			w.env.ClusterTime = w.clusterTime()
+		}
 	}
 	st.lang.Env.NowMS, st.lang.Env.ClusterTime = w.env.NowMS, w.env.ClusterTime // one time for the whole command
 	if st.multi && len(st.sort) > 5 {
