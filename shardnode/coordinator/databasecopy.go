@@ -32,7 +32,7 @@ const (
 	manyRounds = 200                    // so is this one: otherwise the copy would never catch up with writers that do not pause
 	// sessionsBatch is the size of the part of the history of retryable writes in one message.
 	sessionsBatch = 4 << 20
-	// sessionsAgain is how many seconds the history that is sent in the critical section overlaps the clone: a statement may be noted a
+	// sessionsAgain is the number of seconds by which the history that is sent in the critical section overlaps the clone: a statement may be noted a
 	// moment after it is visible.
 	sessionsAgain = 10
 )

@@ -17,7 +17,7 @@ type stall struct {
 	timedOut bool      // a shard has reported that the command's wtimeout has passed
 }
 
-// stallTick is how often a client with a wtimeout looks what the run is doing.
+// stallTick is the interval at which a client with a wtimeout checks the state of the run.
 const stallTick = 5 * time.Millisecond
 
 // awaits notes that the run waits for a majority until the returned function is called.

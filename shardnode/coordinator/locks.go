@@ -16,7 +16,7 @@ import (
 // X, one on a database locks that in X; createIndexes and migrations that begin lock the collection in IX. They are in the primary's memory;
 // stored runs take theirs again at step-up.
 
-// lockWait is how long an operation waits for its DDL locks.
+// lockWait is the time that an operation waits for its DDL locks.
 const lockWait = 5 * time.Minute
 
 // held are the DDL locks of one operation.
@@ -56,7 +56,7 @@ func namesOf(op operation) (out []lockedName) {
 	return out
 }
 
-// migrationWait is how long a migration that begins waits for the DDL of its collection.
+// migrationWait is the time that a migration that begins waits for the DDL of its collection.
 const migrationWait = 5 * time.Second
 
 // LockForMigration takes the DDL locks of a collection for a migration that begins: not beside other DDL, except for createIndexes. It

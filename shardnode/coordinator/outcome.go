@@ -107,7 +107,7 @@ func (m *Coordinators) keepsOutcome(op, in *command.Op) {
 	})
 }
 
-// tidyWait is how long a client's command waits for the collection of replies to be created, which happens once.
+// tidyWait is the time that a client's command waits for the collection of replies to be created, which happens once.
 const tidyWait = 200 * time.Millisecond
 
 // tidyOutcomes creates the collection of replies, and removes old ones from time to time: the units of clients' commands, and those that end a

@@ -30,13 +30,13 @@ import (
 // size when counting began.
 const splitTest = 5
 
-// splitsAtOnce is how many chunks are split at a time.
+// splitsAtOnce is the number of chunks that are split at a time.
 const splitsAtOnce = 4
 
 // maxTracked bounds the number of chunks whose written bytes are counted; beyond it counting begins anew.
 const maxTracked = 100_000
 
-// maxSplitPoints is how many keys one task splits a chunk at. What remains is split by the next.
+// maxSplitPoints is the maximum number of keys at which one task splits a chunk. What remains is split by the next.
 const maxSplitPoints = 8192
 
 // settingsRead is the time between two reads of config.settings.
@@ -51,7 +51,7 @@ type chunkID struct {
 	min  string
 }
 
-// written is how many bytes were written to a chunk since it was looked at, or since its split began.
+// written is the number of bytes that were written to a chunk since it was looked at, or since its split began.
 type written struct {
 	bytes     int64
 	limit     int64 // the chunk size

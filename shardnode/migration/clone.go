@@ -101,7 +101,7 @@ type clientLoad struct {
 	seen  atomic.Int64 // when it had last grown, in nanoseconds
 }
 
-// busyFor is how long after it has served a client a node is expected to serve another. The parts of a migration are much shorter: of a thousand operations
+// busyFor is the time after serving a client within which a node is expected to serve another. The parts of a migration are much shorter: of a thousand operations
 // a second there is often none while one is stored or fetched.
 const busyFor = 250 * time.Millisecond
 

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// cloneAhead is how much of a clone is fetched before it can be stored. What fetches and what stores pause at different times, the one for reads of the disk, the
+// cloneAhead is the size of the part of a clone that is fetched before it can be stored. What fetches and what stores pause at different times, the one for reads of the disk, the
 // other for journals that are replaced: with one batch between them they waited for each other, for a quarter of the time.
 const cloneAhead = 4 << 20
 

@@ -244,11 +244,11 @@ func (m *Manager) runRecvAbort(_ *command.Op, req *msg.RecvChunkAbort, dst []byt
 	return dst, nil
 }
 
-// maxTransfer is how much one reply to the recipient carries; a larger document is sent alone. A reply is itself a
+// maxTransfer is the maximum size of one reply to the recipient; a larger document is sent alone. A reply is itself a
 // document, which must stay below 16 MB: small documents followed by a large one do not always fit.
 const maxTransfer = 4 << 20
 
-// cloneTransfer is how much a reply to _migrateClone carries: as much as is stored in one unit of work. With 4 MB at a time each megabyte took 3 % more
+// cloneTransfer is the maximum size of a reply to _migrateClone: as much as is stored in one unit of work. With 4 MB at a time each megabyte took 3 % more
 // processor time, and less was cloned in a second: shards wait for each other for as long as a reply takes.
 const cloneTransfer = cloneUnitBytes
 
@@ -384,7 +384,7 @@ type Written struct {
 	seen    map[string]int // index of IDs
 }
 
-// entriesAtOnce is how many entries of the oplog are read for one reply.
+// entriesAtOnce is the number of entries of the oplog that are read for one reply.
 const entriesAtOnce = 100_000
 
 // perID is about how much a document takes in a reply.

@@ -455,7 +455,7 @@ func (d *donor) run(op *command.Op) (committed bool, err error) {
 	return committed, err
 }
 
-// steadyWait is how long a recipient may take to clone a range and catch up.
+// steadyWait is the time limit for a recipient to clone a range and catch up.
 const steadyWait = 6 * time.Hour
 
 // waitSteady waits until the recipient has cloned the range and caught up.
@@ -480,7 +480,7 @@ func (d *donor) waitSteady(ctx context.Context) error {
 	}
 }
 
-// migrationLockWait is how long one attempt to lock the collection lasts; writers queue behind it meanwhile.
+// migrationLockWait is the duration of one attempt to lock the collection; writers queue behind it meanwhile.
 const migrationLockWait = 500 * time.Millisecond
 
 // lockForCommit locks the collection exclusively: once it holds the lock, every write in flight has committed. It

@@ -48,7 +48,7 @@ func (m *Manager) donorKnows(ctx context.Context, left *rangeDeletion) (bool, er
 	return len(docs) > 0, err
 }
 
-// askAgain is how long this shard waits before it asks a donor again about an undecided migration.
+// askAgain is the time that this shard waits before it asks a donor again about an undecided migration.
 const askAgain = 5 * time.Second
 
 // forget concludes the migrations to this shard that their donors do not know, or no longer know: nobody will report their

@@ -141,7 +141,7 @@ func (m *Manager) throttle(t msg.Transfer) (replication.WriteConcern, error) {
 	return wc.ForSet(), err
 }
 
-// throttleWait is how long a batch of a migration with secondaryThrottle waits for a secondary.
+// throttleWait is the time that a batch of a migration with secondaryThrottle waits for a secondary.
 const throttleWait = time.Minute
 
 // eagerRounds is the number of catch-up rounds before a recipient accepts that some changes remain for the critical section.

@@ -359,7 +359,7 @@ const (
 // endedBy reports whether a message of a run ends the section.
 func (d *sectionDoc) endedBy(end *sectionDoc) bool { return d.id == end.id && d.at <= end.at }
 
-// sectionSweep is how often the primary asks whether the sections of DDL are still held.
+// sectionSweep is the interval at which the primary asks whether the sections of DDL are still held.
 const sectionSweep = 10 * time.Second
 
 // sweepSections ends sections that were entered after their DDL had ended, for example because the coordinator's former primary was paused, and sent

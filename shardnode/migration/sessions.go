@@ -16,7 +16,7 @@ import (
 // The recipient asks twice: after the clone, for what was executed until then, and once the donor accepts no
 // more writes, for the rest.
 
-// sessionsAgain is how far back the second part overlaps the first: a statement may be recorded a moment after it is visible.
+// sessionsAgain is the time by which the second part overlaps the first: a statement may be recorded a moment after it is visible.
 const sessionsAgain = 10 // seconds
 
 // runSessionMods returns the next part of the history.

@@ -43,7 +43,7 @@ type ShardState struct {
 		critical map[string]*criticalSection // of migrations, by namespace
 		ddl      map[string]*criticalSection // of DDL, by namespace or database name: those that are stored
 	}
-	// sections is how many there are in mu. Every request looks for a section several times, and there is hardly ever one.
+	// sections is the number of sections in mu. Every request looks for a section several times, and there is hardly ever one.
 	sections atomic.Int64
 }
 

@@ -15,16 +15,16 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// pollPause is how long a recipient that has caught up waits before it asks again.
+// pollPause is the time that a recipient that has caught up waits before it asks again.
 const pollPause = 20 * time.Millisecond
 
-// noteEvery is how often the position is stored while nothing is applied.
+// noteEvery is the interval at which the position is stored while nothing is applied.
 const noteEvery = 2 * time.Second
 
-// sessionsEvery is how often the history of retryable writes is fetched before the last time.
+// sessionsEvery is the interval at which the history of retryable writes is fetched before the last time.
 const sessionsEvery = 5 * time.Second
 
-// sessionsAgain is how far back each part of the history overlaps the one before: a statement may be noted a moment after it is
+// sessionsAgain is the time by which each part of the history overlaps the one before: a statement may be noted a moment after it is
 // visible.
 const sessionsAgain = 10 // seconds
 

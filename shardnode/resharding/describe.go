@@ -69,7 +69,7 @@ func (a *about) described(role string, now time.Time) []value.Field {
 	}
 }
 
-// figured is how far a recipient is.
+// figured is the progress of a recipient.
 func (r *recipient) figured(now time.Time) []value.Field {
 	r.mu.Lock()
 	defer r.mu.Unlock()

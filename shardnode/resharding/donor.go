@@ -15,7 +15,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// maxReply is how much one reply to a recipient carries; a larger document is sent alone.
+// maxReply is the maximum size of one reply to a recipient; a larger document is sent alone.
 const maxReply = 4 << 20
 
 // maxCloned is the same for documents of the clone, which a recipient stores in one unit of work: clients' writes wait for it.

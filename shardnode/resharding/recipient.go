@@ -330,7 +330,7 @@ func (r *recipient) ask(ctx context.Context, donor string, m, reply msg.Message)
 
 func (r *recipient) header() msg.Resharding { return msg.Resharding{NS: r.doc.ns, ID: r.doc.id} }
 
-// fetchedAhead is how many replies of a donor wait to be stored.
+// fetchedAhead is the number of replies of a donor that may wait to be stored.
 const fetchedAhead = 2
 
 // cloneFrom fetches a donor's documents as of the clone's time.

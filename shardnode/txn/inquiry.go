@@ -26,7 +26,7 @@ import (
 //     it is removed when all participants have executed the decision, and this one has not.
 
 const (
-	// inquireAfter is how long a vote is undecided before its coordinator is asked. Asking does no harm, but has a cost.
+	// inquireAfter is the time for which a vote is undecided before its coordinator is asked. Asking does no harm, but has a cost.
 	inquireAfter = 3 * time.Second
 	inquireEvery = time.Second
 )

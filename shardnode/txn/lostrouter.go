@@ -16,7 +16,7 @@ import (
 // that it began. A transaction that has voted to commit is left to its coordinator.
 
 const (
-	// routerGrace is how long a router may be away: longer than its monitors take to connect again after a connection broke.
+	// routerGrace is the time that a router may be away: longer than its monitors take to connect again after a connection broke.
 	routerGrace = 3 * time.Second
 	// A connected router that has missed this many announced hellos is considered lost. Routers are checked at
 	// this interval.

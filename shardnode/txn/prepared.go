@@ -134,7 +134,7 @@ func (p *preparedTxns) open() int64 {
 	return int64(len(p.mu.open))
 }
 
-// settledFor is how long commits are remembered for readers at earlier times: longer than any transaction lives.
+// settledFor is the time for which commits are remembered for readers at earlier times: longer than any transaction lives.
 const settledFor = 5 * time.Minute
 
 // at reports whether a reader at a time, which is visible, has to wait for a transaction that was prepared by

@@ -152,9 +152,9 @@ const (
 	StatementsNS    = "config.system.retryableStatements"
 	ImagesNS        = "config.image_collection"
 	RetryProgressNS = "config.system.retryableWrites"
-	// retryFlushEvery is how often the table is flushed; a restart reads about twice as much oplog.
+	// retryFlushEvery is the interval at which the table is flushed; a restart reads about twice as much oplog.
 	retryFlushEvery = 5 * time.Second
-	// retryFlushSoon is how often while disk space is low, or while the oplog cannot be truncated because of it.
+	// retryFlushSoon is that interval while disk space is low, or while the oplog cannot be truncated because of it.
 	retryFlushSoon = time.Second
 )
 

@@ -200,7 +200,7 @@ func (m *Manager) FlushRetries(ctx context.Context) error {
 	return m.saveProgress(ctx, flushed, load, replication.Visible)
 }
 
-// recordsWait is how long a reader of config.transactions waits for the records to be written.
+// recordsWait is the time that a reader of config.transactions waits for the records to be written.
 const recordsWait = time.Second
 
 // WriteRecords flushes the records of sessions to config.transactions before that collection is read on the primary: records lag behind the
