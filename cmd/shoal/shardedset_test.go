@@ -49,6 +49,9 @@ type clusterOptions struct {
 	routerArgs       []string
 }
 
+// cursorsEnd ends a cursor whose reply, or whose end, was lost, sooner than after ten minutes: range deletions wait for cursors.
+const cursorsEnd = "cursorTimeoutMillis=60000"
+
 // launchCluster starts a cluster whose balancer is off.
 func launchCluster(t *testing.T, o clusterOptions) *shardedCluster {
 	t.Helper()
@@ -64,7 +67,7 @@ func launchCluster(t *testing.T, o clusterOptions) *shardedCluster {
 		c.createRoot()
 	}
 	c.client = connect(t, c.uri())
-	shardArgs := slices.Concat([]string{"--setParameter", "orphanCleanupDelaySecs=1"}, o.args, o.shardArgs)
+	shardArgs := slices.Concat([]string{"--setParameter", "orphanCleanupDelaySecs=1", "--setParameter", cursorsEnd}, o.args, o.shardArgs)
 	for i, n := range o.shards {
 		rs := launchSet(t, setOptions{name: shardName(i), role: "--shardsvr", members: n, net: o.net, args: shardArgs})
 		c.shards = append(c.shards, rs)
