@@ -177,14 +177,15 @@ func (a *Access) runGrantRolesToRole(op *Op, dst []byte) ([]byte, error) {
 
 // runGrantPrivileges implements both granting and revoking.
 func (a *Access) runGrantPrivileges(op *Op, dst []byte) ([]byte, error) {
+	// Without privileges nothing was authorized: the reply must not depend on whether the role exists.
+	if value.Count(op.Arg("privileges").Doc()) == 0 {
+		return dst, mongoerr.Newf(mongoerr.BadValue, "%s command requires a non-empty \"privileges\" array", op.Req.Spec.Name)
+	}
 	r, err := a.storedRole(op)
 	if err != nil {
 		return dst, err
 	}
 	list, err := privilegesOf(op, r.Name.DB)
-	if err == nil && len(list) == 0 {
-		err = mongoerr.Newf(mongoerr.BadValue, "%s command requires a non-empty \"privileges\" array", op.Req.Spec.Name)
-	}
 	if err != nil {
 		return dst, err
 	}

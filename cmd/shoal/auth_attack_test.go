@@ -184,6 +184,20 @@ func TestNamesAreNotTold(t *testing.T) {
 			if mechs("CN=ann") != mechs("CN=bob") {
 				t.Errorf("mechanisms of $external: %s, %s", mechs("CN=ann"), mechs("CN=bob"))
 			}
+			// A user without rights learns nothing of roles.
+			root := g.client("root", "secret", "")
+			g.must(root, "shop", "createRole", "clerk", "privileges", bson.A{}, "roles", bson.A{})
+			g.must(root, "admin", "createUser", "none", "pwd", "secret", "roles", bson.A{})
+			for _, cmd := range []string{"grantPrivilegesToRole", "revokePrivilegesFromRole"} {
+				var answers []string
+				for _, role := range []string{"clerk", "nosuch", "read"} {
+					err := g.client("none", "secret", "").Database("shop").RunCommand(t.Context(), bson.D{{Key: cmd, Value: role}, {Key: "privileges", Value: bson.A{}}}).Err()
+					answers = append(answers, fmt.Sprint(err))
+				}
+				if answers[0] != answers[1] || answers[0] != answers[2] || answers[0] == "<nil>" {
+					t.Errorf("%s of roles that exist and that do not: %q", cmd, answers)
+				}
+			}
 		})
 	}
 }

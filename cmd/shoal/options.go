@@ -207,6 +207,9 @@ var processOptions = []option{
 	{name: "fork", path: "processManagement.fork", kind: flagKind, on: isBoth, help: "Fork server process", set: truth(func(c *config, v bool) { c.Fork = v })},
 	{name: "pidfilepath", path: "processManagement.pidFilePath", kind: textKind, on: isBoth, help: "Full path to pidfile (if not set, no pidfile is created)", set: text(func(c *config) *string { return &c.PIDFile })},
 	{name: "timeZoneInfo", path: "processManagement.timeZoneInfo", kind: textKind, on: isBoth, help: "Taken for compatibility: the time zone database is built in"},
+	{name: "redactClientLogData", path: "security.redactClientLogData", kind: flagKind, on: isBoth, help: "Redact client data written to the diagnostics log", set: truth(func(c *config, v bool) {
+		_ = setParameter(c, "redactClientLogData="+strconv.FormatBool(v))
+	})},
 	{name: "setParameter", path: "setParameter", kind: listKind, on: isBoth, help: "Set a configurable parameter", set: setParameter},
 	{name: "keyFile", path: "security.keyFile", kind: textKind, on: isBoth | isStart, help: "Private key for cluster authentication", set: text(func(c *config) *string { return &c.Security.KeyFile })},
 	{name: "clusterAuthMode", path: "security.clusterAuthMode", kind: textKind, on: isBoth, help: "Authentication mode used for cluster authentication (keyFile|sendKeyFile|sendX509|x509)", set: setClusterAuth},

@@ -55,7 +55,7 @@ function ISODate(s) { return s === undefined ? new Date() : new Date(s); }
 });
 // What runs natively cannot be interrupted, so what it may be asked to do at once is bounded.
 (function () {
-  var elements = 5e6, characters = 1 << 26, call = Reflect.apply, make = Reflect.construct;
+  var elements = 5e6, characters = 1 << 26, call = Reflect.apply, make = Reflect.construct, isArray = Array.isArray;
   function refuse(size, most, what) { if (size > most) throw new RangeError("invalid " + what + " length: " + size); }
   function guard(on, names, check) {
     names.forEach(function (name) {
@@ -65,14 +65,125 @@ function ISODate(s) { return s === undefined ? new Date() : new Date(s); }
         value: function () { check(this, arguments); return call(own, this, arguments); } });
     });
   }
-  guard(Array.prototype, ["fill", "sort", "join", "toString", "toLocaleString", "concat", "reverse", "slice", "splice", "shift", "unshift", "indexOf", "lastIndexOf",
-    "includes", "flat", "copyWithin", "with", "toSorted", "toReversed", "toSpliced"], function (self, args) {
+  guard(Array.prototype, ["fill", "sort", "toString", "concat", "reverse", "slice", "splice", "shift", "unshift", "indexOf", "lastIndexOf",
+    "includes", "copyWithin", "with", "toSorted", "toReversed", "toSpliced"], function (self, args) {
     if (self === null || self === undefined) return;
-    refuse(self.length, elements, "array");
-    for (var i = 0; i < args.length; i++) if (Array.isArray(args[i])) refuse(args[i].length, elements, "array");
+    var total = self.length;
+    refuse(total, elements, "array");
+    for (var i = 0; i < args.length; i++) if (isArray(args[i])) refuse(total += args[i].length, elements, "array");
   });
   guard(Array, ["from"], function (self, args) { if (args[0] !== null && args[0] !== undefined) refuse(args[0].length, elements, "array"); });
   guard(String.prototype, ["repeat"], function (self, args) { refuse(String(self).length * Number(args[0]), characters, "string"); });
+  // What makes a string of many is measured piece by piece: the pieces may be one long string over and over.
+  function instead(on, name, make) {
+    var own = on[name];
+    if (typeof own === "function") Object.defineProperty(on, name, { writable: true, configurable: true, value: make(own) });
+  }
+  var joining = []; // the arrays that are being joined: one within itself is empty
+  function joins(text) {
+    return function (own) {
+      return function (sep) {
+        if (this === null || this === undefined) return call(own, this, arguments);
+        for (var k = 0; k < joining.length; k++) if (joining[k] === this) return "";
+        refuse(this.length, elements, "array");
+        var between = sep === undefined || text ? "," : `${sep}`, n = this.length >>> 0, size = 0, parts = new list0(n);
+        joining[joining.length] = this;
+        try {
+          for (var i = 0; i < n; i++) {
+            var e = this[i], t = e === null || e === undefined ? "" : text ? `${e.toLocaleString()}` : typeof e === "string" ? e : `${e}`;
+            refuse(size += t.length + between.length, characters, "string");
+            parts[i] = t;
+          }
+        } finally {
+          joining.length--;
+        }
+        return call(join, parts, [between]);
+      };
+    };
+  }
+  var list0 = Array, join = Array.prototype.join;
+  instead(Array.prototype, "join", joins(false));
+  instead(Array.prototype, "toLocaleString", joins(true));
+  function flat(to, from, depth) {
+    for (var i = 0, n = from.length; i < n; i++) {
+      if (!(i in from)) continue;
+      if (depth >= 1 && isArray(from[i])) flat(to, from[i], depth - 1);
+      else refuse((to[to.length] = from[i], to.length), elements, "array");
+    }
+    return to;
+  }
+  instead(Array.prototype, "flat", function (own) {
+    return function (depth) { return isArray(this) ? flat([], this, depth === undefined ? 1 : Number(depth)) : call(own, this, arguments); };
+  });
+  instead(Array.prototype, "flatMap", function (own) {
+    var map = Array.prototype.map;
+    return function () { return isArray(this) ? flat([], call(map, this, arguments), 1) : call(own, this, arguments); };
+  });
+  // replacement makes the replacement of one match, as the language expands $ in it.
+  function replacement(text, args) {
+    var groups = typeof args[args.length - 1] === "object" ? args[args.length - 1] : undefined, last = args.length - (groups ? 2 : 1);
+    var whole = args[last], at = args[last - 1], match = args[0], n = last - 2, out = "";
+    for (var i = 0; i < text.length; i++) {
+      var c = "$", next = call(indexOf, text, ["$", i]), d, end, name;
+      if (next < 0) return out + call(slice, text, [i]);
+      out += call(slice, text, [i, next]);
+      d = text[(i = next) + 1];
+      if (d === undefined) return out + c;
+      if (d === "$") { out += "$"; i++; }
+      else if (d === "&") { out += match; i++; }
+      else if (d === "`") { out += call(slice, whole, [0, at]); i++; }
+      else if (d === "'") { out += call(slice, whole, [at + match.length]); i++; }
+      else if (d >= "0" && d <= "9") {
+        var e = text[i + 2], two = e >= "0" && e <= "9" ? 10 * d + 1 * e : 0, one = 1 * d;
+        if (two >= 1 && two <= n) { out += args[two] === undefined ? "" : args[two]; i += 2; }
+        else if (one >= 1 && one <= n) { out += args[one] === undefined ? "" : args[one]; i++; }
+        else out += c;
+      } else if (d === "<" && groups && (end = call(indexOf, text, [">", i + 2])) >= 0) {
+        name = groups[call(slice, text, [i + 2, end])];
+        out += name === undefined ? "" : `${name}`;
+        i = end;
+      } else out += c;
+      refuse(out.length, characters, "string");
+    }
+    return out;
+  }
+  var slice = String.prototype.slice, indexOf = String.prototype.indexOf;
+  function replaces(subject, by) { // by: the argument's place
+    return function (own) {
+      return function () {
+        var args = [arguments[0], arguments[1]], text = subject(this, args), with_ = args[by], size = 0;
+        if (typeof with_ !== "function") {
+          with_ = args[by] = `${with_}`;
+          if ((text.length + 1) * with_.length <= characters && call(indexOf, with_, ["$"]) < 0) return call(own, this, args);
+        }
+        args[by] = function () {
+          var t = typeof with_ === "function" ? `${call(with_, undefined, arguments)}` : replacement(with_, arguments);
+          refuse(size += t.length, characters, "string");
+          return t;
+        };
+        return call(own, this, args);
+      };
+    };
+  }
+  function itself(self) { return `${self}`; }
+  instead(String.prototype, "replace", replaces(itself, 1));
+  instead(String.prototype, "replaceAll", replaces(itself, 1));
+  instead(RegExp.prototype, Symbol.replace, replaces(function (self, args) { return args[0] = `${args[0]}`; }, 1));
+  instead(String.prototype, "split", function (own) {
+    return function (by, limit) {
+      var parts = call(own, this, [by, limit === undefined ? elements + 1 : limit]);
+      refuse(parts.length, elements, "array");
+      return parts;
+    };
+  });
+  guard(String.prototype, ["match", "matchAll"], function (self) { refuse(`${self}`.length, characters / 4, "string"); });
+  guard(String.prototype, ["concat"], function (self, args) {
+    var total = `${self}`.length;
+    for (var i = 0; i < args.length; i++) refuse(total += typeof args[i] === "string" ? args[i].length : 0, characters, "string");
+  });
+  guard(Object, ["keys", "values", "entries", "getOwnPropertyNames", "getOwnPropertyDescriptors", "assign"], function (self, args) {
+    for (var i = 0; i < args.length; i++) if (typeof args[i] === "string" || args[i] instanceof String) refuse(args[i].length, elements, "array");
+  });
   guard(String.prototype, ["padStart", "padEnd"], function (self, args) { refuse(Number(args[0]), characters, "string"); });
   function list(at) { return function (self, args) { if (args[at] !== null && args[at] !== undefined) refuse(args[at].length, elements, "argument"); }; }
   guard(Function.prototype, ["apply"], list(1));
