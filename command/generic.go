@@ -245,13 +245,13 @@ func (info *Info) runGetLog(op *Op, dst []byte) ([]byte, error) {
 }
 
 func (info *Info) runLogRotate(op *Op, dst []byte) ([]byte, error) {
-	name := ""
-	if v := op.Req.Cmd; v.T == value.String {
-		name = v.Str()
-	}
-	if v := op.Req.Cmd; name != "" && name != "server" && (name != "audit" || op.Service.Audit == nil) {
-		return dst, mongoerr.Newf(mongoerr.NoSuchKey, "Unknown log type '%s'", v.Str())
-	} else if v.T != value.String && v.T != value.Boolean && !v.T.Numeric() {
+	name, v := "", op.Req.Cmd
+	switch {
+	case v.T == value.String:
+		if name = v.Str(); name != "server" && (name != "audit" || op.Service.Audit == nil) {
+			return dst, mongoerr.Newf(mongoerr.NoSuchKey, "Unknown log type '%s'", name)
+		}
+	case v.T != value.Boolean && !v.T.Numeric():
 		return dst, WrongType("logRotate.logRotate", v.T, TSafeBool|TString)
 	}
 	if info.RotateLog == nil {
