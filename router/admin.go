@@ -148,9 +148,13 @@ func (r *Router) shardCollection(op *command.Op, dst []byte) ([]byte, error) {
 		Collation: op.Req.Doc("collation"), ImplicitIndex: op.BoolOr("implicitlyCreateIndex", true),
 		Enforce: op.BoolOr("enforceUniquenessCheck", true), Presplit: op.Bool("presplitHashedZones"), TimeSeries: op.Req.Doc("timeseries"),
 	}}
+	return r.track(op, ns, m, dst)
+}
+
+// track has the primary shard of the database give a collection an entry in the catalog.
+func (r *Router) track(op *command.Op, ns string, m *msg.ShardShardCollection, dst []byte) ([]byte, error) {
 	from := len(dst)
-	err = r.routed(op, ns, true, func(info *cluster.CollectionInfo) error {
-		var err error
+	err := r.routed(op, ns, true, func(info *cluster.CollectionInfo) (err error) {
 		dst, err = r.coordinated(op, info, m, dst[:from])
 		return err
 	})

@@ -48,14 +48,7 @@ func (r *Router) createUnsplittable(op *command.Op, dst []byte) ([]byte, error) 
 	m := &msg.ShardShardCollection{ShardCollection: msg.ShardCollection{
 		NS: ns, Key: value.Doc(value.F("_id", value.NewInt32(1))), Collation: op.Req.Doc("collation"), Unsplittable: true, DataShard: op.Req.Str("dataShard"),
 	}}
-	from := len(dst)
-	err = r.routed(op, ns, true, func(info *cluster.CollectionInfo) error {
-		var err error
-		dst, err = r.coordinated(op, info, m, dst[:from])
-		return err
-	})
-	r.Catalog.InvalidateCollection(ns)
-	return dst, err
+	return r.track(op, ns, m, dst)
 }
 
 // onPrimaryLocked is forwarded for a command that names an existing collection. One that names none gets its error from a shard.
@@ -597,16 +590,5 @@ func (r *Router) validate(op *command.Op, dst []byte) ([]byte, error) {
 		dst, _ = r.rawReplies(info, replies, dst)
 		return value.Append(dst, "valid", value.NewBool(valid)), nil
 	}
-	if ns, err := cmdNS(op); err == nil {
-		info, err := r.collection(op, ns)
-		if err != nil {
-			return dst, err
-		}
-		if buckets, err := r.freshBuckets(op, info); err != nil {
-			return dst, err
-		} else if buckets != nil {
-			return r.onBucketsOf(op, ns, all, dst)
-		}
-	}
-	return r.onOwners(op, false, dst, all)
+	return r.onOwnersOrBuckets(op, all, dst)
 }

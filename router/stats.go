@@ -54,6 +54,11 @@ var notSummed = map[string]bool{
 // collStats on a sharded collection adds up the shards' figures and shows each shard's under shards. Of a time series it is asked of the
 // shards that have buckets.
 func (r *Router) collStats(op *command.Op, dst []byte) ([]byte, error) {
+	return r.onOwnersOrBuckets(op, appendCollStats, dst)
+}
+
+// onOwnersOrBuckets is onOwners, for a time series of the shards that have buckets.
+func (r *Router) onOwnersOrBuckets(op *command.Op, merge func(*cluster.CollectionInfo, []shardReply, []byte) ([]byte, error), dst []byte) ([]byte, error) {
 	if ns, err := cmdNS(op); err == nil {
 		info, err := r.collection(op, ns)
 		if err != nil {
@@ -62,10 +67,10 @@ func (r *Router) collStats(op *command.Op, dst []byte) ([]byte, error) {
 		if buckets, err := r.freshBuckets(op, info); err != nil {
 			return dst, err
 		} else if buckets != nil {
-			return r.onBucketsOf(op, ns, appendCollStats, dst)
+			return r.onBucketsOf(op, ns, merge, dst)
 		}
 	}
-	return r.onOwners(op, false, dst, appendCollStats)
+	return r.onOwners(op, false, dst, merge)
 }
 
 // onBucketsOf is onOwners for a time series collection whose buckets the catalog has an entry of.
