@@ -1,6 +1,8 @@
 package expr
 
 import (
+	"slices"
+
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -110,6 +112,13 @@ func (b *builder) addAll(op string, arr []byte) error {
 }
 
 func in(f *Frame, v, arr value.Value) (value.Value, error) {
+	return isMember(f, v, arr, f.env.Collator)
+}
+
+// plainIn is $in without the collation: see PlainMembership.
+var plainIn = binary("$in", func(f *Frame, v, arr value.Value) (value.Value, error) { return isMember(f, v, arr, nil) })
+
+func isMember(f *Frame, v, arr value.Value, coll value.Collator) (value.Value, error) {
 	if arr.T != value.Array {
 		return v, mongoerr.Newf(40081, "$in requires an array as a second argument, found: %s", arr.T.Name())
 	}
@@ -118,13 +127,48 @@ func in(f *Frame, v, arr value.Value) (value.Value, error) {
 		if !ok {
 			return value.NewBool(false), nil
 		}
-		if f.equal(v, e) {
+		if v.T != value.Missing && value.CompareCollated(v, e, coll) == 0 { // an array has no missing elements
 			return value.NewBool(true), nil
 		}
 		if err := f.Check(); err != nil {
 			return v, err
 		}
 	}
+}
+
+// PlainMembership makes each {$in: [<field>, <array of constants>]} that the filter {$expr: e} requires compare its strings
+// byte by byte, whatever the collation. The server derives from such an operand a filter {<field>: {$in: […]}} that an
+// index can serve, and the derived filter has no collation; since it only adds to what is required, the plain comparison decides.
+func (e *Expr) PlainMembership() {
+	var walk func(n node)
+	walk = func(n node) {
+		c, ok := n.(*call)
+		if !ok {
+			return
+		}
+		switch c.op.name {
+		case "$and", "$or":
+			for _, arg := range c.args {
+				walk(arg)
+			}
+		case "$in":
+			if p, ok := c.args[0].(*fieldPath); ok && p.base == baseRoot && len(p.parts) > 0 && constants(c.args[1]) {
+				c.op = plainIn
+			}
+		}
+	}
+	walk(e.n)
+}
+
+// constants reports whether n is an array of constants.
+func constants(n node) bool {
+	switch n := n.(type) {
+	case *constant:
+		return n.v.T == value.Array
+	case *array:
+		return !slices.ContainsFunc(n.elems, func(e node) bool { _, ok := e.(*constant); return !ok })
+	}
+	return false
 }
 
 func evalIndexOfArray(f *Frame, c *call) (value.Value, error) {

@@ -259,6 +259,11 @@ func TestCollation(t *testing.T) {
 		{`{"a":{"$gt":"B"}}`, `{"a":"a"}`, false},
 		{`{"a":{"$regularExpression":{"pattern":"X","options":""}}}`, `{"a":"x"}`, false},
 		{`{"$expr":{"$eq":["$a","X"]}}`, `{"a":"x"}`, true},
+		{`{"$expr":{"$in":["$a",["X","Y"]]}}`, `{"a":"x"}`, false}, // a filter without collation is derived from it
+		{`{"$expr":{"$and":[{"$in":["$a",["X"]]}]}}`, `{"a":"x"}`, false},
+		{`{"$expr":{"$in":["$a",["x","Y"]]}}`, `{"a":"x"}`, true},
+		{`{"$expr":{"$in":["x","$a"]}}`, `{"a":["X"]}`, true},
+		{`{"$expr":{"$not":[{"$in":["$a",["X"]]}]}}`, `{"a":"x"}`, false},
 	} {
 		m, err := Compile(valuetest.Doc(t, c.filter), &Options{Collator: spec.Collator()})
 		if err != nil {

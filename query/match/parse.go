@@ -178,6 +178,9 @@ func (p *parser) expression(v value.Value) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
+	if p.o.Collator != nil {
+		e.PlainMembership()
+	}
 	return &Node{Kind: Expr, Expr: e, spelling: spelling{"$expr", v}}, nil
 }
 
