@@ -119,7 +119,7 @@ func New(o Options) *Node {
 	}, writingNode{n})
 	n.ddl = ddl.New(n.Engine, n.writes, catalogNode{n})
 	n.cursors.init()
-	n.cursors.feed = streams.NewFeed(o.Engine)
+	n.cursors.feed = streams.NewFeed(o.Engine, n.warn)
 	n.counters.work.Init()
 	n.analysis = newAnalysis(n)
 	n.register(o.Service.Table)

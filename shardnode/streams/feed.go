@@ -19,6 +19,7 @@ type item struct {
 	events []*changestream.Event
 	last   *changestream.Entry // of a transaction of several entries: the one that commits it
 	note   int64               // the stream whose position a router asks for, 0 for none
+	err    error               // the entry cannot be decoded
 	size   int
 }
 
@@ -48,6 +49,9 @@ func (w *window) after(ts storage.Timestamp) (items []item, ok bool) {
 	return w.items[lo:], true
 }
 
+// forAll reports whether all streams have to look at the item: only they can tell whether it concerns them.
+func (it *item) forAll() bool { return it.last != nil || it.err != nil }
+
 // add returns the window with more items; the old one does not change.
 func (w *window) add(items []item, upTo storage.Timestamp) *window {
 	next := &window{items: append(w.items, items...), from: w.from, upTo: upTo, size: w.size}
@@ -71,25 +75,30 @@ type Feed struct {
 	engine *storage.Engine
 	turns  *turns.Turns // of the streams
 	now    atomic.Pointer[window]
+	warn   func(msg string, err error) // nil if nothing is logged
+	decode func(doc []byte) *item
 
 	mu struct {
 		sync.Mutex
 		streams int
-		stop    context.CancelFunc // of the reader; nil while there is none
-		asked   map[int64]*asked   // by the cursors' ids
+		reader  *reader          // nil while there is none
+		asked   map[int64]*asked // by the cursors' ids
 		sorted  map[sortKey]*sortedBy
 	}
 	sleepers *turns.Sleepers
 	failed   atomic.Pointer[error] // why the reader ended
 	readers  sync.WaitGroup
 
-	era     atomic.Uint64 // how often the node's data was replaced
-	decoded atomic.Int64  // entries that the reader decoded
+	era     atomic.Uint64         // how often the open streams were ended
+	ended   atomic.Pointer[error] // why, the last time
+	skipped skippedEntries
+	decoded atomic.Int64 // entries that the reader decoded
 }
 
-// NewFeed returns the feed of an engine's oplog. Nothing is read while no stream is open.
-func NewFeed(e *storage.Engine) *Feed {
-	f := &Feed{engine: e, turns: turns.New()}
+// NewFeed returns the feed of an engine's oplog. Nothing is read while no stream is open. warn logs what ends streams without being
+// an answer to a client; it may be nil.
+func NewFeed(e *storage.Engine, warn func(msg string, err error)) *Feed {
+	f := &Feed{engine: e, turns: turns.New(), warn: warn, decode: decode}
 	f.sleepers, f.mu.asked = turns.NewSleepers(f.turns), map[int64]*asked{}
 	f.mu.sorted = map[sortKey]*sortedBy{}
 	return f
@@ -105,23 +114,27 @@ func (f *Feed) Open() int {
 	return f.mu.streams
 }
 
-// Close waits for the reader to end; all streams have been closed.
+// Close waits for the reader to end; all streams have been closed. A reader that has stalled is not waited for.
 func (f *Feed) Close() { f.readers.Wait() }
 
-// enter registers a stream of a key, and starts the reader if necessary. It returns the key that wakes the stream.
-func (f *Feed) enter(key string, s *changestream.Selection) (wait string) {
+// enter registers a stream of a key, and starts the reader if there is none or if it has failed. It returns the key that wakes the
+// stream, and the era in which it begins.
+func (f *Feed) enter(key string, s *changestream.Selection) (wait string, era uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.mu.streams++
-	if f.mu.stop == nil {
+	switch err := f.failure(); {
+	case f.mu.reader == nil:
 		f.begin()
+	case err != nil:
+		f.renew(err)
 	}
+	f.mu.streams++
 	wait = key
 	if s != nil {
 		wait = f.enterSelected(key, s)
 	}
 	f.sleepers.Enter(wait)
-	return wait
+	return wait, f.era.Load()
 }
 
 // begin starts the reader at the visible timestamp. f.mu must be held.
@@ -134,13 +147,28 @@ func (f *Feed) begin() {
 		by.restart(at)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	f.mu.stop = cancel
 	f.failed.Store(nil)
-	f.readers.Add(1)
+	f.readers.Add(2)
+	r := &reader{stop: cancel, release: sync.OnceFunc(f.readers.Done)}
+	f.mu.reader = r
+	go func() {
+		defer r.release()
+		f.follow(ctx, r)
+	}()
 	go func() {
 		defer f.readers.Done()
-		f.follow(ctx)
+		f.supervise(ctx, r)
 	}()
+}
+
+// renew ends the streams that are open, with an error, and replaces the reader by one that begins at the visible timestamp. f.mu
+// must be held.
+func (f *Feed) renew(why error) {
+	f.ended.Store(&why)
+	f.era.Add(1)
+	f.mu.reader.stop()
+	f.begin()
+	f.sleepers.NowWhere(everyone)
 }
 
 // Replaced ends the streams that are open: a snapshot has replaced the node's data, which may now have another history, with
@@ -149,12 +177,9 @@ func (f *Feed) begin() {
 func (f *Feed) Replaced() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.era.Add(1)
-	if f.mu.stop != nil {
-		f.mu.stop()
-		f.begin()
+	if f.mu.reader != nil {
+		f.renew(errReplaced)
 	}
-	f.sleepers.NowWhere(everyone)
 }
 
 func (f *Feed) leave(s *Stream) {
@@ -166,13 +191,13 @@ func (f *Feed) leave(s *Stream) {
 	}
 	f.sleepers.Leave(s.wait)
 	if f.mu.streams--; f.mu.streams == 0 {
-		f.mu.stop()
-		f.mu.stop = nil
+		f.mu.reader.stop()
+		f.mu.reader = nil
 	}
 }
 
 // follow reads what becomes visible until ctx ends.
-func (f *Feed) follow(ctx context.Context) {
+func (f *Feed) follow(ctx context.Context, r *reader) {
 	for {
 		w := f.now.Load()
 		_, err := f.engine.WaitVisible(ctx, w.upTo)
@@ -182,7 +207,7 @@ func (f *Feed) follow(ctx context.Context) {
 		var items []item
 		var upTo storage.Timestamp
 		if err == nil {
-			items, upTo, err = f.read(w.upTo, storage.MaxTimestamp, maxWindow)
+			items, upTo, err = f.read(ctx, w.upTo, storage.MaxTimestamp, maxWindow, r)
 			f.decoded.Add(int64(len(items)))
 		}
 		if ctx.Err() != nil {
@@ -208,13 +233,14 @@ func (f *Feed) publish(ctx context.Context, w *window, items []item, upTo storag
 		return false
 	}
 	if len(items) > 0 {
-		f.turns.Wrote(len(items))
+		f.turns.Wrote(changes(items))
 	}
 	if upTo > w.upTo {
 		next := w.add(items, upTo)
 		f.now.Store(next)
 		f.sort(items, next.from)
 	}
+	all := false
 	for i := range items {
 		if a := f.mu.asked[items[i].note]; a != nil {
 			a.at.Store(uint64(items[i].ts))
@@ -223,15 +249,30 @@ func (f *Feed) publish(ctx context.Context, w *window, items []item, upTo storag
 			default:
 			}
 		}
-		if items[i].last != nil {
-			f.sleepers.SoonWhere(everyone)
-			return true
-		}
-		for _, ev := range items[i].events {
+		all = all || items[i].forAll()
+		f.announceAll(items[i].events)
+	}
+	if all {
+		f.sleepers.SoonWhere(everyone)
+	}
+	return true
+}
+
+// changes counts the changes in items, each of which may wake streams.
+func changes(items []item) (n int) {
+	for i := range items {
+		n += max(1, len(items[i].events))
+	}
+	return n
+}
+
+// announceAll wakes the streams that may have one of the events. Those of one collection follow each other, as a rule.
+func (f *Feed) announceAll(events []*changestream.Event) {
+	for i, ev := range events {
+		if i == 0 || !changestream.OfDocument(ev.Type) || !changestream.OfDocument(events[i-1].Type) || ev.DB != events[i-1].DB || ev.Coll != events[i-1].Coll {
 			f.announce(ev)
 		}
 	}
-	return true
 }
 
 // everyone selects the keys of all sleeping streams.
@@ -304,8 +345,9 @@ func oplogOf(s *storage.Snapshot) (records *storage.RecordCursor, from func(ts s
 	return records, func(ts storage.Timestamp) { records.SeekTo(storage.NewRecordID(int64(ts))) }
 }
 
-// read decodes the entries in (after, to], until they take about limit bytes. upTo is the time up to which it has read.
-func (f *Feed) read(after, to storage.Timestamp, limit int) (items []item, upTo storage.Timestamp, err error) {
+// read decodes the entries in (after, to], until they take about limit bytes. upTo is the time up to which it has read. r is the
+// reader for which it reads; nil for a stream.
+func (f *Feed) read(ctx context.Context, after, to storage.Timestamp, limit int, r *reader) (items []item, upTo storage.Timestamp, err error) {
 	s := f.engine.MajoritySnapshot()
 	defer s.Release()
 	to = min(to, s.Timestamp())
@@ -321,8 +363,11 @@ func (f *Feed) read(after, to storage.Timestamp, limit int) (items []item, upTo 
 		if storage.Timestamp(ts) > to {
 			return items, to, nil
 		}
-		if it := decode(doc); it != nil {
-			it.ts = storage.Timestamp(ts)
+		if ctx.Err() != nil {
+			return nil, 0, context.Cause(ctx)
+		}
+		r.reads(storage.Timestamp(ts))
+		if it := f.item(storage.Timestamp(ts), doc); it != nil {
 			items = append(items, *it)
 			if size += it.size; size > limit {
 				return items, it.ts, nil
@@ -338,7 +383,7 @@ func (f *Feed) read(after, to storage.Timestamp, limit int) (items []item, upTo 
 // decode makes the events of an entry; nil if it has none.
 func decode(doc []byte) *item {
 	e := changestream.ParseEntry(append([]byte(nil), doc...))
-	it := &item{size: 2*len(doc) + 512}
+	it := &item{size: 2*len(doc) + eventSize}
 	if e.Op == 'n' && value.Lookup(e.O, "msg").Str() == changestream.PositionNote {
 		if it.note = value.SafeInt64(value.Lookup(e.O, "cursor")); it.note == 0 {
 			return nil
@@ -352,8 +397,12 @@ func decode(doc []byte) *item {
 	if it.events = e.Events(); len(it.events) == 0 {
 		return nil
 	}
+	it.size += eventSize * len(it.events)
 	return it
 }
+
+// eventSize is about what an event takes beside its document.
+const eventSize = 512
 
 // HistoryLost returns the error of a stream whose entries of the oplog are gone.
 func HistoryLost(at storage.Timestamp) error {

@@ -39,7 +39,7 @@ func TestScripts(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = engine.Close() }()
-		s := &script{engine: engine, feed: NewFeed(engine), streams: map[string]*Stream{}, last: map[string]*changestream.Token{}, marks: map[string]storage.Timestamp{}}
+		s := &script{engine: engine, feed: NewFeed(engine, nil), streams: map[string]*Stream{}, last: map[string]*changestream.Token{}, marks: map[string]storage.Timestamp{}}
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string { return s.do(t, d) })
 		for _, x := range s.streams {
 			x.Close()

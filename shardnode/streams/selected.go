@@ -78,20 +78,16 @@ func (f *Feed) sort(items []item, cut storage.Timestamp) {
 }
 
 func (by *sortedBy) add(f *Feed, it *item) {
-	maybe := it.last != nil
-	var last *selected
-	for _, e := range it.events {
+	maybe := it.forAll()
+	for i, e := range it.events {
 		if changestream.OfDocument(e.Type) && by.key != "" && by.key != e.DB && by.key != e.DB+"."+e.Coll {
 			continue
 		}
 		key, also := changestream.Selects(e.Type, e.Key, e.FullDocument(), by.path, by.updates)
 		maybe = maybe || also
-		if sel := by.values[key]; sel != nil && !also && sel != last {
-			if n := len(sel.items); n == 0 || sel.items[n-1].ts != it.ts {
-				sel.items = append(sel.items, *it)
-				f.sleepers.Soon(sel.wait)
-			}
-			last = sel
+		if sel := by.values[key]; sel != nil && !also {
+			sel.add(it, i)
+			f.sleepers.Soon(sel.wait)
 		}
 	}
 	if !maybe {
@@ -101,6 +97,18 @@ func (by *sortedBy) add(f *Feed, it *item) {
 	for _, sel := range by.values {
 		f.sleepers.Soon(sel.wait)
 	}
+}
+
+// add adds one event of an item. Streams that select others of its events do not look at it: a batch of inserts is one entry.
+func (sel *selected) add(it *item, event int) {
+	own := it.events[event : event+1 : event+1]
+	if n := len(sel.items); n > 0 && sel.items[n-1].ts == it.ts {
+		sel.items[n-1].events = append(sel.items[n-1].events, own...)
+		return
+	}
+	part := *it
+	part.events = own
+	sel.items = append(sel.items, part)
 }
 
 // cut drops what has left the window.

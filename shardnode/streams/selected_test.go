@@ -68,3 +68,33 @@ func TestSelectionsOutlastTheWindow(t *testing.T) {
 	expect("one for all is dropped", 309, false)
 	expect("behind it", 310, true)
 }
+
+// A batch of inserts is one item, of which each selection has its own events: streams do not look at those of others.
+func TestSelectionsOfABatch(t *testing.T) {
+	o := newOplog(t, decode)
+	pipeline := func(to int32) value.Value {
+		return value.NewArray(value.ArrayOf(value.NewDocument(value.Doc(value.F("$changeStream", value.NewDocument(value.Doc())))),
+			value.NewDocument(value.Doc(value.F("$match", value.NewDocument(value.Doc(value.F("fullDocument.to", value.NewInt32(to)))))))))
+	}
+	streams := make([]*Stream, 3)
+	for i := range streams {
+		streams[i] = o.open(Start{At: o.engine.Visible(), Selection: changestream.SelectionOf(pipeline(int32(i)), false)})
+	}
+	var ops []value.Value
+	for i := range int32(7) {
+		doc := value.NewDocument(value.Doc(value.F("_id", value.NewInt32(i)), value.F("to", value.NewInt32(i%3))))
+		ops = append(ops, value.NewDocument(value.Doc(value.F("op", value.NewString("i")), value.F("ns", value.NewString("d.c")), value.F("o", doc))))
+	}
+	u := o.engine.NewUnitOfWork(nil)
+	defer u.Rollback()
+	u.Oplog(storage.OplogEntry{Op: 'c', NS: "admin.$cmd", O: value.Doc(value.F("applyOps", value.NewArray(value.ArrayOf(ops...)))), StmtID: -1})
+	if _, err := o.engine.Commit(t.Context(), u, true); err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range streams {
+		for id := int32(i); id < 7; id += 3 {
+			o.expect("an event of the selection", s, id, 0)
+		}
+		o.expect("behind it", s, -1, 0)
+	}
+}

@@ -53,7 +53,7 @@ type Event struct {
 
 // NewStream opens a stream.
 func (f *Feed) NewStream(filter changestream.Filter, start Start) (*Stream, error) {
-	s := &Stream{feed: f, era: f.era.Load(), filter: filter, done: start.At, bill: f.sleepers.NewBill()}
+	s := &Stream{feed: f, filter: filter, done: start.At, bill: f.sleepers.NewBill()}
 	switch {
 	case filter.Coll != "":
 		s.key = filter.DB + "." + filter.Coll
@@ -73,7 +73,7 @@ func (f *Feed) NewStream(filter changestream.Filter, start Start) (*Stream, erro
 		}
 	}
 	s.selection = start.Selection
-	s.wait = f.enter(s.key, s.selection)
+	s.wait, s.era = f.enter(s.key, s.selection)
 	if err := s.checkHistory(); err != nil {
 		f.leave(s)
 		return nil, err
@@ -116,7 +116,7 @@ const scanLimit = 1 << 20
 func (s *Stream) Next(ctx context.Context) (ev Event, ok bool, err error) {
 	for {
 		if s.era != s.feed.era.Load() {
-			return ev, false, errReplaced
+			return ev, false, *s.feed.ended.Load()
 		}
 		if s.ending != nil {
 			t, doc := s.ending.Invalidate()
@@ -214,7 +214,7 @@ func (s *Stream) advance(ctx context.Context) (bool, error) {
 		return true, nil
 	}
 	if len(s.items) == 0 {
-		if more, err := s.fetch(); err != nil || !more {
+		if more, err := s.fetch(ctx); err != nil || !more {
 			return false, err
 		}
 		if len(s.items) == 0 {
@@ -224,6 +224,9 @@ func (s *Stream) advance(ctx context.Context) (bool, error) {
 	it := s.items[0]
 	if s.items = s.items[1:]; len(s.items) == 0 {
 		s.items = nil // the window may have been replaced long ago
+	}
+	if it.err != nil {
+		return false, it.err
 	}
 	if it.last != nil {
 		var err error
@@ -235,7 +238,7 @@ func (s *Stream) advance(ctx context.Context) (bool, error) {
 }
 
 // fetch gets the items after the stream's position: from the window, or from the oplog if the window begins later.
-func (s *Stream) fetch() (more bool, err error) {
+func (s *Stream) fetch(ctx context.Context) (more bool, err error) {
 	if s.reach > s.done {
 		s.done = s.reach
 	}
@@ -253,7 +256,7 @@ func (s *Stream) fetch() (more bool, err error) {
 		s.items, s.reach = items, w.upTo
 		return true, nil
 	}
-	items, upTo, err := s.feed.read(s.done, w.upTo, scanLimit)
+	items, upTo, err := s.feed.read(ctx, s.done, w.upTo, scanLimit, nil)
 	if err == nil {
 		err = s.checkHistory()
 	}
