@@ -18,6 +18,7 @@ type DatabaseInfo struct {
 	Primary string
 	Version DatabaseVersion
 	late    error // see CollectionInfo.Late
+	seen    uint64
 }
 
 // CollectionInfo is a node's knowledge of a collection's placement. Map is nil for a collection without an entry in the catalog
@@ -31,6 +32,10 @@ type CollectionInfo struct {
 	suffixes map[string][]byte
 	stale    *atomic.Pointer[[]string] // the shards whose part is known to be out of date
 	late     error
+
+	seen  uint64         // the cluster time when it had been read: as long as nothing invalidates it, it is the placement from then on
+	since *atomic.Uint64 // without a Map: the time since which there is none; 0 if that is not known yet
+	asOf  uint64         // the cluster time as of which it was read from the config server's history; 0 for the current placement
 }
 
 // Late returns the error for which an outdated placement could not be refreshed, nil if it is up to date: with ServeStale the
@@ -72,7 +77,7 @@ func (c *CollectionInfo) outdate(shard string) {
 
 // newInfo prepares the version elements of requests to each shard, so that routing one builds nothing.
 func newInfo(ns string, db *DatabaseInfo, entry []byte, m *ChunkMap) *CollectionInfo {
-	c := &CollectionInfo{NS: ns, DB: db, Map: m, Entry: entry}
+	c := &CollectionInfo{NS: ns, DB: db, Map: m, Entry: entry, since: new(atomic.Uint64)}
 	if m == nil {
 		if !db.Version.IsFixed() {
 			b := AppendDatabaseVersion(AppendShardVersion(nil, Unsharded), db.Version)
@@ -125,6 +130,14 @@ func (c *CollectionInfo) KnownAt(at uint64) error {
 	return err
 }
 
+// ShardVersion returns the version of a shard; a nil placement is that of a collection without an entry in the catalog.
+func (c *CollectionInfo) ShardVersion(shard string) ChunkVersion {
+	if c == nil || c.Map == nil {
+		return Unsharded
+	}
+	return c.Map.ShardVersion(shard)
+}
+
 // Suffix returns the version elements of a request to one shard, ready to be put before a command's terminator.
 func (c *CollectionInfo) Suffix(shard string) []byte {
 	if b, ok := c.suffixes[shard]; ok || c.Map == nil {
@@ -154,7 +167,11 @@ type Catalog struct {
 	// Coarse makes a stale error of one shard mark the whole placement of a collection (enableFinerGrainedCatalogCacheRefresh:
 	// false).
 	Coarse bool
+	// Clock is the node's. Without one, every read at a cluster time asks the config server since when a collection has been without an entry.
+	Clock *VectorClock
+
 	disk   Disk // where a shard keeps placements; nil for none
+	past   pastPlacements
 	stats  catalogStats
 	series sync.Map // names of time series collections whose buckets had an entry in the catalog when last looked at
 }
@@ -193,7 +210,7 @@ func (c *Catalog) Database(ctx context.Context, db string) (*DatabaseInfo, error
 	if info, ok := e.cached(); ok {
 		return info, nil
 	}
-	info, err := e.get(ctx, func(**DatabaseInfo) (*DatabaseInfo, error) { return c.loadDatabase(ctx, db) })
+	info, err := e.get(ctx, c.databaseLoader(ctx, db))
 	if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound {
 		c.dbs.forget(db, e)
 	}
@@ -211,20 +228,43 @@ func (c *Catalog) mayServeStale(ctx context.Context, err error) bool {
 	return c.ServeStale && ctx.Err() == nil && Retryable(err)
 }
 
+// databaseLoader returns the function that loads a database's placement.
+func (c *Catalog) databaseLoader(ctx context.Context, db string) func(**DatabaseInfo) (*DatabaseInfo, error) {
+	return func(**DatabaseInfo) (*DatabaseInfo, error) {
+		info, err := c.loadDatabase(ctx, db)
+		if err == nil {
+			info.seen = c.time()
+		}
+		return info, err
+	}
+}
+
 func (c *Catalog) loadDatabase(ctx context.Context, db string) (*DatabaseInfo, error) {
 	if c.disk != nil {
 		if doc, ok := c.disk.FollowDatabase(ctx, db); ok && doc != nil {
 			return ParseDatabase(doc)
 		} else if ok {
-			return nil, mongoerr.Newf(mongoerr.NamespaceNotFound, "database %s not found", db)
+			return nil, noDatabase(db)
 		}
 	}
-	docs, err := findPlacement(ctx, c.config, Find{NS: "config.databases", Filter: value.Doc(value.F("_id", value.NewString(db))), Limit: 1})
+	return readDatabase(ctx, c.newest, db)
+}
+
+// catalogReader reads documents of the sharding catalog: as they are now, or as they were at a cluster time.
+type catalogReader func(ctx context.Context, f Find) ([][]byte, error)
+
+// newest reads the sharding catalog as it is now.
+func (c *Catalog) newest(ctx context.Context, f Find) ([][]byte, error) {
+	return findPlacement(ctx, c.config, f)
+}
+
+func readDatabase(ctx context.Context, read catalogReader, db string) (*DatabaseInfo, error) {
+	docs, err := read(ctx, Find{NS: "config.databases", Filter: value.Doc(value.F("_id", value.NewString(db))), Limit: 1})
 	if err != nil {
 		return nil, err
 	}
 	if len(docs) == 0 {
-		return nil, mongoerr.Newf(mongoerr.NamespaceNotFound, "database %s not found", db)
+		return nil, noDatabase(db)
 	}
 	return ParseDatabase(docs[0])
 }
@@ -275,6 +315,8 @@ func (c *Catalog) Collection(ctx context.Context, ns string) (*CollectionInfo, e
 		return info, nil
 	}
 	moved := newInfo(ns, db, nil, nil)
+	moved.seen = max(info.seen, db.seen)
+	moved.since.Store(info.since.Load())
 	if moved.late = info.late; moved.Late() == nil {
 		e.replace(func(i *CollectionInfo) bool { return i == info }, moved)
 	}
@@ -353,7 +395,7 @@ func (c *Catalog) Reload(ctx context.Context, ns string) error {
 // ReloadDatabase is Reload for a database.
 func (c *Catalog) ReloadDatabase(ctx context.Context, db string) error {
 	e := c.dbs.entry(db)
-	err := e.reload(ctx, func(**DatabaseInfo) (*DatabaseInfo, error) { return c.loadDatabase(ctx, db) })
+	err := e.reload(ctx, c.databaseLoader(ctx, db))
 	if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound {
 		c.dbs.forget(db, e)
 	}
@@ -369,6 +411,9 @@ func (c *Catalog) loader(ctx context.Context, ns string) func(**CollectionInfo) 
 		}
 		end := c.stats.refresh(had != nil && had.Map != nil)
 		info, err := c.loadCollection(ctx, ns, had)
+		if err == nil {
+			info.seen = c.time()
+		}
 		end(err)
 		return info, err
 	}
@@ -399,7 +444,7 @@ func (c *Catalog) loadCollection(ctx context.Context, ns string, old *Collection
 	}
 	var last error
 	for try := 0; try < 10; try++ {
-		info, err := c.readCollection(ctx, ns, db, old)
+		info, err := readCollection(ctx, c.newest, ns, db, old)
 		if err == nil {
 			return info, nil
 		}
@@ -417,8 +462,8 @@ func (c *Catalog) loadCollection(ctx context.Context, ns string, old *Collection
 	return nil, last
 }
 
-func (c *Catalog) readCollection(ctx context.Context, ns string, db *DatabaseInfo, old *CollectionInfo) (*CollectionInfo, error) {
-	docs, err := findPlacement(ctx, c.config, Find{NS: "config.collections", Filter: value.Doc(value.F("_id", value.NewString(ns))), Limit: 1})
+func readCollection(ctx context.Context, read catalogReader, ns string, db *DatabaseInfo, old *CollectionInfo) (*CollectionInfo, error) {
+	docs, err := read(ctx, Find{NS: "config.collections", Filter: value.Doc(value.F("_id", value.NewString(ns))), Limit: 1})
 	if err != nil {
 		return nil, err
 	}
@@ -434,7 +479,7 @@ func (c *Catalog) readCollection(ctx context.Context, ns string, db *DatabaseInf
 	if old != nil && old.Map != nil && old.Map.UUID == entry.UUID && old.Map.version.SameGeneration(entry.Generation) {
 		base = old.Map
 	}
-	m, err := c.readChunks(ctx, entry, base)
+	m, err := readTable(ctx, read, entry, base)
 	if err != nil {
 		return nil, err
 	}
@@ -503,7 +548,7 @@ func ParseCollectionEntry(doc []byte) (*CollectionEntry, error) {
 	return e, err
 }
 
-// readChunks reads all chunks, or those changed since base was read.
+// readTable reads all chunks, or those changed since base was read.
 //
 // Invariant: a table covers the key space without gap and overlap, and its version is that of its newest chunk. The
 // chunks that one operation changes are committed together, so a difference has all of them or none, and the chunks
@@ -513,7 +558,7 @@ func ParseCollectionEntry(doc []byte) (*CollectionEntry, error) {
 // The chunks then contradict the entry (another generation, a gap), and loadCollection starts over without the old
 // table. Rejected: one snapshot for both. A snapshot is of some time, not necessarily the newest, and the reads have
 // to be linearizable.
-func (c *Catalog) readChunks(ctx context.Context, e *CollectionEntry, base *ChunkMap) (*ChunkMap, error) {
+func readTable(ctx context.Context, read catalogReader, e *CollectionEntry, base *ChunkMap) (*ChunkMap, error) {
 	since := uint64(0)
 	if base != nil {
 		since = base.version.Combined()
@@ -524,7 +569,7 @@ func (c *Catalog) readChunks(ctx context.Context, e *CollectionEntry, base *Chun
 			value.F("uuid", value.NewBinary(4, e.UUID[:])),
 			value.F("lastmod", value.NewDocument(value.Doc(value.F("$gte", value.NewTimestampU64(since)))))), "lastmod"
 	}
-	docs, err := findPlacement(ctx, c.config, Find{NS: "config.chunks", Filter: filter, Sort: value.Doc(value.F(order, value.NewInt32(1)))})
+	docs, err := read(ctx, Find{NS: "config.chunks", Filter: filter, Sort: value.Doc(value.F(order, value.NewInt32(1)))})
 	if err != nil {
 		return nil, err
 	}

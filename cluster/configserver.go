@@ -78,9 +78,14 @@ func FindConfig(ctx context.Context, p Peer, cmd []byte) ([][]byte, error) {
 	if !ok {
 		return FindAll(ctx, p, "config", cmd)
 	}
-	ctx = AtOnce(ctx) // all operations that need the same table wait for this one read
+	// All operations that need the same table wait for this one read.
+	return c.again(AtOnce(ctx), func(ctx context.Context) ([][]byte, error) { return c.find(ctx, cmd) })
+}
+
+// again repeats a read that loses its member midway.
+func (c *ConfigServer) again(ctx context.Context, read func(context.Context) ([][]byte, error)) ([][]byte, error) {
 	for try := 1; ; try++ {
-		docs, err := c.find(ctx, cmd)
+		docs, err := read(ctx)
 		if err == nil || ctx.Err() != nil || try == configTries || !Retryable(err) && mongoerr.CodeOf(err) != mongoerr.CursorNotFound {
 			return docs, err
 		}
@@ -106,9 +111,31 @@ func (c *ConfigServer) find(ctx context.Context, cmd []byte) ([][]byte, error) {
 	} else if t := c.clock.Now().Config; t != 0 {
 		concern = append(concern, value.F("afterClusterTime", value.NewTimestampU64(t)))
 	}
-	cmd = value.End(value.Append(append([]byte(nil), cmd[:len(cmd)-1]...), "readConcern", value.NewDocument(value.Doc(concern...))), 0)
+	docs, err := c.fetch(ctx, pref, withConcern(cmd, concern...))
+	if err == nil && pref == nil {
+		c.settled.Store(wanted)
+	}
+	return docs, err
+}
+
+// findConfigAt reads documents of the sharding catalog as they were at a cluster time, from any member: what has a majority does not change.
+func findConfigAt(ctx context.Context, p Peer, f Find, at uint64) ([][]byte, error) {
+	cmd := withConcern(f.Doc(), value.F("level", value.NewString("snapshot")), value.F("atClusterTime", value.NewTimestampU64(at)))
+	c, ok := p.(*ConfigServer)
+	if !ok {
+		return FindAll(ctx, p, "config", cmd)
+	}
+	return c.again(AtOnce(ctx), func(ctx context.Context) ([][]byte, error) { return c.fetch(ctx, soonest, cmd) })
+}
+
+func withConcern(cmd []byte, concern ...value.Field) []byte {
+	return value.End(value.Append(append([]byte(nil), cmd[:len(cmd)-1]...), "readConcern", value.NewDocument(value.Doc(concern...))), 0)
+}
+
+// fetch runs a find and fetches all of its cursor.
+func (c *ConfigServer) fetch(ctx context.Context, pref *ReadPreference, cmd []byte) ([][]byte, error) {
 	var at Peer // the member that has the cursor
-	docs, err := fetchAll("config", cmd, func(cmd []byte) (reply []byte, err error) {
+	return fetchAll("config", cmd, func(cmd []byte) (reply []byte, err error) {
 		m := &wire.Message{OpCode: wire.OpMsg, Body: cmd}
 		if at == nil {
 			reply, at, err = c.CallOn(ctx, pref, m, nil)
@@ -123,8 +150,4 @@ func (c *ConfigServer) find(ctx context.Context, cmd []byte) ([][]byte, error) {
 		}
 		return reply, ReplyError(reply)
 	})
-	if err == nil && pref == nil {
-		c.settled.Store(wanted)
-	}
-	return docs, err
 }

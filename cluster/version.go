@@ -106,6 +106,16 @@ func CheckShardVersion(ns string, received, wanted ChunkVersion, shard string) e
 	return StaleConfig(ns, received, &wanted, shard, why)
 }
 
+// CheckPlacement is CheckShardVersion against a placement; nil is that of a collection without an entry. Of a placement that is no longer in force,
+// all versions of the incarnation are as good: they place documents alike at the time that it is used for.
+func CheckPlacement(info *CollectionInfo, ns string, received ChunkVersion, shard string) error {
+	wanted := info.ShardVersion(shard)
+	if info != nil && info.Past() && received.SameGeneration(wanted) {
+		return nil
+	}
+	return CheckShardVersion(ns, received, wanted, shard)
+}
+
 // AppendDatabaseVersion adds the databaseVersion element to a command being built.
 func AppendDatabaseVersion(dst []byte, v DatabaseVersion) []byte {
 	return value.Append(dst, "databaseVersion", value.NewDocument(v.Doc()))

@@ -7,6 +7,7 @@ import (
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/agg"
+	"github.com/shoaldb/shoal/query/timeseries"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage/spill"
 	"github.com/shoaldb/shoal/wire"
@@ -38,6 +39,9 @@ func (h *aggHost) Resolve(ctx context.Context, ns agg.Namespace) (agg.Namespace,
 
 // viewDefinition returns the options of a view ({viewOn, pipeline, collation}), nil if it is not a view.
 func (r *Router) viewDefinition(op *command.Op, info *cluster.CollectionInfo, ns agg.Namespace) ([]byte, error) {
+	if at := readsAt(op); at != 0 {
+		return r.viewDefinitionAt(op, ns, at)
+	}
 	p, err := r.peer(op, info.DB.Primary)
 	if err != nil {
 		return nil, err
@@ -57,6 +61,31 @@ func (r *Router) viewDefinition(op *command.Op, info *cluster.CollectionInfo, ns
 		return unpackingView(buckets, value.LookupDoc(options, "timeseries")), nil
 	}
 	return nil, nil
+}
+
+// viewDefinitionAt is viewDefinition for a cluster time.
+func (r *Router) viewDefinitionAt(op *command.Op, ns agg.Namespace, at uint64) ([]byte, error) {
+	views := cluster.Find{NS: ns.DB + ".system.views", Filter: value.Doc(value.F("_id", value.NewString(ns.String()))), Limit: 1}
+	info, err := r.collection(op, views.NS)
+	if err != nil {
+		return nil, err
+	}
+	p, err := r.peer(op, info.Home())
+	if err != nil {
+		return nil, err
+	}
+	concern := value.Append(nil, "readConcern", value.NewDocument(snapshotConcern(at).Doc))
+	docs, err := cluster.FindAll(op, p, ns.DB, versioned(views.Doc(concern), info, info.Home()))
+	if err != nil || len(docs) == 0 {
+		return nil, err
+	}
+	if value.Lookup(docs[0], "viewOn").Str() == timeseries.BucketsPrefix+ns.Coll { // its shard unpacks the buckets, unless they are on others
+		buckets, err := r.collection(op, timeseries.BucketsOf(ns.String()))
+		if err != nil || buckets.Map == nil {
+			return nil, err
+		}
+	}
+	return docs[0], nil
 }
 
 // Find implements agg.Host.

@@ -222,15 +222,18 @@ func (r *Router) prepareWrites(op *command.Op, a *aggCommand) error {
 
 // local reports whether a shard can run the whole pipeline: all other namespaces live on it as long as it is the primary of their databases.
 func (r *Router) local(op *command.Op, a *aggCommand, shard string) bool {
-	for _, list := range [][]string{a.foreign, a.writes} {
-		for _, ns := range list {
-			info, err := r.Catalog.Collection(op, ns)
-			if err != nil {
-				continue // a database that does not exist is empty everywhere
-			}
-			if info.Map != nil || info.DB.Primary != shard {
-				return false
-			}
+	at := readsAt(op)
+	return r.allOn(op, a.foreign, at, shard) && r.allOn(op, a.writes, 0, shard)
+}
+
+// allOn reports whether a shard has several collections at a cluster time because it is the primary of their databases.
+func (r *Router) allOn(op *command.Op, names []string, at uint64, shard string) bool {
+	for _, ns := range names {
+		info, err := r.Catalog.CollectionAt(op, ns, at)
+		switch {
+		case err != nil && at == 0 || mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound: // a database that does not exist is empty everywhere
+		case err != nil || info.Map != nil || info.DB.Primary != shard:
+			return false
 		}
 	}
 	return true

@@ -49,6 +49,7 @@ func New(s *command.Service, reg *cluster.Registry, clock *cluster.VectorClock, 
 		config:  reg.Config(), lost: make(chan *command.Client, 1024),
 	}
 	r.Catalog.ServeStale, r.Catalog.Coarse = true, !params.Bool("enableFinerGrainedCatalogCacheRefresh")
+	r.Catalog.Clock = clock
 	r.Catalog.Limit(params.Int("catalogCacheCollectionMaxEntries"), params.Int("catalogCacheDatabaseMaxEntries"))
 	r.cursors.init()
 	r.hubs = newWatchHubs(r)
@@ -195,10 +196,10 @@ func (r *Router) heartbeat(ctx context.Context) error {
 // migration's critical section may take several.
 const maxStaleTries = 30
 
-// collection returns the placement of a namespace. If its database does not exist, reads go to any shard, which
-// then replies as for any collection that does not exist: the same checks, the same empty result.
+// collection returns the placement of a namespace, for reads at a cluster time that of then. If its database does not exist, reads go to any shard,
+// which then replies as for any collection that does not exist: the same checks, the same empty result.
 func (r *Router) collection(op *command.Op, ns string) (*cluster.CollectionInfo, error) {
-	info, err := r.Catalog.Collection(op, ns)
+	info, err := r.Catalog.CollectionAt(op, ns, readsAt(op))
 	if err == nil || mongoerr.CodeOf(err) != mongoerr.NamespaceNotFound {
 		return info, err
 	}
@@ -208,6 +209,9 @@ func (r *Router) collection(op *command.Op, ns string) (*cluster.CollectionInfo,
 	}
 	if len(all) == 0 {
 		return nil, mongoerr.New(mongoerr.ShardNotFound, "No shards found")
+	}
+	if transactionOf(op) != nil {
+		return cluster.WithoutDatabase(ns, all[0].ID), nil
 	}
 	db, _ := cluster.SplitNS(ns)
 	return &cluster.CollectionInfo{NS: ns, DB: &cluster.DatabaseInfo{Name: db, Primary: all[0].ID}}, nil
@@ -255,7 +259,10 @@ func (r *Router) routed(op *command.Op, ns string, write bool, f func(info *clus
 			err = info.KnownAt(readsAt(op))
 		}
 		if err == nil {
-			err = f(info.At(readsAt(op)))
+			err = f(info)
+		}
+		if try > 0 && readsAt(op) != 0 && mongoerr.CodeOf(err) == mongoerr.ShardNotFound {
+			return mongoerr.Newf(mongoerr.SnapshotUnavailable, "%s was on a shard that has been removed since: %s", ns, err)
 		}
 		if err != nil && info != nil && info.Late() != nil && isStale(err) {
 			return info.Late() // the placement can be refreshed only once the config server replies

@@ -40,8 +40,12 @@ func (h *aggHost) Resolve(ctx context.Context, ns agg.Namespace) (agg.Namespace,
 // Find implements agg.Host.
 func (h *aggHost) Find(ctx context.Context, ns agg.Namespace, q agg.Query) (agg.Source, error) {
 	op := command.FromContext(ctx)
-	if h.n.Sharding() != nil && h.versioned && h.n.Sharding().Sharded(op, ns.String()) {
-		return nil, namespace.ShardedForeign(ns.String())
+	if h.versioned {
+		if sharded, err := foreignSharded(h.n, op, ns.String(), h.snap); err != nil {
+			return nil, err
+		} else if sharded {
+			return nil, namespace.ShardedForeign(ns.String())
+		}
 	}
 	coll := h.snap.Catalog().Lookup(ns.String())
 	var spec *collation.Spec

@@ -355,8 +355,7 @@ func (a *aggregation) prepare(pipeline value.Value, defaultCollation []byte) (re
 // checkForeignSharded refuses stages that read a sharded collection, which the router has to run. It does so before
 // the first document, so that the error does not come in the middle of the results.
 func (a *aggregation) checkForeignSharded(from []agg.Namespace) error {
-	sharding := a.n.Sharding()
-	if sharding == nil || !a.host.versioned {
+	if !a.host.versioned {
 		return nil
 	}
 	for _, f := range from {
@@ -364,7 +363,11 @@ func (a *aggregation) checkForeignSharded(from []agg.Namespace) error {
 		if r, err := namespace.Resolve(a.snap, ns); err == nil && r != nil {
 			ns = r.NS
 		}
-		if sharding.Sharded(a.op, ns) {
+		sharded, err := foreignSharded(a.n, a.op, ns, a.snap)
+		if err != nil {
+			return err
+		}
+		if sharded {
 			return namespace.ShardedForeign(ns)
 		}
 	}

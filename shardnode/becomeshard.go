@@ -17,7 +17,7 @@ import (
 // onCommitNotice passes a unit's notice to the rooms that process it.
 func (n *Node) onCommitNotice(ts storage.Timestamp, notice []byte) {
 	n.txns.OnCommitNotice(ts, notice)
-	n.shard.OnCommitNotice(notice)
+	n.shard.OnCommitNotice(ts, notice)
 }
 
 // loadNoticed reads from the store what missed notices would have reported.

@@ -32,10 +32,7 @@ func (x *explanation) aggregate(dst []byte) ([]byte, error) {
 		// The missing space is the real server's.
 		return dst, mongoerr.New(mongoerr.FailedToParse, "Aggregation explain does not support the'writeConcern' option")
 	}
-	if err := x.n.checkVersion(x.op, ns); err != nil {
-		return dst, err
-	}
-	s, err := x.n.readSnapshot(x.op)
+	s, err := versionedSnapshot(x.n, x.op, ns)
 	if err != nil {
 		return dst, err
 	}

@@ -122,10 +122,7 @@ func (x *explanation) write(dst []byte) ([]byte, error) {
 	if err := write.CheckWritable(x.op, ns); err != nil {
 		return dst, err
 	}
-	if err := x.n.checkVersion(x.op, ns); err != nil {
-		return dst, err
-	}
-	s, err := x.n.readSnapshot(x.op)
+	s, err := versionedSnapshot(x.n, x.op, ns)
 	if err != nil {
 		return dst, err
 	}

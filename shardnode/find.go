@@ -138,17 +138,16 @@ func (n *Node) runFind(op *command.Op, dst []byte) ([]byte, error) {
 // openRead returns the snapshot for a command that reads a namespace, after checking that the command's versions
 // are this shard's, and that the UUID it names is the collection's.
 func openRead(n *Node, op *command.Op, ns string) (*storage.Snapshot, error) {
-	if err := n.checkVersion(op, ns); err != nil {
+	s, err := versionedSnapshot(n, op, ns)
+	if err != nil {
 		return nil, err
 	}
-	if err := namespace.CheckCollectionUUID(op, n.Engine.Catalog(), ns); err != nil {
+	if err := namespace.CheckCollectionUUID(op, s.Catalog(), ns); err != nil {
+		s.Release()
 		return nil, err
 	}
-	s, err := n.readSnapshot(op)
-	if err == nil {
-		op.AdvanceOperationTime(uint64(s.Timestamp()))
-	}
-	return s, err
+	op.AdvanceOperationTime(uint64(s.Timestamp()))
+	return s, nil
 }
 
 // open makes the cursor of a find over a snapshot, which the cursor then owns.

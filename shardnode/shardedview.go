@@ -16,8 +16,12 @@ func (n *Node) resolveFor(op *command.Op, s *storage.Snapshot, ns string) (*name
 	if err != nil || r == nil || n.Sharding() == nil || op.Req.ShardVersion == nil {
 		return r, err
 	}
-	if !n.Sharding().Sharded(op, r.NS) && !n.readsSharded(op, catalog.DBOf(ns), value.NewArray(value.ArrayOf(r.Pipeline...))) {
-		return r, nil
+	sharded, err := foreignSharded(n, op, r.NS, s)
+	if err == nil && !sharded {
+		sharded, err = n.readsSharded(op, s, catalog.DBOf(ns), value.NewArray(value.ArrayOf(r.Pipeline...)))
+	}
+	if err != nil || !sharded {
+		return r, err
 	}
 	view := []value.Field{value.F("ns", value.NewString(r.NS)), value.F("pipeline", value.NewArray(value.ArrayOf(r.Pipeline...)))}
 	if r.Collation != nil {
@@ -28,11 +32,12 @@ func (n *Node) resolveFor(op *command.Op, s *storage.Snapshot, ns string) (*name
 }
 
 // readsSharded reports whether a pipeline reads a sharded collection besides its own.
-func (n *Node) readsSharded(op *command.Op, db string, pipeline value.Value) bool {
+func (n *Node) readsSharded(op *command.Op, s *storage.Snapshot, db string, pipeline value.Value) (bool, error) {
 	for _, st := range value.Values(pipeline.Doc()) {
 		it := value.Walk(st.Doc())
 		name, spec, _ := it.Next()
 		coll := value.Value{}
+		var within []value.Value
 		switch string(name) {
 		case "$lookup", "$graphLookup":
 			coll = value.Lookup(spec.Doc(), "from")
@@ -41,18 +46,21 @@ func (n *Node) readsSharded(op *command.Op, db string, pipeline value.Value) boo
 				coll = value.Lookup(spec.Doc(), "coll")
 			}
 		case "$facet":
-			for _, sub := range value.Values(spec.Doc()) {
-				if n.readsSharded(op, db, sub) {
-					return true
-				}
+			within = value.Values(spec.Doc())
+		}
+		if spec.T == value.Document {
+			within = append(within, value.Lookup(spec.Doc(), "pipeline"))
+		}
+		if coll.T == value.String {
+			if sharded, err := foreignSharded(n, op, db+"."+coll.Str(), s); err != nil || sharded {
+				return sharded, err
 			}
 		}
-		if coll.T == value.String && n.Sharding().Sharded(op, db+"."+coll.Str()) {
-			return true
-		}
-		if spec.T == value.Document && n.readsSharded(op, db, value.Lookup(spec.Doc(), "pipeline")) {
-			return true
+		for _, sub := range within {
+			if sharded, err := n.readsSharded(op, s, db, sub); err != nil || sharded {
+				return sharded, err
+			}
 		}
 	}
-	return false
+	return false, nil
 }

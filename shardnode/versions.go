@@ -8,6 +8,7 @@ import (
 	"github.com/shoaldb/shoal/shardnode/migration"
 	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/shardnode/write"
+	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -20,10 +21,43 @@ func (n *Node) checkVersion(op *command.Op, ns string) error {
 	if err := migration.WaitCritical(op, n.versions(op, ns)); err != nil {
 		return err
 	}
-	if op.Req.Spec.Kind == command.Read && n.Engine.Catalog().Lookup(ns) == nil {
+	if op.Req.Spec.Kind == command.Read && n.Engine.Catalog().Lookup(ns) == nil && !n.Sharding().ReadsPast(op) { // views of then are in the snapshot
 		return n.viewForRouter(op, ns)
 	}
 	return nil
+}
+
+// checkSnapshot compares the versions in a read at a cluster time with those that this shard had then.
+func checkSnapshot(n *Node, op *command.Op, ns string, s *storage.Snapshot) error {
+	if op.Txn != nil || n.Sharding() == nil || (op.Req.ShardVersion == nil && op.Req.DatabaseVer == nil) {
+		return nil
+	}
+	return n.Sharding().CheckSnapshot(op, ns, s)
+}
+
+// versionedSnapshot returns the snapshot for a command that reads a namespace, after checking that the command's versions are this shard's, now or at the
+// time that it reads at.
+func versionedSnapshot(n *Node, op *command.Op, ns string) (*storage.Snapshot, error) {
+	if err := n.checkVersion(op, ns); err != nil {
+		return nil, err
+	}
+	s, err := n.readSnapshot(op)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkSnapshot(n, op, ns, s); err != nil {
+		s.Release()
+		return nil, err
+	}
+	return s, nil
+}
+
+// foreignSharded reports whether the router has to read a collection that an operation reads besides its own.
+func foreignSharded(n *Node, op *command.Op, ns string, s *storage.Snapshot) (bool, error) {
+	if n.Sharding() == nil {
+		return false, nil
+	}
+	return n.Sharding().ForeignSharded(op, ns, s)
 }
 
 // selfChecked are the commands that compare versions themselves, together with their snapshot or under their lock. They
@@ -105,6 +139,14 @@ type Sharding interface {
 	// Unmoved reports whether this shard still owns what it owned of a collection according to a routing table;
 	// since is nil for a collection that was not sharded.
 	Unmoved(op *command.Op, ns string, since *cluster.ChunkMap) bool
+	// ReadsPast reports whether an operation uses the placement of the cluster time that it reads at.
+	ReadsPast(op *command.Op) bool
+	// CheckSnapshot returns an error if the versions in a read at a cluster time are not those that this shard had then, or if the snapshot lies within
+	// a DDL.
+	CheckSnapshot(op *command.Op, ns string, s *storage.Snapshot) error
+	// ForeignSharded reports whether a collection is sharded that an operation reads from a snapshot besides its own. It returns StaleDbVersion if the
+	// collection is neither sharded nor here.
+	ForeignSharded(op *command.Op, ns string, s *storage.Snapshot) (bool, error)
 }
 
 // Sharding returns the node's place in a cluster; nil on a node that is no shard.

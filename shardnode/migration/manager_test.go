@@ -235,7 +235,7 @@ func TestSecondariesHearOfMigrations(t *testing.T) {
 	n := &fakeNode{}
 	h := NewShard(nil, n)
 	id := value.NewBinary(4, make([]byte, 16))
-	h.OnCommitNotice(placingNotice("announced", id, "d.c"))
+	h.OnCommitNotice(1, placingNotice("announced", id, "d.c"))
 	if h.placementMoves("d.c") {
 		t.Error("the primary asks")
 	}
@@ -243,11 +243,11 @@ func TestSecondariesHearOfMigrations(t *testing.T) {
 	if !h.placementMoves("d.c") || h.placementMoves("d.other") {
 		t.Error("a secondary does not ask for the collection that moves, or asks for another")
 	}
-	h.OnCommitNotice(placingNotice("concluded", id, "d.c"))
+	h.OnCommitNotice(1, placingNotice("concluded", id, "d.c"))
 	if h.placementMoves("d.c") {
 		t.Error("a secondary asks after the end")
 	}
-	h.OnCommitNotice(nil) // some were missed
+	h.OnCommitNotice(1, nil) // some were missed
 	if !h.placementMoves("d.c") {
 		t.Error("a secondary that missed notices does not ask")
 	}

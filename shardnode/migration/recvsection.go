@@ -86,9 +86,12 @@ func (d *recipientDoc) keyRange() (*KeyRange, error) {
 	return readKeyRange(key, value.Doc(value.F("min", value.NewDocument(d.min)), value.F("max", value.NewDocument(d.max))))
 }
 
+// receiving is the reason of such a section.
+const receiving = "receiving a chunk"
+
 // section returns the critical section of a migration to this shard.
 func (d *recipientDoc) section() *sectionDoc {
-	return &sectionDoc{name: d.ns, why: "receiving a chunk", owner: d.from, id: d.id, reads: true}
+	return &sectionDoc{name: d.ns, why: receiving, owner: d.from, id: d.id, reads: true}
 }
 
 // awaitEntering returns when the critical section has been entered, or will not be.

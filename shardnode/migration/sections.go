@@ -75,12 +75,15 @@ func readSectionDoc(doc []byte) (*sectionDoc, error) {
 	return d, nil
 }
 
+// receives reports whether the section is that of a migration to this shard: the range has the same documents on both shards while it lasts.
+func (d *sectionDoc) receives() bool { return d.why == receiving }
+
 func sectionNotice(state string, d *sectionDoc) []byte {
 	return value.Doc(value.F("section", value.NewString(state)), value.F("doc", value.NewDocument(d.Doc())))
 }
 
 // onSection processes a notice of a section.
-func (h *Shard) onSection(notice []byte) {
+func (h *Shard) onSection(ts storage.Timestamp, notice []byte) {
 	s := h.State()
 	d, err := readSectionDoc(value.LookupDoc(notice, "doc"))
 	if s == nil || err != nil {
@@ -91,7 +94,13 @@ func (h *Shard) onSection(notice []byte) {
 		return
 	}
 	s.forget(d.name)
+	s.endedBy(ts)
 	s.endDDL(d.name, d.id)
+}
+
+// endedBy notes that at a time all sections had ended that are not in memory.
+func (s *ShardState) endedBy(ts storage.Timestamp) {
+	s.sectionsUntil.Store(uint64(ts))
 }
 
 // loadSections makes the sections in memory equal to the stored ones.
@@ -107,6 +116,7 @@ func (h *Shard) loadSections() error {
 		return nil
 	})
 	if err == nil {
+		s.endedBy(h.docs.Engine.Visible())
 		s.endDDLsBut(stored)
 	}
 	return err

@@ -6,6 +6,7 @@ import (
 
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/statedoc"
+	"github.com/shoaldb/shoal/storage"
 )
 
 // A shard's primary blocks operations while the placement of a collection changes. Its secondaries cannot. They
@@ -56,9 +57,9 @@ func placingNotice(state string, id value.Value, ns string) []byte {
 }
 
 // OnCommitNotice processes a notice, before its unit is visible.
-func (h *Shard) OnCommitNotice(notice []byte) {
+func (h *Shard) OnCommitNotice(ts storage.Timestamp, notice []byte) {
 	if !value.Lookup(notice, "section").IsMissing() {
-		h.onSection(notice)
+		h.onSection(ts, notice)
 		return
 	}
 	p := &h.placing
@@ -67,6 +68,9 @@ func (h *Shard) OnCommitNotice(notice []byte) {
 	defer p.count()
 	if notice == nil {
 		p.mu.lost = true
+		if s := h.State(); s != nil {
+			s.endedBy(storage.MaxTimestamp)
+		}
 		return
 	}
 	ns := value.Lookup(notice, "ns").Str()

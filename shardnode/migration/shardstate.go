@@ -45,6 +45,8 @@ type ShardState struct {
 	}
 	// sections is the number of sections in mu. Every request looks for a section several times, and there is hardly ever one.
 	sections atomic.Int64
+	// sectionsUntil is a time at which all sections had ended that are not in mu.
+	sectionsUntil atomic.Uint64
 }
 
 // count brings sections up to date; mu must be held.
@@ -67,6 +69,8 @@ type criticalSection struct {
 // NewShardState makes the state of a shard.
 func NewShardState(id string, c *cluster.Catalog, r *cluster.Registry, clock *cluster.VectorClock) *ShardState {
 	s := &ShardState{ID: id, Catalog: c, Registry: r, Clock: clock, moved: make(chan struct{}, 1)}
+	c.Clock = clock
+	s.endedBy(storage.MaxTimestamp) // until they have been loaded
 	s.mu.critical, s.mu.ddl = make(map[string]*criticalSection), make(map[string]*criticalSection)
 	return s
 }
@@ -250,82 +254,40 @@ func (s *ShardState) checkShard(op *command.Op, ns string, received cluster.Chun
 	if c != nil {
 		return &criticalError{c, cluster.StaleConfig(ns, received, nil, s.ID, "The critical section for the collection is acquired with reason: "+c.why), s, ns}
 	}
-	if !received.IsIgnored() {
-		err = s.compare(op, ns, received)
-		// The side with the older version refreshes: if the sender's is newer, this shard asks the config server before it refuses.
-		if err != nil && s.senderIsNewer(op, ns, received) {
-			s.Catalog.InvalidateCollection(ns)
-			err = s.compare(op, ns, received)
-		}
-		if err != nil {
-			return err
-		}
+	if err := s.compareShard(op, ns, received); err != nil {
+		return err
 	}
 	return s.checkMoment(op, ns) // against the version that both agree on
 }
 
-// transaction is what version checks need to know about the operation's transaction.
-type transaction interface {
-	// ReadTime returns the time that its statements read at, 0 if it has ended.
-	ReadTime() storage.Timestamp
-	// ReadConcern returns the read concern that it was begun with.
-	ReadConcern() *command.ReadConcern
-}
-
-// pastOf returns the cluster time at which an operation reads, its own or that of its transaction's snapshot,
-// and whose placement it uses. It is 0 for operations that use the current placement: reads of the newest data,
-// writes, and transactions with other read concern levels, whose participants each read at a time of their own.
-func pastOf(op *command.Op) uint64 {
-	rc := op.Req.ReadConcern
-	if t, ok := op.Txn.(transaction); ok {
-		rc = t.ReadConcern()
-	}
-	if rc == nil || op.Req.Spec.Kind != command.Read {
-		return 0
-	}
-	return rc.AtClusterTime
-}
-
-// checkMoment refuses a statement of a transaction that began before this shard had all of its ranges, unless it reads by the
-// placement of that time.
-func (s *ShardState) checkMoment(op *command.Op, ns string) error {
-	t, ok := op.Txn.(transaction)
-	if !ok || t.ReadTime() == 0 || pastOf(op) != 0 {
+// compareShard compares a shard version with this shard's. The side with the older version refreshes: if the sender's is newer, this shard asks the
+// config server before it refuses. It also does for a read at a cluster time: it may have to learn that the collection was another one then.
+func (s *ShardState) compareShard(op *command.Op, ns string, received cluster.ChunkVersion) error {
+	if received.IsIgnored() {
 		return nil
 	}
-	info, err := s.Catalog.Collection(op, ns)
-	if err != nil || info.Map == nil || info.Map.Arrived(s.ID) <= uint64(t.ReadTime()) {
-		return nil // an error of the placement is reported by the comparison of versions
+	err := s.compare(op, ns, received)
+	if err != nil && (pastOf(op) != 0 || s.senderIsNewer(op, ns, received)) {
+		s.Catalog.InvalidateCollection(ns)
+		err = s.compare(op, ns, received)
 	}
-	return mongoerr.Newf(mongoerr.MigrationConflict, "Collection %s has undergone a data placement change and no longer satisfies the requirements for the current transaction", ns)
+	return err
 }
 
-func (s *ShardState) compare(ctx context.Context, ns string, received cluster.ChunkVersion) error {
-	wanted, err := s.version(ctx, ns)
-	if err != nil {
+func (s *ShardState) compare(op *command.Op, ns string, received cluster.ChunkVersion) error {
+	info, err := s.placement(op, ns)
+	if err != nil && mongoerr.CodeOf(err) != mongoerr.NamespaceNotFound {
 		return err
 	}
-	return cluster.CheckShardVersion(ns, received, wanted, s.ID)
+	return cluster.CheckPlacement(info, ns, received, s.ID)
 }
 
-// version returns this shard's version of a collection.
-func (s *ShardState) version(ctx context.Context, ns string) (cluster.ChunkVersion, error) {
-	info, err := s.Catalog.Collection(ctx, ns)
-	if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound {
-		return cluster.Unsharded, nil
+func (s *ShardState) senderIsNewer(op *command.Op, ns string, received cluster.ChunkVersion) bool {
+	info, err := s.placement(op, ns)
+	if err != nil && mongoerr.CodeOf(err) != mongoerr.NamespaceNotFound {
+		return false
 	}
-	if err != nil {
-		return cluster.ChunkVersion{}, err
-	}
-	if info.Map == nil {
-		return cluster.Unsharded, nil
-	}
-	return info.Map.ShardVersion(s.ID), nil
-}
-
-func (s *ShardState) senderIsNewer(ctx context.Context, ns string, received cluster.ChunkVersion) bool {
-	have, err := s.version(ctx, ns)
-	return err == nil && received.Compare(have) != cluster.Older
+	return received.Compare(info.ShardVersion(s.ID)) != cluster.Older
 }
 
 // criticalError is a StaleConfig that is returned only once the critical section has ended, so that the router's
@@ -378,8 +340,17 @@ func (s *ShardState) checkDatabase(op *command.Op, db string) error {
 	if c := s.section(db, op.Req.Spec.Kind == command.Write || op.Req.Spec.Kind == command.DDL); c != nil {
 		return &criticalError{c, cluster.StaleDbVersion(db, received, nil), s, db}
 	}
+	return s.compareDatabase(op, db, received)
+}
+
+// compareDatabase compares a database version with the one of the time that the operation reads at.
+func (s *ShardState) compareDatabase(op *command.Op, db string, received cluster.DatabaseVersion) error {
+	if received.IsFixed() {
+		return nil
+	}
+	at := pastOf(op)
 	for try := 0; ; try++ {
-		info, err := s.Catalog.Database(op, db)
+		info, err := s.Catalog.DatabaseAt(op, db, at)
 		if err != nil {
 			if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound {
 				return cluster.StaleDbVersion(db, received, nil)
@@ -389,7 +360,7 @@ func (s *ShardState) checkDatabase(op *command.Op, db string) error {
 		if info.Primary == s.ID && info.Version == received {
 			return nil
 		}
-		if try > 0 || received.Compare(info.Version) == cluster.Older {
+		if try > 0 || at == 0 && received.Compare(info.Version) == cluster.Older {
 			return cluster.StaleDbVersion(db, received, &info.Version)
 		}
 		s.Catalog.InvalidateDatabase(db)
@@ -403,7 +374,7 @@ func (s *ShardState) ReadFilter(op *command.Op, c *catalog.Collection) (func(doc
 	if err != nil {
 		return nil, nil, err
 	}
-	info, err := s.Catalog.Collection(op, c.NS)
+	info, err := s.placement(op, c.NS)
 	switch {
 	case received.IsIgnored() && (err != nil || info.Map == nil):
 		return nil, nil, nil
@@ -416,17 +387,16 @@ func (s *ShardState) ReadFilter(op *command.Op, c *catalog.Collection) (func(doc
 	case received.IsIgnored():
 		return s.filter(info.Map), info.Map, nil
 	}
-	info = info.At(pastOf(op))
-	return s.filter(info.Map), info.Map, cluster.CheckShardVersion(c.NS, received, info.Map.ShardVersion(s.ID), s.ID)
+	return s.filter(info.Map), info.Map, cluster.CheckPlacement(info, c.NS, received, s.ID)
 }
 
 // Ownership implements Sharding. The filter keeps the placement that it was made with for the lifetime of the query.
 func (s *ShardState) Ownership(op *command.Op, c *catalog.Collection) func(doc []byte) (bool, error) {
-	info, err := s.Catalog.Collection(op, c.NS)
+	info, err := s.placement(op, c.NS)
 	if err != nil || info.Map == nil {
 		return nil
 	}
-	return s.filter(info.At(pastOf(op)).Map)
+	return s.filter(info.Map)
 }
 
 // filter returns a filter for the documents that this shard owns by a placement; nil if it owns all.

@@ -133,6 +133,9 @@ func (t *Txn) ReadTime() storage.Timestamp {
 	return t.Base.Timestamp()
 }
 
+// ReadView returns the snapshot that the transaction's statements read from.
+func (t *Txn) ReadView() *storage.Snapshot { return t.View }
+
 // Begin attaches an operation to its transaction; end detaches it with the operation's outcome.
 func (m *Manager) Begin(op *command.Op) (end func(err error), err error) {
 	if m.node.Lone() {

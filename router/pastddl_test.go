@@ -1,0 +1,421 @@
+package router_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/internal/await"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// ddlCase is a change of the catalog, made while a collection x of a database on shard0 has 30 documents.
+type ddlCase struct {
+	name  string
+	start func(c *testCluster, db string)
+	ddl   func(c *testCluster, db string)
+	reads string // the namespace that is read, x if empty
+}
+
+func ddlCases() []ddlCase {
+	run := func(db string, cmds ...string) func(c *testCluster, d string) {
+		return func(c *testCluster, d string) {
+			for _, cmd := range cmds {
+				on := d
+				if db != "" {
+					on = db
+				}
+				c.run(on, strings.ReplaceAll(cmd, "DB", d))
+			}
+		}
+	}
+	then := func(all ...func(c *testCluster, db string)) func(c *testCluster, db string) {
+		return func(c *testCluster, db string) {
+			for _, f := range all {
+				f(c, db)
+			}
+		}
+	}
+	admin := func(cmds ...string) func(c *testCluster, db string) { return run("admin", cmds...) }
+	ten := func(coll string) string {
+		var docs []string
+		for i := range 10 {
+			docs = append(docs, fmt.Sprintf(`{"_id": %d, "k": %d}`, i+1000, i+1000))
+		}
+		return fmt.Sprintf(`{"insert": %q, "documents": [%s]}`, coll, strings.Join(docs, ","))
+	}
+	shard := func(coll string) func(c *testCluster, db string) {
+		ns := "DB." + coll
+		return admin(`{"shardCollection": "`+ns+`", "key": {"_id": 1}}`, `{"split": "`+ns+`", "middle": {"_id": 0}}`, `{"moveChunk": "`+ns+`", "find": {"_id": 5}, "to": "shard1"}`)
+	}
+	alone, sharded := func(*testCluster, string) {}, shard("x")
+	placed := admin(`{"moveCollection": "DB.x", "toShard": "shard1"}`)
+	drop, dropAll := run("", `{"drop": "x"}`), run("", `{"dropDatabase": 1}`)
+	again := run("", ten("x"))
+	elsewhere := admin(`{"enableSharding": "DB", "primaryShard": "shard2"}`)
+	rename := admin(`{"renameCollection": "DB.x", "to": "DB.y"}`)
+	over := then(run("", ten("z")), admin(`{"renameCollection": "DB.z", "to": "DB.x", "dropTarget": true}`))
+	moved := admin(`{"movePrimary": "DB", "to": "shard1"}`)
+	var out []ddlCase
+	for _, s := range []struct {
+		name  string
+		start func(c *testCluster, db string)
+	}{{"sharded", sharded}, {"unsharded", alone}, {"placed", placed}} {
+		for _, d := range []ddlCase{
+			{name: "drop", ddl: drop},
+			{name: "drop and insert", ddl: then(drop, again)},
+			{name: "drop and shard again", ddl: then(drop, shard("x"), again)},
+			{name: "rename", ddl: rename},
+			{name: "rename, new name", ddl: rename, reads: "y"},
+			{name: "rename and back", ddl: then(rename, admin(`{"renameCollection": "DB.y", "to": "DB.x"}`))},
+			{name: "rename over", ddl: over},
+			{name: "rename sharded over", ddl: then(shard("z"), over)},
+			{name: "dropDatabase", ddl: dropAll},
+			{name: "dropDatabase and insert elsewhere", ddl: then(dropAll, elsewhere, again)},
+			{name: "dropDatabase and shard elsewhere", ddl: then(dropAll, elsewhere, shard("x"), again)},
+			{name: "movePrimary", ddl: moved},
+			{name: "movePrimary and back", ddl: then(moved, run("", `{"delete": "x", "deletes": [{"q": {"k": {"$gt": 3}}, "limit": 0}]}`), admin(`{"movePrimary": "DB", "to": "shard0"}`))},
+			{name: "movePrimary and drop", ddl: then(moved, drop)},
+			{name: "view in its place", ddl: then(drop, run("", `{"create": "x", "viewOn": "one", "pipeline": []}`))},
+		} {
+			d.name, d.start = s.name+", "+d.name, s.start
+			out = append(out, d)
+		}
+	}
+	for _, d := range []ddlCase{
+		{name: "sharded, reshardCollection", start: sharded, ddl: admin(`{"reshardCollection": "DB.x", "key": {"k": 1}, "numInitialChunks": 1}`)},
+		{name: "sharded, refine and move", start: sharded, ddl: then(run("", `{"createIndexes": "x", "indexes": [{"key": {"_id": 1, "k": 1}, "name": "n"}]}`),
+			admin(`{"refineCollectionShardKey": "DB.x", "key": {"_id": 1, "k": 1}}`, `{"moveChunk": "DB.x", "find": {"_id": -5, "k": 0}, "to": "shard2"}`))},
+		{name: "sharded, unshardCollection", start: sharded, ddl: admin(`{"unshardCollection": "DB.x", "toShard": "shard2"}`)},
+		{name: "sharded, unshard home", start: sharded, ddl: admin(`{"unshardCollection": "DB.x", "toShard": "shard0"}`, `{"untrackUnshardedCollection": "DB.x"}`)},
+		{name: "unsharded, moveCollection", start: alone, ddl: placed},
+		{name: "unsharded, moveCollection and back", start: alone, ddl: then(placed, admin(`{"moveCollection": "DB.x", "toShard": "shard0"}`, `{"untrackUnshardedCollection": "DB.x"}`))},
+		{name: "unsharded, shardCollection", start: alone, ddl: sharded},
+		{name: "unsharded, shardCollection and drop", start: alone, ddl: then(sharded, drop)},
+		{name: "unsharded, convertToCapped", start: alone, ddl: run("", `{"convertToCapped": "x", "size": 1000000}`)},
+		{name: "placed, convertToCapped", start: placed, ddl: run("", `{"convertToCapped": "x", "size": 1000000}`)},
+		{name: "placed, moveCollection", start: placed, ddl: admin(`{"moveCollection": "DB.x", "toShard": "shard2"}`)},
+		{name: "placed, untrack", start: placed, ddl: admin(`{"moveCollection": "DB.x", "toShard": "shard0"}`, `{"untrackUnshardedCollection": "DB.x"}`)},
+		{name: "placed, shardCollection", start: placed, ddl: sharded},
+		{name: "view, drop below", start: then(sharded, run("", `{"create": "v", "viewOn": "x", "pipeline": [{"$match": {"k": {"$gte": 3}}}]}`)), ddl: drop, reads: "v"},
+		{name: "view, rename below", start: then(sharded, run("", `{"create": "v", "viewOn": "x", "pipeline": [{"$match": {"k": {"$gte": 3}}}]}`)), ddl: rename, reads: "v"},
+		{name: "view, drop both", start: then(sharded, run("", `{"create": "v", "viewOn": "x", "pipeline": []}`)), ddl: then(run("", `{"drop": "v"}`), drop), reads: "v"},
+		{name: "view, drop it", start: then(alone, run("", `{"create": "v", "viewOn": "x", "pipeline": []}`)), ddl: run("", `{"drop": "v"}`), reads: "v"},
+		{name: "view, movePrimary", start: then(alone, run("", `{"create": "v", "viewOn": "x", "pipeline": []}`)), ddl: moved, reads: "v"},
+		{name: "view, shard below", start: then(alone, run("", `{"create": "v", "viewOn": "x", "pipeline": []}`)), ddl: sharded, reads: "v"},
+	} {
+		out = append(out, d)
+	}
+	return out
+}
+
+// pastRead is a command that reads a collection, without its end, and shows what it returned.
+type pastRead struct {
+	name, cmd string
+	outside   bool // transactions may not use it
+}
+
+// pastReads are reads of the collection NS.
+var pastReads = []pastRead{
+	{name: "find", cmd: `{"find": "NS", "batchSize": 1000`},
+	{name: "find one", cmd: `{"find": "NS", "filter": {"_id": 5}`},
+	{name: "aggregate", cmd: `{"aggregate": "NS", "cursor": {"batchSize": 1000}, "pipeline": [{"$match": {"k": {"$gte": 0}}}]`},
+	{name: "group", cmd: `{"aggregate": "NS", "cursor": {}, "pipeline": [{"$group": {"_id": null, "n": {"$sum": 1}, "k": {"$sum": "$k"}}}]`},
+	{name: "distinct", cmd: `{"distinct": "NS", "key": "k"`},
+	{name: "lookup", cmd: `{"aggregate": "one", "cursor": {"batchSize": 1000}, "pipeline": [{"$lookup": {"from": "NS", "pipeline": [], "as": "x"}}, {"$unwind": "$x"}, {"$replaceRoot": {"newRoot": "$x"}}]`},
+	{name: "unionWith", cmd: `{"aggregate": "one", "cursor": {"batchSize": 1000}, "pipeline": [{"$match": {"_id": 7}}, {"$unionWith": "NS"}]`, outside: true},
+	{name: "graphLookup", cmd: `{"aggregate": "one", "cursor": {"batchSize": 1000}, "pipeline": [{"$graphLookup": {"from": "NS", "startWith": 3, "connectFromField": "none", "connectToField": "k", "as": "x"}}, {"$unwind": "$x"}, {"$replaceRoot": {"newRoot": "$x"}}]`},
+}
+
+// shown returns what a read returned: its documents or values in order, or its error.
+func shown(m bson.M) string {
+	if code, failed := m["code"].(int32); failed {
+		labels, _ := m["errorLabels"].(bson.A)
+		return fmt.Sprintf("%v %v", mongoerr.Code(code).Name(), labels)
+	}
+	docs, ok := m["values"].(bson.A)
+	if !ok {
+		docs = get(m["cursor"], "firstBatch").(bson.A)
+	}
+	var out []string
+	for _, d := range docs {
+		out = append(out, show(d))
+	}
+	slices.Sort(out)
+	return fmt.Sprintf("%d: %s", len(out), strings.Join(out, " "))
+}
+
+// at returns the read concern of a read at a cluster time.
+func at(ts uint64) string {
+	return fmt.Sprintf(`, "readConcern": {"level": "snapshot", "atClusterTime": {"$timestamp": {"t": %d, "i": %d}}}`, ts>>32, uint32(ts))
+}
+
+// txnOn returns the elements of a statement of a transaction in a session of its own.
+func txnOn(session int, more string) string {
+	return fmt.Sprintf(`, "lsid": {"id": {"$binary": {"base64": "%021dA==", "subType": "04"}}}, "txnNumber": {"$numberLong": "1"}, "autocommit": false%s`, session, more)
+}
+
+// refusals are the errors by which a statement of a transaction that began before a DDL may be refused.
+var refusals = []string{"SnapshotUnavailable", "StaleChunkHistory", "SnapshotTooOld", "MigrationConflict", "StaleConfig", "StaleDbVersion"}
+
+// A read at a cluster time before a DDL went by the placement of now: it returned nothing of a collection whose database has another primary shard since,
+// and of one that was dropped, renamed, resharded or created again only what was on the primary shard, without an error. So did transactions that had begun
+// before.
+func TestReadsAtATimeBeforeADDL(t *testing.T) {
+	c := newTestCluster(t, 3)
+	c.run("admin", `{"enableSharding": "oth", "primaryShard": "shard0"}`)
+	c.run("admin", `{"shardCollection": "oth.s", "key": {"_id": 1}}`)
+	for i, s := range []string{"shard1", "shard2"} {
+		c.run("admin", fmt.Sprintf(`{"split": "oth.s", "middle": {"_id": %d}}`, 10*i))
+		c.run("admin", fmt.Sprintf(`{"moveChunk": "oth.s", "find": {"_id": %d}, "to": %q}`, 10*i, s))
+	}
+	c.run("oth", `{"insert": "s", "documents": [{"_id": -1}, {"_id": 1}, {"_id": 11}]}`)
+	session := 0
+	for i, x := range ddlCases() {
+		t.Run(x.name, func(t *testing.T) {
+			c := *c
+			c.t = t
+			checkPast(&c, fmt.Sprintf("d%d", i), x, &session)
+		})
+	}
+}
+
+func checkPast(c *testCluster, db string, x ddlCase, session *int) {
+	t := c.t
+	ns := x.reads
+	if ns == "" {
+		ns = "x"
+	}
+	c.run("admin", `{"enableSharding": "`+db+`", "primaryShard": "shard0"}`)
+	c.run(db, `{"insert": "one", "documents": [{"_id": 1}]}`)
+	var docs []string
+	for i := range 30 {
+		docs = append(docs, fmt.Sprintf(`{"_id": %d, "k": %d}`, i-10, i))
+	}
+	early := c.clock.ClusterTime()
+	c.run(db, `{"insert": "x", "documents": [{"_id": 100, "k": 100}]}`) // exists before it is sharded
+	x.start(c, db)
+	c.run(db, `{"delete": "x", "deletes": [{"q": {}, "limit": 0}]}`)
+	c.run(db, `{"insert": "x", "documents": [`+strings.Join(docs, ",")+`]}`)
+	stale := c.through()
+	var want []string
+	read := func(c *testCluster, r pastRead, more string) string {
+		return shown(c.raw(db, strings.ReplaceAll(r.cmd, "NS", ns)+more+"}"))
+	}
+	for _, r := range pastReads {
+		want = append(want, read(c, r, ""))
+		if got := read(stale, r, ""); got != want[len(want)-1] {
+			t.Fatalf("%s before: %s through one router, %s through another", r.name, want[len(want)-1], got)
+		}
+	}
+	before := c.clock.ClusterTime()
+	open := openBefore(c, stale, session)
+	x.ddl(c, db)
+	after := c.clock.ClusterTime()
+	for _, through := range []struct {
+		name string
+		c    *testCluster
+	}{{"stale", stale}, {"knowing", c}, {"new", c.through()}, {"stale again", stale}} {
+		for i, r := range pastReads {
+			now := read(through.c, r, "")
+			if got := read(through.c, r, at(before)); got != want[i] {
+				t.Errorf("%s before the DDL through the %s router: %s, want %s", r.name, through.name, got, want[i])
+			}
+			if got := read(through.c, r, at(after)); got != now {
+				t.Errorf("%s after the DDL through the %s router: %s, want %s", r.name, through.name, got, now)
+			}
+			if got := read(through.c, r, at(early)); !strings.HasPrefix(got, "0:") {
+				t.Errorf("%s before the collection through the %s router: %s", r.name, through.name, got)
+			}
+			if r.outside {
+				continue
+			}
+			*session++
+			if got := read(through.c, r, txnOn(*session, `, "startTransaction": true`)+at(before)); got != want[i] {
+				t.Errorf("%s in a transaction before the DDL through the %s router: %s, want %s", r.name, through.name, got, want[i])
+			}
+		}
+	}
+	for _, o := range open {
+		for i, r := range pastReads {
+			if r.outside {
+				continue
+			}
+			now, got := read(c, r, ""), read(o.c, r, txnOn(o.session, ""))
+			code, labels, _ := strings.Cut(got, " ")
+			switch {
+			case got == want[i], !o.snapshot && got == now:
+				continue
+			case o.snapshot, !slices.Contains(refusals, code) || !strings.Contains(labels, "TransientTransactionError"):
+				t.Errorf("%s in a transaction begun before (snapshot %v): %s, want %s", r.name, o.snapshot, got, want[i])
+			}
+			break // the transaction has ended
+		}
+	}
+}
+
+// openTxn is a transaction that has a snapshot on every shard.
+type openTxn struct {
+	c        *testCluster
+	session  int
+	snapshot bool
+}
+
+// openBefore begins transactions through several routers.
+func openBefore(c, stale *testCluster, session *int) (open []openTxn) {
+	for _, through := range []*testCluster{c, stale} {
+		for _, level := range []string{"snapshot", "local", "majority"} {
+			*session++
+			m := through.run("oth", `{"find": "s", "readConcern": {"level": "`+level+`"}`+txnOn(*session, `, "startTransaction": true`)+`}`)
+			if n := len(get(m["cursor"], "firstBatch").(bson.A)); n != 3 {
+				c.t.Fatalf("%d documents of three", n)
+			}
+			open = append(open, openTxn{through, *session, level == "snapshot"})
+		}
+	}
+	return open
+}
+
+// Documents of one version, 40 of them, are renamed, moved, sharded, resharded and replaced as a whole by those of the next version. Readers look at both of the
+// names that they may have at one time, of the past, of now, or in the middle of a DDL: they must find the 40 documents of one version under one of the names,
+// or be refused.
+func TestReadsAtAnyTimeWhileDDLRuns(t *testing.T) {
+	rounds := 30
+	if n, err := strconv.Atoi(os.Getenv("SHOAL_PROPERTY_ROUNDS")); err == nil {
+		rounds *= n
+	}
+	c := newTestCluster(t, 3)
+	c.run("admin", `{"enableSharding": "d", "primaryShard": "shard0"}`)
+	w := &whole{testCluster: c, g: rand.New(rand.NewPCG(1, 1)), name: "x"}
+	w.fill("x")
+	begin := c.clock.ClusterTime()
+	var readers sync.WaitGroup
+	done := make(chan struct{})
+	var seen, refused, wrong atomic.Int64
+	for i := range 4 {
+		through, g := c.through(), rand.New(rand.NewPCG(2, uint64(i)))
+		readers.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				at := c.clock.ClusterTime()
+				if g.IntN(3) > 0 { // the clock is of this process: its increments are few
+					at = begin + g.Uint64N(at-begin+1)
+				}
+				switch versions, err := through.bothAt(at, g.IntN(2) == 0); {
+				case err != "" && slices.Contains(refusals, err):
+					refused.Add(1)
+				case err != "" || len(versions) != 1:
+					wrong.Add(1)
+					t.Errorf("at %d|%d: %v %s", at>>32, uint32(at), versions, err)
+				default:
+					seen.Add(1)
+				}
+			}
+		})
+	}
+	for range rounds {
+		w.change()
+	}
+	await.True(t, "reads of now", func() bool {
+		versions, err := c.bothAt(c.clock.ClusterTime(), false)
+		return err == "" && len(versions) == 1
+	})
+	close(done)
+	readers.Wait()
+	t.Logf("%d reads, %d refused, %d wrong", seen.Load(), refused.Load(), wrong.Load())
+	if seen.Load() < refused.Load() {
+		t.Errorf("most reads were refused: %d of %d", refused.Load(), seen.Load()+refused.Load())
+	}
+}
+
+// whole is a collection of documents of one version.
+type whole struct {
+	*testCluster
+	g       *rand.Rand
+	name    string
+	version int
+	sharded bool
+}
+
+// fill makes a collection of the next version, sharded or not.
+func (w *whole) fill(name string) {
+	if w.sharded = w.g.IntN(2) == 0; w.sharded {
+		w.run("admin", `{"shardCollection": "d.`+name+`", "key": {"_id": 1}}`)
+		w.run("admin", `{"split": "d.`+name+`", "middle": {"_id": 20}}`)
+		w.run("admin", fmt.Sprintf(`{"moveChunk": "d.%s", "find": {"_id": 20}, "to": "shard%d"}`, name, w.g.IntN(3)))
+	}
+	w.version++
+	var docs []string
+	for i := range 40 {
+		docs = append(docs, fmt.Sprintf(`{"_id": %d, "k": %d, "v": %d}`, i, i, w.version))
+	}
+	w.run("d", fmt.Sprintf(`{"insert": %q, "documents": [%s]}`, name, strings.Join(docs, ",")))
+}
+
+// change makes one change of the catalog.
+func (w *whole) change() {
+	shard := fmt.Sprintf("shard%d", w.g.IntN(3))
+	other := map[string]string{"x": "y", "y": "x"}[w.name]
+	switch n := w.g.IntN(8); {
+	case n == 0:
+		w.run("admin", fmt.Sprintf(`{"renameCollection": "d.%s", "to": "d.%s"}`, w.name, other))
+		w.name = other
+	case n == 1:
+		w.fill("z")
+		w.run("admin", fmt.Sprintf(`{"renameCollection": "d.z", "to": "d.%s", "dropTarget": true}`, w.name))
+	case n == 2:
+		w.run("admin", `{"movePrimary": "d", "to": "`+shard+`"}`)
+	case n == 3 && w.sharded:
+		w.run("admin", fmt.Sprintf(`{"moveRange": "d.%s", "min": {"_id": 20}, "max": {"_id": {"$maxKey": 1}}, "toShard": %q}`, w.name, shard))
+	case n <= 4 && w.sharded:
+		w.run("admin", fmt.Sprintf(`{"unshardCollection": "d.%s", "toShard": %q}`, w.name, shard))
+		w.sharded = false
+	case n <= 4:
+		w.run("admin", fmt.Sprintf(`{"shardCollection": "d.%s", "key": {"_id": 1}}`, w.name))
+		w.run("admin", fmt.Sprintf(`{"split": "d.%s", "middle": {"_id": 20}}`, w.name))
+		w.sharded = true
+	case n == 5 && w.sharded:
+		w.run("admin", fmt.Sprintf(`{"reshardCollection": "d.%s", "key": {"_id": 1}, "forceRedistribution": true, "numInitialChunks": 2}`, w.name))
+		w.run("admin", fmt.Sprintf(`{"moveRange": "d.%s", "min": {"_id": 20}, "max": {"_id": {"$maxKey": 1}}, "toShard": %q}`, w.name, shard))
+	case !w.sharded:
+		w.run("admin", fmt.Sprintf(`{"moveCollection": "d.%s", "toShard": %q}`, w.name, shard))
+	}
+}
+
+// bothAt returns the versions of the documents that are under both names at a time, once for each whole set, and the error of the read.
+func (c *testCluster) bothAt(ts uint64, aggregate bool) (versions []string, refusal string) {
+	of := map[string]int{}
+	for _, name := range []string{"x", "y"} {
+		cmd := `{"find": "` + name + `", "batchSize": 100`
+		if aggregate {
+			cmd = `{"aggregate": "` + name + `", "cursor": {"batchSize": 100}, "pipeline": []`
+		}
+		m := c.raw("d", cmd+at(ts)+"}")
+		if m["ok"] != 1.0 {
+			return nil, mongoerr.Code(m["code"].(int32)).Name()
+		}
+		for _, d := range get(m["cursor"], "firstBatch").(bson.A) {
+			of[fmt.Sprintf("%s %v", name, get(d, "v"))]++
+		}
+	}
+	for v, n := range of {
+		if n != 40 {
+			v = fmt.Sprintf("%d of %s", n, v)
+			versions = append(versions, v)
+		}
+		versions = append(versions, v)
+	}
+	return versions, ""
+}
