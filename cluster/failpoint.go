@@ -61,7 +61,7 @@ var (
 		"hangBeforeSendingPrepare", "hangBeforeWritingDecision", "hangBeforeSendingCommit",
 		"moveChunkHangAtStep1", "moveChunkHangAtStep2", "moveChunkHangAtStep3", "moveChunkHangAtStep4", "moveChunkHangAtStep5",
 		"moveChunkHangAtStep6", "moveChunkHangAtStep7", "migrateThreadHangAtStep4", "hangBeforeRunningShardingDDLPhase",
-		"reshardingPauseCoordinatorAtState", "reshardingPauseRecipientAtState", "balancerShouldReturnRandomMigrations",
+		"reshardingPauseCoordinatorAtState", "reshardingPauseRecipientAtState", "balancerShouldReturnRandomMigrations", "stopReplProducer",
 	}
 )
 

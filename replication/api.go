@@ -67,6 +67,9 @@ type Options struct {
 	OnConfig func(*SetConfig)
 	// OnFatal is called once when the member cannot continue, with an error that says why and what to do.
 	OnFatal func(error)
+	// Starved reports whether this member takes no entries from the primary (fail point stopReplProducer): it stays a
+	// member that answers and votes, and falls behind. nil is never.
+	Starved func() bool
 	// Params is called from time to time; nil for the defaults.
 	Params func() Params
 	// LogSize is the size to which the raft log is truncated, in bytes; 0 is 256 MB, 64 MB in memory. While the disk is low it is lowLog at

@@ -545,7 +545,10 @@ func (r *Raft) recordReport(id uint64, e *envelope, called bool) {
 		r.roles.eager.Store(e.report.flags&reportEager != 0)
 	}
 	if len(e.messages) > 0 && e.to == r.id.Load() && e.to != 0 {
-		ms := slices.DeleteFunc(e.messages, func(m *raftpb.Message) bool { return m.GetTo() != e.to || m.GetFrom() != id })
+		starved := r.opts.Starved != nil && r.opts.Starved()
+		ms := slices.DeleteFunc(e.messages, func(m *raftpb.Message) bool {
+			return m.GetTo() != e.to || m.GetFrom() != id || starved && hasEntries(m)
+		})
 		r.in.push(input{f: func() { r.stepAll(ms) }})
 	} else if e.to != r.id.Load() && e.to != 0 && called {
 		r.misnamed(e)
@@ -564,6 +567,10 @@ func (r *Raft) recordReport(id uint64, e *envelope, called bool) {
 	if leaderChanged {
 		r.roleChanged()
 	}
+}
+
+func hasEntries(m *raftpb.Message) bool {
+	return m.GetType() == raftpb.MsgSnap || m.GetType() == raftpb.MsgApp && len(m.GetEntries()) > 0
 }
 
 // report returns what this member reports about itself.

@@ -27,7 +27,7 @@ func SendRaft(payload []byte, ask func(cmd []byte) ([]byte, error)) ([]byte, err
 func (n *Node) joinSet(name string, topo *command.Topology, member *replication.Member, o ReplOptions) *replset.Membership {
 	n.Repl = replset.New(memberNode{n}, replset.Config{
 		Name: name, Host: n.Host, ConfigServer: n.ConfigServer, Engine: n.Engine, Member: member, Topology: topo, Service: n.Service,
-		Services: n.Services, Params: n.Params, Logger: n.Logger, Now: n.now, NewID: cluster.NewObjectID,
+		Services: n.Services, Params: n.Params, Points: n.Points, Logger: n.Logger, Now: n.now, NewID: cluster.NewObjectID,
 	}, o)
 	n.Service.Table.Add(n.Repl.Specs()...)
 	return n.Repl

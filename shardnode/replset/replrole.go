@@ -50,7 +50,8 @@ func (r *Membership) startRaft() error {
 			r.node.Warn("The member cannot continue", err)
 			r.node.Fatal(err)
 		},
-		Params: r.params,
+		Starved: func() bool { return c.Points != nil && c.Points.On("stopReplProducer") },
+		Params:  r.params,
 	})
 	if err != nil {
 		return err

@@ -74,8 +74,9 @@ type Config struct {
 	// Service has the operations that a step-down interrupts, Services the primary-only ones that it ends.
 	Service  *command.Service
 	Services *replication.Services
-	Params   *cluster.Params // nil for the defaults
-	Logger   *zerolog.Logger // nil for none
+	Params   *cluster.Params     // nil for the defaults
+	Points   *cluster.FailPoints // nil for none
+	Logger   *zerolog.Logger     // nil for none
 	Now      func() time.Time
 	// NewID returns the id for a new set.
 	NewID func() [12]byte

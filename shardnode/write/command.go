@@ -327,15 +327,20 @@ func (w *Command) Retry(f func() error) error {
 	if w.Concern.Timeout == 0 {
 		return retryConflicts(w.Op, f)
 	}
-	begun := time.Now()
+	begun, limit := time.Now(), max(w.Concern.Timeout, decidedSoon)
 	return retryConflicts(w.Op, func() error {
 		err := f()
-		if storage.ErrConflict(err) && w.writer.Engine.DetachedCommits() > 0 && time.Since(begun) > w.Concern.Timeout {
+		if storage.ErrConflict(err) && w.writer.Engine.DetachedCommits() > 0 && time.Since(begun) > limit {
 			return ErrBlocked
 		}
 		return err
 	})
 }
+
+// decidedSoon is the least time that a statement waits for an undecided commit of the same documents, however short its wtimeout: if there is
+// a majority, the commit is decided within it, and the client is told what the real server tells it, that the statement was
+// executed and its write concern timed out.
+const decidedSoon = time.Second
 
 func retryConflicts(op *command.Op, f func() error) error {
 	pause := 100 * time.Microsecond
