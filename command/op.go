@@ -218,7 +218,7 @@ func (op *Op) CheckNow() error {
 			return contextError(err)
 		}
 	}
-	if op.Client != nil && op.Client.gone.Load() {
+	if op.Client != nil && op.Client.gone.Load() && op.endsWithClient() {
 		return op.killError(mongoerr.ClientDisconnect)
 	}
 	return nil
@@ -295,6 +295,35 @@ func (op *Op) timePoints() {
 	}
 }
 
+// endsWithClient reports whether the operation is killed when its client disconnects. What writes goes on, as in the real server: a client
+// that has lost its connection finds all of a command done when it retries it.
+func (op *Op) endsWithClient() bool {
+	if op.Req.Spec == nil {
+		return true
+	}
+	switch s := op.Req.Spec; {
+	case s.Kind == Write || s.Kind == DDL:
+		return false
+	case s.Name == "aggregate":
+		pipeline, last := op.Req.Shared("pipeline"), ""
+		if pipeline.T != value.Array {
+			return true
+		}
+		for _, stage := range value.Elements(pipeline.Doc()) {
+			if last = ""; stage.T == value.Document {
+				for name := range value.Elements(stage.Doc()) {
+					last = name
+				}
+			}
+		}
+		return last != "$out" && last != "$merge"
+	case s.Name == "mapReduce":
+		out := op.Req.Shared("out")
+		return out.T == value.Document && !value.Lookup(out.Doc(), "inline").IsMissing()
+	}
+	return true
+}
+
 // Done implements context.Context.
 func (op *Op) Done() <-chan struct{} {
 	op.mu.Lock()
@@ -321,7 +350,7 @@ func (op *Op) Done() <-chan struct{} {
 	}
 	if op.parent != nil {
 		op.mu.stop = append(op.mu.stop, context.AfterFunc(op.parent, finish))
-	} else if op.Client != nil {
+	} else if op.Client != nil && op.endsWithClient() {
 		if cl := op.Client.Context(); cl != nil {
 			op.mu.stop = append(op.mu.stop, context.AfterFunc(cl, func() {
 				op.killed.CompareAndSwap(0, int32(mongoerr.ClientDisconnect))

@@ -10,6 +10,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/query/value/valuetest"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -54,6 +56,35 @@ func TestDisconnectEndsOperation(t *testing.T) {
 		t.Fatalf("code %v, want ClientDisconnect", got)
 	}
 	op.release()
+}
+
+func TestWritesOutliveTheirClient(t *testing.T) {
+	aggregate := &Spec{Name: "aggregate", Kind: Read, Fields: []Field{Opt("pipeline", TArray)}}
+	mapReduce := &Spec{Name: "mapReduce", Kind: Read, Fields: []Field{Opt("out", TAny)}}
+	for _, c := range []struct {
+		spec *Spec
+		cmd  string
+		ends bool
+	}{
+		{&Spec{Name: "insert", Kind: Write}, `{"insert": "c"}`, false},
+		{&Spec{Name: "createIndexes", Kind: DDL}, `{"createIndexes": "c"}`, false},
+		{&Spec{Name: "find", Kind: Read}, `{"find": "c"}`, true},
+		{aggregate, `{"aggregate": "c", "pipeline": []}`, true},
+		{aggregate, `{"aggregate": "c", "pipeline": [{"$match": {}}]}`, true},
+		{aggregate, `{"aggregate": "c", "pipeline": [{"$match": {}}, {"$out": "d"}]}`, false},
+		{aggregate, `{"aggregate": "c", "pipeline": [{"$merge": {"into": "d"}}]}`, false},
+		{mapReduce, `{"mapReduce": "c", "out": {"inline": 1}}`, true},
+		{mapReduce, `{"mapReduce": "c", "out": "d"}`, false},
+	} {
+		op := &Op{Start: time.Now()}
+		op.Req.Spec = c.spec
+		for i := range c.spec.Fields {
+			op.Req.args = append(op.Req.args, arg{&c.spec.Fields[i], value.Lookup(valuetest.Doc(t, c.cmd), c.spec.Fields[i].Name)})
+		}
+		if ends := op.endsWithClient(); ends != c.ends {
+			t.Errorf("%s: ends %v", c.cmd, ends)
+		}
+	}
 }
 
 // Other goroutines read the requests of running operations, so an operation is listed only once its request is parsed.

@@ -196,7 +196,11 @@ func (w *Command) invalidates(ns string) {
 // locked takes locks for the command. If commits are stalled, their commands may hold locks until the set
 // decides; therefore it waits no longer than the write concern allows.
 func (w *Command) locked(take func(*lock.Locker) error) (unlock func(), err error) {
-	for limit := w.Concern.Timeout; ; limit *= 2 {
+	limit := w.Concern.Timeout
+	if limit > 0 {
+		limit = max(limit, decidedSoon)
+	}
+	for ; ; limit *= 2 {
 		l := w.writer.Locks.NewLocker()
 		w.Op.Stats.Locks = l
 		w.Op.ShowLocks(l)
