@@ -23,6 +23,7 @@ type ddlCase struct {
 	start func(c *testCluster, db string)
 	ddl   func(c *testCluster, db string)
 	reads string // the namespace that is read, x if empty
+	mixed bool   // in between there is something else in it than before and after
 }
 
 func ddlCases() []ddlCase {
@@ -71,20 +72,20 @@ func ddlCases() []ddlCase {
 	}{{"sharded", sharded}, {"unsharded", alone}, {"placed", placed}} {
 		for _, d := range []ddlCase{
 			{name: "drop", ddl: drop},
-			{name: "drop and insert", ddl: then(drop, again)},
-			{name: "drop and shard again", ddl: then(drop, shard("x"), again)},
+			{name: "drop and insert", ddl: then(drop, again), mixed: true},
+			{name: "drop and shard again", ddl: then(drop, shard("x"), again), mixed: true},
 			{name: "rename", ddl: rename},
 			{name: "rename, new name", ddl: rename, reads: "y"},
-			{name: "rename and back", ddl: then(rename, admin(`{"renameCollection": "DB.y", "to": "DB.x"}`))},
+			{name: "rename and back", ddl: then(rename, admin(`{"renameCollection": "DB.y", "to": "DB.x"}`)), mixed: true},
 			{name: "rename over", ddl: over},
 			{name: "rename sharded over", ddl: then(shard("z"), over)},
 			{name: "dropDatabase", ddl: dropAll},
-			{name: "dropDatabase and insert elsewhere", ddl: then(dropAll, elsewhere, again)},
-			{name: "dropDatabase and shard elsewhere", ddl: then(dropAll, elsewhere, shard("x"), again)},
+			{name: "dropDatabase and insert elsewhere", ddl: then(dropAll, elsewhere, again), mixed: true},
+			{name: "dropDatabase and shard elsewhere", ddl: then(dropAll, elsewhere, shard("x"), again), mixed: true},
 			{name: "movePrimary", ddl: moved},
-			{name: "movePrimary and back", ddl: then(moved, run("", `{"delete": "x", "deletes": [{"q": {"k": {"$gt": 3}}, "limit": 0}]}`), admin(`{"movePrimary": "DB", "to": "shard0"}`))},
+			{name: "movePrimary and back", ddl: then(moved, run("", `{"delete": "x", "deletes": [{"q": {"k": {"$gt": 3}}, "limit": 0}]}`), admin(`{"movePrimary": "DB", "to": "shard0"}`)), mixed: true},
 			{name: "movePrimary and drop", ddl: then(moved, drop)},
-			{name: "view in its place", ddl: then(drop, run("", `{"create": "x", "viewOn": "one", "pipeline": []}`))},
+			{name: "view in its place", ddl: then(drop, run("", `{"create": "x", "viewOn": "one", "pipeline": []}`)), mixed: true},
 		} {
 			d.name, d.start = s.name+", "+d.name, s.start
 			out = append(out, d)
@@ -220,6 +221,16 @@ func checkPast(c *testCluster, db string, x ddlCase, session *int) {
 	open := openBefore(c, stale, session)
 	x.ddl(c, db)
 	after := c.clock.ClusterTime()
+	if !x.mixed {
+		c.probe(before, after, func(ts uint64) {
+			i := int(ts % uint64(len(pastReads)))
+			r := pastReads[i]
+			if got := read(c, r, at(ts)); got != want[i] && got != read(c, r, "") && !strings.HasPrefix(got, "SnapshotUnavailable") {
+				t.Errorf("%s at %d|%d in the middle of the DDL (%d|%d to %d|%d): %s, want %s or %s", r.name, ts>>32, uint32(ts), before>>32, uint32(before), after>>32, uint32(after),
+					got, want[i], read(c, r, ""))
+			}
+		})
+	}
 	for _, through := range []struct {
 		name string
 		c    *testCluster
@@ -259,6 +270,18 @@ func checkPast(c *testCluster, db string, x ddlCase, session *int) {
 			}
 			break // the transaction has ended
 		}
+	}
+}
+
+// probe calls f with the cluster times between two, as far as their increments go.
+func (c *testCluster) probe(from, to uint64, f func(ts uint64)) {
+	const most = 500
+	first := to>>32<<32 + 1 // of the last second
+	for ts := from; ts < min(to, from+most); ts++ {
+		f(ts)
+	}
+	for ts := max(first, from); ts < min(to, first+most); ts++ {
+		f(ts)
 	}
 }
 
