@@ -13,7 +13,9 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/internal/await"
+	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -441,4 +443,161 @@ func (c *testCluster) bothAt(ts uint64, aggregate bool) (versions []string, refu
 		versions = append(versions, v)
 	}
 	return versions, ""
+}
+
+// A shard refuses a read at a cluster time with versions of another time than that, even if they are the current ones: a router that does not read the history
+// of the catalog would get a part of the collection, or nothing. With the versions of that time it answers.
+func TestShardsRefuseReadsAtATimeWithVersionsOfNow(t *testing.T) {
+	for _, x := range []struct {
+		name    string
+		sharded bool
+		ddl     []string
+	}{
+		{"drop", true, []string{`{"drop": "x", "$db": "d"}`}},
+		{"rename", true, []string{`{"renameCollection": "d.x", "to": "d.y", "$db": "admin"}`}},
+		{"reshardCollection", true, []string{`{"reshardCollection": "d.x", "key": {"k": 1}, "numInitialChunks": 1, "$db": "admin"}`}},
+		{"unshardCollection", true, []string{`{"unshardCollection": "d.x", "toShard": "shard2", "$db": "admin"}`}},
+		{"movePrimary", false, []string{`{"movePrimary": "d", "to": "shard1", "$db": "admin"}`}},
+		{"moveCollection", false, []string{`{"moveCollection": "d.x", "toShard": "shard1", "$db": "admin"}`}},
+		{"dropDatabase", true, []string{`{"dropDatabase": 1, "$db": "d"}`, `{"enableSharding": "d", "primaryShard": "shard2", "$db": "admin"}`}},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			c := newTestCluster(t, 3)
+			c.run("admin", `{"enableSharding": "d", "primaryShard": "shard0"}`)
+			c.run("d", `{"insert": "x", "documents": [{"_id": -1, "k": 1}]}`)
+			if x.sharded {
+				c.run("admin", `{"shardCollection": "d.x", "key": {"_id": 1}}`)
+				c.run("admin", `{"split": "d.x", "middle": {"_id": 0}}`)
+				c.run("admin", `{"moveChunk": "d.x", "find": {"_id": 5}, "to": "shard1"}`)
+			}
+			c.run("d", `{"insert": "x", "documents": [{"_id": 1, "k": 2}]}`)
+			before := c.clock.ClusterTime()
+			placement := func(ts uint64) *cluster.CollectionInfo {
+				t.Helper()
+				info, err := c.r.Catalog.CollectionAt(t.Context(), "d.x", ts)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return info
+			}
+			if placement(0).Past() {
+				t.Error("the placement of now is one of the past")
+			}
+			for _, cmd := range x.ddl {
+				var m bson.D
+				if err := bson.UnmarshalExtJSON([]byte(cmd), false, &m); err != nil {
+					t.Fatal(err)
+				}
+				c.run(get(m, "$db").(string), cmd)
+			}
+			read := func(info *cluster.CollectionInfo, shard string) string {
+				body := doc(t, `{"find": "x", "$db": "d"`+at(before)+`}`)
+				raw, err := bson.Marshal(body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				raw = value.End(append(raw[:len(raw)-1], info.Suffix(shard)...), 0)
+				reply, err := cluster.Run(t.Context(), c.shards[shard], raw)
+				if err != nil {
+					return mongoerr.CodeOf(err).Name()
+				}
+				return shown(decode(t, reply))
+			}
+			c.r.Catalog.Clear()
+			now, then := placement(0), placement(before)
+			for _, shard := range now.Shards() {
+				if got := read(now, shard); got != "StaleConfig" && got != "StaleDbVersion" {
+					t.Errorf("%s with the versions of now: %s", shard, got)
+				}
+			}
+			total := 0
+			for _, shard := range then.Shards() {
+				got := read(then, shard)
+				n := 0
+				if _, err := fmt.Sscan(got, &n); err != nil {
+					t.Errorf("%s with the versions of then: %s", shard, got)
+				}
+				total += n
+			}
+			if total != 2 {
+				t.Errorf("%d of 2 documents with the versions of then", total)
+			}
+		})
+	}
+}
+
+// A read at a time before a shard left the cluster is refused if it needs that shard.
+func TestReadsAtATimeBeforeAShardWasRemoved(t *testing.T) {
+	c := newTestCluster(t, 3)
+	c.run("admin", `{"enableSharding": "d", "primaryShard": "shard0"}`)
+	c.run("admin", `{"shardCollection": "d.x", "key": {"_id": 1}}`)
+	c.run("admin", `{"split": "d.x", "middle": {"_id": 0}}`)
+	c.run("admin", `{"moveChunk": "d.x", "find": {"_id": 5}, "to": "shard2"}`)
+	c.run("d", `{"insert": "x", "documents": [{"_id": -1}, {"_id": 1}]}`)
+	before := c.clock.ClusterTime()
+	c.run("d", `{"drop": "x"}`)
+	c.run("admin", `{"removeShard": "shard2"}`)
+	await.True(t, "the end of shard2", func() bool {
+		if _, err := c.config.BalancerRound(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return c.run("admin", `{"removeShard": "shard2"}`)["state"] == "completed"
+	})
+	for range 2 {
+		if got := shown(c.raw("d", `{"find": "x"`+at(before)+`}`)); !strings.HasPrefix(got, "SnapshotUnavailable") {
+			t.Errorf("everything: %s", got)
+		}
+		if got := shown(c.raw("d", `{"find": "x", "filter": {"_id": -1}`+at(before)+`}`)); got != `1: {"_id":-1}` {
+			t.Errorf("what was on another shard: %s", got)
+		}
+	}
+}
+
+// A time series collection is a view on its buckets, at a time before it was dropped, renamed, or sharded, too.
+func TestReadsOfTimeSeriesAtATimeBeforeADDL(t *testing.T) {
+	const series = `"timeseries": {"timeField": "t", "metaField": "m"}`
+	for _, x := range []struct{ name, start, ddl, db string }{
+		{"drop", `{"shardCollection": "db.ts", "key": {"m.s": 1}, ` + series + `}`, `{"drop": "ts"}`, "db"},
+		{"dropDatabase", `{"shardCollection": "db.ts", "key": {"m.s": 1}, ` + series + `}`, `{"dropDatabase": 1}`, "db"},
+		{"shardCollection", "", `{"shardCollection": "db.ts", "key": {"m.s": 1}}`, "admin"},
+		{"movePrimary", "", `{"movePrimary": "db", "to": "shard1"}`, "admin"},
+		{"moveCollection", "", `{"moveCollection": "db.ts", "toShard": "shard1"}`, "admin"},
+		{"drop unsharded", "", `{"drop": "ts"}`, "db"},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			c := newTestCluster(t, 2)
+			c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+			if x.start == "" {
+				c.run("db", `{"create": "ts", `+series+`}`)
+				c.run("db", `{"createIndexes": "ts", "indexes": [{"key": {"m.s": 1}, "name": "s"}]}`)
+			} else {
+				c.run("admin", x.start)
+				c.run("admin", `{"split": "db.system.buckets.ts", "middle": {"meta.s": 2}}`)
+				c.run("admin", `{"moveChunk": "db.system.buckets.ts", "find": {"meta.s": 2}, "to": "shard1"}`)
+			}
+			c.run("db", `{"insert": "one", "documents": [{"_id": 1}]}`)
+			c.measure(4, 3)
+			stale := c.through()
+			reads := []string{`{"find": "ts", "projection": {"v": 1, "_id": 0}`, `{"distinct": "ts", "key": "m.s"`, `{"aggregate": "ts", "cursor": {}, "pipeline": [{"$group": {"_id": "$m.s", "v": {"$sum": "$v"}}}]`,
+				`{"aggregate": "one", "cursor": {}, "pipeline": [{"$lookup": {"from": "ts", "pipeline": [], "as": "x"}}, {"$unwind": "$x"}, {"$group": {"_id": "$x.m.s", "v": {"$sum": "$x.v"}}}]`}
+			var want []string
+			for _, r := range reads {
+				want = append(want, shown(stale.raw("db", r+"}")))
+			}
+			before := c.clock.ClusterTime()
+			c.run(x.db, x.ddl)
+			after := c.clock.ClusterTime()
+			for name, through := range map[string]*testCluster{"stale": stale, "knowing": c, "new": c.through()} {
+				for i, r := range reads {
+					now := shown(through.raw("db", r+"}"))
+					if got := shown(through.raw("db", r+at(before)+"}")); got != want[i] {
+						t.Errorf("%s before through the %s router: %s, want %s", r, name, got, want[i])
+					}
+					if got := shown(through.raw("db", r+at(after)+"}")); got != now {
+						t.Errorf("%s after through the %s router: %s, want %s", r, name, got, now)
+					}
+				}
+			}
+		})
+	}
 }
