@@ -1,6 +1,7 @@
 package router_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -596,6 +598,76 @@ func TestReadsOfTimeSeriesAtATimeBeforeADDL(t *testing.T) {
 					if got := shown(through.raw("db", r+at(after)+"}")); got != now {
 						t.Errorf("%s after through the %s router: %s, want %s", r, name, got, now)
 					}
+				}
+			}
+		})
+	}
+}
+
+// Secondaries answer at a time before a DDL, after it and in its middle, as primaries do, whether they have applied it or not.
+func TestReadsAtATimeBeforeADDLOnSecondaries(t *testing.T) {
+	c := newTestCluster(t, 1)
+	x := c.addSet("shardx")
+	near, others := c.dial, atomic.Int64{}
+	c.dial = func(set string, hosts []string) (cluster.Peer, error) {
+		p, err := near(set, hosts)
+		if err != nil || set != "shardx" && !strings.HasPrefix(strings.Join(hosts, ""), "shardx:") {
+			return p, err
+		}
+		return cluster.LocalPeer(func(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
+			return x.servers[fmt.Sprintf("shardx:%d", 27019+others.Add(1)%2)].Peer().Call(ctx, m, dst)
+		}), nil
+	}
+	second := c.through()
+	c.dial = near
+	for i, ddl := range []struct{ name, cmd string }{
+		{"drop", `{"drop": "x"}`}, {"rename", `{"renameCollection": "DB.x", "to": "DB.y"}`}, {"dropDatabase", `{"dropDatabase": 1}`},
+		{"reshardCollection", `{"reshardCollection": "DB.x", "key": {"k": 1}, "numInitialChunks": 1}`}, {"unshardCollection", `{"unshardCollection": "DB.x", "toShard": "shard0"}`},
+		{"movePrimary", `{"movePrimary": "DB", "to": "shard0"}`}, {"moveCollection", `{"moveCollection": "DB.x", "toShard": "shard0"}`},
+	} {
+		t.Run(ddl.name, func(t *testing.T) {
+			db := fmt.Sprintf("d%d", i)
+			c.run("admin", `{"enableSharding": "`+db+`", "primaryShard": "shardx"}`)
+			if !strings.HasPrefix(ddl.name, "move") {
+				c.run("admin", `{"shardCollection": "`+db+`.x", "key": {"_id": 1}}`)
+				c.run("admin", `{"split": "`+db+`.x", "middle": {"_id": 0}}`)
+				c.run("admin", `{"moveChunk": "`+db+`.x", "find": {"_id": -5}, "to": "shard0"}`)
+			}
+			c.run(db, `{"insert": "x", "documents": [{"_id": -1, "k": 1}, {"_id": 1, "k": 2}, {"_id": 2, "k": 3}]}`)
+			reads := []string{`{"find": "x"`, `{"distinct": "x", "key": "k"`, `{"aggregate": "x", "cursor": {}, "pipeline": [{"$group": {"_id": null, "n": {"$sum": 1}}}]`}
+			on := func(through *testCluster, i int, ts uint64) string {
+				return shown(through.raw(db, reads[i]+at(ts)+`, "$readPreference": {"mode": "secondary"}}`))
+			}
+			before := c.clock.ClusterTime()
+			var want, now []string
+			for i := range reads {
+				want = append(want, on(second, i, before))
+				if !strings.HasPrefix(want[i], "3:") && i != 2 {
+					t.Fatalf("before: %s", want[i])
+				}
+			}
+			cmd, to := strings.ReplaceAll(ddl.cmd, "DB", db), "admin"
+			if strings.HasPrefix(ddl.name, "drop") {
+				to = db
+			}
+			c.run(to, cmd)
+			after := c.clock.ClusterTime()
+			for i := range reads {
+				now = append(now, on(c, i, after))
+			}
+			c.probe(before, after, func(ts uint64) {
+				for i := range reads {
+					if got := on(second, i, ts); got != want[i] && got != now[i] && !strings.HasPrefix(got, "SnapshotUnavailable") {
+						t.Errorf("%s at %d|%d in the middle of the DDL: %s, want %s or %s", reads[i], ts>>32, uint32(ts), got, want[i], now[i])
+					}
+				}
+			})
+			for i := range reads {
+				if got := on(second, i, before); got != want[i] {
+					t.Errorf("%s before the DDL: %s, want %s", reads[i], got, want[i])
+				}
+				if got := on(second, i, after); got != now[i] {
+					t.Errorf("%s after the DDL: %s, want %s", reads[i], got, now[i])
 				}
 			}
 		})
