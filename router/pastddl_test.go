@@ -1,6 +1,7 @@
 package router_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -13,7 +14,10 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/internal/await"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -23,6 +27,7 @@ type ddlCase struct {
 	start func(c *testCluster, db string)
 	ddl   func(c *testCluster, db string)
 	reads string // the namespace that is read, x if empty
+	mixed bool   // in between there is something else in it than before and after
 }
 
 func ddlCases() []ddlCase {
@@ -71,20 +76,20 @@ func ddlCases() []ddlCase {
 	}{{"sharded", sharded}, {"unsharded", alone}, {"placed", placed}} {
 		for _, d := range []ddlCase{
 			{name: "drop", ddl: drop},
-			{name: "drop and insert", ddl: then(drop, again)},
-			{name: "drop and shard again", ddl: then(drop, shard("x"), again)},
+			{name: "drop and insert", ddl: then(drop, again), mixed: true},
+			{name: "drop and shard again", ddl: then(drop, shard("x"), again), mixed: true},
 			{name: "rename", ddl: rename},
 			{name: "rename, new name", ddl: rename, reads: "y"},
-			{name: "rename and back", ddl: then(rename, admin(`{"renameCollection": "DB.y", "to": "DB.x"}`))},
+			{name: "rename and back", ddl: then(rename, admin(`{"renameCollection": "DB.y", "to": "DB.x"}`)), mixed: true},
 			{name: "rename over", ddl: over},
 			{name: "rename sharded over", ddl: then(shard("z"), over)},
 			{name: "dropDatabase", ddl: dropAll},
-			{name: "dropDatabase and insert elsewhere", ddl: then(dropAll, elsewhere, again)},
-			{name: "dropDatabase and shard elsewhere", ddl: then(dropAll, elsewhere, shard("x"), again)},
+			{name: "dropDatabase and insert elsewhere", ddl: then(dropAll, elsewhere, again), mixed: true},
+			{name: "dropDatabase and shard elsewhere", ddl: then(dropAll, elsewhere, shard("x"), again), mixed: true},
 			{name: "movePrimary", ddl: moved},
-			{name: "movePrimary and back", ddl: then(moved, run("", `{"delete": "x", "deletes": [{"q": {"k": {"$gt": 3}}, "limit": 0}]}`), admin(`{"movePrimary": "DB", "to": "shard0"}`))},
+			{name: "movePrimary and back", ddl: then(moved, run("", `{"delete": "x", "deletes": [{"q": {"k": {"$gt": 3}}, "limit": 0}]}`), admin(`{"movePrimary": "DB", "to": "shard0"}`)), mixed: true},
 			{name: "movePrimary and drop", ddl: then(moved, drop)},
-			{name: "view in its place", ddl: then(drop, run("", `{"create": "x", "viewOn": "one", "pipeline": []}`))},
+			{name: "view in its place", ddl: then(drop, run("", `{"create": "x", "viewOn": "one", "pipeline": []}`)), mixed: true},
 		} {
 			d.name, d.start = s.name+", "+d.name, s.start
 			out = append(out, d)
@@ -220,6 +225,16 @@ func checkPast(c *testCluster, db string, x ddlCase, session *int) {
 	open := openBefore(c, stale, session)
 	x.ddl(c, db)
 	after := c.clock.ClusterTime()
+	if !x.mixed {
+		c.probe(before, after, func(ts uint64) {
+			i := int(ts % uint64(len(pastReads)))
+			r := pastReads[i]
+			if got := read(c, r, at(ts)); got != want[i] && got != read(c, r, "") && !strings.HasPrefix(got, "SnapshotUnavailable") {
+				t.Errorf("%s at %d|%d in the middle of the DDL (%d|%d to %d|%d): %s, want %s or %s", r.name, ts>>32, uint32(ts), before>>32, uint32(before), after>>32, uint32(after),
+					got, want[i], read(c, r, ""))
+			}
+		})
+	}
 	for _, through := range []struct {
 		name string
 		c    *testCluster
@@ -259,6 +274,18 @@ func checkPast(c *testCluster, db string, x ddlCase, session *int) {
 			}
 			break // the transaction has ended
 		}
+	}
+}
+
+// probe calls f with the cluster times between two, as far as their increments go.
+func (c *testCluster) probe(from, to uint64, f func(ts uint64)) {
+	const most = 500
+	first := to>>32<<32 + 1 // of the last second
+	for ts := from; ts < min(to, from+most); ts++ {
+		f(ts)
+	}
+	for ts := max(first, from); ts < min(to, first+most); ts++ {
+		f(ts)
 	}
 }
 
@@ -418,4 +445,231 @@ func (c *testCluster) bothAt(ts uint64, aggregate bool) (versions []string, refu
 		versions = append(versions, v)
 	}
 	return versions, ""
+}
+
+// A shard refuses a read at a cluster time with versions of another time than that, even if they are the current ones: a router that does not read the history
+// of the catalog would get a part of the collection, or nothing. With the versions of that time it answers.
+func TestShardsRefuseReadsAtATimeWithVersionsOfNow(t *testing.T) {
+	for _, x := range []struct {
+		name    string
+		sharded bool
+		ddl     []string
+	}{
+		{"drop", true, []string{`{"drop": "x", "$db": "d"}`}},
+		{"rename", true, []string{`{"renameCollection": "d.x", "to": "d.y", "$db": "admin"}`}},
+		{"reshardCollection", true, []string{`{"reshardCollection": "d.x", "key": {"k": 1}, "numInitialChunks": 1, "$db": "admin"}`}},
+		{"unshardCollection", true, []string{`{"unshardCollection": "d.x", "toShard": "shard2", "$db": "admin"}`}},
+		{"movePrimary", false, []string{`{"movePrimary": "d", "to": "shard1", "$db": "admin"}`}},
+		{"moveCollection", false, []string{`{"moveCollection": "d.x", "toShard": "shard1", "$db": "admin"}`}},
+		{"dropDatabase", true, []string{`{"dropDatabase": 1, "$db": "d"}`, `{"enableSharding": "d", "primaryShard": "shard2", "$db": "admin"}`}},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			c := newTestCluster(t, 3)
+			c.run("admin", `{"enableSharding": "d", "primaryShard": "shard0"}`)
+			c.run("d", `{"insert": "x", "documents": [{"_id": -1, "k": 1}]}`)
+			if x.sharded {
+				c.run("admin", `{"shardCollection": "d.x", "key": {"_id": 1}}`)
+				c.run("admin", `{"split": "d.x", "middle": {"_id": 0}}`)
+				c.run("admin", `{"moveChunk": "d.x", "find": {"_id": 5}, "to": "shard1"}`)
+			}
+			c.run("d", `{"insert": "x", "documents": [{"_id": 1, "k": 2}]}`)
+			before := c.clock.ClusterTime()
+			placement := func(ts uint64) *cluster.CollectionInfo {
+				t.Helper()
+				info, err := c.r.Catalog.CollectionAt(t.Context(), "d.x", ts)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return info
+			}
+			if placement(0).Past() {
+				t.Error("the placement of now is one of the past")
+			}
+			for _, cmd := range x.ddl {
+				var m bson.D
+				if err := bson.UnmarshalExtJSON([]byte(cmd), false, &m); err != nil {
+					t.Fatal(err)
+				}
+				c.run(get(m, "$db").(string), cmd)
+			}
+			read := func(info *cluster.CollectionInfo, shard string) string {
+				body := doc(t, `{"find": "x", "$db": "d"`+at(before)+`}`)
+				raw, err := bson.Marshal(body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				raw = value.End(append(raw[:len(raw)-1], info.Suffix(shard)...), 0)
+				reply, err := cluster.Run(t.Context(), c.shards[shard], raw)
+				if err != nil {
+					return mongoerr.CodeOf(err).Name()
+				}
+				return shown(decode(t, reply))
+			}
+			c.r.Catalog.Clear()
+			now, then := placement(0), placement(before)
+			for _, shard := range now.Shards() {
+				if got := read(now, shard); got != "StaleConfig" && got != "StaleDbVersion" {
+					t.Errorf("%s with the versions of now: %s", shard, got)
+				}
+			}
+			total := 0
+			for _, shard := range then.Shards() {
+				got := read(then, shard)
+				n := 0
+				if _, err := fmt.Sscan(got, &n); err != nil {
+					t.Errorf("%s with the versions of then: %s", shard, got)
+				}
+				total += n
+			}
+			if total != 2 {
+				t.Errorf("%d of 2 documents with the versions of then", total)
+			}
+		})
+	}
+}
+
+// A read at a time before a shard left the cluster is refused if it needs that shard.
+func TestReadsAtATimeBeforeAShardWasRemoved(t *testing.T) {
+	c := newTestCluster(t, 3)
+	c.run("admin", `{"enableSharding": "d", "primaryShard": "shard0"}`)
+	c.run("admin", `{"shardCollection": "d.x", "key": {"_id": 1}}`)
+	c.run("admin", `{"split": "d.x", "middle": {"_id": 0}}`)
+	c.run("admin", `{"moveChunk": "d.x", "find": {"_id": 5}, "to": "shard2"}`)
+	c.run("d", `{"insert": "x", "documents": [{"_id": -1}, {"_id": 1}]}`)
+	before := c.clock.ClusterTime()
+	c.run("d", `{"drop": "x"}`)
+	c.run("admin", `{"removeShard": "shard2"}`)
+	await.True(t, "the end of shard2", func() bool {
+		if _, err := c.config.BalancerRound(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return c.run("admin", `{"removeShard": "shard2"}`)["state"] == "completed"
+	})
+	for range 2 {
+		if got := shown(c.raw("d", `{"find": "x"`+at(before)+`}`)); !strings.HasPrefix(got, "SnapshotUnavailable") {
+			t.Errorf("everything: %s", got)
+		}
+		if got := shown(c.raw("d", `{"find": "x", "filter": {"_id": -1}`+at(before)+`}`)); got != `1: {"_id":-1}` {
+			t.Errorf("what was on another shard: %s", got)
+		}
+	}
+}
+
+// A time series collection is a view on its buckets, at a time before it was dropped, renamed, or sharded, too.
+func TestReadsOfTimeSeriesAtATimeBeforeADDL(t *testing.T) {
+	const series = `"timeseries": {"timeField": "t", "metaField": "m"}`
+	for _, x := range []struct{ name, start, ddl, db string }{
+		{"drop", `{"shardCollection": "db.ts", "key": {"m.s": 1}, ` + series + `}`, `{"drop": "ts"}`, "db"},
+		{"dropDatabase", `{"shardCollection": "db.ts", "key": {"m.s": 1}, ` + series + `}`, `{"dropDatabase": 1}`, "db"},
+		{"shardCollection", "", `{"shardCollection": "db.ts", "key": {"m.s": 1}}`, "admin"},
+		{"movePrimary", "", `{"movePrimary": "db", "to": "shard1"}`, "admin"},
+		{"moveCollection", "", `{"moveCollection": "db.ts", "toShard": "shard1"}`, "admin"},
+		{"drop unsharded", "", `{"drop": "ts"}`, "db"},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			c := newTestCluster(t, 2)
+			c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+			if x.start == "" {
+				c.run("db", `{"create": "ts", `+series+`}`)
+				c.run("db", `{"createIndexes": "ts", "indexes": [{"key": {"m.s": 1}, "name": "s"}]}`)
+			} else {
+				c.run("admin", x.start)
+				c.run("admin", `{"split": "db.system.buckets.ts", "middle": {"meta.s": 2}}`)
+				c.run("admin", `{"moveChunk": "db.system.buckets.ts", "find": {"meta.s": 2}, "to": "shard1"}`)
+			}
+			c.run("db", `{"insert": "one", "documents": [{"_id": 1}]}`)
+			c.measure(4, 3)
+			stale := c.through()
+			reads := []string{`{"find": "ts", "projection": {"v": 1, "_id": 0}`, `{"distinct": "ts", "key": "m.s"`, `{"aggregate": "ts", "cursor": {}, "pipeline": [{"$group": {"_id": "$m.s", "v": {"$sum": "$v"}}}]`,
+				`{"aggregate": "one", "cursor": {}, "pipeline": [{"$lookup": {"from": "ts", "pipeline": [], "as": "x"}}, {"$unwind": "$x"}, {"$group": {"_id": "$x.m.s", "v": {"$sum": "$x.v"}}}]`}
+			var want []string
+			for _, r := range reads {
+				want = append(want, shown(stale.raw("db", r+"}")))
+			}
+			before := c.clock.ClusterTime()
+			c.run(x.db, x.ddl)
+			after := c.clock.ClusterTime()
+			for name, through := range map[string]*testCluster{"stale": stale, "knowing": c, "new": c.through()} {
+				for i, r := range reads {
+					now := shown(through.raw("db", r+"}"))
+					if got := shown(through.raw("db", r+at(before)+"}")); got != want[i] {
+						t.Errorf("%s before through the %s router: %s, want %s", r, name, got, want[i])
+					}
+					if got := shown(through.raw("db", r+at(after)+"}")); got != now {
+						t.Errorf("%s after through the %s router: %s, want %s", r, name, got, now)
+					}
+				}
+			}
+		})
+	}
+}
+
+// Secondaries answer at a time before a DDL, after it and in its middle, as primaries do, whether they have applied it or not.
+func TestReadsAtATimeBeforeADDLOnSecondaries(t *testing.T) {
+	c := newTestCluster(t, 1)
+	x := c.addSet("shardx")
+	near, others := c.dial, atomic.Int64{}
+	c.dial = func(set string, hosts []string) (cluster.Peer, error) {
+		p, err := near(set, hosts)
+		if err != nil || set != "shardx" && !strings.HasPrefix(strings.Join(hosts, ""), "shardx:") {
+			return p, err
+		}
+		return cluster.LocalPeer(func(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
+			return x.servers[fmt.Sprintf("shardx:%d", 27019+others.Add(1)%2)].Peer().Call(ctx, m, dst)
+		}), nil
+	}
+	second := c.through()
+	c.dial = near
+	for i, ddl := range []struct{ name, cmd string }{
+		{"drop", `{"drop": "x"}`}, {"rename", `{"renameCollection": "DB.x", "to": "DB.y"}`}, {"dropDatabase", `{"dropDatabase": 1}`},
+		{"reshardCollection", `{"reshardCollection": "DB.x", "key": {"k": 1}, "numInitialChunks": 1}`}, {"unshardCollection", `{"unshardCollection": "DB.x", "toShard": "shard0"}`},
+		{"movePrimary", `{"movePrimary": "DB", "to": "shard0"}`}, {"moveCollection", `{"moveCollection": "DB.x", "toShard": "shard0"}`},
+	} {
+		t.Run(ddl.name, func(t *testing.T) {
+			db := fmt.Sprintf("d%d", i)
+			c.run("admin", `{"enableSharding": "`+db+`", "primaryShard": "shardx"}`)
+			if !strings.HasPrefix(ddl.name, "move") {
+				c.run("admin", `{"shardCollection": "`+db+`.x", "key": {"_id": 1}}`)
+				c.run("admin", `{"split": "`+db+`.x", "middle": {"_id": 0}}`)
+				c.run("admin", `{"moveChunk": "`+db+`.x", "find": {"_id": -5}, "to": "shard0"}`)
+			}
+			c.run(db, `{"insert": "x", "documents": [{"_id": -1, "k": 1}, {"_id": 1, "k": 2}, {"_id": 2, "k": 3}]}`)
+			reads := []string{`{"find": "x"`, `{"distinct": "x", "key": "k"`, `{"aggregate": "x", "cursor": {}, "pipeline": [{"$group": {"_id": null, "n": {"$sum": 1}}}]`}
+			on := func(through *testCluster, i int, ts uint64) string {
+				return shown(through.raw(db, reads[i]+at(ts)+`, "$readPreference": {"mode": "secondary"}}`))
+			}
+			before := c.clock.ClusterTime()
+			var want, now []string
+			for i := range reads {
+				want = append(want, on(second, i, before))
+				if !strings.HasPrefix(want[i], "3:") && i != 2 {
+					t.Fatalf("before: %s", want[i])
+				}
+			}
+			cmd, to := strings.ReplaceAll(ddl.cmd, "DB", db), "admin"
+			if strings.HasPrefix(ddl.name, "drop") {
+				to = db
+			}
+			c.run(to, cmd)
+			after := c.clock.ClusterTime()
+			for i := range reads {
+				now = append(now, on(c, i, after))
+			}
+			c.probe(before, after, func(ts uint64) {
+				for i := range reads {
+					if got := on(second, i, ts); got != want[i] && got != now[i] && !strings.HasPrefix(got, "SnapshotUnavailable") {
+						t.Errorf("%s at %d|%d in the middle of the DDL: %s, want %s or %s", reads[i], ts>>32, uint32(ts), got, want[i], now[i])
+					}
+				}
+			})
+			for i := range reads {
+				if got := on(second, i, before); got != want[i] {
+					t.Errorf("%s before the DDL: %s, want %s", reads[i], got, want[i])
+				}
+				if got := on(second, i, after); got != now[i] {
+					t.Errorf("%s after the DDL: %s, want %s", reads[i], got, now[i])
+				}
+			}
+		})
+	}
 }
