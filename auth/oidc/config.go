@@ -29,7 +29,7 @@ type Provider struct {
 	matched          string
 }
 
-// defaultPoll is how old keys may become if the configuration does not say.
+// defaultPoll is the maximum age of keys if the configuration sets none.
 const defaultPoll = 24 * time.Hour
 
 // Parse reads the value of oidcIdentityProviders.
