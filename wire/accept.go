@@ -57,7 +57,7 @@ func (s *Server) listen(addr string) (net.Listener, error) {
 func (s *Server) listenUnix(lc *net.ListenConfig, path string) (net.Listener, error) {
 	if st, err := os.Lstat(path); err == nil {
 		if st.Mode()&os.ModeSocket == 0 {
-			return nil, fmt.Errorf("%s exists and is no socket", path)
+			return nil, fmt.Errorf("%s exists and is not a socket", path)
 		}
 		if err := os.Remove(path); err != nil {
 			return nil, err

@@ -134,7 +134,7 @@ func checkURL(s string) error {
 	if u.Scheme == "http" && (u.Hostname() == "localhost" || addr.IsLoopback()) {
 		return nil
 	}
-	return fmt.Errorf("%q is no https URL, nor an http one of this machine", s)
+	return fmt.Errorf("%q is neither an https URL nor an http URL of this machine", s)
 }
 
 // consistent checks what concerns several configurations.

@@ -40,7 +40,7 @@ func Check(ctx context.Context, path, service, user, password string) error {
 		msg = append(binary.BigEndian.AppendUint16(msg, uint16(len(part))), part...)
 	}
 	if _, err := conn.Write(msg); err != nil {
-		return fmt.Errorf("saslauthd cannot be asked: %w", err)
+		return fmt.Errorf("cannot query saslauthd: %w", err)
 	}
 	return verdict(conn)
 }

@@ -73,7 +73,7 @@ func overrideOf(m *yaml.Node) (attributes, extension string, err error) {
 		key, v := fields[i].Value, fields[i+1]
 		switch {
 		case v.Kind != yaml.ScalarNode:
-			return "", "", errors.New("the field " + key + " is no string")
+			return "", "", errors.New("the field " + key + " is not a string")
 		case key == "attributes" && attributes == "":
 			attributes = v.Value
 		case key == "extensionValue" && extension == "":
