@@ -11,10 +11,10 @@ import (
 // net.tls.clusterAuthX509.extensionValue).
 var membershipExtension = asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 34601, 2, 1, 2}
 
-// Membership is what certificates of a cluster's members have in common: attributes of their subjects, whatever else these contain,
-// or the value of an extension, whatever their subjects are (manual: net.tls.clusterAuthX509).
+// Membership identifies the certificates of a cluster's members: by attributes that their subjects contain, among others, or by
+// the value of an extension, whatever their subjects are (manual: net.tls.clusterAuthX509).
 type Membership struct {
-	attributes map[Attribute]int // how often each is there at least; nil: the extension decides
+	attributes map[Attribute]int // the minimum number of each; nil: the extension decides
 	extension  string
 }
 

@@ -426,7 +426,7 @@ func checkExplain(g *Grants, r *Request) bool {
 	return rule != nil && in.Name != "explain" && rule.Allows(&in) || r.wrong(in.Wrong)
 }
 
-// checkApplyOps requires of each operation what the command requires that does the same (SERVER-25994), beside the right to
+// checkApplyOps requires, for each operation, the privileges of the command that has the same effect (SERVER-25994), in addition to the right to
 // run applyOps at all. An inserted document replaces one with the same _id. An operation that names its collection by a UUID
 // may name any: the command itself checks the one that it finds.
 func checkApplyOps(g *Grants, r *Request) bool {
@@ -500,14 +500,14 @@ func appliedCommand(g *Grants, r *Request, ns string, o value.Value) bool {
 	return RuleFor(in.Name).Allows(&in) || r.wrong(in.Wrong)
 }
 
-// loggedCommands are the commands that an oplog's entries of kind "c" may be, as mongorestore knows them, without those of index builds,
-// which servers since 4.4 do not take from applyOps (mongorestore skips or rewrites them), and without comparisons of members (dbCheck).
+// loggedCommands are the commands that oplog entries of kind "c" contain, as mongorestore lists them. Those of index builds, which servers since
+// 4.4 do not accept in applyOps (mongorestore skips or rewrites them), and of comparisons of members (dbCheck) are left out.
 var loggedCommands = map[string]bool{
 	"create": true, "collMod": true, "drop": true, "dropDatabase": true, "renameCollection": true, "createIndexes": true, "dropIndexes": true,
 	"deleteIndexes": true, "convertToCapped": true, "emptycapped": true, "applyOps": true,
 }
 
-// CheckLoggedCommand returns an error unless an entry of an oplog may be the command: applyOps runs no others.
+// CheckLoggedCommand returns an error unless the command is one that oplog entries contain: applyOps runs no others.
 func CheckLoggedCommand(name string) error {
 	if !loggedCommands[name] {
 		return mongoerr.New(mongoerr.FailedToParse, "Unrecognized command in op")

@@ -15,7 +15,7 @@ type StageRule struct {
 	check  func(p *pipeline, arg value.Value) bool
 }
 
-// pipeline is one that is being checked.
+// pipeline is a pipeline whose privileges are being checked.
 type pipeline struct {
 	g        *Grants
 	r        *Request
@@ -70,7 +70,7 @@ func StageRuleFor(name string) *StageRule {
 	return stageRules[name]
 }
 
-// pipelineAllowed reports whether all stages of a pipeline are allowed, and reading the collection that it is on.
+// pipelineAllowed reports whether all stages of a pipeline are allowed, and whether its collection may be read.
 func pipelineAllowed(g *Grants, r *Request, db, coll string, stages value.Value) bool {
 	p := pipeline{g: g, r: r, db: db, coll: coll}
 	return p.allowed(stages)

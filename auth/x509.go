@@ -61,7 +61,7 @@ func SubjectOf(cert *x509.Certificate) (DN, error) {
 			}
 			text, ok := a.Value.(string)
 			if !ok {
-				return nil, fmt.Errorf("the subject of the certificate has a %s that is no text", name)
+				return nil, fmt.Errorf("the subject of the certificate has a %s that is not text", name)
 			}
 			list = append(list, Attribute{name, text})
 		}

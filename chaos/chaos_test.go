@@ -115,7 +115,7 @@ func TestOrdersAreTakenOnce(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	d.give(order{kind: Cut, left: 2})
-	d.calm()
+	d.cancelAll()
 	if _, ok := d.take(); ok {
 		t.Error("an order was left")
 	}

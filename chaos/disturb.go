@@ -39,8 +39,8 @@ func (d *Disturber) give(o order) {
 	d.mu.orders = append(d.mu.orders, o)
 }
 
-// calm cancels all orders.
-func (d *Disturber) calm() {
+// cancelAll cancels all orders.
+func (d *Disturber) cancelAll() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.mu.orders = nil

@@ -138,7 +138,7 @@ func (e *Engine) Stop() {
 		end()
 		<-ended
 	}
-	e.target.disturb.calm()
+	e.target.disturb.cancelAll()
 }
 
 // Status is the state of the current or the last run.

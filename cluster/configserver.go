@@ -65,11 +65,11 @@ func (c *ConfigServer) Seed(hosts []string) {
 }
 
 // soonest tries another member if one is slow: it may be paused.
-var soonest = &ReadPreference{Mode: ReadNearest, Patience: time.Second}
+var soonest = &ReadPreference{Mode: ReadNearest, TryNext: time.Second}
 
 const (
-	configTries    = 3                // a read that loses its member midway starts again
-	configPatience = 10 * time.Second // for a further batch, which only the member with the cursor has
+	configTries        = 3                // a read that loses its member midway starts again
+	configBatchTimeout = 10 * time.Second // for a further batch, which only the member with the cursor has
 )
 
 // FindConfig is FindAll on the sharding catalog. The config server itself reads its own.
@@ -141,7 +141,7 @@ func (c *ConfigServer) fetch(ctx context.Context, pref *ReadPreference, cmd []by
 			reply, at, err = c.CallOn(ctx, pref, m, nil)
 		} else {
 			late := mongoerr.New(mongoerr.NetworkTimeout, "a member of the config server makes no progress with the request")
-			limited, cancel := context.WithTimeoutCause(ctx, configPatience, late)
+			limited, cancel := context.WithTimeoutCause(ctx, configBatchTimeout, late)
 			defer cancel()
 			reply, err = at.Call(limited, m, nil)
 		}

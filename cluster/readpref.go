@@ -35,9 +35,9 @@ type ReadPreference struct {
 	TagSets [][]Tag
 	// MaxStalenessSeconds limits the estimated lag of a secondary; 0 for no limit.
 	MaxStalenessSeconds int64
-	// Patience is the time after which another member than the chosen one is tried; 0 for no limit but that of the
+	// TryNext is the time after which another member than the chosen one is tried; 0 for no limit but that of the
 	// call.
-	Patience time.Duration
+	TryNext time.Duration
 
 	doc []byte
 }

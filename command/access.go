@@ -199,7 +199,7 @@ func (a *Access) current(ctx context.Context, c *Client) (*auth.Identity, error)
 	return &mine, nil
 }
 
-// lose takes an identity from the client, which is a stranger then.
+// lose removes an identity from the client, which is then untrusted.
 func (c *Client) lose(id *auth.Identity) {
 	if c.login.CompareAndSwap(id, nil) && c.Trust != nil {
 		c.Trust(false)

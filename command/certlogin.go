@@ -90,7 +90,7 @@ func (a *Access) certificate(op *Op, db, want string) (user string, err error) {
 	return dn.String(), a.enter(op, id, auth.X509)
 }
 
-// separated reports whether the bearers of members' certificates are no users. Without that members cannot authenticate by certificates.
+// separated reports whether bearers of members' certificates cannot be users. Without that members cannot authenticate by certificates.
 func (a *Access) separated() bool { return a.Params.Bool("enforceUserClusterSeparation") }
 
 // bearer returns the identity of a certificate's bearer: with the roles in the certificate if it has any, else those of the stored user.

@@ -110,7 +110,7 @@ func (t *Topology) wait(op *Op) error {
 		return nil
 	}
 	if known.IsMissing() || maxAwait.IsMissing() {
-		return mongoerr.New(31368, "A request with 'topologyVersion' must include 'maxAwaitTimeMS', and the other way round")
+		return mongoerr.New(31368, "A request with 'topologyVersion' must include 'maxAwaitTimeMS', and vice versa")
 	}
 	ms, ok := maxAwait.AsInt64()
 	if !ok || ms < 0 {

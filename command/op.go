@@ -58,7 +58,7 @@ type behalf struct {
 	EntryUUID *[16]byte
 }
 
-// shown is what currentOp shows of a running operation beside its request.
+// shown has what currentOp shows about a running operation in addition to its request.
 type shown struct {
 	plan      *string
 	locks     *lock.Locker

@@ -2,9 +2,9 @@ package command
 
 import "github.com/shoaldb/shoal/query/value"
 
-// A pipeline whose first batch is to be empty runs its $out or $merge in a getMore. What they write with are the arguments of the aggregate.
+// A pipeline whose first batch is to be empty runs its $out or $merge in a getMore, which writes with the arguments of the aggregate.
 
-// Opened returns an argument of the command that has opened the cursor which a getMore continues; of any other command, its own.
+// Opened returns an argument of the command that opened a getMore's cursor or, for any other command, of the command itself.
 func (op *Op) Opened(name string) value.Value {
 	if op.Stats.Origin != nil {
 		return value.Lookup(op.Stats.Origin, name)

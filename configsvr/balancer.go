@@ -32,9 +32,9 @@ type balancer struct {
 // (balancerMigrationsThrottlingMs).
 const balancerPause = 10 * time.Second
 
-// roundPatience limits the time that a round waits for its migrations. A migration that takes longer continues; its
+// roundTimeout limits the time that a round waits for its migrations. A migration that takes longer continues; its
 // shards take part in no other until it ends, and the other shards are balanced in the meantime.
-const roundPatience = 30 * time.Second
+const roundTimeout = 30 * time.Second
 
 // statsWait is the time limit for a shard to report its data sizes. A shard that does not report is left out of the
 // round.
@@ -315,7 +315,7 @@ func (m *Manager) distribution(ctx context.Context, e *cluster.CollectionEntry, 
 	return d, nil
 }
 
-// makeMoves runs migrations concurrently. It waits for them at most for roundPatience.
+// makeMoves runs migrations concurrently. It waits for them at most for roundTimeout.
 func (m *Manager) makeMoves(ctx context.Context, moves []move, s balancerSettings) (moved int, err error) {
 	ended := make(chan error, len(moves))
 	for i := range moves {
@@ -330,8 +330,8 @@ func (m *Manager) makeMoves(ctx context.Context, moves []move, s balancerSetting
 			ended <- err
 		}()
 	}
-	patience := time.NewTimer(roundPatience)
-	defer patience.Stop()
+	timeout := time.NewTimer(roundTimeout)
+	defer timeout.Stop()
 	var errs []error
 	for range moves {
 		select {
@@ -342,7 +342,7 @@ func (m *Manager) makeMoves(ctx context.Context, moves []move, s balancerSetting
 			case !errors.Is(err, errNotMoved):
 				errs = append(errs, err)
 			}
-		case <-patience.C:
+		case <-timeout.C:
 			return moved, errors.Join(errs...)
 		}
 	}

@@ -13,11 +13,12 @@ import (
 )
 
 // Settings of the whole cluster (setClusterParameter, setUserWriteBlockMode, setFeatureCompatibilityVersion) are stored by the config server first, and then
-// by each shard, which the router asks. A router that ends in between leaves some shards with the former setting. What the config server has is
-// the cluster's: its primary compares, when it has stepped up and whenever its own settings or the list of shards have changed, and has the shards that differ
-// store it.
+// by each shard, which the router asks. A router that ends in between leaves some shards with the former setting. The config server's settings
+// are the cluster's: its primary compares them with the shards' after its step-up and whenever its own settings or the list of shards have changed, and makes
+// shards that differ store them.
 
-// settingsPoll is how often the primary looks whether its settings have changed. It acts when it has seen a change twice: until then a router is sending it.
+// settingsPoll is the interval at which the primary checks whether its settings have changed. It acts on a change that it has seen twice: until then a
+// router may still be sending it.
 const settingsPoll = 2 * time.Second
 
 // RunSettings makes shards have the cluster's settings until ctx ends.

@@ -47,7 +47,7 @@ func New(local cluster.Peer, registry *cluster.Registry, clock *cluster.VectorCl
 	m := &Manager{local: local, registry: registry, clock: clock, host: host, Params: cluster.NewParams(), now: time.Now, balancer: newBalancer(), defragmenter: newDefragmenter(), tables: cluster.NewCatalog(local)}
 	m.ddl.held, m.chunks.names.held = make(map[string]chan struct{}), make(map[string]chan struct{})
 	m.blocks.held = make(map[[16]byte]struct{})
-	m.members.news, m.members.wake = make(map[string]setNews), make(chan struct{}, 1)
+	m.members.changes, m.members.wake = make(map[string]memberChange), make(chan struct{}, 1)
 	return m
 }
 

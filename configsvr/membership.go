@@ -11,13 +11,13 @@ import (
 
 // membership queues changes of shards' members, which the monitors of their sets report, until they are written to config.shards.
 type membership struct {
-	mu   sync.Mutex
-	news map[string]setNews
-	wake chan struct{}
+	mu      sync.Mutex
+	changes map[string]memberChange
+	wake    chan struct{}
 }
 
-// setNews is a set's membership as its primary lists it.
-type setNews struct {
+// memberChange is a set's membership as its primary lists it.
+type memberChange struct {
 	conn    string
 	version int64
 }
@@ -28,7 +28,7 @@ const membershipRetry = 5 * time.Second
 // SetMoved records a change of a replica set's members. It does not block.
 func (m *Manager) SetMoved(set, conn string, version int64) {
 	m.members.mu.Lock()
-	m.members.news[set] = setNews{conn, version}
+	m.members.changes[set] = memberChange{conn, version}
 	m.members.mu.Unlock()
 	select {
 	case m.members.wake <- struct{}{}:
@@ -39,7 +39,7 @@ func (m *Manager) SetMoved(set, conn string, version int64) {
 // RunMembership writes the changes that SetMoved recorded to config.shards until ctx ends. It runs on the config server's primary.
 func (m *Manager) RunMembership(ctx context.Context) {
 	m.members.mu.Lock()
-	clear(m.members.news) // what arrived while another member was primary may be outdated
+	clear(m.members.changes) // what arrived while another member was primary may be outdated
 	m.members.mu.Unlock()
 	for _, s := range m.known(ctx) {
 		if c := s.ConnString(); c != s.Host {
@@ -48,7 +48,7 @@ func (m *Manager) RunMembership(ctx context.Context) {
 	}
 	for {
 		again := (<-chan time.Time)(nil)
-		if !m.writeNews(ctx) {
+		if !m.writeMemberChanges(ctx) {
 			again = time.After(membershipRetry)
 		}
 		select {
@@ -68,19 +68,19 @@ func (m *Manager) known(ctx context.Context) []*cluster.Shard {
 	return all
 }
 
-// writeNews updates config.shards; false if something remains to be written.
-func (m *Manager) writeNews(ctx context.Context) bool {
+// writeMemberChanges updates config.shards; false if something remains to be written.
+func (m *Manager) writeMemberChanges(ctx context.Context) bool {
 	m.members.mu.Lock()
-	news := m.members.news
-	m.members.news = map[string]setNews{}
+	changes := m.members.changes
+	m.members.changes = map[string]memberChange{}
 	m.members.mu.Unlock()
 	done := true
-	for set, n := range news {
+	for set, n := range changes {
 		if err := m.moveShard(ctx, set, n); err != nil {
 			done = false
 			m.members.mu.Lock()
-			if _, newer := m.members.news[set]; !newer {
-				m.members.news[set] = n
+			if _, newer := m.members.changes[set]; !newer {
+				m.members.changes[set] = n
 			}
 			m.members.mu.Unlock()
 		}
@@ -89,7 +89,7 @@ func (m *Manager) writeNews(ctx context.Context) bool {
 }
 
 // moveShard writes a set's hosts to its shard's entry, if config.shards has others.
-func (m *Manager) moveShard(ctx context.Context, set string, n setNews) error {
+func (m *Manager) moveShard(ctx context.Context, set string, n memberChange) error {
 	m.shards.Lock()
 	defer m.shards.Unlock()
 	docs, err := m.find(ctx, "shards", doc())

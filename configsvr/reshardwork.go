@@ -42,7 +42,7 @@ func (r *resharding) initialize(ctx context.Context) error {
 	return r.writeTable(ctx, p, chunks)
 }
 
-// copiesWait is how long shards without chunks are waited for.
+// copiesWait limits the wait for shards without chunks.
 const copiesWait = time.Second
 
 // copies lists the shards that are neither donors nor recipients and have the collection, which the commit drops there. One that does not reply keeps it: a

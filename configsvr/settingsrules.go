@@ -9,8 +9,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// settingsRules is the validator of config.settings, as the server has one since 5.1: whoever writes there by hand learns at once of a setting that would
-// have no effect, such as a chunk size outside 1 to 1024 MB, with DocumentValidationFailure.
+// settingsRules is the validator of config.settings, which the real server has had since 5.1: a setting that would have no effect, such as a chunk size
+// outside 1 to 1024 MB, is refused with DocumentValidationFailure.
 func settingsRules() value.Value {
 	of := func(id string, more ...value.Field) []value.Field {
 		return append([]value.Field{fld("_id", doc(fld("enum", arr(str(id)))))}, more...)

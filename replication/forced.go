@@ -282,9 +282,9 @@ func (r *Raft) compareWith(epoch uint64, body []byte) {
 	e := r.log.Warn().Uint64("last", own.commit)
 	if known {
 		e.Uint64("common", at).Uint64("entries", own.commit-at).
-			Msg("this member has committed entries that a forced reconfiguration has given up: they are lost. It throws away what it has, and copies everything from the primary")
+			Msg("this member has committed entries that a forced reconfiguration has discarded: they are lost. It discards its data and copies everything from the primary")
 	} else {
-		e.Msg("the log of the forced reconfiguration's primary does not go back to what this member has committed. It throws away what it has, and copies everything from the primary")
+		e.Msg("the log of the forced reconfiguration's primary does not go back to what this member has committed. It discards its data and copies everything from the primary")
 	}
 	r.callAll()
 }

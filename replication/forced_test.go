@@ -182,7 +182,7 @@ func TestForcedReconfigurationHoldsAgainstAMemberOfIt(t *testing.T) {
 				t.Errorf("seed %d: %v", seed, err)
 			}
 			s.check(lost, "a:1", "b:1")
-			said := out.find("b:1", "throws away what it has")
+			said := out.find("b:1", "discards its data")
 			if apart && (len(said) != 1 || said[0]["entries"] != nil && said[0]["entries"] != float64(given) || s.size > 1<<19 && said[0]["entries"] == nil) ||
 				!apart && len(said) > 0 {
 				t.Errorf("seed %d: b:1 gave up %d entries and said %v", seed, given, said)

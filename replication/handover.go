@@ -108,7 +108,7 @@ func (r *Raft) StepDown(ctx context.Context, period, catchUp time.Duration, forc
 	}
 	r.freezeUntil(start.Add(period))
 	r.log.Warn().Msg("stepping down without a successor")
-	err := r.do(func() { r.abdicate(l.term) })
+	err := r.do(func() { r.stepDownIn(l.term) })
 	if err != nil {
 		return err
 	}
@@ -176,8 +176,8 @@ func (r *Raft) awaitDeposed(ctx context.Context, term uint64, limit time.Duratio
 	}
 }
 
-// abdicate makes raft follow a term that has no leader.
-func (r *Raft) abdicate(term uint64) {
+// stepDownIn makes raft follow a term that has no leader.
+func (r *Raft) stepDownIn(term uint64) {
 	rn := r.loop.rn
 	st := rn.BasicStatus()
 	if st.RaftState == raft.StateLeader && st.GetTerm() == term {

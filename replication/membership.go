@@ -169,7 +169,7 @@ func (r *Raft) expelled(e *envelope) {
 	r.log.Warn().Int64("version", cfg.Version).Msg("this member was removed from the replica set")
 	r.in.push(input{f: func() { // it may have been elected by members that do not know of its removal yet
 		if r.loop.rn != nil {
-			r.abdicate(r.lead.Load().term)
+			r.stepDownIn(r.lead.Load().term)
 		}
 	}})
 	r.notifyConfig(cfg)
@@ -215,7 +215,7 @@ func (r *Raft) restart(change func() error) error {
 	defer func() { r.applier.restarting = false }()
 	err := r.do(func() {
 		if rn := r.loop.rn; rn != nil && rn.BasicStatus().RaftState == raft.StateLeader {
-			r.abdicate(rn.BasicStatus().GetTerm())
+			r.stepDownIn(rn.BasicStatus().GetTerm())
 			for rn.HasReady() {
 				r.handle(rn.Ready())
 			}

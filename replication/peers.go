@@ -117,7 +117,7 @@ func (r *Raft) send(m *raftpb.Message) {
 	}
 	if p := r.peer(m.GetTo()); p != nil {
 		p.add(m)
-		p.poke()
+		p.notify()
 	}
 }
 
@@ -151,7 +151,7 @@ func supersedes(m, old *raftpb.Message) bool {
 	return false
 }
 
-func (p *peer) poke() {
+func (p *peer) notify() {
 	select {
 	case p.wake <- struct{}{}:
 	default:
@@ -163,7 +163,7 @@ func (p *peer) call() {
 	p.mu.Lock()
 	p.dirty = true
 	p.mu.Unlock()
-	p.poke()
+	p.notify()
 }
 
 // take removes from the queue what one call can carry. A message larger than that gets a call of its own, which is
@@ -191,7 +191,7 @@ func (p *peer) takeUpTo(limit int, oversized bool) (ms []*raftpb.Message, some b
 	if p.queue = p.queue[n:]; len(p.queue) == 0 {
 		p.queue = nil
 	} else {
-		p.poke()
+		p.notify()
 	}
 	p.bytes -= size
 	return ms, some

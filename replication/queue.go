@@ -15,10 +15,10 @@ func (q *queue[T]) push(items ...T) {
 	q.mu.Lock()
 	q.items = append(q.items, items...)
 	q.mu.Unlock()
-	q.poke()
+	q.notify()
 }
 
-func (q *queue[T]) poke() {
+func (q *queue[T]) notify() {
 	select {
 	case q.wake <- struct{}{}:
 	default:

@@ -95,8 +95,8 @@ func (r *Router) getClusterParameter(op *command.Op, dst []byte) ([]byte, error)
 	return dst, err
 }
 
-// setClusterParameter implements the command: the config server stores the parameter, and the shards store it as that has it, with its
-// time. A shard that is not reached asks the config server for it later; the client gets the error.
+// setClusterParameter implements the command: the config server stores the parameter, and then the shards store the same value with
+// the same time. A shard that is not reached asks the config server for it later; the client gets the error.
 func (r *Router) setClusterParameter(op *command.Op, dst []byte) ([]byte, error) {
 	it := value.Walk(op.Req.Cmd.Doc())
 	name, _, ok := it.Next()
@@ -107,7 +107,7 @@ func (r *Router) setClusterParameter(op *command.Op, dst []byte) ([]byte, error)
 	if err != nil {
 		return dst, err
 	}
-	return dst, r.tellParameter(op, string(name))
+	return dst, r.sendParameter(op, string(name))
 }
 
 // setAuditConfig implements the command. Each node checks whether its own audit log can be configured.
@@ -119,8 +119,8 @@ func (r *Router) setAuditConfig(op *command.Op, dst []byte) ([]byte, error) {
 	return dst, err
 }
 
-// tellParameter sends the shards a parameter as the config server has it.
-func (r *Router) tellParameter(op *command.Op, name string) error {
+// sendParameter sends the shards a parameter as the config server has it.
+func (r *Router) sendParameter(op *command.Op, name string) error {
 	if err := r.Registry.Reload(op); err != nil { // a shard that joins now takes over what the config server has
 		return err
 	}

@@ -37,7 +37,7 @@ func (r *Router) changeQuerySettings(op *command.Op, dst []byte) ([]byte, error)
 	if err != nil {
 		return dst, err
 	}
-	return dst, r.tellParameter(op, querySettingsField)
+	return dst, r.sendParameter(op, querySettingsField)
 }
 
 // bySettings wraps a handler so that the settings of its query's shape apply.

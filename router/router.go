@@ -109,8 +109,8 @@ func (r *Router) killOnShards(op *command.Op) error {
 	return err
 }
 
-// memberPatience is the time that a router waits for the reply of a member that is not essential.
-const memberPatience = 2 * time.Second
+// memberTimeout is the time that a router waits for the reply of a member that is not essential.
+const memberTimeout = 2 * time.Second
 
 // runOnMember runs a command on one member of a set, whatever its role.
 func (r *Router) runOnMember(ctx context.Context, host string, cmd []byte) ([]byte, error) {
@@ -119,7 +119,7 @@ func (r *Router) runOnMember(ctx context.Context, host string, cmd []byte) ([]by
 		return nil, err
 	}
 	defer cluster.Release(p)
-	ctx, cancel := context.WithTimeout(ctx, memberPatience)
+	ctx, cancel := context.WithTimeout(ctx, memberTimeout)
 	defer cancel()
 	return cluster.Run(ctx, p, cmd)
 }

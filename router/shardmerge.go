@@ -365,14 +365,14 @@ func (w *shardMerge) takeArrival(a arrival) error {
 		m.lost = time.Now()
 	}
 	m.tries++
-	if m.shard != joinsStream && time.Since(m.lost) > w.r.hubs.patience {
+	if m.shard != joinsStream && time.Since(m.lost) > w.r.hubs.lostTimeout {
 		return a.err
 	}
 	return nil
 }
 
-// shardPatience is the time for which a shard's stream may be lost before the clients get an error.
-const shardPatience = time.Minute
+// lostShardTimeout is the time for which a shard's stream may be lost before the clients get an error.
+const lostShardTimeout = time.Minute
 
 // lostStream reports whether a stream has to be opened again after an error: its member has failed, or has changed its state.
 func lostStream(err error) bool {

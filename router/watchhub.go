@@ -73,13 +73,13 @@ func shapeOf(a *aggCommand, spec *agg.ChangeStream, simple bool) *streamShape {
 
 // watchHubs are the hubs of a router.
 type watchHubs struct {
-	r        *Router
-	sleepers *turns.Sleepers
-	turns    *turns.Turns
-	window   int           // maxHubWindow, but for tests
-	patience time.Duration // shardPatience, but for tests
-	number   atomic.Uint64
-	mu       struct {
+	r           *Router
+	sleepers    *turns.Sleepers
+	turns       *turns.Turns
+	window      int           // maxHubWindow, but for tests
+	lostTimeout time.Duration // lostShardTimeout, but for tests
+	number      atomic.Uint64
+	mu          struct {
 		sync.Mutex
 		byKey  map[string]*watchHub
 		narrow map[string]int // hubs with a $match of their own, by the shape without it
@@ -88,7 +88,7 @@ type watchHubs struct {
 
 func newWatchHubs(r *Router) *watchHubs {
 	t := turns.New()
-	h := &watchHubs{r: r, turns: t, window: maxHubWindow, patience: shardPatience, sleepers: turns.NewSleepers(t)}
+	h := &watchHubs{r: r, turns: t, window: maxHubWindow, lostTimeout: lostShardTimeout, sleepers: turns.NewSleepers(t)}
 	h.mu.byKey, h.mu.narrow = map[string]*watchHub{}, map[string]int{}
 	return h
 }

@@ -24,6 +24,11 @@ import (
 // side-writes table: from the commit of the start at T on, writers maintain the unfinished index with versions
 // later than T, while the build loads what the collection held at T as version T. Any later write is therefore
 // newer than what the build loads, and the order in which the two reach the index does not matter.
+//
+// Invariant: a snapshot of T or later that finds the index ready finds its keys for the documents of that snapshot. Hazard: a key that
+// was loaded with a version later than T could restore what a writer has removed meanwhile. Rejected: a table of the writes made
+// during the build, which is applied at its end. Every writer would write each key twice, and the end of the build would have to keep
+// writers out until the rest is applied.
 type IndexBuild struct {
 	e       *Engine
 	uuid    catalog.UUID // of the collection

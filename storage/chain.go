@@ -15,12 +15,12 @@ import (
 // log, so that no log contains it without them.
 //
 // Invariant: what a chain shows is its undecided units, in the order of the log, over a snapshot that is not older than the
-// decision about any unit that it no longer shows. shed therefore drops decided units before a snapshot counts, and snapshot takes
+// decision about any unit that it no longer shows. dropCommitted therefore drops decided units before a snapshot counts, and snapshot takes
 // another one if any were dropped after it was taken.
 //
 // Hazard: a unit that committed and is still shown would hide what others wrote to its records since. That cannot happen while
-// shed is called before the view is read: the unit's claims are released only after its state has changed, so nobody else has
-// written its records as long as shed finds it undecided.
+// dropCommitted is called before the view is read: the unit's claims are released only after its state has changed, so nobody else has
+// written its records as long as dropCommitted finds it undecided.
 //
 // Rejected: making undecided units visible in the store under a timestamp of their own, which the outcome would make valid or not. Every
 // reader would have to look the outcome up; as it is, only the one command that continues pays. Rejected, too: reading the units' batches
@@ -90,7 +90,7 @@ func (t *CommitChain) Full() bool {
 // NewUnitOfWork starts a unit that follows the chain. s is a snapshot of the chain, or nil.
 func (t *CommitChain) NewUnitOfWork(s *Snapshot) *UnitOfWork {
 	if s == nil {
-		t.shed()
+		t.dropCommitted()
 	}
 	u := t.e.NewUnitOfWork(s)
 	u.behind, u.after, u.gen = t, t.last, t.gen
@@ -107,7 +107,7 @@ func (t *CommitChain) snapshot(e *Engine) *Snapshot {
 		switch {
 		case t == nil:
 			return s
-		case t.shed():
+		case t.dropCommitted():
 			// Units that committed in the meantime may be missing from s.
 			s.Release()
 			continue
@@ -137,11 +137,11 @@ func (t *CommitChain) catalog(cat *catalog.Snapshot) *catalog.Snapshot {
 	return cat
 }
 
-// shed drops the units that have committed: they are visible, and their records may have been written by others
+// dropCommitted drops the units that have committed: they are visible, and their records may have been written by others
 // since. If a unit is not dropped, nobody else has written its records, because a unit releases its claims only
 // after its state has changed. Units that were rolled back stay, so that later units of the chain learn the error
 // that they fail with.
-func (t *CommitChain) shed() (some bool) {
+func (t *CommitChain) dropCommitted() (some bool) {
 	r := &t.e.replica
 	r.mu.Lock()
 	n := 0

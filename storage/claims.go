@@ -15,18 +15,18 @@ import (
 // staging of the write until its commit is visible. Of records it also remembers when they were last written, so that a
 // unit whose snapshot is older learns of the conflict without reading the store.
 //
-// A unit behind a CommitChain takes over the claims of those before it: they are below it, and get back what it gives up.
+// A unit in a CommitChain takes over the claims of the units before it. They are recorded as below it, and get back a claim that it releases.
 //
-// A unit that sends its versions ahead gives up the claims on what it has sent (sentAhead): its memory would depend on its
-// size otherwise. From then on its versions in the store keep others from writing the keys. As long as there is such a unit,
-// whoever takes a claim looks into the store (UnitOfWork.settleClaim), and when it has committed, so does whoever reads at a
-// time before its commit.
+// A unit that sends its versions ahead releases the claims on what it has sent (sentAhead): otherwise its memory would grow with
+// its size. From then on its versions in the store keep others from writing the keys. As long as there is such a unit, a unit
+// that takes a claim also checks the store (UnitOfWork.settleClaim); after its commit, so does a reader of a time before the
+// commit.
 //
 // Keys are remembered by hash: two that collide cost a needless retry, nothing else.
 type claimTable struct {
 	seed   maphash.Seed
 	shards [64]claimShard
-	// ahead are the units that have given up claims and are not decided. The list is replaced, never modified. A unit leaves it
+	// ahead are the undecided units that have released claims in this way. The list is replaced, never modified. A unit leaves it
 	// after its commit is in the list of late units; a reader of both loads this one first.
 	ahead   atomic.Pointer[[]stagedID]
 	aheadMu sync.Mutex
@@ -166,10 +166,10 @@ func (t *claimTable) hand(from, to *UnitOfWork) {
 	to.claims, from.claims = append(to.claims, from.claims...), nil
 }
 
-// sentAhead gives up the claims on keys whose versions u has sent ahead. It has the versions of all keys that it claimed, or did
-// not write them because of an error; of keys that were claimed by another unit it may yet have to write some.
+// sentAhead releases the claims on keys whose versions u has sent ahead. It has sent versions of all keys that it claimed, except those that
+// it did not write because of an error; it may still have to write keys that another unit had claimed.
 func (t *claimTable) sentAhead(u *UnitOfWork) {
-	if !u.bulk.yielded { // before the first claim goes: whoever takes that one looks into the store
+	if !u.bulk.yielded { // before the first claim is released: the next holder checks the store
 		u.bulk.yielded = true
 		t.editAhead(func(list []stagedID) []stagedID { return append(list, u.bulk.id) })
 		for i := range t.shards {

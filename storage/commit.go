@@ -480,7 +480,7 @@ func (e *Engine) writeMarks(g *Group, t *tip) {
 // The order within publish matters. Late units and notices precede the view, because a reader that sees the
 // timestamp relies on them. The hooks of a unit precede the release of its claims, because the next writer of a
 // record relies on what they recorded, such as the statements of a retryable write. And a unit's state changes
-// before its claims are released: CommitChain.shed concludes from a unit that has not ended that nobody else has
+// before its claims are released: CommitChain.dropCommitted concludes from a unit that has not ended that nobody else has
 // written its records.
 func (e *Engine) publish(g *Group) {
 	if g.err == nil {

@@ -85,7 +85,7 @@ type engineFiles struct {
 	witness *witness.FS // watches over the files; nil in memory
 	lock    *pebble.Lock
 	gate    fileGate     // see HoldFiles
-	calm    atomic.Bool  // the store is open: tables need not be written in a hurry
+	running atomic.Bool  // the store is open: tables need not be written in a hurry
 	pauses  atomic.Int64 // of writers of tables, for the sake of clients
 }
 
@@ -147,7 +147,7 @@ func Open(opts Options) (*Engine, error) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	e.background.ctx, e.background.stop = ctx, stop
-	e.calm.Store(true)
+	e.running.Store(true)
 	e.spawn(func() { e.journalLoop(ctx) })
 	e.spawn(func() { e.collectLoop(ctx) })
 	e.spawn(func() { e.checkRest(ctx, rest) })
@@ -290,7 +290,7 @@ func (e *Engine) returnReserved() {
 // Close stops background work, flushes, and closes the store. All snapshots and units must have ended.
 func (e *Engine) Close() error {
 	e.ReleaseFiles()
-	e.calm.Store(false)
+	e.running.Store(false)
 	e.background.stop()
 	e.background.wg.Wait()
 	e.commit.close()

@@ -111,10 +111,10 @@ func TestFlushesOnAFullDiskAreNotBusy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(patience / 3) // it is counted how often it tries meanwhile
+	time.Sleep(errorBackoff / 3) // it is counted how often it tries meanwhile
 	full.Store(false)
 	if n := tried.Load(); n > 2 {
-		t.Errorf("tried %d times in %v", n, patience/3)
+		t.Errorf("tried %d times in %v", n, errorBackoff/3)
 	}
 	select {
 	case <-done:

@@ -32,9 +32,9 @@ const (
 	mergeStep = 32 << 20
 	// nudges is the number of rounds in which the collector looks for files that an excision has left in use.
 	nudges = 10
-	// flushPatience is the time that the collector waits for a flush, which does not finish while the disk has no room
+	// flushTimeout is the time that the collector waits for a flush, which does not finish while the disk has no room
 	// for it.
-	flushPatience = 10 * time.Second
+	flushTimeout = 10 * time.Second
 )
 
 // goneTables are dropped tables whose keys have been deleted while the history window still reaches back before their
@@ -309,7 +309,7 @@ func (e *Engine) flush(ctx context.Context) (ok bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	limit := time.NewTimer(flushPatience)
+	limit := time.NewTimer(flushTimeout)
 	defer limit.Stop()
 	select {
 	case <-done:

@@ -294,7 +294,7 @@ func (e *Engine) ensureOplog() error {
 		_, err := e.commitUnit(context.Background(), u, true)
 		return err
 	case c != nil && !c.Oplog:
-		return fmt.Errorf("%s is a collection that was made while this server was no member of a set; start it without --replSet and rename or drop it", OplogNS)
+		return fmt.Errorf("%s is a collection that was created while this server was not a member of a set; start it without --replSet and rename or drop it", OplogNS)
 	case c == nil:
 		u := e.NewUnitOfWork(nil)
 		defer u.Rollback()

@@ -36,12 +36,12 @@ type replicaState struct {
 		timer    *time.Timer // of a leader that gathers units; nil if none does
 		late     bool        // it has gathered for long enough
 	}
-	patience  time.Duration           // how long a leader gathers units
-	staging   stagingUnits            // this member's own units
-	late      lateUnits               // this member's own and those that others staged
-	agreed    agreedCommits           // of all members
-	at        atomic.Pointer[applied] // written under mu
-	observers struct {
+	gatherTime time.Duration           // how long a leader gathers units
+	staging    stagingUnits            // this member's own units
+	late       lateUnits               // this member's own and those that others staged
+	agreed     agreedCommits           // of all members
+	at         atomic.Pointer[applied] // written under mu
+	observers  struct {
 		sync.Mutex
 		list []func(ApplyInfo)
 	}
@@ -66,7 +66,7 @@ const (
 	maxInFlight      = 16
 	maxInFlightBytes = 32 << 20
 	fewInFlightBytes = 64 << 10
-	gatherPatience   = time.Millisecond
+	gatherDelay      = time.Millisecond
 )
 
 // ApplyInfo describes what an entry changed on a member that is not primary.
@@ -81,7 +81,7 @@ type ApplyInfo struct {
 }
 
 func (r *replicaState) init() {
-	r.patience = gatherPatience
+	r.gatherTime = gatherDelay
 	r.at.Store(&applied{})
 }
 
@@ -157,12 +157,12 @@ func (e *Engine) Resign(err error) {
 	r.mu.inflight, r.mu.bytes = nil, 0
 	r.turn()
 	for _, g := range lost {
-		e.disown(g, err)
+		e.failGroup(g, err)
 	}
 }
 
-// disown fails the units of a group that this member no longer has to see through.
-func (e *Engine) disown(g *Group, err error) {
+// failGroup fails the units of a group that this member no longer has to see through.
+func (e *Engine) failGroup(g *Group, err error) {
 	for _, u := range g.units {
 		if u.wait.err == nil {
 			u.wait.err = err
@@ -239,15 +239,15 @@ func (e *Engine) leadReplicated(own *UnitOfWork) {
 }
 
 // gathers reports whether the next group should wait for more units: little is in flight, and has been for less
-// than patience. Every group costs each member a sync and several messages; single writes of many clients, each a
+// than gatherTime. Every group costs each member a sync and several messages; single writes of many clients, each a
 // group of its own, would pay that in CPU time. Workloads with larger groups are not delayed, nor are writers of a
-// set with distant members for longer than patience. mu must be held.
+// set with distant members for longer than gatherTime. mu must be held.
 func (r *replicaState) gathers() bool {
 	if len(r.mu.inflight) == 0 || r.mu.bytes >= fewInFlightBytes || r.mu.late {
 		return false
 	}
 	if r.mu.timer == nil {
-		r.mu.timer = time.AfterFunc(r.patience, func() {
+		r.mu.timer = time.AfterFunc(r.gatherTime, func() {
 			r.mu.Lock()
 			r.mu.late = true
 			r.unpark()
@@ -288,7 +288,7 @@ func (e *Engine) enqueue(g *Group, gen uint64) bool {
 		if err == nil {
 			err = mongoerr.New(mongoerr.InterruptedDueToReplStateChange, "operation was interrupted")
 		}
-		e.disown(g, err)
+		e.failGroup(g, err)
 		return false
 	}
 	r.mu.inflight = append(r.mu.inflight, g)
@@ -308,7 +308,7 @@ func (e *Engine) withdraw(g *Group, err error) {
 	r.mu.inflight = r.mu.inflight[:n-1]
 	r.mu.bytes -= len(g.data)
 	r.mu.broken = true
-	e.disown(g, err)
+	e.failGroup(g, err)
 	for _, u := range g.units {
 		u.refused = true
 	}

@@ -886,7 +886,7 @@ func TestSmallGroupsGather(t *testing.T) {
 	defer l.close()
 	m := l.members[0]
 	l.elect(m, 0)
-	m.e.replica.patience = time.Hour
+	m.e.replica.gatherTime = time.Hour
 	queued := func(n int) {
 		t.Helper()
 		await.State(t, fmt.Sprintf("%d units are queued", n), func() (int, bool) {
@@ -932,7 +932,7 @@ func TestSmallGroupsGather(t *testing.T) {
 	if n := entries(); n != before+2 {
 		t.Errorf("%d entries, the first and one of all others were expected", n-before)
 	}
-	m.e.replica.patience = time.Millisecond
+	m.e.replica.gatherTime = time.Millisecond
 	for i := range 2 {
 		write(fmt.Sprint("db.far", i))
 		await.True(t, "it does not wait for the one before", func() bool { return entries() == before+3+i })

@@ -10,19 +10,18 @@ import (
 	"time"
 )
 
-// keepAlive finds clients that are gone without a word.
+// keepAlive detects clients that have disappeared without closing their connection.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 2 * time.Minute, Interval: 24 * time.Second, Count: 5}
 
 const (
-	acceptPause  = 10 * time.Millisecond // after an accept that failed for want of a descriptor or memory
+	acceptPause  = 10 * time.Millisecond // after an accept that failed for lack of a descriptor or memory
 	refusedEvery = time.Second           // between two calls of Options.Refused
 )
 
-// listener accepts the connections of one address. The event loops have no listeners of their own: gnet takes an accept that fails for
-// want of a descriptor as the end of its engine, with all connections, and registers all connections of a burst before it reads from
-// others. Here a goroutine for each address accepts one connection after the other and waits until a loop has taken it, which does so between
-// two rounds of reading. Hazard: a loop works off its queue until it is empty before it reads again, so only one connection at a time may be
-// on its way there (Server.taking).
+// listener accepts the connections of one address. The event loops have no listeners of their own: gnet ends its engine, with all connections, when an accept
+// fails for lack of a descriptor, and registers all connections of a burst before it reads from any other. Here a goroutine for each address
+// accepts one connection at a time and waits until an event loop has registered it, between two rounds of reading. Hazard: a loop empties its
+// queue before it reads again, so only one connection at a time may be in that queue (Server.taking).
 type listener struct {
 	net.Listener
 	balanced bool // load balancers begin connections with a PROXY header
@@ -58,7 +57,7 @@ func (s *Server) listen(addr string) (net.Listener, error) {
 func (s *Server) listenUnix(lc *net.ListenConfig, path string) (net.Listener, error) {
 	if st, err := os.Lstat(path); err == nil {
 		if st.Mode()&os.ModeSocket == 0 {
-			return nil, fmt.Errorf("%s exists and is no socket", path)
+			return nil, fmt.Errorf("%s exists and is not a socket", path)
 		}
 		if err := os.Remove(path); err != nil {
 			return nil, err
@@ -125,13 +124,13 @@ func ownAddr(a net.Addr) net.Addr {
 
 var errTooMany = errors.New("too many open connections")
 
-// full reports whether there is no place for one more connection from an address.
+// full reports whether one more connection from an address would exceed a limit.
 func (s *Server) full(from net.Addr) bool {
 	n := s.stats.current.Load() + s.admission.waiting()
 	return n >= int64(s.opts.MaxConnections) && !s.opts.exempt(from) || openConnections.Load() >= s.descriptors
 }
 
-// refused counts a connection that was not taken, and tells of it now and then.
+// refused counts a refused connection, and calls Options.Refused at most once per refusedEvery.
 func (s *Server) refused(err error) {
 	s.stats.rejected.Add(1)
 	if s.opts.Refused == nil {
@@ -151,21 +150,21 @@ func (s *Server) refused(err error) {
 	}
 }
 
-// refusals are connections that were not taken since Options.Refused was called last.
+// refusals counts the connections refused since the last call of Options.Refused.
 type refusals struct {
 	mu     sync.Mutex
 	n      int
 	logged time.Time
 }
 
-// spare is a descriptor that is given up when the process has no other: so a connection that waits can be accepted and closed. Its client
-// learns at once that there is no place, instead of waiting for as long as the lack lasts.
+// spare is a reserved descriptor. When the process has no other, it is released so that a waiting connection can be accepted and closed: its
+// client gets an error at once, instead of waiting until there are descriptors again.
 type spare struct {
 	mu   sync.Mutex
 	file *os.File
 }
 
-// open makes sure that there is a spare descriptor; false if there is none to be had.
+// open reserves the descriptor unless that has been done; it returns false if the process has none left.
 func (f *spare) open() bool {
 	if f.file == nil {
 		f.file, _ = os.Open(os.DevNull)
@@ -173,15 +172,15 @@ func (f *spare) open() bool {
 	return f.file != nil
 }
 
-// acceptSpare follows an accept that failed, which it does for want of a descriptor even if no connection waits. One that comes within
-// a moment is refused, unless there are descriptors again.
+// acceptSpare is called after a failed accept, which fails for lack of a descriptor even if no connection waits. It refuses a connection that
+// arrives within acceptPause, unless there are descriptors again.
 func (s *Server) acceptSpare(l *listener, why error) {
 	f := &s.spare
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	d, ok := l.Listener.(interface{ SetDeadline(time.Time) error })
 	if !ok || !f.open() {
-		time.Sleep(acceptPause) // for as long as there is not even a spare one, connections wait
+		time.Sleep(acceptPause) // without a spare descriptor connections have to wait
 		return
 	}
 	_ = f.file.Close()
@@ -203,6 +202,6 @@ func (s *Server) acceptSpare(l *listener, why error) {
 func (f *spare) close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	_ = f.file.Close() // of nil too
+	_ = f.file.Close() // nil returns an error
 	f.file = nil
 }

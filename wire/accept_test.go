@@ -214,11 +214,11 @@ func TestUnixSockets(t *testing.T) {
 	if err := os.WriteFile(path, []byte("a letter"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := Listen(Options{Addrs: []string{path}}, &echo{}); err == nil || !strings.Contains(err.Error(), "no socket") {
-		t.Errorf("a file that is no socket: %v", err)
+	if s, err := Listen(Options{Addrs: []string{path}}, &echo{}); err == nil || !strings.Contains(err.Error(), "not a socket") {
+		t.Errorf("a file that is not a socket: %v", err)
 		s.Stop(0)
 	}
 	if b, _ := os.ReadFile(path); string(b) != "a letter" {
-		t.Error("a file that is no socket is gone")
+		t.Error("a file that is not a socket is gone")
 	}
 }

@@ -196,7 +196,7 @@ func (s *Server) SetAdmission(r Admission) { s.admission.set(r) }
 func (s *Server) established(c *Conn, held bool) {
 	s.stats.current.Add(1)
 	s.stats.created.Add(1)
-	c.expectWords()
+	c.limitFirstMessage()
 	if c.held.Store(false); held && c.ctx.Err() == nil {
 		_ = c.gc.Wake(nil) // nothing to do if the connection is closed
 	}

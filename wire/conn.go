@@ -45,7 +45,7 @@ type Conn struct {
 	waiter        *waiter     // nil if it did not have to
 	tls           atomic.Pointer[tlsSession]
 	trusted       atomic.Bool // see Trust
-	patience      atomic.Pointer[time.Timer]
+	firstMessage  atomic.Pointer[time.Timer]
 	proxyState
 
 	// in is used only by the event loop.
@@ -254,7 +254,7 @@ func (c *Conn) accept(frame *buffer) error {
 		frame.free()
 		return ErrClosed
 	}
-	c.hasSpoken()
+	c.firstMessageArrived()
 	c.srv.stats.requests.Add(1)
 	c.srv.stats.bytesIn.Add(int64(len(frame.b)))
 	q := &c.queue
@@ -389,7 +389,7 @@ func (c *Conn) closed() {
 	c.out.mu.Lock()
 	c.out.closed = true
 	c.out.mu.Unlock()
-	c.hasSpoken()
+	c.firstMessageArrived()
 	c.cancel()
 	c.in.buf.free()
 	c.in.buf = nil
@@ -420,7 +420,7 @@ func (j *job) parse() error {
 	}
 	j.parsed = true
 	j.msg.frame = j.frame
-	if most, stranger := j.conn.maxMessage(); stranger {
+	if most, untrusted := j.conn.maxMessage(); untrusted {
 		j.msg.most = most
 	}
 	j.err = parseFrame(&j.msg, j.frame.b)

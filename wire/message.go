@@ -88,7 +88,7 @@ func (m *Message) release() {
 // connection is unusable, or a *mongoerr.Error that can be sent as a reply.
 func ParseMessage(frame []byte) (*Message, error) {
 	if len(frame) < headerLen {
-		return nil, frameErrorf("%d bytes are no frame", len(frame))
+		return nil, frameErrorf("%d bytes are not a frame", len(frame))
 	}
 	n, err := frameLength(frame, MaxInternalMessage)
 	if err != nil {

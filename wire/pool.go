@@ -16,12 +16,12 @@ type PoolLimits struct {
 	Min, Max    int           // connections
 	Connecting  int           // connections that are being made or checked at a time
 	HostTimeout time.Duration // a host that has not been called for this time loses its connections
-	Rest        time.Duration // a connection that has been idle for this time is checked, or closed if there are more than Min
+	Refresh     time.Duration // a connection that has been idle for this time is checked, or closed if there are more than Min
 	Setup       time.Duration // how long making or checking one may take, and waiting for one
 }
 
 // DefaultPoolLimits are those of a pool without PoolOptions.Limits.
-var DefaultPoolLimits = PoolLimits{Min: 1, Max: 1<<31 - 1, Connecting: 2, HostTimeout: 5 * time.Minute, Rest: time.Minute, Setup: 20 * time.Second}
+var DefaultPoolLimits = PoolLimits{Min: 1, Max: 1<<31 - 1, Connecting: 2, HostTimeout: 5 * time.Minute, Refresh: time.Minute, Setup: 20 * time.Second}
 
 // PoolOptions configure a Pool. Its functions may be called from any goroutine, and Limits and Urgent must not call the pool.
 type PoolOptions struct {
@@ -467,11 +467,11 @@ func (h *hostPool) discard(n int) {
 func (p *Pool) rest(h *hostPool, now time.Time) {
 	l := p.opts.Limits(h.host)
 	rested := 0
-	for rested < len(h.idle) && now.Sub(h.idle[rested].idle) >= l.Rest {
+	for rested < len(h.idle) && now.Sub(h.idle[rested].idle) >= l.Refresh {
 		rested++
 	}
 	h.discard(min(rested, max(0, h.open()-max(l.Min, h.followed))))
-	for len(h.idle) > 0 && now.Sub(h.idle[0].idle) >= l.Rest && len(h.dials)+h.checks < max(1, l.Connecting) {
+	for len(h.idle) > 0 && now.Sub(h.idle[0].idle) >= l.Refresh && len(h.dials)+h.checks < max(1, l.Connecting) {
 		cc := h.idle[0]
 		h.idle = slices.Delete(h.idle, 0, 1)
 		h.checks++

@@ -43,8 +43,8 @@ type Options struct {
 	Loops          int      // event loops; 0 means one per four cores
 	TLS            *TLS     // nil: a ClientHello is refused
 	Balanced       []string // those of Addrs, of TCP, at which load balancers begin connections with a PROXY header
-	Strangers      Strangers
-	Exempt         func(addr net.Addr) bool // whom MaxConnections does not hold up; nil for nobody
+	Untrusted      UntrustedLimits
+	Exempt         func(addr net.Addr) bool // addresses to which MaxConnections does not apply; nil for none
 	SocketMode     os.FileMode              // permissions of UNIX sockets; 0 for what the process's umask leaves
 
 	// Refused is called after connections were refused, once a second at most, with the reason of the last and the number since the last call.

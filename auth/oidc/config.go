@@ -29,7 +29,7 @@ type Provider struct {
 	matched          string
 }
 
-// defaultPoll is how old keys may become if the configuration does not say.
+// defaultPoll is the maximum age of keys if the configuration sets none.
 const defaultPoll = 24 * time.Hour
 
 // Parse reads the value of oidcIdentityProviders.
@@ -134,7 +134,7 @@ func checkURL(s string) error {
 	if u.Scheme == "http" && (u.Hostname() == "localhost" || addr.IsLoopback()) {
 		return nil
 	}
-	return fmt.Errorf("%q is no https URL, nor an http one of this machine", s)
+	return fmt.Errorf("%q is neither an https URL nor an http URL of this machine", s)
 }
 
 // consistent checks what concerns several configurations.

@@ -40,8 +40,8 @@ type issuer struct {
 	}
 }
 
-// key returns the key with an id. An unknown one may be new: the provider is asked for it, unless it was a moment ago. Its answer is for all,
-// and awaited as long as life lasts: a client that goes away meanwhile, whose ctx ends, must not keep others from it.
+// key returns the key with an id. An unknown one may be new: the provider is asked for it, unless it was a moment ago. All waiting
+// clients share its answer. The request ends with life and not with ctx: a client that disconnects must not end it for the others.
 func (i *issuer) key(ctx, life context.Context, id string) (*jose.JSONWebKey, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -274,5 +274,5 @@ func roleNames(claim any) ([]string, error) {
 		}
 		return out, nil
 	}
-	return nil, errors.New("is missing, or no list of names")
+	return nil, errors.New("is missing or is not a list of names")
 }

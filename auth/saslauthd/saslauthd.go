@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// patience is the time limit for the daemon's answer.
-const patience = 10 * time.Second
+// timeout is the time limit for the daemon's answer.
+const timeout = 10 * time.Second
 
 // maxAnswer limits the daemon's answer.
 const maxAnswer = 1024
@@ -22,7 +22,7 @@ var ErrRefused = errors.New("saslauthd refuses the password")
 
 // Check asks the daemon that listens on a socket about a user's password for a service.
 func Check(ctx context.Context, path, service, user, password string) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", path)
@@ -40,7 +40,7 @@ func Check(ctx context.Context, path, service, user, password string) error {
 		msg = append(binary.BigEndian.AppendUint16(msg, uint16(len(part))), part...)
 	}
 	if _, err := conn.Write(msg); err != nil {
-		return fmt.Errorf("saslauthd cannot be asked: %w", err)
+		return fmt.Errorf("cannot query saslauthd: %w", err)
 	}
 	return verdict(conn)
 }

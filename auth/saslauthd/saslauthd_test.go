@@ -124,7 +124,7 @@ func TestDaemonThatDoesNotAnswer(t *testing.T) {
 			return nil, false
 		}
 	})
-	if err == nil || errors.Is(err, ErrRefused) || time.Since(began) > patience/2 {
+	if err == nil || errors.Is(err, ErrRefused) || time.Since(began) > timeout/2 {
 		t.Errorf("%v after %v", err, time.Since(began))
 	}
 }

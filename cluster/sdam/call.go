@@ -94,14 +94,14 @@ func (a *attempts) untouched(ctx context.Context, limit time.Duration) bool {
 	return time.Since(a.since) < limit && cluster.Backoff(ctx, a.none-2) == nil
 }
 
-// call sends to one member. slow means that it took longer than the preference's patience: another member may be
+// call sends to one member. slow means that it took longer than the preference's TryNext: another member may be
 // faster, and the outcome here is unknown.
 func (s *Set) call(ctx context.Context, p *cluster.ReadPreference, try int, srv *Server, m *wire.Message, dst []byte) (out []byte, sent, slow bool, err error) {
-	if p == nil || p.Patience == 0 {
+	if p == nil || p.TryNext == 0 {
 		out, sent, err = s.net.Call(ctx, srv.Host, m, dst)
 		return out, sent, false, err
 	}
-	limit := p.Patience << try
+	limit := p.TryNext << try
 	limited, cancel := context.WithTimeoutCause(ctx, limit, mongoerr.Newf(mongoerr.NetworkTimeout, "%s did not answer within %v", srv.Host, limit))
 	defer cancel()
 	out, sent, err = s.net.Call(limited, srv.Host, m, dst)

@@ -128,7 +128,7 @@ func (m *member) look() *Server {
 	var err error
 	switch {
 	case m.watch == nil:
-		reply, err = m.connect(ctx, m.patience(*t))
+		reply, err = m.connect(ctx, m.checkTimeout(*t))
 	case m.more:
 		defer m.abortable(cancel)()
 		reply, err = m.within(ctx, t.Heartbeat+t.Timeout, func(ctx context.Context) ([]byte, bool, error) { return m.watch.Next(ctx) })
@@ -154,10 +154,10 @@ func (m *member) look() *Server {
 	return &Server{Host: m.host, Kind: Unknown, Updated: time.Now(), member: m, Err: err}
 }
 
-// patience returns how long the member may take to report its state. A primary that another has replaced gets less
+// checkTimeout returns how long the member may take to report its state. A primary that another has replaced gets less
 // time: calls to it may be waiting for a paused process, and those that can be repeated go to the new primary once
 // their connections are closed.
-func (m *member) patience(t Timing) time.Duration {
+func (m *member) checkTimeout(t Timing) time.Duration {
 	if cur := m.set.Topology().server(m.host); cur != nil && cur.Err == errDemoted {
 		return min(t.Timeout, t.MinBetween)
 	}

@@ -632,7 +632,7 @@ func TestPatience(t *testing.T) {
 		f.mu.Lock()
 		f.members["a:1"].busy, f.members["b:1"].busy = true, true
 		f.mu.Unlock()
-		p := &cluster.ReadPreference{Mode: cluster.ReadNearest, Patience: time.Second}
+		p := &cluster.ReadPreference{Mode: cluster.ReadNearest, TryNext: time.Second}
 		for range 5 {
 			began := time.Now()
 			reply, _, err := s.CallOn(t.Context(), p, command("find"), nil)

@@ -46,7 +46,7 @@ type Set struct {
 	// moved is called from a member's goroutine when the membership changes.
 	moved func(set, conn string, version int64)
 
-	retired sync.WaitGroup  // the goroutines that see removed members out
+	retired sync.WaitGroup  // the goroutines that drain removed members
 	closing context.Context // ends with the monitoring
 	end     context.CancelFunc
 
@@ -112,7 +112,7 @@ func (s *Set) update(srv *Server) {
 	}
 	for _, now := range t.Servers {
 		if now.Err == errDemoted && now.Host != srv.Host && now != old.server(now.Host) && now.member != nil {
-			s.doubt(now)
+			s.recheckReplaced(now)
 		}
 	}
 	if s.moved != nil && t.primary != nil && (t.version != old.version || !slices.Equal(t.hosts, old.hosts)) {
@@ -145,14 +145,14 @@ func (s *Set) retire(m *member, last *Server) {
 	s.net.Drop(m.host)
 	limit := s.timing().Timeout
 	if last != nil && last.Err == errDemoted {
-		limit = min(limit, s.timing().MinBetween) // see patience
+		limit = min(limit, s.timing().MinBetween) // see checkTimeout
 	}
-	s.retired.Go(func() { s.seeOut(m.host, limit) })
+	s.retired.Go(func() { s.drainRemoved(m.host, limit) })
 }
 
-// seeOut checks a removed member for as long as it has calls to answer, and closes their connections once it does not
+// drainRemoved checks a removed member for as long as it has calls to answer, and closes their connections once it does not
 // answer hello within limit.
-func (s *Set) seeOut(host string, limit time.Duration) {
+func (s *Set) drainRemoved(host string, limit time.Duration) {
 	for s.inUse(host) {
 		if err := s.alive(host, limit); err != nil {
 			if s.closing.Err() == nil {
@@ -191,11 +191,11 @@ func (s *Set) alive(host string, limit time.Duration) error {
 	return err
 }
 
-// doubt checks a former primary again if it does not promptly report by itself that it is no longer primary: it
+// recheckReplaced checks a former primary again if it does not promptly report by itself that it is no longer primary: it
 // may be paused, with calls waiting for it. If it is alive, it will have replied to them by then, which is better
 // than closing the connection.
 //
-// Invariant: no call waits much longer for a member that the set has replaced than the check takes (member.patience).
+// Invariant: no call waits much longer for a member that the set has replaced than the check takes (member.checkTimeout).
 // Hazard: the connections of a stopped process stay open, and its streamed hello is merely late; only the other
 // members' reports of a newer primary distinguish it from an idle one. Calls that were sent to it would wait for the
 // heartbeat and its time-out, twenty seconds, although the new primary could execute them.
@@ -204,7 +204,7 @@ func (s *Set) alive(host string, limit time.Duration) error {
 // here, and its last replies, which are on their way, would be lost: a write that was acknowledged would become one
 // of unknown outcome. Rejected, too: a shorter time-out for every hello. Machines that are merely slow would be
 // taken for stopped ones, and each false alarm severs all calls to a member.
-func (s *Set) doubt(old *Server) {
+func (s *Set) recheckReplaced(old *Server) {
 	time.AfterFunc(s.timing().MinBetween/5, func() {
 		if s.topo.Load().server(old.Host) == old {
 			old.member.check()

@@ -38,7 +38,7 @@ type assembly struct {
 	roles   *roles
 	peers   *directory // nil on a standalone server
 	members *command.Members
-	chaos   *unrest                                 // nil without enableTestCommands, and where nothing routes
+	chaos   *chaosHost                              // nil without enableTestCommands, and where nothing routes
 	audit   *command.Audit                          // nil without an audit log
 	initial func(context.Context) ([][]byte, error) // see startedWith
 	started sync.Once                               // see auditStart
@@ -191,7 +191,7 @@ func (a *assembly) listen(s *command.Service, addrs []string, balanced ...string
 	}
 	srv, err := wire.Listen(wire.Options{
 		Addrs: slices.Concat(addrs, balanced), Balanced: balanced, MaxConnections: a.c.MaxConns, Exempt: exemptAddrs(a.c.MaxConnsOverride), TLS: a.incoming(),
-		Strangers: a.strangers(), SocketMode: a.c.Unix.Mode, Refused: log.Refused,
+		Untrusted: a.untrustedLimits(), SocketMode: a.c.Unix.Mode, Refused: log.Refused,
 		BadFrame: func(c *wire.Conn, err error) {
 			var foreign *wire.ForeignError
 			if errors.As(err, &foreign) {
@@ -225,13 +225,13 @@ func (a *assembly) listen(s *command.Service, addrs []string, balanced ...string
 	return srv.Addrs()[:len(addrs)], nil
 }
 
-// strangers bounds connections before authentication, if there is any.
-func (a *assembly) strangers() wire.Strangers {
+// untrustedLimits returns the limits of connections before authentication, if access control is enabled.
+func (a *assembly) untrustedLimits() wire.UntrustedLimits {
 	if !a.c.Security.enforced() {
-		return wire.Strangers{}
+		return wire.UntrustedLimits{}
 	}
 	size, _ := a.params.Lookup("preAuthMaximumMessageSizeBytes")
-	return wire.Strangers{MaxMessage: func() int { return int(size.Int()) }}
+	return wire.UntrustedLimits{MaxMessage: func() int { return int(size.Int()) }}
 }
 
 // addrOf is a client's address as a net.Addr for the log.

@@ -48,7 +48,7 @@ func setOverride(c *config, v string) error {
 	for _, s := range strings.Split(v, ",") {
 		s = strings.TrimSpace(s)
 		if _, err := cluster.ParseRange(s); err != nil && !strings.HasPrefix(s, "/") {
-			return usagef("BadValue: net.maxIncomingConnectionsOverride: %s is no address, no range and no path", s)
+			return usagef("BadValue: net.maxIncomingConnectionsOverride: %s is neither an address, nor a range, nor a path", s)
 		}
 		c.MaxConnsOverride = append(c.MaxConnsOverride, s)
 	}

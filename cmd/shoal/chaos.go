@@ -52,8 +52,8 @@ func (c *chaosOptions) check(topology string, test bool) error {
 	return nil
 }
 
-// unrest has the chaos engine of a process, which its routers share.
-type unrest struct {
+// chaosHost has the chaos engine of a process, which its routers share.
+type chaosHost struct {
 	engine  *chaos.Engine
 	disturb *chaos.Disturber
 	log     *chaosLog
@@ -73,7 +73,7 @@ func (a *assembly) chaosEngine(config cluster.Peer, d *directory, clock *cluster
 	peer := cluster.LocalPeer(func(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
 		return r.Service.Run(ctx, client, m, dst), nil
 	})
-	u := &unrest{disturb: &chaos.Disturber{}, log: log}
+	u := &chaosHost{disturb: &chaos.Disturber{}, log: log}
 	u.engine = chaos.NewEngine(peer, r.Registry, u.disturb, log.write)
 	a.chaos = u
 	a.background(r.Run)

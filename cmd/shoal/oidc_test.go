@@ -425,7 +425,7 @@ func TestProvidersAreChecked(t *testing.T) {
 		"authNamePrefix may contain":     {idp(e("authNamePrefix", "a b"))},
 		"clientId is required":           {idp(e("clientId", ""))},
 		"authorizationClaim is required": {idp(e("authorizationClaim", ""))},
-		"is no https URL":                {idp(e("issuer", "http://a.example"))},
+		"is neither an https URL":        {idp(e("issuer", "http://a.example"))},
 		"is an unknown field":            {idp(e("secret", "x"))},
 		"expected a string":              {idp(e("issuer", 1))},
 		"expected a bool":                {idp(e("supportsHumanFlows", 1))},

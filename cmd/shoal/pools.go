@@ -15,7 +15,7 @@ func poolLimits(p *cluster.Params, isConfig func(host string) bool) func(host st
 		l := wire.PoolLimits{
 			Min: int(p.Int("ShardingTaskExecutorPoolMinSize")), Max: int(p.Int("ShardingTaskExecutorPoolMaxSize")),
 			Connecting: int(p.Int("ShardingTaskExecutorPoolMaxConnecting")), HostTimeout: ms(p.Int("ShardingTaskExecutorPoolHostTimeoutMS")),
-			Rest: ms(p.Int("ShardingTaskExecutorPoolRefreshRequirementMS")), Setup: ms(p.Int("ShardingTaskExecutorPoolRefreshTimeoutMS")),
+			Refresh: ms(p.Int("ShardingTaskExecutorPoolRefreshRequirementMS")), Setup: ms(p.Int("ShardingTaskExecutorPoolRefreshTimeoutMS")),
 		}
 		least, most := p.Int("ShardingTaskExecutorPoolMinSizeForConfigServers"), p.Int("ShardingTaskExecutorPoolMaxSizeForConfigServers")
 		if (least >= 0 || most >= 0) && isConfig(host) {
@@ -27,7 +27,7 @@ func poolLimits(p *cluster.Params, isConfig func(host string) bool) func(host st
 			}
 		}
 		// If a host were dropped before its idle connections are due for a refresh, the minimum could not be kept.
-		l.HostTimeout = max(l.HostTimeout, l.Rest+l.Setup)
+		l.HostTimeout = max(l.HostTimeout, l.Refresh+l.Setup)
 		return l
 	}
 }

@@ -142,7 +142,7 @@ func (a *assembly) sharded() error {
 				return err
 			}
 		}
-		if err := enlist(ctx, servers[0], config, name); err != nil {
+		if err := addToCluster(ctx, servers[0], config, name); err != nil {
 			return err
 		}
 	}
@@ -170,8 +170,8 @@ func (a *assembly) hasShard(i int) bool {
 	return err == nil
 }
 
-// enlist adds a shard to the cluster, or updates its address there.
-func enlist(ctx context.Context, s *shardnode.Server, config cluster.Peer, name string) error {
+// addToCluster adds a shard to the cluster, or updates its address there.
+func addToCluster(ctx context.Context, s *shardnode.Server, config cluster.Peer, name string) error {
 	conn := s.Repl.ConnString()
 	_, member, err := s.Identity()
 	if err != nil {

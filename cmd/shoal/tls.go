@@ -206,8 +206,8 @@ func (k *keyring) Named(subject auth.DN) bool {
 	return k.options.members.Names(subject) || k.options.override.Names(subject) || k.sameUnit(k.now.Load(), subject)
 }
 
-// sameUnit reports whether a subject has the same O, OU and DC as this process's own, or as the override of that: the rule where the options
-// have no other.
+// sameUnit reports whether a subject has the same O, OU and DC as this process's own, or as its override. This rule applies if the options set
+// no other.
 func (k *keyring) sameUnit(now *certificates, subject auth.DN) bool {
 	return k.options.members == nil && (subject.MemberOf(now.shown) || subject.MemberOf(*k.override.Load()))
 }

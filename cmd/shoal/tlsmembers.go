@@ -11,10 +11,10 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// memberOverride is the parameter that has other certificates recognised as members', beside those of net.tls.clusterAuthX509.
+// memberOverride is the parameter that names further certificates to be recognised as members', in addition to those of net.tls.clusterAuthX509.
 const memberOverride = "tlsClusterAuthX509Override"
 
-// recogniseMembers reads by what certificates of members are recognised.
+// recogniseMembers reads the options that determine which certificates are recognised as members'.
 func (o *tlsOptions) recogniseMembers(params []pair) (err error) {
 	if o.members, err = auth.NewMembership(o.MemberAttributes, o.MemberExtension); err != nil {
 		return errors.New("BadValue: net.tls.clusterAuthX509: " + err.Error())
@@ -41,7 +41,7 @@ func (o *tlsOptions) recogniseMembers(params []pair) (err error) {
 	return nil
 }
 
-// checkMemberCertificates compares what says who is a member with how members authenticate.
+// checkMemberCertificates checks that these options are consistent with the way in which members authenticate.
 func (c *config) checkMemberCertificates() error {
 	if c.TLS.members != nil && !c.Security.byCertificate() {
 		return errors.New("BadValue: net.tls.clusterAuthX509 is for members that authenticate by certificates: it needs a clusterAuthMode with X.509")
@@ -73,7 +73,7 @@ func overrideOf(m *yaml.Node) (attributes, extension string, err error) {
 		key, v := fields[i].Value, fields[i+1]
 		switch {
 		case v.Kind != yaml.ScalarNode:
-			return "", "", errors.New("the field " + key + " is no string")
+			return "", "", errors.New("the field " + key + " is not a string")
 		case key == "attributes" && attributes == "":
 			attributes = v.Value
 		case key == "extensionValue" && extension == "":

@@ -21,7 +21,7 @@ type report struct {
 
 // Share records a sampler's report, and returns its share of every rate. A sampler that has not reported for the given time has no
 // share.
-func (r *Rates) Share(name string, queries float64, now time.Time, patience time.Duration) float64 {
+func (r *Rates) Share(name string, queries float64, now time.Time, timeout time.Duration) float64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.samplers == nil {
@@ -30,7 +30,7 @@ func (r *Rates) Share(name string, queries float64, now time.Time, patience time
 	r.samplers[name] = report{queries, now}
 	total := 0.0
 	for other, s := range r.samplers {
-		if now.Sub(s.at) > patience {
+		if now.Sub(s.at) > timeout {
 			delete(r.samplers, other)
 			continue
 		}

@@ -52,7 +52,7 @@ func (s *Sampler) Run(ctx context.Context, b Backend) {
 		}
 		if due(flushed, "queryAnalysisWriterIntervalSecs") {
 			flushed = time.Now()
-			short, cancel := context.WithTimeout(ctx, patience)
+			short, cancel := context.WithTimeout(ctx, callTimeout)
 			if err := s.Flush(short, b); err != nil && ctx.Err() == nil {
 				b.Warn("Sampled queries were not stored, and are kept", err)
 			}
@@ -61,11 +61,11 @@ func (s *Sampler) Run(ctx context.Context, b Backend) {
 	}
 }
 
-// patience limits the time that a sampler waits for other servers.
-const patience = 30 * time.Second
+// callTimeout limits the time that a sampler waits for other servers.
+const callTimeout = 30 * time.Second
 
-// lastPatience limits the time that a shutdown waits for samples to be stored.
-const lastPatience = 2 * time.Second
+// stopTimeout limits the time that a shutdown waits for samples to be stored.
+const stopTimeout = 2 * time.Second
 
 // StoreAtStop makes Stop store the buffered samples.
 func (s *Sampler) StoreAtStop(b Backend) { s.last = b }
@@ -75,7 +75,7 @@ func (s *Sampler) Stop() {
 	if s == nil || s.last == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), lastPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	if err := s.Flush(ctx, s.last); err != nil {
 		s.last.Warn("Sampled queries were not stored, and are lost", err)
@@ -84,7 +84,7 @@ func (s *Sampler) Stop() {
 
 // refresh fetches the configurations. If that fails, sampling continues unchanged.
 func (s *Sampler) refresh(ctx context.Context, b Backend) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if list, err := b.Refresh(ctx); err == nil {
 		s.Install(list)

@@ -122,7 +122,7 @@ func (c *checker) orders() {
 		seen := map[int]bool{}
 		for _, n := range order {
 			if seen[n] {
-				c.report("duplicate", "%d stands twice in %s: %v", n, list, order)
+				c.report("duplicate", "%d occurs twice in %s: %v", n, list, order)
 			}
 			seen[n] = true
 		}

@@ -17,8 +17,8 @@ type fieldReader struct {
 
 // slot is the source of an operand: a field of a reader, or a constant (at < 0).
 type slot struct {
-	at    int
-	konst value.Value
+	at       int
+	constant value.Value
 }
 
 // slotOf makes a slot for an expression that is a top-level field or a constant.
@@ -42,7 +42,7 @@ func (r *fieldReader) read(doc []byte) {
 
 func (r *fieldReader) get(s *slot) value.Value {
 	if s.at < 0 {
-		return s.konst
+		return s.constant
 	}
 	return r.fields.Value(r.doc, r.at[s.at], s.at)
 }
@@ -58,7 +58,7 @@ type simpleGroup struct {
 // addTo adds the operand to a sum.
 func (s *slot) addTo(sum *accum.Sum, r *fieldReader) {
 	if s.at < 0 {
-		_, _ = sum.Add(s.konst, nil) // a sum has no errors
+		_, _ = sum.Add(s.constant, nil) // a sum has no errors
 	} else if at := r.at[s.at]; at != 0 {
 		sum.AddElement(r.fields.Element(r.doc, at, s.at))
 	}

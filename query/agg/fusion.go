@@ -27,9 +27,9 @@ type fusion struct {
 // fusionRules has the rules that differ between the two stages for their input pipelines.
 type fusionRules struct {
 	empty, changes    mongoerr.Code // error codes: an empty pipeline; a stage that changes documents
-	unfit             mongoerr.Code // error code: a pipeline that does not rank, or score
+	rejected          mongoerr.Code // error code: a pipeline that does not rank, or score
 	fits              func(name string, first bool, arg value.Value) bool
-	unfitText         string
+	rejectedText      string
 	normalizes        bool // whether input.normalization and combination.method are known
 	checkCombination  func(k string, e value.Value) error
 	finishCombination func(weighted bool) error
@@ -168,7 +168,7 @@ func (s *fusion) checkFits(o *Options, name string, specs []value.Value) error {
 			return nil
 		}
 	}
-	return mongoerr.Newf(s.rules.unfit, "%s input pipeline '%s' %s", s.name, name, s.rules.unfitText)
+	return mongoerr.Newf(s.rules.rejected, "%s input pipeline '%s' %s", s.name, name, s.rules.rejectedText)
 }
 
 // onlySelects reports whether a $geoNear adds no fields to its documents.

@@ -19,8 +19,8 @@ type rankStage struct{ fusion }
 
 func parseRankFusion(o *Options, v value.Value) (*rankStage, error) {
 	s := &rankStage{fusion{name: "$rankFusion", rules: fusionRules{
-		empty: 9834300, changes: 9191103, unfit: 9191100,
-		unfitText: "must begin with a ranked stage or hold a $sort",
+		empty: 9834300, changes: 9191103, rejected: 9191100,
+		rejectedText: "must begin with a ranked stage or contain a $sort",
 		fits: func(k string, first bool, _ value.Value) bool {
 			return k == "$sort" || first && (k == "$search" || k == "$vectorSearch")
 		},

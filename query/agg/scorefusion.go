@@ -27,8 +27,8 @@ func parseScoreFusion(o *Options, v value.Value) (*scoreFusionStage, error) {
 	s := &scoreFusionStage{}
 	s.name = "$scoreFusion"
 	s.rules = fusionRules{
-		empty: 9402503, changes: 9402502, unfit: 9402500,
-		unfitText: "must begin with a scored stage or hold a $score",
+		empty: 9402503, changes: 9402502, rejected: 9402500,
+		rejectedText: "must begin with a scored stage or contain a $score",
 		fits: func(k string, first bool, arg value.Value) bool {
 			return k == "$score" || first && (k == "$search" || k == "$vectorSearch" || k == "$match" && value.Lookup(arg.Doc(), "$text").T != value.Missing)
 		},

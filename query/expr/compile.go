@@ -64,8 +64,8 @@ func pathFrom(name string, parts []string, s *Scope) (node, error) {
 		return nil, mongoerr.New(mongoerr.Overflow, "FieldPath is too long")
 	}
 	if def := s.find(name); def != nil {
-		if def.konst != nil {
-			return constantPath(def.konst, parts), nil
+		if def.known != nil {
+			return constantPath(def.known, parts), nil
 		}
 		return &fieldPath{base: baseVar, id: def.id, name: name, parts: parts}, nil
 	}

@@ -105,7 +105,7 @@ type Scope struct {
 	own    int  // what slots points to in the outermost scope
 	name   string
 	id     int
-	konst  *constant // not nil: the variable's value is already known
+	known  *constant // not nil: the variable's value is already known
 	late   bool      // errors while folding are raised during evaluation instead
 }
 
@@ -127,14 +127,14 @@ func (s *Scope) Define(name string) (id int) {
 	id = *s.slots
 	*s.slots++
 	outer := *s
-	s.parent, s.name, s.id, s.konst = &outer, name, id, nil
+	s.parent, s.name, s.id, s.known = &outer, name, id, nil
 	return id
 }
 
 // DefineConst adds a variable whose value is known before anything is compiled (a command's `let`).
 func (s *Scope) DefineConst(name string, v value.Value) {
 	outer := *s
-	s.parent, s.name, s.id, s.konst = &outer, name, -1, &constant{v: v.Clone(), shown: "$$" + name}
+	s.parent, s.name, s.id, s.known = &outer, name, -1, &constant{v: v.Clone(), shown: "$$" + name}
 }
 
 // Nested returns a scope that sees s's variables; what is defined in it is not seen in s.
@@ -154,7 +154,7 @@ func (s *Scope) Unfailing() *Scope {
 // find looks up a variable, innermost first.
 func (s *Scope) find(name string) *Scope {
 	for ; s != nil; s = s.parent {
-		if s.name == name && (s.id >= 0 || s.konst != nil) {
+		if s.name == name && (s.id >= 0 || s.known != nil) {
 			return s
 		}
 	}

@@ -195,7 +195,7 @@ func (f *forward) send(ctx context.Context, r *run) error {
 	defer end()
 	var mu sync.Mutex
 	var replies []msg.ShardAnswer
-	if f.rebuckets() { // no bucket is longer than readers think: the view, which tells them, is here
+	if f.rebuckets() { // this shard first: it has the view, by which readers know the longest span of a bucket
 		if _, err := f.sendTo(ctx, r, r.m.State.ID); err != nil {
 			return err
 		}

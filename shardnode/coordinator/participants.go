@@ -82,7 +82,7 @@ func (r *run) lastOnEach(ctx context.Context, ids []string, m func(id string) ms
 	return err
 }
 
-// both does two things at once.
+// both calls two functions concurrently, and returns a permanent error of either rather than a transient one.
 func both(one, other func() error) error {
 	errs := make(chan error, 1)
 	go func() { errs <- other() }()

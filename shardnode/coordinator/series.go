@@ -117,8 +117,8 @@ func seriesKey(t *namespace.SeriesOptions, key []byte) ([]byte, error) {
 	return value.Doc(f...), nil
 }
 
-// resolveSeries finds out whether the collection to be resharded or moved is a time series, and if so puts the request in terms of its buckets.
-// The balancer, which goes by the catalog, names the buckets.
+// resolveSeries determines whether the collection to be resharded or moved is a time series, and if so translates the request to its buckets.
+// The balancer reads names from the catalog, so it names the buckets itself.
 func (s *reshard) resolveSeries(r *run) error {
 	ns := s.req.NS
 	if series, ok := timeseries.SeriesOf(ns); ok {

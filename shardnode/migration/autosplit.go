@@ -228,7 +228,7 @@ func (x *splitter) split(ctx context.Context, ns string, id chunkID, w *written)
 		defer release() // before splitDone, which tracks it from then on
 	}
 	if _, err := cluster.RunWrite(op, config, msg.Doc(&msg.CommitChunkSplit{NS: ns, Range: msg.Range{Min: c.Min, Max: c.Max}, Points: points})); err != nil {
-		return x.unlessOutrun(op, ns, id, c, err)
+		return x.unlessObsolete(op, ns, id, c, err)
 	}
 	x.m.state.Catalog.InvalidateCollection(ns)
 	if _, err := x.m.state.Catalog.Collection(op, ns); err != nil {
@@ -248,9 +248,9 @@ func (x *splitter) split(ctx context.Context, ns string, id chunkID, w *written)
 	return nil
 }
 
-// unlessOutrun returns the error of a split, or nil if there is no such chunk here any more: the table that the split went by was older than a move, a merge
+// unlessObsolete returns the error of a split, or nil if there is no such chunk here any more: the table that the split went by was older than a move, a merge
 // or another split of it, which the config server has committed, and the chunks that are here now are counted for themselves.
-func (x *splitter) unlessOutrun(op *command.Op, ns string, id chunkID, c *cluster.Chunk, failed error) error {
+func (x *splitter) unlessObsolete(op *command.Op, ns string, id chunkID, c *cluster.Chunk, failed error) error {
 	x.m.state.Catalog.InvalidateCollection(ns)
 	info, err := x.m.state.Catalog.Collection(op, ns)
 	switch {

@@ -74,7 +74,7 @@ func (r *recipient) store(ctx context.Context, b *fetched) error {
 	for rest := b.docs; len(rest) > 0; {
 		size, busy := cloneUnitBytes, r.load.busy(r.m.Counts, r.m.Now()) || b.busy
 		if busy {
-			size = politeUnitBytes
+			size = busyUnitBytes
 		}
 		batch, began := cloneUnit(rest, r.m.Params.Int("migrateCloneInsertionBatchSize"), size), time.Now()
 		rest = rest[len(batch):]
@@ -83,7 +83,7 @@ func (r *recipient) store(ctx context.Context, b *fetched) error {
 		}
 		delay := time.Duration(r.m.Params.Int("migrateCloneInsertionBatchDelayMS")) * time.Millisecond
 		if busy {
-			delay = max(delay, politeness*time.Since(began))
+			delay = max(delay, pauseFactor*time.Since(began))
 		}
 		if err := cluster.Sleep(ctx, delay); err != nil {
 			return err
@@ -92,8 +92,8 @@ func (r *recipient) store(ctx context.Context, b *fetched) error {
 	return nil
 }
 
-// politeness is the length of that pause, in multiples of the time that the unit took.
-const politeness = 4
+// pauseFactor is the length of that pause, in multiples of the time that the unit took.
+const pauseFactor = 4
 
 // clientLoad reports whether a node serves clients.
 type clientLoad struct {
@@ -144,8 +144,8 @@ func inParallel(ctx context.Context, n int64, step func(context.Context) (more b
 // cloneUnitBytes limits how much of a clone is stored in one unit of work, which the writes of clients wait for.
 const cloneUnitBytes = 1 << 20
 
-// politeUnitBytes is cloneUnitBytes while clients are served.
-const politeUnitBytes = 64 << 10
+// busyUnitBytes is cloneUnitBytes while clients are served.
+const busyUnitBytes = 64 << 10
 
 // cloneUnit returns the first documents of a clone that are stored together: at most limit, if that is not 0, and no more than the given bytes
 // unless the first alone has more.

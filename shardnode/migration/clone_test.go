@@ -44,7 +44,7 @@ func TestRepliesOfACloneBesideClients(t *testing.T) {
 	for i, x := range []struct {
 		recipient, donor bool // serve clients
 		limit            int
-	}{{false, false, cloneTransfer}, {true, false, politeTransfer}, {false, true, politeTransfer}, {false, false, cloneTransfer}, {false, false, cloneTransfer}} {
+	}{{false, false, cloneTransfer}, {true, false, busyTransfer}, {false, true, busyTransfer}, {false, false, cloneTransfer}, {false, false, cloneTransfer}} {
 		now = now.Add(busyFor)
 		if x.donor {
 			m.Counts.Inserts.Add(1)

@@ -79,7 +79,7 @@ func (q *cloneQueue) take(ctx context.Context) (b fetched, ok bool, err error) {
 	return b, ok, err
 }
 
-// end tells that nothing more is put.
+// end declares that put is not called any more.
 func (q *cloneQueue) end() {
 	q.change(func() bool {
 		q.mu.ended = true

@@ -99,10 +99,8 @@ func asked(s command.Spec) command.Spec {
 }
 
 func (m *Manager) specs() []command.Spec {
-	// As the server's, cleanupOrphaned goes by its namespace alone: startingFromKey, secondaryThrottle and writeConcern are from earlier versions, and
-	// other fields are not looked at, as in all commands of its age.
-	// As the server's, cleanupOrphaned goes by its namespace alone: startingFromKey, secondaryThrottle and writeConcern are from earlier versions, and
-	// other fields are not looked at, as in all commands of its age.
+	// Like the real server, cleanupOrphaned reads only its namespace: startingFromKey, secondaryThrottle and writeConcern are from earlier versions, and
+	// unknown fields are ignored, as in all commands of its age.
 	cleanup := asked(command.Spec{Name: "cleanupOrphaned", AdminOnly: true, Internal: true, ArgTypes: command.TString, Lenient: true, Run: m.runCleanupOrphaned})
 	return []command.Spec{
 		asked(command.Internal(m.runMoveRange)), asked(command.Internal(m.runBalancingStats)), asked(command.Internal(m.runDecision)), asked(command.Internal(m.runRecreateTasks)), cleanup,
@@ -252,8 +250,8 @@ const maxTransfer = 4 << 20
 // processor time, and less was cloned in a second: shards wait for each other for as long as a reply takes.
 const cloneTransfer = cloneUnitBytes
 
-// politeTransfer is cloneTransfer while clients are served, which wait for a processor while a reply is assembled.
-const politeTransfer = 128 << 10
+// busyTransfer is cloneTransfer while clients are served, which wait for a processor while a reply is assembled.
+const busyTransfer = 128 << 10
 
 // runMigrateClone returns the next documents of the range, as of the beginning of the migration.
 func (m *Manager) runMigrateClone(op *command.Op, req *msg.MigrateClone, dst []byte) ([]byte, error) {
@@ -275,7 +273,7 @@ func (m *Manager) runMigrateClone(op *command.Op, req *msg.MigrateClone, dst []b
 	}
 	limit, busy := cloneTransfer, d.mu.load.busy(m.Counts, m.Now())
 	if busy || req.Busy {
-		limit = politeTransfer
+		limit = busyTransfer
 	}
 	list, mark := value.Begin(d.mu.reply[:0]) // which is copied below
 	i := 0

@@ -18,8 +18,8 @@ import (
 // rangeDeleteUnit is the maximum number of documents that the range deleter removes in a unit of work.
 const rangeDeleteUnit = 500
 
-// politeDeleteUnit is rangeDeleteUnit while clients are served.
-const politeDeleteUnit = 100
+// busyDeleteUnit is rangeDeleteUnit while clients are served.
+const busyDeleteUnit = 100
 
 // rangeDeletion is an entry of config.rangeDeletions: a range whose documents on this shard are orphans, or, while it is
 // pending, will be if the migration ends so.
@@ -296,9 +296,9 @@ func (m *Manager) removeRange(op *command.Op, uuid catalog.UUID, r *KeyRange, en
 	var load clientLoad
 	load.begin(m.Counts)
 	for end := false; !end; {
-		unit, began, polite := int64(rangeDeleteUnit), time.Now(), load.busy(m.Counts, m.Now()) && !m.Params.Bool("rangeDeleterHighPriority")
-		if polite {
-			unit = politeDeleteUnit
+		unit, began, throttled := int64(rangeDeleteUnit), time.Now(), load.busy(m.Counts, m.Now()) && !m.Params.Bool("rangeDeleterHighPriority")
+		if throttled {
+			unit = busyDeleteUnit
 		}
 		var rids []storage.RecordID
 		for limit := min(unit, batch); int64(len(rids)) < limit; {
@@ -317,8 +317,8 @@ func (m *Manager) removeRange(op *command.Op, uuid catalog.UUID, r *KeyRange, en
 		if err := m.removeRecords(op, uuid, r, rids, entry); err != nil {
 			return err
 		}
-		if polite {
-			if err := cluster.Sleep(op, politeness*time.Since(began)); err != nil {
+		if throttled {
+			if err := cluster.Sleep(op, pauseFactor*time.Since(began)); err != nil {
 				return err
 			}
 		}

@@ -22,9 +22,13 @@ import (
 // The section is a DDL's in form: its owner is the donor and its id the migration's. It is held as long as the donor has the
 // migration's coordinator document, and whoever waits for it asks for that (ShardState.endLeftOver).
 //
-// Unlike a DDL's, it begins without the collection's exclusive lock, and does not wait for writes in flight: those are about ranges
-// that the recipient had before and keeps. Waiting for the longest transaction here, while the donor holds up its writers, was tried:
-// it took a minute.
+// Invariant: no member of the recipient begins an operation on the collection with a routing table from before the donor's commit.
+// Hazard: the config server has the new placement before the recipient does. A router that knows it would be told that it is ahead,
+// and one that does not would be answered without the documents of the range.
+//
+// Rejected: the collection's exclusive lock at the beginning, as a DDL's section takes it. Writes in flight are about ranges that the
+// recipient had before and keeps, so nothing is gained by waiting for them; and it took a minute to wait for the longest transaction
+// here, while the donor's writers waited, too.
 
 // recipientsNS has the migrations whose recipient is in its critical section.
 const recipientsNS = "config.migrationRecipients"

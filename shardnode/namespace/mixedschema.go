@@ -9,11 +9,11 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// MixedSchema is the argument of collMod by which a time series takes buckets whose measurements have values of several kinds in
+// MixedSchema is the argument of collMod that lets a time series have buckets whose measurements have values of several kinds in
 // one field, as servers before 5.2 wrote them.
 const MixedSchema = "timeseriesBucketsMayHaveMixedSchemaData"
 
-// mixedSchemaSetting is how the collection's options say so (SERVER-91195): dumps take it along.
+// mixedSchemaSetting is the form of that in the collection's options, so that dumps contain it (SERVER-91195).
 const mixedSchemaSetting = "app_metadata=(" + MixedSchema + "=true)"
 
 // SetMixedSchema lets the buckets with these options have fields with values of several kinds.

@@ -9,8 +9,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Target is what $out has found under the name of the collection that it is to replace. The new one has its options and indexes: if they are
-// changed meanwhile, $out fails, so that the change is not lost.
+// Target describes the collection that an $out is to replace, if there is one, as it was when the $out began. The new collection gets its
+// options and indexes: if these have changed by the end, the $out fails, so that the change is not lost.
 type Target struct {
 	there   bool
 	options []byte

@@ -73,8 +73,8 @@ const forgotten = 3
 
 // runRefresh replies to a sampler with its share of the configurations.
 func (m *Manager) runRefresh(_ *command.Op, q *msg.RefreshQueryAnalyzer, dst []byte) ([]byte, error) {
-	patience := forgotten * time.Duration(m.Params.Int("queryAnalysisSamplerConfigurationRefreshSecs")) * time.Second
-	share := m.rates.Share(q.Sampler, q.Queries.AsFloat64(), m.Now(), patience)
+	timeout := forgotten * time.Duration(m.Params.Int("queryAnalysisSamplerConfigurationRefreshSecs")) * time.Second
+	share := m.rates.Share(q.Sampler, q.Queries.AsFloat64(), m.Now(), timeout)
 	reply := msg.RefreshQueryAnalyzerReply{Configurations: [][]byte{}}
 	err := m.Docs.Each("config."+sampling.Configurations, func(doc []byte) error {
 		if value.Lookup(doc, "mode").Str() == "full" {

@@ -153,8 +153,8 @@ func (r *Membership) askMembers(op *command.Op, what string, c, old *replication
 		what, strings.Join(failed, ", "))
 }
 
-// electionPatience limits the time that a command for the primary waits for an election.
-const electionPatience = 20 * time.Second
+// electionTimeout limits the time that a command for the primary waits for an election.
+const electionTimeout = 20 * time.Second
 
 // AskPrimary sends a command to the set's primary. It waits for the end of an election if no primary is known, or if the
 // member it asked has refused the command because it is no longer primary. A command that may have run is not sent again.
@@ -162,7 +162,7 @@ func (r *Membership) AskPrimary(ctx context.Context, cmd []byte) ([]byte, error)
 	if r.state.Load().config == nil || r.opts.Ask == nil {
 		return nil, mongoerr.New(mongoerr.NotWritablePrimary, "not primary")
 	}
-	until := time.Now().Add(electionPatience)
+	until := time.Now().Add(electionTimeout)
 	for try := 0; ; try++ {
 		reply, err := r.askLeader(ctx, cmd)
 		if !noPrimary(err) || time.Now().After(until) {

@@ -110,8 +110,8 @@ func (r *Membership) roleChanged(c replication.RoleChange) {
 
 // publish makes a role visible in hello and elsewhere, without letting clients write.
 func (r *Membership) publish(c replication.RoleChange) *replState {
-	r.telling.Lock()
-	defer r.telling.Unlock()
+	r.roleChange.Lock()
+	defer r.roleChange.Unlock()
 	for {
 		old := r.state.Load()
 		s := *old

@@ -34,11 +34,11 @@ type Membership struct {
 	conf Config
 	opts Options
 
-	state   atomic.Pointer[replState]
-	closing atomic.Bool // the process is closing, as hello reports
-	change  sync.Mutex  // serialises changes of configuration and of the kind of set
-	telling sync.Mutex  // held while the role and hello's topology version change
-	dialled ownHosts
+	state      atomic.Pointer[replState]
+	closing    atomic.Bool // the process is closing, as hello reports
+	change     sync.Mutex  // serialises changes of configuration and of the kind of set
+	roleChange sync.Mutex  // held while the role and hello's topology version change
+	dialled    ownHosts
 
 	mu struct {
 		sync.Mutex
@@ -187,12 +187,12 @@ func (r *Membership) becomeSingle(ctx context.Context, config *replication.SetCo
 func (r *Membership) setWritable(s *replState) {
 	up := *s
 	up.writable = true
-	r.telling.Lock()
+	r.roleChange.Lock()
 	current := r.state.CompareAndSwap(s, &up)
 	if current {
 		r.conf.Topology.Changed()
 	}
-	r.telling.Unlock()
+	r.roleChange.Unlock()
 	if current && r.OnPrimary != nil {
 		r.OnPrimary()
 	}
@@ -201,8 +201,8 @@ func (r *Membership) setWritable(s *replState) {
 // catchUp makes hello report that the member is not writable if raft knows that already and roleChanged has not been called
 // yet: it is called in order, after the work for earlier changes of the role.
 func (r *Membership) catchUp() {
-	r.telling.Lock()
-	defer r.telling.Unlock()
+	r.roleChange.Lock()
+	defer r.roleChange.Unlock()
 	for {
 		old := r.state.Load() // loaded before raft is asked: the member may become primary again in between
 		if !old.writable || r.Name == "" || r.conf.Member.IsPrimary() {

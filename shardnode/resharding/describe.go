@@ -55,7 +55,7 @@ func (m *Manager) CurrentOps(now time.Time) (out [][]value.Field) {
 		out = append(out, append(f, value.F("donorState", value.NewString(state))))
 	}
 	for _, r := range m.mu.recipients {
-		out = append(out, append(r.doc.described("ReshardingRecipientService", now), r.figured(now)...))
+		out = append(out, append(r.doc.described("ReshardingRecipientService", now), r.progressFields(now)...))
 	}
 	return out
 }
@@ -69,8 +69,8 @@ func (a *about) described(role string, now time.Time) []value.Field {
 	}
 }
 
-// figured is the progress of a recipient.
-func (r *recipient) figured(now time.Time) []value.Field {
+// progressFields returns the fields of currentOp that show the progress of a recipient.
+func (r *recipient) progressFields(now time.Time) []value.Field {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f := &r.mu.figures

@@ -133,7 +133,7 @@ func targetShape(op *command.Op) (s queryShape, query []byte, err error) {
 	if cmd.T == value.String {
 		raw, err := hexcode.DecodeString(cmd.Str())
 		if err != nil && cmd.Str() != "" && !errorsIsLength(err) {
-			return s, nil, mongoerr.Newf(mongoerr.BadValue, "The hash '%s' is no hexadecimal number", cmd.Str())
+			return s, nil, mongoerr.Newf(mongoerr.BadValue, "The hash '%s' is not a hexadecimal number", cmd.Str())
 		}
 		if len(raw) != 32 {
 			return s, nil, mongoerr.Newf(mongoerr.InvalidLength, "Unexpected length of a query shape hash: %d", len(cmd.Str()))

@@ -193,7 +193,7 @@ func checkDefaultRead(doc []byte) error {
 		return mongoerr.Newf(mongoerr.BadValue, "level: '%s' is not suitable for the default read concern", rc.Level)
 	}
 	if rc.AfterClusterTime != 0 || rc.AtClusterTime != 0 {
-		return mongoerr.New(mongoerr.BadValue, "a default read concern may only hold a level")
+		return mongoerr.New(mongoerr.BadValue, "a default read concern can contain only a level")
 	}
 	return nil
 }

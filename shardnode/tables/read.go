@@ -66,8 +66,8 @@ func readSince(s *storage.Snapshot, c *catalog.Collection, e *cluster.Collection
 	return old.Update(chunks)
 }
 
-// primaryPatience limits the time that a secondary waits for its primary before it asks the config server itself.
-const primaryPatience = time.Second
+// primaryTimeout limits the time that a secondary waits for its primary before it asks the config server itself.
+const primaryTimeout = time.Second
 
 // Follow implements cluster.Disk.
 func (t *Tables) Follow(ctx context.Context, ns string, old *cluster.ChunkMap) (p cluster.Placement, ok bool) {
@@ -89,7 +89,7 @@ func (t *Tables) FollowDatabase(ctx context.Context, db string) (doc []byte, ok 
 
 // follow makes the primary refresh a placement and store it, and waits until this member has the stored documents.
 func (t *Tables) follow(ctx context.Context, cmd []byte) bool {
-	ctx, cancel := context.WithTimeout(ctx, primaryPatience)
+	ctx, cancel := context.WithTimeout(ctx, primaryTimeout)
 	defer cancel()
 	reply, err := t.AskPrimary(ctx, cmd)
 	if err != nil {

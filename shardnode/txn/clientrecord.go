@@ -14,7 +14,7 @@ import (
 //
 //	{_id: {id, uid}, txnNum, lastWriteOpTime: {ts, t}, lastWriteDate, state, startOpTime, parentLsid, affectedNamespaces}
 //
-// The fields behind lastWriteDate are optional. What a node adds about executed statements is not the client's to say, and is left out.
+// The fields after lastWriteDate are optional. The fields that nodes add about executed statements are not accepted from clients.
 type clientRecord struct {
 	id     cluster.LogicalSessionID
 	number int64

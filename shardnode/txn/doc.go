@@ -22,8 +22,8 @@
 // executes as an internal transaction is recorded by runNoteMovedWrite, and becomes the parent session's with the
 // commit. When a chunk moves, the recipient Adopts the History of the donor's sessions.
 //
-// A client's write to config.transactions is an Invalidation: its Put and Delete take the session for the unit that writes the record, and
-// the session becomes what the record says as the unit becomes visible.
+// A client's write to config.transactions is an Invalidation: its Put and Delete check out the session for the unit that writes the record, and
+// the session takes on the state of the record when the unit becomes visible.
 //
 // What the package needs from the node is in Config and Node: it does not depend on plans, cursors or versions.
 //

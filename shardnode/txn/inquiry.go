@@ -24,6 +24,14 @@ import (
 //     later, because of a router's late message, gets no vote from its own shard. A running coordinator is waited for.
 //  2. Its document, by a linearizable read. While it exists, a coordinator continues with it, here or on the next primary;
 //     it is removed when all participants have executed the decision, and this one has not.
+//
+// Invariant: a vote ends by the coordinator's decision, or is aborted if no shard has decided and none can any more. Hazard: a
+// router's message may arrive late and begin a coordinator while a participant asks. The first question makes sure that such a
+// coordinator cannot get its own shard's vote, so it can only abort.
+//
+// Rejected: waiting until the list is durable before votes are requested. Each commit over several shards would wait for one more
+// sync, and only for the case of a shard that loses its newest writes. Rejected, too: aborting a vote after a time. The other
+// participants may have committed.
 
 const (
 	// inquireAfter is the time for which a vote is undecided before its coordinator is asked. Asking does no harm, but has a cost.

@@ -14,14 +14,14 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// What a client writes to config.transactions is from then on what the node knows of the sessions. A session whose record is deleted has
-// no history: its statements are executed when they are sent again. One whose record is inserted or updated has the number and the state
-// of the record, and the history that the oplog has up to lastWriteOpTime; of what is not there, retries are refused
-// (IncompleteTransactionHistory). Its open transaction ends. A transaction that has voted to commit is its coordinator's: its session is
-// refused before anything is written.
+// A client's write to config.transactions changes the state of the sessions themselves. A session whose record is deleted has no history:
+// its statements are executed when they are sent again. A session whose record is inserted or updated gets the number and the state of the
+// record, and the history that the oplog has up to lastWriteOpTime; retries of statements that the oplog does not have are refused
+// (IncompleteTransactionHistory). Its open transaction is aborted. A prepared transaction belongs to its coordinator: the write of its
+// session's record is refused before anything is written.
 //
-// A session is taken while a unit that writes its record is open, so that no command of it runs, and is changed at the moment the unit
-// becomes visible: a flush that reads the record reads the session as the record says.
+// A session is checked out while a unit that writes its record is open, so that none of its commands runs, and changes when the unit
+// becomes visible: a concurrent flush of the sessions finds the session in the state of the record.
 
 // Invalidation is a client's write to config.transactions.
 type Invalidation struct {
@@ -35,11 +35,11 @@ type Invalidation struct {
 
 // invalidatingUnit is an open unit that writes records.
 type invalidatingUnit struct {
-	taken   []*Session // in the order in which they were taken
+	taken   []*Session // in the order in which they were checked out
 	changes []func()   // of the sessions, once the unit is visible
 }
 
-// Invalidate begins a client's write to config.transactions. The sessions' records are written first, so that it finds them all.
+// Invalidate begins a client's write to config.transactions. The records of all sessions are written first, so that the write finds them.
 func (m *Manager) Invalidate(ctx context.Context) *Invalidation {
 	m.WriteRecords(ctx)
 	i := &Invalidation{m: m}
@@ -47,7 +47,7 @@ func (m *Manager) Invalidate(ctx context.Context) *Invalidation {
 	return i
 }
 
-// Delete has a unit delete a record. It is an error if the session has a prepared transaction.
+// Delete prepares the deletion of a record by a unit. It is an error if the session has a prepared transaction.
 func (i *Invalidation) Delete(u *storage.UnitOfWork, doc []byte) error {
 	if i == nil {
 		return nil // another collection
@@ -67,7 +67,8 @@ func (i *Invalidation) Delete(u *storage.UnitOfWork, doc []byte) error {
 	return nil
 }
 
-// Put has a unit insert a record, or update old, and returns it as it is stored: with the statements that the session has executed.
+// Put prepares the insertion of a record by a unit, or an update of old, and returns the record to store, which has the statements that the session
+// has executed.
 func (i *Invalidation) Put(u *storage.UnitOfWork, old, doc []byte) ([]byte, error) {
 	r, err := parseClientRecord(doc)
 	if err != nil {
@@ -119,8 +120,8 @@ func checkDecided(id cluster.LogicalSessionID, doc []byte) error {
 	return nil
 }
 
-// take takes a session for a unit until that ends, and ends its open transaction. It does not wait for a command that uses the session,
-// which may itself wait for what the unit has claimed: that is a conflict, and the unit begins again.
+// take checks out a session for a unit until the unit ends, and aborts its open transaction. It does not wait for a command that uses the session,
+// since that may wait for what the unit has claimed: it returns a conflict, after which the unit begins again.
 func (i *Invalidation) take(u *storage.UnitOfWork, id cluster.LogicalSessionID) (*Session, error) {
 	t := &i.m.retries
 	t.mu.Lock()
@@ -144,7 +145,7 @@ func (s *Session) openChildren() []*Session {
 	return slices.Collect(maps.Keys(s.children))
 }
 
-// hold takes one session for a unit and ends its open transaction.
+// hold checks out one session for a unit and aborts its open transaction.
 func (i *Invalidation) hold(u *storage.UnitOfWork, s *Session) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -174,7 +175,7 @@ func (i *Invalidation) hold(u *storage.UnitOfWork, s *Session) error {
 	return nil
 }
 
-// change has a session change when the unit becomes visible.
+// change makes a session change when the unit becomes visible.
 func (i *Invalidation) change(u *storage.UnitOfWork, f func()) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -199,7 +200,7 @@ func (i *Invalidation) end(u *storage.UnitOfWork, committed bool) {
 	}
 }
 
-// All has a unit delete all records.
+// All prepares the deletion of all records by a unit.
 func (i *Invalidation) All(u *storage.UnitOfWork) error {
 	if i.m.prepared.open() > 0 {
 		return mongoerr.New(mongoerr.PreparedTransactionInProgress, TransactionsNS+" cannot be dropped while a transaction is prepared")
@@ -212,8 +213,8 @@ func (i *Invalidation) All(u *storage.UnitOfWork) error {
 	return nil
 }
 
-// End ends the command. After a drop it forgets all sessions. The progress of the table is stored behind the write: what is loaded after a
-// restart or an election is not read from the oplog again.
+// End ends the command. After a drop it forgets all sessions. The progress of the table is stored after the write, so that earlier entries of
+// the oplog are not loaded again after a restart or an election.
 func (i *Invalidation) End(ctx context.Context) {
 	if i == nil {
 		return
@@ -235,11 +236,11 @@ func (i *Invalidation) End(ctx context.Context) {
 	}
 	if wrote {
 		i.m.WriteRecords(ctx)
-		i.m.WriteRecords(ctx) // the progress is that of the flush before
+		i.m.WriteRecords(ctx) // stores the progress of the previous flush
 	}
 }
 
-// forgetSession forgets a session's history, once no command uses it. What has been prepared since stays.
+// forgetSession drops a session's history, once no command uses the session. What has been prepared since remains.
 func (m *Manager) forgetSession(ctx context.Context, s *Session) error {
 	for {
 		release, err := s.Take(ctx)
@@ -262,7 +263,7 @@ func (m *Manager) forgetSession(ctx context.Context, s *Session) error {
 	}
 }
 
-// become replaces what is known of a session.
+// become replaces the state of a session.
 func (s *Session) become(from *Session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

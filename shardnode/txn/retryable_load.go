@@ -41,7 +41,7 @@ func (m *Manager) LoadRetries() error {
 	h := readHole(progress)
 	if lost != 0 {
 		h = h.with(hole{lost, s.Timestamp()})
-		m.node.Warn("A part of the oplog is gone whose retryable writes and transactions were not stored", mongoerr.Newf(mongoerr.IncompleteTransactionHistory,
+		m.node.Warn("A part of the oplog is missing, with retryable writes and transactions that were not stored", mongoerr.Newf(mongoerr.IncompleteTransactionHistory,
 			"sessions are stored up to %v, and the oplog begins after %v", complete, lost))
 	}
 	err = m.Docs.Each(TransactionsNS, func(doc []byte) error {

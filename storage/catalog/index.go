@@ -136,11 +136,11 @@ func generatorOptions(spec *indexkey.Spec) (o indexkey.Options, err error) {
 
 // WithMultikey returns the index with more paths known as multikey; the index itself when nothing is new.
 func (i *Index) WithMultikey(masks []uint64) *Index {
-	news := !i.Multikey || len(masks) > len(i.MultikeyPaths)
-	for n := 0; !news && n < len(masks); n++ {
-		news = masks[n]&^i.MultikeyPaths[n] != 0
+	added := !i.Multikey || len(masks) > len(i.MultikeyPaths)
+	for n := 0; !added && n < len(masks); n++ {
+		added = masks[n]&^i.MultikeyPaths[n] != 0
 	}
-	if !news {
+	if !added {
 		return i
 	}
 	c := *i

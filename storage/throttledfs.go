@@ -7,13 +7,13 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// politeFS makes flushes and compactions pause while clients wait for syncs of a journal. A flush at full speed occupies a processor for as long as
+// throttledFS makes flushes and compactions pause while clients wait for syncs of a journal. A flush at full speed occupies a processor for as long as
 // it takes to compress a memtable, and sends all of that to the disk: a sync that takes half a millisecond alone then waits for either.
 //
-// The pauses end as soon as the store falls behind (hurry): memtables must not pile up for the sake of a few slow writes. Without clients nothing pauses.
-type politeFS struct {
+// The pauses end as soon as the store falls behind (urgent): memtables must not pile up for the sake of a few slow writes. Without clients nothing pauses.
+type throttledFS struct {
 	vfs.FS
-	hurry  func() bool
+	urgent func() bool
 	pauses *atomic.Int64
 }
 
@@ -24,8 +24,8 @@ var lastDurable atomic.Int64
 const (
 	// durableRecently is the time after such a commit within which another one is expected.
 	durableRecently = 50 * time.Millisecond
-	// politeStep is the number of bytes of a table that are written between two pauses.
-	politeStep = 128 << 10
+	// throttleStep is the number of bytes of a table that are written between two pauses.
+	throttleStep = 128 << 10
 	// A pause takes as long as the step has taken, within these bounds: less than the first cannot be slept, and a step that took longer than the second
 	// has itself waited for others.
 	leastPause = 500 * time.Microsecond
@@ -63,29 +63,29 @@ func clientsWait() bool {
 }
 
 // Unwrap implements vfs.FS.
-func (p politeFS) Unwrap() vfs.FS { return p.FS }
+func (p throttledFS) Unwrap() vfs.FS { return p.FS }
 
 // Create implements vfs.FS.
-func (p politeFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+func (p throttledFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	f, err := p.FS.Create(name, category)
 	if err == nil && (category == "pebble-memtable-flush" || category == "pebble-compaction") {
-		f = &politeFile{File: f, fs: p, since: time.Now()}
+		f = &throttledFile{File: f, fs: p, since: time.Now()}
 	}
 	return f, err
 }
 
-// politeFile is a table that is written by one goroutine.
-type politeFile struct {
+// throttledFile is a table that is written by one goroutine.
+type throttledFile struct {
 	vfs.File
-	fs    politeFS
+	fs    throttledFS
 	since time.Time // the last pause ended
 	step  int       // bytes written since
 }
 
-func (f *politeFile) Write(p []byte) (int, error) {
+func (f *throttledFile) Write(p []byte) (int, error) {
 	n, err := f.File.Write(p)
-	if f.step += n; f.step >= politeStep {
-		if clientsWait() && !f.fs.hurry() {
+	if f.step += n; f.step >= throttleStep {
+		if clientsWait() && !f.fs.urgent() {
 			f.fs.pauses.Add(1)
 			time.Sleep(min(max(time.Since(f.since), leastPause), mostPause))
 		}
@@ -97,10 +97,10 @@ func (f *politeFile) Write(p []byte) (int, error) {
 // mostSublevels is the number of sublevels of L0 up to which a compaction is slowed down: each one is another table that readers look into.
 const mostSublevels = 8
 
-// hurryTables reports whether flushes and compactions should not pause: a memtable waits behind the one that is being flushed, L0 has grown, a large
+// tablesUrgent reports whether flushes and compactions should not pause: a memtable waits behind the one that is being flushed, L0 has grown, a large
 // transaction waits for room in memory, the disk is nearly full, or the store is being opened or closed.
-func (e *Engine) hurryTables() bool {
-	if !e.calm.Load() || e.space.low.Load() || e.replica.staging.pace.waiting.Load() > 0 {
+func (e *Engine) tablesUrgent() bool {
+	if !e.running.Load() || e.space.low.Load() || e.replica.staging.pace.waiting.Load() > 0 {
 		return true
 	}
 	m := e.db.Metrics()

@@ -13,23 +13,23 @@ import (
 // While clients wait for syncs, whoever writes a table pauses after each step, unless the store has fallen behind; without clients nobody does, and
 // journals are always written at once.
 func TestTablesPauseForClients(t *testing.T) {
-	const size = 8 * politeStep
+	const size = 8 * throttleStep
 	for _, x := range []struct {
-		name           string
-		category       vfs.DiskWriteCategory
-		clients, hurry bool
-		pauses         int64
+		name            string
+		category        vfs.DiskWriteCategory
+		clients, urgent bool
+		pauses          int64
 	}{
 		{"a flush beside clients", "pebble-memtable-flush", true, false, 8},
 		{"a compaction beside clients", "pebble-compaction", true, false, 8},
-		{"a flush in a hurry", "pebble-memtable-flush", true, true, 0},
+		{"a flush in a urgent", "pebble-memtable-flush", true, true, 0},
 		{"a flush without clients", "pebble-memtable-flush", false, false, 0},
 		{"a journal", "pebble-wal", true, false, 0},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var pauses atomic.Int64
-				fs := politeFS{vfs.NewMem(), func() bool { return x.hurry }, &pauses}
+				fs := throttledFS{vfs.NewMem(), func() bool { return x.urgent }, &pauses}
 				f, err := fs.Create("f", x.category)
 				if err != nil {
 					t.Fatal(err)

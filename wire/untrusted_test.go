@@ -43,10 +43,10 @@ func closedBy(c net.Conn, limit time.Duration) bool {
 	}
 }
 
-// Messages of strangers are bounded by their length on the wire and after decompression; those of others are not.
+// Messages of untrusted connections are limited in length, on the wire and after decompression; those of others are not.
 func TestStrangersMessages(t *testing.T) {
 	var reason atomic.Value
-	s, err := Listen(Options{Addrs: []string{"127.0.0.1:0"}, Strangers: Strangers{MaxMessage: func() int { return 16384 }},
+	s, err := Listen(Options{Addrs: []string{"127.0.0.1:0"}, Untrusted: UntrustedLimits{MaxMessage: func() int { return 16384 }},
 		BadFrame: func(_ *Conn, err error) { reason.Store(err.Error()) }}, &trusting{})
 	if err != nil {
 		t.Fatal(err)
@@ -93,11 +93,11 @@ func TestStrangersMessages(t *testing.T) {
 }
 
 // A connection that sends no whole message in time is closed: silent, in the middle of a header, of a message, of a TLS handshake. One that
-// has spoken may be silent for long.
+// has sent a message may then be silent for long.
 func TestSilentConnectionsAreClosed(t *testing.T) {
 	config := &tls.Config{Certificates: []tls.Certificate{testCertificate()}}
-	const patience = 300 * time.Millisecond
-	s, err := Listen(Options{Addrs: []string{"127.0.0.1:0"}, Strangers: Strangers{Patience: patience},
+	const limit = 300 * time.Millisecond
+	s, err := Listen(Options{Addrs: []string{"127.0.0.1:0"}, Untrusted: UntrustedLimits{FirstMessage: limit},
 		TLS: &TLS{Config: func() *tls.Config { return config }, Require: func() bool { return false }}}, &echo{})
 	if err != nil {
 		t.Fatal(err)
@@ -106,7 +106,7 @@ func TestSilentConnectionsAreClosed(t *testing.T) {
 	whole := request(1, doc("x", 1))
 	start := time.Now()
 	conns := map[string]net.Conn{}
-	for name, first := range map[string]string{"silent": "", "a byte": "\x40", "a header": string(whole[:16]), "half a message": string(whole[:30]), "a handshake": "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "spoken": string(whole)} {
+	for name, first := range map[string]string{"silent": "", "a byte": "\x40", "a header": string(whole[:16]), "half a message": string(whole[:30]), "a handshake": "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "whole message": string(whole)} {
 		c, err := net.Dial("tcp", s.Addrs()[0].String())
 		if err != nil {
 			t.Fatal(err)
@@ -124,15 +124,15 @@ func TestSilentConnectionsAreClosed(t *testing.T) {
 	defer func() { _ = encrypted.Close() }()
 	conns["encrypted and silent"] = encrypted
 	for name, c := range conns {
-		if name != "spoken" && !closedBy(c, 20*time.Second) {
+		if name != "whole message" && !closedBy(c, 20*time.Second) {
 			t.Errorf("%s: still open", name)
 		}
 	}
-	if since := time.Since(start); since < patience {
+	if since := time.Since(start); since < limit {
 		t.Errorf("closed after %s", since)
 	}
-	if closedBy(conns["spoken"], 2*patience) {
-		t.Error("a connection that has spoken is closed")
+	if closedBy(conns["whole message"], 2*limit) {
+		t.Error("a connection that has sent a message is closed")
 	}
 }
 
@@ -142,7 +142,7 @@ func TestHalfOpenConnectionsAreLight(t *testing.T) {
 		t.Skip("opens many connections")
 	}
 	config := &tls.Config{Certificates: []tls.Certificate{testCertificate()}}
-	s, err := Listen(Options{Addrs: []string{"127.0.0.1:0"}, Strangers: Strangers{MaxMessage: func() int { return 16384 }},
+	s, err := Listen(Options{Addrs: []string{"127.0.0.1:0"}, Untrusted: UntrustedLimits{MaxMessage: func() int { return 16384 }},
 		TLS: &TLS{Config: func() *tls.Config { return config }, Require: func() bool { return false }}}, &echo{})
 	if err != nil {
 		t.Fatal(err)
