@@ -31,7 +31,9 @@ func TestReshardToADistribution(t *testing.T) {
 		return out
 	}
 	low, high := `{"k": {"$minKey": 1}}`, `{"k": {"$maxKey": 1}}`
-	part := func(shard, min, max string) string { return fmt.Sprintf(`{"shard": %q, "min": %s, "max": %s}`, shard, min, max) }
+	part := func(shard, min, max string) string {
+		return fmt.Sprintf(`{"shard": %q, "min": %s, "max": %s}`, shard, min, max)
+	}
 	ranges := part("shard2", low, `{"k": 10}`) + `, ` + part("shard1", `{"k": 10}`, `{"k": 20}`) + `, ` + part("shard2", `{"k": 20}`, high)
 	for _, x := range []struct {
 		distribution string
