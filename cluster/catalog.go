@@ -298,7 +298,7 @@ func (c *Catalog) Collection(ctx context.Context, ns string) (*CollectionInfo, e
 		}
 	}
 	if err != nil || info.Map != nil {
-		return c.inDatabase(ctx, e, info), err
+		return c.inDatabase(ctx, e, info, err)
 	}
 	if FixedDatabase(info.DB.Name) {
 		if ns == SessionsNS {
@@ -324,19 +324,24 @@ func (c *Catalog) Collection(ctx context.Context, ns string) (*CollectionInfo, e
 }
 
 // inDatabase returns a collection's table with the current state of its database: DDL is sent to the primary shard, which may have
-// changed since the table was read. If the database cannot be read, the table is still correct for documents.
-func (c *Catalog) inDatabase(ctx context.Context, e *cacheEntry[*CollectionInfo], info *CollectionInfo) *CollectionInfo {
+// changed since the table was read. If the database cannot be read, the table is still correct for documents; if there is none any more, the collection
+// was dropped with it. read is the error with which the table was read, if any.
+func (c *Catalog) inDatabase(ctx context.Context, e *cacheEntry[*CollectionInfo], info *CollectionInfo, read error) (*CollectionInfo, error) {
 	if info == nil || info.Map == nil || FixedDatabase(info.DB.Name) {
-		return info
+		return info, read
 	}
 	db, err := c.Database(ctx, info.DB.Name)
-	if err != nil || db == info.DB {
-		return info
+	switch {
+	case mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound && read == nil:
+		e.invalidate()
+		return nil, err
+	case err != nil || db == info.DB:
+		return info, read
 	}
 	moved := *info
 	moved.DB = db
 	e.replace(func(i *CollectionInfo) bool { return i == info }, &moved)
-	return &moved
+	return &moved, read
 }
 
 // Buckets returns the placement of the buckets of a time series collection; nil if info's collection is not one, or the catalog has no

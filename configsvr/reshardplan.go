@@ -24,6 +24,8 @@ type reshardPlan struct {
 	options []byte
 	indexes [][]byte
 	zones   []zoneRange
+
+	distribution []shardRange // of the request's shardDistribution
 }
 
 // idKey is the key of collections that are not sharded and have an entry in the catalog.
@@ -121,7 +123,10 @@ func (p *reshardPlan) checkReshard(ctx context.Context) (same bool, err error) {
 	if !served {
 		p.indexes = append(p.indexes, p.keyIndex())
 	}
-	return false, p.checkZones(ctx)
+	if err := p.checkZones(ctx); err != nil {
+		return false, err
+	}
+	return false, p.checkDistribution(ctx)
 }
 
 // keyIndex returns the specification of the index that the new key gets.
@@ -241,14 +246,20 @@ func (p *reshardPlan) layout(ctx context.Context) ([]placed, error) {
 	}
 	j := p.job()
 	var err error
-	if j.fallback, err = j.recipients(ctx); err != nil {
-		return nil, err
+	if j.fallback = p.named(); j.fallback == nil {
+		if j.fallback, err = j.recipients(ctx); err != nil {
+			return nil, err
+		}
 	}
 	if len(j.fallback) == 0 {
 		return nil, mongoerr.New(mongoerr.ShardNotFound, "No non-draining shards found")
 	}
 	n := int(p.want.Chunks)
-	if n == 0 {
+	switch {
+	case n > 0:
+	case p.ranged():
+		return p.cutRanges(nil), nil
+	default:
 		n = defaultReshardChunks
 	}
 	points, err := p.splitPoints(ctx, n)
@@ -257,6 +268,9 @@ func (p *reshardPlan) layout(ctx context.Context) ([]placed, error) {
 	}
 	if p.want.Chunks > 0 && len(points)+1 < n {
 		return nil, mongoerr.Newf(4952606, "The shard key provided does not have enough cardinality to make the required number of chunks of %d, it can only make %d chunks", n, len(points)+1)
+	}
+	if p.ranged() {
+		return p.cutRanges(points), nil
 	}
 	return p.place(ctx, j, points)
 }

@@ -14,7 +14,8 @@ func (r *Router) reshardSpecs() []command.Spec {
 	o, req := command.Opt, command.Req
 	return []command.Spec{
 		admin("reshardCollection", str, r.reshardCollection, req("key", command.TObject), o("unique", command.TSafeBool), o("numInitialChunks", command.TNumber),
-			o("numSamplesPerChunk", command.TNumber), o("collation", command.TObject), o("zones", command.TArray), o("forceRedistribution", command.TSafeBool)),
+			o("numSamplesPerChunk", command.TNumber), o("collation", command.TObject), o("zones", command.TArray), o("forceRedistribution", command.TSafeBool),
+			o("shardDistribution", command.TArray), o("demoMode", command.TSafeBool)),
 		admin("moveCollection", str, r.moveCollection, req("toShard", str)),
 		admin("unshardCollection", str, r.unshardCollection, o("toShard", str)),
 		admin("abortReshardCollection", str, r.endsReshard(func(ns string) msg.Message { return &msg.AbortReshard{NS: ns} })),
@@ -65,7 +66,40 @@ func (r *Router) reshardCollection(op *command.Op, dst []byte) ([]byte, error) {
 			want.Zones = append(want.Zones, z.Doc())
 		}
 	}
+	var err error
+	if want.Distribution, err = parseDistribution(op); err != nil {
+		return dst, err
+	}
 	return r.reshard(op, want, dst)
+}
+
+// parseDistribution reads the shards, and possibly the ranges, of shardDistribution; nil if it is not given.
+func parseDistribution(op *command.Op) (out [][]byte, err error) {
+	v := op.Arg("shardDistribution")
+	if v.IsNullish() {
+		return nil, nil
+	}
+	out = [][]byte{}
+	for _, d := range value.Values(v.Doc()) {
+		if d.T != value.Document {
+			return nil, command.WrongType("reshardCollection.shardDistribution", d.T, command.TObject)
+		}
+		for k, f := range value.Elements(d.Doc()) {
+			switch {
+			case k == "shard" && f.T != value.String:
+				return nil, command.WrongType("reshardCollection.shardDistribution.shard", f.T, command.TString)
+			case (k == "min" || k == "max") && f.T != value.Document:
+				return nil, command.WrongType("reshardCollection.shardDistribution."+k, f.T, command.TObject)
+			case k != "shard" && k != "min" && k != "max":
+				return nil, command.UnknownField("reshardCollection.shardDistribution." + k)
+			}
+		}
+		if value.Lookup(d.Doc(), "shard").IsMissing() {
+			return nil, mongoerr.MissingField("reshardCollection.shardDistribution.shard")
+		}
+		out = append(out, d.Doc())
+	}
+	return out, nil
 }
 
 // moveCollection puts a collection that is not sharded on another shard.

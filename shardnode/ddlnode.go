@@ -6,6 +6,7 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/migration"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
@@ -16,6 +17,13 @@ import (
 type catalogNode struct{ n *Node }
 
 func (c catalogNode) Lone() bool { return c.n.lone() }
+
+func (c catalogNode) SetConfig() *replication.SetConfig {
+	if c.n.lone() {
+		return nil
+	}
+	return c.n.Repl.Config()
+}
 
 func (c catalogNode) CheckVersion(op *command.Op, ns string) error { return c.n.checkVersion(op, ns) }
 

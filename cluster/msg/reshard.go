@@ -22,6 +22,8 @@ type Reshard struct {
 	Zones      [][]byte // nil keeps the existing ones, if the key remains the same
 	Index      []byte   // the specification of the index to create if none supports the key; nil is that of the key's fields
 	Force      bool     // the key may be the current one
+	// Distribution are documents of a shard and, optionally, the range of the new key that it takes; nil spreads the collection over all shards.
+	Distribution [][]byte
 }
 
 func (x *Reshard) fields(c *codec) {
@@ -34,6 +36,7 @@ func (x *Reshard) fields(c *codec) {
 	c.docs("zones", optional, &x.Zones)
 	c.doc("keyIndex", optional, &x.Index)
 	c.flag("forceRedistribution", false, &x.Force)
+	c.docs("shardDistribution", optional, &x.Distribution)
 }
 
 // ShardReshard makes the primary shard of the database lock the collection's name for a resharding.
@@ -54,6 +57,7 @@ type ReshardFound struct {
 	Key     []byte
 	Zones   [][]byte
 	Index   []byte
+	Ranges  [][]byte // of the request's shardDistribution
 }
 
 func (m *ReshardFound) fields(c *codec) {
@@ -62,6 +66,7 @@ func (m *ReshardFound) fields(c *codec) {
 	c.doc("bucketsKey", optional, &m.Key)
 	c.docs("bucketsZones", optional, &m.Zones)
 	c.doc("bucketsKeyIndex", optional, &m.Index)
+	c.docs("bucketsDistribution", optional, &m.Ranges)
 }
 
 // ConfigReshard reshards a collection. Sent again, it waits for the same operation.

@@ -35,8 +35,10 @@ func (v *convert) check(ctx context.Context, r *run) (local bool, err error) {
 	switch {
 	case err != nil:
 		return false, err
-	case e == nil || at != v.ns(): // the command refuses a time series itself
+	case e == nil:
 		return true, nil
+	case at != v.ns(): // as the command refuses a time series that has no entry
+		return false, mongoerr.Newf(mongoerr.CommandNotSupportedOnView, "cloneCollectionAsCapped not supported for views: %s", v.ns())
 	case !e.Unsplittable:
 		return false, mongoerr.New(mongoerr.IllegalOperation, "You can't convertToCapped a sharded collection")
 	}

@@ -63,6 +63,11 @@ func New(c Config) *Coordinators {
 	return m
 }
 
+// sections are the critical sections of this shard.
+func (m *Coordinators) sections() migration.Sections {
+	return migration.Sections{Docs: m.Docs, Locks: m.Locks, State: m.State}
+}
+
 // Service returns the coordinators as a primary-only service: when the node has stepped up, the runs that an
 // earlier primary left unfinished hold their locks and continue.
 func (m *Coordinators) Service() replication.Service {
@@ -278,8 +283,10 @@ func (m *Coordinators) lead(op *command.Op, r *run, as string, dst []byte) (begu
 	return true, dst, nil
 }
 
-// checkVersion compares the versions that a request came with, outside of critical sections.
+// checkVersion compares the versions that a request came with, outside of critical sections. What the database is now is read from the config server: on a
+// shard that only believes to be its primary the DDL locks exclude nothing.
 func (m *Coordinators) checkVersion(op *command.Op, ns string) error {
+	m.State.Catalog.InvalidateDatabase(catalog.DBOf(ns))
 	return migration.WaitCritical(op, m.State.CheckVersion(op, ns))
 }
 

@@ -20,7 +20,8 @@
 //
 // Invariants
 //
-//  1. Nothing is changed anywhere before the state document durably has the phase that changes it.
+//  1. Nothing is changed anywhere before the state document durably has the phase that changes it; this shard's critical section may be entered with it, in one
+//     unit of work (phase.section).
 //  2. Phases may be repeated, in part or as a whole, by this primary or the next one.
 //  3. Before its first final phase, an operation that meets a permanent error is undone, which is stored in the document
 //     before it begins. From there on, every step is repeated until it succeeds.

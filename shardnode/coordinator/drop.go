@@ -110,8 +110,8 @@ func (d *drop) names() []string {
 
 func (d *drop) phases() []phase {
 	return []phase{
-		{name: "enterCriticalSection", former: []string{"freezeCollection"}, do: func(ctx context.Context, r *run) error {
-			return both(func() error { return r.block(ctx, msg.BlockReadsAndWrites, d.at.Shards, d.names()...) },
+		{name: "enterCriticalSection", former: []string{"freezeCollection"}, section: d.names(), do: func(ctx context.Context, r *run) error {
+			return both(func() error { return r.block(ctx, msg.BlockReadsAndWrites, others(d.at.Shards), d.names()...) },
 				func() error { return r.allowMigrations(ctx, d.tracked(), d.at.UUID, false) })
 		}},
 		{name: "dropCollection", final: true, unstored: true, former: []string{"releaseCriticalSection"}, do: d.remove},

@@ -169,6 +169,7 @@ func (f *forward) checkShards(ctx context.Context, r *run) error {
 		if err != nil {
 			return err
 		}
+		defer r.asks(s.Peer)()
 		body, err := cluster.Run(ctx, s.Peer, r.message(&msg.CheckCommand{ShardCommand: msg.ShardCommand{DB: f.req.DB, Coll: f.coll(), Command: f.command()}}))
 		var would msg.CheckCommandReply
 		if err == nil {
@@ -303,6 +304,7 @@ func (f *forward) sendTo(ctx context.Context, r *run, id string) (a msg.ShardAns
 	if f.kind == createIndexesKind { // which has its client's write concern: whether it is satisfied is reported, and changes nothing
 		runAt = cluster.Run
 	}
+	defer r.asks(s.Peer)()
 	reply, err := runAt(ctx, s.Peer, cmd)
 	if err != nil {
 		return a, err

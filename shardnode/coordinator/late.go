@@ -1,20 +1,33 @@
 package coordinator
 
 import (
+	"context"
+	"slices"
 	"time"
 
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // A client waits for a majority no longer than its wtimeout: the run goes on without it. What a run waits for is the majority of its own set, which
-// stores the state document, that of the config server, which stops migrations, and that of a shard that builds indexes, which reports itself that the time
-// has passed.
+// stores the state document, that of the config server, which stops migrations, that of a shard that builds indexes, which reports itself that the time
+// has passed, or that of whichever node it has asked for something. A node that has not answered for as long is asked whether it has a majority, since it may just as
+// well wait for writers, or have a lot to do.
 
 // stall is what a run waits for; guarded by m.mu.
 type stall struct {
 	since    time.Time // when it began to wait for a majority; zero if it waits for none
+	failing  time.Time // when an attempt at the phase first failed for want of a primary; zero if the last one did not
 	timedOut bool      // a shard has reported that the command's wtimeout has passed
+	asked    []*asked  // requests without an answer
+}
+
+// asked is a request to a node that has not answered it.
+type asked struct {
+	peer  cluster.Peer
+	since time.Time
 }
 
 // stallTick is the interval at which a client with a wtimeout checks the state of the run.
@@ -31,18 +44,50 @@ func (r *run) awaits() (end func()) {
 	return func() { set(time.Time{}) }
 }
 
+// asks notes that the run waits for a node's answer until the returned function is called.
+func (r *run) asks(peer cluster.Peer) (end func()) {
+	one := &asked{peer, time.Now()}
+	r.m.mu.Lock()
+	defer r.m.mu.Unlock()
+	r.stall.asked = append(r.stall.asked, one)
+	return func() {
+		r.m.mu.Lock()
+		defer r.m.mu.Unlock()
+		r.stall.asked = slices.DeleteFunc(r.stall.asked, func(o *asked) bool { return o == one })
+	}
+}
+
+// unanswered returns the nodes that have not answered a request for longer than a wtimeout.
+func (r *run) unanswered(limit time.Duration) (peers []cluster.Peer) {
+	r.m.mu.Lock()
+	defer r.m.mu.Unlock()
+	for _, one := range r.stall.asked {
+		if time.Since(one.since) >= limit {
+			peers = append(peers, one.peer)
+		}
+	}
+	return peers
+}
+
 // noteAttempt notes how an attempt at a phase has ended.
 func (r *run) noteAttempt(err error) {
 	r.m.mu.Lock()
+	defer r.m.mu.Unlock()
 	r.stall.timedOut = mongoerr.CodeOf(err) == mongoerr.WriteConcernTimeout
-	r.m.mu.Unlock()
+	switch {
+	case err == nil || !cluster.Retryable(err):
+		r.stall.failing = time.Time{}
+	case r.stall.failing.IsZero():
+		r.stall.failing = time.Now()
+	}
 }
 
 // stalled reports whether the run has been waiting for a majority for longer than a wtimeout.
 func (r *run) stalled(limit time.Duration) bool {
 	r.m.mu.Lock()
 	defer r.m.mu.Unlock()
-	return r.stall.timedOut || !r.stall.since.IsZero() && time.Since(r.stall.since) >= limit
+	long := func(t time.Time) bool { return !t.IsZero() && time.Since(t) >= limit }
+	return r.stall.timedOut || long(r.stall.since) || long(r.stall.failing)
 }
 
 // errGoesOn ends a client's command whose run waits for a majority.
@@ -57,6 +102,8 @@ func (r *run) end(op *command.Op) error {
 		defer t.Stop()
 		tick = t.C
 	}
+	p := probe{limit: limit}
+	defer p.stop()
 	for {
 		select {
 		case <-r.done:
@@ -67,6 +114,61 @@ func (r *run) end(op *command.Op) error {
 			if r.stalled(limit) {
 				return errGoesOn
 			}
+			p.begin(op, r)
+		case err := <-p.answer:
+			if err != nil {
+				return errGoesOn
+			}
+			p.stop()
+		case <-p.over:
+			return errGoesOn
 		}
 	}
+}
+
+// leastProbe is the time that a node has at least to show that it has a majority, however short the wtimeout: a busy one must not pass for one that has none.
+const leastProbe = time.Second
+
+// probe finds out whether the nodes that a run waits for have a majority.
+type probe struct {
+	limit  time.Duration
+	next   time.Time       // not to be begun before
+	answer <-chan error    // of the nodes; nil while none are asked
+	over   <-chan struct{} // closed when they should have answered
+	cancel func()
+}
+
+// begin asks the nodes that have not answered for longer than the limit, if there are any, unless some have just been asked. Each is asked about a critical
+// section that no run has, which a primary answers only after a write that a majority has, or a read that a majority has confirmed.
+func (p *probe) begin(op *command.Op, r *run) {
+	if p.answer != nil || time.Now().Before(p.next) {
+		return
+	}
+	peers := r.unanswered(p.limit)
+	if len(peers) == 0 {
+		return
+	}
+	within := max(p.limit, leastProbe)
+	p.next = time.Now().Add(2 * within)
+	ctx, cancel := context.WithTimeout(op, within)
+	answer := make(chan error, 1)
+	p.answer, p.over, p.cancel = answer, ctx.Done(), cancel
+	ask := msg.Doc(&msg.HoldsCriticalSection{ID: cluster.NewUUID()})
+	go func() { // ends with its calls: the client does not wait for one that does not heed its context
+		var err error
+		for _, peer := range peers {
+			if err == nil {
+				_, err = cluster.Run(ctx, peer, ask)
+			}
+		}
+		answer <- err
+	}()
+}
+
+// stop forgets what was asked.
+func (p *probe) stop() {
+	if p.cancel != nil {
+		p.cancel()
+	}
+	p.answer, p.over, p.cancel = nil, nil, nil
 }

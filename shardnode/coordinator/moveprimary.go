@@ -93,6 +93,7 @@ func (r *run) askRecipient(ctx context.Context, id string, cmd []byte) ([]byte, 
 	if err != nil {
 		return nil, err
 	}
+	defer r.asks(s.Peer)()
 	return cluster.RunWrite(ctx, s.Peer, cmd)
 }
 

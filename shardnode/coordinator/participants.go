@@ -12,7 +12,9 @@ import (
 
 // onConfig sends a message to the config server.
 func (r *run) onConfig(ctx context.Context, m msg.Message) ([]byte, error) {
-	return cluster.RunWrite(ctx, r.m.State.Registry.Config(), r.message(m))
+	config := r.m.State.Registry.Config()
+	defer r.asks(config)()
+	return cluster.RunWrite(ctx, config, r.message(m))
 }
 
 // name identifies the run to other nodes.
@@ -22,6 +24,7 @@ func (r *run) name() msg.RunOf { return msg.RunOf{Coordinator: r.m.State.ID, ID:
 func (r *run) onShard(ctx context.Context, id string, m msg.Message) error {
 	s, err := r.m.State.Registry.Shard(ctx, id)
 	if err == nil {
+		defer r.asks(s.Peer)()
 		_, err = cluster.RunWrite(ctx, s.Peer, r.message(m))
 	}
 	if mongoerr.CodeOf(err) == mongoerr.ShardNotFound {
@@ -95,10 +98,16 @@ func both(one, other func() error) error {
 
 // block begins or ends the run's critical section of names on shards.
 func (r *run) block(ctx context.Context, kind string, ids []string, names ...string) error {
-	return r.onEach(ctx, ids, func(string) msg.Message {
-		return &msg.ParticipantBlock{NS: names[0], Also: names[1:], Type: kind, Command: r.doc.op.name(), Owner: r.m.State.ID, ID: r.doc.id}
-	})
+	return r.onEach(ctx, ids, func(string) msg.Message { return r.participantBlock(kind, names...) })
 }
+
+// participantBlock is the message that begins or ends the run's critical section of names.
+func (r *run) participantBlock(kind string, names ...string) *msg.ParticipantBlock {
+	return &msg.ParticipantBlock{NS: names[0], Also: names[1:], Type: kind, Command: r.doc.op.name(), Owner: r.m.State.ID, ID: r.doc.id}
+}
+
+// others returns the shards but this one, which is the last of ids.
+func others(ids []string) []string { return ids[:len(ids)-1] }
 
 // blockAll begins the run's critical section of a database, and of all its collections, including sharded ones.
 func (r *run) blockAll(ctx context.Context, ids []string, db string) error {

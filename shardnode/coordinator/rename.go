@@ -210,8 +210,8 @@ func parseDropTarget(v value.Value) (drop bool, uuid *[16]byte, err error) {
 
 func (n *rename) phases() []phase {
 	return []phase{
-		{name: "blockCrudAndRename", former: []string{"freezeMigrations"}, do: func(ctx context.Context, r *run) error {
-			return both(func() error { return r.block(ctx, msg.BlockReadsAndWrites, n.at.Shards, n.req.NS, n.req.To) },
+		{name: "blockCrudAndRename", former: []string{"freezeMigrations"}, section: []string{n.req.NS, n.req.To}, do: func(ctx context.Context, r *run) error {
+			return both(func() error { return r.block(ctx, msg.BlockReadsAndWrites, others(n.at.Shards), n.req.NS, n.req.To) },
 				func() error { return n.allowMigrations(ctx, r, false) })
 		}},
 		{name: "renameMetadata", final: true, unstored: true, former: []string{"unblockCRUD"}, do: n.carryOut},
@@ -219,10 +219,11 @@ func (n *rename) phases() []phase {
 }
 
 func (n *rename) allowMigrations(ctx context.Context, r *run, allow bool) error {
-	if err := r.allowMigrations(ctx, n.req.NS, n.at.UUID, allow); err != nil || n.at.Target == nil {
-		return err
+	if n.at.Target == nil {
+		return r.allowMigrations(ctx, n.req.NS, n.at.UUID, allow)
 	}
-	return r.allowMigrations(ctx, n.req.To, *n.at.Target, allow)
+	return both(func() error { return r.allowMigrations(ctx, n.req.NS, n.at.UUID, allow) },
+		func() error { return r.allowMigrations(ctx, n.req.To, *n.at.Target, allow) })
 }
 
 // carryOut renames in the catalog, then on the shards, where it ends the critical sections: on this one last, since change streams get the event from its oplog.

@@ -46,7 +46,7 @@ func (s *reshard) ns() string {
 func (s *reshard) onConfig(id [16]byte) *msg.ConfigReshard {
 	m := &msg.ConfigReshard{NS: s.ns(), ID: id, Reshard: s.req.Reshard}
 	if s.at.Buckets != "" {
-		m.Key, m.Zones, m.Index = s.at.Key, s.at.Zones, s.at.Index
+		m.Key, m.Zones, m.Index, m.Distribution = s.at.Key, s.at.Zones, s.at.Index, s.at.Ranges
 	}
 	return m
 }

@@ -117,11 +117,15 @@ func (r *run) through(ctx context.Context) error {
 		if err := r.enter(ctx, &p); err != nil {
 			return err
 		}
+		do := p.do
+		if len(p.section) > 0 {
+			do = func(ctx context.Context, r *run) error { return r.enterBlocked(ctx, &p) }
+		}
 		final := continued && i+1 < len(phases) && phases[i+1].final && phases[i+1].unstored
 		for _, before := range phases[:i+1] {
 			final = final || before.final
 		}
-		err := r.retry(ctx, final, func() error { return p.do(ctx, r) })
+		err := r.retry(ctx, final, func() error { return do(ctx, r) })
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -148,10 +152,32 @@ func failure(err error) *mongoerr.Error {
 
 // enter begins a phase.
 func (r *run) enter(ctx context.Context, p *phase) error {
-	if p.unstored {
+	switch {
+	case p.unstored:
 		return r.reach(ctx, p.name)
+	case len(p.section) > 0:
+		return nil // enterBlocked stores it
 	}
 	return r.checkpoint(ctx, p.name, p.event)
+}
+
+// enterBlocked stores a phase with this shard's critical section, and then carries it out. Nothing is stored as long as the section is somebody else's.
+func (r *run) enterBlocked(ctx context.Context, p *phase) error {
+	r.doc.phase = p.name
+	end := func() {}
+	err := r.m.sections().Enter(ctx, r.participantBlock(msg.BlockReadsAndWrites, p.section...), func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		end = r.awaits() // from here on, and not for the writers before it, it waits for a majority
+		return documents(r.m.Docs).PutIn(s, u, r.doc)
+	})
+	end()
+	if err != nil {
+		return err
+	}
+	r.stored = true
+	if err := r.reach(ctx, p.name); err != nil {
+		return err
+	}
+	return p.do(ctx, r)
 }
 
 // checkpoint writes the state document of a phase, before anything of the phase is done.

@@ -144,13 +144,19 @@ func (s *reshard) resolveSeries(r *run) error {
 	}
 	s.at.Index = namespace.BucketIndexSpec(t.Options, value.Doc(value.F("v", value.NewInt32(2)), value.F("key", value.NewDocument(user.Doc())),
 		value.F("name", value.NewString(user.IndexName()))))
-	if s.req.Zones != nil {
-		s.at.Zones = make([][]byte, len(s.req.Zones))
-	}
-	for i, z := range s.req.Zones {
-		s.at.Zones[i] = seriesZone(t.Options, z)
-	}
+	s.at.Zones, s.at.Ranges = seriesRanges(t.Options, s.req.Zones), seriesRanges(t.Options, s.req.Distribution)
 	return nil
+}
+
+// seriesRanges translates the bounds of documents that have min and max from fields of measurements to those of their buckets.
+func seriesRanges(t *namespace.SeriesOptions, ranges [][]byte) (out [][]byte) {
+	if ranges != nil {
+		out = make([][]byte, len(ranges))
+	}
+	for i, z := range ranges {
+		out[i] = seriesZone(t, z)
+	}
+	return out
 }
 
 // seriesZone translates the bounds of a zone from fields of measurements to those of their buckets.

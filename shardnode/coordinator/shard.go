@@ -303,6 +303,7 @@ func (s *shard) makeHere(ctx context.Context, r *run) error {
 func (r *run) runAt(ctx context.Context, shard string, cmd []byte) error {
 	s, err := r.m.State.Registry.Shard(ctx, shard)
 	if err == nil {
+		defer r.asks(s.Peer)()
 		_, err = cluster.RunWrite(ctx, s.Peer, cmd)
 	}
 	return err
@@ -321,6 +322,8 @@ func (s *shard) commit(ctx context.Context, r *run) error {
 	r.m.State.Catalog.InvalidateCollection(s.ns())
 	info, ierr := r.m.State.Catalog.Collection(ctx, s.ns())
 	switch {
+	case mongoerr.CodeOf(ierr) == mongoerr.NamespaceNotFound: // nor is there its database
+		return err
 	case ierr != nil:
 		return mongoerr.New(mongoerr.HostUnreachable, ierr.Error())
 	case info.Map != nil && info.Map.Version().Epoch == s.at.NewEpoch:

@@ -16,6 +16,8 @@ import (
 type Node interface {
 	// Lone reports whether the node is not a member of a replica set.
 	Lone() bool
+	// SetConfig returns the configuration of the node's set, nil if it is in none.
+	SetConfig() *replication.SetConfig
 	// CheckVersion compares the versions in a request with this shard's, and waits for a critical section.
 	CheckVersion(op *command.Op, ns string) error
 	// Forget makes the node drop its cached state of a collection, once a unit of work that drops or changes the collection has committed.

@@ -121,30 +121,3 @@ func reIndexSpec(cs *Commands) command.Spec {
 		},
 	}
 }
-
-func commitQuorumSpec(cs *Commands) command.Spec {
-	return command.Spec{
-		Name: "setIndexCommitQuorum", Roles: command.All, Kind: command.DDL, Namespace: true, WriteConcern: true, Run: cs.runSetCommitQuorum,
-		Fields: []command.Field{command.Req("indexNames", command.TArray), command.Req("commitQuorum", command.TStringInt)},
-	}
-}
-
-// runSetCommitQuorum reports that there is no build to change: builds commit without a quorum.
-func (cs *Commands) runSetCommitQuorum(op *command.Op, dst []byte) ([]byte, error) {
-	coll, err := op.Req.Coll()
-	if err != nil {
-		return dst, err
-	}
-	ns := op.Req.NS(coll)
-	c := cs.Engine.Catalog().Lookup(ns)
-	if c == nil {
-		return dst, mongoerr.Newf(mongoerr.NamespaceNotFound, "Collection '%s' was not found.", ns)
-	}
-	names := value.Values(op.Req.Doc("indexNames"))
-	for _, name := range names {
-		if idx := c.Index(name.Str()); idx == nil || idx.Ready {
-			return dst, mongoerr.Newf(mongoerr.IndexNotFound, "Cannot find an index build on collection '%s' with the provided index names", ns)
-		}
-	}
-	return dst, nil
-}

@@ -9,6 +9,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 	_ "github.com/shoaldb/shoal/command/commandtest"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/shardnode/write/writetest"
 	"github.com/shoaldb/shoal/storage"
@@ -24,6 +25,7 @@ type fakeNode struct {
 }
 
 func (f *fakeNode) Lone() bool                                { return false }
+func (f *fakeNode) SetConfig() *replication.SetConfig         { return nil }
 func (f *fakeNode) CheckVersion(*command.Op, string) error    { return nil }
 func (f *fakeNode) Background(run func(life context.Context)) { go run(f.t.Context()) }
 func (f *fakeNode) Forget(u *storage.UnitOfWork, c *catalog.Collection) {

@@ -64,6 +64,9 @@ func (cs *Commands) runCreateIndexes(op *command.Op, dst []byte) ([]byte, error)
 	if ci.raw, err = indexSpecs(op); err != nil {
 		return dst, err
 	}
+	if err := cs.checkCommitQuorum(op.Arg("commitQuorum")); err != nil {
+		return dst, err
+	}
 	w, err := cs.begin(op)
 	if err != nil {
 		return dst, err

@@ -26,7 +26,7 @@ func Start(c Config, node Node, sessions Sessions, shard *Shard, state *ShardSta
 	state.tables = m.newTables(shard)
 	state.Catalog.SetDisk(state.tables)
 	state.splitter = newSplitter(m)
-	end := func(ctx context.Context, d *sectionDoc) error { return m.leaveSections(ctx, d) }
+	end := func(ctx context.Context, d *sectionDoc) error { return m.sections().leave(ctx, d) }
 	state.onLeftOver.Store(&end)
 	shard.Become(state)
 	if err := shard.loadSections(); err != nil {
@@ -490,7 +490,7 @@ func (m *Manager) runDecision(op *command.Op, req *msg.MigrationDecision, dst []
 		r.awaitEntering()
 	}
 	m.state.Catalog.InvalidateCollection(req.NS)
-	if err := m.leaveSections(op, &sectionDoc{name: req.NS, id: req.ID}); err != nil {
+	if err := m.sections().leave(op, &sectionDoc{name: req.NS, id: req.ID}); err != nil {
 		return dst, err
 	}
 	idv := value.NewBinary(4, req.ID[:])

@@ -119,5 +119,5 @@ func (m *Manager) forgetFailed(ctx context.Context) error {
 		m.mu.in = nil
 	}
 	m.mu.Unlock()
-	return m.leaveSections(ctx, &sectionDoc{name: r.ns, id: r.id})
+	return m.sections().leave(ctx, &sectionDoc{name: r.ns, id: r.id})
 }

@@ -16,8 +16,8 @@ import (
 // begins on any member of the recipient: in between each of them could answer by a routing table that has been superseded.
 //
 //	recipient.run ── enterReceived ── section, config.migrationRecipients, notice in one unit ──► enteredCritSec
-//	donor.commit  ── config server ── _recvChunkReleaseCritSec ──► leaveSections ── both documents removed, notice
-//	Manager.decide ────────────────── _shardsvrMigrationDecision ─► leaveSections    if the release was lost, or after an abort
+//	donor.commit  ── config server ── _recvChunkReleaseCritSec ──► Sections.leave ── both documents removed, notice
+//	Manager.decide ────────────────── _shardsvrMigrationDecision ─► Sections.leave    if the release was lost, or after an abort
 //
 // The section is a DDL's in form: its owner is the donor and its id the migration's. It is held as long as the donor has the
 // migration's coordinator document, and whoever waits for it asks for that (ShardState.endLeftOver).
@@ -112,7 +112,7 @@ func (r *recipient) enterReceived() error {
 	d := &recipientDoc{id: r.id, ns: r.ns, uuid: r.uuid, from: r.from, key: r.rng.key.Doc(), min: r.rng.min, max: r.rng.max, docs: r.mu.docs}
 	r.mu.Unlock()
 	section, life := d.section(), m.life()
-	if err := m.endOther(life, section); err != nil {
+	if err := m.sections().endOther(life, section); err != nil {
 		return err
 	}
 	r.entering.Lock()
@@ -121,7 +121,7 @@ func (r *recipient) enterReceived() error {
 		return err // its outcome has been reported meanwhile
 	}
 	err := m.Docs.WriteWith(life, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
-		if err := m.putSection(s, u, section); err != nil {
+		if err := m.sections().put(s, u, section); err != nil {
 			return err
 		}
 		return recipientDocs(m.Docs).PutIn(s, u, d)
@@ -150,7 +150,7 @@ func (m *Manager) restoreReceived() error {
 
 // runRecvRelease ends the recipient's critical section: the config server has accepted the migration. It may be repeated.
 func (m *Manager) runRecvRelease(op *command.Op, req *msg.RecvChunkReleaseCritSec, dst []byte) ([]byte, error) {
-	if err := m.leaveSections(op, &sectionDoc{name: req.NS, id: req.ID}); err != nil {
+	if err := m.sections().leave(op, &sectionDoc{name: req.NS, id: req.ID}); err != nil {
 		return dst, err
 	}
 	if r, err := m.incoming(req.ID); err == nil {

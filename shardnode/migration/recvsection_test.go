@@ -102,7 +102,7 @@ func TestRecipientReplacesNoSection(t *testing.T) {
 	defer s.Release()
 	u := m.Engine.NewUnitOfWork(s)
 	defer u.Rollback()
-	if err := m.putSection(s, u, (&recipientDoc{id: r.id, ns: r.ns, from: r.from}).section()); err == nil {
+	if err := m.sections().put(s, u, (&recipientDoc{id: r.id, ns: r.ns, from: r.from}).section()); err == nil {
 		t.Error("it has replaced the section of the drop")
 	}
 }

@@ -182,22 +182,41 @@ func (s *ShardState) HoldsSection(name string, id catalog.UUID) error {
 	return mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "the operation does not hold the critical section of %s", name)
 }
 
-// runParticipantBlock enters or ends the critical section of a DDL. It may be repeated.
-func (m *Manager) runParticipantBlock(op *command.Op, req *msg.ParticipantBlock, dst []byte) ([]byte, error) {
-	var docs []*sectionDoc
+// sectionsOf returns the sections that a message names, in order of their names.
+func sectionsOf(req *msg.ParticipantBlock) (docs []*sectionDoc) {
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(append([]string{req.NS}, req.Also...)))) {
 		docs = append(docs, &sectionDoc{name: name, why: req.Command, owner: req.Owner, id: req.ID, reads: req.Type == msg.BlockReadsAndWrites, all: req.AllCollections, at: req.At})
 	}
+	return docs
+}
+
+// runParticipantBlock enters or ends the critical section of a DDL. It may be repeated.
+func (m *Manager) runParticipantBlock(op *command.Op, req *msg.ParticipantBlock, dst []byte) ([]byte, error) {
+	docs := sectionsOf(req)
 	switch req.Type {
 	case msg.Unblock:
-		return dst, m.leaveSections(op, docs...)
+		return dst, m.sections().leave(op, docs...)
 	case msg.BlockWrites, msg.BlockReadsAndWrites:
-		return dst, m.enterSections(op, docs)
+		return dst, m.sections().enter(op, docs, nil)
 	}
 	return dst, mongoerr.Newf(mongoerr.BadValue, "Enumeration value '%s' for field 'blockType' is not a valid value.", req.Type)
 }
 
-// enterSections waits for every write in flight and begins the sections of a DDL, which are in order of their names, in one unit.
+// Sections begins and ends the critical sections of DDL on a node.
+type Sections struct {
+	Docs  *statedoc.Docs
+	Locks *lock.Manager
+	State *ShardState
+}
+
+func (m *Manager) sections() Sections { return Sections{m.Docs, m.Locks, m.state} }
+
+// Enter begins the sections of a DDL that this node coordinates itself, in one unit with what more stages.
+func (x Sections) Enter(ctx context.Context, req *msg.ParticipantBlock, more func(s *storage.Snapshot, u *storage.UnitOfWork) error) error {
+	return x.enter(ctx, sectionsOf(req), more)
+}
+
+// enter waits for every write in flight and begins the sections of a DDL, which are in order of their names, in one unit.
 //
 // Invariant: from the unit that writes the document to the one that removes it no member lets an operation of the name
 // in. The block is set by a notice of that very unit, on every member and in the order of the log, so a member that is
@@ -215,38 +234,41 @@ func (m *Manager) runParticipantBlock(op *command.Op, req *msg.ParticipantBlock,
 //
 // Rejected: a section in memory that the coordinator renews after an election. Between the election and the renewal the
 // new primary would let writes into a collection that other shards have dropped already.
-func (m *Manager) enterSections(ctx context.Context, ds []*sectionDoc) error {
+func (x Sections) enter(ctx context.Context, ds []*sectionDoc, more func(s *storage.Snapshot, u *storage.UnitOfWork) error) error {
 	for _, d := range ds {
-		take := m.Locks.Collection
+		take := x.Locks.Collection
 		if catalog.CollOf(d.name) == "" {
-			take = m.Locks.Database
+			take = x.Locks.Database
 		}
 		unlock, err := take(ctx, d.name, lock.X)
 		if err != nil {
 			return err
 		}
 		defer unlock()
-		if c := m.state.migrating(d.name); c != nil {
+		if c := x.State.migrating(d.name); c != nil {
 			return mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "%s is in a critical section: %s", d.name, c.why)
 		}
-		if err := m.endOther(ctx, d); err != nil {
+		if err := x.endOther(ctx, d); err != nil {
 			return err
 		}
 	}
-	return m.Docs.Write(ctx, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+	return x.Docs.Write(ctx, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		for _, d := range ds {
-			if err := m.putSection(s, u, d); err != nil {
+			if err := x.put(s, u, d); err != nil {
 				return err
 			}
 		}
-		return nil
+		if more == nil {
+			return nil
+		}
+		return more(s, u)
 	})
 }
 
-// putSection stages a section. It replaces no other run's, which may have been entered since endOther looked: the recipient of a migration
+// put stages a section. It replaces no other run's, which may have been entered since endOther looked: the recipient of a migration
 // takes no lock.
-func (m *Manager) putSection(s *storage.Snapshot, u *storage.UnitOfWork, d *sectionDoc) error {
-	docs := sectionDocs(m.Docs)
+func (x Sections) put(s *storage.Snapshot, u *storage.UnitOfWork, d *sectionDoc) error {
+	docs := sectionDocs(x.Docs)
 	other, ok, err := docs.GetIn(s, d.ID())
 	if err == nil && ok && other.id != d.id {
 		err = mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "%s is in a critical section: %s", d.name, other.why)
@@ -259,27 +281,27 @@ func (m *Manager) putSection(s *storage.Snapshot, u *storage.UnitOfWork, d *sect
 }
 
 // endOther makes sure that no other run holds a name: it ends a section that was left behind, and returns an error if one is held.
-func (m *Manager) endOther(ctx context.Context, d *sectionDoc) error {
-	other, ok, err := sectionDocs(m.Docs).Get(d.ID())
+func (x Sections) endOther(ctx context.Context, d *sectionDoc) error {
+	other, ok, err := sectionDocs(x.Docs).Get(d.ID())
 	if err == nil && ok && other.id == d.id && other.at > d.at {
 		err = mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "a later decision about the critical section of %s has superseded this one", d.name)
 	}
 	if err != nil || !ok || other.id == d.id {
 		return err
 	}
-	held, err := m.state.held(ctx, other.owner, other.id)
+	held, err := x.State.held(ctx, other.owner, other.id)
 	if err == nil && held {
 		err = mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "%s is in a critical section: %s", d.name, other.why)
 	}
 	if err != nil {
 		return err
 	}
-	return m.leaveSections(ctx, other)
+	return x.leave(ctx, other)
 }
 
-// leaveSections ends those sections whose run still holds their names. Only names and ids of ds are used.
-func (m *Manager) leaveSections(ctx context.Context, ds ...*sectionDoc) error {
-	docs := sectionDocs(m.Docs)
+// leave ends those sections whose run still holds their names. Only names and ids of ds are used.
+func (x Sections) leave(ctx context.Context, ds ...*sectionDoc) error {
+	docs := sectionDocs(x.Docs)
 	held := false
 	for _, d := range ds {
 		have, ok, err := docs.Get(d.ID())
@@ -291,7 +313,7 @@ func (m *Manager) leaveSections(ctx context.Context, ds ...*sectionDoc) error {
 	if !held {
 		return nil
 	}
-	return m.Docs.Write(ctx, func(s *storage.Snapshot, u *storage.UnitOfWork) error { return stageLeaving(m.Docs, s, u, ds...) })
+	return x.Docs.Write(ctx, func(s *storage.Snapshot, u *storage.UnitOfWork) error { return stageLeaving(x.Docs, s, u, ds...) })
 }
 
 // stageLeaving stages the end of those sections whose run still holds their names.

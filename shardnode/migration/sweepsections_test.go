@@ -21,12 +21,12 @@ func TestSectionsThatNobodyHoldsEnd(t *testing.T) {
 		return append(dst, msg.Doc(&msg.HoldsCriticalSectionReply{Held: id == held}, value.F("ok", value.NewDouble(1)))...), nil
 	})
 	m.state.Registry = cluster.NewRegistry(config, nil, nil)
-	end := func(ctx context.Context, d *sectionDoc) error { return m.leaveSections(ctx, d) }
+	end := func(ctx context.Context, d *sectionDoc) error { return m.sections().leave(ctx, d) }
 	m.state.onLeftOver.Store(&end)
 	ctx := t.Context()
 	for name, id := range map[string]catalog.UUID{"d.held": held, "d.unheld": {2}} {
 		d := &sectionDoc{name: name, why: "drop", owner: cluster.ConfigShardID, id: id, reads: true}
-		if err := m.enterSections(ctx, []*sectionDoc{d}); err != nil {
+		if err := m.sections().enter(ctx, []*sectionDoc{d}, nil); err != nil {
 			t.Fatal(err)
 		}
 		m.state.enterDDL(d)

@@ -1,6 +1,7 @@
 package write
 
 import (
+	"bytes"
 	"sync"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -194,7 +195,7 @@ func (w *Command) assign(s *storage.Snapshot, t *namespace.Series, raw [][]byte)
 		if t.Fields.Meta != "" {
 			meta = timeseries.NormalMeta(value.Lookup(doc, t.Fields.Meta))
 		}
-		key = value.AppendGroupKey(append(key[:0], t.Buckets.UUID[:]...), meta, nil)
+		key = value.Append(append(key[:0], t.Buckets.UUID[:]...), "", meta)
 		list, known := byKey[string(key)]
 		if !known {
 			if list, err = w.reopen(s, t, string(key), meta, owned); err != nil {
@@ -248,7 +249,7 @@ func (w *Command) reopen(s *storage.Snapshot, t *namespace.Series, key string, m
 		if err != nil {
 			return nil, err
 		}
-		if !ok || !value.Equal(value.Lookup(doc, "meta"), meta) {
+		if !ok || !sameMeta(value.Lookup(doc, "meta"), meta) {
 			continue
 		}
 		if mine, err := owned.Has(doc); err != nil {
@@ -263,6 +264,11 @@ func (w *Command) reopen(s *storage.Snapshot, t *namespace.Series, key string, m
 		list = append(list, f)
 	}
 	return list, nil
+}
+
+// sameMeta compares the values of metaFields as the measurements of one bucket share them: 1 and 1.0 are equal for queries, but read as different types.
+func sameMeta(a, b value.Value) bool {
+	return bytes.Equal(value.Append(nil, "", a), value.Append(nil, "", b))
 }
 
 // writeBucket stores a bucket's measurements, if there are new ones.
@@ -390,7 +396,7 @@ func (w *Command) removeFrom(t *namespace.Series, st *statement, m *match.Matche
 			if len(gone) == 0 {
 				continue
 			}
-			if err := w.replaceBucket(u, t, rid, old, kept, w.info(t.Buckets.NS, nil)); err != nil {
+			if err := w.replaceBucket(u, t, rid, old, kept, w.imageInfo(t.Buckets.NS, nil)); err != nil {
 				return err
 			}
 			removed = append(removed, gone...)
@@ -400,6 +406,12 @@ func (w *Command) removeFrom(t *namespace.Series, st *statement, m *match.Matche
 		}
 		if st.multi {
 			return w.Commit(u, replication.Visible)
+		}
+		if st.image != nil {
+			st.onWrite(removed[0], nil)
+			if err := st.image(s, u); err != nil {
+				return err
+			}
 		}
 		return w.commitRun(u, replication.Visible, w.runOf(&result{deleted: 1}))
 	})
