@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
-	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -50,7 +49,8 @@ type cursorTable struct {
 		sync.Mutex
 		byID map[int64]*routerCursor
 	}
-	kill func(*routerCursor) // closes the shards' cursors
+	kill     func(*routerCursor) // closes the shards' cursors
+	unkilled unkilled
 	command.CursorCounts
 }
 
@@ -409,13 +409,7 @@ func (r *Router) closeRemote(c *routerCursor) {
 	if c.rns != "" {
 		ns = c.rns
 	}
-	killOn(ctx, c.at, ns, c.rid)
-}
-
-// killOn kills a member's cursor. If that fails, the cursor ends with the member's own timeout.
-func killOn(ctx context.Context, p cluster.Peer, ns string, id int64) {
-	db, coll := cluster.SplitNS(ns)
-	_, _ = cluster.Run(ctx, p, msg.Doc(&msg.KillCursors{DB: db, Coll: coll, Cursors: []value.Value{value.NewInt64(id)}}))
+	r.killOn(ctx, c.at, ns, c.rid)
 }
 
 // killCursors implements the command.

@@ -39,3 +39,6 @@ func (r *Router) SamplingRate(ns string) float64 {
 	}
 	return 0
 }
+
+// KillAgain is killAgain for tests.
+func (r *Router) KillAgain(ctx context.Context) { r.killAgain(ctx) }

@@ -128,23 +128,23 @@ func (r *Router) openRemotes(op *command.Op, shards []string, build func(shard s
 		out = append(out, m)
 	}
 	if err != nil {
-		closeRemotes(context.WithoutCancel(op), out)
+		r.closeRemotes(context.WithoutCancel(op), out)
 		return nil, err
 	}
 	return out, nil
 }
 
-func closeRemotes(ctx context.Context, remotes []*remote) {
+func (r *Router) closeRemotes(ctx context.Context, remotes []*remote) {
 	for _, m := range remotes {
 		if m.id == 0 {
 			continue
 		}
-		killOn(ctx, m.peer, m.ns, m.id)
+		r.killOn(ctx, m.peer, m.ns, m.id)
 		m.id = 0
 	}
 }
 
-func (c *mergeCursor) close(ctx context.Context, _ *Router) {
+func (c *mergeCursor) close(ctx context.Context, r *Router) {
 	if c.watch != nil {
 		c.watch.close()
 		return
@@ -153,7 +153,7 @@ func (c *mergeCursor) close(ctx context.Context, _ *Router) {
 		c.source.Close()
 		return
 	}
-	closeRemotes(ctx, c.remotes)
+	r.closeRemotes(ctx, c.remotes)
 }
 
 // advance puts the remote's next document at its front; live is false at its end.

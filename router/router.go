@@ -148,6 +148,7 @@ func (r *Router) Run(ctx context.Context) {
 	defer followers.Wait()
 	followers.Go(func() { r.Registry.Follow(ctx) })
 	followers.Go(func() { r.endLost(ctx) })
+	followers.Go(func() { r.killing(ctx) })
 	followers.Go(func() { r.Service.Sampler.Run(ctx, samplingRouter{r, &analyzer.Queries{Service: r.Service}}) })
 	if r.Service.Access != nil {
 		followers.Go(func() { r.watchUsers(ctx) })

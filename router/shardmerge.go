@@ -423,7 +423,7 @@ func (w *shardMerge) killLateCursor(a arrival) {
 	if id := value.Lookup(cur, "id"); a.err == nil && a.at != nil && id.T == value.Int64 && id.Int64() != 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		killOn(ctx, a.at, value.Lookup(cur, "ns").Str(), id.Int64())
+		w.r.killOn(ctx, a.at, value.Lookup(cur, "ns").Str(), id.Int64())
 	}
 }
 
@@ -517,7 +517,7 @@ func (w *shardMerge) close() {
 	defer cancel()
 	for _, m := range w.remotes {
 		if m.id != 0 {
-			killOn(ctx, m.peer, m.ns, m.id)
+			w.r.killOn(ctx, m.peer, m.ns, m.id)
 			m.id = 0
 		}
 	}

@@ -72,7 +72,7 @@ func (w *shardMerge) drop(m *watchRemote) {
 	w.remotes = slices.DeleteFunc(w.remotes, func(o *watchRemote) bool { return o == m })
 	if id, peer, ns := m.id, m.peer, m.ns; id != 0 {
 		m.id = 0
-		w.pending.Go(func() { killOn(w.life, peer, ns, id) })
+		w.pending.Go(func() { w.r.killOn(w.life, peer, ns, id) })
 	}
 }
 

@@ -24,10 +24,12 @@ type docStream interface {
 	Close()
 }
 
-// cursorSession identifies a cursor's owner: the session that it was opened in, nil for none, and the user.
+// cursorSession identifies a cursor's owner: the session that it was opened in, nil for none, the user, and the process of the cluster that opened it, zero for
+// clients.
 type cursorSession struct {
-	lsid  []byte
-	owner command.CursorOwner
+	lsid   []byte
+	owner  command.CursorOwner
+	opener [16]byte
 }
 
 // cursor is an open query between two getMores. While a request is using it, it is pinned and belongs to that request.
@@ -86,7 +88,8 @@ type cursorTable struct {
 		byID map[int64]*cursor
 	}
 	command.CursorCounts
-	feed *streams.Feed // serves the change streams among them
+	away map[[16]byte]int // how often in succession a process with cursors was found without a connection; used by expireLost alone
+	feed *streams.Feed    // serves the change streams among them
 }
 
 func (t *cursorTable) init() { t.mu.byID = make(map[int64]*cursor) }
@@ -191,6 +194,32 @@ func (t *cursorTable) killWhere(f func(*cursor) bool) (n int) {
 func (t *cursorTable) expire(now time.Time, timeout time.Duration) {
 	limit := now.Add(-timeout).UnixNano()
 	n := t.killWhere(func(c *cursor) bool { return !c.pinned && !c.noTimeout && c.lastUse.Load() < limit })
+	t.TimedOut.Add(int64(n))
+}
+
+// lostAfter is the number of looks in succession, seconds apart, after which a process without a connection is lost: a minute, while a process that lives
+// always has a connection (txn.RouterLost).
+const lostAfter = 15
+
+// expireLost ends the cursors of processes that are lost. Only the router that opened a cursor knows it, so that nobody goes on with such a cursor, while the range
+// deleter waits for it: until its timeout or, with noCursorTimeout and outside of a session, for ever.
+func (t *cursorTable) expireLost(connected func(process [16]byte) bool) {
+	openers := map[[16]byte]bool{}
+	t.mu.Lock()
+	for _, c := range t.mu.byID {
+		if c.opener != [16]byte{} {
+			openers[c.opener] = true
+		}
+	}
+	t.mu.Unlock()
+	away := map[[16]byte]int{}
+	for p := range openers {
+		if !connected(p) {
+			away[p] = t.away[p] + 1
+		}
+	}
+	t.away = away
+	n := t.killWhere(func(c *cursor) bool { return !c.pinned && away[c.opener] >= lostAfter })
 	t.TimedOut.Add(int64(n))
 }
 
@@ -310,6 +339,7 @@ func (n *Node) firstBatch(op *command.Op, dst []byte, c *cursor, size int64, sin
 			c.lsid = append([]byte(nil), op.Req.LSID...)
 		}
 		c.owner = op.CursorOwner()
+		c.opener = op.Client.Process()
 		c.origin, c.plan = append([]byte(nil), op.Req.Body...), cursorPlan{op.Stats.PlanSummary, op.Stats.Exec}
 		n.profiler.Freeze(op)
 		c.work, c.query = op.Work(), op.HoldQuery()

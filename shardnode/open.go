@@ -294,6 +294,7 @@ func (s *Server) start() error {
 		for {
 			select {
 			case now := <-tick.C:
+				n.cursors.expireLost(s.Service.HasProcess)
 				n.cursors.expire(now, time.Duration(n.Params.Int("cursorTimeoutMillis"))*time.Millisecond)
 				n.metas.Prune(n.Engine.Catalog())
 				if n.sessionsDue(now.Sub(synced)) {

@@ -117,6 +117,10 @@ type OplogEntry struct {
 	O2     []byte
 	StmtID int32 // -1: none
 	Extra  []byte
+
+	// table and record say where O is stored, in entries that refer to it; table is 0 in others.
+	table  catalog.Ident
+	record uint64
 }
 
 // CollectionSpec describes a collection to be created.

@@ -55,6 +55,9 @@ func (e *Engine) collect(ctx context.Context) error {
 	if err := e.TruncateOplog(); err != nil {
 		return err
 	}
+	if err := e.forgetRefs(); err != nil {
+		return err
+	}
 	e.collecting.Lock()
 	err := e.collectDead(ctx)
 	e.collecting.Unlock()
@@ -219,10 +222,12 @@ func (e *Engine) dropChunk(l *line, c *deadChunk) error {
 		return err
 	}
 	defer closeQuietly(data)
+	keep := blockKeeper{e: e}
+	defer keep.close()
 	b := e.db.NewBatch()
 	defer func() { closeQuietly(b) }()
 	for _, key := range slices.Sorted(maps.Keys(c.last)) {
-		bytes, err := dropBefore(data, b, []byte(key), c.last[key])
+		bytes, err := dropBefore(data, b, &keep, []byte(key), c.last[key])
 		if err != nil {
 			return err
 		}
@@ -230,7 +235,7 @@ func (e *Engine) dropChunk(l *line, c *deadChunk) error {
 		if b.Len() < 1<<20 {
 			continue
 		}
-		if err := e.applyDead(b); err != nil {
+		if err := keep.before(b); err != nil {
 			return err
 		}
 		b.Reset()
@@ -239,7 +244,7 @@ func (e *Engine) dropChunk(l *line, c *deadChunk) error {
 	for _, at := range c.times {
 		_ = b.Delete(timeKey(buf[:], l.superseded, at), nil)
 	}
-	return e.applyDead(b)
+	return keep.before(b)
 }
 
 func (e *Engine) applyDead(b *pebble.Batch) error {
@@ -249,7 +254,7 @@ func (e *Engine) applyDead(b *pebble.Batch) error {
 
 // dropBefore deletes the versions of a key older than at, and the one at `at` itself if it is a deletion. It
 // returns their size.
-func dropBefore(it *pebble.Iterator, b *pebble.Batch, user []byte, at Timestamp) (bytes int64, err error) {
+func dropBefore(it *pebble.Iterator, b *pebble.Batch, keep *blockKeeper, user []byte, at Timestamp) (bytes int64, err error) {
 	var buf [128]byte
 	for ok := it.SeekGE(appendVersion(append(buf[:0], user...), uint64(at))); ok; ok = it.Next() {
 		k := it.Key()
@@ -263,6 +268,9 @@ func dropBefore(it *pebble.Iterator, b *pebble.Batch, user []byte, at Timestamp)
 		}
 		if ts == uint64(at) && len(val) > 0 {
 			continue
+		}
+		if err := keep.keep(identOf(user), Timestamp(ts)); err != nil {
+			return bytes, err
 		}
 		_ = b.Delete(k, nil)
 		bytes += int64(len(k) + len(val))

@@ -415,9 +415,14 @@ func (e *Engine) stamp(u *UnitOfWork, g *Group) {
 		g.late = append(g.late, s.mark(b, ts))
 	}
 	for _, blk := range u.log.blocks {
+		first := last
 		last += Timestamp(blk.count)
+		if blk.table != 0 {
+			blk.stampRefs(ts)
+			e.oplog.refs.stamp(b, blk.table, first, ts)
+		}
 		_ = b.Set(timeKey(buf[:], identOplog, last), blk.stored(), nil)
-		u.addDelta(identOplog, e.oplog.counters.Load(), int64(blk.count), int64(len(blk.buf)))
+		u.addDelta(identOplog, e.oplog.counters.Load(), int64(blk.count), int64(blk.size()))
 	}
 	for _, id := range u.drops {
 		_ = b.Set(dropKey(ts, id), nil, nil)

@@ -31,7 +31,7 @@ func (e *Engine) ContentHash(ctx context.Context, ts Timestamp) ([]TableHash, er
 		return nil, err
 	}
 	defer closeQuietly(it)
-	h := contentHasher{it: it, ts: ts, hidden: s.hidden, h: sha256.New(), counters: e.Visible() == ts}
+	h := contentHasher{e: e, it: it, ts: ts, hidden: s.hidden, h: sha256.New(), counters: e.Visible() == ts}
 	for _, c := range s.cat.All() {
 		if isLocal(c.Ident) {
 			continue
@@ -44,6 +44,7 @@ func (e *Engine) ContentHash(ctx context.Context, ts Timestamp) ([]TableHash, er
 }
 
 type contentHasher struct {
+	e        *Engine
 	it       *pebble.Iterator
 	ts       Timestamp
 	hidden   timestamps
@@ -94,6 +95,12 @@ func (h *contentHasher) table(ctx context.Context, ns, index string, id catalog.
 			val, verr := h.it.ValueAndErr()
 			if verr != nil {
 				return verr
+			}
+			if isRefs(val) {
+				if val, verr = h.e.blockBytes(timeOf(h.it.Key()), val); verr != nil {
+					return verr
+				}
+				val = storedBlock(val)
 			}
 			h.add(h.it.Key())
 			h.add(val)

@@ -72,10 +72,11 @@
 //	               n → ident, catalog id                    the next to be allocated
 //	               o → timestamp                            versions before it may be gone
 //	               p timestamp → timestamp                  a prepared transaction: of its vote, of its first oplog entry
+//	               r ident timestamp → timestamp            a time in which blocks of the oplog refer to documents of the table, see oplogrefs.go
 //	               t → timestamp                            newest commit, if the oplog alone does not show it
 //	2  catalog     catalog id, 8 bytes @version → entry     _mdb_catalog
 //	3  superseded  timestamp → keys with length             what the unit at that time gave a newer version
-//	4  oplog       timestamp of its last entry → block      local.oplog.rs, packed where it is large, see opBlock
+//	4  oplog       timestamp of its last entry → block      local.oplog.rs, packed where it is large, see opBlock and oplogrefs.go
 //	5  staged      term, number, kind, n → bytes             units too large for one entry of the log, see staged.go
 //	16… records    RecordId @version → document             8 bytes, or the _id's keystring where clustered
 //	    _id index  keystring @version → RecordId, type bits
@@ -102,7 +103,7 @@
 //  7. No timestamp is allocated twice, not even across crashes.
 //  8. After an error of the disk under the log nothing more is written; reads continue.
 //  9. Replicated tables change only by groups and snapshots, except that each member's collector deletes what no reader can
-//     read; no ident is allocated twice, because a member may delete a dropped table late.
+//     read, having put into the oplog what that refers to (blockKeeper); no ident is allocated twice, because a member may delete a dropped table late.
 //  10. An entry holds values, not changes: applied twice it does no harm. What is applied is never rolled back; what a unit
 //     sent ahead and did not commit is deleted by further entries.
 //  11. A unit of work ends in the role it began in (replicaState.gen): RecordIds and duplicates it looked up may be stale.

@@ -178,6 +178,8 @@ func (e *Engine) readEffects(repr []byte, at applied) (*effects, error) {
 			if c, ok := readAgreed(k, v); ok {
 				fx.agreed = append(fx.agreed, c)
 			}
+		case k[identLen] == metaRefs:
+			e.oplog.refs.note(k, v)
 		case k[identLen] == metaNext:
 			fx.next = append([]byte(nil), v...)
 		}

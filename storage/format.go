@@ -10,10 +10,12 @@ import (
 // formatVersion is the version of what a store contains: the keys that doc.go draws, their values, and the entries
 // of the replicated log. It is incremented with every change that an older binary would misread. Stores without a
 // stored version are of version 1.
-const formatVersion = 1
+//
+//	2  blocks of the oplog may refer to documents, see oplogrefs.go
+const formatVersion = 2
 
 // checkFormat refuses a store written by a newer binary before reading anything else of it, and records the
-// version in a store that has none. The record precedes all later writes in the journal, so it needs no sync of
+// version in a store that has none or an older one. The record precedes all later writes in the journal, so it needs no sync of
 // its own.
 func (e *Engine) checkFormat() error {
 	key := metaKeyIn(identLocalMeta, metaFormat)
@@ -21,7 +23,7 @@ func (e *Engine) checkFormat() error {
 	if err != nil {
 		return err
 	}
-	if p == nil {
+	if p == nil || len(p) == 4 && binary.BigEndian.Uint32(p) < formatVersion {
 		return e.guard(func() error { return e.db.Set(key, binary.BigEndian.AppendUint32(nil, formatVersion), pebble.NoSync) })
 	}
 	if len(p) != 4 {

@@ -330,9 +330,11 @@ func (e *Engine) dropOlder(b *pebble.Batch, list []byte, last uint64) error {
 		return err
 	}
 	defer closeQuietly(it)
+	keep := blockKeeper{e: e}
+	defer keep.close()
 	err = eachKey(list, func(user []byte) error {
 		for ok, first := it.SeekGE(appendVersion(bytes.Clone(user), last)), true; ok; ok, first = it.Next(), false {
-			other, _, versioned := splitVersion(it.Key())
+			other, ts, versioned := splitVersion(it.Key())
 			if !versioned || !bytes.Equal(other, user) {
 				break
 			}
@@ -341,16 +343,19 @@ func (e *Engine) dropOlder(b *pebble.Batch, list []byte, last uint64) error {
 			} else if first && len(val) > 0 {
 				continue
 			}
+			if err := keep.keep(identOf(user), Timestamp(ts)); err != nil {
+				return err
+			}
 			_ = b.Delete(it.Key(), nil)
 		}
 		if b.Len() < 1<<20 {
 			return it.Error()
 		}
 		defer b.Reset()
-		return errorsJoin(it.Error(), e.applyDead(b))
+		return errorsOr(it.Error(), keep.before(b))
 	})
 	if err == nil {
-		err = e.applyDead(b)
+		err = keep.before(b)
 	}
 	return err
 }

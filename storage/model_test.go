@@ -36,6 +36,7 @@ type modelRun struct {
 	clock   atomic.Int64
 	now     model
 	history []modelMoment
+	oplog   []string // its entries, as they were when they were new
 	steps   []string
 }
 
@@ -110,6 +111,25 @@ func (m *modelRun) step() {
 // done records the state after a commit.
 func (m *modelRun) done(ts Timestamp) {
 	m.history = append(m.history, modelMoment{ts, m.now.clone()})
+	m.oplog = append(m.oplog, oplogFrom(m.t, m.e, len(m.oplog))...)
+}
+
+// oplogFrom lists the entries of the oplog but for the first n.
+func oplogFrom(t *testing.T, e *Engine, n int) (list []string) {
+	t.Helper()
+	s := e.Snapshot()
+	defer s.Release()
+	cur := s.Scan(s.Catalog().Lookup(OplogNS), ScanOptions{})
+	defer cur.Close()
+	for i := 0; cur.Next(); i++ {
+		if i >= n {
+			list = append(list, shellString(value.NewDocument(cur.Doc())))
+		}
+	}
+	if err := cur.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return list
 }
 
 func (m *modelRun) create(ns string) {
@@ -197,6 +217,9 @@ func (m *modelRun) write(ns string) {
 	defer s.Release()
 	u := m.e.NewUnitOfWork(s)
 	defer u.Rollback()
+	if m.r.IntN(2) == 0 {
+		u.ReferToVersions()
+	}
 	view := s
 	if m.r.IntN(2) == 0 {
 		view = u.Snapshot()
@@ -292,6 +315,9 @@ func (m *modelRun) look() {
 	}
 	defer s.Release()
 	m.note("look at %v of %v", at.ts, m.e.Visible())
+	if now := oplogFrom(m.t, m.e, 0); !slices.Equal(now, m.oplog) {
+		m.t.Errorf("the oplog is %v, it was %v", now, m.oplog)
+	}
 	for _, ns := range modelNamespaces {
 		docs, there := at.state[ns]
 		if (s.Catalog().Lookup(ns) != nil) != there {

@@ -57,6 +57,10 @@ type opBlock struct {
 	count  int
 	ns     string
 	uuid   catalog.UUID
+
+	table  catalog.Ident // of the documents that the block refers to; 0 if it has its documents
+	record uint64        // RecordId of the newest entry of a block of references
+	full   int           // how much larger such a block is with its documents
 }
 
 // session holds the fields that retryable writes and transactions add to their entries.
@@ -99,11 +103,12 @@ func (b *opBlock) begin(wallMS, term int64, s *session, first bool) {
 		b.buf = binary.AppendVarint(b.buf, s.prev.Term)
 	}
 	b.count, b.ns, b.uuid, b.packed = 0, "", catalog.UUID{}, b.packed[:0]
+	b.table, b.full = 0, 0
 }
 
 // pack builds the stored form of a large block; nothing can be added afterwards.
 func (b *opBlock) pack() {
-	if len(b.buf) < packBytes {
+	if len(b.buf) < packBytes || b.table != 0 {
 		return
 	}
 	rest := b.buf[blockHeader:]
@@ -131,6 +136,9 @@ func (b *opBlock) stored() []byte {
 func blockSize(p []byte) int64 {
 	if r, _, _, ok := refOf(p); ok {
 		return int64(r.size)
+	}
+	if isRefs(p) {
+		return refsSize(p)
 	}
 	if len(p) > blockHeader && p[0] == blockVersionPacked {
 		if n, err := s2.DecodedLen(p[blockHeader:]); err == nil {
@@ -173,7 +181,13 @@ func (b *opBlock) add(e *OplogEntry, migrate bool) {
 	if flags&entryStmt != 0 {
 		b.buf = binary.AppendVarint(b.buf, int64(e.StmtID))
 	}
-	b.buf = append(b.buf, e.O...)
+	if b.table == 0 {
+		b.buf = append(b.buf, e.O...)
+	} else {
+		before := len(b.buf)
+		b.buf = binary.AppendUvarint(b.buf, e.record-b.record)
+		b.record, b.full = e.record, b.full+len(e.O)-(len(b.buf)-before)
+	}
 	b.buf = append(b.buf, e.O2...)
 	b.buf = append(b.buf, e.Extra...)
 	b.count++
@@ -553,6 +567,7 @@ func (e *Engine) oplogEnd(last bool) (Timestamp, error) {
 type oplogState struct {
 	counters atomic.Pointer[catalog.Counters]
 	limit    atomic.Int64 // set by SetOplogSize; 0 means Options.OplogSize
+	refs     blockRefs
 
 	mu    sync.Mutex
 	pins  map[*OplogPin]struct{}

@@ -193,10 +193,18 @@ func (e *Engine) dropTables(drops []pendingDrop, forGood bool) error {
 	if len(drops) == 0 {
 		return nil
 	}
+	keep := blockKeeper{e: e}
+	defer keep.close()
+	for _, d := range drops {
+		if err := keep.keepAll(d.ident); err != nil {
+			return err
+		}
+	}
 	b := e.db.NewBatch()
 	defer closeQuietly(b)
 	for _, d := range drops {
 		deleteTable(b, d.ident)
+		e.oplog.refs.drop(b, d.ident)
 		if forGood {
 			_ = b.Delete(dropKey(d.ts, d.ident), nil)
 		}

@@ -436,6 +436,9 @@ func (w *replicaLoad) write(rng *rand.Rand, e *Engine, ns string) error {
 	}
 	u := e.NewUnitOfWork(s)
 	defer u.Rollback()
+	if rng.IntN(2) == 0 {
+		u.ReferToVersions()
+	}
 	view := s
 	if rng.IntN(4) == 0 {
 		u.SetTransaction(D("id", 1), 1)

@@ -384,7 +384,7 @@ func (e *Engine) load(era uint32) error {
 	}
 	e.noteNext(numbers)
 	e.replica.mu.follower = nil
-	if err := errorsJoin(e.loadLate(), e.loadAgreed()); err != nil {
+	if err := errors.Join(e.loadLate(), e.loadAgreed(), e.loadRefs()); err != nil {
 		return err
 	}
 	e.notices.deliver(top, nil)

@@ -92,6 +92,9 @@ func (u *UnitOfWork) spill() error {
 // commit. What remains is small. Unlike the commit this can be undone: the unit's claims are held, and nothing of
 // it is visible. After an error the unit must be rolled back.
 func (e *Engine) stageUnit(ctx context.Context, u *UnitOfWork, all bool) error {
+	if err := u.inlineRefs(); err != nil { // what is sent ahead has other timestamps
+		return err
+	}
 	if u.bulk == nil {
 		u.bulk = &stager{e: e, u: u, id: e.replica.staging.begin(uint64(e.Term()))}
 		u.OnRollback(u.discardSent)
@@ -380,9 +383,12 @@ func refOf(p []byte) (r oplogRef, id stagedID, last, ok bool) {
 	return r, id, !b.bad && end[0] == 1, !b.bad
 }
 
-// blockBytes returns the whole block, reading its pieces if it is stored in pieces. Pieces are deleted when the
+// blockBytes returns the whole block, reading its pieces if it is stored in pieces, and the documents that it refers to. Pieces are deleted when the
 // oplog is truncated.
 func (e *Engine) blockBytes(at Timestamp, p []byte) ([]byte, error) {
+	if isRefs(p) {
+		return e.withDocuments(at, p)
+	}
 	r, id, _, ok := refOf(p)
 	if !ok {
 		return p, nil

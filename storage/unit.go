@@ -457,7 +457,9 @@ type unitLog struct {
 	session *session
 	txn     *txnLog
 	migrate bool
-	begun   bool // a block has been started
+	refers  bool  // see ReferToVersions
+	failed  error // the unit must not commit
+	begun   bool  // a block has been started
 	blocks  []*opBlock
 	limit   int64 // size limit of a transaction's operations; 0 for none
 	staged  int   // entries already sent ahead, see stager
@@ -548,6 +550,9 @@ func (u *UnitOfWork) CheckSize() error { return u.log.checkSize() }
 
 // checkSize returns an error if a transaction has become too large.
 func (l *unitLog) checkSize() error {
+	if l.failed != nil {
+		return l.failed
+	}
 	if l.txn == nil || l.limit <= 0 {
 		return nil
 	}
@@ -583,9 +588,13 @@ func (u *UnitOfWork) logEntry(e *OplogEntry) {
 
 func (u *UnitOfWork) appendEntry(e *OplogEntry) {
 	n := len(u.log.blocks)
-	if n == 0 || len(u.log.blocks[n-1].buf) > blockBytes {
+	if n > 0 && u.log.blocks[n-1].table != 0 && e.table == 0 {
+		u.log.failed = u.inlineRefs() // blocks of references are a unit's last, see blockKeeper.keep
+	}
+	if n == 0 || u.log.blocks[n-1].size() > blockBytes || u.log.blocks[n-1].table != e.table {
 		b := blockPool.Get().(*opBlock)
 		b.begin(u.e.opts.Clock().UnixMilli(), u.e.Term(), u.log.session, !u.log.begun)
+		b.beginRefs(e.table)
 		u.log.begun = true
 		u.log.blocks = append(u.log.blocks, b)
 		n++

@@ -35,10 +35,12 @@ func (u *UnitOfWork) InsertMany(c *catalog.Collection, docs [][]byte, info OpInf
 		return 0, err
 	}
 	if u.batch == nil && len(docs) > 1 {
-		// Records, their oplog entries, and the keys of a few indexes.
+		// Records, their oplog entries unless those refer to the records, and the keys of a few indexes.
 		size := 0
 		for _, doc := range docs {
-			size += 2*len(doc) + 100 + 40*len(c.Indexes)
+			if size += len(doc) + 32 + 40*len(c.Indexes); !u.log.refers {
+				size += len(doc) + 68
+			}
 		}
 		u.batch = u.e.db.NewBatchWithSize(size)
 	}
@@ -109,6 +111,9 @@ func (u *UnitOfWork) insert(c *catalog.Collection, doc []byte, info *OpInfo) (Re
 		e := &OplogEntry{Op: 'i', NS: c.NS, UUID: c.UUID, O: doc, O2: info.O2, StmtID: info.StmtID, Extra: info.Extra}
 		if e.O2 == nil && info.Key != nil {
 			e.O2 = info.Key(doc)
+		}
+		if u.log.refers && u.own == nil && !c.Capped && !c.Clustered {
+			e.table, e.record = c.Ident, binary.BigEndian.Uint64(rid)
 		}
 		u.logEntry(e)
 	}

@@ -63,12 +63,14 @@ func (k Kind) accepts(v value.Value) bool {
 }
 
 func allAre(arr []byte, t value.Type) bool {
-	for _, v := range value.Values(arr) {
-		if v.T != t {
+	for it := value.Walk(arr); ; {
+		switch _, v, ok := it.Next(); {
+		case !ok:
+			return true
+		case v.T != t:
 			return false
 		}
 	}
-	return true
 }
 
 // Field describes one field of a message.

@@ -137,6 +137,22 @@ func Values(arr []byte) []Value {
 	}
 }
 
+// Documents collects the documents of an array, which borrow from it. Elements of other types count as empty documents.
+func Documents(arr []byte) [][]byte {
+	var out [][]byte
+	for it := Walk(arr); ; {
+		_, v, ok := it.Next()
+		if !ok {
+			return out
+		}
+		d := v.Doc()
+		if out == nil {
+			out = make([][]byte, 0, len(arr)/(len(d)+3)+1) // as many as there are if they are alike
+		}
+		out = append(out, d)
+	}
+}
+
 // Count returns the number of elements of a document or array.
 func Count(doc []byte) (n int) {
 	for it := Walk(doc); ; n++ {

@@ -16,7 +16,7 @@ import (
 
 // fetched is a batch of the clone that is to be stored.
 type fetched struct {
-	docs []value.Value
+	docs [][]byte
 	size int  // of the reply that has them
 	busy bool // the donor serves clients
 }
@@ -56,7 +56,7 @@ func (r *recipient) fetch(ctx context.Context, to *cloneQueue) (more bool, err e
 	if err != nil {
 		return false, err
 	}
-	docs := value.Values(next.Objects)
+	docs := value.Documents(next.Objects)
 	if len(docs) == 0 {
 		return false, nil
 	}
@@ -141,21 +141,22 @@ func inParallel(ctx context.Context, n int64, step func(context.Context) (more b
 	return context.Cause(ctx) // the first error, which has caused the others
 }
 
-// cloneUnitBytes limits how much of a clone is stored in one unit of work, which the writes of clients wait for.
-const cloneUnitBytes = 1 << 20
+// cloneUnitBytes limits how much of a clone is stored in one unit of work, which the writes of clients wait for. With the keys of its records and of two indexes a unit
+// fits into a megabyte, up to which pebble uses the memory of a batch again.
+const cloneUnitBytes = 704 << 10
 
 // busyUnitBytes is cloneUnitBytes while clients are served.
 const busyUnitBytes = 64 << 10
 
 // cloneUnit returns the first documents of a clone that are stored together: at most limit, if that is not 0, and no more than the given bytes
 // unless the first alone has more.
-func cloneUnit(docs []value.Value, limit int64, bytes int) []value.Value {
+func cloneUnit(docs [][]byte, limit int64, bytes int) [][]byte {
 	if limit > 0 && int64(len(docs)) > limit {
 		docs = docs[:limit]
 	}
 	size := 0
 	for i, d := range docs {
-		if size += len(d.Doc()); size > bytes && i > 0 {
+		if size += len(d); size > bytes && i > 0 {
 			return docs[:i]
 		}
 	}
@@ -164,23 +165,20 @@ func cloneUnit(docs []value.Value, limit int64, bytes int) []value.Value {
 
 // insertBatch stores documents of the clone, and waits for the write concern of secondaryThrottle. The range was empty, so that as a rule
 // none of the documents is there.
-func (r *recipient) insertBatch(ctx context.Context, docs []value.Value) error {
+func (r *recipient) insertBatch(ctx context.Context, docs [][]byte) error {
 	added := int64(len(docs))
-	list := make([][]byte, len(docs))
-	for i, d := range docs {
-		list[i] = d.Doc()
-	}
 	err := r.m.Docs.WriteWith(ctx, r.throttle, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		u.SetFromMigrate()
+		u.ReferToVersions()
 		c, err := r.collection(s)
 		if err == nil {
-			_, err = u.InsertMany(c, list, storage.NoInfo)
+			_, err = u.InsertMany(c, docs, storage.NoInfo)
 		}
 		return err
 	})
 	if mongoerr.CodeOf(err) == mongoerr.DuplicateKey {
 		added, err = r.apply(ctx, r.throttle, func(w *partWriter) error {
-			for _, doc := range list {
+			for _, doc := range docs {
 				if err := w.put(doc); err != nil {
 					return err
 				}

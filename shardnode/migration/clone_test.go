@@ -15,7 +15,7 @@ import (
 // range once, although they use the same memory.
 func TestRepliesOfACloneBesideClients(t *testing.T) {
 	m := newTestManager(t, &fakeNode{}, &fakeSessions{})
-	const docs = 3000
+	const docs = 2200
 	err := m.Docs.WriteWith(t.Context(), replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		_, err := u.CreateCollection(storage.CollectionSpec{NS: "d.c", UUID: catalog.UUID{1}, Options: value.Doc()})
 		return err

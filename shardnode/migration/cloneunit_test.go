@@ -11,8 +11,8 @@ import (
 
 // What is cloned is stored in units of bounded size, in documents and in bytes; a document that is larger has one of its own.
 func TestCloneUnitsAreBounded(t *testing.T) {
-	doc := func(kb int) value.Value {
-		return value.NewDocument(value.Doc(value.F("s", value.NewString(strings.Repeat("x", kb<<10)))))
+	doc := func(kb int) []byte {
+		return value.Doc(value.F("s", value.NewString(strings.Repeat("x", kb<<10))))
 	}
 	for _, x := range []struct {
 		name  string
@@ -22,12 +22,12 @@ func TestCloneUnitsAreBounded(t *testing.T) {
 	}{
 		{"few", []int{1, 1, 1}, 0, 3},
 		{"by number", []int{1, 1, 1}, 2, 2},
-		{"by size", []int{300, 300, 300, 300, 300}, 0, 3},
-		{"by size before number", []int{300, 300, 300, 300, 300}, 4, 3},
+		{"by size", []int{200, 200, 200, 200, 200}, 0, 3},
+		{"by size before number", []int{200, 200, 200, 200, 200}, 4, 3},
 		{"a large one", []int{5000, 1}, 0, 1},
 		{"before a large one", []int{1, 5000, 1}, 0, 1},
 	} {
-		var docs []value.Value
+		var docs [][]byte
 		for _, kb := range x.sizes {
 			docs = append(docs, doc(kb))
 		}

@@ -269,8 +269,9 @@ func (m *Manager) runMigrateClone(op *command.Op, req *msg.MigrateClone, dst []b
 		if c == nil {
 			return dst, mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s was dropped", d.ns)
 		}
-		d.mu.scan = scanRange(d.mu.snap, c, d.rng, false)
+		d.mu.scan = scanRecords(scanRange(d.mu.snap, c, d.rng, false), op.Check)
 	}
+	d.mu.scan.check = op.Check
 	limit, busy := cloneTransfer, d.mu.load.busy(m.Counts, m.Now())
 	if busy || req.Busy {
 		limit = busyTransfer

@@ -168,7 +168,7 @@ type donor struct {
 	mu struct {
 		sync.Mutex
 		snap   *storage.Snapshot // of the data that is cloned
-		scan   *keyScan
+		scan   *recordScan
 		held   []byte            // a document read by scan and not sent yet
 		pin    *storage.OplogPin // keeps the oplog after from; nil before the clone has begun
 		from   storage.Timestamp // the oplog is read after this time

@@ -153,6 +153,11 @@ func TestScansAlongTheShardKeysIndex(t *testing.T) {
 					scan.Close()
 				}
 				slices.Sort(want)
+				for _, window := range []int{1 + r.IntN(50), recordWindow} {
+					if stored := storedOrder(t, s, c, rng, window); fmt.Sprint(stored) != fmt.Sprint(want) {
+						t.Fatalf("[%s, %s): %d documents in the order in which they are stored, want %d", value.ShowDoc(lo), value.ShowDoc(hi), len(stored), len(want))
+					}
+				}
 				slices.Sort(got)
 				slices.Sort(back)
 				if fmt.Sprint(got) != fmt.Sprint(want) || fmt.Sprint(back) != fmt.Sprint(want) {
@@ -161,6 +166,30 @@ func TestScansAlongTheShardKeysIndex(t *testing.T) {
 			}
 		})
 	}
+}
+
+// storedOrder reads a range by the records' order, and sorts what it has found.
+func storedOrder(t *testing.T, s *storage.Snapshot, c *catalog.Collection, rng *KeyRange, window int) (docs []string) {
+	t.Helper()
+	scan := scanRecords(scanRange(s, c, rng, false), func() error { return nil })
+	scan.window = window
+	defer scan.Close()
+	last := int64(0)
+	for i := 0; scan.Next(); i++ {
+		if window == recordWindow && scan.on <= last {
+			t.Errorf("record %d comes after record %d", scan.on, last)
+		}
+		last = scan.on
+		docs = append(docs, value.ShowDoc(scan.Doc()))
+		if i%7 == 0 {
+			scan.Save()
+		}
+	}
+	if scan.Err() != nil {
+		t.Fatal(scan.Err())
+	}
+	slices.Sort(docs)
+	return docs
 }
 
 // A scan of a collection that is clustered by its shard key reads the range only, in either direction, whatever its bounds are.

@@ -151,13 +151,9 @@ func (m *Manager) storeIn(s *storage.Snapshot, u *storage.UnitOfWork, req *msg.M
 	case c == nil || c.UUID != req.UUID:
 		return mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s was dropped while its database was moved", req.NS)
 	}
-	stored := value.Values(req.Stored)
+	stored := value.Documents(req.Stored)
 	if req.Fresh {
-		list := make([][]byte, len(stored))
-		for i, d := range stored {
-			list[i] = d.Doc()
-		}
-		_, err := u.InsertMany(c, list, storage.NoInfo)
+		_, err := u.InsertMany(c, stored, storage.NoInfo)
 		return err
 	}
 	w := &partWriter{s: s, u: u, c: c, done: make(map[string]bool)}
@@ -170,7 +166,7 @@ func (m *Manager) storeIn(s *storage.Snapshot, u *storage.UnitOfWork, req *msg.M
 		}
 	}
 	for _, d := range stored {
-		if err := w.put(d.Doc()); err != nil {
+		if err := w.put(d); err != nil {
 			return err
 		}
 	}

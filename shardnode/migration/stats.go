@@ -29,10 +29,10 @@ type recipientCounts struct {
 }
 
 // cloned counts documents that have been stored.
-func (c *recipientCounts) cloned(docs []value.Value) {
+func (c *recipientCounts) cloned(docs [][]byte) {
 	c.docs.Add(int64(len(docs)))
 	for _, d := range docs {
-		c.bytes.Add(int64(len(d.Doc())))
+		c.bytes.Add(int64(len(d)))
 	}
 }
 

@@ -373,7 +373,7 @@ func (r *recipient) cloneFrom(ctx context.Context, donor string) error {
 		if f.err != nil {
 			return f.err
 		}
-		docs, began := value.Values(f.Documents), time.Now()
+		docs, began := value.Documents(f.Documents), time.Now()
 		p.at, p.done = f.Next.Clone(), f.Next.IsMissing()
 		p.docs, p.bytes = p.docs+int64(len(docs)), p.bytes+int64(len(f.Documents))
 		if err := r.insert(ctx, docs, p); err != nil {
@@ -399,11 +399,7 @@ func (r *recipient) count(docs, bytes int64) {
 }
 
 // insert stores documents of the clone, with the position that it has reached.
-func (r *recipient) insert(ctx context.Context, docs []value.Value, p *progress) error {
-	list := make([][]byte, len(docs))
-	for i, d := range docs {
-		list[i] = d.Doc()
-	}
+func (r *recipient) insert(ctx context.Context, docs [][]byte, p *progress) error {
 	return r.m.Docs.WriteWith(ctx, replication.Visible, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		c, err := r.collection(s)
 		if err != nil {
@@ -411,10 +407,12 @@ func (r *recipient) insert(ctx context.Context, docs []value.Value, p *progress)
 		}
 		u.SetFromMigrate()
 		u.KeepCapped()
-		if _, err := u.InsertMany(c, list, storage.NoInfo); err != nil {
+		if err := progressDocs(r.m.Docs, clonesNS).PutIn(s, u, p); err != nil {
 			return err
 		}
-		return progressDocs(r.m.Docs, clonesNS).PutIn(s, u, p)
+		u.ReferToVersions()
+		_, err = u.InsertMany(c, docs, storage.NoInfo)
+		return err
 	})
 }
 
