@@ -63,7 +63,7 @@ func (r *Router) killAgain(ctx context.Context) {
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			bounded, cancel := context.WithTimeout(ctx, memberPatience)
+			bounded, cancel := context.WithTimeout(ctx, memberTimeout)
 			defer cancel()
 			if err := c.kill(bounded); err != nil && (cluster.Retryable(err) || bounded.Err() != nil) {
 				u.add(c)
