@@ -134,7 +134,7 @@ func SubjectOf(cert *x509.Certificate) (DN, error) {
 		for _, a := range part {
 			text, ok := a.text()
 			if !ok {
-				return nil, fmt.Errorf("the subject of the certificate has a %s that is no text", a.name())
+				return nil, fmt.Errorf("the subject of the certificate has a %s that is not text", a.name())
 			}
 			list = append(list, Attribute{a.name(), text})
 		}

@@ -1,6 +1,7 @@
 package js
 
 import (
+	"runtime/debug"
 	"runtime/metrics"
 	"sync/atomic"
 	"time"
@@ -15,8 +16,12 @@ import (
 // maxGrowth in the meantime: the memory of a script cannot be measured separately.
 const (
 	watchEvery = 50 * time.Millisecond
-	maxGrowth  = 1 << 30
+	maxGrowth  = 512 << 20
 )
+
+// A property is looked up natively along a chain of prototypes, with 180 to 260 bytes of stack for each, which has as many bytes of heap. Go's own
+// limit, which lets a stack have half a GB, would end the process before maxGrowth ends the script that makes the chain.
+func init() { debug.SetMaxStack(1 << 30) }
 
 // The interpreter notices an interrupt between two steps of a script. What a step runs natively is bounded in prelude.js as far as it is known; where
 // it is not, the call is abandoned after patience: its operation ends, and the step goes on by itself until it comes to its end. There are
