@@ -500,19 +500,20 @@ func appliedCommand(g *Grants, r *Request, ns string, o value.Value) bool {
 	return RuleFor(in.Name).Allows(&in) || r.wrong(in.Wrong)
 }
 
-// loggedCommands are the commands that oplog entries of kind "c" contain, as mongorestore lists them. Those of index builds, which servers since
-// 4.4 do not accept in applyOps (mongorestore skips or rewrites them), and of comparisons of members (dbCheck) are left out.
+// loggedCommands are the commands that applyOps applies: what changes the catalog, and lists of operations. They are those of which mongorestore
+// makes entries when it replays an oplog. Entries of index builds (startIndexBuild and its like) and dbCheck are not among them: it leaves
+// those out, or sends a createIndexes instead.
 var loggedCommands = map[string]bool{
 	"create": true, "collMod": true, "drop": true, "dropDatabase": true, "renameCollection": true, "createIndexes": true, "dropIndexes": true,
 	"deleteIndexes": true, "convertToCapped": true, "emptycapped": true, "applyOps": true,
 }
 
-// CheckLoggedCommand returns an error unless the command is one that oplog entries contain: applyOps runs no others.
+// CheckLoggedCommand returns an error unless applyOps applies the command.
 func CheckLoggedCommand(name string) error {
-	if !loggedCommands[name] {
-		return mongoerr.New(mongoerr.FailedToParse, "Unrecognized command in op")
+	if loggedCommands[name] {
+		return nil
 	}
-	return nil
+	return mongoerr.Newf(mongoerr.BadValue, "applyOps does not apply the command '%s'", name)
 }
 
 // canonical returns the command's own name for an alias, for the commands that explain and applyOps accept.

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"bytes"
 	"crypto/md5"
 	"crypto/rand"
 	"encoding/base64"
@@ -26,6 +27,11 @@ var Mechanisms = []string{SHA1, SHA256}
 type Credentials struct {
 	Iterations                 int
 	Salt, StoredKey, ServerKey []byte
+}
+
+// Equal reports whether both are the same derivation of the same password.
+func (c Credentials) Equal(other Credentials) bool {
+	return c.Iterations == other.Iterations && bytes.Equal(c.Salt, other.Salt) && bytes.Equal(c.StoredKey, other.StoredKey) && bytes.Equal(c.ServerKey, other.ServerKey)
 }
 
 func hashOf(mech string) scram.HashGeneratorFcn {

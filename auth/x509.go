@@ -2,7 +2,6 @@ package auth
 
 import (
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/asn1"
 	"encoding/hex"
 	"errors"
@@ -10,6 +9,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -29,11 +30,16 @@ type Attribute struct{ Type, Value string }
 // order of openssl and the real server: theirs is that of the certificate, reversed too.
 type DN [][]Attribute
 
-// attributeNames are the type names used in names: those of RFC 2253, and others that older certificates use.
+// attributeNames are the type names used in names: those of RFC 2253, and the others for which openssl has a short name.
 var attributeNames = map[string]string{
-	"2.5.4.3": "CN", "2.5.4.5": "serialNumber", "2.5.4.6": "C", "2.5.4.7": "L", "2.5.4.8": "ST", "2.5.4.9": "street", "2.5.4.10": "O",
-	"2.5.4.11": "OU", "2.5.4.12": "title", "2.5.4.17": "postalCode", "0.9.2342.19200300.100.1.1": "UID", "0.9.2342.19200300.100.1.25": "DC",
-	"1.2.840.113549.1.9.1": "emailAddress",
+	"2.5.4.3": "CN", "2.5.4.4": "SN", "2.5.4.5": "serialNumber", "2.5.4.6": "C", "2.5.4.7": "L", "2.5.4.8": "ST", "2.5.4.9": "street", "2.5.4.10": "O",
+	"2.5.4.11": "OU", "2.5.4.12": "title", "2.5.4.13": "description", "2.5.4.15": "businessCategory", "2.5.4.16": "postalAddress", "2.5.4.17": "postalCode",
+	"2.5.4.18": "postOfficeBox", "2.5.4.19": "physicalDeliveryOfficeName", "2.5.4.20": "telephoneNumber", "2.5.4.41": "name", "2.5.4.42": "GN",
+	"2.5.4.43": "initials", "2.5.4.44": "generationQualifier", "2.5.4.46": "dnQualifier", "2.5.4.51": "houseIdentifier", "2.5.4.65": "pseudonym",
+	"2.5.4.72": "role", "2.5.4.97": "organizationIdentifier", "0.9.2342.19200300.100.1.1": "UID", "0.9.2342.19200300.100.1.3": "mail",
+	"0.9.2342.19200300.100.1.25": "DC", "1.2.840.113549.1.9.1": "emailAddress", "1.2.840.113549.1.9.2": "unstructuredName",
+	"1.2.840.113549.1.9.8": "unstructuredAddress", "1.3.6.1.4.1.311.60.2.1.1": "jurisdictionL", "1.3.6.1.4.1.311.60.2.1.2": "jurisdictionST",
+	"1.3.6.1.4.1.311.60.2.1.3": "jurisdictionC",
 }
 
 // typeNames finds a type by any spelling of its name.
@@ -45,29 +51,143 @@ var typeNames = func() map[string]string {
 	return m
 }()
 
+// subjectAttribute is an attribute as a certificate has it.
+type subjectAttribute struct {
+	Type  asn1.ObjectIdentifier
+	Value asn1.RawValue
+}
+
+type subjectAttributeSET []subjectAttribute // encoding/asn1 knows a set by the end of its type's name
+
+var errSubject = errors.New("the subject of the certificate cannot be read")
+
+// subjectParts reads the attributes of a certificate's subject, most significant part last.
+func subjectParts(cert *x509.Certificate) ([][]subjectAttribute, error) {
+	var seq []subjectAttributeSET
+	if rest, err := asn1.Unmarshal(cert.RawSubject, &seq); err != nil || len(rest) > 0 {
+		return nil, errSubject
+	}
+	var parts [][]subjectAttribute
+	for _, part := range slices.Backward(seq) {
+		slices.Reverse(part)
+		parts = append(parts, part)
+	}
+	return parts, nil
+}
+
+func (a *subjectAttribute) name() string {
+	if name := attributeNames[a.Type.String()]; name != "" {
+		return name
+	}
+	return a.Type.String()
+}
+
+// text returns a value of one of the string types.
+func (a *subjectAttribute) text() (string, bool) {
+	b := a.Value.Bytes
+	if a.Value.Class != asn1.ClassUniversal || a.Value.IsCompound {
+		return "", false
+	}
+	width := 1 // of a character in bytes
+	switch a.Value.Tag {
+	case asn1.TagUTF8String:
+		return string(b), utf8.Valid(b)
+	case asn1.TagPrintableString, asn1.TagIA5String, asn1.TagNumericString, tagVisibleString, asn1.TagT61String: // T61String is read as Latin-1, as openssl does
+	case asn1.TagBMPString:
+		width = 2
+	case tagUniversalString:
+		width = 4
+	default:
+		return "", false
+	}
+	if len(b)%width != 0 {
+		return "", false
+	}
+	text := make([]rune, 0, len(b)/width)
+	for c := range slices.Chunk(b, width) {
+		var r uint32
+		for _, octet := range c {
+			r = r<<8 | uint32(octet)
+		}
+		if r > unicode.MaxRune || !utf8.ValidRune(rune(r)) {
+			return "", false
+		}
+		text = append(text, rune(r))
+	}
+	return string(text), true
+}
+
+const (
+	tagVisibleString   = 26
+	tagUniversalString = 28
+)
+
 // SubjectOf reads the subject of a certificate.
 func SubjectOf(cert *x509.Certificate) (DN, error) {
-	var seq pkix.RDNSequence
-	if rest, err := asn1.Unmarshal(cert.RawSubject, &seq); err != nil || len(rest) > 0 {
-		return nil, errors.New("the subject of the certificate cannot be read")
+	parts, err := subjectParts(cert)
+	if err != nil {
+		return nil, err
 	}
 	var dn DN
-	for _, part := range slices.Backward(seq) {
+	for _, part := range parts {
 		var list []Attribute
-		for _, a := range slices.Backward(part) {
-			name := attributeNames[a.Type.String()]
-			if name == "" {
-				name = a.Type.String()
-			}
-			text, ok := a.Value.(string)
+		for _, a := range part {
+			text, ok := a.text()
 			if !ok {
-				return nil, fmt.Errorf("the subject of the certificate has a %s that is not text", name)
+				return nil, fmt.Errorf("the subject of the certificate has a %s that is not text", a.name())
 			}
-			list = append(list, Attribute{name, text})
+			list = append(list, Attribute{a.name(), text})
 		}
 		dn = append(dn, list)
 	}
 	return dn, nil
+}
+
+// SubjectNames returns the names by which a certificate's bearer may be known as a user: the subject as "openssl x509 -subject -nameopt RFC2253"
+// prints it, with characters beyond ASCII escaped and values of unknown types in hexadecimal, and its form without these, which is the same for most.
+func SubjectNames(cert *x509.Certificate) ([]string, error) {
+	dn, err := SubjectOf(cert)
+	if err != nil || len(dn) == 0 {
+		return nil, errSubject
+	}
+	parts, err := subjectParts(cert)
+	if err != nil {
+		return nil, err
+	}
+	var b strings.Builder
+	for i, part := range parts {
+		for j, a := range part {
+			switch {
+			case j > 0:
+				b.WriteByte('+')
+			case i > 0:
+				b.WriteByte(',')
+			}
+			if attributeNames[a.Type.String()] == "" {
+				fmt.Fprintf(&b, "%s=#%X", a.name(), a.Value.FullBytes)
+			} else {
+				b.WriteString(a.name() + "=" + escapeASCII(dn[i][j].Value))
+			}
+		}
+	}
+	names := []string{b.String()}
+	if plain := dn.String(); plain != names[0] {
+		names = append(names, plain)
+	}
+	return names, nil
+}
+
+// escapeASCII is escapeValue with each byte beyond ASCII escaped, too.
+func escapeASCII(s string) string {
+	var b strings.Builder
+	for _, c := range []byte(escapeValue(s)) {
+		if c < utf8.RuneSelf {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, `\%02X`, c)
+		}
+	}
+	return b.String()
 }
 
 // String returns the name in the form of RFC 2253.

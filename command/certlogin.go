@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"crypto/x509"
+	"slices"
 
 	"github.com/shoaldb/shoal/auth"
 	"github.com/shoaldb/shoal/query/value"
@@ -14,11 +15,11 @@ var errNoCertificate = mongoerr.New(mongoerr.AuthenticationFailed, "There is no 
 
 // unmatched is errNoCertificate for a client that did not name the user that it expects to be: the log shows the subject of its
 // certificate.
-func unmatched(want string, dn auth.DN) error {
+func unmatched(want, name string) error {
 	if want != "" {
 		return errNoCertificate
 	}
-	return &refusal{user: auth.UserName{User: dn.String(), DB: auth.External}, reason: errNoCertificate, told: errNoCertificate}
+	return &refusal{user: auth.UserName{User: name, DB: auth.External}, reason: errNoCertificate, told: errNoCertificate}
 }
 
 // runAuthenticate runs the command that authenticates by certificate; it supports no other mechanism.
@@ -65,50 +66,56 @@ func (a *Access) certificate(op *Op, db, want string) (user string, err error) {
 	if err != nil {
 		return "", errNoCertificate
 	}
-	dn, err := auth.SubjectOf(cert)
-	if err != nil || len(dn) == 0 || want != "" && want != dn.String() {
+	names, err := auth.SubjectNames(cert)
+	if err != nil || want != "" && !slices.Contains(names, want) {
 		return "", errNoCertificate
 	}
+	name := names[len(names)-1]
 	if a.separated() && a.Members.Certificates.Member(cert) {
 		if !a.Members.takesCertificates() {
 			return "", mongoerr.New(mongoerr.AuthenticationFailed, "The provided certificate can only be used for cluster authentication, not client authentication. "+
 				"The current configuration does not allow x.509 cluster authentication, check the --clusterAuthMode flag")
 		}
 		a.becomeMember(op, auth.X509)
-		return dn.String(), nil
+		return name, nil
 	}
 	if !a.enabled(auth.X509) {
 		return "", unavailable(auth.X509)
 	}
-	id, err := a.bearer(op, auth.UserName{User: dn.String(), DB: auth.External}, cert)
+	if want != "" {
+		names = []string{want}
+	}
+	id, err := a.bearer(op, names, cert)
 	if err == errNoCertificate {
-		err = unmatched(want, dn)
+		err = unmatched(want, name)
 	}
 	if err != nil {
 		return "", err
 	}
-	return dn.String(), a.enter(op, id, auth.X509)
+	return id.Name.User, a.enter(op, id, auth.X509)
 }
 
 // separated reports whether bearers of members' certificates cannot be users. Without that members cannot authenticate by certificates.
 func (a *Access) separated() bool { return a.Params.Bool("enforceUserClusterSeparation") }
 
-// bearer returns the identity of a certificate's bearer: with the roles in the certificate if it has any, else those of the stored user.
-func (a *Access) bearer(ctx context.Context, name auth.UserName, cert *x509.Certificate) (*auth.Identity, error) {
+// bearer returns the identity of a certificate's bearer: with the roles in the certificate if it has any, else those of the stored user, which may
+// have any of the names.
+func (a *Access) bearer(ctx context.Context, names []string, cert *x509.Certificate) (*auth.Identity, error) {
 	if a.Params.Bool("allowRolesFromX509Certificates") {
 		roles, named, err := auth.CertificateRoles(cert)
 		if err != nil {
 			return nil, err
 		}
 		if named {
-			return a.lent(ctx, name, roles)
+			return a.lent(ctx, auth.UserName{User: names[len(names)-1], DB: auth.External}, roles)
 		}
 	}
-	id, err := a.identity(ctx, name)
-	if err == errNoUser {
-		return nil, errNoCertificate
+	for _, name := range names {
+		if id, err := a.identity(ctx, auth.UserName{User: name, DB: auth.External}); err != errNoUser {
+			return id, err
+		}
 	}
-	return id, err
+	return nil, errNoCertificate
 }
 
 // lent returns an identity with roles that come from a certificate or a token instead of a stored user.

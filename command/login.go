@@ -225,8 +225,13 @@ func (a *Access) finish(op *Op, l *login) error {
 		a.becomeMember(op, l.conv.Mechanism)
 		return nil
 	}
+	// A password that was changed since the conversation began is not proved by it.
+	now, err := a.user(op, name)
+	if err != nil || l.user == nil || !now.Credentials[l.conv.Mechanism].Equal(l.user.Credentials[l.conv.Mechanism]) {
+		return auth.Failed()
+	}
 	id, err := a.identity(op, name)
-	if err != nil || l.user == nil || value.Compare(id.UUID, l.user.UUID) != 0 {
+	if err != nil || value.Compare(id.UUID, l.user.UUID) != 0 {
 		return auth.Failed()
 	}
 	return a.enter(op, id, l.conv.Mechanism)

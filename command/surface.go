@@ -6,7 +6,7 @@ import (
 )
 
 // surface lists every command of the real server with the roles that know it: B both mongod and mongos, D mongod,
-// S mongos, SD a shard's mongod, CS a config server.
+// S mongos, SD a shard's mongod, CS a config server. Those for tests have a second word, T.
 //
 //go:embed surface.txt
 var surface string
@@ -17,11 +17,12 @@ var surface string
 func (s *Service) AddRest(sharded func() error) {
 	for line := range strings.Lines(surface) {
 		name, on, _ := strings.Cut(strings.TrimSpace(line), " ")
+		on, test := strings.CutSuffix(on, " T")
 		if s.Table.Lookup(name) != nil || roleOf(on)&s.Role == 0 {
 			continue
 		}
 		s.Table.Add(Spec{
-			Name: name, Roles: roleOf(on), Lenient: true, ReadConcern: true, WriteConcern: true, ArgTypes: TAny, NotBuilt: true,
+			Name: name, Roles: roleOf(on), Lenient: true, ReadConcern: true, WriteConcern: true, ArgTypes: TAny, NotBuilt: true, TestOnly: test,
 			Run: func(op *Op, dst []byte) ([]byte, error) {
 				if on == "SD" && sharded != nil {
 					if err := sharded(); err != nil {

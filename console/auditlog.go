@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/syslog"
 	"os"
 	"sync"
 
@@ -74,9 +73,9 @@ func OpenAudit(o AuditOptions, stdout io.Writer) (*AuditLog, error) {
 	case "console":
 		l.mu.out = stdout
 	case "syslog":
-		w, err := syslog.New(syslog.LOG_USER|syslog.LOG_INFO, "mongod")
-		if err != nil {
-			return nil, fmt.Errorf("FileNotOpen: the audit log cannot be opened: %w", err)
+		w := newSyslogWriter()
+		if err := w.open(); err != nil {
+			Warning(Access, 24232, "-", "There is no syslog daemon: audit events are lost until there is one").Err(err).Write()
 		}
 		l.mu.out = w
 	default:

@@ -514,6 +514,14 @@ func TestShardingCommandsOutsideOfClusters(t *testing.T) {
 	adminSteps(t, n, []step{
 		{`{"getShardVersion": "db.c"}`, mongoerr.NoShardingEnabled},
 		{`{"_recvChunkStatus": "db.c"}`, mongoerr.NoShardingEnabled},
-		{`{"replSetTest": 1}`, mongoerr.NotImplemented},
+		{`{"replSetRequestVotes": 1}`, mongoerr.NotImplemented},
 	})
+	// Commands for tests do not exist where these are not enabled.
+	for _, name := range []string{"replSetTest", "captrunc", "emptycapped", "godinsert", "_hashBSONElement", "sleep", "configureFailPoint"} {
+		if r := n.do("admin", `{"`+name+`": 1}`); fmt.Sprint(r["code"]) != "59" || r["errmsg"] != "no such command: '"+name+"'" {
+			t.Errorf("%s: %v", name, r)
+		}
+	}
+	n.srv.Node.Params.Store("enableTestCommands", value.NewBool(true))
+	adminSteps(t, n, []step{{`{"replSetTest": 1}`, mongoerr.NotImplemented}})
 }

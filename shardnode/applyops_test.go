@@ -1,6 +1,8 @@
 package shardnode
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -19,6 +21,20 @@ func TestAppliedEntriesKeepUUIDs(t *testing.T) {
 	n.ok("d", `{"create": "other"}`)
 	wantCode(t, n, mongoerr.NamespaceExists, "admin", `{"applyOps": [{"op": "c", "ns": "d.$cmd", "ui": `+id+`, "o": {"create": "other"}}]}`)
 	wantCode(t, n, mongoerr.NamespaceExists, "admin", `{"applyOps": [{"op": "c", "ns": "d.$cmd", "ui": `+id+`, "o": {"create": "third"}}]}`)
+}
+
+// An oplog's createIndexes has the index's specification beside the collection's name.
+func TestAppliedEntriesOfIndexes(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("d", `{"create": "c"}`)
+	for range 2 { // again, as a replay of what has been applied
+		n.ok("admin", `{"applyOps": [{"op": "c", "ns": "d.$cmd", "o": {"createIndexes": "c", "v": 2, "key": {"a": 1}, "name": "by a", "unique": true}}]}`)
+	}
+	n.ok("admin", `{"applyOps": [{"op": "c", "ns": "d.$cmd", "o": {"createIndexes": "c", "indexes": [{"key": {"b": 1}, "name": "by b"}]}}]}`)
+	if got := fmt.Sprint(n.ok("d", `{"listIndexes": "c"}`)); !strings.Contains(got, "by a") || !strings.Contains(got, "unique") || !strings.Contains(got, "by b") {
+		t.Errorf("the indexes are %s", got)
+	}
+	wantCode(t, n, mongoerr.FailedToParse, "admin", `{"applyOps": [{"op": "c", "ns": "d.$cmd", "o": {"createIndexes": "c", "v": 2, "name": "without key"}}]}`)
 }
 
 // Validators apply to what applyOps writes, unless it bypasses them.

@@ -14,6 +14,7 @@ func TestScriptsAreDisabledByNode(t *testing.T) {
 	without.srv.Node.Params.Store("javascriptEnabled", value.NewBool(false))
 	for _, n := range []*testNode{without, with} {
 		n.ok("db", `{"insert": "c", "documents": [{"_id": 1, "a": 1}, {"_id": 2, "a": 2}]}`)
+		n.ok("db", `{"create": "seen", "viewOn": "c"}`)
 	}
 	for _, cmd := range []string{
 		`{"find": "c", "filter": {"$where": "this.a > 1"}}`,
@@ -25,6 +26,8 @@ func TestScriptsAreDisabledByNode(t *testing.T) {
 		`{"findAndModify": "c", "query": {"$where": "this.a > 1"}, "update": {"$set": {"b": 1}}}`,
 		`{"aggregate": "c", "pipeline": [{"$group": {"_id": null, "n": {"$accumulator": {"init": "function() { return 0 }", "accumulate": "function(s, a) { return s + a }",
 			"accumulateArgs": ["$a"], "merge": "function(a, b) { return a + b }", "lang": "js"}}}}], "cursor": {}}`,
+		`{"create": "v", "viewOn": "c", "pipeline": [{"$set": {"x": {"$function": {"body": "function() { return 1 }", "args": [], "lang": "js"}}}}]}`,
+		`{"collMod": "seen", "viewOn": "c", "pipeline": [{"$match": {"$expr": {"$function": {"body": "function() { return true }", "args": [], "lang": "js"}}}}]}`,
 		`{"mapReduce": "c", "map": "function() { emit(1, this.a) }", "reduce": "function(k, v) { return Array.sum(v) }", "out": {"inline": 1}}`,
 	} {
 		if reply := fmt.Sprint(without.do("db", cmd)); !strings.Contains(reply, "server-side JavaScript execution is disabled") {

@@ -79,6 +79,36 @@ func conversation(t *testing.T, user, password string) *scram.ClientConversation
 	return c.NewConversation()
 }
 
+// A password that is changed between two messages of an authentication is not proved by the second one; what else is changed of the user does not matter.
+func TestPasswordChangedInMidConversation(t *testing.T) {
+	g := startGuarded(t, "standalone")
+	root := g.root()
+	g.must(root, "admin", "createUser", "ann", "pwd", "old", "roles", bson.A{})
+	for what, tc := range map[string]struct {
+		change []any
+		in     bool
+	}{
+		"another password":            {[]any{"updateUser", "ann", "pwd", "new"}, false},
+		"the same password once more": {[]any{"updateUser", "ann", "pwd", "old"}, false}, // with another salt
+		"roles":                       {[]any{"grantRolesToUser", "ann", "roles", bson.A{"readAnyDatabase"}}, true},
+		"nothing":                     {[]any{"ping", 1}, true},
+	} {
+		g.must(root, "admin", "updateUser", "ann", "pwd", "old", "roles", bson.A{"readAnyDatabase"})
+		s, conv := g.stranger(), conversation(t, "ann", "old")
+		first, _ := conv.Step("")
+		proof, err := conv.Step(payload(s.start(first)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.must(root, "admin", tc.change...)
+		s.next(1, proof)
+		s.next(1, "")
+		if s.in() != tc.in {
+			t.Errorf("%s changed: let in: %v", what, !tc.in)
+		}
+	}
+}
+
 // Recorded messages of one authentication do not authenticate another connection, messages of two do not mix, and each has its place.
 func TestOverheardConversations(t *testing.T) {
 	g := startGuarded(t, "standalone")

@@ -111,9 +111,9 @@ func setParameter(c *config, v string) error {
 	return nil
 }
 
-// setSocketMode reads permissions, octal with a leading 0 as in C.
+// setSocketMode reads permissions, which are octal with or without a leading 0.
 func setSocketMode(c *config, v string) error {
-	n, err := strconv.ParseUint(v, 0, 32)
+	n, err := strconv.ParseUint(strings.TrimPrefix(v, "0o"), 8, 32)
 	if err != nil || n == 0 || n > 0o777 {
 		return usagef("Error parsing command line: --filePermissions has to be the permissions of a file, such as 0700, not %s", v)
 	}

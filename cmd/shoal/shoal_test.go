@@ -151,6 +151,7 @@ func TestCommandLines(t *testing.T) {
 		{"mongod --bind_ip_all --ipv6 --nounixsocket --port 4 --filePermissions 0770", func(c *config) (any, any) {
 			return []any{c.Addrs(), c.Unix.Mode}, []any{[]string{"0.0.0.0:4", "[::]:4"}, os.FileMode(0o770)}
 		}},
+		{"mongod --filePermissions 644", func(c *config) (any, any) { return c.Unix.Mode, os.FileMode(0o644) }},
 		{"mongod -vvv --setParameter a=1 --setParameter b=x=y", func(c *config) (any, any) {
 			return []any{c.Log.Verbosity, c.Parameters}, []any{3, []pair{{"a", "1"}, {"b", "x=y"}}}
 		}},

@@ -89,6 +89,27 @@ func TestLoginByCertificate(t *testing.T) {
 	if who := g.must(certified(t, a, o.at(), ann, x509("")), "admin", "connectionStatus", 1); !strings.Contains(mustJSON(t, who), `"user":"CN=ann\\, the first,OU=cooks,O=Shoal"`) {
 		t.Errorf("%s", mustJSON(t, who))
 	}
+	// Characters beyond ASCII may be escaped in the user's name, as openssl prints them, or not.
+	for subject, names := range map[string][2]string{
+		"jörg": {`CN=j\C3\B6rg,OU=cooks,O=Shoal`, `CN=jörg,OU=cooks,O=Shoal`}, "山田": {`CN=\E5\B1\B1\E7\94\B0,OU=cooks,O=Shoal`, `CN=山田,OU=cooks,O=Shoal`},
+	} {
+		cert := person(subject, "cooks")
+		for i, user := range names {
+			g.must(root, "$external", "createUser", user, "roles", bson.A{read})
+			for _, credential := range []*options.Credential{x509(""), x509(user)} {
+				c := certified(t, a, o.at(), cert, credential)
+				g.must(c, "shop", "find", "c")
+				if who := mustJSON(t, g.must(c, "admin", "connectionStatus", 1)); !strings.Contains(who, strings.ReplaceAll(user, `\`, `\\`)) {
+					t.Errorf("%s is %s", user, who)
+				}
+			}
+			other := []any{"authenticate", 1, "mechanism", "MONGODB-X509", "user", names[1-i]} // not every driver sends the name
+			if _, code, text := run1(certified(t, a, o.at(), cert, nil), "$external", other...); code != int(mongoerr.AuthenticationFailed) {
+				t.Errorf("%s as %s, whom there is not: %d %s", user, names[1-i], code, text)
+			}
+			g.must(root, "$external", "dropUser", user)
+		}
+	}
 	for what, c := range map[string]*mongo.Client{"no user": certified(t, a, o.at(), eve, x509("")), "another's name": certified(t, a, o.at(), eve, x509(name))} {
 		if _, code, text := run1(c, "shop", "find", "c"); !strings.Contains(text, "no x.509 client certificate matching the user") {
 			t.Errorf("%s: %d %s", what, code, text)

@@ -89,10 +89,33 @@ func (r *Runtime) installBuiltins() {
 		return goja.Undefined()
 	})
 	r.installFunctions()
-	_ = r.vm.Set("shallowSource", func(c goja.FunctionCall) goja.Value { return r.vm.ToValue(!tooDeep(c.Argument(0).String())) })
+	_ = r.vm.Set("shallowSource", r.shallowSource)
+	_ = r.vm.Set("bigSource", func(c goja.FunctionCall) goja.Value {
+		src := c.Argument(0).String()
+		if r.big || !maybeLiteral.MatchString(src) {
+			return r.vm.ToValue(false)
+		}
+		p, err := parse(src)
+		return r.vm.ToValue(err == nil && hasLiteral(p)) // the compiler reports errors
+	})
 	_ = r.vm.Set("jsonDepth", func(c goja.FunctionCall) goja.Value { return r.vm.ToValue(jsonDepth(c.Argument(0).String())) })
 	if _, err := r.vm.RunProgram(prelude); err != nil {
 		panic(err) // a constant of this package
+	}
+}
+
+func (r *Runtime) shallowSource(c goja.FunctionCall) goja.Value {
+	return r.vm.ToValue(!tooDeep(c.Argument(0).String()))
+}
+
+// removeBigInt leaves nothing by which a function that does not use BigInt could get one: see bigint.go.
+func (r *Runtime) removeBigInt() {
+	for _, name := range []string{"BigInt", "BigInt64Array", "BigUint64Array"} {
+		_ = r.vm.GlobalObject().Delete(name)
+	}
+	proto := r.vm.Get("DataView").(*goja.Object).Get("prototype").(*goja.Object)
+	for _, name := range []string{"getBigInt64", "getBigUint64", "setBigInt64", "setBigUint64"} {
+		_ = proto.Delete(name)
 	}
 }
 

@@ -2,6 +2,7 @@ package js
 
 import (
 	"math"
+	"math/big"
 	"strconv"
 	"strings"
 
@@ -13,6 +14,11 @@ import (
 
 // maxDepth is the maximum nesting of an object converted to BSON; cycles end there.
 const maxDepth = 150
+
+// maxResult limits the size of what is converted: a script's array may be a thousand million elements long without having any.
+const maxResult = 128 << 20
+
+var errLargeResult = mongoerr.Newf(mongoerr.BSONObjectTooLarge, "the result of a JavaScript function is larger than %d bytes", maxResult)
 
 // holder is the BSON value that an object was made from.
 type holder struct{ v value.Value }
@@ -131,6 +137,8 @@ func (r *Runtime) from(v goja.Value, was value.Value, depth int) (value.Value, e
 			return value.NewBool(x), nil
 		case string:
 			return value.NewString(x), nil
+		case *big.Int:
+			return value.Value{}, mongoerr.New(mongoerr.JSInterpreterFailure, "a BigInt cannot be converted to BSON")
 		}
 		f := v.ToFloat()
 		if was.T == value.Int32 && f == math.Trunc(f) && math.Abs(f) < 1<<31 {
@@ -175,7 +183,9 @@ func (r *Runtime) fromObject(o *goja.Object, depth int) (value.Value, error) {
 		if err != nil {
 			return v, err
 		}
-		dst = value.Append(dst, k, v)
+		if dst = value.Append(dst, k, v); len(dst) > maxResult {
+			return value.Value{}, errLargeResult
+		}
 	}
 	return value.NewDocument(value.End(dst, mark)), nil
 }
@@ -188,7 +198,9 @@ func (r *Runtime) fromArray(o *goja.Object, depth int) (value.Value, error) {
 		if err != nil {
 			return v, err
 		}
-		dst = value.AppendIndex(dst, i, v)
+		if dst = value.AppendIndex(dst, i, v); len(dst) > maxResult {
+			return value.Value{}, errLargeResult
+		}
 	}
 	return value.NewArray(value.End(dst, mark)), nil
 }

@@ -4,12 +4,12 @@ import (
 	_ "embed"
 	"errors"
 	"regexp"
-	"runtime/metrics"
 	"strings"
 	"time"
 
 	"github.com/dlclark/regexp2/v2"
 	"github.com/dop251/goja"
+	"github.com/dop251/goja/parser"
 
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -31,6 +31,7 @@ const maxCallDepth = 2000
 type Func struct {
 	prog *goja.Program
 	src  string
+	big  bool // uses BigInt
 }
 
 // Source returns the text the function was compiled from.
@@ -56,9 +57,13 @@ func Compile(src string) (*Func, error) {
 	}
 	var first error
 	for _, c := range candidates {
-		prog, err := goja.Compile("", "("+c+")", false)
+		f, err := compile("(" + c + ")")
 		if err == nil {
-			return &Func{prog: prog, src: src}, nil
+			f.src = src
+			return f, nil
+		}
+		if errors.Is(err, errBigInt) {
+			return nil, err
 		}
 		if first == nil {
 			first = err
@@ -67,91 +72,110 @@ func Compile(src string) (*Func, error) {
 	return nil, mongoerr.Newf(mongoerr.JSInterpreterFailure, "%s", first)
 }
 
-//go:embed prelude.js
-var preludeSource string
+func compile(src string) (*Func, error) {
+	p, err := parse(src)
+	if err != nil {
+		return nil, err
+	}
+	f := &Func{big: usesBigInt(src, p)}
+	if f.big {
+		f.prog, err = compileBounded(p)
+	} else {
+		f.prog, err = goja.CompileAST(p, false)
+	}
+	return f, err
+}
 
-var prelude = goja.MustCompile("prelude", preludeSource, false)
+var (
+	//go:embed prelude.js
+	preludeSource string
+	prelude       = goja.MustCompile("prelude", preludeSource, false)
+	//go:embed bigint.js
+	bigintSource  string
+	bigintPrelude = goja.MustCompile("bigint", bigintSource, false)
+)
 
 // Runtime runs functions for one operation.
 type Runtime struct {
-	vm    *goja.Runtime
-	fns   map[*Func]goja.Callable
-	held  *goja.Symbol // the property with the BSON value that an object was made from
-	proto map[value.Type]*goja.Object
-	check func() error // nil: no call has to stop before its time limit
+	vm      *goja.Runtime
+	fns     map[*Func]goja.Callable
+	held    *goja.Symbol // the property with the BSON value that an object was made from
+	proto   map[value.Type]*goja.Object
+	check   func() error // nil: no call has to stop before its time limit
+	globals map[string]global
+	big     bool     // functions that use BigInt are run here
+	withBig *Runtime // runs the functions that use BigInt; nil: none has been called
+	run     *running // the current call, or the abandoned one
+}
+
+// global is what Set or SetValue has defined: a function, or a value.
+type global struct {
+	fn func(args []value.Value) (value.Value, error)
+	v  value.Value
 }
 
 // Watch makes calls end when check returns an error.
 func (r *Runtime) Watch(check func() error) { r.check = check }
 
-// A call that takes longer than watchEvery is checked at that interval. It ends when the process's heap has grown by
-// maxGrowth in the meantime: the memory of a script cannot be measured separately.
-const (
-	watchEvery = 50 * time.Millisecond
-	maxGrowth  = 1 << 30
-)
-
-func heapSize() uint64 {
-	s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
-	metrics.Read(s)
-	return s[0].Value.Uint64()
-}
-
-// watch interrupts a call that takes too long; stop ends the watch.
-func (r *Runtime) watch() (stop func()) {
-	quit, done := make(chan struct{}), make(chan struct{})
-	begin := time.Now()
-	var before uint64
-	t := time.AfterFunc(watchEvery, func() {
-		defer close(done)
-		tick := time.NewTicker(watchEvery)
-		defer tick.Stop()
-		for {
-			if r.check != nil {
-				if err := r.check(); err != nil {
-					r.vm.Interrupt(err)
-					return
-				}
-			}
-			now := heapSize()
-			if before == 0 {
-				before = now
-			}
-			switch {
-			case time.Since(begin) > Limit:
-				r.vm.Interrupt("time limit of JavaScript functions exceeded")
-				return
-			case now > before+maxGrowth:
-				r.vm.Interrupt(mongoerr.New(mongoerr.ExceededMemoryLimit, "JavaScript execution failed: out of memory"))
-				return
-			}
-			select {
-			case <-tick.C:
-			case <-quit:
-				return
-			}
-		}
-	})
-	return func() {
-		if !t.Stop() {
-			close(quit)
-			<-done
-		}
-		r.vm.ClearInterrupt()
-	}
-}
-
 // New starts a runtime.
-func New() *Runtime {
-	r := &Runtime{vm: goja.New(), fns: map[*Func]goja.Callable{}, held: goja.NewSymbol("bson"), proto: map[value.Type]*goja.Object{}}
+func New() *Runtime { return newRuntime(false) }
+
+func newRuntime(big bool) *Runtime {
+	r := &Runtime{vm: goja.New(), fns: map[*Func]goja.Callable{}, held: goja.NewSymbol("bson"), proto: map[value.Type]*goja.Object{}, globals: map[string]global{}, big: big}
 	r.vm.SetMaxCallStackSize(maxCallDepth)
+	r.vm.SetParserOptions(parser.WithDisableSourceMaps)
 	r.installBuiltins()
+	if big {
+		r.installBigInt()
+	} else {
+		r.removeBigInt()
+	}
 	return r
+}
+
+// of returns the runtime whose virtual machine runs f.
+func (r *Runtime) of(f *Func) *Runtime {
+	if f.big == r.big {
+		return r
+	}
+	if r.withBig == nil {
+		r.withBig = newRuntime(true)
+		for name, g := range r.globals {
+			r.withBig.define(name, g)
+		}
+	}
+	r.withBig.check = r.check
+	return r.withBig
 }
 
 // Set defines a global that JavaScript may call; fn's arguments and result are BSON values.
 func (r *Runtime) Set(name string, fn func(args []value.Value) (value.Value, error)) {
+	r.set(name, global{fn: fn})
+}
+
+// SetValue defines a global value (a mapReduce scope's variable).
+func (r *Runtime) SetValue(name string, v value.Value) { r.set(name, global{v: v}) }
+
+func (r *Runtime) set(name string, g global) {
+	if r.run != nil && r.run.abandoned() {
+		return // the virtual machine is still in use
+	}
+	r.globals[name] = g
+	r.define(name, g)
+	if r.withBig != nil {
+		r.withBig.define(name, g)
+	}
+}
+
+func (r *Runtime) define(name string, g global) {
+	if g.fn == nil {
+		_ = r.vm.Set(name, r.toJS(g.v))
+		return
+	}
 	_ = r.vm.Set(name, func(c goja.FunctionCall) goja.Value {
+		if r.run != nil && r.run.abandoned() {
+			panic(r.vm.NewGoError(errAbandoned)) // an exception of JavaScript: the operation that it would reach has ended
+		}
 		args := make([]value.Value, len(c.Arguments))
 		for i, a := range c.Arguments {
 			v, err := r.fromJS(a)
@@ -160,7 +184,7 @@ func (r *Runtime) Set(name string, fn func(args []value.Value) (value.Value, err
 			}
 			args[i] = v
 		}
-		out, err := fn(args)
+		out, err := g.fn(args)
 		if err != nil {
 			panic(r.vm.NewGoError(err))
 		}
@@ -168,51 +192,47 @@ func (r *Runtime) Set(name string, fn func(args []value.Value) (value.Value, err
 	})
 }
 
-// SetValue defines a global value (a mapReduce scope's variable).
-func (r *Runtime) SetValue(name string, v value.Value) { _ = r.vm.Set(name, r.toJS(v)) }
-
 // Call runs a function.
 func (r *Runtime) Call(f *Func, this value.Value, args ...value.Value) (value.Value, error) {
-	fn, err := r.function(f)
-	if err != nil {
-		return value.Value{}, err
-	}
-	in := make([]goja.Value, len(args))
-	for i, a := range args {
-		in[i] = r.toJS(a)
-	}
-	stop := r.watch()
-	out, err := fn(r.toJS(this), in...)
-	stop()
-	if err != nil {
-		return value.Value{}, scriptError(err)
-	}
-	return r.fromJS(out)
+	r = r.of(f)
+	return r.supervised(func() (value.Value, error) {
+		fn, err := r.function(f)
+		if err != nil {
+			return value.Value{}, err
+		}
+		in := make([]goja.Value, len(args))
+		for i, a := range args {
+			in[i] = r.toJS(a)
+		}
+		out, err := fn(r.toJS(this), in...)
+		if err != nil {
+			return value.Value{}, scriptError(err)
+		}
+		return r.fromJS(out)
+	})
 }
 
 // Fold runs f(state, args...) for each args in turn; the result is the next state. this is undefined.
 func (r *Runtime) Fold(f *Func, state value.Value, batch [][]value.Value) (value.Value, error) {
-	fn, err := r.function(f)
-	if err != nil {
-		return value.Value{}, err
-	}
-	now := r.toJS(state)
-	var in []goja.Value
-	stop := r.watch()
-	for _, args := range batch {
-		in = append(in[:0], now)
-		for _, a := range args {
-			in = append(in, r.toJS(a))
+	r = r.of(f)
+	return r.supervised(func() (value.Value, error) {
+		fn, err := r.function(f)
+		if err != nil {
+			return value.Value{}, err
 		}
-		if now, err = fn(goja.Undefined(), in...); err != nil {
-			break
+		now := r.toJS(state)
+		var in []goja.Value
+		for _, args := range batch {
+			in = append(in[:0], now)
+			for _, a := range args {
+				in = append(in, r.toJS(a))
+			}
+			if now, err = fn(goja.Undefined(), in...); err != nil {
+				return value.Value{}, scriptError(err)
+			}
 		}
-	}
-	stop()
-	if err != nil {
-		return value.Value{}, scriptError(err)
-	}
-	return r.fromJS(now)
+		return r.fromJS(now)
+	})
 }
 
 func (r *Runtime) function(f *Func) (goja.Callable, error) {

@@ -66,7 +66,8 @@ function ISODate(s) { return s === undefined ? new Date() : new Date(s); }
     });
   }
   guard(Array.prototype, ["fill", "sort", "toString", "concat", "reverse", "slice", "splice", "shift", "unshift", "indexOf", "lastIndexOf",
-    "includes", "copyWithin", "with", "toSorted", "toReversed", "toSpliced"], function (self, args) {
+    "includes", "copyWithin", "with", "toSorted", "toReversed", "toSpliced",
+    "forEach", "map", "filter", "some", "every", "reduce", "reduceRight", "find", "findIndex", "findLast", "findLastIndex", "flatMap"], function (self, args) {
     if (self === null || self === undefined) return;
     var total = self.length;
     refuse(total, elements, "array");
@@ -156,6 +157,7 @@ function ISODate(s) { return s === undefined ? new Date() : new Date(s); }
           with_ = args[by] = `${with_}`;
           if ((text.length + 1) * with_.length <= characters && call(indexOf, with_, ["$"]) < 0) return call(own, this, args);
         }
+        refuse(text.length, characters / 4, "string");
         args[by] = function () {
           var t = typeof with_ === "function" ? `${call(with_, undefined, arguments)}` : replacement(with_, arguments);
           refuse(size += t.length, characters, "string");
@@ -176,7 +178,7 @@ function ISODate(s) { return s === undefined ? new Date() : new Date(s); }
       return parts;
     };
   });
-  guard(String.prototype, ["match", "matchAll"], function (self) { refuse(`${self}`.length, characters / 4, "string"); });
+  guard(String.prototype, ["match", "matchAll"], function (self) { refuse(`${self}`.length, elements, "string"); });
   guard(String.prototype, ["concat"], function (self, args) {
     var total = `${self}`.length;
     for (var i = 0; i < args.length; i++) refuse(total += typeof args[i] === "string" ? args[i].length : 0, characters, "string");
@@ -185,15 +187,71 @@ function ISODate(s) { return s === undefined ? new Date() : new Date(s); }
     for (var i = 0; i < args.length; i++) if (typeof args[i] === "string" || args[i] instanceof String) refuse(args[i].length, elements, "array");
   });
   guard(String.prototype, ["padStart", "padEnd"], function (self, args) { refuse(Number(args[0]), characters, "string"); });
+  guard(globalThis, ["parseFloat"], function (self, args) { refuse(typeof args[0] === "string" ? args[0].length : 0, characters / 64, "string"); });
+  guard(String, ["raw"], function (self, args) {
+    var raw = args[0] === null || args[0] === undefined ? undefined : args[0].raw, size = 0;
+    if (raw === null || raw === undefined) return;
+    refuse(raw.length, elements, "array");
+    for (var i = 0; i < raw.length; i++) refuse(size += typeof raw[i] === "string" ? raw[i].length : 0, characters, "string");
+  });
+  guard(Reflect, ["ownKeys"], function (self, args) { if (args[0] instanceof String) refuse(args[0].length, elements, "string"); });
   function list(at) { return function (self, args) { if (args[at] !== null && args[at] !== undefined) refuse(args[at].length, elements, "argument"); }; }
   guard(Function.prototype, ["apply"], list(1));
   guard(Reflect, ["apply"], list(2));
   guard(Reflect, ["construct"], list(1));
+  // An operation on a proxy goes natively to its target, which may be a proxy or have one as its prototype, and so on: their number is limited. A call
+  // of a bound function goes to one that may be bound, too; what that is does not change.
+  (function () {
+    var own = Proxy, revocable = Proxy.revocable, proxies = 0, most = 1e5;
+    function counted() { if (++proxies > most) throw new RangeError("too many proxies"); }
+    function bounded(target, handler) {
+      if (new.target === undefined) return own(target, handler); // which fails
+      counted();
+      return new own(target, handler);
+    }
+    Object.defineProperty(bounded, "name", { value: "Proxy" });
+    bounded.prototype = undefined;
+    Object.defineProperty(bounded, "revocable", { writable: true, configurable: true, value: function (target, handler) {
+      counted();
+      return revocable(target, handler);
+    } });
+    Object.defineProperty(globalThis, "Proxy", { writable: true, configurable: true, value: bounded });
+    var bound = new WeakMap(), get = bound.get, put = bound.set;
+    instead(Function.prototype, "bind", function (own) {
+      return function () {
+        var f = call(own, this, arguments), n = (call(get, bound, [this]) || 0) + 1;
+        if (n > 1000) throw new RangeError("too much recursion");
+        call(put, bound, [f, n]);
+        return f;
+      };
+    });
+  })();
+  // What takes all elements of an iterator natively, as a spread does, can be interrupted between two.
+  [[][Symbol.iterator](), ""[Symbol.iterator]()].forEach(function (of) {
+    instead(Object.getPrototypeOf(of), "next", function (own) { return function () { return call(own, this, []); }; });
+  });
+  // Generators that run others recurse natively, beside the stack of calls: they are counted.
+  (function () {
+    var proto = Object.getPrototypeOf(function* () {}).prototype, depth = 0, most = 1000;
+    ["next", "return", "throw"].forEach(function (name) {
+      instead(proto, name, function (own) {
+        return function (value) {
+          if (depth >= most) throw new RangeError("too much recursion");
+          depth++;
+          try {
+            return call(own, this, arguments.length ? [value] : []);
+          } finally {
+            depth--;
+          }
+        };
+      });
+    });
+  })();
   ["Array", "ArrayBuffer", "Int8Array", "Uint8Array", "Uint8ClampedArray", "Int16Array", "Uint16Array", "Int32Array", "Uint32Array", "Float32Array", "Float64Array"].forEach(function (name) {
     var own = globalThis[name];
     if (typeof own !== "function") return;
     function bounded(n) {
-      refuse(typeof n === "number" ? n : 0, elements, "array");
+      refuse(typeof n === "number" ? n : n !== null && typeof n === "object" && n.length !== undefined ? n.length : 0, elements, "array");
       return make(own, arguments, new.target || own);
     }
     Object.setPrototypeOf(bounded, own);
@@ -207,9 +265,10 @@ function ISODate(s) { return s === undefined ? new Date() : new Date(s); }
 // the prototypes and globals have, and define setters there. So the checks use none of that: strings made by templates, members of
 // literals, and what is captured here.
 (function () {
-  var deepest = 2000, shallow = shallowSource, depthOf = jsonDepth, parse = JSON.parse, stringify = JSON.stringify, call = Reflect.apply, make = Reflect.construct, run = eval, set = Object.defineProperty;
+  var deepest = 2000, shallow = shallowSource, big = bigSource, depthOf = jsonDepth, parse = JSON.parse, stringify = JSON.stringify, call = Reflect.apply, make = Reflect.construct, run = eval, set = Object.defineProperty;
   delete globalThis.shallowSource;
   delete globalThis.jsonDepth;
+  delete globalThis.bigSource;
   function refuse() { throw new RangeError("too much recursion"); }
   function define(on, name, value) { set(on, name, { writable: true, configurable: true, value: value }); }
   function put(on, name, value) { set(on, name, { writable: true, configurable: true, enumerable: true, value: value }); }
@@ -250,17 +309,21 @@ function ISODate(s) { return s === undefined ? new Date() : new Date(s); }
       return v;
     }, space);
   });
+  function bigless(source) { if (big(source)) throw new SyntaxError("BigInt in a text, of a function that does not mention BigInt"); }
   define(globalThis, "eval", function (source) {
-    if (typeof source === "string" && !shallow(source)) refuse();
+    if (typeof source !== "string") return source;
+    if (!shallow(source)) refuse();
+    bigless(source);
     return run(source);
   });
-  [function () {}, function* () {}, async function () {}].forEach(function (f) {
-    var own = f.constructor;
+  [[function () {}, "function"], [function* () {}, "function*"], [async function () {}, "async function"]].forEach(function (f) {
+    var own = f[0].constructor, kind = f[1];
     function bounded() {
       var n = arguments.length, params = "", body = "";
       for (var i = 0; i < n - 1; i++) params += `${i ? "," : ""}${arguments[i]}`;
       if (n) body = `${arguments[n - 1]}`;
       if (!shallow(`${params}\n${body}`)) refuse();
+      bigless(`(${kind} anonymous(${params}\n) {\n${body}\n})`);
       return make(own, [params, body], new.target && new.target !== bounded ? new.target : own);
     }
     Object.setPrototypeOf(bounded, own);

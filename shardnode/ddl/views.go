@@ -94,7 +94,8 @@ func (cs *Commands) checkViewPipeline(v *namespace.View) (reads []string, err er
 			return nil, mongoerr.Newf(mongoerr.InvalidNamespace, "%s is not valid within a view definition", k)
 		}
 	}
-	p, err := agg.Parse(v.Pipeline, &agg.Options{NS: ns, Collation: v.Collation, InView: true, Lone: cs.node.Lone()})
+	lang := cs.writes.Exec.Standing(nil) // whether scripts are allowed
+	p, err := agg.Parse(v.Pipeline, &agg.Options{NS: ns, Collation: v.Collation, Scope: lang.Scope, InView: true, Lone: cs.node.Lone()})
 	if err != nil {
 		return nil, err
 	}

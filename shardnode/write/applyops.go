@@ -148,6 +148,22 @@ func (w *Command) mayApply(o *txn.LoggedOp, c *catalog.Collection) error {
 	return nil
 }
 
+// commandFields returns the fields of the command that an operation is. A createIndexes of an oplog is about one index, whose specification stands beside
+// the collection's name; the command has a list of them.
+func commandFields(o *txn.LoggedOp) []value.Field {
+	var fields, index []value.Field
+	for k, v := range value.Elements(o.O) {
+		fields = append(fields, value.F(k, v))
+		if len(fields) > 1 && k != "writeConcern" {
+			index = append(index, value.F(k, v))
+		}
+	}
+	if commandOf(o) != "createIndexes" || !value.Lookup(o.O, "indexes").IsMissing() {
+		return fields
+	}
+	return []value.Field{fields[0], value.F("indexes", value.NewArray(value.ArrayOf(value.NewDocument(value.Doc(index...)))))}
+}
+
 // applyOne applies an operation by itself.
 func (w *Command) applyOne(o *txn.LoggedOp) error {
 	if o.Op != 'c' {
@@ -156,10 +172,7 @@ func (w *Command) applyOne(o *txn.LoggedOp) error {
 	if w.pending != nil { // another command would not see the detached writes of this one
 		return w.pending.Refusal()
 	}
-	var fields []value.Field
-	for k, v := range value.Elements(o.O) {
-		fields = append(fields, value.F(k, v))
-	}
+	fields := commandFields(o)
 	db := catalog.DBOf(o.NS)
 	if commandOf(o) == "renameCollection" { // its entry has the collection's database, the command runs on admin
 		db = "admin"
