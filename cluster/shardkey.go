@@ -159,6 +159,35 @@ func (k *ShardKeyPattern) Extract(doc []byte) ([]byte, error) {
 	return value.End(dst, m), nil
 }
 
+// DocumentKey returns what identifies a document in the oplog: its shard key, unhashed, and its _id.
+func (k *ShardKeyPattern) DocumentKey(doc []byte) []byte {
+	out, err := k.Extract(doc)
+	if err != nil {
+		out = value.Doc()
+	}
+	if k.Index("_id") < 0 {
+		out = value.End(value.Append(out[:len(out)-1], "_id", value.Lookup(doc, "_id")), 0)
+	}
+	return out
+}
+
+// FromDocumentKey is FromDocument for what DocumentKey returns; ok is false if that lacks a field of the shard key, as the key of a document of
+// another pattern does.
+func (k *ShardKeyPattern) FromDocumentKey(key []byte) (vals []value.Value, ok bool) {
+	for i := range k.Parts {
+		v := value.Lookup(key, k.Parts[i].Path)
+		if v.IsMissing() {
+			return nil, false
+		}
+		if v.T == value.Undefined && !k.Parts[i].Hashed {
+			v = value.NewNull()
+		}
+		vals = append(vals, v)
+	}
+	k.HashParts(vals)
+	return vals, true
+}
+
 // IndexName is the name of an index on the key.
 func (k *ShardKeyPattern) IndexName() string {
 	out := ""

@@ -60,7 +60,8 @@ func (b *openBlock) sessionEntry(i int) *SessionEntry {
 
 // SessionHistory follows the entries of a session by their prevOpTime, from the one at an optime back to the first one of its number,
 // and calls f with each; the entries are borrowed. whole is false if the oplog does not have one of them, or if f returns false because
-// one does not belong to the history.
+// one does not belong to the history. The optime of a unit may be that of an entry which is no statement, such as the image of a
+// findAndModify: the entries before it are the session's.
 func (s *Snapshot) SessionHistory(at OpTime, f func(e *SessionEntry) bool) (whole bool, err error) {
 	lower, upper := identRange(identOplog)
 	it, err := s.e.iters.get(&s.moment, &s.e.view.Load().moment, lower, upper)
@@ -86,7 +87,7 @@ func (s *Snapshot) SessionHistory(at OpTime, f func(e *SessionEntry) bool) (whol
 		}
 		for first := b.ts(0); at.TS >= first; {
 			i := int(at.TS - first)
-			if b.lsid == nil || b.term != at.Term || !b.entries[i].ofSession() || !f(b.sessionEntry(i)) {
+			if b.lsid == nil || b.term != at.Term || b.entries[i].ofSession() && !f(b.sessionEntry(i)) {
 				return false, nil
 			}
 			prev, known := b.before(i)

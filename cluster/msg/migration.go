@@ -138,24 +138,21 @@ func (m *TransferModsReply) fields(c *codec) {
 	c.boolean("more", required, &m.More)
 }
 
-// GetNextSessionMods asks the donor for the next part of its sessions' history: of what was executed before the migration or,
-// with Final, since then.
-type GetNextSessionMods struct {
-	Migration
-	Final bool
-}
+// GetNextSessionMods asks the donor for the next part of the history of the range's sessions.
+type GetNextSessionMods struct{ Migration }
 
-func (m *GetNextSessionMods) fields(c *codec) {
-	m.Migration.on(c, "_getNextSessionMods")
-	c.boolean("final", optional, &m.Final)
-}
+func (m *GetNextSessionMods) fields(c *codec) { m.Migration.on(c, "_getNextSessionMods") }
 
-// GetNextSessionModsReply has records of sessions; none once all have been sent.
-type GetNextSessionModsReply struct{ Sessions []byte } // an array
+// GetNextSessionModsReply has entries of the oplog. More means that there are more to request, even if this reply is empty.
+type GetNextSessionModsReply struct {
+	Oplog []byte // an array
+	More  bool
+}
 
 func (m *GetNextSessionModsReply) fields(c *codec) {
 	c.reply("_getNextSessionMods")
-	c.array("sessions", Documents, &m.Sessions)
+	c.array("oplog", Documents, &m.Oplog)
+	c.boolean("more", required, &m.More)
 }
 
 // MigrationDecision informs the recipient of the outcome of a migration: whether it owns the range or must delete it.

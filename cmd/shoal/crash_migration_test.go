@@ -30,7 +30,8 @@ func member(t *testing.T, port int) *mongo.Client {
 }
 
 // A cluster that is killed in the middle of a migration, at any of its steps, finishes or undoes it after the
-// restart: each document is on one shard, once, and nothing of the migration remains.
+// restart: each document is on one shard, once, and nothing of the migration remains. Retryable writes that were executed before the migration, or
+// during it, are recognized wherever their documents are.
 func TestKilledMigration(t *testing.T) {
 	t.Parallel()
 	const docs = 2000
@@ -43,6 +44,8 @@ func TestKilledMigration(t *testing.T) {
 			port := freePorts(t, 3)
 			p := launch(t, dir, "--node-port", strconv.Itoa(port))
 			shardHalves(t, ctx, p, docs)
+			raised := []int{docs - 10, docs - 11, docs - 12, 0}
+			raiseOnce(t, ctx, p, raised)
 			from, to := chunkAt(t, ctx, p, docs)
 			donor := member(t, port+1+from).Database("admin")
 			point := fmt.Sprintf("moveChunkHangAtStep%d", step)
@@ -60,12 +63,15 @@ func TestKilledMigration(t *testing.T) {
 				if _, err := p.client.Database("crash").Collection("m").UpdateOne(ctx, bson.D{{Key: "_id", Value: docs - 1}}, bson.D{{Key: "$set", Value: bson.D{{Key: "late", Value: true}}}}); err != nil {
 					t.Fatal(err)
 				}
+				raised = append(raised, docs-20)
+				raiseOnce(t, ctx, p, raised)
 			}
 			p.kill(t)
 			<-moved
 			p = launch(t, dir, "--node-port", strconv.Itoa(port))
 			defer p.kill(t)
 			wantAll(t, ctx, p, docs)
+			raiseOnce(t, ctx, p, raised)
 			if step <= 4 {
 				if n, err := p.client.Database("crash").Collection("m").CountDocuments(ctx, bson.D{{Key: "late", Value: true}}); n != 1 || err != nil {
 					t.Errorf("the write during the migration is gone (%v)", err)
@@ -82,7 +88,24 @@ func TestKilledMigration(t *testing.T) {
 				t.Error(err)
 			}
 			wantAll(t, ctx, p, docs)
+			raiseOnce(t, ctx, p, raised)
 		})
+	}
+}
+
+// raiseOnce executes a retryable write on each of some documents, or sends it again, and checks that each was executed once.
+func raiseOnce(t *testing.T, ctx context.Context, p *process, ids []int) {
+	t.Helper()
+	m, c := p.client.Database("crash").Collection("m"), dialPlain(t, p.at)
+	for _, id := range ids {
+		r := c.run("crash", fmt.Sprintf(`{"update": "m", "updates": [{"q": {"_id": %d}, "u": {"$inc": {"raised": 1}}}],
+			"lsid": {"id": {"$uuid": "00000000-0000-4000-8000-%012d"}}, "txnNumber": {"$numberLong": "1"}}`, id, id))
+		if r["ok"] != 1.0 || r["n"] != int32(1) {
+			t.Fatalf("the write to document %d: %v", id, r)
+		}
+		if n, err := m.CountDocuments(ctx, bson.D{{Key: "_id", Value: id}, {Key: "raised", Value: 1}}); n != 1 || err != nil {
+			t.Errorf("the write to document %d was not executed once (%v)", id, err)
+		}
 	}
 }
 

@@ -55,11 +55,14 @@ type Node interface {
 
 // Sessions is the history of the node's sessions, which is transferred with a chunk.
 type Sessions interface {
+	// HistoryOf begins to read the history of the statements that wrote to documents which of accepts, as entries of the oplog. next returns
+	// its next part, of about a size, and the time up to which the oplog has been read; more is false if that was everything at that moment.
+	HistoryOf(of func(e *storage.OplogEntry) (key []byte, ok bool), after storage.Timestamp) (next func(size int) (part [][]byte, upTo storage.Timestamp, more bool, err error))
 	// History lists the records of the sessions with retryable writes that wrote at a time or later.
 	History(since storage.Timestamp) [][]byte
 	// WithImage adds to a record the reply of the session's findAndModify, if that is stored.
 	WithImage(rec []byte) ([]byte, error)
-	// Adopt merges in the records of another shard, durably.
+	// Adopt merges in the entries or records of another shard, durably. It does not wait for operations that use the sessions.
 	Adopt(ctx context.Context, records []value.Value) error
 }
 
@@ -178,8 +181,8 @@ type donor struct {
 		load   clientLoad
 		reply  []byte // memory of the last reply, used again
 
-		history      [][]byte // records of sessions that are still to be sent
-		finalHistory bool     // history is the second part
+		history    func(size int) (part [][]byte, upTo storage.Timestamp, more bool, err error)
+		historyPin *storage.OplogPin // keeps the oplog for history
 	}
 }
 
@@ -340,6 +343,10 @@ func (m *Manager) endDonor(d *donor) {
 		d.mu.pin.Release()
 		d.mu.pin = nil
 	}
+	if d.mu.historyPin != nil {
+		d.mu.historyPin.Release()
+		d.mu.history, d.mu.historyPin = nil, nil
+	}
 	d.mu.Unlock()
 	m.mu.Lock()
 	if m.mu.out == d {
@@ -422,7 +429,9 @@ func (d *donor) run(op *command.Op) (committed bool, err error) {
 	d.mu.Lock()
 	d.mu.snap = d.m.Engine.Snapshot()
 	d.mu.from = d.mu.snap.Timestamp()
-	d.mu.pin, err = d.m.Engine.PinOplog(d.mu.from)
+	if d.mu.pin, err = d.m.Engine.PinOplog(d.mu.from); err == nil {
+		err = d.openHistory()
+	}
 	d.mu.Unlock()
 	if err != nil {
 		return false, err

@@ -37,23 +37,27 @@ func (f *fakeNode) Forget(_ *storage.UnitOfWork, c *catalog.Collection) {
 	f.forgotten = append(f.forgotten, c.NS)
 }
 
-// fakeSessions has a history of the given number of records, each with an image.
+// fakeSessions has a history of the given number of entries, in parts of two.
 type fakeSessions struct {
-	records int
-	since   []storage.Timestamp // what History was asked for
+	entries int
+	after   storage.Timestamp // what HistoryOf was asked for
 }
 
-func (f *fakeSessions) History(since storage.Timestamp) (out [][]byte) {
-	f.since = append(f.since, since)
-	for i := range f.records {
-		out = append(out, value.Doc(value.F("_id", value.NewInt32(int32(i)))))
+func (f *fakeSessions) HistoryOf(_ func(*storage.OplogEntry) ([]byte, bool), after storage.Timestamp) func(int) ([][]byte, storage.Timestamp, bool, error) {
+	f.after = after
+	sent := 0
+	return func(int) (part [][]byte, upTo storage.Timestamp, more bool, err error) {
+		for len(part) < 2 && sent < f.entries {
+			part = append(part, value.Doc(value.F("n", value.NewInt32(int32(sent)))))
+			sent++
+		}
+		return part, after + storage.Timestamp(sent), sent < f.entries, nil
 	}
-	return out
 }
 
-func (f *fakeSessions) WithImage(rec []byte) ([]byte, error) {
-	return value.WithField(rec, "image", value.NewBool(true)), nil
-}
+func (f *fakeSessions) History(storage.Timestamp) [][]byte { return nil }
+
+func (f *fakeSessions) WithImage(rec []byte) ([]byte, error) { return rec, nil }
 
 func (f *fakeSessions) Adopt(context.Context, []value.Value) error { return nil }
 
@@ -102,30 +106,35 @@ func run(t *testing.T, m *Manager, fields ...value.Field) []byte {
 	return reply
 }
 
-// A recipient asks for the history of sessions in two parts. Each is read from the sessions once, and returned until it is
-// exhausted; the second reaches back to a little before the beginning of the migration.
-func TestSessionHistoryInTwoParts(t *testing.T) {
-	sessions := &fakeSessions{records: 3}
+// A recipient asks for the history of sessions until nothing remains; it begins with what the clone's snapshot does not show.
+func TestSessionHistoryInParts(t *testing.T) {
+	sessions := &fakeSessions{entries: 3}
 	m := newTestManager(t, &fakeNode{}, sessions)
-	d := &donor{m: m, id: [16]byte{7}, ns: "d.c", began: storage.TimestampOf(100, 1)}
+	d := &donor{m: m, id: [16]byte{7}, ns: "d.c", rng: testRange(t, 0, 9)}
 	m.mu.out = d
-	for _, final := range []bool{false, true} {
-		for _, want := range []int{3, 0} {
-			reply := run(t, m, value.F("_getNextSessionMods", value.NewString("d.c")), value.F("migrationId", value.NewBinary(4, d.id[:])),
-				value.F("final", value.NewBool(final)))
-			got := value.Values(value.Lookup(reply, "sessions").Doc())
-			if len(got) != want {
-				t.Fatalf("final %v: %d records, want %d", final, len(got), want)
+	ask := []value.Field{value.F("_getNextSessionMods", value.NewString("d.c")), value.F("migrationId", value.NewBinary(4, d.id[:]))}
+	if reply, _ := m.Service.Direct(t.Context(), command.OwnClient(), &wire.Message{Body: value.Doc(append(ask, value.F("$db", value.NewString("admin")))...)}, nil); value.Lookup(reply, "ok").Truthy() {
+		t.Error("a migration that has not begun to clone has a history")
+	}
+	d.mu.from = storage.TimestampOf(100, 1)
+	if err := d.openHistory(); err != nil {
+		t.Fatal(err)
+	}
+	next := int32(0)
+	for _, more := range []bool{true, false, false} {
+		reply := run(t, m, ask...)
+		for _, e := range value.Values(value.Lookup(reply, "oplog").Doc()) {
+			if got := value.Lookup(e.Doc(), "n").Int32(); got != next {
+				t.Errorf("entry %d, want %d", got, next)
 			}
-			for _, rec := range got {
-				if !value.Lookup(rec.Doc(), "image").Truthy() {
-					t.Errorf("%s comes without its image", value.Show(rec))
-				}
-			}
+			next++
+		}
+		if value.Lookup(reply, "more").Truthy() != more {
+			t.Errorf("after %d entries there are more: %v", next, !more)
 		}
 	}
-	if want := storage.TimestampOf(90, 1); len(sessions.since) != 2 || sessions.since[0] != 0 || sessions.since[1] != want {
-		t.Errorf("asked for %v, want 0 and %v", sessions.since, want)
+	if next != 3 || sessions.after != d.mu.from {
+		t.Errorf("%d entries after %v, want 3 after %v", next, sessions.after, d.mu.from)
 	}
 }
 

@@ -168,16 +168,17 @@ func (r *recipient) run(ctx context.Context) error {
 	if err := r.m.pause(ctx, "migrateThreadHangAtStep4"); err != nil {
 		return err
 	}
-	if err := r.transferSessions(ctx, false); err != nil {
-		return err
-	}
 	for round := 0; ; round++ {
 		n, err := r.transferMods(ctx)
 		if err != nil {
 			return err
 		}
-		if n > 0 {
-			if round >= eagerRounds && r.fewLeft(n) {
+		statements, more, err := r.transferSessions(ctx)
+		if err != nil {
+			return err
+		}
+		if n > 0 || statements > 0 || more {
+			if round >= eagerRounds && r.fewLeft(n) && statements <= fewStatements && !more {
 				r.set(recvSteady, nil)
 			}
 			continue
@@ -191,8 +192,10 @@ func (r *recipient) run(ctx context.Context) error {
 				return err
 			}
 			if n == 0 {
-				if err := r.transferSessions(ctx, true); err != nil {
-					return err
+				for more := true; more; {
+					if _, more, err = r.transferSessions(ctx); err != nil {
+						return err
+					}
 				}
 				// The clone was written without waiting for the journal. Once the recipient reports that it has everything the donor
 				// may delete the range, so all of it has to be durable first.

@@ -3,21 +3,50 @@ package migration
 import (
 	"context"
 
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// The history of sessions moves with a chunk: a retryable write that was executed on the donor may be sent again
-// to the recipient. The history does not record which statement wrote to which chunk, so all of it is sent. That
-// does no harm: a statement is executed on one shard only.
-//
-// The recipient asks twice: after the clone, for what was executed until then, and once the donor accepts no
-// more writes, for the rest.
+// The history of sessions moves with a chunk: a retryable write that was executed on the donor may be sent again to the recipient. It is
+// that of the chunk alone, as entries of the oplog. What was executed before the migration, and most of what is executed during it,
+// arrives before the critical section, in parts of a bounded size; what remains for the critical section is bounded, too (fewStatements).
 
-// sessionsAgain is the time by which the second part overlaps the first: a statement may be recorded a moment after it is visible.
-const sessionsAgain = 10 // seconds
+// sessionsPart is about the size of one part. The recipient stores it before it asks for the next one.
+const sessionsPart = 1 << 20
+
+// fewStatements is how many entries a part may have for the donor to block writes for the rest, once the recipient has caught up.
+const fewStatements = 1000
+
+// concerns reports whether an entry of the oplog may be about a document of a range, and returns the document's key as far as it is known.
+// Of documents whose key has been another one than it is now, nothing is known.
+func concerns(r *KeyRange, ns string, uuid [16]byte, e *storage.OplogEntry) (key []byte, ok bool) {
+	if e.NS != ns && e.UUID != uuid {
+		return nil, false
+	}
+	if key = e.O2; e.Op == 'd' {
+		key = e.O
+	}
+	vals, known := r.key.FromDocumentKey(key)
+	if !known && e.Op == 'i' && e.O != nil {
+		key = r.key.DocumentKey(e.O)
+		vals, known = r.key.FromDocumentKey(key)
+	}
+	return key, !known || cluster.InRange(vals, r.minV, r.maxV)
+}
+
+// openHistory begins to read the history of the range's sessions: all that was visible when the clone's snapshot was taken is read from the
+// sessions, and the rest from the oplog. d.mu must be held.
+func (d *donor) openHistory() (err error) {
+	if d.mu.historyPin, err = d.m.Engine.PinOplog(d.mu.from); err != nil {
+		return err
+	}
+	d.mu.history = d.m.sessions.HistoryOf(func(e *storage.OplogEntry) ([]byte, bool) { return concerns(d.rng, d.ns, d.uuid, e) }, d.mu.from)
+	return nil
+}
 
 // runSessionMods returns the next part of the history.
 func (m *Manager) runSessionMods(_ *command.Op, req *msg.GetNextSessionMods, dst []byte) ([]byte, error) {
@@ -27,41 +56,33 @@ func (m *Manager) runSessionMods(_ *command.Op, req *msg.GetNextSessionMods, dst
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if final := req.Final; d.mu.history == nil || final && !d.mu.finalHistory {
-		since := storage.Timestamp(0)
-		if d.mu.finalHistory = final; final {
-			since = d.began - min(d.began, storage.TimestampOf(sessionsAgain, 0))
-		}
-		d.mu.history = m.sessions.History(since)
+	if d.mu.history == nil {
+		return dst, mongoerr.New(mongoerr.IllegalOperation, "the migration has not begun to clone, or has ended")
 	}
+	part, upTo, more, err := d.mu.history(sessionsPart)
+	if err == nil {
+		err = d.mu.historyPin.Check()
+	}
+	if err != nil {
+		return dst, err
+	}
+	d.mu.historyPin.Advance(upTo)
 	list, mark := value.Begin(nil)
-	i := 0
-	for i < len(d.mu.history) && len(list) < maxTransfer {
-		rec := d.mu.history[i]
-		rec, err := m.sessions.WithImage(rec)
-		if err != nil {
-			return dst, err
-		}
-		list = value.AppendIndex(list, i, value.NewDocument(rec))
-		i++
+	for i, e := range part {
+		list = value.AppendIndex(list, i, value.NewDocument(e))
 	}
-	d.mu.history = d.mu.history[i:]
-	return msg.AppendFields(dst, &msg.GetNextSessionModsReply{Sessions: value.End(list, mark)}), nil
+	return msg.AppendFields(dst, &msg.GetNextSessionModsReply{Oplog: value.End(list, mark), More: more}), nil
 }
 
-// transferSessions fetches a part of the donor's history until nothing of it remains.
-func (r *recipient) transferSessions(ctx context.Context, final bool) error {
-	for {
-		var next msg.GetNextSessionModsReply
-		if _, err := r.ask(ctx, &msg.GetNextSessionMods{Migration: r.header(), Final: final}, &next); err != nil {
-			return err
-		}
-		records := value.Values(next.Sessions)
-		if len(records) == 0 {
-			return nil
-		}
-		if err := r.m.sessions.Adopt(ctx, records); err != nil {
-			return err
-		}
+// transferSessions fetches and adopts the next part of the history; n is the number of entries.
+func (r *recipient) transferSessions(ctx context.Context) (n int, more bool, err error) {
+	var next msg.GetNextSessionModsReply
+	if _, err := r.ask(ctx, &msg.GetNextSessionMods{Migration: r.header()}, &next); err != nil {
+		return 0, false, err
 	}
+	entries := value.Values(next.Oplog)
+	if len(entries) > 0 {
+		err = r.m.sessions.Adopt(ctx, entries)
+	}
+	return len(entries), next.More, err
 }

@@ -453,17 +453,7 @@ func (s *ShardState) DocumentKey(op *command.Op, ns string) func(doc []byte) []b
 	if err != nil || info.Map == nil || len(info.Map.Key.Parts) == 1 && info.Map.Key.Parts[0].Path == "_id" {
 		return nil
 	}
-	key := info.Map.Key
-	return func(doc []byte) []byte {
-		out, err := key.Extract(doc)
-		if err != nil {
-			out = value.Doc()
-		}
-		if key.Index("_id") < 0 {
-			out = value.End(value.Append(out[:len(out)-1], "_id", value.Lookup(doc, "_id")), 0)
-		}
-		return out
-	}
+	return info.Map.Key.DocumentKey
 }
 
 // CheckUpsert implements Sharding.

@@ -23,6 +23,10 @@ type fakeSessions struct {
 
 func (f *fakeSessions) History(storage.Timestamp) [][]byte { return f.has }
 
+func (f *fakeSessions) HistoryOf(func(*storage.OplogEntry) ([]byte, bool), storage.Timestamp) func(int) ([][]byte, storage.Timestamp, bool, error) {
+	return nil
+}
+
 func (f *fakeSessions) WithImage(rec []byte) ([]byte, error) { return rec, nil }
 
 func (f *fakeSessions) Adopt(_ context.Context, records []value.Value) error {

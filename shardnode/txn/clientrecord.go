@@ -14,7 +14,7 @@ import (
 //
 //	{_id: {id, uid}, txnNum, lastWriteOpTime: {ts, t}, lastWriteDate, state, startOpTime, parentLsid, affectedNamespaces}
 //
-// The fields after lastWriteDate are optional. The fields that nodes add about executed statements are not accepted from clients.
+// The fields after lastWriteDate are optional.
 type clientRecord struct {
 	id     cluster.LogicalSessionID
 	number int64
@@ -36,8 +36,6 @@ func parseClientRecord(doc []byte) (r clientRecord, err error) {
 		}
 		seen[k] = true
 		switch k {
-		case "statements", tornField:
-			continue
 		case "parentLsid":
 			parent = v.Doc()
 			err = isOf(k, v, value.Document)
@@ -159,16 +157,6 @@ func (r *clientRecord) agrees(old []byte) bool {
 	}
 	was, err := parseClientRecord(old)
 	return err == nil && was.number == r.number && was.last == r.last && was.state == r.state
-}
-
-// ofHistory returns the fields of a stored record that its node has added.
-func ofHistory(doc []byte) (fields []value.Field) {
-	for _, k := range []string{"statements", tornField} {
-		if v := value.Lookup(doc, k); !v.IsMissing() {
-			fields = append(fields, value.F(k, v))
-		}
-	}
-	return fields
 }
 
 // history reads from the oplog which statements of the record's number were executed.

@@ -20,7 +20,11 @@
 // NoteOnCommit records statements in the session at the moment they become visible; FlushRetries stores the
 // sessions, and LoadRetries reads what was stored and the later part of the oplog. A statement that a router
 // executes as an internal transaction is recorded by runNoteMovedWrite, and becomes the parent session's with the
-// commit. When a chunk moves, the recipient Adopts the History of the donor's sessions.
+// commit.
+//
+// The path of history between shards: HistoryOf reads what was executed on the documents of a part, from the sessions and from the oplog;
+// Adopt logs it on the new owner and merges it in. A session in use keeps newer history aside (ahead) until catchUp. History lists records of
+// whole sessions, for reshardings and movePrimary.
 //
 // A client's write to config.transactions is an Invalidation: its Put and Delete check out the session for the unit that writes the record, and
 // the session takes on the state of the record when the unit becomes visible.
@@ -37,4 +41,5 @@
 //     The oplog is not truncated past that time, whatever its size (storage.OplogHold).
 //  5. A statement that may have been executed is never executed again: if the history was cut off (hole.go), it is refused.
 //  6. At most one transaction for a write of a session is open on a shard (joinParent, endChild).
+//  7. Adopt waits for no operation that uses a session, and no operation of an adopted number begins before it knows what was adopted.
 package txn

@@ -64,7 +64,7 @@ func (t *retryTable) lacks(s *Session, now time.Time) bool {
 // knowsStatement returns an error if an unknown statement of a number may have been executed.
 func (t *retryTable) knowsStatement(s *Session, number int64, now time.Time) error {
 	s.mu.Lock()
-	incomplete, newer := s.Number == number && s.incomplete != whole, s.Number < number
+	incomplete, newer := s.Number == number && s.incomplete != whole || s.ahead != nil && s.ahead.number == number && s.ahead.torn, s.Number < number
 	s.mu.Unlock()
 	if incomplete || newer && t.lacks(s, now) {
 		return s.IncompleteError(number)

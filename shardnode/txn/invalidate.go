@@ -63,12 +63,17 @@ func (i *Invalidation) Delete(u *storage.UnitOfWork, doc []byte) error {
 	if err != nil {
 		return err
 	}
+	snap := i.m.Engine.Snapshot()
+	defer snap.Release()
+	if err := (&statementDocs{snap: snap, u: u}).put(id.Doc(), nil); err != nil {
+		return err
+	}
 	i.change(u, func() { s.become(newSession()) })
 	return nil
 }
 
-// Put prepares the insertion of a record by a unit, or an update of old, and returns the record to store, which has the statements that the session
-// has executed.
+// Put prepares the insertion of a record by a unit, or an update of old, and returns the record to store; the statements that the session has
+// executed are staged beside it.
 func (i *Invalidation) Put(u *storage.UnitOfWork, old, doc []byte) ([]byte, error) {
 	r, err := parseClientRecord(doc)
 	if err != nil {
@@ -88,26 +93,26 @@ func (i *Invalidation) Put(u *storage.UnitOfWork, old, doc []byte) ([]byte, erro
 	}
 	if r.agrees(old) {
 		i.change(u, func() { s.touch(r.used) })
-		return value.Doc(append(r.fields, ofHistory(old)...)...), nil
+		return value.Doc(r.fields...), nil
 	}
 	h, err := r.history(snap)
 	if err != nil {
 		return nil, err
 	}
-	parts := h.statements()
-	more := continuations{snap: snap, u: u}
-	if err := more.put(r.id.Doc(), value.NewInt64(r.number), parts[1:]); err != nil {
+	of := &h
+	if r.state != "" {
+		of = nil
+	}
+	if err := (&statementDocs{snap: snap, u: u}).put(r.id.Doc(), of); err != nil {
 		return nil, err
 	}
-	stored := value.Doc(r.fields...)
-	if r.state == "" {
-		stored = value.Doc(append(r.fields, h.fields(parts[0])...)...)
-	}
-	from := newSession()
+	stored, from := value.Doc(r.fields...), newSession()
 	if err := from.readRecord(stored); err != nil {
 		return nil, err
 	}
-	from.runs = h.runs
+	if from.runs = h.runs; h.torn {
+		from.incomplete = inRecord
+	}
 	i.change(u, func() { s.become(from) })
 	return stored, nil
 }
@@ -268,6 +273,7 @@ func (s *Session) become(from *Session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.Number, s.runs, s.last, s.Txn, s.committed, s.incomplete = from.Number, from.runs, from.last, from.Txn, from.committed, from.incomplete
+	s.ahead = nil
 	s.Image, s.pending, s.before, s.used, s.dirty, s.unsaved = nil, nil, history{}, from.used, false, false
 }
 

@@ -84,7 +84,7 @@ func (m *Manager) op(t *testing.T, session byte, number int64, start bool) *comm
 func (m *Manager) begin(t *testing.T, session byte, number int64) *Session {
 	t.Helper()
 	op := m.op(t, session, number, true)
-	s, release, err := m.retries.take(op)
+	s, release, err := m.take(op)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,6 +168,21 @@ func (m *Manager) execute(t *testing.T, session byte, number int64, stmts ...int
 	}
 }
 
+// storedRuns counts the runs of a number in StatementsNS.
+func (m *Manager) storedRuns(t *testing.T, number int64) (n int) {
+	t.Helper()
+	err := m.Docs.Each(StatementsNS, func(doc []byte) error {
+		if value.SafeInt64(value.Lookup(doc, "txnNum")) == number {
+			n += value.Count(value.Lookup(doc, "statements").Doc())
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
 // The session record that is written is built after the snapshot of the unit that writes it. A record built earlier replaced
 // what had been written since: the flush what a chunk had brought, a chunk what the flush had written. The oplog does not
 // contain the former, and need not be read any more for the latter.
@@ -192,23 +207,19 @@ func TestNewerSessionRecordsStay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := len(value.Values(value.Lookup(doc, "statements").Doc())); value.SafeInt64(value.Lookup(doc, "txnNum")) != 6 || n != 1 {
-		t.Errorf("a flush that was under way when a chunk brought number 6 has stored %s", value.ShowDoc(doc))
+	if n := m.storedRuns(t, 6); value.SafeInt64(value.Lookup(doc, "txnNum")) != 6 || n != 1 {
+		t.Errorf("a flush that was under way when a chunk brought number 6 has stored %s with %d runs", value.ShowDoc(doc), n)
 	}
 
 	from = value.NewDocument(value.Doc(value.F("_id", value.Lookup(from.Doc(), "_id")), value.F("txnNum", value.NewInt64(7)),
 		value.F("lastWriteDate", value.Lookup(from.Doc(), "lastWriteDate")), value.F("statements", value.Lookup(from.Doc(), "statements"))))
-	adopted, err := m.adoptSession(ctx, from.Doc())
-	if err != nil || adopted == nil {
-		t.Fatal(adopted, err)
-	}
 	m.execute(t, 1, 8, 0, 1)
 	for range 3 {
 		if err := m.FlushRetries(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := m.retries.storeAdopted(ctx, m.Docs, []adoptedSession{*adopted}, load); err != nil {
+	if err := m.Adopt(ctx, []value.Value{from}); err != nil {
 		t.Fatal(err)
 	}
 	if err := m.LoadRetries(); err != nil {
@@ -302,7 +313,7 @@ func TestStatementsOfManyRunsAreFound(t *testing.T) {
 	back := newSession()
 	s.LSID = value.Doc(value.F("id", value.NewInt32(1)))
 	h := s.newest()
-	if err := back.readRecord(s.record(time.Now(), h.statements()[0])); err != nil {
+	if err := back.readRecord(s.withStatements(h.statements()[0])); err != nil {
 		t.Fatal(err)
 	}
 	if _, ok := back.Executed(2*n - 3); !ok || len(back.runs) != len(s.runs) {
@@ -458,8 +469,7 @@ func TestHistoryDoesNotWaitForANewerNumber(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Fatal("the history waits for a session that has moved on")
 	}
-	doc, err := m.Docs.Get(TransactionsNS, value.Lookup(donor.History(0)[0], "_id"))
-	if err != nil || value.SafeInt64(value.Lookup(doc, "txnNum")) != 5 {
-		t.Errorf("stored is %s, %v", value.ShowDoc(doc), err)
+	if !New(m.Config, m.node).restarted(t, 1, 5, 0) {
+		t.Error("the history is not stored")
 	}
 }

@@ -89,6 +89,7 @@ func (m *Manager) joinParent(op *command.Op, s *Session) error {
 		case <-op.Done():
 			return op.Err()
 		}
+		m.catchUp(p)
 		other, newer := p.openChild(s.of), p.Number > s.of
 		if other == nil && !newer {
 			s.enrol()
@@ -126,14 +127,15 @@ func (s *Session) leaveParent() {
 	}
 }
 
-// notifyParent records the statements that a committed transaction executed in the client's session.
-func (s *Session) notifyParent(moved []movedWrite, at storage.OpTime, used time.Time) {
+// notifyParent records the statements that a session's committed transaction executed in the client's session.
+func (m *Manager) notifyParent(s *Session, moved []movedWrite, at storage.OpTime, used time.Time) {
 	p := s.parent
 	if p == nil || len(moved) == 0 {
 		return
 	}
 	<-p.busy
 	defer func() { p.busy <- struct{}{} }()
+	m.catchUp(p)
 	p.learn(s.of, moved, at, used)
 }
 
@@ -274,6 +276,9 @@ func (m *Manager) keepMovedImage(ctx context.Context, t *Txn, s *Session, kind s
 func (s *Session) hasRun(number int64, stmt int32) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.ahead != nil && s.ahead.number == number {
+		return s.ahead.has(stmt)
+	}
 	_, ran := s.ranBefore(stmt)
 	return s.Number == number && ran
 }
@@ -306,6 +311,7 @@ func (m *Manager) runStatementExecuted(op *command.Op, req *msg.StatementExecute
 		case <-op.Done():
 			return dst, op.Err()
 		}
+		m.catchUp(s)
 		l := s.Undecided()
 		s.busy <- struct{}{}
 		if l != nil {

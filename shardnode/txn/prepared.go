@@ -301,6 +301,9 @@ func (m *Manager) prepare(op *command.Op, t *Txn, coordinator string) error {
 	}
 	t.Unit.LimitTransaction(0)
 	s := m.retries.of(op)
+	if err := s.executedMeanwhile(t.moved); err != nil {
+		return err
+	}
 	m.node.KillCursors(t)
 	var at storage.Timestamp
 	err := m.Docs.WriteWith(op, replication.Durable, func(snap *storage.Snapshot, u *storage.UnitOfWork) error {
@@ -322,7 +325,7 @@ func (m *Manager) prepare(op *command.Op, t *Txn, coordinator string) error {
 func (m *Manager) now() storage.OpTime { return storage.OpTime{TS: 1, Term: m.Engine.Term()} }
 
 // recordVote writes the record of a vote, or of the decision to abort, to config.transactions in the unit that logs it. A
-// commit is recorded like a retryable write.
+// commit is recorded like a retryable write. A session of which another shard has sent newer history keeps the record of that.
 func (m *Manager) recordVote(snap *storage.Snapshot, u *storage.UnitOfWork, s *Session, state string, more ...value.Field) error {
 	c := snap.Catalog().Lookup(TransactionsNS)
 	if c == nil { // it is created by another unit, whose entries do not belong to the vote
@@ -335,10 +338,13 @@ func (m *Manager) recordVote(snap *storage.Snapshot, u *storage.UnitOfWork, s *S
 		}
 		return mongoerr.New(mongoerr.WriteConflict, TransactionsNS+" was created")
 	}
+	if s.isAhead() {
+		return nil
+	}
 	u.RecordIn(c)
 	id := value.NewDocument(s.LSID)
 	return statedoc.PutRecord(snap, u, c, id, value.Doc(append([]value.Field{value.F("_id", id), value.F("txnNum", value.NewInt64(s.Number)),
-		value.F("lastWriteOpTime", m.now().Value()), value.F("lastWriteDate", value.NewTime(m.Now())), value.F("state", value.NewString(state))}, more...)...))
+		value.F("lastWriteOpTime", m.now().Value()), value.F("lastWriteDate", value.NewTime(m.Now())), value.F("state", value.NewString(state))}, append(more, s.parentField()...)...)...))
 }
 
 // forgetBefore drops the history of numbers before the session's: a vote for the current number is durable, so that earlier numbers are refused.
@@ -397,11 +403,13 @@ func (m *Manager) refuseOldRecords() error {
 
 // restore opens a prepared transaction again, as a whole or not at all.
 func (m *Manager) restore(ctx context.Context, s *Session, p *storage.PreparedTxn) error {
+	s.setAside(p.Number)
 	s.begin(p.Number)
 	base := m.Engine.Snapshot()
 	t := &Txn{Number: p.Number, State: Prepared, Started: m.Now(), prepared: p.At, coordinator: p.Coordinator, Base: base,
 		Unit: m.Engine.NewUnitOfWork(base), Locks: m.Locks.NewLocker()}
-	s.Txn, s.used, s.dirty = t, m.Now(), true
+	s.hold(t)
+	s.used, s.dirty = m.Now(), true
 	s.forgetBefore()
 	s.enrol()
 	m.counters.Started.Add(1)
@@ -532,7 +540,7 @@ func (m *Manager) abortPrepared(op *command.Op, s *Session) error {
 // outcome returns the outcome of a session's transaction, without waiting for its commands to end. Of one before the session's newest,
 // which may have committed, nothing is known any more.
 func (m *Manager) outcome(op *command.Op, number int64) (state State, ts storage.Timestamp, err error) {
-	s, release, err := m.retries.take(op)
+	s, release, err := m.take(op)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -81,7 +81,7 @@ func (m *Manager) restored(t *testing.T) (s *Session, release func()) {
 	if err := m.RestorePrepared(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s, release, err := m.retries.take(m.op(t, 1, 5, false))
+	s, release, err := m.take(m.op(t, 1, 5, false))
 	if err != nil || s.Txn == nil || s.Txn.State != Prepared {
 		t.Fatalf("the transaction was not opened again: %v", err)
 	}

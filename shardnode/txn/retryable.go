@@ -64,12 +64,18 @@ type Session struct {
 	// before is the history of the previous number as long as Number has none: its statements may still be retried
 	// on a node that does not know of Number, since nothing durable records it.
 	before     history
+	ahead      *aheadOf          // history of a newer number that another shard has sent while a command used the session: see catchUp
 	incomplete gap               // whether an unknown statement may have been executed
 	asked      storage.Timestamp // when the hole was found whose first number has been refused: see hole
 	pending    *Pending          // an undecided commit of that number
 	expired    time.Time         // when the sessions collection was found to have no record of it; zero if it has one
-	mu         sync.Mutex        // guards runs, last, number, committed, unsaved, incomplete, asked and pending, which may change without busy
+	mu         sync.Mutex        // guards runs, last, number, committed, unsaved, before, ahead, incomplete, asked, pending and whether there is a Txn
 
+	family
+}
+
+// family is a session's place among those of internal transactions.
+type family struct {
 	parent   *Session              // of an internal transaction's session, nil for every other
 	of       int64                 // the parent's txnNumber that it belongs to
 	children map[*Session]struct{} // those with open transactions
@@ -106,12 +112,20 @@ func (s *Session) begin(number int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.before = s.newest()
+	s.startOn(number)
+}
+
+// startOn sets a number of which nothing is known. mu must be held.
+func (s *Session) startOn(number int64) {
 	s.Number, s.runs, s.Image, s.Txn, s.last, s.incomplete, s.pending = number, nil, nil, nil, storage.NoOpTime, whole, nil
 	s.committed = false
 }
 
 // newest returns the history of the newest number that has any. mu must be held.
 func (s *Session) newest() history {
+	if s.ahead != nil {
+		return s.ahead.history
+	}
 	if h := (history{s.Number, s.runs, s.last, s.committed, s.incomplete == inRecord}); !h.empty() {
 		return h
 	}
@@ -172,7 +186,7 @@ func (m *Manager) CheckoutRetry(op *command.Op) (s *Session, release func(), err
 	number := op.Req.TxnNumber
 	for {
 		changed := m.prepared.change()
-		if s, release, err = m.retries.take(op); err != nil {
+		if s, release, err = m.take(op); err != nil {
 			return nil, nil, err
 		}
 		if s.preparedBefore(number) {
@@ -239,7 +253,15 @@ func (t *retryTable) of(op *command.Op) *Session {
 	return t.mu.sessions[id]
 }
 
-// take acquires an operation's session and returns the function that releases it.
+// take acquires an operation's session as it is known by now, and returns the function that releases it.
+func (m *Manager) take(op *command.Op) (s *Session, release func(), err error) {
+	if s, release, err = m.retries.take(op); err == nil {
+		m.catchUp(s)
+	}
+	return s, release, err
+}
+
+// take acquires an operation's session.
 func (t *retryTable) take(op *command.Op) (s *Session, release func(), err error) {
 	if op.Req.LSID == nil {
 		return nil, nil, mongoerr.New(mongoerr.InvalidOptions, "Transaction number requires a session ID to also be specified")

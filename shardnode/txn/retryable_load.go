@@ -46,7 +46,9 @@ func (m *Manager) LoadRetries() error {
 	}
 	err = m.Docs.Each(TransactionsNS, func(doc []byte) error {
 		if s := known(sessions, value.LookupDoc(doc, "_id")); s != nil {
-			if err := s.readRecord(doc); err != nil {
+			err := s.readRecord(doc)
+			s.unsaved = !value.Lookup(doc, "statements").IsMissing() || !value.Lookup(doc, tornField).IsMissing()
+			if err != nil {
 				m.node.Warn("A document of "+TransactionsNS+" is not a session record", err)
 				s.lose()
 			}
@@ -57,7 +59,7 @@ func (m *Manager) LoadRetries() error {
 		return err
 	}
 	err = m.Docs.Each(StatementsNS, func(doc []byte) error {
-		m.readContinuation(sessions, doc)
+		m.readStatementDoc(sessions, doc)
 		return nil
 	})
 	if err != nil {
@@ -115,10 +117,7 @@ func (s *Session) has(stmt int32) bool {
 
 // noteEntry processes an oplog entry that is a statement of a retryable write or the commit of a transaction.
 func noteEntry(snap *storage.Snapshot, sessions map[cluster.LogicalSessionID]*Session, e *storage.SessionEntry) error {
-	stmts := []value.Value{value.NewInt32(e.StmtID)}
-	if list := value.Lookup(e.Extra, "stmtId"); list.T == value.Array { // measurements that were written to buckets together
-		stmts = value.Values(list.Doc())
-	}
+	st, executed := statementOf(&e.OplogEntry)
 	decided := e.Op == 'c' && !value.Lookup(e.O, "commitTransaction").IsMissing()
 	commit := decided || e.Op == 'c' && !value.Lookup(e.O, "applyOps").IsMissing()
 	switch {
@@ -131,7 +130,7 @@ func noteEntry(snap *storage.Snapshot, sessions map[cluster.LogicalSessionID]*Se
 		if value.Lookup(e.O, "partialTxn").Truthy() { // the last of several counts
 			return nil
 		}
-	case stmts[0].Int32() < 0 || e.Op != 'i' && e.Op != 'u' && e.Op != 'd':
+	case !executed:
 		return nil
 	}
 	s := known(sessions, e.LSID)
@@ -146,13 +145,12 @@ func noteEntry(snap *storage.Snapshot, sessions map[cluster.LogicalSessionID]*Se
 		s.Txn, s.committed, s.unsaved = &Txn{Number: s.Number, State: Committed, ts: e.At.TS}, true, true
 		return nil
 	}
-	made := value.Value{}
-	if e.Op == 'i' && len(stmts) == 1 {
-		made = value.Lookup(e.O, "_id")
+	if st.lost {
+		s.tear()
 	}
-	for _, v := range stmts {
-		if id := int32(value.SafeInt64(v)); !s.has(id) {
-			s.ran(Run{id, id, e.Op, made})
+	for _, r := range st.runs() {
+		if !s.has(r.From) {
+			s.ran(r)
 		}
 	}
 	return nil
@@ -270,7 +268,7 @@ func (t *retryTable) changed(now time.Time) (records []dueRecord, load int64) {
 		}
 		s.mu.Lock()
 		switch {
-		case s.unsaved && (s.committed || !s.before.empty()): // perhaps the command that committed it has not returned yet
+		case s.unsaved && (s.committed || !s.before.empty() || s.ahead != nil): // perhaps the command that committed it has not returned yet
 			records = append(records, dueRecord{id, s, s.used})
 			s.dirty, s.unsaved = false, false
 		case s.Txn != nil && (s.Txn.State == Open || s.Txn.State == Prepared || s.Txn.State == Committing):
@@ -311,7 +309,7 @@ func (t *retryTable) store(ctx context.Context, docs *statedoc.Docs, records []d
 // later snapshot has an older record. A record built earlier might overwrite a newer one.
 func (t *retryTable) put(snap *storage.Snapshot, u *storage.UnitOfWork, records []dueRecord, load int64) error {
 	c, err := statedoc.CollectionFor(snap, u, TransactionsNS)
-	more := continuations{snap: snap, u: u}
+	statements := statementDocs{snap: snap, u: u}
 	for _, r := range records {
 		if err != nil {
 			return err
@@ -323,23 +321,23 @@ func (t *retryTable) put(snap *storage.Snapshot, u *storage.UnitOfWork, records 
 			return errStaleTable
 		}
 		var doc []byte
-		var rest []value.Value
+		var h *history
 		if s != nil {
 			used := r.used
 			if s != r.of { // it was dropped, and has been created again
 				used = time.Unix(int64(snap.Timestamp().Seconds()), 0)
 			}
 			s.mu.Lock()
-			h := s.newest()
-			parts := h.statements()
-			doc, rest = s.record(used, parts[0]), parts[1:]
+			newest := s.newest()
+			newest.runs = slices.Clone(newest.runs)
+			h, doc = &newest, s.record(used)
 			s.mu.Unlock()
 			if h.empty() {
 				continue // its client has not written anything yet
 			}
 		}
 		if err = statedoc.PutRecord(snap, u, c, value.NewDocument(r.of.LSID), doc); err == nil {
-			err = more.put(r.of.LSID, value.Lookup(doc, "txnNum"), rest)
+			err = statements.put(r.of.LSID, h)
 		}
 		t.written.Add(1)
 	}
@@ -391,14 +389,14 @@ func (s *Session) readRecord(doc []byte) error {
 	case "aborted", "inProgress":
 		s.Txn = &Txn{Number: s.Number, State: Aborted}
 	}
-	if value.Lookup(doc, tornField).Truthy() {
-		s.incomplete = inRecord
-	}
 	return s.readStatements(doc)
 }
 
-// readStatements adds the statements of a record or of a continuation.
+// readStatements adds the statements of a document of StatementsNS, or of a record with statements.
 func (s *Session) readStatements(doc []byte) error {
+	if value.Lookup(doc, tornField).Truthy() {
+		s.incomplete = inRecord
+	}
 	list := value.Lookup(doc, "statements")
 	if list.IsMissing() {
 		return nil

@@ -10,14 +10,17 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// The stored form of a session's history. One command may upsert 100,000 documents, whose _ids are part of the history and may have
-// 48 MB together. A record with all of them would be no valid document, nor would its oplog entry, at which every reader of the
-// oplog would stop: it has statementBytes of them, and documents in StatementsNS have the others:
+// The stored form of a session's history. config.transactions has what the real server's records have; which statements were executed, and
+// what the upserts among them made, is in documents of StatementsNS, one for each statementBytes of them: one command may upsert
+// 100,000 documents, whose _ids may have 48 MB together.
 //
-//	config.transactions                 {_id: lsid, txnNum, lastWriteOpTime, lastWriteDate, statements: [{from, to, op, id}, …]}
-//	config.system.retryableStatements   {_id: {lsid, part: 1, 2, …}, txnNum, statements: […]}
+//	config.transactions                 {_id: lsid, txnNum, lastWriteOpTime, lastWriteDate, state, startOpTime, parentLsid}
+//	config.system.retryableStatements   {_id: {lsid, part: 0, 1, 2, …}, txnNum, statements: [{from, to, op, id}, …]}
 //
-// A history of which a part is not known (inRecord) is stored with incomplete: true. They are written in one unit of work. Those of another txnNum than the record's are left over, and ignored.
+// A history of which a part is not known (inRecord) has incomplete: true in part 0. They are written in one unit of work. Those of another
+// txnNum than the record's are left over, and ignored.
+//
+// Earlier versions had the first part, and incomplete, in the record itself. It is read there, and the next flush moves it (LoadRetries).
 
 // statementBytes is the size of the statements in one document; one with a larger _id has a document of its own.
 const statementBytes = 4 << 20
@@ -46,21 +49,37 @@ func (h *history) statements() (parts []value.Value) {
 	}
 }
 
-// record returns a session's record for config.transactions with some of its statements; its number is that of the newest
-// retryable write that has written, or of a committed transaction. mu must be held.
-func (s *Session) record(used time.Time, statements value.Value) []byte {
+// record returns a session's record for config.transactions; its number is that of the newest retryable write that has written, or of a
+// committed transaction. mu must be held.
+func (s *Session) record(used time.Time) []byte { return value.Doc(s.recordFields(used)...) }
+
+func (s *Session) recordFields(used time.Time) []value.Field {
 	h := s.newest()
 	fields := []value.Field{value.F("_id", value.NewDocument(s.LSID)), value.F("txnNum", value.NewInt64(h.number)),
 		value.F("lastWriteOpTime", h.last.Value()), value.F("lastWriteDate", value.NewTime(used))}
 	if h.committed {
-		return value.Doc(append(fields, value.F("state", value.NewString("committed")))...)
+		fields = append(fields, value.F("state", value.NewString("committed")))
 	}
-	return value.Doc(append(fields, h.fields(statements)...)...)
+	return append(fields, s.parentField()...)
 }
 
-// fields returns what a record says of executed statements.
-func (h *history) fields(statements value.Value) []value.Field {
-	fields := []value.Field{value.F("statements", statements)}
+// parentField returns the field of the record of an internal transaction's session that names its client's session.
+func (s *Session) parentField() []value.Field {
+	if s.parent == nil {
+		return nil
+	}
+	return []value.Field{value.F("parentLsid", value.NewDocument(s.parent.LSID))}
+}
+
+// withStatements returns a session's record as other shards receive it, with some of its statements. mu must be held.
+func (s *Session) withStatements(part value.Value) []byte {
+	h := s.newest()
+	return value.Doc(append(s.recordFields(s.used), h.fields(part)...)...)
+}
+
+// fields returns what is stored of executed statements.
+func (h *history) fields(part value.Value) []value.Field {
+	fields := []value.Field{value.F("statements", part)}
 	if h.torn {
 		fields = append(fields, value.F(tornField, value.NewBool(true)))
 	}
@@ -69,33 +88,38 @@ func (h *history) fields(statements value.Value) []value.Field {
 
 const tornField = "incomplete"
 
-// continuations writes the documents that continue records, in one unit of work.
-type continuations struct {
+// statementDocs writes the documents with the statements of records, in the records' unit of work.
+type statementDocs struct {
 	snap *storage.Snapshot
 	u    *storage.UnitOfWork
 	coll *catalog.Collection
 }
 
-// put replaces the continuations of a session's record.
-func (c *continuations) put(lsid []byte, number value.Value, parts []value.Value) error {
+// put replaces the documents of a session; h is nil if it has no history any more.
+func (c *statementDocs) put(lsid []byte, h *history) (err error) {
+	var parts []value.Value
+	if h != nil && !h.committed {
+		parts = h.statements()
+	}
 	if c.coll == nil {
 		if c.coll = c.snap.Catalog().Lookup(StatementsNS); c.coll == nil && len(parts) == 0 {
 			return nil
 		}
 	}
 	if c.coll == nil {
-		var err error
 		if c.coll, err = statedoc.CollectionFor(c.snap, c.u, StatementsNS); err != nil {
 			return err
 		}
 	}
 	for n := 0; ; n++ {
-		id := value.NewDocument(value.Doc(value.F("lsid", value.NewDocument(lsid)), value.F("part", value.NewInt32(int32(n+1)))))
+		id := value.NewDocument(value.Doc(value.F("lsid", value.NewDocument(lsid)), value.F("part", value.NewInt32(int32(n)))))
 		var doc []byte
 		if n < len(parts) {
-			doc = value.Doc(value.F("_id", id), value.F("txnNum", number), value.F("statements", parts[n]))
-		} else if _, there, err := c.snap.LookupID(c.coll, id); err != nil || !there {
+			doc = value.Doc(append([]value.Field{value.F("_id", id), value.F("txnNum", value.NewInt64(h.number))}, h.fields(parts[n])...)...)
+		} else if _, there, err := c.snap.LookupID(c.coll, id); err != nil || !there && n > 0 {
 			return err
+		} else if !there {
+			continue // an earlier version began with part 1
 		}
 		if err := statedoc.PutRecord(c.snap, c.u, c.coll, id, doc); err != nil {
 			return err
@@ -103,14 +127,14 @@ func (c *continuations) put(lsid []byte, number value.Value, parts []value.Value
 	}
 }
 
-// readContinuation adds the statements of a continuation to its session, whose record has been read.
-func (m *Manager) readContinuation(sessions map[cluster.LogicalSessionID]*Session, doc []byte) {
+// readStatementDoc adds the statements of a document to its session, whose record has been read.
+func (m *Manager) readStatementDoc(sessions map[cluster.LogicalSessionID]*Session, doc []byte) {
 	id, err := cluster.ParseLSID(value.LookupDoc(value.LookupDoc(doc, "_id"), "lsid"), cluster.NoUser)
 	if err != nil {
 		return
 	}
 	s := sessions[id]
-	if s == nil || s.committed || s.Number != value.SafeInt64(value.Lookup(doc, "txnNum")) {
+	if s == nil || s.Txn != nil || s.Number != value.SafeInt64(value.Lookup(doc, "txnNum")) {
 		return
 	}
 	if err := s.readStatements(doc); err != nil {

@@ -212,7 +212,7 @@ func (t *Txn) readOnly() bool { return t.Unit.Empty() && len(t.moved) == 0 }
 func (m *Manager) takeTxn(op *command.Op) (s *Session, release func(), t *Txn, err error) {
 	for {
 		changed := m.prepared.change()
-		s, release, err = m.retries.take(op)
+		s, release, err = m.take(op)
 		if err != nil {
 			return nil, nil, nil, err
 		}
@@ -262,7 +262,7 @@ func (m *Manager) enterTxn(op *command.Op, s *Session) (*Txn, error) {
 		// a router begins again with statements that it may send to other shards than before
 		s.begin(r.TxnNumber)
 		return m.openTxn(op, s)
-	case r.StartTxn && r.TxnNumber == s.Number && (t != nil || len(s.runs) > 0):
+	case r.StartTxn && r.TxnNumber == s.Number && (t != nil || len(s.runs) > 0 || s.Incomplete()):
 		return nil, mongoerr.Newf(50911, "Cannot start a transaction at given transaction number %d because a transaction with the same number is already known on session %s", r.TxnNumber, value.ShowDoc(r.LSID))
 	case t != nil && t.State == Prepared && r.TxnNumber == s.Number && !op.EndsTransaction():
 		return nil, mongoerr.New(mongoerr.PreparedTransactionInProgress, "Cannot call any operation other than abort, prepare or commit on a prepared transaction")
@@ -297,13 +297,21 @@ func (m *Manager) openTxn(op *command.Op, s *Session) (*Txn, error) {
 	t.Locks.SetTimeout(time.Duration(m.Params.Int("maxTransactionLockRequestTimeoutMillis")) * time.Millisecond)
 	t.readConcern, t.By, t.router = op.Req.ReadConcern.Clone(), op.Caller(), op.Client.Process()
 	m.startUnit(t, s.LSID, base)
-	s.Txn, s.used, s.dirty = t, op.Start, true
+	s.hold(t)
+	s.used, s.dirty = op.Start, true
 	m.counters.Started.Add(1)
 	m.counters.Open.Add(1)
 	if t.router != [16]byte{} {
 		m.watchRouters()
 	}
 	return t, nil
+}
+
+// hold makes a transaction the session's.
+func (s *Session) hold(t *Txn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.Txn = t
 }
 
 // startUnit gives a transaction a snapshot and a unit of work on top of it.
@@ -422,7 +430,7 @@ func (m *Manager) commitTxn(op *command.Op, t *Txn) error {
 		m.counters.prepared.committed.Add(1)
 	}
 	at := storage.OpTime{TS: t.ts, Term: m.Engine.Term()}
-	s.notifyParent(t.moved, at, op.Start)
+	m.notifyParent(s, t.moved, at, op.Start)
 	m.closeTxn(s, Committed)
 	s.committedAt(t.Number, at)
 	m.counters.Committed.Add(1)
@@ -455,7 +463,7 @@ func (m *Manager) detachTxn(op *command.Op, s *Session, t *Txn, u *storage.Detac
 	t.Unit, t.View, t.Base, t.Locks = nil, nil, nil, nil
 	l.Then(func() {
 		if ts, err := l.outcome(); err == nil {
-			s.notifyParent(t.moved, storage.OpTime{TS: ts, Term: m.Engine.Term()}, begun)
+			m.notifyParent(s, t.moved, storage.OpTime{TS: ts, Term: m.Engine.Term()}, begun)
 		}
 		base.Release()
 		locks.UnlockAll()
@@ -511,6 +519,9 @@ func (m *Manager) awaitCommitting(op *command.Op, s *Session, t *Txn, concern re
 // commitOpen commits the unit of a transaction that this node decides alone.
 func (m *Manager) commitOpen(op *command.Op, s *Session, concern replication.WriteConcern) error {
 	t := s.Txn
+	if err := s.executedMeanwhile(t.moved); err != nil {
+		return err
+	}
 	if t.ts = m.Engine.Visible(); !t.Unit.Empty() {
 		concern.MayDetach = true
 		s.noteTxnOnCommit(t.Unit, m.Engine.Term(), t.moved)
@@ -626,7 +637,7 @@ func (m *Manager) findTransaction(op *command.Op) error {
 
 // abortSession aborts the open transaction that an operation names.
 func (m *Manager) abortSession(op *command.Op) error {
-	s, release, err := m.retries.take(op)
+	s, release, err := m.take(op)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,186 @@
+package router_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
+)
+
+// countHistory counts the entries of sessions' history that donors send, and the bytes of the largest reply.
+func (c *testCluster) countHistory() (entries, largest *atomic.Int64) {
+	entries, largest = new(atomic.Int64), new(atomic.Int64)
+	for id, p := range c.shards {
+		c.shards[id] = cluster.LocalPeer(func(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
+			at := len(dst)
+			out, err := p.Call(ctx, m, dst)
+			if err == nil && string(m.CommandName()) == "_getNextSessionMods" {
+				entries.Add(int64(value.Count(value.Lookup(out[at:], "oplog").Doc())))
+				largest.Store(max(largest.Load(), int64(len(out)-at)))
+			}
+			return out, err
+		})
+	}
+	return entries, largest
+}
+
+// asSession makes a command a retryable write of one of many sessions.
+func asSession(cmd string, session, number int) string {
+	return fmt.Sprintf(`%s, "lsid": {"id": {"$uuid": "00000000-0000-4000-8000-%012d"}}, "txnNumber": {"$numberLong": "%d"}}`, cmd[:len(cmd)-1], session, number)
+}
+
+// adopted counts the entries of other shards' history in a shard's oplog.
+func (c *testCluster) adopted(shard string) int32 {
+	m := c.admin(c.shards[shard], bson.D{{Key: "count", Value: "oplog.rs"}, {Key: "query", Value: bson.D{{Key: "op", Value: "n"}, {Key: "o.$sessionMigrateInfo", Value: 1}}}, {Key: "$db", Value: "local"}})
+	return m["n"].(int32)
+}
+
+// A migration sent the history of all sessions of its shard, again with each chunk. It sends that of the chunk's documents, and the next owner sends on
+// what it has received: what was executed on the first shard is known on the third, whatever restarts in between.
+func TestMigrationsSendTheChunksOwnHistory(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		t.Run(fmt.Sprint("restart ", restart), func(t *testing.T) {
+			c := newTestCluster(t, 3)
+			sent, _ := c.countHistory()
+			c.run("admin", `{"enableSharding": "d", "primaryShard": "shard0"}`)
+			c.run("admin", `{"shardCollection": "d.c", "key": {"k": 1}}`)
+			c.run("admin", `{"split": "d.c", "middle": {"k": 0}}`)
+			c.run("d", `{"insert": "c", "documents": [{"_id": 1, "k": 1, "x": 0}, {"_id": 2, "k": 2, "x": 0}, {"_id": 3, "k": 3}, {"_id": 4, "k": 4, "x": 0}, {"_id": -1, "k": -1, "x": 0}]}`)
+			for i := range 50 { // sessions that have written nothing in the chunk
+				c.run("d", asSession(`{"update": "c", "updates": [{"q": {"k": -1}, "u": {"$inc": {"x": 1}}}]}`, 1000+i, 1))
+				c.run("d", asSession(`{"insert": "other", "documents": [{}]}`, 2000+i, 1))
+			}
+			writes := []struct{ cmd, fields, reply string }{
+				{`{"insert": "c", "documents": [{"_id": 10, "k": 10}, {"_id": -10, "k": -10}, {"_id": 11, "k": 11}]}`, "n", `3`},
+				{`{"update": "c", "updates": [{"q": {"k": 1}, "u": {"$inc": {"x": 1}}}]}`, "nModified", `1`},
+				{`{"update": "c", "updates": [{"q": {"k": 20}, "u": {"$inc": {"x": 1}}, "upsert": true}]}`, "n", `1`},
+				{`{"delete": "c", "deletes": [{"q": {"k": 3}, "limit": 1}]}`, "n", `1`},
+				{`{"findAndModify": "c", "query": {"k": 2}, "update": {"$inc": {"x": 1}}, "new": true}`, "value", `{"_id":2,"k":2,"x":1}`},
+				{`{"findAndModify": "c", "query": {"k": 2}, "update": {"$inc": {"x": 1}}}`, "value", `{"_id":2,"k":2,"x":1}`},
+				{`{"update": "c", "updates": [{"q": {"k": 4}, "u": {"$set": {"k": 5}}}]}`, "nModified", `1`},
+			}
+			const statements = 2 + 6
+			check := func(when string) {
+				t.Helper()
+				for i, w := range writes {
+					if got := show(c.run("d", asSession(w.cmd, i, 1))[w.fields]); got != w.reply {
+						t.Errorf("%s, %s: %s, want %s", when, w.cmd, got, w.reply)
+					}
+				}
+			}
+			check("at first")
+			want := c.all("d", `{"find": "c", "sort": {"k": 1}}`)
+			for hop, to := range []string{"shard1", "shard2", "shard0"} {
+				before := sent.Load()
+				c.move2(to)
+				if got := sent.Load() - before; got < statements || got > 2*statements { // a findAndModify's document is an entry, too
+					t.Errorf("%d entries go to %s, of %d statements in the chunk", got, to, statements)
+				}
+				if got := c.adopted(to); to != "shard0" && got != statements {
+					t.Errorf("%s has %d entries of others' history, want %d", to, got, statements)
+				}
+				if restart {
+					c.restart(to)
+				}
+				check(fmt.Sprint("after ", hop+1, " migrations"))
+				c.expect(c.all("d", `{"find": "c", "sort": {"k": 1}}`), show(want))
+			}
+		})
+	}
+}
+
+// move2 moves the chunk of k: 1.
+func (c *testCluster) move2(to string) {
+	c.t.Helper()
+	c.run("admin", fmt.Sprintf(`{"moveChunk": "d.c", "find": {"k": 1}, "to": %q}`, to))
+}
+
+// What is left of the history for the critical section is what was executed since the previous part, whatever was executed before.
+func TestLongHistoryArrivesBeforeTheCriticalSection(t *testing.T) {
+	c := newTestCluster(t, 2)
+	sent, largest := c.countHistory()
+	c.run("admin", `{"enableSharding": "d", "primaryShard": "shard0"}`)
+	c.run("admin", `{"shardCollection": "d.c", "key": {"k": 1}}`)
+	const sessions, each = 20, 1000
+	for s := range sessions {
+		var docs []string
+		for i := range each {
+			docs = append(docs, fmt.Sprintf(`{"_id": "%s%d", "k": %d}`, strings.Repeat("x", 100), s*each+i, s))
+		}
+		c.run("d", asSession(`{"insert": "c", "documents": [`+strings.Join(docs, ",")+`]}`, s, 1))
+	}
+	entered := c.point("shard0", "moveChunkHangAtStep4", true) // caught up
+	moved := make(chan struct{})
+	go func() { defer close(moved); c.move2("shard1") }()
+	entered()
+	before := sent.Load()
+	c.run("d", asSession(`{"update": "c", "updates": [{"q": {"k": 3}, "u": {"$set": {"x": 1}}}]}`, 1000, 1))
+	c.point("shard0", "moveChunkHangAtStep4", false)
+	<-moved
+	if n := sent.Load() - before; before != sessions*each || n != 1 {
+		t.Errorf("%d entries were sent before the critical section, and %d then; want %d and 1", before, n, sessions*each)
+	}
+	if n := largest.Load(); n > 2<<20 {
+		t.Errorf("a part of the history has %d bytes", n)
+	}
+	for _, s := range []int{0, sessions - 1} {
+		r := c.run("d", asSession(fmt.Sprintf(`{"insert": "c", "documents": [{"_id": "%s%d", "k": %d}]}`, strings.Repeat("x", 100), s*each, s), s, 1))
+		c.expect(r["retriedStmtIds"], `[0]`)
+	}
+}
+
+// The last part of a chunk's history waited, in the critical section, for the commands that used its sessions on the recipient. They may take as long as they
+// like, or wait for what only another command ends; the chunk's writers do not wait for them, and a retry behind them is recognized.
+func TestMigrationsDoNotWaitForSessionsInUse(t *testing.T) {
+	for _, number := range []int{1, 2} { // the history is of that number, and what uses the sessions of number 1
+		t.Run(fmt.Sprint("history of number ", number), func(t *testing.T) {
+			c := newTestCluster(t, 2)
+			c.twoHalves() // both on shard0
+			c.run("admin", `{"shardCollection": "d.e", "key": {"_id": 1}}`)
+			c.run("d", `{"insert": "e", "documents": [{"_id": 1, "x": 0}]}`)
+			c.run("admin", `{"moveChunk": "d.e", "find": {"_id": 1}, "to": "shard1"}`)
+			holder := c.txnClient(9)
+			if m, code := holder.do("d", `{"update": "e", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 1}}}]}`, true); code != 0 {
+				t.Fatal(m)
+			}
+			const sessions = 6
+			write := `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 1}}}], "stmtId": 7}`
+			replies := make(chan bson.M, sessions)
+			for i := range sessions {
+				other := &txnClient{c: c, client: command.NewClient(int64(100+i), "test", "test", nil)}
+				go func() {
+					replies <- c.runAs(other, "d", asSession(`{"update": "e", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 1}}}], "comment": "waits"}`, i, 1))
+				}()
+			}
+			c.untilWaiting(sessions) // for the transaction
+			for i := range sessions {
+				c.run("d", asSession(write, i, number))
+			}
+			c.move("shard1")
+			if n := len(replies); n != 0 {
+				t.Errorf("%d of the commands have ended: %v", n, <-replies)
+			}
+			if m, code := holder.do("admin", `{"abortTransaction": 1}`, false); code != 0 {
+				t.Fatal(m)
+			}
+			for range sessions {
+				if m := <-replies; m["nModified"] != int32(1) {
+					t.Errorf("a command that was running: %v", m)
+				}
+			}
+			for i := range sessions {
+				c.expect(c.run("d", asSession(write, i, number))["retriedStmtIds"], `[7]`)
+			}
+			c.expect(c.all("d", `{"find": "c", "filter": {"_id": 1}}`), fmt.Sprintf(`[{"_id":1,"x":%d}]`, 1+sessions))
+			c.expect(c.all("d", `{"find": "e"}`), fmt.Sprintf(`[{"_id":1,"x":%d}]`, sessions))
+		})
+	}
+}
