@@ -77,13 +77,13 @@ func (e *Engine) collectDead(ctx context.Context) error {
 			return err
 		}
 		due := l.drops.due(oldest)
-		if err := e.dropTables(due, true); err != nil {
+		if err := e.dropTables(ctx, due, true); err != nil {
 			return err
 		}
 		gone = append(gone, due...)
 	}
 	e.space.gone.forget(e.Oldest())
-	early, err := e.discardEarly()
+	early, err := e.discardEarly(ctx)
 	if err == nil {
 		err = e.giveBack(ctx, append(gone, early...))
 	}

@@ -3,6 +3,7 @@ package storage
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/binary"
 	"slices"
 	"sync"
@@ -350,6 +351,9 @@ type blockKeeper struct {
 	size int
 }
 
+// keptBytes is how much is collected at most before it is written: a few deletions may concern many units, and all that they have copied.
+const keptBytes = 1 << 20
+
 // keptBlock is a block with its documents.
 type keptBlock struct {
 	at     Timestamp
@@ -385,6 +389,11 @@ func (k *blockKeeper) keep(table catalog.Ident, ts Timestamp) error {
 		if err := k.inline(p); err != nil {
 			return err
 		}
+		if k.size >= keptBytes { // early does no harm: the documents are still there
+			if err := k.flush(); err != nil {
+				return err
+			}
+		}
 	}
 	k.done[ts] = true
 	return k.it.Error()
@@ -418,12 +427,15 @@ func (k *blockKeeper) inline(p []byte) error {
 }
 
 // keepAll writes all blocks that refer to a table that is about to be deleted.
-func (k *blockKeeper) keepAll(table catalog.Ident) error {
+func (k *blockKeeper) keepAll(ctx context.Context, table catalog.Ident) error {
 	for _, span := range k.e.oplog.refs.of(table) {
 		if err := k.open(); err != nil {
 			return err
 		}
 		for ok := k.it.SeekGE(timeKey(nil, identOplog, span.first)); ok && timeOf(k.it.Key()) <= span.last; ok = k.it.Next() {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
 			if err := k.keepOf(table); err != nil {
 				return err
 			}
@@ -444,7 +456,7 @@ func (k *blockKeeper) keepOf(table catalog.Ident) error {
 	if id, _ := refsUnit(p); id != table {
 		return nil
 	}
-	if err := k.inline(p); err != nil || k.size < 1<<20 {
+	if err := k.inline(p); err != nil || k.size < keptBytes {
 		return err
 	}
 	return k.flush()

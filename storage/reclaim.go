@@ -128,7 +128,7 @@ func (d *deadBytes) take(id catalog.Ident) int64 {
 
 // discardEarly deletes large dropped tables that no snapshot needs before history has passed their drops. The
 // drops stay in the queue until history has passed them.
-func (e *Engine) discardEarly() ([]pendingDrop, error) {
+func (e *Engine) discardEarly(ctx context.Context) ([]pendingDrop, error) {
 	l := &e.lines[lineReplicated]
 	v := e.view.Load()
 	limit := min(v.ts, e.Durable(), e.snapshots.min(lineReplicated))
@@ -141,7 +141,7 @@ func (e *Engine) discardEarly() ([]pendingDrop, error) {
 		return nil, nil
 	}
 	l.drops.discarded(drops)
-	return drops, e.dropTables(drops, false)
+	return drops, e.dropTables(ctx, drops, false)
 }
 
 // largeDrops returns the drops of large tables, and all others too if they are large together.
@@ -188,15 +188,16 @@ func (e *Engine) findDiscarded(l *line) error {
 	return it.Error()
 }
 
-// dropTables deletes the keys of dropped tables and, with forGood, the records of their drops.
-func (e *Engine) dropTables(drops []pendingDrop, forGood bool) error {
+// dropTables deletes the keys of dropped tables and, with forGood, the records of their drops. If ctx ends before, which it does when the store is closed, the next start
+// does it again.
+func (e *Engine) dropTables(ctx context.Context, drops []pendingDrop, forGood bool) error {
 	if len(drops) == 0 {
 		return nil
 	}
 	keep := blockKeeper{e: e}
 	defer keep.close()
 	for _, d := range drops {
-		if err := keep.keepAll(d.ident); err != nil {
+		if err := keep.keepAll(ctx, d.ident); err != nil {
 			return err
 		}
 	}
