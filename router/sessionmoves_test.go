@@ -184,3 +184,24 @@ func TestMigrationsDoNotWaitForSessionsInUse(t *testing.T) {
 		})
 	}
 }
+
+// A findAndModify that inserted, and returned the new document, returned null to a retry on a shard that the chunk had come to.
+func TestRetriedUpsertsReturnTheirDocumentElsewhere(t *testing.T) {
+	for _, how := range []string{"restart", "migration"} {
+		t.Run(how, func(t *testing.T) {
+			c := newTestCluster(t, 2)
+			c.run("admin", `{"enableSharding": "d", "primaryShard": "shard0"}`)
+			c.run("admin", `{"shardCollection": "d.c", "key": {"k": 1}}`)
+			cmd := asSession(`{"findAndModify": "c", "query": {"_id": 1, "k": 1}, "update": {"$set": {"x": 1}}, "upsert": true, "new": true}`, 1, 1)
+			want := show(c.run("d", cmd)["value"])
+			if how == "restart" {
+				c.restart("shard0")
+			} else {
+				c.move2("shard1")
+			}
+			if got := show(c.run("d", cmd)["value"]); got != want {
+				t.Errorf("the retry returns %s, the first execution %s", got, want)
+			}
+		})
+	}
+}

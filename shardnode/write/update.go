@@ -575,7 +575,7 @@ func (w *Command) upsert(ns string, st *statement, q *exec.Query, u *storage.Uni
 			return r, err
 		}
 	}
-	if _, err := u.Insert(c, doc, w.info(c.NS, nil)); err != nil {
+	if _, err := u.Insert(c, doc, w.imageInfo(c.NS, nil)); err != nil {
 		return r, err
 	}
 	if st.onWrite != nil {
