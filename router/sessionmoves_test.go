@@ -56,7 +56,7 @@ func TestMigrationsSendTheChunksOwnHistory(t *testing.T) {
 			c.run("d", `{"insert": "c", "documents": [{"_id": 1, "k": 1, "x": 0}, {"_id": 2, "k": 2, "x": 0}, {"_id": 3, "k": 3}, {"_id": 4, "k": 4, "x": 0}, {"_id": -1, "k": -1, "x": 0}]}`)
 			for i := range 50 { // sessions that have written nothing in the chunk
 				c.run("d", asSession(`{"update": "c", "updates": [{"q": {"k": -1}, "u": {"$inc": {"x": 1}}}]}`, 1000+i, 1))
-				c.run("d", asSession(`{"insert": "other", "documents": [{}]}`, 2000+i, 1))
+				c.run("d", asSession(`{"insert": "other", "documents": [{"k": 1}]}`, 2000+i, 1))
 			}
 			writes := []struct{ cmd, fields, reply string }{
 				{`{"insert": "c", "documents": [{"_id": 10, "k": 10}, {"_id": -10, "k": -10}, {"_id": 11, "k": 11}]}`, "n", `3`},
