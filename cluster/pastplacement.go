@@ -19,7 +19,9 @@ import (
 // A placement in the cache is that of every time since it came about: since the timestamp of the collection's incarnation or, without an entry in the
 // catalog, since its database came to this primary shard and the namespace last lost an entry (config.placementHistory). Before, the collection was
 // another one, or elsewhere: its placement is the catalog as of that time, which the config server reads from its own history. What the catalog was at
-// a past time never changes, so it is cached without any invalidation, and routers and shards that ask for it get the same.
+// a past time never changes, so it is cached without any invalidation, and routers and shards that ask for it get the same. They use it for that very
+// time only: a migration is in the history of its chunk from a time on at which it was not committed yet, so that a table of a later time may place a range
+// otherwise, and one side would skip what the other does not ask for.
 //
 // Invariant: a read at a time is targeted, versioned and filtered by the placement of that time, on routers and shards alike. DDL changes the catalog
 // while it blocks reads on all shards that it concerns, so that at a time before the section everything is as by the placement before, and
@@ -46,20 +48,17 @@ func (c *Catalog) CollectionAt(ctx context.Context, ns string, at uint64) (*Coll
 		if info == nil {
 			return nil, noDatabase(ns)
 		}
-		return info.At(at), nil
+		return info, nil
 	}
-	if info, err = c.loadAt(ctx, ns, at); err != nil {
-		if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound {
-			c.past.colls.put(ns, pastValue[*CollectionInfo]{from: at, to: at})
+	info, err = c.loadAt(ctx, ns, at)
+	if err == nil || mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound {
+		cost := 1
+		if err == nil && info.Map != nil {
+			cost += info.Map.Len() / chunksPerCost
 		}
-		return nil, err
+		c.past.colls.put(ns, at, info, cost)
 	}
-	p := pastValue[*CollectionInfo]{from: at, to: at, v: info, cost: 1}
-	if info.Map != nil {
-		p.from, p.cost = info.Map.version.Timestamp, 1+info.Map.Len()/chunksPerCost
-	}
-	c.past.colls.put(ns, p)
-	return info.At(at), nil
+	return info, err
 }
 
 // DatabaseAt returns the placement of a database at a cluster time, 0 for now; NamespaceNotFound if it did not exist then.
@@ -75,11 +74,8 @@ func (c *Catalog) DatabaseAt(ctx context.Context, db string, at uint64) (*Databa
 		return info, nil
 	}
 	info, err = readDatabase(ctx, c.asOf(at), db)
-	switch {
-	case err == nil:
-		c.past.dbs.put(db, pastValue[*DatabaseInfo]{from: info.Version.Timestamp, to: at, v: info, cost: 1})
-	case mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound:
-		c.past.dbs.put(db, pastValue[*DatabaseInfo]{from: at, to: at, cost: 1})
+	if err == nil || mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound {
+		c.past.dbs.put(db, at, info, 1)
 	}
 	return info, err
 }
@@ -170,18 +166,16 @@ type pastPlacements struct {
 	dbs   pastCache[*DatabaseInfo]
 }
 
-// pastCache keeps values that were in force during parts of the past. It is emptied when it is full: what readers still need is read again.
+// pastCache keeps what was in force at times of the past, nil for nothing. It is emptied when it is full: what readers still need is read again.
 type pastCache[T any] struct {
 	mu   sync.Mutex
-	of   map[string][]pastValue[T]
+	of   map[pastKey]T
 	cost int
 }
 
-// pastValue is a value with the first and the last time for which it is known to be right. The zero value of T stands for nothing.
-type pastValue[T any] struct {
-	from, to uint64
-	v        T
-	cost     int
+type pastKey struct {
+	name string
+	at   uint64
 }
 
 const (
@@ -194,31 +188,18 @@ const (
 func (c *pastCache[T]) get(name string, at uint64) (v T, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, p := range c.of[name] {
-		if p.from <= at && at <= p.to {
-			return p.v, true
-		}
-	}
-	return v, false
+	v, known = c.of[pastKey{name, at}]
+	return v, known
 }
 
-// put adds a value in place of those that were known for parts of its time only.
-func (c *pastCache[T]) put(name string, p pastValue[T]) {
+func (c *pastCache[T]) put(name string, at uint64, v T, cost int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.of == nil || c.cost+p.cost > maxPastCost {
-		c.of, c.cost = make(map[string][]pastValue[T]), 0
+	if c.of == nil || c.cost+cost > maxPastCost {
+		c.of, c.cost = make(map[pastKey]T), 0
 	}
-	kept := []pastValue[T]{p}
-	c.cost += p.cost
-	for _, old := range c.of[name] {
-		if p.from <= old.from && old.to <= p.to {
-			c.cost -= old.cost
-			continue
-		}
-		kept = append(kept, old)
-	}
-	c.of[name] = kept
+	c.of[pastKey{name, at}] = v
+	c.cost += cost
 }
 
 // time returns the cluster time that the node knows of; the end of time without a clock.

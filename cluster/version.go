@@ -109,15 +109,14 @@ func CheckShardVersion(ns string, received, wanted ChunkVersion, shard string) e
 // CheckPlacement is CheckShardVersion against a placement; nil is that of a collection without an entry. asOf is the time as of which the sender has read
 // its placement from the catalog's history (PlacementTime), at the cluster time at which the request reads.
 //
-// Of a placement that is no longer in force, all versions of the incarnation are as good that were read as of that time or later: their chunks' history
-// places documents alike. Others may lack a move before that time, whose recipient the sender would not ask, and this shard's version of then is not
-// known, only that of when the placement was read.
+// A placement that is no longer in force is right only if both sides have read it as of that very time. A sender with another may lack a move
+// before it, whose recipient it would not ask.
 func CheckPlacement(info *CollectionInfo, ns string, received ChunkVersion, shard string, asOf, at uint64) error {
 	wanted := info.ShardVersion(shard)
 	if info == nil || !info.Past() || info.Map == nil {
 		return CheckShardVersion(ns, received, wanted, shard)
 	}
-	if received.SameGeneration(wanted) && asOf >= at {
+	if received.SameGeneration(wanted) && asOf == at {
 		return nil
 	}
 	return StaleConfig(ns, received, &wanted, shard, "the collection has undergone a catalog change since the time of the read")

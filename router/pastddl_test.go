@@ -689,6 +689,7 @@ func TestStaleRouterReadsAtATimeBetweenAMoveAndADDL(t *testing.T) {
 		stale := c.through()
 		read := `{"aggregate": "c", "cursor": {}, "pipeline": [{"$group": {"_id": null, "n": {"$sum": 1}}}]`
 		want := shown(stale.raw("d", read+"}"))
+		before := c.clock.ClusterTime()
 		for _, key := range []int{1, -1}[:1+i%2] {
 			c.run("admin", fmt.Sprintf(`{"moveChunk": "d.c", "find": {"_id": %d}, "to": "shard1"}`, key))
 		}
@@ -701,6 +702,15 @@ func TestStaleRouterReadsAtATimeBetweenAMoveAndADDL(t *testing.T) {
 		for range 2 {
 			if got := shown(stale.raw("d", read+at(between)+"}")); got != want {
 				t.Errorf("before %s: %s, want %s", ddl, got, want)
+			}
+		}
+		var all []uint64 // later ones first: what nodes have read for a later time must not be used for one during a move
+		c.probe(before, between, func(ts uint64) { all = append(all, ts) })
+		for _, ts := range slices.Backward(all) {
+			for name, through := range map[string]*testCluster{"stale": stale, "knowing": c} {
+				if got := shown(through.raw("d", read+at(ts)+"}")); got != want && !strings.HasPrefix(got, "SnapshotUnavailable") {
+					t.Errorf("at %d|%d through the %s router, before %s: %s, want %s", ts>>32, uint32(ts), name, ddl, got, want)
+				}
 			}
 		}
 	}
