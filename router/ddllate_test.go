@@ -30,7 +30,11 @@ func TestDDLBesideAShardWithoutAMajority(t *testing.T) {
 		both(step.on)
 		c.run("d", `{"createIndexes": "c", "indexes": [{"key": {"a": 1}, "name": "a"}, {"key": {"_id": 1, "a": 1}, "name": "ia"}]}`)
 		x.cut.Store(true)
-		for range 2 { // the second one joins the first
+		times := 2 // the second one joins the first
+		if step.cmd == `{"dropDatabase": 1}` {
+			times = 1 // another one may wait for the section of the first, whatever its wtimeout: see docs/roadmap.md
+		}
+		for range times {
 			if m := c.timedOut(step.db, step.cmd); m["ok"] == 1.0 {
 				t.Errorf("%s: %v", step.cmd, m)
 			}
