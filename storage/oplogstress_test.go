@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -26,7 +27,8 @@ func TestReferencesSurviveCrashes(t *testing.T) {
 func crashWithReferences(t *testing.T, seed uint64) {
 	fs := vfs.NewCrashableMem()
 	base := time.Now()
-	clock := func() time.Time { return base.Add(100 * time.Since(base)) } // history ends at a full second
+	var skipped, steps atomic.Int64
+	clock := func() time.Time { return base.Add(100*time.Since(base) + time.Duration(skipped.Load())) } // history ends at a full second
 	e := openMem(t, Options{FS: fs, Clock: clock, JournalInterval: time.Millisecond, CollectInterval: 2 * time.Millisecond, HistoryWindow: time.Nanosecond})
 	var stop atomic.Bool
 	var wg sync.WaitGroup
@@ -40,6 +42,7 @@ func crashWithReferences(t *testing.T, seed uint64) {
 					t.Errorf("%s: %v", ns, err)
 					return
 				}
+				steps.Add(1)
 			}
 		})
 	}
@@ -75,10 +78,9 @@ func crashWithReferences(t *testing.T, seed uint64) {
 	wg.Go(func() {
 		for !stop.Load() {
 			_ = e.db.Flush()
-			time.Sleep(5 * time.Millisecond)
 		}
 	})
-	time.Sleep(time.Duration(300+100*seed) * time.Millisecond)
+	await.True(t, "steps before the power is lost", func() bool { return t.Failed() || steps.Load() > int64(200+50*seed) })
 	crashed := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: int(seed*17) % 101, RNG: newRand(seed)})
 	stop.Store(true)
 	wg.Wait()
@@ -90,7 +92,7 @@ func crashWithReferences(t *testing.T, seed uint64) {
 		e = openMem(t, Options{FS: crashed, Clock: clock, HistoryWindow: time.Nanosecond, CollectInterval: time.Hour})
 		before := oplogFrom(t, e, 0)
 		for range 2 {
-			time.Sleep(30 * time.Millisecond)
+			skipped.Add(int64(3 * time.Second))
 			create(t, e, fmt.Sprintf("db.x%d", time.Now().UnixNano()), nil)
 			if err := e.collect(context.Background()); err != nil {
 				t.Fatal(err)
@@ -107,7 +109,7 @@ func crashWithReferences(t *testing.T, seed uint64) {
 				}
 			}
 			for range 2 {
-				time.Sleep(30 * time.Millisecond)
+				skipped.Add(int64(3 * time.Second))
 				create(t, e, fmt.Sprintf("db.x%d", time.Now().UnixNano()), nil)
 				if err := e.collect(context.Background()); err != nil {
 					t.Fatal(err)
