@@ -95,7 +95,7 @@ func ddlCases() []ddlCase {
 			out = append(out, d)
 		}
 	}
-	for _, d := range []ddlCase{
+	out = append(out, []ddlCase{
 		{name: "sharded, reshardCollection", start: sharded, ddl: admin(`{"reshardCollection": "DB.x", "key": {"k": 1}, "numInitialChunks": 1}`)},
 		{name: "sharded, refine and move", start: sharded, ddl: then(run("", `{"createIndexes": "x", "indexes": [{"key": {"_id": 1, "k": 1}, "name": "n"}]}`),
 			admin(`{"refineCollectionShardKey": "DB.x", "key": {"_id": 1, "k": 1}}`, `{"moveChunk": "DB.x", "find": {"_id": -5, "k": 0}, "to": "shard2"}`))},
@@ -116,9 +116,7 @@ func ddlCases() []ddlCase {
 		{name: "view, drop it", start: then(alone, run("", `{"create": "v", "viewOn": "x", "pipeline": []}`)), ddl: run("", `{"drop": "v"}`), reads: "v"},
 		{name: "view, movePrimary", start: then(alone, run("", `{"create": "v", "viewOn": "x", "pipeline": []}`)), ddl: moved, reads: "v"},
 		{name: "view, shard below", start: then(alone, run("", `{"create": "v", "viewOn": "x", "pipeline": []}`)), ddl: sharded, reads: "v"},
-	} {
-		out = append(out, d)
-	}
+	}...)
 	return out
 }
 
