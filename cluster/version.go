@@ -113,10 +113,11 @@ func CheckShardVersion(ns string, received, wanted ChunkVersion, shard string) e
 // before it, whose recipient it would not ask.
 func CheckPlacement(info *CollectionInfo, ns string, received ChunkVersion, shard string, asOf, at uint64) error {
 	wanted := info.ShardVersion(shard)
-	if info == nil || !info.Past() || info.Map == nil {
+	past := info != nil && info.Past() && info.Map != nil
+	switch {
+	case !past && asOf == 0:
 		return CheckShardVersion(ns, received, wanted, shard)
-	}
-	if received.SameGeneration(wanted) && asOf == at {
+	case past && asOf == at && received.SameGeneration(wanted):
 		return nil
 	}
 	return StaleConfig(ns, received, &wanted, shard, "the collection has undergone a catalog change since the time of the read")
