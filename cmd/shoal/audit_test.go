@@ -9,9 +9,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/shoaldb/shoal/console"
 	"github.com/shoaldb/shoal/internal/await"
@@ -317,5 +319,22 @@ func TestAuditAcrossProcesses(t *testing.T) {
 	}
 	if l := ofShard.events("authCheck"); len(l) != 0 {
 		t.Errorf("what members do is recorded: %+v", l)
+	}
+}
+
+// An audit log by syslog on a machine without a daemon prevented servers from starting.
+func TestAuditWithoutASyslogDaemon(t *testing.T) {
+	if _, err := os.Stat("/dev/log"); err == nil {
+		t.Skip("this machine has a daemon")
+	}
+	o := loneServer(t, "mongod", "--dbpath", t.TempDir(), "--auditDestination", "syslog")
+	o.start()
+	c, err := mongo.Connect(options.Client().ApplyURI("mongodb://" + o.at() + "/?directConnection=true").SetServerSelectionTimeout(10 * time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Disconnect(context.Background()) }()
+	if err := c.Ping(context.Background(), nil); err != nil {
+		t.Error(err)
 	}
 }

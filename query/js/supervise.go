@@ -1,6 +1,7 @@
 package js
 
 import (
+	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
 	"sync/atomic"
@@ -12,7 +13,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// A call that takes longer than watchEvery is checked at that interval. It is interrupted when the process's heap has grown by
+// A call that takes longer than watchEvery is checked at that interval. It is interrupted when what the process's heap holds has grown by
 // maxGrowth in the meantime: the memory of a script cannot be measured separately.
 const (
 	watchEvery = 50 * time.Millisecond
@@ -117,6 +118,10 @@ func (r *Runtime) await(c *running) outcome {
 		now := heapSize()
 		if before == 0 {
 			before = now
+		}
+		if now > before+maxGrowth { // perhaps with what nobody uses any more, of this script or of others
+			runtime.GC()
+			now = heapSize()
 		}
 		if err := r.stops(begin, before, now); err != nil {
 			return r.interrupt(c, err)
