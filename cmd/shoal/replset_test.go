@@ -375,7 +375,7 @@ func (rs *replicaSet) sameEverywhere(dbs ...string) {
 				s, err := rs.dbHash(ctx, i, db)
 				cancel()
 				if err != nil {
-					s = err.Error()
+					s = "no answer" // the error differs each time, which would pass for progress
 				}
 				sums[i] = s
 				same = same && err == nil && s == sums[0]
