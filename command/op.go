@@ -139,9 +139,15 @@ type Stats struct {
 	ReplanReason                    string
 	Plan                            PlanKeys  // nil if nothing was planned
 	Exec                            ExecStats // of the plan that ran; nil if not wanted
-	CollScans, TailScans            int64     // scans of whole collections, and those of them by tailable cursors on capped collections
-	ReplyLen                        int
-	Origin                          []byte // of a getMore: the command that opened its cursor
+	ScanStats
+	ReplyLen int
+	Origin   []byte // of a getMore: the command that opened its cursor
+}
+
+// ScanStats has what an operation reads collections by.
+type ScanStats struct {
+	CollScans, TailScans int64           // scans of whole collections, and those of them by tailable cursors on capped collections
+	IndexesUsed          map[string]bool // names of indexes, if explain has set a map
 }
 
 // WriteStats counts what an operation has written, and the locks it has held.

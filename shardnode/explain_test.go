@@ -284,6 +284,31 @@ func TestExplainGroupFigures(t *testing.T) {
 	}
 }
 
+// A comparison of a field with a variable of $lookup uses an index of the other collection, also within an $and and behind a $match that could be moved
+// in front; explain counts what each $lookup has read.
+func TestExplainLookup(t *testing.T) {
+	n := newTestNode(t)
+	n.fill("o", 40, `{"a": 1}`)
+	n.fill("i", 30, `{"a": 1}`)
+	for _, c := range []struct {
+		stages      string
+		docs, scans int64
+		used        string
+	}{
+		{`{"$lookup": {"from": "i", "let": {"v": "$_id"}, "pipeline": [{"$match": {"$expr": {"$eq": ["$_id", "$$v"]}}}], "as": "x"}}`, 30, 0, "[_id_]"},
+		{`{"$lookup": {"from": "i", "let": {"v": "$_id"}, "pipeline": [{"$match": {"$expr": {"$and": [{"$gte": ["$$v", 0]}, {"$eq": ["$$v", "$a"]}]}}}], "as": "x"}}`, 30, 0, "[a_1]"},
+		{`{"$lookup": {"from": "i", "let": {"v": "$_id"}, "pipeline": [{"$match": {"$expr": {"$eq": [{"$toString": "$_id"}, "$$v"]}}}], "as": "x"}}`, 40 * 30, 40, "[]"},
+		{`{"$lookup": {"from": "i", "localField": "_id", "foreignField": "_id", "as": "x"}}`, 30, 0, "[_id_]"},
+		{`{"$lookup": {"from": "i", "let": {"v": "$_id"}, "pipeline": [{"$match": {"$expr": {"$eq": [{"$toString": "$_id"}, "$$v"]}}}], "as": "x"}}, {"$match": {"$expr": {"$in": ["$_id", [3, 4]]}}}`, 2 * 30, 2, "[]"},
+	} {
+		r := n.ok("d", `{"explain": {"aggregate": "o", "pipeline": [`+c.stages+`], "cursor": {}}, "verbosity": "executionStats"}`)
+		st := asM(r["stages"].(bson.A)[1])
+		if st["totalDocsExamined"] != c.docs || st["collectionScans"] != c.scans || fmt.Sprint(st["indexesUsed"]) != c.used {
+			t.Errorf("%s\nreads %v documents by %v scans and indexes %v; want %d, %d, %s", c.stages, st["totalDocsExamined"], st["collectionScans"], st["indexesUsed"], c.docs, c.scans, c.used)
+		}
+	}
+}
+
 // TestExplainGroupFramework selects the classic engine by the parameter and by query settings.
 func TestExplainGroupFramework(t *testing.T) {
 	n := newTestNode(t)

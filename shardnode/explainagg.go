@@ -2,6 +2,8 @@ package shardnode
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -121,11 +123,33 @@ type stageCount struct {
 	n     int64
 	bytes int64
 	took  time.Duration
+	reads reads           // of the stage and of those before it
+	below *stageCount     // the stage before, nil for none
+	used  map[string]bool // the indexes that the stage has used
 }
 
+// reads counts what has been read from collections.
+type reads struct{ docs, keys, scans int64 }
+
+func readsOf(op *command.Op) reads {
+	return reads{op.Stats.DocsExamined, op.Stats.KeysExamined, op.Stats.CollScans}
+}
+
+func (r reads) minus(o reads) reads {
+	return reads{r.docs - o.docs, r.keys - o.keys, r.scans - o.scans}
+}
+func (r reads) plus(o reads) reads { return reads{r.docs + o.docs, r.keys + o.keys, r.scans + o.scans} }
+
 func (s *stageCount) Next(ctx context.Context) (agg.Doc, bool, error) {
-	start := time.Now()
+	start, op := time.Now(), command.FromContext(ctx)
+	before, outer := readsOf(op), op.Stats.IndexesUsed
+	if s.used == nil {
+		s.used = map[string]bool{}
+	}
+	op.Stats.IndexesUsed = s.used
 	d, ok, err := s.in.Next(ctx)
+	op.Stats.IndexesUsed = outer
+	s.reads = s.reads.plus(readsOf(op).minus(before))
 	s.took += time.Since(start)
 	if ok {
 		s.n++
@@ -149,9 +173,28 @@ func (s *stageCount) group() *exec.StoreGroup {
 }
 
 func (s *stageCount) append(dst []byte) []byte {
-	dst = s.appendMemory(dst)
+	dst = s.appendReads(s.appendMemory(dst))
 	dst = value.Append(dst, "nReturned", value.NewInt64(s.n))
 	return value.Append(dst, "executionTimeMillisEstimate", value.NewInt64(s.took.Milliseconds()))
+}
+
+// appendReads shows what a $lookup has read. See https://www.mongodb.com/docs/manual/reference/explain-results/.
+func (s *stageCount) appendReads(dst []byte) []byte {
+	if s.name != "$lookup" {
+		return dst
+	}
+	own := s.reads
+	if s.below != nil {
+		own = own.minus(s.below.reads)
+	}
+	dst = value.Append(dst, "totalDocsExamined", value.NewInt64(own.docs))
+	dst = value.Append(dst, "totalKeysExamined", value.NewInt64(own.keys))
+	dst = value.Append(dst, "collectionScans", value.NewInt64(own.scans))
+	var names []value.Value
+	for _, name := range slices.Sorted(maps.Keys(s.used)) {
+		names = append(names, value.NewString(name))
+	}
+	return value.Append(dst, "indexesUsed", value.NewArray(value.ArrayOf(names...)))
 }
 
 // appendMemory shows the memory and spilling of a stage, if it is one that may spill.
@@ -260,7 +303,11 @@ func (r *explainedRun) run() error {
 		src = r.bottom
 	}
 	out, err := r.rest.RunObserved(src, func(i int, s agg.Source) agg.Source {
-		r.counts[i] = &stageCount{in: s, name: r.rest.Stages()[i].Name()}
+		below := r.bottom
+		if i > 0 {
+			below = r.counts[i-1]
+		}
+		r.counts[i] = &stageCount{in: s, name: r.rest.Stages()[i].Name(), below: below}
 		return r.counts[i]
 	})
 	if err != nil {

@@ -208,6 +208,9 @@ func (r *planRound) keys() {
 			for _, p := range strings.Split(e.Key, ".") {
 				v = value.Lookup(v.Doc(), p)
 			}
+			if v.T == value.Array {
+				return // an update made it: the document has a key for each element
+			}
 			if v.IsMissing() {
 				v = value.NewNull()
 			}

@@ -382,8 +382,12 @@ func filterPaths(m *match.Matcher) (paths []string, whole bool) {
 			return
 		}
 		switch n.Kind {
-		case match.Where, match.Text, match.Schema, match.SampleRate, match.Expr, match.GeoNear, match.AlwaysFalse, match.AlwaysTrue:
+		case match.Where, match.Text, match.Schema, match.SampleRate, match.GeoNear, match.AlwaysFalse, match.AlwaysTrue:
 			whole = true
+			return
+		case match.Expr:
+			d := n.Expr.Deps()
+			paths, whole = append(paths, d.Paths...), whole || d.Whole || d.Rand || len(d.Meta) > 0
 			return
 		}
 		if n.Path != "" && prefix == "" {

@@ -266,6 +266,21 @@ func (e *Expr) FieldPath() (string, bool) {
 	return "", false
 }
 
+// Call returns the operator and the operands of an expression that is one operator with operands in order; the name is empty for others.
+func (e *Expr) Call() (operator string, operands []*Expr) {
+	c, ok := e.n.(*call)
+	if !ok {
+		return "", nil
+	}
+	for _, n := range c.args {
+		if n == nil {
+			return "", nil
+		}
+		operands = append(operands, &Expr{n})
+	}
+	return c.op.name, operands
+}
+
 // Serialize returns the expression in the form of explain.
 func (e *Expr) Serialize() value.Value { return e.n.serialize() }
 

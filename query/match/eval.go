@@ -3,6 +3,7 @@ package match
 import (
 	"cmp"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/shoaldb/shoal/query/value"
 )
@@ -42,6 +43,16 @@ func (n *Node) group() {
 		}
 		n.addPred(p)
 	}
+	slices.SortStableFunc(n.rest, func(a, b *Node) int { // what is derived from expressions costs less than they do
+		return cmp.Compare(boolRank(!derives(a)), boolRank(!derives(b)))
+	})
+}
+
+func boolRank(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // maxFields is the maximum number of top-level fields that one pass over a document looks for.
@@ -88,6 +99,8 @@ func (c *context) document(n *Node, doc []byte) bool {
 		return !ok
 	case Expr:
 		return c.expression(n, doc)
+	case ExprEq, ExprGt, ExprGte, ExprLt, ExprLte:
+		return c.exprComparison(n, doc)
 	case Schema:
 		ok, err := n.Schema.Match(doc, c.pace.Work)
 		if err != nil {
@@ -125,6 +138,11 @@ func (c *context) any(n *Node, doc []byte) bool {
 	}
 	c.detail = d
 	return ok
+}
+
+// derives reports whether a node is a derived comparison, or has some below.
+func derives(n *Node) bool {
+	return n.Kind >= ExprEq && n.Kind <= ExprLte || (n.Kind == And || n.Kind == Or) && slices.ContainsFunc(n.Children, derives)
 }
 
 // and walks the document once for the predicates that read fields of it, then tries the rest.

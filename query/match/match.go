@@ -12,6 +12,7 @@ type Options struct {
 	Expr     *expr.Scope    // variables and environment of $expr; nil: none but the system's
 	Rand     func() float64 // $sampleRate, in [0, 1); nil: the runtime's generator
 	Deny     Feature        // operators that this use of a filter does not allow
+	Derive   bool           // add the comparisons that $expr requires, which an index can serve: for queries that are planned
 }
 
 // Feature is a set of operators that some uses of filters do not allow.
@@ -75,6 +76,9 @@ func compile(filter []byte, o *Options, parse func(*parser, []byte) (*Node, erro
 	tree, err := parse(p, append([]byte(nil), filter...))
 	if err != nil {
 		return nil, err
+	}
+	if p.o.Derive {
+		tree = deriveComparisons(tree)
 	}
 	tree = optimise(tree)
 	if err := checkNear(tree); err != nil {

@@ -135,6 +135,44 @@ func TestMatch(t *testing.T) {
 	}
 }
 
+// What an expression requires of a field is true wherever the expression is: of documents without arrays exactly there.
+func TestDerivedComparisons(t *testing.T) {
+	values := []string{`1`, `5`, `5.0`, `9`, `null`, `"a"`, `"b"`, `{"x":1}`, `{"$minKey":1}`, `{"$maxKey":1}`, `true`, `{"$numberDouble":"NaN"}`, `[]`, `[5]`, `{"$undefined":true}`}
+	docs := []string{`{}`, `{"f":7}`, `{"f":[{"g":5}]}`}
+	for _, v := range values {
+		docs = append(docs, `{"f":`+v+`}`, `{"f":{"g":`+v+`}}`)
+	}
+	for _, path := range []string{"f", "f.g"} {
+		for _, op := range []string{"$eq", "$gt", "$gte", "$lt", "$lte"} {
+			for _, v := range values {
+				filter := valuetest.Doc(t, `{"$expr":{"`+op+`":["$`+path+`",{"$literal":`+v+`}]}}`)
+				m, err := Compile(filter, &Options{Derive: true})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if m.Root().Kind != And {
+					if !strings.HasPrefix(v, "[") && !strings.Contains(v, "undefined") {
+						t.Errorf("nothing is derived from %s", value.ShowDoc(filter))
+					}
+					continue
+				}
+				alone, whole := m.Sub(m.Root().Children[0]), m.Sub(m.Root().Children[1])
+				for _, d := range docs {
+					doc := valuetest.Doc(t, d)
+					is, err := alone.Match(doc)
+					required, err2 := whole.Match(doc)
+					if err != nil || err2 != nil {
+						t.Fatal(err, err2)
+					}
+					if is && !required || required && !is && !strings.Contains(d, "[") {
+						t.Errorf("%s of %s: %t, and what is derived is %t", value.ShowDoc(filter), d, is, required)
+					}
+				}
+			}
+		}
+	}
+}
+
 func TestErrors(t *testing.T) {
 	for _, c := range []struct {
 		filter string

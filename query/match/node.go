@@ -50,6 +50,11 @@ const (
 	Text                        // $text
 	Schema                      // $jsonSchema
 	SampleRate                  // $sampleRate
+	ExprEq                      // Value: the expressions' comparisons, which an $expr in the same And requires (Options.Derive)
+	ExprGt                      // Value
+	ExprGte                     // Value
+	ExprLt                      // Value
+	ExprLte                     // Value
 )
 
 // Node is one predicate of a filter. Which fields hold something depends on Kind.
@@ -57,7 +62,7 @@ type Node struct {
 	Kind     Kind
 	Path     string          // dotted path of a leaf; empty for logical nodes and inside $elemMatch of values
 	Children []*Node         // And, Or, Nor, Not, ElemMatchObject, ElemMatchValue
-	Value    value.Value     // operand of Eq, Lt, Lte, Gt, Gte; specification of Text and Where; the operators of Geo and GeoNear
+	Value    value.Value     // operand of Eq, Lt, Lte, Gt, Gte and of the Expr kinds; specification of Text and Where; the operators of Geo and GeoNear
 	Values   []value.Value   // operands of In: sorted, without duplicates
 	Regexes  []*regex.Regexp // RegexMatch (one), In
 	Num, Rem int64           // Size, Mod

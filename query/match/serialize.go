@@ -104,12 +104,13 @@ func (n *Node) appendOperators(dst []byte) []byte {
 var kindNames = map[Kind]string{
 	Eq: "$eq", Lt: "$lt", Lte: "$lte", Gt: "$gt", Gte: "$gte",
 	BitsAllSet: "$bitsAllSet", BitsAllClear: "$bitsAllClear", BitsAnySet: "$bitsAnySet", BitsAnyClear: "$bitsAnyClear",
+	ExprEq: "$_internalExprEq", ExprGt: "$_internalExprGt", ExprGte: "$_internalExprGte", ExprLt: "$_internalExprLt", ExprLte: "$_internalExprLte",
 }
 
 // appendOperator adds {…: the leaf's own operator}.
 func (n *Node) appendOperator(dst []byte) []byte {
 	switch n.Kind {
-	case Eq, Lt, Lte, Gt, Gte:
+	case Eq, Lt, Lte, Gt, Gte, ExprEq, ExprGt, ExprGte, ExprLt, ExprLte:
 		return value.Append(dst, kindNames[n.Kind], n.Value)
 	case In:
 		vals := append([]value.Value(nil), n.Values...)

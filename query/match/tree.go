@@ -38,7 +38,7 @@ func (n *Node) line() string {
 		return "$nor"
 	case Not:
 		return "$not"
-	case Eq, Lt, Lte, Gt, Gte:
+	case Eq, Lt, Lte, Gt, Gte, ExprEq, ExprGt, ExprGte, ExprLt, ExprLte:
 		return n.Path + " " + kindNames[n.Kind] + " " + bsontext.Value(n.Value)
 	case In:
 		out := n.Path + " $in [ "

@@ -56,8 +56,36 @@ func (t *target) boundsOf(n *match.Node) (l Intervals, tight tightness, ok bool)
 		return Intervals{{nan, posInf, true, true}, {noBin, minOID, true, false}}, covered, true
 	case match.ElemMatchValue:
 		return t.elemMatchValue(n)
+	case match.ExprEq, match.ExprGt, match.ExprGte, match.ExprLt, match.ExprLte:
+		return t.exprComparison(n)
 	}
 	return nil, fetch, false
+}
+
+// exprComparison returns the bounds of a comparison that an expression requires: of all types, in their order. An array is compared as a
+// whole, but its elements are the keys; a missing field comes below null, but has its key.
+func (t *target) exprComparison(n *match.Node) (Intervals, tightness, bool) {
+	null := n.Value.T == value.Null
+	missing := null || n.Kind == match.ExprLt || n.Kind == match.ExprLte || n.Value.T == value.MinKey // whether a missing field may satisfy it
+	switch {
+	case t.multi, t.x.Sparse && missing:
+		return nil, fetch, false
+	case t.kind() == Wildcard && (n.Kind != match.ExprEq || null || n.Value.T == value.Document):
+		return nil, fetch, false
+	}
+	b, v := everything()[0], t.collated(n.Value)
+	switch n.Kind {
+	case match.ExprEq:
+		b = point(v)
+	case match.ExprGt, match.ExprGte:
+		b.Lo, b.LoInc = v, n.Kind == match.ExprGte
+	default:
+		b.Hi, b.HiInc = v, n.Kind == match.ExprLte || null
+	}
+	if b.empty() {
+		return Intervals{}, exact, true
+	}
+	return Intervals{b}, exact, true
 }
 
 // kind returns the kind of the field itself; a compound hashed index has ordinary fields, too.
@@ -80,8 +108,8 @@ func (t *target) geo(n *match.Node) (Intervals, tightness, bool) {
 
 func (t *target) hashed(n *match.Node) (Intervals, tightness, bool) {
 	switch n.Kind {
-	case match.Eq:
-		if n.Value.T == value.Array {
+	case match.Eq, match.ExprEq:
+		if n.Value.T == value.Array || n.Kind == match.ExprEq && t.multi {
 			return nil, fetch, false
 		}
 		return Intervals{point(t.hash(n.Value))}, fetch, true

@@ -56,7 +56,7 @@ func query(t testing.TB, js string) *Query {
 	doc := valuetest.Doc(t, js)
 	q := &Query{Hint: value.Lookup(doc, "hint")}
 	if f := value.Lookup(doc, "filter"); f.T == value.Document {
-		m, err := match.Compile(f.Doc(), nil)
+		m, err := match.Compile(f.Doc(), &match.Options{Derive: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -178,6 +178,13 @@ var planCases = []struct {
 	indexes []string
 	cases   []planCase
 }{
+	{[]string{`{"key":{"a":1},"multikey":["a"]}`, `{"key":{"b":1},"sparse":true}`, `{"key":{"c":"hashed"}}`, `{"key":{"d.0":1}}`}, []planCase{
+		{`{"filter":{"$expr":{"$eq":["$a",5]}}}`, `COLLSCAN{ $and: [ { $expr: { $eq: [ "$a", { $const: 5 } ] } }, { a: { $_internalExprEq: 5 } } ] }`},
+		{`{"filter":{"$expr":{"$gt":["$b",5]}}}`, `FETCH{ $expr: { $gt: [ "$b", { $const: 5 } ] } } < IXSCAN b_1 b:(5, MaxKey]`},
+		{`{"filter":{"$expr":{"$lt":["$b",5]}}}`, `COLLSCAN{ $and: [ { $expr: { $lt: [ "$b", { $const: 5 } ] } }, { b: { $_internalExprLt: 5 } } ] }`},
+		{`{"filter":{"$expr":{"$eq":["$b",null]}}}`, `COLLSCAN{ $and: [ { $expr: { $eq: [ "$b", { $const: null } ] } }, { b: { $_internalExprEq: null } } ] }`},
+		{`{"filter":{"$expr":{"$eq":["$d.0",5]}}}`, `COLLSCAN{ $expr: { $eq: [ "$d.0", { $const: 5 } ] } }`},
+	}},
 	{[]string{`{"key":{"a":1}}`}, []planCase{
 		{`{}`, `COLLSCAN`},
 		{`{"filter":{"b":1}}`, `COLLSCAN{ b: { $eq: 1 } }`},
@@ -186,6 +193,16 @@ var planCases = []struct {
 		{`{"filter":{"_id":5},"sort":{"a":1}}`, `SORT limit 0 < FETCH < IXSCAN _id_1 _id:[5, 5]`},
 		{`{"filter":{"_id":5,"b":1}}`, `FETCH{ b: { $eq: 1 } } < IXSCAN _id_1 _id:[5, 5]`},
 		{`{"filter":{"a":5}}`, `FETCH < IXSCAN a_1 a:[5, 5]`},
+		{`{"filter":{"$expr":{"$eq":["$a",5]}}}`, `FETCH{ $expr: { $eq: [ "$a", { $const: 5 } ] } } < IXSCAN a_1 a:[5, 5]`},
+		{`{"filter":{"$expr":{"$lt":[5,"$a"]}}}`, `FETCH{ $expr: { $lt: [ { $const: 5 }, "$a" ] } } < IXSCAN a_1 a:(5, MaxKey]`},
+		{`{"filter":{"$expr":{"$lt":["$a",5]}}}`, `FETCH{ $expr: { $lt: [ "$a", { $const: 5 } ] } } < IXSCAN a_1 a:[MinKey, 5)`},
+		{`{"filter":{"$expr":{"$lt":["$a",null]}}}`, `FETCH{ $expr: { $lt: [ "$a", { $const: null } ] } } < IXSCAN a_1 a:[MinKey, null]`},
+		{`{"filter":{"$expr":{"$gte":["$a",{"$add":[2,3]}]},"a":{"$lt":9}}}`, `FETCH{ $expr: { $gte: [ "$a", { $const: 5 } ] } } < IXSCAN a_1 a:[5, 9)`},
+		{`{"filter":{"$expr":{"$and":[{"$gt":["$a",1]},{"$eq":["$b",2]},{"$ne":["$c",3]}]}}}`, `FETCH{ $and: [ { $expr: { $and: [ { $gt: [ "$a", { $const: 1 } ] }, { $eq: [ "$b", { $const: 2 } ] }, { $ne: [ "$c", { $const: 3 } ] } ] } }, { b: { $_internalExprEq: 2 } } ] } < IXSCAN a_1 a:(1, MaxKey]`},
+		{`{"filter":{"$expr":{"$or":[{"$eq":["$a",1]},{"$eq":["$_id",2]}]}}}`, `FETCH{ $expr: { $or: [ { $eq: [ "$a", { $const: 1 } ] }, { $eq: [ "$_id", { $const: 2 } ] } ] } } < OR < (IXSCAN _id_1 _id:[2, 2] | IXSCAN a_1 a:[1, 1])`},
+		{`{"filter":{"$expr":{"$or":[{"$eq":["$a",1]},{"$ne":["$_id",2]}]}}}`, `COLLSCAN{ $expr: { $or: [ { $eq: [ "$a", { $const: 1 } ] }, { $ne: [ "$_id", { $const: 2 } ] } ] } }`},
+		{`{"filter":{"$expr":{"$eq":["$a",[1]]}}}`, `COLLSCAN{ $expr: { $eq: [ "$a", { $const: [ 1 ] } ] } }`},
+		{`{"filter":{"$expr":{"$eq":["$a","$b"]}}}`, `COLLSCAN{ $expr: { $eq: [ "$a", "$b" ] } }`},
 		{`{"filter":{"a":5},"shard":true}`, `SHARDING_FILTER < FETCH < IXSCAN a_1 a:[5, 5]`},
 		{`{"filter":{"a":{"$gt":5}}}`, `FETCH < IXSCAN a_1 a:(5, inf.0]`},
 		{`{"filter":{"a":{"$lte":5}}}`, `FETCH < IXSCAN a_1 a:[-inf.0, 5]`},

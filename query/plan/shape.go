@@ -17,7 +17,8 @@ var codes = map[match.Kind]string{match.And: "an", match.Or: "or", match.ElemMat
 	match.Eq: "eq", match.Lte: "le", match.Lt: "lt", match.Gt: "gt", match.Gte: "ge", match.RegexMatch: "re", match.Mod: "mo",
 	match.Exists: "ex", match.In: "in", match.BitsAllSet: "ls", match.BitsAllClear: "lc", match.BitsAnySet: "ys", match.BitsAnyClear: "yc",
 	match.Not: "nt", match.Nor: "nr", match.TypeIs: "ty", match.Geo: "go", match.Where: "wh", match.Expr: "xp", match.AlwaysFalse: "af",
-	match.AlwaysTrue: "at", match.GeoNear: "gn", match.Text: "te", match.Schema: "js", match.SampleRate: "sr"}
+	match.AlwaysTrue: "at", match.GeoNear: "gn", match.Text: "te", match.Schema: "js", match.SampleRate: "sr",
+	match.ExprEq: "xe", match.ExprGt: "xg", match.ExprGte: "xge", match.ExprLt: "xl", match.ExprLte: "xle"}
 
 // Shape returns what queries that may share a plan have in common: operators and paths of the filter, sort,
 // projection and collation, without the operands.

@@ -48,8 +48,8 @@ func (g *Gen) leaf() bson.E {
 	switch n := g.R.IntN(100); {
 	case g.Geo && n < 25:
 		return g.geoLeaf()
-	case n < 2:
-		return bson.E{Key: "$expr", Value: bson.D{{Key: pick(g, "$eq", "$gt", "$lte", "$ne"), Value: bson.A{"$" + path, literal(g.Scalar())}}}}
+	case n < 6:
+		return bson.E{Key: "$expr", Value: g.comparison(2)}
 	case n < 27:
 		return bson.E{Key: path, Value: g.operand()}
 	case n < 32 && g.Arrays > 0:
@@ -60,6 +60,36 @@ func (g *Gen) leaf() bson.E {
 		return bson.E{Key: path, Value: bson.D{{Key: "$gt", Value: g.operand()}, {Key: pick(g, "$lt", "$lte"), Value: g.operand()}}}
 	}
 	return bson.E{Key: path, Value: bson.D{g.op()}}
+}
+
+// comparison returns an expression that compares fields with constants.
+func (g *Gen) comparison(depth int) bson.D {
+	if depth > 0 && g.Chance(0.3) {
+		list := bson.A{}
+		for range 1 + g.R.IntN(3) {
+			list = append(list, g.comparison(depth-1))
+		}
+		if g.Chance(0.1) {
+			return bson.D{{Key: "$not", Value: list[:1]}}
+		}
+		return bson.D{{Key: pick(g, "$and", "$or"), Value: list}}
+	}
+	var v any
+	switch n := g.R.IntN(10); {
+	case n == 0:
+		v = nil
+	case n == 1:
+		v = pick[any](g, bson.MinKey{}, bson.MaxKey{}, bson.Undefined{})
+	case n < 4:
+		v = g.Value(1)
+	default:
+		v = g.Scalar()
+	}
+	sides := bson.A{"$" + g.Path(), literal(v)}
+	if g.Chance(0.2) {
+		sides[0], sides[1] = sides[1], sides[0]
+	}
+	return bson.D{{Key: pick(g, "$eq", "$eq", "$gt", "$gte", "$lt", "$lte", "$ne"), Value: sides}}
 }
 
 // operand returns a value to compare with; a plain regular expression would be a pattern.

@@ -161,6 +161,9 @@ func (l *idLookup) Next(op *command.Op, r *Row) (bool, error) {
 	l.st.docs++
 	op.Stats.KeysExamined++
 	op.Stats.DocsExamined++
+	if used := op.Stats.IndexesUsed; used != nil && !l.coll.Clustered {
+		used["_id_"] = true
+	}
 	if l.matcher != nil {
 		if ok, err := l.matcher.Match(doc); err != nil || !ok {
 			return false, err

@@ -74,7 +74,7 @@ func CompileFilter(filter []byte, scope *expr.Scope, spec *collation.Spec) (*mat
 	if len(filter) <= 5 {
 		return nil, nil
 	}
-	return match.Compile(filter, &match.Options{Collator: spec.Collator(), Expr: scope})
+	return match.Compile(filter, &match.Options{Collator: spec.Collator(), Expr: scope, Derive: true})
 }
 
 // Compile fills in the compiled parts of a query. Filter errors take precedence over projection errors, as on the real server.

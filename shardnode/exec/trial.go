@@ -264,6 +264,9 @@ func noteUsage(op *command.Op, p *plan.Node) {
 		summary += l.Index.Summary
 		if idx, ok := l.Index.Handle.(*catalog.Index); ok {
 			idx.Usage.Ops.Add(1)
+			if used := op.Stats.IndexesUsed; used != nil {
+				used[l.Index.Name] = true
+			}
 		}
 	})
 	op.UsePlan(&summary)

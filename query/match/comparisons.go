@@ -1,0 +1,124 @@
+package match
+
+import (
+	"strings"
+
+	"github.com/shoaldb/shoal/query/expr"
+	"github.com/shoaldb/shoal/query/value"
+)
+
+// exprKinds are the comparisons of expressions that an index can serve, and what they become if the operands are exchanged.
+var exprKinds = map[string][2]Kind{
+	"$eq": {ExprEq, ExprEq}, "$gt": {ExprGt, ExprLt}, "$gte": {ExprGte, ExprLte}, "$lt": {ExprLt, ExprGt}, "$lte": {ExprLte, ExprGte},
+}
+
+// deriveComparisons adds to each $expr what it requires of single fields, as comparisons that an index can serve. The expression
+// remains: it tells arrays and missing fields apart as they do not. See https://www.mongodb.com/docs/manual/reference/operator/query/expr/.
+func deriveComparisons(n *Node) *Node {
+	for i, c := range n.Children {
+		n.Children[i] = deriveComparisons(c)
+	}
+	if n.Kind != Expr {
+		return n
+	}
+	if d := derived(n.Expr); d != nil {
+		return &Node{Kind: And, Children: []*Node{n, d}}
+	}
+	return n
+}
+
+// derived returns a condition that holds wherever an expression is true, nil if none is known: an $and requires any of its
+// operands, an $or one of all of them.
+func derived(e *expr.Expr) *Node {
+	op, args := e.Call()
+	switch op {
+	case "$and":
+		and := &Node{Kind: And}
+		for _, a := range args {
+			if d := derived(a); d != nil {
+				and.Children = append(and.Children, d)
+			}
+		}
+		if len(and.Children) > 0 {
+			return and
+		}
+	case "$or":
+		or := &Node{Kind: Or}
+		for _, a := range args {
+			d := derived(a)
+			if d == nil {
+				return nil
+			}
+			or.Children = append(or.Children, d)
+		}
+		if len(or.Children) > 0 {
+			return or
+		}
+	default:
+		if kinds, ok := exprKinds[op]; ok {
+			if n := fieldAndConstant(kinds[0], args[0], args[1]); n != nil {
+				return n
+			}
+			return fieldAndConstant(kinds[1], args[1], args[0])
+		}
+	}
+	return nil
+}
+
+// fieldAndConstant returns a comparison of a field with a constant. Numbers in a path name fields in expressions, and also elements
+// of arrays in indexes. An array is compared as a whole in expressions, and its elements are in indexes.
+func fieldAndConstant(k Kind, field, constant *expr.Expr) *Node {
+	path, ok := field.FieldPath()
+	if !ok {
+		return nil
+	}
+	v, ok := constant.Constant()
+	if !ok || v.T == value.Missing || v.T == value.Undefined || v.T == value.Array {
+		return nil
+	}
+	n := &Node{Kind: k, Path: path, Value: v.Clone()}
+	for _, p := range appendParts(nil, path) {
+		if p.num >= 0 || strings.Trim(p.name, "0123456789") == "" {
+			return nil
+		}
+		n.parts = append(n.parts, p)
+	}
+	return n
+}
+
+// exprComparison evaluates a derived comparison. It is true, too, where an array is met: the expression decides.
+func (c *context) exprComparison(n *Node, doc []byte) bool {
+	v := value.NewDocument(doc)
+	for _, p := range n.parts {
+		if v.T != value.Document {
+			if v.T == value.Array {
+				return true
+			}
+			v = value.Value{}
+			break
+		}
+		v = value.Lookup(v.Doc(), p.name)
+	}
+	r := 0
+	switch {
+	case v.T == value.Array:
+		return true
+	case v.T != value.Missing:
+		r = value.CompareCollated(v, n.Value, c.m.coll)
+	case n.Value.T == value.MinKey:
+		r = 1
+	default:
+		r = -1
+	}
+	switch n.Kind {
+	case ExprEq:
+		return r == 0
+	case ExprGt:
+		return r > 0
+	case ExprGte:
+		return r >= 0
+	case ExprLt:
+		return r < 0
+	}
+	return r <= 0
+}
