@@ -40,7 +40,7 @@ func Ranges(key *cluster.ShardKeyPattern, filter []byte, collated bool) []cluste
 	fields := make([][]Span, len(key.Parts))
 	bounded := false
 	for i := range key.Parts {
-		fields[i] = Spans(filter, key.Parts[i].Path, collated)
+		fields[i] = spans(filter, key.Parts[i].Path, collated, true)
 		if i == 0 && !isEverything(fields[0]) {
 			bounded = true
 		}
@@ -133,8 +133,14 @@ func rangesFrom(prefixes [][]value.Value, spans []Span, n int) []cluster.KeyRang
 	return out
 }
 
-// Spans returns the values that a field may have in documents that match filter.
+// Spans returns the values that a field may have in documents that match filter, as far as its conditions on fields tell: from an $expr, unlike from an
+// equality, no document is made that is inserted.
 func Spans(filter []byte, path string, collated bool) []Span {
+	return spans(filter, path, collated, false)
+}
+
+// spans is Spans, if desired with what the filter's $expr tells.
+func spans(filter []byte, path string, collated, exprs bool) []Span {
 	out := everything
 	for it := value.Walk(filter); ; {
 		k, v, ok := it.Next()
@@ -146,8 +152,10 @@ func Spans(filter []byte, path string, collated bool) []Span {
 			out = intersect(out, predicateSpans(v, collated))
 		case string(k) == "$and" && v.T == value.Array:
 			for _, c := range value.Values(v.Doc()) {
-				out = intersect(out, Spans(c.Doc(), path, collated))
+				out = intersect(out, spans(c.Doc(), path, collated, exprs))
 			}
+		case exprs && string(k) == "$expr":
+			out = intersect(out, exprSpans(v, path, collated))
 		case len(path) > len(k) && path[len(k)] == '.' && strings.HasPrefix(path, string(k)):
 			if v.T == value.Document && !value.IsCondition(v.Doc()) {
 				out = intersect(out, equalitySpan(lookupPath(v.Doc(), path[len(k)+1:]), collated))
