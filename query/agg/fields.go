@@ -176,8 +176,9 @@ func projectionMeta(m *Meta) *projection.Meta {
 
 // redactStage is $redact.
 type redactStage struct {
-	e    *expr.Expr
-	root int
+	e       *expr.Expr
+	root    int
+	matched bool // what follows has been repeated in front of it (matchBeforeRedact)
 }
 
 // The values that a $redact expression may return.

@@ -21,6 +21,7 @@ var rewrites = []rule{
 	{"match before sort", matchBeforeSort},
 	{"match before stages that leave its fields alone", matchBeforeFields},
 	{"match on a group's key before the group", matchBeforeGroup},
+	{"match before and after a redaction", matchBeforeRedact},
 	{"limit into sort", limitIntoSort},
 	{"limit before skip", limitBeforeSkip},
 	{"merge adjacent limits", mergeLimits},
@@ -96,6 +97,7 @@ func matchBeforeFields(p *Pipeline, i int) bool {
 		return false
 	}
 	var apart func(path string) bool // whether the stage does not change a path
+	var names map[string]string      // what the stage's fields were called before
 	switch s := p.stages[i].(type) {
 	case *unwindStage:
 		apart = apartFrom(s.dotted, s.indexAs)
@@ -107,6 +109,7 @@ func matchBeforeFields(p *Pipeline, i int) bool {
 		if apart = s.leavesAlone(); apart == nil {
 			return false
 		}
+		names = s.renames()
 	default:
 		return false
 	}
@@ -119,13 +122,135 @@ func matchBeforeFields(p *Pipeline, i int) bool {
 		if whole || len(reads) == 0 {
 			return nil
 		}
+		rename := false
 		for _, r := range reads {
-			if !apart(r) {
+			head, _, _ := strings.Cut(r, ".")
+			if _, renamed := names[head]; renamed {
+				rename = true
+			} else if !apart(r) {
 				return nil
 			}
 		}
+		if rename {
+			return withNames(filter, names)
+		}
 		return filter
 	})
+}
+
+// renames returns the top-level fields that the stage makes of other top-level fields, each with the other's name.
+func (s *fieldsStage) renames() map[string]string {
+	if s.spec.T != value.Document {
+		return nil
+	}
+	var names map[string]string
+	for k, v := range value.Elements(s.spec.Doc()) {
+		if v.T != value.String || strings.Contains(k, ".") {
+			continue
+		}
+		if from, is := strings.CutPrefix(v.Str(), "$"); is && from != "" && from[0] != '$' && !strings.Contains(from, ".") {
+			if names == nil {
+				names = map[string]string{}
+			}
+			names[k] = from
+		}
+	}
+	return names
+}
+
+// withNames returns a filter with other names of top-level fields; nil if it reads fields otherwise than by paths.
+func withNames(filter []byte, names map[string]string) []byte {
+	dst, mark := value.Begin(nil)
+	for k, v := range value.Elements(filter) {
+		switch {
+		case (k == "$and" || k == "$or" || k == "$nor") && v.T == value.Array:
+			list := value.Values(v.Doc())
+			for i, c := range list {
+				renamed := withNames(c.Doc(), names)
+				if renamed == nil {
+					return nil
+				}
+				list[i] = value.NewDocument(renamed)
+			}
+			v = array(list...)
+		case strings.HasPrefix(k, "$"):
+			return nil
+		default:
+			head, rest, dotted := strings.Cut(k, ".")
+			if from, ok := names[head]; ok {
+				if k = from; dotted {
+					k += "." + rest
+				}
+			}
+		}
+		dst = value.Append(dst, k, v)
+	}
+	return value.End(dst, mark)
+}
+
+// matchBeforeRedact repeats in front of a $redact what the documents have to contain in any case: it removes values, so that a
+// condition that a value exists is also one on the document before. An index may serve it there.
+func matchBeforeRedact(p *Pipeline, i int) bool {
+	r, m, ok := two[*redactStage, *matchStage](p, i)
+	if !ok || m.text || r.matched {
+		return false
+	}
+	var first []value.Value
+	for _, c := range conjuncts(m.filter) {
+		if requiresValue(c) {
+			first = append(first, value.NewDocument(c))
+		}
+	}
+	if len(first) == 0 {
+		return false
+	}
+	front, err := newMatch(p.opts, conjunction(first))
+	if err != nil {
+		return false
+	}
+	after := *r
+	after.matched = true
+	p.replace(i, 2, front, &after, m)
+	return true
+}
+
+// requiresValue reports whether a condition compares a field with scalars. Elements of arrays may have other indexes before.
+func requiresValue(condition []byte) bool {
+	it := value.Walk(condition)
+	k, v, ok := it.Next()
+	if !ok || strings.HasPrefix(string(k), "$") || withoutNumbers(string(k)) != string(k) {
+		return false
+	}
+	if v.T != value.Document {
+		return isScalar(v)
+	}
+	if !value.IsCondition(v.Doc()) {
+		return false
+	}
+	for op, x := range value.Elements(v.Doc()) {
+		switch op {
+		case "$eq", "$gt", "$gte", "$lt", "$lte":
+			if !isScalar(x) {
+				return false
+			}
+		case "$in":
+			if x.T != value.Array || slices.ContainsFunc(value.Values(x.Doc()), func(e value.Value) bool { return !isScalar(e) }) {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// isScalar reports whether a value is one that no missing field equals and that has no parts.
+func isScalar(v value.Value) bool {
+	switch v.T {
+	case value.Missing, value.Null, value.Undefined, value.Array, value.Document, value.Regex, value.MinKey, value.MaxKey:
+		return false
+	}
+	return true
 }
 
 // moveMatch moves the conjuncts of the $match at i+1 for which before returns a form in front of stage i, in that form.
@@ -253,20 +378,13 @@ func matchBeforeGroup(p *Pipeline, i int) bool {
 
 // comparesKeys reports whether a condition compares the key only with values that are not, and do not contain, null or undefined.
 func comparesKeys(v value.Value) bool {
-	plain := func(v value.Value) bool {
-		switch v.T {
-		case value.Null, value.Undefined, value.Array, value.Document, value.Regex, value.MinKey, value.MaxKey:
-			return false
-		}
-		return true
-	}
 	if v.T != value.Document {
-		return plain(v)
+		return isScalar(v)
 	}
 	for k, e := range value.Elements(v.Doc()) {
 		switch k {
 		case "$eq", "$gt", "$gte", "$lt", "$lte":
-			if !plain(e) {
+			if !isScalar(e) {
 				return false
 			}
 		case "$in":
@@ -274,7 +392,7 @@ func comparesKeys(v value.Value) bool {
 				return false
 			}
 			for _, x := range value.Values(e.Doc()) {
-				if !plain(x) {
+				if !isScalar(x) {
 					return false
 				}
 			}

@@ -122,7 +122,7 @@ func (p *planner) canCover(x *Index) bool {
 	default:
 		needs = q.Projection.Paths
 	}
-	if !x.holds(needs) {
+	if !x.holds(needs) && !q.needsNothing() {
 		return false
 	}
 	for _, s := range q.Sort {
@@ -131,6 +131,11 @@ func (p *planner) canCover(x *Index) bool {
 		}
 	}
 	return true
+}
+
+// needsNothing reports whether no field of the results is used, as where a pipeline counts them.
+func (q *Query) needsNothing() bool {
+	return q.Distinct == "" && q.Projection != nil && q.Projection.Simple && q.Projection.Inclusion && !q.Projection.Whole && len(q.Projection.Paths) == 0
 }
 
 // holds reports whether the values of all paths can be read from the index's keys.

@@ -41,7 +41,15 @@ func (g *Gen) stage(p *Pipeline, s *state, others []string) {
 		g.rare(p, s, others)
 	case 0, 1, 2, 3:
 		add("$match", g.Filter())
-	case 4, 5:
+	case 4:
+		if g.Chance(0.5) { // a field gets another name, by which it is looked for
+			name := pick(g, "a", "b", "e", "f")
+			add(pick(g, "$addFields", "$set"), bson.D{{Key: name, Value: pick(g, "$a", "$b", "$n", "$d", "$e")}, {Key: pick(g, "g", "h"), Value: pick(g, "$a", "$b")}})
+			add("$match", pick(g, bson.D{{Key: name, Value: g.operand()}}, bson.D{{Key: name, Value: bson.D{g.op()}}, {Key: "g", Value: bson.D{g.op()}}}, g.Filter()))
+			return
+		}
+		add(pick(g, "$addFields", "$set"), bson.D{{Key: pick(g, "a", "b", "e", "n.z"), Value: g.Expr(2)}})
+	case 5:
 		add(pick(g, "$addFields", "$set"), bson.D{{Key: pick(g, "a", "b", "e", "n.z"), Value: g.Expr(2)}})
 	case 6:
 		add("$project", g.inclusion())

@@ -10,6 +10,9 @@ func (g *Gen) rare(p *Pipeline, s *state, others []string) {
 		add("$match", stage("$expr", g.Expr(2)))
 	case 1:
 		add("$redact", stage("$cond", bson.A{stage(pick(g, "$gt", "$lte"), bson.A{"$v", g.R.IntN(9)}), pick(g, "$$KEEP", "$$DESCEND"), "$$PRUNE"}))
+		if g.Chance(0.7) {
+			add("$match", g.Filter())
+		}
 	case 2:
 		add("$fill", g.fill(s))
 	case 3:
