@@ -28,6 +28,9 @@ func exprSpans(e value.Value, path string, collated bool) []Span {
 		}
 		return out
 	}
+	if string(op) == "$in" && len(args) == 2 && isField(args[0], path) {
+		return memberSpans(args[1], collated)
+	}
 	name := string(op)
 	other, compares := mirrored[name]
 	if !compares || len(args) != 2 {
@@ -40,6 +43,22 @@ func exprSpans(e value.Value, path string, collated bool) []Span {
 		return []Span{comparisonSpan(name, v)}
 	}
 	return everything
+}
+
+// memberSpans returns the values of an array of constants.
+func memberSpans(e value.Value, collated bool) []Span {
+	if e.T != value.Array {
+		return everything
+	}
+	var list []value.Value
+	for _, x := range value.Values(e.Doc()) {
+		v, ok := constant(x)
+		if !ok {
+			return everything
+		}
+		list = append(list, v)
+	}
+	return inSpans(value.NewArray(value.ArrayOf(list...)), collated)
 }
 
 func isField(e value.Value, path string) bool { return e.T == value.String && e.Str() == "$"+path }

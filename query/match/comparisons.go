@@ -54,6 +54,8 @@ func derived(e *expr.Expr) *Node {
 		if len(or.Children) > 0 {
 			return or
 		}
+	case "$in":
+		return membership(args[0], args[1])
 	default:
 		if kinds, ok := exprKinds[op]; ok {
 			if n := fieldAndConstant(kinds[0], args[0], args[1]); n != nil {
@@ -68,15 +70,45 @@ func derived(e *expr.Expr) *Node {
 // fieldAndConstant returns a comparison of a field with a constant. Numbers in a path name fields in expressions, and also elements
 // of arrays in indexes. An array is compared as a whole in expressions, and its elements are in indexes.
 func fieldAndConstant(k Kind, field, constant *expr.Expr) *Node {
-	path, ok := field.FieldPath()
-	if !ok {
-		return nil
-	}
 	v, ok := constant.Constant()
 	if !ok || v.T == value.Missing || v.T == value.Undefined || v.T == value.Array {
 		return nil
 	}
-	n := &Node{Kind: k, Path: path, Value: v.Clone()}
+	n := fieldNode(k, field)
+	if n != nil {
+		n.Value = v.Clone()
+	}
+	return n
+}
+
+// membership returns the $in of a field and constants: it is also true of arrays that contain one of them, and null of a missing field.
+func membership(field, constants *expr.Expr) *Node {
+	list, ok := constants.Constant()
+	if !ok || list.T != value.Array {
+		return nil
+	}
+	n := fieldNode(In, field)
+	if n == nil {
+		return nil
+	}
+	for _, v := range value.Values(list.Clone().Doc()) {
+		switch v.T {
+		case value.Undefined, value.Array, value.Regex:
+			return nil
+		}
+		n.Values = append(n.Values, v)
+	}
+	_ = n.prepareIn(nil, &value.Pace{}) // which never stops
+	return n
+}
+
+// fieldNode returns a node for a field, nil if it cannot be derived.
+func fieldNode(k Kind, field *expr.Expr) *Node {
+	path, ok := field.FieldPath()
+	if !ok {
+		return nil
+	}
+	n := &Node{Kind: k, Path: path}
 	for _, p := range appendParts(nil, path) {
 		if p.num >= 0 || strings.Trim(p.name, "0123456789") == "" {
 			return nil

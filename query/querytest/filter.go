@@ -85,6 +85,9 @@ func (g *Gen) comparison(depth int) bson.D {
 	default:
 		v = g.Scalar()
 	}
+	if g.Chance(0.15) {
+		return bson.D{{Key: "$in", Value: bson.A{"$" + g.Path(), pick[any](g, bson.A{literal(v), literal(g.Scalar()), literal(g.operand())}, bson.A{literal(g.Scalar())}, literal(bson.A{g.Scalar(), nil, g.Number()}), bson.A{})}}}
+	}
 	sides := bson.A{"$" + g.Path(), literal(v)}
 	if g.Chance(0.2) {
 		sides[0], sides[1] = sides[1], sides[0]
