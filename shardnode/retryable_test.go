@@ -255,15 +255,29 @@ func TestNumbersLostInAHoleAreRefused(t *testing.T) {
 	}
 }
 
+// sessionHistory reads the node's history of sessions, as another shard adopts it.
+func (n *testNode) sessionHistory() (out []value.Value) {
+	n.t.Helper()
+	node := n.srv.Node
+	next := node.txns.HistoryOf(func(e *storage.OplogEntry) ([]byte, bool) { return e.O2, true }, node.Engine.Published())
+	for more := true; more; {
+		part, _, again, err := next(1 << 20)
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		for _, e := range part {
+			out = append(out, value.NewDocument(e))
+		}
+		more = again
+	}
+	return out
+}
+
 // What a donor of chunks may have lost is sent to the recipient, which executed it again.
 func TestHolesGoWithAChunk(t *testing.T) {
 	donor, n := withHole(t), newTestNode(t)
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "x": 2}]}`)
-	var history []value.Value
-	for _, rec := range donor.srv.Node.txns.History(0) {
-		history = append(history, value.NewDocument(rec))
-	}
-	if err := n.srv.Node.txns.Adopt(t.Context(), history); err != nil {
+	if err := n.srv.Node.txns.Adopt(t.Context(), donor.sessionHistory()); err != nil {
 		t.Fatal(err)
 	}
 	n.forgetSessions()

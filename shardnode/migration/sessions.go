@@ -27,15 +27,21 @@ func concerns(r *KeyRange, ns string, uuid [16]byte, e *storage.OplogEntry) (key
 	if e.NS != ns && e.UUID != uuid {
 		return nil, false
 	}
-	if key = e.O2; e.Op == 'd' {
-		key = e.O
-	}
+	key = KeyOf(e)
 	vals, known := r.key.FromDocumentKey(key)
 	if !known && e.Op == 'i' && e.O != nil {
 		key = r.key.DocumentKey(e.O)
 		vals, known = r.key.FromDocumentKey(key)
 	}
 	return key, !known || cluster.InRange(vals, r.minV, r.maxV)
+}
+
+// KeyOf returns the key of the document that an entry of the oplog is about, as far as the entry has it.
+func KeyOf(e *storage.OplogEntry) []byte {
+	if e.Op == 'd' {
+		return e.O
+	}
+	return e.O2
 }
 
 // openHistory begins to read the history of the range's sessions: all that was visible when the clone's snapshot was taken is read from the

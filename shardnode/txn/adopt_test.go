@@ -5,7 +5,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
@@ -37,6 +39,15 @@ func partOf(from, to int32) func(e *storage.OplogEntry) ([]byte, bool) {
 		key := value.Lookup(e.O2, "_id")
 		return e.O2, e.NS == partNS && key.Int32() >= from && key.Int32() < to
 	}
+}
+
+// anything accepts all documents.
+func anything(e *storage.OplogEntry) ([]byte, bool) { return e.O2, true }
+
+// everything reads all history of the shard.
+func (m *Manager) everything(t *testing.T) []value.Value {
+	t.Helper()
+	return read(t, m.HistoryOf(anything, m.Engine.Published()))
 }
 
 // read reads a history to its end, in small parts.
@@ -267,6 +278,24 @@ func TestHistoryDoesNotWaitForPreparedTransactions(t *testing.T) {
 		if !m.restarted(t, 1, 7, 3) {
 			t.Errorf("%d elections: it is not known after one more", elected)
 		}
+	}
+}
+
+// History is durable when Adopt returns: the machine of a lone member may lose its power then, and the shard that sent it
+// does not send it again.
+func TestAdoptedHistoryIsDurable(t *testing.T) {
+	donor, _ := newTestManager(t)
+	donor.write(t, 1, 5, 3, 1)
+	disk := vfs.NewCrashableMem()
+	o := storage.Options{Dir: "db", FS: disk, MinFreeDisk: 1, JournalInterval: time.Hour}
+	m, _ := newTestManagerOn(t, o)
+	if err := m.Adopt(t.Context(), donor.everything(t)); err != nil {
+		t.Fatal(err)
+	}
+	o.FS = disk.CrashClone(vfs.CrashCloneCfg{}) // nothing that was not synced is left
+	again, _ := newTestManagerOn(t, o)
+	if !again.restarted(t, 1, 5, 3) {
+		t.Error("what another shard has executed is forgotten")
 	}
 }
 
