@@ -140,6 +140,11 @@ func (c *CollectionInfo) ShardVersion(shard string) ChunkVersion {
 
 // Suffix returns the version elements of a request to one shard, ready to be put before a command's terminator.
 func (c *CollectionInfo) Suffix(shard string) []byte {
+	if c.Past() && c.Map != nil {
+		v := c.Map.ShardVersion(shard).Doc()
+		v = value.End(value.Append(v[:len(v)-1], placementTime, value.NewTimestampU64(c.asOf)), 0)
+		return value.Append(nil, "shardVersion", value.NewDocument(v))
+	}
 	if b, ok := c.suffixes[shard]; ok || c.Map == nil {
 		return b
 	}

@@ -87,12 +87,14 @@ func (c *Catalog) DatabaseAt(ctx context.Context, db string, at uint64) (*Databa
 // Covers reports whether a current placement is that of an earlier cluster time, too, with the chunks' owners of then.
 func (c *Catalog) Covers(ctx context.Context, info *CollectionInfo, at uint64) (bool, error) {
 	switch {
-	case at >= info.seen || FixedDatabase(info.DB.Name):
+	case FixedDatabase(info.DB.Name):
 		return true, nil
 	case info.Map != nil:
 		return info.Map.version.Timestamp <= at, nil
 	case at < info.DB.Version.Timestamp:
 		return false, nil
+	case at >= info.seen:
+		return true, nil
 	}
 	since := info.since.Load()
 	if since == 0 {

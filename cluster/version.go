@@ -106,14 +106,32 @@ func CheckShardVersion(ns string, received, wanted ChunkVersion, shard string) e
 	return StaleConfig(ns, received, &wanted, shard, why)
 }
 
-// CheckPlacement is CheckShardVersion against a placement; nil is that of a collection without an entry. Of a placement that is no longer in force,
-// all versions of the incarnation are as good: they place documents alike at the time that it is used for.
-func CheckPlacement(info *CollectionInfo, ns string, received ChunkVersion, shard string) error {
+// CheckPlacement is CheckShardVersion against a placement; nil is that of a collection without an entry. asOf is the time as of which the sender has read
+// its placement from the catalog's history (PlacementTime), at the cluster time at which the request reads.
+//
+// Of a placement that is no longer in force, all versions of the incarnation are as good that were read as of that time or later: their chunks' history
+// places documents alike. Others may lack a move before that time, whose recipient the sender would not ask, and this shard's version of then is not
+// known, only that of when the placement was read.
+func CheckPlacement(info *CollectionInfo, ns string, received ChunkVersion, shard string, asOf, at uint64) error {
 	wanted := info.ShardVersion(shard)
-	if info != nil && info.Past() && received.SameGeneration(wanted) {
+	if info == nil || !info.Past() || info.Map == nil {
+		return CheckShardVersion(ns, received, wanted, shard)
+	}
+	if received.SameGeneration(wanted) && asOf >= at {
 		return nil
 	}
-	return CheckShardVersion(ns, received, wanted, shard)
+	return StaleConfig(ns, received, &wanted, shard, "the collection has undergone a catalog change since the time of the read")
+}
+
+// placementTime is the field of a shardVersion with the time as of which the sender has read the placement, if that is not the current one.
+const placementTime = "asOf"
+
+// PlacementTime returns the time as of which the sender of a shardVersion has read its placement from the catalog's history; 0 for the current one.
+func PlacementTime(shardVersion []byte) uint64 {
+	if v := value.Lookup(shardVersion, placementTime); v.T == value.Timestamp {
+		return v.TimestampU64()
+	}
+	return 0
 }
 
 // AppendDatabaseVersion adds the databaseVersion element to a command being built.

@@ -673,3 +673,35 @@ func TestReadsAtATimeBeforeADDLOnSecondaries(t *testing.T) {
 		})
 	}
 }
+
+// A router that knew neither of a move nor of the DDL after it sent a read at a time in between to the former owner only, with a version of the right
+// incarnation: the shard has to refuse any version that was not read as of that time or later.
+func TestStaleRouterReadsAtATimeBetweenAMoveAndADDL(t *testing.T) {
+	for i, ddl := range []string{
+		`{"reshardCollection": "d.c", "key": {"k": 1}, "numInitialChunks": 1}`, `{"unshardCollection": "d.c", "toShard": "shard0"}`,
+		`{"renameCollection": "d.c", "to": "d.other"}`, ``,
+	} {
+		c := newTestCluster(t, 2)
+		c.run("admin", `{"enableSharding": "d", "primaryShard": "shard0"}`)
+		c.run("admin", `{"shardCollection": "d.c", "key": {"_id": 1}}`)
+		c.run("admin", `{"split": "d.c", "middle": {"_id": 0}}`)
+		c.run("d", `{"insert": "c", "documents": [{"_id": -1, "k": 1}, {"_id": 1, "k": 2}]}`)
+		stale := c.through()
+		read := `{"aggregate": "c", "cursor": {}, "pipeline": [{"$group": {"_id": null, "n": {"$sum": 1}}}]`
+		want := shown(stale.raw("d", read+"}"))
+		for _, key := range []int{1, -1}[:1+i%2] {
+			c.run("admin", fmt.Sprintf(`{"moveChunk": "d.c", "find": {"_id": %d}, "to": "shard1"}`, key))
+		}
+		between := c.clock.ClusterTime()
+		if ddl == "" {
+			c.run("d", `{"drop": "c"}`)
+		} else {
+			c.run("admin", ddl)
+		}
+		for range 2 {
+			if got := shown(stale.raw("d", read+at(between)+"}")); got != want {
+				t.Errorf("before %s: %s, want %s", ddl, got, want)
+			}
+		}
+	}
+}

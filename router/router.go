@@ -197,6 +197,10 @@ func (r *Router) heartbeat(ctx context.Context) error {
 // migration's critical section may take several.
 const maxStaleTries = 30
 
+// maxPastTries is the same for a read at a cluster time. While the catalog is changed, the nodes may differ about the moment of the change; the shards
+// read nothing at it anyway.
+const maxPastTries = 10
+
 // collection returns the placement of a namespace, for reads at a cluster time that of then. If its database does not exist, reads go to any shard,
 // which then replies as for any collection that does not exist: the same checks, the same empty result.
 func (r *Router) collection(op *command.Op, ns string) (*cluster.CollectionInfo, error) {
@@ -271,6 +275,9 @@ func (r *Router) routed(op *command.Op, ns string, write bool, f func(info *clus
 		if err == nil {
 			return nil
 		}
+		if try >= maxPastTries && readsAt(op) != 0 && isStale(err) {
+			return mongoerr.Newf(mongoerr.SnapshotUnavailable, "the placement of %s at the time of the snapshot cannot be agreed upon: %s", ns, err)
+		}
 		if err = r.absorbStale(op, err, try); err != nil {
 			return err
 		}
@@ -328,7 +335,12 @@ func (r *Router) refreshPart(op *command.Op, err error) error {
 	if info.Ns == "" || info.Shard == "" {
 		return nil
 	}
-	return r.Catalog.Refresh(op, info.Ns, info.Shard)
+	err = r.Catalog.Refresh(op, info.Ns, info.Shard)
+	if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound { // the database has been dropped, which the next look-up finds, too
+		r.Catalog.InvalidateCollection(info.Ns)
+		return nil
+	}
+	return err
 }
 
 // current checks that the part of the placement by which a shard was targeted is not known to be out of date.

@@ -48,7 +48,7 @@ func TestAdministrationRefuses(t *testing.T) {
 		{`{"dropConnections": 1, "hostAndPort": ["h:0"]}`, mongoerr.FailedToParse},
 		{`{"dropConnections": 1, "hostAndPort": ["[::1]:27017", "host"]}`, 0},
 		{`{"applyOps": [{"op": "x", "ns": "d.c", "o": {"_id": 1}}]}`, mongoerr.BadValue},
-		{`{"applyOps": [{"op": "c", "ns": "d.$cmd", "o": {}}]}`, mongoerr.FailedToParse},
+		{`{"applyOps": [{"op": "c", "ns": "d.$cmd", "o": {}}]}`, mongoerr.BadValue},
 		{`{"applyOps": [{"op": "i", "ns": "d.none", "o": {"_id": 1}}]}`, mongoerr.NamespaceNotFound},
 		{`{"setQuerySettings": {"find": "c", "filter": {"_id": 1}, "$db": "d"}, "settings": {"reject": true}}`, 7746606},
 		{`{"setQuerySettings": "AB", "settings": {"reject": true}}`, mongoerr.InvalidLength},
@@ -76,12 +76,12 @@ func TestApplyOpsOfCommands(t *testing.T) {
 		`{"startIndexBuild": "b"}`, `{"commitIndexBuild": "b"}`, `{"abortIndexBuild": "b"}`, `{"setFeatureCompatibilityVersion": "8.2"}`, `{"_shardsvrDropCollection": "b"}`} {
 		for _, before := range []string{``, `{"op": "c", "ns": "d.$cmd", "o": {"create": "x"}}, `} {
 			ops := `{"applyOps": [` + before + `{"op": "c", "ns": "admin.$cmd", "o": ` + cmd + `}]}`
-			if got := n.code("admin", ops); got != int32(mongoerr.FailedToParse) {
+			if got := n.code("admin", ops); got != int32(mongoerr.BadValue) {
 				t.Errorf("%s: code %d", ops, got)
 			}
 		}
 	}
-	if got := n.code("admin", `{"applyOps": [{"op": "c", "ns": "admin.$cmd", "o": {"applyOps": [{"op": "c", "ns": "d.$cmd", "o": {"find": "b"}}]}}]}`); got != int32(mongoerr.FailedToParse) {
+	if got := n.code("admin", `{"applyOps": [{"op": "c", "ns": "admin.$cmd", "o": {"applyOps": [{"op": "c", "ns": "d.$cmd", "o": {"find": "b"}}]}}]}`); got != int32(mongoerr.BadValue) {
 		t.Errorf("nested: code %d", got)
 	}
 	names := fmt.Sprint(n.first("d", `{"listCollections": 1, "nameOnly": true}`))

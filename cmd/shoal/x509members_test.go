@@ -154,7 +154,7 @@ func TestOptionsOfMembersCertificates(t *testing.T) {
 		{"attributes: 'O='", "", "has no value", ""},
 		{"attributes: 'O=a'", `setParameter: {tlsClusterAuthX509Override: "{ attributes: 'O=a', extensionValue: b }"}`, "not by both", ""},
 		{"attributes: 'O=a'", `setParameter: {tlsClusterAuthX509Override: "{ what: b }"}`, "unknown field", ""},
-		{"attributes: 'O=a'", `setParameter: {tlsClusterAuthX509Override: "{ attributes: [] }"}`, "no string", ""},
+		{"attributes: 'O=a'", `setParameter: {tlsClusterAuthX509Override: "{ attributes: [] }"}`, "not a string", ""},
 		{"attributes: 'O=a'", `setParameter: {tlsClusterAuthX509Override: "O=a"}`, "expected a document", ""},
 		{"attributes: 'O=a'", `setParameter: {tlsX509ClusterAuthDNOverride: "O=a"}`, "tlsClusterAuthX509Override", ""},
 	} {

@@ -279,7 +279,7 @@ func (s *ShardState) compare(op *command.Op, ns string, received cluster.ChunkVe
 	if err != nil && mongoerr.CodeOf(err) != mongoerr.NamespaceNotFound {
 		return err
 	}
-	return cluster.CheckPlacement(info, ns, received, s.ID)
+	return cluster.CheckPlacement(info, ns, received, s.ID, cluster.PlacementTime(op.Req.ShardVersion), pastOf(op))
 }
 
 func (s *ShardState) senderIsNewer(op *command.Op, ns string, received cluster.ChunkVersion) bool {
@@ -387,7 +387,7 @@ func (s *ShardState) ReadFilter(op *command.Op, c *catalog.Collection) (func(doc
 	case received.IsIgnored():
 		return s.filter(info.Map), info.Map, nil
 	}
-	return s.filter(info.Map), info.Map, cluster.CheckPlacement(info, c.NS, received, s.ID)
+	return s.filter(info.Map), info.Map, cluster.CheckPlacement(info, c.NS, received, s.ID, cluster.PlacementTime(op.Req.ShardVersion), pastOf(op))
 }
 
 // Ownership implements Sharding. The filter keeps the placement that it was made with for the lifetime of the query.
