@@ -384,3 +384,77 @@ func TestRecordsOfEarlierVersionsAreMoved(t *testing.T) {
 		t.Errorf("the record has %s", got)
 	}
 }
+
+// insertTogether has a session insert documents with the keys from..from+n-1 by one command: they share an entry of the oplog.
+func (m *Manager) insertTogether(t *testing.T, session byte, number int64, from, n int32) {
+	t.Helper()
+	s, release, err := m.CheckoutRetry(m.op(t, session, number, false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	u := m.Engine.NewUnitOfWork(nil)
+	if m.Engine.Catalog().Lookup(partNS) == nil {
+		if _, err := u.CreateCollection(storage.CollectionSpec{NS: partNS}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := m.Set.Commit(t.Context(), u, replication.Visible); err != nil {
+			t.Fatal(err)
+		}
+		u = m.Engine.NewUnitOfWork(nil)
+	}
+	var docs [][]byte
+	for i := range n {
+		docs = append(docs, value.Doc(value.F("_id", value.NewInt32(from+i))))
+	}
+	u.SetSession(s.LSID, number, s.LastEntry())
+	info := storage.OpInfo{StmtID: 0, Vectored: true}
+	if _, err := u.InsertMany(m.Engine.Catalog().Lookup(partNS), docs, info); err != nil {
+		t.Fatal(err)
+	}
+	s.NoteOnCommit(u, m.Engine.Term(), Run{From: 0, To: n - 1, Op: 'i'})
+	if _, err := m.Set.Commit(t.Context(), u, replication.Visible); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The documents of an insert command share an entry: a part of the history that is full in the midst of it lacks none of them, and only
+// those of the range are sent.
+func TestHistoryOfABatchOfInserts(t *testing.T) {
+	m, _ := newTestManager(t)
+	keyOf := func(e *storage.OplogEntry) ([]byte, bool) {
+		doc := e.O2
+		if e.Op == 'i' {
+			doc = e.O
+		}
+		id := value.Lookup(doc, "_id")
+		return value.Doc(value.F("_id", id)), e.NS == partNS && id.Int32() < 9
+	}
+	m.insertTogether(t, 1, 5, 0, 12)
+	next := m.HistoryOf(keyOf, m.Engine.Visible())
+	want := func(session int) string {
+		var out []string
+		for i := range 9 {
+			out = append(out, fmt.Sprintf("%d/5/%d", session, i))
+		}
+		return strings.Join(out, " ")
+	}
+	if got := statements(read(t, next)); got != want(1) {
+		t.Errorf("of what was executed before %s is sent, want %s", got, want(1))
+	}
+	m.insertTogether(t, 2, 5, -20, 12) // read from the oplog, in parts of less than one entry
+	if got := statements(read(t, next)); len(strings.Fields(got)) != 12 {
+		t.Errorf("of what was executed since %s is sent", got)
+	}
+	second := adopting(t, read(t, m.HistoryOf(keyOf, m.Engine.Visible())))
+	for _, restart := range []bool{false, true} {
+		if restart {
+			second.again(t)
+		}
+		for stmt := range int32(9) {
+			if !second.restarted(t, 1, 5, stmt) {
+				t.Errorf("restarted %v: the new owner does not know statement %d", restart, stmt)
+			}
+		}
+	}
+}
