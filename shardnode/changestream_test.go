@@ -525,7 +525,6 @@ func TestStreamsHaveWhatWasCommittedBefore(t *testing.T) {
 	}
 }
 
-// An _id may be a DBRef; no other fields that begin with a dollar are allowed in it.
 // The documents of an insert are one entry of the oplog: their events have its time, and tokens by their place in it. Those of a
 // retryable write have its session. Resumed after each, the stream continues with the next.
 func TestEventsOfABatchOfInserts(t *testing.T) {
@@ -555,6 +554,7 @@ func TestEventsOfABatchOfInserts(t *testing.T) {
 	}
 }
 
+// An _id may be a DBRef; no other fields that begin with a dollar are allowed in it.
 func TestDBRefAsID(t *testing.T) {
 	n := newTestNode(t)
 	const dollar = int32(mongoerr.DollarPrefixedFieldName)
