@@ -111,6 +111,8 @@ func TestMovedCollectionsSendTheirOwnHistory(t *testing.T) {
 		"moveCollection": {`{"moveCollection": "d.c", "toShard": "shard1"}`},
 		"reshardCollection": {`{"shardCollection": "d.c", "key": {"_id": 1}}`, `{"reshardCollection": "d.c", "key": {"k": 1}, "numInitialChunks": 1, "shardDistribution": [{"shard": "shard1"}]}`,
 			`{"renameCollection": "d.c", "to": "d.moved"}`, `{"moveChunk": "d.moved", "find": {"k": 1}, "to": "shard2"}`},
+		"reshardCollection in place": {`{"shardCollection": "d.c", "key": {"_id": 1}}`, `{"reshardCollection": "d.c", "key": {"k": 1}, "numInitialChunks": 1, "shardDistribution": [{"shard": "shard0"}]}`,
+			`{"renameCollection": "d.c", "to": "d.moved"}`, `{"moveChunk": "d.moved", "find": {"k": 1}, "to": "shard1"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newTestCluster(t, 3)
@@ -143,8 +145,10 @@ func TestMovedCollectionsSendTheirOwnHistory(t *testing.T) {
 			for _, cmd := range cmds {
 				c.run("admin", cmd)
 			}
-			if coll = "c"; name == "reshardCollection" {
+			if strings.HasPrefix(name, "reshard") {
 				coll = "moved"
+			}
+			if name == "reshardCollection" {
 				if got := c.adopted("shard2"); got != statements {
 					t.Errorf("the next owner has %d entries of others' history, want %d", got, statements)
 				}

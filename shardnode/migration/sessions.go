@@ -8,6 +8,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -23,8 +24,8 @@ const fewStatements = 1000
 
 // concerns reports whether an entry of the oplog may be about a document of a range, and returns the document's key as far as it is known.
 // Of documents whose key has been another one than it is now, nothing is known.
-func concerns(r *KeyRange, ns string, uuid [16]byte, e *storage.OplogEntry) (key []byte, ok bool) {
-	if e.NS != ns && e.UUID != uuid {
+func concerns(cat *catalog.Snapshot, r *KeyRange, ns string, uuid [16]byte, e *storage.OplogEntry) (key []byte, ok bool) {
+	if !MayConcern(cat, ns, uuid, e) {
 		return nil, false
 	}
 	key = KeyOf(e)
@@ -34,6 +35,12 @@ func concerns(r *KeyRange, ns string, uuid [16]byte, e *storage.OplogEntry) (key
 		vals, known = r.key.FromDocumentKey(key)
 	}
 	return key, !known || cluster.InRange(vals, r.minV, r.maxV)
+}
+
+// MayConcern reports whether an entry of the oplog may be about a collection: it has its name or its UUID or, since a collection gets another UUID where it is
+// resharded and another name where it is renamed, a UUID that no collection has any more.
+func MayConcern(cat *catalog.Snapshot, ns string, uuid [16]byte, e *storage.OplogEntry) bool {
+	return e.NS == ns || e.UUID == uuid || catalog.DBOf(e.NS) == catalog.DBOf(ns) && cat.LookupUUID(e.UUID) == nil
 }
 
 // KeyOf returns the key of the document that an entry of the oplog is about, as far as the entry has it.
@@ -50,7 +57,9 @@ func (d *donor) openHistory() (err error) {
 	if d.mu.historyPin, err = d.m.Engine.PinOplog(d.mu.from); err != nil {
 		return err
 	}
-	d.mu.history = d.m.sessions.HistoryOf(func(e *storage.OplogEntry) ([]byte, bool) { return concerns(d.rng, d.ns, d.uuid, e) }, d.mu.from)
+	d.mu.history = d.m.sessions.HistoryOf(func(e *storage.OplogEntry) ([]byte, bool) {
+		return concerns(d.m.Engine.Catalog(), d.rng, d.ns, d.uuid, e)
+	}, d.mu.from)
 	return nil
 }
 

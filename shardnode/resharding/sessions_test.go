@@ -141,12 +141,12 @@ func TestSessionsOfADonorThatRestarts(t *testing.T) {
 	}
 }
 
-// The history that moves is the collection's, whichever name it had, with the UUID that the collection is about to have. What has been adopted is not
+// The history that moves is the collection's, whichever name or UUID it had, with the UUID that the collection is about to have. What has been adopted is not
 // sent again, and a reading in which nothing is of the collection ends.
 func TestSessionsOfOtherCollectionsStay(t *testing.T) {
-	h := newMovedHistory(t, entry("d.other", 4, 0), entry("d.other", 4, 1), entry("d.c", 3, 2), entry("d.former", 3, 3), entry("d.c", 9, 4), entry("d.other", 4, 5))
+	h := newMovedHistory(t, entry("e.other", 4, 0), entry("e.other", 4, 1), entry("d.c", 3, 2), entry("d.former", 3, 3), entry("d.c", 9, 4), entry("d.former", 9, 5), entry("e.other", 4, 9))
 	h.fetch()
-	if got := h.got.keys(); !slices.Equal(got, []int32{2, 3, 4}) {
+	if got := h.got.keys(); !slices.Equal(got, []int32{2, 3, 4, 5}) {
 		t.Errorf("the recipient has %v", got)
 	}
 	for _, e := range h.got.adopted {
@@ -156,10 +156,10 @@ func TestSessionsOfOtherCollectionsStay(t *testing.T) {
 	}
 	h.has.has = append(h.has.has, entry("d.c", 3, 6))
 	h.fetch()
-	if got := h.got.keys(); !slices.Equal(got, []int32{2, 3, 4, 6}) {
+	if got := h.got.keys(); !slices.Equal(got, []int32{2, 3, 4, 5, 6}) {
 		t.Errorf("the recipient then has %v", got)
 	}
-	h.has.has = append(h.has.has, entry("d.other", 4, 7))
+	h.has.has = append(h.has.has, entry("e.other", 4, 7))
 	h.fetch()
 	if n := h.has.opened; n != 1 {
 		t.Errorf("the history was read %d times", n)
