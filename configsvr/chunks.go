@@ -426,7 +426,7 @@ func (m *Manager) moveRange(ctx context.Context, req *msg.MoveRange) error {
 		return append(f, fld("from", str(c.Shard)), fld("to", str(to)))
 	}
 	m.logAs(ctx, c.Shard, "moveChunk.start", ns, doc(move(min, max)...))
-	reply, err := m.onShard(ctx, c.Shard, &msg.ShardMoveRange{Move: mv})
+	reply, err := m.onShard(ctx, c.Shard, &msg.ShardMoveRange{Move: mv, Epoch: e.Generation.Epoch})
 	var moved msg.ShardMoveRangeReply
 	if err == nil && msg.Parse(reply, &moved) == nil && moved.Min != nil {
 		min, max = moved.Min, moved.Max

@@ -7,6 +7,7 @@ import (
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // A primary is paused before it tells the recipient to begin. Its successor abandons the migration and moves the same range by
@@ -60,5 +61,27 @@ func TestMigrationThatNobodyKnows(t *testing.T) {
 	c.until("the range deletion is decided and done", func() bool { return c.rangeDeletions("shard1") == 0 })
 	if m := c.raw("admin", `{"moveChunk": "d.c", "find": {"_id": 1}, "to": "shard1"}`); m["ok"] != 1.0 {
 		t.Errorf("the range does not move: %v", m)
+	}
+}
+
+// The config server plans a move, and the collection is resharded before the donor reads the request: the bounds are those of another shard key. The donor
+// compared them with its chunks value by value, and the move was committed as a chunk that begins with one key's field and ends with the other's.
+func TestMoveThatWasPlannedBeforeAResharding(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.twoHalves()
+	before := get(c.all("config", `{"find": "collections", "filter": {"_id": "d.c"}}`)[0], "lastmodEpoch").(bson.ObjectID)
+	c.run("admin", `{"reshardCollection": "d.c", "key": {"n": 1}, "numInitialChunks": 1}`)
+	bound, err := bson.Marshal(bson.D{{Key: "_id", Value: bson.D{}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner := get(c.all("config", `{"find": "chunks", "filter": {"min.n": {"$exists": true}}}`)[0], "shard").(string)
+	other := map[string]string{"shard0": "shard1", "shard1": "shard0"}[owner]
+	late := &msg.ShardMoveRange{Move: msg.Move{NS: "d.c", To: other, Min: bound}, Epoch: before}
+	if _, err := cluster.Run(t.Context(), c.shards[owner], msg.Doc(late)); mongoerr.CodeOf(err) != mongoerr.StaleEpoch {
+		t.Errorf("the late request is answered with %v", err)
+	}
+	if bad := c.all("admin", `{"checkMetadataConsistency": 1}`); len(bad) != 0 {
+		t.Errorf("inconsistent: %s", show(bad))
 	}
 }

@@ -224,11 +224,15 @@ func (m *SetFeatureVersion) fields(c *codec) {
 }
 
 // ShardMoveRange asks the shard that owns a range to move it.
-type ShardMoveRange struct{ Move }
+type ShardMoveRange struct {
+	Move
+	Epoch [12]byte // that of the collection whose range it is
+}
 
 func (m *ShardMoveRange) fields(c *codec) {
 	c.on("_shardsvrMoveRange", &m.NS)
 	m.Move.fields(c)
+	c.objectID("epoch", required, &m.Epoch)
 }
 
 // ShardMoveRangeReply reports what was moved and how long the donor's steps took.

@@ -118,6 +118,9 @@ func (m *Manager) runMoveRange(op *command.Op, req *msg.ShardMoveRange, dst []by
 	if info.Map == nil {
 		return dst, mongoerr.Newf(mongoerr.NamespaceNotSharded, "collection %s is not sharded", req.NS)
 	}
+	if info.Map.Version().Epoch != cluster.Epoch(req.Epoch) { // the bounds may be those of another shard key
+		return dst, mongoerr.Newf(mongoerr.StaleEpoch, "the collection %s changed before the migration began", req.NS)
+	}
 	if req.Min == nil && req.Max == nil {
 		return dst, mongoerr.New(mongoerr.InvalidOptions, "moveRange needs min, max or both")
 	}
