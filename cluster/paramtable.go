@@ -173,7 +173,7 @@ var acceptedParams = []ParamSpec{
 	{Name: "planCacheSize", Kind: ParamString, Set: SetBoth, Default: pStr("5%"), Does: "the plan cache has a fixed number of entries"},
 	{Name: "internalQueryExecYieldIterations", Kind: ParamInt, Set: SetBoth, Default: pInt(1000), Min: -1, Max: 2147483647, Does: "operations do not yield: they read through snapshots and hold no lock"},
 	{Name: "internalQueryFacetBufferSizeBytes", Kind: ParamInt, Set: SetBoth, Default: pInt(104857600), Min: 1, Max: 2147483647, Does: "`$facet` is bounded by the size of a document"},
-	{Name: "internalInsertMaxBatchSize", Kind: ParamInt, Set: SetBoth, Default: pInt(500), Min: 1, Max: 2147483647, Does: "inserts are written a thousand at a time"},
+	{Name: "internalInsertMaxBatchSize", Kind: ParamInt, Set: SetBoth, Default: pInt(500), Min: 1, Max: 2147483647, Does: "inserts are written a thousand at a time, and 500 share an entry of the oplog"},
 	{Name: "internalQueryForceClassicEngine", Kind: ParamBool, Set: SetBoth, Default: pBool(false), Does: "there is one execution engine"},
 	{Name: "internalQueryAllowShardedLookup", Kind: ParamBool, Set: SetBoth, Default: pBool(true), Does: "`$lookup` from sharded collections is always allowed"},
 	{Name: "internalSessionsReapThreshold", Kind: ParamInt, Set: SetBoth, Default: pInt(1000), Min: 0, Max: 2147483647, Does: "sessions are removed by their age alone"},

@@ -103,6 +103,67 @@ func (c *testCluster) move2(to string) {
 	c.run("admin", fmt.Sprintf(`{"moveChunk": "d.c", "find": {"k": 1}, "to": %q}`, to))
 }
 
+// So it is with a collection that is resharded or moved, and with a database that gets another primary shard: the history of other collections stays. It is
+// found under the UUID that the collection has since, also after it was renamed.
+func TestMovedCollectionsSendTheirOwnHistory(t *testing.T) {
+	for name, cmds := range map[string][]string{
+		"movePrimary":    {`{"movePrimary": "d", "to": "shard1"}`},
+		"moveCollection": {`{"moveCollection": "d.c", "toShard": "shard1"}`},
+		"reshardCollection": {`{"shardCollection": "d.c", "key": {"_id": 1}}`, `{"reshardCollection": "d.c", "key": {"k": 1}, "numInitialChunks": 1, "shardDistribution": [{"shard": "shard1"}]}`,
+			`{"renameCollection": "d.c", "to": "d.moved"}`, `{"moveChunk": "d.moved", "find": {"k": 1}, "to": "shard2"}`},
+		"reshardCollection in place": {`{"shardCollection": "d.c", "key": {"_id": 1}}`, `{"reshardCollection": "d.c", "key": {"k": 1}, "numInitialChunks": 1, "shardDistribution": [{"shard": "shard0"}]}`,
+			`{"renameCollection": "d.c", "to": "d.moved"}`, `{"moveChunk": "d.moved", "find": {"k": 1}, "to": "shard1"}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newTestCluster(t, 3)
+			for _, db := range []string{"d", "e"} {
+				c.run("admin", fmt.Sprintf(`{"enableSharding": %q, "primaryShard": "shard0"}`, db))
+			}
+			c.run("d", `{"insert": "c", "documents": [{"_id": 1, "k": 1, "x": 0}, {"_id": 2, "k": 2, "x": 0}, {"_id": 3, "k": 3}]}`)
+			coll := "c"
+			writes := []struct{ cmd, fields, reply string }{
+				{`{"insert": %q, "documents": [{"_id": 10, "k": 10}, {"_id": 11, "k": 11}]}`, "n", `2`},
+				{`{"update": %q, "updates": [{"q": {"_id": 1, "k": 1}, "u": {"$inc": {"x": 1}}}]}`, "nModified", `1`},
+				{`{"update": %q, "updates": [{"q": {"_id": 20, "k": 20}, "u": {"$inc": {"x": 1}}, "upsert": true}]}`, "n", `1`},
+				{`{"delete": %q, "deletes": [{"q": {"_id": 3, "k": 3}, "limit": 1}]}`, "n", `1`},
+				{`{"findAndModify": %q, "query": {"_id": 2, "k": 2}, "update": {"$inc": {"x": 1}}, "new": true}`, "value", `{"_id":2,"k":2,"x":1}`},
+			}
+			const statements = 2 + 4
+			check := func(when string) {
+				t.Helper()
+				for i, w := range writes {
+					if got := show(c.run("d", asSession(fmt.Sprintf(w.cmd, coll), i, 1))[w.fields]); got != w.reply {
+						t.Errorf("%s, %s: %s, want %s", when, w.cmd, got, w.reply)
+					}
+				}
+			}
+			check("at first")
+			for i := range 50 { // sessions that have written nothing in what is moved
+				c.run("e", asSession(`{"insert": "other", "documents": [{"k": 1}]}`, 2000+i, 1))
+			}
+			want := c.all("d", `{"find": "c", "sort": {"_id": 1}}`)
+			for _, cmd := range cmds {
+				c.run("admin", cmd)
+			}
+			if strings.HasPrefix(name, "reshard") {
+				coll = "moved"
+			}
+			if name == "reshardCollection" {
+				if got := c.adopted("shard2"); got != statements {
+					t.Errorf("the next owner has %d entries of others' history, want %d", got, statements)
+				}
+			}
+			if got := c.adopted("shard1"); got != statements {
+				t.Errorf("%d entries of others' history have come, want %d", got, statements)
+			}
+			check("where it is")
+			c.restart("shard1")
+			check("after a restart")
+			c.expect(c.all("d", fmt.Sprintf(`{"find": %q, "sort": {"_id": 1}}`, coll)), show(want))
+		})
+	}
+}
+
 // What is left of the history for the critical section is what was executed since the previous part, whatever was executed before.
 func TestLongHistoryArrivesBeforeTheCriticalSection(t *testing.T) {
 	c := newTestCluster(t, 2)

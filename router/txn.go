@@ -363,7 +363,8 @@ func (t *transaction) note(shard string, reply []byte) {
 //
 // Invariant: a commit includes all statements whose results the client has received. Hazard: a participant that took part before this
 // statement may hold earlier writes of the transaction. The stale error has aborted its part, and starting it again would silently drop
-// those writes from the commit. Participants that the statement itself brought in hold nothing else, so they can start again. Rejected:
+// those writes from the commit. Participants that the statement itself brought in hold nothing else, so they can start again. The real server
+// repeats no statement of a transaction at all (SERVER-39704). Rejected:
 // repeating the whole transaction. The router does not keep earlier statements, and their results have been returned to the client, which
 // may have acted on them.
 func (t *transaction) mayRetry(op *command.Op, r *Router) bool {

@@ -525,6 +525,35 @@ func TestStreamsHaveWhatWasCommittedBefore(t *testing.T) {
 	}
 }
 
+// The documents of an insert are one entry of the oplog: their events have its time, and tokens by their place in it. Those of a
+// retryable write have its session. Resumed after each, the stream continues with the next.
+func TestEventsOfABatchOfInserts(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("d", `{"create": "c"}`)
+	w, _ := n.openWatch("d", "c", `{}`)
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "a": 1}, {"_id": 2, "a": 2}, {"_id": 3, "a": 1}]}`)
+	n.ok("d", inSession(`{"insert": "c", "documents": [{"_id": 4}, {"_id": 5}]}`, 1))
+	all := w.all(5)
+	if s := types(all); s != "insert insert insert insert insert" {
+		t.Fatalf("the events are %s", s)
+	}
+	for i, e := range all {
+		e, first := e.(bson.M), all[i/3*3].(bson.M)
+		if e["clusterTime"] != first["clusterTime"] || (e["txnNumber"] == int64(1)) != (i >= 3) || (e["lsid"] != nil) != (i >= 3) {
+			t.Errorf("event %d is %v", i, e)
+		}
+		_, rest := n.openWatch("d", "c", fmt.Sprintf(`{"resumeAfter": {"_data": %q}}`, e["_id"].(bson.M)["_data"]))
+		if !reflect.DeepEqual(rest, all[i+1:]) && len(rest)+len(all[i+1:]) > 0 {
+			t.Errorf("behind event %d: %v", i, types(rest))
+		}
+	}
+	x, _ := n.openWatch("d", "c", `{}`, `{"$match": {"fullDocument.a": 1}}`)
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 6, "a": 1}, {"_id": 7, "a": 2}, {"_id": 8, "a": 1}]}`)
+	if got := x.all(2); len(got) != 2 || got[0].(bson.M)["documentKey"].(bson.M)["_id"] != int32(6) || got[1].(bson.M)["documentKey"].(bson.M)["_id"] != int32(8) {
+		t.Errorf("a stream that selects two of three has %v", got)
+	}
+}
+
 // An _id may be a DBRef; no other fields that begin with a dollar are allowed in it.
 func TestDBRefAsID(t *testing.T) {
 	n := newTestNode(t)

@@ -34,10 +34,10 @@ func (n *testNode) refusal(db, cmd string) int32 {
 	return c
 }
 
-// entryOf returns the time of the oplog's entry of a statement in the tests' session.
+// entryOf returns the time of the oplog's entry of a statement in the tests' session, alone or in a vectored insert.
 func (n *testNode) entryOf(number, stmt int) bson.Timestamp {
 	n.t.Helper()
-	r := n.ok("local", fmt.Sprintf(`{"find": "oplog.rs", "filter": {"txnNumber": %d, "stmtId": %d}}`, number, stmt))
+	r := n.ok("local", fmt.Sprintf(`{"find": "oplog.rs", "filter": {"txnNumber": %d, "$or": [{"stmtId": %d}, {"o.applyOps.stmtId": %d}]}}`, number, stmt, stmt))
 	return asM(asM(r["cursor"])["firstBatch"].(bson.A)[0])["ts"].(bson.Timestamp)
 }
 

@@ -98,20 +98,20 @@ func (n *testNode) forgetSessions() {
 	}
 }
 
-// Oplog entries of one transaction number are chained; those of findAndModify refer to the image that they stored.
+// Oplog entries of one transaction number are chained; those of findAndModify refer to the image that they stored. An insert of several
+// documents is one entry with a statement for each.
 func TestOplogOfRetryableWrites(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", inSession(`{"insert": "c", "documents": [{"_id": 1}, {"_id": 2}]}`, 1))
 	n.ok("d", inSession(`{"insert": "c", "documents": [{"_id": 1}, {"_id": 2}, {"_id": 3}]}`, 1))
 	n.ok("d", inSession(`{"findAndModify": "c", "query": {"_id": 1}, "update": {"$set": {"x": 1}}, "new": true}`, 2))
-	entries := n.first("local", `{"aggregate": "oplog.rs", "cursor": {}, "pipeline": [{"$match": {"ns": "d.c", "stmtId": {"$exists": true}}}, {"$sort": {"ts": -1}},
+	entries := n.first("local", `{"aggregate": "oplog.rs", "cursor": {}, "pipeline": [{"$match": {"txnNumber": {"$exists": true}}}, {"$sort": {"ts": -1}},
 		{"$lookup": {"from": "oplog.rs", "localField": "prevOpTime.ts", "foreignField": "ts", "as": "before"}},
-		{"$project": {"_id": 0, "txnNumber": 1, "stmtId": 1, "needsRetryImage": 1, "before": "$before.stmtId", "t": "$prevOpTime.t"}}]}`)
+		{"$project": {"_id": 0, "txnNumber": 1, "stmtId": 1, "needsRetryImage": 1, "multiOpType": 1, "of": "$o.applyOps.stmtId", "before": "$before.o.applyOps.stmtId", "t": "$prevOpTime.t"}}]}`)
 	want := []string{
 		`{ txnNumber: 2, stmtId: 0, needsRetryImage: "postImage", before: [ ], t: -1 }`,
-		`{ txnNumber: 1, stmtId: 2, before: [ 1 ], t: 1 }`,
-		`{ txnNumber: 1, stmtId: 1, before: [ 0 ], t: 1 }`,
-		`{ txnNumber: 1, stmtId: 0, before: [ ], t: -1 }`,
+		`{ txnNumber: 1, stmtId: 2, before: [ [ 0, 1 ] ], t: 1 }`,
+		`{ txnNumber: 1, multiOpType: 1, of: [ 0, 1 ], before: [ ], t: -1 }`,
 	}
 	if !slices.Equal(entries, want) {
 		t.Errorf("%v, want %v", entries, want)
@@ -255,15 +255,29 @@ func TestNumbersLostInAHoleAreRefused(t *testing.T) {
 	}
 }
 
+// sessionHistory reads the node's history of sessions, as another shard adopts it.
+func (n *testNode) sessionHistory() (out []value.Value) {
+	n.t.Helper()
+	node := n.srv.Node
+	next := node.txns.HistoryOf(func(e *storage.OplogEntry) ([]byte, bool) { return e.O2, true }, node.Engine.Published())
+	for more := true; more; {
+		part, _, again, err := next(1 << 20)
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		for _, e := range part {
+			out = append(out, value.NewDocument(e))
+		}
+		more = again
+	}
+	return out
+}
+
 // What a donor of chunks may have lost is sent to the recipient, which executed it again.
 func TestHolesGoWithAChunk(t *testing.T) {
 	donor, n := withHole(t), newTestNode(t)
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "x": 2}]}`)
-	var history []value.Value
-	for _, rec := range donor.srv.Node.txns.History(0) {
-		history = append(history, value.NewDocument(rec))
-	}
-	if err := n.srv.Node.txns.Adopt(t.Context(), history); err != nil {
+	if err := n.srv.Node.txns.Adopt(t.Context(), donor.sessionHistory()); err != nil {
 		t.Fatal(err)
 	}
 	n.forgetSessions()

@@ -46,7 +46,7 @@ func TestReapAsksTheSessionsCollection(t *testing.T) {
 	n.ok("d", write)
 	n.ok("admin", `{"refreshLogicalSessionCacheNow": 1}`)
 	node := n.srv.Node
-	kept := func() int { return len(node.txns.History(0)) }
+	kept := func() int { return len(n.sessionHistory()) }
 	reap := func() { n.ok("admin", `{"reapLogicalSessionCacheNow": 1}`) }
 	reap()
 	if kept() != 1 {
@@ -75,7 +75,7 @@ func TestTransactionRecordMinimumLifetimeMinutes(t *testing.T) {
 		n.ok("d", `{"insert": "c", "documents": [{"_id": 1}], `+testLSID+`, "txnNumber": {"$numberLong": "1"}}`)
 		n.ok("config", `{"delete": "system.sessions", "deletes": [{"q": {}, "limit": 0}]}`)
 		n.ok("admin", `{"reapLogicalSessionCacheNow": 1}`)
-		if kept := len(n.srv.Node.txns.History(0)); kept != want {
+		if kept := len(n.sessionHistory()); kept != want {
 			t.Errorf("%d minutes: the history of %d sessions is kept, want %d", minutes, kept, want)
 		}
 	}

@@ -98,6 +98,7 @@ func TestOplogFindSeeksItsTime(t *testing.T) {
 	n := newTestNode(t)
 	const documents = 3000
 	n.load("db", "c", documents)
+	n.ok("db", `{"update": "c", "updates": [{"q": {}, "u": {"$set": {"x": 1}}, "multi": true}]}`) // an entry for each
 	var last bson.Timestamp
 	for _, d := range docAt(t, n.ok("local", `{"find": "oplog.rs", "sort": {"$natural": -1}, "limit": 1}`), "cursor")["firstBatch"].(bson.A) {
 		last = asM(d)["ts"].(bson.Timestamp)

@@ -3,13 +3,16 @@ package storage
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/query/value"
 )
 
@@ -297,4 +300,101 @@ func TestAgreedTimesOutOfOrder(t *testing.T) {
 			t.Fatalf("at %d up to %d: %v, want %v", ts, now, got, expect)
 		}
 	}
+}
+
+// commitTogether commits units of work as one group, in this order, and returns their timestamps.
+func commitTogether(t *testing.T, e *Engine, units ...*UnitOfWork) []Timestamp {
+	t.Helper()
+	at, errs := make([]Timestamp, len(units)), make([]error, len(units))
+	var all sync.WaitGroup
+	e.replica.mu.Lock() // the leader waits, with its group still to be taken from the queue
+	for i, u := range units {
+		all.Go(func() { at[i], errs[i] = e.Commit(context.Background(), u, true) })
+		await.State(t, "a unit is queued", func() (int, bool) {
+			e.commit.mu.Lock()
+			defer e.commit.mu.Unlock()
+			return len(e.commit.mu.queue), len(e.commit.mu.queue) == i+1
+		})
+	}
+	e.replica.mu.Unlock()
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	return at
+}
+
+// A snapshot of a time has the catalog of that time, also if the unit of work that changed it was committed in one group with later ones, on
+// members that commit by themselves and on those that follow.
+func TestCatalogWithinAGroup(t *testing.T) {
+	look := func(t *testing.T, e *Engine, at Timestamp, want string) {
+		t.Helper()
+		s, err := e.SnapshotAtClusterTime(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Release()
+		got := ""
+		for _, ns := range []string{"db.source", "db.target"} {
+			if c := s.Catalog().Lookup(ns); c != nil {
+				cur := s.Scan(c, ScanOptions{})
+				for cur.Next() {
+					got += fmt.Sprintf("%s: %d ", c.NS, value.Lookup(cur.Doc(), "_id").Int32())
+				}
+				cur.Close()
+			}
+		}
+		if got != want {
+			t.Errorf("at %v there is %q, want %q", at, got, want)
+		}
+	}
+	round := func(t *testing.T, e *Engine, settle func(), members ...*Engine) {
+		source, target := create(t, e, "db.source", nil), create(t, e, "db.target", nil)
+		insert(t, e, source, D("_id", 1))
+		insert(t, e, target, D("_id", 2))
+		c := create(t, e, "db.c", nil)
+		settle()
+		rename, other := e.NewUnitOfWork(nil), e.NewUnitOfWork(nil)
+		for i := range 3 {
+			if _, err := rename.Insert(c, D("_id", i), NoInfo); err != nil {
+				t.Fatal(err)
+			}
+		}
+		renamed, err := rename.RenameCollection(source, "db.target", target, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := other.Insert(c, D("_id", 10), NoInfo); err != nil {
+			t.Fatal(err)
+		}
+		at := commitTogether(t, e, rename, other)
+		before := at[0] - 4
+		if at[1] != at[0]+1 {
+			t.Fatalf("the units are at %v", at)
+		}
+		settle()
+		for _, m := range members {
+			look(t, m, before, "db.source: 1 db.target: 2 ")
+			for ts := before + 1; ts <= at[1]; ts++ {
+				look(t, m, ts, "db.target: 1 ")
+			}
+			if got := m.Catalog().LookupUUID(renamed.UUID); got == nil || got.NS != "db.target" {
+				t.Errorf("the newest catalog has %v", got)
+			}
+		}
+	}
+	t.Run("single", func(t *testing.T) {
+		e := openMem(t, Options{})
+		round(t, e, func() {}, e)
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Run("set", func(t *testing.T) {
+		l := newTestLog(t, 3, Options{})
+		l.elect(l.members[0], 0)
+		l.keepCommitting()
+		round(t, l.members[0].e, l.settle, l.members[0].e, l.members[1].e, l.members[2].e)
+		l.close()
+	})
 }

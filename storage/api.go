@@ -95,6 +95,8 @@ type OpInfo struct {
 	// Extra holds additional fields of the entry, as a raw document (needsRetryImage, preImageOpTime,
 	// destinedRecipient…).
 	Extra []byte
+	// Vectored lets the documents of InsertMany share entries, as those of an insert command do.
+	Vectored bool
 }
 
 // key returns the document key of doc.

@@ -324,6 +324,7 @@ func (e *Engine) prepareGroup(t *tip, units []*UnitOfWork) *Group {
 	seconds := TimestampOf(uint32(e.opts.Clock().Unix()), 0)
 	live := 0
 	for _, u := range g.units {
+		edits := len(g.edits)
 		if u.wait.err = t.admit(u); u.wait.err == nil {
 			u.wait.err = e.stageCatalog(u, g, t)
 		}
@@ -343,6 +344,9 @@ func (e *Engine) prepareGroup(t *tip, units []*UnitOfWork) *Group {
 			g.last = t.next
 			u.wait.at, u.wait.ts = g.last, g.last
 			g.unmarked = u.log.count() == 0
+		}
+		for i := edits; i < len(g.edits); i++ {
+			g.edits[i].at = g.last
 		}
 		e.stamp(u, g)
 		t.count(u, g)
@@ -498,7 +502,7 @@ func (e *Engine) publish(g *Group) {
 		if now.cat != g.old {
 			cat = applyEdits(now.cat, g.edits)
 		}
-		e.show(&view{moment{max(g.last, now.ts), max(g.local, now.local), now.era}, cat, e.replica.late.all()}, g.counts, len(g.edits) > 0)
+		e.show(&view{moment{max(g.last, now.ts), max(g.local, now.local), now.era}, cat, e.replica.late.all()}, g.counts, g.edits)
 	}
 	for _, u := range g.units {
 		if u.wait.err == nil && g.err != nil {
@@ -524,8 +528,8 @@ func (e *Engine) publish(g *Group) {
 	}
 }
 
-// show publishes the view to new readers, with the counters that belong to it.
-func (e *Engine) show(v *view, counts []delta, changed bool) {
+// show publishes the view to new readers, with the counters that belong to it. edits lead from the catalog of the view before to its own.
+func (e *Engine) show(v *view, counts []delta, edits []catalogEdit) {
 	grown := false
 	for i := range counts {
 		d := &counts[i]
@@ -536,9 +540,7 @@ func (e *Engine) show(v *view, counts []delta, changed bool) {
 	if grown {
 		e.spans.update(v.cat)
 	}
-	if changed {
-		e.history.add(v.ts, v.cat)
-	}
+	e.history.add(e.view.Load(), edits, v)
 	e.view.Store(v)
 }
 

@@ -45,6 +45,7 @@ type catalogChange struct {
 type catalogEdit struct {
 	uuid catalog.UUID
 	next *catalog.Collection
+	at   Timestamp // of the unit of work, once it has one
 }
 
 func applyEdits(cat *catalog.Snapshot, edits []catalogEdit) *catalog.Snapshot {
@@ -78,7 +79,7 @@ func (u *UnitOfWork) Catalog() *catalog.Snapshot {
 // change stages the next state of a collection (nil if it is dropped), and the operation that the commit runs for
 // it.
 func (u *UnitOfWork) change(uuid catalog.UUID, next *catalog.Collection, op func(*catalogChange) error) {
-	edit := catalogEdit{uuid, next}
+	edit := catalogEdit{uuid: uuid, next: next}
 	u.catalogs.view = applyEdits(u.Catalog(), []catalogEdit{edit})
 	u.catalogs.edits = append(u.catalogs.edits, edit)
 	u.catalogs.ops = append(u.catalogs.ops, op)
@@ -129,13 +130,13 @@ func (ch *catalogChange) records(c *catalog.Collection) int64 {
 
 func (ch *catalogChange) put(old, c *catalog.Collection) {
 	ch.cat = ch.cat.With(old, c)
-	ch.edits = append(ch.edits, catalogEdit{c.UUID, c})
+	ch.edits = append(ch.edits, catalogEdit{uuid: c.UUID, next: c})
 	ch.durable(c, catalog.Encode(c), old != nil)
 }
 
 func (ch *catalogChange) remove(c *catalog.Collection) {
 	ch.cat = ch.cat.Without(c)
-	ch.edits = append(ch.edits, catalogEdit{c.UUID, nil})
+	ch.edits = append(ch.edits, catalogEdit{uuid: c.UUID})
 	ch.durable(c, nil, true)
 }
 

@@ -206,7 +206,7 @@ func (e *Engine) readEffects(repr []byte, at applied) (*effects, error) {
 // readCatalogChange applies to the catalog in memory what a durable entry changes in the catalog. One log entry
 // may change a collection several times.
 func (e *Engine) readCatalogChange(f *follower, fx *effects, made map[catalog.Ident]*catalog.Collection, k, v []byte) error {
-	user, _, ok := splitVersion(k)
+	user, at, ok := splitVersion(k)
 	if !ok {
 		return corrupt("a change of the catalog has no version")
 	}
@@ -216,7 +216,7 @@ func (e *Engine) readCatalogChange(f *follower, fx *effects, made map[catalog.Id
 	}
 	if len(v) == 0 {
 		if uuid, known := f.byEntry[id]; known {
-			fx.edits = append(fx.edits, catalogEdit{uuid, nil})
+			fx.edits = append(fx.edits, catalogEdit{uuid: uuid, at: Timestamp(at)})
 			delete(f.byEntry, id)
 		}
 		return nil
@@ -233,7 +233,7 @@ func (e *Engine) readCatalogChange(f *follower, fx *effects, made map[catalog.Id
 	e.adopt(old, c)
 	made[c.Ident] = c
 	f.byEntry[id] = c.UUID
-	fx.edits = append(fx.edits, catalogEdit{c.UUID, c})
+	fx.edits = append(fx.edits, catalogEdit{uuid: c.UUID, next: c, at: Timestamp(at)})
 	return nil
 }
 
@@ -308,7 +308,7 @@ func (e *Engine) showEntry(fx *effects) {
 	}
 	e.replica.late.edit(fx.late)
 	e.replica.agreed.add(fx.agreed)
-	e.show(&view{moment{max(fx.ts, now.ts), now.local, now.era}, applyEdits(now.cat, fx.edits), e.replica.late.all()}, fx.counts, len(fx.edits) > 0)
+	e.show(&view{moment{max(fx.ts, now.ts), now.local, now.era}, applyEdits(now.cat, fx.edits), e.replica.late.all()}, fx.counts, fx.edits)
 	e.setDurable(fx.ts)
 	e.watch.wake()
 }

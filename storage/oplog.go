@@ -24,9 +24,11 @@ const OplogNS = "local.oplog.rs"
 //	key    = ident 4 | timestamp of the last entry | 00
 //	block  = version u8 | entries u32 | wall ms u64 | rest
 //	rest   = term uvarint | session flag u8 [lsid document, txnNumber varint, previous] entry*     (packed with s2 in version 2)
-//	entry  = op u8 | flags u8 | [ns length uvarint, ns] [uuid 16] [stmtId varint] o document [o2 document] [extra document]
+//	entry  = operation+
+//	operation = op u8 | flags u8 | [ns length uvarint, ns] [uuid 16] [stmtId varint] o document [o2 document] [extra document]
 //
-// Timestamps of a block's entries follow each other without gaps.
+// Timestamps of a block's entries follow each other without gaps. An entry of several operations is a vectored insert; each of
+// them but the last has the flag entryMore.
 const (
 	blockVersion       = 1
 	blockVersionPacked = 2
@@ -48,13 +50,42 @@ const (
 	entryO2
 	entryExtra
 	entryMigrate
+	entryMore
 )
+
+// A vectored insert ends with the operation that reaches one of these limits.
+const (
+	vectorOps   = 500       // internalInsertMaxBatchSize
+	vectorBytes = 256 << 10 // of documents
+	// vectorMax bounds the entry where the last document is large: it may have its _id twice.
+	vectorMax = 4 << 20
+)
+
+// vector is the vectored insert that a unit is logging.
+type vector struct {
+	on         bool
+	ops, bytes int
+}
+
+// continues reports whether the next operation, of that size, belongs to the same entry as the one before it.
+func (v *vector) continues(size int) bool {
+	if !v.on {
+		return false
+	}
+	more := v.ops > 0 && v.ops < vectorOps && v.bytes < vectorBytes && v.bytes+size <= vectorMax
+	if !more {
+		v.ops, v.bytes = 0, 0
+	}
+	v.ops, v.bytes = v.ops+1, v.bytes+size
+	return more
+}
 
 // opBlock is a block under construction.
 type opBlock struct {
 	buf    []byte
 	packed []byte // the stored form in place of buf, if pack was called and made it smaller
 	count  int
+	flags  int // where the newest operation's are in buf
 	ns     string
 	uuid   catalog.UUID
 
@@ -148,7 +179,8 @@ func blockSize(p []byte) int64 {
 	return int64(len(p))
 }
 
-func (b *opBlock) add(e *OplogEntry, migrate bool) {
+// add adds an operation: to the newest entry with more, otherwise as an entry of its own.
+func (b *opBlock) add(e *OplogEntry, migrate, more bool) {
 	var flags byte
 	same := b.count > 0 && e.NS == b.ns && e.UUID == b.uuid
 	switch {
@@ -169,6 +201,11 @@ func (b *opBlock) add(e *OplogEntry, migrate bool) {
 	if migrate {
 		flags |= entryMigrate
 	}
+	if more {
+		b.buf[b.flags] |= entryMore
+		b.count--
+	}
+	b.flags = len(b.buf) + 1
 	b.buf = append(b.buf, e.Op, flags)
 	if !same {
 		b.buf = binary.AppendUvarint(b.buf, uint64(len(e.NS)))
@@ -204,17 +241,30 @@ type openBlock struct {
 	flag    byte
 	prev    OpTime
 	entries []blockEntry
-	plain   []byte // of a compressed block; entries borrow from it
+	parts   []blockEntry // the operations of its vectored inserts
+	plain   []byte       // of a compressed block; entries borrow from it
 }
 
 type blockEntry struct {
 	OplogEntry
 	migrate bool
+	vector  []blockEntry // the operations of a vectored insert; nil for other entries
+}
+
+// operations returns the operations of entry i.
+func (b *openBlock) operations(i int) []blockEntry {
+	if v := b.entries[i].vector; v != nil {
+		return v
+	}
+	return b.entries[i : i+1]
 }
 
 // ofSession reports whether the entry stands for a statement of its unit's session. Other writes of the unit, such
 // as the creation of a collection, do not.
 func (e *blockEntry) ofSession() bool {
+	if e.vector != nil {
+		e = &e.vector[0]
+	}
 	return e.StmtID >= 0 || e.Op == 'c' && ofTransaction(e.O) || e.Extra != nil && !value.Lookup(e.Extra, "stmtId").IsMissing()
 }
 
@@ -286,7 +336,7 @@ func (r *blockReader) varint() int64 {
 
 // read opens a block; entries borrow from p or, if it is compressed, from b.
 func (b *openBlock) read(last Timestamp, p []byte) error {
-	b.last, b.lsid, b.entries = last, nil, b.entries[:0]
+	b.last, b.lsid, b.entries, b.parts = last, nil, b.entries[:0], b.parts[:0]
 	if len(p) < blockHeader+2 || p[0] != blockVersion && p[0] != blockVersionPacked {
 		return corrupt("the oplog block at %v is unreadable", last)
 	}
@@ -314,9 +364,19 @@ func (b *openBlock) read(last Timestamp, p []byte) error {
 	}
 	var prev OplogEntry
 	for i := 0; i < n && !r.bad; i++ {
-		e := readEntry(r, &prev)
-		b.entries = append(b.entries, e)
+		e, more := readOperation(r, &prev)
 		prev = e.OplogEntry
+		if more {
+			at := len(b.parts)
+			b.parts = append(b.parts, e)
+			for more && !r.bad {
+				e, more = readOperation(r, &prev)
+				prev = e.OplogEntry
+				b.parts = append(b.parts, e)
+			}
+			e = blockEntry{OplogEntry: OplogEntry{Op: 'c', NS: "admin.$cmd", StmtID: -1}, vector: b.parts[at:]}
+		}
+		b.entries = append(b.entries, e)
 	}
 	if r.bad {
 		return corrupt("the oplog block at %v is unreadable", last)
@@ -324,10 +384,11 @@ func (b *openBlock) read(last Timestamp, p []byte) error {
 	return nil
 }
 
-func readEntry(r *blockReader, prev *OplogEntry) (e blockEntry) {
+// readOperation reads one operation; more means that the next one belongs to the same entry.
+func readOperation(r *blockReader, prev *OplogEntry) (e blockEntry, more bool) {
 	h := r.take(2)
 	if h == nil {
-		return e
+		return e, false
 	}
 	flags := h[1]
 	e.Op, e.StmtID, e.migrate = h[0], -1, flags&entryMigrate != 0
@@ -349,7 +410,7 @@ func readEntry(r *blockReader, prev *OplogEntry) (e blockEntry) {
 	if flags&entryExtra != 0 {
 		e.Extra = r.doc()
 	}
-	return e
+	return e, flags&entryMore != 0
 }
 
 // document appends entry i as local.oplog.rs shows it.
@@ -361,6 +422,40 @@ func (b *openBlock) document(dst []byte, i int) []byte {
 		dst = value.Append(dst, "lsid", value.NewDocument(b.lsid))
 		dst = value.Append(dst, "txnNumber", value.NewInt64(b.number))
 	}
+	if e.vector != nil {
+		dst = e.appendVector(dst)
+	} else {
+		dst = e.appendOperation(dst)
+	}
+	dst = value.Append(dst, "ts", b.ts(i).Value())
+	dst = value.Append(dst, "t", value.NewInt64(b.term))
+	dst = value.Append(dst, "v", value.NewInt64(2))
+	dst = value.Append(dst, "wall", value.NewDateTime(b.wall))
+	if prev, ok := b.before(i); ok && session {
+		dst = value.Append(dst, "prevOpTime", prev.Value())
+	}
+	if e.vector != nil {
+		dst = value.Append(dst, "multiOpType", value.NewInt32(1)) // its operations are no transaction
+	}
+	return value.End(e.appendExtra(dst), doc)
+}
+
+// appendVector appends the fields by which a vectored insert is an applyOps command.
+func (e *blockEntry) appendVector(dst []byte) []byte {
+	dst = value.Append(dst, "op", value.NewString("c"))
+	dst = value.Append(dst, "ns", value.NewString(e.NS))
+	dst, o := value.BeginKey(dst, value.Document, "o")
+	dst, ops := value.BeginKey(dst, value.Array, "applyOps")
+	for i := range e.vector {
+		var op int
+		dst, op = value.BeginIndex(dst, value.Document, i)
+		dst = value.End(e.vector[i].appendExtra(e.vector[i].appendOperation(dst)), op)
+	}
+	return value.End(value.End(dst, ops), o)
+}
+
+// appendOperation appends the fields that describe an operation.
+func (e *blockEntry) appendOperation(dst []byte) []byte {
 	dst = value.Append(dst, "op", value.NewStringBytes([]byte{e.Op}))
 	dst = value.Append(dst, "ns", value.NewString(e.NS))
 	if !e.UUID.IsZero() {
@@ -379,21 +474,17 @@ func (b *openBlock) document(dst []byte, i int) []byte {
 	if e.StmtID >= 0 {
 		dst = value.Append(dst, "stmtId", value.NewInt32(e.StmtID))
 	}
-	dst = value.Append(dst, "ts", b.ts(i).Value())
-	dst = value.Append(dst, "t", value.NewInt64(b.term))
-	dst = value.Append(dst, "v", value.NewInt64(2))
-	dst = value.Append(dst, "wall", value.NewDateTime(b.wall))
-	if prev, ok := b.before(i); ok && session {
-		dst = value.Append(dst, "prevOpTime", prev.Value())
-	}
+	return dst
+}
+
+func (e *blockEntry) appendExtra(dst []byte) []byte {
 	for it := value.Walk(e.Extra); ; {
 		k, v, ok := it.Next()
 		if !ok {
-			break
+			return dst
 		}
 		dst = value.AppendKeyBytes(dst, k, v)
 	}
-	return value.End(dst, doc)
 }
 
 // idDocument returns {_id: …} of a document; empty if it has none.

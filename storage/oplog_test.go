@@ -15,7 +15,7 @@ func block(n int, s *session) *opBlock {
 	b := &opBlock{}
 	b.begin(1234, 5, s, true)
 	for i := 0; i < n; i++ {
-		b.add(&OplogEntry{Op: 'i', NS: "db.c", UUID: catalog.UUID{7}, O: D("_id", i, "s", "the same again and again"), StmtID: int32(i)}, false)
+		b.add(&OplogEntry{Op: 'i', NS: "db.c", UUID: catalog.UUID{7}, O: D("_id", i, "s", "the same again and again"), StmtID: int32(i)}, false, false)
 	}
 	b.pack()
 	return b

@@ -12,8 +12,8 @@ type SessionEntry struct {
 	WallMS int64
 }
 
-// SessionEntries calls f with the entries of sessions that are later than after, in order. The entries are
-// borrowed. Blocks of writes outside sessions are skipped unread, so that following the oplog costs little.
+// SessionEntries calls f with the entries of sessions that are later than after, in order, and with each operation of a vectored
+// insert. The entries are borrowed. Blocks of writes outside sessions are skipped unread, so that following the oplog costs little.
 func (s *Snapshot) SessionEntries(after Timestamp, f func(e *SessionEntry) error) error {
 	lower, upper := identRange(identOplog)
 	it, err := s.e.iters.get(&s.moment, &s.e.view.Load().moment, lower, upper)
@@ -41,17 +41,19 @@ func (s *Snapshot) SessionEntries(after Timestamp, f func(e *SessionEntry) error
 			if ts <= after || ts > s.ts {
 				continue
 			}
-			if err := f(b.sessionEntry(i)); err != nil {
-				return err
+			for _, op := range b.operations(i) {
+				if err := f(b.sessionEntry(i, &op)); err != nil {
+					return err
+				}
 			}
 		}
 	}
 	return it.Error()
 }
 
-// sessionEntry returns entry i of a block of a session.
-func (b *openBlock) sessionEntry(i int) *SessionEntry {
-	e := &SessionEntry{OplogEntry: b.entries[i].OplogEntry, LSID: b.lsid, Number: b.number, At: OpTime{b.ts(i), b.term}, Prev: NoOpTime, WallMS: b.wall}
+// sessionEntry returns an operation of entry i of a block of a session.
+func (b *openBlock) sessionEntry(i int, op *blockEntry) *SessionEntry {
+	e := &SessionEntry{OplogEntry: op.OplogEntry, LSID: b.lsid, Number: b.number, At: OpTime{b.ts(i), b.term}, Prev: NoOpTime, WallMS: b.wall}
 	if prev, ok := b.before(i); ok {
 		e.Prev = prev
 	}
@@ -59,7 +61,7 @@ func (b *openBlock) sessionEntry(i int) *SessionEntry {
 }
 
 // SessionHistory follows the entries of a session by their prevOpTime, from the one at an optime back to the first one of its number,
-// and calls f with each; the entries are borrowed. whole is false if the oplog does not have one of them, or if f returns false because
+// and calls f with each, and with each operation of a vectored insert; the entries are borrowed. whole is false if the oplog does not have one of them, or if f returns false because
 // one does not belong to the history. The optime of a unit may be that of an entry which is no statement, such as the image of a
 // findAndModify: the entries before it are the session's.
 func (s *Snapshot) SessionHistory(at OpTime, f func(e *SessionEntry) bool) (whole bool, err error) {
@@ -87,8 +89,15 @@ func (s *Snapshot) SessionHistory(at OpTime, f func(e *SessionEntry) bool) (whol
 		}
 		for first := b.ts(0); at.TS >= first; {
 			i := int(at.TS - first)
-			if b.lsid == nil || b.term != at.Term || b.entries[i].ofSession() && !f(b.sessionEntry(i)) {
+			if b.lsid == nil || b.term != at.Term {
 				return false, nil
+			}
+			if b.entries[i].ofSession() {
+				for _, op := range b.operations(i) {
+					if !f(b.sessionEntry(i, &op)) {
+						return false, nil
+					}
+				}
 			}
 			prev, known := b.before(i)
 			if !known || prev.TS >= at.TS {

@@ -320,10 +320,24 @@ type catalogHistory struct {
 	list []*view
 }
 
-func (h *catalogHistory) add(ts Timestamp, cat *catalog.Snapshot) {
+// add appends the catalogs that lead from one view to the next. There is one for each unit of work that changed the catalog, at its own timestamp: the
+// view that shows a group has the timestamp of the group's newest unit, and a snapshot of the time in between that had the documents of
+// a unit without its catalog would, of a rename with dropTarget, show neither collection under the name.
+func (h *catalogHistory) add(from *view, edits []catalogEdit, to *view) {
+	if len(edits) == 0 {
+		return
+	}
 	h.Lock()
-	h.list = append(h.list, &view{moment: moment{ts: ts}, cat: cat})
-	h.Unlock()
+	defer h.Unlock()
+	for cat, n := from.cat, 0; len(edits) > 0; edits = edits[n:] {
+		at := edits[0].at
+		for n = 1; n < len(edits) && edits[n].at == at; n++ {
+		}
+		if cat = applyEdits(cat, edits[:n]); n == len(edits) {
+			cat = to.cat
+		}
+		h.list = append(h.list, &view{moment: moment{ts: max(at, from.ts)}, cat: cat})
+	}
 }
 
 // reset forgets all but one catalog.

@@ -457,6 +457,7 @@ type unitLog struct {
 	session *session
 	txn     *txnLog
 	migrate bool
+	vector  vector
 	refers  bool  // see ReferToVersions
 	failed  error // the unit must not commit
 	begun   bool  // a block has been started
@@ -587,11 +588,11 @@ func (u *UnitOfWork) logEntry(e *OplogEntry) {
 }
 
 func (u *UnitOfWork) appendEntry(e *OplogEntry) {
-	n := len(u.log.blocks)
+	n, more := len(u.log.blocks), e.table == 0 && u.log.vector.continues(len(e.O))
 	if n > 0 && u.log.blocks[n-1].table != 0 && e.table == 0 {
 		u.log.failed = u.inlineRefs() // blocks of references are a unit's last, see blockKeeper.keep
 	}
-	if n == 0 || u.log.blocks[n-1].size() > blockBytes || u.log.blocks[n-1].table != e.table {
+	if !more && (n == 0 || u.log.blocks[n-1].size() > blockBytes || u.log.blocks[n-1].table != e.table) {
 		b := blockPool.Get().(*opBlock)
 		b.begin(u.e.opts.Clock().UnixMilli(), u.e.Term(), u.log.session, !u.log.begun)
 		b.beginRefs(e.table)
@@ -599,7 +600,7 @@ func (u *UnitOfWork) appendEntry(e *OplogEntry) {
 		u.log.blocks = append(u.log.blocks, b)
 		n++
 	}
-	u.log.blocks[n-1].add(e, u.log.migrate)
+	u.log.blocks[n-1].add(e, u.log.migrate, more)
 }
 
 // txnLog collects a transaction's operations as elements of applyOps arrays.

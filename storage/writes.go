@@ -29,7 +29,8 @@ func (u *UnitOfWork) Insert(c *catalog.Collection, doc []byte, info OpInfo) (Rec
 }
 
 // InsertMany adds documents in order and stops at the first error: docs[:n] are in the unit. info.StmtID is that
-// of the first document; the following documents get consecutive ids.
+// of the first document; the following documents get consecutive ids. With info.Vectored they share entries of the oplog (but
+// in a capped collection, whose oldest documents are removed in between, or in a transaction).
 func (u *UnitOfWork) InsertMany(c *catalog.Collection, docs [][]byte, info OpInfo) (n int, err error) {
 	if err := u.use(c); err != nil {
 		return 0, err
@@ -47,6 +48,10 @@ func (u *UnitOfWork) InsertMany(c *catalog.Collection, docs [][]byte, info OpInf
 	if u.own == nil && !c.Capped && len(docs) > 1 {
 		u.holdRecords(c.Ident)
 		defer u.releaseHeld()
+	}
+	if info.Vectored && !c.Capped && u.log.txn == nil {
+		u.log.vector.on = true
+		defer func() { u.log.vector = vector{} }()
 	}
 	for i, doc := range docs {
 		err := u.log.checkSize()

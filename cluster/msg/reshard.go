@@ -314,25 +314,29 @@ func (m *ReshardFetchChangesReply) fields(c *codec) {
 type ReshardFetchSessions struct {
 	Resharding
 	Recipient string
-	Since     uint64
-	Skip      int64 // the number of records of the same list that the recipient has; 0 makes a new list
+	Reading   int64 // as the donor has named it
+	Parts     int64 // the number of its parts that the recipient has; 0 begins a new reading
 }
 
 func (m *ReshardFetchSessions) fields(c *codec) {
 	m.Resharding.on(c, "_shardsvrReshardingFetchSessions")
 	c.str("recipient", required, &m.Recipient)
-	c.timestamp("since", optional, &m.Since)
-	c.int64("skip", optional, &m.Skip)
+	c.int64("reading", optional, &m.Reading)
+	c.int64("parts", optional, &m.Parts)
 }
 
-// ReshardFetchSessionsReply has records of sessions; none once all have been sent.
+// ReshardFetchSessionsReply has a part of the history of sessions.
 type ReshardFetchSessionsReply struct {
-	Sessions []byte // an array
-	Restart  bool   // the list of which the recipient has a part was that of another primary: it asks for a new one
+	Sessions []byte // an array of entries of the oplog
+	Reading  int64
+	More     bool // there is more at this moment
+	Restart  bool // the reading was that of another primary, or fell behind the oplog: the recipient begins a new one
 }
 
 func (m *ReshardFetchSessionsReply) fields(c *codec) {
 	c.reply("_shardsvrReshardingFetchSessions")
 	c.array("sessions", Documents, &m.Sessions)
+	c.int64("reading", optional, &m.Reading)
+	c.boolean("more", optional, &m.More)
 	c.boolean("restart", optional, &m.Restart)
 }

@@ -96,10 +96,16 @@ func TestKilledMigration(t *testing.T) {
 // raiseOnce executes a retryable write on each of some documents, or sends it again, and checks that each was executed once.
 func raiseOnce(t *testing.T, ctx context.Context, p *process, ids []int) {
 	t.Helper()
-	m, c := p.client.Database("crash").Collection("m"), dialPlain(t, p.at)
+	raiseOnceIn(t, ctx, p.client.Database("crash").Collection("m"), p.at, ids)
+}
+
+// raiseOnceIn is raiseOnce for a collection, by the server at an address. Each document has a session of its own.
+func raiseOnceIn(t *testing.T, ctx context.Context, m *mongo.Collection, at string, ids []int) {
+	t.Helper()
+	c := dialPlain(t, at)
 	for _, id := range ids {
-		r := c.run("crash", fmt.Sprintf(`{"update": "m", "updates": [{"q": {"_id": %d}, "u": {"$inc": {"raised": 1}}}],
-			"lsid": {"id": {"$uuid": "00000000-0000-4000-8000-%012d"}}, "txnNumber": {"$numberLong": "1"}}`, id, id))
+		r := c.run(m.Database().Name(), fmt.Sprintf(`{"update": %q, "updates": [{"q": {"_id": %d}, "u": {"$inc": {"raised": 1}}}],
+			"lsid": {"id": {"$uuid": "00000000-0000-4000-8000-%012d"}}, "txnNumber": {"$numberLong": "1"}}`, m.Name(), id, id))
 		if r["ok"] != 1.0 || r["n"] != int32(1) {
 			t.Fatalf("the write to document %d: %v", id, r)
 		}

@@ -90,6 +90,13 @@ func AppendIndex(dst []byte, i int, v Value) []byte {
 	return AppendPayload(append(dst, 0), v)
 }
 
+// BeginIndex is BeginKey for the element of an array.
+func BeginIndex(dst []byte, t Type, i int) (out []byte, mark int) {
+	dst = append(dst, byte(t))
+	dst = strconv.AppendInt(dst, int64(i), 10)
+	return Begin(append(dst, 0))
+}
+
 // Field is a named value, for building small documents.
 type Field struct {
 	Key string

@@ -32,9 +32,6 @@ const (
 	manyRounds = 200                    // so is this one: otherwise the copy would never catch up with writers that do not pause
 	// sessionsBatch is the size of the part of the history of retryable writes in one message.
 	sessionsBatch = 4 << 20
-	// sessionsAgain is the number of seconds by which the history that is sent in the critical section overlaps the clone: a statement may be noted a
-	// moment after it is visible.
-	sessionsAgain = 10
 )
 
 // copier sends the parts of one attempt.
@@ -71,7 +68,7 @@ func (p *movePrimary) clone(ctx context.Context, r *run) error {
 		}
 	}
 	s.Release()
-	if err := c.sessions(ctx, 0); err != nil {
+	if err := c.sessions(ctx); err != nil {
 		return err
 	}
 	for round := 0; round < manyRounds; round++ {
@@ -116,7 +113,7 @@ func (p *movePrimary) blockWrites(ctx context.Context, r *run) error {
 			return err
 		}
 	}
-	if err := c.sessions(ctx, storage.Timestamp(p.at.Attempt)-min(storage.Timestamp(p.at.Attempt), storage.TimestampOf(sessionsAgain, 0))); err != nil {
+	if err := c.sessions(ctx); err != nil {
 		return err
 	}
 	return c.send(ctx, &msg.MovePrimaryStore{Durable: true})
@@ -389,23 +386,60 @@ func definitionOf(c *catalog.Collection) int64 {
 	return int64(h.Sum64() >> 1)
 }
 
-// sessions sends the history of retryable writes since a time.
-func (c *copier) sessions(ctx context.Context, since storage.Timestamp) error {
-	history := c.r.m.Sessions.History(since)
-	for len(history) > 0 {
-		list, mark := value.Begin(nil)
-		n := 0
-		for ; n < len(history) && len(list) < sessionsBatch; n++ {
-			rec, err := c.r.m.Sessions.WithImage(history[n])
-			if err != nil {
-				return err
-			}
-			list = value.AppendIndex(list, n, value.NewDocument(rec))
+// sentHistory is what this shard's primary has read of the history of retryable writes, and the recipient has.
+type sentHistory struct {
+	next func(size int) (part [][]byte, upTo storage.Timestamp, more bool, err error)
+	upTo storage.Timestamp // the oplog is needed from there on
+}
+
+// concerns reports whether an entry of the oplog may be about a document that is moved, and returns the document's key.
+func (p *movePrimary) concerns(e *storage.OplogEntry) (key []byte, ok bool) {
+	if catalog.DBOf(e.NS) != p.req.DB {
+		return nil, false
+	}
+	stays := slices.ContainsFunc(p.at.Collections, func(c msg.MovedCollection) bool { return c.Sharded && (c.NS == e.NS || c.UUID == e.UUID) })
+	return migration.KeyOf(e), !stays
+}
+
+// sessions sends what there is of the history of retryable writes, as entries of the oplog: what has been executed before, or what has been since
+// this primary sent the last of it.
+func (c *copier) sessions(ctx context.Context) error {
+	p, e := c.p, c.r.m.Engine
+	h := p.history
+	p.history = nil // a part that may have been lost is not read again
+	var pin *storage.OplogPin
+	var err error
+	if h != nil {
+		pin, err = e.PinOplog(h.upTo)
+	}
+	if h == nil || err != nil {
+		h = &sentHistory{upTo: e.Published()}
+		if pin, err = e.PinOplog(h.upTo); err != nil {
+			return err
 		}
-		history = history[n:]
-		if err := c.r.onRecipient(ctx, c.p.req.To, &msg.AdoptSessions{Sessions: value.End(list, mark)}); err != nil {
+		h.next = c.r.m.Sessions.HistoryOf(p.concerns, h.upTo)
+	}
+	defer pin.Release()
+	for more := true; more; {
+		var part [][]byte
+		if part, h.upTo, more, err = h.next(sessionsBatch); err == nil {
+			err = pin.Check() // what has been cut may not have been read
+		}
+		if err != nil {
+			return err
+		}
+		pin.Advance(h.upTo)
+		if len(part) == 0 {
+			continue
+		}
+		list, mark := value.Begin(nil)
+		for i, e := range part {
+			list = value.AppendIndex(list, i, value.NewDocument(e))
+		}
+		if err := c.r.onRecipient(ctx, p.req.To, &msg.AdoptSessions{Sessions: value.End(list, mark)}); err != nil {
 			return err
 		}
 	}
+	p.history = h
 	return nil
 }

@@ -18,8 +18,9 @@ import (
 // meanwhile are sent while clients continue to write; then writes are blocked for the rest, and reads for the commit (databasecopy.go). Of
 // sharded collections the new primary gets only the definition.
 type movePrimary struct {
-	req *msg.ShardMovePrimary
-	at  msg.MovePrimaryFound
+	req     *msg.ShardMovePrimary
+	at      msg.MovePrimaryFound
+	history *sentHistory // nil for a primary that has sent none
 }
 
 func (m *Coordinators) movePrimary(op *command.Op, req *msg.ShardMovePrimary, dst []byte) ([]byte, error) {

@@ -46,14 +46,14 @@ func (c *Changes) Read(check func() error, s *storage.Snapshot) error {
 	for read := 0; cur.Next(); {
 		e := cur.Doc()
 		if value.Lookup(e, "op").Str() == "c" {
-			if err := operations(s, e, c.note); err != nil {
+			if err := operations(s, e, func(op []byte) { read++; c.note(op) }); err != nil {
 				return err
 			}
 		} else {
 			c.note(e)
 		}
 		c.After = storage.Timestamp(value.Lookup(e, "ts").TimestampU64())
-		if read++; len(c.docs) > c.Limit || read == entriesAtOnce {
+		if read++; len(c.docs) > c.Limit || read >= operationsAtOnce {
 			c.More = true
 			return nil
 		}

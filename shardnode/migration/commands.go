@@ -386,8 +386,8 @@ type Written struct {
 	seen    map[string]int // index of IDs
 }
 
-// entriesAtOnce is the number of entries of the oplog that are read for one reply.
-const entriesAtOnce = 100_000
+// operationsAtOnce is the number of operations in the oplog that are read for one reply.
+const operationsAtOnce = 100_000
 
 // perID is about how much a document takes in a reply.
 const perID = 1024
@@ -406,7 +406,7 @@ func (w *Written) Read(check func() error, s *storage.Snapshot) error {
 		at := storage.Timestamp(value.Lookup(e, "ts").TimestampU64())
 		var err error
 		if value.Lookup(e, "op").Str() == "c" {
-			err = operations(s, e, w.note)
+			err = operations(s, e, func(op []byte) { read++; w.note(op) })
 		} else {
 			w.note(e)
 		}
@@ -414,7 +414,7 @@ func (w *Written) Read(check func() error, s *storage.Snapshot) error {
 			return err
 		}
 		w.After = at
-		if read++; len(w.IDs) > w.Limit || read == entriesAtOnce {
+		if read++; len(w.IDs) > w.Limit || read >= operationsAtOnce {
 			w.More = true
 			return nil
 		}

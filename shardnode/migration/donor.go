@@ -58,11 +58,7 @@ type Sessions interface {
 	// HistoryOf begins to read the history of the statements that wrote to documents which of accepts, as entries of the oplog. next returns
 	// its next part, of about a size, and the time up to which the oplog has been read; more is false if that was everything at that moment.
 	HistoryOf(of func(e *storage.OplogEntry) (key []byte, ok bool), after storage.Timestamp) (next func(size int) (part [][]byte, upTo storage.Timestamp, more bool, err error))
-	// History lists the records of the sessions with retryable writes that wrote at a time or later.
-	History(since storage.Timestamp) [][]byte
-	// WithImage adds to a record the reply of the session's findAndModify, if that is stored.
-	WithImage(rec []byte) ([]byte, error)
-	// Adopt merges in the entries or records of another shard, durably. It does not wait for operations that use the sessions.
+	// Adopt merges in the entries of another shard, durably. It does not wait for operations that use the sessions.
 	Adopt(ctx context.Context, records []value.Value) error
 }
 

@@ -55,10 +55,6 @@ func (f *fakeSessions) HistoryOf(_ func(*storage.OplogEntry) ([]byte, bool), aft
 	}
 }
 
-func (f *fakeSessions) History(storage.Timestamp) [][]byte { return nil }
-
-func (f *fakeSessions) WithImage(rec []byte) ([]byte, error) { return rec, nil }
-
 func (f *fakeSessions) Adopt(context.Context, []value.Value) error { return nil }
 
 // newTestManager creates the manager of a shard "a" on an empty store in memory.

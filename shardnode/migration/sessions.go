@@ -8,6 +8,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -23,13 +24,11 @@ const fewStatements = 1000
 
 // concerns reports whether an entry of the oplog may be about a document of a range, and returns the document's key as far as it is known.
 // Of documents whose key has been another one than it is now, nothing is known.
-func concerns(r *KeyRange, ns string, uuid [16]byte, e *storage.OplogEntry) (key []byte, ok bool) {
-	if e.NS != ns && e.UUID != uuid {
+func concerns(cat *catalog.Snapshot, r *KeyRange, ns string, uuid [16]byte, e *storage.OplogEntry) (key []byte, ok bool) {
+	if !MayConcern(cat, ns, uuid, e) {
 		return nil, false
 	}
-	if key = e.O2; e.Op == 'd' {
-		key = e.O
-	}
+	key = KeyOf(e)
 	vals, known := r.key.FromDocumentKey(key)
 	if !known && e.Op == 'i' && e.O != nil {
 		key = r.key.DocumentKey(e.O)
@@ -38,13 +37,29 @@ func concerns(r *KeyRange, ns string, uuid [16]byte, e *storage.OplogEntry) (key
 	return key, !known || cluster.InRange(vals, r.minV, r.maxV)
 }
 
+// MayConcern reports whether an entry of the oplog may be about a collection: it has its name or its UUID or, since a collection gets another UUID where it is
+// resharded and another name where it is renamed, a UUID that no collection has any more.
+func MayConcern(cat *catalog.Snapshot, ns string, uuid [16]byte, e *storage.OplogEntry) bool {
+	return e.NS == ns || e.UUID == uuid || catalog.DBOf(e.NS) == catalog.DBOf(ns) && cat.LookupUUID(e.UUID) == nil
+}
+
+// KeyOf returns the key of the document that an entry of the oplog is about, as far as the entry has it.
+func KeyOf(e *storage.OplogEntry) []byte {
+	if e.Op == 'd' {
+		return e.O
+	}
+	return e.O2
+}
+
 // openHistory begins to read the history of the range's sessions: all that was visible when the clone's snapshot was taken is read from the
 // sessions, and the rest from the oplog. d.mu must be held.
 func (d *donor) openHistory() (err error) {
 	if d.mu.historyPin, err = d.m.Engine.PinOplog(d.mu.from); err != nil {
 		return err
 	}
-	d.mu.history = d.m.sessions.HistoryOf(func(e *storage.OplogEntry) ([]byte, bool) { return concerns(d.rng, d.ns, d.uuid, e) }, d.mu.from)
+	d.mu.history = d.m.sessions.HistoryOf(func(e *storage.OplogEntry) ([]byte, bool) {
+		return concerns(d.m.Engine.Catalog(), d.rng, d.ns, d.uuid, e)
+	}, d.mu.from)
 	return nil
 }
 

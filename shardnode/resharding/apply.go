@@ -24,10 +24,6 @@ const noteEvery = 2 * time.Second
 // sessionsEvery is the interval at which the history of retryable writes is fetched before the last time.
 const sessionsEvery = 5 * time.Second
 
-// sessionsAgain is the time by which each part of the history overlaps the one before: a statement may be noted a moment after it is
-// visible.
-const sessionsAgain = 10 // seconds
-
 // follow applies a donor's changes until the donor has blocked writes and all of them are applied.
 func (r *recipient) follow(ctx context.Context, donor string) error {
 	p := &progress{id: r.doc.id, shard: donor, at: storage.Timestamp(0).Value()} // the donor begins with what it has kept (runFetchChanges)
@@ -76,8 +72,8 @@ type follower struct {
 	p     *progress
 	noted time.Time // when p was stored
 
-	since    storage.Timestamp // the history of sessions has been fetched up to it
-	sessions time.Time         // when that was
+	reading, parts int64     // what has been adopted of the history of sessions
+	sessions       time.Time // when it was
 }
 
 // round fetches and applies the available changes, or a part of them.
@@ -319,39 +315,5 @@ func (r *recipient) checkStashes() error {
 			return mongoerr.Newf(mongoerr.DuplicateKey, "several documents of %s that have the _id %s belong to the same shard by the new shard key", r.doc.ns, value.Show(id))
 		}
 	}
-	return nil
-}
-
-// fetchSessions adopts the history of a donor's retryable writes, if it is due.
-func (f *follower) fetchSessions(ctx context.Context, final bool) error {
-	r, now := f.r, f.r.m.Now()
-	if f.donor == r.m.State.ID || !final && now.Sub(f.sessions) < sessionsEvery {
-		return nil
-	}
-	ask := &msg.ReshardFetchSessions{Resharding: r.header(), Recipient: r.m.State.ID}
-	if f.since > 0 {
-		ask.Since = uint64(f.since - min(f.since, storage.TimestampOf(sessionsAgain, 0)))
-	}
-	reached := max(storage.Timestamp(f.p.at.TimestampU64()), r.doc.cloneAt) // what the donor executed by then is in its history
-	for {
-		var reply msg.ReshardFetchSessionsReply
-		err := f.ask(ctx, ask, &reply)
-		if err != nil {
-			return err
-		}
-		if reply.Restart {
-			ask.Skip = 0 // not an error to retry: the donor's new primary would refuse the same request for ever
-			continue
-		}
-		records := value.Values(reply.Sessions)
-		if len(records) == 0 {
-			break
-		}
-		if err := r.m.Sessions.Adopt(ctx, records); err != nil {
-			return err
-		}
-		ask.Skip += int64(len(records))
-	}
-	f.since, f.sessions = reached, now
 	return nil
 }

@@ -33,13 +33,13 @@ type donor struct {
 		snap     *storage.Snapshot            // what is cloned; nil before and after that
 		pin      *storage.OplogPin            // of the entries that recipients have not received; nil until it is known that they exist
 		had      map[string]storage.Timestamp // the time up to which each recipient has received changes
-		sessions map[string][][]byte          // the part of the history that is sent to each recipient
+		sessions map[string]*sentHistory      // what each recipient has received of the history of retryable writes
 	}
 }
 
 func newDonor(m *Manager, doc *donorDoc) *donor {
 	d := &donor{m: m, doc: doc}
-	d.mu.had, d.mu.sessions = make(map[string]storage.Timestamp), make(map[string][][]byte)
+	d.mu.had, d.mu.sessions = make(map[string]storage.Timestamp), make(map[string]*sentHistory)
 	m.State.Resharding(doc.ns, true)
 	d.mu.pin, _ = m.Engine.PinOplog(doc.minFetch) // if entries are gone, recipients get the error when they ask for them
 	return d
@@ -61,6 +61,10 @@ func (d *donor) release() {
 		d.mu.pin.Release()
 		d.mu.pin = nil
 	}
+	for _, h := range d.mu.sessions {
+		h.pin.Release()
+	}
+	clear(d.mu.sessions)
 }
 
 // runDonate makes the shard a donor. It may be repeated.
@@ -386,33 +390,4 @@ func order(reply *msg.ReshardFetchChangesReply, s *storage.Snapshot, c *catalog.
 		reply.Oldest = value.Lookup(cur.Doc(), "_id").Clone()
 	}
 	return cur.Err()
-}
-
-// runFetchSessions returns a part of the history of retryable writes.
-func (m *Manager) runFetchSessions(_ *command.Op, req *msg.ReshardFetchSessions, dst []byte) ([]byte, error) {
-	d, err := m.donating(req.ID)
-	if err != nil {
-		return dst, err
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if req.Skip == 0 {
-		d.mu.sessions[req.Recipient] = m.Sessions.History(storage.Timestamp(req.Since))
-	}
-	history := d.mu.sessions[req.Recipient]
-	if req.Skip > 0 && (history == nil || req.Skip > int64(len(history))) {
-		return msg.AppendFields(dst, &msg.ReshardFetchSessionsReply{Sessions: value.Doc(), Restart: true}), nil
-	}
-	list, mark := value.Begin(nil)
-	for i, rec := range history[req.Skip:] {
-		if len(list) >= maxReply {
-			break
-		}
-		rec, err := m.Sessions.WithImage(rec)
-		if err != nil {
-			return dst, err
-		}
-		list = value.AppendIndex(list, i, value.NewDocument(rec))
-	}
-	return msg.AppendFields(dst, &msg.ReshardFetchSessionsReply{Sessions: value.End(list, mark)}), nil
 }

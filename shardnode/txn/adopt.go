@@ -39,7 +39,8 @@ type adoption struct {
 // adoptAtOnce is how many sessions commit what they adopt side by side.
 const adoptAtOnce = 16
 
-// Adopt merges in the history of another shard, entries of the oplog or records of sessions. It is durable when Adopt returns.
+// Adopt merges in the history of another shard, as HistoryOf reads it. It is durable when Adopt returns: the shard that sent it deletes the
+// documents on that word, and does not send it again.
 func (m *Manager) Adopt(ctx context.Context, sent []value.Value) error {
 	list, err := m.readSent(ctx, sent)
 	if err != nil {
@@ -87,10 +88,6 @@ func (m *Manager) readSent(ctx context.Context, sent []value.Value) (list []*ado
 		switch h := readHole(doc); {
 		case h.found != 0:
 			err = m.adoptHole(ctx, h)
-		case value.Lookup(doc, "op").IsMissing():
-			if a := of(value.LookupDoc(doc, "_id"), value.Lookup(doc, "txnNum")); a != nil {
-				err = a.readRecord(doc)
-			}
 		default:
 			if a := of(value.LookupDoc(doc, "lsid"), value.Lookup(doc, "txnNumber")); a != nil {
 				a.readEntry(doc)
@@ -131,26 +128,6 @@ func (a *adoption) readEntry(doc []byte) {
 		a.used = wall.Time()
 	}
 	a.entries = append(a.entries, s)
-}
-
-// readRecord reads a record as History lists it.
-func (a *adoption) readRecord(doc []byte) error {
-	from := newSession()
-	if err := from.readRecord(doc); err != nil {
-		return err
-	}
-	a.used = from.used
-	if from.incomplete == inRecord {
-		a.entries = append(a.entries, statementEntry{lost: true})
-	}
-	a.entries = append(a.entries, entriesOf(from.runs)...)
-	if image := value.LookupDoc(doc, "image"); image != nil {
-		a.image, a.imageKind = value.LookupDoc(image, "image"), value.Lookup(image, "imageKind").Str()
-		for i := range a.entries {
-			a.entries[i].image = a.imageKind
-		}
-	}
-	return nil
 }
 
 // adopt logs what the session does not know of its history, and tells it as that becomes visible.

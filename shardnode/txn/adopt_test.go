@@ -5,7 +5,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
@@ -37,6 +39,15 @@ func partOf(from, to int32) func(e *storage.OplogEntry) ([]byte, bool) {
 		key := value.Lookup(e.O2, "_id")
 		return e.O2, e.NS == partNS && key.Int32() >= from && key.Int32() < to
 	}
+}
+
+// anything accepts all documents.
+func anything(e *storage.OplogEntry) ([]byte, bool) { return e.O2, true }
+
+// everything reads all history of the shard.
+func (m *Manager) everything(t *testing.T) []value.Value {
+	t.Helper()
+	return read(t, m.HistoryOf(anything, m.Engine.Published()))
 }
 
 // read reads a history to its end, in small parts.
@@ -270,6 +281,24 @@ func TestHistoryDoesNotWaitForPreparedTransactions(t *testing.T) {
 	}
 }
 
+// History is durable when Adopt returns: the machine of a lone member may lose its power then, and the shard that sent it
+// does not send it again.
+func TestAdoptedHistoryIsDurable(t *testing.T) {
+	donor, _ := newTestManager(t)
+	donor.write(t, 1, 5, 3, 1)
+	disk := vfs.NewCrashableMem()
+	o := storage.Options{Dir: "db", FS: disk, MinFreeDisk: 1, JournalInterval: time.Hour}
+	m, _ := newTestManagerOn(t, o)
+	if err := m.Adopt(t.Context(), donor.everything(t)); err != nil {
+		t.Fatal(err)
+	}
+	o.FS = disk.CrashClone(vfs.CrashCloneCfg{}) // nothing that was not synced is left
+	again, _ := newTestManagerOn(t, o)
+	if !again.restarted(t, 1, 5, 3) {
+		t.Error("what another shard has executed is forgotten")
+	}
+}
+
 // The transactions of a part go with it as numbers that are used up: neither a write nor a transaction can begin with one again.
 func TestNumbersOfTransactionsGoWithAPart(t *testing.T) {
 	donor, n := newTestManager(t)
@@ -353,5 +382,79 @@ func TestRecordsOfEarlierVersionsAreMoved(t *testing.T) {
 	}
 	if got := strings.Join(names, " "); got != "_id txnNum lastWriteOpTime lastWriteDate" {
 		t.Errorf("the record has %s", got)
+	}
+}
+
+// insertTogether has a session insert documents with the keys from..from+n-1 by one command: they share an entry of the oplog.
+func (m *Manager) insertTogether(t *testing.T, session byte, number int64, from, n int32) {
+	t.Helper()
+	s, release, err := m.CheckoutRetry(m.op(t, session, number, false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	u := m.Engine.NewUnitOfWork(nil)
+	if m.Engine.Catalog().Lookup(partNS) == nil {
+		if _, err := u.CreateCollection(storage.CollectionSpec{NS: partNS}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := m.Set.Commit(t.Context(), u, replication.Visible); err != nil {
+			t.Fatal(err)
+		}
+		u = m.Engine.NewUnitOfWork(nil)
+	}
+	var docs [][]byte
+	for i := range n {
+		docs = append(docs, value.Doc(value.F("_id", value.NewInt32(from+i))))
+	}
+	u.SetSession(s.LSID, number, s.LastEntry())
+	info := storage.OpInfo{StmtID: 0, Vectored: true}
+	if _, err := u.InsertMany(m.Engine.Catalog().Lookup(partNS), docs, info); err != nil {
+		t.Fatal(err)
+	}
+	s.NoteOnCommit(u, m.Engine.Term(), Run{From: 0, To: n - 1, Op: 'i'})
+	if _, err := m.Set.Commit(t.Context(), u, replication.Visible); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The documents of an insert command share an entry: a part of the history that is full in the midst of it lacks none of them, and only
+// those of the range are sent.
+func TestHistoryOfABatchOfInserts(t *testing.T) {
+	m, _ := newTestManager(t)
+	keyOf := func(e *storage.OplogEntry) ([]byte, bool) {
+		doc := e.O2
+		if e.Op == 'i' {
+			doc = e.O
+		}
+		id := value.Lookup(doc, "_id")
+		return value.Doc(value.F("_id", id)), e.NS == partNS && id.Int32() < 9
+	}
+	m.insertTogether(t, 1, 5, 0, 12)
+	next := m.HistoryOf(keyOf, m.Engine.Visible())
+	want := func(session int) string {
+		var out []string
+		for i := range 9 {
+			out = append(out, fmt.Sprintf("%d/5/%d", session, i))
+		}
+		return strings.Join(out, " ")
+	}
+	if got := statements(read(t, next)); got != want(1) {
+		t.Errorf("of what was executed before %s is sent, want %s", got, want(1))
+	}
+	m.insertTogether(t, 2, 5, -20, 12) // read from the oplog, in parts of less than one entry
+	if got := statements(read(t, next)); len(strings.Fields(got)) != 12 {
+		t.Errorf("of what was executed since %s is sent", got)
+	}
+	second := adopting(t, read(t, m.HistoryOf(keyOf, m.Engine.Visible())))
+	for _, restart := range []bool{false, true} {
+		if restart {
+			second.again(t)
+		}
+		for stmt := range int32(9) {
+			if !second.restarted(t, 1, 5, stmt) {
+				t.Errorf("restarted %v: the new owner does not know statement %d", restart, stmt)
+			}
+		}
 	}
 }

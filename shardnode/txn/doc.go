@@ -22,9 +22,9 @@
 // executes as an internal transaction is recorded by runNoteMovedWrite, and becomes the parent session's with the
 // commit.
 //
-// The path of history between shards: HistoryOf reads what was executed on the documents of a part, from the sessions and from the oplog;
-// Adopt logs it on the new owner and merges it in. A session in use keeps newer history aside (ahead) until catchUp. History lists records of
-// whole sessions, for reshardings and movePrimary.
+// The path of history between shards: HistoryOf reads what was executed on the documents that move, from the sessions and from the oplog;
+// Adopt logs it on the new owner and merges it in. A session in use keeps newer history aside (ahead) until catchUp. Migrations, reshardings and
+// movePrimary use it.
 //
 // A client's write to config.transactions is an Invalidation: its Put and Delete check out the session for the unit that writes the record, and
 // the session takes on the state of the record when the unit becomes visible.

@@ -89,7 +89,8 @@ func (r *historyReader) next(size int) (part [][]byte, upTo storage.Timestamp, m
 func (r *historyReader) follow(snap *storage.Snapshot, size int) error {
 	n := 0
 	err := snap.SessionEntries(r.at, func(e *storage.SessionEntry) error {
-		if r.size >= size || n == logAtOnce {
+		// The operations of one entry are read together: the position is behind it once the first has been read.
+		if (r.size >= size || n >= logAtOnce) && e.At.TS != r.at {
 			return errEnough
 		}
 		n++

@@ -52,7 +52,12 @@ func (f *fakeNode) Warn(msg string, _ error) { f.warned = append(f.warned, msg) 
 // newTestManager creates the session manager of a node with an empty store in memory.
 func newTestManager(t *testing.T) (*Manager, *fakeNode) {
 	t.Helper()
-	eng, err := storage.Open(storage.Options{Memory: true})
+	return newTestManagerOn(t, storage.Options{Memory: true})
+}
+
+func newTestManagerOn(t *testing.T, o storage.Options) (*Manager, *fakeNode) {
+	t.Helper()
+	eng, err := storage.Open(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +194,8 @@ func (m *Manager) storedRuns(t *testing.T, number int64) (n int) {
 func TestNewerSessionRecordsStay(t *testing.T) {
 	donor, _ := newTestManager(t)
 	donor.execute(t, 1, 6, 0)
-	from := value.NewDocument(donor.History(0)[0])
+	sent := donor.everything(t)
+	lsid := value.Lookup(sent[0].Doc(), "lsid")
 	m, _ := newTestManager(t)
 	ctx := t.Context()
 	m.execute(t, 1, 5, 0)
@@ -197,13 +203,13 @@ func TestNewerSessionRecordsStay(t *testing.T) {
 	if len(late) != 1 {
 		t.Fatalf("%d sessions have changed", len(late))
 	}
-	if err := m.Adopt(ctx, []value.Value{from}); err != nil {
+	if err := m.Adopt(ctx, sent); err != nil {
 		t.Fatal(err)
 	}
 	if err := m.retries.store(ctx, m.Docs, late, load); err != nil {
 		t.Fatal(err)
 	}
-	doc, err := m.Docs.Get(TransactionsNS, value.Lookup(from.Doc(), "_id"))
+	doc, err := m.Docs.Get(TransactionsNS, lsid)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,15 +217,14 @@ func TestNewerSessionRecordsStay(t *testing.T) {
 		t.Errorf("a flush that was under way when a chunk brought number 6 has stored %s with %d runs", value.ShowDoc(doc), n)
 	}
 
-	from = value.NewDocument(value.Doc(value.F("_id", value.Lookup(from.Doc(), "_id")), value.F("txnNum", value.NewInt64(7)),
-		value.F("lastWriteDate", value.Lookup(from.Doc(), "lastWriteDate")), value.F("statements", value.Lookup(from.Doc(), "statements"))))
+	donor.execute(t, 1, 7, 0)
 	m.execute(t, 1, 8, 0, 1)
 	for range 3 {
 		if err := m.FlushRetries(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := m.Adopt(ctx, []value.Value{from}); err != nil {
+	if err := m.Adopt(ctx, donor.everything(t)); err != nil {
 		t.Fatal(err)
 	}
 	if err := m.LoadRetries(); err != nil {
@@ -242,13 +247,13 @@ func TestHistoryOfNumbersBeforeGoesWithAChunk(t *testing.T) {
 	donor, _ := newTestManager(t)
 	donor.execute(t, 1, 5, 0, 1)
 	donor.execute(t, 1, 6)
-	records := donor.History(0)
-	if len(records) != 1 || value.SafeInt64(value.Lookup(records[0], "txnNum")) != 5 {
-		t.Fatalf("the history of a session that executed number 5 and began number 6: %d records", len(records))
+	sent := donor.everything(t)
+	if got := statements(sent); got != "1/5/[ 0, 1 ]" {
+		t.Fatalf("the history of a session that executed number 5 and began number 6 is %s", got)
 	}
 	m, _ := newTestManager(t)
 	m.begin(t, 1, 6)
-	if err := m.Adopt(t.Context(), []value.Value{value.NewDocument(records[0])}); err != nil {
+	if err := m.Adopt(t.Context(), sent); err != nil {
 		t.Fatal(err)
 	}
 	m.AbortTxns()
@@ -313,7 +318,7 @@ func TestStatementsOfManyRunsAreFound(t *testing.T) {
 	back := newSession()
 	s.LSID = value.Doc(value.F("id", value.NewInt32(1)))
 	h := s.newest()
-	if err := back.readRecord(s.withStatements(h.statements()[0])); err != nil {
+	if err := back.readRecord(value.Doc(append([]value.Field{value.F("_id", value.NewDocument(s.LSID)), value.F("txnNum", value.NewInt64(h.number))}, h.fields(h.statements()[0])...)...)); err != nil {
 		t.Fatal(err)
 	}
 	if _, ok := back.Executed(2*n - 3); !ok || len(back.runs) != len(s.runs) {
@@ -321,7 +326,7 @@ func TestStatementsOfManyRunsAreFound(t *testing.T) {
 	}
 }
 
-// A history larger than a document goes to another shard in several records, and is stored there in several documents.
+// A history larger than a document goes to another shard in several parts, and is stored there in several documents.
 func TestLongHistoryGoesInParts(t *testing.T) {
 	donor, _ := newTestManager(t)
 	donor.execute(t, 1, 5, 0)
@@ -331,21 +336,31 @@ func TestLongHistoryGoesInParts(t *testing.T) {
 			from.ran(Run{From: i, To: i, Op: 'i', ID: value.NewString(strings.Repeat("x", size+int(i)))})
 		}
 	}
-	records := donor.History(0)
-	if len(records) < 3 {
-		t.Errorf("%d records", len(records))
-	}
 	m, _ := newTestManager(t)
 	if err := m.LoadRetries(); err != nil {
 		t.Fatal(err)
 	}
-	for _, rec := range records {
-		if len(rec) > command.MaxBSONSize {
-			t.Errorf("a record has %d bytes", len(rec))
-		}
-		if err := m.Adopt(t.Context(), []value.Value{value.NewDocument(rec)}); err != nil {
+	next, parts := donor.HistoryOf(anything, donor.Engine.Published()), 0
+	for more := true; more; parts++ {
+		part, _, again, err := next(4 << 20)
+		if err != nil {
 			t.Fatal(err)
 		}
+		var sent []value.Value
+		bytes := 0
+		for _, e := range part {
+			sent, bytes = append(sent, value.NewDocument(e)), bytes+len(e)
+		}
+		if bytes > command.MaxBSONSize {
+			t.Errorf("a part has %d bytes", bytes)
+		}
+		if err := m.Adopt(t.Context(), sent); err != nil {
+			t.Fatal(err)
+		}
+		more = again
+	}
+	if parts < 3 {
+		t.Errorf("the history has %d parts", parts)
 	}
 	if err := m.LoadRetries(); err != nil {
 		t.Fatal(err)
@@ -460,7 +475,8 @@ func TestHistoryDoesNotWaitForANewerNumber(t *testing.T) {
 	}
 	defer release()
 	adopted := make(chan error, 1)
-	go func() { adopted <- m.Adopt(t.Context(), []value.Value{value.NewDocument(donor.History(0)[0])}) }()
+	sent := donor.everything(t)
+	go func() { adopted <- m.Adopt(t.Context(), sent) }()
 	select {
 	case err := <-adopted:
 		if err != nil {

@@ -51,16 +51,14 @@ func (h *history) statements() (parts []value.Value) {
 
 // record returns a session's record for config.transactions; its number is that of the newest retryable write that has written, or of a
 // committed transaction. mu must be held.
-func (s *Session) record(used time.Time) []byte { return value.Doc(s.recordFields(used)...) }
-
-func (s *Session) recordFields(used time.Time) []value.Field {
+func (s *Session) record(used time.Time) []byte {
 	h := s.newest()
 	fields := []value.Field{value.F("_id", value.NewDocument(s.LSID)), value.F("txnNum", value.NewInt64(h.number)),
 		value.F("lastWriteOpTime", h.last.Value()), value.F("lastWriteDate", value.NewTime(used))}
 	if h.committed {
 		fields = append(fields, value.F("state", value.NewString("committed")))
 	}
-	return append(fields, s.parentField()...)
+	return value.Doc(append(fields, s.parentField()...)...)
 }
 
 // parentField returns the field of the record of an internal transaction's session that names its client's session.
@@ -69,12 +67,6 @@ func (s *Session) parentField() []value.Field {
 		return nil
 	}
 	return []value.Field{value.F("parentLsid", value.NewDocument(s.parent.LSID))}
-}
-
-// withStatements returns a session's record as other shards receive it, with some of its statements. mu must be held.
-func (s *Session) withStatements(part value.Value) []byte {
-	h := s.newest()
-	return value.Doc(append(s.recordFields(s.used), h.fields(part)...)...)
 }
 
 // fields returns what is stored of executed statements.

@@ -205,7 +205,7 @@ func (w *Command) tryInsert(ns string, raw [][]byte, wc replication.WriteConcern
 	if err != nil {
 		return 0, nil, err
 	}
-	info := storage.OpInfo{StmtID: -1, Key: w.documentKey(ns)}
+	info := storage.OpInfo{StmtID: -1, Key: w.documentKey(ns), Vectored: true}
 	if w.Op.Req.HasTxnNumber {
 		info.StmtID = w.stmtID(stmt)
 	}
