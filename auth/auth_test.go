@@ -429,7 +429,7 @@ func TestUserDocument(t *testing.T) {
 	}
 }
 
-// Who may apply operations, but not bypass validation, may not by applyOps either, nor nested.
+// A user who may apply operations but not bypass validation may not bypass it by applyOps either, nor by a nested one.
 func TestAppliedOperationsBypass(t *testing.T) {
 	role := func(RoleName) (*Role, bool, error) { return nil, false, nil }
 	for _, may := range []bool{false, true} {

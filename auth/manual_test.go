@@ -284,12 +284,12 @@ func TestTheManualsFileIsWhole(t *testing.T) {
 	}
 	for name, rule := range rules {
 		if !commands[name] && rule != members && !slices.Contains(testCommands, name) {
-			t.Errorf("command %s has no line", name)
+			t.Errorf("testdata/manual/access.txt has no line of the command %s", name)
 		}
 	}
 	for _, name := range agg.StageNames() {
 		if !stages[name] {
-			t.Errorf("stage %s has no line", name)
+			t.Errorf("testdata/manual/access.txt has no line of the stage %s", name)
 		}
 	}
 }

@@ -676,6 +676,9 @@ func (c *Catalog) Clear() {
 // refresh, of a table that is already correct. An error is therefore compared with the current table, and is obsolete if that differs from
 // the request's version and has reached the one that the shard wants. If the versions cannot be compared the entry is marked: a needless
 // refresh costs a read, a missed one costs the request its retries.
+//
+// Rejected: marking the whole entry whenever a shard answers stale. While chunks of one shard move one after the other, operations on
+// all other shards would wait for refreshes that change nothing for them.
 func (c *Catalog) OnStale(code mongoerr.Code, info StaleInfo) {
 	c.stats.stale.Add(1)
 	switch code {

@@ -4,7 +4,7 @@
 //
 //	router ── Peer.Call(request + shardVersion/databaseVersion) ──► shard ── Peer.Call ──► config server
 //	   ▲                                                              │
-//	   └────────── StaleConfig{vReceived, vWanted} ◄── ShardVersion.Check
+//	   └────────── StaleConfig{vReceived, vWanted} ◄── CheckPlacement
 //
 // The life of a routed request: ShardKeyPattern.FromDocument or FromEquality extracts the key, ChunkMap.Find the
 // owning chunk, ChunkMap.ShardVersion the version that the shard must agree to, AppendShardVersion encodes it, and

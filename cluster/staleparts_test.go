@@ -176,7 +176,7 @@ func TestARefreshReadsWhatChanged(t *testing.T) {
 	}
 }
 
-// Who waits for somebody else's refresh waited without limit; now no longer than the operation lasts.
+// An operation that waits for another one's refresh waited without limit; now it waits no longer than its own time limit.
 func TestWaitingForARefreshEndsWithTheOperation(t *testing.T) {
 	p, c, _ := threeParts(t)
 	p.hold = make(chan struct{})

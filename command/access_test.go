@@ -100,7 +100,7 @@ func BenchmarkAuthorize(b *testing.B) {
 	}
 }
 
-// Authorization allocates nothing, and takes no longer for a user of 1,000 roles, or beside 1,000 users: the fastest of many short rounds, which
+// Authorization allocates nothing, and takes no longer for a user of 1,000 roles, or with 1,000 users stored: the fastest of many short rounds, which
 // other work on the machine leaves alone, are about the same.
 func TestAuthorizationIsFlat(t *testing.T) {
 	cases, fastest := authorized(t), map[string]time.Duration{}

@@ -181,7 +181,7 @@ func (t *Topology) hello(op *Op, dst []byte) ([]byte, error) {
 	}
 	if node := op.Arg("internalClient"); node.T == value.Document {
 		op.Client.claimsInternal = true
-		op.Client.Internal = op.Client.Internal || op.Service.believesMembers()
+		op.Client.Internal = op.Client.Internal || op.Service.acceptsMemberClaims()
 		if id := value.Lookup(node.Doc(), "process"); id.T == value.Binary && len(id.Bytes()) == 16 {
 			every, _ := value.Lookup(node.Doc(), "everyMillis").AsInt64()
 			op.Client.setProcess([16]byte(id.Bytes()), time.Duration(every)*time.Millisecond)

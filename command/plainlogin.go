@@ -8,7 +8,7 @@ import (
 )
 
 // startPlain runs a PLAIN conversation, which has one message. The daemon at saslauthdPath checks the password; no credentials are
-// stored here. The user, with its roles, is one of $external. For a name that does not exist here the daemon is asked all the same,
+// stored here. The user, with its roles, is one of $external. For a name that does not exist here the daemon is asked too,
 // and the client receives the error of a wrong password.
 func (a *Access) startPlain(op *Op, l *login, db string, payload value.Value) ([]byte, error) {
 	if db != auth.External {

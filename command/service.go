@@ -335,9 +335,9 @@ func (s *Service) dispatch(op *Op, dst []byte) (out []byte, err error) {
 // enforces reports whether the service requires authentication.
 func (s *Service) enforces() bool { return s.Access != nil && s.Access.Enforced }
 
-// believesMembers reports whether a connection is believed to be a member's if its hello claims so: without
+// acceptsMemberClaims reports whether a connection is believed to be a member's if its hello claims so: without
 // authorization no proof is required, and members may be in other processes.
-func (s *Service) believesMembers() bool {
+func (s *Service) acceptsMemberClaims() bool {
 	return !s.enforces() && (s.Access == nil || !s.Access.OneProcess)
 }
 

@@ -59,7 +59,7 @@ type shardLocks struct {
 	placing sync.RWMutex
 }
 
-// tableLocks serialises changes of routing tables: those of one collection's chunks by its name, beside those of other collections, and changes of
+// tableLocks serialises changes of routing tables: those of one collection's chunks by its name, concurrently with those of other collections, and changes of
 // several collections, or of zones, by the lock as a whole.
 type tableLocks struct {
 	sync.RWMutex

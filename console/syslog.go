@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// syslogRetry is how long a syslogWriter waits before it looks for the daemon again.
+// syslogRetry is the time that a syslogWriter waits before it looks for the daemon again.
 const syslogRetry = time.Second
 
 var errNoDaemon = errors.New("there is no syslog daemon")

@@ -297,7 +297,7 @@ func (r *Raft) applyEntry(e *raftpb.Entry) error {
 // one of its own term is.
 func (r *Raft) ascend(term uint64) error {
 	l := r.lead.Load()
-	if l.state != raft.StateLeader || l.term != term || r.applier.primary == term || !r.mayRule() {
+	if l.state != raft.StateLeader || l.term != term || r.applier.primary == term || !r.mayBecomePrimary() {
 		return nil
 	}
 	r.applier.primary = term

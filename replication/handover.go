@@ -119,6 +119,16 @@ func (r *Raft) StepDown(ctx context.Context, period, catchUp time.Duration, forc
 // handOver transfers leadership to the best successor with a priority of at least min, if there is one; done
 // reports whether the term is over. The time until which this member does not stand for election is set first, so
 // that it does not win the leadership back.
+//
+// Invariant: while a transfer is under way nothing is proposed (propose), so that the successor can get all entries before it
+// stands. The pause is short: a successor lacks at most nearLag entries and was heard from lately (successor).
+//
+// Hazard: the successor may not stand, because it was frozen or put into maintenance since it last reported. Raft would keep
+// waiting, and every write with it, for an election timeout. It therefore says so at once, and refused cancels the transfer.
+//
+// Rejected: stepping down first and leaving the rest to an election. Nobody accepts writes until a follower suspects the
+// leader, which takes an election timeout, and whichever member stands first wins, whatever its priority. Only StepDown with force does that, when no
+// member has caught up.
 func (r *Raft) handOver(ctx context.Context, term uint64, min float64, frozen time.Time) (done bool, err error) {
 	asked := false
 	err = r.do(func() {

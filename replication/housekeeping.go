@@ -48,7 +48,7 @@ func (r *Raft) takeover(h *housekeeping, l *lead) {
 	if self == nil {
 		return
 	}
-	if r.primary.Load() != l.term && !r.mayRule() {
+	if r.primary.Load() != l.term && !r.mayBecomePrimary() {
 		_, _ = r.handOver(r.ctx, l.term, 0, time.Time{})
 		return
 	}

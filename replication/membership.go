@@ -271,6 +271,9 @@ func (r *Raft) Reconfigure(ctx context.Context, c *SetConfig, force bool) error 
 // proposeConf detects; a joint configuration, which raft has not left yet, is refused here. The wait is for the
 // configuration in force to move on, not for the proposed entry: if the leader is deposed, its successor may or
 // may not commit the entry, and the caller gets errDeposed.
+//
+// Rejected: queueing a second change until the first is in effect. Its steps, and the checks that it has passed, are relative to
+// the configuration that the first one replaces: together they could remove a majority that either would have kept.
 func (r *Raft) changeConf(ctx context.Context, cc *confContext, changes func(*raftpb.ConfState) []*raftpb.ConfChangeSingle) error {
 	var bad error
 	before := uint64(0)

@@ -369,7 +369,7 @@ func TestForcedReconfigurationHolds(t *testing.T) {
 		s.start("c:1")
 		time.Sleep(30 * time.Second)
 		if !a.r.IsPrimary() || a.m.Visible() < ts || a.r.Config().Version < c.Version {
-			t.Fatalf("the member that was made the set is no primary, or has lost a write\n%s", s.dump())
+			t.Fatalf("the member that was made the set is not the primary, or has lost a write\n%s", s.dump())
 		}
 		if _, err := s.write(background, a, Majority); err != nil {
 			t.Error(err)

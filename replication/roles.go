@@ -251,8 +251,8 @@ func (r *Raft) soleVoter() bool {
 	return len(s.GetVoters()) == 1 && len(s.GetVotersOutgoing()) == 0 && s.GetVoters()[0] == r.id.Load()
 }
 
-// mayRule reports whether this member, leading raft, becomes primary.
-func (r *Raft) mayRule() bool {
+// mayBecomePrimary reports whether this member, leading raft, becomes primary.
+func (r *Raft) mayBecomePrimary() bool {
 	return r.electable() || r.soleVoter() && r.self() != nil && r.self().Electable()
 }
 

@@ -32,7 +32,7 @@ import (
 //	                        configuration, and those of the configuration before while a change is under way
 //	lists                   per member that runs: the values that it has
 //
-// The checks of the simulation run beside: one primary a term, the same entry at an index everywhere, acknowledged writes at
+// The checks of the simulation run alongside: one primary a term, the same entry at an index everywhere, acknowledged writes at
 // every later primary. -rewrite prints the answers anew.
 func TestMembership(t *testing.T) {
 	datadriven.Walk(t, "testdata/membership", func(t *testing.T, path string) {

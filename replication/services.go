@@ -35,6 +35,18 @@ func (e *VitalError) Unwrap() error { return e.Err }
 
 // Services are the primary-only services of a member. They step up one after the other, in the order they were
 // added, and then all run; they step down together, and StepDown waits until none is running.
+//
+// Invariant: at most one run of a service is under way on a member, and the StepUp of a service begins after those of the services that
+// were added before it have ended. Later ones rely on that: sessions and prepared transactions are loaded before the coordinators
+// of transactions and of DDL continue.
+//
+// Hazard: a StepUp may wait for other members, or for a majority that is gone. Interrupt must therefore not wait for it, or a
+// member that has been deposed could not become what it is to become next: it takes mu alone, never life.
+//
+// Rejected: services that compare the term at each step and are not waited for. A run that is late by one step would then work
+// beside its successor on the same member, with memory that the new StepUp has just loaded; comparing and acting are two
+// moments, however close. Rejected, too: stepping up in parallel. It would save little, since most of it is reading, and each service
+// would have to name what it depends on.
 type Services struct {
 	life sync.Mutex // held to change the state; taken before mu
 

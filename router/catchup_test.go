@@ -11,8 +11,8 @@ import (
 	"github.com/shoaldb/shoal/wire"
 )
 
-// beside runs commands on database d while a migration of all of d.c to shard1 has cloned but not committed.
-func (c *testCluster) beside(cmds ...string) {
+// duringMigration runs commands on database d while a migration of all of d.c to shard1 has cloned but not committed.
+func (c *testCluster) duringMigration(cmds ...string) {
 	c.t.Helper()
 	entered := c.point("shard0", "moveChunkHangAtStep4", true)
 	var wg sync.WaitGroup
@@ -55,7 +55,7 @@ func TestCatchUpComparesIdentitiesAsTheCollectionDoes(t *testing.T) {
 	c.collated()
 	c.run("d", `{"createIndexes": "c", "indexes": [{"key": {"k": 1}, "name": "k", "collation": {"locale": "simple"}}]}`)
 	c.run("admin", `{"shardCollection": "d.c", "key": {"k": 1}, "collation": {"locale": "simple"}}`)
-	c.beside(collatedWrites...)
+	c.duringMigration(collatedWrites...)
 	c.expectCollated()
 }
 
@@ -105,6 +105,6 @@ func TestCatchUpOfExchangedUniqueKeys(t *testing.T) {
 	set := func(id, u string) string {
 		return `{"update": "c", "updates": [{"q": {"_id": ` + id + `, "k": 1}, "u": {"$set": {"u": ` + u + `}}}]}`
 	}
-	c.beside(set("1", "9"), set("2", "1"), set("3", "2"), set("1", "3"))
+	c.duringMigration(set("1", "9"), set("2", "1"), set("3", "2"), set("1", "3"))
 	c.expect(c.all("d", `{"find": "c", "sort": {"_id": 1}}`), `[{"_id":1,"k":1,"u":3},{"_id":2,"k":1,"u":1},{"_id":3,"k":1,"u":2}]`)
 }

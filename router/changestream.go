@@ -64,7 +64,7 @@ type upstream interface {
 	looked(size int)
 	// catchUp waits a moment for the events up to a time.
 	catchUp(ctx context.Context, at uint64)
-	// wait returns when there may be more, or ctx ends, which is no error.
+	// wait returns when there may be more, or ctx ends, which is not an error.
 	wait(ctx context.Context) error
 	close()
 }

@@ -145,7 +145,7 @@ func TestRangeDeleterCanBeDisabled(t *testing.T) {
 	}
 	body, _ = bson.Marshal(bson.D{{Key: "cleanupOrphaned", Value: "c"}, {Key: "$db", Value: "admin"}})
 	if _, err := cluster.Run(t.Context(), c.shards["shard0"], body); mongoerr.CodeOf(err) != mongoerr.InvalidNamespace {
-		t.Errorf("cleanupOrphaned of what is no collection: %v", err)
+		t.Errorf("cleanupOrphaned of a name without a collection: %v", err)
 	}
 	if n := c.onShard("shard0", "c"); n != 40 {
 		t.Errorf("%d documents are left", n)

@@ -315,7 +315,7 @@ func TestOvertakenMessagesChangeNothing(t *testing.T) {
 	c.run("admin", `{"moveChunk": "db.c", "find": {"k": 5}, "to": "shard1"}`)
 }
 
-// The config server has written the new key, and no chunk yet: whoever reads the table reads it by the new key, and the refinement ends
+// The config server has written the new key, and no chunk yet: routers read the table by the new key, and the refinement ends
 // as soon as it can.
 func TestRefinedTableIsReadByItsNewKey(t *testing.T) {
 	c := newTestCluster(t, 2)

@@ -57,7 +57,7 @@ func TestDocumentComesBackInAnotherRange(t *testing.T) {
 	}
 }
 
-// A document of a range that the shard owns is no orphan: two documents may have one _id if the collection is sharded by another field, but not on one shard.
+// A document of a range that the shard owns is not an orphan: two documents may have one _id if the collection is sharded by another field, but not on one shard.
 func TestMigrationOfAnOwnedIdentityFails(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.returning()

@@ -17,7 +17,7 @@ func placingOf(buckets *cluster.CollectionInfo) *timeseries.Placing {
 	return &p
 }
 
-// freshBuckets returns the placement of the buckets of a collection as it is now; nil if it is no time series, or they have no entry in the
+// freshBuckets returns the placement of the buckets of a collection as it is now; nil if the collection is not a time series, or if its buckets have no entry in the
 // catalog.
 func (r *Router) freshBuckets(op *command.Op, info *cluster.CollectionInfo) (*cluster.CollectionInfo, error) {
 	if info.Map != nil || info.DB.Version.IsFixed() {

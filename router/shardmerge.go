@@ -327,7 +327,7 @@ func (w *shardMerge) buffered() bool {
 	return m != nil
 }
 
-// step sends the shards requests for more and waits for one reply, at most until ctx ends, which is no error.
+// step sends the shards requests for more and waits for one reply, at most until ctx ends, which is not an error.
 func (w *shardMerge) step(ctx context.Context) error {
 	if m, behind := w.front(); m != nil {
 		w.push(m.events[0].token.ClusterTime, behind)

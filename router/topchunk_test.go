@@ -45,7 +45,7 @@ func TestTopChunkIsNotSplitWhileItMoves(t *testing.T) {
 	c.expect(c.run("db", `{"count": "c"}`)["n"], fmt.Sprint(next))
 }
 
-// A split by a table that is out of date changes nothing and is no failure: the chunk has been split by another, and its parts are counted for themselves. Each
+// A split by a table that is out of date changes nothing and is not a failure: the chunk has been split by another, and its parts are counted for themselves. Each
 // attempt used to be logged as one, without the shard reading the table again.
 func TestSplitOfAChunkThatIsNoMore(t *testing.T) {
 	t.Parallel()

@@ -123,10 +123,15 @@ func (r *Router) howToCommit(t *transaction) func(op *command.Op, concern []byte
 	}
 }
 
-// commitReaders commits the participants that only read, before the one that wrote: if one of them has lost the
-// transaction, nothing is written. Each is sent the commit until it has committed. After that its answer no
-// longer matters: after a restart it knows nothing of the transaction, which may have committed nevertheless.
-// again means that a retried commit still waits for the write concern there.
+// commitReaders commits the participants that only read, before the one that wrote. Each is sent the commit until it has
+// committed. again means that a retried commit still waits for the write concern there.
+//
+// Invariant: if a participant has lost the transaction, nothing of it is written. Hazard: a participant that only read keeps nothing: after a restart
+// it knows nothing of the transaction, which may have committed nevertheless. Its answer therefore counts only until it has committed.
+//
+// Rejected: a two-phase commit whenever several shards take part. It waits for three syncs instead of one, to make durable the votes of
+// shards that have nothing to lose. Rejected, too: sending the commit to all at once. The writer could commit while a
+// reader answers that it has lost the transaction, and the client would repeat what has been done.
 func (r *Router) commitReaders(op *command.Op, t *transaction, readers []*participant, again bool, concern []byte) error {
 	var ask []*participant
 	for _, p := range readers {

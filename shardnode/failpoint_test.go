@@ -80,16 +80,16 @@ func TestFailPointsOfMaxTime(t *testing.T) {
 	slow := `{"find": "c", "filter": {"$where": "sleep(1) || true"}, "batchSize": 200, "maxTimeMS": 10}`
 	for _, tc := range []struct {
 		point, cmd string
-		want       int32
+		want       mongoerr.Code
 	}{
-		{"maxTimeAlwaysTimeOut", `{"find": "c", "maxTimeMS": 100000}`, 50},
-		{"maxTimeAlwaysTimeOut", `{"insert": "c", "documents": [{}], "maxTimeMS": 100000}`, 50},
+		{"maxTimeAlwaysTimeOut", `{"find": "c", "maxTimeMS": 100000}`, mongoerr.MaxTimeMSExpired},
+		{"maxTimeAlwaysTimeOut", `{"insert": "c", "documents": [{}], "maxTimeMS": 100000}`, mongoerr.MaxTimeMSExpired},
 		{"maxTimeAlwaysTimeOut", `{"find": "c"}`, 0},
 		{"maxTimeNeverTimeOut", slow, 0},
-		{"disablePipelineOptimization", slow, 50},
+		{"disablePipelineOptimization", slow, mongoerr.MaxTimeMSExpired},
 	} {
 		n.fail(tc.point, 1, nil)
-		if got := n.code("d", tc.cmd); got != tc.want {
+		if got := n.code("d", tc.cmd); got != int32(tc.want) {
 			t.Errorf("%s, %s: %d, want %d", tc.point, tc.cmd, got, tc.want)
 		}
 		n.fail(tc.point, 0, nil)
@@ -108,8 +108,8 @@ func TestFailPointAfterCursorCheckout(t *testing.T) {
 	n.load("d", "c", 500)
 	more := fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": "c"}`, cursorID(t, n.ok("d", `{"find": "c", "batchSize": 2}`)))
 	n.fail("failGetMoreAfterCursorCheckout", 1, bson.M{"errorCode": int(mongoerr.NotWritablePrimary)})
-	for _, want := range []int32{10107, 43} {
-		if got := n.code("d", more); got != want {
+	for _, want := range []mongoerr.Code{mongoerr.NotWritablePrimary, mongoerr.CursorNotFound} {
+		if got := n.code("d", more); got != int32(want) {
 			t.Errorf("the getMore: %d, want %d", got, want)
 		}
 	}

@@ -80,32 +80,32 @@ func TestWhatTheAnalyzerRefuses(t *testing.T) {
 	n.ok("db", `{"create": "v", "viewOn": "c", "pipeline": []}`)
 	n.ok("db", `{"create": "ts", "timeseries": {"timeField": "t"}}`)
 	n.ok("db", `{"insert": "full", "documents": [{"a": 1}]}`)
-	for cmd, want := range map[string]int32{
-		`{"configureQueryAnalyzer": "db.none", "mode": "full", "samplesPerSecond": 1}`:                                   26,
-		`{"configureQueryAnalyzer": "db.v", "mode": "full", "samplesPerSecond": 1}`:                                      166,
-		`{"configureQueryAnalyzer": "db.ts", "mode": "full", "samplesPerSecond": 1}`:                                     20,
-		`{"configureQueryAnalyzer": "db", "mode": "off"}`:                                                                73,
-		`{"configureQueryAnalyzer": "config.c", "mode": "off"}`:                                                          20,
-		`{"configureQueryAnalyzer": "db.c", "mode": "half"}`:                                                             2,
-		`{"configureQueryAnalyzer": "db.c", "mode": "full"}`:                                                             72,
-		`{"configureQueryAnalyzer": "db.c", "mode": "full", "samplesPerSecond": 50.1}`:                                   72,
-		`{"configureQueryAnalyzer": "db.c", "mode": "full", "samplesPerSecond": -1}`:                                     72,
+	for cmd, want := range map[string]mongoerr.Code{
+		`{"configureQueryAnalyzer": "db.none", "mode": "full", "samplesPerSecond": 1}`:                                   mongoerr.NamespaceNotFound,
+		`{"configureQueryAnalyzer": "db.v", "mode": "full", "samplesPerSecond": 1}`:                                      mongoerr.CommandNotSupportedOnView,
+		`{"configureQueryAnalyzer": "db.ts", "mode": "full", "samplesPerSecond": 1}`:                                     mongoerr.IllegalOperation,
+		`{"configureQueryAnalyzer": "db", "mode": "off"}`:                                                                mongoerr.InvalidNamespace,
+		`{"configureQueryAnalyzer": "config.c", "mode": "off"}`:                                                          mongoerr.IllegalOperation,
+		`{"configureQueryAnalyzer": "db.c", "mode": "half"}`:                                                             mongoerr.BadValue,
+		`{"configureQueryAnalyzer": "db.c", "mode": "full"}`:                                                             mongoerr.InvalidOptions,
+		`{"configureQueryAnalyzer": "db.c", "mode": "full", "samplesPerSecond": 50.1}`:                                   mongoerr.InvalidOptions,
+		`{"configureQueryAnalyzer": "db.c", "mode": "full", "samplesPerSecond": -1}`:                                     mongoerr.InvalidOptions,
 		`{"configureQueryAnalyzer": "db.c", "mode": "full", "samplesPerSecond": 0}`:                                      0,
 		`{"configureQueryAnalyzer": "db.c", "mode": "off", "samplesPerSecond": 99}`:                                      0,
-		`{"analyzeShardKey": "db.c", "key": {"a": 1}}`:                                                                   20,
-		`{"analyzeShardKey": "db.full", "key": {"a": 1}, "readWriteDistribution": false}`:                                20,
+		`{"analyzeShardKey": "db.c", "key": {"a": 1}}`:                                                                   mongoerr.IllegalOperation,
+		`{"analyzeShardKey": "db.full", "key": {"a": 1}, "readWriteDistribution": false}`:                                mongoerr.IllegalOperation,
 		`{"analyzeShardKey": "db.full", "key": {"a": 1}}`:                                                                0,
-		`{"analyzeShardKey": "db.full", "key": {"a": 3}}`:                                                                2,
-		`{"analyzeShardKey": "db.full", "key": {}}`:                                                                      2,
-		`{"analyzeShardKey": "db.v", "key": {"a": 1}}`:                                                                   166,
-		`{"analyzeShardKey": "db.full", "key": {"_id": 1}, "sampleRate": 0}`:                                             2,
-		`{"analyzeShardKey": "db.full", "key": {"_id": 1}, "sampleRate": 0.5, "sampleSize": 5}`:                          72,
-		`{"analyzeShardKey": "db.full", "key": {"_id": 1}, "sampleSize": 0}`:                                             2,
-		`{"analyzeShardKey": "db.full", "key": {"_id": 1}, "keyCharacteristics": false, "readWriteDistribution": false}`: 72,
-		`{"aggregate": 1, "pipeline": [{"$listSampledQueries": {"namespace": 1}}], "cursor": {}}`:                        14,
-		`{"aggregate": 1, "pipeline": [{"$listSampledQueries": {"x": 1}}], "cursor": {}}`:                                40415,
+		`{"analyzeShardKey": "db.full", "key": {"a": 3}}`:                                                                mongoerr.BadValue,
+		`{"analyzeShardKey": "db.full", "key": {}}`:                                                                      mongoerr.BadValue,
+		`{"analyzeShardKey": "db.v", "key": {"a": 1}}`:                                                                   mongoerr.CommandNotSupportedOnView,
+		`{"analyzeShardKey": "db.full", "key": {"_id": 1}, "sampleRate": 0}`:                                             mongoerr.BadValue,
+		`{"analyzeShardKey": "db.full", "key": {"_id": 1}, "sampleRate": 0.5, "sampleSize": 5}`:                          mongoerr.InvalidOptions,
+		`{"analyzeShardKey": "db.full", "key": {"_id": 1}, "sampleSize": 0}`:                                             mongoerr.BadValue,
+		`{"analyzeShardKey": "db.full", "key": {"_id": 1}, "keyCharacteristics": false, "readWriteDistribution": false}`: mongoerr.InvalidOptions,
+		`{"aggregate": 1, "pipeline": [{"$listSampledQueries": {"namespace": 1}}], "cursor": {}}`:                        mongoerr.TypeMismatch,
+		`{"aggregate": 1, "pipeline": [{"$listSampledQueries": {"x": 1}}], "cursor": {}}`:                                mongoerr.IDLUnknownField,
 	} {
-		if got := n.code("admin", cmd); got != want {
+		if got := n.code("admin", cmd); got != int32(want) {
 			t.Errorf("%s: code %d, want %d: %v", cmd, got, want, n.do("admin", cmd)["errmsg"])
 		}
 	}

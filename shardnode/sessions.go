@@ -37,7 +37,7 @@ func (k sessionStore) store() cluster.SessionStore {
 	})}
 }
 
-// KeepSessionsIn makes the server share a cluster's sessions collection: the config server, which is no shard.
+// KeepSessionsIn makes the server share a cluster's sessions collection: the config server, which is not a shard.
 func (s *Server) KeepSessionsIn(store cluster.SessionStore) { s.sessions = store }
 
 // RefreshOnPrimary makes the primary of the set write its sessions; done is false on the primary itself.

@@ -71,7 +71,7 @@ func (s *Server) keyService() replication.Service {
 	}
 }
 
-// secretService makes the secret by which users who do not exist look like others to whoever tries to log in. Each set with users of its own
+// secretService makes the secret that makes users who do not exist look like others to a client that tries to log in. Each set with users of its own
 // has one: the config server for those of a cluster, a shard for those of its direct connections.
 func secretService(n *Node) replication.Service {
 	return replication.Service{
@@ -90,5 +90,5 @@ func secretService(n *Node) replication.Service {
 	}
 }
 
-// KeepKeys makes the server sign with keys that its own set keeps: a config server, or a set that is no shard.
+// KeepKeys makes the server sign with keys that its own set keeps: a config server, or a set that is not a shard.
 func (s *Server) KeepKeys() error { return s.Node.Services.Add(s.keyService()) }

@@ -61,10 +61,10 @@ func TestUpdatePipelinesFailOnDocumentsOnly(t *testing.T) {
 func TestWhereRefusesCodeWithScope(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1}]}`)
-	for where, want := range map[string]int32{
-		`{"$code": "this._id == x", "$scope": {"x": 1}}`: 4649201, `{"$code": "this._id == 1"}`: 0, `"this._id == 1"`: 0, `1`: 2,
+	for where, want := range map[string]mongoerr.Code{
+		`{"$code": "this._id == x", "$scope": {"x": 1}}`: 4649201, `{"$code": "this._id == 1"}`: 0, `"this._id == 1"`: 0, `1`: mongoerr.BadValue,
 	} {
-		if got := n.code("d", `{"find": "c", "filter": {"$where": `+where+`}}`); got != want {
+		if got := n.code("d", `{"find": "c", "filter": {"$where": `+where+`}}`); got != int32(want) {
 			t.Errorf("%s: %d, want %d", where, got, want)
 		}
 	}

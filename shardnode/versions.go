@@ -149,7 +149,7 @@ type Sharding interface {
 	ForeignSharded(op *command.Op, ns string, s *storage.Snapshot) (bool, error)
 }
 
-// Sharding returns the node's place in a cluster; nil on a node that is no shard.
+// Sharding returns the node's place in a cluster; nil on a node that is not a shard.
 func (n *Node) Sharding() Sharding {
 	if s := n.shard.State(); s != nil {
 		return s

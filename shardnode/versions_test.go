@@ -115,7 +115,7 @@ func TestIdentityOfAShardStays(t *testing.T) {
 		return `{"update": "system.version", "updates": [{"q": {"_id": "shardIdentity"}, "u": {"$set": {"shardName": "` + name + `"}}}]}`
 	}
 	if m := n.ok("admin", set("y")); m["nModified"] != int32(1) {
-		t.Errorf("on a node that is no shard: %v", m)
+		t.Errorf("on a node that is not a shard: %v", m)
 	}
 	n.srv.Node.shard.Become(migration.NewShardState("shard1", cluster.NewCatalog(&fakeConfig{}), nil, n.srv.Clock))
 	for _, cmd := range []string{set("z"), `{"delete": "system.version", "deletes": [{"q": {"_id": "shardIdentity"}, "limit": 1}]}`} {

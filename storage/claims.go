@@ -82,9 +82,12 @@ const (
 
 // take claims a key for u. readTS is the timestamp that u has read at; 0 means that its reads are current.
 //
-// The claim is taken before the caller looks into the store for newer versions, never after: nobody can then write
-// the key between the look and the staging. The table remembers commits only for a few seconds (sweep). A key that
-// it does not know may have been written after readTS and forgotten since; claimUnsure tells the caller to look.
+// Invariant: the claim is taken before the caller looks into the store for newer versions, never after, so that no other
+// unit writes the key between the look and the staging.
+//
+// Hazard: the table remembers commits only for a few seconds (sweep). A key that it does not know may have been written after
+// readTS and forgotten since; claimUnsure tells the caller to look.
+//
 // Rejected: remembering the last commit of every record. It would save that lookup, and need memory that grows with the
 // data.
 func (t *claimTable) take(u *UnitOfWork, h uint64, readTS Timestamp, record bool) claimResult {

@@ -429,7 +429,7 @@ func TestReopenedTransactionHoldsItsKeys(t *testing.T) {
 	verifyIndexes(t, after)
 }
 
-// A commit is in the list of late units a moment before readers see it. In that moment nobody may take its keys: whoever looked for
+// A commit is in the list of late units a moment before readers see it. In that moment no other unit may take its keys: one that looked for
 // a duplicate then would find none.
 func TestKeysAreNotFreeBeforeTheirCommitIsSeen(t *testing.T) {
 	e := openMem(t, aheadOptions())

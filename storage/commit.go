@@ -159,8 +159,8 @@ func (e *Engine) queueUnit(ctx context.Context, u *UnitOfWork, sync bool) (Times
 	switch {
 	case lead && e.lead(u):
 	case u.detach.may && e.replicated():
-		if left := e.awaitOrDetach(ctx, u); left != nil {
-			return 0, left
+		if detached := e.awaitOrDetach(ctx, u); detached != nil {
+			return 0, detached
 		}
 	default:
 		e.seeThrough(u)

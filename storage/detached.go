@@ -22,36 +22,36 @@ type Detached struct {
 }
 
 // DetachedBecause returns a Detached, and the function that reports its outcome.
-func DetachedBecause(cause error) (l *Detached, end func(Timestamp, error)) {
-	l = &Detached{cause: cause}
-	return l, l.end
+func DetachedBecause(cause error) (d *Detached, end func(Timestamp, error)) {
+	d = &Detached{cause: cause}
+	return d, d.end
 }
 
 // Error returns the text of why the wait ended.
-func (l *Detached) Error() string { return l.cause.Error() }
+func (d *Detached) Error() string { return d.cause.Error() }
 
 // Unwrap returns why the wait ended: ErrWaitTimeout, or the context's error.
-func (l *Detached) Unwrap() error { return l.cause }
+func (d *Detached) Unwrap() error { return d.cause }
 
 // Then calls f with what Commit would have returned, once that is known: on a goroutine that Engine.Close waits
 // for, or at once if it is known already.
-func (l *Detached) Then(f func(ts Timestamp, err error)) {
-	l.mu.Lock()
-	if !l.over {
-		l.then = append(l.then, f)
-		l.mu.Unlock()
+func (d *Detached) Then(f func(ts Timestamp, err error)) {
+	d.mu.Lock()
+	if !d.over {
+		d.then = append(d.then, f)
+		d.mu.Unlock()
 		return
 	}
-	l.mu.Unlock()
-	f(l.ts, l.err)
+	d.mu.Unlock()
+	f(d.ts, d.err)
 }
 
-func (l *Detached) end(ts Timestamp, err error) {
-	l.mu.Lock()
-	l.over, l.ts, l.err = true, ts, err
-	then := l.then
-	l.then = nil
-	l.mu.Unlock()
+func (d *Detached) end(ts Timestamp, err error) {
+	d.mu.Lock()
+	d.over, d.ts, d.err = true, ts, err
+	then := d.then
+	d.then = nil
+	d.mu.Unlock()
 	for _, f := range then {
 		f(ts, err)
 	}
@@ -119,11 +119,11 @@ func (e *Engine) seeThrough(u *UnitOfWork) {
 // awaitOrDetach is seeThrough for a unit that may be detached; it returns non-nil if the unit was.
 func (e *Engine) awaitOrDetach(ctx context.Context, u *UnitOfWork) *Detached {
 	if u.detach.atOnce {
-		left := e.detach(u, ErrWaitTimeout)
-		if left == nil {
+		detached := e.detach(u, ErrWaitTimeout)
+		if detached == nil {
 			e.seeThrough(u)
 		}
-		return left
+		return detached
 	}
 	limit, slice := u.detach.limit, firstWait
 	if limit > 0 {
@@ -156,8 +156,8 @@ func (e *Engine) awaitOrDetach(ctx context.Context, u *UnitOfWork) *Detached {
 		t.Stop()
 		// A member that steps down is about to decide the unit's outcome.
 		if !mongoerr.CodeOf(why).In(mongoerr.CategoryNotPrimary) {
-			if left := e.detach(u, why); left != nil {
-				return left
+			if detached := e.detach(u, why); detached != nil {
+				return detached
 			}
 		}
 		e.seeThrough(u)
@@ -187,8 +187,8 @@ func (e *Engine) detach(u *UnitOfWork, why error) *Detached {
 	}
 	e.detached.Add(counts)
 	c.owners.Add(1)
-	left, end := DetachedBecause(why)
-	left.unit = u
+	detached, end := DetachedBecause(why)
+	detached.unit = u
 	go func() {
 		defer c.owners.Done()
 		e.seeThrough(u)
@@ -197,7 +197,7 @@ func (e *Engine) detach(u *UnitOfWork, why error) *Detached {
 		e.detached.Add(-counts)
 		end(ts, err)
 	}()
-	return left
+	return detached
 }
 
 // DetachedCommits returns the number of detached units whose outcome is not known.

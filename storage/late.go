@@ -16,6 +16,19 @@ import (
 // brought them (staged.go), and are visible from the timestamp of the commit on. As long as a reader may read at a time
 // between the two, snapshots carry the timestamps that are hidden from them. The early timestamps do no harm: the unit
 // has claimed its keys, so no other unit writes a version between them and the commit.
+//
+// Invariant: a view lists every unit that has chunks up to the view's timestamp and may be read at a time before it
+// committed. publish therefore changes the list before it shows the view that has the change, and collectLate removes a unit only
+// once the collector has passed its commit, or the deletion of its versions.
+//
+// Hazard: what the unit supersedes stays the newest version in view until the commit. If it were recorded for the collector at the
+// chunk's timestamp, as other units record it at theirs, the collector could delete it while readers of a time before the
+// commit still see it. The records of the chunks list it instead, for collectLate.
+//
+// Rejected: keeping the bulk in a table of its own, from which each member wrote the versions when the unit committed. All
+// later commits waited for that (up to 14 s at 300 MB), and memory grew with the unit. Rejected, too: a mark in each
+// version, from which readers look up its unit. Every reader would pay for each version that it meets; as it is, a snapshot
+// compares timestamps, and only while such a unit exists.
 type lateUnit struct {
 	id   stagedID
 	at   timestamps // of its chunks

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/shoaldb/shoal/internal/await"
 )
 
 // Snapshots that are taken while copies are changed, removed and dropped have all that the oplog refers to, whatever the collector is doing.
@@ -39,9 +41,8 @@ func TestSnapshotsHaveWhatTheOplogRefersTo(t *testing.T) {
 	}
 	refs := 0
 	for range 5 {
-		for from := steps.Load(); steps.Load() < from+10 && !t.Failed(); {
-			time.Sleep(time.Millisecond)
-		}
+		from := steps.Load()
+		await.True(t, "the copies are changed ten times", func() bool { return steps.Load() >= from+10 || t.Failed() })
 		man := copySnapshot(t, p.e, m.e, "x")
 		if at, _ := m.e.AppliedIndex(); at == man.Index {
 			continue

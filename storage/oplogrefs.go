@@ -20,10 +20,10 @@ import (
 //	block = 4 | entries u32 | wall ms u64 | timestamp of the unit u64 | table u32 | size u32 | rest
 //	rest  = as in other blocks, with the difference of the RecordId from that of the entry before (uvarint) in place of the o document
 //
-// Invariant: as long as the oplog has such a block, the store has the versions that it names. Who deletes versions (dropChunk, dropOlder, dropTables) puts the documents
-// into the block before: blockKeeper. So a reader that misses a version finds the whole block.
+// Invariant: as long as the oplog has such a block, the store has the versions that it names. What deletes versions (dropChunk, dropOlder, dropTables) first puts the documents
+// into the block (blockKeeper), so that a reader that does not find a version finds the whole block.
 //
-// The times of such blocks are known for each table, in memory and in the meta table, so that nothing else that is collected costs a look at the oplog.
+// The times of such blocks are known for each table, in memory and in the meta table, so that collecting other versions does not require a look at the oplog.
 //
 // Rejected: keeping the versions until the oplog is truncated there. Deleted tables, superseded versions and the reserve of a full disk would all
 // depend on the oplog, for days.
@@ -124,7 +124,7 @@ func (r *blockRefs) forget(b *pebble.Batch, cut Timestamp) {
 	}
 }
 
-// forgetRefs forgets the spans that have been truncated, in no entry of the log's way: one may extend a span.
+// forgetRefs forgets the spans that have been truncated. It excludes the application of units and entries meanwhile, since one may extend a span.
 func (e *Engine) forgetRefs() error {
 	e.replica.mu.Lock()
 	defer e.replica.mu.Unlock()
@@ -326,7 +326,7 @@ func (u *UnitOfWork) inlineRefs() error {
 	return nil
 }
 
-// stagedRecords returns the documents of a table that a batch has, by RecordId: those that were inserted, if the unit has changed them since.
+// stagedRecords returns the documents of a table that a batch has, by RecordId: as they were inserted, if the unit has changed them since.
 func stagedRecords(b *pebble.Batch, table catalog.Ident) map[uint64][]byte {
 	docs := map[uint64][]byte{}
 	for r := batchrepr.Read(b.Repr()); ; {
@@ -351,7 +351,7 @@ type blockKeeper struct {
 	size int
 }
 
-// keptBytes is how much is collected at most before it is written: a few deletions may concern many units, and all that they have copied.
+// keptBytes is the size at which what has been collected is written: a few deletions may concern many units, and all that they have copied.
 const keptBytes = 1 << 20
 
 // keptBlock is a block with its documents.

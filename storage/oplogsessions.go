@@ -62,7 +62,7 @@ func (b *openBlock) sessionEntry(i int, op *blockEntry) *SessionEntry {
 
 // SessionHistory follows the entries of a session by their prevOpTime, from the one at an optime back to the first one of its number,
 // and calls f with each, and with each operation of a vectored insert; the entries are borrowed. whole is false if the oplog does not have one of them, or if f returns false because
-// one does not belong to the history. The optime of a unit may be that of an entry which is no statement, such as the image of a
+// one does not belong to the history. The optime of a unit may be that of an entry that is not a statement, such as the image of a
 // findAndModify: the entries before it are the session's.
 func (s *Snapshot) SessionHistory(at OpTime, f func(e *SessionEntry) bool) (whole bool, err error) {
 	lower, upper := identRange(identOplog)

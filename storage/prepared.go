@@ -27,6 +27,18 @@ import (
 //
 // It names the transactions that a new primary has to open again, and keeps the oplog from being truncated behind them,
 // whatever its size. The coordinator's name shows which shard to ask for the decision.
+//
+// Invariant: the store has the key exactly while the transaction is prepared, because the unit of the vote writes it and the
+// unit of the decision deletes it. As long as the key is there, so are the entries of the vote.
+//
+// Hazard: what the transaction has staged is in the memory of one primary. If an entry of the vote were truncated, the next
+// primary could not apply the operations again, although other shards may have committed their part on the strength of the
+// vote. TruncateOplog therefore reads the keys a second time, after it has chosen what to delete: transactions vote meanwhile.
+//
+// Rejected: the operations as documents of a collection of their own, from which the commit logged them as an ordinary
+// applyOps. That wrote each transaction twice; the documents of a large one were stored and removed one after the other, so
+// that a crash left parts to clear away; since they were removed after the commit, recovery had to tell votes that were
+// carried out from those that were not; and readers of the oplog never saw that a transaction was prepared.
 
 // preparedLog is the state of a unit's vote or decision.
 type preparedLog struct {

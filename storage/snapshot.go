@@ -15,7 +15,7 @@ import (
 type Snapshot struct {
 	moment
 	hidden timestamps // see lateUnits
-	shown  timestamps // later ones whose versions are shown all the same, see agreedCommits
+	shown  timestamps // later ones whose versions are shown nevertheless, see agreedCommits
 
 	e    *Engine
 	cat  *catalog.Snapshot

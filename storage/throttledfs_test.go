@@ -10,7 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// While clients wait for syncs, whoever writes a table pauses after each step, unless the store has fallen behind; without clients nobody does, and
+// While clients wait for syncs, flushes and compactions pause after each step, unless the store has fallen behind; without clients they do not, and
 // journals are always written at once.
 func TestTablesPauseForClients(t *testing.T) {
 	const size = 8 * throttleStep

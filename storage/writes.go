@@ -171,7 +171,7 @@ func (u *UnitOfWork) newRecordID(c *catalog.Collection, idKey []byte) (RecordID,
 	if err != nil {
 		return nil, err
 	}
-	// Other members write while this one is no primary, and the next primary begins behind the last record that is committed: the
+	// Other members write while this one is not the primary, and the next primary begins behind the last record that is committed: the
 	// number could be that of another record, or have been given to this unit before.
 	if u.line != lineLocal && u.gen != u.e.replica.writing.Load() {
 		return nil, errOtherRole

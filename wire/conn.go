@@ -76,7 +76,7 @@ func (c *Conn) AllowInternal() { c.member.Store(true) }
 
 // proxyState describes the origin of a connection. It changes in the event loop only, before the handler receives the connection.
 type proxyState struct {
-	overTCP     bool     // the socket is no UNIX socket, whoever is at its other end
+	overTCP     bool     // the socket is not a UNIX socket
 	awaitsProxy bool     // a load balancer's header has to come first
 	via         net.Addr // the load balancer; nil without
 }

@@ -53,7 +53,8 @@ type HostLoad struct{ Open, InUse int }
 // Hazard: calls that hold all connections to a host (PoolLimits.Max) may wait there for something that only another call to it brings about:
 // the next statement of a transaction whose locks they wait for, the decision of a prepared one, or what a node asks in the course of
 // serving one of them. Such calls are urgent: they come before the others, and over the limit where everything is in use. Calls that are not
-// urgent hold no resources that others wait for, so they may wait.
+// urgent hold no resources that others wait for, so they may wait. Rejected: a limit for all calls alike, with which the calls of a transaction
+// wait for connections that are held by operations that wait for its locks.
 type Pool struct {
 	opts PoolOptions
 	life context.Context // of connections that are being made
@@ -291,7 +292,7 @@ func (p *Pool) grow(h *hostPool) {
 
 // dial makes a connection for the first waiter at the time when it is ready.
 //
-// If that fails, everybody who waits learns it: each of them would otherwise wait for an attempt of its own, one after another, to find
+// If that fails, all waiting calls get the error: each of them would otherwise wait for an attempt of its own, one after another, to find
 // out that a host does not answer.
 func (p *Pool) dial(ctx context.Context, h *hostPool, d *dialing) {
 	cc, err := p.Connect(ctx, h.host)

@@ -168,7 +168,7 @@ func pipes(open *gauge) func(context.Context, string) (*ClientConn, error) {
 	}
 }
 
-// Whoever waits longer than a connection may take to be made gets an error that says so, and so does everybody at once where the host
+// A call that waits longer than a connection may take to be made gets an error that says so, and so do all calls at once where the host
 // cannot be reached.
 func TestPoolWaitsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

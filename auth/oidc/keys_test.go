@@ -41,7 +41,7 @@ func TestClientsThatLeaveDoNotEndTheQuestion(t *testing.T) {
 	defer server.Close()
 	url = server.URL
 	var changes atomic.Uint64
-	now := time.Now() // stands still: whoever comes later is within the pause
+	now := time.Now() // stands still: later calls are within the pause
 	i := &issuer{url: url, client: server.Client(), clock: func() time.Time { return now }, changes: &changes}
 	leaves, leave := context.WithCancel(context.Background())
 	first := make(chan error, 1)

@@ -146,7 +146,7 @@ func TestConnectionQueueFromOutside(t *testing.T) {
 			t.Errorf("round %d: a fourth waits", round)
 		}
 		if _, err := waits[0].Write(make([]byte, 1<<20)); err == nil && !closed(waits[0]) {
-			t.Errorf("round %d: who waits may send without end", round)
+			t.Errorf("round %d: a waiting client may send without end", round)
 		}
 		queued(2)
 		_ = waits[1].Close()

@@ -164,15 +164,11 @@ func TestKilledDDL(t *testing.T) {
 // killAt runs the operation on a process that is killed before a phase, and returns the process that replaced it.
 func (k *killedDDL) killAt(t *testing.T, ctx context.Context, p *process, dir string, port int, phase string) *process {
 	t.Helper()
-	for _, cmd := range []bson.D{
-		{{Key: "balancerStop", Value: 1}},
-		{{Key: "enableSharding", Value: "crash"}, {Key: "primaryShard", Value: "shard01"}},
-		{{Key: "shardCollection", Value: "crash.c"}, {Key: "key", Value: bson.D{{Key: "_id", Value: "hashed"}}}},
-	} {
-		if err := p.admin(cmd); err != nil {
-			t.Fatalf("%v: %v", cmd, err)
-		}
-	}
+	p.must(t,
+		bson.D{{Key: "balancerStop", Value: 1}},
+		bson.D{{Key: "enableSharding", Value: "crash"}, {Key: "primaryShard", Value: "shard01"}},
+		bson.D{{Key: "shardCollection", Value: "crash.c"}, {Key: "key", Value: bson.D{{Key: "_id", Value: "hashed"}}}},
+	)
 	all := make([]any, 100)
 	for i := range all {
 		all[i] = bson.D{{Key: "_id", Value: i}}

@@ -118,15 +118,11 @@ func raiseOnceIn(t *testing.T, ctx context.Context, m *mongo.Collection, at stri
 // shardHalves creates a collection of n documents in two chunks.
 func shardHalves(t *testing.T, ctx context.Context, p *process, n int) {
 	t.Helper()
-	for _, cmd := range []bson.D{
-		{{Key: "balancerStop", Value: 1}},
-		{{Key: "shardCollection", Value: "crash.m"}, {Key: "key", Value: bson.D{{Key: "_id", Value: 1}}}},
-		{{Key: "split", Value: "crash.m"}, {Key: "middle", Value: bson.D{{Key: "_id", Value: n / 2}}}},
-	} {
-		if err := p.admin(cmd); err != nil {
-			t.Fatalf("%v: %v", cmd, err)
-		}
-	}
+	p.must(t,
+		bson.D{{Key: "balancerStop", Value: 1}},
+		bson.D{{Key: "shardCollection", Value: "crash.m"}, {Key: "key", Value: bson.D{{Key: "_id", Value: 1}}}},
+		bson.D{{Key: "split", Value: "crash.m"}, {Key: "middle", Value: bson.D{{Key: "_id", Value: n / 2}}}},
+	)
 	all := make([]any, n)
 	for i := range all {
 		all[i] = bson.D{{Key: "_id", Value: i}, {Key: "pad", Value: make([]byte, 200)}}

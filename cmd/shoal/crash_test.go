@@ -69,6 +69,16 @@ func (p *process) admin(cmd bson.D) error {
 	return p.client.Database("admin").RunCommand(ctx, cmd).Err()
 }
 
+// must runs commands of administration that have to succeed.
+func (p *process) must(t *testing.T, cmds ...bson.D) {
+	t.Helper()
+	for _, cmd := range cmds {
+		if err := p.admin(cmd); err != nil {
+			t.Fatalf("%v: %v", cmd, err)
+		}
+	}
+}
+
 const absent = -1
 
 // crashModel is the model of one writer: for each key of its own, the values that it may have. There are several if the
@@ -460,13 +470,9 @@ func TestKilledServerLosesNothing(t *testing.T) {
 
 func (c *crashRun) shard(t *testing.T, p *process) {
 	t.Helper()
-	for _, cmd := range []bson.D{
-		{{Key: "shardCollection", Value: crashNS}, {Key: "key", Value: bson.D{{Key: "_id", Value: 1}}}},
-		{{Key: "split", Value: crashNS}, {Key: "middle", Value: bson.D{{Key: "_id", Value: 80}}}},
-		{{Key: "split", Value: crashNS}, {Key: "middle", Value: bson.D{{Key: "_id", Value: 160}}}},
-	} {
-		if err := p.admin(cmd); err != nil {
-			t.Fatalf("%v: %v", cmd, err)
-		}
-	}
+	p.must(t,
+		bson.D{{Key: "shardCollection", Value: crashNS}, {Key: "key", Value: bson.D{{Key: "_id", Value: 1}}}},
+		bson.D{{Key: "split", Value: crashNS}, {Key: "middle", Value: bson.D{{Key: "_id", Value: 80}}}},
+		bson.D{{Key: "split", Value: crashNS}, {Key: "middle", Value: bson.D{{Key: "_id", Value: 160}}}},
+	)
 }

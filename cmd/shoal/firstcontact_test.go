@@ -121,7 +121,7 @@ func TestInitiateAsLaunchersDo(t *testing.T) {
 		o.args[len(o.args)-1] = "0"
 		o.launch()
 		port := regexp.MustCompile(`"id":23016.*"port":(\d+)`)
-		await.True(t, "its log tells the port", func() bool {
+		await.True(t, "its log shows the port", func() bool {
 			raw, _ := os.ReadFile(o.logFile())
 			m := port.FindSubmatch(raw)
 			if m != nil {

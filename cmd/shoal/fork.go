@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readyEnv is the environment variable with the descriptor on which a forked child tells its parent that it is listening.
+// readyEnv is the environment variable with the descriptor on which a forked child reports to its parent that it is listening.
 const readyEnv = "SHOAL_READY_FD"
 
 func isForkedChild() bool { return os.Getenv(readyEnv) != "" }

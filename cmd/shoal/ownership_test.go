@@ -189,7 +189,7 @@ func TestNamesakesAreTwoUsers(t *testing.T) {
 			if got := owner.code("bank", more...); got != 0 {
 				t.Errorf("the session that the namesake would kill: %d", got)
 			}
-			// Who may kill the sessions of both names either.
+			// A user who may kill sessions may kill those of either name.
 			g.must(root, "admin", "killAllSessions", bson.A{bson.D{{Key: "user", Value: "a"}, {Key: "db", Value: "b@c"}}})
 			if got := owner.code("bank", more...); got != 0 && got != int64(mongoerr.CursorNotFound) {
 				t.Errorf("the session of the other name: %d", got)
@@ -217,7 +217,7 @@ func TestRestrictionsReachOpenConnections(t *testing.T) {
 			if !ann.in() || eve.in() {
 				t.Errorf("a restricted user: the other is in: %v, it is: %v", ann.in(), eve.in())
 			}
-			// Who has lost the user is a stranger, whose messages are limited.
+			// A connection that has lost its user is a stranger's, whose messages are limited.
 			if _, err := eve.Write(opMsg(0, body(bson.D{{Key: "ping", Value: 1}, {Key: "comment", Value: strings.Repeat("x", 20000)}, {Key: "$db", Value: "admin"}}))); err == nil {
 				if reply, err := eve.reply(); err == nil {
 					t.Errorf("a long message of a restricted user: %v", reply)
@@ -233,7 +233,7 @@ func TestRestrictionsReachOpenConnections(t *testing.T) {
 			}
 			g.must(root, "shop", "updateRole", "cook", "authenticationRestrictions", bson.A{})
 			if ann.in() {
-				t.Error("who has lost the user has it again, without authenticating")
+				t.Error("a connection that has lost its user has it again, without authenticating")
 			}
 		})
 	}

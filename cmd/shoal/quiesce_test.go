@@ -90,7 +90,7 @@ func endsInQuiesce(t *testing.T, o *server) {
 		t.Fatal(err)
 	}
 	o.signal(syscall.SIGTERM)
-	await.True(t, "hello tells of the shutdown", func() bool {
+	await.True(t, "hello reports the shutdown", func() bool {
 		r := conn.run("admin", `{"hello": 1}`)
 		if r["code"] != int32(mongoerr.ShutdownInProgress) {
 			return false

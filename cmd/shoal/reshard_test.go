@@ -199,15 +199,11 @@ func TestReshardUnderWrites(t *testing.T) {
 	p := launch(t, t.TempDir(), "--node-port", strconv.Itoa(port))
 	defer p.kill(t)
 	config, shards := member(t, port), []*mongo.Client{member(t, port+1), member(t, port+2)}
-	for _, cmd := range []bson.D{
-		{{Key: "balancerStop", Value: 1}},
-		{{Key: "enableSharding", Value: "r"}, {Key: "primaryShard", Value: "shard00"}},
-		{{Key: "shardCollection", Value: "r.s"}, {Key: "key", Value: bson.D{{Key: "_id", Value: "hashed"}}}},
-	} {
-		if err := p.admin(cmd); err != nil {
-			t.Fatalf("%v: %v", cmd, err)
-		}
-	}
+	p.must(t,
+		bson.D{{Key: "balancerStop", Value: 1}},
+		bson.D{{Key: "enableSharding", Value: "r"}, {Key: "primaryShard", Value: "shard00"}},
+		bson.D{{Key: "shardCollection", Value: "r.s"}, {Key: "key", Value: bson.D{{Key: "_id", Value: "hashed"}}}},
+	)
 	db := p.client.Database("r")
 	for _, name := range []string{"plain", "s"} {
 		loadForReshard(t, db.Collection(name), docs)
@@ -319,15 +315,11 @@ func killResharding(t *testing.T, role string, states []string) {
 	}
 	dir, port := t.TempDir(), freePorts(t, 3)
 	p := launch(t, dir, "--node-port", strconv.Itoa(port))
-	for _, cmd := range []bson.D{
-		{{Key: "balancerStop", Value: 1}},
-		{{Key: "enableSharding", Value: "k"}, {Key: "primaryShard", Value: "shard01"}},
-		{{Key: "shardCollection", Value: "k.c"}, {Key: "key", Value: bson.D{{Key: "_id", Value: "hashed"}}}},
-	} {
-		if err := p.admin(cmd); err != nil {
-			t.Fatalf("%v: %v", cmd, err)
-		}
-	}
+	p.must(t,
+		bson.D{{Key: "balancerStop", Value: 1}},
+		bson.D{{Key: "enableSharding", Value: "k"}, {Key: "primaryShard", Value: "shard01"}},
+		bson.D{{Key: "shardCollection", Value: "k.c"}, {Key: "key", Value: bson.D{{Key: "_id", Value: "hashed"}}}},
+	)
 	loadForReshard(t, p.client.Database("k").Collection("c"), 500)
 	want := int64(500)
 	for i, at := range states {
@@ -396,15 +388,11 @@ func TestAbortedResharding(t *testing.T) {
 	p := launch(t, t.TempDir(), "--node-port", strconv.Itoa(port))
 	defer p.kill(t)
 	config, shards := member(t, port), []*mongo.Client{member(t, port+1), member(t, port+2)}
-	for _, cmd := range []bson.D{
-		{{Key: "balancerStop", Value: 1}},
-		{{Key: "enableSharding", Value: "k"}, {Key: "primaryShard", Value: "shard01"}},
-		{{Key: "shardCollection", Value: "k.c"}, {Key: "key", Value: bson.D{{Key: "_id", Value: "hashed"}}}},
-	} {
-		if err := p.admin(cmd); err != nil {
-			t.Fatalf("%v: %v", cmd, err)
-		}
-	}
+	p.must(t,
+		bson.D{{Key: "balancerStop", Value: 1}},
+		bson.D{{Key: "enableSharding", Value: "k"}, {Key: "primaryShard", Value: "shard01"}},
+		bson.D{{Key: "shardCollection", Value: "k.c"}, {Key: "key", Value: bson.D{{Key: "_id", Value: "hashed"}}}},
+	)
 	coll := p.client.Database("k").Collection("c")
 	loadForReshard(t, coll, 500)
 	abort := bson.D{{Key: "abortReshardCollection", Value: "k.c"}}
@@ -482,14 +470,10 @@ func TestReshardInTheMidstOfAUnit(t *testing.T) {
 	defer cancel()
 	p := launch(t, t.TempDir())
 	defer p.kill(t)
-	for _, cmd := range []bson.D{
-		{{Key: "balancerStop", Value: 1}},
-		{{Key: "shardCollection", Value: "r.s"}, {Key: "key", Value: bson.D{{Key: "_id", Value: "hashed"}}}},
-	} {
-		if err := p.admin(cmd); err != nil {
-			t.Fatalf("%v: %v", cmd, err)
-		}
-	}
+	p.must(t,
+		bson.D{{Key: "balancerStop", Value: 1}},
+		bson.D{{Key: "shardCollection", Value: "r.s"}, {Key: "key", Value: bson.D{{Key: "_id", Value: "hashed"}}}},
+	)
 	coll := p.client.Database("r").Collection("s")
 	const together = 400
 	var stored atomic.Int64

@@ -15,7 +15,7 @@ import (
 )
 
 // No password, message of an authentication or stored credential is in the log (every command is logged twice), the profiler, the audit log, the
-// operations that wait, an error's text, or the command line that the server tells of.
+// operations that wait, an error's text, or the command line that the server reports.
 func TestSecretsAreShownNowhere(t *testing.T) {
 	const secret = "s3cr3t4711"
 	plain := "\x00zed\x00" + secret

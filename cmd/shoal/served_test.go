@@ -105,7 +105,7 @@ func TestFindByUUID(t *testing.T) {
 	}
 	g.refused(g.client("reader", "pw", ""), "shop", "find", id)
 	if text := g.refused(g.client("finder", "pw", ""), "shop", "find", id); strings.Contains(text, `"c"`) {
-		t.Errorf("the error tells the collection's name: %s", text)
+		t.Errorf("the error reveals the collection's name: %s", text)
 	}
 	g.must(g.client("both", "pw", ""), "shop", "find", id)
 }

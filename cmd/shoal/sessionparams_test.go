@@ -69,7 +69,7 @@ func TestMaxAcceptableLogicalClockDriftSecs(t *testing.T) {
 	}
 }
 
-// Without access control a cluster time of another deployment is adopted: who has it is not refused for good.
+// Without access control a cluster time of another deployment is adopted: a client that has it is not refused for good.
 func TestClusterTimesOfOtherDeployments(t *testing.T) {
 	t.Parallel()
 	p := launch(t, t.TempDir(), "--memory")

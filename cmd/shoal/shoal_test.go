@@ -31,7 +31,7 @@ const asShoal = "SHOAL_TEST_AS_MAIN"
 func TestMain(m *testing.M) {
 	switch os.Getenv(asShoal) {
 	case "":
-		waitBeside()
+		limitParallel()
 	case asWhole:
 		os.Exit(run(os.Args, os.Stdout, os.Stderr, start))
 	case asSlow:
@@ -42,17 +42,17 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// besides is the number of parallel tests that run at a time. They wait for elections, timers and processes most of the time, while a test
+// parallelTests is the number of parallel tests that run at a time. They wait for elections, timers and processes most of the time, while a test
 // that measures time, memory or CPU is not parallel, and so runs before all of these, alone.
-const besides = 8
+const parallelTests = 8
 
-// waitBeside sets that number, unless the command line does.
-func waitBeside() {
+// limitParallel sets that number, unless the command line does.
+func limitParallel() {
 	flag.Parse()
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
 	if !given {
-		_ = flag.Set("test.parallel", strconv.Itoa(max(besides, runtime.GOMAXPROCS(0))))
+		_ = flag.Set("test.parallel", strconv.Itoa(max(parallelTests, runtime.GOMAXPROCS(0))))
 	}
 }
 

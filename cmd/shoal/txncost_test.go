@@ -31,16 +31,12 @@ func TestTransactionCost(t *testing.T) {
 	if err := p.client.Database("admin").RunCommand(ctx, bson.D{{Key: "listShards", Value: 1}}).Decode(&list); err != nil || len(list.Shards) < 2 {
 		t.Fatalf("%v, %v", list, err)
 	}
-	for _, cmd := range []bson.D{
-		{{Key: "enableSharding", Value: "bench"}, {Key: "primaryShard", Value: list.Shards[0].ID}},
-		{{Key: "shardCollection", Value: "bench.c"}, {Key: "key", Value: bson.D{{Key: "_id", Value: 1}}}},
-		{{Key: "split", Value: "bench.c"}, {Key: "middle", Value: bson.D{{Key: "_id", Value: 0}}}},
-		{{Key: "moveChunk", Value: "bench.c"}, {Key: "find", Value: bson.D{{Key: "_id", Value: 1}}}, {Key: "to", Value: list.Shards[1].ID}},
-	} {
-		if err := p.admin(cmd); err != nil {
-			t.Fatal(err)
-		}
-	}
+	p.must(t,
+		bson.D{{Key: "enableSharding", Value: "bench"}, {Key: "primaryShard", Value: list.Shards[0].ID}},
+		bson.D{{Key: "shardCollection", Value: "bench.c"}, {Key: "key", Value: bson.D{{Key: "_id", Value: 1}}}},
+		bson.D{{Key: "split", Value: "bench.c"}, {Key: "middle", Value: bson.D{{Key: "_id", Value: 0}}}},
+		bson.D{{Key: "moveChunk", Value: "bench.c"}, {Key: "find", Value: bson.D{{Key: "_id", Value: 1}}}, {Key: "to", Value: list.Shards[1].ID}},
+	)
 	coll := p.client.Database("bench").Collection("c", options.Collection().SetWriteConcern(writeconcern.Majority()))
 	for i := -500; i < 500; i++ {
 		if _, err := coll.InsertOne(ctx, bson.D{{Key: "_id", Value: i}, {Key: "x", Value: 0}}); err != nil {

@@ -51,10 +51,16 @@ func TestBareCodesAreFound(t *testing.T) {
 		`_ = bson.M{"errorCode": 10107, "times": 3}`:                            "10107",
 		`c.code = 50`: "50",
 		`code := 50`:  "50",
-		`err := mongoerr.New(mongoerr.Code(26), "x")`:  "26",
-		`if err.HasErrorCode(11000) {}`:                "11000",
-		`if m["n"] != int32(26) {}`:                    "",
-		`_ = []struct{cmd string; n int32}{{"a", 26}}`: "",
+		`err := mongoerr.New(mongoerr.Code(26), "x")`:                                                                  "26",
+		`if err.HasErrorCode(11000) {}`:                                                                                "11000",
+		`for _, want := range []int32{72, 0} { if n.code("x") != want {} }`:                                            "72 0",
+		`for x, want := range map[string]int32{"a": 72} { if got := n.code(x); got != want {} }`:                       "72",
+		`for _, tc := range []struct{x string; want int32}{{"a", 26}} { if n.code(tc.x) != tc.want {} }`:               "26",
+		`for _, tc := range []struct{x string; want int}{{x: "a", want: 26}} { if n.code(tc.x) != int32(tc.want) {} }`: "26",
+		`for _, tc := range []struct{x string; want int32}{{"a", 26}} { if n.count(tc.x) != tc.want {} }`:              "",
+		`want := 72; if n.code("x") != want {}`:                                                                        "72",
+		`if m["n"] != int32(26) {}`:                                                                                    "",
+		`_ = []struct{cmd string; n int32}{{"a", 26}}`:                                                                 "",
 	} {
 		file, err := parser.ParseFile(token.NewFileSet(), "x_test.go", "package x\nfunc _() {\n"+src+"\n}", 0)
 		if err != nil {
@@ -164,8 +170,10 @@ func bareCodes(file *ast.File) (out []*ast.BasicLit) {
 			if x.Op == token.EQL || x.Op == token.NEQ {
 				if tellsCode(x.X) {
 					add(x.Y)
+					comparedCodes(file, x.Y, add)
 				} else if tellsCode(x.Y) {
 					add(x.X)
+					comparedCodes(file, x.X, add)
 				}
 			}
 		case *ast.AssignStmt:
@@ -198,6 +206,62 @@ func bareCodes(file *ast.File) (out []*ast.BasicLit) {
 	return out
 }
 
+// comparedCodes gives what a variable, or a field of the rows of a table, that is compared with a code was set to in the file.
+func comparedCodes(file *ast.File, e ast.Expr, add func(ast.Expr)) {
+	for call, ok := e.(*ast.CallExpr); ok && len(call.Args) == 1; call, ok = e.(*ast.CallExpr) { // int32(want)
+		e = call.Args[0]
+	}
+	switch x := e.(type) {
+	case *ast.Ident:
+		if x.Obj == nil {
+			return
+		}
+		as, ok := x.Obj.Decl.(*ast.AssignStmt)
+		if !ok || tellsCode(x) { // what is named as a code is found where it is set
+			return
+		}
+		for i, l := range as.Lhs {
+			if v, ok := l.(*ast.Ident); !ok || v.Name != x.Name {
+				continue
+			}
+			if over, ok := as.Rhs[0].(*ast.UnaryExpr); ok && over.Op == token.RANGE {
+				elementsOf(over.X, i == 0, add)
+			} else if len(as.Rhs) == len(as.Lhs) {
+				add(as.Rhs[i])
+			}
+		}
+	case *ast.SelectorExpr:
+		row, ok := x.X.(*ast.Ident)
+		if !ok || row.Obj == nil || ofCode.MatchString(x.Sel.Name) {
+			return
+		}
+		if as, ok := row.Obj.Decl.(*ast.AssignStmt); ok {
+			if over, ok := as.Rhs[0].(*ast.UnaryExpr); ok && over.Op == token.RANGE {
+				if lit, ok := over.X.(*ast.CompositeLit); ok {
+					columnCodes(lit, func(name string) bool { return name == x.Sel.Name }, true, add)
+				}
+			}
+		}
+	}
+}
+
+// elementsOf gives the keys or the values of a literal.
+func elementsOf(e ast.Expr, keys bool, add func(ast.Expr)) {
+	lit, ok := e.(*ast.CompositeLit)
+	if !ok {
+		return
+	}
+	for _, v := range lit.Elts {
+		if kv, ok := v.(*ast.KeyValueExpr); ok && keys {
+			add(kv.Key)
+		} else if ok {
+			add(kv.Value)
+		} else if !keys {
+			add(v)
+		}
+	}
+}
+
 // rangeCodes gives the values of a literal that is ranged over by a variable named as a code.
 func rangeCodes(x *ast.RangeStmt, add func(ast.Expr)) {
 	lit, ok := x.X.(*ast.CompositeLit)
@@ -220,8 +284,13 @@ func rangeCodes(x *ast.RangeStmt, add func(ast.Expr)) {
 	}
 }
 
-// rowCodes gives what the rows of a table have in the columns that are named as a code.
+// rowCodes gives what the rows of a table have in the columns that are named as a code. Rows with field names are found by these.
 func rowCodes(x *ast.CompositeLit, add func(ast.Expr)) {
+	columnCodes(x, ofCode.MatchString, false, add)
+}
+
+// columnCodes gives what the rows of a table have in some columns; with keyed, also in rows with field names.
+func columnCodes(x *ast.CompositeLit, meant func(name string) bool, keyed bool, add func(ast.Expr)) {
 	var fields *ast.FieldList
 	switch ty := x.Type.(type) {
 	case *ast.ArrayType:
@@ -236,7 +305,7 @@ func rowCodes(x *ast.CompositeLit, add func(ast.Expr)) {
 	n := 0
 	for _, f := range fields.List {
 		for _, name := range f.Names {
-			columns[n] = ofCode.MatchString(name.Name)
+			columns[n] = meant(name.Name)
 			n++
 		}
 	}
@@ -249,11 +318,25 @@ func rowCodes(x *ast.CompositeLit, add func(ast.Expr)) {
 			continue
 		}
 		for i, v := range row.Elts {
-			if _, keyed := v.(*ast.KeyValueExpr); !keyed && columns[i] {
+			if kv, ok := v.(*ast.KeyValueExpr); !ok && columns[i] {
 				add(v)
+			} else if key, _ := kvKey(kv); keyed && ok && meant(key) {
+				add(kv.Value)
 			}
 		}
 	}
+}
+
+// kvKey returns the name of a field in a literal.
+func kvKey(kv *ast.KeyValueExpr) (name string, ok bool) {
+	if kv == nil {
+		return "", false
+	}
+	id, ok := kv.Key.(*ast.Ident)
+	if !ok {
+		return "", false
+	}
+	return id.Name, true
 }
 
 // fieldsOf returns the fields of a struct that is written where it is used, or declared in the same file.

@@ -113,7 +113,7 @@ func (x *tree) missing(text string) (out []string) {
 }
 
 // Documents name files, tests, packages, members of packages, settings and targets of make; each must exist. The programs of the commands of
-// docs/performance.md are in the tree: whoever doubts a figure can measure it.
+// docs/performance.md are in the tree: a reader who doubts a figure can measure it.
 func TestDocumentsNameWhatIsThere(t *testing.T) {
 	x := readTree(t)
 	docs, err := filepath.Glob(filepath.Join(root(t), "docs", "*.md"))

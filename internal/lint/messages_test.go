@@ -25,7 +25,7 @@ var spelledByHand = map[string]string{
 	"shardnode/write/writetest/writetest.go": "serves tests",
 }
 
-// Every command document has a $db, so whoever writes one without a type is found by it.
+// Every command document has a $db, by which those that are written without a type are found.
 func TestCommandsBetweenNodesHaveTypes(t *testing.T) {
 	used := map[string]bool{}
 	eachFile(t, func(path string, set *token.FileSet, file *ast.File) {

@@ -3,7 +3,9 @@ package lint
 import (
 	"go/ast"
 	"go/token"
+	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,10 +19,60 @@ var killedOtherwise = map[string]string{
 	"untrack": "",              // an election before each phase: TestUntrackAtEveryPhase
 }
 
+// The drawings of docs/architecture.md show each operation's phases, in their order.
+func TestEachPhaseOfADDLIsDrawn(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root(t), "docs", "architecture.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for i, block := range strings.Split(string(text), "```") {
+		if i%2 == 1 {
+			lines = append(lines, strings.Split(block, "\n")...)
+		}
+	}
+	phases, _, _ := phasesOfDDL(t)
+	for op, list := range phases {
+		if op == "reshard" { // its one phase is a protocol of its own, which is drawn by its states
+			continue
+		}
+		drawn := regexp.MustCompile(`\b` + strings.Join(list, `\b.*\b`) + `\b`)
+		if !slices.ContainsFunc(lines, drawn.MatchString) {
+			t.Errorf("docs/architecture.md does not draw the phases of %s: %s", op, strings.Join(list, " ► "))
+		}
+	}
+}
+
 // The coordinator of a DDL operation is killed before each of its phases (TestKilledDDL): a new phase has to be added to each row of its operation:
 // to that of killedOperations, and to that of the kinds of collections.
 func TestEachPhaseOfADDLIsKilled(t *testing.T) {
-	phases, names, killed := map[string][]string{}, map[string]string{}, map[string][][]string{}
+	phases, names, killed := phasesOfDDL(t)
+	if len(phases) < 8 || len(killed) < 7 {
+		t.Fatalf("%d operations with phases, %d rows of killedOperations: the code is written in another way now", len(phases), len(killed))
+	}
+	for op, list := range phases {
+		row := names[op]
+		if other, is := killedOtherwise[op]; is {
+			if row = other; row == "" {
+				continue
+			}
+		}
+		want := append(slices.Clone(list), "done")
+		if len(killed[row]) == 0 {
+			t.Errorf("%s has the phases %s, and no row of killedOperations", op, want)
+		}
+		for _, have := range killed[row] {
+			if !slices.Equal(have, want) {
+				t.Errorf("%s has the phases %s, and a row %q of killed operations has %s", op, want, row, have)
+			}
+		}
+	}
+}
+
+// phasesOfDDL returns the phases of each type of operation, the operations' names by type, and the lists of phases at which tests kill, by name.
+func phasesOfDDL(t *testing.T) (phases map[string][]string, names map[string]string, killed map[string][][]string) {
+	t.Helper()
+	phases, names, killed = map[string][]string{}, map[string]string{}, map[string][][]string{}
 	eachFile(t, func(path string, _ *token.FileSet, file *ast.File) {
 		if dir, name := filepath.Split(path); dir == filepath.Join("cmd", "shoal")+string(filepath.Separator) && (name == "crash_ddl_test.go" || name == "crash_kinds_test.go") {
 			ast.Inspect(file, func(n ast.Node) bool {
@@ -57,26 +109,7 @@ func TestEachPhaseOfADDLIsKilled(t *testing.T) {
 			}
 		}
 	})
-	if len(phases) < 8 || len(killed) < 7 {
-		t.Fatalf("%d operations with phases, %d rows of killedOperations: the code is written in another way now", len(phases), len(killed))
-	}
-	for op, list := range phases {
-		row := names[op]
-		if other, is := killedOtherwise[op]; is {
-			if row = other; row == "" {
-				continue
-			}
-		}
-		want := append(slices.Clone(list), "done")
-		if len(killed[row]) == 0 {
-			t.Errorf("%s has the phases %s, and no row of killedOperations", op, want)
-		}
-		for _, have := range killed[row] {
-			if !slices.Equal(have, want) {
-				t.Errorf("%s has the phases %s, and a row %q of killed operations has %s", op, want, row, have)
-			}
-		}
-	}
+	return phases, names, killed
 }
 
 // literals returns the strings of an expression that is a string, or a list of strings.

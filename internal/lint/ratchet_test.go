@@ -115,7 +115,7 @@ func TestNoStructGetsWider(t *testing.T) {
 
 // testSleeps bounds the number of calls of time.Sleep in tests whose clock is the machine's: a test waits for a condition
 // (internal/await), or runs in a bubble of testing/synctest.
-const testSleeps = 28
+const testSleeps = 27
 
 // simulated lists what runs in a bubble alone, of the packages whose tests begin them in one place.
 var simulated = map[string]string{"replication": "simulation simTransport script fakeStore fakeMachine"}

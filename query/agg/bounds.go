@@ -153,6 +153,25 @@ func (b *bounds) window(p *partition, i int) (lo, hi int, err error) {
 	return lo, max(lo, hi), nil
 }
 
+// each computes a result from the values of an expression in each document's window: those from lo, inclusive, to hi, exclusive.
+func (b *bounds) each(p *partition, e *expr.Expr, result func(in []value.Value, lo, hi int) (value.Value, error)) ([]value.Value, error) {
+	in, err := p.values(e)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]value.Value, len(in))
+	for i := range in {
+		lo, hi, err := b.window(p, i)
+		if err != nil {
+			return nil, err
+		}
+		if out[i], err = result(in, lo, hi); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
 func (b *bounds) valueWindow(p *partition, i int) (lo, hi int, err error) {
 	v := p.keys[i][0]
 	switch {

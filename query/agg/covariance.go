@@ -179,19 +179,7 @@ type slidingDev struct {
 }
 
 func (w *slidingDev) compute(p *partition) ([]value.Value, error) {
-	in, err := p.values(w.e)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]value.Value, len(in))
-	for i := range in {
-		lo, hi, err := w.b.window(p, i)
-		if err != nil {
-			return nil, err
-		}
-		out[i] = w.over(in[lo:hi])
-	}
-	return out, nil
+	return w.b.each(p, w.e, func(in []value.Value, lo, hi int) (value.Value, error) { return w.over(in[lo:hi]), nil })
 }
 
 func (w *slidingDev) over(in []value.Value) value.Value {

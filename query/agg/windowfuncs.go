@@ -195,26 +195,12 @@ func (w *slope) point(p *partition, in []value.Value, i int) (x, y float64, err 
 }
 
 func (w *slope) compute(p *partition) ([]value.Value, error) {
-	in, err := p.values(w.e)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]value.Value, len(in))
-	for i := range in {
-		lo, hi, err := w.b.window(p, i)
-		if err != nil {
-			return nil, err
-		}
+	return w.b.each(p, w.e, func(in []value.Value, lo, hi int) (value.Value, error) {
 		if w.name == "$derivative" {
-			out[i], err = w.derivative(p, in, lo, hi)
-		} else {
-			out[i], err = w.integral(p, in, lo, hi)
+			return w.derivative(p, in, lo, hi)
 		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
+		return w.integral(p, in, lo, hi)
+	})
 }
 
 func (w *slope) derivative(p *partition, in []value.Value, lo, hi int) (value.Value, error) {

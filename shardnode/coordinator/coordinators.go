@@ -91,6 +91,10 @@ func (m *Coordinators) Service() replication.Service {
 // before them, it could find the collection half dropped, unlocked, and begin a second operation on the same name. The
 // lock table is a new one, which nothing else uses before the runs hold their locks: operations of an earlier term may still
 // unwind, and what they release in the old table must not release a lock of a run that continues.
+//
+// Rejected: locks that are documents, which survive by themselves. They would be a second record of what the state documents
+// say already: which names an operation locks follows from what it is. Where the two disagreed after a crash, a name would stay locked
+// with nobody to unlock it.
 func (m *Coordinators) stepUp(ctx context.Context, _ int64) error {
 	table, runs, all := lock.NewManager(), make(map[string]*run), make(map[*held]struct{})
 	err := documents(m.Docs).Each(func(d *document) error {

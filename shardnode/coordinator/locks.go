@@ -47,7 +47,7 @@ func namesOf(op operation) (out []lockedName) {
 		out = append(out, lockedName{lock.Resource{Kind: lock.DDLDatabase, Name: db}, lock.IX})
 	}
 	mode := lock.X
-	if op.name() == createIndexesKind { // builds may take hours: chunks begin to move beside them; one createIndexes waits for another in running
+	if op.name() == createIndexesKind { // builds may take hours, in which chunks may begin to move; one createIndexes waits for another in running
 		mode = lock.IX
 	}
 	for _, ns := range colls {
@@ -59,7 +59,7 @@ func namesOf(op operation) (out []lockedName) {
 // migrationWait is the time that a migration that begins waits for the DDL of its collection.
 const migrationWait = 5 * time.Second
 
-// LockForMigration takes the DDL locks of a collection for a migration that begins: not beside other DDL, except for createIndexes. It
+// LockForMigration takes the DDL locks of a collection for a migration that begins: it excludes other DDL, except for createIndexes. It
 // releases them once the migration is registered, since a later DDL stops migrations first. The locks of this shard are those that
 // count if it is the primary shard of the database; other donors learn of DDL from the config server, which refuses their commit.
 func (m *Coordinators) LockForMigration(ctx context.Context, ns string) (unlock func(), err error) {

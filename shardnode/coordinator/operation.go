@@ -36,7 +36,7 @@ type phase struct {
 	do   func(ctx context.Context, r *run) error
 	// final is the point of no return: from here on the operation can only be completed.
 	final bool
-	// unstored means that the state document does not name the phase: whoever continues the run repeats the phase before, of which nothing can be
+	// unstored means that the state document does not name the phase: a primary that continues the run repeats the phase before, of which nothing can be
 	// undone then (through). It saves a wait for the disk.
 	unstored bool
 	// section is what the phase blocks: this shard's section is entered in the unit of work that writes the state document, which saves another wait.

@@ -92,7 +92,7 @@ func (r *run) execute(ctx context.Context) {
 
 // through executes the remaining phases. It returns an error only if ctx has ended.
 //
-// Invariant: the state document names a phase before anything of the phase is done, and the set has it durably. Whoever
+// Invariant: the state document names a phase before anything of the phase is done, and the set has it durably. A member that
 // becomes primary repeats the phase that it finds, so each phase may be carried out several times, the last time by
 // another node, and has to have the same result. The first phase marked final is the point of no return: after an error
 // before it is stored (failed) everything is undone, after a later error the step is repeated for as long as it takes.

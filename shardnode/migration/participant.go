@@ -33,7 +33,7 @@ func (m *Manager) shardSpecs() []command.Spec {
 
 // runCreateParticipant makes a collection, with its UUID and indexes, as another shard has it. It may be repeated.
 //
-// Every migration to this shard begins with it, mostly where nothing is left to be made. It looks first, beside writers: an exclusive
+// Every migration to this shard begins with it, mostly where nothing is left to be made. It looks first, while writers go on: an exclusive
 // lock waits for the longest transaction that has written here, and all other writers wait behind it.
 func (m *Manager) runCreateParticipant(op *command.Op, req *msg.CreateCollectionParticipant, dst []byte) ([]byte, error) {
 	if req.Section == nil && m.complete(req) {

@@ -17,8 +17,8 @@ import (
 //	   the former  │  SnapshotUnavailable          │  the new one
 //	   placement   │                               │
 //
-// While a DDL blocks reads, shards change one after the other, and the catalog in between. At a time within the section the shard's data may be as
-// before or as after, whatever the catalog says, so nothing is read at it. The stored sections have their own history, like all documents, and it is the
+// While a DDL blocks reads, shards change one after the other, and the catalog in between. At a time within the section the shard's data may be that of
+// before or of after, whatever the catalog says, so reads at such a time are refused. The stored sections have their own history, like all documents, and it is the
 // snapshot that is read from that shows them, on primaries and secondaries.
 
 // transaction is what version checks need to know about the operation's transaction.
@@ -53,8 +53,8 @@ func (s *ShardState) placement(op *command.Op, ns string) (*cluster.CollectionIn
 	return s.Catalog.CollectionAt(op, ns, pastOf(op))
 }
 
-// CheckSnapshot implements Sharding: it compares a read's versions with those of its time once more, when the snapshot is there. The time may have
-// been yet to come at the first comparison.
+// CheckSnapshot implements Sharding: it compares a read's versions with those of its time once more, when the snapshot has been taken: at the
+// first comparison that time may still have been in the future.
 func (s *ShardState) CheckSnapshot(op *command.Op, ns string, snap *storage.Snapshot) error {
 	if pastOf(op) == 0 {
 		return nil

@@ -200,7 +200,7 @@ func (m *Manager) deleteNow(op *command.Op, id value.Value) error {
 //
 // Hazard: without that order the deleter could delete documents that have come back, of which no other shard has
 // a copy. Rejected: comparing each document with this shard's own routing table. The table may be older than the
-// migration that brought the range back, and a refresh of it beside the deletion would prove nothing.
+// migration that brought the range back, and refreshing it during the deletion would prove nothing.
 func (m *Manager) deleteRange(op *command.Op, id value.Value) error {
 	select {
 	case m.deleting <- struct{}{}:

@@ -157,6 +157,19 @@ func (r *recipient) fewLeft(changed int) bool {
 }
 
 // run clones the range and applies its changes until it is told to commit.
+//
+// Invariant: when the state is recvEntered, this shard has every write to the range that the donor has acknowledged, durably, and
+// none can follow. The donor sends the commit request with its writes blocked, so an empty reply to a request that was sent
+// after that one was seen is the end of the changes. An empty reply before it only shows that writers pause: the recipient is
+// steady, which is what the donor waits for before it blocks them.
+//
+// Hazard: the donor deletes its copy on the strength of that state. A kill in the moment after it must not lose the clone, of
+// which the batches are visible but not synced.
+//
+// Rejected: reporting the end as soon as everything is visible, which lost ranges in that way; and syncing each batch of the
+// clone, which makes it wait for the disk hundreds of times where one sync at the end does. Rejected, too: a hook in the
+// donor's write path that records what changes. Writers would pay for it whether or not anything moves; the oplog has
+// the same information.
 func (r *recipient) run(ctx context.Context) error {
 	if err := r.makeRoom(ctx); err != nil {
 		return err

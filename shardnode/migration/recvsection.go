@@ -20,7 +20,7 @@ import (
 //	Manager.decide ────────────────── _shardsvrMigrationDecision ─► Sections.leave    if the release was lost, or after an abort
 //
 // The section is a DDL's in form: its owner is the donor and its id the migration's. It is held as long as the donor has the
-// migration's coordinator document, and whoever waits for it asks for that (ShardState.endLeftOver).
+// migration's coordinator document, and operations that wait for it ask for that (ShardState.endLeftOver).
 //
 // Invariant: no member of the recipient begins an operation on the collection with a routing table from before the donor's commit.
 // Hazard: the config server has the new placement before the recipient does. A router that knows it would be told that it is ahead,
@@ -160,7 +160,7 @@ func (m *Manager) runRecvRelease(op *command.Op, req *msg.RecvChunkReleaseCritSe
 	return dst, nil
 }
 
-// releaseRecipient ends the recipient's critical section beside the end of the donor's. If it fails, decide does so.
+// releaseRecipient ends the recipient's critical section while the donor's ends. If it fails, decide does so.
 func (d *donor) releaseRecipient() {
 	m := d.m
 	m.mu.Lock()

@@ -19,7 +19,7 @@ import (
 // sessionsPart is about the size of one part. The recipient stores it before it asks for the next one.
 const sessionsPart = 1 << 20
 
-// fewStatements is how many entries a part may have for the donor to block writes for the rest, once the recipient has caught up.
+// fewStatements is the maximum number of entries in a part for which the donor may block writes for the rest, once the recipient has caught up.
 const fewStatements = 1000
 
 // concerns reports whether an entry of the oplog may be about a document of a range, and returns the document's key as far as it is known.

@@ -194,6 +194,14 @@ func (s *ShardState) section(name string, write bool) *criticalSection {
 // shard's, or incomparable, the shard refreshes before it refuses. Otherwise a shard that missed a change would
 // make the sender refresh a table that is correct already, and both would repeat that forever. A sender with an
 // older version is refused at once; it has to refresh.
+//
+// Hazard: an operation that meets a critical section must give up its locks before it waits (criticalError, WaitCritical). A
+// donor that wants the collection exclusively waits for those who hold it in intent mode, and they would wait for its section.
+//
+// Rejected: answering StaleConfig at once from within a critical section. The sender refreshes, finds the placement
+// unchanged, and repeats that until the section ends, against the config server that the commit is waiting for. Rejected,
+// too: checking once, before the locks. A section that begins between the check and the write would not stop it, and what it writes
+// would be on a shard that no longer owns it.
 func (s *ShardState) CheckVersion(op *command.Op, ns string) error {
 	if op.Req.DatabaseVer != nil {
 		if err := s.checkDatabase(op, catalog.DBOf(ns)); err != nil {

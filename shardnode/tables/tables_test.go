@@ -257,7 +257,7 @@ func TestMergedAndSplitChunks(t *testing.T) {
 	}
 }
 
-// A table that was not written to its end, or that somebody else has written to, is no base, and is replaced.
+// A table that was not written to its end, or that somebody else has written to, cannot be updated, and is replaced.
 func TestBrokenTablesAreReplaced(t *testing.T) {
 	const n = 50
 	key := doc(value.F("k", value.NewInt64(7)))

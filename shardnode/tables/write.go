@@ -235,7 +235,7 @@ func (t *Tables) writeChunks(ctx context.Context, e *cluster.CachedEntry, anew b
 		}); err != nil || last {
 			return err
 		}
-		if err := cluster.Sleep(ctx, time.Since(began)); err != nil { // a large table is written at half speed, beside clients
+		if err := cluster.Sleep(ctx, time.Since(began)); err != nil { // a large table is written at half speed, to leave the store to clients
 			return err
 		}
 	}

@@ -19,10 +19,13 @@ import (
 // or an earlier txnNumber are added, and nothing known here is removed.
 //
 // Nothing waits for a session that is in use: the critical section in which the last part arrives blocks the collection's writers, and a
-// statement may take as long as it likes, or wait for the end of that very section. What is adopted is logged beside the running command.
+// statement may take as long as it likes, or wait for the end of that very section. What is adopted is logged while the session's command runs.
 // Statements of the session's own number are known to it at once. Those of a newer number are kept aside (Session.ahead), and become the
 // session's before its next command looks at it: a retry that has moved with the documents cannot have begun before. So it is, too, if the
 // session has a prepared transaction of an earlier number: the next number waits for its decision.
+//
+// Hazard: a retry of the client may come while its history is on the way. It finds the statement either in the session or among what is set aside,
+// since both are durable before the migration commits, and before that the router sends it to the donor.
 //
 // Rejected: taking each session. Six clients whose statements took 0.7 s on the new owner blocked the chunk's writers for 25 s.
 
@@ -36,7 +39,7 @@ type adoption struct {
 	imageKind string
 }
 
-// adoptAtOnce is how many sessions commit what they adopt side by side.
+// adoptAtOnce is the number of sessions that commit what they adopt at the same time.
 const adoptAtOnce = 16
 
 // Adopt merges in the history of another shard, as HistoryOf reads it. It is durable when Adopt returns: the shard that sent it deletes the
@@ -130,7 +133,7 @@ func (a *adoption) readEntry(doc []byte) {
 	a.entries = append(a.entries, s)
 }
 
-// adopt logs what the session does not know of its history, and tells it as that becomes visible.
+// adopt logs the part of a session's history that is new here, and adds it to the session when it becomes visible.
 func (m *Manager) adopt(ctx context.Context, a *adoption) error {
 	t := &m.retries
 	t.mu.Lock()

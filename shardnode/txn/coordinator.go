@@ -384,11 +384,15 @@ func (c *coordinator) lead(ctx context.Context) error {
 
 // run executes the commit, from its current state.
 //
-// Each step is durable before the next ends: the list of participants before the decision, because the own shard's vote follows the list in the same
-// log, and the decision before it is sent to any participant. If the list is lost and a vote is durable, the voter settles it (inquiry.go);
-// waiting for the list before asking for the votes would cost each commit a sync, or a majority. A new primary repeats the step that the document shows as the last. It asks for votes again if there is
-// no decision: participants that have voted reply the same, and one that has lost its transaction makes it abort, which is still possible because
-// nobody has committed. Rejected: presuming abort after a time limit. A participant that has voted cannot end its transaction on its own, so an
+// Invariant: each step is durable before the next ends: the list of participants before the decision, because the own shard's vote follows the list
+// in the same log, and the decision before it is sent to any participant. If the list is lost and a vote is durable, the voter settles it
+// (inquiry.go); waiting for the list before asking for the votes would cost each commit a sync, or a majority.
+//
+// Hazard: a new primary knows only the step that the document shows as the last, and repeats it. It asks for votes again if there is no decision:
+// participants that have voted reply the same, and one that has lost its transaction makes it abort, which is still possible because no
+// participant has committed.
+//
+// Rejected: presuming abort after a time limit. A participant that has voted cannot end its transaction on its own, so an
 // outcome decided in two places could differ.
 func (c *coordinator) run(ctx context.Context) error {
 	docs := c.m.commits()

@@ -46,7 +46,7 @@ type historyReader struct {
 }
 
 const (
-	// sessionsAtOnce is how many sessions are read for one part, and logAtOnce how many entries of the oplog.
+	// sessionsAtOnce is the number of sessions that are read for one part, and logAtOnce the number of oplog entries.
 	sessionsAtOnce = 2000
 	logAtOnce      = 100_000
 )

@@ -13,7 +13,7 @@ func TestReadersAndPreparedTransactions(t *testing.T) {
 	var p preparedTxns
 	lsid := value.Doc(value.F("id", value.NewString("s")))
 	now := time.Now()
-	hear := func(ts storage.Timestamp, state string, number int64, decided storage.Timestamp) {
+	notice := func(ts storage.Timestamp, state string, number int64, decided storage.Timestamp) {
 		p.onCommitNotice(ts, prepareNotice(state, lsid, number, value.F("decided", decided.Value())), now)
 	}
 	expect := func(at storage.Timestamp, wait bool, upTo storage.Timestamp) {
@@ -26,21 +26,21 @@ func TestReadersAndPreparedTransactions(t *testing.T) {
 	if p.count.Load() != 0 {
 		t.Error("readers look without need")
 	}
-	hear(10, "prepared", 1, 0)
+	notice(10, "prepared", 1, 0)
 	expect(9, false, 0)
 	changed := p.change()
 	expect(10, true, 0)
-	hear(20, "prepared", 2, 0)
-	hear(30, "committed", 1, 15)
+	notice(20, "prepared", 2, 0)
+	notice(30, "committed", 1, 15)
 	select {
 	case <-changed:
 	default:
-		t.Error("who waits is not told")
+		t.Error("a waiting reader is not told")
 	}
 	expect(14, false, 0)
 	expect(15, false, 30)
 	expect(25, true, 0) // because of the other one
-	hear(40, "forgotten", 2, 0)
+	notice(40, "forgotten", 2, 0)
 	expect(29, false, 30)
 	expect(30, false, 0)
 	expect(45, false, 0)

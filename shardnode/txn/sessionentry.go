@@ -15,7 +15,7 @@ import (
 //	{…, op: n, o: {$sessionMigrateInfo: 1}, o2: {op, ns, ui, o, o2}, stmtId}                    a statement that another shard has executed
 //	{…, op: n, o: {$sessionMigrateInfo: 1}, o2: {$incompleteOplogHistory: 1}, stmtId: -1}       the number has history that is not known
 //
-// The new owner logs statements in the third form, whichever they came in, each in the unit that tells its session of it: they are
+// The new owner logs statements in the third form, whatever form they came in, each in the unit that records it in its session: they are
 // part of its oplog as if it had executed them, through restarts and elections, and move on with the document.
 const (
 	migratedTag   = "$sessionMigrateInfo"
@@ -29,7 +29,7 @@ type statementEntry struct {
 	of    storage.OplogEntry // what was executed; an adopted insert is without its document
 	stmts []value.Value
 	id    value.Value // the _id of an inserted document; missing for others
-	lost  bool        // that the history is incomplete is all it says
+	lost  bool        // it only records that the history is incomplete
 	image string      // the kind of document that the statement returned, "" for none
 }
 
@@ -144,10 +144,10 @@ func (s *statementEntry) adopted() storage.OplogEntry {
 	return e
 }
 
-// statementsAtOnce is how many statements an entry lists at most.
+// statementsAtOnce is the maximum number of statements that an entry lists.
 const statementsAtOnce = 1000
 
-// entriesOf returns entries of statements of which nothing else is known than that they were executed.
+// entriesOf returns entries for statements about which nothing is known except that they were executed.
 func entriesOf(runs []Run) (out []statementEntry) {
 	for _, r := range runs {
 		for from := int64(r.From); from <= int64(r.To); from += statementsAtOnce {

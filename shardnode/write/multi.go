@@ -15,9 +15,18 @@ const (
 	multiUnitBytes = 1 << 20
 )
 
-// runMulti changes every matching document. The documents are found in one snapshot, so that a document that the
+// runMulti changes every matching document.
+//
+// Invariant: a statement changes each document once. The documents are found in one snapshot, so that a document that the
 // statement has moved is not found again; each unit writes through a newer snapshot, and checks again the documents
 // that changed in between.
+//
+// Hazard: an update may put a document where the scan has not been yet. {$inc: {n: 1}} by an index of n would meet the same
+// document for ever.
+//
+// Rejected: continuing the scan in a newer snapshot after each unit, without the records that have been changed. That
+// list grows with the statement, and documents that others insert in front of the scan may keep it from ending. Rejected,
+// too: one unit for the whole statement. It would hold the claims of all documents to the end, and one conflict would begin it anew.
 func (w *Command) runMulti(ns string, st *statement) (r result, err error) {
 	s := w.Snapshot()
 	defer func() { s.Release() }()

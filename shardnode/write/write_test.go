@@ -137,7 +137,7 @@ func TestArgumentsAreReadFirst(t *testing.T) {
 		cmd  []value.Field
 		want mongoerr.Code
 	}{
-		{[]value.Field{value.F("update", value.NewString("c")), value.F("updates", list(q))}, 40414},
+		{[]value.Field{value.F("update", value.NewString("c")), value.F("updates", list(q))}, mongoerr.IDLFailedToParse},
 		{[]value.Field{value.F("update", value.NewString("c")), value.F("updates", list(q, value.F("u", value.NewInt32(1))))}, mongoerr.FailedToParse},
 		{[]value.Field{value.F("delete", value.NewString("c")), value.F("deletes", list(q, value.F("limit", value.NewInt32(2))))}, mongoerr.FailedToParse},
 		{[]value.Field{value.F("insert", value.NewString("c")), value.F("documents", value.NewArray(value.ArrayOf()))}, mongoerr.InvalidLength},

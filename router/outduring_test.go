@@ -12,9 +12,9 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// writingBeside runs a pipeline that ends in $out or $merge and, before the first of its documents is written, another command. A command
+// writingDuring runs a pipeline that ends in $out or $merge and, before the first of its documents is written, another command. A command
 // creates its target before.
-func writingBeside(t *testing.T, target, stage, db, beside string) (c *testCluster, reply bson.M) {
+func writingDuring(t *testing.T, target, stage, db, command string) (c *testCluster, reply bson.M) {
 	t.Helper()
 	c = newTestCluster(t, 2)
 	at := c.interposed("shard0")
@@ -30,8 +30,8 @@ func writingBeside(t *testing.T, target, stage, db, beside string) (c *testClust
 	var once atomic.Bool
 	at.through(func(_ context.Context, name string, call func() ([]byte, error)) ([]byte, error) {
 		if (name == "getMore" || name == "insert" || name == "update") && once.CompareAndSwap(false, true) {
-			if m := c.raw(db, beside); m["ok"] != 1.0 {
-				t.Errorf("%s: %v", beside, m)
+			if m := c.raw(db, command); m["ok"] != 1.0 {
+				t.Errorf("%s: %v", command, m)
 			}
 		}
 		return call()
@@ -48,15 +48,15 @@ func writingBeside(t *testing.T, target, stage, db, beside string) (c *testClust
 func TestWritingPipelinesBesideMoves(t *testing.T) {
 	t.Parallel()
 	for _, stage := range []string{`{"$merge": "to"}`, `{"$merge": {"into": "to", "whenMatched": "fail"}}`, `{"$out": "to"}`} {
-		for _, beside := range []string{`{"movePrimary": "db", "to": "shard1"}`, `{"moveCollection": "db.to", "toShard": "shard1"}`, `{"shardCollection": "db.to", "key": {"_id": 1}}`} {
-			c, m := writingBeside(t, `{"create": "to"}`, stage, "admin", beside)
+		for _, command := range []string{`{"movePrimary": "db", "to": "shard1"}`, `{"moveCollection": "db.to", "toShard": "shard1"}`, `{"shardCollection": "db.to", "key": {"_id": 1}}`} {
+			c, m := writingDuring(t, `{"create": "to"}`, stage, "admin", command)
 			want := `200`
-			if strings.Contains(stage, "$out") && strings.Contains(beside, "shardCollection") {
+			if strings.Contains(stage, "$out") && strings.Contains(command, "shardCollection") {
 				if want = `0`; m["code"] != int32(mongoerr.NamespaceCannotBeSharded) {
-					t.Errorf("%s beside %s: %v", stage, beside, m)
+					t.Errorf("%s during %s: %v", stage, command, m)
 				}
 			} else if m["ok"] != 1.0 {
-				t.Errorf("%s beside %s: %v", stage, beside, m)
+				t.Errorf("%s during %s: %v", stage, command, m)
 			}
 			c.expect(fmt.Sprint(c.run("db", `{"count": "to"}`)["n"]), `"`+want+`"`)
 			c.expect(c.all("admin", `{"checkMetadataConsistency": 1, "checkIndexes": true}`), `[]`)
@@ -69,8 +69,8 @@ func TestWritingPipelinesBesideMoves(t *testing.T) {
 func TestOutBesideChangesOfItsTarget(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct {
-		target, beside string
-		code           mongoerr.Code
+		target, command string
+		code            mongoerr.Code
 	}{
 		{`{"create": "to"}`, `{"createIndexes": "to", "indexes": [{"key": {"k": 1}, "name": "k_1"}]}`, mongoerr.CommandFailed},
 		{`{"create": "to"}`, `{"collMod": "to", "validator": {"k": 1}}`, mongoerr.CommandFailed},
@@ -79,13 +79,13 @@ func TestOutBesideChangesOfItsTarget(t *testing.T) {
 		{``, `{"create": "to", "viewOn": "from", "pipeline": []}`, mongoerr.CommandFailed},
 		{`{"create": "to"}`, `{"create": "other"}`, 0},
 	} {
-		c, m := writingBeside(t, x.target, `{"$out": "to"}`, "db", x.beside)
+		c, m := writingDuring(t, x.target, `{"$out": "to"}`, "db", x.command)
 		if x.code == 0 && m["ok"] != 1.0 || x.code != 0 && m["code"] != int32(x.code) {
-			t.Errorf("$out beside %s: %v", x.beside, m)
+			t.Errorf("$out during %s: %v", x.command, m)
 		}
 		c.expect(c.all("db", `{"listCollections": 1, "filter": {"name": {"$regex": "tmp"}}}`), `[]`)
 		if n := len(c.all("db", `{"listCollections": 1, "filter": {"name": "to"}}`)); n > 1 {
-			t.Errorf("beside %s: the name stands for %d things", x.beside, n)
+			t.Errorf("during %s: the name stands for %d things", x.command, n)
 		}
 	}
 }
