@@ -511,7 +511,8 @@ func (a *assembly) encrypt() (err error) {
 	rename(a.params.Get("tlsX509ClusterAuthDNOverride").Value())
 	a.params.OnChange("tlsX509ClusterAuthDNOverride", rename)
 	a.info.RotateCertificates = a.keyring.rotate
-	a.keyring.near.Store(a.params.Int("tlsX509ExpirationWarningThresholdDays"))
+	days := a.params.Int("tlsX509ExpirationWarningThresholdDays")
+	a.keyring.near.Store(days)
 	a.keyring.warn(a.c.Program.logCtx())
 	for _, p := range [][2]string{{"tlsMode", "TLS"}, {"sslMode", "SSL"}} {
 		name := [...]string{tlsAllow: "allow", tlsPrefer: "prefer", tlsRequire: "require"}[o.Mode] + p[1]
