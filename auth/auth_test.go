@@ -338,6 +338,25 @@ func TestDeputiesAreNotConfused(t *testing.T) {
 	}
 }
 
+// Statistics of queries as they are, and with transformed names, are for users with one action and the other (manual: Privilege Actions): neither includes
+// the other.
+func TestQueryStatsActions(t *testing.T) {
+	for _, action := range []string{"queryStatsRead", "queryStatsReadTransformed"} {
+		id := user(t)
+		id.Grants = Compile([]Privilege{{On: Resource{Cluster: true}, Actions: Actions(action)}})
+		for _, transformed := range []bool{false, true} {
+			arg := d()
+			if transformed {
+				arg = d(value.F("transformIdentifiers", d(value.F("algorithm", s("hmac-sha-256")))))
+			}
+			cmd := value.Doc(value.F("aggregate", value.NewInt32(1)), value.F("pipeline", arr(d(value.F("$queryStats", arg)))))
+			if got := allows(t, id, "admin", cmd); got != (transformed == (action == "queryStatsReadTransformed")) {
+				t.Errorf("%s: %s: %v", action, value.ShowDoc(cmd), got)
+			}
+		}
+	}
+}
+
 // Statements in sections after the body are checked like those in it.
 func TestUpsertsAskForInsert(t *testing.T) {
 	role := &Role{Name: RoleName{"u", "admin"}, Privileges: []Privilege{{Resource{DB: "shop", Coll: "c"}, Actions("update")}}}

@@ -264,11 +264,13 @@ func checkListSessions(p *pipeline, arg value.Value) bool {
 	return own || p.g.AllowCluster(Actions("listSessions"))
 }
 
+// checkQueryStats requires one action for names as they are and another for transformed ones. The manual's pages differ for the second: by Privilege
+// Actions its own action is enough, which serves monitoring that must not see names; by the stage's page both are required.
 func checkQueryStats(p *pipeline, arg value.Value) bool {
 	if p.r.lookup(arg.Doc(), "transformIdentifiers").IsMissing() {
 		return p.g.AllowCluster(Actions("queryStatsRead"))
 	}
-	return p.g.AllowCluster(Actions("queryStatsRead")) || p.g.AllowCluster(Actions("queryStatsReadTransformed"))
+	return p.g.AllowCluster(Actions("queryStatsReadTransformed"))
 }
 
 func checkListCatalog(p *pipeline, _ value.Value) bool {

@@ -666,12 +666,15 @@ func (a *Access) unclaimed(op *Op) bool {
 	return true
 }
 
-// changed invalidates identities after a command that may have written users or roles directly, without the commands for that.
+// changed invalidates identities after a command on admin that may have written users or roles directly, without the commands for that. One that was
+// refused has not: a user without rights must not be able to have everybody's identity read again for each request.
 func (a *Access) changed(op *Op) {
-	if op.Req.Spec.Kind != Write && op.Req.Spec.Kind != DDL && op.Req.Spec.Name != "applyOps" {
+	spec, first := op.Req.Spec, op.Req.Cmd
+	switch {
+	case !op.ran, spec.Kind != Write && spec.Kind != DDL && spec.Name != "applyOps":
 		return
+	case spec.Namespace && first.T == value.String && !strings.HasPrefix(first.Str(), "system."):
+		return // a collection of an application
 	}
-	if op.Req.DB == "admin" {
-		a.Refresh(context.WithoutCancel(op))
-	}
+	a.Refresh(context.WithoutCancel(op))
 }

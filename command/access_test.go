@@ -127,3 +127,45 @@ func TestAuthorizationIsFlat(t *testing.T) {
 		}
 	}
 }
+
+// Only a command that has run, and may have written users or roles, makes the identities of all clients be read again: a user without rights must not
+// be able to empty the cache, nor an application by writing to collections of its own on admin.
+func TestWhatInvalidatesIdentities(t *testing.T) {
+	for _, tc := range []struct {
+		name, db, role string
+		cmd            []value.Field
+		changes        bool
+	}{
+		{"refused", "admin", "read", []value.Field{value.F("insert", value.NewString("system.users"))}, false},
+		{"refused, another's", "admin", "read", []value.Field{value.F("bulkWrite", value.NewInt32(1)), value.F("nsInfo", nsInfo("admin.system.users")),
+			value.F("ops", value.NewArray(value.ArrayOf(value.NewDocument(value.Doc(value.F("insert", value.NewInt32(0)))))))}, false},
+		{"users", "admin", "__system", []value.Field{value.F("insert", value.NewString("system.users"))}, true},
+		{"many collections", "admin", "__system", []value.Field{value.F("bulkWrite", value.NewInt32(1))}, true},
+		{"an application's collection", "admin", "__system", []value.Field{value.F("insert", value.NewString("c"))}, false},
+		{"another database", "shop", "__system", []value.Field{value.F("insert", value.NewString("system.users"))}, false},
+	} {
+		s := NewService(Shard)
+		a := &Access{Enforced: true, Params: cluster.NewParams()}
+		a.Install(s)
+		done := func(_ *Op, dst []byte) ([]byte, error) { return dst, nil }
+		s.Table.Add(Spec{Name: "insert", Roles: All, Kind: Write, Namespace: true, Lenient: true, Run: done},
+			Spec{Name: "bulkWrite", Roles: All, Kind: Write, Lenient: true, Run: done})
+		id, err := auth.NewIdentity(&auth.User{Name: auth.UserName{User: "ann", DB: "admin"}, Roles: []auth.RoleName{{Role: tc.role, DB: "admin"}}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := &Client{}
+		c.login.Store(id)
+		reply := s.Run(nil, c, &wire.Message{Body: value.Doc(append(tc.cmd, value.F("$db", value.NewString(tc.db)))...)}, nil)
+		if ok := value.Lookup(reply, "ok").Truthy(); ok != (tc.role == "__system") {
+			t.Fatalf("%s: %s", tc.name, value.ShowDoc(reply))
+		}
+		if changed := a.generation.Load() > 0; changed != tc.changes {
+			t.Errorf("%s: identities are read again: %v", tc.name, changed)
+		}
+	}
+}
+
+func nsInfo(ns string) value.Value {
+	return value.NewArray(value.ArrayOf(value.NewDocument(value.Doc(value.F("ns", value.NewString(ns))))))
+}

@@ -33,6 +33,7 @@ type Op struct {
 	deadline time.Time
 	killed   atomic.Int32 // the error code it was killed with
 	ticks    uint32
+	ran      bool // its handler was called: nothing has refused it before
 
 	opReply
 

@@ -325,6 +325,7 @@ func (s *Service) dispatch(op *Op, dst []byte) (out []byte, err error) {
 	}
 	s.beginQuery(op)
 	before, from := op.auditBefore(), len(dst)
+	op.ran = true
 	if dst, err = spec.Run(op, dst); err == nil {
 		op.reportQuery()
 		op.auditDone(before, dst[from:])
@@ -364,7 +365,7 @@ func (s *Service) authenticated(op *Op) error {
 	if !s.enforces() || op.Client.InProcess || op.Client.login.Load() != nil {
 		return nil
 	}
-	if rule := op.Req.Spec.made.rule; rule != nil && rule.Open || firstSteps[op.Req.Spec.Name] {
+	if rule := op.Req.Spec.made.rule; rule != nil && rule.Open || firstSteps[op.Req.Spec.Name] && op.Client.Loopback && !s.Access.claimed.Load() {
 		return nil // authorize decides
 	}
 	return mongoerr.Newf(mongoerr.Unauthorized, "Command %s requires authentication", op.Req.Spec.Name)

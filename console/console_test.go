@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"unicode"
 	"unicode/utf8"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -91,6 +92,30 @@ func TestDocumentsAreRelaxedExtendedJSON(t *testing.T) {
 		`"u":{"$uuid":"00000000-0000-0000-0000-000000000000"},"min":{"$minKey":1},"code":{"$code":"f"},"scope":{"$code":"f","$scope":{"x":1}}}`
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// What a client calls itself or a collection can neither begin a line nor act on the terminal of the reader of a log: not in the server's, nor in the audit log.
+func TestNamesForgeNoLines(t *testing.T) {
+	name := "\x00\n\r\x1b[2J\x7f\u0080\u0085\u009b31m\u2028\u2029\u202a\u202enna\u2066\u2069\xff\xc2"
+	const kept = "ü\u00a0\u2027\u202f\u2065\u206a漢😀"
+	doc, err := bson.Marshal(bson.D{{Key: "atype", Value: name + kept}, {Key: strings.TrimPrefix(name, "\x00"), Value: bson.A{name}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, line := range map[string]string{
+		"the log":   written(t, func(l *Log) { l.Error(Replication, 1, "conn1", name+kept).Str("ns", name).Doc("command", doc).Write() }),
+		"the audit": string(AppendAudit(nil, doc)),
+	} {
+		line = strings.TrimSuffix(line, "\n")
+		if !strings.Contains(line, kept) || !json.Valid([]byte(line)) {
+			t.Errorf("%s: %q", what, line)
+		}
+		for _, r := range line {
+			if unicode.IsControl(r) || unicode.In(r, unicode.Zl, unicode.Zp, unicode.Bidi_Control) && !strings.ContainsRune(kept, r) {
+				t.Errorf("%s has %U: %q", what, r, line)
+			}
+		}
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 const hexDigits = "0123456789abcdef"
 
 // appendJSONString appends s in quotes. Bytes that are not UTF-8 become the replacement character, so that a line is
-// always valid JSON.
+// always valid JSON. Characters by which a name could make a line look like two, or like another, are escaped (see forges).
 func appendJSONString[T string | []byte](dst []byte, s T) []byte {
 	dst = append(dst, '"')
 	start := 0
@@ -40,9 +40,19 @@ func appendJSONString[T string | []byte](dst []byte, s T) []byte {
 			start = i
 			continue
 		}
+		if forges(r) {
+			dst = append(append(dst, s[start:i]...), '\\', 'u', hexDigits[r>>12&15], hexDigits[r>>8&15], hexDigits[r>>4&15], hexDigits[r&15])
+			start = i + n
+		}
 		i += n
 	}
 	return append(append(dst, s[start:]...), '"')
+}
+
+// forges reports whether terminals or tools take a character beyond ASCII for more than a character: controls (next line and the beginning of an escape
+// sequence are among them), the separators of lines and paragraphs, and what turns the direction of the text behind it.
+func forges(r rune) bool {
+	return r <= 0x9f || r >= 0x2028 && r <= 0x202e || r >= 0x2066 && r <= 0x2069
 }
 
 func appendEscape(dst []byte, c byte) []byte {

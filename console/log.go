@@ -108,7 +108,7 @@ func (l *Log) open() error {
 
 // openInstead opens a log file for appending, and closes the one that it replaces; nil for none.
 func openInstead(old *os.File, path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o666) // the process's mask decides
 	if err == nil && old != nil {
 		_ = old.Close()
 	}

@@ -22,6 +22,12 @@ const (
 // fails for lack of a descriptor, and registers all connections of a burst before it reads from any other. Here a goroutine for each address
 // accepts one connection at a time and waits until an event loop has registered it, between two rounds of reading. Hazard: a loop empties its
 // queue before it reads again, so only one connection at a time may be in that queue (Server.taking).
+//
+// A connection therefore waits for all that arrived at its address before it, some 30 µs each; connections that are there wait for none of them. The
+// queue is the kernel's and first come first served: nothing in the process can take one out of turn, before it knows more of it than its place. More
+// acceptors on one address would not shorten it, since a loop registers one connection per round in any case. Those who must get in beside a flood
+// have an address of their own (a UNIX socket, a loadBalancerPort), whose queue is another; the ingressConnectionEstablishment parameters, which hold
+// back what has been accepted, do not let anyone overtake either.
 type listener struct {
 	net.Listener
 	balanced bool // load balancers begin connections with a PROXY header

@@ -13,5 +13,5 @@
 //     of the configuration to verify it with.
 //  2. Only asymmetric algorithms are accepted: a public key must not serve as a shared secret.
 //  3. Keys are fetched by https, or from this machine; the metadata must name the issuer that was asked for.
-//  4. However many tokens with unknown keys arrive, the provider is asked at most once per refreshPause.
+//  4. However many tokens with unknown keys arrive, the provider is asked at most once per quiesce period (Registry.SetQuiesce).
 package oidc

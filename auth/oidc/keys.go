@@ -18,8 +18,7 @@ import (
 const (
 	fetchTimeout = 10 * time.Second
 	maxAnswer    = 1 << 20 // bytes of a provider's answer
-	// refreshPause is the shortest time between two questions to a provider: tokens with made-up key ids must not make the server
-	// flood it.
+	// refreshPause is the shortest time between two questions to a provider that has not answered, or that is polled.
 	refreshPause = 5 * time.Second
 )
 
@@ -29,6 +28,7 @@ type issuer struct {
 	client  *http.Client
 	clock   func() time.Time
 	changes *atomic.Uint64 // the registry's
+	quiesce *atomic.Int64  // the registry's
 
 	mu struct {
 		sync.Mutex
@@ -48,7 +48,8 @@ func (i *issuer) key(ctx, life context.Context, id string) (*jose.JSONWebKey, er
 	if k := i.known(id); k != nil {
 		return k, nil
 	}
-	i.refresh(ctx, life)
+	// Tokens with made-up key ids must not make the server flood the provider.
+	i.refresh(ctx, life, time.Duration(i.quiesce.Load()))
 	if k := i.known(id); k != nil {
 		return k, nil
 	}
@@ -72,16 +73,16 @@ func (i *issuer) known(id string) *jose.JSONWebKey {
 func (i *issuer) renew(ctx context.Context, poll time.Duration) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if !i.mu.fetched.IsZero() && (poll == 0 || i.clock().Sub(i.mu.fetched) < poll) || !i.refresh(ctx, ctx) {
+	if !i.mu.fetched.IsZero() && (poll == 0 || i.clock().Sub(i.mu.fetched) < poll) || !i.refresh(ctx, ctx, refreshPause) {
 		return nil
 	}
 	return i.mu.err
 }
 
-// refresh reads the keys, unless that was tried less than refreshPause ago; it reports whether it was tried. i.mu must be held; it is
-// released meanwhile, so that tokens with known keys need not wait for a slow provider. One request serves all waiters. If it fails,
-// the known keys stay: a provider that cannot be reached for a moment must not lock everybody out.
-func (i *issuer) refresh(ctx, life context.Context) bool {
+// refresh reads the keys, unless they were read less than pause ago, or that has failed less than refreshPause ago; it reports whether it was tried.
+// i.mu must be held; it is released meanwhile, so that tokens with known keys need not wait for a slow provider. One request serves all waiters. If
+// it fails, the known keys stay: a provider that cannot be reached for a moment must not lock everybody out.
+func (i *issuer) refresh(ctx, life context.Context, pause time.Duration) bool {
 	if asked := i.mu.fetching; asked != nil {
 		i.mu.Unlock()
 		select {
@@ -91,7 +92,10 @@ func (i *issuer) refresh(ctx, life context.Context) bool {
 		i.mu.Lock()
 		return false
 	}
-	if !i.mu.tried.IsZero() && i.clock().Sub(i.mu.tried) < refreshPause {
+	if i.mu.err != nil {
+		pause = refreshPause
+	}
+	if !i.mu.tried.IsZero() && i.clock().Sub(i.mu.tried) < pause {
 		return false
 	}
 	i.mu.fetching = make(chan struct{})

@@ -41,8 +41,10 @@ func TestClientsThatLeaveDoNotEndTheQuestion(t *testing.T) {
 	defer server.Close()
 	url = server.URL
 	var changes atomic.Uint64
+	var quiesce atomic.Int64
+	quiesce.Store(int64(time.Minute))
 	now := time.Now() // stands still: later calls are within the pause
-	i := &issuer{url: url, client: server.Client(), clock: func() time.Time { return now }, changes: &changes}
+	i := &issuer{url: url, client: server.Client(), clock: func() time.Time { return now }, changes: &changes, quiesce: &quiesce}
 	leaves, leave := context.WithCancel(context.Background())
 	first := make(chan error, 1)
 	go func() {
@@ -62,5 +64,60 @@ func TestClientsThatLeaveDoNotEndTheQuestion(t *testing.T) {
 	}
 	if n := questions.Load(); n != 1 {
 		t.Errorf("%d questions", n)
+	}
+}
+
+// Tokens with unknown keys make the server read a provider's keys once per JWKSMinimumQuiescePeriodSecs; polling and a provider that has not answered have
+// pauses of their own.
+func TestQuiescePeriod(t *testing.T) {
+	questions, down := 0, false
+	var url string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/keys" {
+			if down {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+			_ = json.NewEncoder(w).Encode(map[string]string{"issuer": url, "jwks_uri": url + "/keys"})
+			return
+		}
+		questions++
+		_ = json.NewEncoder(w).Encode(jose.JSONWebKeySet{})
+	}))
+	defer server.Close()
+	url = server.URL
+	now := time.Now()
+	r := NewRegistry(func() time.Time { return now })
+	r.Set([]*Provider{{Issuer: url}})
+	i := r.mu.issuers[url]
+	ctx := context.Background()
+	for _, step := range []struct {
+		quiesce, after time.Duration
+		poll, down     bool
+		asked          int
+	}{
+		{quiesce: time.Minute, asked: 1}, // never asked before
+		{quiesce: time.Minute, after: 59 * time.Second},
+		{quiesce: time.Minute, after: time.Second, asked: 1},
+		{quiesce: time.Minute, after: time.Second, poll: true},
+		{quiesce: time.Minute, after: 5 * time.Second, poll: true, asked: 1},
+		{quiesce: 10 * time.Second, after: 9 * time.Second},
+		{quiesce: 10 * time.Second, after: time.Second, asked: 1},
+		{asked: 1}, {asked: 1}, // without a period each token asks
+		{quiesce: time.Minute, after: time.Minute, down: true},
+		{quiesce: time.Minute, after: 4 * time.Second},
+		{quiesce: time.Minute, after: time.Second, asked: 1},
+	} {
+		now = now.Add(step.after)
+		r.SetQuiesce(step.quiesce)
+		before := questions
+		down = step.down
+		if step.poll {
+			_ = i.renew(ctx, time.Second)
+		} else if _, err := i.key(ctx, ctx, "made up"); err == nil {
+			t.Fatal("a key that nobody has")
+		}
+		if got := questions - before; got != step.asked {
+			t.Errorf("%+v: asked %d times", step, got)
+		}
 	}
 }

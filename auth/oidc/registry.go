@@ -23,6 +23,7 @@ type Registry struct {
 	client  *http.Client
 	clock   func() time.Time
 	changes atomic.Uint64 // counts changes of providers and of their keys
+	quiesce atomic.Int64  // see SetQuiesce
 
 	mu struct {
 		sync.Mutex
@@ -56,7 +57,7 @@ func (r *Registry) Set(list []*Provider) {
 		if i := r.mu.issuers[p.Issuer]; i != nil {
 			issuers[p.Issuer] = i
 		} else if issuers[p.Issuer] == nil {
-			issuers[p.Issuer] = &issuer{url: p.Issuer, client: r.client, clock: r.clock, changes: &r.changes}
+			issuers[p.Issuer] = &issuer{url: p.Issuer, client: r.client, clock: r.clock, changes: &r.changes, quiesce: &r.quiesce}
 		}
 	}
 	r.mu.providers, r.mu.issuers = list, issuers
@@ -64,6 +65,10 @@ func (r *Registry) Set(list []*Provider) {
 	close(r.mu.changed)
 	r.mu.changed = make(chan struct{})
 }
+
+// SetQuiesce sets how long the keys of a provider are not read again for tokens with unknown keys (parameter JWKSMinimumQuiescePeriodSecs). Polling
+// (JWKSPollSecs) is not bound by it: it is how withdrawn keys are noticed, and nobody else decides how often it happens.
+func (r *Registry) SetQuiesce(d time.Duration) { r.quiesce.Store(int64(d)) }
 
 // watchEvery is the interval at which Watch looks for keys that are due.
 const watchEvery = time.Second

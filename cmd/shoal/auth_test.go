@@ -129,6 +129,9 @@ func TestUsers(t *testing.T) {
 			g.refused(nobody, "shop", "insert", "c", "documents", bson.A{bson.D{}})
 			g.must(nobody, "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
 			g.refused(nobody, "admin", "createUser", "root2", "pwd", "secret", "roles", bson.A{"root"})
+			if text := g.refused(nobody, "admin", "createUser", 1); text != "Command createUser requires authentication" { // it is not even read
+				t.Error(text)
+			}
 
 			root := g.client("root", "secret", "")
 			g.must(root, "shop", "insert", "c", "documents", bson.A{bson.D{{Key: "_id", Value: 1}}, bson.D{{Key: "_id", Value: 2}}, bson.D{{Key: "_id", Value: 3}}})

@@ -163,6 +163,9 @@ func (c *config) finish() error {
 	if c.ConfigSvr && !c.Memory && c.DBPath == "/data/db" && !c.has("storage.dbPath") {
 		c.DBPath = "/data/configdb"
 	}
+	if _, _, err := c.fileMask(); err != nil {
+		return err
+	}
 	if err := c.TLS.check(c.Parameters); err != nil {
 		return err
 	}

@@ -29,7 +29,7 @@ func lockData(c *config) (*dataLock, error) {
 		return nil, nil
 	}
 	if c.Program == isStart {
-		if err := os.MkdirAll(c.DBPath, 0o755); err != nil {
+		if err := os.MkdirAll(c.DBPath, 0o777); err != nil {
 			return nil, err
 		}
 	}
@@ -42,7 +42,7 @@ func lockData(c *config) (*dataLock, error) {
 		return nil, err
 	}
 	path := filepath.Join(c.DBPath, lockName)
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o666)
 	if err != nil {
 		return nil, fmt.Errorf("IllegalOperation: Attempted to create a lock file on a read-only directory: %s: %w", c.DBPath, err)
 	}
@@ -119,7 +119,7 @@ func markEngine(dir string) error {
 		value.F("groupCollections", value.NewBool(false)))
 	doc := value.Doc(value.F("storage", value.NewDocument(value.Doc(value.F("engine", value.NewString("pebble")),
 		value.F("options", value.NewDocument(options))))))
-	return os.WriteFile(path, doc, 0o600)
+	return os.WriteFile(path, doc, 0o666)
 }
 
 // release empties the lock file, which marks a clean shutdown, and unlocks it.
@@ -135,7 +135,11 @@ func writePID(path string) error {
 	if path == "" {
 		return nil
 	}
-	if err := os.WriteFile(path, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o644); err != nil {
+	err := os.WriteFile(path, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o644)
+	if err == nil {
+		err = os.Chmod(path, 0o644) // whatever the mask: others look there for the process
+	}
+	if err != nil {
 		return fmt.Errorf("FileStreamFailed: Failed to write pid file to %s: %w", path, err)
 	}
 	return nil

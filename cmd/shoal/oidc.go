@@ -24,6 +24,7 @@ func (a *assembly) watchProviders() {
 			a.providers.Set(list)
 		}
 	})
+	a.params.OnChange("JWKSMinimumQuiescePeriodSecs", func(v value.Value) { a.providers.SetQuiesce(time.Duration(value.SafeInt64(v)) * time.Second) })
 	a.background(func(ctx context.Context) {
 		a.providers.Watch(ctx, func(issuer string, err error) {
 			a.h.log.Warning(console.Access, 7070204, "OIDCKeyRefresher", "Could not read the keys of an identity provider").Str("issuer", issuer).Err(err).Write()

@@ -108,7 +108,7 @@ func (p *identityProvider) signed(key *ecdsa.PrivateKey, id string, claims map[s
 // startTokens starts a deployment that trusts a provider; more are fields of its configuration.
 func startTokens(t *testing.T, topology string, p *identityProvider, more string) *audited {
 	t.Helper()
-	return startAuditedWith(t, topology, "", pair{"authenticationMechanisms", "SCRAM-SHA-256,MONGODB-OIDC"},
+	return startAuditedWith(t, topology, "", pair{"authenticationMechanisms", "SCRAM-SHA-256,MONGODB-OIDC"}, pair{"JWKSMinimumQuiescePeriodSecs", "5"},
 		pair{"oidcIdentityProviders", fmt.Sprintf(`[{"issuer": %q, "audience": "shoal", "authNamePrefix": "idp", "clientId": "shell", "requestScopes": ["groups"], %s}]`, p.URL, more)})
 }
 

@@ -122,6 +122,7 @@ func (p program) logCtx() string {
 func serve(c *config, out, errOut io.Writer, start starter) int {
 	// On a terminal the user wants to know what runs and how to connect; the log is written if a format or a file is given.
 	c.Log.Brief = c.Program == isStart && !c.has("systemLog.format") && onTerminal(out)
+	c.maskFiles()
 	_, statErr := os.Stat(c.Log.Path)
 	if err := configureLog(c); err != nil {
 		fmt.Fprintf(errOut, "Failed global initialization: FileNotOpen: Failed to open %s: %v\n", c.Log.Path, err)
@@ -170,6 +171,11 @@ func startupWarnings(c *config, euid int) {
 	}
 	if !c.Security.enforced() {
 		warn(22120, "Access control is not enabled for the database. Read and write access to data and configuration is unrestricted")
+	}
+	for _, p := range c.Parameters {
+		if p.Value != "" && (p.Name == "opensslCipherConfig" || p.Name == "opensslCipherSuiteConfig") {
+			warn(9990011, p.Name+" has no effect: the cipher suites of TLS are those that the Go runtime chooses")
+		}
 	}
 	if euid == 0 {
 		warn(22138, "You are running this process as the root user, which is not recommended")

@@ -133,6 +133,7 @@ type certificates struct {
 type keyring struct {
 	options tlsOptions
 	mode    atomic.Int32 // a tlsMode: parameter tlsMode changes it
+	near    atomic.Int64 // a certificate that expires within so many days is warned of; 0: none is
 	now     atomic.Pointer[certificates]
 	// override is a name that members may have in addition to that of this process (parameter tlsX509ClusterAuthDNOverride).
 	override atomic.Pointer[auth.DN]
@@ -155,6 +156,8 @@ func (k *keyring) rotate() error {
 	if err != nil {
 		return mongoerr.New(mongoerr.InvalidSSLConfiguration, err.Error())
 	}
+	verify := c.server.VerifyConnection
+	c.server.VerifyConnection = func(state tls.ConnectionState) error { return k.warnOfPeer(state, verify(state)) }
 	k.now.Store(c)
 	return nil
 }
@@ -176,7 +179,7 @@ func (k *keyring) outgoing(host string) *tls.Config {
 	c := now.client.Clone()
 	c.ServerName = host
 	// Verified with host, because the state's server name is empty if host is an address.
-	c.VerifyConnection = func(state tls.ConnectionState) error { return now.trust.server(state, host) }
+	c.VerifyConnection = func(state tls.ConnectionState) error { return k.warnOfPeer(state, now.trust.server(state, host)) }
 	return c
 }
 
@@ -441,8 +444,23 @@ func (t trust) checkRevoked(chain []*x509.Certificate) error {
 	return nil
 }
 
-// warn warns at startup about a certificate that expires soon (parameter tlsX509ExpirationWarningThresholdDays), or that is not for any host.
-func (k *keyring) warn(ctx string, days int64) {
+// day is the unit of tlsX509ExpirationWarningThresholdDays.
+const day = 24 * time.Hour
+
+// warnOfPeer warns of a peer whose certificate is accepted, but not for long any more. It returns err, that of the verification.
+func (k *keyring) warnOfPeer(state tls.ConnectionState, err error) error {
+	if err != nil || len(state.PeerCertificates) == 0 {
+		return err
+	}
+	c := state.PeerCertificates[0]
+	if left := time.Until(c.NotAfter); left < time.Duration(k.near.Load())*day {
+		console.Warning(console.Network, 9990012, "-", "Peer certificate expires soon").Str("peerSubjectName", subjectName(c)).Int("days", int64(left/day)).Write()
+	}
+	return nil
+}
+
+// warn warns at startup about a certificate that expires soon, or that is not for any host.
+func (k *keyring) warn(ctx string) {
 	c := k.now.Load().own
 	if len(c.DNSNames)+len(c.IPAddresses) == 0 {
 		console.Warning(console.Network, 551190, ctx, "Server certificate has no compatible Subject Alternative Name. This may prevent TLS clients from connecting").
@@ -451,18 +469,26 @@ func (k *keyring) warn(ctx string, days int64) {
 	left := time.Until(c.NotAfter)
 	switch {
 	case left < 0:
-		console.Warning(console.Network, 23785, ctx, "Server certificate has expired").Str("subject", c.Subject.String()).StartupWarning().Write()
-	case left < time.Duration(days)*24*time.Hour:
-		console.Warning(console.Network, 23784, ctx, "Server certificate expires soon").Str("subject", c.Subject.String()).
+		console.Warning(console.Network, 23785, ctx, "Server certificate has expired").Str("subject", subjectName(c)).StartupWarning().Write()
+	case left < time.Duration(k.near.Load())*day:
+		console.Warning(console.Network, 23784, ctx, "Server certificate expires soon").Str("subject", subjectName(c)).
 			Str("notAfter", c.NotAfter.UTC().Format(time.RFC3339)).StartupWarning().Write()
 	}
+}
+
+// subjectName returns a certificate's subject in the form in which users are named by it.
+func subjectName(cert *x509.Certificate) string {
+	if names, err := auth.SubjectNames(cert); err == nil {
+		return names[0]
+	}
+	return cert.Subject.String()
 }
 
 // fields returns the fields of serverStatus.security.
 func (k *keyring) fields() []value.Field {
 	c := k.now.Load()
 	return []value.Field{
-		value.F("SSLServerSubjectName", value.NewString(c.own.Subject.String())),
+		value.F("SSLServerSubjectName", value.NewString(subjectName(c.own))),
 		value.F("SSLServerHasCertificateAuthority", value.NewBool(c.authority)),
 		value.F("SSLServerCertificateExpirationDate", value.NewTime(c.own.NotAfter)),
 	}
@@ -485,7 +511,9 @@ func (a *assembly) encrypt() (err error) {
 	rename(a.params.Get("tlsX509ClusterAuthDNOverride").Value())
 	a.params.OnChange("tlsX509ClusterAuthDNOverride", rename)
 	a.info.RotateCertificates = a.keyring.rotate
-	a.keyring.warn(a.c.Program.logCtx(), a.params.Int("tlsX509ExpirationWarningThresholdDays"))
+	days := a.params.Int("tlsX509ExpirationWarningThresholdDays")
+	a.keyring.near.Store(days)
+	a.keyring.warn(a.c.Program.logCtx())
 	for _, p := range [][2]string{{"tlsMode", "TLS"}, {"sslMode", "SSL"}} {
 		name := [...]string{tlsAllow: "allow", tlsPrefer: "prefer", tlsRequire: "require"}[o.Mode] + p[1]
 		a.params.Store(p[0], value.NewString(name))

@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/asn1"
 	"encoding/pem"
 	"fmt"
 	"math/big"
@@ -24,6 +25,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/shoaldb/shoal/console"
+	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -165,6 +168,11 @@ func TestTLSCluster(t *testing.T) {
 	}
 	refusedConnections(t, a, router.at())
 
+	open := dialSecure(t, a, router.at())
+	ping := bson.E{Key: "ping", Value: 1}
+	if got := open.ask(ping); got != "ok" {
+		t.Fatal(got)
+	}
 	a.issue("server", "", tomorrow, "127.0.0.1", "new.example")
 	if err := admin.RunCommand(t.Context(), bson.D{{Key: "rotateCertificates", Value: 1}}).Err(); err != nil {
 		t.Fatal(err)
@@ -180,6 +188,75 @@ func TestTLSCluster(t *testing.T) {
 	if names := serverNames(t, a, router.at()); !slices.Equal(names, []string{"new.example"}) {
 		t.Errorf("after a failed rotateCertificates the server is %v", names)
 	}
+	if got := open.ask(ping); got != "ok" {
+		t.Errorf("a connection from before rotateCertificates: %s", got)
+	}
+}
+
+// The subject that serverStatus shows is in the form in which users and members are named, also where it has attributes for which Go knows no name.
+func TestServersSubjectInServerStatus(t *testing.T) {
+	a := newAuthority(t)
+	cert := a.certify("server", "", &x509.Certificate{Subject: pkix.Name{CommonName: "db, jörg's", Organization: []string{"Shoal"}, ExtraNames: []pkix.AttributeTypeAndValue{
+		{Type: asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 1}, Value: "ops@example.org"}}}}, "127.0.0.1")
+	k, err := newKeyring(tlsOptions{Mode: tlsAllow, KeyFile: cert, CAFile: a.path("ca.pem")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `emailAddress=ops@example.org,CN=db\, j\C3\B6rg's,O=Shoal`
+	if got := value.Lookup(value.Doc(k.fields()...), "SSLServerSubjectName").Str(); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// A certificate that the other side of a connection presents, and that expires soon, is warned of, in both directions; not one that lasts, and none with
+// the threshold 0.
+func TestPeersWhoseCertificatesExpire(t *testing.T) {
+	a := newAuthority(t)
+	hours := func(n int) time.Time { return time.Now().Add(time.Duration(n) * time.Hour) }
+	soon, later := a.issue("peer that expires", "", hours(30), "127.0.0.1"), a.issue("peer that lasts", "", hours(24*40), "127.0.0.1")
+	ring := func(cert string, days int64) *keyring {
+		k, err := newKeyring(tlsOptions{Mode: tlsRequire, KeyFile: cert, CAFile: a.path("ca.pem")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		k.near.Store(days)
+		return k
+	}
+	for _, tc := range []struct {
+		server, client *keyring
+		want           int
+	}{
+		{ring(later, 30), ring(soon, 30), 1}, {ring(soon, 30), ring(later, 30), 1}, {ring(soon, 30), ring(soon, 30), 2}, {ring(soon, 1), ring(soon, 2), 1},
+		{ring(later, 30), ring(later, 30), 0}, {ring(soon, 0), ring(soon, 0), 0},
+	} {
+		before, _, _ := console.Std.Ring("global")
+		if got := meet(t, tc.server.incoming().Config(), tc.client.outgoing("127.0.0.1")); got != "" {
+			t.Fatal(got)
+		}
+		after, lines, _ := console.Std.Ring("global")
+		warned := 0
+		for _, line := range lines[max(0, len(lines)-(after-before)):] {
+			if strings.Contains(line, "Peer certificate expires soon") && strings.Contains(line, `"peerSubjectName":"CN=peer that expires,O=Shoal","days":1`) {
+				warned++
+			}
+		}
+		if warned != tc.want {
+			t.Errorf("%d warnings, want %d", warned, tc.want)
+		}
+	}
+}
+
+// dialSecure opens a connection that is encrypted and has a client's certificate.
+func dialSecure(t *testing.T, a *authority, at string) *rawConn {
+	t.Helper()
+	pair, err := readKeyPair(a.path("client.pem"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := dialRaw(t, at)
+	c.Conn = tls.Client(c.Conn, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}})
+	_ = c.SetDeadline(time.Time{})
+	return c
 }
 
 // refusedConnections tries to connect without the required credentials.
