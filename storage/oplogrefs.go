@@ -424,26 +424,22 @@ func (k *blockKeeper) open() (err error) {
 	if k.it == nil {
 		lower, upper := identRange(identOplog)
 		k.done = map[Timestamp]bool{}
-		if err = k.makeRoom(); err == nil {
-			k.it, err = k.e.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
-		}
+		k.makeRoom()
+		k.it, err = k.e.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 	}
 	return err
 }
 
 // makeRoom truncates the oplog while the disk is low, so that little has to be put into it; where it remains large its blocks are given up.
-func (k *blockKeeper) makeRoom() error {
+func (k *blockKeeper) makeRoom() {
 	k.giveUp = 0
 	if !k.e.DiskLow() || !k.e.OplogTooLarge() {
-		return nil
+		return
 	}
-	if err := k.e.TruncateOplog(); err != nil {
-		return err
-	}
+	_ = k.e.TruncateOplog() // fails if the member is deposed meanwhile: then another one decides
 	if k.e.OplogTooLarge() {
 		k.giveUp = k.e.oplog.pinned()
 	}
-	return nil
 }
 
 // inline collects the block that the iterator is on, unless it is given up.
@@ -522,7 +518,8 @@ func (k *blockKeeper) flush() error {
 		return err
 	}
 	k.e.measureSpace()
-	return k.makeRoom()
+	k.makeRoom()
+	return nil
 }
 
 // write writes what has been collected, and the mark of what has been given up: it is there before the deletions are.
