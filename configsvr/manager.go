@@ -248,7 +248,7 @@ func (m *Manager) logAs(ctx context.Context, shard, what, ns string, details val
 
 // logIn writes entries of config.changelog or config.actionlog that differ in their details.
 func (m *Manager) logIn(ctx context.Context, coll, shard, what, ns string, details ...value.Value) {
-	e := cluster.LogEntry{Server: m.host(), Shard: shard, Time: time.Now(), What: what, NS: ns}
+	e := cluster.LogEntry{Server: m.server(ctx), Shard: shard, Time: time.Now(), What: what, NS: ns}
 	if op := command.FromContext(ctx); op != nil {
 		e.Client = op.Sender()
 	}
@@ -258,6 +258,23 @@ func (m *Manager) logIn(ctx context.Context, coll, shard, what, ns string, detai
 		entries[i].Details = d
 	}
 	cluster.WriteLog(ctx, m.local, coll, entries...)
+}
+
+// server returns the address of this member, as the logs show it.
+func (m *Manager) server(ctx context.Context) string {
+	hosts := m.host()
+	if _, of, named := strings.Cut(hosts, "/"); named {
+		hosts = of
+	}
+	first, _, several := strings.Cut(hosts, ",")
+	if !several {
+		return first
+	}
+	hello, err := cluster.Run(ctx, m.local, msg.Doc(&msg.Hello{}))
+	if me := value.Lookup(hello, "me"); err == nil && me.T == value.String {
+		return me.Str()
+	}
+	return first
 }
 
 // placement returns a collection's current placement. It reads the entries and only those chunks that changed since the last

@@ -89,6 +89,9 @@ func TestChangelogOfDDL(t *testing.T) {
 		if first["shard"] != "shard0" || first["server"] == "" || first["clientAddr"] == "" {
 			t.Errorf("%s.start: %v", kind, first)
 		}
+		if last["server"] != "config:27019" {
+			t.Errorf("%s: %v", end, last)
+		}
 		if first["time"].(bson.DateTime) > last["time"].(bson.DateTime) {
 			t.Errorf("%s begins at %v and ends at %v", kind, first["time"], last["time"])
 		}
