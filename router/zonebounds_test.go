@@ -6,8 +6,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Zones of a collection that is to be sharded may meet at a bound of different numeric types. The empty range between 5 and NumberLong(5) used to become a chunk,
-// with which the collection could not be used.
+// Zones of a collection that is to be sharded may meet at a bound of different numeric types. The empty range between 5 and NumberLong(5) used to become a chunk, too:
+// the collection could not be sharded (11000).
 func TestZonesThatMeetAtEqualNumbers(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
