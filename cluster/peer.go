@@ -17,6 +17,11 @@ var ServedUser servedUser
 
 type servedUser struct{}
 
+// SentBy is the context key for the address of who asked for a call that outlives the operation of its sender (string).
+var SentBy sentBy
+
+type sentBy struct{}
+
 // MayQueue is the context key for whether a call may wait until other calls return their connections to the pool. The value is true for
 // requests of clients outside of transactions, which hold no resources that others wait for. Everything else is urgent (wire.Pool).
 var MayQueue mayQueue

@@ -151,6 +151,30 @@ func (op *Op) Caller() Caller {
 	return by
 }
 
+// Sender returns the address of who sent the operation's request: that of the router in this process, or of the other end of the connection; empty for the process's own
+// work. Unlike Caller it looks for the router's operation also where that has sent the request under a context of its own.
+func (op *Op) Sender() string {
+	from := op
+	for from.Client.InProcess {
+		next := from.parentOp
+		if next == nil && from.parent != nil {
+			next = FromContext(from.parent)
+		}
+		if next == nil && from.parent != nil {
+			by, _ := from.parent.Value(cluster.SentBy).(string)
+			return by
+		}
+		if next == nil || next.Service == op.Service {
+			return ""
+		}
+		from = next
+	}
+	if from != op && from.Service.Host != "" {
+		return from.Service.Host
+	}
+	return from.Client.Remote
+}
+
 // Describe appends currentOp's fields about a caller.
 func (by Caller) Describe(d []byte) []byte {
 	c := by.Client

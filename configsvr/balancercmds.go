@@ -77,17 +77,19 @@ func (m *Manager) term(ctx context.Context) int64 {
 	return n
 }
 
-// violations are the names with which balancerCollectionStatus reports why a collection is not balanced.
-var violations = map[string]string{forDraining: "drainingShards", forZone: "zoneViolation", forBalance: "chunksImbalance", forTest: "chunksImbalance"}
+// violations are the names with which balancerCollectionStatus reports why a collection is not balanced
+// (https://www.mongodb.com/docs/manual/reference/command/balancerCollectionStatus/).
+var violations = map[string]string{forDraining: "draining", forZone: "zoneViolation", forBalance: "chunksImbalance", forTest: "chunksImbalance"}
 
-// runBalancerCollectionStatus reports whether the balancer would move any data of a collection.
+// runBalancerCollectionStatus reports whether the balancer would move any data of a collection. Only of one that is being defragmented it gives details.
 func (m *Manager) runBalancerCollectionStatus(op *command.Op, req *msg.BalancerCollectionStatus, dst []byte) ([]byte, error) {
 	info, e, err := m.table(op, req.NS)
 	if err != nil {
 		return dst, err
 	}
+	size := value.NewInt64(m.chunkSizeOf(op, e) >> 20)
 	if e.Defragment {
-		dst = value.Append(dst, "chunkSize", value.NewDouble(float64(m.chunkSizeOf(op, e))/(1<<20)))
+		dst = value.Append(dst, "chunkSize", size)
 		dst = value.Append(dst, "balancerCompliant", value.NewBool(false))
 		dst = value.Append(dst, "firstComplianceViolation", str("defragmentingChunks"))
 		return value.Append(dst, "details", m.defragmentStatus(info, e)), nil
@@ -113,26 +115,12 @@ func (m *Manager) runBalancerCollectionStatus(op *command.Op, req *msg.BalancerC
 	if len(d.zoneSplits()) > 0 && why != violations[forDraining] {
 		why = violations[forZone]
 	}
-	dst = value.Append(dst, "chunkSize", value.NewDouble(float64(m.chunkSizeOf(op, e))/(1<<20)))
+	dst = value.Append(dst, "chunkSize", size)
 	dst = value.Append(dst, "balancerCompliant", value.NewBool(why == ""))
 	if why != "" {
 		dst = value.Append(dst, "firstComplianceViolation", str(why))
-		dst = value.Append(dst, "details", doc(d.details()...))
 	}
 	return dst, nil
-}
-
-// details returns the cause of a violation: how much data each shard has.
-func (d *distribution) details() []value.Field {
-	var shards []value.Value
-	for _, s := range d.shards {
-		f := []value.Field{fld("shard", str(s.ID)), fld("draining", value.NewBool(s.Draining)), fld("numChunks", value.NewInt64(d.table.CountOf(s.ID)))}
-		if size, ok := d.size[s.ID]; ok {
-			f = append(f, fld("dataSizeBytes", value.NewInt64(size)))
-		}
-		shards = append(shards, doc(f...))
-	}
-	return []value.Field{fld("shards", arr(shards...))}
 }
 
 // chunkSizeOf returns a collection's chunk size, its own or the cluster's.

@@ -448,6 +448,7 @@ func (m *Manager) logMoved(ctx context.Context, ns, from, to string, move []valu
 		move = append(move, fld("counts", doc(fld("cloned", value.NewInt64(moved.Docs)), fld("clonedBytes", value.NewInt64(moved.Bytes)))))
 		move = append(move, fld("note", str("success")))
 	} else {
+		m.logAs(ctx, from, "moveChunk.error", ns, doc(move...))
 		move = append(move, fld("errmsg", str(err.Error())), fld("note", str("aborted")))
 	}
 	m.logAs(ctx, from, "moveChunk.from", ns, doc(move...))

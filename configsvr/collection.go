@@ -1,7 +1,6 @@
 package configsvr
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"maps"
@@ -354,8 +353,10 @@ func (j *shardJob) layoutZones(ctx context.Context) (out []placed, err error) {
 	}
 	lo := k.GlobalMin()
 	for _, z := range j.zones {
-		if !bytes.Equal(lo, z.min) {
+		if cluster.CompareKeys(value.Values(lo), value.Values(z.min)) != 0 {
 			out = append(out, placed{lo, z.min, pick("")})
+		} else {
+			z.min = lo // the bounds of adjacent zones may have different numeric types
 		}
 		if j.req.Presplit {
 			cut, err := j.cutZone(z, of(z.zone))
@@ -368,7 +369,7 @@ func (j *shardJob) layoutZones(ctx context.Context) (out []placed, err error) {
 		}
 		lo = z.max
 	}
-	if !bytes.Equal(lo, k.GlobalMax()) {
+	if cluster.CompareKeys(value.Values(lo), value.Values(k.GlobalMax())) != 0 {
 		out = append(out, placed{lo, k.GlobalMax(), pick("")})
 	}
 	return out, nil

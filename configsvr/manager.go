@@ -2,14 +2,13 @@ package configsvr
 
 import (
 	"context"
-	"encoding/hex"
-	"fmt"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -247,29 +246,36 @@ func (m *Manager) logAs(ctx context.Context, shard, what, ns string, details val
 	m.logIn(ctx, "changelog", shard, what, ns, details)
 }
 
-// logIn writes entries of config.changelog or config.actionlog that differ in their details. Nothing depends on them, so it does not wait until they
-// are durable.
+// logIn writes entries of config.changelog or config.actionlog that differ in their details.
 func (m *Manager) logIn(ctx context.Context, coll, shard, what, ns string, details ...value.Value) {
-	now := time.Now()
-	at := now.UTC().Format("2006-01-02T15:04:05.000Z")
-	for len(details) > 0 {
-		n := min(len(details), entriesTogether)
-		entries := make([]value.Value, n)
-		for i, d := range details[:n] {
-			id := cluster.NewObjectID()
-			entries[i] = doc(
-				fld("_id", str(fmt.Sprintf("%s-%s-%s", m.host(), at, hex.EncodeToString(id[:])))),
-				fld("server", str(m.host())), fld("shard", str(shard)), fld("clientAddr", str("")),
-				fld("time", value.NewTime(now)), fld("what", str(what)), fld("ns", str(ns)), fld("details", d))
-		}
-		_, _ = cluster.RunWrite(ctx, m.local, msg.Doc(&msg.Insert{DB: "config", Coll: coll, Documents: value.ArrayOf(entries...)},
-			fld("writeConcern", doc(fld("w", value.NewInt32(1)), fld("j", value.NewBool(false))))))
-		details = details[n:]
+	e := cluster.LogEntry{Server: m.server(ctx), Shard: shard, Time: time.Now(), What: what, NS: ns}
+	if op := command.FromContext(ctx); op != nil {
+		e.Client = op.Sender()
 	}
+	entries := make([]cluster.LogEntry, len(details))
+	for i, d := range details {
+		entries[i] = e
+		entries[i].Details = d
+	}
+	cluster.WriteLog(ctx, m.local, coll, entries...)
 }
 
-// entriesTogether is the maximum number of log entries in one command.
-const entriesTogether = 500
+// server returns the address of this member, as the logs show it.
+func (m *Manager) server(ctx context.Context) string {
+	hosts := m.host()
+	if _, of, named := strings.Cut(hosts, "/"); named {
+		hosts = of
+	}
+	first, _, several := strings.Cut(hosts, ",")
+	if !several {
+		return first
+	}
+	hello, err := cluster.Run(ctx, m.local, msg.Doc(&msg.Hello{}))
+	if me := value.Lookup(hello, "me"); err == nil && me.T == value.String {
+		return me.Str()
+	}
+	return first
+}
 
 // placement returns a collection's current placement. It reads the entries and only those chunks that changed since the last
 // call: the commit of a migration calls it while writes to the range are blocked, and a table may have a million chunks.

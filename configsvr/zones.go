@@ -3,6 +3,7 @@ package configsvr
 import (
 	"bytes"
 	"context"
+	"slices"
 	"sort"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -45,8 +46,40 @@ func normalizeZones(zones []zoneRange, key *cluster.ShardKeyPattern) error {
 		if err != nil {
 			return mongoerr.Newf(mongoerr.InvalidOptions, "the range of zone %s does not match the shard key %s", z.zone, value.ShowDoc(key.Doc()))
 		}
+		if err := checkHashes(key, z.min, z.max); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// checkHashes returns an error for bounds that are no hashes: the manual asks for NumberLong in the hashed field of a key.
+func checkHashes(key *cluster.ShardKeyPattern, bounds ...[]byte) error {
+	if !key.IsHashed() {
+		return nil
+	}
+	for _, b := range bounds {
+		switch v := value.Values(b)[key.HashedIndex()]; v.T {
+		case value.Int64, value.MinKey, value.MaxKey:
+		default:
+			return mongoerr.Newf(mongoerr.InvalidOptions, "the bound %s of a zone must have a NumberLong, MinKey or MaxKey in the hashed field of the shard key %s", value.ShowDoc(b), value.ShowDoc(key.Doc()))
+		}
+	}
+	return nil
+}
+
+// checkFreeBounds returns an error for the bounds of a zone that no shard key can have. The key is not known yet.
+func checkFreeBounds(min, max []byte) error {
+	names := func(doc []byte) (list []string) {
+		for name := range value.Elements(doc) {
+			list = append(list, name)
+		}
+		return list
+	}
+	if of := names(min); len(of) == 0 || !slices.Equal(of, names(max)) {
+		return mongoerr.Newf(mongoerr.BadValue, "the bounds of a zone must have the same fields: %s, %s", value.ShowDoc(min), value.ShowDoc(max))
+	}
+	return cluster.CheckKeyValues(append(value.Values(min), value.Values(max)...))
 }
 
 // shortZones returns a collection's entries of config.tags whose bounds are not those of its key, with the key's.
@@ -128,6 +161,13 @@ func (m *Manager) updateZoneRange(ctx context.Context, req *msg.UpdateZoneKeyRan
 				return err
 			}
 		}
+		if zone != "" {
+			if err := checkHashes(info.Map.Key, min, max); err != nil {
+				return err
+			}
+		}
+	} else if err := checkFreeBounds(min, max); err != nil {
+		return err
 	}
 	lo, hi := value.Values(min), value.Values(max)
 	if cluster.CompareKeys(lo, hi) >= 0 {

@@ -1,6 +1,8 @@
 package router_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -60,6 +62,72 @@ func TestChangelogOfSplits(t *testing.T) {
 		same(parts[i]["chunk"], stored(k), epoch)
 		if parts[i]["number"] != int32(i+1) || parts[i]["of"] != int32(3) {
 			t.Errorf("part %d: %v", i, parts[i])
+		}
+	}
+}
+
+// config.changelog shows that a DDL over shards begins, by the shard that coordinates it, and whose client asked for a change. It used to show the ends alone, and no client.
+func TestChangelogOfDDL(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	entry := func(what, ns string) (e bson.M) {
+		t.Helper()
+		c.until(what, func() bool {
+			for _, d := range c.all("config", `{"find": "changelog", "filter": {"what": "`+what+`", "ns": "`+ns+`"}}`) {
+				e = asMap(d)
+			}
+			return e != nil
+		})
+		return e
+	}
+	begun := func(kind, end, ns, details string) {
+		t.Helper()
+		first, last := entry(kind+".start", ns), entry(end, ns)
+		if show(first["details"]) != details {
+			t.Errorf("%s.start: %v", kind, show(first["details"]))
+		}
+		if first["shard"] != "shard0" || first["server"] == "" || first["clientAddr"] == "" {
+			t.Errorf("%s.start: %v", kind, first)
+		}
+		if last["server"] != "config:27019" {
+			t.Errorf("%s: %v", end, last)
+		}
+		if first["time"].(bson.DateTime) > last["time"].(bson.DateTime) {
+			t.Errorf("%s begins at %v and ends at %v", kind, first["time"], last["time"])
+		}
+	}
+	c.run("admin", `{"shardCollection": "db.c", "key": {"k": 1}}`)
+	begun("shardCollection", "shardCollection.end", "db.c", `{"shardKey":{"k":1},"primary":"shard0"}`)
+	c.run("admin", `{"split": "db.c", "middle": {"k": 5}}`)
+	if e := entry("split", "db.c"); e["clientAddr"] == "" {
+		t.Errorf("a split: %v", e)
+	}
+	c.run("admin", `{"moveChunk": "db.c", "find": {"k": 5}, "to": "shard1"}`)
+	c.run("db", `{"createIndexes": "c", "indexes": [{"key": {"k": 1, "l": 1}, "name": "kl"}]}`)
+	c.run("admin", `{"refineCollectionShardKey": "db.c", "key": {"k": 1, "l": 1}}`)
+	begun("refineCollectionShardKey", "refineCollectionShardKey.end", "db.c", `{"newKey":{"k":1,"l":1}}`)
+	c.run("admin", `{"renameCollection": "db.c", "to": "db.d"}`)
+	begun("renameCollection", "renameCollection", "db.c", `{"source":"db.c","destination":"db.d"}`)
+	c.run("db", `{"drop": "d"}`)
+	begun("dropCollection", "dropCollection", "db.d", `{}`)
+	c.run("db", `{"dropDatabase": 1}`)
+	begun("dropDatabase", "dropDatabase", "db", `{}`)
+}
+
+// A migration that fails is logged as such, beside the entries that sh.status() counts.
+func TestChangelogOfAFailedMigration(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.twoHalves()
+	c.run("admin", `{"configureCollectionBalancing": "d.c", "chunkSize": 1}`)
+	for i := range 4 {
+		c.run("d", fmt.Sprintf(`{"insert": "c", "documents": [{"_id": %d, "pad": %q}]}`, 10+i, strings.Repeat("x", 1<<20)))
+	}
+	if m := c.raw("admin", `{"moveChunk": "d.c", "find": {"_id": 1}, "to": "shard1"}`); m["code"] != int32(mongoerr.ChunkTooBig) {
+		t.Fatal(m)
+	}
+	for what, n := range map[string]int{"moveChunk.start": 1, "moveChunk.error": 1, "moveChunk.from": 1, "moveChunk.to": 1, "moveChunk.commit": 0} {
+		if got := len(c.all("config", `{"find": "changelog", "filter": {"what": "`+what+`", "ns": "d.c"}}`)); got != n {
+			t.Errorf("%d entries of %s", got, what)
 		}
 	}
 }

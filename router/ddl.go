@@ -1,6 +1,7 @@
 package router
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sort"
@@ -393,7 +394,11 @@ func (r *Router) askConfig(ctx context.Context, body []byte) ([]byte, error) {
 		reply []byte
 		err   error
 	}
-	own, cancel := context.WithCancelCause(context.Background())
+	base := context.Background()
+	if op := command.FromContext(ctx); op != nil {
+		base = context.WithValue(base, cluster.SentBy, cmp.Or(op.Service.Host, op.Client.Remote))
+	}
+	own, cancel := context.WithCancelCause(base)
 	done := make(chan answer, 1)
 	go func() {
 		reply, err := r.config.Call(own, &wire.Message{OpCode: wire.OpMsg, Body: body}, nil)

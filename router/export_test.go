@@ -41,4 +41,4 @@ func (r *Router) SamplingRate(ns string) float64 {
 }
 
 // KillAgain is killAgain for tests.
-func (r *Router) KillAgain(ctx context.Context) { r.killAgain(ctx) }
+func (r *Router) KillAgain(ctx context.Context) { r.killAgain(ctx, time.Now().Add(killAgainMax)) }

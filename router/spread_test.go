@@ -357,13 +357,13 @@ func TestConfigureCollectionBalancing(t *testing.T) {
 		keys[i] = int64(10 + i)
 	}
 	c.load("c", keys, 1000)
-	status := func(compliant bool, mb float64) {
+	status := func(compliant bool, mb int64) {
 		t.Helper()
 		m := c.run("admin", `{"balancerCollectionStatus": "db.c"}`)
 		if m["balancerCompliant"] != compliant || m["chunkSize"] != mb {
 			t.Errorf("%v", m)
 		}
-		if !compliant && (m["firstComplianceViolation"] != "chunksImbalance" || m["details"] == nil) {
+		if !compliant && (m["firstComplianceViolation"] != "chunksImbalance" || m["details"] != nil) {
 			t.Errorf("%v", m)
 		}
 	}

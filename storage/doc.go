@@ -73,6 +73,7 @@
 //	               o → timestamp                            versions before it may be gone
 //	               p timestamp → timestamp                  a prepared transaction: of its vote, of its first oplog entry
 //	               r ident timestamp → timestamp            a time in which blocks of the oplog refer to documents of the table, see oplogrefs.go
+//	               s → timestamp                            blocks that refer to documents may have lost them up to it on this member, see oplogrefs.go
 //	               t → timestamp                            newest commit, if the oplog alone does not show it
 //	2  catalog     catalog id, 8 bytes @version → entry     _mdb_catalog
 //	3  superseded  timestamp → keys with length             what the unit at that time gave a newer version

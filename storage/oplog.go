@@ -659,6 +659,7 @@ type oplogState struct {
 	counters atomic.Pointer[catalog.Counters]
 	limit    atomic.Int64 // set by SetOplogSize; 0 means Options.OplogSize
 	refs     blockRefs
+	lost     atomic.Uint64 // blocks of references up to this time may have lost their documents here
 
 	mu    sync.Mutex
 	pins  map[*OplogPin]struct{}

@@ -132,6 +132,17 @@ func (o *oplogState) mayCut(force bool) Timestamp {
 	return limit
 }
 
+// pinned returns the time up to which no pin keeps entries.
+func (o *oplogState) pinned() Timestamp {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	limit := MaxTimestamp
+	for p := range o.pins {
+		limit = min(limit, p.from)
+	}
+	return limit
+}
+
 // noteCut records that the entries up to a time will be deleted: pins before it are lost. Without force it refuses
 // if there is such a pin; if there is such a hold it refuses in any case.
 func (o *oplogState) noteCut(cut Timestamp, force bool) bool {

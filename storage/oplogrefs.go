@@ -23,6 +23,11 @@ import (
 // Invariant: as long as the oplog has such a block, the store has the versions that it names. What deletes versions (dropChunk, dropOlder, dropTables) first puts the documents
 // into the block (blockKeeper), so that a reader that does not find a version finds the whole block.
 //
+// Exception: while the disk of a member is low and its oplog cannot be made small, because the primary decides about that or because it is held, documents are not put
+// into blocks: a deletion would take room, up to the oplog's size, before it gives any. Such blocks are given up on this member, as if they were truncated here: a mark
+// (metaRefsLost) has the time up to which that holds, and a reader that misses a version of one of them gets CappedPositionLost. Nothing but the copies' own entries is lost; readers
+// of sessions do not read them, and a pin keeps what its reader has not seen yet.
+//
 // The times of such blocks are known for each table, in memory and in the meta table, so that collecting other versions does not require a look at the oplog.
 //
 // Rejected: keeping the versions until the oplog is truncated there. Deleted tables, superseded versions and the reserve of a full disk would all
@@ -34,6 +39,9 @@ const refsHeader = blockHeader + 8 + 4 + 4
 
 // metaRefs is the first byte of the keys that record when blocks refer to a table: table, first timestamp → last timestamp.
 const metaRefs = 'r'
+
+// metaRefsLost is the first byte of the key that records up to which time blocks of references may have lost their documents on this member → timestamp.
+const metaRefsLost = 's'
 
 // refGap is the time without references that ends a span. Each migration has a span of its own, as a rule: a table that is deleted costs a look at all blocks of its spans.
 const refGap = Timestamp(10 << 32)
@@ -146,6 +154,14 @@ func refsKey(id catalog.Ident, first Timestamp) []byte {
 
 // loadRefs reads the spans from the store.
 func (e *Engine) loadRefs() error {
+	lost, err := e.getMeta(metaKey(metaRefsLost))
+	if err != nil {
+		return err
+	}
+	e.oplog.lost.Store(0)
+	if len(lost) == 8 {
+		e.oplog.lost.Store(binary.BigEndian.Uint64(lost))
+	}
 	e.oplog.refs.Lock()
 	e.oplog.refs.spans = nil
 	e.oplog.refs.Unlock()
@@ -293,6 +309,8 @@ func (e *Engine) withDocuments(at Timestamp, p []byte) ([]byte, error) {
 		return nil, err
 	case again == nil:
 		return nil, positionLost(at)
+	case isRefs(again) && at <= Timestamp(e.oplog.lost.Load()):
+		return nil, positionLost(at)
 	case isRefs(again):
 		return nil, corrupt("the oplog block at %v refers to documents that are not there", at)
 	}
@@ -349,6 +367,9 @@ type blockKeeper struct {
 	it   *pebble.Iterator   // over the oplog
 	list []keptBlock
 	size int
+
+	giveUp Timestamp // blocks up to this time are given up
+	lost   Timestamp // the last one that has been
 }
 
 // keptBytes is the size at which what has been collected is written: a few deletions may concern many units, and all that they have copied.
@@ -403,14 +424,31 @@ func (k *blockKeeper) open() (err error) {
 	if k.it == nil {
 		lower, upper := identRange(identOplog)
 		k.done = map[Timestamp]bool{}
+		k.makeRoom()
 		k.it, err = k.e.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 	}
 	return err
 }
 
-// inline collects the block that the iterator is on.
+// makeRoom truncates the oplog while the disk is low, so that little has to be put into it; where it remains large its blocks are given up.
+func (k *blockKeeper) makeRoom() {
+	k.giveUp = 0
+	if !k.e.DiskLow() || !k.e.OplogTooLarge() {
+		return
+	}
+	_ = k.e.TruncateOplog() // fails if the member is deposed meanwhile: then another one decides
+	if k.e.OplogTooLarge() {
+		k.giveUp = k.e.oplog.pinned()
+	}
+}
+
+// inline collects the block that the iterator is on, unless it is given up.
 func (k *blockKeeper) inline(p []byte) error {
 	at := timeOf(k.it.Key())
+	if at <= k.giveUp && !inSession(p) {
+		k.lost = max(k.lost, at)
+		return nil
+	}
 	whole, err := k.e.withDocuments(at, p)
 	if mongoerr.CodeOf(err) == mongoerr.CappedPositionLost {
 		return nil // truncated meanwhile
@@ -473,9 +511,19 @@ func (k *blockKeeper) before(deletions *pebble.Batch) error {
 // flush writes the blocks that have been collected, but for those that have been truncated since: a truncation is an entry of the replicated log, which
 // may come at any time, and a block that was written behind it would stay.
 func (k *blockKeeper) flush() error {
-	if len(k.list) == 0 {
+	if len(k.list) == 0 && k.lost == 0 {
 		return nil
 	}
+	if err := k.write(); err != nil {
+		return err
+	}
+	k.e.measureSpace()
+	k.makeRoom()
+	return nil
+}
+
+// write writes what has been collected, and the mark of what has been given up: it is there before the deletions are.
+func (k *blockKeeper) write() error {
 	r := &k.e.replica
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -490,6 +538,10 @@ func (k *blockKeeper) flush() error {
 			_ = b.Set(timeKey(nil, identOplog, x.at), x.stored, nil)
 		}
 	}
-	k.list, k.size = nil, 0
+	if lost := &k.e.oplog.lost; uint64(k.lost) > lost.Load() {
+		_ = b.Set(metaKey(metaRefsLost), binary.BigEndian.AppendUint64(nil, uint64(k.lost)), nil)
+		lost.Store(uint64(k.lost))
+	}
+	k.list, k.size, k.lost = nil, 0, 0
 	return k.e.applyDead(b)
 }

@@ -112,11 +112,15 @@ func (s *Snapshot) SessionHistory(at OpTime, f func(e *SessionEntry) bool) (whol
 }
 
 // inSession reports whether a stored block may hold entries of a session; for a compressed block that is unknown,
-// so it may.
+// so it may. One of references, which copies are made of, is looked at without its documents.
 func inSession(p []byte) bool {
-	if len(p) < blockHeader+2 || p[0] != blockVersion {
+	at := blockHeader
+	if isRefs(p) {
+		at = refsHeader
+	}
+	if len(p) < at+2 || p[0] != blockVersion && !isRefs(p) {
 		return true
 	}
-	_, n := binary.Uvarint(p[blockHeader:])
-	return n <= 0 || len(p) <= blockHeader+n || p[blockHeader+n] != noSession
+	_, n := binary.Uvarint(p[at:])
+	return n <= 0 || len(p) <= at+n || p[at+n] != noSession
 }

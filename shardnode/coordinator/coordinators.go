@@ -30,6 +30,7 @@ type Config struct {
 	Locks  *lock.Manager               // writers hold their collection in IX
 	// Sessions is the history of the node's sessions, which is transferred with a database.
 	Sessions migration.Sessions
+	Host     func() string // the node's address, as config.changelog shows it
 	// Forget drops a collection's compiled form once the unit that drops the collection has committed.
 	Forget func(u *storage.UnitOfWork, c *catalog.Collection)
 	// Holds is the config server's row of the command that asks whether a critical section is held; nil on a node that is no config
@@ -280,7 +281,7 @@ func (m *Coordinators) lead(op *command.Op, r *run, as string, dst []byte) (begu
 		}
 		return false, dst, err
 	}
-	if err := m.begin(r); err != nil {
+	if err := m.begin(op, r); err != nil {
 		m.unlock(h)
 		return false, dst, err
 	}
@@ -304,11 +305,15 @@ func (m *Coordinators) giveUp(r *run) {
 }
 
 // begin starts a run, unless the node has stepped down since its locks were taken.
-func (m *Coordinators) begin(r *run) error {
+func (m *Coordinators) begin(op *command.Op, r *run) error {
+	entry, logged := r.beginning(op)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if _, ours := m.mu.held[r.locks]; m.mu.ctx.Err() != nil || !ours {
 		return errSteppedDown
+	}
+	if logged {
+		m.logBeginning(entry)
 	}
 	delete(m.mu.asked, r.key())
 	m.mu.runs[r.key()] = r

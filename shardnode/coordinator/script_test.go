@@ -170,7 +170,7 @@ func (s *script) run(ns, phases string) {
 		s.note("no locks: %s", shown(err))
 		return
 	}
-	if err := s.m.begin(r); err != nil {
+	if err := s.m.begin(nil, r); err != nil {
 		s.note("not begun: %s", shown(err))
 		return
 	}

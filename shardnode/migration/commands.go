@@ -124,6 +124,9 @@ func (m *Manager) runMoveRange(op *command.Op, req *msg.ShardMoveRange, dst []by
 	if req.Min == nil && req.Max == nil {
 		return dst, mongoerr.New(mongoerr.InvalidOptions, "moveRange needs min, max or both")
 	}
+	if d := m.underWay(&req.Move); d != nil { // sent again: by now another bound might be found
+		req.Min, req.Max = d.rng.min, d.rng.max
+	}
 	if err := m.closeRange(op, info.Map, &req.Move); err != nil {
 		return dst, err
 	}
@@ -492,6 +495,9 @@ func (m *Manager) runDecision(op *command.Op, req *msg.MigrationDecision, dst []
 	if r != nil {
 		r.stop()
 		r.awaitEntering()
+		if err := r.awaitEnd(op); err != nil { // it stores nothing more, so that what there is can be counted
+			return dst, err
+		}
 	}
 	m.state.Catalog.InvalidateCollection(req.NS)
 	if err := m.sections().leave(op, &sectionDoc{name: req.NS, id: req.ID}); err != nil {
@@ -502,13 +508,7 @@ func (m *Manager) runDecision(op *command.Op, req *msg.MigrationDecision, dst []
 	if req.Committed {
 		return dst, m.rangeDeletions().Remove(op, idv)
 	}
-	var orphans int64
-	if r != nil {
-		r.mu.Lock()
-		orphans = r.mu.docs
-		r.mu.Unlock()
-	}
-	err := m.clearPending(op, idv, orphans)
+	err := m.clearPending(op, idv)
 	m.wakeDeleter()
 	return dst, err
 }

@@ -238,12 +238,13 @@ func (m *Manager) moveRange(op *command.Op, mv *msg.Move) (d *donor, err error) 
 	return d, err
 }
 
-// underWay returns the migration from this shard that a request asks for, nil for none.
+// underWay returns the migration from this shard that a request asks for, nil for none. A bound that the request leaves out is any.
 func (m *Manager) underWay(mv *msg.Move) *donor {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	d := m.mu.out
-	if d == nil || d.ns != mv.NS || d.to != mv.To || d.waitForDelete != mv.WaitForDelete || !bytes.Equal(d.rng.min, mv.Min) || !bytes.Equal(d.rng.max, mv.Max) {
+	is := func(bound, asked []byte) bool { return asked == nil || bytes.Equal(bound, asked) }
+	if d == nil || d.ns != mv.NS || d.to != mv.To || d.waitForDelete != mv.WaitForDelete || !is(d.rng.min, mv.Min) || !is(d.rng.max, mv.Max) {
 		return nil
 	}
 	return d

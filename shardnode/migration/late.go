@@ -75,16 +75,16 @@ func (m *Manager) forget(op *command.Op) (next time.Duration, err error) {
 }
 
 // settle decides a pending range deletion by the current owner of the range.
-func (m *Manager) settle(ctx context.Context, d *rangeDeletion) error {
+func (m *Manager) settle(op *command.Op, d *rangeDeletion) error {
 	defer m.rangesChanged()
-	owned, err := m.ownsPart(ctx, d)
+	owned, err := m.ownsPart(op, d)
 	switch {
 	case err != nil:
 		return err
 	case owned:
-		return m.rangeDeletions().Remove(ctx, d.id)
+		return m.rangeDeletions().Remove(op, d.id)
 	}
-	if err := m.clearPending(ctx, d.id, d.orphans); err != nil {
+	if err := m.clearPending(op, d.id); err != nil {
 		return err
 	}
 	m.wakeDeleter()

@@ -127,10 +127,21 @@ func (m *Manager) runBalancingStats(_ *command.Op, req *msg.BalancingStats, dst 
 	return msg.AppendFields(dst, reply), nil
 }
 
-// clearPending marks a range deletion as ready, to be executed at once: the range has never been read here.
-func (m *Manager) clearPending(ctx context.Context, id value.Value, orphans int64) error {
-	return m.rangeDeletions().Update(ctx, id, func(d *rangeDeletion) {
-		d.pending, d.delayed, d.orphans, d.since = false, false, orphans, m.today()
+// clearPending marks a range deletion as ready, to be executed at once: the range has never been read here. What has arrived of the range is counted, since
+// the recipient that knows it may have been another process.
+func (m *Manager) clearPending(op *command.Op, id value.Value) error {
+	d, ok, err := m.rangeDeletions().Get(id)
+	if err != nil || !ok || !d.pending {
+		return err
+	}
+	orphans, err := m.countOf(op, d.uuid, d.rng)
+	if err != nil {
+		return err
+	}
+	return m.rangeDeletions().Update(op, id, func(d *rangeDeletion) {
+		if d.pending {
+			d.pending, d.delayed, d.orphans, d.since = false, false, orphans, m.today()
+		}
 	})
 }
 

@@ -38,6 +38,8 @@ type recipient struct {
 	uuid catalog.UUID
 	rng  *KeyRange
 	stop context.CancelFunc
+	// ended is closed once run has returned; nil for a migration that an earlier primary has received.
+	ended chan struct{}
 
 	throttle  replication.WriteConcern // of the clone's writes
 	entering  sync.Mutex               // held while the critical section is entered
@@ -74,6 +76,19 @@ func (r *recipient) status() (state string, err error, changed chan struct{}) {
 	return r.mu.state, r.mu.err, r.mu.changed
 }
 
+// awaitEnd waits until the migration, which has been stopped, does nothing more.
+func (r *recipient) awaitEnd(op *command.Op) error {
+	if r.ended == nil {
+		return nil
+	}
+	select {
+	case <-r.ended:
+		return nil
+	case <-op.Done():
+		return op.Err()
+	}
+}
+
 // beginRecipient handles _recvChunkStart.
 func (m *Manager) beginRecipient(op *command.Op, req *msg.RecvChunkStart) error {
 	key, err := cluster.ParseShardKey(bytes.Clone(req.ShardKey))
@@ -83,7 +98,7 @@ func (m *Manager) beginRecipient(op *command.Op, req *msg.RecvChunkStart) error 
 	if err := cluster.CheckRange(req.Min, req.Max); err != nil {
 		return err
 	}
-	r := &recipient{m: m, id: req.ID, ns: req.NS, from: req.From, uuid: req.UUID, rng: NewKeyRange(key, req.Min, req.Max)}
+	r := &recipient{m: m, id: req.ID, ns: req.NS, from: req.From, uuid: req.UUID, rng: NewKeyRange(key, req.Min, req.Max), ended: make(chan struct{})}
 	r.mu.state, r.mu.changed = recvReady, make(chan struct{})
 	r.load.begin(m.Counts)
 	r.fetchLoad.begin(m.Counts)
@@ -94,23 +109,24 @@ func (m *Manager) beginRecipient(op *command.Op, req *msg.RecvChunkStart) error 
 		return err
 	}
 	m.mu.Lock()
-	parent, busy := m.mu.ctx, m.busy()
-	if busy == nil && parent.Err() == nil {
+	ctx, cancel := context.WithCancel(m.mu.ctx)
+	refused := m.busy()
+	if ctx.Err() != nil {
+		refused = mongoerr.New(mongoerr.InterruptedDueToReplStateChange, "operation was interrupted")
+	}
+	if r.stop = cancel; refused == nil {
 		m.mu.in = r
 		m.wg.Add(1)
 	}
 	m.mu.Unlock()
-	if parent.Err() != nil {
-		return mongoerr.New(mongoerr.InterruptedDueToReplStateChange, "operation was interrupted")
-	}
-	if busy != nil {
-		return busy
+	if refused != nil {
+		cancel()
+		return refused
 	}
 	m.state.counts.recipient.started.Add(1)
-	ctx, cancel := context.WithCancel(parent)
-	r.stop = cancel
 	go func() {
 		defer m.wg.Done()
+		defer close(r.ended)
 		defer cancel()
 		if err := r.run(ctx); err != nil {
 			r.set(recvFail, err)
