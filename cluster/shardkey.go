@@ -253,6 +253,24 @@ func (k *ShardKeyPattern) NormalizeBound(bound []byte) ([]byte, error) {
 	return k.KeyDoc(vals), nil
 }
 
+// HasBounds reports whether documents have the key's fields, in their order. Bounds that were computed for another key of the collection do not: it may have been
+// resharded, or its key refined, since.
+func (k *ShardKeyPattern) HasBounds(bounds ...[]byte) bool {
+	for _, bound := range bounds {
+		i := 0
+		for name := range value.Elements(bound) {
+			if i == len(k.Parts) || k.Parts[i].Path != name {
+				return false
+			}
+			i++
+		}
+		if i < len(k.Parts) {
+			return false
+		}
+	}
+	return true
+}
+
 // CheckKeyValues returns an error for values that no document's shard key can have: arrays, regular expressions, and documents that cannot
 // be stored within another.
 func CheckKeyValues(vals []value.Value) error {

@@ -138,6 +138,9 @@ func (m *Manager) splitChunk(ctx context.Context, req *msg.CommitChunkSplit) (cl
 	if err != nil {
 		return none, err
 	}
+	if !info.Map.Key.HasBounds(points...) {
+		return none, errOtherKey(ns)
+	}
 	if err := checkSplitPoints(c, points); err != nil {
 		return none, err
 	}
@@ -161,6 +164,11 @@ func (m *Manager) splitChunk(ctx context.Context, req *msg.CommitChunkSplit) (cl
 	m.refreshShards(ctx, ns, []string{c.Shard})
 	m.logSplit(ctx, ns, c, points, first)
 	return v, nil
+}
+
+// errOtherKey returns the error of a change of chunks whose bounds are those of another shard key.
+func errOtherKey(ns string) error {
+	return mongoerr.Newf(mongoerr.StaleEpoch, "the shard key of %s has changed", ns)
 }
 
 // logSplit logs a split: one entry with both parts or, for more of them, one for each part. The parts have the minor versions from the first on.
@@ -274,6 +282,9 @@ func (m *Manager) commitMigration(ctx context.Context, g *msg.CommitChunkMigrati
 	}
 	if err := cluster.CheckRange(g.Min, g.Max); err != nil {
 		return err
+	}
+	if !info.Map.Key.HasBounds(g.Min, g.Max) {
+		return errOtherKey(g.NS)
 	}
 	lo, hi := value.Values(g.Min), value.Values(g.Max)
 	c := info.Map.Find(lo)

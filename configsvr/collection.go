@@ -55,7 +55,7 @@ func (m *Manager) runCommitShardCollection(op *command.Op, req *msg.CommitShardC
 	if req.Home != "" && (e == nil || !e.Unsplittable || e.UUID != req.UUID) {
 		return dst, mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s is no longer on shard %s", req.NS, req.Home)
 	}
-	if err := m.stillWanted(op, req.NS, &req.Run); err != nil {
+	if err := m.stillWanted(op, req.NS, &req.Run, true); err != nil {
 		return dst, err
 	}
 	name, _ := cluster.SplitNS(req.NS)
@@ -65,6 +65,9 @@ func (m *Manager) runCommitShardCollection(op *command.Op, req *msg.CommitShardC
 	}
 	if j.db, err = m.database(op, name); err != nil {
 		return dst, err
+	}
+	if j.db.Primary != req.Run.Coordinator { // whose locks exclude nothing then, not even the drop of the database
+		return dst, cluster.StaleDbVersion(name, cluster.DatabaseVersion{}, &j.db.Version)
 	}
 	if req.Home != "" {
 		at := *j.db

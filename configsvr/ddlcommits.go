@@ -2,6 +2,7 @@ package configsvr
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -15,16 +16,21 @@ import (
 // after its operation has ended: it identifies the collection by its UUID, and has no effect if that no longer exists.
 
 func (m *Manager) runRemoveCollection(op *command.Op, req *msg.RemoveCollection, dst []byte) ([]byte, error) {
+	unlock, err := m.ddl.lock(op, req.NS)
+	if err != nil {
+		return dst, err
+	}
+	defer unlock()
+	if req.Run != nil {
+		if err := m.stillWanted(op, req.NS, req.Run, true); err != nil {
+			return dst, err
+		}
+	}
 	return dst, m.removeCollection(op, req.NS, req.UUID, req.Untrack)
 }
 
-// removeCollection removes a collection from the catalog; with untrack the collection itself continues to exist.
+// removeCollection removes a collection from the catalog; with untrack the collection itself continues to exist. The name's DDL lock must be held.
 func (m *Manager) removeCollection(ctx context.Context, ns string, uuid [16]byte, untrack bool) error {
-	unlock, err := m.ddl.lock(ctx, ns)
-	if err != nil {
-		return err
-	}
-	defer unlock()
 	m.chunks.Lock()
 	defer m.chunks.Unlock()
 	_, e, err := m.entry(ctx, ns)
@@ -87,10 +93,11 @@ func (m *Manager) setAllowMigrations(ctx context.Context, req *msg.SetAllowMigra
 		return err
 	}
 	defer unlock()
-	if !req.Allow {
-		if err := m.stillWanted(ctx, req.NS, &req.Run); err != nil {
-			return err
+	if err := m.stillWanted(ctx, req.NS, &req.Run, !req.Allow); err != nil {
+		if req.Allow && mongoerr.CodeOf(err) == mongoerr.StaleEpoch {
+			return nil // it has allowed them before it ended, and another operation may have forbidden them since
 		}
+		return err
 	}
 	if req.TimeSeries != nil {
 		set := doc(fld("$set", doc(fld("timeseriesFields", value.NewDocument(req.TimeSeries)))))
@@ -120,13 +127,13 @@ func (m *Manager) permitMigrations(ctx context.Context, ns string, uuid [16]byte
 // askWait is the time limit for a coordinator to reply whether its run still wants to change the catalog.
 const askWait = 5 * time.Second
 
-// stillWanted returns an error for a late message of a run that has ended or is being undone. The caller holds the name's DDL lock
+// stillWanted returns an error for a late message of a run that has ended or, with forward, is being undone. The caller holds the name's DDL lock
 // until it returns, and an undo begins with a message that takes the lock, so that a change made after a positive reply precedes
 // its reversal.
-func (m *Manager) stillWanted(ctx context.Context, ns string, run *msg.RunOf) error {
+func (m *Manager) stillWanted(ctx context.Context, ns string, run *msg.RunOf, forward bool) error {
 	bounded, cancel := context.WithTimeout(ctx, askWait)
 	defer cancel()
-	reply, err := m.onShard(bounded, run.Coordinator, &msg.HoldsCriticalSection{ID: run.ID, Forward: true})
+	reply, err := m.onShard(bounded, run.Coordinator, &msg.HoldsCriticalSection{ID: run.ID, Forward: forward})
 	var answer msg.HoldsCriticalSectionReply
 	if err == nil {
 		err = msg.Parse(reply, &answer)
@@ -168,7 +175,21 @@ func (m *Manager) runRemoveDatabase(op *command.Op, req *msg.RemoveDatabase, dst
 	return dst, err
 }
 
+// runRenameMetadata renames a collection in the catalog. A message that arrives after its run has ended would do so once more if the collection has got its
+// old name back: the shards would have it under one name, and the catalog under the other.
 func (m *Manager) runRenameMetadata(op *command.Op, req *msg.RenameMetadata, dst []byte) ([]byte, error) {
+	for _, ns := range slices.Compact(slices.Sorted(slices.Values([]string{req.NS, req.To}))) { // the way back has the same names
+		unlock, err := m.ddl.lock(op, ns)
+		if err != nil {
+			return dst, err
+		}
+		defer unlock()
+	}
+	if req.Run != nil {
+		if err := m.stillWanted(op, req.NS, req.Run, true); err != nil {
+			return dst, err
+		}
+	}
 	m.chunks.Lock()
 	defer m.chunks.Unlock()
 	if err := m.renameMetadata(op, req); err != nil {

@@ -25,7 +25,7 @@ func (m *Manager) runCommitRefine(op *command.Op, req *msg.CommitRefine, dst []b
 		return dst, err
 	}
 	defer unlock()
-	if err := m.stillWanted(op, req.NS, &req.Run); err != nil {
+	if err := m.stillWanted(op, req.NS, &req.Run, true); err != nil {
 		return dst, err
 	}
 	m.chunks.Lock()

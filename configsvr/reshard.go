@@ -155,6 +155,16 @@ func (m *Manager) beginReshard(ctx context.Context, req *msg.ConfigReshard) (*re
 	if p.info.Sharded() {
 		d.oldKey = p.info.Map.Key.Doc()
 	}
+	// The run of the database's primary shard has the operation's id, and holds the collection's DDL lock. A message that arrives after its end, from a primary
+	// that was paused, would begin an operation beside which other DDL is admitted.
+	unlock, err := m.ddl.lock(ctx, req.NS)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if err := m.stillWanted(ctx, req.NS, &msg.RunOf{Coordinator: p.db.Primary, ID: req.ID}, true); err != nil {
+		return nil, err
+	}
 	r := newResharding(m, d)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -403,6 +413,13 @@ func (r *resharding) aborted() error {
 
 // runAbortReshard requests that an operation be undone, and waits until it is.
 func (m *Manager) runAbortReshard(op *command.Op, req *msg.AbortReshard, dst []byte) ([]byte, error) {
+	if req.ID != nil { // an undo: an operation that is about to begin has begun by then, or never will
+		unlock, err := m.ddl.lock(op, req.NS)
+		if err != nil {
+			return dst, err
+		}
+		unlock()
+	}
 	r, err := m.reshardOn(req.NS, req.ID)
 	if err == nil && req.Provenance != "" && r.doc.want.Provenance != req.Provenance {
 		err = mongoerr.Newf(mongoerr.IllegalOperation, "the operation on %s is a %s", req.NS, r.doc.want.Provenance)

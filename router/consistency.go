@@ -50,6 +50,10 @@ func (r *Router) checkMetadataConsistency(op *command.Op, dst []byte) ([]byte, e
 
 // checkCluster checks all databases, and that each collection's database exists.
 func (r *Router) checkCluster(op *command.Op, m msg.CheckConsistency) (found [][]byte, err error) {
+	entries, err := r.configDocs(op, "collections")
+	if err != nil {
+		return nil, err
+	}
 	names := map[string]bool{"config": true}
 	dbs, err := r.configDocs(op, "databases")
 	if err != nil {
@@ -58,14 +62,18 @@ func (r *Router) checkCluster(op *command.Op, m msg.CheckConsistency) (found [][
 	for _, d := range dbs {
 		names[value.Lookup(d, "_id").Str()] = true
 	}
-	entries, err := r.configDocs(op, "collections")
-	if err != nil {
-		return nil, err
-	}
 	for _, e := range entries {
-		ns := value.Lookup(e, "_id").Str()
-		if db, _ := cluster.SplitNS(ns); !names[db] {
-			found = append(found, consistency.Hidden(ns, value.Lookup(e, "uuid")))
+		ns, uuid := value.Lookup(e, "_id").Str(), value.Lookup(e, "uuid")
+		if db, _ := cluster.SplitNS(ns); names[db] {
+			continue
+		}
+		// A database is created before its collections and dropped after them: the entry must have been there before and after the look at the databases.
+		still, err := cluster.FindConfig(op, r.config, cluster.Find{NS: "config.collections", Filter: value.Doc(value.F("_id", value.NewString(ns)), value.F("uuid", uuid))}.Doc())
+		if err != nil {
+			return nil, err
+		}
+		if len(still) > 0 {
+			found = append(found, consistency.Hidden(ns, uuid))
 		}
 	}
 	for _, d := range append(dbs, value.Doc(value.F("_id", value.NewString("config")))) {

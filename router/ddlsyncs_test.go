@@ -10,9 +10,9 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// A drop or rename of a sharded collection on two shards waits for five syncs, one after the other, six in all, two on each node: the state document with the
-// coordinator's critical section, the other shard's section while the config server stops migrations, the catalog, the other shard's part, and the coordinator's
-// own part with the end of the run. What is written as a client's commands are (migrations stopped, the shards' parts of a drop) is not held up here, nor counted.
+// A drop or rename of a sharded collection on two shards waits for five syncs, one after the other: the state document with the coordinator's critical section, the
+// other shard's section, the catalog, the other shard's part, and the coordinator's own part with the end of the run. What is written as a client's commands are (the
+// shards' parts of a drop) is not held up here, nor counted.
 func TestSyncsOfShardedDDL(t *testing.T) {
 	wrong := ""
 	for range 4 { // a node's own work may write at the same time, which is counted, too

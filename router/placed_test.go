@@ -3,11 +3,13 @@ package router_test
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -290,4 +292,42 @@ func TestReshardingDropsEmptyCopies(t *testing.T) {
 	}
 	c.expect(c.counted("c", 1), `40`)
 	c.leftOver()
+}
+
+// Such a shard does not answer while the collection is resharded, and drops its copy when it has a primary again; neither a copy with documents nor another
+// collection.
+func TestSilentShardDropsItsEmptyCopy(t *testing.T) {
+	var silent atomic.Bool
+	c := newWatchedCluster(t, 3, func(shard string, m *wire.Message) error {
+		if silent.Load() && shard == "shard2" && string(m.CommandName()) == "listCollections" {
+			return mongoerr.New(mongoerr.HostUnreachable, "it does not answer")
+		}
+		return nil
+	})
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	for _, name := range []string{"c", "kept"} {
+		c.shardedAs(name, 1, 40)
+	}
+	for _, chunk := range c.all("config", `{"find": "chunks", "filter": {"shard": "shard2"}}`) {
+		for _, name := range []string{"c", "kept"} {
+			if m := c.raw("admin", fmt.Sprintf(`{"moveRange": "db.%s", "min": %s, "toShard": "shard1", "_waitForDelete": true}`, name, show(get(chunk, "min")))); m["ok"] != 1.0 {
+				t.Fatal(m)
+			}
+		}
+	}
+	silent.Store(true)
+	c.run("admin", `{"unshardCollection": "db.c", "toShard": "shard0"}`)
+	has := func(name string) bool { return c.server["shard2"].Node.Engine.Catalog().Lookup("db."+name) != nil }
+	if !has("c") {
+		t.Fatal("it has dropped its copy")
+	}
+	c.restart("shard2")
+	c.until("it has no copy", func() bool { return !has("c") })
+	if !has("kept") {
+		t.Error("it has dropped another collection")
+	}
+	silent.Store(false)
+	c.expect(c.all("admin", `{"checkMetadataConsistency": 1, "checkIndexes": true}`), `[]`)
+	c.expect(c.counted("c", 1), `40`)
+	c.expect(c.counted("kept", 1), `40`)
 }

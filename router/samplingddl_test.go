@@ -156,3 +156,17 @@ func TestIndexesThatSupportNoAnalysis(t *testing.T) {
 		t.Errorf("a multikey index: %v", m)
 	}
 }
+
+// A shardCollection that is refused when the collection has been blocked leaves the sampling of the collection as it was.
+func TestSamplingOutlivesARefusedShardCollection(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard1"}`)
+	c.insertKeys("plain", 1, 10)
+	c.run("db", `{"createIndexes": "plain", "indexes": [{"key": {"k": "hashed"}, "name": "kh"}]}`)
+	c.configured("db.plain")
+	if m := c.raw("admin", `{"shardCollection": "db.plain", "key": {"k": "hashed"}, "numInitialChunks": 7}`); m["code"] != int32(mongoerr.InvalidOptions) {
+		t.Fatal(m)
+	}
+	c.expect(c.all("config", `{"find": "queryAnalyzers", "projection": {"_id": 1, "mode": 1}}`), `[{"_id":"db.plain","mode":"full"}]`)
+	c.expect(c.counted("plain", 1), `10`)
+}

@@ -55,3 +55,28 @@ func TestSplitChunkOfAShard(t *testing.T) {
 	c.expect(c.chunkList("c"), `"shard0:? shard0:10 shard0:20 shard0:50 "`)
 	c.expect(c.run("db", `{"count": "c", "query": {}}`)["n"], `100`)
 }
+
+// A shard is asked whether an index of a collection supports a shard key: one that begins with the key's fields and has every document once.
+func TestCheckShardingIndex(t *testing.T) {
+	c := newTestCluster(t, 1)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	c.run("db", `{"insert": "c", "documents": [{"_id": 1, "a": 1, "many": [1, 2]}]}`)
+	c.run("db", `{"createIndexes": "c", "indexes": [{"key": {"a": 1, "b": 1}, "name": "ab"}, {"key": {"h": "hashed"}, "name": "h"}, {"key": {"many": 1}, "name": "many"},
+		{"key": {"few": 1}, "name": "few", "sparse": true}, {"key": {"part": 1}, "name": "part", "partialFilterExpression": {"a": 1}},
+		{"key": {"other": 1}, "name": "other", "collation": {"locale": "fr"}}]}`)
+	for _, x := range []struct {
+		ns, args string
+		code     mongoerr.Code
+	}{
+		{"db.c", `"keyPattern": {"_id": 1}`, 0}, {"db.c", `"keyPattern": {"a": 1}`, 0}, {"db.c", `"keyPattern": {"a": 1, "b": 1}`, 0}, {"db.c", `"keyPattern": {"h": "hashed"}`, 0},
+		{"db.c", `"keyPattern": {"a": 1}, "min": {"a": 1}, "max": {"a": 5}`, 0},
+		{"db.c", `"keyPattern": {"b": 1}`, mongoerr.UnknownError}, {"db.c", `"keyPattern": {"many": 1}`, mongoerr.UnknownError}, {"db.c", `"keyPattern": {"few": 1}`, mongoerr.UnknownError},
+		{"db.c", `"keyPattern": {"part": 1}`, mongoerr.UnknownError}, {"db.c", `"keyPattern": {"other": 1}`, mongoerr.UnknownError}, {"db.c", `"keyPattern": {"h": 1}`, mongoerr.UnknownError},
+		{"db.none", `"keyPattern": {"a": 1}`, mongoerr.NamespaceNotFound},
+	} {
+		err := c.tell("shard0", `{"checkShardingIndex": "`+x.ns+`", `+x.args+`, "$db": "admin"}`)
+		if code := mongoerr.CodeOf(err); code != x.code || x.code == mongoerr.UnknownError && mongoerr.From(err).Message != "couldn't find valid index for shard key" {
+			t.Errorf("%s: %v", x.args, err)
+		}
+	}
+}

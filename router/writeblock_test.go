@@ -129,3 +129,20 @@ func TestOplogNoteThroughARouter(t *testing.T) {
 		}
 	}
 }
+
+// serverStatus of a member tells whether users' writes are blocked, why, and how often they were.
+func TestStatusOfBlockedWrites(t *testing.T) {
+	c := newTestCluster(t, 1)
+	status := func() string {
+		m := c.admin(c.shards["shard0"], bson.D{{Key: "serverStatus", Value: 1}, {Key: "$db", Value: "admin"}})
+		return fmt.Sprint(show(fieldAt(m, "repl.userWriteBlockMode")), show(fieldAt(m, "repl.userWriteBlockReason")), show(fieldAt(m, "repl.userWriteBlockModeCounters")))
+	}
+	c.expect(status(), show(`10{"Unspecified":0,"ClusterToClusterMigrationInProgress":0,"DiskUseThresholdExceeded":0}`))
+	for range 2 {
+		c.run("admin", `{"setUserWriteBlockMode": 1, "global": true, "reason": "DiskUseThresholdExceeded"}`)
+	}
+	c.expect(status(), show(`22{"Unspecified":0,"ClusterToClusterMigrationInProgress":0,"DiskUseThresholdExceeded":1}`))
+	c.run("admin", `{"setUserWriteBlockMode": 1, "global": false, "reason": "DiskUseThresholdExceeded"}`)
+	c.run("admin", `{"setUserWriteBlockMode": 1, "global": true}`)
+	c.expect(status(), show(`20{"Unspecified":1,"ClusterToClusterMigrationInProgress":0,"DiskUseThresholdExceeded":1}`))
+}

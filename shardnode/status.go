@@ -130,6 +130,7 @@ func (n *Node) replStatus() []byte {
 		out = value.Append(out, name, value.NewDocument(value.Doc(value.F("state", value.NewString(state)))))
 	})
 	out = value.End(out, sm)
+	out = n.settings.WriteBlockStatus(out)
 	out = value.Append(out, "rbid", value.NewInt32(1))
 	return value.End(out, m)
 }

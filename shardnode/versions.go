@@ -4,6 +4,7 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/coordinator"
 	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/shardnode/migration"
 	"github.com/shoaldb/shoal/shardnode/namespace"
@@ -69,7 +70,8 @@ var selfChecked = map[string]bool{
 
 // checkAdmitted compares the versions of a command before it begins, whatever it does: a router with an outdated
 // placement is told so, and handlers need not check. Commands that change the catalog compare them again under
-// their locks (LockVersioned).
+// their locks (LockVersioned). What a coordinator executes does not wait here for a critical section to end: it may be that of the run that the
+// request joins, and whatever else it waits for, it waits for no longer than its wtimeout (package coordinator).
 func (n *Node) checkAdmitted(op *command.Op) error {
 	if op.Req.ShardVersion == nil && op.Req.DatabaseVer == nil || n.Sharding() == nil || selfChecked[op.Req.Spec.Name] {
 		return nil
@@ -85,7 +87,11 @@ func (n *Node) checkAdmitted(op *command.Op) error {
 	case name.T == value.String && catalog.CollOf(name.Str()) != "": // dataSize and renameCollection, for example
 		ns = name.Str()
 	}
-	return migration.WaitCritical(op, n.versions(op, ns))
+	err := n.versions(op, ns)
+	if migration.MeetsCritical(err) && coordinator.Executes(op.Req.Spec.Name) {
+		return nil
+	}
+	return migration.WaitCritical(op, err)
 }
 
 // viewForRouter answers a router's read of a view: not with results, since the view's collection may be on other

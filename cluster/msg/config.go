@@ -118,13 +118,15 @@ func (m *DropCollection) fields(c *codec) {
 type RemoveCollection struct {
 	NS      string
 	UUID    [16]byte
-	Untrack bool // the collection continues to exist, on the primary shard of its database
+	Untrack bool   // the collection continues to exist, on the primary shard of its database
+	Run     *RunOf // of an untracking: the UUID may have an entry again after it
 }
 
 func (m *RemoveCollection) fields(c *codec) {
 	c.on("_configsvrRemoveCollection", &m.NS)
 	c.uuid("collectionUUID", &m.UUID)
 	c.flag("untrack", false, &m.Untrack)
+	opt(c, "run", &m.Run, func(c *codec, x *RunOf) { x.ids(c) })
 }
 
 // RunOf identifies the run of a DDL that requests a change of the catalog. The config server asks its coordinator whether the run
@@ -135,10 +137,12 @@ type RunOf struct {
 }
 
 func (x *RunOf) fields(c *codec) {
-	c.sub("run", func(c *codec) {
-		c.str("coordinator", required, &x.Coordinator)
-		c.uuid("id", &x.ID)
-	})
+	c.sub("run", x.ids)
+}
+
+func (x *RunOf) ids(c *codec) {
+	c.str("coordinator", required, &x.Coordinator)
+	c.uuid("id", &x.ID)
 }
 
 // ResetPlacementHistory begins config.placementHistory anew.
@@ -210,6 +214,7 @@ type RenameMetadata struct {
 	UUID    [16]byte // the source's
 	Sharded bool     // whether the source is sharded
 	Target  *[16]byte
+	Run     *RunOf // the collection may have its old name again after it
 }
 
 func (m *RenameMetadata) fields(c *codec) {
@@ -218,6 +223,7 @@ func (m *RenameMetadata) fields(c *codec) {
 	c.uuid("sourceUUID", &m.UUID)
 	c.flag("sourceIsSharded", false, &m.Sharded)
 	c.optionalUUID("targetUUID", &m.Target)
+	opt(c, "run", &m.Run, func(c *codec, x *RunOf) { x.ids(c) })
 }
 
 // RemoveDatabase removes a database from the catalog, if it still has the given version.

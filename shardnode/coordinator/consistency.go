@@ -82,22 +82,27 @@ func (c *checker) read(ctx context.Context) error {
 	}
 	for _, s := range shards {
 		c.peers[s.ID] = s.Peer
-		list, err := cluster.FindAll(ctx, s.Peer, c.req.DB, msg.Doc(&msg.ListCollections{DB: c.req.DB, Filter: named}))
-		if err != nil {
+		if err := c.list(ctx, s.ID, named); err != nil {
 			return err
-		}
-		for _, d := range list {
-			if value.Lookup(d, "type").Str() == "collection" {
-				ns := c.req.DB + "." + value.Lookup(d, "name").Str()
-				c.locals[ns] = append(c.locals[ns], consistency.Local{Shard: s.ID, UUID: value.Lookup(value.LookupDoc(d, "info"), "uuid"), Options: value.LookupDoc(d, "options")})
-			}
 		}
 	}
 	return nil
 }
 
+// list notes the collections that a shard has.
+func (c *checker) list(ctx context.Context, shard string, filter []byte) error {
+	list, err := cluster.FindAll(ctx, c.peers[shard], c.req.DB, msg.Doc(&msg.ListCollections{DB: c.req.DB, Filter: filter}))
+	for _, d := range list {
+		if value.Lookup(d, "type").Str() == "collection" {
+			ns := c.req.DB + "." + value.Lookup(d, "name").Str()
+			c.locals[ns] = append(c.locals[ns], consistency.Local{Shard: shard, UUID: value.Lookup(value.LookupDoc(d, "info"), "uuid"), Options: value.LookupDoc(d, "options")})
+		}
+	}
+	return err
+}
+
 func (c *checker) config(ctx context.Context, coll string, filter []byte) ([][]byte, error) {
-	return cluster.Find{NS: "config." + coll, Filter: filter}.All(ctx, c.m.State.Registry.Config())
+	return c.m.readCatalog(ctx, coll, filter)
 }
 
 // check compares each entry with the shards, and each collection of a shard that has no entry with the place of the database.
@@ -147,6 +152,13 @@ func (c *checker) tracked(ctx context.Context, ns string, entry []byte) error {
 		return err
 	}
 	owners := consistency.Owners(chunks)
+	for _, id := range owners { // migrations go on: a shard may have received its first chunk, and the collection before it, since it was asked
+		if c.peers[id] != nil && !slices.ContainsFunc(c.locals[ns], func(l consistency.Local) bool { return l.Shard == id }) {
+			if err := c.list(ctx, id, value.Doc(value.F("name", value.NewString(catalog.CollOf(ns))))); err != nil {
+				return err
+			}
+		}
+	}
 	locals := c.locals[ns]
 	for i := range locals {
 		l := &locals[i]

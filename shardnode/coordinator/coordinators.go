@@ -252,7 +252,7 @@ func (m *Coordinators) run(op *command.Op, req msg.Message, as string, dst []byt
 // lead takes a run's locks, checks the current state, and begins the run, unless only this shard is concerned: then it
 // executes the operation here.
 func (m *Coordinators) lead(op *command.Op, r *run, as string, dst []byte) (begun bool, _ []byte, err error) {
-	h, err := m.lock(op, r.doc.op, lockWait)
+	h, err := m.lockFor(op, r.doc.op)
 	if err != nil {
 		return false, dst, err
 	}

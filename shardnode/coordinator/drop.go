@@ -111,8 +111,10 @@ func (d *drop) names() []string {
 func (d *drop) phases() []phase {
 	return []phase{
 		{name: "enterCriticalSection", former: []string{"freezeCollection"}, section: d.names(), do: func(ctx context.Context, r *run) error {
-			return both(func() error { return r.block(ctx, msg.BlockReadsAndWrites, others(d.at.Shards), d.names()...) },
-				func() error { return r.allowMigrations(ctx, d.tracked(), d.at.UUID, false) })
+			if err := r.block(ctx, msg.BlockReadsAndWrites, others(d.at.Shards), d.names()...); err != nil {
+				return err
+			}
+			return r.blockJoined(ctx, &d.at.Shards, msg.BlockReadsAndWrites, d.names()...)
 		}},
 		{name: "dropCollection", final: true, unstored: true, former: []string{"releaseCriticalSection"}, do: d.remove},
 	}
@@ -136,7 +138,7 @@ func (d *drop) undo(ctx context.Context, r *run) error {
 	if err := r.block(ctx, msg.Unblock, d.at.Shards, d.names()...); err != nil {
 		return err
 	}
-	return r.allowMigrations(ctx, d.tracked(), d.at.UUID, true)
+	return r.allowMigrations(ctx, d.tracked(), d.at.UUID, true) // which a run of an earlier version has forbidden
 }
 
 func (d *drop) reply(dst []byte) []byte {

@@ -8,6 +8,7 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/storage/lock"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -92,6 +93,49 @@ func (r *run) stalled(limit time.Duration) bool {
 
 // errGoesOn ends a client's command whose run waits for a majority.
 var errGoesOn = mongoerr.New(mongoerr.WriteConcernTimeout, "waiting for replication timed out: the operation has not finished, and will continue once there is a majority")
+
+// errBehind ends a client's command that waits for the locks of a run which waits for a majority.
+var errBehind = mongoerr.New(mongoerr.WriteConcernTimeout, "waiting for replication timed out: another operation on the namespace has not finished, and will continue once there is a majority; this one has not begun")
+
+// lockFor takes the locks of a client's operation. One with a wtimeout does not wait longer for a run that waits for a majority.
+func (m *Coordinators) lockFor(op *command.Op, o operation) (*held, error) {
+	limit := op.Req.AskedConcern().Timeout
+	if limit <= 0 {
+		return m.lock(op, o, lockWait)
+	}
+	for until := time.Now().Add(lockWait); ; {
+		for r := m.inTheWay(o); r != nil; r = m.inTheWay(o) {
+			err := r.end(op)
+			switch {
+			case err == errGoesOn:
+				return nil, errBehind
+			case err != nil:
+				return nil, err
+			case r.err == errSteppedDown: // it stays listed
+				return nil, errSteppedDown
+			}
+		}
+		h, err := m.lock(op, o, max(limit, leastProbe))
+		if mongoerr.CodeOf(err) != mongoerr.LockBusy || time.Now().After(until) {
+			return h, err
+		}
+	}
+}
+
+// inTheWay returns a run that has a lock which an operation cannot have beside it; nil for none.
+func (m *Coordinators) inTheWay(o operation) *run {
+	names := namesOf(o)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range m.mu.runs {
+		for _, have := range r.locks.list {
+			if slices.ContainsFunc(names, func(n lockedName) bool { return n.res == have.res && !lock.Compatible(n.mode, have.mode) }) {
+				return r
+			}
+		}
+	}
+	return nil
+}
 
 // end waits for the end of a run.
 func (r *run) end(op *command.Op) error {

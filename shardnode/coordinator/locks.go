@@ -60,8 +60,9 @@ func namesOf(op operation) (out []lockedName) {
 const migrationWait = 5 * time.Second
 
 // LockForMigration takes the DDL locks of a collection for a migration that begins: it excludes other DDL, except for createIndexes. It
-// releases them once the migration is registered, since a later DDL stops migrations first. The locks of this shard are those that
-// count if it is the primary shard of the database; other donors learn of DDL from the config server, which refuses their commit.
+// releases them once the migration is registered, since a later DDL stops migrations or excludes their commits. The locks of this shard are those that
+// count if it is the primary shard of the database; other donors learn of DDL from the config server, which refuses their commit, or from its critical
+// section on them.
 func (m *Coordinators) LockForMigration(ctx context.Context, ns string) (unlock func(), err error) {
 	names := []lockedName{{lock.Resource{Kind: lock.DDLDatabase, Name: catalog.DBOf(ns)}, lock.IX}, {lock.Resource{Kind: lock.DDLCollection, Name: ns}, lock.IX}}
 	h, err := m.lockNames(ctx, names, "moveChunk", migrationWait)

@@ -29,7 +29,7 @@ func (m *Coordinators) movePrimary(op *command.Op, req *msg.ShardMovePrimary, ds
 		return dst, err
 	}
 	if to.ID == m.State.ID {
-		return dst, nil
+		return dst, m.checkVersion(op, req.DB+".$cmd")
 	}
 	return m.run(op, &msg.ShardMovePrimary{DB: req.DB, To: to.ID}, "", dst)
 }
@@ -101,7 +101,7 @@ func (r *run) askRecipient(ctx context.Context, id string, cmd []byte) ([]byte, 
 // commit makes the config server set the new primary shard. If it refuses, nothing was changed; after any other error the request is repeated.
 func (p *movePrimary) commit(ctx context.Context, r *run) error {
 	_, err := r.onConfig(ctx, &msg.CommitMovePrimary{DB: p.req.DB, Version: p.at.Version, To: p.req.To})
-	return r.decided(err, mongoerr.ShardNotFound, mongoerr.IllegalOperation)
+	return r.decided(err, mongoerr.ShardNotFound, mongoerr.IllegalOperation, mongoerr.NamespaceNotFound)
 }
 
 // clean drops here what has moved to the new primary, and the definitions that only the primary shard has: of collections that are not sharded,

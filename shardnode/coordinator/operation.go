@@ -77,6 +77,9 @@ var kinds = map[string]func(cmd []byte) (operation, error){
 	"_shardsvrShardCollection":               parseAs(func(m *msg.ShardShardCollection) operation { return &shard{req: m} }),
 }
 
+// Executes reports whether a command is one that coordinators execute: they compare its versions under its DDL locks.
+func Executes(name string) bool { return kinds[name] != nil || name == "_shardsvrCreateCollection" }
+
 // parseAs returns a parser for a command that is a message of type M.
 func parseAs[M any, P interface {
 	*M

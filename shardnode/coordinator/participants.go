@@ -85,20 +85,33 @@ func (r *run) lastOnEach(ctx context.Context, ids []string, m func(id string) ms
 	return err
 }
 
-// both calls two functions concurrently, and returns a permanent error of either rather than a transient one.
-func both(one, other func() error) error {
-	errs := make(chan error, 1)
-	go func() { errs <- other() }()
-	err := one()
-	if also := <-errs; err == nil || also != nil && cluster.Transient(err) && !cluster.Transient(also) { // permanent errors first
-		err = also
-	}
-	return err
-}
-
 // block begins or ends the run's critical section of names on shards.
 func (r *run) block(ctx context.Context, kind string, ids []string, names ...string) error {
 	return r.onEach(ctx, ids, func(string) msg.Message { return r.participantBlock(kind, names...) })
+}
+
+// blockJoined begins the run's critical section of names also on shards that have joined the cluster since the operation listed the shards, and lists them.
+// With its section everywhere, an operation is alone with the collection, and need not forbid migrations to be so:
+//
+// Invariant: when it returns, and until the section ends, no migration of the collection is committed. A donor sends its commit within its own critical
+// section, and the two exclude each other on it, both ways (Sections.enter, ShardState.EnterCritical), also where a new primary of the donor has yet to
+// find out what became of a commit (holdUndecided). All owners of chunks are among the shards: each of them had joined before it received its first
+// chunk, no later than from one of those that are blocked now. And what a recipient would be left with, it does not create (admitsCopy).
+func (r *run) blockJoined(ctx context.Context, shards *[]string, kind string, names ...string) error {
+	for {
+		now, err := r.shardIDs(ctx)
+		if err != nil {
+			return err
+		}
+		joined := slices.DeleteFunc(now, func(id string) bool { return slices.Contains(*shards, id) })
+		if len(joined) == 0 {
+			return nil
+		}
+		if err := r.block(ctx, kind, joined, names...); err != nil {
+			return err
+		}
+		*shards = append(joined, *shards...) // this one stays the last
+	}
 }
 
 // participantBlock is the message that begins or ends the run's critical section of names.
@@ -132,9 +145,16 @@ func (r *run) shardIDs(ctx context.Context) ([]string, error) {
 	return append(ids, r.m.State.ID), err
 }
 
-// entry reads a collection's catalog entry from the config server's primary; nil if there is none.
+// readCatalog reads documents of the sharding catalog as they are by now for this shard: everything that the operations before have changed, which this
+// shard has coordinated or, if it was not yet the primary shard, heard of with its request. A plain read could be answered by a primary of the config
+// server that has been deposed and does not know it: a drop would then find no entry, and leave the documents of the other shards.
+func (m *Coordinators) readCatalog(ctx context.Context, coll string, filter []byte) ([][]byte, error) {
+	return cluster.FindConfig(ctx, m.State.Registry.Config(), cluster.Find{NS: "config." + coll, Filter: filter}.Doc())
+}
+
+// entry reads a collection's catalog entry from the config server; nil if there is none.
 func (m *Coordinators) entry(ctx context.Context, ns string) ([]byte, *cluster.CollectionEntry, error) {
-	docs, err := cluster.Find{NS: "config.collections", Filter: value.Doc(value.F("_id", value.NewString(ns)))}.All(ctx, m.State.Registry.Config())
+	docs, err := m.readCatalog(ctx, "collections", value.Doc(value.F("_id", value.NewString(ns))))
 	if err != nil || len(docs) == 0 {
 		return nil, nil, err
 	}
@@ -145,7 +165,7 @@ func (m *Coordinators) entry(ctx context.Context, ns string) ([]byte, *cluster.C
 // entriesOf reads the catalog's entries of a database's collections.
 func (m *Coordinators) entriesOf(ctx context.Context, db string) (out []*cluster.CollectionEntry, err error) {
 	within := value.NewDocument(value.Doc(value.F("$gt", value.NewString(db+".")), value.F("$lt", value.NewString(db+"/"))))
-	docs, err := cluster.Find{NS: "config.collections", Filter: value.Doc(value.F("_id", within))}.All(ctx, m.State.Registry.Config())
+	docs, err := m.readCatalog(ctx, "collections", value.Doc(value.F("_id", within)))
 	if err != nil {
 		return nil, err
 	}

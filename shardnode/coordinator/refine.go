@@ -87,7 +87,10 @@ func (f *refine) phases() []phase {
 			return r.allowMigrations(ctx, f.ns(), f.at.UUID, false)
 		}},
 		{name: "blockCrud", do: func(ctx context.Context, r *run) error {
-			return r.block(ctx, msg.BlockWrites, f.at.Shards, f.ns())
+			if err := r.block(ctx, msg.BlockWrites, f.at.Shards, f.ns()); err != nil {
+				return err
+			}
+			return r.blockJoined(ctx, &f.at.Shards, msg.BlockWrites, f.ns())
 		}},
 		{name: "remoteIndexValidation", do: f.validate},
 		{name: "commit", do: f.commit},

@@ -211,24 +211,19 @@ func parseDropTarget(v value.Value) (drop bool, uuid *[16]byte, err error) {
 func (n *rename) phases() []phase {
 	return []phase{
 		{name: "blockCrudAndRename", former: []string{"freezeMigrations"}, section: []string{n.req.NS, n.req.To}, do: func(ctx context.Context, r *run) error {
-			return both(func() error { return r.block(ctx, msg.BlockReadsAndWrites, others(n.at.Shards), n.req.NS, n.req.To) },
-				func() error { return n.allowMigrations(ctx, r, false) })
+			if err := r.block(ctx, msg.BlockReadsAndWrites, others(n.at.Shards), n.req.NS, n.req.To); err != nil {
+				return err
+			}
+			return r.blockJoined(ctx, &n.at.Shards, msg.BlockReadsAndWrites, n.req.NS, n.req.To)
 		}},
 		{name: "renameMetadata", final: true, unstored: true, former: []string{"unblockCRUD"}, do: n.carryOut},
 	}
 }
 
-func (n *rename) allowMigrations(ctx context.Context, r *run, allow bool) error {
-	if n.at.Target == nil {
-		return r.allowMigrations(ctx, n.req.NS, n.at.UUID, allow)
-	}
-	return both(func() error { return r.allowMigrations(ctx, n.req.NS, n.at.UUID, allow) },
-		func() error { return r.allowMigrations(ctx, n.req.To, *n.at.Target, allow) })
-}
-
 // carryOut renames in the catalog, then on the shards, where it ends the critical sections: on this one last, since change streams get the event from its oplog.
 func (n *rename) carryOut(ctx context.Context, r *run) error {
-	_, err := r.onConfig(ctx, &msg.RenameMetadata{NS: n.req.NS, To: n.req.To, UUID: n.at.UUID, Sharded: n.at.Sharded, Target: n.at.Target})
+	run := r.name()
+	_, err := r.onConfig(ctx, &msg.RenameMetadata{NS: n.req.NS, To: n.req.To, UUID: n.at.UUID, Sharded: n.at.Sharded, Target: n.at.Target, Run: &run})
 	if err != nil {
 		return err
 	}
@@ -260,5 +255,9 @@ func (n *rename) undo(ctx context.Context, r *run) error {
 	if err := r.block(ctx, msg.Unblock, n.at.Shards, n.req.NS, n.req.To); err != nil {
 		return err
 	}
-	return n.allowMigrations(ctx, r, true)
+	err := r.allowMigrations(ctx, n.req.NS, n.at.UUID, true) // which a run of an earlier version has forbidden
+	if err == nil && n.at.Target != nil {
+		err = r.allowMigrations(ctx, n.req.To, *n.at.Target, true)
+	}
+	return err
 }

@@ -310,7 +310,12 @@ func (r *run) runAt(ctx context.Context, shard string, cmd []byte) error {
 }
 
 // commit has the config server make the collection sharded. A failed request was not executed, unless the entry shows otherwise.
+//
+// The config server may give chunks to shards that have joined since the others were blocked, and creates the collection only where it is blocked.
 func (s *shard) commit(ctx context.Context, r *run) error {
+	if err := r.blockJoined(ctx, &s.at.Shards, msg.BlockReadsAndWrites, s.names()...); err != nil {
+		return err
+	}
 	args := s.req.ShardCollection
 	args.NS, args.Key = s.ns(), s.keyDoc()
 	_, err := r.onConfig(ctx, &msg.CommitShardCollection{
@@ -350,7 +355,7 @@ func (s *shard) undo(ctx context.Context, r *run) error {
 		}
 	}
 	if s.at.UUID != [16]byte{} {
-		if _, err := r.onConfig(ctx, &msg.RemoveCollection{NS: ns, UUID: s.at.UUID}); err != nil {
+		if _, err := r.onConfig(ctx, &msg.RemoveCollection{NS: ns, UUID: s.at.UUID, Untrack: s.at.Existed}); err != nil { // it is sampled as before
 			return err
 		}
 		for _, id := range s.at.Shards[:len(s.at.Shards)-1] {

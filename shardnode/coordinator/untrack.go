@@ -68,7 +68,8 @@ func (u *untrack) phases() []phase {
 			return r.block(ctx, msg.BlockReadsAndWrites, u.at.Shards, u.names()...)
 		}},
 		{name: "commit", final: true, do: func(ctx context.Context, r *run) error {
-			if _, err := r.onConfig(ctx, &msg.RemoveCollection{NS: u.names()[0], UUID: u.at.UUID, Untrack: true}); err != nil {
+			run := r.name()
+			if _, err := r.onConfig(ctx, &msg.RemoveCollection{NS: u.names()[0], UUID: u.at.UUID, Untrack: true, Run: &run}); err != nil {
 				return err
 			}
 			// What other shards have under the name, they have kept from when they were the primary shard, or had the collection.

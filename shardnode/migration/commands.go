@@ -77,6 +77,7 @@ func (m *Manager) service() replication.Service {
 		Run: func(ctx context.Context, _ int64) {
 			var sweeper sync.WaitGroup
 			sweeper.Go(func() { m.sweepSections(ctx) })
+			sweeper.Go(func() { m.sweepLeftCopies(ctx) })
 			m.background(ctx)
 			sweeper.Wait()
 			m.releaseAll()

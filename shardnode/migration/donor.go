@@ -301,6 +301,9 @@ func (m *Manager) beginDonor(op *command.Op, mv *msg.Move) (*donor, error) {
 	if err := cluster.CheckRange(min, max); err != nil {
 		return nil, err
 	}
+	if !info.Map.Key.HasBounds(min, max) { // the config server has computed them before the collection was resharded, or its key refined
+		return nil, mongoerr.Newf(mongoerr.StaleEpoch, "the bounds [%s, %s) are not those of the shard key of %s, %s", value.ShowDoc(min), value.ShowDoc(max), ns, value.ShowDoc(info.Map.Key.Doc()))
+	}
 	rng := NewKeyRange(info.Map.Key, min, max)
 	chunk := info.Map.Find(rng.minV)
 	low, high := chunk.Bounds()

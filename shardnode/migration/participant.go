@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
@@ -50,9 +51,12 @@ func (m *Manager) runCreateParticipant(op *command.Op, req *msg.CreateCollection
 	}
 	defer unlock()
 	if req.Section != nil {
-		if err := m.state.HoldsSection(req.NS, *req.Section); err != nil {
-			return dst, err
-		}
+		err = m.state.HoldsSection(req.NS, *req.Section)
+	} else {
+		err = m.state.admitsCopy(op, req.NS, req.UUID)
+	}
+	if err != nil {
+		return dst, err
 	}
 	options := value.Doc()
 	if req.Options != nil {
@@ -85,6 +89,38 @@ func (m *Manager) runCreateParticipant(op *command.Op, req *msg.CreateCollection
 		_, err = u.CreateIndexes(c, specs)
 		return err
 	})
+}
+
+// admitsCopy returns an error unless this shard may create a collection, or indexes of it, for a migration or a resharding, which hold none of its critical
+// sections. The collection must be locked exclusively.
+//
+// Hazard: who asks for it has read the collection's definition before, and a drop, or a rename, may have gone by since. The collection would come back under
+// its old name, empty, and on the primary shard of its database for everyone to see.
+//
+// Invariant: a collection that is created has its entry in the catalog then, and a drop or rename of it has yet to block it here, where it finds it. If it
+// blocks the name now, the creation is refused; if it did before, this shard has learned from the message that ended the block as of when the entry is gone.
+func (s *ShardState) admitsCopy(ctx context.Context, ns string, uuid catalog.UUID) error {
+	if cluster.FixedDatabase(catalog.DBOf(ns)) {
+		return nil // the collection of sessions gets its entry after its copies, and is dropped by the config server
+	}
+	held := s.ddlSections()
+	c := held[ns]
+	if of := held[catalog.DBOf(ns)]; c == nil && of != nil && of.all { // that of a movePrimary does not concern sharded collections
+		c = of
+	}
+	if c != nil {
+		return mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "%s is in a critical section: %s", ns, c.why)
+	}
+	docs, err := cluster.FindConfig(ctx, s.Registry.Config(), cluster.Find{NS: "config.collections", Filter: value.Doc(value.F("_id", value.NewString(ns)))}.Doc())
+	if err != nil {
+		return err
+	}
+	if len(docs) == 1 {
+		if have, ok := catalog.UUIDFrom(value.Lookup(docs[0], "uuid")); ok && have == uuid {
+			return nil
+		}
+	}
+	return mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s was dropped, or is another one now", ns)
 }
 
 // complete reports whether a collection is here already, with all of the indexes.

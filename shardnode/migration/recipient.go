@@ -14,6 +14,7 @@ import (
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/lock"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -306,6 +307,19 @@ func (r *recipient) prepareCollection(ctx context.Context) error {
 	indexes, err := cluster.FindAll(ctx, p, db, msg.Doc(&msg.ListIndexes{DB: db, Coll: coll}))
 	if err != nil {
 		return err
+	}
+	if r.m.complete(&msg.CreateCollectionParticipant{NS: r.ns, UUID: r.uuid, Indexes: indexes}) {
+		return nil // it is, unless the migration was not begun by the config server
+	}
+	unlock, err := r.m.Locks.Collection(ctx, r.ns, lock.X)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if c := r.m.Engine.Catalog().Lookup(r.ns); c == nil || c.UUID == r.uuid {
+		if err := r.m.state.admitsCopy(ctx, r.ns, r.uuid); err != nil {
+			return err
+		}
 	}
 	return r.m.Docs.WriteWith(ctx, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		c := s.Catalog().Lookup(r.ns)

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"slices"
 	"sync/atomic"
 
 	"github.com/shoaldb/shoal/command"
@@ -14,6 +15,7 @@ import (
 type writeBlock struct {
 	on     atomic.Bool
 	reason atomic.Pointer[string]
+	begun  [3]atomic.Int64 // how often it was switched on since the start, by the index of the reason
 }
 
 const (
@@ -22,9 +24,37 @@ const (
 	writeBlockedReason = "blockUserWritesReason"
 )
 
-// writeBlockReasons are the allowed values of setUserWriteBlockMode's reason.
-var writeBlockReasons = map[string]bool{
-	reasonUnspecified: true, "ClusterToClusterMigrationInProgress": true, "DiskUseThresholdExceeded": true,
+// writeBlockReasons are the allowed values of setUserWriteBlockMode's reason, in the order of the numbers that serverStatus has for them.
+var writeBlockReasons = [...]string{reasonUnspecified, "ClusterToClusterMigrationInProgress", "DiskUseThresholdExceeded"}
+
+// set notes whether writes are blocked, and why.
+func (b *writeBlock) set(on bool, reason string) {
+	b.reason.Store(&reason)
+	if !b.on.Swap(on) && on {
+		if i := slices.Index(writeBlockReasons[:], reason); i >= 0 {
+			b.begun[i].Add(1)
+		}
+	}
+}
+
+// WriteBlockStatus appends the fields about blocked writes of serverStatus' section repl: the mode is 1 if users may write and 2 if not, the counters have how often
+// writes were blocked for each reason.
+func (st *Settings) WriteBlockStatus(dst []byte) []byte {
+	b := &st.block
+	mode, reason := int32(1), 0
+	if b.on.Load() {
+		mode = 2
+	}
+	if why := b.reason.Load(); why != nil {
+		reason = max(0, slices.Index(writeBlockReasons[:], *why))
+	}
+	dst = value.Append(dst, "userWriteBlockMode", value.NewInt32(mode))
+	dst = value.Append(dst, "userWriteBlockReason", value.NewInt32(int32(reason)))
+	dst, m := value.BeginKey(dst, value.Document, "userWriteBlockModeCounters")
+	for i, name := range writeBlockReasons {
+		dst = value.Append(dst, name, value.NewInt64(b.begun[i].Load()))
+	}
+	return value.End(dst, m)
 }
 
 func (st *Settings) writeBlockSpecs() []command.Spec {
@@ -42,8 +72,7 @@ func (b *writeBlock) load(st *Settings) error {
 	if v := value.Lookup(doc, writeBlockedReason); v.T == value.String {
 		reason = v.Str()
 	}
-	b.reason.Store(&reason)
-	b.on.Store(value.Lookup(doc, "blockUserWrites").Truthy())
+	b.set(value.Lookup(doc, "blockUserWrites").Truthy(), reason)
 	return nil
 }
 
@@ -97,7 +126,7 @@ func (st *Settings) runSetUserWriteBlockMode(op *command.Op, dst []byte) ([]byte
 	}
 	reason := reasonUnspecified
 	if v := op.Arg("reason"); v.T == value.String {
-		if reason = v.Str(); !writeBlockReasons[reason] {
+		if reason = v.Str(); !slices.Contains(writeBlockReasons[:], reason) {
 			return dst, mongoerr.Newf(mongoerr.BadValue, "Enumeration value '%s' for field 'setUserWriteBlockMode.reason' is not a valid value.", reason)
 		}
 	}
@@ -119,7 +148,6 @@ func (st *Settings) runSetUserWriteBlockMode(op *command.Op, dst []byte) ([]byte
 	if err != nil {
 		return dst, err
 	}
-	b.reason.Store(&reason)
-	b.on.Store(on)
+	b.set(on, reason)
 	return dst, nil
 }

@@ -1,0 +1,152 @@
+package router_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// held makes the n-th call of a command to a shard wait, before or after it, until release is called; reached waits until it has come.
+func (w *interposedPeer) held(c *testCluster, command string, n int, after bool) (reached, release func()) {
+	came, free := make(chan struct{}), make(chan struct{})
+	var count atomic.Int64
+	w.through(func(_ context.Context, name string, call func() ([]byte, error)) ([]byte, error) {
+		if name != command || count.Add(1) != int64(n) {
+			return call()
+		}
+		if !after {
+			close(came)
+			<-free
+			return call()
+		}
+		reply, err := call()
+		close(came)
+		<-free
+		return reply, err
+	})
+	reached = func() {
+		c.t.Helper()
+		c.until(command+" has come", func() bool {
+			select {
+			case <-came:
+				return true
+			default:
+				return false
+			}
+		})
+	}
+	return reached, func() { close(free) }
+}
+
+// A migration that has read the definition of a collection creates it on its recipient after the collection was dropped, or renamed: it comes back under its old
+// name. The creation is refused.
+func TestLateCreationForAMigration(t *testing.T) {
+	for _, by := range []struct{ db, cmd, now string }{{"db", `{"drop": "c"}`, ""}, {"admin", `{"renameCollection": "db.c", "to": "db.d"}`, "d"}, {"db", `{"dropDatabase": 1}`, ""}} {
+		for _, late := range []struct {
+			shard, command string
+			n              int
+			after          bool
+		}{{"shard2", "_shardsvrCreateCollectionParticipant", 1, false}, {"shard1", "listIndexes", 2, true}} {
+			c := newTestCluster(t, 3)
+			w := c.interposed(late.shard)
+			c.configThrough(func(_ string, to cluster.Peer) cluster.Peer { return to }) // whose connections are from before
+			c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+			c.run("admin", `{"shardCollection": "db.c", "key": {"k": 1}}`)
+			c.run("admin", `{"moveChunk": "db.c", "find": {"k": 0}, "to": "shard1", "_waitForDelete": true}`)
+			c.insertKeys("c", 1, 10)
+			reached, release := w.held(c, late.command, late.n, late.after)
+			other, moved := c.through(), make(chan bson.M, 1)
+			go func() { moved <- other.raw("admin", `{"moveChunk": "db.c", "find": {"k": 0}, "to": "shard2"}`) }()
+			reached()
+			c.run(by.db, by.cmd)
+			release()
+			if m := <-moved; m["ok"] == 1.0 {
+				t.Errorf("%s, %s: it is moved: %v", by.cmd, late.command, m)
+			}
+			c.leftOver()
+			for _, ns := range []string{"db.c", "db.d"} {
+				if l := c.server["shard2"].Node.Engine.Catalog().Lookup(ns); l != nil && ns != "db."+by.now {
+					t.Errorf("%s, %s: %s is on the recipient", by.cmd, late.command, ns)
+				}
+			}
+			c.run("admin", `{"enableSharding": "db"}`)
+			c.expect(c.all("db", `{"checkMetadataConsistency": 1}`), `[]`)
+			if by.now != "" {
+				c.run("admin", `{"moveChunk": "db.d", "find": {"k": 0}, "to": "shard2", "_waitForDelete": true}`)
+				c.expect(c.counted("d", 1), `10`)
+			}
+		}
+	}
+}
+
+// The same where the recipient is the primary shard of the database, and has another collection of the name by then: it was dropped with its documents.
+func TestLateCreationSparesASuccessor(t *testing.T) {
+	c := newTestCluster(t, 2)
+	w := c.interposed("shard0")
+	c.configThrough(func(_ string, to cluster.Peer) cluster.Peer { return to })
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	c.run("admin", `{"shardCollection": "db.c", "key": {"k": 1}}`)
+	c.run("admin", `{"moveChunk": "db.c", "find": {"k": 0}, "to": "shard1", "_waitForDelete": true}`)
+	reached, release := w.held(c, "_shardsvrCreateCollectionParticipant", 1, false)
+	other, moved := c.through(), make(chan bson.M, 1)
+	go func() { moved <- other.raw("admin", `{"moveChunk": "db.c", "find": {"k": 0}, "to": "shard0"}`) }()
+	reached()
+	c.run("db", `{"drop": "c"}`)
+	c.insertKeys("c", 2, 10)
+	release()
+	if m := <-moved; m["ok"] == 1.0 {
+		t.Errorf("it is moved: %v", m)
+	}
+	c.expect(c.counted("c", 2), `10`)
+}
+
+// A primary that was paused while it coordinated a DDL goes on when the operation has been finished by another one, and before it learns of that: what it asks the
+// config server for is done no more, although the collection has its old UUID and may have its old name.
+func TestLateMessagesOfCoordinators(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	c.shardedAs("c", 1, 10)
+	var uuid [16]byte
+	copy(uuid[:], get(c.all("config", `{"find": "collections"}`)[0], "uuid").(bson.Binary).Data)
+	ended := &msg.RunOf{Coordinator: "shard0", ID: cluster.NewUUID()}
+	for _, m := range []msg.Message{
+		&msg.RenameMetadata{NS: "db.c", To: "db.d", UUID: uuid, Sharded: true, Run: ended},
+		&msg.RemoveCollection{NS: "db.c", UUID: uuid, Untrack: true, Run: ended},
+		&msg.SetAllowMigrations{NS: "db.c", UUID: uuid, Allow: false, Run: *ended},
+		&msg.ConfigReshard{NS: "db.c", ID: ended.ID, Reshard: msg.Reshard{Provenance: msg.ReshardCollection, Key: []byte(bsonDoc(t, bson.D{{Key: "from", Value: 1}}))}},
+	} {
+		if _, err := cluster.Run(t.Context(), c.confP, msg.Doc(m)); mongoerr.CodeOf(err) != mongoerr.StaleEpoch {
+			t.Errorf("%T: %v", m, err)
+		}
+	}
+	c.expect(c.counted("c", 1), `10`)
+	c.expect(get(c.all("config", `{"find": "collections"}`)[0], "key"), `{"k":"hashed"}`)
+	c.expect(c.all("db", `{"checkMetadataConsistency": 1}`), `[]`)
+
+	// It does not allow the migrations that another operation has forbidden.
+	if _, err := cluster.Run(t.Context(), c.confP, bsonDoc(t, bson.D{
+		{Key: "update", Value: "collections"}, {Key: "updates", Value: bson.A{bson.D{{Key: "q", Value: bson.D{}}, {Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "permitMigrations", Value: false}}}}}}}}, {Key: "$db", Value: "config"},
+	})); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cluster.Run(t.Context(), c.confP, msg.Doc(&msg.SetAllowMigrations{NS: "db.c", UUID: uuid, Allow: true, Run: *ended})); err != nil {
+		t.Error(err)
+	}
+	c.expect(get(c.all("config", `{"find": "collections"}`)[0], "permitMigrations"), `false`)
+}
+
+// bsonDoc is a document as bytes.
+func bsonDoc(t *testing.T, d bson.D) []byte {
+	t.Helper()
+	raw, err := bson.Marshal(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}

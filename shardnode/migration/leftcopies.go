@@ -1,0 +1,104 @@
+package migration
+
+import (
+	"context"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/lock"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// A resharding drops the copies of the collection's former UUID on all shards but those that do not answer. What such a shard has kept is an empty collection,
+// or it would have been a donor. It drops it itself, when it has a primary again, and now and then.
+
+// leftCopiesInterval is the interval at which a primary looks for such copies.
+const leftCopiesInterval = 10 * time.Minute
+
+func (m *Manager) sweepLeftCopies(ctx context.Context) {
+	t := time.NewTicker(leftCopiesInterval)
+	defer t.Stop()
+	for {
+		if err := m.dropLeftCopies(ctx); err != nil && ctx.Err() == nil {
+			m.node.Warn("Copies of collections that were resharded meanwhile could not be looked for", err)
+		}
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// dropLeftCopies drops empty collections that the catalog has under another UUID.
+func (m *Manager) dropLeftCopies(ctx context.Context) error {
+	s := m.Docs.Snapshot()
+	defer s.Release()
+	for _, db := range s.Catalog().Databases() {
+		if cluster.FixedDatabase(db) || db == "local" {
+			continue
+		}
+		info, err := m.state.Catalog.Database(ctx, db)
+		if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound || err == nil && info.Primary == m.state.ID { // which takes part in each resharding
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		for _, c := range s.Catalog().Collections(db) {
+			if c.Counters.Records.Load() > 0 {
+				continue
+			}
+			superseded, err := m.state.superseded(ctx, c.NS, c.UUID)
+			if err == nil && superseded {
+				err = m.dropLeftCopy(ctx, c.NS, c.UUID)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// superseded reports whether the catalog has a collection under another UUID.
+func (s *ShardState) superseded(ctx context.Context, ns string, uuid catalog.UUID) (bool, error) {
+	docs, err := cluster.FindConfig(ctx, s.Registry.Config(), cluster.Find{NS: "config.collections", Filter: value.Doc(value.F("_id", value.NewString(ns)))}.Doc())
+	if err != nil || len(docs) == 0 {
+		return false, err
+	}
+	have, ok := catalog.UUIDFrom(value.Lookup(docs[0], "uuid"))
+	return ok && have != uuid, nil
+}
+
+// dropLeftCopy drops such a copy if it still is one.
+//
+// Hazard: within a resharding, or a rename, this shard may have the new collection already, and the catalog still the old one. Their critical sections cover
+// that time, and begin only under the exclusive lock.
+func (m *Manager) dropLeftCopy(ctx context.Context, ns string, uuid catalog.UUID) error {
+	unlock, err := m.Locks.Collection(ctx, ns, lock.X)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	held := m.state.ddlSections()
+	if held[ns] != nil || held[catalog.DBOf(ns)] != nil {
+		return nil
+	}
+	if still, err := m.state.superseded(ctx, ns, uuid); err != nil || !still {
+		return err
+	}
+	return m.Docs.WriteWith(ctx, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		c := s.Catalog().Lookup(ns)
+		if c == nil || c.UUID != uuid || c.Counters.Records.Load() > 0 {
+			return nil
+		}
+		u.SetFromMigrate()
+		m.node.Forget(u, c)
+		return u.DropCollection(c)
+	})
+}
