@@ -129,12 +129,13 @@ type densifier struct {
 	held  int64  // by parts
 	made  int    // documents generated
 
-	now   *densePart  // the partition that documents are generated for
-	until value.Value // the document's value, or the upper bound
-	doc   *Doc        // returned after the documents that precede it
-	least value.Value // the least value of the input
-	most  value.Value
-	ended bool // the input is; order has the partitions that remain to be completed
+	now    *densePart  // the partition that documents are generated for
+	fields []byte      // its fields as doc has them
+	until  value.Value // the document's value, or the upper bound
+	doc    *Doc        // returned after the documents that precede it
+	least  value.Value // the least value of the input
+	most   value.Value
+	ended  bool // the input is; order has the partitions that remain to be completed
 }
 
 // Close implements Source.
@@ -211,16 +212,25 @@ func (d *densifier) enter(doc *Doc) error {
 			return err
 		}
 	}
-	d.now, d.until = p, v
+	d.now, d.until, d.fields = p, v, p.fields
+	if d.x.opts.collator() != nil { // the partition's values may be written otherwise in the document that follows
+		d.fields = d.s.partitionFields(doc.Raw)
+	}
 	return nil
+}
+
+// partitionFields returns a document of the partition's fields of a document.
+func (s *densifyStage) partitionFields(doc []byte) []byte {
+	fields := value.Doc()
+	for _, path := range s.partitions {
+		fields = setPath(nil, fields, path, lookupPath(doc, path))
+	}
+	return fields
 }
 
 // begin adds the current document's partition, whose documents start at lo.
 func (d *densifier) begin(lo value.Value, doc []byte) (*densePart, error) {
-	p := &densePart{number: int64(len(d.order)), fields: value.Doc(), at: lo, step: d.s.steps(lo)}
-	for _, path := range d.s.partitions {
-		p.fields = setPath(nil, p.fields, path, lookupPath(doc, path))
-	}
+	p := &densePart{number: int64(len(d.order)), fields: d.s.partitionFields(doc), at: lo, step: d.s.steps(lo)}
 	d.parts[string(d.key)] = p
 	d.order = append(d.order, p)
 	if d.held += int64(len(d.key)+len(p.fields)) + 256; d.held > d.limit {
@@ -246,7 +256,11 @@ func (d *densifier) generate(p *densePart) (Doc, bool, error) {
 		return Doc{}, false, mongoerr.Newf(5897900, "Generated %d documents in $densify, which is over the limit of %d", d.made+1, maxDensified)
 	}
 	d.made++
-	out := Doc{Raw: setPath(nil, p.fields, d.s.field, p.at)}
+	fields := p.fields
+	if d.doc != nil {
+		fields = d.fields
+	}
+	out := Doc{Raw: setPath(nil, fields, d.s.field, p.at)}
 	p.at = p.step()
 	return out, true, nil
 }

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/shoaldb/shoal/query/collation"
+	"github.com/shoaldb/shoal/query/expr"
 	"github.com/shoaldb/shoal/query/value"
 )
 
@@ -219,4 +221,41 @@ func modelDensify(docs [][]byte, step, lo, hi int64, bounds string, parted bool)
 		slices.SortStableFunc(made, func(a, b []byte) int { return value.Compare(at(a), at(b)) })
 	}
 	return append(out, made...)
+}
+
+// Under a collation the documents of one partition may have different values of its fields: a generated document has those of the document that follows.
+func TestDensifiedPartitionsUnderACollation(t *testing.T) {
+	h := &fileHost{spiller: &fileSpiller{dir: t.TempDir()}}
+	spec, err := collation.Parse(fromJSON(t, `{"locale": "en", "strength": 1}`).Doc())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pipe, err := Parse(fromJSON(t, `[{"$densify": {"field": "v", "partitionByFields": ["p"], "range": {"step": 5, "bounds": "partition"}}}]`),
+		&Options{NS: Namespace{"db", "c"}, Host: h, MemoryLimit: 1 << 20, Scope: expr.NewScope(&expr.Env{Collator: spec.Collator()})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var docs [][]byte
+	for _, d := range []string{`{"p": "apple", "v": 0}`, `{"p": "Apple", "v": 10}`, `{"p": "APPLE", "v": 15}`, `{"p": "pear", "v": 0}`, `{"p": "pear", "v": 10}`} {
+		docs = append(docs, fromJSON(t, d).Doc())
+	}
+	src, err := pipe.Run(NewSliceSource(docs))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	got := ""
+	for {
+		d, ok, err := src.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !ok {
+			break
+		}
+		got += value.Lookup(d.Raw, "p").Str() + " "
+	}
+	if want := "apple Apple Apple APPLE pear pear pear "; got != want {
+		t.Errorf("partitions %s, want %s", got, want)
+	}
 }
