@@ -156,7 +156,7 @@ func TestWhatInvalidatesIdentities(t *testing.T) {
 		}
 		c := &Client{}
 		c.login.Store(id)
-		reply := s.Run(nil, c, &wire.Message{Body: value.Doc(append(tc.cmd, value.F("$db", value.NewString(tc.db)))...)}, nil)
+		reply := s.Run(t.Context(), c, &wire.Message{Body: value.Doc(append(tc.cmd, value.F("$db", value.NewString(tc.db)))...)}, nil)
 		if ok := value.Lookup(reply, "ok").Truthy(); ok != (tc.role == "__system") {
 			t.Fatalf("%s: %s", tc.name, value.ShowDoc(reply))
 		}

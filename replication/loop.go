@@ -24,6 +24,7 @@ type loopState struct {
 	resume  bool        // there is a log to start with
 	first   int         // ticks until the first election after a start
 	held    []*proposal // while leadership is being transferred
+	conf    confAttempt
 	tick    *time.Ticker
 	every   time.Duration
 	ticked  time.Time // up to when raft's clock has been advanced
@@ -230,6 +231,9 @@ func (r *Raft) handle(rd raft.Ready) {
 		case raft.LocalAppendThread:
 			if n := len(m.GetEntries()); n > 0 {
 				r.loop.last = m.GetEntries()[n-1].GetIndex()
+				if r.loop.conf.index == 0 {
+					r.loop.conf.index = r.loop.last
+				}
 			}
 			r.append(m)
 		case raft.LocalApplyThread:

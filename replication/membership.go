@@ -329,6 +329,7 @@ func (r *Raft) proposeConf(cc *raftpb.ConfChangeV2) error {
 	if err != nil {
 		return errNotMain
 	}
+	r.loop.conf = confAttempt{term: r.loop.rn.BasicStatus().GetTerm()}
 	if ents[0].GetType() != raftpb.EntryConfChangeV2 {
 		return errInProgress
 	}
@@ -430,10 +431,25 @@ func (r *Raft) follows(id uint64) bool {
 	return s != nil && epochOf(s.report.term) == epoch && s.report.flags&reportSuperseded == 0
 }
 
-// promote turns learners that have caught up into voters.
+// confAttempt is the newest configuration change that this member has proposed.
+type confAttempt struct {
+	term  uint64
+	index uint64 // of its entry, or of the empty one in its place, or of a later one; 0 until that is given to the appender
+}
+
+// pending reports whether the attempt has still to be applied.
+func (a *confAttempt) pending(st *raft.BasicStatus) bool {
+	return a.term != 0 && a.term == st.GetTerm() && (a.index == 0 || st.Applied < a.index)
+}
+
+// promote turns learners that have caught up into voters. It is tried again each time something arrives, but not before the last attempt has been
+// applied: each one that is refused leaves an empty entry in the log.
 func (r *Raft) promote() {
 	rec := r.rlog.conf()
 	if len(rec.state.GetVotersOutgoing()) > 0 {
+		return
+	}
+	if st := r.loop.rn.BasicStatus(); r.loop.conf.pending(&st) {
 		return
 	}
 	if steps := r.promotable(); len(steps) > 0 {
