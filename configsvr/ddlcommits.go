@@ -21,10 +21,8 @@ func (m *Manager) runRemoveCollection(op *command.Op, req *msg.RemoveCollection,
 		return dst, err
 	}
 	defer unlock()
-	if req.Run != nil {
-		if err := m.stillWanted(op, req.NS, req.Run, true); err != nil {
-			return dst, err
-		}
+	if err := m.stillWanted(op, req.NS, req.Run, true); err != nil {
+		return dst, err
 	}
 	return dst, m.removeCollection(op, req.NS, req.UUID, req.Untrack)
 }
@@ -129,8 +127,11 @@ const askWait = 5 * time.Second
 
 // stillWanted returns an error for a late message of a run that has ended or, with forward, is being undone. The caller holds the name's DDL lock
 // until it returns, and an undo begins with a message that takes the lock, so that a change made after a positive reply precedes
-// its reversal.
+// its reversal. A message without a run is not late.
 func (m *Manager) stillWanted(ctx context.Context, ns string, run *msg.RunOf, forward bool) error {
+	if run == nil {
+		return nil
+	}
 	bounded, cancel := context.WithTimeout(ctx, askWait)
 	defer cancel()
 	reply, err := m.onShard(bounded, run.Coordinator, &msg.HoldsCriticalSection{ID: run.ID, Forward: forward})
@@ -185,10 +186,8 @@ func (m *Manager) runRenameMetadata(op *command.Op, req *msg.RenameMetadata, dst
 		}
 		defer unlock()
 	}
-	if req.Run != nil {
-		if err := m.stillWanted(op, req.NS, req.Run, true); err != nil {
-			return dst, err
-		}
+	if err := m.stillWanted(op, req.NS, req.Run, true); err != nil {
+		return dst, err
 	}
 	m.chunks.Lock()
 	defer m.chunks.Unlock()

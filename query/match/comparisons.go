@@ -110,7 +110,7 @@ func fieldNode(k Kind, field *expr.Expr) *Node {
 	}
 	n := &Node{Kind: k, Path: path}
 	for _, p := range appendParts(nil, path) {
-		if p.num >= 0 || strings.Trim(p.name, "0123456789") == "" {
+		if strings.Trim(p.name, "0123456789") == "" {
 			return nil
 		}
 		n.parts = append(n.parts, p)
