@@ -481,14 +481,16 @@ func TestReshardInTheMidstOfAUnit(t *testing.T) {
 	var writers sync.WaitGroup
 	for w := range 2 {
 		writers.Go(func() {
-			pause := time.NewTicker(4 * time.Millisecond)
-			defer pause.Stop()
+			// Each writer rests twice as long as its insert took: writers that take all of a slow machine leave the appliers nothing to catch up with.
+			rest := time.NewTimer(0)
+			defer rest.Stop()
 			for n := 0; ; n++ {
 				select {
 				case <-stop:
 					return
-				case <-pause.C:
+				case <-rest.C:
 				}
+				began := time.Now()
 				docs := make([]any, together)
 				for i := range docs {
 					docs[i] = bson.D{{Key: "_id", Value: int64(w)<<40 | int64(n*together+i)}}
@@ -499,12 +501,13 @@ func TestReshardInTheMidstOfAUnit(t *testing.T) {
 					return
 				}
 				stored.Add(int64(len(res.InsertedIDs)))
+				rest.Reset(max(4*time.Millisecond, 2*time.Since(began)))
 			}
 		})
 	}
 	for range 4 {
-		if err := p.admin(bson.D{{Key: "reshardCollection", Value: "r.s"}, {Key: "key", Value: bson.D{{Key: "_id", Value: "hashed"}}},
-			{Key: "numInitialChunks", Value: 4}, {Key: "forceRedistribution", Value: true}}); err != nil {
+		if err := p.client.Database("admin").RunCommand(ctx, bson.D{{Key: "reshardCollection", Value: "r.s"}, {Key: "key", Value: bson.D{{Key: "_id", Value: "hashed"}}},
+			{Key: "numInitialChunks", Value: 4}, {Key: "forceRedistribution", Value: true}}).Err(); err != nil {
 			t.Error(err)
 		}
 	}
