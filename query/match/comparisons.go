@@ -110,7 +110,7 @@ func fieldNode(k Kind, field *expr.Expr) *Node {
 	}
 	n := &Node{Kind: k, Path: path}
 	for _, p := range appendParts(nil, path) {
-		if strings.Trim(p.name, "0123456789") == "" {
+		if strings.Trim(p.key.String(), "0123456789") == "" {
 			return nil
 		}
 		n.parts = append(n.parts, p)
@@ -129,7 +129,7 @@ func (c *context) exprComparison(n *Node, doc []byte) bool {
 			v = value.Value{}
 			break
 		}
-		v = value.Lookup(v.Doc(), p.name)
+		v = p.key.Lookup(v.Doc())
 	}
 	r := 0
 	switch {

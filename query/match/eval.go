@@ -59,14 +59,14 @@ func boolRank(b bool) int {
 const maxFields = 64
 
 func (n *Node) addPred(p pred) {
+	key := p.n.parts[0].key
 	for _, f := range n.fields {
-		if f.name == p.n.parts[0].name {
+		if f.key.String() == key.String() {
 			f.preds = append(f.preds, p)
 			return
 		}
 	}
-	name := p.n.parts[0].name
-	n.fields = append(n.fields, &field{name: name, key: value.NewFieldName(name), preds: []pred{p}})
+	n.fields = append(n.fields, &field{key: key, preds: []pred{p}})
 }
 
 // Has reports whether a node of kind k is in the tree.
@@ -122,7 +122,7 @@ func (c *context) document(n *Node, doc []byte) bool {
 	case AlwaysFalse:
 		return false
 	}
-	return c.path(n, value.Lookup(doc, n.parts[0].name), 1)
+	return c.path(n, n.parts[0].key.Lookup(doc), 1)
 }
 
 // any tries the branches of an $or: the one that is true does not determine array positions.
@@ -169,7 +169,7 @@ func (c *context) fields(fields []*field, doc []byte) bool {
 	for cur := value.Scan(doc); left > 0 && cur.Next(); {
 		key := cur.Key()
 		for i, f := range fields {
-			if len(f.name) != len(key) || f.name != string(key) {
+			if f.key.String() != string(key) {
 				continue
 			}
 			if seen&(1<<i) == 0 {
@@ -247,7 +247,7 @@ func (c *context) path(n *Node, v value.Value, i int) bool {
 	for ; i < len(n.parts); i++ {
 		switch v.T {
 		case value.Document:
-			v = value.Lookup(v.Doc(), n.parts[i].name)
+			v = n.parts[i].key.Lookup(v.Doc())
 		case value.Array:
 			return c.through(n, v.Doc(), i)
 		default:
@@ -313,7 +313,7 @@ func (c *context) atIndex(n *Node, e value.Value, i int) bool {
 	case e.T == value.Document:
 		return c.path(n, e, i)
 	case e.T == value.Array:
-		return c.path(n, value.Lookup(e.Doc(), n.parts[i].name), i+1)
+		return c.path(n, n.parts[i].key.Lookup(e.Doc()), i+1)
 	}
 	return false
 }

@@ -142,7 +142,7 @@ func reached(out []value.Value, v value.Value, parts []part) []value.Value {
 	}
 	switch v.T {
 	case value.Document:
-		return reached(out, value.Lookup(v.Doc(), parts[0].name), parts[1:])
+		return reached(out, parts[0].key.Lookup(v.Doc()), parts[1:])
 	case value.Array:
 		for i, e := range value.Values(v.Doc()) {
 			if e.T == value.Document {

@@ -102,13 +102,12 @@ type onePass struct {
 
 // part is one component of a path; num is its value as an array index, or -1.
 type part struct {
-	name string
-	num  int
+	key value.FieldName
+	num int
 }
 
 // field groups the predicates that read one top-level field.
 type field struct {
-	name  string
 	key   value.FieldName
 	preds []pred
 }
@@ -132,7 +131,7 @@ func (n *Node) Leaf() bool {
 func appendParts(parts []part, path string) []part {
 	parts = slices.Grow(parts, strings.Count(path, ".")+1)
 	for name := range strings.SplitSeq(path, ".") {
-		p := part{name: name, num: -1}
+		p := part{key: value.NewFieldName(name), num: -1}
 		if name == "0" || name != "" && '1' <= name[0] && name[0] <= '9' {
 			if n, err := strconv.ParseUint(name, 10, 31); err == nil {
 				p.num = int(n)
