@@ -417,8 +417,21 @@ type KeyRange struct {
 	HighIncl  bool
 }
 
+// point reports whether the range is one key that was given for both ends.
+func (r *KeyRange) point() bool {
+	return r.HighIncl && len(r.Low) > 0 && len(r.Low) == len(r.High) && &r.Low[0] == &r.High[0]
+}
+
 // ShardsFor adds to set the shards that own keys in the range.
 func (m *ChunkMap) ShardsFor(r KeyRange, set map[string]struct{}) error {
+	if r.point() {
+		l, i := m.place(r.Low)
+		owner, err := m.owner(l, i)
+		if err == nil {
+			set[owner] = struct{}{}
+		}
+		return err
+	}
 	high := appendKey(nil, r.High)
 	at, i, ok := m.find(appendKey(nil, r.Low))
 	if !ok {

@@ -126,9 +126,11 @@ func CheckPlacement(info *CollectionInfo, ns string, received ChunkVersion, shar
 // placementTime is the field of a shardVersion with the time as of which the sender has read the placement, if that is not the current one.
 const placementTime = "asOf"
 
+var placementTimeField = value.NewFieldName(placementTime)
+
 // PlacementTime returns the time as of which the sender of a shardVersion has read its placement from the catalog's history; 0 for the current one.
 func PlacementTime(shardVersion []byte) uint64 {
-	if v := value.Lookup(shardVersion, placementTime); v.T == value.Timestamp {
+	if v := placementTimeField.Lookup(shardVersion); v.T == value.Timestamp {
 		return v.TimestampU64()
 	}
 	return 0

@@ -87,10 +87,16 @@ func (r *Request) StatementID(i int) int32 {
 
 // Arg returns the value of a field of the command's own table, Missing if the client did not send it.
 func (r *Request) Arg(name string) value.Value {
-	if Misread != nil && r.Spec.made.index != nil && !r.Spec.Has(name) {
-		Misread(r.Spec.Name, name)
+	if Misread != nil {
+		r.checkRead(name)
 	}
 	return r.Shared(name)
+}
+
+func (r *Request) checkRead(name string) {
+	if r.Spec.made.index != nil && !r.Spec.Has(name) {
+		Misread(r.Spec.Name, name)
+	}
 }
 
 // Shared is Arg for code that several commands run, some of which have no such field.

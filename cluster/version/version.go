@@ -108,7 +108,23 @@ func ParseChunk(v value.Value) (Chunk, error) {
 	if v.T != value.Document {
 		return Chunk{}, mongoerr.Newf(mongoerr.TypeMismatch, "shardVersion must be an object, found %s", v.T.Name())
 	}
-	e, t, m := value.Lookup(v.Doc(), "e"), value.Lookup(v.Doc(), "t"), value.Lookup(v.Doc(), "v")
+	var e, t, m value.Value
+	for it := value.Walk(v.Doc()); ; {
+		k, f, ok := it.Next()
+		if !ok {
+			break
+		}
+		if len(k) == 1 {
+			switch k[0] {
+			case 'e':
+				e = f
+			case 't':
+				t = f
+			case 'v':
+				m = f
+			}
+		}
+	}
 	if e.T != value.ObjectID || t.T != value.Timestamp || m.T != value.Timestamp {
 		return Chunk{}, mongoerr.New(mongoerr.FailedToParse, "shardVersion must hold the fields e, t and v")
 	}
