@@ -14,6 +14,7 @@ import (
 type KeyPart struct {
 	Path   string
 	Hashed bool
+	fields []value.FieldName // Path split at its dots
 }
 
 // ShardKeyPattern is a parsed shard key: {a: 1}, {a: 1, "b.c": 1}, {a: "hashed"} or compound with one hashed field.
@@ -48,7 +49,10 @@ func ParseShardKey(pattern []byte) (*ShardKeyPattern, error) {
 		default:
 			return nil, mongoerr.Newf(mongoerr.BadValue, "Field %s must contain a number with value 1 or the string 'hashed'", p.Path)
 		}
-		k.simple = k.simple && !strings.Contains(p.Path, ".")
+		for name := range strings.SplitSeq(p.Path, ".") {
+			p.fields = append(p.fields, value.NewFieldName(name))
+		}
+		k.simple = k.simple && len(p.fields) == 1
 		k.Parts = append(k.Parts, p)
 	}
 	if len(k.Parts) == 0 {
@@ -102,7 +106,7 @@ func (k *ShardKeyPattern) Covers(path string) bool {
 // field counts as null. A field that is an array, or is below one, is refused.
 func (k *ShardKeyPattern) FromDocument(doc []byte, dst []value.Value) ([]value.Value, error) {
 	for i := range k.Parts {
-		v, err := lookupScalar(doc, k.Parts[i].Path)
+		v, err := k.Parts[i].lookup(doc)
 		if err != nil {
 			return nil, err
 		}
@@ -125,29 +129,29 @@ func (k *ShardKeyPattern) HashParts(key []value.Value) {
 	}
 }
 
-// lookupScalar follows a dotted path through documents only.
-func lookupScalar(doc []byte, path string) (value.Value, error) {
-	for {
-		head, rest, dotted := strings.Cut(path, ".")
-		v := value.Lookup(doc, head)
+// lookup follows the path through documents only.
+func (p *KeyPart) lookup(doc []byte) (value.Value, error) {
+	for i := range p.fields {
+		v := p.fields[i].Lookup(doc)
 		if v.T == value.Array {
 			return v, mongoerr.New(mongoerr.ShardKeyNotFound, "Shard key cannot contain array values or array descendants.")
 		}
-		if !dotted {
+		if i == len(p.fields)-1 {
 			return v, nil
 		}
 		if v.T != value.Document {
-			return value.Value{}, nil
+			break
 		}
-		doc, path = v.Doc(), rest
+		doc = v.Doc()
 	}
+	return value.Value{}, nil
 }
 
 // Extract returns a document's shard key as a document in the pattern's order, unhashed; missing fields are null.
 func (k *ShardKeyPattern) Extract(doc []byte) ([]byte, error) {
 	dst, m := value.Begin(nil)
 	for i := range k.Parts {
-		v, err := lookupScalar(doc, k.Parts[i].Path)
+		v, err := k.Parts[i].lookup(doc)
 		if err != nil {
 			return nil, err
 		}
@@ -321,7 +325,7 @@ func (k *ShardKeyPattern) ExtendValues(vals []value.Value) []value.Value {
 
 // ExtendedBy reports whether another key begins with all fields of this one, and has more.
 func (k *ShardKeyPattern) ExtendedBy(longer *ShardKeyPattern) bool {
-	return len(longer.Parts) > len(k.Parts) && slices.Equal(longer.Parts[:len(k.Parts)], k.Parts)
+	return len(longer.Parts) > len(k.Parts) && slices.EqualFunc(longer.Parts[:len(k.Parts)], k.Parts, func(a, b KeyPart) bool { return a.Path == b.Path && a.Hashed == b.Hashed })
 }
 
 // IsPrefixOfIndex reports whether an index key pattern begins with the shard key, so that the index can serve as shard key index.

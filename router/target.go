@@ -35,11 +35,14 @@ func target(info *cluster.CollectionInfo, filter []byte, collated bool) ([]strin
 	return out, nil
 }
 
+var defaultCollation = value.NewFieldName("defaultCollation")
+
 // collatedBy reports whether a command with the given collation (nil for none) compares strings with one other
 // than simple.
 func collatedBy(info *cluster.CollectionInfo, given []byte) bool {
 	if given == nil && info.Entry != nil {
-		given = value.Lookup(info.Entry, "defaultCollation").Doc()
+		v := defaultCollation.Lookup(info.Entry)
+		given = v.Doc()
 	}
 	return given != nil && value.Count(given) > 0 && value.Lookup(given, "locale").Str() != "simple"
 }

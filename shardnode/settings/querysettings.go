@@ -411,6 +411,8 @@ func (s *querySettings) apply(op *command.Op, namespace string, pq *plan.Query) 
 	}
 }
 
+var settingsField = value.NewFieldName(querySettingsParam)
+
 // of returns the settings of a query: those that a router sends with it, since the router saw the client's
 // command, else the node's own for its shape; nil for none.
 func (s *querySettings) of(op *command.Op) []byte {
@@ -422,7 +424,8 @@ func (s *querySettings) of(op *command.Op) []byte {
 		body = op.Req.Cmd.Doc()
 	}
 	if op.Client.Internal {
-		return value.Lookup(body, querySettingsParam).Doc()
+		v := settingsField.Lookup(body)
+		return v.Doc()
 	}
 	shape, ok := shapeOfCommand(body, op.Req.DB)
 	if !ok {
