@@ -331,3 +331,28 @@ func TestExplainGroupFramework(t *testing.T) {
 	n.ok("admin", `{"setQuerySettings": {`+query+`, "$db": "d"}, "settings": {"queryFramework": "classic"}}`)
 	check("by settings", "1", "trySbeEngine")
 }
+
+// TestExplainOfSeries checks that a condition on the metaField of a time series is asked of buckets alone.
+func TestExplainOfSeries(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("d", `{"create": "ts", "timeseries": {"timeField": "t", "metaField": "m"}}`)
+	n.ok("d", `{"insert": "ts", "documents": [{"t": {"$date": 0}, "m": 1, "v": 1}, {"t": {"$date": 5}, "m": 1, "v": 2}, {"t": {"$date": 5}, "m": 2, "v": 1}]}`)
+	for filter, want := range map[string]string{
+		`{"m": 1}`:                              "$cursor $_internalUnpackBucket",
+		`{"m": {"$gt": 0}, "$and": [{"m": 1}]}`: "$cursor $_internalUnpackBucket",
+		`{"m": 1, "v": 1}`:                      "$cursor $_internalUnpackBucket $match",
+	} {
+		m := n.ok("d", fmt.Sprintf(`{"explain": {"find": "ts", "filter": %s}}`, filter))
+		var names []string
+		for _, st := range m["stages"].(bson.A) {
+			names = append(names, st.(bson.D)[0].Key)
+		}
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("%s: stages %s, want %s", filter, got, want)
+		}
+	}
+	m := n.ok("d", `{"count": "ts", "query": {"m": 1}}`)
+	if fmt.Sprint(m["n"]) != "2" {
+		t.Errorf("%v measurements have m: 1, want 2", m["n"])
+	}
+}

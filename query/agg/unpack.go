@@ -89,6 +89,7 @@ func (u *unpackSource) Next(ctx context.Context) (Doc, bool, error) {
 }
 
 // matchBuckets moves the conditions on time and meta of a $match after the unpacking before it, as a filter of buckets.
+// Those on meta need not be checked again.
 func matchBuckets(p *Pipeline, i int) bool {
 	u, m, ok := two[*unpackStage, *matchStage](p, i)
 	if !ok || u.narrow {
@@ -104,6 +105,15 @@ func matchBuckets(p *Pipeline, i int) bool {
 	}
 	narrow := *u
 	narrow.narrow = true
-	p.replace(i, 2, before, &narrow, m)
+	rest := timeseries.Residual(u.fields, m.filter)
+	if rest == nil {
+		p.replace(i, 2, before, &narrow)
+		return true
+	}
+	after, err := newMatch(p.opts, rest)
+	if err != nil {
+		return false
+	}
+	p.replace(i, 2, before, &narrow, after)
 	return true
 }

@@ -22,6 +22,40 @@ func ShardFilter(f Fields, spanMS int64, filter []byte) []byte {
 	return b.of(filter)
 }
 
+// Residual returns what a filter on measurements asks besides what BucketFilter has decided for a whole bucket: all
+// measurements of a bucket have its meta. It is nil if nothing is left.
+func Residual(f Fields, filter []byte) []byte {
+	out, m := value.Begin(nil)
+	left := false
+	for k, v := range value.Elements(filter) {
+		switch {
+		case f.ofMeta(k):
+			continue
+		case k == "$and" && v.T == value.Array:
+			var rest []value.Value
+			for _, e := range value.Values(v.Doc()) {
+				if r := Residual(f, e.Doc()); r != nil {
+					rest = append(rest, value.NewDocument(r))
+				}
+			}
+			if len(rest) == 0 {
+				continue
+			}
+			v = value.NewArray(value.ArrayOf(rest...))
+		}
+		out, left = value.Append(out, k, v), true
+	}
+	if !left {
+		return nil
+	}
+	return value.End(out, m)
+}
+
+// ofMeta reports whether a path is the metaField's, or within it.
+func (f Fields) ofMeta(path string) bool {
+	return f.Meta != "" && (path == f.Meta || strings.HasPrefix(path, f.Meta+"."))
+}
+
 func (b *bounds) of(filter []byte) []byte {
 	b.conjunct(filter)
 	if len(b.terms) == 0 {
@@ -49,9 +83,7 @@ func (b *bounds) conjunct(filter []byte) {
 			for _, e := range value.Values(v.Doc()) {
 				b.conjunct(e.Doc())
 			}
-		case b.f.Meta != "" && k == b.f.Meta:
-			b.add("meta", v)
-		case b.f.Meta != "" && strings.HasPrefix(k, b.f.Meta+"."):
+		case b.f.ofMeta(k):
 			b.add("meta"+k[len(b.f.Meta):], v)
 		case k == b.f.Time && v.T == value.DateTime:
 			b.time("$eq", v)

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"github.com/shoaldb/shoal/query/match"
 	"github.com/shoaldb/shoal/query/value"
 )
@@ -117,6 +119,35 @@ func TestBucketFilter(t *testing.T) {
 	}
 	if f := BucketFilter(fields, span, value.Doc(value.F("v", value.NewInt32(1)))); f != nil {
 		t.Errorf("a filter of another field bounds buckets: %s", value.Show(value.NewDocument(f)))
+	}
+}
+
+// TestResidual checks what of a filter remains to be asked of measurements: not what is about their bucket's meta.
+func TestResidual(t *testing.T) {
+	for filter, want := range map[string]string{
+		`{"m": 1}`: `null`,
+		`{"m.a": {"$gt": 1}, "$and": [{"m": 2}]}`:        `null`,
+		`{"m": 1, "v": 2, "mm": 3}`:                      `{"v":2,"mm":3}`,
+		`{"$and": [{"m": 1, "v": 2}, {"m": 3}]}`:         `{"$and":[{"v":2}]}`,
+		`{"$or": [{"m": 1}, {"v": 2}], "m": 1}`:          `{"$or":[{"m":1},{"v":2}]}`,
+		`{"$expr": {"$eq": ["$m", 1]}, "m": {"$lt": 5}}`: `{"$expr":{"$eq":["$m",1]}}`,
+	} {
+		var doc bson.D
+		if err := bson.UnmarshalExtJSON([]byte(filter), false, &doc); err != nil {
+			t.Fatal(err)
+		}
+		raw, _ := bson.Marshal(doc)
+		got := "null"
+		if r := Residual(fields, raw); r != nil {
+			j, _ := bson.MarshalExtJSON(bson.Raw(r), false, false)
+			got = string(j)
+		}
+		if got != want {
+			t.Errorf("%s leaves %s, want %s", filter, got, want)
+		}
+	}
+	if r := Residual(NewFields("t", ""), value.Doc(value.F("m", value.NewInt32(1)))); r == nil {
+		t.Error("without a metaField, m is a field of the measurements")
 	}
 }
 
