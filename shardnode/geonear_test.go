@@ -27,3 +27,15 @@ func TestGeoNearOfLet(t *testing.T) {
 		}
 	}
 }
+
+// TestPointOutsideOfA2dIndex checks that the error names the document, as the real server's does.
+func TestPointOutsideOfA2dIndex(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("d", `{"createIndexes": "c", "indexes": [{"key": {"at": "2d"}, "name": "at_2d", "min": -75, "max": 60.5}]}`)
+	m := n.do("d", `{"insert": "c", "documents": [{"_id": 1, "at": [70, 42.3], "s": "x"}]}`)
+	e := asM(m["writeErrors"].(bson.A)[0])
+	const want = `point not in interval of [ -75, 60.5 ] :: caused by :: { _id: 1, at: [ 70, 42.3 ], s: "x" }`
+	if fmt.Sprint(e["code"]) != "13027" || e["errmsg"] != want {
+		t.Errorf("got  %v %v\nwant 13027 %s", e["code"], e["errmsg"], want)
+	}
+}

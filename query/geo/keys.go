@@ -69,7 +69,8 @@ type Plane struct {
 }
 
 // Keys returns the cells under which a 2d index has a value: that of its pair, or of the pairs in an array.
-func (p Plane) Keys(v value.Value) ([]int64, error) {
+// doc is the document that has the value, for error messages.
+func (p Plane) Keys(v value.Value, doc []byte) ([]int64, error) {
 	if v.IsNullish() || !nested(v) {
 		if v.IsNullish() {
 			return nil, nil
@@ -92,7 +93,7 @@ func (p Plane) Keys(v value.Value) ([]int64, error) {
 			return nil, mongoerr.Newf(13026, "geo values must be 'legacy coordinate pairs' for 2d indexes: %s", bsontext.Value(e))
 		}
 		if !p.Holds(at) {
-			return nil, mongoerr.Newf(13027, "point not in interval of [ %s, %s ]: %s", bsontext.Double(p.Min), bsontext.Double(p.Max), bsontext.Value(e))
+			return nil, mongoerr.Newf(13027, "point not in interval of [ %v, %v ] :: caused by :: %s", p.Min, p.Max, bsontext.Doc(doc))
 		}
 		out = append(out, p.cell(at))
 	}

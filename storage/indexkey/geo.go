@@ -67,7 +67,7 @@ func (g *geoFields) read(gen *Generator, doc []byte, s *KeySet) (found bool, err
 		for _, v := range along(nil, value.NewDocument(doc), gen.fields[i].parts) {
 			var some []int64
 			if g.plane != nil {
-				some, err = g.plane.Keys(v)
+				some, err = g.plane.Keys(v, doc)
 			} else {
 				some, err = geo.SphereKeys(v, doc)
 			}
