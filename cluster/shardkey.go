@@ -90,6 +90,15 @@ func (k *ShardKeyPattern) Index(path string) int {
 	return -1
 }
 
+// Paths returns the paths of the key's fields.
+func (k *ShardKeyPattern) Paths() []string {
+	out := make([]string, len(k.Parts))
+	for i := range k.Parts {
+		out[i] = k.Parts[i].Path
+	}
+	return out
+}
+
 // Covers reports whether updating path may change the shard key: path is a field of the key, or an ancestor or
 // descendant.
 func (k *ShardKeyPattern) Covers(path string) bool {

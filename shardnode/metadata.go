@@ -40,6 +40,14 @@ func (n *Node) bindMetadata(op *command.Op, q *exec.Query) error {
 	return nil
 }
 
+// ShardKey implements exec.Placement.
+func (m *metadata) ShardKey() []string {
+	if m.table == nil {
+		return nil
+	}
+	return m.table.Key.Paths()
+}
+
 // Unmoved implements exec.Placement.
 func (m *metadata) Unmoved(op *command.Op, c *catalog.Collection) bool {
 	m.n.shard.AskWherePlaced(c.NS)

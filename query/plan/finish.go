@@ -20,8 +20,11 @@ func (p *planner) finishIndex(scan *Node, conj *conjunction, u *use) *Node {
 	if sorted != nil {
 		root = sorted
 	}
+	if root.Stage == IndexScan && p.filtersKeys(root.Index) {
+		root = over(ShardingFilter, root) // orphans are dropped before they are fetched
+	}
 	// A key alone suffices for a result, but not for the stages in between that read documents.
-	between := p.q.ShardFilter || len(p.q.Sort) > 0 && sorted == nil
+	between := p.q.ShardFilter && root.Stage != ShardingFilter || len(p.q.Sort) > 0 && sorted == nil
 	if left == nil && !between && p.canCover(scan.Index) {
 		if p.q.Distinct != "" && sorted == nil {
 			if n := p.distinctScan(scan); n != nil {
@@ -49,7 +52,7 @@ func (p *planner) finish(root *Node) *Node {
 
 func (p *planner) finishSorted(root *Node, sorted, coveredKey bool) *Node {
 	q := p.q
-	if q.ShardFilter {
+	if q.ShardFilter && !filtered(root) {
 		root = over(ShardingFilter, root)
 	}
 	if q.Count {
@@ -80,6 +83,20 @@ func (p *planner) finishSorted(root *Node, sorted, coveredKey bool) *Node {
 		root = l
 	}
 	return root
+}
+
+// filtersKeys reports whether an index's keys tell which shard a document belongs to: they have all of the shard
+// key, as the documents have it.
+func (p *planner) filtersKeys(x *Index) bool {
+	return p.q.ShardFilter && x.Kind == BTree && x.Collator == nil && x.holds(p.q.ShardKey)
+}
+
+// filtered reports whether orphans have been dropped below a plan's root.
+func filtered(n *Node) bool {
+	for n.Stage != ShardingFilter && len(n.Inputs) == 1 {
+		n = n.Inputs[0]
+	}
+	return n.Stage == ShardingFilter
 }
 
 func (p *planner) skipLimit(root *Node) *Node {
@@ -116,7 +133,7 @@ func (p *planner) canCover(x *Index) bool {
 	case q.Distinct != "":
 		needs = []string{q.Distinct}
 	case q.Count:
-		return !q.ShardFilter
+		return true
 	case q.Projection == nil || q.Projection.Whole || !q.Projection.Inclusion:
 		return false
 	default:

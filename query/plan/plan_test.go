@@ -82,6 +82,9 @@ func query(t testing.TB, js string) *Query {
 	q.Count = value.Lookup(doc, "count").Truthy()
 	q.Distinct = value.Lookup(doc, "distinct").Str()
 	q.ShardFilter = value.Lookup(doc, "shard").Truthy()
+	for _, path := range value.Values(value.Lookup(doc, "shardKey").Doc()) {
+		q.ShardFilter, q.ShardKey = true, append(q.ShardKey, path.Str())
+	}
 	q.NoExpress = value.Lookup(doc, "noExpress").Truthy()
 	if v := value.Lookup(doc, "min"); v.T == value.Document {
 		q.Min = v.Doc()
@@ -204,6 +207,15 @@ var planCases = []struct {
 		{`{"filter":{"$expr":{"$eq":["$a",[1]]}}}`, `COLLSCAN{ $expr: { $eq: [ "$a", { $const: [ 1 ] } ] } }`},
 		{`{"filter":{"$expr":{"$eq":["$a","$b"]}}}`, `COLLSCAN{ $expr: { $eq: [ "$a", "$b" ] } }`},
 		{`{"filter":{"a":5},"shard":true}`, `SHARDING_FILTER < FETCH < IXSCAN a_1 a:[5, 5]`},
+		{`{"filter":{"a":5},"shardKey":["a"]}`, `FETCH < SHARDING_FILTER < IXSCAN a_1 a:[5, 5]`},
+		{`{"filter":{"a":5},"shardKey":["b"]}`, `SHARDING_FILTER < FETCH < IXSCAN a_1 a:[5, 5]`},
+		{`{"filter":{"a":5},"shardKey":["a","b"]}`, `SHARDING_FILTER < FETCH < IXSCAN a_1 a:[5, 5]`},
+		{`{"filter":{"a":5,"b":1},"shardKey":["a"]}`, `FETCH{ b: { $eq: 1 } } < SHARDING_FILTER < IXSCAN a_1 a:[5, 5]`},
+		{`{"filter":{"a":{"$gt":5}},"sort":{"b":1},"limit":2,"shardKey":["a"]}`, `SORT limit 2 < FETCH < SHARDING_FILTER < IXSCAN a_1 a:(5, inf.0]`},
+		{`{"filter":{"a":5},"projection":{"a":1,"_id":0},"shardKey":["a"]}`, `PROJECTION_COVERED < SHARDING_FILTER < IXSCAN a_1 a:[5, 5]`},
+		{`{"filter":{"a":5},"projection":{"a":1,"_id":0},"shard":true}`, `PROJECTION_SIMPLE < SHARDING_FILTER < FETCH < IXSCAN a_1 a:[5, 5]`},
+		{`{"filter":{"a":5},"count":true,"shardKey":["a"]}`, `COUNT < SHARDING_FILTER < IXSCAN a_1 a:[5, 5]`},
+		{`{"filter":{"a":5},"count":true,"shard":true}`, `COUNT < SHARDING_FILTER < FETCH < IXSCAN a_1 a:[5, 5]`},
 		{`{"filter":{"a":{"$gt":5}}}`, `FETCH < IXSCAN a_1 a:(5, inf.0]`},
 		{`{"filter":{"a":{"$lte":5}}}`, `FETCH < IXSCAN a_1 a:[-inf.0, 5]`},
 		{`{"filter":{"a":{"$gt":1,"$lt":5}}}`, `FETCH < IXSCAN a_1 a:(1, 5)`},

@@ -20,8 +20,10 @@ type Query struct {
 	CollationDoc []byte // in full; nil for simple
 	Collator     value.Collator
 
-	// ShardFilter adds a stage that drops orphans above the scan.
+	// ShardFilter adds a stage that drops orphans above the scan. ShardKey has the paths by which that stage decides:
+	// an index that holds them needs no documents for it. Empty if they are not known.
 	ShardFilter bool
+	ShardKey    []string
 
 	// Count means that only the number of results is needed. Distinct is the path whose values alone are needed; empty for none.
 	Count    bool

@@ -89,7 +89,7 @@ func (b *builder) above(p *plan.Node, in Node) (Node, error) {
 		if q.Owned == nil {
 			return in, nil
 		}
-		return &filterNode{in: in, keep: q.Owned}, nil
+		return b.shardFilter(p, in), nil
 	case plan.ProjectionCovered:
 		return b.covered(p, in), nil
 	case plan.ProjectionSimple, plan.ProjectionDefault, plan.SubPlan, plan.Count, plan.TextMatch:
@@ -166,6 +166,15 @@ func newCoverKey(paths []string, l *plan.Node) *coverKey {
 	return k
 }
 
+// shardFilter drops orphans: directly above a scan by its keys, else by the documents.
+func (b *builder) shardFilter(p *plan.Node, in Node) Node {
+	f := &filterNode{in: in, keep: b.q.Owned}
+	if scan := p.Inputs[0]; scan.Stage == plan.IndexScan {
+		f.keys = indexscan.NewKeyDocOf(scan.Bounds, b.q.shardKey())
+	}
+	return f
+}
+
 func (b *builder) union(p *plan.Node) (Node, error) {
 	ins := make([]Node, len(p.Inputs))
 	for i, in := range p.Inputs {
@@ -195,7 +204,7 @@ func (q *Query) planQuery() *plan.Query {
 	p := &plan.Query{
 		Filter: q.Matcher, Skip: q.Skip, Limit: q.Limit, Hint: q.Hint, Min: q.Min, Max: q.Max,
 		CollationDoc: q.Collation.Document(), Collator: q.Collation.Collator(), NoExpress: q.ReturnKey || q.ShowRecordID || q.Tailable,
-		ShardFilter: q.Owned != nil, Count: q.Count, Distinct: q.Distinct,
+		ShardFilter: q.Owned != nil, ShardKey: q.shardKey(), Count: q.Count, Distinct: q.Distinct,
 	}
 	if len(q.Sort) > 5 {
 		p.SortPattern = q.Sort

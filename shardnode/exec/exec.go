@@ -7,6 +7,8 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/indexscan"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // Row is one result that passes up an execution tree. Its contents are borrowed from the node that made it,
@@ -194,6 +196,7 @@ type filterNode struct {
 	st   nodeStats
 	in   Node
 	keep func(doc []byte) (bool, error)
+	keys *indexscan.KeyDoc // makes what keep reads from index keys; nil where rows have documents
 }
 
 func (f *filterNode) Next(op *command.Op, r *Row) (bool, error) {
@@ -203,7 +206,13 @@ func (f *filterNode) Next(op *command.Op, r *Row) (bool, error) {
 			f.st.eof = err == nil && !ok
 			return false, err
 		}
-		if ok, err = f.keep(r.Doc); err != nil {
+		doc := r.Doc
+		if f.keys != nil {
+			if doc, ok = f.keys.Doc(r.key, r.typeBits); !ok {
+				return false, mongoerr.New(mongoerr.DataCorruptionDetected, "an index key cannot be read")
+			}
+		}
+		if ok, err = f.keep(doc); err != nil {
 			return false, err
 		}
 		if ok {

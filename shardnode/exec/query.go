@@ -66,6 +66,16 @@ type Placement interface {
 	// has been sharded or a range of it has moved: what belonged to this shard when the query began may be
 	// deleted in the newer snapshot.
 	Unmoved(op *command.Op, c *catalog.Collection) bool
+	// ShardKey returns the paths that the ownership filter reads; nil if the collection was not sharded.
+	ShardKey() []string
+}
+
+// shardKey returns the paths that the ownership filter reads; nil if it needs whole documents.
+func (q *Query) shardKey() []string {
+	if q.Owned == nil || q.Placement == nil {
+		return nil
+	}
+	return q.Placement.ShardKey()
 }
 
 // CompileFilter compiles a filter in an operation's language; nil matches everything. scope is nil if the filter
