@@ -108,8 +108,7 @@ func (r *Router) runAggregate(op *command.Op, a *aggCommand, dst []byte) ([]byte
 		return err
 	})
 	if mongoerr.CodeOf(err) == mongoerr.CommandOnShardedViewNotSupportedOnMongod {
-		if ns := value.Lookup(err.(*mongoerr.Error).Details, "shardedForeign"); ns.T == value.String && !a.here {
-			r.Catalog.InvalidateCollection(ns.Str())
+		if !a.here && r.noteForeign(err) {
 			a.here = true
 			return r.runAggregate(op, a, dst[:from])
 		}
@@ -121,6 +120,20 @@ func (r *Router) runAggregate(op *command.Op, a *aggCommand, dst []byte) ([]byte
 		return r.aggregateOnView(op, view, value.Values(a.pipeline.Doc()), extra, dst[:from])
 	}
 	return dst, err
+}
+
+// noteForeign reports whether a shard has refused a pipeline because a stage reads a sharded collection: the router's
+// placement of that collection is out of date.
+func (r *Router) noteForeign(err error) bool {
+	if mongoerr.CodeOf(err) != mongoerr.CommandOnShardedViewNotSupportedOnMongod {
+		return false
+	}
+	ns := value.Lookup(mongoerr.From(err).Details, "shardedForeign")
+	if ns.T != value.String {
+		return false
+	}
+	r.Catalog.InvalidateCollection(ns.Str())
+	return true
 }
 
 // scan finds the namespaces that stages read or write besides the pipeline's own. A pipeline that is malformed is
@@ -249,11 +262,11 @@ func (r *Router) aggregateOn(op *command.Op, a *aggCommand, info *cluster.Collec
 		return dst, err
 	}
 	r.targets.note(op.Req.Spec.Name, info, len(shards))
-	if op.Req.Shared("explain").Truthy() && info.Sharded() {
+	if op.Req.Shared("explain").Truthy() && (info.Sharded() || a.here || !r.wholeOn(op, a.ns, a.body, shards)) {
 		inner := rebuild(a.body, map[string]bool{"explain": true, "$db": true, "lsid": true, "$clusterTime": true, "readConcern": true}, nil)
 		return r.explainSplit(op, info, shards, inner, value.NewString("queryPlanner"), dst)
 	}
-	if len(shards) == 1 && !a.here && (len(a.foreign)+len(a.writes) == 0 || r.local(op, a, shards[0])) {
+	if len(shards) == 1 && !a.here && !a.storesDocuments() && (len(a.foreign)+len(a.writes) == 0 || r.local(op, a, shards[0])) {
 		from := len(dst)
 		if plain, err := r.writesToPlain(op, a); err != nil {
 			return dst, err
@@ -271,6 +284,16 @@ func (r *Router) aggregateOn(op *command.Op, a *aggCommand, info *cluster.Collec
 		return out, err
 	}
 	return r.aggregateMerged(op, a, info, shards, dst)
+}
+
+// storesDocuments reports whether a pipeline writes documents of its own: there is nothing for a shard to run.
+func (a *aggCommand) storesDocuments() bool {
+	if len(a.writes) == 0 {
+		return false
+	}
+	it := value.Walk(a.pipeline.Doc())
+	_, first, _ := it.Next()
+	return first.T == value.Document && !value.Lookup(first.Doc(), "$documents").IsMissing()
 }
 
 // leadingMatch returns the filter of a pipeline's first stage, nil if that is not a $match.
@@ -313,7 +336,7 @@ func (r *Router) aggregateMerged(op *command.Op, a *aggCommand, info *cluster.Co
 		return dst, err
 	}
 	p.Optimize()
-	if p.Fuses() {
+	if p.Fuses() || p.StartsWithDocuments() {
 		src, err := p.Run(nil)
 		if err != nil {
 			return dst, err

@@ -58,11 +58,13 @@ func (r *Router) explainOn(op *command.Op, info *cluster.CollectionInfo, cmd str
 	if len(shards) == 0 {
 		return dst, mongoerr.Newf(mongoerr.CommandNotFound, "Explain failed due to unknown command: %s", cmd)
 	}
-	if cmd == "aggregate" && info.Sharded() {
+	if cmd == "aggregate" && (info.Sharded() || !r.wholeOn(op, info.NS, inner, shards)) {
 		return r.explainSplit(op, info, shards, inner, op.Arg("verbosity"), dst)
 	}
 	replies := r.scatter(op, shards, func(s string) ([]byte, []wire.Sequence) { return explainFor(op, info, s), op.Req.Msg.Seqs })
-	if err := firstError(replies); err != nil {
+	if err := firstError(replies); cmd == "aggregate" && r.noteForeign(err) {
+		return r.explainParts(op, info, shards, inner, op.Arg("verbosity"), dst)
+	} else if err != nil {
 		return dst, err
 	}
 	if cmd == "aggregate" {
@@ -121,28 +123,57 @@ func viewCollation(body []byte, view *viewDef) value.Value {
 	return value.NewDocument(view.collation)
 }
 
-// explainSplit explains an aggregate on a sharded collection: each shard explains its part of the pipeline.
+// wholeOn reports whether one shard runs an aggregate as a whole, as aggregateOn decides it: a pipeline that reads
+// what is elsewhere is divided even if one shard has its own collection.
+func (r *Router) wholeOn(op *command.Op, ns string, inner []byte, shards []string) bool {
+	a := &aggCommand{ns: ns, pipeline: value.Lookup(inner, "pipeline")}
+	a.scan(a.pipeline, op.DB())
+	return len(shards) == 1 && r.local(op, a, shards[0])
+}
+
+// explainSplit explains an aggregate on a sharded collection, or one that reads such a collection: each shard
+// explains its part of the pipeline.
 func (r *Router) explainSplit(op *command.Op, info *cluster.CollectionInfo, shards []string, inner []byte, verbosity value.Value, dst []byte) ([]byte, error) {
-	pipeline := value.Lookup(inner, "pipeline")
-	var split *agg.Split
-	if len(shards) > 1 {
-		var err error
-		if split, err = r.splitForExplain(info, inner, pipeline); err != nil {
-			return dst, err
-		}
-		extra := value.Append(nil, "pipeline", split.Shard.Wire())
-		inner = rebuild(inner, map[string]bool{"pipeline": true, "fromRouter": true, "needsMerge": true}, value.Append(value.Append(extra,
-			"fromRouter", value.NewBool(true)), "needsMerge", value.NewBool(true)))
+	if !r.wholeOn(op, info.NS, inner, shards) {
+		return r.explainParts(op, info, shards, inner, verbosity, dst)
 	}
-	body := msg.Doc(&msg.Explain{DB: op.DB(), Command: inner, Verbosity: verbosity})
-	replies := r.scatter(op, shards, func(s string) ([]byte, []wire.Sequence) { return versioned(body, info, s), nil })
+	replies := r.explainCommand(op, info, shards, inner, verbosity)
+	if err := firstError(replies); r.noteForeign(err) {
+		return r.explainParts(op, info, shards, inner, verbosity, dst)
+	} else if err != nil {
+		return dst, err
+	}
+	if !info.Sharded() {
+		return append(dst, rebuildElements(replies[0].body, replyTrailer)...), nil
+	}
+	return appendShapeHash(r.appendSplit(dst, nil, replies), op), nil
+}
+
+// explainParts explains a pipeline that is divided between shards and this router.
+func (r *Router) explainParts(op *command.Op, info *cluster.CollectionInfo, shards []string, inner []byte, verbosity value.Value, dst []byte) ([]byte, error) {
+	p, err := r.parseExplained(info, inner)
+	if err != nil {
+		return dst, err
+	}
+	if p.StartsWithDocuments() {
+		dst = value.Append(dst, "mongos", value.NewDocument(value.Doc(
+			value.F("host", value.NewString(r.Service.Host)), value.F("stages", p.Serialize()))))
+		return appendShapeHash(dst, op), nil
+	}
+	split := p.ExplainSplit()
+	extra := value.Append(nil, "pipeline", split.Shard.Wire())
+	inner = rebuild(inner, map[string]bool{"pipeline": true, "fromRouter": true, "needsMerge": true}, value.Append(value.Append(extra,
+		"fromRouter", value.NewBool(true)), "needsMerge", value.NewBool(true)))
+	replies := r.explainCommand(op, info, shards, inner, verbosity)
 	if err := firstError(replies); err != nil {
 		return dst, err
 	}
-	if split == nil && !info.Sharded() {
-		return append(dst, rebuildElements(replies[0].body, replyTrailer)...), nil
-	}
-	return appendShapeHash(r.appendSplit(dst, split, replies), op), nil
+	return appendShapeHash(r.appendSplit(dst, &split, replies), op), nil
+}
+
+func (r *Router) explainCommand(op *command.Op, info *cluster.CollectionInfo, shards []string, inner []byte, verbosity value.Value) []shardReply {
+	body := msg.Doc(&msg.Explain{DB: op.DB(), Command: inner, Verbosity: verbosity})
+	return r.scatter(op, shards, func(s string) ([]byte, []wire.Sequence) { return versioned(body, info, s), nil })
 }
 
 // appendShapeHash adds the queryShapeHash of the command as the client sent it: the shards were asked for parts of it.
@@ -157,8 +188,8 @@ func appendShapeHash(dst []byte, op *command.Op) []byte {
 	return dst
 }
 
-// splitForExplain divides a pipeline as aggregateMerged does.
-func (r *Router) splitForExplain(info *cluster.CollectionInfo, inner []byte, pipeline value.Value) (*agg.Split, error) {
+// parseExplained prepares a pipeline for being divided, as aggregateMerged does.
+func (r *Router) parseExplained(info *cluster.CollectionInfo, inner []byte) (*agg.Pipeline, error) {
 	spec, err := collationFor(value.Lookup(inner, "collation").Doc(), info)
 	if err != nil {
 		return nil, err
@@ -168,14 +199,13 @@ func (r *Router) splitForExplain(info *cluster.CollectionInfo, inner []byte, pip
 		return nil, err
 	}
 	db, coll := cluster.SplitNS(info.NS)
-	p, err := agg.Parse(pipeline, &agg.Options{NS: agg.Namespace{DB: db, Coll: coll}, Host: &aggHost{r: r}, Collator: spec.Collator(),
+	p, err := agg.Parse(value.Lookup(inner, "pipeline"), &agg.Options{NS: agg.Namespace{DB: db, Coll: coll}, Host: &aggHost{r: r}, Collator: spec.Collator(),
 		Collation: spec.Document(), AllowDiskUse: true, Explain: true, Scope: scope})
 	if err != nil {
 		return nil, err
 	}
 	p.Optimize()
-	out := p.ExplainSplit()
-	return &out, nil
+	return p, nil
 }
 
 // appendSplit writes how a pipeline is divided, and each shard's explain of its part.
@@ -267,8 +297,7 @@ func (r *Router) explainFind(dst []byte, op *command.Op, info *cluster.Collectio
 		dst = explainStats(dst, stage, replies)
 	}
 	dst = appendShapeHash(dst, op)
-	dst = value.Append(dst, "serverInfo", value.Lookup(replies[0].body, "serverInfo"))
-	dst = value.Append(dst, "serverParameters", value.Lookup(replies[0].body, "serverParameters"))
+	dst = command.AppendServer(dst, r.Service.Host, r.Params)
 	return value.Append(dst, "command", value.NewDocument(rebuild(op.Req.Cmd.Doc(), map[string]bool{querySettingsField: true})))
 }
 

@@ -70,3 +70,45 @@ func TestExplainGroupOnShards(t *testing.T) {
 		}
 	}
 }
+
+// TestExplainOfForeignSharded checks that a pipeline that reads a sharded collection is explained wherever it begins:
+// the router runs such a stage, and shows it as its part.
+func TestExplainOfForeignSharded(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.fill(20)
+	c.run("db", `{"insert": "u", "documents": [{"_id": 1, "k": 3}]}`)
+	c.run("db", `{"create": "v", "viewOn": "c", "pipeline": [{"$match": {"g": 1}}]}`)
+	const lookup = `{"$lookup": {"from": "c", "localField": "k", "foreignField": "k", "as": "x"}}`
+	for _, k := range []struct{ coll, pipeline, shards, merger string }{
+		{"u", `[` + lookup + `]`, "", "$mergeCursors $lookup"},
+		{"u", `[{"$match": {"k": 3}}, ` + lookup + `, {"$match": {"x.g": 1}}]`, "$match", "$mergeCursors $lookup"},
+		{"u", `[{"$lookup": {"from": "v", "localField": "k", "foreignField": "k", "as": "x"}}]`, "", "$mergeCursors $lookup"},
+		{"u", `[{"$unionWith": "c"}]`, "", "$mergeCursors $unionWith"},
+		{"u", `[{"$facet": {"a": [` + lookup + `]}}]`, "", "$mergeCursors $facet"},
+		{"c", `[{"$match": {"k": 3}}, ` + lookup + `]`, "$match", "$mergeCursors $lookup"},
+		{"v", `[{"$match": {"k": 3}}, ` + lookup + `]`, "$match", "$mergeCursors $lookup"},
+	} {
+		for _, cmd := range []string{
+			fmt.Sprintf(`{"explain": {"aggregate": %q, "pipeline": %s, "cursor": {}}, "verbosity": "queryPlanner"}`, k.coll, k.pipeline),
+			fmt.Sprintf(`{"explain": {"aggregate": %q, "pipeline": %s, "cursor": {}}, "verbosity": "executionStats"}`, k.coll, k.pipeline),
+			fmt.Sprintf(`{"aggregate": %q, "pipeline": %s, "explain": true}`, k.coll, k.pipeline),
+		} {
+			m := c.run("db", cmd)
+			shards, merger := get(m["splitPipeline"], "shardsPart"), get(m["splitPipeline"], "mergerPart")
+			if shards == nil || merger == nil {
+				t.Errorf("%s: %v", cmd, m)
+				continue
+			}
+			if got := stageNames(shards); got != k.shards {
+				t.Errorf("%s: shards run %q, want %q", cmd, got, k.shards)
+			}
+			if got := stageNames(merger); !strings.HasPrefix(got, k.merger) {
+				t.Errorf("%s: the router runs %q, want %q", cmd, got, k.merger)
+			}
+		}
+	}
+	m := c.run("db", `{"explain": {"aggregate": "u", "pipeline": [{"$lookup": {"from": "u", "localField": "k", "foreignField": "k", "as": "x"}}], "cursor": {}}}`)
+	if m["splitPipeline"] != nil || m["stages"] == nil {
+		t.Errorf("a pipeline whose collections are all on one shard is explained as %v", m)
+	}
+}

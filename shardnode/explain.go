@@ -1,10 +1,6 @@
 package shardnode
 
 import (
-	"strconv"
-	"strings"
-
-	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/exec"
@@ -99,50 +95,5 @@ func (x *explanation) trailer(dst []byte) []byte {
 	}
 	cmd = value.Append(cmd, "$db", value.NewString(x.op.DB()))
 	dst = value.Append(dst, "command", value.NewDocument(value.End(cmd, m)))
-	return x.n.appendServer(dst)
-}
-
-// appendServer appends serverInfo and serverParameters.
-func (n *Node) appendServer(dst []byte) []byte {
-	host, port := n.Host, int64(27017)
-	if i := strings.LastIndexByte(host, ':'); i >= 0 {
-		if p, err := strconv.ParseInt(host[i+1:], 10, 32); err == nil {
-			host, port = host[:i], p
-		}
-	}
-	dst = value.Append(dst, "serverInfo", value.NewDocument(value.Doc(
-		value.F("host", value.NewString(host)), value.F("port", value.NewInt32(int32(port))),
-		value.F("version", value.NewString(command.Version)), value.F("gitVersion", value.NewString(command.ThisBuild().GitVersion())))))
-	const limit = 100 << 20
-	dst, m := value.BeginKey(dst, value.Document, "serverParameters")
-	for _, p := range []struct {
-		name string
-		v    int32 // used if this server does not have the parameter
-	}{
-		{"internalQueryFacetBufferSizeBytes", limit}, {"internalQueryFacetMaxOutputDocSizeBytes", limit},
-		{"internalLookupStageIntermediateDocumentMaxSizeBytes", limit}, {"internalDocumentSourceGroupMaxMemoryBytes", limit},
-		{"internalQueryMaxBlockingSortMemoryUsageBytes", limit}, {"internalQueryProhibitBlockingMergeOnMongoS", 0},
-		{"internalQueryMaxAddToSetBytes", limit}, {"internalDocumentSourceSetWindowFieldsMaxMemoryBytes", limit},
-	} {
-		v := value.NewInt32(p.v)
-		if n.Params != nil {
-			if q, ok := n.Params.Lookup(p.name); ok {
-				if v = q.Value(); v.T == value.Int64 && int64(int32(q.Int())) == q.Int() {
-					v = value.NewInt32(int32(q.Int()))
-				}
-			}
-		}
-		dst = value.Append(dst, p.name, v)
-	}
-	dst = value.Append(dst, "internalQueryFrameworkControl", value.NewString(queryFramework(n.Params)))
-	dst = value.Append(dst, "internalQueryPlannerIgnoreIndexWithCollationForRegex", value.NewInt32(1))
-	return value.End(dst, m)
-}
-
-// queryFramework returns the engine for queries that have no settings of their own.
-func queryFramework(p *cluster.Params) string {
-	if p == nil {
-		return "trySbeRestricted"
-	}
-	return p.Get("internalQueryFrameworkControl").Value().Str()
+	return command.AppendServer(dst, x.n.Host, x.n.Params)
 }

@@ -91,7 +91,7 @@ func (x *explanation) storeGroups(ns string, rest *agg.Pipeline, p *exec.Explain
 	if p == nil || ns == storage.OplogNS || !p.CanGroup() {
 		return 0
 	}
-	framework := queryFramework(x.n.Params)
+	framework := command.QueryFramework(x.n.Params)
 	if set := value.Lookup(x.n.settings.OfQuery(x.op), "queryFramework"); set.T == value.String {
 		framework = set.Str()
 	}

@@ -395,6 +395,12 @@ func checkQuerySettings(o *Options, v value.Value) error {
 // documentsStage is $documents: an expression that returns an array of documents.
 type documentsStage struct{ e *expr.Expr }
 
+// StartsWithDocuments reports whether a pipeline's documents are its own: no shard has to be asked for them.
+func (p *Pipeline) StartsWithDocuments() bool {
+	_, ok := firstStage[*documentsStage](p.stages)
+	return ok
+}
+
 func parseDocuments(o *Options, v value.Value) (*documentsStage, error) {
 	if v.T == value.Document && value.Count(v.Doc()) == 0 { // the argument must not be an empty document
 		return nil, mongoerr.New(51270, "Invalid empty sub-projection: _tempDocumentsField")
