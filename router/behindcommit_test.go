@@ -61,3 +61,23 @@ func TestOutcomeOfATransactionBeforeTheNewestIsUnknown(t *testing.T) {
 		}
 	}
 }
+
+// A router that was only asked for the outcome of a transaction which another one began has nothing to abort, whatever the outcome was: abortTransaction
+// answered that the transaction had been committed, also where it was unknown to everybody.
+func TestAbortBehindTheCommitOfAnUnknownTransaction(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.shardedTxnColl()
+	c.txn([]txnStep{
+		{1, true, "d", `{"insert": "c", "documents": [{"_id": -5}, {"_id": 5}]}`, 0, "n", "2"},
+		{1, false, "admin", `{"commitTransaction": 1}`, 0, "recoveryToken", `{"recoveryShardId":"shard0"}`},
+	})
+	known := c.through()
+	known.txn([]txnStep{
+		{1, false, "admin", `{"commitTransaction": 1, "recoveryToken": {"recoveryShardId": "shard0"}}`, 0, "", ""},
+		{1, false, "admin", `{"abortTransaction": 1}`, mongoerr.NoSuchTransaction, "", ""},
+		{1, false, "admin", `{"commitTransaction": 1, "recoveryToken": {"recoveryShardId": "shard0"}}`, 0, "", ""},
+		{2, false, "admin", `{"commitTransaction": 1}`, mongoerr.NoSuchTransaction, "", ""},
+		{2, false, "admin", `{"abortTransaction": 1}`, mongoerr.NoSuchTransaction, "", ""},
+	})
+	c.txn([]txnStep{{1, false, "admin", `{"abortTransaction": 1}`, mongoerr.TransactionCommitted, "", ""}})
+}

@@ -37,6 +37,10 @@ func (r *Router) abortTxn(op *command.Op, t *transaction) error {
 	if t.ended {
 		return mongoerr.Newf(mongoerr.NoSuchTransaction, "Transaction with { txnNumber: %d } has been aborted.", t.number)
 	}
+	if t.commit != nil && len(t.parts()) == 0 {
+		// Begun through another router, which alone knows who takes part: this one was only asked to find out how it ended.
+		return mongoerr.Newf(mongoerr.NoSuchTransaction, "Given transaction number %d does not match any in-progress transactions.", t.number)
+	}
 	if t.commit != nil {
 		return mongoerr.Newf(mongoerr.TransactionCommitted, "Transaction %d has been committed.", t.number)
 	}
