@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -255,5 +256,76 @@ func TestConversationsStayOnTheirDatabase(t *testing.T) {
 	}
 	if reply := s.next(1, proof); fine(reply) || s.in() {
 		t.Errorf("continued again on its own: %v", reply)
+	}
+}
+
+// A transaction belongs to the user who began it: another user who knows its session, on a connection of its own or on the one that the owner has left,
+// reads, commits, aborts and ends nothing of it; and the owner does in it only what it may at that moment.
+func TestTransactionsOfOthers(t *testing.T) {
+	for _, topology := range []string{"replset", "sharded"} {
+		t.Run(topology, func(t *testing.T) {
+			t.Parallel()
+			g := startGuarded(t, topology)
+			root := g.root()
+			g.must(root, "shop", "insert", "c", "documents", bson.A{bson.D{{Key: "_id", Value: 0}}})
+			write := bson.A{bson.D{{Key: "role", Value: "readWrite"}, {Key: "db", Value: "shop"}}}
+			g.must(root, "admin", "createUser", "ann", "pwd", "pw", "roles", write)
+			g.must(root, "admin", "createUser", "bob", "pwd", "pw", "roles", write)
+			ann, left, bob := g.stranger(), g.stranger(), g.stranger()
+			for c, user := range map[stranger]string{ann: "ann", left: "ann", bob: "bob"} {
+				c.logInOn("admin", user, "pw")
+			}
+			session := ann.send(bson.D{{Key: "startSession", Value: 1}, {Key: "$db", Value: "admin"}}).Lookup("id")
+			step := func(c stranger, db string, number int64, cmd ...bson.E) int64 {
+				return c.code(db, append(cmd, bson.E{Key: "lsid", Value: session}, bson.E{Key: "txnNumber", Value: number}, bson.E{Key: "autocommit", Value: false})...)
+			}
+			insert := func(id int) []bson.E {
+				return []bson.E{{Key: "insert", Value: "c"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: id}}}}}
+			}
+			begin := bson.E{Key: "startTransaction", Value: true}
+			commit, abort := bson.E{Key: "commitTransaction", Value: 1}, bson.E{Key: "abortTransaction", Value: 1}
+			expect := func(what string, got, want int64) {
+				t.Helper()
+				if got != want {
+					t.Errorf("%s: %d, want %d", what, got, want)
+				}
+			}
+			const unknown, refused = int64(mongoerr.NoSuchTransaction), int64(mongoerr.Unauthorized)
+			expect("begun", step(ann, "shop", 1, append(insert(1), begin)...), 0)
+			expect("bob goes on", step(bob, "shop", 1, insert(2)...), unknown)
+			expect("bob commits", step(bob, "admin", 1, commit), unknown)
+			expect("bob aborts", step(bob, "admin", 1, abort), unknown)
+			expect("bob kills the session", bob.code("admin", bson.E{Key: "killSessions", Value: bson.A{session}}), 0)
+			expect("bob ends the session", bob.code("admin", bson.E{Key: "endSessions", Value: bson.A{session}}), 0)
+			expect("the owner goes on elsewhere", step(left, "shop", 1, insert(3)...), 0)
+
+			expect("logout", left.code("admin", bson.E{Key: "logout", Value: 1}), 0)
+			expect("nobody goes on", step(left, "shop", 1, insert(4)...), refused)
+			expect("nobody commits", step(left, "admin", 1, commit), refused)
+			left.logInOn("admin", "bob", "pw")
+			expect("bob commits on the connection that the owner has left", step(left, "admin", 1, commit), unknown)
+			expect("bob aborts there", step(left, "admin", 1, abort), unknown)
+
+			g.must(root, "admin", "revokeRolesFromUser", "ann", "roles", write)
+			expect("the owner without the role", step(ann, "shop", 1, insert(5)...), refused)
+			g.must(root, "admin", "grantRolesToUser", "ann", "roles", write)
+			expect("the owner with it", step(ann, "shop", 1, insert(6)...), 0)
+			expect("committed", step(ann, "admin", 1, commit), 0)
+
+			expect("begun again", step(ann, "shop", 2, append(insert(7), begin)...), 0)
+			g.must(root, "admin", "dropUser", "ann")
+			expect("a dropped user commits", step(ann, "admin", 2, commit), refused)
+
+			cur, err := root.Database("shop").Collection("c").Find(t.Context(), bson.D{}, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var docs []struct {
+				ID int `bson:"_id"`
+			}
+			if err := cur.All(t.Context(), &docs); err != nil || fmt.Sprint(docs) != "[{0} {1} {3} {6}]" {
+				t.Errorf("stored are %v, %v", docs, err)
+			}
+		})
 	}
 }
