@@ -27,6 +27,8 @@ type TLS struct {
 	// Require reports whether plain connections over TCP are refused. Those over UNIX sockets do not leave the
 	// machine.
 	Require func() bool
+	// Accepted, if not nil, is called after each handshake, from a goroutine of the connection.
+	Accepted func(c *Conn, state tls.ConnectionState)
 }
 
 var errPlain = &ForeignError{mongoerr.New(mongoerr.SSLHandshakeFailed, "The server is configured to only allow SSL connections")}
@@ -86,7 +88,11 @@ func (t *tlsSession) handshake() {
 		t.c.Close()
 		return
 	}
-	s.stats.handshake(t.conn.ConnectionState().Version)
+	state := t.conn.ConnectionState()
+	s.stats.handshake(state.Version)
+	if accepted := s.opts.TLS.Accepted; accepted != nil {
+		accepted(t.c, state)
+	}
 	t.up.Store(true)
 	t.c.out.mu.Lock()
 	defer t.c.out.mu.Unlock()

@@ -172,11 +172,6 @@ func startupWarnings(c *config, euid int) {
 	if !c.Security.enforced() {
 		warn(22120, "Access control is not enabled for the database. Read and write access to data and configuration is unrestricted")
 	}
-	for _, p := range c.Parameters {
-		if p.Value != "" && (p.Name == "opensslCipherConfig" || p.Name == "opensslCipherSuiteConfig") {
-			warn(9990011, p.Name+" has no effect: the cipher suites of TLS are those that the Go runtime chooses")
-		}
-	}
 	if euid == 0 {
 		warn(22138, "You are running this process as the root user, which is not recommended")
 	}

@@ -38,10 +38,9 @@ var tlsModes = map[string]tlsMode{
 
 // tlsOptions are the settings net.tls.
 type tlsOptions struct {
-	Mode     tlsMode
-	Any      bool // whether an option other than the mode is given
-	SystemCA bool // parameter tlsUseSystemCA: the machine's own authorities are trusted
-	Withhold bool // parameter tlsWithholdClientCertificate: no certificate is shown to other members
+	Mode tlsMode
+	Any  bool // whether an option other than the mode is given
+	tlsParameters
 
 	KeyFile, KeyPassword         string // certificate and key presented to clients
 	ClusterFile, ClusterPassword string // those presented to other members; empty for KeyFile
@@ -51,8 +50,17 @@ type tlsOptions struct {
 	MemberExtension              string // the same by the value of an extension
 	NoClientCerts                bool   // clients may connect without a certificate
 	InvalidCerts, InvalidHosts   bool   // whether they are accepted
+	LogVersions                  string // TLS versions whose connections are logged
 
 	members, override *auth.Membership // by those options, and by the parameter tlsClusterAuthX509Override; nil for neither
+}
+
+// tlsParameters are the startup parameters about TLS.
+type tlsParameters struct {
+	SystemCA bool // tlsUseSystemCA: the machine's own authorities are trusted
+	Withhold bool // tlsWithholdClientCertificate: no certificate is shown to other members
+	OCSP     ocspOptions
+	Ciphers  []uint16 // opensslCipherConfig: the cipher suites of TLS 1.2 and below; nil for the runtime's choice
 }
 
 // check applies the startup parameters about TLS, and refuses inconsistent options.
@@ -65,6 +73,7 @@ func (o *tlsOptions) check(params []pair) error {
 		case "tlsWithholdClientCertificate":
 			o.Withhold = on
 		}
+		o.OCSP.set(p)
 	}
 	if err := o.recogniseMembers(params); err != nil {
 		return err
@@ -80,8 +89,14 @@ func (o *tlsOptions) check(params []pair) error {
 		return errors.New("InvalidOptions: The use of TLS without specifying a chain of trust is no longer supported. " +
 			"See https://jira.mongodb.org/browse/SERVER-72839 for details.")
 	}
-	_, err := o.versions()
-	return err
+	versions, err := o.versions()
+	if err != nil {
+		return err
+	}
+	if _, err := o.logged(); err != nil {
+		return err
+	}
+	return o.checkCiphers(params, versions[1])
 }
 
 // versions returns the lowest and highest supported TLS version. 1.0 and 1.1 are disabled by default, as on the
@@ -118,6 +133,19 @@ func (o *tlsOptions) versions() ([2]uint16, error) {
 	return out, nil
 }
 
+// logged returns the versions of TLS whose connections are logged (net.tls.logVersions).
+func (o *tlsOptions) logged() (map[uint16]bool, error) {
+	on := map[uint16]bool{}
+	for _, name := range strings.FieldsFunc(o.LogVersions, func(r rune) bool { return r == ',' || r == ' ' }) {
+		v, ok := map[string]uint16{"TLS1_0": tls.VersionTLS10, "TLS1_1": tls.VersionTLS11, "TLS1_2": tls.VersionTLS12, "TLS1_3": tls.VersionTLS13}[name]
+		if !ok {
+			return nil, fmt.Errorf("BadValue: Unrecognized tlsLogVersions '%s'", name)
+		}
+		on[v] = true
+	}
+	return on, nil
+}
+
 // certificates has the contents of the certificate files.
 type certificates struct {
 	server, client *tls.Config       // of incoming and outgoing connections
@@ -137,10 +165,12 @@ type keyring struct {
 	now     atomic.Pointer[certificates]
 	// override is a name that members may have in addition to that of this process (parameter tlsX509ClusterAuthDNOverride).
 	override atomic.Pointer[auth.DN]
+	statuses *statuses
+	rotated  chan struct{} // receives a value after the certificates have been replaced
 }
 
 func newKeyring(o tlsOptions) (*keyring, error) {
-	k := &keyring{options: o}
+	k := &keyring{options: o, statuses: newStatuses(o.OCSP), rotated: make(chan struct{}, 1)}
 	k.mode.Store(int32(o.Mode))
 	k.override.Store(&auth.DN{})
 	return k, k.rotate()
@@ -149,7 +179,7 @@ func newKeyring(o tlsOptions) (*keyring, error) {
 // rotate reads the files again (command rotateCertificates); open connections are not affected. If one file cannot be
 // read, all certificates remain in use as they were.
 func (k *keyring) rotate() error {
-	c, err := k.options.load()
+	c, err := k.options.load(k.statuses)
 	if err == nil && (k.options.members != nil || k.options.override != nil) && !k.member(c, c.leaf) {
 		err = errors.New("the certificate that is presented to other members has neither the attributes nor the extension by which members are recognised")
 	}
@@ -159,15 +189,29 @@ func (k *keyring) rotate() error {
 	verify := c.server.VerifyConnection
 	c.server.VerifyConnection = func(state tls.ConnectionState) error { return k.warnOfPeer(state, verify(state)) }
 	k.now.Store(c)
+	select {
+	case k.rotated <- struct{}{}:
+	default:
+	}
 	return nil
 }
 
 // incoming returns the TLS configuration of the server's sockets.
 func (k *keyring) incoming() *wire.TLS {
-	return &wire.TLS{
+	logged, _ := k.options.logged() // checked when the options were read
+	t := &wire.TLS{
 		Config:  func() *tls.Config { return k.now.Load().server },
 		Require: func() bool { return tlsMode(k.mode.Load()) == tlsRequire },
 	}
+	if len(logged) > 0 {
+		t.Accepted = func(c *wire.Conn, state tls.ConnectionState) {
+			if logged[state.Version] {
+				console.Info(console.Network, 9990013, console.ConnCtx(c.ID()), "Connection encrypted").Str("remote", c.RemoteAddr().String()).
+					Str("tlsVersion", strings.TrimPrefix(tls.VersionName(state.Version), "TLS ")).Str("cipherSuite", tls.CipherSuiteName(state.CipherSuite)).Write()
+			}
+		}
+	}
+	return t
 }
 
 // outgoing returns the configuration of a connection to host; nil for a plain one.
@@ -216,7 +260,7 @@ func (k *keyring) sameUnit(now *certificates, subject auth.DN) bool {
 }
 
 // load reads all files.
-func (o *tlsOptions) load() (*certificates, error) {
+func (o *tlsOptions) load(s *statuses) (*certificates, error) {
 	versions, err := o.versions()
 	if err != nil {
 		return nil, err
@@ -231,7 +275,7 @@ func (o *tlsOptions) load() (*certificates, error) {
 			return nil, err
 		}
 	}
-	trust := trust{lax: o.InvalidCerts, anyName: o.InvalidHosts}
+	trust := trust{lax: o.InvalidCerts, anyName: o.InvalidHosts, statuses: s}
 	if trust.roots, err = readAuthorities(o.CAFile, o.SystemCA); err != nil {
 		return nil, err
 	}
@@ -245,7 +289,7 @@ func (o *tlsOptions) load() (*certificates, error) {
 		return nil, err
 	}
 	clients.revoked = trust.revoked
-	base := tls.Config{MinVersion: versions[0], MaxVersion: versions[1], DynamicRecordSizingDisabled: true}
+	base := tls.Config{MinVersion: versions[0], MaxVersion: versions[1], CipherSuites: o.Ciphers, DynamicRecordSizingDisabled: true}
 	server, client := base.Clone(), base.Clone()
 	server.Certificates = []tls.Certificate{own}
 	server.ClientAuth = o.clientAuth()
@@ -373,6 +417,8 @@ type trust struct {
 	revoked []*x509.RevocationList // nil: not checked; otherwise each certificate's issuer must have one
 	lax     bool                   // allowInvalidCertificates
 	anyName bool                   // allowInvalidHostnames
+
+	statuses *statuses // asked whether issuers have revoked certificates
 }
 
 // client verifies the certificate of a client, if it has presented one.
@@ -380,7 +426,7 @@ func (t trust) client(state tls.ConnectionState) error {
 	if len(state.PeerCertificates) == 0 || t.lax {
 		return nil // crypto/tls checks whether one is required
 	}
-	return t.chain(state.PeerCertificates, x509.ExtKeyUsageClientAuth)
+	return t.chain(state.PeerCertificates, x509.ExtKeyUsageClientAuth, nil)
 }
 
 // server verifies the certificate of a server that this process has dialled as host.
@@ -388,7 +434,7 @@ func (t trust) server(state tls.ConnectionState, host string) error {
 	if t.lax {
 		return nil
 	}
-	if err := t.chain(state.PeerCertificates, x509.ExtKeyUsageServerAuth); err != nil || t.anyName {
+	if err := t.chain(state.PeerCertificates, x509.ExtKeyUsageServerAuth, state.OCSPResponse); err != nil || t.anyName {
 		return err
 	}
 	return verifyName(state.PeerCertificates[0], host)
@@ -402,25 +448,50 @@ func verifyName(leaf *x509.Certificate, name string) error {
 	return leaf.VerifyHostname(name)
 }
 
-// chain verifies that a certificate chains to one of the roots, and that none in the chain is revoked.
-func (t trust) chain(certs []*x509.Certificate, usage x509.ExtKeyUsage) error {
+// chain verifies that a certificate chains to one of the roots, and that none in the chain is revoked: by the lists, and the first one by what its
+// issuer's responder says.
+func (t trust) chain(certs []*x509.Certificate, usage x509.ExtKeyUsage, stapled []byte) error {
 	between := x509.NewCertPool()
 	for _, c := range certs[1:] {
 		between.AddCert(c)
 	}
 	chains, err := certs[0].Verify(x509.VerifyOptions{Roots: t.roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{usage}})
-	if err != nil || t.revoked == nil {
+	if err != nil {
 		return err
 	}
 	for _, c := range chains {
-		if err = t.checkRevoked(c); err == nil {
+		if err = t.checkRevoked(c); err != nil {
+			continue
+		}
+		if len(c) > 1 {
+			err = t.statuses.check(c[0], c[1], usage == x509.ExtKeyUsageServerAuth, stapled)
+		}
+		if err == nil {
 			return nil
 		}
 	}
 	return err
 }
 
+// issuer finds the issuer of the own certificate among the certificates in its file and the trusted ones; nil if it is not there.
+func (t trust) issuer(own *x509.Certificate, file [][]byte) *x509.Certificate {
+	between := x509.NewCertPool()
+	for _, der := range file {
+		if c, err := x509.ParseCertificate(der); err == nil {
+			between.AddCert(c)
+		}
+	}
+	chains, err := own.Verify(x509.VerifyOptions{Roots: t.roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+	if err != nil || len(chains[0]) < 2 {
+		return nil
+	}
+	return chains[0][1]
+}
+
 func (t trust) checkRevoked(chain []*x509.Certificate) error {
+	if t.revoked == nil {
+		return nil
+	}
 	for i, c := range chain[:len(chain)-1] {
 		issuer, known := chain[i+1], false
 		for _, l := range t.revoked {
@@ -514,6 +585,9 @@ func (a *assembly) encrypt() (err error) {
 	days := a.params.Int("tlsX509ExpirationWarningThresholdDays")
 	a.keyring.near.Store(days)
 	a.keyring.warn(a.c.Program.logCtx())
+	if a.keyring.statuses != nil {
+		a.background(a.keyring.staple)
+	}
 	for _, p := range [][2]string{{"tlsMode", "TLS"}, {"sslMode", "SSL"}} {
 		name := [...]string{tlsAllow: "allow", tlsPrefer: "prefer", tlsRequire: "require"}[o.Mode] + p[1]
 		a.params.Store(p[0], value.NewString(name))

@@ -60,7 +60,8 @@ var tlsSettings = []tlsOption{
 		tlsRefused("tlsCertificateSelector", "there is no system certificate store on this platform")},
 	{"tlsClusterCertificateSelector", "clusterCertificateSelector", "", "", textKind, "Refused: there is no system certificate store on this platform",
 		tlsRefused("tlsClusterCertificateSelector", "there is no system certificate store on this platform")},
-	{"tlsLogVersions", "logVersions", "", "", textKind, "Taken for compatibility: serverStatus.transportSecurity counts all versions", nil},
+	{"tlsLogVersions", "logVersions", "", "", textKind, "Comma separated list of TLS protocols whose connections are logged [TLS1_0,TLS1_1,TLS1_2,TLS1_3]",
+		tlsText(func(o *tlsOptions) *string { return &o.LogVersions })},
 }
 
 // encryptionOptions returns the rows of net.tls under both names.

@@ -13,7 +13,7 @@ import (
 )
 
 // A server warns in its log, and warns every mongosh that connects, if it requires no authentication, runs as root, or listens on localhost only because it was
-// given no address, or if cipher suites were restricted, which it does not do.
+// given no address.
 func TestStartupWarnings(t *testing.T) {
 	warnings := func(c *config, euid int) []string {
 		before, _, _ := console.Std.Ring("startupWarnings")
@@ -32,7 +32,6 @@ func TestStartupWarnings(t *testing.T) {
 		{isMongod, "", 1000, []string{"22120", "22140"}},
 		{isMongod, "--bind_ip 127.0.0.1", 1000, []string{"22120"}},
 		{isMongod, "--auth --bind_ip_all", 1000, nil},
-		{isMongod, "--auth --bind_ip_all --setParameter opensslCipherSuiteConfig=TLS_AES_256_GCM_SHA384", 1000, []string{"9990011"}},
 		{isMongod, "--keyFile " + key + " --transitionToAuth --bind_ip localhost", 1000, []string{"22120"}},
 		{isMongod, "--noauth --keyFile " + key, 1000, []string{"22140"}},
 		{isMongos, "--configdb c/h:1", 1000, []string{"22120", "22140"}},

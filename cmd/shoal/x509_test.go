@@ -291,8 +291,8 @@ func TestMemberModesThatDoNotFit(t *testing.T) {
 		{"needs a key file", security{ClusterAuth: "sendKeyFile"}, tlsOptions{Mode: tlsRequire, CAFile: "x"}},
 		{"need to enable TLS", security{ClusterAuth: "x509"}, tlsOptions{}},
 		{"preferTLS or requireTLS", security{ClusterAuth: "x509"}, tlsOptions{Mode: tlsAllow, CAFile: "x"}},
-		{"no tlsWithholdClientCertificate", security{ClusterAuth: "x509"}, tlsOptions{Mode: tlsRequire, CAFile: "x", Withhold: true}},
-		{"whose certificates", security{ClusterAuth: "x509"}, tlsOptions{Mode: tlsRequire, SystemCA: true}},
+		{"no tlsWithholdClientCertificate", security{ClusterAuth: "x509"}, tlsOptions{Mode: tlsRequire, CAFile: "x", tlsParameters: tlsParameters{Withhold: true}}},
+		{"whose certificates", security{ClusterAuth: "x509"}, tlsOptions{Mode: tlsRequire, tlsParameters: tlsParameters{SystemCA: true}}},
 		{"", security{ClusterAuth: "x509"}, tlsOptions{Mode: tlsRequire, CAFile: "x"}},
 		{"", security{ClusterAuth: "sendKeyFile", KeyFile: "x"}, tlsOptions{Mode: tlsAllow, CAFile: "x"}},
 	} {
