@@ -18,6 +18,7 @@ type Entry struct {
 	Number      int64
 	Prev        uint64 // prevOpTime's timestamp: the previous entry of its session, 0 for none
 	FromMigrate bool
+	Separate    bool // its operations are no transaction, although they are logged together (multiOpType 1)
 }
 
 // PositionNote is the message of the no-op writes by which a router makes one of a shard's streams report its position.
@@ -57,6 +58,8 @@ func ParseEntry(doc []byte) *Entry {
 			e.Prev = value.Lookup(v.Doc(), "ts").TimestampU64()
 		case "fromMigrate":
 			e.FromMigrate = v.Truthy()
+		case "multiOpType":
+			e.Separate = value.SafeInt64(v) == 1
 		}
 	}
 }
@@ -118,7 +121,7 @@ func (e *Entry) Operations(ops []byte, index int) (events []*Event, next int) {
 		}
 		if v.T == value.Document {
 			if ev := e.event(ParseEntry(v.Doc()), index); ev != nil {
-				ev.inTxn = e.LSID != nil
+				ev.inTxn = e.LSID != nil && !e.Separate
 				events = append(events, ev)
 			}
 		}

@@ -19,7 +19,7 @@ type Event struct {
 	FromMigrate  bool
 
 	at, op      *Entry // the entry with which it commits, and the operation
-	inTxn       bool
+	inTxn       bool   // the event has its transaction's lsid and txnNumber
 	expanded    bool   // only for streams with showExpandedEvents
 	system      bool   // only for streams with showSystemEvents
 	nsType      string // of a create
