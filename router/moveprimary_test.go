@@ -112,6 +112,42 @@ func TestMovePrimaryAtEveryPhase(t *testing.T) {
 	}
 }
 
+// Another primary than the one that has made the clone goes on with the history of sessions where that one had come to. It read all of it again, with
+// writes blocked.
+func TestMovePrimaryGoesOnWithTheHistory(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	c.run("db", `{"insert": "c", "documents": [{"_id": 1, "x": 0}]}`)
+	const sessions = 300
+	inc := func(session int) bson.M {
+		return c.run("db", asSession(`{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 1}}}]}`, session, 1))
+	}
+	for i := range sessions {
+		inc(i)
+	}
+	var adopted, blocked atomic.Int64
+	to, donor := c.shards["shard1"], c.shards["shard0"]
+	c.shards["shard1"] = cluster.LocalPeer(func(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
+		if string(m.CommandName()) == "_shardsvrAdoptSessions" {
+			n := int64(value.Count(value.Lookup(m.Body, "sessions").Doc()))
+			adopted.Add(n)
+			if c.admin(donor, bson.D{{Key: "count", Value: "collection_critical_sections"}, {Key: "$db", Value: "config"}})["n"] != int32(0) {
+				blocked.Add(n)
+			}
+		}
+		return to.Call(ctx, m, dst)
+	})
+	c.atPhase("shard0", "blockWrites", "admin", `{"movePrimary": "db", "to": "shard1"}`)
+	c.run("admin", `{"movePrimary": "db", "to": "shard1", "maxTimeMS": 20000}`)
+	c.leftOver()
+	if a, b := adopted.Load(), blocked.Load(); a != sessions || b != 0 {
+		t.Errorf("%d entries were sent, %d of them with writes blocked; want %d and 0", a, b, sessions)
+	}
+	for _, i := range []int{0, sessions - 1} {
+		c.expect(inc(i)["retriedStmtIds"], `[0]`)
+	}
+}
+
 // A move that fails leaves the database where it was, and nothing on the other shard.
 func TestFailedMovePrimaryIsUndone(t *testing.T) {
 	c := newTestCluster(t, 2)

@@ -244,6 +244,7 @@ type MovePrimaryFound struct {
 	Version     []byte // the database's
 	From        string // the old primary shard
 	Attempt     uint64 // the time of the clone; 0 before it
+	History     uint64 // the time up to which the new primary shard has the history of sessions; 0 before it has all of it
 	Collections []MovedCollection
 }
 
@@ -252,6 +253,7 @@ func (m *MovePrimaryFound) fields(c *codec) {
 	c.doc("databaseVersion", required, &m.Version)
 	c.str("from", optional, &m.From)
 	c.timestamp("attempt", optional, &m.Attempt)
+	c.timestamp("history", optional, &m.History)
 	subs(c, "collections", &m.Collections, func(c *codec, x *MovedCollection) {
 		c.str("ns", required, &x.NS)
 		c.uuid("uuid", &x.UUID)

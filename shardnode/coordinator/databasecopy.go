@@ -68,10 +68,10 @@ func (p *movePrimary) clone(ctx context.Context, r *run) error {
 		}
 	}
 	s.Release()
-	if err := c.sessions(ctx); err != nil {
-		return err
-	}
 	for round := 0; round < manyRounds; round++ {
+		if err := c.sessions(ctx, true); err != nil {
+			return err
+		}
 		began := time.Now()
 		n, more, err := c.round(ctx)
 		if err != nil {
@@ -88,15 +88,12 @@ func (p *movePrimary) clone(ctx context.Context, r *run) error {
 func (p *movePrimary) attempt(ctx context.Context, r *run, entries []*cluster.CollectionEntry) error {
 	s := r.m.Engine.Snapshot()
 	defer s.Release()
-	p.at.Collections, p.at.Attempt = p.list(s, entries), uint64(s.Timestamp())
+	p.at.Collections, p.at.Attempt, p.at.History = p.list(s, entries), uint64(s.Timestamp()), 0
 	return r.persist(ctx, func() error { return r.store(ctx, nil) })
 }
 
-// blockWrites blocks the writes to what is moved, and sends the rest.
+// blockWrites blocks the writes to what is moved, and sends the rest. Another primary than the one that made the clone catches up first.
 func (p *movePrimary) blockWrites(ctx context.Context, r *run) error {
-	if err := r.block(ctx, msg.BlockWrites, []string{r.m.State.ID}, p.req.DB); err != nil {
-		return err
-	}
 	c, err := p.copier(ctx, r, 0)
 	if err != nil {
 		return err
@@ -104,6 +101,14 @@ func (p *movePrimary) blockWrites(ctx context.Context, r *run) error {
 	defer c.pin.Release()
 	if c.part == 0 {
 		return mongoerr.Newf(mongoerr.OperationFailed, "shard %s does not have the clone of database %s", p.req.To, p.req.DB)
+	}
+	if p.history == nil {
+		if err := p.catchUpHistory(ctx, r, c); err != nil {
+			return err
+		}
+	}
+	if err := r.block(ctx, msg.BlockWrites, []string{r.m.State.ID}, p.req.DB); err != nil {
+		return err
 	}
 	if err := c.compare(ctx); err != nil {
 		return err
@@ -113,10 +118,20 @@ func (p *movePrimary) blockWrites(ctx context.Context, r *run) error {
 			return err
 		}
 	}
-	if err := c.sessions(ctx); err != nil {
+	if err := c.sessions(ctx, false); err != nil {
 		return err
 	}
 	return c.send(ctx, &msg.MovePrimaryStore{Durable: true})
+}
+
+// catchUpHistory sends the history of sessions that this shard has beyond the stored position: only what the oplog has after it. Where that is gone, or was not
+// stored (by an earlier version), all of it is sent again, and the position stored: another member then does not have to, with writes blocked.
+func (p *movePrimary) catchUpHistory(ctx context.Context, r *run, c *copier) error {
+	blocked := r.m.State.HoldsSection(p.req.DB, r.doc.id) == nil
+	if err := c.sessions(ctx, !blocked || p.at.History == 0); err != nil {
+		return err
+	}
+	return r.persist(ctx, func() error { return r.store(ctx, nil) })
 }
 
 // list returns the database's collections on this shard.
@@ -392,7 +407,8 @@ type sentHistory struct {
 	upTo storage.Timestamp // the oplog is needed from there on
 }
 
-// concerns reports whether an entry of the oplog may be about a document that is moved, and returns the document's key.
+// concerns reports whether an entry of the oplog may be about a document that is moved, and returns the document's key. What was written to collections that
+// were dropped since belongs to it: a client sends its statement again by the name, and the new primary shard gets it.
 func (p *movePrimary) concerns(e *storage.OplogEntry) (key []byte, ok bool) {
 	if catalog.DBOf(e.NS) != p.req.DB {
 		return nil, false
@@ -402,15 +418,25 @@ func (p *movePrimary) concerns(e *storage.OplogEntry) (key []byte, ok bool) {
 }
 
 // sessions sends what there is of the history of retryable writes, as entries of the oplog: what has been executed before, or what has been since
-// this primary sent the last of it.
-func (c *copier) sessions(ctx context.Context) error {
+// the last of it was sent. The position is stored with the run, so that another primary goes on from there.
+//
+// Invariant: with writes blocked, what is sent is what the oplog has after that position. all allows to send everything again, where the oplog has been cut
+// there; without it the move fails, and is undone.
+func (c *copier) sessions(ctx context.Context, all bool) error {
 	p, e := c.p, c.r.m.Engine
 	h := p.history
 	p.history = nil // a part that may have been lost is not read again
+	if h == nil && p.at.History != 0 {
+		h = &sentHistory{upTo: storage.Timestamp(p.at.History)}
+		h.next = c.r.m.Sessions.HistoryAfter(p.concerns, h.upTo)
+	}
 	var pin *storage.OplogPin
 	var err error
 	if h != nil {
 		pin, err = e.PinOplog(h.upTo)
+	}
+	if err != nil && !all {
+		return err
 	}
 	if h == nil || err != nil {
 		h = &sentHistory{upTo: e.Published()}
@@ -440,6 +466,6 @@ func (c *copier) sessions(ctx context.Context) error {
 			return err
 		}
 	}
-	p.history = h
+	p.history, p.at.History = h, uint64(h.upTo)
 	return nil
 }

@@ -58,6 +58,8 @@ type Sessions interface {
 	// HistoryOf begins to read the history of the statements that wrote to documents which of accepts, as entries of the oplog. next returns
 	// its next part, of about a size, and the time up to which the oplog has been read; more is false if that was everything at that moment.
 	HistoryOf(of func(e *storage.OplogEntry) (key []byte, ok bool), after storage.Timestamp) (next func(size int) (part [][]byte, upTo storage.Timestamp, more bool, err error))
+	// HistoryAfter continues such a reading from the time that it had come to, perhaps on another member.
+	HistoryAfter(of func(e *storage.OplogEntry) (key []byte, ok bool), after storage.Timestamp) (next func(size int) (part [][]byte, upTo storage.Timestamp, more bool, err error))
 	// Adopt merges in the entries of another shard, durably. It does not wait for operations that use the sessions.
 	Adopt(ctx context.Context, records []value.Value) error
 }

@@ -55,6 +55,10 @@ func (f *fakeSessions) HistoryOf(_ func(*storage.OplogEntry) ([]byte, bool), aft
 	}
 }
 
+func (f *fakeSessions) HistoryAfter(of func(*storage.OplogEntry) ([]byte, bool), after storage.Timestamp) func(int) ([][]byte, storage.Timestamp, bool, error) {
+	return f.HistoryOf(of, after)
+}
+
 func (f *fakeSessions) Adopt(context.Context, []value.Value) error { return nil }
 
 // newTestManager creates the manager of a shard "a" on an empty store in memory.

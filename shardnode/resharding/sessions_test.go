@@ -38,6 +38,10 @@ func (f *fakeSessions) HistoryOf(of func(*storage.OplogEntry) ([]byte, bool), at
 	}
 }
 
+func (f *fakeSessions) HistoryAfter(of func(*storage.OplogEntry) ([]byte, bool), at storage.Timestamp) func(int) ([][]byte, storage.Timestamp, bool, error) {
+	return f.HistoryOf(of, at)
+}
+
 func (f *fakeSessions) Adopt(_ context.Context, entries []value.Value) error {
 	for _, e := range entries {
 		f.adopted = append(f.adopted, e.Clone())

@@ -20,6 +20,25 @@ import (
 // next returns the next part, of about a size, and the time up to which entries of the oplog are no longer needed; more is false if that
 // was everything at the moment of the call.
 func (m *Manager) HistoryOf(of func(e *storage.OplogEntry) (key []byte, ok bool), after storage.Timestamp) (next func(size int) (part [][]byte, upTo storage.Timestamp, more bool, err error)) {
+	r := m.readHistory(of, after)
+	t := &m.retries
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, s := range t.mu.sessions {
+		if s.parent == nil { // what an internal transaction executes is its parent's
+			r.sessions = append(r.sessions, s)
+		}
+	}
+	return r.next
+}
+
+// HistoryAfter continues a reading that HistoryOf began, perhaps on another member, and that had come to a time.
+func (m *Manager) HistoryAfter(of func(e *storage.OplogEntry) (key []byte, ok bool), after storage.Timestamp) (next func(size int) (part [][]byte, upTo storage.Timestamp, more bool, err error)) {
+	return m.readHistory(of, after).next
+}
+
+// readHistory returns a reader that begins with what this member does not know itself, if that matters.
+func (m *Manager) readHistory(of func(e *storage.OplogEntry) (key []byte, ok bool), after storage.Timestamp) *historyReader {
 	r := &historyReader{m: m, of: of, at: after}
 	t := &m.retries
 	t.mu.Lock()
@@ -27,12 +46,7 @@ func (m *Manager) HistoryOf(of func(e *storage.OplogEntry) (key []byte, ok bool)
 	if h := t.mu.hole; h.matters(m.Now()) {
 		r.add(h.record())
 	}
-	for _, s := range t.mu.sessions {
-		if s.parent == nil { // what an internal transaction executes is its parent's
-			r.sessions = append(r.sessions, s)
-		}
-	}
-	return r.next
+	return r
 }
 
 // historyReader is a history that is being read.
