@@ -57,7 +57,9 @@ func TestMigrationsSendTheChunksOwnHistory(t *testing.T) {
 			for i := range 50 { // sessions that have written nothing in the chunk
 				c.run("d", asSession(`{"update": "c", "updates": [{"q": {"k": -1}, "u": {"$inc": {"x": 1}}}]}`, 1000+i, 1))
 				c.run("d", asSession(`{"insert": "other", "documents": [{"k": 1}]}`, 2000+i, 1))
+				c.run("d", asSession(`{"insert": "gone", "documents": [{"k": 1}]}`, 3000+i, 1))
 			}
+			c.run("d", `{"drop": "gone"}`)
 			writes := []struct{ cmd, fields, reply string }{
 				{`{"insert": "c", "documents": [{"_id": 10, "k": 10}, {"_id": -10, "k": -10}, {"_id": 11, "k": 11}]}`, "n", `3`},
 				{`{"update": "c", "updates": [{"q": {"k": 1}, "u": {"$inc": {"x": 1}}}]}`, "nModified", `1`},
@@ -140,6 +142,12 @@ func TestMovedCollectionsSendTheirOwnHistory(t *testing.T) {
 			check("at first")
 			for i := range 50 { // sessions that have written nothing in what is moved
 				c.run("e", asSession(`{"insert": "other", "documents": [{"k": 1}]}`, 2000+i, 1))
+				if name != "movePrimary" {
+					c.run("d", asSession(`{"insert": "gone", "documents": [{"k": 1}]}`, 3000+i, 1))
+				}
+			}
+			if name != "movePrimary" {
+				c.run("d", `{"drop": "gone"}`)
 			}
 			want := c.all("d", `{"find": "c", "sort": {"_id": 1}}`)
 			for _, cmd := range cmds {
@@ -161,6 +169,29 @@ func TestMovedCollectionsSendTheirOwnHistory(t *testing.T) {
 			check("after a restart")
 			c.expect(c.all("d", fmt.Sprintf(`{"find": %q, "sort": {"_id": 1}}`, coll)), show(want))
 		})
+	}
+}
+
+// The first drops on a shard make the collection of its notes. Those that come together do not refuse each other.
+func TestFirstDropsAtOnce(t *testing.T) {
+	c := newTestCluster(t, 1)
+	const drops = 8
+	for i := range drops {
+		c.run("d", fmt.Sprintf(`{"create": "c%d"}`, i))
+	}
+	replies := make(chan bson.M, drops)
+	for i := range drops {
+		go func() { replies <- c.raw("d", fmt.Sprintf(`{"drop": "c%d"}`, i)) }()
+	}
+	for range drops {
+		if m := <-replies; m["ok"] != 1.0 {
+			t.Error(m)
+		}
+	}
+	for _, d := range c.all("config", `{"listCollections": 1}`) {
+		if get(d, "name") == "system.droppedCollections" {
+			t.Error("the collection of the notes is listed")
+		}
 	}
 }
 

@@ -29,6 +29,13 @@ func (c catalogNode) CheckVersion(op *command.Op, ns string) error { return c.n.
 
 func (c catalogNode) Forget(u *storage.UnitOfWork, coll *catalog.Collection) { c.n.forget(u, coll) }
 
+func (c catalogNode) NoteDropped(ctx context.Context, s *storage.Snapshot, u *storage.UnitOfWork, coll *catalog.Collection) error {
+	if c.n.shard.State() == nil {
+		return nil
+	}
+	return migration.NoteDropped(ctx, c.n.Docs, s, u, coll)
+}
+
 func (c catalogNode) HoldsSection(name string, id catalog.UUID) error {
 	s := c.n.shard.State()
 	if s == nil {

@@ -5,6 +5,7 @@ import (
 	"github.com/shoaldb/shoal/query/match"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/exec"
+	"github.com/shoaldb/shoal/shardnode/migration"
 	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/shardnode/txn"
 	"github.com/shoaldb/shoal/storage"
@@ -117,7 +118,7 @@ func (n *Node) runListCollections(op *command.Op, dst []byte) ([]byte, error) {
 // collectionInfos returns the documents of listCollections: collections first, then views.
 func collectionInfos(s *storage.Snapshot, db string, nameOnly bool) (docs [][]byte, err error) {
 	for _, c := range s.Catalog().Collections(db) {
-		if !txn.Own(c.NS) {
+		if !txn.Own(c.NS) && c.NS != migration.DroppedNS {
 			docs = append(docs, collectionInfo(c, nameOnly))
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/exec"
+	"github.com/shoaldb/shoal/shardnode/migration"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire"
 )
@@ -138,6 +139,11 @@ func (s *Server) keepSessions(ctx context.Context) {
 // reapSessions forgets the sessions that have not been used for TransactionRecordMinimumLifetimeMinutes and that the
 // sessions collection no longer contains.
 func reapSessions(ctx context.Context, n *Node) (int, error) {
+	if n.shard.State() != nil && n.notPrimary() == nil {
+		if err := migration.ForgetDropped(ctx, n.Docs); err != nil {
+			return 0, err
+		}
+	}
 	return n.txns.Reap(ctx, n.now().Add(-time.Duration(n.Params.Int("TransactionRecordMinimumLifetimeMinutes"))*time.Minute))
 }
 

@@ -130,7 +130,7 @@ func (w *operation) stageDrop(u *storage.UnitOfWork, s *storage.Snapshot, ns str
 		if err := stopSampling(u, s, ns); err != nil {
 			return d, err
 		}
-		return d, u.DropCollection(c)
+		return d, w.dropForGood(u, s, c)
 	}
 	v, err := namespace.ViewIn(s, ns)
 	if err != nil || v == nil {
@@ -140,13 +140,23 @@ func (w *operation) stageDrop(u *storage.UnitOfWork, s *storage.Snapshot, ns str
 	if b := namespace.Buckets(s.Catalog(), ns); b != nil && v.IsTimeseries() {
 		d.collection, d.indexes = true, countIndexes(b)
 		w.ddl.node.Forget(u, b)
-		if err := u.DropCollection(b); err != nil {
+		if err := w.dropForGood(u, s, b); err != nil {
 			return d, err
 		}
 		w.AuditDrop(u, b.NS)
 	}
 	w.AuditView(u, "dropCollection", v)
 	return d, w.DropView(u, s, ns)
+}
+
+// dropForGood stages a drop. Where a shard only clears away its copy, the collection goes on on another one.
+func (w *operation) dropForGood(u *storage.UnitOfWork, s *storage.Snapshot, c *catalog.Collection) error {
+	if !w.FromMigrate || w.end != nil {
+		if err := w.ddl.node.NoteDropped(w.Op, s, u, c); err != nil {
+			return err
+		}
+	}
+	return u.DropCollection(c)
 }
 
 // countIndexes returns the number of indexes that commands report.
@@ -206,7 +216,7 @@ func (w *operation) dropDatabase(db string, known bool) error {
 		defer u.Rollback()
 		for _, c := range list {
 			w.ddl.node.Forget(u, c)
-			if err := errors.Join(stopSampling(u, s, c.NS), u.DropCollection(c)); err != nil {
+			if err := errors.Join(stopSampling(u, s, c.NS), w.ddl.node.NoteDropped(w.Op, s, u, c), u.DropCollection(c)); err != nil {
 				return err
 			}
 			w.AuditDrop(u, c.NS)

@@ -127,6 +127,11 @@ func (w *operation) renameNamespace(r *rename) error {
 		}
 		u := w.Unit(s)
 		defer u.Rollback()
+		if target != nil {
+			if err := w.ddl.node.NoteDropped(w.Op, s, u, target); err != nil {
+				return err
+			}
+		}
 		if _, err := u.RenameCollection(c, r.to, target, r.stayTemp); err != nil {
 			return err
 		}

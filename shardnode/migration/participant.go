@@ -192,6 +192,11 @@ func (m *Manager) runRenameParticipant(op *command.Op, req *msg.RenameCollection
 		}
 		if target != nil {
 			m.node.Forget(u, target)
+			if len(req.End.Release) > 0 { // else it goes on under another UUID
+				if err := NoteDropped(op, m.Docs, s, u, target); err != nil {
+					return err
+				}
+			}
 		}
 		if c != nil && c.UUID == uuid {
 			_, err := u.RenameCollection(c, to, target, req.StayTemp)

@@ -7,6 +7,7 @@ import (
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/statedoc"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -24,8 +25,8 @@ const fewStatements = 1000
 
 // concerns reports whether an entry of the oplog may be about a document of a range, and returns the document's key as far as it is known.
 // Of documents whose key has been another one than it is now, nothing is known.
-func concerns(cat *catalog.Snapshot, r *KeyRange, ns string, uuid [16]byte, e *storage.OplogEntry) (key []byte, ok bool) {
-	if !MayConcern(cat, ns, uuid, e) {
+func concerns(docs *statedoc.Docs, r *KeyRange, ns string, uuid [16]byte, e *storage.OplogEntry) (key []byte, ok bool) {
+	if !MayConcern(docs, ns, uuid, e) {
 		return nil, false
 	}
 	key = KeyOf(e)
@@ -38,9 +39,11 @@ func concerns(cat *catalog.Snapshot, r *KeyRange, ns string, uuid [16]byte, e *s
 }
 
 // MayConcern reports whether an entry of the oplog may be about a collection: it has its name or its UUID or, since a collection gets another UUID where it is
-// resharded and another name where it is renamed, a UUID that no collection has any more.
-func MayConcern(cat *catalog.Snapshot, ns string, uuid [16]byte, e *storage.OplogEntry) bool {
-	return e.NS == ns || e.UUID == uuid || catalog.DBOf(e.NS) == catalog.DBOf(ns) && cat.LookupUUID(e.UUID) == nil
+// resharded and another name where it is renamed, a UUID that no collection has any more, and that is not known to be one that was dropped.
+//
+// The name is enough, whatever collection had it: a client sends its statement again by the name.
+func MayConcern(docs *statedoc.Docs, ns string, uuid [16]byte, e *storage.OplogEntry) bool {
+	return e.NS == ns || e.UUID == uuid || catalog.DBOf(e.NS) == catalog.DBOf(ns) && docs.Engine.Catalog().LookupUUID(e.UUID) == nil && !isDropped(docs, e.UUID)
 }
 
 // KeyOf returns the key of the document that an entry of the oplog is about, as far as the entry has it.
@@ -58,7 +61,7 @@ func (d *donor) openHistory() (err error) {
 		return err
 	}
 	d.mu.history = d.m.sessions.HistoryOf(func(e *storage.OplogEntry) ([]byte, bool) {
-		return concerns(d.m.Engine.Catalog(), d.rng, d.ns, d.uuid, e)
+		return concerns(d.m.Docs, d.rng, d.ns, d.uuid, e)
 	}, d.mu.from)
 	return nil
 }

@@ -87,7 +87,7 @@ func (d *donor) closeHistory(recipient string) {
 // concerns reports whether an entry of the oplog is about the collection, and returns its document's key. The entry is sent with the UUID that the
 // collection is about to have: a later migration finds it by that.
 func (d *donor) concerns(e *storage.OplogEntry) (key []byte, ok bool) {
-	if !migration.MayConcern(d.m.Engine.Catalog(), d.doc.ns, d.doc.uuid, e) {
+	if !migration.MayConcern(d.m.Docs, d.doc.ns, d.doc.uuid, e) {
 		return nil, false
 	}
 	e.UUID = d.doc.id

@@ -1,0 +1,83 @@
+package migration
+
+import (
+	"context"
+
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode/statedoc"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// A shard notes the collections that are dropped on it: the history that moves with a chunk is found under the UUIDs that the collection has
+// had (it gets another where it is resharded), and a UUID that no collection has any more is either one of those, or that of a dropped collection.
+//
+//	config.system.droppedCollections    {_id: UUID, at: a time before the drop, and after the collection's last entry in the oplog}
+//
+// Rejected: noting for each collection which UUIDs it has had. A shard that has had no part of the collection for a while misses some of them, and would keep
+// to itself what the next owner has to know. What is missing here is sent without need.
+
+// DroppedNS is the collection with the notes.
+const DroppedNS = "config.system.droppedCollections"
+
+// NoteDropped stages the note in the unit of work that drops a collection. The first note makes the collection of the notes, in a unit of its own: of two drops
+// that did it in theirs one would fail. The drop begins again with a snapshot that has it.
+func NoteDropped(ctx context.Context, docs *statedoc.Docs, s *storage.Snapshot, u *storage.UnitOfWork, c *catalog.Collection) error {
+	if !c.Replicated {
+		return nil
+	}
+	notes := s.Catalog().Lookup(DroppedNS)
+	if notes == nil {
+		err := docs.WriteWith(ctx, replication.Visible, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+			if s.Catalog().Lookup(DroppedNS) != nil {
+				return nil
+			}
+			_, err := u.CreateCollection(storage.CollectionSpec{NS: DroppedNS, Unreplicated: true, Options: value.Doc(value.F("clusteredIndex", value.NewBool(true)))})
+			return err
+		})
+		if err == nil {
+			err = mongoerr.New(mongoerr.WriteConflict, DroppedNS+" has just been created")
+		}
+		return err
+	}
+	id := c.UUID.Value()
+	return statedoc.PutRecord(s, u, notes, id, value.Doc(value.F("_id", id), value.F("at", s.Timestamp().Value())))
+}
+
+// isDropped reports whether a collection is known to have been dropped on this shard.
+func isDropped(docs *statedoc.Docs, uuid catalog.UUID) bool {
+	doc, err := docs.Get(DroppedNS, uuid.Value())
+	return err == nil && doc != nil
+}
+
+// ForgetDropped removes the notes of collections of which the oplog has nothing any more.
+func ForgetDropped(ctx context.Context, docs *statedoc.Docs) error {
+	cut, err := docs.Engine.OplogCut()
+	if err != nil {
+		return err
+	}
+	var old []value.Value
+	err = docs.Each(DroppedNS, func(doc []byte) error {
+		if storage.Timestamp(value.Lookup(doc, "at").TimestampU64()) <= cut {
+			old = append(old, value.Lookup(doc, "_id").Clone())
+		}
+		return nil
+	})
+	if err != nil || len(old) == 0 {
+		return err
+	}
+	return docs.WriteWith(ctx, replication.Visible, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		c := s.Catalog().Lookup(DroppedNS)
+		if c == nil {
+			return nil
+		}
+		for _, id := range old {
+			if err := statedoc.PutRecord(s, u, c, id, nil); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
