@@ -585,4 +585,16 @@ func TestHistoryLargerThanADocument(t *testing.T) {
 	if r := n.ok("d", inSession(`{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 1}}, "upsert": true}]}`, 2)); shown(t, r, "retriedStmtIds") != "{ retriedStmtIds: [ 0 ] }" {
 		t.Errorf("%v", r)
 	}
+	n.ok("d", `{"delete": "c", "deletes": [{"q": {}, "limit": 0}]}`)
+	n.ok("d", upsert(3))
+	if got := flush(); got < 4 || got > docs {
+		t.Errorf("%d MB of statements are then continued in %d documents", docs*size>>20, got)
+	}
+	n.ok("d", inSession(`{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 1}}, "upsert": true}]}`, 4))
+	if got := flush(); got != 1 {
+		t.Errorf("%d documents are stored of one statement, without an election before", got)
+	}
+	if got := len(n.first("local", `{"find": "oplog.rs", "filter": {"$or": [{"ns": "config.system.retryableStatements"}, {"o.create": "system.retryableStatements"}]}, "singleBatch": true}`)); got > 0 {
+		t.Errorf("the oplog has %d entries of the documents with the statements", got)
+	}
 }

@@ -65,7 +65,7 @@ func (i *Invalidation) Delete(u *storage.UnitOfWork, doc []byte) error {
 	}
 	snap := i.m.Engine.Snapshot()
 	defer snap.Release()
-	if err := (&statementDocs{snap: snap, u: u}).put(id.Doc(), nil); err != nil {
+	if _, err := (&statementDocs{snap: snap, u: u}).put(id.Doc(), nil, 0); err != nil {
 		return err
 	}
 	i.change(u, func() { s.become(newSession()) })
@@ -103,7 +103,7 @@ func (i *Invalidation) Put(u *storage.UnitOfWork, old, doc []byte) ([]byte, erro
 	if r.state != "" {
 		of = nil
 	}
-	if err := (&statementDocs{snap: snap, u: u}).put(r.id.Doc(), of); err != nil {
+	if _, err := (&statementDocs{snap: snap, u: u}).put(r.id.Doc(), of, 0); err != nil {
 		return nil, err
 	}
 	stored, from := value.Doc(r.fields...), newSession()
@@ -273,7 +273,7 @@ func (s *Session) become(from *Session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.Number, s.runs, s.last, s.Txn, s.committed, s.incomplete = from.Number, from.runs, from.last, from.Txn, from.committed, from.incomplete
-	s.ahead = nil
+	s.ahead, s.docs = nil, 0
 	s.Image, s.pending, s.before, s.used, s.dirty, s.unsaved = nil, nil, history{}, from.used, false, false
 }
 

@@ -50,12 +50,12 @@ func (f *fakeNode) Background(func(life context.Context)) {}
 func (f *fakeNode) Warn(msg string, _ error) { f.warned = append(f.warned, msg) }
 
 // newTestManager creates the session manager of a node with an empty store in memory.
-func newTestManager(t *testing.T) (*Manager, *fakeNode) {
+func newTestManager(t testing.TB) (*Manager, *fakeNode) {
 	t.Helper()
 	return newTestManagerOn(t, storage.Options{Memory: true})
 }
 
-func newTestManagerOn(t *testing.T, o storage.Options) (*Manager, *fakeNode) {
+func newTestManagerOn(t testing.TB, o storage.Options) (*Manager, *fakeNode) {
 	t.Helper()
 	eng, err := storage.Open(o)
 	if err != nil {
@@ -75,7 +75,7 @@ func newTestManagerOn(t *testing.T, o storage.Options) (*Manager, *fakeNode) {
 }
 
 // op is an operation of a session with a transaction number.
-func (m *Manager) op(t *testing.T, session byte, number int64, start bool) *command.Op {
+func (m *Manager) op(t testing.TB, session byte, number int64, start bool) *command.Op {
 	t.Helper()
 	op := m.Service.Background(t.Context(), command.OwnClient())
 	op.Req.Spec = &command.Spec{Name: "insert"}

@@ -61,6 +61,7 @@ type Session struct {
 	committed bool // whether the transaction of that number has committed
 	// unsaved is set if executed statements, or the commit of a transaction, are not stored yet.
 	unsaved bool
+	docs    int // one more than the number of its documents in StatementsNS; 0 if that is not known
 	// before is the history of the previous number as long as Number has none: its statements may still be retried
 	// on a node that does not know of Number, since nothing durable records it.
 	before     history
@@ -69,7 +70,7 @@ type Session struct {
 	asked      storage.Timestamp // when the hole was found whose first number has been refused: see hole
 	pending    *Pending          // an undecided commit of that number
 	expired    time.Time         // when the sessions collection was found to have no record of it; zero if it has one
-	mu         sync.Mutex        // guards runs, last, number, committed, unsaved, before, ahead, incomplete, asked, pending and whether there is a Txn
+	mu         sync.Mutex        // guards runs, last, number, committed, unsaved, docs, before, ahead, incomplete, asked, pending and whether there is a Txn
 
 	family
 }

@@ -1,6 +1,7 @@
 package txn
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"maps"
@@ -282,6 +283,7 @@ func (t *retryTable) changed(now time.Time) (records []dueRecord, load int64) {
 		s.mu.Unlock()
 		s.busy <- struct{}{}
 	}
+	slices.SortFunc(records, func(a, b dueRecord) int { return bytes.Compare(a.of.LSID, b.of.LSID) }) // neighbours are found together
 	return records, t.mu.load
 }
 
@@ -322,6 +324,10 @@ func (t *retryTable) put(snap *storage.Snapshot, u *storage.UnitOfWork, records 
 		}
 		var doc []byte
 		var h *history
+		docs := 0
+		if s == nil || s == r.of {
+			docs = r.of.storedDocs()
+		}
 		if s != nil {
 			used := r.used
 			if s != r.of { // it was dropped, and has been created again
@@ -337,7 +343,8 @@ func (t *retryTable) put(snap *storage.Snapshot, u *storage.UnitOfWork, records 
 			}
 		}
 		if err = statedoc.PutRecord(snap, u, c, value.NewDocument(r.of.LSID), doc); err == nil {
-			err = statements.put(r.of.LSID, h)
+			docs, err = statements.put(r.of.LSID, h, docs)
+			u.OnCommit(func(storage.Timestamp) { r.of.setDocs(docs) })
 		}
 		t.written.Add(1)
 	}

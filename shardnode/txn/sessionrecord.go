@@ -87,36 +87,54 @@ type statementDocs struct {
 	coll *catalog.Collection
 }
 
-// put replaces the documents of a session; h is nil if it has no history any more.
-func (c *statementDocs) put(lsid []byte, h *history) (err error) {
+// put replaces the documents of a session, of which it has docs, and returns the session's docs since; h is nil if it has no history any more.
+func (c *statementDocs) put(lsid []byte, h *history, docs int) (now int, err error) {
 	var parts []value.Value
 	if h != nil && !h.committed {
 		parts = h.statements()
 	}
-	if c.coll == nil {
+	if now = len(parts) + 1; c.coll == nil {
 		if c.coll = c.snap.Catalog().Lookup(StatementsNS); c.coll == nil && len(parts) == 0 {
-			return nil
+			return now, nil
 		}
 	}
 	if c.coll == nil {
-		if c.coll, err = statedoc.CollectionFor(c.snap, c.u, StatementsNS); err != nil {
-			return err
+		// Like pre-images they belong to other writes: members have them with those, without entries in the oplog. Clustered, they have no index.
+		spec := storage.CollectionSpec{NS: StatementsNS, Unreplicated: true, Options: value.Doc(value.F("clusteredIndex", value.NewBool(true)))}
+		if c.coll, err = c.u.CreateCollection(spec); err != nil {
+			return 0, err
 		}
 	}
 	for n := 0; ; n++ {
+		if n >= len(parts) && docs > 0 && n >= docs-1 {
+			return now, nil
+		}
 		id := value.NewDocument(value.Doc(value.F("lsid", value.NewDocument(lsid)), value.F("part", value.NewInt32(int32(n)))))
 		var doc []byte
 		if n < len(parts) {
 			doc = value.Doc(append([]value.Field{value.F("_id", id), value.F("txnNum", value.NewInt64(h.number))}, h.fields(parts[n])...)...)
-		} else if _, there, err := c.snap.LookupID(c.coll, id); err != nil || !there && n > 0 {
-			return err
+		} else if _, _, there, err := c.snap.FindByID(c.coll, id); err != nil || !there && n > 0 {
+			return now, err
 		} else if !there {
 			continue // an earlier version began with part 1
 		}
 		if err := statedoc.PutRecord(c.snap, c.u, c.coll, id, doc); err != nil {
-			return err
+			return 0, err
 		}
 	}
+}
+
+// storedDocs returns docs.
+func (s *Session) storedDocs() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.docs
+}
+
+func (s *Session) setDocs(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.docs = n
 }
 
 // readStatementDoc adds the statements of a document to its session, whose record has been read.
