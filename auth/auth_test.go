@@ -208,7 +208,7 @@ func TestReadKeyFile(t *testing.T) {
 	}
 }
 
-// A stage without a row would be refused to everybody.
+// A stage without a row would be refused to every user.
 func TestEveryStageHasARule(t *testing.T) {
 	for _, name := range agg.StageNames() {
 		if StageRuleFor(name) == nil {

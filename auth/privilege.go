@@ -8,7 +8,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Resource is what a privilege applies to. Its documents are those of the manual's page Resource Document.
+// Resource is the target of a privilege. Its documents are those of the manual's page Resource Document.
 type Resource struct {
 	// Cluster means the cluster itself, Any every resource.
 	Cluster, Any bool

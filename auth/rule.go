@@ -125,7 +125,7 @@ func (r *Request) statements(name string, f func(doc []byte) bool) bool {
 	return true
 }
 
-// Rule is what a command requires.
+// Rule has the privileges that a command requires.
 type Rule struct {
 	// Open commands are allowed for every client, even before authentication.
 	Open bool

@@ -12,7 +12,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// Shape is what a server reveals of a user's credentials before authentication: which mechanisms there are, and their iterations.
+// Shape has what a server reveals of a user's credentials before authentication: the mechanisms, and their iterations.
 type Shape struct {
 	Iterations map[string]int // by mechanism
 	Users      int            // how many users have such credentials

@@ -8,7 +8,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// StageRule is what a stage requires.
+// StageRule has the privileges that a stage requires.
 type StageRule struct {
 	// source means that the stage begins a pipeline without reading the pipeline's collection.
 	source bool

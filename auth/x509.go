@@ -279,7 +279,7 @@ func cutValue(s string) (text, rest string, err error) {
 		case c == '"':
 			rest = strings.TrimLeft(s[i+1:], " ")
 			if rest != "" && !strings.ContainsRune(",+;", rune(rest[0])) {
-				return "", "", errors.New("a distinguished name goes on behind a quoted value")
+				return "", "", errors.New("a distinguished name continues after a quoted value")
 			}
 			return b.String(), rest, nil
 		case !quoted && (c == ',' || c == '+' || c == ';'):

@@ -14,7 +14,7 @@ import (
 type LogEntry struct {
 	Server  string // the node that did it
 	Shard   string // the shard that it belongs to
-	Client  string // the address of who asked for it; empty for a node's own work
+	Client  string // the address of the client that requested it; empty for a node's own work
 	Time    time.Time
 	What    string
 	NS      string // empty for none

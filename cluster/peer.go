@@ -17,7 +17,7 @@ var ServedUser servedUser
 
 type servedUser struct{}
 
-// SentBy is the context key for the address of who asked for a call that outlives the operation of its sender (string).
+// SentBy is the context key for the address (string) of the client on whose behalf a call is made that outlives its sender's operation.
 var SentBy sentBy
 
 type sentBy struct{}

@@ -667,7 +667,7 @@ func (a *Access) unclaimed(op *Op) bool {
 }
 
 // changed invalidates identities after a command on admin that may have written users or roles directly, without the commands for that. One that was
-// refused has not: a user without rights must not be able to have everybody's identity read again for each request.
+// refused has not: a user without rights must not be able to have all identities read again for each request.
 func (a *Access) changed(op *Op) {
 	spec, first := op.Req.Spec, op.Req.Cmd
 	switch {

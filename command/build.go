@@ -1,6 +1,7 @@
 package command
 
 import (
+	"encoding/json"
 	"runtime/debug"
 	"sync"
 )
@@ -55,4 +56,26 @@ func (b Build) GitVersion() string {
 		return "0000000000000000000000000000000000000000"
 	}
 	return b.Commit[:40]
+}
+
+// allocator is the allocator that buildInfo, --version and the log name.
+const allocator = "go"
+
+// Info returns the build as --version and the log show it: the real server's fields, and Shoal's own.
+func (b Build) Info() []byte {
+	type own struct {
+		Version string `json:"version"`
+		Commit  string `json:"commit"`
+		Date    string `json:"date"`
+		Go      string `json:"go"`
+	}
+	out, _ := json.Marshal(struct { // of strings, which have no errors
+		Version     string            `json:"version"`
+		GitVersion  string            `json:"gitVersion"`
+		Modules     []string          `json:"modules"`
+		Allocator   string            `json:"allocator"`
+		Environment map[string]string `json:"environment"`
+		Shoal       own               `json:"shoal"`
+	}{Version, b.GitVersion(), []string{}, allocator, map[string]string{"distarch": arch(), "target_arch": arch()}, own{b.Release, b.Commit, b.Date, b.Go}})
+	return out
 }

@@ -151,7 +151,7 @@ func (op *Op) Caller() Caller {
 	return by
 }
 
-// Sender returns the address of who sent the operation's request: that of the router in this process, or of the other end of the connection; empty for the process's own
+// Sender returns the address of the sender of the operation's request: that of the router in this process, or of the other end of the connection; empty for the process's own
 // work. Unlike Caller it looks for the router's operation also where that has sent the request under a context of its own.
 func (op *Op) Sender() string {
 	from := op

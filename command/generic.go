@@ -71,7 +71,7 @@ func runBuildInfo(op *Op, dst []byte) ([]byte, error) {
 	dst = value.Append(dst, "gitVersion", value.NewString(ThisBuild().GitVersion()))
 	dst, m := value.BeginKey(dst, value.Array, "modules")
 	dst = value.End(dst, m)
-	dst = value.Append(dst, "allocator", value.NewString("go"))
+	dst = value.Append(dst, "allocator", value.NewString(allocator))
 	dst = value.Append(dst, "javascriptEngine", value.NewString("goja"))
 	dst = value.Append(dst, "sysInfo", value.NewString("deprecated"))
 	dst, m = value.BeginKey(dst, value.Array, "versionArray")

@@ -58,7 +58,7 @@ func (m *Members) takesCertificates() bool {
 	return m != nil && m.Certificates != nil && m.by() != ByKey
 }
 
-// named reports whether a user's name is the subject of a certificate that would be a member's: such a user could never be told from one.
+// named reports whether a user's name is the subject of a certificate that would be a member's: such a user could not be distinguished from a member.
 func (m *Members) named(user auth.UserName) bool {
 	if m == nil || m.Certificates == nil || user.DB != auth.External {
 		return false

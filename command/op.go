@@ -302,7 +302,7 @@ func (op *Op) timePoints() {
 	}
 }
 
-// endsWithClient reports whether the operation is killed when its client disconnects. What writes goes on, as in the real server: a client
+// endsWithClient reports whether the operation is killed when its client disconnects. A write continues, as in the real server: a client
 // that has lost its connection finds all of a command done when it retries it.
 func (op *Op) endsWithClient() bool {
 	if op.Req.Spec == nil {

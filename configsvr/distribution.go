@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// shardRange is what a shard takes of a resharded collection, by the request's shardDistribution. Without a range it takes a share like the others.
+// shardRange is the part of a resharded collection that a shard takes, by the request's shardDistribution. Without a range it takes a share like the others.
 type shardRange struct {
 	shard    string
 	min, max []byte

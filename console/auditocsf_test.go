@@ -38,7 +38,7 @@ func TestOCSFTypes(t *testing.T) {
 	}
 }
 
-// Nothing that an event tells is lost, and what failed is told.
+// No field of an event is lost, and a failure is recorded with its reason.
 func TestOCSFTellsAll(t *testing.T) {
 	param := value.Doc(value.F("old", value.NewString("a.b")), value.F("new", value.NewString("a.c")), value.F("more", value.NewInt32(1)))
 	remote := value.Doc(value.F("ip", value.NewString("::1")), value.F("port", value.NewInt32(7)))

@@ -2,7 +2,6 @@ package console
 
 import (
 	"net"
-	"runtime"
 	"strconv"
 
 	"github.com/shoaldb/shoal/query/value"
@@ -97,22 +96,9 @@ func (l *Log) Starting(pid, port int, dbPath, host string) {
 		Str("dbPath", dbPath).Str("architecture", "64-bit").Str("host", host).Write()
 }
 
-// Build logs the versions of this build.
-func (l *Log) Build(ctx, version, gitVersion string) {
-	info := `{"version":` + strconv.Quote(version) + `,"gitVersion":` + strconv.Quote(gitVersion) +
-		`,"modules":[],"allocator":"system","environment":{"distarch":` + strconv.Quote(arch()) +
-		`,"target_arch":` + strconv.Quote(arch()) + `}}`
-	l.Info(Control, 23403, ctx, "Build Info").JSON("buildInfo", info).Write()
-}
-
-func arch() string {
-	switch runtime.GOARCH {
-	case "amd64":
-		return "x86_64"
-	case "arm64":
-		return "aarch64"
-	}
-	return runtime.GOARCH
+// Build logs the build, a JSON document.
+func (l *Log) Build(ctx string, info []byte) {
+	l.Info(Control, 23403, ctx, "Build Info").JSON("buildInfo", string(info)).Write()
 }
 
 // OS logs the operating system.

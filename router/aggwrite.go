@@ -75,7 +75,7 @@ func (o *outWriter) create() error {
 		err = o.copyIndexes(p)
 	}
 	if err != nil {
-		o.Abort(o.op) // the creation may go on after its wtimeout
+		o.Abort(o.op) // the creation may continue after its wtimeout
 	}
 	return err
 }

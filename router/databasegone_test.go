@@ -118,7 +118,7 @@ func commitWithoutADatabase(t *testing.T, cmd string) {
 	c.expect(c.counted("c", 1), `10`)
 }
 
-// A shardCollection asks for its commit when its shard is the primary shard of the database no longer: it is undone, and coordinated by the other one.
+// A shardCollection asks for its commit when its shard is no longer the primary shard of the database: it is undone, and coordinated by the other one.
 func TestCommitForAShardThatIsNotPrimary(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard1"}`)

@@ -56,7 +56,7 @@ func (c *testCluster) leftOver() {
 	}
 }
 
-// A DDL that waits for the lock of another one, when the primary changes, does not get it before the other one goes on on the new primary.
+// A DDL that waits for the lock of another one, when the primary changes, does not get it before the other one continues on the new primary.
 func TestStoredDDLHasItsLocksFirst(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard1"}`)

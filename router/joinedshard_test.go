@@ -54,7 +54,7 @@ func TestShardJoinsDuringDDL(t *testing.T) {
 	}
 }
 
-// A shard joins when a shardCollection has listed the shards, and gets one of the chunks: creating the collection there was refused for ever, as its name was not
+// A shard joins when a shardCollection has listed the shards, and gets one of the chunks: creating the collection there was refused forever, as its name was not
 // blocked.
 func TestShardJoinsDuringShardCollection(t *testing.T) {
 	c := newTestCluster(t, 2)

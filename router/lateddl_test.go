@@ -106,7 +106,7 @@ func TestLateCreationSparesASuccessor(t *testing.T) {
 	c.expect(c.counted("c", 2), `10`)
 }
 
-// A primary that was paused while it coordinated a DDL goes on when the operation has been finished by another one, and before it learns of that: what it asks the
+// A primary that was paused while it coordinated a DDL continues when the operation has been finished by another one, and before it learns of that: what it asks the
 // config server for is done no more, although the collection has its old UUID and may have its old name.
 func TestLateMessagesOfCoordinators(t *testing.T) {
 	c := newTestCluster(t, 2)

@@ -235,7 +235,7 @@ func TestPrimaryShardIsRemoved(t *testing.T) {
 	t.Logf("%d writes", written)
 }
 
-// A shard is not removed before the resharding that took the last collection off it has ended there: the end could not be told to it any
+// A shard is not removed before the resharding that took the last collection off it has ended there: the end could not be reported to it any
 // more, and no other resharding would begin.
 func TestShardIsRemovedAfterResharding(t *testing.T) {
 	c := newTestCluster(t, 2)

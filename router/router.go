@@ -325,7 +325,7 @@ func (r *Router) absorbStale(op *command.Op, err error, try int) error {
 }
 
 // refreshPart brings the part of the placement up to date that a stale error concerns, where only a part is marked. If that fails, the mark
-// stays, and operations that target other shards go on.
+// stays, and operations that target other shards continue.
 func (r *Router) refreshPart(op *command.Op, err error) error {
 	e, ok := err.(*mongoerr.Error)
 	if !ok {

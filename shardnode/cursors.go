@@ -201,8 +201,8 @@ func (t *cursorTable) expire(now time.Time, timeout time.Duration) {
 // always has a connection (txn.RouterLost).
 const lostAfter = 15
 
-// expireLost ends the cursors of processes that are lost. Only the router that opened a cursor knows it, so that nobody goes on with such a cursor, while the range
-// deleter waits for it: until its timeout or, with noCursorTimeout and outside of a session, for ever.
+// expireLost ends the cursors of processes that are lost. Only the router that opened a cursor knows it, so that no client continues such a cursor, while the range
+// deleter waits for it: until its timeout or, with noCursorTimeout and outside of a session, forever.
 func (t *cursorTable) expireLost(connected func(process [16]byte) bool) {
 	openers := map[[16]byte]bool{}
 	t.mu.Lock()

@@ -1,22 +1,13 @@
 package shardnode
 
-import (
-	"encoding/base64"
-	"testing"
-
-	"github.com/shoaldb/shoal/cluster"
-	"github.com/shoaldb/shoal/command"
-)
+import "testing"
 
 // The cursors of a killed router kept the range deleter waiting until they timed out, and those with noCursorTimeout for ever: nobody else knows them. A router
 // that is away for less than a minute finds its cursors again, and clients' cursors are not concerned.
 func TestCursorsOfALostRouterEnd(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1}, {"_id": 2}, {"_id": 3}]}`)
-	process := cluster.NewUUID()
-	router := &testNode{t: t, srv: n.srv, cl: command.NewClient(2, "router:1", "test:27017", nil)}
-	router.ok("admin", `{"hello": 1, "internalClient": {"minWireVersion": 27, "maxWireVersion": 27, "process":
-		{"$binary": {"base64": "`+base64.StdEncoding.EncodeToString(process[:])+`", "subType": "04"}}}}`)
+	router, process := n.fromRouter()
 	const find = `{"find": "c", "batchSize": 1, "noCursorTimeout": true}`
 	router.ok("d", find)
 	n.ok("d", find)

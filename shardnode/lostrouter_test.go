@@ -1,11 +1,9 @@
 package shardnode
 
 import (
-	"encoding/base64"
 	"testing"
 
 	"github.com/shoaldb/shoal/cluster"
-	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -13,10 +11,7 @@ import (
 func TestTransactionsOfALostRouterEnd(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1}, {"_id": 2}, {"_id": 3}]}`)
-	process := cluster.NewUUID()
-	router := &testNode{t: t, srv: n.srv, cl: command.NewClient(2, "router:1", "test:27017", nil)}
-	router.ok("admin", `{"hello": 1, "internalClient": {"minWireVersion": 27, "maxWireVersion": 27, "process":
-		{"$binary": {"base64": "`+base64.StdEncoding.EncodeToString(process[:])+`", "subType": "04"}}}}`)
+	router, process := n.fromRouter()
 	write := func(id string) string {
 		return `{"update": "c", "updates": [{"q": {"_id": ` + id + `}, "u": {"$set": {"x": 1}}}], "maxTimeMS": 50}`
 	}

@@ -26,6 +26,11 @@ func TestFoundByRandomQueries(t *testing.T) {
 			`{"key": {"$**": 1}, "name": "w"}`, `{"find": "c", "filter": {"a.0": 10}, "sort": {"_id": 1}}`},
 		{`{"_id": 1, "a": [[{"x": 10}]]}, {"_id": 2, "a": [{"x": 10}]}, {"_id": 3, "a": [{"x": [[10]]}]}`,
 			`{"key": {"$**": 1}, "name": "w"}`, `{"find": "c", "filter": {"a.0.x": {"$gte": 10}}, "sort": {"_id": 1}}`},
+		// A sparse hashed index has no key for a document without the field, which is equal to null.
+		{`{"_id": 1, "a": 5}, {"_id": 2}, {"_id": 3, "a": null}`,
+			`{"key": {"a": "hashed"}, "sparse": true, "name": "h"}`, `{"find": "c", "filter": {"a": null}, "sort": {"_id": 1}}`},
+		{`{"_id": 1, "a": 5}, {"_id": 2}, {"_id": 3, "a": null}`,
+			`{"key": {"a": "hashed"}, "sparse": true, "name": "h"}`, `{"find": "c", "filter": {"a": {"$in": [5, null]}}, "sort": {"_id": 1}}`},
 		// Likewise an ordinary index on such a path.
 		{`{"_id": 1, "c": [[[7], 1]]}, {"_id": 2, "c": [[7]]}, {"_id": 3, "c": [[[1]]]}, {"_id": 4, "c": {"0": {"0": 7}}}`,
 			`{"key": {"c.0.0": -1}, "name": "x"}`, `{"find": "c", "filter": {"c.0.0": {"$gt": 5}}, "sort": {"_id": 1}, "hint": "x"}`},

@@ -2,10 +2,12 @@ package shardnode
 
 import (
 	"context"
+	"encoding/base64"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
@@ -20,19 +22,44 @@ type testNode struct {
 
 func newTestNode(t testing.TB) *testNode {
 	t.Helper()
-	srv, err := Open(Config{Memory: true, SetName: "rs", Host: "test:27017", Info: &command.Info{Host: "test"}})
+	return openTestNode(t, Config{Memory: true})
+}
+
+// openTestNode is newTestNode with a configuration, in which a Dir may be one that a former node has used.
+func openTestNode(t testing.TB, c Config) *testNode {
+	t.Helper()
+	c.SetName, c.Host, c.Info = "rs", "test:27017", &command.Info{Host: "test"}
+	srv, err := Open(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := srv.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	n := &testNode{t: t, srv: srv, cl: command.NewClient(1, "test:1", "test:27017", nil)}
+	t.Cleanup(n.close)
 	if err := srv.Initiate(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	return &testNode{t: t, srv: srv, cl: command.NewClient(1, "test:1", "test:27017", nil)}
+	return n
+}
+
+// close closes the node, unless a test has closed it before its end.
+func (n *testNode) close() {
+	if n.srv == nil {
+		return
+	}
+	if err := n.srv.Close(); err != nil {
+		n.t.Error(err)
+	}
+	n.srv = nil
+}
+
+// fromRouter returns the node as a router sees it, on a connection of its own, and the id of the router's process.
+func (n *testNode) fromRouter() (router *testNode, process [16]byte) {
+	n.t.Helper()
+	process = cluster.NewUUID()
+	router = &testNode{t: n.t, srv: n.srv, cl: command.NewClient(2, "router:1", "test:27017", nil)}
+	router.ok("admin", `{"hello": 1, "internalClient": {"minWireVersion": 27, "maxWireVersion": 27, "process":
+		{"$binary": {"base64": "`+base64.StdEncoding.EncodeToString(process[:])+`", "subType": "04"}}}}`)
+	return router, process
 }
 
 // do runs a command on a database, given as extended JSON, and returns the reply.

@@ -275,7 +275,7 @@ func (e *Engine) giveBack(ctx context.Context, drops []pendingDrop) error {
 		return err
 	}
 	// An excision takes effect at once and survives a crash. The drop must therefore be durable first, and so must
-	// what readers of the past are told.
+	// the error that readers of the past get.
 	switch ok, err := e.flush(ctx); {
 	case err != nil:
 		return err

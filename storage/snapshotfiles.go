@@ -39,7 +39,7 @@ func replicatedSpan() (lower, upper []byte) {
 }
 
 // WriteSnapshot writes everything that is replicated, with its history, as of one entry of the log, into dir, in files of
-// about maxFile bytes. It reads from one iterator, so writers and readers go on meanwhile.
+// about maxFile bytes. It reads from one iterator, so writers and readers continue meanwhile.
 func (e *Engine) WriteSnapshot(ctx context.Context, dir string, maxFile int64) (m SnapshotManifest, err error) {
 	lower, upper := replicatedSpan()
 	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})

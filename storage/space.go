@@ -9,7 +9,7 @@ import (
 )
 
 // spaceGuard tracks how full the disk is. It refuses writes when the free space is just enough for pebble's own
-// work, because a store that runs out of disk space within its log cannot go on; and it makes the collector
+// work, because a store that runs out of disk space within its log cannot continue; and it makes the collector
 // reclaim deleted space at once (reclaim).
 type spaceGuard struct {
 	checked atomic.Int64 // nanoseconds of the clock at the last measurement

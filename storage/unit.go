@@ -614,7 +614,7 @@ type txnLog struct {
 	done   bool
 	// visibleFrom is the time that the shards of the transaction have agreed upon, 0 for none.
 	visibleFrom Timestamp
-	// prepared is set where the operations are in the oplog already, and decision is what is left to log.
+	// prepared is set if the operations are in the oplog already, and decision is the entry that remains to be logged.
 	prepared bool
 	decision []value.Field
 }

@@ -49,7 +49,7 @@ type HostLoad struct{ Open, InUse int }
 // arrival. At most PoolLimits.Connecting are made at a time, so that many calls at once do not overwhelm a host with handshakes; calls
 // that only meet often then use the connections of each other.
 //
-// Invariant: no call waits for ever. Connecting ends within PoolLimits.Setup, and a call that still waits after that time gets an error.
+// Invariant: no call waits forever. Connecting ends within PoolLimits.Setup, and a call that still waits after that time gets an error.
 // Hazard: calls that hold all connections to a host (PoolLimits.Max) may wait there for something that only another call to it brings about:
 // the next statement of a transaction whose locks they wait for, the decision of a prepared one, or what a node asks in the course of
 // serving one of them. Such calls are urgent: they come before the others, and over the limit where everything is in use. Calls that are not

@@ -19,7 +19,7 @@ const (
 
 var proxySignature = []byte("\r\n\r\n\x00\r\nQUIT\n")
 
-// parseProxy reads the header that b begins with. n is its length, 0 if it has not arrived as a whole; src is who the connection is from,
+// parseProxy reads the header that b begins with. n is its length, 0 if it has not arrived as a whole; src is the address that the connection comes from,
 // nil if the header does not say (a health check of the load balancer's own).
 func parseProxy(b []byte) (src net.Addr, n int, err error) {
 	switch {

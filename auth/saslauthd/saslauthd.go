@@ -17,7 +17,7 @@ const timeout = 10 * time.Second
 // maxAnswer limits the daemon's answer.
 const maxAnswer = 1024
 
-// ErrRefused is what Check returns where the daemon says that the password is wrong.
+// ErrRefused is the error of Check if the daemon says that the password is wrong.
 var ErrRefused = errors.New("saslauthd refuses the password")
 
 // Check asks the daemon that listens on a socket about a user's password for a service.

@@ -29,7 +29,7 @@ func All() []Message {
 		new(UserCacheGeneration), new(UserCacheGenerationReply), new(RefreshQueryAnalyzer), new(RefreshQueryAnalyzerReply), new(AutoSplitVector), new(AutoSplitVectorReply),
 		new(DataSize), new(DataSizeReply), new(SplitVector), new(SplitVectorReply), new(ListCollections), new(ListIndexes),
 		new(Find), new(GetMore), new(KillCursors), new(Count), new(Aggregate), new(Explain), new(ListDatabases), new(Create), new(CollMod), new(Drop), new(Rename), new(RenameIfMatch), new(CreateIndexes), new(DropIndex), new(Insert), new(Update), new(FindAndModify), new(Delete), new(CollStats), new(SetStatus), new(SetConfig), new(SplitChunk),
-		new(Hello), new(Ping), new(Authenticate), new(SASLStart), new(SASLContinue), new(RefreshSessions), new(KillSessions), new(KillAllSessions), new(KillSessionsByPattern), new(KillOp), new(GetClusterParameter),
+		new(Hello), new(Ping), new(Authenticate), new(SASLStart), new(SASLContinue), new(RefreshSessions), new(KillSessions), new(KillAllSessions), new(KillSessionsByPattern), new(KillOp), new(GetClusterParameter), new(CreateUser),
 		new(NoteMovedWrite), new(StatementExecuted), new(StatementExecutedReply),
 	}
 }

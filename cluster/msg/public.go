@@ -438,3 +438,16 @@ func (m *SplitChunk) fields(c *codec) {
 	c.docs("splitKeys", required, &m.Points)
 	c.timestamp("timestamp", optional, &m.Timestamp)
 }
+
+// CreateUser creates a user of a database, with roles of the same one.
+type CreateUser struct {
+	DB, Name, Password string
+	Roles              []string
+}
+
+func (m *CreateUser) fields(c *codec) {
+	c.on("createUser", &m.Name)
+	c.sentTo(&m.DB)
+	c.str("pwd", required, &m.Password)
+	c.strs("roles", required, &m.Roles)
+}

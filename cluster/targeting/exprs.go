@@ -3,11 +3,9 @@ package targeting
 import (
 	"strings"
 
+	"github.com/shoaldb/shoal/query/expr"
 	"github.com/shoaldb/shoal/query/value"
 )
-
-// mirrored are the comparisons of expressions, each with what it becomes if its operands are exchanged.
-var mirrored = map[string]string{"$eq": "$eq", "$gt": "$lt", "$gte": "$lte", "$lt": "$gt", "$lte": "$gte"}
 
 // exprSpans returns the values that a field may have where an expression is true: an $and, or a comparison of the field with a constant. Documents have no arrays
 // in their shard keys, so that a comparison as a whole and one of elements are the same.
@@ -32,7 +30,7 @@ func exprSpans(e value.Value, path string, collated bool) []Span {
 		return memberSpans(args[1], collated)
 	}
 	name := string(op)
-	other, compares := mirrored[name]
+	other, compares := expr.Mirrored(name)
 	if !compares || len(args) != 2 {
 		return everything
 	}

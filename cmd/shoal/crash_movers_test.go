@@ -50,18 +50,8 @@ type killedMove struct {
 func newKilledMove(t *testing.T) *killedMove {
 	t.Helper()
 	k := &killedMove{c: launchCluster(t, clusterOptions{shards: []int{1, 1}, net: newNetwork(t)}), docs: 200}
-	c := k.c
-	c.admin(bson.D{{Key: "enableSharding", Value: "crash"}, {Key: "primaryShard", Value: c.shards[1].name}})
-	c.admin(bson.D{{Key: "shardCollection", Value: "crash.moved"}, {Key: "key", Value: bson.D{{Key: "_id", Value: 1}}}})
-	c.admin(bson.D{{Key: "split", Value: "crash.moved"}, {Key: "middle", Value: bson.D{{Key: "_id", Value: 0}}}})
-	k.coll = c.client.Database("crash").Collection("moved")
-	all := make([]any, k.docs)
-	for i := range all {
-		all[i] = bson.D{{Key: "_id", Value: i - k.docs/2}, {Key: "n", Value: 0}}
-	}
-	if _, err := k.coll.InsertMany(context.Background(), all); err != nil {
-		t.Fatal(err)
-	}
+	k.coll = k.c.halved("crash", "moved", k.c.shards[1])
+	insertAround(t, k.coll, k.docs)
 	return k
 }
 
@@ -69,50 +59,25 @@ func newKilledMove(t *testing.T) *killedMove {
 func (k *killedMove) killedAt(step int, victim killedProcess) {
 	c, t := k.c, k.c.t
 	t.Helper()
-	t.Logf("%s is killed at step %d", map[killedProcess]string{killsOtherShard: "the recipient", killsConfig: "the config server", killsRouter: "the router", killsCoordinator: "the donor"}[victim], step)
+	t.Logf("%s is killed at step %d", moverNames[victim], step)
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	move := func(to string) error {
-		return c.client.Database("admin").RunCommand(ctx, bson.D{{Key: "moveChunk", Value: "crash.moved"}, {Key: "find", Value: bson.D{{Key: "_id", Value: 1}}}, {Key: "to", Value: to}}).Err()
-	}
-	if err := move(c.shards[1].name); err != nil {
+	if err := c.moveUpper(ctx, k.coll, c.shards[1]); err != nil {
 		t.Fatal(err)
 	}
 	k.raise(ctx, 2)
-	donor := c.shards[1].members[0]
-	point := fmt.Sprintf("moveChunkHangAtStep%d", step)
-	if err := donor.admin(ctx, bson.D{{Key: "configureFailPoint", Value: point}, {Key: "mode", Value: "alwaysOn"}}); err != nil {
-		t.Fatal(err)
-	}
-	sent := make(chan error, 1)
-	go func() { sent <- move(c.shards[0].name) }()
-	if err := donor.admin(ctx, bson.D{{Key: "waitForFailPoint", Value: point}, {Key: "timesEntered", Value: 1}, {Key: "maxTimeMS", Value: 20000}}); err != nil {
-		t.Fatal(err)
-	}
+	held := holdMove(ctx, t, c.shards[1].members[0], step, func() error { return c.moveUpper(ctx, k.coll, c.shards[0]) })
 	if step <= 4 { // nothing is blocked yet
 		k.raise(ctx, 1)
 	}
 	kill, restart := c.process(victim)
 	kill()
 	if victim != killsCoordinator {
-		if err := donor.admin(ctx, bson.D{{Key: "configureFailPoint", Value: point}, {Key: "mode", Value: "off"}}); err != nil {
-			t.Fatal(err)
-		}
+		held.release(ctx)
 	}
 	restart()
-	select {
-	case err := <-sent:
-		if err != nil {
-			t.Logf("the client is answered %v", err) // it was undone, or its outcome is not known
-		}
-	case <-time.After(60 * time.Second):
-		t.Fatalf("killed at step %d, the migration does not end", step)
-	}
-	for _, rs := range c.shards {
-		for _, coll := range []string{"migrationCoordinators", "migrationRecipients", "rangeDeletions", "collection_critical_sections"} {
-			awaitNone(t, ctx, fmt.Sprintf("%s of %s after step %d", coll, rs.name, step), rs.members[0].direct.Database("config").Collection(coll))
-		}
-	}
+	held.answered(time.Minute)
+	c.awaitNoMigration(ctx, step)
 	k.check(ctx)
 	k.raise(ctx, 0)
 	if t.Failed() {
@@ -146,17 +111,8 @@ func TestSteppedDownMover(t *testing.T) {
 	}
 	t.Parallel()
 	c := launchCluster(t, clusterOptions{shards: []int{3, 3}})
-	c.admin(bson.D{{Key: "enableSharding", Value: "donor"}, {Key: "primaryShard", Value: shardName(0)}})
-	c.admin(bson.D{{Key: "shardCollection", Value: "donor.m"}, {Key: "key", Value: bson.D{{Key: "_id", Value: 1}}}})
-	c.admin(bson.D{{Key: "split", Value: "donor.m"}, {Key: "middle", Value: bson.D{{Key: "_id", Value: 0}}}})
-	coll, docs := c.client.Database("donor").Collection("m"), 200
-	all := make([]any, docs)
-	for i := range all {
-		all[i] = bson.D{{Key: "_id", Value: i - docs/2}}
-	}
-	if _, err := coll.InsertMany(t.Context(), all); err != nil {
-		t.Fatal(err)
-	}
+	coll, docs := c.halved("donor", "m", c.shards[0]), 200
+	insertAround(t, coll, docs)
 	k := &killedMove{c: c, coll: coll, docs: docs}
 	for step := 2; step <= 6; step++ {
 		for _, donorSteps := range []bool{true, false} {

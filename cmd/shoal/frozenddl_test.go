@@ -28,7 +28,7 @@ func frozenDDL() []lostRouterDDL {
 }
 
 // A node is frozen, and keeps its connections: DDL that needs it is answered at its maxTimeMS (50), and at its wtimeout (64) if another shard than
-// the coordinating one does not answer. When the node goes on, so does what has begun, nothing
+// the coordinating one does not answer. When the node continues, so does what has begun, nothing
 // hangs, and the catalog agrees with the shards.
 func TestFrozenNodeDuringDDL(t *testing.T) {
 	if testing.Short() {

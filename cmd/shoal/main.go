@@ -1,12 +1,13 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/shoaldb/shoal/command"
 )
@@ -39,6 +40,9 @@ type starter func(*config, *host) (*roles, error)
 
 // run is main as a function: argv begins with the binary's name, the result is the exit code.
 func run(argv []string, out, errOut io.Writer, start starter) int {
+	if filepath.Base(argv[0]) == entrypoint {
+		return runInContainer(argv[1:], out, errOut, start)
+	}
 	p, args, ok := chooseProgram(argv)
 	if !ok {
 		return usage(args, out, errOut)
@@ -114,12 +118,7 @@ func versionText(p program) string {
 	case isStart:
 		first = "shoal, db version v"
 	}
-	var b strings.Builder
-	build := command.ThisBuild()
-	fmt.Fprintf(&b, "%s%s\nBuild Info: {\n    \"version\": %q,\n    \"gitVersion\": %q,\n    \"modules\": [],\n", first,
-		command.Version, command.Version, build.GitVersion())
-	fmt.Fprintf(&b, "    \"allocator\": \"go\",\n    \"environment\": {},\n")
-	fmt.Fprintf(&b, "    \"shoal\": {\"version\": %q, \"commit\": %q, \"date\": %q, \"go\": %q}\n}\n",
-		build.Release, build.Commit, build.Date, build.Go)
-	return b.String()
+	var info bytes.Buffer
+	_ = json.Indent(&info, command.ThisBuild().Info(), "", "    ")
+	return first + command.Version + "\nBuild Info: " + info.String() + "\n"
 }

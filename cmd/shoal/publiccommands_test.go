@@ -40,7 +40,7 @@ func TestNodesKeepToThePublicCommands(t *testing.T) {
 		new(msg.Count), new(msg.Aggregate), new(msg.Explain), new(msg.Create), new(msg.Drop), new(msg.Rename), new(msg.CreateIndexes), new(msg.DropIndex), new(msg.Insert),
 		new(msg.Update), new(msg.FindAndModify), new(msg.Delete), new(msg.CollStats), new(msg.SetStatus), new(msg.SetConfig), new(msg.SplitChunk),
 		new(msg.Hello), new(msg.Ping), new(msg.Authenticate), new(msg.SASLStart), new(msg.SASLContinue), new(msg.RefreshSessions), new(msg.KillSessions), new(msg.KillAllSessions),
-		new(msg.KillSessionsByPattern), new(msg.KillOp), new(msg.GetClusterParameter), new(msg.CommitTransaction), new(msg.AbortTransaction),
+		new(msg.KillSessionsByPattern), new(msg.KillOp), new(msg.GetClusterParameter), new(msg.CommitTransaction), new(msg.AbortTransaction), new(msg.CreateUser),
 	} {
 		d := msg.Describe(m)
 		var fields []string

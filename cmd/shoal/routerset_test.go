@@ -6,6 +6,7 @@ import (
 	"math/rand"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -74,13 +75,9 @@ func TestRouterFollowsElections(t *testing.T) {
 	t.Logf("seed %d", seed)
 	writing, done := context.WithCancel(ctx)
 	var wg sync.WaitGroup
-	counts := make([]int, 4)
-	for w := range counts {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			counts[w] = c.work(writing, w, rand.New(rand.NewSource(seed+int64(w))))
-		}()
+	var inserted atomic.Int64
+	for w := range 4 {
+		wg.Go(func() { c.work(writing, w, rand.New(rand.NewSource(seed+int64(w))), &inserted) })
 	}
 	for i := range 6 {
 		at, p := c.primary(ctx, i%3)
@@ -91,16 +88,14 @@ func TestRouterFollowsElections(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		pause(300 * time.Millisecond) // clients work for a while with the new primary
+		before := inserted.Load()
+		await.True(t, "clients work with the new primary", func() bool { return inserted.Load() >= before+40 || t.Failed() })
 	}
 	done()
 	wg.Wait()
-	total := 0
-	for _, n := range counts {
-		total += n
-	}
+	total := inserted.Load()
 	n, err := c.client.Database("test").Collection("s").CountDocuments(ctx, bson.D{})
-	if err != nil || int(n) != total {
+	if err != nil || n != total {
 		t.Errorf("%d documents (%v), %d were inserted", n, err, total)
 	}
 	t.Logf("%d inserts", total)
@@ -108,7 +103,7 @@ func TestRouterFollowsElections(t *testing.T) {
 
 // work inserts, increments, and reads everywhere until ctx ends. Each of its documents is inserted and incremented once. No
 // operation may take as long as an election that is only noticed by the next heartbeat; slow machines get more time.
-func (c *replicatedCluster) work(ctx context.Context, w int, rnd *rand.Rand) int {
+func (c *replicatedCluster) work(ctx context.Context, w int, rnd *rand.Rand, inserted *atomic.Int64) {
 	coll := c.client.Database("test").Collection("s")
 	far := c.client.Database("test").Collection("s", options.Collection().SetReadPreference(readpref.SecondaryPreferred()))
 	n := 0
@@ -126,17 +121,17 @@ func (c *replicatedCluster) work(ctx context.Context, w int, rnd *rand.Rand) int
 			c.t.Errorf("an insert, an update and a read took %v, in the beginning %v (the machine was late by %v): %v", took, usual, lag, err)
 		}
 		if err != nil {
-			return n
+			return
 		}
 		n++
+		inserted.Add(1)
 		if rnd.Intn(4) == 0 {
 			if _, err := far.CountDocuments(run, bson.D{}); err != nil {
 				c.t.Errorf("count on secondaries: %v", err)
-				return n
+				return
 			}
 		}
 	}
-	return n
 }
 
 func insertRaiseRead(ctx context.Context, coll *mongo.Collection, id bson.D) error {

@@ -221,7 +221,7 @@ func logStart(c *config) {
 	if c.Program != isMongos {
 		console.Std.Starting(os.Getpid(), c.firstPort(), c.DBPath, hostname)
 	}
-	console.Std.Build(ctx, command.Version, command.ThisBuild().GitVersion())
+	console.Std.Build(ctx, command.ThisBuild().Info())
 	console.Std.OS(ctx, osName(), osVersion())
 	console.Std.OptionsSet(ctx, c.Parsed)
 }

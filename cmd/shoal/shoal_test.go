@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"net"
 	"os"
@@ -21,6 +22,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/wire"
 )
@@ -92,7 +94,14 @@ func shoal(t *testing.T, name string, args ...string) *exec.Cmd {
 // started runs a program until it says that it waits for connections.
 func started(t *testing.T, name string, args ...string) (cmd *exec.Cmd, port int) {
 	t.Helper()
+	return startedWith(t, nil, name, args...)
+}
+
+// startedWith is started with more variables in the environment.
+func startedWith(t *testing.T, env []string, name string, args ...string) (cmd *exec.Cmd, port int) {
+	t.Helper()
 	cmd = shoal(t, name, args...)
+	cmd.Env = append(cmd.Env, env...)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -278,6 +287,16 @@ func TestHelpAndVersion(t *testing.T) {
 	out, err = shoal(t, "mongos", "--version").Output()
 	if err != nil || !regexp.MustCompile(`(?i)(?:db version v?|MongoS version v?|mongos db version v?)(\d+\.)+\d+`).Match(out) {
 		t.Errorf("%v: %s", err, out)
+	}
+	_, info, _ := bytes.Cut(out, []byte("Build Info: "))
+	var shown, logged map[string]any
+	if err := errors.Join(json.Unmarshal(info, &shown), json.Unmarshal(command.ThisBuild().Info(), &logged)); err != nil || !reflect.DeepEqual(shown, logged) {
+		t.Errorf("--version has another build than the log, %v: %s", err, out)
+	}
+	for _, field := range []string{"version", "gitVersion", "modules", "allocator", "environment", "shoal"} {
+		if shown[field] == nil {
+			t.Errorf("the build has no %s: %s", field, out)
+		}
 	}
 	out, err = shoal(t, "shoal", "mongod", "--help").Output()
 	if err != nil || !regexp.MustCompile(`(?m)^\s*--replSet `).Match(out) || bytes.Contains(out, []byte("--configdb")) {

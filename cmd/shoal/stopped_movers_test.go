@@ -12,7 +12,7 @@ import (
 	"github.com/shoaldb/shoal/internal/await"
 )
 
-// A process that takes part in a migration is frozen (SIGSTOP) at one of its steps, and goes on later: its connections stay open, nothing is refused, and what it was about
+// A process that takes part in a migration is frozen (SIGSTOP) at one of its steps, and continues later: its connections stay open, nothing is refused, and what it was about
 // to send arrives late. In sets of three another member takes over meanwhile, and clients write to the range again before the frozen one is back. The migration ends,
 // done or undone; each document that was acknowledged is there once, and no document of the protocol remains.
 func TestStoppedMover(t *testing.T) {
@@ -49,11 +49,7 @@ type stoppedMove struct {
 func newStoppedMove(t *testing.T, members int) *stoppedMove {
 	t.Helper()
 	m := &stoppedMove{c: launchCluster(t, clusterOptions{configs: members, shards: []int{members, members}}), members: members, acked: make(map[int]bool)}
-	c := m.c
-	c.admin(bson.D{{Key: "enableSharding", Value: "stopped"}, {Key: "primaryShard", Value: c.shards[1].name}})
-	c.admin(bson.D{{Key: "shardCollection", Value: "stopped.moved"}, {Key: "key", Value: bson.D{{Key: "_id", Value: 1}}}})
-	c.admin(bson.D{{Key: "split", Value: "stopped.moved"}, {Key: "middle", Value: bson.D{{Key: "_id", Value: 0}}}})
-	m.coll = c.client.Database("stopped").Collection("moved")
+	m.coll = m.c.halved("stopped", "moved", m.c.shards[1])
 	for range 100 {
 		if err := m.write(t.Context()); err != nil {
 			t.Fatal(err)
@@ -105,34 +101,21 @@ func (m *stoppedMove) stop(ctx context.Context, victim killedProcess) (frozen *s
 func (m *stoppedMove) stoppedAt(step int, victim killedProcess) {
 	c, t := m.c, m.c.t
 	t.Helper()
-	t.Logf("%s is frozen at step %d, in sets of %d", map[killedProcess]string{killsOtherShard: "the recipient", killsConfig: "the config server", killsRouter: "the router", killsCoordinator: "the donor"}[victim], step, m.members)
+	t.Logf("%s is frozen at step %d, in sets of %d", moverNames[victim], step, m.members)
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
-	move := func(to string) error {
-		return c.client.Database("admin").RunCommand(ctx, bson.D{{Key: "moveChunk", Value: "stopped.moved"}, {Key: "find", Value: bson.D{{Key: "_id", Value: 1}}}, {Key: "to", Value: to}, {Key: "_waitForDelete", Value: true}}).Err()
+	move := func(to *replicaSet) error {
+		return c.moveUpper(ctx, m.coll, to, bson.E{Key: "_waitForDelete", Value: true})
 	}
 	await.State(t, "the range is on the donor", func() (string, bool) {
-		err := move(c.shards[1].name)
+		err := move(c.shards[1])
 		return fmt.Sprint(err), err == nil
 	})
-	donor := c.shards[1].awaitPrimary()
-	point := fmt.Sprintf("moveChunkHangAtStep%d", step)
-	set := func(mode string) {
-		t.Helper()
-		if err := donor.admin(ctx, bson.D{{Key: "configureFailPoint", Value: point}, {Key: "mode", Value: mode}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	set("alwaysOn")
-	sent := make(chan error, 1)
-	go func() { sent <- move(c.shards[0].name) }()
-	if err := donor.admin(ctx, bson.D{{Key: "waitForFailPoint", Value: point}, {Key: "timesEntered", Value: 1}, {Key: "maxTimeMS", Value: 20000}}); err != nil {
-		t.Fatal(err)
-	}
+	held := holdMove(ctx, t, c.shards[1].awaitPrimary(), step, func() error { return move(c.shards[0]) })
 	frozen := m.stop(ctx, victim)
 	defer frozen.resume()
 	if victim != killsCoordinator {
-		set("off")
+		held.release(ctx)
 	}
 	if m.members > 1 && victim != killsRouter {
 		await.State(t, "a write while it is frozen", func() (string, bool) {
@@ -142,16 +125,9 @@ func (m *stoppedMove) stoppedAt(step int, victim killedProcess) {
 	}
 	frozen.resume()
 	if victim == killsCoordinator {
-		set("off")
+		held.release(ctx)
 	}
-	select {
-	case err := <-sent:
-		if err != nil {
-			t.Logf("the client is answered %v", err) // it was undone, or its outcome is not known
-		}
-	case <-time.After(90 * time.Second):
-		t.Fatalf("frozen at step %d, the migration does not end", step)
-	}
+	held.answered(90 * time.Second)
 	m.check(ctx, step)
 }
 
@@ -163,11 +139,7 @@ func (m *stoppedMove) check(ctx context.Context, step int) {
 		err := m.write(ctx)
 		return fmt.Sprint(err), err == nil
 	})
-	for _, rs := range c.shards {
-		for _, coll := range []string{"migrationCoordinators", "migrationRecipients", "rangeDeletions", "collection_critical_sections"} {
-			awaitNone(t, ctx, fmt.Sprintf("%s of %s after step %d", coll, rs.name, step), rs.awaitPrimary().direct.Database("config").Collection(coll))
-		}
-	}
+	c.awaitNoMigration(ctx, step)
 	var docs []struct {
 		ID int `bson:"_id"`
 	}

@@ -14,6 +14,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/wire"
 )
 
@@ -173,9 +174,7 @@ func streamCost(t *testing.T, topology string, n int) {
 	beside, cpuBeside = load.run(5 * time.Second)
 	written := load.next.Load() - first
 	end := time.Now()
-	for got.Load() < written && time.Since(end) < 30*time.Second {
-		pause(5 * time.Millisecond)
-	}
+	await.Progress(t, "the streams have all events", func() (int64, bool) { n := got.Load(); return n, n >= written })
 	t.Logf("%d streams: %.0f inserts/s (%.0f %%), %v of CPU each; the last event %v after the last insert, %d of %d events; %d MiB",
 		n, beside, 100*beside/alone, cpuBeside, time.Since(end).Round(time.Millisecond), got.Load(), written, resident(t, p)>>20)
 	eventLatency(t, p, "all streams", load)

@@ -11,7 +11,7 @@ import (
 )
 
 // A migration with secondaryThrottle and a writeConcern waits for those members of the recipient after each batch: it fails at the wtimeout while one of them is frozen,
-// where a migration without it, or with a concern that the others satisfy, goes on.
+// where a migration without it, or with a concern that the others satisfy, continues.
 func TestThrottledMigrationsAwaitTheirMembers(t *testing.T) {
 	t.Parallel()
 	c := launchCluster(t, clusterOptions{shards: []int{1, 3}})

@@ -177,7 +177,7 @@ func TestOptionsOfMembersCertificates(t *testing.T) {
 	}
 }
 
-// Where users and members need not be told from one another, the bearer of a member's certificate can be a user; members then authenticate by a key.
+// Where users and members need not be distinguished, the bearer of a member's certificate can be a user; members then authenticate by a key.
 func TestMembersCertificatesOfUsers(t *testing.T) {
 	a := newAuthority(t)
 	a.issue("client", "", time.Time{})

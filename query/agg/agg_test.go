@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/query/value/valuetest"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -95,19 +96,6 @@ func (m *memFile) Reader() (io.ReadCloser, error) {
 	return io.NopCloser(bytes.NewReader(m.Bytes())), nil
 }
 func (m *memFile) Close() error { return nil }
-
-func fromJSON(tb testing.TB, s string) value.Value {
-	tb.Helper()
-	var d bson.D
-	if err := bson.UnmarshalExtJSON([]byte(`{"v":`+s+`}`), false, &d); err != nil {
-		tb.Fatalf("%s: %v", s, err)
-	}
-	b, err := bson.Marshal(d)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return value.Lookup(b, "v")
-}
 
 // run is one way to run a pipeline.
 type run func(p value.Value, h *memHost, o Options) ([][]byte, error)
@@ -218,15 +206,15 @@ func TestPipelines(t *testing.T) {
 			case "docs":
 				var docs [][]byte
 				for _, line := range strings.Split(d.Input, "\n") {
-					docs = append(docs, fromJSON(t, line).Doc())
+					docs = append(docs, valuetest.Value(t, line).Doc())
 				}
 				h.colls[d.CmdArgs[0].Key] = docs
 				return ""
 			case "view":
-				h.views[d.CmdArgs[0].Key] = view{d.CmdArgs[1].Key, value.Values(fromJSON(t, d.Input).Doc())}
+				h.views[d.CmdArgs[0].Key] = view{d.CmdArgs[1].Key, value.Values(valuetest.Value(t, d.Input).Doc())}
 				return ""
 			}
-			pipeline := fromJSON(t, d.Input)
+			pipeline := valuetest.Value(t, d.Input)
 			o := Options{NS: Namespace{"db", "c"}, Host: h}
 			docs, err := whole(pipeline, h, o)
 			if d.Cmd == "explain" {
@@ -270,7 +258,7 @@ func TestJoinTable(t *testing.T) {
 	var docs [][]byte
 	for i, v := range []string{`1`, `1.0`, `"a"`, `null`, `[1, "a"]`, `[]`, `[[1]]`, `{"b": 1}`, `{"b": [1, 2]}`, `[{"b": 1}, {"c": 2}]`, `[{"b": null}, 5]`,
 		`{"b": null}`, `{"c": 1}`, `[[{"b": 1}]]`, `{"0": {"b": 3}}`} {
-		docs = append(docs, value.Doc(f("_id", value.NewInt32(int32(i))), f("a", fromJSON(t, v))))
+		docs = append(docs, value.Doc(f("_id", value.NewInt32(int32(i))), f("a", valuetest.Value(t, v))))
 	}
 	docs = append(docs, value.Doc(f("_id", value.NewInt32(99))))
 	h := &memHost{colls: map[string][][]byte{"c": docs, "o": docs}}

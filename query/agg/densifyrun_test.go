@@ -16,6 +16,7 @@ import (
 	"github.com/shoaldb/shoal/query/collation"
 	"github.com/shoaldb/shoal/query/expr"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/query/value/valuetest"
 )
 
 // fileSpiller spills to files, which take no memory.
@@ -67,7 +68,7 @@ func TestDensifySpills(t *testing.T) {
 		`{"field": "t", "partitionByFields": ["p"], "range": {"step": 2, "bounds": "full"}}`,
 	} {
 		h := &fileHost{spiller: &fileSpiller{dir: t.TempDir()}}
-		pipe, err := Parse(fromJSON(t, `[{"$densify": `+arg+`}]`), &Options{NS: Namespace{"db", "c"}, Host: h, AllowDiskUse: true, MemoryLimit: limit})
+		pipe, err := Parse(valuetest.Value(t, `[{"$densify": `+arg+`}]`), &Options{NS: Namespace{"db", "c"}, Host: h, AllowDiskUse: true, MemoryLimit: limit})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -133,7 +134,7 @@ func TestDensifyAgainstAModel(t *testing.T) {
 			arg += `, "partitionByFields": ["p"]`
 		}
 		for _, limit := range []int64{0, 2_000} {
-			pipe, err := Parse(fromJSON(t, `[{"$densify": `+arg+`}}]`), &Options{NS: Namespace{"db", "c"}, Host: &memHost{}, AllowDiskUse: true, MemoryLimit: limit})
+			pipe, err := Parse(valuetest.Value(t, `[{"$densify": `+arg+`}}]`), &Options{NS: Namespace{"db", "c"}, Host: &memHost{}, AllowDiskUse: true, MemoryLimit: limit})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -226,18 +227,18 @@ func modelDensify(docs [][]byte, step, lo, hi int64, bounds string, parted bool)
 // Under a collation the documents of one partition may have different values of its fields: a generated document has those of the document that follows.
 func TestDensifiedPartitionsUnderACollation(t *testing.T) {
 	h := &fileHost{spiller: &fileSpiller{dir: t.TempDir()}}
-	spec, err := collation.Parse(fromJSON(t, `{"locale": "en", "strength": 1}`).Doc())
+	spec, err := collation.Parse(valuetest.Value(t, `{"locale": "en", "strength": 1}`).Doc())
 	if err != nil {
 		t.Fatal(err)
 	}
-	pipe, err := Parse(fromJSON(t, `[{"$densify": {"field": "v", "partitionByFields": ["p"], "range": {"step": 5, "bounds": "partition"}}}]`),
+	pipe, err := Parse(valuetest.Value(t, `[{"$densify": {"field": "v", "partitionByFields": ["p"], "range": {"step": 5, "bounds": "partition"}}}]`),
 		&Options{NS: Namespace{"db", "c"}, Host: h, MemoryLimit: 1 << 20, Scope: expr.NewScope(&expr.Env{Collator: spec.Collator()})})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var docs [][]byte
 	for _, d := range []string{`{"p": "apple", "v": 0}`, `{"p": "Apple", "v": 10}`, `{"p": "APPLE", "v": 15}`, `{"p": "pear", "v": 0}`, `{"p": "pear", "v": 10}`} {
-		docs = append(docs, fromJSON(t, d).Doc())
+		docs = append(docs, valuetest.Value(t, d).Doc())
 	}
 	src, err := pipe.Run(NewSliceSource(docs))
 	if err != nil {

@@ -4,13 +4,14 @@ import (
 	"testing"
 
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/query/value/valuetest"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // An error of a $merge statement is prefixed with its context; errors of $out stay as they are.
 func TestMergeExplainsItsFailures(t *testing.T) {
 	dup := func(pattern string) error {
-		return mongoerr.New(mongoerr.DuplicateKey, "E11000").WithDetails(value.Doc(value.F("keyPattern", fromJSON(t, pattern))))
+		return mongoerr.New(mongoerr.DuplicateKey, "E11000").WithDetails(value.Doc(value.F("keyPattern", valuetest.Value(t, pattern))))
 	}
 	for _, tc := range []struct {
 		w    WriteSpec
@@ -35,9 +36,9 @@ func TestMergeExplainsItsFailures(t *testing.T) {
 }
 
 func TestMergeStatements(t *testing.T) {
-	d := fromJSON(t, `{"a": {"b": 1}, "c": null}`).Doc()
+	d := valuetest.Value(t, `{"a": {"b": 1}, "c": null}`).Doc()
 	q, err := MergeFilter([]string{"a.b", "c", "d"}, false, d)
-	if want := fromJSON(t, `{"a.b": {"$eq": 1}, "c": {"$eq": null}, "d": {"$eq": null}}`); err != nil || string(q) != string(want.Doc()) {
+	if want := valuetest.Value(t, `{"a.b": {"$eq": 1}, "c": {"$eq": null}, "d": {"$eq": null}}`); err != nil || string(q) != string(want.Doc()) {
 		t.Errorf("%s, %v", value.ShowDoc(q), err)
 	}
 	if _, err := MergeFilter([]string{"c"}, true, d); mongoerr.CodeOf(err) != 51132 {
@@ -46,7 +47,7 @@ func TestMergeStatements(t *testing.T) {
 	for mode, want := range map[string]string{"replace": `{"x": 1}`, "merge": `{"$set": {"x": 1}}`, "keepExisting": `{"$setOnInsert": {"x": 1}}`,
 		"fail": `{"$setOnInsert": {"x": 1}}`} {
 		w := WriteSpec{WhenMatched: mode}
-		if got := w.Change(fromJSON(t, `{"x": 1}`).Doc()); string(got.Doc()) != string(fromJSON(t, want).Doc()) {
+		if got := w.Change(valuetest.Value(t, `{"x": 1}`).Doc()); string(got.Doc()) != string(valuetest.Value(t, want).Doc()) {
 			t.Errorf("%s: %s", mode, value.Show(got))
 		}
 	}

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Split divides a pipeline between shards and the merger. Shard is what each shard runs (Wire returns the form
-// for that); Merge is what runs over all their documents, nil if nothing remains to be done; MergeSort is the
+// Split divides a pipeline between shards and the merger. Shard is the part that each shard runs (Wire returns the form
+// for that); Merge is the part that runs over all their documents, nil if nothing remains to be done; MergeSort is the
 // sort specification by which the shards' streams are merged, nil for any order.
 type Split struct {
 	Shard     *Pipeline

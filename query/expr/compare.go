@@ -49,3 +49,12 @@ func compareMissing(a, b value.Value) int {
 	}
 	return -compareMissing(b, a)
 }
+
+// mirrored has the comparisons that bound a value, each with the one that says the same of exchanged operands.
+var mirrored = map[string]string{"$eq": "$eq", "$gt": "$lt", "$gte": "$lte", "$lt": "$gt", "$lte": "$gte"}
+
+// Mirrored returns the comparison that says the same of exchanged operands; ok is false for an operator that does not bound a value.
+func Mirrored(op string) (other string, ok bool) {
+	other, ok = mirrored[op]
+	return other, ok
+}

@@ -33,14 +33,7 @@ func part(name string, get func(dates.Fields) value.Value) {
 	register(&operator{name: name, parse: parseDatePart, fields: []field{{"date", 40539}, {"timezone", 0}},
 		words: wording{unknown: 40535, onUnknown: "unrecognized option to %[1]s: \"%[2]s\"", onMiss: "missing 'date' argument to %[1]s, provided: %[1]s: %[3]s"},
 		eval: func(f *Frame, c *call) (value.Value, error) {
-			v, err := c.args[0].eval(f)
-			if err != nil {
-				return v, err
-			}
-			if v.IsNullish() {
-				return null, nil
-			}
-			zone, ok, err := f.zone(c, 1)
+			v, zone, ok, err := f.dateAndZone(c)
 			if err != nil || !ok {
 				return null, err
 			}
@@ -100,6 +93,15 @@ func (f *Frame) zone(c *call, i int) (z *dates.Zone, ok bool, err error) {
 		return nil, false, err
 	}
 	return zoneOf(v)
+}
+
+// dateAndZone evaluates the first two arguments of a call, a date and perhaps a zone; ok is false if one of them is null or missing.
+func (f *Frame) dateAndZone(c *call) (date value.Value, z *dates.Zone, ok bool, err error) {
+	if date, err = c.args[0].eval(f); err != nil || date.IsNullish() {
+		return date, nil, false, err
+	}
+	z, ok, err = f.zone(c, 1)
+	return date, z, ok, err
 }
 
 func zoneOf(v value.Value) (z *dates.Zone, ok bool, err error) {

@@ -162,14 +162,7 @@ func dateFromText(s, format value.Value, zone *dates.Zone, hasFormat bool) (ms i
 }
 
 func evalDateToParts(f *Frame, c *call) (value.Value, error) {
-	v, err := c.args[0].eval(f)
-	if err != nil {
-		return v, err
-	}
-	if v.IsNullish() {
-		return null, nil
-	}
-	zone, ok, err := f.zone(c, 1)
+	v, zone, ok, err := f.dateAndZone(c)
 	if err != nil || !ok {
 		return null, err
 	}

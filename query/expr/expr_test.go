@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/query/value/valuetest"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -19,7 +20,7 @@ func TestData(t *testing.T) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			first, rest, _ := strings.Cut(d.Input, "\n")
 			s := testScope()
-			v := fromJSON(t, first)
+			v := valuetest.Value(t, first)
 			e, err := Compile(v, s)
 			if err != nil {
 				return showError(err)
@@ -29,7 +30,7 @@ func TestData(t *testing.T) {
 				f := NewFrame(s)
 				doc := value.Doc()
 				if strings.TrimSpace(rest) != "" {
-					doc = fromJSON(t, rest).Doc()
+					doc = valuetest.Value(t, rest).Doc()
 				}
 				f.SetRoot(doc)
 				out, err := e.Eval(f)
@@ -61,19 +62,6 @@ func testScope() *Scope {
 	return s
 }
 
-func fromJSON(t *testing.T, text string) value.Value {
-	t.Helper()
-	var d bson.D
-	if err := bson.UnmarshalExtJSON([]byte(`{"v": `+text+`}`), false, &d); err != nil {
-		t.Fatalf("%s: %v", text, err)
-	}
-	raw, err := bson.Marshal(d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return value.Lookup(raw, "v")
-}
-
 func toJSON(t *testing.T, v value.Value) string {
 	t.Helper()
 	if v.T == value.Missing {
@@ -95,14 +83,14 @@ func showError(err error) string {
 func TestFrameReuse(t *testing.T) {
 	s := testScope()
 	id := s.Define("v")
-	e, err := Compile(fromJSON(t, `{"$concat": ["$a", "-", "$$v"]}`), s)
+	e, err := Compile(valuetest.Value(t, `{"$concat": ["$a", "-", "$$v"]}`), s)
 	if err != nil {
 		t.Fatal(err)
 	}
 	f := NewFrame(s)
 	f.SetVar(id, value.NewString("x"))
 	for _, c := range []struct{ doc, want string }{{`{"a": "first"}`, "first-x"}, {`{"a": "2"}`, "2-x"}, {`{"a": "third one"}`, "third one-x"}} {
-		f.SetRoot(fromJSON(t, c.doc).Doc())
+		f.SetRoot(valuetest.Value(t, c.doc).Doc())
 		v, err := e.Eval(f)
 		if err != nil || v.Str() != c.want {
 			t.Errorf("%s: %q, %v; want %q", c.doc, v.Str(), err, c.want)
@@ -140,7 +128,7 @@ func TestOperatorsDocumented(t *testing.T) {
 func TestClock(t *testing.T) {
 	now := int64(1)
 	s := NewScope(&Env{Clock: func() (int64, uint64) { now++; return now, uint64(now) << 32 }})
-	e, err := Compile(fromJSON(t, `{"n": "$$NOW", "c": "$$CLUSTER_TIME"}`), s)
+	e, err := Compile(valuetest.Value(t, `{"n": "$$NOW", "c": "$$CLUSTER_TIME"}`), s)
 	if err != nil {
 		t.Fatal(err)
 	}

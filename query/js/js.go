@@ -108,7 +108,7 @@ type Runtime struct {
 	run     *running // the current call, or the abandoned one
 }
 
-// global is what Set or SetValue has defined: a function, or a value.
+// global is a definition by Set or SetValue: a function, or a value.
 type global struct {
 	fn func(args []value.Value) (value.Value, error)
 	v  value.Value

@@ -25,7 +25,7 @@ const (
 func init() { debug.SetMaxStack(1 << 30) }
 
 // The interpreter notices an interrupt between two steps of a script. What a step runs natively is bounded in prelude.js as far as it is known; where
-// it is not, the call is abandoned after patience: its operation ends, and the step goes on by itself until it comes to its end. There are
+// it is not, the call is abandoned after patience: its operation ends, and the step continues by itself until it ends. There are
 // at most mostAbandoned such calls; while there are as many, no script is started.
 const mostAbandoned = 4
 
@@ -59,7 +59,7 @@ func (c *running) abandon() bool {
 	return false
 }
 
-// outcome is what a call has returned, or what it has panicked with.
+// outcome is the result of a call, or the value that it has panicked with.
 type outcome struct {
 	v     value.Value
 	err   error
@@ -129,7 +129,7 @@ func (r *Runtime) await(c *running) outcome {
 	}
 }
 
-// stops returns why a call has to end; nil: it may go on.
+// stops returns the reason why a call has to end, nil if it may continue.
 func (r *Runtime) stops(begin time.Time, before, now uint64) error {
 	if r.check != nil {
 		if err := r.check(); err != nil {

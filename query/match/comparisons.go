@@ -7,10 +7,8 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// exprKinds are the comparisons of expressions that an index can serve, and what they become if the operands are exchanged.
-var exprKinds = map[string][2]Kind{
-	"$eq": {ExprEq, ExprEq}, "$gt": {ExprGt, ExprLt}, "$gte": {ExprGte, ExprLte}, "$lt": {ExprLt, ExprGt}, "$lte": {ExprLte, ExprGte},
-}
+// exprKinds are the comparisons of expressions that an index can serve.
+var exprKinds = map[string]Kind{"$eq": ExprEq, "$gt": ExprGt, "$gte": ExprGte, "$lt": ExprLt, "$lte": ExprLte}
 
 // deriveComparisons adds to each $expr what it requires of single fields, as comparisons that an index can serve. The expression
 // remains: it tells arrays and missing fields apart as they do not. See https://www.mongodb.com/docs/manual/reference/operator/query/expr/.
@@ -57,11 +55,11 @@ func derived(e *expr.Expr) *Node {
 	case "$in":
 		return membership(args[0], args[1])
 	default:
-		if kinds, ok := exprKinds[op]; ok {
-			if n := fieldAndConstant(kinds[0], args[0], args[1]); n != nil {
+		if other, ok := expr.Mirrored(op); ok {
+			if n := fieldAndConstant(exprKinds[op], args[0], args[1]); n != nil {
 				return n
 			}
-			return fieldAndConstant(kinds[1], args[1], args[0])
+			return fieldAndConstant(exprKinds[other], args[1], args[0])
 		}
 	}
 	return nil

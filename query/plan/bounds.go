@@ -109,7 +109,7 @@ func (t *target) geo(n *match.Node) (Intervals, tightness, bool) {
 func (t *target) hashed(n *match.Node) (Intervals, tightness, bool) {
 	switch n.Kind {
 	case match.Eq, match.ExprEq:
-		if n.Value.T == value.Array || n.Kind == match.ExprEq && t.multi {
+		if n.Value.T == value.Array || n.Kind == match.ExprEq && t.multi || n.Kind == match.Eq && t.leavesOut(n.Value) {
 			return nil, fetch, false
 		}
 		return Intervals{point(t.hash(n.Value))}, fetch, true
@@ -119,7 +119,7 @@ func (t *target) hashed(n *match.Node) (Intervals, tightness, bool) {
 		}
 		var l Intervals
 		for _, v := range n.Values {
-			if v.T == value.Array {
+			if v.T == value.Array || t.leavesOut(v) {
 				return nil, fetch, false
 			}
 			l = append(l, point(t.hash(v)))
@@ -127,6 +127,11 @@ func (t *target) hashed(n *match.Node) (Intervals, tightness, bool) {
 		return union(l), fetch, true
 	}
 	return nil, fetch, false
+}
+
+// leavesOut reports whether a value is also that of a missing field, for which a sparse index has no key.
+func (t *target) leavesOut(v value.Value) bool {
+	return t.x.Sparse && (v.T == value.Null || v.T == value.Undefined)
 }
 
 func (t *target) hash(v value.Value) value.Value {

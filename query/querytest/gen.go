@@ -249,7 +249,7 @@ func (g *Gen) Index() bson.D {
 	}
 	switch {
 	case kind < 2:
-		return bson.D{{Key: "key", Value: bson.D{{Key: pick(g, "a", "b", "n.x", "s"), Value: "hashed"}}}}
+		return g.partly(bson.D{{Key: "key", Value: bson.D{{Key: pick(g, "a", "b", "n.x", "s"), Value: "hashed"}}}})
 	case kind < 4 || g.Places > 0 && kind < 9:
 		return g.wildcard()
 	case kind < 5 && g.Geo:
@@ -260,7 +260,7 @@ func (g *Gen) Index() bson.D {
 		return bson.D{{Key: "key", Value: bson.D{{Key: "txt", Value: "text"}}}}
 	case kind < 7:
 		key = bson.D{{Key: pick(g, "a", "b"), Value: dir()}, {Key: "c", Value: "hashed"}}
-		return bson.D{{Key: "key", Value: key}}
+		return g.partly(bson.D{{Key: "key", Value: key}})
 	}
 	seen := map[string]bool{}
 	for range 1 + g.R.IntN(3) {
@@ -285,6 +285,17 @@ func (g *Gen) Index() bson.D {
 	}
 	if c := g.Collation(); c != nil {
 		spec = append(spec, bson.E{Key: "collation", Value: c})
+	}
+	return spec
+}
+
+// partly makes some of the indexes have no keys for some documents.
+func (g *Gen) partly(spec bson.D) bson.D {
+	switch g.R.IntN(6) {
+	case 0:
+		return append(spec, bson.E{Key: "sparse", Value: true})
+	case 1:
+		return append(spec, bson.E{Key: "partialFilterExpression", Value: g.partial()})
 	}
 	return spec
 }

@@ -9,7 +9,7 @@ type Schema struct {
 	fields map[string]*kindOf
 }
 
-// kindOf is what a Schema knows of one field.
+// kindOf describes one field of a Schema.
 type kindOf struct {
 	t      value.Type         // a type of the kind
 	fields map[string]*kindOf // of a document by name, of an array by index

@@ -20,7 +20,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Config is what coordinators need from their node.
+// Config has what coordinators use of their node.
 type Config struct {
 	Engine *storage.Engine
 	Docs   *statedoc.Docs

@@ -401,7 +401,7 @@ func definitionOf(c *catalog.Collection) int64 {
 	return int64(h.Sum64() >> 1)
 }
 
-// sentHistory is what this shard's primary has read of the history of retryable writes, and the recipient has.
+// sentHistory is the part of the history of retryable writes that this shard's primary has read and the recipient has.
 type sentHistory struct {
 	next func(size int) (part [][]byte, upTo storage.Timestamp, more bool, err error)
 	upTo storage.Timestamp // the oplog is needed from there on

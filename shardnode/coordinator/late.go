@@ -12,12 +12,12 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// A client waits for a majority no longer than its wtimeout: the run goes on without it. What a run waits for is the majority of its own set, which
+// A client waits for a majority no longer than its wtimeout: the run continues without it. What a run waits for is the majority of its own set, which
 // stores the state document, that of the config server, which stops migrations, that of a shard that builds indexes, which reports itself that the time
 // has passed, or that of whichever node it has asked for something. A node that has not answered for as long is asked whether it has a majority, since it may just as
 // well wait for writers, or have a lot to do.
 
-// stall is what a run waits for; guarded by m.mu.
+// stall describes what a run waits for; guarded by m.mu.
 type stall struct {
 	since    time.Time // when it began to wait for a majority; zero if it waits for none
 	failing  time.Time // when an attempt at the phase first failed for want of a primary; zero if the last one did not

@@ -39,7 +39,7 @@ type phase struct {
 	// unstored means that the state document does not name the phase: a primary that continues the run repeats the phase before, of which nothing can be
 	// undone then (through). It saves a wait for the disk.
 	unstored bool
-	// section is what the phase blocks: this shard's section is entered in the unit of work that writes the state document, which saves another wait.
+	// section says what the phase blocks: this shard's section is entered in the unit of work that writes the state document, which saves another wait.
 	// do blocks the other shards. Empty for a phase that begins with its state document alone.
 	section []string
 	// event, unless nil, returns the event for change streams when the phase begins: it is logged in the unit of work that

@@ -65,7 +65,7 @@ func (r *run) onEachThenHere(ctx context.Context, ids []string, m func(id string
 	return r.onShard(ctx, here, m(here))
 }
 
-// ends is what the participants of the last phase end with their part: their sections and, on this shard, the run.
+// ends identifies what the participants of the last phase end with their part: their sections and, on this shard, the run.
 func (r *run) ends(shard string, names ...string) msg.SectionEnd {
 	end := msg.SectionEnd{Release: names}
 	if shard == r.m.State.ID {

@@ -34,7 +34,7 @@ func (n *rename) locks() (string, []string) {
 func (n *rename) found() msg.Message      { return &n.at }
 func (n *rename) reply(dst []byte) []byte { return dst }
 
-// place is what exists under a name.
+// place describes what exists under a name.
 type place struct {
 	there, view, sharded bool
 	split                bool // it is sharded, and not only in the catalog

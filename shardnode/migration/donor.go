@@ -28,7 +28,7 @@ const (
 	rangeDeletionsNS = "config.rangeDeletions"
 )
 
-// Config is what migrations depend on.
+// Config has what migrations depend on.
 type Config struct {
 	Engine   *storage.Engine
 	Docs     *statedoc.Docs
@@ -41,7 +41,7 @@ type Config struct {
 	Counts   *command.Opcounters // of what the node has done for clients
 }
 
-// Node is what migrations need from the node that they run on.
+// Node has the methods that migrations use of the node that they run on.
 type Node interface {
 	// SetConfig is the configuration of the node's replica set; nil for none.
 	SetConfig() *replication.SetConfig

@@ -34,7 +34,7 @@ func (m *Manager) shardSpecs() []command.Spec {
 
 // runCreateParticipant makes a collection, with its UUID and indexes, as another shard has it. It may be repeated.
 //
-// Every migration to this shard begins with it, mostly where nothing is left to be made. It looks first, while writers go on: an exclusive
+// Every migration to this shard begins with it, mostly where nothing is left to be made. It looks first, while writers continue: an exclusive
 // lock waits for the longest transaction that has written here, and all other writers wait behind it.
 func (m *Manager) runCreateParticipant(op *command.Op, req *msg.CreateCollectionParticipant, dst []byte) ([]byte, error) {
 	if req.Section == nil && m.complete(req) {
@@ -94,7 +94,7 @@ func (m *Manager) runCreateParticipant(op *command.Op, req *msg.CreateCollection
 // admitsCopy returns an error unless this shard may create a collection, or indexes of it, for a migration or a resharding, which hold none of its critical
 // sections. The collection must be locked exclusively.
 //
-// Hazard: who asks for it has read the collection's definition before, and a drop, or a rename, may have gone by since. The collection would come back under
+// Hazard: the sender has read the collection's definition before, and the collection may have been dropped or renamed since. The collection would come back under
 // its old name, empty, and on the primary shard of its database for everyone to see.
 //
 // Invariant: a collection that is created has its entry in the catalog then, and a drop or rename of it has yet to block it here, where it finds it. If it

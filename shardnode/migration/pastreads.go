@@ -21,7 +21,7 @@ import (
 // before or of after, whatever the catalog says, so reads at such a time are refused. The stored sections have their own history, like all documents, and it is the
 // snapshot that is read from that shows them, on primaries and secondaries.
 
-// transaction is what version checks need to know about the operation's transaction.
+// transaction has the facts about the operation's transaction that version checks use.
 type transaction interface {
 	// ReadTime returns the time that its statements read at, 0 if it has ended.
 	ReadTime() storage.Timestamp

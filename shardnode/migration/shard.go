@@ -23,7 +23,7 @@ type Shard struct {
 	placing placing
 }
 
-// Role is what Shard needs to know of the node's role in the replica set.
+// Role tells Shard the node's role in the replica set.
 type Role interface {
 	// NotPrimary returns the error of a write on a member that is not primary; nil on the primary.
 	NotPrimary() error

@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// counts are what the shard's migrations and range deleter have done since the process began. Times are in milliseconds.
+// counts has the figures of the shard's migrations and range deleter since the process began. Times are in milliseconds.
 type counts struct {
 	donor struct {
 		started, committed, aborted, lockTimeouts atomic.Int64

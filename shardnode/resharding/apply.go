@@ -64,7 +64,7 @@ func (r *recipient) follow(ctx context.Context, donor string) error {
 	}
 }
 
-// follower is what a recipient has of one donor.
+// follower is a recipient's state of one donor.
 type follower struct {
 	r     *recipient
 	donor string

@@ -7,7 +7,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// counts are what participants have done since the process began.
+// counts has the figures of participants since the process began.
 type counts struct {
 	docs, bytes, applied       atomic.Int64
 	started, succeeded, undone atomic.Int64

@@ -18,7 +18,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Config is what resharding works with.
+// Config has what resharding depends on.
 type Config struct {
 	Engine   *storage.Engine
 	Docs     *statedoc.Docs

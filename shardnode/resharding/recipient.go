@@ -39,7 +39,7 @@ type recipient struct {
 	}
 }
 
-// figures are what a recipient has done.
+// figures count what a recipient has done.
 type figures struct {
 	docs, bytes      int64 // cloned
 	fetched, applied int64 // entries of the oplog

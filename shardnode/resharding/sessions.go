@@ -122,7 +122,7 @@ func (f *follower) fetchSessions(ctx context.Context, final bool) error {
 			return err
 		}
 		if reply.Restart {
-			f.parts = 0 // not an error to retry: the donor would refuse the same request for ever
+			f.parts = 0 // not an error to retry: the donor would refuse the same request forever
 			continue
 		}
 		entries := value.Values(reply.Sessions)

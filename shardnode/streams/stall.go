@@ -102,7 +102,7 @@ func (s *skippedEntries) add(ts storage.Timestamp) {
 }
 
 // item decodes an entry; nil if it has no events. What cannot be decoded is an item with an error: the streams that come to it end,
-// and the others go on.
+// and the others continue.
 func (f *Feed) item(ts storage.Timestamp, doc []byte) (it *item) {
 	if f.skipped.has(ts) {
 		return &item{ts: ts, err: undecodable(ts, "it takes too long")}

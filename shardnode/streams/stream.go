@@ -44,7 +44,7 @@ type Stream struct {
 	bill   turns.Bill
 }
 
-// Event is what a stream returns: an event, or its own invalidate.
+// Event is an element of a stream: an event, or the stream's own invalidate.
 type Event struct {
 	*changestream.Event
 	Token      *changestream.Token

@@ -10,7 +10,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Pending is what remains of a command that replies before the set has decided about its commits, because its
+// Pending has the rest of a command that replies before the set has decided about its commits, because its
 // wtimeout or maxTimeMS has passed or it was killed. The units keep their claims themselves; everything else that
 // the command holds is kept until the decision: the locks of its collections, so that no migration or catalog
 // change overtakes the writes, and what a retry of the same statements needs.

@@ -12,7 +12,7 @@ import (
 
 // Progress of two-phase commits: rows of $currentOp, and the section twoPhaseCommitCoordinator of serverStatus.
 
-// commitStep is what a coordinator is doing.
+// commitStep is the step at which a coordinator is.
 type commitStep int
 
 const (

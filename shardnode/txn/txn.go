@@ -59,7 +59,7 @@ const (
 	Committing // the client got a reply before the set has decided
 )
 
-// Config is what transactions and retries depend on.
+// Config has what transactions and retries depend on.
 type Config struct {
 	Engine  *storage.Engine
 	Set     replication.Set
@@ -75,7 +75,7 @@ type Config struct {
 	Writes func() int64
 }
 
-// Node is what transactions need from the node that they run on.
+// Node has the methods that transactions use of the node that they run on.
 type Node interface {
 	// Lone reports whether the node is not a member of a replica set: then it has neither transactions nor
 	// retryable writes.

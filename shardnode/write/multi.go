@@ -22,7 +22,7 @@ const (
 // that changed in between.
 //
 // Hazard: an update may put a document where the scan has not been yet. {$inc: {n: 1}} by an index of n would meet the same
-// document for ever.
+// document forever.
 //
 // Rejected: continuing the scan in a newer snapshot after each unit, without the records that have been changed. That
 // list grows with the statement, and documents that others insert in front of the scan may keep it from ending. Rejected,

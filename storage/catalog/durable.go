@@ -7,6 +7,7 @@ import (
 
 	"github.com/shoaldb/shoal/query/collation"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage/indexkey"
 )
 
 // Encode returns the durable entry of a collection, in the shape of _mdb_catalog:
@@ -53,7 +54,7 @@ func encodeIndex(i *Index) []byte {
 	out = value.Append(out, "multikey", value.NewBool(i.Multikey))
 	out, paths := value.BeginKey(out, value.Document, "multikeyPaths")
 	for n, f := range i.Spec.Fields {
-		if f.Kind != 0 {
+		if !tracksArrays(f.Kind) {
 			continue
 		}
 		bits := make([]byte, strings.Count(f.Path, ".")+1)
@@ -72,6 +73,12 @@ func encodeIndex(i *Index) []byte {
 		out = value.Append(out, "enforcing", value.NewBool(i.Enforcing))
 	}
 	return value.End(out, doc)
+}
+
+// tracksArrays reports whether the paths of a field whose documents have several keys are stored. A geometry has a key for each of its cells,
+// which counts as an array at its path: a query's conditions on it may hold for different cells.
+func tracksArrays(k indexkey.Kind) bool {
+	return k == indexkey.BTree || k == indexkey.Sphere || k == indexkey.Geo2D
 }
 
 // Decode makes a collection of its durable entry. Counters start empty.
@@ -127,10 +134,14 @@ func decodeIndex(doc, idents []byte, clustered bool) (*Index, error) {
 	paths := value.Lookup(doc, "multikeyPaths").Doc()
 	for _, f := range idx.Spec.Fields {
 		var mask uint64
-		for b, set := range value.Lookup(paths, f.Path).Bytes() {
+		stored := value.Lookup(paths, f.Path)
+		for b, set := range stored.Bytes() {
 			if set != 0 && b < 64 {
 				mask |= 1 << uint(b)
 			}
+		}
+		if idx.Multikey && stored.IsMissing() && tracksArrays(f.Kind) { // an earlier version did not store that of geometries
+			mask = 1<<min(uint(strings.Count(f.Path, ".")+1), 64) - 1
 		}
 		idx.MultikeyPaths = append(idx.MultikeyPaths, mask)
 	}

@@ -18,10 +18,16 @@ func Doc(t testing.TB, text string) []byte {
 	return raw
 }
 
+// Value reads a value written in relaxed extended JSON.
+func Value(t testing.TB, text string) value.Value {
+	t.Helper()
+	return value.Lookup(Doc(t, `{"v": `+text+`}`), "v")
+}
+
 // Docs reads an array of documents.
 func Docs(t testing.TB, text string) (out [][]byte) {
 	t.Helper()
-	for _, v := range value.Values(value.Lookup(Doc(t, `{"a": `+text+`}`), "a").Doc()) {
+	for _, v := range value.Values(Value(t, text).Doc()) {
 		out = append(out, v.Doc())
 	}
 	return out
