@@ -23,6 +23,7 @@ type balancer struct {
 		sync.Mutex
 		rounds  int64
 		inRound bool
+		unread  string          // why the settings cannot be read, "" if they can
 		moving  map[string]bool // the shards (and aWholeCollection) that running moves use, including those of earlier rounds
 		changed chan struct{}   // closed when a round or a migration ends; nil if there are no waiters
 	}
@@ -184,13 +185,16 @@ func (b *balancer) idle(ctx context.Context) error {
 // BalancerRound plans and executes at most one migration per shard, and returns how many succeeded. A failure of one collection
 // or shard does not stop the others; the errors are joined.
 func (m *Manager) BalancerRound(ctx context.Context) (moved int, err error) {
+	began := m.now()
 	s, err := m.balancerSettings(ctx)
+	if m.balancer.unreadable(err) {
+		m.logRound(ctx, began, 0, 0, err)
+	}
 	if err != nil || s.off || !s.window.open(m.now()) {
 		return 0, err
 	}
 	m.balancer.beginRound()
 	defer m.balancer.endRound()
-	began := m.now()
 	moves, err := m.planRound(ctx, s)
 	moved, failed := m.makeMoves(ctx, moves, s)
 	err = errors.Join(err, failed)
@@ -198,6 +202,18 @@ func (m *Manager) BalancerRound(ctx context.Context) (moved int, err error) {
 		m.logRound(ctx, began, len(moves), moved, err)
 	}
 	return moved, err
+}
+
+// unreadable reports whether err says that the settings cannot be read, and has not been reported before.
+func (b *balancer) unreadable(err error) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	before := b.mu.unread
+	b.mu.unread = ""
+	if mongoerr.CodeOf(err) == mongoerr.BadValue {
+		b.mu.unread = err.Error()
+	}
+	return b.mu.unread != "" && b.mu.unread != before
 }
 
 // logRound logs a round in config.actionlog.

@@ -75,10 +75,14 @@ func parseBalancerSettings(raw []byte) (s balancerSettings, err error) {
 	return s, nil
 }
 
+// minuteOfDay reads hours and minutes. Some administrators add seconds, which are ignored.
 func minuteOfDay(v value.Value) (int, bool) {
 	if v.T != value.String {
 		return 0, false
 	}
 	t, err := time.Parse("15:04", v.Str())
+	if err != nil {
+		t, err = time.Parse("15:04:05", v.Str())
+	}
 	return t.Hour()*60 + t.Minute(), err == nil
 }

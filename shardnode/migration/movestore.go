@@ -96,7 +96,8 @@ func (m *Manager) runMovePrimaryStore(op *command.Op, req *msg.MovePrimaryStore,
 	return msg.AppendFields(dst, &reply), nil
 }
 
-// storePart stores a part if it is its turn.
+// storePart stores a part if it is its turn. The progress comes first: what follows may be documents of a clone, to whose versions the oplog refers, and
+// these are a unit's last.
 func (m *Manager) storePart(s *storage.Snapshot, u *storage.UnitOfWork, req *msg.MovePrimaryStore) (*movedDoc, error) {
 	docs := movedDocs(m.Docs)
 	d, ok, err := docs.GetIn(s, value.NewString(req.DB))
@@ -105,20 +106,20 @@ func (m *Manager) storePart(s *storage.Snapshot, u *storage.UnitOfWork, req *msg
 	}
 	ours := ok && d.run == req.Section
 	u.SetFromMigrate()
+	first := req.Part == 0 && (!ours || d.attempt < req.Attempt)
 	switch {
 	case ours && d.attempt == req.Attempt && req.Part <= d.part:
 		return d, nil // it has been stored
-	case req.Part == 0 && (!ours || d.attempt < req.Attempt):
+	case first:
 		d = &movedDoc{db: req.DB, run: req.Section, attempt: req.Attempt}
 	case !ours || d.attempt != req.Attempt || req.Part != d.part+1:
 		return nil, mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "part %d of the move of database %s is not the next one", req.Part, req.DB)
-	default:
-		if err := m.storeIn(s, u, req); err != nil {
-			return nil, err
-		}
 	}
 	d.part, d.upTo = req.Part, req.UpTo
-	return d, docs.PutIn(s, u, d)
+	if err := docs.PutIn(s, u, d); err != nil || first {
+		return d, err
+	}
+	return d, m.storeIn(s, u, req)
 }
 
 // storeIn changes the collection that a part is about.
@@ -153,6 +154,7 @@ func (m *Manager) storeIn(s *storage.Snapshot, u *storage.UnitOfWork, req *msg.M
 	}
 	stored := value.Documents(req.Stored)
 	if req.Fresh {
+		u.ReferToVersions()
 		_, err := u.InsertMany(c, stored, storage.NoInfo)
 		return err
 	}
