@@ -207,7 +207,7 @@ func TestLateCommandsOfCoordinators(t *testing.T) {
 	}{
 		{"collMod", create, `{"collMod": "c", "validator": {"old": {"$exists": false}}}`, `{"collMod": "c", "validator": {"new": {"$exists": false}}}`, 2},
 		{"dropIndexes", create, drop, create, 2},
-		{"createIndexes", `{"ping": 1}`, create, drop, 0},
+		{"createIndexes", `{"count": "c"}`, create, drop, 0},
 	} {
 		c := newTestCluster(t, 2)
 		w := c.late("shard0", x.name)

@@ -37,7 +37,19 @@ func (r *run) onShard(ctx context.Context, id string, m msg.Message) error {
 	}
 	defer r.asks(s.Peer)()
 	_, err = cluster.RunWrite(ctx, s.Peer, r.message(m))
+	if err != nil && ctx.Err() == nil && cluster.Retryable(err) && r.hasLeft(ctx, id) {
+		return nil
+	}
 	return err
+}
+
+// hasLeft reports whether a shard that does not answer is no longer in the cluster: it had no documents then, and the run need not wait for it.
+func (r *run) hasLeft(ctx context.Context, id string) bool {
+	if err := r.m.State.Registry.Reload(ctx); err != nil {
+		return false
+	}
+	_, err := r.m.State.Registry.Shard(ctx, id)
+	return mongoerr.CodeOf(err) == mongoerr.ShardNotFound
 }
 
 // onEach sends a message to each of several shards, concurrently.
