@@ -389,7 +389,7 @@ func memberElements(body []byte) bool {
 		switch string(k) {
 		case "fromRouter", "fromMongos", "needsMerge", "exchange", "runtimeConstants", "isMapReduceCommand", "fromConfigServer", "stayTemp",
 			"includeQueryStatsMetrics", "$audit", "mayBypassWriteBlocking", "startOrContinueTransaction", "coordinator", "$replData",
-			"$oplogQueryData", "shardVersion", "databaseVersion":
+			"$oplogQueryData", "shardVersion", "databaseVersion", "$ddlRun":
 			if v.T == value.Document || v.Truthy() {
 				return true
 			}

@@ -227,6 +227,9 @@ func (m *Manager) mergeRange(ctx context.Context, ns string, from, to []byte) (c
 	if err != nil {
 		return none, err
 	}
+	if !info.Map.Key.HasBounds(from, to) {
+		return none, errOtherKey(ns)
+	}
 	lo, hi := value.Values(from), value.Values(to)
 	set := info.Map.Overlapping(lo, hi)
 	if len(set) == 0 {

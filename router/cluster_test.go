@@ -14,6 +14,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/configsvr"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/router"
 	"github.com/shoaldb/shoal/shardnode"
 	"github.com/shoaldb/shoal/shardnode/migration"
@@ -43,6 +44,7 @@ type testCluster struct {
 	add    func(id, hosts string, s ...*shardnode.Server) error
 	opened func(c shardnode.Config) *shardnode.Server
 	clock  *cluster.VectorClock                                          // of all nodes
+	disk   *syncs                                                        // what the durable commits of all nodes wait for
 	mongos func(*cluster.VectorClock) (*command.Service, *router.Router) // creates one more router
 }
 
@@ -55,7 +57,7 @@ func newTestCluster(t testing.TB, shards int) *testCluster {
 func newWatchedCluster(t testing.TB, shards int, watch func(shard string, m *wire.Message) error) *testCluster {
 	t.Helper()
 	ctx := context.Background()
-	c := &testCluster{t: t, shards: map[string]cluster.Peer{}, server: map[string]*shardnode.Server{}, points: map[string]*cluster.FailPoints{}, params: map[string]*cluster.Params{}}
+	c := &testCluster{t: t, shards: map[string]cluster.Peer{}, server: map[string]*shardnode.Server{}, points: map[string]*cluster.FailPoints{}, params: map[string]*cluster.Params{}, disk: &syncs{}}
 	clock := cluster.NewVectorClock(time.Now)
 	c.opened = func(o shardnode.Config) *shardnode.Server {
 		if c.points[o.SetName] == nil {
@@ -71,6 +73,7 @@ func newWatchedCluster(t testing.TB, shards int, watch func(shard string, m *wir
 				c.warned(msg, err)
 			}
 		}
+		o.Repl.Commits = func(s replication.Set) replication.Set { return slowDisk{s, c.disk, o.SetName} }
 		o.Memory, o.Points, o.Clock, o.Info = true, c.points[o.SetName], clock, &command.Info{Host: "test"}
 		s, err := shardnode.Open(o)
 		if err != nil {

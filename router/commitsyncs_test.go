@@ -13,31 +13,59 @@ import (
 	"github.com/shoaldb/shoal/storage"
 )
 
-// syncs blocks the commits that wait for the disk.
+// syncs blocks the commits that wait for the disk, from hold on.
 type syncs struct {
 	mu      sync.Mutex
 	waiting int
-	open    chan struct{}
+	all     map[string]int // since hold, by node
+	open    chan struct{}  // nil before
 }
 
 // slowDisk is a set whose durable commits wait for syncs.
 type slowDisk struct {
 	replication.Set
 	*syncs
+	node string
 }
 
 func (s slowDisk) Commit(ctx context.Context, u *storage.UnitOfWork, wc replication.WriteConcern) (storage.Timestamp, error) {
 	if wc.Durable() {
-		s.mu.Lock()
-		s.waiting++
-		open := s.open
-		s.mu.Unlock()
-		select {
-		case <-open:
-		case <-ctx.Done():
-		}
+		s.wait(ctx, s.node)
 	}
 	return s.Set.Commit(ctx, u, wc)
+}
+
+func (s *syncs) wait(ctx context.Context, node string) {
+	s.mu.Lock()
+	open := s.open
+	if open != nil {
+		s.waiting++
+		s.all[node]++
+	}
+	s.mu.Unlock()
+	if open == nil {
+		return
+	}
+	select {
+	case <-open:
+	case <-ctx.Done():
+	}
+}
+
+// hold makes commits wait from here on.
+func (s *syncs) hold() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open, s.all, s.waiting = make(chan struct{}), map[string]int{}, 0
+}
+
+// free lets all commits proceed from here on, and returns how many have waited, by node.
+func (s *syncs) free() map[string]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.open)
+	s.open, s.waiting = nil, 0
+	return s.all
 }
 
 func (s *syncs) count() int {
@@ -76,11 +104,9 @@ func TestTwoShardCommitsWaitForThreeSyncs(t *testing.T) {
 		return len(c.all("admin", `{"aggregate": 1, "pipeline": [{"$currentOp": {"allUsers": true}}, {"$match": {"twoPhaseCommitCoordinator": {"$exists": true}}}], "cursor": {}}`)) == 0
 	})
 	begin(2)
-	disk := &syncs{open: make(chan struct{})}
-	for _, id := range []string{"shard0", "shard1"} {
-		n := c.server[id].Node
-		n.Set, n.Docs.Set = slowDisk{n.Set, disk}, slowDisk{n.Docs.Set, disk}
-	}
+	disk := c.disk
+	disk.hold()
+	defer disk.free()
 	answer := make(chan bson.M, 1)
 	go func() { answer <- commit(2) }()
 	for i, want := range []int{2, 1, 2} {

@@ -34,7 +34,8 @@ func (r *Router) unshardedOnly(op *command.Op, dst []byte) ([]byte, error) {
 func (r *Router) createUnsplittableSpec() command.Spec {
 	return command.Spec{
 		Name: "createUnsplittableCollection", Roles: command.Router, Kind: command.DDL, Namespace: true, WriteConcern: true, TestOnly: true, Run: r.createUnsplittable,
-		Fields: []command.Field{command.Opt("dataShard", command.TString), command.Opt("collation", command.TObject)},
+		Fields:  []command.Field{command.Opt("dataShard", command.TString), command.Opt("timeseries", command.TObject), command.Opt("viewOn", command.TAny)},
+		Lenient: true, // the others are those of create, which the shard knows
 	}
 }
 
@@ -46,8 +47,24 @@ func (r *Router) createUnsplittable(op *command.Op, dst []byte) ([]byte, error) 
 	if cluster.FixedDatabase(op.DB()) {
 		return dst, mongoerr.Newf(mongoerr.IllegalOperation, "%s cannot be tracked", ns)
 	}
+	if !op.Arg("viewOn").IsMissing() {
+		return dst, mongoerr.Newf(mongoerr.InvalidOptions, "%s is to be a view, which cannot be tracked", ns)
+	}
+	options, mark := value.Begin(nil)
+	first := true
+	for it := value.Walk(op.Req.Body); ; {
+		raw, k, _, ok := it.NextRaw()
+		if !ok {
+			break
+		}
+		if !first && !msg.Generic(k) && string(k) != "dataShard" {
+			options = append(options, raw...)
+		}
+		first = false
+	}
 	m := &msg.ShardShardCollection{ShardCollection: msg.ShardCollection{
-		NS: ns, Key: value.Doc(value.F("_id", value.NewInt32(1))), Collation: op.Req.Doc("collation"), Unsplittable: true, DataShard: op.Req.Str("dataShard"),
+		NS: ns, Key: value.Doc(value.F("_id", value.NewInt32(1))), TimeSeries: op.Req.Doc("timeseries"), Unsplittable: true, DataShard: op.Req.Str("dataShard"),
+		Create: value.End(options, mark),
 	}}
 	return r.track(op, ns, m, dst)
 }

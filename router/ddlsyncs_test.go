@@ -3,6 +3,7 @@ package router_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -10,56 +11,85 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// A drop or rename of a sharded collection on two shards waits for five syncs, one after the other: the state document with the coordinator's critical section, the
-// other shard's section, the catalog, the other shard's part, and the coordinator's own part with the end of the run. What is written as a client's commands are (the
-// shards' parts of a drop) is not held up here, nor counted.
-func TestSyncsOfShardedDDL(t *testing.T) {
-	wrong := ""
-	for range 4 { // a node's own work may write at the same time, which is counted, too
-		if wrong = countSyncsOfDDL(t); wrong == "" {
-			return
+// What the DDL of collections of each kind waits for, in commits that have to be durable: how many at once, one step after the other, and on each node in all. A command on
+// a lone member waits for one. A drop or a rename of a collection in the catalog waits for three steps: the state document, with the coordinator's critical section, and the
+// other shard's section; the catalog; the parts of both shards. The removal of the state document is not waited for.
+func TestSyncsOfDDL(t *testing.T) {
+	once := map[string]int{"shard1": 1}
+	run := map[string]int{"config": 1, "shard0": 2, "shard1": 2}
+	const none, untracked, home, elsewhere, sharded = "no collection", "untracked", "unsharded, on the primary shard", "unsharded, elsewhere", "sharded"
+	for _, x := range []struct {
+		kind, db, cmd string // on the collection c
+		steps         []int
+		nodes         map[string]int
+	}{
+		{none, "db", `{"create": "c"}`, []int{1}, once},
+		{untracked, "admin", `{"renameCollection": "db.c", "to": "db.d"}`, []int{1}, once},
+		{untracked, "db", `{"drop": "c"}`, []int{1}, once},
+		{home, "admin", `{"renameCollection": "db.c", "to": "db.d"}`, []int{2, 1, 2}, run},
+		{home, "db", `{"drop": "c"}`, []int{2, 1, 2}, run},
+		{elsewhere, "admin", `{"renameCollection": "db.c", "to": "db.d"}`, []int{2, 1, 2}, run},
+		{elsewhere, "db", `{"drop": "c"}`, []int{2, 1, 2}, run},
+		{sharded, "admin", `{"renameCollection": "db.c", "to": "db.d"}`, []int{2, 1, 2}, run},
+		{sharded, "admin", `{"renameCollection": "db.c", "to": "db.target", "dropTarget": true}`, []int{2, 1, 2}, run},
+		{sharded, "db", `{"drop": "c"}`, []int{2, 1, 2}, run},
+	} {
+		wrong := ""
+		for range 4 { // a node's own work may write at the same time, which is counted, too
+			c := newTestCluster(t, 2)
+			c.run("admin", `{"enableSharding": "db", "primaryShard": "shard1"}`)
+			for _, coll := range []string{"first", "target"} {
+				c.shardedAs(coll, 1, 4)
+			}
+			c.run("db", `{"drop": "first"}`) // creates the collections of coordinators
+			switch x.kind {
+			case none:
+			case sharded:
+				c.shardedAs("c", 1, 4)
+			default:
+				c.insertKeys("c", 1, 4)
+			}
+			if x.kind == home || x.kind == elsewhere {
+				c.run("admin", `{"moveCollection": "db.c", "toShard": "shard0"}`)
+			}
+			if x.kind == home {
+				c.run("admin", `{"moveCollection": "db.c", "toShard": "shard1"}`)
+			}
+			c.leftOver()
+			if wrong = c.countSyncs(x.db, x.cmd, x.steps, x.nodes); wrong == "" {
+				break
+			}
+		}
+		if wrong != "" {
+			t.Errorf("%s: %s", x.kind, wrong)
 		}
 	}
-	t.Error(wrong)
 }
 
-// countSyncsOfDDL returns what is unexpected of the syncs that a rename and a drop wait for on a new cluster, "" for nothing.
-func countSyncsOfDDL(t *testing.T) (wrong string) {
-	c := newTestCluster(t, 2)
-	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard1"}`)
-	c.shardedAs("first", 1, 4)
-	c.run("db", `{"drop": "first"}`) // creates the collections of coordinators
-	c.shardedAs("c", 1, 4)
-	disk := &syncs{open: make(chan struct{})}
-	for _, n := range []string{"shard0", "shard1"} {
-		n := c.server[n].Node
-		n.Set, n.Docs.Set = slowDisk{n.Set, disk}, slowDisk{n.Docs.Set, disk}
+// countSyncs returns what is unexpected of the syncs that a command waits for, "" for nothing.
+func (c *testCluster) countSyncs(db, cmd string, steps []int, nodes map[string]int) (wrong string) {
+	c.disk.hold()
+	answer := make(chan bson.M, 1)
+	go func() { answer <- c.raw(db, cmd) }()
+	for i, want := range steps {
+		c.until(fmt.Sprintf("%s: %d writes wait for sync %d", cmd, want, i+1), func() bool { return c.disk.count() >= want || len(answer) == 1 })
+		if n := c.disk.count(); n != want {
+			wrong = fmt.Sprintf("%s: %d writes wait for sync %d, not %d", cmd, n, i+1, want)
+		}
+		c.disk.complete()
 	}
-	n := c.conf.Node
-	n.Set, n.Docs.Set = slowDisk{n.Set, disk}, slowDisk{n.Docs.Set, disk}
-	for _, x := range []struct {
-		db, cmd string
-		syncs   []int
-	}{{"admin", `{"renameCollection": "db.c", "to": "db.d"}`, []int{1, 1, 1, 1, 1}}, {"db", `{"drop": "d"}`, []int{1, 1, 1}}} {
-		answer := make(chan bson.M, 1)
-		go func() { answer <- c.raw(x.db, x.cmd) }()
-		for i, want := range x.syncs {
-			c.until(fmt.Sprintf("%s: %d writes wait for sync %d", x.cmd, want, i+1), func() bool { return disk.count() >= want || len(answer) == 1 })
-			if n := disk.count(); n != want {
-				wrong = fmt.Sprintf("%s: %d writes wait for sync %d, not %d", x.cmd, n, i+1, want)
-			}
-			disk.complete()
+	c.until(cmd+" ends", func() bool {
+		if n := c.disk.count(); n > 0 {
+			wrong = fmt.Sprintf("%s: %d more syncs", cmd, n)
+			c.disk.complete()
 		}
-		c.until(x.cmd+" ends", func() bool {
-			if n := disk.count(); n > 0 {
-				wrong = fmt.Sprintf("%s: %d more syncs", x.cmd, n)
-				disk.complete()
-			}
-			return len(answer) == 1
-		})
-		if r := <-answer; r["ok"] != 1.0 {
-			t.Error(r)
-		}
+		return len(answer) == 1
+	})
+	if all := c.disk.free(); wrong == "" && !maps.Equal(all, nodes) {
+		wrong = fmt.Sprintf("%s: %v", cmd, all)
+	}
+	if r := <-answer; r["ok"] != 1.0 {
+		c.t.Error(cmd, r)
 	}
 	return wrong
 }

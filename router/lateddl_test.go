@@ -1,7 +1,10 @@
 package router_test
 
 import (
+	"bytes"
 	"context"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -9,6 +12,7 @@ import (
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -149,4 +153,93 @@ func bsonDoc(t *testing.T, d bson.D) []byte {
 		t.Fatal(err)
 	}
 	return raw
+}
+
+// latePeer holds up the first call of a command to a shard, which its caller gives up, until release.
+type latePeer struct {
+	cluster.Peer
+	command string
+	once    sync.Once
+	came    chan struct{}
+	free    chan struct{}
+	done    chan error
+}
+
+// late lets a test hold up the first call of a command to a shard; it has to be called before the first command.
+func (c *testCluster) late(shard, command string) *latePeer {
+	w := &latePeer{Peer: c.shards[shard], command: command, came: make(chan struct{}), free: make(chan struct{}), done: make(chan error, 1)}
+	c.shards[shard] = w
+	return w
+}
+
+func (w *latePeer) Call(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
+	first := false
+	if string(m.CommandName()) == w.command {
+		w.once.Do(func() { first = true })
+	}
+	if !first {
+		return w.Peer.Call(ctx, m, dst)
+	}
+	later := &wire.Message{Body: bytes.Clone(m.Body)}
+	go func() {
+		<-w.free
+		_, err := cluster.Run(context.WithoutCancel(ctx), w.Peer, later.Body)
+		w.done <- err
+	}()
+	close(w.came)
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// release lets the call arrive, and returns its outcome.
+func (w *latePeer) release() error {
+	close(w.free)
+	return <-w.done
+}
+
+// The command of a paused coordinator arrives at another shard when another primary has finished the run, and something else was done since: it does nothing.
+func TestLateCommandsOfCoordinators(t *testing.T) {
+	t.Parallel()
+	const create, drop = `{"createIndexes": "c", "indexes": [{"key": {"from": 1}, "name": "from"}]}`, `{"dropIndexes": "c", "index": "from"}`
+	for _, x := range []struct {
+		name, before, cmd, since string
+		index                    int // on how many shards it is in the end
+	}{
+		{"collMod", create, `{"collMod": "c", "validator": {"old": {"$exists": false}}}`, `{"collMod": "c", "validator": {"new": {"$exists": false}}}`, 2},
+		{"dropIndexes", create, drop, create, 2},
+		{"createIndexes", `{"count": "c"}`, create, drop, 0},
+	} {
+		c := newTestCluster(t, 2)
+		w := c.late("shard0", x.name)
+		c.run("admin", `{"enableSharding": "db", "primaryShard": "shard1"}`)
+		c.shardedAs("c", 1, 10)
+		c.run("db", x.before)
+		answer := make(chan bson.M, 1)
+		go func() { answer <- c.raw("db", x.cmd) }()
+		c.until(x.name+" has come", func() bool { return closed(w.came) })
+		c.restart("shard1") // its new primary sends the command again
+		if m := <-answer; m["ok"] != 1.0 {
+			t.Errorf("%s: %v", x.name, m)
+		}
+		c.run("db", x.since)
+		if err := w.release(); mongoerr.CodeOf(err) != mongoerr.StaleEpoch {
+			t.Errorf("%s that comes late: %v", x.name, err)
+		}
+		if on := c.hasIndex("db.c", "from"); len(on) != x.index {
+			t.Errorf("%s: the index is on %v", x.name, on)
+		}
+		if has := show(bson.Raw(c.server["shard0"].Node.Engine.Catalog().Lookup("db.c").Options)); strings.Contains(has, "old") {
+			t.Errorf("%s: the options are %s", x.name, has)
+		}
+		c.expect(c.all("db", `{"checkMetadataConsistency": 1, "checkIndexes": true}`), `[]`)
+	}
+}
+
+func closed(c chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }

@@ -12,6 +12,35 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
+// The bounds of a merge are those of a router that has not heard of the collection's new shard key yet: chunks of the new one, whose values are the same, were merged.
+func TestMergesOfAFormerShardKey(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	c.run("admin", `{"shardCollection": "db.c", "key": {"m": 1}}`)
+	merge := func(field string) error {
+		low, high := bsonDoc(t, bson.D{{Key: field, Value: bson.MinKey{}}}), bsonDoc(t, bson.D{{Key: field, Value: bson.MaxKey{}}})
+		_, err := cluster.Run(t.Context(), c.confP, msg.Doc(&msg.CommitChunksMerge{NS: "db.c", Range: msg.Range{Min: low, Max: high}}))
+		return err
+	}
+	c.run("db", `{"insert": "c", "documents": [{"_id": 1, "m": 1, "n": 9}, {"_id": 2, "m": 2, "n": 8}, {"_id": 3, "m": 3, "n": 7}]}`)
+	c.run("admin", `{"reshardCollection": "db.c", "key": {"n": 1}, "numInitialChunks": 1, "forceRedistribution": true, "shardDistribution": [{"shard": "shard0"}]}`)
+	c.run("admin", `{"split": "db.c", "middle": {"n": 8}}`)
+	if err := merge("m"); mongoerr.CodeOf(err) != mongoerr.StaleEpoch {
+		t.Errorf("bounds of the former key: %v", err)
+	}
+	chunks := len(c.all("config", `{"find": "chunks", "filter": {"min.n": {"$exists": true}}}`))
+	if err := merge("n"); err != nil || chunks != 2 {
+		t.Errorf("%d chunks, and bounds of the new key: %v", chunks, err)
+	}
+	c.run("db", `{"createIndexes": "c", "indexes": [{"key": {"n": 1, "m": 1}, "name": "nm"}]}`)
+	c.run("admin", `{"split": "db.c", "middle": {"n": 8}}`)
+	c.run("admin", `{"refineCollectionShardKey": "db.c", "key": {"n": 1, "m": 1}}`)
+	if err := merge("n"); mongoerr.CodeOf(err) != mongoerr.StaleEpoch {
+		t.Errorf("bounds from before the key was refined: %v", err)
+	}
+	c.expect(c.all("admin", `{"checkMetadataConsistency": 1}`), `[]`)
+}
+
 // A range is computed by the shard key that a collection has, and the collection gets another one before the donor begins, or the chunk is split: the chunk got a
 // bound with the field of the former key.
 func TestRangesOfAFormerShardKey(t *testing.T) {

@@ -273,6 +273,54 @@ func TestUnsplittableCollectionIsCreated(t *testing.T) {
 	}
 }
 
+// It takes the options of create, which the collection has on its shard as one that is created there, and refuses what create refuses.
+func TestUnsplittableCollectionHasItsOptions(t *testing.T) {
+	c := newTestCluster(t, 2)
+	if err := c.r.Params.SetStartup("enableTestCommands", "1"); err != nil {
+		t.Fatal(err)
+	}
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	listed := func(coll string) any {
+		return get(c.all("db", fmt.Sprintf(`{"listCollections": 1, "filter": {"name": %q}}`, coll))[0], "options")
+	}
+	for i, options := range []string{
+		`"capped": true, "size": 4096, "max": 10`, `"validator": {"x": {"$exists": true}}, "validationLevel": "moderate"`, `"clusteredIndex": {"key": {"_id": 1}, "unique": true}`,
+		`"collation": {"locale": "fr"}`, `"changeStreamPreAndPostImages": {"enabled": true}`, `"timeseries": {"timeField": "t", "metaField": "m"}`,
+	} {
+		plain, tracked := fmt.Sprintf("plain%d", i), fmt.Sprintf("tracked%d", i)
+		c.run("db", fmt.Sprintf(`{"create": %q, %s}`, plain, options))
+		cmd := fmt.Sprintf(`{"createUnsplittableCollection": %q, "dataShard": "shard1", %s}`, tracked, options)
+		c.run("db", cmd)
+		c.run("db", cmd)
+		c.expect(listed(tracked), show(listed(plain)))
+		c.run("db", fmt.Sprintf(`{"insert": %q, "documents": [{"_id": 1, "x": 1, "t": {"$date": "2026-01-01T00:00:00Z"}, "m": 1}]}`, tracked))
+		c.expect(c.all("db", fmt.Sprintf(`{"find": %q, "projection": {"_id": 1}}`, tracked)), `[{"_id":1}]`)
+		if on := c.server["shard1"].Node.Engine.Catalog(); on.Lookup("db."+tracked) == nil && on.Lookup("db.system.buckets."+tracked) == nil {
+			t.Errorf("%s is not on its shard", tracked)
+		}
+		if m := c.raw("db", fmt.Sprintf(`{"createUnsplittableCollection": %q, "dataShard": "shard1", "capped": true, "size": 8192}`, tracked)); m["code"] != int32(mongoerr.NamespaceExists) {
+			t.Errorf("%s with other options: %v", tracked, m)
+		}
+	}
+	c.expect(c.all("admin", `{"checkMetadataConsistency": 1, "checkIndexes": true}`), `[]`)
+	c.run("db", `{"create": "there"}`)
+	for _, x := range []struct {
+		args string
+		code mongoerr.Code
+	}{
+		{`"no", "viewOn": "there"`, mongoerr.InvalidOptions}, {`"no", "capped": true`, mongoerr.InvalidOptions}, {`"no", "key": {"x": 1}`, mongoerr.IDLUnknownField},
+		{`"no", "timeseries": {"timeField": "t"}, "capped": true, "size": 4096`, mongoerr.InvalidOptions}, {`"there", "capped": true, "size": 4096`, mongoerr.NamespaceExists},
+	} {
+		if m := c.raw("db", fmt.Sprintf(`{"createUnsplittableCollection": %s}`, x.args)); m["code"] != int32(x.code) {
+			t.Errorf("%s: %v", x.args, m)
+		}
+		c.leftOver()
+		if n := len(c.all("db", `{"listCollections": 1, "filter": {"name": "no"}}`)); n != 0 {
+			t.Errorf("%s: it is there", x.args)
+		}
+	}
+}
+
 // A shard that once had a chunk keeps an empty copy of the collection. If it takes no part in a resharding, it does not keep it beyond that: its UUID is
 // the former one.
 func TestReshardingDropsEmptyCopies(t *testing.T) {

@@ -52,8 +52,16 @@ func (c catalogNode) SectionEnded(ctx context.Context, name string, id catalog.U
 	return migration.SectionEnded(ctx, c.n.Docs, s, name, id)
 }
 
-func (c catalogNode) StageEnd(s *storage.Snapshot, u *storage.UnitOfWork, id catalog.UUID, end *msg.SectionEnd) error {
-	return migration.StageEnd(c.n.Docs, s, u, id, end)
+func (c catalogNode) StageEnd(s *storage.Snapshot, u *storage.UnitOfWork, id catalog.UUID, names []string) error {
+	return migration.StageEnd(c.n.Docs, s, u, id, names)
+}
+
+func (c catalogNode) RunGoesOn(ctx context.Context, ns string, of *msg.RunMessage) error {
+	s := c.n.shard.State()
+	if s == nil {
+		return mongoerr.New(mongoerr.ShardingStateNotInitialized, "this node is not a shard")
+	}
+	return s.RunGoesOn(ctx, ns, of)
 }
 
 func (c catalogNode) ShardKeyIndexes(ctx context.Context, coll *catalog.Collection) ([]string, error) {

@@ -137,6 +137,9 @@ func Open(c Config) (*Server, error) {
 	c.setDefaults()
 	member := replication.NewMember(replication.NewSingle(eng))
 	var set replication.Set = member
+	if c.Repl.Commits != nil {
+		set = c.Repl.Commits(set)
+	}
 	if s.Clock != nil {
 		set = clockedSet{set, eng, s.Clock}
 	}

@@ -13,7 +13,7 @@ func All() []Message {
 		new(BalancerStart), new(BalancerStop), new(BalancerStatus), new(BalancerCollectionStatus), new(ConfigureBalancing),
 		new(AddShardToZone), new(RemoveShardFromZone), new(UpdateZoneKeyRange),
 		new(RemoveCollection), new(SetAllowMigrations), new(ShardDropCollection), new(DropFound),
-		new(HoldsCriticalSection), new(HoldsCriticalSectionReply), new(PauseMigrations), new(ResumeMigrations),
+		new(HoldsCriticalSection), new(HoldsCriticalSectionReply), new(RunMessage), new(PauseMigrations), new(ResumeMigrations),
 		new(Join), new(CreateCollectionParticipant), new(RenameCollectionParticipant), new(DropCollectionParticipant), new(DropDatabaseParticipant),
 		new(NotifyShardingEvent), new(ParticipantBlock),
 		new(FlushRoutingTable), new(FlushDatabase), new(FlushRoutingTableDurably), new(FlushDatabaseDurably), new(FlushReply), new(SetClusterParameter), new(SetOneParameter), new(SetUserWriteBlock), new(SetFeatureVersion), new(ShardMoveRange), new(ShardMoveRangeReply), new(BalancingStats), new(BalancingStatsReply), new(WriteTogether),

@@ -64,6 +64,7 @@ type ShardCollection struct {
 	// Unsplittable means that the collection is not sharded: it gets an entry with one chunk, on DataShard, or the primary shard of the database.
 	Unsplittable bool
 	DataShard    string
+	Create       []byte // the options with which a client creates it, as create has them; nil for none
 }
 
 func (m *ShardCollection) arguments(c *codec) {
@@ -77,6 +78,7 @@ func (m *ShardCollection) arguments(c *codec) {
 	c.doc("timeseries", optional, &m.TimeSeries)
 	c.flag("unsplittable", false, &m.Unsplittable)
 	c.str("dataShard", optional, &m.DataShard)
+	c.doc("create", optional, &m.Create)
 }
 
 // CommitShardCollection makes a collection on its database's primary shard a sharded one. It may be sent again.
@@ -143,6 +145,21 @@ func (x *RunOf) fields(c *codec) {
 func (x *RunOf) ids(c *codec) {
 	c.str("coordinator", required, &x.Coordinator)
 	c.uuid("id", &x.ID)
+}
+
+// RunArgument is the argument with which a coordinator sends a client's command to a shard: the RunMessage of the run that asks for it.
+const RunArgument = "$ddlRun"
+
+// RunMessage identifies the run that sends a client's command. Before the shard changes anything, it asks the run's coordinator whether the run still wants it.
+type RunMessage struct {
+	RunOf
+	Undo bool // it is part of the undoing of the run
+}
+
+func (m *RunMessage) fields(c *codec) {
+	c.reply(RunArgument)
+	m.ids(c)
+	c.flag("undo", false, &m.Undo)
 }
 
 // ResetPlacementHistory begins config.placementHistory anew.

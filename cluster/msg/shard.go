@@ -40,34 +40,19 @@ func (m *CreateCollectionParticipant) fields(c *codec) {
 	c.optionalUUID("section", &m.Section)
 }
 
-// SectionEnd has the sections, and possibly the run, that end with a participant's unit of work. A participant whose section has ended has
-// nothing left to do.
-type SectionEnd struct {
-	Release []string // the names whose critical sections end; none for a section that goes on
-	// On the coordinator's own shard, the run ends, too: the _id of its state document, which is removed, and its outcome, which is stored.
-	Run     value.Value
-	Outcome []byte
-}
-
-func (x *SectionEnd) fields(c *codec) {
-	c.strs("release", optional, &x.Release)
-	c.any("run", &x.Run)
-	c.doc("outcome", optional, &x.Outcome)
-}
-
 // DropCollectionParticipant drops a shard's part of a collection.
 type DropCollectionParticipant struct {
 	NS          string
 	FromMigrate bool      // change streams get the event from another shard's entry
 	Section     *[16]byte // the run that must hold the name; nil for none
-	End         SectionEnd
+	Release     []string  // the names whose critical sections end with it; none for sections that go on
 }
 
 func (m *DropCollectionParticipant) fields(c *codec) {
 	c.on("_shardsvrDropCollectionParticipant", &m.NS)
 	c.flag("fromMigrate", false, &m.FromMigrate)
 	c.optionalUUID("section", &m.Section)
-	m.End.fields(c)
+	c.strs("release", optional, &m.Release)
 }
 
 // NotifyShardingEvent makes a shard write a cluster event about a collection to its oplog, for change streams.
@@ -103,7 +88,7 @@ type RenameCollectionParticipant struct {
 	StayTemp    bool     // a temporary source remains one
 	FromMigrate bool     // change streams get the event from another shard's entry
 	Section     [16]byte // the run that must hold the names
-	End         SectionEnd
+	Release     []string // the names whose critical sections end with it; none for sections that go on
 }
 
 func (m *RenameCollectionParticipant) fields(c *codec) {
@@ -113,7 +98,7 @@ func (m *RenameCollectionParticipant) fields(c *codec) {
 	c.flag("stayTemp", false, &m.StayTemp)
 	c.flag("fromMigrate", false, &m.FromMigrate)
 	c.uuid("section", &m.Section)
-	m.End.fields(c)
+	c.strs("release", optional, &m.Release)
 }
 
 // What a ParticipantBlock blocks.

@@ -127,6 +127,35 @@ var killedOperations = []killedDDL{
 		},
 	},
 	{
+		name: "collMod", phases: []string{"freezeMigrations", "checkShards", "updateShards", "unfreezeMigrations", "done"},
+		db: "crash", command: bson.D{{Key: "collMod", Value: "c"}, {Key: "validator", Value: bson.D{{Key: "g", Value: bson.D{{Key: "$ne", Value: 7}}}}}},
+		check: func(t *testing.T, ctx context.Context, db *mongo.Database, shards []*mongo.Client) {
+			for i, s := range shards {
+				if err := listed(ctx, s.Database("crash"), bson.D{{Key: "name", Value: "c"}, {Key: "options.validator", Value: bson.D{{Key: "g", Value: bson.D{{Key: "$ne", Value: 7}}}}}}); err != nil {
+					t.Errorf("shard %d: %v", i, err)
+				}
+			}
+			if err := db.Collection("c").Drop(ctx); err != nil {
+				t.Error(err)
+			}
+		},
+	},
+	{
+		name: "dropIndexes", phases: []string{"freezeMigrations", "checkShards", "updateShards", "unfreezeMigrations", "done"},
+		prepare: bson.D{{Key: "createIndexes", Value: "c"}, {Key: "indexes", Value: bson.A{bson.D{{Key: "key", Value: bson.D{{Key: "g", Value: 1}}}, {Key: "name", Value: "g"}}}}},
+		db:      "crash", command: bson.D{{Key: "dropIndexes", Value: "c"}, {Key: "index", Value: "g"}}, again: int32(mongoerr.IndexNotFound),
+		check: func(t *testing.T, ctx context.Context, db *mongo.Database, shards []*mongo.Client) {
+			for i, s := range shards {
+				if specs, err := s.Database("crash").Collection("c").Indexes().ListSpecifications(ctx); len(specs) != 2 || err != nil {
+					t.Errorf("shard %d has %d indexes, %v", i, len(specs), err)
+				}
+			}
+			if err := db.Collection("c").Drop(ctx); err != nil {
+				t.Error(err)
+			}
+		},
+	},
+	{
 		name: "dropDatabase", phases: []string{"freezeCollections", "enterCriticalSection", "dropDatabase", "releaseCriticalSection", "done"},
 		db: "crash", command: bson.D{{Key: "dropDatabase", Value: 1}},
 		check: func(t *testing.T, ctx context.Context, db *mongo.Database, shards []*mongo.Client) {

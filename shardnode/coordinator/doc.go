@@ -20,15 +20,15 @@
 //
 // Invariants
 //
-//  1. Nothing is changed anywhere before the state document durably has the phase that changes it; this shard's critical section may be entered with it, in one
-//     unit of work (phase.section).
+//  1. Nothing is changed anywhere before the state document durably has the phase that changes it. This shard's critical section may be entered with it, in one
+//     unit of work, and those of other shards meanwhile (run.enterBlocked): a section changes nothing, and one without a run is ended by who meets it.
 //  2. Phases may be repeated, in part or as a whole, by this primary or the next one.
 //  3. Before its first final phase, an operation that meets a permanent error is undone, which is stored in the document
 //     before it begins. From there on, every step is repeated until it succeeds.
 //  4. The locks of stored runs are taken at step-up, before clients write: no new operation can come in between.
 //  5. A participant executes a request with the id of a run only while that run holds the name's critical section there. A
 //     message that arrives after the end of its run does nothing, or its section is found to belong to no run
-//     (Coordinators.runHolds).
-//  6. Where the last phase ends the sections and the run (run.lastOnEach), it ends them in the units of its changes, this shard's last: until then the
-//     name is blocked here, where every node looks that finds no entry.
+//     (Coordinators.runHolds). A client's command that a run sends on is executed only while the run goes on (ShardState.RunGoesOn).
+//  6. Where the last phase ends the sections (run.lastOnEach), the other shards' end in the units of its changes, and this shard's with the run, when all
+//     have done their parts: until then the name is blocked here, where every node looks that finds no entry. The end of the run need not be durable at once.
 package coordinator

@@ -6,14 +6,13 @@ import (
 
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/query/value"
-	"github.com/shoaldb/shoal/shardnode/migration"
 	"github.com/shoaldb/shoal/shardnode/statedoc"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // documentsNS is the namespace of the state documents.
-const documentsNS = migration.RunsNS
+const documentsNS = "config.system.sharding_ddl_coordinators"
 
 // undoing is the phase of a run that is being undone.
 const undoing = "undo"

@@ -110,27 +110,22 @@ func (d *drop) names() []string {
 
 func (d *drop) phases() []phase {
 	return []phase{
-		{name: "enterCriticalSection", former: []string{"freezeCollection"}, section: d.names(), do: func(ctx context.Context, r *run) error {
-			if err := r.block(ctx, msg.BlockReadsAndWrites, others(d.at.Shards), d.names()...); err != nil {
-				return err
-			}
-			return r.blockJoined(ctx, &d.at.Shards, msg.BlockReadsAndWrites, d.names()...)
-		}},
+		{name: "enterCriticalSection", former: []string{"freezeCollection"}, section: d.names(), shards: &d.at.Shards},
 		{name: "dropCollection", final: true, unstored: true, former: []string{"releaseCriticalSection"}, do: d.remove},
 	}
 }
 
-// remove drops the catalog entry, then the documents with the critical sections: this shard's last, since change streams get the event from its oplog.
+// remove drops the catalog entry, then the documents. Change streams get the event from this shard's oplog.
 func (d *drop) remove(ctx context.Context, r *run) error {
 	if _, err := r.onConfig(ctx, &msg.RemoveCollection{NS: d.tracked(), UUID: d.at.UUID}); err != nil {
 		return err
 	}
-	return r.lastOnEach(ctx, d.at.Shards, func(id string) msg.Message {
+	return r.lastOnEach(ctx, d.at.Shards, d.names(), func(id string, release []string) msg.Message {
 		ns := d.tracked()
 		if id == r.m.State.ID {
 			ns = d.ns() // a time series with its view
 		}
-		return &msg.DropCollectionParticipant{NS: ns, FromMigrate: id != r.m.State.ID, Section: (*[16]byte)(&r.doc.id), End: r.ends(id, d.names()...)}
+		return &msg.DropCollectionParticipant{NS: ns, FromMigrate: id != r.m.State.ID, Section: (*[16]byte)(&r.doc.id), Release: release}
 	})
 }
 

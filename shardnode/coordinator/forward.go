@@ -67,6 +67,9 @@ func (m *Coordinators) runOne(op *command.Op, req msg.Message, c *msg.ShardComma
 }
 
 func (f *forward) check(ctx context.Context, r *run) (local bool, err error) {
+	if !value.Lookup(f.req.Command, msg.RunArgument).IsMissing() { // which is the coordinator's to add
+		return false, command.UnknownField(f.kind + "." + msg.RunArgument)
+	}
 	at, _, e, err := r.m.entryOf(ctx, f.ns())
 	if err != nil || e == nil {
 		return err == nil, err
@@ -299,7 +302,7 @@ func (f *forward) sendTo(ctx context.Context, r *run, id string) (a msg.ShardAns
 	if a.Shard = s.Host; a.Shard == "" {
 		a.Shard = id
 	}
-	cmd := f.command(value.F("comment", r.doc.comment), value.F("$db", value.NewString(f.req.DB)))
+	cmd := f.command(value.F("comment", r.doc.comment), r.sends(false), value.F("$db", value.NewString(f.req.DB)))
 	runAt := cluster.RunWrite
 	if f.kind == createIndexesKind { // which has its client's write concern: whether it is satisfied is reported, and changes nothing
 		runAt = cluster.Run
@@ -333,7 +336,7 @@ func (f *forward) undo(ctx context.Context, r *run) error {
 
 // dropIndexAt drops an index of a collection on a shard, unless it is gone.
 func (r *run) dropIndexAt(ctx context.Context, shard, ns string, uuid [16]byte, name string) error {
-	err := r.runAt(ctx, shard, msg.Doc(&msg.DropIndex{DB: catalog.DBOf(ns), Coll: catalog.CollOf(ns), Index: name, UUID: uuid}))
+	err := r.runAt(ctx, shard, msg.Doc(&msg.DropIndex{DB: catalog.DBOf(ns), Coll: catalog.CollOf(ns), Index: name, UUID: uuid}, r.sends(true)))
 	switch mongoerr.CodeOf(err) {
 	case mongoerr.IndexNotFound, mongoerr.NamespaceNotFound, mongoerr.CollectionUUIDMismatch, mongoerr.ShardNotFound:
 		return nil

@@ -39,9 +39,10 @@ type phase struct {
 	// unstored means that the state document does not name the phase: a primary that continues the run repeats the phase before, of which nothing can be
 	// undone then (through). It saves a wait for the disk.
 	unstored bool
-	// section says what the phase blocks: this shard's section is entered in the unit of work that writes the state document, which saves another wait.
-	// do blocks the other shards. Empty for a phase that begins with its state document alone.
+	// section is what the phase blocks, if it does nothing else, on shards, of which this one is the last: its section is entered in the unit of work that
+	// writes the state document, and those of the others meanwhile, which saves two waits (enterBlocked).
 	section []string
+	shards  *[]string
 	// event, unless nil, returns the event for change streams when the phase begins: it is logged in the unit of work that
 	// writes the state document, so that it is reported once.
 	event func() event

@@ -23,7 +23,7 @@ import (
 // return an error. What is one unit of work on this shard has no run; that unit stores the reply, too.
 
 // outcomesNS is the namespace of the replies of completed runs.
-const outcomesNS = migration.OutcomesNS
+const outcomesNS = "config.system.sharding_ddl_outcomes"
 
 // outcomesKept is for how long replies are kept, which is longer than routers send a request again.
 const outcomesKept = 2 * time.Minute
@@ -59,9 +59,17 @@ func (m *Coordinators) outcome(id catalog.UUID) (reply []byte, ok bool, err erro
 	}
 }
 
-// remove removes the state document of a run that has ended; if it has completed, its reply is kept, and old ones are removed.
+// remove removes the state document of a run that has ended; if it has completed, its reply is kept, and old ones are removed. With it end the sections
+// on this shard that the last phase has left: see lastOnEach, which says why that need not be durable.
 func (r *run) remove(ctx context.Context) error {
-	return r.m.Docs.Write(ctx, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+	concern := replication.Durable
+	if len(r.leaves) > 0 {
+		concern = replication.Visible
+	}
+	return r.m.Docs.WriteWith(ctx, concern, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		if err := migration.StageEnd(r.m.Docs, s, u, r.doc.id, r.leaves); err != nil {
+			return err
+		}
 		if err := documents(r.m.Docs).RemoveIn(s, u, r.doc.ID()); err != nil || r.doc.failed != nil || r.doc.request.IsZero() {
 			return err
 		}

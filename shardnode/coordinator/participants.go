@@ -7,6 +7,7 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/migration"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -20,24 +21,47 @@ func (r *run) onConfig(ctx context.Context, m msg.Message) ([]byte, error) {
 // name identifies the run to other nodes.
 func (r *run) name() msg.RunOf { return msg.RunOf{Coordinator: r.m.State.ID, ID: r.doc.id} }
 
+// sends identifies the run in a client's command that it sends to a shard, to change something or, with undo, to take that back.
+func (r *run) sends(undo bool) value.Field {
+	return value.F(msg.RunArgument, value.NewDocument(fieldsOf(&msg.RunMessage{RunOf: r.name(), Undo: undo})))
+}
+
 // onShard sends a message to a shard. Shards removed from the cluster are skipped.
 func (r *run) onShard(ctx context.Context, id string, m msg.Message) error {
 	s, err := r.m.State.Registry.Shard(ctx, id)
-	if err == nil {
-		defer r.asks(s.Peer)()
-		_, err = cluster.RunWrite(ctx, s.Peer, r.message(m))
-	}
 	if mongoerr.CodeOf(err) == mongoerr.ShardNotFound {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer r.asks(s.Peer)()
+	_, err = cluster.RunWrite(ctx, s.Peer, r.message(m))
+	if err != nil && ctx.Err() == nil && cluster.Retryable(err) && r.hasLeft(ctx, id) {
 		return nil
 	}
 	return err
 }
 
+// hasLeft reports whether a shard that does not answer is no longer in the cluster: it had no documents then, and the run need not wait for it.
+func (r *run) hasLeft(ctx context.Context, id string) bool {
+	if err := r.m.State.Registry.Reload(ctx); err != nil {
+		return false
+	}
+	_, err := r.m.State.Registry.Shard(ctx, id)
+	return mongoerr.CodeOf(err) == mongoerr.ShardNotFound
+}
+
 // onEach sends a message to each of several shards, concurrently.
 func (r *run) onEach(ctx context.Context, ids []string, m func(id string) msg.Message) error {
+	return r.toEach(ids, func(id string) error { return r.onShard(ctx, id, m(id)) })
+}
+
+// toEach does something with each of several shards, concurrently.
+func (r *run) toEach(ids []string, do func(id string) error) error {
 	errs := make(chan error, len(ids))
 	for _, id := range ids {
-		go func() { errs <- r.onShard(ctx, id, m(id)) }()
+		go func() { errs <- do(id) }()
 	}
 	var all []error
 	for range ids {
@@ -65,23 +89,29 @@ func (r *run) onEachThenHere(ctx context.Context, ids []string, m func(id string
 	return r.onShard(ctx, here, m(here))
 }
 
-// ends identifies what the participants of the last phase end with their part: their sections and, on this shard, the run.
-func (r *run) ends(shard string, names ...string) msg.SectionEnd {
-	end := msg.SectionEnd{Release: names}
-	if shard == r.m.State.ID {
-		end.Run = r.doc.ID()
-		if !r.doc.request.IsZero() {
-			end.Outcome = outcomeDoc(r.doc.request, r.doc.op.reply(nil))
+// lastOnEach sends the messages of the last phase, with which the other shards' sections end. This shard blocks the names until the run ends, and ends its
+// sections in the unit of work that removes the state document (run.remove): until all have done their parts no reader sees a part of the change and, since
+// this shard has the database's collections without an entry, nothing takes a name that is dropped.
+//
+// The removal need not be durable when the client is answered. If it is lost, the phase is carried out once more, by when it has been done everywhere: whatever
+// has happened to the names since is behind the removal in this shard's log, and lost with it.
+func (r *run) lastOnEach(ctx context.Context, ids, names []string, m func(id string, release []string) msg.Message) error {
+	here := r.m.State.ID
+	err := r.toEach(ids, func(id string) error {
+		if id != here {
+			return r.onShard(ctx, id, m(id, names))
 		}
+		err := r.onShard(ctx, id, m(id, nil))
+		if mongoerr.CodeOf(err) == mongoerr.ConflictingOperationInProgress { // earlier versions have ended it in a phase of its own
+			if ended, eerr := migration.SectionEnded(ctx, r.m.Docs, r.m.State, names[0], r.doc.id); eerr == nil && ended {
+				return nil
+			}
+		}
+		return err
+	})
+	if err == nil {
+		r.leaves = names
 	}
-	return end
-}
-
-// lastOnEach sends the messages of the last phase, which end the run: to this shard when the others have replied. Until then it blocks the names, so
-// that no reader sees a part of the change, and since it has the database's collections without an entry, nothing takes a name that is dropped.
-func (r *run) lastOnEach(ctx context.Context, ids []string, m func(id string) msg.Message) error {
-	err := r.onEachThenHere(ctx, ids, m)
-	r.removed = err == nil
 	return err
 }
 
@@ -118,9 +148,6 @@ func (r *run) blockJoined(ctx context.Context, shards *[]string, kind string, na
 func (r *run) participantBlock(kind string, names ...string) *msg.ParticipantBlock {
 	return &msg.ParticipantBlock{NS: names[0], Also: names[1:], Type: kind, Command: r.doc.op.name(), Owner: r.m.State.ID, ID: r.doc.id}
 }
-
-// others returns the shards but this one, which is the last of ids.
-func others(ids []string) []string { return ids[:len(ids)-1] }
 
 // blockAll begins the run's critical section of a database, and of all its collections, including sharded ones.
 func (r *run) blockAll(ctx context.Context, ids []string, db string) error {

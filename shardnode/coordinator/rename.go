@@ -208,27 +208,25 @@ func parseDropTarget(v value.Value) (drop bool, uuid *[16]byte, err error) {
 	return false, nil, mongoerr.Newf(mongoerr.TypeMismatch, "BSON field 'renameCollection.dropTarget' is the wrong type '%s', expected types '[bool, binData]'", v.T.Name())
 }
 
+// names returns the namespaces of the critical sections.
+func (n *rename) names() []string { return []string{n.req.NS, n.req.To} }
+
 func (n *rename) phases() []phase {
 	return []phase{
-		{name: "blockCrudAndRename", former: []string{"freezeMigrations"}, section: []string{n.req.NS, n.req.To}, do: func(ctx context.Context, r *run) error {
-			if err := r.block(ctx, msg.BlockReadsAndWrites, others(n.at.Shards), n.req.NS, n.req.To); err != nil {
-				return err
-			}
-			return r.blockJoined(ctx, &n.at.Shards, msg.BlockReadsAndWrites, n.req.NS, n.req.To)
-		}},
+		{name: "blockCrudAndRename", former: []string{"freezeMigrations"}, section: n.names(), shards: &n.at.Shards},
 		{name: "renameMetadata", final: true, unstored: true, former: []string{"unblockCRUD"}, do: n.carryOut},
 	}
 }
 
-// carryOut renames in the catalog, then on the shards, where it ends the critical sections: on this one last, since change streams get the event from its oplog.
+// carryOut renames in the catalog, then on the shards. Change streams get the event from this one's oplog.
 func (n *rename) carryOut(ctx context.Context, r *run) error {
 	run := r.name()
 	_, err := r.onConfig(ctx, &msg.RenameMetadata{NS: n.req.NS, To: n.req.To, UUID: n.at.UUID, Sharded: n.at.Sharded, Target: n.at.Target, Run: &run})
 	if err != nil {
 		return err
 	}
-	return r.lastOnEach(ctx, n.at.Shards, func(id string) msg.Message {
-		return &msg.RenameCollectionParticipant{End: r.ends(id, n.req.NS, n.req.To),
+	return r.lastOnEach(ctx, n.at.Shards, n.names(), func(id string, release []string) msg.Message {
+		return &msg.RenameCollectionParticipant{Release: release,
 			NS: n.req.NS, To: n.req.To, UUID: n.at.UUID, StayTemp: n.req.StayTemp, FromMigrate: id != r.m.State.ID, Section: r.doc.id}
 	})
 }
@@ -252,7 +250,7 @@ func (n *rename) stopSampling(ctx context.Context, r *run, source, target place)
 }
 
 func (n *rename) undo(ctx context.Context, r *run) error {
-	if err := r.block(ctx, msg.Unblock, n.at.Shards, n.req.NS, n.req.To); err != nil {
+	if err := r.block(ctx, msg.Unblock, n.at.Shards, n.names()...); err != nil {
 		return err
 	}
 	err := r.allowMigrations(ctx, n.req.NS, n.at.UUID, true) // which a run of an earlier version has forbidden

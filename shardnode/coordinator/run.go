@@ -20,8 +20,8 @@ type run struct {
 	locks   *held
 	started bool
 	stored  bool
-	removed bool   // the last phase has removed the state document
-	at      string // the current phase, for observers; guarded by m.mu
+	leaves  []string // the names whose sections on this shard end with the run
+	at      string   // the current phase, for observers; guarded by m.mu
 
 	waiters int                     // the requests that wait for the run; guarded by m.mu, as are the following two
 	stop    context.CancelCauseFunc // ends the current step, if it can be aborted
@@ -70,9 +70,7 @@ func (r *run) undone() bool {
 // next primary.
 func (r *run) execute(ctx context.Context) {
 	err := r.through(ctx)
-	if r.removed {
-		r.m.tidyOutcomes()
-	} else if err == nil {
+	if err == nil {
 		err = r.persist(ctx, func() error { return r.remove(ctx) })
 	}
 	r.m.mu.Lock()
@@ -161,23 +159,39 @@ func (r *run) enter(ctx context.Context, p *phase) error {
 	return r.checkpoint(ctx, p.name, p.event)
 }
 
-// enterBlocked stores a phase with this shard's critical section, and then carries it out. Nothing is stored as long as the section is somebody else's.
+// enterBlocked stores a phase with this shard's critical section, and enters those of the other shards meanwhile. It ends when all have been entered,
+// also on shards that have joined the cluster.
+//
+// A section changes nothing. If the document is not stored, because this node is no longer the primary, the others find that theirs belong to no run
+// (ShardState.endLeftOver), as they do when a message comes too late.
 func (r *run) enterBlocked(ctx context.Context, p *phase) error {
 	r.doc.phase = p.name
+	others := make(chan error, 1)
+	ids := (*p.shards)[:len(*p.shards)-1] // this one is the last
+	go func() { others <- r.block(ctx, msg.BlockReadsAndWrites, ids, p.section...) }()
+	err := r.storeBlocked(ctx, p)
+	if err == nil {
+		err = r.reach(ctx, p.name)
+	}
+	if oerr := <-others; err == nil { // what undoes the run comes behind them
+		err = oerr
+	}
+	if err != nil {
+		return err
+	}
+	return r.blockJoined(ctx, p.shards, msg.BlockReadsAndWrites, p.section...)
+}
+
+// storeBlocked stores a phase in the unit of work that enters this shard's critical section. Nothing is stored as long as the section is somebody else's.
+func (r *run) storeBlocked(ctx context.Context, p *phase) error {
 	end := func() {}
 	err := r.m.sections().Enter(ctx, r.participantBlock(msg.BlockReadsAndWrites, p.section...), func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		end = r.awaits() // from here on, and not for the writers before it, it waits for a majority
 		return documents(r.m.Docs).PutIn(s, u, r.doc)
 	})
 	end()
-	if err != nil {
-		return err
-	}
-	r.stored = true
-	if err := r.reach(ctx, p.name); err != nil {
-		return err
-	}
-	return p.do(ctx, r)
+	r.stored = r.stored || err == nil
+	return err
 }
 
 // checkpoint writes the state document of a phase, before anything of the phase is done.

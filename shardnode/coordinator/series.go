@@ -73,9 +73,12 @@ func (s *shard) resolveSeries(r *run) error {
 	if s.req.Unique {
 		return mongoerr.New(mongoerr.InvalidOptions, "the shard key of a time-series collection cannot be unique")
 	}
-	key, err := seriesKey(opts, s.req.Key)
-	if err != nil {
-		return err
+	key := s.req.Key
+	if !s.req.Unsplittable { // which has no shard key of its own
+		var err error
+		if key, err = seriesKey(opts, s.req.Key); err != nil {
+			return err
+		}
 	}
 	s.at.Buckets, s.at.BucketKey = timeseries.BucketsOf(s.req.NS), key
 	return nil

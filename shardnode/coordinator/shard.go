@@ -111,6 +111,12 @@ func (s *shard) checkTracked(ctx context.Context, r *run, e *cluster.CollectionE
 		return err
 	}
 	if e.Unsplittable && !info.Sharded() && info.Home() == cmp.Or(s.req.DataShard, r.m.State.ID) {
+		if r.m.Engine.Catalog().Lookup(s.ns()) == nil {
+			return errAlreadyDone
+		}
+		if err := r.runAt(ctx, r.m.State.ID, s.create()); err != nil { // this shard has the definition: it compares the options, and creates nothing
+			return err
+		}
 		return errAlreadyDone
 	}
 	return mongoerr.Newf(mongoerr.AlreadyInitialized, "collection %s is already tracked with other options, or on another shard", s.req.NS)
@@ -179,7 +185,7 @@ func (s *shard) mayAddIndex(empty bool) error {
 }
 
 // indexOn returns the createIndexes command for the key's index on a collection with these options.
-func (s *shard) indexOn(options []byte, key *cluster.ShardKeyPattern) []byte {
+func (s *shard) indexOn(r *run, options []byte, key *cluster.ShardKeyPattern) []byte {
 	if s.at.Buckets != "" { // the index of measurements whose keys begin with the shard key
 		if user, err := cluster.ParseShardKey(s.req.Key); err == nil {
 			key = user
@@ -192,7 +198,7 @@ func (s *shard) indexOn(options []byte, key *cluster.ShardKeyPattern) []byte {
 	if value.Lookup(options, "collation").T == value.Document {
 		spec = append(spec, value.F("collation", value.NewDocument(namespace.SimpleCollation)))
 	}
-	return msg.Doc(&msg.CreateIndexes{DB: catalog.DBOf(s.ns()), Coll: catalog.CollOf(s.ns()), Indexes: [][]byte{value.Doc(spec...)}, Measurements: s.at.Buckets != ""})
+	return msg.Doc(&msg.CreateIndexes{DB: catalog.DBOf(s.ns()), Coll: catalog.CollOf(s.ns()), Indexes: [][]byte{value.Doc(spec...)}, Measurements: s.at.Buckets != ""}, r.sends(false))
 }
 
 func (m *Coordinators) empty(c *catalog.Collection) (bool, error) {
@@ -265,9 +271,8 @@ func (s *shard) makeHere(ctx context.Context, r *run) error {
 		return s.makeThere(ctx, r, key)
 	}
 	c, err := s.look(r)
-	if err == nil && c == nil {
-		create := &msg.Create{DB: catalog.DBOf(s.req.NS), Coll: catalog.CollOf(s.req.NS), Collation: s.req.Collation, TimeSeries: s.req.TimeSeries}
-		if err = r.runAt(ctx, r.m.State.ID, msg.Doc(create)); err == nil {
+	if err == nil && (c == nil || s.req.Create != nil) { // which refuses other options than those that there are
+		if err = r.runAt(ctx, r.m.State.ID, s.create()); err == nil {
 			c, err = s.look(r)
 		}
 	}
@@ -282,7 +287,7 @@ func (s *shard) makeHere(ctx context.Context, r *run) error {
 		return err
 	}
 	if needed {
-		if err := r.runAt(ctx, r.m.State.ID, s.indexOn(c.Options, key)); err != nil {
+		if err := r.runAt(ctx, r.m.State.ID, s.indexOn(r, c.Options, key)); err != nil {
 			return err
 		}
 		if c = r.m.Engine.Catalog().Lookup(s.ns()); c == nil {
@@ -297,6 +302,23 @@ func (s *shard) makeHere(ctx context.Context, r *run) error {
 	}
 	s.at.Empty, err = r.m.empty(c)
 	return err
+}
+
+// create returns the command that creates the collection.
+func (s *shard) create() []byte {
+	m := &msg.Create{DB: catalog.DBOf(s.req.NS), Coll: catalog.CollOf(s.req.NS)}
+	if s.req.Create == nil {
+		m.Collation, m.TimeSeries = s.req.Collation, s.req.TimeSeries
+		return msg.Doc(m)
+	}
+	var options [][]byte
+	for it := value.Walk(s.req.Create); ; {
+		raw, _, _, ok := it.NextRaw()
+		if !ok {
+			return msg.With(m, options...)
+		}
+		options = append(options, raw)
+	}
 }
 
 // runAt runs a client's command about a collection on a shard, whose critical section is the run's own.
@@ -317,7 +339,7 @@ func (s *shard) commit(ctx context.Context, r *run) error {
 		return err
 	}
 	args := s.req.ShardCollection
-	args.NS, args.Key = s.ns(), s.keyDoc()
+	args.NS, args.Key, args.Create = s.ns(), s.keyDoc(), nil
 	_, err := r.onConfig(ctx, &msg.CommitShardCollection{
 		ShardCollection: args, UUID: s.at.UUID, Options: s.at.Options, Indexes: s.at.Indexes, Empty: s.at.Empty, NewEpoch: s.at.NewEpoch, Home: s.at.Home, Run: r.name(),
 	})

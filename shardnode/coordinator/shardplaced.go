@@ -89,7 +89,7 @@ func (s *shard) makeThere(ctx context.Context, r *run, key *cluster.ShardKeyPatt
 	if err != nil || !needed {
 		return err
 	}
-	if err := r.runAt(ctx, s.at.Home, s.indexOn(s.at.Options, key)); err != nil {
+	if err := r.runAt(ctx, s.at.Home, s.indexOn(r, s.at.Options, key)); err != nil {
 		return err
 	}
 	_, err = s.lookThere(ctx, r, key)

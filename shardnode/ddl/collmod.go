@@ -5,6 +5,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/timeseries"
 	"github.com/shoaldb/shoal/query/value"
@@ -24,7 +25,7 @@ func collModSpec(cs *Commands) command.Spec {
 			command.Opt("cappedSize", command.TNumber), command.Opt("cappedMax", command.TNumber), command.Opt("timeseries", command.TObject),
 			command.Opt("expireAfterSeconds", command.TAny), command.Opt("changeStreamPreAndPostImages", command.TObject),
 			command.Opt("dryRun", command.TSafeBool), command.Opt("collectionUUID", command.TAny),
-			command.Opt("isTimeseriesNamespace", command.TSafeBool), command.Opt(namespace.MixedSchema, command.TSafeBool),
+			command.Opt("isTimeseriesNamespace", command.TSafeBool), command.Opt(namespace.MixedSchema, command.TSafeBool), byCoordinator,
 		},
 	}
 }
@@ -244,7 +245,7 @@ func (w *operation) modify(m *collMod) error {
 func (w *operation) modifyView(s *storage.Snapshot, v *namespace.View, m *collMod) error {
 	for _, f := range collModSpec(w.ddl).Fields {
 		switch f.Name {
-		case "viewOn", "pipeline", "dryRun", "collectionUUID", "isTimeseriesNamespace":
+		case "viewOn", "pipeline", "dryRun", "collectionUUID", "isTimeseriesNamespace", msg.RunArgument:
 			continue
 		}
 		if !w.Op.Arg(f.Name).IsMissing() {

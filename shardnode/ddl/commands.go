@@ -29,8 +29,10 @@ type Node interface {
 	HoldsSection(name string, id catalog.UUID) error
 	// SectionEnded reports whether a run's section, which was entered, has ended.
 	SectionEnded(ctx context.Context, name string, id catalog.UUID) (bool, error)
-	// StageEnd stages the end of sections, and of the run, in a participant's unit of work.
-	StageEnd(s *storage.Snapshot, u *storage.UnitOfWork, id catalog.UUID, end *msg.SectionEnd) error
+	// StageEnd stages the end of a run's sections in a participant's unit of work.
+	StageEnd(s *storage.Snapshot, u *storage.UnitOfWork, id catalog.UUID, names []string) error
+	// RunGoesOn returns an error for a message of a coordinator whose run does not want what it asks for any more.
+	RunGoesOn(ctx context.Context, ns string, of *msg.RunMessage) error
 	// ShardKeyIndexes lists the indexes of a collection that support its shard key; none if it is not sharded, or its key does not require an index.
 	ShardKeyIndexes(ctx context.Context, c *catalog.Collection) (names []string, err error)
 	// Background runs work that outlives its command.
@@ -81,9 +83,30 @@ func (cs *Commands) beginOn(op *command.Op, ns string) (w *operation, unlock fun
 	if err = namespace.CheckCollectionUUID(op, cs.Engine.Catalog(), ns); err != nil {
 		return nil, nil, err
 	}
-	unlock, err = w.LockVersioned(ns, ns)
+	unlock, err = w.lockFor(ns)
 	return w, unlock, err
 }
+
+// lockFor locks a collection under the version that came with the request. If a coordinator has sent the command, its run must still want it.
+func (w *operation) lockFor(ns string) (unlock func(), err error) {
+	if unlock, err = w.LockVersioned(ns, ns); err != nil {
+		return nil, err
+	}
+	if sent := w.Op.Req.Shared(msg.RunArgument); !sent.IsMissing() {
+		of := &msg.RunMessage{}
+		if err = msg.Parse(sent.Doc(), of); err == nil {
+			err = w.ddl.node.RunGoesOn(w.Op, ns, of)
+		}
+	}
+	if err != nil {
+		unlock()
+		return nil, err
+	}
+	return unlock, nil
+}
+
+// byCoordinator is the argument with which coordinators send the commands of clients.
+var byCoordinator = command.Opt(msg.RunArgument, command.TObject)
 
 // unlocked makes a command wait for members beyond the majority only once it has released its locks: writers of the collection
 // must not wait for a member that is down.

@@ -179,9 +179,11 @@ func (n *fakeNode) SectionEnded(context.Context, string, catalog.UUID) (bool, er
 	return false, nil
 }
 
-func (n *fakeNode) StageEnd(*storage.Snapshot, *storage.UnitOfWork, catalog.UUID, *msg.SectionEnd) error {
+func (n *fakeNode) StageEnd(*storage.Snapshot, *storage.UnitOfWork, catalog.UUID, []string) error {
 	return nil
 }
+
+func (n *fakeNode) RunGoesOn(context.Context, string, *msg.RunMessage) error { return nil }
 
 // The rename at the end of a secondary's $out is refused if its target is not as that member has found it.
 func TestRenameIfItsTargetIsTheSame(t *testing.T) {

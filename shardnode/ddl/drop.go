@@ -99,7 +99,7 @@ func (w *operation) dropNamespace(ns string) (d dropped, err error) {
 			return err
 		}
 		if w.end != nil {
-			if err := w.ddl.node.StageEnd(s, u, w.end.section, &w.end.SectionEnd); err != nil {
+			if err := w.ddl.node.StageEnd(s, u, w.end.section, w.end.release); err != nil {
 				return err
 			}
 			return w.Commit(u, w.Concern)

@@ -24,7 +24,7 @@ func createIndexesSpec(cs *Commands) command.Spec {
 		Fields: []command.Field{
 			command.Req("indexes", command.TArray), command.Opt("ignoreUnknownIndexOptions", command.TSafeBool),
 			command.Opt("commitQuorum", command.TStringInt), command.Opt("collectionUUID", command.TAny),
-			command.Opt("isTimeseriesNamespace", command.TSafeBool), command.Opt("v", command.TAny),
+			command.Opt("isTimeseriesNamespace", command.TSafeBool), command.Opt("v", command.TAny), byCoordinator,
 		},
 	}
 }
@@ -128,7 +128,7 @@ func knownIndexOptions(doc []byte) []byte {
 // documents, the indexes are built while writers continue.
 func (w *operation) createIndexes(ci *newIndexes) error {
 	var build *storage.IndexBuild
-	unlock, err := w.LockVersioned(ci.ns, ci.ns)
+	unlock, err := w.lockFor(ci.ns)
 	if err != nil {
 		return err
 	}
@@ -350,7 +350,7 @@ func dropIndexesSpec(cs *Commands) command.Spec {
 		API: true, Run: cs.runDropIndexes,
 		Fields: []command.Field{
 			{Name: "index", Types: command.TString | command.TObjOrArr, Required: true, NotNull: true}, command.Opt("collectionUUID", command.TAny),
-			command.Opt("isTimeseriesNamespace", command.TSafeBool),
+			command.Opt("isTimeseriesNamespace", command.TSafeBool), byCoordinator,
 		},
 	}
 }

@@ -124,19 +124,18 @@ func (cs *Commands) fence(section *[16]byte) func(ns string) error {
 	return func(ns string) error { return cs.node.HoldsSection(ns, id) }
 }
 
-// participantEnd has the sections, and possibly the run, that end with a participant's part in a run that holds a
-// section.
+// participantEnd has the sections that end with a participant's part in a run.
 type participantEnd struct {
-	msg.SectionEnd
+	release []string
 	section catalog.UUID
 }
 
 // endOf returns the participantEnd of a drop; nil if its section continues.
 func endOf(req *msg.DropCollectionParticipant) *participantEnd {
-	if req.Section == nil || len(req.End.Release) == 0 {
+	if req.Section == nil || len(req.Release) == 0 {
 		return nil
 	}
-	return &participantEnd{req.End, catalog.UUID(*req.Section)}
+	return &participantEnd{req.Release, catalog.UUID(*req.Section)}
 }
 
 // participantWrites begins the writes of a shard's part in a coordinated operation.

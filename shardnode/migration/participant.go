@@ -171,7 +171,7 @@ func (m *Manager) runRenameParticipant(op *command.Op, req *msg.RenameCollection
 	}
 	for _, ns := range []string{from, to} {
 		if err := m.state.HoldsSection(ns, req.Section); err != nil {
-			if len(req.End.Release) == 0 {
+			if len(req.Release) == 0 {
 				return dst, err
 			}
 			if ended, err := SectionEnded(op, m.Docs, m.state, ns, req.Section); err != nil || ended {
@@ -183,7 +183,7 @@ func (m *Manager) runRenameParticipant(op *command.Op, req *msg.RenameCollection
 		if req.FromMigrate {
 			u.SetFromMigrate()
 		}
-		if err := StageEnd(m.Docs, s, u, req.Section, &req.End); err != nil {
+		if err := StageEnd(m.Docs, s, u, req.Section, req.Release); err != nil {
 			return err
 		}
 		c, target := s.Catalog().Lookup(from), s.Catalog().Lookup(to)
@@ -192,7 +192,7 @@ func (m *Manager) runRenameParticipant(op *command.Op, req *msg.RenameCollection
 		}
 		if target != nil {
 			m.node.Forget(u, target)
-			if len(req.End.Release) > 0 { // else it goes on under another UUID
+			if len(req.Release) > 0 || !req.FromMigrate { // a resharded collection goes on under another UUID
 				if err := NoteDropped(op, m.Docs, s, u, target); err != nil {
 					return err
 				}

@@ -345,31 +345,17 @@ func stageLeaving(store statedoc.Store, s *storage.Snapshot, u *storage.UnitOfWo
 	return nil
 }
 
-// StageEnd stages what ends with a participant's unit of work: the critical sections of a run and, on the coordinator's shard, the run.
+// StageEnd stages the end of the critical sections of a run on some names, in the unit of work by which a participant does its part in it or, on the
+// coordinator's shard, in the one that ends the run.
 //
 // Invariant: a participant that does not hold the run's section any more has done its part (SectionEnded). It has held the section since before the run's
 // point of no return, and only this unit ends it.
-func StageEnd(store statedoc.Store, s *storage.Snapshot, u *storage.UnitOfWork, id catalog.UUID, end *msg.SectionEnd) error {
+func StageEnd(store statedoc.Store, s *storage.Snapshot, u *storage.UnitOfWork, id catalog.UUID, names []string) error {
 	var ds []*sectionDoc
-	for _, name := range end.Release {
+	for _, name := range names {
 		ds = append(ds, &sectionDoc{name: name, id: id})
 	}
-	if err := stageLeaving(store, s, u, ds...); err != nil || end.Run.IsMissing() {
-		return err
-	}
-	if c := s.Catalog().Lookup(RunsNS); c != nil {
-		if err := statedoc.PutRecord(s, u, c, end.Run, nil); err != nil {
-			return err
-		}
-	}
-	if end.Outcome == nil {
-		return nil
-	}
-	c, err := statedoc.CollectionFor(s, u, OutcomesNS)
-	if err != nil {
-		return err
-	}
-	return statedoc.PutIn(s, u, c, end.Outcome)
+	return stageLeaving(store, s, u, ds...)
 }
 
 // SectionEnded reports whether the section that a run has entered on a name has ended. Before it says so, it makes sure with a durable write that
@@ -381,12 +367,6 @@ func SectionEnded(ctx context.Context, docs *statedoc.Docs, s *ShardState, name 
 	})
 	return err == nil && s.HoldsSection(name, id) != nil, err
 }
-
-// The state documents of coordinators, and the replies of those that have completed (package coordinator).
-const (
-	RunsNS     = "config.system.sharding_ddl_coordinators"
-	OutcomesNS = "config.system.sharding_ddl_outcomes"
-)
 
 // endedBy reports whether a message of a run ends the section.
 func (d *sectionDoc) endedBy(end *sectionDoc) bool { return d.id == end.id && d.at <= end.at }
@@ -427,20 +407,54 @@ func (s *ShardState) ddlSections() map[string]*criticalSection {
 	return maps.Clone(s.mu.ddl)
 }
 
-// held asks the owner whether the run of a DDL still holds its sections.
+// held asks the owner whether the run of a DDL still holds its sections. A shard that was removed from the cluster has none: it had to be drained for that.
 func (s *ShardState) held(ctx context.Context, owner string, id catalog.UUID) (bool, error) {
 	at := s.Registry.Config()
 	if owner != cluster.ConfigShardID {
 		shard, err := s.Registry.Shard(ctx, owner)
+		if mongoerr.CodeOf(err) == mongoerr.ShardNotFound {
+			return false, nil
+		}
 		if err != nil {
 			return false, err
 		}
 		at = shard.Peer
 	}
-	reply, err := cluster.Run(ctx, at, msg.Doc(&msg.HoldsCriticalSection{ID: id}))
+	return askOwner(ctx, at, &msg.HoldsCriticalSection{ID: id})
+}
+
+func askOwner(ctx context.Context, owner cluster.Peer, ask *msg.HoldsCriticalSection) (held bool, err error) {
+	reply, err := cluster.Run(ctx, owner, msg.Doc(ask))
 	var section msg.HoldsCriticalSectionReply
 	if err == nil {
 		err = msg.Parse(reply, &section)
 	}
 	return section.Held, err
+}
+
+// askWait is the time limit for a coordinator to reply whether its run still wants a shard to change something.
+const askWait = 5 * time.Second
+
+// RunGoesOn returns an error for a command of a coordinator's run that has ended or, unless the command is part of that, is being undone: a primary that was paused
+// may send it when another one has finished the run. The caller holds the collection's lock until its change has its place in the log. The run
+// does not end before each shard has executed the command of its present coordinator, which takes the lock, too: what is changed after a positive reply comes
+// before that.
+//
+// Rejected: a session for each run whose number a new coordinator raises on all shards before it goes on, as the real server has it. Each shard would have to keep
+// the record for as long as a message may take, and a message that is only delayed, by the same coordinator, would have the right number.
+func (s *ShardState) RunGoesOn(ctx context.Context, ns string, of *msg.RunMessage) error {
+	bounded, cancel := context.WithTimeout(ctx, askWait)
+	defer cancel()
+	shard, err := s.Registry.Shard(bounded, of.Coordinator)
+	held := false
+	if err == nil {
+		held, err = askOwner(bounded, shard.Peer, &msg.HoldsCriticalSection{ID: of.ID, Forward: !of.Undo})
+	}
+	switch {
+	case err == nil && !held:
+		return mongoerr.Newf(mongoerr.StaleEpoch, "the operation on %s has ended", ns)
+	case err != nil && ctx.Err() == nil && bounded.Err() != nil:
+		return mongoerr.Newf(mongoerr.HostUnreachable, "shard %s does not answer", of.Coordinator)
+	}
+	return err
 }

@@ -96,6 +96,8 @@ type Options struct {
 	Memory bool
 	// Together means that all members run in this process, and end with it.
 	Together bool
+	// Commits returns what the node commits through instead of its set; nil for the set itself. Tests count commits.
+	Commits func(replication.Set) replication.Set
 }
 
 // replState is one state of a membership, replaced as a whole.

@@ -22,6 +22,14 @@ import (
 const (
 	bucketMaxCount = 1000
 	bucketMaxBytes = 128000
+
+	// maxMeasurement is the limit of a measurement (https://www.mongodb.com/docs/manual/core/timeseries/timeseries-limitations/#document-size). A bucket has the
+	// least and the greatest value of each field besides, so it can be three times as large as its only measurement.
+	maxMeasurement = 4 << 20
+	// largeBucket is what the measurements of a bucket of few large ones may have together: with the least and the greatest values it is a document still.
+	largeBucket = 7 << 20
+	// maxBucket is the limit of a stored bucket.
+	maxBucket = maxStoredSize
 )
 
 // openBucket is a bucket that may take more measurements.
@@ -87,7 +95,7 @@ type filling struct {
 
 // takes adds a measurement's fields to the bucket's schema if the measurement fits.
 func (f *filling) takes(t *namespace.Series, ms int64, doc []byte) bool {
-	return f.inTime(ms, t.SpanMS) && !f.mixed && f.schema.Takes(t.Fields, doc)
+	return f.inTime(ms, t.SpanMS) && f.size+len(doc) <= largeBucket && !f.mixed && f.schema.Takes(t.Fields, doc)
 }
 
 func (f *filling) inTime(ms, span int64) bool {
@@ -135,8 +143,7 @@ func (w *Command) acquireBuckets(ns string) error {
 // tryMeasurements is tryInsert for a time series collection.
 func (w *Command) tryMeasurements(t *namespace.Series, raw [][]byte, wc replication.WriteConcern, stmt int) (done int, docErr, err error) {
 	for ; done < len(raw) && docErr == nil; done++ {
-		if value.Lookup(raw[done], t.Fields.Time).T != value.DateTime {
-			docErr = mongoerr.Newf(mongoerr.BadValue, "'%s' must be present and contain a valid BSON UTC datetime value", t.Fields.Time)
+		if docErr = checkMeasurement(t, raw[done]); docErr != nil {
 			break
 		}
 	}
@@ -171,6 +178,25 @@ func (w *Command) tryMeasurements(t *namespace.Series, raw [][]byte, wc replicat
 		}
 	}
 	return done, docErr, nil
+}
+
+// checkMeasurement returns an error for a document that a time series collection does not take.
+func checkMeasurement(t *namespace.Series, doc []byte) error {
+	if value.Lookup(doc, t.Fields.Time).T != value.DateTime {
+		return mongoerr.Newf(mongoerr.BadValue, "'%s' must be present and contain a valid BSON UTC datetime value", t.Fields.Time)
+	}
+	if len(doc) > maxMeasurement {
+		return mongoerr.Newf(mongoerr.BSONObjectTooLarge, "the measurement is too large for a time-series collection. size in bytes: %d, max size: %d", len(doc), maxMeasurement)
+	}
+	return nil
+}
+
+// checkBucket returns an error for a bucket that is too large for a document: its measurements have many small fields.
+func checkBucket(bucket []byte) error {
+	if len(bucket) > maxBucket {
+		return mongoerr.Newf(mongoerr.BSONObjectTooLarge, "the bucket of a measurement is too large. size in bytes: %d, max size: %d", len(bucket), maxBucket)
+	}
+	return nil
 }
 
 // stmtList returns the field of an oplog entry that represents several statements of a retryable write.
@@ -275,7 +301,11 @@ func sameMeta(a, b value.Value) bool {
 func (w *Command) writeBucket(u *storage.UnitOfWork, t *namespace.Series, f *filling, info storage.OpInfo) error {
 	if f.old == nil {
 		head := timeseries.Bucket{ID: timeseries.NewID(f.min, cluster.NewObjectID()), MinTime: f.min, Meta: f.meta}
-		rid, err := u.Insert(t.Buckets, w.pack(t, head, f.docs), info)
+		bucket := w.pack(t, head, f.docs)
+		if err := checkBucket(bucket); err != nil {
+			return err
+		}
+		rid, err := u.Insert(t.Buckets, bucket, info)
 		f.rid = rid.Clone()
 		return err
 	}
@@ -301,6 +331,9 @@ func (w *Command) replaceBucket(u *storage.UnitOfWork, t *namespace.Series, rid 
 	}
 	min := value.Lookup(value.Lookup(value.Lookup(old, "control").Doc(), "min").Doc(), t.Fields.Time).DateTime()
 	next := w.pack(t, timeseries.Bucket{ID: value.Lookup(old, "_id"), MinTime: min, Meta: value.Lookup(old, "meta")}, docs)
+	if err := checkBucket(next); err != nil && len(next) > len(old) {
+		return err
+	}
 	if diff, ok := update.Diff(old, next); ok {
 		info.O = value.Doc(value.F("$v", value.NewInt32(2)), value.F("diff", value.NewDocument(diff)))
 	}

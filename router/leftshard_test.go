@@ -1,0 +1,66 @@
+package router_test
+
+import (
+	"context"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// A shard leaves the cluster, and stops, when a DDL has listed the shards: the operation ends without it.
+func TestShardLeavesDuringDDL(t *testing.T) {
+	t.Parallel()
+	for _, x := range []struct{ db, cmd, phase, now string }{
+		{"db", `{"drop": "c"}`, "dropCollection", ""}, {"admin", `{"renameCollection": "db.c", "to": "db.d"}`, "renameMetadata", "d"}, {"db", `{"dropDatabase": 1}`, "dropDatabase", ""},
+		{"db", `{"dropDatabase": 1}`, "releaseCriticalSection", ""}, {"admin", `{"shardCollection": "db.new", "key": {"k": 1}}`, "exitCriticalSection", "c"},
+		{"admin", `{"refineCollectionShardKey": "db.c", "key": {"k": 1, "g": 1}}`, "releaseCritSec", "c"},
+	} {
+		c := newTestCluster(t, 3)
+		w := c.interposed("shard2")
+		c.configThrough(func(_ string, to cluster.Peer) cluster.Peer { return to }) // whose connections are from before
+		c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+		c.run("admin", `{"shardCollection": "db.c", "key": {"k": 1}}`)
+		c.run("admin", `{"split": "db.c", "middle": {"k": 0}}`)
+		c.run("admin", `{"moveChunk": "db.c", "find": {"k": 0}, "to": "shard1", "_waitForDelete": true}`)
+		c.insertKeys("c", 1, 10)
+		c.run("db", `{"createIndexes": "c", "indexes": [{"key": {"k": 1, "g": 1}, "name": "kg"}]}`)
+		reached, release := c.hangAt("shard0", x.phase)
+		answer, other := make(chan bson.M, 1), c.through()
+		go func() { answer <- c.raw(x.db, x.cmd) }()
+		reached()
+		c.until("shard2 is removed", func() bool { return other.run("admin", `{"removeShard": "shard2"}`)["state"] == "completed" })
+		w.through(func(context.Context, string, func() ([]byte, error)) ([]byte, error) {
+			return nil, mongoerr.New(mongoerr.HostUnreachable, "the shard has left")
+		})
+		release()
+		if m := <-answer; m["ok"] != 1.0 {
+			t.Errorf("%s: %v", x.cmd, m)
+		}
+		if x.now != "" {
+			c.expect(c.counted(x.now, 1), `10`)
+		}
+		c.run("admin", `{"enableSharding": "db"}`)
+		c.expect(c.all("admin", `{"checkMetadataConsistency": 1, "checkIndexes": true}`), `[]`)
+	}
+}
+
+// A critical section whose message came late, from a shard that has left the cluster by now, is ended by the operations that meet it.
+func TestSectionOfAShardThatHasLeft(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 2)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	for _, cmd := range []string{`{"insert": "c", "documents": [{"_id": 1}], "maxTimeMS": 20000}`, `{"drop": "c", "maxTimeMS": 20000}`} {
+		late := &msg.ParticipantBlock{NS: "db.c", Type: msg.BlockReadsAndWrites, Command: "dropCollection", Owner: "gone", ID: cluster.NewUUID()}
+		if _, err := cluster.Run(t.Context(), c.shards["shard0"], msg.Doc(late)); err != nil {
+			t.Fatal(err)
+		}
+		if m := c.raw("db", cmd); m["ok"] != 1.0 {
+			t.Errorf("%s: %v", cmd, m)
+		}
+	}
+	c.leftOver()
+}
