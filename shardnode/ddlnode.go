@@ -29,11 +29,11 @@ func (c catalogNode) CheckVersion(op *command.Op, ns string) error { return c.n.
 
 func (c catalogNode) Forget(u *storage.UnitOfWork, coll *catalog.Collection) { c.n.forget(u, coll) }
 
-func (c catalogNode) NoteDropped(ctx context.Context, s *storage.Snapshot, u *storage.UnitOfWork, coll *catalog.Collection) error {
+func (c catalogNode) NoteDropped(s *storage.Snapshot, u *storage.UnitOfWork, dropped ...*catalog.Collection) error {
 	if c.n.shard.State() == nil {
 		return nil
 	}
-	return migration.NoteDropped(ctx, c.n.Docs, s, u, coll)
+	return migration.NoteDropped(s, u, dropped...)
 }
 
 func (c catalogNode) HoldsSection(name string, id catalog.UUID) error {

@@ -137,6 +137,9 @@ type CollectionSpec struct {
 	// Unreplicated keeps the collection's writes, and its creation, out of the oplog. Collections of the local
 	// database are always unreplicated.
 	Unreplicated bool
+	// Shared is set for collections that several units make where they need them: if another unit was faster, the commit fails with WriteConflict, and begins
+	// again with a snapshot that has the collection.
+	Shared bool
 }
 
 // errConflict is the error of a unit of work that lost against another; callers retry.

@@ -218,6 +218,9 @@ func NewUUID() (u catalog.UUID) {
 // (48). The returned collection may be written to in the same unit.
 func (u *UnitOfWork) CreateCollection(spec CollectionSpec) (*catalog.Collection, error) {
 	if u.Catalog().Lookup(spec.NS) != nil {
+		if spec.Shared {
+			return nil, errConflict
+		}
 		return nil, namespaceExists(spec.NS)
 	}
 	c, err := u.e.newCollection(spec)
@@ -229,7 +232,10 @@ func (u *UnitOfWork) CreateCollection(spec CollectionSpec) (*catalog.Collection,
 	}
 	c.Epoch = u.newEpoch()
 	u.change(c.UUID, c, func(ch *catalogChange) error {
-		if ch.cat.Lookup(c.NS) != nil {
+		switch exists := ch.cat.Lookup(c.NS) != nil; {
+		case exists && spec.Shared:
+			return errConflict
+		case exists:
 			return namespaceExists(c.NS)
 		}
 		if err := ch.sameCase(c.DB()); err != nil {

@@ -61,7 +61,7 @@ func max2(err, otherwise error) error {
 }
 
 // display are functions that only show parameters, or set them: a name in them does not mean that the parameter has an effect.
-var display = map[string]bool{"shardnode.appendServer": true, "router.appendBalancing": true}
+var display = map[string]bool{"command.AppendServer": true, "router.appendBalancing": true}
 
 // readers lists, by the strings in their bodies, the functions that may act on a parameter of that name. A string in a table of a
 // package reads nothing: whatever looks parameters up by a table's names is written as a switch over calls.

@@ -22,8 +22,8 @@ type Node interface {
 	CheckVersion(op *command.Op, ns string) error
 	// Forget makes the node drop its cached state of a collection, once a unit of work that drops or changes the collection has committed.
 	Forget(u *storage.UnitOfWork, c *catalog.Collection)
-	// NoteDropped stages, in the unit of work that drops a collection, that it is gone, where migrations have to know.
-	NoteDropped(ctx context.Context, s *storage.Snapshot, u *storage.UnitOfWork, c *catalog.Collection) error
+	// NoteDropped stages, in the unit of work that drops collections, that they are gone, where migrations have to know. It is called once a unit.
+	NoteDropped(s *storage.Snapshot, u *storage.UnitOfWork, dropped ...*catalog.Collection) error
 	// HoldsSection returns an error unless the run of a DDL over shards holds the critical section of a name on this
 	// shard.
 	HoldsSection(name string, id catalog.UUID) error

@@ -28,7 +28,7 @@ func (f *fakeNode) Lone() bool                                { return false }
 func (f *fakeNode) SetConfig() *replication.SetConfig         { return nil }
 func (f *fakeNode) CheckVersion(*command.Op, string) error    { return nil }
 func (f *fakeNode) Background(run func(life context.Context)) { go run(f.t.Context()) }
-func (f *fakeNode) NoteDropped(context.Context, *storage.Snapshot, *storage.UnitOfWork, *catalog.Collection) error {
+func (f *fakeNode) NoteDropped(*storage.Snapshot, *storage.UnitOfWork, ...*catalog.Collection) error {
 	return nil
 }
 

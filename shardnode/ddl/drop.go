@@ -152,7 +152,7 @@ func (w *operation) stageDrop(u *storage.UnitOfWork, s *storage.Snapshot, ns str
 // dropForGood stages a drop. Where a shard only clears away its copy, the collection goes on on another one.
 func (w *operation) dropForGood(u *storage.UnitOfWork, s *storage.Snapshot, c *catalog.Collection) error {
 	if !w.FromMigrate || w.end != nil {
-		if err := w.ddl.node.NoteDropped(w.Op, s, u, c); err != nil {
+		if err := w.ddl.node.NoteDropped(s, u, c); err != nil {
 			return err
 		}
 	}
@@ -214,9 +214,12 @@ func (w *operation) dropDatabase(db string, known bool) error {
 		}
 		u := w.Unit(s)
 		defer u.Rollback()
+		if err := w.ddl.node.NoteDropped(s, u, list...); err != nil {
+			return err
+		}
 		for _, c := range list {
 			w.ddl.node.Forget(u, c)
-			if err := errors.Join(stopSampling(u, s, c.NS), w.ddl.node.NoteDropped(w.Op, s, u, c), u.DropCollection(c)); err != nil {
+			if err := errors.Join(stopSampling(u, s, c.NS), u.DropCollection(c)); err != nil {
 				return err
 			}
 			w.AuditDrop(u, c.NS)

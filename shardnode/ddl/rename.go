@@ -128,7 +128,7 @@ func (w *operation) renameNamespace(r *rename) error {
 		u := w.Unit(s)
 		defer u.Rollback()
 		if target != nil {
-			if err := w.ddl.node.NoteDropped(w.Op, s, u, target); err != nil {
+			if err := w.ddl.node.NoteDropped(s, u, target); err != nil {
 				return err
 			}
 		}

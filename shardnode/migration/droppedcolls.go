@@ -8,7 +8,6 @@ import (
 	"github.com/shoaldb/shoal/shardnode/statedoc"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
-	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // A shard notes the collections that are dropped on it: the history that moves with a chunk is found under the UUIDs that the collection has
@@ -22,28 +21,26 @@ import (
 // DroppedNS is the collection with the notes.
 const DroppedNS = "config.system.droppedCollections"
 
-// NoteDropped stages the note in the unit of work that drops a collection. The first note makes the collection of the notes, in a unit of its own: of two drops
-// that did it in theirs one would fail. The drop begins again with a snapshot that has it.
-func NoteDropped(ctx context.Context, docs *statedoc.Docs, s *storage.Snapshot, u *storage.UnitOfWork, c *catalog.Collection) error {
-	if !c.Replicated {
-		return nil
-	}
+// NoteDropped stages the notes in the unit of work that drops collections.
+func NoteDropped(s *storage.Snapshot, u *storage.UnitOfWork, dropped ...*catalog.Collection) (err error) {
 	notes := s.Catalog().Lookup(DroppedNS)
-	if notes == nil {
-		err := docs.WriteWith(ctx, replication.Visible, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
-			if s.Catalog().Lookup(DroppedNS) != nil {
-				return nil
-			}
-			_, err := u.CreateCollection(storage.CollectionSpec{NS: DroppedNS, Unreplicated: true, Options: value.Doc(value.F("clusteredIndex", value.NewBool(true)))})
-			return err
-		})
-		if err == nil {
-			err = mongoerr.New(mongoerr.WriteConflict, DroppedNS+" has just been created")
+	for _, c := range dropped {
+		if !c.Replicated {
+			continue
 		}
-		return err
+		if notes == nil {
+			notes, err = u.CreateCollection(storage.CollectionSpec{NS: DroppedNS, Unreplicated: true, Shared: true,
+				Options: value.Doc(value.F("clusteredIndex", value.NewBool(true)))})
+			if err != nil {
+				return err
+			}
+		}
+		id := c.UUID.Value()
+		if err := statedoc.PutRecord(s, u, notes, id, value.Doc(value.F("_id", id), value.F("at", s.Timestamp().Value()))); err != nil {
+			return err
+		}
 	}
-	id := c.UUID.Value()
-	return statedoc.PutRecord(s, u, notes, id, value.Doc(value.F("_id", id), value.F("at", s.Timestamp().Value())))
+	return nil
 }
 
 // isDropped reports whether a collection is known to have been dropped on this shard.

@@ -193,7 +193,7 @@ func (m *Manager) runRenameParticipant(op *command.Op, req *msg.RenameCollection
 		if target != nil {
 			m.node.Forget(u, target)
 			if len(req.Release) > 0 || !req.FromMigrate { // a resharded collection goes on under another UUID
-				if err := NoteDropped(op, m.Docs, s, u, target); err != nil {
+				if err := NoteDropped(s, u, target); err != nil {
 					return err
 				}
 			}
