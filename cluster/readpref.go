@@ -173,6 +173,11 @@ func (p *ReadPreference) Doc() []byte {
 	return value.Doc(value.F("mode", value.NewString(p.OrPrimary().String())))
 }
 
+// NoHostMatches is the error of a call to a set in which no member can be reached that p (nil for the primary) allows.
+func NoHostMatches(p *ReadPreference, set string) error {
+	return mongoerr.Newf(mongoerr.FailedToSatisfyReadPreference, "Could not find host matching read preference %s for set %s", p, set)
+}
+
 // String returns the preference in the form used in errors.
 func (p *ReadPreference) String() string {
 	var b strings.Builder

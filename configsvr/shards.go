@@ -30,7 +30,7 @@ func (m *Manager) addShard(ctx context.Context, conn, name string) (string, erro
 	if have, ok, err := m.sameShard(ctx, conn, set, hosts, name); ok || err != nil {
 		return have, err
 	}
-	if err := m.inspectMember(ctx, "", hosts[:1], conn, set); err != nil {
+	if err := m.inspectMembers(ctx, hosts, conn, set); err != nil {
 		return "", err
 	}
 	peer, err := m.registry.Dial(set, hosts)
@@ -39,6 +39,9 @@ func (m *Manager) addShard(ctx context.Context, conn, name string) (string, erro
 	}
 	defer cluster.Release(peer)
 	hello, err := cluster.Run(ctx, peer, helloCommand)
+	if set != "" && mongoerr.CodeOf(err) == mongoerr.FailedToSatisfyReadPreference {
+		return "", err
+	}
 	if err != nil {
 		return "", mongoerr.From(err).Prefix("Cannot add shard " + conn + ": ")
 	}
@@ -94,15 +97,48 @@ func (m *Manager) joinWithParams(ctx context.Context, peer cluster.Peer, join *m
 
 var helloCommand = msg.Doc(new(msg.Hello))
 
-// inspectMember examines the first member of a new shard, before its set is monitored.
-func (m *Manager) inspectMember(ctx context.Context, name string, hosts []string, conn, set string) error {
-	p, err := m.registry.Dial(name, hosts)
+// inspectMembers examines the members of a new shard, before its set is monitored: one that can be reached has to be what the connection string
+// says. They are asked at once, as those that are down are waited for.
+func (m *Manager) inspectMembers(ctx context.Context, hosts []string, conn, set string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	replies := make(chan error, len(hosts))
+	for _, h := range hosts {
+		go func() { replies <- m.inspectMember(ctx, h, conn, set) }()
+	}
+	var refused, unreachable error
+	for range hosts {
+		err := <-replies
+		switch {
+		case err == nil:
+			return nil
+		case mongoerr.CodeOf(err) == mongoerr.FailedToSatisfyReadPreference:
+			unreachable = err
+		case refused == nil:
+			refused = err
+		}
+	}
+	switch {
+	case refused != nil:
+		return refused
+	case set == "":
+		return mongoerr.From(unreachable).Prefix("Cannot add shard " + conn + ": ")
+	}
+	return cluster.NoHostMatches(nil, set)
+}
+
+// inspectMember asks one member of a new shard what it is.
+func (m *Manager) inspectMember(ctx context.Context, host, conn, set string) error {
+	p, err := m.registry.Dial("", []string{host})
 	if err != nil {
 		return err
 	}
 	defer cluster.Release(p)
 	hello, err := cluster.Run(ctx, p, helloCommand)
-	if err != nil {
+	switch {
+	case mongoerr.CodeOf(err) == mongoerr.FailedToSatisfyReadPreference:
+		return err
+	case err != nil:
 		return mongoerr.From(err).Prefix("Cannot add shard " + conn + ": ")
 	}
 	return checkNewShard(hello, conn, set)

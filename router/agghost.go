@@ -7,6 +7,7 @@ import (
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/agg"
+	"github.com/shoaldb/shoal/query/collation"
 	"github.com/shoaldb/shoal/query/timeseries"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage/spill"
@@ -16,7 +17,10 @@ import (
 
 // aggHost implements agg.Host for the merge part of a pipeline. It holds no operation: a cursor outlives the
 // one that opened it, and each call passes the current one as its context.
-type aggHost struct{ r *Router }
+type aggHost struct {
+	r         *Router
+	collation *collation.Spec // of the pipeline; nil for simple
+}
 
 // Resolve implements agg.Host: it asks the database's primary shard whether the namespace is a view.
 func (h *aggHost) Resolve(ctx context.Context, ns agg.Namespace) (agg.Namespace, []value.Value, error) {

@@ -311,7 +311,7 @@ func leadingMatch(pipeline value.Value) []byte {
 
 // aggregateMerged runs the pipeline's shard part on the shards and its merge part here.
 func (r *Router) aggregateMerged(op *command.Op, a *aggCommand, info *cluster.CollectionInfo, shards []string, dst []byte) ([]byte, error) {
-	spec, err := collationFor(op.Req.Doc("collation"), info)
+	spec, err := r.pipelineCollation(op, a.body, info)
 	if err != nil {
 		return dst, err
 	}
@@ -320,13 +320,13 @@ func (r *Router) aggregateMerged(op *command.Op, a *aggCommand, info *cluster.Co
 		return dst, err
 	}
 	db, coll := cluster.SplitNS(a.ns)
-	host := &aggHost{r: r}
+	host := &aggHost{r: r, collation: spec}
 	scope, err := r.newScope(op, spec)
 	if err != nil {
 		return dst, err
 	}
 	opts := &agg.Options{
-		NS: agg.Namespace{DB: db, Coll: coll}, Host: host, Collator: spec.Collator(), Collation: op.Req.Doc("collation"),
+		NS: agg.Namespace{DB: db, Coll: coll}, Host: host, Collator: spec.Collator(), Collation: explicit(spec),
 		AllowDiskUse: r.mayUseDisk(op), StageMemory: r.Params.StageMemory, MaxStages: int(r.Params.Int("internalPipelineLengthLimit")),
 		Scope:      scope,
 		ViewStages: a.stages,

@@ -129,11 +129,15 @@ func (r *Router) aggregateSelf(op *command.Op, a *aggCommand, src agg.Source, ds
 		return dst, err
 	}
 	if value.Count(rest.Doc()) > 0 {
-		scope, err := r.newScope(op, nil)
+		spec, err := collationFor(value.LookupDoc(a.body, "collation"), &cluster.CollectionInfo{})
 		if err != nil {
 			return dst, err
 		}
-		p, err := agg.Parse(rest, &agg.Options{NS: agg.Namespace{DB: db, Coll: "router"}, Host: &aggHost{r: r}, Scope: scope})
+		scope, err := r.newScope(op, spec)
+		if err != nil {
+			return dst, err
+		}
+		p, err := agg.Parse(rest, &agg.Options{NS: agg.Namespace{DB: db, Coll: "router"}, Host: &aggHost{r: r, collation: spec}, Collation: explicit(spec), Scope: scope})
 		if err != nil {
 			return dst, err
 		}

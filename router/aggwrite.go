@@ -276,17 +276,12 @@ func newMergeWriter(h *aggHost, op *command.Op, w agg.WriteSpec, info *cluster.C
 	if w.WhenMatched == "pipeline" {
 		m.let = bytes.Clone(op.Opened("let").Doc())
 	}
-	spec, err := h.collationOf(op)
-	if err != nil {
-		return nil, err
-	}
-	m.collation = value.Doc(value.F("locale", value.NewString("simple")))
-	if spec != nil {
-		m.collation = spec.Document()
-	}
+	m.collation = explicit(h.collation)
 	switch {
 	case !w.DefaultOn:
-		err = m.checkOn(op, info, spec)
+		if err := m.checkOn(op, info, h.collation); err != nil {
+			return nil, err
+		}
 	case info.Sharded():
 		m.on = nil
 		for _, part := range info.Map.Key.Parts {
@@ -296,23 +291,7 @@ func newMergeWriter(h *aggHost, op *command.Op, w agg.WriteSpec, info *cluster.C
 			m.on = append(m.on, "_id")
 		}
 	}
-	return m, err
-}
-
-// collationOf returns the collation of an aggregate: its own, or that of its collection.
-func (h *aggHost) collationOf(op *command.Op) (*collation.Spec, error) {
-	info := &cluster.CollectionInfo{}
-	coll := op.Req.Cmd
-	if op.Stats.Origin != nil {
-		coll = value.Lookup(op.Stats.Origin, "aggregate")
-	}
-	if coll.T == value.String {
-		var err error
-		if info, err = h.r.collection(op, op.Req.NS(coll.Str())); err != nil {
-			return nil, err
-		}
-	}
-	return collationFor(op.Opened("collation").Doc(), info)
+	return m, nil
 }
 
 // checkOn requires a unique index on exactly the identifying fields, of the aggregate's collation.

@@ -56,7 +56,7 @@ func (r *Router) kindOf(op *command.Op, info *cluster.CollectionInfo) (string, e
 
 // aggregateWriting has one shard run a pipeline up to its last stage, and runs that stage here.
 func (r *Router) aggregateWriting(op *command.Op, a *aggCommand, info *cluster.CollectionInfo, shard string, dst []byte) ([]byte, error) {
-	spec, err := collationFor(op.Req.Doc("collation"), info)
+	spec, err := r.pipelineCollation(op, a.body, info)
 	if err != nil {
 		return dst, err
 	}
@@ -93,7 +93,7 @@ func (r *Router) lastStage(op *command.Op, a *aggCommand, spec *collation.Spec) 
 	db, coll := cluster.SplitNS(a.ns)
 	stages := value.Values(a.pipeline.Doc())
 	return agg.Parse(value.NewArray(value.ArrayOf(stages[len(stages)-1])), &agg.Options{
-		NS: agg.Namespace{DB: db, Coll: coll}, Host: &aggHost{r: r}, Collator: spec.Collator(), Collation: op.Req.Doc("collation"),
+		NS: agg.Namespace{DB: db, Coll: coll}, Host: &aggHost{r: r, collation: spec}, Collator: spec.Collator(), Collation: explicit(spec),
 		AllowDiskUse: r.mayUseDisk(op), StageMemory: r.Params.StageMemory, MaxStages: int(r.Params.Int("internalPipelineLengthLimit")), Scope: scope,
 	})
 }

@@ -103,8 +103,8 @@ func (r *Router) openWatch(op *command.Op, a *aggCommand, dst []byte) ([]byte, e
 		return dst, err
 	}
 	db, coll := cluster.SplitNS(a.ns)
-	p, err := agg.Parse(a.pipeline, &agg.Options{NS: agg.Namespace{DB: db, Coll: coll}, Host: &aggHost{r: r}, Collator: spec.Collator(),
-		Collation: op.Req.Doc("collation"), Scope: scope, AllowDiskUse: true, StageMemory: r.Params.StageMemory, InTxn: transactionOf(op) != nil})
+	p, err := agg.Parse(a.pipeline, &agg.Options{NS: agg.Namespace{DB: db, Coll: coll}, Host: &aggHost{r: r, collation: spec}, Collator: spec.Collator(),
+		Collation: explicit(spec), Scope: scope, AllowDiskUse: true, StageMemory: r.Params.StageMemory, InTxn: transactionOf(op) != nil})
 	if err != nil {
 		return dst, err
 	}

@@ -151,7 +151,7 @@ func (r *Router) explainSplit(op *command.Op, info *cluster.CollectionInfo, shar
 
 // explainParts explains a pipeline that is divided between shards and this router.
 func (r *Router) explainParts(op *command.Op, info *cluster.CollectionInfo, shards []string, inner []byte, verbosity value.Value, dst []byte) ([]byte, error) {
-	p, err := r.parseExplained(info, inner)
+	p, err := r.parseExplained(op, info, inner)
 	if err != nil {
 		return dst, err
 	}
@@ -189,8 +189,8 @@ func appendShapeHash(dst []byte, op *command.Op) []byte {
 }
 
 // parseExplained prepares a pipeline for being divided, as aggregateMerged does.
-func (r *Router) parseExplained(info *cluster.CollectionInfo, inner []byte) (*agg.Pipeline, error) {
-	spec, err := collationFor(value.Lookup(inner, "collation").Doc(), info)
+func (r *Router) parseExplained(op *command.Op, info *cluster.CollectionInfo, inner []byte) (*agg.Pipeline, error) {
+	spec, err := r.pipelineCollation(op, inner, info)
 	if err != nil {
 		return nil, err
 	}
@@ -199,8 +199,8 @@ func (r *Router) parseExplained(info *cluster.CollectionInfo, inner []byte) (*ag
 		return nil, err
 	}
 	db, coll := cluster.SplitNS(info.NS)
-	p, err := agg.Parse(value.Lookup(inner, "pipeline"), &agg.Options{NS: agg.Namespace{DB: db, Coll: coll}, Host: &aggHost{r: r}, Collator: spec.Collator(),
-		Collation: spec.Document(), AllowDiskUse: true, Explain: true, Scope: scope})
+	p, err := agg.Parse(value.Lookup(inner, "pipeline"), &agg.Options{NS: agg.Namespace{DB: db, Coll: coll}, Host: &aggHost{r: r, collation: spec}, Collator: spec.Collator(),
+		Collation: explicit(spec), AllowDiskUse: true, Explain: true, Scope: scope})
 	if err != nil {
 		return nil, err
 	}

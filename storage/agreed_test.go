@@ -186,6 +186,9 @@ func (r *agreedRound) check(what string, e *Engine, ts Timestamp) {
 	if several && !c.Index("tags_1").Multikey {
 		r.Errorf("%s at %d: the index does not know of documents with several keys", what, ts)
 	}
+	if paths := c.Index("all").ArrayPaths; several && !slices.Equal(paths, []string{"tags"}) {
+		r.Errorf("%s at %d: the wildcard index knows of arrays at %q, want tags", what, ts, paths)
+	}
 	u := e.NewUnitOfWork(s)
 	own := list(r, u.Snapshot(), "db.c", false)
 	u.Rollback()
@@ -203,7 +206,7 @@ func TestCommitsAtAnAgreedTime(t *testing.T) {
 		l.elect(l.members[0], 0)
 		l.keepCommitting()
 		r := &agreedRound{T: t, l: l, g: newRand(7), claim: map[int]bool{}}
-		create(t, l.members[0].e, "db.c", nil, spec("tags_1", D("tags", 1)))
+		create(t, l.members[0].e, "db.c", nil, spec("tags_1", D("tags", 1)), spec("all", D("$**", 1)))
 		for range 60 {
 			r.plain(1)
 			r.transaction()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,7 +37,7 @@ type IndexBuild struct {
 	build   catalog.UUID
 	start   Timestamp
 	indexes []*catalog.Index
-	masks   [][]uint64 // multikey paths found, by index
+	marked  []*catalog.Index // the indexes with the multikey paths found
 	specs   [][]byte
 	done    atomic.Int64
 	total   atomic.Int64
@@ -105,7 +106,7 @@ func (b *IndexBuild) Start(ctx context.Context) error {
 		e.builds.remove(b.build)
 		return err
 	}
-	b.masks = make([][]uint64, len(b.indexes))
+	b.marked = slices.Clone(b.indexes)
 	return nil
 }
 
@@ -248,7 +249,7 @@ func (b *IndexBuild) scan(ctx context.Context, s *Snapshot, c *catalog.Collectio
 				}
 			}
 			if set.IsMultikey() {
-				b.noteMultikey(i, set.Multikey)
+				b.marked[i] = b.marked[i].WithMultikey(set.Multikey, set.ArrayPaths)
 			}
 		}
 		if n%1024 == 0 {
@@ -259,15 +260,6 @@ func (b *IndexBuild) scan(ctx context.Context, s *Snapshot, c *catalog.Collectio
 		}
 	}
 	return cur.Err()
-}
-
-func (b *IndexBuild) noteMultikey(i int, masks []uint64) {
-	for len(b.masks[i]) < len(masks) {
-		b.masks[i] = append(b.masks[i], 0)
-	}
-	for n, m := range masks {
-		b.masks[i][n] |= m
-	}
 }
 
 // smallLoad is the size up to which keys go through the log like any write. Larger loads are written as sstables,
@@ -543,8 +535,8 @@ func (b *IndexBuild) finish(ctx context.Context) (Timestamp, error) {
 	return b.change(ctx, "commitIndexBuild", func(idx *catalog.Index, i int) {
 		idx.Ready, idx.BuildUUID = true, catalog.UUID{}
 		idx.Usage = &catalog.Usage{SinceMS: now}
-		if b.masks[i] != nil {
-			*idx = *idx.WithMultikey(b.masks[i])
+		if found := b.marked[i]; found.Multikey {
+			*idx = *idx.WithMultikey(found.MultikeyPaths, found.ArrayPaths)
 		}
 	})
 }

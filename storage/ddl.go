@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/shoaldb/shoal/query/value"
@@ -29,6 +30,7 @@ type multikeyMark struct {
 	collection catalog.UUID
 	index      catalog.Ident
 	masks      []uint64
+	arrays     []string // the ArrayPaths of a wildcard index
 }
 
 // catalogChange is the state that staged changes are applied to.
@@ -160,7 +162,7 @@ func (ch *catalogChange) replace(base, next *catalog.Collection) error {
 		c.Indexes = append([]*catalog.Index(nil), next.Indexes...)
 		for i, idx := range c.Indexes {
 			if now := cur.Index(idx.Name); now != nil && now.Ident == idx.Ident && now.Multikey {
-				c.Indexes[i] = idx.WithMultikey(now.MultikeyPaths)
+				c.Indexes[i] = idx.WithMultikey(now.MultikeyPaths, now.ArrayPaths)
 			}
 		}
 		next = &c
@@ -459,7 +461,7 @@ func (u *UnitOfWork) SetIndexSpec(c *catalog.Collection, name string, spec, o, o
 		return nil, err
 	}
 	idx.Usage, idx.Tail = old.Usage, old.Tail
-	idx.Multikey, idx.MultikeyPaths = old.Multikey, old.MultikeyPaths
+	idx.Multikey, idx.MultikeyPaths, idx.ArrayPaths = old.Multikey, old.MultikeyPaths, old.ArrayPaths
 	next := *c
 	next.Indexes = append([]*catalog.Index(nil), c.Indexes...)
 	for i := range next.Indexes {
@@ -560,12 +562,12 @@ func withoutIndex(in []*catalog.Index, name string) (out []*catalog.Index) {
 	return out
 }
 
-// setMultikey records at the commit that an index has documents with several keys.
-func (u *UnitOfWork) setMultikey(c *catalog.Collection, idx *catalog.Index, masks []uint64) {
-	if idx.WithMultikey(masks) == idx {
+// setMultikey records at the commit that an index has documents with several keys. arrays are the ArrayPaths of a wildcard index.
+func (u *UnitOfWork) setMultikey(c *catalog.Collection, idx *catalog.Index, masks []uint64, arrays []string) {
+	if idx.WithMultikey(masks, arrays) == idx {
 		return
 	}
-	m := multikeyMark{c.UUID, idx.Ident, append([]uint64(nil), masks...)}
+	m := multikeyMark{c.UUID, idx.Ident, append([]uint64(nil), masks...), slices.Clone(arrays)}
 	u.catalogs.marks = append(u.catalogs.marks, m)
 	if u.own != nil { // the unit's own reads choose bounds by it
 		if cur, next := m.apply(u.Catalog()); next != nil {
@@ -589,7 +591,7 @@ func (m *multikeyMark) apply(cat *catalog.Snapshot) (cur, next *catalog.Collecti
 		if now.Ident != m.index {
 			continue
 		}
-		marked := now.WithMultikey(m.masks)
+		marked := now.WithMultikey(m.masks, m.arrays)
 		if marked == now {
 			break
 		}

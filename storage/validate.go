@@ -107,7 +107,7 @@ func (s *Snapshot) sumRecords(ctx context.Context, c *catalog.Collection, out *V
 				buf = appendEntry(buf[:0], set.Key(k), cur.RecordID())
 				sums[i] += maphash.Bytes(seed, buf)
 			}
-			if idx.Ready && set.IsMultikey() && idx.WithMultikey(set.Multikey) != idx && !marked[idx.Name] {
+			if idx.Ready && set.IsMultikey() && idx.WithMultikey(set.Multikey, set.ArrayPaths) != idx && !marked[idx.Name] {
 				marked[idx.Name] = true
 				out.Multikey = append(out.Multikey, idx.Name)
 			}
@@ -280,7 +280,7 @@ func (e *Engine) Repair(ctx context.Context, ns string, found *Validation) (chan
 		for _, name := range found.Multikey {
 			if idx := c.Index(name); idx != nil {
 				changed = true
-				u.setMultikey(c, idx, allPaths(idx))
+				u.setMultikey(c, idx, allPaths(idx), nil)
 			}
 		}
 		if found.CountWrong || len(found.Corrupt) > 0 {

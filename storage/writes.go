@@ -373,7 +373,7 @@ func (u *UnitOfWork) putKeys(c *catalog.Collection, idx *catalog.Index, set *ind
 		u.putEntry(idx, set.Key(i), set.TypeBits(i), rid)
 	}
 	if set.IsMultikey() {
-		u.setMultikey(c, idx, set.Multikey)
+		u.setMultikey(c, idx, set.Multikey, set.ArrayPaths)
 	}
 }
 
@@ -475,7 +475,7 @@ func (u *UnitOfWork) changeKeys(c *catalog.Collection, idx *catalog.Index, befor
 		},
 		func(key, tb []byte) { u.putEntry(idx, key, tb, rid) })
 	if after.IsMultikey() {
-		u.setMultikey(c, idx, after.Multikey)
+		u.setMultikey(c, idx, after.Multikey, after.ArrayPaths)
 	}
 	return err
 }

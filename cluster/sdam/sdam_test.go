@@ -416,6 +416,24 @@ func TestNobodyToCall(t *testing.T) {
 	})
 }
 
+// A server that is in no set is called by its address.
+func TestNobodyAtAnAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeSet("a:1")
+		f.change("a:1", func(m *fakeMember) { m.down = true })
+		ms := NewMonitors(f, DefaultTiming)
+		defer ms.Close()
+		s, err := ms.Dial("", []string{"a:1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		if _, err = s.Call(t.Context(), command("hello"), nil); err == nil || !strings.HasSuffix(err.Error(), ` { mode: "primary" } for set a:1`) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
 func TestMembershipIsFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeSet("a:1")

@@ -335,11 +335,19 @@ func (s *Set) selectServer(ctx context.Context, p *cluster.ReadPreference, avoid
 		case <-changed:
 		case <-again.C:
 		case <-t.C:
-			return nil, mongoerr.Newf(mongoerr.FailedToSatisfyReadPreference, "Could not find host matching read preference %s for set %s", p, s.name)
+			return nil, cluster.NoHostMatches(p, s.called())
 		case <-ctx.Done():
 			return nil, contextError(ctx)
 		}
 	}
+}
+
+// called returns the set's name, or the address of a server that is in no set.
+func (s *Set) called() string {
+	if t := s.topo.Load(); s.name == "" && len(t.Servers) > 0 {
+		return t.Servers[0].Host
+	}
+	return s.name
 }
 
 // checkOld requests checks of the members that have not reported recently: the one that a call waits for may be

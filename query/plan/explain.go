@@ -200,7 +200,8 @@ func (n *Node) multikeyPaths() []byte {
 	for i := range n.Bounds {
 		b := &n.Bounds[i]
 		var paths []value.Value
-		if n.Index.Kind != Wildcard && n.Index.MultikeyPaths != nil {
+		if b.Path != "$_path" && n.Index.MultikeyPaths != nil {
+			mask := n.Index.MultikeyPaths[n.Index.patternAt(i)]
 			at := 0
 			for k := range strings.Count(b.Path, ".") + 1 {
 				if next := strings.IndexByte(b.Path[at:], '.'); next >= 0 {
@@ -208,13 +209,11 @@ func (n *Node) multikeyPaths() []byte {
 				} else {
 					at = len(b.Path)
 				}
-				if n.Index.MultikeyPaths[i]>>uint(k)&1 != 0 {
+				if mask>>uint(k)&1 != 0 {
 					paths = append(paths, value.NewString(b.Path[:at]))
 				}
 				at = min(at+1, len(b.Path))
 			}
-		} else if n.Index.Kind == Wildcard && n.Index.Multikey && b.Path != "$_path" {
-			paths = append(paths, value.NewString(b.Path))
 		}
 		dst = value.Append(dst, b.Path, value.NewArray(value.ArrayOf(paths...)))
 	}

@@ -25,7 +25,7 @@ func (p *planner) finishIndex(scan *Node, conj *conjunction, u *use) *Node {
 	}
 	// A key alone suffices for a result, but not for the stages in between that read documents.
 	between := p.q.ShardFilter && root.Stage != ShardingFilter || len(p.q.Sort) > 0 && sorted == nil
-	if left == nil && !between && p.canCover(scan.Index) {
+	if left == nil && !between && p.canCover(scan) {
 		if p.q.Distinct != "" && sorted == nil {
 			if n := p.distinctScan(scan); n != nil {
 				return n
@@ -122,10 +122,26 @@ func (p *planner) project(root *Node) *Node {
 	return n
 }
 
-// canCover reports whether results can be built from keys of the index.
-func (p *planner) canCover(x *Index) bool {
+// canCover reports whether results can be built from the keys of a scan. The keys of a wildcard index can if they are those of one path.
+func (p *planner) canCover(scan *Node) bool {
+	return p.keysHold(scan.Index) && (scan.Index.Kind != Wildcard || scan.onePath())
+}
+
+// onePath reports whether a scan of a wildcard index has the keys of one path alone.
+func (n *Node) onePath() bool {
+	for i := range n.Bounds {
+		if n.Bounds[i].Path == "$_path" {
+			l := n.Bounds[i].Intervals
+			return len(l) == 1 && l[0].Point()
+		}
+	}
+	return false
+}
+
+// keysHold reports whether keys of an index have all that results need.
+func (p *planner) keysHold(x *Index) bool {
 	q := p.q
-	if x.Collator != nil || x.Kind == Wildcard || x.Kind == Hashed || x.Kind == Other {
+	if x.Collator != nil || x.Kind == Hashed || x.Kind == Other {
 		return false
 	}
 	needs := []string(nil)
@@ -241,11 +257,23 @@ func fieldAt(scan *Node, path string) int {
 }
 
 // kindAt returns the kind of the key's i-th field.
-func (n *Node) kindAt(i int) Kind { return n.Index.Fields[min(i, len(n.Index.Fields)-1)].Kind }
+func (n *Node) kindAt(i int) Kind { return n.Index.fieldAt(i).Kind }
+
+// fieldAt returns the field of the key pattern for the key's i-th: a wildcard has two in the key, the path and the value.
+func (x *Index) fieldAt(i int) *Field { return &x.Fields[x.patternAt(i)] }
+
+func (x *Index) patternAt(i int) int {
+	for n := range min(i, len(x.Fields)) {
+		if x.Fields[n].Kind == Wildcard {
+			return i - 1
+		}
+	}
+	return i
+}
 
 // multikeyAt reports whether the key's i-th field has arrays.
 func (n *Node) multikeyAt(i int) bool {
-	return n.Index.fieldMultikey(min(i, len(n.Index.Fields)-1))
+	return n.Index.fieldMultikey(n.Index.patternAt(i))
 }
 
 // multikeySort reports whether a scan provides a sort on a field with arrays: a document sorts by its least (greatest)
@@ -339,7 +367,7 @@ func singleRange(b []FieldBounds) bool {
 
 // distinctScan skips from value to value of an index's first field.
 func (p *planner) distinctScan(scan *Node) *Node {
-	if scan.Filter != nil || scan.Index.Multikey || scan.Index.Fields[0].Path != p.q.Distinct || p.q.ShardFilter {
+	if scan.Filter != nil || scan.Index.Kind == Wildcard || scan.Index.Multikey || scan.Index.Fields[0].Path != p.q.Distinct || p.q.ShardFilter {
 		return nil
 	}
 	n := *scan
@@ -362,7 +390,7 @@ func (p *planner) covered(root *Node) *Node {
 func (p *planner) distinctScans(out []*Node) []*Node {
 	conj := newConjunction(p.q.Filter, nil)
 	for _, x := range p.c.Indexes {
-		if p.usable(x) && x.Partial == nil && x.Kind == BTree && !x.Sparse && x.Fields[0].Path == p.q.Distinct && p.canCover(x) {
+		if p.usable(x) && x.Partial == nil && x.Kind == BTree && !x.Sparse && x.Fields[0].Path == p.q.Distinct && p.keysHold(x) {
 			if n := p.distinctScan(p.indexScan(conj.assign(x, ""))); n != nil {
 				return append(out, n)
 			}

@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"slices"
+
 	"github.com/shoaldb/shoal/query/geo"
 	"github.com/shoaldb/shoal/query/match"
 	"github.com/shoaldb/shoal/query/value"
@@ -40,6 +42,7 @@ type Index struct {
 
 	Multikey      bool
 	MultikeyPaths []uint64 // for each field, bit i is set if component i of its path had an array; nil if unknown
+	ArrayPaths    []string // of a wildcard index: the paths at which documents had arrays, sorted; nil if unknown
 
 	// CollationDoc is the collation in full, nil for simple; Collator goes with it.
 	CollationDoc []byte
@@ -70,12 +73,54 @@ type Collection struct {
 	CollationDoc []byte
 }
 
+// at returns a wildcard index as the index of one of its paths, which is multikey only if the path goes through arrays; "" stands for all paths.
+func (x *Index) at(path string) *Index {
+	c := *x
+	c.Fields, c.MultikeyPaths = slices.Clone(x.Fields), make([]uint64, len(x.Fields))
+	c.Multikey = false
+	for i := range c.Fields {
+		if c.Fields[i].Kind != Wildcard { // such a field has no arrays
+			continue
+		}
+		if path != "" {
+			c.Fields[i].Path = path
+		}
+		c.MultikeyPaths[i] = x.arraysAlong(path)
+		c.Multikey = c.MultikeyPaths[i] != 0
+	}
+	return &c
+}
+
+// arraysAlong returns the mask of a wildcard's path: which of its components may have arrays.
+func (x *Index) arraysAlong(path string) (mask uint64) {
+	all := uint64(1)<<min(components(path), 63) - 1
+	switch {
+	case !x.Multikey:
+		return 0
+	case x.ArrayPaths == nil || path == "":
+		return all
+	}
+	for i, n := 0, 0; i <= len(path); i++ {
+		if i < len(path) && path[i] != '.' {
+			continue
+		}
+		if _, found := slices.BinarySearch(x.ArrayPaths, path[:i]); found {
+			mask |= 1 << min(n, 63)
+		}
+		n++
+	}
+	if mask != 0 && hasIndexComponent(path) {
+		return all // below the first array a number is the index of an element, or the name of a field
+	}
+	return mask
+}
+
 // fieldMultikey reports whether the path of field i may have arrays.
 func (x *Index) fieldMultikey(i int) bool {
 	if !x.Multikey {
 		return false
 	}
-	if x.MultikeyPaths == nil || x.Kind == Wildcard {
+	if x.MultikeyPaths == nil {
 		return true
 	}
 	return i < len(x.MultikeyPaths) && x.MultikeyPaths[i] != 0
@@ -86,7 +131,7 @@ func (x *Index) lastMultikey(i int) int {
 	if !x.fieldMultikey(i) {
 		return 0
 	}
-	if x.MultikeyPaths == nil || x.Kind == Wildcard {
+	if x.MultikeyPaths == nil {
 		return components(x.Fields[i].Path)
 	}
 	n := 0

@@ -39,7 +39,7 @@ func (p *planner) minMax() (*Result, error) {
 	if sorted {
 		scan.Direction = provides(scan, q.Sort, nil)
 	}
-	if q.Filter == nil && !q.ShardFilter && (sorted || len(q.Sort) == 0) && p.canCover(p.hint) && !q.Count {
+	if q.Filter == nil && !q.ShardFilter && (sorted || len(q.Sort) == 0) && p.canCover(scan) && !q.Count {
 		return p.only(p.finishSorted(scan, sorted, true)), nil
 	}
 	f := over(Fetch, scan)

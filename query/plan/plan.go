@@ -403,18 +403,19 @@ func (p *planner) wildcardUses(conj *conjunction, x *Index) (out []*use) {
 			continue
 		}
 		seen[path] = true
-		numbered := x.Multikey && hasIndexComponent(path)
+		at := x.at(path)
+		numbered := at.Multikey && hasIndexComponent(path)
 		if !p.collationFits(x, conj) || (numbered || !x.CoversBelow(path)) && conj.wantsBelow(path) {
 			continue
 		}
-		u := conj.assign(x, path)
+		u := conj.assign(at, path)
 		if !u.servedAt(conj, path) || x.Fields[0].Kind != Wildcard && u.bounds[0].Intervals.Full() || numbered && !u.throughArrays(path) {
 			continue
 		}
 		out = append(out, u)
 	}
 	if len(seen) == 0 && len(x.Fields) > 1 && x.Fields[0].Kind != Wildcard && p.collationFits(x, conj) {
-		if u := conj.assign(x, ""); !u.bounds[0].Intervals.Full() {
+		if u := conj.assign(x.at(""), ""); !u.bounds[0].Intervals.Full() {
 			out = append(out, u)
 		}
 	}

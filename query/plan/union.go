@@ -228,7 +228,7 @@ func fetched(in []*Node) bool {
 // coverable reports whether the keys of all inputs have what results need.
 func (p *planner) coverable(in []*Node) bool {
 	for _, n := range in {
-		if n.Stage != IndexScan || !p.canCover(n.Index) {
+		if n.Stage != IndexScan || !p.canCover(n) {
 			return false
 		}
 	}

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -12,7 +13,7 @@ import (
 
 // Encode returns the durable entry of a collection, in the shape of _mdb_catalog:
 //
-//	{md: {ns, options: {…, uuid}, indexes: [{spec, ready, multikey, multikeyPaths, head, backgroundSecondary, buildUUID?}]},
+//	{md: {ns, options: {…, uuid}, indexes: [{spec, ready, multikey, multikeyPaths, arrayPaths?, head, backgroundSecondary, buildUUID?}]},
 //	 idxIdent: {name: ident}, ns, ident}
 func Encode(c *Collection) []byte {
 	out, doc := value.Begin(nil)
@@ -66,6 +67,7 @@ func encodeIndex(i *Index) []byte {
 		out = value.Append(out, f.Path, value.NewBinary(0, bits))
 	}
 	out = value.End(out, paths)
+	out = appendArrayPaths(out, i)
 	out = value.Append(out, "head", value.NewInt64(0))
 	out = value.Append(out, "backgroundSecondary", value.NewBool(false))
 	if !i.BuildUUID.IsZero() {
@@ -79,6 +81,39 @@ func encodeIndex(i *Index) []byte {
 // which counts as an array at its path: a query's conditions on it may hold for different cells.
 func tracksArrays(k indexkey.Kind) bool {
 	return k == indexkey.BTree || k == indexkey.Sphere || k == indexkey.Geo2D
+}
+
+// appendArrayPaths writes the paths at which a wildcard index has met arrays. Without the element any path may have some: so it is in entries of
+// earlier versions, and in those of an index with too many.
+func appendArrayPaths(dst []byte, i *Index) []byte {
+	if i.Spec.Kind != indexkey.Wildcard || !i.Multikey || i.ArrayPaths == nil {
+		return dst
+	}
+	dst, arr := value.BeginKey(dst, value.Array, "arrayPaths")
+	for n, p := range i.ArrayPaths {
+		dst = value.AppendIndex(dst, n, value.NewString(p))
+	}
+	return value.End(dst, arr)
+}
+
+// decodeArrayPaths reads what appendArrayPaths has written.
+func (i *Index) decodeArrayPaths(v value.Value) {
+	if i.Spec.Kind != indexkey.Wildcard || !i.Multikey {
+		return
+	}
+	for n, f := range i.Spec.Fields {
+		if f.Kind == indexkey.Wildcard {
+			i.MultikeyPaths[n] = 1
+		}
+	}
+	if v.T != value.Array {
+		return
+	}
+	i.ArrayPaths = []string{}
+	for _, p := range value.Values(v.Doc()) {
+		i.ArrayPaths = append(i.ArrayPaths, p.Str())
+	}
+	slices.Sort(i.ArrayPaths)
 }
 
 // Decode makes a collection of its durable entry. Counters start empty.
@@ -145,6 +180,7 @@ func decodeIndex(doc, idents []byte, clustered bool) (*Index, error) {
 		}
 		idx.MultikeyPaths = append(idx.MultikeyPaths, mask)
 	}
+	idx.decodeArrayPaths(value.Lookup(doc, "arrayPaths"))
 	if b, ok := UUIDFrom(value.Lookup(doc, "buildUUID")); ok {
 		idx.BuildUUID = b
 		idx.Enforcing = value.Lookup(doc, "enforcing").Truthy()

@@ -3,6 +3,7 @@ package catalog
 import (
 	"bytes"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/shoaldb/shoal/query/value"
@@ -25,6 +26,7 @@ func described(t testing.TB) *Collection {
 		{`{"v": 2, "key": {"a.b": 1, "c": -1}, "name": "ab", "unique": true, "collation": {"locale": "de", "strength": 2}}`, []uint64{2, 0}, true},
 		{`{"v": 2, "key": {"loc": "2dsphere", "p.q": 1}, "name": "geo", "2dsphereIndexVersion": 3}`, []uint64{1, 1}, true},
 		{`{"v": 2, "key": {"xy": "2d"}, "name": "flat"}`, []uint64{1}, true},
+		{`{"v": 2, "key": {"n": 1, "w.$**": 1}, "name": "wild"}`, []uint64{0, 1}, true},
 		{`{"v": 2, "key": {"h": "hashed"}, "name": "h", "sparse": true}`, nil, true},
 		{`{"v": 2, "key": {"t": 1}, "name": "t", "expireAfterSeconds": 60, "partialFilterExpression": {"t": {"$gt": 1}}}`, nil, false},
 	} {
@@ -34,7 +36,7 @@ func described(t testing.TB) *Collection {
 			t.Fatal(err)
 		}
 		if x.masks != nil {
-			idx = idx.WithMultikey(x.masks)
+			idx = idx.WithMultikey(x.masks, []string{"a.b", "a"})
 		}
 		if idx.Ready = x.ready; !x.ready {
 			idx.BuildUUID, idx.Enforcing = UUID{1, 2}, true
@@ -66,7 +68,8 @@ func TestEntriesDescribeTheirCollection(t *testing.T) {
 			masks = make([]uint64, len(idx.Spec.Fields))
 		}
 		if x.Name != idx.Name || x.Ident != idx.Ident || x.Ready != idx.Ready || x.BuildUUID != idx.BuildUUID || x.Enforcing != idx.Enforcing || x.Unique != idx.Unique ||
-			x.TTLSeconds != idx.TTLSeconds || x.Multikey != idx.Multikey || !slices.Equal(x.MultikeyPaths, masks) {
+			x.TTLSeconds != idx.TTLSeconds || x.Multikey != idx.Multikey || !slices.Equal(x.MultikeyPaths, masks) ||
+			!slices.Equal(x.ArrayPaths, idx.ArrayPaths) || (x.ArrayPaths == nil) != (idx.ArrayPaths == nil) {
 			t.Errorf("%+v is decoded as %+v", idx, x)
 		}
 	}
@@ -94,15 +97,49 @@ func TestEntriesWithoutThePathsOfGeometries(t *testing.T) {
 func TestMultikeyMarksAdd(t *testing.T) {
 	c := described(t)
 	id, geo := c.Index("_id_"), c.Index("geo")
-	if geo.WithMultikey([]uint64{1, 0}) != geo || geo.WithMultikey(nil) != geo {
+	if geo.WithMultikey([]uint64{1, 0}, nil) != geo || geo.WithMultikey(nil, nil) != geo {
 		t.Error("what is known makes a new index")
 	}
-	more := geo.WithMultikey([]uint64{0, 2})
+	more := geo.WithMultikey([]uint64{0, 2}, nil)
 	if !slices.Equal(more.MultikeyPaths, []uint64{1, 3}) || !slices.Equal(geo.MultikeyPaths, []uint64{1, 1}) {
 		t.Errorf("%v and %v", more.MultikeyPaths, geo.MultikeyPaths)
 	}
-	if id.Multikey || !id.WithMultikey([]uint64{0}).Multikey {
+	if id.Multikey || !id.WithMultikey([]uint64{0}, nil).Multikey {
 		t.Error("the first mark of an index is lost")
+	}
+}
+
+// The paths below a wildcard that have arrays are known one by one, until they are too many, or an earlier version has not stored them.
+func TestArrayPathsOfAWildcardIndex(t *testing.T) {
+	wild := described(t).Index("wild")
+	masks := []uint64{0, 1}
+	if !slices.Equal(wild.ArrayPaths, []string{"a", "a.b"}) || wild.WithMultikey(masks, []string{"a.b"}) != wild {
+		t.Errorf("%q, or what is known makes a new index", wild.ArrayPaths)
+	}
+	if more := wild.WithMultikey(masks, []string{"b", "a", "b"}); !slices.Equal(more.ArrayPaths, []string{"a", "a.b", "b"}) {
+		t.Errorf("b is added: %q", more.ArrayPaths)
+	}
+	full := wild
+	for i := 0; i <= maxArrayPaths/16 && full.ArrayPaths != nil; i++ {
+		full = full.WithMultikey(masks, []string{strconv.Itoa(i)})
+	}
+	if full.ArrayPaths != nil || full.WithMultikey(masks, []string{"z"}) != full {
+		t.Errorf("%d paths are kept", len(full.ArrayPaths))
+	}
+	every := wild.WithMultikey(masks, nil)
+	if every.ArrayPaths != nil || every.WithMultikey(masks, []string{"a"}) != every {
+		t.Errorf("any path may have arrays, but %q", every.ArrayPaths)
+	}
+	for _, x := range []*Index{full, every} {
+		c := described(t)
+		c.Indexes = []*Index{x}
+		got, err := Decode(1, Encode(c))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i := got.Indexes[0]; !i.Multikey || i.ArrayPaths != nil || i.WithMultikey(masks, []string{"a"}) != i {
+			t.Errorf("%+v", i)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/shoaldb/shoal/query/collation"
@@ -42,6 +43,9 @@ type Index struct {
 	// pattern: bit i is set if component i of the path held an array.
 	Multikey      bool
 	MultikeyPaths []uint64
+	// ArrayPaths are the paths below a wildcard at which documents held arrays, sorted; nil if Multikey is set means that any may
+	// have. A path of several components is multikey if it, or a path above it, is among them.
+	ArrayPaths []string
 
 	// Usage counts how often plans chose the index since the start; Tail holds its highest key. Both are shared by
 	// all snapshots.
@@ -134,17 +138,19 @@ func generatorOptions(spec *indexkey.Spec) (o indexkey.Options, err error) {
 	return o, nil
 }
 
-// WithMultikey returns the index with more paths known as multikey; the index itself when nothing is new.
-func (i *Index) WithMultikey(masks []uint64) *Index {
+// WithMultikey returns the index with more paths known as multikey; the index itself when nothing is new. arrays are the ArrayPaths of a
+// wildcard index, nil for any path.
+func (i *Index) WithMultikey(masks []uint64, arrays []string) *Index {
 	added := !i.Multikey || len(masks) > len(i.MultikeyPaths)
 	for n := 0; !added && n < len(masks); n++ {
 		added = masks[n]&^i.MultikeyPaths[n] != 0
 	}
-	if !added {
+	paths, more := i.withArrays(arrays)
+	if !added && !more {
 		return i
 	}
 	c := *i
-	c.Multikey = true
+	c.Multikey, c.ArrayPaths = true, paths
 	c.MultikeyPaths = append([]uint64(nil), i.MultikeyPaths...)
 	for len(c.MultikeyPaths) < len(masks) {
 		c.MultikeyPaths = append(c.MultikeyPaths, 0)
@@ -153,4 +159,38 @@ func (i *Index) WithMultikey(masks []uint64) *Index {
 		c.MultikeyPaths[n] |= m
 	}
 	return &c
+}
+
+// maxArrayPaths bounds the bytes of the paths that a wildcard index remembers one by one. They are a part of the collection's entry, which each
+// new one rewrites: documents whose field names are data would make it grow with the collection.
+const maxArrayPaths = 16 << 10
+
+// withArrays returns the ArrayPaths with more paths; added is false if they are known.
+func (i *Index) withArrays(more []string) (paths []string, added bool) {
+	switch {
+	case i.Spec.Kind != indexkey.Wildcard || i.Multikey && i.ArrayPaths == nil:
+		return nil, false
+	case more == nil:
+		return nil, true
+	}
+	for _, p := range more {
+		if _, known := slices.BinarySearch(i.ArrayPaths, p); !known {
+			added = true
+			break
+		}
+	}
+	if !added {
+		return i.ArrayPaths, false
+	}
+	paths = slices.Concat(i.ArrayPaths, more)
+	slices.Sort(paths)
+	paths = slices.Compact(paths)
+	size := 0
+	for _, p := range paths {
+		size += len(p) + 16
+	}
+	if size > maxArrayPaths {
+		return nil, true
+	}
+	return paths, true
 }

@@ -13,6 +13,8 @@ type KeySet struct {
 	ents []entry
 	// Multikey has a mask for each field of the key pattern: bit i is set where component i of the path held an array.
 	Multikey []uint64
+	// ArrayPaths are the paths below a wildcard that held arrays, in the order of the document; some may be repeated.
+	ArrayPaths []string
 
 	stack   []cursor           // of the paths being expanded
 	key, tb []byte             // the key under construction
@@ -24,7 +26,9 @@ type KeySet struct {
 type entry struct{ from, key, end int }
 
 // Reset empties the set, keeping its memory.
-func (s *KeySet) Reset() { s.buf, s.ents, s.Multikey = s.buf[:0], s.ents[:0], s.Multikey[:0] }
+func (s *KeySet) Reset() {
+	s.buf, s.ents, s.Multikey, s.ArrayPaths = s.buf[:0], s.ents[:0], s.Multikey[:0], s.ArrayPaths[:0]
+}
 
 // Len returns the number of keys.
 func (s *KeySet) Len() int { return len(s.ents) }

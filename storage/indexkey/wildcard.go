@@ -187,6 +187,9 @@ func (k *wildWalk) value(w *wildcard, v value.Value) {
 		k.document(w, v.Doc())
 	case v.T == value.Array:
 		k.set.Multikey[w.at] |= 1
+		if n := len(k.set.ArrayPaths); n == 0 || k.set.ArrayPaths[n-1] != string(k.path) {
+			k.set.ArrayPaths = append(k.set.ArrayPaths, string(k.path))
+		}
 		k.array(w, v)
 	default:
 		k.leaf(w, v)

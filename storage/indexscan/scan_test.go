@@ -28,12 +28,12 @@ type entry struct {
 type table struct {
 	docs    [][]byte
 	coll    *plan.Collection
-	entries map[*plan.Index][]entry
-	specs   map[*plan.Index]*indexkey.Spec
+	entries map[string][]entry // by the index's name
+	specs   map[string]*indexkey.Spec
 }
 
 func newTable(t testing.TB, docs [][]byte, indexes []string) *table {
-	tb := &table{docs: docs, coll: &plan.Collection{NS: "db.c"}, entries: map[*plan.Index][]entry{}, specs: map[*plan.Index]*indexkey.Spec{}}
+	tb := &table{docs: docs, coll: &plan.Collection{NS: "db.c"}, entries: map[string][]entry{}, specs: map[string]*indexkey.Spec{}}
 	for _, js := range indexes {
 		spec, err := indexkey.ValidateSpec(valuetest.Doc(t, js), indexkey.Context{})
 		if err != nil {
@@ -67,13 +67,16 @@ func newTable(t testing.TB, docs [][]byte, indexes []string) *table {
 				x.MultikeyPaths[i] |= m
 				x.Multikey = x.Multikey || m != 0
 			}
+			x.ArrayPaths = append(x.ArrayPaths, set.ArrayPaths...)
 		}
 		if failed {
 			continue // parallel arrays: the index is impossible
 		}
+		slices.Sort(x.ArrayPaths)
+		x.ArrayPaths = slices.Compact(x.ArrayPaths)
 		slices.SortStableFunc(ents, func(a, b entry) int { return bytes.Compare(a.key, b.key) })
 		tb.coll.Indexes = append(tb.coll.Indexes, x)
-		tb.entries[x], tb.specs[x] = ents, spec
+		tb.entries[x.Name], tb.specs[x.Name] = ents, spec
 	}
 	return tb
 }
@@ -161,7 +164,7 @@ func (tb *table) intersect(t testing.TB, n *plan.Node) (out []row) {
 
 // scan walks an index with the bounds' seeks and checks.
 func (tb *table) scan(t testing.TB, n *plan.Node, keep func([]byte) bool) (out []row) {
-	ents := tb.entries[n.Index]
+	ents := tb.entries[n.Index.Name]
 	b := Compile(n)
 	kd := NewKeyDoc(n.Bounds)
 	seek, ok := b.Start()
