@@ -63,9 +63,13 @@ func (s *Service) onRawData(op *Op) error {
 	if !ok || first.T != value.String {
 		return nil // of a database, or malformed
 	}
-	series, err := s.Hooks.IsTimeSeries(op, req.NS(first.Str()))
+	ns := req.NS(first.Str())
+	series, err := s.Hooks.IsTimeSeries(op, ns)
 	if err != nil || !series {
 		return err
+	}
+	if opensWatch(body) {
+		return mongoerr.Newf(mongoerr.InvalidNamespace, "$changeStream with rawData may not be opened on the time series collection %s", ns)
 	}
 	req.asked = bytes.Clone(req.Body)
 	body = onBucketsOf(body, value.NewString(timeseries.BucketsPrefix+first.Str()))
@@ -77,6 +81,13 @@ func (s *Service) onRawData(op *Op) error {
 	}
 	req.setBody(body)
 	return nil
+}
+
+// opensWatch reports whether a command is an aggregate that opens a change stream, which nothing may on buckets.
+func opensWatch(body []byte) bool {
+	it := value.Walk(value.Lookup(body, "pipeline").Doc())
+	_, stage, ok := it.Next()
+	return ok && stage.T == value.Document && !value.Lookup(stage.Doc(), "$changeStream").IsMissing()
 }
 
 // takesRawData refuses the argument on a command that does not support it. A getMore reads what its cursor does. Members relay what clients

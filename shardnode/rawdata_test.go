@@ -7,6 +7,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -171,5 +172,40 @@ func TestRawDataRefused(t *testing.T) {
 			t.Errorf("%s: %v", cmd, code)
 		}
 	}
+	if m := n.do("db", `{"aggregate": "ts", "pipeline": [{"$changeStream": {}}], "cursor": {}, "rawData": true}`); !strings.Contains(fmt.Sprint(m["errmsg"]), "rawData") {
+		t.Errorf("a change stream: %v", m)
+	}
 	n.ok("db", `{"ping": 1, "rawData": false}`)
+}
+
+// The namespaces of a bulkWrite are found in a document sequence, too, and statements in one are those of buckets.
+func TestRawDataInSequences(t *testing.T) {
+	n := rawSeries(t)
+	raw := func(d any) []byte {
+		b, err := bson.Marshal(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	change := bson.M{"$set": bson.M{"meta": "b"}}
+	for _, m := range []*wire.Message{
+		{Body: raw(bson.D{{Key: "bulkWrite", Value: 1}, {Key: "rawData", Value: true}, {Key: "$db", Value: "admin"}}), Seqs: []wire.Sequence{
+			{ID: "ops", Docs: raw(bson.D{{Key: "update", Value: 1}, {Key: "filter", Value: bson.M{"meta": "a"}}, {Key: "updateMods", Value: change}})},
+			{ID: "nsInfo", Docs: append(raw(bson.M{"ns": "db.plain"}), raw(bson.M{"ns": "db.ts"})...)}}},
+		{Body: raw(bson.D{{Key: "update", Value: "ts"}, {Key: "rawData", Value: true}, {Key: "$db", Value: "db"}}), Seqs: []wire.Sequence{
+			{ID: "updates", Docs: raw(bson.D{{Key: "q", Value: bson.M{"meta": "b"}}, {Key: "u", Value: change}})}}},
+	} {
+		reply := bson.M{}
+		if err := bson.Unmarshal(n.srv.Service.Run(t.Context(), n.cl, m, nil), &reply); err != nil {
+			t.Fatal(err)
+		}
+		matched := reply["nMatched"]
+		if matched == nil {
+			matched = reply["n"]
+		}
+		if matched != int32(1) {
+			t.Errorf("matched no bucket: %v", reply)
+		}
+	}
 }

@@ -37,6 +37,12 @@ func TestRawDataPrivileges(t *testing.T) {
 				g.refused(reader, "shop", cmd...)
 				g.must(writer, "shop", cmd...)
 			}
+			opened := g.must(writer, "shop", "find", "ts", "rawData", true, "batchSize", 1)
+			_, kept, _ := strings.Cut(fmt.Sprint(field(opened, "cursor", "ns")), ".")
+			killed := g.must(writer, "shop", "killCursors", kept, "cursors", bson.A{field(opened, "cursor", "id")})["cursorsKilled"]
+			if list, ok := killed.(bson.A); !ok || len(list) != 1 {
+				t.Errorf("killed: %v", killed)
+			}
 			g.must(saver, "shop", "find", "ts", "rawData", true)
 			bulk := []any{"bulkWrite", 1, "ops", ops, "nsInfo", nsInfo, "rawData", true}
 			g.refused(reader, "admin", bulk...)
