@@ -196,6 +196,7 @@ var (
 	actBypass   = Actions("bypassDocumentValidation")
 	actInternal = Actions("internal")
 	actUUID     = Actions("useUUID")
+	actRawData  = Actions("performRawDataOperations")
 )
 
 // RuleFor finds the rule of a command by its own name: the one in the table, or the rule for members for names
@@ -309,6 +310,28 @@ func BulkIndex(kind string, v value.Value) (int64, error) {
 		return 0, mongoerr.Newf(mongoerr.BadValue, "BSON field '%s' value must be >= 0, actual value '%d'", kind, i)
 	}
 	return i, nil
+}
+
+// MayRawData reports whether the identity may send rawData: true with a request: performRawDataOperations on every collection that it names, whatever
+// kind of collection that is (SERVER-101383, SERVER-121847). Members may (SERVER-102666).
+func MayRawData(r *Request) bool {
+	if r.Who.MayInternal() {
+		return true
+	}
+	g := r.Who.Grants
+	switch first := r.first(); {
+	case r.Name == "bulkWrite":
+		return r.statements("nsInfo", func(doc []byte) bool {
+			db, coll, _ := strings.Cut(r.lookup(doc, "ns").Str(), ".")
+			return g.Allow(actRawData, db, coll)
+		})
+	case r.Named != "":
+		return g.Allow(actRawData, r.DB, r.Named)
+	case first.T == value.Document: // explain's
+		return g.Allow(actRawData, r.DB, firstText(&wire.Message{Body: first.Doc()}))
+	default:
+		return g.Allow(actRawData, r.DB, r.coll())
+	}
 }
 
 // checkMapReduce requires reading, and writing to the target collection.

@@ -272,11 +272,12 @@ func (op *Op) allows(rule *auth.Rule, id *auth.Identity, named string) (bool, er
 	if rule.Open {
 		return true, nil
 	}
-	if ok, plain := rule.AllowsPlain(req.DB, named, req.Msg, id); plain {
+	raw := req.asksRawData()
+	if ok, plain := rule.AllowsPlain(req.DB, named, req.Msg, id); plain && !raw {
 		return ok, nil
 	}
 	asks := auth.Request{Name: req.Spec.Name, DB: req.DB, Msg: req.Msg, Who: id, Named: named, Router: op.Service.Role == Router}
-	ok := rule.Allows(&asks)
+	ok := rule.Allows(&asks) && (!raw || auth.MayRawData(&asks))
 	return ok, asks.Wrong
 }
 
@@ -440,12 +441,14 @@ type CursorOwner struct {
 	command    string
 	db         string
 	router     bool   // it is a router's
+	asked      []byte // the command that opened it, as the client sent it, if rawData made it one on other namespaces
 	generation uint64 // of users and roles, when the rule was last known to hold
 }
 
 // CursorOwner returns the owner of the cursor that the operation opens.
 func (op *Op) CursorOwner() CursorOwner {
-	o := CursorOwner{Digest: op.Owner(), Served: op.servedFor(), command: op.Req.Spec.Name, db: op.Req.DB, router: op.Service.Role == Router, rule: op.Req.Spec.made.rule}
+	o := CursorOwner{Digest: op.Owner(), Served: op.servedFor(), command: op.Req.Spec.Name, db: op.Req.DB, router: op.Service.Role == Router, rule: op.Req.Spec.made.rule,
+		asked: op.Req.asked}
 	if id := op.Client.login.Load(); id != nil {
 		o.generation = id.Generation
 	}
@@ -473,7 +476,11 @@ func (op *Op) CheckCursor(cursor int64, o *CursorOwner, opened []byte) error {
 
 // may reports whether an identity may run the command that opened the cursor.
 func (o *CursorOwner) may(id *auth.Identity, opened []byte) bool {
-	return o.rule != nil && o.rule.Allows(&auth.Request{Name: o.command, DB: o.db, Msg: &wire.Message{Body: opened}, Who: id, Router: o.router})
+	if o.asked != nil {
+		opened = o.asked
+	}
+	asks := auth.Request{Name: o.command, DB: o.db, Msg: &wire.Message{Body: opened}, Who: id, Router: o.router}
+	return o.rule != nil && o.rule.Allows(&asks) && (o.asked == nil || auth.MayRawData(&asks))
 }
 
 // Allowed reports whether the operation's user may perform actions on a collection; an empty database means the

@@ -38,6 +38,8 @@ type Request struct {
 	ReadPreference *cluster.ReadPreference // nil: the primary
 	API            APIArgs
 	Sampled        bool // a sampleId in it is this service's own
+	rawData        bool
+	asked          []byte // the body that the client sent, if rawData has changed the namespaces that it names
 }
 
 // SessionArgs associate a request with a session, and with a transaction or retryable write in it.
@@ -463,8 +465,11 @@ func (r *Request) generic(key []byte, v value.Value) (known bool, err error) {
 		}
 	case "$configTime", "$topologyTime":
 		r.keepTime(string(key), v)
+	case "rawData":
+		err = typed(TBool)
+		r.rawData = r.rawData || v.T == value.Boolean && v.Truthy()
 	case "$client", "$audit", "clientOperationKey",
-		"mayBypassWriteBlocking", "coordinator", "txnRetryCounter", "startOrContinueTransaction", "rawData",
+		"mayBypassWriteBlocking", "coordinator", "txnRetryCounter", "startOrContinueTransaction",
 		"$oplogQueryData", "$replData", "allowImplicitCollectionCreation", "versionContext":
 	default:
 		return false, nil

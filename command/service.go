@@ -33,6 +33,8 @@ type Hooks struct {
 	Metadata func(c *Client, compressors []string, doc []byte)
 	// ByUUID finds the namespace of a collection, empty if there is none.
 	ByUUID func(id [16]byte) string
+	// IsTimeSeries reports whether a namespace is that of a time series collection.
+	IsTimeSeries func(op *Op, ns string) (bool, error)
 	// BalancedLost is called when the connection of a client behind a load balancer has ended: the client's next connection may
 	// lead to another router. It must not wait.
 	BalancedLost func(c *Client)
@@ -396,6 +398,12 @@ func (s *Service) prepare(op *Op) error {
 	if op.auditCheck(err); err != nil {
 		return err
 	}
+	if req.MaxTimeMS > 0 && !req.Spec.TimeToWait {
+		op.deadline = op.Start.Add(time.Duration(req.MaxTimeMS) * time.Millisecond)
+	}
+	if err := s.onRawData(op); err != nil {
+		return err
+	}
 	if s.Sampler.On() {
 		if err := s.sample(op); err != nil {
 			return err
@@ -417,9 +425,6 @@ func (s *Service) prepare(op *Op) error {
 	}
 	if req.Spec.AdminOnly && req.DB != "admin" {
 		return mongoerr.Newf(mongoerr.Unauthorized, "%s may only be run against the admin database.", req.Spec.Name)
-	}
-	if req.MaxTimeMS > 0 && !req.Spec.TimeToWait {
-		op.deadline = op.Start.Add(time.Duration(req.MaxTimeMS) * time.Millisecond)
 	}
 	if known, trusted := s.Access.mayAdvance(op.Client); known && req.ClusterTime != nil && s.Clock != nil {
 		if err := s.Clock.GossipIn(op, req.ClusterTime, trusted); err != nil {

@@ -58,6 +58,7 @@ func New(s *command.Service, reg *cluster.Registry, clock *cluster.VectorClock, 
 	s.Table.Add(r.specs()...)
 	r.sampleQueries(s)
 	s.Hooks.After = r.hideStateChanges(s.Hooks.After)
+	s.Hooks.IsTimeSeries = r.isTimeSeries
 	s.Hooks.BalancedLost = r.noteLost
 	s.Status.Add(r.ops.Section(),
 		command.StatusSection{Name: "mem", Doc: func(*command.Op, value.Value) []byte { return command.MemDoc() }},

@@ -123,6 +123,9 @@ func New(o Options) *Node {
 	n.counters.work.Init()
 	n.analysis = newAnalysis(n)
 	n.register(o.Service.Table)
+	o.Service.Hooks.IsTimeSeries = func(_ *command.Op, ns string) (bool, error) {
+		return namespace.Buckets(n.Engine.Catalog(), ns) != nil, nil
+	}
 	return n
 }
 
