@@ -19,10 +19,13 @@ const (
 	killsConfig
 	killsRouter
 	killsCoordinator
+	killsNewShard   // of TestKilledClusterwide alone
+	stepsConfigDown // likewise: the process lives on
+	lastKilled      = stepsConfigDown
 )
 
 func (k killedProcess) String() string {
-	return [...]string{"the other shard", "the config server", "the router", "the coordinator's shard"}[k]
+	return [...]string{"the other shard", "the config server", "the router", "the coordinator's shard", "the new shard", "the config server (a step-down)"}[k]
 }
 
 // A process that takes part in a DDL is killed alone at a phase, while clients write: another shard, the config server, the router, or the
