@@ -19,7 +19,7 @@ const (
 	killsConfig
 	killsRouter
 	killsCoordinator
-	killsNewShard   // of TestKilledClusterwide alone
+	killsNewShard   // of TestKilledAlone alone
 	stepsConfigDown // likewise: the process lives on
 	lastKilled      = stepsConfigDown
 )
@@ -172,6 +172,9 @@ func (k *killedDDL) prepareFor(ctx context.Context, c *shardedCluster) {
 		if err := db.RunCommand(ctx, k.prepare).Err(); err != nil {
 			c.t.Fatal(err)
 		}
+	}
+	for _, cmd := range k.admin {
+		c.admin(cmd)
 	}
 }
 

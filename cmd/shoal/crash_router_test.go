@@ -26,8 +26,8 @@ type lostRouterDDL struct {
 	again   mongoerr.Code // with which the command may fail when another router sends it, too, if the first one was carried out
 	check   func(ctx context.Context, c *shardedCluster) error
 
-	before []bson.D  // on admin, after all that, by TestKilledClusterwide: each until it has taken effect
-	steps  []holding // where TestKilledClusterwide holds it, nil if it does not
+	before []bson.D  // on admin, after all that, by TestKilledAlone: each until it has taken effect
+	steps  []holding // where TestKilledAlone holds it, nil if it does not
 	undone func(ctx context.Context, c *shardedCluster) error
 }
 
@@ -68,6 +68,13 @@ func beforeNodes(onConfig, onShard string) []holding {
 // atStateOf holds a resharding.
 func atStateOf(state string) holding {
 	return holding{onConfigServer, "reshardingPauseCoordinatorAtState", "alwaysOn", bson.D{{Key: "state", Value: state}}}
+}
+
+func atEachState() (all []holding) {
+	for _, s := range reshardStates {
+		all = append(all, atStateOf(s))
+	}
+	return all
 }
 
 // beforeCommand holds a command that a node is sent, until its sender is gone.
@@ -183,10 +190,13 @@ func lostRouterRows(third *replicaSet) []lostRouterDDL {
 		},
 		{
 			name: "reshardCollection", db: "admin", command: d("reshardCollection", "crash.c", "key", d("g", 1), "numInitialChunks", 2), hold: atStateOf("cloning"),
-			check: entry("crash.c", d("key", d("g", 1))),
+			check: entry("crash.c", d("key", d("g", 1))), steps: atEachState(),
 		},
-		{name: "moveCollection", db: "admin", command: move[0], hold: atStateOf("applying"), check: entry("crash.plain", d("unsplittable", true))},
-		{name: "unshardCollection", db: "admin", command: d("unshardCollection", "crash.c", "toShard", shardName(0)), hold: atStateOf("cloning"), again: mongoerr.NamespaceNotSharded, check: entry("crash.c", d("unsplittable", true))},
+		{name: "moveCollection", db: "admin", command: move[0], hold: atStateOf("applying"), check: entry("crash.plain", d("unsplittable", true)), steps: atEachState()},
+		{
+			name: "unshardCollection", db: "admin", command: d("unshardCollection", "crash.c", "toShard", shardName(0)), hold: atStateOf("cloning"), again: mongoerr.NamespaceNotSharded,
+			check: entry("crash.c", d("unsplittable", true)), steps: atEachState(),
+		},
 		{
 			name: "movePrimary", db: "admin", command: d("movePrimary", "crash", "to", shardName(0)), hold: atPhaseOf("movePrimary", "commit"),
 			check: func(ctx context.Context, c *shardedCluster) error {
@@ -328,17 +338,23 @@ func (k *lostRouterDDL) lose(c *shardedCluster) {
 	case <-time.After(time.Minute):
 		t.Fatalf("%s through the other router has no end", k.name)
 	}
-	for _, rs := range c.shards {
-		for _, coll := range []string{"system.sharding_ddl_coordinators", "collection_critical_sections", "movePrimaryRecipients"} {
-			awaitNone(t, ctx, coll+" after "+k.name, rs.members[0].direct.Database("config").Collection(coll))
-		}
-	}
-	awaitNone(t, ctx, "reshardingOperations after "+k.name, c.config.members[0].direct.Database("config").Collection("reshardingOperations"))
+	k.awaitEnd(ctx, c)
 	if err := k.check(ctx, c); err != nil {
 		t.Errorf("%s: %v", k.name, err)
 	}
 	router.start()
 	c.checkCatalog("crash")
+}
+
+// awaitEnd waits until no document of a protocol is left.
+func (k *lostRouterDDL) awaitEnd(ctx context.Context, c *shardedCluster) {
+	c.t.Helper()
+	for _, rs := range c.shards {
+		for _, coll := range []string{"system.sharding_ddl_coordinators", "collection_critical_sections", "movePrimaryRecipients"} {
+			awaitNone(c.t, ctx, coll+" after "+k.name, rs.members[0].direct.Database("config").Collection(coll))
+		}
+	}
+	awaitNone(c.t, ctx, "reshardingOperations after "+k.name, c.config.members[0].direct.Database("config").Collection("reshardingOperations"))
 }
 
 // set sets the fail point.

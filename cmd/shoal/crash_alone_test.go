@@ -14,26 +14,30 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// A process is killed, or the config server steps down, while a command to the whole cluster is at one of its steps, beside clients' writes: a shard is
-// added or removed, the config server becomes a shard or ceases to be one, a setting of all nodes changes. Done or undone, all nodes agree within 30 s, and the
-// same command again does the rest. Each command has a step and a process in turn here, and all of them in TestKilledClusterwideNemesis.
-func TestKilledClusterwide(t *testing.T) {
+// A process is killed alone, or the config server steps down, while what the config server conducts is at one of its steps, beside clients' writes: a shard is
+// added or removed, the config server becomes a shard or ceases to be one, a setting of all nodes changes, a collection is resharded, moved or unsharded.
+// Done or undone, all nodes agree within 30 s, and the same command again does the rest. Some steps have a process in turn here, and all of them have all in
+// TestKilledAloneNemesis.
+func TestKilledAlone(t *testing.T) {
 	t.Parallel()
-	k := newKilledClusterwide(t)
+	k := newKilledAlone(t)
 	defer k.c.insertBeside()()
 	turn := 0
 	for _, row := range k.rows {
 		victims := k.victims(&row)
-		k.killedAt(&row, row.steps[turn%len(row.steps)], victims[turn%len(victims)])
-		turn++
+		for _, h := range row.steps {
+			if turn++; turn%5 == 1 {
+				k.killedAt(&row, h, victims[turn/5%len(victims)])
+			}
+		}
 	}
 }
 
-func TestKilledClusterwideNemesis(t *testing.T) {
+func TestKilledAloneNemesis(t *testing.T) {
 	if nemesisTime(0) == 0 {
 		t.Skip("make nemesis runs it")
 	}
-	k := newKilledClusterwide(t)
+	k := newKilledAlone(t)
 	defer k.c.insertBeside()()
 	for _, row := range k.rows {
 		for _, h := range row.steps {
@@ -44,16 +48,16 @@ func TestKilledClusterwideNemesis(t *testing.T) {
 	}
 }
 
-// killedClusterwide is a cluster of two shards, which a third joins and leaves.
-type killedClusterwide struct {
+// killedAlone is a cluster of two shards, which a third joins and leaves.
+type killedAlone struct {
 	c     *shardedCluster
 	third *replicaSet
 	rows  []lostRouterDDL
 }
 
-func newKilledClusterwide(t *testing.T) *killedClusterwide {
+func newKilledAlone(t *testing.T) *killedAlone {
 	t.Helper()
-	k := &killedClusterwide{c: launchCluster(t, clusterOptions{shards: []int{1, 1}, routers: 2})}
+	k := &killedAlone{c: launchCluster(t, clusterOptions{shards: []int{1, 1}, routers: 2})}
 	k.third = launchSet(t, setOptions{name: shardName(2), role: "--shardsvr", members: 1, args: []string{"--setParameter", cursorsEnd}})
 	for _, row := range lostRouterRows(k.third) {
 		if row.steps != nil {
@@ -64,7 +68,7 @@ func newKilledClusterwide(t *testing.T) *killedClusterwide {
 }
 
 // victims are the processes that take part in a command.
-func (k *killedClusterwide) victims(row *lostRouterDDL) []killedProcess {
+func (k *killedAlone) victims(row *lostRouterDDL) []killedProcess {
 	switch all := []killedProcess{killsConfig, stepsConfigDown, killsRouter}; row.command[0].Key {
 	case "addShard", "removeShard":
 		return append(all, killsNewShard)
@@ -76,7 +80,7 @@ func (k *killedClusterwide) victims(row *lostRouterDDL) []killedProcess {
 }
 
 // process returns the functions that stop a process's work, and begin it again.
-func (k *killedClusterwide) process(victim killedProcess) (kill, restart func()) {
+func (k *killedAlone) process(victim killedProcess) (kill, restart func()) {
 	switch victim {
 	case killsNewShard:
 		return func() { k.third.kill(0) }, func() {
@@ -94,7 +98,7 @@ func (k *killedClusterwide) process(victim killedProcess) (kill, restart func())
 }
 
 // killedAt sends a command through the first router, and kills a process while the command is held.
-func (k *killedClusterwide) killedAt(row *lostRouterDDL, h holding, victim killedProcess) {
+func (k *killedAlone) killedAt(row *lostRouterDDL, h holding, victim killedProcess) {
 	c, t := k.c, k.c.t
 	t.Helper()
 	what := fmt.Sprintf("%s, with %s killed at %v", row.name, victim, h.data)
@@ -123,6 +127,7 @@ func (k *killedClusterwide) killedAt(row *lostRouterDDL, h holding, victim kille
 	case <-within.Done():
 		t.Fatalf("%s, it does not end", what)
 	}
+	row.awaitEnd(within, c)
 	if row.undone != nil { // without it, one entry in config.shards decides
 		await.State(t, what+": all nodes agree", func() (string, bool) {
 			done, undone := row.check(within, c), row.undone(within, c)
@@ -144,7 +149,7 @@ func (k *killedClusterwide) killedAt(row *lostRouterDDL, h holding, victim kille
 }
 
 // prepareFor undoes what the commands do, and makes the collections anew, on the first two shards.
-func (k *killedClusterwide) prepareFor(ctx context.Context, row *lostRouterDDL) {
+func (k *killedAlone) prepareFor(ctx context.Context, row *lostRouterDDL) {
 	c := k.c
 	c.t.Helper()
 	run := func(cmd bson.D) error { return c.survivor().Database("admin").RunCommand(ctx, cmd).Err() }
