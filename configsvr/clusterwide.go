@@ -18,30 +18,49 @@ import (
 // shards that differ store them.
 
 // settingsPoll is the interval at which the primary checks whether its settings have changed. It acts on a change that it has seen twice: until then a
-// router may still be sending it.
-const settingsPoll = 2 * time.Second
+// router may still be sending it. A setting that changes and changes back within the interval looks unchanged, although a router may have ended before the
+// shards had the second change: shards that had the settings are asked again after settingsRecheck intervals.
+const (
+	settingsPoll    = 2 * time.Second
+	settingsRecheck = 4
+)
 
 // RunSettings makes shards have the cluster's settings until ctx ends.
 func (m *Manager) RunSettings(ctx context.Context) {
 	tick := time.NewTicker(settingsPoll)
 	defer tick.Stop()
-	var seen, settled []byte // the settings at the last look, and those that all shards have
+	var k settingsKeeper
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			m.keepSettings(ctx, &k)
 		}
-		now, err := m.clusterSettings(ctx)
-		if err != nil || bytes.Equal(now.raw, settled) {
-			continue
-		}
-		if !bytes.Equal(now.raw, seen) {
-			seen = now.raw
-			continue
-		}
-		if settled = nil; m.sendSettings(ctx, now) == nil {
-			settled = now.raw
+	}
+}
+
+// settingsKeeper is what RunSettings remembers from one look to the next.
+type settingsKeeper struct {
+	seen    []byte // the settings at the last look
+	settled bool   // all shards had them
+	looks   int    // since then
+}
+
+func (m *Manager) keepSettings(ctx context.Context, k *settingsKeeper) {
+	now, err := m.clusterSettings(ctx)
+	if err != nil {
+		return
+	}
+	switch {
+	case !bytes.Equal(now.raw, k.seen):
+		k.seen, k.settled = now.raw, false
+	case !k.settled:
+		k.settled, k.looks = m.sendSettings(ctx, now) == nil, 0
+	default:
+		if k.looks++; k.looks == settingsRecheck {
+			behind, err := m.shardsBehind(ctx, now)
+			k.settled, k.looks = err == nil && len(behind) == 0, 0
 		}
 	}
 }
@@ -93,8 +112,14 @@ func (m *Manager) clusterSettings(ctx context.Context) (*clusterSettings, error)
 	return s, nil
 }
 
-// sendSettings has each shard store the settings in which it differs.
-func (m *Manager) sendSettings(ctx context.Context, s *clusterSettings) error {
+// shardBehind is a shard whose settings are not the cluster's, and the commands that make them so.
+type shardBehind struct {
+	shard *cluster.Shard
+	cmds  []msg.Message
+}
+
+// shardsBehind returns the shards whose settings differ; with an error, those of the shards that were reached.
+func (m *Manager) shardsBehind(ctx context.Context, s *clusterSettings) (behind []shardBehind, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*settingsPoll)
 	defer cancel()
 	var failed []error
@@ -105,10 +130,27 @@ func (m *Manager) sendSettings(ctx context.Context, s *clusterSettings) error {
 		has, err := settingsAt(ctx, shard.Peer)
 		if err != nil {
 			failed = append(failed, err)
-			continue
+		} else if cmds := s.differences(has); len(cmds) > 0 {
+			behind = append(behind, shardBehind{shard, cmds})
 		}
-		for _, cmd := range s.differences(has) {
-			if _, err := cluster.RunWrite(ctx, shard.Peer, msg.Doc(cmd)); err != nil {
+	}
+	return behind, errors.Join(failed...)
+}
+
+// sendSettings has each shard store the settings in which it differs.
+func (m *Manager) sendSettings(ctx context.Context, s *clusterSettings) error {
+	behind, err := m.shardsBehind(ctx, s)
+	if len(behind) > 0 { // it may have taken a while
+		if now, err := m.clusterSettings(ctx); err != nil || !bytes.Equal(now.raw, s.raw) {
+			return errors.Join(errors.New("the settings have changed"), err)
+		}
+	}
+	failed := []error{err}
+	ctx, cancel := context.WithTimeout(ctx, 5*settingsPoll)
+	defer cancel()
+	for _, b := range behind {
+		for _, cmd := range b.cmds {
+			if _, err := cluster.RunWrite(ctx, b.shard.Peer, msg.Doc(cmd)); err != nil {
 				failed = append(failed, err)
 			}
 		}

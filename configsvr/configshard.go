@@ -28,14 +28,15 @@ func (m *Manager) becomeConfigShard(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := m.checkNewDatabases(ctx, m.local, cluster.ConfigShardID); err != nil {
-		return err
-	}
-	join := &msg.Join{Shard: cluster.ConfigShardID, ClusterID: m.clusterID, ConfigDB: m.host()} // it has the cluster parameters
-	if _, err := cluster.Run(ctx, m.local, msg.Doc(join)); err != nil {
-		return err
-	}
-	return m.insertShard(ctx, cluster.ConfigShardID, m.host(), configVersion(hello))
+	return m.inSteps(ctx, "transitionFromDedicatedConfigServer",
+		step{"registerDatabases", func() error { return m.checkNewDatabases(ctx, m.local, cluster.ConfigShardID) }},
+		step{"join", func() error {
+			join := &msg.Join{Shard: cluster.ConfigShardID, ClusterID: m.clusterID, ConfigDB: m.host()} // it has the cluster parameters
+			_, err := cluster.Run(ctx, m.local, msg.Doc(join))
+			return err
+		}},
+		step{"commit", func() error { return m.insertShard(ctx, cluster.ConfigShardID, m.host(), configVersion(hello)) }},
+	)
 }
 
 // pendingDeletions returns the reply to the removal of a config shard that still has to delete ranges, whose documents queries may
@@ -92,7 +93,7 @@ func (m *Manager) forgetConfigShard(ctx context.Context, id string) error {
 	if err := m.dropLocally(ctx, cluster.SessionsNS); err != nil {
 		return err
 	}
-	if err := m.forgetShard(ctx, id); err != nil {
+	if err := m.inSteps(ctx, removalOf(id), step{"removeEntry", func() error { return m.forgetShard(ctx, id) }}); err != nil {
 		return err
 	}
 	return m.registry.Reload(ctx) // operations that wait for the table locks look there

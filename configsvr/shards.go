@@ -55,17 +55,16 @@ func (m *Manager) addShard(ctx context.Context, conn, name string) (string, erro
 			}
 		}
 	}
-	if err := m.checkNewDatabases(ctx, peer, name); err != nil {
-		return "", err
-	}
 	join := &msg.Join{Shard: name, ClusterID: m.clusterID, ConfigDB: m.host()}
-	if _, err := m.joinWithParams(ctx, peer, join); err != nil {
-		return "", err
-	}
-	if err := m.insertShard(ctx, name, conn, configVersion(hello)); err != nil {
-		return "", err
-	}
-	return name, m.sendParams(ctx, peer, join)
+	return name, m.inSteps(ctx, "addShard",
+		step{"registerDatabases", func() error { return m.checkNewDatabases(ctx, peer, name) }},
+		step{"join", func() error {
+			_, err := m.joinWithParams(ctx, peer, join)
+			return err
+		}},
+		step{"commit", func() error { return m.insertShard(ctx, name, conn, configVersion(hello)) }},
+		step{"sendParameters", func() error { return m.sendParams(ctx, peer, join) }},
+	)
 }
 
 // sendParams sends the cluster parameters to a new shard until it has the current ones. A router that sets a parameter while a shard is added may not
@@ -320,18 +319,31 @@ func (m *Manager) removeShard(ctx context.Context, name string) ([]value.Field, 
 	if left == 0 {
 		return nil, mongoerr.New(mongoerr.IllegalOperation, "Operation not allowed because it would remove the last shard")
 	}
-	if !s.Draining {
-		_, err := m.update(ctx, "shards", doc(fld("_id", str(s.ID))), doc(fld("$set", doc(fld("draining", value.NewBool(true))))), false)
-		if err != nil {
-			return nil, err
-		}
-		m.log(ctx, "removeShard.start", "", doc(fld("shard", str(s.ID))))
-		if err := m.registry.Reload(ctx); err != nil {
-			return nil, err
-		}
-		return m.drainReport(ctx, s.ID, "draining started successfully", "started")
+	if s.Draining {
+		return m.continueRemoval(ctx, s.ID)
 	}
-	return m.continueRemoval(ctx, s.ID)
+	err = m.inSteps(ctx, removalOf(s.ID),
+		step{"startDraining", func() error {
+			_, err := m.update(ctx, "shards", doc(fld("_id", str(s.ID))), doc(fld("$set", doc(fld("draining", value.NewBool(true))))), false)
+			return err
+		}},
+		step{"reportDraining", func() error {
+			m.log(ctx, "removeShard.start", "", doc(fld("shard", str(s.ID))))
+			return m.registry.Reload(ctx)
+		}},
+	)
+	if err != nil {
+		return nil, err
+	}
+	return m.drainReport(ctx, s.ID, "draining started successfully", "started")
+}
+
+// removalOf returns the name of the operation that removes a shard.
+func removalOf(id string) string {
+	if id == cluster.ConfigShardID {
+		return "transitionToDedicatedConfigServer"
+	}
+	return "removeShard"
 }
 
 func (m *Manager) continueRemoval(ctx context.Context, id string) ([]value.Field, error) {
@@ -352,13 +364,15 @@ func (m *Manager) continueRemoval(ctx context.Context, id string) ([]value.Field
 		}
 		forget = m.forgetConfigShard
 	}
-	if err := forget(ctx, id); err != nil {
-		return nil, err
-	}
-	m.log(ctx, "removeShard", "", doc(fld("shard", str(id))))
 	return []value.Field{
-		fld("msg", str("removeshard completed successfully")), fld("state", str("completed")), fld("shard", str(id)),
-	}, m.registry.Reload(ctx)
+			fld("msg", str("removeshard completed successfully")), fld("state", str("completed")), fld("shard", str(id)),
+		}, m.inSteps(ctx, removalOf(id),
+			step{"commit", func() error { return forget(ctx, id) }},
+			step{"reportRemoval", func() error {
+				m.log(ctx, "removeShard", "", doc(fld("shard", str(id))))
+				return m.registry.Reload(ctx)
+			}},
+		)
 }
 
 // forgetShard removes a shard's entry. The time of the removal is written to another shard's entry with it: a

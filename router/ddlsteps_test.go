@@ -2,6 +2,7 @@ package router_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 func TestParticipantsStepDownAtEveryPhase(t *testing.T) {
 	t.Parallel()
 	changes := []string{"freezeMigrations", "checkShards", "updateShards", "unfreezeMigrations"}
+	states := []string{"initializing", "preparing-to-donate", "cloning", "applying", "blocking-writes", "committing", "done"} // of a resharding, on the config server
 	for _, x := range []struct {
 		db, cmd string
 		phases  []string
@@ -27,11 +29,16 @@ func TestParticipantsStepDownAtEveryPhase(t *testing.T) {
 		{"admin", `{"refineCollectionShardKey": "db.c", "key": {"k": "hashed", "from": 1}}`, []string{"freezeMigrations", "blockCrud", "remoteIndexValidation", "commit", "releaseCritSec", "resumeMigrations"}},
 		{"db", `{"collMod": "c", "validator": {"k": {"$exists": true}}}`, changes},
 		{"db", `{"createIndexes": "c", "indexes": [{"key": {"from": 1}, "name": "from"}]}`, changes},
+		{"db", `{"dropIndexes": "c", "index": "kf"}`, changes},
+		{"admin", `{"moveCollection": "db.plain", "toShard": "shard0"}`, states},
+		{"admin", `{"reshardCollection": "db.c", "key": {"k": 1}, "numInitialChunks": 4}`, states},
+		{"admin", `{"unshardCollection": "db.c", "toShard": "shard1"}`, states},
 		{"admin", `{"untrackUnshardedCollection": "db.home"}`, []string{"enterCriticalSection", "commit", "exitCriticalSection"}},
 		{"admin", `{"movePrimary": "db", "to": "shard1"}`, []string{"clone", "blockWrites", "enterCriticalSection", "commit", "clean", "exitCriticalSection"}},
 		{"db", `{"dropDatabase": 1}`, []string{"freezeCollections", "enterCriticalSection", "dropDatabase", "releaseCriticalSection"}},
 	} {
 		c := newTestCluster(t, 3)
+		c.config.Points = c.points["config"]
 		for _, phase := range x.phases {
 			c.run("admin", `{"enableSharding": "db", "primaryShard": "shard2"}`)
 			c.shardedAs("c", 1, 10)
@@ -44,7 +51,11 @@ func TestParticipantsStepDownAtEveryPhase(t *testing.T) {
 			for _, to := range []string{"shard1", "shard2"} {
 				c.run("admin", fmt.Sprintf(`{"moveCollection": "db.home", "toShard": %q}`, to))
 			}
-			reached, release := c.hangAt("shard2", phase)
+			at := []string{"shard2", hangBeforePhase, "phase"}
+			if slices.Contains(states, phase) {
+				at = []string{"config", "reshardingPauseCoordinatorAtState", "state"}
+			}
+			reached, release := c.hangOn(at[0], at[1], at[2], phase)
 			answer := make(chan bson.M, 1)
 			go func() { answer <- c.raw(x.db, x.cmd) }()
 			reached()

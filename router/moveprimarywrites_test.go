@@ -19,17 +19,23 @@ import (
 // hangAt has DDL that a shard coordinates stop before a phase, and returns a function that waits until one has stopped, and one that makes it continue.
 func (c *testCluster) hangAt(shard, phase string) (reached, release func()) {
 	c.t.Helper()
-	entered, _ := c.points[shard].Configure(hangBeforePhase, value.NewString("alwaysOn"), value.Doc(value.F("phase", value.NewString(phase))))
+	return c.hangOn(shard, hangBeforePhase, "phase", phase)
+}
+
+// hangOn is hangAt for a fail point of a node, whose data names in a field where it stops.
+func (c *testCluster) hangOn(node, point, field, at string) (reached, release func()) {
+	c.t.Helper()
+	entered, _ := c.points[node].Configure(point, value.NewString("alwaysOn"), value.Doc(value.F(field, value.NewString(at))))
 	reached = func() {
 		c.t.Helper()
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
-		if err := c.points[shard].Register(hangBeforePhase).WaitEntered(ctx, entered+1); err != nil {
-			c.t.Fatalf("%s is not come to: %v", phase, err)
+		if err := c.points[node].Register(point).WaitEntered(ctx, entered+1); err != nil {
+			c.t.Fatalf("%s is not come to: %v", at, err)
 		}
 	}
 	return reached, func() {
-		if _, err := c.points[shard].Configure(hangBeforePhase, value.NewString("off"), nil); err != nil {
+		if _, err := c.points[node].Configure(point, value.NewString("off"), nil); err != nil {
 			c.t.Error(err)
 		}
 	}

@@ -22,8 +22,9 @@ type killedDDL struct {
 	// command is sent, with the whole process killed before a phase; and again when it is back.
 	db      string
 	command bson.D
-	// prepare is sent to the database before.
+	// prepare is sent to the database before, and admin to the database admin.
 	prepare bson.D
+	admin   []bson.D
 	// again is the code with which the repeated command may fail, if the first one was done.
 	again int32
 	// check checks the state afterwards; the collection crash.c had documents on two shards.
@@ -156,6 +157,25 @@ var killedOperations = []killedDDL{
 		},
 	},
 	{
+		name: "untrackUnsplittableCollection", phases: []string{"enterCriticalSection", "commit", "exitCriticalSection", "done"},
+		admin: []bson.D{
+			{{Key: "moveCollection", Value: "crash.plain"}, {Key: "toShard", Value: "shard00"}},
+			{{Key: "moveCollection", Value: "crash.plain"}, {Key: "toShard", Value: "shard01"}},
+		},
+		db: "admin", command: bson.D{{Key: "untrackUnshardedCollection", Value: "crash.plain"}},
+		check: func(t *testing.T, ctx context.Context, db *mongo.Database, shards []*mongo.Client) {
+			if n, err := db.Collection("plain").CountDocuments(ctx, bson.D{}); n != 100 || err != nil {
+				t.Errorf("%d documents, %v", n, err)
+			}
+			if n, err := db.Client().Database("config").Collection("collections").CountDocuments(ctx, bson.D{{Key: "_id", Value: "crash.plain"}}); n != 0 || err != nil {
+				t.Errorf("%d entries, %v", n, err)
+			}
+			if err := db.Collection("c").Drop(ctx); err != nil {
+				t.Error(err)
+			}
+		},
+	},
+	{
 		name: "dropDatabase", phases: []string{"freezeCollections", "enterCriticalSection", "dropDatabase", "releaseCriticalSection", "done"},
 		db: "crash", command: bson.D{{Key: "dropDatabase", Value: 1}},
 		check: func(t *testing.T, ctx context.Context, db *mongo.Database, shards []*mongo.Client) {
@@ -216,6 +236,7 @@ func (k *killedDDL) killAt(t *testing.T, ctx context.Context, p *process, dir st
 			t.Fatal(err)
 		}
 	}
+	p.must(t, k.admin...)
 	coordinator := member(t, port+2).Database("admin")
 	point := bson.D{{Key: "configureFailPoint", Value: "hangBeforeRunningShardingDDLPhase"}, {Key: "mode", Value: "alwaysOn"},
 		{Key: "data", Value: bson.D{{Key: "operationType", Value: k.name}, {Key: "phase", Value: phase}}}}

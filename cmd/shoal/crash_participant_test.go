@@ -19,10 +19,13 @@ const (
 	killsConfig
 	killsRouter
 	killsCoordinator
+	killsNewShard   // of TestKilledAlone alone
+	stepsConfigDown // likewise: the process lives on
+	lastKilled      = stepsConfigDown
 )
 
 func (k killedProcess) String() string {
-	return [...]string{"the other shard", "the config server", "the router", "the coordinator's shard"}[k]
+	return [...]string{"the other shard", "the config server", "the router", "the coordinator's shard", "the new shard", "the config server (a step-down)"}[k]
 }
 
 // A process that takes part in a DDL is killed alone at a phase, while clients write: another shard, the config server, the router, or the
@@ -169,6 +172,9 @@ func (k *killedDDL) prepareFor(ctx context.Context, c *shardedCluster) {
 		if err := db.RunCommand(ctx, k.prepare).Err(); err != nil {
 			c.t.Fatal(err)
 		}
+	}
+	for _, cmd := range k.admin {
+		c.admin(cmd)
 	}
 }
 

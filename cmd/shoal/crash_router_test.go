@@ -25,6 +25,10 @@ type lostRouterDDL struct {
 	hold    holding
 	again   mongoerr.Code // with which the command may fail when another router sends it, too, if the first one was carried out
 	check   func(ctx context.Context, c *shardedCluster) error
+
+	before []bson.D  // on admin, after all that, by TestKilledAlone: each until it has taken effect
+	steps  []holding // where TestKilledAlone holds it, nil if it does not
+	undone func(ctx context.Context, c *shardedCluster) error
 }
 
 // holding is where a command is held: by a fail point of a node.
@@ -46,9 +50,31 @@ func atPhaseOf(operation, phase string) holding {
 	return holding{onCoordinator, "hangBeforeRunningShardingDDLPhase", "alwaysOn", bson.D{{Key: "operationType", Value: operation}, {Key: "phase", Value: phase}}}
 }
 
+// atSteps holds a change of the list of shards before each of its steps.
+func atSteps(operation string, steps ...string) (all []holding) {
+	for _, s := range steps {
+		h := atPhaseOf(operation, s)
+		h.node = onConfigServer
+		all = append(all, h)
+	}
+	return all
+}
+
+// beforeNodes holds a command to the whole cluster before a node has it: the config server, or a shard when the config server has it already.
+func beforeNodes(onConfig, onShard string) []holding {
+	return []holding{beforeCommand(onConfigServer, onConfig), beforeCommand(onOtherShard, onShard)}
+}
+
 // atStateOf holds a resharding.
 func atStateOf(state string) holding {
 	return holding{onConfigServer, "reshardingPauseCoordinatorAtState", "alwaysOn", bson.D{{Key: "state", Value: state}}}
+}
+
+func atEachState() (all []holding) {
+	for _, s := range reshardStates {
+		all = append(all, atStateOf(s))
+	}
+	return all
 }
 
 // beforeCommand holds a command that a node is sent, until its sender is gone.
@@ -64,7 +90,7 @@ func lostRouterRows(third *replicaSet) []lostRouterDDL {
 		conn = third.conn()
 	}
 	onThird := func(*shardedCluster) *server { return third.members[0] }
-	d := pairs
+	d, add := pairs, pairs("addShard", conn, "name", name)
 	has := func(want map[string]int64) func(context.Context, *shardedCluster) error {
 		return func(ctx context.Context, c *shardedCluster) error {
 			return holds(ctx, c.survivor().Database("crash"), want)
@@ -164,10 +190,13 @@ func lostRouterRows(third *replicaSet) []lostRouterDDL {
 		},
 		{
 			name: "reshardCollection", db: "admin", command: d("reshardCollection", "crash.c", "key", d("g", 1), "numInitialChunks", 2), hold: atStateOf("cloning"),
-			check: entry("crash.c", d("key", d("g", 1))),
+			check: entry("crash.c", d("key", d("g", 1))), steps: atEachState(),
 		},
-		{name: "moveCollection", db: "admin", command: move[0], hold: atStateOf("applying"), check: entry("crash.plain", d("unsplittable", true))},
-		{name: "unshardCollection", db: "admin", command: d("unshardCollection", "crash.c", "toShard", shardName(0)), hold: atStateOf("cloning"), again: mongoerr.NamespaceNotSharded, check: entry("crash.c", d("unsplittable", true))},
+		{name: "moveCollection", db: "admin", command: move[0], hold: atStateOf("applying"), check: entry("crash.plain", d("unsplittable", true)), steps: atEachState()},
+		{
+			name: "unshardCollection", db: "admin", command: d("unshardCollection", "crash.c", "toShard", shardName(0)), hold: atStateOf("cloning"), again: mongoerr.NamespaceNotSharded,
+			check: entry("crash.c", d("unsplittable", true)), steps: atEachState(),
+		},
 		{
 			name: "movePrimary", db: "admin", command: d("movePrimary", "crash", "to", shardName(0)), hold: atPhaseOf("movePrimary", "commit"),
 			check: func(ctx context.Context, c *shardedCluster) error {
@@ -201,20 +230,27 @@ func lostRouterRows(third *replicaSet) []lostRouterDDL {
 		},
 		{
 			name: "setUserWriteBlockMode", db: "admin", command: d("setUserWriteBlockMode", 1, "global", true), hold: beforeCommand(onOtherShard, "setUserWriteBlockMode"),
-			check: blocked(1),
+			check: blocked(1), steps: beforeNodes("setUserWriteBlockMode", "setUserWriteBlockMode"), undone: blocked(0),
 		},
-		{name: "setUserWriteBlockMode, off", db: "admin", command: d("setUserWriteBlockMode", 1, "global", false), hold: beforeCommand(onOtherShard, "setUserWriteBlockMode"), check: blocked(0)},
+		{
+			name: "setUserWriteBlockMode, off", db: "admin", command: d("setUserWriteBlockMode", 1, "global", false), hold: beforeCommand(onOtherShard, "setUserWriteBlockMode"), check: blocked(0),
+			before: []bson.D{d("setUserWriteBlockMode", 1, "global", true)}, steps: beforeNodes("setUserWriteBlockMode", "setUserWriteBlockMode"), undone: blocked(1),
+		},
 		{
 			name: "setClusterParameter", db: "admin", command: d("setClusterParameter", d("changeStreamOptions", d("preAndPostImages", d("expireAfterSeconds", 77)))),
 			hold: beforeCommand(onOtherShard, "_shardsvrSetClusterParameter"), check: setting(d("getClusterParameter", "changeStreamOptions"), `"77"`),
+			before: []bson.D{d("setClusterParameter", d("changeStreamOptions", d("preAndPostImages", d("expireAfterSeconds", 55))))},
+			steps:  beforeNodes("setClusterParameter", "_shardsvrSetClusterParameter"), undone: setting(d("getClusterParameter", "changeStreamOptions"), `"55"`),
 		},
 		{
 			name: "setFeatureCompatibilityVersion", db: "admin", command: d("setFeatureCompatibilityVersion", "8.0", "confirm", true), hold: beforeCommand(onOtherShard, "setFeatureCompatibilityVersion"),
-			check: setting(d("getParameter", 1, "featureCompatibilityVersion", 1), `"8.0"`),
+			check: setting(d("getParameter", 1, "featureCompatibilityVersion", 1), `"8.0"`), undone: setting(d("getParameter", 1, "featureCompatibilityVersion", 1), `"8.2"`),
+			before: []bson.D{d("setFeatureCompatibilityVersion", "8.2", "confirm", true)}, steps: beforeNodes("setFeatureCompatibilityVersion", "setFeatureCompatibilityVersion"),
 		},
 		{
 			name: "setFeatureCompatibilityVersion, back", db: "admin", command: d("setFeatureCompatibilityVersion", "8.2", "confirm", true), hold: beforeCommand(onOtherShard, "setFeatureCompatibilityVersion"),
-			check: setting(d("getParameter", 1, "featureCompatibilityVersion", 1), `"8.2"`),
+			check: setting(d("getParameter", 1, "featureCompatibilityVersion", 1), `"8.2"`), undone: setting(d("getParameter", 1, "featureCompatibilityVersion", 1), `"8.0"`),
+			before: []bson.D{d("setFeatureCompatibilityVersion", "8.0", "confirm", true)}, steps: beforeNodes("setFeatureCompatibilityVersion", "setFeatureCompatibilityVersion"),
 		},
 		{
 			name: "configureQueryAnalyzer", db: "admin", command: d("configureQueryAnalyzer", "crash.c", "mode", "full", "samplesPerSecond", 7), hold: beforeCommand(onConfigServer, "findAndModify"),
@@ -227,15 +263,33 @@ func lostRouterRows(third *replicaSet) []lostRouterDDL {
 			},
 		},
 		{name: "analyzeShardKey", db: "admin", command: d("analyzeShardKey", "crash.c", "key", d("_id", 1), "readWriteDistribution", false), hold: beforeCommand(onOtherShard, "aggregate"), check: both},
-		{name: "addShard", db: "admin", command: d("addShard", conn, "name", name), hold: beforeCommand(onThird, "_addShard"), check: shards(d("_id", name), 1)},
-		{name: "removeShard", db: "admin", command: d("removeShard", name), hold: beforeCommand(onConfigServer, "_configsvrRemoveShard"), check: shards(d("_id", name, "draining", d("$ne", true)), 0)},
+		{
+			name: "addShard", db: "admin", command: add, hold: beforeCommand(onThird, "_addShard"), check: shards(d("_id", name), 1),
+			steps: append(atSteps("addShard", "registerDatabases", "join", "commit", "sendParameters"), beforeCommand(onThird, "_addShard")),
+		},
+		{
+			name: "removeShard", db: "admin", command: d("removeShard", name), hold: beforeCommand(onConfigServer, "_configsvrRemoveShard"), check: shards(d("_id", name, "draining", d("$ne", true)), 0),
+			before: []bson.D{add}, steps: atSteps("removeShard", "startDraining", "reportDraining"),
+		},
+		{
+			name: "removeShard, drained", db: "admin", command: d("removeShard", name), hold: beforeCommand(onConfigServer, "_configsvrRemoveShard"), again: mongoerr.ShardNotFound, check: shards(d("_id", name), 0),
+			before: []bson.D{add, d("removeShard", name)}, steps: atSteps("removeShard", "commit", "reportRemoval"),
+		},
 		{
 			name: "transitionFromDedicatedConfigServer", db: "admin", command: d("transitionFromDedicatedConfigServer", 1),
 			hold: beforeCommand(onConfigServer, "_configsvrTransitionFromDedicatedConfigServer"), check: shards(d("_id", "config"), 1),
+			steps: atSteps("transitionFromDedicatedConfigServer", "registerDatabases", "join", "commit"),
 		},
 		{
 			name: "transitionToDedicatedConfigServer", db: "admin", command: d("transitionToDedicatedConfigServer", 1),
 			hold: beforeCommand(onConfigServer, "_configsvrTransitionToDedicatedConfigServer"), check: shards(d("_id", "config", "draining", d("$ne", true)), 0),
+			before: []bson.D{d("transitionFromDedicatedConfigServer", 1)}, steps: atSteps("transitionToDedicatedConfigServer", "startDraining", "reportDraining"),
+		},
+		{
+			name: "transitionToDedicatedConfigServer, drained", db: "admin", command: d("transitionToDedicatedConfigServer", 1), again: mongoerr.ShardNotFound,
+			hold: beforeCommand(onConfigServer, "_configsvrTransitionToDedicatedConfigServer"), check: shards(d("_id", "config"), 0),
+			before: []bson.D{d("transitionFromDedicatedConfigServer", 1), d("transitionToDedicatedConfigServer", 1)},
+			steps:  atSteps("transitionToDedicatedConfigServer", "commit", "removeEntry", "reportRemoval"),
 		},
 	}
 }
@@ -284,17 +338,23 @@ func (k *lostRouterDDL) lose(c *shardedCluster) {
 	case <-time.After(time.Minute):
 		t.Fatalf("%s through the other router has no end", k.name)
 	}
-	for _, rs := range c.shards {
-		for _, coll := range []string{"system.sharding_ddl_coordinators", "collection_critical_sections", "movePrimaryRecipients"} {
-			awaitNone(t, ctx, coll+" after "+k.name, rs.members[0].direct.Database("config").Collection(coll))
-		}
-	}
-	awaitNone(t, ctx, "reshardingOperations after "+k.name, c.config.members[0].direct.Database("config").Collection("reshardingOperations"))
+	k.awaitEnd(ctx, c)
 	if err := k.check(ctx, c); err != nil {
 		t.Errorf("%s: %v", k.name, err)
 	}
 	router.start()
 	c.checkCatalog("crash")
+}
+
+// awaitEnd waits until no document of a protocol is left.
+func (k *lostRouterDDL) awaitEnd(ctx context.Context, c *shardedCluster) {
+	c.t.Helper()
+	for _, rs := range c.shards {
+		for _, coll := range []string{"system.sharding_ddl_coordinators", "collection_critical_sections", "movePrimaryRecipients"} {
+			awaitNone(c.t, ctx, coll+" after "+k.name, rs.members[0].direct.Database("config").Collection(coll))
+		}
+	}
+	awaitNone(c.t, ctx, "reshardingOperations after "+k.name, c.config.members[0].direct.Database("config").Collection("reshardingOperations"))
 }
 
 // set sets the fail point.
@@ -318,11 +378,16 @@ func (h *holding) set(t *testing.T, ctx context.Context, c *shardedCluster) (rel
 // prepareIn makes the collections anew.
 func (k *lostRouterDDL) prepareIn(ctx context.Context, c *shardedCluster) {
 	c.t.Helper()
-	client := c.survivor()
-	db, admin := client.Database("crash"), client.Database("admin")
 	if k.db == "admin" && k.prepare == nil && k.command[0].Key == "setUserWriteBlockMode" && k.command[1].Value == false {
 		return // nothing can be written
 	}
+	k.makeAnew(ctx, c)
+}
+
+func (k *lostRouterDDL) makeAnew(ctx context.Context, c *shardedCluster) {
+	c.t.Helper()
+	client := c.survivor()
+	db, admin := client.Database("crash"), client.Database("admin")
 	if err := db.Drop(ctx); err != nil {
 		c.t.Fatal(err)
 	}
