@@ -147,6 +147,23 @@ func TestConflict(t *testing.T) {
 	}
 }
 
+// TestConflictsAreShownAsCatalogued checks the order of a specification in the error about it.
+func TestConflictsAreShownAsCatalogued(t *testing.T) {
+	var specs []*Spec
+	for _, raw := range []string{`{"key":{"a":1},"name":"a_1","unique":true}`, `{"key":{"a":1},"name":"a_1","unique":true,"sparse":true}`} {
+		s, err := ValidateSpec(valuetest.Doc(t, raw), Context{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		specs = append(specs, s)
+	}
+	_, err := Conflict(specs[1], specs[:1])
+	want := `Requested index: { v: 2, unique: true, key: { a: 1 }, name: "a_1", sparse: true }, existing index: { v: 2, unique: true, key: { a: 1 }, name: "a_1" }`
+	if err == nil || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("%v\nwant %s", err, want)
+	}
+}
+
 func TestDefaultName(t *testing.T) {
 	if got := DefaultName(valuetest.Doc(t, `{"a":1,"b.c":-1.0,"d":"hashed"}`)); got != "a_1_b.c_-1_d_hashed" {
 		t.Error(got)
