@@ -258,7 +258,7 @@ func TestRefusedNamesAndFailedBuilds(t *testing.T) {
 		if got, _ := m["errmsg"].(string); !regexp.MustCompile(want).MatchString(got) {
 			t.Errorf("%s: %s, want %s", cmd, got, want)
 		}
-		if m["code"] == int32(11000) && (m["keyPattern"] == nil || m["keyValue"] == nil) {
+		if m["code"] == int32(mongoerr.DuplicateKey) && (m["keyPattern"] == nil || m["keyValue"] == nil) {
 			t.Errorf("%s: %v", cmd, m)
 		}
 	}
