@@ -3,6 +3,9 @@ package command
 import (
 	"testing"
 	"time"
+
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // A process is silent when none of its connections receives anything for longer than the interval it has announced on any of them.
@@ -46,5 +49,18 @@ func TestSilentProcesses(t *testing.T) {
 	a2.setProcess([16]byte{1}, 2*time.Second)
 	if !silent(time.Minute) {
 		t.Error("a new hello on a connection makes it silent for ever")
+	}
+}
+
+// A connection describes itself once: a second description is refused as such, whatever is in it.
+func TestASecondDescriptionIsRefused(t *testing.T) {
+	op := &Op{Client: NewClient(1, "", "", nil)}
+	malformed := value.NewDocument(value.Doc(value.F("application", value.NewString("x"))))
+	if err := keepMetadata(op, malformed); mongoerr.CodeOf(err) != mongoerr.TypeMismatch {
+		t.Errorf("the first: %v", err)
+	}
+	op.Client.SetMetadata(value.Doc(), "")
+	if err := keepMetadata(op, malformed); mongoerr.CodeOf(err) != mongoerr.ClientMetadataCannotBeMutated {
+		t.Errorf("the second: %v", err)
 	}
 }

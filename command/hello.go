@@ -292,6 +292,10 @@ func (op *Op) agreedCompressors() []string {
 
 // keepMetadata checks and stores the client document of a connection's first hello.
 func keepMetadata(op *Op, cl value.Value) error {
+	again := mongoerr.New(mongoerr.ClientMetadataCannotBeMutated, "The client metadata document may only be sent in the first hello")
+	if op.Client.hasMetadata() {
+		return again // whatever is in the document
+	}
 	if cl.T != value.Document {
 		return mongoerr.New(mongoerr.TypeMismatch, "The client metadata document must be a document")
 	}
@@ -303,7 +307,7 @@ func keepMetadata(op *Op, cl value.Value) error {
 		return err
 	}
 	if !op.Client.SetMetadata(cl.Doc(), app) {
-		return mongoerr.New(mongoerr.ClientMetadataCannotBeMutated, "The client metadata document may only be sent in the first hello")
+		return again
 	}
 	op.auditMetadata(cl.Doc())
 	if tell := op.Service.Hooks.Metadata; tell != nil && !op.Client.InProcess {

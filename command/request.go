@@ -165,10 +165,10 @@ func (r *Request) Int(name string, def int64) int64 {
 // Coll returns the command's value as a collection name, with its errors.
 func (r *Request) Coll() (string, error) {
 	if r.Cmd.T != value.String && r.Spec.Namespace {
-		return "", mongoerr.Newf(mongoerr.InvalidNamespace, "collection name has invalid type %s", r.Cmd.T.Name())
+		return "", mongoerr.Newf(mongoerr.InvalidNamespace, "Collection name has invalid type %s", r.Cmd.T.Name())
 	}
 	if r.Cmd.T != value.String {
-		return "", mongoerr.Newf(mongoerr.BadValue, "collection name has invalid type %s", r.Cmd.T.Name())
+		return "", mongoerr.Newf(mongoerr.BadValue, "Collection name has invalid type %s", r.Cmd.T.Name())
 	}
 	name := r.Cmd.Str()
 	return name, CheckCollName(r.DB, name)
@@ -179,9 +179,13 @@ func (r *Request) NS(coll string) string { return r.DB + "." + coll }
 
 // CheckCollName checks a collection's name, as every command does.
 func CheckCollName(db, coll string) error {
-	bad := coll == "" || coll[0] == '.' || strings.IndexByte(coll, 0) >= 0
-	if bad {
-		return mongoerr.Newf(mongoerr.InvalidNamespace, "Invalid namespace specified '%s.%s'", db, coll)
+	switch {
+	case coll == "":
+		return mongoerr.Newf(mongoerr.InvalidNamespace, "Invalid namespace specified: %s", db)
+	case strings.IndexByte(coll, 0) >= 0:
+		return mongoerr.New(mongoerr.InvalidNamespace, "namespaces cannot have embedded null characters")
+	case coll[0] == '.':
+		return mongoerr.Newf(mongoerr.InvalidNamespace, "Collection names cannot start with '.': %s", coll)
 	}
 	return nil
 }
@@ -293,7 +297,7 @@ func (r *Request) parse(strict bool) error {
 	r.Name, r.Cmd = string(key), v
 	r.args = r.room.args[:0]
 	if spec.Namespace && v.T != value.String && !(spec.ArgTypes != 0 && spec.ArgTypes.accepts(v.T)) {
-		return mongoerr.Newf(mongoerr.InvalidNamespace, "collection name has invalid type %s", v.T.Name())
+		return mongoerr.Newf(mongoerr.InvalidNamespace, "Collection name has invalid type %s", v.T.Name())
 	}
 	if !spec.Namespace && spec.ArgTypes != 0 && !spec.ArgTypes.accepts(v.T) {
 		if v.IsNullish() && spec.ArgTypes&(spec.ArgTypes-1) == 0 {

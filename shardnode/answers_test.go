@@ -2,6 +2,7 @@ package shardnode
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -234,5 +235,31 @@ func TestProfilerTellsOfItsReadersAndOfCursorsEnds(t *testing.T) {
 		`{ op: "getmore", ns: "d.c", cursorExhausted: true }`, `{ op: "query", ns: "d.system.profile", cursorExhausted: true }`}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("the profile has %s", strings.Join(got, "\n"))
+	}
+}
+
+// An index that cannot be built over the documents says which build of which collection it was, with the details of the key;
+// names that cannot be collections' have messages of their own.
+func TestRefusedNamesAndFailedBuilds(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "a": 1}, {"_id": 2, "a": 1}, {"_id": 3, "b": [1], "c": [1]}]}`)
+	const id = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+	for cmd, want := range map[string]string{
+		`{"createIndexes": "c", "indexes": [{"key": {"a": 1}, "name": "x", "unique": true}]}`: `^Index build failed: ` + id + `: Collection d\.c \( ` + id +
+			` \) :: caused by :: E11000 duplicate key error collection: d\.c index: x dup key: \{ a: 1 \}$`,
+		`{"createIndexes": "c", "indexes": [{"key": {"b": 1, "c": 1}, "name": "x"}]}`: `^Index build failed: ` + id + `: Collection d\.c \( ` + id + ` \) :: caused by :: cannot index parallel arrays`,
+		`{"createIndexes": "c", "indexes": [{"key": {"a": 0}, "name": "x"}]}`:         `^Error in specification \{ key: \{ a: 0 \}, name: "x" \} :: caused by :: Values in the index key pattern cannot be 0\.$`,
+		`{"find": ""}`:                        `^Invalid namespace specified: d$`,
+		`{"insert": ".a", "documents": [{}]}`: `^Collection names cannot start with '\.': \.a$`,
+		`{"create": "a\u0000b"}`:              `^namespaces cannot have embedded null characters$`,
+		`{"delete": {}, "deletes": []}`:       `^Collection name has invalid type object$`,
+	} {
+		m := n.do("d", cmd)
+		if got, _ := m["errmsg"].(string); !regexp.MustCompile(want).MatchString(got) {
+			t.Errorf("%s: %s, want %s", cmd, got, want)
+		}
+		if m["code"] == int32(mongoerr.DuplicateKey) && (m["keyPattern"] == nil || m["keyValue"] == nil) {
+			t.Errorf("%s: %v", cmd, m)
+		}
 	}
 }

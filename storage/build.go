@@ -184,8 +184,18 @@ func (b *IndexBuild) Run(ctx context.Context) (Timestamp, error) {
 	}
 	if err != nil {
 		b.abort(err)
+		err = b.failed(err)
 	}
 	return ts, err
+}
+
+// failed adds which build of which collection it is to an error about the documents. What ends a build from outside says so itself.
+func (b *IndexBuild) failed(err error) error {
+	switch code := mongoerr.CodeOf(err); {
+	case code.IsInterruption(), code.IsNotPrimary(), code == mongoerr.IndexBuildAborted, code == mongoerr.NamespaceNotFound:
+		return err
+	}
+	return mongoerr.From(err).Prefix(fmt.Sprintf("Index build failed: %s: Collection %s ( %s ) :: caused by :: ", b.build, b.ns, b.uuid))
 }
 
 // snapshot returns a view of the store at the build's start. Unfinished indexes hold the history window back, so

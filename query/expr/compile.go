@@ -169,7 +169,7 @@ func checkVariableRead(name string) error {
 		return mongoerr.New(mongoerr.FailedToParse, "empty variable names are not allowed")
 	}
 	if c := name[0]; !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= 0x80) {
-		return mongoerr.Newf(mongoerr.FailedToParse, "'%s' starts with an invalid character for a variable name", name)
+		return mongoerr.Newf(mongoerr.FailedToParse, "'%s' starts with an invalid character for a user variable name", name)
 	}
 	return checkVariableTail(name)
 }
@@ -190,7 +190,7 @@ func parseObject(v value.Value, s *Scope) (node, error) {
 	key, arg, ok := it.Next()
 	if ok && len(key) > 0 && key[0] == '$' {
 		if _, _, more := it.Next(); more {
-			return nil, mongoerr.Newf(15983, "an object representing an expression must have exactly one field: %s", value.Show(v))
+			return nil, mongoerr.Newf(15983, "An object representing an expression must have exactly one field: %s", value.Show(v))
 		}
 		return parseOperator(string(key), arg, s)
 	}

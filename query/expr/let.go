@@ -10,7 +10,6 @@ func init() {
 		&operator{name: "$let", parse: parseLet, eval: evalLet, show: showLet},
 		&operator{name: "$literal", parse: parseLiteral},
 		&operator{name: "$const", parse: parseLiteral},
-		&operator{name: "$expr", parse: func(_ *operator, v value.Value, s *Scope) (node, error) { return parseValue(v, s) }},
 	)
 }
 

@@ -49,6 +49,9 @@ func register(ops ...*operator) {
 	}
 }
 
+// rename makes an old name another name of a registered operator: errors and explain show the operator's own.
+func rename(old, name string) { operators[old] = operators[name] }
+
 // Operators lists the names of all operators, sorted.
 func Operators() []string {
 	out := make([]string, 0, len(operators))

@@ -23,7 +23,6 @@ func init() {
 		unary("$strLenBytes", strLen("$strLenBytes", 34473, func(b []byte) int { return len(b) })),
 		unary("$strLenCP", strLen("$strLenCP", 34471, utf8.RuneCount)),
 		binary("$strcasecmp", strcasecmp),
-		nary("$substr", 3, 3, evalSubstrBytes),
 		nary("$substrBytes", 3, 3, evalSubstrBytes),
 		nary("$substrCP", 3, 3, evalSubstrCP),
 		unary("$toLower", mapASCII(func(c byte) byte {
@@ -39,6 +38,7 @@ func init() {
 		&operator{name: "$replaceOne", eval: evalReplace(1), fields: replaceFields, words: replaceWords},
 		&operator{name: "$replaceAll", eval: evalReplace(-1), fields: replaceFields, words: replaceWords},
 	)
+	rename("$substr", "$substrBytes")
 }
 
 // maxString is the length from which strings are too long to be values.

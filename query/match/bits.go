@@ -17,7 +17,7 @@ type Bits struct {
 
 func bitsOp(k Kind) operator {
 	return func(p *parser, path, name string, v value.Value, _ []byte) (*Node, error) {
-		b, err := parseBits(path, v)
+		b, err := parseBits(path, name, v)
 		if err != nil {
 			return nil, err
 		}
@@ -27,7 +27,7 @@ func bitsOp(k Kind) operator {
 	}
 }
 
-func parseBits(path string, v value.Value) (*Bits, error) {
+func parseBits(path, name string, v value.Value) (*Bits, error) {
 	b := &Bits{}
 	switch {
 	case v.T == value.Array:
@@ -35,7 +35,7 @@ func parseBits(path string, v value.Value) (*Bits, error) {
 			return nil, err
 		}
 	case v.T.Numeric():
-		if err := b.number(path, v); err != nil {
+		if err := b.number(name, v); err != nil {
 			return nil, err
 		}
 	case v.T == value.Binary:
@@ -47,7 +47,7 @@ func parseBits(path string, v value.Value) (*Bits, error) {
 			}
 		}
 	default:
-		return nil, badValue("%s takes an Array, a number, or a BinData but received: %s", path, value.ShowElement(path, v))
+		return nil, badValue("%s takes an Array, a number, or a BinData but received: %s", path, value.ShowElement(name, v))
 	}
 	slices.Sort(b.Positions)
 	b.Positions = slices.Compact(b.Positions)
@@ -83,13 +83,21 @@ func (b *Bits) positions(arr []byte) error {
 	}
 }
 
-func (b *Bits) number(path string, v value.Value) error {
+// number reads a mask. The errors name the operator, not the path.
+func (b *Bits) number(name string, v value.Value) error {
+	shown := value.ShowElement(name, v)
 	mask, exact := v.AsInt64()
-	if !exact {
-		return mongoerr.Newf(mongoerr.FailedToParse, "Expected an integer: %s", value.ShowElement(path, v))
-	}
-	if mask < 0 {
-		return mongoerr.Newf(mongoerr.FailedToParse, "Expected a non-negative number in: %s", value.ShowElement(path, v))
+	f := v.AsFloat64()
+	switch {
+	case exact && mask >= 0:
+	case exact:
+		return mongoerr.Newf(mongoerr.FailedToParse, "Expected a non-negative number in: %s", shown)
+	case v.T == value.Double && f != f:
+		return mongoerr.Newf(mongoerr.FailedToParse, "Expected an integer, but found NaN in: %s", shown)
+	case v.T == value.Decimal128 || f < math.MinInt64 || f >= math.MaxInt64:
+		return mongoerr.Newf(mongoerr.FailedToParse, "Cannot represent as a 64-bit integer: %s", shown)
+	default:
+		return mongoerr.Newf(mongoerr.FailedToParse, "Expected an integer: %s", shown)
 	}
 	for i := uint32(0); i < 64; i++ {
 		if mask&(1<<i) != 0 {

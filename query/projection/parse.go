@@ -155,10 +155,10 @@ func (p *parser) element(name string, v value.Value, prefix []string) error {
 
 // cutPositional removes ".$" from the end of a name.
 func (p *parser) cutPositional(name string) (string, bool, error) {
+	if strings.Contains(name, ".$.") {
+		return "", false, mongoerr.New(31394, "As of 4.4, it's illegal to specify positional operator in the middle of a path.Positional projection may only be used at the end, for example: a.b.$. If the query previously used a form like a.b.$.d, remove the parts following the '$' and the results will be equivalent.")
+	}
 	if !strings.HasSuffix(name, ".$") {
-		if strings.Contains(name, ".$.") {
-			return "", false, mongoerr.New(31394, "As of 4.4, it's illegal to specify positional operator in the middle of a path.Positional projection may only be used at the end, for example: a.b.$. If the query previously used a form like a.b.$.d, remove the parts following the '$' and the results will be equivalent.")
-		}
 		return name, false, nil
 	}
 	if !p.find {
@@ -231,7 +231,7 @@ func (p *parser) object(parts []string, v value.Value) error {
 	it := value.Walk(v.Doc())
 	k, arg, ok := it.Next()
 	if !ok {
-		return mongoerr.Newf(51270, "An empty sub-projection is not a valid value. Found empty object at path %s", strings.Join(parts, "."))
+		return mongoerr.New(51270, "An empty sub-projection is not a valid value. Found empty object at path")
 	}
 	op := string(k)
 	if _, _, more := it.Next(); !more && strings.HasPrefix(op, "$") {

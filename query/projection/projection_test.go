@@ -109,10 +109,22 @@ func TestFindErrors(t *testing.T) {
 		{`{"a.$.b":1}`, 31394}, {`{"a.$":1,"b.$":1}`, 31276}, {`{"a.$":{"$slice":1}}`, 31271}, {`{"a.$":"x"}`, 31308}, {`{"a.$":0}`, 31395},
 		{`{"a":{"$elemMatch":1}}`, 31274}, {`{"a.b":{"$elemMatch":{}}}`, 31275}, {`{"a.$":1,"b":{"$elemMatch":{}}}`, 31255},
 		{`{"b":{"$elemMatch":{}},"a.$":1}`, 31256}, {`{"a":{"$elemMatch":{"b":{"$near":[0,0]}}}}`, 5626500}, {`{"a":{"$elemMatch":{"$jsonSchema":{}}}}`, mongoerr.QueryFeatureNotAllowed},
-		{`{"a.$":1,"a.b":1}`, 31249},
+		{`{"a.$":1,"a.b":1}`, 31249}, {`{"a.$.b.$":1}`, 31394},
 	} {
 		if _, err := find(t, c.spec, ""); mongoerr.CodeOf(err) != c.code {
 			t.Errorf("%s: %v, want %d", c.spec, err, c.code)
+		}
+	}
+}
+
+func TestMessagesOfPaths(t *testing.T) {
+	for spec, want := range map[string]string{
+		`{"a":1,"a.b":1}`:         "Path collision at a.b remaining portion b",
+		`{"foo.c":1,"foo.c.d":1}`: "Path collision at foo.c.d remaining portion c.d", // of the whole path, wherever it collides
+		`{"v":{}}`:                "An empty sub-projection is not a valid value. Found empty object at path",
+	} {
+		if _, err := find(t, spec, ""); err == nil || mongoerr.From(err).Message != want {
+			t.Errorf("%s: %v, want %s", spec, err, want)
 		}
 	}
 }

@@ -73,7 +73,7 @@ func (n *node) add(parts []string, leaf *node) error {
 		case last:
 			return mongoerr.Newf(31250, "Path collision at %s", strings.Join(parts, "."))
 		case c.kind != nested:
-			return mongoerr.Newf(31249, "Path collision at %s remaining portion %s", strings.Join(parts, "."), strings.Join(parts[i+1:], "."))
+			return mongoerr.Newf(31249, "Path collision at %s remaining portion %s", strings.Join(parts, "."), strings.Join(parts[1:], "."))
 		}
 		at = c
 	}

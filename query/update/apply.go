@@ -192,7 +192,7 @@ func (r *run) change(dst, key []byte, v value.Value, n *node, inArray bool) ([]b
 		return dst, err
 	}
 	for _, k := range kids {
-		if err := r.notViable(k, k, v); err != nil {
+		if err := r.notViable(k, k, k.name, v); err != nil {
 			return dst, err
 		}
 	}
@@ -200,19 +200,18 @@ func (r *run) change(dst, key []byte, v value.Value, n *node, inArray bool) ([]b
 }
 
 // notViable returns the error for operators whose path leads through v, which cannot have a child with the name of first.
-func (r *run) notViable(first, n *node, v value.Value) error {
+// n is first or below it, at the path below v.
+func (r *run) notViable(first, n *node, path string, v value.Value) error {
+	if len(n.filtered) > 0 {
+		return noArray(joinPath(r.dotted(), path))
+	}
 	if n.op == nil {
 		kids, err := r.children(n)
 		if err != nil {
 			return err
 		}
 		for _, k := range kids {
-			if err := r.notViable(first, k, v); err != nil {
-				return err
-			}
-		}
-		for _, f := range n.filtered {
-			if err := r.notViable(first, f.child, v); err != nil {
+			if err := r.notViable(first, k, joinPath(path, k.name), v); err != nil {
 				return err
 			}
 		}
@@ -239,6 +238,10 @@ func (r *run) notViable(first, n *node, v value.Value) error {
 		first.name, r.dotted(), first.name, name, value.Show(v))
 }
 
+func noArray(path string) error {
+	return mongoerr.Newf(mongoerr.BadValue, "The path '%s' must exist in the document in order to apply array updates.", path)
+}
+
 // array appends the array v with the changes of n.
 func (r *run) array(dst []byte, v value.Value, n *node) ([]byte, error) {
 	if len(n.filtered) > 0 {
@@ -250,7 +253,7 @@ func (r *run) array(dst []byte, v value.Value, n *node) ([]byte, error) {
 	}
 	for _, k := range kids {
 		if !value.IsIndex(k.name) {
-			if err := r.notViable(k, k, v); err != nil {
+			if err := r.notViable(k, k, k.name, v); err != nil {
 				return dst, err
 			}
 		}
@@ -381,8 +384,7 @@ func (r *run) make(dst []byte, n *node) ([]byte, error) {
 		return value.Append(dst, n.name, v), nil
 	}
 	if len(n.filtered) > 0 {
-		return dst, mongoerr.Newf(mongoerr.BadValue,
-			"The path '%s' must exist in the document in order to apply array updates.", r.dotted())
+		return dst, noArray(r.dotted())
 	}
 	kids, err := r.children(n)
 	if err != nil {

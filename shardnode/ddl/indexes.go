@@ -296,7 +296,7 @@ func (ci *newIndexes) missing(c *catalog.Collection) ([][]byte, error) {
 }
 
 func (ci *newIndexes) validate(c *catalog.Collection, raw []byte) (*indexkey.Spec, error) {
-	ctx := indexkey.Context{DefaultCollation: c.Collation}
+	ctx := indexkey.Context{DefaultCollation: c.Collation, Quote: true}
 	if v := value.Lookup(raw, "clustered"); v.Truthy() && (!c.Clustered || !isIDKey(value.Lookup(raw, "key").Doc())) {
 		return nil, mongoerr.New(6243700, "Cannot create index with option 'clustered' on a collection that is not clustered by its key")
 	}

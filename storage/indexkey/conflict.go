@@ -23,7 +23,7 @@ func Conflict(want *Spec, have []*Spec) (exists bool, err error) {
 				}
 				return false, mongoerr.Newf(mongoerr.IndexOptionsConflict,
 					"An equivalent index already exists with a different name and options. Requested index: %s, existing index: %s",
-					bsontext.Doc(want.Raw), bsontext.Doc(h.Raw))
+					want.catalogued(), h.catalogued())
 			}
 		}
 	}
@@ -44,7 +44,7 @@ func Conflict(want *Spec, have []*Spec) (exists bool, err error) {
 		}
 		return false, mongoerr.Newf(mongoerr.IndexOptionsConflict,
 			"An equivalent index already exists with a different name and options. Requested index: %s, existing index: %s",
-			bsontext.Doc(want.Raw), bsontext.Doc(h.Raw))
+			want.catalogued(), h.catalogued())
 	}
 	if len(have) >= MaxIndexes {
 		return false, cannot("add index fails, too many indexes. Limit: %d", MaxIndexes)
@@ -58,11 +58,11 @@ func sameName(want, h *Spec) (exists bool, err error) {
 		return false, mongoerr.Newf(mongoerr.IndexKeySpecsConflict,
 			"An existing index has the same name as the requested index. When index names are not specified, they are auto generated "+
 				"and can cause conflicts. Please refer to our documentation. Requested index: %s, existing index: %s",
-			bsontext.Doc(want.Raw), bsontext.Doc(h.Raw))
+			want.catalogued(), h.catalogued())
 	case !sameOptions(want, h):
 		return false, mongoerr.Newf(mongoerr.IndexOptionsConflict,
 			"An equivalent index already exists with the same name but different options. Requested index: %s, existing index: %s",
-			bsontext.Doc(want.Raw), bsontext.Doc(h.Raw))
+			want.catalogued(), h.catalogued())
 	}
 	return true, nil
 }
@@ -107,4 +107,18 @@ func sameOptions(a, b *Spec) bool {
 		return true
 	}
 	return covers(a.Raw, b.Raw) && covers(b.Raw, a.Raw)
+}
+
+// catalogued shows a specification in the order in which messages about conflicts have it: a unique index has that before
+// the key, all other options come after the name.
+func (s *Spec) catalogued() string {
+	var first, rest []value.Field
+	for k, v := range value.Elements(s.Raw) {
+		if f := value.F(k, v); k == "v" || k == "unique" {
+			first = append(first, f)
+		} else {
+			rest = append(rest, f)
+		}
+	}
+	return bsontext.Doc(value.Doc(append(first, rest...)...))
 }

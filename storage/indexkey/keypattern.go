@@ -11,14 +11,17 @@ import (
 // maxKeyFields is the largest number of fields in a compound index.
 const maxKeyFields = 32
 
+// tooManyFields is the code of a key pattern with more.
+const tooManyFields mongoerr.Code = 13103
+
 // checkKeyPattern checks the fields of a key pattern and their values.
 func checkKeyPattern(key []byte) error {
 	n := value.Count(key)
 	if n == 0 {
-		return cannot("Index keys cannot be an empty object.")
+		return cannot("Index keys cannot be empty.")
 	}
 	if n > maxKeyFields {
-		return mongoerr.Newf(13103, "Number of fields in the index key pattern is %d, above the limit of %d: %s", n, maxKeyFields, bsontext.Doc(key))
+		return mongoerr.New(tooManyFields, "too many compound keys")
 	}
 	plugin, hashed, wild := "", 0, 0
 	seen := map[string]bool{}

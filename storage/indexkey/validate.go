@@ -14,6 +14,8 @@ import (
 type Context struct {
 	// DefaultCollation is the collection's; indexes that name none inherit it. Nil for simple.
 	DefaultCollation []byte
+	// Quote makes an error name the specification that it is about, as createIndexes does for each element of its list.
+	Quote bool
 }
 
 // optionKind is the type that an option's value must have.
@@ -48,27 +50,25 @@ func cannot(format string, args ...any) error {
 
 // ValidateSpec checks one specification of createIndexes and returns its normalised form.
 func ValidateSpec(raw []byte, ctx Context) (*Spec, error) {
-	if err := checkOptions(raw); err != nil {
-		return nil, err
+	spec, err := readSpec(raw)
+	if err != nil {
+		return nil, ctx.quote(raw, err)
 	}
-	key, name := value.Lookup(raw, "key"), value.Lookup(raw, "name")
-	if key.T == value.Missing {
-		return nil, mongoerr.New(mongoerr.FailedToParse, "The 'key' field is a required property of an index specification")
-	}
-	if name.T == value.Missing {
-		return nil, mongoerr.New(mongoerr.FailedToParse, "The 'name' field is a required property of an index specification")
-	}
-	if name.Str() == "" {
-		return nil, cannot("index name cannot be empty")
-	}
-	if err := checkKeyPattern(key.Doc()); err != nil {
-		return nil, err
-	}
-	spec, _ := ParseSpec(raw)
 	if err := checkID(spec, raw); err != nil {
 		return nil, err
 	}
-	for _, check := range []func(*Spec, []byte) error{checkVersion, checkKinds, checkTTL, checkPartial, checkWildcard, checkText, checkGeo} {
+	if spec.Name == "" {
+		return nil, ctx.quote(versioned(raw), cannot("index name cannot be empty"))
+	}
+	for _, check := range []func(*Spec, []byte) error{checkKinds, checkTTL} {
+		if err := check(spec, raw); err != nil {
+			return nil, err
+		}
+	}
+	if err := checkPartial(spec, raw); err != nil {
+		return nil, ctx.quote(versioned(raw), err)
+	}
+	for _, check := range []func(*Spec, []byte) error{checkWildcard, checkText, checkGeo} {
 		if err := check(spec, raw); err != nil {
 			return nil, err
 		}
@@ -78,6 +78,45 @@ func ValidateSpec(raw []byte, ctx Context) (*Spec, error) {
 		return nil, err
 	}
 	return normalise(spec, raw, coll)
+}
+
+// readSpec checks the fields of a specification one by one, and the key pattern.
+func readSpec(raw []byte) (*Spec, error) {
+	if err := checkOptions(raw); err != nil {
+		return nil, err
+	}
+	key := value.Lookup(raw, "key")
+	if key.T == value.Missing {
+		return nil, mongoerr.New(mongoerr.FailedToParse, "The 'key' field is a required property of an index specification")
+	}
+	if err := checkKeyPattern(key.Doc()); err != nil {
+		return nil, err
+	}
+	if value.Lookup(raw, "name").T == value.Missing {
+		return nil, mongoerr.New(mongoerr.FailedToParse, "The 'name' field is a required property of an index specification")
+	}
+	spec, _ := ParseSpec(raw)
+	return spec, checkVersion(spec, raw)
+}
+
+// quote puts the specification before an error about it.
+func (c Context) quote(raw []byte, err error) error {
+	if !c.Quote || mongoerr.CodeOf(err) == tooManyFields {
+		return err
+	}
+	return mongoerr.From(err).Prefix("Error in specification " + bsontext.Doc(raw) + " :: caused by :: ")
+}
+
+// versioned returns the specification with the version that it gets when it names none: the later checks see it so.
+func versioned(raw []byte) []byte {
+	if value.Lookup(raw, "v").T != value.Missing {
+		return raw
+	}
+	var fields []value.Field
+	for k, v := range value.Elements(raw) {
+		fields = append(fields, value.F(k, v))
+	}
+	return value.Doc(append(fields, value.F("v", value.NewInt32(2)))...)
 }
 
 func checkOptions(raw []byte) error {
@@ -96,7 +135,9 @@ func checkOptions(raw []byte) error {
 		case boolean:
 			want, good = "a boolean", v.T == value.Boolean
 		case boolish:
-			want, good = "a boolean", v.T == value.Boolean || v.T.Numeric()
+			if v.T != value.Boolean && !v.T.Numeric() { // the quotation mark is not closed on the real server either
+				return mongoerr.Newf(mongoerr.TypeMismatch, "The field '%s has value %s, which is not convertible to bool", k, k+": "+bsontext.Value(v))
+			}
 		case number:
 			want, good = "a number", v.T.Numeric()
 		}
@@ -125,7 +166,7 @@ func checkID(s *Spec, raw []byte) error {
 	for k := range value.Elements(raw) {
 		if !idOptions[k] {
 			return mongoerr.Newf(mongoerr.InvalidIndexSpecificationOption,
-				"The field '%s' is not valid for an _id index specification. Specification: %s", k, bsontext.Doc(raw))
+				"The field '%s' is not valid for an _id index specification. Specification: %s", k, bsontext.Doc(versioned(raw)))
 		}
 	}
 	return nil
@@ -173,19 +214,22 @@ func checkTTL(s *Spec, raw []byte) error {
 		return nil
 	}
 	const option = "TTL index 'expireAfterSeconds' option"
+	why := ""
 	switch f := v.AsFloat64(); {
 	case !v.T.Numeric():
-		return cannot("%s must be numeric, but received a type of '%s'. Index spec: %s", option, v.T.Name(), bsontext.Doc(raw))
+		why = option + " must be numeric, but received a type of '" + v.T.Name() // the quotation mark is not closed on the real server either
 	case f != f:
-		return cannot("%s must not be NaN. Index spec: %s", option, bsontext.Doc(raw))
+		why = option + " must not be NaN"
 	case f < 0:
-		return cannot("%s cannot be less than 0. Index spec: %s", option, bsontext.Doc(raw))
+		why = option + " cannot be less than 0"
 	case f > math.MaxInt32:
-		return cannot("%s must be within an acceptable range, try a lower number. Index spec: %s", option, bsontext.Doc(raw))
+		why = "TTL index 'expireAfterSeconds' must be within the range of a 32-bit integer"
 	case len(s.Fields) != 1:
 		return cannot("TTL indexes are single-field indexes, compound indexes do not support TTL. Index spec: %s", bsontext.Doc(raw))
+	default:
+		return nil
 	}
-	return nil
+	return cannot(". Index spec: %s :: caused by :: %s", bsontext.Doc(raw), why)
 }
 
 // effectiveCollation returns the complete collation of an index, nil for simple.

@@ -1,6 +1,8 @@
 package indexkey
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/shoaldb/shoal/query/bsontext"
@@ -16,7 +18,7 @@ func TestValidateRefuses(t *testing.T) {
 	}{
 		{`{"key":{"a":1}}`, mongoerr.FailedToParse, "The 'name' field is a required property of an index specification"},
 		{`{"name":"x"}`, mongoerr.FailedToParse, "The 'key' field is a required property of an index specification"},
-		{`{"key":{},"name":"x"}`, mongoerr.CannotCreateIndex, ""},
+		{`{"key":{},"name":"x"}`, mongoerr.CannotCreateIndex, "Index keys cannot be empty."},
 		{`{"key":{"a":1},"name":""}`, mongoerr.CannotCreateIndex, ""},
 		{`{"key":{"a":1},"name":5}`, mongoerr.TypeMismatch, "The field 'name' must be a string, but got int"},
 		{`{"key":5,"name":"x"}`, mongoerr.TypeMismatch, "The field 'key' must be an object, but got int"},
@@ -145,8 +147,69 @@ func TestConflict(t *testing.T) {
 	}
 }
 
+// TestConflictsAreShownAsCatalogued checks the order of a specification in the error about it.
+func TestConflictsAreShownAsCatalogued(t *testing.T) {
+	var specs []*Spec
+	for _, raw := range []string{`{"key":{"a":1},"name":"a_1","unique":true}`, `{"key":{"a":1},"name":"a_1","unique":true,"sparse":true}`} {
+		s, err := ValidateSpec(valuetest.Doc(t, raw), Context{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		specs = append(specs, s)
+	}
+	_, err := Conflict(specs[1], specs[:1])
+	want := `Requested index: { v: 2, unique: true, key: { a: 1 }, name: "a_1", sparse: true }, existing index: { v: 2, unique: true, key: { a: 1 }, name: "a_1" }`
+	if err == nil || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("%v\nwant %s", err, want)
+	}
+}
+
 func TestDefaultName(t *testing.T) {
 	if got := DefaultName(valuetest.Doc(t, `{"a":1,"b.c":-1.0,"d":"hashed"}`)); got != "a_1_b.c_-1_d_hashed" {
 		t.Error(got)
+	}
+}
+
+// TestErrorsQuoteTheSpecification checks the errors of createIndexes: which of them begin with the specification, and whether
+// it has its version by then.
+func TestErrorsQuoteTheSpecification(t *testing.T) {
+	var many []string
+	for i := range maxKeyFields + 1 {
+		many = append(many, fmt.Sprintf(`"f%d":1`, i))
+	}
+	for _, c := range []struct {
+		spec string
+		code mongoerr.Code
+		msg  string
+	}{
+		{`{"name":"x"}`, mongoerr.FailedToParse, `Error in specification { name: "x" } :: caused by :: The 'key' field is a required property of an index specification`},
+		{`{"key":{"a":1}}`, mongoerr.FailedToParse, `Error in specification { key: { a: 1 } } :: caused by :: The 'name' field is a required property of an index specification`},
+		{`{"key":{},"name":"x"}`, mongoerr.CannotCreateIndex, `Error in specification { key: {}, name: "x" } :: caused by :: Index keys cannot be empty.`},
+		{`{"key":{"a":0},"name":"x"}`, mongoerr.CannotCreateIndex, `Error in specification { key: { a: 0 }, name: "x" } :: caused by :: Values in the index key pattern cannot be 0.`},
+		{`{"key":{"a":"abc"},"name":"x"}`, mongoerr.CannotCreateIndex, `Error in specification { key: { a: "abc" }, name: "x" } :: caused by :: Unknown index plugin 'abc'`},
+		{`{"key":null,"name":"i"}`, mongoerr.TypeMismatch, `Error in specification { key: null, name: "i" } :: caused by :: The field 'key' must be an object, but got null`},
+		{`{"key":{"v":1},"name":"u","unique":{}}`, mongoerr.TypeMismatch, `Error in specification { key: { v: 1 }, name: "u", unique: {} } :: caused by :: The field 'unique has value unique: {}, which is not convertible to bool`},
+		{`{"key":{"a":1},"name":"x","odd":1}`, mongoerr.InvalidIndexSpecificationOption,
+			`Error in specification { key: { a: 1 }, name: "x", odd: 1 } :: caused by :: The field 'odd' is not valid for an index specification. Specification: { key: { a: 1 }, name: "x", odd: 1 }`},
+		{`{"key":{"a":1},"name":"x","v":3}`, mongoerr.CannotCreateIndex,
+			`Error in specification { key: { a: 1 }, name: "x", v: 3 } :: caused by :: Invalid index specification { key: { a: 1 }, name: "x", v: 3 }; cannot create an index with v=3`},
+		{`{"key":{"v":-1},"name":""}`, mongoerr.CannotCreateIndex, `Error in specification { key: { v: -1 }, name: "", v: 2 } :: caused by :: index name cannot be empty`},
+		{`{"key":{"a":1},"name":"x","sparse":true,"partialFilterExpression":{"a":1}}`, mongoerr.CannotCreateIndex,
+			`Error in specification { key: { a: 1 }, name: "x", sparse: true, partialFilterExpression: { a: 1 }, v: 2 } :: caused by :: cannot mix "partialFilterExpression" and "sparse" options`},
+		{`{"key":{"_id":-1},"name":"x"}`, mongoerr.BadValue, "The field 'key' for an _id index must be {_id: 1}, but got { _id: -1 }"},
+		{`{"key":{"_id":1},"name":"_id_","unique":true}`, mongoerr.InvalidIndexSpecificationOption,
+			`The field 'unique' is not valid for an _id index specification. Specification: { key: { _id: 1 }, name: "_id_", unique: true, v: 2 }`},
+		{`{"key":{"a":1},"name":"x","expireAfterSeconds":-1}`, mongoerr.CannotCreateIndex,
+			`. Index spec: { key: { a: 1 }, name: "x", expireAfterSeconds: -1 } :: caused by :: TTL index 'expireAfterSeconds' option cannot be less than 0`},
+		{`{"key":{"a":1},"name":"x","expireAfterSeconds":"3"}`, mongoerr.CannotCreateIndex,
+			`. Index spec: { key: { a: 1 }, name: "x", expireAfterSeconds: "3" } :: caused by :: TTL index 'expireAfterSeconds' option must be numeric, but received a type of 'string`},
+		{`{"key":{"a":1,"b":1},"name":"x","expireAfterSeconds":3}`, mongoerr.CannotCreateIndex,
+			`TTL indexes are single-field indexes, compound indexes do not support TTL. Index spec: { key: { a: 1, b: 1 }, name: "x", expireAfterSeconds: 3 }`},
+		{`{"key":{` + strings.Join(many, ",") + `},"name":"x"}`, tooManyFields, "too many compound keys"},
+	} {
+		_, err := ValidateSpec(valuetest.Doc(t, c.spec), Context{Quote: true})
+		if e := mongoerr.From(err); err == nil || e.Code != c.code || e.Message != c.msg {
+			t.Errorf("%s\n got %v\nwant %v %s", c.spec, err, c.code, c.msg)
+		}
 	}
 }

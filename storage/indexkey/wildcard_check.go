@@ -80,7 +80,8 @@ func (p *projected) add(path string, include bool) error {
 	for _, q := range p.paths {
 		switch {
 		case within(path, q):
-			return mongoerr.Newf(31249, "Path collision at %s remaining portion %s", path, strings.TrimPrefix(strings.TrimPrefix(path, q), "."))
+			_, rest, _ := strings.Cut(path, ".")
+			return mongoerr.Newf(31249, "Path collision at %s remaining portion %s", path, rest)
 		case within(q, path):
 			return mongoerr.Newf(31250, "Path collision at %s", path)
 		}
