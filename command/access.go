@@ -448,7 +448,7 @@ type CursorOwner struct {
 // CursorOwner returns the owner of the cursor that the operation opens.
 func (op *Op) CursorOwner() CursorOwner {
 	o := CursorOwner{Digest: op.Owner(), Served: op.servedFor(), command: op.Req.Spec.Name, db: op.Req.DB, router: op.Service.Role == Router, rule: op.Req.Spec.made.rule,
-		asked: op.Req.asked}
+		asked: op.Req.rawData.asked}
 	if id := op.Client.login.Load(); id != nil {
 		o.generation = id.Generation
 	}

@@ -21,9 +21,15 @@ var rawDataCommands = map[string]bool{
 	"find": true, "findAndModify": true, "insert": true, "listCollections": true, "listIndexes": true, "update": true,
 }
 
+// rawDataArg is a request's rawData. asked is the body that the client sent, if the namespaces that it names have been replaced; else nil.
+type rawDataArg struct {
+	sent  bool
+	asked []byte
+}
+
 // asksRawData reports whether the request has rawData: true, itself or in the command that it explains.
 func (r *Request) asksRawData() bool {
-	return r.rawData || r.Spec.Name == "explain" && r.Cmd.T == value.Document && hasRawData(r.Cmd.Doc())
+	return r.rawData.sent || r.Spec.Name == "explain" && r.Cmd.T == value.Document && hasRawData(r.Cmd.Doc())
 }
 
 func hasRawData(body []byte) bool {
@@ -71,7 +77,7 @@ func (s *Service) onRawData(op *Op) error {
 	if opensWatch(body) {
 		return mongoerr.Newf(mongoerr.InvalidNamespace, "$changeStream with rawData may not be opened on the time series collection %s", ns)
 	}
-	req.asked = bytes.Clone(req.Body)
+	req.rawData.asked = bytes.Clone(req.Body)
 	body = onBucketsOf(body, value.NewString(timeseries.BucketsPrefix+first.Str()))
 	if req.Spec.Name == "explain" {
 		req.Cmd = value.NewDocument(body)
@@ -182,7 +188,7 @@ func (r *Request) rawNamespaces(isSeries func(ns string) (bool, error)) error {
 		msg.Body = replaceField(msg.Body, "nsInfo", a.v)
 	}
 	if changed {
-		r.asked = bytes.Clone(r.Body)
+		r.rawData.asked = bytes.Clone(r.Body)
 		msg.Body = onBucketsOf(msg.Body, r.Cmd)
 		r.Msg, r.Body = &msg, msg.Body
 	}

@@ -38,8 +38,7 @@ type Request struct {
 	ReadPreference *cluster.ReadPreference // nil: the primary
 	API            APIArgs
 	Sampled        bool // a sampleId in it is this service's own
-	rawData        bool
-	asked          []byte // the body that the client sent, if rawData has changed the namespaces that it names
+	rawData        rawDataArg
 }
 
 // SessionArgs associate a request with a session, and with a transaction or retryable write in it.
@@ -436,8 +435,8 @@ func (r *Request) generic(key []byte, v value.Value) (known bool, err error) {
 		return true, r.setMaxTime(string(key), v)
 	case "comment":
 		r.Comment = v
-	case "help":
-		r.Help = v.Truthy()
+	case "help", "rawData":
+		err = r.setFlag(string(key), v)
 	case "$clusterTime":
 		r.ClusterTime, err = v.Doc(), typed(TObject)
 	case "shardVersion":
@@ -469,9 +468,6 @@ func (r *Request) generic(key []byte, v value.Value) (known bool, err error) {
 		}
 	case "$configTime", "$topologyTime":
 		r.keepTime(string(key), v)
-	case "rawData":
-		err = typed(TBool)
-		r.rawData = r.rawData || v.T == value.Boolean && v.Truthy()
 	case "$client", "$audit", "clientOperationKey",
 		"mayBypassWriteBlocking", "coordinator", "txnRetryCounter", "startOrContinueTransaction",
 		"$oplogQueryData", "$replData", "allowImplicitCollectionCreation", "versionContext":
@@ -495,6 +491,18 @@ func statementIDs(path string, list []byte) ([]int32, error) {
 		}
 		ids = append(ids, int32(n))
 	}
+}
+
+func (r *Request) setFlag(key string, v value.Value) error {
+	switch {
+	case key == "help":
+		r.Help = v.Truthy()
+	case v.T == value.Boolean:
+		r.rawData.sent = r.rawData.sent || v.Truthy()
+	case v.T != value.Null:
+		return wrongType(r.Spec.Name+"."+key, v.T, TBool)
+	}
+	return nil
 }
 
 // keepTime stores the sender's config time or topology time.
