@@ -155,14 +155,14 @@ func (p *parser) element(name string, v value.Value, prefix []string) error {
 
 // cutPositional removes ".$" from the end of a name.
 func (p *parser) cutPositional(name string) (string, bool, error) {
+	if strings.HasSuffix(name, ".$") && !p.find {
+		return "", false, mongoerr.New(31324, "Cannot use positional projection in aggregation projection")
+	}
 	if strings.Contains(name, ".$.") {
 		return "", false, mongoerr.New(31394, "As of 4.4, it's illegal to specify positional operator in the middle of a path.Positional projection may only be used at the end, for example: a.b.$. If the query previously used a form like a.b.$.d, remove the parts following the '$' and the results will be equivalent.")
 	}
 	if !strings.HasSuffix(name, ".$") {
 		return name, false, nil
-	}
-	if !p.find {
-		return "", false, mongoerr.New(31324, "Cannot use positional projection in aggregation projection")
 	}
 	return strings.TrimSuffix(name, ".$"), true, nil
 }
