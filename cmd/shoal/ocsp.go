@@ -234,6 +234,10 @@ func mustStaple(c *x509.Certificate) bool {
 // staple keeps the response of the own certificate's issuer up to date, with which handshakes prove that it is not revoked.
 func (k *keyring) staple(ctx context.Context) {
 	for {
+		select {
+		case <-k.rotated: // what is fetched now is that of the certificate that came with it
+		default:
+		}
 		again := k.restaple(ctx)
 		timer := time.NewTimer(again)
 		select {
