@@ -10,8 +10,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// discardStaged deletes everything that a unit has staged, chunk by chunk, on all members of the set. logged keeps the pieces
-// of the oplog, which are entries of a prepared transaction.
+// discardStaged deletes everything that a unit has staged, chunk by chunk, on all members of the set. With logged it keeps
+// the oplog pieces, which are entries of a prepared transaction.
 func (e *Engine) discardStaged(gen uint64, id stagedID, logged bool) error {
 	end := id.key(stagedEnd, 0)
 	if logged {
@@ -35,7 +35,7 @@ func (e *Engine) discardStaged(gen uint64, id stagedID, logged bool) error {
 		}
 		last = next == nil
 		err = commit(func(b *pebble.Batch) error {
-			if last { // the last chunk takes the unit's other keys along: without a chunk record they could not be found again
+			if last { // the unit's other keys go with the last chunk: without a chunk record they could not be found again
 				_ = b.DeleteRange(id.key(stagedSeen, 0), end, nil)
 			}
 			return c.undo(b)

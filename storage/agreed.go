@@ -11,14 +11,14 @@ import (
 )
 
 // A transaction over several shards is visible at one time on all of them, its commitTimestamp, although each shard commits it
-// at a later one of its own. Its versions lie where it committed; snapshots of a cluster time in between show them all the
-// same. Nobody else writes a version of their keys between the two: the transaction was prepared by the commitTimestamp, and
-// has their claims until it commits.
+// at a later one of its own. Its versions have the timestamp of that commit; snapshots of a cluster time in between show them
+// all the same. No other unit writes a version of their keys between the two: the transaction was prepared by the
+// commitTimestamp, and holds the claims on them until it commits.
 
 // agreedCommit is a commit that reads at a cluster time see from an earlier time on.
 type agreedCommit struct {
 	committed, from Timestamp
-	least           Timestamp // of from, of this one and of those that committed later
+	least           Timestamp // the earliest from of this commit and of those after it
 }
 
 // agreedCommits are the agreed commits before which a snapshot may still be taken. replica.mu must be held to add one, which becomes
@@ -46,7 +46,7 @@ func (a *agreedCommits) add(list []agreedCommit) {
 	}
 }
 
-// shownAt are the timestamps of commits later than ts that a reader of the cluster time ts sees, in order, of those up to now.
+// shownAt returns, in order, the timestamps after ts and up to now of the commits that a reader at cluster time ts sees.
 func (a *agreedCommits) shownAt(ts, now Timestamp) (out timestamps) {
 	a.Lock()
 	defer a.Unlock()
@@ -59,7 +59,7 @@ func (a *agreedCommits) shownAt(ts, now Timestamp) (out timestamps) {
 	return out
 }
 
-// withChunks adds to the commits that a reader at ts sees those chunks of them that came after ts.
+// withChunks adds to shown, the commits that a reader at ts sees, those of their chunks that came after ts.
 func (v *view) withChunks(ts Timestamp, shown timestamps) timestamps {
 	out := shown
 	for _, u := range v.late {
@@ -108,7 +108,7 @@ func readAgreed(key, val []byte) (c agreedCommit, ok bool) {
 	}, true
 }
 
-// loadAgreed reads what the store has of agreed commits.
+// loadAgreed reads the agreed commits from the store.
 func (e *Engine) loadAgreed() error {
 	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: metaKey(metaAgreed), UpperBound: metaKey(metaAgreed + 1)})
 	if err != nil {
@@ -143,8 +143,8 @@ func (e *Engine) collectAgreed(oldest Timestamp) error {
 	return e.applyDead(b)
 }
 
-// SnapshotAtClusterTime is SnapshotAt for a time at which other shards are read, too: it shows what transactions over several
-// shards have written whose commitTimestamp is not later, also where this shard has committed them since. The caller has
+// SnapshotAtClusterTime is SnapshotAt for a time at which other shards are read, too: it also shows what transactions over
+// several shards have written that this shard committed after ts, if their commitTimestamp is not later. The caller must have
 // waited for the transactions that were prepared by then.
 //
 // Invariant: a read at a cluster time sees all of a transaction or nothing of it, on whatever shards it reads. Which of the two
@@ -159,13 +159,13 @@ func (e *Engine) collectAgreed(oldest Timestamp) error {
 // Rejected: writing the versions at the commitTimestamp itself. Timestamps of the store become visible in order and without
 // holes; a version that appears in the past would change what readers of that time have already seen, and would precede
 // what secondaries have applied and change streams have returned. Rejected, too: refusing reads that span a commit, which made
-// readers of busy collections repeat themselves without end.
+// readers of busy collections retry without end.
 func (e *Engine) SnapshotAtClusterTime(ts Timestamp) (*Snapshot, error) {
 	return e.snapshotAt(ts, true)
 }
 
-// wholeAt returns the end of the unit of work within whose timestamps ts is, else ts itself. A unit has a timestamp for each of its
-// entries in the oplog, and its versions lie at the last. Change streams show clients the others, too: a read at the
+// wholeAt returns the last timestamp of the unit of work that ts belongs to, or ts itself if there is none. A unit has a timestamp
+// for each of its entries in the oplog, and its versions have the last. Change streams show clients the others, too: a read at the
 // time of an event finds the change that the event describes. No other unit, and no vote of a transaction, has a timestamp in between; of
 // transactions over several shards the caller shows those that are visible at ts, as other shards do.
 func (s *Snapshot) wholeAt(ts, now Timestamp) (Timestamp, error) {
@@ -177,7 +177,7 @@ func (s *Snapshot) wholeAt(ts, now Timestamp) (Timestamp, error) {
 	return c.block.last, nil
 }
 
-// withMarks adds to the collections of a catalog the multikey marks of later ones: commits that the snapshot shows
+// withMarks adds to the collections of a catalog the multikey marks of later catalogs: commits that the snapshot shows
 // may have inserted an index's first document with several keys. Nothing else can have changed of a collection that they wrote to.
 func (e *Engine) withMarks(cat *catalog.Snapshot, now *catalog.Snapshot, shown timestamps) *catalog.Snapshot {
 	later := append(e.history.around(Timestamp(shown[len(shown)-1])), now)
@@ -193,7 +193,7 @@ func (e *Engine) withMarks(cat *catalog.Snapshot, now *catalog.Snapshot, shown t
 	return out
 }
 
-// around are the catalogs in force at ts and after the next change.
+// around returns the catalogs in force at ts and after the next change.
 func (h *catalogHistory) around(ts Timestamp) (out []*catalog.Snapshot) {
 	h.Lock()
 	defer h.Unlock()

@@ -17,7 +17,7 @@ type Timestamp uint64
 // MaxTimestamp is later than every commit.
 const MaxTimestamp Timestamp = 1<<64 - 1
 
-// TimestampOf composes a timestamp of its two halves.
+// TimestampOf composes a timestamp from its two halves.
 func TimestampOf(seconds, increment uint32) Timestamp {
 	return Timestamp(seconds)<<32 | Timestamp(increment)
 }
@@ -137,8 +137,8 @@ type CollectionSpec struct {
 	// Unreplicated keeps the collection's writes, and its creation, out of the oplog. Collections of the local
 	// database are always unreplicated.
 	Unreplicated bool
-	// Shared is set for collections that several units make where they need them: if another unit was faster, the commit fails with WriteConflict, and begins
-	// again with a snapshot that has the collection.
+	// Shared is set for collections that several units may create when they need them: if another unit was faster, the commit fails with WriteConflict, and
+	// the retry has a snapshot with the collection.
 	Shared bool
 }
 

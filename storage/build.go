@@ -189,7 +189,7 @@ func (b *IndexBuild) Run(ctx context.Context) (Timestamp, error) {
 	return ts, err
 }
 
-// failed adds which build of which collection it is to an error about the documents. What ends a build from outside says so itself.
+// failed prefixes an error about the documents with the build and its collection. Errors from outside, which end a build, remain as they are.
 func (b *IndexBuild) failed(err error) error {
 	switch code := mongoerr.CodeOf(err); {
 	case code.IsInterruption(), code.IsNotPrimary(), code == mongoerr.IndexBuildAborted, code == mongoerr.NamespaceNotFound:

@@ -10,12 +10,12 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// CommitChain has the units of one command that the log has not decided yet, while the command continues. A unit that follows
+// CommitChain holds the units of one command that the log has not decided yet, while the command continues. A unit that follows
 // the chain sees what those units write, may write it again, and fails if one of them does. It comes after them in the
 // log, so that no log contains it without them.
 //
 // Invariant: what a chain shows is its undecided units, in the order of the log, over a snapshot that is not older than the
-// decision about any unit that it no longer shows. dropCommitted therefore drops decided units before a snapshot counts, and snapshot takes
+// decision about any unit that it no longer shows. dropCommitted therefore drops committed units before a snapshot is used, and snapshot takes
 // another one if any were dropped after it was taken.
 //
 // Hazard: a unit that committed and is still shown would hide what others wrote to its records since. That cannot happen while
@@ -26,7 +26,7 @@ import (
 // reader would have to look the outcome up; as it is, only the one command that continues pays. Rejected, too: reading the units' batches
 // in place. The commit leader rewrites the keys' timestamps in them at any time, hence the copies.
 //
-// One goroutine uses a chain. It keeps a copy of what its units stage: their own batches belong to their committer.
+// One goroutine uses a chain. The chain keeps a copy of what its units stage: their own batches belong to their committer.
 type CommitChain struct {
 	e     *Engine
 	gen   uint64
@@ -188,7 +188,7 @@ func (t *CommitChain) yieldCapped(u *UnitOfWork, c *catalog.Counters) bool {
 	return false
 }
 
-// sizeOf returns a collection's count of records and bytes with the chain's changes added.
+// sizeOf returns a collection's count of records and bytes with the chain's changes added; zero for a nil chain.
 func (t *CommitChain) sizeOf(c *catalog.Collection) (records, bytes int64) {
 	if t == nil {
 		return 0, 0

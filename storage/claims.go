@@ -15,7 +15,7 @@ import (
 // staging of the write until its commit is visible. Of records it also remembers when they were last written, so that a
 // unit whose snapshot is older learns of the conflict without reading the store.
 //
-// A unit in a CommitChain takes over the claims of the units before it. They are recorded as below it, and get back a claim that it releases.
+// A unit in a CommitChain takes over the claims of the units before it. They are recorded below it, and get a claim back when it releases it.
 //
 // A unit that sends its versions ahead releases the claims on what it has sent (sentAhead): otherwise its memory would grow with
 // its size. From then on its versions in the store keep others from writing the keys. As long as there is such a unit, a unit
@@ -195,7 +195,7 @@ func (t *claimTable) sentAhead(u *UnitOfWork) {
 			s.swept = max(s.swept, c.at)
 			delete(s.m, held.hash)
 			s.shrink()
-		} else { // unit behind this one has taken it over
+		} else { // a unit behind this one has taken it over
 			kept = append(kept, held)
 		}
 		s.Unlock()
@@ -232,7 +232,7 @@ func (t *claimTable) undecided() []stagedID {
 	return nil
 }
 
-// giveBack ends the claim that u has taken last.
+// giveBack ends the claim that u took last.
 func (t *claimTable) giveBack(u *UnitOfWork, h uint64) {
 	s := t.shard(h)
 	s.Lock()
@@ -332,10 +332,10 @@ func (u *UnitOfWork) claim(k keySpan, readTS Timestamp, record bool) (mine bool,
 //
 // Invariant: a key that an undecided unit has written is in the table of claims, or a version of that unit is in the store, where
 // every later claimant sees it. The unit's chunk is visible before it is among the undecided, that is before
-// the claim is released; a later claimant that must check the store loads the view afterwards. If the unit commits in the meantime, that
-// is in the list of late units before the unit leaves the undecided; therefore these are loaded first.
+// the claim is released; a later claimant that must check the store loads the view afterwards. If the unit commits in the meantime, the
+// list of late units has its commit before the unit leaves the undecided ones; therefore the undecided are loaded first.
 //
-// The unit itself needs no claim on what it has sent. Another one may have that claim for a moment, until it has looked.
+// The unit itself needs no claim on what it has sent. Another one may hold that claim for a moment, until it has checked the store.
 func (u *UnitOfWork) settleClaim(r claimResult, h uint64, k keySpan, readTS Timestamp) (mine bool, err error) {
 	switch {
 	case r == claimMine, r == claimNew:
@@ -375,7 +375,7 @@ type writtenBy struct {
 
 	mine      bool      // the unit itself has sent a version ahead
 	pending   bool      // another unit has, and is not decided
-	inherited bool      // a unit has whose writes this one repeats
+	inherited bool      // a unit whose writes this one repeats has
 	at        Timestamp // when the newest committed version became visible; 0 if there is none
 }
 

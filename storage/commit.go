@@ -130,8 +130,9 @@ func (e *Engine) commitUnit(ctx context.Context, u *UnitOfWork, sync bool) (Time
 		}
 	}
 	if u.bulk != nil {
-		// A unit that follows a detached one reads its batch. The log already has most of this unit: what remains
-		// takes no longer than a leader without a majority keeps its role.
+		// Not detached: a unit that follows reads the batch, which no longer has the chunks. The log already has
+		// most of this unit, so that a wait for the rest ends at the latest when a leader without a majority
+		// steps down.
 		u.detach.may = false
 	}
 	return e.queueUnit(ctx, u, sync)
@@ -528,7 +529,7 @@ func (e *Engine) publish(g *Group) {
 	}
 }
 
-// show publishes the view to new readers, with the counters that belong to it. edits lead from the catalog of the view before to its own.
+// show publishes the view to new readers, with the counters that belong to it. edits lead from the previous view's catalog to its own.
 func (e *Engine) show(v *view, counts []delta, edits []catalogEdit) {
 	grown := false
 	for i := range counts {

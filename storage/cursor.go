@@ -25,7 +25,7 @@ const (
 	cursorOn                        // Next steps
 	cursorSaved                     // Next seeks the key after place
 	cursorDone                      // Next returns false
-	cursorClosed                    //
+	cursorClosed                    // Next returns false, and seeking has no effect
 )
 
 // let returns the iterator to the pool.

@@ -146,7 +146,7 @@ func (e *Engine) checkRest(ctx context.Context, rest []table) {
 	}
 }
 
-// readTable returns a reader of an sstable, which owns the file from then on. damage is the error of a file that is none.
+// readTable returns a reader of an sstable, which owns the file from then on. damage returns the error for a file that is not an sstable.
 func (e *Engine) readTable(f vfs.File, damage func(error) error) (*sstable.Reader, error) {
 	readable, err := sstable.NewSimpleReadable(f)
 	if err != nil {

@@ -19,10 +19,10 @@ type catalogStage struct {
 	view   *catalog.Snapshot // what the unit sees; nil before the first change
 	edits  []catalogEdit     // the changes that lead from the catalog the unit began with to view
 	ops    []func(*catalogChange) error
-	marks  []multikeyMark  // of ops that only mark an index as multikey
+	marks  []multikeyMark  // those of ops that only mark an index as multikey
 	epochs map[uint64]bool // epochs allocated by this unit
 
-	dropped int // of ops that only drop a collection or indexes
+	dropped int // number of ops that only drop a collection or indexes
 }
 
 // multikeyMark records that an index has documents with several keys.

@@ -6,7 +6,7 @@
 //	            └─replication.Set.Commit─► Engine.Commit ─► lead ─► prepareGroup ─► publish ─► finishGroup
 //
 // A read calls Engine.Snapshot, which loads one pointer: the visible timestamp with its catalog. Scan returns a
-// cursor on a tableCursor, whose versions shows of each key the newest version not later than the snapshot. Pebble
+// cursor on a tableCursor, whose versions yields, for each key, the newest version not later than the snapshot. Pebble
 // iterators come from iterPool.
 //
 // A write goes through UnitOfWork.Insert: the generators of package indexkey generate the keys, claimTable
@@ -27,7 +27,7 @@
 // Resign abandons what is in flight: the log may still commit it, and then it is applied like an entry of another
 // member. Followers learn from the batch's own keys what changes in memory: catalog entries, counters, drops. The
 // applied index is written in the entry's batch, so that data and index cannot diverge. WriteSnapshot and
-// InstallSnapshot move everything replicated to a member that the log no longer reaches.
+// InstallSnapshot move everything replicated to a member that the log can no longer bring up to date.
 //
 // A unit of many megabytes sends its versions ahead, in chunks that go through the log like other units
 // (stageUnit). They stay invisible until the unit's own entry says from when they are visible (lateUnit): views
@@ -72,11 +72,11 @@
 //	               n → ident, catalog id                    the next to be allocated
 //	               o → timestamp                            versions before it may be gone
 //	               p timestamp → timestamp                  a prepared transaction: of its vote, of its first oplog entry
-//	               r ident timestamp → timestamp            a time in which blocks of the oplog refer to documents of the table, see oplogrefs.go
+//	               r ident timestamp → timestamp            a period in which blocks of the oplog refer to documents of the table, see oplogrefs.go
 //	               s → timestamp                            blocks that refer to documents may have lost them up to it on this member, see oplogrefs.go
 //	               t → timestamp                            newest commit, if the oplog alone does not show it
 //	2  catalog     catalog id, 8 bytes @version → entry     _mdb_catalog
-//	3  superseded  timestamp → keys with length             what the unit at that time gave a newer version
+//	3  superseded  timestamp → keys with length             keys of which the unit at that time wrote a newer version
 //	4  oplog       timestamp of its last entry → block      local.oplog.rs, packed where it is large, see opBlock and oplogrefs.go
 //	5  staged      term, number, kind, n → bytes             units too large for one entry of the log, see staged.go
 //	16… records    RecordId @version → document             8 bytes, or the _id's keystring where clustered
@@ -96,7 +96,7 @@
 //  1. Commits have ascending timestamps; a timestamp becomes visible when every commit up to it is applied.
 //  2. Nothing in memory changes before the commit: catalog, counters and hooks change in publish.
 //  3. A view is a timestamp and a catalog that belong together.
-//  4. A record or unique key has at most one unit of work that writes it and has not ended, except for units that follow each
+//  4. At most one unit of work that has not ended writes a record or unique key, except for units that follow each
 //     other (CommitChain), which hold it stacked, in the order of the log.
 //  5. A version may be dropped once a newer one is at or before oldest; oldest never passes a registered snapshot. Tables that
 //     are discarded earlier are recorded first; reading them at a time before their drop is refused.
@@ -108,7 +108,7 @@
 //  10. An entry holds values, not changes: applied twice it does no harm. What is applied is never rolled back; what a unit
 //     sent ahead and did not commit is deleted by further entries.
 //  11. A unit of work ends in the role it began in (replicaState.gen): RecordIds and duplicates it looked up may be stale.
-//  12. While an index is unfinished no member's oldest moves: the build puts in keys with the version of its start.
+//  12. While an index is unfinished no member's oldest moves: the build inserts keys with the version of its start.
 //  13. An iterator of one era (iterPool) never serves a view of another.
 //
 // Locks, in the order they may be taken: Counters.Trim, collecting, replica.mu, commit.mu, claim shards, snapshot shards,

@@ -79,7 +79,7 @@ func duplicate(c *catalog.Collection, name string, pattern, collation, key, tb [
 // shellString prints a value in full, as shells do.
 func shellString(v value.Value) string { return shellValue(v, false) }
 
-// shortened returns text. If short is set, a text longer than limit bytes is cut to keep bytes and an ellipsis, within a character, too:
+// shortened returns text. If short is set, a text longer than limit bytes is cut to keep bytes and an ellipsis, even within a character:
 // the real server does so, and drivers have tests of what they do with the invalid UTF-8 that they then receive.
 func shortened(text string, short bool, limit, keep int) string {
 	if !short || len(text) <= limit {

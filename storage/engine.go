@@ -30,7 +30,7 @@ type Options struct {
 	// OplogSize is the size in bytes that the oplog is truncated to; 0 picks 5 % of the free disk, at least 990
 	// MB, and 64 MB in memory. While the disk is low it is lowOplog at most.
 	OplogSize int64
-	// Standalone keeps no oplog: no other node follows the store. An oplog that is there, of a set's member, stays as it is.
+	// Standalone keeps no oplog: no other node follows the store. An existing oplog, from the time as a member of a set, stays as it is.
 	Standalone bool
 	// JournalInterval is the interval at which writes that did not wait for a sync are made durable; 0 is 100 ms.
 	JournalInterval time.Duration

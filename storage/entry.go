@@ -203,8 +203,8 @@ func (e *Engine) readEffects(repr []byte, at applied) (*effects, error) {
 	return fx, nil
 }
 
-// readCatalogChange applies to the catalog in memory what a durable entry changes in the catalog. One log entry
-// may change a collection several times.
+// readCatalogChange adds to the effects what a log entry changes in the catalog. One log entry may change a
+// collection several times.
 func (e *Engine) readCatalogChange(f *follower, fx *effects, made map[catalog.Ident]*catalog.Collection, k, v []byte) error {
 	user, at, ok := splitVersion(k)
 	if !ok {
@@ -313,8 +313,8 @@ func (e *Engine) showEntry(fx *effects) {
 	e.watch.wake()
 }
 
-// nextNumbers returns the value of metaNext: no ident is allocated twice, even by another primary, because each
-// member deletes the tables of dropped collections in its own time.
+// nextNumbers returns the value of metaNext. It keeps idents from being allocated twice, even by another
+// primary: each member deletes the tables of dropped collections in its own time.
 func (e *Engine) nextNumbers() []byte {
 	b := binary.BigEndian.AppendUint32(nil, e.lines[lineReplicated].nextIdent.Load())
 	return binary.BigEndian.AppendUint64(b, uint64(e.nextEntry.Load()))

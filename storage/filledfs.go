@@ -5,13 +5,13 @@ import "github.com/cockroachdb/pebble/v2/vfs"
 // filledFS writes zeros into a journal ahead of its records. A record that goes where nothing has been written changes
 // the file's length and the state of its blocks, so its sync writes those too, wherever the file system keeps them: one
 // more request to the disk, a fifth of the processor time of a sync. Over zeros the sync writes the record alone, as it
-// does in a journal that takes the place of an obsolete one.
+// does in a journal that overwrites an obsolete one.
 //
 // Recovery takes zeros for the end of a journal (pebble's record.Reader), and the witness, which lies above, does not
 // see them. They are not synced by themselves: a sync of records covers whatever the file needs.
 type filledFS struct{ vfs.FS }
 
-// Zeros are written for so many bytes at a time: as many as the journal has, within these bounds. A journal that is
+// The number of zeros written at a time is the length of the journal so far, within these bounds. A journal that is
 // written in large pieces gets none: its syncs write much anyway, and zeros would double that.
 const (
 	leastFilled = 32 << 10

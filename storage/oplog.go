@@ -85,7 +85,7 @@ type opBlock struct {
 	buf    []byte
 	packed []byte // the stored form in place of buf, if pack was called and made it smaller
 	count  int
-	flags  int // where the newest operation's are in buf
+	flags  int // position in buf of the newest operation's flags
 	ns     string
 	uuid   catalog.UUID
 
@@ -98,14 +98,14 @@ type opBlock struct {
 type session struct {
 	lsid   []byte
 	number int64
-	prev   OpTime // place of the session's last entry before this unit
+	prev   OpTime // of the session's last entry before this unit
 	room   [lsidRoom]byte
 }
 
 // lsidRoom is the size of a session id that includes a user's hash, as a server sees it from drivers.
 const lsidRoom = 80
 
-// The session flag says where the entry preceding a block's first one is; that is its prevOpTime.
+// The session flag says where the prevOpTime of a block's first entry comes from.
 const (
 	noSession      = iota
 	sessionUnknown // written by earlier versions, which did not record it

@@ -62,7 +62,7 @@ func (p *OplogPin) Release() {
 
 // OplogHold keeps the oplog's entries after a given time however large the oplog is. It is for state that is stored
 // after the write that its entry describes, and that would be lost with the entry. The oplog's size is then a soft
-// limit: a holder that stands in the way of a truncation is asked to store what it has, and to advance.
+// limit: a holder that blocks a truncation is asked to store what it has, and to advance.
 //
 // Invariant: what a holder has not stored is in the oplog. Hazard: the cut is decided before the entries are deleted, so a hold that is
 // compared only when it is decided could be passed meanwhile; noteCut compares under the mutex with which the cut is recorded. Rejected: a pin,
@@ -85,7 +85,7 @@ func (e *Engine) HoldOplog() *OplogHold {
 	return h
 }
 
-// Asked receives when a truncation has left entries because of the hold.
+// Asked returns a channel that receives when a truncation has left entries because of the hold.
 func (h *OplogHold) Asked() <-chan struct{} { return h.asked }
 
 // Set moves the hold: the entries up to a time may be deleted. A truncation that waits for it continues.
@@ -100,7 +100,7 @@ func (h *OplogHold) Set(to Timestamp) {
 	h.from = to
 }
 
-// askHolders asks those that keep entries after limit to advance.
+// askHolders asks the holders that have not advanced past limit to do so.
 func (o *oplogState) askHolders(limit Timestamp) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -46,7 +46,7 @@ const metaRefsLost = 's'
 // refGap is the time without references that ends a span. Each migration has a span of its own, as a rule: a table that is deleted costs a look at all blocks of its spans.
 const refGap = Timestamp(10 << 32)
 
-// refSpan is a time in which blocks refer to a table.
+// refSpan is a period in which blocks refer to a table.
 type refSpan struct{ first, last Timestamp }
 
 // blockRefs has the spans of each table, in ascending order.
@@ -288,7 +288,7 @@ func (v *versionsAt) doc(rid uint64) ([]byte, error) {
 	return v.it.ValueAndErr()
 }
 
-// withDocuments returns a block of references at a time in the oplog as a block with documents.
+// withDocuments turns a block of references, with its time in the oplog, into a block with documents.
 func (e *Engine) withDocuments(at Timestamp, p []byte) ([]byte, error) {
 	table, ts := refsUnit(p)
 	lower, upper := identRange(table)
@@ -387,7 +387,7 @@ func (k *blockKeeper) close() {
 	}
 }
 
-// keep collects the blocks that refer to versions that a unit has written to a table, of which some are about to be deleted. They are the last of the
+// keep collects the blocks that refer to the versions that a unit has written to a table, some of which are about to be deleted. They are the last of the
 // unit's blocks.
 func (k *blockKeeper) keep(table catalog.Ident, ts Timestamp) error {
 	if !k.e.oplog.refs.has(table, ts) || k.done[ts] {
@@ -436,7 +436,7 @@ func (k *blockKeeper) makeRoom() {
 	if !k.e.DiskLow() || !k.e.OplogTooLarge() {
 		return
 	}
-	_ = k.e.TruncateOplog() // fails if the member is deposed meanwhile: then another one decides
+	_ = k.e.TruncateOplog() // fails if this member steps down meanwhile: then the new primary truncates
 	if k.e.OplogTooLarge() {
 		k.giveUp = k.e.oplog.pinned()
 	}
@@ -509,7 +509,7 @@ func (k *blockKeeper) before(deletions *pebble.Batch) error {
 }
 
 // flush writes the blocks that have been collected, but for those that have been truncated since: a truncation is an entry of the replicated log, which
-// may come at any time, and a block that was written behind it would stay.
+// may come at any time, and a block written after it would stay.
 func (k *blockKeeper) flush() error {
 	if len(k.list) == 0 && k.lost == 0 {
 		return nil

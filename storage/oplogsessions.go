@@ -60,7 +60,7 @@ func (b *openBlock) sessionEntry(i int, op *blockEntry) *SessionEntry {
 	return e
 }
 
-// SessionHistory follows the entries of a session by their prevOpTime, from the one at an optime back to the first one of its number,
+// SessionHistory follows the entries of a session by their prevOpTime, from the one at an optime back to the first one of its txnNumber,
 // and calls f with each, and with each operation of a vectored insert; the entries are borrowed. whole is false if the oplog does not have one of them, or if f returns false because
 // one does not belong to the history. The optime of a unit may be that of an entry that is not a statement, such as the image of a
 // findAndModify: the entries before it are the session's.
@@ -112,7 +112,7 @@ func (s *Snapshot) SessionHistory(at OpTime, f func(e *SessionEntry) bool) (whol
 }
 
 // inSession reports whether a stored block may hold entries of a session; for a compressed block that is unknown,
-// so it may. One of references, which copies are made of, is looked at without its documents.
+// so it may. A block of references, as bulk copies write it, is checked without its documents.
 func inSession(p []byte) bool {
 	at := blockHeader
 	if isRefs(p) {

@@ -78,8 +78,8 @@ func (p *flushPace) await(ctx context.Context, flushed <-chan struct{}, limit <-
 	return false
 }
 
-// pace waits until a chunk of n bytes may be written. Pebble calls flushEnd with its own mutex held, which Metrics needs:
-// they are read in between.
+// pace waits until a chunk of n bytes may be written. Pebble calls flushEnd with its own mutex held, which Metrics takes
+// too: Metrics is therefore called without holding p.mu.
 func (e *Engine) pace(ctx context.Context, n int) {
 	p := &e.replica.staging.pace
 	var limit <-chan time.Time

@@ -25,8 +25,8 @@ import (
 //
 //	'p' timestamp of the vote → timestamp of the first entry, name of the coordinator's shard
 //
-// It names the transactions that a new primary has to open again, and keeps the oplog from being truncated behind them,
-// whatever its size. The coordinator's name shows which shard to ask for the decision.
+// It names the transactions that a new primary has to open again, and keeps the oplog from being truncated past their
+// entries, whatever its size. The coordinator's name shows which shard to ask for the decision.
 //
 // Invariant: the store has the key exactly while the transaction is prepared, because the unit of the vote writes it and the
 // unit of the decision deletes it. As long as the key is there, so are the entries of the vote.
@@ -44,7 +44,7 @@ import (
 type preparedLog struct {
 	vote        bool      // the unit's entries are one
 	coordinator string    // of the vote
-	decides     Timestamp // the vote that the unit's entry decides about, 0 for none
+	decides     Timestamp // the vote whose outcome the unit's entry decides, 0 for none
 	record      catalog.Ident
 }
 
@@ -72,7 +72,7 @@ func (l *preparedLog) setTimes(record []byte, at Timestamp, entries int) {
 	}
 }
 
-// opTimeTSAt is the offset of the timestamp in an operation time's document: behind its length, and the type and name of the element.
+// opTimeTSAt is the offset of the timestamp in an optime's document: after its length, and the type and name of the element.
 const opTimeTSAt = 4 + 1 + 3
 
 func preparedKey(vote Timestamp) []byte {

@@ -188,7 +188,7 @@ func (e *Engine) findDiscarded(l *line) error {
 	return it.Error()
 }
 
-// dropTables deletes the keys of dropped tables and, with forGood, the records of their drops. If ctx ends before, which it does when the store is closed, the next start
+// dropTables deletes the keys of dropped tables and, with forGood, the records of their drops. If ctx ends first, as it does when the store is closed, the next start
 // does it again.
 func (e *Engine) dropTables(ctx context.Context, drops []pendingDrop, forGood bool) error {
 	if len(drops) == 0 {
@@ -330,7 +330,7 @@ func (e *Engine) flush(ctx context.Context) (ok bool, err error) {
 	}
 }
 
-// logBeginnings returns the spans before the first entries of the logs, as far as they have grown. Nothing is
+// logBeginnings returns the spans before the first entries of the logs, if they have grown since the last call. Nothing is
 // written there again: new entries come after the existing ones.
 func (e *Engine) logBeginnings() (spans []pebble.KeyRange, err error) {
 	d := &e.space.dead

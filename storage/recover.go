@@ -279,7 +279,7 @@ func deleteTable(b *pebble.Batch, id catalog.Ident) {
 	_ = b.Delete(countersKey(nil, id), nil)
 }
 
-// ensureOplog creates the oplog's catalog entry in a store that has none. A standalone server has only what it found.
+// ensureOplog creates the oplog's catalog entry in a store that has none. A standalone server uses an existing oplog, and creates none.
 func (e *Engine) ensureOplog() error {
 	c := e.Catalog().Lookup(OplogNS)
 	switch {
@@ -321,8 +321,8 @@ type catalogHistory struct {
 }
 
 // add appends the catalogs that lead from one view to the next. There is one for each unit of work that changed the catalog, at its own timestamp: the
-// view that shows a group has the timestamp of the group's newest unit, and a snapshot of the time in between that had the documents of
-// a unit without its catalog would, of a rename with dropTarget, show neither collection under the name.
+// view that shows a group has the timestamp of the group's newest unit, and a snapshot at a time in between would have the documents of
+// a unit without its catalog, and after a rename with dropTarget show neither collection under the name.
 func (h *catalogHistory) add(from *view, edits []catalogEdit, to *view) {
 	if len(edits) == 0 {
 		return

@@ -34,7 +34,7 @@ type replicaState struct {
 		follower *follower
 		parked   *UnitOfWork // leads once fewer groups are in flight
 		timer    *time.Timer // of a leader that gathers units; nil if none does
-		late     bool        // it has gathered for long enough
+		late     bool        // the leader has gathered for long enough
 	}
 	gatherTime time.Duration           // how long a leader gathers units
 	staging    stagingUnits            // this member's own units
@@ -161,7 +161,7 @@ func (e *Engine) Resign(err error) {
 	}
 }
 
-// failGroup fails the units of a group that this member no longer has to see through.
+// failGroup fails the units of a group whose outcome this member no longer awaits.
 func (e *Engine) failGroup(g *Group, err error) {
 	for _, u := range g.units {
 		if u.wait.err == nil {
@@ -205,7 +205,7 @@ var errOtherRole = mongoerr.New(mongoerr.InterruptedDueToReplStateChange, "opera
 // too much is in flight the leader waits at the head of the queue. replica.mu must be held, and is released.
 //
 // prepareGroup runs without replica.mu, so that applying entries and preparing the next group overlap; the tip belongs
-// to the leader, so nothing else changes it. If the role changes in between, enqueue sees another gen and disowns the
+// to the leader, so nothing else changes it. If the role changes in between, enqueue sees another gen and fails the
 // group, whose batch has not been proposed. A group is enqueued before it is proposed, because the log may commit it,
 // and ApplyEntry look for it among those in flight, before propose returns. After a proposal was refused (withdraw),
 // the tip contains effects that will never be applied; no further group is prepared until nothing is in flight and the
@@ -303,7 +303,7 @@ func (e *Engine) withdraw(g *Group, err error) {
 	defer r.mu.Unlock()
 	n := len(r.mu.inflight)
 	if n == 0 || r.mu.inflight[n-1] != g {
-		return // disowned meanwhile
+		return // failed by Resign meanwhile
 	}
 	r.mu.inflight = r.mu.inflight[:n-1]
 	r.mu.bytes -= len(g.data)

@@ -167,7 +167,7 @@ func (e *Engine) checkSnapshot(ctx context.Context, dir string, m SnapshotManife
 	}
 	for _, f := range m.Files {
 		if strings.ContainsAny(f.Name, `/\`) || f.Name == ".." {
-			return corrupt("the snapshot has a file of the name %q", f.Name)
+			return corrupt("the snapshot has a file named %q", f.Name)
 		}
 		path := e.opts.FS.PathJoin(dir, f.Name)
 		if err := e.checkSum(ctx, path, f); err != nil {

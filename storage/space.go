@@ -10,14 +10,14 @@ import (
 
 // spaceGuard tracks how full the disk is. It refuses writes when the free space is just enough for pebble's own
 // work, because a store that runs out of disk space within its log cannot continue; and it makes the collector
-// reclaim deleted space at once (reclaim).
+// reclaim deleted space at once (reclaim.go).
 type spaceGuard struct {
 	checked atomic.Int64 // nanoseconds of the clock at the last measurement
 	written atomic.Int64 // bytes committed since then
 	avail   atomic.Int64 // bytes available
 	low     atomic.Bool
 	least   atomic.Bool   // not even writes that make room are accepted
-	wake    chan struct{} // the collector's next round begins
+	wake    chan struct{} // starts the collector's next round
 
 	journals *journalFS // nil in memory
 	gone     goneTables

@@ -23,9 +23,9 @@ import (
 //
 // The table of staged units; all keys of a unit are adjacent:
 //
-//	term, number, 0 @commit            the unit has committed; until no reader is of a time before that
-//	term, number, 1, chunk @version    keys of the chunk, and keys that have an older version; as long
-//	term, number, 2, piece             of blocks of the oplog; until the oplog is truncated there
+//	term, number, 0 @commit            the unit has committed; kept until no reader reads at a time before that
+//	term, number, 1, chunk @version    keys of the chunk, and keys that have an older version; kept as long
+//	term, number, 2, piece             of blocks of the oplog; kept until the oplog is truncated there
 //	term, number, 3                    the pieces belong to the oplog
 const (
 	// stageBytes is the default size from which a unit is staged, see SetLargeUnits.
@@ -356,7 +356,7 @@ type oplogRef struct {
 }
 
 // value returns the block as the oplog stores it: version, number of entries and wall time like other blocks, then
-// the size and the place of the pieces. last marks the unit's last block, with which everything that is left of
+// the size and the location of the pieces. last marks the unit's last block, with which everything that is left of
 // the unit is deleted.
 func (r *oplogRef) value(last bool) []byte {
 	p := binary.LittleEndian.AppendUint32([]byte{blockVersionStaged}, uint32(r.count))

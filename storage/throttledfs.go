@@ -17,12 +17,12 @@ type throttledFS struct {
 	pauses *atomic.Int64
 }
 
-// lastDurable is the time at which a unit of work was last made durable for a waiter, in any store of the process: they share its processors, and as a
-// rule the disk.
+// lastDurable is the time at which a caller last began to wait for a unit of work to become durable, in any store of the process: they share its
+// processors, and as a rule the disk.
 var lastDurable atomic.Int64
 
 const (
-	// durableRecently is the time after such a commit within which another one is expected.
+	// durableRecently is the time after the start of such a wait within which another one is expected.
 	durableRecently = 50 * time.Millisecond
 	// throttleStep is the number of bytes of a table that are written between two pauses.
 	throttleStep = 128 << 10
@@ -78,7 +78,7 @@ func (p throttledFS) Create(name string, category vfs.DiskWriteCategory) (vfs.Fi
 type throttledFile struct {
 	vfs.File
 	fs    throttledFS
-	since time.Time // the last pause ended
+	since time.Time // start of the current step
 	step  int       // bytes written since
 }
 

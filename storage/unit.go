@@ -13,7 +13,7 @@ import (
 )
 
 // UnitOfWork is a set of writes that become visible together or not at all. One goroutine uses it at a time. It ends
-// by replication.Set.Commit or by Rollback.
+// with replication.Set.Commit or Rollback.
 //
 // Its versioned keys are staged in a pebble batch under the timestamp `pending`, which the commit overwrites in
 // place.
@@ -524,8 +524,8 @@ func (l *unitLog) freeFirst(n int) {
 	l.blocks = l.blocks[n:]
 }
 
-// SetSession makes the unit's oplog entries carry lsid and txnNumber (retryable writes). prev is the place of the
-// session's previous entry with that number, NoOpTime for none. It must be called before the first write.
+// SetSession makes the unit's oplog entries carry lsid and txnNumber (retryable writes). prev is the optime of
+// the session's previous entry with that number, NoOpTime for none. It must be called before the first write.
 func (u *UnitOfWork) SetSession(lsid []byte, txnNumber int64, prev OpTime) {
 	s := &session{number: txnNumber, prev: prev}
 	s.lsid = append(s.room[:0], lsid...)

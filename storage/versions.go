@@ -52,7 +52,7 @@ func (v *versions) first() uint64 {
 	return v.ts
 }
 
-// below is the next timestamp before ts, which is later than the view, that the view may show.
+// below returns the newest timestamp before ts that the view may show; ts is later than the view.
 func (v *versions) below(ts uint64) uint64 {
 	if i, _ := slices.BinarySearch(v.shown, ts); i > 0 {
 		return v.shown[i-1]
@@ -95,7 +95,7 @@ func (v *versions) get(user []byte) (value []byte, ok bool, err error) {
 			v.it.Next()
 			continue
 		}
-		// What the view shows of later versions, a unit's own for one, is missing here, and newer ones of others come first.
+		// Newer than the view, and not one of the later versions that it shows: seek the next that it may show.
 		v.seek = appendVersion(append(v.seek[:0], user...), v.below(at))
 		if !v.it.SeekPrefixGE(v.seek) {
 			break
@@ -209,7 +209,7 @@ func (v *versions) newestBack() (found bool) {
 	return found
 }
 
-// jumpBack serves keys with many versions: it seeks the visible one, and then the position before all.
+// jumpBack serves keys with many versions: it seeks the visible one, and then the position before all of them.
 func (v *versions) jumpBack() (found bool) {
 	v.seek = appendVersion(append(v.seek[:0], v.user...), v.first())
 	for ok := v.it.SeekGE(v.seek); ok; {

@@ -29,8 +29,8 @@ func (u *UnitOfWork) Insert(c *catalog.Collection, doc []byte, info OpInfo) (Rec
 }
 
 // InsertMany adds documents in order and stops at the first error: docs[:n] are in the unit. info.StmtID is that
-// of the first document; the following documents get consecutive ids. With info.Vectored they share entries of the oplog (but
-// in a capped collection, whose oldest documents are removed in between, or in a transaction).
+// of the first document; the following documents get consecutive ids. With info.Vectored they share entries of the oplog
+// (except in a capped collection, whose oldest documents are removed in between, and in a transaction).
 func (u *UnitOfWork) InsertMany(c *catalog.Collection, docs [][]byte, info OpInfo) (n int, err error) {
 	if err := u.use(c); err != nil {
 		return 0, err
@@ -171,7 +171,7 @@ func (u *UnitOfWork) newRecordID(c *catalog.Collection, idKey []byte) (RecordID,
 	if err != nil {
 		return nil, err
 	}
-	// Other members write while this one is not the primary, and the next primary begins behind the last record that is committed: the
+	// Other members write while this one is not the primary, and the next primary continues after the last committed record: the
 	// number could be that of another record, or have been given to this unit before.
 	if u.line != lineLocal && u.gen != u.e.replica.writing.Load() {
 		return nil, errOtherRole

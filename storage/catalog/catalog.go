@@ -73,7 +73,7 @@ func (c *Counters) NextRecordID(last func() (int64, error)) (int64, error) {
 // ForgetRecordIDs makes the next allocation look up the last RecordId again: other members have written.
 func (c *Counters) ForgetRecordIDs() { c.known.Store(false) }
 
-// trimmed records that a capped collection has no record up to last for readers at a time or later.
+// trimmed records that a capped collection has no record up to last for readers at `at` or later.
 type trimmed struct {
 	last int64
 	at   uint64
@@ -87,7 +87,7 @@ func (c *Counters) NoteTrimmed(last int64, at uint64) {
 	}
 }
 
-// Trimmed returns up to where a capped collection has no records for readers at a time; 0 if that is not known.
+// Trimmed returns the RecordId up to which a capped collection has no records for readers at a time; 0 if that is not known.
 func (c *Counters) Trimmed(at uint64) int64 {
 	if t := c.trimmed.Load(); t != nil && t.at <= at {
 		return t.last
@@ -262,7 +262,7 @@ func (s *Snapshot) All() []*Collection {
 // Len returns the number of collections.
 func (s *Snapshot) Len() int { return s.byNS.Len() }
 
-// Each calls f with every collection, in no order.
+// Each calls f with every collection, in no particular order.
 func (s *Snapshot) Each(f func(*Collection)) {
 	s.byNS.Scan(func(_ string, c *Collection) bool {
 		f(c)

@@ -77,14 +77,14 @@ func encodeIndex(i *Index) []byte {
 	return value.End(out, doc)
 }
 
-// tracksArrays reports whether the paths of a field whose documents have several keys are stored. A geometry has a key for each of its cells,
+// tracksArrays reports whether the multikey paths of a field of that kind are stored. A geometry has a key for each of its cells,
 // which counts as an array at its path: a query's conditions on it may hold for different cells.
 func tracksArrays(k indexkey.Kind) bool {
 	return k == indexkey.BTree || k == indexkey.Sphere || k == indexkey.Geo2D
 }
 
 // appendArrayPaths writes the paths at which a wildcard index has met arrays. Without the element any path may have some: so it is in entries of
-// earlier versions, and in those of an index with too many.
+// earlier versions, and in those of an index with too many of them.
 func appendArrayPaths(dst []byte, i *Index) []byte {
 	if i.Spec.Kind != indexkey.Wildcard || !i.Multikey || i.ArrayPaths == nil {
 		return dst
@@ -116,7 +116,7 @@ func (i *Index) decodeArrayPaths(v value.Value) {
 	slices.Sort(i.ArrayPaths)
 }
 
-// Decode makes a collection of its durable entry. Counters start empty.
+// Decode makes a collection from its durable entry. Counters start empty.
 func Decode(id int64, entry []byte) (*Collection, error) {
 	md := value.Lookup(entry, "md").Doc()
 	c := &Collection{NS: value.Lookup(md, "ns").Str(), CatalogID: id, Counters: &Counters{}}

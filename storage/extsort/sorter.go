@@ -19,7 +19,7 @@ type Options struct {
 	Compare func(a, b []byte) int
 	// Store stores runs; nil forbids spilling.
 	Store Store
-	// Limit keeps only the first records; 0 keeps all.
+	// Limit is the number of records to keep, the first in order; 0 keeps all.
 	Limit int
 }
 
@@ -217,7 +217,7 @@ func (w runWriter) write(key, val []byte) error {
 	return nil
 }
 
-// Close abandons a sort before Sort; afterwards the Iterator's Close does so.
+// Close ends a sort before Sort is called; afterwards the Iterator's Close does so.
 func (s *Sorter) Close() error {
 	var err error
 	for _, f := range s.runs {

@@ -73,7 +73,7 @@ func sameSignature(a, b *Spec) bool {
 		bytes.Equal(a.WildcardProjection, b.WildcardProjection) && a.Unique == b.Unique && a.Sparse == b.Sparse
 }
 
-// sameFilter compares filters after they are put in order: {a: 1, b: 2} and {$and: [{b: 2}, {a: 1}]} are one.
+// sameFilter compares filters after they are put in order: {a: 1, b: 2} and {$and: [{b: 2}, {a: 1}]} are the same.
 func sameFilter(a, b []byte) bool {
 	if a == nil || b == nil || bytes.Equal(a, b) {
 		return bytes.Equal(a, b)
@@ -86,7 +86,7 @@ func sameFilter(a, b []byte) bool {
 	return err == nil && bytes.Equal(ma.Serialize(), mb.Serialize())
 }
 
-// sameKey compares key patterns: {a: 1} and {a: 1.0} are one.
+// sameKey compares key patterns: {a: 1} and {a: 1.0} are the same.
 func sameKey(a, b []byte) bool { return value.CompareDocs(a, b, nil) == 0 }
 
 // signature lists the options that sameSignature compares, and those that make no difference.
@@ -109,8 +109,8 @@ func sameOptions(a, b *Spec) bool {
 	return covers(a.Raw, b.Raw) && covers(b.Raw, a.Raw)
 }
 
-// catalogued shows a specification in the order in which messages about conflicts have it: a unique index has that before
-// the key, all other options come after the name.
+// catalogued shows a specification in the order in which messages about conflicts have it: `unique` comes before the key,
+// all other options come after the name.
 func (s *Spec) catalogued() string {
 	var first, rest []value.Field
 	for k, v := range value.Elements(s.Raw) {

@@ -1,6 +1,6 @@
 // Package indexkey defines indexes: which specifications are valid, and which keys a document has in an index.
 //
-// createIndexes passes each specification to ValidateSpec and compares the result with the existing indexes by
+// createIndexes passes each specification to ValidateSpec and compares the result with the existing indexes using
 // Conflict. The engine compiles a Spec with NewGenerator once; each insert, update and delete asks Generator.Keys
 // for the document's keys and takes them from the KeySet.
 //

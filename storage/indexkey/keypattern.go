@@ -11,7 +11,7 @@ import (
 // maxKeyFields is the largest number of fields in a compound index.
 const maxKeyFields = 32
 
-// tooManyFields is the code of a key pattern with more.
+// tooManyFields is the error code for a key pattern with more.
 const tooManyFields mongoerr.Code = 13103
 
 // checkKeyPattern checks the fields of a key pattern and their values.

@@ -107,7 +107,7 @@ func (c Context) quote(raw []byte, err error) error {
 	return mongoerr.From(err).Prefix("Error in specification " + bsontext.Doc(raw) + " :: caused by :: ")
 }
 
-// versioned returns the specification with the version that it gets when it names none: the later checks see it so.
+// versioned returns the specification with the version that it gets when it names none, as the errors of later checks show it.
 func versioned(raw []byte) []byte {
 	if value.Lookup(raw, "v").T != value.Missing {
 		return raw

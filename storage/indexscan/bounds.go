@@ -15,7 +15,7 @@ type Verdict uint8
 const (
 	Inside Verdict = iota // the key is in the bounds
 	Skip                  // it is outside: seek Bounds.Next
-	Done                  // neither it nor any later key is
+	Done                  // neither it nor any later key is in the bounds
 )
 
 // span is one interval of one field as bytes: lo <= field < hi.

@@ -54,7 +54,7 @@ func appendDecimal(dst []byte, v value.Value) []byte {
 	return appendTail(appendFloatBits(dst, math.Float64bits(f)<<1|1, neg), coef, digits, exp, neg)
 }
 
-// doubleBelow returns the largest double not above |v|; adj is the place of the first digit.
+// doubleBelow returns the largest double not above |v|; adj is the decimal position of the first digit.
 func doubleBelow(v value.Value, adj int) (f float64, exact bool) {
 	if adj < -330 {
 		return 0, false

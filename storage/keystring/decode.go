@@ -174,7 +174,7 @@ func (d *Decoder) value(tag byte) value.Value {
 		sub := d.byte()
 		b := d.take(n)
 		if sub == 2 && len(b) >= 4 {
-			b = b[4:] // the place of its inner length
+			b = b[4:] // zeros in place of its inner length
 		}
 		return value.NewBinary(sub, b)
 	case tagObjectID:

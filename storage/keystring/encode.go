@@ -84,7 +84,7 @@ func AppendKey(key []byte, v value.Value, desc bool, c value.Collator) []byte {
 	return key
 }
 
-// AppendLong is AppendKey of an ascending 64-bit integer. The key may be on the caller's stack, where AppendKey's may not.
+// AppendLong is AppendKey of an ascending 64-bit integer. The key may stay on the caller's stack, where AppendKey's may not.
 func AppendLong(key []byte, i int64) []byte { return appendInt(key, i) }
 
 // TrimTypeBits removes trailing zeros, which a reader assumes. It is applied once, when the key is complete.

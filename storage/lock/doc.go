@@ -1,5 +1,5 @@
-// Package lock is the lock manager: intent and full locks over a hierarchy of resources, granted in the order they were
-// asked for.
+// Package lock is the lock manager: intent and full locks over a hierarchy of resources, granted in the order of the
+// requests.
 //
 //	     IS  IX  S   X           ParallelBatchWriter ─ ReplicationState ─ Global ─ Database ─ Collection
 //	IS   +   +   +   -

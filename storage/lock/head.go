@@ -79,7 +79,7 @@ func (h *head) openIfIdle() {
 	}
 }
 
-// heldByOthers returns the set of modes that others than the holder of `own` hold. Under mu, closed.
+// heldByOthers returns the set of modes that lockers other than the holder of `own` hold. h.mu must be held, with the gate closed.
 func (h *head) heldByOthers(own Mode) (set uint8) {
 	var n [modes]int
 	n[S], n[X] = h.mu.full[S], h.mu.full[X]
@@ -99,7 +99,7 @@ func (h *head) heldByOthers(own Mode) (set uint8) {
 	return set
 }
 
-// count adds n holders of a mode. Under mu, closed.
+// count adds n holders of a mode. h.mu must be held, with the gate closed.
 func (h *head) count(m Mode, i uint32, n int) {
 	switch m {
 	case S, X:

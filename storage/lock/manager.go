@@ -72,7 +72,7 @@ type Handle struct{ h *head }
 // Handle looks up a resource. Handles remain valid as long as the manager.
 func (m *Manager) Handle(res Resource) Handle { return Handle{m.head(res)} }
 
-// Queued returns the number of requests waiting for S or X, or behind such, over all resources, as
+// Queued returns the number of requests waiting for S or X, or behind such a request, over all resources, as
 // serverStatus.globalLock.currentQueue counts readers and writers.
 func (m *Manager) Queued() (readers, writers int) {
 	count := func(h *head) {

@@ -72,7 +72,7 @@ func (l *Locker) LockCollections(ctx context.Context, mode Mode, names ...string
 	return nil
 }
 
-// UnlockCollection undoes one LockCollection of a collection, with its intent locks. A lock that another call has taken stays.
+// UnlockCollection undoes one LockCollection of a collection, with its intent locks. A lock that another call has taken, too, remains held.
 func (l *Locker) UnlockCollection(ns string) {
 	for _, h := range []*head{l.m.head(Resource{Collection, ns}), l.m.head(Resource{Database, databaseOf(ns)}), l.m.single[Global], l.m.single[ReplicationState]} {
 		l.unlock(h)

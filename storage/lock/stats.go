@@ -14,7 +14,7 @@ type Count struct {
 // Stats are counts by kind and mode.
 type Stats [kinds][modes]Count
 
-// Kinds lists the kinds in the order of Stats.
+// Kinds lists the kinds that statistics show, in the order of Stats.
 func Kinds() []Kind {
 	return []Kind{ParallelBatchWriter, ReplicationState, Global, Database, Collection, Mutex}
 }

@@ -1,2 +1,2 @@
-// Package spill gives pipelines the temporary files that sorts use: a Dir makes them, Pipelines shows it to query/agg.
+// Package spill provides pipelines with the temporary files that sorts use: a Dir creates them, Pipelines adapts it to query/agg.
 package spill

@@ -8,7 +8,7 @@ import (
 	"github.com/shoaldb/shoal/storage/extsort"
 )
 
-// Dir makes temporary files in a directory that is made with the first of them; "" is the system's own place.
+// Dir creates temporary files in a directory, which is created with the first of them; "" is the system's own directory.
 type Dir string
 
 // Create implements extsort.Store.
@@ -21,7 +21,7 @@ func (d Dir) Create() (extsort.File, error) {
 	return extsort.Dir(d).Create()
 }
 
-// Pipelines gives the stages of pipelines files of a store.
+// Pipelines provides the stages of pipelines with files of a store.
 type Pipelines struct{ Store extsort.Store }
 
 // Create implements agg.Spiller.

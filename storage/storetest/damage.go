@@ -31,8 +31,8 @@ func flipBit(b []byte, at int) []byte {
 	return b
 }
 
-// EachDamage calls f with copies of a store, in each of which one file of dir was damaged in one way, and gives the number
-// of files.
+// EachDamage calls f with copies of a store, each with one file of dir damaged in one way, and returns the number of
+// files.
 func EachDamage(t testing.TB, store *vfs.MemFS, dir string, f func(what, file string, damaged *vfs.MemFS)) (files int) {
 	t.Helper()
 	names, err := store.List(dir)

@@ -40,7 +40,7 @@ type extent struct {
 // record has the recorded properties of a file.
 type record struct {
 	name   string
-	slot   int  // its place in the witness, -1 for none
+	slot   int  // its index in the witness, -1 for none
 	linked bool // the name is durable
 	synced extent
 }
@@ -175,7 +175,7 @@ func (w *FS) noted(path string) (name string, ok bool) {
 	return name, w.FS.PathDir(path) == w.dir && (kept(name) || strings.HasSuffix(name, ".dbtmp"))
 }
 
-// reported reports an error because of which a log cannot be written.
+// reported passes on to w.failed an error that keeps a log from being written, and returns it.
 func (w *FS) reported(name string, err error) error {
 	if err != nil && strings.HasSuffix(name, ".log") {
 		w.failed(err)
