@@ -259,7 +259,7 @@ type SnapshotFiles interface {
 	ReadAt(dir, name string, p []byte, offset int64) (int, error)
 	// Append writes at the end of a file, creating it if necessary.
 	Append(dir, name string, p []byte) error
-	Sizes(dir string) (map[string]int64, error) // empty if the directory is not
+	Sizes(dir string) (map[string]int64, error) // empty if there is no such directory
 	Remove(dir string) error
 	List() ([]string, error) // of directories made here
 }

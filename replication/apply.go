@@ -334,7 +334,7 @@ func (r *Raft) resign() error {
 		return nil
 	}
 	r.applier.primary = 0
-	r.resignLeader() // if it was deposed before it had begun
+	r.resignLeader() // deposed may have run before becomeLeader
 	r.primary.Store(0)
 	r.m.Resign(errDeposed)
 	r.flights.clear()

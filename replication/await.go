@@ -238,7 +238,7 @@ func (w *readWaits) ready(r *Raft, s *raft.ReadState) {
 	w.issue(r)
 }
 
-// applied wakes those whose index is applied.
+// applied wakes the reads whose index is applied.
 func (w *readWaits) applied(index uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -17,7 +17,7 @@ const (
 )
 
 // SetConfig is the configuration of a replica set, the document of replSetGetConfig. A parsed one is complete
-// (defaults filled in), valid by itself (Parse checks it) and never changed: to change it, make a Clone.
+// (defaults filled in), valid by itself (ParseConfig checks it) and never changed: to change it, make a Clone.
 type SetConfig struct {
 	Name            string
 	Version         int64

@@ -173,7 +173,7 @@ func (c *SetConfig) CheckConfigServer(configsvr bool) error {
 }
 
 // ValidateReconfig checks that c may follow old. Without force the version must grow and at most one voting member
-// may be added, removed or given or denied its vote. Any number of other changes may accompany that. (The change
+// may be added or removed, or gain or lose its vote. Any number of other changes may accompany that. (The change
 // itself is carried out by joint consensus; the limit is the real server's, which clients rely on.) With force any
 // members are accepted, and any version greater than the old one.
 func (c *SetConfig) ValidateReconfig(old *SetConfig, force bool) error {

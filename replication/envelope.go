@@ -104,7 +104,7 @@ func messageSize(m *raftpb.Message) (n int) {
 	return n + 96
 }
 
-// unmarshal reads a payload, from which only body, config and host borrow.
+// unmarshal reads a payload, from which only body and config borrow.
 func (e *envelope) unmarshal(payload []byte) error {
 	if len(payload) < 2 || payload[0] != envelopeVersion {
 		return errEnvelope

@@ -209,7 +209,7 @@ func compare(a, b uint64) int {
 	return 0
 }
 
-// common returns the last committed entry that two logs share. It is false if one of them does not go back so far.
+// common returns the last committed entry that two logs share. The second result is false if one of them does not go back that far.
 func (h *history) common(o *history) (uint64, bool) {
 	for i := min(h.commit, o.commit); ; {
 		a, from, ok := h.at(i)

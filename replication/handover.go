@@ -124,7 +124,7 @@ func (r *Raft) StepDown(ctx context.Context, period, catchUp time.Duration, forc
 // stands. The pause is short: a successor lacks at most nearLag entries and was heard from lately (successor).
 //
 // Hazard: the successor may not stand, because it was frozen or put into maintenance since it last reported. Raft would keep
-// waiting, and every write with it, for an election timeout. It therefore says so at once, and refused cancels the transfer.
+// waiting, and every write with it, for an election timeout. The successor therefore reports at once that it does not stand, and refused cancels the transfer.
 //
 // Rejected: stepping down first and leaving the rest to an election. Nobody accepts writes until a follower suspects the
 // leader, which takes an election timeout, and whichever member stands first wins, whatever its priority. Only StepDown with force does that, when no

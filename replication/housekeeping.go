@@ -101,7 +101,7 @@ func (r *Raft) ascendLate(term uint64) error {
 	return r.ascend(term)
 }
 
-// idle writes a no-op if nothing was written for long, so that the cluster's time advances on all members.
+// idle writes a no-op if nothing was written for NoopInterval, so that the cluster's time advances on all members.
 func (r *Raft) idle(h *housekeeping) {
 	now := time.Now()
 	if v := uint64(r.m.Visible()); v != h.newest {

@@ -22,7 +22,7 @@ func storageTS(v uint64) storage.Timestamp { return storage.Timestamp(v) }
 // Invariant: the log never claims entries that the store does not contain. A crash before the tables are replaced leaves the old
 // store and the old log; after it, finishInstall finds the note and a store at the snapshot's index, and does the reset.
 //
-// Hazards. The applier may still have entries of before the snapshot: it does the engine's part itself, after them, and the appender waits
+// Hazards. The applier may still have entries from before the snapshot: it does the engine's part itself, after them, and the appender waits
 // for it. Raft may follow another primary by the time all files are here: it is asked first (complete), and what it
 // did not take is discarded or offered again. An empty member may have voted before it lost its store: it starts in the sender's term with its
 // vote given to the sender, so that it cannot vote twice in that term.

@@ -249,8 +249,8 @@ func (r *Raft) handle(rd raft.Ready) {
 }
 
 // mayWait reports whether a message can be sent together with the next one. A message that only advances the
-// commit index can, as long as more is in flight: the commit index of that follows soon, or with raft's heartbeat
-// at the latest, and only readers on other members wait for it.
+// commit index can, as long as more is in flight: a higher commit index follows soon, with raft's heartbeat at
+// the latest, and only readers on other members wait for it.
 func (r *Raft) mayWait(m *raftpb.Message) bool {
 	return m.GetType() == raftpb.MsgApp && len(m.GetEntries()) == 0 && m.GetCommit() < r.loop.last && !r.waits.some()
 }

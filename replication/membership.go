@@ -290,13 +290,13 @@ func (r *Raft) changeConf(ctx context.Context, cc *confContext, changes func(*ra
 		}
 		steps := changes(rec.state)
 		if len(steps) == 0 {
-			// Without any change the message would mean something else; that the leader votes is already the case.
+			// An empty change would mean something else to raft. This one changes nothing: the leader votes already.
 			steps = append(steps, change(raftpb.ConfChangeAddNode, r.id.Load()))
 		}
 		bad = r.proposeConf(&raftpb.ConfChangeV2{Changes: steps, Context: cc.marshal()})
 	})
 	if err != nil || bad != nil {
-		return cmpErr(err, bad)
+		return firstErr(err, bad)
 	}
 	l := r.lead.Load()
 	// The log has the record a moment before Config returns it, and the caller may ask at once.
@@ -311,7 +311,7 @@ func (r *Raft) changeConf(ctx context.Context, cc *confContext, changes func(*ra
 	return nil
 }
 
-func cmpErr(a, b error) error {
+func firstErr(a, b error) error {
 	if a != nil {
 		return a
 	}

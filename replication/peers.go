@@ -203,7 +203,7 @@ func (p *peer) drop() {
 	p.mu.Unlock()
 }
 
-// callAll makes every member hear from this one soon.
+// callAll makes this member call all others soon.
 func (r *Raft) callAll() {
 	r.peers.mu.Lock()
 	defer r.peers.mu.Unlock()
@@ -259,7 +259,7 @@ func (r *Raft) runPeer(ctx context.Context, p *peer) {
 	}
 }
 
-// beatInterval returns how often members call each other when there is nothing to send.
+// beatInterval returns the interval at which members call each other when there is nothing to send.
 func (r *Raft) beatInterval() time.Duration {
 	d := 2 * time.Second
 	if c := r.Config(); c != nil {
@@ -268,7 +268,7 @@ func (r *Raft) beatInterval() time.Duration {
 	return max(d, 10*time.Millisecond)
 }
 
-// loopPause returns how long a member that could not be reached is not called again.
+// loopPause returns the pause before a member that could not be reached is called again.
 func (r *Raft) loopPause() time.Duration {
 	return min(max(tickOf(r.Config())/2, 5*time.Millisecond), 50*time.Millisecond)
 }
@@ -530,10 +530,10 @@ func (r *Raft) recordReport(id uint64, e *envelope, called bool) {
 	now := time.Now()
 	r.peers.mu.Lock()
 	p := r.peers.byID[id]
-	leaderChanged := false
+	changed := false
 	if p != nil {
 		s := r.peers.of(id)
-		leaderChanged = s.report.role != e.report.role || s.report.term != e.report.term || s.report.flags != e.report.flags
+		changed = s.report.role != e.report.role || s.report.term != e.report.term || s.report.flags != e.report.flags
 		s.report = e.report
 		if s.at = now; called {
 			s.received = now
@@ -564,7 +564,7 @@ func (r *Raft) recordReport(id uint64, e *envelope, called bool) {
 		r.startSnapshot(id) // whatever raft believes that it has
 	}
 	r.waits.check(r)
-	if leaderChanged {
+	if changed {
 		r.roleChanged()
 	}
 }

@@ -101,7 +101,7 @@ func readEntry(index uint64, v []byte) (*raftpb.Entry, bool) {
 // transaction fills the cache, and the garbage collector allows itself as much again.
 const maxLogCache = 32 << 20
 
-// openLog reads the log of a store. empty is true for a member that was never in a set.
+// openLog reads the log of a store, which a member that was never in a set does not have (see started).
 func openLog(store LocalStore, size int64) (*raftLog, error) {
 	l := &raftLog{store: store, maxCache: min(size/2, maxLogCache), mark: size / 128}
 	l.mu.hard = &raftpb.HardState{}
@@ -278,7 +278,7 @@ func (l *raftLog) forget(n int) {
 	}
 }
 
-// cutTail removes entries from index on from the cache.
+// cutTail removes from memory the entries from index on.
 func (l *raftLog) cutTail(index uint64) {
 	m := &l.mu
 	if index > m.last {
@@ -531,7 +531,7 @@ func (l *raftLog) confAt(index uint64) (confRecord, bool) {
 	return confRecord{}, false
 }
 
-// value returns the record as raft's own type for a snapshot's metadata.
+// value encodes the record in raft's own type for a snapshot.
 func (c *confRecord) value() ([]byte, error) { return proto.Marshal(c.snapshot()) }
 
 func (c *confRecord) snapshot() *raftpb.Snapshot {
@@ -564,7 +564,7 @@ func (l *raftLog) history() history {
 	return history{min(m.hard.GetCommit(), m.last), append([]point{m.base}, m.terms...)}
 }
 
-// overSize returns the index up to which the log must be cut to have at most keep bytes.
+// overSize returns the highest marked index up to which the log can be cut so that at least keep bytes remain.
 func (l *raftLog) overSize(keep int64) (index uint64) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

@@ -78,7 +78,7 @@ func (r *Raft) leader() int {
 	return int(l.lead) - 1
 }
 
-// roleChanged tells the observers if something has changed. Any goroutine may call it.
+// roleChanged reports a changed role to the observers. Any goroutine may call it.
 func (r *Raft) roleChanged() {
 	s := &r.roles
 	s.mu.Lock()
@@ -174,7 +174,7 @@ func (r *Raft) LeaderContext(term int64) context.Context {
 	return over
 }
 
-// becomeLeader is called by the applier, resignLeader by whichever goroutine learns that the term is over.
+// becomeLeader begins the leader's context, in the applier; resignLeader ends it, in whichever goroutine learns that the term is over.
 func (r *Raft) becomeLeader(term uint64) {
 	s := &r.roles
 	s.mu.Lock()
@@ -256,7 +256,7 @@ func (r *Raft) mayBecomePrimary() bool {
 	return r.electable() || r.soleVoter() && r.self() != nil && r.self().Electable()
 }
 
-// mayStand decides about a vote request on its way out. A member that must not become primary does not stand,
+// mayStand reports whether a vote request may be sent. A member that must not become primary does not stand,
 // unless the set has had no leader for long: it may be the only one with everything that was acknowledged. It then
 // leads without accepting writes until an electable member has caught up. The same holds for a member that is
 // leaving, if the step that ends its membership is only in its own log.

@@ -17,7 +17,7 @@ func NewSingle(e *storage.Engine) *Single { return &Single{engine: e} }
 
 var _ Set = (*Single)(nil)
 
-// Commit implements Set. A write concern that one member cannot satisfy is reported after the write, as the server does.
+// Commit implements Set. A write concern that one member cannot satisfy is reported after the write, as by the real server.
 func (s *Single) Commit(ctx context.Context, u *storage.UnitOfWork, wc WriteConcern) (storage.Timestamp, error) {
 	ts, err := s.engine.Commit(ctx, u, wc.Durable())
 	if err != nil {

@@ -92,7 +92,7 @@ const (
 	incomingDir = "raft-in-"
 )
 
-// clean removes what an earlier process was sending. What it was receiving is kept: the sender may continue.
+// clean removes what an earlier process was sending. A member without a log keeps what it was receiving: the sender may continue.
 func (s *snapshotState) clean(r *Raft) {
 	dirs, err := r.m.Files().List()
 	if err != nil {
@@ -220,7 +220,7 @@ func (r *Raft) awaitSendable(ctx context.Context, id, match, term uint64) error 
 
 var errMemberRemoved = mongoerr.New(mongoerr.NodeNotFound, "the member was removed")
 
-// acknowledgedBy returns up to which index a member has the log, as far as raft knows here.
+// acknowledgedBy returns the index up to which a member has the log, as far as raft knows here.
 func (r *Raft) acknowledgedBy(id uint64) (match uint64, err error) {
 	err = r.do(func() {
 		if r.loop.rn != nil {
@@ -309,7 +309,7 @@ func (r *Raft) release(x *sharedSnapshot) {
 	}
 }
 
-// tidy removes a snapshot that no member came back for, or that the log no longer continues.
+// tidy removes a snapshot that no member came back for, or after which the log no longer continues.
 func (s *snapshotState) tidy(r *Raft) {
 	first, _ := r.rlog.FirstIndex()
 	s.mu.Lock()
@@ -352,7 +352,7 @@ func (s *snapshotState) caughtUp(id, match uint64) {
 	}
 }
 
-// pinned returns up to where the log may be cut with regard to members that are receiving a snapshot.
+// pinned lowers limit, the index up to which the log may be cut, to what members that are receiving a snapshot need.
 func (s *snapshotState) pinned(limit uint64) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -419,7 +419,7 @@ func (s *sending) run(ctx context.Context) error {
 		case wantDone:
 			// The member may have acknowledged more, and lost its store, since this transfer began.
 			if match, err := s.r.acknowledgedBy(s.id); err != nil || match > s.snap.rec.index {
-				return cmpErr(err, errSnapshotOld)
+				return firstErr(err, errSnapshotOld)
 			}
 			ask = callDone
 		case wantChunk:
@@ -471,7 +471,7 @@ func (s *sending) chunks(ctx context.Context, host string, want snapshotWant) er
 	return nil
 }
 
-// call offers the snapshot, or says that it is complete.
+// call offers the snapshot, or reports that it is complete.
 func (s *sending) call(ctx context.Context, host string, kind callKind) (snapshotWant, error) {
 	return s.exchange(ctx, host, kind, func(p *packer) {
 		meta, err := proto.Marshal(s.snap.rec.snapshot())
