@@ -23,11 +23,11 @@ const (
 // accepts one connection at a time and waits until an event loop has registered it, between two rounds of reading. Hazard: a loop empties its
 // queue before it reads again, so only one connection at a time may be in that queue (Server.taking).
 //
-// A connection therefore waits for all that arrived at its address before it, some 30 µs each; connections that are there wait for none of them. The
-// queue is the kernel's and first come first served: nothing in the process can take one out of turn, before it knows more of it than its place. More
-// acceptors on one address would not shorten it, since a loop registers one connection per round in any case. Those who must get in beside a flood
-// have an address of their own (a UNIX socket, a loadBalancerPort), whose queue is another; the ingressConnectionEstablishment parameters, which hold
-// back what has been accepted, do not let anyone overtake either.
+// A connection therefore waits for all that arrived at its address before it, some 30 µs each; established connections wait for none of them. The
+// queue is the kernel's and first come first served: the process cannot take a connection out of turn, since it knows nothing of it but its position.
+// More acceptors on one address would not shorten it, since a loop registers one connection per round in any case. Clients that must get in during a
+// flood need an address with a queue of its own (a UNIX socket, a loadBalancerPort); the ingressConnectionEstablishment parameters, which hold back
+// what has been accepted, do not change the order either.
 type listener struct {
 	net.Listener
 	balanced bool // load balancers begin connections with a PROXY header
@@ -96,7 +96,7 @@ func (s *Server) acceptAll(l *listener) {
 	}
 }
 
-// take hands a connection to an event loop, which has it when take returns.
+// take hands a connection to an event loop, which has registered it when take returns.
 func (s *Server) take(nc net.Conn, balanced bool) {
 	if s.full(nc.RemoteAddr()) {
 		s.refused(errTooMany)

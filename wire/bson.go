@@ -130,7 +130,7 @@ func keyEnd(b []byte, p int) int {
 	return p
 }
 
-// validateVariable checks a payload that contains its own length and returns its end.
+// validateVariable checks a payload without a fixed length, or a boolean, and returns its end.
 func validateVariable(b []byte, t byte, p, end, depth int) (int, error) {
 	if t == tBoolean {
 		if p < end && b[p] > 1 {

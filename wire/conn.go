@@ -41,8 +41,8 @@ type Conn struct {
 	ctx           context.Context
 	cancel        context.CancelFunc
 	held          atomic.Bool // it waits to be admitted
-	member        atomic.Bool // its messages may have MaxInternalMessage
-	waiter        *waiter     // nil if it did not have to
+	member        atomic.Bool // its messages may have up to MaxInternalMessage
+	waiter        *waiter     // nil if it did not have to wait
 	tls           atomic.Pointer[tlsSession]
 	trusted       atomic.Bool // see Trust
 	firstMessage  atomic.Pointer[time.Timer]
@@ -71,7 +71,7 @@ type Conn struct {
 	}
 }
 
-// AllowInternal accepts messages of MaxInternalMessage from now on: the connection is another node's.
+// AllowInternal accepts messages of up to MaxInternalMessage from now on: the connection is another node's.
 func (c *Conn) AllowInternal() { c.member.Store(true) }
 
 // proxyState describes the origin of a connection. It changes in the event loop only, before the handler receives the connection.

@@ -6,7 +6,7 @@
 //
 //	Server.acceptAll → Server.take → gnet loop: OnOpen (a new connection)
 //	socket → gnet loop: OnTraffic → Conn.cut (one whole frame in a pooled buffer) → Conn.accept
-//	   small OP_MSG: parseFrame → Handler.HandleInline, answered in the loop when it says so
+//	   small OP_MSG: parseFrame → Handler.HandleInline, answered in the loop if it returns true
 //	   everything else: workers.submit → Conn.serve → parseFrame → Handler.Handle
 //	→ Reply.seal (header, checksum, compression) → Conn.write → socket
 //

@@ -95,7 +95,7 @@ func (l *loop) OnClose(gc gnet.Conn, _ error) gnet.Action {
 	s.conns.mu.Lock()
 	delete(s.conns.all, c.id)
 	s.conns.mu.Unlock()
-	if !c.awaitsProxy { // else the handler never heard of it
+	if !c.awaitsProxy { // otherwise the handler does not know it
 		s.close(c)
 	}
 	return gnet.None

@@ -29,7 +29,7 @@ type PoolOptions struct {
 	Handshake func(ctx context.Context, cc *ClientConn) error
 	// Dial makes a connection; nil for this package's Dial.
 	Dial func(ctx context.Context, host string) (*ClientConn, error)
-	// Check exchanges a message with the host of a connection that has rested; nil for none.
+	// Check exchanges a message with the host of an idle connection; nil for none.
 	Check func(ctx context.Context, cc *ClientConn) error
 	// Limits returns the limits in force for a host; nil for DefaultPoolLimits.
 	Limits func(host string) PoolLimits
@@ -47,7 +47,7 @@ type HostLoad struct{ Open, InUse int }
 //
 // A call takes an idle connection, or waits for the first that another call puts back or that has been made meanwhile, in the order of
 // arrival. At most PoolLimits.Connecting are made at a time, so that many calls at once do not overwhelm a host with handshakes; calls
-// that only meet often then use the connections of each other.
+// that overlap only briefly then use each other's connections.
 //
 // Invariant: no call waits forever. Connecting ends within PoolLimits.Setup, and a call that still waits after that time gets an error.
 // Hazard: calls that hold all connections to a host (PoolLimits.Max) may wait there for something that only another call to it brings about:
@@ -78,7 +78,7 @@ type hostPool struct {
 	urgent   list.List // of *caller
 	waiting  list.List // of *caller
 	called   time.Time // when a connection was last put back
-	failed   time.Time // when one could last not be made
+	failed   time.Time // when making one last failed
 	followed int       // the minimum by PoolOptions.Follow
 
 	created, refreshed, unused, rejected int64
@@ -91,7 +91,7 @@ type dialing struct {
 	began  time.Time
 }
 
-// slowDial is after which time an attempt is no longer counted on: packets may have been lost that another attempt gets through.
+// slowDial is the time after which an attempt is no longer counted on: its packets may have been lost, and another attempt may get through.
 const slowDial = time.Second
 
 // caller is a call that waits for a connection.
@@ -112,7 +112,7 @@ type HostStats struct {
 	Host                          string
 	InUse, Idle, Created, Dialing int64 // Dialing: being made or checked
 
-	Refreshed, NeverUsed, Rejected int64 // checks that went well, connections closed unused, calls that got none in time
+	Refreshed, NeverUsed, Rejected int64 // successful checks, connections closed unused, calls that got none in time
 	// Waits counts calls by how long they waited for a connection, in steps of WaitStep; the last counts all that waited longer.
 	Waits [waitSteps]int64
 }
@@ -290,7 +290,7 @@ func (p *Pool) grow(h *hostPool) {
 	}
 }
 
-// dial makes a connection for the first waiter at the time when it is ready.
+// dial makes a connection for whichever call is first in the queue when it is ready.
 //
 // If that fails, all waiting calls get the error: each of them would otherwise wait for an attempt of its own, one after another, to find
 // out that a host does not answer.
@@ -299,7 +299,7 @@ func (p *Pool) dial(ctx context.Context, h *hostPool, d *dialing) {
 	d.cancel(nil)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_, current := h.dials[d] // not if Sever has given it up
+	_, current := h.dials[d] // not if Sever has cancelled it
 	delete(h.dials, d)
 	switch {
 	case err != nil:
@@ -313,7 +313,7 @@ func (p *Pool) dial(ctx context.Context, h *hostPool, d *dialing) {
 		h.created++
 		h.give(cc)
 	}
-	if err == nil { // otherwise those who come next try again
+	if err == nil { // otherwise the next calls try again
 		p.grow(h)
 	}
 }
@@ -351,7 +351,7 @@ func (h *hostPool) fail(err error) {
 	}
 }
 
-// Connect makes a connection like those of the pool, which belongs to the caller, who closes it.
+// Connect makes a connection like those of the pool, which the caller owns and must close.
 func (p *Pool) Connect(ctx context.Context, host string) (*ClientConn, error) {
 	setup := p.opts.Limits(host).Setup
 	dctx, cancel := context.WithTimeoutCause(ctx, setup, mongoerr.Newf(mongoerr.NetworkTimeout, "Couldn't connect to %s within %v", host, setup))
@@ -398,7 +398,7 @@ func (p *Pool) Put(cc *ClientConn) {
 	}
 }
 
-// tend looks after resting connections until the pool is closed.
+// tend maintains the idle connections until the pool is closed.
 func (p *Pool) tend() {
 	t := time.NewTicker(time.Second)
 	defer t.Stop()
@@ -412,7 +412,7 @@ func (p *Pool) tend() {
 	}
 }
 
-// tendAll closes and checks connections that have rested, and makes those that the minimum of a host asks for.
+// tendAll closes and checks connections that have been idle for long, and makes those that the minimum of a host asks for.
 func (p *Pool) tendAll(now time.Time) {
 	load := p.load(now)
 	var follow map[string]int
@@ -452,7 +452,7 @@ func (p *Pool) load(now time.Time) map[string]HostLoad {
 	return out
 }
 
-// discard closes the n connections that have rested longest; mu must be held.
+// discard closes the n connections that have been idle longest; mu must be held.
 func (h *hostPool) discard(n int) {
 	for _, cc := range h.idle[:n] {
 		if !cc.used {
@@ -463,7 +463,7 @@ func (h *hostPool) discard(n int) {
 	h.idle = slices.Delete(h.idle, 0, n)
 }
 
-// rest closes the connections to a host that have rested too long, as far as there are enough others, and has the others checked. mu must
+// rest closes the connections to a host that have been idle too long, as far as there are enough others, and has the remaining ones checked. mu must
 // be held.
 func (p *Pool) rest(h *hostPool, now time.Time) {
 	l := p.opts.Limits(h.host)
@@ -480,7 +480,7 @@ func (p *Pool) rest(h *hostPool, now time.Time) {
 	}
 }
 
-// check asks the host on a connection that has rested whether it is still there.
+// check finds out whether the host of an idle connection still answers.
 func (p *Pool) check(h *hostPool, cc *ClientConn, limit time.Duration) {
 	ctx, cancel := context.WithTimeout(p.life, limit)
 	defer cancel()

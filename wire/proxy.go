@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// The PROXY protocol (haproxy: proxy-protocol.txt, versions 1 and 2): by what a load balancer begins a connection it says whose
-// the connection is.
+// The PROXY protocol (haproxy: proxy-protocol.txt, versions 1 and 2): the header with which a load balancer begins a connection
+// names the client.
 
 const (
 	maxProxyText   = 107     // of version 1, with its end of line
@@ -87,7 +87,7 @@ func parseProxyBinary(b []byte) (src net.Addr, n int, err error) {
 	addr := b[16 : 16+size]
 	need := map[byte]int{proxyTCP4: 12, proxyTCP6: 36, proxyUnix: 216}[family]
 	switch {
-	case command == 0, family == 0: // its own, or it does not know
+	case command == 0, family == 0: // the load balancer's own connection, or an unknown origin
 		return nil, 16 + size, nil
 	case need == 0 || size < need:
 		return nil, 0, errProxyHeader

@@ -42,7 +42,7 @@ type Options struct {
 	MaxConnections int      // 0 means DefaultMaxConnections
 	Loops          int      // event loops; 0 means one per four cores
 	TLS            *TLS     // nil: a ClientHello is refused
-	Balanced       []string // those of Addrs, of TCP, at which load balancers begin connections with a PROXY header
+	Balanced       []string // the TCP ones of Addrs at which load balancers begin connections with a PROXY header
 	Untrusted      UntrustedLimits
 	Exempt         func(addr net.Addr) bool // addresses to which MaxConnections does not apply; nil for none
 	SocketMode     os.FileMode              // permissions of UNIX sockets; 0 for what the process's umask leaves
@@ -142,7 +142,7 @@ func (s *Server) bind() error {
 	return nil
 }
 
-// closeListeners accepts no more connections.
+// closeListeners closes the listeners, and waits until nothing accepts any more.
 func (s *Server) closeListeners() {
 	for _, l := range s.listeners {
 		_ = l.Close()
@@ -160,7 +160,7 @@ func (s *Server) engineOptions() []gnet.Option {
 	}
 }
 
-// exempt reports whether an address is not held up by the bound of connections.
+// exempt reports whether MaxConnections does not apply to an address.
 func (o *Options) exempt(addr net.Addr) bool { return o.Exempt != nil && o.Exempt(addr) }
 
 // open introduces a connection to the handler.
@@ -171,7 +171,7 @@ func (s *Server) open(c *Conn) {
 	s.handler.Opened(c)
 }
 
-// close tells the handler of the end of a connection that it knows.
+// close informs the handler of the end of a connection that it knows.
 func (s *Server) close(c *Conn) {
 	if c.via != nil {
 		s.stats.balanced.Add(-1)

@@ -15,7 +15,7 @@ func (e *ForeignError) Error() string { return e.Err.Message }
 
 var (
 	errTLS = &ForeignError{mongoerr.New(mongoerr.SSLHandshakeFailed, "SSL handshake received but server is started without SSL support")}
-	// Texts as clients and operators know them from the real server are not documented for these two.
+	// The real server's texts for these two are not documented.
 	errNoProxy     = &ForeignError{mongoerr.New(mongoerr.ProtocolError, "This port is for load balancers: the connection has to begin with a PROXY protocol header")}
 	errProxyHeader = &ForeignError{mongoerr.New(mongoerr.ProtocolError, "Malformed PROXY protocol header")}
 	errHTTP        = &ForeignError{mongoerr.New(mongoerr.ProtocolError, "Client sent an HTTP request over a native MongoDB connection")}
