@@ -52,8 +52,8 @@ func (w *covariance) compute(p *partition) ([]value.Value, error) {
 }
 
 // covState is a running covariance to which documents are added and from which they are removed. c is the sum of the
-// products of deviations. Which mean is taken before a change and which after determines the effect of overflow, so both
-// are as on the real server. All arithmetic is in decimals as soon as one number is a decimal.
+// products of deviations. The effect of overflow depends on which mean is taken before a change and which after it, so
+// both are as on the real server. All arithmetic is in decimals as soon as one number is a decimal.
 type covState struct {
 	n          int64
 	sumX, sumY accum.Total
@@ -135,7 +135,7 @@ func mean(t *accum.Total, n int64) value.Value {
 	return over(t.Value(), n)
 }
 
-// over divides by a count, which counts as a double.
+// over divides by a count, as a double.
 func over(v value.Value, n int64) value.Value {
 	if v.T == value.Decimal128 {
 		return decimal.Value(decimal.Quo(decimal.Of(v), decimal.FromDouble(float64(n))))

@@ -213,7 +213,7 @@ func (d *densifier) enter(doc *Doc) error {
 		}
 	}
 	d.now, d.until, d.fields = p, v, p.fields
-	if d.x.opts.collator() != nil { // the partition's values may be written otherwise in the document that follows
+	if d.x.opts.collator() != nil { // the partition's values may be written differently in the document that follows
 		d.fields = d.s.partitionFields(doc.Raw)
 	}
 	return nil

@@ -16,7 +16,7 @@ func init() {
 	db := report
 	db.database = true
 	late := report
-	late.noFacet = false // the stage itself reports that it needs a database
+	late.noFacet = false // infoParser refuses it in a $facet, after the stage's own checks
 	lateDB := late
 	lateDB.database = true
 	info := func(name string, r rules, traits Trait, check func(o *Options, v value.Value) error) {
@@ -448,7 +448,7 @@ func (s *documentsStage) open(x *exec, _ Source) (Source, error) {
 	}}, nil
 }
 
-// searchStages need a search service, which is not configured: the server returns that error when the pipeline runs.
+// searchStages need a search service, which is not configured: parsing one returns that error.
 var searchStages = []string{"$search", "$searchMeta", "$vectorSearch", "$searchBeta"}
 
 func init() {

@@ -297,7 +297,7 @@ func conjuncts(filter []byte) (out [][]byte) {
 	return out
 }
 
-// conjunction joins them again.
+// conjunction joins conditions into one filter.
 func conjunction(list []value.Value) []byte {
 	if len(list) == 1 {
 		return list[0].Doc()
@@ -474,7 +474,7 @@ func mergeSkips(p *Pipeline, i int) bool {
 	return true
 }
 
-// cutBeforeFields moves $skip and $limit before stages that return exactly one document for each.
+// cutBeforeFields moves $skip and $limit before stages that return exactly one document for each that they receive.
 func cutBeforeFields(p *Pipeline, i int) bool {
 	if i+1 >= len(p.stages) {
 		return false

@@ -197,7 +197,7 @@ func checkPositions(names []string, rows []*row, args []value.Value, opts *Optio
 	return nil
 }
 
-// onlyUnpacks reports whether what comes before a stage at most makes a time series of its buckets: the stage is on the collection itself.
+// onlyUnpacks reports whether nothing but the unpacking of a time series' buckets precedes a stage, which then is on the collection itself.
 func onlyUnpacks(before []string) bool {
 	return len(before) == 0 || len(before) == 1 && before[0] == "$_internalUnpackBucket"
 }

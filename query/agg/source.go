@@ -13,7 +13,7 @@ type Source interface {
 	Close()
 }
 
-// watched ends a stage's documents when the operation has to stop.
+// watched ends a stage's output when the operation has to stop.
 type watched struct {
 	Source
 	frame *expr.Frame
@@ -32,7 +32,7 @@ type Doc struct {
 	Meta *Meta // nil if there is none
 }
 
-// Meta is a document's metadata, read by {$meta: …}. Missing values are not set.
+// Meta is a document's metadata, read by {$meta: …}. Kinds that are not set are Missing.
 type Meta struct {
 	SortKey     value.Value
 	TextScore   value.Value

@@ -97,7 +97,7 @@ func halvesOf(s Stage) halves {
 	return halves{merge: []Stage{s}}
 }
 
-// cutSorted lets shards also run the stages after a sort that preserve its order and need only one document at a time.
+// cutSorted lets shards also run a $limit that follows a sort; the merging part repeats it.
 func cutSorted(shard, rest []Stage) ([]Stage, []Stage) {
 	if len(rest) > 0 {
 		if l, ok := rest[0].(*limitStage); ok {

@@ -57,7 +57,7 @@ type rules struct {
 	traits Trait
 }
 
-// Trait is a property of a stage that other parts of the server decide by. Each is safe to leave out: then more is checked, or less is shared.
+// Trait is a property of a stage on which other parts of the server base decisions. Each is safe to leave out: then more is checked, or less is shared.
 type Trait uint16
 
 // The traits of stages.
