@@ -283,7 +283,7 @@ func (conv *conversion) order() bin.ByteOrder {
 	return bin.LittleEndian
 }
 
-// parseDouble reads a whole string as a decimal floating-point number; hexadecimal digits and blanks are refused.
+// parseDouble reads a whole string as a floating-point number; blanks and a leading 0x are refused.
 func parseDouble(s string) (float64, error) {
 	body := strings.TrimLeft(s, "+-")
 	switch {

@@ -165,7 +165,7 @@ func showSortArray(c *call) value.Value {
 		value.F("input", c.args[0].serialize()), value.F("sortBy", c.state.(*sortOrder).raw))))))
 }
 
-// zipState is the number of operands that are inputs; the rest are defaults.
+// zipState has the number of operands that are inputs (the rest are defaults), and useLongestLength.
 type zipState struct {
 	inputs  int
 	longest bool

@@ -18,7 +18,7 @@ func Hash(v value.Value) int64 {
 	case value.Document, value.Array, value.CodeWithScope:
 		return first(md5.Sum(appendElement(make([]byte, 4, 128), "", false, v)))
 	}
-	var room [128]byte // stays on the stack, as it would not if appendElement, which calls itself, were given it
+	var room [128]byte // stays on the stack, which it would not if it were passed to the recursive appendElement
 	return first(md5.Sum(appendScalar(binary.LittleEndian.AppendUint32(room[:4], uint32(kind(v.T))), v)))
 }
 

@@ -10,8 +10,9 @@ import (
 // exprKinds are the comparisons of expressions that an index can serve.
 var exprKinds = map[string]Kind{"$eq": ExprEq, "$gt": ExprGt, "$gte": ExprGte, "$lt": ExprLt, "$lte": ExprLte}
 
-// deriveComparisons adds to each $expr what it requires of single fields, as comparisons that an index can serve. The expression
-// remains: it tells arrays and missing fields apart as they do not. See https://www.mongodb.com/docs/manual/reference/operator/query/expr/.
+// deriveComparisons adds to each $expr what it requires of single fields, as comparisons that an index can serve. The expression remains,
+// because it distinguishes arrays and missing fields, which the comparisons do not. See
+// https://www.mongodb.com/docs/manual/reference/operator/query/expr/.
 func deriveComparisons(n *Node) *Node {
 	for i, c := range n.Children {
 		n.Children[i] = deriveComparisons(c)

@@ -48,7 +48,7 @@ type Matcher struct {
 	frame *expr.Frame // for $expr
 }
 
-// Detail is the place in a document at which a filter matched.
+// Detail describes where in a document a filter matched.
 type Detail struct {
 	// ArrayIndex is the index of the array element that made a predicate on an array true, to which the
 	// positional operator $ refers. -1 if no array was traversed.

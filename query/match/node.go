@@ -34,16 +34,16 @@ const (
 	Mod                         // Num is the divisor, Rem the remainder
 	Exists                      // Path leads to some value
 	In                          // any of Values or Regexes
-	BitsAllSet                  // BitPositions
-	BitsAllClear                // BitPositions
-	BitsAnySet                  // BitPositions
-	BitsAnyClear                // BitPositions
+	BitsAllSet                  // Bits
+	BitsAllClear                // Bits
+	BitsAnySet                  // Bits
+	BitsAnyClear                // Bits
 	Not                         // Children[0] is false
 	Nor                         // none of Children
 	TypeIs                      // Types
 	Geo                         // geospatial predicates
 	Where                       // $where
-	Expr                        // Expression
+	Expr                        // Expr
 	AlwaysFalse                 // nothing
 	AlwaysTrue                  // everything
 	GeoNear                     // $near, $nearSphere

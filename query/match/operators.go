@@ -153,7 +153,7 @@ func parseIn(p *parser, path, name string, v value.Value, _ []byte) (*Node, erro
 	return n, nil
 }
 
-// prepareIn sorts the operands, drops duplicates, and builds a hash table if there are many.
+// prepareIn sorts the operands, drops duplicates, and notes whether null is among them.
 func (n *Node) prepareIn(c value.Collator, pace *value.Pace) error {
 	err := value.SortStable(n.Values, pace, func(a, b value.Value) int { return value.CompareCollated(a, b, c) })
 	if err != nil {

@@ -76,7 +76,7 @@ func (p *parser) single(doc []byte) (*Node, error) {
 	return n, err
 }
 
-// pathName returns a field's name as a string; that of the most common costs nothing.
+// pathName returns a field's name as a string; the most common one costs no allocation.
 func pathName(k []byte) string {
 	if string(k) == "_id" {
 		return "_id"

@@ -67,7 +67,7 @@ func civil(days int64) (year int64, month, day int) {
 // daysIn returns the length of a month.
 func daysIn(year int64, month int64) int64 { return daysOf(year, month+1, 1) - daysOf(year, month, 1) }
 
-// ISOWeekday is 1 for Monday to 7 for Sunday.
+// ISOWeekday returns 1 for Monday to 7 for Sunday.
 func (f Fields) ISOWeekday() int { return (f.Weekday+6)%7 + 1 }
 
 // ISOWeek returns the ISO 8601 week and the year it belongs to.

@@ -25,7 +25,7 @@ type parsed struct {
 var (
 	errIncomplete = errors.New("an incomplete date/time string has been found, with elements missing")
 	errInvalid    = errors.New("an invalid date was found")
-	// ErrTwoZones is a string that names a zone parsed together with a zone argument.
+	// ErrTwoZones is the error for a string that names a zone, if a zone argument is given, too.
 	ErrTwoZones = errors.New("you cannot pass in a date/time string with time zone information together with a timezone argument")
 )
 

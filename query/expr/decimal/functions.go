@@ -184,7 +184,7 @@ func Sigmoid(x *D) *D {
 	return Quo(one, Add(one, Exp(Neg(x))))
 }
 
-// ToRadians and ToDegrees convert angles.
+// ToRadians converts degrees.
 func ToRadians(x *D) *D {
 	if x.Form != apd.Finite {
 		return settle(new(D).Set(x))
