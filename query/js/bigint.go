@@ -42,7 +42,7 @@ func parse(src string) (*ast.Program, error) {
 // maybeLiteral matches whatever a BigInt literal may look like.
 var maybeLiteral = regexp.MustCompile(`(?:^|[^\w$])[0-9]\w*n`)
 
-// usesBigInt reports whether a source uses BigInt: by a literal, by the name, or by a literal in what it gives to eval or Function.
+// usesBigInt reports whether a source uses BigInt: by a literal, by the name, or by a literal in what it passes to eval or Function.
 func usesBigInt(src string, p *ast.Program) bool {
 	if strings.Contains(src, "BigInt") || strings.Contains(src, "BigUint") {
 		return true
@@ -127,7 +127,7 @@ func (w *bounder) literal(n *ast.NumberLiteral) {
 	}
 }
 
-// replace puts what takes e's place into v.
+// replace sets v to the replacement of e.
 func (w *bounder) replace(v reflect.Value, e ast.Expression) {
 	to, err := bounded(e)
 	if err != nil {
@@ -144,7 +144,7 @@ func (w *bounder) replace(v reflect.Value, e ast.Expression) {
 	v.Set(reflect.ValueOf(to))
 }
 
-// bounded returns what takes e's place; nil: e may stay.
+// bounded returns the replacement of e, nil if e may stay.
 func bounded(e ast.Expression) (ast.Expression, error) {
 	switch e := e.(type) {
 	case *ast.BinaryExpression:
@@ -159,7 +159,7 @@ func bounded(e ast.Expression) (ast.Expression, error) {
 	return nil, nil
 }
 
-// boundedAssignment makes the assignment of an operator's result. What has the member that is assigned to is evaluated once, and before the operand.
+// boundedAssignment assigns an operator's result. The object of a member expression is evaluated once, and before the operand.
 func boundedAssignment(name string, e *ast.AssignExpression) (ast.Expression, error) {
 	switch to := e.Left.(type) {
 	case *ast.Identifier:
@@ -233,7 +233,7 @@ func (r *Runtime) installBigInt() {
 	}
 }
 
-// scopeDeclarations makes a block of a program with declarations that an eval keeps to itself.
+// scopeDeclarations wraps a program in a block if it has declarations that an eval keeps to itself.
 func scopeDeclarations(p *ast.Program) {
 	for _, s := range p.Body {
 		switch s.(type) {

@@ -127,7 +127,7 @@
   });
   define(own.prototype, "constructor", bounded);
   define(globalThis, "BigInt", bounded);
-  // An assignment to their elements reads strings of any length.
+  // Not supported, because assigning a string of any length to an element of theirs would read it as a BigInt.
   ["BigInt64Array", "BigUint64Array"].forEach(function (name) {
     define(globalThis, name, function () { throw new WrongType(name + " is not supported"); });
   });
@@ -136,7 +136,7 @@
     define(DataView.prototype, name, function (at, x, little) { return call(own, this, [at, toBigInt(x), little]); });
   });
 
-  // What is made of text has its operators replaced, too.
+  // Code that is made from text has its operators replaced, too.
   function deep() { throw new TooLarge("too much recursion"); }
   define(globalThis, "eval", function (source) {
     if (typeof source !== "string") return source;
@@ -149,7 +149,7 @@
       var n = arguments.length, params = "", body = "";
       for (var i = 0; i < n - 1; i++) params += `${i ? "," : ""}${arguments[i]}`;
       if (n) body = `${arguments[n - 1]}`;
-      make(former, [params, body]); // both are whole, and no deeper than allowed
+      make(former, [params, body]); // fails unless each is complete by itself, and not too deep
       return evaluate(`(${kind} anonymous(${params}\n) {\n${body}\n})`);
     }
     set(ctor, "prototype", { writable: false, value: former.prototype });

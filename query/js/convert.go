@@ -15,7 +15,7 @@ import (
 // maxDepth is the maximum nesting of an object converted to BSON; cycles end there.
 const maxDepth = 150
 
-// maxResult limits the size of what is converted: a script's array may be a thousand million elements long without having any.
+// maxResult limits the size of what is converted: a script's array may be a billion elements long without having any.
 const maxResult = 128 << 20
 
 var errLargeResult = mongoerr.Newf(mongoerr.BSONObjectTooLarge, "the result of a JavaScript function is larger than %d bytes", maxResult)

@@ -1,4 +1,4 @@
-// What the server's JavaScript offers beside the language.
+// What the server's JavaScript offers in addition to the language.
 Array.sum = function (a) { var s = 0; for (var i = 0; i < a.length; i++) s += Number(a[i]); return s; };
 Array.avg = function (a) { return a.length ? Array.sum(a) / a.length : null; };
 Array.contains = function (a, x) { return a.indexOf(x) >= 0; };
@@ -44,8 +44,8 @@ function isNumber(x) { return typeof x === "number" || x instanceof NumberLong |
 function isString(x) { return typeof x === "string"; }
 function isObject(x) { return typeof x === "object" && x !== null && !Array.isArray(x); }
 function ISODate(s) { return s === undefined ? new Date() : new Date(s); }
-// Scripts compare by (a, b) => a > b too, which never says that an element comes first: the comparison is asked the other
-// way round, whether an element that stands behind another is to come before it.
+// Scripts also compare by (a, b) => a > b, which never says that an element comes first. So the comparison is called the
+// other way round, to ask whether a later element is to come before an earlier one.
 ["sort", "toSorted"].forEach(function (name) {
   var own = Array.prototype[name];
   Object.defineProperty(Array.prototype, name, { writable: true, configurable: true,
@@ -53,7 +53,7 @@ function ISODate(s) { return s === undefined ? new Date() : new Date(s); }
       return typeof by === "function" ? own.call(this, function (a, b) { return 0 - by(b, a); }) : own.call(this, by);
     } });
 });
-// What runs natively cannot be interrupted, so what it may be asked to do at once is bounded.
+// Native code cannot be interrupted, so the work that one call of it may do is bounded.
 (function () {
   var elements = 5e6, characters = 1 << 26, call = Reflect.apply, make = Reflect.construct, isArray = Array.isArray;
   function refuse(size, most, what) { if (size > most) throw new RangeError("invalid " + what + " length: " + size); }
@@ -75,7 +75,7 @@ function ISODate(s) { return s === undefined ? new Date() : new Date(s); }
   });
   guard(Array, ["from"], function (self, args) { if (args[0] !== null && args[0] !== undefined) refuse(args[0].length, elements, "array"); });
   guard(String.prototype, ["repeat"], function (self, args) { refuse(String(self).length * Number(args[0]), characters, "string"); });
-  // What makes a string of many is measured piece by piece: the pieces may be one long string over and over.
+  // Functions that make one string of many are measured piece by piece: the pieces may all be the same long string.
   function instead(on, name, make) {
     var own = on[name];
     if (typeof own === "function") Object.defineProperty(on, name, { writable: true, configurable: true, value: make(own) });
@@ -120,7 +120,7 @@ function ISODate(s) { return s === undefined ? new Date() : new Date(s); }
     var map = Array.prototype.map;
     return function () { return isArray(this) ? flat([], call(map, this, arguments), 1) : call(own, this, arguments); };
   });
-  // replacement makes the replacement of one match, as the language expands $ in it.
+  // replacement returns the replacement of one match, in which it expands $ as the language does.
   function replacement(text, args) {
     var groups = typeof args[args.length - 1] === "object" ? args[args.length - 1] : undefined, last = args.length - (groups ? 2 : 1);
     var whole = args[last], at = args[last - 1], match = args[0], n = last - 2, out = "";
@@ -149,7 +149,7 @@ function ISODate(s) { return s === undefined ? new Date() : new Date(s); }
     return out;
   }
   var slice = String.prototype.slice, indexOf = String.prototype.indexOf;
-  function replaces(subject, by) { // by: the argument's place
+  function replaces(subject, by) { // by: the position of the replacement among the arguments
     return function (own) {
       return function () {
         var args = [arguments[0], arguments[1]], text = subject(this, args), with_ = args[by], size = 0;
@@ -199,8 +199,8 @@ function ISODate(s) { return s === undefined ? new Date() : new Date(s); }
   guard(Function.prototype, ["apply"], list(1));
   guard(Reflect, ["apply"], list(2));
   guard(Reflect, ["construct"], list(1));
-  // An operation on a proxy goes natively to its target, which may be a proxy or have one as its prototype, and so on: their number is limited. A call
-  // of a bound function goes to one that may be bound, too; what that is does not change.
+  // An operation on a proxy recurses natively to its target, which may be a proxy or have one as its prototype, and so on: their number is limited. So
+  // does a call of a bound function, whose target may be bound, too; since a target never changes, the depth is known at bind.
   (function () {
     var own = Proxy, revocable = Proxy.revocable, proxies = 0, most = 1e5;
     function counted() { if (++proxies > most) throw new RangeError("too many proxies"); }
@@ -226,7 +226,7 @@ function ISODate(s) { return s === undefined ? new Date() : new Date(s); }
       };
     });
   })();
-  // What takes all elements of an iterator natively, as a spread does, can be interrupted between two.
+  // Native code that takes all elements of an iterator, as a spread does, can be interrupted between two of them.
   [[][Symbol.iterator](), ""[Symbol.iterator]()].forEach(function (of) {
     instead(Object.getPrototypeOf(of), "next", function (own) { return function () { return call(own, this, []); }; });
   });
@@ -261,9 +261,8 @@ function ISODate(s) { return s === undefined ? new Date() : new Date(s); }
     globalThis[name] = bounded;
   });
 })();
-// What recurses natively ends the process when its stack is full, and heeds no time limit: it is asked to go only so deep. A script may replace what
-// the prototypes and globals have, and define setters there. So the checks use none of that: strings made by templates, members of
-// literals, and what is captured here.
+// Native recursion ends the process when its stack is full, and ignores the time limit: its depth is limited. A script may replace what the prototypes
+// and globals have, and define setters there. So the checks use only strings made by templates, members of literals, and what is captured here.
 (function () {
   var deepest = 2000, shallow = shallowSource, big = bigSource, depthOf = jsonDepth, parse = JSON.parse, stringify = JSON.stringify, call = Reflect.apply, make = Reflect.construct, run = eval, set = Object.defineProperty;
   delete globalThis.shallowSource;
@@ -287,13 +286,13 @@ function ISODate(s) { return s === undefined ? new Date() : new Date(s); }
     var v = parse(text);
     return typeof reviver === "function" ? revive({ "": v }, "", reviver) : v;
   });
-  // names returns the member names that a list as replacer allows, each once.
+  // names returns the member names that a replacer that is a list allows, each once.
   function names(list) {
     list = list.filter(function (k) { return typeof k === "string" || typeof k === "number" || k instanceof String || k instanceof Number; }).map(String);
     return list.filter(function (k, i) { return list.indexOf(k) === i; });
   }
   define(JSON, "stringify", function (x, replacer, space) {
-    // Native code calls this for each member, with the object that has it: so it knows how many are open, and can be interrupted.
+    // Native code calls this for each member, on the object that has it: so the depth is known, and the script can be interrupted.
     var open = { holder: undefined, outer: null, depth: 0 }, last, list = Array.isArray(replacer) ? names(replacer) : null;
     return stringify(x, function (k, v) {
       if (this === last && this !== open.holder) open = { holder: this, outer: open, depth: open.depth + 1 };
