@@ -134,7 +134,7 @@ func (c *Cache) Put(key, shape string, winner *Node, works int64, growth float64
 	}
 }
 
-// Deactivate is for a cached plan that took far more work than its trial.
+// Deactivate makes an entry inactive, because the cached plan took far more work than its trial.
 func (c *Cache) Deactivate(key string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

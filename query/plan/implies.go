@@ -161,7 +161,7 @@ func typeImplies(l, r *match.Node) bool {
 		}
 		return true
 	case match.Eq:
-		// Equal numbers and strings may have other types, unless the set has all of the kind.
+		// Equal numbers and strings may be of other types, so the set must have all types of the kind.
 		for _, t := range allTypes {
 			if value.SameKind(t, l.Value.T) && !r.Types.Has(t) {
 				return false

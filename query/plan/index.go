@@ -11,7 +11,7 @@ import (
 // Kind is the kind of an index.
 type Kind uint8
 
-// The kinds the planner knows how to use, and the others.
+// The kinds that the planner can use, and the others.
 const (
 	BTree Kind = iota
 	Hashed
@@ -69,7 +69,7 @@ type Collection struct {
 	Clustered bool
 	// Oplog means that the collection is the oplog, stored by its entries' ts.
 	Oplog bool
-	// Collator and CollationDoc are those of the clustered key.
+	// CollationDoc is the collation of the clustered key.
 	CollationDoc []byte
 }
 

@@ -27,7 +27,7 @@ func (p *planner) intersections() (out []*Node) {
 	return out
 }
 
-// intersects returns how two scans may be intersected, if that narrows either.
+// intersects returns how two scans may be intersected, if that narrows both.
 func intersects(a, b *use, hash bool) (Stage, bool) {
 	switch {
 	case a.empty || b.empty || a.x.Kind == Other || b.x.Kind == Other || a.by&^b.by == 0 || b.by&^a.by == 0:
