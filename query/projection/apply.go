@@ -280,7 +280,7 @@ func appendSlice(dst, arr []byte, c *node) []byte {
 	return value.End(dst, mark)
 }
 
-// applyPositional projects, then keeps only the element that the query matched of the first array on the operator's path.
+// applyPositional projects, then reduces the first array on the operator's path to the element that the query matched.
 func (p *Projection) applyPositional(dst, doc []byte, a *applier) ([]byte, error) {
 	post := a.document(nil, doc, p.root)
 	if a.err != nil {

@@ -83,7 +83,7 @@ func (n *node) add(parts []string, leaf *node) error {
 // linearSearch is the number of children up to which they are compared one after another.
 const linearSearch = 8
 
-// settle marks the tree as including or excluding, and the positions of computed fields.
+// settle marks the tree as including or excluding, and sets index, wanted and computes.
 func (n *node) settle(inclusive bool) {
 	n.inclusive = inclusive
 	if len(n.children) > linearSearch {

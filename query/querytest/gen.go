@@ -37,7 +37,7 @@ func New(seed uint64) *Gen {
 // Chance returns true with the given probability.
 func (g *Gen) Chance(p float64) bool { return g.R.Float64() < p }
 
-// pick returns one of the elements.
+// pick returns one of the elements at random.
 func pick[T any](g *Gen, from ...T) T { return from[g.R.IntN(len(from))] }
 
 // Fields that documents have: paths holds those that filters, sorts and indexes name.

@@ -2,8 +2,7 @@ package querytest
 
 import "go.mongodb.org/mongo-driver/v2/bson"
 
-// Pipeline is a list of stages, and whether its results have a defined order. others are the collections that $lookup
-// and similar stages may read.
+// Pipeline is a list of stages, and whether its results have a defined order.
 type Pipeline struct {
 	Stages  bson.A
 	Ordered bool
@@ -18,7 +17,7 @@ type state struct {
 	groups bool     // _id is a group's key: it is undefined which of equal values is shown
 }
 
-// Pipeline returns a pipeline of up to n stages. The documents have a number at "v".
+// Pipeline returns a pipeline of up to n stages. The documents have a number at "v". others are the collections that $lookup and similar stages may read.
 func (g *Gen) Pipeline(n int, others ...string) Pipeline {
 	p := Pipeline{}
 	s := state{key: []string{"_id"}, whole: true}
@@ -42,7 +41,7 @@ func (g *Gen) stage(p *Pipeline, s *state, others []string) {
 	case 0, 1, 2, 3:
 		add("$match", g.Filter())
 	case 4:
-		if g.Chance(0.5) { // a field gets another name, by which it is looked for
+		if g.Chance(0.5) { // a field gets another name, to which the filter refers
 			name := pick(g, "a", "b", "e", "f")
 			add(pick(g, "$addFields", "$set"), bson.D{{Key: name, Value: pick(g, "$a", "$b", "$n", "$d", "$e")}, {Key: pick(g, "g", "h"), Value: pick(g, "$a", "$b")}})
 			add("$match", pick(g, bson.D{{Key: name, Value: g.operand()}}, bson.D{{Key: name, Value: bson.D{g.op()}}, {Key: "g", Value: bson.D{g.op()}}}, g.Filter()))

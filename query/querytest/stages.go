@@ -105,7 +105,7 @@ func (g *Gen) sample(p *Pipeline, s *state) {
 	*s = state{key: []string{"v"}}
 }
 
-// sub returns a sub-pipeline whose results have a defined order, nil stages if there is none.
+// sub returns a sub-pipeline whose results have a defined order, unless its state has no key.
 func (g *Gen) sub(n int, others []string) (Pipeline, state) {
 	p := Pipeline{}
 	s := state{key: []string{"_id"}, whole: true}

@@ -128,7 +128,7 @@ func (b *byteSet) meets(o *byteSet) bool {
 	return false
 }
 
-// What characters beyond ASCII are to a class.
+// Which characters beyond ASCII are in a class.
 const (
 	wideAsk uint8 = iota // ask the set
 	wideAll

@@ -1,7 +1,7 @@
 // Package regex runs regular expressions in PCRE2's syntax, as the query language requires.
 //
 //	pattern ──leadingSettings──parse──► tree ──compileTree──► program ──machine.find──► places
-//	                                      └──linearOf──► Go's regexp, where it reads the pattern alike
+//	                                      └──linearOf──► Go's regexp, if it interprets the pattern in the same way
 //
 // A pattern that is plain text, perhaps anchored, is searched for as such (literalOf). All others are run by the machine,
 // which backtracks: the alternatives to return to, and what has to be restored on the way, are a stack of entries

@@ -82,7 +82,7 @@ type machine struct {
 	fuel  int
 	tries int
 	limit int
-	depth int // most entries
+	depth int // maximum number of entries
 	work  value.Work
 	err   error
 }

@@ -38,7 +38,7 @@ type node struct {
 	neg      bool
 	behind   bool
 	open     bool // a look-around that allows backtracking into it
-	fold     bool // back-references: whatever the case
+	fold     bool // back-references: ignoring case
 	op       byte
 	cond     condition
 	written  int // branches of a condition

@@ -267,7 +267,7 @@ func (t *parser) sequence() (*node, error) {
 	return &node{kind: kSeq, parts: parts}, nil
 }
 
-// skips skips comments, the ends of quotations, and with x over blanks.
+// skips skips comments, the beginnings and ends of quotations and, with x, blanks.
 func (t *parser) skips() bool {
 	r := t.rest()
 	switch {

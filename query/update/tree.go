@@ -52,8 +52,7 @@ func allDigits(s string) bool {
 	return s != ""
 }
 
-// compareNames returns the order in which new fields are added: numbers by value, before and among other names by
-// bytes.
+// compareNames returns the order in which new fields are added: two numbers by value, all other names by bytes.
 func compareNames(a, b string) int {
 	if allDigits(a) && allDigits(b) {
 		ta, tb := strings.TrimLeft(a, "0"), strings.TrimLeft(b, "0")

@@ -105,7 +105,7 @@ type Value struct {
 	b []byte
 }
 
-// Constructors. None copies.
+// Constructors. A slice that is passed to one is not copied.
 
 func NewDouble(f float64) Value       { return Value{T: Double, n: math.Float64bits(f)} }
 func NewInt32(i int32) Value          { return Value{T: Int32, n: uint64(int64(i))} }
@@ -176,7 +176,7 @@ func NewCodeWithScope(code string, scope []byte) Value {
 	return Value{T: CodeWithScope, b: append(b, scope...)}
 }
 
-// Accessors: each is meaningful for the types named in Value; for others it returns the zero value.
+// Accessors: each is meaningful only for the types named in Value; for Missing it returns the zero value.
 
 func (v Value) IsMissing() bool      { return v.T == Missing }
 func (v Value) IsNullish() bool      { return v.T == Missing || v.T == Null || v.T == Undefined }

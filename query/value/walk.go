@@ -218,7 +218,7 @@ func payloadLen(t Type, p []byte) int {
 	return n
 }
 
-// variableLen reads the length of a payload that contains it.
+// variableLen returns the length of a payload without a fixed one, -1 if it is invalid.
 func variableLen(t Type, p []byte) int {
 	if t == Regex {
 		return regexLen(p)
