@@ -232,7 +232,7 @@ func TestCommitsAtAnAgreedTime(t *testing.T) {
 			t.Error("no commit had an agreed time")
 		}
 		e.SetHistoryWindow(time.Nanosecond)
-		clock.pass(2 * time.Second) // the history is counted in whole ones
+		clock.pass(2 * time.Second) // the history is measured in whole seconds
 		e.lines[lineReplicated].oldest.Store(uint64(e.Visible()))
 		if err := e.collectDead(context.Background()); err != nil {
 			t.Fatal(err)

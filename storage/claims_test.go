@@ -171,7 +171,7 @@ func TestWritesConflictWithWhatWasSentAhead(t *testing.T) {
 					change(1, nil)
 					_, err := u.Insert(c, row(50, 50), NoInfo)
 					must(err)
-					for i := range 20 { // has it send the others ahead
+					for i := range 20 { // makes it send the others ahead
 						_, err := u.Insert(c, row(60+i, 60+i), NoInfo)
 						must(err)
 					}
@@ -306,8 +306,8 @@ func TestUnitKeepsWhatItSentAhead(t *testing.T) {
 	}
 }
 
-// A prepared transaction whose commit fails is repeated by another unit. Nobody writes its documents in between, those either
-// that it had sent ahead.
+// A prepared transaction whose commit fails is repeated by another unit. Nobody writes its documents in between, not even
+// those that it had sent ahead.
 func TestRepeatedUnitKeepsWhatWasSentAhead(t *testing.T) {
 	e := openMem(t, aheadOptions())
 	defer func() { _ = e.Close() }()
@@ -347,7 +347,7 @@ func TestRepeatedUnitKeepsWhatWasSentAhead(t *testing.T) {
 	u.KeepClaims()
 	e.replica.mu.Lock()
 	u.state = unitQueued
-	u.undo() // what becomes of a unit whose group fails
+	u.undo() // as for a unit whose group fails
 	e.replica.mu.Unlock()
 	conflicts("after the commit has failed")
 	for i, ids := range []int{docs / 2, docs} { // the first repetition fails in the middle

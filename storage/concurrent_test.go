@@ -126,7 +126,7 @@ func TestTransfers(t *testing.T) {
 				_, err = b.Run(ctx)
 			}
 			if err == nil {
-				for from := looked.Load(); looked.Load() < from+2 && !ended(done); { // a whole look with the index
+				for from := looked.Load(); looked.Load() < from+2 && !ended(done); { // one complete check with the index
 					runtime.Gosched()
 				}
 				_, err = e.retry(ctx, func(u *UnitOfWork) error {

@@ -111,7 +111,7 @@ func TestFlushesOnAFullDiskAreNotBusy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(errorBackoff / 3) // it is counted how often it tries meanwhile
+	time.Sleep(errorBackoff / 3) // the attempts in the meantime are counted
 	full.Store(false)
 	if n := tried.Load(); n > 2 {
 		t.Errorf("tried %d times in %v", n, errorBackoff/3)

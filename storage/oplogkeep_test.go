@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Deleting a document of each of many copies puts all their documents into the oplog, but not into memory at one time.
+// Deleting a document of each of many copies puts all their documents into the oplog, but not into memory at once.
 func TestKeptBlocksAreWrittenInPieces(t *testing.T) {
 	e := openMem(t, Options{CollectInterval: time.Hour})
 	defer e.Close()

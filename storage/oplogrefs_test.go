@@ -130,7 +130,7 @@ func TestCopiesAreLoggedByReference(t *testing.T) {
 	}
 }
 
-// What is logged by reference takes the room of the documents once, in the journal as in the tables.
+// What is logged by reference takes up the space of the documents only once, in the journal as in the tables.
 func TestCopiesAreWrittenOnce(t *testing.T) {
 	written := func(refer bool) int64 {
 		e := openMem(t, Options{CollectInterval: time.Hour})
@@ -162,7 +162,7 @@ func noiseDocs(n, size int) (docs [][]byte) {
 	return docs
 }
 
-// The entries of a unit that inserts by reference and then writes otherwise keep their order and their documents, and so do those of a unit that is too
+// The entries of a unit that inserts by reference and then makes other writes keep their order and their documents, and so do those of a unit that is too
 // large for one entry of the replicated log.
 func TestUnitsThatDoNotOnlyCopy(t *testing.T) {
 	l := newTestLog(t, 2, Options{stageBytes: 64 << 10, chunkBytes: 16 << 10, CollectInterval: time.Hour})

@@ -15,7 +15,7 @@ import (
 // shrinkingDisk is a small disk whose size a test changes.
 type shrinkingDisk struct {
 	smallDisk
-	free *atomic.Int64 // how much is available; negative for as much as anyone likes
+	free *atomic.Int64 // how much is available; negative for no limit
 }
 
 func (d shrinkingDisk) GetDiskUsage(string) (vfs.DiskUsage, error) {
@@ -80,7 +80,7 @@ func (f *lowCopies) scanned(from Timestamp) (n int, err error) {
 }
 
 // While the disk is low, and the oplog cannot be truncated, a drop of a collection, or the deletion of its documents, used to write all that was copied into the collection
-// into the oplog, before it gave any room. These entries are given up instead: a read of them returns an error that says so. Whatever else the oplog has stays, and so does what a pin keeps.
+// into the oplog, before it freed any space. These entries are given up instead: a read of them returns an error that says so. Whatever else the oplog has stays, and so does what a pin keeps.
 func TestDeletingCopiesTakesNoRoomOnALowDisk(t *testing.T) {
 	for name, remove := range map[string]func(f *lowCopies){
 		"drop": func(f *lowCopies) { f.fullStore.drop("db.copied") },

@@ -121,7 +121,7 @@ func TestHeapOfATransactionIsBounded(t *testing.T) {
 		}
 		t.Logf("%d MB: the live heap grew by at most %d KB", size/mb, most[i]>>10)
 	}
-	// Half of what is written: an oplog entry that is being filled, and what a flush has in work, took 12 to 15 MB of either. Heap that
+	// The limit is half of what is written: an oplog entry that is being filled, and the data of a flush in progress, took 12 to 15 MB with either size. Heap that
 	// other tests have left, and that is returned meanwhile, makes a comparison of the two useless.
 	if most[1] > 30*mb {
 		t.Errorf("the live heap grew by %d KB, by %d with a third of it", most[1]>>10, most[0]>>10)

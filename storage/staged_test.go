@@ -485,7 +485,7 @@ func TestLoneMemberSendsAhead(t *testing.T) {
 }
 
 // A transaction whose documents each fill an array of operations kept all of these arrays in memory until its commit: they
-// were sent ahead only beside a further one that was not full.
+// were sent ahead only together with a further one that was not full.
 func TestHugeDocumentsAreSentAhead(t *testing.T) {
 	e := openMem(t, Options{})
 	defer func() { _ = e.Close() }()

@@ -53,7 +53,7 @@ func TestTablesPauseForClients(t *testing.T) {
 	}
 }
 
-// A flush pauses while units are made durable for somebody.
+// A flush pauses while clients wait for units to become durable.
 func TestFlushBesideDurableWrites(t *testing.T) {
 	e := openMem(t, Options{FS: vfs.NewMem(), memTable: 2 << 20})
 	defer closeQuietly(e)

@@ -84,7 +84,7 @@ func (d *disk) replace(name, text string) {
 	d.must(f.Close())
 }
 
-// A file that lost or changed what was synced is refused by name; what comes behind that may be torn.
+// A file that lost or changed what was synced is refused by name; what follows it may be torn.
 func TestDamageOfWhatWasSynced(t *testing.T) {
 	for _, c := range []struct {
 		what string
@@ -225,7 +225,7 @@ func TestCrashesDamageNothing(t *testing.T) {
 	}
 }
 
-// The record of a file is withdrawn durably before the file goes: a crash behind the removal finds no damage.
+// The record of a file is withdrawn durably before the file goes: after a crash following the removal there is no damage.
 func TestRecordGoesBeforeTheFile(t *testing.T) {
 	for what, do := range map[string]func(d *disk){
 		"removed": func(d *disk) { d.must(d.w.Remove(d.w.path("1.log"))) },
