@@ -23,7 +23,7 @@ import (
 type direct struct {
 	mu    sync.Mutex
 	nodes map[string]*Raft
-	hung  map[string]chan struct{} // hosts whose calls, and calls to which, begin once the channel is closed
+	hung  map[string]chan struct{} // by host; calls from and to it begin once the channel is closed
 }
 
 func (d *direct) Send(ctx context.Context, host string, payload []byte) ([]byte, error) {

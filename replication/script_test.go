@@ -33,7 +33,7 @@ import (
 //	lists                   per member that runs: the values that it has
 //
 // The checks of the simulation run alongside: one primary a term, the same entry at an index everywhere, acknowledged writes at
-// every later primary. -rewrite prints the answers anew.
+// every later primary. With -rewrite the answers are written to the scripts.
 func TestMembership(t *testing.T) {
 	datadriven.Walk(t, "testdata/membership", func(t *testing.T, path string) {
 		simulate(t, 1, five, func(s *simulation) {

@@ -155,7 +155,7 @@ func (h *slowToOpen) Opened(*Conn) {
 	h.opened.Add(1)
 }
 
-// Clients that are there are served between two connections of a burst, not after it.
+// Connected clients are served between two connections of a burst, not after it.
 func TestNewConnectionsDelayNobody(t *testing.T) {
 	const burst = 1000
 	h := &slowToOpen{echo: echo{inline: true}}
@@ -192,7 +192,7 @@ func TestNewConnectionsDelayNobody(t *testing.T) {
 	}
 }
 
-// A UNIX socket has the permissions that were asked for and takes the place of one that was left; another file stays.
+// A UNIX socket has the permissions that were asked for and replaces one that was left behind; any other file stays.
 func TestUnixSockets(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "mongodb-1.sock")
 	for range 2 {

@@ -119,7 +119,7 @@ func TestClientCompression(t *testing.T) {
 	}
 }
 
-// A stopped process takes connections and answers nothing. A call that is waiting for its handshake ends when the pool severs the host.
+// A stopped process accepts connections and answers nothing. A call that is waiting for its handshake ends when the pool severs the host.
 func TestSeverEndsHandshakes(t *testing.T) {
 	mute, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

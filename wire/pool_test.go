@@ -114,7 +114,7 @@ func (n *recursive) Handle(c *Conn, m *Message, r *Reply) {
 	n.echo.Handle(c, m, r)
 }
 
-// Where calls hold all connections and need another one, each, to go on, they get it: with a limit no caller waits for itself.
+// If calls hold all connections, and each needs another one to continue, they get it: with a limit no caller waits for itself.
 func TestPoolLimitNeverDeadlocks(t *testing.T) {
 	type urgent struct{}
 	l := DefaultPoolLimits
@@ -214,7 +214,7 @@ func TestPoolWaitsEnd(t *testing.T) {
 	})
 }
 
-// Connections that rest are checked, those beyond the minimum are closed, and all are closed if the host has not been called for long.
+// Idle connections are checked, those beyond the minimum are closed, and all are closed if the host has not been called for long.
 func TestPoolRests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var open gauge

@@ -81,7 +81,7 @@ func FuzzProxyHeader(f *testing.F) {
 		if n < 0 || n > len(b) || n > maxProxyHeader || err != nil && n != 0 || n == 0 && src != nil {
 			t.Errorf("%q: %v %d %v", b, src, n, err)
 		}
-		// What has arrived in part is taken as the whole, or not yet.
+		// A header of which only a part has arrived is not taken for a whole one, or refused.
 		for i := range n {
 			if _, k, err := parseProxy(b[:i]); err != nil || k != 0 {
 				t.Fatalf("%q: the first %d bytes are taken for a header of %d (%v)", b, i, k, err)

@@ -482,7 +482,7 @@ func TestIdleConnectionsCostLittle(t *testing.T) {
 	}
 }
 
-// What a router adds to a client's largest message made it one that the shard cut the connection for.
+// A client's largest message was too large, with what a router adds to it, for the shard, which closed the connection.
 func TestMembersSendMoreThanClients(t *testing.T) {
 	s := startEcho(t, &echo{})
 	for _, member := range []bool{false, true} {

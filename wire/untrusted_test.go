@@ -178,7 +178,7 @@ func TestHalfOpenConnectionsAreLight(t *testing.T) {
 	}
 }
 
-// Who is exempt gets in when all places are taken.
+// Exempt clients get in even if all places are taken.
 func TestExemptConnections(t *testing.T) {
 	exempt := atomic.Bool{}
 	s, err := Listen(Options{Addrs: []string{"127.0.0.1:0"}, MaxConnections: 1, Exempt: func(net.Addr) bool { return exempt.Load() }}, &echo{})
