@@ -60,7 +60,7 @@ func (h *memHost) Find(ctx context.Context, ns Namespace, q Query) (Source, erro
 	return p.Run(NewSliceSource(h.colls[ns.Coll]))
 }
 
-// Indexed returns false, so that joins by fields use a hash table; TestJoinTable compares that with queries.
+// Indexed determines whether joins by fields use queries or a hash table; TestJoinTable compares the two.
 func (h *memHost) Indexed(Namespace, string, []byte) bool { return h.indexed }
 
 func (h *memHost) Info(context.Context, Namespace, string, value.Value) (Source, error) {

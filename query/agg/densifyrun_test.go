@@ -107,7 +107,7 @@ func liveHeap() uint64 {
 	return m.HeapAlloc
 }
 
-// The densifier gives what a simple one gives that has all documents in memory.
+// The densifier returns what a simple one does that has all documents in memory.
 func TestDensifyAgainstAModel(t *testing.T) {
 	for seed := range uint64(400) {
 		r := rand.New(rand.NewPCG(seed, 7))

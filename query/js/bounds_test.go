@@ -24,7 +24,7 @@ func TestNativeWorkIsBounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(src, err)
 		}
-		if _, err := New().Call(f, value.Value{}); err == nil || !strings.Contains(err.Error(), "RangeError") && mongoerr.CodeOf(err) != mongoerr.ExceededMemoryLimit { // which is seen from outside, at some time
+		if _, err := New().Call(f, value.Value{}); err == nil || !strings.Contains(err.Error(), "RangeError") && mongoerr.CodeOf(err) != mongoerr.ExceededMemoryLimit { // noticed from outside, sooner or later
 			t.Errorf("%s: %v", src, err)
 		}
 	}

@@ -72,7 +72,7 @@ func TestDeepScriptsAreRefused(t *testing.T) {
 	}
 }
 
-// TestJSONAndEvalDoAsBefore: the bounds are not seen by scripts that keep them.
+// TestJSONAndEvalDoAsBefore: scripts that stay within the bounds do not notice them.
 func TestJSONAndEvalDoAsBefore(t *testing.T) {
 	for src, want := range map[string]string{
 		`JSON.stringify({a: [1, {b: "x"}], c: undefined, d: null, e: function() {}})`:                                                                        `{"a":[1,{"b":"x"}],"d":null}`,

@@ -11,8 +11,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// A step that nothing interrupts is left to itself: its operation ends, scripts are refused while there are many such steps, and what it would
-// call of the operation fails.
+// A step that nothing interrupts is left to itself: its operation ends, scripts are refused while there are many such steps, and its later
+// calls into the operation fail.
 func TestStuckCallsAreAbandoned(t *testing.T) {
 	defer func(was time.Duration) { patience = was }(patience)
 	patience = 10 * time.Millisecond
@@ -79,7 +79,7 @@ func TestPanicsOfCallsArePassedOn(t *testing.T) {
 	_, _ = r.Call(f, value.Value{})
 }
 
-// What converts a result runs in the script, too: what it throws is the script's error, and it can be interrupted.
+// The conversion of a result runs code of the script, too: what that throws is the script's error, and it can be interrupted.
 func TestResultsThatThrow(t *testing.T) {
 	for src, want := range map[string]string{
 		"({get x() { throw new Error('no x') }})": "no x", "Object.assign(new Date(), {valueOf() { throw 'none' }}) && ({get x() { return {get y() { throw 1 }} }})": "1",

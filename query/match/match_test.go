@@ -135,7 +135,7 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// What an expression requires of a field is true wherever the expression is: of documents without arrays exactly there.
+// What an expression requires of a field is true of each document of which the expression is true and, of documents without arrays, of no others.
 func TestDerivedComparisons(t *testing.T) {
 	values := []string{`1`, `5`, `5.0`, `9`, `null`, `"a"`, `"b"`, `{"x":1}`, `{"$minKey":1}`, `{"$maxKey":1}`, `true`, `{"$numberDouble":"NaN"}`, `[]`, `[5]`, `{"$undefined":true}`}
 	docs := []string{`{}`, `{"f":7}`, `{"f":[{"g":5}]}`}

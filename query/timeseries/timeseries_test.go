@@ -122,7 +122,7 @@ func TestBucketFilter(t *testing.T) {
 	}
 }
 
-// TestResidual checks what of a filter remains to be asked of measurements: not what is about their bucket's meta.
+// TestResidual checks which conditions of a filter remain for the measurements: not those on their bucket's meta.
 func TestResidual(t *testing.T) {
 	for filter, want := range map[string]string{
 		`{"m": 1}`: `null`,
