@@ -26,7 +26,7 @@ type routerCursor struct {
 	merge *mergeCursor
 	txn   *transaction // the transaction it was opened in, nil if none
 	query *command.QueryRun
-	// client opened it through a load balancer; nil for any other.
+	// client is the client that opened it, if that is behind a load balancer; else nil.
 	client *command.Client
 
 	mu struct {

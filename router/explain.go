@@ -188,7 +188,7 @@ func appendShapeHash(dst []byte, op *command.Op) []byte {
 	return dst
 }
 
-// parseExplained prepares a pipeline for being divided, as aggregateMerged does.
+// parseExplained prepares a pipeline for division, as aggregateMerged does.
 func (r *Router) parseExplained(op *command.Op, info *cluster.CollectionInfo, inner []byte) (*agg.Pipeline, error) {
 	spec, err := r.pipelineCollation(op, inner, info)
 	if err != nil {

@@ -31,7 +31,7 @@ type txnSession struct {
 	busy chan struct{}
 	txn  *transaction // nil before the first
 	used time.Time
-	// client used it last, if it is behind a load balancer.
+	// client is the client that used the session last, if that is behind a load balancer.
 	client atomic.Pointer[command.Client]
 }
 

@@ -76,8 +76,8 @@ type watchHubs struct {
 	r           *Router
 	sleepers    *turns.Sleepers
 	turns       *turns.Turns
-	window      int           // maxHubWindow, but for tests
-	lostTimeout time.Duration // lostShardTimeout, but for tests
+	window      int           // maxHubWindow, except in tests
+	lostTimeout time.Duration // lostShardTimeout, except in tests
 	number      atomic.Uint64
 	mu          struct {
 		sync.Mutex

@@ -82,7 +82,7 @@ func aimFilter(info *cluster.CollectionInfo, st []byte, multi, upsert bool) (aim
 	return aim{shards: shards, search: true, doc: st}, nil
 }
 
-// sendWide sends a statement that concerns several shards, or one that is still to be found.
+// sendWide sends a statement that concerns several shards, or one shard that has yet to be found.
 func (b *writeBatch) sendWide(info *cluster.CollectionInfo, i int, a aim) error {
 	if a.search && b.series != nil {
 		return b.sendInTurn(info, i, a)
