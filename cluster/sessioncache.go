@@ -236,8 +236,8 @@ func (c *SessionCache) expireIdle() {
 	}
 }
 
-// Missing returns those of the sessions that, according to the collection, have expired or were ended; none
-// if it cannot be read.
+// Missing returns those of the sessions that, according to the collection, have expired or were ended; all of
+// them if there is no collection.
 func (c *SessionCache) Missing(ctx context.Context, ids []LogicalSessionID) ([]LogicalSessionID, error) {
 	if c.store == nil {
 		return ids, nil
