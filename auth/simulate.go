@@ -54,7 +54,7 @@ func (s *Simulation) draw(what string, u UserName) []byte {
 }
 
 // Shape returns the shape of an unknown user's credentials, false if there are no users. The choice is weighted rendezvous hashing:
-// when users come and go, a name changes its shape only to that which has become more frequent.
+// when users come and go, a name changes its shape only to one that has become more frequent.
 func (s *Simulation) Shape(u UserName) (best Shape, ok bool) {
 	high := math.Inf(-1)
 	for _, shape := range s.Shapes {

@@ -13,8 +13,8 @@ var (
 	pArr  = value.NewArray
 )
 
-// activeParams are the parameters that have an effect (manual: MongoDB Server Parameters), with what each does: every one has code
-// that reads it by its name.
+// activeParams are the parameters that have an effect (manual: MongoDB Server Parameters), with their effect: code reads each one
+// by its name.
 var activeParams = []ParamSpec{
 	{Name: "ingressConnectionEstablishmentRateLimiterEnabled", Kind: ParamBool, Set: SetBoth, Default: pBool(false), Does: "Limits the rate of new connections"},
 	{Name: "ingressConnectionEstablishmentRatePerSec", Kind: ParamDouble, Set: SetBoth, Default: pDbl(1.7976931348623157e308), Check: checkRate, Does: "New connections a second that are established without waiting"},

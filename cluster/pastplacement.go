@@ -21,7 +21,7 @@ import (
 // another one, or elsewhere: its placement is the catalog as of that time, which the config server reads from its own history. What the catalog was at
 // a past time never changes, so it is cached without any invalidation, and routers and shards that ask for it get the same. They use it for exactly that
 // time: in the history of its chunk, a migration has a time before its commit, so that a table of a later time may place a range
-// differently, and one side would skip what the other does not ask for.
+// differently, and one side would skip documents that the other does not return.
 //
 // Invariant: a read at a time is targeted, versioned and filtered by the placement of that time, on routers and shards alike. DDL changes the catalog
 // while it blocks reads on all shards that it concerns, so that the old placement holds at any time before the section, and the new one at

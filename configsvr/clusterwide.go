@@ -112,7 +112,7 @@ func (m *Manager) clusterSettings(ctx context.Context) (*clusterSettings, error)
 	return s, nil
 }
 
-// shardBehind is a shard whose settings are not the cluster's, and the commands that make them so.
+// shardBehind is a shard whose settings are not the cluster's, and the commands that correct them.
 type shardBehind struct {
 	shard *cluster.Shard
 	cmds  []msg.Message

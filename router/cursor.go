@@ -325,7 +325,7 @@ func (r *Router) getMore(op *command.Op, dst []byte) ([]byte, error) {
 	}
 	return op.WhileAllowed(c.id, &c.owner, c.origin, dst, func(dst []byte) ([]byte, error) {
 		if c.merge != nil {
-			op.Req.ReadConcern = c.concern // for what its pipeline joins
+			op.Req.ReadConcern = c.concern // for the collections that its pipeline joins
 			return r.getMoreMerged(op, c, g.Size, dst)
 		}
 		return r.getMorePassed(op, c, dst)

@@ -164,7 +164,7 @@ func (b *writeBatch) sendFound(info *cluster.CollectionInfo, i int, a aim) error
 }
 
 // mayHaveExecuted returns the shards that may have executed a statement whose filter determines none of them. An upsert may have inserted its document
-// on a shard that has nothing of what the filter matches: {k: {$gt: 5}} inserts a document without k.
+// on a shard that owns none of the keys that the filter matches: {k: {$gt: 5}} inserts a document without k.
 func mayHaveExecuted(info *cluster.CollectionInfo, shards []string, q []byte, upsert bool) ([]string, error) {
 	if !upsert {
 		return shards, nil
