@@ -18,8 +18,8 @@ type Shape struct {
 	Users      int            // how many users have such credentials
 }
 
-// Simulation makes credentials for users who do not exist. They look like those of the users who do: each unknown name takes the
-// shape of some, as often as they have it, always the same one while the users stay the same. The secret is the deployment's, so that all
+// Simulation makes credentials for users who do not exist. They look like those of the users who do: each unknown name has the
+// shape of some of them, with the same frequency, and keeps it while the users stay the same. The secret is the deployment's, so that all
 // its nodes answer alike, today and after a restart.
 type Simulation struct {
 	Secret []byte

@@ -152,7 +152,7 @@ func (op *Op) Caller() Caller {
 }
 
 // Sender returns the address of the sender of the operation's request: that of the router in this process, or of the other end of the connection; empty for the process's own
-// work. Unlike Caller it looks for the router's operation also where that has sent the request under a context of its own.
+// work. Unlike Caller it finds the router's operation even if that has sent the request under a context of its own.
 func (op *Op) Sender() string {
 	from := op
 	for from.Client.InProcess {

@@ -13,11 +13,11 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// The router writes what a pipeline's $out or $merge writes, also where a single shard has all that the pipeline reads. Its writes carry
+// The router itself writes the output of $out and $merge, even if a single shard has everything that the pipeline reads. Its writes carry
 // the versions of the target, batch by batch.
 //
 // Rejected: having the shard run the whole pipeline. The command carries only the source's versions. When the target or its database
-// moved meanwhile, the shard went on writing to its old copy, and those documents were lost although the command succeeded.
+// moved meanwhile, the shard kept writing to its old copy, and those documents were lost although the command succeeded.
 
 // writesToPlain reports whether the target of a pipeline that writes is a collection, or missing. The shard runs pipelines with other
 // targets: it refuses views, and replaces a time series collection in one unit of work.

@@ -72,7 +72,7 @@ const joinsStream = "config.shards"
 //
 // Invariant: an event is returned only if the streams of all shards that the cluster had at the event's time are open. The config server's
 // stream of config.shards is therefore merged with the others: it begins at the time of the list of shards, and the stream of a shard that
-// joins begins at the joining, before which nothing on the shard is part of the cluster. Hazard: a shard whose stream is opened late
+// joins begins when it joins, before which nothing on the shard is part of the cluster. Hazard: a shard whose stream is opened late
 // delivers events that precede those already returned. Rejected: reading the list again every second, which returned the first events of a
 // new shard after later events of the others; and relying on events that name new shards: resharding, movePrimary and new databases have
 // none.

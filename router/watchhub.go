@@ -367,8 +367,8 @@ func (h *watchHub) cut() {
 	}
 }
 
-// from returns a copy of the numbers from n on, and the number from which on they are complete; complete is that of all of them. Events that
-// have left the window without being among them do not change it.
+// from returns a copy of the numbers from n on, and the number from which on the copy is complete; complete is the number from which on numbers is. It
+// does not count events that have left the window without being in numbers.
 func from(numbers []uint64, n, complete uint64) (rest []uint64, since uint64) {
 	i := search(numbers, n)
 	if i > 0 {

@@ -16,7 +16,7 @@ import (
 // Writes. A batch whose statements all belong to one shard is relayed unchanged. Any other becomes a writeBatch:
 // statements are grouped by shard and sent, and those that got a stale error are targeted again.
 
-// insert, update and delete are the commands.
+// insert, update and delete implement the commands.
 func (r *Router) insert(op *command.Op, dst []byte) ([]byte, error) {
 	return r.write(op, "documents", "insert", dst)
 }
