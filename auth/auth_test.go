@@ -67,7 +67,7 @@ func TestConversation(t *testing.T) {
 	}
 }
 
-// What a wire-tapper or a man in the middle can do with messages that went over the wire once.
+// Messages that were overheard are replayed or changed, by an eavesdropper or a man in the middle.
 func TestTamperedConversations(t *testing.T) {
 	creds := stored(t, SHA256, "secret")
 	_, sent, err := exchange(t, SHA256, "ann", "secret", creds, nil)
@@ -102,16 +102,16 @@ func TestTamperedConversations(t *testing.T) {
 func TestConversationEndsWithItsFailure(t *testing.T) {
 	sc, _, err := exchange(t, SHA256, "ann", "guess", stored(t, SHA256, "secret"), nil)
 	if err == nil {
-		t.Fatal("a wrong password is taken")
+		t.Fatal("a wrong password is accepted")
 	}
 	for range 3 {
 		if _, done, err := sc.Step(nil); done || err == nil || sc.Authenticated() {
-			t.Fatal("the conversation goes on")
+			t.Fatal("the conversation continues")
 		}
 	}
 }
 
-// A user that does not exist is given a salt like the others: the same each time and from each node that has the secret, and
+// A user that does not exist gets a salt like the others: the same each time and from each node that has the secret, and
 // different from that of every other name.
 func TestSimulatedCredentials(t *testing.T) {
 	doc := NewSimulationSecret()
@@ -131,12 +131,12 @@ func TestSimulatedCredentials(t *testing.T) {
 			t.Errorf("%s: the salt does not depend on the secret", mech)
 		}
 		if bytes.Equal(a.Salt, one.Credentials(mech, UserName{"a", "admin"}, 20000).Salt) {
-			t.Errorf("%s: other iterations, and the salt of before", mech)
+			t.Errorf("%s: other iterations, with the earlier salt", mech)
 		}
 	}
 }
 
-// Unknown names have the shapes of the known ones, as often as they do; more users of a shape change a name to that shape alone.
+// Unknown names have the shapes of the known ones, with the same frequencies; more users of a shape change names only to that shape.
 func TestSimulatedShapes(t *testing.T) {
 	sim := Simulation{Secret: ParseSimulationSecret(NewSimulationSecret())}
 	if _, ok := sim.Shape(UserName{"a", "admin"}); ok {
@@ -204,7 +204,7 @@ func TestReadKeyFile(t *testing.T) {
 		}
 	}
 	if _, err := ReadKeyFile(filepath.Join(dir, "nowhere")); err == nil {
-		t.Error("a file that is not there is read")
+		t.Error("a file that does not exist is read")
 	}
 }
 
@@ -320,9 +320,9 @@ func TestDeputiesAreNotConfused(t *testing.T) {
 		{value.Doc(value.F("explain", d(value.F("delete", s("c"))))), false},
 		{value.Doc(value.F("mapReduce", s("c")), value.F("out", d(value.F("inline", value.NewInt32(1))))), true},
 		{value.Doc(value.F("mapReduce", s("c")), value.F("out", s("d"))), false},
-		{value.Doc(value.F("find", value.NewBinary(4, make([]byte, 16)))), false}, // it may be any collection
+		{value.Doc(value.F("find", value.NewBinary(4, make([]byte, 16)))), false}, // a UUID may be that of any collection
 		{value.Doc(value.F("_shardsvrDropDatabase", value.NewInt32(1))), false},
-		{value.Doc(value.F("usersInfo", s("ann"))), false}, // ann of shop is another
+		{value.Doc(value.F("usersInfo", s("ann"))), false}, // ann of shop is another user
 		{value.Doc(value.F("usersInfo", d(value.F("user", s("ann")), value.F("db", s("admin"))))), true},
 	} {
 		if got := allows(t, id, "shop", tc.cmd); got != tc.want {
@@ -338,7 +338,7 @@ func TestDeputiesAreNotConfused(t *testing.T) {
 	}
 }
 
-// Statistics of queries as they are, and with transformed names, are for users with one action and the other (manual: Privilege Actions): neither includes
+// Statistics of queries require one action for plain names and another for transformed ones (manual: Privilege Actions): neither includes
 // the other.
 func TestQueryStatsActions(t *testing.T) {
 	for _, action := range []string{"queryStatsRead", "queryStatsReadTransformed"} {
@@ -419,7 +419,7 @@ func TestRestrictions(t *testing.T) {
 	if !Restrictions(nil).Met("@", "/tmp/x") {
 		t.Error("no restriction refuses")
 	}
-	for _, field := range []string{"clientSource", "serverAddress"} { // in no list is no address
+	for _, field := range []string{"clientSource", "serverAddress"} { // an empty list contains no address
 		empty := arr(d(value.F(field, arr())))
 		rs, err := ParseRestrictions(empty)
 		if err != nil || rs.Met("127.0.0.1:1", "127.0.0.1:27017") || value.Compare(rs.Value(), empty) != 0 {
@@ -428,7 +428,7 @@ func TestRestrictions(t *testing.T) {
 	}
 	for _, bad := range []value.Value{s("x"), arr(s("x")), arr(d(value.F("clientSource", arr(s("house"))))), arr(d(value.F("other", arr())))} {
 		if _, err := ParseRestrictions(bad); err == nil {
-			t.Errorf("%s is taken", value.Show(bad))
+			t.Errorf("%s is accepted", value.Show(bad))
 		}
 	}
 }
@@ -489,8 +489,8 @@ func BenchmarkAllowFind(b *testing.B) {
 	}
 }
 
-// BenchmarkSCRAM is a whole authentication of 15,000 iterations by a client that has its keys: both sides, of which the server's
-// work is about half.
+// BenchmarkSCRAM runs a whole authentication of 15,000 iterations by a client that has its keys: both sides; the server's work is
+// about half.
 func BenchmarkSCRAM(b *testing.B) {
 	creds, err := NewCredentials(SHA256, "secret", 15000)
 	if err != nil {

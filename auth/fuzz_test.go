@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Whatever a client sends in place of its messages of SCRAM authenticates nobody.
+// Whatever a client sends instead of the messages of SCRAM, it is not authenticated.
 func FuzzSCRAM(f *testing.F) {
 	for _, seed := range [][2]string{
 		{"n,,n=ann,r=fyko+d2lbbFgONRv9qkxdawL", "c=biws,r=fyko+d2lbbFgONRv9qkxdawL,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="},
@@ -50,7 +50,7 @@ func FuzzSCRAM(f *testing.F) {
 	})
 }
 
-// A message of PLAIN is read as it was made, and any other text without a panic.
+// A message of PLAIN is read as it was written, and any other text without a panic.
 func FuzzParsePlain(f *testing.F) {
 	for _, seed := range []string{"\x00ann\x00secret", "ann\x00ann\x00s", "bob\x00ann\x00s", "ann", "\x00\x00", "\x00a\x00b\x00c", "\x00\xff\x00x"} {
 		f.Add([]byte(seed))
@@ -66,7 +66,7 @@ func FuzzParsePlain(f *testing.F) {
 	})
 }
 
-// The extension of members' certificates is one UTF8String, nothing before or behind it.
+// The extension of members' certificates is one UTF8String, nothing before or after it.
 func FuzzMembershipExtension(f *testing.F) {
 	for _, seed := range []string{"\x0c\x01a", "\x0c\x00", "\x13\x01a", "\x0c\x02a", "\x0c\x01ab", "\x2c\x03\x0c\x01a", "\x0c\x81\x01a", "\x0c\x01\xff", ""} {
 		f.Add([]byte(seed))

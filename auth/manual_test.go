@@ -15,7 +15,7 @@ import (
 )
 
 // The access matrix: what the manual says about roles (testdata/manual/roles.txt) and about the privileges that commands and
-// stages require (testdata/manual/access.txt) is combined here by code of its own, and compared with what the program's tables
+// stages require (testdata/manual/access.txt) is combined here by independent code, and compared with what the program's tables
 // allow. The two sides share nothing but the requests.
 
 // manualRole is a role as the manual describes it: resources as they are written there, and the actions on them.
@@ -57,7 +57,7 @@ func manualRoles(t *testing.T) map[string]*manualRole {
 			on, actions, _ := strings.Cut(rest, ":")
 			actions, source, ok := strings.Cut(actions, "--")
 			if ok != (kind != "on") || ok && strings.TrimSpace(source) == "" {
-				t.Fatalf("%s: what the page does not say has a reason", text)
+				t.Fatalf("%s: an exception from the manual's page needs a reason", text)
 			}
 			if role.grants[on] == nil {
 				role.grants[on] = map[string]bool{}
@@ -123,7 +123,7 @@ func manualCovers(on, own, resource, db string) bool {
 
 // manualAccess is a line of access.txt.
 type manualAccess struct {
-	only           string // the one database that it is sent to, where it says so
+	only           string // the only database that it is sent to; "" for all
 	router         bool   // it is sent to a router, which requires something else
 	request, needs string
 }
@@ -164,7 +164,7 @@ func manualAccesses(t *testing.T) (out []manualAccess) {
 	return out
 }
 
-// document is a request as BSON, its name, and its stages.
+// document returns a request as BSON, and its name.
 func (a manualAccess) document(t *testing.T, db string) (doc bson.Raw, name string) {
 	t.Helper()
 	var d bson.D
@@ -266,7 +266,7 @@ func manualResource(r Resource) string {
 	return r.DB + "." + r.Coll
 }
 
-// Every command that has a row, and every stage, has a line in the manual's file.
+// Every command that has a row, and every stage, has a line in access.txt.
 func TestTheManualsFileIsWhole(t *testing.T) {
 	commands, stages := map[string]bool{}, map[string]bool{}
 	for _, a := range manualAccesses(t) {

@@ -27,7 +27,7 @@ type Request struct {
 }
 
 // wrong refuses a request because of an argument that cannot be read. A rule never leaves that to the command, which might
-// read the argument otherwise than the rule.
+// read the argument differently from the rule.
 func (r *Request) wrong(err error) bool {
 	if r.Wrong == nil {
 		r.Wrong = err
@@ -409,7 +409,7 @@ func checkCreate(g *Grants, r *Request) bool {
 	return on.IsNullish() && r.Arg("pipeline").IsNullish() || viewAllowed(g, r, on)
 }
 
-// checkCollMod requires of a change to a view that its creator might read what it then shows. That is known only if the
+// checkCollMod requires that a user who changes a view may read what it then shows. That is known only if the
 // command states both parts of the definition.
 func checkCollMod(g *Grants, r *Request) bool {
 	on, stages := r.Arg("viewOn"), r.Arg("pipeline")

@@ -24,8 +24,8 @@ func (rule *Rule) and(check func(g *Grants, r *Request) bool) *Rule {
 	return rule
 }
 
-// rules is the table of actions by command, from the manual's pages Privilege Actions and those of the commands. What it
-// does not name is refused; a test names every command without a row.
+// rules is the table of actions by command, from the manual's pages Privilege Actions and those of the commands. Commands
+// without a row are refused; a test lists them.
 var rules = map[string]*Rule{
 	// Before authentication.
 	"hello": open, "_isSelf": open, "ping": open, "buildInfo": open, "whatsmyuri": open, "listCommands": open, "connectionStatus": open,

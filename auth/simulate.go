@@ -18,8 +18,8 @@ type Shape struct {
 	Users      int            // how many users have such credentials
 }
 
-// Simulation makes credentials for users who do not exist. They look like those of the users who do: each unknown name takes the
-// shape of some, as often as they have it, always the same one while the users stay the same. The secret is the deployment's, so that all
+// Simulation makes credentials for users who do not exist. They look like those of the users who do: each unknown name has the
+// shape of some of them, with the same frequency, and keeps it while the users stay the same. The secret is the deployment's, so that all
 // its nodes answer alike, today and after a restart.
 type Simulation struct {
 	Secret []byte
@@ -54,7 +54,7 @@ func (s *Simulation) draw(what string, u UserName) []byte {
 }
 
 // Shape returns the shape of an unknown user's credentials, false if there are no users. The choice is weighted rendezvous hashing:
-// when users come and go, a name changes its shape only to that which has become more frequent.
+// when users come and go, a name changes its shape only to one that has become more frequent.
 func (s *Simulation) Shape(u UserName) (best Shape, ok bool) {
 	high := math.Inf(-1)
 	for _, shape := range s.Shapes {

@@ -13,7 +13,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// extended reads extended JSON; nil if it is none.
+// extended reads extended JSON, and returns nil if the text is none.
 func extended(text string) []byte {
 	var doc bson.Raw
 	if bson.UnmarshalExtJSON([]byte(text), false, &doc) != nil {
@@ -22,8 +22,8 @@ func extended(text string) []byte {
 	return doc
 }
 
-// Documents of users and roles, which direct writes and mongorestore store, of any form are read without a panic, and what can be read is the
-// same once it is stored again.
+// Documents of users and roles of any form, which direct writes and mongorestore can store, are read without a panic, and a user or role that
+// can be read is the same after it is stored again.
 func FuzzStoredUsers(f *testing.F) {
 	for _, seed := range []string{
 		`{"_id":"shop.ann","user":"ann","db":"shop","userId":{"$uuid":"00000000-0000-0000-0000-000000000001"},"credentials":{"SCRAM-SHA-256":{"iterationCount":15000,"salt":"AAAA","storedKey":"AAAA","serverKey":"AAAA"}},"roles":[{"role":"read","db":"shop"}],"authenticationRestrictions":[{"clientSource":["127.0.0.1","10.0.0.0/8"]}]}`,

@@ -27,7 +27,7 @@ const (
 type Attribute struct{ Type, Value string }
 
 // DN is a distinguished name, most significant part last, as in RFC 2253. Attributes of a multi-valued part are in one element, in the
-// order of openssl and the real server: theirs is that of the certificate, reversed too.
+// reverse of the certificate's order, as openssl and the real server have them.
 type DN [][]Attribute
 
 // attributeNames are the type names used in names: those of RFC 2253, and the others for which openssl has a short name.

@@ -21,7 +21,7 @@ func named(t *testing.T, seq pkix.RDNSequence) *x509.Certificate {
 
 func oid(id ...int) asn1.ObjectIdentifier { return id }
 
-// Names are written as RFC 2253 says: the last part first, and what would be taken for a separator escaped.
+// Names are written as RFC 2253 says: the last part first, with characters escaped that would be separators.
 func TestSubjectNames(t *testing.T) {
 	one := func(id asn1.ObjectIdentifier, v string) pkix.RelativeDistinguishedNameSET {
 		return pkix.RelativeDistinguishedNameSET{{Type: id, Value: v}}
@@ -53,7 +53,7 @@ func TestSubjectNames(t *testing.T) {
 }
 
 // The first name is what openssl x509 -subject -nameopt RFC2253 prints for certificates with these subjects. Both names are the same
-// distinguished name, but for values of unknown types, which are hexadecimal in the first.
+// distinguished name, except for values of unknown types, which are hexadecimal in the first.
 func TestSubjectNamesAreThoseOfOpenssl(t *testing.T) {
 	for subject, want := range map[string]string{
 		"302e310b3009060355040613024445310f300d060355040a0c064bc3bc636865310e300c06035504030c054ac3b67267": "CN=J\\C3\\B6rg,O=K\\C3\\BCche,C=DE",

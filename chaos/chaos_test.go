@@ -8,7 +8,7 @@ import (
 	"github.com/shoaldb/shoal/wire"
 )
 
-// Two plans of one seed draw the same steps, and each profile draws all of its kinds and no other.
+// Two plans of one seed draw the same steps, and each profile draws all of its kinds and no others.
 func TestPlansOfOneSeed(t *testing.T) {
 	for _, p := range Profiles {
 		a, b, other := NewPlan(p, 7, 0), NewPlan(p, 7, 0), NewPlan(p, 8, 0)
@@ -41,7 +41,7 @@ func TestPlansOfOneSeed(t *testing.T) {
 	}
 }
 
-// A step of a log is one that could have been drawn: a log is a file, and brings no other commands in.
+// A step that is read from a log is one that could have been drawn: the log, a file, cannot bring in other commands.
 func TestStepsOfALog(t *testing.T) {
 	str, num := value.NewString, value.NewInt32
 	step := func(kind string, do []byte, more ...value.Field) []byte {
@@ -92,13 +92,13 @@ func FuzzParseStep(f *testing.F) {
 		}
 		if s, err := ParseStep(doc); err == nil {
 			if _, err := ParseStep(s.Doc()); err != nil {
-				t.Errorf("what was read is written so that it cannot be read: %v", err)
+				t.Errorf("a step that was read cannot be read after it is written: %v", err)
 			}
 		}
 	})
 }
 
-// Orders are taken in turn, each by as many commands as it is for.
+// Orders are taken in turn, each for the number of commands that it states.
 func TestOrdersAreTakenOnce(t *testing.T) {
 	d := &Disturber{}
 	d.give(order{kind: Cut, left: 2})

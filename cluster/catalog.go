@@ -38,7 +38,7 @@ type CollectionInfo struct {
 	asOf  uint64         // the cluster time as of which it was read from the config server's history; 0 for the current placement
 }
 
-// Late returns the error for which an outdated placement could not be refreshed, nil if it is up to date: with ServeStale the
+// Late returns the error with which the refresh of an outdated placement failed, nil if it is up to date: with ServeStale the
 // cache returns the last known placement. Shards still compare the versions of requests that are sent under it.
 func (c *CollectionInfo) Late() error {
 	if c.late == nil && c.DB != nil {

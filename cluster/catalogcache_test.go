@@ -68,15 +68,15 @@ func TestCatalogForgetsNames(t *testing.T) {
 	c.InvalidateCollection("db.hot")
 	asked := f.asked.Load()
 	if _, err := c.Collection(ctx, "db.hot"); err != nil || f.asked.Load() == asked {
-		t.Errorf("an invalidated collection was not read anew: %v", err)
+		t.Errorf("an invalidated collection was not read again: %v", err)
 	}
 	c.Clear()
 	if n := c.colls.size() + c.dbs.size(); n != 0 {
-		t.Errorf("%d names are left behind Clear", n)
+		t.Errorf("%d names are left after Clear", n)
 	}
 }
 
-// BenchmarkCatalogNewNames looks up collections that nobody has asked for before.
+// BenchmarkCatalogNewNames looks up collections that were not looked up before.
 func BenchmarkCatalogNewNames(b *testing.B) {
 	c, ctx := NewCatalog(&emptyConfig{}), context.Background()
 	b.ReportAllocs()
@@ -87,7 +87,7 @@ func BenchmarkCatalogNewNames(b *testing.B) {
 	}
 }
 
-// BenchmarkCatalogKnownName looks up one that is known.
+// BenchmarkCatalogKnownName looks up a collection that is cached.
 func BenchmarkCatalogKnownName(b *testing.B) {
 	c, ctx := NewCatalog(&emptyConfig{}), context.Background()
 	for b.Loop() {
@@ -97,7 +97,7 @@ func BenchmarkCatalogKnownName(b *testing.B) {
 	}
 }
 
-// A value that was loaded before an invalidation is not given out after it, however loads, invalidations and readers meet.
+// A value that was loaded before an invalidation is not returned after it, however loads, invalidations and readers interleave.
 func TestInvalidatedValueIsNotFresh(t *testing.T) {
 	e := newCacheEntry[int64]()
 	var truth atomic.Int64
@@ -107,7 +107,7 @@ func TestInvalidatedValueIsNotFresh(t *testing.T) {
 	for range 4 {
 		wg.Go(func() {
 			for {
-				least := truth.Load() // whoever invalidated for it has done so when the writer below goes on, so one less is known to be
+				least := truth.Load() // the writer below continues only after it has invalidated, so one less is certainly visible
 				v, err := e.get(context.Background(), load)
 				if err != nil || v < least-1 {
 					t.Errorf("the cache has %d after %d was invalidated, %v", v, least-1, err)

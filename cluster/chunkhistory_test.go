@@ -72,7 +72,7 @@ func TestTablesOfThePast(t *testing.T) {
 		}
 	}
 	if m.At(8) != m {
-		t.Error("a table is copied though nothing has changed since")
+		t.Error("a table is copied although nothing has changed since")
 	}
 }
 

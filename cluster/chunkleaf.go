@@ -17,7 +17,7 @@ import (
 // all versions of the table: a refresh rebuilds the leaves that changed, and copies the list of the others. Within a leaf a chunk
 // is not an object but some bytes in arrays; Chunk values are made on demand.
 
-// leafSize is the number of chunks in a new leaf; maxLeaf how many a leaf may have before it is split.
+// leafSize is the number of chunks in a new leaf; a leaf with more than maxLeaf is split.
 const (
 	leafSize = 256
 	maxLeaf  = 2 * leafSize
@@ -39,7 +39,7 @@ type leaf struct {
 	newest  uint64             // the maximum of since
 }
 
-// shardStat sums up a shard's chunks; without chunks it means that the shard had some.
+// shardStat sums up a shard's chunks; with none, it means that the shard has owned some in the past.
 type shardStat struct {
 	shard   uint16
 	chunks  int32

@@ -93,7 +93,7 @@ func TestUpdatesOfATableOfManyLeaves(t *testing.T) {
 			c.minV, c.maxV = nil, nil
 			clock++
 			switch r.IntN(4) {
-			case 0: // a split, where there is room
+			case 0: // a split, if there is room
 				lo, hi := value.Values(c.Min)[0], value.Values(c.Max)[0]
 				a, ok := lo.AsInt64()
 				b, ok2 := hi.AsInt64()
@@ -111,7 +111,7 @@ func TestUpdatesOfATableOfManyLeaves(t *testing.T) {
 				v = v.IncMinor()
 				c.Max, c.Version, c.Past = all[j].Max, v, nil
 				changed = append(changed, &c)
-			default: // a move, sometimes all that a shard has
+			default: // a move, sometimes of all chunks of a shard
 				to := "s" + strconv.Itoa(r.IntN(shards+3))
 				v = v.IncMajor()
 				c.Past = append([]Owner{{c.OnSince, c.Shard}}, c.Past...)
@@ -233,7 +233,7 @@ func TestCostsDoNotGoWithTheNumberOfChunks(t *testing.T) {
 		c := *m.Find(k)
 		c.Version = m.Version().IncMinor()
 		refresh, point = time.Hour, time.Hour
-		for range 20 { // the best of some: the machine has other work
+		for range 20 { // the best of several: the machine has other work
 			began := time.Now()
 			c.minV, c.maxV = nil, nil
 			if _, err := m.Update([]*Chunk{&c}); err != nil {

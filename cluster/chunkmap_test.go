@@ -125,7 +125,7 @@ func TestUpdateOfAnotherEpochIsRefused(t *testing.T) {
 	c := readChunks(t, "min max s1 2|0")
 	c[0].Version.Epoch = Epoch{9}
 	if _, err := m.Update(c); err == nil {
-		t.Fatal("a chunk of another epoch was taken in")
+		t.Fatal("a chunk of another epoch was accepted")
 	}
 }
 

@@ -89,7 +89,7 @@ func TestGossip(t *testing.T) {
 	a.Tick(5)
 	signed := clusterTimeOf(t, a)
 	if err := b.GossipIn(ctx, signed, false); err != nil || b.ClusterTime() != a.ClusterTime() {
-		t.Fatalf("a signed time was not taken over: %v", err)
+		t.Fatalf("a signed time did not advance the clock: %v", err)
 	}
 	if err := b.GossipIn(ctx, signed, false); err != nil {
 		t.Fatalf("the same time again: %v", err)
@@ -119,7 +119,7 @@ func TestGossip(t *testing.T) {
 	}
 }
 
-// All times of a second have one signature, and a key may expire within that second: other nodes refused the times after its expiry.
+// All times of a second have one signature, and a key may expire within that second: other nodes used to refuse the times after its expiry.
 func TestKeyExpiresWithinASecond(t *testing.T) {
 	now := func() time.Time { return time.Unix(1_700_000_000, 0) }
 	second := uint64(now().Unix()) << 32

@@ -41,7 +41,7 @@ func (c *ConfigServer) Recheck() {
 	}
 }
 
-// ConnString returns the set as its primary lists it; empty before one was seen.
+// ConnString returns the set's connection string as its primary lists it; empty before one was seen.
 func (c *ConfigServer) ConnString() string {
 	if f, ok := c.SetPeer.(follower); ok {
 		return f.ConnString()
@@ -49,7 +49,7 @@ func (c *ConfigServer) ConnString() string {
 	return ""
 }
 
-// Hosts returns the addresses at which members may be, and Seed adds to them.
+// Hosts returns the addresses at which members may be reached, and Seed adds to them.
 func (c *ConfigServer) Hosts() []string {
 	if f, ok := c.SetPeer.(follower); ok {
 		return f.Hosts()

@@ -14,7 +14,7 @@ import (
 // fakeConfig is a config server's replica set that records what it is asked and with which read preference.
 type fakeConfig struct {
 	asked []string
-	fail  []mongoerr.Code // the answers to the next getMores
+	fail  []mongoerr.Code // the errors of the next getMores
 }
 
 func (f *fakeConfig) Call(context.Context, *wire.Message, []byte) ([]byte, error) {
@@ -34,7 +34,7 @@ func (f *fakeConfig) more(context.Context, *wire.Message, []byte) ([]byte, error
 	return value.Doc(value.F("ok", value.NewDouble(0)), value.F("code", value.NewInt32(int32(code)))), nil
 }
 
-// Reads of the catalog go to any member and never return state before the known config time; a shard that knows none yet reads from the primary.
+// Reads of the catalog go to any member and never return state before the known config time; a shard that has no config time yet reads from the primary.
 func TestCatalogReadsAreCausal(t *testing.T) {
 	f := &fakeConfig{}
 	clock := NewVectorClock(nil)
@@ -76,7 +76,7 @@ func TestCatalogReadsAreCausal(t *testing.T) {
 }
 
 // Config and topology time are appended to replies between nodes, and are not passed on.
-func TestTimesOfNodesEndWithTheReceiver(t *testing.T) {
+func TestTimesOfNodesAreNotPassedOn(t *testing.T) {
 	server, client := NewVectorClock(nil), NewVectorClock(nil)
 	plain := value.Doc(value.F("ok", value.NewDouble(1)))
 	reply := func() []byte { return value.End(server.AppendPlain(append([]byte(nil), plain[:len(plain)-1]...)), 0) }
@@ -97,6 +97,6 @@ func TestTimesOfNodesEndWithTheReceiver(t *testing.T) {
 	far := Timestamp(uint32(time.Now().Unix())+DefaultMaxDriftSecs+1000, 1)
 	client.GossipInPlain(far, 0)
 	if client.Now().Config >= far {
-		t.Error("a time beyond the accepted drift was taken over")
+		t.Error("a time beyond the accepted drift advanced the clock")
 	}
 }

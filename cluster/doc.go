@@ -6,7 +6,7 @@
 //	   ▲                                                              │
 //	   └────────── StaleConfig{vReceived, vWanted} ◄── CheckPlacement
 //
-// The life of a routed request: ShardKeyPattern.FromDocument or FromEquality extracts the key, ChunkMap.Find the
+// The life of a routed request: ShardKeyPattern.FromDocument or targeting.ExactKey extracts the key, ChunkMap.Find the
 // owning chunk, ChunkMap.ShardVersion the version that the shard must agree to, AppendShardVersion encodes it, and
 // Registry.Shard returns the Peer to call.
 //

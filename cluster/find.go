@@ -7,7 +7,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// Find is msg.Find with the means to run it. The node that executes it reads it as it does a client's.
+// Find is msg.Find with methods that run it. The node that executes it parses it like a client's.
 type Find msg.Find
 
 // Doc returns the command, with encoded elements that any command may have.

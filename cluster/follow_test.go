@@ -11,7 +11,7 @@ import (
 	"github.com/shoaldb/shoal/wire"
 )
 
-// shardsOf answers finds on config.shards with the entries there are.
+// shardsOf replies to finds on config.shards with its entries.
 type shardsOf struct {
 	mu      sync.Mutex
 	entries map[string]uint64 // by id, the topology time
@@ -37,8 +37,8 @@ func (s *shardsOf) set(entries map[string]uint64) {
 	s.mu.Unlock()
 }
 
-// A node that received a later topology time knows of an added or removed shard before it serves the next request; changes of
-// hosts and tags, which do not advance that time, it learns within 30 seconds.
+// A node that received a later topology time knows of an added or removed shard before it serves the next request; it learns
+// of changes of hosts and tags, which do not advance that time, within 30 seconds.
 func TestRegistryFollowsTheTopologyTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := &shardsOf{entries: map[string]uint64{"a": Timestamp(10, 1)}}
@@ -82,7 +82,7 @@ func TestRegistryFollowsTheTopologyTime(t *testing.T) {
 	})
 }
 
-// A router that ran for longer than the validity of the keys it had read last stopped sending $clusterTime.
+// A router that ran for longer than the validity of the keys that it had read last used to stop sending $clusterTime.
 func TestKeysAreReadBeforeTheyExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const rotation = 20 * time.Second

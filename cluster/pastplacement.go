@@ -16,18 +16,18 @@ import (
 //	───────────────┼──────────────┼──────────────┼──►
 //	  loadAt       │  the current placement, with the chunks' history
 //
-// A placement in the cache is that of every time since it came about: since the timestamp of the collection's incarnation or, without an entry in the
+// A cached placement is that of every time since it came into force: since the timestamp of the collection's incarnation or, without an entry in the
 // catalog, since its database came to this primary shard and the namespace last lost an entry (config.placementHistory). Before, the collection was
 // another one, or elsewhere: its placement is the catalog as of that time, which the config server reads from its own history. What the catalog was at
-// a past time never changes, so it is cached without any invalidation, and routers and shards that ask for it get the same. They use it for that very
-// time only: a migration is in the history of its chunk from a time on at which it was not committed yet, so that a table of a later time may place a range
-// otherwise, and one side would skip what the other does not ask for.
+// a past time never changes, so it is cached without any invalidation, and routers and shards that ask for it get the same. They use it for exactly that
+// time: in the history of its chunk, a migration has a time before its commit, so that a table of a later time may place a range
+// differently, and one side would skip documents that the other does not return.
 //
 // Invariant: a read at a time is targeted, versioned and filtered by the placement of that time, on routers and shards alike. DDL changes the catalog
-// while it blocks reads on all shards that it concerns, so that at a time before the section everything is as by the placement before, and
-// at a time after it as by the one after; shards refuse times within it (ShardState.checkUnblocked).
+// while it blocks reads on all shards that it concerns, so that the old placement holds at any time before the section, and the new one at
+// any time after it; shards refuse times within it (ShardState.checkUnblocked).
 //
-// Rejected: to keep the placements of dropped collections, or to derive them from config.placementHistory, which has shards but no chunks.
+// Rejected: keeping the placements of dropped collections, or deriving them from config.placementHistory, which has shards but no chunks.
 
 // CollectionAt returns the placement of a collection at a cluster time, 0 for now. The database must have existed then.
 func (c *Catalog) CollectionAt(ctx context.Context, ns string, at uint64) (*CollectionInfo, error) {
@@ -80,7 +80,7 @@ func (c *Catalog) DatabaseAt(ctx context.Context, db string, at uint64) (*Databa
 	return info, err
 }
 
-// Covers reports whether a current placement is that of an earlier cluster time, too, with the chunks' owners of then.
+// Covers reports whether a current placement, with the chunks' owners at an earlier cluster time (At), is that of this time, too.
 func (c *Catalog) Covers(ctx context.Context, info *CollectionInfo, at uint64) (bool, error) {
 	switch {
 	case FixedDatabase(info.DB.Name):
@@ -202,7 +202,7 @@ func (c *pastCache[T]) put(name string, at uint64, v T, cost int) {
 	c.cost += cost
 }
 
-// time returns the cluster time that the node knows of; the end of time without a clock.
+// time returns the cluster time that the node knows of; without a clock, the maximum.
 func (c *Catalog) time() uint64 {
 	if c.Clock == nil {
 		return math.MaxUint64

@@ -132,7 +132,7 @@ func (c *SessionCache) List(shown func(owner [32]byte) bool) (docs [][]byte) {
 }
 
 // Sync writes to the collection which sessions were used and ended on this node since the last call, and ends the
-// sessions here that have no record: nobody used them, or another node ended them. Call it every
+// sessions here that have no record: they were not used, or another node ended them. Call it every
 // logicalSessionRefreshMillis (5 minutes). If the collection cannot be read nothing expires.
 func (c *SessionCache) Sync(ctx context.Context) error {
 	began := c.now()
@@ -236,8 +236,8 @@ func (c *SessionCache) expireIdle() {
 	}
 }
 
-// Missing returns those of the sessions that, according to the collection, have expired or were ended; none
-// if it cannot be read.
+// Missing returns those of the sessions that, according to the collection, have expired or were ended; all of
+// them if there is no collection.
 func (c *SessionCache) Missing(ctx context.Context, ids []LogicalSessionID) ([]LogicalSessionID, error) {
 	if c.store == nil {
 		return ids, nil

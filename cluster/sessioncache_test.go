@@ -48,8 +48,8 @@ func (r *sessionRecords) MissingSessions(_ context.Context, ids []LogicalSession
 	return out, nil
 }
 
-// A shard ended a session, and the cursor that a client kept open in it, by its own idle time, though the router that the
-// client spoke to renewed the session every few seconds.
+// A shard used to end a session, and the cursor that a client kept open in it, by its own idle time, although the client's
+// router renewed the session every few seconds.
 func TestSessionsLiveAsLongAsAnyNodeUsesThem(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	clock := func() time.Time { return now }
@@ -105,7 +105,7 @@ func TestSessionsLiveAsLongAsAnyNodeUsesThem(t *testing.T) {
 	now = now.Add(2 * SessionTimeout)
 	round()
 	if ended != nil {
-		t.Errorf("ended without a collection to ask: %v", ended)
+		t.Errorf("ended without a readable collection: %v", ended)
 	}
 	records.down = false
 	other.End([]LogicalSessionID{foreign})
@@ -125,11 +125,11 @@ func TestMaxSessions(t *testing.T) {
 		}
 	}
 	if err := c.Touch(LogicalSessionID{ID: [16]byte{1}}); err != nil {
-		t.Errorf("one that is there: %v", err)
+		t.Errorf("a known session: %v", err)
 	}
 }
 
-// The session of an operation that ran for longer than sessions live was ended beneath it: only its beginning counted as a use.
+// The session of an operation that ran for longer than the session timeout used to be ended during the operation: only its beginning counted as a use.
 func TestSessionsOfRunningOperationsAreRenewed(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	records := &sessionRecords{lastUse: map[LogicalSessionID]time.Time{}}
@@ -158,7 +158,7 @@ func TestSessionsOfRunningOperationsAreRenewed(t *testing.T) {
 	}
 }
 
-// serverStatus shows what the jobs on sessions did, and how long ago.
+// serverStatus shows the results of the session jobs, and the time since they ran.
 func TestSessionJobsAreCounted(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	c := NewSessionCache(&sessionRecords{lastUse: map[LogicalSessionID]time.Time{}}, func() time.Time { return now }, nil)

@@ -17,8 +17,8 @@ import (
 type placed struct {
 	mu     sync.Mutex
 	chunks []value.Value // as documents
-	sent   int           // how many entries of chunks were read
-	down   error         // what every request is answered with; nil for none
+	sent   int           // the number of entries of chunks that were read
+	down   error         // the error of every request; nil for none
 	hold   chan struct{} // requests wait until it is closed; nil for none
 }
 
@@ -93,14 +93,14 @@ func threeParts(t *testing.T) (*placed, *Catalog, *CollectionInfo) {
 	return p, c, info
 }
 
-// refused is the stale error of a shard that was asked with its version in info.
+// refused returns the stale error of a shard that received its version in info.
 func refused(info *CollectionInfo, shard string, wanted uint32) StaleInfo {
 	w := info.Map.version
 	w.Major, w.Minor = wanted, 0
 	return StaleInfo{Ns: "db.c", Shard: shard, Received: info.Map.ShardVersion(shard), Wanted: w, HasWanted: true}
 }
 
-// A stale answer of one shard held up every operation on the collection for the refresh; it concerns those that target the shard.
+// A stale error of one shard used to hold up every operation on the collection until the refresh; it concerns only those that target the shard.
 func TestAStaleShardStopsOnlyWhatTargetsIt(t *testing.T) {
 	p, c, info := threeParts(t)
 	ctx := context.Background()
@@ -110,7 +110,7 @@ func TestAStaleShardStopsOnlyWhatTargetsIt(t *testing.T) {
 	defer cancel()
 	got, err := c.Collection(soon, "db.c")
 	if err != nil || got != info {
-		t.Fatalf("the placement of the other shards was not there: %v", err)
+		t.Fatalf("the placement of the other shards was not available: %v", err)
 	}
 	if !got.Outdated("b") || got.Outdated("a") || got.Outdated("c") {
 		t.Errorf("outdated: a %v, b %v, c %v", got.Outdated("a"), got.Outdated("b"), got.Outdated("c"))
@@ -131,16 +131,16 @@ func TestAStaleShardStopsOnlyWhatTargetsIt(t *testing.T) {
 		t.Errorf("not refreshed: %v", err)
 	}
 
-	// Another collection of the name concerns all shards.
+	// A new collection of the same name concerns all shards.
 	other := refused(got, "a", 1)
 	other.Wanted.Epoch = [12]byte{2}
 	c.OnStale(mongoerr.StaleConfig, other)
 	if _, fresh := c.Cached("db.c"); fresh {
-		t.Error("a collection that was made anew is taken for fresh")
+		t.Error("the table of a recreated collection is considered fresh")
 	}
 }
 
-// What a refresh reads goes with what changed.
+// A refresh reads only the changes.
 func TestARefreshReadsWhatChanged(t *testing.T) {
 	p := &placed{}
 	var all []value.Value
@@ -176,7 +176,7 @@ func TestARefreshReadsWhatChanged(t *testing.T) {
 	}
 }
 
-// An operation that waits for another one's refresh waited without limit; now it waits no longer than its own time limit.
+// An operation that waits for another one's refresh used to wait without limit; it waits no longer than its own time limit.
 func TestWaitingForARefreshEndsWithTheOperation(t *testing.T) {
 	p, c, _ := threeParts(t)
 	p.hold = make(chan struct{})
@@ -208,8 +208,8 @@ func TestWaitingForARefreshEndsWithTheOperation(t *testing.T) {
 	}
 }
 
-// A router's cache returns the last placement that it has where no member of the config server answers; one that belongs to a shard does not.
-func TestTheLastPlacementServesWithoutAConfigServer(t *testing.T) {
+// A router's cache returns its last placement if no member of the config server replies; a shard's does not.
+func TestTheLastPlacementIsUsedWithoutAConfigServer(t *testing.T) {
 	for _, serve := range []bool{true, false} {
 		p, c, info := threeParts(t)
 		c.ServeStale = serve
@@ -218,7 +218,7 @@ func TestTheLastPlacementServesWithoutAConfigServer(t *testing.T) {
 		got, err := c.Collection(context.Background(), "db.c")
 		if !serve {
 			if mongoerr.CodeOf(err) != mongoerr.HostUnreachable {
-				t.Errorf("a shard goes by %v, %v", got, err)
+				t.Errorf("a shard uses %v, %v", got, err)
 			}
 			continue
 		}
@@ -232,7 +232,7 @@ func TestTheLastPlacementServesWithoutAConfigServer(t *testing.T) {
 		p.down = mongoerr.New(mongoerr.Unauthorized, "not a matter of reach")
 		c.InvalidateCollection("db.c")
 		if _, err := c.Collection(context.Background(), "db.c"); mongoerr.CodeOf(err) != mongoerr.Unauthorized {
-			t.Errorf("another error is passed over: %v", err)
+			t.Errorf("another error is ignored: %v", err)
 		}
 	}
 }

@@ -109,8 +109,8 @@ func CheckShardVersion(ns string, received, wanted ChunkVersion, shard string) e
 // CheckPlacement is CheckShardVersion against a placement; nil is that of a collection without an entry. asOf is the time as of which the sender has read
 // its placement from the catalog's history (PlacementTime), at the cluster time at which the request reads.
 //
-// A placement that is no longer in force is right only if both sides have read it as of that very time. A sender with another may lack a move
-// before it, whose recipient it would not ask.
+// A placement that is no longer in force is right only if both sides have read it as of that very time. A sender that has read it as of another time may lack
+// an earlier move, and would not ask its recipient.
 func CheckPlacement(info *CollectionInfo, ns string, received ChunkVersion, shard string, asOf, at uint64) error {
 	wanted := info.ShardVersion(shard)
 	past := info != nil && info.Past() && info.Map != nil

@@ -59,7 +59,7 @@ func TestCheckShardVersion(t *testing.T) {
 		e := mongoerr.From(err)
 		info, ok := ParseStaleInfo(e.Details)
 		if e.Code != mongoerr.StaleConfig || !ok || info.Received != c.received || info.Wanted != c.wanted || info.Shard != "s0" {
-			t.Errorf("%s: the error does not tell the versions: %v %+v", c.name, e, info)
+			t.Errorf("%s: the error does not contain the versions: %v %+v", c.name, e, info)
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/shoaldb/shoal/wire"
 )
 
-// Neither a password nor a proof of it appears in anything that is shown.
+// Neither a password nor a proof of it appears in any output.
 func TestWithoutSecrets(t *testing.T) {
 	for name, field := range map[string]string{"createUser": "pwd", "updateUser": "pwd", "saslStart": "payload", "saslContinue": "payload"} {
 		body := value.Doc(value.F(name, value.NewString("ann")), value.F(field, value.NewString("hunter2")), value.F("$db", value.NewString("admin")))
@@ -43,7 +43,7 @@ func TestWithoutSecrets(t *testing.T) {
 	}
 }
 
-// authorized returns, by name, what authorizes a find by _id, including $$USER_ROLES: with a driver's session, without one, for a user of 1,000
+// authorized returns, by name, functions that authorize a find by _id, including $$USER_ROLES: with a driver's session, without one, for a user of 1,000
 // roles with privileges on 1,000 databases, and on a node that has read 1,000 users.
 func authorized(t testing.TB) map[string]func() {
 	one := []auth.RoleName{{Role: "readWrite", DB: "shop"}}
@@ -68,7 +68,7 @@ func authorized(t testing.TB) map[string]func() {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if tc.name == "1000users" { // that the node has read besides
+		if tc.name == "1000users" { // users that the node has read before
 			a.mu.known = map[auth.UserName]*auth.Identity{}
 			for i := range 1000 {
 				a.mu.known[auth.UserName{User: strconv.Itoa(i), DB: "admin"}] = id
@@ -87,7 +87,7 @@ func authorized(t testing.TB) map[string]func() {
 	return out
 }
 
-// BenchmarkAuthorize measures what authorization adds to a find by _id.
+// BenchmarkAuthorize measures the cost of authorization in a find by _id.
 func BenchmarkAuthorize(b *testing.B) {
 	cases := authorized(b)
 	for _, name := range []string{"session", "none", "1000roles", "1000users"} {
@@ -101,7 +101,7 @@ func BenchmarkAuthorize(b *testing.B) {
 }
 
 // Authorization allocates nothing, and takes no longer for a user of 1,000 roles, or with 1,000 users stored: the fastest of many short rounds, which
-// other work on the machine leaves alone, are about the same.
+// other work on the machine does not disturb, take about the same time.
 func TestAuthorizationIsFlat(t *testing.T) {
 	cases, fastest := authorized(t), map[string]time.Duration{}
 	for name, run := range cases {
@@ -128,8 +128,8 @@ func TestAuthorizationIsFlat(t *testing.T) {
 	}
 }
 
-// Only a command that has run, and may have written users or roles, makes the identities of all clients be read again: a user without rights must not
-// be able to empty the cache, nor an application by writing to collections of its own on admin.
+// Only a command that has run, and may have written users or roles, invalidates the identities of all clients: neither a user without privileges nor
+// an application that writes to its own collections on admin must be able to empty the cache.
 func TestWhatInvalidatesIdentities(t *testing.T) {
 	for _, tc := range []struct {
 		name, db, role string

@@ -227,8 +227,8 @@ func (op *Op) forOthers(served []byte) []byte {
 	if !origin.Audits() || origin.Client.InProcess {
 		return served
 	}
-	if told := origin.auditedFor(); told != nil {
-		return told
+	if sent := origin.auditedFor(); sent != nil {
+		return sent
 	}
 	if served == nil {
 		served = value.Doc()

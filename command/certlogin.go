@@ -19,7 +19,7 @@ func unmatched(want, name string) error {
 	if want != "" {
 		return errNoCertificate
 	}
-	return &refusal{user: auth.UserName{User: name, DB: auth.External}, reason: errNoCertificate, told: errNoCertificate}
+	return &refusal{user: auth.UserName{User: name, DB: auth.External}, reason: errNoCertificate, reply: errNoCertificate}
 }
 
 // runAuthenticate runs the command that authenticates by certificate; it supports no other mechanism.

@@ -47,7 +47,7 @@ type Client struct {
 		metadata []byte // the client document of its first hello
 		appName  string
 		uuid     [16]byte      // made on first use
-		process  [16]byte      // of a node: its process; zero if it has not said so
+		process  [16]byte      // of a node: its process; zero if it has not announced one
 		every    time.Duration // of a node: its announced interval of messages on this connection; 0 if it has not announced one
 		// authenticating is the authentication in progress, nil for none.
 		authenticating *login

@@ -34,25 +34,25 @@ func TestSilentProcesses(t *testing.T) {
 		return len(found) == 1
 	}
 	if silent(6 * time.Second) {
-		t.Error("silent after three times what it said")
+		t.Error("silent after three times its interval")
 	}
 	if !silent(7 * time.Second) {
 		t.Error("not silent after more than that")
 	}
 	if len(s.Silent(start.Add(7*time.Second), start.Add(5*time.Second), 3)) != 0 {
-		t.Error("silent while this process was paused itself")
+		t.Error("silent while this process itself was paused")
 	}
 	a1.received(start.Add(3 * time.Second))
 	if silent(8 * time.Second) {
-		t.Error("silent on one connection, heard of on another")
+		t.Error("silent on one connection, active on another")
 	}
 	a2.setProcess([16]byte{1}, 2*time.Second)
 	if !silent(time.Minute) {
-		t.Error("a new hello on a connection makes it silent for ever")
+		t.Error("a new hello on a connection makes it silent forever")
 	}
 }
 
-// A connection describes itself once: a second description is refused as such, whatever is in it.
+// A connection may send client metadata once: a second one is refused as such, whatever is in it.
 func TestASecondDescriptionIsRefused(t *testing.T) {
 	op := &Op{Client: NewClient(1, "", "", nil)}
 	malformed := value.NewDocument(value.Doc(value.F("application", value.NewString("x"))))

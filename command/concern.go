@@ -158,8 +158,8 @@ func (wc *WriteConcern) setW(v value.Value) error {
 	return nil
 }
 
-// Durable reports whether an acknowledgement has to wait for the journal: w: majority does unless j is false,
-// since writeConcernMajorityJournalDefault is true.
+// Durable reports whether an acknowledgement has to wait for the journal: with j: true, and with w: majority in any
+// case, since writeConcernMajorityJournalDefault is true.
 func (wc WriteConcern) Durable() bool {
 	if wc.JSet {
 		return wc.J || wc.Majority

@@ -81,7 +81,7 @@ func (s *Service) describeTasks(view OpsView) (out [][]byte) {
 	return out
 }
 
-// users returns the users whose privileges apply to an operation and, if a router has sent it for them, the member as which that did.
+// users returns the users whose privileges apply to an operation and, if a router has sent it for them, the members' user.
 func (op *Op) users() (effective, runBy []value.Value) {
 	own := op.Client.users()
 	if id := op.Client.login.Load(); id != nil && !id.System || !op.Service.enforces() {
@@ -152,7 +152,7 @@ func (op *Op) Caller() Caller {
 }
 
 // Sender returns the address of the sender of the operation's request: that of the router in this process, or of the other end of the connection; empty for the process's own
-// work. Unlike Caller it looks for the router's operation also where that has sent the request under a context of its own.
+// work. Unlike Caller it finds the router's operation even if that has sent the request under a context of its own.
 func (op *Op) Sender() string {
 	from := op
 	for from.Client.InProcess {
@@ -294,7 +294,7 @@ func (op *Op) shown(withLocks bool) (s shown, locks []byte) {
 	op.mu.Lock()
 	defer op.mu.Unlock()
 	if withLocks {
-		locks = op.mu.appendLocks(nil) // here: a Locker that is hidden may be the next operation's
+		locks = op.mu.appendLocks(nil) // under mu: a Locker that is hidden may be the next operation's
 	}
 	return op.mu.shown, locks
 }

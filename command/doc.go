@@ -7,9 +7,9 @@
 //
 // Invariants
 //
-//  1. One row (Spec) per command has everything generic about it; nothing else refers to a command by name.
+//  1. One row (Spec) per command has everything generic about it.
 //  2. A Handler appends the elements of its reply to dst and returns an error instead of writing one; the pipeline
 //     closes the document, or cuts the handler's elements off and writes the error in their place.
 //  3. The request's bytes are borrowed until the Handler returns. Whatever outlives the call (cursors, sessions) is copied.
-//  4. No field is accepted and ignored: a field that the Spec's table does not name is refused with 40415.
+//  4. No field is accepted and ignored: unless its row is Lenient, a command refuses a field that the table does not name with 40415.
 package command

@@ -6,7 +6,7 @@ import (
 	"github.com/shoaldb/shoal/query/value/valuetest"
 )
 
-// FuzzConcerns: no read or write concern may do worse than be refused.
+// FuzzConcerns: any read or write concern is either accepted or refused.
 func FuzzConcerns(f *testing.F) {
 	names := []string{"w", "j", "fsync", "wtimeout", "level", "afterClusterTime", "atClusterTime", "afterOpTime", "ts", "t", "provenance", "waitLastStableRecoveryTimestamp",
 		"$readMajorityTemporarilyUnavailableDebugging", "allowTransactionTableSnapshot", "getLastError", "wElectionId", "wOpTime"}

@@ -12,17 +12,17 @@ import (
 	"github.com/shoaldb/shoal/cluster/msg"
 )
 
-// The arguments that the pipeline reads from every command are those that messages between nodes allow.
+// The arguments that the pipeline reads from every command are those that messages between nodes allow in any command.
 func TestGenericArgumentsAreThoseOfMessages(t *testing.T) {
 	ours, theirs := casesOf(t, "request.go", "generic"), casesOf(t, "../cluster/msg/desc.go", "Generic")
 	for name := range ours {
 		if !msg.Generic([]byte(name)) {
-			t.Errorf("messages do not let %s through", name)
+			t.Errorf("messages do not allow %s", name)
 		}
 	}
 	for name := range theirs {
 		if !ours[name] {
-			t.Errorf("messages let %s through, which the pipeline does not know", name)
+			t.Errorf("messages allow %s, which the pipeline does not know", name)
 		}
 	}
 	if len(ours) < 20 {

@@ -11,17 +11,17 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// refusal is the error of a refused authentication: the reason is for the log alone, the client receives told.
+// refusal is the error of a refused authentication: the reason is for the log alone, the client receives reply.
 type refusal struct {
 	user   auth.UserName // empty where it is not known
 	reason error
-	told   error // the client's error; auth.Failed() if nil
+	reply  error // the client's error; auth.Failed() if nil
 }
 
 func (e *refusal) Error() string { return e.reason.Error() }
 func (e *refusal) Unwrap() error {
-	if e.told != nil {
-		return e.told
+	if e.reply != nil {
+		return e.reply
 	}
 	return auth.Failed()
 }

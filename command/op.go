@@ -51,7 +51,7 @@ type Op struct {
 	next *Op
 }
 
-// behalf says on whose behalf an operation runs, and what it runs others for.
+// behalf describes on whose behalf an operation runs, and the oplog entry on whose behalf it runs others.
 type behalf struct {
 	parent   context.Context
 	parentOp *Op
@@ -145,7 +145,7 @@ type Stats struct {
 	Origin   []byte // of a getMore: the command that opened its cursor
 }
 
-// ScanStats has what an operation reads collections by.
+// ScanStats counts an operation's scans of collections, and names the indexes that it has used.
 type ScanStats struct {
 	CollScans, TailScans int64           // scans of whole collections, and those of them by tailable cursors on capped collections
 	IndexesUsed          map[string]bool // names of indexes, if explain has set a map

@@ -87,7 +87,7 @@ func TestWritesOutliveTheirClient(t *testing.T) {
 	}
 }
 
-// Other goroutines read the requests of running operations, so an operation is listed only once its request is parsed.
+// Other goroutines read the requests of running operations, so an operation is listed only after its request is parsed.
 func TestRunningOperationsAreParsed(t *testing.T) {
 	s := NewService(Shard)
 	s.Table.Add(Spec{Name: "noop", Roles: Shard, Lenient: true, Run: func(_ *Op, dst []byte) ([]byte, error) { return dst, nil }})
@@ -102,7 +102,7 @@ func TestRunningOperationsAreParsed(t *testing.T) {
 		for !stop.Load() {
 			s.EachOp(func(op *Op) {
 				if seen.Add(1); op.Req.DB != "d" {
-					t.Error("an operation is listed whose request was not read")
+					t.Error("an operation is listed before its request is parsed")
 					stop.Store(true)
 				}
 			})

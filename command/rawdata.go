@@ -11,8 +11,8 @@ import (
 )
 
 // A command with rawData: true that names a time series collection reads or writes its buckets as they are stored. It becomes the same command on
-// the collection of the buckets, which its cursor names too, as the 8.2 line shows it (SERVER-120476). Any other collection, and a view, is
-// what it is without the argument.
+// the collection of the buckets, which its cursor names too, as the 8.2 line shows it (SERVER-120476). On any other
+// collection, or a view, the argument has no effect.
 
 // rawDataCommands are the commands that support the argument (DRIVERS-3064), and explain, which passes it on to the command that it explains. It
 // changes nothing in listCollections, which lists the buckets anyway.
@@ -89,7 +89,7 @@ func (s *Service) onRawData(op *Op) error {
 	return nil
 }
 
-// opensWatch reports whether a command is an aggregate that opens a change stream, which nothing may on buckets.
+// opensWatch reports whether a command is an aggregate that opens a change stream, which is not possible on buckets.
 func opensWatch(body []byte) bool {
 	it := value.Walk(value.Lookup(body, "pipeline").Doc())
 	_, stage, ok := it.Next()

@@ -9,7 +9,7 @@ import (
 // MaxNamespace is the maximum length of a namespace.
 const MaxNamespace = 255
 
-// maxShardedNamespace is that of the namespace of a sharded collection.
+// maxShardedNamespace is the maximum length of the namespace of a sharded collection.
 const maxShardedNamespace = 235
 
 // CheckShardedNamespace checks the length of a sharded collection's namespace.

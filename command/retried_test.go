@@ -7,8 +7,8 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// The list of retried statements made the reply to a resent command too large, so that a command that had been executed failed.
-func TestRetriedStatementsLeaveTheReplyItsSize(t *testing.T) {
+// The list of retried statements used to make the reply to a resent command too large, so that a command that had been executed failed.
+func TestRetriedStatementsFitIntoTheReply(t *testing.T) {
 	ids := slices.Repeat([]value.Value{value.NewInt32(1)}, MaxWriteBatch)
 	for _, c := range []struct {
 		reply int

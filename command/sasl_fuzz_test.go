@@ -10,7 +10,7 @@ import (
 	"github.com/shoaldb/shoal/wire"
 )
 
-// Whatever documents a client sends to authenticate with, it is nobody as long as it does not know the password.
+// Whatever documents a client sends, it is not authenticated without the password.
 func FuzzSASL(f *testing.F) {
 	known, err := auth.NewCredentials(auth.SHA256, "never guessed 81ab", 5000)
 	if err != nil {

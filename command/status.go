@@ -202,7 +202,7 @@ func (s *Status) connectionsDoc() []byte {
 			i64("interruptedDueToClientDisconnect", st.Admission.Interrupted)))
 }
 
-// queuesDoc reports the queues that requests wait in before they reach the server's own.
+// queuesDoc reports the queue of connections that wait for the rate limiter.
 func (s *Status) queuesDoc() []byte {
 	a := s.Network().Admission
 	average := 0.0

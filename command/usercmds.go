@@ -64,11 +64,11 @@ func (a *Access) changing(run Handler) Handler {
 // node or on the router that relays it.
 func (op *Op) anonymous() bool {
 	from := op.origin()
-	switch told := from.auditedFor(); {
+	switch sent := from.auditedFor(); {
 	case from.Client.InProcess:
 		return false
-	case told != nil:
-		return value.Lookup(told, "$anonymous").Truthy()
+	case sent != nil:
+		return value.Lookup(sent, "$anonymous").Truthy()
 	}
 	return from.Service.enforces() && from.Client.login.Load() == nil
 }

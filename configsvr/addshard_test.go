@@ -11,8 +11,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Any member of a new shard that can be reached tells what it is, and where none can be reached, the error names the set. The first member alone was
-// asked, and its error named none.
+// Any reachable member of a new shard describes it, and if none is reachable, the error names the set. Only the first member used to be
+// asked, and its error named no set.
 func TestMembersOfANewShard(t *testing.T) {
 	sets := map[string]string{"up:1": "rs", "other:1": "x", "alone:1": ""} // any other member is down
 	m := &Manager{registry: cluster.NewRegistry(nil, nil, func(_ string, hosts []string) (cluster.Peer, error) {

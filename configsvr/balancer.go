@@ -130,7 +130,7 @@ func (b *balancer) busy() map[string]bool {
 	return maps.Clone(b.mu.moving)
 }
 
-// takeFree and release record that a migration between two shards begins and ends. It does not begin if one of them is in another.
+// takeFree and release record that a migration between two shards begins and ends. takeFree fails if one of them is in another migration.
 func (b *balancer) takeFree(mv *move) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -253,7 +253,7 @@ func (m *Manager) planRound(ctx context.Context, s balancerSettings) (moves []mo
 	if err := m.registry.Reload(ctx); err != nil {
 		return nil, err
 	}
-	// The first collection to choose gets the shards that it wants, so each is the first in its turn.
+	// The first collection has the choice of all shards, so the collections take turns at being first.
 	if n := len(colls); n > 1 {
 		_, rounds := m.balancer.status()
 		first := int(rounds % int64(n))

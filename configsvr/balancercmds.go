@@ -81,7 +81,7 @@ func (m *Manager) term(ctx context.Context) int64 {
 // (https://www.mongodb.com/docs/manual/reference/command/balancerCollectionStatus/).
 var violations = map[string]string{forDraining: "draining", forZone: "zoneViolation", forBalance: "chunksImbalance", forTest: "chunksImbalance"}
 
-// runBalancerCollectionStatus reports whether the balancer would move any data of a collection. Only of one that is being defragmented it gives details.
+// runBalancerCollectionStatus reports whether the balancer would move any data of a collection. It gives details only for a collection that is being defragmented.
 func (m *Manager) runBalancerCollectionStatus(op *command.Op, req *msg.BalancerCollectionStatus, dst []byte) ([]byte, error) {
 	info, e, err := m.table(op, req.NS)
 	if err != nil {

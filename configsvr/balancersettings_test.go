@@ -8,7 +8,7 @@ import (
 )
 
 // The balancer applies all of its settings: activeWindow, _secondaryThrottle, writeConcern, _waitForDelete and
-// attemptToBalanceJumboChunks were stored but had no effect.
+// attemptToBalanceJumboChunks used to be stored without effect.
 func TestBalancerSettingsAreRead(t *testing.T) {
 	parse := func(text string) (balancerSettings, error) {
 		var d bson.D

@@ -13,7 +13,7 @@ import (
 )
 
 // Settings of the whole cluster (setClusterParameter, setUserWriteBlockMode, setFeatureCompatibilityVersion) are stored by the config server first, and then
-// by each shard, which the router asks. A router that ends in between leaves some shards with the former setting. The config server's settings
+// by each shard, at the router's request. A router that ends in between leaves some shards with the former setting. The config server's settings
 // are the cluster's: its primary compares them with the shards' after its step-up and whenever its own settings or the list of shards have changed, and makes
 // shards that differ store them.
 
@@ -25,7 +25,7 @@ const (
 	settingsRecheck = 4
 )
 
-// RunSettings makes shards have the cluster's settings until ctx ends.
+// RunSettings keeps the shards' settings the same as the cluster's until ctx ends.
 func (m *Manager) RunSettings(ctx context.Context) {
 	tick := time.NewTicker(settingsPoll)
 	defer tick.Stop()
@@ -40,11 +40,11 @@ func (m *Manager) RunSettings(ctx context.Context) {
 	}
 }
 
-// settingsKeeper is what RunSettings remembers from one look to the next.
+// settingsKeeper is the state of RunSettings between two checks.
 type settingsKeeper struct {
-	seen    []byte // the settings at the last look
+	seen    []byte // the settings at the last check
 	settled bool   // all shards had them
-	looks   int    // since then
+	checks  int    // since then
 }
 
 func (m *Manager) keepSettings(ctx context.Context, k *settingsKeeper) {
@@ -56,11 +56,11 @@ func (m *Manager) keepSettings(ctx context.Context, k *settingsKeeper) {
 	case !bytes.Equal(now.raw, k.seen):
 		k.seen, k.settled = now.raw, false
 	case !k.settled:
-		k.settled, k.looks = m.sendSettings(ctx, now) == nil, 0
+		k.settled, k.checks = m.sendSettings(ctx, now) == nil, 0
 	default:
-		if k.looks++; k.looks == settingsRecheck {
+		if k.checks++; k.checks == settingsRecheck {
 			behind, err := m.shardsBehind(ctx, now)
-			k.settled, k.looks = err == nil && len(behind) == 0, 0
+			k.settled, k.checks = err == nil && len(behind) == 0, 0
 		}
 	}
 }
@@ -112,7 +112,7 @@ func (m *Manager) clusterSettings(ctx context.Context) (*clusterSettings, error)
 	return s, nil
 }
 
-// shardBehind is a shard whose settings are not the cluster's, and the commands that make them so.
+// shardBehind is a shard whose settings are not the cluster's, and the commands that correct them.
 type shardBehind struct {
 	shard *cluster.Shard
 	cmds  []msg.Message
@@ -140,7 +140,7 @@ func (m *Manager) shardsBehind(ctx context.Context, s *clusterSettings) (behind 
 // sendSettings has each shard store the settings in which it differs.
 func (m *Manager) sendSettings(ctx context.Context, s *clusterSettings) error {
 	behind, err := m.shardsBehind(ctx, s)
-	if len(behind) > 0 { // it may have taken a while
+	if len(behind) > 0 { // the comparison may have taken a while
 		if now, err := m.clusterSettings(ctx); err != nil || !bytes.Equal(now.raw, s.raw) {
 			return errors.Join(errors.New("the settings have changed"), err)
 		}
@@ -179,7 +179,7 @@ func (s *clusterSettings) differences(has *clusterSettings) (cmds []msg.Message)
 	if want != is {
 		reason := s.blocked
 		if is {
-			reason = has.blocked // which the command that ends it has to give
+			reason = has.blocked // the command that ends it must give the same reason
 		}
 		cmds = append(cmds, &msg.SetUserWriteBlock{Global: want, Reason: value.Lookup(reason, "blockUserWritesReason").Str()})
 	}

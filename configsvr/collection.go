@@ -66,7 +66,7 @@ func (m *Manager) runCommitShardCollection(op *command.Op, req *msg.CommitShardC
 	if j.db, err = m.database(op, name); err != nil {
 		return dst, err
 	}
-	if j.db.Primary != req.Run.Coordinator { // whose locks exclude nothing then, not even the drop of the database
+	if j.db.Primary != req.Run.Coordinator { // its locks exclude nothing then, not even the drop of the database
 		return dst, cluster.StaleDbVersion(name, cluster.DatabaseVersion{}, &j.db.Version)
 	}
 	if req.Home != "" {

@@ -122,7 +122,7 @@ func (m *Manager) permitMigrations(ctx context.Context, ns string, uuid [16]byte
 	return err
 }
 
-// askWait is the time limit for a coordinator to reply whether its run still wants to change the catalog.
+// askWait is the time limit for a coordinator to reply whether its run still requests the change of the catalog.
 const askWait = 5 * time.Second
 
 // stillWanted returns an error for a late message of a run that has ended or, with forward, is being undone. The caller holds the name's DDL lock
@@ -176,8 +176,8 @@ func (m *Manager) runRemoveDatabase(op *command.Op, req *msg.RemoveDatabase, dst
 	return dst, err
 }
 
-// runRenameMetadata renames a collection in the catalog. A message that arrives after its run has ended would do so once more if the collection has got its
-// old name back: the shards would have it under one name, and the catalog under the other.
+// runRenameMetadata renames a collection in the catalog. A message that arrives after its run has ended would rename it once more if it has its old
+// name again: the shards would have it under one name, and the catalog under the other.
 func (m *Manager) runRenameMetadata(op *command.Op, req *msg.RenameMetadata, dst []byte) ([]byte, error) {
 	for _, ns := range slices.Compact(slices.Sorted(slices.Values([]string{req.NS, req.To}))) { // the way back has the same names
 		unlock, err := m.ddl.lock(op, ns)
@@ -260,7 +260,7 @@ func (m *Manager) renamedEntry(raw []byte, to string) []byte {
 	return value.Doc(out...)
 }
 
-// runReplaceUnsplittable gives a collection that is not sharded another UUID, and thereby a new epoch and another chunk.
+// runReplaceUnsplittable gives an unsharded collection another UUID, a new epoch and another chunk.
 func (m *Manager) runReplaceUnsplittable(op *command.Op, req *msg.ReplaceUnsplittable, dst []byte) ([]byte, error) {
 	unlock, err := m.ddl.lock(op, req.NS)
 	if err != nil {

@@ -61,7 +61,7 @@ func (p *reshardPlan) checkDistribution(ctx context.Context) error {
 	return mongoerr.New(mongoerr.InvalidOptions, "either all shards of shardDistribution have a range, or none has")
 }
 
-// checkRanges sorts the ranges of shardDistribution, which leave no gap and do not overlap.
+// checkRanges sorts the ranges of shardDistribution, and returns an error if they leave a gap or overlap.
 func (p *reshardPlan) checkRanges() error {
 	slices.SortFunc(p.distribution, func(a, b shardRange) int { return cluster.CompareKeys(value.Values(a.min), value.Values(b.min)) })
 	at := p.key.GlobalMin()

@@ -5,7 +5,7 @@
 //	router, shard ──_configsvr… command──► Manager ──find, insert, update──► its own data node (config.*)
 //	                                          └──_shardsvr… commands──► shards
 //
-// The life of a chunk migration's commit: runCommitMigration takes Manager.chunks, reads the collection's table again, checks
+// The life of a chunk migration's commit: Manager.commitMigration locks the collection's table (lockTable), reads it again, checks
 // that the donor still owns the range, and Manager.writeMove computes the versions and writes the pieces together
 // (chunkWrites.commit).
 //

@@ -38,7 +38,7 @@ func (m *Manager) moveElsewhere(ctx context.Context, info *cluster.CollectionInf
 	return nil
 }
 
-// elsewhere chooses the recipient for such a chunk: of the shards in its zone the one with the least data, "" if none has less than the chunk's own.
+// elsewhere chooses the recipient for moveElsewhere: of the shards in the chunk's zone the one with the least data, "" if none has less than the chunk's own.
 func (d *distribution) elsewhere(c *cluster.Chunk) (to string) {
 	lo, _ := c.Bounds()
 	if d.table.ShardOf(lo) != c.Shard {

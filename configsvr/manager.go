@@ -133,7 +133,7 @@ func (m *Manager) first(ctx context.Context, n int64, coll string, filter value.
 	return f.All(ctx, m.local)
 }
 
-// findOnly reads some fields of documents of a config collection, beside their _id.
+// findOnly reads some fields of documents of a config collection, and their _id.
 func (m *Manager) findOnly(ctx context.Context, coll string, filter value.Value, fields ...string) ([][]byte, error) {
 	p := []value.Field{fld("_id", value.NewInt32(1))}
 	for _, name := range fields {

@@ -105,7 +105,7 @@ type merging struct {
 }
 
 // mergeRuns merges what a rule allows on one shard, in one unit of work, up to a limit of chunks that are merged into others.
-// It returns how many were.
+// It returns their number.
 func (m *Manager) mergeRuns(ctx context.Context, g *merging) (taken int, err error) {
 	ns, shard := g.ns, g.shard
 	unlock, err := m.lockTable(ctx, ns)

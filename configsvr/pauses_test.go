@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A pause ends when its router ends it, or by itself if that router is gone; migrations no longer wait then.
+// A pause ends when its router ends it, or by itself if that router is gone; then migrations no longer wait.
 func TestPausesEndAndLapse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p pauses
@@ -17,7 +17,7 @@ func TestPausesEndAndLapse(t *testing.T) {
 		p.begin("d.c", gone, start.Add(lease))
 		p.begin("d.c", done, start.Add(lease))
 		if p.paused("d.other", start) || !p.paused("d.c", start) {
-			t.Error("a pause is of its collection, and of that alone")
+			t.Error("a pause does not apply to its collection alone")
 		}
 		renewed := make(chan struct{})
 		go func() {
@@ -37,7 +37,7 @@ func TestPausesEndAndLapse(t *testing.T) {
 			t.Error(err)
 		}
 		if waited := time.Since(start); waited != lease*3/2 {
-			t.Errorf("waited for %v: the lease that nobody renews lapses, the other one is ended after %v", waited, lease*3/2)
+			t.Errorf("waited for %v: the lease that is not renewed expires, the other one is ended after %v", waited, lease*3/2)
 		}
 		<-renewed
 		if len(p.held) != 0 {

@@ -24,7 +24,7 @@ const placementNS = "config.placementHistory"
 // wholeHistory is the nss of the entries that delimit the history.
 const wholeHistory = ""
 
-// beforeHistory is the time of the entry that stands for the time before the history.
+// beforeHistory is the time of the entry for all times before the history.
 const beforeHistory = 1
 
 // placing is a change of a namespace's placement.

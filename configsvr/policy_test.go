@@ -152,7 +152,7 @@ func TestBalancerSimulation(t *testing.T) {
 	for _, s := range shards {
 		size[s.ID] = 0
 	}
-	for i := range owners { // a tenth of the shards have nearly everything
+	for i := range owners { // a tenth of the shards have nearly all chunks
 		at := rnd.IntN(nShards)
 		if i%20 != 0 {
 			at = rnd.IntN(nShards / 10)
@@ -177,7 +177,7 @@ func TestBalancerSimulation(t *testing.T) {
 		v := table.Version().IncMajor()
 		for _, mv := range plan {
 			if size[mv.from]-size[mv.to] < imbalance*mb || twice[string(mv.min)] {
-				t.Fatalf("round %d: a wasted move of %s: %d and %d", rounds, value.ShowDoc(mv.min), size[mv.from], size[mv.to])
+				t.Fatalf("round %d: a useless move of %s: %d and %d", rounds, value.ShowDoc(mv.min), size[mv.from], size[mv.to])
 			}
 			twice[string(mv.min)] = true
 			size[mv.from] -= mb

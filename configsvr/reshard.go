@@ -42,7 +42,7 @@ type resharding struct {
 	err  error // before done is closed
 	// started is set once a goroutine drives it. The lock of reshardings guards it.
 	started bool
-	// finishing is set once recipients may have been told to finish. Like doc it belongs to the goroutine that drives the operation.
+	// finishing is set once recipients may have received ReshardFinish. Like doc it belongs to the goroutine that drives the operation.
 	finishing bool
 
 	mu struct {
@@ -155,8 +155,8 @@ func (m *Manager) beginReshard(ctx context.Context, req *msg.ConfigReshard) (*re
 	if p.info.Sharded() {
 		d.oldKey = p.info.Map.Key.Doc()
 	}
-	// The run of the database's primary shard has the operation's id, and holds the collection's DDL lock. A message that arrives after its end, from a primary
-	// that was paused, would begin an operation beside which other DDL is admitted.
+	// The run of the database's primary shard has the operation's id, and holds the collection's DDL lock. A message that arrives after the run has ended, from
+	// a primary that was paused, would begin an operation that excludes no other DDL.
 	unlock, err := m.ddl.lock(ctx, req.NS)
 	if err != nil {
 		return nil, err

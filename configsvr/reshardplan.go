@@ -11,7 +11,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// reshardPlan has the facts and decisions on which a resharding is based, from before it changes anything.
+// reshardPlan has the facts and decisions on which a resharding is based, collected before it changes anything.
 type reshardPlan struct {
 	m       *Manager
 	ns      string

@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// The next primary reads what this one has stored, all of it: one that knew no donors would commit without documents.
+// The next primary reads the whole state that this one has stored: without the donors it would commit without documents.
 func TestReshardStateIsReadAsStored(t *testing.T) {
 	for _, d := range []*reshardState{
 		{id: [16]byte{1}, uuid: [16]byte{2}, ns: "d.c", temp: "d.system.resharding.x", primary: "s1", tracked: true, state: reshardCloning, started: 5,

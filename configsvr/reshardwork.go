@@ -325,7 +325,7 @@ func (r *resharding) block(ctx context.Context) error {
 	return nil
 }
 
-// beginBlocked returns the time at which writes were first blocked: the stored one, or else now.
+// beginBlocked returns the time at which writes were first blocked; the first call records the current time.
 func (r *resharding) beginBlocked() time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/wire"
 )
 
-// Entries of config.changelog name the member that wrote them, by its address alone. They used to have the connection string of its set.
+// Entries of config.changelog name the member that wrote them, by its address alone. They used to contain the connection string of its set.
 func TestLogsNameTheMember(t *testing.T) {
 	set := ""
 	m := &Manager{
@@ -20,7 +20,7 @@ func TestLogsNameTheMember(t *testing.T) {
 	}
 	for conn, want := range map[string]string{"a:1": "a:1", "cfg/a:1": "a:1", "cfg/a:1,b:2,c:3": "b:2"} {
 		if set = conn; m.server(t.Context()) != want {
-			t.Errorf("of %s it is %s", conn, m.server(t.Context()))
+			t.Errorf("the server for %s is %s", conn, m.server(t.Context()))
 		}
 	}
 }

@@ -10,8 +10,8 @@ import (
 )
 
 // settingsRules is the validator of config.settings, which the real server has had since 5.1: a setting that would have no effect, such as a chunk size
-// outside 1 to 1024 MB, is refused with DocumentValidationFailure. Times of day are not checked here: with those of an activeWindow that it cannot read the balancer
-// does nothing, says so in config.actionlog, and balancerStatus fails.
+// outside 1 to 1024 MB, is refused with DocumentValidationFailure. Times of day are not checked here: if the balancer cannot read those of an activeWindow, it does
+// nothing, logs that in config.actionlog, and balancerStatus fails.
 func settingsRules() value.Value {
 	of := func(id string, more ...value.Field) []value.Field {
 		return append([]value.Field{fld("_id", doc(fld("enum", arr(str(id)))))}, more...)
@@ -33,7 +33,7 @@ func settingsRules() value.Value {
 	)))))
 }
 
-// initSettings creates config.settings with its validator, or gives it to the collection of an earlier version. Documents that are there already stay.
+// initSettings creates config.settings with its validator, or adds that to a collection of an earlier version. Existing documents stay.
 func (m *Manager) initSettings(ctx context.Context) error {
 	rules := fld("validator", settingsRules())
 	_, err := cluster.Run(ctx, m.local, msg.Doc(&msg.Create{DB: "config", Coll: "settings"}, rules))

@@ -72,14 +72,14 @@ func (m *Manager) addShard(ctx context.Context, conn, name string) (string, erro
 // adding it again repeats the sending.
 func (m *Manager) sendParams(ctx context.Context, peer cluster.Peer, join *msg.Join) error {
 	for {
-		if told, err := m.joinWithParams(ctx, peer, join); err != nil || !told {
+		if sent, err := m.joinWithParams(ctx, peer, join); err != nil || !sent {
 			return err
 		}
 	}
 }
 
 // joinWithParams makes a server join the cluster with the current cluster parameters, unless these were sent before.
-func (m *Manager) joinWithParams(ctx context.Context, peer cluster.Peer, join *msg.Join) (told bool, err error) {
+func (m *Manager) joinWithParams(ctx context.Context, peer cluster.Peer, join *msg.Join) (sent bool, err error) {
 	params, err := m.find(ctx, "clusterParameters", doc())
 	if err != nil {
 		return false, err

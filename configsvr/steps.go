@@ -6,7 +6,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// step is a part of a change of the list of shards. Whatever a config server that ends between two steps leaves, the same command does the rest of.
+// step is a part of a change of the list of shards. If a config server ends between two steps, the same command, sent again, does the rest.
 type step struct {
 	name string
 	do   func() error

@@ -10,7 +10,7 @@ import (
 	"github.com/shoaldb/shoal/wire"
 )
 
-// Changes of one collection's chunks wait for each other and for what concerns all collections, and not for those of another collection.
+// Changes of one collection's chunks wait for each other and for changes that concern all collections, but not for those of another collection.
 func TestTableLocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := New(nil, nil, nil, nil)
@@ -18,7 +18,7 @@ func TestTableLocks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		other, err := m.lockTable(t.Context(), "d.b") // the bubble ends with an error where this waits
+		other, err := m.lockTable(t.Context(), "d.b") // the bubble fails if this waits
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,8 +56,8 @@ func TestTableLocks(t *testing.T) {
 	})
 }
 
-// To forbid the migrations of one collection waits for a commit of its own chunks, and not for one of another collection's.
-func TestMigrationsAreForbiddenBesideOtherCommits(t *testing.T) {
+// Forbidding a collection's migrations waits for a commit of its own chunks, but not for one of another collection's.
+func TestMigrationsAreForbiddenDuringOtherCommits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		written := 0
 		m := New(cluster.LocalPeer(func(context.Context, *wire.Message, []byte) ([]byte, error) {
@@ -80,10 +80,10 @@ func TestMigrationsAreForbiddenBesideOtherCommits(t *testing.T) {
 		}()
 		synctest.Wait()
 		if written != 0 {
-			t.Error("they are forbidden beside a commit of the same collection")
+			t.Error("they are forbidden during a commit of the same collection")
 		}
 		own()
-		synctest.Wait() // the bubble ends with an error where it waits for the other commit
+		synctest.Wait() // the bubble fails if it waits for the other commit
 		if written != 1 {
 			t.Errorf("%d writes", written)
 		}

@@ -49,8 +49,8 @@ func (s *chunkStore) put(i, n int, shard string, version uint64) {
 	s.chunks[i] = doc(fld("min", bound(i)), fld("max", bound(i+1)), fld("shard", str(shard)), fld("lastmod", value.NewTimestampU64(version)))
 }
 
-// The commit of a migration reads the table while writes are blocked. It read all chunks of the collection; now it reads those that changed.
-func TestTheConfigServerReadsOfATableWhatChanged(t *testing.T) {
+// The commit of a migration reads the table while writes are blocked. It used to read all chunks of the collection; it reads those that changed.
+func TestTheConfigServerReadsChangedChunksOnly(t *testing.T) {
 	const n = 2000
 	s := &chunkStore{chunks: make([]value.Value, n)}
 	for i := range n {

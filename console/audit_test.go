@@ -44,12 +44,12 @@ func TestAuditFilters(t *testing.T) {
 			}
 		}
 		if got != tc.through {
-			t.Errorf("%s lets through %q, want %q", tc.filter, got, tc.through)
+			t.Errorf("%s passes %q, want %q", tc.filter, got, tc.through)
 		}
 	}
 	for _, bad := range []string{"x", "{", "{ a: }", "{ a: b }", `{ a: "x }`, "{ a: /x }", "[1]", "{ $where: 'true' }", "{ $nope: 1 }", "{}}", strings.Repeat("{a:", 200)} {
 		if _, err := compileAuditFilter(bad); err == nil {
-			t.Errorf("%q is taken for a filter", bad)
+			t.Errorf("%q is accepted as a filter", bad)
 		}
 	}
 }

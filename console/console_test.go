@@ -95,7 +95,7 @@ func TestDocumentsAreRelaxedExtendedJSON(t *testing.T) {
 	}
 }
 
-// What a client calls itself or a collection can neither begin a line nor act on the terminal of the reader of a log: not in the server's, nor in the audit log.
+// A name that a client chooses, for itself or a collection, can neither begin a line nor control a reader's terminal, in the server's log and in the audit log.
 func TestNamesForgeNoLines(t *testing.T) {
 	name := "\x00\n\r\x1b[2J\x7f\u0080\u0085\u009b31m\u2028\u2029\u202a\u202enna\u2066\u2069\xff\xc2"
 	const kept = "ü\u00a0\u2027\u202f\u2065\u206a漢😀"
@@ -137,7 +137,7 @@ func TestVerbosityIsInherited(t *testing.T) {
 		t.Error("a component's own verbosity, or the root's, is not followed")
 	}
 	if l.SetVerbosity("nothing", 1) {
-		t.Error("an unknown component was taken")
+		t.Error("an unknown component was accepted")
 	}
 	var tree struct {
 		Verbosity int32
@@ -259,7 +259,7 @@ func BenchmarkLine(b *testing.B) {
 	}
 }
 
-// What packages write with zerolog becomes lines of the log, with their fields as attributes.
+// Events that packages log with zerolog become lines of the log, with their fields as attributes.
 func TestZero(t *testing.T) {
 	var out bytes.Buffer
 	l := New(&out)

@@ -21,7 +21,7 @@ func (l *Log) Accepted(remote net.Addr, balanced bool, id, count int64) {
 		Bool("isLoadBalanced", balanced).Int("connectionId", id).Int("connectionCount", count).Write()
 }
 
-// Refused warns that connections were not accepted, and of the reason for the last of them.
+// Refused warns that connections were not accepted, with the reason for the last of them.
 func (l *Log) Refused(err error, n int) {
 	l.Warning(Network, 22942, "listener", "Connection refused").Int("connections", int64(n)).Err(err).Write()
 }

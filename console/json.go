@@ -50,7 +50,7 @@ func appendJSONString[T string | []byte](dst []byte, s T) []byte {
 }
 
 // forges reports whether terminals or tools take a character beyond ASCII for more than a character: controls (next line and the beginning of an escape
-// sequence are among them), the separators of lines and paragraphs, and what turns the direction of the text behind it.
+// sequence are among them), the separators of lines and paragraphs, and those that change the direction of the text after them.
 func forges(r rune) bool {
 	return r <= 0x9f || r >= 0x2028 && r <= 0x202e || r >= 0x2066 && r <= 0x2069
 }

@@ -11,8 +11,8 @@ const syslogRetry = time.Second
 
 var errNoDaemon = errors.New("there is no syslog daemon")
 
-// syslogWriter writes to the system's log like syslog(3): without a daemon messages are lost, and once there is one again they are not. A loss is
-// reported by an error of its first write, and in the server's log when it ends.
+// syslogWriter writes to the system's log like syslog(3): messages are lost while there is no daemon. The first loss is reported by an error of
+// Write, and the number of lost messages in the server's log once a daemon is back.
 type syslogWriter struct {
 	dial  func() (*syslog.Writer, error)
 	w     *syslog.Writer // nil: no daemon was there

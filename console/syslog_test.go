@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Without a daemon events are lost, which the first of them reports; with one they are there again.
+// Without a daemon events are lost, and the first write reports that; with one they arrive again.
 func TestSyslogThatComesAndGoes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	s := &syslogWriter{dial: func() (*syslog.Writer, error) { return syslog.Dial("unixgram", path, syslog.LOG_USER, "mongod") }}
@@ -33,7 +33,7 @@ func TestSyslogThatComesAndGoes(t *testing.T) {
 		if s.lost != 4 && s.lost != 1 {
 			t.Errorf("%d events are lost", s.lost)
 		}
-		write(false) // it was looked for less than a second ago, or is: in any case this one does not fail
+		write(false) // whether the writer reconnects now, or tried to less than a second ago: this write does not fail
 		s.tried = time.Time{}
 		write(false)
 		buf := make([]byte, 1000)

@@ -36,7 +36,7 @@ func (r *Router) configCommand(op *command.Op, m msg.Message, dst []byte) ([]byt
 	return append(dst, rebuildElements(reply, replyTrailer)...), nil
 }
 
-// genericArguments returns those of a command's arguments that any command may have.
+// genericArguments returns a command's generic arguments, except those in but.
 func genericArguments(op *command.Op, but ...string) (generic []byte) {
 	for it := value.Walk(op.Req.Body); ; {
 		raw, k, _, ok := it.NextRaw()
@@ -54,7 +54,7 @@ func (r *Router) asks(m forConfig) command.Handler {
 	return func(op *command.Op, dst []byte) ([]byte, error) { return r.configCommand(op, m(op), dst) }
 }
 
-// The messages of commands that are passed to the config server as the client sends them.
+// balancerCollectionStatus builds the config server's command from the client's.
 
 func balancerCollectionStatus(op *command.Op) msg.Message {
 	return &msg.BalancerCollectionStatus{NS: op.Req.Cmd.Str()}
@@ -125,7 +125,7 @@ func (r *Router) enableSharding(op *command.Op, dst []byte) ([]byte, error) {
 	return dst, r.createDatabase(op, db, op.Req.Str("primaryShard"))
 }
 
-// shardCollection asks the config server, which coordinates it.
+// shardCollection has the primary shard of the database coordinate the command.
 func (r *Router) shardCollection(op *command.Op, dst []byte) ([]byte, error) {
 	ns, err := fullNS(op)
 	if err != nil {
@@ -151,7 +151,7 @@ func (r *Router) shardCollection(op *command.Op, dst []byte) ([]byte, error) {
 	return r.track(op, ns, m, dst)
 }
 
-// track has the primary shard of the database give a collection an entry in the catalog.
+// track has the primary shard of the database create a collection's entry in the catalog.
 func (r *Router) track(op *command.Op, ns string, m *msg.ShardShardCollection, dst []byte) ([]byte, error) {
 	from := len(dst)
 	err := r.routed(op, ns, true, func(info *cluster.CollectionInfo) (err error) {
@@ -357,7 +357,7 @@ func (r *Router) median(op *command.Op, info *cluster.CollectionInfo, c *cluster
 	return found.Keys[0], nil
 }
 
-// splitVector asks the primary shard of a collection that is not sharded. Of a sharded one each shard has only a part.
+// splitVector asks the shard of an unsharded collection. Sharded ones are refused: each shard has only a part.
 func (r *Router) splitVector(op *command.Op, dst []byte) ([]byte, error) {
 	ns, err := fullNS(op)
 	if err != nil {
@@ -373,7 +373,7 @@ func (r *Router) splitVector(op *command.Op, dst []byte) ([]byte, error) {
 	return r.relay(op, info.Home(), nil, nil, dst)
 }
 
-// moveChunk and moveRange move a range by way of the config server, which serialises migrations.
+// moveChunk implements moveChunk and moveRange: the config server, which serialises migrations, moves the range.
 func (r *Router) moveChunk(op *command.Op, dst []byte) ([]byte, error) {
 	ns, info, err := r.shardedNS(op)
 	if err != nil {
@@ -440,7 +440,7 @@ func (r *Router) mergeChunks(op *command.Op, dst []byte) ([]byte, error) {
 	return dst, err
 }
 
-// mergeAllChunksOnShard has the config server merge what it can of a collection on one shard.
+// mergeAllChunksOnShard has the config server merge all mergeable chunks of a collection on one shard.
 func (r *Router) mergeAllChunksOnShard(op *command.Op, dst []byte) ([]byte, error) {
 	ns, err := fullNS(op)
 	if err != nil {
@@ -494,7 +494,7 @@ func (r *Router) removeShard(op *command.Op, dst []byte) ([]byte, error) {
 	return dst, err
 }
 
-// transition passes on a command that makes the config server a shard, or ends that.
+// transition relays the command that makes the config server a shard, or the one that reverses it.
 func (r *Router) transition(m msg.Message) command.Handler {
 	return func(op *command.Op, dst []byte) ([]byte, error) {
 		dst, err := r.configCommand(op, m, dst)

@@ -209,7 +209,7 @@ func (h *aggHost) Writer(ctx context.Context, w agg.WriteSpec) (agg.Writer, erro
 	return newMergeWriter(h, op, w, info)
 }
 
-// maxMergeBatch bounds what $out and $merge send at once.
+// maxMergeBatch is the maximum number of documents in a write of $out or $merge.
 const maxMergeBatch = 1000
 
 // runWrite routes a write of the router's own through the commands that clients use.

@@ -233,7 +233,7 @@ func (r *Router) prepareWrites(op *command.Op, a *aggCommand) error {
 	return nil
 }
 
-// local reports whether a shard can run the whole pipeline: all other namespaces live on it as long as it is the primary of their databases.
+// local reports whether a shard can run the whole pipeline: all other namespaces are on it because it is the primary of their databases.
 func (r *Router) local(op *command.Op, a *aggCommand, shard string) bool {
 	at := readsAt(op)
 	return r.allOn(op, a.foreign, at, shard) && r.allOn(op, a.writes, 0, shard)
@@ -367,8 +367,8 @@ func (r *Router) aggregateMerged(op *command.Op, a *aggCommand, info *cluster.Co
 	return r.openMerged(op, a.shown(), c, size, false, dst)
 }
 
-// mayUseDisk returns the value of allowDiskUse, which aggregates and finds on views have, but not counts on views, or of the
-// parameter allowDiskUseByDefault.
+// mayUseDisk returns the value of allowDiskUse, or if that is missing (a count on a view has none) of the parameter
+// allowDiskUseByDefault.
 func (r *Router) mayUseDisk(op *command.Op) bool {
 	v := op.Req.Shared("allowDiskUse")
 	if v.IsMissing() {
@@ -377,8 +377,8 @@ func (r *Router) mayUseDisk(op *command.Op) bool {
 	return v.Truthy()
 }
 
-// newScope returns the variables for the router's part of a pipeline. Those received from an upstream router, or
-// the time at which the command arrived, are the same for all shards.
+// newScope returns the variables for the router's part of a pipeline. Constants such as $$NOW, of this router or of an
+// upstream one, are the same for all shards.
 func (r *Router) newScope(op *command.Op, spec *collation.Spec) (*expr.Scope, error) {
 	env := &expr.Env{NowMS: time.Now().UnixMilli(), ClusterTime: r.Clock.ClusterTime(), Collator: spec.Collator(), Work: op.Work(), UserRoles: op.UserRoles(), NoScripts: !r.Params.Bool("javascriptEnabled")}
 	env.MaxPushBytes, env.MaxAddToSetBytes = r.Params.ListMemory()

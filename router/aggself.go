@@ -82,7 +82,7 @@ func (r *Router) selfDocs(op *command.Op, pipeline value.Value) (docs [][]byte, 
 	return nil, false, nil
 }
 
-// asksMembers reports whether a pipeline begins with a stage that every member of the collection's shards is asked for, secondaries, too.
+// asksMembers reports whether a pipeline begins with a stage that all members of the collection's shards execute, including secondaries.
 func asksMembers(pipeline value.Value) bool {
 	it := value.Walk(pipeline.Doc())
 	_, first, _ := it.Next()
@@ -93,7 +93,7 @@ func asksMembers(pipeline value.Value) bool {
 		value.Lookup(value.LookupDoc(first.Doc(), "$collStats"), "targetAllNodes").Bool()
 }
 
-// aggregateMembers runs the first stage of a pipeline on every member of the collection's shards, and the others here.
+// aggregateMembers runs the first stage of a pipeline on every member of the collection's shards, and the remaining stages here.
 func (r *Router) aggregateMembers(op *command.Op, a *aggCommand, dst []byte) ([]byte, error) {
 	var docs [][]byte
 	db, coll := cluster.SplitNS(a.ns)

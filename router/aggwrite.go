@@ -130,7 +130,7 @@ func (o *outWriter) Commit(ctx context.Context) error {
 	rename := &msg.ShardRename{NS: from, To: to, DropTarget: value.NewBool(true), Out: true, Options: o.options, Indexes: o.indexes}
 	err := o.h.r.routed(o.op, from, false, func(info *cluster.CollectionInfo) error {
 		reply, mark := value.Begin(nil)
-		generic := genericArguments(o.op, "readConcern", "writeConcern") // the first is about what the pipeline has read, the other may be the aggregate's
+		generic := genericArguments(o.op, "readConcern", "writeConcern") // the read concern applies to the pipeline's reads; the write concern follows
 		generic = append(generic, writeConcern(o.op)...)
 		reply, err := o.h.r.coordinatedWith(o.op, generic, info, rename, reply)
 		if err == nil { // everything is done: the reply waits for the write concern
@@ -163,8 +163,8 @@ func (o *outWriter) commitSeries(ctx context.Context) error {
 	return nil
 }
 
-// bringHome moves a time series that moveCollection or unshardCollection has placed to the primary shard of its database, where the catalog needs no entry
-// of it: a collection that an $out has replaced is there, too.
+// bringHome moves a time series that moveCollection or unshardCollection has placed on another shard to the primary shard of its database, and untracks it:
+// $out leaves every collection there.
 func (o *outWriter) bringHome(ctx context.Context) error {
 	ns := o.w.NS.String()
 	generic := genericArguments(o.op, "readConcern", "writeConcern")
@@ -294,7 +294,7 @@ func newMergeWriter(h *aggHost, op *command.Op, w agg.WriteSpec, info *cluster.C
 	return m, nil
 }
 
-// checkOn requires a unique index on exactly the identifying fields, of the aggregate's collation.
+// checkOn requires a unique index on exactly the identifying fields, with the aggregate's collation.
 func (m *mergeWriter) checkOn(op *command.Op, info *cluster.CollectionInfo, spec *collation.Spec) error {
 	p, err := m.h.r.peer(op, info.Shards()[0])
 	if err != nil {

@@ -13,13 +13,13 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// The router writes what a pipeline's $out or $merge writes, also where a single shard has all that the pipeline reads. Its writes carry
+// The router itself writes the output of $out and $merge, even if a single shard has everything that the pipeline reads. Its writes carry
 // the versions of the target, batch by batch.
 //
-// Rejected: having the shard run the whole pipeline. The command carries the versions of the source alone. While the target was moved, or its
-// database, the shard went on writing to what it had left of it, and those documents were lost although the command succeeded.
+// Rejected: having the shard run the whole pipeline. The command carries only the source's versions. When the target or its database
+// moved meanwhile, the shard kept writing to its old copy, and those documents were lost although the command succeeded.
 
-// writesToPlain reports whether a pipeline that writes has a target that is a collection, or is missing. The shard runs pipelines with other
+// writesToPlain reports whether the target of a pipeline that writes is a collection, or missing. The shard runs pipelines with other
 // targets: it refuses views, and replaces a time series collection in one unit of work.
 func (r *Router) writesToPlain(op *command.Op, a *aggCommand) (bool, error) {
 	if len(a.writes) != 1 || op.Req.Shared("explain").Truthy() {
@@ -98,7 +98,7 @@ func (r *Router) lastStage(op *command.Op, a *aggCommand, spec *collation.Spec) 
 	})
 }
 
-// attributed is a source whose errors name the execution that has failed, as a shard's do.
+// attributed is a source that prefixes errors with the command and namespace, as a shard does.
 type attributed struct {
 	agg.Source
 	during string

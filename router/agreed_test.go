@@ -12,7 +12,7 @@ import (
 )
 
 // Reads at recent cluster times, through two routers, see every transfer between shards as a whole or not at all. None is
-// refused: each shard used to commit a transaction at a time of its own, and reads at times in between were refused.
+// refused: each shard used to commit a transaction at its own time, and reads at times in between were refused.
 func TestReadsAtClusterTimesBesideTransfers(t *testing.T) {
 	c := newTestCluster(t, 3)
 	c.run("admin", `{"enableSharding": "d", "primaryShard": "shard0"}`)

@@ -56,7 +56,7 @@ func TestMergeAllChunksOnShard(t *testing.T) {
 	before := c.chunkList("c")
 	c.run("admin", `{"mergeAllChunksOnShard": "db.c", "shard": "shard0"}`)
 	if got := c.chunkList("c"); got != before {
-		t.Fatalf("chunks that a transaction may still ask for were merged: %s", got)
+		t.Fatalf("chunks whose history a transaction may still need were merged: %s", got)
 	}
 	c.forgetfulChunks()
 	c.outliveTransactions()
@@ -75,7 +75,7 @@ func TestMergeAllChunksOnShard(t *testing.T) {
 		t.Errorf("merged into %s", got)
 	}
 	if n := len(other.all("db", `{"find": "c"}`)); n != 100 {
-		t.Errorf("a router with the table of before finds %d documents", n)
+		t.Errorf("a router with the earlier table finds %d documents", n)
 	}
 	for cmd, code := range map[string]int32{
 		`{"mergeAllChunksOnShard": "db.c", "shard": "nobody"}`:                                  int32(mongoerr.ShardNotFound),

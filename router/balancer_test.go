@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// The balancer moves nothing outside its active window, no chunk marked as jumbo unless its settings say so, and does not
-// count data that waits for deletion. Of its settings, only on and off used to be read.
+// The balancer moves nothing outside its active window, no chunk marked as jumbo unless its settings allow it, and does not
+// count data that waits for deletion. It used to read only whether it was on or off.
 func TestBalancerGoesByItsSettings(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.sharded("c", 40)

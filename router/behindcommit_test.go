@@ -11,7 +11,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// A statement that was sent behind its transaction's commit failed on the shards, and the router aborted the transaction
+// A statement that was sent after its transaction's commit failed on the shards, and the router aborted the transaction
 // on all of them: those that had voted discarded what the coordinator then decided to commit, and a commit that was sent
 // again was denied, with TransientTransactionError.
 func TestStatementsBehindACommitDoNotAbortIt(t *testing.T) {
@@ -62,8 +62,8 @@ func TestOutcomeOfATransactionBeforeTheNewestIsUnknown(t *testing.T) {
 	}
 }
 
-// A router that was only asked for the outcome of a transaction which another one began has nothing to abort, whatever the outcome was: abortTransaction
-// answered that the transaction had been committed, also where it was unknown to everybody.
+// A router that was only asked for the outcome of a transaction that another one began has nothing to abort, whatever the outcome was: abortTransaction
+// reported that the transaction had been committed, even if no node knew it.
 func TestAbortBehindTheCommitOfAnUnknownTransaction(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.shardedTxnColl()

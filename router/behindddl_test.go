@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A transaction that begins right behind an operation that has given shards other ranges goes on, also on a shard on which no client has written
-// since: the end of its critical section is a write behind their arrival.
+// A transaction that begins right after an operation that has moved ranges between shards succeeds, even on a shard on which no client has written
+// since: the end of its critical section is a write after their arrival.
 func TestTransactionsBeginRightBehindOperations(t *testing.T) {
 	c := newTestCluster(t, 3)
 	c.run("admin", `{"enableSharding": "d", "primaryShard": "shard0"}`)
@@ -32,10 +32,10 @@ func TestTransactionsBeginRightBehindOperations(t *testing.T) {
 					docs += fmt.Sprintf(`,{"_id": %d, "k": %d}`, (id*10+n)*(1-n%2*2), id*10+n)
 				}
 				if m, code := w.do("d", fmt.Sprintf(`{"insert": "c%d", "documents": [%s], "startTransaction": true%s}`, round, docs[1:], concern), false); code != 0 {
-					t.Errorf("behind %s with%s: %v", cmd, concern, m)
+					t.Errorf("after %s with%s: %v", cmd, concern, m)
 				}
 				if m, code := w.do("admin", `{"commitTransaction": 1}`, false); code != 0 {
-					t.Errorf("behind %s with%s, commit: %v", cmd, concern, m)
+					t.Errorf("after %s with%s, commit: %v", cmd, concern, m)
 				}
 			}
 		}

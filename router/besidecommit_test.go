@@ -11,7 +11,7 @@ import (
 )
 
 // Snapshots taken while a transaction over several shards was being committed were refused once it was (246): each shard
-// committed it at a time of its own, and what snapshots between the decision and that time see was undefined. Now the
+// committed it at its own time, and what snapshots between the decision and that time saw was undefined. Now the
 // shards commit it at one time, later than the times that readers have chosen, and later readers wait until it is
 // decided.
 func TestSnapshotsBesideACommit(t *testing.T) {

@@ -145,8 +145,8 @@ func (b *bulk) counters() iter.Seq2[string, *int64] {
 	}
 }
 
-// refused returns the reply for operations after one whose wtimeout has passed: the client does not wait for each
-// of them again.
+// refused returns the error of operations after one whose wtimeout has passed, so that the client does not wait for
+// each of them again; nil if none has.
 func (b *bulk) refused() error {
 	e := b.op.WriteConcernError()
 	if e == nil || e.Code != mongoerr.WriteConcernTimeout {
@@ -328,7 +328,7 @@ func bulkStatement(kind string, d []byte) (name, list string, st []byte, err err
 	return name, list, value.End(out, mark), nil
 }
 
-// sent runs statements on the collection of an entry of nsInfo, the first of which is the i-th operation, as a command of their own.
+// sent runs statements as one command on the collection of entry at of nsInfo; the first is the i-th operation.
 func (b *bulk) sent(i int, at int64, name, list string, statements ...value.Value) ([]byte, error) {
 	req := &b.op.Req
 	db, coll := cluster.SplitNS(b.names[at])

@@ -89,7 +89,7 @@ func TestBulkWriteOfTooMany(t *testing.T) {
 	}
 }
 
-// A migration to a shard where the collection is already waits for no transaction there, so that no writer waits behind it.
+// A migration to a shard that already has the collection waits for no transaction there, so that no writer waits for the migration.
 func TestMoveToAShardWithAnOpenTransaction(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.moveColl()

@@ -11,7 +11,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// A capped collection moves with its limits, and its documents stay in the order of insertion; what it loses of them is right, too.
+// A capped collection moves with its limits, its documents stay in the order of insertion, and it removes the right ones afterwards.
 func TestCappedCollectionIsMoved(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
@@ -70,7 +70,7 @@ func TestCappedCollectionIsMovedUnderWrites(t *testing.T) {
 		c.run("db", fmt.Sprintf(`{"delete": "log", "deletes": [{"q": {"k": %d}, "limit": 1}]}`, k-5))
 		put(2000+k, k+1)
 		c.run("db", fmt.Sprintf(`{"delete": "log", "deletes": [{"q": {"_id": %d}, "limit": 1}]}`, 1000+k))
-		put(1000+k, k+2) // behind the one before
+		put(1000+k, k+2) // after the previous one
 		c.run("db", fmt.Sprintf(`{"update": "log", "updates": [{"q": {"k": %d}, "u": {"$set": {"u": %d}}}]}`, k-8, k))
 		k += 3
 	}
@@ -130,8 +130,8 @@ func TestCappedCollectionIsMovedUnderWrites(t *testing.T) {
 	c.expect(c.all("admin", `{"checkMetadataConsistency": 1, "checkIndexes": true}`), `[]`)
 }
 
-// A collection that moveCollection or unshardCollection has placed is made capped where it is: its documents stay, in their order, routers that have not
-// heard of it read and write on, and the catalog has the copy's UUID.
+// A collection that moveCollection or unshardCollection has placed is made capped where it is: its documents stay, in their order, routers that do not
+// know of the change continue to read and write, and the catalog has the copy's UUID.
 func TestPlacedCollectionIsMadeCapped(t *testing.T) {
 	c := newTestCluster(t, 3)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
@@ -183,7 +183,7 @@ func TestPlacedCollectionIsMadeCapped(t *testing.T) {
 	}
 }
 
-// The primary of the coordinating shard is another one at each phase of a convertToCapped, and so is that of the collection's shard.
+// The primaries of the coordinating shard and of the collection's shard change at each phase of a convertToCapped.
 func TestPlacedCollectionIsMadeCappedAtEveryPhase(t *testing.T) {
 	c := newTestCluster(t, 3)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard2"}`)

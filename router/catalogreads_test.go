@@ -12,7 +12,7 @@ import (
 	"github.com/shoaldb/shoal/wire"
 )
 
-// configReads is the config server as a set, and notes what is read of the catalog without a read concern.
+// configReads is the config server as a set, and records what is read of the catalog without a read concern.
 type configReads struct {
 	cluster.Peer
 	mu    sync.Mutex
@@ -35,8 +35,8 @@ func (s *configReads) CallOn(ctx context.Context, _ *cluster.ReadPreference, m *
 	return dst, s, err
 }
 
-// What a shard that coordinates DDL reads of the catalog has a majority, and is not older than what the shard knows of: a primary of the config server that was
-// deposed, and does not know it, would not have the entry of a collection that was just sharded, and a drop would leave the other shards' documents.
+// A shard that coordinates DDL reads the catalog with majority, in a state not older than what it knows of: a primary of the config server that was deposed
+// without knowing it would not have the entry of a collection that was just sharded, and a drop would leave the other shards' documents.
 func TestCoordinatorsReadTheCatalogByMajority(t *testing.T) {
 	c := newTestCluster(t, 1)
 	reads := &configReads{Peer: c.confP}
@@ -63,7 +63,7 @@ func TestCoordinatorsReadTheCatalogByMajority(t *testing.T) {
 	}
 }
 
-// Databases come and go while the cluster is checked: none of their collections is reported as one without a database, because the catalog was read at two times.
+// Databases are created and dropped while the cluster is checked: none of their collections is reported to lack a database because the catalog was read twice.
 func TestConsistencyBesideDatabasesThatComeAndGo(t *testing.T) {
 	for _, came := range []bool{true, false} {
 		c := newTestCluster(t, 1)

@@ -42,7 +42,7 @@ func (c *testCluster) collated() {
 	c.run("d", `{"insert": "c", "documents": [{"_id": "a", "k": 1}, {"_id": "e", "k": 2}]}`)
 }
 
-// expectCollated checks what is left of d.c behind collatedWrites, and what shard1 counts of it.
+// expectCollated checks what is left of d.c after collatedWrites, and how many of its documents shard1 counts.
 func (c *testCluster) expectCollated() {
 	c.t.Helper()
 	c.expect(c.all("d", `{"find": "c", "sort": {"k": 1}}`), `[{"_id":"A","k":1},{"_id":"N","k":3}]`)
@@ -94,8 +94,8 @@ func TestMoveCollectionComparesIdentitiesAsTheCollectionDoes(t *testing.T) {
 	c.expectCollated()
 }
 
-// Documents that exchange a value of a unique index beside a migration. The recipient learns only of the outcome, in which each has the key that another still
-// has there: the migration used to fail with a duplicate key.
+// Documents exchange a value of a unique index during a migration. The recipient learns only the outcome, in which each has the key that another document still
+// has on the recipient: the migration used to fail with a duplicate key.
 func TestCatchUpOfExchangedUniqueKeys(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.run("admin", `{"enableSharding": "d", "primaryShard": "shard0"}`)

@@ -51,7 +51,7 @@ func (c *testCluster) as(client *command.Client, db, cmd string) bson.M {
 	return decode(c.t, c.router.Run(context.Background(), client, &wire.Message{OpCode: wire.OpMsg, Body: body}, nil))
 }
 
-// after adds to a read that it is causally after a reply.
+// after makes a read causally follow a reply.
 func after(cmd string, r bson.M, level, more string) string {
 	ts := r["operationTime"].(bson.Timestamp)
 	return fmt.Sprintf(`%s, "readConcern": {"level": "%s", "afterClusterTime": {"$timestamp": {"t": %d, "i": %d}}}%s}`, cmd[:len(cmd)-1], level, ts.T, ts.I, more)

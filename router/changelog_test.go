@@ -66,7 +66,7 @@ func TestChangelogOfSplits(t *testing.T) {
 	}
 }
 
-// config.changelog shows that a DDL over shards begins, by the shard that coordinates it, and whose client asked for a change. It used to show the ends alone, and no client.
+// config.changelog shows the beginning of a DDL over shards, by the shard that coordinates it, and the client that requested it. It used to show only the end, and no client.
 func TestChangelogOfDDL(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
@@ -114,7 +114,7 @@ func TestChangelogOfDDL(t *testing.T) {
 	begun("dropDatabase", "dropDatabase", "db", `{}`)
 }
 
-// A migration that fails is logged as such, beside the entries that sh.status() counts.
+// A migration that fails is logged as such, in addition to the entries that sh.status() counts.
 func TestChangelogOfAFailedMigration(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.twoHalves()
@@ -141,7 +141,7 @@ func asMap(d any) bson.M {
 	return m
 }
 
-// A chunk that was marked as jumbo by hand is cleared too: the config server used to go by its routing table, which knew nothing of the mark.
+// clearJumboFlag also clears a mark that was set by hand: the config server used to look in its routing table, which did not have it.
 func TestJumboFlagSetByHandIsCleared(t *testing.T) {
 	c := newTestCluster(t, 1)
 	c.sharded("c", 4)

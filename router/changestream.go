@@ -62,7 +62,7 @@ type upstream interface {
 	// turn reports whether the stream may read new events without waiting; looked records the size of its reply.
 	turn() bool
 	looked(size int)
-	// catchUp waits a moment for the events up to a time.
+	// catchUp waits briefly for the events up to a time.
 	catchUp(ctx context.Context, at uint64)
 	// wait returns when there may be more, or ctx ends, which is not an error.
 	wait(ctx context.Context) error

@@ -64,7 +64,7 @@ func (s *streamOf) more(ms int) bson.A {
 	return s.take(r["cursor"].(bson.D), "nextBatch")
 }
 
-// rest reads on until n events have come, and then whether more do.
+// rest reads until n events have arrived, and then once more for any others.
 func (s *streamOf) rest(n int) (out bson.A) {
 	s.c.t.Helper()
 	s.c.until(fmt.Sprintf("the stream has %d events", n), func() bool {
@@ -103,7 +103,7 @@ func TestReplayedStreamGivesTheCollection(t *testing.T) {
 		for _, e := range batch {
 			token := field(field(e, "_id"), "_data").(string)
 			if token <= last {
-				t.Fatalf("the token %s comes behind %s", token, last)
+				t.Fatalf("the token %s follows %s", token, last)
 			}
 			last = token
 			events++
@@ -119,7 +119,7 @@ func TestReplayedStreamGivesTheCollection(t *testing.T) {
 				replayed[id] = bson.D{{Key: "_id", Value: id}, {Key: "k", Value: field(replayed[id], "k")}, {Key: "n", Value: n}}
 			case "delete":
 				if replayed[id] == nil {
-					t.Errorf("%d is deleted and was not there", id)
+					t.Errorf("%d is deleted and did not exist", id)
 				}
 				delete(replayed, id)
 			}
@@ -170,7 +170,7 @@ func TestReplayedStreamGivesTheCollection(t *testing.T) {
 		found[field(d, "_id").(int32)] = d.(bson.D)
 	}
 	if !reflect.DeepEqual(found, replayed) {
-		t.Errorf("replaying gives %v, there is %v", replayed, found)
+		t.Errorf("replaying gives %v, the collection has %v", replayed, found)
 	}
 }
 
@@ -394,7 +394,7 @@ func TestMatchOfAStreamRunsOnTheShards(t *testing.T) {
 	}
 	s, first = c.watch("c", bson.D{{Key: "resumeAfter", Value: token}}, bson.D{{Key: "$match", Value: bson.D{{Key: "fullDocument.k", Value: bson.D{{Key: "$gt", Value: 10}}}}}})
 	if got := gets(s, first, 1); fmt.Sprint(got) != "[insert 14]" {
-		t.Errorf("behind the token: %v", got)
+		t.Errorf("after the token: %v", got)
 	}
 	c.cmd("db", bson.D{{Key: "drop", Value: "c"}})
 	if got := gets(s, nil, 1); len(got) > 0 || s.id != 0 {
@@ -431,7 +431,7 @@ func TestFailPointOfGetMoreLabelsStreams(t *testing.T) {
 	}
 }
 
-// A shard that holds an event back reports the position of that event's stream alone: each event of one stream used to make
+// A shard that holds an event back reports its position only to that event's stream: each event of one stream used to make
 // all others reply and ask again.
 func TestOneStreamIsAskedWhereItIs(t *testing.T) {
 	c := newTestCluster(t, 2)
@@ -467,7 +467,7 @@ func TestOneStreamIsAskedWhereItIs(t *testing.T) {
 	waiting.Wait()
 }
 
-// Events of migrations are for those who read a shard by itself.
+// Events of migrations are shown only on a shard itself.
 func TestRoutersShowNoEventsOfMigrations(t *testing.T) {
 	c := newTestCluster(t, 1)
 	watch := `{"aggregate": "c", "pipeline": [{"$changeStream": {"showMigrationEvents": true}}], "cursor": {}}`
@@ -476,8 +476,8 @@ func TestRoutersShowNoEventsOfMigrations(t *testing.T) {
 	}
 }
 
-// The shards of a collection each log its collMod, at times at one time. A stream that is resumed after either of the events returns those
-// that followed it, through another router, too, and none again.
+// The shards of a collection each log its collMod, sometimes at the same time. A stream that is resumed after any of the events returns those
+// that followed it, through another router, too, and none twice.
 func TestStreamResumesBetweenTheEventsOfOneTime(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.twoShards()

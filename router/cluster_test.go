@@ -38,7 +38,7 @@ type testCluster struct {
 	points map[string]*cluster.FailPoints // by shard
 	params map[string]*cluster.Params     // by shard
 	client *command.Client
-	warned func(msg string, err error)                    // gets what servers log for no client; nil for nowhere
+	warned func(msg string, err error)                    // receives what servers log for no client; nil for nothing
 	reuses bool                                           // a request's memory is written over after the reply, as by the next one on a connection
 	join   func(id, hosts string, s ...*shardnode.Server) // makes servers a shard
 	add    func(id, hosts string, s ...*shardnode.Server) error
@@ -65,7 +65,7 @@ func newWatchedCluster(t testing.TB, shards int, watch func(shard string, m *wir
 		}
 		if o.Params == nil {
 			o.Params = cluster.NewParams()
-			o.Params.Store("orphanCleanupDelaySecs", value.NewInt32(0)) // tests look for what is left of a migration
+			o.Params.Store("orphanCleanupDelaySecs", value.NewInt32(0)) // tests look for remains of a migration
 		}
 		c.params[o.SetName] = o.Params
 		o.Warn = func(msg string, err error) {
@@ -194,7 +194,7 @@ func (c *testCluster) admin(p cluster.Peer, cmd bson.D) bson.M {
 	return decode(c.t, reply)
 }
 
-// point sets one of a shard's fail points; entered waits until it was reached.
+// point sets one of a shard's fail points; entered waits until it has been reached.
 func (c *testCluster) point(shard, name string, on bool) (entered func()) {
 	c.t.Helper()
 	mode := "off"
@@ -275,7 +275,7 @@ func (c *testCluster) all(db, cmd string) bson.A {
 	return out
 }
 
-// get is a field of a document.
+// get returns a field of a document.
 func get(doc any, name string) any {
 	for _, e := range doc.(bson.D) {
 		if e.Key == name {
@@ -378,7 +378,7 @@ func TestShardedWrites(t *testing.T) {
 	c.expect(c.all("db", `{"find": "c", "filter": {"z": 1}, "projection": {"_id": 1}}`), `[{"_id":17}]`)
 	up := c.run("db", `{"update": "c", "updates": [{"q": {"k": 2}, "u": {"$set": {"q": 1}}}, {"q": {"k": 50}, "u": {"$set": {"q": 1}}, "upsert": true}]}`)
 	if u, ok := up["upserted"].(bson.A); !ok || len(u) != 1 || get(u[0], "index") != int32(1) {
-		t.Errorf("an upsert behind an update: %v", up)
+		t.Errorf("an upsert after an update: %v", up)
 	}
 	for _, ordered := range []bool{true, false} {
 		m := c.raw("db", fmt.Sprintf(`{"insert": "c", "ordered": %v, "documents": [{"_id": 100, "k": 100}, {"_id": 3, "k": 3}, {"_id": 101, "k": -1}]}`, ordered))

@@ -23,7 +23,7 @@ type clusterParams struct {
 	pauses atomic.Bool // pauseMigrationsDuringMultiUpdates
 }
 
-// ClusterParameters reads the values of all parameters, by name, which a router has to know when it starts.
+// ClusterParameters reads the values of all parameters, sorted by name. A router needs them when it starts.
 func (r *Router) ClusterParameters(ctx context.Context) (all [][]byte, err error) {
 	params, err := r.loadClusterParams(ctx)
 	for _, name := range slices.Sorted(maps.Keys(params)) {

@@ -87,7 +87,7 @@ func TestCoordinatorIsAShardThatWrote(t *testing.T) {
 }
 
 // A router that asked the shard of the recovery token for the outcome of a transaction replied with an empty token. Drivers
-// use the newest one, so that the next router to which they sent the commit, after this one had ended, denied it: 251 with
+// use the newest one, so that after this router had ended the next one to which they sent the commit reported 251 with
 // TransientTransactionError.
 func TestCommitSentToAnotherRouterKeepsItsToken(t *testing.T) {
 	c := newTestCluster(t, 2)

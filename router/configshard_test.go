@@ -13,7 +13,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// withConfigShard makes it possible that the config server of a test becomes a shard.
+// withConfigShard lets the config server of a test become a shard.
 func withConfigShard(c *testCluster) {
 	c.shards["config"] = c.conf.Peer()
 	c.server["config"] = c.conf

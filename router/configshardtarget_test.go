@@ -15,7 +15,7 @@ var notPlaced = []string{
 	`{"movePrimary": "db", "to": "config"}`, `{"enableSharding": "other", "primaryShard": "config"}`,
 }
 
-// A dedicated config server is not a shard: nothing can be put on it, be it one that never was a shard, or one that has ceased to be.
+// A dedicated config server is not a shard: no data can be placed on it, whether it never was a shard or has ceased to be one.
 func TestDedicatedConfigServerTakesNoData(t *testing.T) {
 	c := newTestCluster(t, 2)
 	withConfigShard(c)

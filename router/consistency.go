@@ -10,8 +10,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// checkMetadataConsistency checks that the sharding catalog agrees with itself and with the shards' catalogs. The primary shard of each database
-// does it, while no DDL changes the database. Its value is 1 on admin for the whole cluster, 1 on a database for that, or a collection.
+// checkMetadataConsistency checks that the sharding catalog is consistent, and agrees with the shards' catalogs. The primary shard of each database
+// does it, while no DDL changes the database. The command's value is a collection, or 1 for a database; 1 on admin checks the whole cluster.
 func (r *Router) checkMetadataConsistency(op *command.Op, dst []byte) ([]byte, error) {
 	m := msg.CheckConsistency{DB: op.DB(), Indexes: op.Bool("checkIndexes")}
 	ns := op.DB() + ".$cmd.aggregate"
@@ -67,7 +67,7 @@ func (r *Router) checkCluster(op *command.Op, m msg.CheckConsistency) (found [][
 		if db, _ := cluster.SplitNS(ns); names[db] {
 			continue
 		}
-		// A database is created before its collections and dropped after them: the entry must have been there before and after the look at the databases.
+		// A database is created before its collections and dropped after them: only an entry that exists both before and after the databases are read counts.
 		still, err := cluster.FindConfig(op, r.config, cluster.Find{NS: "config.collections", Filter: value.Doc(value.F("_id", value.NewString(ns)), value.F("uuid", uuid))}.Doc())
 		if err != nil {
 			return nil, err

@@ -27,8 +27,8 @@ func (c *testCluster) inconsistent(db, cmd string) string {
 	return strings.Join(out, ", ")
 }
 
-// What is wrong in a cluster is found by a check of the cluster, of its database and of its collection, and by no other; while a DDL is
-// under way the check waits for it.
+// An inconsistency is found by a check of the cluster, of its database and of its collection, and by no other; a check waits for
+// a running DDL.
 func TestCheckMetadataConsistency(t *testing.T) {
 	c := newTestCluster(t, 3)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)

@@ -8,7 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// What is reported of a running two-phase commit, and of those that have ended; and when the client gets its reply.
+// A running two-phase commit, and those that have ended, are reported; the client gets its reply at the right step.
 func TestCoordinatorsTellHowFarTheyAre(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.shardedTxnColl()

@@ -53,8 +53,8 @@ func (c *testCluster) hasIndex(ns, name string) (on []string) {
 	return on
 }
 
-// The primary of the coordinating shard is another one at each phase of a createIndexes: the client gets the reply to its command, and
-// every shard has the index, also the database's primary where it owns no chunk.
+// The primary of the coordinating shard changes at each phase of a createIndexes: the client gets the reply to its command, and
+// every shard has the index, including the database's primary shard if it owns no chunk.
 func TestCreateIndexesAtEveryPhase(t *testing.T) {
 	c := newTestCluster(t, 3)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard2"}`)
@@ -123,7 +123,7 @@ func TestRefusedIndexIsOnNoShard(t *testing.T) {
 	c.run("admin", `{"moveChunk": "db.c", "find": {"k": 0}, "to": "shard0"}`)
 }
 
-// A chunk that reaches a shard after the coordinator has read where the collection is, and one that is on its way.
+// A chunk reaches a shard after the coordinator has read where the collection is, and another one is being moved.
 func TestChunkArrivesBesideCreateIndexes(t *testing.T) {
 	c := newTestCluster(t, 3)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
@@ -246,7 +246,7 @@ func TestCreateIndexesQueue(t *testing.T) {
 	}
 }
 
-// What one shard would refuse changes none: a collMod had changed the others.
+// A collMod that one shard would refuse changes none; it used to change the others.
 func TestRefusedCollModChangesNoShard(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
@@ -316,7 +316,7 @@ func TestLostReplyOfDDL(t *testing.T) {
 	}
 }
 
-// The last index that serves the shard key stays: dropping it is refused, on every shard, and dropping all leaves it. One of several goes, and that of a hashed key, too.
+// The last index that supports the shard key stays: dropping it is refused, on every shard, and dropping all keeps it. One of several can be dropped, and that of a hashed key, too.
 func TestLastShardKeyIndexStays(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)

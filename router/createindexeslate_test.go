@@ -8,8 +8,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// A createIndexes of a sharded collection with documents returns at its wtimeout, whether the coordinating shard is without a majority or another one. It goes
-// on when there is one, also if the client does not ask again.
+// A createIndexes of a sharded collection with documents returns at its wtimeout if the coordinating shard or another one has no majority. It continues
+// once there is one, even if the client does not send it again.
 func TestIndexesOfAShardWithoutAMajority(t *testing.T) {
 	c := newTestCluster(t, 1)
 	x := c.addSet("shardx")

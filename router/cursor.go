@@ -26,7 +26,7 @@ type routerCursor struct {
 	merge *mergeCursor
 	txn   *transaction // the transaction it was opened in, nil if none
 	query *command.QueryRun
-	// client opened it through a load balancer; nil for any other.
+	// client is the client that opened it, if that is behind a load balancer; else nil.
 	client *command.Client
 
 	mu struct {
@@ -325,7 +325,7 @@ func (r *Router) getMore(op *command.Op, dst []byte) ([]byte, error) {
 	}
 	return op.WhileAllowed(c.id, &c.owner, c.origin, dst, func(dst []byte) ([]byte, error) {
 		if c.merge != nil {
-			op.Req.ReadConcern = c.concern // for what its pipeline joins
+			op.Req.ReadConcern = c.concern // for the collections that its pipeline joins
 			return r.getMoreMerged(op, c, g.Size, dst)
 		}
 		return r.getMorePassed(op, c, dst)

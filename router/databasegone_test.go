@@ -11,7 +11,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// onCatalog changes the sharding catalog as nobody may, behind the back of all caches.
+// onCatalog changes the sharding catalog directly, unnoticed by all caches.
 func (c *testCluster) onCatalog(cmd bson.D) {
 	c.t.Helper()
 	if m := c.admin(c.confP, append(cmd, bson.E{Key: "$db", Value: "config"})); m["writeErrors"] != nil {
@@ -29,9 +29,9 @@ func (c *testCluster) anotherDatabase(primary string) {
 		{Key: "_id", Value: "db"}, {Key: "primary", Value: primary}, {Key: "version", Value: version}}}}}}})
 }
 
-// A shard believes to be the primary shard of a database that has been dropped and created on another one: its DDL locks exclude nothing. It reads the database's
-// entry anew under them, and the operation is coordinated by the other shard. What the first one had done, a dropDatabase of the second one did not know of:
-// the entry of a collection remained without one of its database (HiddenShardedCollection), or a commit found no database, for ever.
+// A shard considers itself the primary shard of a database that has been dropped and created on another one: its DDL locks exclude nothing. It reads the database's
+// entry again under them, and the other shard coordinates the operation. A dropDatabase of the second shard used not to know what the first one had done:
+// the entry of a collection remained without that of its database (HiddenShardedCollection), or a commit found no database, forever.
 func TestCoordinatorOfADatabaseThatWent(t *testing.T) {
 	for _, cmd := range []string{
 		`{"shardCollection": "db.c", "key": {"k": "hashed"}}`, `{"create": "c"}`, `{"drop": "c"}`, `{"dropDatabase": 1}`, `{"movePrimary": "db", "to": "shard0"}`,
@@ -78,8 +78,8 @@ func TestCoordinatorOfADatabaseThatWent(t *testing.T) {
 	}
 }
 
-// The database of a collection that is being sharded, or that is being moved itself, is gone when the config server is asked to commit: the operation is undone. It
-// was repeated for ever.
+// A database is gone when the config server is asked to commit a shardCollection in it, or its movePrimary: the operation is undone. It
+// was repeated forever.
 func TestCommitWithoutADatabase(t *testing.T) {
 	for _, cmd := range []string{`{"shardCollection": "db.c", "key": {"k": "hashed"}}`, `{"movePrimary": "db", "to": "shard0"}`} {
 		commitWithoutADatabase(t, cmd)
@@ -118,7 +118,7 @@ func commitWithoutADatabase(t *testing.T, cmd string) {
 	c.expect(c.counted("c", 1), `10`)
 }
 
-// A shardCollection asks for its commit when its shard is no longer the primary shard of the database: it is undone, and coordinated by the other one.
+// A shardCollection requests its commit when its shard is no longer the primary shard of the database: it is undone, and the new primary shard coordinates it.
 func TestCommitForAShardThatIsNotPrimary(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard1"}`)

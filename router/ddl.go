@@ -30,7 +30,7 @@ func (r *Router) unshardedOnly(op *command.Op, dst []byte) ([]byte, error) {
 	return r.onPrimaryLocked(op, dst, func(c msg.ShardCommand) msg.Message { return &msg.ShardConvertToCapped{ShardCommand: c} })
 }
 
-// createUnsplittableSpec returns the row of the test command that creates a collection which is not sharded and has an entry in the catalog.
+// createUnsplittableSpec returns the row of the test command that creates an unsharded collection with an entry in the catalog.
 func (r *Router) createUnsplittableSpec() command.Spec {
 	return command.Spec{
 		Name: "createUnsplittableCollection", Roles: command.Router, Kind: command.DDL, Namespace: true, WriteConcern: true, TestOnly: true, Run: r.createUnsplittable,
@@ -85,7 +85,7 @@ func (r *Router) forwarded(op *command.Op, ns string, create bool, dst []byte, a
 	from := len(dst)
 	err := r.routed(op, ns, create, func(info *cluster.CollectionInfo) error {
 		var err error
-		if info.DB.Version.IsFixed() { // it has no coordinator; its only sharded collection is that of the sessions
+		if info.DB.Version.IsFixed() { // no shard coordinates its DDL; its only sharded collection is config.system.sessions
 			if info.Sharded() && !create {
 				return mongoerr.Newf(mongoerr.IllegalOperation, "%s cannot be run on %s", op.Req.Spec.Name, ns)
 			}
@@ -99,7 +99,7 @@ func (r *Router) forwarded(op *command.Op, ns string, create bool, dst []byte, a
 	return dst, err
 }
 
-// forwardedCommand returns a client's command without the arguments that any command may have, but for some.
+// forwardedCommand returns a client's command without its generic arguments, except those in keep.
 func forwardedCommand(op *command.Op, ns string, keep ...string) msg.ShardCommand {
 	db, coll := cluster.SplitNS(ns)
 	cmd, mark := value.Begin(nil)
@@ -346,7 +346,7 @@ func refuseUnknown(op *command.Op, known ...string) error {
 	return nil
 }
 
-// drop removes a collection. The config server's own collections are dropped by it.
+// drop removes a collection. The config server drops its own collections.
 func (r *Router) drop(op *command.Op, dst []byte) ([]byte, error) {
 	ns, err := cmdNS(op)
 	if err != nil {
@@ -403,8 +403,8 @@ func (r *Router) runOnConfig(op *command.Op, body []byte) ([]byte, error) {
 	return reply, cluster.ReplyError(reply)
 }
 
-// askConfig makes the config server do something that may block: without a majority, on it or on a shard, nothing
-// is decided. The caller waits no longer than its operation may; the config server ends the command on its own,
+// askConfig sends the config server a command that may block: without a majority, on it or on a shard, nothing is
+// decided. The caller waits no longer than its operation allows; the config server ends the command on its own,
 // and waits for it before it closes.
 func (r *Router) askConfig(ctx context.Context, body []byte) ([]byte, error) {
 	type answer struct {
@@ -439,7 +439,7 @@ func (r *Router) askConfig(ctx context.Context, body []byte) ([]byte, error) {
 	}
 }
 
-// configGrace is the time that a command that is ending waits for the config server's reply.
+// configGrace is the time for which an interrupted command still waits for the config server's reply.
 const configGrace = 200 * time.Millisecond
 
 // dropDatabase removes a database everywhere; for one that does not exist there is nothing to do.
@@ -602,7 +602,7 @@ func appendDatabases(dst []byte, dbs map[string]*dbSize, nameOnly bool) []byte {
 	return dst
 }
 
-// validate is valid if it is on all shards.
+// validate reports valid if all shards do.
 func (r *Router) validate(op *command.Op, dst []byte) ([]byte, error) {
 	all := func(info *cluster.CollectionInfo, replies []shardReply, dst []byte) ([]byte, error) {
 		valid := true

@@ -75,7 +75,7 @@ func atEveryStep(t *testing.T, f func(t *testing.T, n int) (killed bool)) {
 	}
 	for n := 0; ; n += stride {
 		if n > 400 {
-			t.Fatal("it never ends")
+			t.Fatal("the command survives no number of calls")
 		}
 		if killed := f(t, n); t.Failed() {
 			t.Fatalf("step %d", n)
@@ -92,7 +92,7 @@ func (c *testCluster) shardedAs(ns string, from, n int) {
 	c.insertKeys(ns, from, n)
 }
 
-// insertKeys inserts documents with k from -n/2 on, which carry a mark of their origin.
+// insertKeys inserts n documents with k from -n/2 on; the field from marks their origin.
 func (c *testCluster) insertKeys(coll string, from, n int) {
 	c.t.Helper()
 	docs := bson.A{}
@@ -184,8 +184,8 @@ func TestRenameWithKilledConfigServer(t *testing.T) {
 	}
 }
 
-// A failing rename changes nothing: it used to drop the target before it checked the source, and a collection that was renamed
-// to itself was emptied.
+// A failing rename changes nothing: it used to drop the target before it checked the source, and emptied a collection that
+// was renamed to itself.
 func TestRenameLooksAtItsSourceFirst(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A shard other than the coordinating one is without a majority: DDL of sharded collections returns at its wtimeout, and goes on when there is one. It waited
-// until then, as did what another one of the same name waits behind: a second dropDatabase for the critical section of the first, others for its locks.
+// A shard other than the coordinating one has no majority: DDL of sharded collections returns at its wtimeout, and continues when there is one. It used to wait
+// until then, and so did other DDL of the same name: a second dropDatabase for the critical section of the first, others for its locks.
 func TestDDLBesideAShardWithoutAMajority(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 1)
@@ -37,7 +37,7 @@ func TestDDLBesideAShardWithoutAMajority(t *testing.T) {
 		}
 		for _, cmd := range []string{`{"create": "` + step.on + `", "capped": true, "size": 4096}`, `{"convertToCapped": "` + step.on + `", "size": 4096}`} { // they wait for its locks
 			if m := c.timedOut("d", cmd); m["ok"] == 1.0 {
-				t.Errorf("%s behind %s: %v", cmd, step.cmd, m)
+				t.Errorf("%s after %s: %v", cmd, step.cmd, m)
 			}
 		}
 		x.cut.Store(false)
@@ -52,7 +52,7 @@ func TestDDLBesideAShardWithoutAMajority(t *testing.T) {
 	}
 }
 
-// A wtimeout ends nothing while all nodes have their majorities, however long an operation takes: a shard that does not answer is asked whether it has one.
+// A wtimeout ends no operation, however long it takes, while all nodes have their majorities: a shard that does not reply is asked whether it has one.
 func TestSlowDDLWithAWtimeout(t *testing.T) {
 	c := newTestCluster(t, 2)
 	w, asked := c.interposed("shard1"), make(chan struct{}, 10)

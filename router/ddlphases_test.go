@@ -29,7 +29,7 @@ func (c *testCluster) atPhase(shard, phase, db, cmd string) (reply bson.M) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	if err := c.points[shard].Register(hangBeforePhase).WaitEntered(ctx, entered+1); err != nil {
-		c.t.Fatalf("%s is not come to: %v", phase, err)
+		c.t.Fatalf("%s was not reached: %v", phase, err)
 	}
 	c.restart(shard)
 	if _, err := c.points[shard].Configure(hangBeforePhase, value.NewString("off"), nil); err != nil {
@@ -38,12 +38,12 @@ func (c *testCluster) atPhase(shard, phase, db, cmd string) (reply bson.M) {
 	select {
 	case reply = <-answer:
 	case <-time.After(20 * time.Second):
-		c.t.Fatalf("nobody answers %s", cmd)
+		c.t.Fatalf("no reply to %s", cmd)
 	}
 	return reply
 }
 
-// leftOver fails the test if a state document or a critical section is left.
+// leftOver fails the test if a state document or a critical section remains.
 func (c *testCluster) leftOver() {
 	c.t.Helper()
 	for id, p := range c.shards {
@@ -56,7 +56,7 @@ func (c *testCluster) leftOver() {
 	}
 }
 
-// A DDL that waits for the lock of another one, when the primary changes, does not get it before the other one continues on the new primary.
+// If the primary changes while a DDL waits for the lock of another one, it does not get the lock before the other one continues on the new primary.
 func TestStoredDDLHasItsLocksFirst(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard1"}`)

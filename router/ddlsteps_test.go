@@ -12,8 +12,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// The primary of a participant, or of the config server, changes while a coordinator is before one of its phases, and so does its own afterwards: each DDL
-// is done all the same, and nothing is left of it.
+// The primary of a participant, or of the config server, changes before one of a coordinator's phases, and then the coordinator's own: each DDL
+// is completed all the same, and nothing is left of it.
 func TestParticipantsStepDownAtEveryPhase(t *testing.T) {
 	t.Parallel()
 	changes := []string{"freezeMigrations", "checkShards", "updateShards", "unfreezeMigrations"}
@@ -73,7 +73,7 @@ func TestParticipantsStepDownAtEveryPhase(t *testing.T) {
 					t.Errorf("%s at %s: %v", x.cmd, phase, m)
 				}
 			case <-time.After(time.Minute):
-				t.Fatalf("nobody answers %s at %s", x.cmd, phase)
+				t.Fatalf("no reply to %s at %s", x.cmd, phase)
 			}
 			c.leftOver()
 			c.expect(c.all("admin", `{"checkMetadataConsistency": 1, "checkIndexes": true}`), `[]`)
@@ -87,7 +87,7 @@ func TestParticipantsStepDownAtEveryPhase(t *testing.T) {
 	}
 }
 
-// Two DDL commands about one name at once: one comes after the other, or is told so, and what is left is consistent.
+// Two concurrent DDL commands on one name: they are executed one after the other, or one is refused, and the result is consistent.
 func TestDDLBesideDDL(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 2)
@@ -127,7 +127,7 @@ func TestDDLBesideDDL(t *testing.T) {
 						t.Errorf("%s beside %s: %s", commands[i][1], commands[j][1], odd)
 					}
 				case <-time.After(time.Minute):
-					t.Fatalf("%s and %s: one is not answered", commands[i][1], commands[j][1])
+					t.Fatalf("%s and %s: one gets no reply", commands[i][1], commands[j][1])
 				}
 			}
 			c.leftOver()
@@ -144,7 +144,7 @@ func TestDDLBesideDDL(t *testing.T) {
 	}
 }
 
-// Names as long as they may be: 255 bytes with the database, and 235 of sharded collections.
+// The longest namespaces: 255 bytes, and 235 bytes for sharded collections.
 func TestLongNames(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 2)

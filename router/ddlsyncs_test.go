@@ -11,8 +11,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// What the DDL of collections of each kind waits for, in commits that have to be durable: how many at once, one step after the other, and on each node in all. A command on
-// a lone member waits for one. A drop or a rename of a collection in the catalog waits for three steps: the state document, with the coordinator's critical section, and the
+// How many durable commits the DDL of collections of each kind waits for: in each step, one after the other, and on each node in total. A command on
+// a single member waits for one. A drop or a rename of a collection in the catalog waits for three steps: the state document, with the coordinator's critical section, and the
 // other shard's section; the catalog; the parts of both shards. The removal of the state document is not waited for.
 func TestSyncsOfDDL(t *testing.T) {
 	once := map[string]int{"shard1": 1}
@@ -66,7 +66,7 @@ func TestSyncsOfDDL(t *testing.T) {
 	}
 }
 
-// countSyncs returns what is unexpected of the syncs that a command waits for, "" for nothing.
+// countSyncs describes how the syncs that a command waits for differ from the expected ones; "" if they do not.
 func (c *testCluster) countSyncs(db, cmd string, steps []int, nodes map[string]int) (wrong string) {
 	c.disk.hold()
 	answer := make(chan bson.M, 1)

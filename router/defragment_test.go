@@ -42,7 +42,7 @@ func (c *testCluster) defragmentation() (on, phase any) {
 	return get(e, "defragmentCollection"), get(e, "defragmentationPhase")
 }
 
-// A collection in many small chunks is brought into as few as its size asks for, phase by phase; a router that knows the chunks of before
+// A collection in many small chunks is merged into as few as its size requires, phase by phase; a router that knows the earlier chunks
 // finds every document.
 func TestDefragmentCollection(t *testing.T) {
 	t.Parallel()
@@ -79,7 +79,7 @@ func TestDefragmentCollection(t *testing.T) {
 	}
 }
 
-// Defragmentation heeds the balancer's settings, stops when it is switched off, and continues in the phase that it was in.
+// Defragmentation obeys the balancer's settings, stops when it is switched off, and continues in the phase that it was in.
 func TestDefragmentationStopsAndGoesOn(t *testing.T) {
 	c := fragmented(t)
 	ctx := context.Background()
@@ -149,7 +149,7 @@ func TestDefragmentationHeedsZones(t *testing.T) {
 	c.expect(c.run("db", `{"count": "c", "query": {}}`)["n"], `1200`)
 }
 
-// dataSize of a range goes by the index of the key and ends at its limits.
+// dataSize of a range reads the index of the key and stops at its limits.
 func TestDataSizeOfARange(t *testing.T) {
 	c := newTestCluster(t, 1)
 	c.sharded("c", 100)

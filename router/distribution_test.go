@@ -8,7 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// $shardedDataDistribution shows the orphans of a shard that has no chunk of the collection any more: all that remains there is to be deleted.
+// $shardedDataDistribution shows the orphans of a shard that no longer has a chunk of the collection: all remaining documents are to be deleted.
 func TestDataDistributionOfAShardThatOwnsNothing(t *testing.T) {
 	c := newTestCluster(t, 3)
 	c.sharded("c", 40)

@@ -7,7 +7,7 @@
 // The life of a find: Router.find asks Router.collection for the placement and target for the shards. With one shard,
 // Router.relay sends the request's own bytes followed by the shard's version elements, and the shard writes its reply
 // directly into the router's; only the cursor id is changed. With several, openRemotes opens a cursor on each and
-// mergeCursor merges them by $sortKey. Router.routed repeats all of it after a stale answer.
+// mergeCursor merges them in sort order. Router.routed repeats all of it after a stale answer.
 //
 // A change stream (clientStream) merges the streams of all shards (shardMerge); streams of one shape share a merge (watchHub).
 //
@@ -15,6 +15,6 @@
 //
 //  1. A request to a shard carries the version of the placement that it was targeted by.
 //  2. A stale answer is never returned to a client before Router.routed has used up its attempts.
-//  3. Documents pass through a router as bytes; they are never re-encoded.
+//  3. Documents that a router only passes on remain bytes; they are never re-encoded.
 //  4. A cursor's cursors on the shards are closed when it ends, is killed or times out.
 package router

@@ -56,8 +56,8 @@ func (d *movedDoc) mayMove(op *command.Op) error {
 // errMoveAlone refuses a document that moves in a batch of several statements.
 var errMoveAlone = mongoerr.New(mongoerr.InvalidOptions, "Document shard key value updates that cause the doc to move shards must be sent with write batch of size 1")
 
-// moveDocument moves the document within the operation's transaction. image is the reply of a findAndModify that
-// is retried, nil for updates.
+// moveDocument moves the document within the operation's transaction. imageKind names the image that a retried
+// findAndModify returns; it is empty for updates.
 func (r *Router) moveDocument(op *command.Op, info *cluster.CollectionInfo, d *movedDoc, stmt int32, imageKind string) error {
 	var key [4]value.Value
 	owner, err := info.Map.Key.FromDocument(d.post, key[:0])
@@ -124,7 +124,7 @@ func (r *Router) moveStep(op *command.Op, info *cluster.CollectionInfo, shard st
 	return n, nil
 }
 
-// noteMoved tells the shard that the statement was sent to that the statement is executed once the transaction commits.
+// noteMoved tells the shard that received the statement to record it as executed when the transaction commits.
 func (r *Router) noteMoved(op *command.Op, d *movedDoc, stmt int32, imageKind string) error {
 	note := &msg.NoteMovedWrite{DB: op.DB(), Statement: int64(stmt), ImageKind: imageKind}
 	if d.upsert() {
@@ -144,8 +144,8 @@ func (r *Router) noteMoved(op *command.Op, d *movedDoc, stmt int32, imageKind st
 const maxMoveTries = 50
 
 // asTransaction runs a write as a transaction of its own and returns the write's reply. moved is false if no document
-// has to move any more, or if the write has been executed already: then it must be retried. shard is the one that it was
-// sent to.
+// has to move any more, or if the write has been executed already: then it must be retried. shard is the shard that
+// the write was sent to.
 func (r *Router) asTransaction(op *command.Op, shard string, stmt int32, body []byte) (reply []byte, moved bool, err error) {
 	parent := cluster.NewSessionID(cluster.NoUser)
 	if op.Req.LSID != nil {
@@ -167,7 +167,7 @@ func (r *Router) asTransaction(op *command.Op, shard string, stmt int32, body []
 		if err == nil && value.Lookup(reply, "writeErrors").IsMissing() {
 			return reply, moved, nil
 		}
-		// The same write, sent again, may have overtaken this transaction: then that is why it failed.
+		// The transaction may have failed because a retry of the same write has overtaken it.
 		if done, xerr := r.executedOn(op, []string{shard}, stmt); xerr != nil || done != "" {
 			return nil, false, xerr
 		}

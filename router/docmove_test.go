@@ -192,7 +192,7 @@ func TestRetriesWithoutAShardKey(t *testing.T) {
 	}
 }
 
-// An upsert may insert its document on a shard that has nothing of what its filter matches. Sent again it finds another document there, which it used to
+// An upsert may insert its document on a shard that has no document that its filter matches. Sent again, it finds another document there, which it used to
 // change, too.
 func TestRetriedUpsertsThatInsertElsewhere(t *testing.T) {
 	c := newTestCluster(t, 2)
@@ -258,7 +258,7 @@ func TestConcurrentRetriesMoveADocumentOnce(t *testing.T) {
 
 var txnFind = bson.D{{Key: "find", Value: "c"}, {Key: "sort", Value: bson.D{{Key: "k", Value: 1}}}, {Key: "$db", Value: "d"}}
 
-// codeOf is a reply's error code, or that of its first writeError.
+// codeOf returns a reply's error code, or that of its first writeError.
 func codeOf(r bson.M) int32 {
 	if errs, ok := r["writeErrors"].(bson.A); ok && len(errs) > 0 {
 		return get(errs[0], "code").(int32)
@@ -267,7 +267,7 @@ func codeOf(r bson.M) int32 {
 	return code
 }
 
-// A batch may have several upserts whose filter does not determine the shard; $merge creates such ones.
+// A batch may have several upserts whose filters do not determine the shard; $merge sends such batches.
 func TestUpsertsThatDoNotNameTheirShard(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.moveColl()

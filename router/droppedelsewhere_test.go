@@ -7,8 +7,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// A router that knows the table of a sharded collection, whose database has been dropped through another router, finds out that there is neither: its commands
-// on the primary shard went there by the database that the table was read with, which no shard knows, until all its tries were used up (249).
+// A router that knows the table of a sharded collection whose database has been dropped through another router finds out that neither exists: its commands
+// for the primary shard carried the version of the database with which the table was read, which no shard knows, until all tries were used up (249).
 func TestDatabaseDroppedThroughAnotherRouter(t *testing.T) {
 	c := newTestCluster(t, 2)
 	for i, cmd := range []string{

@@ -124,7 +124,7 @@ func viewCollation(body []byte, view *viewDef) value.Value {
 }
 
 // wholeOn reports whether one shard runs an aggregate as a whole, as aggregateOn decides it: a pipeline that reads
-// what is elsewhere is divided even if one shard has its own collection.
+// collections elsewhere is divided even if one shard has its own collection.
 func (r *Router) wholeOn(op *command.Op, ns string, inner []byte, shards []string) bool {
 	a := &aggCommand{ns: ns, pipeline: value.Lookup(inner, "pipeline")}
 	a.scan(a.pipeline, op.DB())
@@ -188,7 +188,7 @@ func appendShapeHash(dst []byte, op *command.Op) []byte {
 	return dst
 }
 
-// parseExplained prepares a pipeline for being divided, as aggregateMerged does.
+// parseExplained prepares a pipeline for division, as aggregateMerged does.
 func (r *Router) parseExplained(op *command.Op, info *cluster.CollectionInfo, inner []byte) (*agg.Pipeline, error) {
 	spec, err := r.pipelineCollation(op, inner, info)
 	if err != nil {

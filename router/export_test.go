@@ -16,7 +16,7 @@ func (r *Router) LoadQuerySettings(ctx context.Context) error {
 	return err
 }
 
-// SetStreamWindow bounds what the streams of one shape share of the newest events.
+// SetStreamWindow limits the size of the window of events that the streams of one shape share.
 func (r *Router) SetStreamWindow(size int) { r.hubs.window = size }
 
 // RefreshSampling fetches the configurations of query sampling, and FlushSamples stores what is sampled.
@@ -30,7 +30,7 @@ func (r *Router) FlushSamples(ctx context.Context) error {
 	return r.Service.Sampler.Flush(ctx, samplingRouter{r: r})
 }
 
-// SamplingRate is the router's share of a collection's rate.
+// SamplingRate returns the router's share of a collection's rate.
 func (r *Router) SamplingRate(ns string) float64 {
 	for _, f := range r.Service.Sampler.Tasks(time.Now()) {
 		if f[1].Val.Str() == ns {

@@ -3,7 +3,7 @@ package router_test
 import "testing"
 
 // A projection that leaves out a field of the sort is applied by the router, which ignored the command's collation and variables: a positional
-// projection returned another element of the array than the filter had matched, or failed.
+// projection returned an array element other than the one that the filter had matched, or failed.
 func TestProjectionOnTheRouter(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 2)

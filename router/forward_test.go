@@ -10,8 +10,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// The primary of the coordinating shard is another one at each phase of a collMod and of a dropIndexes: all shards that have the
-// collection are changed, also the database's primary where it owns no chunk, and chunks move again.
+// The primary of the coordinating shard changes at each phase of a collMod and of a dropIndexes: all shards that have the
+// collection are changed, including the database's primary shard if it owns no chunk, and chunks move again.
 func TestCollModAndDropIndexesAtEveryPhase(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3)
@@ -61,7 +61,7 @@ func TestCollModAndDropIndexesAtEveryPhase(t *testing.T) {
 	}
 }
 
-// What a shard refuses is answered, and changes nothing else; a collection that is not sharded gets the shard's own reply.
+// An error of a shard is returned, and nothing is changed; for an unsharded collection, the shard's own reply is returned.
 func TestForwardedCommandsAnswer(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
@@ -97,7 +97,7 @@ func TestForwardedCommandsAnswer(t *testing.T) {
 	c.run("admin", `{"moveChunk": "db.s", "find": {"k": 1}, "to": "shard0"}`)
 }
 
-// A DDL on a name waits for the one that is under way; those on other names of the database do not.
+// A DDL waits for another one on the same name; those on other names of the database do not.
 func TestCreateWaitsForDDL(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)

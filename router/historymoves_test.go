@@ -66,7 +66,7 @@ func TestHistoryThatArrivesBesideATransaction(t *testing.T) {
 			}
 			c.expect(c.all("d", `{"find": "c", "filter": {"_id": 1}}`), `[{"_id":1,"x":2}]`)
 			if m, err := w.txnOn("shard0", "admin", `{"commitTransaction": 1}`, 5, false); err == nil {
-				t.Errorf("the transaction of before: %v", m)
+				t.Errorf("the earlier transaction: %v", m)
 			}
 		})
 	}

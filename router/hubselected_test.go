@@ -7,8 +7,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Streams that match one value each stay with the router's shared stream where more is written to others than its window holds: each
-// opened streams of its own on all shards, and read what was not its own.
+// Streams that match one value each stay on the router's shared stream even if more is written for others than its window holds: each
+// used to open streams of its own on all shards, and read the others' events.
 func TestStreamsOfOneValueOutlastTheWindow(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.twoShards()

@@ -8,8 +8,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// A chunk of which no part can be moved, as two of its keys fit in no document together, is marked as jumbo: every round of the balancer tried again, and
-// failed. The others of its collection move; with attemptToBalanceJumboChunks the chunk does, too, as a whole.
+// A chunk of which no part can be moved, because two of its keys do not fit into one document, is marked as jumbo: every round of the balancer used to try
+// again, and failed. Other chunks of its collection move; with attemptToBalanceJumboChunks this one does, too, as a whole.
 func TestChunksOfHugeKeysAreMarkedJumbo(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)

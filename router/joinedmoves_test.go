@@ -13,8 +13,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// A migration that is asked for again while it is under way, because a reply was lost, is joined; any other one of its shards is refused by its name. One that names
-// a single bound used to be refused if the bound that the donor has chosen would have been another by then.
+// A migration that is requested again while it is under way, because a reply was lost, is joined; any other one of its shards is refused with an error that names the running
+// one. A request with a single bound used to be refused if the donor would choose a different second bound by then.
 func TestMigrationsAreJoined(t *testing.T) {
 	t.Parallel()
 	var sent atomic.Int64

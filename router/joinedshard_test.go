@@ -6,8 +6,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// A shard joins the cluster when a DDL has listed the shards, and receives a chunk before migrations are excluded: the operation reaches it, too. It kept its
-// documents of a dropped collection, or those of the old name.
+// A shard joins the cluster after a DDL has listed the shards, and receives a chunk before migrations are excluded: the operation reaches it, too. It used to keep
+// its documents of a dropped collection, or those under the old name.
 func TestShardJoinsDuringDDL(t *testing.T) {
 	for _, x := range []struct{ db, cmd, phase, now string }{
 		{"db", `{"drop": "c"}`, "", ""}, {"admin", `{"renameCollection": "db.c", "to": "db.d"}`, "", "d"}, {"db", `{"dropDatabase": 1}`, "freezeCollections", ""},
@@ -54,8 +54,8 @@ func TestShardJoinsDuringDDL(t *testing.T) {
 	}
 }
 
-// A shard joins when a shardCollection has listed the shards, and gets one of the chunks: creating the collection there was refused forever, as its name was not
-// blocked.
+// A shard joins after a shardCollection has listed the shards, and gets one of the chunks: creating the collection there used to be refused forever, because its
+// name was not blocked.
 func TestShardJoinsDuringShardCollection(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)

@@ -53,7 +53,7 @@ func TestShardThatJoinsTakesOverClusterParameters(t *testing.T) {
 	}
 }
 
-// A shard that is not reached when a parameter is set gets it from the config server, and has it under its time, as others do; what
+// A shard that is not reached when a parameter is set gets it from the config server, with its time, like the others; a message that
 // arrives late is ignored.
 func TestShardThatWasAwayGetsParameters(t *testing.T) {
 	var away atomic.Bool
@@ -94,8 +94,8 @@ func TestShardThatWasAwayGetsParameters(t *testing.T) {
 	}
 }
 
-// A shard that was added, but did not receive a parameter that was set meanwhile, receives it when it is added again: the second addShard replied
-// that the shard was there, and it kept the former value.
+// A shard that was added, but did not receive a parameter that was set meanwhile, receives it when it is added again: the second addShard used to
+// reply that the shard existed, and the shard kept the former value.
 func TestShardAddedAgainIsToldParameters(t *testing.T) {
 	var c *testCluster
 	joins := 0

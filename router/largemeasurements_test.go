@@ -10,7 +10,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// A measurement has at most 4 MB, as the manual says. Ten of that size were put into one bucket, which was no document then that a client could read.
+// A measurement has at most 4 MB, as the manual says. Ten of that size used to be put into one bucket, which was too large a document for clients to read.
 func TestLargeMeasurements(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 1)
@@ -34,7 +34,7 @@ func TestLargeMeasurements(t *testing.T) {
 	for i := range 590_000 {
 		many = append(many, fmt.Sprintf(`"%x": null`, i))
 	}
-	insert(6, strings.Join(many, ", ")) // its bucket may be none
+	insert(6, strings.Join(many, ", ")) // it may have no bucket
 	if n, _ := c.run("db", `{"count": "m", "query": {}}`)["n"].(int32); n < 5 || n > 6 {
 		t.Errorf("%d measurements", n)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// held makes the n-th call of a command to a shard wait, before or after it, until release is called; reached waits until it has come.
+// held makes the n-th call of a command to a shard wait, before or after its execution, until release is called; reached waits for the call.
 func (w *interposedPeer) held(c *testCluster, command string, n int, after bool) (reached, release func()) {
 	came, free := make(chan struct{}), make(chan struct{})
 	var count atomic.Int64
@@ -48,8 +48,8 @@ func (w *interposedPeer) held(c *testCluster, command string, n int, after bool)
 	return reached, func() { close(free) }
 }
 
-// A migration that has read the definition of a collection creates it on its recipient after the collection was dropped, or renamed: it comes back under its old
-// name. The creation is refused.
+// A migration that has read the definition of a collection creates it on its recipient after the collection was dropped or renamed, which would bring it back
+// under its old name. The creation is refused.
 func TestLateCreationForAMigration(t *testing.T) {
 	for _, by := range []struct{ db, cmd, now string }{{"db", `{"drop": "c"}`, ""}, {"admin", `{"renameCollection": "db.c", "to": "db.d"}`, "d"}, {"db", `{"dropDatabase": 1}`, ""}} {
 		for _, late := range []struct {
@@ -59,7 +59,7 @@ func TestLateCreationForAMigration(t *testing.T) {
 		}{{"shard2", "_shardsvrCreateCollectionParticipant", 1, false}, {"shard1", "listIndexes", 2, true}} {
 			c := newTestCluster(t, 3)
 			w := c.interposed(late.shard)
-			c.configThrough(func(_ string, to cluster.Peer) cluster.Peer { return to }) // whose connections are from before
+			c.configThrough(func(_ string, to cluster.Peer) cluster.Peer { return to }) // its connections are those of before
 			c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
 			c.run("admin", `{"shardCollection": "db.c", "key": {"k": 1}}`)
 			c.run("admin", `{"moveChunk": "db.c", "find": {"k": 0}, "to": "shard1", "_waitForDelete": true}`)
@@ -71,7 +71,7 @@ func TestLateCreationForAMigration(t *testing.T) {
 			c.run(by.db, by.cmd)
 			release()
 			if m := <-moved; m["ok"] == 1.0 {
-				t.Errorf("%s, %s: it is moved: %v", by.cmd, late.command, m)
+				t.Errorf("%s, %s: the chunk is moved: %v", by.cmd, late.command, m)
 			}
 			c.leftOver()
 			for _, ns := range []string{"db.c", "db.d"} {
@@ -89,7 +89,7 @@ func TestLateCreationForAMigration(t *testing.T) {
 	}
 }
 
-// The same where the recipient is the primary shard of the database, and has another collection of the name by then: it was dropped with its documents.
+// The same if the recipient is the primary shard of the database, and has another collection of that name by then: it used to be dropped with its documents.
 func TestLateCreationSparesASuccessor(t *testing.T) {
 	c := newTestCluster(t, 2)
 	w := c.interposed("shard0")
@@ -110,8 +110,8 @@ func TestLateCreationSparesASuccessor(t *testing.T) {
 	c.expect(c.counted("c", 2), `10`)
 }
 
-// A primary that was paused while it coordinated a DDL continues when the operation has been finished by another one, and before it learns of that: what it asks the
-// config server for is done no more, although the collection has its old UUID and may have its old name.
+// A primary that was paused while it coordinated a DDL continues after another one has finished the operation, and before it learns of that: the config server no longer
+// does what it requests, although the collection has its old UUID and may have its old name.
 func TestLateMessagesOfCoordinators(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
@@ -133,7 +133,7 @@ func TestLateMessagesOfCoordinators(t *testing.T) {
 	c.expect(get(c.all("config", `{"find": "collections"}`)[0], "key"), `{"k":"hashed"}`)
 	c.expect(c.all("db", `{"checkMetadataConsistency": 1}`), `[]`)
 
-	// It does not allow the migrations that another operation has forbidden.
+	// A late message does not allow migrations that another operation has forbidden.
 	if _, err := cluster.Run(t.Context(), c.confP, bsonDoc(t, bson.D{
 		{Key: "update", Value: "collections"}, {Key: "updates", Value: bson.A{bson.D{{Key: "q", Value: bson.D{}}, {Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "permitMigrations", Value: false}}}}}}}}, {Key: "$db", Value: "config"},
 	})); err != nil {
@@ -145,7 +145,7 @@ func TestLateMessagesOfCoordinators(t *testing.T) {
 	c.expect(get(c.all("config", `{"find": "collections"}`)[0], "permitMigrations"), `false`)
 }
 
-// bsonDoc is a document as bytes.
+// bsonDoc encodes a document.
 func bsonDoc(t *testing.T, d bson.D) []byte {
 	t.Helper()
 	raw, err := bson.Marshal(d)
@@ -155,7 +155,7 @@ func bsonDoc(t *testing.T, d bson.D) []byte {
 	return raw
 }
 
-// latePeer holds up the first call of a command to a shard, which its caller gives up, until release.
+// latePeer delays the first call of a command to a shard, on which its caller gives up, until release.
 type latePeer struct {
 	cluster.Peer
 	command string
@@ -165,7 +165,7 @@ type latePeer struct {
 	done    chan error
 }
 
-// late lets a test hold up the first call of a command to a shard; it has to be called before the first command.
+// late lets a test delay the first call of a command to a shard; it has to be called before the first command.
 func (c *testCluster) late(shard, command string) *latePeer {
 	w := &latePeer{Peer: c.shards[shard], command: command, came: make(chan struct{}), free: make(chan struct{}), done: make(chan error, 1)}
 	c.shards[shard] = w
@@ -197,7 +197,7 @@ func (w *latePeer) release() error {
 	return <-w.done
 }
 
-// The command of a paused coordinator arrives at another shard when another primary has finished the run, and something else was done since: it does nothing.
+// The command of a paused coordinator arrives at another shard after another primary has finished the run, and another operation has followed: it does nothing.
 func TestLateCommandsOfCoordinators(t *testing.T) {
 	t.Parallel()
 	const create, drop = `{"createIndexes": "c", "indexes": [{"key": {"from": 1}, "name": "from"}]}`, `{"dropIndexes": "c", "index": "from"}`
@@ -223,7 +223,7 @@ func TestLateCommandsOfCoordinators(t *testing.T) {
 		}
 		c.run("db", x.since)
 		if err := w.release(); mongoerr.CodeOf(err) != mongoerr.StaleEpoch {
-			t.Errorf("%s that comes late: %v", x.name, err)
+			t.Errorf("%s that arrives late: %v", x.name, err)
 		}
 		if on := c.hasIndex("db.c", "from"); len(on) != x.index {
 			t.Errorf("%s: the index is on %v", x.name, on)

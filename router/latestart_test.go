@@ -10,8 +10,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// A primary is paused before it tells the recipient to begin. Its successor abandons the migration and moves the same range by
-// another one; then the message of the first one arrives. The recipient used to delete the range, which it owned by then, in
+// A primary is paused before it sends the recipient the request to begin. Its successor abandons the migration and moves the
+// same range by another one; then the first request arrives. The recipient used to delete the range, which it owned by then, in
 // order to receive it, and took part in no other migration until its primary changed.
 func TestMigrationThatBeginsLate(t *testing.T) {
 	c := newTestCluster(t, 2)
@@ -44,7 +44,7 @@ func TestMigrationThatBeginsLate(t *testing.T) {
 	}
 }
 
-// The message arrives while the donor still owns the range: the recipient begins nothing, and expects no outcome.
+// The request arrives while the donor still owns the range: the recipient begins nothing, and expects no outcome.
 func TestMigrationThatNobodyKnows(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.twoHalves()
@@ -79,7 +79,7 @@ func TestMoveThatWasPlannedBeforeAResharding(t *testing.T) {
 	other := map[string]string{"shard0": "shard1", "shard1": "shard0"}[owner]
 	late := &msg.ShardMoveRange{Move: msg.Move{NS: "d.c", To: other, Min: bound}, Epoch: before}
 	if _, err := cluster.Run(t.Context(), c.shards[owner], msg.Doc(late)); mongoerr.CodeOf(err) != mongoerr.StaleEpoch {
-		t.Errorf("the late request is answered with %v", err)
+		t.Errorf("the reply to the late request is %v", err)
 	}
 	if bad := c.all("admin", `{"checkMetadataConsistency": 1}`); len(bad) != 0 {
 		t.Errorf("inconsistent: %s", show(bad))

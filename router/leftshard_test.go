@@ -11,7 +11,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// A shard leaves the cluster, and stops, when a DDL has listed the shards: the operation ends without it.
+// A shard leaves the cluster, and stops, after a DDL has listed the shards: the operation ends without it.
 func TestShardLeavesDuringDDL(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct{ db, cmd, phase, now string }{
@@ -21,7 +21,7 @@ func TestShardLeavesDuringDDL(t *testing.T) {
 	} {
 		c := newTestCluster(t, 3)
 		w := c.interposed("shard2")
-		c.configThrough(func(_ string, to cluster.Peer) cluster.Peer { return to }) // whose connections are from before
+		c.configThrough(func(_ string, to cluster.Peer) cluster.Peer { return to }) // its connections are those of before
 		c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
 		c.run("admin", `{"shardCollection": "db.c", "key": {"k": 1}}`)
 		c.run("admin", `{"split": "db.c", "middle": {"k": 0}}`)
@@ -48,7 +48,7 @@ func TestShardLeavesDuringDDL(t *testing.T) {
 	}
 }
 
-// A critical section whose message came late, from a shard that has left the cluster by now, is ended by the operations that meet it.
+// A critical section that began with a late message, of a shard that has since left the cluster, is ended by the operations that wait for it.
 func TestSectionOfAShardThatHasLeft(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 2)

@@ -38,7 +38,7 @@ func (x *testSet) ask(ctx context.Context, host string, cmd []byte) ([]byte, err
 			return reply, cluster.ReplyError(reply)
 		}
 	}
-	time.Sleep(time.Millisecond) // as long as a refused connection takes: callers try again at once
+	time.Sleep(time.Millisecond) // about as long as a refused connection takes, since callers try again at once
 	return nil, errCut
 }
 
@@ -92,8 +92,8 @@ func (c *testCluster) timedOut(db, cmd string) bson.M {
 	return m
 }
 
-// A shard has lost its majority: commands through the router return at their wtimeout. When it is back, what was done is
-// there, and no trace is left of what was not.
+// A shard has lost its majority: commands through the router return at their wtimeout. Once it is back, the operations that
+// were executed have taken effect, and the others have left no trace.
 func TestShardWithoutAMajority(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 1)

@@ -11,7 +11,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// A client that sends the internal fields of routers, to a router or to a shard, gets no reply that is not meant for clients.
+// A client that sends the internal fields of routers, to a router or to a shard, gets no internal reply.
 func TestFieldsOfMembersFromOutside(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.fill(20)
@@ -30,7 +30,7 @@ func TestFieldsOfMembersFromOutside(t *testing.T) {
 		body, _ := bson.Marshal(append(doc(t, cmd), bson.E{Key: "$db", Value: "db"}))
 		return decode(t, c.server["shard0"].Service.Run(t.Context(), client, &wire.Message{OpCode: wire.OpMsg, Body: body}, nil))
 	}
-	// A later part of a pipeline may refer to metadata that the part before it created.
+	// The second part of a pipeline may refer to metadata that the first part created.
 	part := `{"aggregate": "c", "pipeline": [{"$project": {"s": {"$meta": "textScore"}}}], "cursor": {}, "fromRouter": true, "needsMerge": true}`
 	if m := direct(false, part); m["code"] != int32(40218) {
 		t.Errorf("a client's: %v", m)

@@ -62,7 +62,7 @@ func TestMergesByWhatShardsKnow(t *testing.T) {
 	}
 }
 
-// ordered is a cursor's documents in their order, one a line.
+// ordered returns a cursor's documents in their order, one per line.
 func (c *testCluster) ordered(coll, cmd string) string {
 	var lines []string
 	for _, d := range c.all("db", strings.ReplaceAll(cmd, "COLL", coll)) {

@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// A migration does not begin while another DDL of its collection, or of its database, has the DDL locks; nor does one of another collection wait.
+// A migration does not begin while a DDL of its collection, or of its database, has the DDL locks; one of another collection does not wait.
 func TestMigrationTakesDDLLocks(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)

@@ -20,11 +20,11 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// truncateOplog truncates a node's oplog, once it need not be kept for what is not stored of sessions.
+// truncateOplog truncates a node's oplog, once no session state that has not been stored needs it.
 func (c *testCluster) truncateOplog(n *shardnode.Node) {
 	c.t.Helper()
 	at, stored := n.Engine.Visible(), storage.Timestamp(0)
-	c.until("sessions that are stored for the oplog's truncation", func() bool {
+	c.until("sessions are stored, so that the oplog can be truncated", func() bool {
 		progress, err := n.Docs.Get("config.system.retryableWrites", value.NewString("complete"))
 		if err = errors.Join(err, n.Engine.TruncateOplog()); err != nil {
 			c.t.Fatal(err)
@@ -70,7 +70,7 @@ func TestMigrationPinsTheOplog(t *testing.T) {
 	c.expect(c.all("d", `{"find": "c", "sort": {"_id": 1}}`), `[{"_id":-1,"x":1},{"_id":1,"x":2},{"_id":2}]`)
 }
 
-// A migration that has lost its place in the oplog fails, and the range stays where it was.
+// A migration whose position in the oplog has been truncated fails, and the range stays where it was.
 func TestMigrationWithoutItsOplogFails(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 2)
@@ -139,7 +139,7 @@ func TestLargeDocumentsMove(t *testing.T) {
 	}
 	c.expect(c.all("d", `{"aggregate": "c", "pipeline": [{"$match": {"_id": {"$gte": 10}}}, {"$group": {"_id": null, "n": {"$sum": 1}}}], "cursor": {}}`), `[{"_id":null,"n":14}]`)
 	if n := donor.largest.Load(); n < 15<<20 || n > 16<<20+16<<10 {
-		t.Errorf("the largest answer has %d bytes", n)
+		t.Errorf("the largest reply has %d bytes", n)
 	}
 }
 

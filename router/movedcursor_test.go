@@ -8,9 +8,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// A cursor that stays open over the first migration of its collection returns what it was opened on. While one shard owned
-// all of a collection its reads had no ownership filter, and a getMore took a newer snapshot: what had moved meanwhile was
-// in neither the rest of the cursor nor anywhere else. The same applies to a collection that is sharded while a cursor is
+// A cursor that stays open across the first migration of its collection returns the documents that it was opened on. While
+// one shard owned all of a collection its reads had no ownership filter, and a getMore took a newer snapshot: the cursor
+// returned none of the documents that had moved meanwhile. The same applies to a collection that is sharded while a cursor is
 // open.
 func TestCursorOverFirstMigration(t *testing.T) {
 	for _, before := range []bool{true, false} {
@@ -52,11 +52,11 @@ func cursorOverFirstMigration(t *testing.T, before bool) {
 		id = get(m["cursor"], "id").(int64)
 	}
 	if len(seen) != n {
-		t.Errorf("the cursor gave %d of %d documents", len(seen), n)
+		t.Errorf("the cursor returned %d of %d documents", len(seen), n)
 	}
 	for id, times := range seen {
 		if times != 1 {
-			t.Errorf("document %v came %d times", id, times)
+			t.Errorf("document %v was returned %d times", id, times)
 		}
 	}
 }

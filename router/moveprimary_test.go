@@ -60,7 +60,7 @@ func (c *testCluster) databaseIs(primary string) {
 		}
 	}
 	if m := c.raw("db", `{"insert": "empty", "documents": [{"x": 1}]}`); m["writeErrors"] == nil {
-		c.t.Errorf("the validator did not come along: %v", m)
+		c.t.Errorf("the validator was not copied: %v", m)
 	}
 }
 
@@ -112,7 +112,7 @@ func TestMovePrimaryAtEveryPhase(t *testing.T) {
 	}
 }
 
-// Another primary than the one that has made the clone goes on with the history of sessions where that one had come to. It read all of it again, with
+// A new primary continues with the history of sessions where the one that made the clone had stopped. It used to read all of it again, with
 // writes blocked.
 func TestMovePrimaryGoesOnWithTheHistory(t *testing.T) {
 	c := newTestCluster(t, 2)

@@ -31,7 +31,7 @@ func (c *testCluster) hangOn(node, point, field, at string) (reached, release fu
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
 		if err := c.points[node].Register(point).WaitEntered(ctx, entered+1); err != nil {
-			c.t.Fatalf("%s is not come to: %v", at, err)
+			c.t.Fatalf("%s was not reached: %v", at, err)
 		}
 	}
 	return reached, func() {
@@ -41,8 +41,8 @@ func (c *testCluster) hangOn(node, point, field, at string) (reached, release fu
 	}
 }
 
-// While a database is copied to its new primary shard, clients write to what is copied, in every way; documents exchange the keys of
-// a unique index, and a capped collection loses its first ones. All of it is on the new shard, in the same order.
+// While a database is copied to its new primary shard, clients write to its collections in every way; documents exchange the keys of
+// a unique index, and a capped collection removes its first ones. All of it is on the new shard, in the same order.
 func TestMovePrimaryBesideWrites(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 2)
@@ -63,7 +63,7 @@ func TestMovePrimaryBesideWrites(t *testing.T) {
 	moved := make(chan bson.M, 1)
 	go func() { moved <- c.raw("admin", `{"movePrimary": "db", "to": "shard1"}`) }()
 	reached()
-	// The copy has never more than five documents: only what its source has removed says that the first one is gone, and that the third one is the last now.
+	// The copy never has more than five documents: only the removals of its source show that the first one is gone, and that the third one is now the last.
 	c.run("db", `{"insert": "full", "documents": [{"_id": 6}]}`)
 	for _, id := range []int{6, 3} {
 		c.run("db", fmt.Sprintf(`{"delete": "full", "deletes": [{"q": {"_id": %d}, "limit": 1}]}`, id))
@@ -110,7 +110,7 @@ func TestMovePrimaryBesideWrites(t *testing.T) {
 	c.expect(len(c.all("db", `{"find": "u", "filter": {"u": {"$gte": 0}}, "hint": "u_1"}`)), fmt.Sprint(docs-10+1))
 }
 
-// Several writers go on while a database moves from shard to shard: what they have written is there at the end, and nothing else.
+// Several writers continue while a database moves from shard to shard: at the end it has what they have written, and nothing else.
 func TestMovePrimaryBackAndForthBesideWrites(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
@@ -181,7 +181,7 @@ func TestMovePrimaryBackAndForthBesideWrites(t *testing.T) {
 	c.leftOver()
 }
 
-// What the old primary shard sends may arrive twice, late, and after an attempt that has replaced its own: it is stored once, in its turn.
+// The parts that the old primary shard sends may arrive twice, late, and after an attempt that has replaced theirs: each is stored once, in order.
 func TestMovePrimaryPartsArriveLate(t *testing.T) {
 	c := newTestCluster(t, 2)
 	to := c.shards["shard1"]

@@ -49,7 +49,7 @@ func TestRetryableWritesBesideMigrations(t *testing.T) {
 				}
 				mu.Lock()
 				if other, twice := seen[[2]int32{k, n}]; twice {
-					t.Errorf("version %d of %d was made by %d and by %d", n, k, other, i)
+					t.Errorf("version %d of %d was written by %d and by %d", n, k, other, i)
 				}
 				seen[[2]int32{k, n}] = i
 				mu.Unlock()
@@ -137,7 +137,7 @@ func (c *testCluster) rangeDeletions(shard string) int32 {
 	return m["n"].(int32)
 }
 
-// A read at a time before a range arrived on its shard is served by the shard that owned it then, also where it waited for the critical sections of
+// A read at a time before a range arrived on its shard is served by the shard that owned it then, even if it waited for the critical sections of
 // both; a write to it in a transaction of that time is refused.
 func TestReadsBeforeARangeArrivedGoToItsOwnerOfThen(t *testing.T) {
 	c := newTestCluster(t, 2)
@@ -161,13 +161,13 @@ func TestReadsBeforeARangeArrivedGoToItsOwnerOfThen(t *testing.T) {
 	old := fmt.Sprintf(`{"find": "c", "filter": {"_id": 1}, "comment": "waits", "readConcern": {"level": "snapshot", "atClusterTime": {"$timestamp": {"t": %d, "i": %d}}}}`, at.T, at.I)
 	wg.Go(func() { // which waits for the old owner's critical section
 		if m := c.as(command.NewClient(9, "test", "test", nil), "d", old); m["ok"] != 1.0 || show(get(m["cursor"], "firstBatch")) != `[{"_id":1,"x":1}]` {
-			t.Errorf("at a time of before: %v", m)
+			t.Errorf("at an earlier time: %v", m)
 		}
 	})
 	wg.Go(func() { // which waits for the new owner's
 		const now = `{"find": "c", "filter": {"_id": 1}, "comment": "waits", "readConcern": {"level": "snapshot"}}`
 		if m := c.as(command.NewClient(10, "test", "test", nil), "d", now); m["ok"] != 1.0 || show(get(m["cursor"], "firstBatch")) != `[{"_id":1,"x":1}]` {
-			t.Errorf("at a time of after: %v", m)
+			t.Errorf("at a later time: %v", m)
 		}
 	})
 	c.untilWaiting(2)
@@ -183,8 +183,8 @@ func TestReadsBeforeARangeArrivedGoToItsOwnerOfThen(t *testing.T) {
 	}
 }
 
-// A transaction that begins with a write to a range that is just arriving waits for the end of the new owner's critical section, and goes on
-// right behind it: its snapshot is not before the arrival.
+// A transaction that begins with a write to a range that is just arriving waits for the end of the new owner's critical section, and continues
+// right after it: its snapshot is not before the arrival.
 func TestTransactionsBeginRightBehindAMove(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.twoHalves()

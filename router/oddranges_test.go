@@ -6,8 +6,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// clearJumboFlag finds the chunk by the fields' names, and hashes what is hashed: it used to take whatever values its find had for a key, in their order, so
-// that another chunk than the one that was meant lost its mark. moveChunk takes either a key or bounds: it used to go by the bounds if it had both.
+// clearJumboFlag finds the chunk by the names of the key's fields, and hashes those that are hashed: it used to take the values of its find, in their order, as a
+// key, so that the wrong chunk lost its mark. moveChunk takes either a key or bounds: it used to ignore the key if it had both.
 func TestChunksAreFoundByTheirKey(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.run("admin", `{"enableSharding": "d", "primaryShard": "shard0"}`)

@@ -7,8 +7,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// What an aborted migration leaves on its recipient is counted, also where the recipient has restarted and knows nothing of it: then, and after a decision that was sent
-// again, numOrphanDocs used to be 0, and the balancer took the orphans for data.
+// The documents that an aborted migration leaves on its recipient are counted, even if the recipient has restarted and does not know the migration: then, and after a
+// decision that was sent again, numOrphanDocs used to be 0, and the balancer counted the orphans as data.
 func TestOrphansOfAnAbortedMigrationAreCounted(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.sharded("c", 40)

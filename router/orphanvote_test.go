@@ -13,7 +13,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 )
 
-// tell sends a shard a command, as another node does.
+// tell sends a shard a command as another node.
 func (c *testCluster) tell(shard, cmd string) error {
 	c.t.Helper()
 	var doc bson.D

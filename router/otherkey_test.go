@@ -12,7 +12,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// The bounds of a merge are those of a router that has not heard of the collection's new shard key yet: chunks of the new one, whose values are the same, were merged.
+// The bounds of a merge come from a router that does not know the collection's new shard key yet: chunks of the new key with the same values used to be merged.
 func TestMergesOfAFormerShardKey(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)

@@ -65,7 +65,7 @@ func TestWritingPipelinesBesideMoves(t *testing.T) {
 	}
 }
 
-// An $out fails if its target has got other options or indexes while it was writing: they would be lost.
+// An $out fails if the options or indexes of its target have changed while it was writing: the changes would be lost.
 func TestOutBesideChangesOfItsTarget(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct {
@@ -85,7 +85,7 @@ func TestOutBesideChangesOfItsTarget(t *testing.T) {
 		}
 		c.expect(c.all("db", `{"listCollections": 1, "filter": {"name": {"$regex": "tmp"}}}`), `[]`)
 		if n := len(c.all("db", `{"listCollections": 1, "filter": {"name": "to"}}`)); n > 1 {
-			t.Errorf("during %s: the name stands for %d things", x.command, n)
+			t.Errorf("during %s: %d collections have the name", x.command, n)
 		}
 	}
 }
@@ -112,7 +112,7 @@ func TestOutOfAShardedCollectionIntoATimeSeries(t *testing.T) {
 	c.expect(c.all("db", `{"listCollections": 1, "filter": {"name": {"$regex": "tmp"}}}`), `[]`)
 }
 
-// An $out reads with the client's read concern, and its steps that read nothing take none: they refused all levels but local.
+// An $out reads with the client's read concern; its steps that read nothing take none: they used to refuse all levels but local.
 func TestOutWithReadConcerns(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 2)
@@ -151,7 +151,7 @@ func TestWritingPipelinesBypassValidation(t *testing.T) {
 	}
 }
 
-// What a router merges goes on behind a document that cannot be merged, and the pipeline of whenMatched has the command's variables.
+// A router's $merge continues after a document that cannot be merged, and the pipeline of whenMatched has the command's variables.
 func TestMergesOfARouter(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 2)
@@ -167,7 +167,7 @@ func TestMergesOfARouter(t *testing.T) {
 	}
 }
 
-// With an empty first batch a pipeline's last stage runs in a getMore, which writes with the arguments of the aggregate: those were lost.
+// With an empty first batch a pipeline's last stage runs in a getMore, which writes with the arguments of the aggregate: they used to be lost.
 func TestWritingPipelinesOfAGetMore(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 2)

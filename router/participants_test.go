@@ -34,7 +34,7 @@ func (c *testCluster) replaced(shard, db, cmd string) bson.M {
 			if m := other.raw("beside", fmt.Sprintf(`{"update": "c", "updates": [{"q": {"_id": %d}, "u": {"$inc": {"n": 1}}, "upsert": true}], "maxTimeMS": 20000}`, n%20)); m["ok"] == 1.0 && m["writeErrors"] == nil {
 				continue
 			} else if code, _ := m["code"].(int32); code != int32(mongoerr.HostUnreachable) && code != int32(mongoerr.InterruptedDueToReplStateChange) && code != int32(mongoerr.NotWritablePrimary) {
-				c.t.Errorf("a write beside: %v", m)
+				c.t.Errorf("a concurrent write: %v", m)
 				break
 			}
 		}
@@ -91,8 +91,8 @@ func TestParticipantsAreReplaced(t *testing.T) {
 	}
 }
 
-// A shard that is sent a write to a sharded collection which it does not have refuses to create one of its own: it would have a UUID
-// that is not in the catalog, and what is written to it would be lost.
+// A shard that receives a write to a sharded collection that it does not have refuses to create the collection: it would have a UUID
+// that is not in the catalog, and the documents written to it would be lost.
 func TestMissingPartIsNotCreated(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 2)

@@ -169,8 +169,8 @@ func txnOn(session int, more string) string {
 // refusals are the errors by which a statement of a transaction that began before a DDL may be refused.
 var refusals = []string{"SnapshotUnavailable", "StaleChunkHistory", "SnapshotTooOld", "MigrationConflict", "StaleConfig", "StaleDbVersion"}
 
-// A read at a cluster time before a DDL went by the placement of now: it returned nothing of a collection whose database has another primary shard since,
-// and of one that was dropped, renamed, resharded or created again only what was on the primary shard, without an error. So did transactions that had begun
+// A read at a cluster time before a DDL used the current placement: it returned nothing of a collection whose database has moved to another primary shard since,
+// and of one that was dropped, renamed, resharded or created again only the documents on the primary shard, without an error. So did transactions that had begun
 // before.
 func TestReadsAtATimeBeforeADDL(t *testing.T) {
 	c := newTestCluster(t, 3)
@@ -309,9 +309,9 @@ func openBefore(c, stale *testCluster, session *int) (open []openTxn) {
 	return open
 }
 
-// Documents of one version, 40 of them, are renamed, moved, sharded, resharded and replaced as a whole by those of the next version. Readers look at both of the
-// names that they may have at one time, of the past, of now, or in the middle of a DDL: they must find the 40 documents of one version under one of the names,
-// or be refused.
+// Documents of one version, 40 of them, are renamed, moved, sharded, resharded and replaced as a whole by those of the next version. Readers read both of the
+// names that they may have, at one time: a past one, the present, or one in the middle of a DDL. They must find the 40 documents of one version under one of the
+// names, or be refused.
 func TestReadsAtAnyTimeWhileDDLRuns(t *testing.T) {
 	rounds := 30
 	if n, err := strconv.Atoi(os.Getenv("SHOAL_PROPERTY_ROUNDS")); err == nil {

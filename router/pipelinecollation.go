@@ -11,7 +11,7 @@ import (
 
 // pipelineCollation returns the collation that the stages of an aggregate run under on the router: the command's own, or the default of
 // its collection. The catalog has the default of a collection with an entry; that of any other is known to the primary shard of its
-// database alone, which is asked each time: nothing would tell this router of a collection that is dropped and created anew with another.
+// database alone, which is asked each time: nothing would tell this router that a collection was dropped and created again with another default.
 func (r *Router) pipelineCollation(op *command.Op, body []byte, info *cluster.CollectionInfo) (*collation.Spec, error) {
 	given := value.LookupDoc(body, "collation")
 	db, coll := cluster.SplitNS(info.NS)

@@ -4,8 +4,8 @@ import (
 	"testing"
 )
 
-// A pipeline that the router runs in part has the default collation of its collection throughout, also of one that has no entry in the
-// catalog of the cluster: there, the stages on the router compared strings by their bytes.
+// A pipeline that the router runs in part has the default collation of its collection throughout, even if that has no entry in the
+// catalog of the cluster: there, the stages on the router used to compare strings by their bytes.
 func TestRouterStagesHaveTheSourcesCollation(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.run("admin", `{"enableSharding": "d", "primaryShard": "shard0"}`)

@@ -163,7 +163,7 @@ func TestConsistentAfterResharding(t *testing.T) {
 	}
 }
 
-// The primary shard has a definition of each collection, also of those that were moved to another shard. It loses it with the database, and no shard but
+// The primary shard has a definition of each collection, including those that were moved to another shard. It loses it with the database, and no shard but
 // the primary has anything under the name of a collection that is not tracked any more: otherwise the check would always report it.
 func TestNoCopyIsLeftOfPlacedCollections(t *testing.T) {
 	c := newTestCluster(t, 3)
@@ -189,8 +189,8 @@ func TestNoCopyIsLeftOfPlacedCollections(t *testing.T) {
 	check("untracked")
 }
 
-// A clustered collection moves and is resharded, and has one clustered index afterwards: listIndexes shows it, and the other shard made another
-// index of that.
+// A clustered collection is moved and resharded, and has one clustered index afterwards: listIndexes shows it, and the other shard used to create another
+// index from that.
 func TestClusteredCollectionIsPlaced(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
@@ -264,7 +264,7 @@ func TestUnsplittableCollectionIsCreated(t *testing.T) {
 	}
 	c.leftOver()
 	if n := len(c.all("db", `{"listCollections": 1, "filter": {"name": "none"}}`)); n != 0 {
-		t.Error("what was refused is there")
+		t.Error("a refused collection exists")
 	}
 	c.run("admin", `{"moveCollection": "db.here", "toShard": "shard1"}`)
 	c.shardedAs("sharded", 1, 4)
@@ -316,7 +316,7 @@ func TestUnsplittableCollectionHasItsOptions(t *testing.T) {
 		}
 		c.leftOver()
 		if n := len(c.all("db", `{"listCollections": 1, "filter": {"name": "no"}}`)); n != 0 {
-			t.Errorf("%s: it is there", x.args)
+			t.Errorf("%s: it exists", x.args)
 		}
 	}
 }
@@ -336,7 +336,7 @@ func TestReshardingDropsEmptyCopies(t *testing.T) {
 	c.run("admin", `{"unshardCollection": "db.c", "toShard": "shard0"}`)
 	c.expect(c.all("admin", `{"checkMetadataConsistency": 1, "checkIndexes": true}`), `[]`)
 	if c.server["shard2"].Node.Engine.Catalog().Lookup("db.c") != nil {
-		t.Error("it has its copy still")
+		t.Error("it still has its copy")
 	}
 	c.expect(c.counted("c", 1), `40`)
 	c.leftOver()

@@ -11,7 +11,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// placements shows the history of a namespace: the shards of each entry, and a ! behind one that has another UUID than the one before.
+// placements shows the history of a namespace: the shards of each entry, and a ! after one whose UUID differs from the previous one's.
 func (c *testCluster) placements(nss string) string {
 	c.t.Helper()
 	var out []string
@@ -133,7 +133,7 @@ func TestPlacementHistoryIsReset(t *testing.T) {
 	}
 }
 
-// setAllowMigrations has chunks stay where they are, also after a DDL has ended, until it is taken back.
+// setAllowMigrations keeps chunks where they are, even after a DDL has ended, until it is reversed.
 func TestSetAllowMigrations(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
@@ -167,7 +167,7 @@ func TestSetAllowMigrations(t *testing.T) {
 	}
 }
 
-// The primary of the coordinating shard is another one at each phase of an untrackUnshardedCollection.
+// The primary of the coordinating shard changes at each phase of an untrackUnshardedCollection.
 func TestUntrackAtEveryPhase(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3)

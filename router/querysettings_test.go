@@ -14,9 +14,9 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// The commands used to be unknown to routers. What they set applies to the whole cluster: the shards plan by it,
-// whatever part of a command they receive, other routers read it with their next refresh, and nodes that are asked
-// directly know it.
+// The commands used to be unknown to routers. Query settings apply to the whole cluster: the shards plan by them,
+// whatever part of a command they receive, other routers read them with their next refresh, and nodes to which clients
+// connect directly know them.
 func TestQuerySettingsOfTheCluster(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.fill(20)

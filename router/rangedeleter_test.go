@@ -153,7 +153,7 @@ func TestRangeDeleterCanBeDisabled(t *testing.T) {
 	c.param("shard0", "disableResumableRangeDeleter", false)
 	c.admin(c.shards["shard0"], bson.D{{Key: "cleanupOrphaned", Value: "db.c"}, {Key: "$db", Value: "admin"}})
 	if n := c.onShard("shard0", "c"); n != 20 {
-		t.Errorf("%d documents are left behind cleanupOrphaned", n)
+		t.Errorf("%d documents are left after cleanupOrphaned", n)
 	}
 }
 

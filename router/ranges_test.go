@@ -213,7 +213,7 @@ func TestBoundsOfAChunkFitInADocument(t *testing.T) {
 	c.run("db", `{"drop": "c"}`)
 }
 
-// A range whose bounds fit in no document together is not moved: the donor wrote a document of the migration that nothing could read again.
+// A range whose bounds do not fit into one document is not moved: the donor used to write a document of the migration that could not be read again.
 func TestBoundsOfAMoveFitInADocument(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)

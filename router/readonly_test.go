@@ -29,7 +29,7 @@ func TestShardsTellWhetherTheyHaveWritten(t *testing.T) {
 			t.Fatalf("%s: %v", cmd, r)
 		}
 		if _, ok := r["readOnly"]; ok {
-			t.Errorf("%s: the client is told of readOnly: %v", cmd, r)
+			t.Errorf("%s: the client receives readOnly: %v", cmd, r)
 		}
 		return r
 	}

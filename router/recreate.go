@@ -7,7 +7,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// recreateRangeDeletionTasks has every shard make range deletions of what it does not own of a sharded collection.
+// recreateRangeDeletionTasks has every shard create range deletions for the ranges of a sharded collection that it does not own.
 func (r *Router) recreateRangeDeletionTasks(op *command.Op, dst []byte) ([]byte, error) {
 	ns, err := fullNS(op)
 	if err != nil {

@@ -355,7 +355,7 @@ func TestRefinedTableIsReadByItsNewKey(t *testing.T) {
 	c.expect(c.all("config", `{"find": "chunks", "filter": {"min.g": {"$exists": false}}}`), `[]`)
 }
 
-// lossy is a set whose commits arrive, and tell every other time that they have not.
+// lossy is a set of which every other commit reports a failure although it was made.
 type lossy struct {
 	replication.Set
 	n atomic.Int64
@@ -369,7 +369,7 @@ func (l *lossy) Commit(ctx context.Context, u *storage.UnitOfWork, wc replicatio
 	return ts, err
 }
 
-// A coordinator whose writes are repeated, although they were done, tells change streams once.
+// A coordinator whose writes are repeated although they were done writes one event for change streams.
 func TestEventsAreToldOnce(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.refinable(20)

@@ -102,12 +102,12 @@ func parseDistribution(op *command.Op) (out [][]byte, err error) {
 	return out, nil
 }
 
-// moveCollection puts a collection that is not sharded on another shard.
+// moveCollection moves an unsharded collection to another shard.
 func (r *Router) moveCollection(op *command.Op, dst []byte) ([]byte, error) {
 	return r.reshard(op, msg.Reshard{Provenance: msg.MoveCollection, To: op.Req.Str("toShard")}, dst)
 }
 
-// unshardCollection puts a sharded collection on one shard.
+// unshardCollection moves a sharded collection to one shard.
 func (r *Router) unshardCollection(op *command.Op, dst []byte) ([]byte, error) {
 	return r.reshard(op, msg.Reshard{Provenance: msg.UnshardCollection, To: op.Req.Str("toShard")}, dst)
 }

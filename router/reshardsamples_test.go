@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// lowerBounds returns those of db.c's chunks but for the first.
+// lowerBounds returns the lower bounds of db.c's chunks, except the first.
 func (c *testCluster) lowerBounds(field string) (out bson.A) {
 	c.t.Helper()
 	for _, d := range c.all("config", `{"aggregate": "collections", "pipeline": [
@@ -44,7 +44,7 @@ func TestReshardTakesSamples(t *testing.T) {
 	}
 	c.run("admin", `{"reshardCollection": "db.c", "key": {"j": 1}, "numInitialChunks": 4, "numSamplesPerChunk": 100}`)
 	c.expect(c.lowerBounds("j"), `[{"j":100},{"j":200},{"j":300}]`)
-	// However many are asked for, no more are read than there are.
+	// However many are requested, no more are read than exist.
 	c.run("admin", `{"reshardCollection": "db.c", "key": {"k": 1}, "numSamplesPerChunk": {"$numberLong": "9223372036854775807"}}`)
 	c.expect(len(c.lowerBounds("k")), `89`)
 	c.expect(c.counted("c", 1), `400`)

@@ -44,7 +44,7 @@ func TestReshardKeepsWritesBlocked(t *testing.T) {
 	c.expect(c.counted("c", 1), `10`)
 }
 
-// Of two messages of a run about a section the one that was decided later counts, whichever arrives first.
+// Of two messages of a run about a section, the later decision counts, whichever arrives first.
 func TestLateMessagesOfASection(t *testing.T) {
 	c := newTestCluster(t, 1)
 	c.run("admin", `{"enableSharding": "db"}`)

@@ -198,12 +198,12 @@ func (r *Router) heartbeat(ctx context.Context) error {
 // migration's critical section may take several.
 const maxStaleTries = 30
 
-// maxPastTries is the same for a read at a cluster time. While the catalog is changed, the nodes may differ about the moment of the change; the shards
-// read nothing at it anyway.
+// maxPastTries is that limit for a read at a cluster time. While the catalog is changing, nodes may disagree about the time of the change; shards
+// refuse reads at that time anyway.
 const maxPastTries = 10
 
-// collection returns the placement of a namespace, for reads at a cluster time that of then. If its database does not exist, reads go to any shard,
-// which then replies as for any collection that does not exist: the same checks, the same empty result.
+// collection returns the placement of a namespace, as of the cluster time that the command reads at. If its database does not exist, reads go to
+// any shard, which then replies as for any collection that does not exist: the same checks, the same empty result.
 func (r *Router) collection(op *command.Op, ns string) (*cluster.CollectionInfo, error) {
 	info, err := r.Catalog.CollectionAt(op, ns, readsAt(op))
 	if err == nil || mongoerr.CodeOf(err) != mongoerr.NamespaceNotFound {
@@ -306,8 +306,8 @@ func (r *Router) routedOrView(op *command.Op, ns string, dst []byte,
 	return onView(op, view, dst[:from])
 }
 
-// absorbStale processes a stale error. It returns nil if the request is to be tried again, else the error to report: the given one if it is
-// another or the tries are used up, or why the placement could not be refreshed.
+// absorbStale processes a stale error. It returns nil if the request is to be tried again, else the error to report: err itself if it is not a
+// stale error or the tries are used up, or the error of refreshing the placement.
 func (r *Router) absorbStale(op *command.Op, err error, try int) error {
 	if !r.noteStale(err) || try >= maxStaleTries {
 		return err
@@ -325,8 +325,8 @@ func (r *Router) absorbStale(op *command.Op, err error, try int) error {
 	return r.refreshPart(op, err)
 }
 
-// refreshPart brings the part of the placement up to date that a stale error concerns, where only a part is marked. If that fails, the mark
-// stays, and operations that target other shards continue.
+// refreshPart refreshes the part of the placement that a stale error concerns, if only that part is marked. If that fails, the mark stays, and
+// operations that target other shards continue.
 func (r *Router) refreshPart(op *command.Op, err error) error {
 	e, ok := err.(*mongoerr.Error)
 	if !ok {

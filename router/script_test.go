@@ -37,7 +37,7 @@ func TestProtocols(t *testing.T) {
 		x := &protocolScript{routers: map[string]*testCluster{}, begun: map[string]chan string{}, points: map[string]func(){}}
 		datadriven.RunTest(t, path, x.step)
 		for name := range x.begun {
-			t.Errorf("nobody awaits %s", name)
+			t.Errorf("the script does not await %s", name)
 		}
 	})
 }
@@ -223,7 +223,7 @@ func (x *protocolScript) placement(ns string) string {
 	return out.String()
 }
 
-// left counts the documents of what a shard has begun and not finished.
+// left counts the documents of a shard's unfinished work.
 func (x *protocolScript) left(shard string) string {
 	var out strings.Builder
 	for _, coll := range []string{"migrationCoordinators", "rangeDeletions", "transaction_coordinators", "collection_critical_sections", "migrationRecipients"} {

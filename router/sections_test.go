@@ -41,7 +41,7 @@ func TestSectionsOutliveTheirPrimary(t *testing.T) {
 		t.Helper()
 		m := c.raw("db", `{"find": "c", "maxTimeMS": 100}`)
 		if got := m["code"] == int32(mongoerr.MaxTimeMSExpired); got != want {
-			t.Errorf("the collection answers %v", m)
+			t.Errorf("an operation on the collection returns %v", m)
 		}
 	}
 	closed(true)
@@ -65,7 +65,7 @@ func TestSectionsOutliveTheirPrimary(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := block(msg.BlockWrites, other); err != nil {
-		t.Fatal(fmt.Errorf("one that nobody holds stood in the way: %w", err))
+		t.Fatal(fmt.Errorf("a section without a holder was in the way: %w", err))
 	}
 	c.run("db", `{"insert": "c", "documents": [{"_id": 2}], "maxTimeMS": 20000}`)
 }

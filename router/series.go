@@ -11,7 +11,7 @@ import (
 // executed as on any other view (aggregateOnView). Commands that write are sent under the name of the buckets, with isTimeseriesNamespace:
 // documents and statements are still those of measurements.
 
-// placingOf returns how measurements are put into the buckets of a collection.
+// placingOf returns the rules by which measurements are placed in the buckets of a collection.
 func placingOf(buckets *cluster.CollectionInfo) *timeseries.Placing {
 	p := timeseries.ParsePlacing(value.LookupDoc(buckets.Entry, "timeseriesFields"))
 	return &p

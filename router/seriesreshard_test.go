@@ -14,7 +14,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// unshardedSeries has a time series collection db.ts that the catalog has no entry of, on shard0.
+// unshardedSeries has a time series collection db.ts on shard0, without an entry in the catalog.
 func unshardedSeries(t *testing.T, shards int) *testCluster {
 	t.Helper()
 	c := newTestCluster(t, shards)
@@ -116,7 +116,7 @@ func TestZonesOfAReshardedTimeSeries(t *testing.T) {
 	}
 }
 
-// A time series collection that the catalog has no entry of is moved, and moved back, by its own name.
+// A time series collection without an entry in the catalog is moved, and moved back, by its own name.
 func TestTimeSeriesIsMoved(t *testing.T) {
 	c := unshardedSeries(t, 3)
 	c.run("db", `{"createIndexes": "ts", "indexes": [{"key": {"v": 1}, "name": "v"}]}`)
@@ -293,7 +293,7 @@ func TestTimeSeriesIsReshardedUnderWrites(t *testing.T) {
 	c.leftOver()
 }
 
-// collStats and $collStats of a time series whose buckets are on several shards, or on another one than the primary of the database, tell of all of them,
+// collStats and $collStats of a time series whose buckets are on several shards, or on another one than the primary of the database, report all of them,
 // under the collection's name.
 func TestStatsOfShardedTimeSeries(t *testing.T) {
 	c := seriesCluster(t, `{"m.s": 1}`)

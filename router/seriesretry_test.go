@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A findAndModify that removes a measurement is sent again after its bucket has moved to another shard: its answer is that of the first time. It was
-// refused, since nothing but the memory of the first shard's primary had the document.
+// A findAndModify that removes a measurement is sent again after its bucket has moved to another shard: it gets the reply of the first time. It used to be
+// refused, since only the memory of the first shard's primary had the document.
 func TestRemovalOfAMeasurementIsRetriedAfterItsBucketMoved(t *testing.T) {
 	c := seriesCluster(t, `{"m.s": 1}`)
 	c.measure(2, 10)
@@ -15,7 +15,7 @@ func TestRemovalOfAMeasurementIsRetriedAfterItsBucketMoved(t *testing.T) {
 		cmd := fmt.Sprintf(`{"findAndModify": "ts", "query": {"m.s": 1, "_id": %s}, "remove": true, "lsid": {"id": {"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAA%c==", "subType": "04"}}}, "txnNumber": {"$numberLong": "1"}}`, id, "Qg"[i])
 		first := c.run("db", cmd)["value"]
 		if first == nil {
-			t.Fatalf("%s is not there", id)
+			t.Fatalf("%s does not exist", id)
 		}
 		c.run("admin", fmt.Sprintf(`{"moveChunk": "db.system.buckets.ts", "find": {"meta.s": 1}, "to": "shard%d", "_waitForDelete": true}`, 1-i))
 		again := c.run("db", cmd)
@@ -25,11 +25,11 @@ func TestRemovalOfAMeasurementIsRetriedAfterItsBucketMoved(t *testing.T) {
 	}
 }
 
-// Measurements whose metas are equal as numbers, and of different types, are in buckets of their own: each is read as it was written.
+// Measurements whose metas are equal numbers of different types are in separate buckets: each is read as it was written.
 func TestMetasOfDifferentTypes(t *testing.T) {
 	c := seriesCluster(t, `{"m.s": 1}`)
 	metas := map[string]string{`1`: "int 1", `1.5`: "double 1.5", `{"$numberLong": "1"}`: "long 1", `{"$numberDouble": "1.0"}`: "double 1", `{"$numberDecimal": "1"}`: "decimal 1", `{"$numberDecimal": "1.0"}`: "decimal 1.0"}
-	for n := range 2 { // the second measurement comes to the bucket of the first
+	for n := range 2 { // the second measurement goes into the bucket of the first
 		for m, as := range metas {
 			c.run("db", fmt.Sprintf(`{"insert": "ts", "documents": [{"as": %q, "t": {"$date": %d}, "m": {"s": %s}}]}`, as, n, m))
 		}

@@ -43,8 +43,8 @@ func (c *testCluster) adopted(shard string) int32 {
 	return m["n"].(int32)
 }
 
-// A migration sent the history of all sessions of its shard, again with each chunk. It sends that of the chunk's documents, and the next owner sends on
-// what it has received: what was executed on the first shard is known on the third, whatever restarts in between.
+// A migration used to send the history of all sessions of its shard, again with each chunk. It sends that of the chunk's documents, and the next owner forwards
+// what it has received: the third shard knows the statements that the first has executed, whatever restarts in between.
 func TestMigrationsSendTheChunksOwnHistory(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		t.Run(fmt.Sprint("restart ", restart), func(t *testing.T) {
@@ -84,7 +84,7 @@ func TestMigrationsSendTheChunksOwnHistory(t *testing.T) {
 				before := sent.Load()
 				c.move2(to)
 				if got := sent.Load() - before; got < statements || got > 2*statements { // a findAndModify's document is an entry, too
-					t.Errorf("%d entries go to %s, of %d statements in the chunk", got, to, statements)
+					t.Errorf("%d entries are sent to %s, for %d statements in the chunk", got, to, statements)
 				}
 				if got := c.adopted(to); to != "shard0" && got != statements {
 					t.Errorf("%s has %d entries of others' history, want %d", to, got, statements)
@@ -105,8 +105,8 @@ func (c *testCluster) move2(to string) {
 	c.run("admin", fmt.Sprintf(`{"moveChunk": "d.c", "find": {"k": 1}, "to": %q}`, to))
 }
 
-// So it is with a collection that is resharded or moved, and with a database that gets another primary shard: the history of other collections stays. It is
-// found under the UUID that the collection has since, also after it was renamed.
+// The same holds for a collection that is resharded or moved, and for a database that gets another primary shard: the history of other collections stays. It is
+// found under the collection's new UUID, even after a rename.
 func TestMovedCollectionsSendTheirOwnHistory(t *testing.T) {
 	for name, cmds := range map[string][]string{
 		"movePrimary":    {`{"movePrimary": "d", "to": "shard1"}`},
@@ -140,7 +140,7 @@ func TestMovedCollectionsSendTheirOwnHistory(t *testing.T) {
 				}
 			}
 			check("at first")
-			for i := range 50 { // sessions that have written nothing in what is moved
+			for i := range 50 { // sessions that have written nothing in the moved collections
 				c.run("e", asSession(`{"insert": "other", "documents": [{"k": 1}]}`, 2000+i, 1))
 				if name != "movePrimary" {
 					c.run("d", asSession(`{"insert": "gone", "documents": [{"k": 1}]}`, 3000+i, 1))
@@ -162,7 +162,7 @@ func TestMovedCollectionsSendTheirOwnHistory(t *testing.T) {
 				}
 			}
 			if got := c.adopted("shard1"); got != statements {
-				t.Errorf("%d entries of others' history have come, want %d", got, statements)
+				t.Errorf("%d entries of others' history have arrived, want %d", got, statements)
 			}
 			check("where it is")
 			c.restart("shard1")
@@ -172,7 +172,7 @@ func TestMovedCollectionsSendTheirOwnHistory(t *testing.T) {
 	}
 }
 
-// The first drops on a shard make the collection of its notes. Those that come together do not refuse each other.
+// The first drops on a shard create the collection of its notes. Concurrent ones do not fail because of each other.
 func TestFirstDropsAtOnce(t *testing.T) {
 	c := newTestCluster(t, 1)
 	const drops = 8
@@ -195,7 +195,7 @@ func TestFirstDropsAtOnce(t *testing.T) {
 	}
 }
 
-// What is left of the history for the critical section is what was executed since the previous part, whatever was executed before.
+// Only the statements since the previous part of the history are left for the critical section, however many were executed before.
 func TestLongHistoryArrivesBeforeTheCriticalSection(t *testing.T) {
 	c := newTestCluster(t, 2)
 	sent, largest := c.countHistory()
@@ -229,10 +229,10 @@ func TestLongHistoryArrivesBeforeTheCriticalSection(t *testing.T) {
 	}
 }
 
-// The last part of a chunk's history waited, in the critical section, for the commands that used its sessions on the recipient. They may take as long as they
-// like, or wait for what only another command ends; the chunk's writers do not wait for them, and a retry behind them is recognized.
+// The last part of a chunk's history used to wait, in the critical section, for the commands that used its sessions on the recipient. They may take any time,
+// or wait for another command; the chunk's writers do not wait for them, and a retry after them is recognized.
 func TestMigrationsDoNotWaitForSessionsInUse(t *testing.T) {
-	for _, number := range []int{1, 2} { // the history is of that number, and what uses the sessions of number 1
+	for _, number := range []int{1, 2} { // the history is of that number, and the commands that use the sessions of number 1
 		t.Run(fmt.Sprint("history of number ", number), func(t *testing.T) {
 			c := newTestCluster(t, 2)
 			c.twoHalves() // both on shard0
@@ -277,7 +277,7 @@ func TestMigrationsDoNotWaitForSessionsInUse(t *testing.T) {
 	}
 }
 
-// A findAndModify that inserted, and returned the new document, returned null to a retry on a shard that the chunk had come to.
+// A findAndModify that inserted, and returned the new document, used to return null to a retry on a shard to which the chunk had moved.
 func TestRetriedUpsertsReturnTheirDocumentElsewhere(t *testing.T) {
 	for _, how := range []string{"restart", "migration"} {
 		t.Run(how, func(t *testing.T) {

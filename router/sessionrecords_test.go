@@ -6,8 +6,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// A record that is written to config.transactions through a router is the config server's, and so are the sessions that follow it: there
-// retryable writes to the config database have their history.
+// A record that is written to config.transactions through a router goes to the config server, and its sessions follow it: retryable writes
+// to the config database have their history there.
 func TestSessionRecordsAreWrittenThroughARouter(t *testing.T) {
 	c := newTestCluster(t, 1)
 	const id = `{"id": {"$binary": {"base64": "AAAAAAAAQACAAAAAAAAAAQ==", "subType": "04"}}, "uid": {"$binary": {"base64": "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=", "subType": "00"}}}`

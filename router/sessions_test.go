@@ -17,7 +17,7 @@ import (
 
 const ownLSID = `"lsid": {"id": {"$binary": {"base64": "AAAAAAAAQACAAAAAAAAABQ==", "subType": "04"}}}`
 
-// endSessions on one router ended no cursors of other nodes: shards did not read the sessions collection.
+// endSessions on one router used not to end the cursors of other nodes: shards did not read the sessions collection.
 func TestEndedSessionEndsOnEveryNode(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.fill(20)
@@ -71,7 +71,7 @@ func TestEndedSessionEndsOnEveryNode(t *testing.T) {
 	}
 }
 
-// The session records were kept on the config server alone.
+// The session records used to be on the config server only.
 func TestSessionsCollectionIsSharded(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.params["config"].Store("minNumChunksForSessionsCollection", value.NewInt32(64)) // a migration of each of 1,024 takes its time
@@ -113,7 +113,7 @@ func TestSessionsCollectionIsSharded(t *testing.T) {
 		t.Errorf("indexes: %v", ttl)
 	}
 
-	// A range moves: a router with the old placement writes and finds the records at their new place, and no session ends.
+	// A range moves: a router with the old placement writes and finds the records on their new shard, and no session ends.
 	other := c.through()
 	other.run("db", `{"find": "c", `+lsid(3)+`}`)
 	refresh(other)
@@ -133,7 +133,7 @@ func TestSessionsCollectionIsSharded(t *testing.T) {
 	c.join("shard2", "shard2:27018", third)
 	for i := 0; i < 400; i++ {
 		if n, err := c.config.BalancerRound(t.Context()); err == nil && n == 0 {
-			break // one that could not move something is followed by another
+			break // a round that could not move something is followed by another
 		}
 	}
 	if chunks, _ = counts(); chunks["shard2"] < 16 {

@@ -42,7 +42,7 @@ func TestSettingsAreChecked(t *testing.T) {
 	}
 }
 
-// Settings that the balancer cannot read stop it, visibly: balancerStatus fails with the reason, and config.actionlog has it once. Nothing told of them.
+// Settings that the balancer cannot read stop it, visibly: balancerStatus fails with the reason, and config.actionlog has it once. Nothing used to report them.
 func TestUnreadableWindowIsReported(t *testing.T) {
 	c := newTestCluster(t, 1)
 	set := func(start string) {

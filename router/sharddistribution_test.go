@@ -10,8 +10,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// reshardCollection with shardDistribution puts a collection on the shards that it names, or each range on the shard that it names with it; the demoMode of
-// the manual is taken, and changes nothing, as there is no minimum duration.
+// reshardCollection with shardDistribution puts a collection on the shards that it names, or each range on the shard that it names with it; demoMode
+// is accepted, and changes nothing, as there is no minimum duration.
 func TestReshardToADistribution(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3)
@@ -24,7 +24,7 @@ func TestReshardToADistribution(t *testing.T) {
 		entry := c.all("config", `{"find": "collections", "filter": {"_id": "db.c"}}`)[0]
 		for _, ch := range c.all("config", fmt.Sprintf(`{"find": "chunks", "filter": {"uuid": %s}, "sort": {"min": 1}}`, show(get(entry, "uuid")))) {
 			out += fmt.Sprintf("%s; ", get(ch, "shard"))
-			if k := show(get(get(ch, "min"), "k")); k == "10" || k == "20" { // others are those of sampled documents
+			if k := show(get(get(ch, "min"), "k")); k == "10" || k == "20" { // other bounds come from sampled documents
 				out = strings.TrimSuffix(out, "; ") + " from " + k + "; "
 			}
 		}
@@ -72,7 +72,7 @@ func TestReshardToADistribution(t *testing.T) {
 	c.expect(c.all("admin", `{"checkMetadataConsistency": 1, "checkIndexes": true}`), `[]`)
 }
 
-// Likewise for a time series, whose ranges are given in fields of its measurements.
+// The same for a time series, whose ranges are given in fields of its measurements.
 func TestReshardATimeSeriesToADistribution(t *testing.T) {
 	c := seriesCluster(t, `{"m.s": 1}`)
 	c.measure(4, 10)

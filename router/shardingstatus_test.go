@@ -10,7 +10,7 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 )
 
-// shardingStatistics is this section of serverStatus of a shard; of the router for nil.
+// shardingStatistics returns the counters of that section of a shard's serverStatus, or of the router's if p is nil.
 func (c *testCluster) shardingStatistics(p cluster.Peer) func(path string) int64 {
 	c.t.Helper()
 	var status bson.M
@@ -32,7 +32,7 @@ func (c *testCluster) shardingStatistics(p cluster.Peer) func(path string) int64
 	}
 }
 
-// What shards and routers do for a migration, one that succeeds and one that is refused, shows in shardingStatistics.
+// shardingStatistics counts the work of shards and routers for a migration that succeeds and one that is refused.
 func TestShardingStatisticsOfMigrations(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.run("admin", `{"enableSharding": "d", "primaryShard": "shard0"}`)
@@ -88,6 +88,6 @@ func TestShardingStatisticsOfMigrations(t *testing.T) {
 	}
 	refused := c.shardingStatistics(c.shards["shard1"])
 	if s, n, a := refused("countDonorMoveChunkStarted"), refused("countDonorMoveChunkCommitted"), refused("countDonorMoveChunkAborted"); s != 1 || n != 0 || a != 1 {
-		t.Errorf("of a migration that was refused: %d started, %d committed, %d aborted", s, n, a)
+		t.Errorf("after a refused migration: %d started, %d committed, %d aborted", s, n, a)
 	}
 }

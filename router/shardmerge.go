@@ -70,11 +70,11 @@ const joinsStream = "config.shards"
 
 // newShardMerge opens the streams of all shards from a time on.
 //
-// Invariant: an event is returned only if the streams of all shards are open that the cluster had at the event's time. The config server's
-// stream of config.shards is therefore merged with the others: it begins where the list of shards was read, and the stream of a shard that
-// joins begins at the joining, before which nothing on the shard is part of the cluster. Hazard: a shard whose stream is opened late
+// Invariant: an event is returned only if the streams of all shards that the cluster had at the event's time are open. The config server's
+// stream of config.shards is therefore merged with the others: it begins at the time of the list of shards, and the stream of a shard that
+// joins begins when it joins, before which nothing on the shard is part of the cluster. Hazard: a shard whose stream is opened late
 // delivers events that precede those already returned. Rejected: reading the list again every second, which returned the first events of a
-// new shard after later events of the others; and events that name new shards, of which resharding, movePrimary and new databases have
+// new shard after later events of the others; and relying on events that name new shards: resharding, movePrimary and new databases have
 // none.
 func newShardMerge(ctx context.Context, r *Router, of watched, command func(start uint64) []byte, pref *cluster.ReadPreference, start uint64) (*shardMerge, error) {
 	w := &shardMerge{r: r, of: of, command: command, pref: pref, arrived: make(chan arrival, 64), pos: changestream.MarkAt(start)}
@@ -271,7 +271,7 @@ func (w *shardMerge) next() (ev shardEvent, ok bool, err error) {
 	}
 }
 
-// separate gives events of several shards that have one token tokens of their own: all but first's get the name of their shard.
+// separate makes equal tokens of events of several shards distinct: all but first's get the name of their shard.
 //
 // Invariant: an event has the same token in each merge of the shards' streams. front chooses among equal tokens by the shards' names, and
 // not before all shards with the token have delivered it: one with nothing buffered would have to be past it. Hazard: with one token for
@@ -427,7 +427,7 @@ func (w *shardMerge) killLateCursor(a arrival) {
 	}
 }
 
-// ask sends a getMore to each shard that has nothing buffered and no request pending, and opens the streams again that were lost.
+// ask sends a getMore to each shard that has nothing buffered and no request pending, and reopens the streams that were lost.
 func (w *shardMerge) ask(wait time.Duration) {
 	for _, m := range w.remotes {
 		if len(m.events) > 0 || m.asking || m.id == 0 && m.lost.IsZero() {

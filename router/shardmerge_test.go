@@ -17,8 +17,8 @@ func sharedEvents(t *testing.T, ts uint64) (doc []byte, token *changestream.Toke
 	return ev.Document(changestream.Form{Expanded: true}), ev.Token
 }
 
-// Three shards log an event at one time. Each merge gives the events of all but the first a token of its own, whatever the order in which
-// the shards were listed; a token is found again after it has been a client's, and orders as before.
+// Three shards log an event at one time. Each merge gives the events of all shards but the first a token of their own, whatever the order in which
+// the shards were listed; a token that a client sends back is found again, and orders as before.
 func TestEventsOfOneTimeHaveTokensOfTheirOwn(t *testing.T) {
 	doc, token := sharedEvents(t, 7<<32)
 	_, later := sharedEvents(t, 8<<32)

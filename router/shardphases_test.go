@@ -40,7 +40,7 @@ func (c *testCluster) configThrough(by func(set string, to cluster.Peer) cluster
 }
 
 // The primary of the coordinating shard changes at each phase of a shardCollection: a new collection, an empty one, one with documents,
-// and such that were moved to another shard, are sharded, with one UUID everywhere, and change streams get one event.
+// and ones that were moved to another shard, are sharded, with one UUID everywhere, and change streams get one event.
 func TestShardCollectionAtEveryPhase(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3)
@@ -203,7 +203,7 @@ func TestMovedCollectionIsSharded(t *testing.T) {
 	c.expect(c.counted("c", 1), `30`)
 }
 
-// A config server that is killed while it makes a collection sharded.
+// The config server is killed while a collection is being sharded.
 func TestShardCollectionWithKilledConfigServer(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3)
@@ -287,8 +287,8 @@ func TestPresplitHashedZones(t *testing.T) {
 	}
 }
 
-// A zone that was set with a prefix of the key before the collection was sharded kept its short bounds: no chunk was ever in its
-// place, the zone was reported as corrupt, and it could be neither removed nor set again.
+// A zone that was set with a prefix of the key before the collection was sharded used to keep its short bounds: no chunk was ever on the
+// right shard, the zone was reported as corrupt, and it could be neither removed nor set again.
 func TestZonesSetBeforeSharding(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
@@ -306,7 +306,7 @@ func TestZonesSetBeforeSharding(t *testing.T) {
 		if got := tags(); len(got) != 1 || len(get(got[0], "min").(bson.D)) != 2 || len(get(got[0], "max").(bson.D)) != 2 {
 			t.Errorf("%s: %v", ns, got)
 		}
-		if coll != "full" { // whose chunk has to be moved
+		if coll != "full" { // its chunk has to be moved
 			if m := c.raw("admin", fmt.Sprintf(`{"balancerCollectionStatus": %q}`, ns)); m["balancerCompliant"] != true {
 				t.Errorf("%s: %v", ns, m)
 			}
@@ -319,7 +319,7 @@ func TestZonesSetBeforeSharding(t *testing.T) {
 		if got := tags(); len(got) != 0 {
 			t.Errorf("%s: not removed: %v", ns, got)
 		}
-		// What an earlier version has left is mended when a zone is set or removed.
+		// Short bounds that an earlier version has left are completed when a zone is set or removed.
 		c.run("config", fmt.Sprintf(`{"insert": "tags", "documents": [{"ns": %q, "min": {"a": 0}, "max": {"a": 5}, "tag": "Z"}]}`, ns))
 		zone(`"Z"`)
 		if got := tags(); len(got) != 1 || len(get(got[0], "min").(bson.D)) != 2 {

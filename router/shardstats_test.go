@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// section is one of the router's serverStatus.
+// section returns a section of the router's serverStatus.
 func (c *testCluster) section(name string) (out bson.D) {
 	c.t.Helper()
 	for _, s := range c.router.Status.Sections {
@@ -56,7 +56,7 @@ func TestTransactionStatistics(t *testing.T) {
 	}
 }
 
-// The router counts to how many shards commands go.
+// The router counts how many shards commands target.
 func TestHostsTargeted(t *testing.T) {
 	c := newTestCluster(t, 3)
 	c.shardedTxnColl()

@@ -11,8 +11,8 @@ import (
 	"github.com/shoaldb/shoal/wire"
 )
 
-// BenchmarkSmallRouted runs the commands that clients send most through a router, on a collection that is not sharded: what a
-// request costs beside the network and the disk.
+// BenchmarkSmallRouted runs the commands that clients send most through a router, on a collection that is not sharded: the cost of
+// a request without the network and the disk.
 func BenchmarkSmallRouted(b *testing.B) {
 	const docs = 10_000
 	c := newTestCluster(b, 2)
@@ -139,7 +139,7 @@ func BenchmarkSmallRouted(b *testing.B) {
 	}
 }
 
-// cpuTime is the processor time that the process has used: on a machine that others use too it tells more than the clock.
+// cpuTime returns the CPU time that the process has used: on a shared machine it says more than the clock.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)

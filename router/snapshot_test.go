@@ -11,7 +11,7 @@ import (
 	"github.com/shoaldb/shoal/wire"
 )
 
-// remotePeer is a shard in another process than the router: the router's clock follows the shard's by its replies only.
+// remotePeer is a shard that is in another process than the router: only its replies advance the router's clock.
 type remotePeer struct {
 	cluster.Peer
 	clock, router *cluster.VectorClock
@@ -23,7 +23,7 @@ func (p remotePeer) Call(ctx context.Context, m *wire.Message, dst []byte) ([]by
 	return out, err
 }
 
-// A read with level snapshot through a router whose clock was behind the newest writes did not return them, although they were
+// A read with level snapshot through a router whose clock was behind the newest writes used not to return them, although they were
 // acknowledged: the router chose the newest time that it had received.
 func TestSnapshotReadsSeeWhatOtherRoutersWrote(t *testing.T) {
 	c := newTestCluster(t, 2)
@@ -59,7 +59,7 @@ func TestSnapshotReadsSeeWhatOtherRoutersWrote(t *testing.T) {
 			t.Errorf("round %d, distinct on %s has %d values, want %d", round, coll, got, want)
 		}
 		if m["atClusterTime"] == nil {
-			t.Errorf("distinct on %s tells no time: %v", coll, m)
+			t.Errorf("distinct on %s returns no time: %v", coll, m)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// A shard that is asked to split a chunk has the config server commit it, if the chunk is its own and the collection the one that is meant.
+// A shard that is asked to split a chunk has the config server commit the split, if the shard owns the chunk and the collection is the one that is meant.
 func TestSplitChunkOfAShard(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.sharded("c", 100)

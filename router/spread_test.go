@@ -53,11 +53,11 @@ func (c *testCluster) balance(limit int) (moves int) {
 		}
 		moves += n
 	}
-	c.t.Errorf("the balancer has not come to rest after %d rounds", limit)
+	c.t.Errorf("the balancer still moves ranges after %d rounds", limit)
 	return moves
 }
 
-// A ranged collection with one chunk on one shard spreads over all shards by itself, while it is written to: nothing used to
+// A collection with a ranged key and one chunk on one shard spreads over all shards by itself, while it is written to: nothing used to
 // split the chunk, and a balancer that requires two chunks left it where it was.
 func TestRangesSpreadByThemselves(t *testing.T) {
 	t.Parallel()
@@ -79,7 +79,7 @@ func TestRangesSpreadByThemselves(t *testing.T) {
 			var wg sync.WaitGroup
 			var written atomic.Int64
 			stop := make(chan struct{})
-			for w := range 2 { // beside the rounds: updates in place and new documents
+			for w := range 2 { // during the rounds: updates in place and new documents
 				wg.Go(func() {
 					client := command.NewClient(int64(300+w), "test", "test", nil)
 					rnd := rand.New(rand.NewPCG(uint64(w), 9))
@@ -137,7 +137,7 @@ func (c *testCluster) parts(coll string) (total int32, parts []int32) {
 	c.t.Helper()
 	for i := range len(c.shards) {
 		id := fmt.Sprintf("shard%d", i)
-		// Counted beside the range deleter, documents and orphans are of two moments.
+		// While the range deleter runs, documents and orphans would be counted at two moments.
 		c.until("nothing is left to be deleted on "+id, func() bool { return c.rangeDeletions(id) == 0 })
 		parts = append(parts, c.onShard(id, coll))
 		total += parts[i]
@@ -145,8 +145,8 @@ func (c *testCluster) parts(coll string) (total int32, parts []int32) {
 	return total, parts
 }
 
-// With two zones of two shards each every zone's documents end up on its shards, in parts that differ from each other by a tenth at most, and a
-// shard that is removed gives all of its documents to the other one of its zone.
+// With two zones of two shards each, every zone's documents end up on its shards, in parts that differ from each other by a tenth at most, and all
+// documents of a shard that is removed go to the other shard of its zone.
 func TestZonesOfTwoShards(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 4)
@@ -189,8 +189,8 @@ func TestZonesOfTwoShards(t *testing.T) {
 	c.expect(len(c.all("db", `{"find": "c", "projection": {"_id": 1}}`)), fmt.Sprint(docs))
 }
 
-// A migration that names one bound takes as much as a chunk may hold, from that bound on or up to it; the rest of the chunk
-// stays. One that names both and takes too much is refused, unless it is forced.
+// A migration with one bound moves as much as a chunk may hold, from that bound on or up to it; the rest of the chunk
+// stays. One with both bounds that is too large is refused, unless it is forced.
 func TestMoveOfARangeWithOneBound(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.smallChunks()
@@ -226,7 +226,7 @@ func TestMoveOfARangeWithOneBound(t *testing.T) {
 	}
 }
 
-// A chunk whose documents all have one key cannot be split: the balancer marks it and goes on with others. Once the mark is
+// A chunk whose documents all have one key cannot be split: the balancer marks it and continues with others. Once the mark is
 // removed, the chunk has a new major version.
 func TestChunkOfOneKeyIsMarkedJumbo(t *testing.T) {
 	c := newTestCluster(t, 2)
@@ -238,7 +238,7 @@ func TestChunkOfOneKeyIsMarkedJumbo(t *testing.T) {
 		c.run("db", fmt.Sprintf(`{"insert": "c", "documents": [{"k": 7, "pad": %q}, {"k": %d, "pad": %q}]}`, pad, 100+i, pad))
 	}
 	moves := 0
-	for range 12 { // some of which split, or mark
+	for range 12 { // some rounds split, or mark
 		n, err := c.config.BalancerRound(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -331,7 +331,7 @@ func TestHungMigrationDoesNotHangTheBalancer(t *testing.T) {
 	})
 	c.expect(c.run("admin", `{"balancerStatus": 1}`)["inBalancerRound"], `true`)
 	if m := c.raw("admin", `{"balancerStop": 1, "maxTimeMS": 300}`); m["code"] != int32(mongoerr.MaxTimeMSExpired) {
-		t.Errorf("balancerStop beside a migration: %v", m)
+		t.Errorf("balancerStop during a migration: %v", m)
 	}
 	stopped := make(chan bson.M)
 	go func() { stopped <- c.raw("admin", `{"balancerStop": 1}`) }()
@@ -390,7 +390,7 @@ func TestConfigureCollectionBalancing(t *testing.T) {
 	}
 }
 
-// Keys to split at come from the shard key's index.
+// Split points come from the shard key's index.
 func TestSplitVector(t *testing.T) {
 	c := newTestCluster(t, 1)
 	c.run("admin", `{"shardCollection": "db.c", "key": {"a": 1, "b": 1}}`)

@@ -41,7 +41,7 @@ func (c *testCluster) moved(at int, to string) {
 	c.run("admin", fmt.Sprintf(`{"moveChunk": "d.c", "find": {"_id": %d}, "to": %q, "_waitForDelete": true}`, at, to))
 }
 
-// Multi-document writes by a router with the placement before a completed migration went to the shards of the old placement,
+// Multi-document writes by a router with the placement before a completed migration used to go to the shards of the old placement,
 // each of which executed its part whatever the version: the shard that had received the range was skipped, and the client
 // got a success reply.
 func TestMultiWritesByAStaleRouter(t *testing.T) {
@@ -67,7 +67,7 @@ func TestMultiWritesByAStaleRouter(t *testing.T) {
 	}
 }
 
-// Statistics and checks through such a router skipped the shard that had received the range, too.
+// Statistics and checks through such a router used to skip the shard that had received the range, too.
 func TestFiguresByAStaleRouter(t *testing.T) {
 	for _, x := range []struct{ cmd, field, want string }{
 		{`{"collStats": "c"}`, "count", `300`},
@@ -87,7 +87,7 @@ func TestFiguresByAStaleRouter(t *testing.T) {
 		records += get(e.Value, "nrecords").(int32)
 	}
 	if records != 300 {
-		t.Errorf("validate looks at %d documents of 300", records)
+		t.Errorf("validate examines %d documents of 300", records)
 	}
 }
 
@@ -128,7 +128,7 @@ func transient(m bson.M) bool {
 	return slices.Contains(labels, any("TransientTransactionError"))
 }
 
-// A transaction whose later statement read a collection that had moved was refused with TransientTransactionError, and the
+// A transaction whose later statement read a collection that had moved used to be refused with TransientTransactionError, and the
 // router kept the stale placement: however often the client retried, it got the same error, until a read outside of a
 // transaction refreshed it.
 func TestTransactionsThatReadAMovedCollectionLater(t *testing.T) {
@@ -172,7 +172,7 @@ func TestTransactionsThatReadAMovedCollectionLater(t *testing.T) {
 // Multi-document writes update each document once, whatever moves meanwhile and however stale their router's placement
 // is; in transactions, too. Documents that moved from a shard not yet written to one already written used to be missed,
 // and those that moved the other way were updated twice.
-func TestMultiWritesBesideMigrations(t *testing.T) {
+func TestMultiWritesDuringMigrations(t *testing.T) {
 	c, _ := staleCluster(t)
 	const docs, chunks, rounds = 300, 12, 20
 	for at := docs / chunks; at < docs; at += docs / chunks {
@@ -221,7 +221,7 @@ func TestMultiWritesBesideMigrations(t *testing.T) {
 			return true
 		})
 	}
-	run(2, func(w *txnClient) bool { // documents that no other client writes are inserted and deleted
+	run(2, func(w *txnClient) bool { // inserts and deletes documents that no other client writes
 		var some []string
 		for i := range 60 {
 			some = append(some, fmt.Sprintf(`{"_id": %d.5, "y": 1}`, i*5))
@@ -264,7 +264,7 @@ func TestMultiWritesBesideMigrations(t *testing.T) {
 	close(stop)
 	moving.Wait()
 	if n := c.run("d", fmt.Sprintf(`{"count": "c", "query": {"x": %d}}`, updates.Load()))["n"]; n != int32(docs) {
-		t.Errorf("%v of %d documents have met all %d updates", n, docs, updates.Load())
+		t.Errorf("%v of %d documents have all %d updates", n, docs, updates.Load())
 	}
 	c.expect(c.run("d", `{"count": "c", "query": {"y": 1}}`)["n"], `0`)
 	t.Logf("%d updates, %d migrations", updates.Load(), moves.Load())
@@ -273,7 +273,7 @@ func TestMultiWritesBesideMigrations(t *testing.T) {
 	}
 }
 
-// A bulkWrite on a sharded collection put every error among the results of its operations, including those for which a
+// A bulkWrite on a sharded collection used to put every error among the results of its operations, including those for which a
 // transaction has to be retried: the client saw neither code nor label and gave up.
 func TestBulkWritesInTransactionsSayBeginAnew(t *testing.T) {
 	const all = `{"bulkWrite": 1, "ops": [{"update": 0, "filter": {}, "updateMods": {"$inc": {"x": 1}}, "multi": true}], "nsInfo": [{"ns": "d.c"}]}`
@@ -284,7 +284,7 @@ func TestBulkWritesInTransactionsSayBeginAnew(t *testing.T) {
 	w := stale.txnClient(1)
 	w.do("d", `{"find": "other"}`, true)
 	if m, code := w.do("admin", all, false); code == 0 || !transient(m) {
-		t.Errorf("behind a move: %v", m)
+		t.Errorf("after a move: %v", m)
 	}
 	v := c.txnClient(2)
 	v.do("d", `{"update": "c", "updates": [{"q": {"_id": 5}, "u": {"$inc": {"x": 1}}}]}`, true)

@@ -10,8 +10,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Commands of a router without the information that a database had been dropped and recreated on another shard ran on the old
-// one: create made an orphaned collection there, lists were empty, counts 0. Now every command checks the versions that
+// Commands of a router that did not know that a database had been dropped and recreated on another shard used to run on the old
+// shard: create made an orphaned collection there, lists were empty, counts 0. Every command checks the versions that
 // it carries before it begins, and those that change the catalog check them again under their locks.
 func TestStaleRouterAfterADatabaseWasMadeAgain(t *testing.T) {
 	c := newTestCluster(t, 2)
@@ -90,8 +90,8 @@ func fieldAt(v any, path string) any {
 	return v
 }
 
-// A bulkWrite through a router that did not know that a collection had been sharded, or of its database's new shard, wrote
-// where the collection had been: the versions that the router sent with each namespace were ignored.
+// A bulkWrite through a router that did not know that a collection had been sharded, or its database's new shard, used to write
+// to the collection's previous shard: the versions that the router sent with each namespace were ignored.
 func TestBulkWriteByAStaleRouter(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.run("admin", `{"enableSharding": "d", "primaryShard": "shard0"}`)
@@ -119,8 +119,8 @@ func TestBulkWriteByAStaleRouter(t *testing.T) {
 	}
 }
 
-// $out and $merge of a router that treated their target as unsharded were written by the source's shard: what belongs to
-// other shards became orphans there.
+// $out and $merge of a router that treated their target as unsharded used to be written by the source's shard: documents that
+// belong to other shards became orphans there.
 func TestWritingPipelinesOfAStaleRouter(t *testing.T) {
 	for _, stage := range []string{`{"$merge": "to"}`, `{"$merge": {"into": "to", "whenMatched": "fail"}}`, `{"$out": "to"}`} {
 		c := newTestCluster(t, 2)
@@ -135,7 +135,7 @@ func TestWritingPipelinesOfAStaleRouter(t *testing.T) {
 		c.run("admin", `{"moveChunk": "d.to", "find": {"_id": 1}, "to": "shard1"}`)
 		m := stale.raw("d", fmt.Sprintf(`{"aggregate": "from", "pipeline": [%s], "cursor": {}}`, stage))
 		want := `[{"_id":-5},{"_id":-1},{"_id":1}]`
-		if stage == `{"$out": "to"}` { // which cannot write into a sharded collection
+		if stage == `{"$out": "to"}` { // $out cannot write into a sharded collection
 			want = `[{"_id":-5}]`
 			if m["code"] != int32(mongoerr.NamespaceCannotBeSharded) {
 				t.Errorf("%s: %v", stage, m)
@@ -150,8 +150,8 @@ func TestWritingPipelinesOfAStaleRouter(t *testing.T) {
 	}
 }
 
-// A router that knows a sharded collection, and not that its database has another primary shard by now, or was made again, sends DDL to that
-// shard: it answered StaleDbVersion until something made it read the collection's table again.
+// A router that knows a sharded collection, and not that its database has another primary shard now, or was recreated, sends DDL to that
+// shard: it used to return StaleDbVersion until something made it read the collection's table again.
 func TestDDLOfAStaleRouterFollowsTheDatabase(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.run("admin", `{"enableSharding": "d", "primaryShard": "shard0"}`)

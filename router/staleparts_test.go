@@ -15,9 +15,9 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// While the table of a collection cannot be refreshed, because the config server does not answer, operations that target shards whose part
-// has not changed go on, and those that have to wait for the refresh end with their time limit. All were held up, without limit.
-func TestOperationsBesideARefresh(t *testing.T) {
+// While the table of a collection cannot be refreshed, because the config server does not reply, operations that target shards whose part
+// has not changed continue, and those that have to wait for the refresh end with their time limit. All used to wait, without limit.
+func TestOperationsDuringARefresh(t *testing.T) {
 	c, _ := staleCluster(t)
 	hold := &heldTables{Peer: c.confP}
 	c.confP = hold
@@ -76,7 +76,7 @@ func (p *heldTables) on(on bool) {
 // await waits until a read waits.
 func (p *heldTables) await(t *testing.T) {
 	t.Helper()
-	await.True(t, "somebody reads config.chunks", func() bool {
+	await.True(t, "config.chunks is read", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return p.waiting > 0
@@ -105,7 +105,7 @@ func (p *heldTables) Call(ctx context.Context, m *wire.Message, dst []byte) ([]b
 	}
 }
 
-// A collection is resharded between the parts of an update of many documents: the update goes on without the
+// A collection is resharded between the parts of an update of many documents: the update continues without the
 // documents that it has updated already.
 func TestUpdateOfManyMeetsAResharding(t *testing.T) {
 	c := newTestCluster(t, 2)

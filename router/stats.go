@@ -51,13 +51,13 @@ var notSummed = map[string]bool{
 	"fsUsedSize": true, "fsTotalSize": true,
 }
 
-// collStats on a sharded collection adds up the shards' figures and shows each shard's under shards. Of a time series it is asked of the
-// shards that have buckets.
+// collStats on a sharded collection adds up the shards' figures and shows each shard's under shards. For a time series, it asks the shards
+// that have buckets.
 func (r *Router) collStats(op *command.Op, dst []byte) ([]byte, error) {
 	return r.onOwnersOrBuckets(op, appendCollStats, dst)
 }
 
-// onOwnersOrBuckets is onOwners, for a time series of the shards that have buckets.
+// onOwnersOrBuckets is onOwners; for a time series, it asks the shards that have buckets.
 func (r *Router) onOwnersOrBuckets(op *command.Op, merge func(*cluster.CollectionInfo, []shardReply, []byte) ([]byte, error), dst []byte) ([]byte, error) {
 	if ns, err := cmdNS(op); err == nil {
 		info, err := r.collection(op, ns)
@@ -73,7 +73,7 @@ func (r *Router) onOwnersOrBuckets(op *command.Op, merge func(*cluster.Collectio
 	return r.onOwners(op, false, dst, merge)
 }
 
-// onBucketsOf is onOwners for a time series collection whose buckets the catalog has an entry of.
+// onBucketsOf is onOwners for a time series collection whose buckets have an entry in the catalog.
 func (r *Router) onBucketsOf(op *command.Op, ns string, merge func(*cluster.CollectionInfo, []shardReply, []byte) ([]byte, error), dst []byte) ([]byte, error) {
 	op.Stats.NS, op.Stats.Type = ns, "command"
 	from := len(dst)

@@ -6,7 +6,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// A drop of a name that the catalog does not place reaches the copies that other shards have of it, whether its primary shard has it or not.
+// A drop of a collection without an entry in the catalog reaches the copies that other shards have of it, whether its primary shard has it or not.
 func TestDropReachesStrayCopies(t *testing.T) {
 	c := newTestCluster(t, 3)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)

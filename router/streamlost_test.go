@@ -7,7 +7,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// loseCursors ends the cursors that routers have on the shards, as the end of a member does.
+// loseCursors ends the cursors that routers have on the shards, as the death of a member does.
 func (c *testCluster) loseCursors() (n int) {
 	c.t.Helper()
 	for _, p := range c.shards {
@@ -31,7 +31,7 @@ func (c *testCluster) loseCursors() (n int) {
 }
 
 // A shard's cursor of a change stream is lost in the middle of a transaction's events, all of which have one time, and in the middle
-// of an event's fragments: the stream goes on without an error, a gap or a double. It ended with an error, which clients resume.
+// of an event's fragments: the stream continues without an error, a gap or a duplicate. It used to end with an error, after which clients resume.
 func TestStreamsGoOnWhereShardsLoseTheirCursors(t *testing.T) {
 	t.Parallel()
 	for _, split := range []bool{false, true} {
@@ -67,7 +67,7 @@ func TestStreamsGoOnWhereShardsLoseTheirCursors(t *testing.T) {
 			}
 			for i := int32(-1); i < n; i++ {
 				if seen[i] != 1 {
-					t.Errorf("the event of %d came %d times", i, seen[i])
+					t.Errorf("the event of %d arrived %d times", i, seen[i])
 				}
 			}
 			if lost == 0 {

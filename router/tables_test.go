@@ -7,7 +7,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// stored counts what a shard has on disk in one of the collections of its routing tables.
+// stored counts a shard's documents in one of the collections that store its routing tables.
 func (c *testCluster) stored(shard, coll string) int {
 	c.t.Helper()
 	m := c.admin(c.shards[shard], bson.D{{Key: "count", Value: "cache." + coll}, {Key: "query", Value: bson.D{}}, {Key: "$db", Value: "config"}})
@@ -52,7 +52,7 @@ func TestShardsKeepRoutingTables(t *testing.T) {
 		c.run("admin", fmt.Sprintf(`{"split": "db.c", "middle": {"k": %d}}`, i*10))
 	}
 	c.run("admin", `{"moveChunk": "db.c", "find": {"k": 50}, "to": "shard1"}`)
-	touch := func(coll string) { // shards learn of changes when they are asked under them
+	touch := func(coll string) { // shards learn of changes from the versions of the commands that they receive
 		c.run("db", fmt.Sprintf(`{"delete": %q, "deletes": [{"q": {}, "limit": 0}]}`, coll))
 		c.run("db", fmt.Sprintf(`{"insert": %q, "documents": [{"k": 1}, {"k": 51}]}`, coll))
 	}
@@ -86,7 +86,7 @@ func TestShardsKeepRoutingTables(t *testing.T) {
 	})
 }
 
-// A new primary begins with what is stored, and goes on where the config server is.
+// A new primary begins with the stored tables, and catches up with the config server.
 func TestStoredRoutingTablesSurviveARestart(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.fill(40)

@@ -15,7 +15,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// While the chunk that a split makes for another shard moves, it is not split, however much is inserted into it: the move would find no chunk of its bounds.
+// While the chunk that a split makes for another shard moves, it is not split, however much is inserted into it: the move would find no chunk with its bounds.
 func TestTopChunkIsNotSplitWhileItMoves(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 2)
@@ -45,11 +45,11 @@ func TestTopChunkIsNotSplitWhileItMoves(t *testing.T) {
 	c.expect(c.run("db", `{"count": "c"}`)["n"], fmt.Sprint(next))
 }
 
-// A split by a table that is out of date changes nothing and is not a failure: the chunk has been split by another, and its parts are counted for themselves. Each
-// attempt used to be logged as one, without the shard reading the table again.
+// A split by an outdated table changes nothing and is not a failure: something else has split the chunk, and its parts are counted separately. Each
+// attempt used to be logged as a failure, without the shard reading the table again.
 func TestSplitOfAChunkThatIsNoMore(t *testing.T) {
 	t.Parallel()
-	var deaf atomic.Bool // the shard is not told of changes
+	var deaf atomic.Bool // the shard is not notified of changes
 	c := newWatchedCluster(t, 2, func(_ string, m *wire.Message) error {
 		if deaf.Load() && string(m.CommandName()) == "_flushRoutingTableCacheUpdates" {
 			return mongoerr.New(mongoerr.HostUnreachable, "the shard is not told")
@@ -81,7 +81,7 @@ func TestSplitOfAChunkThatIsNoMore(t *testing.T) {
 	}
 }
 
-// ascending returns a function that inserts documents with ever larger keys, from next on.
+// ascending returns a function that inserts documents with increasing keys, from next on.
 func (c *testCluster) ascending(coll string, next *int64) (write func(n int64)) {
 	return func(n int64) {
 		keys := make([]int64, n)

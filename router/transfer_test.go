@@ -146,7 +146,7 @@ func TestTransfersBetweenShards(t *testing.T) {
 			if decode(t, c.router.Run(context.Background(), mover, &wire.Message{OpCode: wire.OpMsg, Body: body}, nil))["ok"] == 1.0 {
 				moved.Add(1)
 			}
-			time.Sleep(100 * time.Millisecond) // transfers get their share of the time beside migrations
+			time.Sleep(100 * time.Millisecond) // transfers get their share of the time between migrations
 		}
 	}()
 	wg.Wait()

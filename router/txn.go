@@ -15,8 +15,8 @@ import (
 
 // Multi-document transactions through a router. Every request that a command of a transaction sends to a shard
 // passes attach, which makes the shard a participant: its first request starts the transaction there, at the read
-// concern of the client's first command. The router keeps the list of participants in memory; what the shards need
-// to know they store themselves.
+// concern of the client's first command. The router keeps the list of participants in memory; the shards store
+// what they need to know.
 
 // txnTable holds the transactions of the sessions that use this router.
 type txnTable struct {
@@ -31,7 +31,7 @@ type txnSession struct {
 	busy chan struct{}
 	txn  *transaction // nil before the first
 	used time.Time
-	// client used it last, if it is behind a load balancer.
+	// client is the client that used the session last, if that is behind a load balancer.
 	client atomic.Pointer[command.Client]
 }
 
@@ -205,7 +205,7 @@ func (r *Router) enterTxn(op *command.Op, s *txnSession) (*transaction, error) {
 			return nil, mongoerr.Newf(mongoerr.NoSuchTransaction, "Transaction with { txnNumber: %d } has been aborted.", req.TxnNumber)
 		}
 		if s.txn.commit != nil && !op.EndsTransaction() {
-			// A failed statement aborts the transaction on all shards, which is the coordinator's to decide now.
+			// A failed statement would abort the transaction on all shards, but only the coordinator may decide that now.
 			return nil, mongoerr.Newf(mongoerr.TransactionCommitted, "Transaction %d has been committed.", req.TxnNumber)
 		}
 		return s.txn, nil

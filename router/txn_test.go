@@ -96,7 +96,7 @@ func TestTransactionOnTwoShards(t *testing.T) {
 		{0, false, "d", `{"delete": "c", "deletes": [{"q": {"_id": {"$in": [-2, 2]}}, "limit": 0}]}`, 0, "", ""},
 		// one writer
 		{2, true, "d", readC, 0, "recoveryToken", `{}`},
-		{2, false, "d", `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 0}}}]}`, 0, "recoveryToken", `{}`}, // which changes nothing
+		{2, false, "d", `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 0}}}]}`, 0, "recoveryToken", `{}`}, // changes nothing
 		{2, false, "d", `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 1}}}]}`, 0, "recoveryToken", `{"recoveryShardId":"shard1"}`},
 		{2, false, "admin", `{"commitTransaction": 1}`, 0, "", ""},
 		{0, false, "d", `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": -1}}}]}`, 0, "", ""},
@@ -185,7 +185,7 @@ func TestCreateOfAnExistingCollectionInATransaction(t *testing.T) {
 	})
 }
 
-// killAllSessions and similar commands on a router only ended what that router had begun: a transaction begun through
+// killAllSessions and similar commands on a router used to end only what that router had begun: a transaction begun through
 // another one stayed open on the shards, and held its documents.
 func TestKilledSessionsOfAnotherRouter(t *testing.T) {
 	c := newTestCluster(t, 2)

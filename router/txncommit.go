@@ -38,7 +38,7 @@ func (r *Router) abortTxn(op *command.Op, t *transaction) error {
 		return mongoerr.Newf(mongoerr.NoSuchTransaction, "Transaction with { txnNumber: %d } has been aborted.", t.number)
 	}
 	if t.commit != nil && len(t.parts()) == 0 {
-		// Begun through another router, which alone knows who takes part: this one was only asked to find out how it ended.
+		// Begun through another router, which alone knows the participants: this one was only asked for the outcome.
 		return mongoerr.Newf(mongoerr.NoSuchTransaction, "Given transaction number %d does not match any in-progress transactions.", t.number)
 	}
 	if t.commit != nil {
@@ -135,7 +135,7 @@ func (r *Router) howToCommit(t *transaction) func(op *command.Op, concern []byte
 //
 // Rejected: a two-phase commit whenever several shards take part. It waits for three syncs instead of one, to make durable the votes of
 // shards that have nothing to lose. Rejected, too: sending the commit to all at once. The writer could commit while a
-// reader answers that it has lost the transaction, and the client would repeat what has been done.
+// reader replies that it has lost the transaction, and the client would repeat committed writes.
 func (r *Router) commitReaders(op *command.Op, t *transaction, readers []*participant, again bool, concern []byte) error {
 	var ask []*participant
 	for _, p := range readers {

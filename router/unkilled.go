@@ -11,8 +11,8 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// unkilled has the cursors of members that could not be told to end them. Such a cursor keeps the range deleter waiting, until the member's own timeout
-// or, with noCursorTimeout, as long as the session lives: the router sends the killCursors again until the member replies.
+// unkilled holds the cursors of members that killCursors did not reach. Such a cursor keeps the range deleter waiting until the member's own timeout
+// or, with noCursorTimeout, until the session ends: the router sends the killCursors again until the member replies.
 //
 // A member that is gone for good never replies. It is asked less and less often, one call at a time, so that no other member waits behind it, and
 // forgotten after unkilledFor.
@@ -40,11 +40,11 @@ type memberCursor struct {
 }
 
 const (
-	// maxUnkilled bounds the cursors that are remembered; what is beyond is left to the members' timeouts.
+	// maxUnkilled bounds the cursors that are remembered; any others are left to the members' timeouts.
 	maxUnkilled = 10_000
 	// maxUnkilledOf bounds those of one member.
 	maxUnkilledOf = 2_000
-	// unkilledFor is the time after which a member is given up.
+	// unkilledFor is the time after which the router gives up on a member.
 	unkilledFor = 24 * time.Hour
 	// killAgainEvery is the time before a member that was not reached is sent killCursors again. It doubles with each attempt, up to killAgainMax.
 	killAgainEvery = 2 * time.Second
@@ -101,7 +101,7 @@ func memberKey(p cluster.Peer) any {
 	return new(byte)
 }
 
-// due returns the members that have to be asked now, without those that are given up.
+// due returns the members whose next attempt is due, and forgets those that are given up.
 func (u *unkilled) due(now time.Time) (keys []any) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -117,7 +117,7 @@ func (u *unkilled) due(now time.Time) (keys []any) {
 	return keys
 }
 
-// killAgain kills the cursors whose members were not reached, as far as they have to be asked at a time. Members are asked at the same time.
+// killAgain sends killCursors again to the members whose next attempt is due, to all at the same time.
 func (r *Router) killAgain(ctx context.Context, now time.Time) {
 	var wg sync.WaitGroup
 	for _, key := range r.cursors.unkilled.due(now) {
@@ -159,7 +159,7 @@ func (u *unkilled) killOf(ctx context.Context, key any, now time.Time) {
 	}
 }
 
-// ended removes cursors of a member that are no more. u.mu must be held.
+// ended removes a member's cursors that have ended. u.mu must be held.
 func (u *unkilled) ended(m *unreached, ns string, ids []int64) {
 	gone := make(map[memberCursor]bool, len(ids))
 	for _, id := range ids {

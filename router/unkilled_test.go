@@ -10,8 +10,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// A killCursors that did not reach a shard left a cursor there that a range deletion waited for, until the cursor timed out: for ever with noCursorTimeout, as
-// long as its session was used. It is sent again until the shard has it.
+// A killCursors that did not reach a shard used to leave a cursor there that a range deletion waited for, until the cursor timed out: forever with
+// noCursorTimeout, while its session was used. It is sent again until the shard has received it.
 func TestKillCursorsThatWereLostAreSentAgain(t *testing.T) {
 	var lost atomic.Bool
 	var sent atomic.Int64
@@ -32,7 +32,7 @@ func TestKillCursorsThatWereLostAreSentAgain(t *testing.T) {
 	c.run("admin", `{"moveRange": "d.c", "min": {"_id": {"$minKey": 1}}, "max": {"_id": {"$maxKey": 1}}, "toShard": "shard1", "forceJumbo": true}`)
 	c.run("d", fmt.Sprintf(`{"killCursors": "c", "cursors": [{"$numberLong": "%d"}]}`, id))
 	if n := c.rangeDeletions("shard0"); n != 1 {
-		t.Errorf("%d range deletions beside an open cursor", n)
+		t.Errorf("%d range deletions with an open cursor", n)
 	}
 	c.until("the shard is asked again", func() bool {
 		c.r.KillAgain(context.Background())

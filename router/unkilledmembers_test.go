@@ -21,7 +21,7 @@ func (p *gonePeer) Call(ctx context.Context, _ *wire.Message, _ []byte) ([]byte,
 	return nil, mongoerr.New(mongoerr.HostUnreachable, "the member does not answer")
 }
 
-// killedPeer is a member that records the cursors that it was told to end.
+// killedPeer is a member that records the cursors of the killCursors that it receives.
 type killedPeer struct{ ids []int64 }
 
 func (p *killedPeer) Call(_ context.Context, m *wire.Message, dst []byte) ([]byte, error) {
@@ -31,8 +31,8 @@ func (p *killedPeer) Call(_ context.Context, m *wire.Message, dst []byte) ([]byt
 	return append(dst, value.Doc(value.F("ok", value.NewDouble(1)))...), nil
 }
 
-// The cursors of a member that is gone for good used to be sent for ever, sixteen calls at a time, and those of other members waited until all of them had
-// timed out. A member is asked once at a time, less and less often, and given up in the end; what is remembered of it is bounded.
+// The cursors of a member that is gone for good used to be sent forever, sixteen calls at a time, and those of other members waited until all of them had
+// timed out. A member gets one call at a time, less and less often, and is given up in the end; the number of its cursors that are remembered is bounded.
 func TestMembersThatNeverReplyAreGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, gone, live := new(Router), new(gonePeer), new(killedPeer)
@@ -50,7 +50,7 @@ func TestMembersThatNeverReplyAreGivenUp(t *testing.T) {
 		began := time.Now()
 		r.killAgain(t.Context(), began)
 		if took := time.Since(began); len(live.ids) != 3 || took > memberTimeout {
-			t.Errorf("beside a member that is gone, %v were ended on another within %v", live.ids, took)
+			t.Errorf("with a member that is gone, %v were ended on another within %v", live.ids, took)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), unkilledFor+time.Hour)
 		defer cancel()

@@ -19,11 +19,11 @@ import (
 // The outcome of the transaction in which a router moves a document may stay unknown to the router. The write waits for it
 // only until its time limit or the router's shutdown. It returns success if the shards can still be asked for the
 // statement, otherwise an error that makes drivers retry it: then it is executed once.
-func TestMovesWithoutAWordOfTheirCommit(t *testing.T) {
+func TestMovesWithoutAReplyToTheirCommit(t *testing.T) {
 	t.Parallel()
 	for _, end := range []struct {
 		name, more string
-		code       mongoerr.Code // with which the operation is killed
+		code       mongoerr.Code // the operation is killed with it
 		deaf       bool          // shards do not report what they have executed either
 		unsent     bool          // the commit does not reach the shard
 	}{
@@ -39,7 +39,7 @@ func TestMovesWithoutAWordOfTheirCommit(t *testing.T) {
 			c := newTestCluster(t, 2)
 			c.moveColl()
 			tries := make(chan struct{}, 100)
-			var late atomic.Bool // the operation's time was over within the commit, on a slow machine: it has not been executed
+			var late atomic.Bool // on a slow machine the time limit passed before the commit: the write has not been executed
 			real := maps.Clone(c.shards)
 			for id, p := range real {
 				c.shards[id] = cluster.LocalPeer(func(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
@@ -63,7 +63,7 @@ func TestMovesWithoutAWordOfTheirCommit(t *testing.T) {
 					return dst, mongoerr.New(mongoerr.HostUnreachable, "the reply is lost")
 				})
 			}
-			deaf := c.through() // to which no shard reports a commit
+			deaf := c.through() // no shard reports a commit to it
 			deaf.all("d", `{"find": "c"}`)
 			maps.Copy(c.shards, real)
 			other := c.through()

@@ -76,8 +76,8 @@ type watchHubs struct {
 	r           *Router
 	sleepers    *turns.Sleepers
 	turns       *turns.Turns
-	window      int           // maxHubWindow, but for tests
-	lostTimeout time.Duration // lostShardTimeout, but for tests
+	window      int           // maxHubWindow, except in tests
+	lostTimeout time.Duration // lostShardTimeout, except in tests
 	number      atomic.Uint64
 	mu          struct {
 		sync.Mutex
@@ -367,8 +367,8 @@ func (h *watchHub) cut() {
 	}
 }
 
-// from returns a copy of the numbers from n on, and the number from which on they are complete; complete is that of all of them. Events that
-// have left the window without being among them do not change it.
+// from returns a copy of the numbers from n on, and the number from which on the copy is complete; complete is the number from which on numbers is. It
+// does not count events that have left the window without being in numbers.
 func from(numbers []uint64, n, complete uint64) (rest []uint64, since uint64) {
 	i := search(numbers, n)
 	if i > 0 {

@@ -16,7 +16,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// twoShards makes db.s sharded by k: what is below 50 is on shard0, the rest on shard1.
+// twoShards makes db.s sharded by k: keys below 50 are on shard0, the rest on shard1.
 func (c *testCluster) twoShards() {
 	c.t.Helper()
 	c.cmd("admin", bson.D{{Key: "enableSharding", Value: "db"}, {Key: "primaryShard", Value: "shard0"}})
@@ -25,7 +25,7 @@ func (c *testCluster) twoShards() {
 	c.cmd("admin", bson.D{{Key: "moveChunk", Value: "db.s"}, {Key: "find", Value: bson.D{{Key: "k", Value: 70}}}, {Key: "to", Value: "shard1"}, {Key: "_waitForDelete", Value: true}})
 }
 
-// cursorsOnShards counts what clients and routers have open on the shards.
+// cursorsOnShards counts the cursors that clients and routers have open on the shards.
 func (c *testCluster) cursorsOnShards() (n int) {
 	c.t.Helper()
 	for _, p := range c.shards {
@@ -35,8 +35,8 @@ func (c *testCluster) cursorsOnShards() (n int) {
 	return n
 }
 
-// Streams that differ in what they match share their cursors on the shards, which each had for itself. Those that match one value
-// are given its events, and the last one that is closed closes the shards' cursors.
+// Streams that differ in what they match share their cursors on the shards; each used to have its own. Those that match one value
+// get its events, and the last one that is closed closes the shards' cursors.
 func TestStreamsShareTheShardsCursors(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.twoShards()
@@ -71,7 +71,7 @@ func TestStreamsShareTheShardsCursors(t *testing.T) {
 	}
 }
 
-// sharedStream is one of many streams under test, with what it has to give.
+// sharedStream is one of many streams under test, with what it has to return.
 type sharedStream struct {
 	*streamOf
 	spec   bson.D
@@ -83,8 +83,8 @@ type sharedStream struct {
 
 func tokenOf(e any) string { return field(field(e, "_id"), "_data").(string) }
 
-// Many streams of one collection, opened and resumed at random, whose clients read or stay away for long, have the events that one
-// stream by itself has, in its order, from where they began: whether they share a window, fall behind it, or catch up with it, while
+// Many streams of one collection, opened and resumed at random, whose clients read or pause for long, have the same events as a
+// stream by itself, in the same order, from where they began: whether they share a window, fall behind it, or catch up with it, while
 // chunks move.
 func TestSharedStreamsHaveEveryEvent(t *testing.T) {
 	t.Parallel()
@@ -125,7 +125,7 @@ func sharedStreams(t *testing.T, window int) {
 		if r.IntN(3) == 0 {
 			x = other
 		}
-		// Starts now, whatever the clock of the router says: everything before has been answered.
+		// Starts now, whatever the clock of the router says: everything before has been acknowledged.
 		s.streamOf, _ = x.watch("s", s.spec, s.behind...)
 		all = append(all, s)
 	}
@@ -180,7 +180,7 @@ func sharedStreams(t *testing.T, window int) {
 			c.cmd("admin", bson.D{{Key: "moveChunk", Value: "db.s"}, {Key: "find", Value: bson.D{{Key: "k", Value: id}}}, {Key: "to", Value: to}, {Key: "_waitForDelete", Value: true}})
 		}
 	}
-	// The reference has a read preference, which no stream shares.
+	// The reference shares nothing with the other streams, as it has a read preference.
 	ref := &streamOf{c: c, coll: "s"}
 	cur := c.cmd("db", bson.D{{Key: "aggregate", Value: "s"}, {Key: "cursor", Value: bson.D{}}, {Key: "$readPreference", Value: bson.D{{Key: "mode", Value: "primaryPreferred"}}},
 		{Key: "pipeline", Value: bson.A{bson.D{{Key: "$changeStream", Value: bson.D{{Key: "startAtOperationTime", Value: bson.Timestamp{T: uint32(at >> 32), I: uint32(at)}}}}}}}})["cursor"].(bson.D)
@@ -208,7 +208,7 @@ func sharedStreams(t *testing.T, window int) {
 	}
 }
 
-// The fragments of an event that did not fit a client's batch are still to come: the token of the batch has to stand before them.
+// The fragments of an event that did not fit into a client's batch are still to come: the token of the batch must order before them.
 func TestTokenOfABatchStandsBeforeTheFragmentsLeft(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.twoShards()
@@ -235,8 +235,8 @@ func TestTokenOfABatchStandsBeforeTheFragmentsLeft(t *testing.T) {
 	}
 }
 
-// A stream goes on over a movePrimary of its database: no event is missing, twice, or of the move, but the move's own where the
-// stream asks for it.
+// A stream continues over a movePrimary of its database: no event is missing, duplicated, or caused by the copying; the movePrimary has an
+// event of its own if the stream asks for it.
 func TestStreamsOverAMovePrimary(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.fillDatabase()
@@ -300,8 +300,8 @@ func TestStreamsOverAMovePrimary(t *testing.T) {
 	}
 }
 
-// What is on a shard that joins while streams are open comes in its place among the events of the others, from the first write on.
-func TestStreamsHearAShardThatJoins(t *testing.T) {
+// The events of a shard that joins while streams are open are in order among those of the other shards, from the first write on.
+func TestStreamsIncludeAShardThatJoins(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.twoShards()
 	s, _ := c.watch("s", bson.D{})
@@ -343,8 +343,8 @@ func TestStreamsHearAShardThatJoins(t *testing.T) {
 	}
 }
 
-// Streams on a database that are ended by its drop, resumed after that, and opened on another router have the events that a stream
-// on the cluster by itself has, whatever happens to the database's collections.
+// Streams on a database that are ended by its drop, resumed after that, and opened on another router have the same events as a stream
+// on the cluster by itself, whatever happens to the database's collections.
 func TestSharedStreamsOverCatalogChanges(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.cmd("admin", bson.D{{Key: "enableSharding", Value: "db"}, {Key: "primaryShard", Value: "shard0"}})
@@ -445,7 +445,7 @@ func TestSharedStreamsOverCatalogChanges(t *testing.T) {
 	}
 }
 
-// heldByStreams adds up what is in use of what the code of change streams has allocated, on the router and on the shards.
+// heldByStreams adds up the memory in use that the code of change streams has allocated, on the router and on the shards.
 func heldByStreams() (size int, by map[string]int) {
 	by = map[string]int{}
 	runtime.GC()
@@ -474,9 +474,9 @@ func heldByStreams() (size int, by map[string]int) {
 	return size, by
 }
 
-// Streams that their clients do not read hold a bounded part of what is written, on the shards and on the router: the rest of it is
-// in the oplog, and comes when the clients do.
-func TestStreamsThatNobodyReads(t *testing.T) {
+// Streams that their clients do not read hold a bounded part of what is written, on the shards and on the router: the rest is
+// in the oplog until the clients read it.
+func TestUnreadStreams(t *testing.T) {
 	for _, size := range []int{1 << 20, 15 << 20} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			c := newTestCluster(t, 2)
@@ -495,11 +495,11 @@ func TestStreamsThatNobodyReads(t *testing.T) {
 			}
 			pad := strings.Repeat("x", size)
 			most, by := 0, map[string]int{}
-			// What is being copied while events are on their way, on a slow machine for long, is not held: the least of some looks counts.
+			// Events that are being copied are not held, however long that takes on a slow machine: the lowest of several measurements counts.
 			look := func() {
 				least, of := heldByStreams()
 				for same := 0; same < 3; same++ {
-					time.Sleep(100 * time.Millisecond) // looks apart from each other, that no event is being copied in all of them
+					time.Sleep(100 * time.Millisecond) // measurements so far apart that no event is being copied during all of them
 					if n, now := heldByStreams(); n < least {
 						least, of, same = n, now, 0
 					}
@@ -510,7 +510,7 @@ func TestStreamsThatNobodyReads(t *testing.T) {
 			}
 			for i := range total / size {
 				c.cmd("db", bson.D{{Key: "insert", Value: "s"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: i}, {Key: "k", Value: i % 100}, {Key: "pad", Value: pad}}}}})
-				if i == 1 { // they read once, and then stay away
+				if i == 1 { // they read once, and then stop
 					for _, s := range open {
 						s.more(5000)
 					}

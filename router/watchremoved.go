@@ -25,7 +25,7 @@ func watchedBy(a *aggCommand, spec *agg.ChangeStream) watched {
 	return watched{ns, spec.AllChangesForCluster}
 }
 
-// checkRemoved returns an error if a shard that is no longer in the cluster had data of what the stream watches since a time: its
+// checkRemoved returns an error if a shard that is no longer in the cluster has had data that the stream watches since a time: its
 // events from then on cannot be read, and a stream without them would have a gap that its client does not notice.
 //
 // Whether a shard was removed since then is known without asking: the removal ticked the topology time.
@@ -67,7 +67,7 @@ func (w *shardMerge) reportRemoved(m *watchRemote, since uint64) {
 	}
 }
 
-// drop continues without the stream of a removed shard that had no more data of what the stream watches.
+// drop continues without the stream of a removed shard that no longer had data that the merge's streams watch.
 func (w *shardMerge) drop(m *watchRemote) {
 	w.remotes = slices.DeleteFunc(w.remotes, func(o *watchRemote) bool { return o == m })
 	if id, peer, ns := m.id, m.peer, m.ns; id != 0 {
@@ -76,7 +76,7 @@ func (w *shardMerge) drop(m *watchRemote) {
 	}
 }
 
-// removedSince returns the shards that had data of what the stream watches since a time, and are no longer in the cluster.
+// removedSince returns the shards that have had data that the stream watches since a time, and are no longer in the cluster.
 func (w *shardMerge) removedSince(ctx context.Context, since uint64) ([]string, error) {
 	reply, err := cluster.Run(ctx, w.r.config, msg.Doc(&msg.GetHistoricalPlacement{NS: w.of.ns, At: since, WholeCluster: w.of.everything, UntilNow: true}))
 	if err != nil {

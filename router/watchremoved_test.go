@@ -8,7 +8,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// openWatch opens a stream and returns its error's code, 0 for none.
+// openWatch opens a stream and returns the code and labels of its error, 0 for none.
 func (c *testCluster) openWatch(db string, coll any, spec bson.D) (code int32, labels any) {
 	c.t.Helper()
 	js, err := bson.MarshalExtJSON(bson.D{{Key: "aggregate", Value: coll}, {Key: "pipeline", Value: bson.A{bson.D{{Key: "$changeStream", Value: spec}}}}, {Key: "cursor", Value: bson.D{}}}, true, false)
@@ -20,16 +20,16 @@ func (c *testCluster) openWatch(db string, coll any, spec bson.D) (code int32, l
 	return code, m["errorLabels"]
 }
 
-// removeEmptyShard removes a shard that has nothing.
+// removeEmptyShard removes a shard without data.
 func (c *testCluster) removeEmptyShard(shard string) {
 	c.t.Helper()
 	c.cmd("admin", bson.D{{Key: "removeShard", Value: shard}})
 	c.expect(c.cmd("admin", bson.D{{Key: "removeShard", Value: shard}})["state"], `"completed"`)
 }
 
-// A stream that begins when a shard had data of its collection that has been removed since ends with ChangeStreamHistoryLost: it
-// passed over that shard's events. One of a collection of which the shard had nothing, or that begins when it no longer had any, is opened.
-func TestStreamsTellOfRemovedShards(t *testing.T) {
+// A stream that begins when a since removed shard had data of its collection ends with ChangeStreamHistoryLost: it used to
+// skip that shard's events. One of a collection of which the shard had no data, or that begins when it no longer had any, is opened.
+func TestStreamsReportRemovedShards(t *testing.T) {
 	c := newTestCluster(t, 3)
 	c.twoShards()
 	now := func() bson.Timestamp {
@@ -50,7 +50,7 @@ func TestStreamsTellOfRemovedShards(t *testing.T) {
 		events += len(s.more(500))
 		token = s.token
 	}
-	c.admin(c.confP, bson.D{{Key: "insert", Value: "placementHistory"}, {Key: "$db", Value: "config"}, {Key: "documents", Value: bson.A{ // of the sessions no stream tells
+	c.admin(c.confP, bson.D{{Key: "insert", Value: "placementHistory"}, {Key: "$db", Value: "config"}, {Key: "documents", Value: bson.A{ // no stream has events of the sessions
 		bson.D{{Key: "nss", Value: "config.system.sessions"}, {Key: "timestamp", Value: after}, {Key: "shards", Value: bson.A{"shard2"}}}}}})
 	c.removeEmptyShard("shard2")
 	for _, x := range []struct {
@@ -85,8 +85,8 @@ func TestStreamsTellOfRemovedShards(t *testing.T) {
 	}
 }
 
-// A stream that has not read all that a shard had when it is removed ends with ChangeStreamHistoryLost, as one does that is resumed
-// there: it went on without those events.
+// A stream that has not read all events of a shard when it is removed ends with ChangeStreamHistoryLost, like one that is resumed
+// there: it used to continue without those events.
 func TestStreamsBehindARemovedShard(t *testing.T) {
 	t.Parallel()
 	for _, behind := range []bool{true, false} {
@@ -100,7 +100,7 @@ func TestStreamsBehindARemovedShard(t *testing.T) {
 		}
 		c.cmd("admin", bson.D{{Key: "moveChunk", Value: "db.s"}, {Key: "find", Value: bson.D{{Key: "k", Value: 70}}}, {Key: "to", Value: "shard0"}, {Key: "_waitForDelete", Value: true}})
 		if !behind {
-			for tries := 0; tries < 3; tries++ { // also past the end of the move
+			for tries := 0; tries < 3; tries++ { // until after the end of the move
 				n += len(s.more(1500))
 			}
 		}

@@ -57,8 +57,8 @@ func (c *testCluster) runReshardings() {
 	})
 }
 
-// Streams that share a merge go on while their collection gets another shard key, goes to a shard that has just joined, and is on one
-// shard: every write is one event, in the order of the writes, and what resharding copies and renames is none.
+// Streams that share a merge continue while their collection gets another shard key, moves to a shard that has just joined, and is unsharded:
+// every write is one event, in the order of the writes, and the copies and renames of resharding are none.
 func TestSharedStreamsOverAResharding(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.runReshardings()
@@ -114,7 +114,7 @@ func TestSharedStreamsOverAResharding(t *testing.T) {
 	}
 }
 
-// A stream on the cluster has the events of a database that is created on a shard that has just joined, in order among the others.
+// A stream on the cluster has the events of a database that is created on a shard that has just joined, in order among the other events.
 func TestStreamOfTheClusterHasANewShardsDatabase(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.twoShards()
@@ -142,7 +142,7 @@ func TestStreamOfTheClusterHasANewShardsDatabase(t *testing.T) {
 	}
 }
 
-// eventsOf reads n events of a stream, and those that come after them at once.
+// eventsOf reads n events of a stream, and those that follow them immediately.
 func eventsOf(t *testing.T, s *streamOf, n int) (got []string) {
 	t.Helper()
 	last := ""

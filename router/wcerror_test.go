@@ -38,7 +38,7 @@ func (l late) Call(ctx context.Context, m *wire.Message, dst []byte) ([]byte, er
 	return value.End(d, at), nil
 }
 
-// The router reports which shard did not satisfy the write concern, and quotes all of them if there are several.
+// The router reports which shard did not satisfy the write concern, and lists all of them if there are several.
 func TestWriteConcernErrorsOfShards(t *testing.T) {
 	c := newTestCluster(t, 2)
 	timeout := mongoerr.WriteConcernTimeout

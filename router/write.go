@@ -16,7 +16,7 @@ import (
 // Writes. A batch whose statements all belong to one shard is relayed unchanged. Any other becomes a writeBatch:
 // statements are grouped by shard and sent, and those that got a stale error are targeted again.
 
-// insert, update and delete are the commands.
+// insert, update and delete implement the commands.
 func (r *Router) insert(op *command.Op, dst []byte) ([]byte, error) {
 	return r.write(op, "documents", "insert", dst)
 }
@@ -132,7 +132,7 @@ type writeBatch struct {
 	searching   bool                // the statement being sent does not determine its shard
 	sent        []string            // the shards that statements went to
 	done        map[int][]part      // of statements that concern several shards, the parts that have been executed
-	series      *timeseries.Placing // nil unless the collection is a time series whose buckets the catalog has an entry of
+	series      *timeseries.Placing // nil unless the collection is a time series whose buckets have an entry in the catalog
 }
 
 // moving is a statement of a batch whose document has to move.

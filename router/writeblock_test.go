@@ -13,7 +13,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// setUserWriteBlockMode through a router returned ok and blocked nothing: shards treated everything that a router sent as
+// setUserWriteBlockMode through a router used to return ok and block nothing: shards treated everything that a router sent as
 // internal.
 func TestUserWritesAreBlockedThroughARouter(t *testing.T) {
 	c := newTestCluster(t, 2)
@@ -59,14 +59,14 @@ func TestUserWritesAreBlockedThroughARouter(t *testing.T) {
 	}
 	blocked(true, "db", `{"drop": "c"}`)
 	c.expect(len(c.all("db", `{"find": "c"}`)), `6`)
-	c.run("admin", `{"moveChunk": "db.c", "find": {"k": 0}, "to": "shard1", "_waitForDelete": true}`) // which is not a user's write
+	c.run("admin", `{"moveChunk": "db.c", "find": {"k": 0}, "to": "shard1", "_waitForDelete": true}`) // not a user's write
 	c.run("admin", `{"setUserWriteBlockMode": 1, "global": false}`)
 	for _, x := range writes {
 		blocked(false, x.db, x.cmd)
 	}
 }
 
-// A router that ends when the config server has stored a setting of the cluster, and not all shards, leaves the rest to the config server.
+// If a router ends when the config server has stored a setting of the cluster, and not all shards have, the config server completes the change.
 func TestSettingsReachAllShardsWithoutTheirRouter(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 2)
@@ -116,7 +116,7 @@ func TestSettingsReachAllShardsWithoutTheirRouter(t *testing.T) {
 			return strings.Contains(show(doc(p, "config", "clusterParameters")), fmt.Sprint(n))
 		})
 	}
-	// The version was lowered and raised between two looks of the config server, and the router ended before shard1 had the second change.
+	// The version was lowered and raised between two checks of the config server, and the router ended before shard1 had the second change.
 	set(c.shards["shard1"], bson.D{{Key: "setFeatureCompatibilityVersion", Value: "8.0"}, {Key: "confirm", Value: true}})
 	everywhere("version 8.2 again", has("8.2"))
 }
@@ -137,7 +137,7 @@ func TestOplogNoteThroughARouter(t *testing.T) {
 	}
 }
 
-// serverStatus of a member tells whether users' writes are blocked, why, and how often they were.
+// serverStatus of a member reports whether users' writes are blocked, why, and how often they were blocked.
 func TestStatusOfBlockedWrites(t *testing.T) {
 	c := newTestCluster(t, 1)
 	status := func() string {

@@ -27,7 +27,7 @@ func (c *testCluster) allocatedBy(t *testing.T, from, n int) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// Each statement of an ordered batch on a sharded collection copied all statements before it: 20,000 small documents in one
+// Each statement of an ordered batch on a sharded collection used to copy all statements before it: 20,000 small documents in one
 // insert took half a minute.
 func TestOrderedBatchesCostWhatTheyHold(t *testing.T) {
 	c := newTestCluster(t, 1)

@@ -13,15 +13,15 @@ import (
 // ranges that the successful shards owned when they executed it. A statement thus processes each document once,
 // even if chunks move or the collection is resharded meanwhile.
 //
-// Invariant: the parts of a statement that are done, and what it is sent to shards for, cover the key space without overlap.
-// A shard compares the version under its lock, and holds that until it has committed, so what it owned by that version
-// is what it has executed, completely.
+// Invariant: the parts of a statement that are done, and those for which it is sent to shards, cover the key space without overlap.
+// A shard compares the version under its lock, and holds that until it has committed, so it has executed
+// the statement completely for all that it owned by that version.
 //
 // Hazard: only the ranges identify what is done. A document that the statement has changed may match its filter again,
 // and {$inc: {n: 1}} executed twice looks like any other update.
 //
 // Rejected: sending such a statement to all shards, without regard to versions, as the real router does. A document that moves
-// meanwhile is processed twice or not at all. Rejected, too: beginning anew after a stale answer, which processes what is done
+// meanwhile is processed twice or not at all. Rejected, too: starting over after a stale answer, which executes finished parts
 // twice; waiting until no shard is stale before any executes, which takes a round trip more and locks that outlast it; and a list of
 // the _ids that are done, which grows with the documents where ranges grow with the chunks.
 

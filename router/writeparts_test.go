@@ -13,7 +13,7 @@ import (
 	"github.com/shoaldb/shoal/wire"
 )
 
-// heldUpdates is a shard that gets no updates until held is closed.
+// heldUpdates is a shard that receives no updates until held is closed.
 type heldUpdates struct {
 	cluster.Peer
 	held chan struct{}
@@ -30,8 +30,8 @@ func (p *heldUpdates) Call(ctx context.Context, m *wire.Message, dst []byte) ([]
 	return p.Peer.Call(ctx, m, dst)
 }
 
-// A statement that one shard has executed before a resharding and another has not changes each document once, and counts it once. The
-// documents of the first shard were changed again where they are afterwards.
+// A statement that one of two shards has executed before a resharding changes each document once, and counts it once. The documents of
+// that shard used to be changed again on their new shards.
 func TestManyDocumentsAcrossAResharding(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.fill(40)

@@ -82,7 +82,7 @@ func aimFilter(info *cluster.CollectionInfo, st []byte, multi, upsert bool) (aim
 	return aim{shards: shards, search: true, doc: st}, nil
 }
 
-// sendWide sends a statement that concerns several shards, or one that is still to be found.
+// sendWide sends a statement that concerns several shards, or one shard that has yet to be found.
 func (b *writeBatch) sendWide(info *cluster.CollectionInfo, i int, a aim) error {
 	if a.search && b.series != nil {
 		return b.sendInTurn(info, i, a)
@@ -164,7 +164,7 @@ func (b *writeBatch) sendFound(info *cluster.CollectionInfo, i int, a aim) error
 }
 
 // mayHaveExecuted returns the shards that may have executed a statement whose filter determines none of them. An upsert may have inserted its document
-// on a shard that has nothing of what the filter matches: {k: {$gt: 5}} inserts a document without k.
+// on a shard that owns none of the keys that the filter matches: {k: {$gt: 5}} inserts a document without k.
 func mayHaveExecuted(info *cluster.CollectionInfo, shards []string, q []byte, upsert bool) ([]string, error) {
 	if !upsert {
 		return shards, nil

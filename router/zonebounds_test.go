@@ -24,8 +24,8 @@ func TestZonesThatMeetAtEqualNumbers(t *testing.T) {
 	c.expect(c.run("admin", `{"balancerCollectionStatus": "db.c"}`)["balancerCompliant"], `true`)
 }
 
-// Bounds of zones that no shard key of the collection can have are refused: before it is sharded those of different fields, and those of a hashed field that are
-// no NumberLong, as the manual asks for.
+// Bounds of zones that no shard key of the collection can have are refused: before it is sharded, those of different fields, and those of a hashed field that
+// are not NumberLong, as the manual requires.
 func TestBoundsOfZones(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
@@ -52,7 +52,7 @@ func TestBoundsOfZones(t *testing.T) {
 	set("db.free", `{"k": [1]}`, `{"k": [2]}`, mongoerr.BadValue)
 	set("db.free", `{"k": 5}`, `{"k": 1}`, mongoerr.FailedToParse)
 	set("db.free", `{"k": 1}`, `{"k": 5}`, 0)
-	c.run("admin", `{"removeShardFromZone": "shard1", "zone": "z"}`) // which it is not in
+	c.run("admin", `{"removeShardFromZone": "shard1", "zone": "z"}`) // the shard is not in that zone
 	if m := c.raw("admin", `{"shardCollection": "db.free", "key": {"k": "hashed"}}`); m["code"] != int32(mongoerr.InvalidOptions) {
 		t.Errorf("sharded by the hash, with a zone of numbers: %v", m)
 	}

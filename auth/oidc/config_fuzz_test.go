@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// oidcIdentityProviders of any form are read without a panic; those that are taken are complete.
+// oidcIdentityProviders of any form are read without a panic; those that are accepted are complete.
 func FuzzProviders(f *testing.F) {
 	for _, seed := range []string{
 		`{"v":[{"issuer":"https://idp.example/","audience":"a","authNamePrefix":"p","clientId":"c","matchPattern":"@x$"}]}`,

@@ -59,7 +59,7 @@ func fuzzProvider(f *testing.F) (r *Registry, issuer string, sign func(claims ma
 	}
 }
 
-// No token but those that the provider has signed is accepted, whatever it looks like.
+// Only tokens that the provider has signed are accepted.
 func FuzzToken(f *testing.F) {
 	r, issuer, sign := fuzzProvider(f)
 	good := sign(map[string]any{"iss": issuer, "aud": "shoal", "sub": "ann", "groups": []string{"cooks"}, "exp": time.Now().Add(time.Hour).Unix()})
@@ -74,7 +74,7 @@ func FuzzToken(f *testing.F) {
 	f.Fuzz(func(t *testing.T, token string) {
 		l, err := r.Verify(context.Background(), token)
 		if err == nil && !sameToken(token, good) {
-			t.Errorf("%q is accepted as of %v", token, l.User)
+			t.Errorf("%q is accepted for %v", token, l.User)
 		}
 	})
 }
@@ -85,7 +85,7 @@ func sameToken(a, b string) bool {
 	return i > 0 && j > 0 && a[:i] == b[:j]
 }
 
-// Claims of any form are read without a panic, and give a user with a name, or none.
+// Claims of any form are read without a panic, and yield a user with a name, or none.
 func FuzzClaims(f *testing.F) {
 	for _, seed := range []string{`{"sub":"ann","groups":["a","b"]}`, `{"sub":"ann","groups":"a"}`, `{"sub":1}`, `{"sub":"","groups":null}`, `{"sub":"a","groups":[1,{"x":[]}]}`, `{"sub":"a","groups":{"b":1e400}}`} {
 		f.Add(seed)

@@ -18,7 +18,7 @@ import (
 const (
 	fetchTimeout = 10 * time.Second
 	maxAnswer    = 1 << 20 // bytes of a provider's answer
-	// refreshPause is the shortest time between two questions to a provider that has not answered, or that is polled.
+	// refreshPause is the shortest time between two requests to a provider that has not replied, or that is polled.
 	refreshPause = 5 * time.Second
 )
 

@@ -13,8 +13,8 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// A client that goes away while the provider is asked for its key takes the answer from nobody: one that did so again and again would keep
-// everybody from a new key.
+// A client that disconnects while the provider's keys are being fetched does not end the request: by doing so again and again it would keep
+// all others from a new key.
 func TestClientsThatLeaveDoNotEndTheQuestion(t *testing.T) {
 	public, _, err := ed25519.GenerateKey(nil)
 	if err != nil {
@@ -55,20 +55,20 @@ func TestClientsThatLeaveDoNotEndTheQuestion(t *testing.T) {
 	leave()
 	select {
 	case err := <-first:
-		t.Errorf("the question ended with the client who asked: %v", err)
+		t.Errorf("the request ended with the client that caused it: %v", err)
 	case <-time.After(100 * time.Millisecond):
 	}
 	close(answer)
 	if k, err := i.key(context.Background(), context.Background(), "new"); err != nil || k.KeyID != "new" {
-		t.Errorf("the key that the provider has told: %v", err)
+		t.Errorf("the key that the provider has sent: %v", err)
 	}
 	if n := questions.Load(); n != 1 {
-		t.Errorf("%d questions", n)
+		t.Errorf("%d requests", n)
 	}
 }
 
-// Tokens with unknown keys make the server read a provider's keys once per JWKSMinimumQuiescePeriodSecs; polling and a provider that has not answered have
-// pauses of their own.
+// Tokens with unknown keys make the server read a provider's keys once per JWKSMinimumQuiescePeriodSecs; polling and a provider that has not replied have
+// separate pauses.
 func TestQuiescePeriod(t *testing.T) {
 	questions, down := 0, false
 	var url string
@@ -102,7 +102,7 @@ func TestQuiescePeriod(t *testing.T) {
 		{quiesce: time.Minute, after: 5 * time.Second, poll: true, asked: 1},
 		{quiesce: 10 * time.Second, after: 9 * time.Second},
 		{quiesce: 10 * time.Second, after: time.Second, asked: 1},
-		{asked: 1}, {asked: 1}, // without a period each token asks
+		{asked: 1}, {asked: 1}, // without a period each token causes a request
 		{quiesce: time.Minute, after: time.Minute, down: true},
 		{quiesce: time.Minute, after: 4 * time.Second},
 		{quiesce: time.Minute, after: time.Second, asked: 1},
@@ -114,7 +114,7 @@ func TestQuiescePeriod(t *testing.T) {
 		if step.poll {
 			_ = i.renew(ctx, time.Second)
 		} else if _, err := i.key(ctx, ctx, "made up"); err == nil {
-			t.Fatal("a key that nobody has")
+			t.Fatal("a token with an unknown key is accepted")
 		}
 		if got := questions - before; got != step.asked {
 			t.Errorf("%+v: asked %d times", step, got)

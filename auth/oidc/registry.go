@@ -67,7 +67,7 @@ func (r *Registry) Set(list []*Provider) {
 }
 
 // SetQuiesce sets how long the keys of a provider are not read again for tokens with unknown keys (parameter JWKSMinimumQuiescePeriodSecs). Polling
-// (JWKSPollSecs) is not bound by it: it is how withdrawn keys are noticed, and nobody else decides how often it happens.
+// (JWKSPollSecs) is exempt: it detects withdrawn keys, and clients cannot make it more frequent.
 func (r *Registry) SetQuiesce(d time.Duration) { r.quiesce.Store(int64(d)) }
 
 // watchEvery is the interval at which Watch looks for keys that are due.
@@ -210,7 +210,7 @@ func (r *Registry) withdrawal(changes uint64, claimed *jwt.Claims, key *jose.JSO
 		}
 		_, from, err := r.configured(claimed)
 		if err != nil || !from.has(key) {
-			gone.Store(true) // for good: another key of the same id is another key
+			gone.Store(true) // for good: a later key with the same id is a different key
 			return true
 		}
 		seen.Store(now)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Whatever answers on the socket, only OK as the first word of a whole message of the length that it states lets anybody in, and nothing behind the
+// Whatever replies on the socket, only OK as the first word of a complete message of the stated length authenticates a user, and nothing after the
 // message is read.
 func FuzzVerdict(f *testing.F) {
 	for _, seed := range []string{"\x00\x02OK", "\x00\x0aOK success", "\x00\x06OK\x00why", "\x00\x04OKAY", "\x00\x02NO", "\x00\x06NO\x00 OK", "\x00\x03OK", "\x00\x00OK",

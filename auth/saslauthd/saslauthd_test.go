@@ -13,7 +13,7 @@ import (
 	"github.com/shoaldb/shoal/internal/await"
 )
 
-// daemon answers each connection with reply, and returns what came over the last one.
+// daemon sends reply on each connection; came returns what was received on the last one.
 func daemon(t *testing.T, size int, reply []byte) (path string, came func() string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "mux")
@@ -43,7 +43,7 @@ func daemon(t *testing.T, size int, reply []byte) (path string, came func() stri
 
 const asked = "\x00\x03ann\x00\x06geheim\x00\x07mongodb\x00\x00"
 
-// Only an answer that is OK, or begins with it as a word, means that the password is right.
+// Only an answer that is OK, or begins with OK as a word, means that the password is right.
 func TestAnswers(t *testing.T) {
 	ok, refused, other := error(nil), ErrRefused, errors.New("another error")
 	for answer, want := range map[string]error{
@@ -61,7 +61,7 @@ func TestAnswers(t *testing.T) {
 		"\x00\x03OK":                             other, // cut short
 		"\x00":                                   other,
 		"":                                       other,
-		"\x04\x01OK" + strings.Repeat(" ", 1023): other, // longer than an answer is
+		"\x04\x01OK" + strings.Repeat(" ", 1023): other, // longer than an answer may be
 		"\x04\x00OK" + strings.Repeat(" ", 1022): ok,
 	} {
 		path, came := daemon(t, len(asked), []byte(answer))
@@ -76,7 +76,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// What the protocol cannot express is not sent in part.
+// A text that is too long for the protocol is not sent in part.
 func TestTextsThatAreTooLong(t *testing.T) {
 	path, came := daemon(t, 1, []byte("\x00\x02OK"))
 	err := Check(t.Context(), path, "mongodb", "ann", strings.Repeat("x", 1<<16))

@@ -147,13 +147,13 @@ func (x *RunOf) ids(c *codec) {
 	c.uuid("id", &x.ID)
 }
 
-// RunArgument is the argument with which a coordinator sends a client's command to a shard: the RunMessage of the run that asks for it.
+// RunArgument is the argument with which a coordinator sends a client's command to a shard: the RunMessage of its run.
 const RunArgument = "$ddlRun"
 
-// RunMessage identifies the run that sends a client's command. Before the shard changes anything, it asks the run's coordinator whether the run still wants it.
+// RunMessage identifies the run that sends a client's command. Before the shard changes anything, it asks the run's coordinator whether the run still requests it.
 type RunMessage struct {
 	RunOf
-	Undo bool // it is part of the undoing of the run
+	Undo bool // the command is part of the undoing of the run
 }
 
 func (m *RunMessage) fields(c *codec) {
@@ -185,7 +185,7 @@ func (m *GetHistoricalPlacement) fields(c *codec) {
 // GetHistoricalPlacementReply lists these shards.
 type GetHistoricalPlacementReply struct {
 	Shards  []string
-	Exact   bool     // otherwise they are those from when the history began
+	Exact   bool     // otherwise they are those at the time at which the history begins
 	Removed []string // which of them are no longer in the cluster
 }
 
@@ -459,7 +459,7 @@ func (m *UpdateZoneKeyRange) fields(c *codec) {
 }
 
 // HoldsCriticalSection asks the coordinator of a DDL whether a run still holds its critical sections or, with Forward, whether
-// it is still going forward: one that is being undone holds its sections, but wants no more changes.
+// it is still going forward: one that is being undone holds its sections, but requests no more changes.
 type HoldsCriticalSection struct {
 	ID      [16]byte
 	Forward bool

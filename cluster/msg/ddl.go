@@ -20,7 +20,7 @@ func (m *ShardDropCollection) fields(c *codec) {
 type DropFound struct {
 	UUID    [16]byte
 	Indexes int64
-	Shards  []string // those that there were, the coordinator last
+	Shards  []string // all shards of the cluster then, the coordinator last
 	Buckets string   // the namespace of the buckets of a time series collection that is dropped; "" for others
 }
 
@@ -50,7 +50,7 @@ type Tracked struct {
 type DropDatabaseFound struct {
 	Version     [16]byte // the UUID of the database's version
 	Collections []Tracked
-	Shards      []string // those that there were, the coordinator last
+	Shards      []string // all shards of the cluster then, the coordinator last
 }
 
 func (m *DropDatabaseFound) fields(c *codec) {
@@ -92,7 +92,7 @@ type RenameFound struct {
 	UUID    [16]byte // the source's
 	Sharded bool     // whether the source is sharded
 	Target  *[16]byte
-	Shards  []string // those that there were, the coordinator last
+	Shards  []string // all shards of the cluster then, the coordinator last
 }
 
 func (m *RenameFound) fields(c *codec) {
@@ -131,7 +131,7 @@ type RefineFound struct {
 	Unique   bool     // whether the key is unique
 	Epoch    [12]byte // the collection's current epoch
 	NewEpoch [12]byte // the epoch afterwards
-	Shards   []string // those that there were, the coordinator last
+	Shards   []string // all shards of the cluster then, the coordinator last
 
 	// Of a time series collection: the namespace of its buckets, and the new key in terms of buckets.
 	Buckets   string
@@ -196,7 +196,7 @@ type ShardFound struct {
 	Empty   bool
 
 	NewEpoch [12]byte // the epoch afterwards
-	Shards   []string // those that there were, the coordinator last
+	Shards   []string // all shards of the cluster then, the coordinator last
 	Home     string   // the shard that the catalog has placed the collection on; "" if it has no entry
 	NewIndex string   // the name of the index that the key needs on an existing collection; "" if there is one
 
@@ -235,7 +235,7 @@ type MovedCollection struct {
 	NS      string
 	UUID    [16]byte
 	Sharded bool // its documents are not moved
-	// Definition changes with the options and indexes.
+	// Definition is a hash of the options and indexes.
 	Definition int64
 }
 
@@ -286,8 +286,8 @@ type MovePrimaryStore struct {
 
 	NS     string // of the collection that the part is about; "" for none
 	UUID   [16]byte
-	Drop   bool // any collection of that name
-	Create bool // the collection, after that
+	Drop   bool // drop any collection of that name first
+	Create bool // then create the collection
 	// Of the collection that is created.
 	Options []byte
 	Indexes [][]byte
@@ -405,7 +405,7 @@ type ConvertFound struct {
 	UUID, NewUUID [16]byte // the collection's, and that of its capped copy
 	NewEpoch      [12]byte // the epoch afterwards
 	Home          string   // the shard that has the documents
-	Shards        []string // those that there were, the coordinator last
+	Shards        []string // all shards of the cluster then, the coordinator last
 }
 
 func (m *ConvertFound) fields(c *codec) {
@@ -499,7 +499,7 @@ func (m *ShardUntrack) fields(c *codec) { c.on("_shardsvrUntrackUnsplittableColl
 // UntrackFound has the state before an untrackUnshardedCollection.
 type UntrackFound struct {
 	UUID    [16]byte
-	Shards  []string // those that there were, the coordinator last
+	Shards  []string // all shards of the cluster then, the coordinator last
 	Buckets string   // the namespace of the buckets of a time series collection; "" for others
 }
 

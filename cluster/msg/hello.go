@@ -7,7 +7,7 @@ import "github.com/shoaldb/shoal/query/value"
 // Hello asks a node for its role and its set.
 type Hello struct {
 	Internal *InternalClient  // nil for the hello of a client
-	Known    *TopologyVersion // the reply is sent when the node's is another one, or after Await
+	Known    *TopologyVersion // the reply is sent when the node's version differs, or after Await
 	Await    int64            // in milliseconds; 0 for none
 }
 
@@ -15,10 +15,10 @@ type Hello struct {
 type InternalClient struct {
 	MinWire, MaxWire int64
 	Process          [16]byte
-	Every            int64 // in how many milliseconds the process sends its next hello on this connection; 0 if it does not say
+	Every            int64 // milliseconds until the process sends its next hello on this connection; 0 if not announced
 }
 
-// TopologyVersion counts what has changed about a node.
+// TopologyVersion counts the changes of a node's state that hello reports.
 type TopologyVersion struct {
 	Process [12]byte
 	Counter int64
@@ -68,7 +68,7 @@ func (m *SASLStart) fields(c *codec) {
 	c.nested("options", optional, !m.SkipEmpty, func(c *codec) { c.boolean("skipEmptyExchange", required, &m.SkipEmpty) })
 }
 
-// SASLContinue continues it.
+// SASLContinue continues a SASL conversation.
 type SASLContinue struct {
 	DB           string
 	Conversation int64
@@ -87,7 +87,7 @@ type RefreshSessions struct{}
 
 func (m *RefreshSessions) fields(c *codec) { c.plain("refreshLogicalSessionCacheNow") }
 
-// KillSessions, KillAllSessions and KillSessionsByPattern end sessions, with what is open in them; nodes name the owner of each.
+// KillSessions, KillAllSessions and KillSessionsByPattern end sessions and all that is open in them; nodes name the owner of each session.
 type (
 	KillSessions          struct{ Which value.Value }
 	KillAllSessions       struct{ Which value.Value }

@@ -19,7 +19,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// fresh is an empty message of m's type.
+// fresh returns an empty message of m's type.
 func fresh(m Message) Message {
 	return reflect.New(reflect.TypeOf(m).Elem()).Interface().(Message)
 }
@@ -61,7 +61,7 @@ func TestTruncatedDocuments(t *testing.T) {
 		doc := randomMessage(rand.New(rand.NewPCG(1, 2)), d)
 		for n := range len(doc) {
 			if Parse(doc[:n], fresh(m)) == nil {
-				t.Fatalf("%d bytes of %d were taken for the whole", n, len(doc))
+				t.Fatalf("%d bytes of %d were accepted as a whole document", n, len(doc))
 			}
 			if n < 5 {
 				continue
@@ -69,7 +69,7 @@ func TestTruncatedDocuments(t *testing.T) {
 			cut := bytes.Clone(doc[:n])
 			binary.LittleEndian.PutUint32(cut, uint32(n))
 			cut[n-1] = 0
-			_ = Parse(cut, fresh(m)) // which may be whole by chance
+			_ = Parse(cut, fresh(m)) // it may be whole by chance
 		}
 	})
 }
@@ -153,7 +153,7 @@ func TestAllTypesAreRegistered(t *testing.T) {
 			}
 			name := fn.Recv.List[0].Type.(*ast.StarExpr).X.(*ast.Ident).Name
 			if part := startsNothing(fn); part == listed[name] {
-				t.Errorf("%s: a part of others %v, listed %v", name, part, listed[name])
+				t.Errorf("%s: part of other messages %v, listed %v", name, part, listed[name])
 			}
 		}
 	}
@@ -178,12 +178,12 @@ func wantCode(t *testing.T, err error, want mongoerr.Code) {
 	}
 }
 
-// with is a document with one more element.
+// with returns a document with one more element.
 func with(doc []byte, f value.Field) []byte {
 	return value.End(value.Append(bytes.Clone(doc[:len(doc)-1]), f.Key, f.Val), 0)
 }
 
-// replaced is a document with another value of one element, or without it.
+// replaced returns a document with another value of one element, or without that element.
 func replaced(doc []byte, name string, v value.Value) []byte {
 	dst, m := value.Begin(nil)
 	for k, old := range value.Elements(doc) {
@@ -198,7 +198,7 @@ func replaced(doc []byte, name string, v value.Value) []byte {
 // randomMessage creates a document from a description, with some of the optional fields.
 func randomMessage(r *rand.Rand, d Desc) []byte { return makeMessage(r, d, false) }
 
-// full is randomMessage with every field.
+// full is like randomMessage, with every field.
 func full(r *rand.Rand, d Desc) []byte { return makeMessage(r, d, true) }
 
 func makeMessage(r *rand.Rand, d Desc, all bool) []byte {
@@ -242,7 +242,7 @@ func appendFields(r *rand.Rand, dst []byte, fields []Field, all bool) []byte {
 	return dst
 }
 
-// randomValue is a value of a kind that is not the default.
+// randomValue returns a value of a kind that is not the default.
 func randomValue(r *rand.Rand, k Kind) value.Value {
 	random := func(n int) []byte {
 		b := make([]byte, n)
@@ -287,7 +287,7 @@ func randomValue(r *rand.Rand, k Kind) value.Value {
 		v := version.Chunk{Epoch: version.Epoch(random(12)), Timestamp: r.Uint64(), Major: r.Uint32(), Minor: r.Uint32()}
 		return value.NewDocument(v.Doc())
 	}
-	return randomValue(r, Kind(1+r.IntN(int(Version)))) // any of the others
+	return randomValue(r, Kind(1+r.IntN(int(Version)))) // any other kind
 }
 
 // FuzzParse parses one document as each of the messages: none panics, and what is accepted encodes to the same document.
@@ -303,7 +303,7 @@ func FuzzParse(f *testing.F) {
 		again := Doc(m)
 		back := fresh(m)
 		if err := Parse(again, back); err != nil {
-			t.Fatalf("%T: what was parsed is refused when it comes back: %v", m, err)
+			t.Fatalf("%T: a message that was parsed is refused once it is encoded: %v", m, err)
 		}
 		if !bytes.Equal(Doc(back), again) {
 			t.Fatalf("%T: %x became %x", m, again, Doc(back))

@@ -244,7 +244,7 @@ func (m *Rename) fields(c *codec) {
 	c.flag("dropTarget", false, &m.DropTarget)
 }
 
-// RenameIfMatch has the primary put the collection that a secondary's $out has filled in place of its target, if that is as it was.
+// RenameIfMatch makes the primary replace the target of a secondary's $out by the collection that it has filled, if the target has not changed.
 type RenameIfMatch struct {
 	From, To string // namespaces
 	There    bool   // whether there was a target, which then had these options and indexes
@@ -323,13 +323,13 @@ type UpdateStatement struct {
 	Change        value.Value // operators, a replacement, or a pipeline
 	Upsert, Multi bool
 	Collation     []byte // nil for the collection's
-	// Constants are the variables of a pipeline. Its upsert inserts the variable new with UpsertSupplied, and what the pipeline makes of an empty
-	// document without it.
+	// Constants are the variables of a pipeline. With UpsertSupplied, its upsert inserts the variable new; without, the pipeline's result for an
+	// empty document.
 	Constants      []byte
 	UpsertSupplied bool
 }
 
-// Size is about the size of the statement in a command.
+// Size estimates the size of the statement in a command.
 func (s *UpdateStatement) Size() int {
 	return len(s.Query) + len(s.Change.Bytes()) + len(s.Collation) + len(s.Constants) + 64
 }

@@ -330,7 +330,7 @@ type ReshardFetchSessionsReply struct {
 	Sessions []byte // an array of entries of the oplog
 	Reading  int64
 	More     bool // there is more at this moment
-	Restart  bool // the reading was that of another primary, or fell behind the oplog: the recipient begins a new one
+	Restart  bool // the reading belonged to another primary, or fell behind the oplog: the recipient begins a new one
 }
 
 func (m *ReshardFetchSessionsReply) fields(c *codec) {

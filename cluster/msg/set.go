@@ -2,7 +2,7 @@ package msg
 
 import "github.com/shoaldb/shoal/query/value"
 
-// Commands between the members of a replica set, and the question by which routers follow changes of users.
+// Commands between the members of a replica set, and those by which nodes follow changes of users and of the sampling of queries.
 
 // RaftStep carries messages of raft to another member.
 type RaftStep struct{ Payload []byte }

@@ -8,7 +8,7 @@ import (
 	"github.com/shoaldb/shoal/wire"
 )
 
-// The members of a set are to have as many connections as the policy says, by the roles that they have at the time.
+// The members of a set get as many connections as the policy says for their current roles.
 func TestMatching(t *testing.T) {
 	follow(t, func(t *testing.T, f *fakeSet, s *Handle) {
 		how := MatchNothing
@@ -32,7 +32,7 @@ func TestMatching(t *testing.T) {
 		how = MatchBusiest
 		check(map[string]int{"a:1": 5, "b:1": 5, "c:1": 5})
 		how = MatchPrimary
-		f.change("c:1", func(m *fakeMember) { m.passive = true }) // it takes over no calls of a primary
+		f.change("c:1", func(m *fakeMember) { m.passive = true }) // it cannot be elected
 		f.elect("b:1")
 		check(map[string]int{"a:1": 9})
 	})

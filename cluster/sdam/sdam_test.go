@@ -18,7 +18,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// fakeSet is a Network whose members answer as the test tells them.
+// fakeSet is a Network whose members reply as the test configures them.
 type fakeSet struct {
 	mu      sync.Mutex
 	members map[string]*fakeMember
@@ -47,7 +47,7 @@ func (f *fakeSet) Watch(_ context.Context, host string) (Watch, error) {
 	return &fakeWatch{f: f, host: host}, nil
 }
 
-// seen returns how often a member was asked for hello, and over how many connections.
+// seen returns the number of hello requests to a member, and of the connections that they used.
 func (f *fakeSet) seen(host string) (asked, watches int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -112,8 +112,8 @@ type fakeMember struct {
 	fail    mongoerr.Code // the answer to the next command
 	refuse  int           // number of commands to refuse as a secondary does, with the topologyVersion of the last hello
 	lost    bool          // the next command runs, and its reply is lost
-	silent  bool          // paused: it accepts what is sent and answers nothing
-	busy    bool          // it answers nothing but hello
+	silent  bool          // paused: it accepts requests and sends no reply
+	busy    bool          // it replies only to hello
 	passive bool          // its priority is 0
 }
 
@@ -248,7 +248,7 @@ func follow(t *testing.T, run func(t *testing.T, f *fakeSet, s *Handle)) {
 		}
 		synctest.Wait()
 		run(t, f, s)
-		s.Close() // the bubble fails where a goroutine is left
+		s.Close() // the bubble fails if a goroutine is left
 	})
 }
 
@@ -310,7 +310,7 @@ func TestRefusedCallsWait(t *testing.T) {
 		began := time.Now()
 		reply, err := s.Call(t.Context(), command("insert"), nil)
 		if code := mongoerr.CodeOf(memberError(reply)); err != nil || code != mongoerr.NotWritablePrimary {
-			t.Errorf("refused for ever: %s, %v", value.ShowDoc(reply), err)
+			t.Errorf("refused forever: %s, %v", value.ShowDoc(reply), err)
 		}
 		if took := time.Since(began); took < DefaultTiming.Select || took > DefaultTiming.Select+time.Second || len(f.calls) > 200 {
 			t.Errorf("%d calls within %v", len(f.calls), took)
@@ -318,7 +318,7 @@ func TestRefusedCallsWait(t *testing.T) {
 	})
 }
 
-// Which commands are retried after which failure.
+// Commands are retried after a failure only if that is harmless.
 func TestOnlyHarmlessCommandsAreRepeated(t *testing.T) {
 	txn := value.F("txnNumber", value.NewInt64(1))
 	out := value.F("pipeline", value.NewArray(value.ArrayOf(value.NewDocument(value.Doc(value.F("$out", value.NewString("x")))))))
@@ -416,7 +416,7 @@ func TestNobodyToCall(t *testing.T) {
 	})
 }
 
-// A server that is in no set is called by its address.
+// A server that belongs to no set is called by its address.
 func TestNobodyAtAnAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeSet("a:1")
@@ -459,7 +459,7 @@ func TestMembershipIsFollowed(t *testing.T) {
 		}
 		want := "rs rs/a:1 1; rs rs/a:1,d:1,e:1 3; rs rs/d:1,e:1 2"
 		if got := strings.Join(told, "; "); got != want {
-			t.Errorf("told %s, want %s", got, want)
+			t.Errorf("reported %s, want %s", got, want)
 		}
 		s.Close()
 		if _, err := twin.Call(t.Context(), command("ping"), nil); err != nil {
@@ -467,12 +467,13 @@ func TestMembershipIsFollowed(t *testing.T) {
 		}
 		twin.Close()
 		if _, err := twin.Call(t.Context(), command("ping"), nil); mongoerr.CodeOf(err) == 0 && len(ms.Sets()) != 0 {
-			t.Error("a set that nobody holds is still followed")
+			t.Error("a set without a handle is still monitored")
 		}
 	})
 }
 
-// A set lists itself under other addresses than it was given, and a call is under way to one of those. It was cut off at once.
+// A set's members list themselves under other addresses than those by which it was added, while a call to one of the latter is running. It used to be
+// severed at once.
 func TestCallsToARemovedAddressEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeSet("a:1")
@@ -493,7 +494,7 @@ func TestCallsToARemovedAddressEnd(t *testing.T) {
 		if hosts := s.Hosts(); !slices.Equal(hosts, []string{"localhost:1"}) || len(severed()) != 0 {
 			t.Errorf("the set has %v, severed are %v", hosts, severed())
 		}
-		// It stops answering, and is given up.
+		// It stops replying, and is given up.
 		f.mu.Lock()
 		f.members["a:1"].silent = true
 		f.mu.Unlock()
@@ -501,7 +502,7 @@ func TestCallsToARemovedAddressEnd(t *testing.T) {
 		if got := severed(); !slices.Equal(got, []string{"a:1"}) {
 			t.Errorf("severed %v", got)
 		}
-		s.Close() // the bubble fails where a goroutine is left
+		s.Close() // the bubble fails if a goroutine is left
 	})
 }
 
@@ -544,7 +545,7 @@ func TestDialWhileMembersChange(t *testing.T) {
 	}
 }
 
-// Members report state changes by themselves: a monitor asks once and reads the streamed replies.
+// Members stream their state changes: a monitor sends one hello and reads the replies.
 func TestHellosAreStreamed(t *testing.T) {
 	follow(t, func(t *testing.T, f *fakeSet, s *Handle) {
 		for _, h := range []string{"b:1", "c:1", "a:1", "b:1"} {
@@ -564,7 +565,7 @@ func TestHellosAreStreamed(t *testing.T) {
 	})
 }
 
-// A member that answers each hello and streams none is asked again after each answer, and monitored equally well.
+// A member that replies to each hello and does not stream is sent another after each reply, and monitored equally well.
 func TestMembersThatDoNotStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeSet("a:1", "b:1", "c:1")
@@ -580,7 +581,7 @@ func TestMembersThatDoNotStream(t *testing.T) {
 			t.Errorf("primary %v, %d connections, asked %d times", p, watches, asked)
 		}
 		s.Close()
-		// The parameter replicaSetMonitorProtocol: sdam asks once a heartbeat.
+		// The parameter replicaSetMonitorProtocol: sdam sends one hello per heartbeat.
 		ms.Retime(func(tm *Timing) { tm.Poll, tm.Heartbeat = true, 2*time.Second })
 		asked, watches = f.seen("b:1")
 		s, _ = ms.Dial("rs", []string{"b:1"})
@@ -592,7 +593,7 @@ func TestMembersThatDoNotStream(t *testing.T) {
 	})
 }
 
-// A paused member answers nothing: it is considered unreachable when its stream is late, and its running calls are aborted.
+// A paused member sends no replies: it is considered unreachable when its stream is late, and its running calls are aborted.
 func TestPausedMember(t *testing.T) {
 	follow(t, func(t *testing.T, f *fakeSet, s *Handle) {
 		f.mu.Lock()
@@ -602,7 +603,7 @@ func TestPausedMember(t *testing.T) {
 		for s.Topology().Primary() != nil {
 			time.Sleep(100 * time.Millisecond)
 		}
-		// It was reading a stream that went on for one more answer.
+		// The monitor was reading a stream, which had one more reply.
 		if took, most := time.Since(began), 2*DefaultTiming.Heartbeat+DefaultTiming.Timeout; took > most+time.Second {
 			t.Errorf("noticed after %v", took)
 		}
@@ -620,7 +621,7 @@ func TestPausedMember(t *testing.T) {
 	})
 }
 
-// A primary is paused, and another one elected. Calls sent to the first used to wait for as long as it was paused: it was
+// A primary is paused, and another one elected. Calls sent to the first used to wait while it was paused: it was
 // already known not to be primary, so its silence changed no state, and nothing aborted them.
 func TestCallsToAFrozenPrimaryAreCutOff(t *testing.T) {
 	follow(t, func(t *testing.T, f *fakeSet, s *Handle) {
@@ -644,7 +645,7 @@ func TestCallsToAFrozenPrimaryAreCutOff(t *testing.T) {
 	})
 }
 
-// A reader with a short timeout turns to another member, and the slow one is not marked as failed.
+// A reader with a short timeout tries another member, and the slow one is not marked as failed.
 func TestPatience(t *testing.T) {
 	follow(t, func(t *testing.T, f *fakeSet, s *Handle) {
 		f.mu.Lock()
@@ -659,7 +660,7 @@ func TestPatience(t *testing.T) {
 			}
 		}
 		if k := s.Topology().server("a:1").Kind; k != Primary {
-			t.Errorf("the member that took its time is of kind %d", k)
+			t.Errorf("the slow member has kind %d", k)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
@@ -673,7 +674,7 @@ func TestPatience(t *testing.T) {
 }
 
 // When a connection breaks during a call, the monitor checks the member over a new one at once.
-func TestBrokenConnectionGivesTheStreamUp(t *testing.T) {
+func TestBrokenConnectionEndsTheStream(t *testing.T) {
 	follow(t, func(t *testing.T, f *fakeSet, s *Handle) {
 		f.mu.Lock()
 		f.members["a:1"].lost = true

@@ -61,7 +61,7 @@ func memberSpans(e value.Value, collated bool) []Span {
 
 func isField(e value.Value, path string) bool { return e.T == value.String && e.Str() == "$"+path }
 
-// constant returns the value of an expression that is one, as it is written.
+// constant returns the value of an expression that is a constant.
 func constant(e value.Value) (v value.Value, ok bool) {
 	if e.T == value.Document {
 		it := value.Walk(e.Doc())

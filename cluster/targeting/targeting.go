@@ -133,13 +133,13 @@ func rangesFrom(prefixes [][]value.Value, spans []Span, n int) []cluster.KeyRang
 	return out
 }
 
-// Spans returns the values that a field may have in documents that match filter, as far as its conditions on fields tell: from an $expr, unlike from an
-// equality, no document is made that is inserted.
+// Spans returns the values that a field may have in documents that match filter, by its conditions on fields alone. An $expr does not count: unlike an
+// equality, it adds no field to the document that an upsert inserts.
 func Spans(filter []byte, path string, collated bool) []Span {
 	return spans(filter, path, collated, false)
 }
 
-// spans is Spans, if desired with what the filter's $expr tells.
+// spans is Spans; with exprs, the filter's $expr counts, too.
 func spans(filter []byte, path string, collated, exprs bool) []Span {
 	out := everything
 	for it := value.Walk(filter); ; {

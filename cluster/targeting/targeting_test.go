@@ -180,7 +180,7 @@ func TestListsOverManyChunks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Borders of chunks that all belong to s3: value i begins chunk i.
+	// Lower bounds of chunks that all belong to s3: value i begins chunk i.
 	filter := value.Doc(value.F("a", value.NewDocument(value.Doc(list(3, 4, 4000)))))
 	ranges := Ranges(key, filter, false)
 	set := map[string]struct{}{}
@@ -195,7 +195,7 @@ func TestListsOverManyChunks(t *testing.T) {
 	if _, only := set["s3"]; len(ranges) != 4000 || len(set) != 1 || !only {
 		t.Errorf("%d ranges on %v, want 4000 on s3", len(ranges), set)
 	}
-	// More values than are looked up one by one, in two lists.
+	// Two lists with more values than are looked up one by one.
 	a := value.NewDocument(value.Doc(list(0, 2, 500_000)))
 	b := value.NewDocument(value.Doc(list(0, 3, 500_000)))
 	both := value.Doc(value.F("$and", value.NewArray(value.ArrayOf(value.NewDocument(value.Doc(value.F("a", a))), value.NewDocument(value.Doc(value.F("a", b)))))))

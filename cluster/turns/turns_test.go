@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// While clients write, streams are given so many answers in a second, in turn; after a pause, or without writers, they wait for
-// nothing.
+// While clients write, streams get a limited number of answers per second, in turn; after a pause, or without writers, they do not
+// wait.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := New()
@@ -19,9 +19,9 @@ func TestTurns(t *testing.T) {
 		const answer = Look + Answer
 		n := int(u.mu.rate)
 		u.Wrote(1)
-		u.Spend(n) // ten times what is saved up
+		u.Spend(n) // ten times the savings
 		if u.Open(Look + Answer) {
-			t.Fatal("there is a turn when more was spent than there is")
+			t.Fatal("there is a turn although the budget is overspent")
 		}
 		var order []int
 		start := time.Now()
@@ -48,19 +48,19 @@ func TestTurns(t *testing.T) {
 			})
 		}
 		if u.Open(Look + Answer) {
-			t.Error("who comes goes before those who wait")
+			t.Error("a newcomer overtakes those that wait")
 		}
 		<-done
 		for i, got := range order {
 			if got != i {
-				t.Fatalf("turn %d is of %d", i, got)
+				t.Fatalf("turn %d goes to %d", i, got)
 			}
 		}
 		if last < 2800*time.Millisecond || last > 3*time.Second {
-			t.Errorf("what costs three seconds took %v", last)
+			t.Errorf("a cost of three seconds took %v", last)
 		}
 
-		// Nobody writes.
+		// No client writes.
 		u.Spend(10 * n)
 		u.Wrote(1)
 		var at atomic.Int64
@@ -76,7 +76,7 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// Where writers wait for processors, streams are given a third of an answer for each event, and never less than a little.
+// While writers wait for processors, streams get a third of an answer for each event, and never less than a minimum.
 func TestTurnsWhereProcessorsAreScarce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := New()
@@ -114,8 +114,8 @@ func TestTurnsWhereProcessorsAreScarce(t *testing.T) {
 	})
 }
 
-// A stream that looks rarely does not wait for what others have spent before: after a burst it looked every 100 ms, for as many seconds
-// as the burst had cost. Many streams that look at every event pay what they have overspent.
+// A stream that looks rarely does not wait because of what others have spent before: after a burst it used to look every 100 ms, for as many
+// seconds as the burst had cost. Many streams that look at every event repay what they have overspent.
 func TestTurnsAfterABurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const answer = Look + Answer
@@ -132,9 +132,9 @@ func TestTurnsAfterABurst(t *testing.T) {
 			for range 50 {
 				time.Sleep(20 * time.Millisecond)
 				write(30)
-				u.Spend(int(u.mu.rate) / 5) // ten times what there is
+				u.Spend(int(u.mu.rate) / 5) // ten times the budget
 			}
-			for range 12 { // what the burst has cost is long past, but the node is not idle
+			for range 12 { // the burst has been repaid for long, but the node is not idle
 				time.Sleep(quiet / 2)
 				write(1)
 			}
@@ -166,7 +166,7 @@ func TestTurnsAfterABurst(t *testing.T) {
 	})
 }
 
-// Streams of an idle node begin anew: behind a burst, and the answers that followed it, the first events after a pause came 100 ms late.
+// Streams of an idle node start afresh: after a burst, and the answers that followed it, the first events after a pause used to be 100 ms late.
 func TestTurnsAfterAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const answer = Look + Answer
@@ -175,7 +175,7 @@ func TestTurnsAfterAPause(t *testing.T) {
 		u.Wrote(1)
 		u.Spend(int(u.mu.rate))
 		time.Sleep(quiet + time.Millisecond)
-		u.Spend(int(u.mu.rate)) // the answers to what was left
+		u.Spend(int(u.mu.rate)) // the answers to the remaining events
 		u.Wrote(1)
 		if !u.Open(answer) {
 			t.Error("the first event after a pause has to wait")
@@ -184,7 +184,7 @@ func TestTurnsAfterAPause(t *testing.T) {
 		time.Sleep(quiet / 2)
 		u.Wrote(1)
 		if u.Open(answer) {
-			t.Error("there is a turn without a pause, when more was spent than there is")
+			t.Error("there is a turn without a pause, although the budget is overspent")
 		}
 	})
 }

@@ -12,8 +12,8 @@ func chunk(major, minor uint32, epoch byte, ts uint64) Chunk {
 	return Chunk{Major: major, Minor: minor, Epoch: Epoch{epoch}, Timestamp: ts}
 }
 
-// TestOrderOfVersions compares each of a list of versions with each other one: what is listed later within an incarnation, or of a later
-// incarnation, is newer, and the comparison of the same two the other way round agrees.
+// TestOrderOfVersions compares each version of a list with each other one: one that is listed later within an incarnation, or is of a later
+// incarnation, is newer, and the reverse comparison agrees.
 func TestOrderOfVersions(t *testing.T) {
 	inOrder := []Chunk{
 		chunk(0, 0, 1, 5), // a shard that has no chunk
@@ -181,10 +181,10 @@ func TestOrderOfDatabaseVersions(t *testing.T) {
 			t.Errorf("%s: %d, want %d", c.name, got, c.want)
 		}
 		if got := c.b.Compare(c.a); got != reverse {
-			t.Errorf("%s, the other way round: %d, want %d", c.name, got, reverse)
+			t.Errorf("%s, reversed: %d, want %d", c.name, got, reverse)
 		}
 	}
 	if !(Database{}).IsFixed() || at(1, 5, 1).IsFixed() {
-		t.Error("IsFixed is true of databases that move only, or false of admin")
+		t.Error("IsFixed is true for a database that can move, or false for admin")
 	}
 }

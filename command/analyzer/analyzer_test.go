@@ -14,16 +14,16 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// bench is an analyzer over a deployment that replies with what a test says it contains.
+// bench is an analyzer over a simulated deployment whose contents a test sets.
 type bench struct {
 	t       *testing.T
 	service *command.Service
 	params  *cluster.Params
 
-	collection string            // what listCollections shows of db.c, "" if it does not exist
-	later      string            // the same from the second listCollections on, if it is set
+	collection string            // the entry of db.c in listCollections, "" if it does not exist
+	later      string            // the entry from the second listCollections on, if set
 	stats      string            // the reply to collStats
-	indexes    []string          // what listIndexes shows
+	indexes    []string          // the entries of listIndexes
 	multikey   string            // the name of an index that is multikey
 	inserted   []string          // documents, in the order of the index by which the monotonicity is measured
 	counted    string            // the result of counting the key's values
@@ -59,7 +59,7 @@ func (b *bench) docs(texts ...string) (out []value.Value) {
 	return out
 }
 
-// batch replies with at most two documents; a cursor has the others.
+// batch returns a reply with at most two documents; a cursor has the others.
 func (b *bench) batch(ns, name string, docs []value.Value) []byte {
 	id := int64(0)
 	if len(docs) > 2 {
@@ -147,7 +147,7 @@ func at(t *testing.T, reply []byte, path string) string {
 	return text[len(`{"v":`) : len(text)-1]
 }
 
-// expect compares what a reply has at paths.
+// expect compares the values of a reply at paths.
 func (b *bench) expect(reply []byte, want map[string]string) {
 	b.t.Helper()
 	for path, w := range want {
@@ -157,7 +157,7 @@ func (b *bench) expect(reply []byte, want map[string]string) {
 	}
 }
 
-// calls of a command.
+// sent returns the calls of a command.
 func (b *bench) sent(name string) (out []string) {
 	for _, c := range b.calls {
 		if strings.HasPrefix(c, `{"`+name+`":`) {
@@ -224,7 +224,7 @@ func TestConfigurations(t *testing.T) {
 	b := newBench(t)
 	reply := b.run(`{"configureQueryAnalyzer": "db.c", "mode": "full", "samplesPerSecond": 5}`)
 	b.expect(reply, map[string]string{"ns": `"db.c"`, "newConfiguration": `{"mode":"full","samplesPerSecond":5.0}`, "oldConfiguration": ""})
-	// That of a collection that had the name before is no old configuration of this one.
+	// The configuration of an earlier collection of the name is no old configuration of this one.
 	b.was = `{"mode": "full", "samplesPerSecond": 7, "collUuid": {"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAAg==", "subType": "04"}}}`
 	b.expect(b.run(`{"configureQueryAnalyzer": "db.c", "mode": "full", "samplesPerSecond": 5}`), map[string]string{"oldConfiguration": ""})
 	b.was = strings.Replace(b.was, "AAg==", "AAQ==", 1)
@@ -232,14 +232,14 @@ func TestConfigurations(t *testing.T) {
 	b.expect(reply, map[string]string{"oldConfiguration": `{"mode":"full","samplesPerSecond":7.0}`, "newConfiguration": `{"mode":"off"}`})
 	sent := b.sent("findAndModify")
 	if last := sent[len(sent)-1]; strings.Contains(last, `"upsert":true`) || !strings.Contains(sent[0], `"upsert":true`) {
-		t.Errorf("only mode full makes a configuration: %s", sent)
+		t.Errorf("a configuration was stored for another mode than full: %s", sent)
 	}
 	if len(b.sent("delete")) != 0 {
 		t.Error("a configuration was removed")
 	}
 }
 
-// The collection is dropped, or replaced by another one, while its configuration is stored: the drop could not remove it.
+// The collection is dropped, or replaced by another one, while its configuration is being stored: the drop cannot have removed the configuration.
 func TestConfigurationOfADroppedCollection(t *testing.T) {
 	for later, code := range map[string]mongoerr.Code{`{}`: mongoerr.NamespaceNotFound, strings.Replace(plain, "AAQ==", "AAg==", 1): mongoerr.ConflictingOperationInProgress} {
 		b := newBench(t)

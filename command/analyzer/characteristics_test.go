@@ -12,7 +12,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Which index supports a key decides whether it is reported as unique, and whether its monotonicity is known.
+// The index that supports a key determines whether the key is reported as unique, and whether its monotonicity is known.
 func TestSupportingIndex(t *testing.T) {
 	const id = `{"name": "_id_", "key": {"_id": 1}}`
 	clustered := strings.Replace(plain, `"options": {}`, `"options": {"clusteredIndex": {"key": {"_id": 1}, "unique": true}}`, 1)
@@ -80,7 +80,7 @@ func TestMonotonicity(t *testing.T) {
 		return out
 	}
 	shuffled := rand.New(rand.NewPCG(1, 2)).Perm(400)
-	// Each value three times, in the order of insertion but for the repetitions, which came all at the end: only one of each is counted.
+	// Each value three times, inserted in order, except that the repetitions all come at the end: only one of each is counted.
 	var repeated []string
 	for i := range 100 {
 		repeated = append(repeated, fmt.Sprintf(`{"a": %d, "$recordId": %d}`, i, i), fmt.Sprintf(`{"a": %d, "$recordId": %d}`, i, 1000-i), fmt.Sprintf(`{"a": %d, "$recordId": %d}`, i, 2000-i))
@@ -123,7 +123,7 @@ func TestMonotonicity(t *testing.T) {
 	}
 }
 
-// pearson adds up in one pass; it must agree with the definition, also where the numbers are large and close to each other.
+// pearson adds up in one pass; it must agree with the definition, even if the numbers are large and close to each other.
 func TestCorrelationAgreesWithItsDefinition(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for _, base := range []float64{0, 1e6, 1e12} {
@@ -151,7 +151,7 @@ func TestCorrelationAgreesWithItsDefinition(t *testing.T) {
 		flat.add(5)
 	}
 	if flat.coefficient() != 0 || new(pearson).coefficient() != 0 {
-		t.Error("numbers that do not vary correlate")
+		t.Error("constant numbers correlate")
 	}
 }
 
@@ -187,7 +187,7 @@ func TestFrequencies(t *testing.T) {
 	}
 }
 
-// A reply has room for every value: those that are too long for their share of it are left out.
+// A reply has room for every value: those that are too long for their share of it are truncated.
 func TestLongValuesAreTruncated(t *testing.T) {
 	b := newBench(t)
 	b.params.Store("analyzeShardKeyNumMostCommonValues", value.NewInt32(1000))

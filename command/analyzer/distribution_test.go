@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// keysOf are the documents that the sampling of documents returns for keys of one field.
+// keysOf returns the documents that the sampling of documents yields for keys of one field.
 func keysOf(texts ...string) (out []string) {
 	for _, k := range texts {
 		out = append(out, `{"k0": `+k+`}`)
@@ -17,7 +17,7 @@ func keysOf(texts ...string) (out []string) {
 	return out
 }
 
-// upTo returns the keys 0 to n-1, in an order that is not theirs.
+// upTo returns the keys 0 to n-1, not in their order.
 func upTo(n int) (out []string) {
 	for i := range n {
 		out = append(out, fmt.Sprint(i*7%n))
@@ -25,11 +25,11 @@ func upTo(n int) (out []string) {
 	return out
 }
 
-// Split points divide the sampled keys into ranges of about equal numbers; each is a key, above all before it, and no range is empty.
+// Split points divide the sampled keys into ranges of about equal numbers; each is a key, greater than the previous ones, and no range is empty.
 func TestSplitPoints(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		n    int // ranges that are asked for
+		n    int // the requested number of ranges
 		keys []string
 		want string
 	}{
@@ -141,7 +141,7 @@ func TestQueriesByRange(t *testing.T) {
 	}
 }
 
-// What several keepers, batches and commands have is added up; updates count by what they have changed of the key.
+// The counts of several keepers, batches and commands are added up; updates are counted by their changes to the key.
 func TestTallies(t *testing.T) {
 	b := newBench(t)
 	b.indexes, b.keys = nil, keysOf(upTo(100)...)
@@ -164,7 +164,7 @@ func TestTallies(t *testing.T) {
 		"writeDistribution.percentageOfShardKeyUpdates":            "25.0",
 		"writeDistribution.percentageOfMultiWritesWithoutShardKey": "25.0",
 	})
-	// Documents are drawn once, and not at all where no query was sampled.
+	// Documents are drawn once, and not at all if no query was sampled.
 	drawn := func() (n int) {
 		for _, c := range b.sent("aggregate") {
 			if strings.Contains(c, `"$sample"`) {

@@ -87,7 +87,7 @@ func TestTransformed(t *testing.T) {
 		t.Errorf("%s\nwant %s", got, want)
 	}
 	if name("a") == Hashed([]byte("other"))("a") {
-		t.Error("another key gives the same names")
+		t.Error("another HMAC key gives the same names")
 	}
 }
 
@@ -139,7 +139,7 @@ func status(t *testing.T, s *Store) map[string]int64 {
 func TestRateLimit(t *testing.T) {
 	s := New()
 	if s.On() || s.Admit(now) {
-		t.Error("admitted without being asked for")
+		t.Error("admitted while nothing is to be recorded")
 	}
 	s.SetLimit(-1)
 	if !s.On() || !s.Admit(now) {

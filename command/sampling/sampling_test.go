@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// clocked is a sampler of db.c whose time the test moves.
+// clocked returns a sampler of db.c, and a function that advances its time.
 func clocked(rate float64) (s *Sampler, move func(time.Duration)) {
 	now := time.Unix(1000, 0)
 	s = New(cluster.NewParams(), func() time.Time { return now })
@@ -26,7 +26,7 @@ func TestRateOfSamples(t *testing.T) {
 		move(10 * time.Millisecond)
 	}
 	if n := len(s.take()); n < 100 || n > 106 {
-		t.Errorf("%d samples in 20 s, 5 a second asked for", n)
+		t.Errorf("%d samples in 20 s, want 5 per second", n)
 	}
 	move(time.Hour)
 	for range 100 {
@@ -49,7 +49,7 @@ func TestRateOfSamples(t *testing.T) {
 		move(100 * time.Millisecond)
 	}
 	if n := len(s.take()); n < 9 || n > 10 {
-		t.Errorf("%d samples in 100 s, one in ten seconds asked for", n)
+		t.Errorf("%d samples in 100 s, want one per ten seconds", n)
 	}
 }
 
@@ -100,7 +100,7 @@ func TestDiffOfVersions(t *testing.T) {
 	}
 }
 
-// A sampled update carries the sample's id, whether its statements came in the body or behind it.
+// A sampled update carries the sample's id, whether its statements are in the body or in a document sequence.
 func TestStatementsCarryTheID(t *testing.T) {
 	s, _ := clocked(50)
 	st := value.Doc(value.F("q", value.NewDocument(value.Doc())), value.F("u", value.NewDocument(value.Doc())))
@@ -114,7 +114,7 @@ func TestStatementsCarryTheID(t *testing.T) {
 	}
 	many := value.Doc(value.F("q", value.NewDocument(value.Doc())), value.F("u", value.NewDocument(value.Doc())), value.F("multi", value.NewBool(true)))
 	if got = s.Sample(&Query{Name: "update", DB: "db", Body: value.Doc(value.F("update", value.NewString("c")), value.F("updates", value.NewArray(value.ArrayOf(value.NewDocument(many)))))}); got != nil {
-		t.Error("what an update of many documents changes is not recorded")
+		t.Error("the changes of a multi-document update are not recorded")
 	}
 	if len(s.take()) != 1 {
 		t.Error("but it is sampled")

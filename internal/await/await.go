@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A wait fails after patience and looks, whichever comes later. What a test waits for is there within milliseconds, as a rule: the
-// limits only decide how soon a test that fails says so.
+// A wait fails after patience and looks, whichever comes later. As a rule, a condition holds within milliseconds: the
+// limits only determine how soon a test that fails reports that.
 var patience = 2 * time.Minute
 
 const (
@@ -29,7 +29,7 @@ func State[S any](t testing.TB, what string, look func() (S, bool)) S {
 	return wait(t, what, look, func(S) bool { return false })
 }
 
-// Progress is State for what may take long: it fails once the state has been the same for as long as other waits take at most.
+// Progress is State for work that may take long: it fails once the state has been the same for as long as other waits take at most.
 func Progress[S comparable](t testing.TB, what string, look func() (S, bool)) S {
 	t.Helper()
 	var last S

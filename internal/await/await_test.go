@@ -23,7 +23,7 @@ func (f *failing) Fatalf(format string, args ...any) {
 	panic(ended{})
 }
 
-// vain runs a wait that must fail, and returns what it said and the number of its looks.
+// vain runs a wait that must fail, and returns its message and the number of its looks.
 func vain(t *testing.T, look func()) (string, int) {
 	t.Helper()
 	f, n := &failing{TB: t}, 0
@@ -51,7 +51,7 @@ func TestWaits(t *testing.T) {
 	})
 }
 
-// A wait in vain says what it waited for and what it saw last; it gives slow looks their number, and quick ones their time.
+// A wait that fails reports what it waited for and what it saw last; slow looks get their number, and quick ones their time.
 func TestWaitsInVain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -68,7 +68,7 @@ func TestWaitsInVain(t *testing.T) {
 	})
 }
 
-// What makes progress is waited for, however long it takes; the limits count from the last change.
+// A wait lasts while there is progress, however long it takes; the limits count from the last change.
 func TestWaitsForProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, at := time.Now(), 0

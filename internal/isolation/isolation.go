@@ -164,7 +164,7 @@ func (c *checker) others(i int, list string, read []int) {
 		case !ok:
 			c.report("phantom", "transaction %d reads %d in %s, which nobody wrote", c.txns[i].ID, n, list)
 		case c.txns[w].Outcome == Aborted:
-			c.report("G1a", "transaction %d reads %d in %s, which transaction %d wrote that was aborted", c.txns[i].ID, n, list, c.txns[w].ID)
+			c.report("G1a", "transaction %d reads %d in %s, which the aborted transaction %d wrote", c.txns[i].ID, n, list, c.txns[w].ID)
 		case c.txns[w].Outcome == Unknown:
 			c.txns[w].Outcome = Committed
 		}
@@ -196,7 +196,7 @@ func (c *checker) lost() {
 			if w, ok := c.writer[cell{list, n}]; ok {
 				switch c.txns[w].Outcome {
 				case Aborted:
-					c.report("G1a", "%s has %d in the end, which transaction %d wrote that was aborted", list, n, c.txns[w].ID)
+					c.report("G1a", "%s has %d in the end, which the aborted transaction %d wrote", list, n, c.txns[w].ID)
 				case Unknown:
 					c.txns[w].Outcome = Committed
 				}

@@ -83,7 +83,7 @@ type snapshots struct {
 	broken  bool
 }
 
-// run has transactions overlap at random.
+// run executes n transactions that overlap at random.
 func (s *snapshots) run(rnd *rand.Rand, n int) (history []Txn) {
 	type open struct {
 		txn  *Txn
@@ -145,7 +145,7 @@ func (s *snapshots) commit(t *Txn, at map[string]int) Outcome {
 	return Committed
 }
 
-// A history of a store with snapshot isolation is never reported; one of a store without it is, sooner or later.
+// No history of a store with snapshot isolation is reported; of several of a store without it, some are.
 func TestSnapshotStore(t *testing.T) {
 	for _, broken := range []bool{false, true} {
 		reported := 0

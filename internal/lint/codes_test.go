@@ -16,7 +16,7 @@ import (
 const bareCodesLeft = 0
 
 // TestErrorCodesHaveNames keeps bare numbers of errors that have a name out of tests: a reader of a table, or of a comparison,
-// sees NamespaceNotFound and not 26. Looked at are a struct's fields, keys and variables whose name ends in "code", and what is
+// sees NamespaceNotFound and not 26. The test examines struct fields, keys and variables whose name ends in "code", and values
 // compared with a function or field of such a name. The table of errors has its own test, whose numbers are the point.
 func TestErrorCodesHaveNames(t *testing.T) {
 	names := codeNames(t)
@@ -95,7 +95,7 @@ func codeNames(t *testing.T) map[string]string {
 
 var ofCode = regexp.MustCompile(`(?i)code(s|of)?$`)
 
-// tellsCode reports whether an expression gives an error's code, by its name.
+// tellsCode reports whether an expression yields an error's code, by its name.
 func tellsCode(e ast.Expr) bool {
 	switch x := e.(type) {
 	case *ast.Ident:
@@ -137,13 +137,13 @@ func assignedCode(id *ast.Ident) bool {
 	return false
 }
 
-// isCodeText reports whether an expression is the text of a field's name like "code".
+// isCodeText reports whether an expression is a string that names a field like "code".
 func isCodeText(e ast.Expr) bool {
 	l, ok := e.(*ast.BasicLit)
 	return ok && l.Kind == token.STRING && ofCode.MatchString(strings.Trim(l.Value, "\"`"))
 }
 
-// bareCodes lists the numbers in a file that stand where an error's code is expected.
+// bareCodes lists the numbers in a file that are used as an error's code.
 func bareCodes(file *ast.File) (out []*ast.BasicLit) {
 	var add func(e ast.Expr)
 	add = func(e ast.Expr) {
@@ -206,7 +206,7 @@ func bareCodes(file *ast.File) (out []*ast.BasicLit) {
 	return out
 }
 
-// comparedCodes gives what a variable, or a field of the rows of a table, that is compared with a code was set to in the file.
+// comparedCodes passes to add the values, in the file, of a variable or of a field of a table's rows that is compared with a code.
 func comparedCodes(file *ast.File, e ast.Expr, add func(ast.Expr)) {
 	for call, ok := e.(*ast.CallExpr); ok && len(call.Args) == 1; call, ok = e.(*ast.CallExpr) { // int32(want)
 		e = call.Args[0]
@@ -217,7 +217,7 @@ func comparedCodes(file *ast.File, e ast.Expr, add func(ast.Expr)) {
 			return
 		}
 		as, ok := x.Obj.Decl.(*ast.AssignStmt)
-		if !ok || tellsCode(x) { // what is named as a code is found where it is set
+		if !ok || tellsCode(x) { // a value whose name ends in "code" is found where it is set
 			return
 		}
 		for i, l := range as.Lhs {
@@ -245,7 +245,7 @@ func comparedCodes(file *ast.File, e ast.Expr, add func(ast.Expr)) {
 	}
 }
 
-// elementsOf gives the keys or the values of a literal.
+// elementsOf passes to add the keys or the values of a literal.
 func elementsOf(e ast.Expr, keys bool, add func(ast.Expr)) {
 	lit, ok := e.(*ast.CompositeLit)
 	if !ok {
@@ -262,7 +262,7 @@ func elementsOf(e ast.Expr, keys bool, add func(ast.Expr)) {
 	}
 }
 
-// rangeCodes gives the values of a literal that is ranged over by a variable named as a code.
+// rangeCodes passes to add the values of a literal over which a variable named as a code ranges.
 func rangeCodes(x *ast.RangeStmt, add func(ast.Expr)) {
 	lit, ok := x.X.(*ast.CompositeLit)
 	if !ok {
@@ -284,12 +284,12 @@ func rangeCodes(x *ast.RangeStmt, add func(ast.Expr)) {
 	}
 }
 
-// rowCodes gives what the rows of a table have in the columns that are named as a code. Rows with field names are found by these.
+// rowCodes passes to add the values in the columns of a table that are named as a code. Rows with field names are found by these.
 func rowCodes(x *ast.CompositeLit, add func(ast.Expr)) {
 	columnCodes(x, ofCode.MatchString, false, add)
 }
 
-// columnCodes gives what the rows of a table have in some columns; with keyed, also in rows with field names.
+// columnCodes passes to add the values in some columns of a table; with keyed, also those of rows with field names.
 func columnCodes(x *ast.CompositeLit, meant func(name string) bool, keyed bool, add func(ast.Expr)) {
 	var fields *ast.FieldList
 	switch ty := x.Type.(type) {
@@ -339,7 +339,7 @@ func kvKey(kv *ast.KeyValueExpr) (name string, ok bool) {
 	return id.Name, true
 }
 
-// fieldsOf returns the fields of a struct that is written where it is used, or declared in the same file.
+// fieldsOf returns the fields of a struct type that is a literal, or declared in the same file.
 func fieldsOf(e ast.Expr) *ast.FieldList {
 	switch x := e.(type) {
 	case *ast.StructType:

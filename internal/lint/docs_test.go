@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// What documents name besides functions.
+// The names in documents other than those of functions.
 var (
 	docCode    = regexp.MustCompile("`([^`\n]+)`")
 	docFile    = regexp.MustCompile(`^[\w./-]+\.(?:go|txt|json|md|sh|js|py)$`)
@@ -24,7 +24,7 @@ var (
 	makeTarget = regexp.MustCompile(`(?m)^([\w-]+):`)
 )
 
-// tree is what the repository has that documents may name.
+// tree holds the names in the repository that documents may use.
 type tree struct {
 	files, dirs, bases map[string]bool
 	words              map[string]bool // identifiers of the code, and words of its strings
@@ -43,7 +43,7 @@ func readTree(t *testing.T) *tree {
 		for d := path.Dir(f); d != "."; d = path.Dir(d) {
 			x.dirs[d] = true
 		}
-		if strings.HasPrefix(f, "compat-tests/") && strings.HasSuffix(f, ".go") { // a module of its own
+		if strings.HasPrefix(f, "compat-tests/") && strings.HasSuffix(f, ".go") { // a separate module
 			text, err := os.ReadFile(filepath.Join(root(t), f))
 			if err != nil {
 				t.Fatal(err)
@@ -77,7 +77,7 @@ func readTree(t *testing.T) *tree {
 	return x
 }
 
-// missing returns what a text names that the tree does not have.
+// missing returns the names in a text that the tree does not have.
 func (x *tree) missing(text string) (out []string) {
 	for _, m := range docCode.FindAllStringSubmatch(text, -1) {
 		name := strings.TrimSuffix(m[1], "/")
@@ -114,7 +114,7 @@ func (x *tree) missing(text string) (out []string) {
 
 // Documents name files, tests, packages, members of packages, settings and targets of make; each must exist. The programs of the commands of
 // docs/performance.md are in the tree: a reader who doubts a figure can measure it.
-func TestDocumentsNameWhatIsThere(t *testing.T) {
+func TestDocumentsNameWhatExists(t *testing.T) {
 	x := readTree(t)
 	docs, err := filepath.Glob(filepath.Join(root(t), "docs", "*.md"))
 	if err != nil || len(docs) == 0 {
@@ -124,7 +124,7 @@ func TestDocumentsNameWhatIsThere(t *testing.T) {
 		docs = append(docs, filepath.Join(root(t), name))
 	}
 	for _, doc := range docs {
-		if filepath.Base(doc) == "roadmap.md" { // names what is not there yet, or no longer
+		if filepath.Base(doc) == "roadmap.md" { // it names things that do not exist yet, or no longer
 			continue
 		}
 		text, err := os.ReadFile(doc)
@@ -149,15 +149,15 @@ func TestMissingNamesAreFound(t *testing.T) {
 	x := readTree(t)
 	for text, want := range map[string]string{
 		"`router/target.go` and `query/agg`, `docs/security.md`, `internal/lint/`, `simple.go`": "",
-		"`router/gone.go`":                 "file router/gone.go",
-		"`query/gone`":                     "file query/gone",
-		"`gone.go`":                        "file gone.go",
-		"`command.Spec` stands":            "",
-		"`command.Gone" + "Spec`":          "command.Gone" + "Spec",
-		"see TestDocumentsNameWhatIsThere": "",
-		"see Test" + "GoneForGood":         "Test" + "GoneForGood",
-		"    go test ./router -run X":      "",
-		"    go test ./gone/... -run X":    "package ./gone/...",
+		"`router/gone.go`":                "file router/gone.go",
+		"`query/gone`":                    "file query/gone",
+		"`gone.go`":                       "file gone.go",
+		"`command.Spec` stands":           "",
+		"`command.Gone" + "Spec`":         "command.Gone" + "Spec",
+		"see TestDocumentsNameWhatExists": "",
+		"see Test" + "GoneForGood":        "Test" + "GoneForGood",
+		"    go test ./router -run X":     "",
+		"    go test ./gone/... -run X":   "package ./gone/...",
 		"    make test\nand `make nothing`, but to make sense it is not": "make nothing",
 		"SHOAL_NOTHING" + "_AT_ALL=1":                                    "SHOAL_NOTHING" + "_AT_ALL",
 	} {

@@ -83,8 +83,8 @@ func TestRoomsImportDownhill(t *testing.T) {
 	}
 }
 
-// A room within shardnode without a row counted as shardnode itself, and could import everything; the picture in CONTRIBUTING.md and
-// the table in docs/architecture.md lacked some.
+// A room within shardnode without a row used to count as shardnode itself, and could import everything; the picture in CONTRIBUTING.md and
+// the table in docs/architecture.md lacked some rooms.
 func TestRoomsAreListedAndDrawn(t *testing.T) {
 	for _, p := range listPackages(t) {
 		path := strings.TrimPrefix(p.ImportPath, module)
@@ -113,7 +113,7 @@ func TestRoomsAreListedAndDrawn(t *testing.T) {
 	}
 }
 
-// Each package says what it is, in doc.go.
+// Each package is described in a doc.go.
 func TestEachPackageHasDoc(t *testing.T) {
 	for _, p := range listPackages(t) {
 		dir := filepath.Join(root(t), strings.TrimPrefix(p.ImportPath, strings.TrimSuffix(module, "/")))
@@ -161,7 +161,7 @@ func listPackages(t *testing.T) []pkg {
 	}
 }
 
-// roomOf is the innermost room that a package lies in.
+// roomOf returns the innermost room of a package.
 func roomOf(path string) string {
 	for room := strings.TrimPrefix(path, module); ; {
 		if _, known := rooms[room]; known {
@@ -286,8 +286,8 @@ var (
 )
 
 // The call paths in doc.go files consist of function names: each must be an identifier in the code, or a word of a
-// string there. Eleven had been the names of functions that had since been renamed.
-func TestPackageCommentsNameWhatIsThere(t *testing.T) {
+// string there. Eleven used to be old names of functions.
+func TestPackageCommentsNameWhatExists(t *testing.T) {
 	have := map[string]bool{}
 	comments := map[string]string{}
 	word := regexp.MustCompile(`\w+`)
@@ -333,7 +333,7 @@ func receiver(fn *ast.FuncDecl) string {
 	return fmt.Sprint(e)
 }
 
-// The properties of a stage are in its own row (agg.Trait): six lists of stage names stood in five packages, and a new stage had to be added to each.
+// The properties of a stage are in its own row (agg.Trait): there used to be six lists of stage names in five packages, and a new stage had to be added to each.
 func TestStagesAreListedOnce(t *testing.T) {
 	stages := map[string]bool{} // quoted
 	eachFile(t, func(path string, _ *token.FileSet, file *ast.File) {

@@ -16,7 +16,7 @@ import (
 var spelledByHand = map[string]string{
 	"cluster/msg/codec.go":                   "the types themselves",
 	"chaos/steps.go":                         "a step is a client's command, kept as a document so that a run can be repeated from its log",
-	"command/sampling/commands.go":           "makes the document that is stored of a client's command; it is not sent",
+	"command/sampling/commands.go":           "makes the stored copy of a client's command; it is not sent",
 	"query/mapreduce/mapreduce.go":           "translates a client's mapReduce; the language knows no messages",
 	"router/bulk.go":                         "passes the statements of a client's bulkWrite on as they are",
 	"shardnode/coordinator/forward.go":       "passes a client's command on, with further elements",

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// Operations whose phases are not those of a row of killedOperations.
+// killedOtherwise lists operations whose phases are not those of a row of killedOperations.
 var killedOtherwise = map[string]string{
 	"forward": "createIndexes", // the same phases for four commands, of which one has a row
 	"reshard": "",              // TestKilledResharding kills at the states of a resharding, which these phases await
@@ -33,7 +33,7 @@ func TestEachPhaseOfADDLIsDrawn(t *testing.T) {
 	}
 	phases, _, _ := phasesOfDDL(t)
 	for op, list := range phases {
-		if op == "reshard" { // its one phase is a protocol of its own, which is drawn by its states
+		if op == "reshard" { // its only phase is a separate protocol, which is drawn by its states
 			continue
 		}
 		drawn := regexp.MustCompile(`\b` + strings.Join(list, `\b.*\b`) + `\b`)
@@ -48,7 +48,7 @@ func TestEachPhaseOfADDLIsDrawn(t *testing.T) {
 func TestEachPhaseOfADDLIsKilled(t *testing.T) {
 	phases, names, killed := phasesOfDDL(t)
 	if len(phases) < 8 || len(killed) < 7 {
-		t.Fatalf("%d operations with phases, %d rows of killedOperations: the code is written in another way now", len(phases), len(killed))
+		t.Fatalf("%d operations with phases, %d rows of killedOperations: the code has changed", len(phases), len(killed))
 	}
 	for op, list := range phases {
 		row := names[op]

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// What is larger than it should be may shrink but not grow. A change that makes it smaller lowers the bound here, so
-// that it stays that way.
+// Things that are larger than they should be may shrink but not grow. A change that makes one smaller lowers its bound here, so
+// that it stays smaller.
 
 // nodeMethods bounds the number of methods of shardnode.Node. New code belongs in a room below shardnode, or on a type
 // of its own.
@@ -117,7 +117,7 @@ func TestNoStructGetsWider(t *testing.T) {
 // (internal/await), or runs in a bubble of testing/synctest.
 const testSleeps = 27
 
-// simulated lists what runs in a bubble alone, of the packages whose tests begin them in one place.
+// simulated lists the types and functions that run only in a bubble, of packages whose tests start bubbles in one place.
 var simulated = map[string]string{"replication": "simulation simTransport script fakeStore fakeMachine"}
 
 func TestTestsSleepNoMore(t *testing.T) {
@@ -165,7 +165,7 @@ func TestTestsSleepNoMore(t *testing.T) {
 	})
 	sleeps := 0
 	for _, decls := range packages {
-		for changed := true; changed; { // what calls a function that begins a bubble runs in one
+		for changed := true; changed; { // a caller of a function that starts a bubble runs in one
 			changed = false
 			for _, by := range decls {
 				for _, x := range decls {

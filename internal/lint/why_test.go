@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// hardest lists the pieces of the code that are hardest to change without harm, by file, with what is hard about them. In a comment of each the
-// reader finds what must stay true, what goes wrong otherwise, and the design that was rejected.
+// hardest lists the parts of the code that are hardest to change without harm, by file, with their difficulty. A comment in each gives
+// the invariant, what breaks without it, and the design that was rejected.
 var hardest = map[string]string{
 	"cluster/catalog.go":                    "reading a table and its entry, and what a stale error invalidates",
 	"cluster/catalogcache.go":               "an invalidation during a refresh",
