@@ -60,7 +60,7 @@ func TestAdministrationRefuses(t *testing.T) {
 	})
 }
 
-// applyOps takes the commands that oplogs have, in their form, also nested; of any other nothing is applied, nor what stands before it.
+// applyOps accepts the commands that oplogs contain, in the form that they have there, also nested. With any other, nothing is applied.
 func TestApplyOpsOfCommands(t *testing.T) {
 	n := newTestNode(t)
 	adminSteps(t, n, []step{
@@ -141,7 +141,7 @@ func TestFsyncLockHoldsFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	for range 50 { // in which the disk would have completed the commit's
+	for range 50 { // long enough for the disk to complete the commit's sync
 		if _, err := other.WriteString("x"); err != nil {
 			t.Fatal(err)
 		}
@@ -334,7 +334,7 @@ func batchLen(t *testing.T, r bson.M) int {
 }
 
 // With help, a command returns its description and does nothing, whatever else is wrong with the request.
-func TestCommandsTellWhatTheyDo(t *testing.T) {
+func TestCommandsDescribeThemselves(t *testing.T) {
 	n := newTestNode(t)
 	for _, cmd := range []string{`{"find": 1, "help": true}`, `{"dropDatabase": 1, "help": 1}`, `{"update": 1, "nonsense": 2, "help": true}`, `{"replSetGetStatus": 1, "help": true}`} {
 		r := n.ok("d", cmd)
@@ -488,7 +488,7 @@ func TestEmptyWriteConcernMode(t *testing.T) {
 }
 
 // collStats reported the oplog's default size, whatever it had been set to.
-func TestOplogSizeIsTold(t *testing.T) {
+func TestOplogSizeIsReported(t *testing.T) {
 	n := newTestNode(t)
 	n.srv.Node.Engine.SetOplogSize(5 << 20)
 	if r := n.ok("local", `{"collStats": "oplog.rs"}`); r["maxSize"] != int32(5<<20) {

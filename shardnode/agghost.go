@@ -15,7 +15,7 @@ import (
 	"github.com/shoaldb/shoal/storage/spill"
 )
 
-// aggHost implements agg.Host on this node. All their reads use the aggregate's own snapshot.
+// aggHost implements agg.Host on this node. All its reads use the aggregate's own snapshot.
 type aggHost struct {
 	n *Node
 	// versioned means that the aggregate came through a router, which can run what this shard cannot.

@@ -50,7 +50,7 @@ type aggregateArgs struct {
 	ns         string
 	pipeline   value.Value
 	size       int64 // of the first batch
-	viewStages int   // a router's: see aggregation
+	viewStages int   // sent by a router: see aggregation
 	fromRouter bool
 	explain    bool
 }

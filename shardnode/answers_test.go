@@ -202,7 +202,7 @@ func TestListSearchIndexesReadsLocally(t *testing.T) {
 	}
 }
 
-// Messages of duplicate keys showed values of any length.
+// Duplicate key errors showed values of any length.
 func TestDuplicateKeysAreShownShort(t *testing.T) {
 	n := newTestNode(t)
 	for _, tc := range []struct{ id, want string }{
@@ -222,7 +222,7 @@ func TestDuplicateKeysAreShownShort(t *testing.T) {
 }
 
 // The profiler omitted reads of its own collection, and did not mark the operation that exhausted a cursor.
-func TestProfilerTellsOfItsReadersAndOfCursorsEnds(t *testing.T) {
+func TestProfilerRecordsItsReadersAndTheEndsOfCursors(t *testing.T) {
 	n := newTestNode(t)
 	n.load("d", "c", 500)
 	n.ok("d", `{"profile": 2}`)
@@ -238,8 +238,8 @@ func TestProfilerTellsOfItsReadersAndOfCursorsEnds(t *testing.T) {
 	}
 }
 
-// An index that cannot be built over the documents says which build of which collection it was, with the details of the key;
-// names that cannot be collections' have messages of their own.
+// The error of an index build that fails on a document names the build and the collection, and has the details of the key;
+// names that collections cannot have are refused with messages of their own.
 func TestRefusedNamesAndFailedBuilds(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "a": 1}, {"_id": 2, "a": 1}, {"_id": 3, "b": [1], "c": [1]}]}`)

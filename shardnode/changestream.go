@@ -73,8 +73,9 @@ type eventStream struct {
 	spec   *agg.ChangeStream
 	form   changestream.Form
 	src    agg.Source
-	merged bool              // a router merges it with others: it reports its position when they wait for it
-	told   storage.Timestamp // position of the stream according to the last reply
+	merged bool // a router merges it with other streams: it reports its position when they wait for it
+
+	reported storage.Timestamp // position of the stream according to the last reply
 
 	answered time.Time // the last getMore
 
@@ -214,7 +215,7 @@ func postBatch(c *cursor) []byte {
 		return nil
 	}
 	given, done := e.given, uint64(e.stream.Done())
-	e.told = e.stream.Done()
+	e.reported = e.stream.Done()
 	if c.pending != nil {
 		given = e.before
 		if given == nil {
@@ -227,7 +228,7 @@ func postBatch(c *cursor) []byte {
 	return changestream.MarkAt(done + 1).Document()
 }
 
-// streamPause is the time between two getMores from which a client counts as having been away.
+// streamPause is the gap between two getMores after which a client counts as having been away.
 const streamPause = 50 * time.Millisecond
 
 // look fills a batch with the events that have arrived.
@@ -240,7 +241,7 @@ func (e *eventStream) look(op *command.Op, dst []byte, c *cursor, size int64) (o
 
 // more returns a getMore's batch: buffered events if it is the stream's turn to check, otherwise the next ones to arrive.
 //
-// A client that comes back after a pause gets everything that was committed before it did, as a stream that is opened does.
+// A client that returns after a pause receives everything that was committed before its return, as from a new stream.
 func (e *eventStream) more(op *command.Op, dst []byte, c *cursor, size int64) (out []byte, count int64, done bool, err error) {
 	if time.Since(e.answered) > streamPause {
 		if err := e.stream.CatchUp(op); err != nil {
@@ -269,10 +270,10 @@ func (e *eventStream) await(op *command.Op, dst []byte, c *cursor, size int64) (
 	}
 	for !e.stream.Ended() {
 		var werr error
-		if !e.stream.AskedSince(e.told) {
+		if !e.stream.AskedSince(e.reported) {
 			werr = op.Await(func() error { return e.stream.Wait(ctx) })
 		}
-		asked := e.stream.AskedSince(e.told)
+		asked := e.stream.AskedSince(e.reported)
 		if dst, count, done, err = e.look(op, dst, c, size); err != nil || count > 0 || asked {
 			return dst, count, done, err
 		}

@@ -65,7 +65,7 @@ func (w *watch) more(ms int) bson.A {
 	return c["nextBatch"].(bson.A)
 }
 
-// types are the kinds of events in a batch.
+// types lists the operation types of the events in a batch.
 func types(batch bson.A) string {
 	var out []string
 	for _, e := range batch {
@@ -88,7 +88,7 @@ func (w *watch) all(n int) bson.A {
 	return out
 }
 
-func TestChangeStreamTellsOfChanges(t *testing.T) {
+func TestChangeStreamReportsChanges(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("db", `{"insert": "c", "documents": [{"_id": 0}]}`)
 	w, first := n.openWatch("db", "c", `{"fullDocument": "updateLookup"}`)
@@ -107,7 +107,7 @@ func TestChangeStreamTellsOfChanges(t *testing.T) {
 		t.Fatalf("the events are %s", s)
 	}
 	if w.id != 0 {
-		t.Error("the cursor stays open behind its invalidate")
+		t.Error("the cursor stays open after its invalidate")
 	}
 	insert, update, cut, replace := got[0].(bson.M), got[1].(bson.M), got[2].(bson.M), got[3].(bson.M)
 	want := func(name string, got, want any) {
@@ -152,7 +152,7 @@ func TestChangeStreamResumesAfterEveryEvent(t *testing.T) {
 	for i, e := range all {
 		token := e.(bson.M)["_id"].(bson.M)["_data"].(string)
 		if token <= last {
-			t.Errorf("the token of event %d, %s, does not sort behind %s", i, token, last)
+			t.Errorf("the token of event %d, %s, does not sort after %s", i, token, last)
 		}
 		last = token
 		for _, option := range []string{"resumeAfter", "startAfter"} {
@@ -252,7 +252,7 @@ func TestChangeStreamImages(t *testing.T) {
 	}
 }
 
-// A stream continued after a time that it had seen in a history that its member had rolled back, and missed the events before it.
+// A stream that had reached a time in a history that its member then rolled back continued after that time, and missed the events before.
 func TestChangeStreamEndsWithTheHistoryItFollows(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1}]}`)
@@ -401,7 +401,7 @@ func TestSplitEventsAreResumed(t *testing.T) {
 			t.Errorf("fragment %d is %v", i, e.(bson.M)["splitEvent"])
 		}
 		if token(e) >= token(all[i+1]) {
-			t.Errorf("the token %s sorts behind %s", token(e), token(all[i+1]))
+			t.Errorf("the token %s sorts after %s", token(e), token(all[i+1]))
 		}
 	}
 	for i := range all {
@@ -428,7 +428,7 @@ func TestSplitEventsAreResumed(t *testing.T) {
 
 // Changes within a field are reported by its path, values that $set sets as a whole, however short the document is; paths with
 // numeric names are distinguished. A collMod that changes nothing is an event.
-func TestChangeStreamTellsOfUpdatesByPath(t *testing.T) {
+func TestChangeStreamReportsUpdatesByPath(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("db", `{"create": "c"}`)
 	w, _ := n.openWatch("db", "c", `{"showExpandedEvents": true}`)
@@ -469,8 +469,8 @@ func TestChangeStreamTellsOfUpdatesByPath(t *testing.T) {
 	}
 }
 
-// A modify event has the collection's UUID, and of an index what the command changed, as it was before.
-func TestModifyTellsWhatWasBefore(t *testing.T) {
+// A modify event has the collection's UUID and, for an index, the former values of the options that the command changed.
+func TestModifyReportsWhatWasBefore(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("db", `{"create": "c"}`)
 	n.ok("db", `{"createIndexes": "c", "indexes": [{"key": {"a": 1}, "name": "a", "expireAfterSeconds": 100}, {"key": {"b": 1}, "name": "b"}]}`)
@@ -509,7 +509,7 @@ func TestStreamsOfTheStableAPI(t *testing.T) {
 	}
 }
 
-// A client that comes back to its stream after a pause has everything in one batch that was committed before it came: the reader of
+// A client that returns to its stream after a pause gets everything that was committed before in one batch: the reader of
 // the oplog may have shown only a part of it by then.
 func TestStreamsHaveWhatWasCommittedBefore(t *testing.T) {
 	n := newTestNode(t)
@@ -525,7 +525,7 @@ func TestStreamsHaveWhatWasCommittedBefore(t *testing.T) {
 	}
 }
 
-// The documents of an insert are one entry of the oplog: their events have its time, and tokens by their place in it. Those of a
+// The documents of an insert are one entry of the oplog: their events have its time, and tokens with their position in it. Those of a
 // retryable write have no lsid and txnNumber, which identify transactions. Resumed after each, the stream continues with the next.
 func TestEventsOfABatchOfInserts(t *testing.T) {
 	n := newTestNode(t)
@@ -544,7 +544,7 @@ func TestEventsOfABatchOfInserts(t *testing.T) {
 		}
 		_, rest := n.openWatch("d", "c", fmt.Sprintf(`{"resumeAfter": {"_data": %q}}`, e["_id"].(bson.M)["_data"]))
 		if !reflect.DeepEqual(rest, all[i+1:]) && len(rest)+len(all[i+1:]) > 0 {
-			t.Errorf("behind event %d: %v", i, types(rest))
+			t.Errorf("after event %d: %v", i, types(rest))
 		}
 	}
 	x, _ := n.openWatch("d", "c", `{}`, `{"$match": {"fullDocument.a": 1}}`)

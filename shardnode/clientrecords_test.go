@@ -56,7 +56,7 @@ func (n *testNode) expectX(want int, when string) {
 }
 
 // What a client writes to config.transactions is the node's state of the session from then on, at once and after an election: its
-// number, and the statements that the oplog has up to lastWriteOpTime. What is not there is refused when it is sent again.
+// number, and the statements that the oplog has up to lastWriteOpTime. Other statements are refused when they are sent again.
 func TestWrittenSessionRecordsAreReadAgain(t *testing.T) {
 	const terms = 1
 	set := func(record string) string {
@@ -146,7 +146,7 @@ func TestWrittenSessionRecordsAreReadAgain(t *testing.T) {
 	}
 }
 
-// A history that fills several blocks of the oplog is followed to its first entry. What the record says otherwise leaves it as it is.
+// A history that fills several blocks of the oplog is followed to its first entry. The other fields of the record do not affect it.
 func TestLongHistoriesAreReadFromTheOplog(t *testing.T) {
 	n := newTestNode(t)
 	var docs []string
@@ -257,7 +257,7 @@ func TestRecordsOfTransactionsUnderWay(t *testing.T) {
 	}
 	n.ok("config", set(9))
 
-	// So it is with the internal transaction that executes a statement of the session.
+	// The same applies to the internal transaction that executes a statement of the session.
 	child := func(cmd string, start bool) string { return ofChild(inTxn(cmd, 0, start), 10, 1) }
 	n.ok("d", child(`{"insert": "c", "documents": [{"_id": 3}]}`, true))
 	n.ok("admin", child(`{"prepareTransaction": 1}`, false))
@@ -296,7 +296,7 @@ func TestRecordsAreWrittenWhileTheirSessionIsInUse(t *testing.T) {
 	n.expectX(399, "each number once")
 }
 
-// Secondaries have the records that a client writes, and a new primary goes by them.
+// Secondaries have the records that a client writes, and a new primary uses them.
 func TestWrittenSessionRecordsAreReplicated(t *testing.T) {
 	m := newTestMembers(t, 300*time.Millisecond)
 	n := m.primary()

@@ -10,8 +10,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// collStatsStage returns the one document of $collStats. ns may be a view: its latencies can be asked for, nothing
-// else.
+// collStatsStage returns the one document of $collStats. ns may be a view, which has latency statistics only.
 func (n *Node) collStatsStage(s *storage.Snapshot, ns string, spec []byte) ([]byte, error) {
 	if series, ok := timeseries.SeriesOf(ns); ok && s.Catalog().Lookup(ns) != nil {
 		ns = series // a router names the buckets
@@ -57,7 +56,7 @@ func (n *Node) collStatsStage(s *storage.Snapshot, ns string, spec []byte) ([]by
 	return value.End(dst, m), nil
 }
 
-// asked returns the last of the fields of that name that holds a document.
+// asked returns the last field of that name whose value is a document.
 func asked(spec []byte, name string) (found value.Value) {
 	for k, v := range value.Elements(spec) {
 		if k == name && v.T == value.Document {
@@ -67,7 +66,7 @@ func asked(spec []byte, name string) (found value.Value) {
 	return found
 }
 
-// stageScale returns the scale of storageStats, at most an int.
+// stageScale returns the scale of storageStats, limited to an int32.
 func stageScale(spec []byte) int64 {
 	v := value.Lookup(spec, "scale")
 	if !v.T.Numeric() {

@@ -119,7 +119,7 @@ func (n *Node) openQuery(op *command.Op, ns string) (*exec.Query, error) {
 	return q, nil
 }
 
-// noHint is true for an absent or empty hint.
+// noHint reports whether a hint is absent or empty.
 func noHint(h value.Value) bool {
 	return h.IsMissing() || h.T == value.Document && value.Count(h.Doc()) == 0
 }

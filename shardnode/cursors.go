@@ -24,8 +24,8 @@ type docStream interface {
 	Close()
 }
 
-// cursorSession identifies a cursor's owner: the session that it was opened in, nil for none, the user, and the process of the cluster that opened it, zero for
-// clients.
+// cursorSession identifies a cursor's owner: the session in which it was opened (nil for none), the user, and the process of the cluster that opened it (zero for
+// clients).
 type cursorSession struct {
 	lsid   []byte
 	owner  command.CursorOwner
@@ -88,7 +88,7 @@ type cursorTable struct {
 		byID map[int64]*cursor
 	}
 	command.CursorCounts
-	away map[[16]byte]int // how often in succession a process with cursors was found without a connection; used by expireLost alone
+	away map[[16]byte]int // successive checks that found a process with cursors without a connection; used by expireLost alone
 	feed *streams.Feed    // serves the change streams among them
 }
 
@@ -197,12 +197,12 @@ func (t *cursorTable) expire(now time.Time, timeout time.Duration) {
 	t.TimedOut.Add(int64(n))
 }
 
-// lostAfter is the number of looks in succession, seconds apart, after which a process without a connection is lost: a minute, while a process that lives
+// lostAfter is the number of successive checks, seconds apart, after which a process without a connection counts as lost: a minute in all. A live process
 // always has a connection (txn.RouterLost).
 const lostAfter = 15
 
-// expireLost ends the cursors of processes that are lost. Only the router that opened a cursor knows it, so that no client continues such a cursor, while the range
-// deleter waits for it: until its timeout or, with noCursorTimeout and outside of a session, forever.
+// expireLost ends the cursors of lost processes. Only the router that opened a cursor knows it, so no client can continue it; but the range
+// deleter would wait for it until its timeout or, with noCursorTimeout and outside of a session, forever.
 func (t *cursorTable) expireLost(connected func(process [16]byte) bool) {
 	openers := map[[16]byte]bool{}
 	t.mu.Lock()
@@ -491,8 +491,8 @@ func readsMoment(op *command.Op) bool {
 	return op.Req.ReadConcern.Is("snapshot")
 }
 
-// accepts checks that a getMore may continue the cursor: it must come in the cursor's session, and a time limit is
-// only for cursors that wait.
+// accepts checks that a getMore may continue the cursor: its transaction, user and session must be the cursor's, and
+// only awaitData cursors accept a time limit.
 func (c *cursor) accepts(op *command.Op) error {
 	if v := value.Lookup(op.Req.Body, "maxTimeMS"); v.T.Numeric() && !(c.tailable && c.awaitData) {
 		return mongoerr.New(mongoerr.BadValue, "cannot set maxTimeMS on getMore command for a non-awaitData cursor")

@@ -103,7 +103,7 @@ func beforeSteps(n *testNode) {
 	n.ok("gone", `{"insert": "c", "documents": [{"_id": 1}]}`)
 }
 
-// there returns the documents of "db.collection" as text, or their number if there are many.
+// there lists the documents of "db.collection" as text, or their number if there are many.
 func (n *testNode) there(ns string) string {
 	db, coll, _ := strings.Cut(ns, ".")
 	docs := n.first(db, `{"find": "`+coll+`", "sort": {"_id": 1}, "batchSize": 5000}`)
@@ -163,7 +163,7 @@ func TestStepsWithoutAMajority(t *testing.T) {
 }
 
 // The amount that a command may do after a detached commit is bounded: the rest is refused, and not executed.
-func TestStepsBehindAreBounded(t *testing.T) {
+func TestStepsAfterADetachedCommitAreBounded(t *testing.T) {
 	m := newTestMembers(t, 10*time.Second)
 	n := m.primary()
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "x": 0}]}`)

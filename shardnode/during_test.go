@@ -9,7 +9,7 @@ import (
 
 // Errors while documents are read or written are prefixed with the command that was executing; errors in the request
 // itself, or in its constants, are not.
-func TestErrorsTellWhatWasExecuting(t *testing.T) {
+func TestErrorsNameWhatWasExecuting(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"createIndexes": "c", "indexes": [{"key": {"u": 1}, "name": "u", "unique": true}]}`)
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "u": 1, "s": "x"}, {"_id": 2, "u": 2, "s": "y"}]}`)

@@ -284,8 +284,8 @@ func TestExplainGroupFigures(t *testing.T) {
 	}
 }
 
-// A comparison of a field with a variable of $lookup uses an index of the other collection, also within an $and and behind a $match that could be moved
-// in front; explain counts what each $lookup has read.
+// A comparison of a field with a variable of $lookup uses an index of the other collection, also within an $and and after a $match that could be moved
+// to the front; explain counts what each $lookup has read.
 func TestExplainLookup(t *testing.T) {
 	n := newTestNode(t)
 	n.fill("o", 40, `{"a": 1}`)
@@ -332,7 +332,7 @@ func TestExplainGroupFramework(t *testing.T) {
 	check("by settings", "1", "trySbeEngine")
 }
 
-// TestExplainOfSeries checks that a condition on the metaField of a time series is asked of buckets alone.
+// TestExplainOfSeries checks that a condition on the metaField of a time series is evaluated on buckets alone.
 func TestExplainOfSeries(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"create": "ts", "timeseries": {"timeField": "t", "metaField": "m"}}`)

@@ -101,8 +101,8 @@ func (x *explanation) storeGroups(ns string, rest *agg.Pipeline, p *exec.Explain
 	return rest.StoreGroups()
 }
 
-// shapeSuffix returns what the stages above a query add to its plan cache shape: those that a planner could take
-// over.
+// shapeSuffix returns what the first stage above a query adds to its plan cache shape: its name if a planner could take
+// it over.
 func shapeSuffix(rest *agg.Pipeline) string {
 	first := rest.Stages()[0]
 	switch name := first.Name(); name {

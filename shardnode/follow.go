@@ -92,7 +92,7 @@ func (s *Server) becomeShard(id migration.Identity, join func(migration.Identity
 	return nil
 }
 
-// forgetWriting drops the state that the node kept of its own writes: another member has written since.
+// forgetWriting drops what the node cached about its own writes, since another member has written meanwhile.
 func (n *Node) forgetWriting() {
 	n.writes.ForgetBuckets()
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// What a client deletes of config.transactions, or drops with it, is not known of the sessions any more: their statements run again when
-// they are sent again, and their open transactions have ended. Other sessions go on.
+// Sessions whose records a client deletes from config.transactions, or drops with it, are forgotten: their statements run again when
+// they are sent again, and their open transactions have ended. Other sessions continue.
 func TestDeletedSessionRecordsAreForgotten(t *testing.T) {
 	for _, c := range []struct {
 		how, cmd string
@@ -43,7 +43,7 @@ func TestDeletedSessionRecordsAreForgotten(t *testing.T) {
 					want = "[{ x: 4 }]"
 				}
 				if got := x(); got != want {
-					t.Errorf("behind the deletion both were sent again: %s, want %s", got, want)
+					t.Errorf("after the deletion both were sent again: %s, want %s", got, want)
 				}
 				n.ok("d", add)
 				if got := x(); got != want {

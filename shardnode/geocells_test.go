@@ -13,7 +13,7 @@ func around(longitude int) string {
 	return fmt.Sprintf(`{"$geoIntersects": {"$geometry": {"type": "Polygon", "coordinates": [[[%d, -1], [%d, -1], [%d, 1], [%d, 1], [%d, -1]]]}}}`, west, east, east, west, west)
 }
 
-// Two conditions on a geometry may hold in different cells of its index. That such geometries are there was forgotten when the catalog was read again, and a query
+// Two conditions on a geometry may hold in different cells of its index. When the catalog was read again, the index was taken for one without such geometries, and a query
 // with both conditions missed them.
 func TestConditionsOnDifferentCellsAfterARestart(t *testing.T) {
 	dir := t.TempDir()

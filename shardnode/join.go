@@ -22,7 +22,7 @@ func (s *Server) Identity() (id migration.Identity, ok bool, err error) {
 	return id, true, nil
 }
 
-// OnJoin registers what a node that was started as a shard server does when it is added to a cluster. join makes
+// OnJoin registers the command that adds a node started as a shard server to a cluster. join makes
 // the node's sharding state; the identity that it receives is durable already.
 func (s *Server) OnJoin(join func(migration.Identity) (*migration.ShardState, error)) {
 	s.joins.Store(&join)

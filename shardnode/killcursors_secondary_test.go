@@ -8,7 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Drivers end a cursor on the member that has it, without a read preference: on a secondary that was refused (13435), and the cursor
+// Drivers end a cursor on the member that has it, without a read preference: secondaries refused that (13435), and the cursor
 // stayed open until it timed out.
 func TestSecondariesEndCursors(t *testing.T) {
 	m := newTestMembers(t, 300*time.Millisecond)

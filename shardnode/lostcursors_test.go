@@ -3,7 +3,7 @@ package shardnode
 import "testing"
 
 // The cursors of a killed router kept the range deleter waiting until they timed out, and those with noCursorTimeout for ever: nobody else knows them. A router
-// that is away for less than a minute finds its cursors again, and clients' cursors are not concerned.
+// that is away for less than a minute finds its cursors again, and clients' cursors are not affected.
 func TestCursorsOfALostRouterEnd(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1}, {"_id": 2}, {"_id": 3}]}`)

@@ -21,7 +21,7 @@ func TestTransactionsOfALostRouterEnd(t *testing.T) {
 		t.Error("the transaction of another router has ended")
 	}
 	if !n.srv.Node.txns.AbortTxnsOf(process) {
-		t.Error("no command is at work, and some transactions may be detached")
+		t.Error("no command is running, but AbortTxnsOf reports that some transactions may be left")
 	}
 	n.ok("d", write("1"))
 	if n.code("d", write("2")) != int32(mongoerr.MaxTimeMSExpired) {

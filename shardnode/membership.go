@@ -23,7 +23,7 @@ func SendRaft(payload []byte, ask func(cmd []byte) ([]byte, error)) ([]byte, err
 	return replset.SendRaft(payload, ask)
 }
 
-// joinSet makes the node's membership of its set, and registers the commands of sets.
+// joinSet makes the node's membership of its set, and registers the commands of replica sets.
 func (n *Node) joinSet(name string, topo *command.Topology, member *replication.Member, o ReplOptions) *replset.Membership {
 	n.Repl = replset.New(memberNode{n}, replset.Config{
 		Name: name, Host: n.Host, ConfigServer: n.ConfigServer, Engine: n.Engine, Member: member, Topology: topo, Service: n.Service,
@@ -68,7 +68,7 @@ func (n *Node) noteSpec() command.Spec {
 	return s
 }
 
-// lone reports whether the node is a lone server.
+// lone reports whether the node is a standalone server.
 func (n *Node) lone() bool { return n.Repl == nil || n.Repl.Name == "" }
 
 // runOplogNote writes a noop entry.

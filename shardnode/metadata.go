@@ -15,15 +15,15 @@ type metadata struct {
 	table    *cluster.ChunkMap // nil: the collection was not sharded
 }
 
-// bindMetadata gives a query the ownership filter of the version that was checked, and counts it among those
-// that read by that version until its snapshot is released.
+// bindMetadata gives a query the ownership filter of the version that was checked, and counts the query among the
+// readers of that version until its snapshot is released.
 //
 // Invariant: version, snapshot and filter of a query agree. Hazard: a migration may commit between the check of the version and
-// the snapshot. The filter would then be that of a placement by which documents of the snapshot have left, or
-// arrived; ReadFilter therefore compares once more, behind the snapshot, and the query is refused if the version has changed.
+// the snapshot. The filter would then belong to a later or earlier placement than the snapshot; ReadFilter
+// therefore compares the version again after the snapshot was taken, and the query is refused if it has changed.
 //
-// Rejected: the collection's lock from the check to the snapshot. Every read would wait behind the exclusive lock that a
-// migration waits for, which waits for long transactions; comparing twice costs an atomic load and a comparison.
+// Rejected: holding the collection's lock from the check to the snapshot. Every read would queue behind a migration's request
+// for the exclusive lock, which waits for long transactions; comparing twice costs an atomic load and a comparison.
 func (n *Node) bindMetadata(op *command.Op, q *exec.Query) error {
 	if n.Sharding() == nil || q.Coll == nil || op.Req.ShardVersion == nil {
 		return nil

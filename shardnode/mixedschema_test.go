@@ -8,7 +8,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// A measurement with a field of another kind than those before it begins a bucket; buckets with both are taken only after the
+// A measurement with a field of another type than the earlier ones begins a bucket; buckets with both types are accepted only after the
 // collMod that mongorestore sends.
 func TestBucketsOfSeveralKinds(t *testing.T) {
 	n := newTestNode(t)

@@ -113,8 +113,7 @@ type Server struct {
 	done    chan struct{}
 }
 
-// Open opens the store and returns a server on it. It serves no requests yet: a front (command.Front) or a peer
-// does.
+// Open opens the store and returns a server on it. Requests reach it through a front (command.Front) or a peer.
 func Open(c Config) (*Server, error) {
 	eng, err := storage.Open(storage.Options{Dir: c.Dir, Memory: c.Memory, Logger: c.StoreLogger, OnFailure: c.Fatal, Stores: c.Stores,
 		Standalone: c.SetName == ""})
@@ -214,7 +213,7 @@ func (s *Server) peer(c *command.Client) cluster.Peer {
 	})
 }
 
-// Initiate makes the server the only member of its set, unless it is already, under its current address.
+// Initiate makes the server the only member of its set; if the set is already initiated, it updates the server's address.
 func (s *Server) Initiate(ctx context.Context) error {
 	if s.Repl.Initiated() {
 		return s.Repl.Rehost(ctx, s.Node.Host)
@@ -252,7 +251,7 @@ func (s *Server) FollowKeys(store cluster.KeyStore) {
 // Background runs f until the server ends, which cancels its context.
 func (s *Server) Background(f func(life context.Context)) { s.work.Go(func() { f(s.life) }) }
 
-// MajorityTime returns the newest time that a majority of the set has.
+// MajorityTime returns the newest majority-committed timestamp.
 func (s *Server) MajorityTime() uint64 { return uint64(s.Repl.MajorityCommitted()) }
 
 // start adds the primary-only services, joins the node's set, and runs the rest of its background work.

@@ -29,8 +29,8 @@ func (n *Node) planCacheSpecs() []command.Spec {
 	}
 }
 
-// shapeQuery returns the query that the arguments describe, on the collection they name; coll is nil if there is
-// none.
+// shapeQuery returns a query on the collection that the command names; its Coll is nil if there is no such
+// collection.
 func (n *Node) shapeQuery(op *command.Op, s *storage.Snapshot) (*exec.Query, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {
@@ -122,7 +122,7 @@ func (n *Node) runListFilters(op *command.Op, dst []byte) ([]byte, error) {
 // isObject takes arrays for objects, as the real commands do.
 func isObject(v value.Value) bool { return v.T == value.Document || v.T == value.Array }
 
-// filterArgs refuses arguments of an index filter that are present but not documents.
+// filterArgs checks the arguments that identify an index filter: query is required, and each must be a document.
 func filterArgs(op *command.Op) error {
 	if !isObject(op.Arg("query")) {
 		return mongoerr.New(mongoerr.BadValue, "required field query missing or not an object")
@@ -242,7 +242,7 @@ func (n *Node) planCacheStats(s *storage.Snapshot, ns string) [][]byte {
 	return out
 }
 
-// planCacheEntry describes one entry.
+// planCacheEntry returns the document of one entry.
 func (n *Node) planCacheEntry(ns string, e *plan.Choice) []byte {
 	object := func(d []byte) value.Value {
 		if d == nil {

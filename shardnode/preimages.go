@@ -87,7 +87,7 @@ func (r imageRemover) run(ctx context.Context, _ int64) {
 // imageLimits determine which pre-images have expired.
 type imageLimits struct {
 	before storage.Timestamp // older than the oplog
-	age    int64             // milliseconds since the epoch, those up to then are too old; 0 if age does not matter
+	age    int64             // images up to this time, in milliseconds since the epoch, are too old; 0 for no limit
 }
 
 func (l imageLimits) expired(doc []byte) bool {

@@ -10,7 +10,7 @@ import (
 
 // The log line of a slow update showed the command without its statements, which drivers send in a separate section:
 // each statement now has a log line and a profiler entry, with q and u, and with its own counters.
-func TestSlowUpdatesAreToldWithQAndU(t *testing.T) {
+func TestSlowUpdatesAreReportedWithQAndU(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "a": 1}, {"_id": 2, "a": 1}]}`)
 	var lines []string

@@ -9,8 +9,8 @@ import (
 	"github.com/shoaldb/shoal/storage"
 )
 
-// The history of sessions arrived with a chunk while the session table was being flushed: both insert the record of a
-// session that is new here, and the migration failed with 11000 on config.transactions. Now the second one updates what the
+// The history of sessions arrived with a chunk while the session table was being flushed: both inserted the record of a
+// session that was new here, and the migration failed with 11000 on config.transactions. Now the second one updates what the
 // first one inserted.
 func TestSessionRecordsMeetEachOther(t *testing.T) {
 	n := newTestNode(t)

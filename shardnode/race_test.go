@@ -2,5 +2,5 @@
 
 package shardnode
 
-// raceDetector reports that allocation counts are unreliable: pools drop items at random.
+// raceDetector reports whether the race detector is on: pools then drop items at random, and allocation counts are unreliable.
 const raceDetector = true

@@ -155,7 +155,7 @@ func TestRawDataWritesBuckets(t *testing.T) {
 	}
 }
 
-// Commands that do not support rawData say so, and its type is checked everywhere.
+// Commands that do not support rawData refuse it, and its type is checked everywhere.
 func TestRawDataRefused(t *testing.T) {
 	n := rawSeries(t)
 	for _, cmd := range []string{

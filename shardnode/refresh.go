@@ -14,8 +14,7 @@ func (n *Node) tailFrom(c *cursor) storage.Timestamp { return c.snap.Timestamp()
 
 // refresh lets a cursor continue in the newest snapshot, as a query does on the real server, which yields
 // between two batches. Cursors that read at one time keep their snapshot, and so do those whose stream cannot
-// advance. A cursor of a shard that owned the whole collection keeps its snapshot once that is no longer
-// true.
+// advance, and all once data of the collection has moved (Unmoved).
 func (n *Node) refresh(op *command.Op, c *cursor) error {
 	qs, ok := c.stream.(*exec.Stream)
 	if !ok || c.fixed || qs.Collection() == nil {

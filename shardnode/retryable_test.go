@@ -224,8 +224,8 @@ func withHole(t *testing.T) *testNode {
 	return n
 }
 
-// Of a session whose record was older than a hole in the oplog, the first number that arrived was executed, although it may have
-// been executed in the hole; a transaction's commit was denied. The second restart had forgotten the hole.
+// In a session whose record was older than a hole in the oplog, the first number that arrived was executed, although it may have
+// been executed in the hole; a transaction's commit was denied. After the second restart the hole was forgotten.
 func TestNumbersLostInAHoleAreRefused(t *testing.T) {
 	for _, restarts := range []int{0, 1} {
 		n := withHole(t)
@@ -273,7 +273,7 @@ func (n *testNode) sessionHistory() (out []value.Value) {
 	return out
 }
 
-// What a donor of chunks may have lost is sent to the recipient, which executed it again.
+// Numbers that a donor of chunks may have lost are sent to the recipient, which executed them again.
 func TestHolesGoWithAChunk(t *testing.T) {
 	donor, n := withHole(t), newTestNode(t)
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "x": 2}]}`)
@@ -464,7 +464,7 @@ func TestNumbersWithoutWritesKeepTheHistoryBefore(t *testing.T) {
 
 // A write or a commit that waits for a member that is down kept its collection and its session locked: catalog changes and
 // migrations waited with it, and so did the same commit, retried with a concern that could be satisfied.
-func TestWaitingForMembersHoldsUpNobody(t *testing.T) {
+func TestWaitingForMembersHoldsNoLocks(t *testing.T) {
 	m := newTestMembers(t, time.Minute)
 	n := m.primary()
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "x": 0}, {"_id": 2, "x": 0}]}`)
@@ -532,8 +532,8 @@ func TestSessionsLostWithTheOplogAreIncomplete(t *testing.T) {
 	n.ok("admin", otherSession(inTxn(`{"commitTransaction": 1}`, 4, false)))
 }
 
-// The _ids that a command has upserted are part of its session's history. The record of a history larger than a document could be
-// read by nobody, and its oplog entry stopped every reader of the oplog.
+// The _ids that a command has upserted are part of its session's history. The record of a history larger than a document could not
+// be read, and its oplog entry stopped every reader of the oplog.
 func TestHistoryLargerThanADocument(t *testing.T) {
 	n := newTestNode(t)
 	const docs, size = 20, 1 << 20

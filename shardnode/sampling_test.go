@@ -60,7 +60,7 @@ func TestSamplingOfASet(t *testing.T) {
 	await.True(t, "the end of sampling", func() bool { return !n.srv.Service.Sampler.On() })
 }
 
-// A client cannot have a diff stored by calling an update sampled.
+// A client cannot have a diff stored by marking an update as sampled.
 func TestForeignSampleIDs(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("db", `{"insert": "c", "documents": [{"_id": 1}]}`)

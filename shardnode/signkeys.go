@@ -62,7 +62,7 @@ func (s *Server) keyService() replication.Service {
 			for {
 				select {
 				case <-tick.C:
-					_ = ring.EnsureAhead(ctx, s.Clock, rotation) // the existing keys remain valid for a good while
+					_ = ring.EnsureAhead(ctx, s.Clock, rotation) // after an error the existing keys remain valid for a while
 				case <-ctx.Done():
 					return
 				}
@@ -71,7 +71,7 @@ func (s *Server) keyService() replication.Service {
 	}
 }
 
-// secretService makes the secret that makes users who do not exist look like others to a client that tries to log in. Each set with users of its own
+// secretService makes the secret with which nonexistent users look like existing ones to a client that tries to authenticate. Each set with users of its own
 // has one: the config server for those of a cluster, a shard for those of its direct connections.
 func secretService(n *Node) replication.Service {
 	return replication.Service{

@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// The first read of a snapshot session learns its time, and a later read at that time sees what the first saw.
+// The first read of a snapshot session returns its time, and a later read at that time sees what the first saw.
 func TestSnapshotReads(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "x": 1}]}`)

@@ -58,8 +58,7 @@ func mayUseDisk(p *cluster.Params, v value.Value) bool {
 	return v.IsMissing() || v.Truthy()
 }
 
-// maxStages returns the maximum number of stages of a client's pipeline; a router has checked those that it sends, and 0 does not limit them
-// further.
+// maxStages returns the maximum number of stages of a client's pipeline; 0, no limit, for a pipeline from a router, which has checked it.
 func maxStages(p *cluster.Params, fromRouter bool) int {
 	if p == nil || fromRouter {
 		return 0

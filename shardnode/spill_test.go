@@ -84,7 +84,7 @@ func TestStagesSpill(t *testing.T) {
 			}
 		}
 		if !used {
-			t.Errorf("%s: explain does not tell of files: %v", k.stage, r["stages"])
+			t.Errorf("%s: explain reports no files: %v", k.stage, r["stages"])
 		}
 		n.ok("admin", fmt.Sprintf(`{"setParameter": 1, %q: 104857600}`, k.param))
 	}

@@ -59,7 +59,7 @@ func TestTailableGetMoreTimeIsNoDeadline(t *testing.T) {
 }
 
 // A tailing cursor whose filter had matched nothing began at the start of its collection again at every getMore.
-func TestTailableGetMoreGoesOnAtItsRecord(t *testing.T) {
+func TestTailableGetMoreContinuesAtItsRecord(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("db", `{"create": "c", "capped": true, "size": 10000000}`)
 	const documents = 2000

@@ -25,7 +25,7 @@ func newTestNode(t testing.TB) *testNode {
 	return openTestNode(t, Config{Memory: true})
 }
 
-// openTestNode is newTestNode with a configuration, in which a Dir may be one that a former node has used.
+// openTestNode is newTestNode with a configuration, whose Dir an earlier node may have used.
 func openTestNode(t testing.TB, c Config) *testNode {
 	t.Helper()
 	c.SetName, c.Host, c.Info = "rs", "test:27017", &command.Info{Host: "test"}
@@ -91,7 +91,7 @@ func (n *testNode) ok(db, cmd string) bson.M {
 	return r
 }
 
-// code is the error code of a command, 0 if it succeeds.
+// code returns the error code of a command, 0 if it succeeds.
 func (n *testNode) code(db, cmd string) int32 {
 	n.t.Helper()
 	c, _ := n.do(db, cmd)["code"].(int32)

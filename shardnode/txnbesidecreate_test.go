@@ -9,7 +9,7 @@ import (
 )
 
 // The first write of a transaction waits for a lock behind the create of its collection, which another connection sends at the same time:
-// nothing has been read, so the transaction goes on upon what there is now. Once it has read, it cannot.
+// nothing has been read, so the transaction continues on a newer snapshot. Once it has read, it cannot.
 func TestTransactionBeginsBesideACreate(t *testing.T) {
 	for _, s := range []struct {
 		name   string

@@ -161,8 +161,7 @@ func (v *validation) countKeys(c *catalog.Collection, doc []byte, expected map[s
 	}
 }
 
-// checkIndex walks an index: its keys must be in order, each must lead to a record, and there must be as many as the
-// documents have.
+// checkIndex walks an index: its keys must be in order, and there must be as many as the documents have.
 func (v *validation) checkIndex(op *command.Op, s *storage.Snapshot, c *catalog.Collection, idx *catalog.Index, expected int64) error {
 	cur := s.IndexScan(c, idx, false)
 	defer cur.Close()

@@ -22,7 +22,7 @@ func (n *Node) checkVersion(op *command.Op, ns string) error {
 	if err := migration.WaitCritical(op, n.versions(op, ns)); err != nil {
 		return err
 	}
-	if op.Req.Spec.Kind == command.Read && n.Engine.Catalog().Lookup(ns) == nil && !n.Sharding().ReadsPast(op) { // views of then are in the snapshot
+	if op.Req.Spec.Kind == command.Read && n.Engine.Catalog().Lookup(ns) == nil && !n.Sharding().ReadsPast(op) { // a read of the past finds views in its snapshot
 		return n.viewForRouter(op, ns)
 	}
 	return nil
@@ -36,8 +36,8 @@ func checkSnapshot(n *Node, op *command.Op, ns string, s *storage.Snapshot) erro
 	return n.Sharding().CheckSnapshot(op, ns, s)
 }
 
-// versionedSnapshot returns the snapshot for a command that reads a namespace, after checking that the command's versions are this shard's, now or at the
-// time that it reads at.
+// versionedSnapshot returns the snapshot for a command that reads a namespace, after checking that the command's versions are those of this shard, now or at the
+// time of the read.
 func versionedSnapshot(n *Node, op *command.Op, ns string) (*storage.Snapshot, error) {
 	if err := n.checkVersion(op, ns); err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func versionedSnapshot(n *Node, op *command.Op, ns string) (*storage.Snapshot, e
 	return s, nil
 }
 
-// foreignSharded reports whether the router has to read a collection that an operation reads besides its own.
+// foreignSharded reports whether another collection that an operation reads has to be read by the router.
 func foreignSharded(n *Node, op *command.Op, ns string, s *storage.Snapshot) (bool, error) {
 	if n.Sharding() == nil {
 		return false, nil
@@ -69,9 +69,9 @@ var selfChecked = map[string]bool{
 }
 
 // checkAdmitted compares the versions of a command before it begins, whatever it does: a router with an outdated
-// placement is told so, and handlers need not check. Commands that change the catalog compare them again under
-// their locks (LockVersioned). What a coordinator executes does not wait here for a critical section to end: it may be that of the run that the
-// request joins, and whatever else it waits for, it waits for no longer than its wtimeout (package coordinator).
+// placement gets an error, and handlers need not check. Commands that change the catalog compare them again under
+// their locks (LockVersioned). Commands that a coordinator executes do not wait here for a critical section to end: it may be that of the run that the
+// request joins, and all their waiting is bounded by their wtimeout (package coordinator).
 func (n *Node) checkAdmitted(op *command.Op) error {
 	if op.Req.ShardVersion == nil && op.Req.DatabaseVer == nil || n.Sharding() == nil || selfChecked[op.Req.Spec.Name] {
 		return nil
@@ -123,7 +123,7 @@ func (n *Node) viewForRouter(op *command.Op, ns string) error {
 		WithDetails(value.Doc(value.F("resolvedView", value.NewDocument(value.Doc(view...)))))
 }
 
-// versions is checkVersion without waiting for a critical section to end: the caller holds a lock.
+// versions is checkVersion without waiting for a critical section to end, for callers that hold a lock or wait themselves.
 func (n *Node) versions(op *command.Op, ns string) error {
 	if n.Sharding() == nil || (op.Req.ShardVersion == nil && op.Req.DatabaseVer == nil) {
 		return nil
@@ -131,7 +131,7 @@ func (n *Node) versions(op *command.Op, ns string) error {
 	return n.Sharding().CheckVersion(op, ns)
 }
 
-// ownership returns the shard filter of a collection; nil where every document here is this shard's.
+// ownership returns the shard filter of a collection; nil if this shard owns every document that it has.
 func (n *Node) ownership(op *command.Op, c *catalog.Collection) exec.Ownership {
 	if n.Sharding() == nil || c == nil || op.Req.ShardVersion == nil {
 		return nil
@@ -145,17 +145,17 @@ type Sharding interface {
 	// Unmoved reports whether this shard still owns what it owned of a collection according to a routing table;
 	// since is nil for a collection that was not sharded.
 	Unmoved(op *command.Op, ns string, since *cluster.ChunkMap) bool
-	// ReadsPast reports whether an operation uses the placement of the cluster time that it reads at.
+	// ReadsPast reports whether an operation uses the placement at the cluster time of its read.
 	ReadsPast(op *command.Op) bool
 	// CheckSnapshot returns an error if the versions in a read at a cluster time are not those that this shard had then, or if the snapshot lies within
 	// a DDL.
 	CheckSnapshot(op *command.Op, ns string, s *storage.Snapshot) error
-	// ForeignSharded reports whether a collection is sharded that an operation reads from a snapshot besides its own. It returns StaleDbVersion if the
+	// ForeignSharded reports whether another collection that an operation reads from a snapshot is sharded. It returns StaleDbVersion if the
 	// collection is neither sharded nor here.
 	ForeignSharded(op *command.Op, ns string, s *storage.Snapshot) (bool, error)
 }
 
-// Sharding returns the node's place in a cluster; nil on a node that is not a shard.
+// Sharding returns the node's sharding state; nil on a node that is not a shard.
 func (n *Node) Sharding() Sharding {
 	if s := n.shard.State(); s != nil {
 		return s

@@ -21,7 +21,7 @@ import (
 // fakeConfig is a config server that knows one database, d, and no sharded collection.
 type fakeConfig struct {
 	version atomic.Int32  // of the database: from 2 on its primary is another shard
-	asked   chan struct{} // receives a value for each question about the database
+	asked   chan struct{} // receives a value for each request for the database's entry
 }
 
 func (c *fakeConfig) dbVersion(n int32) cluster.DatabaseVersion {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A number in the path of a distinct found nothing on a view, whose pipeline had unwound the array before.
-func TestDistinctOnAViewTakesPlaces(t *testing.T) {
+// A number in the path of a distinct found nothing on a view, because the pipeline had unwound the array before.
+func TestDistinctOnAViewTakesArrayPositions(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"insert": "c", "documents": [
 		{"_id": 1, "a": [1, 2, [3, 4]]}, {"_id": 2, "a": {"0": 5, "1": [6, 7]}}, {"_id": 3, "a": [{"x": 1, "0": 8}, {"x": 2, "y": [1, 2]}]},

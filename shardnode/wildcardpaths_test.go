@@ -9,7 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// scanOf returns the stages of a find's winning plan, from the top, and what its index scan says of arrays.
+// scanOf returns the stages of a find's winning plan, from the top, and what its index scan reports about arrays.
 func (n *testNode) scanOf(find string) string {
 	n.t.Helper()
 	r := n.ok("d", `{"explain": `+find+`}`)

@@ -11,8 +11,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// convert makes a collection capped. One without an entry in the catalog is the client's command on this shard. One that moveCollection or
-// unshardCollection has placed is replaced on its shard and here, where its definition is, and in the catalog: the copy has a UUID of its own.
+// convert makes a collection capped. For one without an entry in the catalog this shard runs the client's command. One that moveCollection or
+// unshardCollection has placed is replaced by a copy with a new UUID on its shard, on this one, which has its definition, and in the catalog.
 type convert struct {
 	req *msg.ShardConvertToCapped
 	at  msg.ConvertFound
@@ -29,7 +29,7 @@ func (v *convert) found() msg.Message        { return &v.at }
 func (v *convert) clientCommand() []byte     { return v.req.Command }
 func (v *convert) reply(dst []byte) []byte   { return dst }
 
-// check finds the shard of the collection, and has it check the command: from the first phase on, the operation can only be completed.
+// check finds the shard of the collection, and has it check the command: once convertCollection begins, the operation can only be completed.
 func (v *convert) check(ctx context.Context, r *run) (local bool, err error) {
 	at, _, e, err := r.m.entryOf(ctx, v.ns())
 	switch {
@@ -68,7 +68,7 @@ func (v *convert) phases() []phase {
 	}
 }
 
-// carryOut replaces the collection on the shards that have it, then in the catalog. Nobody reads it meanwhile.
+// carryOut replaces the collection on the shards that have it, then in the catalog. The critical section blocks readers meanwhile.
 func (v *convert) carryOut(ctx context.Context, r *run) error {
 	err := r.onEach(ctx, v.at.Shards, func(id string) msg.Message {
 		return &msg.ConvertToCappedParticipant{
@@ -82,7 +82,7 @@ func (v *convert) carryOut(ctx context.Context, r *run) error {
 	return err
 }
 
-// undo ends the critical section, which is all that there is to take back before the point of no return.
+// undo ends the critical section, the only thing to revert before the point of no return.
 func (v *convert) undo(ctx context.Context, r *run) error {
 	return r.block(ctx, msg.Unblock, v.at.Shards, v.ns())
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// logWait limits the time for which the beginning of a run is tried to be logged.
+// logWait limits the time spent on logging the beginning of a run.
 const logWait = 5 * time.Second
 
 // beginning returns the entry of config.changelog for a run that begins, such as dropCollection.start; false for operations that the log does not show. Their
@@ -35,7 +35,7 @@ func (r *run) beginning(op *command.Op) (cluster.LogEntry, bool) {
 	}, true
 }
 
-// logBeginning logs that a run begins, beside it: nobody waits for the log. m.mu must be held.
+// logBeginning logs in the background that a run begins: nothing waits for the log. m.mu must be held.
 func (m *Coordinators) logBeginning(e cluster.LogEntry) {
 	ctx := m.mu.ctx
 	m.wg.Go(func() {

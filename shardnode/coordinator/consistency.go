@@ -105,7 +105,7 @@ func (c *checker) config(ctx context.Context, coll string, filter []byte) ([][]b
 	return c.m.readCatalog(ctx, coll, filter)
 }
 
-// check compares each entry with the shards, and each collection of a shard that has no entry with the place of the database.
+// check compares each entry with the shards, and checks that each collection without an entry is on this shard, the primary shard of the database.
 func (c *checker) check(ctx context.Context) error {
 	var names []string
 	for ns := range c.entries {
@@ -133,7 +133,7 @@ func (c *checker) check(ctx context.Context) error {
 	return nil
 }
 
-// nodesOwn reports whether a collection is each node's own: the profiler's.
+// nodesOwn reports whether every node may have a collection of its own under a name, as system.profile.
 func nodesOwn(coll string) bool {
 	return strings.HasPrefix(coll, "system.") && !strings.HasPrefix(coll, "system.buckets.") && coll != "system.views"
 }
@@ -152,7 +152,7 @@ func (c *checker) tracked(ctx context.Context, ns string, entry []byte) error {
 		return err
 	}
 	owners := consistency.Owners(chunks)
-	for _, id := range owners { // migrations go on: a shard may have received its first chunk, and the collection before it, since it was asked
+	for _, id := range owners { // migrations go on: a shard may have received the collection and its first chunk since it was listed
 		if c.peers[id] != nil && !slices.ContainsFunc(c.locals[ns], func(l consistency.Local) bool { return l.Shard == id }) {
 			if err := c.list(ctx, id, value.Doc(value.F("name", value.NewString(catalog.CollOf(ns))))); err != nil {
 				return err

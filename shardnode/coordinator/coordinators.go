@@ -34,7 +34,7 @@ type Config struct {
 	// Forget drops a collection's compiled form once the unit that drops the collection has committed.
 	Forget func(u *storage.UnitOfWork, c *catalog.Collection)
 	// Holds is the config server's row of the command that asks whether a critical section is held; nil on a node that is no config
-	// server. On a config shard a section's owner is one or the other.
+	// server. On a config shard either may own the section.
 	Holds *command.Spec
 }
 
@@ -88,14 +88,14 @@ func (m *Coordinators) Service() replication.Service {
 
 // stepUp takes the locks of the stored runs. They have held them together before, so none waits for another.
 //
-// It ends before clients may write (the service is vital). Hazard: DDL locks are memory only. If a client's command came
-// before them, it could find the collection half dropped, unlocked, and begin a second operation on the same name. The
+// It returns before clients may write (the service is vital). Hazard: DDL locks exist in memory only. A client's command that came
+// before them could find the collection half dropped, unlocked, and begin a second operation on the same name. The
 // lock table is a new one, which nothing else uses before the runs hold their locks: operations of an earlier term may still
 // unwind, and what they release in the old table must not release a lock of a run that continues.
 //
-// Rejected: locks that are documents, which survive by themselves. They would be a second record of what the state documents
-// say already: which names an operation locks follows from what it is. Where the two disagreed after a crash, a name would stay locked
-// with nobody to unlock it.
+// Rejected: locks stored as documents, which would survive a crash. They would duplicate the state documents, since the
+// names that an operation locks follow from its request. If the two disagreed after a crash, a name would stay locked
+// with nothing to unlock it.
 func (m *Coordinators) stepUp(ctx context.Context, _ int64) error {
 	table, runs, all := lock.NewManager(), make(map[string]*run), make(map[*held]struct{})
 	err := documents(m.Docs).Each(func(d *document) error {
@@ -165,8 +165,8 @@ func row[M any, P interface {
 // requestField is the argument by which a router identifies its request.
 var requestField = command.Opt(msg.RequestID, command.TObject)
 
-// runHolds reports whether a run, or a migration from this shard, still holds its critical sections. Before it says no, it makes sure that it
-// is still primary.
+// runHolds reports whether a run, or a migration from this shard, still holds its critical sections. Before it denies that, it makes sure, by a
+// write, that this node is still primary.
 func (m *Coordinators) runHolds(op *command.Op, req *msg.HoldsCriticalSection, dst []byte) ([]byte, error) {
 	held, err := m.holds(req)
 	if err == nil && !held {
@@ -187,7 +187,7 @@ func (m *Coordinators) runHolds(op *command.Op, req *msg.HoldsCriticalSection, d
 	return msg.AppendFields(dst, &msg.HoldsCriticalSectionReply{Held: held}), nil
 }
 
-// holds reports whether a run, or a migration from this shard, has the id.
+// holds reports whether a run, or a migration from this shard, has the id. If req.Forward is set, a run that is being undone does not count.
 func (m *Coordinators) holds(req *msg.HoldsCriticalSection) (bool, error) {
 	m.mu.Lock()
 	for _, r := range m.mu.runs {
@@ -257,7 +257,7 @@ func (m *Coordinators) lead(op *command.Op, r *run, as string, dst []byte) (begu
 		return false, dst, err
 	}
 	r.locks = h
-	if asked := parseRequestID(op.Req.Body); asked.again { // the first one may have held the locks
+	if asked := parseRequestID(op.Req.Body); asked.again { // the first request may have held the locks
 		if done, ok, err := m.outcome(asked.id); err != nil || ok {
 			m.unlock(h)
 			return false, append(dst, done...), err
@@ -288,8 +288,8 @@ func (m *Coordinators) lead(op *command.Op, r *run, as string, dst []byte) (begu
 	return true, dst, nil
 }
 
-// checkVersion compares the versions that a request came with, outside of critical sections. What the database is now is read from the config server: on a
-// shard that only believes to be its primary the DDL locks exclude nothing.
+// checkVersion compares the versions in a request, outside of critical sections. The database's current version is read from the config server: on a
+// shard that wrongly believes it is the database's primary shard, the DDL locks exclude nothing.
 func (m *Coordinators) checkVersion(op *command.Op, ns string) error {
 	m.State.Catalog.InvalidateDatabase(catalog.DBOf(ns))
 	return migration.WaitCritical(op, m.State.CheckVersion(op, ns))
@@ -331,7 +331,7 @@ func nameOf(o operation) string {
 }
 
 // running returns a run for the same request; a run of the same kind on the same name for a different request is an
-// error, unless such requests wait for each other. If there is none, others join r from here on, until it has ended or giveUp: otherwise two simultaneous requests
+// error, unless requests of that kind queue. If there is none, later requests join r until it has ended or is given up (giveUp): otherwise two simultaneous requests
 // would both wait for the locks, and the second would find nothing left to do.
 func (m *Coordinators) running(r *run) (*run, error) {
 	m.mu.Lock()
@@ -384,7 +384,7 @@ func (m *Coordinators) local(op *command.Op, as string, o operation, dst []byte)
 	return m.runNested(op, rest, true, prepare, dst)
 }
 
-// nested is local for a client's command that came within the request.
+// nested is local for a client's command that the request contains.
 func (m *Coordinators) nested(op *command.Op, cmd []byte, unsharded bool, dst []byte) ([]byte, error) {
 	var elems []byte
 	for it := value.Walk(cmd); ; {
@@ -406,10 +406,10 @@ func (m *Coordinators) nested(op *command.Op, cmd []byte, unsharded bool, dst []
 	return m.runNested(op, elems, unsharded, func(*command.Op) {}, dst)
 }
 
-// ownArguments are those generic arguments of a request that its client's command does not have.
+// ownArguments are arguments of a request that are not passed on to its client's command.
 var ownArguments = []string{"shardVersion", "databaseVersion", "maxTimeMS", "$clusterTime", msg.RequestID, "out", "targetOptions", "targetIndexes"}
 
-// runNested runs a client's command, which prepare sees before, as a part of the request.
+// runNested runs a client's command as a part of the request, after calling prepare for it.
 func (m *Coordinators) runNested(op *command.Op, elems []byte, unsharded bool, prepare func(in *command.Op), dst []byte) ([]byte, error) {
 	body, mark := value.Begin(nil)
 	in, err := op.Nested(value.End(append(body, elems...), mark))

@@ -16,20 +16,20 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// The copy of a database on its new primary shard: a clone as of one time, then the documents that were written to since, by the oplog, in rounds
-// until little remains; the rest once writes are blocked. It is sent in numbered parts, which the recipient stores once each and in order
+// A database is copied to its new primary shard as a clone at one timestamp, then in rounds of the documents that the oplog shows as written since,
+// until few remain, and the rest once writes are blocked. The copy is sent in numbered parts, which the recipient stores once each and in order
 // (migration's movestore.go); an attempt that another primary of this shard, or a recipient that has lost parts, cannot continue is
 // replaced by a new one, from the beginning. Once writes are blocked the copy is not repeated: it continues from the position that the
 // recipient reports.
 //
-// The clone is of one time because of unique indexes: of two times, two documents might have the same key.
+// The clone is at one timestamp because of unique indexes: documents read at different times might have the same key.
 
 const (
-	partBytes  = 1 << 20                // a unit of work of the recipient, for which the writes of its clients wait
-	roundLimit = 4096                   // documents of one round
-	fewLeft    = 512                    // a round with no more, which
-	shortRound = 100 * time.Millisecond // did not take longer, is the last one before writes are blocked;
-	manyRounds = 200                    // so is this one: otherwise the copy would never catch up with writers that do not pause
+	partBytes  = 1 << 20                // size of a part: one unit of work of the recipient, for which the writes of its clients wait
+	roundLimit = 4096                   // maximum number of documents in a round
+	fewLeft    = 512                    // writes are blocked after a round of at most this many documents
+	shortRound = 100 * time.Millisecond // that took at most this long,
+	manyRounds = 200                    // or after this many rounds: the copy might never catch up with writers that do not pause
 	// sessionsBatch is the size of the part of the history of retryable writes in one message.
 	sessionsBatch = 4 << 20
 )
@@ -39,8 +39,8 @@ type copier struct {
 	p    *movePrimary
 	r    *run
 	part int64
-	upTo storage.Timestamp // what was written up to then has been sent
-	pin  *storage.OplogPin // of what was written later
+	upTo storage.Timestamp // writes up to this time have been sent
+	pin  *storage.OplogPin // keeps the oplog after upTo
 }
 
 // clone copies the database while clients write to it. The section on the new primary shard fences what is sent there.
@@ -84,7 +84,7 @@ func (p *movePrimary) clone(ctx context.Context, r *run) error {
 	return c.send(ctx, &msg.MovePrimaryStore{Durable: true})
 }
 
-// attempt stores what will be copied, so that it can be undone. The write also advances the time: no other attempt has this one's.
+// attempt stores what will be copied, so that it can be undone. The write also advances the time, which makes the timestamp that identifies an attempt unique.
 func (p *movePrimary) attempt(ctx context.Context, r *run, entries []*cluster.CollectionEntry) error {
 	s := r.m.Engine.Snapshot()
 	defer s.Release()
@@ -92,7 +92,7 @@ func (p *movePrimary) attempt(ctx context.Context, r *run, entries []*cluster.Co
 	return r.persist(ctx, func() error { return r.store(ctx, nil) })
 }
 
-// blockWrites blocks the writes to what is moved, and sends the rest. Another primary than the one that made the clone catches up first.
+// blockWrites blocks the writes to what is moved, and sends the rest. A primary other than the one that made the clone first catches up with the sessions' history.
 func (p *movePrimary) blockWrites(ctx context.Context, r *run) error {
 	c, err := p.copier(ctx, r, 0)
 	if err != nil {
@@ -124,8 +124,8 @@ func (p *movePrimary) blockWrites(ctx context.Context, r *run) error {
 	return c.send(ctx, &msg.MovePrimaryStore{Durable: true})
 }
 
-// catchUpHistory sends the history of sessions that this shard has beyond the stored position: only what the oplog has after it. Where that is gone, or was not
-// stored (by an earlier version), all of it is sent again, and the position stored: another member then does not have to, with writes blocked.
+// catchUpHistory sends the history of sessions after the stored position, from the oplog. If the oplog no longer has it, or no position is
+// stored (by an earlier version), all of it is sent again. The new position is stored, so that another member need not repeat this with writes blocked.
 func (p *movePrimary) catchUpHistory(ctx context.Context, r *run, c *copier) error {
 	blocked := r.m.State.HoldsSection(p.req.DB, r.doc.id) == nil
 	if err := c.sessions(ctx, !blocked || p.at.History == 0); err != nil {
@@ -203,7 +203,7 @@ func (c *copier) collection(ctx context.Context, s *storage.Snapshot, moved msg.
 	flush := func() error {
 		began := time.Now()
 		err := c.send(ctx, &msg.MovePrimaryStore{NS: moved.NS, UUID: moved.UUID, Stored: b.take(), Fresh: true})
-		if err == nil { // a pause for clients, as long as the part has used the store
+		if err == nil { // yield to clients for as long as the part has used the store
 			err = cluster.Sleep(ctx, time.Since(began))
 		}
 		return err
@@ -273,7 +273,7 @@ func (c *copier) round(ctx context.Context) (n int, more bool, err error) {
 	if err := w.Read(ctx.Err, s); err != nil {
 		return 0, false, err
 	}
-	if err := c.pin.Check(); err != nil { // what has been cut may not have been read
+	if err := c.pin.Check(); err != nil { // truncated entries may not have been read
 		return 0, false, err
 	}
 	if w.Len() > 0 {
@@ -315,7 +315,7 @@ func (c *copier) changes(ctx context.Context, s *storage.Snapshot, here *catalog
 		if err != nil {
 			return err
 		}
-		// With a collation it may be one whose _id compares as equal, which has its own entry.
+		// With a collation the document may be another one, whose _id compares as equal; that has its own entry.
 		ok = ok && bytes.Equal(value.Doc(value.F("_id", value.Lookup(doc, "_id"))), value.Doc(value.F("_id", d.ID)))
 		id := value.Doc(value.F("_id", d.ID))
 		if stored.full(len(doc)) || deleted.full(len(id)) {
@@ -368,7 +368,7 @@ func (c *copier) compare(ctx context.Context) error {
 	}
 	for i := range now {
 		if !slices.Contains(p.at.Collections, now[i]) {
-			now[i].Definition, changed = changedDefinition, true // a repetition sends it again
+			now[i].Definition, changed = changedDefinition, true // if the phase is repeated, it is sent again
 		}
 	}
 	if !changed {
@@ -388,7 +388,7 @@ func (c *copier) compare(ctx context.Context) error {
 	return nil
 }
 
-// changedDefinition is that of a collection that is sent again once writes are blocked.
+// changedDefinition marks a collection that is sent again once writes are blocked.
 const changedDefinition = -1
 
 // definitionOf returns a number that changes with a collection's options and indexes.
@@ -401,14 +401,14 @@ func definitionOf(c *catalog.Collection) int64 {
 	return int64(h.Sum64() >> 1)
 }
 
-// sentHistory is the part of the history of retryable writes that this shard's primary has read and the recipient has.
+// sentHistory is the position up to which the recipient has the history of retryable writes, with the reader of what follows.
 type sentHistory struct {
 	next func(size int) (part [][]byte, upTo storage.Timestamp, more bool, err error)
-	upTo storage.Timestamp // the oplog is needed from there on
+	upTo storage.Timestamp // the oplog is needed from here on
 }
 
-// concerns reports whether an entry of the oplog may be about a document that is moved, and returns the document's key. What was written to collections that
-// were dropped since belongs to it: a client sends its statement again by the name, and the new primary shard gets it.
+// concerns reports whether an oplog entry may be about a document that is moved, and returns the document's key. Writes to collections that
+// were dropped since are included: a client retries its statement by name, and the new primary shard receives it.
 func (p *movePrimary) concerns(e *storage.OplogEntry) (key []byte, ok bool) {
 	if catalog.DBOf(e.NS) != p.req.DB {
 		return nil, false
@@ -417,15 +417,15 @@ func (p *movePrimary) concerns(e *storage.OplogEntry) (key []byte, ok bool) {
 	return migration.KeyOf(e), !stays
 }
 
-// sessions sends what there is of the history of retryable writes, as entries of the oplog: what has been executed before, or what has been since
-// the last of it was sent. The position is stored with the run, so that another primary goes on from there.
+// sessions sends the history of retryable writes as oplog entries: all of it, or what was executed since it was last
+// sent. The position is stored with the run, so that another primary continues from there.
 //
-// Invariant: with writes blocked, what is sent is what the oplog has after that position. all allows to send everything again, where the oplog has been cut
+// Invariant: with writes blocked, what is sent is what the oplog has after that position. all permits sending everything again if the oplog has been truncated
 // there; without it the move fails, and is undone.
 func (c *copier) sessions(ctx context.Context, all bool) error {
 	p, e := c.p, c.r.m.Engine
 	h := p.history
-	p.history = nil // a part that may have been lost is not read again
+	p.history = nil // if this fails, its reader cannot go back to the part that was lost
 	if h == nil && p.at.History != 0 {
 		h = &sentHistory{upTo: storage.Timestamp(p.at.History)}
 		h.next = c.r.m.Sessions.HistoryAfter(p.concerns, h.upTo)
@@ -449,7 +449,7 @@ func (c *copier) sessions(ctx context.Context, all bool) error {
 	for more := true; more; {
 		var part [][]byte
 		if part, h.upTo, more, err = h.next(sessionsBatch); err == nil {
-			err = pin.Check() // what has been cut may not have been read
+			err = pin.Check() // truncated entries may not have been read
 		}
 		if err != nil {
 			return err

@@ -1,4 +1,4 @@
-// Package coordinator executes DDL over all shards and the config server, on the primary shard of the database, such that it is
+// Package coordinator executes DDL over all shards and the config server, on the primary shard of the database, so that it is
 // done completely or not at all even if nodes crash meanwhile.
 //
 //	router ── _shardsvrDropCollection ──► Coordinators.run
@@ -20,8 +20,9 @@
 //
 // Invariants
 //
-//  1. Nothing is changed anywhere before the state document durably has the phase that changes it. This shard's critical section may be entered with it, in one
-//     unit of work, and those of other shards meanwhile (run.enterBlocked): a section changes nothing, and one without a run is ended by who meets it.
+//  1. Nothing is changed anywhere before the state document durably has the phase that changes it. Critical sections are an exception: this shard's may be entered
+//     in the unit of work that stores the phase, and those of other shards meanwhile (run.enterBlocked). A section changes nothing, and one without a run is ended by
+//     the operations that wait for it (ShardState.endLeftOver).
 //  2. Phases may be repeated, in part or as a whole, by this primary or the next one.
 //  3. Before its first final phase, an operation that meets a permanent error is undone, which is stored in the document
 //     before it begins. From there on, every step is repeated until it succeeds.
@@ -29,6 +30,6 @@
 //  5. A participant executes a request with the id of a run only while that run holds the name's critical section there. A
 //     message that arrives after the end of its run does nothing, or its section is found to belong to no run
 //     (Coordinators.runHolds). A client's command that a run sends on is executed only while the run goes on (ShardState.RunGoesOn).
-//  6. Where the last phase ends the sections (run.lastOnEach), the other shards' end in the units of its changes, and this shard's with the run, when all
-//     have done their parts: until then the name is blocked here, where every node looks that finds no entry. The end of the run need not be durable at once.
+//  6. Where the last phase ends the sections (run.lastOnEach), those of the other shards end in the units that change them, and this shard's with the run, after all
+//     shards have done their parts: until then the name is blocked on this shard, to which nodes send what has no entry. The end of the run need not be durable at once.
 package coordinator

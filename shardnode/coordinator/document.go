@@ -25,7 +25,7 @@ type document struct {
 	command []byte // as nodes send it, without generic arguments
 	comment value.Value
 	phase   string
-	failed  *mongoerr.Error // why it is undone
+	failed  *mongoerr.Error // the error for which it is undone
 	request catalog.UUID    // of the router that sent it; zero for none
 }
 
@@ -73,7 +73,7 @@ func readDocument(doc []byte) (*document, error) {
 		return nil, err
 	}
 	if d.op.name() != value.Lookup(value.LookupDoc(doc, "_id"), "operationType").Str() {
-		return nil, odd("its operation is another than its name says")
+		return nil, odd("its operationType does not match its command")
 	}
 	if found := d.op.found(); found != nil {
 		if err := msg.Parse(bytes.Clone(value.LookupDoc(doc, "found")), found); err != nil {

@@ -133,7 +133,7 @@ func (d *drop) undo(ctx context.Context, r *run) error {
 	if err := r.block(ctx, msg.Unblock, d.at.Shards, d.names()...); err != nil {
 		return err
 	}
-	return r.allowMigrations(ctx, d.tracked(), d.at.UUID, true) // which a run of an earlier version has forbidden
+	return r.allowMigrations(ctx, d.tracked(), d.at.UUID, true) // a run of an earlier version may have forbidden them
 }
 
 func (d *drop) reply(dst []byte) []byte {

@@ -15,8 +15,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// forward executes a client's command about one collection under its DDL lock. For a collection without an entry in the catalog it is that
-// command on this shard; any other is changed on every shard that owns chunks, and on this one, which has its definition.
+// forward executes a client's command about one collection under its DDL lock. For a collection without an entry in the catalog this shard runs
+// it alone; any other is changed on every shard that owns chunks, and on this one, which has its definition.
 type forward struct {
 	kind string
 	req  *msg.ShardCommand
@@ -67,7 +67,7 @@ func (m *Coordinators) runOne(op *command.Op, req msg.Message, c *msg.ShardComma
 }
 
 func (f *forward) check(ctx context.Context, r *run) (local bool, err error) {
-	if !value.Lookup(f.req.Command, msg.RunArgument).IsMissing() { // which is the coordinator's to add
+	if !value.Lookup(f.req.Command, msg.RunArgument).IsMissing() { // only coordinators may add it
 		return false, command.UnknownField(f.kind + "." + msg.RunArgument)
 	}
 	at, _, e, err := r.m.entryOf(ctx, f.ns())
@@ -112,7 +112,7 @@ func (f *forward) locate(ctx context.Context, r *run) error {
 	return nil
 }
 
-// admitsUnique refuses a new unique index whose uniqueness no shard alone can keep.
+// admitsUnique refuses a new unique index that the shards could not enforce each on its own.
 func (f *forward) admitsUnique() error {
 	if f.kind != createIndexesKind || f.at.Home != "" {
 		return nil
@@ -141,8 +141,8 @@ func (f *forward) phases() []phase {
 	}
 }
 
-// release lets chunks move again, and writes into the catalog how the buckets of a time series are filled now. Routers place measurements by
-// that. Until a router has read it, the shards refuse what belongs elsewhere (Command.misplaced), and what it asks for does not depend on it.
+// release lets chunks move again, and writes the changed bucketing of a time series to the catalog. Routers target measurements by
+// it. Until a router has read it, shards refuse measurements that belong elsewhere (write's Command.misplaced), and queries do not depend on it.
 func (f *forward) release(ctx context.Context, r *run) error {
 	m := &msg.SetAllowMigrations{NS: f.tracked(), UUID: f.at.UUID, Allow: true, Run: r.name()}
 	if f.rebuckets() {
@@ -229,9 +229,9 @@ func (f *forward) send(ctx context.Context, r *run) error {
 // createIndexesKind is the kind of operation whose run a drop of the collection aborts.
 const createIndexesKind = "createIndexes"
 
-// each does something on every shard, concurrently. An index that the command names may be missing on some: they have dropped it when
-// the phase was carried out before, or it was created when they owned nothing of the collection. If a shard refuses, the work of the others,
-// which may take long, is interrupted.
+// each calls do for every shard, concurrently. An index that the command names may be missing on some: they dropped it in an earlier
+// execution of the phase, or it was created when they owned nothing of the collection. If a shard refuses a createIndexes, the builds of the
+// others, which may take long, are interrupted.
 func (f *forward) each(ctx context.Context, do func(ctx context.Context, id string) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -267,7 +267,7 @@ func (f *forward) each(ctx context.Context, do func(ctx context.Context, id stri
 	return failed
 }
 
-// command returns the client's command for a shard. It names the collection by its UUID: a message that arrives late does not meet a
+// command returns the client's command for a shard. It names the collection by its UUID, so that a message that arrives late does not change a
 // successor of the same name. Fields without a value are left out.
 func (f *forward) command(more ...value.Field) []byte {
 	cmd, mark := value.Begin(nil)
@@ -304,7 +304,7 @@ func (f *forward) sendTo(ctx context.Context, r *run, id string) (a msg.ShardAns
 	}
 	cmd := f.command(value.F("comment", r.doc.comment), r.sends(false), value.F("$db", value.NewString(f.req.DB)))
 	runAt := cluster.RunWrite
-	if f.kind == createIndexesKind { // which has its client's write concern: whether it is satisfied is reported, and changes nothing
+	if f.kind == createIndexesKind { // it has the client's write concern, whose failure is reported and changes nothing
 		runAt = cluster.Run
 	}
 	defer r.asks(s.Peer)()
@@ -322,7 +322,7 @@ func (f *forward) sendTo(ctx context.Context, r *run, id string) (a msg.ShardAns
 	return a, nil
 }
 
-// undo lets chunks move again. Indexes that were created before a shard refused are dropped: no shard alone has them.
+// undo lets chunks move again. Indexes that were created before a shard refused are dropped, so that no shard has them alone.
 func (f *forward) undo(ctx context.Context, r *run) error {
 	for _, made := range f.at.Missing {
 		for _, name := range made.Names {

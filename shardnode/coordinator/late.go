@@ -12,15 +12,15 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// A client waits for a majority no longer than its wtimeout: the run continues without it. What a run waits for is the majority of its own set, which
-// stores the state document, that of the config server, which stops migrations, that of a shard that builds indexes, which reports itself that the time
-// has passed, or that of whichever node it has asked for something. A node that has not answered for as long is asked whether it has a majority, since it may just as
-// well wait for writers, or have a lot to do.
+// A client waits for a majority no longer than its wtimeout: the run continues without it. A run may wait for a majority of its own set, which
+// stores the state document; of the config server, which stops migrations; of a shard that builds indexes, which itself reports that the time
+// has passed; or of any other node that it has sent a request. A node that has not answered for that long is asked whether it has a majority, since it may
+// merely wait for writers, or be busy.
 
 // stall describes what a run waits for; guarded by m.mu.
 type stall struct {
 	since    time.Time // when it began to wait for a majority; zero if it waits for none
-	failing  time.Time // when an attempt at the phase first failed for want of a primary; zero if the last one did not
+	failing  time.Time // since when attempts at the phase have failed for lack of a primary; zero if the last one did not
 	timedOut bool      // a shard has reported that the command's wtimeout has passed
 	asked    []*asked  // requests without an answer
 }
@@ -97,7 +97,7 @@ var errGoesOn = mongoerr.New(mongoerr.WriteConcernTimeout, "waiting for replicat
 // errBehind ends a client's command that waits for the locks of a run which waits for a majority.
 var errBehind = mongoerr.New(mongoerr.WriteConcernTimeout, "waiting for replication timed out: another operation on the namespace has not finished, and will continue once there is a majority; this one has not begun")
 
-// lockFor takes the locks of a client's operation. One with a wtimeout does not wait longer for a run that waits for a majority.
+// lockFor takes the locks of a client's operation. It waits for a run that waits for a majority no longer than the client's wtimeout.
 func (m *Coordinators) lockFor(op *command.Op, o operation) (*held, error) {
 	limit := op.Req.AskedConcern().Timeout
 	if limit <= 0 {
@@ -111,7 +111,7 @@ func (m *Coordinators) lockFor(op *command.Op, o operation) (*held, error) {
 				return nil, errBehind
 			case err != nil:
 				return nil, err
-			case r.err == errSteppedDown: // it stays listed
+			case r.err == errSteppedDown: // it stays in m.mu.runs
 				return nil, errSteppedDown
 			}
 		}
@@ -122,7 +122,7 @@ func (m *Coordinators) lockFor(op *command.Op, o operation) (*held, error) {
 	}
 }
 
-// inTheWay returns a run that has a lock which an operation cannot have beside it; nil for none.
+// inTheWay returns a run that holds a lock incompatible with an operation's; nil for none.
 func (m *Coordinators) inTheWay(o operation) *run {
 	names := namesOf(o)
 	m.mu.Lock()
@@ -170,13 +170,13 @@ func (r *run) end(op *command.Op) error {
 	}
 }
 
-// leastProbe is the time that a node has at least to show that it has a majority, however short the wtimeout: a busy one must not pass for one that has none.
+// leastProbe is the minimum time that a node has to show that it has a majority, however short the wtimeout: a busy node must not be taken for one that has none.
 const leastProbe = time.Second
 
 // probe finds out whether the nodes that a run waits for have a majority.
 type probe struct {
 	limit  time.Duration
-	next   time.Time       // not to be begun before
+	next   time.Time       // when it may be begun again
 	answer <-chan error    // of the nodes; nil while none are asked
 	over   <-chan struct{} // closed when they should have answered
 	cancel func()
@@ -198,7 +198,7 @@ func (p *probe) begin(op *command.Op, r *run) {
 	answer := make(chan error, 1)
 	p.answer, p.over, p.cancel = answer, ctx.Done(), cancel
 	ask := msg.Doc(&msg.HoldsCriticalSection{ID: cluster.NewUUID()})
-	go func() { // ends with its calls: the client does not wait for one that does not heed its context
+	go func() { // the client does not wait for a call that ignores its context
 		var err error
 		for _, peer := range peers {
 			if err == nil {
@@ -209,7 +209,7 @@ func (p *probe) begin(op *command.Op, r *run) {
 	}()
 }
 
-// stop forgets what was asked.
+// stop cancels the requests.
 func (p *probe) stop() {
 	if p.cancel != nil {
 		p.cancel()

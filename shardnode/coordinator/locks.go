@@ -13,7 +13,7 @@ import (
 )
 
 // DDL locks serialise the DDL of one database: an operation on a collection locks the database in IX and the collection in
-// X, one on a database locks that in X; createIndexes and migrations that begin lock the collection in IX. They are in the primary's memory;
+// X, one on a database locks that in X; createIndexes and migrations that begin lock the collection in IX. The locks are in the primary's memory;
 // stored runs take theirs again at step-up.
 
 // lockWait is the time that an operation waits for its DDL locks.
@@ -47,7 +47,7 @@ func namesOf(op operation) (out []lockedName) {
 		out = append(out, lockedName{lock.Resource{Kind: lock.DDLDatabase, Name: db}, lock.IX})
 	}
 	mode := lock.X
-	if op.name() == createIndexesKind { // builds may take hours, in which chunks may begin to move; one createIndexes waits for another in running
+	if op.name() == createIndexesKind { // migrations may begin during a build, which may take hours; createIndexes commands queue in run
 		mode = lock.IX
 	}
 	for _, ns := range colls {
@@ -59,9 +59,9 @@ func namesOf(op operation) (out []lockedName) {
 // migrationWait is the time that a migration that begins waits for the DDL of its collection.
 const migrationWait = 5 * time.Second
 
-// LockForMigration takes the DDL locks of a collection for a migration that begins: it excludes other DDL, except for createIndexes. It
-// releases them once the migration is registered, since a later DDL stops migrations or excludes their commits. The locks of this shard are those that
-// count if it is the primary shard of the database; other donors learn of DDL from the config server, which refuses their commit, or from its critical
+// LockForMigration takes the DDL locks of a collection for a migration that begins, which excludes other DDL except createIndexes. The caller
+// releases them once the migration is registered, since a later DDL stops migrations or excludes their commits. These locks exclude DDL only on
+// the primary shard of the database; on other donors a DDL is noticed because the config server refuses their commit, or by its critical
 // section on them.
 func (m *Coordinators) LockForMigration(ctx context.Context, ns string) (unlock func(), err error) {
 	names := []lockedName{{lock.Resource{Kind: lock.DDLDatabase, Name: catalog.DBOf(ns)}, lock.IX}, {lock.Resource{Kind: lock.DDLCollection, Name: ns}, lock.IX}}

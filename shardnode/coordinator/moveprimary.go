@@ -104,8 +104,8 @@ func (p *movePrimary) commit(ctx context.Context, r *run) error {
 	return r.decided(err, mongoerr.ShardNotFound, mongoerr.IllegalOperation, mongoerr.NamespaceNotFound)
 }
 
-// clean drops here what has moved to the new primary, and the definitions that only the primary shard has: of collections that are not sharded,
-// and are on another shard.
+// clean drops what has moved to the new primary shard, and the definitions that only the primary shard has: those of unsharded collections
+// on other shards.
 func (p *movePrimary) clean(ctx context.Context, r *run) error {
 	entries, err := r.m.entriesOf(ctx, p.req.DB)
 	if err != nil {
@@ -154,7 +154,7 @@ func (m *Coordinators) dropHere(ctx context.Context, ns string, uuid catalog.UUI
 	})
 }
 
-// undo unblocks the database, and drops what was cloned. If the recipient holds no section of the run, it has nothing of it.
+// undo unblocks the database, and drops what was cloned. A recipient that holds no section of the run has received nothing.
 func (p *movePrimary) undo(ctx context.Context, r *run) error {
 	if err := r.block(ctx, msg.Unblock, []string{r.m.State.ID}, p.req.DB); err != nil {
 		return err

@@ -18,7 +18,7 @@ type operation interface {
 	locks() (db string, colls []string)
 	// check reads the current state, with the locks held, and changes nothing. local means that only this shard is concerned.
 	check(ctx context.Context, r *run) (local bool, err error)
-	// found returns what check found, in the form of the state document; restore reads that.
+	// found returns what check found, in the form in which the state document stores it; readDocument parses into it.
 	found() msg.Message
 	phases() []phase
 	// undo reverts what the phases before the first final one did.
@@ -36,11 +36,11 @@ type phase struct {
 	do   func(ctx context.Context, r *run) error
 	// final is the point of no return: from here on the operation can only be completed.
 	final bool
-	// unstored means that the state document does not name the phase: a primary that continues the run repeats the phase before, of which nothing can be
-	// undone then (through). It saves a wait for the disk.
+	// unstored means that the state document does not name the phase, which saves a sync. A primary that continues the run repeats the phase before, which
+	// can then no longer be undone (through).
 	unstored bool
-	// section is what the phase blocks, if it does nothing else, on shards, of which this one is the last: its section is entered in the unit of work that
-	// writes the state document, and those of the others meanwhile, which saves two waits (enterBlocked).
+	// section has the names that the phase blocks, if it does nothing else, on shards, of which this one is the last: its section is entered in the unit of work
+	// that writes the state document, and those of the others meanwhile, which saves two syncs (enterBlocked).
 	section []string
 	shards  *[]string
 	// event, unless nil, returns the event for change streams when the phase begins: it is logged in the unit of work that

@@ -20,12 +20,12 @@ import (
 
 // A router that gets no reply from a coordinator sends the request again, with the same id. If the run continues, the request joins it. If
 // it has completed, the reply is in this collection for a while: executed once more, many operations would find nothing to do, and
-// return an error. What is one unit of work on this shard has no run; that unit stores the reply, too.
+// return an error. An operation that is one unit of work on this shard has no run; its unit stores the reply, too.
 
 // outcomesNS is the namespace of the replies of completed runs.
 const outcomesNS = "config.system.sharding_ddl_outcomes"
 
-// outcomesKept is for how long replies are kept, which is longer than routers send a request again.
+// outcomesKept is the time for which replies are kept, longer than the time for which routers retry a request.
 const outcomesKept = 2 * time.Minute
 
 // requestID identifies a request of a router.
@@ -59,15 +59,15 @@ func (m *Coordinators) outcome(id catalog.UUID) (reply []byte, ok bool, err erro
 	}
 }
 
-// remove removes the state document of a run that has ended; if it has completed, its reply is kept, and old ones are removed. With it end the sections
-// on this shard that the last phase has left: see lastOnEach, which says why that need not be durable.
+// remove removes the state document of a run that has ended; if the run has completed, it stores the reply and removes old ones. The same unit ends the sections
+// that the last phase has left on this shard: lastOnEach explains why that need not be durable.
 func (r *run) remove(ctx context.Context) error {
 	concern := replication.Durable
-	if len(r.leaves) > 0 {
+	if len(r.releases) > 0 {
 		concern = replication.Visible
 	}
 	return r.m.Docs.WriteWith(ctx, concern, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
-		if err := migration.StageEnd(r.m.Docs, s, u, r.doc.id, r.leaves); err != nil {
+		if err := migration.StageEnd(r.m.Docs, s, u, r.doc.id, r.releases); err != nil {
 			return err
 		}
 		if err := documents(r.m.Docs).RemoveIn(s, u, r.doc.ID()); err != nil || r.doc.failed != nil || r.doc.request.IsZero() {
@@ -84,7 +84,7 @@ func (r *run) remove(ctx context.Context) error {
 	})
 }
 
-// outcomeDoc is the reply to a request, as it is stored.
+// outcomeDoc returns the stored form of the reply to a request.
 func outcomeDoc(request catalog.UUID, reply []byte) []byte {
 	doc, mark := value.Begin(nil)
 	return value.Doc(value.F("_id", request.Value()), value.F("at", value.NewTime(time.Now())), value.F("reply", value.NewDocument(value.End(append(doc, reply...), mark))))
@@ -118,9 +118,9 @@ func (m *Coordinators) keepsOutcome(op, in *command.Op) {
 // tidyWait is the time that a client's command waits for the collection of replies to be created, which happens once.
 const tidyWait = 200 * time.Millisecond
 
-// tidyOutcomes creates the collection of replies, and removes old ones from time to time: the units of clients' commands, and those that end a
-// run, only add some. Without a majority that lasts until the node steps down; no client's command waits for it. If the collection has to be
-// created, it returns what is closed then.
+// tidyOutcomes creates the collection of replies, and from time to time removes old ones, in the background: the units of clients' commands only
+// add some. Without a majority that lasts until the node steps down. If the collection has to be created, it returns a channel that is
+// closed when that has ended.
 func (m *Coordinators) tidyOutcomes() (created <-chan struct{}) {
 	there := m.Engine.Catalog().Lookup(outcomesNS) != nil
 	m.mu.Lock()
@@ -142,7 +142,7 @@ func (m *Coordinators) tidyOutcomes() (created <-chan struct{}) {
 				return err
 			}
 			return forgetOutcomes(s, u, c, time.Now().Add(-outcomesKept))
-		}) // the next command does it, if this one could not
+		}) // after an error a later command tries again
 	}()
 	if there {
 		return nil
@@ -184,7 +184,7 @@ func (r *run) abortable(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// abort ends what the run is doing, if that can be aborted: it is undone. m.mu must be held.
+// abort interrupts the run's current step, if that can be aborted; the run is then undone. m.mu must be held.
 func (r *run) abort(why error) {
 	if r.aborted == nil {
 		r.aborted = why
@@ -198,7 +198,7 @@ func errBuildAborted(why string) error {
 	return mongoerr.Newf(mongoerr.IndexBuildAborted, "Index build aborted: %s", why)
 }
 
-// abortBuilds aborts the index builds that an operation would have to wait for, although it removes what they build.
+// abortBuilds aborts the index builds for which an operation would have to wait only to remove what they build.
 func (m *Coordinators) abortBuilds(o operation) {
 	db, colls := o.locks()
 	m.mu.Lock()

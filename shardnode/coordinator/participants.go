@@ -21,7 +21,7 @@ func (r *run) onConfig(ctx context.Context, m msg.Message) ([]byte, error) {
 // name identifies the run to other nodes.
 func (r *run) name() msg.RunOf { return msg.RunOf{Coordinator: r.m.State.ID, ID: r.doc.id} }
 
-// sends identifies the run in a client's command that it sends to a shard, to change something or, with undo, to take that back.
+// sends returns the field that identifies the run in a client's command that it sends to a shard, to change something or, with undo, to revert it.
 func (r *run) sends(undo bool) value.Field {
 	return value.F(msg.RunArgument, value.NewDocument(fieldsOf(&msg.RunMessage{RunOf: r.name(), Undo: undo})))
 }
@@ -43,7 +43,7 @@ func (r *run) onShard(ctx context.Context, id string, m msg.Message) error {
 	return err
 }
 
-// hasLeft reports whether a shard that does not answer is no longer in the cluster: it had no documents then, and the run need not wait for it.
+// hasLeft reports whether a shard that does not answer is no longer in the cluster. A removed shard had no documents left, so the run need not wait for it.
 func (r *run) hasLeft(ctx context.Context, id string) bool {
 	if err := r.m.State.Registry.Reload(ctx); err != nil {
 		return false
@@ -57,7 +57,7 @@ func (r *run) onEach(ctx context.Context, ids []string, m func(id string) msg.Me
 	return r.toEach(ids, func(id string) error { return r.onShard(ctx, id, m(id)) })
 }
 
-// toEach does something with each of several shards, concurrently.
+// toEach calls do for each of several shards, concurrently.
 func (r *run) toEach(ids []string, do func(id string) error) error {
 	errs := make(chan error, len(ids))
 	for _, id := range ids {
@@ -80,7 +80,7 @@ func (r *run) toEach(ids []string, do func(id string) error) error {
 	return all[0]
 }
 
-// onEachThenHere sends a message to each of several shards; to this one, the last of them, when the others have replied.
+// onEachThenHere sends a message to each of several shards; to this one, the last of them, after the others have replied.
 func (r *run) onEachThenHere(ctx context.Context, ids []string, m func(id string) msg.Message) error {
 	here := ids[len(ids)-1]
 	if err := r.onEach(ctx, ids[:len(ids)-1], m); err != nil {
@@ -90,11 +90,11 @@ func (r *run) onEachThenHere(ctx context.Context, ids []string, m func(id string
 }
 
 // lastOnEach sends the messages of the last phase, with which the other shards' sections end. This shard blocks the names until the run ends, and ends its
-// sections in the unit of work that removes the state document (run.remove): until all have done their parts no reader sees a part of the change and, since
-// this shard has the database's collections without an entry, nothing takes a name that is dropped.
+// sections in the unit of work that removes the state document (run.remove): until all shards have done their parts no reader sees a part of the change and, since
+// the database's collections without an entry are on this shard, nothing takes a name that is dropped.
 //
-// The removal need not be durable when the client is answered. If it is lost, the phase is carried out once more, by when it has been done everywhere: whatever
-// has happened to the names since is behind the removal in this shard's log, and lost with it.
+// The removal need not be durable when the client is answered. If it is lost, the phase is repeated and finds everything done: whatever
+// has happened to the names since comes after the removal in this shard's log, and is lost with it.
 func (r *run) lastOnEach(ctx context.Context, ids, names []string, m func(id string, release []string) msg.Message) error {
 	here := r.m.State.ID
 	err := r.toEach(ids, func(id string) error {
@@ -102,7 +102,7 @@ func (r *run) lastOnEach(ctx context.Context, ids, names []string, m func(id str
 			return r.onShard(ctx, id, m(id, names))
 		}
 		err := r.onShard(ctx, id, m(id, nil))
-		if mongoerr.CodeOf(err) == mongoerr.ConflictingOperationInProgress { // earlier versions have ended it in a phase of its own
+		if mongoerr.CodeOf(err) == mongoerr.ConflictingOperationInProgress { // earlier versions ended the section in a phase of its own
 			if ended, eerr := migration.SectionEnded(ctx, r.m.Docs, r.m.State, names[0], r.doc.id); eerr == nil && ended {
 				return nil
 			}
@@ -110,7 +110,7 @@ func (r *run) lastOnEach(ctx context.Context, ids, names []string, m func(id str
 		return err
 	})
 	if err == nil {
-		r.leaves = names
+		r.releases = names
 	}
 	return err
 }
@@ -120,13 +120,13 @@ func (r *run) block(ctx context.Context, kind string, ids []string, names ...str
 	return r.onEach(ctx, ids, func(string) msg.Message { return r.participantBlock(kind, names...) })
 }
 
-// blockJoined begins the run's critical section of names also on shards that have joined the cluster since the operation listed the shards, and lists them.
-// With its section everywhere, an operation is alone with the collection, and need not forbid migrations to be so:
+// blockJoined begins the run's critical section of names also on shards that have joined the cluster since the operation listed the shards, and adds them to the
+// list. With its section on every shard, an operation has the collection to itself, without forbidding migrations:
 //
 // Invariant: when it returns, and until the section ends, no migration of the collection is committed. A donor sends its commit within its own critical
-// section, and the two exclude each other on it, both ways (Sections.enter, ShardState.EnterCritical), also where a new primary of the donor has yet to
-// find out what became of a commit (holdUndecided). All owners of chunks are among the shards: each of them had joined before it received its first
-// chunk, no later than from one of those that are blocked now. And what a recipient would be left with, it does not create (admitsCopy).
+// section, and the two sections exclude each other on the donor (Sections.enter, ShardState.EnterCritical), even while a new primary of the donor has yet to
+// learn the outcome of a commit (holdUndecided). All owners of chunks are among the shards: each of them had joined before it received its first
+// chunk, at the latest from a shard that is blocked now. And a recipient does not create a collection that would outlive the operation (admitsCopy).
 func (r *run) blockJoined(ctx context.Context, shards *[]string, kind string, names ...string) error {
 	for {
 		now, err := r.shardIDs(ctx)
@@ -172,9 +172,9 @@ func (r *run) shardIDs(ctx context.Context) ([]string, error) {
 	return append(ids, r.m.State.ID), err
 }
 
-// readCatalog reads documents of the sharding catalog as they are by now for this shard: everything that the operations before have changed, which this
-// shard has coordinated or, if it was not yet the primary shard, heard of with its request. A plain read could be answered by a primary of the config
-// server that has been deposed and does not know it: a drop would then find no entry, and leave the documents of the other shards.
+// readCatalog reads documents of the sharding catalog that include the changes of all earlier operations, which this
+// shard has coordinated or, if it was not yet the primary shard, learned of with its request. A plain read could be answered by a deposed primary of the
+// config server that does not know it yet: a drop would then find no entry, and leave the documents of the other shards.
 func (m *Coordinators) readCatalog(ctx context.Context, coll string, filter []byte) ([][]byte, error) {
 	return cluster.FindConfig(ctx, m.State.Registry.Config(), cluster.Find{NS: "config." + coll, Filter: filter}.Doc())
 }

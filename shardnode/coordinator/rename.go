@@ -36,9 +36,10 @@ func (n *rename) reply(dst []byte) []byte { return dst }
 
 // place describes what exists under a name.
 type place struct {
-	there, view, sharded bool
-	split                bool // it is sharded, and not only in the catalog
-	uuid                 [16]byte
+	there, view bool
+	tracked     bool // it has an entry in the catalog
+	sharded     bool // it is sharded, not merely tracked
+	uuid        [16]byte
 }
 
 func (m *Coordinators) place(ctx context.Context, ns string) (p place, err error) {
@@ -47,7 +48,7 @@ func (m *Coordinators) place(ctx context.Context, ns string) (p place, err error
 		return p, err
 	}
 	if e != nil {
-		return place{there: true, sharded: true, split: !e.Unsplittable, uuid: e.UUID}, nil
+		return place{there: true, tracked: true, sharded: !e.Unsplittable, uuid: e.UUID}, nil
 	}
 	s := m.Engine.Snapshot()
 	defer s.Release()
@@ -58,11 +59,11 @@ func (m *Coordinators) place(ctx context.Context, ns string) (p place, err error
 	return place{there: v != nil, view: v != nil}, err
 }
 
-// check finds source and target, and returns an error if the rename is not possible. Without a sharded collection, only this shard is concerned.
+// check finds source and target, and returns an error if the rename is not possible. If neither is tracked in the catalog, only this shard is concerned.
 func (n *rename) check(ctx context.Context, r *run) (local bool, err error) {
 	from, to := n.req.NS, n.req.To
 	source, err := r.m.place(ctx, from)
-	if err == nil && source.split {
+	if err == nil && source.sharded {
 		err = command.CheckShardedNamespace(to)
 	}
 	if err != nil {
@@ -82,12 +83,12 @@ func (n *rename) check(ctx context.Context, r *run) (local bool, err error) {
 		return false, err
 	}
 	across := catalog.DBOf(from) != catalog.DBOf(to)
-	if !source.sharded && !target.sharded {
+	if !source.tracked && !target.tracked {
 		sampled, err := n.sampled(ctx, r, source, target)
 		if err != nil || !sampled {
 			return err == nil, err
 		}
-		if across { // a copy that is put in place of the collection: no run repeats that, and sampling ends before it
+		if across { // the command copies the collection, which no run could repeat: sampling ends before it
 			if n.admits(source, target) != nil {
 				return true, nil // the command reports it
 			}
@@ -100,7 +101,7 @@ func (n *rename) check(ctx context.Context, r *run) (local bool, err error) {
 	if err := n.admits(source, target); err != nil {
 		return false, err
 	}
-	n.at.UUID, n.at.Sharded = source.uuid, source.sharded
+	n.at.UUID, n.at.Sharded = source.uuid, source.tracked
 	if target.there {
 		n.at.Target = &target.uuid
 	}
@@ -144,8 +145,8 @@ func (n *rename) checkOut(ctx context.Context, r *run) error {
 	return err
 }
 
-// prepare has the client's command, which this shard runs alone, make the check once more under its locks: an index of a collection without an
-// entry is created without the DDL lock.
+// prepare has the client's command, which this shard runs alone, repeat the check under its own locks: indexes of a collection without an
+// entry are created without the DDL lock.
 func (n *rename) prepare(in *command.Op) {
 	if n.req.Out {
 		namespace.ExpectTarget(in, n.target)
@@ -218,7 +219,7 @@ func (n *rename) phases() []phase {
 	}
 }
 
-// carryOut renames in the catalog, then on the shards. Change streams get the event from this one's oplog.
+// carryOut renames in the catalog, then on the shards. Change streams get the event from this shard's oplog.
 func (n *rename) carryOut(ctx context.Context, r *run) error {
 	run := r.name()
 	_, err := r.onConfig(ctx, &msg.RenameMetadata{NS: n.req.NS, To: n.req.To, UUID: n.at.UUID, Sharded: n.at.Sharded, Target: n.at.Target, Run: &run})
@@ -253,7 +254,7 @@ func (n *rename) undo(ctx context.Context, r *run) error {
 	if err := r.block(ctx, msg.Unblock, n.at.Shards, n.names()...); err != nil {
 		return err
 	}
-	err := r.allowMigrations(ctx, n.req.NS, n.at.UUID, true) // which a run of an earlier version has forbidden
+	err := r.allowMigrations(ctx, n.req.NS, n.at.UUID, true) // a run of an earlier version may have forbidden them
 	if err == nil && n.at.Target != nil {
 		err = r.allowMigrations(ctx, n.req.To, *n.at.Target, true)
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// reshard holds a collection's name while the config server gives the collection another key or other shards. The run's id is that of
-// the operation there: a repeated request joins it.
+// reshard locks a collection's name while the config server gives the collection another key or other shards. The run's id is also that of
+// the operation there, so that a repeated request joins it.
 type reshard struct {
 	req *msg.ShardReshard
 	at  msg.ReshardFound

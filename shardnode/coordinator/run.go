@@ -20,10 +20,11 @@ type run struct {
 	locks   *held
 	started bool
 	stored  bool
-	leaves  []string // the names whose sections on this shard end with the run
-	at      string   // the current phase, for observers; guarded by m.mu
+	at      string // the current phase, for observers; guarded by m.mu
 
-	waiters int                     // the requests that wait for the run; guarded by m.mu, as are the following two
+	releases []string // the names whose sections on this shard end with the run
+
+	waiters int                     // the requests that wait for the run; guarded by m.mu, as are the following three
 	stop    context.CancelCauseFunc // ends the current step, if it can be aborted
 	aborted error                   // the reason why it has to end
 	stall   stall
@@ -92,15 +93,15 @@ func (r *run) execute(ctx context.Context) {
 //
 // Invariant: the state document names a phase before anything of the phase is done, and the set has it durably. A member that
 // becomes primary repeats the phase that it finds, so each phase may be carried out several times, the last time by
-// another node, and has to have the same result. The first phase marked final is the point of no return: after an error
-// before it is stored (failed) everything is undone, after a later error the step is repeated for as long as it takes.
+// another node, and has to have the same result. The first phase marked final is the point of no return: an earlier error
+// is stored (failed) and everything is undone, after a later error the step is repeated until it succeeds.
 //
-// A final phase may be unstored. A run that is continued at the phase before it may have been in it: both are final then. What has been
-// done of the final one is found done once more, and sections that some shards have left already are entered again.
+// A final phase may be unstored. A run that is continued at the phase before it may have reached it, so both then count as final. Repeated,
+// the final phase finds some of its work done, and sections that some shards have already ended are entered again.
 //
 // Hazard: the primary that was replaced may still be at work on the same phase, and its messages arrive late.
 // Participants therefore do only what the run that holds their critical section asks for (HoldsSection). Changes of the
-// catalog name the collection by its UUID, so that a late one does not meet a successor of the same name.
+// catalog name the collection by its UUID, so that a late one does not change a successor of the same name.
 //
 // Rejected: a time limit after which an operation without progress is given up. Some shards would have dropped the
 // collection and others not, with no document left from which a primary could finish it.
@@ -159,11 +160,11 @@ func (r *run) enter(ctx context.Context, p *phase) error {
 	return r.checkpoint(ctx, p.name, p.event)
 }
 
-// enterBlocked stores a phase with this shard's critical section, and enters those of the other shards meanwhile. It ends when all have been entered,
-// also on shards that have joined the cluster.
+// enterBlocked stores a phase with this shard's critical section, and enters those of the other shards meanwhile. It returns when all have been entered,
+// also on shards that have joined the cluster since.
 //
-// A section changes nothing. If the document is not stored, because this node is no longer the primary, the others find that theirs belong to no run
-// (ShardState.endLeftOver), as they do when a message comes too late.
+// A section changes nothing. If the document is not stored, because this node is no longer the primary, the other shards find that their sections belong to
+// no run (ShardState.endLeftOver), as they do when a message comes too late.
 func (r *run) enterBlocked(ctx context.Context, p *phase) error {
 	r.doc.phase = p.name
 	others := make(chan error, 1)
@@ -173,7 +174,7 @@ func (r *run) enterBlocked(ctx context.Context, p *phase) error {
 	if err == nil {
 		err = r.reach(ctx, p.name)
 	}
-	if oerr := <-others; err == nil { // what undoes the run comes behind them
+	if oerr := <-others; err == nil { // after an error, too: undoing the run must not overtake these messages
 		err = oerr
 	}
 	if err != nil {
@@ -182,11 +183,11 @@ func (r *run) enterBlocked(ctx context.Context, p *phase) error {
 	return r.blockJoined(ctx, p.shards, msg.BlockReadsAndWrites, p.section...)
 }
 
-// storeBlocked stores a phase in the unit of work that enters this shard's critical section. Nothing is stored as long as the section is somebody else's.
+// storeBlocked stores a phase in the unit of work that enters this shard's critical section. Nothing is stored while another operation holds the section.
 func (r *run) storeBlocked(ctx context.Context, p *phase) error {
 	end := func() {}
 	err := r.m.sections().Enter(ctx, r.participantBlock(msg.BlockReadsAndWrites, p.section...), func(s *storage.Snapshot, u *storage.UnitOfWork) error {
-		end = r.awaits() // from here on, and not for the writers before it, it waits for a majority
+		end = r.awaits() // from here on it waits for a majority, no longer for writers
 		return documents(r.m.Docs).PutIn(s, u, r.doc)
 	})
 	end()
@@ -195,10 +196,10 @@ func (r *run) storeBlocked(ctx context.Context, p *phase) error {
 }
 
 // checkpoint writes the state document of a phase, before anything of the phase is done.
-func (r *run) checkpoint(ctx context.Context, phase string, told func() event) error {
+func (r *run) checkpoint(ctx context.Context, phase string, ev func() event) error {
 	if !r.stored || r.doc.phase != phase {
 		r.doc.phase = phase
-		if err := r.persist(ctx, func() error { return r.store(ctx, told) }); err != nil {
+		if err := r.persist(ctx, func() error { return r.store(ctx, ev) }); err != nil {
 			return err
 		}
 		r.stored = true
@@ -206,7 +207,7 @@ func (r *run) checkpoint(ctx context.Context, phase string, told func() event) e
 	return r.reach(ctx, phase)
 }
 
-// reach notes for observers that the run has come to a phase.
+// reach records, for observers, that the run has reached a phase.
 func (r *run) reach(ctx context.Context, phase string) error {
 	r.m.mu.Lock()
 	r.at = phase
@@ -216,14 +217,14 @@ func (r *run) reach(ctx context.Context, phase string) error {
 
 // store writes the state document, and the event of the phase with it. If an earlier attempt committed although it returned an
 // error, there is nothing left to write.
-func (r *run) store(ctx context.Context, told func() event) error {
+func (r *run) store(ctx context.Context, ev func() event) error {
 	docs := documents(r.m.Docs)
 	return r.m.Docs.Write(ctx, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
-		if told != nil {
+		if ev != nil {
 			if was, ok, err := docs.Get(r.doc.ID()); err != nil || ok && was.phase == r.doc.phase {
 				return err
 			}
-			e := told()
+			e := ev()
 			u.Oplog(storage.OplogEntry{Op: 'n', NS: e.ns, UUID: e.uuid, StmtID: -1, O2: e.doc, O: value.Doc(value.F("msg", value.NewDocument(e.doc)))})
 		}
 		return docs.PutIn(s, u, r.doc)
@@ -271,7 +272,7 @@ func (r *run) retry(ctx context.Context, always bool, f func() error) error {
 			return err
 		}
 		if try%16 == 15 {
-			r.warn("is repeated", err)
+			r.warn("is being retried", err)
 		}
 		if werr := cluster.Backoff(ctx, try); werr != nil {
 			return werr
@@ -290,7 +291,7 @@ func (r *run) decided(err error, refused ...mongoerr.Code) error {
 	if err == nil || slices.Contains(refused, mongoerr.CodeOf(err)) || cluster.Transient(err) {
 		return err
 	}
-	r.warn("does not know whether it is committed", err)
+	r.warn("has a commit with an unknown outcome", err)
 	return mongoerr.New(mongoerr.HostUnreachable, err.Error())
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// What an operation on the config server has ended with is not repeated, whatever its code: the run that took it for an error of its request asked for ever, and
-// kept its locks. The same error of a request is repeated.
+// The outcome of an operation on the config server is not retried, whatever its code: a run that took it for an error of the request asked forever, and
+// kept its locks. The same error of a request is retried.
 func TestOutcomeIsNotRepeated(t *testing.T) {
 	why := mongoerr.New(mongoerr.ConflictingOperationInProgress, "something is behind")
 	for _, c := range []struct {

@@ -25,7 +25,7 @@ import (
 // marks a final phase, "~" one that is not stored, and "+" one with an event.
 const scriptedKind = "_testScripted"
 
-// theScript is what the phases of the running script's operations do. Scripts run one after the other.
+// theScript is the running script, which determines what the phases of its operations do. Scripts run one after the other.
 var theScript *script
 
 func init() {
@@ -71,7 +71,7 @@ type script struct {
 	ended   chan struct{}
 	held    chan string         // a phase that does not come to an end
 	request catalog.UUID        // of the last run
-	results map[string][]string // what the next attempts at a phase come to
+	results map[string][]string // outcomes of the next attempts at a phase
 
 	mu  sync.Mutex
 	log []string
@@ -212,7 +212,7 @@ func (s *script) left() {
 
 // TestScripts runs testdata: what a run does when its phases fail, and when its node steps down in the middle.
 //
-//	results     what the next attempts at a phase come to, "phase: result result …" (ok after the last one):
+//	results     outcomes of the next attempts at a phase, "phase: result result …" (ok after the last one):
 //	            ok, transient, refused, stuck (it never ends), late (it ends, but the node has stepped down meanwhile)
 //	run         an operation on ns=, with phases=(…)
 //	stepdown    the node is no longer primary

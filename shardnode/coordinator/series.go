@@ -17,7 +17,7 @@ import (
 // The sharding catalog has an entry of a time series' collection of buckets, not of the time series itself. DDL commands name the time series, and change the
 // buckets on all shards that have them; the view is on the primary shard of the database alone.
 
-// lockedWithBuckets returns the names that an operation locks on a collection, which may be a time series.
+// lockedWithBuckets returns the names that an operation on a collection locks; the collection may be a time series.
 func lockedWithBuckets(ns string) []string {
 	if series, ok := timeseries.SeriesOf(ns); ok {
 		return []string{ns, series}
@@ -174,7 +174,7 @@ func seriesZone(t *namespace.SeriesOptions, zone []byte) []byte {
 	return value.Doc(f...)
 }
 
-// seriesBound translates a bound of shard keys. Fields that no key has stay as they are, for the error to name them.
+// seriesBound translates a bound of shard keys. Fields that no key can have are kept, so that the error names them.
 func seriesBound(t *namespace.SeriesOptions, bound []byte) []byte {
 	var f []value.Field
 	for k, v := range value.Elements(bound) {

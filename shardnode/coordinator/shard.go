@@ -210,9 +210,9 @@ func (m *Coordinators) empty(c *catalog.Collection) (bool, error) {
 }
 
 func (s *shard) phases() []phase {
-	told := s.event
+	ev := s.event
 	if s.req.Unsplittable {
-		told = nil
+		ev = nil
 	}
 	return []phase{
 		{name: "enterWriteCriticalSection", do: s.holdWrites},
@@ -221,14 +221,14 @@ func (s *shard) phases() []phase {
 			return r.block(ctx, msg.BlockReadsAndWrites, s.at.Shards, s.names()...)
 		}},
 		{name: "commit", do: s.commit},
-		{name: "exitCriticalSection", final: true, event: told, do: func(ctx context.Context, r *run) error {
+		{name: "exitCriticalSection", final: true, event: ev, do: func(ctx context.Context, r *run) error {
 			return r.block(ctx, msg.Unblock, s.at.Shards, s.names()...)
 		}},
 	}
 }
 
-// holdWrites blocks writes to the collection where it is, and records whether it exists and which index is missing: undoing has to
-// know what there was.
+// holdWrites blocks writes to the collection where it is, and records whether it exists and which index is missing: undo has to
+// know what existed before.
 func (s *shard) holdWrites(ctx context.Context, r *run) error {
 	ids := []string{r.m.State.ID}
 	if s.at.Home != "" && s.at.Home != r.m.State.ID {
@@ -271,7 +271,7 @@ func (s *shard) makeHere(ctx context.Context, r *run) error {
 		return s.makeThere(ctx, r, key)
 	}
 	c, err := s.look(r)
-	if err == nil && (c == nil || s.req.Create != nil) { // which refuses other options than those that there are
+	if err == nil && (c == nil || s.req.Create != nil) { // create refuses options that differ from the existing ones
 		if err = r.runAt(ctx, r.m.State.ID, s.create()); err == nil {
 			c, err = s.look(r)
 		}
@@ -349,7 +349,7 @@ func (s *shard) commit(ctx context.Context, r *run) error {
 	r.m.State.Catalog.InvalidateCollection(s.ns())
 	info, ierr := r.m.State.Catalog.Collection(ctx, s.ns())
 	switch {
-	case mongoerr.CodeOf(ierr) == mongoerr.NamespaceNotFound: // nor is there its database
+	case mongoerr.CodeOf(ierr) == mongoerr.NamespaceNotFound: // its database does not exist either
 		return err
 	case ierr != nil:
 		return mongoerr.New(mongoerr.HostUnreachable, ierr.Error())
@@ -377,7 +377,7 @@ func (s *shard) undo(ctx context.Context, r *run) error {
 		}
 	}
 	if s.at.UUID != [16]byte{} {
-		if _, err := r.onConfig(ctx, &msg.RemoveCollection{NS: ns, UUID: s.at.UUID, Untrack: s.at.Existed}); err != nil { // it is sampled as before
+		if _, err := r.onConfig(ctx, &msg.RemoveCollection{NS: ns, UUID: s.at.UUID, Untrack: s.at.Existed}); err != nil { // one that existed stays sampled
 			return err
 		}
 		for _, id := range s.at.Shards[:len(s.at.Shards)-1] {

@@ -10,8 +10,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// A collection that moveCollection or unshardCollection has placed on a shard is sharded where it is: that shard, its home, is looked at
-// and given the index instead of the primary shard of the database, and the catalog's entry is replaced.
+// A collection that moveCollection or unshardCollection has placed on a shard is sharded where it is: it is examined and gets the index on that
+// shard, its home, instead of the primary shard of the database, and the catalog's entry is replaced.
 
 // checkPlaced is check for such a collection.
 func (s *shard) checkPlaced(ctx context.Context, r *run, key *cluster.ShardKeyPattern, uuid [16]byte) error {
@@ -96,8 +96,8 @@ func (s *shard) makeThere(ctx context.Context, r *run, key *cluster.ShardKeyPatt
 	return err
 }
 
-// undoPlaced removes what the config server may have created on other shards than those that had the collection before. Its entry is
-// replaced in one unit of work, so it is either the old one, or the run has got over the point of no return.
+// undoPlaced removes what the config server may have created on shards that did not have the collection before. Its entry is
+// replaced in one unit of work, so either it is the old one, or the run has passed the point of no return.
 func (s *shard) undoPlaced(ctx context.Context, r *run) error {
 	// This takes the name's lock on the config server: a commit that comes after it is refused.
 	if err := r.allowMigrations(ctx, s.ns(), s.at.UUID, true); err != nil {

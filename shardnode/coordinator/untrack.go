@@ -9,8 +9,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// untrack removes the entry of a collection that is not sharded from the catalog. It has to be on this shard, where routers look for
-// what has no entry.
+// untrack removes the entry of a collection that is not sharded from the catalog. The collection has to be on this shard, to which routers send
+// requests for collections without an entry.
 type untrack struct {
 	req *msg.ShardUntrack
 	at  msg.UntrackFound
@@ -72,7 +72,7 @@ func (u *untrack) phases() []phase {
 			if _, err := r.onConfig(ctx, &msg.RemoveCollection{NS: u.names()[0], UUID: u.at.UUID, Untrack: true, Run: &run}); err != nil {
 				return err
 			}
-			// What other shards have under the name, they have kept from when they were the primary shard, or had the collection.
+			// Other shards may still have a definition from when they were the primary shard, or had the collection.
 			return r.onEach(ctx, u.at.Shards[:len(u.at.Shards)-1], func(string) msg.Message {
 				return &msg.DropCollectionParticipant{NS: u.names()[0], FromMigrate: true, Section: (*[16]byte)(&r.doc.id)}
 			})
@@ -81,7 +81,7 @@ func (u *untrack) phases() []phase {
 	}
 }
 
-// undo ends the critical section, which is all that there is to take back before the commit.
+// undo ends the critical section, the only thing to revert before the commit.
 func (u *untrack) undo(ctx context.Context, r *run) error {
 	return r.block(ctx, msg.Unblock, u.at.Shards, u.names()...)
 }

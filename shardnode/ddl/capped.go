@@ -91,8 +91,8 @@ func convertParticipantSpec(cs *Commands) command.Spec {
 	return s
 }
 
-// convertPart converts the collection that the request means, unless that is done, or this shard has nothing of it. A copy that an earlier attempt did
-// not put in place is dropped: under the lock of the name, nobody is filling it.
+// convertPart converts the collection that the request names, unless that is done, or this shard has nothing of it. A copy that an earlier attempt did
+// not put in place is dropped: under the lock of the name, nothing can be filling it.
 func (w *operation) convertPart(req *msg.ConvertToCappedParticipant, size int64) error {
 	unlock, err := w.LockVersioned(req.NS, req.NS)
 	if err != nil {

@@ -647,7 +647,7 @@ func indexByKey(c *catalog.Collection, key []byte) (found *catalog.Index, err er
 	return found, nil
 }
 
-// checkNoDuplicates looks for keys that are in an index twice.
+// checkNoDuplicates returns an error if an index has duplicate keys.
 func (w *operation) checkNoDuplicates(s *storage.Snapshot, c *catalog.Collection, idx *catalog.Index) error {
 	cur := s.IndexScan(c, idx, false)
 	defer cur.Close()

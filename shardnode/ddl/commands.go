@@ -22,16 +22,16 @@ type Node interface {
 	CheckVersion(op *command.Op, ns string) error
 	// Forget makes the node drop its cached state of a collection, once a unit of work that drops or changes the collection has committed.
 	Forget(u *storage.UnitOfWork, c *catalog.Collection)
-	// NoteDropped stages, in the unit of work that drops collections, that they are gone, where migrations have to know. It is called once a unit.
+	// NoteDropped records, in the unit of work that drops collections, that they are gone, for migrations. It is called once per unit.
 	NoteDropped(s *storage.Snapshot, u *storage.UnitOfWork, dropped ...*catalog.Collection) error
 	// HoldsSection returns an error unless the run of a DDL over shards holds the critical section of a name on this
 	// shard.
 	HoldsSection(name string, id catalog.UUID) error
-	// SectionEnded reports whether a run's section, which was entered, has ended.
+	// SectionEnded reports whether a run's section that was entered has ended.
 	SectionEnded(ctx context.Context, name string, id catalog.UUID) (bool, error)
 	// StageEnd stages the end of a run's sections in a participant's unit of work.
 	StageEnd(s *storage.Snapshot, u *storage.UnitOfWork, id catalog.UUID, names []string) error
-	// RunGoesOn returns an error for a message of a coordinator whose run does not want what it asks for any more.
+	// RunGoesOn returns an error for a coordinator's message that its run no longer wants executed.
 	RunGoesOn(ctx context.Context, ns string, of *msg.RunMessage) error
 	// ShardKeyIndexes lists the indexes of a collection that support its shard key; none if it is not sharded, or its key does not require an index.
 	ShardKeyIndexes(ctx context.Context, c *catalog.Collection) (names []string, err error)
@@ -52,7 +52,7 @@ func New(eng *storage.Engine, writes *write.Writer, node Node) *Commands {
 	return &Commands{Engine: eng, writes: writes, node: node}
 }
 
-// operation is such a command in progress: a write command with further state.
+// operation is a catalog command in progress: a write command with further state.
 type operation struct {
 	*write.Command
 	ddl    *Commands
@@ -105,7 +105,7 @@ func (w *operation) lockFor(ns string) (unlock func(), err error) {
 	return unlock, nil
 }
 
-// byCoordinator is the argument with which coordinators send the commands of clients.
+// byCoordinator is the argument by which a coordinator identifies its run in a client's command.
 var byCoordinator = command.Opt(msg.RunArgument, command.TObject)
 
 // unlocked makes a command wait for members beyond the majority only once it has released its locks: writers of the collection

@@ -14,8 +14,8 @@ func commitQuorumSpec(cs *Commands) command.Spec {
 	}
 }
 
-// runSetCommitQuorum changes the commit quorum of an index build. Builds need none: the members have an index with the unit of work that completes it,
-// which a majority of them has to have. So it has no more to do than to check its arguments.
+// runSetCommitQuorum checks its arguments and changes nothing. Index builds need no commit quorum: members have an index with the unit of work that completes it,
+// which a majority of them must have.
 func (cs *Commands) runSetCommitQuorum(op *command.Op, dst []byte) ([]byte, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// fakeNode records what it is told to forget, and runs background work on goroutines of the test.
+// fakeNode records the collections that it has to forget, and runs background work on goroutines of the test.
 type fakeNode struct {
 	t         *testing.T
 	forgotten []string
@@ -36,7 +36,7 @@ func (f *fakeNode) Forget(u *storage.UnitOfWork, c *catalog.Collection) {
 	u.OnCommit(func(storage.Timestamp) { f.forgotten = append(f.forgotten, c.NS) })
 }
 
-// bench is the DDL commands on an empty store, called by their messages.
+// bench runs the DDL commands on an empty store, by their messages.
 type bench struct {
 	*writetest.Bench
 	node *fakeNode
@@ -165,7 +165,7 @@ func TestAParticipantDropsWhatTheClientsCommandWould(t *testing.T) {
 		}
 	}
 	if b.lookup("d.c") != nil || !w.FromMigrate {
-		t.Error("the collection is still there, or change streams hear of its drop from each shard")
+		t.Error("the collection is still there, or change streams get its drop from each shard")
 	}
 }
 
@@ -185,7 +185,7 @@ func (n *fakeNode) StageEnd(*storage.Snapshot, *storage.UnitOfWork, catalog.UUID
 
 func (n *fakeNode) RunGoesOn(context.Context, string, *msg.RunMessage) error { return nil }
 
-// The rename at the end of a secondary's $out is refused if its target is not as that member has found it.
+// The rename at the end of a secondary's $out is refused if its target has changed since that member read it.
 func TestRenameIfItsTargetIsTheSame(t *testing.T) {
 	b := newBench(t)
 	rename := func(target namespace.Target) mongoerr.Code {

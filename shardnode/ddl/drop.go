@@ -149,7 +149,7 @@ func (w *operation) stageDrop(u *storage.UnitOfWork, s *storage.Snapshot, ns str
 	return d, w.DropView(u, s, ns)
 }
 
-// dropForGood stages a drop. Where a shard only clears away its copy, the collection goes on on another one.
+// dropForGood stages a drop and records it (NoteDropped), unless the shard only removes its copy of a collection that other shards keep.
 func (w *operation) dropForGood(u *storage.UnitOfWork, s *storage.Snapshot, c *catalog.Collection) error {
 	if !w.FromMigrate || w.end != nil {
 		if err := w.ddl.node.NoteDropped(s, u, c); err != nil {
@@ -192,7 +192,7 @@ func (cs *Commands) runDropDatabase(op *command.Op, dst []byte) ([]byte, error) 
 	return dst, w.dropDatabase(db, false)
 }
 
-// dropDatabase drops every collection of a database in one unit of work. With known, the database exists even if it has none.
+// dropDatabase drops every collection of a database in one unit of work. known means that the database exists even if it has none.
 func (w *operation) dropDatabase(db string, known bool) error {
 	unlock, err := w.LockDatabase(db)
 	if err != nil {

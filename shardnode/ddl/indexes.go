@@ -36,8 +36,8 @@ type newIndexes struct {
 	ts       *namespace.SeriesOptions
 	before   int
 	after    int
-	made     bool                // whether the collection was created for it
-	fresh    bool                // whether there was an index to create
+	made     bool                // the command created the collection
+	fresh    bool                // there was an index to create
 	others   *catalog.Collection // a collection whose indexes other commands may be building
 	building [][]byte            // of a collection with documents
 }
@@ -367,24 +367,24 @@ func (cs *Commands) runDropIndexes(op *command.Op, dst []byte) ([]byte, error) {
 		return dst, err
 	}
 	defer w.AfterCommit(unlock)
-	was, told, err := w.dropIndexes(ns)
+	was, text, err := w.dropIndexes(ns)
 	if err != nil {
 		return dst, err
 	}
-	return dropIndexesReply(dst, was, told), nil
+	return dropIndexesReply(dst, was, text), nil
 }
 
-func dropIndexesReply(dst []byte, was int, told string) []byte {
+func dropIndexesReply(dst []byte, was int, text string) []byte {
 	dst = value.Append(dst, "nIndexesWas", value.NewInt32(int32(was)))
-	if told != "" {
-		dst = value.Append(dst, "msg", value.NewString(told))
+	if text != "" {
+		dst = value.Append(dst, "msg", value.NewString(text))
 	}
 	return dst
 }
 
 // dropIndexes drops the indexes that the command names. It returns the previous number of indexes, and the message of the reply if all that can be
 // dropped were.
-func (w *operation) dropIndexes(ns string) (was int, told string, err error) {
+func (w *operation) dropIndexes(ns string) (was int, text string, err error) {
 	var all, kept bool
 	err = w.Retry(func() error {
 		s := w.ddl.Engine.Snapshot()

@@ -297,7 +297,7 @@ func (w *operation) insertBatch(id catalog.UUID, docs [][]byte) error {
 	defer u.Rollback()
 	c := w.Catalog().LookupUUID(id)
 	if c == nil {
-		return mongoerr.New(mongoerr.NamespaceNotFound, "the collection that is copied into was dropped")
+		return mongoerr.New(mongoerr.NamespaceNotFound, "the collection being copied into was dropped")
 	}
 	if _, err := u.InsertMany(c, docs, storage.NoInfo); err != nil {
 		return err

@@ -61,7 +61,7 @@ func (s *Stream) shape() ([]byte, bool, error) {
 	return doc, true, nil
 }
 
-// metadata reads the kinds of metadata that are used above.
+// metadata reads the given kinds of metadata of the current row.
 func (s *Stream) metadata(kinds []string) (err error) {
 	for _, kind := range kinds {
 		switch kind {
@@ -91,7 +91,7 @@ func (s *Stream) metadata(kinds []string) (err error) {
 }
 
 // MayAdvance reports whether the stream can continue in a newer snapshot. A plan over indexes cannot, and
-// neither can a plan with a shard filter, which is that of the time when the query began.
+// neither can a plan with a shard filter, since the filter belongs to the time when the query began.
 func (s *Stream) MayAdvance() bool {
 	if s.q.Coll == nil {
 		return false

@@ -27,7 +27,7 @@ const (
 	unboundedWork = math.MaxInt64
 )
 
-// errPaused is returned by a leaf whose the plan has used up its share of work. Nothing is lost: the next call continues from
+// errPaused is returned by a leaf once its plan has used up its share of work. Nothing is lost: the next call continues from
 // there.
 var errPaused = errors.New("the plan has used up its share of work")
 

@@ -17,7 +17,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// A chunk that has grown is split where it is moved (the default, splitOrMarkJumbo of the config server) or, with {_id: "autosplit", enabled: true} in
+// A chunk that has grown is split when it is moved (by default; splitOrMarkJumbo on the config server) or, with {_id: "autosplit", enabled: true} in
 // config.settings, soon after it has grown:
 //
 //	NoteWritten ── add: bytes of the chunk ──► over a fifth of the chunk size
@@ -107,7 +107,7 @@ func (x *splitter) end() {
 	x.wg.Wait()
 }
 
-// set applies config.settings. Sizes that are counted by another chunk size are counted anew.
+// set applies config.settings. If the chunk size has changed, counting begins anew.
 func (x *splitter) set(on bool, size int64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -248,8 +248,8 @@ func (x *splitter) split(ctx context.Context, ns string, id chunkID, w *written)
 	return nil
 }
 
-// unlessObsolete returns the error of a split, or nil if there is no such chunk here any more: the table that the split went by was older than a move, a merge
-// or another split of it, which the config server has committed, and the chunks that are here now are counted for themselves.
+// unlessObsolete returns the error of a split, or nil if the chunk no longer exists here: the split was based on a routing table from before a move, a merge
+// or another split of the chunk, and the chunks that are here now are counted for themselves.
 func (x *splitter) unlessObsolete(op *command.Op, ns string, id chunkID, c *cluster.Chunk, failed error) error {
 	x.m.state.Catalog.InvalidateCollection(ns)
 	info, err := x.m.state.Catalog.Collection(op, ns)
@@ -268,7 +268,7 @@ func (x *splitter) unlessObsolete(op *command.Op, ns string, id chunkID, c *clus
 	return nil
 }
 
-// hold keeps the top chunk that a split makes from being split itself until it has moved: its move would find no chunk of these bounds.
+// hold keeps the top chunk that a split makes from being split itself until it has moved: otherwise its move would find no chunk with these bounds.
 func (x *splitter) hold(id chunkID, parent *written) (release func()) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -303,9 +303,9 @@ func (x *splitter) splitDone(id chunkID, w *written, made []string) {
 	}
 }
 
-// points finds the keys to split a chunk at: one after each half of a chunk's size, none if the chunk has no more than a whole one. In the first or last
-// chunk of the collection clients probably insert in the order of the key: there the first or last key is a split point, and top is what is beyond it,
-// which belongs on another shard.
+// points finds the keys to split a chunk at: one after each half chunk size, none if the chunk is no larger than the chunk size. In the first or last
+// chunk of the collection clients probably insert in the order of the key: there the first or last key is a split point, and top is the range beyond it,
+// which should move to another shard.
 func (x *splitter) points(op *command.Op, ns string, key *cluster.ShardKeyPattern, chunk *cluster.Chunk, size int64) (points [][]byte, top *msg.Range, err error) {
 	c := x.m.Engine.Catalog().Lookup(ns)
 	if c == nil || c.Counters.DataSize.Load() < size {
@@ -316,7 +316,7 @@ func (x *splitter) points(op *command.Op, ns string, key *cluster.ShardKeyPatter
 	if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound {
 		return nil, nil, nil
 	}
-	if err != nil || len(points) < 2 { // with one key, the chunk has between a half and a whole of its size
+	if err != nil || len(points) < 2 { // with one key, the chunk has between half of the chunk size and all of it
 		return nil, nil, err
 	}
 	if len(points) == maxSplitPoints || slices.ContainsFunc(key.Parts, func(p cluster.KeyPart) bool { return p.Hashed }) {

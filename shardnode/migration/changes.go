@@ -24,7 +24,7 @@ type Changes struct {
 type change struct {
 	ns      string
 	id      value.Value
-	deleted bool // it was, and perhaps inserted again
+	deleted bool // it was deleted, and perhaps inserted again
 	order   int  // of its last insert, or of its first mention
 }
 
@@ -96,7 +96,7 @@ func (c *Changes) note(e []byte) {
 // Len returns the number of documents.
 func (c *Changes) Len() int { return len(c.docs) }
 
-// Of returns the documents of a collection, in the order in which those that were inserted were inserted last.
+// Of returns the documents of a collection. Those that were inserted are in the order of their last inserts.
 func (c *Changes) Of(ns string) []Changed {
 	var list []*change
 	for _, d := range c.docs {

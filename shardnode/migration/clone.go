@@ -46,7 +46,7 @@ func (r *recipient) clone(ctx context.Context) error {
 		cancel(err)
 	}
 	fetching.Wait()
-	return context.Cause(ctx) // the first error: without the fetching's, the queue ends in the middle of the range
+	return context.Cause(ctx) // the first error: after one in fetching, the queue ends in the middle of the range
 }
 
 // fetch asks the donor for the next batch.
@@ -101,8 +101,8 @@ type clientLoad struct {
 	seen  atomic.Int64 // when it had last grown, in nanoseconds
 }
 
-// busyFor is the time after serving a client within which a node is expected to serve another. The parts of a migration are much shorter: of a thousand operations
-// a second there is often none while one is stored or fetched.
+// busyFor is the time after serving a client within which a node is expected to serve another. A batch is stored or fetched in a much shorter time, during which
+// there is often no operation even at a thousand a second.
 const busyFor = 250 * time.Millisecond
 
 // begin forgets what the node has done for clients so far: they may be gone.
@@ -142,7 +142,7 @@ func inParallel(ctx context.Context, n int64, step func(context.Context) (more b
 }
 
 // cloneUnitBytes limits how much of a clone is stored in one unit of work, which the writes of clients wait for. With the keys of its records and of two indexes a unit
-// fits into a megabyte, up to which pebble uses the memory of a batch again.
+// fits into a megabyte, up to which pebble reuses the memory of a batch.
 const cloneUnitBytes = 704 << 10
 
 // busyUnitBytes is cloneUnitBytes while clients are served.

@@ -11,8 +11,8 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// Beside clients of either shard the donor's replies are small, and the recipient is told of the donor's clients; the replies have every document of the
-// range once, although they use the same memory.
+// Beside clients of either shard the donor's replies are small, and the recipient learns of the donor's clients; the replies have every document of the
+// range once, although they share a buffer.
 func TestRepliesOfACloneBesideClients(t *testing.T) {
 	m := newTestManager(t, &fakeNode{}, &fakeSessions{})
 	const docs = 2200

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// cloneAhead is the size of the part of a clone that is fetched before it can be stored. What fetches and what stores pause at different times, the one for reads of the disk, the
-// other for journals that are replaced: with one batch between them they waited for each other, for a quarter of the time.
+// cloneAhead is the size of the part of a clone that is fetched before it can be stored. Fetching and storing stall at different times, the one for disk reads, the
+// other for WAL rotation: with a single batch between them they waited for each other a quarter of the time.
 const cloneAhead = 4 << 20
 
 // cloneQueue has the batches that are fetched and not stored yet.

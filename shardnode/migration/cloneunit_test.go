@@ -37,7 +37,7 @@ func TestCloneUnitsAreBounded(t *testing.T) {
 	}
 }
 
-// A clone makes room for clients only beside clients; one that has done nothing for some milliseconds may still be there.
+// A clone yields to clients only while there are any; a client that has been idle for some milliseconds still counts.
 func TestClientLoad(t *testing.T) {
 	var counts command.Opcounters
 	var load clientLoad

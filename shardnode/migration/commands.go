@@ -383,7 +383,7 @@ type Written struct {
 	Limit int               // how many documents are enough
 	By    value.Collator    // how the collection compares _ids
 	IDs   []value.Value     // their _ids, each once
-	Put   []bool            // of each whether it was inserted or deleted, by which its place in the order of insertion changes
+	Put   []bool            // for each whether it was inserted or deleted, which changes its position in insertion order
 	More  bool              // there may be later entries
 
 	Entries int64          // of the collection
@@ -393,7 +393,7 @@ type Written struct {
 // operationsAtOnce is the number of operations in the oplog that are read for one reply.
 const operationsAtOnce = 100_000
 
-// perID is about how much a document takes in a reply.
+// perID is the assumed size of a document in a reply.
 const perID = 1024
 
 // Read continues to read the oplog of a snapshot. check returns an error to stop.
@@ -448,7 +448,7 @@ func operations(s *storage.Snapshot, e []byte, f func(op []byte)) error {
 	return each(value.Lookup(o, "applyOps").Doc())
 }
 
-// note takes the _id that an operation writes to.
+// note records the _id that an operation writes to.
 func (w *Written) note(e []byte) {
 	put := false
 	switch value.Lookup(e, "op").Str() {
@@ -473,7 +473,7 @@ func (w *Written) note(e []byte) {
 	w.Put[at] = w.Put[at] || put
 }
 
-// withKey returns {ns, _id} of an entry whose document key is in field.
+// withKey returns {ns, _id} of an entry whose document key is in field; nil if it has no _id.
 func withKey(e []byte, field string) []byte {
 	id := value.Lookup(value.Lookup(e, field).Doc(), "_id")
 	if id.IsMissing() {
@@ -483,7 +483,7 @@ func withKey(e []byte, field string) []byte {
 }
 
 // runDecision receives the donor's decision about a migration and settles this shard's range deletion. It may be
-// repeated, and after a restart.
+// repeated, also after a restart.
 func (m *Manager) runDecision(op *command.Op, req *msg.MigrationDecision, dst []byte) ([]byte, error) {
 	m.mu.Lock()
 	r := m.mu.in
@@ -496,7 +496,7 @@ func (m *Manager) runDecision(op *command.Op, req *msg.MigrationDecision, dst []
 	if r != nil {
 		r.stop()
 		r.awaitEntering()
-		if err := r.awaitEnd(op); err != nil { // it stores nothing more, so that what there is can be counted
+		if err := r.awaitEnd(op); err != nil { // after its end it stores nothing more, and its documents can be counted
 			return dst, err
 		}
 	}

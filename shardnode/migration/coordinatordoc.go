@@ -59,7 +59,7 @@ func readCoordinatorDoc(doc []byte) (*coordinatorDoc, error) {
 	odd := func(what string) error { return mongoerr.New(mongoerr.BadValue, what) }
 	id, ok := catalog.UUIDFrom(value.Lookup(doc, "_id"))
 	if !ok {
-		return nil, odd("it is named by no UUID")
+		return nil, odd("its _id is not a UUID")
 	}
 	d.id = id
 	if d.uuid, ok = catalog.UUIDFrom(value.Lookup(doc, "collectionUuid")); !ok || command.CheckFullName(d.ns) != nil {
@@ -69,7 +69,7 @@ func readCoordinatorDoc(doc []byte) (*coordinatorDoc, error) {
 		return nil, odd("it has no range or no recipient")
 	}
 	if how := value.Lookup(doc, "decision"); !how.IsMissing() && d.decision != "committed" && d.decision != "aborted" {
-		return nil, odd("its decision is none")
+		return nil, odd("its decision is neither committed nor aborted")
 	}
 	if id := value.Lookup(value.LookupDoc(doc, "lsid"), "id"); len(id.Bytes()) == len(d.lsid) { // earlier versions stored none
 		copy(d.lsid[:], id.Bytes())

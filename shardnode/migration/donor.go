@@ -43,7 +43,7 @@ type Config struct {
 
 // Node has the methods that migrations use of the node that they run on.
 type Node interface {
-	// SetConfig is the configuration of the node's replica set; nil for none.
+	// SetConfig returns the configuration of the node's replica set; nil for none.
 	SetConfig() *replication.SetConfig
 	// Warn logs errors that no client receives.
 	Warn(msg string, err error)
@@ -55,10 +55,10 @@ type Node interface {
 
 // Sessions is the history of the node's sessions, which is transferred with a chunk.
 type Sessions interface {
-	// HistoryOf begins to read the history of the statements that wrote to documents which of accepts, as entries of the oplog. next returns
-	// its next part, of about a size, and the time up to which the oplog has been read; more is false if that was everything at that moment.
+	// HistoryOf begins to read the history of the statements that wrote to documents that of accepts, as oplog entries. next returns
+	// its next part, of about the given size, and the time up to which the oplog has been read; more is false if that was everything at that moment.
 	HistoryOf(of func(e *storage.OplogEntry) (key []byte, ok bool), after storage.Timestamp) (next func(size int) (part [][]byte, upTo storage.Timestamp, more bool, err error))
-	// HistoryAfter continues such a reading from the time that it had come to, perhaps on another member.
+	// HistoryAfter continues reading from the time that an earlier reader has reached, perhaps on another member.
 	HistoryAfter(of func(e *storage.OplogEntry) (key []byte, ok bool), after storage.Timestamp) (next func(size int) (part [][]byte, upTo storage.Timestamp, more bool, err error))
 	// Adopt merges in the entries of another shard, durably. It does not wait for operations that use the sessions.
 	Adopt(ctx context.Context, records []value.Value) error
@@ -177,7 +177,7 @@ type donor struct {
 		docs   int64             // how many documents the range had at the commit
 		bytes  int64             // how much was cloned
 		load   clientLoad
-		reply  []byte // memory of the last reply, used again
+		reply  []byte // buffer of the last reply, reused
 
 		history    func(size int) (part [][]byte, upTo storage.Timestamp, more bool, err error)
 		historyPin *storage.OplogPin // keeps the oplog for history
@@ -240,7 +240,7 @@ func (m *Manager) moveRange(op *command.Op, mv *msg.Move) (d *donor, err error) 
 	return d, err
 }
 
-// underWay returns the migration from this shard that a request asks for, nil for none. A bound that the request leaves out is any.
+// underWay returns the migration from this shard that a request asks for, nil for none. A bound that the request leaves out matches any.
 func (m *Manager) underWay(mv *msg.Move) *donor {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -252,7 +252,7 @@ func (m *Manager) underWay(mv *msg.Move) *donor {
 	return d
 }
 
-// busy returns the error of a migration that another one of this shard does not let begin; nil without one. m.mu must be held.
+// busy returns the error for a migration that cannot begin because of another one of this shard; nil if there is none. m.mu must be held.
 func (m *Manager) busy() error {
 	what, ns, other := "", "", ""
 	var r *KeyRange

@@ -10,18 +10,18 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// A shard notes the collections that are dropped on it: the history that moves with a chunk is found under the UUIDs that the collection has
-// had (it gets another where it is resharded), and a UUID that no collection has any more is either one of those, or that of a dropped collection.
+// A shard records the collections that are dropped on it: the history that moves with a chunk is found under the UUIDs that the collection has
+// had (resharding gives it a new one), and a UUID that no collection has any more is either one of those, or that of a dropped collection.
 //
 //	config.system.droppedCollections    {_id: UUID, at: a time before the drop, and after the collection's last entry in the oplog}
 //
-// Rejected: noting for each collection which UUIDs it has had. A shard that has had no part of the collection for a while misses some of them, and would keep
-// to itself what the next owner has to know. What is missing here is sent without need.
+// Rejected: recording the UUIDs that each collection has had. A shard that has owned nothing of the collection for a while misses some of them, and would withhold
+// history that the next owner needs. A record that is missing here only causes history to be sent needlessly.
 
-// DroppedNS is the collection with the notes.
+// DroppedNS is the collection of the records.
 const DroppedNS = "config.system.droppedCollections"
 
-// NoteDropped stages the notes in the unit of work that drops collections.
+// NoteDropped stages the records in the unit of work that drops collections.
 func NoteDropped(s *storage.Snapshot, u *storage.UnitOfWork, dropped ...*catalog.Collection) (err error) {
 	notes := s.Catalog().Lookup(DroppedNS)
 	for _, c := range dropped {
@@ -49,7 +49,7 @@ func isDropped(docs *statedoc.Docs, uuid catalog.UUID) bool {
 	return err == nil && doc != nil
 }
 
-// ForgetDropped removes the notes of collections of which the oplog has nothing any more.
+// ForgetDropped removes the records of collections of which the oplog has no entries any more.
 func ForgetDropped(ctx context.Context, docs *statedoc.Docs) error {
 	cut, err := docs.Engine.OplogCut()
 	if err != nil {

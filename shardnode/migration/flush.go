@@ -56,7 +56,7 @@ func (m *Manager) runFlushDatabase(op *command.Op, req *msg.FlushDatabase, dst [
 	return dst, m.state.tables.FlushDatabase(op, req.DB)
 }
 
-// runFlushDurably is how a secondary learns of a placement: it waits for the reply's time and reads what is stored.
+// runFlushDurably lets a secondary learn of a placement: the secondary waits until the reply's time is visible and reads what is stored.
 func (m *Manager) runFlushDurably(op *command.Op, req *msg.FlushRoutingTableDurably, dst []byte) ([]byte, error) {
 	return m.stored(op, dst, m.state.tables.Flush(op, req.NS))
 }

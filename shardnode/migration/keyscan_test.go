@@ -13,7 +13,7 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// oddValue is a value of a shard key: of many types, missing and undefined too.
+// oddValue returns a value of a shard key, of one of many types, or missing or undefined.
 func oddValue(r *rand.Rand) value.Value {
 	switch r.IntN(9) {
 	case 0:

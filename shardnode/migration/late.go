@@ -11,7 +11,7 @@ import (
 )
 
 // A message that begins a migration may arrive late: its sender was paused, was deposed meanwhile, and continues for a moment
-// before it learns that. By then its successor has aborted the migration and told the recipient, and may have moved the same
+// before it learns that. By then its successor has aborted the migration and informed the recipient, and may have moved the same
 // range by another migration. A recipient that believed the message would delete documents that it owns, and wait forever for
 // the outcome of a migration that no node knows.
 
@@ -52,7 +52,7 @@ func (m *Manager) donorKnows(ctx context.Context, left *rangeDeletion) (bool, er
 const askAgain = 5 * time.Second
 
 // forget concludes the migrations to this shard that their donors do not know, or no longer know: nobody will report their
-// outcome. next is when to check again, 0 if nothing is undecided.
+// outcome. next is the time until the next check, 0 if nothing is undecided.
 func (m *Manager) forget(op *command.Op) (next time.Duration, err error) {
 	if err := m.forgetFailed(op); err != nil {
 		return askAgain, err

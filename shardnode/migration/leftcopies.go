@@ -13,10 +13,10 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// A resharding drops the copies of the collection's former UUID on all shards but those that do not answer. What such a shard has kept is an empty collection,
-// or it would have been a donor. It drops it itself, when it has a primary again, and now and then.
+// A resharding drops the collection with its former UUID on all shards but those that do not answer. The collection on such a shard is empty,
+// or the shard would have been a donor. The shard drops it itself, when it has a primary again and periodically.
 
-// leftCopiesInterval is the interval at which a primary looks for such copies.
+// leftCopiesInterval is the interval at which a primary looks for such collections.
 const leftCopiesInterval = 10 * time.Minute
 
 func (m *Manager) sweepLeftCopies(ctx context.Context) {
@@ -24,7 +24,7 @@ func (m *Manager) sweepLeftCopies(ctx context.Context) {
 	defer t.Stop()
 	for {
 		if err := m.dropLeftCopies(ctx); err != nil && ctx.Err() == nil {
-			m.node.Warn("Copies of collections that were resharded meanwhile could not be looked for", err)
+			m.node.Warn("The search for leftover copies of resharded collections failed", err)
 		}
 		select {
 		case <-t.C:
@@ -43,7 +43,7 @@ func (m *Manager) dropLeftCopies(ctx context.Context) error {
 			continue
 		}
 		info, err := m.state.Catalog.Database(ctx, db)
-		if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound || err == nil && info.Primary == m.state.ID { // which takes part in each resharding
+		if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound || err == nil && info.Primary == m.state.ID { // the primary shard takes part in every resharding
 			continue
 		}
 		if err != nil {
@@ -75,9 +75,9 @@ func (s *ShardState) superseded(ctx context.Context, ns string, uuid catalog.UUI
 	return ok && have != uuid, nil
 }
 
-// dropLeftCopy drops such a copy if it still is one.
+// dropLeftCopy drops a collection if it is empty and still superseded.
 //
-// Hazard: within a resharding, or a rename, this shard may have the new collection already, and the catalog still the old one. Their critical sections cover
+// Hazard: during a resharding or a rename this shard may have the new collection while the catalog still has the old one. Their critical sections cover
 // that time, and begin only under the exclusive lock.
 func (m *Manager) dropLeftCopy(ctx context.Context, ns string, uuid catalog.UUID) error {
 	unlock, err := m.Locks.Collection(ctx, ns, lock.X)

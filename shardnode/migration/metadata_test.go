@@ -7,7 +7,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// tableOf is a routing table of n chunks {_id: i} on one shard, the last of them on another where there are two.
+// tableOf returns a routing table of n chunks {_id: i} on one shard, the last of them on another if two are given.
 func tableOf(t testing.TB, n int, shards ...string) *cluster.ChunkMap {
 	t.Helper()
 	key, err := cluster.ParseShardKey(value.Doc(value.F("_id", value.NewInt32(1))))

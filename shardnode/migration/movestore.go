@@ -243,8 +243,8 @@ func (w *partWriter) put(doc []byte) error {
 	}
 }
 
-// removeConflicting removes the documents that have a key of a unique index that a newer document has now. On the shard that they come from they do not
-// have it now, or are gone: their own change comes in this part or a later one, since a document that has not changed conflicts with none.
+// removeConflicting removes the documents that hold a unique index key of a newer document. On the shard that they come from they no longer
+// have that key, or are gone: their own change comes in this part or a later one, since documents that have not changed do not conflict.
 func (w *partWriter) removeConflicting(doc []byte) (gave bool, err error) {
 	var keys indexkey.KeySet
 	for _, idx := range w.c.Indexes {
@@ -291,7 +291,7 @@ func (w *partWriter) removeHolders(idx *catalog.Index, key []byte) (n int, err e
 	return n, cur.Err()
 }
 
-// trim removes what is before the oldest document of a capped collection: what a capped collection removes is not in the oplog.
+// trim removes what is before the oldest document of a capped collection: the documents that a capped collection evicts are not in the oplog.
 func (w *partWriter) trim(oldest value.Value) error {
 	if oldest.IsMissing() {
 		return nil

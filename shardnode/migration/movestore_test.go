@@ -12,7 +12,7 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// The clone of a database that moves is written once: the oplog refers to its documents, and returns them. It had them as well.
+// The clone of a database that moves is written once: the oplog refers to its documents, and returns them. It used to contain them as well.
 func TestMovedClonesAreWrittenOnce(t *testing.T) {
 	m := newTestManager(t, &fakeNode{}, &fakeSessions{})
 	part := func(req msg.MovePrimaryStore) (unit int) {

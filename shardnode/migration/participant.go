@@ -34,7 +34,7 @@ func (m *Manager) shardSpecs() []command.Spec {
 
 // runCreateParticipant makes a collection, with its UUID and indexes, as another shard has it. It may be repeated.
 //
-// Every migration to this shard begins with it, mostly where nothing is left to be made. It looks first, while writers continue: an exclusive
+// Every migration to this shard begins with it, usually with nothing left to make. It checks that first, while writers continue: an exclusive
 // lock waits for the longest transaction that has written here, and all other writers wait behind it.
 func (m *Manager) runCreateParticipant(op *command.Op, req *msg.CreateCollectionParticipant, dst []byte) ([]byte, error) {
 	if req.Section == nil && m.complete(req) {
@@ -97,15 +97,15 @@ func (m *Manager) runCreateParticipant(op *command.Op, req *msg.CreateCollection
 // Hazard: the sender has read the collection's definition before, and the collection may have been dropped or renamed since. The collection would come back under
 // its old name, empty, and on the primary shard of its database for everyone to see.
 //
-// Invariant: a collection that is created has its entry in the catalog then, and a drop or rename of it has yet to block it here, where it finds it. If it
-// blocks the name now, the creation is refused; if it did before, this shard has learned from the message that ended the block as of when the entry is gone.
+// Invariant: a collection that is created has its entry in the catalog at that time, and a drop or rename of it has yet to block it here, and then finds it. If one
+// blocks the name now, the creation is refused; if one did before, the message that ended the block carried a config time by which the entry is gone.
 func (s *ShardState) admitsCopy(ctx context.Context, ns string, uuid catalog.UUID) error {
 	if cluster.FixedDatabase(catalog.DBOf(ns)) {
 		return nil // the collection of sessions gets its entry after its copies, and is dropped by the config server
 	}
 	held := s.ddlSections()
 	c := held[ns]
-	if of := held[catalog.DBOf(ns)]; c == nil && of != nil && of.all { // that of a movePrimary does not concern sharded collections
+	if of := held[catalog.DBOf(ns)]; c == nil && of != nil && of.all { // the section of a movePrimary does not concern sharded collections
 		c = of
 	}
 	if c != nil {
@@ -141,8 +141,8 @@ func missingFrom(c *catalog.Collection, indexes [][]byte) (specs [][]byte) {
 	return specs
 }
 
-// deleteOrphans deletes what earlier migrations have left of a collection that lacks indexes here, whether that is due or not: they can be
-// made if nothing else is in it.
+// deleteOrphans deletes what earlier migrations have left of a collection that lacks indexes here, whether that is due or not: indexes can be
+// created only if the collection is empty then.
 func (m *Manager) deleteOrphans(op *command.Op, uuid catalog.UUID) error {
 	if c := m.Engine.Catalog().LookupUUID(uuid); c == nil || c.Counters.Records.Load() == 0 || m.paused() != nil {
 		return nil

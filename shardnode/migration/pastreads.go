@@ -18,10 +18,10 @@ import (
 //	   placement   │                               │
 //
 // While a DDL blocks reads, shards change one after the other, and the catalog in between. At a time within the section the shard's data may be that of
-// before or of after, whatever the catalog says, so reads at such a time are refused. The stored sections have their own history, like all documents, and it is the
-// snapshot that is read from that shows them, on primaries and secondaries.
+// before or of after, whatever the catalog says, so reads at such a time are refused. The stored sections have their own history, like all documents: the
+// snapshot of the read shows them, on primaries and secondaries.
 
-// transaction has the facts about the operation's transaction that version checks use.
+// transaction is the view of an operation's transaction that version checks need.
 type transaction interface {
 	// ReadTime returns the time that its statements read at, 0 if it has ended.
 	ReadTime() storage.Timestamp
@@ -45,7 +45,7 @@ func pastOf(op *command.Op) uint64 {
 	return rc.AtClusterTime
 }
 
-// ReadsPast reports whether an operation uses the placement of the cluster time that it reads at.
+// ReadsPast reports whether an operation uses the placement at the cluster time of its read.
 func (s *ShardState) ReadsPast(op *command.Op) bool { return pastOf(op) != 0 }
 
 // placement returns the placement that an operation uses: that of the cluster time that it reads at, or the current one.
@@ -81,8 +81,8 @@ func (s *ShardState) CheckSnapshot(op *command.Op, ns string, snap *storage.Snap
 	return s.compareShard(op, ns, received)
 }
 
-// checkMoment refuses a statement of a transaction whose snapshot lies within a DDL of the collection, or before this shard had all of its ranges or
-// the collection was what it is now, unless it reads by the placement of that time.
+// checkMoment refuses a statement of a transaction whose snapshot lies within a DDL of the collection, or before this shard had all of its present ranges or
+// the collection its present UUID and shard key, unless it reads by the placement of that time.
 func (s *ShardState) checkMoment(op *command.Op, ns string) error {
 	t, ok := op.Txn.(transaction)
 	if !ok || t.ReadTime() == 0 {
@@ -112,7 +112,7 @@ func (s *ShardState) checkMoment(op *command.Op, ns string) error {
 	return mongoerr.Newf(mongoerr.MigrationConflict, "Collection %s has undergone a data placement change and no longer satisfies the requirements for the current transaction", ns)
 }
 
-// sameAt returns an error unless a collection without an entry in the catalog was without one at an earlier time, too, and in the same place. info is nil if
+// sameAt returns an error unless a collection without an entry in the catalog was without one at an earlier time, too, with the same database version. info is nil if
 // its database does not exist.
 func (s *ShardState) sameAt(op *command.Op, ns string, info *cluster.CollectionInfo, at uint64) error {
 	then, err := s.Catalog.CollectionAt(op, ns, at)

@@ -21,8 +21,8 @@ const rangeDeleteUnit = 500
 // busyDeleteUnit is rangeDeleteUnit while clients are served.
 const busyDeleteUnit = 100
 
-// rangeDeletion is an entry of config.rangeDeletions: a range whose documents on this shard are orphans, or, while it is
-// pending, will be if the migration ends so.
+// rangeDeletion is an entry of config.rangeDeletions: a range whose documents on this shard are orphans or, while it is
+// pending, may become orphans by the outcome of the migration.
 type rangeDeletion struct {
 	id      value.Value
 	ns      string
@@ -207,7 +207,7 @@ func (m *Manager) deleteNow(op *command.Op, id value.Value) error {
 // recipient deletes what earlier migrations left in its range, under the same token, before it clones
 // (deleteOverlapping). So as long as the entry exists nothing of the range can arrive here, and the ownership that
 // ownsPart reads cannot change in this shard's favour between that read and the last unit. The entry is removed
-// behind the last unit: a crash in between repeats deletions that find nothing.
+// after the last unit: a crash in between repeats deletions that find nothing.
 //
 // Hazard: without that order the deleter could delete documents that have come back, of which no other shard has
 // a copy. Rejected: comparing each document with this shard's own routing table. The table may be older than the

@@ -44,8 +44,8 @@ type recipient struct {
 
 	throttle  replication.WriteConcern // of the clone's writes
 	entering  sync.Mutex               // held while the critical section is entered
-	load      clientLoad               // as its store sees it
-	fetchLoad clientLoad               // as its requests see it
+	load      clientLoad               // used by store
+	fetchLoad clientLoad               // used by fetch
 
 	mu struct {
 		sync.Mutex
@@ -309,7 +309,7 @@ func (r *recipient) prepareCollection(ctx context.Context) error {
 		return err
 	}
 	if r.m.complete(&msg.CreateCollectionParticipant{NS: r.ns, UUID: r.uuid, Indexes: indexes}) {
-		return nil // it is, unless the migration was not begun by the config server
+		return nil // the usual case: the config server has had it created
 	}
 	unlock, err := r.m.Locks.Collection(ctx, r.ns, lock.X)
 	if err != nil {
@@ -352,7 +352,7 @@ func (r *recipient) collection(s *storage.Snapshot) (*catalog.Collection, error)
 	return c, nil
 }
 
-// writer returns what applies changes to the range in a unit of work.
+// writer returns a partWriter for changes to the range in a unit of work.
 func (r *recipient) writer(s *storage.Snapshot, u *storage.UnitOfWork) (*partWriter, error) {
 	u.SetFromMigrate()
 	c, err := r.collection(s)
@@ -361,9 +361,9 @@ func (r *recipient) writer(s *storage.Snapshot, u *storage.UnitOfWork) (*partWri
 
 // apply applies changes to the range in a unit of work, and returns by how many documents they have enlarged it.
 //
-// A document outside of the range with the _id of one inside is as a rule an orphan: it left with another range, has its new key since, and comes back with
-// this one. The deletion of that range is executed first, as that of a range that comes back is (deleteOverlapping). A document of a range that no
-// deletion covers is another one, as clients may have by sharding on other fields than _id: the migration fails, as it does in the server.
+// A document outside of the range with the _id of one inside is usually an orphan: the document left with another range, has got a new key since, and comes back with
+// this range. The deletion of that other range is executed first, like the deletion of a range that comes back (deleteOverlapping). If no deletion covers it, it is a
+// different document, which clients may create in collections not sharded by _id: the migration fails, as on the real server.
 func (r *recipient) apply(ctx context.Context, wc replication.WriteConcern, f func(w *partWriter) error) (added int64, err error) {
 	for {
 		var stray []byte

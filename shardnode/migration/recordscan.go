@@ -10,11 +10,11 @@ import (
 // recordWindow is the number of records that a recordScan looks up in the index at a time.
 const recordWindow = 256 << 10
 
-// nearRecord is the number of records that are passed over rather than looked for: a step costs a tenth of a search.
+// nearRecord is the distance in records up to which the cursor steps instead of seeking: a step costs a tenth of a seek.
 const nearRecord = 16
 
-// recordScan walks the records of a range in the order in which they are stored, a window of the shard key's index after the other. Reading a document costs a step of
-// a cursor where it would cost a search in the order of the keys: that is several times as much for small documents, and for random or hashed keys.
+// recordScan walks the records of a range in the order in which they are stored, one window of the shard key's index after another. Reading a document costs a cursor
+// step, where in the order of the keys it would cost a seek: several times as much for small documents, and for random or hashed keys.
 type recordScan struct {
 	*keyScan
 	check func() error // returns an error to stop

@@ -17,7 +17,7 @@ import (
 // recreateRetry is the time between two attempts to keep migrations out.
 const recreateRetry = 50 * time.Millisecond
 
-// runRecreateTasks makes a range deletion of every range of a collection that this shard does not own and that has none: for
+// runRecreateTasks creates a range deletion for every range of a collection that this shard does not own and that has none: for
 // orphans without a range deletion task, such as those of a set that was restored from an older copy.
 //
 // Invariant: no migration to this shard is under way, from before the routing table is read until the entries are stored. A
@@ -96,7 +96,7 @@ func foreign(table *cluster.ChunkMap, shard string) (out []*KeyRange) {
 	return out
 }
 
-// recreate makes range deletions of what no entry covers in a range that is not this shard's.
+// recreate creates range deletions for the parts of a range, which this shard does not own, that no entry covers.
 func (m *Manager) recreate(op *command.Op, c *catalog.Collection, r *KeyRange, skipEmpty bool) error {
 	var known []*KeyRange
 	err := m.rangeDeletions().Each(func(d *rangeDeletion) error {

@@ -23,8 +23,8 @@ import (
 // migration's coordinator document, and operations that wait for it ask for that (ShardState.endLeftOver).
 //
 // Invariant: no member of the recipient begins an operation on the collection with a routing table from before the donor's commit.
-// Hazard: the config server has the new placement before the recipient does. A router that knows it would be told that it is ahead,
-// and one that does not would be answered without the documents of the range.
+// Hazard: the config server has the new placement before the recipient does. A router that knows it would be refused as being ahead,
+// and one that does not would get replies without the documents of the range.
 //
 // Rejected: the collection's exclusive lock at the beginning, as a DDL's section takes it. Writes in flight are about ranges that the
 // recipient had before and keeps, so nothing is gained by waiting for them; and it took a minute to wait for the longest transaction

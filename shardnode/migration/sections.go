@@ -26,7 +26,7 @@ import (
 //
 // A section belongs to the run of a DDL (its id), which lives on a shard or the config server (its owner), or to a migration to this
 // shard, whose owner is the donor (recvsection.go). Only a message of that run ends it. If a section was entered after its DDL had ended, an operation that
-// waits for it finds out by asking the owner, and so does the primary, now and then, where no operation waits (sweepSections): those of secondaries cannot
+// waits for it finds out by asking the owner, and so does the primary, periodically, where none waits (sweepSections): operations on secondaries cannot
 // end it.
 
 // SectionsNS has the critical sections of DDL.
@@ -98,7 +98,7 @@ func (h *Shard) onSection(ts storage.Timestamp, notice []byte) {
 	s.endDDL(d.name, d.id)
 }
 
-// endedBy notes that at a time all sections had ended that are not in memory.
+// endedBy records a time at which all sections that are not in memory had ended.
 func (s *ShardState) endedBy(ts storage.Timestamp) {
 	s.sectionsUntil.Store(uint64(ts))
 }
@@ -225,12 +225,12 @@ func (x Sections) Enter(ctx context.Context, req *msg.ParticipantBlock, more fun
 // for; one that comes later finds the section.
 //
 // Hazard: the run that entered the section may have ended when its message arrives, and nobody would ever remove the
-// document. No time limit ends it, since the run may just as well be slow, and its changes half made; instead whoever
-// meets the section asks the owner whether the run exists (held, ShardState.endLeftOver), which answers no only after a
-// durable write, as a primary that nobody has replaced.
+// document. No time limit ends it, since the run may just as well be slow, and its changes half made; instead an operation
+// that waits for the section asks the owner whether the run exists (held, ShardState.endLeftOver). The owner denies that only after a
+// durable write, which shows that it is still the primary.
 //
 // Hazard: a resharding begins its section several times, and ends it between two attempts. A message of an earlier attempt that arrives
-// during a later one, for example at a shard that was stopped, must not end it: what was decided last counts (at).
+// during a later one, for example at a shard that was stopped, must not end it: the latest decision counts (at).
 //
 // Rejected: a section in memory that the coordinator renews after an election. Between the election and the renewal the
 // new primary would let writes into a collection that other shards have dropped already.
@@ -358,8 +358,8 @@ func StageEnd(store statedoc.Store, s *storage.Snapshot, u *storage.UnitOfWork, 
 	return stageLeaving(store, s, u, ds...)
 }
 
-// SectionEnded reports whether the section that a run has entered on a name has ended. Before it says so, it makes sure with a durable write that
-// this node is the primary: one that was replaced may never have heard of the section.
+// SectionEnded reports whether the section that a run has entered on a name has ended. It first makes sure, by a durable write, that
+// this node is the primary: one that was replaced may never have received the section.
 func SectionEnded(ctx context.Context, docs *statedoc.Docs, s *ShardState, name string, id catalog.UUID) (bool, error) {
 	err := docs.WriteWith(ctx, replication.Durable, func(_ *storage.Snapshot, u *storage.UnitOfWork) error {
 		u.Oplog(storage.OplogEntry{Op: 'n', StmtID: -1, O: value.Doc(value.F("msg", value.NewString("a critical section was looked for")))})
@@ -375,7 +375,7 @@ func (d *sectionDoc) endedBy(end *sectionDoc) bool { return d.id == end.id && d.
 const sectionSweep = 10 * time.Second
 
 // sweepSections ends sections that were entered after their DDL had ended, for example because the coordinator's former primary was paused, and sent
-// its message once it went on.
+// its message when it resumed.
 func (m *Manager) sweepSections(ctx context.Context) {
 	t := time.NewTicker(sectionSweep)
 	defer t.Stop()
@@ -389,7 +389,7 @@ func (m *Manager) sweepSections(ctx context.Context) {
 	}
 }
 
-// endUnheld ends those sections of seen, what the last call returned, that no run holds; most have ended by then. It returns those that there are now.
+// endUnheld ends those sections of seen, the result of the last call, that still exist and that no run holds. It returns the present sections.
 func (m *Manager) endUnheld(ctx context.Context, seen map[*criticalSection]bool) map[*criticalSection]bool {
 	now := map[*criticalSection]bool{}
 	for name, c := range m.state.ddlSections() {
@@ -407,7 +407,7 @@ func (s *ShardState) ddlSections() map[string]*criticalSection {
 	return maps.Clone(s.mu.ddl)
 }
 
-// held asks the owner whether the run of a DDL still holds its sections. A shard that was removed from the cluster has none: it had to be drained for that.
+// held asks the owner whether the run of a DDL still holds its sections. A shard that was removed from the cluster holds none: it was drained before.
 func (s *ShardState) held(ctx context.Context, owner string, id catalog.UUID) (bool, error) {
 	at := s.Registry.Config()
 	if owner != cluster.ConfigShardID {
@@ -440,8 +440,8 @@ const askWait = 5 * time.Second
 // does not end before each shard has executed the command of its present coordinator, which takes the lock, too: what is changed after a positive reply comes
 // before that.
 //
-// Rejected: a session for each run whose number a new coordinator raises on all shards before it goes on, as the real server has it. Each shard would have to keep
-// the record for as long as a message may take, and a message that is only delayed, by the same coordinator, would have the right number.
+// Rejected: a session for each run, with a transaction number that a new coordinator raises on all shards before it continues, as on the real server. Each shard would
+// have to keep the record for as long as a message may take, and a message of the same coordinator that is only delayed would have the right number.
 func (s *ShardState) RunGoesOn(ctx context.Context, ns string, of *msg.RunMessage) error {
 	bounded, cancel := context.WithTimeout(ctx, askWait)
 	defer cancel()

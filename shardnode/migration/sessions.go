@@ -13,8 +13,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// The history of sessions moves with a chunk: a retryable write that was executed on the donor may be sent again to the recipient. It is
-// that of the chunk alone, as entries of the oplog. What was executed before the migration, and most of what is executed during it,
+// The history of sessions moves with a chunk: a retryable write that was executed on the donor may be sent again to the recipient. Only the
+// chunk's history is sent, as oplog entries. What was executed before the migration, and most of what is executed during it,
 // arrives before the critical section, in parts of a bounded size; what remains for the critical section is bounded, too (fewStatements).
 
 // sessionsPart is about the size of one part. The recipient stores it before it asks for the next one.
@@ -24,7 +24,7 @@ const sessionsPart = 1 << 20
 const fewStatements = 1000
 
 // concerns reports whether an entry of the oplog may be about a document of a range, and returns the document's key as far as it is known.
-// Of documents whose key has been another one than it is now, nothing is known.
+// An entry from which the shard key cannot be told may be.
 func concerns(docs *statedoc.Docs, r *KeyRange, ns string, uuid [16]byte, e *storage.OplogEntry) (key []byte, ok bool) {
 	if !MayConcern(docs, ns, uuid, e) {
 		return nil, false
@@ -38,10 +38,10 @@ func concerns(docs *statedoc.Docs, r *KeyRange, ns string, uuid [16]byte, e *sto
 	return key, !known || cluster.InRange(vals, r.minV, r.maxV)
 }
 
-// MayConcern reports whether an entry of the oplog may be about a collection: it has its name or its UUID or, since a collection gets another UUID where it is
-// resharded and another name where it is renamed, a UUID that no collection has any more, and that is not known to be one that was dropped.
+// MayConcern reports whether an entry of the oplog may be about a collection: it has its name or its UUID or, since a collection gets another UUID when it is
+// resharded and another name when it is renamed, a UUID that no collection has any more, and that is not known to be one that was dropped.
 //
-// The name is enough, whatever collection had it: a client sends its statement again by the name.
+// The name is enough, whatever collection had it: a client retries its statement by name.
 func MayConcern(docs *statedoc.Docs, ns string, uuid [16]byte, e *storage.OplogEntry) bool {
 	return e.NS == ns || e.UUID == uuid || catalog.DBOf(e.NS) == catalog.DBOf(ns) && docs.Engine.Catalog().LookupUUID(e.UUID) == nil && !isDropped(docs, e.UUID)
 }

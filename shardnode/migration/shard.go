@@ -15,7 +15,7 @@ import (
 // each read, so that a read after a write to the new owner, or after the deletion, is not answered by the old
 // placement.
 
-// Shard is a node's place in a cluster. It exists before the node is added to one.
+// Shard is a node's membership of a cluster. It exists before the node is added to one.
 type Shard struct {
 	docs    *statedoc.Docs
 	node    Role
@@ -23,7 +23,7 @@ type Shard struct {
 	placing placing
 }
 
-// Role tells Shard the node's role in the replica set.
+// Role reports the node's role in the replica set.
 type Role interface {
 	// NotPrimary returns the error of a write on a member that is not primary; nil on the primary.
 	NotPrimary() error

@@ -6,7 +6,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// StateSpecs returns the commands about a node's place in a cluster that a node outside of clusters replies to.
+// StateSpecs returns the commands about sharding state that a node outside of a cluster answers.
 func StateSpecs() []command.Spec {
 	return []command.Spec{stateSpec(func(_ *command.Op, dst []byte) ([]byte, error) {
 		return value.Append(dst, "enabled", value.NewBool(false)), nil

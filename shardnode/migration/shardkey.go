@@ -41,14 +41,14 @@ func ServesShardKey(c *catalog.Collection, key *cluster.ShardKeyPattern, unique,
 	return serves || clusteredBy(c, key), nil
 }
 
-// clusteredBy reports whether the records of a collection are in the order of the shard key, which needs no other index then: it is clustered by _id, each
-// of which it has once, and the key is _id.
+// clusteredBy reports whether the records of a collection are in the order of the shard key, which then needs no index: the collection is clustered by _id,
+// and the key is _id.
 func clusteredBy(c *catalog.Collection, key *cluster.ShardKeyPattern) bool {
 	return c.Clustered && c.Collator == nil && len(key.Parts) == 1 && key.Parts[0].Path == "_id" && !key.Parts[0].Hashed
 }
 
-// ShardKeyIndexes lists the indexes of a collection that serve its shard key; none for one that is not sharded, or by a hash: such a key needs no
-// index to find what a chunk has.
+// ShardKeyIndexes lists the indexes of a collection that serve its shard key; none if it is not sharded, or its key is hashed, which does not
+// require an index.
 func (s *ShardState) ShardKeyIndexes(ctx context.Context, c *catalog.Collection) (names []string, err error) {
 	info, err := s.Catalog.Collection(ctx, c.NS)
 	if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound { // a database of this shard alone

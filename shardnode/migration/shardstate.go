@@ -16,7 +16,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// ShardState is a shard's view of its place in the cluster: its id, the placement of databases and collections as
+// ShardState is a shard's view of the cluster: its id, the placement of databases and collections as
 // last read from the config server, and the critical sections under way.
 type ShardState struct {
 	ID        string
@@ -90,7 +90,7 @@ func (s *ShardState) EnterCritical(name, why string) (*criticalSection, error) {
 	return c, nil
 }
 
-// TakeCritical begins a critical section for reads and writes, replacing another migration's: those who waited for
+// TakeCritical begins a critical section for reads and writes, replacing another migration's: operations that waited for
 // that one find this one.
 func (s *ShardState) TakeCritical(name, why string) *criticalSection {
 	s.mu.Lock()
@@ -113,8 +113,8 @@ func (s *ShardState) Resharding(ns string, on bool) {
 	s.reshardings.Delete(ns)
 }
 
-// leftOverAfter is the time after which an operation that waits for a DDL's critical section checks whether it still
-// has a holder.
+// leftOverAfter is the interval at which an operation that waits for a DDL's critical section checks whether the section
+// is still held.
 const leftOverAfter = 200 * time.Millisecond
 
 // endLeftOver ends a DDL's critical section whose owner has gone: the message that began it arrived after
@@ -195,8 +195,8 @@ func (s *ShardState) section(name string, write bool) *criticalSection {
 // make the sender refresh a table that is correct already, and both would repeat that forever. A sender with an
 // older version is refused at once; it has to refresh.
 //
-// Hazard: an operation that meets a critical section must give up its locks before it waits (criticalError, WaitCritical). A
-// donor that wants the collection exclusively waits for those who hold it in intent mode, and they would wait for its section.
+// Hazard: an operation that meets a critical section must release its locks before it waits (criticalError, WaitCritical). A
+// donor that requests the exclusive lock waits for the holders of intent locks, and they would wait for its section.
 //
 // Rejected: answering StaleConfig at once from within a critical section. The sender refreshes, finds the placement
 // unchanged, and repeats that until the section ends, against the config server that the commit is waiting for. Rejected,
@@ -223,7 +223,7 @@ func writes(op *command.Op) bool {
 	return op.Req.Spec.Kind == command.Write || op.Req.Spec.Kind == command.DDL
 }
 
-// CheckTarget implements Sharding. The version of the target's database is read anew, since the request has that of its source's.
+// CheckTarget implements Sharding. The version of the target's database is read anew, since the request carries that of the source's.
 func (s *ShardState) CheckTarget(op *command.Op, ns string) error {
 	db := catalog.DBOf(ns)
 	if c := s.section(db, true); c != nil {
@@ -410,7 +410,7 @@ func (s *ShardState) Ownership(op *command.Op, c *catalog.Collection) func(doc [
 // filter returns a filter for the documents that this shard owns by a placement; nil if it owns all.
 func (s *ShardState) filter(m *cluster.ChunkMap) func(doc []byte) (bool, error) {
 	if ids := m.Shards(); len(ids) == 1 && ids[0] == s.ID {
-		return nil // every chunk is here; a query keeps its snapshot if that changes (metadata.mayAdvance)
+		return nil // every chunk is here; a query keeps its snapshot if that changes (Unmoved)
 	}
 	key := m.Key
 	var vals []value.Value
@@ -484,7 +484,7 @@ func (s *ShardState) CheckUpsert(op *command.Op, ns string, doc []byte) error {
 		value.F("shouldUpsert", value.NewBool(true)))
 }
 
-// changesOwner returns the error that tells the router that a document belongs to another shard.
+// changesOwner returns the error by which a router learns that a document belongs to another shard.
 func (s *ShardState) changesOwner(text string, details ...value.Field) error {
 	details = append(details, value.F("shard", value.NewString(s.ID)))
 	return mongoerr.New(mongoerr.WouldChangeOwningShard, text).WithDetails(value.Doc(details...))

@@ -98,7 +98,7 @@ func (p splitPoints) splitKeys(op *command.Op, q *splitRequest) (out [][]byte, m
 	return p.evenOut(op, s, c, q.rng, out, every+rest)
 }
 
-// every picks a key after each n documents such that documents with the same key stay together, and returns the number
+// every picks a key after each n documents so that documents with the same key stay together, and returns the number
 // of documents after the last one.
 func (w *keyWalk) every(op *command.Op, n int64, limit int) (out [][]byte, more bool, rest int64, err error) {
 	var last []byte // the key that the current piece began with
@@ -132,7 +132,7 @@ func (w *keyWalk) every(op *command.Op, n int64, limit int) (out [][]byte, more 
 	}
 }
 
-// evenOut moves the last key such that the pieces before and after it have the same size.
+// evenOut moves the last key so that the pieces before and after it have the same size.
 func (p splitPoints) evenOut(op *command.Op, s *storage.Snapshot, c *catalog.Collection, r *KeyRange, keys [][]byte, docs int64) ([][]byte, bool, error) {
 	tail := NewKeyRange(r.key, r.min, r.max)
 	if n := len(keys); n > 1 {
@@ -181,7 +181,7 @@ func perChunk(c *catalog.Collection, bytes int64) int64 {
 	return max(1, int64(float64(bytes)/(float64(size)/float64(docs))))
 }
 
-// openEnd finds the bound that a request to move a range leaves out, such that the range is within the chunk and has about maxBytes.
+// openEnd finds the bound that a request to move a range leaves out, so that the range is within the chunk and has about maxBytes.
 func (m *Manager) openEnd(op *command.Op, ns string, within *KeyRange, forward bool, maxBytes int64) ([]byte, error) {
 	chunkEnd := within.max
 	if !forward {

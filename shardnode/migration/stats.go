@@ -36,7 +36,7 @@ func (c *recipientCounts) cloned(docs [][]byte) {
 	}
 }
 
-// noteLeft counts the time of the recipient's critical section, which is over.
+// noteLeft counts the time of the recipient's critical section, which has ended.
 func (r *recipient) noteLeft() {
 	r.mu.Lock()
 	entered := r.mu.entered

@@ -13,7 +13,7 @@ import (
 // one field, as servers before 5.2 wrote them.
 const MixedSchema = "timeseriesBucketsMayHaveMixedSchemaData"
 
-// mixedSchemaSetting is the form of that in the collection's options, so that dumps contain it (SERVER-91195).
+// mixedSchemaSetting is its form in the collection's options, so that dumps contain it (SERVER-91195).
 const mixedSchemaSetting = "app_metadata=(" + MixedSchema + "=true)"
 
 // SetMixedSchema lets the buckets with these options have fields with values of several kinds.

@@ -92,7 +92,7 @@ func NotOnView(ns string) error {
 	return mongoerr.Newf(mongoerr.CommandNotSupportedOnView, "Namespace %s is a view, not a collection", ns)
 }
 
-// IsSystemDB reports whether a database is reserved for the server.
+// IsSystemDB reports whether a namespace is in a database that is reserved for the server.
 func IsSystemDB(ns string) bool {
 	switch catalog.DBOf(ns) {
 	case "admin", "config", "local":

@@ -65,7 +65,7 @@ type targetKey struct{}
 // ExpectTarget has a rename check, under its locks, that its target is still this one.
 func ExpectTarget(op interface{ Carry(key, val any) }, t Target) { op.Carry(targetKey{}, t) }
 
-// CheckTarget makes that check, if a rename has to.
+// CheckTarget makes that check, if ExpectTarget was called for the rename.
 func CheckTarget(ctx context.Context, ns string, c *catalog.Collection) error {
 	if t, ok := ctx.Value(targetKey{}).(Target); ok {
 		return t.Check(ns, c)

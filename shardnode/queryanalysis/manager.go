@@ -68,7 +68,7 @@ func (m *Manager) Specs() []command.Spec {
 // Run refreshes the sampler and stores its samples until ctx ends.
 func (m *Manager) Run(ctx context.Context) { m.Service.Sampler.Run(ctx, m) }
 
-// forgotten is the number of refreshes after which a sampler that missed them has no share of the rates.
+// forgotten is the number of missed refreshes after which a sampler loses its share of the rates.
 const forgotten = 3
 
 // runRefresh replies to a sampler with its share of the configurations.

@@ -140,7 +140,7 @@ func TestNoConfigurations(t *testing.T) {
 	}
 }
 
-// Members of a set fetch their configurations from its primary. A lone server has none, and a shard leaves the sampling to routers.
+// Members of a set fetch their configurations from its primary. A standalone server has none, and a shard leaves the sampling to routers.
 func TestWhoSamples(t *testing.T) {
 	reply := value.Doc(value.F("configurations", value.NewArray(value.ArrayOf(value.NewDocument(value.Doc(
 		value.F("ns", value.NewString("db.ten")), value.F("collectionUuid", value.NewBinary(4, make([]byte, 16))), value.F("samplesPerSecond", value.NewDouble(2.5))))))), value.F("ok", value.NewInt32(1)))

@@ -36,11 +36,11 @@ func (r *Membership) beginRaft(ctx context.Context, c *replication.SetConfig) er
 // startRaft opens the node's raft. From then on raft determines the node's role.
 func (r *Membership) startRaft() error {
 	c := &r.conf
-	var store replication.LocalStore // none for a store in memory: its log is there, too
+	var store replication.LocalStore // nil for a store in memory, with its log in memory, too
 	if !r.opts.Memory {
 		store = replication.EngineStore(c.Engine)
 	}
-	opened := make(chan struct{}) // no callback does anything before the node knows its raft
+	opened := make(chan struct{}) // callbacks wait until the node knows its raft
 	raft, err := replication.OpenRaft(replication.Options{
 		Machine: replication.EngineMachine(c.Engine), Store: store, SetName: r.Name,
 		Transport: r.opts.Transport, IsSelf: r.isSelf, Logger: c.Logger,
@@ -213,7 +213,7 @@ func (r *Membership) takeConfig(c *replication.SetConfig) {
 	}
 }
 
-// HandOver prepares for closing: clients are told to use other members, and a primary hands over to a member that
+// HandOver prepares for closing: hello directs clients to other members, and a primary hands over to a member that
 // has caught up.
 func (r *Membership) HandOver(ctx context.Context, until time.Time) {
 	r.Quiesce(until)

@@ -254,13 +254,13 @@ func (r *Membership) Initiated() bool { return r.Config() != nil }
 // Raft returns the set of several members that the node is in; nil for none.
 func (r *Membership) Raft() *replication.Raft { return r.conf.Member.Raft() }
 
-// MajorityCommitted returns the newest time that a majority of the set has.
+// MajorityCommitted returns the newest timestamp that a majority of the set has.
 func (r *Membership) MajorityCommitted() storage.Timestamp { return r.conf.Member.MajorityCommitted() }
 
 // Writable reports whether clients may write: on a standalone node, and on the primary.
 func (r *Membership) Writable() bool { return r.Name == "" || r.state.Load().writable }
 
-// Initiate gives the set its first configuration, which must be valid and include the node.
+// Initiate stores the set's first configuration, which must be valid and include the node.
 func (r *Membership) Initiate(ctx context.Context, c *replication.SetConfig) error {
 	r.change.Lock()
 	defer r.change.Unlock()

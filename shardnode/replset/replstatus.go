@@ -51,7 +51,7 @@ func appendOpTimes(dst []byte, st *replication.Status) []byte {
 	return value.End(dst, m)
 }
 
-// appendElection appends how the primary was elected, and a secondary's last vote.
+// appendElection appends the metrics of the primary's election, or of a secondary's last vote.
 func appendElection(dst []byte, st *replication.Status, c *replication.SetConfig) []byte {
 	e := &st.Elections
 	if st.Role == replication.Primary && !e.LastElection.IsZero() && len(c.Members) > 1 {
@@ -105,7 +105,7 @@ func appendSyncSource(dst []byte, c *replication.SetConfig, id int) []byte {
 	return value.Append(dst, "syncSourceId", value.NewInt32(int32(id)))
 }
 
-// memberStatus is one element of replSetGetStatus.members.
+// memberStatus returns one element of replSetGetStatus.members.
 func (r *Membership) memberStatus(st *replication.Status, m *replication.MemberStatus, c *replication.SetConfig) []byte {
 	role, health := m.Role, 1.0
 	if !m.Healthy && !m.Self {

@@ -21,7 +21,7 @@ const pollPause = 20 * time.Millisecond
 // noteEvery is the interval at which the position is stored while nothing is applied.
 const noteEvery = 2 * time.Second
 
-// sessionsEvery is the interval at which the history of retryable writes is fetched before the last time.
+// sessionsEvery is the interval at which the history of retryable writes is fetched until the final fetch.
 const sessionsEvery = 5 * time.Second
 
 // follow applies a donor's changes until the donor has blocked writes and all of them are applied.
@@ -64,7 +64,7 @@ func (r *recipient) follow(ctx context.Context, donor string) error {
 	}
 }
 
-// follower is a recipient's state of one donor.
+// follower is a recipient's state for one donor.
 type follower struct {
 	r     *recipient
 	donor string
@@ -73,7 +73,7 @@ type follower struct {
 	noted time.Time // when p was stored
 
 	reading, parts int64     // what has been adopted of the history of sessions
-	sessions       time.Time // when it was
+	sessions       time.Time // when it was last fetched
 }
 
 // round fetches and applies the available changes, or a part of them.
@@ -110,7 +110,7 @@ func (f *follower) round(ctx context.Context, final bool) (more bool, err error)
 	return first.More, nil
 }
 
-// behind records the recipient's lag behind a donor, after a round that has applied the changes after a time.
+// behind records the recipient's lag behind a donor, after a round that has applied the changes since from.
 func (r *recipient) behind(donor string, reply *msg.ReshardFetchChangesReply, from uint64, took time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -159,7 +159,7 @@ func (f *follower) apply(ctx context.Context, part *msg.ReshardFetchChangesReply
 	})
 }
 
-// trim removes what is before the oldest document that a donor's capped collection has: all of it, if that one has not come yet.
+// trim removes what is before the oldest document that a donor's capped collection has: everything, if that document has not arrived yet.
 func (r *recipient) trim(ctx context.Context, oldest value.Value) error {
 	if oldest.IsMissing() {
 		return nil
@@ -199,11 +199,11 @@ func (r *recipient) tables(ctx context.Context) (*tables, error) {
 
 // applier applies changes of a donor in one unit of work.
 //
-// Invariant: the collection has at most one document of an _id; what other donors have of the same _id waits, each in a stash of its donor. Which donor a
+// Invariant: the collection has at most one document with an _id; other donors' documents with the same _id wait, each in its donor's stash. Which donor a
 // stored document comes from follows from its old shard key, so no field has to be added to it. Hazard: donors are followed at different
 // speeds. A document that an update moved from one donor to another arrives from the second before the first has reported its
-// deletion; stored over the other, it would be removed by that late deletion. Rejected: applying the donors' changes in one order of time. The
-// slowest donor would hold up all, and a document with the same _id on two donors, which was never moved, would still need a place.
+// deletion; stored over the other, it would be removed by that late deletion. Rejected: applying the changes of all donors in timestamp order. The
+// slowest donor would hold up all, and two documents with the same _id on two donors, neither of which was moved, would still need a stash.
 type applier struct {
 	r     *recipient
 	t     *tables

@@ -104,7 +104,7 @@ func TestDocumentsThatMoveBetweenDonors(t *testing.T) {
 	a.has(1, numbered(1, 6, 4))
 	a.remove("low", 1)
 	a.has(1, numbered(1, 16, 3))
-	a.remove("low", 1) // told again
+	a.remove("low", 1) // reported again
 	a.has(1, numbered(1, 16, 3))
 	if err := a.r.checkStashes(); err != nil {
 		t.Error(err)
@@ -115,7 +115,7 @@ func TestDocumentsThatMoveBetweenDonors(t *testing.T) {
 	a.has(1, nil)
 }
 
-// What a donor deletes is its own: a document of the same _id of the other one stays, and one that waits for it goes alone.
+// A deletion concerns the documents of its donor: another donor's with the same _id stays, and one that waits in a stash is removed alone.
 func TestDeletionsAreOfOneDonor(t *testing.T) {
 	a := newApplied(t)
 	a.put("low", 1, 5, 1)
@@ -130,7 +130,7 @@ func TestDeletionsAreOfOneDonor(t *testing.T) {
 	a.has(2, nil)
 }
 
-// Two documents of one _id that would be on one shard cannot be: the operation fails, and says which.
+// Two documents with the same _id cannot be on one shard: the operation fails, and names the _id.
 func TestTwoDocumentsOfOneIDAreRefused(t *testing.T) {
 	a := newApplied(t)
 	a.put("low", 1, 5, 1)

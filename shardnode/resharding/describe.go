@@ -22,7 +22,7 @@ func (c *counts) ended(committed bool) {
 	c.undone.Add(1)
 }
 
-// Stats is shardingStatistics.resharding of serverStatus.
+// Stats returns shardingStatistics.resharding of serverStatus.
 func (m *Manager) Stats() []byte {
 	m.mu.Lock()
 	running := len(m.mu.recipients)

@@ -32,7 +32,7 @@ const (
 	failed   = "error"
 )
 
-// about is common to a donor's and a recipient's document.
+// about has the fields that a donor's and a recipient's document share.
 type about struct {
 	id      catalog.UUID // of the operation, and of the temporary collection
 	ns      string
@@ -69,7 +69,7 @@ func readAbout(doc []byte) (a about, err error) {
 // donorDoc is the stored state of a donor.
 type donorDoc struct {
 	about
-	minFetch   storage.Timestamp // the oplog is kept behind it
+	minFetch   storage.Timestamp // the oplog is kept from here on
 	recipients []string
 }
 

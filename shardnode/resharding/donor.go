@@ -22,7 +22,7 @@ const maxReply = 4 << 20
 const maxCloned = 1 << 20
 
 // donor is a collection that leaves this shard, or is divided differently. Its replies depend on the request alone, so that a new
-// primary continues them.
+// primary can continue.
 type donor struct {
 	m   *Manager
 	doc *donorDoc
@@ -150,7 +150,7 @@ func (m *Manager) donating(id [16]byte) (*donor, error) {
 	return nil, noSuch(id)
 }
 
-// cloned returns the snapshot of the clone's time, which this donor keeps until all recipients have had it.
+// cloned returns the snapshot of the clone's time, which this donor keeps until all recipients have cloned it.
 func (d *donor) cloned(op *command.Op, at storage.Timestamp) (*storage.Snapshot, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -191,7 +191,7 @@ func (m *Manager) runFetchDocuments(op *command.Op, req *msg.ReshardFetchDocumen
 	}
 	var o storage.ScanOptions
 	if !req.After.IsMissing() {
-		o.From = append(bytes.Clone(req.After.Bytes()), 0) // the least RecordId behind it
+		o.From = append(bytes.Clone(req.After.Bytes()), 0) // the least RecordId after it
 		if n, ok := storage.RecordID(req.After.Bytes()).Int64(); ok && len(o.From) == 9 {
 			o.From = storage.NewRecordID(n + 1)
 		}
@@ -249,7 +249,7 @@ func (d *donor) documents(op *command.Op, t *tables, cur *storage.RecordCursor, 
 // shard has kept since it became a donor, a time at which all of its units were complete. A document that is sent twice does no harm:
 // what is sent is its current state.
 //
-// Rejected: beginning after the clone's time. It lost documents, rarely, and without any fault: that the time lies within a unit is a matter of
+// Rejected: beginning after the clone's time. It lost documents, rarely, and without any fault: the time has to fall within a unit, which lasts about
 // a millisecond.
 func (m *Manager) runFetchChanges(op *command.Op, req *msg.ReshardFetchChanges, dst []byte) ([]byte, error) {
 	d, err := m.donating(req.ID)
@@ -285,7 +285,7 @@ func (m *Manager) runFetchChanges(op *command.Op, req *msg.ReshardFetchChanges, 
 		if err := w.Read(op.Check, s); err != nil {
 			return dst, err
 		}
-		if err := pin.Check(); err != nil { // what has been cut may not have been read
+		if err := pin.Check(); err != nil { // truncated entries may not have been read
 			return dst, err
 		}
 	}
@@ -363,7 +363,7 @@ func (d *donor) changes(t *tables, s *storage.Snapshot, w *migration.Written, re
 }
 
 // order has a recipient first remove the documents of a capped collection that were inserted or deleted, and then fetch those that are there in
-// the order in which they were inserted: it appends them. It may have some of them from the clone, before others that it does not have yet.
+// the order in which they were inserted: it appends them. From the clone it may have some of them before others that it does not have yet.
 func order(reply *msg.ReshardFetchChangesReply, s *storage.Snapshot, c *catalog.Collection, w *migration.Written) error {
 	type there struct {
 		rid storage.RecordID

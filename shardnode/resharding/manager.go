@@ -26,8 +26,8 @@ type Config struct {
 	Points   *cluster.FailPoints         // nil for none
 	Warn     func(msg string, err error) // logs errors that no client receives
 	Locks    *lock.Manager               // writers of a collection hold it in IX
-	Sessions migration.Sessions          // the history of the node's sessions, which goes with the collection
-	// Forget drops what is compiled of a collection once the unit that drops it has committed.
+	Sessions migration.Sessions          // the history of the node's sessions, which moves with the collection
+	// Forget drops a collection's compiled form once the unit that drops the collection has committed.
 	Forget func(u *storage.UnitOfWork, c *catalog.Collection)
 	// SnapshotAt returns a snapshot at a time at which other shards are read, too.
 	SnapshotAt func(op *command.Op, ts storage.Timestamp) (*storage.Snapshot, error)
@@ -48,7 +48,7 @@ type Manager struct {
 	}
 }
 
-// New takes part in nothing before the node steps up.
+// New returns a manager that takes part in nothing before the node steps up.
 func New(c Config) *Manager {
 	m := &Manager{Config: c}
 	ended, end := context.WithCancel(context.Background())
@@ -217,7 +217,7 @@ func (m *Manager) clean(ctx context.Context, req *msg.ReshardEnd, r *recipient) 
 	})
 }
 
-// drop removes a collection of this shard's, if it has the UUID; the zero UUID is any.
+// drop drops a collection of this shard if it has the UUID; a zero UUID matches any.
 func (m *Manager) drop(ctx context.Context, ns string, uuid catalog.UUID) error {
 	unlock, err := m.Locks.Collection(ctx, ns, lock.X)
 	if err != nil {

@@ -12,13 +12,13 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// The history of sessions moves with the collection, as with a chunk: that of the statements which wrote to it, as entries of the oplog. A recipient
-// reads it beside the changes, and the rest once the donors block writes. It has all of the collection's, since the documents of an entry
-// are known by the former shard key alone.
+// The history of sessions moves with the collection, as with a chunk: the history of the statements that wrote to it, as oplog entries. A recipient
+// fetches it along with the changes, and the rest once the donors block writes. Each recipient gets the history of the whole collection, since an entry
+// identifies its document by the former shard key alone.
 
 // sentHistory is the history that a recipient is reading. A part that is asked for again is sent again.
 type sentHistory struct {
-	name  int64 // no other reading has the same entries in the same order
+	name  int64 // identifies this reading: another one may have the entries in another order
 	next  func(size int) (part [][]byte, upTo storage.Timestamp, more bool, err error)
 	pin   *storage.OplogPin
 	parts int64 // how many have been read
@@ -98,7 +98,7 @@ func (d *donor) concerns(e *storage.OplogEntry) (key []byte, ok bool) {
 func (h *sentHistory) advance() error {
 	part, upTo, more, err := h.next(maxReply)
 	if err == nil {
-		err = h.pin.Check() // what has been cut may not have been read
+		err = h.pin.Check() // truncated entries may not have been read
 	}
 	if err != nil {
 		return err

@@ -128,8 +128,8 @@ func entry(ns string, uuid byte, id int32) storage.OplogEntry {
 	return storage.OplogEntry{Op: 'u', NS: ns, UUID: catalog.UUID{uuid}, O: value.Doc(), O2: value.Doc(value.F("_id", value.NewInt32(id)))}
 }
 
-// A donor that gets another primary while a recipient has a part of its sessions' history has that reading no more: the recipient begins
-// a new one, in place of asking for the rest for ever.
+// A donor that gets another primary while a recipient has a part of its sessions' history has lost that reading: the recipient begins
+// a new one instead of asking for the rest forever.
 func TestSessionsOfADonorThatRestarts(t *testing.T) {
 	h := newMovedHistory(t, entry("d.c", 3, 0), entry("d.c", 3, 1), entry("d.c", 3, 2))
 	h.before = func(*msg.ReshardFetchSessions) {

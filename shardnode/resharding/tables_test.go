@@ -14,9 +14,9 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// lateConfig is a config server that has the temporary collection after a number of questions about it.
+// lateConfig is a config server that has the temporary collection only after a number of requests for it.
 type lateConfig struct {
-	behind int // questions without an answer, then as many without the collection
+	behind int // requests without a reply, then as many without the collection
 	asked  int
 	id     catalog.UUID
 }

@@ -212,8 +212,8 @@ func (st *Settings) runAdoptClusterParameter(op *command.Op, req *msg.SetCluster
 
 // Adopt stores parameters as the config server has them, except for the configuration of the audit log.
 //
-// Invariant: of the values that the config server has had, a shard has the newest that has reached it. Hazard: a value may arrive behind a
-// newer one, from a slow router, or from an answer that was read before. The time under which the config server has stored it decides,
+// Invariant: of the values that the config server has had, a shard has the newest that has reached it. Hazard: a value may arrive after a
+// newer one, from a slow router, or in a reply that was read earlier. The time with which the config server has stored it decides,
 // which is why shards store that time and none of their own.
 func (st *Settings) Adopt(ctx context.Context, params ...[]byte) error {
 	p := &st.cluster
@@ -273,7 +273,7 @@ func (st *Settings) TakeOver(ctx context.Context, params [][]byte) error {
 	return nil
 }
 
-// runSetAuditConfig sets auditConfig; the command is an older name of that.
+// runSetAuditConfig sets auditConfig; the command is an older form of setClusterParameter.
 func (st *Settings) runSetAuditConfig(op *command.Op, dst []byte) ([]byte, error) {
 	if st.Audit == nil {
 		return dst, command.ErrNotAuditing

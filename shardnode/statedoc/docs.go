@@ -24,7 +24,7 @@ type Docs struct {
 // Unreadable implements Store: it logs once for each document that it is skipped.
 func (d *Docs) Unreadable(ns string, doc []byte, err error) {
 	id := value.Show(value.Lookup(doc, "_id"))
-	if _, told := d.odd.LoadOrStore(ns+" "+id, true); !told && d.Warn != nil {
+	if _, logged := d.odd.LoadOrStore(ns+" "+id, true); !logged && d.Warn != nil {
 		d.Warn("An invalid document of "+ns+" is skipped", mongoerr.From(err).Prefix(id+": "))
 	}
 }

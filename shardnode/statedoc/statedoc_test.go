@@ -11,7 +11,7 @@ import (
 	"github.com/shoaldb/shoal/storage"
 )
 
-// fakeStore commits to an engine of its own and counts how often a unit was retried.
+// fakeStore commits to an engine of its own and counts retried units.
 type fakeStore struct {
 	eng    *storage.Engine
 	before func() // called between a unit's writes and its commit; may be nil

@@ -11,7 +11,7 @@
 // stream resumes, and adds the invalidate after the event that caused it. A transaction of several entries is one item with
 // only its last entry: each stream walks its chain by itself, so that the window remains small.
 //
-// If follow stays at one entry (Feed.check), or fails, the streams end with an error and a new reader begins behind it; an entry that
+// If follow stalls at an entry (Feed.check), or fails, the streams end with an error and a new reader begins after it; an entry that
 // cannot be decoded is an item with an error.
 //
 // Pre-images and post-images are not part of this package: the reader of a stream looks them up (eventStream.images).

@@ -401,7 +401,7 @@ func decode(doc []byte) *item {
 	return it
 }
 
-// eventSize is about what an event takes beside its document.
+// eventSize is the approximate size of an event without its document.
 const eventSize = 512
 
 // HistoryLost returns the error of a stream whose entries of the oplog are gone.

@@ -26,7 +26,7 @@ type script struct {
 
 // TestScripts runs testdata.
 //
-//	write        entries of the oplog, one per line: {op, ns, o, o2, ui}; with unit they are written together. mark= names the time behind them
+//	write        entries of the oplog, one per line: {op, ns, o, o2, ui}; with unit they are written together. mark= names the time after them
 //	open NAME    a stream: db=, coll=, expanded; at= a mark; resume= or startafter= the last event of another stream
 //	next NAME    everything that the stream has now, up to count=
 //	close NAME

@@ -22,8 +22,8 @@ func insertOf(t *testing.T, ts storage.Timestamp, to int32) item {
 	return *it
 }
 
-// A selection is complete from when it was, however much is written to others: a stream that had waited meanwhile read the oplog, which
-// a thousand such streams did for minutes. What is dropped of its own, or of what every stream has to check, is missing.
+// A selection remains complete from the same time on, however much is written to others: streams that had waited meanwhile read the oplog, a
+// thousand of them for minutes. It becomes incomplete when its own items, or items that every stream has to check, are dropped.
 func TestSelectionsOutlastTheWindow(t *testing.T) {
 	f := &Feed{turns: turns.New()}
 	f.sleepers = turns.NewSleepers(f.turns)

@@ -11,16 +11,16 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// All streams depend on one reader, and a stream that waits for a reader which does not proceed looks like one without events. So the
+// All streams depend on one reader, and a stream that waits for a stalled reader looks like one without events. So the
 // reader is supervised: if it works on one entry of the oplog for stallLimit checks, though a majority has later ones, the streams end
-// with an error, and another reader begins behind that entry. An entry that cannot be decoded ends only the streams that come to it.
+// with an error, and another reader begins after that entry. An entry that cannot be decoded ends only the streams that reach it.
 
 // reader is the state of one run of the feed's reader.
 type reader struct {
 	stop    context.CancelFunc
 	release func() // the feed no longer waits for it
 
-	at   atomic.Uint64 // the entry that it has last begun to decode
+	at   atomic.Uint64 // the entry that it last began to decode
 	seen uint64        // at the last check, with the number of checks since it changed
 	idle int
 }
@@ -49,7 +49,7 @@ func (f *Feed) supervise(ctx context.Context, r *reader) {
 			return
 		case <-t.C:
 			if err := f.check(r); err != nil {
-				f.report("The reader of the oplog for change streams does not proceed", err)
+				f.report("The reader of the oplog for change streams makes no progress", err)
 			}
 		}
 	}
@@ -101,7 +101,7 @@ func (s *skippedEntries) add(ts storage.Timestamp) {
 	s.times.Store(&next)
 }
 
-// item decodes an entry; nil if it has no events. What cannot be decoded is an item with an error: the streams that come to it end,
+// item decodes an entry; nil if it has no events. What cannot be decoded is an item with an error: the streams that reach it end,
 // and the others continue.
 func (f *Feed) item(ts storage.Timestamp, doc []byte) (it *item) {
 	if f.skipped.has(ts) {
@@ -119,7 +119,7 @@ func (f *Feed) item(ts storage.Timestamp, doc []byte) (it *item) {
 	return it
 }
 
-// undecodable returns the error of the streams that come to an entry that cannot be decoded.
+// undecodable returns the error of the streams that reach an entry that cannot be decoded.
 func undecodable(ts storage.Timestamp, why string) error {
 	return mongoerr.Newf(mongoerr.ChangeStreamFatalError, "the oplog entry at %v cannot be decoded: %s", ts, why).WithLabel(mongoerr.LabelNonResumableStream)
 }

@@ -90,8 +90,8 @@ func (o *oplog) reader() *reader {
 
 func idOf(doc []byte) int64 { return value.Lookup(value.LookupDoc(doc, "o"), "_id").Int64() }
 
-// A reader that does not get past an entry ends its streams instead of letting them wait, and another one continues behind the entry.
-// Streams that are resumed before it end with an error, too. A reader that only has nothing to do is left alone.
+// A reader that does not get past an entry ends its streams instead of letting them wait, and another one continues after the entry.
+// Streams that are resumed before it end with an error, too. A reader that merely has nothing to do is left alone.
 func TestReaderThatStalls(t *testing.T) {
 	stuck, free := make(chan struct{}), make(chan struct{})
 	var tried atomic.Bool
@@ -135,7 +135,7 @@ func TestReaderThatStalls(t *testing.T) {
 	o.expect("when the first reader has ended", b, 5, 0)
 }
 
-// An entry that cannot be decoded ends the streams that come to it, and nothing else.
+// An entry that cannot be decoded ends the streams that reach it, and nothing else.
 func TestEntryThatCannotBeDecoded(t *testing.T) {
 	o := newOplog(t, func(doc []byte) *item {
 		if idOf(doc) == 2 {
@@ -171,7 +171,7 @@ func TestReaderThatFailed(t *testing.T) {
 	o.expect("the open stream", a, 0, mongoerr.DataCorruptionDetected)
 }
 
-// A router's question for a position reaches its stream, though a transaction of several entries was read with it.
+// A router's request for a position reaches its stream, although a transaction of several entries was read with it.
 func TestPositionIsAskedForBesideATransaction(t *testing.T) {
 	o := newOplog(t, decode)
 	s := o.open(Start{At: o.engine.Visible()})

@@ -12,7 +12,7 @@ import (
 
 const caughtUpStep = 10 * time.Millisecond
 
-// Start is where a stream begins.
+// Start determines where a stream begins.
 type Start struct {
 	At    storage.Timestamp   // it begins after this time; ignored with a token
 	Token *changestream.Token // the event to resume after; nil for none
@@ -156,7 +156,7 @@ func (s *Stream) Next(ctx context.Context) (ev Event, ok bool, err error) {
 // another stream or another filter. Going on from there by the order of tokens alone was rejected: the client would
 // take the stream for a continuation of its previous one, whose events in between would be lost silently. Rejected, too: taking the events of
 // other namespaces for a sign. Whether such a stream can be opened would depend on who else writes to the server. A
-// high-water mark stands for no event, only for everything before its time having been returned: it is a position by itself,
+// high-water mark represents no event: it only says that everything before its time was returned. It is a position by itself,
 // and no event is searched for.
 func (s *Stream) passes(e *changestream.Event) (bool, error) {
 	if !s.filter.Passes(e) {
@@ -259,10 +259,10 @@ func (s *Stream) fetch(ctx context.Context) (more bool, err error) {
 	return true, nil
 }
 
-// Turn reports whether the stream may look at what is new now. Where not, Wait returns when it may.
+// Turn reports whether the stream may look at what is new now. If not, Wait returns when it may.
 func (s *Stream) Turn() bool { return s.bill.Turn() }
 
-// Looked notes the size of the answer that a look led to, 0 where it found nothing.
+// Looked records the size of the reply that a look led to; 0 if it found nothing.
 func (s *Stream) Looked(size int) { s.bill.Looked(size) }
 
 // Wait returns once there may be something new for the stream and it is its turn, a router asks for its position, or ctx ends.
@@ -287,9 +287,9 @@ func (s *Stream) Listen(cursor int64) (first bool) {
 	return true
 }
 
-// AskedSince reports whether a router has asked for the stream's position later than the one that it was last told.
-func (s *Stream) AskedSince(told storage.Timestamp) bool {
-	return s.asked != nil && s.asked.at.Load() > uint64(told)
+// AskedSince reports whether a router has asked for the stream's position later than the position that was last reported.
+func (s *Stream) AskedSince(reported storage.Timestamp) bool {
+	return s.asked != nil && s.asked.at.Load() > uint64(reported)
 }
 
 func (s *Stream) feedSeen() storage.Timestamp { return max(s.done, s.reach) }

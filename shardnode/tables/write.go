@@ -167,7 +167,7 @@ func (t *Tables) forget(ns string, s *stored) {
 	}
 }
 
-// write replaces the stored placement; known is false if that differs from s. s.turn must be held.
+// write replaces the stored placement; known is false if s may differ from that. s.turn must be held.
 func (t *Tables) write(ctx context.Context, s *stored, p cluster.Placement, known bool) error {
 	had := s.placement
 	var now, gone []*cluster.Chunk

@@ -21,13 +21,13 @@ import (
 // Nothing waits for a session that is in use: the critical section in which the last part arrives blocks the collection's writers, and a
 // statement may take as long as it likes, or wait for the end of that very section. What is adopted is logged while the session's command runs.
 // Statements of the session's own number are known to it at once. Those of a newer number are kept aside (Session.ahead), and become the
-// session's before its next command looks at it: a retry that has moved with the documents cannot have begun before. So it is, too, if the
+// session's before its next command reads it: a retry that has moved with the documents cannot have begun before. The same applies if the
 // session has a prepared transaction of an earlier number: the next number waits for its decision.
 //
-// Hazard: a retry of the client may come while its history is on the way. It finds the statement either in the session or among what is set aside,
+// Hazard: a retry of the client may come while its history is on the way. It finds the statement either in the session or in the history set aside,
 // since both are durable before the migration commits, and before that the router sends it to the donor.
 //
-// Rejected: taking each session. Six clients whose statements took 0.7 s on the new owner blocked the chunk's writers for 25 s.
+// Rejected: checking out each session. Six clients whose statements took 0.7 s on the new owner blocked the chunk's writers for 25 s.
 
 // adoption is a part of one session's history that another shard has sent.
 type adoption struct {
@@ -42,8 +42,8 @@ type adoption struct {
 // adoptAtOnce is the number of sessions that commit what they adopt at the same time.
 const adoptAtOnce = 16
 
-// Adopt merges in the history of another shard, as HistoryOf reads it. It is durable when Adopt returns: the shard that sent it deletes the
-// documents on that word, and does not send it again.
+// Adopt merges in the history of another shard, as HistoryOf reads it. It is durable when Adopt returns; the shard that sent it relies on that:
+// it deletes the documents, and does not send the history again.
 func (m *Manager) Adopt(ctx context.Context, sent []value.Value) error {
 	list, err := m.readSent(ctx, sent)
 	if err != nil {
@@ -185,8 +185,8 @@ type aheadOf struct {
 	used time.Time
 }
 
-// receiving returns the history to which one of another shard is added; nil if nothing is: this shard's knowledge is newer. A copy is returned
-// where the session changes only if something is added. mu must be held.
+// receiving returns the history to which another shard's history of a number is added; nil if this shard's is newer, so that nothing is added.
+// A copy is returned where the session changes only if something is added. mu must be held.
 func (s *Session) receiving(number int64) *history {
 	switch {
 	case s.ahead != nil && number < s.ahead.number:

@@ -233,8 +233,8 @@ func TestHistoryDoesNotWaitForCommands(t *testing.T) {
 	}
 }
 
-// So it is with a transaction that has voted to commit: it is decided as if nothing had arrived, and its session's next number is what another
-// shard has executed.
+// A transaction that has voted to commit is decided as if no history had arrived; its session's next number is the one that another shard has
+// executed.
 func TestHistoryDoesNotWaitForPreparedTransactions(t *testing.T) {
 	donor, _ := newTestManager(t)
 	donor.write(t, 1, 7, 3, 1)
@@ -270,7 +270,7 @@ func TestHistoryDoesNotWaitForPreparedTransactions(t *testing.T) {
 		if s, free, err := m.CheckoutRetry(m.op(t, 1, 7, false)); err != nil {
 			t.Fatal(err)
 		} else if _, ok := s.Executed(3); !ok {
-			t.Errorf("%d elections: the statement that another shard has executed is not known behind the decision", elected)
+			t.Errorf("%d elections: the statement that another shard has executed is not known after the decision", elected)
 		} else {
 			free()
 		}

@@ -139,7 +139,7 @@ func recordTime(k string, v value.Value) (at storage.OpTime, err error) {
 	return storage.OpTime{TS: storage.Timestamp(ts.TimestampU64()), Term: value.SafeInt64(term)}, nil
 }
 
-// checkState checks the state of a transaction. That one is prepared is true only with its operations in the oplog, claims and a coordinator.
+// checkState checks the state of a transaction. A client cannot write prepared: that also needs the operations in the oplog, claims and a coordinator.
 func checkState(state string) error {
 	switch state {
 	case "committed", "aborted", "inProgress":

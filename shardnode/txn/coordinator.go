@@ -30,7 +30,7 @@ import (
 
 const CoordinatorsNS = "config.transaction_coordinators"
 
-// Shard is a coordinator's place in the cluster.
+// Shard identifies a coordinator's shard, and gives access to its cluster.
 type Shard struct {
 	ID       string
 	Registry *cluster.Registry

@@ -10,14 +10,14 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// HistoryOf begins to read the history of the statements that wrote to certain documents, as another shard Adopts it: first what sessions
+// HistoryOf begins to read the history of the statements that wrote to certain documents, in the form that Adopt takes: first what sessions
 // have executed so far, found by following each session's entries back from its newest one, then what the oplog has after a time.
 // All that was visible at that time is in one of the two.
 //
 // of decides about an entry, and returns the key of its document as far as it is known. Statements whose entries the oplog no longer
 // has are part of any history: a shard may know of statements that it never sees again.
 //
-// next returns the next part, of about a size, and the time up to which entries of the oplog are no longer needed; more is false if that
+// next returns the next part, of about the given size, and the time up to which entries of the oplog are no longer needed; more is false if that
 // was everything at the moment of the call.
 func (m *Manager) HistoryOf(of func(e *storage.OplogEntry) (key []byte, ok bool), after storage.Timestamp) (next func(size int) (part [][]byte, upTo storage.Timestamp, more bool, err error)) {
 	r := m.readHistory(of, after)
@@ -32,12 +32,12 @@ func (m *Manager) HistoryOf(of func(e *storage.OplogEntry) (key []byte, ok bool)
 	return r.next
 }
 
-// HistoryAfter continues a reading that HistoryOf began, perhaps on another member, and that had come to a time.
+// HistoryAfter continues a reading that HistoryOf began, perhaps on another member, and that has reached a time.
 func (m *Manager) HistoryAfter(of func(e *storage.OplogEntry) (key []byte, ok bool), after storage.Timestamp) (next func(size int) (part [][]byte, upTo storage.Timestamp, more bool, err error)) {
 	return m.readHistory(of, after).next
 }
 
-// readHistory returns a reader that begins with what this member does not know itself, if that matters.
+// readHistory returns a reader that begins with the hole in this member's own history, if it matters.
 func (m *Manager) readHistory(of func(e *storage.OplogEntry) (key []byte, ok bool), after storage.Timestamp) *historyReader {
 	r := &historyReader{m: m, of: of, at: after}
 	t := &m.retries
@@ -55,7 +55,7 @@ type historyReader struct {
 	of       func(e *storage.OplogEntry) (key []byte, ok bool)
 	sessions []*Session        // that have not been read yet
 	at       storage.Timestamp // up to where the oplog has been read
-	ready    [][][]byte        // what has been read and not returned: entries, each behind its image
+	ready    [][][]byte        // what has been read and not returned: entries, each preceded by its image
 	size     int               // of ready
 }
 
@@ -103,7 +103,7 @@ func (r *historyReader) next(size int) (part [][]byte, upTo storage.Timestamp, m
 func (r *historyReader) follow(snap *storage.Snapshot, size int) error {
 	n := 0
 	err := snap.SessionEntries(r.at, func(e *storage.SessionEntry) error {
-		// The operations of one entry are read together: the position is behind it once the first has been read.
+		// The operations of one entry are read together: the position is past it once the first has been read.
 		if (r.size >= size || n >= logAtOnce) && e.At.TS != r.at {
 			return errEnough
 		}
@@ -169,7 +169,7 @@ func (r *historyReader) addStatement(e *storage.SessionEntry, s *statementEntry)
 	r.addKnown(e, s)
 }
 
-// addKnown adds an entry that belongs to the history, behind the image of its document if it has one.
+// addKnown adds an entry that belongs to the history, preceded by the image of its document if it has one.
 func (r *historyReader) addKnown(e *storage.SessionEntry, s *statementEntry) {
 	var image []byte
 	if s.image != "" {
@@ -179,12 +179,12 @@ func (r *historyReader) addKnown(e *storage.SessionEntry, s *statementEntry) {
 		r.add(s.document(e.LSID, e.Number, e.At, e.WallMS))
 		return
 	}
-	at := storage.OpTime{TS: e.At.TS - 1, Term: e.At.Term} // that of the image's entry, of which the log has none
+	at := storage.OpTime{TS: e.At.TS - 1, Term: e.At.Term} // the optime of an entry for the image, which the log does not have
 	r.add(value.Doc(append(ofSession(e.LSID, e.Number), value.F("op", value.NewString("n")), value.F("o", value.NewDocument(image)), value.F("ts", at.TS.Value()), value.F("t", value.NewInt64(at.Term)))...),
 		s.document(e.LSID, e.Number, e.At, e.WallMS, value.F(s.image+"OpTime", at.Value())))
 }
 
-// wallOf returns about when an entry was logged, in milliseconds.
+// wallOf returns the approximate time at which an entry was logged, in milliseconds.
 func wallOf(at storage.OpTime) int64 { return int64(at.TS.Seconds()) * 1000 }
 
 func ofSession(lsid []byte, number int64) []value.Field {
@@ -275,8 +275,8 @@ func (r *historyReader) readChain(snap *storage.Snapshot, s *Session, h *history
 	return found, errors.Join(err, failed)
 }
 
-// readTransaction reads a committed transaction. Its new owner only has to know that its number is used up: the outcome is asked from
-// the shards that took part.
+// readTransaction reads a committed transaction. The new owner only has to know that its number is used: the shards that took part know
+// the outcome.
 func (r *historyReader) readTransaction(snap *storage.Snapshot, lsid []byte, number int64, at storage.OpTime) error {
 	wrote := false
 	whole, err := eachOperation(snap, at, func(op []byte) {

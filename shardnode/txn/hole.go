@@ -107,7 +107,7 @@ func (s *Session) loseBefore(found storage.Timestamp) {
 	}
 }
 
-// ask records that the number that may have been executed in the hole has been refused, or cannot have been.
+// ask records that the number that may have been executed in the hole has been refused, or cannot have been executed there.
 func (s *Session) ask(found storage.Timestamp) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +121,7 @@ func (t *retryTable) found() storage.Timestamp {
 	return t.mu.hole.found
 }
 
-// record returns the hole as one of the records of History.
+// record returns the hole as a record of the history that HistoryOf reads.
 func (h hole) record() []byte { return value.Doc(value.F("_id", RetryProgressID), h.field()) }
 
 // adoptHole takes over the hole in the history of another shard: what that shard may have lost, clients may send here.

@@ -18,10 +18,10 @@ import (
 const (
 	// routerGrace is the time that a router may be away: longer than its monitors take to connect again after a connection broke.
 	routerGrace = 3 * time.Second
-	// A connected router that has missed this many announced hellos is considered lost. Routers are checked at
-	// this interval.
+	// A connected router that has missed this many announced hellos is considered lost.
 	routerMisses = 3
-	routerLook   = time.Second
+	// routerLook is the interval at which routers are checked.
+	routerLook = time.Second
 )
 
 // RouterLost is called when no connection of another process is left.
@@ -86,7 +86,7 @@ func (m *Manager) lookForRouters(life context.Context) {
 	}
 }
 
-// AbortTxnsOf aborts the open transactions that a process began; it returns false if some may be detached because
+// AbortTxnsOf aborts the open transactions that a process began; it returns false if some may be left because
 // a command is running in their sessions.
 func (m *Manager) AbortTxnsOf(process [16]byte) (all bool) {
 	seen := 0

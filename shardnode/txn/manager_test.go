@@ -418,7 +418,7 @@ func TestStaleTablesAreNotFlushed(t *testing.T) {
 	}
 }
 
-// slowSet holds its first commit until it is told to fail it.
+// slowSet blocks its first commit until the test makes it fail.
 type slowSet struct {
 	replication.Set
 	first atomic.Bool

@@ -54,7 +54,7 @@ type settledTxn struct {
 	at                 time.Time
 }
 
-// The notices of units that prepare a transaction, commit it, or abort it (forgotten).
+// prepareNotice returns the notice of a unit that prepares a transaction, commits it, or aborts it (forgotten).
 func prepareNotice(state string, lsid []byte, number int64, more ...value.Field) []byte {
 	return value.Doc(append([]value.Field{value.F("promise", value.NewString(state)), value.F("key", value.NewString(preparedKey(lsid, number)))}, more...)...)
 }
@@ -361,8 +361,8 @@ func (s *Session) forgetBefore() {
 // aborts the transaction. Hazard: until the operations are redone, their claims do not exist. A writer that came first
 // could change a document that the transaction has voted to change, and the vote could not be honoured.
 //
-// Rejected: redoing the operations only when the decision arrives. It would need no memory until then, but nothing would hold the documents
-// that were promised. Rejected, too: storing the staged keys instead of the operations. Each vote would be written twice, since the oplog needs
+// Rejected: redoing the operations only when the decision arrives. It would need no memory until then, but nothing would protect the documents
+// of the vote. Rejected, too: storing the staged keys instead of the operations. Each vote would be written twice, since the oplog needs
 // the operations in any case.
 func (m *Manager) RestorePrepared(ctx context.Context) error {
 	if err := m.refuseOldRecords(); err != nil {
@@ -537,8 +537,8 @@ func (m *Manager) abortPrepared(op *command.Op, s *Session) error {
 	return nil
 }
 
-// outcome returns the outcome of a session's transaction, without waiting for its commands to end. Of one before the session's newest,
-// which may have committed, nothing is known any more.
+// outcome returns the outcome of a session's transaction, without waiting for its commands to end. A transaction before the session's
+// newest is an error: it may have committed, but nothing is known of it any more.
 func (m *Manager) outcome(op *command.Op, number int64) (state State, ts storage.Timestamp, err error) {
 	s, release, err := m.take(op)
 	if err != nil {

@@ -35,7 +35,7 @@ func TestReadersAndPreparedTransactions(t *testing.T) {
 	select {
 	case <-changed:
 	default:
-		t.Error("a waiting reader is not told")
+		t.Error("a waiting reader is not woken")
 	}
 	expect(14, false, 0)
 	expect(15, false, 30)

@@ -47,7 +47,7 @@ type retryTable struct {
 	written  atomic.Int64       // records
 }
 
-// Session is a session's newest retryable write. The remaining fields are guarded by busy.
+// Session is a session with its newest retryable write or transaction. Fields that mu does not guard are guarded by busy.
 type Session struct {
 	busy      chan struct{}
 	Number    int64
@@ -75,14 +75,14 @@ type Session struct {
 	family
 }
 
-// family is a session's place among those of internal transactions.
+// family links the session of an internal transaction with its parent session.
 type family struct {
 	parent   *Session              // of an internal transaction's session, nil for every other
 	of       int64                 // the parent's txnNumber that it belongs to
 	children map[*Session]struct{} // those with open transactions
 }
 
-// gap says whether a part of a session's history is lost: then an unknown statement may have been executed.
+// gap tells whether a part of a session's history is lost: then an unknown statement may have been executed.
 type gap uint8
 
 const (
@@ -145,7 +145,7 @@ func (s *Session) late(number int64) *history {
 	return &s.before
 }
 
-// Run are statements of one kind that were executed: i, u or d, as in the oplog. id is the _id that an upsert made.
+// Run is a range of executed statements of one kind: i, u or d, as in the oplog. ID is the _id that an upsert made.
 type Run struct {
 	From, To int32
 	Op       byte
@@ -220,7 +220,7 @@ func (m *Manager) CheckoutRetry(op *command.Op) (s *Session, release func(), err
 		m.abortTxn(s)
 		lost := m.retries.lacks(s, op.Start)
 		s.begin(number)
-		if lost { // of the next number the client knows that it has not sent it before
+		if lost { // the client knows that it has not sent the next number before
 			s.lose()
 			s.ask(m.retries.found())
 		}
@@ -254,7 +254,7 @@ func (t *retryTable) of(op *command.Op) *Session {
 	return t.mu.sessions[id]
 }
 
-// take acquires an operation's session as it is known by now, and returns the function that releases it.
+// take acquires an operation's session, brings it up to date, and returns the function that releases it.
 func (m *Manager) take(op *command.Op) (s *Session, release func(), err error) {
 	if s, release, err = m.retries.take(op); err == nil {
 		m.catchUp(s)

@@ -20,7 +20,7 @@ import (
 // A history of which a part is not known (inRecord) has incomplete: true in part 0. They are written in one unit of work. Those of another
 // txnNum than the record's are left over, and ignored.
 //
-// Earlier versions had the first part, and incomplete, in the record itself. It is read there, and the next flush moves it (LoadRetries).
+// Earlier versions stored the first part, and incomplete, in the record itself. It is still read there, and the next flush moves it (LoadRetries).
 
 // statementBytes is the size of the statements in one document; one with a larger _id has a document of its own.
 const statementBytes = 4 << 20
@@ -87,7 +87,7 @@ type statementDocs struct {
 	coll *catalog.Collection
 }
 
-// put replaces the documents of a session, of which it has docs, and returns the session's docs since; h is nil if it has no history any more.
+// put replaces the documents of a session, docs of which exist, and returns the new value of docs; h is nil if it has no history any more.
 func (c *statementDocs) put(lsid []byte, h *history, docs int) (now int, err error) {
 	var parts []value.Value
 	if h != nil && !h.committed {

@@ -314,7 +314,7 @@ func (s *Session) hold(t *Txn) {
 	s.Txn = t
 }
 
-// startUnit gives a transaction a snapshot and a unit of work on top of it.
+// startUnit starts a transaction's unit of work on a snapshot.
 func (m *Manager) startUnit(t *Txn, lsid []byte, base *storage.Snapshot) {
 	t.Base, t.Unit, t.unread = base, m.Engine.NewUnitOfWork(base), true
 	t.View = t.Unit.Snapshot()
@@ -322,9 +322,9 @@ func (m *Manager) startUnit(t *Txn, lsid []byte, base *storage.Snapshot) {
 	t.Unit.LimitTransaction(m.Params.Int("transactionSizeLimitBytes"))
 }
 
-// Admit locks in a collection that the running statement is about to write, on which the transaction holds a lock: it has to be the
+// Admit checks a collection that the running statement is about to write, and that the transaction has locked: it has to be the
 // one that the transaction began with, because its unit could not commit otherwise. A first statement may have waited for that lock
-// behind the catalog change, which a client's other connection sends at the same time (an ODM that creates its collections in the
+// behind a catalog change that another connection of the client sent at the same time (an ODM that creates its collections in the
 // background). As long as nothing has been read the choice of the snapshot is still free, so the transaction gets a newer one.
 func (m *Manager) Admit(op *command.Op, t *Txn, ns string) error {
 	err := t.stays(m.Engine.Catalog(), ns)
@@ -499,7 +499,7 @@ func (m *Manager) settleTxn(s *Session, t *Txn) {
 	}
 }
 
-// awaitCommitting is for a commit that is sent again before the first is decided.
+// awaitCommitting handles a commit that is sent again before the first is decided.
 func (m *Manager) awaitCommitting(op *command.Op, s *Session, t *Txn, concern replication.WriteConcern) error {
 	timedOut, err := t.pending.Await(op, concern.Timeout)
 	if err != nil {

@@ -342,7 +342,7 @@ func (w *Command) Retry(f func() error) error {
 }
 
 // decidedSoon is the least time that a statement waits for an undecided commit of the same documents, however short its wtimeout: if there is
-// a majority, the commit is decided within it, and the client is told what the real server tells it, that the statement was
+// a majority, the commit is decided within it, and the client gets the reply that the real server gives: the statement was
 // executed and its write concern timed out.
 const decidedSoon = time.Second
 
@@ -434,7 +434,7 @@ func (w *Command) fail(i int, err error, ordered bool) (stop bool) {
 	return w.failed(e.Code) || ordered || isFatal(e.Code)
 }
 
-// isFatal is true for errors that end the whole command instead of one statement.
+// isFatal reports whether an error ends the whole command instead of one statement.
 func isFatal(c mongoerr.Code) bool {
 	switch c {
 	case mongoerr.Interrupted, mongoerr.InterruptedAtShutdown, mongoerr.MaxTimeMSExpired, mongoerr.ClientDisconnect,

@@ -98,7 +98,7 @@ func (st *statement) deleteField(k string, v value.Value) error {
 	return nil
 }
 
-// ForgetSessions begins a drop of config.transactions: forget stages the invalidation of all sessions, and end drops their state once
+// ForgetSessions returns the steps of a drop of config.transactions: forget stages the invalidation of all sessions, and end drops their state once
 // that has committed. Both are nil for another collection.
 func (wr *Writer) ForgetSessions(op *command.Op, ns string) (forget func(u *storage.UnitOfWork) error, end func()) {
 	if ns != txn.TransactionsNS {

@@ -11,11 +11,11 @@ import (
 	"github.com/shoaldb/shoal/storage/extsort"
 )
 
-// listMemory is the default of Config.ListMemory: a hundred thousand records.
+// listMemory is the default of Config.ListMemory: about a hundred thousand records.
 const listMemory = 1 << 20
 
-// foundList is the list of records that a statement changes, if it must have found all of them before it changes the first. It is
-// kept by units, and beyond limit bytes in a temporary file. A list that cannot be written to a file stays in memory: on
+// foundList is the list of records that a statement changes, for one that must find all of them before it changes the first. It
+// consists of units, and beyond limit bytes is kept in a temporary file. A list that cannot be written to a file stays in memory: on
 // a full disk documents can still be deleted.
 //
 //	unit = number of records uvarint | (length uvarint, RecordID)*

@@ -12,7 +12,7 @@ import (
 	"github.com/shoaldb/shoal/storage/extsort"
 )
 
-// fullStore makes files that take some bytes and then none.
+// fullStore makes files that accept some bytes and then no more.
 type fullStore struct {
 	extsort.Store
 	room int
@@ -42,7 +42,7 @@ func (f fullFile) Write(p []byte) (int, error) {
 	return n, errFull
 }
 
-// A list comes out as it went in, by the same units, whatever part of it is in a file; nothing is left of that.
+// A list comes out as it went in, in the same units, whatever part of it is in a file; the file is removed.
 func TestListOfRecordsKeepsItsOrder(t *testing.T) {
 	dir := t.TempDir()
 	for _, c := range []struct{ units, room int }{{0, 1 << 20}, {1, 1 << 20}, {300, 1 << 20}, {300, 0}, {300, 2500}} {

@@ -23,10 +23,10 @@ const (
 	bucketMaxCount = 1000
 	bucketMaxBytes = 128000
 
-	// maxMeasurement is the limit of a measurement (https://www.mongodb.com/docs/manual/core/timeseries/timeseries-limitations/#document-size). A bucket has the
-	// least and the greatest value of each field besides, so it can be three times as large as its only measurement.
+	// maxMeasurement is the limit of a measurement (https://www.mongodb.com/docs/manual/core/timeseries/timeseries-limitations/#document-size). A bucket also has the
+	// minimum and maximum of each field, so it can be three times as large as its only measurement.
 	maxMeasurement = 4 << 20
-	// largeBucket is what the measurements of a bucket of few large ones may have together: with the least and the greatest values it is a document still.
+	// largeBucket is the maximum total size of the measurements in a bucket of few large ones: with the minima and maxima, the bucket still fits in a document.
 	largeBucket = 7 << 20
 	// maxBucket is the limit of a stored bucket.
 	maxBucket = maxStoredSize
@@ -64,7 +64,7 @@ func (o *openBuckets) clear() {
 	o.m = nil
 }
 
-// put makes a bucket the series' last one.
+// put makes a bucket the series' most recent one.
 func (o *openBuckets) put(key string, b openBucket) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -90,10 +90,10 @@ type filling struct {
 	size int
 
 	schema timeseries.Schema
-	mixed  bool // the bucket has a field of several kinds: a restored one may
+	mixed  bool // some field has values of several kinds: possible in a restored bucket
 }
 
-// takes adds a measurement's fields to the bucket's schema if the measurement fits.
+// takes reports whether a measurement fits in the bucket, and if so adds its fields to the bucket's schema.
 func (f *filling) takes(t *namespace.Series, ms int64, doc []byte) bool {
 	return f.inTime(ms, t.SpanMS) && f.size+len(doc) <= largeBucket && !f.mixed && f.schema.Takes(t.Fields, doc)
 }
@@ -180,7 +180,7 @@ func (w *Command) tryMeasurements(t *namespace.Series, raw [][]byte, wc replicat
 	return done, docErr, nil
 }
 
-// checkMeasurement returns an error for a document that a time series collection does not take.
+// checkMeasurement returns an error for a document that a time series collection does not accept.
 func checkMeasurement(t *namespace.Series, doc []byte) error {
 	if value.Lookup(doc, t.Fields.Time).T != value.DateTime {
 		return mongoerr.Newf(mongoerr.BadValue, "'%s' must be present and contain a valid BSON UTC datetime value", t.Fields.Time)
@@ -191,7 +191,7 @@ func checkMeasurement(t *namespace.Series, doc []byte) error {
 	return nil
 }
 
-// checkBucket returns an error for a bucket that is too large for a document: its measurements have many small fields.
+// checkBucket returns an error for a bucket that is too large for a document, as one of measurements with many small fields may be.
 func checkBucket(bucket []byte) error {
 	if len(bucket) > maxBucket {
 		return mongoerr.Newf(mongoerr.BSONObjectTooLarge, "the bucket of a measurement is too large. size in bytes: %d, max size: %d", len(bucket), maxBucket)

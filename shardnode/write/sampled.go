@@ -2,15 +2,15 @@ package write
 
 import "github.com/shoaldb/shoal/query/value"
 
-// sampledWrite is a statement's part in the sampling of queries.
+// sampledWrite is the sampling state of a statement.
 type sampledWrite struct {
 	id   value.Value // the sample's; Missing if the statement is not sampled
 	on   bool        // whether its changes are recorded
 	diff []byte      // the fields of the document that it has changed
 }
 
-// recordsDiff reports whether a statement's changes are recorded: it was sampled by this server or by a router. A client's claim does not
-// count.
+// recordsDiff reports whether a statement's changes are recorded: it was sampled by this server or by a router. A client's sampleId does
+// not count.
 func (w *Command) recordsDiff(st *statement) bool {
 	if st.sampled.id.T != value.Binary || st.multi || st.u.IsMissing() {
 		return false

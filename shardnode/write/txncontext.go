@@ -159,7 +159,7 @@ func (p plainWrites) Finish() {
 		w.Op.AdvanceOperationTime(uint64(w.last))
 	}
 	if w.Concern.BeyondMajority() {
-		w.release() // so that no catalog change, and not the session's next command, waits for a member that is down
+		w.release() // so that neither catalog changes nor the session's next command wait for a member that is down
 	}
 	if err := w.writer.Set.Await(w.Op, w.last, w.Concern); err != nil {
 		w.Op.SetWriteConcernError(mongoerr.From(err))

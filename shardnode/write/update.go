@@ -196,7 +196,7 @@ type fieldOf struct {
 	v        value.Value
 }
 
-// is returns the error of a value that is not of type t, unless ok.
+// is returns nil if ok, otherwise the error for a value that is not of type t.
 func (f fieldOf) is(t command.Types, ok bool) error {
 	if ok {
 		return nil
@@ -555,7 +555,7 @@ func (w *Command) upsert(ns string, st *statement, q *exec.Query, u *storage.Uni
 	if err != nil {
 		return r, err
 	}
-	// Only insertions and replacements have the time put in for empty timestamps.
+	// Only inserted documents and replacements have their empty timestamps filled with the time.
 	doc, err = prepareInsert(doc, w.keepTS || st.supplied.Doc() == nil && !st.upd.IsReplacement(), w.now)
 	if err != nil {
 		return r, err

@@ -39,7 +39,7 @@ func (b bench) a(id int32) int32 {
 
 func nOf(reply []byte) int64 { return value.SafeInt64(value.Lookup(reply, "n")) }
 
-func TestStatementsWriteAndAreToldOf(t *testing.T) {
+func TestStatementsWriteAndAreReported(t *testing.T) {
 	b := newBench(t)
 	b.Insert(1)
 	if r := b.update(1); nOf(r) != 1 || b.a(1) != 1 {
@@ -49,7 +49,7 @@ func TestStatementsWriteAndAreToldOf(t *testing.T) {
 		t.Fatal(value.ShowDoc(r))
 	}
 	if len(b.Node.Noted) != 2 || b.Node.Noted[0] != "update d.c" {
-		t.Errorf("told of %q", b.Node.Noted)
+		t.Errorf("reported: %q", b.Node.Noted)
 	}
 	if i, u := b.Writer.Counts.Inserts.Load(), b.Writer.Counts.Updates.Load(); i != 1 || u != 2 {
 		t.Errorf("counted %d inserts and %d updates", i, u)

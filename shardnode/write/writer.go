@@ -67,8 +67,8 @@ type Sharding interface {
 	// CheckUntracked returns StaleConfig if the sharding catalog has an entry for a collection of which the request is not
 	// aware.
 	CheckUntracked(op *command.Op, ns string) error
-	// CheckTarget returns StaleConfig or StaleDbVersion if this shard is not where a collection without an entry in the sharding catalog is
-	// written to, whatever versions the request has: those are of another collection.
+	// CheckTarget returns StaleConfig or StaleDbVersion if a collection without an entry in the sharding catalog is not written to on this
+	// shard. It ignores the request's versions, which are of another collection.
 	CheckTarget(op *command.Op, ns string) error
 	// Sharded reports whether a collection is sharded, as far as this shard knows.
 	Sharded(op *command.Op, ns string) bool
@@ -120,8 +120,8 @@ func (wr *Writer) MayWrite(op *command.Op) error {
 	return wr.node.NotPrimary()
 }
 
-// checkVersions compares the versions in a request with this shard's. A request that names a time series collection takes its buckets for
-// ones that the sharding catalog has no entry of.
+// checkVersions compares the versions in a request with this shard's. A request that names a time series collection assumes that the
+// sharding catalog has no entry for its buckets.
 func (wr *Writer) checkVersions(op *command.Op, ns string) error {
 	s := wr.node.Sharding()
 	if s == nil || (op.Req.ShardVersion == nil && op.Req.DatabaseVer == nil) {
