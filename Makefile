@@ -1,4 +1,5 @@
 GO ?= go
+CONTAINER ?= docker
 
 .PHONY: run build test race rotate nemesis compat bench fuzz formatted lint check staticcheck vulnerabilities clean release image
 
@@ -85,9 +86,10 @@ fuzz:
 release:
 	VERSION=$(VERSION:v%=%) LDFLAGS='-s -w $(LDFLAGS)' packaging/release
 
-# A container image that runs as the official one does: the names mongod and mongos, a user that is not root, /data/db.
+# A container image that runs as the official one does: the names mongod and mongos, a user that is not root, /data/db. CONTAINER=buildah or
+# CONTAINER=podman build it without a daemon.
 image:
-	docker build -f packaging/Dockerfile --build-arg LDFLAGS='$(LDFLAGS)' -t shoal:$(VERSION:v%=%) .
+	$(CONTAINER) build -f packaging/Dockerfile --build-arg LDFLAGS='$(LDFLAGS)' -t shoal:$(VERSION:v%=%) .
 
 clean:
 	rm -rf bin dist

@@ -212,8 +212,11 @@ func (c *config) finish() error {
 }
 
 func (c *config) finishStart() error {
+	if len(c.Listen) > 0 && (c.has("net.port") || c.has("net.bindIp") || c.has("net.bindIpAll")) {
+		return errors.New("--listen gives whole addresses: it cannot be combined with --port, --bind_ip and --bind_ip_all")
+	}
 	if len(c.Listen) == 0 {
-		c.Listen = []string{net.JoinHostPort("127.0.0.1", strconv.Itoa(c.Port))}
+		c.Listen = c.Addrs()
 	}
 	switch {
 	case c.Topology != "sharded" && c.Topology != "replset" && c.Topology != "standalone":

@@ -36,14 +36,16 @@ func runInContainer(args []string, out, errOut io.Writer, start starter) int {
 	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
 		args = append([]string{"mongod"}, args...)
 	}
+	var err error
 	switch args[0] {
 	case "mongod":
-	case "mongos", "shoal":
-		return run(args, out, errOut, start)
+		args, err = prepareMongod(args)
+	case "shoal":
+		args, err = prepareShoal(args)
+	case "mongos":
 	default:
 		return execute(args, errOut)
 	}
-	args, err := prepareMongod(args)
 	if err != nil {
 		fmt.Fprintln(errOut, "error:", err)
 		return exitError
@@ -87,6 +89,25 @@ func prepareMongod(args []string) ([]string, error) {
 		if err := createRoot(c, root); err != nil {
 			return nil, fmt.Errorf("the root user cannot be created: %w", err)
 		}
+	}
+	return args, nil
+}
+
+// prepareShoal returns the command line of `shoal start` with the option that makes it reachable from outside the container. The root user is refused:
+// who sets one relies on authentication.
+func prepareShoal(args []string) ([]string, error) {
+	if len(args) < 2 || args[1] != "start" {
+		return args, nil
+	}
+	c, err := parse(isStart, args[2:])
+	if err != nil || c.Help || c.Version {
+		return args, nil // run reports the error
+	}
+	if root, err := rootFromEnv(); root != nil || err != nil {
+		return nil, errors.Join(err, errors.New("MONGO_INITDB_ROOT_USERNAME is for mongod: with shoal start --auth create the first user through the localhost exception"))
+	}
+	if !c.has("net.listen") && !c.has("net.bindIp") && !c.has("net.bindIpAll") {
+		args = append(args, "--bind_ip_all")
 	}
 	return args, nil
 }

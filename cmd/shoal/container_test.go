@@ -41,11 +41,28 @@ func TestCommandsOfAContainer(t *testing.T) {
 		{"mongod --bind_ip_all", "mongod --bind_ip_all"},
 		{"mongod --config " + file, "mongod --config " + file},
 		{"mongod --nonsense", "mongod --nonsense"},
+		{"shoal start --shards 3", "shoal start --shards 3 --bind_ip_all"},
+		{"shoal start --listen 127.0.0.1:5", "shoal start --listen 127.0.0.1:5"},
+		{"shoal start --bind_ip 10.0.0.1", "shoal start --bind_ip 10.0.0.1"},
+		{"shoal mongos --nonsense", "shoal mongos --nonsense"},
 	} {
-		args, err := prepareMongod(strings.Fields(tc.command))
+		prepare := prepareMongod
+		if strings.HasPrefix(tc.command, "shoal") {
+			prepare = prepareShoal
+		}
+		args, err := prepare(strings.Fields(tc.command))
 		if got := strings.Join(args, " "); err != nil || got != tc.want {
 			t.Errorf("%s: %s (%v), want %s", tc.command, got, err, tc.want)
 		}
+	}
+}
+
+// A whole cluster in a container does not create the root user of its environment, and says so in place of running without access control.
+func TestClustersInContainersRefuseARootUser(t *testing.T) {
+	t.Setenv("MONGO_INITDB_ROOT_USERNAME", "admin")
+	t.Setenv("MONGO_INITDB_ROOT_PASSWORD", "secret")
+	if args, err := prepareShoal([]string{"shoal", "start"}); err == nil || !strings.Contains(err.Error(), "MONGO_INITDB_ROOT_USERNAME") {
+		t.Errorf("it starts as %v (%v)", args, err)
 	}
 }
 

@@ -179,9 +179,9 @@ var processOptions = []option{
 	{name: "help", short: "h", kind: flagKind, on: isBoth | isStart, help: "Show this usage information", set: truth(func(c *config, v bool) { c.Help = v })},
 	{name: "version", kind: flagKind, on: isBoth | isStart, help: "Show version information", set: truth(func(c *config, v bool) { c.Version = v })},
 	{name: "config", short: "f", path: "config", kind: textKind, on: isBoth, help: "Configuration file specifying additional options", set: text(func(c *config) *string { return &c.File })},
-	{name: "port", path: "net.port", kind: numberKind, on: isBoth, help: "Specify port number - 27017 by default", set: number("port", 0, maxPort, func(c *config, n int64) { c.Port = int(n) })},
-	{name: "bind_ip", path: "net.bindIp", kind: textKind, on: isBoth, help: "Comma separated list of ip addresses to listen on - localhost by default", set: setBindIP},
-	{name: "bind_ip_all", path: "net.bindIpAll", kind: flagKind, on: isBoth, help: "Bind to all ip addresses", set: truth(func(c *config, v bool) { c.BindAll = v })},
+	{name: "port", path: "net.port", kind: numberKind, on: isBoth | isStart, help: "Specify port number - 27017 by default", set: number("port", 0, maxPort, func(c *config, n int64) { c.Port = int(n) })},
+	{name: "bind_ip", path: "net.bindIp", kind: textKind, on: isBoth | isStart, help: "Comma separated list of ip addresses to listen on - localhost by default", set: setBindIP},
+	{name: "bind_ip_all", path: "net.bindIpAll", kind: flagKind, on: isBoth | isStart, help: "Bind to all ip addresses", set: truth(func(c *config, v bool) { c.BindAll = v })},
 	{name: "ipv6", path: "net.ipv6", kind: flagKind, on: isBoth, help: "Enable IPv6 support (disabled by default)", set: truth(func(c *config, v bool) { c.IPv6 = v })},
 	{name: "listenBacklog", path: "net.listenBacklog", kind: numberKind, on: isBoth, help: "Taken for compatibility: the backlog is always the system's maximum"},
 	{name: "maxConns", path: "net.maxIncomingConnections", kind: numberKind, on: isBoth, help: "Max number of simultaneous connections", set: number("maxConns", 5, 1<<31-1, func(c *config, n int64) { c.MaxConns = int(n) })},
@@ -192,7 +192,7 @@ var processOptions = []option{
 	{name: "networkMessageCompressors", path: "net.compression.compressors", kind: textKind, on: isBoth, help: "Comma-separated list of compressors to use for network messages", set: setCompressors},
 	{name: "verbose", short: "v", path: "systemLog.verbosity", kind: countKind, on: isBoth, help: "Be more verbose (include multiple times for more verbosity e.g. -vvvvv)", set: setVerbosity},
 	{name: "quiet", path: "systemLog.quiet", kind: flagKind, on: isBoth, help: "Quieter output", set: truth(func(c *config, v bool) { c.Log.Quiet = v })},
-	{name: "logpath", path: "systemLog.path", kind: textKind, on: isBoth, help: "Log file to send write to instead of stdout - has to be a file, not directory", set: text(func(c *config) *string { return &c.Log.Path })},
+	{name: "logpath", path: "systemLog.path", kind: textKind, on: isBoth | isStart, help: "Log file to send write to instead of stdout - has to be a file, not directory", set: text(func(c *config) *string { return &c.Log.Path })},
 	{name: "logappend", path: "systemLog.logAppend", kind: flagKind, on: isBoth, help: "Append to logpath instead of over-writing", set: truth(func(c *config, v bool) { c.Log.Append = v })},
 	{name: "logRotate", path: "systemLog.logRotate", kind: textKind, on: isBoth, help: "Set the log rotation behavior (rename|reopen)", set: func(c *config, v string) error {
 		c.Log.Reopen = v == "reopen"
@@ -205,12 +205,12 @@ var processOptions = []option{
 	}},
 	{name: "syslogFacility", path: "systemLog.syslogFacility", kind: textKind, on: isBoth, help: "syslog facility used for mongodb syslog message", set: only("syslogFacility", "user")},
 	{name: "fork", path: "processManagement.fork", kind: flagKind, on: isBoth, help: "Fork server process", set: truth(func(c *config, v bool) { c.Fork = v })},
-	{name: "pidfilepath", path: "processManagement.pidFilePath", kind: textKind, on: isBoth, help: "Full path to pidfile (if not set, no pidfile is created)", set: text(func(c *config) *string { return &c.PIDFile })},
+	{name: "pidfilepath", path: "processManagement.pidFilePath", kind: textKind, on: isBoth | isStart, help: "Full path to pidfile (if not set, no pidfile is created)", set: text(func(c *config) *string { return &c.PIDFile })},
 	{name: "timeZoneInfo", path: "processManagement.timeZoneInfo", kind: textKind, on: isBoth, help: "Taken for compatibility: the time zone database is built in"},
 	{name: "redactClientLogData", path: "security.redactClientLogData", kind: flagKind, on: isBoth, help: "Redact client data written to the diagnostics log", set: truth(func(c *config, v bool) {
 		_ = setParameter(c, "redactClientLogData="+strconv.FormatBool(v))
 	})},
-	{name: "setParameter", path: "setParameter", kind: listKind, on: isBoth, help: "Set a configurable parameter", set: setParameter},
+	{name: "setParameter", path: "setParameter", kind: listKind, on: isBoth | isStart, help: "Set a configurable parameter", set: setParameter},
 	{name: "keyFile", path: "security.keyFile", kind: textKind, on: isBoth | isStart, help: "Private key for cluster authentication", set: text(func(c *config) *string { return &c.Security.KeyFile })},
 	{name: "clusterAuthMode", path: "security.clusterAuthMode", kind: textKind, on: isBoth, help: "Authentication mode used for cluster authentication (keyFile|sendKeyFile|sendX509|x509)", set: setClusterAuth},
 	{name: "auth", path: "security.authorization", yes: "enabled", kind: flagKind, on: isMongod | isStart, help: "Run with security", set: setAuthorization},
@@ -267,6 +267,7 @@ var startOptions = []option{
 		return nil
 	}},
 	{name: "data-dir", path: "storage.dbPath", kind: textKind, on: isStart, arg: "DIR", help: "Directory that holds the data, ./data by default; it is created", set: text(func(c *config) *string { return &c.DBPath })},
+	{name: "dbpath", path: "storage.dbPath", kind: textKind, on: isStart, arg: "DIR", help: "The same as --data-dir", set: text(func(c *config) *string { return &c.DBPath })},
 	{name: "memory", path: "storage.inMemory.enabled", kind: flagKind, on: isStart, help: "Keep everything in memory, nothing on disk", set: truth(func(c *config, v bool) { c.Memory = v })},
 	{name: "topology", path: "cluster.topology", kind: textKind, on: isStart, arg: "sharded|replset|standalone", help: "What to run: a sharded cluster (default), one replica set rs0, or a lone server", set: text(func(c *config) *string { return &c.Topology })},
 	{name: "shards", path: "cluster.shards", kind: numberKind, on: isStart, arg: "N", help: "Number of shards, 2 by default; 0 with --config-shard alone", set: number("shards", 0, 100, func(c *config, n int64) { c.Shards = int(n) })},

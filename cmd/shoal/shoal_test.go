@@ -171,6 +171,10 @@ func TestCommandLines(t *testing.T) {
 		{"start", func(c *config) (any, any) {
 			return []any{c.Listen, c.DBPath, c.Topology, c.Shards}, []any{[]string{"127.0.0.1:27017"}, "data", "sharded", 2}
 		}},
+		{"start --port 5 --bind_ip 127.0.0.1,10.0.0.1 --dbpath d --setParameter a=1 --logpath l --pidfilepath p", func(c *config) (any, any) {
+			return []any{c.Listen, c.DBPath, c.Parameters, c.Log.Path, c.PIDFile}, []any{[]string{"127.0.0.1:5", "10.0.0.1:5"}, "d", []pair{{"a", "1"}}, "l", "p"}
+		}},
+		{"start --bind_ip_all", func(c *config) (any, any) { return c.Listen, []string{"0.0.0.0:27017"} }},
 		{"start --listen :1 --listen :2 --memory --topology replset --replicas 3 --node-port 30000 --set-parameter x=1 --log-level debug --log-format text", func(c *config) (any, any) {
 			return []any{c.Listen, c.Memory, c.Replicas, c.NodePort, c.Parameters, c.Log.Verbosity, c.Log.Text},
 				[]any{[]string{":1", ":2"}, true, 3, 30000, []pair{{"x", "1"}}, 1, true}
@@ -197,6 +201,7 @@ func TestWrongCommandLines(t *testing.T) {
 		"mongod --fork=1":                            "Error parsing command line: option '--fork' does not take any arguments",
 		"mongod extra":                               "Error parsing command line: too many positional options",
 		"mongod --shardsvr":                          "BadValue: Cannot start a shardsvr as a standalone server",
+		"start --listen :1 --port 2":                 "--listen gives whole addresses: it cannot be combined with --port, --bind_ip and --bind_ip_all",
 		"mongod --fork":                              "BadValue: --fork has to be used with --logpath or --syslog",
 		"mongod --tlsMode requireTLS":                "BadValue: need tlsCertificateKeyFile or tlsCertificateSelector when TLS is enabled",
 		"mongod --tlsCAFile ca.pem":                  "BadValue: need to enable TLS via the sslMode/tlsMode flag when using TLS configuration parameters",
