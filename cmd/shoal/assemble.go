@@ -38,7 +38,7 @@ type assembly struct {
 	roles   *roles
 	peers   *directory // nil on a standalone server
 	members *command.Members
-	chaos   *chaosHost                              // nil without enableTestCommands, and where nothing routes
+	chaos   *chaosHost                              // nil without enableTestCommands, and without routers
 	audit   *command.Audit                          // nil without an audit log
 	initial func(context.Context) ([][]byte, error) // see startedWith
 	started sync.Once                               // see auditStart
@@ -116,7 +116,7 @@ func (a *assembly) secure() error {
 	return nil
 }
 
-// onStop registers how a part is stopped.
+// onStop registers a function that stops a part.
 func (a *assembly) onStop(f func(ctx context.Context) error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -293,7 +293,7 @@ func startServer(c *config, h *host) (*roles, error) {
 	return a.roles, nil
 }
 
-// mongod is one data-bearing server. Its part in a cluster begins when its set has a primary (the config server's
+// mongod makes one data-bearing server. It becomes part of a cluster when its set has a primary (the config server's
 // manager) or when it is added to a cluster (a shard).
 func (a *assembly) mongod() error {
 	c := a.c
@@ -388,7 +388,7 @@ func (a *assembly) manage(s *shardnode.Server, d *directory, registry *cluster.R
 	})
 }
 
-// mongos is one router over the config server named by --configdb.
+// mongos makes one router over the config server named by --configdb.
 func (a *assembly) mongos() error {
 	clock := cluster.NewVectorClock(time.Now)
 	d := a.connect(clock)
@@ -442,7 +442,7 @@ func startCluster(c *config, h *host) (*roles, error) {
 	return a.roles, nil
 }
 
-// single makes a standalone server, or a replica set with one member named rs0.
+// single makes a standalone server, or a replica set named rs0.
 func (a *assembly) single(replset bool) error {
 	if replset {
 		return a.replset("rs0")
@@ -459,7 +459,7 @@ func (a *assembly) single(replset bool) error {
 	if a.roles.Addrs, err = a.listen(s.Service, append([]string{addr}, a.c.Listen[1:]...)); err != nil {
 		return err
 	}
-	a.roles.What, a.roles.URI = "Lone server", "mongodb://"+a.roles.Addrs[0].String()+"/"
+	a.roles.What, a.roles.URI = "Standalone server", "mongodb://"+a.roles.Addrs[0].String()+"/"
 	return nil
 }
 

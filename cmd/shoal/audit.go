@@ -33,7 +33,7 @@ func setRuntimeAudit(c *config, v string) error {
 	return nil
 }
 
-// checkRuntimeAudit refuses the parameter that auditConfig takes the place of, at the start and later.
+// checkRuntimeAudit refuses the parameter that auditConfig replaces, at the start and later.
 func (a *assembly) checkRuntimeAudit() {
 	if a.c.Audit.Runtime {
 		a.params.Checked("auditAuthorizationSuccess", func(_, v value.Value) (value.Value, error) {
@@ -88,7 +88,7 @@ func (a *assembly) auditStart() {
 	})
 }
 
-// startedWith sets the function that reads the cluster parameters that the process has at its start. The first server that it opens counts.
+// startedWith sets the function that reads the cluster parameters that the process has at its start. Only the first call has an effect.
 func (a *assembly) startedWith(read func(context.Context) ([][]byte, error)) {
 	if a.initial == nil {
 		a.initial = read

@@ -55,7 +55,7 @@ func setOverride(c *config, v string) error {
 	return nil
 }
 
-// exemptAddrs reports whether a client's address is in a list; nil for an empty list.
+// exemptAddrs returns the predicate for clients' addresses in a list; nil for an empty list.
 func exemptAddrs(list []string) func(net.Addr) bool {
 	if len(list) == 0 {
 		return nil

@@ -30,7 +30,7 @@ type chaosOptions struct {
 // asked reports whether chaos is requested. A log alone records the steps that shoalChaos will make.
 func (c *chaosOptions) asked() bool { return c.Profile != "" || c.Replay != "" || c.Log != "" }
 
-// check refuses what does not go together.
+// check refuses options that do not go together.
 func (c *chaosOptions) check(topology string, test bool) error {
 	switch {
 	case c.Profile == "" && c.Replay == "" && c.Seed >= 0:
@@ -38,9 +38,9 @@ func (c *chaosOptions) check(topology string, test bool) error {
 	case !c.asked():
 		return nil
 	case c.Profile != "" && c.Replay != "":
-		return fmt.Errorf("--chaos draws steps and --chaos-replay repeats those of a log: give one of them")
+		return fmt.Errorf("--chaos generates steps and --chaos-replay repeats those of a log: give one of them")
 	case c.Replay != "" && c.Seed >= 0:
-		return fmt.Errorf("--chaos-replay draws nothing: it takes no --chaos-seed")
+		return fmt.Errorf("--chaos-replay generates nothing: it takes no --chaos-seed")
 	case topology != "sharded":
 		return fmt.Errorf("--chaos needs a sharded cluster, not --topology %s", topology)
 	case !test:
@@ -107,7 +107,7 @@ func (a *assembly) beginChaos() error {
 	return nil
 }
 
-// chaosLog writes the steps as lines of Extended JSON, which --chaos-replay reads. It is made with the first step.
+// chaosLog writes the steps as lines of Extended JSON, which --chaos-replay reads. The default file is created with the first step.
 type chaosLog struct {
 	path string // "" for none
 	log  *console.Log
@@ -117,7 +117,7 @@ type chaosLog struct {
 	err  error // the first failure, which ends the log and is reported once
 }
 
-// openChaosLog determines the file of the log, the one that is named or chaos.log beside the data, and opens it if it is named.
+// openChaosLog determines the file of the log, the given one or chaos.log beside the data, and opens a given one.
 func openChaosLog(c *config, log *console.Log) (*chaosLog, error) {
 	l := &chaosLog{path: c.Chaos.Log, log: log}
 	if l.path == "" && !c.Memory && c.Program == isStart {
@@ -148,7 +148,7 @@ func (l *chaosLog) write(s *chaos.Step) {
 		_, err = l.file.Write(append(line, '\n'))
 	}
 	if l.err = err; err != nil {
-		l.log.Warning(console.Control, 9990003, "-", "Chaos: the log of its steps ends here").Str("file", l.path).Str("error", err.Error()).Write()
+		l.log.Warning(console.Control, 9990003, "-", "Chaos: the log of the steps ends here").Str("file", l.path).Str("error", err.Error()).Write()
 	}
 }
 
@@ -161,7 +161,7 @@ func (l *chaosLog) close() error {
 	return l.file.Close()
 }
 
-// readChaosLog reads the steps of a log. A torn last line, of a process that was killed, is left out.
+// readChaosLog reads the steps of a log. A torn last line, of a process that was killed, is ignored.
 func readChaosLog(path string) (steps []*chaos.Step, err error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -49,7 +49,7 @@ var cipherSuites = []cipherSuite{
 	{tls.TLS_RSA_WITH_AES_128_CBC_SHA, "AES128-SHA", suitesRSA + suitesSHA1 + "AES128 SSLv3"},
 }
 
-// covers reports whether a word of a cipher string covers the suite: its name, or keywords joined by +, all of which have to.
+// covers reports whether a word of a cipher string covers the suite: its name, or keywords joined by +, all of which must apply.
 func (s *cipherSuite) covers(word string) bool {
 	if word == s.name {
 		return true
@@ -64,11 +64,11 @@ func (s *cipherSuite) covers(word string) bool {
 }
 
 // parseCiphers returns the suites that a cipher string of OpenSSL selects, out of those that this program has. As in OpenSSL a word that covers
-// nothing is passed over, !word excludes for good, -word only until a later word adds it again, and what changes nothing but the order of preference
+// nothing is ignored, !word excludes for good, -word only until a later word adds it again, and what changes nothing but the order of preference
 // (+word, @STRENGTH) has no effect: crypto/tls has an order of its own, by the speed of this machine.
 //
-// Invariant: no suite is returned that the string does not select. Rejected: taking a string of which nothing is left for no restriction; a server
-// that was told to use nothing weak must not begin with everything.
+// Invariant: no suite is returned that the string does not select. Rejected: treating a string that selects nothing as no restriction; a server
+// that is configured to use nothing weak must not start with every suite.
 func parseCiphers(text string) ([]uint16, error) {
 	var on, never [64]bool
 	for _, word := range strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(":,; ", r) }) {
@@ -106,7 +106,7 @@ func parseCiphers(text string) ([]uint16, error) {
 // suites13 are the cipher suites of TLS 1.3. crypto/tls offers all of them, always.
 var suites13 = []string{"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"}
 
-// checkCiphers reads the startup parameters on cipher suites; highest is the highest version of TLS that is spoken.
+// checkCiphers reads the startup parameters for cipher suites; highest is the highest version of TLS that is enabled.
 func (o *tlsOptions) checkCiphers(params []pair, highest uint16) (err error) {
 	for _, p := range params {
 		if p.Value == "" {
@@ -129,13 +129,13 @@ func (o *tlsOptions) checkCiphers(params []pair, highest uint16) (err error) {
 	return nil
 }
 
-// checkSuites13 refuses a list of suites for TLS 1.3 unless it restricts nothing: crypto/tls cannot do without one of them.
+// checkSuites13 refuses a list of suites for TLS 1.3 unless it restricts nothing: crypto/tls cannot disable any of them.
 func checkSuites13(list string) error {
 	named := strings.Split(list, ":")
 	for _, name := range suites13 {
 		if !slices.Contains(named, name) {
 			return fmt.Errorf("InvalidSSLConfiguration: the cipher suites of TLS 1.3 cannot be restricted, and opensslCipherSuiteConfig %q leaves out %s: "+
-				"with tlsDisabledProtocols TLS1_3 opensslCipherConfig decides on the suites", list, name)
+				"with tlsDisabledProtocols TLS1_3, opensslCipherConfig determines the suites", list, name)
 		}
 	}
 	return nil

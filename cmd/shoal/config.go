@@ -78,7 +78,7 @@ type inOneProcess struct {
 	Chaos       chaosOptions
 }
 
-// admitted bounds connections.
+// admitted limits connections.
 type admitted struct {
 	MaxConns         int
 	MaxConnsOverride []string // exempt from MaxConns: addresses, ranges of them, and paths of UNIX sockets
@@ -124,9 +124,9 @@ func (c *config) checkMembers() error {
 	case mode != command.ByKey && c.TLS.Mode == tlsDisabled:
 		return errors.New("BadValue: need to enable TLS via the sslMode/tlsMode flag for clusterAuthMode " + s.ClusterAuth)
 	case mode >= command.SendX509 && (c.TLS.Mode == tlsAllow || c.TLS.Withhold):
-		return errors.New("BadValue: clusterAuthMode " + s.ClusterAuth + " has members show certificates: it needs tlsMode preferTLS or requireTLS, and no tlsWithholdClientCertificate")
+		return errors.New("BadValue: clusterAuthMode " + s.ClusterAuth + " makes members present certificates: it needs tlsMode preferTLS or requireTLS, and no tlsWithholdClientCertificate")
 	case mode >= command.SendKey && c.TLS.CAFile == "" && c.TLS.ClusterCAFile == "":
-		return errors.New("BadValue: clusterAuthMode " + s.ClusterAuth + " needs a tlsCAFile that says whose certificates are believed")
+		return errors.New("BadValue: clusterAuthMode " + s.ClusterAuth + " needs a tlsCAFile with the authorities whose certificates are trusted")
 	case s.Transition && s.KeyFile == "" && mode == command.ByKey:
 		return errors.New("BadValue: --transitionToAuth must be used with keyFile or x509 authentication")
 	case s.Auth && c.ReplSet != "" && s.KeyFile == "" && mode == command.ByKey:
@@ -289,8 +289,8 @@ func (c *config) Addrs() []string {
 }
 
 // firstHost returns the address for a set that is initiated without a configuration: the first address listened
-// on that other machines may reach, this machine's name if that is any interface, or a loopback address if there
-// is nothing else.
+// on that other machines may reach, this machine's name if that is the wildcard address, or a loopback address if
+// there is nothing else.
 func (c *config) firstHost(hostname string) string {
 	if c.BindAll {
 		return advertised(hostname, c.Port)

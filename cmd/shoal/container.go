@@ -25,7 +25,7 @@ import (
 // entrypoint is the name by which the binary is called as the entry point of a container.
 const entrypoint = "entrypoint"
 
-// initScripts is the directory with the scripts that the official image runs over a new data directory.
+// initScripts is the directory with the scripts that the official image runs on a new data directory.
 var initScripts = "/docker-entrypoint-initdb.d"
 
 // rootUser is the user that a new data directory begins with.
@@ -53,7 +53,7 @@ func runInContainer(args []string, out, errOut io.Writer, start starter) int {
 	return run(args, out, errOut, start)
 }
 
-// execute replaces this process by another program, of an image that is made from this one.
+// execute replaces this process by another program, which an image built on this one may have.
 func execute(args []string, errOut io.Writer) int {
 	path, err := exec.LookPath(args[0])
 	if err == nil {
@@ -149,8 +149,8 @@ func fromEnv(name string) (string, error) {
 	return strings.TrimRight(string(text), "\n"), err
 }
 
-// refuseScripts returns an error if there are scripts that the official image would run: nothing here can, and a server without what they set up, users
-// perhaps, must not start.
+// refuseScripts returns an error if there are scripts that the official image would run: nothing here can run them, and a server must not start without
+// what they set up, such as users.
 func refuseScripts() error {
 	for _, pattern := range []string{"*.sh", "*.js"} {
 		if found, _ := filepath.Glob(filepath.Join(initScripts, pattern)); len(found) > 0 {

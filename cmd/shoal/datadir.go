@@ -137,7 +137,7 @@ func writePID(path string) error {
 	}
 	err := os.WriteFile(path, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o644)
 	if err == nil {
-		err = os.Chmod(path, 0o644) // whatever the mask: others look there for the process
+		err = os.Chmod(path, 0o644) // whatever the umask: other users read it
 	}
 	if err != nil {
 		return fmt.Errorf("FileStreamFailed: Failed to write pid file to %s: %w", path, err)

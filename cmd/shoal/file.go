@@ -86,7 +86,7 @@ func (t *table) yamlParameters(m *yaml.Node) ([]setting, error) {
 	for i := 0; i+1 < len(m.Content); i += 2 {
 		name, v := m.Content[i].Value, m.Content[i+1]
 		text := v.Value
-		if v.Kind == yaml.MappingNode && name == memberOverride { // the manual has it as a mapping, too
+		if v.Kind == yaml.MappingNode && name == memberOverride { // the manual also shows it as a mapping
 			attributes, extension, err := overrideOf(v)
 			if err != nil {
 				return nil, usagef("Error parsing YAML config file: setParameter.%s: %v", name, err)

@@ -5,7 +5,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// configureLog makes the parameters of the log act, and shows in them what the command line has set.
+// configureLog applies the parameters of the log, and stores in them what the command line has set.
 func (a *assembly) configureLog() {
 	log, p := a.h.log, a.params
 	if a.c.Log.Quiet {
@@ -21,7 +21,7 @@ func (a *assembly) configureLog() {
 	p.OnChange("logLevel", func(v value.Value) { log.SetVerbosity("", int(value.SafeInt64(v))) })
 }
 
-// setVerbosities sets the verbosities of a component and of those within it. Components that write no lines are passed over.
+// setVerbosities sets the verbosities of a component and of those within it. Components that write no lines are ignored.
 func setVerbosities(log *console.Log, path string, doc []byte) {
 	for k, v := range value.Elements(doc) {
 		switch {

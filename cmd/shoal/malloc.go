@@ -76,7 +76,7 @@ const (
 
 // trimmer returns the pages of gaps when memory has grown.
 type trimmer struct {
-	kept    int64 // bytes that were resident after the last trim, or fewer since
+	kept    int64 // resident bytes after the last trim, or the minimum since
 	measure func() int64
 	trim    func()
 }

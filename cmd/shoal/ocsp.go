@@ -24,19 +24,19 @@ const (
 	maxStatus      = 64 << 10 // the longest response that is read
 	maxStatuses    = 10000    // certificates whose status is remembered
 	statusLasts    = time.Hour
-	silenceLasts   = time.Minute // how long a responder that did not answer is left alone
+	silenceLasts   = time.Minute // for which a responder that did not answer is not asked again
 	shortestStaple = time.Minute
 )
 
-// ocspOptions are the parameters on OCSP (RFC 6960).
+// ocspOptions are the parameters for OCSP (RFC 6960).
 type ocspOptions struct {
 	Off     bool          // parameter ocspEnabled is false
-	Verify  time.Duration // tlsOCSPVerifyTimeoutSecs: how long an answer on another's certificate is waited for
-	Staple  time.Duration // tlsOCSPStaplingTimeoutSecs: the same for the own one; 0 for Verify
+	Verify  time.Duration // tlsOCSPVerifyTimeoutSecs: limits the wait for a response about a peer's certificate
+	Staple  time.Duration // tlsOCSPStaplingTimeoutSecs: the same for the server's own certificate; 0 for Verify
 	Refresh time.Duration // ocspStaplingRefreshPeriodSecs; 0: when half of the response's time is over
 }
 
-// set takes a startup parameter over.
+// set applies a startup parameter.
 func (o *ocspOptions) set(p pair) {
 	seconds := func(to *time.Duration) {
 		if n, err := strconv.Atoi(p.Value); err == nil && n > 0 { // the table of parameters checks it
@@ -55,20 +55,20 @@ func (o *ocspOptions) set(p pair) {
 	}
 }
 
-// statuses asks the issuers of certificates whether they have revoked them, at the addresses that the certificates name. A nil one asks nobody.
+// statuses asks the issuers of certificates whether they have revoked them, at the addresses that the certificates name. A nil one asks none.
 //
-// Invariant: a certificate is refused only on its issuer's word, signed and still valid. An issuer that does not answer refuses nobody, as with drivers
-// and browsers: otherwise its outage would be that of every cluster. Who wants that uses revocation lists.
+// Invariant: only a signed response that is still valid revokes a certificate. An issuer that does not answer revokes none, as with drivers and
+// browsers: otherwise its outage would be an outage of every cluster. Revocation lists are for those who want that.
 type statuses struct {
 	client http.Client
-	wait   time.Duration // how long all responders of a certificate have to answer
+	wait   time.Duration // limits the wait for all responders of a certificate together
 	mu     struct {
 		sync.Mutex
 		known map[string]status // by issuer and serial number
 	}
 }
 
-// status is what an issuer has said of a certificate.
+// status is an issuer's answer about a certificate.
 type status struct {
 	revoked bool
 	until   time.Time
@@ -157,7 +157,7 @@ func (s *statuses) ask(ctx context.Context, leaf, issuer *x509.Certificate) (*oc
 
 func (s *statuses) askAt(ctx context.Context, url string, question []byte, leaf, issuer *x509.Certificate) (*ocsp.Response, error) {
 	if !strings.HasPrefix(url, "http://") && !strings.HasPrefix(url, "https://") {
-		return nil, errors.New("the responder is not reached by http")
+		return nil, errors.New("the responder's URL is not an http or https one")
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(question))
 	if err != nil {
@@ -179,8 +179,8 @@ func (s *statuses) askAt(ctx context.Context, url string, question []byte, leaf,
 	return readStatus(raw, leaf, issuer)
 }
 
-// readStatus reads a response on a certificate. It has to be signed by the certificate's issuer, or by a certificate that the issuer has made for this
-// purpose: with any other one of the issuer's, the bearer of a revoked certificate could sign that it is not.
+// readStatus reads a response about a certificate. It has to be signed by the certificate's issuer, or with a certificate that the issuer has issued for
+// this purpose: if any other one would do, the holder of a revoked certificate could sign that it is valid.
 func readStatus(raw []byte, leaf, issuer *x509.Certificate) (*ocsp.Response, error) {
 	r, err := ocsp.ParseResponseForCert(raw, leaf, issuer)
 	if err != nil {
@@ -202,7 +202,7 @@ func readStatus(raw []byte, leaf, issuer *x509.Certificate) (*ocsp.Response, err
 	return r, nil
 }
 
-// signsStatuses reports whether a certificate names this purpose; none at all would satisfy Verify.
+// signsStatuses reports whether a certificate names this purpose; Verify also accepts one that names none.
 func signsStatuses(c *x509.Certificate) bool {
 	for _, u := range c.ExtKeyUsage {
 		if u == x509.ExtKeyUsageOCSPSigning {
@@ -231,11 +231,11 @@ func mustStaple(c *x509.Certificate) bool {
 	return false
 }
 
-// staple keeps the response of the own certificate's issuer up to date, with which handshakes prove that it is not revoked.
+// staple keeps up to date the issuer's response about the server's own certificate, which handshakes present as proof that it is not revoked.
 func (k *keyring) staple(ctx context.Context) {
 	for {
 		select {
-		case <-k.rotated: // what is fetched now is that of the certificate that came with it
+		case <-k.rotated: // the response that is fetched now is for the new certificate
 		default:
 		}
 		again := k.restaple(ctx)

@@ -52,7 +52,7 @@ type usageError struct{ msg string }
 
 func (e *usageError) Error() string { return e.msg }
 
-// refusal is an option that is known but would promise something untrue: reported in one line, exit code 2.
+// refusal is a known option whose effect this server does not have: reported in one line, exit code 2.
 type refusal struct{ msg string }
 
 func (e *refusal) Error() string { return e.msg }
@@ -153,7 +153,7 @@ func (t *table) parseOne(args []string) (setting, []string, error) {
 	return setting{o, val}, args, nil
 }
 
-// apply runs the settings over a configuration, in order.
+// apply applies settings to a configuration, in order.
 func apply(c *config, settings []setting) error {
 	for _, s := range settings {
 		if s.opt.set == nil {

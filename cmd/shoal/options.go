@@ -43,7 +43,7 @@ func truth(put func(*config, bool)) func(*config, string) error {
 	}
 }
 
-// only accepts one of the values; others would ask for something that this server does not have.
+// only accepts one of the values; others would request something that this server does not have.
 func only(name string, values ...string) func(*config, string) error {
 	return func(_ *config, v string) error {
 		for _, ok := range values {
@@ -55,7 +55,7 @@ func only(name string, values ...string) func(*config, string) error {
 	}
 }
 
-// refused returns the set function of an option for what a server must not pretend to do: it does not start.
+// refused returns the set function of an option that is not implemented and must not be ignored: the server does not start.
 func refused(name, why string) func(*config, string) error {
 	return func(*config, string) error { return &refusal{"NotImplemented: --" + name + " is refused: " + why} }
 }
@@ -83,7 +83,7 @@ func setRepair(c *config, v string) error {
 	if err := truth(func(_ *config, v bool) { on = v })(c, v); err != nil || !on {
 		return err
 	}
-	return refused("repair", "repair is not built yet; validate finds what is damaged, and a member that is emptied copies the others' data")(c, v)
+	return refused("repair", "repair is not implemented; validate finds damage, and a member with an empty data directory copies the others' data")(c, v)
 }
 
 func setVerbosity(c *config, v string) error {
@@ -232,7 +232,7 @@ var storageOptions = []option{
 	{name: "configdb", path: "sharding.configDB", kind: textKind, on: isMongos, help: "Connection string for communicating with config servers: <config replset name>/<host1:port>,<host2:port>,[...]", set: text(func(c *config) *string { return &c.ConfigDB })},
 	{name: "localThreshold", path: "replication.localPingThresholdMs", kind: numberKind, on: isMongos, help: "Taken for compatibility: secondaries are chosen without it"},
 	{name: "shutdown", kind: flagKind, on: isMongod, help: "Kill a running server (for init scripts)", set: truth(func(c *config, v bool) { c.Shutdown = v })},
-	{name: "repair", kind: flagKind, on: isMongod, help: "Run repair on all dbs (not built yet: refused)", set: setRepair},
+	{name: "repair", kind: flagKind, on: isMongod, help: "Run repair on all dbs (not implemented: refused)", set: setRepair},
 	{name: "slowms", path: "operationProfiling.slowOpThresholdMs", kind: numberKind, on: isMongod, help: "Value of slow for profile and console log", set: number("slowms", -1<<31, 1<<31-1, func(c *config, n int64) { c.SlowMS = n })},
 	{name: "slowOpSampleRate", path: "operationProfiling.slowOpSampleRate", kind: textKind, on: isMongod, help: "Fraction of slow ops to include in the profile and console log", set: setSlowRate},
 	{name: "slowms", path: "operationProfiling.slowOpThresholdMs", kind: numberKind, on: isMongos, help: "Taken for compatibility: the shards log slow operations"},
@@ -269,19 +269,19 @@ var startOptions = []option{
 	{name: "data-dir", path: "storage.dbPath", kind: textKind, on: isStart, arg: "DIR", help: "Directory that holds the data, ./data by default; it is created", set: text(func(c *config) *string { return &c.DBPath })},
 	{name: "dbpath", path: "storage.dbPath", kind: textKind, on: isStart, arg: "DIR", help: "The same as --data-dir", set: text(func(c *config) *string { return &c.DBPath })},
 	{name: "memory", path: "storage.inMemory.enabled", kind: flagKind, on: isStart, help: "Keep everything in memory, nothing on disk", set: truth(func(c *config, v bool) { c.Memory = v })},
-	{name: "topology", path: "cluster.topology", kind: textKind, on: isStart, arg: "sharded|replset|standalone", help: "What to run: a sharded cluster (default), one replica set rs0, or a lone server", set: text(func(c *config) *string { return &c.Topology })},
+	{name: "topology", path: "cluster.topology", kind: textKind, on: isStart, arg: "sharded|replset|standalone", help: "What to run: a sharded cluster (default), one replica set rs0, or a standalone server", set: text(func(c *config) *string { return &c.Topology })},
 	{name: "shards", path: "cluster.shards", kind: numberKind, on: isStart, arg: "N", help: "Number of shards, 2 by default; 0 with --config-shard alone", set: number("shards", 0, 100, func(c *config, n int64) { c.Shards = int(n) })},
 	{name: "config-shard", path: "cluster.configShard", kind: flagKind, on: isStart, help: "The config server is a shard, too, in addition to --shards", set: truth(func(c *config, v bool) { c.ConfigShard = v })},
 	{name: "routers", path: "cluster.routers", kind: numberKind, on: isStart, arg: "N", help: "Number of routers, on consecutive ports, 1 by default", set: number("routers", 1, 100, func(c *config, n int64) { c.Routers = int(n) })},
 	{name: "replicas", path: "cluster.replicas", kind: numberKind, on: isStart, arg: "N", help: "Members of each replica set, 1 by default", set: number("replicas", 1, 7, func(c *config, n int64) { c.Replicas = int(n) })},
-	{name: "node-port", path: "cluster.nodePort", kind: numberKind, on: isStart, arg: "BASE", help: "Every member listens too, on consecutive ports from this one", set: number("node-port", 1, maxPort, func(c *config, n int64) { c.NodePort = int(n) })},
+	{name: "node-port", path: "cluster.nodePort", kind: numberKind, on: isStart, arg: "BASE", help: "Members listen, too, on consecutive ports from this one", set: number("node-port", 1, maxPort, func(c *config, n int64) { c.NodePort = int(n) })},
 	{name: "chaos", path: "chaos.profile", kind: textKind, on: isStart, arg: strings.ReplaceAll(chaos.ProfileNames(), ", ", "|"), help: "Inject faults while an application's tests run; requires enableTestCommands", set: text(func(c *config) *string { return &c.Chaos.Profile })},
 	{name: "chaos-seed", path: "chaos.seed", kind: numberKind, on: isStart, arg: "N", help: "Seed of the random steps; random by default, and written to the log", set: number("chaos-seed", 0, math.MaxInt64, func(c *config, n int64) { c.Chaos.Seed = n })},
-	{name: "chaos-replay", path: "chaos.replay", kind: textKind, on: isStart, arg: "FILE", help: "Repeat the steps of a log of chaos", set: text(func(c *config) *string { return &c.Chaos.Replay })},
-	{name: "chaos-log", path: "chaos.log", kind: textKind, on: isStart, arg: "FILE", help: "Where the steps of chaos are written; chaos.log in the data directory by default", set: text(func(c *config) *string { return &c.Chaos.Log })},
+	{name: "chaos-replay", path: "chaos.replay", kind: textKind, on: isStart, arg: "FILE", help: "Repeat the steps of a chaos log", set: text(func(c *config) *string { return &c.Chaos.Replay })},
+	{name: "chaos-log", path: "chaos.log", kind: textKind, on: isStart, arg: "FILE", help: "File for the steps of chaos; chaos.log in the data directory by default", set: text(func(c *config) *string { return &c.Chaos.Log })},
 	{name: "set-parameter", path: "setParameter", kind: listKind, on: isStart, arg: "name=value", help: "Set a server parameter; may be given several times", set: setParameter},
 	{name: "log-level", path: "systemLog.verbosity", kind: textKind, on: isStart, arg: "0..5|info|debug", help: "Verbosity of the log", set: setLogLevel},
-	{name: "log-format", path: "systemLog.format", kind: textKind, on: isStart, arg: "json|text", help: "Form of the log; json by default, and on a terminal a few plain lines in its place", set: func(c *config, v string) error {
+	{name: "log-format", path: "systemLog.format", kind: textKind, on: isStart, arg: "json|text", help: "Format of the log; json by default, but on a terminal a few plain lines instead of the log", set: func(c *config, v string) error {
 		c.Log.Text = v == "text"
 		return only("log-format", "json", "text")(c, v)
 	}},

@@ -93,7 +93,7 @@ func shownArgs(args []string, line []setting) []string {
 	return out
 }
 
-// withoutGiven drops the settings of a file that the command line has, too, except for lists, which are concatenated.
+// withoutGiven drops the settings of a file that the command line also has, except for lists, which are concatenated.
 func withoutGiven(file, line []setting) []setting {
 	given := map[string]bool{}
 	for _, s := range line {

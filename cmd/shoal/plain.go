@@ -6,7 +6,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// warnOfPlain warns at the start where PLAIN is enabled and cannot work, or where passwords may come over the network as they are.
+// warnOfPlain warns at the start if PLAIN is enabled and cannot work, or if passwords may cross the network unencrypted.
 func (a *assembly) warnOfPlain() {
 	named := false
 	for _, m := range value.Values(a.params.Get("authenticationMechanisms").Value().Doc()) {
@@ -23,6 +23,6 @@ func (a *assembly) warnOfPlain() {
 		return
 	}
 	if a.c.TLS.Mode != tlsRequire {
-		warn("PLAIN is among authenticationMechanisms, and connections without TLS are accepted: they carry passwords as they are")
+		warn("PLAIN is among authenticationMechanisms, and connections without TLS are accepted: they carry unencrypted passwords")
 	}
 }

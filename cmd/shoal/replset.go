@@ -184,7 +184,7 @@ func awaitPrimary(ctx context.Context, servers []*shardnode.Server) error {
 	}
 }
 
-// members returns how a member reaches the others of its set.
+// members returns the options by which a member reaches the others of its set.
 func (d *directory) members(listens []string, memory bool) shardnode.ReplOptions {
 	return shardnode.ReplOptions{Transport: raftTransport{d}, Ask: d.ask, Listens: listens, Memory: memory}
 }
@@ -212,8 +212,8 @@ func (t raftTransport) Send(ctx context.Context, host string, payload []byte) ([
 	return shardnode.SendRaft(payload, func(cmd []byte) ([]byte, error) { return t.d.ask(ctx, host, cmd) })
 }
 
-// reachable returns the address at which others reach a listener on addr: "any interface" becomes the
-// machine's own name.
+// reachable returns the address of a listener on addr in a set's configuration: the wildcard address becomes the
+// loopback address.
 func reachable(addr string) string {
 	host, port, err := net.SplitHostPort(addr)
 	if err == nil && (host == "" || host == "0.0.0.0" || host == "::") {

@@ -185,8 +185,8 @@ func startupWarnings(c *config, euid int) {
 	}
 }
 
-// listensByDefault returns the options by which the server can be told where to listen, if it was not told and so listens on this machine's own
-// address alone.
+// listensByDefault returns the options that set where the server listens, if none of them is given, so that it listens on the loopback address
+// alone; otherwise "".
 func (c *config) listensByDefault() string {
 	switch {
 	case c.has("net.bindIp"), c.has("net.bindIpAll"), c.has("net.listen"):
@@ -301,7 +301,7 @@ func probePorts(c *config) error {
 	return nil
 }
 
-// announce writes the line that launchers wait for, once, and tells a waiting parent.
+// announce writes the line that launchers wait for, once, and notifies a waiting parent.
 func announce(c *config, r *roles, out io.Writer) {
 	port := c.Port
 	for _, a := range r.Addrs {

@@ -127,7 +127,7 @@ func (a *assembly) sharded() error {
 			return err
 		}
 	}
-	// A config shard's address follows the set, too. Where the config server is no shard there is no such entry.
+	// The address of a config shard is updated, too. If the config server is not a shard, there is no such entry.
 	if _, err := cluster.RunWrite(ctx, config, rehostCommand(configs[0].Repl.ConnString(), cluster.ConfigShardID)); err != nil {
 		return err
 	}
@@ -221,7 +221,7 @@ func newPorts(c *config) *ports {
 }
 
 // joinable makes a data-bearing server a shard: at once if it belongs to a cluster already, else when it is added to one. A config server
-// has its own keys, and its commands (manage) before those of a shard.
+// has its own keys, and registers its commands (manage) before those of a shard.
 func (a *assembly) joinable(s *shardnode.Server, config *cluster.ConfigServer, d *directory, clock *cluster.VectorClock) error {
 	join := func(id migration.Identity) (*migration.ShardState, error) {
 		p := config
@@ -344,7 +344,7 @@ func (a *assembly) router(config cluster.Peer, d *directory, clock *cluster.Vect
 	return bound, nil
 }
 
-// newRouter makes a router, which runs and listens when its caller has it do so.
+// newRouter makes a router, which the caller makes run and listen.
 func (a *assembly) newRouter(config cluster.Peer, d *directory, clock *cluster.VectorClock) (*router.Router, *command.Base) {
 	svc := command.NewService(command.Router)
 	svc.Clock = clock
@@ -355,7 +355,7 @@ func (a *assembly) newRouter(config cluster.Peer, d *directory, clock *cluster.V
 		base.Sessions.ClosedCursors(base.KillCursors(func(other cluster.LogicalSessionID) bool { return other == id }))
 	})
 	base.Install()
-	svc.AddGeneric(a.info) // before the router, whose own rows take the place of the general ones
+	svc.AddGeneric(a.info) // before the router, whose own rows replace the general ones
 	r := router.New(svc, registry, clock, a.params, points)
 	r.Serve(base)
 	r.UseAccess(&command.Access{Enforced: a.c.Security.enforced(), Members: a.members, OneProcess: a.c.oneProcess(), Params: a.params, Providers: a.providers})

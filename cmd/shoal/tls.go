@@ -55,7 +55,7 @@ type tlsOptions struct {
 	members, override *auth.Membership // by those options, and by the parameter tlsClusterAuthX509Override; nil for neither
 }
 
-// tlsParameters are the startup parameters about TLS.
+// tlsParameters are the startup parameters for TLS.
 type tlsParameters struct {
 	SystemCA bool // tlsUseSystemCA: the machine's own authorities are trusted
 	Withhold bool // tlsWithholdClientCertificate: no certificate is shown to other members
@@ -63,7 +63,7 @@ type tlsParameters struct {
 	Ciphers  []uint16 // opensslCipherConfig: the cipher suites of TLS 1.2 and below; nil for the runtime's choice
 }
 
-// check applies the startup parameters about TLS, and refuses inconsistent options.
+// check applies the startup parameters for TLS, and refuses inconsistent options.
 func (o *tlsOptions) check(params []pair) error {
 	for _, p := range params {
 		on := p.Value == "true" || p.Value == "1"
@@ -122,7 +122,7 @@ func (o *tlsOptions) versions() ([2]uint16, error) {
 		case out[0] == 0:
 			out = [2]uint16{v, v}
 		case out[1] != v-1:
-			return out, errors.New("BadValue: disabledProtocols leaves a gap between the versions that are spoken")
+			return out, errors.New("BadValue: disabledProtocols leaves a gap between the versions of TLS that remain enabled")
 		default:
 			out[1] = v
 		}
@@ -161,7 +161,7 @@ type certificates struct {
 type keyring struct {
 	options tlsOptions
 	mode    atomic.Int32 // a tlsMode: parameter tlsMode changes it
-	near    atomic.Int64 // a certificate that expires within so many days is warned of; 0: none is
+	near    atomic.Int64 // number of days before a certificate's expiry from which warnings are logged; 0: none are
 	now     atomic.Pointer[certificates]
 	// override is a name that members may have in addition to that of this process (parameter tlsX509ClusterAuthDNOverride).
 	override atomic.Pointer[auth.DN]
@@ -230,7 +230,7 @@ func (k *keyring) outgoing(host string) *tls.Config {
 // Verified implements command.Certificates. A certificate that is accepted only because invalid ones are allowed proves nothing.
 func (k *keyring) Verified(state *tls.ConnectionState) (*x509.Certificate, error) {
 	if len(state.PeerCertificates) == 0 {
-		return nil, errors.New("the client has shown no certificate")
+		return nil, errors.New("the client has presented no certificate")
 	}
 	strict := k.now.Load().clients
 	strict.lax = false
@@ -351,7 +351,7 @@ func decryptKey(block *pem.Block, password string) ([]byte, error) {
 	case block.Type == "ENCRYPTED PRIVATE KEY":
 		key, err := pkcs8.ParsePKCS8PrivateKey(block.Bytes, []byte(password))
 		if err != nil {
-			return nil, errors.New("the private key is encrypted, and the password does not open it")
+			return nil, errors.New("the private key is encrypted, and the password does not decrypt it")
 		}
 		der, err := x509.MarshalPKCS8PrivateKey(key)
 		return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), err
@@ -359,7 +359,7 @@ func decryptKey(block *pem.Block, password string) ([]byte, error) {
 		//lint:ignore SA1019 the form that openssl wrote for years; such files have to remain usable
 		der, err := x509.DecryptPEMBlock(block, []byte(password))
 		if err != nil {
-			return nil, errors.New("the private key is encrypted, and the password does not open it")
+			return nil, errors.New("the private key is encrypted, and the password does not decrypt it")
 		}
 		return pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: der}), nil
 	}
@@ -448,8 +448,8 @@ func verifyName(leaf *x509.Certificate, name string) error {
 	return leaf.VerifyHostname(name)
 }
 
-// chain verifies that a certificate chains to one of the roots, and that none in the chain is revoked: by the lists, and the first one by what its
-// issuer's responder says.
+// chain verifies that a certificate chains to one of the roots, and that none in the chain is revoked: all by the lists, and the first one also by its
+// issuer's OCSP responder.
 func (t trust) chain(certs []*x509.Certificate, usage x509.ExtKeyUsage, stapled []byte) error {
 	between := x509.NewCertPool()
 	for _, c := range certs[1:] {
@@ -473,7 +473,7 @@ func (t trust) chain(certs []*x509.Certificate, usage x509.ExtKeyUsage, stapled 
 	return err
 }
 
-// issuer finds the issuer of the own certificate among the certificates in its file and the trusted ones; nil if it is not there.
+// issuer finds the issuer of the server's own certificate among the certificates in its file and the trusted ones; nil if it is not there.
 func (t trust) issuer(own *x509.Certificate, file [][]byte) *x509.Certificate {
 	between := x509.NewCertPool()
 	for _, der := range file {
@@ -518,7 +518,7 @@ func (t trust) checkRevoked(chain []*x509.Certificate) error {
 // day is the unit of tlsX509ExpirationWarningThresholdDays.
 const day = 24 * time.Hour
 
-// warnOfPeer warns of a peer whose certificate is accepted, but not for long any more. It returns err, that of the verification.
+// warnOfPeer warns of a peer whose certificate is accepted and expires soon. It returns err, the error of the verification.
 func (k *keyring) warnOfPeer(state tls.ConnectionState, err error) error {
 	if err != nil || len(state.PeerCertificates) == 0 {
 		return err
@@ -530,7 +530,7 @@ func (k *keyring) warnOfPeer(state tls.ConnectionState, err error) error {
 	return nil
 }
 
-// warn warns at startup about a certificate that expires soon, or that is not for any host.
+// warn warns at startup about a certificate that expires soon, or that names no host.
 func (k *keyring) warn(ctx string) {
 	c := k.now.Load().own
 	if len(c.DNSNames)+len(c.IPAddresses) == 0 {
@@ -547,7 +547,7 @@ func (k *keyring) warn(ctx string) {
 	}
 }
 
-// subjectName returns a certificate's subject in the form in which users are named by it.
+// subjectName returns a certificate's subject in the form of a user name.
 func subjectName(cert *x509.Certificate) string {
 	if names, err := auth.SubjectNames(cert); err == nil {
 		return names[0]

@@ -90,7 +90,7 @@ func overrideOf(m *yaml.Node) (attributes, extension string, err error) {
 	return attributes, extension, nil
 }
 
-// overrideJSON is the parameter's value as parameters are written.
+// overrideJSON returns the parameter's value as JSON, in which parameters are shown.
 func overrideJSON(attributes, extension string) string {
 	doc := map[string]string{}
 	if attributes != "" {

@@ -50,7 +50,7 @@ var tlsSettings = []tlsOption{
 		tlsFlag(func(o *tlsOptions) *bool { return &o.InvalidCerts })},
 	{"tlsAllowInvalidHostnames", "allowInvalidHostnames", "sslAllowInvalidHostnames", "allowInvalidHostnames", flagKind, "Allow server certificates to provide non-matching hostnames",
 		tlsFlag(func(o *tlsOptions) *bool { return &o.InvalidHosts })},
-	{"tlsClusterAuthX509Attributes", "clusterAuthX509.attributes", "", "", textKind, "Attributes of the subject, as in \"O=shop, OU=db\", by which certificates of members are recognised; O, OU and DC of the own one by default",
+	{"tlsClusterAuthX509Attributes", "clusterAuthX509.attributes", "", "", textKind, "Attributes of the subject, as in \"O=shop, OU=db\", by which certificates of members are recognised; O, OU and DC of the server's own certificate by default",
 		tlsText(func(o *tlsOptions) *string { return &o.MemberAttributes })},
 	{"tlsClusterAuthX509ExtensionValue", "clusterAuthX509.extensionValue", "", "", textKind, "Value of the extension 1.3.6.1.4.1.34601.2.1.2 by which certificates of members are recognised, whatever their subjects are",
 		tlsText(func(o *tlsOptions) *string { return &o.MemberExtension })},

@@ -97,7 +97,7 @@ func run(path, name, version string) error {
 	return out.Encode(doc)
 }
 
-// add notes a package that the binary contains.
+// add records a package that the binary contains.
 func (d *document) add(id string, p spdxPackage) {
 	p.ID, p.Location = id, "NOASSERTION"
 	d.Packages = append(d.Packages, p)
