@@ -110,7 +110,7 @@ func TestConnectionQueueFromOutside(t *testing.T) {
 		{Key: prefix + "RateLimiterBypass", Value: bson.A{}},
 	} {
 		if err := set(bad); err == nil {
-			t.Errorf("%v is taken", bad)
+			t.Errorf("%v is accepted", bad)
 		}
 	}
 	status := func() connectionsStatus { return connectionsOf(t, s) }
@@ -162,7 +162,7 @@ func TestConnectionQueueFromOutside(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := asks.outcome(); got != "ok" {
-		t.Errorf("who waited while the limit was lifted gets %s", got)
+		t.Errorf("a client that waited while the limit was lifted gets %s", got)
 	}
 	st := status()
 	limit, queue := st.Connections.EstablishmentRateLimit, st.Queues.IngressSessionEstablishment
@@ -172,6 +172,6 @@ func TestConnectionQueueFromOutside(t *testing.T) {
 	}
 	if _, err := net.Dial("tcp", s.hosts[0]); err != nil || set(bson.E{Key: prefix + "RateLimiterBypass", Value: bson.M{"ranges": bson.A{"::ffff:127.0.0.0/104"}}},
 		bson.E{Key: prefix + "RateLimiterEnabled", Value: true}) != nil || dialRaw(t, s.hosts[0]).ask(bson.E{Key: "ping", Value: 1}) != "ok" {
-		t.Error("who is exempt has to wait")
+		t.Error("an exempt client has to wait")
 	}
 }

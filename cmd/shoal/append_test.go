@@ -31,7 +31,7 @@ const (
 	listSlot   = 1 << 20 // a list's _id is slot*listSlot + generation
 
 	// epochLength is the number of transactions that share lists: the history of an epoch is checked, and forgotten, while later ones run, so that
-	// a run needs no more memory for being long. No dependency leads from one epoch to another, for no list does.
+	// a long run needs no more memory than a short one. No dependency leads from one epoch to another, because they share no list.
 	epochLength = 50000
 )
 
@@ -82,7 +82,7 @@ func (a *appender) begun() (n, checked int) {
 	return n, checked
 }
 
-// turn ends an epoch when no transaction is under way, and checks the one before it: what was unknown of that has long been decided.
+// turn ends an epoch when no transaction is under way, and checks the one before it: its unknown outcomes have long been decided.
 func (a *appender) turn(client *mongo.Client) {
 	a.gate.Lock()
 	a.mu.Lock()

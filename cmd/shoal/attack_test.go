@@ -333,7 +333,7 @@ func TestCutFrames(t *testing.T) {
 	}
 	n, err := p.client.Database("attack").Collection("cut").CountDocuments(context.Background(), bson.D{})
 	if err != nil || n != 0 {
-		t.Errorf("%d documents of messages that never came whole (%v)", n, err)
+		t.Errorf("%d documents of messages that never arrived completely (%v)", n, err)
 	}
 }
 

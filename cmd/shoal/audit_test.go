@@ -234,7 +234,7 @@ func (a *audited) auditLogins(root *mongo.Client) {
 	a.last("authenticate", `"db":"admin","mechanism":"SCRAM-SHA-256","user":"root"`)
 	bad := a.client("root", "wrong", "")
 	if _, code, _ := run1(bad, "admin", "ping", 1); code == 0 {
-		a.t.Error("a wrong password is taken")
+		a.t.Error("a wrong password is accepted")
 	}
 	if l := a.last("authenticate", `"user":"root"`); l.Result != 18 {
 		a.t.Errorf("a wrong password: %+v", l)
@@ -291,7 +291,7 @@ func TestAuditRotation(t *testing.T) {
 }
 
 // A shard in another process records the router's user and the user's address; the router is the intermediate. Operations
-// among members are no user's actions.
+// between members are not actions of users.
 func TestAuditAcrossProcesses(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -30,7 +30,7 @@ func TestAuditOfSharding(t *testing.T) {
 	a.by(a.last("removeShard", `"shard":"`+gone+`"`), "root")
 }
 
-// The members of a set are changed, and a server is shut down, on record.
+// Changes of a set's members and the shutdown of a server are recorded.
 func TestAuditOfSets(t *testing.T) {
 	t.Parallel()
 	a := startAudited(t, "replset", "")
@@ -58,7 +58,7 @@ func TestAuditOfSets(t *testing.T) {
 	}
 }
 
-// startedAt returns the time limit of reads that a process had at its start, as its event tells.
+// startedAt returns the time limit of reads that a process had at its start, as its event shows.
 func startedAt(l auditLine) string {
 	for _, p := range l.Param["initialClusterServerParameters"].([]any) {
 		if within(p, "_id") == "defaultMaxTimeMS" {

@@ -55,7 +55,7 @@ func (s stranger) nextOn(db string, id int32, payload string) bson.Raw {
 	return s.send(bson.D{{Key: "saslContinue", Value: 1}, {Key: "conversationId", Value: id}, {Key: "payload", Value: []byte(payload)}, {Key: "$db", Value: db}})
 }
 
-// in reports whether the connection is somebody's.
+// in reports whether the connection is authenticated.
 func (s stranger) in() bool {
 	return fine(s.send(bson.D{{Key: "find", Value: "c"}, {Key: "$db", Value: "shop"}}))
 }
@@ -79,7 +79,7 @@ func conversation(t *testing.T, user, password string) *scram.ClientConversation
 	return c.NewConversation()
 }
 
-// A password that is changed between two messages of an authentication is not proved by the second one; what else is changed of the user does not matter.
+// A password that is changed between two messages of an authentication is not proved by the second one; other changes of the user do not matter.
 func TestPasswordChangedInMidConversation(t *testing.T) {
 	g := startGuarded(t, "standalone")
 	root := g.root()
@@ -126,7 +126,7 @@ func TestOverheardConversations(t *testing.T) {
 		t.Fatalf("the user does not get in: %v", done)
 	}
 	if fine(victim.next(1, proof)) || !victim.in() {
-		t.Error("a conversation goes on behind its end, or its rest logs the user out")
+		t.Error("a conversation continues after its end, or its rest logs the user out")
 	}
 
 	for name, tried := range map[string]func(s stranger){
@@ -187,7 +187,7 @@ func (g *guarded) unproved(t *testing.T, user string) (u unproved) {
 
 // A name that does not exist is answered as a wrong password is: step by step, in text and code, with the mechanisms and iterations that
 // users have, although the parameter has changed since they were made.
-func TestNamesAreNotTold(t *testing.T) {
+func TestUserNamesAreNotRevealed(t *testing.T) {
 	t.Parallel()
 	for _, topology := range topologies {
 		t.Run(topology, func(t *testing.T) {
@@ -232,7 +232,7 @@ func TestNamesAreNotTold(t *testing.T) {
 	}
 }
 
-// Two routers, asked one after the other, tell the same of an unknown name, from the first answer on and right after the users have changed.
+// Two routers give the same answers for an unknown name, from the first one on and right after the users have changed.
 func TestRoutersSimulateAlike(t *testing.T) {
 	t.Parallel()
 	g := startGuardedWith(t, "sharded", func(c *config) { c.Routers = 2 })
@@ -250,7 +250,7 @@ func TestRoutersSimulateAlike(t *testing.T) {
 			name := fmt.Sprint("nobody", i)
 			first, second := routers[0].unproved(t, name), routers[1].unproved(t, name)
 			if first != second {
-				t.Errorf("%s, of %s: one router tells %v, the other %v", when, name, first, second)
+				t.Errorf("%s, of %s: one router answers %v, the other %v", when, name, first, second)
 				return
 			}
 		}
@@ -344,8 +344,8 @@ func TestGamesWithDB(t *testing.T) {
 	}
 }
 
-// A privilege that is revoked in the middle of a cursor ends it for its user, and so does the user's own end; any other change of the
-// user lets it go on.
+// A cursor ends when its user loses the privilege for it or is dropped, also between two batches; it survives any other change of the
+// user.
 func TestRightsChangedInMidCursor(t *testing.T) {
 	t.Parallel()
 	for _, topology := range []string{"standalone", "sharded"} {
@@ -473,7 +473,7 @@ func TestScriptsSeeNothing(t *testing.T) {
 			t.Errorf("%s is a %v", name, got)
 		}
 	}
-	// What one script leaves in its globals, another user's does not find.
+	// Globals that one script sets are not visible to the script of another user.
 	set := "function(){ Object.prototype.stolen = 'left'; globalThis.left = 1; return 1 }"
 	look := "function(){ return typeof left + ({}).stolen }"
 	for _, body := range []string{set, look} {

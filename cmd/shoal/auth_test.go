@@ -24,7 +24,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// guarded is a deployment that asks for authorization.
+// guarded is a deployment that requires authorization.
 type guarded struct {
 	t   *testing.T
 	uri string
@@ -211,7 +211,7 @@ func TestChangesReachOpenConnections(t *testing.T) {
 }
 
 // No client becomes a member by claiming to be one, and only members may send what is reserved for members.
-func TestMembersHaveToProveIt(t *testing.T) {
+func TestMembersHaveToAuthenticate(t *testing.T) {
 	for _, topology := range topologies {
 		t.Run(topology, func(t *testing.T) {
 			g := startGuarded(t, topology)

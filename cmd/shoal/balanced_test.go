@@ -18,7 +18,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// balancer is a load balancer: it passes connections on, and says first whose they are.
+// balancer is a load balancer: it forwards connections, preceded by a header with their source.
 type balancer struct {
 	net.Listener
 	mu    sync.Mutex
@@ -207,13 +207,13 @@ func openCursors(status bson.M) int64 {
 	return n
 }
 
-// Messages are small until their client has authenticated, and then as long as ever.
+// The size of messages is limited until their client has authenticated, and then as usual.
 func TestMessagesBeforeAuthentication(t *testing.T) {
 	g := startGuarded(t, "standalone")
 	g.root()
 	long := strings.Repeat("x", 20000)
 	if _, code, _ := run1(g.client("", "", ""), "admin", "ping", 1, "comment", long); code == 0 {
-		t.Error("a stranger's long message is taken")
+		t.Error("a stranger's long message is accepted")
 	}
 	root := g.client("root", "secret", "")
 	g.must(root, "admin", "ping", 1, "comment", long)
@@ -227,7 +227,7 @@ func TestLoadBalancerPortFits(t *testing.T) {
 		t.Errorf("mongod: %v", err)
 	}
 	if _, err := balancedAddrs([]string{"127.0.0.1:27017"}, 27017); err == nil {
-		t.Error("the same port twice is taken")
+		t.Error("the same port twice is accepted")
 	}
 	if got, err := balancedAddrs([]string{"127.0.0.1:27017", "[::1]:27017", "/tmp/mongodb-27017.sock"}, 20100); err != nil || strings.Join(got, " ") != "127.0.0.1:20100 [::1]:20100" {
 		t.Errorf("%v %v", got, err)

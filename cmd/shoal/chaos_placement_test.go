@@ -31,7 +31,7 @@ func (l *ledger) push(ctx context.Context, doc int, entry string) error {
 	return err
 }
 
-// wrote notes what came of an entry.
+// wrote records the outcome of an entry.
 func (l *ledger) wrote(doc int, entry string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -26,8 +26,8 @@ func startChaos(t *testing.T, set func(*config)) (*roles, *mongo.Client) {
 	return h.roles, connect(t, "mongodb://"+h.Addrs[0].String()+"/")
 }
 
-// An application that retries as drivers do loses nothing and doubles nothing while everything is troubled, and the log of what was
-// done can be run again.
+// An application that retries as drivers do loses nothing and doubles nothing under faults of all kinds, and the log of the steps
+// can be replayed.
 func TestChaosHarmsNoRetryableWrite(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)

@@ -170,7 +170,7 @@ func (c *checks) fields(command string) (out []string) {
 }
 
 // The rows of the commands have each field that the check of their privileges reads, and refuse others: a request whose fields are misspelt for
-// the check is refused, and does not run as something else than what was checked.
+// the check is refused, and does not run as something other than what was checked.
 func TestCheckedFieldsAreFields(t *testing.T) {
 	c := readChecks(t)
 	for name, want := range map[string]string{"update": "updates", "aggregate": "pipeline", "mapReduce": "out", "createUser": "roles", "create": "bypassDocumentValidation"} {

@@ -88,7 +88,7 @@ func TestCipherSuitesAreRestricted(t *testing.T) {
 	}
 }
 
-// Parameters that would restrict suites and cannot end the start, in one line, unless the server speaks no TLS to which they apply.
+// A parameter that would restrict suites and cannot prevents the start, with one line, unless the server has no TLS to which it applies.
 func TestParametersOfTLSThatCannotAct(t *testing.T) {
 	a := newAuthority(t)
 	cert := a.issue("server", "", time.Now().Add(time.Hour), "127.0.0.1")
@@ -163,7 +163,7 @@ func FuzzCiphers(f *testing.F) {
 			t.Errorf("%q: %v, %v", text, ids, err)
 		}
 		if again, _ := parseCiphers(text + ":!ALL"); again != nil {
-			t.Errorf("%q selects %v behind !ALL", text, again)
+			t.Errorf("%q selects %v after !ALL", text, again)
 		}
 	})
 }

@@ -45,7 +45,7 @@ func TestStartWithConfigShard(t *testing.T) {
 			t.Errorf("start %d: the shards %s, want %s", i, got, step.want)
 		}
 		if strings.Contains(h.What, "config shard") != step.configShard {
-			t.Errorf("start %d tells: %s", i, h.What)
+			t.Errorf("start %d is described as %s", i, h.What)
 		}
 		coll := client.Database("db").Collection("c")
 		if i == 0 {

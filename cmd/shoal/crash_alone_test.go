@@ -16,8 +16,8 @@ import (
 
 // A process is killed alone, or the config server steps down, while what the config server conducts is at one of its steps, beside clients' writes: a shard is
 // added or removed, the config server becomes a shard or ceases to be one, a setting of all nodes changes, a collection is resharded, moved or unsharded.
-// Done or undone, all nodes agree within 30 s, and the same command again does the rest. Some steps have a process in turn here, and all of them have all in
-// TestKilledAloneNemesis.
+// Done or undone, all nodes agree within 30 s, and the same command again does the rest. Here each of some steps is tried with one of the processes, in
+// TestKilledAloneNemesis each step with all of them.
 func TestKilledAlone(t *testing.T) {
 	t.Parallel()
 	k := newKilledAlone(t)

@@ -104,7 +104,7 @@ func (k *killedMove) raise(ctx context.Context, n int) {
 	raiseOnceIn(k.c.t, ctx, k.coll, k.c.routers[0].at(), k.raised)
 }
 
-// So it is if a side of the migration is a set whose primary steps down at one of its steps.
+// The same holds if a side of the migration is a set whose primary steps down at one of its steps.
 func TestSteppedDownMover(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts eight servers")

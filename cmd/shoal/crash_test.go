@@ -32,7 +32,7 @@ func crashRounds(otherwise int) int {
 	return otherwise
 }
 
-// process is a whole cluster, or what else `shoal start` makes, in a process of its own, and a client of it.
+// process is a whole cluster, or another topology of `shoal start`, in a process of its own, and a client of it.
 type process struct {
 	*server
 	client *mongo.Client
@@ -326,7 +326,7 @@ func (c *crashRun) load(t *testing.T, p *process, seed int64, d time.Duration) {
 	wg.Wait()
 }
 
-// check compares what a restarted server holds with what is known, and learns from it.
+// check compares the data of a restarted server with what is known, and adds to that.
 func (c *crashRun) check(t *testing.T, p *process) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)

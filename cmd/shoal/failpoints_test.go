@@ -22,7 +22,7 @@ func TestFailPointsAreOfOneMember(t *testing.T) {
 	for i, h := range s.hosts {
 		db := s.direct(h).Database("admin")
 		if err := db.RunCommand(ctx, bson.D{{Key: "ping", Value: 1}}).Err(); err != nil {
-			t.Errorf("member %d before it was told to fail: %v", i, err)
+			t.Errorf("member %d before its fail point is set: %v", i, err)
 		}
 		if err := db.RunCommand(ctx, point).Err(); err != nil {
 			t.Fatal(err)

@@ -164,7 +164,7 @@ func TestInitiateAsLaunchersDo(t *testing.T) {
 
 // The options of `shoal start` were missing in getCmdLineOpts, the log's first line had another port, and config.shards
 // had addresses that looked as if they could be dialed.
-func TestStartTellsItsOptionsAndAddresses(t *testing.T) {
+func TestStartShowsItsOptionsAndAddresses(t *testing.T) {
 	port := freePort(t)
 	o := unstarted(t, nil, "server")
 	o.port, _ = strconv.Atoi(port)

@@ -10,7 +10,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// The localhost exception lets pass one first user, however many ask at the same time, and through however many routers.
+// The localhost exception allows one first user, however many are created at the same time, and through however many routers.
 func TestOneFirstUser(t *testing.T) {
 	t.Parallel()
 	for _, topology := range topologies {

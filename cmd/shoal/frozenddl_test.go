@@ -13,7 +13,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// frozenDDL are commands that concern the collections of TestKilledRouter, and what they may be refused with once the first attempt at them was carried out after all.
+// frozenDDL are commands on the collections of TestKilledRouter, with the errors that they may end with if an earlier attempt at them was carried out after all.
 func frozenDDL() []lostRouterDDL {
 	rows := lostRouterRows(nil)
 	for i := range rows {

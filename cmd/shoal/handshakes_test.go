@@ -23,7 +23,7 @@ import (
 )
 
 // handshakesWanted returns the number of connections that TestHalfOpenHandshakes opens, and the number of those open at a time. SHOAL_HANDSHAKES=100000 asks for the
-// long form, with SHOAL_HANDSHAKES_OPEN=100000 for all at once: root alone may have so many descriptors.
+// long form, with SHOAL_HANDSHAKES_OPEN=100000 for all at once: only root may have so many descriptors.
 func handshakesWanted() (all, open int) {
 	wanted := func(name string, otherwise int) int {
 		if n, err := strconv.Atoi(os.Getenv(name)); err == nil && n > 0 {
@@ -76,7 +76,7 @@ func residentKB(t *testing.T, pid int) (kb int) {
 }
 
 // Strangers open connection after connection and finish no handshake, neither that of TLS nor that of SCRAM: the server's memory stays
-// bounded, and a client that has logged in, and one that comes, are served.
+// bounded, and both a client that has logged in and a new one are served.
 func TestHalfOpenHandshakes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("opens many connections")
@@ -132,13 +132,13 @@ func TestHalfOpenHandshakes(t *testing.T) {
 	late := connect(t, uri)
 	start := time.Now()
 	if err := late.Database("admin").RunCommand(ctx, bson.D{{Key: "ping", Value: 1}}).Err(); err != nil {
-		t.Errorf("a client that comes: %v", err)
+		t.Errorf("a new client: %v", err)
 	}
 	secured := connectTLS(t, uri, a)
 	if err := secured(); err != nil {
-		t.Errorf("a client that comes with TLS: %v", err)
+		t.Errorf("a new client with TLS: %v", err)
 	}
-	t.Logf("%d connections in %v, %d at a time: %d MB before, %d MB at most, %d KB a connection that is open; the slowest of pings %v, two clients that came %v",
+	t.Logf("%d connections in %v, %d at a time: %d MB before, %d MB at most, %d KB a connection that is open; the slowest of pings %v, two new clients %v",
 		wanted, time.Since(began), atATime, before>>10, most>>10, (most-before)/atATime, slowest, time.Since(start))
 	if limit := before + 96*atATime; most > limit {
 		t.Errorf("%d KB, at most %d may be", most, limit)
@@ -149,7 +149,7 @@ func TestHalfOpenHandshakes(t *testing.T) {
 }
 
 // Strangers open more connections than the server has descriptors for, one after the other and all at once. Its listener ended for good with
-// the first one that it could not accept, while the process went on.
+// the first one that it could not accept, while the process continued.
 func TestMoreConnectionsThanDescriptors(t *testing.T) {
 	if testing.Short() {
 		t.Skip("opens many connections")

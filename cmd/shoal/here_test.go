@@ -15,7 +15,7 @@ type here struct {
 	stop func() // ends it, once
 }
 
-// startHere starts what `shoal start` would start, on a free port and in memory unless set says otherwise. It ends with the test, behind
+// startHere starts what `shoal start` would start, on a free port and in memory unless set says otherwise. It ends with the test, after
 // the clients that `connect` makes.
 func startHere(t *testing.T, set func(c *config)) *here {
 	t.Helper()

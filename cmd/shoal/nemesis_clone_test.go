@@ -153,7 +153,7 @@ func (l *longClones) round(i int, rnd *rand.Rand) {
 	case err != nil && strings.Contains(err.Error(), "oplog entries after"):
 		l.aborted++
 		if i%3 != 1 && wrote < 11*mega/4 { // up to one more was there at the beginning: less than the four that are pinned
-			l.t.Error("a clone has lost its place in an oplog that had not outgrown what is pinned")
+			l.t.Error("a clone has lost its position in an oplog that had not outgrown what is pinned")
 		}
 	}
 	l.t.Logf("%s: %v, %d KB were written to each shard meanwhile: %v", name, time.Since(began).Round(time.Millisecond), wrote>>10, err)

@@ -72,7 +72,7 @@ func (l *configShardLoad) stopped() bool {
 	}
 }
 
-// write is a writer's life.
+// write runs a writer until the clients are to stop.
 func (l *configShardLoad) write(w *configShardWriter, client *mongo.Client) {
 	for n := 0; !l.stopped(); n++ {
 		ctx, cancel := context.WithTimeout(context.Background(), shardedLimit)
@@ -87,7 +87,7 @@ func (l *configShardLoad) write(w *configShardWriter, client *mongo.Client) {
 			w.known[id] = false
 			_, err = l.coll(client, "own", "c").InsertOne(ctx, bson.D{{Key: "_id", Value: id}})
 			if mongo.IsDuplicateKeyError(err) {
-				l.t.Errorf("document %d met itself: %v", id, err)
+				l.t.Errorf("document %d is inserted twice: %v", id, err)
 			}
 			w.known[id] = err == nil
 		}

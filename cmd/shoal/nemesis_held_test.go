@@ -12,7 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 )
 
-// heldMoves is over how many migrations of its collection a cursor is held open.
+// heldMoves is the number of migrations of its collection over which a cursor is held open.
 const heldMoves = 3
 
 // heldCursor reads the first documents of a collection, by primaries or secondaries, lets its chunks move several times, and reads the rest: each document

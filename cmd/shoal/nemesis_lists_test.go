@@ -16,7 +16,7 @@ import (
 // listChunks is the number of chunks that the lists of TestListNemesis are in at first, as many slots in each.
 const listChunks = 3
 
-// listWriters is the number of clients that append to lists: half of them to lists of all chunks, half to those of one. The latter go on while
+// listWriters is the number of clients that append to lists: half of them to lists of all chunks, half to those of one. The latter continue while
 // another shard has no primary.
 const listWriters = 32
 
@@ -28,7 +28,7 @@ type listLoad struct {
 	stop    context.CancelFunc
 }
 
-// repeat has a client of its own do something again and again. It returns to its work soon after an error: conflicts are the point.
+// repeat has a client of its own do something again and again. It continues soon after an error: conflicts are the point.
 func (l *listLoad) repeat(seed int64, f func(ctx context.Context, client *mongo.Client, rnd *rand.Rand) error) {
 	client := connect(l.t, l.c.uri())
 	rnd := rand.New(rand.NewSource(seed))

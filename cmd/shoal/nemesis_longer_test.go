@@ -310,7 +310,7 @@ func (o *longer) rename(client *mongo.Client, from, to string) bool {
 	})
 }
 
-// misspelt renames missing collections to an existing one, and that one to itself: it stays unchanged.
+// misspelt renames a missing collection to an existing one, and that one to itself: it stays unchanged.
 func (o *longer) misspelt(client *mongo.Client, name string) bool {
 	for from, code := range map[string]int32{"nemesis.nowhere": int32(mongoerr.NamespaceNotFound), "nemesis." + name: int32(mongoerr.IllegalOperation)} {
 		ctx, cancel := context.WithTimeout(context.Background(), shardedLimit)

@@ -450,11 +450,11 @@ func (l *clusterLoad) checkIdle() {
 			return err
 		})
 		if err != nil || tries > 10 {
-			l.t.Errorf("a stale router's transaction behind move %d was tried %d times: %v", i, tries, err)
+			l.t.Errorf("a stale router's transaction after move %d was tried %d times: %v", i, tries, err)
 		}
 	}
 	if moved == 0 {
-		l.t.Error("no range was moved behind the idle router's back")
+		l.t.Error("no range was moved without the idle router's knowledge")
 	}
 }
 

@@ -256,10 +256,10 @@ func torment(t *testing.T, rs *replicaSet, rnd *rand.Rand, limit time.Duration, 
 	}
 }
 
-// lasts returns the duration of a fault.
+// lasts pauses for the duration of a fault.
 func lasts(rnd *rand.Rand) { pause(electionTimeout + time.Duration(rnd.Intn(1500))*time.Millisecond) }
 
-// quiet is the time before the next one.
+// quiet pauses before the next one.
 func quiet(rnd *rand.Rand) { pause(time.Duration(500+rnd.Intn(1000)) * time.Millisecond) }
 
 // goesOn waits until some more writes are acknowledged.

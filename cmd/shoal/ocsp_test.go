@@ -21,7 +21,7 @@ import (
 	"github.com/shoaldb/shoal/internal/await"
 )
 
-// responder answers for an authority, by serial number. A serial number of which it knows nothing is good.
+// responder answers for an authority, by serial number. A serial number that it does not know is good.
 type responder struct {
 	*httptest.Server
 	a  *authority
@@ -75,14 +75,14 @@ func (r *responder) answer(serial *big.Int) []byte {
 	return raw
 }
 
-// set changes what the responder says.
+// set changes the responder's answers.
 func (r *responder) set(f func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f()
 }
 
-// ocspCert is a certificate whose status the responder tells.
+// certificate issues a certificate whose status the responder has.
 func (r *responder) certificate(name string, more ...pkix.Extension) (path string, serial int64) {
 	c := &x509.Certificate{Subject: pkix.Name{CommonName: name}, OCSPServer: []string{"http://127.0.0.1:1/", r.URL}, ExtraExtensions: more}
 	path = r.a.certify(name, "", c, "127.0.0.1")
@@ -99,8 +99,8 @@ func (r *responder) signedBy(t *testing.T, usage ...x509.ExtKeyUsage) {
 	r.signer, r.key = pair.Leaf, pair.PrivateKey.(*ecdsa.PrivateKey)
 }
 
-// A certificate that its issuer's responder calls revoked is refused in both directions, whoever signs for the issuer; nobody else can revoke, or
-// take a revocation back; a responder that does not answer refuses nobody.
+// A certificate that its issuer's responder reports as revoked is refused in both directions, whoever signs for the issuer; nobody else can revoke, or
+// take a revocation back; if the responder does not answer, nobody is refused.
 func TestRevokedByOCSP(t *testing.T) {
 	for name, tc := range map[string]struct {
 		set  func(r *responder, client, server int64)
@@ -154,8 +154,8 @@ func TestRevokedByOCSP(t *testing.T) {
 	}
 }
 
-// A server staples its issuer's word, as long as it is valid, renews it, and fetches it again when certificates are rotated. What others
-// have stapled is believed without asking, unless the issuer has not signed it; a certificate may demand that it is there.
+// A server staples its issuer's response as long as it is valid, renews it, and fetches it again when certificates are rotated. A response that a
+// peer has stapled is trusted without a request if the issuer has signed it; a certificate may require that there is one.
 func TestStapledResponses(t *testing.T) {
 	a := newAuthority(t)
 	r := newResponder(t, a)
@@ -189,7 +189,7 @@ func TestStapledResponses(t *testing.T) {
 	r.set(func() { asked = r.mu.asked })
 	r.set(func() { r.mu.revoked[serial] = true })
 	if got := join(); got != "" {
-		t.Errorf("the issuer's word still lasts: %q", got)
+		t.Errorf("the issuer's response is still valid: %q", got)
 	}
 	r.set(func() {
 		if r.mu.asked != asked {
@@ -209,18 +209,18 @@ func TestStapledResponses(t *testing.T) {
 	forged := s.now.Load().server.Clone()
 	forged.Certificates = []tls.Certificate{pair}
 	if got := meet(t, forged, c.outgoing("127.0.0.1")); !strings.Contains(got, "the stapled OCSP response") {
-		t.Errorf("a stranger's word: %q", got)
+		t.Errorf("a stranger's response: %q", got)
 	}
 }
 
-// FuzzOCSP: no response of a responder makes a node fail, and none that the issuer has not signed is believed.
+// FuzzOCSP: no response of a responder makes a node fail, and none that the issuer has not signed is trusted.
 func FuzzOCSP(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{0x30, 3, 0x0a, 1, 0})
 	leaf := &x509.Certificate{SerialNumber: big.NewInt(2)}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		if r, err := readStatus(raw, leaf, &x509.Certificate{}); err == nil {
-			t.Errorf("%x is believed: %+v", raw, r)
+			t.Errorf("%x is trusted: %+v", raw, r)
 		}
 	})
 }

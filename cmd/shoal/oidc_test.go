@@ -175,7 +175,7 @@ func TestTokensOfStoredUsers(t *testing.T) {
 	g.refused(ann, "shop", "insert", "c", "documents", bson.A{bson.D{}})
 	g.must(root, "$external", "dropUser", "idp/ann")
 	if _, code, _ := run1(ann, "shop", "find", "c"); code == 0 {
-		t.Error("a user who was dropped reads on")
+		t.Error("a user who was dropped can still read")
 	}
 }
 
@@ -275,7 +275,7 @@ func TestBadTokens(t *testing.T) {
 	}
 }
 
-// A key that the provider begins to use is read when a token comes with it; made-up ones make the server ask once in a while only, and a
+// A key that the provider begins to use is fetched when a token is signed with it; made-up ones make the server ask only once in a while, and a
 // provider that is down excludes no client whose key has been fetched.
 func TestKeysOfProviders(t *testing.T) {
 	t.Parallel()
@@ -312,7 +312,7 @@ func TestKeysOfProviders(t *testing.T) {
 	}
 }
 
-// A key that the provider withdraws ends the connections that came with it, within JWKSPollSecs; those of other keys go on, and so does everybody
+// A key that the provider withdraws ends the connections that came with it, within JWKSPollSecs; those of other keys continue, as do all
 // while the provider is down.
 func TestWithdrawnKeys(t *testing.T) {
 	t.Parallel()
@@ -443,7 +443,7 @@ func TestProvidersAreChecked(t *testing.T) {
 	}
 	g.must(root, "admin", "setParameter", 1, "oidcIdentityProviders", bson.A{idp(e("matchPattern", "a")), other, idp(e("issuer", "https://c.example"), e("supportsHumanFlows", false))})
 	if fine(g.stranger().saslOIDC("saslStart", 0, bson.D{{Key: "jwt", Value: p.token("k1", nil)}})) {
-		t.Error("a provider that was taken out is believed")
+		t.Error("a provider that was removed is trusted")
 	}
 	if list := g.must(root, "admin", "getParameter", 1, "oidcIdentityProviders", 1)["oidcIdentityProviders"].(bson.A); len(list) != 3 {
 		t.Errorf("%v", list)

@@ -206,7 +206,7 @@ func (o *orphanCount) compare(ctx context.Context) (n int) {
 	for i, rs := range o.c.shards {
 		var list []rangeTask
 		counts := map[string]int64{}
-		await.State(o.t, "no deletion goes on in "+rs.name, func() (string, bool) {
+		await.State(o.t, "no deletion is running in "+rs.name, func() (string, bool) {
 			list = o.tasks(ctx, i)
 			before := fmt.Sprint(list)
 			for _, task := range list {

@@ -78,7 +78,7 @@ func TestLogCountsConnectionsAndNamesClients(t *testing.T) {
 }
 
 // listShards returned -1 as the version of every shard's configuration.
-func TestListShardsTellsConfigVersions(t *testing.T) {
+func TestListShardsReportsConfigVersions(t *testing.T) {
 	o := loneServer(t)
 	o.args = []string{"start", "--memory", "--listen", o.at()}
 	o.start()

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Of a list that is taken each part is an address, a range or a path, and it admits exactly the addresses that another parser finds in it.
+// Each part of an accepted list is an address, a range or a path, and the list admits exactly the addresses that another parser finds in it.
 func FuzzConnectionsOverride(f *testing.F) {
 	for _, seed := range []string{"", "127.0.0.1", "10.0.0.0/8, 192.168.0.0/16", "::1,fe80::1%eth0", "::ffff:10.0.0.0/104", "0.0.0.0/0", "::/0", "/tmp/mongodb-27017.sock", "10.1.2.3/33",
 		"10.0.0.0/8,", "::ffff:0:0/90", "1.2.3", "010.0.0.1", "10.0.0.0/-1", "[::1]"} {

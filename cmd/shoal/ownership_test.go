@@ -240,7 +240,7 @@ func TestRestrictionsReachOpenConnections(t *testing.T) {
 	}
 }
 
-// A conversation stays on the database where it has begun.
+// A conversation stays on the database where it began.
 func TestConversationsStayOnTheirDatabase(t *testing.T) {
 	g := startGuarded(t, "standalone")
 	g.root()
@@ -292,15 +292,15 @@ func TestTransactionsOfOthers(t *testing.T) {
 			}
 			const unknown, refused = int64(mongoerr.NoSuchTransaction), int64(mongoerr.Unauthorized)
 			expect("begun", step(ann, "shop", 1, append(insert(1), begin)...), 0)
-			expect("bob goes on", step(bob, "shop", 1, insert(2)...), unknown)
+			expect("bob continues", step(bob, "shop", 1, insert(2)...), unknown)
 			expect("bob commits", step(bob, "admin", 1, commit), unknown)
 			expect("bob aborts", step(bob, "admin", 1, abort), unknown)
 			expect("bob kills the session", bob.code("admin", bson.E{Key: "killSessions", Value: bson.A{session}}), 0)
 			expect("bob ends the session", bob.code("admin", bson.E{Key: "endSessions", Value: bson.A{session}}), 0)
-			expect("the owner goes on elsewhere", step(left, "shop", 1, insert(3)...), 0)
+			expect("the owner continues elsewhere", step(left, "shop", 1, insert(3)...), 0)
 
 			expect("logout", left.code("admin", bson.E{Key: "logout", Value: 1}), 0)
-			expect("nobody goes on", step(left, "shop", 1, insert(4)...), refused)
+			expect("nobody continues", step(left, "shop", 1, insert(4)...), refused)
 			expect("nobody commits", step(left, "admin", 1, commit), refused)
 			left.logInOn("admin", "bob", "pw")
 			expect("bob commits on the connection that the owner has left", step(left, "admin", 1, commit), unknown)

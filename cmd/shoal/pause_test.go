@@ -6,7 +6,7 @@ import (
 )
 
 // pause is the pause of a load, or of what disturbs it, between two operations: it sets their rate, and nothing is expected to
-// have happened behind it. Waits are in internal/await.
+// have happened after it. Waits are in internal/await.
 func pause(d time.Duration) { time.Sleep(d) }
 
 // pauseUpTo is a pause for a random time below most.

@@ -125,7 +125,7 @@ func TestPlain(t *testing.T) {
 	}
 }
 
-// PLAIN works only where it is named and the daemon's socket is set, on $external, with a payload of RFC 4616.
+// PLAIN works only where it is enabled and the daemon's socket is set, on $external, with a payload of RFC 4616.
 func TestPlainOnlyWhereConfigured(t *testing.T) {
 	d := startSASLDaemon(t, map[string]string{"root": "p", "ann": "a"})
 	for _, c := range []struct {

@@ -28,14 +28,14 @@ type network struct {
 // client is the source of a connection that no member opened.
 const client = -1
 
-// newNetwork ends with the test, after the servers in it.
+// newNetwork returns a network that ends with the test, after the servers in it.
 func newNetwork(t testing.TB) *network {
 	n := &network{cut: map[[2]int]bool{}, healed: make(chan struct{})}
 	t.Cleanup(n.close)
 	return n
 }
 
-// join returns a new place in the network.
+// join returns the number of a new member of the network.
 func (n *network) join() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()

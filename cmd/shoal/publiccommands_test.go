@@ -8,8 +8,8 @@ import (
 	"github.com/shoaldb/shoal/command"
 )
 
-// What nodes send each other of commands that are open to clients, too, is what the table of commands has: a field that it lacks would be
-// refused, or passed over where the command is lenient.
+// In commands that are open to clients, too, nodes send each other only fields that the table of commands has: another one would be
+// refused, or ignored where the command is lenient.
 func TestNodesKeepToThePublicCommands(t *testing.T) {
 	a := assembleHere(t)
 	check := func(name string, fields []string) {

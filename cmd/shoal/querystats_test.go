@@ -222,7 +222,7 @@ func (q *queryStats) checkHashes() {
 		}
 	}
 	if !found {
-		q.t.Error("no entry behind the HMAC")
+		q.t.Error("no entry after the HMAC")
 	}
 	status := q.admin(bson.E{Key: "serverStatus", Value: 1})["metrics"].(bson.D)
 	for _, e := range status {
@@ -230,5 +230,5 @@ func (q *queryStats) checkHashes() {
 			return
 		}
 	}
-	q.t.Error("serverStatus does not tell of them")
+	q.t.Error("serverStatus does not report them")
 }

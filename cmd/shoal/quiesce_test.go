@@ -62,7 +62,7 @@ func TestQuiesceMode(t *testing.T) {
 		t.Errorf("shutdown of a primary that nobody can replace: %v", err)
 	}
 	if primary.hello()["isWritablePrimary"] != true {
-		t.Error("the primary that refused to end is none any more")
+		t.Error("the primary that refused to shut down is no longer primary")
 	}
 	_ = admin.RunCommand(t.Context(), bson.D{{Key: "shutdown", Value: 1}, {Key: "force", Value: true}}).Err()
 	if code := primary.endedWith(t); code != 0 {

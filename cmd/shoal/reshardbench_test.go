@@ -69,12 +69,12 @@ func TestReshardRates(t *testing.T) {
 			defer w.mu.Unlock()
 			return w.writes >= rate
 		})
-		told := b.reshard(ctx, t, keys[(i+1)%2])
+		line := b.reshard(ctx, t, keys[(i+1)%2])
 		took := time.Since(began)
 		w.mu.Lock()
-		told += fmt.Sprintf("; %.0f writes/s, the longest %v", float64(w.writes)/took.Seconds(), w.longest.Round(time.Millisecond))
+		line += fmt.Sprintf("; %.0f writes/s, the longest %v", float64(w.writes)/took.Seconds(), w.longest.Round(time.Millisecond))
 		w.mu.Unlock()
-		t.Logf("beside writers: %s", told)
+		t.Logf("beside writers: %s", line)
 		w.check(t, prefix)
 		if per, sum := onShardsAlone(t, b.shards, "r", "s", bson.D{{Key: "pad", Value: bson.D{{Key: "$exists", Value: true}}}}); sum != int64(docs) {
 			t.Errorf("the shards have %v documents, want %d", per, docs)

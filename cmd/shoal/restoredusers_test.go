@@ -51,8 +51,8 @@ func (g *guarded) merge(c *mongo.Client, drop bool, users, roles bson.A) {
 }
 
 // mongorestore restores users before it creates indexes. With --drop the user by whom it is logged in is replaced by the one of the dump, which
-// another server has made: it continues with the rights of the restored user, as all open connections of users who are in the dump. Who is not in it
-// loses all rights.
+// another server has made: it continues with the rights of the restored user, as do all open connections of users who are in the dump. Other users
+// lose all rights.
 func TestRestoredUsersStayLoggedIn(t *testing.T) {
 	for _, topology := range []string{"standalone", "sharded"} {
 		t.Run(topology, func(t *testing.T) {

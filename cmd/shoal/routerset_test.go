@@ -290,7 +290,7 @@ func (c *replicatedCluster) resize(ctx context.Context, primary int) {
 
 // A secondary that has served no request since a range moved off its shard, and a router with the placement before that
 // either, do not return remains of the range: the placement changes for a shard's secondaries, too.
-func TestSecondariesHearOfMigrations(t *testing.T) {
+func TestSecondariesLearnOfMigrations(t *testing.T) {
 	c := startReplicatedCluster(t, 2)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

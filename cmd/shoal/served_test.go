@@ -111,7 +111,7 @@ func TestFindByUUID(t *testing.T) {
 }
 
 // The default time limit for reads does not apply to users with bypassDefaultMaxTimeMS, such as root.
-func TestWhoIsNotHeldToTheTimeLimitOfReads(t *testing.T) {
+func TestBypassOfTheTimeLimitOfReads(t *testing.T) {
 	g := startGuarded(t, "standalone")
 	root := g.root()
 	var docs bson.A

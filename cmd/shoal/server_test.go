@@ -25,7 +25,7 @@ type server struct {
 	name   string   // of its log and data
 	dir    string   // where they are
 	net    *network // nil if others reach it directly
-	id     int      // its place in the network
+	id     int      // its number in the network
 	port   int
 	proxy  string // its address in the network
 	as     string // what the test binary is to behave as (asWhole)

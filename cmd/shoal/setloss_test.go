@@ -18,7 +18,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// With two of three members gone, writes fail with an error that drivers understand, local reads go on, and nothing is
+// With two of three members gone, writes fail with an error that drivers understand, local reads continue, and nothing is
 // lost when the members return.
 func TestTwoOfThreeMembersLost(t *testing.T) {
 	t.Parallel()
@@ -108,7 +108,7 @@ func TestDamagedMemberIsRefusedAndResynced(t *testing.T) {
 			log, _ := os.ReadFile(rs.members[victim].logFile())
 			end := string(log[max(0, len(log)-3000):])
 			if !strings.Contains(end, "resync") || !strings.Contains(end, file) || !strings.Contains(err.Error(), "exit status 14") {
-				t.Errorf("with a damaged %s: %v, and the log does not tell of it or of the way back: %s", file, err, end)
+				t.Errorf("with a damaged %s: %v, and the log does not report it or the way back: %s", file, err, end)
 			}
 			if err := os.RemoveAll(rs.dbpath(victim)); err != nil {
 				t.Fatal(err)

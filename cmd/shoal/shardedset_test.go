@@ -42,7 +42,7 @@ type clusterOptions struct {
 	configs, routers int      // 1 if it is 0
 	shards           []int    // the numbers of their members
 	net              *network // between all servers, nil if they reach each other directly
-	keyFile          string   // with one, servers ask for authorization, and the cluster's client is the user root, with the password "secret"
+	keyFile          string   // with one, servers require authorization, and the cluster's client is the user root, with the password "secret"
 	args             []string // of each server
 	configArgs       []string
 	shardArgs        []string
@@ -97,7 +97,7 @@ func (c *shardedCluster) startRouter() *server {
 	return s
 }
 
-// guarded connects to a cluster that asks for authorization, as one user or another.
+// guarded connects to a cluster that requires authorization, as one user or another.
 func (c *shardedCluster) guarded() *guarded {
 	return &guarded{t: c.t, uri: "mongodb://" + c.routersAt() + "/"}
 }

@@ -19,7 +19,7 @@ import (
 )
 
 // A shard has lost two of three members. Through a router, its writes fail with errors that drivers understand, within
-// their time limit; reads that secondaries may serve go on; the other shard is not affected; and when the members are
+// their time limit; reads that secondaries may serve continue; the other shard is not affected; and when the members are
 // back, everything acknowledged is there.
 func TestShardWithoutMajority(t *testing.T) {
 	t.Parallel()
@@ -47,7 +47,7 @@ func TestShardWithoutMajority(t *testing.T) {
 		t.Errorf("a retryable write that waited when the primary stepped down: %v", err)
 	}
 	l.writesFail()
-	l.readsGoOn()
+	l.readsContinue()
 	l.insert("well")
 	for i := range rs.members {
 		if i != p {
@@ -126,8 +126,8 @@ func (l *shardLoss) retryable(id string) (bson.Raw, error) {
 	return l.c.client.Database("lost").RunCommand(l.t.Context(), cmd).Raw()
 }
 
-// beforeStepDown: the primary has not noticed yet, and accepts writes, but no majority does. waiting receives the result of
-// a write without a time limit.
+// beforeStepDown writes while the primary has not noticed yet and accepts writes, but no majority does. waiting receives the
+// result of a write without a time limit.
 func (l *shardLoss) beforeStepDown() (waiting chan error) {
 	l.t.Helper()
 	waiting = make(chan error, 1)
@@ -148,7 +148,7 @@ func (l *shardLoss) beforeStepDown() (waiting chan error) {
 	return waiting
 }
 
-// writesFail: there is no primary.
+// writesFail checks writes while there is no primary.
 func (l *shardLoss) writesFail() {
 	l.t.Helper()
 	if _, err := l.command(insertOf("timed", bson.E{Key: "maxTimeMS", Value: 500}), 300*time.Millisecond, time.Second); codeOf(err) != int32(mongoerr.MaxTimeMSExpired) {
@@ -163,8 +163,8 @@ func (l *shardLoss) writesFail() {
 	}
 }
 
-// readsGoOn where a secondary may answer.
-func (l *shardLoss) readsGoOn() {
+// readsContinue checks reads that a secondary may answer.
+func (l *shardLoss) readsContinue() {
 	l.t.Helper()
 	for _, pref := range []*readpref.ReadPref{readpref.SecondaryPreferred(), readpref.Secondary(), readpref.Nearest(), readpref.PrimaryPreferred()} {
 		o := options.Collection().SetReadPreference(pref).SetReadConcern(readconcern.Local())

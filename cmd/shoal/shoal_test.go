@@ -91,7 +91,7 @@ func shoal(t *testing.T, name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// started runs a program until it says that it waits for connections.
+// started runs a program until it reports that it waits for connections.
 func started(t *testing.T, name string, args ...string) (cmd *exec.Cmd, port int) {
 	t.Helper()
 	return startedWith(t, nil, name, args...)

@@ -76,7 +76,7 @@ func (m *stoppedMove) set(victim killedProcess) *replicaSet {
 	return map[killedProcess]*replicaSet{killsOtherShard: m.c.shards[0], killsConfig: m.c.config, killsCoordinator: m.c.shards[1]}[victim]
 }
 
-// stop freezes a victim, the primary of its set, until resume is called. It returns once clients have noticed: with another primary, or with a write that has met it.
+// stop freezes a victim, the primary of its set, until resume is called. It returns once clients have noticed: with another primary, or with a write to the frozen one.
 func (m *stoppedMove) stop(ctx context.Context, victim killedProcess) (frozen *server) {
 	rs := m.set(victim)
 	if rs == nil {

@@ -8,8 +8,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// A change stream through a router goes on where the config server's primary is killed, which it watches for shards that join: no getMore
-// fails, and no event is missing.
+// A change stream through a router continues when the primary of the config server, which it watches for shards that join, is killed: no
+// getMore fails, and no event is missing.
 func TestStreamOverAConfigElection(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts five servers")

@@ -14,7 +14,7 @@ import (
 	"github.com/shoaldb/shoal/internal/await"
 )
 
-// Change streams through a router go on, without an error, where members of the shards are killed, paused or replaced as primaries:
+// Change streams through a router continue without an error when members of the shards are killed, paused or replaced as primaries:
 // every document that was acknowledged comes once, in the order of the tokens.
 func TestStreamsOverElectionsOfShards(t *testing.T) {
 	t.Parallel()
@@ -52,7 +52,7 @@ func TestStreamsOverElectionsOfShards(t *testing.T) {
 			i := (rs.primary() + 1) % 3
 			rs.kill(i)
 			before := w.count()
-			await.True(t, "the writers go on without the member", func() bool { return w.count() > before+50 })
+			await.True(t, "the writers continue without the member", func() bool { return w.count() > before+50 })
 			rs.start(i)
 		},
 	}
@@ -61,7 +61,7 @@ func TestStreamsOverElectionsOfShards(t *testing.T) {
 			before := w.count()
 			trouble(c.shards[(i+k)%2])
 			c.shards[(i+k)%2].waitReady()
-			await.True(t, "the writers go on", func() bool { return w.count() > before+50 })
+			await.True(t, "the writers continue", func() bool { return w.count() > before+50 })
 		}
 	}
 	acknowledged, unknown := w.end()
@@ -212,7 +212,7 @@ func (x *electionWatcher) follow(ctx context.Context) {
 		}
 		for _, e := range b.Cursor.NextBatch {
 			if e.OperationType != "insert" || e.ID.Data <= x.mu.last {
-				x.mu.errs = append(x.mu.errs, fmt.Errorf("%s of %d with token %s behind %s", e.OperationType, e.DocumentKey.ID, e.ID.Data, x.mu.last))
+				x.mu.errs = append(x.mu.errs, fmt.Errorf("%s of %d with token %s after %s", e.OperationType, e.DocumentKey.ID, e.ID.Data, x.mu.last))
 			}
 			x.mu.last = e.ID.Data
 			x.mu.seen[e.DocumentKey.ID]++

@@ -132,7 +132,7 @@ func TestOptionsAndParametersAct(t *testing.T) {
 	})
 	for _, field := range []string{"OplogMB", "NoTabScan", "SlowMS", "SlowRate", "Profile", "Compressors", "IPv6", "MaxConns", "NoScripts", "Unix", "PIDFile", "NodePort"} {
 		if !fields[field] {
-			t.Errorf("nobody reads what the command line says about %s", field)
+			t.Errorf("no code reads the configuration's field %s", field)
 		}
 	}
 	var options, params []string
@@ -155,7 +155,7 @@ func TestOptionsAndParametersAct(t *testing.T) {
 		case seen[row.Name]:
 			t.Errorf("%s has two rows", row.Name)
 		case row.Does == "":
-			t.Errorf("%s has no line that says what it does", row.Name)
+			t.Errorf("%s has no line that describes it", row.Name)
 		case acts && len(by) == 0:
 			t.Errorf("%s is among the parameters that act, but nothing reads it", row.Name)
 		case !acts && len(by) > 0:

@@ -208,8 +208,8 @@ func TestServersSubjectInServerStatus(t *testing.T) {
 	}
 }
 
-// A certificate that the other side of a connection presents, and that expires soon, is warned of, in both directions; not one that lasts, and none with
-// the threshold 0.
+// A certificate that the other side of a connection presents, and that expires soon, causes a warning, in both directions; one that lasts does not, and
+// with the threshold 0 none does.
 func TestPeersWhoseCertificatesExpire(t *testing.T) {
 	a := newAuthority(t)
 	hours := func(n int) time.Time { return time.Now().Add(time.Duration(n) * time.Hour) }

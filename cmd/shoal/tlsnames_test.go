@@ -52,8 +52,8 @@ func TestHorizonsByName(t *testing.T) {
 	}
 }
 
-// With tlsWithholdClientCertificate members show each other no certificate: they work together where none is asked for, and a node that does
-// ask refuses them.
+// With tlsWithholdClientCertificate members present no certificate to each other: they work together where none is required, and a node that
+// requires one refuses them.
 func TestMembersWithholdCertificates(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)

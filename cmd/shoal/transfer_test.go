@@ -157,7 +157,7 @@ func allAccounts(ctx context.Context, client *mongo.Client, coll *mongo.Collecti
 	return sum, len(docs), err
 }
 
-// resign makes a member step down where it is primary.
+// resign makes a member step down if it is primary.
 func resign(ctx context.Context, c *mongo.Client) bool {
 	admin := c.Database("admin")
 	var hello struct{ IsWritablePrimary bool }

@@ -10,7 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// The files of a server are its own user's, whatever the mask that it was started with; processUmask says otherwise. The pid file is for all.
+// Only the server's own user may read its files, whatever umask it was started with, unless processUmask allows more. The pid file is for all.
 func TestFilesAreTheServersOwn(t *testing.T) {
 	t.Parallel()
 	for params, others := range map[string]fs.FileMode{"": 0, "processUmask=027": 0o040} {
@@ -53,7 +53,7 @@ func TestFilesAreTheServersOwn(t *testing.T) {
 	}
 }
 
-// honorSystemUmask leaves the mask as it is; what is no mask is refused.
+// honorSystemUmask leaves the mask as it is; an invalid mask is refused.
 func TestFileMask(t *testing.T) {
 	for _, tc := range []struct {
 		params string

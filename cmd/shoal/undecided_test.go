@@ -59,7 +59,7 @@ func TestNewDonorPrimaryAwaitsTheOutcome(t *testing.T) {
 		c.keepOutcome(false)
 		donor.start(old)
 		if err := <-moved; err == nil && !tc.moves {
-			t.Errorf("%s: moveChunk is said to have worked", tc.name)
+			t.Errorf("%s: moveChunk reports success", tc.name)
 		}
 		c.afterMigration(coll, docs)
 		var d struct{ N int }

@@ -8,7 +8,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// $indexStats and $planCacheStats on a view describe the collection behind it if nothing of a pipeline comes before them. Rights on the view suffice.
+// $indexStats and $planCacheStats on a view describe the collection behind it if no stage of a pipeline comes before them. Rights on the view suffice.
 func TestStatsOfViews(t *testing.T) {
 	for _, topology := range []string{"standalone", "sharded"} {
 		t.Run(topology, func(t *testing.T) {

@@ -55,7 +55,7 @@ func TestStartupWarnings(t *testing.T) {
 	}
 }
 
-// Options that ask for a repair started an unrepaired server: now unimplemented ones refuse to start, in one line.
+// Options that request a repair started an unrepaired server. Now unimplemented ones prevent the start, with one line.
 func TestRepairIsNotPretended(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "conf")
@@ -93,7 +93,7 @@ func TestRepairIsNotPretended(t *testing.T) {
 	}
 }
 
-// Certificates are warned of at the start: those that end soon or have ended, and those that are for no host.
+// At the start there are warnings about certificates that expire soon or have expired, and about those that name no host.
 func TestCertificateWarnings(t *testing.T) {
 	soon := time.Now().Add(24 * time.Hour)
 	for _, tc := range []struct {

@@ -232,7 +232,7 @@ func TestMembersByCertificate(t *testing.T) {
 	root := certified(t, a, router.at(), client, login)
 	g.must(root, "admin", "addShard", shard.conn())
 	g.must(root, "shop", "insert", "c", "documents", bson.A{bson.D{{Key: "_id", Value: 1}}})
-	// No user may bear the name of a member.
+	// No user may have the name of a member.
 	for name, want := range map[string]int{"CN=x,OU=db,O=Shoal": int(mongoerr.BadValue), "O=Shoal, OU=db, CN=x": int(mongoerr.BadValue), "CN=x,OU=web,O=Shoal": 0, "x": 0} {
 		if _, code, text := run1(root, "$external", "createUser", name, "roles", bson.A{}); code != want {
 			t.Errorf("user %s: %d %s", name, code, text)

@@ -40,7 +40,7 @@ func (a *authority) memberCert(name, subject, extension, kind string) string {
 	return a.certify(name, "", c, "127.0.0.1")
 }
 
-// believes reports whether a server takes the bearer of a certificate for a member.
+// believes reports whether a server accepts the holder of a certificate as a member.
 func believes(t *testing.T, a *authority, at, cert string) bool {
 	t.Helper()
 	ring, err := newKeyring(tlsOptions{Mode: tlsRequire, KeyFile: cert, CAFile: a.path("ca.pem")})
@@ -110,7 +110,7 @@ func TestMembersByAttributesOrExtension(t *testing.T) {
 	}
 }
 
-// A server does not start, and rotates to no certificate, with one by which other members would not recognise it.
+// A server does not start with a certificate by which other members would not recognise it, and does not rotate to one.
 func TestOwnCertificateIsAMembers(t *testing.T) {
 	a := newAuthority(t)
 	good, bad := a.memberCert("good", "title=db", "", ""), a.memberCert("bad", "title=web", "shoal://a", "utf8")
