@@ -167,7 +167,7 @@ type SnapshotStatus struct {
 type ElectionStatus struct {
 	Called, Won                  int64 // by timeout
 	StepUpCalled, StepUpWon      int64 // asked for by another member or replSetStepUp
-	TakeoverCalled               int64 // handed to a member of higher priority
+	TakeoverCalled, TakeoverWon  int64 // handed to a member of higher priority
 	StepDowns                    int64
 	CaughtUp                     int64 // became primary, with everything already there
 	LastReason                   string

@@ -77,7 +77,11 @@ func (r *Raft) takeover(h *housekeeping, l *lead) {
 	r.election.TakeoverCalled++
 	r.election.mu.Unlock()
 	r.log.Info().Float64("priority", top).Msg("handing over to a member of higher priority")
-	_, _ = r.handOver(r.ctx, l.term, top, time.Time{})
+	if done, err := r.handOver(r.ctx, l.term, top, time.Time{}); done && err == nil {
+		r.election.mu.Lock()
+		r.election.TakeoverWon++
+		r.election.mu.Unlock()
+	}
 }
 
 // fresh reports whether a member is electable and hardly behind.

@@ -244,7 +244,7 @@ func (r *Router) allOn(op *command.Op, names []string, at uint64, shard string) 
 	for _, ns := range names {
 		info, err := r.Catalog.CollectionAt(op, ns, at)
 		switch {
-		case err != nil && at == 0 || mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound: // a database that does not exist is empty everywhere
+		case mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound: // a database that does not exist is empty everywhere
 		case err != nil || info.Map != nil || info.DB.Primary != shard:
 			return false
 		}

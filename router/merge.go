@@ -24,7 +24,6 @@ type remote struct {
 	doc   []byte // the document at the front, nil before the first
 	key   []byte // its sort key
 	live  bool   // whether doc is set
-	seen  bool   // the cursor came from a reply; its id must be closed
 }
 
 // take reads a reply's batch.
@@ -34,7 +33,7 @@ func (m *remote) take(reply []byte, name string) error {
 	if cur == nil || id.T != value.Int64 {
 		return mongoerr.Newf(mongoerr.FailedToParse, "the reply of shard %s has no cursor", m.shard)
 	}
-	m.id, m.ns, m.seen = id.Int64(), value.Lookup(cur, "ns").Str(), true
+	m.id, m.ns = id.Int64(), value.Lookup(cur, "ns").Str()
 	m.batch = value.Walk(value.Lookup(cur, name).Doc())
 	return nil
 }

@@ -315,6 +315,11 @@ func TestPreImagesExpire(t *testing.T) {
 		t.Fatal(err)
 	}
 	left("{ n: 2 }")
+	n.ok("admin", `{"setClusterParameter": {"changeStreamOptions": {"preAndPostImages": {"expireAfterSeconds": 10000000000}}}}`)
+	if err := remover.pass(ctx); err != nil {
+		t.Fatal(err)
+	}
+	left("{ n: 2 }") // a time longer than a Duration can express
 	remove(imageLimits{age: l.age + 2*3600_000})
 	left("")
 }

@@ -104,7 +104,9 @@ func (r imageRemover) limits() (l imageLimits, err error) {
 	}
 	options := value.Lookup(r.n.settings.ClusterParameter("changeStreamOptions"), "preAndPostImages").Doc()
 	if v := value.Lookup(options, "expireAfterSeconds"); v.T.Numeric() {
-		l.age = r.n.now().Add(-time.Duration(value.SafeInt64(v)) * time.Second).UnixMilli()
+		// No image is older than the epoch, and a longer time overflows a Duration.
+		now := r.n.now()
+		l.age = now.Add(-time.Duration(min(value.SafeInt64(v), now.Unix())) * time.Second).UnixMilli()
 	}
 	return l, err
 }

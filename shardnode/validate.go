@@ -1,7 +1,6 @@
 package shardnode
 
 import (
-	"bytes"
 	"fmt"
 
 	"github.com/shoaldb/shoal/command"
@@ -11,7 +10,6 @@ import (
 	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
-	"github.com/shoaldb/shoal/storage/indexkey"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -28,16 +26,14 @@ func validateSpec(n *Node) command.Spec {
 
 // validation collects the findings of validate.
 type validation struct {
-	metadata         bool
-	records, invalid int64
-	nonCompliant     int64
-	keys             map[string]int64
-	bad              map[string][]string // errors by index
-	errors, warnings []value.Value
-	missing, extra   []value.Value
-	corrupt          []value.Value
-	set              indexkey.KeySet
-	validator        *match.Matcher // the collection's, nil for none
+	ns, mode              string
+	coll                  *catalog.Collection
+	found                 *storage.Validation // nil if only metadata is checked
+	invalid, nonCompliant int64
+	repaired              bool
+	errors, warnings      []value.Value
+	corrupt               []value.Value
+	validator             *match.Matcher // the collection's, nil for none
 }
 
 // maxFindings bounds the lists of a reply.
@@ -48,35 +44,32 @@ func (n *Node) runValidate(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	ns := op.Req.NS(coll)
-	op.Stats.NS, op.Stats.Type = ns, "command"
-	mode, err := validateMode(op)
-	if err != nil {
+	v := &validation{ns: op.Req.NS(coll)}
+	op.Stats.NS, op.Stats.Type = v.ns, "command"
+	if v.mode, err = n.validateMode(op); err != nil {
 		return dst, err
 	}
-	s := n.Engine.Snapshot()
-	defer s.Release()
-	c, _, err := namespace.FindCollection(s, ns)
-	if err != nil {
+	if err := v.check(op, n); err != nil {
 		return dst, err
 	}
-	if c == nil {
-		return dst, mongoerr.Newf(mongoerr.NamespaceNotFound, "Collection '%s' does not exist to validate.", ns)
-	}
-	v := &validation{metadata: op.Bool("metadata"), keys: map[string]int64{}, bad: map[string][]string{}}
-	if m := n.metas.Of(c); m.Err == nil && m.Validator != nil && m.Level != "off" {
-		v.validator = m.Validator.Fork()
-	}
-	if !v.metadata {
-		if err := v.run(op, s, c); err != nil {
+	if v.found != nil && v.mode != repairNone {
+		if err := v.repair(op, n); err != nil {
 			return dst, err
 		}
 	}
-	return v.reply(dst, ns, c, mode), nil
+	return v.reply(dst), nil
 }
 
-// validateMode checks the options against each other and returns the name of the repair mode.
-func validateMode(op *command.Op) (string, error) {
+// The repair modes of a reply.
+const (
+	repairNone     = "None"
+	repairErrors   = "FixErrors"
+	repairMultikey = "AdjustMultikey"
+)
+
+// validateMode checks the options against each other and returns the repair mode. Only a standalone server repairs: a member of a set that changed its
+// own data would differ from the others.
+func (n *Node) validateMode(op *command.Op) (string, error) {
 	is := op.Bool
 	refuse := func(what string) error {
 		return command.BadOption("Running the validate command with %s is not supported.", what)
@@ -88,156 +81,184 @@ func validateMode(op *command.Op) (string, error) {
 		return "", refuse("both { background: true } and { full: true } or { repair: true }")
 	case is("checkBSONConformance") && is("repair"):
 		return "", refuse("both { checkBSONConformance: true } and { repair: true }")
+	case is("background") && n.lone():
+		return "", mongoerr.New(mongoerr.CommandNotSupported, "Running the validate command with { background: true } is not supported in standalone mode")
+	case is("repair") && !n.lone():
+		return "", command.BadOption("Running the validate command with { repair: true } can only be done in standalone mode.")
 	case is("repair"):
-		return "FixErrors", nil
+		return repairErrors, nil
+	case is("fixMultikey") && !n.lone():
+		return "", command.BadOption("Running the validate command with { fixMultikey: true } can only be done in standalone mode.")
 	case is("fixMultikey"):
-		return "AdjustMultikey", nil
+		return repairMultikey, nil
 	}
-	return "None", nil
+	return repairNone, nil
 }
 
-// run reads every record and every index entry, and compares them.
-func (v *validation) run(op *command.Op, s *storage.Snapshot, c *catalog.Collection) error {
-	expected := map[string]int64{}
-	cur := s.Scan(c, storage.ScanOptions{})
-	defer cur.Close()
-	for cur.Next() {
-		if err := op.Check(); err != nil {
-			return err
+// check reads every record and every index entry, and compares them.
+func (v *validation) check(op *command.Op, n *Node) (err error) {
+	s := n.Engine.Snapshot()
+	defer s.Release()
+	if v.coll, _, err = namespace.FindCollection(s, v.ns); err != nil {
+		return err
+	}
+	if v.coll == nil {
+		return mongoerr.Newf(mongoerr.NamespaceNotFound, "Collection '%s' does not exist to validate.", v.ns)
+	}
+	if op.Bool("metadata") {
+		return nil
+	}
+	if m := n.metas.Of(v.coll); m.Err == nil && m.Validator != nil && m.Level != "off" {
+		v.validator = m.Validator.Fork()
+	}
+	v.found, err = s.Validate(op, v.coll, v.record)
+	return err
+}
+
+// record checks a document for itself.
+func (v *validation) record(rid storage.RecordID, doc []byte) {
+	if wire.Validate(doc) != nil {
+		v.invalid++
+		if len(v.corrupt) < maxFindings {
+			v.corrupt = append(v.corrupt, exec.RecordIDValue(rid))
 		}
-		v.records++
-		doc := cur.Doc()
-		if err := wire.Validate(doc); err != nil {
-			v.invalid++
-			v.addError("Detected one or more invalid documents")
-			v.corrupt = append(v.corrupt, exec.RecordIDValue(cur.RecordID()))
-			continue
+		return
+	}
+	if v.validator == nil {
+		return
+	}
+	if ok, err := v.validator.Match(doc); err != nil || !ok {
+		v.nonCompliant++
+	}
+}
+
+// repair repairs what was found. The reply's findings are those from before.
+func (v *validation) repair(op *command.Op, n *Node) (err error) {
+	found := v.found
+	if v.mode == repairMultikey {
+		found = &storage.Validation{Multikey: found.Multikey, Records: found.Records, Bytes: found.Bytes}
+	}
+	if found.Valid() && (v.mode == repairMultikey || !found.CountWrong) {
+		return nil
+	}
+	v.repaired, err = n.Engine.Repair(op, v.ns, found)
+	return err
+}
+
+// describe returns what is wrong with an index, and reports its entries.
+func (v *validation) describe(x *storage.IndexValidation) (errors []value.Value) {
+	add := func(format string, args ...any) {
+		errors = append(errors, value.NewString(fmt.Sprintf(format, args...)))
+	}
+	if x.Unordered {
+		add("index keys are not in order")
+	}
+	if x.Duplicate {
+		add("a unique index has a key twice")
+	}
+	if n := len(x.Missing); n > 0 {
+		add("%d index entries are missing", n)
+	}
+	if n := len(x.Extra); n > 0 {
+		add("%d index entries have no document with their key", n)
+	}
+	return errors
+}
+
+// summarize states as errors and warnings what was found.
+func (v *validation) summarize() {
+	addError := func(format string, args ...any) {
+		v.errors = append(v.errors, value.NewString(fmt.Sprintf(format, args...)))
+	}
+	missing, extra := 0, 0
+	for i := range v.found.Indexes {
+		missing, extra = missing+len(v.found.Indexes[i].Missing), extra+len(v.found.Indexes[i].Extra)
+	}
+	if v.invalid += int64(len(v.found.Corrupt)); v.invalid > 0 {
+		addError("Detected one or more invalid documents")
+	}
+	if missing > 0 {
+		addError("Detected %d missing index entries.", missing)
+	}
+	if extra > 0 {
+		addError("Detected %d extra index entries.", extra)
+	}
+	for _, x := range v.found.Indexes {
+		if x.Unordered || x.Duplicate {
+			addError("Index %s is inconsistent, see indexDetails.", x.Name)
 		}
-		v.countKeys(c, doc, expected)
-		if v.validator == nil {
-			continue
-		}
-		if ok, err := v.validator.Match(doc); err != nil || !ok {
-			v.nonCompliant++
-		}
+	}
+	for _, name := range v.found.Multikey {
+		addError("Index %s is not marked multikey but has documents with several keys.", name)
+	}
+	for _, rid := range v.found.Corrupt {
+		v.corrupt = append(v.corrupt, exec.RecordIDValue(rid))
 	}
 	if v.nonCompliant > 0 {
 		v.warnings = append(v.warnings, value.NewString("Detected one or more documents not compliant with the collection's schema."))
 	}
-	if err := cur.Err(); err != nil {
-		return err
-	}
-	for _, idx := range c.Indexes {
-		if !idx.Ready {
-			continue
-		}
-		if err := v.checkIndex(op, s, c, idx, expected[idx.Name]); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
-func (v *validation) addError(text string) {
-	for _, e := range v.errors {
-		if e.Str() == text {
-			return
+// entries returns index entries as missingIndexEntries and extraIndexEntries show them.
+func (v *validation) entries(of func(x *storage.IndexValidation) []storage.IndexEntry) value.Value {
+	var list []value.Value
+	if v.found != nil {
+		for i := range v.found.Indexes {
+			x := &v.found.Indexes[i]
+			for _, e := range of(x) {
+				if len(list) < maxFindings {
+					list = append(list, value.NewDocument(value.Doc(value.F("indexName", value.NewString(x.Name)),
+						value.F("recordId", exec.RecordIDValue(e.RecordID)), value.F("indexKey", value.NewDocument(e.Doc)))))
+				}
+			}
 		}
 	}
-	v.errors = append(v.errors, value.NewString(text))
+	return value.NewArray(value.ArrayOf(list...))
 }
 
-// countKeys counts the index keys that a document has to have.
-func (v *validation) countKeys(c *catalog.Collection, doc []byte, expected map[string]int64) {
-	for _, idx := range c.Indexes {
-		if !idx.Ready {
-			continue
-		}
-		if err := idx.Keys.Keys(doc, &v.set); err != nil {
-			v.bad[idx.Name] = append(v.bad[idx.Name], err.Error())
-			continue
-		}
-		expected[idx.Name] += int64(v.set.Len())
-	}
-}
-
-// checkIndex walks an index: its keys must be in order, and there must be as many as the documents have.
-func (v *validation) checkIndex(op *command.Op, s *storage.Snapshot, c *catalog.Collection, idx *catalog.Index, expected int64) error {
-	cur := s.IndexScan(c, idx, false)
-	defer cur.Close()
-	var last []byte
-	var n int64
-	for cur.Next() {
-		if err := op.Check(); err != nil {
-			return err
-		}
-		n++
-		if last != nil && bytes.Compare(last, cur.Key()) > 0 {
-			v.bad[idx.Name] = append(v.bad[idx.Name], "index keys are not in order")
-		}
-		last = append(last[:0], cur.Key()...)
-	}
-	if err := cur.Err(); err != nil {
-		return err
-	}
-	v.keys[idx.Name] = n
-	entry := value.NewDocument(value.Doc(value.F("indexName", value.NewString(idx.Name)), value.F("expectedKeys", value.NewInt64(expected)),
-		value.F("keys", value.NewInt64(n))))
-	switch {
-	case n < expected && len(v.missing) < maxFindings:
-		v.missing = append(v.missing, entry)
-		v.addError(fmt.Sprintf("Detected %d missing index entries.", expected-n))
-	case n > expected && len(v.extra) < maxFindings:
-		v.extra = append(v.extra, entry)
-		v.addError(fmt.Sprintf("Detected %d extra index entries.", n-expected))
-	default:
-		return nil
-	}
-	v.bad[idx.Name] = append(v.bad[idx.Name], fmt.Sprintf("index has %d entries, the documents have %d keys", n, expected))
-	return nil
-}
-
-func (v *validation) reply(dst []byte, ns string, c *catalog.Collection, mode string) []byte {
-	dst = value.Append(dst, "ns", value.NewString(ns))
+func (v *validation) reply(dst []byte) []byte {
+	c := v.coll
+	dst = value.Append(dst, "ns", value.NewString(v.ns))
 	dst = value.Append(dst, "uuid", c.UUID.Value())
-	if !v.metadata {
+	var indexes []storage.IndexValidation
+	if v.found != nil {
+		v.summarize()
+		indexes = v.found.Indexes
 		dst = value.Append(dst, "nInvalidDocuments", value.NewInt(v.invalid))
 		dst = value.Append(dst, "nNonCompliantDocuments", value.NewInt(v.nonCompliant))
-		dst = value.Append(dst, "nrecords", value.NewInt(v.records))
+		dst = value.Append(dst, "nrecords", value.NewInt(v.found.Records))
 	}
 	dst = value.Append(dst, "nIndexes", value.NewInt32(int32(len(c.Indexes))))
-	if !v.metadata {
+	if v.found != nil {
 		var m int
 		dst, m = value.BeginKey(dst, value.Document, "keysPerIndex")
-		for _, idx := range c.Indexes {
-			dst = value.Append(dst, idx.Name, value.NewInt(v.keys[idx.Name]))
+		for _, x := range indexes {
+			dst = value.Append(dst, x.Name, value.NewInt(x.Keys))
 		}
 		dst = value.End(dst, m)
 	}
 	dst, m := value.BeginKey(dst, value.Document, "indexDetails")
-	for _, idx := range c.Indexes {
+	for i, idx := range c.Indexes {
 		var im int
+		var wrong []value.Value
+		if v.found != nil {
+			wrong = v.describe(&indexes[i])
+		}
 		dst, im = value.BeginKey(dst, value.Document, idx.Name)
-		dst = value.Append(dst, "valid", value.NewBool(len(v.bad[idx.Name]) == 0))
+		dst = value.Append(dst, "valid", value.NewBool(len(wrong) == 0))
 		dst = value.Append(dst, "spec", value.NewDocument(idx.Spec.Raw))
-		if errs := v.bad[idx.Name]; len(errs) > 0 {
-			var list []value.Value
-			for _, e := range errs {
-				list = append(list, value.NewString(e))
-			}
-			dst = value.Append(dst, "errors", value.NewArray(value.ArrayOf(list...)))
+		if len(wrong) > 0 {
+			dst = value.Append(dst, "errors", value.NewArray(value.ArrayOf(wrong...)))
 		}
 		dst = value.End(dst, im)
 	}
 	dst = value.End(dst, m)
 	dst = value.Append(dst, "valid", value.NewBool(len(v.errors) == 0))
-	dst = value.Append(dst, "repaired", value.NewBool(false))
-	dst = value.Append(dst, "repairMode", value.NewString(mode))
-	for _, l := range []struct {
-		name string
-		vs   []value.Value
-	}{{"warnings", v.warnings}, {"errors", v.errors}, {"extraIndexEntries", v.extra}, {"missingIndexEntries", v.missing}, {"corruptRecords", v.corrupt}} {
-		dst = value.Append(dst, l.name, value.NewArray(value.ArrayOf(l.vs...)))
-	}
-	return dst
+	dst = value.Append(dst, "repaired", value.NewBool(v.repaired))
+	dst = value.Append(dst, "repairMode", value.NewString(v.mode))
+	dst = value.Append(dst, "warnings", value.NewArray(value.ArrayOf(v.warnings...)))
+	dst = value.Append(dst, "errors", value.NewArray(value.ArrayOf(v.errors...)))
+	dst = value.Append(dst, "extraIndexEntries", v.entries(func(x *storage.IndexValidation) []storage.IndexEntry { return x.Extra }))
+	dst = value.Append(dst, "missingIndexEntries", v.entries(func(x *storage.IndexValidation) []storage.IndexEntry { return x.Missing }))
+	return value.Append(dst, "corruptRecords", value.NewArray(value.ArrayOf(v.corrupt...)))
 }

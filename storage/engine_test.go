@@ -481,7 +481,7 @@ func TestValidate(t *testing.T) {
 		t.Helper()
 		s := e.Snapshot()
 		defer s.Release()
-		v, err := s.Validate(context.Background(), s.Catalog().Lookup("db.c"))
+		v, err := s.Validate(context.Background(), s.Catalog().Lookup("db.c"), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

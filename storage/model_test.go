@@ -347,7 +347,7 @@ func (m *modelRun) compare(s *Snapshot, ns string, docs map[int]string) {
 		m.t.Errorf("%s at %v:\n got  %v\n want %v\n%v", ns, s.Timestamp(), got, docs, cur.Err())
 	}
 	if s.unit == nil {
-		v, err := s.Validate(context.Background(), c)
+		v, err := s.Validate(context.Background(), c, nil)
 		if err != nil || !v.Valid() {
 			m.t.Errorf("%s at %v: %+v %v", ns, s.Timestamp(), v, err)
 		}

@@ -57,12 +57,13 @@ func (v *Validation) Valid() bool {
 const maxReported = 1000
 
 // Validate compares the records of a collection with its indexes, as of the snapshot. It first compares hashes of
-// both sides; only an index whose hash differs is compared entry by entry.
-func (s *Snapshot) Validate(ctx context.Context, c *catalog.Collection) (*Validation, error) {
+// both sides; only an index whose hash differs is compared entry by entry. each, if not nil, is called for every record
+// whose document can be walked; both are valid until it returns.
+func (s *Snapshot) Validate(ctx context.Context, c *catalog.Collection, each func(rid RecordID, doc []byte)) (*Validation, error) {
 	out := &Validation{}
 	seed := maphash.MakeSeed()
 	sums := make([]uint64, len(c.Indexes))
-	if err := s.sumRecords(ctx, c, out, sums, seed); err != nil {
+	if err := s.sumRecords(ctx, c, out, sums, seed, each); err != nil {
 		return nil, err
 	}
 	for i, idx := range c.Indexes {
@@ -84,7 +85,7 @@ func (s *Snapshot) Validate(ctx context.Context, c *catalog.Collection) (*Valida
 	return out, nil
 }
 
-func (s *Snapshot) sumRecords(ctx context.Context, c *catalog.Collection, out *Validation, sums []uint64, seed maphash.Seed) error {
+func (s *Snapshot) sumRecords(ctx context.Context, c *catalog.Collection, out *Validation, sums []uint64, seed maphash.Seed, each func(RecordID, []byte)) error {
 	cur := s.Scan(c, ScanOptions{})
 	defer cur.Close()
 	var set indexkey.KeySet
@@ -99,6 +100,9 @@ func (s *Snapshot) sumRecords(ctx context.Context, c *catalog.Collection, out *V
 			continue
 		}
 		out.Bytes += int64(len(cur.Doc()))
+		if each != nil {
+			each(cur.RecordID(), cur.Doc())
+		}
 		for i, idx := range c.Indexes {
 			if err := idx.Keys.Keys(cur.Doc(), &set); err != nil {
 				continue // such a record has no keys in the index

@@ -77,13 +77,14 @@ func setClusterAuth(c *config, v string) error {
 	return only("clusterAuthMode", "keyFile", "sendKeyFile", "sendX509", "x509")(c, v)
 }
 
-// setRepair refuses --repair: a tool must not believe that a directory was repaired when it was not.
+// setRepair refuses --repair, which would have to repair every database before the server starts: a tool must not believe that a directory was repaired
+// when it was not.
 func setRepair(c *config, v string) error {
 	on := false
 	if err := truth(func(_ *config, v bool) { on = v })(c, v); err != nil || !on {
 		return err
 	}
-	return refused("repair", "repair is not implemented; validate finds damage, and a member with an empty data directory copies the others' data")(c, v)
+	return refused("repair", "start the server and run validate with { repair: true } on its collections; a member with an empty data directory copies the others' data")(c, v)
 }
 
 func setVerbosity(c *config, v string) error {

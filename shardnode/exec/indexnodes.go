@@ -228,8 +228,11 @@ func (c *coverNode) Next(op *command.Op, r *Row) (bool, error) {
 		if !r.Covered {
 			c.st.docs++
 			op.Stats.DocsExamined++
-			if r.Doc, ok, err = c.snap.Get(c.coll, r.RID); err != nil || !ok {
+			if r.Doc, ok, err = c.snap.Get(c.coll, r.RID); err != nil {
 				return false, err
+			}
+			if !ok {
+				return false, mongoerr.Newf(mongoerr.DataCorruptionDetected, "an index of %s has an entry without a document", c.coll.NS)
 			}
 		}
 	}
@@ -348,6 +351,7 @@ func (s *sortMergeNode) Next(op *command.Op, r *Row) (bool, error) {
 		h := s.heads[best]
 		s.due = best
 		if _, dup := s.seen[string(h.rid)]; dup {
+			s.st.rejected++
 			continue
 		}
 		s.seen[string(h.rid)] = struct{}{}

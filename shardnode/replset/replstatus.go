@@ -182,7 +182,7 @@ func (r *Membership) ElectionMetrics() []byte {
 		return value.F(name, value.NewDocument(value.Doc(longField("called", called), longField("successful", won))))
 	}
 	return value.Doc(
-		count("stepUpCmd", e.StepUpCalled, e.StepUpWon), count("priorityTakeover", e.TakeoverCalled, e.TakeoverCalled), count("catchUpTakeover", 0, 0),
+		count("stepUpCmd", e.StepUpCalled, e.StepUpWon), count("priorityTakeover", e.TakeoverCalled, e.TakeoverWon), count("catchUpTakeover", 0, 0),
 		count("electionTimeout", e.Called, e.Won), count("freezeTimeout", 0, 0), longField("numStepDownsCausedByHigherTerm", e.StepDowns),
 		longField("numCatchUps", 0), longField("numCatchUpsSucceeded", 0), longField("numCatchUpsAlreadyCaughtUp", e.CaughtUp), longField("numCatchUpsSkipped", 0),
 		longField("numCatchUpsTimedOut", 0), longField("numCatchUpsFailedWithError", 0), longField("numCatchUpsFailedWithNewTerm", 0),
