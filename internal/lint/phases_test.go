@@ -16,7 +16,6 @@ import (
 var killedOtherwise = map[string]string{
 	"forward": "createIndexes", // the same phases for four commands, of which one has a row
 	"reshard": "",              // TestKilledResharding kills at the states of a resharding, which these phases await
-	"untrack": "",              // an election before each phase: TestUntrackAtEveryPhase
 }
 
 // The drawings of docs/architecture.md show each operation's phases, in their order.

@@ -137,7 +137,7 @@ func changed(r *rand.Rand, v any, within bool) any {
 	return v
 }
 
-// TestEveryStageHasAForm: every stage, and every operator with operands of its own kind, must have a form.
+// TestEveryStageHasAForm: every stage must have a form, or be listed here as one that has only options.
 func TestEveryStageHasAForm(t *testing.T) {
 	options := map[string]bool{"$changeStreamSplitLargeEvent": true, "$collStats": true, "$currentOp": true, "$indexStats": true, "$limit": true,
 		"$listCatalog": true, "$listClusterCatalog": true, "$listLocalSessions": true, "$listSampledQueries": true, "$listSearchIndexes": true,
