@@ -306,6 +306,9 @@ type CommandSite struct {
 	ThreadName        string
 }
 
+// Any reports whether any fail point is on, without which no command can fail.
+func (r *FailPoints) Any() bool { return r.active.Load() != 0 }
+
 // FailCommand evaluates failCommand for a command; nil if it does not apply. It costs one atomic load while no
 // fail point of the node is on.
 func (r *FailPoints) FailCommand(c *CommandSite) *CommandFailure {

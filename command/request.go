@@ -293,7 +293,9 @@ func (r *Request) parse(strict bool) error {
 		return mongoerr.New(mongoerr.CommandNotFound, "no such command: ''")
 	}
 	spec := r.Spec
-	r.Name, r.Cmd = string(key), v
+	if r.Name, r.Cmd = spec.Name, v; string(key) != spec.Name { // an alias
+		r.Name = string(key)
+	}
 	r.args = r.room.args[:0]
 	if spec.Namespace && v.T != value.String && !(spec.ArgTypes != 0 && spec.ArgTypes.accepts(v.T)) {
 		return mongoerr.Newf(mongoerr.InvalidNamespace, "Collection name has invalid type %s", v.T.Name())

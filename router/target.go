@@ -15,6 +15,13 @@ func target(info *cluster.CollectionInfo, filter []byte, collated bool) ([]strin
 	if !info.Sharded() {
 		return []string{info.Home()}, nil
 	}
+	if v, ok := targeting.PointOf(info.Map.Key, filter, collated); ok {
+		shard, err := info.Map.OwnerAt([]value.Value{v})
+		if err == nil {
+			err = current(info, shard)
+		}
+		return []string{shard}, err
+	}
 	set := make(map[string]struct{}, 4)
 	for _, r := range targeting.Ranges(info.Map.Key, filter, collated) {
 		if err := info.Map.ShardsFor(r, set); err != nil {

@@ -269,10 +269,7 @@ func (c *cursor) fillBatch(op *command.Op, dst []byte, limit int64) (out []byte,
 			c.pending = append([]byte(nil), doc...)
 			return dst, n, false, nil
 		}
-		if need := len(dst) + len(doc) + 16; need > cap(dst) && need > bigBatch {
-			dst = growBatch(dst, start, need)
-		}
-		dst = value.AppendIndex(dst, int(n), value.NewDocument(doc))
+		dst = appendToBatch(dst, start, int(n), doc)
 		n++
 	}
 	return dst, n, false, nil
@@ -281,6 +278,14 @@ func (c *cursor) fillBatch(op *command.Op, dst []byte, limit int64) (out []byte,
 // bigBatch is the size from which a reply's buffer grows in a few large steps: append's small steps would
 // copy a batch of 16 MB five times.
 const bigBatch = 256 << 10
+
+// appendToBatch appends the i-th document to a batch that begins at start.
+func appendToBatch(dst []byte, start, i int, doc []byte) []byte {
+	if need := len(dst) + len(doc) + 16; need > cap(dst) && need > bigBatch {
+		dst = growBatch(dst, start, need)
+	}
+	return value.AppendIndex(dst, i, value.NewDocument(doc))
+}
 
 func growBatch(dst []byte, start, need int) []byte {
 	size := max(need, min(4*cap(dst), start+maxBatchBytes+64<<10))

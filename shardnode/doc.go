@@ -3,7 +3,7 @@
 //
 // The life of a find: runFind parses the command into an exec.Query, Executor.Execute (package exec) plans and
 // runs it over a storage.Snapshot, firstBatch writes the reply, and what remains becomes a cursor (cursors.go)
-// that getMore continues.
+// that getMore continues. A find of one document by its _id replies without all that (findExpress).
 //
 // Writes are in package write, the commands that change the catalog in ddl, transactions, two-phase commits and
 // the history of retries in txn, and versions, critical sections, migrations and the range deleter in migration.

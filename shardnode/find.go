@@ -127,6 +127,11 @@ func (n *Node) runFind(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
+	if x, ok := a.express(s); ok {
+		if out, done, err := n.findExpress(op, dst, &x); done {
+			return out, err
+		}
+	}
 	c, err := a.open(n, op, s)
 	if err != nil {
 		s.Release()

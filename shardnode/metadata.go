@@ -25,17 +25,19 @@ type metadata struct {
 // Rejected: holding the collection's lock from the check to the snapshot. Every read would queue behind a migration's request
 // for the exclusive lock, which waits for long transactions; comparing twice costs an atomic load and a comparison.
 func (n *Node) bindMetadata(op *command.Op, q *exec.Query) error {
-	if n.Sharding() == nil || q.Coll == nil || op.Req.ShardVersion == nil {
+	sharding := n.Sharding()
+	if sharding == nil || q.Coll == nil || op.Req.ShardVersion == nil {
 		return nil
 	}
 	n.shard.AskWherePlaced(q.Coll.NS)
-	owned, table, err := n.Sharding().ReadFilter(op, q.Coll)
+	owned, table, err := sharding.ReadFilter(op, q.Coll)
 	if err != nil {
 		return err
 	}
-	q.Owned, q.Placement = owned, &metadata{n, n.Sharding(), table}
-	if s := n.shard.State(); table != nil && s != nil {
-		q.Snap.OnRelease(s.BeginRead(table))
+	q.Owned, q.Placement = owned, &metadata{n, sharding, table}
+	if table != nil {
+		sharding.BeginRead(table)
+		q.Snap.OnRelease(func() { sharding.EndRead(table) })
 	}
 	return nil
 }

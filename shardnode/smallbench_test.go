@@ -38,7 +38,7 @@ func smallCommands() []smallCommand {
 				value.F("updates", list(doc(value.F("q", doc(value.F("_id", key(i)))), value.F("u", doc(value.F("$set", doc(value.F("n", value.NewInt32(int32(i)))))))))),
 			}
 		}},
-		{"find", false, 42, func(i int) []value.Field {
+		{"find", false, 24, func(i int) []value.Field {
 			return []value.Field{value.F("find", value.NewString("c")), value.F("filter", doc(value.F("_id", key(i)))), value.F("limit", value.NewInt64(1)),
 				value.F("singleBatch", value.NewBool(true))}
 		}},

@@ -142,6 +142,14 @@ func (n *Node) ownership(op *command.Op, c *catalog.Collection) exec.Ownership {
 // Sharding is the node's part in the sharding protocols, if it has one.
 type Sharding interface {
 	write.Sharding
+	// ReadTable is ReadFilter without the filter: the routing table that an operation reads its own collection by; nil for none.
+	ReadTable(op *command.Op, c *catalog.Collection) (*cluster.ChunkMap, error)
+	// Owns reports whether a document belongs to this shard by a routing table, and is not an orphan; OwnsAll, whether every document does.
+	Owns(table *cluster.ChunkMap, doc []byte) (bool, error)
+	OwnsAll(table *cluster.ChunkMap) bool
+	// BeginRead registers a query as a reader of a routing table, so that ranges that left this shard by a later one are not deleted before EndRead.
+	BeginRead(table *cluster.ChunkMap)
+	EndRead(table *cluster.ChunkMap)
 	// Unmoved reports whether this shard still owns what it owned of a collection according to a routing table;
 	// since is nil for a collection that was not sharded.
 	Unmoved(op *command.Op, ns string, since *cluster.ChunkMap) bool

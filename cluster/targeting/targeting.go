@@ -57,6 +57,9 @@ func Ranges(key *cluster.ShardKeyPattern, filter []byte, collated bool) []cluste
 
 // ExactKey returns the full shard key if a filter pins every field to one value.
 func ExactKey(key *cluster.ShardKeyPattern, filter []byte, collated bool) ([]value.Value, bool) {
+	if v, ok := PointOf(key, filter, collated); ok {
+		return []value.Value{v}, true
+	}
 	out := make([]value.Value, 0, len(key.Parts))
 	for i := range key.Parts {
 		s := Spans(filter, key.Parts[i].Path, collated)
@@ -70,6 +73,38 @@ func ExactKey(key *cluster.ShardKeyPattern, filter []byte, collated bool) ([]val
 		out = append(out, v)
 	}
 	return out, true
+}
+
+// PointOf is ExactKey for the most common query of all, an equality on a shard key of one field and nothing else; ok is false for every other
+// filter.
+func PointOf(key *cluster.ShardKeyPattern, filter []byte, collated bool) (v value.Value, ok bool) {
+	if len(key.Parts) != 1 {
+		return v, false
+	}
+	it := value.Walk(filter)
+	k, v, ok := it.Next()
+	if !ok || string(k) != key.Parts[0].Path {
+		return v, false
+	}
+	if _, _, more := it.Next(); more {
+		return v, false
+	}
+	switch v.T {
+	case value.Undefined, value.Regex, value.Array:
+		return v, false
+	case value.String, value.Symbol:
+		if collated {
+			return v, false
+		}
+	case value.Document:
+		if collated || value.IsCondition(v.Doc()) {
+			return v, false
+		}
+	}
+	if key.Parts[0].Hashed {
+		v = value.NewInt64(hashkey.Hash(v))
+	}
+	return v, true
 }
 
 // keyRanges combines the fields' spans: points multiply, the first field that is not a point ends the prefix.

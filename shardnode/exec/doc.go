@@ -3,6 +3,7 @@
 //	Query ── Executor.Plan ──┬── idEquality ─────────────────► idLookup
 //	                         └── choose ── plan.Plan ── race ─► builder.build ─► Node ─► Stream or Source
 //	                                   └── plan cache ────────► cachedNode
+//	a find's _id alone ── Express.Begin ── Express.Read
 //
 // The path of a query: a command fills in a Query and compiles it (Query.Compile). Executor.Plan recognises an equality
 // on _id, else choose asks the planner (plan.Plan) for candidates, under the index filters and query settings of its

@@ -28,6 +28,8 @@ type fakeEnv struct {
 	memory     int64
 	dir        string
 	spilled    int // how often a sort asked for spill files
+	settings   []byte
+	observes   bool
 }
 
 func (e *fakeEnv) Planning(c *catalog.Collection) *Planning {
@@ -37,13 +39,13 @@ func (e *fakeEnv) Planning(c *catalog.Collection) *Planning {
 	return e.plannings[c]
 }
 
-func (e *fakeEnv) QuerySettings(*command.Op) []byte { return nil }
+func (e *fakeEnv) QuerySettings(*command.Op) []byte { return e.settings }
 
 func (e *fakeEnv) Restrict(_ *command.Op, ns string, _ *plan.Query) {
 	e.restricted = append(e.restricted, ns)
 }
 
-func (e *fakeEnv) Observes(*command.Op) bool { return false }
+func (e *fakeEnv) Observes(*command.Op) bool { return e.observes }
 func (e *fakeEnv) SortMemory() int64         { return e.memory }
 func (e *fakeEnv) Now() (int64, uint64)      { return 0, 0 }
 

@@ -86,8 +86,7 @@ func idEquality(q *Query) (id value.Value, ok bool) {
 	if root == nil || root.Kind != match.Eq || root.Path != "_id" {
 		return id, false
 	}
-	switch root.Value.T {
-	case value.Array, value.Null, value.Undefined, value.Regex:
+	if !pointID(root.Value) {
 		return id, false
 	}
 	return root.Value, q.Coll.Clustered || q.Coll.IDIndex() != nil

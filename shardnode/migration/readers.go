@@ -9,12 +9,11 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// BeginRead registers a query as a reader of a version of the filtering metadata, and returns the function that
-// unregisters it.
-func (s *ShardState) BeginRead(table *cluster.ChunkMap) (end func()) {
-	s.readers.begin(table)
-	return func() { s.readers.end(table) }
-}
+// BeginRead registers a query as a reader of a version of the filtering metadata, until EndRead.
+func (s *ShardState) BeginRead(table *cluster.ChunkMap) { s.readers.begin(table) }
+
+// EndRead ends what BeginRead began.
+func (s *ShardState) EndRead(table *cluster.ChunkMap) { s.readers.end(table) }
 
 // Unmoved implements Sharding.
 func (s *ShardState) Unmoved(op *command.Op, ns string, since *cluster.ChunkMap) bool {

@@ -375,27 +375,39 @@ func (s *ShardState) compareDatabase(op *command.Op, db string, received cluster
 	}
 }
 
-// ReadFilter implements Sharding. Between the check of a read's version and its snapshot the placement may have changed
-// and documents may have moved, so the filter has to be that of exactly the version that was checked.
+// ReadFilter implements Sharding.
 func (s *ShardState) ReadFilter(op *command.Op, c *catalog.Collection) (func(doc []byte) (bool, error), *cluster.ChunkMap, error) {
+	m, err := s.ReadTable(op, c)
+	if err != nil || m == nil {
+		return nil, nil, err
+	}
+	return s.filter(m), m, nil
+}
+
+// ReadTable implements Sharding. Between the check of a read's version and its snapshot the placement may have changed
+// and documents may have moved, so the table has to be that of exactly the version that was checked.
+func (s *ShardState) ReadTable(op *command.Op, c *catalog.Collection) (*cluster.ChunkMap, error) {
 	received, err := cluster.ParseChunkVersion(value.NewDocument(op.Req.ShardVersion))
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	info, err := s.placement(op, c.NS)
 	switch {
 	case received.IsIgnored() && (err != nil || info.Map == nil):
-		return nil, nil, nil
+		return nil, nil
 	case mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound:
-		return nil, nil, cluster.CheckShardVersion(c.NS, received, cluster.Unsharded, s.ID)
+		return nil, cluster.CheckShardVersion(c.NS, received, cluster.Unsharded, s.ID)
 	case err != nil:
-		return nil, nil, err
+		return nil, err
 	case info.Map == nil:
-		return nil, nil, cluster.CheckShardVersion(c.NS, received, cluster.Unsharded, s.ID)
+		return nil, cluster.CheckShardVersion(c.NS, received, cluster.Unsharded, s.ID)
 	case received.IsIgnored():
-		return s.filter(info.Map), info.Map, nil
+		return info.Map, nil
 	}
-	return s.filter(info.Map), info.Map, cluster.CheckPlacement(info, c.NS, received, s.ID, cluster.PlacementTime(op.Req.ShardVersion), pastOf(op))
+	if err := cluster.CheckPlacement(info, c.NS, received, s.ID, cluster.PlacementTime(op.Req.ShardVersion), pastOf(op)); err != nil {
+		return nil, err
+	}
+	return info.Map, nil
 }
 
 // Ownership implements Sharding. The filter keeps the placement that it was made with for the lifetime of the query.
@@ -409,7 +421,7 @@ func (s *ShardState) Ownership(op *command.Op, c *catalog.Collection) func(doc [
 
 // filter returns a filter for the documents that this shard owns by a placement; nil if it owns all.
 func (s *ShardState) filter(m *cluster.ChunkMap) func(doc []byte) (bool, error) {
-	if ids := m.Shards(); len(ids) == 1 && ids[0] == s.ID {
+	if s.OwnsAll(m) {
 		return nil // every chunk is here; a query keeps its snapshot if that changes (Unmoved)
 	}
 	key := m.Key
@@ -421,6 +433,22 @@ func (s *ShardState) filter(m *cluster.ChunkMap) func(doc []byte) (bool, error) 
 		}
 		return m.Owns(s.ID, vals)
 	}
+}
+
+// OwnsAll implements Sharding.
+func (s *ShardState) OwnsAll(m *cluster.ChunkMap) bool {
+	ids := m.Shards()
+	return len(ids) == 1 && ids[0] == s.ID
+}
+
+// Owns implements Sharding.
+func (s *ShardState) Owns(m *cluster.ChunkMap, doc []byte) (bool, error) {
+	var room [2]value.Value
+	vals, err := m.Key.FromDocument(doc, room[:0])
+	if err != nil {
+		return false, nil
+	}
+	return m.Owns(s.ID, vals)
 }
 
 // CheckUpdate implements Sharding.
