@@ -20,7 +20,7 @@ import (
 // TestKilledAloneNemesis each step with all of them.
 func TestKilledAlone(t *testing.T) {
 	t.Parallel()
-	k := newKilledAlone(t)
+	k := newKilledAlone(t, clusterOptions{shards: []int{1, 1}, routers: 2})
 	defer k.c.insertBeside()()
 	turn := 0
 	for _, row := range k.rows {
@@ -37,7 +37,7 @@ func TestKilledAloneNemesis(t *testing.T) {
 	if nemesisTime(0) == 0 {
 		t.Skip("make nemesis runs it")
 	}
-	k := newKilledAlone(t)
+	k := newKilledAlone(t, clusterOptions{shards: []int{1, 1}, routers: 2})
 	defer k.c.insertBeside()()
 	for _, row := range k.rows {
 		for _, h := range row.steps {
@@ -55,15 +55,11 @@ type killedAlone struct {
 	rows  []lostRouterDDL
 }
 
-func newKilledAlone(t *testing.T) *killedAlone {
+func newKilledAlone(t *testing.T, o clusterOptions) *killedAlone {
 	t.Helper()
-	k := &killedAlone{c: launchCluster(t, clusterOptions{shards: []int{1, 1}, routers: 2})}
+	k := &killedAlone{c: launchCluster(t, o)}
 	k.third = launchSet(t, setOptions{name: shardName(2), role: "--shardsvr", members: 1, args: []string{"--setParameter", cursorsEnd}})
-	for _, row := range lostRouterRows(k.third) {
-		if row.steps != nil {
-			k.rows = append(k.rows, row)
-		}
-	}
+	k.rows = lostRouterRows(k.third)
 	return k
 }
 

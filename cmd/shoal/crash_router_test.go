@@ -39,11 +39,9 @@ type holding struct {
 	data  bson.D
 }
 
-func onCoordinator(c *shardedCluster) *server { return c.shards[1].members[0] }
-func onOtherShard(c *shardedCluster) *server  { return c.shards[0].members[0] }
-func onConfigServer(c *shardedCluster) *server {
-	return c.config.members[0]
-}
+func onCoordinator(c *shardedCluster) *server  { return c.shards[1].lead() }
+func onOtherShard(c *shardedCluster) *server   { return c.shards[0].lead() }
+func onConfigServer(c *shardedCluster) *server { return c.config.lead() }
 
 // atPhaseOf holds a run of the coordinator before a phase.
 func atPhaseOf(operation, phase string) holding {
@@ -109,7 +107,7 @@ func lostRouterRows(third *replicaSet) []lostRouterDDL {
 	setting := func(cmd bson.D, want string) func(context.Context, *shardedCluster) error {
 		return func(ctx context.Context, c *shardedCluster) error {
 			for _, rs := range c.shards[:2] {
-				r, err := rs.members[0].direct.Database("admin").RunCommand(ctx, cmd).Raw()
+				r, err := rs.lead().direct.Database("admin").RunCommand(ctx, cmd).Raw()
 				if got := fmt.Sprint(r); err != nil || !strings.Contains(got, want) {
 					return fmt.Errorf("%s has %s, not %s, %v", rs.name, got, want, err)
 				}
@@ -120,7 +118,7 @@ func lostRouterRows(third *replicaSet) []lostRouterDDL {
 	blocked := func(want int64) func(context.Context, *shardedCluster) error {
 		return func(ctx context.Context, c *shardedCluster) error {
 			for _, rs := range c.shards {
-				n, err := rs.members[0].direct.Database("config").Collection("user_writes_critical_sections").CountDocuments(ctx, bson.D{})
+				n, err := rs.lead().direct.Database("config").Collection("user_writes_critical_sections").CountDocuments(ctx, bson.D{})
 				if err != nil || n != want {
 					return fmt.Errorf("%s has %d sections, %v", rs.name, n, err)
 				}
@@ -137,7 +135,7 @@ func lostRouterRows(third *replicaSet) []lostRouterDDL {
 	indexes := func(want int) func(context.Context, *shardedCluster) error {
 		return func(ctx context.Context, c *shardedCluster) error {
 			for _, rs := range c.shards[:2] {
-				specs, err := rs.members[0].direct.Database("crash").Collection("c").Indexes().ListSpecifications(ctx)
+				specs, err := rs.lead().direct.Database("crash").Collection("c").Indexes().ListSpecifications(ctx)
 				if err != nil || len(specs) != want {
 					return fmt.Errorf("%s has %d indexes, %v", rs.name, len(specs), err)
 				}
@@ -351,10 +349,10 @@ func (k *lostRouterDDL) awaitEnd(ctx context.Context, c *shardedCluster) {
 	c.t.Helper()
 	for _, rs := range c.shards {
 		for _, coll := range []string{"system.sharding_ddl_coordinators", "collection_critical_sections", "movePrimaryRecipients"} {
-			awaitNone(c.t, ctx, coll+" after "+k.name, rs.members[0].direct.Database("config").Collection(coll))
+			awaitNone(c.t, ctx, coll+" after "+k.name, rs.lead().direct.Database("config").Collection(coll))
 		}
 	}
-	awaitNone(c.t, ctx, "reshardingOperations after "+k.name, c.config.members[0].direct.Database("config").Collection("reshardingOperations"))
+	awaitNone(c.t, ctx, "reshardingOperations after "+k.name, c.config.lead().direct.Database("config").Collection("reshardingOperations"))
 }
 
 // set sets the fail point.

@@ -248,6 +248,15 @@ func (rs *replicaSet) awaitPrimary() *server {
 	return found
 }
 
+// lead returns the only member, or waits for the primary.
+func (rs *replicaSet) lead() *server {
+	rs.t.Helper()
+	if len(rs.members) == 1 {
+		return rs.members[0]
+	}
+	return rs.awaitPrimary()
+}
+
 // command runs a command on a member until it succeeds.
 func (rs *replicaSet) command(m *server, cmd bson.D) (reply bson.M) {
 	rs.t.Helper()

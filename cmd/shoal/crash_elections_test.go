@@ -1,0 +1,251 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand"
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/shoaldb/shoal/internal/await"
+)
+
+// lostPrimary is what happens to the primary of a set of three while a command is at one of its steps.
+type lostPrimary int
+
+const (
+	stepsDown lostPrimary = iota
+	isKilled
+	wakesSoon // frozen until another is primary: it goes on in its old term
+	wakesLate // frozen until the command is done, and done once more
+	losses
+)
+
+func (l lostPrimary) String() string {
+	return [...]string{"steps down", "is killed", "is frozen until another is primary", "is frozen until the command has ended"}[l]
+}
+
+// lostAt is a command, one of its steps, and whose primary is lost there.
+type lostAt struct {
+	row    *lostRouterDDL
+	step   holding
+	victim killedProcess
+	loss   lostPrimary
+}
+
+func (l lostAt) String() string {
+	return fmt.Sprintf("%s, at %v the primary of %s %s", l.row.name, l.step.data, strings.TrimSuffix(l.victim.String(), "'s shard"), l.loss)
+}
+
+// A set of three loses its primary while a DDL, or a command to the whole cluster, is at one of its steps, beside clients' writes: the config server, the coordinator's shard
+// or another shard. The next primary continues or undoes what was begun; within 30 s all nodes agree, the same command again does the rest, and a former primary that
+// continues where it was frozen changes nothing. A few steps have one of the losses here; TestLostPrimariesNemesis takes all of them in random order for as long as it lasts.
+func TestLostPrimaries(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts ten servers")
+	}
+	t.Parallel()
+	k := newKilledAlone(t, clusterOptions{configs: 3, shards: []int{1, 3}, routers: 2})
+	defer k.c.insertBeside()()
+	all := k.losses()
+	for i := range 5 {
+		k.lostAt(all[(i*len(all)/5+i)%len(all)])
+	}
+	k.sameEverywhere()
+}
+
+func TestLostPrimariesNemesis(t *testing.T) {
+	limit := nemesisTime(0)
+	if limit == 0 {
+		t.Skip("make nemesis runs it")
+	}
+	k := newKilledAlone(t, clusterOptions{configs: 3, shards: []int{3, 3}, routers: 2})
+	defer k.c.insertBeside()()
+	seed := time.Now().UnixNano()
+	all, began, n := k.losses(), time.Now(), 0
+	rand.New(rand.NewSource(seed)).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	for n < len(all) && time.Since(began) < limit {
+		k.lostAt(all[n])
+		n++
+	}
+	t.Logf("seed %d: %d of %d losses in %v", seed, n, len(all), time.Since(began).Round(time.Second))
+	k.sameEverywhere()
+}
+
+// losses are all that may happen.
+func (k *killedAlone) losses() (all []lostAt) {
+	for i := range k.rows {
+		row := &k.rows[i]
+		for _, step := range stepsOf(row) {
+			for _, victim := range k.victims(row) {
+				if rs := k.set(victim); rs == nil || len(rs.members) == 1 || victim == stepsConfigDown {
+					continue
+				}
+				for loss := range losses {
+					all = append(all, lostAt{row, step, victim, loss})
+				}
+			}
+		}
+	}
+	return all
+}
+
+// stepsOf returns where a command is held: at each step of what the config server conducts, at each phase of a coordinator's run, or on its way.
+func stepsOf(row *lostRouterDDL) (steps []holding) {
+	if row.steps != nil {
+		return row.steps
+	}
+	for _, e := range row.hold.data {
+		if e.Key != "operationType" {
+			continue
+		}
+		phases := []string{"acquireCriticalSection", "convertCollection", "releaseCriticalSection", "done"}
+		for _, k := range killedOperations {
+			if k.name == e.Value {
+				phases = k.phases
+			}
+		}
+		for _, p := range phases {
+			steps = append(steps, atPhaseOf(e.Value.(string), p))
+		}
+		return steps
+	}
+	return []holding{row.hold}
+}
+
+// set returns the set that a process belongs to, nil for a router.
+func (k *killedAlone) set(victim killedProcess) *replicaSet {
+	return map[killedProcess]*replicaSet{killsConfig: k.c.config, killsOtherShard: k.c.shards[0], killsCoordinator: k.c.shards[1], killsNewShard: k.third}[victim]
+}
+
+// lostAt sends a command through the first router, and has a set lose its primary while the command is held.
+func (k *killedAlone) lostAt(what lostAt) {
+	c, t, row := k.c, k.c.t, what.row
+	t.Helper()
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	k.prepareFor(ctx, row)
+	holder := what.step.node(c)
+	release, reached := what.step.set(t, ctx, c)
+	sent := make(chan error, 1)
+	go func() { sent <- c.routers[0].direct.Database(row.db).RunCommand(ctx, row.command).Err() }()
+	if err := reached(); err != nil {
+		t.Fatalf("%v: %v", what, err)
+	}
+	wake := k.lose(what, holder, release)
+	lost := time.Now()
+	within, done := context.WithTimeout(ctx, 30*time.Second)
+	defer done()
+	select {
+	case err := <-sent:
+		t.Logf("%v: answered %v", what, err)
+	case <-within.Done():
+		t.Fatalf("%v: it does not end", what)
+	}
+	k.agree(within, what)
+	if took := time.Since(lost); took > 30*time.Second {
+		t.Errorf("%v: it takes %v", what, took)
+	}
+	wake()
+	k.agree(ctx, what)
+	if t.Failed() {
+		t.FailNow()
+	}
+	t.Logf("%v, and %v before", time.Since(lost).Round(time.Millisecond), lost.Sub(began).Round(time.Millisecond))
+}
+
+// lose has a set lose its primary, and returns when it has another; wake continues one that is still frozen.
+func (k *killedAlone) lose(what lostAt, holder *server, release func()) (wake func()) {
+	t, rs := k.c.t, k.set(what.victim)
+	t.Helper()
+	rs.awaitPrimary()
+	at := rs.primary()
+	old, released := rs.members[at], make(chan struct{})
+	free := func() { release(); close(released) }
+	if old == holder && what.loss >= wakesSoon {
+		release = what.step.releaseBy(t, holder)
+	}
+	switch what.loss {
+	case stepsDown:
+		rs.stepDown()
+	case isKilled:
+		old.kill()
+	default:
+		old.pause()
+	}
+	switch {
+	case old != holder:
+		free()
+	case what.loss == isKilled:
+		close(released) // and the fail point is gone
+	default:
+		go free() // the one that is frozen finds the request when it wakes
+	}
+	rs.awaitPrimaryBut(at)
+	switch what.loss {
+	case isKilled:
+		old.start()
+	case wakesLate:
+		return func() { old.resume(); <-released; rs.waitReady() }
+	case wakesSoon:
+		old.resume()
+	}
+	<-released
+	return rs.waitReady
+}
+
+// releaseBy returns a function that clears the fail point through a connection that is there already: the request reaches a process that is frozen.
+func (h *holding) releaseBy(t *testing.T, node *server) (release func()) {
+	t.Helper()
+	client, err := mongo.Connect(options.Client().ApplyURI("mongodb://" + node.at() + "/?directConnection=true").SetHeartbeatInterval(time.Hour).SetConnectTimeout(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Ping(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		off := bson.D{{Key: "configureFailPoint", Value: h.point}, {Key: "mode", Value: "off"}}
+		if err := client.Database("admin").RunCommand(t.Context(), off).Err(); err != nil {
+			t.Error(err)
+		}
+		_ = client.Disconnect(context.Background())
+	}
+}
+
+// agree waits until nothing is under way, and sends the command once more: it has been done then, and all nodes agree.
+func (k *killedAlone) agree(ctx context.Context, what lostAt) {
+	c, t, row := k.c, k.c.t, what.row
+	t.Helper()
+	row.awaitEnd(ctx, c)
+	if row.undone != nil {
+		await.State(t, fmt.Sprint(what, ": all nodes agree"), func() (string, bool) {
+			done, undone := row.check(ctx, c), row.undone(ctx, c)
+			return fmt.Sprint(done, "; ", undone), done == nil || undone == nil || ctx.Err() != nil
+		})
+	}
+	err := c.survivor().Database(row.db).RunCommand(ctx, row.command).Err()
+	var refused mongo.CommandError
+	if err != nil && (row.again == 0 || !errors.As(err, &refused) || refused.Code != int32(row.again)) {
+		t.Errorf("%v, again: %v", what, err)
+	}
+	if err := row.check(ctx, c); err != nil {
+		t.Errorf("%v: %v", what, err)
+	}
+	c.checkCatalog("crash")
+}
+
+// sameEverywhere compares the members of each set.
+func (k *killedAlone) sameEverywhere() {
+	for _, rs := range k.c.sets() {
+		rs.waitReady()
+		rs.sameEverywhere("crash", "config")
+	}
+}
