@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/shoaldb/shoal/router"
 	"github.com/shoaldb/shoal/shardnode"
 	"github.com/shoaldb/shoal/shardnode/migration"
+	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -46,6 +48,16 @@ type testCluster struct {
 	clock  *cluster.VectorClock                                          // of all nodes
 	disk   *syncs                                                        // what the durable commits of all nodes wait for
 	mongos func(*cluster.VectorClock) (*command.Service, *router.Router) // creates one more router
+	hooks  clusterHooks
+	ends   map[*shardnode.Server]func() // end servers before the test does
+}
+
+// clusterHooks are what a test puts between the rooms of a cluster.
+type clusterHooks struct {
+	watch func(shard string, m *wire.Message) error           // sees what nodes send to shards, the config server too, and may fail it
+	store func(set string, o *storage.Options)                // changes the options of a node's store
+	peer  func(set string, s *shardnode.Server) cluster.Peer  // reaches a node
+	out   func(set string) func(to cluster.Peer) cluster.Peer // is how a node that begins now reaches another
 }
 
 func newTestCluster(t testing.TB, shards int) *testCluster {
@@ -56,9 +68,24 @@ func newTestCluster(t testing.TB, shards int) *testCluster {
 // newWatchedCluster makes a cluster in which watch sees what nodes send to shards, the config server too, and may fail it.
 func newWatchedCluster(t testing.TB, shards int, watch func(shard string, m *wire.Message) error) *testCluster {
 	t.Helper()
+	return newHookedCluster(t, shards, clusterHooks{watch: watch})
+}
+
+func newHookedCluster(t testing.TB, shards int, hooks clusterHooks) *testCluster {
+	t.Helper()
 	ctx := context.Background()
-	c := &testCluster{t: t, shards: map[string]cluster.Peer{}, server: map[string]*shardnode.Server{}, points: map[string]*cluster.FailPoints{}, params: map[string]*cluster.Params{}, disk: &syncs{}}
+	if hooks.peer == nil {
+		hooks.peer = func(_ string, s *shardnode.Server) cluster.Peer { return s.Peer() }
+	}
+	if hooks.out == nil {
+		hooks.out = func(string) func(cluster.Peer) cluster.Peer {
+			return func(to cluster.Peer) cluster.Peer { return to }
+		}
+	}
+	watch := hooks.watch
+	c := &testCluster{t: t, hooks: hooks, ends: map[*shardnode.Server]func(){}, shards: map[string]cluster.Peer{}, server: map[string]*shardnode.Server{}, points: map[string]*cluster.FailPoints{}, params: map[string]*cluster.Params{}, disk: &syncs{}}
 	clock := cluster.NewVectorClock(time.Now)
+	c.clock = clock
 	c.opened = func(o shardnode.Config) *shardnode.Server {
 		if c.points[o.SetName] == nil {
 			c.points[o.SetName] = cluster.NewFailPoints()
@@ -75,11 +102,15 @@ func newWatchedCluster(t testing.TB, shards int, watch func(shard string, m *wir
 		}
 		o.Repl.Commits = func(s replication.Set) replication.Set { return slowDisk{s, c.disk, o.SetName} }
 		o.Memory, o.Points, o.Clock, o.Info = true, c.points[o.SetName], clock, &command.Info{Host: "test"}
+		if hooks.store != nil {
+			o.Store = func(s *storage.Options) { hooks.store(o.SetName, s) }
+		}
 		s, err := shardnode.Open(o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = s.Close() })
+		c.ends[s] = sync.OnceFunc(func() { _ = s.Close() })
+		t.Cleanup(c.ends[s])
 		if c.server[o.SetName] == nil {
 			c.server[o.SetName] = s
 		}
@@ -93,7 +124,7 @@ func newWatchedCluster(t testing.TB, shards int, watch func(shard string, m *wir
 		return s
 	}
 	conf := open("config", true)
-	c.conf, c.confP = conf, conf.Peer()
+	c.conf, c.confP = conf, hooks.peer("config", conf)
 	c.dial = func(set string, hosts []string) (cluster.Peer, error) {
 		if set == "" {
 			set, _, _ = strings.Cut(hosts[0], ":")
@@ -109,21 +140,12 @@ func newWatchedCluster(t testing.TB, shards int, watch func(shard string, m *wir
 		}), nil
 	}
 	reg := func() *cluster.Registry { return cluster.NewRegistry(c.confP, clock, c.dial) }
-	c.config = configsvr.New(conf.OwnPeer(), reg(), clock, func() string { return "config:27019" })
-	c.config.Params = c.params["config"]
-	c.config.Register(conf.Service)
-	conf.KeepSessionsIn(c.config.Sessions(conf.Base.Sessions.Timeout(), func(context.Context) (bool, error) { return false, nil }))
-	if err := c.config.Init(ctx); err != nil {
-		t.Fatal(err)
-	}
-	c.reshardings()
+	c.manage(conf)
 	c.add = func(id, hosts string, servers ...*shardnode.Server) error {
 		for _, s := range servers {
-			s.OnJoin(func(id migration.Identity) (*migration.ShardState, error) {
-				return migration.NewShardState(id.Shard, cluster.NewCatalog(c.confP), reg(), clock), nil
-			})
+			s.OnJoin(c.joining(id))
 		}
-		c.shards[id] = servers[0].Peer()
+		c.shards[id] = hooks.peer(id, servers[0])
 		_, err := cluster.Run(ctx, c.confP, value.Doc(value.F("_configsvrAddShard", value.NewString(id+"/"+hosts)), value.F("name", value.NewString(id)), value.F("$db", value.NewString("admin"))))
 		return err
 	}
@@ -151,22 +173,51 @@ func newWatchedCluster(t testing.TB, shards int, watch func(shard string, m *wir
 		return s, r
 	}
 	c.router, c.r = c.mongos(clock)
-	c.clock = clock
 	c.client = command.NewClient(1, "test", "test", nil)
 	return c
+}
+
+// registry is how a node finds the shards.
+func (c *testCluster) registry(of string) *cluster.Registry {
+	out := c.hooks.out(of)
+	return cluster.NewRegistry(out(c.confP), c.clock, func(set string, hosts []string) (cluster.Peer, error) {
+		to, err := c.dial(set, hosts)
+		return out(to), err
+	})
+}
+
+// joining returns how a server becomes a shard.
+func (c *testCluster) joining(set string) func(migration.Identity) (*migration.ShardState, error) {
+	return func(id migration.Identity) (*migration.ShardState, error) {
+		return migration.NewShardState(id.Shard, cluster.NewCatalog(c.hooks.out(set)(c.confP)), c.registry(set), c.clock), nil
+	}
+}
+
+// manage has a server be the config server.
+func (c *testCluster) manage(conf *shardnode.Server) {
+	c.t.Helper()
+	c.config = configsvr.New(conf.OwnPeer(), c.registry("config"), c.clock, func() string { return "config:27019" })
+	c.config.Params = c.params["config"]
+	c.config.Register(conf.Service)
+	conf.KeepSessionsIn(c.config.Sessions(conf.Base.Sessions.Timeout(), func(context.Context) (bool, error) { return false, nil }))
+	if err := c.config.Init(context.Background()); err != nil {
+		c.t.Fatal(err)
+	}
+	c.reshardings()
 }
 
 // reshardings has the config server coordinate reshardings until the test ends.
 func (c *testCluster) reshardings() {
 	c.t.Helper()
 	ctx, end := context.WithCancel(context.Background())
-	if err := c.config.LoadReshardings(ctx, 1); err != nil {
+	m := c.config
+	if err := m.LoadReshardings(ctx, 1); err != nil {
 		c.t.Fatal(err)
 	}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		c.config.RunReshardings(ctx)
+		m.RunReshardings(ctx)
 	}()
 	c.t.Cleanup(func() {
 		end()

@@ -63,6 +63,8 @@ type Config struct {
 	Operations OperationLog
 	// Done is called for every operation when it has ended; nil for none.
 	Done func(op *command.Op, err error)
+	// Store changes the options of the store; nil for none. Tests pass file systems that lose what was not synced.
+	Store func(o *storage.Options)
 }
 
 // Security configures access to a server.
@@ -115,8 +117,11 @@ type Server struct {
 
 // Open opens the store and returns a server on it. Requests reach it through a front (command.Front) or a peer.
 func Open(c Config) (*Server, error) {
-	eng, err := storage.Open(storage.Options{Dir: c.Dir, Memory: c.Memory, Logger: c.StoreLogger, OnFailure: c.Fatal, Stores: c.Stores,
-		Standalone: c.SetName == ""})
+	store := storage.Options{Dir: c.Dir, Memory: c.Memory, Logger: c.StoreLogger, OnFailure: c.Fatal, Stores: c.Stores, Standalone: c.SetName == ""}
+	if c.Store != nil {
+		c.Store(&store)
+	}
+	eng, err := storage.Open(store)
 	if err != nil {
 		return nil, err
 	}
