@@ -73,7 +73,7 @@ func (r *Router) checkCluster(op *command.Op, m msg.CheckConsistency) (found [][
 			return nil, err
 		}
 		if len(still) > 0 {
-			found = append(found, consistency.Hidden(ns, uuid))
+			found = append(found, consistency.Hidden(ns, e))
 		}
 	}
 	for _, d := range append(dbs, value.Doc(value.F("_id", value.NewString("config")))) {

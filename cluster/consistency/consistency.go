@@ -23,6 +23,10 @@ type Local struct {
 	UUID    value.Value
 	Options []byte
 	Indexes [][]byte
+	// Auxiliary is what the shard's catalog says of the collection beside its options and indexes.
+	Auxiliary []byte
+	// Deletes means that ranges of the collection are to be deleted on the shard.
+	Deletes bool
 }
 
 // Parse reads an entry.
@@ -34,7 +38,7 @@ func Parse(entry []byte) (*Collection, error) {
 	return &Collection{NS: e.NS, UUID: value.Lookup(entry, "uuid"), Key: e.Key, entry: entry}, nil
 }
 
-// found returns the document of an inconsistency.
+// found returns the document of an inconsistency. Types, descriptions and details are those of the manual's pages below reference/inconsistency-type.
 func found(kind, text, ns string, details ...value.Field) []byte {
 	details = append([]value.Field{value.F("namespace", value.NewString(ns))}, details...)
 	return value.Doc(value.F("type", value.NewString(kind)), value.F("description", value.NewString(text)), value.F("details", value.NewDocument(value.Doc(details...))))
@@ -45,14 +49,14 @@ func (c *Collection) found(kind, text string, details ...value.Field) []byte {
 }
 
 // Hidden returns the inconsistency of a collection whose database does not exist.
-func Hidden(ns string, uuid value.Value) []byte {
-	return found("HiddenShardedCollection", "Found sharded collection but the associated database doesn't exist", ns, value.F("collectionUUID", uuid))
+func Hidden(ns string, entry []byte) []byte {
+	return found("HiddenShardedCollection", "Found sharded collection but relative database does not exist", ns, value.F("collection", value.NewDocument(entry)))
 }
 
 // Misplaced returns the inconsistency of an unsharded collection on a shard that is not the primary shard of its
 // database.
 func Misplaced(ns, shard string, uuid value.Value) []byte {
-	return found("MisplacedCollection", "Unsharded collection found on shard different from database primary shard", ns,
+	return found("MisplacedCollection", "Found unsharded collection without the appropriate metadata on a shard different from the database primary shard", ns,
 		value.F("shard", value.NewString(shard)), value.F("localUUID", uuid))
 }
 
@@ -97,41 +101,43 @@ func (c *Collection) hasFields(bound []byte) bool {
 func (c *Collection) RoutingTable(chunks [][]byte) (bad [][]byte) {
 	unsplittable := value.Lookup(c.entry, "unsplittable").Truthy()
 	if unsplittable && value.CompareDocs(c.Key.Doc(), value.Doc(value.F("_id", value.NewInt32(1))), nil) != 0 {
-		bad = append(bad, c.found("TrackedUnshardedCollectionHasInvalidKey", "Found unsplittable collection with an invalid shard key", value.F("shardKey", value.NewDocument(c.Key.Doc()))))
+		bad = append(bad, found("TrackedUnshardedCollectionHasInvalidKey", "Found tracked unsharded collection with invalid shard-key", c.NS,
+			value.F("uuid", c.UUID), value.F("shardKey", value.NewDocument(c.Key.Doc()))))
 	}
 	if len(chunks) == 0 {
-		return append(bad, c.found("MissingRoutingTable", "Found sharded collection without routing table"))
+		return append(bad, c.found("MissingRoutingTable", "There is a sharded collection without routing table"))
 	}
 	if unsplittable && len(chunks) > 1 {
-		bad = append(bad, c.found("TrackedUnshardedCollectionHasMultipleChunks", "Found unsplittable collection with more than one chunk", value.F("numChunks", value.NewInt64(int64(len(chunks))))))
+		bad = append(bad, found("TrackedUnshardedCollectionHasMultipleChunks", "Found tracked unsharded collection with more than one chunks", c.NS,
+			value.F("uuid", c.UUID), value.F("numChunks", value.NewInt32(int32(len(chunks))))))
 	}
-	all, corrupted := c.pieces(chunks, "CorruptedChunkShardKey", "Found chunk whose bounds don't match the collection's shard key", "chunk")
+	all, corrupted := c.pieces(chunks, "CorruptedChunkShardKey", "Found chunk with a shard key pattern violation", "chunk")
 	bad = append(bad, corrupted...)
 	if len(all) == 0 {
 		return bad
 	}
 	if low := c.Key.GlobalMin(); cluster.CompareKeys(all[0].min, value.Values(low)) != 0 {
-		bad = append(bad, c.found("RoutingTableMissingMinKey", "Found routing table with a missing lower bound",
+		bad = append(bad, c.found("RoutingTableMissingMinKey", "Routing table has a gap because first chunk does not start from MinKey",
 			value.F("minKeyObj", value.NewDocument(c.Key.KeyDoc(all[0].min))), value.F("globalMin", value.NewDocument(low))))
 	}
 	last := all[0]
 	for i, p := range all[1:] {
 		if p.empty() || i == 0 && last.empty() { // two chunks begin, or end, at the same key
-			bad = append(bad, c.found("RoutingTableRangeOverlap", "Found a chunk whose min is not less than its max", value.F("chunkA", last.doc), value.F("chunkB", p.doc)))
+			bad = append(bad, c.found("RoutingTableRangeOverlap", "Found two overlapping consecutive chunks", value.F("chunkA", last.doc), value.F("chunkB", p.doc)))
 			continue
 		}
 		switch r := cluster.CompareKeys(last.max, p.min); {
 		case r < 0:
-			bad = append(bad, c.found("RoutingTableRangeGap", "Found a gap between two chunks", value.F("previousChunk", last.doc), value.F("nextChunk", p.doc)))
+			bad = append(bad, c.found("RoutingTableRangeGap", "Found a gap between two consecutive chunks", value.F("chunkA", last.doc), value.F("chunkB", p.doc)))
 		case r > 0:
-			bad = append(bad, c.found("RoutingTableRangeOverlap", "Found two chunks that overlap", value.F("chunkA", last.doc), value.F("chunkB", p.doc)))
+			bad = append(bad, c.found("RoutingTableRangeOverlap", "Found two overlapping consecutive chunks", value.F("chunkA", last.doc), value.F("chunkB", p.doc)))
 		}
 		if cluster.CompareKeys(p.max, last.max) >= 0 {
 			last = p
 		}
 	}
 	if high := c.Key.GlobalMax(); cluster.CompareKeys(last.max, value.Values(high)) != 0 {
-		bad = append(bad, c.found("RoutingTableMissingMaxKey", "Found routing table with a missing upper bound",
+		bad = append(bad, c.found("RoutingTableMissingMaxKey", "Routing table has a gap because last chunk boundary does not reach MaxKey",
 			value.F("maxKeyObj", value.NewDocument(c.Key.KeyDoc(last.max))), value.F("globalMax", value.NewDocument(high))))
 	}
 	return bad
@@ -139,10 +145,10 @@ func (c *Collection) RoutingTable(chunks [][]byte) (bad [][]byte) {
 
 // Zones checks the ranges of a collection's zones.
 func (c *Collection) Zones(zones [][]byte) (bad [][]byte) {
-	all, bad := c.pieces(zones, "CorruptedZoneShardKey", "Found zone whose bounds don't match the collection's shard key", "zone")
+	all, bad := c.pieces(zones, "CorruptedZoneShardKey", "Found zone with a shard key pattern violation", "zone")
 	for i := 1; i < len(all); i++ {
 		if cluster.CompareKeys(all[i-1].max, all[i].min) > 0 {
-			bad = append(bad, c.found("ZonesRangeOverlap", "Found two zones that overlap", value.F("zoneA", all[i-1].doc), value.F("zoneB", all[i].doc)))
+			bad = append(bad, c.found("ZonesRangeOverlap", "Found two overlapping zones", value.F("zoneA", all[i-1].doc), value.F("zoneB", all[i].doc)))
 		}
 	}
 	return bad
@@ -160,44 +166,59 @@ func Owners(chunks [][]byte) (ids []string) {
 // Locals checks the shards' parts of a collection: every shard that owns chunks must have the collection, and all of them must have it
 // under the catalog's UUID, with the same options.
 func (c *Collection) Locals(owners []string, locals []Local) (bad [][]byte) {
-	var options []struct {
-		doc    []byte
-		shards []value.Value
-	}
+	var options, auxiliary groups
 	for _, id := range owners {
 		if !slices.ContainsFunc(locals, func(l Local) bool { return l.Shard == id }) {
-			bad = append(bad, found("MissingLocalCollection", "Collection registered on the sharding catalog not found on the given shards", c.NS, value.F("shard", value.NewString(id)), value.F("uuid", c.UUID)))
+			bad = append(bad, found("MissingLocalCollection", "Collection registered on the sharding catalog not found on the given shards", c.NS, value.F("uuid", c.UUID), value.F("shard", value.NewString(id))))
 		}
 	}
-next:
 	for _, l := range locals {
 		if !value.Equal(l.UUID, c.UUID) {
-			bad = append(bad, found("CollectionUUIDMismatch", "Found collection on a shard with a UUID that differs from the one in the sharding catalog", c.NS,
+			bad = append(bad, found("CollectionUUIDMismatch", "Found collection on non primary shard with mismatching UUID", c.NS,
 				value.F("shard", value.NewString(l.Shard)), value.F("localUUID", l.UUID), value.F("uuid", c.UUID)))
 			continue
 		}
-		if !l.Owner {
-			continue
+		if l.Owner {
+			options.add(l.Options, l.Shard)
+			auxiliary.add(l.Auxiliary, l.Shard)
 		}
-		for i := range options {
-			if sameFields(options[i].doc, l.Options) {
-				options[i].shards = append(options[i].shards, value.NewString(l.Shard))
-				continue next
-			}
-		}
-		options = append(options, struct {
-			doc    []byte
-			shards []value.Value
-		}{l.Options, []value.Value{value.NewString(l.Shard)}})
 	}
 	if len(options) > 1 {
-		var list []value.Value
-		for _, o := range options {
-			list = append(list, value.NewDocument(value.Doc(value.F("options", value.NewDocument(o.doc)), value.F("shards", value.NewArray(value.ArrayOf(o.shards...))))))
-		}
-		bad = append(bad, found("CollectionOptionsMismatch", "Found collection with mismatching options across shards and/or config server", c.NS, value.F("options", value.NewArray(value.ArrayOf(list...)))))
+		bad = append(bad, found("CollectionOptionsMismatch", "Found collection with mismatching options across shards and/or config server", c.NS, value.F("options", options.list("options"))))
+	}
+	if len(auxiliary) > 1 {
+		bad = append(bad, found("CollectionAuxiliaryMetadataMismatch", "Found collection with mismatching auxiliary metadata across shards and/or config server", c.NS,
+			value.F("collectionMetadata", auxiliary.list("md"))))
 	}
 	return bad
+}
+
+// groups are the shards by what they have of a collection.
+type groups []struct {
+	doc    []byte
+	shards []value.Value
+}
+
+func (g *groups) add(doc []byte, shard string) {
+	for i := range *g {
+		if x := &(*g)[i]; sameFields(x.doc, doc) {
+			x.shards = append(x.shards, value.NewString(shard))
+			return
+		}
+	}
+	*g = append(*g, struct {
+		doc    []byte
+		shards []value.Value
+	}{doc, []value.Value{value.NewString(shard)}})
+}
+
+// list returns the groups, with what they have under a name.
+func (g groups) list(name string) value.Value {
+	var list []value.Value
+	for _, x := range g {
+		list = append(list, value.NewDocument(value.Doc(value.F(name, value.NewDocument(x.doc)), value.F("shards", value.NewArray(value.ArrayOf(x.shards...))))))
+	}
+	return value.NewArray(value.ArrayOf(list...))
 }
 
 // sameFields compares two documents regardless of the order of their fields.
@@ -213,12 +234,18 @@ func sameFields(a, b []byte) bool {
 	return true
 }
 
-// ShardKeyIndex checks that the owners have an index that serves the shard key.
+// ShardKeyIndex checks that the owners have an index that serves the shard key, and so have shards with ranges to delete.
 func (c *Collection) ShardKeyIndex(locals []Local) (bad [][]byte) {
 	for _, l := range locals {
-		if l.Owner && !slices.ContainsFunc(l.Indexes, c.serves) {
-			bad = append(bad, found("MissingShardKeyIndex", "Found sharded collection without a valid shard key index", c.NS,
-				value.F("shard", value.NewString(l.Shard)), value.F("shardKey", value.NewDocument(c.Key.Doc()))))
+		if slices.ContainsFunc(l.Indexes, c.serves) {
+			continue
+		}
+		where := []value.Field{value.F("shard", value.NewString(l.Shard)), value.F("shardKey", value.NewDocument(c.Key.Doc()))}
+		if l.Owner {
+			bad = append(bad, found("MissingShardKeyIndex", "Found sharded collection without a shard key index", c.NS, where...))
+		}
+		if l.Deletes {
+			bad = append(bad, found("RangeDeletionMissingShardKeyIndex", "Found sharded collection with an outstanding range deletion task without a shard key index", c.NS, where...))
 		}
 	}
 	return bad
@@ -245,42 +272,36 @@ func (c *Collection) Indexes(locals []Local) (bad [][]byte) {
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
 		var missing []value.Value
-		var first []byte
-		differ := map[string]bool{}
+		var specs [][]byte
 		for _, l := range locals {
 			if !l.Owner {
 				continue
 			}
-			i := slices.IndexFunc(l.Indexes, func(spec []byte) bool { return value.Lookup(spec, "name").Str() == name })
-			switch {
-			case i < 0:
+			if i := slices.IndexFunc(l.Indexes, func(spec []byte) bool { return value.Lookup(spec, "name").Str() == name }); i >= 0 {
+				specs = append(specs, l.Indexes[i])
+			} else {
 				missing = append(missing, value.NewString(l.Shard))
-			case first == nil:
-				first = l.Indexes[i]
-			default:
-				differing(differ, first, l.Indexes[i])
-				differing(differ, l.Indexes[i], first)
 			}
 		}
+		differ := differing(specs)
 		if len(missing) == 0 && len(differ) == 0 {
 			continue
 		}
-		var props []value.Value
-		for k := range differ {
-			props = append(props, value.NewString(k))
-		}
-		slices.SortFunc(props, value.Compare)
 		bad = append(bad, found("InconsistentIndex", "Found an index of a sharded collection that is inconsistent between different shards", c.NS, value.F("info", value.NewDocument(value.Doc(
-			value.F("indexName", value.NewString(name)), value.F("missingFromShards", value.NewArray(value.ArrayOf(missing...))), value.F("inconsistentProperties", value.NewArray(value.ArrayOf(props...))))))))
+			value.F("missingFromShards", value.NewArray(value.ArrayOf(missing...))), value.F("inconsistentProperties", value.NewArray(value.ArrayOf(differ...))), value.F("indexName", value.NewString(name)))))))
 	}
 	return bad
 }
 
-// differing records the fields of a whose values differ in b.
-func differing(out map[string]bool, a, b []byte) {
-	for k, v := range value.Elements(a) {
-		if !value.Equal(v, value.Lookup(b, k)) {
-			out[k] = true
+// differing returns the fields that not all of the specifications have, or not with the same value, as documents {k, v} in order.
+func differing(specs [][]byte) (out []value.Value) {
+	for _, spec := range specs {
+		for k, v := range value.Elements(spec) {
+			if slices.ContainsFunc(specs, func(other []byte) bool { return !value.Equal(v, value.Lookup(other, k)) }) {
+				out = append(out, value.NewDocument(value.Doc(value.F("k", value.NewString(k)), value.F("v", v))))
+			}
 		}
 	}
+	slices.SortFunc(out, value.Compare)
+	return slices.CompactFunc(out, value.Equal)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/migration"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/lock"
 )
@@ -54,12 +55,13 @@ type checker struct {
 	entries map[string][]byte              // of config.collections, by namespace
 	locals  map[string][]consistency.Local // what shards have, by namespace
 	peers   map[string]cluster.Peer        // of the shards
+	deletes map[string][]value.Value       // the UUIDs of collections of which a shard has ranges to delete
 	bad     [][]byte
 }
 
 // read reads the entries, and what every shard has.
 func (c *checker) read(ctx context.Context) error {
-	c.entries, c.locals, c.peers = make(map[string][]byte), make(map[string][]consistency.Local), make(map[string]cluster.Peer)
+	c.entries, c.locals, c.peers, c.deletes = make(map[string][]byte), make(map[string][]consistency.Local), make(map[string]cluster.Peer), make(map[string][]value.Value)
 	ids := value.Doc(value.F("$gt", value.NewString(c.req.DB+".")), value.F("$lt", value.NewString(c.req.DB+"/")))
 	named := value.Doc()
 	if c.req.Coll != "" {
@@ -85,6 +87,15 @@ func (c *checker) read(ctx context.Context) error {
 		if err := c.list(ctx, s.ID, named); err != nil {
 			return err
 		}
+		tasks, err := cluster.Find{NS: "config.rangeDeletions", Projection: value.Doc(value.F("collectionUuid", value.NewInt32(1)))}.All(ctx, s.Peer)
+		if err != nil {
+			return err
+		}
+		for _, d := range tasks {
+			if id := value.Lookup(d, "collectionUuid"); !slices.ContainsFunc(c.deletes[s.ID], func(have value.Value) bool { return value.Equal(id, have) }) {
+				c.deletes[s.ID] = append(c.deletes[s.ID], id)
+			}
+		}
 	}
 	return nil
 }
@@ -95,7 +106,11 @@ func (c *checker) list(ctx context.Context, shard string, filter []byte) error {
 	for _, d := range list {
 		if value.Lookup(d, "type").Str() == "collection" {
 			ns := c.req.DB + "." + value.Lookup(d, "name").Str()
-			c.locals[ns] = append(c.locals[ns], consistency.Local{Shard: shard, UUID: value.Lookup(value.LookupDoc(d, "info"), "uuid"), Options: value.LookupDoc(d, "options")})
+			l := consistency.Local{Shard: shard, UUID: value.Lookup(value.LookupDoc(d, "info"), "uuid"), Options: value.LookupDoc(d, "options"), Auxiliary: value.Doc()}
+			if namespace.IsBuckets(ns) {
+				l.Auxiliary = value.Doc(value.F(namespace.MixedSchema, value.NewBool(namespace.MixedSchemaIn(l.Options))))
+			}
+			c.locals[ns] = append(c.locals[ns], l)
 		}
 	}
 	return err
@@ -162,7 +177,8 @@ func (c *checker) tracked(ctx context.Context, ns string, entry []byte) error {
 	locals := c.locals[ns]
 	for i := range locals {
 		l := &locals[i]
-		if l.Owner = slices.Contains(owners, l.Shard); l.Owner {
+		l.Deletes = slices.ContainsFunc(c.deletes[l.Shard], func(id value.Value) bool { return value.Equal(id, coll.UUID) })
+		if l.Owner = slices.Contains(owners, l.Shard); l.Owner || l.Deletes {
 			l.Indexes, err = cluster.FindAll(ctx, c.peers[l.Shard], c.req.DB, msg.Doc(&msg.ListIndexes{DB: c.req.DB, Coll: catalog.CollOf(ns)}))
 			if err != nil {
 				return err

@@ -30,8 +30,11 @@ func (o Options) SetMixedSchema() {
 
 // MayHaveMixedSchema reports whether the buckets of c may have fields with values of several kinds.
 func MayHaveMixedSchema(c *catalog.Collection) bool {
-	return mixedSchema(value.Lookup(c.Options, "storageEngine"))
+	return MixedSchemaIn(c.Options)
 }
+
+// MixedSchemaIn is MayHaveMixedSchema for the options of buckets.
+func MixedSchemaIn(options []byte) bool { return mixedSchema(value.Lookup(options, "storageEngine")) }
 
 func mixedSchema(engine value.Value) bool {
 	return strings.Contains(value.Lookup(value.Lookup(engine.Doc(), "wiredTiger").Doc(), "configString").Str(), MixedSchema+"=true")
