@@ -103,7 +103,7 @@ func newHookedCluster(t testing.TB, shards int, hooks clusterHooks) *testCluster
 		o.Repl.Commits = func(s replication.Set) replication.Set { return slowDisk{s, c.disk, o.SetName} }
 		o.Memory, o.Points, o.Clock, o.Info = true, c.points[o.SetName], clock, &command.Info{Host: "test"}
 		if hooks.store != nil {
-			o.Store = func(s *storage.Options) { hooks.store(o.SetName, s) }
+			o.Store.Change = func(s *storage.Options) { hooks.store(o.SetName, s) }
 		}
 		s, err := shardnode.Open(o)
 		if err != nil {

@@ -44,10 +44,9 @@ type Config struct {
 	Info  *command.Info
 	// Invalid logs documents that validators reject.
 	Invalid func(ns string, doc, errInfo []byte)
-	// Logger is the logger of the node and its part in the set, StoreLogger that of its store; nil for none.
-	Logger, StoreLogger *zerolog.Logger
-	// Stores is the number of servers in this process whose stores are on the same disk; 0 means 1.
-	Stores int
+	// Logger is the logger of the node and its part in the set; nil for none.
+	Logger *zerolog.Logger
+	Store  StoreConfig
 	// OnPrimary is called when the server begins to accept writes; nil for none.
 	OnPrimary func()
 	// Warn logs errors that no client receives; nil if they are not logged.
@@ -63,8 +62,15 @@ type Config struct {
 	Operations OperationLog
 	// Done is called for every operation when it has ended; nil for none.
 	Done func(op *command.Op, err error)
-	// Store changes the options of the store; nil for none. Tests pass file systems that lose what was not synced.
-	Store func(o *storage.Options)
+}
+
+// StoreConfig configures a server's store.
+type StoreConfig struct {
+	Logger *zerolog.Logger // nil for none
+	// Stores is the number of servers in this process whose stores are on the same disk; 0 means 1.
+	Stores int
+	// Change changes the options of the store; nil for none. Tests pass file systems that lose what was not synced.
+	Change func(o *storage.Options)
 }
 
 // Security configures access to a server.
@@ -117,9 +123,9 @@ type Server struct {
 
 // Open opens the store and returns a server on it. Requests reach it through a front (command.Front) or a peer.
 func Open(c Config) (*Server, error) {
-	store := storage.Options{Dir: c.Dir, Memory: c.Memory, Logger: c.StoreLogger, OnFailure: c.Fatal, Stores: c.Stores, Standalone: c.SetName == ""}
-	if c.Store != nil {
-		c.Store(&store)
+	store := storage.Options{Dir: c.Dir, Memory: c.Memory, Logger: c.Store.Logger, OnFailure: c.Fatal, Stores: c.Store.Stores, Standalone: c.SetName == ""}
+	if c.Store.Change != nil {
+		c.Store.Change(&store)
 	}
 	eng, err := storage.Open(store)
 	if err != nil {

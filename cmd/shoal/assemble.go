@@ -242,7 +242,7 @@ func (a addrOf) String() string  { return string(a) }
 
 // openData opens a data-bearing server of the process.
 func (a *assembly) openData(cfg shardnode.Config) (*shardnode.Server, error) {
-	cfg.Params, cfg.Info, cfg.Stores = a.params, a.info, a.c.stores()
+	cfg.Params, cfg.Info, cfg.Store.Stores = a.params, a.info, a.c.stores()
 	cfg.Security = shardnode.Security{Enforced: a.c.Security.enforced(), Members: a.members, OneProcess: a.c.oneProcess(), Providers: a.providers, Audit: a.audit}
 	cfg.OnPrimary = a.h.log.PrimaryReady
 	component := func(write bool) console.Component {
@@ -260,7 +260,7 @@ func (a *assembly) openData(cfg shardnode.Config) (*shardnode.Server, error) {
 	cfg.Fatal = a.h.Fail
 	repl := a.h.log.Zero(console.Replication, 21392, "ReplCoord").With().Str("member", cfg.Host).Logger()
 	store := a.h.log.Zero(console.Storage, 22430, "store").With().Str("member", cfg.Host).Logger()
-	cfg.Logger, cfg.StoreLogger = &repl, &store
+	cfg.Logger, cfg.Store.Logger = &repl, &store
 	s, err := shardnode.Open(cfg)
 	if err != nil {
 		return nil, err

@@ -13,6 +13,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -227,6 +228,27 @@ func (p *ddlPairs) check() error {
 	return nil
 }
 
+// showCatalog logs what the config server has of the database, and its latest changes.
+func (p *ddlPairs) showCatalog() {
+	config := p.c.config.members[0].direct.Database("config")
+	of := bson.D{{Key: "$regex", Value: "^pairs"}}
+	latest := options.Find().SetSort(pairs("$natural", -1)).SetLimit(40)
+	for _, x := range []struct {
+		coll   string
+		filter bson.D
+	}{{"databases", pairs("_id", "pairs")}, {"collections", pairs("_id", of)}, {"placementHistory", pairs("nss", of)}, {"changelog", pairs("ns", of)}} {
+		var docs []bson.Raw
+		cur, err := config.Collection(x.coll).Find(context.Background(), x.filter, latest)
+		if err == nil {
+			err = cur.All(context.Background(), &docs)
+		}
+		p.c.t.Logf("config.%s, the latest first: %v", x.coll, err)
+		for _, d := range docs {
+			p.c.t.Logf("  %v", d)
+		}
+	}
+}
+
 // viewErrors are those of views on each other.
 var viewErrors = []mongoerr.Code{mongoerr.GraphContainsCycle, mongoerr.ViewDepthLimitExceeded, mongoerr.OptionNotSupportedOnView}
 
@@ -244,6 +266,7 @@ func TestDDLPairsNemesis(t *testing.T) {
 	rounds := 0
 	for ; rounds < 40 || time.Since(began) < limit; rounds++ {
 		if err := p.round(tally); err != nil {
+			p.showCatalog()
 			t.Fatalf("seed %d, round %d: %v", seed, rounds, err)
 		}
 	}
