@@ -13,7 +13,7 @@ import (
 
 // How many durable commits the DDL of collections of each kind waits for: in each step, one after the other, and on each node in total. A command on
 // a single member waits for one. A drop or a rename of a collection in the catalog waits for three steps: the state document, with the coordinator's critical section, and the
-// other shard's section; the catalog; the parts of both shards. The removal of the state document is not waited for.
+// other shard's section; the catalog, with the coordinator's part of a rename; the parts of the (other) shards. The removal of the state document is not waited for.
 func TestSyncsOfDDL(t *testing.T) {
 	once := map[string]int{"shard1": 1}
 	run := map[string]int{"config": 1, "shard0": 2, "shard1": 2}
@@ -26,13 +26,21 @@ func TestSyncsOfDDL(t *testing.T) {
 		{none, "db", `{"create": "c"}`, []int{1}, once},
 		{untracked, "admin", `{"renameCollection": "db.c", "to": "db.d"}`, []int{1}, once},
 		{untracked, "db", `{"drop": "c"}`, []int{1}, once},
-		{home, "admin", `{"renameCollection": "db.c", "to": "db.d"}`, []int{2, 1, 2}, run},
+		{home, "admin", `{"renameCollection": "db.c", "to": "db.d"}`, []int{2, 2, 1}, run},
 		{home, "db", `{"drop": "c"}`, []int{2, 1, 2}, run},
-		{elsewhere, "admin", `{"renameCollection": "db.c", "to": "db.d"}`, []int{2, 1, 2}, run},
+		{elsewhere, "admin", `{"renameCollection": "db.c", "to": "db.d"}`, []int{2, 2, 1}, run},
 		{elsewhere, "db", `{"drop": "c"}`, []int{2, 1, 2}, run},
-		{sharded, "admin", `{"renameCollection": "db.c", "to": "db.d"}`, []int{2, 1, 2}, run},
-		{sharded, "admin", `{"renameCollection": "db.c", "to": "db.target", "dropTarget": true}`, []int{2, 1, 2}, run},
+		{sharded, "admin", `{"renameCollection": "db.c", "to": "db.d"}`, []int{2, 2, 1}, run},
+		{sharded, "admin", `{"renameCollection": "db.c", "to": "db.target", "dropTarget": true}`, []int{2, 2, 1}, run},
 		{sharded, "db", `{"drop": "c"}`, []int{2, 1, 2}, run},
+		{none, "db", `{"insert": "c", "documents": [{"_id": 1}]}`, []int{1}, once},
+		{none, "db", `{"create": "c", "timeseries": {"timeField": "t"}}`, []int{1}, once},
+		{none, "admin", `{"shardCollection": "db.c", "key": {"k": 1}}`, []int{1, 1, 1, 1, 1, 2, 1, 1, 1, 1, 2}, map[string]int{"config": 2, "shard0": 2, "shard1": 9}},
+		{untracked, "admin", `{"shardCollection": "db.c", "key": {"_id": 1}}`, []int{1, 1, 1, 2, 1, 1, 1, 1, 2}, map[string]int{"config": 2, "shard0": 2, "shard1": 7}},
+		{sharded, "admin", `{"refineCollectionShardKey": "db.c", "key": {"k": "hashed", "g": 1}}`, []int{1, 1, 2, 1, 1, 1, 1, 1, 2, 1, 1}, map[string]int{"config": 4, "shard0": 2, "shard1": 7}},
+		{sharded, "db", `{"collMod": "c", "validator": {"k": {"$exists": true}}}`, []int{1, 1, 1, 1, 2, 1, 1}, map[string]int{"config": 2, "shard0": 1, "shard1": 5}},
+		{sharded, "db", `{"createIndexes": "c", "indexes": [{"key": {"g": 1}, "name": "g"}]}`, []int{1, 1, 1, 1, 1, 1, 1}, map[string]int{"config": 2, "shard0": 1, "shard1": 4}},
+		{sharded, "db", `{"dropIndexes": "c", "index": "kg"}`, []int{1, 1, 1, 1, 2, 1, 1}, map[string]int{"config": 2, "shard0": 1, "shard1": 5}},
 	} {
 		wrong := ""
 		for range 4 { // a node's own work may write at the same time, which is counted, too
@@ -46,6 +54,7 @@ func TestSyncsOfDDL(t *testing.T) {
 			case none:
 			case sharded:
 				c.shardedAs("c", 1, 4)
+				c.run("db", `{"createIndexes": "c", "indexes": [{"key": {"k": "hashed", "g": 1}, "name": "kg"}]}`)
 			default:
 				c.insertKeys("c", 1, 4)
 			}

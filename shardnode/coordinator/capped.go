@@ -60,11 +60,9 @@ func (v *convert) check(ctx context.Context, r *run) (local bool, err error) {
 
 func (v *convert) phases() []phase {
 	return []phase{
-		{name: "acquireCriticalSection", do: func(ctx context.Context, r *run) error {
-			return r.block(ctx, msg.BlockReadsAndWrites, v.at.Shards, v.ns())
-		}},
+		{name: "acquireCriticalSection", section: []string{v.ns()}, shards: &v.at.Shards},
 		{name: "convertCollection", final: true, do: v.carryOut},
-		{name: "releaseCriticalSection", do: v.undo},
+		{name: "releaseCriticalSection", harmless: true, do: v.undo},
 	}
 }
 

@@ -137,7 +137,7 @@ func (f *forward) phases() []phase {
 		}},
 		{name: "checkShards", do: f.checkShards},
 		{name: "updateShards", do: f.send},
-		{name: "unfreezeMigrations", final: true, do: f.release},
+		{name: "unfreezeMigrations", final: true, harmless: true, do: f.release},
 	}
 }
 

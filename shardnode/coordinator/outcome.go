@@ -60,10 +60,11 @@ func (m *Coordinators) outcome(id catalog.UUID) (reply []byte, ok bool, err erro
 }
 
 // remove removes the state document of a run that has ended; if the run has completed, it stores the reply and removes old ones. The same unit ends the sections
-// that the last phase has left on this shard: lastOnEach explains why that need not be durable.
+// that the last phase has left on this shard: lastOnEach explains why that need not be durable, nor need it be behind a harmless phase.
 func (r *run) remove(ctx context.Context) error {
 	concern := replication.Durable
-	if len(r.releases) > 0 {
+	phases := r.doc.op.phases()
+	if len(r.releases) > 0 || r.doc.failed == nil && phases[len(phases)-1].harmless {
 		concern = replication.Visible
 	}
 	return r.m.Docs.WriteWith(ctx, concern, func(s *storage.Snapshot, u *storage.UnitOfWork) error {

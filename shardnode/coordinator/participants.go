@@ -101,16 +101,22 @@ func (r *run) lastOnEach(ctx context.Context, ids, names []string, m func(id str
 		if id != here {
 			return r.onShard(ctx, id, m(id, names))
 		}
-		err := r.onShard(ctx, id, m(id, nil))
-		if mongoerr.CodeOf(err) == mongoerr.ConflictingOperationInProgress { // earlier versions ended the section in a phase of its own
-			if ended, eerr := migration.SectionEnded(ctx, r.m.Docs, r.m.State, names[0], r.doc.id); eerr == nil && ended {
-				return nil
-			}
-		}
-		return err
+		return r.lastHere(ctx, names, m)
 	})
 	if err == nil {
 		r.releases = names
+	}
+	return err
+}
+
+// lastHere is lastOnEach for this shard.
+func (r *run) lastHere(ctx context.Context, names []string, m func(id string, release []string) msg.Message) error {
+	here := r.m.State.ID
+	err := r.onShard(ctx, here, m(here, nil))
+	if mongoerr.CodeOf(err) == mongoerr.ConflictingOperationInProgress { // earlier versions ended the section in a phase of its own
+		if ended, eerr := migration.SectionEnded(ctx, r.m.Docs, r.m.State, names[0], r.doc.id); eerr == nil && ended {
+			return nil
+		}
 	}
 	return err
 }

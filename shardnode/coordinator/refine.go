@@ -86,18 +86,13 @@ func (f *refine) phases() []phase {
 		{name: "freezeMigrations", do: func(ctx context.Context, r *run) error {
 			return r.allowMigrations(ctx, f.ns(), f.at.UUID, false)
 		}},
-		{name: "blockCrud", do: func(ctx context.Context, r *run) error {
-			if err := r.block(ctx, msg.BlockWrites, f.at.Shards, f.ns()); err != nil {
-				return err
-			}
-			return r.blockJoined(ctx, &f.at.Shards, msg.BlockWrites, f.ns())
-		}},
+		{name: "blockCrud", section: []string{f.ns()}, shards: &f.at.Shards, blocks: msg.BlockWrites},
 		{name: "remoteIndexValidation", do: f.validate},
 		{name: "commit", do: f.commit},
 		{name: "releaseCritSec", final: true, event: f.event, do: func(ctx context.Context, r *run) error {
 			return r.block(ctx, msg.Unblock, f.at.Shards, f.ns())
 		}},
-		{name: "resumeMigrations", do: func(ctx context.Context, r *run) error {
+		{name: "resumeMigrations", harmless: true, do: func(ctx context.Context, r *run) error {
 			return r.allowMigrations(ctx, f.ns(), f.at.UUID, true)
 		}},
 	}

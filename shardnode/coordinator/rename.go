@@ -219,17 +219,32 @@ func (n *rename) phases() []phase {
 	}
 }
 
-// carryOut renames in the catalog, then on the shards. Change streams get the event from this shard's oplog.
+// carryOut renames in the catalog and on this shard, then on the others. Change streams get the event from this one's oplog.
+//
+// Invariant: a write under the new name has a later time than the event, since only this shard and the catalog are renamed before the others let anybody in, and
+// their messages carry the time. This shard lets nobody in before the run ends.
+//
+// Rejected: all shards at once, behind the catalog. A router that has read the catalog wrote to a shard that was done before this one was, and streams of the
+// database returned the write before the rename.
 func (n *rename) carryOut(ctx context.Context, r *run) error {
-	run := r.name()
-	_, err := r.onConfig(ctx, &msg.RenameMetadata{NS: n.req.NS, To: n.req.To, UUID: n.at.UUID, Sharded: n.at.Sharded, Target: n.at.Target, Run: &run})
+	run, here := r.name(), r.m.State.ID
+	part := func(id string, release []string) msg.Message {
+		return &msg.RenameCollectionParticipant{Release: release,
+			NS: n.req.NS, To: n.req.To, UUID: n.at.UUID, StayTemp: n.req.StayTemp, FromMigrate: id != here, Section: r.doc.id}
+	}
+	catalog := make(chan error, 1)
+	go func() {
+		_, err := r.onConfig(ctx, &msg.RenameMetadata{NS: n.req.NS, To: n.req.To, UUID: n.at.UUID, Sharded: n.at.Sharded, Target: n.at.Target, Run: &run})
+		catalog <- err
+	}()
+	err := r.lastHere(ctx, n.names(), part)
+	if cerr := <-catalog; err == nil {
+		err = cerr
+	}
 	if err != nil {
 		return err
 	}
-	return r.lastOnEach(ctx, n.at.Shards, n.names(), func(id string, release []string) msg.Message {
-		return &msg.RenameCollectionParticipant{Release: release,
-			NS: n.req.NS, To: n.req.To, UUID: n.at.UUID, StayTemp: n.req.StayTemp, FromMigrate: id != r.m.State.ID, Section: r.doc.id}
-	})
+	return r.lastOnEach(ctx, slices.DeleteFunc(slices.Clone(n.at.Shards), func(id string) bool { return id == here }), n.names(), part)
 }
 
 // sampled reports whether queries of the source or the target are sampled.

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -169,7 +170,7 @@ func (r *run) enterBlocked(ctx context.Context, p *phase) error {
 	r.doc.phase = p.name
 	others := make(chan error, 1)
 	ids := (*p.shards)[:len(*p.shards)-1] // this one is the last
-	go func() { others <- r.block(ctx, msg.BlockReadsAndWrites, ids, p.section...) }()
+	go func() { others <- r.block(ctx, p.kind(), ids, p.section...) }()
 	err := r.storeBlocked(ctx, p)
 	if err == nil {
 		err = r.reach(ctx, p.name)
@@ -180,13 +181,16 @@ func (r *run) enterBlocked(ctx context.Context, p *phase) error {
 	if err != nil {
 		return err
 	}
-	return r.blockJoined(ctx, p.shards, msg.BlockReadsAndWrites, p.section...)
+	return r.blockJoined(ctx, p.shards, p.kind(), p.section...)
 }
+
+// kind is what the phase's sections block.
+func (p *phase) kind() string { return cmp.Or(p.blocks, msg.BlockReadsAndWrites) }
 
 // storeBlocked stores a phase in the unit of work that enters this shard's critical section. Nothing is stored while another operation holds the section.
 func (r *run) storeBlocked(ctx context.Context, p *phase) error {
 	end := func() {}
-	err := r.m.sections().Enter(ctx, r.participantBlock(msg.BlockReadsAndWrites, p.section...), func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+	err := r.m.sections().Enter(ctx, r.participantBlock(p.kind(), p.section...), func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		end = r.awaits() // from here on it waits for a majority, no longer for writers
 		return documents(r.m.Docs).PutIn(s, u, r.doc)
 	})

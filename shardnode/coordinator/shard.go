@@ -217,11 +217,9 @@ func (s *shard) phases() []phase {
 	return []phase{
 		{name: "enterWriteCriticalSection", do: s.holdWrites},
 		{name: "createCollection", do: s.makeHere},
-		{name: "enterCriticalSection", do: func(ctx context.Context, r *run) error {
-			return r.block(ctx, msg.BlockReadsAndWrites, s.at.Shards, s.names()...)
-		}},
+		{name: "enterCriticalSection", section: s.names(), shards: &s.at.Shards},
 		{name: "commit", do: s.commit},
-		{name: "exitCriticalSection", final: true, event: ev, do: func(ctx context.Context, r *run) error {
+		{name: "exitCriticalSection", final: true, harmless: true, event: ev, do: func(ctx context.Context, r *run) error {
 			return r.block(ctx, msg.Unblock, s.at.Shards, s.names()...)
 		}},
 	}

@@ -64,9 +64,7 @@ func (u *untrack) names() []string {
 
 func (u *untrack) phases() []phase {
 	return []phase{
-		{name: "enterCriticalSection", do: func(ctx context.Context, r *run) error {
-			return r.block(ctx, msg.BlockReadsAndWrites, u.at.Shards, u.names()...)
-		}},
+		{name: "enterCriticalSection", section: u.names(), shards: &u.at.Shards},
 		{name: "commit", final: true, do: func(ctx context.Context, r *run) error {
 			run := r.name()
 			if _, err := r.onConfig(ctx, &msg.RemoveCollection{NS: u.names()[0], UUID: u.at.UUID, Untrack: true, Run: &run}); err != nil {
@@ -77,7 +75,7 @@ func (u *untrack) phases() []phase {
 				return &msg.DropCollectionParticipant{NS: u.names()[0], FromMigrate: true, Section: (*[16]byte)(&r.doc.id)}
 			})
 		}},
-		{name: "exitCriticalSection", do: u.undo},
+		{name: "exitCriticalSection", harmless: true, do: u.undo},
 	}
 }
 
