@@ -45,6 +45,9 @@ func (m *Coordinators) runCheckConsistency(op *command.Op, req *msg.CheckConsist
 	if err := c.check(op); err != nil {
 		return dst, err
 	}
+	if err := m.stillAbsent(op, ns); err != nil {
+		return dst, err
+	}
 	return msg.AppendFields(dst, &msg.CheckConsistencyReply{Found: c.bad}), nil
 }
 

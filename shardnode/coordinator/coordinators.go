@@ -268,6 +268,10 @@ func (m *Coordinators) lead(op *command.Op, r *run, as string, dst []byte) (begu
 		return false, dst, err
 	}
 	local, err := r.doc.op.check(op, r)
+	if aerr := m.stillAbsent(op, r.doc.ns); aerr != nil {
+		m.unlock(h)
+		return false, dst, aerr
+	}
 	if err != nil || local {
 		defer m.unlock(h)
 		switch {
@@ -293,6 +297,31 @@ func (m *Coordinators) lead(op *command.Op, r *run, as string, dst []byte) (begu
 func (m *Coordinators) checkVersion(op *command.Op, ns string) error {
 	m.State.Catalog.InvalidateDatabase(catalog.DBOf(ns))
 	return migration.WaitCritical(op, m.State.CheckVersion(op, ns))
+}
+
+// stillAbsent returns a stale error if a request came without a version, as its router found no database, and there is one now. Its primary shard may be another
+// one, and the locks of this shard exclude nothing. It is called after the state of the database has been read: what was found while there was none is nothing.
+//
+// Hazard: a dropDatabase that was sent to any shard because there was no database dropped the next one, beside a shardCollection that its primary shard was
+// executing, whose collection then had an entry in the catalog and no database.
+func (m *Coordinators) stillAbsent(op *command.Op, ns string) error {
+	db := catalog.DBOf(ns)
+	if op.Req.DatabaseVer == nil || cluster.FixedDatabase(db) {
+		return nil
+	}
+	received, err := cluster.ParseDatabaseVersion(value.NewDocument(op.Req.DatabaseVer))
+	if err != nil || !received.IsFixed() {
+		return err
+	}
+	m.State.Catalog.InvalidateDatabase(db)
+	switch info, err := m.State.Catalog.Database(op, db); {
+	case mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound:
+		return nil
+	case err != nil:
+		return err
+	default:
+		return cluster.StaleDbVersion(db, received, &info.Version)
+	}
 }
 
 // giveUp makes the requests that joined a run that does not begin try again.
