@@ -128,7 +128,7 @@ func (n *Node) runFind(op *command.Op, dst []byte) ([]byte, error) {
 		return dst, err
 	}
 	if x, ok := a.express(s); ok {
-		if out, done, err := n.findExpress(op, dst, &x); done {
+		if out, done, err := findExpress(n, op, dst, &x); done {
 			return out, err
 		}
 	}

@@ -27,7 +27,7 @@ func (a *findArgs) express(s *storage.Snapshot) (x exec.Express, ok bool) {
 //
 // Invariant: it takes the same steps as every query. Its table is that of the version that was checked, as bindMetadata has it, and a document
 // that belongs to another shard is not returned.
-func (n *Node) findExpress(op *command.Op, dst []byte, x *exec.Express) (out []byte, done bool, err error) {
+func findExpress(n *Node, op *command.Op, dst []byte, x *exec.Express) (out []byte, done bool, err error) {
 	var table *cluster.ChunkMap
 	sharding := n.Sharding()
 	if sharding != nil && op.Req.ShardVersion != nil {
