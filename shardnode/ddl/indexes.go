@@ -9,6 +9,7 @@ import (
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/shardnode/write"
 	"github.com/shoaldb/shoal/storage"
@@ -40,6 +41,7 @@ type newIndexes struct {
 	fresh    bool                // there was an index to create
 	others   *catalog.Collection // a collection whose indexes other commands may be building
 	building [][]byte            // of a collection with documents
+	quorum   replication.CommitQuorum
 }
 
 func (cs *Commands) runCreateIndexes(op *command.Op, dst []byte) ([]byte, error) {
@@ -64,7 +66,7 @@ func (cs *Commands) runCreateIndexes(op *command.Op, dst []byte) ([]byte, error)
 	if ci.raw, err = indexSpecs(op); err != nil {
 		return dst, err
 	}
-	if err := cs.checkCommitQuorum(op.Arg("commitQuorum")); err != nil {
+	if ci.quorum, err = cs.commitQuorum(op); err != nil {
 		return dst, err
 	}
 	w, err := cs.begin(op)
@@ -84,14 +86,13 @@ func (cs *Commands) runCreateIndexes(op *command.Op, dst []byte) ([]byte, error)
 	dst = value.Append(dst, "numIndexesBefore", value.NewInt32(int32(ci.before)))
 	dst = value.Append(dst, "numIndexesAfter", value.NewInt32(int32(ci.after)))
 	dst = value.Append(dst, "createdCollectionAutomatically", value.NewBool(ci.made))
-	if ci.fresh {
-		q := op.Arg("commitQuorum")
-		if q.IsMissing() {
-			q = value.NewString("votingMembers")
-		}
-		return value.Append(dst, "commitQuorum", q), nil
+	switch {
+	case !ci.fresh:
+		dst = value.Append(dst, "note", value.NewString("all indexes already exist"))
+	case !cs.node.Lone():
+		dst = value.Append(dst, "commitQuorum", ci.quorum.Value())
 	}
-	return value.Append(dst, "note", value.NewString("all indexes already exist")), nil
+	return dst, nil
 }
 
 // indexSpecs reads the indexes argument.
@@ -257,7 +258,11 @@ func (w *operation) stageIndexes(ci *newIndexes) (*storage.IndexBuild, error) {
 	if !ci.made && c.Counters.Records.Load() > 0 {
 		u.Rollback()
 		ci.building = specs
-		return w.ddl.Engine.NewIndexBuild(c.NS, specs, storage.NewUUID()), nil
+		b := w.ddl.Engine.NewIndexBuild(c.NS, specs, storage.NewUUID())
+		if !w.ddl.node.Lone() {
+			b.WithQuorum(ci.quorum.Value(), w.ddl.AwaitQuorum)
+		}
+		return b, nil
 	}
 	if ci.fresh {
 		if _, err := u.CreateIndexes(c, specs); err != nil {

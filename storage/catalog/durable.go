@@ -73,6 +73,9 @@ func encodeIndex(i *Index) []byte {
 	if !i.BuildUUID.IsZero() {
 		out = value.Append(out, "buildUUID", i.BuildUUID.Value())
 		out = value.Append(out, "enforcing", value.NewBool(i.Enforcing))
+		if i.Loaded {
+			out = value.Append(out, "loaded", value.NewBool(true))
+		}
 	}
 	return value.End(out, doc)
 }
@@ -184,6 +187,7 @@ func decodeIndex(doc, idents []byte, clustered bool) (*Index, error) {
 	if b, ok := UUIDFrom(value.Lookup(doc, "buildUUID")); ok {
 		idx.BuildUUID = b
 		idx.Enforcing = value.Lookup(doc, "enforcing").Truthy()
+		idx.Loaded = value.Lookup(doc, "loaded").Truthy()
 	}
 	return idx, nil
 }

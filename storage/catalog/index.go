@@ -35,6 +35,8 @@ type Index struct {
 	Ready bool
 	// BuildUUID identifies the build of an index that is not ready.
 	BuildUUID UUID
+	// Loaded is true while the build has all its keys and waits for its commit quorum.
+	Loaded bool
 	// Enforcing is true from the moment writers check uniqueness: always for ready unique indexes, and in the last part
 	// of a build.
 	Enforcing bool
