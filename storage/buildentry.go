@@ -43,9 +43,11 @@ func parseBuildEntry(doc []byte) *BuildEntry {
 	e.Build, _ = catalog.UUIDFrom(value.Lookup(doc, "_id"))
 	e.Collection, _ = catalog.UUIDFrom(value.Lookup(doc, "collectionUUID"))
 	strs := func(field string) (out []string) {
-		for _, v := range value.Values(value.LookupDoc(doc, field)) {
-			if v.T == value.String {
-				out = append(out, v.Str())
+		if list := value.Lookup(doc, field); list.T == value.Array {
+			for _, v := range value.Values(list.Doc()) {
+				if v.T == value.String {
+					out = append(out, v.Str())
+				}
 			}
 		}
 		return out
