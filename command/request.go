@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"math"
 	"strconv"
 	"strings"
@@ -269,6 +270,10 @@ func (d Docs) Count() int {
 }
 
 func wrongType(path string, got value.Type, want Types) error {
+	return wrongTypeBut(path, got, want.String())
+}
+
+func wrongTypeBut(path string, got value.Type, want string) error {
 	return mongoerr.Newf(mongoerr.TypeMismatch, "BSON field '%s' is the wrong type '%s', expected %s", path, got.Name(), want)
 }
 
@@ -391,7 +396,7 @@ func (r *Request) setArg(f *Field, v value.Value) (taken bool, err error) {
 		return false, nil
 	}
 	if !f.Types.accepts(v.T) {
-		return false, wrongType(r.Spec.Name+"."+f.Name, v.T, f.Types)
+		return false, wrongTypeBut(r.Spec.Name+"."+f.Name, v.T, cmp.Or(f.Expected, f.Types.String()))
 	}
 	r.args = append(r.args, arg{f, v})
 	return true, nil

@@ -56,6 +56,7 @@ type Field struct {
 	Types    Types
 	Required bool
 	NotNull  bool
+	Expected string // what the error about another type expects, where that is not Types' own text
 }
 
 // Opt returns an optional field, for which null counts as not sent; Req a required one; Strict an optional one

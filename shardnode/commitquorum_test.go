@@ -180,7 +180,7 @@ func TestCommitQuorumAfterAStepDown(t *testing.T) {
 		t.Error("the next primary does not wait")
 	}
 	c := next.srv.Engine.Catalog().Lookup("d.c")
-	if idx := c.Index("a"); !idx.Loaded || !idx.Multikey {
+	if idx := c.Index("a"); !idx.Build.Loaded || !idx.Multikey {
 		t.Errorf("the index that waits: %+v", idx)
 	}
 	back()

@@ -65,7 +65,7 @@ func (n *Node) describeBuilds(time.Time) (out [][]value.Field) {
 		}
 		about := []value.Field{
 			value.F("createIndexes", value.NewString(catalog.CollOf(b.Namespace()))), value.F("indexNames", value.NewArray(value.ArrayOf(indexes...))),
-			value.F("buildUUID", b.UUID().Value()), value.F("$db", value.NewString(catalog.DBOf(b.Namespace()))),
+			value.F("buildUUID", b.UUID().Value()),
 		}
 		if e, err := n.Engine.BuildEntry(b.UUID()); err == nil && e != nil {
 			about = append(about, value.F("commitQuorum", e.Quorum), value.F("commitReadyMembers", value.Lookup(e.Doc(), "commitReadyMembers")))

@@ -28,6 +28,8 @@ type OperationLog struct {
 	Slow func(conn int64, write bool, attrs []byte)
 	// All reports whether every operation gets a line, however fast; nil if only slow ones do.
 	All func(write bool) bool
+	// BuildWaits writes that an index build waits for members that are not ready to commit; nil if there is no log.
+	BuildWaits func(build, ns string, quorum value.Value, missing []string)
 }
 
 // Config configures a data-bearing server.
@@ -44,8 +46,6 @@ type Config struct {
 	Info  *command.Info
 	// Invalid logs documents that validators reject.
 	Invalid func(ns string, doc, errInfo []byte)
-	// BuildWaits logs that an index build waits for members that are not ready to commit.
-	BuildWaits func(build, ns string, quorum value.Value, missing []string)
 	// Logger is the logger of the node and its part in the set; nil for none.
 	Logger *zerolog.Logger
 	Store  StoreConfig
@@ -165,7 +165,7 @@ func Open(c Config) (*Server, error) {
 	s.Node.TempDir = temp
 	s.Node.ConfigServer = c.Config
 	s.Node.exec.Watch(s.Node.Params)
-	s.Node.Invalid, s.Node.BuildWaits = c.Invalid, c.BuildWaits
+	s.Node.Invalid, s.Node.BuildWaits = c.Invalid, c.Operations.BuildWaits
 	s.Node.Warn, s.Node.Fatal, s.Node.Logger = c.Warn, c.Fatal, c.Logger
 	s.Base = &command.Base{Service: s.Service, Params: c.Params, FailPoints: c.Points, Done: s.Node.noteDone(c.Done)}
 	s.openSessions()

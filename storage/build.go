@@ -103,7 +103,7 @@ func (b *IndexBuild) Start(ctx context.Context) error {
 			if next.Index(idx.Name) != nil {
 				return mongoerr.Newf(mongoerr.IndexAlreadyExists, "Index with name: %s already exists", idx.Name)
 			}
-			idx.Ready, idx.Enforcing, idx.BuildUUID = false, false, b.build
+			idx.Ready, idx.Enforcing, idx.Build = false, false, catalog.Build{UUID: b.build}
 			next.Indexes = append(next.Indexes, idx)
 			b.indexes = append(b.indexes, idx)
 		}
@@ -592,7 +592,7 @@ func (b *IndexBuild) change(ctx context.Context, verb string, f func(idx *catalo
 func (b *IndexBuild) finish(ctx context.Context) (Timestamp, error) {
 	now := b.e.opts.Clock().UnixMilli()
 	return b.change(ctx, commitVerb, func(idx *catalog.Index, i int) {
-		idx.Ready, idx.Loaded, idx.BuildUUID = true, false, catalog.UUID{}
+		idx.Ready, idx.Build = true, catalog.Build{}
 		idx.Usage = &catalog.Usage{SinceMS: now}
 		*idx = *b.withMultikey(idx, i)
 	})
@@ -758,13 +758,13 @@ func (e *Engine) resetBuilds() error {
 	for _, c := range e.Catalog().All() {
 		var order []*IndexBuild
 		for _, idx := range c.Indexes {
-			if idx.Ready || e.builds.get(idx.BuildUUID) != nil {
+			if idx.Ready || e.builds.get(idx.Build.UUID) != nil {
 				continue
 			}
-			at := slices.IndexFunc(order, func(b *IndexBuild) bool { return b.build == idx.BuildUUID })
+			at := slices.IndexFunc(order, func(b *IndexBuild) bool { return b.build == idx.Build.UUID })
 			if at < 0 {
 				at = len(order)
-				order = append(order, e.NewIndexBuild(c.NS, nil, idx.BuildUUID))
+				order = append(order, e.NewIndexBuild(c.NS, nil, idx.Build.UUID))
 				order[at].uuid = c.UUID
 			}
 			b := order[at]
@@ -788,7 +788,7 @@ func (e *Engine) resetBuild(b *IndexBuild) error {
 	if entry != nil {
 		found.Quorum = entry.Quorum
 	}
-	if entry != nil && e.replicated() && !slices.ContainsFunc(b.indexes, func(idx *catalog.Index) bool { return !idx.Loaded }) {
+	if entry != nil && e.replicated() && !slices.ContainsFunc(b.indexes, func(idx *catalog.Index) bool { return !idx.Build.Loaded }) {
 		b.setPhase(phaseQuorum)
 		b.marked, b.loaded = slices.Clone(b.indexes), e.Visible()
 		e.builds.add(b)

@@ -120,11 +120,11 @@ func (u *UnitOfWork) changeEntry(build catalog.UUID, f func(e BuildEntry) *Build
 func (u *UnitOfWork) endBuilds(indexes []*catalog.Index) error {
 	var ended []catalog.UUID
 	for _, idx := range indexes {
-		if idx.Ready || isLocal(idx.Ident) || slices.Contains(ended, idx.BuildUUID) {
+		if idx.Ready || isLocal(idx.Ident) || slices.Contains(ended, idx.Build.UUID) {
 			continue
 		}
-		ended = append(ended, idx.BuildUUID)
-		if err := u.changeEntry(idx.BuildUUID, func(BuildEntry) *BuildEntry { return nil }); err != nil {
+		ended = append(ended, idx.Build.UUID)
+		if err := u.changeEntry(idx.Build.UUID, func(BuildEntry) *BuildEntry { return nil }); err != nil {
 			return err
 		}
 	}
@@ -170,14 +170,14 @@ func buildOf(c *catalog.Collection, names []string) (id catalog.UUID, ok bool) {
 	}
 	var all []string
 	for _, idx := range c.Indexes {
-		if !idx.Ready && idx.BuildUUID == first.BuildUUID {
+		if !idx.Ready && idx.Build.UUID == first.Build.UUID {
 			all = append(all, idx.Name)
 		}
 	}
 	names = slices.Clone(names)
 	slices.Sort(all)
 	slices.Sort(names)
-	return first.BuildUUID, slices.Equal(all, slices.Compact(names))
+	return first.Build.UUID, slices.Equal(all, slices.Compact(names))
 }
 
 // WaitForCommit is what a build with a commit quorum calls once it is ready to commit. It returns when the build may, or why it ends.
@@ -274,9 +274,9 @@ func (b *IndexBuild) stageLoaded(u *UnitOfWork) error {
 		if at < 0 {
 			return b.dropped(idx)
 		}
-		if now := next.Indexes[at]; !now.Ready && !now.Loaded {
+		if now := next.Indexes[at]; !now.Ready && !now.Build.Loaded {
 			loaded := *now
-			loaded.Loaded, changed = true, true
+			loaded.Build.Loaded, changed = true, true
 			next.Indexes[at] = b.withMultikey(&loaded, i)
 		}
 	}

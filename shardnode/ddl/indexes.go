@@ -289,15 +289,26 @@ func (ci *newIndexes) missing(c *catalog.Collection) ([][]byte, error) {
 			continue
 		}
 		exists, err := indexkey.Conflict(want, have)
-		if err != nil {
+		switch {
+		case err != nil:
 			return nil, err
-		}
-		if !exists {
+		case !exists:
 			have = append(have, want)
 			specs = append(specs, want.Raw)
+		case slices.ContainsFunc(specs, func(spec []byte) bool { return value.Lookup(spec, "name").Str() == want.Name }):
+			return nil, ci.identical(c, want.Name)
 		}
 	}
 	return specs, nil
+}
+
+// identical returns the error of a command that specifies a new index twice: the index build has no message of its own for a collection that is created for it.
+func (ci *newIndexes) identical(c *catalog.Collection, name string) error {
+	if ci.made {
+		return mongoerr.Newf(mongoerr.IndexAlreadyExists, "Identical index already exists: %s", name)
+	}
+	return mongoerr.Newf(mongoerr.OperationFailed, "Index build failed: %s: Collection %s ( %s ) :: caused by :: Cannot build two identical indexes. Try again without duplicate indexes.",
+		storage.NewUUID(), c.NS, c.UUID)
 }
 
 func (ci *newIndexes) validate(c *catalog.Collection, raw []byte) (*indexkey.Spec, error) {
@@ -332,7 +343,7 @@ func (w *operation) awaitBuilds(ci *newIndexes) error {
 				continue
 			}
 			building = true
-			if b := w.ddl.Engine.Building(idx.BuildUUID); b != nil && w.Concern.Timeout > 0 && b.Waiting() > w.Concern.Timeout {
+			if b := w.ddl.Engine.Building(idx.Build.UUID); b != nil && w.Concern.Timeout > 0 && b.Waiting() > w.Concern.Timeout {
 				return ErrBuildGoesOn
 			}
 		}
@@ -354,7 +365,7 @@ func dropIndexesSpec(cs *Commands) command.Spec {
 		Name: "dropIndexes", Aliases: []string{"deleteIndexes"}, Roles: command.All, Kind: command.DDL, Namespace: true, WriteConcern: true,
 		API: true, Run: cs.runDropIndexes,
 		Fields: []command.Field{
-			{Name: "index", Types: command.TString | command.TObjOrArr, Required: true, NotNull: true}, command.Opt("collectionUUID", command.TAny),
+			{Name: "index", Types: command.TString | command.TObjOrArr, Required: true, NotNull: true, Expected: "types '[string, object']"}, command.Opt("collectionUUID", command.TAny),
 			command.Opt("isTimeseriesNamespace", command.TSafeBool), byCoordinator,
 		},
 	}
@@ -468,7 +479,7 @@ func indexesToDrop(c *catalog.Collection, ts *namespace.SeriesOptions, arg value
 		return names, true, nil
 	}
 	seen := map[string]bool{}
-	for i, v := range list {
+	for _, v := range list {
 		var idx *catalog.Index
 		switch {
 		case v.T == value.String:
@@ -476,7 +487,7 @@ func indexesToDrop(c *catalog.Collection, ts *namespace.SeriesOptions, arg value
 		case v.T == value.Document && arg.T == value.Document:
 			idx, err = indexToDropByKey(c, ts, v.Doc())
 		default:
-			return nil, false, command.WrongType("dropIndexes.index."+strconv.Itoa(i), v.T, command.TString)
+			return nil, false, mongoerr.New(mongoerr.TypeMismatch, "BSON field 'dropIndexes.index' is the wrong type 'array', expected types '[string']")
 		}
 		if err != nil {
 			return nil, false, err
