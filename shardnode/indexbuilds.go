@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
-	"time"
 
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
@@ -56,8 +55,8 @@ func (s *Server) continueBuilds(ctx context.Context, waiting *sync.WaitGroup) {
 }
 
 // describeBuilds shows the running index builds in currentOp.
-func (n *Node) describeBuilds(time.Time) (out [][]value.Field) {
-	for i, b := range n.Engine.Builds() {
+func describeBuilds(e *storage.Engine) (out [][]value.Field) {
+	for i, b := range e.Builds() {
 		names := b.Names()
 		indexes := make([]value.Value, len(names))
 		for k, name := range names {
@@ -67,8 +66,8 @@ func (n *Node) describeBuilds(time.Time) (out [][]value.Field) {
 			value.F("createIndexes", value.NewString(catalog.CollOf(b.Namespace()))), value.F("indexNames", value.NewArray(value.ArrayOf(indexes...))),
 			value.F("buildUUID", b.UUID().Value()),
 		}
-		if e, err := n.Engine.BuildEntry(b.UUID()); err == nil && e != nil {
-			about = append(about, value.F("commitQuorum", e.Quorum), value.F("commitReadyMembers", value.Lookup(e.Doc(), "commitReadyMembers")))
+		if entry, err := e.BuildEntry(b.UUID()); err == nil && entry != nil {
+			about = append(about, value.F("commitQuorum", entry.Quorum), value.F("commitReadyMembers", value.Lookup(entry.Doc(), "commitReadyMembers")))
 		}
 		p := b.Progress()
 		row := []value.Field{

@@ -124,7 +124,7 @@ func New(o Options) *Node {
 	n.counters.work.Init()
 	n.analysis = newAnalysis(n)
 	n.register(o.Service.Table)
-	o.Service.DescribeTasks(n.describeBuilds)
+	o.Service.DescribeTasks(func(time.Time) [][]value.Field { return describeBuilds(o.Engine) })
 	o.Service.Hooks.IsTimeSeries = func(_ *command.Op, ns string) (bool, error) {
 		return namespace.Buckets(n.Engine.Catalog(), ns) != nil, nil
 	}
