@@ -180,7 +180,7 @@ func newFloorRecipient(b *testing.B, e *Engine, way string, last catalog.Ident) 
 	if way == "tables" {
 		r.sink = map[catalog.Ident]*fileSink{}
 		for id := floorRecords; id <= last; id++ {
-			r.sink[id] = &fileSink{e: e, ident: id}
+			r.sink[id] = &fileSink{tableFiles{e: e, name: fmt.Sprintf("%s%d", buildFilePrefix, id)}}
 		}
 	}
 	return r
