@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/klauspost/compress/s2"
@@ -57,6 +58,7 @@ type tableCopy struct {
 	first  int64 // RecordId of the first document
 	given  int64 // number of RecordIds given to documents
 	keys   []*tableKeys
+	claims *copyClaims
 	files  []*tableFiles
 	placed bool // the place of its oplog blocks is recorded
 }
@@ -73,10 +75,55 @@ func (u *UnitOfWork) InsertTables(c *catalog.Collection, docs [][]byte) (ok bool
 	if err != nil {
 		return true, err
 	}
-	u.copy = &tableCopy{c: c, docs: docs, first: first}
+	u.copy = &tableCopy{c: c, docs: docs, first: first, claims: newCopyClaims(len(docs))}
+	e.claims.beginCopy(u.copy.claims)
 	u.ReferToVersions()
-	_, err = u.InsertMany(c, docs, NoInfo)
+	if _, err = u.InsertMany(c, docs, NoInfo); err == nil {
+		err = u.checkCopiedIDs()
+	}
 	return true, err
+}
+
+// claimCopiedID is checkID for a copy, which looks for duplicates once it has claimed all _ids.
+func (u *UnitOfWork) claimCopiedID(idx *catalog.Index, key []byte) error {
+	mine, err := u.claim(keySpan{ident: idx.Ident, key: key}, 0, false)
+	if err == nil && mine {
+		err = errConflict // twice in the copy, or two of the same hash
+	}
+	return err
+}
+
+// checkCopiedIDs sorts the keys, and ensures that no other document has an _id. In order these lookups cost a fraction of what they cost at random: one finds
+// most of what it needs where the previous one ended.
+func (u *UnitOfWork) checkCopiedIDs() error {
+	for _, k := range u.copy.keys {
+		k.sort()
+	}
+	idx := u.copy.c.IDIndex()
+	i := slices.IndexFunc(u.copy.keys, func(k *tableKeys) bool { return idx != nil && k.id == idx.Ident })
+	if i < 0 {
+		return nil
+	}
+	v, err := u.newest()
+	if err != nil {
+		return err
+	}
+	keys := u.copy.keys[i]
+	for _, x := range keys.list {
+		key := keys.user(x)
+		above, err := idx.Tail.Raise(key, func() ([]byte, error) { return u.e.lastUserKey(idx.Ident) })
+		if err != nil {
+			return err
+		}
+		if above {
+			continue
+		}
+		u.scratch.key = append(appendIdent(u.scratch.key[:0], idx.Ident), key...)
+		if _, there, err := v.get(u.scratch.key); err != nil || there {
+			return errorsOr(err, duplicateKey(u.copy.c, idx, key, keys.value(x)[8:]))
+		}
+	}
+	return nil
 }
 
 // MayInsertTables reports whether InsertTables is possible for a collection.
@@ -103,7 +150,9 @@ func (t *tableCopy) put(id catalog.Ident, user []byte, value [][]byte) {
 	}
 	i := slices.IndexFunc(t.keys, func(k *tableKeys) bool { return k.id == id })
 	if i < 0 {
-		i, t.keys = len(t.keys), append(t.keys, &tableKeys{id: id, sorted: true})
+		k := tableKeysPool.Get().(*tableKeys)
+		k.id, k.sorted = id, true
+		i, t.keys = len(t.keys), append(t.keys, k)
 	}
 	t.keys[i].add(user, value)
 }
@@ -121,6 +170,25 @@ type tableKey struct {
 	lead    uint64 // its first bytes
 	at      int
 	key, to int32 // lengths of the key, and of both
+}
+
+// tableKeysPool has memory for the keys of further copies.
+var tableKeysPool = sync.Pool{New: func() any { return &tableKeys{} }}
+
+// free returns the memory for keys.
+func (t *tableCopy) free() {
+	for _, k := range t.keys {
+		k.buf, k.list = k.buf[:0], k.list[:0]
+		tableKeysPool.Put(k)
+	}
+	t.keys, t.docs = nil, nil
+}
+
+func (k *tableKeys) sort() {
+	if !k.sorted {
+		slices.SortFunc(k.list, k.compare)
+		k.sorted = true
+	}
 }
 
 func (k *tableKeys) add(user []byte, value [][]byte) {
@@ -228,9 +296,6 @@ func (t *tableCopy) write(ctx context.Context, u *UnitOfWork, at Timestamp) erro
 		return err
 	}
 	for _, k := range t.keys {
-		if !k.sorted {
-			slices.SortFunc(k.list, k.compare)
-		}
 		f := t.file(u, k.id)
 		for _, x := range k.list {
 			key = appendVersion(append(appendIdent(key[:0], k.id), k.user(x)...), uint64(at))

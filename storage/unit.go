@@ -407,6 +407,9 @@ func (u *UnitOfWork) free() {
 		c.counters.Trim.Unlock()
 	}
 	u.capped, u.after = nil, nil
+	if u.copy != nil {
+		u.copy.free()
+	}
 	if u.own != nil {
 		u.own.Release()
 	}

@@ -185,6 +185,9 @@ func (u *UnitOfWork) newRecordID(c *catalog.Collection, idKey []byte) (RecordID,
 
 // checkID ensures that no other document has the _id, and claims it.
 func (u *UnitOfWork) checkID(c *catalog.Collection, idx *catalog.Index, key, tb []byte) error {
+	if u.copy != nil {
+		return u.claimCopiedID(idx, key)
+	}
 	span := keySpan{ident: idx.Ident, key: key}
 	h := u.e.claims.hash(idx.Ident, key)
 	r := u.e.claims.take(u, h, 0, false)
