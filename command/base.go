@@ -162,8 +162,8 @@ func (b *Base) checkAPI(op *Op) error {
 	if a.Version != "1" {
 		return mongoerr.Newf(mongoerr.APIVersionError, "API version must be \"1\"")
 	}
-	if a.Strict && !op.Req.Spec.API {
-		return mongoerr.Newf(mongoerr.APIStrictError, "Provided apiStrict:true, but the command %s is not in API Version 1. Information on supported commands and migrations in API Version 1 can be found at https://www.mongodb.com/docs/manual/reference/stable-api/", op.Req.Spec.Name)
+	if legacy := op.Req.Spec.Name == "hello" && op.Req.Name != "hello"; a.Strict && (legacy || !op.Req.Spec.API) {
+		return mongoerr.Newf(mongoerr.APIStrictError, "Provided apiStrict:true, but the command %s is not in API Version 1. Information on supported commands and migrations in API Version 1 can be found at https://www.mongodb.com/docs/manual/reference/stable-api/", op.Req.Name)
 	}
 	if a.DeprecationErrors && op.Req.Spec.Name == "testDeprecation" {
 		return mongoerr.Newf(mongoerr.APIDeprecationError, "Provided apiDeprecationErrors:true, but the command %s is deprecated in API Version 1", op.Req.Spec.Name)
@@ -257,6 +257,9 @@ func (b *Base) after(op *Op, err error) error {
 		e := mongoerr.From(err)
 		if op.retryableWrite() && e.Code.IsRetryableWrite() {
 			op.AddLabel("RetryableWriteError")
+		}
+		if label := e.Code.EveryLabel(); label != "" && !e.HasLabel(label) {
+			op.AddLabel(label)
 		}
 	}
 	if b.Done != nil {

@@ -103,25 +103,57 @@ func (t *Topology) state() (int64, chan struct{}) {
 	return t.mu.counter, t.mu.changed
 }
 
+var topologyFields = []Field{Req("processId", TAny), Req("counter", TAny)}
+
+// awaited is what a hello that waits for a change says of the topology that its client knows.
+type awaited struct {
+	process value.Value // Missing in a hello that does not wait
+	counter int64
+	wait    int64 // milliseconds
+}
+
+func parseAwaited(op *Op) (a awaited, err error) {
+	known, wait := op.Arg("topologyVersion"), op.Arg("maxAwaitTimeMS")
+	if !known.IsNullish() {
+		if known.T != value.Document {
+			return a, WrongType("hello.topologyVersion", known.T, TObject)
+		}
+		f, err := ParseFields("hello.topologyVersion", known.Doc(), topologyFields)
+		if err != nil {
+			return a, err
+		}
+		for i, want := range []value.Type{value.ObjectID, value.Int64} {
+			if f[i].T != want {
+				return a, mongoerr.Newf(mongoerr.TypeMismatch, "BSON field 'hello.topologyVersion.%s' is the wrong type '%s', expected type '%s'",
+					topologyFields[i].Name, f[i].T.Name(), want.Name())
+			}
+		}
+		a.process, a.counter = f[0], f[1].Int64()
+	}
+	switch {
+	case !wait.IsNullish() && !wait.T.Numeric():
+		return a, WrongType("hello.maxAwaitTimeMS", wait.T, TNumber)
+	case wait.IsNullish() != known.IsNullish():
+		return a, mongoerr.New(31368, "A request with 'topologyVersion' must include 'maxAwaitTimeMS', and vice versa")
+	case wait.IsNullish():
+		return a, nil
+	}
+	if a.wait = value.SafeInt64(wait); a.wait < 0 {
+		return a, mongoerr.New(31373, "maxAwaitTimeMS must be a non-negative integer")
+	}
+	return a, nil
+}
+
 // wait holds a hello until the topology differs from what the client knows, or its time is over.
 func (t *Topology) wait(op *Op) error {
-	known, maxAwait := op.Arg("topologyVersion"), op.Arg("maxAwaitTimeMS")
-	if known.IsMissing() && maxAwait.IsMissing() {
-		return nil
+	a, err := parseAwaited(op)
+	if err != nil || a.process.IsMissing() {
+		return err
 	}
-	if known.IsMissing() || maxAwait.IsMissing() {
-		return mongoerr.New(31368, "A request with 'topologyVersion' must include 'maxAwaitTimeMS', and vice versa")
-	}
-	ms, ok := maxAwait.AsInt64()
-	if !ok || ms < 0 {
-		return mongoerr.New(31373, "maxAwaitTimeMS must be a non-negative integer")
-	}
-	id := value.Lookup(known.Doc(), "processId")
-	n, _ := value.Lookup(known.Doc(), "counter").AsInt64()
 	counter, changed := t.state()
-	if id.T != value.ObjectID || id.ObjectID() != t.ProcessID || n != counter {
-		if id.T == value.ObjectID && id.ObjectID() == t.ProcessID && n > counter {
-			return mongoerr.Newf(31382, "Received a topology version with counter: %d which is greater than the server topology version counter: %d", n, counter)
+	if ours := a.process.ObjectID() == t.ProcessID; !ours || a.counter != counter {
+		if ours && a.counter > counter {
+			return mongoerr.Newf(31382, "Received a topology version with counter: %d which is greater than the server topology version counter: %d", a.counter, counter)
 		}
 		return nil
 	}
@@ -131,7 +163,7 @@ func (t *Topology) wait(op *Op) error {
 	waiting := &op.Service.Status.hellos.awaiting
 	waiting.Add(1)
 	defer waiting.Add(-1)
-	timer := time.NewTimer(time.Duration(ms) * time.Millisecond)
+	timer := time.NewTimer(time.Duration(a.wait) * time.Millisecond)
 	defer timer.Stop()
 	select {
 	case <-changed:

@@ -1,9 +1,8 @@
 package command
 
 import (
-	"strconv"
-
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // KillCursors implements killCursors; kill ends one cursor and reports whether it existed, owner returns its
@@ -15,7 +14,7 @@ func KillCursors(op *Op, owner func(id int64) (of [32]byte, ok bool), kill func(
 			continue
 		}
 		if v.T != value.Int64 {
-			return dst, WrongType("killCursors.cursors."+strconv.Itoa(i), v.T, TInt)
+			return dst, mongoerr.Newf(mongoerr.TypeMismatch, "BSON field 'killCursors.cursors.%d' is the wrong type '%s', expected type 'long'", i, v.T.Name())
 		}
 		if of, ok := owner(v.Int64()); ok && of != op.Owner() && !op.Allowed("killAnyCursor", op.Req.DB, op.Req.Cmd.Str()) {
 			return dst, op.Refuse()

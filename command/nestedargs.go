@@ -51,14 +51,14 @@ func OneOf(path string, v value.Value, allowed ...string) error {
 	return mongoerr.Newf(mongoerr.BadValue, "Enumeration value '%s' for field '%s' is not a valid value.", v.Str(), path)
 }
 
-// InRange checks an integer argument.
-func InRange(path string, v value.Value, low, high int64) (int64, error) {
+// InRange checks an integer argument; the errors name the field without its path.
+func InRange(name string, v value.Value, low, high int64) (int64, error) {
 	i := value.SafeInt64(v)
 	if i < low {
-		return 0, mongoerr.Newf(mongoerr.BadValue, "BSON field '%s' value must be >= %d, actual value '%d'", path, low, i)
+		return 0, mongoerr.Newf(mongoerr.BadValue, "BSON field '%s' value must be >= %d, actual value '%d'", name, low, i)
 	}
 	if i > high {
-		return 0, mongoerr.Newf(mongoerr.BadValue, "BSON field '%s' value must be <= %d, actual value '%d'", path, high, i)
+		return 0, mongoerr.Newf(mongoerr.BadValue, "BSON field '%s' value must be <= %d, actual value '%d'", name, high, i)
 	}
 	return i, nil
 }

@@ -285,6 +285,14 @@ func MissingField(path string) error {
 // WrongType returns the error for a field whose type differs from its table's.
 func WrongType(path string, got value.Type, want Types) error { return wrongType(path, got, want) }
 
+// refuse returns the error for an argument of a type that the field does not take.
+func (s *Spec) refuse(f *Field, got value.Type) error {
+	if f.Refusal != "" {
+		return mongoerr.New(mongoerr.TypeMismatch, f.Refusal)
+	}
+	return wrongType(s.path(f.Name), got, f.Types)
+}
+
 // parse reads the body: it checks the command's own fields against its table, and stores the generic ones.
 func (r *Request) parse(strict bool) error {
 	it := value.Walk(r.Body)
@@ -302,9 +310,9 @@ func (r *Request) parse(strict bool) error {
 	}
 	if !spec.Namespace && spec.ArgTypes != 0 && !spec.ArgTypes.accepts(v.T) {
 		if v.IsNullish() && spec.ArgTypes&(spec.ArgTypes-1) == 0 {
-			return MissingField(spec.Name + "." + spec.Name)
+			return MissingField(spec.path(spec.Name))
 		}
-		return wrongType(spec.Name+"."+spec.Name, v.T, spec.ArgTypes)
+		return wrongType(spec.path(spec.Name), v.T, spec.ArgTypes)
 	}
 	var seen uint64
 	for {
@@ -315,7 +323,7 @@ func (r *Request) parse(strict bool) error {
 		i, known := spec.made.index[string(key)]
 		if known {
 			if seen&(1<<i) != 0 {
-				return mongoerr.DuplicateField(spec.Name + "." + string(key))
+				return mongoerr.DuplicateField(spec.path(string(key)))
 			}
 			seen |= 1 << i
 			taken, err := r.setArg(&spec.Fields[i], v)
@@ -323,7 +331,7 @@ func (r *Request) parse(strict bool) error {
 				return err
 			}
 			if !taken && spec.Fields[i].Required {
-				return MissingField(spec.Name + "." + spec.Fields[i].Name)
+				return MissingField(spec.path(spec.Fields[i].Name))
 			}
 			continue
 		}
@@ -332,19 +340,19 @@ func (r *Request) parse(strict bool) error {
 			return err
 		}
 		if !known && strict && !spec.Lenient {
-			return UnknownField(spec.Name + "." + string(key))
+			return UnknownField(spec.path(string(key)))
 		}
 	}
 	for i := range r.Msg.Seqs {
 		if j, ok := spec.made.index[r.Msg.Seqs[i].ID]; ok {
 			seen |= 1 << j
 		} else if strict && !spec.Lenient {
-			return UnknownField(spec.Name + "." + r.Msg.Seqs[i].ID)
+			return UnknownField(spec.path(r.Msg.Seqs[i].ID))
 		}
 	}
 	for i := range spec.Fields {
 		if spec.Fields[i].Required && seen&(1<<i) == 0 {
-			return MissingField(spec.Name + "." + spec.Fields[i].Name)
+			return MissingField(spec.path(spec.Fields[i].Name))
 		}
 	}
 	return nil
@@ -360,7 +368,7 @@ func (r *Request) foldSequences() error {
 	msg.Seqs = nil
 	for _, s := range r.Msg.Seqs {
 		if !value.Lookup(r.Body, s.ID).IsMissing() {
-			return mongoerr.DuplicateField(r.Spec.Name + "." + s.ID)
+			return mongoerr.DuplicateField(r.Spec.path(s.ID))
 		}
 		if streamed[s.ID] {
 			msg.Seqs = append(msg.Seqs, s)
@@ -391,7 +399,7 @@ func (r *Request) setArg(f *Field, v value.Value) (taken bool, err error) {
 		return false, nil
 	}
 	if !f.Types.accepts(v.T) {
-		return false, wrongType(r.Spec.Name+"."+f.Name, v.T, f.Types)
+		return false, r.Spec.refuse(f, v.T)
 	}
 	r.args = append(r.args, arg{f, v})
 	return true, nil
@@ -403,12 +411,12 @@ func (r *Request) generic(key []byte, v value.Value) (known bool, err error) {
 		if v.T == value.Null || t.accepts(v.T) {
 			return nil
 		}
-		return wrongType(r.Spec.Name+"."+string(key), v.T, t)
+		return wrongType(r.Spec.path(string(key)), v.T, t)
 	}
 	switch string(key) {
 	case "$db":
 		if v.T != value.String {
-			return true, wrongType(r.Spec.Name+".$db", v.T, TString)
+			return true, wrongType(r.Spec.path("$db"), v.T, TString)
 		}
 		r.DB = v.Str()
 	case "lsid":
@@ -466,7 +474,7 @@ func (r *Request) generic(key []byte, v value.Value) (known bool, err error) {
 		r.StmtID, err = v, typed(TInt)
 	case "stmtIds":
 		if err = typed(TArray); err == nil && v.T == value.Array {
-			r.StmtIDs, err = statementIDs(r.Spec.Name+".stmtIds", v.Doc())
+			r.StmtIDs, err = statementIDs(r.Spec.path("stmtIds"), v.Doc())
 		}
 	case "$configTime", "$topologyTime":
 		r.keepTime(string(key), v)
@@ -502,7 +510,7 @@ func (r *Request) setFlag(key string, v value.Value) error {
 	case v.T == value.Boolean:
 		r.rawData.sent = r.rawData.sent || v.Truthy()
 	case v.T != value.Null:
-		return wrongType(r.Spec.Name+"."+key, v.T, TBool)
+		return wrongType(r.Spec.path(key), v.T, TBool)
 	}
 	return nil
 }

@@ -56,6 +56,7 @@ type Field struct {
 	Types    Types
 	Required bool
 	NotNull  bool
+	Refusal  string // text of the error for another type, where it is not the usual one
 }
 
 // Opt returns an optional field, for which null counts as not sent; Req a required one; Strict an optional one
@@ -63,6 +64,11 @@ type Field struct {
 func Opt(name string, t Types) Field    { return Field{Name: name, Types: t} }
 func Req(name string, t Types) Field    { return Field{Name: name, Types: t, Required: true} }
 func Strict(name string, t Types) Field { return Field{Name: name, Types: t, NotNull: true} }
+
+// Kept returns an optional field that must be a document, and not null. The missing space is the real server's.
+func Kept(name string) Field {
+	return Field{Name: name, Types: TObject, NotNull: true, Refusal: "Expected field " + name + "to be of type object"}
+}
 
 // Handler runs a command: it appends the reply's elements to dst.
 type Handler func(op *Op, dst []byte) ([]byte, error)
@@ -101,6 +107,17 @@ type Spec struct {
 
 // Primary reports whether only a primary runs the command.
 func (s *Spec) Primary() bool { return s.Kind == Write || s.Kind == DDL || s.PrimaryOnly }
+
+// structs are the commands that errors about their arguments call by the name of their structure.
+var structs = map[string]string{"find": "FindCommandRequest", "distinct": "distinctCommandRequest"}
+
+// path returns what errors call the argument.
+func (s *Spec) path(field string) string {
+	if name, ok := structs[s.Name]; ok {
+		return name + "." + field
+	}
+	return s.Name + "." + field
+}
 
 // Has reports whether the command has a field of that name.
 func (s *Spec) Has(field string) bool {

@@ -36,7 +36,7 @@ func (r *Router) selfDocs(op *command.Op, pipeline value.Value) (docs [][]byte, 
 	in := value.Walk(first.Doc())
 	name, spec, _ := in.Next()
 	if op.Req.API.Strict && (string(name) == "$currentOp" || string(name) == "$listLocalSessions") {
-		return nil, false, mongoerr.Newf(mongoerr.APIStrictError, "stage %s is not allowed with 'apiStrict: true' in API Version 1", name)
+		return nil, false, mongoerr.Newf(mongoerr.APIStrictError, "%s is not allowed with 'apiStrict: true' in API Version 1", name)
 	}
 	if string(name) == "$currentOp" || string(name) == "$listLocalSessions" || string(name) == "$shardedDataDistribution" ||
 		string(name) == "$listClusterCatalog" || string(name) == "$queryStats" || string(name) == "$querySettings" {
@@ -157,7 +157,7 @@ func cursorSize(cmd []byte) (int64, error) {
 	if bs := value.Lookup(cur, "batchSize"); !bs.IsMissing() {
 		n, _ := bs.AsInt64()
 		if n < 0 {
-			return 0, mongoerr.Newf(51024, "BSON field 'batchSize' value must be >= 0, actual value '%d'", n)
+			return 0, mongoerr.Newf(mongoerr.BadValue, "BSON field 'batchSize' value must be >= 0, actual value '%d'", n)
 		}
 		return n, nil
 	}

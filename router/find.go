@@ -21,7 +21,7 @@ func (r *Router) find(op *command.Op, dst []byte) ([]byte, error) {
 		return r.relayAny(op, dst)
 	}
 	if !value.Lookup(op.Req.Body, mergeKeyOption).IsMissing() {
-		return dst, command.UnknownField("find." + mergeKeyOption)
+		return dst, command.UnknownField("FindCommandRequest." + mergeKeyOption)
 	}
 	ns := op.Req.NS(coll)
 	op.Stats.NS, op.Stats.Type = ns, "query"
@@ -74,7 +74,7 @@ func (r *Router) newFindMerge(op *command.Op, info *cluster.CollectionInfo) (c *
 	}{{"skip", &c.skip, 0}, {"limit", &c.limit, 0}, {"batchSize", &size, defaultBatch}} {
 		*f.to = op.Req.Int(f.name, f.def)
 		if *f.to < 0 {
-			return nil, 0, mongoerr.Newf(51024, "BSON field '%s' value must be >= 0, actual value '%d'", f.name, *f.to)
+			return nil, 0, mongoerr.Newf(mongoerr.BadValue, "BSON field '%s' value must be >= 0, actual value '%d'", f.name, *f.to)
 		}
 	}
 	if op.Bool("tailable") {

@@ -31,7 +31,7 @@ func (r *Router) countOn(op *command.Op, info *cluster.CollectionInfo, dst []byt
 	}
 	skip, limit := op.Req.Int("skip", 0), op.Req.Int("limit", 0)
 	if skip < 0 {
-		return dst, mongoerr.Newf(51024, "BSON field 'skip' value must be >= 0, actual value '%d'", skip)
+		return dst, mongoerr.Newf(mongoerr.BadValue, "BSON field 'skip' value must be >= 0, actual value '%d'", skip)
 	}
 	if limit < 0 {
 		limit = -limit

@@ -108,6 +108,9 @@ func BenchmarkSmallRouted(b *testing.B) {
 			run(false, value.F("find", value.NewString("hashed")), value.F("filter", doc(value.F("_id", key(i)))), value.F("limit", value.NewInt64(1)),
 				value.F("singleBatch", value.NewBool(true)))
 		}},
+		{"find_index", func(i int) {
+			run(false, value.F("find", value.NewString("hashed")), value.F("filter", doc(value.F("k", value.NewInt32(int32(i%docs))))))
+		}},
 		{"range_scan", func(i int) {
 			from := int32(i * 37 % 9000)
 			run(false, value.F("find", value.NewString("hashed")), value.F("filter", doc(value.F("k", doc(value.F("$gte", value.NewInt32(from)), value.F("$lt", value.NewInt32(from+1000)))))),

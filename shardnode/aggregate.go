@@ -16,7 +16,8 @@ func aggregateSpec(n *Node) command.Spec {
 		Name: "aggregate", Roles: command.All, Kind: command.Read, Namespace: true, ArgTypes: command.TString | command.TNumber,
 		ReadConcern: true, WriteConcern: true, Txn: true, API: true, Run: n.runAggregate,
 		Fields: []command.Field{
-			{Name: "pipeline", Types: command.TArray, Required: true, NotNull: true}, command.Strict("cursor", command.TObject), command.Strict("explain", command.TBool),
+			{Name: "pipeline", Types: command.TArray, Required: true, NotNull: true, Refusal: "A pipeline must be an array of objects"},
+			{Name: "cursor", Types: command.TObject, NotNull: true, Refusal: "cursor field must be missing or an object"}, command.Strict("explain", command.TBool),
 			command.Strict("allowDiskUse", command.TBool), command.Opt("bypassDocumentValidation", command.TSafeBool),
 			command.Opt("collation", command.TObject), command.Opt("hint", command.TAny),
 			command.Opt("let", command.TObject), command.Opt("fromMongos", command.TSafeBool), command.Opt("fromRouter", command.TSafeBool),
@@ -144,7 +145,7 @@ func cursorOption(op *command.Op, explain bool) (size int64, err error) {
 			continue
 		}
 		if !v.T.Numeric() {
-			return 0, command.WrongType("aggregate.cursor.batchSize", v.T, command.TNumber)
+			return 0, command.WrongType("cursor.batchSize", v.T, command.TNumber)
 		}
 		if size = value.SafeInt64(v); size < 0 {
 			return 0, mongoerr.Newf(mongoerr.BadValue, "BSON field 'batchSize' value must be >= 0, actual value '%d'", size)
@@ -231,7 +232,7 @@ func checkStages(op *command.Op, pipeline value.Value) error {
 		k, arg, _ := it.Next()
 		name := string(k)
 		if op.Req.API.Strict && (agg.Has(name, agg.Unstable) || isSearch(name) || name == "$collStats" && unstableCollStats(arg)) {
-			return mongoerr.Newf(mongoerr.APIStrictError, "stage %s is not allowed with 'apiStrict: true' in API Version 1", name)
+			return mongoerr.Newf(mongoerr.APIStrictError, "%s is not allowed with 'apiStrict: true' in API Version 1", name)
 		}
 		if op.Req.API.Strict && name == "$changeStream" && !value.Lookup(arg.Doc(), "showExpandedEvents").IsMissing() {
 			return mongoerr.New(mongoerr.APIStrictError, "BSON field '$changeStream.showExpandedEvents' is not allowed with apiStrict:true.")

@@ -76,7 +76,7 @@ func countLimit(v value.Value) (int64, error) {
 	case v.IsMissing():
 		return 0, nil
 	case !v.T.Numeric():
-		return 0, mongoerr.Newf(mongoerr.BadValue, "limit value is not a valid number: %s", value.Show(v))
+		return 0, mongoerr.New(mongoerr.BadValue, "limit value is not a valid number")
 	}
 	i, ok := v.AsInt64()
 	if !ok {

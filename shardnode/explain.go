@@ -25,7 +25,7 @@ func parseVerbosity(v value.Value) (exec.Verbosity, error) {
 	case v.Str() == "allPlansExecution":
 		return exec.AllPlansExecution, nil
 	}
-	return 0, mongoerr.New(mongoerr.BadValue, "verbosity string must be one of {'queryPlanner', 'executionStats', 'allPlansExecution'}")
+	return 0, command.OneOf("explain.verbosity", v, "queryPlanner", "executionStats", "allPlansExecution")
 }
 
 // explanation is the explain of one command. The reply has two parts: head, written by the command's explainer,

@@ -18,11 +18,11 @@ func findSpec(n *Node) command.Spec {
 		Name: "find", Roles: command.All, Kind: command.Read, Namespace: true, ArgTypes: command.TString | command.TOther,
 		ReadConcern: true, Txn: true, API: true, Run: n.runFind,
 		Fields: []command.Field{
-			command.Strict("filter", command.TObject), command.Opt("projection", command.TObject), command.Opt("sort", command.TObject),
-			command.Opt("hint", command.TAny), command.Opt("collation", command.TObject),
+			command.Kept("filter"), command.Kept("projection"), command.Kept("sort"),
+			command.Opt("hint", command.TAny), command.Kept("collation"),
 			command.Opt("skip", command.TNumber), command.Opt("limit", command.TNumber), command.Opt("batchSize", command.TNumber),
 			command.Opt("singleBatch", command.TSafeBool), command.Opt("allowDiskUse", command.TSafeBool),
-			command.Opt("min", command.TObject), command.Opt("max", command.TObject),
+			command.Kept("min"), command.Kept("max"),
 			command.Opt("returnKey", command.TSafeBool), command.Opt("showRecordId", command.TSafeBool),
 			command.Opt("tailable", command.TSafeBool), command.Opt("awaitData", command.TSafeBool),
 			command.Opt("oplogReplay", command.TSafeBool), command.Opt("noCursorTimeout", command.TSafeBool),
@@ -89,7 +89,7 @@ func parseFind(op *command.Op, ns string) (a findArgs, err error) {
 		return a, err
 	}
 	if a.mergeKey && (op.Req.ShardVersion == nil || !op.Client.InProcess && !op.Client.Internal) {
-		return a, command.UnknownField("find." + mergeKeyOption)
+		return a, command.UnknownField("FindCommandRequest." + mergeKeyOption)
 	}
 	if c := op.Req.Cmd.Str(); len(c) > 0 && c[0] == '$' && c[1:] != "cmd" {
 		return a, mongoerr.Newf(mongoerr.InvalidNamespace, "Invalid namespace specified '%s'", ns)

@@ -54,7 +54,7 @@ func batchSizeOf(op *command.Op) (int64, error) {
 	if err != nil || f[0].IsMissing() {
 		return -1, err
 	}
-	return command.InRange(path+".batchSize", f[0], 0, 1<<63-1)
+	return command.InRange("batchSize", f[0], 0, 1<<63-1)
 }
 
 // listFilter compiles the filter of a listing command, nil for all.

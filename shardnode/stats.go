@@ -29,7 +29,7 @@ func scaleOf(op *command.Op) (int64, error) {
 	if v.IsMissing() {
 		return 1, nil
 	}
-	return command.InRange(op.Req.Spec.Name+".scale", v, 1, math.MaxInt64)
+	return command.InRange("scale", v, 1, math.MaxInt64)
 }
 
 func (n *Node) runCollStats(op *command.Op, dst []byte) ([]byte, error) {

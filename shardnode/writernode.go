@@ -47,5 +47,8 @@ func (w writingNode) NoteStatement(op *command.Op, x *write.Executed) {
 }
 
 func (w writingNode) ReplyCursor(op *command.Op, dst []byte, ns string, docs [][]byte, size int64) ([]byte, error) {
+	if size == int64(len(docs)) {
+		size++ // a batch that holds every result leaves no cursor
+	}
 	return w.n.firstBatch(op, dst, &cursor{ns: ns, stream: &aggStream{src: agg.NewSliceSource(docs)}}, size, false)
 }

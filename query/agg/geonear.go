@@ -32,16 +32,13 @@ func parseGeoNear(o *Options, v value.Value) (*GeoNearStage, error) {
 		return nil, mongoerr.Newf(10065, "invalid parameter: expected an object ($geoNear)")
 	}
 	s := &GeoNearStage{spec: v, multiplier: 1, opts: o}
+	if value.Lookup(v.Doc(), "near").IsMissing() {
+		return nil, mongoerr.New(5860400, "$geoNear requires a 'near' argument")
+	}
 	for k, e := range value.Elements(v.Doc()) {
 		if err := s.option(o, k, e); err != nil {
 			return nil, err
 		}
-		if v.T == value.Array {
-			break
-		}
-	}
-	if s.near.T == value.Missing {
-		return nil, mongoerr.New(5860400, "$geoNear requires a 'near' argument")
 	}
 	return s, nil
 }
@@ -82,9 +79,7 @@ func (s *GeoNearStage) option(o *Options, name string, v value.Value) (err error
 		codes := map[string]mongoerr.Code{"limit": 50858, "num": 50857, "start": 50856}
 		return mongoerr.Newf(codes[name], "$geoNear no longer supports the '%s' parameter. Use a $limit stage instead.", name)
 	default:
-		if name != "0" {
-			return mongoerr.Newf(mongoerr.BadValue, "Unknown argument to $geoNear: %s", name)
-		}
+		return mongoerr.Newf(mongoerr.BadValue, "Unknown argument to $geoNear: %s", name)
 	}
 	return err
 }

@@ -103,7 +103,7 @@ func parseLookup(o *Options, v value.Value) (*lookupStage, error) {
 	var as string
 	from, pipeline := value.Lookup(v.Doc(), "from"), value.Lookup(v.Doc(), "pipeline")
 	if pipeline.T == value.Null {
-		return nil, mongoerr.New(mongoerr.TypeMismatch, "A pipeline must be an array of objects, but found type null")
+		return nil, mongoerr.New(mongoerr.TypeMismatch, "A pipeline must be an array of objects")
 	}
 	if err := s.parseFrom(o, from, pipeline); err != nil {
 		return nil, err
@@ -168,7 +168,7 @@ func (s *lookupStage) parseSub(o *Options, let, pipeline value.Value) error {
 		s.sub.opts = o.sub(inLookup, s.sub.ns)
 		return nil
 	case pipeline.T != value.Array:
-		return mongoerr.Newf(mongoerr.TypeMismatch, "A pipeline must be an array of objects, but found type %s", pipeline.T.Name())
+		return mongoerr.New(mongoerr.TypeMismatch, "A pipeline must be an array of objects")
 	}
 	scope := o.scope().Nested()
 	for k, e := range value.Elements(let.Doc()) {

@@ -33,10 +33,8 @@ func Parse(doc []byte) (*Spec, error) {
 			break
 		}
 		if v.T == value.Null && string(k) != "backwards" {
-			if string(k) != "locale" {
-				if _, known := fields[string(k)]; known {
-					continue
-				}
+			if _, known := fields[string(k)]; known {
+				continue
 			}
 		}
 		read, known := fields[string(k)]
@@ -91,8 +89,14 @@ var fields = map[string]func(*Spec, value.Value) error{
 		return enumField("maxVariable", v, &s.MaxVariable, "punct", "space")
 	},
 	"normalization": func(s *Spec, v value.Value) error { return boolField("normalization", v, &s.Normalization) },
-	"backwards":     func(s *Spec, v value.Value) error { return boolField("backwards", v, &s.Backwards) },
-	"version":       versionField,
+	"backwards": func(s *Spec, v value.Value) error {
+		if v.T != value.Boolean {
+			return mongoerr.Newf(mongoerr.TypeMismatch, "Field 'backwards' should be a boolean value, but found: %s", v.T.Name())
+		}
+		s.Backwards = v.Bool()
+		return nil
+	},
+	"version": versionField,
 }
 
 func wrongType(name string, v value.Value, want string) error {
@@ -149,7 +153,12 @@ func strengthField(s *Spec, v value.Value) error {
 			n = math.MaxInt32
 		}
 	}
-	if n < 1 || n > 5 {
+	switch {
+	case n < 0:
+		return mongoerr.Newf(mongoerr.BadValue, "BSON field 'strength' value must be >= 0, actual value '%d'", n)
+	case n > 5:
+		return mongoerr.Newf(mongoerr.BadValue, "BSON field 'strength' value must be <= 5, actual value '%d'", n)
+	case n == 0:
 		return mongoerr.Newf(mongoerr.BadValue, "Enumeration value '%d' for field 'collation.strength' is not a valid value.", n)
 	}
 	s.Strength = int(n)

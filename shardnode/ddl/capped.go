@@ -44,7 +44,7 @@ func cappedSizeOf(cmd string, v value.Value) (int64, error) {
 	if size <= 0 {
 		return 0, command.BadOption("Capped collection size must be greater than zero")
 	}
-	return command.InRange(cmd+".size", v, 1, maxCappedSize)
+	return command.InRange("size", v, 1, maxCappedSize)
 }
 
 func (cs *Commands) runConvertToCapped(op *command.Op, dst []byte) ([]byte, error) {

@@ -139,7 +139,7 @@ func (m *collMod) parseIndex(op *command.Op) error {
 
 func (m *collMod) parseCapped(*command.Op) error {
 	if !m.cappedSize.IsMissing() {
-		if _, err := command.InRange("collMod.cappedSize", m.cappedSize, 1, maxCappedSize); err != nil {
+		if _, err := command.InRange("cappedSize", m.cappedSize, 1, maxCappedSize); err != nil {
 			return err
 		}
 	}
@@ -166,7 +166,7 @@ func (m *collMod) parseTimeseries(op *command.Op) error {
 		if f[i].IsMissing() {
 			continue
 		}
-		if _, err := command.InRange("collMod.timeseries."+fields[i].Name, f[i], 1, namespace.MaxBucketSpan); err != nil {
+		if _, err := command.InRange(fields[i].Name, f[i], 1, namespace.MaxBucketSpan); err != nil {
 			return err
 		}
 	}

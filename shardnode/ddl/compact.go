@@ -30,7 +30,7 @@ func (cs *Commands) runCompact(op *command.Op, dst []byte) ([]byte, error) {
 	op.Stats.NS, op.Stats.Type = ns, "command"
 	target := int64(defaultFreeSpaceMB)
 	if v := op.Arg("freeSpaceTargetMB"); !v.IsMissing() {
-		if target, err = command.InRange("compact.freeSpaceTargetMB", v, 1, 1<<63-1); err != nil {
+		if target, err = command.InRange("freeSpaceTargetMB", v, 1, 1<<63-1); err != nil {
 			return dst, err
 		}
 	}
@@ -91,7 +91,7 @@ func (cs *Commands) runAutoCompact(op *command.Op, dst []byte) ([]byte, error) {
 	target := int64(defaultFreeSpaceMB)
 	if t := op.Arg("freeSpaceTargetMB"); !t.IsMissing() {
 		var err error
-		if target, err = command.InRange("autoCompact.freeSpaceTargetMB", t, 1, 1<<63-1); err != nil {
+		if target, err = command.InRange("freeSpaceTargetMB", t, 1, 1<<63-1); err != nil {
 			return dst, err
 		}
 		if v.Bool() && target > 1<<43-1 {

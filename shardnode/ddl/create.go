@@ -175,7 +175,7 @@ func isIDKey(key []byte) bool {
 func (c *newNamespace) parseCapped(op *command.Op) error {
 	size, limit := op.Arg("size"), op.Arg("max")
 	if !size.IsMissing() {
-		if _, err := command.InRange("create.size", size, 1, maxCappedSize); err != nil {
+		if _, err := command.InRange("size", size, 1, maxCappedSize); err != nil {
 			return err
 		}
 	}

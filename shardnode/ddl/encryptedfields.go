@@ -139,7 +139,7 @@ func checkEncryptedQuery(path string, doc []byte, kind string) (queryType string
 		if _, exact := f[i].AsInt64(); !exact {
 			return "", mongoerr.Newf(mongoerr.FailedToParse, "Expected an integer, but found a number with a fraction in: %s: %s", efQuery[i].Name, value.Show(f[i]))
 		}
-		if _, err := command.InRange(path+"."+efQuery[i].Name, f[i], low, 1<<62); err != nil {
+		if _, err := command.InRange(efQuery[i].Name, f[i], low, 1<<62); err != nil {
 			return "", err
 		}
 	}

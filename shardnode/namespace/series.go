@@ -107,7 +107,7 @@ func ParseTimeseries(doc []byte) (*SeriesOptions, error) {
 		if v.IsMissing() {
 			continue
 		}
-		if _, err := command.InRange("create.timeseries."+SeriesFields[3+i].Name, v, 1, MaxBucketSpan); err != nil {
+		if _, err := command.InRange(SeriesFields[3+i].Name, v, 1, MaxBucketSpan); err != nil {
 			return nil, err
 		}
 	}

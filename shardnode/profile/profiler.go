@@ -137,7 +137,7 @@ func (pr *Profiler) runProfile(op *command.Op, dst []byte) ([]byte, error) {
 	if !rate.IsNullish() && !(rate.AsFloat64() >= 0 && rate.AsFloat64() <= 1) {
 		return dst, mongoerr.New(mongoerr.BadValue, "'sampleRate' must be between 0.0 and 1.0 inclusive")
 	}
-	level, err := command.InRange("profile.profile", op.Req.Cmd, -1<<31, 1<<31-1)
+	level, err := command.InRange("profile", op.Req.Cmd, -1<<31, 1<<31-1)
 	if err != nil {
 		return dst, err
 	}

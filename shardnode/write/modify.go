@@ -1,6 +1,8 @@
 package write
 
 import (
+	"strconv"
+
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/projection"
 	"github.com/shoaldb/shoal/query/value"
@@ -120,6 +122,11 @@ func parseFindAndModify(op *command.Op) (a modifyArgs, err error) {
 			return a, mongoerr.New(mongoerr.FailedToParse, "Cannot specify arrayFilters and remove=true")
 		}
 		st.arrayFilters = value.Values(f.Doc())
+		for i, e := range st.arrayFilters {
+			if e.T != value.Document {
+				return a, command.WrongType("findAndModify.arrayFilters."+strconv.Itoa(i), e.T, command.TObject)
+			}
+		}
 	}
 	fail := func(text string) error { return mongoerr.New(mongoerr.FailedToParse, text) }
 	switch {

@@ -97,12 +97,11 @@ func (wr *Writer) runUpdate(op *command.Op, dst []byte) ([]byte, error) {
 	}
 	wr.Counts.Updates.Add(int64(len(stmts)))
 	op.Stats.NMatched, op.Stats.NModified = matched, modified
-	dst = value.Append(dst, "n", value.NewInt32(int32(matched)))
+	dst = w.endWrite(value.Append(dst, "n", value.NewInt32(int32(matched))))
 	if len(upserted) > 0 {
 		dst = value.Append(dst, "upserted", value.NewArray(value.ArrayOf(upserted...)))
 	}
-	dst = value.Append(dst, "nModified", value.NewInt32(int32(modified)))
-	return w.endWrite(dst), nil
+	return value.Append(dst, "nModified", value.NewInt32(int32(modified))), nil
 }
 
 // runBatch runs the statements of an update or a delete, and calls count with the result of each, including those that failed

@@ -28,7 +28,19 @@ const (
 	LabelResumableStream      = "ResumableChangeStreamError"
 	LabelNoWritesPerformed    = "NoWritesPerformed"
 	LabelNonResumableStream   = "NonResumableChangeStreamError"
+	LabelOverloaded           = "SystemOverloadedError"
 )
+
+// EveryLabel returns the label that errors with c have whatever the command is, "" for none.
+func (c Code) EveryLabel() string {
+	switch c {
+	case ChangeStreamFatalError, ChangeStreamHistoryLost:
+		return LabelNonResumableStream
+	case AdmissionQueueOverflow, RateLimitExceeded, PooledConnectionAcquisitionRejected, IngressRequestRateLimitExceeded:
+		return LabelOverloaded
+	}
+	return ""
+}
 
 // In reports whether c belongs to one of the categories.
 func (c Code) In(cat Category) bool { return categories[c]&cat != 0 }

@@ -82,7 +82,6 @@ func (r *parsed) readEpoch(c *scanner) error {
 		return errUnexpected
 	}
 	r.hasDate, r.zone = true, UTC
-	r.p = Parts{Year: 1970, Month: 1, Day: 1, Second: 0}
 	f := UTC.Fields(sign * n * 1000)
 	r.p = Parts{f.Year, int64(f.Month), int64(f.Day), int64(f.Hour), int64(f.Minute), int64(f.Second), 0}
 	return nil
@@ -108,8 +107,12 @@ func (r *parsed) readWord(c *scanner) error {
 		if r.hasDate && isDigit(c.peek()) {
 			return r.readTime(c)
 		}
-	case "am", "pm":
-		return r.meridiem(w)
+	case "a", "p", "am", "pm":
+		c.at = start
+		if n, pm := meridiem(c.s[start:]); n > 0 {
+			c.at += n
+			return r.setMeridiem(pm)
+		}
 	case "st", "nd", "rd", "th":
 		if r.day {
 			return nil
@@ -119,12 +122,34 @@ func (r *parsed) readWord(c *scanner) error {
 	return r.readZone(c)
 }
 
-func (r *parsed) meridiem(w string) error {
+// meridiem recognizes am, pm, a.m. and p.m. (the dots are optional) and returns its length, 0 for none.
+func meridiem(s string) (n int, pm bool) {
+	s = lower(s[:min(len(s), 5)])
+	if s == "" || s[0] != 'a' && s[0] != 'p' {
+		return 0, false
+	}
+	rest := strings.TrimPrefix(s[1:], ".")
+	if rest == "" || rest[0] != 'm' {
+		return 0, false
+	}
+	rest = strings.TrimPrefix(rest[1:], ".")
+	if rest != "" && isAlpha(rest[0]) {
+		return 0, false
+	}
+	return len(s) - len(rest), s[0] == 'p'
+}
+
+func beforeMeridiem(s string) bool {
+	n, _ := meridiem(strings.TrimLeft(s, " \t"))
+	return n > 0
+}
+
+func (r *parsed) setMeridiem(pm bool) error {
 	if !r.hasTime || r.p.Hour < 1 || r.p.Hour > 12 {
 		return errors.New("Meridian can only come after an hour has been found")
 	}
 	r.p.Hour %= 12
-	if w == "pm" {
+	if pm {
 		r.p.Hour += 12
 	}
 	return nil
@@ -144,7 +169,7 @@ func (r *parsed) readDigits(c *scanner) error {
 	switch {
 	case n <= 2 && next == ':':
 		return r.readTime(c)
-	case n <= 2 && !r.hasTime && r.hasAnyDate() && (strings.HasPrefix(lower(c.s[end:]), "am") || strings.HasPrefix(lower(c.s[end:]), "pm")):
+	case n <= 2 && !r.hasTime && r.hasAnyDate() && beforeMeridiem(c.s[end:]):
 		r.p.Hour, _ = c.number(2)
 		r.hasTime = true
 		return nil

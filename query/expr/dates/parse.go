@@ -255,6 +255,10 @@ func (r *parsed) readZone(c *scanner) error {
 		r.zone = &Zone{fixed: off * 60, utc: off == 0}
 		return nil
 	}
+	if hours, ok := militaryZone(lower(name)); ok {
+		r.zone = &Zone{fixed: hours * 3600}
+		return nil
+	}
 	for _, prefix := range []string{"gmt", "utc"} {
 		if rest, ok := strings.CutPrefix(lower(name), prefix); ok && rest != "" && (rest[0] == '+' || rest[0] == '-') {
 			c.skip(":")
@@ -267,6 +271,23 @@ func (r *parsed) readZone(c *scanner) error {
 	}
 	r.zone = z
 	return nil
+}
+
+// militaryZone returns the hours east of Greenwich of a zone named by one letter: a to m without j are east, n to y
+// are west (z stands among the abbreviations).
+func militaryZone(name string) (hours int, ok bool) {
+	if len(name) != 1 {
+		return 0, false
+	}
+	switch b := int(name[0]); {
+	case b >= 'a' && b <= 'i':
+		return b - 'a' + 1, true
+	case b >= 'k' && b <= 'm':
+		return b - 'a', true
+	case b >= 'n' && b <= 'y':
+		return 'm' - b, true
+	}
+	return 0, false
 }
 
 // setOffset also accepts one and three digits, which occur in real dates.
