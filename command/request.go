@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"math"
 	"strconv"
 	"strings"
@@ -269,6 +270,10 @@ func (d Docs) Count() int {
 }
 
 func wrongType(path string, got value.Type, want Types) error {
+	return wrongTypeBut(path, got, want.String())
+}
+
+func wrongTypeBut(path string, got value.Type, want string) error {
 	return mongoerr.Newf(mongoerr.TypeMismatch, "BSON field '%s' is the wrong type '%s', expected %s", path, got.Name(), want)
 }
 
@@ -290,7 +295,7 @@ func (s *Spec) refuse(f *Field, got value.Type) error {
 	if f.Refusal != "" {
 		return mongoerr.New(mongoerr.TypeMismatch, f.Refusal)
 	}
-	return wrongType(s.path(f.Name), got, f.Types)
+	return wrongTypeBut(s.path(f.Name), got, cmp.Or(f.Expected, f.Types.String()))
 }
 
 // parse reads the body: it checks the command's own fields against its table, and stores the generic ones.

@@ -57,6 +57,7 @@ type Field struct {
 	Required bool
 	NotNull  bool
 	Refusal  string // text of the error for another type, where it is not the usual one
+	Expected string // what the error about another type expects, where that is not Types' own text
 }
 
 // Opt returns an optional field, for which null counts as not sent; Req a required one; Strict an optional one

@@ -87,6 +87,12 @@ func (l *Log) Invalid(ns string, doc, errInfo []byte) {
 	l.Warning(Storage, 20294, "-", "Document would fail validation").Str("namespace", ns).ClientDoc("document", doc).ClientDoc("errInfo", errInfo).Write()
 }
 
+// BuildWaits logs that an index build has all its keys and waits for its commit quorum.
+func (l *Log) BuildWaits(build, ns string, quorum value.Value, missing []string) {
+	l.Info(Index, 3856203, "IndexBuildsCoordinatorMongod-0", "Index build: waiting for next action before completing final phase").Str("buildUUID", build).
+		Str("namespace", ns).JSON("commitQuorum", value.Show(quorum)).Strs("membersNotReady", missing).Write()
+}
+
 // Restarted separates runs in a log file that is appended to.
 func (l *Log) Restarted() { l.Info(Control, 20698, "-", "***** SERVER RESTARTED *****").Write() }
 

@@ -53,12 +53,21 @@ func (r *Raft) Await(ctx context.Context, ts storage.Timestamp, wc WriteConcern)
 		ctx, cancel = context.WithTimeoutCause(ctx, wc.Timeout, storage.ErrWaitTimeout)
 		defer cancel()
 	}
-	w := &ackWait{ts: ts, wc: wc, done: make(chan error, 1)}
+	return r.await(ctx, &ackWait{ts: ts, wc: wc, done: make(chan error, 1)})
+}
+
+// AwaitMembers waits until met returns true for the members that have applied everything up to ts, this one included. It is called with the configuration
+// in force and must not block.
+func (r *Raft) AwaitMembers(ctx context.Context, ts storage.Timestamp, met func(c *SetConfig, has func(id int) bool) bool) error {
+	return r.await(ctx, &ackWait{ts: ts, met: met, done: make(chan error, 1)})
+}
+
+func (r *Raft) await(ctx context.Context, w *ackWait) error {
 	if r.waits.add(r, w) {
 		return nil
 	}
 	defer r.waits.remove(w)
-	if wc.Tag != "" || wc.W > 1 {
+	if !w.majority() {
 		r.callAll() // they respond with what they have, and learn that a caller waits for it
 	}
 	select {
@@ -81,8 +90,12 @@ type ackWaits struct {
 type ackWait struct {
 	ts   storage.Timestamp
 	wc   WriteConcern
+	met  func(c *SetConfig, has func(id int) bool) bool // in place of wc, unless nil
 	done chan error
 }
+
+// majority reports whether the wait ends as soon as a majority has what it is for.
+func (w *ackWait) majority() bool { return w.met == nil && w.wc.Tag == "" && w.wc.W <= 1 }
 
 // add registers w unless its condition is already met.
 func (a *ackWaits) add(r *Raft, w *ackWait) (met bool) {
@@ -144,7 +157,7 @@ func (r *Raft) acknowledged(w *ackWait) bool {
 	if r.m.Visible() < w.ts {
 		return false
 	}
-	if w.wc.Tag == "" && w.wc.W <= 1 {
+	if w.majority() {
 		return true // what is visible is on a majority
 	}
 	c := r.Config()
@@ -154,13 +167,17 @@ func (r *Raft) acknowledged(w *ackWait) bool {
 	self := int(r.id.Load()) - 1
 	r.peers.mu.Lock()
 	defer r.peers.mu.Unlock()
-	return c.Satisfied(w.wc, func(id int) bool {
+	has := func(id int) bool {
 		if id == self {
 			return true
 		}
 		s := r.peers.seen[uint64(id)+1]
 		return s != nil && s.report.ts >= w.ts
-	})
+	}
+	if w.met != nil {
+		return w.met(c, has)
+	}
+	return c.Satisfied(w.wc, has)
 }
 
 // ReadIndex returns once everything that was committed anywhere before the call is visible here, and this member was

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -19,8 +21,8 @@ func TestCommitQuorum(t *testing.T) {
 		quorum string
 		code   mongoerr.Code // of createIndexes; 0 for none
 	}{
-		{`"votingMembers"`, 0}, {`"majority"`, 0}, {`0`, 0}, {`1`, 0}, {`3`, 0}, {`4`, mongoerr.UnsatisfiableCommitQuorum}, {`7`, mongoerr.UnsatisfiableCommitQuorum},
-		{`8`, mongoerr.FailedToParse}, {`-1`, mongoerr.FailedToParse}, {`"nowhere"`, mongoerr.UnknownReplWriteConcern}, {`{"a": 1}`, mongoerr.TypeMismatch},
+		{`"votingMembers"`, 0}, {`"majority"`, 0}, {`0`, 0}, {`1`, 0}, {`3`, 0}, {`4`, mongoerr.UnsatisfiableCommitQuorum}, {`50`, mongoerr.UnsatisfiableCommitQuorum},
+		{`51`, mongoerr.FailedToParse}, {`-1`, mongoerr.FailedToParse}, {`"nowhere"`, mongoerr.UnknownReplWriteConcern}, {`{"a": 1}`, mongoerr.TypeMismatch},
 	} {
 		m := c.raw("d", fmt.Sprintf(`{"createIndexes": "c", "indexes": [{"key": {"a%d": 1}, "name": "a%[1]d"}], "commitQuorum": %s}`, i, x.quorum))
 		if code, _ := m["code"].(int32); code != int32(x.code) {
@@ -41,8 +43,8 @@ func TestCommitQuorum(t *testing.T) {
 	}
 }
 
-// A build that waits for a majority is under way: its quorum can be set through a router, and the build ends with its majority, whatever the quorum.
-func TestCommitQuorumDuringABuild(t *testing.T) {
+// With the set's majority away, a build cannot vote: its quorum cannot be changed before there is a majority again.
+func TestCommitQuorumWithoutAMajority(t *testing.T) {
 	c := newTestCluster(t, 1)
 	x := c.addSet("shardx")
 	c.run("admin", `{"enableSharding": "d", "primaryShard": "shardx"}`)
@@ -60,4 +62,64 @@ func TestCommitQuorumDuringABuild(t *testing.T) {
 	})
 	c.expect(set(`["a"]`), `0.0`)
 	c.run("d", `{"find": "c", "filter": {"a": 1}, "hint": "a"}`)
+}
+
+// Each shard of a sharded collection waits for its own members. A change of the quorum reaches all of them; a shard whose build has ended has none to change.
+func TestCommitQuorumOverShards(t *testing.T) {
+	c := newTestCluster(t, 1)
+	x, y := c.addSet("shardx"), c.addSet("shardy")
+	c.run("admin", `{"enableSharding": "d", "primaryShard": "shardx"}`)
+	c.run("admin", `{"shardCollection": "d.c", "key": {"_id": 1}}`)
+	c.run("admin", `{"split": "d.c", "middle": {"_id": 0}}`)
+	c.run("admin", `{"moveChunk": "d.c", "find": {"_id": 1}, "to": "shardy", "_waitForDelete": true}`)
+	c.run("d", `{"insert": "c", "documents": [{"_id": -1, "a": 1}, {"_id": 1, "a": 1}]}`)
+	waits := func(id string) bool {
+		for _, b := range c.server[id].Node.Engine.Builds() {
+			if e, _ := c.server[id].Node.Engine.BuildEntry(b.UUID()); e != nil && len(e.Ready) == 2 {
+				return true
+			}
+		}
+		return false
+	}
+	create := func(name string) <-chan bson.M {
+		reply := make(chan bson.M, 1)
+		go func() {
+			reply <- c.raw("d", fmt.Sprintf(`{"createIndexes": "c", "indexes": [{"key": {"%s": 1}, "name": "%[1]s"}], "writeConcern": {"w": 1}}`, name))
+		}()
+		return reply
+	}
+	set := func(name string) bson.M {
+		return c.raw("d", `{"setIndexCommitQuorum": "c", "indexNames": ["`+name+`"], "commitQuorum": "majority"}`)
+	}
+	x.lose("shardx:27020")
+	one := create("one")
+	c.until("shardx waits", func() bool { return waits("shardx") })
+	c.until("shardy does not", func() bool { return c.server["shardy"].Node.Engine.Catalog().Lookup("d.c").Index("one").Ready })
+	if m := set("one"); m["ok"] != 1.0 {
+		t.Errorf("a quorum for the shard that waits: %v", m)
+	}
+	if m := <-one; m["ok"] != 1.0 {
+		t.Errorf("createIndexes: %v", m)
+	}
+	y.lose("shardy:27020")
+	two := create("two")
+	c.until("both wait", func() bool { return waits("shardx") && waits("shardy") })
+	if m := set("two"); m["ok"] != 1.0 {
+		t.Errorf("a quorum for both: %v", m)
+	}
+	if m := <-two; m["ok"] != 1.0 {
+		t.Errorf("createIndexes: %v", m)
+	}
+	if m := set("two"); m["code"] != int32(mongoerr.IndexNotFound) {
+		t.Errorf("after the build: %v", m)
+	}
+	three := create("three")
+	c.until("both wait again", func() bool { return waits("shardx") && waits("shardy") })
+	c.run("d", `{"dropIndexes": "c", "index": "three"}`)
+	if m := <-three; m["ok"] == 1.0 {
+		t.Errorf("createIndexes of a dropped index: %v", m)
+	}
+	c.until("nothing is left", func() bool {
+		return len(c.server["shardx"].Node.Engine.Builds()) == 0 && len(c.server["shardy"].Node.Engine.Builds()) == 0
+	})
 }

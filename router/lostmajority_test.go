@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -23,7 +24,11 @@ type testSet struct {
 	servers map[string]*shardnode.Server
 	client  *command.Client
 	cut     atomic.Bool
+	lost    sync.Map // hosts that cannot be reached
 }
+
+// lose makes a member unreachable, until the test ends.
+func (x *testSet) lose(host string) { x.lost.Store(host, true) }
 
 var errCut = errors.New("the network is cut")
 
@@ -32,7 +37,8 @@ func (x *testSet) Send(ctx context.Context, host string, payload []byte) ([]byte
 }
 
 func (x *testSet) ask(ctx context.Context, host string, cmd []byte) ([]byte, error) {
-	if s := x.servers[host]; s != nil && !x.cut.Load() {
+	_, lost := x.lost.Load(host)
+	if s := x.servers[host]; s != nil && !lost && !x.cut.Load() {
 		reply := s.Service.Run(ctx, x.client, &wire.Message{OpCode: wire.OpMsg, Body: cmd}, nil)
 		if !x.cut.Load() {
 			return reply, cluster.ReplyError(reply)

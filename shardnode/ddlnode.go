@@ -72,6 +72,30 @@ func (c catalogNode) ShardKeyIndexes(ctx context.Context, coll *catalog.Collecti
 	return s.ShardKeyIndexes(ctx, coll)
 }
 
+func (c catalogNode) Primary() error {
+	if c.n.Set.IsPrimary() {
+		return nil
+	}
+	return c.n.notPrimary()
+}
+
+func (c catalogNode) AwaitMembers(ctx context.Context, ts storage.Timestamp, met func(c *replication.SetConfig, has func(id int) bool) bool) error {
+	if raft := c.n.Repl.Raft(); raft != nil {
+		return raft.AwaitMembers(ctx, ts, met)
+	}
+	if conf := c.SetConfig(); conf == nil || met(conf, func(int) bool { return true }) { // this member is the set
+		return nil
+	}
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+func (c catalogNode) BuildWaits(b *storage.IndexBuild, q replication.CommitQuorum, missing []string) {
+	if f := c.n.BuildWaits; f != nil {
+		f(b.UUID().String(), b.Namespace(), q.Value(), missing)
+	}
+}
+
 func (c catalogNode) Background(f func(life context.Context)) { c.n.background(f) }
 
 // forget drops a collection's compiled form once the collection is gone.

@@ -334,11 +334,11 @@ func indexList(c *catalog.Collection, ts *namespace.SeriesOptions, b listBuilds)
 		switch {
 		case b.info && building:
 			spec = value.Doc(value.F("spec", value.NewDocument(spec)),
-				value.F("indexBuildInfo", value.NewDocument(value.Doc(value.F("buildUUID", idx.BuildUUID.Value())))))
+				value.F("indexBuildInfo", value.NewDocument(value.Doc(value.F("buildUUID", idx.Build.UUID.Value())))))
 		case b.info:
 			spec = value.Doc(value.F("spec", value.NewDocument(spec)))
 		case b.uuids && building:
-			spec = value.Doc(value.F("spec", value.NewDocument(spec)), value.F("buildUUID", idx.BuildUUID.Value()))
+			spec = value.Doc(value.F("spec", value.NewDocument(spec)), value.F("buildUUID", idx.Build.UUID.Value()))
 		}
 		docs = append(docs, spec)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/ddl"
 	"github.com/shoaldb/shoal/shardnode/exec"
@@ -123,6 +124,7 @@ func New(o Options) *Node {
 	n.counters.work.Init()
 	n.analysis = newAnalysis(n)
 	n.register(o.Service.Table)
+	o.Service.DescribeTasks(func(time.Time) [][]value.Field { return describeBuilds(o.Engine) })
 	o.Service.Hooks.IsTimeSeries = func(_ *command.Op, ns string) (bool, error) {
 		return namespace.Buckets(n.Engine.Catalog(), ns) != nil, nil
 	}
@@ -141,6 +143,8 @@ type Reports struct {
 	Warn func(msg string, err error)
 	// Invalid logs a document that its collection's validator rejects, if the validation action is to log.
 	Invalid func(ns string, doc, errInfo []byte)
+	// BuildWaits logs that an index build waits for members that are not ready to commit.
+	BuildWaits func(build, ns string, quorum value.Value, missing []string)
 }
 
 // reportInvalid logs a document that a validator rejects.

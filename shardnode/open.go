@@ -28,6 +28,8 @@ type OperationLog struct {
 	Slow func(conn int64, write bool, attrs []byte)
 	// All reports whether every operation gets a line, however fast; nil if only slow ones do.
 	All func(write bool) bool
+	// BuildWaits writes that an index build waits for members that are not ready to commit; nil if there is no log.
+	BuildWaits func(build, ns string, quorum value.Value, missing []string)
 }
 
 // Config configures a data-bearing server.
@@ -163,7 +165,7 @@ func Open(c Config) (*Server, error) {
 	s.Node.TempDir = temp
 	s.Node.ConfigServer = c.Config
 	s.Node.exec.Watch(s.Node.Params)
-	s.Node.Invalid = c.Invalid
+	s.Node.Invalid, s.Node.BuildWaits = c.Invalid, c.Operations.BuildWaits
 	s.Node.Warn, s.Node.Fatal, s.Node.Logger = c.Warn, c.Fatal, c.Logger
 	s.Base = &command.Base{Service: s.Service, Params: c.Params, FailPoints: c.Points, Done: s.Node.noteDone(c.Done)}
 	s.openSessions()
@@ -320,22 +322,6 @@ func (s *Server) start() error {
 		}
 	}()
 	return s.Repl.Start(ctx)
-}
-
-// buildService restarts index builds that an earlier primary, or an earlier run of this one, did not finish. If
-// one fails, its indexes are removed and the oplog records that, as in the first attempt.
-func (s *Server) buildService() replication.Service {
-	return replication.Service{Name: "IndexBuildsCoordinator", Run: func(ctx context.Context, _ int64) {
-		builds, err := s.Engine.TakeUnfinishedBuilds()
-		if err != nil {
-			s.Node.warn("Unfinished index builds could not be resumed", err)
-		}
-		for _, b := range builds {
-			if build, err := s.Engine.StartIndexBuild(ctx, b.NS, b.Specs, b.Build); err == nil {
-				_, _ = build.Run(ctx)
-			}
-		}
-	}}
 }
 
 // Close ends running operations and closes the store.

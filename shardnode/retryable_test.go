@@ -493,7 +493,7 @@ func TestWaitingForMembersHoldsNoLocks(t *testing.T) {
 	})
 	soon := func(cmd string) string { return cmd[:len(cmd)-1] + `, "maxTimeMS": 5000}` }
 	for _, c := range []struct{ db, cmd string }{
-		{"d", `{"createIndexes": "c", "indexes": [{"key": {"x": 1}, "name": "x"}]}`},
+		{"d", `{"createIndexes": "c", "indexes": [{"key": {"x": 1}, "name": "x"}], "commitQuorum": "majority"}`},
 		{"d", raise},
 		{"d", inSession(`{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 1}}}]}`, 2)},
 		{"admin", commit[:len(commit)-1] + `, "writeConcern": {"w": "majority"}}`},

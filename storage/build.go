@@ -42,6 +42,11 @@ type IndexBuild struct {
 	total   atomic.Int64
 	phase   atomic.Pointer[string]
 	since   atomic.Int64 // when the commit under way began, 0 for none
+
+	quorum  value.Value   // see WithQuorum
+	wait    WaitForCommit // nil for a build without one
+	loaded  Timestamp     // see Loaded
+	changed chan struct{} // see Changed
 }
 
 // BuildProgress describes how far a build has come.
@@ -51,16 +56,21 @@ type BuildProgress struct {
 	Total int64
 }
 
+// Scanning reports whether the numbers are those of the phase.
+func (p *BuildProgress) Scanning() bool { return p.Phase == phaseScan }
+
 // Phases of a build, as currentOp shows them.
 const (
 	phaseScan  = "Index Build: scanning collection"
 	phaseLoad  = "Index Build: inserting keys from external sorter into index"
 	phaseCheck = "Index Build: checking uniqueness"
+	// Of a build that has all its keys.
+	phaseQuorum = "Index Build: waiting for commit quorum"
 )
 
 // NewIndexBuild returns a build that has not begun.
 func (e *Engine) NewIndexBuild(ns string, specs [][]byte, build catalog.UUID) *IndexBuild {
-	b := &IndexBuild{e: e, ns: ns, specs: specs, build: build}
+	b := &IndexBuild{e: e, ns: ns, specs: specs, build: build, changed: make(chan struct{}, 1)}
 	b.setPhase(phaseScan)
 	return b
 }
@@ -92,13 +102,16 @@ func (b *IndexBuild) Start(ctx context.Context) error {
 			if next.Index(idx.Name) != nil {
 				return mongoerr.Newf(mongoerr.IndexAlreadyExists, "Index with name: %s already exists", idx.Name)
 			}
-			idx.Ready, idx.Enforcing, idx.BuildUUID = false, false, b.build
+			idx.Ready, idx.Enforcing, idx.Build = false, false, catalog.Build{UUID: b.build}
 			next.Indexes = append(next.Indexes, idx)
 			b.indexes = append(b.indexes, idx)
 		}
 		u.command(c, b.entry("startIndexBuild", c, nil), nil)
 		u.stageReplace(c, &next)
-		u.OnCommit(func(ts Timestamp) { b.start = ts })
+		u.OnCommit(func(ts Timestamp) { b.start, b.loaded = ts, ts })
+		if b.hasEntry() {
+			return u.addEntry(&BuildEntry{Build: b.build, Collection: b.uuid, Quorum: b.quorum, Names: b.Names()})
+		}
 		return nil
 	})
 	if err != nil {
@@ -131,11 +144,13 @@ func (e *Engine) Building(build catalog.UUID) *IndexBuild { return e.builds.get(
 // retry runs a small unit of work, again if it meets a conflict.
 func (e *Engine) retry(ctx context.Context, f func(*UnitOfWork) error) (ts Timestamp, err error) {
 	for {
-		u := e.NewUnitOfWork(nil)
+		s := e.Snapshot()
+		u := e.NewUnitOfWork(s)
 		if err = f(u); err == nil {
 			ts, err = e.Commit(ctx, u, true)
 		}
 		u.Rollback()
+		s.Release()
 		if err == nil || !ErrConflict(err) || ctx.Err() != nil {
 			return ts, err
 		}
@@ -169,23 +184,51 @@ func (b *IndexBuild) Progress() BuildProgress {
 // UUID identifies the build.
 func (b *IndexBuild) UUID() catalog.UUID { return b.build }
 
-// Run scans, sorts, loads, checks uniqueness and commits (oplog: commitIndexBuild); on failure or when ctx ends it aborts
-// the build (oplog: abortIndexBuild) and returns why.
+// Run scans, sorts, loads, checks uniqueness, waits for the commit quorum if there is one, and commits (oplog: commitIndexBuild); on failure or when
+// ctx ends it aborts the build (oplog: abortIndexBuild) and returns why.
 func (b *IndexBuild) Run(ctx context.Context) (Timestamp, error) {
-	defer b.e.builds.remove(b.build)
+	if err := b.Load(ctx); err != nil {
+		return 0, err
+	}
+	return b.Complete(ctx)
+}
+
+// Load is the first part of Run: after it, the indexes have all their keys.
+func (b *IndexBuild) Load(ctx context.Context) error {
 	err := b.fill(ctx)
 	if err == nil {
 		err = b.checkUnique(ctx)
 	}
-	var ts Timestamp
+	if err != nil {
+		err = b.end(err)
+	}
+	return err
+}
+
+// Complete is the second part: it waits for the commit quorum and commits.
+func (b *IndexBuild) Complete(ctx context.Context) (ts Timestamp, err error) {
+	if b.hasEntry() {
+		err = b.wait(ctx, b)
+	}
 	if err == nil {
 		ts, err = b.finish(ctx)
 	}
 	if err != nil {
-		b.abort(err)
-		err = b.failed(err)
+		return 0, b.end(err)
 	}
-	return ts, err
+	b.e.builds.remove(b.build)
+	return ts, nil
+}
+
+// end ends a build that failed: it is aborted, or left to the next primary.
+func (b *IndexBuild) end(err error) error {
+	if b.leaves(err) {
+		b.e.builds.leave(b.build)
+		return err
+	}
+	b.abort(err)
+	b.e.builds.remove(b.build)
+	return b.failed(err)
 }
 
 // failed prefixes an error about the documents with the build and its collection. Errors from outside, which end a build, remain as they are.
@@ -360,8 +403,9 @@ func (s *logSink) finish(ctx context.Context) error {
 		return nil
 	}
 	s.b.since.Store(time.Now().UnixNano())
-	_, err := s.b.e.Commit(ctx, s.u, true)
+	ts, err := s.b.e.Commit(ctx, s.u, true)
 	s.b.since.Store(0)
+	s.b.loaded = max(s.b.loaded, ts)
 	s.abandon()
 	return err
 }
@@ -432,9 +476,11 @@ func (b *IndexBuild) checkUnique(ctx context.Context) error {
 		return nil
 	}
 	b.setPhase(phaseCheck)
-	if _, err := b.change(ctx, "", func(idx *catalog.Index, _ int) { idx.Enforcing = idx.Unique || idx.PrepareUnique }); err != nil {
+	ts, err := b.change(ctx, "", func(idx *catalog.Index, _ int) { idx.Enforcing = idx.Unique || idx.PrepareUnique })
+	if err != nil {
 		return err
 	}
+	b.loaded = max(b.loaded, ts)
 	s := b.e.Snapshot()
 	defer s.Release()
 	c := s.Catalog().LookupUUID(b.uuid)
@@ -487,32 +533,39 @@ func (b *IndexBuild) change(ctx context.Context, verb string, f func(idx *catalo
 				}
 			}
 			if !found {
-				return mongoerr.Newf(mongoerr.IndexBuildAborted, "Index build aborted: index %s was dropped", idx.Name)
+				return b.dropped(idx)
 			}
 		}
 		if verb != "" {
 			u.command(c, b.entry(verb, c, nil), nil)
 		}
 		u.stageReplace(c, &next)
+		if verb == commitVerb {
+			return u.changeEntry(b.build, func(BuildEntry) *BuildEntry { return nil })
+		}
 		return nil
 	})
 }
 
 func (b *IndexBuild) finish(ctx context.Context) (Timestamp, error) {
 	now := b.e.opts.Clock().UnixMilli()
-	return b.change(ctx, "commitIndexBuild", func(idx *catalog.Index, i int) {
-		idx.Ready, idx.BuildUUID = true, catalog.UUID{}
+	return b.change(ctx, commitVerb, func(idx *catalog.Index, i int) {
+		idx.Ready, idx.Build = true, catalog.Build{}
 		idx.Usage = &catalog.Usage{SinceMS: now}
-		if found := b.marked[i]; found.Multikey {
-			*idx = *idx.WithMultikey(found.MultikeyPaths, found.ArrayPaths)
-		}
+		*idx = *b.withMultikey(idx, i)
 	})
 }
+
+// commitVerb is the oplog command of a build that has been completed.
+const commitVerb = "commitIndexBuild"
 
 // abort removes the indexes from the catalog.
 func (b *IndexBuild) abort(cause error) {
 	// The build's own context may be what ended, so the removal does not use it.
 	_, err := b.retry(context.Background(), func(u *UnitOfWork) error {
+		if err := u.changeEntry(b.build, func(BuildEntry) *BuildEntry { return nil }); err != nil {
+			return err
+		}
 		c := u.Catalog().LookupUUID(b.uuid)
 		if c == nil {
 			return nil
@@ -536,7 +589,8 @@ func (b *IndexBuild) has(idx *catalog.Index) bool {
 // runningBuilds are the builds that this engine is running.
 type runningBuilds struct {
 	sync.Mutex
-	m map[catalog.UUID]*IndexBuild
+	m    map[catalog.UUID]*IndexBuild
+	left chan struct{} // see LeftBuilds
 }
 
 func (r *runningBuilds) add(b *IndexBuild) {
@@ -568,6 +622,38 @@ func (r *runningBuilds) remove(id catalog.UUID) {
 	r.Lock()
 	delete(r.m, id)
 	r.Unlock()
+}
+
+// leave removes a build that the next primary continues; that may be this member.
+func (r *runningBuilds) leave(id catalog.UUID) {
+	r.remove(id)
+	select {
+	case r.left <- struct{}{}:
+	default:
+	}
+}
+
+// LeftBuilds receives when a build has ended without being completed or aborted. If this member is the primary by then, it is among TakeUnfinishedBuilds.
+func (e *Engine) LeftBuilds() <-chan struct{} { return e.builds.left }
+
+// Builds returns the builds that are running.
+func (e *Engine) Builds() (all []*IndexBuild) {
+	e.builds.Lock()
+	defer e.builds.Unlock()
+	for _, b := range e.builds.m {
+		all = append(all, b)
+	}
+	return all
+}
+
+// poke makes a build look at its entry.
+func (r *runningBuilds) poke(id catalog.UUID) {
+	if b := r.get(id); b != nil {
+		select {
+		case b.changed <- struct{}{}:
+		default:
+		}
+	}
 }
 
 func (r *runningBuilds) get(id catalog.UUID) *IndexBuild {
@@ -602,12 +688,14 @@ func (u *UnitOfWork) removeBuilds(c *catalog.Collection, which func(*catalog.Ind
 	return nil
 }
 
-// UnfinishedBuild is an index build that was cut short by a crash or shutdown. Its indexes have been removed from
-// the catalog.
+// UnfinishedBuild is an index build that was cut short by a crash, a shutdown or a step-down. Its indexes have been removed from the catalog, unless
+// they had all their keys (ReadyBuild).
 type UnfinishedBuild struct {
-	NS    string
-	Build catalog.UUID
-	Specs [][]byte
+	NS     string
+	Build  catalog.UUID
+	Specs  [][]byte
+	Quorum value.Value // missing for a build without a commit quorum
+	ready  *IndexBuild
 }
 
 // TakeUnfinishedBuilds returns, once, the builds that were under way when the store was last closed or when
@@ -623,33 +711,50 @@ func (e *Engine) TakeUnfinishedBuilds() ([]UnfinishedBuild, error) {
 	return found, nil
 }
 
-// resetBuilds removes from the catalog what unfinished builds left there.
+// resetBuilds removes from the catalog what unfinished builds left there. Builds that were ready to commit stay.
 func (e *Engine) resetBuilds() error {
 	for _, c := range e.Catalog().All() {
-		builds := map[catalog.UUID]*UnfinishedBuild{}
-		var order []catalog.UUID
+		var order []*IndexBuild
 		for _, idx := range c.Indexes {
-			if idx.Ready || e.builds.get(idx.BuildUUID) != nil {
+			if idx.Ready || e.builds.get(idx.Build.UUID) != nil {
 				continue
 			}
-			if builds[idx.BuildUUID] == nil {
-				builds[idx.BuildUUID] = &UnfinishedBuild{NS: c.NS, Build: idx.BuildUUID}
-				order = append(order, idx.BuildUUID)
+			at := slices.IndexFunc(order, func(b *IndexBuild) bool { return b.build == idx.Build.UUID })
+			if at < 0 {
+				at = len(order)
+				order = append(order, e.NewIndexBuild(c.NS, nil, idx.Build.UUID))
+				order[at].uuid = c.UUID
 			}
-			builds[idx.BuildUUID].Specs = append(builds[idx.BuildUUID].Specs, idx.Spec.Raw)
+			b := order[at]
+			b.indexes, b.specs = append(b.indexes, idx), append(b.specs, idx.Spec.Raw)
 		}
-		for _, id := range order {
-			found := *builds[id]
-			b := &IndexBuild{e: e, uuid: c.UUID, ns: c.NS, build: id}
-			for _, idx := range c.Indexes {
-				if !idx.Ready && idx.BuildUUID == id {
-					b.indexes = append(b.indexes, idx)
-				}
+		for _, b := range order {
+			if err := e.resetBuild(b); err != nil {
+				return err
 			}
-			b.abort(mongoerr.New(mongoerr.InterruptedAtShutdown, "the index build was interrupted by a shutdown"))
-			e.unfinished = append(e.unfinished, found)
 		}
 	}
+	return nil
+}
+
+func (e *Engine) resetBuild(b *IndexBuild) error {
+	found := UnfinishedBuild{NS: b.ns, Build: b.build, Specs: b.specs}
+	entry, err := e.BuildEntry(b.build)
+	if err != nil {
+		return err
+	}
+	if entry != nil {
+		found.Quorum = entry.Quorum
+	}
+	if entry != nil && e.replicated() && !slices.ContainsFunc(b.indexes, func(idx *catalog.Index) bool { return !idx.Build.Loaded }) {
+		b.setPhase(phaseQuorum)
+		b.marked, b.loaded = slices.Clone(b.indexes), e.Visible()
+		e.builds.add(b)
+		found.ready = b
+	} else {
+		b.abort(mongoerr.New(mongoerr.InterruptedAtShutdown, "the index build was interrupted by a shutdown"))
+	}
+	e.unfinished = append(e.unfinished, found)
 	return nil
 }
 

@@ -149,7 +149,7 @@ func (e *Engine) advanceOldest(line int) Timestamp {
 func unfinishedIndexes(cat *catalog.Snapshot) (found bool) {
 	cat.Each(func(c *catalog.Collection) {
 		for _, idx := range c.Indexes {
-			found = found || !idx.Ready
+			found = found || !idx.Ready && !idx.Build.Loaded
 		}
 	})
 	return found

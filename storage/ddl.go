@@ -364,7 +364,7 @@ func (u *UnitOfWork) DropCollection(c *catalog.Collection) error {
 		value.Doc(value.F("numRecords", value.NewInt32(int32(min(n, math.MaxInt32))))))
 	u.change(c.UUID, nil, func(ch *catalogChange) error { return ch.drop(c) })
 	u.catalogs.dropped++
-	return nil
+	return u.endBuilds(c.Indexes)
 }
 
 func (ch *catalogChange) drop(c *catalog.Collection) error {
@@ -397,6 +397,9 @@ func (u *UnitOfWork) RenameCollection(c *catalog.Collection, to string, dropTarg
 			return nil, err
 		}
 		u.change(dropTarget.UUID, nil, func(ch *catalogChange) error { return ch.drop(dropTarget) })
+		if err := u.endBuilds(dropTarget.Indexes); err != nil {
+			return nil, err
+		}
 	} else if u.Catalog().Lookup(to) != nil {
 		return nil, mongoerr.New(mongoerr.NamespaceExists, "target namespace exists")
 	}
@@ -550,7 +553,7 @@ func (u *UnitOfWork) DropIndexes(c *catalog.Collection, names []string) (*catalo
 		return nil
 	})
 	u.catalogs.dropped++
-	return &next, nil
+	return &next, u.endBuilds(dropped)
 }
 
 func withoutIndex(in []*catalog.Index, name string) (out []*catalog.Index) {

@@ -111,7 +111,7 @@
 //  10. An entry holds values, not changes: applied twice it does no harm. What is applied is never rolled back; what a unit
 //     sent ahead and did not commit is deleted by further entries.
 //  11. A unit of work ends in the role it began in (replicaState.gen): RecordIds and duplicates it looked up may be stale.
-//  12. While an index is unfinished no member's oldest moves: the build inserts keys with the version of its start.
+//  12. While an index has not all its keys, no member's oldest moves: the build inserts them with the version of its start.
 //  13. An iterator of one era (iterPool) never serves a view of another.
 //
 // Locks, in the order they may be taken: Counters.Trim, collecting, replica.mu, commit.mu, claim shards, snapshot shards,

@@ -130,7 +130,7 @@ func Open(opts Options) (*Engine, error) {
 	e := &Engine{opts: opts, log: zerolog.Nop()}
 	e.term.Store(1)
 	e.waiters.New = newWaiter
-	e.space.wake = make(chan struct{}, 1)
+	e.space.wake, e.builds.left = make(chan struct{}, 1), make(chan struct{}, 1)
 	if opts.Logger != nil {
 		e.log = *opts.Logger
 	}

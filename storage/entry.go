@@ -271,7 +271,7 @@ func sameShape(a, b *catalog.Collection) bool {
 	}
 	for i, x := range a.Indexes {
 		y := b.Indexes[i]
-		if x.Name != y.Name || x.Ident != y.Ident || x.Ready != y.Ready || x.Enforcing != y.Enforcing || !sameBytes(x.Spec.Raw, y.Spec.Raw) {
+		if x.Name != y.Name || x.Ident != y.Ident || x.Ready != y.Ready || x.Build.Loaded != y.Build.Loaded || x.Enforcing != y.Enforcing || !sameBytes(x.Spec.Raw, y.Spec.Raw) {
 			return false
 		}
 	}

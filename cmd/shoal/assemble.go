@@ -253,7 +253,7 @@ func (a *assembly) openData(cfg shardnode.Config) (*shardnode.Server, error) {
 	}
 	cfg.Operations.Slow = func(conn int64, write bool, attrs []byte) { a.h.log.Slow(conn, component(write), attrs) }
 	cfg.Operations.All = func(write bool) bool { return a.h.log.On(component(write), 1) }
-	cfg.Invalid = a.h.log.Invalid
+	cfg.Invalid, cfg.Operations.BuildWaits = a.h.log.Invalid, a.h.log.BuildWaits
 	cfg.Warn = func(msg string, err error) {
 		a.h.log.Warning(console.Replication, 21413, "ReplCoord", msg).Err(err).Write()
 	}

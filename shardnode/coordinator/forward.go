@@ -39,7 +39,46 @@ func (m *Coordinators) collMod(op *command.Op, req *msg.ShardCollMod, dst []byte
 }
 
 func (m *Coordinators) dropIndexes(op *command.Op, req *msg.ShardDropIndexes, dst []byte) ([]byte, error) {
-	return m.run(op, req, "", dst)
+	build := m.buildToDrop(&req.ShardCommand)
+	out, err := m.run(op, req, "", dst)
+	if build != nil && mongoerr.CodeOf(err) == mongoerr.IndexNotFound { // the run has aborted it, and found nothing else to drop
+		return m.replyDropped(op, build, dst)
+	}
+	return out, err
+}
+
+// buildToDrop returns the index build that a dropIndexes aborts; nil if there is none.
+func (m *Coordinators) buildToDrop(req *msg.ShardCommand) *forward {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range m.mu.runs {
+		build, ok := r.doc.op.(*forward)
+		if ok && build.kind == createIndexesKind && r.doc.ns == req.DB+"."+req.Coll && names(value.Lookup(req.Command, "index"), build.req.Command) {
+			return build
+		}
+	}
+	return nil
+}
+
+// replyDropped replies to a dropIndexes that had only a build to abort. The build has ended.
+func (m *Coordinators) replyDropped(ctx context.Context, build *forward, dst []byte) ([]byte, error) {
+	was := 1 + len(value.Values(value.Lookup(build.req.Command, "indexes").Doc()))
+	if c := m.Engine.Catalog().Lookup(build.tracked()); c != nil {
+		was += len(c.Indexes) - 1
+	}
+	reply := &forward{kind: "dropIndexes", at: msg.ForwardFound{Home: build.at.Home}}
+	for _, id := range build.at.Shards {
+		if id == build.at.Idle {
+			continue
+		}
+		s, err := m.State.Registry.Shard(ctx, id)
+		if err != nil {
+			return dst, err
+		}
+		reply.at.Answers = append(reply.at.Answers, msg.ShardAnswer{Shard: cmp.Or(s.Host, id),
+			Reply: value.Doc(value.F("nIndexesWas", value.NewInt32(int32(was))), value.F("ok", value.NewDouble(1)))})
+	}
+	return reply.reply(dst), nil
 }
 
 func (m *Coordinators) createIndexes(op *command.Op, req *msg.ShardCreateIndexes, dst []byte) ([]byte, error) {

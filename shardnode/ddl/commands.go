@@ -35,6 +35,12 @@ type Node interface {
 	RunGoesOn(ctx context.Context, ns string, of *msg.RunMessage) error
 	// ShardKeyIndexes lists the indexes of a collection that support its shard key; none if it is not sharded, or its key does not require an index.
 	ShardKeyIndexes(ctx context.Context, c *catalog.Collection) (names []string, err error)
+	// Primary returns an error unless this node accepts writes.
+	Primary() error
+	// AwaitMembers waits until met returns true for the members of the set that have applied everything up to ts.
+	AwaitMembers(ctx context.Context, ts storage.Timestamp, met func(c *replication.SetConfig, has func(id int) bool) bool) error
+	// BuildWaits logs that an index build waits for its commit quorum, and which members are not ready.
+	BuildWaits(b *storage.IndexBuild, q replication.CommitQuorum, missing []string)
 	// Background runs work that outlives its command.
 	Background(f func(life context.Context))
 }

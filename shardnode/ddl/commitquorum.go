@@ -1,9 +1,12 @@
 package ddl
 
 import (
+	"strconv"
+
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -14,57 +17,75 @@ func commitQuorumSpec(cs *Commands) command.Spec {
 	}
 }
 
-// runSetCommitQuorum checks its arguments and changes nothing. Index builds need no commit quorum: members have an index with the unit of work that completes it,
-// which a majority of them must have.
+// runSetCommitQuorum changes the commit quorum of an index build that is under way. The build looks at it at once.
 func (cs *Commands) runSetCommitQuorum(op *command.Op, dst []byte) ([]byte, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {
 		return dst, err
 	}
-	if err := cs.checkCommitQuorum(op.Arg("commitQuorum")); err != nil {
-		return dst, err
-	}
-	if _, err := cs.begin(op); err != nil { // the primary has the builds
-		return dst, err
-	}
 	ns := op.Req.NS(coll)
-	c := cs.Engine.Catalog().Lookup(ns)
-	if c == nil {
-		return dst, mongoerr.Newf(mongoerr.NamespaceNotFound, "Collection '%s' was not found.", ns)
+	op.Stats.NS, op.Stats.Type = ns, "command"
+	q, err := cs.commitQuorum(op)
+	if err != nil {
+		return dst, err
 	}
-	names := value.Values(op.Req.Doc("indexNames"))
-	building := len(names) > 0
-	for _, name := range names {
-		idx := c.Index(name.Str())
-		building = building && idx != nil && !idx.Ready
+	w, err := cs.begin(op) // the primary has the builds
+	if err != nil {
+		return dst, err
 	}
-	if !building {
-		return dst, mongoerr.Newf(mongoerr.IndexNotFound, "Cannot find an index build on collection '%s' with the provided index names", ns)
+	names, err := indexNames(op)
+	if err != nil {
+		return dst, err
 	}
-	return dst, nil
+	return dst, w.Retry(func() error {
+		s := cs.Engine.Snapshot()
+		defer s.Release()
+		c, _, err := namespace.FindFor(op, s, ns)
+		if err != nil {
+			return err
+		}
+		if c == nil {
+			return mongoerr.Newf(mongoerr.NamespaceNotFound, "Collection '%s' was not found.", ns)
+		}
+		u := w.Unit(s)
+		defer w.Drop(u)
+		if err := u.SetCommitQuorum(c, names, q.Value(), func(now value.Value) error { return mayChangeQuorum(ns, names, now, q) }); err != nil {
+			return err
+		}
+		return w.Commit(u, w.Concern)
+	})
 }
 
-// checkCommitQuorum checks whether the set could satisfy a commit quorum: a number of voting members, all of them or their majority, or a mode of the
-// set's configuration.
-func (cs *Commands) checkCommitQuorum(v value.Value) error {
-	if v.IsMissing() {
-		return nil
-	}
-	conf := cs.node.SetConfig()
-	if cs.node.Lone() || conf == nil {
-		return mongoerr.New(mongoerr.BadValue, "Standalones can't specify commitQuorum")
-	}
-	if v.T != value.String {
-		switch n, _ := v.AsInt64(); {
-		case n < 0 || n > replication.MaxVotingMembers:
-			return mongoerr.Newf(mongoerr.FailedToParse, "commitQuorum has to be a non-negative number and not greater than %d", replication.MaxVotingMembers)
-		case int(n) > conf.WritableVoters():
-			return mongoerr.New(mongoerr.UnsatisfiableCommitQuorum, "Commit quorum cannot be satisfied with the current replica set configuration")
+func indexNames(op *command.Op) (names []string, err error) {
+	for i, v := range value.Values(op.Req.Doc("indexNames")) {
+		if v.T != value.String {
+			return nil, command.WrongType("setIndexCommitQuorum.indexNames."+strconv.Itoa(i), v.T, command.TString)
 		}
-		return nil
+		names = append(names, v.Str())
 	}
-	if mode := v.Str(); mode != "votingMembers" && mode != "majority" {
-		return conf.CheckWriteConcern(replication.WriteConcern{Tag: mode})
+	return names, nil
+}
+
+// mayChangeQuorum returns an error unless both quorums let members vote: a build starts with voting or without, and stays so.
+func mayChangeQuorum(ns string, names []string, now value.Value, to replication.CommitQuorum) error {
+	from, err := replication.ParseCommitQuorum(now)
+	if err == nil && (from.Disabled() || to.Disabled()) {
+		err = mongoerr.Newf(mongoerr.BadValue,
+			"Commit quorum value can be changed only for index builds with commit quorum enabled, nss: '%s' first index name: '%s' currentCommitQuorum: %s providedCommitQuorum: %s",
+			ns, names[0], value.Show(from.Value()), value.Show(to.Value()))
 	}
-	return nil
+	return err
+}
+
+// commitQuorum reads the argument of a command and checks whether the set could satisfy it. A standalone server takes none.
+func (cs *Commands) commitQuorum(op *command.Op) (q replication.CommitQuorum, err error) {
+	v := op.Arg("commitQuorum")
+	conf := cs.node.SetConfig()
+	if !v.IsMissing() && (cs.node.Lone() || conf == nil) {
+		return q, mongoerr.New(mongoerr.BadValue, "Standalones can't specify commitQuorum")
+	}
+	if q, err = replication.ParseCommitQuorum(v); err == nil && !v.IsMissing() {
+		err = conf.CheckCommitQuorum(q)
+	}
+	return q, err
 }

@@ -24,9 +24,15 @@ type fakeNode struct {
 	forgotten []string
 }
 
-func (f *fakeNode) Lone() bool                                { return false }
-func (f *fakeNode) SetConfig() *replication.SetConfig         { return nil }
-func (f *fakeNode) CheckVersion(*command.Op, string) error    { return nil }
+func (f *fakeNode) Lone() bool                             { return false }
+func (f *fakeNode) SetConfig() *replication.SetConfig      { return nil }
+func (f *fakeNode) CheckVersion(*command.Op, string) error { return nil }
+func (f *fakeNode) Primary() error                         { return nil }
+func (f *fakeNode) AwaitMembers(context.Context, storage.Timestamp, func(*replication.SetConfig, func(int) bool) bool) error {
+	return nil
+}
+func (f *fakeNode) BuildWaits(*storage.IndexBuild, replication.CommitQuorum, []string) {}
+
 func (f *fakeNode) Background(run func(life context.Context)) { go run(f.t.Context()) }
 func (f *fakeNode) NoteDropped(*storage.Snapshot, *storage.UnitOfWork, ...*catalog.Collection) error {
 	return nil

@@ -9,6 +9,7 @@ import (
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/shardnode/write"
 	"github.com/shoaldb/shoal/storage"
@@ -40,6 +41,7 @@ type newIndexes struct {
 	fresh    bool                // there was an index to create
 	others   *catalog.Collection // a collection whose indexes other commands may be building
 	building [][]byte            // of a collection with documents
+	quorum   replication.CommitQuorum
 }
 
 func (cs *Commands) runCreateIndexes(op *command.Op, dst []byte) ([]byte, error) {
@@ -64,7 +66,7 @@ func (cs *Commands) runCreateIndexes(op *command.Op, dst []byte) ([]byte, error)
 	if ci.raw, err = indexSpecs(op); err != nil {
 		return dst, err
 	}
-	if err := cs.checkCommitQuorum(op.Arg("commitQuorum")); err != nil {
+	if ci.quorum, err = cs.commitQuorum(op); err != nil {
 		return dst, err
 	}
 	w, err := cs.begin(op)
@@ -84,14 +86,13 @@ func (cs *Commands) runCreateIndexes(op *command.Op, dst []byte) ([]byte, error)
 	dst = value.Append(dst, "numIndexesBefore", value.NewInt32(int32(ci.before)))
 	dst = value.Append(dst, "numIndexesAfter", value.NewInt32(int32(ci.after)))
 	dst = value.Append(dst, "createdCollectionAutomatically", value.NewBool(ci.made))
-	if ci.fresh {
-		q := op.Arg("commitQuorum")
-		if q.IsMissing() {
-			q = value.NewString("votingMembers")
-		}
-		return value.Append(dst, "commitQuorum", q), nil
+	switch {
+	case !ci.fresh:
+		dst = value.Append(dst, "note", value.NewString("all indexes already exist"))
+	case !cs.node.Lone():
+		dst = value.Append(dst, "commitQuorum", ci.quorum.Value())
 	}
-	return value.Append(dst, "note", value.NewString("all indexes already exist")), nil
+	return dst, nil
 }
 
 // indexSpecs reads the indexes argument.
@@ -257,7 +258,11 @@ func (w *operation) stageIndexes(ci *newIndexes) (*storage.IndexBuild, error) {
 	if !ci.made && c.Counters.Records.Load() > 0 {
 		u.Rollback()
 		ci.building = specs
-		return w.ddl.Engine.NewIndexBuild(c.NS, specs, storage.NewUUID()), nil
+		b := w.ddl.Engine.NewIndexBuild(c.NS, specs, storage.NewUUID())
+		if !w.ddl.node.Lone() {
+			b.WithQuorum(ci.quorum.Value(), w.ddl.AwaitQuorum)
+		}
+		return b, nil
 	}
 	if ci.fresh {
 		if _, err := u.CreateIndexes(c, specs); err != nil {
@@ -284,15 +289,26 @@ func (ci *newIndexes) missing(c *catalog.Collection) ([][]byte, error) {
 			continue
 		}
 		exists, err := indexkey.Conflict(want, have)
-		if err != nil {
+		switch {
+		case err != nil:
 			return nil, err
-		}
-		if !exists {
+		case !exists:
 			have = append(have, want)
 			specs = append(specs, want.Raw)
+		case slices.ContainsFunc(specs, func(spec []byte) bool { return value.Lookup(spec, "name").Str() == want.Name }):
+			return nil, ci.identical(c, want.Name)
 		}
 	}
 	return specs, nil
+}
+
+// identical returns the error of a command that specifies a new index twice: the index build has no message of its own for a collection that is created for it.
+func (ci *newIndexes) identical(c *catalog.Collection, name string) error {
+	if ci.made {
+		return mongoerr.Newf(mongoerr.IndexAlreadyExists, "Identical index already exists: %s", name)
+	}
+	return mongoerr.Newf(mongoerr.OperationFailed, "Index build failed: %s: Collection %s ( %s ) :: caused by :: Cannot build two identical indexes. Try again without duplicate indexes.",
+		storage.NewUUID(), c.NS, c.UUID)
 }
 
 func (ci *newIndexes) validate(c *catalog.Collection, raw []byte) (*indexkey.Spec, error) {
@@ -327,7 +343,7 @@ func (w *operation) awaitBuilds(ci *newIndexes) error {
 				continue
 			}
 			building = true
-			if b := w.ddl.Engine.Building(idx.BuildUUID); b != nil && w.Concern.Timeout > 0 && b.Waiting() > w.Concern.Timeout {
+			if b := w.ddl.Engine.Building(idx.Build.UUID); b != nil && w.Concern.Timeout > 0 && b.Waiting() > w.Concern.Timeout {
 				return ErrBuildGoesOn
 			}
 		}
@@ -349,7 +365,7 @@ func dropIndexesSpec(cs *Commands) command.Spec {
 		Name: "dropIndexes", Aliases: []string{"deleteIndexes"}, Roles: command.All, Kind: command.DDL, Namespace: true, WriteConcern: true,
 		API: true, Run: cs.runDropIndexes,
 		Fields: []command.Field{
-			{Name: "index", Types: command.TString | command.TObjOrArr, Required: true, NotNull: true}, command.Opt("collectionUUID", command.TAny),
+			{Name: "index", Types: command.TString | command.TObjOrArr, Required: true, NotNull: true, Expected: "types '[string, object']"}, command.Opt("collectionUUID", command.TAny),
 			command.Opt("isTimeseriesNamespace", command.TSafeBool), byCoordinator,
 		},
 	}
@@ -463,7 +479,7 @@ func indexesToDrop(c *catalog.Collection, ts *namespace.SeriesOptions, arg value
 		return names, true, nil
 	}
 	seen := map[string]bool{}
-	for i, v := range list {
+	for _, v := range list {
 		var idx *catalog.Index
 		switch {
 		case v.T == value.String:
@@ -471,7 +487,7 @@ func indexesToDrop(c *catalog.Collection, ts *namespace.SeriesOptions, arg value
 		case v.T == value.Document && arg.T == value.Document:
 			idx, err = indexToDropByKey(c, ts, v.Doc())
 		default:
-			return nil, false, command.WrongType("dropIndexes.index."+strconv.Itoa(i), v.T, command.TString)
+			return nil, false, mongoerr.New(mongoerr.TypeMismatch, "BSON field 'dropIndexes.index' is the wrong type 'array', expected types '[string']")
 		}
 		if err != nil {
 			return nil, false, err

@@ -3,6 +3,7 @@ package write
 import (
 	"context"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -423,6 +424,11 @@ func MayCreate(op *command.Op, ns string) error {
 func CheckWritable(op *command.Op, ns string) error {
 	if ns == storage.OplogNS && op.Service.Clock != nil { // the members of sets have one
 		return mongoerr.Newf(mongoerr.InvalidNamespace, "cannot write to %s", ns)
+	}
+	if strings.HasPrefix(catalog.CollOf(ns), "system.") {
+		if err := namespace.CheckNew(ns); err != nil {
+			return err
+		}
 	}
 	return command.CheckClientWrite(op, ns)
 }

@@ -70,9 +70,12 @@ func encodeIndex(i *Index) []byte {
 	out = appendArrayPaths(out, i)
 	out = value.Append(out, "head", value.NewInt64(0))
 	out = value.Append(out, "backgroundSecondary", value.NewBool(false))
-	if !i.BuildUUID.IsZero() {
-		out = value.Append(out, "buildUUID", i.BuildUUID.Value())
+	if !i.Build.UUID.IsZero() {
+		out = value.Append(out, "buildUUID", i.Build.UUID.Value())
 		out = value.Append(out, "enforcing", value.NewBool(i.Enforcing))
+		if i.Build.Loaded {
+			out = value.Append(out, "loaded", value.NewBool(true))
+		}
 	}
 	return value.End(out, doc)
 }
@@ -182,8 +185,9 @@ func decodeIndex(doc, idents []byte, clustered bool) (*Index, error) {
 	}
 	idx.decodeArrayPaths(value.Lookup(doc, "arrayPaths"))
 	if b, ok := UUIDFrom(value.Lookup(doc, "buildUUID")); ok {
-		idx.BuildUUID = b
+		idx.Build.UUID = b
 		idx.Enforcing = value.Lookup(doc, "enforcing").Truthy()
+		idx.Build.Loaded = value.Lookup(doc, "loaded").Truthy()
 	}
 	return idx, nil
 }

@@ -39,7 +39,7 @@ func described(t testing.TB) *Collection {
 			idx = idx.WithMultikey(x.masks, []string{"a.b", "a"})
 		}
 		if idx.Ready = x.ready; !x.ready {
-			idx.BuildUUID, idx.Enforcing = UUID{1, 2}, true
+			idx.Build.UUID, idx.Enforcing = UUID{1, 2}, true
 		}
 		c.Indexes = append(c.Indexes, idx)
 	}
@@ -67,7 +67,7 @@ func TestEntriesDescribeTheirCollection(t *testing.T) {
 		if masks == nil {
 			masks = make([]uint64, len(idx.Spec.Fields))
 		}
-		if x.Name != idx.Name || x.Ident != idx.Ident || x.Ready != idx.Ready || x.BuildUUID != idx.BuildUUID || x.Enforcing != idx.Enforcing || x.Unique != idx.Unique ||
+		if x.Name != idx.Name || x.Ident != idx.Ident || x.Ready != idx.Ready || x.Build.UUID != idx.Build.UUID || x.Enforcing != idx.Enforcing || x.Unique != idx.Unique ||
 			x.TTLSeconds != idx.TTLSeconds || x.Multikey != idx.Multikey || !slices.Equal(x.MultikeyPaths, masks) ||
 			!slices.Equal(x.ArrayPaths, idx.ArrayPaths) || (x.ArrayPaths == nil) != (idx.ArrayPaths == nil) {
 			t.Errorf("%+v is decoded as %+v", idx, x)

@@ -33,8 +33,8 @@ type Index struct {
 
 	// Ready is false while the index is being built: writers keep it up to date, readers must not use it.
 	Ready bool
-	// BuildUUID identifies the build of an index that is not ready.
-	BuildUUID UUID
+	// Build is the build of an index that is not ready.
+	Build Build
 	// Enforcing is true from the moment writers check uniqueness: always for ready unique indexes, and in the last part
 	// of a build.
 	Enforcing bool
@@ -51,6 +51,13 @@ type Index struct {
 	// all snapshots.
 	Usage *Usage
 	Tail  *Tail
+}
+
+// Build describes the build of an index.
+type Build struct {
+	UUID UUID
+	// Loaded is true once the index has all its keys, and the build waits for its commit quorum.
+	Loaded bool
 }
 
 // Tail tracks the highest key put into an index since the start. A key above it is new; no lookup is needed.
