@@ -150,7 +150,7 @@ func (n *Node) pebbleStatus() []byte {
 		sub("log", i64("log bytes written", s.LogBytes), i64("waits for syncs", s.LogWaits), i64("waits of 10 ms or more", s.SlowLogWaits),
 			i64("microseconds waited", s.LogWaitTime.Microseconds())), i64("memtable bytes", s.MemTableBytes), i64("memtable zombie bytes", s.ZombieBytes), i64("disk bytes", s.DiskBytes), i64("files", s.Files),
 		sub("compaction", i64("flushes", s.Flushes), i64("flushed bytes", s.FlushedBytes), i64("compactions", s.Compactions),
-			i64("compacted bytes", s.CompactedBytes), i64("debt bytes", s.CompactionDebt), i64("pauses for clients", s.TablePauses), i64("read amplification", int64(s.ReadAmplification))),
+			i64("compacted bytes", s.CompactedBytes), i64("ingested bytes", s.IngestedBytes), i64("debt bytes", s.CompactionDebt), i64("pauses for clients", s.TablePauses), i64("read amplification", int64(s.ReadAmplification))),
 		sub("snapshots", i64("open", int64(s.OpenSnapshots)), i64("idle iterators", int64(s.IdleIterators))),
 		sub("oplog", i64("bytes", s.OplogBytes), i64("maximum bytes", s.OplogMaximum)))
 }

@@ -33,6 +33,11 @@ func (e *Engine) discardStaged(gen uint64, id stagedID, logged bool) error {
 		if err != nil {
 			return err
 		}
+		if c != nil && c.copied.table != 0 {
+			if err := e.undoCopy(c, commit); err != nil {
+				return err
+			}
+		}
 		last = next == nil
 		err = commit(func(b *pebble.Batch) error {
 			if last { // the unit's other keys go with the last chunk: without a chunk record they could not be found again

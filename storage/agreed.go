@@ -62,7 +62,7 @@ func (a *agreedCommits) shownAt(ts, now Timestamp) (out timestamps) {
 // withChunks adds to shown, the commits that a reader at ts sees, those of their chunks that came after ts.
 func (v *view) withChunks(ts Timestamp, shown timestamps) timestamps {
 	out := shown
-	for _, u := range v.late {
+	for _, u := range v.late.units {
 		if !shown.has(uint64(u.seen)) {
 			continue
 		}

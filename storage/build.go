@@ -6,13 +6,12 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
-	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage/catalog"
@@ -334,7 +333,7 @@ func (b *IndexBuild) load(ctx context.Context, idx *catalog.Index, sorter *extso
 	} else if stats.Bytes < smallLoad {
 		sink = &batchSink{e: b.e, batch: b.e.db.NewBatch()}
 	} else {
-		sink = &fileSink{e: b.e, ident: idx.Ident}
+		sink = &fileSink{tableFiles{e: b.e, name: fmt.Sprintf("%s%d", buildFilePrefix, idx.Ident)}}
 	}
 	var key, val []byte
 	for n := 0; ; n++ {
@@ -418,43 +417,11 @@ func (s *logSink) abandon() {
 	}
 }
 
-// fileSink writes sstables of about loadFileSize and has the store ingest them.
-type fileSink struct {
-	e     *Engine
-	ident catalog.Ident
-	w     *sstable.Writer
-	size  int
-	paths []string
-}
-
-const loadFileSize = 64 << 20
-
-func (s *fileSink) add(key, val []byte) error {
-	if s.w != nil && s.size > loadFileSize {
-		if err := s.w.Close(); err != nil {
-			return err
-		}
-		s.w = nil
-	}
-	if s.w == nil {
-		path := s.e.opts.FS.PathJoin(s.e.opts.Dir, fmt.Sprintf("%s%d-%d.sst", buildFilePrefix, s.ident, len(s.paths)))
-		f, err := s.e.opts.FS.Create(path, vfs.WriteCategoryUnspecified)
-		if err != nil {
-			return err
-		}
-		s.paths = append(s.paths, path)
-		o := s.e.pebbleOptions()
-		o.EnsureDefaults()
-		s.w = sstable.NewWriter(objstorageprovider.NewFileWritable(f), o.MakeWriterOptions(6, s.e.db.TableFormat()))
-		s.size = 0
-	}
-	s.size += len(key) + len(val)
-	return s.w.Set(key, val)
-}
+// fileSink writes the keys as tables, which the store ingests.
+type fileSink struct{ tableFiles }
 
 func (s *fileSink) finish(ctx context.Context) error {
-	err := s.w.Close()
-	s.w = nil
+	err := s.close()
 	if err == nil {
 		err = s.e.guard(func() error { return s.e.db.Ingest(ctx, s.paths) })
 	}
@@ -462,15 +429,6 @@ func (s *fileSink) finish(ctx context.Context) error {
 		s.abandon()
 	}
 	return err
-}
-
-func (s *fileSink) abandon() {
-	if s.w != nil {
-		_ = s.w.Close()
-	}
-	for _, p := range s.paths {
-		_ = s.e.opts.FS.Remove(p)
-	}
 }
 
 const buildFilePrefix = "index-build-"
@@ -800,16 +758,18 @@ func (e *Engine) resetBuild(b *IndexBuild) error {
 	return nil
 }
 
+// removeBuildFiles removes what builds and copies have left beside the store's tables.
 func (e *Engine) removeBuildFiles() error {
 	names, err := e.opts.FS.List(e.opts.Dir)
 	if err != nil {
 		return err
 	}
 	for _, n := range names {
-		if len(n) > len(buildFilePrefix) && n[:len(buildFilePrefix)] == buildFilePrefix {
-			if err := e.opts.FS.Remove(e.opts.FS.PathJoin(e.opts.Dir, n)); err != nil {
-				return err
-			}
+		if !strings.HasPrefix(n, buildFilePrefix) && !strings.HasPrefix(n, copyFilePrefix) {
+			continue
+		}
+		if err := e.opts.FS.Remove(e.opts.FS.PathJoin(e.opts.Dir, n)); err != nil {
+			return err
 		}
 	}
 	return nil

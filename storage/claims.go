@@ -30,6 +30,7 @@ type claimTable struct {
 	// after its commit is in the list of late units; a reader of both loads this one first.
 	ahead   atomic.Pointer[[]stagedID]
 	aheadMu sync.Mutex
+	copies  atomic.Pointer[[]*copyClaims]
 }
 
 type claimShard struct {
@@ -91,6 +92,9 @@ const (
 // Rejected: remembering the last commit of every record. It would save that lookup, and need memory that grows with the
 // data.
 func (t *claimTable) take(u *UnitOfWork, h uint64, readTS Timestamp, record bool) claimResult {
+	if u.copy != nil {
+		return t.takeCopy(u.copy.claims, h)
+	}
 	s := t.shard(h)
 	s.Lock()
 	defer s.Unlock()
@@ -98,6 +102,8 @@ func (t *claimTable) take(u *UnitOfWork, h uint64, readTS Timestamp, record bool
 	switch {
 	case c.unit == u:
 		return claimMine
+	case t.copied(nil, h):
+		return claimOther
 	case c.unit != nil && u.follows(c.unit):
 		s.takeOver(u, h, c, record)
 		return claimMine
@@ -439,6 +445,9 @@ func (w *writtenBy) decides(at uint64) bool {
 func (u *UnitOfWork) releaseClaims(at, visible Timestamp) {
 	t := &u.e.claims
 	t.release(u, at, visible)
+	if u.copy != nil {
+		t.endCopy(u.copy.claims)
+	}
 	if u.bulk != nil && u.bulk.yielded {
 		u.bulk.yielded = false
 		t.decided(u.bulk.id, at)

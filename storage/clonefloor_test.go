@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/shoaldb/shoal/internal/await"
+	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
@@ -180,7 +181,7 @@ func newFloorRecipient(b *testing.B, e *Engine, way string, last catalog.Ident) 
 	if way == "tables" {
 		r.sink = map[catalog.Ident]*fileSink{}
 		for id := floorRecords; id <= last; id++ {
-			r.sink[id] = &fileSink{e: e, ident: id}
+			r.sink[id] = &fileSink{tableFiles{e: e, name: fmt.Sprintf("%s%d", buildFilePrefix, id)}}
 		}
 	}
 	return r
@@ -234,5 +235,74 @@ func (r *floorRecipient) finish() {
 		for _, s := range r.sink {
 			r.check(s.finish(context.Background()))
 		}
+	}
+}
+
+// BenchmarkCopy measures what the storage engine's part of a clone costs, through the journal as units of work of the size that a migration has, and as tables: keys, claims, checks, oplog
+// and all, with the flush at the end and the compactions that it causes. _ids ascend, or are scattered over the range as a hashed shard key has them.
+func BenchmarkCopy(b *testing.B) {
+	for _, size := range []int{200, 1024, 4096, 64 << 10} {
+		for _, order := range []string{"ascending", "scattered"} {
+			for _, way := range []string{"units", "tables"} {
+				b.Run(fmt.Sprintf("%d bytes/%s/%s", size, order, way), func(b *testing.B) {
+					e := openDisk(b)
+					b.Cleanup(func() { closeQuietly(e) })
+					c := create(b, e, "db.c", nil)
+					noise, n, cpu := rand.NewChaCha8([32]byte{}), 0, time.Duration(0)
+					b.SetBytes(floorBytes)
+					b.ResetTimer()
+					for range b.N {
+						for range floorBytes / copyBenchBytes {
+							docs := copyBenchDocs(noise, size, &n, order == "scattered")
+							before := processTime()
+							storeBench(b, e, c, docs, way)
+							cpu += processTime() - before
+						}
+					}
+					before := processTime()
+					flushFloor(b, e)
+					await.True(b, "the store is merged", func() bool { return e.db.Metrics().Compact.NumInProgress == 0 })
+					cpu += processTime() - before
+					m := e.db.Metrics()
+					written := m.WAL.BytesWritten
+					for _, l := range m.Levels {
+						written += l.TableBytesFlushed + l.TableBytesCompacted + l.TableBytesIngested
+					}
+					perMB := float64(b.N) * floorBytes / (1 << 20)
+					b.ReportMetric(cpu.Seconds()*1000/perMB, "cpu-ms/MB")
+					b.ReportMetric(float64(written)/(1<<20)/perMB, "written-MB/MB")
+				})
+			}
+		}
+	}
+}
+
+const copyBenchBytes = 16 << 20
+
+func copyBenchDocs(noise *rand.ChaCha8, size int, n *int, scattered bool) (docs [][]byte) {
+	for range copyBenchBytes / size {
+		pad := make([]byte, size-44)
+		_, _ = noise.Read(pad)
+		id := int64(*n)
+		if scattered {
+			id = int64(uint64(id) * 0x9E3779B97F4A7C15 >> 1)
+		}
+		docs = append(docs, value.Doc(value.F("_id", value.NewInt64(id)), value.F("pad", value.NewBinary(0, pad))))
+		*n++
+	}
+	return docs
+}
+
+func storeBench(b *testing.B, e *Engine, c *catalog.Collection, docs [][]byte, way string) {
+	if way == "tables" {
+		if err := byTables(e, c, docs); err != nil {
+			b.Fatal(err)
+		}
+		return
+	}
+	for len(docs) > 0 {
+		part := docs[:min(len(docs), max(1, floorBatch/len(docs[0])))]
+		copyIn(b, e, c, true, part)
+		docs = docs[len(part):]
 	}
 }

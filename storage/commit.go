@@ -123,6 +123,12 @@ func (e *Engine) commitUnit(ctx context.Context, u *UnitOfWork, sync bool) (Time
 	if u.line == lineLocal && e.replicated() {
 		return e.commitLocal(u, sync)
 	}
+	if u.copy != nil {
+		if err := e.writeTables(ctx, u); err != nil {
+			u.Rollback()
+			return 0, err
+		}
+	}
 	if e.stages(u) {
 		if err := e.stageUnit(ctx, u, true); err != nil {
 			u.Rollback()
@@ -423,7 +429,7 @@ func (e *Engine) stamp(u *UnitOfWork, g *Group) {
 		first := last
 		last += Timestamp(blk.count)
 		if blk.table != 0 {
-			blk.stampRefs(ts)
+			blk.stampRefs(e.placeCopy(u, b, ts))
 			e.oplog.refs.stamp(b, blk.table, first, ts)
 		}
 		_ = b.Set(timeKey(buf[:], identOplog, last), blk.stored(), nil)
@@ -503,7 +509,7 @@ func (e *Engine) publish(g *Group) {
 		if now.cat != g.old {
 			cat = applyEdits(now.cat, g.edits)
 		}
-		e.show(&view{moment{max(g.last, now.ts), max(g.local, now.local), now.era}, cat, e.replica.late.all()}, g.counts, g.edits)
+		e.show(&view{moment{max(g.last, now.ts), max(g.local, now.local), now.era}, cat, e.replica.late.now()}, g.counts, g.edits)
 	}
 	for _, u := range g.units {
 		if u.wait.err == nil && g.err != nil {

@@ -34,6 +34,8 @@
 // carry the timestamps hidden from them. The versions of a unit that failed are deleted using the lists of its
 // keys. A transaction sends chunks while it is under way, and reads them through its own view.
 //
+// A copy of many megabytes in a set of one member is written as tables, which pebble ingests (tablecopy.go). It is a late unit, too.
+//
 // A transaction over several shards is visible on each of them from the time that they agreed upon, before its commit here
 // (VisibleFrom). Snapshots of a cluster time (SnapshotAtClusterTime) carry the later timestamps that they show (agreedCommits).
 //
@@ -67,6 +69,7 @@
 //	1  meta        a → index, term, timestamp               newest entry of the replicated log that is applied
 //	               c ident → records, data size            counters, exact as of the last commit
 //	               d timestamp ident → nothing              a table to delete once history has passed the timestamp
+//	               i timestamp → timestamp                  versions of a copy by tables: the time of its oplog blocks, see tablecopy.go
 //	               l → timestamp                            entries of the oplog up to it have been truncated
 //	               m timestamp → timestamp                  the time from which a commit is visible, if several shards agreed on one
 //	               n → ident, catalog id                    the next to be allocated

@@ -47,6 +47,7 @@ type Options struct {
 
 	// stageBytes and chunkBytes are set by tests, see staged.go.
 	stageBytes, chunkBytes int
+	copyStep               func(step string) error // before each step of a copy, see tableCopy
 	memTable               int64
 }
 
@@ -120,7 +121,7 @@ type catalogState struct {
 type view struct {
 	moment
 	cat  *catalog.Snapshot
-	late []*lateUnit
+	late lateList
 }
 
 // Open opens or creates the store, recovers it after a crash, and starts its background work.

@@ -308,7 +308,7 @@ func (e *Engine) showEntry(fx *effects) {
 	}
 	e.replica.late.edit(fx.late)
 	e.replica.agreed.add(fx.agreed)
-	e.show(&view{moment{max(fx.ts, now.ts), now.local, now.era}, applyEdits(now.cat, fx.edits), e.replica.late.all()}, fx.counts, fx.edits)
+	e.show(&view{moment{max(fx.ts, now.ts), now.local, now.era}, applyEdits(now.cat, fx.edits), e.replica.late.now()}, fx.counts, fx.edits)
 	e.setDurable(fx.ts)
 	e.watch.wake()
 }

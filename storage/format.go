@@ -13,7 +13,8 @@ import (
 //
 //	2  blocks of the oplog may refer to documents, see oplogrefs.go
 //	3  entries of the oplog may have several operations, see oplog.go
-const formatVersion = 3
+//	4  versions may have come with tables, see tablecopy.go
+const formatVersion = 4
 
 // checkFormat refuses a store written by a newer binary before reading anything else of it, and records the
 // version in a store that has none or an older one. The record precedes all later writes in the journal, so it needs no sync of

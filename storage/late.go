@@ -50,14 +50,22 @@ func (h timestamps) has(ts uint64) bool {
 // lateUnits are the units that readers have to take into account. The list is replaced, never modified: under
 // replica.mu, and before the view in which the change takes effect.
 type lateUnits struct {
-	list atomic.Pointer[[]*lateUnit]
+	list atomic.Pointer[lateList]
 }
 
-func (l *lateUnits) all() []*lateUnit {
+// lateList are the late units of a view. A large migration leaves hundreds of them behind, for as long as history reaches.
+type lateList struct {
+	units []*lateUnit
+	seen  Timestamp // from when all of them are visible; `pending` if one has not committed
+}
+
+func (l *lateUnits) all() []*lateUnit { return l.now().units }
+
+func (l *lateUnits) now() lateList {
 	if p := l.list.Load(); p != nil {
 		return *p
 	}
-	return nil
+	return lateList{}
 }
 
 func (l *lateUnits) store(list []*lateUnit) {
@@ -65,14 +73,21 @@ func (l *lateUnits) store(list []*lateUnit) {
 		l.list.Store(nil)
 		return
 	}
-	l.list.Store(&list)
+	p := &lateList{units: list}
+	for _, u := range list {
+		p.seen = max(p.seen, u.seen)
+	}
+	l.list.Store(p)
 }
 
 // hiddenAt returns the timestamps that a reader at ts, which is not later than the view, does not see. shown are
 // commits after ts that it does see.
 func (v *view) hiddenAt(ts Timestamp, shown timestamps) (out timestamps) {
+	if v.late.seen <= ts {
+		return nil
+	}
 	several := false
-	for _, u := range v.late {
+	for _, u := range v.late.units {
 		switch {
 		case u.seen <= ts || shown.has(uint64(u.seen)) || len(u.at) == 0 || Timestamp(u.at[0]) > ts:
 		case out == nil:
@@ -214,12 +229,16 @@ func (e *Engine) eachStaged(f func(it *pebble.Iterator, id stagedID, kind byte) 
 // chunkKeys is a chunk's record: it lists the versions that came with the chunk.
 type chunkKeys struct {
 	at         Timestamp
-	record     []byte // the key of the record itself
-	keys       []byte // keys without version, each with its length
-	superseded []byte // those of keys, of this or another chunk of the unit, that have an older version
+	record     []byte        // the key of the record itself
+	keys       []byte        // keys without version, each with its length
+	superseded []byte        // those of keys, of this or another chunk of the unit, that have an older version
+	copied     copiedRecords // in place of keys, if the versions come with tables
 }
 
 func (c *chunkKeys) value() []byte {
+	if c.copied.table != 0 {
+		return c.copied.value()
+	}
 	p := binary.AppendUvarint(nil, uint64(len(c.keys)))
 	p = append(p, c.keys...)
 	return s2.Encode(nil, append(p, c.superseded...))
@@ -229,10 +248,16 @@ func readChunkKeys(key, val []byte) (*chunkKeys, error) {
 	_, ts, ok := splitVersion(key)
 	p, err := s2.Decode(nil, val)
 	n, w := binary.Uvarint(p)
+	if ok && err == nil && w > 0 && n == copiedMark {
+		copied, ok := readCopied(p[w:])
+		if ok {
+			return &chunkKeys{at: Timestamp(ts), record: bytes.Clone(key), copied: copied}, nil
+		}
+	}
 	if !ok || err != nil || w <= 0 || uint64(len(p)-w) < n {
 		return nil, corrupt("the record of a chunk of a unit of work is unreadable")
 	}
-	return &chunkKeys{Timestamp(ts), bytes.Clone(key), p[w : w+int(n)], p[w+int(n):]}, nil
+	return &chunkKeys{at: Timestamp(ts), record: bytes.Clone(key), keys: p[w : w+int(n)], superseded: p[w+int(n):]}, nil
 }
 
 // eachKey splits a list of keys with their lengths.
@@ -284,6 +309,9 @@ func (e *Engine) lateTables(note func(catalog.Ident)) error {
 		c, err := readChunkKeys(it.Key(), val)
 		if err != nil {
 			return err
+		}
+		if c.copied.table != 0 {
+			note(c.copied.table)
 		}
 		return eachKey(c.keys, func(key []byte) error { note(identOf(key)); return nil })
 	})

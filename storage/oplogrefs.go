@@ -43,6 +43,10 @@ const metaRefs = 'r'
 // metaRefsLost is the first byte of the key that records up to which time blocks of references may have lost their documents on this member → timestamp.
 const metaRefsLost = 's'
 
+// metaCopied is the first byte of the keys that record where the blocks of a unit are whose documents came with tables, see tablecopy.go:
+// timestamp of its versions → timestamp of its last block.
+const metaCopied = 'i'
+
 // refGap is the time without references that ends a span. Each migration has a span of its own, as a rule: a table that is deleted costs a look at all blocks of its spans.
 const refGap = Timestamp(10 << 32)
 
@@ -52,7 +56,37 @@ type refSpan struct{ first, last Timestamp }
 // blockRefs has the spans of each table, in ascending order.
 type blockRefs struct {
 	sync.Mutex
-	spans map[catalog.Ident][]refSpan
+	spans  map[catalog.Ident][]refSpan
+	placed map[Timestamp]Timestamp // where the blocks of a unit are whose versions have an earlier time
+}
+
+// place records where the blocks of a unit are that refer to versions of an earlier time, in memory and in the unit's batch.
+func (r *blockRefs) place(b *pebble.Batch, versions, blocks Timestamp) {
+	r.notePlace(versions, blocks)
+	_ = b.Set(placeKey(versions), binary.BigEndian.AppendUint64(nil, uint64(blocks)), nil)
+}
+
+func (r *blockRefs) notePlace(versions, blocks Timestamp) {
+	r.Lock()
+	defer r.Unlock()
+	if r.placed == nil {
+		r.placed = map[Timestamp]Timestamp{}
+	}
+	r.placed[versions] = blocks
+}
+
+// placeOf returns where the blocks are that refer to versions of a time.
+func (r *blockRefs) placeOf(versions Timestamp) Timestamp {
+	r.Lock()
+	defer r.Unlock()
+	if at, ok := r.placed[versions]; ok {
+		return at
+	}
+	return versions
+}
+
+func placeKey(versions Timestamp) []byte {
+	return metaKey(metaCopied, binary.BigEndian.AppendUint64(nil, uint64(versions))...)
 }
 
 // stamp records the time of a unit, in memory and in the unit's batch. The leader calls it, in the order of commits; replica.mu must be held.
@@ -130,6 +164,12 @@ func (r *blockRefs) forget(b *pebble.Batch, cut Timestamp) {
 			delete(r.spans, id)
 		}
 	}
+	for versions, blocks := range r.placed {
+		if blocks <= cut {
+			_ = b.Delete(placeKey(versions), nil)
+			delete(r.placed, versions)
+		}
+	}
 }
 
 // forgetRefs forgets the spans that have been truncated. It excludes the application of units and entries meanwhile, since one may extend a span.
@@ -163,7 +203,7 @@ func (e *Engine) loadRefs() error {
 		e.oplog.lost.Store(binary.BigEndian.Uint64(lost))
 	}
 	e.oplog.refs.Lock()
-	e.oplog.refs.spans = nil
+	e.oplog.refs.spans, e.oplog.refs.placed = nil, nil
 	e.oplog.refs.Unlock()
 	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: metaKey(metaRefs), UpperBound: metaKey(metaRefs + 1)})
 	if err != nil {
@@ -172,6 +212,15 @@ func (e *Engine) loadRefs() error {
 	defer closeQuietly(it)
 	for ok := it.First(); ok; ok = it.Next() {
 		e.oplog.refs.note(it.Key(), it.Value())
+	}
+	if it.Error() != nil {
+		return it.Error()
+	}
+	it.SetBounds(metaKey(metaCopied), metaKey(metaCopied+1))
+	for ok := it.First(); ok; ok = it.Next() {
+		if len(it.Key()) == identLen+1+8+1 && len(it.Value()) == 8 {
+			e.oplog.refs.notePlace(Timestamp(binary.BigEndian.Uint64(it.Key()[identLen+1:])), Timestamp(binary.BigEndian.Uint64(it.Value())))
+		}
 	}
 	return it.Error()
 }
@@ -390,13 +439,14 @@ func (k *blockKeeper) close() {
 // keep collects the blocks that refer to the versions that a unit has written to a table, some of which are about to be deleted. They are the last of the
 // unit's blocks.
 func (k *blockKeeper) keep(table catalog.Ident, ts Timestamp) error {
-	if !k.e.oplog.refs.has(table, ts) || k.done[ts] {
+	at := k.e.oplog.refs.placeOf(ts)
+	if !k.e.oplog.refs.has(table, at) || k.done[ts] {
 		return nil
 	}
 	if err := k.open(); err != nil {
 		return err
 	}
-	for ok := k.it.SeekLT(timeKey(nil, identOplog, ts+1)); ok; ok = k.it.Prev() {
+	for ok := k.it.SeekLT(timeKey(nil, identOplog, at+1)); ok; ok = k.it.Prev() {
 		p, err := k.it.ValueAndErr()
 		if err != nil {
 			return err

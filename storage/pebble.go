@@ -137,8 +137,12 @@ func (e *Engine) failure() error {
 	return nil
 }
 
-// guard runs a function that writes to pebble and turns pebble's fatal errors into errors.
+// guard runs a function that writes to pebble and turns pebble's fatal errors into errors. After one nothing is written: a fatal error amid an ingestion leaves
+// pebble's queue of commits waiting for ever.
 func (e *Engine) guard(f func() error) (err error) {
+	if err := e.failure(); err != nil {
+		return err
+	}
 	defer func() {
 		r := recover()
 		if r == nil {

@@ -388,7 +388,7 @@ func (e *Engine) load(era uint32) error {
 		return err
 	}
 	e.notices.deliver(top, nil)
-	e.view.Store(&view{moment{top, local, era}, cat, e.replica.late.all()})
+	e.view.Store(&view{moment{top, local, era}, cat, e.replica.late.now()})
 	e.replica.at.Store(at)
 	e.durable.Store(uint64(top))
 	e.watch.wake()

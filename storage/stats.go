@@ -31,6 +31,7 @@ type LogStats struct {
 type TableStats struct {
 	FlushedBytes         int64
 	CompactedBytes       int64
+	IngestedBytes        int64 // of index builds and copies that are written as tables
 	Flushes, Compactions int64
 	CompactionDebt       int64
 	TablePauses          int64 // while clients waited for the journal
@@ -56,6 +57,7 @@ func (e *Engine) Stats() Stats {
 		s.Files += l.TablesCount
 		s.FlushedBytes += int64(l.TableBytesFlushed)
 		s.CompactedBytes += int64(l.TableBytesCompacted)
+		s.IngestedBytes += int64(l.TableBytesIngested)
 	}
 	e.iters.mu.Lock()
 	s.IdleIterators = len(e.iters.mu.idle)

@@ -22,7 +22,8 @@ type UnitOfWork struct {
 	base  *Snapshot // nil for units that do not read, such as those that only insert
 	own   *Snapshot // base with the unit's own writes on top
 	batch *pebble.Batch
-	bulk  *stager // has sent most of a large unit ahead
+	bulk  *stager    // has sent most of a large unit ahead
+	copy  *tableCopy // the documents are written as tables; nil for other units, see InsertTables
 	unitHolds
 	unitEffects
 	hooks struct {
@@ -198,7 +199,7 @@ func (u *UnitOfWork) writes() (n int) {
 
 // Empty reports whether the unit has nothing to commit.
 func (u *UnitOfWork) Empty() bool {
-	return u.bulk == nil && u.writes() == 0 && u.log.count() == 0 && len(u.catalogs.ops) == 0 && len(u.notices) == 0
+	return u.bulk == nil && u.copy == nil && u.writes() == 0 && u.log.count() == 0 && len(u.catalogs.ops) == 0 && len(u.notices) == 0
 }
 
 // ChangesCatalog reports whether the unit creates or changes collections or indexes. Marking an index as multikey
@@ -239,6 +240,10 @@ func (u *UnitOfWork) stageRaw(f func(*pebble.Batch) error) {
 
 // put stages a version of ident ‖ user; an empty value is a deletion.
 func (u *UnitOfWork) put(id catalog.Ident, user []byte, value ...[]byte) {
+	if u.copy != nil && id >= identFirst {
+		u.copy.put(id, user, value)
+		return
+	}
 	n := 0
 	for _, v := range value {
 		n += len(v)
@@ -402,6 +407,9 @@ func (u *UnitOfWork) free() {
 		c.counters.Trim.Unlock()
 	}
 	u.capped, u.after = nil, nil
+	if u.copy != nil {
+		u.copy.free()
+	}
 	if u.own != nil {
 		u.own.Release()
 	}

@@ -35,7 +35,7 @@ func (u *UnitOfWork) InsertMany(c *catalog.Collection, docs [][]byte, info OpInf
 	if err := u.use(c); err != nil {
 		return 0, err
 	}
-	if u.batch == nil && len(docs) > 1 {
+	if u.batch == nil && u.copy == nil && len(docs) > 1 {
 		// Records, their oplog entries unless those refer to the records, and the keys of a few indexes.
 		size := 0
 		for _, doc := range docs {
@@ -45,7 +45,7 @@ func (u *UnitOfWork) InsertMany(c *catalog.Collection, docs [][]byte, info OpInf
 		}
 		u.batch = u.e.db.NewBatchWithSize(size)
 	}
-	if u.own == nil && !c.Capped && len(docs) > 1 {
+	if u.own == nil && u.copy == nil && !c.Capped && len(docs) > 1 {
 		u.holdRecords(c.Ident)
 		defer u.releaseHeld()
 	}
@@ -167,7 +167,10 @@ func (u *UnitOfWork) newRecordID(c *catalog.Collection, idKey []byte) (RecordID,
 		}
 		return nil, duplicateID(c, idKey, u.scratch.tb)
 	}
-	n, err := c.Counters.NextRecordID(func() (int64, error) { return u.e.lastRecordID(c.Ident) })
+	n, err := u.copy.nextID()
+	if n == 0 {
+		n, err = c.Counters.NextRecordID(func() (int64, error) { return u.e.lastRecordID(c.Ident) })
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -182,6 +185,9 @@ func (u *UnitOfWork) newRecordID(c *catalog.Collection, idKey []byte) (RecordID,
 
 // checkID ensures that no other document has the _id, and claims it.
 func (u *UnitOfWork) checkID(c *catalog.Collection, idx *catalog.Index, key, tb []byte) error {
+	if u.copy != nil {
+		return u.claimCopiedID(idx, key)
+	}
 	span := keySpan{ident: idx.Ident, key: key}
 	h := u.e.claims.hash(idx.Ident, key)
 	r := u.e.claims.take(u, h, 0, false)
@@ -277,6 +283,9 @@ func (u *UnitOfWork) lookForDuplicate(c *catalog.Collection, idx *catalog.Index,
 // staged looks a key up among the unit's own writes. Without an index of them it is slow; it is only called after a claim showed
 // that there is such a write.
 func (u *UnitOfWork) staged(id catalog.Ident, user []byte) (live, known bool, err error) {
+	if u.copy != nil {
+		return false, false, errConflict // it has the key twice, or keys of the same hash
+	}
 	err = u.eachStagedUnder(id, user, func(key, val []byte) {
 		if bytes.Equal(key, user) {
 			live, known = len(val) > 0, true
@@ -293,6 +302,9 @@ func (u *UnitOfWork) staged(id catalog.Ident, user []byte) (live, known bool, er
 
 // stagedDuplicate looks for a live entry of another record with the key among the unit's own writes.
 func (u *UnitOfWork) stagedDuplicate(idx *catalog.Index, key []byte, rid RecordID) (bool, error) {
+	if u.copy != nil {
+		return false, errConflict
+	}
 	if u.bulk != nil {
 		return u.sentDuplicate(idx, key, rid)
 	}

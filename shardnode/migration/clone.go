@@ -46,6 +46,9 @@ func (r *recipient) clone(ctx context.Context) error {
 		cancel(err)
 	}
 	fetching.Wait()
+	if rest, _ := r.tables.take(0); err == nil && context.Cause(ctx) == nil {
+		return r.storeAll(ctx, rest, false)
+	}
 	return context.Cause(ctx) // the first error: after one in fetching, the queue ends in the middle of the range
 }
 
@@ -66,13 +69,38 @@ func (r *recipient) fetch(ctx context.Context, to *cloneQueue) (more bool, err e
 	return true, to.put(ctx, fetched{docs, len(body), next.Busy})
 }
 
-// store stores a batch in units of bounded size.
+// store stores a batch. Without clients it waits for others that are stored with it as tables (tableBatch).
+func (r *recipient) store(ctx context.Context, b *fetched) error {
+	c := r.m.Engine.Catalog().Lookup(r.ns)
+	p := r.m.Params
+	if b.busy || r.load.busy(r.m.Counts, r.m.Now()) || c == nil || !r.m.Engine.MayInsertTables(c) ||
+		p.Int("migrateCloneInsertionBatchSize") > 0 || p.Int("migrateCloneInsertionBatchDelayMS") > 0 {
+		return r.storeUnits(ctx, b.docs, b.busy)
+	}
+	r.tables.add(b)
+	if docs, ok := r.tables.take(cloneTableBytes); ok {
+		return r.storeAll(ctx, docs, b.busy)
+	}
+	return nil
+}
+
+// storeAll stores documents as tables if they are many, otherwise, or if that fails, in units.
+func (r *recipient) storeAll(ctx context.Context, docs [][]byte, busy bool) error {
+	if sizeOf(docs) >= leastTableBytes {
+		if stored, err := r.insertTables(ctx, docs); stored || ctx.Err() != nil {
+			return err
+		}
+	}
+	return r.storeUnits(ctx, docs, busy)
+}
+
+// storeUnits stores documents in units of bounded size.
 //
 // While either shard serves clients, units are small, and a pause follows each, a multiple of the time that the unit took: clients' writes compete with
 // the clone for the processor and the disk, and wait for the flushes of what is cloned. Without clients there are no pauses.
-func (r *recipient) store(ctx context.Context, b *fetched) error {
-	for rest := b.docs; len(rest) > 0; {
-		size, busy := cloneUnitBytes, r.load.busy(r.m.Counts, r.m.Now()) || b.busy
+func (r *recipient) storeUnits(ctx context.Context, docs [][]byte, donorBusy bool) error {
+	for rest := docs; len(rest) > 0; {
+		size, busy := cloneUnitBytes, r.load.busy(r.m.Counts, r.m.Now()) || donorBusy
 		if busy {
 			size = busyUnitBytes
 		}
@@ -187,11 +215,16 @@ func (r *recipient) insertBatch(ctx context.Context, docs [][]byte) error {
 		})
 	}
 	if err == nil {
-		r.m.state.counts.recipient.cloned(docs)
-		r.mu.Lock()
-		r.mu.cloned += int64(len(docs))
-		r.mu.docs += added
-		r.mu.Unlock()
+		r.countCloned(docs, added)
 	}
 	return err
+}
+
+// countCloned counts documents that have been stored, of which some are new.
+func (r *recipient) countCloned(docs [][]byte, added int64) {
+	r.m.state.counts.recipient.cloned(docs)
+	r.mu.Lock()
+	r.mu.cloned += int64(len(docs))
+	r.mu.docs += added
+	r.mu.Unlock()
 }

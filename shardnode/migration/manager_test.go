@@ -64,7 +64,12 @@ func (f *fakeSessions) Adopt(context.Context, []value.Value) error { return nil 
 // newTestManager creates the manager of a shard "a" on an empty store in memory.
 func newTestManager(t *testing.T, n Node, s Sessions) *Manager {
 	t.Helper()
-	eng, err := storage.Open(storage.Options{Memory: true})
+	return newTestManagerOn(t, n, s, storage.Options{Memory: true})
+}
+
+func newTestManagerOn(t *testing.T, n Node, s Sessions, o storage.Options) *Manager {
+	t.Helper()
+	eng, err := storage.Open(o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,6 +44,7 @@ type recipient struct {
 
 	throttle  replication.WriteConcern // of the clone's writes
 	entering  sync.Mutex               // held while the critical section is entered
+	tables    tableBatch               // of the clone
 	load      clientLoad               // used by store
 	fetchLoad clientLoad               // used by fetch
 
@@ -345,7 +346,11 @@ func (r *recipient) prepareCollection(ctx context.Context) error {
 
 // collection finds the collection that receives the range.
 func (r *recipient) collection(s *storage.Snapshot) (*catalog.Collection, error) {
-	c := s.Catalog().Lookup(r.ns)
+	return r.collectionIn(s.Catalog())
+}
+
+func (r *recipient) collectionIn(cat *catalog.Snapshot) (*catalog.Collection, error) {
+	c := cat.Lookup(r.ns)
 	if c == nil || c.UUID != r.uuid {
 		return nil, mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s was dropped during the migration", r.ns)
 	}

@@ -55,19 +55,24 @@ type Counters struct {
 
 // NextRecordID allocates the next RecordId. last finds the highest one in the store; it is called once.
 func (c *Counters) NextRecordID(last func() (int64, error)) (int64, error) {
+	return c.NextRecordIDs(1, last)
+}
+
+// NextRecordIDs allocates n RecordIds that follow each other, and returns the first.
+func (c *Counters) NextRecordIDs(n int64, last func() (int64, error)) (first int64, err error) {
 	if !c.known.Load() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if !c.known.Load() {
-			n, err := last()
+			found, err := last()
 			if err != nil {
 				return 0, err
 			}
-			c.lastID.Store(n)
+			c.lastID.Store(found)
 			c.known.Store(true)
 		}
 	}
-	return c.lastID.Add(1), nil
+	return c.lastID.Add(n) - n + 1, nil
 }
 
 // ForgetRecordIDs makes the next allocation look up the last RecordId again: other members have written.
