@@ -204,7 +204,7 @@ func (m *Manager) Init(ctx context.Context) error {
 		if ix.unique {
 			spec = append(spec, fld("unique", value.NewBool(true)))
 		}
-		if _, err := cluster.Run(ctx, m.local, msg.Doc(&msg.CreateIndexes{DB: "config", Coll: ix.coll, Indexes: [][]byte{value.Doc(spec...)}})); err != nil {
+		if _, err := cluster.Run(ctx, m.local, msg.Doc(&msg.CreateIndexes{DB: "config", Coll: ix.coll, Indexes: [][]byte{value.Doc(spec...)}, Quorum: msg.NoQuorum()})); err != nil {
 			return err
 		}
 	}

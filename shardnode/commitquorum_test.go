@@ -143,8 +143,41 @@ func TestEndsOfAWaitForTheCommitQuorum(t *testing.T) {
 	}
 }
 
+// A createIndexes that meets an unfinished build of one of its indexes waits for it, and looks again: the build may have ended without an index.
+func TestBuildsOfOthersMayFail(t *testing.T) {
+	m := newTestMembers(t, 10*time.Second)
+	n := m.primary()
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "a": 1, "b": 1}]}`)
+	m.down(n)
+	first := n.builtBeside("c", "a", `, "comment": "first"`)
+	n.untilWaits(1)
+	other, joined := n.other(), make(chan bson.M, 1)
+	go func() {
+		joined <- other.do("d", `{"createIndexes": "c", "indexes": [{"key": {"a": 1}, "name": "a"}, {"key": {"b": 1}, "name": "b"}], "comment": "joined"}`)
+	}()
+	const running = `{"aggregate": 1, "pipeline": [{"$currentOp": {}}, {"$match": {"command.comment": "joined"}}], "cursor": {}}`
+	await.True(t, "the other command runs", func() bool { return len(n.first("admin", running)) == 1 })
+	n.killOps(`"command.comment": "first"`)
+	if code := codeOf(<-first); code != int32(mongoerr.Interrupted) {
+		t.Errorf("the killed command: %d", code)
+	}
+	await.True(t, "the other command builds both", func() bool {
+		entries := n.waitingBuilds()
+		return len(entries) == 1 && strings.Contains(entries[0], `indexNames: [ "a", "b" ]`)
+	})
+	n.ok("d", `{"setIndexCommitQuorum": "c", "indexNames": ["a", "b"], "commitQuorum": "majority"}`)
+	if r := <-joined; r["ok"] != 1.0 || !n.ready("c", "a") || !n.ready("c", "b") {
+		t.Errorf("%v, with a ready %v and b ready %v", r, n.ready("c", "a"), n.ready("c", "b"))
+	}
+}
+
 func (n *testNode) killCreateIndexes(coll string) {
-	r := n.ok("admin", `{"aggregate": 1, "pipeline": [{"$currentOp": {}}, {"$match": {"op": "command", "command.createIndexes": "`+coll+`"}}], "cursor": {}}`)
+	n.killOps(`"op": "command", "command.createIndexes": "` + coll + `"`)
+}
+
+// killOps kills the operations that a filter of $currentOp matches.
+func (n *testNode) killOps(filter string) {
+	r := n.ok("admin", `{"aggregate": 1, "pipeline": [{"$currentOp": {}}, {"$match": {`+filter+`}}], "cursor": {}}`)
 	for _, op := range r["cursor"].(bson.D)[0].Value.(bson.A) {
 		for _, f := range op.(bson.D) {
 			if f.Key == "opid" {

@@ -90,7 +90,7 @@ func (k sessionStore) ensure(ctx context.Context) error {
 	}
 	index := value.Doc(value.F("key", value.NewDocument(value.Doc(value.F("lastUse", value.NewInt32(1))))), value.F("name", value.NewString(name)),
 		value.F("expireAfterSeconds", value.NewInt32(int32(k.s.Base.Sessions.Timeout().Seconds()))))
-	_, err := cluster.RunWrite(ctx, k.s.OwnPeer(), msg.Doc(&msg.CreateIndexes{DB: "config", Coll: "system.sessions", Indexes: [][]byte{index}}))
+	_, err := cluster.RunWrite(ctx, k.s.OwnPeer(), msg.Doc(&msg.CreateIndexes{DB: "config", Coll: "system.sessions", Indexes: [][]byte{index}, Quorum: msg.NoQuorum()}))
 	return err
 }
 

@@ -267,13 +267,19 @@ type CreateIndexes struct {
 	Indexes  [][]byte
 	// Measurements means that Coll has the buckets of a time series collection, and that the indexes are of its measurements.
 	Measurements bool
+	// Quorum is the commit quorum as a number; nil for the default.
+	Quorum *int64
 }
+
+// NoQuorum is the commit quorum of indexes that a node creates for itself: they wait for no member that is down.
+func NoQuorum() *int64 { return new(int64) }
 
 func (m *CreateIndexes) fields(c *codec) {
 	c.on("createIndexes", &m.Coll)
 	c.sentTo(&m.DB)
 	c.docs("indexes", required, &m.Indexes)
 	c.flag("isTimeseriesNamespace", false, &m.Measurements)
+	c.optionalInt64("commitQuorum", &m.Quorum)
 }
 
 // DropIndex drops an index of a collection.

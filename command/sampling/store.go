@@ -122,7 +122,7 @@ const maxBatchBytes = 8 << 20
 func (s *Sampler) store(ctx context.Context, to cluster.Peer, coll string, docs []sample) error {
 	index := value.Doc(value.F("key", value.NewDocument(value.Doc(value.F("expireAt", value.NewInt32(1))))),
 		value.F("name", value.NewString(ttlIndex[coll])), value.F("expireAfterSeconds", value.NewInt32(0)))
-	_, err := cluster.RunWrite(ctx, to, msg.Doc(&msg.CreateIndexes{DB: "config", Coll: coll, Indexes: [][]byte{index}}))
+	_, err := cluster.RunWrite(ctx, to, msg.Doc(&msg.CreateIndexes{DB: "config", Coll: coll, Indexes: [][]byte{index}, Quorum: msg.NoQuorum()}))
 	if err != nil {
 		return err
 	}

@@ -232,8 +232,8 @@ func (m *Coordinators) run(op *command.Op, req msg.Message, as string, dst []byt
 			}
 			continue
 		}
-		if dst, err = other.wait(op, dst); other.undone() {
-			continue // the obstacle may be gone
+		if dst, err = other.wait(op, dst); other.undone() && mongoerr.CodeOf(err) != mongoerr.IndexBuildAborted {
+			continue // the obstacle may be gone; an index build that was aborted on purpose must not begin again
 		}
 		return dst, err
 	}

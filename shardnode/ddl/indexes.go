@@ -126,41 +126,48 @@ func knownIndexOptions(doc []byte) []byte {
 }
 
 // createIndexes creates the indexes that do not exist yet. On an empty collection that is one unit of work; if there are
-// documents, the indexes are built while writers continue.
+// documents, the indexes are built while writers continue. If another command is building one of them, it waits for the end of that build and
+// looks again: the build may have failed, or have been aborted.
 func (w *operation) createIndexes(ci *newIndexes) error {
+	for {
+		ci.others = nil
+		committed, err := w.createOrFindOthers(ci)
+		switch {
+		case err != nil || committed:
+			return err
+		case ci.others == nil:
+			w.Finish()
+			return nil
+		}
+		if err := w.awaitBuilds(ci); err != nil {
+			return err
+		}
+	}
+}
+
+// createOrFindOthers creates the indexes, or sets ci.others if another command is building one of them. committed is set if it has created them in a unit of work of
+// this operation.
+func (w *operation) createOrFindOthers(ci *newIndexes) (committed bool, err error) {
 	var build *storage.IndexBuild
 	unlock, err := w.lockFor(ci.ns)
 	if err != nil {
-		return err
+		return false, err
 	}
 	locked := true
-	release := func() {
+	defer func() {
 		if locked {
 			w.AfterCommit(unlock)
-			locked = false
 		}
-	}
-	defer release()
-	err = w.Retry(func() (err error) {
+	}()
+	err = w.Retry(func() error {
 		build, err = w.stageIndexes(ci)
 		return err
 	})
-	switch {
-	case err != nil:
-		return err
-	case build != nil:
+	if err == nil && build != nil {
 		locked = false
-		err = w.runBuild(build, unlock, w.AuditBuild(ci.ns, ci.building))
-	case ci.others != nil:
-		release()
-		err = w.awaitBuilds(ci)
-	default:
-		return nil
+		return false, w.runBuild(build, unlock, w.AuditBuild(ci.ns, ci.building))
 	}
-	if err == nil {
-		w.Finish()
-	}
-	return err
+	return ci.others == nil && (ci.fresh || ci.made), err
 }
 
 // runBuild starts a build, releases the collection, and builds. If the set has no majority to commit the build's steps
@@ -248,8 +255,11 @@ func (w *operation) stageIndexes(ci *newIndexes) (*storage.IndexBuild, error) {
 	}
 	ci.before, ci.after = len(c.Indexes), len(c.Indexes)+len(specs)
 	ci.fresh = len(specs) > 0
-	if !ci.fresh && !ci.made {
+	if ci.othersBuild(c) {
 		ci.others = c
+		return nil, nil
+	}
+	if !ci.fresh && !ci.made {
 		return nil, nil
 	}
 	if t := w.Transaction(); t != nil && ci.fresh && t.Base.Catalog().LookupUUID(c.UUID) != nil {
@@ -329,7 +339,15 @@ func (ci *newIndexes) validate(c *catalog.Collection, raw []byte) (*indexkey.Spe
 	return indexkey.ParseSpec(namespace.BucketIndexSpec(ci.ts, user.Raw))
 }
 
-// awaitBuilds waits for indexes that another command is building: this one reports that they exist.
+// othersBuild reports whether one of the indexes is being built.
+func (ci *newIndexes) othersBuild(c *catalog.Collection) bool {
+	return slices.ContainsFunc(ci.raw, func(raw []byte) bool {
+		idx := c.Index(value.Lookup(raw, "name").Str())
+		return idx != nil && !idx.Ready
+	})
+}
+
+// awaitBuilds waits for the builds of others, however they end.
 func (w *operation) awaitBuilds(ci *newIndexes) error {
 	for {
 		now := w.ddl.Engine.Catalog().LookupUUID(ci.others.UUID)

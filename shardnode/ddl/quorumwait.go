@@ -79,13 +79,13 @@ func pauseFor(ctx context.Context, d time.Duration, changed <-chan struct{}) err
 
 // look waits for the quorum for some time.
 func (w *quorumWait) look(ctx context.Context, limit time.Duration) (err error) {
-	if err = w.cs.node.Primary(); err != nil {
-		return err
-	}
 	if w.entry, err = w.b.Entry(); err != nil {
 		return err
 	}
 	if w.q, err = replication.ParseCommitQuorum(w.entry.Quorum); err != nil || w.q.Disabled() {
+		return err // without a quorum also in the step-up of a service, before the member is a writable primary
+	}
+	if err = w.cs.node.Primary(); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errNoQuorum)
