@@ -46,7 +46,8 @@ func (r *resharding) initialize(ctx context.Context) error {
 const copiesWait = time.Second
 
 // copies lists the shards that are neither donors nor recipients and have the collection, which the commit drops there. One that does not reply keeps it: a
-// shard that has nothing of the collection's documents must not prevent the operation.
+// shard that has nothing of the collection's documents must not prevent the operation. Migrations must be forbidden already: a recipient that creates its copy
+// after this drops it itself.
 func (r *resharding) copies(ctx context.Context, db string) (ids []string) {
 	ctx, cancel := context.WithTimeout(ctx, copiesWait)
 	defer cancel()

@@ -92,6 +92,11 @@ func (m *Manager) dropLeftCopy(ctx context.Context, ns string, uuid catalog.UUID
 	if still, err := m.state.superseded(ctx, ns, uuid); err != nil || !still {
 		return err
 	}
+	return m.dropEmpty(ctx, ns, uuid)
+}
+
+// dropEmpty drops a collection if it is empty.
+func (m *Manager) dropEmpty(ctx context.Context, ns string, uuid catalog.UUID) error {
 	return m.Docs.WriteWith(ctx, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		c := s.Catalog().Lookup(ns)
 		if c == nil || c.UUID != uuid || c.Counters.Records.Load() > 0 {

@@ -3,6 +3,7 @@ package migration
 import (
 	"bytes"
 	"context"
+	"strings"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
@@ -50,19 +51,11 @@ func (m *Manager) runCreateParticipant(op *command.Op, req *msg.CreateCollection
 		return dst, err
 	}
 	defer unlock()
-	if req.Section != nil {
-		err = m.state.HoldsSection(req.NS, *req.Section)
-	} else {
-		err = m.state.admitsCopy(op, req.NS, req.UUID)
-	}
-	if err != nil {
-		return dst, err
-	}
 	options := value.Doc()
 	if req.Options != nil {
 		options = bytes.Clone(req.Options)
 	}
-	return dst, m.Docs.WriteWith(op, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+	create := func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		u.SetFromMigrate() // change streams get the event from the shard that had the collection before
 		c := s.Catalog().Lookup(req.NS)
 		if c != nil && c.UUID != req.UUID {
@@ -88,7 +81,42 @@ func (m *Manager) runCreateParticipant(op *command.Op, req *msg.CreateCollection
 		}
 		_, err = u.CreateIndexes(c, specs)
 		return err
-	})
+	}
+	if req.Section == nil {
+		return dst, m.makeCopy(op, req.NS, req.UUID, create)
+	}
+	if err := m.state.HoldsSection(req.NS, *req.Section); err != nil {
+		return dst, err
+	}
+	return dst, m.Docs.WriteWith(op, replication.Durable, create)
+}
+
+// makeCopy creates a collection, or indexes of it, for a migration or a resharding. The collection must be locked exclusively.
+//
+// Hazard: a resharding forbids migrations of the collection, and then looks for copies on shards that take no part in it, which its commit drops; they have no
+// critical section before that. A copy that is created after the look, because this shard has read the entry before migrations were forbidden, would stay under
+// the former UUID.
+//
+// Invariant: either the resharding finds the copy, or the copy is dropped here: the entry is read again once the copy is visible. A request for the list that
+// does not show it yet has brought the config time of the prohibition, which that read waits for.
+func (m *Manager) makeCopy(ctx context.Context, ns string, uuid catalog.UUID, create func(*storage.Snapshot, *storage.UnitOfWork) error) error {
+	if err := m.state.admitsCopy(ctx, ns, uuid); err != nil {
+		return err
+	}
+	before := m.Engine.Catalog().Lookup(ns)
+	err := m.Docs.WriteWith(ctx, replication.Durable, create)
+	if before != nil && before.UUID == uuid {
+		return err
+	}
+	if err == nil {
+		err = m.state.admitsCopy(ctx, ns, uuid)
+	}
+	if err != nil { // a unit whose wait has failed may be visible all the same
+		if err := m.dropEmpty(context.WithoutCancel(ctx), ns, uuid); err != nil {
+			m.node.Warn("A collection that was created for a migration which may not begin is left behind", err)
+		}
+	}
+	return err
 }
 
 // admitsCopy returns an error unless this shard may create a collection, or indexes of it, for a migration or a resharding, which hold none of its critical
@@ -117,10 +145,20 @@ func (s *ShardState) admitsCopy(ctx context.Context, ns string, uuid catalog.UUI
 	}
 	if len(docs) == 1 {
 		if have, ok := catalog.UUIDFrom(value.Lookup(docs[0], "uuid")); ok && have == uuid {
-			return nil
+			return mayMove(ns, docs[0])
 		}
 	}
 	return mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s was dropped, or is another one now", ns)
+}
+
+// mayMove returns an error if an operation forbids migrations of a collection, which cannot commit then. The temporary collection of a resharding, of which nothing
+// is ever migrated, is created on its recipients in spite of that.
+func mayMove(ns string, entry []byte) error {
+	permit := value.Lookup(entry, "permitMigrations")
+	if permit.IsMissing() || permit.Truthy() || strings.HasPrefix(catalog.CollOf(ns), "system.resharding.") {
+		return nil
+	}
+	return mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "Collection %s is undergoing changes and chunks cannot be moved", ns)
 }
 
 // complete reports whether a collection is here already, with all of the indexes.

@@ -317,16 +317,11 @@ func (r *recipient) prepareCollection(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
-	if c := r.m.Engine.Catalog().Lookup(r.ns); c == nil || c.UUID == r.uuid {
-		if err := r.m.state.admitsCopy(ctx, r.ns, r.uuid); err != nil {
-			return err
-		}
+	if c := r.m.Engine.Catalog().Lookup(r.ns); c != nil && c.UUID != r.uuid {
+		return mongoerr.Newf(mongoerr.InvalidUUID, "the UUID of collection %s on this shard differs from the donor's", r.ns)
 	}
-	return r.m.Docs.WriteWith(ctx, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+	return r.m.makeCopy(ctx, r.ns, r.uuid, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		c := s.Catalog().Lookup(r.ns)
-		if c != nil && c.UUID != r.uuid {
-			return mongoerr.Newf(mongoerr.InvalidUUID, "the UUID of collection %s on this shard differs from the donor's", r.ns)
-		}
 		if c == nil {
 			if c, err = u.CreateCollection(storage.CollectionSpec{NS: r.ns, UUID: r.uuid, Options: value.Lookup(infos[0], "options").Doc()}); err != nil {
 				return err
