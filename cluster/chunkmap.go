@@ -321,6 +321,9 @@ func (m *ChunkMap) Arrived(shard string) uint64 { return m.arrived[shard] }
 // Shards lists the shards that own chunks, sorted.
 func (m *ChunkMap) Shards() []string { return m.ids }
 
+// Newest reports whether the table has the owners of now, not those of a time in the past.
+func (m *ChunkMap) Newest() bool { return m.at == 0 }
+
 // Len returns the number of chunks.
 func (m *ChunkMap) Len() int { return m.count }
 

@@ -2,6 +2,7 @@ package router
 
 import (
 	"bytes"
+	"maps"
 	"strings"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -61,12 +62,15 @@ func (r *Router) findMerged(op *command.Op, info *cluster.CollectionInfo, shards
 	if c.remotes, err = r.openRemotes(op, shards, func(s string) []byte { return versioned(body, info, s) }); err != nil {
 		return dst, err
 	}
+	if c.unfinished() {
+		c.extra = carried(op)
+	}
 	return r.openMerged(op, info.NS, c, size, op.Bool("singleBatch"), dst)
 }
 
 // newFindMerge checks the arguments that the router acts on and returns a merge for them, without remotes.
 func (r *Router) newFindMerge(op *command.Op, info *cluster.CollectionInfo) (c *mergeCursor, size int64, err error) {
-	c = &mergeCursor{extra: carried(op)}
+	c = &mergeCursor{}
 	for _, f := range []struct {
 		name string
 		to   *int64
@@ -127,14 +131,18 @@ func collationFor(given []byte, info *cluster.CollectionInfo) (*collation.Spec, 
 	return collation.Parse(given)
 }
 
+// notForShards are the fields of a find that the router acts on, or replaces.
+var notForShards = map[string]bool{"skip": true, "limit": true, "batchSize": true, "singleBatch": true, "$clusterTime": true}
+
 // shardFind rewrites a find for the shards. The projection is left to the router if it might drop a field that the
 // merge sorts by.
 func (r *Router) shardFind(op *command.Op, info *cluster.CollectionInfo, c *mergeCursor, size int64) (_ []byte, err error) {
-	drop := map[string]bool{"skip": true, "limit": true, "batchSize": true, "singleBatch": true, "$clusterTime": true}
+	drop := notForShards
 	var extra []byte
 	if _, ok := c.sort.(shardKeys); ok {
 		extra = value.Append(extra, mergeKeyOption, value.NewBool(true))
 	} else if p := op.Req.Doc("projection"); p != nil && c.sort != nil && dropsFields(p, op.Req.Doc("sort")) {
+		drop = maps.Clone(drop)
 		drop["projection"] = true
 		if c.shape, err = r.projector(op, info, p); err != nil {
 			return nil, err

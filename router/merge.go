@@ -3,6 +3,7 @@ package router
 import (
 	"bytes"
 	"context"
+	"slices"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
@@ -131,6 +132,11 @@ func (r *Router) openRemotes(op *command.Op, shards []string, build func(shard s
 		return nil, err
 	}
 	return out, nil
+}
+
+// unfinished reports whether a shard has more than its first batch.
+func (c *mergeCursor) unfinished() bool {
+	return slices.ContainsFunc(c.remotes, func(m *remote) bool { return m.id != 0 })
 }
 
 func (r *Router) closeRemotes(ctx context.Context, remotes []*remote) {

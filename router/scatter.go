@@ -118,7 +118,10 @@ func rebuild(body []byte, drop map[string]bool, suffix ...[]byte) []byte {
 
 // versioned returns a copy of a command with one shard's version elements.
 func versioned(body []byte, info *cluster.CollectionInfo, shard string) []byte {
-	return rebuild(body, nil, info.Suffix(shard))
+	suffix := info.Suffix(shard)
+	dst := make([]byte, 0, len(body)+len(suffix))
+	dst = append(append(dst, body[:len(body)-1]...), suffix...)
+	return value.End(dst, 0)
 }
 
 // collectWriteConcernErrors adds the shards' write concern errors to the reply.

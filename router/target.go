@@ -1,6 +1,7 @@
 package router
 
 import (
+	"slices"
 	"sort"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -22,6 +23,9 @@ func target(info *cluster.CollectionInfo, filter []byte, collated bool) ([]strin
 		}
 		return []string{shard}, err
 	}
+	if info.Map.Newest() && targeting.Unbounded(info.Map.Key, filter) {
+		return allCurrent(info)
+	}
 	set := make(map[string]struct{}, 4)
 	for _, r := range targeting.Ranges(info.Map.Key, filter, collated) {
 		if err := info.Map.ShardsFor(r, set); err != nil {
@@ -39,6 +43,17 @@ func target(info *cluster.CollectionInfo, filter []byte, collated bool) ([]strin
 		out = append(out, s)
 	}
 	sort.Strings(out)
+	return out, nil
+}
+
+// allCurrent returns the shards that own a chunk.
+func allCurrent(info *cluster.CollectionInfo) ([]string, error) {
+	out := slices.Clone(info.Map.Shards())
+	for _, s := range out {
+		if err := current(info, s); err != nil {
+			return nil, err
+		}
+	}
 	return out, nil
 }
 

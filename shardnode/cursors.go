@@ -3,6 +3,7 @@ package shardnode
 import (
 	"crypto/rand"
 	"encoding/binary"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -283,9 +284,14 @@ const bigBatch = 256 << 10
 func appendToBatch(dst []byte, start, i int, doc []byte) []byte {
 	if need := len(dst) + len(doc) + 16; need > cap(dst) && need > bigBatch {
 		dst = growBatch(dst, start, need)
+	} else if i == 0 && need > cap(dst) {
+		dst = slices.Grow(dst, need-len(dst)+replyTail)
 	}
 	return value.AppendIndex(dst, i, value.NewDocument(doc))
 }
+
+// replyTail is about the size of what a reply has after its batch: a reply of one document grows once.
+const replyTail = 320
 
 func growBatch(dst []byte, start, need int) []byte {
 	size := max(need, min(4*cap(dst), start+maxBatchBytes+64<<10))

@@ -55,6 +55,25 @@ func Ranges(key *cluster.ShardKeyPattern, filter []byte, collated bool) []cluste
 	return keyRanges(key, fields)
 }
 
+// Unbounded reports whether a filter is only predicates on fields other than the shard key's, so that its matches may have any shard key: Ranges
+// would return the whole range. It returns false for operators at the top, without looking into them.
+func Unbounded(key *cluster.ShardKeyPattern, filter []byte) bool {
+	for it := value.Walk(filter); ; {
+		k, _, ok := it.Next()
+		if !ok {
+			return true
+		}
+		if len(k) > 0 && k[0] == '$' {
+			return false
+		}
+		for i := range key.Parts {
+			if path := key.Parts[i].Path; strings.HasPrefix(path, string(k)) && (len(path) == len(k) || path[len(k)] == '.') {
+				return false
+			}
+		}
+	}
+}
+
 // ExactKey returns the full shard key if a filter pins every field to one value.
 func ExactKey(key *cluster.ShardKeyPattern, filter []byte, collated bool) ([]value.Value, bool) {
 	if v, ok := PointOf(key, filter, collated); ok {

@@ -22,7 +22,7 @@ type conjunction struct {
 	m     *match.Matcher
 	parts []*match.Node
 	preds []pred
-	room  [8]pred
+	room  [2]pred
 }
 
 // newConjunction splits the conjuncts, which may come from a root And, or from a branch of an $or and the
@@ -127,7 +127,8 @@ func (c *conjunction) assignField(u *use, i int, path string) Intervals {
 	if t.multi {
 		return c.assignMultikey(u, &t, path)
 	}
-	l := everything()
+	var l Intervals
+	bounded := false
 	for k := range c.preds {
 		p := &c.preds[k]
 		if p.path != path || !u.x.serves(p, c) {
@@ -137,10 +138,16 @@ func (c *conjunction) assignField(u *use, i int, path string) Intervals {
 		if !ok {
 			continue
 		}
-		l = intersect(l, one)
+		if bounded {
+			one = intersect(l, one)
+		}
+		l, bounded = one, true
 		u.served++
 		u.by |= 1 << uint(min(k, 63))
 		u.settle(p, tight, false)
+	}
+	if !bounded {
+		return everything()
 	}
 	return l
 }

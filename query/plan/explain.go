@@ -89,7 +89,9 @@ func (n *Node) explainOwn(dst []byte) []byte {
 		}
 		dst = value.Append(dst, "type", why)
 	case CollScan:
-		dst = n.Times.explain(dst)
+		if n.Times != nil {
+			dst = n.Times.explain(dst)
+		}
 		dst = value.Append(dst, "direction", value.NewString(direction(n.Direction)))
 	case ClusteredScan:
 		dst = value.Append(dst, "direction", value.NewString(direction(n.Direction)))

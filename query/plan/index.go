@@ -57,6 +57,8 @@ type Index struct {
 
 	// Summary is a space and the key pattern as text, for the log.
 	Summary string
+	// ScanSummary is the summary of a plan that scans the index and no other.
+	ScanSummary string
 	// Handle belongs to the executor: the planner only passes it on.
 	Handle any
 }

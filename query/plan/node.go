@@ -61,7 +61,7 @@ type Node struct {
 	Near        *match.Node // GeoNear2D, GeoNear2DSphere
 	Value       value.Value // ExpressID, ExpressIndex, EOF
 	IDBounds    Intervals   // ClusteredScan; nil for everything
-	Times       TimeRange   // CollScan of the oplog
+	Times       *TimeRange  // CollScan of the oplog; nil for everything
 	Clustered   bool        // ExpressID: there is no _id index
 	SortPattern []byte
 	SortFields  []SortField

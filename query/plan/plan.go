@@ -220,7 +220,8 @@ func (p *planner) collScan() *Node {
 		}
 	}
 	if p.c.Oplog {
-		n.Times = timesOf(p.parts)
+		times := timesOf(p.parts)
+		n.Times = &times
 	}
 	return n
 }
@@ -311,6 +312,8 @@ func (p *planner) overIndexes(conj *conjunction) (out []*Node) {
 			if x == p.hint {
 				out = append(out, p.wholeIndex(x))
 			}
+		case x != p.hint && !conj.hasPath(x.Fields[0].Path):
+			// Without a predicate on its first field, the filter does not lead to the index (use.leads).
 		default:
 			u := conj.assign(x, "")
 			if leading := u.leads(conj); leading || x == p.hint {

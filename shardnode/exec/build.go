@@ -42,7 +42,11 @@ func (b *builder) stage(p *plan.Node) (Node, error) {
 	case plan.EOF:
 		return &eofNode{}, nil
 	case plan.CollScan:
-		return &collScan{snap: q.Snap, coll: q.Coll, opts: scanOptions(p.Times, p.Direction < 0), matcher: p.Filter, pace: b.pace}, nil
+		var times plan.TimeRange
+		if p.Times != nil {
+			times = *p.Times
+		}
+		return &collScan{snap: q.Snap, coll: q.Coll, opts: scanOptions(times, p.Direction < 0), matcher: p.Filter, pace: b.pace}, nil
 	case plan.ClusteredScan:
 		return b.clusteredScan(p), nil
 	case plan.ExpressID:

@@ -44,6 +44,7 @@ func (m *Planning) planIndexes() (*plan.Collection, error) {
 				return
 			}
 			d.Summary = " " + bsontext.Doc(d.KeyPattern)
+			d.ScanSummary = plan.IndexScan.String() + d.Summary
 			d.Hidden, d.Multikey, d.ArrayPaths, d.Handle = i.Hidden, i.Multikey, i.ArrayPaths, i
 			if i.MultikeyPaths != nil {
 				d.MultikeyPaths = i.MultikeyPaths

@@ -30,7 +30,7 @@ func (s *Source) Next(ctx context.Context) (agg.Doc, bool, error) {
 		if err := s.stream.metadata(s.metas); err != nil {
 			return d, false, err
 		}
-		m := &s.stream.meta
+		m := s.stream.meta
 		d.Meta.RecordID, d.Meta.IndexKey, d.Meta.SortKey = m.RecordID.Clone(), m.IndexKey.Clone(), m.SortKey.Clone()
 	}
 	return d, ok, err

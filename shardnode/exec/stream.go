@@ -18,8 +18,8 @@ type Stream struct {
 	root Node
 	row  Row
 	buf  []byte
-	meta projection.Meta
-	keys *sortKeys // set if the projection shows the sort key
+	meta *projection.Meta // nil until metadata is read
+	keys *sortKeys        // set if the projection shows the sort key
 }
 
 func (s *Stream) NextDoc(op *command.Op) ([]byte, bool, error) {
@@ -45,7 +45,7 @@ func (s *Stream) shape() ([]byte, bool, error) {
 		if err = s.metadata(q.proj.Metas()); err != nil {
 			return nil, false, err
 		}
-		if s.buf, err = q.proj.Apply(s.buf[:0], doc, &s.meta); err != nil {
+		if s.buf, err = q.proj.Apply(s.buf[:0], doc, s.meta); err != nil {
 			return nil, false, err
 		}
 		doc = s.buf
@@ -63,6 +63,9 @@ func (s *Stream) shape() ([]byte, bool, error) {
 
 // metadata reads the given kinds of metadata of the current row.
 func (s *Stream) metadata(kinds []string) (err error) {
+	if s.meta == nil && len(kinds) > 0 {
+		s.meta = &projection.Meta{}
+	}
 	for _, kind := range kinds {
 		switch kind {
 		case "recordId":

@@ -252,6 +252,15 @@ func (c *candidate) stats(score bool) []byte {
 
 // noteUsage counts the use of a plan's indexes for $indexStats, and summarises the plan for the log and the profiler.
 func noteUsage(op *command.Op, p *plan.Node) {
+	l := p
+	for len(l.Inputs) == 1 {
+		l = l.Inputs[0]
+	}
+	if len(l.Inputs) == 0 && l.Stage == plan.IndexScan { // the most common: one scan, whose summary is known
+		noteIndex(op, l)
+		op.UsePlan(&l.Index.ScanSummary)
+		return
+	}
 	summary := ""
 	p.Leaves(func(l *plan.Node) {
 		if summary != "" {
@@ -262,14 +271,19 @@ func noteUsage(op *command.Op, p *plan.Node) {
 			return
 		}
 		summary += l.Index.Summary
-		if idx, ok := l.Index.Handle.(*catalog.Index); ok {
-			idx.Usage.Ops.Add(1)
-			if used := op.Stats.IndexesUsed; used != nil {
-				used[l.Index.Name] = true
-			}
-		}
+		noteIndex(op, l)
 	})
 	op.UsePlan(&summary)
+}
+
+// noteIndex counts the use of a leaf's index.
+func noteIndex(op *command.Op, l *plan.Node) {
+	if idx, ok := l.Index.Handle.(*catalog.Index); ok {
+		idx.Usage.Ops.Add(1)
+		if used := op.Stats.IndexesUsed; used != nil {
+			used[l.Index.Name] = true
+		}
+	}
 }
 
 // tryAll runs the candidates side by side and keeps the best.
