@@ -55,12 +55,16 @@ type Index struct {
 	// Plane is the region of a 2d index.
 	Plane geo.Plane
 
-	// Summary is a space and the key pattern as text, for the log.
-	Summary string
-	// ScanSummary is the summary of a plan that scans the index and no other.
-	ScanSummary string
+	Summaries
+
 	// Handle belongs to the executor: the planner only passes it on.
 	Handle any
+}
+
+// Summaries are an index's parts of plan summaries, for the log.
+type Summaries struct {
+	Summary     string // a space and the key pattern as text
+	ScanSummary string // the summary of a plan that scans the index and no other
 }
 
 // Collection describes the collection that is planned for.
