@@ -115,7 +115,7 @@ var killedOperations = []killedDDL{
 	},
 	{
 		name: "createIndexes", phases: []string{"freezeMigrations", "checkShards", "updateShards", "unfreezeMigrations", "done"},
-		db: "crash", command: bson.D{{Key: "createIndexes", Value: "c"}, {Key: "indexes", Value: bson.A{bson.D{{Key: "key", Value: bson.D{{Key: "g", Value: 1}}}, {Key: "name", Value: "g"}}}}},
+		db: "crash", command: bson.D{{Key: "createIndexes", Value: "c"}, {Key: "indexes", Value: bson.A{bson.D{{Key: "key", Value: bson.D{{Key: "g", Value: 1}}}, {Key: "name", Value: "g"}}}}, {Key: "commitQuorum", Value: "majority"}},
 		check: func(t *testing.T, ctx context.Context, db *mongo.Database, shards []*mongo.Client) {
 			for i, s := range shards {
 				if specs, err := s.Database("crash").Collection("c").Indexes().ListSpecifications(ctx); len(specs) != 3 || err != nil {

@@ -68,7 +68,7 @@ func kindsOfCollections() []kindOfCollection {
 				},
 			}, {
 				name: "createIndexes", phases: changes, db: "crash",
-				command: bson.D{{Key: "createIndexes", Value: "x"}, {Key: "indexes", Value: bson.A{bson.D{{Key: "key", Value: bson.D{{Key: "m", Value: 1}, {Key: "n", Value: 1}}}, {Key: "name", Value: "mn"}}}}},
+				command: bson.D{{Key: "createIndexes", Value: "x"}, {Key: "indexes", Value: bson.A{bson.D{{Key: "key", Value: bson.D{{Key: "m", Value: 1}, {Key: "n", Value: 1}}}, {Key: "name", Value: "mn"}}}}, {Key: "commitQuorum", Value: "majority"}},
 				check: func(ctx context.Context, db *mongo.Database) error {
 					specs, err := db.Collection("x").Indexes().ListSpecifications(ctx)
 					if err == nil && len(specs) < 2 {

@@ -232,7 +232,7 @@ func (m *Coordinators) run(op *command.Op, req msg.Message, as string, dst []byt
 			}
 			continue
 		}
-		if dst, err = other.wait(op, dst); other.undone() && mongoerr.CodeOf(err) != mongoerr.IndexBuildAborted {
+		if dst, err = other.wait(op, dst); other.undone() && !m.isDiscarded(other) {
 			continue // the obstacle may be gone; an index build that was aborted on purpose must not begin again
 		}
 		return dst, err
@@ -247,6 +247,12 @@ func (m *Coordinators) run(op *command.Op, req msg.Message, as string, dst []byt
 		return dst, err
 	}
 	return r.wait(op, dst)
+}
+
+func (m *Coordinators) isDiscarded(r *run) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return r.discarded
 }
 
 // lead takes a run's locks, checks the current state, and begins the run, unless only this shard is concerned: then it

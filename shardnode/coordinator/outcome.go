@@ -195,6 +195,12 @@ func (r *run) abort(why error) {
 	}
 }
 
+// discard aborts the run because another operation removes what it makes: it does not begin again for the requests that have joined it. m.mu must be held.
+func (r *run) discard(why error) {
+	r.discarded = true
+	r.abort(why)
+}
+
 func errBuildAborted(why string) error {
 	return mongoerr.Newf(mongoerr.IndexBuildAborted, "Index build aborted: %s", why)
 }
@@ -212,15 +218,15 @@ func (m *Coordinators) abortBuilds(o operation) {
 		switch o := o.(type) {
 		case *drop:
 			if r.doc.ns == colls[0] {
-				r.abort(errBuildAborted("collection dropped"))
+				r.discard(errBuildAborted("collection dropped"))
 			}
 		case *dropDatabase:
 			if name, _ := cluster.SplitNS(r.doc.ns); name == db {
-				r.abort(errBuildAborted("database dropped"))
+				r.discard(errBuildAborted("database dropped"))
 			}
 		case *forward:
 			if o.kind == "dropIndexes" && r.doc.ns == colls[0] && names(value.Lookup(o.req.Command, "index"), build.req.Command) {
-				r.abort(errBuildAborted("dropIndexes command"))
+				r.discard(errBuildAborted("dropIndexes command"))
 			}
 		}
 	}

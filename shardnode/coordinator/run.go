@@ -25,10 +25,11 @@ type run struct {
 
 	releases []string // the names whose sections on this shard end with the run
 
-	waiters int                     // the requests that wait for the run; guarded by m.mu, as are the following three
-	stop    context.CancelCauseFunc // ends the current step, if it can be aborted
-	aborted error                   // the reason why it has to end
-	stall   stall
+	waiters   int                     // the requests that wait for the run; guarded by m.mu, as are the following four
+	stop      context.CancelCauseFunc // ends the current step, if it can be aborted
+	aborted   error                   // the reason why it has to end
+	discarded bool                    // another operation removes what it makes
+	stall     stall
 
 	done chan struct{}
 	err  error // set before done is closed
