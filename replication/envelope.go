@@ -30,8 +30,9 @@ const maxPayload = 12 << 20
 type envelope struct {
 	kind     callKind
 	set      string
-	from, to uint64 // raft ids; 0 for a member that does not know its own
-	host     string // of from
+	setID    [12]byte // replicaSetId; zero for a member without a configuration, and for one of a version that did not send it
+	from, to uint64   // raft ids; 0 for a member that does not know its own
+	host     string   // of from
 	report   report
 	config   []byte // the configuration, sent to a member that does not know that it is no longer in it
 	messages []*raftpb.Message
@@ -85,6 +86,7 @@ func (e *envelope) marshal() ([]byte, error) {
 			return nil, err
 		}
 	}
+	p.b = append(p.b, e.setID[:]...) // behind all that earlier versions read
 	return p.b, nil
 }
 
@@ -127,6 +129,9 @@ func (e *envelope) unmarshal(payload []byte) error {
 			return errEnvelope
 		}
 		e.messages = append(e.messages, m)
+	}
+	if len(u.b) > 0 && copy(e.setID[:], u.b) < len(e.setID) {
+		return errEnvelope
 	}
 	return nil
 }

@@ -317,7 +317,23 @@ func (r *Raft) envelope(kind callKind, to uint64) *envelope {
 	if m := r.self(); m != nil {
 		e.host = m.Host
 	}
+	if c := r.Config(); c != nil {
+		e.setID = c.Settings.ID
+	}
 	return e
+}
+
+// checkSet refuses what another set's member sends. Sets that were begun apart may have the same name, and, one after the other, the same addresses:
+// terms and entries of the one must not reach the other. A member without a configuration has no identity yet.
+func (r *Raft) checkSet(e *envelope, peer string) error {
+	if e.set != r.opts.SetName {
+		return mongoerr.Newf(mongoerr.InconsistentReplicaSetNames, "replica set name mismatch: this is a member of '%s', %s is of '%s'", r.opts.SetName, peer, e.set)
+	}
+	var none [12]byte
+	if c := r.Config(); c != nil && c.Settings.ID != none && e.setID != none && e.setID != c.Settings.ID {
+		return mongoerr.Newf(mongoerr.InvalidReplicaSetConfig, "replica set IDs do not match, ours: %x; remote node's: %x", c.Settings.ID, e.setID)
+	}
+	return nil
 }
 
 // exchange makes a call, in pieces if it is too large for one, and reads the response. limit applies to each
@@ -340,9 +356,8 @@ func (r *Raft) exchange(ctx context.Context, host string, e *envelope, limit tim
 	if err := reply.unmarshal(b); err != nil {
 		return nil, err
 	}
-	if reply.set != r.opts.SetName {
-		return nil, mongoerr.Newf(mongoerr.InconsistentReplicaSetNames,
-			"replica set name mismatch: %s is a member of '%s', this is '%s'", host, reply.set, r.opts.SetName)
+	if err := r.checkSet(reply, host); err != nil {
+		return nil, err
 	}
 	return reply, nil
 }
@@ -434,9 +449,8 @@ func (r *Raft) Handle(ctx context.Context, payload []byte) ([]byte, error) {
 	if err := e.unmarshal(payload); err != nil {
 		return nil, err
 	}
-	if e.set != r.opts.SetName {
-		return nil, mongoerr.Newf(mongoerr.InconsistentReplicaSetNames,
-			"replica set name mismatch: this is a member of '%s', the caller is of '%s'", r.opts.SetName, e.set)
+	if err := r.checkSet(e, "the caller"); err != nil {
+		return nil, err
 	}
 	if e.kind == callPiece {
 		whole, err := r.snaps.pieces.piece(e)

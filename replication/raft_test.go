@@ -584,8 +584,22 @@ func TestHandleRefuses(t *testing.T) {
 		}
 		good := s.nodes["a:1"].r.envelope(callMessages, 2)
 		good.messages = []*raftpb.Message{{Type: raftpb.MsgHeartbeat.Enum(), From: new(uint64(1)), To: new(uint64(2)), Term: new(uint64(2))}}
+		namesake := *good
+		namesake.setID[0]++
+		namesake.messages = []*raftpb.Message{{Type: raftpb.MsgHeartbeat.Enum(), From: new(uint64(1)), To: new(uint64(2)), Term: new(uint64(99))}}
+		b, _ = namesake.marshal()
+		if _, err := r.Handle(background, b); mongoerr.CodeOf(err) != mongoerr.InvalidReplicaSetConfig {
+			t.Errorf("a call of another set of the same name: %v", err)
+		}
+		time.Sleep(time.Second)
+		if term := r.lead.Load().term; term >= 99 {
+			t.Errorf("the term of another set of the same name is taken: %d", term)
+		}
 		b, _ = good.marshal()
 		for i := range b {
+			if i == len(b)-len(good.setID) {
+				continue // as versions without the set's identity send it
+			}
 			if _, err := r.Handle(background, b[:i]); err == nil {
 				t.Errorf("a call cut after %d of %d bytes is taken", i, len(b))
 			}

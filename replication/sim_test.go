@@ -397,6 +397,7 @@ func simConfig(timeout time.Duration, hosts ...string) *SetConfig {
 	c := NewConfig("rs", hosts...)
 	c.Settings.ElectionTimeout = timeout
 	c.Settings.HeartbeatInterval = timeout / 5
+	c.Settings.ID = [12]byte{1}
 	return c
 }
 
