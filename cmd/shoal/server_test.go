@@ -140,13 +140,15 @@ func (s *server) begin(as ...func(name string, args []string) *exec.Cmd) error {
 		return err
 	}
 	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
+	reaped, err := reaps(cmd)
+	if err != nil {
 		return err
 	}
 	s.cmd, s.ended = cmd, make(chan struct{})
 	s.isProcess(cmd.Process.Pid)
 	go func(ended chan struct{}) {
 		_ = cmd.Wait()
+		reaped()
 		_ = log.Close()
 		close(ended)
 	}(s.ended)

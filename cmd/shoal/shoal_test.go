@@ -34,6 +34,9 @@ func TestMain(m *testing.M) {
 	switch os.Getenv(asShoal) {
 	case "":
 		limitParallel()
+	case asReaper:
+		reap(os.Stdin)
+		return
 	case asWhole:
 		os.Exit(run(os.Args, os.Stdout, os.Stderr, start))
 	case asSlow:
@@ -107,10 +110,11 @@ func startedWith(t *testing.T, env []string, name string, args ...string) (cmd *
 		t.Fatal(err)
 	}
 	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
+	reaped, err := reaps(cmd)
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	t.Cleanup(func() { _ = cmd.Process.Kill(); reaped() })
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {
 		var l struct {
