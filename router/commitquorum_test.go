@@ -130,3 +130,70 @@ func TestCommitQuorumOverShards(t *testing.T) {
 		return len(c.server["shardx"].Node.Engine.Builds()) == 0 && len(c.server["shardy"].Node.Engine.Builds()) == 0
 	})
 }
+
+// builtDuring starts a createIndexes of an index of d.<coll>, and waits until each of the shards waits for a member.
+func (c *testCluster) builtDuring(coll string, shards ...string) <-chan bson.M {
+	c.t.Helper()
+	reply := make(chan bson.M, 1)
+	go func() {
+		reply <- c.raw("d", `{"createIndexes": "`+coll+`", "indexes": [{"key": {"a": 1}, "name": "a"}], "writeConcern": {"w": 1}}`)
+	}()
+	for _, id := range shards {
+		c.until(id+" waits", func() bool {
+			x := c.server[id].Node.Engine.Catalog().Lookup("d." + coll)
+			return x != nil && x.Building() != nil && len(c.server[id].Node.Engine.Builds()) > 0
+		})
+	}
+	return reply
+}
+
+// While a shard builds an index of a collection, a rename of it or over it is refused, as are collMod, convertToCapped and a resharding: before anything is blocked,
+// and whether or not the collection is in the catalog. Nothing hangs, the build goes on, and nobody is kept out of the collections.
+func TestRenamesDuringBuildsOverShards(t *testing.T) {
+	c := newTestCluster(t, 1)
+	x, y := c.addSet("shardx"), c.addSet("shardy")
+	c.run("admin", `{"enableSharding": "d", "primaryShard": "shardx"}`)
+	for _, coll := range []string{"c", "from"} {
+		c.run("admin", `{"shardCollection": "d.`+coll+`", "key": {"_id": 1}}`)
+		c.run("admin", `{"split": "d.`+coll+`", "middle": {"_id": 0}}`)
+		c.run("admin", `{"moveChunk": "d.`+coll+`", "find": {"_id": 1}, "to": "shardy", "_waitForDelete": true}`)
+		c.run("d", `{"insert": "`+coll+`", "documents": [{"_id": -1, "a": 1}, {"_id": 1, "a": 1}]}`)
+	}
+	c.run("d", `{"insert": "plain", "documents": [{"_id": 1, "a": 1}]}`)
+	c.run("d", `{"insert": "placed", "documents": [{"_id": 1, "a": 1}]}`)
+	c.run("admin", `{"moveCollection": "d.placed", "toShard": "shardy"}`)
+	x.lose("shardx:27020")
+	y.lose("shardy:27020")
+	refused := func(cmds ...string) {
+		t.Helper()
+		for _, cmd := range cmds {
+			db := "admin"
+			if strings.Contains(cmd, "collMod") || strings.Contains(cmd, "convertToCapped") {
+				db = "d"
+			}
+			if m := c.raw(db, cmd); m["code"] != int32(mongoerr.BackgroundOperationInProgressForNamespace) {
+				t.Errorf("%s: %v", cmd, m)
+			}
+		}
+	}
+	sharded := c.builtDuring("c", "shardx", "shardy")
+	refused(`{"renameCollection": "d.c", "to": "d.new"}`, `{"renameCollection": "d.from", "to": "d.c", "dropTarget": true}`, `{"renameCollection": "d.plain", "to": "d.c", "dropTarget": true}`,
+		`{"collMod": "c", "validationLevel": "moderate"}`, `{"reshardCollection": "d.c", "key": {"a": 1}}`)
+	plain, placed := c.builtDuring("plain", "shardx"), c.builtDuring("placed", "shardy")
+	refused(`{"renameCollection": "d.plain", "to": "d.new"}`, `{"renameCollection": "d.from", "to": "d.plain", "dropTarget": true}`, `{"renameCollection": "d.placed", "to": "d.plain", "dropTarget": true}`,
+		`{"renameCollection": "d.from", "to": "d.placed", "dropTarget": true}`, `{"renameCollection": "d.placed", "to": "d.new"}`, `{"convertToCapped": "placed", "size": 10000}`, `{"collMod": "plain", "validationLevel": "moderate"}`)
+	for _, coll := range []string{"c", "from", "plain", "placed"} {
+		c.run("d", `{"insert": "`+coll+`", "documents": [{"_id": -2, "a": 1}, {"_id": 2, "a": 1}], "maxTimeMS": 60000}`)
+	}
+	for coll, reply := range map[string]<-chan bson.M{"c": sharded, "plain": plain, "placed": placed} {
+		c.run("d", `{"setIndexCommitQuorum": "`+coll+`", "indexNames": ["a"], "commitQuorum": "majority"}`)
+		if m := <-reply; m["ok"] != 1.0 {
+			t.Errorf("createIndexes of %s: %v", coll, m)
+		}
+	}
+	c.run("d", `{"collMod": "c", "validationLevel": "moderate"}`)
+	c.run("admin", `{"renameCollection": "d.from", "to": "d.c", "dropTarget": true}`)
+	c.run("admin", `{"renameCollection": "d.c", "to": "d.plain", "dropTarget": true}`)
+	c.run("admin", `{"renameCollection": "d.placed", "to": "d.new"}`)
+	c.expect(c.all("d", `{"find": "plain", "sort": {"_id": 1}, "projection": {"_id": 1}}`), `[{"_id":-2},{"_id":-1},{"_id":1},{"_id":2}]`)
+}

@@ -9,6 +9,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/shoaldb/shoal/internal/await"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -123,13 +125,9 @@ func TestEndsOfAWaitForTheCommitQuorum(t *testing.T) {
 		"drop":         {"", func(coll string) { n.ok("d", `{"drop": "`+coll+`"}`) }, mongoerr.IndexBuildAborted},
 		"a time limit": {`, "maxTimeMS": 1500`, func(string) {}, mongoerr.MaxTimeMSExpired},
 		"killOp":       {"", func(coll string) { n.killCreateIndexes(coll) }, mongoerr.Interrupted},
-		"renamed over": {"", func(coll string) {
-			n.ok("admin", `{"renameCollection": "d.from", "to": "d.`+coll+`", "dropTarget": true}`)
-		}, mongoerr.IndexBuildAborted},
 		"the database": {"", func(string) { n.ok("d", `{"dropDatabase": 1}`) }, mongoerr.IndexBuildAborted},
 	} {
 		coll := strings.ReplaceAll(what, " ", "")
-		n.ok("d", `{"insert": "from", "documents": [{"a": 1}]}`)
 		n.ok("d", `{"insert": "`+coll+`", "documents": [{"a": 1}]}`)
 		reply := n.builtBeside(coll, "a", x.more)
 		n.untilWaits(1)
@@ -140,6 +138,67 @@ func TestEndsOfAWaitForTheCommitQuorum(t *testing.T) {
 		await.True(t, "no entry after "+what, func() bool { return len(n.waitingBuilds()) == 0 && len(n.srv.Engine.Builds()) == 0 })
 		n.ok("d", `{"insert": "`+coll+`", "documents": [{"a": 2}]}`)
 		n.ok("d", `{"createIndexes": "`+coll+`", "indexes": [{"key": {"a": 1}, "name": "a"}], "commitQuorum": 2}`)
+	}
+}
+
+// besideABuild are commands that are refused while an index of d.c is being built, and succeed afterwards, one after the other.
+var besideABuild = [][2]string{
+	{"d", `{"collMod": "c", "validationLevel": "moderate"}`},
+	{"admin", `{"renameCollection": "d.from", "to": "d.c", "dropTarget": true}`},
+	{"d", `{"convertToCapped": "c", "size": 10000}`},
+	{"admin", `{"renameCollection": "d.c", "to": "d.other"}`},
+	{"admin", `{"renameCollection": "d.other", "to": "d2.c"}`},
+}
+
+// A rename of a collection whose index is being built, or one that would drop such a collection, is refused, as are collMod and convertToCapped. The build goes on.
+func TestCommandsThatAreRefusedDuringABuild(t *testing.T) {
+	m := newTestMembers(t, 10*time.Second)
+	n := m.primary()
+	n.ok("d", `{"insert": "from", "documents": [{"a": 1}]}`)
+	n.ok("d", `{"insert": "c", "documents": [{"a": 1}]}`)
+	m.down(n)
+	reply := n.builtBeside("c", "a", "")
+	n.untilWaits(1)
+	n.refuses(besideABuild[:4]...)
+	n.refuses([2]string{"admin", `{"renameCollection": "d.c", "to": "d.from", "dropTarget": true}`}, [2]string{"admin", `{"renameCollection": "d.c", "to": "d2.c"}`})
+	if code := n.code("admin", `{"renameCollection": "d.from", "to": "d.c"}`); code != int32(mongoerr.NamespaceExists) {
+		t.Errorf("a target that would not be dropped: %d", code)
+	}
+	n.ok("d", `{"setIndexCommitQuorum": "c", "indexNames": ["a"], "commitQuorum": 2}`)
+	if r := <-reply; r["ok"] != 1.0 {
+		t.Errorf("createIndexes: %v", r)
+	}
+	for _, cmd := range besideABuild {
+		n.ok(cmd[0], cmd[1])
+	}
+}
+
+// refuses runs commands that are refused because of an index build.
+func (n *testNode) refuses(cmds ...[2]string) {
+	n.t.Helper()
+	for _, cmd := range cmds {
+		if code := n.code(cmd[0], cmd[1]); code != int32(mongoerr.BackgroundOperationInProgressForNamespace) {
+			n.t.Errorf("%s: %d", cmd[1], code)
+		}
+	}
+}
+
+// A server that is not in a set refuses them, too.
+func TestCommandsThatALoneServerRefusesDuringABuild(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("d", `{"insert": "from", "documents": [{"a": 1}]}`)
+	n.ok("d", `{"insert": "c", "documents": [{"a": 1}]}`)
+	spec := []byte(value.Doc(value.F("v", value.NewInt32(2)), value.F("key", value.NewDocument(value.Doc(value.F("a", value.NewInt32(1))))), value.F("name", value.NewString("a"))))
+	b, err := n.srv.Engine.StartIndexBuild(t.Context(), "d.c", [][]byte{spec}, storage.NewUUID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.refuses(besideABuild[:4]...)
+	if _, err := b.Run(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for _, cmd := range besideABuild {
+		n.ok(cmd[0], cmd[1])
 	}
 }
 

@@ -56,6 +56,20 @@ func parseBuildEntry(doc []byte) *BuildEntry {
 	return e
 }
 
+// CheckNoBuild returns the error of an operation that is refused while an index of the collection is being built.
+func CheckNoBuild(c *catalog.Collection) error {
+	if idx := c.Building(); idx != nil {
+		return BuildInProgress(c.UUID, idx.Build.UUID)
+	}
+	return nil
+}
+
+// BuildInProgress returns the error of an operation that is refused because of an index build.
+func BuildInProgress(collection, build catalog.UUID) error {
+	return mongoerr.Newf(mongoerr.BackgroundOperationInProgressForNamespace,
+		"cannot perform operation: an index build is currently running for collection with UUID: %s. Found index build: %s", collection, build)
+}
+
 // findEntry reads the entry of a build; nil if there is none.
 func (s *Snapshot) findEntry(build catalog.UUID) (c *catalog.Collection, rid RecordID, e *BuildEntry, err error) {
 	if c = s.Catalog().Lookup(IndexBuildsNS); c == nil {

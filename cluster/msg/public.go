@@ -77,10 +77,14 @@ func (m *ListCollections) fields(c *codec) {
 }
 
 // ListIndexes asks for the indexes of a collection.
-type ListIndexes struct{ DB, Coll string }
+type ListIndexes struct {
+	DB, Coll string
+	Builds   bool // show which are being built
+}
 
 func (m *ListIndexes) fields(c *codec) {
 	c.on("listIndexes", &m.Coll)
+	c.flag("includeIndexBuildInfo", false, &m.Builds)
 	c.sentTo(&m.DB)
 }
 

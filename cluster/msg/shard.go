@@ -122,6 +122,8 @@ type ParticipantBlock struct {
 	// At is the time of the run's decision, 0 for a run that begins and ends a section only once: of two messages of a run the later one
 	// counts.
 	At uint64
+	// NoBuilds means that the section is refused while an index of one of its collections is being built.
+	NoBuilds bool
 }
 
 func (m *ParticipantBlock) fields(c *codec) {
@@ -135,6 +137,7 @@ func (m *ParticipantBlock) fields(c *codec) {
 	c.strs("also", optional, &m.Also)
 	c.uuid("id", &m.ID)
 	c.timestamp("decidedAt", optional, &m.At)
+	c.flag("noIndexBuilds", false, &m.NoBuilds)
 }
 
 // FlushRoutingTable informs a shard that the placement of a collection has changed.

@@ -217,6 +217,9 @@ func (m *Coordinators) run(op *command.Op, req msg.Message, as string, dst []byt
 		}
 	}
 	m.abortBuilds(o)
+	if err := m.refuseBuilds(op, o); err != nil {
+		return dst, err
+	}
 	r := &run{m: m, done: make(chan struct{}), doc: &document{id: cluster.NewUUID(), op: o, ns: ns, command: cmd, comment: value.Lookup(op.Req.Body, "comment").Clone(), request: asked.id}}
 	for {
 		other, err := m.running(r)

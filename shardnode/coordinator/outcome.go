@@ -5,7 +5,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
@@ -203,62 +202,4 @@ func (r *run) discard(why error) {
 
 func errBuildAborted(why string) error {
 	return mongoerr.Newf(mongoerr.IndexBuildAborted, "Index build aborted: %s", why)
-}
-
-// abortBuilds aborts the index builds for which an operation would have to wait only to remove what they build.
-func (m *Coordinators) abortBuilds(o operation) {
-	db, colls := o.locks()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, r := range m.mu.runs {
-		build, ok := r.doc.op.(*forward)
-		if !ok || build.kind != createIndexesKind {
-			continue
-		}
-		switch o := o.(type) {
-		case *drop:
-			if r.doc.ns == colls[0] {
-				r.discard(errBuildAborted("collection dropped"))
-			}
-		case *dropDatabase:
-			if name, _ := cluster.SplitNS(r.doc.ns); name == db {
-				r.discard(errBuildAborted("database dropped"))
-			}
-		case *forward:
-			if o.kind == "dropIndexes" && r.doc.ns == colls[0] && names(value.Lookup(o.req.Command, "index"), build.req.Command) {
-				r.discard(errBuildAborted("dropIndexes command"))
-			}
-		}
-	}
-}
-
-// names reports whether the index argument of a dropIndexes names an index of a createIndexes command.
-func names(index value.Value, build []byte) bool {
-	if index.T == value.Array {
-		for _, v := range value.Values(index.Doc()) {
-			if names(v, build) {
-				return true
-			}
-		}
-		return false
-	}
-	if index.T == value.String && index.Str() == "*" {
-		return true
-	}
-	for _, spec := range value.Values(value.Lookup(build, "indexes").Doc()) {
-		if spec.T != value.Document {
-			continue
-		}
-		switch index.T {
-		case value.String:
-			if value.Lookup(spec.Doc(), "name").Str() == index.Str() {
-				return true
-			}
-		case value.Document:
-			if bytes.Equal(value.LookupDoc(spec.Doc(), "key"), index.Doc()) {
-				return true
-			}
-		}
-	}
-	return false
 }

@@ -150,9 +150,14 @@ func (r *run) blockJoined(ctx context.Context, shards *[]string, kind string, na
 	}
 }
 
-// participantBlock is the message that begins or ends the run's critical section of names.
+// participantBlock is the message that begins or ends the run's critical section of names. An operation that is not executed beside index builds is refused by the
+// shard that has one, under the locks by which a section waits for writers and for the beginning of builds: while the section lasts, none begins.
+//
+// A run that another primary has begun may be beyond the point of no return, and is not refused: a build that has begun before the section goes on under the new
+// name, or ends with the collection that is dropped.
 func (r *run) participantBlock(kind string, names ...string) *msg.ParticipantBlock {
-	return &msg.ParticipantBlock{NS: names[0], Also: names[1:], Type: kind, Command: r.doc.op.name(), Owner: r.m.State.ID, ID: r.doc.id}
+	return &msg.ParticipantBlock{NS: names[0], Also: names[1:], Type: kind, Command: r.doc.op.name(), Owner: r.m.State.ID, ID: r.doc.id,
+		NoBuilds: !r.continued && len(refusedFor(r.doc.op)) > 0}
 }
 
 // blockAll begins the run's critical section of a database, and of all its collections, including sharded ones.

@@ -21,7 +21,9 @@ type run struct {
 	locks   *held
 	started bool
 	stored  bool
-	at      string // the current phase, for observers; guarded by m.mu
+	// continued means that another primary, or an earlier time of this one, has begun the run.
+	continued bool
+	at        string // the current phase, for observers; guarded by m.mu
 
 	releases []string // the names whose sections on this shard end with the run
 
@@ -109,8 +111,8 @@ func (r *run) execute(ctx context.Context) {
 // collection and others not, with no document left from which a primary could finish it.
 func (r *run) through(ctx context.Context) error {
 	phases := r.doc.op.phases()
-	from, continued := 0, r.stored
-	if continued {
+	from := 0
+	if r.continued = r.stored; r.continued {
 		from = phaseIndex(r.doc.op, r.doc.phase)
 	}
 	for i := from; r.doc.failed == nil && i < len(phases); i++ {
@@ -122,7 +124,7 @@ func (r *run) through(ctx context.Context) error {
 		if len(p.section) > 0 {
 			do = func(ctx context.Context, r *run) error { return r.enterBlocked(ctx, &p) }
 		}
-		final := continued && i+1 < len(phases) && phases[i+1].final && phases[i+1].unstored
+		final := r.continued && i+1 < len(phases) && phases[i+1].final && phases[i+1].unstored
 		for _, before := range phases[:i+1] {
 			final = final || before.final
 		}

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/shardnode/migration"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -28,6 +30,28 @@ func TestOutcomeIsNotRepeated(t *testing.T) {
 		cancel()
 		if calls != c.calls || c.calls == 1 && (!errors.Is(err, c.err) || failure(err) != why) {
 			t.Errorf("%v: called %d times, %v", c.err, calls, err)
+		}
+	}
+}
+
+// The sections of an operation that is not executed beside index builds are refused during one, unless another primary has begun the run: it may be beyond the point
+// of no return, after which a refusal would be repeated until the build ends.
+func TestContinuedRunsAreNotRefusedForBuilds(t *testing.T) {
+	m := &Coordinators{Config: Config{State: &migration.ShardState{ID: "shard1"}}}
+	for _, x := range []struct {
+		op        operation
+		continued bool
+		want      bool
+	}{
+		{&rename{req: &msg.ShardRename{NS: "d.c", To: "d.x"}}, false, true},
+		{&rename{req: &msg.ShardRename{NS: "d.c", To: "d.x"}}, true, false},
+		{&convert{req: &msg.ShardConvertToCapped{}}, false, true},
+		{&convert{req: &msg.ShardConvertToCapped{}}, true, false},
+		{&drop{req: &msg.ShardDropCollection{}}, false, false}, // it ends the build
+	} {
+		r := &run{m: m, doc: &document{op: x.op}, continued: x.continued}
+		if got := r.participantBlock(msg.BlockReadsAndWrites, "d.c").NoBuilds; got != x.want {
+			t.Errorf("%s, continued %v: %v", x.op.name(), x.continued, got)
 		}
 	}
 }

@@ -161,10 +161,8 @@ func (s *shard) needsIndex(r *run, c *catalog.Collection, key *cluster.ShardKeyP
 	if s.req.Unsplittable { // it has no shard key
 		return false, nil
 	}
-	for _, x := range c.Indexes {
-		if !x.Ready {
-			return false, mongoerr.Newf(mongoerr.BackgroundOperationInProgressForNamespace, "cannot perform operation: an index build is currently running for collection '%s'", c.NS)
-		}
+	if err := storage.CheckNoBuild(c); err != nil {
+		return false, err
 	}
 	serves, err := migration.ServesShardKey(c, key, s.req.Unique, s.req.Enforce)
 	if err != nil || serves {

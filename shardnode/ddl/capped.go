@@ -70,6 +70,9 @@ func (cs *Commands) runConvertToCapped(op *command.Op, dst []byte) ([]byte, erro
 		return dst, err
 	}
 	defer w.AfterCommit(unlock)
+	if err := w.mayConvert(ns); err != nil {
+		return dst, err
+	}
 	return dst, w.convertToCapped(ns, size, catalog.UUID{})
 }
 
@@ -120,11 +123,14 @@ func (w *operation) mayConvert(ns string) error {
 	}
 	s := w.Snapshot()
 	defer s.Release()
-	if _, err := cappedSource(s, ns); err != nil {
+	c, err := cappedSource(s, ns)
+	if err != nil {
 		return err
 	}
-	_, err := convertedName(ns)
-	return err
+	if _, err := convertedName(ns); err != nil {
+		return err
+	}
+	return storage.CheckNoBuild(c)
 }
 
 // convertedName returns a name for the copy that is to replace a collection.

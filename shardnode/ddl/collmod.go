@@ -238,6 +238,9 @@ func (w *operation) modify(m *collMod) error {
 	if err := m.checkTarget(w.Op, c, isTS); err != nil {
 		return err
 	}
+	if err := storage.CheckNoBuild(c); err != nil {
+		return err
+	}
 	return w.modifyCollection(s, c, m)
 }
 

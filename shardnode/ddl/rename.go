@@ -174,7 +174,13 @@ func (r *rename) resolve(s *storage.Snapshot) (c, target *catalog.Collection, er
 	if target != nil && !r.dropTarget {
 		return nil, nil, mongoerr.New(mongoerr.NamespaceExists, "target namespace exists")
 	}
-	return c, target, nil
+	if err := storage.CheckNoBuild(c); err != nil {
+		return nil, nil, err
+	}
+	if target != nil {
+		err = storage.CheckNoBuild(target)
+	}
+	return c, target, err
 }
 
 // copyBatch is the number of documents that are copied in one unit of work.

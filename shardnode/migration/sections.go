@@ -190,6 +190,14 @@ func sectionsOf(req *msg.ParticipantBlock) (docs []*sectionDoc) {
 	return docs
 }
 
+// noBuilds returns the names of whose collections no index may be being built when a message begins their sections.
+func noBuilds(req *msg.ParticipantBlock) []string {
+	if !req.NoBuilds {
+		return nil
+	}
+	return append([]string{req.NS}, req.Also...)
+}
+
 // runParticipantBlock enters or ends the critical section of a DDL. It may be repeated.
 func (m *Manager) runParticipantBlock(op *command.Op, req *msg.ParticipantBlock, dst []byte) ([]byte, error) {
 	docs := sectionsOf(req)
@@ -197,7 +205,7 @@ func (m *Manager) runParticipantBlock(op *command.Op, req *msg.ParticipantBlock,
 	case msg.Unblock:
 		return dst, m.sections().leave(op, docs...)
 	case msg.BlockWrites, msg.BlockReadsAndWrites:
-		return dst, m.sections().enter(op, docs, nil)
+		return dst, m.sections().enter(op, docs, noBuilds(req), nil)
 	}
 	return dst, mongoerr.Newf(mongoerr.BadValue, "Enumeration value '%s' for field 'blockType' is not a valid value.", req.Type)
 }
@@ -213,7 +221,7 @@ func (m *Manager) sections() Sections { return Sections{m.Docs, m.Locks, m.state
 
 // Enter begins the sections of a DDL that this node coordinates itself, in one unit with what more stages.
 func (x Sections) Enter(ctx context.Context, req *msg.ParticipantBlock, more func(s *storage.Snapshot, u *storage.UnitOfWork) error) error {
-	return x.enter(ctx, sectionsOf(req), more)
+	return x.enter(ctx, sectionsOf(req), noBuilds(req), more)
 }
 
 // enter waits for every write in flight and begins the sections of a DDL, which are in order of their names, in one unit.
@@ -234,7 +242,7 @@ func (x Sections) Enter(ctx context.Context, req *msg.ParticipantBlock, more fun
 //
 // Rejected: a section in memory that the coordinator renews after an election. Between the election and the renewal the
 // new primary would let writes into a collection that other shards have dropped already.
-func (x Sections) enter(ctx context.Context, ds []*sectionDoc, more func(s *storage.Snapshot, u *storage.UnitOfWork) error) error {
+func (x Sections) enter(ctx context.Context, ds []*sectionDoc, noBuilds []string, more func(s *storage.Snapshot, u *storage.UnitOfWork) error) error {
 	for _, d := range ds {
 		take := x.Locks.Collection
 		if catalog.CollOf(d.name) == "" {
@@ -253,6 +261,13 @@ func (x Sections) enter(ctx context.Context, ds []*sectionDoc, more func(s *stor
 		}
 	}
 	return x.Docs.Write(ctx, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		for _, name := range noBuilds {
+			if c := s.Catalog().Lookup(name); c != nil {
+				if err := storage.CheckNoBuild(c); err != nil {
+					return err
+				}
+			}
+		}
 		for _, d := range ds {
 			if err := x.put(s, u, d); err != nil {
 				return err

@@ -26,7 +26,7 @@ func TestSectionsThatNobodyHoldsEnd(t *testing.T) {
 	ctx := t.Context()
 	for name, id := range map[string]catalog.UUID{"d.held": held, "d.unheld": {2}} {
 		d := &sectionDoc{name: name, why: "drop", owner: cluster.ConfigShardID, id: id, reads: true}
-		if err := m.sections().enter(ctx, []*sectionDoc{d}, nil); err != nil {
+		if err := m.sections().enter(ctx, []*sectionDoc{d}, nil, nil); err != nil {
 			t.Fatal(err)
 		}
 		m.state.enterDDL(d)

@@ -113,10 +113,8 @@ func (m *Manager) donate(op *command.Op, req *msg.ReshardDonate) (d *donor, err 
 	if c == nil || c.UUID != catalog.UUID(req.UUID) {
 		return nil, mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s is not on this shard", req.NS)
 	}
-	for _, x := range c.Indexes {
-		if !x.Ready {
-			return nil, mongoerr.Newf(mongoerr.BackgroundOperationInProgressForNamespace, "cannot perform operation: an index build is currently running for collection %s", req.NS)
-		}
+	if err := storage.CheckNoBuild(c); err != nil {
+		return nil, err
 	}
 	doc := &donorDoc{
 		about:    about{id: catalog.UUID(req.ID), ns: req.NS, uuid: c.UUID, temp: req.Temp, since: m.Now().UnixMilli(), command: bytes.Clone(req.Command)},

@@ -148,6 +148,16 @@ func (c *Collection) Index(name string) *Index {
 	return nil
 }
 
+// Building returns an index that is being built, nil when there is none.
+func (c *Collection) Building() *Index {
+	for _, i := range c.Indexes {
+		if !i.Ready {
+			return i
+		}
+	}
+	return nil
+}
+
 // IDIndex returns the _id index, nil for clustered collections and the few that have none.
 func (c *Collection) IDIndex() *Index {
 	for _, i := range c.Indexes {
