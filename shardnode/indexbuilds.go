@@ -44,10 +44,7 @@ func (s *Server) continueBuilds(ctx context.Context, waiting *sync.WaitGroup) {
 		}
 	}
 	for _, f := range restarted {
-		b := s.Engine.NewIndexBuild(f.NS, f.Specs, f.Build)
-		if !f.Quorum.IsMissing() {
-			b.WithQuorum(f.Quorum, s.Node.ddl.AwaitQuorum)
-		}
+		b := f.Again(s.Engine, s.Node.ddl.AwaitQuorum)
 		if b.Start(ctx) == nil && b.Load(ctx) == nil {
 			waiting.Go(func() { _, _ = b.Complete(ctx) })
 		}

@@ -37,6 +37,7 @@ type IndexBuild struct {
 	start   Timestamp
 	indexes []*catalog.Index
 	marked  []*catalog.Index // the indexes with the multikey paths found
+	left    []*catalog.Index // see UnfinishedBuild.Again
 	specs   [][]byte
 	done    atomic.Int64
 	total   atomic.Int64
@@ -82,45 +83,107 @@ func (e *Engine) StartIndexBuild(ctx context.Context, ns string, specs [][]byte,
 }
 
 // Start enters the indexes into the catalog as not ready (oplog: startIndexBuild). From its commit on, writers keep them
-// up to date.
+// up to date. A build that was cut short begins again: new indexes take the place of the ones that it had, in the same unit of work.
 func (b *IndexBuild) Start(ctx context.Context) error {
-	e, ns := b.e, b.ns
-	e.builds.add(b)
+	b.e.builds.add(b)
 	_, err := b.retry(ctx, func(u *UnitOfWork) error {
-		c := u.Catalog().Lookup(ns)
-		if c == nil {
-			return mongoerr.Newf(mongoerr.NamespaceNotFound, "ns does not exist: %s", ns)
+		c, err := b.begins(u.Catalog())
+		if err != nil {
+			return err
 		}
-		b.uuid, b.indexes = c.UUID, nil
 		next := *c
-		next.Indexes = append([]*catalog.Index(nil), c.Indexes...)
-		for _, raw := range b.specs {
-			idx, err := e.newIndex(c, raw)
-			if err != nil {
-				return err
-			}
-			if next.Index(idx.Name) != nil {
-				return mongoerr.Newf(mongoerr.IndexAlreadyExists, "Index with name: %s already exists", idx.Name)
-			}
-			idx.Ready, idx.Enforcing, idx.Build = false, false, catalog.Build{UUID: b.build}
-			next.Indexes = append(next.Indexes, idx)
-			b.indexes = append(b.indexes, idx)
+		if err := b.enter(&next); err != nil {
+			return err
+		}
+		if len(b.left) > 0 {
+			b.replaceLeft(u, c)
 		}
 		u.command(c, b.entry("startIndexBuild", c, nil), nil)
 		u.stageReplace(c, &next)
 		u.OnCommit(func(ts Timestamp) { b.start, b.loaded = ts, ts })
-		if b.hasEntry() {
-			return u.addEntry(&BuildEntry{Build: b.build, Collection: b.uuid, Quorum: b.quorum, Names: b.Names()})
+		if !b.hasEntry() {
+			return nil
+		}
+		e := &BuildEntry{Build: b.build, Collection: b.uuid, Quorum: b.quorum, Names: b.Names()}
+		if len(b.left) == 0 {
+			return u.addEntry(e)
+		}
+		return u.changeEntry(b.build, func(now BuildEntry) *BuildEntry {
+			e.Quorum = now.Quorum
+			return e // without votes
+		})
+	})
+	switch {
+	case err == nil:
+		b.marked = slices.Clone(b.indexes)
+		return nil
+	case len(b.left) > 0:
+		b.indexes = b.left
+		return b.end(err)
+	case b.leaves(err): // another primary may find the unit in its log, and commit it
+		b.e.builds.leave(b.build)
+	default:
+		b.e.builds.remove(b.build)
+	}
+	return err
+}
+
+// begins returns the collection in which the build is to be entered.
+func (b *IndexBuild) begins(cat *catalog.Snapshot) (c *catalog.Collection, err error) {
+	if len(b.left) > 0 {
+		if c = cat.LookupUUID(b.uuid); c == nil {
+			return nil, b.gone()
+		}
+		err = lost(c, b.left)
+	} else if c = cat.Lookup(b.ns); c == nil {
+		return nil, mongoerr.Newf(mongoerr.NamespaceNotFound, "ns does not exist: %s", b.ns)
+	}
+	b.ns, b.uuid, b.indexes = c.NS, c.UUID, nil
+	return c, err
+}
+
+// enter makes the build's indexes, and puts them into c.
+func (b *IndexBuild) enter(c *catalog.Collection) error {
+	c.Indexes = slices.Clone(c.Indexes)
+	for i, raw := range b.specs {
+		idx, err := b.e.newIndex(c, raw)
+		if err != nil {
+			return err
+		}
+		idx.Ready, idx.Enforcing, idx.Build = false, false, catalog.Build{UUID: b.build}
+		b.indexes = append(b.indexes, idx)
+		if len(b.left) > 0 {
+			at := slices.IndexFunc(c.Indexes, func(now *catalog.Index) bool { return now.Ident == b.left[i].Ident })
+			c.Indexes[at] = idx
+			continue
+		}
+		if c.Index(idx.Name) != nil {
+			return mongoerr.Newf(mongoerr.IndexAlreadyExists, "Index with name: %s already exists", idx.Name)
+		}
+		c.Indexes = append(c.Indexes, idx)
+	}
+	return nil
+}
+
+// replaceLeft stages the end of the attempt that was cut short.
+//
+// Invariant: from the unit that starts a build to the one that commits or aborts it, the catalog has its indexes and, if it has a commit quorum, IndexBuildsNS has
+// its entry, over any number of step-downs and crashes. A primary that is about to begin the build again may die at any moment: the next one finds what this one
+// has found. No other command can take the indexes' names, nor rename the collection, as long as nobody has begun again, and who waits for the build does not find it
+// gone.
+// Hazard: a build that is aborted in one unit and started in another is lost if the primary dies, or steps down, between the two, although members and clients that
+// have joined it may be waiting for it. Rejected: a document with the intention to begin again, which would be a second record of what the catalog says.
+func (b *IndexBuild) replaceLeft(u *UnitOfWork, c *catalog.Collection) {
+	u.command(c, b.entry("abortIndexBuild", c, errCutShort), nil)
+	u.catalogs.ops = append(u.catalogs.ops, func(ch *catalogChange) error {
+		for _, idx := range b.left {
+			ch.dropIdent(idx.Ident, 0)
 		}
 		return nil
 	})
-	if err != nil {
-		e.builds.remove(b.build)
-		return err
-	}
-	b.marked = slices.Clone(b.indexes)
-	return nil
 }
+
+var errCutShort = mongoerr.New(mongoerr.InterruptedAtShutdown, "the index build was interrupted by a shutdown")
 
 // retry is Engine.retry for a commit of the build.
 func (b *IndexBuild) retry(ctx context.Context, f func(*UnitOfWork) error) (Timestamp, error) {
@@ -533,7 +596,7 @@ func (b *IndexBuild) change(ctx context.Context, verb string, f func(idx *catalo
 				}
 			}
 			if !found {
-				return b.dropped(idx)
+				return dropped(idx)
 			}
 		}
 		if verb != "" {
@@ -688,14 +751,27 @@ func (u *UnitOfWork) removeBuilds(c *catalog.Collection, which func(*catalog.Ind
 	return nil
 }
 
-// UnfinishedBuild is an index build that was cut short by a crash, a shutdown or a step-down. Its indexes have been removed from the catalog, unless
-// they had all their keys (ReadyBuild).
+// UnfinishedBuild is an index build that was cut short by a crash, a shutdown or a step-down. In a set its indexes remain in the catalog until it is begun again
+// (Again), or completed if they had all their keys (ReadyBuild). A lone server removes them when it opens the store.
 type UnfinishedBuild struct {
 	NS     string
 	Build  catalog.UUID
 	Specs  [][]byte
 	Quorum value.Value // missing for a build without a commit quorum
 	ready  *IndexBuild
+	left   *IndexBuild
+}
+
+// Again returns the build, which is to begin again with Start. wait is for one with a commit quorum.
+func (f *UnfinishedBuild) Again(e *Engine, wait WaitForCommit) *IndexBuild {
+	b := e.NewIndexBuild(f.NS, f.Specs, f.Build)
+	if f.left != nil {
+		b.uuid, b.left = f.left.uuid, f.left.indexes
+	}
+	if !f.Quorum.IsMissing() {
+		b.WithQuorum(f.Quorum, wait)
+	}
+	return b
 }
 
 // TakeUnfinishedBuilds returns, once, the builds that were under way when the store was last closed or when
@@ -711,7 +787,7 @@ func (e *Engine) TakeUnfinishedBuilds() ([]UnfinishedBuild, error) {
 	return found, nil
 }
 
-// resetBuilds removes from the catalog what unfinished builds left there. Builds that were ready to commit stay.
+// resetBuilds lists the unfinished builds that are not running. On a lone server it removes from the catalog what they left there.
 func (e *Engine) resetBuilds() error {
 	for _, c := range e.Catalog().All() {
 		var order []*IndexBuild
@@ -746,13 +822,16 @@ func (e *Engine) resetBuild(b *IndexBuild) error {
 	if entry != nil {
 		found.Quorum = entry.Quorum
 	}
-	if entry != nil && e.replicated() && !slices.ContainsFunc(b.indexes, func(idx *catalog.Index) bool { return !idx.Build.Loaded }) {
+	switch {
+	case entry != nil && e.replicated() && !slices.ContainsFunc(b.indexes, func(idx *catalog.Index) bool { return !idx.Build.Loaded }):
 		b.setPhase(phaseQuorum)
 		b.marked, b.loaded = slices.Clone(b.indexes), e.Visible()
 		e.builds.add(b)
 		found.ready = b
-	} else {
-		b.abort(mongoerr.New(mongoerr.InterruptedAtShutdown, "the index build was interrupted by a shutdown"))
+	case e.replicated():
+		found.left = b
+	default:
+		b.abort(errCutShort)
 	}
 	e.unfinished = append(e.unfinished, found)
 	return nil

@@ -228,7 +228,7 @@ func (b *IndexBuild) Entry() (*BuildEntry, error) {
 	defer s.Release()
 	if c := s.Catalog().LookupUUID(b.uuid); c == nil {
 		return nil, b.gone()
-	} else if err := b.lost(c); err != nil {
+	} else if err := lost(c, b.indexes); err != nil {
 		return nil, err
 	}
 	_, _, e, err := s.findEntry(b.build)
@@ -238,17 +238,17 @@ func (b *IndexBuild) Entry() (*BuildEntry, error) {
 	return e, err
 }
 
-// lost returns an error unless the collection has all indexes of the build.
-func (b *IndexBuild) lost(c *catalog.Collection) error {
-	for _, idx := range b.indexes {
+// lost returns an error unless the collection has all of a build's indexes.
+func lost(c *catalog.Collection, indexes []*catalog.Index) error {
+	for _, idx := range indexes {
 		if !slices.ContainsFunc(c.Indexes, func(now *catalog.Index) bool { return now.Ident == idx.Ident }) {
-			return b.dropped(idx)
+			return dropped(idx)
 		}
 	}
 	return nil
 }
 
-func (b *IndexBuild) dropped(idx *catalog.Index) error {
+func dropped(idx *catalog.Index) error {
 	return mongoerr.Newf(mongoerr.IndexBuildAborted, "Index build aborted: index %s was dropped", idx.Name)
 }
 
@@ -286,7 +286,7 @@ func (b *IndexBuild) stageLoaded(u *UnitOfWork) error {
 	for i, idx := range b.indexes {
 		at := slices.IndexFunc(next.Indexes, func(now *catalog.Index) bool { return now.Ident == idx.Ident })
 		if at < 0 {
-			return b.dropped(idx)
+			return dropped(idx)
 		}
 		if now := next.Indexes[at]; !now.Ready && !now.Build.Loaded {
 			loaded := *now
