@@ -92,10 +92,18 @@ type testMembers struct {
 // newTestMembers creates a set of three in memory.
 func newTestMembers(t *testing.T, electionTimeout time.Duration) *testMembers {
 	t.Helper()
+	m := openTestMembers(t, electionTimeout, 3, func(*replication.SetConfig) {})
+	m.primary()
+	return m
+}
+
+// openTestMembers creates a set in memory whose configuration is changed by configure before it is initiated.
+func openTestMembers(t *testing.T, electionTimeout time.Duration, size int, configure func(c *replication.SetConfig)) *testMembers {
+	t.Helper()
 	x := &testNet{servers: map[string]*Server{}}
 	m := &testMembers{testNet: x}
 	var hosts []string
-	for i := range 3 {
+	for i := range size {
 		host := fmt.Sprintf("member%d:27017", i)
 		hosts = append(hosts, host)
 		srv, err := Open(Config{Memory: true, SetName: "rs", Host: host, Info: &command.Info{Host: host}, Warn: func(string, error) { m.warned.Add(1) },
@@ -121,10 +129,10 @@ func newTestMembers(t *testing.T, electionTimeout time.Duration) *testMembers {
 	})
 	c := replication.NewConfig("rs", hosts...)
 	c.Settings.ElectionTimeout, c.Settings.HeartbeatInterval = electionTimeout, electionTimeout/5
+	configure(c)
 	if err := m.nodes[0].srv.Repl.Initiate(context.Background(), c); err != nil {
 		t.Fatal(err)
 	}
-	m.primary()
 	return m
 }
 
