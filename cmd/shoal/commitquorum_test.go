@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -134,4 +135,66 @@ func (q *quorumTest) resynced() {
 	}
 	q.hasIndex(m, "e")
 	q.waitReady()
+}
+
+// A config server whose primary dies while its indexes are missing, as at its first start, has a next primary that builds them before it takes writes: it waits for no
+// other member, of which one is down. The collections have documents, so that there is something to build.
+func TestConfigServerBuildsItsIndexesAtStepUp(t *testing.T) {
+	t.Parallel()
+	rs := launchSet(t, setOptions{name: "config", role: "--configsvr", members: 3, net: newNetwork(t)})
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	documents := map[string]bson.D{
+		"chunks":           {{Key: "_id", Value: 1}, {Key: "uuid", Value: 1}, {Key: "min", Value: 1}},
+		"tags":             {{Key: "_id", Value: 1}, {Key: "ns", Value: "d.c"}, {Key: "tag", Value: "x"}, {Key: "min", Value: bson.D{{Key: "a", Value: 1}}}, {Key: "max", Value: bson.D{{Key: "a", Value: 2}}}},
+		"placementHistory": {{Key: "_id", Value: 1}, {Key: "nss", Value: "d.c"}, {Key: "timestamp", Value: bson.Timestamp{T: 1}}, {Key: "shards", Value: bson.A{}}},
+	}
+	indexes := func(i int) string {
+		ctx, cancel := context.WithTimeout(ctx, electionTimeout)
+		defer cancel()
+		var all []string
+		for _, coll := range []string{"chunks", "placementHistory", "shards", "tags"} {
+			reply, err := rs.members[i].direct.Database("config", options.Database().SetReadPreference(readpref.Nearest())).
+				RunCommandCursor(ctx, bson.D{{Key: "listIndexes", Value: coll}, {Key: "includeIndexBuildInfo", Value: true}})
+			var list []struct {
+				Spec           struct{ Name string }
+				IndexBuildInfo bson.Raw `bson:"indexBuildInfo"`
+			}
+			if err == nil {
+				err = reply.All(ctx, &list)
+			}
+			if err != nil {
+				return fmt.Sprint(err)
+			}
+			for _, x := range list {
+				all = append(all, fmt.Sprint(coll, ".", x.Spec.Name, string(x.IndexBuildInfo)))
+			}
+		}
+		slices.Sort(all)
+		return fmt.Sprint(all)
+	}
+	first := rs.primary()
+	want := indexes(first)
+	config := rs.members[first].direct.Database("config")
+	for coll, doc := range documents {
+		if _, err := config.Collection(coll).InsertOne(ctx, doc); err != nil {
+			t.Fatal(err)
+		}
+		if err := config.RunCommand(ctx, bson.D{{Key: "dropIndexes", Value: coll}, {Key: "index", Value: "*"}}).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rs.kill(first)
+	for i := range rs.members {
+		if i != first {
+			await.State(t, fmt.Sprintf("the indexes of member %d", i), func() (string, bool) { got := indexes(i); return got, got == want })
+		}
+	}
+	next := rs.primary()
+	if _, err := rs.members[next].direct.Database("config").Collection("own").InsertOne(ctx, bson.D{{Key: "_id", Value: "written"}}); err != nil {
+		t.Errorf("the next primary: %v", err)
+	}
+	rs.start(first)
+	rs.waitReady()
+	await.State(t, "the indexes of the member that died", func() (string, bool) { got := indexes(first); return got, got == want })
 }
