@@ -2,6 +2,7 @@ package router
 
 import (
 	"slices"
+	"time"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
@@ -487,22 +488,51 @@ func (r *Router) addShard(op *command.Op, dst []byte) ([]byte, error) {
 }
 
 func (r *Router) removeShard(op *command.Op, dst []byte) ([]byte, error) {
-	dst, err := r.configCommand(op, &msg.RemoveShard{Shard: op.Req.Cmd.Str()}, dst)
+	id := op.Req.Cmd.Str()
+	return r.removal(op, id, &msg.RemoveShard{Shard: id}, dst)
+}
+
+// transitionToShard makes the config server a shard.
+func (r *Router) transitionToShard(op *command.Op, dst []byte) ([]byte, error) {
+	dst, err := r.configCommand(op, &msg.TransitionFromDedicated{}, dst)
 	if err == nil {
 		err = r.Registry.Reload(op)
 	}
 	return dst, err
 }
 
-// transition relays the command that makes the config server a shard, or the one that reverses it.
-func (r *Router) transition(m msg.Message) command.Handler {
-	return func(op *command.Op, dst []byte) ([]byte, error) {
-		dst, err := r.configCommand(op, m, dst)
-		if err == nil {
-			err = r.Registry.Reload(op)
-		}
-		return dst, err
+// transitionToDedicated reverses transitionToShard.
+func (r *Router) transitionToDedicated(op *command.Op, dst []byte) ([]byte, error) {
+	return r.removal(op, cluster.ConfigShardID, &msg.TransitionToDedicated{}, dst)
+}
+
+// removal sends the config server a request to remove a shard, or to report the progress of that, again if the primary steps down at work: the next request goes
+// on from where it was. If it finds that the shard is gone, an earlier one has removed it.
+func (r *Router) removal(op *command.Op, id string, m msg.Message, dst []byte) ([]byte, error) {
+	known, from := false, len(dst)
+	if err := r.Registry.Reload(op); err == nil { // another router may have added it
+		s, err := r.Registry.Shard(op, id)
+		known = err == nil && s.Doc != nil
 	}
+	for try := 0; ; try++ {
+		dst, err := r.configCommand(op, m, dst[:from])
+		if try > 0 && known && mongoerr.CodeOf(err) == mongoerr.ShardNotFound {
+			dst, err = appendRemoved(dst[:from], id), nil
+		}
+		if err == nil {
+			return dst, r.Registry.Reload(op)
+		}
+		if !cluster.Retryable(err) || try == coordinatedAgain || cluster.Sleep(op, 20*time.Millisecond<<(2*try)) != nil {
+			return dst, err
+		}
+	}
+}
+
+// appendRemoved appends the config server's reply to the request that completes the removal of a shard.
+func appendRemoved(dst []byte, id string) []byte {
+	dst = value.Append(dst, "msg", value.NewString("removeshard completed successfully"))
+	dst = value.Append(dst, "state", value.NewString("completed"))
+	return value.Append(dst, "shard", value.NewString(id))
 }
 
 // getShardMap shows the connection strings and hosts of the shards.

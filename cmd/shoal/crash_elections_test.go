@@ -79,6 +79,34 @@ func TestLostPrimariesNemesis(t *testing.T) {
 	k.sameEverywhere()
 }
 
+// A router sends a command for the whole cluster again when the config server's primary steps down while it is at work: its client is not told of it.
+func TestStepDownsDuringCommandsToTheConfigServer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts eight servers")
+	}
+	t.Parallel()
+	k := newKilledAlone(t, clusterOptions{configs: 3, shards: []int{1, 1}, routers: 2})
+	for i := range k.rows {
+		row := &k.rows[i]
+		steps := stepsOf(row)
+		switch name, _, _ := strings.Cut(row.name, ","); name {
+		case "addShard", "transitionFromDedicatedConfigServer":
+		case "removeShard", "transitionToDedicatedConfigServer":
+			row.again = mongoerr.ShardNotFound // asked for the third time
+		case "setClusterParameter":
+			steps = steps[:1]
+		default:
+			continue
+		}
+		for _, step := range steps {
+			what := lostAt{row, step, killsConfig, stepsDown}
+			if err := k.lostAt(what); err != nil {
+				t.Errorf("%v: answered %v", what, err)
+			}
+		}
+	}
+}
+
 // losses are all that may happen.
 func (k *killedAlone) losses() (all []lostAt) {
 	for i := range k.rows {
@@ -128,8 +156,8 @@ func (k *killedAlone) set(victim killedProcess) *replicaSet {
 	return map[killedProcess]*replicaSet{killsConfig: k.c.config, killsOtherShard: k.c.shards[0], killsCoordinator: k.c.shards[1], killsNewShard: k.third}[victim]
 }
 
-// lostAt sends a command through the first router, and has a set lose its primary while the command is held.
-func (k *killedAlone) lostAt(what lostAt) {
+// lostAt sends a command through the first router, and has a set lose its primary while the command is held. It returns the command's error.
+func (k *killedAlone) lostAt(what lostAt) (answered error) {
 	c, t, row := k.c, k.c.t, what.row
 	t.Helper()
 	began := time.Now()
@@ -148,8 +176,8 @@ func (k *killedAlone) lostAt(what lostAt) {
 	within, done := context.WithTimeout(ctx, 30*time.Second)
 	defer done()
 	select {
-	case err := <-sent:
-		t.Logf("%v: answered %v", what, err)
+	case answered = <-sent:
+		t.Logf("%v: answered %v", what, answered)
 	case <-within.Done():
 		t.Fatalf("%v: it does not end", what)
 	}
@@ -163,6 +191,7 @@ func (k *killedAlone) lostAt(what lostAt) {
 		t.FailNow()
 	}
 	t.Logf("%v, and %v before", time.Since(lost).Round(time.Millisecond), lost.Sub(began).Round(time.Millisecond))
+	return answered
 }
 
 // lose has a set lose its primary, and returns when it has another; wake continues one that is still frozen.
