@@ -68,9 +68,12 @@ func (f LocalPeer) Call(ctx context.Context, m *wire.Message, dst []byte) ([]byt
 }
 
 // Run sends a command document and returns its reply; a reply with ok: 0 becomes an error.
-func Run(ctx context.Context, p Peer, cmd []byte) ([]byte, error) {
+func Run(ctx context.Context, p Peer, cmd []byte) ([]byte, error) { return RunInto(ctx, p, cmd, nil) }
+
+// RunInto is Run with a buffer that the reply may be put into.
+func RunInto(ctx context.Context, p Peer, cmd, buf []byte) ([]byte, error) {
 	m := wire.Message{OpCode: wire.OpMsg, Body: cmd}
-	reply, err := p.Call(ctx, &m, nil)
+	reply, err := p.Call(ctx, &m, buf[:0])
 	if err != nil {
 		return nil, err
 	}

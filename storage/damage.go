@@ -57,7 +57,7 @@ func (e *Engine) openFiles() error {
 			Msg("store: records of the witness cannot be read; the files they were about were not compared")
 	}
 	e.witness = w
-	e.space.journals, err = newJournalFS(backoffFS{throttledFS{w, e.tablesUrgent, &e.pauses}}, e.opts.Dir)
+	e.space.journals, err = newJournalFS(bufferedFS{backoffFS{throttledFS{w, e.tablesUrgent, &e.pauses}}}, e.opts.Dir)
 	e.files = e.space.journals
 	return err
 }

@@ -37,6 +37,8 @@ func (s *tableFiles) add(key, val []byte) error {
 		s.paths = append(s.paths, path)
 		o := s.e.pebbleOptions()
 		o.EnsureDefaults()
+		// The disk begins to write while the table grows: what is left for the sync at its end is a megabyte or two.
+		f = vfs.NewSyncingFile(f, vfs.SyncingFileOptions{NoSyncOnClose: true, BytesPerSync: o.BytesPerSync})
 		s.w = sstable.NewWriter(objstorageprovider.NewFileWritable(f), o.MakeWriterOptions(6, s.e.db.TableFormat()))
 		s.size = 0
 	}

@@ -373,6 +373,16 @@ func (c *codec) array(name string, of Kind, p *[]byte) {
 	}, func(v value.Value) { *p = v.Doc() })
 }
 
+// built is an array that build appends to the message if it is not nil; otherwise it is like array. The elements are not copied again.
+func (c *codec) built(name string, of Kind, p *[]byte, build func(dst []byte) []byte) {
+	if c.mode != appending || build == nil {
+		c.array(name, of, p)
+		return
+	}
+	dst, mark := value.BeginKey(c.dst, value.Array, name)
+	c.dst = value.End(build(dst), mark)
+}
+
 // any is an optional value of any type.
 func (c *codec) any(name string, p *value.Value) {
 	c.field(name, Any, optional, p.IsMissing(), func() value.Value { return *p }, func(v value.Value) { *p = v })

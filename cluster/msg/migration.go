@@ -111,11 +111,13 @@ func (m *MigrateClone) fields(c *codec) {
 type MigrateCloneReply struct {
 	Objects []byte // an array
 	Busy    bool   // the donor has served clients since its previous reply
+
+	Build func(dst []byte) []byte // appends the array's elements in place of Objects
 }
 
 func (m *MigrateCloneReply) fields(c *codec) {
 	c.reply("_migrateClone")
-	c.array("objects", Documents, &m.Objects)
+	c.built("objects", Documents, &m.Objects, m.Build)
 	c.flag("busy", false, &m.Busy)
 }
 

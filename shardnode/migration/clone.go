@@ -16,9 +16,9 @@ import (
 
 // fetched is a batch of the clone that is to be stored.
 type fetched struct {
-	docs [][]byte
-	size int  // of the reply that has them
-	busy bool // the donor serves clients
+	docs  [][]byte
+	reply []byte // which has them
+	busy  bool   // the donor serves clients
 }
 
 // clone fetches the range as of the beginning of the migration and stores it. While batches are stored the next ones are fetched (cloneQueue);
@@ -26,6 +26,7 @@ type fetched struct {
 func (r *recipient) clone(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	defer r.tables.end()
 	n := r.m.Params.Int("chunkMigrationConcurrency")
 	queue := newCloneQueue()
 	var fetching sync.WaitGroup
@@ -47,7 +48,7 @@ func (r *recipient) clone(ctx context.Context) error {
 	}
 	fetching.Wait()
 	if rest, _ := r.tables.take(0); err == nil && context.Cause(ctx) == nil {
-		return r.storeAll(ctx, rest, false)
+		return r.storeAll(ctx, &rest, false)
 	}
 	return context.Cause(ctx) // the first error: after one in fetching, the queue ends in the middle of the range
 }
@@ -55,7 +56,7 @@ func (r *recipient) clone(ctx context.Context) error {
 // fetch asks the donor for the next batch.
 func (r *recipient) fetch(ctx context.Context, to *cloneQueue) (more bool, err error) {
 	var next msg.MigrateCloneReply
-	body, err := r.ask(ctx, &msg.MigrateClone{Migration: r.header(), Busy: r.fetchLoad.busy(r.m.Counts, r.m.Now())}, &next)
+	body, err := r.ask(ctx, &msg.MigrateClone{Migration: r.header(), Busy: r.fetchLoad.busy(r.m.Counts, r.m.Now())}, &next, r.tables.buffer())
 	if err != nil {
 		return false, err
 	}
@@ -66,7 +67,7 @@ func (r *recipient) fetch(ctx context.Context, to *cloneQueue) (more bool, err e
 	r.mu.Lock()
 	r.mu.clonedLen += int64(len(body))
 	r.mu.Unlock()
-	return true, to.put(ctx, fetched{docs, len(body), next.Busy})
+	return true, to.put(ctx, fetched{docs, body, next.Busy})
 }
 
 // store stores a batch. Without clients it waits for others that are stored with it as tables (tableBatch).
@@ -78,20 +79,23 @@ func (r *recipient) store(ctx context.Context, b *fetched) error {
 		return r.storeUnits(ctx, b.docs, b.busy)
 	}
 	r.tables.add(b)
-	if docs, ok := r.tables.take(cloneTableBytes); ok {
-		return r.storeAll(ctx, docs, b.busy)
+	if all, ok := r.tables.take(cloneTableBytes); ok {
+		return r.storeAll(ctx, &all, b.busy)
 	}
 	return nil
 }
 
-// storeAll stores documents as tables if they are many, otherwise, or if that fails, in units.
-func (r *recipient) storeAll(ctx context.Context, docs [][]byte, busy bool) error {
-	if sizeOf(docs) >= leastTableBytes {
-		if stored, err := r.insertTables(ctx, docs); stored || ctx.Err() != nil {
+// storeAll stores batches as tables if they are large, otherwise, or if that fails, in units.
+func (r *recipient) storeAll(ctx context.Context, b *batches, busy bool) error {
+	if b.size >= leastTableBytes {
+		if stored, err := r.insertTables(ctx, b.docs); stored || ctx.Err() != nil {
+			if stored && err == nil {
+				r.tables.reuse(b)
+			}
 			return err
 		}
 	}
-	return r.storeUnits(ctx, docs, busy)
+	return r.storeUnits(ctx, b.docs, busy)
 }
 
 // storeUnits stores documents in units of bounded size.

@@ -60,7 +60,7 @@ func (q *cloneQueue) put(ctx context.Context, b fetched) error {
 			return false
 		}
 		q.mu.list = append(q.mu.list, b)
-		q.mu.bytes += b.size
+		q.mu.bytes += len(b.reply)
 		return true
 	})
 }
@@ -73,7 +73,7 @@ func (q *cloneQueue) take(ctx context.Context) (b fetched, ok bool, err error) {
 		}
 		b, ok = q.mu.list[0], true
 		q.mu.list = q.mu.list[1:]
-		q.mu.bytes -= b.size
+		q.mu.bytes -= len(b.reply)
 		return true
 	})
 	return b, ok, err

@@ -12,12 +12,21 @@ const cloneTableBytes = 16 << 20
 // leastTableBytes is the least that is stored as tables: each is a file, and has to be synced.
 const leastTableBytes = 4 << 20
 
-// tableBatch has documents of the clone that are to be stored together.
+// batches are documents that were fetched, from one or several replies.
+type batches struct {
+	docs    [][]byte
+	replies [][]byte // which have them
+	size    int      // of the replies
+}
+
+// tableBatch has batches of the clone that are to be stored together, and buffers of replies whose documents have been stored. A clone takes as many buffers as
+// it has batches at a time, not one for each reply.
 type tableBatch struct {
 	mu struct {
 		sync.Mutex
-		docs [][]byte
-		size int
+		batches
+		free  [][]byte // replies
+		spare [][]byte // memory for docs
 	}
 }
 
@@ -25,25 +34,44 @@ func (t *tableBatch) add(b *fetched) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.mu.docs = append(t.mu.docs, b.docs...)
-	t.mu.size += b.size
+	t.mu.replies = append(t.mu.replies, b.reply)
+	t.mu.size += len(b.reply)
 }
 
-// take removes the documents if they have that many bytes.
-func (t *tableBatch) take(bytes int) (docs [][]byte, ok bool) {
+// take removes the batches if they have that many bytes.
+func (t *tableBatch) take(bytes int) (all batches, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.mu.size < bytes {
-		return nil, false
+		return batches{}, false
 	}
-	docs, t.mu.docs, t.mu.size = t.mu.docs, nil, 0
-	return docs, true
+	all, t.mu.batches = t.mu.batches, batches{docs: t.mu.spare}
+	t.mu.spare = nil
+	return all, true
 }
 
-func sizeOf(docs [][]byte) (n int) {
-	for _, d := range docs {
-		n += len(d)
+// buffer returns memory for a reply, nil if none is free.
+func (t *tableBatch) buffer() (b []byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if n := len(t.mu.free); n > 0 {
+		b, t.mu.free = t.mu.free[n-1], t.mu.free[:n-1]
 	}
-	return n
+	return b
+}
+
+// reuse frees the replies of batches that have been stored: nothing refers to their documents any more.
+func (t *tableBatch) reuse(b *batches) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.mu.free, t.mu.spare = append(t.mu.free, b.replies...), b.docs[:0]
+}
+
+// end frees all memory.
+func (t *tableBatch) end() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.mu.batches, t.mu.free, t.mu.spare = batches{}, nil, nil
 }
 
 // insertTables stores documents of the clone as tables, in a unit of work that becomes visible at once and is made durable at the end like the others (run). stored is false, and nothing has been changed,

@@ -1,6 +1,7 @@
 package migration
 
 import (
+	"encoding/binary"
 	"strings"
 	"testing"
 
@@ -33,14 +34,17 @@ func newTablesRecipient(t *testing.T, docs int) *recipient {
 	return r
 }
 
-// feed stores documents as a clone does, in replies of a megabyte.
+// feed stores documents as a clone does, in replies of a megabyte, in the buffers that are free.
 func (r *recipient) feed(t *testing.T, docs int, before func(reply int)) {
 	t.Helper()
 	for i := 0; i < docs; {
-		var b fetched
-		for ; i < docs && b.size < 1<<20; i++ {
-			d := tablesDoc(i)
-			b.docs, b.size = append(b.docs, d), b.size+len(d)
+		b := fetched{reply: r.tables.buffer()[:0]}
+		for ; i < docs && len(b.reply) < 1<<20; i++ {
+			b.reply = append(b.reply, tablesDoc(i)...)
+		}
+		for rest := b.reply; len(rest) > 0; {
+			n := binary.LittleEndian.Uint32(rest)
+			b.docs, rest = append(b.docs, rest[:n]), rest[n:]
 		}
 		before(i)
 		if err := r.store(t.Context(), &b); err != nil {
@@ -48,7 +52,7 @@ func (r *recipient) feed(t *testing.T, docs int, before func(reply int)) {
 		}
 	}
 	rest, _ := r.tables.take(0)
-	if err := r.storeAll(t.Context(), rest, false); err != nil {
+	if err := r.storeAll(t.Context(), &rest, false); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -86,6 +90,9 @@ func TestCloneAsTables(t *testing.T) {
 			r.feed(t, docs, func(int) { x.before(r) })
 			if got := r.m.Engine.Stats().IngestedBytes > 0; got != x.tables {
 				t.Errorf("as tables: %v, want %v", got, x.tables)
+			}
+			if got := len(r.tables.mu.free) > 0; got != x.tables {
+				t.Errorf("replies are used again: %v, want %v", got, x.tables)
 			}
 			if _, err := r.apply(t.Context(), replication.Durable, func(w *partWriter) error {
 				if err := w.put(tablesDoc(1, value.F("new", value.NewBool(true)))); err != nil {

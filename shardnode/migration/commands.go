@@ -283,30 +283,46 @@ func (m *Manager) runMigrateClone(op *command.Op, req *msg.MigrateClone, dst []b
 	if busy || req.Busy {
 		limit = busyTransfer
 	}
-	list, mark := value.Begin(d.mu.reply[:0]) // which is copied below
-	i := 0
+	reply := &msg.MigrateCloneReply{Busy: busy, Build: func(dst []byte) []byte {
+		dst, err = d.appendNext(dst, limit)
+		return dst
+	}}
+	dst = msg.AppendFields(dst, reply)
+	return dst, err
+}
+
+// replyRoom is how much of a reply to _migrateClone is not documents: with it, its buffer is not grown.
+const replyRoom = 1 << 10
+
+// appendNext appends the next documents of the clone as elements of an array. This is the only time that they are copied: from the store's blocks to the buffer
+// that is sent, or from which a recipient of the same process stores them. d.mu must be held.
+func (d *donor) appendNext(dst []byte, limit int) ([]byte, error) {
+	from, i := len(dst), 0
 	for d.mu.held != nil || d.mu.scan.Next() {
 		doc := d.mu.held
 		if doc == nil {
 			doc = d.mu.scan.Doc()
 		}
-		if i > 0 && len(list)+len(doc) > limit {
+		if i > 0 && len(dst)-from+len(doc) > limit {
 			d.mu.held = append([]byte(nil), doc...)
 			break
 		}
-		list = value.AppendIndex(list, i, value.NewDocument(doc))
+		if i == 0 {
+			dst = slices.Grow(dst, max(limit, len(doc))+replyRoom)
+		}
+		dst = value.AppendIndex(dst, i, value.NewDocument(doc))
 		i++
 		d.mu.held = nil
-		if err := op.Check(); err != nil {
+		if err := d.mu.scan.check(); err != nil {
 			return dst, err
 		}
 	}
 	d.mu.scan.Save()
-	d.mu.bytes += int64(len(list))
-	m.state.counts.donor.docs.Add(int64(i))
-	m.state.counts.donor.bytes.Add(int64(len(list)))
-	d.mu.reply = value.End(list, mark)
-	return msg.AppendFields(dst, &msg.MigrateCloneReply{Objects: d.mu.reply, Busy: busy}), d.mu.scan.Err()
+	n := int64(len(dst) - from)
+	d.mu.bytes += n
+	d.m.state.counts.donor.docs.Add(int64(i))
+	d.m.state.counts.donor.bytes.Add(n)
+	return dst, d.mu.scan.Err()
 }
 
 // runTransferMods returns what was written to the range since the last reply, read from the oplog.

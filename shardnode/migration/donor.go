@@ -177,7 +177,6 @@ type donor struct {
 		docs   int64             // how many documents the range had at the commit
 		bytes  int64             // how much was cloned
 		load   clientLoad
-		reply  []byte // buffer of the last reply, reused
 
 		history    func(size int) (part [][]byte, upTo storage.Timestamp, more bool, err error)
 		historyPin *storage.OplogPin // keeps the oplog for history

@@ -278,13 +278,13 @@ func (r *recipient) makeRoom(ctx context.Context) error {
 // header returns the header that identifies the migration in messages.
 func (r *recipient) header() msg.Migration { return msg.Migration{NS: r.ns, ID: r.id} }
 
-// ask sends a command to the donor and parses its reply, which borrows from body.
-func (r *recipient) ask(ctx context.Context, m, reply msg.Message) (body []byte, err error) {
+// ask sends a command to the donor and parses its reply, which borrows from body; body may be in buf.
+func (r *recipient) ask(ctx context.Context, m, reply msg.Message, buf []byte) (body []byte, err error) {
 	p, err := r.m.state.peerOf(ctx, r.from)
 	if err != nil {
 		return nil, err
 	}
-	if body, err = cluster.Run(ctx, p, msg.Doc(m)); err == nil {
+	if body, err = cluster.RunInto(ctx, p, msg.Doc(m), buf); err == nil {
 		err = msg.Parse(body, reply)
 	}
 	return body, err
@@ -388,7 +388,7 @@ func (r *recipient) apply(ctx context.Context, wc replication.WriteConcern, f fu
 // transferMods fetches and applies what was written to the range since the last call; n is the number of documents.
 func (r *recipient) transferMods(ctx context.Context) (n int, err error) {
 	var mods msg.TransferModsReply
-	if _, err = r.ask(ctx, &msg.TransferMods{Migration: r.header()}, &mods); err != nil {
+	if _, err = r.ask(ctx, &msg.TransferMods{Migration: r.header()}, &mods, nil); err != nil {
 		return 0, err
 	}
 	if len(mods.Deleted)+len(mods.Reload) == 0 {

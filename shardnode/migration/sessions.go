@@ -95,7 +95,7 @@ func (m *Manager) runSessionMods(_ *command.Op, req *msg.GetNextSessionMods, dst
 // transferSessions fetches and adopts the next part of the history; n is the number of entries.
 func (r *recipient) transferSessions(ctx context.Context) (n int, more bool, err error) {
 	var next msg.GetNextSessionModsReply
-	if _, err := r.ask(ctx, &msg.GetNextSessionMods{Migration: r.header()}, &next); err != nil {
+	if _, err := r.ask(ctx, &msg.GetNextSessionMods{Migration: r.header()}, &next, nil); err != nil {
 		return 0, false, err
 	}
 	entries := value.Values(next.Oplog)
