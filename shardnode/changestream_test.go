@@ -431,46 +431,14 @@ func TestSplitEventsAreResumed(t *testing.T) {
 	}
 }
 
-// Changes within a field are reported by its path, values that $set sets as a whole, however short the document is; paths with
-// numeric names are distinguished. A collMod that changes nothing is an event.
-func TestChangeStreamReportsUpdatesByPath(t *testing.T) {
+// A collMod that changes nothing is an event.
+func TestChangeStreamReportsEveryCollMod(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("db", `{"create": "c"}`)
 	w, _ := n.openWatch("db", "c", `{"showExpandedEvents": true}`)
-	cases := []struct{ doc, update, updated, removed, paths string }{
-		{`"a": {"1": 1}`, `{"$set": {"a.1": 2}}`, `{"a.1": 2}`, `[]`, `{"a.1": ["a", "1"]}`},
-		{`"a": [{"1": 1}]`, `{"$set": {"a.0.1": 2}}`, `{"a.0.1": 2}`, `[]`, `{"a.0.1": ["a", 0, "1"]}`},
-		{`"a": {"b": 1}`, `{"$set": {"a": {"b": 2}}}`, `{"a": {"b": 2}}`, `[]`, `{}`},
-		{`"a": {"b": 1, "long": "a text that makes a delta the shorter way"}`, `{"$set": {"a": {"b": 2, "long": "a text that makes a delta the shorter way"}}}`,
-			`{"a": {"b": 2, "long": "a text that makes a delta the shorter way"}}`, `[]`, `{}`},
-		{`"a": {"b": 1, "c": 1}`, `{"$inc": {"a.b": 1}, "$unset": {"a.c": ""}}`, `{"a.b": 2}`, `["a.c"]`, `{}`},
-		{`"a": [1, 2]`, `{"$inc": {"a.$[]": 1}}`, `{"a.0": 2, "a.1": 3}`, `[]`, `{}`},
-		{`"a": [{"b": {"c": 1}}]`, `{"$set": {"a.$[x].b.c": 3}}`, `{"a.0.b.c": 3}`, `[]`, `{}`},
-		{`"a": 1, "b": 1`, `{"$set": {"a": 2, "c": 3}}`, `{"a": 2, "c": 3}`, `[]`, `{}`},
-	}
-	for i, c := range cases {
-		n.ok("db", fmt.Sprintf(`{"insert": "c", "documents": [{"_id": %d, %s}]}`, i, c.doc))
-		filters := ""
-		if strings.Contains(c.update, "[x]") {
-			filters = `, "arrayFilters": [{"x.b.c": 1}]`
-		}
-		n.ok("db", fmt.Sprintf(`{"update": "c", "updates": [{"q": {"_id": %d}, "u": %s%s}]}`, i, c.update, filters))
-	}
 	n.ok("db", `{"collMod": "c"}`)
-	got := w.all(2*len(cases) + 1)
-	for i, c := range cases {
-		e := got[2*i+1].(bson.M)
-		var want, is bson.M
-		if err := bson.UnmarshalExtJSON(fmt.Appendf(nil, `{"updatedFields": %s, "removedFields": %s, "truncatedArrays": [], "disambiguatedPaths": %s}`, c.updated, c.removed, c.paths), false, &want); err != nil {
-			t.Fatal(err)
-		}
-		is, _ = e["updateDescription"].(bson.M)
-		if e["operationType"] != "update" || !reflect.DeepEqual(plain(is), plain(want)) {
-			t.Errorf("%s: %v is %v, want %v", c.update, e["operationType"], is, want)
-		}
-	}
-	if last := got[len(got)-1].(bson.M); last["operationType"] != "modify" {
-		t.Errorf("a collMod that changes nothing is %v", last)
+	if got := w.all(1); types(got) != "modify" {
+		t.Errorf("a collMod that changes nothing is %v", got)
 	}
 }
 

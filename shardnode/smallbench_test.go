@@ -33,7 +33,7 @@ func smallCommands() []smallCommand {
 			return []value.Field{value.F("insert", value.NewString("new")), value.F("ordered", value.NewBool(true)),
 				value.F("documents", list(doc(value.F("_id", value.NewInt64(int64(i))), value.F("a", value.NewInt32(1)))))}
 		}},
-		{"update", true, 99, func(i int) []value.Field {
+		{"update", true, 92, func(i int) []value.Field {
 			return []value.Field{value.F("update", value.NewString("c")), value.F("ordered", value.NewBool(true)),
 				value.F("updates", list(doc(value.F("q", doc(value.F("_id", key(i)))), value.F("u", doc(value.F("$set", doc(value.F("n", value.NewInt32(int32(i)))))))))),
 			}

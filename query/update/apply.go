@@ -1,6 +1,7 @@
 package update
 
 import (
+	"bytes"
 	"strconv"
 	"strings"
 
@@ -15,6 +16,7 @@ const maxBackfill = 1500000
 
 // run is one application of an operator update.
 type run struct {
+	record
 	ctx  *Context
 	path []string // components from the root to the current position
 	work []byte   // values that operators build
@@ -27,6 +29,7 @@ func (u *Update) applyOperators(ctx *Context) ([]byte, error) {
 	}
 	r := &ctx.run
 	r.ctx, r.path, r.work = ctx, r.path[:0], r.work[:0]
+	r.reset()
 	return r.object(dst, ctx.Doc, u.root)
 }
 
@@ -72,7 +75,7 @@ func (r *run) object(dst, doc []byte, n *node) ([]byte, error) {
 		}
 		seen[i] = true
 		left--
-		if dst, err = r.existing(dst, key, v, kids[i], false); err != nil {
+		if dst, err = r.existing(dst, raw, v, kids[i], -1); err != nil {
 			return dst, err
 		}
 	}
@@ -83,10 +86,15 @@ func (r *run) object(dst, doc []byte, n *node) ([]byte, error) {
 		return value.End(dst, mark), nil
 	}
 	for i, k := range kids {
-		if !seen[i] {
-			if dst, err = r.missing(dst, k); err != nil {
-				return dst, err
-			}
+		if seen[i] {
+			continue
+		}
+		end := len(dst)
+		if dst, err = r.missing(dst, k); err != nil {
+			return dst, err
+		}
+		if len(dst) > end {
+			r.add(inserted, k.name, 0, end, len(dst))
 		}
 	}
 	return value.End(dst, mark), nil
@@ -123,11 +131,12 @@ func (r *run) children(n *node) ([]*node, error) {
 	return out, nil
 }
 
-// existing appends the element (key, v) with the changes of n.
-func (r *run) existing(dst, key []byte, v value.Value, n *node, inArray bool) ([]byte, error) {
+// existing appends the element raw, whose value is v, with the changes of n. index is its position in an array, -1 in a
+// document.
+func (r *run) existing(dst, raw []byte, v value.Value, n *node, index int) ([]byte, error) {
 	r.path = append(r.path, n.name)
 	mark := len(dst)
-	dst, err := r.change(dst, key, v, n, inArray)
+	dst, err := r.change(dst, raw, v, n, index)
 	if err != nil {
 		return dst, err
 	}
@@ -159,33 +168,24 @@ func immutableID(n *node) error {
 
 func (r *run) skips(n *node) bool { return n.flag&insertOnly != 0 && !r.ctx.Insert }
 
-func (r *run) change(dst, key []byte, v value.Value, n *node, inArray bool) ([]byte, error) {
+func (r *run) change(dst, raw []byte, v value.Value, n *node, index int) ([]byte, error) {
+	mark := len(dst)
 	switch {
 	case n.op != nil:
-		if r.skips(n) {
-			return value.AppendKeyBytes(dst, key, v), nil
-		}
-		if inArray && n.flag&anyPath != 0 {
-			if s, ok := n.op.(*renameSource); ok {
-				return dst, s.inArray(r)
-			}
-		}
-		now, err := n.op.apply(r, v)
-		if err != nil {
-			return dst, err
-		}
-		if now.T == value.Missing && inArray {
-			now = value.NewNull()
-		}
-		return value.AppendKeyBytes(dst, key, now), nil
-	case v.T == value.Array:
-		dst = append(append(append(dst, byte(v.T)), key...), 0)
-		return r.array(dst, v, n)
-	case len(n.filtered) > 0:
+		return r.leaf(dst, raw, v, n, index)
+	case v.T != value.Array && len(n.filtered) > 0:
 		return dst, mongoerr.Newf(mongoerr.BadValue, "Cannot apply array updates to non-array element %s: %s", n.name, value.Show(v))
-	case v.T == value.Document:
-		dst = append(append(append(dst, byte(v.T)), key...), 0)
-		return r.object(dst, v.Doc(), n)
+	case v.T == value.Array || v.T == value.Document:
+		dst = append(dst, raw[:len(raw)-len(v.Doc())]...)
+		outer := r.enter(n.name, index, v.T == value.Array)
+		var err error
+		if v.T == value.Array {
+			dst, err = r.array(dst, v, n)
+		} else {
+			dst, err = r.object(dst, v.Doc(), n)
+		}
+		r.leave(outer, mark, len(dst))
+		return dst, err
 	}
 	kids, err := r.children(n)
 	if err != nil {
@@ -196,7 +196,44 @@ func (r *run) change(dst, key []byte, v value.Value, n *node, inArray bool) ([]b
 			return dst, err
 		}
 	}
-	return value.AppendKeyBytes(dst, key, v), nil
+	return append(dst, raw...), nil
+}
+
+// leaf appends the element raw as the operator of n changes it.
+func (r *run) leaf(dst, raw []byte, v value.Value, n *node, index int) ([]byte, error) {
+	if r.skips(n) {
+		return append(dst, raw...), nil
+	}
+	if index >= 0 && n.flag&anyPath != 0 {
+		if s, ok := n.op.(*renameSource); ok {
+			return dst, s.inArray(r)
+		}
+	}
+	r.grown = 0
+	now, err := n.op.apply(r, v)
+	if err != nil {
+		return dst, err
+	}
+	if now.T == value.Missing && index >= 0 {
+		now = value.NewNull()
+	}
+	if now.T == value.Missing {
+		r.add(deleted, n.name, 0, 0, 0)
+		return dst, nil
+	}
+	mark, head := len(dst), len(n.name)+2
+	dst = append(append(append(dst, byte(now.T)), raw[1:head-1]...), 0)
+	dst = value.AppendPayload(dst, now)
+	switch {
+	case bytes.Equal(dst[mark:], raw):
+	case r.grown > 0:
+		outer := r.enter(n.name, index, true)
+		r.add(appended, "", r.grown, mark+len(raw)-1, len(dst)-1)
+		r.leave(outer, mark, len(dst))
+	default:
+		r.add(updated, n.name, index, mark, len(dst))
+	}
+	return dst, nil
 }
 
 // notViable returns the error for operators whose path leads through v, which cannot have a child with the name of first.
@@ -266,7 +303,7 @@ func (r *run) array(dst []byte, v value.Value, n *node) ([]byte, error) {
 			break
 		}
 		if i := n.kid(kids, key); i >= 0 {
-			if dst, err = r.existing(dst, key, e, kids[i], true); err != nil {
+			if dst, err = r.existing(dst, raw, e, kids[i], count); err != nil {
 				return dst, err
 			}
 			continue
@@ -302,32 +339,25 @@ func (r *run) extend(dst []byte, k *node, count, i int) ([]byte, int, error) {
 	for ; count < i; count++ {
 		dst = value.AppendIndex(dst, count, value.NewNull())
 	}
-	return append(dst, tmp...), count + 1, nil
+	end := len(dst)
+	dst = append(dst, tmp...)
+	r.add(updated, k.name, i, end, len(dst))
+	return dst, count + 1, nil
 }
 
 // matching applies the children of an array node to the elements they match.
 func (r *run) matching(dst, arr []byte, n *node) ([]byte, error) {
 	dst, mark := value.Begin(dst)
-	for it := value.Walk(arr); ; {
+	matched, changed, only := 0, 0, change{}
+	it := value.Walk(arr)
+	for i := 0; ; i++ {
 		raw, key, e, ok := it.NextRaw()
 		if !ok {
-			return value.End(dst, mark), nil
+			break
 		}
-		var child *node
-		for _, f := range n.filtered {
-			hit, err := f.matches(e)
-			if err != nil {
-				return dst, err
-			}
-			switch {
-			case !hit:
-			case child == nil:
-				child = f.child
-			default:
-				if child, err = merge(child, f.child, joinPath(r.dotted(), string(key))); err != nil {
-					return dst, err
-				}
-			}
+		child, err := r.childFor(n, key, e)
+		if err != nil {
+			return dst, err
 		}
 		if child == nil {
 			dst = append(dst, raw...)
@@ -335,11 +365,43 @@ func (r *run) matching(dst, arr []byte, n *node) ([]byte, error) {
 		}
 		at := *child
 		at.name = string(key)
-		var err error
-		if dst, err = r.existing(dst, key, e, &at, true); err != nil {
+		start, before := len(dst), len(r.changes)
+		if dst, err = r.existing(dst, raw, e, &at, i); err != nil {
 			return dst, err
 		}
+		matched++
+		if len(r.changes) > before {
+			changed++
+			only = change{kind: updated, name: at.name, index: int32(i), from: int32(start), to: int32(len(dst))}
+		}
 	}
+	switch {
+	case changed > 1:
+		r.replaceLevel()
+	case matched > 1 && changed == 1:
+		r.replaceChanges(only)
+	}
+	return value.End(dst, mark), nil
+}
+
+// childFor returns the children of an array node that match an element, merged; nil if none does.
+func (r *run) childFor(n *node, key []byte, e value.Value) (child *node, err error) {
+	for _, f := range n.filtered {
+		hit, err := f.matches(e)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case !hit:
+		case child == nil:
+			child = f.child
+		default:
+			if child, err = merge(child, f.child, joinPath(r.dotted(), string(key))); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return child, nil
 }
 
 // alone returns a matcher that no other goroutine uses.

@@ -70,7 +70,7 @@ func (o *push) apply(r *run, old value.Value) (value.Value, error) {
 		return old, mongoerr.Newf(mongoerr.BadValue, "The field '%s' must be an array but is of type %s in document %s",
 			r.dotted(), old.T.Name(), r.docID())
 	}
-	if o.end && !o.sliced && o.sort == nil && old.T == value.Array {
+	if old.T == value.Array && o.onlyAppends(value.Count(old.Doc())) {
 		return r.appended(old, o.each), nil
 	}
 	elems := value.Values(old.Doc())
@@ -92,6 +92,14 @@ func (o *push) apply(r *run, old value.Value) (value.Value, error) {
 	return r.arrayOf(elems), nil
 }
 
+// onlyAppends reports whether an array of n elements keeps them all at their positions: it is not sorted, nothing is inserted
+// before its end, and $slice cuts nothing off.
+func (o *push) onlyAppends(n int) bool {
+	all := int64(n + len(o.each))
+	cuts := o.sliced && (o.slice >= 0 && o.slice < all || o.slice < 0 && o.slice > -all)
+	return o.sort == nil && !cuts && (o.end || o.position > int64(n))
+}
+
 func cutSlice(elems []value.Value, n int64) []value.Value {
 	if n >= 0 {
 		return elems[:min(n, int64(len(elems)))]
@@ -108,6 +116,7 @@ func (r *run) appended(old value.Value, more []value.Value) value.Value {
 		return old
 	}
 	n := value.Count(old.Doc())
+	r.grown = n
 	mark := len(r.work)
 	r.work = append(r.work, old.Doc()[:len(old.Doc())-1]...)
 	for i, v := range more {

@@ -2,7 +2,6 @@ package update
 
 import (
 	"bytes"
-	"slices"
 	"strconv"
 
 	"github.com/shoaldb/shoal/query/value"
@@ -13,58 +12,23 @@ import (
 // value, …} adds them at the end (moving existing ones), s<field>: <delta> changes a nested document or array. The
 // delta of an array is {a: true, l: <new length, if it shrinks>, u<index>: value, s<index>: <delta>}.
 
-// Diff returns the change from old to new as an oplog delta; ok is false if a delta would not be smaller than
-// the new document, so that a replacement should be logged instead.
+// Diff returns the change from old to new as an oplog delta, for updates of which only the result is known: pipelines. ok is false if
+// a delta would not be smaller than the new document, so that a replacement should be logged instead.
 func Diff(old, new []byte) (diff []byte, ok bool) {
-	diff = docDiff(old, new, nil)
+	diff = docDiff(old, new)
 	return diff, len(diff) < len(new)
 }
 
-// Delta is Diff for a document that operators have changed: a change that an operator made within a field is logged as
-// such, and what $set sets is logged as a whole, however long either is.
-func (u *Update) Delta(old, new []byte) []byte { return docDiff(old, new, guide{u.root}) }
-
-// guide is the nodes of an update that may have changed a value; nil if it is unknown how it changed.
-type guide []*node
-
-// at returns the guide of a field or element.
-func (g guide) at(key string) (out guide) {
-	for _, n := range g {
-		for _, kid := range n.kids {
-			if kid.name == key {
-				out = append(out, kid)
-			}
+// OplogEntry returns the `o` of the oplog entry for the document that Apply has made of ctx.Doc last; nil for the whole new document.
+// What operators did is logged as they did it, however long that is.
+func (u *Update) OplogEntry(ctx *Context, now []byte) []byte {
+	switch u.form {
+	case operators:
+		return ctx.run.entry(now)
+	case pipeline:
+		if diff, ok := Diff(ctx.Doc, now); ok {
+			return DiffEntry(diff)
 		}
-		if n.positional != nil {
-			out = append(out, n.positional)
-		}
-		for i := range n.filtered {
-			out = append(out, n.filtered[i].child)
-		}
-	}
-	return out
-}
-
-// inside reports whether an operator's path continues below the value.
-func (g guide) inside() bool {
-	return slices.ContainsFunc(g, func(n *node) bool { return n.op == nil })
-}
-
-// set reports whether a $set replaced the value.
-func (g guide) set() bool {
-	return slices.ContainsFunc(g, func(n *node) bool { _, is := n.op.(*setOp); return is })
-}
-
-// sub returns the delta to log for a value, nil if the new value is to be logged.
-func (g guide) sub(old, new value.Value) []byte {
-	switch inside := g.inside(); {
-	case !inside && g.set():
-		return nil
-	case inside:
-		return subDiff(old, new, g)
-	}
-	if sub := subDiff(old, new, nil); sub != nil && len(sub) < len(new.Doc()) {
-		return sub
 	}
 	return nil
 }
@@ -76,7 +40,7 @@ func DiffEntry(diff []byte) []byte {
 
 type delta struct{ deletes, updates, inserts, subs []byte }
 
-func docDiff(old, new []byte, g guide) []byte {
+func docDiff(old, new []byte) []byte {
 	var d delta
 	var gone [][]byte
 	a, b := value.Walk(old), value.Walk(new)
@@ -89,7 +53,7 @@ func docDiff(old, new []byte, g guide) []byte {
 			continue
 		}
 		if !bytes.Equal(rawA, rawB) {
-			d.change(kb, va, vb, rawB, g)
+			d.change(kb, va, vb, rawB)
 		}
 		rawA, ka, va, okA = a.NextRaw()
 		rawB, kb, vb, okB = b.NextRaw()
@@ -112,23 +76,26 @@ func docDiff(old, new []byte, g guide) []byte {
 	return d.document()
 }
 
-func (d *delta) change(key []byte, old, new value.Value, raw []byte, g guide) {
-	if sub := g.at(string(key)).sub(old, new); sub != nil {
+func (d *delta) change(key []byte, old, new value.Value, raw []byte) {
+	if sub := subDiff(old, new); sub != nil {
 		d.subs = value.Append(d.subs, "s"+string(key), value.NewDocument(sub))
 		return
 	}
 	d.updates = append(d.updates, raw...)
 }
 
-// subDiff returns the delta between two documents or two arrays; nil if there is none.
-func subDiff(old, new value.Value, g guide) []byte {
+// subDiff returns the delta between two documents or two arrays; nil if there is none that is shorter than the new value.
+func subDiff(old, new value.Value) (sub []byte) {
 	switch {
 	case old.T == value.Document && new.T == value.Document:
-		return docDiff(old.Doc(), new.Doc(), g)
+		sub = docDiff(old.Doc(), new.Doc())
 	case old.T == value.Array && new.T == value.Array:
-		return arrayDiff(old.Doc(), new.Doc(), g)
+		sub = arrayDiff(old.Doc(), new.Doc())
 	}
-	return nil
+	if len(sub) >= len(new.Doc()) {
+		return nil
+	}
+	return sub
 }
 
 func (d *delta) document() []byte {
@@ -146,7 +113,7 @@ func (d *delta) document() []byte {
 	return value.End(append(dst, d.subs...), mark)
 }
 
-func arrayDiff(old, new []byte, g guide) []byte {
+func arrayDiff(old, new []byte) []byte {
 	dst, mark := value.Begin(nil)
 	dst = value.Append(dst, "a", value.NewBool(true))
 	was, now := value.Values(old), value.Values(new)
@@ -158,7 +125,7 @@ func arrayDiff(old, new []byte, g guide) []byte {
 			if same(was[i], v) {
 				continue
 			}
-			if sub := g.at(strconv.Itoa(i)).sub(was[i], v); sub != nil {
+			if sub := subDiff(was[i], v); sub != nil {
 				dst = value.Append(dst, "s"+strconv.Itoa(i), value.NewDocument(sub))
 				continue
 			}

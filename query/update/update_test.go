@@ -64,20 +64,30 @@ func runCase(t *testing.T, cmd string, in map[string]string) string {
 	if !changed {
 		return "unchanged\n"
 	}
-	diff, ok := Diff(ctx.Doc, doc)
-	again, err := ApplyDiff(ctx.Doc, diff)
-	if err != nil || string(again) != string(doc) {
-		t.Fatalf("delta %s gives %s (%v), want %s", show(diff), show(again), err, show(doc))
+	out, entry := show(doc)+"\n", u.OplogEntry(ctx, doc)
+	if entry == nil {
+		return out
+	}
+	diff := applyTwice(t, ctx.Doc, entry, doc)
+	return out + "delta " + show(diff) + "\n"
+}
+
+// applyTwice checks that an oplog entry makes want of old, and of what it has made already, and returns its delta.
+func applyTwice(t *testing.T, old, entry, want []byte) (diff []byte) {
+	t.Helper()
+	diff = value.Lookup(entry, "diff").Doc()
+	if err := bson.Raw(entry).Validate(); err != nil || value.Lookup(entry, "$v").Int32() != 2 || diff == nil {
+		t.Fatalf("the entry is %s (%v)", show(entry), err)
+	}
+	again, err := ApplyDiff(old, diff)
+	if err != nil || string(again) != string(want) {
+		t.Fatalf("delta %s makes %s (%v) of %s, want %s", show(diff), show(again), err, show(old), show(want))
 	}
 	twice, err := ApplyDiff(again, diff)
-	if err != nil || string(twice) != string(doc) {
-		t.Fatalf("delta %s applied twice gives %s (%v), want %s", show(diff), show(twice), err, show(doc))
+	if err != nil || string(twice) != string(want) {
+		t.Fatalf("delta %s applied twice makes %s (%v), want %s", show(diff), show(twice), err, show(want))
 	}
-	out := show(doc) + "\n"
-	if ok {
-		out += "delta " + show(diff) + "\n"
-	}
-	return out
+	return diff
 }
 
 func TestMayTouch(t *testing.T) {
@@ -119,5 +129,38 @@ func BenchmarkDiff(b *testing.B) {
 	b.ReportAllocs()
 	for i := 0; i < b.N; i++ {
 		Diff(old, now)
+	}
+}
+
+// BenchmarkLogged applies updates to a document of 300 bytes and makes their oplog entries.
+func BenchmarkLogged(b *testing.B) {
+	pad := strings.Repeat("x", 250)
+	for _, c := range []struct{ name, doc, u string }{
+		{"set", `{"_id": 1, "a": 1, "pad": "` + pad + `"}`, `{"$set": {"a": 7}}`},
+		{"setNew", `{"_id": 1, "a": 1, "pad": "` + pad + `"}`, `{"$set": {"z": 7}}`},
+		{"setThree", `{"_id": 1, "a": 1, "b": 2, "c": {"d": 3}, "pad": "` + pad + `"}`, `{"$set": {"c.d": 7, "b": 8, "a": 9}}`},
+		{"inc", `{"_id": 1, "a": 1, "pad": "` + pad + `"}`, `{"$inc": {"a": 1}}`},
+		{"unset", `{"_id": 1, "a": 1, "pad": "` + pad + `"}`, `{"$unset": {"a": 1}}`},
+		{"push", `{"_id": 1, "a": [1, 2, 3, 4, 5], "pad": "` + pad + `"}`, `{"$push": {"a": 7}}`},
+		{"pushSlice", `{"_id": 1, "a": [1, 2, 3, 4, 5], "pad": "` + pad + `"}`, `{"$push": {"a": {"$each": [7], "$slice": -5}}}`},
+		{"pop", `{"_id": 1, "a": [1, 2, 3, 4, 5], "pad": "` + pad + `"}`, `{"$pop": {"a": 1}}`},
+		{"setElement", `{"_id": 1, "a": [1, 2, 3, 4, 5], "pad": "` + pad + `"}`, `{"$set": {"a.3": 9}}`},
+		{"all", `{"_id": 1, "a": [1, 2, 3, 4, 5], "pad": "` + pad + `"}`, `{"$inc": {"a.$[]": 1}}`},
+	} {
+		b.Run("update="+c.name, func(b *testing.B) {
+			up, err := Compile(value.NewDocument(valuetest.Doc(b, c.u)), Options{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			doc := valuetest.Doc(b, c.doc)
+			b.ReportAllocs()
+			for b.Loop() {
+				ctx := &Context{Doc: doc, Positional: -1}
+				now, _, err := up.Apply(ctx)
+				if err != nil || up.OplogEntry(ctx, now) == nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

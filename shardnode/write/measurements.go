@@ -335,7 +335,7 @@ func (w *Command) replaceBucket(u *storage.UnitOfWork, t *namespace.Series, rid 
 		return err
 	}
 	if diff, ok := update.Diff(old, next); ok {
-		info.O = value.Doc(value.F("$v", value.NewInt32(2)), value.F("diff", value.NewDocument(diff)))
+		info.O = update.DiffEntry(diff)
 	}
 	return u.Update(t.Buckets, rid, old, next, info)
 }

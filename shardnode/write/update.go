@@ -451,7 +451,7 @@ func (w *Command) writeRow(u *storage.UnitOfWork, q *exec.Query, st *statement, 
 	if st.sampled.on {
 		st.sampled.diff = sampling.Diff(doc, next) // an update that moves the document ends here with an error
 	}
-	if next, err = w.replace(u, q, st, rid, doc, next); err != nil {
+	if next, err = w.replace(u, q, st, rid, &ctx, next); err != nil {
 		return false, err
 	}
 	r.modified++
@@ -463,11 +463,12 @@ func (w *Command) writeRow(u *storage.UnitOfWork, q *exec.Query, st *statement, 
 }
 
 // replace stages the new form of a document, and returns it as it is stored.
-func (w *Command) replace(u *storage.UnitOfWork, q *exec.Query, st *statement, rid storage.RecordID, doc, next []byte) ([]byte, error) {
+func (w *Command) replace(u *storage.UnitOfWork, q *exec.Query, st *statement, rid storage.RecordID, ctx *update.Context, next []byte) ([]byte, error) {
+	doc := ctx.Doc
 	if err := w.checkOwner(q, st, doc, next); err != nil {
 		return nil, err
 	}
-	o := oplogUpdate(st.upd, doc, next)
+	o := st.upd.OplogEntry(ctx, next)
 	if w.records != nil {
 		var err error
 		if next, err = w.records.Put(u, doc, next); err != nil {
@@ -523,21 +524,6 @@ func (w *Command) noteWritten(ns string, doc []byte) {
 	if s := w.writer.node.Sharding(); s != nil && w.Op.Req.ShardVersion != nil {
 		s.NoteWritten(ns, doc)
 	}
-}
-
-// oplogUpdate returns the `o` of an update's entry: nil for the whole new document. Changes by operators are
-// logged as a delta, however long; those by a pipeline only if the delta is shorter.
-func oplogUpdate(u *update.Update, old, next []byte) []byte {
-	if u.IsReplacement() {
-		return nil
-	}
-	if !u.IsPipeline() {
-		return update.DiffEntry(u.Delta(old, next))
-	}
-	if diff, ok := update.Diff(old, next); ok {
-		return update.DiffEntry(diff)
-	}
-	return nil
 }
 
 func (w *Command) clusterTime() uint64 {
