@@ -36,10 +36,10 @@ func (r *recipient) clone(ctx context.Context) error {
 			cancel(err)
 		}
 	})
-	err := inParallel(ctx, n, func(ctx context.Context) (more bool, err error) {
-		b, more, err := queue.take(ctx)
+	err := inParallel(ctx, n, func(taking context.Context) (more bool, err error) {
+		b, more, err := queue.take(taking)
 		if err == nil && more {
-			err = r.store(ctx, &b)
+			err = r.store(ctx, &b) // some of which goes on beside this
 		}
 		return more, err
 	})
@@ -47,10 +47,22 @@ func (r *recipient) clone(ctx context.Context) error {
 		cancel(err)
 	}
 	fetching.Wait()
-	if rest, _ := r.tables.take(0); err == nil && context.Cause(ctx) == nil {
-		return r.storeAll(ctx, &rest, false)
+	if err := r.storeRest(ctx); err != nil {
+		cancel(err)
 	}
 	return context.Cause(ctx) // the first error: after one in fetching, the queue ends in the middle of the range
+}
+
+// storeRest waits for what is being stored as tables, and stores what has not been enough for one.
+func (r *recipient) storeRest(ctx context.Context) error {
+	err := r.tables.wait()
+	if err == nil {
+		err = context.Cause(ctx)
+	}
+	if rest, _ := r.tables.take(0); err == nil {
+		err = r.storeAll(ctx, &rest, false)
+	}
+	return err
 }
 
 // fetch asks the donor for the next batch.
@@ -80,7 +92,7 @@ func (r *recipient) store(ctx context.Context, b *fetched) error {
 	}
 	r.tables.add(b)
 	if all, ok := r.tables.take(cloneTableBytes); ok {
-		return r.storeAll(ctx, &all, b.busy)
+		return r.tables.beside(ctx, func() error { return r.storeAll(ctx, &all, b.busy) })
 	}
 	return nil
 }

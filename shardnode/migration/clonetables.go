@@ -27,7 +27,49 @@ type tableBatch struct {
 		batches
 		free  [][]byte // replies
 		spare [][]byte // memory for docs
+		err   error    // the first of storing
 	}
+	storing sync.WaitGroup
+	once    sync.Once
+	turns   chan struct{} // of those that store
+}
+
+// tablesAtOnce is how many batches are stored as tables at a time, while the next is fetched: one is compressed while the disk has another. Their order does not matter.
+const tablesAtOnce = 2
+
+// beside calls store in a goroutine of its own as soon as less than tablesAtOnce are running. It returns the error of an earlier one.
+func (t *tableBatch) beside(ctx context.Context, store func() error) error {
+	t.once.Do(func() { t.turns = make(chan struct{}, tablesAtOnce) })
+	select {
+	case t.turns <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if err := t.failed(nil); err != nil {
+		<-t.turns
+		return err
+	}
+	t.storing.Go(func() {
+		_ = t.failed(store())
+		<-t.turns
+	})
+	return nil
+}
+
+// wait waits for all that were begun, and returns the first error.
+func (t *tableBatch) wait() error {
+	t.storing.Wait()
+	return t.failed(nil)
+}
+
+// failed notes an error, and returns the first.
+func (t *tableBatch) failed(err error) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.mu.err == nil {
+		t.mu.err = err
+	}
+	return t.mu.err
 }
 
 func (t *tableBatch) add(b *fetched) {

@@ -1,15 +1,19 @@
 package migration
 
 import (
-	"encoding/binary"
+	"context"
+	"errors"
 	"strings"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire"
 )
 
 // tablesDoc is a document of about a kilobyte.
@@ -34,33 +38,33 @@ func newTablesRecipient(t *testing.T, docs int) *recipient {
 	return r
 }
 
-// feed stores documents as a clone does, in replies of a megabyte, in the buffers that are free.
-func (r *recipient) feed(t *testing.T, docs int, before func(reply int)) {
+// feed clones documents from a donor whose replies have a megabyte. It calls before with each of its requests, and reports whether replies were put into the buffers of
+// earlier ones.
+func (r *recipient) feed(t *testing.T, docs int, before func(reply int)) (again bool) {
 	t.Helper()
-	for i := 0; i < docs; {
-		b := fetched{reply: r.tables.buffer()[:0]}
-		for ; i < docs && len(b.reply) < 1<<20; i++ {
-			b.reply = append(b.reply, tablesDoc(i)...)
+	sent := 0
+	donor := cluster.LocalPeer(func(_ context.Context, _ *wire.Message, dst []byte) ([]byte, error) {
+		before(sent)
+		again = again || cap(dst) > 0
+		var batch []value.Value
+		for size := 0; sent < docs && size < 1<<20; sent++ {
+			d := tablesDoc(sent)
+			batch, size = append(batch, value.NewDocument(d)), size+len(d)
 		}
-		for rest := b.reply; len(rest) > 0; {
-			n := binary.LittleEndian.Uint32(rest)
-			b.docs, rest = append(b.docs, rest[:n]), rest[n:]
-		}
-		before(i)
-		if err := r.store(t.Context(), &b); err != nil {
-			t.Fatal(err)
-		}
-	}
-	rest, _ := r.tables.take(0)
-	if err := r.storeAll(t.Context(), &rest, false); err != nil {
+		return append(dst, value.Doc(value.F("objects", value.NewArray(value.ArrayOf(batch...))), value.F("ok", value.NewDouble(1)))...), nil
+	})
+	r.from, r.m.state.Registry = "b", cluster.NewRegistry(listOf(value.Doc(value.F("_id", value.NewString("b")), value.F("host", value.NewString("b/h:1")))), nil,
+		func(string, []string) (cluster.Peer, error) { return donor, nil })
+	if err := r.clone(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	return again
 }
 
 // A large clone is stored as tables, except beside clients, where its pace is set by a parameter, and where a document is there already: the copy from the donor
 // replaces that one. Each document is there once and counted once, and what changed after the clone wins.
 func TestCloneAsTables(t *testing.T) {
-	const docs = 22_000
+	const docs = 70_000 // four batches and more
 	for _, x := range []struct {
 		name   string
 		tables bool
@@ -87,12 +91,12 @@ func TestCloneAsTables(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r.feed(t, docs, func(int) { x.before(r) })
+			again := r.feed(t, docs, func(int) { x.before(r) })
 			if got := r.m.Engine.Stats().IngestedBytes > 0; got != x.tables {
 				t.Errorf("as tables: %v, want %v", got, x.tables)
 			}
-			if got := len(r.tables.mu.free) > 0; got != x.tables {
-				t.Errorf("replies are used again: %v, want %v", got, x.tables)
+			if again != x.tables {
+				t.Errorf("buffers are used again: %v, want %v", again, x.tables)
 			}
 			if _, err := r.apply(t.Context(), replication.Durable, func(w *partWriter) error {
 				if err := w.put(tablesDoc(1, value.F("new", value.NewBool(true)))); err != nil {
@@ -132,3 +136,35 @@ func (r *recipient) check(t *testing.T, docs int, before int64) {
 		}
 	}
 }
+
+// At most tablesAtOnce batches are stored at a time. The first error ends the clone: later batches are not begun, and whoever waits gets it.
+func TestBatchesStoredBesideEachOther(t *testing.T) {
+	var b tableBatch
+	release, running, failure := make(chan struct{}), make(chan int, tablesAtOnce), errors.New("no room")
+	for i := range tablesAtOnce {
+		if err := b.beside(t.Context(), func() error {
+			running <- i
+			<-release
+			return failure
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range tablesAtOnce {
+		<-running
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errGivenUp)
+	if err := b.beside(ctx, func() error { t.Error("one too many is stored"); return nil }); err != errGivenUp {
+		t.Errorf("beyond the limit: %v", err)
+	}
+	close(release)
+	if err := b.wait(); err != failure {
+		t.Errorf("the wait ends with %v", err)
+	}
+	if err := b.beside(t.Context(), func() error { t.Error("a batch is stored after a failure"); return nil }); err != failure {
+		t.Errorf("after a failure: %v", err)
+	}
+}
+
+var errGivenUp = errors.New("cancelled")

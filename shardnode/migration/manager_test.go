@@ -78,13 +78,21 @@ func newTestManagerOn(t *testing.T, n Node, s Sessions, o storage.Options) *Mana
 		Engine: eng, Docs: &statedoc.Docs{Engine: eng, Set: replication.NewSingle(eng)}, Params: cluster.NewParams(), Points: cluster.NewFailPoints(),
 		Service: command.NewService(command.Shard), Services: &replication.Services{}, Locks: lock.NewManager(), Now: time.Now, Counts: new(command.Opcounters),
 	}
-	nothing := cluster.LocalPeer(func(_ context.Context, _ *wire.Message, dst []byte) ([]byte, error) { // a config server without collections
-		batch := value.Doc(value.F("id", value.NewInt64(0)), value.F("ns", value.NewString("config.x")), value.F("firstBatch", value.NewArray(value.ArrayOf())))
-		return append(dst, value.Doc(value.F("cursor", value.NewDocument(batch)), value.F("ok", value.NewDouble(1)))...), nil
-	})
-	m := newManager(c, n, s, NewShardState("a", cluster.NewCatalog(nothing), nil, nil))
+	m := newManager(c, n, s, NewShardState("a", cluster.NewCatalog(listOf()), nil, nil)) // a config server without collections
 	c.Service.Table.Add(m.specs()...)
 	return m
+}
+
+// listOf is a peer that answers each query with the same documents.
+func listOf(docs ...[]byte) cluster.Peer {
+	list := make([]value.Value, len(docs))
+	for i, d := range docs {
+		list[i] = value.NewDocument(d)
+	}
+	batch := value.Doc(value.F("id", value.NewInt64(0)), value.F("ns", value.NewString("config.x")), value.F("firstBatch", value.NewArray(value.ArrayOf(list...))))
+	return cluster.LocalPeer(func(_ context.Context, _ *wire.Message, dst []byte) ([]byte, error) {
+		return append(dst, value.Doc(value.F("cursor", value.NewDocument(batch)), value.F("ok", value.NewDouble(1)))...), nil
+	})
 }
 
 func testRange(t *testing.T, min, max int32) *KeyRange {
