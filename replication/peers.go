@@ -382,7 +382,7 @@ func (r *Raft) sendPieces(ctx context.Context, host string, e *envelope, payload
 		if len(payload) > 0 {
 			left = 1
 		}
-		x := envelope{kind: callPiece, set: e.set, from: e.from, to: e.to, host: e.host, report: e.report}
+		x := envelope{kind: callPiece, set: e.set, setID: e.setID, from: e.from, to: e.to, host: e.host, report: e.report}
 		x.body = binary.AppendUvarint(nil, number)
 		x.body = binary.AppendUvarint(x.body, seq)
 		x.body = binary.AppendUvarint(x.body, left)
@@ -463,6 +463,9 @@ func (r *Raft) Handle(ctx context.Context, payload []byte) ([]byte, error) {
 		e = &envelope{}
 		if err := e.unmarshal(whole); err != nil || e.kind == callPiece {
 			return nil, errEnvelope
+		}
+		if err := r.checkSet(e, "the caller"); err != nil {
+			return nil, err
 		}
 	}
 	reply := r.envelope(callMessages, e.from)

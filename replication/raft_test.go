@@ -591,6 +591,11 @@ func TestHandleRefuses(t *testing.T) {
 		if _, err := r.Handle(background, b); mongoerr.CodeOf(err) != mongoerr.InvalidReplicaSetConfig {
 			t.Errorf("a call of another set of the same name: %v", err)
 		}
+		whole := envelope{kind: callPiece, set: namesake.set, from: 1, to: 2, body: append([]byte{8, 0, 0}, b...)}
+		b, _ = whole.marshal()
+		if _, err := r.Handle(background, b); mongoerr.CodeOf(err) != mongoerr.InvalidReplicaSetConfig {
+			t.Errorf("a call of another set of the same name, in pieces: %v", err)
+		}
 		time.Sleep(time.Second)
 		if term := r.lead.Load().term; term >= 99 {
 			t.Errorf("the term of another set of the same name is taken: %d", term)

@@ -510,9 +510,9 @@ func (r *Router) transitionToDedicated(op *command.Op, dst []byte) ([]byte, erro
 // on from where it was. If it finds that the shard is gone, an earlier one has removed it.
 func (r *Router) removal(op *command.Op, id string, m msg.Message, dst []byte) ([]byte, error) {
 	known, from := false, len(dst)
-	if err := r.Registry.Reload(op); err == nil { // another router may have added it
-		s, err := r.Registry.Shard(op, id)
-		known = err == nil && s.Doc != nil
+	_ = r.Registry.Reload(op) // another router may have added it
+	if s, err := r.Registry.Shard(op, id); err == nil && s.Doc != nil {
+		known, id = true, s.ID
 	}
 	for try := 0; ; try++ {
 		dst, err := r.configCommand(op, m, dst[:from])
@@ -520,7 +520,8 @@ func (r *Router) removal(op *command.Op, id string, m msg.Message, dst []byte) (
 			dst, err = appendRemoved(dst[:from], id), nil
 		}
 		if err == nil {
-			return dst, r.Registry.Reload(op)
+			_ = r.Registry.Reload(op) // the removal stands, whether this router has heard of it or not
+			return dst, nil
 		}
 		if !cluster.Retryable(err) || try == coordinatedAgain || cluster.Sleep(op, 20*time.Millisecond<<(2*try)) != nil {
 			return dst, err

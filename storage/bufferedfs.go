@@ -37,6 +37,8 @@ type bufferedFile struct {
 	n    int                // bytes in buf
 	sent int64              // bytes written to File
 	err  error              // of the first write that failed
+
+	closed bool // because of err
 }
 
 // Write implements vfs.File.
@@ -60,7 +62,8 @@ func (f *bufferedFile) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// flush writes what is in the buffer. After an error nothing more is written: the file has a gap.
+// flush writes what is in the buffer. After an error nothing more is written: the file has a gap. It is closed at once: pebble does not close a file whose last sync
+// fails, and an open file keeps the room of a full disk that its removal should give back.
 func (f *bufferedFile) flush() error {
 	if f.buf == nil {
 		return f.err
@@ -69,6 +72,10 @@ func (f *bufferedFile) flush() error {
 		var n int
 		n, f.err = f.File.Write(f.buf[:f.n])
 		f.sent += int64(n)
+		if f.err != nil {
+			f.closed = true
+			_ = f.File.Close()
+		}
 	}
 	tableBuffers.Put(f.buf)
 	f.buf, f.n = nil, 0
@@ -104,4 +111,10 @@ func (f *bufferedFile) SyncTo(length int64) (full bool, err error) {
 }
 
 // Close implements vfs.File.
-func (f *bufferedFile) Close() error { return errorsJoin(f.flush(), f.File.Close()) }
+func (f *bufferedFile) Close() error {
+	err := f.flush()
+	if f.closed {
+		return err
+	}
+	return errorsJoin(err, f.File.Close())
+}

@@ -13,8 +13,9 @@ import (
 // writesFS records the lengths of writes, and fails the one of a number.
 type writesFS struct {
 	vfs.FS
-	lens []int
-	fail int // from 1; 0 for none
+	lens   []int
+	fail   int // from 1; 0 for none
+	closed int // files
 }
 
 var errWrite = errors.New("the disk is full")
@@ -35,6 +36,11 @@ func (f writesFile) Write(p []byte) (int, error) {
 		return 0, errWrite
 	}
 	return f.File.Write(p)
+}
+
+func (f writesFile) Close() error {
+	f.w.closed++
+	return f.File.Close()
 }
 
 // A table is written in large steps that end where pages do, whatever the lengths in which pebble writes it, and what has been written is in the file after a sync or
@@ -105,6 +111,10 @@ func TestFailedWriteOfATableIsReported(t *testing.T) {
 			}
 			if len(w.lens) != fail {
 				t.Errorf("%d writes, the last of which was to be number %d", len(w.lens), fail)
+			}
+			_ = vfs.NewSyncingFile(f, vfs.SyncingFileOptions{BytesPerSync: 1 << 20}).Close() // which does not close what it cannot sync
+			if w.closed == 0 {
+				t.Error("the file stays open")
 			}
 		}
 	}

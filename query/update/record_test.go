@@ -12,7 +12,7 @@ import (
 // dice makes documents and operator updates at random, of few names and values, so that paths often meet.
 type dice struct{ *rand.Rand }
 
-var diceNames = []string{"a", "b", "c", "0", "1", "2", "10", "02"}
+var diceNames = []string{"a", "b", "c", "0", "1", "2", "9", "10", "1a", "02"}
 
 func (d dice) value(depth int) value.Value {
 	switch k := d.IntN(10); {
@@ -153,5 +153,22 @@ func checkDelta(t *testing.T, diff []byte) {
 	}
 	if changes == 0 {
 		t.Errorf("no change: %s", show(diff))
+	}
+}
+
+// Names that are numbers and others that begin with a digit have one order. Without one, an update of these paths had two nodes for a name, and added the field twice.
+func TestOrderOfNames(t *testing.T) {
+	names := []string{"", "-1", "9", "10", "010", "1a", "2", "02", "a", "9z", "0", "00", " "}
+	for _, a := range names {
+		for _, b := range names {
+			if (compareNames(a, b) == 0) != (a == b) || compareNames(a, b) < 0 != (compareNames(b, a) > 0) {
+				t.Errorf("%q, %q: %d, and %d the other way", a, b, compareNames(a, b), compareNames(b, a))
+			}
+			for _, c := range names {
+				if compareNames(a, b) < 0 && compareNames(b, c) < 0 && compareNames(a, c) >= 0 {
+					t.Errorf("%q < %q < %q, and %d", a, b, c, compareNames(a, c))
+				}
+			}
+		}
 	}
 }

@@ -52,9 +52,18 @@ func allDigits(s string) bool {
 	return s != ""
 }
 
-// compareNames returns the order in which new fields are added: two numbers by value, all other names by bytes.
+// compareNames returns the order in which new fields are added: two numbers by value, other names by bytes. Numbers precede all other names but those that begin with a
+// smaller byte than a digit: it has to be an order, which "two numbers by value, everything else by bytes" is not ("9" < "10" < "1a" < "9").
 func compareNames(a, b string) int {
-	if allDigits(a) && allDigits(b) {
+	switch x, y := allDigits(a), allDigits(b); {
+	case x && !y:
+		if b == "" || b[0] < '0' {
+			return 1
+		}
+		return -1
+	case y && !x:
+		return -compareNames(b, a)
+	case x:
 		ta, tb := strings.TrimLeft(a, "0"), strings.TrimLeft(b, "0")
 		if len(ta) != len(tb) {
 			return len(ta) - len(tb)

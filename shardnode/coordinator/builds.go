@@ -3,6 +3,7 @@ package coordinator
 import (
 	"bytes"
 	"context"
+	"sync"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -11,6 +12,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // abortBuilds aborts the index builds for which an operation would have to wait only to remove what they build.
@@ -91,32 +93,41 @@ func refusedFor(o operation) []string {
 	return nil
 }
 
-// refuseBuilds returns an error for an operation that is not executed beside an index build, if shards are building for a createIndexes whose DDL locks the
-// operation would otherwise wait for, perhaps for hours. A createIndexes that builds nothing, since the collection is empty or has the indexes, is waited for. The
-// locks exclude further ones; builds of collections without an entry in the catalog, which take no such lock, are found by the client's own command if this shard
-// alone executes it, and otherwise as the critical sections begin (run.participantBlock).
-func (m *Coordinators) refuseBuilds(op *command.Op, o operation) error {
-	for _, ns := range refusedFor(o) {
-		for r, pause := m.createsIndexes(ns), buildPause; r != nil; r, pause = m.createsIndexes(ns), min(2*pause, longestBuildPause) {
-			if err := m.checkNoBuild(op, ns); err != nil {
+// lockUnlessBuilding takes an operation's locks like lockFor. If the operation is not executed beside an index build, it is refused as soon as shards are found
+// building for a createIndexes whose locks it would otherwise wait for, perhaps for hours. A createIndexes that builds nothing, since the collection is empty or has
+// the indexes, is waited for. The locks exclude further ones; builds of collections without an entry in the catalog, which take no such lock, are found by the
+// client's own command if this shard alone executes it, and otherwise as the critical sections begin (run.participantBlock).
+func (m *Coordinators) lockUnlessBuilding(op *command.Op, o operation) (*held, error) {
+	names := refusedFor(o)
+	if len(names) == 0 {
+		return m.lockFor(op, op, o)
+	}
+	ctx, cancel := context.WithCancelCause(op)
+	var watching sync.WaitGroup
+	var building error
+	watching.Go(func() {
+		if building = m.awaitBuild(ctx, names); building != nil {
+			cancel(building)
+		}
+	})
+	h, err := m.lockFor(ctx, op, o)
+	cancel(nil)
+	watching.Wait()
+	if err != nil && building != nil {
+		err = building
+	}
+	return h, err
+}
+
+// awaitBuild waits until a shard builds an index for a createIndexes of one of the collections, and returns the error that says so; nil once ctx ends.
+func (m *Coordinators) awaitBuild(ctx context.Context, names []string) error {
+	for pause := buildPause; cluster.Sleep(ctx, pause) == nil; pause = min(2*pause, longestBuildPause) {
+		for _, ns := range names {
+			if !m.createsIndexes(ns) {
+				continue
+			}
+			if err := m.checkNoBuild(ctx, ns); mongoerr.CodeOf(err) == mongoerr.BackgroundOperationInProgressForNamespace {
 				return err
-			}
-			timer := time.NewTimer(pause)
-			select {
-			case <-r.done:
-				if r.err == errSteppedDown { // it stays in m.mu.runs
-					timer.Stop()
-					return errSteppedDown
-				}
-			case <-timer.C:
-			case <-op.Done():
-			}
-			timer.Stop()
-			if err := op.Err(); err != nil {
-				return err
-			}
-			if limit := op.Req.AskedConcern().Timeout; limit > 0 && r.stalled(limit) {
-				return errBehind
 			}
 		}
 	}
@@ -126,18 +137,18 @@ func (m *Coordinators) refuseBuilds(op *command.Op, o operation) error {
 // The interval at which an operation that waits for a createIndexes asks the shards whether they build.
 const buildPause, longestBuildPause = 5 * time.Millisecond, time.Second
 
-// createsIndexes returns a createIndexes of a collection that is running, or waits for its locks; nil for none.
-func (m *Coordinators) createsIndexes(ns string) *run {
+// createsIndexes reports whether a createIndexes of a collection is running, or waits for its locks.
+func (m *Coordinators) createsIndexes(ns string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, runs := range []map[string]*run{m.mu.runs, m.mu.asked} {
 		for _, r := range runs {
 			if r.doc.op.name() == createIndexesKind && r.doc.ns == ns {
-				return r
+				return true
 			}
 		}
 	}
-	return nil
+	return false
 }
 
 // checkNoBuild returns an error if a shard is building an index of a collection with an entry in the catalog. A shard that does not answer is taken to build none.

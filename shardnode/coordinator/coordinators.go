@@ -217,9 +217,6 @@ func (m *Coordinators) run(op *command.Op, req msg.Message, as string, dst []byt
 		}
 	}
 	m.abortBuilds(o)
-	if err := m.refuseBuilds(op, o); err != nil {
-		return dst, err
-	}
 	r := &run{m: m, done: make(chan struct{}), doc: &document{id: cluster.NewUUID(), op: o, ns: ns, command: cmd, comment: value.Lookup(op.Req.Body, "comment").Clone(), request: asked.id}}
 	for {
 		other, err := m.running(r)
@@ -230,7 +227,7 @@ func (m *Coordinators) run(op *command.Op, req msg.Message, as string, dst []byt
 			break
 		}
 		if !bytes.Equal(other.doc.command, r.doc.command) {
-			if err := other.end(op); err != nil {
+			if err := other.end(op, op); err != nil {
 				return dst, err
 			}
 			continue
@@ -261,7 +258,7 @@ func (m *Coordinators) isDiscarded(r *run) bool {
 // lead takes a run's locks, checks the current state, and begins the run, unless only this shard is concerned: then it
 // executes the operation here.
 func (m *Coordinators) lead(op *command.Op, r *run, as string, dst []byte) (begun bool, _ []byte, err error) {
-	h, err := m.lockFor(op, r.doc.op)
+	h, err := m.lockUnlessBuilding(op, r.doc.op)
 	if err != nil {
 		return false, dst, err
 	}

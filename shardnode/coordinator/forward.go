@@ -90,7 +90,7 @@ func (m *Coordinators) createIndexes(op *command.Op, req *msg.ShardCreateIndexes
 func (m *Coordinators) runOne(op *command.Op, req msg.Message, c *msg.ShardCommand, kind string, dst []byte) ([]byte, error) {
 	f := &forward{kind: kind, req: c}
 	op.Stats.NS, op.Stats.Type = f.ns(), "command"
-	h, err := m.lockFor(op, f)
+	h, err := m.lockFor(op, op, f)
 	if err != nil {
 		return dst, err
 	}

@@ -98,14 +98,14 @@ var errGoesOn = mongoerr.New(mongoerr.WriteConcernTimeout, "waiting for replicat
 var errBehind = mongoerr.New(mongoerr.WriteConcernTimeout, "waiting for replication timed out: another operation on the namespace has not finished, and will continue once there is a majority; this one has not begun")
 
 // lockFor takes the locks of a client's operation. It waits for a run that waits for a majority no longer than the client's wtimeout.
-func (m *Coordinators) lockFor(op *command.Op, o operation) (*held, error) {
+func (m *Coordinators) lockFor(ctx context.Context, op *command.Op, o operation) (*held, error) {
 	limit := op.Req.AskedConcern().Timeout
 	if limit <= 0 {
-		return m.lock(op, o, lockWait)
+		return m.lock(ctx, o, lockWait)
 	}
 	for until := time.Now().Add(lockWait); ; {
 		for r := m.inTheWay(o); r != nil; r = m.inTheWay(o) {
-			err := r.end(op)
+			err := r.end(ctx, op)
 			switch {
 			case err == errGoesOn:
 				return nil, errBehind
@@ -115,7 +115,7 @@ func (m *Coordinators) lockFor(op *command.Op, o operation) (*held, error) {
 				return nil, errSteppedDown
 			}
 		}
-		h, err := m.lock(op, o, max(limit, leastProbe))
+		h, err := m.lock(ctx, o, max(limit, leastProbe))
 		if mongoerr.CodeOf(err) != mongoerr.LockBusy || time.Now().After(until) {
 			return h, err
 		}
@@ -137,8 +137,8 @@ func (m *Coordinators) inTheWay(o operation) *run {
 	return nil
 }
 
-// end waits for the end of a run.
-func (r *run) end(op *command.Op) error {
+// end waits for the end of a run, at most as long as ctx, which is op's own or ends before it.
+func (r *run) end(ctx context.Context, op *command.Op) error {
 	var tick <-chan time.Time
 	limit := op.Req.AskedConcern().Timeout
 	if limit > 0 {
@@ -152,8 +152,11 @@ func (r *run) end(op *command.Op) error {
 		select {
 		case <-r.done:
 			return nil
-		case <-op.Done():
-			return op.Err()
+		case <-ctx.Done():
+			if err := op.Err(); err != nil {
+				return err
+			}
+			return context.Cause(ctx)
 		case <-tick:
 			if r.stalled(limit) {
 				return errGoesOn

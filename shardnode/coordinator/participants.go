@@ -157,7 +157,7 @@ func (r *run) blockJoined(ctx context.Context, shards *[]string, kind string, na
 // name, or ends with the collection that is dropped.
 func (r *run) participantBlock(kind string, names ...string) *msg.ParticipantBlock {
 	return &msg.ParticipantBlock{NS: names[0], Also: names[1:], Type: kind, Command: r.doc.op.name(), Owner: r.m.State.ID, ID: r.doc.id,
-		NoBuilds: !r.continued && len(refusedFor(r.doc.op)) > 0}
+		NoBuilds: kind != msg.Unblock && !r.continued && len(refusedFor(r.doc.op)) > 0}
 }
 
 // blockAll begins the run's critical section of a database, and of all its collections, including sharded ones.

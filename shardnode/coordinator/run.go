@@ -45,7 +45,7 @@ func (r *run) wait(op *command.Op, dst []byte) ([]byte, error) {
 	r.m.mu.Lock()
 	r.waiters++
 	r.m.mu.Unlock()
-	err := r.end(op)
+	err := r.end(op, op)
 	r.m.mu.Lock()
 	if r.waiters--; err != nil && err != errGoesOn && r.waiters == 0 && r.doc.op.name() == createIndexesKind {
 		r.abort(errBuildAborted(err.Error()))

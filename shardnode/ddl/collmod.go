@@ -238,8 +238,11 @@ func (w *operation) modify(m *collMod) error {
 	if err := m.checkTarget(w.Op, c, isTS); err != nil {
 		return err
 	}
-	if err := storage.CheckNoBuild(c); err != nil {
-		return err
+	// A coordinator has asked all shards before it began to change them (checkShards): one that refused now would keep the former definition.
+	if w.Op.Req.Shared(msg.RunArgument).IsMissing() {
+		if err := storage.CheckNoBuild(c); err != nil {
+			return err
+		}
 	}
 	return w.modifyCollection(s, c, m)
 }
