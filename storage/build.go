@@ -138,7 +138,10 @@ func (b *IndexBuild) begins(cat *catalog.Snapshot) (c *catalog.Collection, err e
 	} else if c = cat.Lookup(b.ns); c == nil {
 		return nil, mongoerr.Newf(mongoerr.NamespaceNotFound, "ns does not exist: %s", b.ns)
 	}
-	b.ns, b.uuid, b.indexes = c.NS, c.UUID, nil
+	b.e.builds.Lock()
+	b.ns = c.NS // which a rename has changed since the build was cut short
+	b.e.builds.Unlock()
+	b.uuid, b.indexes = c.UUID, nil
 	return c, err
 }
 
@@ -626,12 +629,12 @@ const commitVerb = "commitIndexBuild"
 func (b *IndexBuild) abort(cause error) {
 	// The build's own context may be what ended, so the removal does not use it.
 	_, err := b.retry(context.Background(), func(u *UnitOfWork) error {
-		if err := u.changeEntry(b.build, func(BuildEntry) *BuildEntry { return nil }); err != nil {
-			return err
-		}
 		c := u.Catalog().LookupUUID(b.uuid)
-		if c == nil {
-			return nil
+		if c != nil && !slices.ContainsFunc(c.Indexes, b.has) {
+			return nil // its indexes were dropped, and the entry with them, or it has been begun again elsewhere, and the entry is that one's
+		}
+		if err := u.changeEntry(b.build, func(BuildEntry) *BuildEntry { return nil }); err != nil || c == nil {
+			return err
 		}
 		return u.removeBuilds(c, func(idx *catalog.Index) bool { return b.has(idx) }, b.entry("abortIndexBuild", c, cause))
 	})

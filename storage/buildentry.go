@@ -205,7 +205,11 @@ func (b *IndexBuild) WithQuorum(quorum value.Value, wait WaitForCommit) *IndexBu
 }
 
 // Namespace returns the collection's name at the start of the build.
-func (b *IndexBuild) Namespace() string { return b.ns }
+func (b *IndexBuild) Namespace() string {
+	b.e.builds.Lock()
+	defer b.e.builds.Unlock()
+	return b.ns
+}
 
 // Names returns the names of the indexes.
 func (b *IndexBuild) Names() []string {
