@@ -128,6 +128,45 @@ func TestFailedShardCollectionIsUndone(t *testing.T) {
 	c.expect(c.counted("c", 1), `2`)
 }
 
+// A shardCollection that fails because an index of the user's has the name that the shard key's would get leaves that index, also where moveCollection
+// has placed the collection. A failed one of a time series removes the index that it has made.
+func TestFailedShardCollectionLeavesTheUsersIndexes(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 2)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	for _, option := range []string{`"sparse": true`, `"partialFilterExpression": {"x": 1}`, `"collation": {"locale": "de"}`} {
+		for _, placed := range []bool{false, true} {
+			c.run("db", `{"createIndexes": "c", "indexes": [{"key": {"k": 1}, "name": "k_1", `+option+`}]}`)
+			if placed {
+				c.run("admin", `{"moveCollection": "db.c", "toShard": "shard1"}`)
+			}
+			if m := c.raw("admin", `{"shardCollection": "db.c", "key": {"k": 1}}`); m["code"] != int32(mongoerr.IndexKeySpecsConflict) {
+				t.Errorf("%s: %v", option, m)
+			}
+			c.leftOver()
+			c.expect(len(c.all("db", `{"listIndexes": "c"}`)), `2`)
+			c.run("db", `{"drop": "c"}`)
+		}
+	}
+	var refuse atomic.Bool
+	refuse.Store(true)
+	c.configThrough(func(set string, to cluster.Peer) cluster.Peer {
+		return cluster.LocalPeer(func(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
+			if string(m.CommandName()) == "_shardsvrCreateCollectionParticipant" && refuse.Load() {
+				return dst, mongoerr.New(mongoerr.Unauthorized, "refused")
+			}
+			return to.Call(ctx, m, dst)
+		})
+	})
+	c.run("db", `{"create": "s", "timeseries": {"timeField": "t", "metaField": "m"}}`)
+	before := len(c.all("db", `{"listIndexes": "s"}`))
+	if m := c.raw("admin", `{"shardCollection": "db.s", "key": {"m.x": "hashed"}}`); m["code"] != int32(mongoerr.Unauthorized) {
+		t.Errorf("%v", m)
+	}
+	c.leftOver()
+	c.expect(len(c.all("db", `{"listIndexes": "s"}`)), fmt.Sprint(before))
+}
+
 // A shardCollection of a collection that was moved, and that fails before its commit, leaves it where it was; one that succeeds leaves
 // its documents there, and they can move from there.
 func TestMovedCollectionIsSharded(t *testing.T) {

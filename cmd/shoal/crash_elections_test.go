@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/connstring"
 
 	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -61,21 +63,29 @@ func TestLostPrimaries(t *testing.T) {
 	k.sameEverywhere()
 }
 
+// SHOAL_LOSSES=SEED,FIRST repeats the order of a run, from its loss number FIRST on.
 func TestLostPrimariesNemesis(t *testing.T) {
 	limit := nemesisTime(0)
 	if limit == 0 {
 		t.Skip("make nemesis runs it")
 	}
+	seed, first := time.Now().UnixNano(), 0
+	if order := os.Getenv("SHOAL_LOSSES"); order != "" {
+		if _, err := fmt.Sscanf(order, "%d,%d", &seed, &first); err != nil {
+			t.Fatalf("SHOAL_LOSSES=%s: %v", order, err)
+		}
+	}
 	k := newKilledAlone(t, clusterOptions{configs: 3, shards: []int{3, 3}, routers: 2})
 	defer k.c.insertBeside()()
-	seed := time.Now().UnixNano()
-	all, began, n := k.losses(), time.Now(), 0
+	all, began, n := k.losses(), time.Now(), first
+	defer func() {
+		t.Logf("seed %d: losses %d to %d of %d in %v", seed, first, n, len(all), time.Since(began).Round(time.Second))
+	}()
 	rand.New(rand.NewSource(seed)).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	for n < len(all) && time.Since(began) < limit {
 		k.lostAt(all[n])
 		n++
 	}
-	t.Logf("seed %d: %d of %d losses in %v", seed, n, len(all), time.Since(began).Round(time.Second))
 	k.sameEverywhere()
 }
 
@@ -237,7 +247,8 @@ func (k *killedAlone) lose(ctx context.Context, what lostAt, holder *server, rel
 // releaseBy returns a function that clears the fail point through a connection that is there already: the request reaches a process that is frozen.
 func (h *holding) releaseBy(t *testing.T, ctx context.Context, node *server) (release func()) {
 	t.Helper()
-	client, err := mongo.Connect(options.Client().ApplyURI("mongodb://" + node.at() + "/?directConnection=true").SetHeartbeatInterval(time.Hour).SetConnectTimeout(time.Hour))
+	client, err := mongo.Connect(options.Client().ApplyURI("mongodb://" + node.at() + "/?directConnection=true").SetHeartbeatInterval(time.Hour).SetConnectTimeout(time.Hour).
+		SetServerMonitoringMode(connstring.ServerMonitoringModePoll)) // Disconnect may wait for a hello that is streamed
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -79,7 +79,7 @@ func (r *run) execute(ctx context.Context) {
 		err = r.persist(ctx, func() error { return r.remove(ctx) })
 	}
 	r.m.mu.Lock()
-	if err == nil {
+	if r.m.mu.runs[r.key()] == r { // another one continues the run of an earlier term
 		delete(r.m.mu.runs, r.key())
 	}
 	r.m.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"slices"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
@@ -184,12 +185,7 @@ func (s *shard) mayAddIndex(empty bool) error {
 
 // indexOn returns the createIndexes command for the key's index on a collection with these options.
 func (s *shard) indexOn(r *run, options []byte, key *cluster.ShardKeyPattern) []byte {
-	if s.at.Buckets != "" { // the index of measurements whose keys begin with the shard key
-		if user, err := cluster.ParseShardKey(s.req.Key); err == nil {
-			key = user
-		}
-	}
-	spec := []value.Field{value.F("key", value.NewDocument(key.Doc())), value.F("name", value.NewString(key.IndexName()))}
+	spec := []value.Field{value.F("key", value.NewDocument(s.indexKey(key).Doc())), value.F("name", value.NewString(s.indexName(key)))}
 	if s.req.Unique {
 		spec = append(spec, value.F("unique", value.NewBool(true)))
 	}
@@ -247,13 +243,36 @@ func (s *shard) holdWrites(ctx context.Context, r *run) error {
 		}
 		s.at.Looked, s.at.Existed = true, c != nil
 		if c != nil {
-			s.at.UUID = c.UUID
+			s.at.UUID, s.at.Indexes = c.UUID, indexSpecs(c)
 		}
 	}
-	if err == nil && needed {
-		s.at.NewIndex = key.IndexName()
+	if name := s.indexName(key); err == nil && needed && !slices.ContainsFunc(s.at.Indexes, func(spec []byte) bool { return value.Lookup(spec, "name").Str() == name }) {
+		s.at.NewIndex = name // one of that name that does not serve the key is the user's: it makes the run fail, and stays
 	}
 	return err
+}
+
+// indexSpecs returns the specifications of a collection's indexes but that of _id.
+func indexSpecs(c *catalog.Collection) (specs [][]byte) {
+	for _, x := range c.Indexes {
+		if !x.IsID {
+			specs = append(specs, bytes.Clone(x.Spec.Raw))
+		}
+	}
+	return specs
+}
+
+// indexName returns the name of the index that is created for the key.
+func (s *shard) indexName(key *cluster.ShardKeyPattern) string { return s.indexKey(key).IndexName() }
+
+// indexKey returns the key of that index, in terms of measurements for a time series collection.
+func (s *shard) indexKey(key *cluster.ShardKeyPattern) *cluster.ShardKeyPattern {
+	if s.at.Buckets != "" {
+		if user, err := cluster.ParseShardKey(s.req.Key); err == nil {
+			return user
+		}
+	}
+	return key
 }
 
 // makeHere creates the collection and the index that the key needs, by the commands that clients use for that, and records what
@@ -290,12 +309,7 @@ func (s *shard) makeHere(ctx context.Context, r *run) error {
 			return mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s was dropped while it was sharded", s.req.NS)
 		}
 	}
-	s.at.UUID, s.at.Options, s.at.Indexes = c.UUID, bytes.Clone(c.Options), nil
-	for _, x := range c.Indexes {
-		if !x.IsID {
-			s.at.Indexes = append(s.at.Indexes, bytes.Clone(x.Spec.Raw))
-		}
-	}
+	s.at.UUID, s.at.Options, s.at.Indexes = c.UUID, bytes.Clone(c.Options), indexSpecs(c)
 	s.at.Empty, err = r.m.empty(c)
 	return err
 }
