@@ -257,6 +257,9 @@ func (s *script) do(t *testing.T, d *datadriven.TestData) string {
 		s.run(ns, strings.Join(phases, " "))
 	case "stepdown":
 		s.stepDown()
+		for range s.m.CurrentOps(time.Now()) {
+			s.note("  shown by currentOp")
+		}
 	case "stepup":
 		s.stepUp()
 	case "store":
