@@ -18,14 +18,21 @@ func opt(names ...string) []command.Field {
 func relayed(name string, kind command.Kind, run command.Handler, fields ...string) command.Spec {
 	return command.Spec{
 		Name: name, Roles: command.Router, Kind: kind, ArgTypes: command.TAny, Fields: opt(fields...), Lenient: true,
-		ReadConcern: true, WriteConcern: true, Txn: command.RunsInTransaction(name), Retryable: kind == command.Write, Run: run,
+		ReadConcern: true, WriteConcern: true, Txn: command.RunsInTransaction(name), Retryable: kind == command.Write, API: inAPI[name], Run: run,
 	}
+}
+
+// inAPI are the relayed commands of API Version 1.
+var inAPI = map[string]bool{
+	"aggregate": true, "bulkWrite": true, "collMod": true, "count": true, "create": true, "createIndexes": true, "delete": true, "drop": true, "dropDatabase": true,
+	"dropIndexes": true, "explain": true, "find": true, "findAndModify": true, "insert": true, "listCollections": true, "listDatabases": true, "listIndexes": true,
+	"renameCollection": true, "update": true,
 }
 
 // onColl is relayed for a command whose value is a collection.
 func onColl(name string, kind command.Kind, run command.Handler, fields ...string) command.Spec {
 	s := relayed(name, kind, run, fields...)
-	s.Namespace, s.API = true, true
+	s.Namespace = true
 	return s
 }
 
@@ -76,9 +83,9 @@ func (r *Router) specs() []command.Spec {
 
 func (r *Router) ddlSpecs() []command.Spec {
 	rename := relayed("renameCollection", command.DDL, r.renameCollection, "to", "dropTarget", "collectionUUID")
-	rename.AdminOnly, rename.API = true, true
+	rename.AdminOnly = true
 	listDBs := relayed("listDatabases", command.Read, r.listDatabases, "nameOnly", "filter", "authorizedDatabases")
-	listDBs.AdminOnly, listDBs.API = true, true
+	listDBs.AdminOnly = true
 	dropIndexes := onColl("dropIndexes", command.DDL, r.dropIndexes)
 	dropIndexes.Aliases = []string{"deleteIndexes"}
 	collStats := onColl("collStats", command.Read, r.collStats)
