@@ -330,6 +330,16 @@ func TestLastShardKeyIndexStays(t *testing.T) {
 			t.Errorf("%s: %v", index, m)
 		}
 	}
+	// Only what is not hidden counts (manual: Hidden Indexes).
+	c.run("db", `{"collMod": "c", "index": {"name": "k_1", "hidden": true}}`)
+	if m := c.raw("db", `{"dropIndexes": "c", "index": "kz"}`); m["code"] != int32(mongoerr.CannotDropShardKeyIndex) {
+		t.Errorf("the last one that is not hidden: %v", m)
+	}
+	for _, index := range []string{`"name": "kz"`, `"keyPattern": {"k": 1, "z": 1}`} {
+		if m := c.raw("db", `{"collMod": "c", "index": {`+index+`, "hidden": true}}`); m["code"] != int32(mongoerr.InvalidOptions) {
+			t.Errorf("hide the last one: %v", m)
+		}
+	}
 	c.run("db", `{"dropIndexes": "c", "index": "k_1"}`)
 	if m := c.raw("db", `{"dropIndexes": "c", "index": "kz"}`); m["code"] != int32(mongoerr.CannotDropShardKeyIndex) {
 		t.Errorf("the last one: %v", m)

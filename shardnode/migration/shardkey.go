@@ -47,7 +47,7 @@ func clusteredBy(c *catalog.Collection, key *cluster.ShardKeyPattern) bool {
 	return c.Clustered && c.Collator == nil && len(key.Parts) == 1 && key.Parts[0].Path == "_id" && !key.Parts[0].Hashed
 }
 
-// ShardKeyIndexes lists the indexes of a collection that serve its shard key; none if it is not sharded, or its key is hashed, which does not
+// ShardKeyIndexes lists the indexes of a collection that serve its shard key and are not hidden; none if it is not sharded, or its key is hashed, which does not
 // require an index.
 func (s *ShardState) ShardKeyIndexes(ctx context.Context, c *catalog.Collection) (names []string, err error) {
 	info, err := s.Catalog.Collection(ctx, c.NS)
@@ -58,7 +58,7 @@ func (s *ShardState) ShardKeyIndexes(ctx context.Context, c *catalog.Collection)
 		return nil, err
 	}
 	for _, x := range c.Indexes {
-		if servesShardKey(x, info.Map.Key) {
+		if !x.Hidden && servesShardKey(x, info.Map.Key) {
 			names = append(names, x.Name)
 		}
 	}
