@@ -142,6 +142,14 @@ func TestShardingCommandsRefuse(t *testing.T) {
 			t.Errorf("%s: want code %d, got %v", x.cmd, int32(x.code), m)
 		}
 	}
+	for _, x := range []struct{ db, cmd string }{ // the cluster could not read its placement any more
+		{"config", `{"drop": "chunks"}`}, {"config", `{"drop": "shards"}`}, {"config", `{"convertToCapped": "collections", "size": 4096}`},
+		{"admin", `{"renameCollection": "config.chunks", "to": "config.x"}`}, {"admin", `{"renameCollection": "db.full", "to": "config.databases", "dropTarget": true}`},
+	} {
+		if m := c.raw(x.db, x.cmd); m["code"] != int32(mongoerr.IllegalOperation) {
+			t.Errorf("%s: %v", x.cmd, m)
+		}
+	}
 	move := c.raw("db", `{"update": "c", "updates": [{"q": {"k": 0}, "u": {"$set": {"k": 3}}}]}`)
 	if errs, ok := move["writeErrors"].(bson.A); !ok || get(errs[0], "code") != int32(mongoerr.IllegalOperation) {
 		t.Errorf("an update that moves a document: %v", move)
