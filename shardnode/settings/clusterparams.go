@@ -163,6 +163,9 @@ func (st *Settings) runGetClusterParameter(op *command.Op, dst []byte) ([]byte, 
 }
 
 func (st *Settings) runSetClusterParameter(op *command.Op, dst []byte) ([]byte, error) {
+	if err := st.checkNotOnShard(op, true, mongoerr.NotImplemented, "setClusterParameter can only run on mongos in sharded clusters"); err != nil {
+		return dst, err
+	}
 	cmd := op.Req.Cmd
 	if cmd.IsNullish() {
 		return dst, command.MissingField("setClusterParameter.setClusterParameter")

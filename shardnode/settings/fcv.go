@@ -24,6 +24,9 @@ func (st *Settings) fcvSpecs() []command.Spec {
 }
 
 func (st *Settings) runSetFCV(op *command.Op, dst []byte) ([]byte, error) {
+	if err := st.checkNotOnShard(op, false, mongoerr.IllegalOperation, "setFeatureCompatibilityVersion cannot be run on a shard: run it on mongos"); err != nil {
+		return dst, err
+	}
 	if err := st.checkWriteConcern(op); err != nil {
 		return dst, err
 	}

@@ -163,7 +163,7 @@ func targetShape(op *command.Op) (s queryShape, query []byte, err error) {
 func errorsIsLength(err error) bool { return err == hexcode.ErrLength }
 
 func (st *Settings) runSetQuerySettings(op *command.Op, dst []byte) ([]byte, error) {
-	if err := st.needSet("setQuerySettings"); err != nil {
+	if err := st.needSet(op, "setQuerySettings"); err != nil {
 		return dst, err
 	}
 	shape, query, err := targetShape(op)
@@ -210,7 +210,7 @@ func (st *Settings) runSetQuerySettings(op *command.Op, dst []byte) ([]byte, err
 }
 
 func (st *Settings) runRemoveQuerySettings(op *command.Op, dst []byte) ([]byte, error) {
-	if err := st.needSet("removeQuerySettings"); err != nil {
+	if err := st.needSet(op, "removeQuerySettings"); err != nil {
 		return dst, err
 	}
 	shape, _, err := targetShape(op)

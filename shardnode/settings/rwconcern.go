@@ -82,7 +82,7 @@ func (d *rwDefaults) apply(op *command.Op) {
 }
 
 func (st *Settings) runGetDefaultRWConcern(op *command.Op, dst []byte) ([]byte, error) {
-	if err := st.needSet("getDefaultRWConcern"); err != nil {
+	if err := st.needSet(op, "getDefaultRWConcern"); err != nil {
 		return dst, err
 	}
 	if op.Bool("inMemory") {
@@ -117,7 +117,7 @@ func (d *rwDefaults) append(dst []byte) []byte {
 }
 
 func (st *Settings) runSetDefaultRWConcern(op *command.Op, dst []byte) ([]byte, error) {
-	if err := st.needSet("setDefaultRWConcern"); err != nil {
+	if err := st.needSet(op, "setDefaultRWConcern"); err != nil {
 		return dst, err
 	}
 	if err := st.checkWriteConcern(op); err != nil {

@@ -20,6 +20,8 @@ type Config struct {
 	Audit  *command.Audit // nil without an audit log
 	// Lone reports whether the node is not a member of a replica set.
 	Lone func() bool
+	// IsShard reports whether the node is part of a shard of a cluster.
+	IsShard func() bool
 }
 
 // Settings holds the settings of one node.
@@ -94,10 +96,20 @@ func (st *Settings) ClusterParameter(name string) []byte { return st.cluster.get
 // AppendConcerns appends the default concerns as getDefaultRWConcern returns them.
 func (st *Settings) AppendConcerns(dst []byte) []byte { return st.rw.append(dst) }
 
-// needSet returns an error on a standalone server, for commands that only replica sets have.
-func (st *Settings) needSet(what string) error {
+// needSet returns an error on a standalone server, and for a client on a shard.
+func (st *Settings) needSet(op *command.Op, what string) error {
 	if st.Lone() {
 		return mongoerr.Newf(51300, "'%s' is not supported on standalone nodes.", what)
 	}
-	return nil
+	return st.checkNotOnShard(op, false, 51301, "'"+what+"' is not supported on shard nodes.")
+}
+
+// checkNotOnShard refuses a client's command on a shard, which would have a setting of its own then: those of a cluster are set through a router. With config it is
+// refused on the config server, too.
+func (st *Settings) checkNotOnShard(op *command.Op, config bool, code mongoerr.Code, message string) error {
+	onConfig := op.Service.Role == command.Config
+	if op.Client.Internal || op.Client.InProcess || onConfig && !config || !onConfig && !st.IsShard() {
+		return nil
+	}
+	return mongoerr.New(code, message)
 }

@@ -32,7 +32,7 @@ func newBench(t *testing.T) *bench {
 	t.Cleanup(func() { _ = eng.Close() })
 	b := &bench{t: t, service: command.NewService(command.Shard)}
 	for _, s := range []**Settings{&b.one, &b.other} {
-		*s = New(Config{Engine: eng, Docs: &statedoc.Docs{Engine: eng, Set: replication.NewSingle(eng)}, Params: cluster.NewParams(), Now: time.Now,
+		*s = New(Config{Engine: eng, Docs: &statedoc.Docs{Engine: eng, Set: replication.NewSingle(eng)}, Params: cluster.NewParams(), Now: time.Now, IsShard: func() bool { return false },
 			Lone: func() bool { return b.lone }})
 		if err := (*s).Load(); err != nil {
 			t.Fatal(err)

@@ -124,6 +124,9 @@ func (st *Settings) runSetUserWriteBlockMode(op *command.Op, dst []byte) ([]byte
 	if st.Lone() {
 		return dst, mongoerr.New(mongoerr.IllegalOperation, "setUserWriteBlockMode cannot be run on standalones")
 	}
+	if err := st.checkNotOnShard(op, true, mongoerr.IllegalOperation, "setUserWriteBlockMode cannot be run on shardsvrs"); err != nil {
+		return dst, err
+	}
 	reason := reasonUnspecified
 	if v := op.Arg("reason"); v.T == value.String {
 		if reason = v.Str(); !slices.Contains(writeBlockReasons[:], reason) {
