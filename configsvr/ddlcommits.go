@@ -21,7 +21,7 @@ func (m *Manager) runRemoveCollection(op *command.Op, req *msg.RemoveCollection,
 		return dst, err
 	}
 	defer unlock()
-	if err := m.stillWanted(op, req.NS, req.Run, true); err != nil {
+	if err := m.stillWanted(op, req.NS, req.Run, !req.Undo); err != nil {
 		return dst, err
 	}
 	return dst, m.removeCollection(op, req.NS, req.UUID, req.Untrack)
@@ -125,10 +125,10 @@ func (m *Manager) permitMigrations(ctx context.Context, ns string, uuid [16]byte
 // askWait is the time limit for a coordinator to reply whether its run still requests the change of the catalog.
 const askWait = 5 * time.Second
 
-// stillWanted returns an error for a late message of a run that has ended or, with forward, is being undone. The caller holds the name's DDL lock
+// stillWanted returns an error for a late message of a run that has ended or, with forward, is being undone. name is the collection's or the database's. The caller holds the name's DDL lock
 // until it returns, and an undo begins with a message that takes the lock, so that a change made after a positive reply precedes
 // its reversal. A message without a run is not late.
-func (m *Manager) stillWanted(ctx context.Context, ns string, run *msg.RunOf, forward bool) error {
+func (m *Manager) stillWanted(ctx context.Context, name string, run *msg.RunOf, forward bool) error {
 	if run == nil {
 		return nil
 	}
@@ -140,7 +140,7 @@ func (m *Manager) stillWanted(ctx context.Context, ns string, run *msg.RunOf, fo
 		err = msg.Parse(reply, &answer)
 	}
 	if err == nil && !answer.Held {
-		err = mongoerr.Newf(mongoerr.StaleEpoch, "the operation on %s has ended", ns)
+		err = mongoerr.Newf(mongoerr.StaleEpoch, "the operation on %s has ended", name)
 	}
 	if err != nil && ctx.Err() == nil && bounded.Err() != nil {
 		err = mongoerr.Newf(mongoerr.HostUnreachable, "shard %s does not answer", run.Coordinator)
@@ -310,7 +310,8 @@ func (m *Manager) runReplaceUnsplittable(op *command.Op, req *msg.ReplaceUnsplit
 	return dst, nil
 }
 
-// runCommitMovePrimary sets a database's new primary shard. No shard can be removed at the same time.
+// runCommitMovePrimary sets a database's new primary shard. No shard can be removed at the same time. An undo sets it back if a message of the run that was
+// sent earlier, and arrived later than the one that was refused, has changed it: reads and writes of the database are still blocked then.
 func (m *Manager) runCommitMovePrimary(op *command.Op, req *msg.CommitMovePrimary, dst []byte) ([]byte, error) {
 	was, err := cluster.ParseDatabaseVersion(value.NewDocument(req.Version))
 	if err != nil {
@@ -321,13 +322,22 @@ func (m *Manager) runCommitMovePrimary(op *command.Op, req *msg.CommitMovePrimar
 		return dst, err
 	}
 	defer unlock()
+	if err := m.stillWanted(op, req.DB, req.Run, !req.Undo); err != nil {
+		return dst, err
+	}
 	m.shards.Lock()
 	defer m.shards.Unlock()
 	db, err := m.database(op, req.DB)
 	if err != nil {
 		return dst, err
 	}
-	if db.Version.UUID == was.UUID && db.Version.LastMod == was.LastMod+1 && db.Primary == req.To {
+	changed := db.Version.UUID == was.UUID && db.Version.LastMod == was.LastMod+1
+	switch {
+	case req.Undo && (!changed || db.Primary == req.To):
+		return dst, nil
+	case req.Undo:
+		was = db.Version
+	case changed && db.Primary == req.To:
 		return dst, nil // a repeated commit
 	}
 	if db.Version != was {
@@ -339,7 +349,7 @@ func (m *Manager) runCommitMovePrimary(op *command.Op, req *msg.CommitMovePrimar
 		return dst, err
 	}
 	to, err := m.registry.Listed(op, req.To)
-	if err == nil && to.Draining {
+	if err == nil && to.Draining && !req.Undo {
 		err = mongoerr.Newf(mongoerr.IllegalOperation, "Shard %s is currently draining and cannot be the primary of a database", req.To)
 	}
 	if err != nil {

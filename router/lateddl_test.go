@@ -122,6 +122,8 @@ func TestLateMessagesOfCoordinators(t *testing.T) {
 	for _, m := range []msg.Message{
 		&msg.RenameMetadata{NS: "db.c", To: "db.d", UUID: uuid, Sharded: true, Run: ended},
 		&msg.RemoveCollection{NS: "db.c", UUID: uuid, Untrack: true, Run: ended},
+		&msg.RemoveCollection{NS: "db.c", UUID: uuid, Untrack: true, Run: ended, Undo: true},
+		&msg.CommitMovePrimary{DB: "db", To: "shard1", Version: bsonDoc(t, get(c.all("config", `{"find": "databases"}`)[0], "version").(bson.D)), Run: ended},
 		&msg.SetAllowMigrations{NS: "db.c", UUID: uuid, Allow: false, Run: *ended},
 		&msg.ConfigReshard{NS: "db.c", ID: ended.ID, Reshard: msg.Reshard{Provenance: msg.ReshardCollection, Key: []byte(bsonDoc(t, bson.D{{Key: "from", Value: 1}}))}},
 	} {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -172,6 +173,33 @@ func TestFailedMovePrimaryIsUndone(t *testing.T) {
 		c.leftOver()
 		c.databaseIs("shard0")
 	}
+	c.run("admin", `{"movePrimary": "db", "to": "shard1"}`)
+	c.databaseIs("shard1")
+}
+
+// A commit that was sent by an earlier primary arrives after the one that is refused, and before the move is undone: the undo has the last word, and the database stays whole.
+func TestLateCommitOfAMovePrimaryIsReverted(t *testing.T) {
+	t.Parallel()
+	var sent atomic.Int32
+	c := newHookedCluster(t, 2, clusterHooks{peer: func(set string, s *shardnode.Server) cluster.Peer {
+		to := s.Peer()
+		return cluster.LocalPeer(func(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
+			if string(m.CommandName()) != "_configsvrCommitMovePrimary" || sent.Add(1) > 1 {
+				return to.Call(ctx, m, dst)
+			}
+			if _, err := to.Call(ctx, m, nil); err != nil {
+				t.Error(err)
+			}
+			return dst, mongoerr.New(mongoerr.IllegalOperation, "refused")
+		})
+	}})
+	c.fillDatabase()
+	if m := c.raw("admin", `{"movePrimary": "db", "to": "shard1"}`); m["code"] != int32(mongoerr.IllegalOperation) {
+		t.Errorf("%v", m)
+	}
+	c.leftOver()
+	c.databaseIs("shard0")
+	c.expect(c.all("db", `{"checkMetadataConsistency": 1}`), `[]`)
 	c.run("admin", `{"movePrimary": "db", "to": "shard1"}`)
 	c.databaseIs("shard1")
 }

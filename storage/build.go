@@ -95,6 +95,9 @@ func (b *IndexBuild) Start(ctx context.Context) error {
 		if err := b.enter(&next); err != nil {
 			return err
 		}
+		if err := checkDefinition(c, &next); err != nil {
+			return err
+		}
 		if len(b.left) > 0 {
 			b.replaceLeft(u, c)
 		}

@@ -435,6 +435,24 @@ func without(doc []byte, name string) []byte {
 	}
 }
 
+// definitionLimit is the maximum size of a collection's definition, its options and indexes together: that of a document of the catalog.
+const definitionLimit = 16<<20 + 16<<10
+
+// checkDefinition refuses a change by which a collection's definition becomes too large. Nodes send whole definitions to each other, in one message.
+func checkDefinition(was, next *catalog.Collection) error {
+	size := func(c *catalog.Collection) int {
+		n := len(c.Options)
+		for _, x := range c.Indexes {
+			n += len(x.Spec.Raw)
+		}
+		return n
+	}
+	if n := size(next); n > definitionLimit && n > size(was) {
+		return mongoerr.Newf(mongoerr.BSONObjectTooLarge, "BSONObj size: %d (0x%X) is invalid. Size must be between 0 and %d(16MB): the options and indexes of %s are too large", n, n, definitionLimit, next.NS)
+	}
+	return nil
+}
+
 // SetCollectionOptions replaces the options (collMod). o and o2 are the oplog entry's documents; o nil for no entry.
 func (u *UnitOfWork) SetCollectionOptions(c *catalog.Collection, options, o, o2 []byte) (*catalog.Collection, error) {
 	if err := u.current(c); err != nil {
@@ -442,6 +460,9 @@ func (u *UnitOfWork) SetCollectionOptions(c *catalog.Collection, options, o, o2 
 	}
 	next := *c
 	next.SetOptions(append([]byte(nil), options...))
+	if err := checkDefinition(c, &next); err != nil {
+		return nil, err
+	}
 	if o != nil {
 		u.command(c, o, o2)
 	}
@@ -472,6 +493,9 @@ func (u *UnitOfWork) SetIndexSpec(c *catalog.Collection, name string, spec, o, o
 			next.Indexes[i] = idx
 		}
 	}
+	if err := checkDefinition(c, &next); err != nil {
+		return nil, err
+	}
 	if o != nil {
 		u.command(c, o, o2)
 	}
@@ -501,6 +525,9 @@ func (u *UnitOfWork) CreateIndexes(c *catalog.Collection, specs [][]byte) (*cata
 		}
 		next.Indexes = append(next.Indexes, idx)
 		u.command(c, indexCommand("createIndexes", c, raw), nil)
+	}
+	if err := checkDefinition(c, &next); err != nil {
+		return nil, err
 	}
 	next.Epoch = u.newEpoch()
 	u.change(c.UUID, &next, func(ch *catalogChange) error {

@@ -85,6 +85,9 @@ func (cc *ClientConn) Send(ctx context.Context, m *Message) error {
 	m.RequestID = cc.lastID
 	cc.w = AppendMessage(cc.w[:0], m)
 	frame := cc.w
+	if len(frame) > MaxInternalMessage { // the other side would close the connection, which looks like a failure that may pass
+		return mongoerr.Newf(mongoerr.BSONObjectTooLarge, "a message of %d bytes to %s is too large: at most %d", len(frame), cc.host, MaxInternalMessage)
+	}
 	if cc.packed {
 		out, err := appendCompressed(nil, cc.compress, frame)
 		if err != nil {

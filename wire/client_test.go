@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"net"
 	"sync"
 	"testing"
@@ -150,5 +151,17 @@ func TestSeverEndsHandshakes(t *testing.T) {
 	}
 	if st := p.Stats(); st[0].Dialing != 0 || st[0].InUse != 0 {
 		t.Errorf("%+v", st)
+	}
+}
+
+// A message that the other side would refuse is not sent, and the connection stays usable: a connection that ends looks like a failure that may pass.
+func TestMessagesThatAreTooLargeAreNotSent(t *testing.T) {
+	here, there := net.Pipe()
+	defer func() { _ = here.Close(); _ = there.Close() }()
+	cc := NewClientConn(here, "other")
+	body := make([]byte, MaxInternalMessage)
+	binary.LittleEndian.PutUint32(body, uint32(len(body)))
+	if err := cc.Send(t.Context(), &Message{OpCode: OpMsg, Body: body}); mongoerr.CodeOf(err) != mongoerr.BSONObjectTooLarge || !cc.Usable() {
+		t.Errorf("%v, usable %v", err, cc.Usable())
 	}
 }

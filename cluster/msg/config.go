@@ -122,6 +122,7 @@ type RemoveCollection struct {
 	UUID    [16]byte
 	Untrack bool   // the collection continues to exist, on the primary shard of its database
 	Run     *RunOf // of an untracking: the UUID may have an entry again after it
+	Undo    bool   // the run is being undone: the entry is its own
 }
 
 func (m *RemoveCollection) fields(c *codec) {
@@ -129,6 +130,7 @@ func (m *RemoveCollection) fields(c *codec) {
 	c.uuid("collectionUUID", &m.UUID)
 	c.flag("untrack", false, &m.Untrack)
 	opt(c, "run", &m.Run, func(c *codec, x *RunOf) { x.ids(c) })
+	c.flag("undo", false, &m.Undo)
 }
 
 // RunOf identifies the run of a DDL that requests a change of the catalog. The config server asks its coordinator whether the run

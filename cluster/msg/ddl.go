@@ -262,16 +262,20 @@ func (m *MovePrimaryFound) fields(c *codec) {
 	})
 }
 
-// CommitMovePrimary sets a database's new primary shard, if the database still has the given version. It may be sent again.
+// CommitMovePrimary sets a database's new primary shard, if the database still has the given version. It may be sent again, and arrive late.
 type CommitMovePrimary struct {
 	DB, To  string
 	Version []byte // the version that the database had
+	Run     *RunOf
+	Undo    bool // the run is being undone: To, the former primary shard, becomes it again if the run has changed it
 }
 
 func (m *CommitMovePrimary) fields(c *codec) {
 	c.on("_configsvrCommitMovePrimary", &m.DB)
 	c.doc("expectedDatabaseVersion", required, &m.Version)
 	c.str("to", required, &m.To)
+	opt(c, "run", &m.Run, func(c *codec, x *RunOf) { x.ids(c) })
+	c.flag("undo", false, &m.Undo)
 }
 
 // MovePrimaryStore sends a part of a database to its new primary shard. The parts of an attempt are numbered and stored once each, in

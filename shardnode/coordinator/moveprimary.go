@@ -100,7 +100,8 @@ func (r *run) askRecipient(ctx context.Context, id string, cmd []byte) ([]byte, 
 
 // commit makes the config server set the new primary shard. If it refuses, nothing was changed; after any other error the request is repeated.
 func (p *movePrimary) commit(ctx context.Context, r *run) error {
-	_, err := r.onConfig(ctx, &msg.CommitMovePrimary{DB: p.req.DB, Version: p.at.Version, To: p.req.To})
+	run := r.name()
+	_, err := r.onConfig(ctx, &msg.CommitMovePrimary{DB: p.req.DB, Version: p.at.Version, To: p.req.To, Run: &run})
 	return r.decided(err, mongoerr.ShardNotFound, mongoerr.IllegalOperation, mongoerr.NamespaceNotFound)
 }
 
@@ -155,7 +156,14 @@ func (m *Coordinators) dropHere(ctx context.Context, ns string, uuid catalog.UUI
 }
 
 // undo unblocks the database, and drops what was cloned. A recipient that holds no section of the run has received nothing.
+//
+// It begins with a message that takes the database's lock on the config server: a commit that was sent earlier and comes after it is refused.
 func (p *movePrimary) undo(ctx context.Context, r *run) error {
+	run := r.name()
+	_, err := r.onConfig(ctx, &msg.CommitMovePrimary{DB: p.req.DB, Version: p.at.Version, To: r.m.State.ID, Run: &run, Undo: true})
+	if err != nil && mongoerr.CodeOf(err) != mongoerr.NamespaceNotFound {
+		return err
+	}
 	if err := r.block(ctx, msg.Unblock, []string{r.m.State.ID}, p.req.DB); err != nil {
 		return err
 	}

@@ -387,7 +387,8 @@ func (s *shard) undo(ctx context.Context, r *run) error {
 		}
 	}
 	if s.at.UUID != [16]byte{} {
-		if _, err := r.onConfig(ctx, &msg.RemoveCollection{NS: ns, UUID: s.at.UUID, Untrack: s.at.Existed}); err != nil { // one that existed stays sampled
+		run := r.name()
+		if _, err := r.onConfig(ctx, &msg.RemoveCollection{NS: ns, UUID: s.at.UUID, Untrack: s.at.Existed, Run: &run, Undo: true}); err != nil { // one that existed stays sampled
 			return err
 		}
 		for _, id := range s.at.Shards[:len(s.at.Shards)-1] {
