@@ -295,8 +295,9 @@ func (m *Manager) checkNewDatabases(ctx context.Context, p cluster.Peer, shard s
 	return m.writePlaced(ctx, w, placed...)
 }
 
-// removeShard starts, continues or completes the removal of a shard, and returns its state.
-func (m *Manager) removeShard(ctx context.Context, name string) ([]value.Field, error) {
+// removeShard starts, continues or completes the removal of a shard, and returns its state. With starts, a request that is repeated does not go beyond the start:
+// its client has asked for no more, and an empty shard would be removed at once.
+func (m *Manager) removeShard(ctx context.Context, name string, starts bool) ([]value.Field, error) {
 	m.shards.Lock()
 	defer m.shards.Unlock()
 	if err := m.registry.Reload(ctx); err != nil {
@@ -319,7 +320,10 @@ func (m *Manager) removeShard(ctx context.Context, name string) ([]value.Field, 
 	if left == 0 {
 		return nil, mongoerr.New(mongoerr.IllegalOperation, "Operation not allowed because it would remove the last shard")
 	}
-	if s.Draining {
+	switch {
+	case s.Draining && starts:
+		return m.drainReport(ctx, s.ID, drainingStarted, "started")
+	case s.Draining:
 		return m.continueRemoval(ctx, s.ID)
 	}
 	err = m.inSteps(ctx, removalOf(s.ID),
@@ -335,8 +339,10 @@ func (m *Manager) removeShard(ctx context.Context, name string) ([]value.Field, 
 	if err != nil {
 		return nil, err
 	}
-	return m.drainReport(ctx, s.ID, "draining started successfully", "started")
+	return m.drainReport(ctx, s.ID, drainingStarted, "started")
 }
+
+const drainingStarted = "draining started successfully"
 
 // removalOf returns the name of the operation that removes a shard.
 func removalOf(id string) string {

@@ -59,11 +59,11 @@ func (m *Manager) runAddShard(op *command.Op, req *msg.AddShard, dst []byte) ([]
 }
 
 func (m *Manager) runRemoveShard(op *command.Op, req *msg.RemoveShard, dst []byte) ([]byte, error) {
-	return m.appendRemoval(op, req.Shard, dst)
+	return m.appendRemoval(op, req.Shard, req.Starts, dst)
 }
 
-func (m *Manager) appendRemoval(op *command.Op, shard string, dst []byte) ([]byte, error) {
-	f, err := m.removeShard(op, shard)
+func (m *Manager) appendRemoval(op *command.Op, shard string, starts bool, dst []byte) ([]byte, error) {
+	f, err := m.removeShard(op, shard, starts)
 	if err != nil {
 		return dst, err
 	}
@@ -77,8 +77,8 @@ func (m *Manager) runTransitionFromDedicated(op *command.Op, _ *msg.TransitionFr
 	return dst, m.becomeConfigShard(op)
 }
 
-func (m *Manager) runTransitionToDedicated(op *command.Op, _ *msg.TransitionToDedicated, dst []byte) ([]byte, error) {
-	return m.appendRemoval(op, cluster.ConfigShardID, dst)
+func (m *Manager) runTransitionToDedicated(op *command.Op, req *msg.TransitionToDedicated, dst []byte) ([]byte, error) {
+	return m.appendRemoval(op, cluster.ConfigShardID, req.Starts, dst)
 }
 
 func (m *Manager) runDropCollection(op *command.Op, req *msg.DropCollection, dst []byte) ([]byte, error) {

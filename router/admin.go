@@ -489,7 +489,7 @@ func (r *Router) addShard(op *command.Op, dst []byte) ([]byte, error) {
 
 func (r *Router) removeShard(op *command.Op, dst []byte) ([]byte, error) {
 	id := op.Req.Cmd.Str()
-	return r.removal(op, id, &msg.RemoveShard{Shard: id}, dst)
+	return r.removal(op, id, func(starts bool) msg.Message { return &msg.RemoveShard{Shard: id, Starts: starts} }, dst)
 }
 
 // transitionToShard makes the config server a shard.
@@ -503,19 +503,20 @@ func (r *Router) transitionToShard(op *command.Op, dst []byte) ([]byte, error) {
 
 // transitionToDedicated reverses transitionToShard.
 func (r *Router) transitionToDedicated(op *command.Op, dst []byte) ([]byte, error) {
-	return r.removal(op, cluster.ConfigShardID, &msg.TransitionToDedicated{}, dst)
+	return r.removal(op, cluster.ConfigShardID, func(starts bool) msg.Message { return &msg.TransitionToDedicated{Starts: starts} }, dst)
 }
 
-// removal sends the config server a request to remove a shard, or to report the progress of that, again if the primary steps down at work: the next request goes
-// on from where it was. If it finds that the shard is gone, an earlier one has removed it.
-func (r *Router) removal(op *command.Op, id string, m msg.Message, dst []byte) ([]byte, error) {
-	known, from := false, len(dst)
-	_ = r.Registry.Reload(op) // another router may have added it
+// removal sends the config server a request to remove a shard, or to report the progress of that, again if the primary steps down at work, and has it answered as the
+// first one would have been. If the shard was not draining before, the request starts that and does no more (starts). Else it goes on from where an earlier one was;
+// if it finds that the shard is gone, an earlier one has removed it.
+func (r *Router) removal(op *command.Op, id string, m func(starts bool) msg.Message, dst []byte) ([]byte, error) {
+	known, starts, from := false, false, len(dst)
+	current := r.Registry.Reload(op) == nil // another router may have added it
 	if s, err := r.Registry.Shard(op, id); err == nil && s.Doc != nil {
-		known, id = true, s.ID
+		known, starts, id = true, current && !s.Draining, s.ID
 	}
 	for try := 0; ; try++ {
-		dst, err := r.configCommand(op, m, dst[:from])
+		dst, err := r.configCommand(op, m(starts && try > 0), dst[:from])
 		if try > 0 && known && mongoerr.CodeOf(err) == mongoerr.ShardNotFound {
 			dst, err = appendRemoved(dst[:from], id), nil
 		}

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/storage"
@@ -14,7 +15,7 @@ import (
 
 // buildService continues index builds that an earlier primary, or an earlier run of this one, did not finish. Those that were ready to commit wait for
 // their commit quorum, with the votes that they had; others start again. If one fails, its indexes are removed and the oplog records that, as in the first
-// attempt.
+// attempt. One that had failed, and could not be aborted, is aborted as soon as that is possible.
 func (s *Server) buildService() replication.Service {
 	return replication.Service{Name: "IndexBuildsCoordinator", Run: func(ctx context.Context, _ int64) {
 		var waiting sync.WaitGroup
@@ -37,7 +38,9 @@ func (s *Server) continueBuilds(ctx context.Context, waiting *sync.WaitGroup) {
 	}
 	var restarted []storage.UnfinishedBuild
 	for i := range found {
-		if b := found[i].ReadyBuild(s.Node.ddl.AwaitQuorum); b != nil {
+		if b := found[i].Failed(); b != nil {
+			waiting.Go(func() { abortAgain(ctx, b) })
+		} else if b := found[i].ReadyBuild(s.Node.ddl.AwaitQuorum); b != nil {
 			waiting.Go(func() { _, _ = b.Complete(ctx) })
 		} else {
 			restarted = append(restarted, found[i])
@@ -47,6 +50,17 @@ func (s *Server) continueBuilds(ctx context.Context, waiting *sync.WaitGroup) {
 		b := f.Again(s.Engine, s.Node.ddl.AwaitQuorum)
 		if b.Start(ctx) == nil && b.Load(ctx) == nil {
 			waiting.Go(func() { _, _ = b.Complete(ctx) })
+		}
+	}
+}
+
+// abortAgain removes the indexes of a build that has failed, which meanwhile keep their names, and have writers maintain them. Its client has the error: beginning
+// it again, as with a build that was cut short, could give the collection an index that nobody expects.
+func abortAgain(ctx context.Context, b *storage.IndexBuild) {
+	for try := 0; b.Abort(ctx) != nil; try++ {
+		if cluster.Backoff(ctx, try) != nil {
+			b.Leave()
+			return
 		}
 	}
 }

@@ -44,6 +44,8 @@ type IndexBuild struct {
 	phase   atomic.Pointer[string]
 	since   atomic.Int64 // when the commit under way began, 0 for none
 
+	cause error // why it has failed
+
 	quorum  value.Value   // see WithQuorum
 	wait    WaitForCommit // nil for a build without one
 	loaded  Timestamp     // see Loaded
@@ -67,6 +69,8 @@ const (
 	phaseCheck = "Index Build: checking uniqueness"
 	// Of a build that has all its keys.
 	phaseQuorum = "Index Build: waiting for commit quorum"
+	// Of a build that has failed, and whose indexes could not be removed yet.
+	phaseAbort = "Index Build: aborting"
 )
 
 // NewIndexBuild returns a build that has not begun.
@@ -289,16 +293,25 @@ func (b *IndexBuild) Complete(ctx context.Context) (ts Timestamp, err error) {
 	return ts, nil
 }
 
-// end ends a build that failed: it is aborted, or left to the next primary.
+// end ends a build that failed: it is aborted, or left to the next primary. If it cannot be aborted, for example because the disk is full, it stays among Builds, and
+// is left to the service of unfinished builds, which tries again (UnfinishedBuild.Failed).
 func (b *IndexBuild) end(err error) error {
 	if b.leaves(err) {
-		b.e.builds.leave(b.build)
+		b.Leave()
 		return err
 	}
-	b.abort(err)
-	b.e.builds.remove(b.build)
+	b.cause = err
+	// The build's own context may be what ended, so the removal does not use it.
+	if aerr := b.Abort(context.Background()); aerr != nil {
+		b.e.log.Error().Err(aerr).Str("ns", b.ns).Msg("aborting an index build, which will be tried again")
+		b.setPhase(phaseAbort)
+		b.e.builds.fail(b)
+	}
 	return b.failed(err)
 }
+
+// Leave ends a build without removing its indexes: the next primary, which may be this member, continues with it.
+func (b *IndexBuild) Leave() { b.e.builds.leave(b.build) }
 
 // failed prefixes an error about the documents with the build and its collection. Errors from outside, which end a build, remain as they are.
 func (b *IndexBuild) failed(err error) error {
@@ -628,10 +641,10 @@ func (b *IndexBuild) finish(ctx context.Context) (Timestamp, error) {
 // commitVerb is the oplog command of a build that has been completed.
 const commitVerb = "commitIndexBuild"
 
-// abort removes the indexes from the catalog.
-func (b *IndexBuild) abort(cause error) {
-	// The build's own context may be what ended, so the removal does not use it.
-	_, err := b.retry(context.Background(), func(u *UnitOfWork) error {
+// Abort removes the indexes of a build that has failed from the catalog. After an error they are still there, and it can be repeated. A member that is no longer the
+// primary leaves them to the next one.
+func (b *IndexBuild) Abort(ctx context.Context) error {
+	_, err := b.retry(ctx, func(u *UnitOfWork) error {
 		c := u.Catalog().LookupUUID(b.uuid)
 		if c != nil && !slices.ContainsFunc(c.Indexes, b.has) {
 			return nil // its indexes were dropped, and the entry with them, or it has been begun again elsewhere, and the entry is that one's
@@ -639,11 +652,17 @@ func (b *IndexBuild) abort(cause error) {
 		if err := u.changeEntry(b.build, func(BuildEntry) *BuildEntry { return nil }); err != nil || c == nil {
 			return err
 		}
-		return u.removeBuilds(c, func(idx *catalog.Index) bool { return b.has(idx) }, b.entry("abortIndexBuild", c, cause))
+		return u.removeBuilds(c, b.has, b.entry("abortIndexBuild", c, b.cause))
 	})
-	if err != nil {
-		b.e.log.Error().Err(err).Str("ns", b.ns).Msg("aborting an index build")
+	switch {
+	case err == nil:
+		b.e.builds.remove(b.build)
+	case mongoerr.CodeOf(err).IsNotPrimary():
+		b.Leave()
+	default:
+		return err
 	}
+	return nil
 }
 
 func (b *IndexBuild) has(idx *catalog.Index) bool {
@@ -658,8 +677,9 @@ func (b *IndexBuild) has(idx *catalog.Index) bool {
 // runningBuilds are the builds that this engine is running.
 type runningBuilds struct {
 	sync.Mutex
-	m    map[catalog.UUID]*IndexBuild
-	left chan struct{} // see LeftBuilds
+	m      map[catalog.UUID]*IndexBuild
+	failed []*IndexBuild // those of m that could not be aborted
+	left   chan struct{} // see LeftBuilds
 }
 
 func (r *runningBuilds) add(b *IndexBuild) {
@@ -696,6 +716,26 @@ func (r *runningBuilds) remove(id catalog.UUID) {
 // leave removes a build that the next primary continues; that may be this member.
 func (r *runningBuilds) leave(id catalog.UUID) {
 	r.remove(id)
+	r.notify()
+}
+
+// fail notes that a build could not be aborted.
+func (r *runningBuilds) fail(b *IndexBuild) {
+	r.Lock()
+	r.failed = append(r.failed, b)
+	r.Unlock()
+	r.notify()
+}
+
+// takeFailed returns, once, the builds that could not be aborted.
+func (r *runningBuilds) takeFailed() (all []*IndexBuild) {
+	r.Lock()
+	defer r.Unlock()
+	all, r.failed = r.failed, nil
+	return all
+}
+
+func (r *runningBuilds) notify() {
 	select {
 	case r.left <- struct{}{}:
 	default:
@@ -767,7 +807,12 @@ type UnfinishedBuild struct {
 	Quorum value.Value // missing for a build without a commit quorum
 	ready  *IndexBuild
 	left   *IndexBuild
+	failed *IndexBuild
 }
+
+// Failed returns the build if it has failed and could not be aborted, which the caller repeats (IndexBuild.Abort) until it succeeds or the node steps down
+// (IndexBuild.Leave); nil for one that is to be continued.
+func (f *UnfinishedBuild) Failed() *IndexBuild { return f.failed }
 
 // Again returns the build, which is to begin again with Start. wait is for one with a commit quorum.
 func (f *UnfinishedBuild) Again(e *Engine, wait WaitForCommit) *IndexBuild {
@@ -782,8 +827,15 @@ func (f *UnfinishedBuild) Again(e *Engine, wait WaitForCommit) *IndexBuild {
 }
 
 // TakeUnfinishedBuilds returns, once, the builds that were under way when the store was last closed or when
-// another member stopped being primary. The caller, a primary, starts them again.
+// another member stopped being primary, and those that have failed and could not be aborted. The caller, a primary, starts or aborts them again.
 func (e *Engine) TakeUnfinishedBuilds() ([]UnfinishedBuild, error) {
+	for _, b := range e.builds.takeFailed() {
+		if c := e.Catalog().LookupUUID(b.uuid); c == nil || !slices.ContainsFunc(c.Indexes, b.has) {
+			e.builds.remove(b.build) // another primary has aborted it, or begun it again
+			continue
+		}
+		e.unfinished = append(e.unfinished, UnfinishedBuild{NS: b.Namespace(), Build: b.build, Specs: b.specs, failed: b})
+	}
 	if e.replicated() {
 		if err := e.resetBuilds(); err != nil {
 			return nil, err
@@ -838,7 +890,11 @@ func (e *Engine) resetBuild(b *IndexBuild) error {
 	case e.replicated():
 		found.left = b
 	default:
-		b.abort(errCutShort)
+		b.cause = errCutShort
+		if err := b.Abort(context.Background()); err != nil {
+			e.log.Error().Err(err).Str("ns", b.ns).Msg("removing what an index build has left")
+			found.left = b // it is replaced as the build begins again
+		}
 	}
 	e.unfinished = append(e.unfinished, found)
 	return nil

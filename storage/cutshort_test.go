@@ -14,6 +14,7 @@ type cutShort struct {
 	*testLog
 	t     *testing.T
 	build catalog.UUID
+	first *IndexBuild // of the first primary
 }
 
 func newCutShort(t *testing.T, names ...string) *cutShort {
@@ -21,7 +22,7 @@ func newCutShort(t *testing.T, names ...string) *cutShort {
 	t.Cleanup(l.close)
 	l.keepCommitting()
 	l.elect(l.members[0], 0)
-	x := &cutShort{l, t, NewUUID()}
+	x := &cutShort{testLog: l, t: t, build: NewUUID()}
 	e := l.members[0].e
 	c := create(t, e, "db.c", nil)
 	for i := range 100 {
@@ -31,8 +32,8 @@ func newCutShort(t *testing.T, names ...string) *cutShort {
 	for _, name := range names {
 		specs = append(specs, spec(name, D(name, 1)))
 	}
-	b := e.NewIndexBuild("db.c", specs, x.build).WithQuorum(value.NewString("votingMembers"), x.wait)
-	if err := b.Start(context.Background()); err != nil {
+	x.first = e.NewIndexBuild("db.c", specs, x.build).WithQuorum(value.NewString("votingMembers"), x.wait)
+	if err := x.first.Start(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	return x

@@ -32,9 +32,17 @@ func (m *AddShard) fields(c *codec) {
 }
 
 // RemoveShard drains a shard, or reports the progress of its draining.
-type RemoveShard struct{ Shard string }
+type RemoveShard struct {
+	Shard string
+	// Starts means that a router sends the request again, and that the shard was not draining before it sent it first: the draining that it finds is what the request
+	// has started.
+	Starts bool
+}
 
-func (m *RemoveShard) fields(c *codec) { c.on("_configsvrRemoveShard", &m.Shard) }
+func (m *RemoveShard) fields(c *codec) {
+	c.on("_configsvrRemoveShard", &m.Shard)
+	c.flag("starts", false, &m.Starts)
+}
 
 // TransitionFromDedicated makes the config server a shard, too.
 type TransitionFromDedicated struct{}
@@ -44,10 +52,11 @@ func (m *TransitionFromDedicated) fields(c *codec) {
 }
 
 // TransitionToDedicated drains the config server as a shard, or reports the progress of its draining.
-type TransitionToDedicated struct{}
+type TransitionToDedicated struct{ Starts bool } // see RemoveShard
 
 func (m *TransitionToDedicated) fields(c *codec) {
 	c.plain("_configsvrTransitionToDedicatedConfigServer")
+	c.flag("starts", false, &m.Starts)
 }
 
 // ShardCollection describes how to shard a collection.

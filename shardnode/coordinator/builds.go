@@ -9,7 +9,9 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/timeseries"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -17,7 +19,7 @@ import (
 
 // abortBuilds aborts the index builds for which an operation would have to wait only to remove what they build.
 func (m *Coordinators) abortBuilds(o operation) {
-	db, colls := o.locks()
+	db, _ := o.locks()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, r := range m.mu.runs {
@@ -27,7 +29,7 @@ func (m *Coordinators) abortBuilds(o operation) {
 		}
 		switch o := o.(type) {
 		case *drop:
-			if r.doc.ns == colls[0] {
+			if m.sameCollection(r.doc.ns, o.ns()) {
 				r.discard(errBuildAborted("collection dropped"))
 			}
 		case *dropDatabase:
@@ -35,18 +37,49 @@ func (m *Coordinators) abortBuilds(o operation) {
 				r.discard(errBuildAborted("database dropped"))
 			}
 		case *forward:
-			if o.kind == "dropIndexes" && r.doc.ns == colls[0] && names(value.Lookup(o.req.Command, "index"), build.req.Command) {
+			if o.kind == "dropIndexes" && m.namesIndexOf(o.req, build) {
 				r.discard(errBuildAborted("dropIndexes command"))
 			}
 		}
 	}
 }
 
-// names reports whether the index argument of a dropIndexes names an index of a createIndexes command.
-func names(index value.Value, build []byte) bool {
+// sameCollection reports whether two names are the same, or those of a time series and of its buckets.
+func (m *Coordinators) sameCollection(a, b string) bool {
+	if a == b {
+		return true
+	}
+	if timeseries.BucketsOf(a) != b {
+		a, b = b, a
+	}
+	_, series := m.seriesAt(a)
+	return series && timeseries.BucketsOf(a) == b
+}
+
+// namesIndexOf reports whether a dropIndexes names an index of a createIndexes of the same collection. If one of them names the time series, and the other its buckets,
+// the keys of indexes are compared as those of buckets.
+func (m *Coordinators) namesIndexOf(drop *msg.ShardCommand, build *forward) bool {
+	ns, index := drop.DB+"."+drop.Coll, value.Lookup(drop.Command, "index")
+	if !m.sameCollection(ns, build.ns()) {
+		return false
+	}
+	asBuckets := func(_ string, key []byte) []byte { return key }
+	if ns != build.ns() {
+		asBuckets = func(ns string, key []byte) []byte {
+			if t, series := m.seriesAt(ns); series {
+				return namespace.BucketKeyPattern(t.Options, key)
+			}
+			return key
+		}
+	}
+	return names(index, build.req.Command, func(key []byte) []byte { return asBuckets(ns, key) }, func(key []byte) []byte { return asBuckets(build.ns(), key) })
+}
+
+// names reports whether the index argument of a dropIndexes names an index of a createIndexes command. Keys are compared in the form that the functions return.
+func names(index value.Value, build []byte, dropped, built func(key []byte) []byte) bool {
 	if index.T == value.Array {
 		for _, v := range value.Values(index.Doc()) {
-			if names(v, build) {
+			if names(v, build, dropped, built) {
 				return true
 			}
 		}
@@ -65,7 +98,7 @@ func names(index value.Value, build []byte) bool {
 				return true
 			}
 		case value.Document:
-			if bytes.Equal(value.LookupDoc(spec.Doc(), "key"), index.Doc()) {
+			if bytes.Equal(built(value.LookupDoc(spec.Doc(), "key")), dropped(index.Doc())) {
 				return true
 			}
 		}
@@ -93,20 +126,29 @@ func refusedFor(o operation) []string {
 	return nil
 }
 
+// givesWay reports whether an operation that would have to wait for an index build is refused. Those that remove what is built end the build instead (abortBuilds),
+// createIndexes and create do not exclude it, and a dropIndexes of another index waits for it.
+func givesWay(o operation) bool {
+	switch o.(type) {
+	case *shard, *refine, *untrack, *movePrimary:
+		return true
+	}
+	return len(refusedFor(o)) > 0
+}
+
 // lockUnlessBuilding takes an operation's locks like lockFor. If the operation is not executed beside an index build, it is refused as soon as shards are found
 // building for a createIndexes whose locks it would otherwise wait for, perhaps for hours. A createIndexes that builds nothing, since the collection is empty or has
 // the indexes, is waited for. The locks exclude further ones; builds of collections without an entry in the catalog, which take no such lock, are found by the
 // client's own command if this shard alone executes it, and otherwise as the critical sections begin (run.participantBlock).
 func (m *Coordinators) lockUnlessBuilding(op *command.Op, o operation) (*held, error) {
-	names := refusedFor(o)
-	if len(names) == 0 {
+	if !givesWay(o) {
 		return m.lockFor(op, op, o)
 	}
 	ctx, cancel := context.WithCancelCause(op)
 	var watching sync.WaitGroup
 	var building error
 	watching.Go(func() {
-		if building = m.awaitBuild(ctx, names); building != nil {
+		if building = m.awaitBuild(ctx, o); building != nil {
 			cancel(building)
 		}
 	})
@@ -119,36 +161,44 @@ func (m *Coordinators) lockUnlessBuilding(op *command.Op, o operation) (*held, e
 	return h, err
 }
 
-// awaitBuild waits until a shard builds an index for a createIndexes of one of the collections, and returns the error that says so; nil once ctx ends.
-func (m *Coordinators) awaitBuild(ctx context.Context, names []string) error {
+// awaitBuild waits until a shard builds an index for a createIndexes that is in an operation's way, and returns the error that says so; nil once ctx ends.
+func (m *Coordinators) awaitBuild(ctx context.Context, o operation) error {
 	for pause := buildPause; cluster.Sleep(ctx, pause) == nil; pause = min(2*pause, longestBuildPause) {
-		for _, ns := range names {
-			if !m.createsIndexes(ns) {
-				continue
-			}
+		for _, ns := range m.indexesInTheWay(o) {
 			if err := m.checkNoBuild(ctx, ns); mongoerr.CodeOf(err) == mongoerr.BackgroundOperationInProgressForNamespace {
-				return err
+				return m.refusal(o, ns, err)
 			}
 		}
 	}
 	return nil
 }
 
+// refusal returns the error of an operation that is refused because an index of a collection is being built. The target of a rename that would not drop it is in its way in
+// any case.
+func (m *Coordinators) refusal(o operation, ns string, err error) error {
+	if n, ok := o.(*rename); ok && len(refusedFor(o)) == 1 && m.sameCollection(ns, n.req.To) && !m.sameCollection(ns, n.req.NS) {
+		return errTargetExists
+	}
+	return err
+}
+
 // The interval at which an operation that waits for a createIndexes asks the shards whether they build.
 const buildPause, longestBuildPause = 5 * time.Millisecond, time.Second
 
-// createsIndexes reports whether a createIndexes of a collection is running, or waits for its locks.
-func (m *Coordinators) createsIndexes(ns string) bool {
+// indexesInTheWay lists the collections of those createIndexes, running or waiting for their locks, that an operation excludes: under the name of a time series or that of its
+// buckets, whichever name the operation has.
+func (m *Coordinators) indexesInTheWay(o operation) (names []string) {
+	locks := namesOf(o)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, runs := range []map[string]*run{m.mu.runs, m.mu.asked} {
 		for _, r := range runs {
-			if r.doc.op.name() == createIndexesKind && r.doc.ns == ns {
-				return true
+			if r.doc.op.name() == createIndexesKind && conflict(locks, namesOf(r.doc.op)) {
+				names = append(names, r.doc.ns)
 			}
 		}
 	}
-	return false
+	return names
 }
 
 // checkNoBuild returns an error if a shard is building an index of a collection with an entry in the catalog. A shard that does not answer is taken to build none.

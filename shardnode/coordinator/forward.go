@@ -31,7 +31,7 @@ func (f *forward) found() msg.Message        { return &f.at }
 func (f *forward) clientCommand() []byte     { return f.req.Command }
 
 func (m *Coordinators) create(op *command.Op, req *msg.ShardCreate, dst []byte) ([]byte, error) {
-	return m.runOne(op, req, &req.ShardCommand, "createCollection", dst)
+	return m.runOne(op, req, &req.ShardCommand, createKind, dst)
 }
 
 func (m *Coordinators) collMod(op *command.Op, req *msg.ShardCollMod, dst []byte) ([]byte, error) {
@@ -53,7 +53,7 @@ func (m *Coordinators) buildToDrop(req *msg.ShardCommand) *forward {
 	defer m.mu.Unlock()
 	for _, r := range m.mu.runs {
 		build, ok := r.doc.op.(*forward)
-		if ok && build.kind == createIndexesKind && r.doc.ns == req.DB+"."+req.Coll && names(value.Lookup(req.Command, "index"), build.req.Command) {
+		if ok && build.kind == createIndexesKind && m.namesIndexOf(req, build) {
 			return build
 		}
 	}
@@ -267,6 +267,8 @@ func (f *forward) send(ctx context.Context, r *run) error {
 
 // createIndexesKind is the kind of operation whose run a drop of the collection aborts.
 const createIndexesKind = "createIndexes"
+
+const createKind = "createCollection"
 
 // each calls do for every shard, concurrently. An index that the command names may be missing on some: they dropped it in an earlier
 // execution of the phase, or it was created when they owned nothing of the collection. If a shard refuses a createIndexes, the builds of the

@@ -8,7 +8,6 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
-	"github.com/shoaldb/shoal/storage/lock"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -128,10 +127,8 @@ func (m *Coordinators) inTheWay(o operation) *run {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, r := range m.mu.runs {
-		for _, have := range r.locks.list {
-			if slices.ContainsFunc(names, func(n lockedName) bool { return n.res == have.res && !lock.Compatible(n.mode, have.mode) }) {
-				return r
-			}
+		if conflict(names, r.locks.list) {
+			return r
 		}
 	}
 	return nil

@@ -13,7 +13,7 @@ import (
 )
 
 // DDL locks serialise the DDL of one database: an operation on a collection locks the database in IX and the collection in
-// X, one on a database locks that in X; createIndexes and migrations that begin lock the collection in IX. The locks are in the primary's memory;
+// X, one on a database locks that in X; createIndexes, create and migrations that begin lock the collection in IX. The locks are in the primary's memory;
 // stored runs take theirs again at step-up.
 
 // lockWait is the time that an operation waits for its DDL locks.
@@ -47,13 +47,23 @@ func namesOf(op operation) (out []lockedName) {
 		out = append(out, lockedName{lock.Resource{Kind: lock.DDLDatabase, Name: db}, lock.IX})
 	}
 	mode := lock.X
-	if op.name() == createIndexesKind { // migrations may begin during a build, which may take hours; createIndexes commands queue in run
+	switch op.name() {
+	case createIndexesKind: // migrations may begin during a build, which may take hours; createIndexes commands queue in run
+		mode = lock.IX
+	case createKind: // it finds the collection that a createIndexes builds on; of several that create it, one succeeds on this shard
 		mode = lock.IX
 	}
 	for _, ns := range colls {
 		out = append(out, lockedName{lock.Resource{Kind: lock.DDLCollection, Name: ns}, mode})
 	}
 	return out
+}
+
+// conflict reports whether the locks of two operations exclude each other.
+func conflict(a, b []lockedName) bool {
+	return slices.ContainsFunc(a, func(x lockedName) bool {
+		return slices.ContainsFunc(b, func(y lockedName) bool { return x.res == y.res && !lock.Compatible(x.mode, y.mode) })
+	})
 }
 
 // migrationWait is the time that a migration that begins waits for the DDL of its collection.

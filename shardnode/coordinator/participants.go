@@ -121,8 +121,12 @@ func (r *run) lastHere(ctx context.Context, names []string, m func(id string, re
 	return err
 }
 
-// block begins or ends the run's critical section of names on shards.
+// block begins or ends the run's critical section of names on shards. It also ends the sections of shards that joined and may have entered them before another one
+// refused.
 func (r *run) block(ctx context.Context, kind string, ids []string, names ...string) error {
+	if kind == msg.Unblock {
+		ids = slices.Compact(slices.Sorted(slices.Values(slices.Concat(ids, r.joining))))
+	}
 	return r.onEach(ctx, ids, func(string) msg.Message { return r.participantBlock(kind, names...) })
 }
 
@@ -144,6 +148,7 @@ func (r *run) blockJoined(ctx context.Context, shards *[]string, kind string, na
 			return nil
 		}
 		if err := r.block(ctx, kind, joined, names...); err != nil {
+			r.joining = append(r.joining, joined...)
 			return err
 		}
 		*shards = append(joined, *shards...) // this one stays the last

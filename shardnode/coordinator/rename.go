@@ -187,10 +187,12 @@ func (n *rename) admits(source, target place) error {
 	case target.view:
 		return mongoerr.Newf(mongoerr.NamespaceExists, "a view already exists with that name: %s", to)
 	case target.there && !drop:
-		return mongoerr.New(mongoerr.NamespaceExists, "target namespace exists")
+		return errTargetExists
 	}
 	return checkUUID(to, target.uuid, expected)
 }
+
+var errTargetExists = mongoerr.New(mongoerr.NamespaceExists, "target namespace exists")
 
 // parseDropTarget reads dropTarget: a flag, or the UUID of the target.
 func parseDropTarget(v value.Value) (drop bool, uuid *[16]byte, err error) {

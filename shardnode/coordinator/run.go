@@ -26,6 +26,7 @@ type run struct {
 	at        string // the current phase, for observers; guarded by m.mu
 
 	releases []string // the names whose sections on this shard end with the run
+	joining  []string // shards that may have entered the run's sections, beside those that the operation lists
 
 	waiters   int                     // the requests that wait for the run; guarded by m.mu, as are the following four
 	stop      context.CancelCauseFunc // ends the current step, if it can be aborted

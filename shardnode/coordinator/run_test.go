@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/migration"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -30,6 +31,18 @@ func TestOutcomeIsNotRepeated(t *testing.T) {
 		cancel()
 		if calls != c.calls || c.calls == 1 && (!errors.Is(err, c.err) || failure(err) != why) {
 			t.Errorf("%v: called %d times, %v", c.err, calls, err)
+		}
+	}
+}
+
+// What asks a shard to refuse a section because of an index build is sent only to begin one: a shard of an earlier version refuses a message with a field that it does not
+// know, and a section that could not be ended would block its collection for good.
+func TestEndsOfSectionsSayNothingOfBuilds(t *testing.T) {
+	m := &Coordinators{Config: Config{State: &migration.ShardState{ID: "shard1"}}}
+	r := &run{m: m, doc: &document{op: &rename{req: &msg.ShardRename{NS: "d.c", To: "d.x"}}}}
+	for kind, want := range map[string]bool{msg.BlockWrites: true, msg.BlockReadsAndWrites: true, msg.Unblock: false} {
+		if has := !value.Lookup(msg.Doc(r.participantBlock(kind, "d.c", "d.x")), "noIndexBuilds").IsMissing(); has != want {
+			t.Errorf("%s: %v", kind, has)
 		}
 	}
 }
