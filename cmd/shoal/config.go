@@ -61,6 +61,7 @@ type config struct {
 	Fork     bool
 	PIDFile  string
 	Shutdown bool
+	Repair   bool
 	File     string // --config
 	Help     bool
 	Version  bool
@@ -192,6 +193,11 @@ func (c *config) finish() error {
 	case (c.ConfigSvr || c.ShardSvr) && c.ReplSet == "":
 		return errors.New("BadValue: Cannot start a " + map[bool]string{true: "configsvr", false: "shardsvr"}[c.ConfigSvr] +
 			" as a standalone server. Please start this node as a replica set member: use the option --replSet")
+	case c.Repair && c.ReplSet != "":
+		return errors.New("BadValue: --repair is for standalone servers: start it without --replSet, or start the member with an empty directory, so that it copies " +
+			"the data of the others")
+	case c.Repair && c.Memory:
+		return errors.New("BadValue: --repair has nothing to repair with --memory")
 	case c.Program == isMongos && c.ConfigDB == "":
 		return errors.New("BadValue: error: no args for --configdb")
 	case c.BindAll && c.has("net.bindIpAll") && c.has("net.bindIp"):
