@@ -75,7 +75,8 @@ type inOneProcess struct {
 	ConfigShard bool
 	Routers     int
 	Replicas    int
-	NodePort    int // first port of the members; 0: reached only within the process
+	Host        string // the name by which clients reach the servers; empty: see publicNames
+	NodePort    int    // first port of the members; 0: reached only within the process
 	Chaos       chaosOptions
 }
 
@@ -225,6 +226,10 @@ func (c *config) finishStart() error {
 		c.Listen = c.Addrs()
 	}
 	switch {
+	case strings.ContainsAny(c.Host, " /") || strings.Contains(c.Host, ":") && net.ParseIP(c.Host) == nil:
+		return fmt.Errorf("--host takes a host name or an address without a port, not %q", c.Host)
+	case isWildcard(c.Host) && c.has("cluster.host"):
+		return errors.New("--host takes a name or an address that clients can connect to")
 	case c.Topology != "sharded" && c.Topology != "replset" && c.Topology != "standalone":
 		return fmt.Errorf("--topology takes sharded, replset or standalone, not %q", c.Topology)
 	case c.ConfigShard && c.Topology != "sharded":
