@@ -65,7 +65,7 @@ var activeParams = []ParamSpec{
 	{Name: "ttlMonitorSleepSecs", Kind: ParamInt, Set: SetBoth, Default: pInt(60), Min: 1, Max: 2147483647, Does: "Pause between passes of the TTL monitor"},
 	{Name: "allowDiskUseByDefault", Kind: ParamBool, Set: SetBoth, Default: pBool(true), Does: "Whether commands without `allowDiskUse` may use temporary files"},
 	{Name: "quiet", Kind: ParamBool, Set: SetBoth, Default: pBool(false), Does: "No log lines for connections that open, close or authenticate"},
-	{Name: "logLevel", Kind: ParamInt, Set: SetBoth, Default: pInt(0), Min: 0, Max: 5, Does: "Verbosity of the log: 1 logs every operation with its duration, 2 also each command before it runs"},
+	{Name: "logLevel", Kind: ParamInt, Set: SetBoth, Default: pInt(0), Min: 0, Max: 5, Convert: verbosity, Does: "Verbosity of the log: 1 logs every operation with its duration, 2 also each command before it runs"},
 	{Name: "logComponentVerbosity", Kind: ParamDocument, Set: SetBoth, Default: pDoc(defaultLogVerbosity()), Check: checkLogVerbosity, Does: "Verbosity by component; a component's -1 stands for its parent's. `command` and `write` log operations"},
 	{Name: "maxLogSizeKB", Kind: ParamInt, Set: SetBoth, Default: pInt(10), Min: 1, Max: 2147483647, Does: "Largest document in a log line; longer ones are truncated"},
 	{Name: "redactClientLogData", Kind: ParamBool, Set: SetBoth, Default: pBool(false), Does: "Replaces values that came from clients by `###` in the log"},

@@ -7,6 +7,7 @@ import (
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -20,8 +21,8 @@ type bulk struct {
 	names               []string
 	uuids               []value.Value // of nsInfo: the UUIDs that the client expects, Missing for any
 	ordered, errorsOnly bool
-	results             []byte
-	count               int
+	batchSize           int64 // how many results the first batch may have
+	results             [][]byte
 
 	errors, inserted, matched, modified, upserted, deleted int64
 	retried                                                []value.Value // the ids of statements that had been executed before
@@ -49,6 +50,9 @@ func (b *bulk) run(dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
+	if b.batchSize, err = command.BulkBatchSize(b.op.Arg("cursor")); err != nil {
+		return dst, err
+	}
 	for i := b.done; i < len(ops) && !b.stop; {
 		n := b.insertsFrom(ops, i)
 		err := b.refused()
@@ -69,18 +73,24 @@ func (b *bulk) run(dst []byte) ([]byte, error) {
 		}
 		i += n
 	}
-	dst, cm := value.BeginKey(dst, value.Document, "cursor")
-	dst = value.Append(dst, "id", value.NewInt64(0))
-	dst, bm := value.BeginKey(dst, value.Array, "firstBatch")
-	dst = value.End(append(dst, b.results...), bm)
-	dst = value.Append(dst, "ns", value.NewString("admin.$cmd.bulkWrite"))
-	dst = value.End(dst, cm)
+	if dst, err = b.replyCursor(dst); err != nil {
+		return dst, err
+	}
 	for name, n := range b.counters() {
 		dst = value.Append(dst, name, value.NewInt32(int32(*n)))
 	}
 	slices.SortFunc(b.retried, value.Compare) // shards reply in any order
 	dst = command.AppendRetried(dst, b.retried)
 	return dst, nil
+}
+
+// replyCursor appends the first batch of results; a cursor of the router keeps the others.
+func (b *bulk) replyCursor(dst []byte) ([]byte, error) {
+	size := b.batchSize
+	if size == int64(len(b.results)) {
+		size++ // a batch that has every result leaves no cursor
+	}
+	return b.r.openMerged(b.op, "admin.$cmd.bulkWrite", &mergeCursor{source: agg.NewSliceSource(b.results)}, size, false, dst)
 }
 
 // hasLabels reports whether an error's labels tell the client to retry its transaction or this command. Labels
@@ -110,8 +120,7 @@ func (b *bulk) takeOver(at cluster.Peer, reply []byte) (stopped bool, err error)
 		return false, nil
 	}
 	for _, d := range list[:len(list)-1] {
-		b.results = value.AppendIndex(b.results, b.count, d)
-		b.count++
+		b.results = append(b.results, slices.Clone(d.Doc())) // the router's own reply takes the place of this one
 	}
 	idx, _ := value.Lookup(last, "idx").AsInt64()
 	b.done = int(idx)
@@ -156,8 +165,7 @@ func (b *bulk) refused() error {
 }
 
 func (b *bulk) result(f ...value.Field) {
-	b.results = value.AppendIndex(b.results, b.count, value.NewDocument(value.Doc(f...)))
-	b.count++
+	b.results = append(b.results, value.Doc(f...))
 }
 
 // failed records the error of an operation d.

@@ -67,7 +67,11 @@ const otherUUID = `{"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAAA==", "subType":
 // bulkResults lists the operations that a bulkWrite's reply has results of: idx:n, or idx!code.
 func bulkResults(r bson.M) string {
 	var results []string
-	for _, res := range get(r["cursor"], "firstBatch").(bson.A) {
+	batch := get(r["cursor"], "firstBatch")
+	if batch == nil {
+		batch = get(r["cursor"], "nextBatch")
+	}
+	for _, res := range batch.(bson.A) {
 		if code := get(res, "code"); code != nil {
 			results = append(results, fmt.Sprintf("%v!%v", get(res, "idx"), code))
 		} else {
@@ -75,6 +79,69 @@ func bulkResults(r bson.M) string {
 		}
 	}
 	return strings.Join(results, " ")
+}
+
+// The results of a bulkWrite come in batches of the size that its cursor names, whether one shard has run it, the router has
+// divided it, or the router has gone on where a shard stopped because its placement was out of date.
+func TestBulkWriteInBatches(t *testing.T) {
+	const ops = `"ops": [{"insert": 0, "document": {"_id": 101, "k": 101}}, {"insert": 1, "document": {"_id": 101}}, {"insert": 1, "document": {"_id": 101}},
+		{"update": 0, "filter": {"_id": 101}, "updateMods": {"$set": {"x": 1}}}, {"delete": 0, "filter": {"_id": 101}}], "nsInfo": [{"ns": "d.c"}, {"ns": "d.plain"}], "ordered": false`
+	session := func(i int) string {
+		return fmt.Sprintf(`"lsid": {"id": {"$uuid": "bbbbbbbb-aaaa-4aaa-8aaa-%012d"}}`, i)
+	}
+	for name, prepare := range map[string]func(c *testCluster) *testCluster{
+		"one shard": func(c *testCluster) *testCluster {
+			c.run("d", `{"create": "c"}`)
+			return c
+		},
+		"divided": func(c *testCluster) *testCluster {
+			c.moveColl()
+			return c
+		},
+		"taken over": func(c *testCluster) *testCluster {
+			c.run("d", `{"create": "c"}`)
+			c.run("d", `{"create": "plain"}`)
+			stale := c.through()
+			stale.run("d", `{"count": "c"}`)
+			stale.run("d", `{"count": "plain"}`)
+			c.run("admin", `{"shardCollection": "d.plain", "key": {"_id": 1}}`)
+			return stale
+		},
+	} {
+		c := newTestCluster(t, 2)
+		c.run("admin", `{"enableSharding": "d", "primaryShard": "shard0"}`)
+		c = prepare(c)
+		for i, x := range []struct {
+			batchSize, batches string
+		}{
+			{`{"batchSize": 0}`, ";0:1 1:1 2!11000 3:1 4:1"}, {`{"batchSize": 2}`, "0:1 1:1;2!11000 3:1 4:1"}, {`{"batchSize": 5}`, "0:1 1:1 2!11000 3:1 4:1"},
+			{`{"batchSize": {"$numberLong": "3"}}`, "0:1 1:1 2!11000;3:1 4:1"}, {`{}`, "0:1 1:1 2!11000 3:1 4:1"},
+		} {
+			r := c.run("admin", `{"bulkWrite": 1, "cursor": `+x.batchSize+`, `+ops+`, `+session(i)+`}`)
+			if got := fmt.Sprint(r["nErrors"], r["nInserted"], r["nModified"], r["nDeleted"]); got != "1 2 1 1" {
+				t.Errorf("%s, %s: %v", name, x.batchSize, r)
+			}
+			c.expect(fieldAt(r, "cursor.ns"), `"admin.$cmd.bulkWrite"`)
+			got := []string{bulkResults(r)}
+			for id := fieldAt(r, "cursor.id").(int64); id != 0; id = fieldAt(r, "cursor.id").(int64) {
+				r = c.run("admin", fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": "$cmd.bulkWrite", %s}`, id, session(i)))
+				got = append(got, bulkResults(r))
+			}
+			if s := strings.Join(got, ";"); s != x.batches {
+				t.Errorf("%s, %s: %s, want %s", name, x.batchSize, s, x.batches)
+			}
+			c.run("d", `{"delete": "plain", "deletes": [{"q": {}, "limit": 0}]}`)
+			if name == "taken over" {
+				break // the router's placement has been refreshed
+			}
+		}
+		for cursor, code := range map[string]any{`{"batchSize": -1}`: "BadValue", `{"batchSize": "2"}`: "TypeMismatch", `{"size": 2}`: int32(40415), `2`: "TypeMismatch"} {
+			if r := c.raw("admin", `{"bulkWrite": 1, "cursor": `+cursor+`, `+ops+`}`); r["codeName"] != code && r["code"] != code {
+				t.Errorf("%s, cursor %s: %v", name, cursor, r)
+			}
+		}
+		c.expect(c.run("d", `{"count": "plain"}`)["n"], "0")
+	}
 }
 
 // A router checks the number of a bulkWrite's operations itself where it does not relay them as they are.

@@ -52,9 +52,11 @@ func TestFindByIDRepliesLikeThePlannedQuery(t *testing.T) {
 			}
 		}
 	}
-	before := uses()
-	c.run("db", `{"find": "hashed", "filter": {"_id": 1}}`)
-	if after := uses(); after == before {
-		t.Errorf("$indexStats does not count a find by _id: %s", after)
+	for _, coll := range colls[:3] {
+		before := uses()
+		c.run("db", fmt.Sprintf(`{"find": %q, "filter": {"_id": 1}}`, coll))
+		if after := uses(); after == before {
+			t.Errorf("$indexStats does not count a find by _id in %s: %s", coll, after)
+		}
 	}
 }

@@ -59,7 +59,7 @@ func (r *Router) specs() []command.Spec {
 		onColl("update", command.Write, r.update, "updates", "ordered", "bypassDocumentValidation", writtenRanges),
 		onColl("delete", command.Write, r.delete, "deletes", "ordered", writtenRanges),
 		fam,
-		relayed("bulkWrite", command.Write, r.bulkWrite, "ops", "nsInfo", "ordered", "errorsOnly", "let", "bypassDocumentValidation"),
+		relayed("bulkWrite", command.Write, r.bulkWrite, "ops", "nsInfo", "ordered", "errorsOnly", "let", "cursor", "bypassDocumentValidation"),
 		{
 			Name: "getMore", Roles: command.Router, Kind: command.Read, API: true, Txn: true, TimeToWait: true, Run: r.getMore,
 			Fields: []command.Field{

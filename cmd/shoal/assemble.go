@@ -42,6 +42,7 @@ type assembly struct {
 	audit   *command.Audit                          // nil without an audit log
 	initial func(context.Context) ([][]byte, error) // see startedWith
 	started sync.Once                               // see auditStart
+	public  func(addr string) string                // see publicNames
 	// providers are those of oidcIdentityProviders.
 	providers *oidc.Registry
 	// balanced counts the routers made so far.
@@ -54,7 +55,7 @@ type assembly struct {
 }
 
 func newAssembly(c *config, h *host) (*assembly, error) {
-	a := &assembly{c: c, h: h, params: cluster.NewParams(), roles: &roles{}}
+	a := &assembly{c: c, h: h, params: cluster.NewParams(), roles: &roles{}, public: publicNames(c, thisMachine)}
 	a.params.Checked("tlsX509ClusterAuthDNOverride", c.TLS.checkDN)
 	a.params.Checked("oidcIdentityProviders", checkProviders)
 	a.checkRuntimeAudit()
@@ -452,14 +453,14 @@ func (a *assembly) single(replset bool) error {
 		return err
 	}
 	defer free()
-	s, err := a.openData(shardnode.Config{Dir: filepath.Join(a.c.DBPath, "node"), Memory: a.c.Memory, Host: addr})
+	s, err := a.openData(shardnode.Config{Dir: filepath.Join(a.c.DBPath, "node"), Memory: a.c.Memory, Host: a.public(addr)})
 	if err != nil {
 		return err
 	}
 	if a.roles.Addrs, err = a.listen(s.Service, append([]string{addr}, a.c.Listen[1:]...)); err != nil {
 		return err
 	}
-	a.roles.What, a.roles.URI = "Standalone server", "mongodb://"+a.roles.Addrs[0].String()+"/"
+	a.roles.What, a.roles.URI = "Standalone server", "mongodb://"+a.public(a.roles.Addrs[0].String())+"/"
 	return nil
 }
 
@@ -488,7 +489,7 @@ func (a *assembly) replset(name string) error {
 			held = append(held, free)
 			m.listen = append(m.listen, addr)
 		}
-		m.host = reachable(m.listen[0])
+		m.host = a.public(m.listen[0])
 		set.places = append(set.places, m)
 	}
 	ctx, end := a.h.context()
@@ -504,7 +505,7 @@ func (a *assembly) replset(name string) error {
 		}
 		bound := set.places[i].bound
 		a.roles.Addrs = append(a.roles.Addrs, bound...)
-		hosts = append(hosts, bound[0].String())
+		hosts = append(hosts, set.places[i].host)
 	}
 	a.roles.What = fmt.Sprintf("Replica set %s: %d member(s)", name, len(servers))
 	a.roles.URI = "mongodb://" + strings.Join(hosts, ",") + "/?replicaSet=" + name

@@ -61,6 +61,7 @@ type config struct {
 	Fork     bool
 	PIDFile  string
 	Shutdown bool
+	Repair   bool
 	File     string // --config
 	Help     bool
 	Version  bool
@@ -74,7 +75,8 @@ type inOneProcess struct {
 	ConfigShard bool
 	Routers     int
 	Replicas    int
-	NodePort    int // first port of the members; 0: reached only within the process
+	Host        string // the name by which clients reach the servers; empty: see publicNames
+	NodePort    int    // first port of the members; 0: reached only within the process
 	Chaos       chaosOptions
 }
 
@@ -192,6 +194,11 @@ func (c *config) finish() error {
 	case (c.ConfigSvr || c.ShardSvr) && c.ReplSet == "":
 		return errors.New("BadValue: Cannot start a " + map[bool]string{true: "configsvr", false: "shardsvr"}[c.ConfigSvr] +
 			" as a standalone server. Please start this node as a replica set member: use the option --replSet")
+	case c.Repair && c.ReplSet != "":
+		return errors.New("BadValue: --repair is for standalone servers: start it without --replSet, or start the member with an empty directory, so that it copies " +
+			"the data of the others")
+	case c.Repair && c.Memory:
+		return errors.New("BadValue: --repair has nothing to repair with --memory")
 	case c.Program == isMongos && c.ConfigDB == "":
 		return errors.New("BadValue: error: no args for --configdb")
 	case c.BindAll && c.has("net.bindIpAll") && c.has("net.bindIp"):
@@ -219,6 +226,10 @@ func (c *config) finishStart() error {
 		c.Listen = c.Addrs()
 	}
 	switch {
+	case strings.ContainsAny(c.Host, " /") || strings.Contains(c.Host, ":") && net.ParseIP(c.Host) == nil:
+		return fmt.Errorf("--host takes a host name or an address without a port, not %q", c.Host)
+	case isWildcard(c.Host) && c.has("cluster.host"):
+		return errors.New("--host takes a name or an address that clients can connect to")
 	case c.Topology != "sharded" && c.Topology != "replset" && c.Topology != "standalone":
 		return fmt.Errorf("--topology takes sharded, replset or standalone, not %q", c.Topology)
 	case c.ConfigShard && c.Topology != "sharded":

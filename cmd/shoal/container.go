@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -106,8 +107,15 @@ func prepareShoal(args []string) ([]string, error) {
 	if root, err := rootFromEnv(); root != nil || err != nil {
 		return nil, errors.Join(err, errors.New("MONGO_INITDB_ROOT_USERNAME is for mongod: with shoal start --auth create the first user through the localhost exception"))
 	}
+	host, _, _ := net.SplitHostPort(c.Listen[0]) // which the listener checks
+	everywhere := isWildcard(host)
 	if !c.has("net.listen") && !c.has("net.bindIp") && !c.has("net.bindIpAll") {
 		args = append(args, "--bind_ip_all")
+		everywhere = true
+	}
+	if everywhere && !c.has("cluster.host") {
+		// The container's own host name is unknown outside of it. The loopback address leads here through a published port.
+		args = append(args, "--host", "127.0.0.1")
 	}
 	return args, nil
 }

@@ -77,16 +77,6 @@ func setClusterAuth(c *config, v string) error {
 	return only("clusterAuthMode", "keyFile", "sendKeyFile", "sendX509", "x509")(c, v)
 }
 
-// setRepair refuses --repair, which would have to repair every database before the server starts: a tool must not believe that a directory was repaired
-// when it was not.
-func setRepair(c *config, v string) error {
-	on := false
-	if err := truth(func(_ *config, v bool) { on = v })(c, v); err != nil || !on {
-		return err
-	}
-	return refused("repair", "start the server and run validate with { repair: true } on its collections; a member with an empty data directory copies the others' data")(c, v)
-}
-
 func setVerbosity(c *config, v string) error {
 	if n, err := strconv.Atoi(v); err == nil {
 		c.Log.Verbosity = n
@@ -233,7 +223,7 @@ var storageOptions = []option{
 	{name: "configdb", path: "sharding.configDB", kind: textKind, on: isMongos, help: "Connection string for communicating with config servers: <config replset name>/<host1:port>,<host2:port>,[...]", set: text(func(c *config) *string { return &c.ConfigDB })},
 	{name: "localThreshold", path: "replication.localPingThresholdMs", kind: numberKind, on: isMongos, help: "Taken for compatibility: secondaries are chosen without it"},
 	{name: "shutdown", kind: flagKind, on: isMongod, help: "Kill a running server (for init scripts)", set: truth(func(c *config, v bool) { c.Shutdown = v })},
-	{name: "repair", kind: flagKind, on: isMongod, help: "Run repair on all dbs (not implemented: refused)", set: setRepair},
+	{name: "repair", kind: flagKind, on: isMongod, help: "Validate all collections of a standalone server's directory, repair what is wrong in their indexes, and exit", set: truth(func(c *config, v bool) { c.Repair = v })},
 	{name: "slowms", path: "operationProfiling.slowOpThresholdMs", kind: numberKind, on: isMongod, help: "Value of slow for profile and console log", set: number("slowms", -1<<31, 1<<31-1, func(c *config, n int64) { c.SlowMS = n })},
 	{name: "slowOpSampleRate", path: "operationProfiling.slowOpSampleRate", kind: textKind, on: isMongod, help: "Fraction of slow ops to include in the profile and console log", set: setSlowRate},
 	{name: "slowms", path: "operationProfiling.slowOpThresholdMs", kind: numberKind, on: isMongos, help: "Taken for compatibility: the shards log slow operations"},
@@ -276,6 +266,7 @@ var startOptions = []option{
 	{name: "routers", path: "cluster.routers", kind: numberKind, on: isStart, arg: "N", help: "Number of routers, on consecutive ports, 1 by default", set: number("routers", 1, 100, func(c *config, n int64) { c.Routers = int(n) })},
 	{name: "replicas", path: "cluster.replicas", kind: numberKind, on: isStart, arg: "N", help: "Members of each replica set, 1 by default", set: number("replicas", 1, 7, func(c *config, n int64) { c.Replicas = int(n) })},
 	{name: "node-port", path: "cluster.nodePort", kind: numberKind, on: isStart, arg: "BASE", help: "Members listen, too, on consecutive ports from this one", set: number("node-port", 1, maxPort, func(c *config, n int64) { c.NodePort = int(n) })},
+	{name: "host", path: "cluster.host", kind: textKind, on: isStart, arg: "NAME", help: "Name or address by which clients reach the servers, for replica set configurations; by default that of --listen, or the machine's host name if it listens on all interfaces", set: text(func(c *config) *string { return &c.Host })},
 	{name: "chaos", path: "chaos.profile", kind: textKind, on: isStart, arg: strings.ReplaceAll(chaos.ProfileNames(), ", ", "|"), help: "Inject faults while an application's tests run; requires enableTestCommands", set: text(func(c *config) *string { return &c.Chaos.Profile })},
 	{name: "chaos-seed", path: "chaos.seed", kind: numberKind, on: isStart, arg: "N", help: "Seed of the random steps; random by default, and written to the log", set: number("chaos-seed", 0, math.MaxInt64, func(c *config, n int64) { c.Chaos.Seed = n })},
 	{name: "chaos-replay", path: "chaos.replay", kind: textKind, on: isStart, arg: "FILE", help: "Repeat the steps of a chaos log", set: text(func(c *config) *string { return &c.Chaos.Replay })},

@@ -211,13 +211,3 @@ type raftTransport struct{ d *directory }
 func (t raftTransport) Send(ctx context.Context, host string, payload []byte) ([]byte, error) {
 	return shardnode.SendRaft(payload, func(cmd []byte) ([]byte, error) { return t.d.ask(ctx, host, cmd) })
 }
-
-// reachable returns the address of a listener on addr in a set's configuration: the wildcard address becomes the
-// loopback address.
-func reachable(addr string) string {
-	host, port, err := net.SplitHostPort(addr)
-	if err == nil && (host == "" || host == "0.0.0.0" || host == "::") {
-		return net.JoinHostPort("127.0.0.1", port)
-	}
-	return addr
-}

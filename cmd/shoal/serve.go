@@ -140,6 +140,11 @@ func serve(c *config, out, errOut io.Writer, start starter) int {
 	go h.obey(signals)
 	logStart(c)
 	startupWarnings(c, os.Geteuid())
+	if c.Repair {
+		code := repairData(c, h)
+		console.Std.Exiting(c.Program.logCtx(), code)
+		return code
+	}
 
 	r, release, code := bringUp(c, h, start)
 	if r == nil {

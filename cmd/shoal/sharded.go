@@ -195,8 +195,8 @@ func (a *assembly) places(name, dir string, config bool, p *ports) *memberSet {
 	for i := 0; i < a.c.Replicas || a.hasMember(set, i); i++ {
 		var m memberPlace
 		if p.next > 0 {
-			m.host = net.JoinHostPort(p.host, strconv.Itoa(p.next))
-			m.listen = []string{m.host}
+			addr := net.JoinHostPort(p.host, strconv.Itoa(p.next))
+			m.host, m.listen = a.public(addr), []string{addr}
 			p.next++
 		} else {
 			m.host = set.memberDir(i) + inProcess
@@ -208,13 +208,13 @@ func (a *assembly) places(name, dir string, config bool, p *ports) *memberSet {
 
 // ports assigns ports to members that listen.
 type ports struct {
-	host string
+	host string // that the first router listens on
 	next int
 }
 
 func newPorts(c *config) *ports {
 	host, _, err := net.SplitHostPort(c.Listen[0])
-	if err != nil || host == "" || host == "0.0.0.0" || host == "::" {
+	if err != nil {
 		host = "127.0.0.1"
 	}
 	return &ports{host: host, next: c.NodePort}
@@ -274,7 +274,7 @@ func (a *assembly) routers(config cluster.Peer, d *directory, clock *cluster.Vec
 			return err
 		}
 		a.roles.Addrs = append(a.roles.Addrs, bound...)
-		hosts = append(hosts, bound[0].String())
+		hosts = append(hosts, a.public(bound[0].String()))
 	}
 	what := "config server"
 	if a.c.ConfigShard {

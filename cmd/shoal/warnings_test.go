@@ -55,28 +55,9 @@ func TestStartupWarnings(t *testing.T) {
 	}
 }
 
-// Options that request a repair started an unrepaired server. Now unimplemented ones prevent the start, with one line.
-func TestRepairIsNotPretended(t *testing.T) {
-	dir := t.TempDir()
-	file := filepath.Join(dir, "conf")
-	for _, tc := range []struct{ args, file string }{
-		{args: "mongod --repair"}, {args: "mongod", file: "repair=true\n"},
-	} {
-		args := append(strings.Fields(tc.args), "--port", "0")
-		if !strings.HasPrefix(tc.args, "mongos") {
-			args = append(args, "--dbpath", dir)
-		}
-		if tc.file != "" {
-			if err := os.WriteFile(file, []byte(tc.file), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			args = append(args, "--config", file)
-		}
-		out, err := shoal(t, "shoal", args...).CombinedOutput()
-		if exitCode(err) != exitBadOption || strings.Count(string(out), "\n") != 1 || !strings.HasPrefix(string(out), "NotImplemented: --") {
-			t.Errorf("%s %q: %v, %s", tc.args, tc.file, err, out)
-		}
-	}
+// An option that is refused is accepted where its value asks for nothing.
+func TestRefusedOptionsThatAskForNothing(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "conf")
 	for _, tc := range []struct{ args, file string }{
 		{args: "mongod --noauth"}, {args: "mongod", file: "security: {authorization: disabled}\n"}, {args: "mongod", file: "noauth=true\nrepair=false\n"},
 	} {

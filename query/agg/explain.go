@@ -8,8 +8,9 @@ func (p *Pipeline) RunObserved(src Source, observe func(i int, src Source) Sourc
 		stages = stages[:len(stages)-1]
 	}
 	x := &exec{opts: p.opts, host: p.opts.Host}
+	inSlots := p.StoreGroups()
 	for i, s := range stages {
-		x.last = i == len(p.stages)-1
+		x.last, x.slot = i == len(p.stages)-1, i < inSlots
 		next, err := s.open(x, src)
 		if err != nil {
 			if src != nil {

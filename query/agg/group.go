@@ -132,7 +132,7 @@ func (s *groupStage) Spec() value.Value {
 }
 
 func (s *groupStage) open(x *exec, src Source) (Source, error) {
-	return &groupSource{x: x, s: s, src: src, memory: x.opts.limitOf("$group"), frame: x.frame(), collator: x.opts.collator(), groupTable: groupTable{index: map[string]int32{}, ints: map[int64]int32{}}, wrap: !x.last && !s.partial, simple: s.simple()}, nil
+	return &groupSource{x: x, s: s, src: src, memory: x.opts.limitOf("$group"), frame: x.frame(), collator: x.opts.collator(), groupTable: groupTable{index: map[string]int32{}, ints: map[int64]int32{}}, wrap: !x.last && !s.partial, slot: x.slot, simple: s.simple()}, nil
 }
 
 // groupSource reads its whole input, then returns one document per group in the order in which the groups appeared.
@@ -147,6 +147,7 @@ type groupSource struct {
 
 	ready  bool
 	wrap   bool         // see wrapKeys
+	slot   bool         // see groupError
 	simple *simpleGroup // nil if the operands need evaluation
 	at     int
 	buf    []byte
@@ -263,14 +264,17 @@ func holdsKeys(it value.Iter) bool {
 	}
 }
 
-// groupError gives arithmetic errors the codes that they have inside a $group.
-func groupError(err error) error {
+// groupError gives errors of expressions the codes that they have inside a $group. A $switch without a match has one of its own where the 8.2 line's
+// slot-based engine runs the $group: a $bucket that a document lies outside of, for example.
+func (g *groupSource) groupError(err error) error {
 	e := mongoerr.From(err)
 	switch {
 	case e.Code == mongoerr.BadValue && strings.Contains(e.Message, "$divide by zero"):
 		return mongoerr.New(4848401, e.Message)
 	case e.Code == 16610:
 		return mongoerr.New(4848403, e.Message)
+	case e.Code == 40066 && g.slot:
+		return mongoerr.New(7158303, e.Message)
 	}
 	return err
 }
@@ -318,7 +322,7 @@ func (g *groupSource) add(d Doc) error {
 	if g.s.merging {
 		id = value.Lookup(d.Raw, "_id")
 	} else if id, err = g.s.id.Eval(g.frame); err != nil {
-		return groupError(err)
+		return g.groupError(err)
 	}
 	at, err := g.find(id, d)
 	if err != nil {
@@ -333,7 +337,7 @@ func (g *groupSource) add(d Doc) error {
 		} else {
 			v, e := fields[i].acc.Arg.Eval(g.frame)
 			if e != nil {
-				return groupError(e)
+				return g.groupError(e)
 			}
 			grew, err = states[i].Add(v, g.frame)
 		}

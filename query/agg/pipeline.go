@@ -329,8 +329,9 @@ func (p *Pipeline) WritesTo() (WriteSpec, bool) {
 // Run builds the iterators over src; src is nil if GeneratesDocuments. Closing the result closes src.
 func (p *Pipeline) Run(src Source) (Source, error) {
 	x := &exec{opts: p.opts, host: p.opts.Host, sortKeys: slices.Contains(p.metas, "sortKey")}
+	inSlots := p.StoreGroups()
 	for i, s := range p.stages {
-		x.last = i == len(p.stages)-1
+		x.last, x.slot = i == len(p.stages)-1, i < inSlots
 		next, err := s.open(x, src)
 		if err != nil {
 			if src != nil {

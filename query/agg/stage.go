@@ -29,6 +29,7 @@ type exec struct {
 	opts *Options
 	host Host
 	last bool // the stage being opened is the pipeline's last
+	slot bool // it is a $group that the 8.2 line's slot-based engine runs
 
 	sortKeys bool // a stage reads the metadata sortKey
 }

@@ -54,10 +54,12 @@ func (x *Express) Begin(e *Executor, op *command.Op) bool {
 			return false
 		}
 		e.Counters.Misses.Add(1)
-		idx.Usage.Ops.Add(1)
 		if op.Stats.Plan == nil {
 			op.Stats.Plan = &expressKeys{e, x.Coll, x.Filter}
 		}
+	}
+	if idx != nil {
+		idx.Usage.Ops.Add(1)
 	}
 	op.UsePlan(&expressSummary)
 	return true

@@ -22,6 +22,9 @@ func (e *Executor) Plan(op *command.Op, q *Query) (Node, error) {
 	}
 	if id, ok := idEquality(q); ok {
 		op.UsePlan(&expressSummary)
+		if idx := q.Coll.IDIndex(); idx != nil {
+			idx.Usage.Ops.Add(1)
+		}
 		root := &idLookup{snap: q.Snap, coll: q.Coll, id: id}
 		if e.observes(op) {
 			return e.observed(op, expressID(q, id), root), nil

@@ -58,7 +58,7 @@ type bulkWrite struct {
 func (wr *Writer) runBulkWrite(op *command.Op, dst []byte) ([]byte, error) {
 	op.Stats.NS, op.Stats.Type = "admin.$cmd.bulkWrite", "bulkWrite"
 	b := &bulkWrite{wr: wr, op: op, ordered: op.BoolOr("ordered", true), errorsOnly: op.Bool("errorsOnly")}
-	size, err := bulkBatchSize(op.Arg("cursor"))
+	size, err := command.BulkBatchSize(op.Arg("cursor"))
 	if err != nil {
 		return dst, err
 	}
@@ -102,23 +102,6 @@ func (wr *Writer) runBulkWrite(op *command.Op, dst []byte) ([]byte, error) {
 		dst = value.Append(dst, f.name, value.NewInt32(int32(f.n)))
 	}
 	return b.w.appendRetried(dst), nil
-}
-
-// bulkBatchSize returns how many results the first batch may hold.
-func bulkBatchSize(cursor value.Value) (int64, error) {
-	size := int64(1<<31 - 1)
-	for k, v := range value.Elements(cursor.Doc()) {
-		if k != "batchSize" {
-			return 0, command.UnknownField("bulkWrite.cursor." + k)
-		}
-		if !v.T.Numeric() {
-			return 0, command.WrongType("bulkWrite.cursor.batchSize", v.T, command.TNumber)
-		}
-		if size = value.SafeInt64(v); size < 0 {
-			return 0, mongoerr.Newf(mongoerr.BadValue, "BSON field 'batchSize' value must be >= 0, actual value '%d'", size)
-		}
-	}
-	return size, nil
 }
 
 // parse reads namespaces and operations. Errors in their form fail the whole command.
