@@ -132,8 +132,8 @@ func (r *Router) shardCollection(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	db, _ := cluster.SplitNS(ns)
-	if cluster.FixedDatabase(db) {
+	db, coll := cluster.SplitNS(ns)
+	if cluster.FixedDatabase(db) || coll == "system.views" || coll == "system.js" || coll == "system.profile" { // each shard has its own, or the primary shard has it
 		return dst, mongoerr.Newf(mongoerr.IllegalOperation, "can't shard %s", ns)
 	}
 	if op.Bool("presplitHashedZones") {

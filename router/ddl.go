@@ -523,7 +523,10 @@ func (r *Router) renameCollection(op *command.Op, dst []byte) ([]byte, error) {
 				return err
 			}
 			if target.DB.Primary != src.DB.Primary {
-				return mongoerr.New(mongoerr.CommandFailed, "Source and destination collections must be on same shard")
+				if err := r.onOneShard(op, sdb, tdb); err != nil {
+					return err
+				}
+				return cluster.StaleDbVersion(sdb, src.DB.Version, nil) // what was cached is out of date
 			}
 		}
 		if src.DB.Version.IsFixed() {
@@ -540,6 +543,21 @@ func (r *Router) renameCollection(op *command.Op, dst []byte) ([]byte, error) {
 	r.Catalog.InvalidateCollection(from)
 	r.Catalog.InvalidateCollection(to)
 	return dst, err
+}
+
+// onOneShard refuses a rename between databases of different primary shards. It reads both again: another router may have moved them.
+func (r *Router) onOneShard(op *command.Op, a, b string) error {
+	r.Catalog.InvalidateDatabase(a)
+	r.Catalog.InvalidateDatabase(b)
+	from, err := r.Catalog.Database(op, a)
+	if err != nil {
+		return err
+	}
+	to, err := r.Catalog.Database(op, b)
+	if err == nil && from.Primary != to.Primary {
+		err = mongoerr.New(mongoerr.CommandFailed, "Source and destination collections must be on same shard")
+	}
+	return err
 }
 
 // listDatabases merges the shards' lists of databases.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // The commands of API Version 1 run for a strict client through a router as on a member, and none of the messages that the router sends for them is
@@ -33,7 +35,7 @@ func TestStrictClientsThroughARouter(t *testing.T) {
 		}
 	}
 	for _, x := range [][2]string{{"shardCollection", `"db.d", "key": {"_id": 1}`}, {"collStats", `"c"`}, {"distinct", `"c", "key": "a"`}, {"convertToCapped", `"c", "size": 1000`}} {
-		if m := c.raw("admin", `{"`+x[0]+`": `+x[1]+strict); m["code"] != int32(323) || !strings.Contains(fmt.Sprint(m["errmsg"]), "command "+x[0]+" is not") {
+		if m := c.raw("admin", `{"`+x[0]+`": `+x[1]+strict); m["code"] != int32(mongoerr.APIStrictError) || !strings.Contains(fmt.Sprint(m["errmsg"]), "command "+x[0]+" is not") {
 			t.Errorf("%s: %v", x[0], m)
 		}
 	}
