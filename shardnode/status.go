@@ -28,6 +28,7 @@ func (n *Node) addStatus(base *command.Base) {
 		plain("featureCompatibilityVersion", n.fcvStatus),
 		plain("flowControl", n.Repl.FlowControl),
 		plain("globalLock", n.globalLockStatus),
+		plain("indexStats", func() []byte { return indexStatus(n) }),
 		plain("indexBuilds", func() []byte { return value.Doc(i64("total", 0), i64("killedDueToInsufficientDiskSpace", 0)) }),
 		plain("locks", func() []byte { return n.locks.Stats().Doc() }),
 		n.counters.Section(),

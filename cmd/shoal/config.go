@@ -58,13 +58,18 @@ type config struct {
 
 	// The process.
 	logs
-	Fork     bool
-	PIDFile  string
-	Shutdown bool
-	Repair   bool
-	File     string // --config
+	Fork    bool
+	PIDFile string
+	File    string // --config
+	insteadOfServing
+}
+
+// insteadOfServing has the options by which a process does something else and ends.
+type insteadOfServing struct {
 	Help     bool
 	Version  bool
+	Shutdown bool
+	Repair   bool
 }
 
 // inOneProcess describes a cluster in one process.
