@@ -258,6 +258,9 @@ func (t *Topology) hello(op *Op, dst []byte) ([]byte, error) {
 		dst = value.Append(dst, "helloOk", value.NewBool(true))
 	}
 	dst = t.Describe(op, isHello, dst)
+	if op.Service.Role == Config {
+		dst = value.Append(dst, "configsvr", value.NewInt32(2)) // the version of the protocol, by which a config server is known
+	}
 	dst = value.Append(dst, "maxBsonObjectSize", value.NewInt32(MaxBSONSize))
 	dst = value.Append(dst, "maxMessageSizeBytes", value.NewInt32(MaxMessageSize))
 	dst = value.Append(dst, "maxWriteBatchSize", value.NewInt32(MaxWriteBatch))

@@ -25,6 +25,9 @@ func TestDirectOperations(t *testing.T) {
 	own.must(keeper, "shop", "find", "c")
 	own.must(keeper, "shop", "dbStats", 1)
 
+	if _, code, text := run1(root, "admin", "addShard", c.config.conn()); code != int(mongoerr.OperationFailed) || !strings.Contains(text, "since it is a config server") {
+		t.Errorf("the cluster's own config server becomes a shard under another name: %d %s", code, text)
+	}
 	second := launchSet(t, setOptions{name: "second", role: "--shardsvr", members: 1, args: []string{"--keyFile", key}})
 	c.admin(bson.D{{Key: "addShard", Value: second.conn()}, {Key: "name", Value: "second"}})
 	const improper = "You are connecting to a sharded cluster improperly by connecting directly to a shard. Please connect to the cluster via a router (mongos)."
