@@ -43,6 +43,7 @@ type ParamSpec struct {
 	Default  value.Value
 	Min, Max float64 // for numbers, if Max > Min
 	TestOnly bool
+	Members  bool   // routers do not have it
 	Does     string // its line in docs/configuration.md: what it does, or why it has no effect
 	// Check refuses or rewrites a value after the checks of type and range; nil accepts all.
 	Check func(old, v value.Value) (value.Value, error)
