@@ -18,7 +18,7 @@ func opt(names ...string) []command.Field {
 func relayed(name string, kind command.Kind, run command.Handler, fields ...string) command.Spec {
 	return command.Spec{
 		Name: name, Roles: command.Router, Kind: kind, ArgTypes: command.TAny, Fields: opt(fields...), Lenient: true,
-		ReadConcern: true, WriteConcern: true, Txn: command.RunsInTransaction(name), Retryable: kind == command.Write, API: inAPI[name], Run: run,
+		ReadConcern: kind != command.DDL, WriteConcern: true, Txn: command.RunsInTransaction(name), Retryable: kind == command.Write, API: inAPI[name], Run: run,
 	}
 }
 
@@ -46,7 +46,7 @@ func onColl(name string, kind command.Kind, run command.Handler, fields ...strin
 func admin(name string, types command.Types, run command.Handler, fields ...command.Field) command.Spec {
 	return command.Spec{
 		Name: name, Roles: command.Router, Kind: command.DDL, AdminOnly: true, ArgTypes: types, Fields: fields,
-		WriteConcern: true, ReadConcern: true, Run: run,
+		WriteConcern: true, Run: run,
 	}
 }
 
