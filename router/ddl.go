@@ -233,7 +233,8 @@ func (r *Router) createIndexes(op *command.Op, dst []byte) ([]byte, error) {
 			dst, err = r.toHome(op, info, dst[:from])
 			return err
 		}
-		dst, err = r.coordinated(op, info, &msg.ShardCreateIndexes{ShardCommand: forwardedCommand(op, ns, "writeConcern")}, dst[:from])
+		// Builds wait for the client's own write concern, whose failure is reported and changes nothing.
+		dst, err = r.coordinatedWith(op, genericArguments(op), info, &msg.ShardCreateIndexes{ShardCommand: forwardedCommand(op, ns, "writeConcern")}, dst[:from])
 		if err == nil {
 			r.noteConcerns(op, info, dst[from:])
 		}
@@ -318,8 +319,23 @@ func (r *Router) create(op *command.Op, dst []byte) ([]byte, error) {
 
 // coordinated makes the primary shard of a database coordinate a DDL, with the request's generic arguments. If the reply is lost, or the
 // shard has no primary, it sends the request again, with the id by which the coordinator recognizes it: the reply is that to the first one.
+//
+// Its steps wait for majorities, whatever the client asked for, so the client's write concern is replaced by majority (manual: create, drop, renameCollection …).
 func (r *Router) coordinated(op *command.Op, info *cluster.CollectionInfo, m msg.Message, dst []byte) ([]byte, error) {
-	return r.coordinatedWith(op, genericArguments(op), info, m, dst)
+	generic := genericArguments(op, "writeConcern")
+	if !value.Lookup(op.Req.Body, "writeConcern").IsMissing() {
+		generic = value.Append(generic, "writeConcern", value.NewDocument(atMajority(op.Req.AskedConcern().Timeout)))
+	}
+	return r.coordinatedWith(op, generic, info, m, dst)
+}
+
+// atMajority returns the write concern of a DDL operation. A client's wtimeout limits how long the client waits for nodes that have no majority.
+func atMajority(wait time.Duration) []byte {
+	wc := []value.Field{value.F("w", value.NewString("majority"))}
+	if wait > 0 {
+		wc = append(wc, value.F("wtimeout", value.NewInt64(wait.Milliseconds())))
+	}
+	return value.Doc(wc...)
 }
 
 func (r *Router) coordinatedWith(op *command.Op, generic []byte, info *cluster.CollectionInfo, m msg.Message, dst []byte) ([]byte, error) {
