@@ -216,6 +216,9 @@ func (r *Router) createIndexes(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return r.relayAny(op, dst)
 	}
+	if err := r.keepOwn(op, ns); err != nil {
+		return dst, err
+	}
 	if cluster.FixedDatabase(op.DB()) || transactionOf(op) != nil {
 		return r.onOwners(op, true, dst, r.rawReplies)
 	}
@@ -314,7 +317,32 @@ func (r *Router) create(op *command.Op, dst []byte) ([]byte, error) {
 		r.Catalog.InvalidateCollection(ns)
 		return dst, err
 	}
+	if err := r.keepOwn(op, ns); err != nil {
+		return dst, err
+	}
 	return r.forwarded(op, ns, true, dst, func(c msg.ShardCommand) msg.Message { return &msg.ShardCreate{ShardCommand: c} })
+}
+
+// keepOwn refuses to create, as a side effect or on purpose, a collection that the cluster creates itself, with the indexes and the placement that it needs.
+func (r *Router) keepOwn(op *command.Op, ns string) error {
+	switch ns {
+	case "admin.system.users", "admin.system.roles", "admin.system.version", "admin.system.keys", "config.system.sessions":
+	default:
+		return nil
+	}
+	if ns == "config.system.sessions" {
+		info, err := r.Catalog.Collection(op, ns)
+		if err != nil || info.Sharded() {
+			return err
+		}
+	} else {
+		db, coll := cluster.SplitNS(ns)
+		have, err := cluster.FindAll(op, r.config, db, msg.Doc(&msg.ListCollections{DB: db, Filter: value.Doc(value.F("name", value.NewString(coll)))}))
+		if err != nil || len(have) > 0 {
+			return err
+		}
+	}
+	return mongoerr.Newf(mongoerr.IllegalOperation, "Cannot create %s, which the cluster creates itself when it needs it", ns)
 }
 
 // coordinated makes the primary shard of a database coordinate a DDL, with the request's generic arguments. If the reply is lost, or the
