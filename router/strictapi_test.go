@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // The commands of API Version 1 run for a strict client through a router as on a member, and none of the messages that the router sends for them is
@@ -35,6 +37,14 @@ func TestStrictClientsThroughARouter(t *testing.T) {
 	for _, x := range [][2]string{{"shardCollection", `"db.d", "key": {"_id": 1}`}, {"collStats", `"c"`}, {"distinct", `"c", "key": "a"`}, {"convertToCapped", `"c", "size": 1000`}} {
 		if m := c.raw("admin", `{"`+x[0]+`": `+x[1]+strict); m["code"] != int32(323) || !strings.Contains(fmt.Sprint(m["errmsg"]), "command "+x[0]+" is not") {
 			t.Errorf("%s: %v", x[0], m)
+		}
+	}
+	for _, x := range []string{
+		`{"create": "e", "capped": true, "size": 4096`, `{"create": "e", "storageEngine": {"wiredTiger": {}}`, `{"find": "c", "showRecordId": true`, `{"find": "c", "min": {"_id": 1}, "hint": "_id_"`,
+		`{"createIndexes": "c", "indexes": [{"key": {"s": "text"}, "name": "s"}]`, `{"createIndexes": "c", "indexes": [{"key": {"s": 1}, "name": "s", "sparse": true}]`,
+	} {
+		if m := c.raw("db", x+strict); m["code"] != int32(mongoerr.APIStrictError) {
+			t.Errorf("%s: %v", x, m)
 		}
 	}
 	if m := c.raw("db", `{"dropDatabase": 1`+strict); m["ok"] != 1.0 {
