@@ -43,6 +43,7 @@ type ParamSpec struct {
 	Default  value.Value
 	Min, Max float64 // for numbers, if Max > Min
 	TestOnly bool
+	Members  bool   // routers do not have it
 	Does     string // its line in docs/configuration.md: what it does, or why it has no effect
 	// Convert replaces the conversion to the parameter's kind and the check of its range; nil for most.
 	Convert func(s *ParamSpec, v value.Value) (value.Value, error)

@@ -34,7 +34,7 @@ var activeParams = []ParamSpec{
 	{Name: "queryAnalysisWriterMaxBatchSize", Kind: ParamInt, Set: SetBoth, Default: pInt(100000), Min: 1, Max: 2147483647, Does: "Largest number of sampled queries in one insert"},
 	{Name: "queryAnalysisWriterMaxMemoryUsageBytes", Kind: ParamInt, Set: SetBoth, Default: pInt(104857600), Min: 1, Max: 2147483647, Does: "Memory that sampled queries may take before they are stored; beyond it nothing is sampled"},
 	{Name: "enableTestCommands", Kind: ParamBool, Set: SetStartup, Default: pBool(false), Does: "Enables commands and fail points for tests"},
-	{Name: "featureCompatibilityVersion", Kind: ParamDocument, Default: pDoc(value.Doc(value.F("version", value.NewString("8.2")))), Does: "The feature compatibility version, set by `setFeatureCompatibilityVersion`"},
+	{Name: "featureCompatibilityVersion", Kind: ParamDocument, Members: true, Default: pDoc(value.Doc(value.F("version", value.NewString("8.2")))), Does: "The feature compatibility version, set by `setFeatureCompatibilityVersion`; routers do not have it"},
 	{Name: "authenticationMechanisms", Kind: ParamDocument, Set: SetStartup, Default: pArr(value.ArrayOf(value.NewString("SCRAM-SHA-1"), value.NewString("SCRAM-SHA-256"), value.NewString("MONGODB-X509"))), Check: checkMechanisms, Does: "Mechanisms that clients may authenticate by"},
 	{Name: "saslauthdPath", Kind: ParamString, Set: SetStartup, Default: pStr(""), Does: "Socket of saslauthd, for PLAIN"},
 	{Name: "saslServiceName", Kind: ParamString, Set: SetStartup, Default: pStr("mongodb"), Does: "Service name that PLAIN passes to saslauthd"},

@@ -337,7 +337,8 @@ func (k *ShardKeyPattern) ExtendedBy(longer *ShardKeyPattern) bool {
 	return len(longer.Parts) > len(k.Parts) && slices.EqualFunc(longer.Parts[:len(k.Parts)], k.Parts, func(a, b KeyPart) bool { return a.Path == b.Path && a.Hashed == b.Hashed })
 }
 
-// IsPrefixOfIndex reports whether an index key pattern begins with the shard key, so that the index can serve as shard key index.
+// IsPrefixOfIndex reports whether an index key pattern begins with the shard key, so that the index can serve as shard key index. It must be ascending in the
+// fields of the shard key (manual: Shard Key Indexes Cannot Be Descending): a range of chunks would not be a range of a descending index.
 func (k *ShardKeyPattern) IsPrefixOfIndex(index []byte) bool {
 	it := value.Walk(index)
 	for i := range k.Parts {
@@ -348,7 +349,7 @@ func (k *ShardKeyPattern) IsPrefixOfIndex(index []byte) bool {
 		if k.Parts[i].Hashed != (v.T == value.String && v.Str() == "hashed") {
 			return false
 		}
-		if n, num := v.AsInt64(); !k.Parts[i].Hashed && !(num && (n == 1 || n == -1)) {
+		if n, num := v.AsInt64(); !k.Parts[i].Hashed && !(num && n == 1) {
 			return false
 		}
 	}

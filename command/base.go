@@ -166,6 +166,11 @@ func (b *Base) checkAPI(op *Op) error {
 	if legacy := op.Req.Spec.Name == "hello" && op.Req.Name != "hello"; a.Strict && !op.Client.Internal && (legacy || !op.Req.Spec.API) {
 		return mongoerr.Newf(mongoerr.APIStrictError, "Provided apiStrict:true, but the command %s is not in API Version 1. Information on supported commands and migrations in API Version 1 can be found at https://www.mongodb.com/docs/manual/reference/stable-api/", op.Req.Name)
 	}
+	if a.Strict && !op.Client.Internal {
+		if err := checkStrict(&op.Req); err != nil {
+			return err
+		}
+	}
 	if a.DeprecationErrors && op.Req.Spec.Name == "testDeprecation" {
 		return mongoerr.Newf(mongoerr.APIDeprecationError, "Provided apiDeprecationErrors:true, but the command %s is deprecated in API Version 1", op.Req.Spec.Name)
 	}

@@ -78,7 +78,7 @@ func (b *Base) runGetParameter(op *Op, dst []byte) ([]byte, error) {
 	}
 	before := len(dst)
 	emit := func(p *cluster.Param) {
-		if !p.Spec.Allowed(setAt) || p.Spec.TestOnly && !b.Params.TestCommands() {
+		if !p.Spec.Allowed(setAt) || p.Spec.TestOnly && !b.Params.TestCommands() || p.Spec.Members && b.Service.Role == Router {
 			return
 		}
 		if !details {

@@ -216,6 +216,9 @@ func (r *Router) createIndexes(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return r.relayAny(op, dst)
 	}
+	if err := r.keepOwn(op, ns); err != nil {
+		return dst, err
+	}
 	if cluster.FixedDatabase(op.DB()) || transactionOf(op) != nil {
 		return r.onOwners(op, true, dst, r.rawReplies)
 	}
@@ -233,7 +236,8 @@ func (r *Router) createIndexes(op *command.Op, dst []byte) ([]byte, error) {
 			dst, err = r.toHome(op, info, dst[:from])
 			return err
 		}
-		dst, err = r.coordinated(op, info, &msg.ShardCreateIndexes{ShardCommand: forwardedCommand(op, ns, "writeConcern")}, dst[:from])
+		// Builds wait for the client's own write concern, whose failure is reported and changes nothing.
+		dst, err = r.coordinatedWith(op, genericArguments(op), info, &msg.ShardCreateIndexes{ShardCommand: forwardedCommand(op, ns, "writeConcern")}, dst[:from])
 		if err == nil {
 			r.noteConcerns(op, info, dst[from:])
 		}
@@ -313,13 +317,53 @@ func (r *Router) create(op *command.Op, dst []byte) ([]byte, error) {
 		r.Catalog.InvalidateCollection(ns)
 		return dst, err
 	}
+	if err := r.keepOwn(op, ns); err != nil {
+		return dst, err
+	}
 	return r.forwarded(op, ns, true, dst, func(c msg.ShardCommand) msg.Message { return &msg.ShardCreate{ShardCommand: c} })
+}
+
+// keepOwn refuses to create, as a side effect or on purpose, a collection that the cluster creates itself, with the indexes and the placement that it needs.
+func (r *Router) keepOwn(op *command.Op, ns string) error {
+	switch ns {
+	case "admin.system.users", "admin.system.roles", "admin.system.version", "admin.system.keys", "config.system.sessions":
+	default:
+		return nil
+	}
+	if ns == "config.system.sessions" {
+		info, err := r.Catalog.Collection(op, ns)
+		if err != nil || info.Sharded() {
+			return err
+		}
+	} else {
+		db, coll := cluster.SplitNS(ns)
+		have, err := cluster.FindAll(op, r.config, db, msg.Doc(&msg.ListCollections{DB: db, Filter: value.Doc(value.F("name", value.NewString(coll)))}))
+		if err != nil || len(have) > 0 {
+			return err
+		}
+	}
+	return mongoerr.Newf(mongoerr.IllegalOperation, "Cannot create %s, which the cluster creates itself when it needs it", ns)
 }
 
 // coordinated makes the primary shard of a database coordinate a DDL, with the request's generic arguments. If the reply is lost, or the
 // shard has no primary, it sends the request again, with the id by which the coordinator recognizes it: the reply is that to the first one.
+//
+// Its steps wait for majorities, whatever the client asked for, so the client's write concern is replaced by majority (manual: create, drop, renameCollection …).
 func (r *Router) coordinated(op *command.Op, info *cluster.CollectionInfo, m msg.Message, dst []byte) ([]byte, error) {
-	return r.coordinatedWith(op, genericArguments(op), info, m, dst)
+	generic := genericArguments(op, "writeConcern")
+	if !value.Lookup(op.Req.Body, "writeConcern").IsMissing() {
+		generic = value.Append(generic, "writeConcern", value.NewDocument(atMajority(op.Req.AskedConcern().Timeout)))
+	}
+	return r.coordinatedWith(op, generic, info, m, dst)
+}
+
+// atMajority returns the write concern of a DDL operation. A client's wtimeout limits how long the client waits for nodes that have no majority.
+func atMajority(wait time.Duration) []byte {
+	wc := []value.Field{value.F("w", value.NewString("majority"))}
+	if wait > 0 {
+		wc = append(wc, value.F("wtimeout", value.NewInt64(wait.Milliseconds())))
+	}
+	return value.Doc(wc...)
 }
 
 func (r *Router) coordinatedWith(op *command.Op, generic []byte, info *cluster.CollectionInfo, m msg.Message, dst []byte) ([]byte, error) {

@@ -21,6 +21,9 @@ func (r *Router) movePrimary(op *command.Op, dst []byte) ([]byte, error) {
 	case to == "":
 		return dst, mongoerr.New(mongoerr.InvalidOptions, "you have to specify where you want to move it")
 	}
+	if err := r.checkRecipients(op, to, nil); err != nil {
+		return dst, err
+	}
 	from := len(dst)
 	err := r.routed(op, db+".$cmd", false, func(info *cluster.CollectionInfo) error {
 		var err error

@@ -124,6 +124,9 @@ func (r *Router) reshard(op *command.Op, want msg.Reshard, dst []byte) ([]byte, 
 	if err := command.CheckClientWrite(op, ns); err != nil {
 		return dst, err
 	}
+	if err := r.checkRecipients(op, want.To, want.Distribution); err != nil {
+		return dst, err
+	}
 	from := len(dst)
 	err = r.routed(op, ns, false, func(info *cluster.CollectionInfo) error {
 		var err error
@@ -133,4 +136,22 @@ func (r *Router) reshard(op *command.Op, want msg.Reshard, dst []byte) ([]byte, 
 	r.Catalog.InvalidateCollection(ns)
 	r.Catalog.InvalidateCollection(timeseries.BucketsOf(ns))
 	return dst, err
+}
+
+// checkRecipients refuses a request that names a shard which does not exist, after reading config.shards once. A shard's answer that another one is missing may be
+// due to a registry that is out of date, and is retried for seconds.
+func (r *Router) checkRecipients(op *command.Op, to string, distribution [][]byte) error {
+	names := make([]string, 0, 1+len(distribution))
+	if to != "" {
+		names = append(names, to)
+	}
+	for _, d := range distribution {
+		names = append(names, value.Lookup(d, "shard").Str())
+	}
+	for _, name := range names {
+		if _, err := r.Registry.Listed(op, name); err != nil {
+			return err
+		}
+	}
+	return nil
 }

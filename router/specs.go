@@ -18,7 +18,7 @@ func opt(names ...string) []command.Field {
 func relayed(name string, kind command.Kind, run command.Handler, fields ...string) command.Spec {
 	return command.Spec{
 		Name: name, Roles: command.Router, Kind: kind, ArgTypes: command.TAny, Fields: opt(fields...), Lenient: true,
-		ReadConcern: true, WriteConcern: true, Txn: command.RunsInTransaction(name), Retryable: kind == command.Write, API: inAPI[name], Run: run,
+		ReadConcern: kind != command.DDL, WriteConcern: true, Txn: command.RunsInTransaction(name), Retryable: kind == command.Write, API: inAPI[name], Run: run,
 	}
 }
 
@@ -27,6 +27,12 @@ var inAPI = map[string]bool{
 	"aggregate": true, "bulkWrite": true, "collMod": true, "count": true, "create": true, "createIndexes": true, "delete": true, "drop": true, "dropDatabase": true,
 	"dropIndexes": true, "explain": true, "find": true, "findAndModify": true, "insert": true, "listCollections": true, "listDatabases": true, "listIndexes": true,
 	"renameCollection": true, "update": true,
+}
+
+// strictly returns a row that refuses fields which it does not name.
+func strictly(s command.Spec) command.Spec {
+	s.Lenient = false
+	return s
 }
 
 // onColl is relayed for a command whose value is a collection.
@@ -40,7 +46,7 @@ func onColl(name string, kind command.Kind, run command.Handler, fields ...strin
 func admin(name string, types command.Types, run command.Handler, fields ...command.Field) command.Spec {
 	return command.Spec{
 		Name: name, Roles: command.Router, Kind: command.DDL, AdminOnly: true, ArgTypes: types, Fields: fields,
-		WriteConcern: true, ReadConcern: true, Run: run,
+		WriteConcern: true, Run: run,
 	}
 }
 
@@ -104,7 +110,7 @@ func (r *Router) ddlSpecs() []command.Spec {
 		onColl("createIndexes", command.DDL, r.createIndexes),
 		onColl("collMod", command.DDL, r.collMod),
 		onColl("validate", command.Read, r.validate),
-		onColl("convertToCapped", command.DDL, r.unshardedOnly), r.createUnsplittableSpec(),
+		strictly(onColl("convertToCapped", command.DDL, r.unshardedOnly, "size", "collectionUUID")), r.createUnsplittableSpec(),
 		relayed("profile", command.None, r.profile),
 		onColl("planCacheClear", command.None, r.toOwnersFirst),
 		onColl("planCacheClearFilters", command.None, r.toOwnersFirst),
@@ -112,8 +118,8 @@ func (r *Router) ddlSpecs() []command.Spec {
 		onColl("planCacheSetFilter", command.None, r.toOwnersFirst),
 		onColl("compactStructuredEncryptionData", command.None, r.toPrimaryRead),
 		relayed("filemd5", command.Read, r.toPrimaryRead),
-		relayed("getClusterParameter", command.None, r.getClusterParameter),
-		relayed("setClusterParameter", command.None, r.setClusterParameter),
+		strictly(relayed("getClusterParameter", command.None, r.getClusterParameter, "omitInFTDC")),
+		strictly(relayed("setClusterParameter", command.None, r.setClusterParameter)),
 		relayed("getAuditConfig", command.None, r.getAuditConfig),
 		relayed("setAuditConfig", command.None, r.setAuditConfig),
 		relayed("setQuerySettings", command.None, r.changeQuerySettings),

@@ -39,6 +39,14 @@ func TestStrictClientsThroughARouter(t *testing.T) {
 			t.Errorf("%s: %v", x[0], m)
 		}
 	}
+	for _, x := range []string{
+		`{"create": "e", "capped": true, "size": 4096`, `{"create": "e", "storageEngine": {"wiredTiger": {}}`, `{"find": "c", "showRecordId": true`, `{"find": "c", "min": {"_id": 1}, "hint": "_id_"`,
+		`{"createIndexes": "c", "indexes": [{"key": {"s": "text"}, "name": "s"}]`, `{"createIndexes": "c", "indexes": [{"key": {"s": 1}, "name": "s", "sparse": true}]`,
+	} {
+		if m := c.raw("db", x+strict); m["code"] != int32(mongoerr.APIStrictError) {
+			t.Errorf("%s: %v", x, m)
+		}
+	}
 	if m := c.raw("db", `{"dropDatabase": 1`+strict); m["ok"] != 1.0 {
 		t.Error(m)
 	}

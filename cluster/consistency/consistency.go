@@ -183,6 +183,9 @@ func (c *Collection) Locals(owners []string, locals []Local) (bad [][]byte) {
 			auxiliary.add(l.Auxiliary, l.Shard)
 		}
 	}
+	if planned := c.planned(options); planned != nil {
+		options.add(planned, cluster.ConfigShardID)
+	}
 	if len(options) > 1 {
 		bad = append(bad, found("CollectionOptionsMismatch", "Found collection with mismatching options across shards and/or config server", c.NS, value.F("options", options.list("options"))))
 	}
@@ -191,6 +194,28 @@ func (c *Collection) Locals(owners []string, locals []Local) (bad [][]byte) {
 			value.F("collectionMetadata", auxiliary.list("md"))))
 	}
 	return bad
+}
+
+// planned returns the options that the owners of a time series would have if the entry were right about how its buckets are filled; nil if one of them has those,
+// or the entry says nothing. Routers target measurements by the entry, and shards fill buckets by their own options.
+func (c *Collection) planned(options groups) []byte {
+	entry := value.LookupDoc(c.entry, "timeseriesFields")
+	if entry == nil || len(options) == 0 {
+		return nil
+	}
+	for _, g := range options {
+		if sameFields(entry, value.LookupDoc(g.doc, "timeseries")) {
+			return nil
+		}
+	}
+	var f []value.Field
+	for k, v := range value.Elements(options[0].doc) {
+		if k == "timeseries" {
+			v = value.NewDocument(entry)
+		}
+		f = append(f, value.F(k, v))
+	}
+	return value.Doc(f...)
 }
 
 // groups are the shards by what they have of a collection.

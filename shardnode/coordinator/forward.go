@@ -193,9 +193,9 @@ func (f *forward) release(ctx context.Context, r *run) error {
 	return err
 }
 
-// rebuckets reports whether the command changes how the buckets of a time series are filled.
+// rebuckets reports whether the command, which may name the buckets themselves, changes how the buckets of a time series are filled.
 func (f *forward) rebuckets() bool {
-	return f.at.Buckets != "" && value.Lookup(f.req.Command, "timeseries").T == value.Document
+	return namespace.IsBuckets(f.tracked()) && value.Lookup(f.req.Command, "timeseries").T == value.Document
 }
 
 // checkShards has every shard check the command before any shard executes it. The shards are listed again: until migrations

@@ -155,7 +155,7 @@ func (r *run) end(ctx context.Context, op *command.Op) error {
 			}
 			return context.Cause(ctx)
 		case <-tick:
-			if r.stalled(limit) {
+			if r.stalled(max(limit, leastProbe)) {
 				return errGoesOn
 			}
 			p.begin(op, r)
@@ -170,7 +170,8 @@ func (r *run) end(ctx context.Context, op *command.Op) error {
 	}
 }
 
-// leastProbe is the minimum time that a node has to show that it has a majority, however short the wtimeout: a busy node must not be taken for one that has none.
+// leastProbe is the minimum time that a node, this one included, has to show that it has a majority, however short the wtimeout: a busy node must not be taken for
+// one that has none, and an operation that is about to succeed must not be reported as one that has not finished.
 const leastProbe = time.Second
 
 // probe finds out whether the nodes that a run waits for have a majority.

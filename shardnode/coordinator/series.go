@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"bytes"
 	"context"
 	"strings"
 
@@ -10,7 +9,6 @@ import (
 	"github.com/shoaldb/shoal/query/timeseries"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/namespace"
-	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -84,14 +82,14 @@ func (s *shard) resolveSeries(r *run) error {
 	return nil
 }
 
-// checkSeries compares an existing time series collection with the request's options.
-func (s *shard) checkSeries(c *catalog.Collection) error {
+// checkSeries compares the options of an existing time series collection, nil if it is none, with those in the request.
+func (s *shard) checkSeries(have []byte) error {
 	if s.req.TimeSeries == nil {
 		return nil
 	}
 	t, err := namespace.ParseTimeseries(s.req.TimeSeries)
-	if err == nil && !bytes.Equal(t.Doc(), namespace.SeriesIn(c).Options.Doc()) {
-		err = mongoerr.Newf(mongoerr.InvalidOptions, "the time-series options of %s differ from those of the request: %s", s.req.NS, value.ShowDoc(namespace.SeriesIn(c).Options.Doc()))
+	if err == nil && value.CompareDocs(t.Doc(), have, nil) != 0 {
+		err = mongoerr.Newf(mongoerr.InvalidOptions, "the time-series options of %s differ from those of the request: %s", s.req.NS, value.ShowDoc(have))
 	}
 	return err
 }

@@ -76,11 +76,14 @@ func (s *shard) check(ctx context.Context, r *run) (local bool, err error) {
 	if key.IsHashed() && s.req.Unique {
 		return false, mongoerr.New(mongoerr.InvalidOptions, "Hashed shard keys cannot be declared unique. It's possible to ensure uniqueness on the hashed field by declaring an additional (non-hashed) unique index on the field.")
 	}
-	_, e, err := r.m.entry(ctx, ns)
+	raw, e, err := r.m.entry(ctx, ns)
 	if err != nil {
 		return false, err
 	}
 	if e != nil {
+		if err := s.checkSeries(value.LookupDoc(raw, "timeseriesFields")); err != nil {
+			return false, err
+		}
 		if s.req.Unsplittable {
 			return false, s.checkTracked(ctx, r, e)
 		}
@@ -137,7 +140,7 @@ func (s *shard) look(r *run) (*catalog.Collection, error) {
 		return nil, mongoerr.Newf(mongoerr.CommandNotSupportedOnView, "Namespace %s is a view, not a collection", ns)
 	}
 	if namespace.IsBuckets(ns) {
-		return c, s.checkSeries(c)
+		return c, s.checkSeries(namespace.SeriesIn(c).Options.Doc())
 	}
 	if s.req.Unsplittable {
 		return c, nil

@@ -38,9 +38,6 @@ func shardKeyIndex(c *catalog.Collection, key *cluster.ShardKeyPattern) *catalog
 		if !x.Ready || x.Multikey || x.Collator != nil || x.Spec.Sparse || x.Spec.PartialFilter != nil || !key.IsPrefixOfIndex(x.Spec.KeyPattern) {
 			continue
 		}
-		if o := x.Spec.Ordering(); o&(1<<len(key.Parts)-1) != 0 {
-			continue // descending: a range of keys is not a range of such an index
-		}
 		if found == nil || len(x.Spec.Fields) < len(found.Spec.Fields) {
 			found = x
 		}

@@ -32,7 +32,8 @@ func systemCollection(ns string) bool {
 		"system.replset", "system.rollback.id", "system.resharding":
 		return true
 	}
-	return strings.HasPrefix(coll, "system.buckets.") || db == "config" || db == "local" || db == "admin"
+	restored := strings.HasPrefix(coll, "system.new_users") || strings.HasPrefix(coll, "system.backup_users") // by tools, see command.CheckRename
+	return strings.HasPrefix(coll, "system.buckets.") || db == "admin" && restored || db == "config" || db == "local"
 }
 
 // CheckCreate refuses names under which a write may not create a collection.
