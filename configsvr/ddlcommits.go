@@ -8,6 +8,7 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/timeseries"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -24,7 +25,17 @@ func (m *Manager) runRemoveCollection(op *command.Op, req *msg.RemoveCollection,
 	if err := m.stillWanted(op, req.NS, req.Run, !req.Undo); err != nil {
 		return dst, err
 	}
-	return dst, m.removeCollection(op, req.NS, req.UUID, req.Untrack)
+	if err := m.removeCollection(op, req.NS, req.UUID, req.Untrack); err != nil || !req.Zones {
+		return dst, err
+	}
+	return dst, m.removeZones(op, doc(fld("ns", doc(fld("$in", arr(str(req.NS), str(timeseries.BucketsOf(req.NS))))))))
+}
+
+// removeZones removes zones of collections that have no entry. Those with an entry lose them with it.
+func (m *Manager) removeZones(ctx context.Context, filter value.Value) error {
+	m.chunks.Lock()
+	defer m.chunks.Unlock()
+	return m.remove(ctx, "tags", filter)
 }
 
 // removeCollection removes a collection from the catalog; with untrack the collection itself continues to exist. The name's DDL lock must be held.
@@ -163,17 +174,32 @@ func (m *Manager) runRemoveDatabase(op *command.Op, req *msg.RemoveDatabase, dst
 	if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound || err == nil && have.Version.UUID != req.Version {
 		return dst, nil
 	}
-	var sampled []value.Value
 	if err == nil {
-		sampled, err = m.analyzersIn(op, req.DB)
-	}
-	if err == nil {
-		err = m.writePlaced(op, &msg.WriteTogether{NS: "config.databases", Changes: msg.Changes{Delete: []value.Value{str(req.DB)}}, Analyzers: sampled}, placing{nss: req.DB})
+		err = m.removeDatabase(op, req.DB)
 	}
 	if err == nil {
 		m.log(op, "dropDatabase", req.DB, doc())
 	}
 	return dst, err
+}
+
+// removeDatabase removes a database from the catalog, with the zones of its collections that have no entry.
+func (m *Manager) removeDatabase(ctx context.Context, db string) error {
+	m.chunks.Lock() // so that no zone is changed meanwhile
+	defer m.chunks.Unlock()
+	sampled, err := m.analyzersIn(ctx, db)
+	if err != nil {
+		return err
+	}
+	w := &msg.WriteTogether{NS: "config.databases", Changes: msg.Changes{Delete: []value.Value{str(db)}}, AlsoNS: "config.tags", Analyzers: sampled}
+	zones, err := m.findOnly(ctx, "tags", doc(fld("ns", doc(fld("$gt", str(db+".")), fld("$lt", str(db+"/"))))))
+	if err != nil {
+		return err
+	}
+	for _, d := range zones {
+		w.Also.Delete = append(w.Also.Delete, value.Lookup(d, "_id").Clone())
+	}
+	return m.writePlaced(ctx, w, placing{nss: db})
 }
 
 // runRenameMetadata renames a collection in the catalog. A message that arrives after its run has ended would rename it once more if it has its old
@@ -231,18 +257,46 @@ func (m *Manager) renameMetadata(ctx context.Context, req *msg.RenameMetadata) e
 			return w.commitWithout(ctx, *req.Target)
 		}
 	}
-	if err := m.stopSampling(ctx, req.NS, req.UUID); err != nil || req.Target == nil {
+	if err := m.stopSampling(ctx, req.NS, req.UUID); err != nil {
 		return err
 	}
-	if _, e, err := m.entry(ctx, req.To); err != nil {
-		return err
-	} else if e != nil && e.UUID == *req.Target {
-		return m.forget(ctx, req.To, *req.Target, false)
+	if req.Target != nil {
+		if err := m.forgetTarget(ctx, req.To, *req.Target); err != nil {
+			return err
+		}
 	}
-	if err := m.removeChunks(ctx, *req.Target); err != nil {
+	return m.renameZones(ctx, req)
+}
+
+// forgetTarget removes the target of a rename, whose source has no entry, from the catalog.
+func (m *Manager) forgetTarget(ctx context.Context, ns string, uuid [16]byte) error {
+	if _, e, err := m.entry(ctx, ns); err != nil {
+		return err
+	} else if e != nil && e.UUID == uuid {
+		return m.forget(ctx, ns, uuid, false)
+	}
+	if err := m.removeChunks(ctx, uuid); err != nil {
 		return err
 	}
-	return m.stopSampling(ctx, req.To, *req.Target)
+	return m.stopSampling(ctx, ns, uuid)
+}
+
+// renameZones gives the target of a rename the zones of a source that has no entry, or removes those of a target that is dropped. What was found when
+// the rename began decides: when the message is repeated, the source has no zones any more, and the target those that it got.
+func (m *Manager) renameZones(ctx context.Context, req *msg.RenameMetadata) error {
+	w := &catalogWrites{m: m}
+	if req.MoveZones {
+		if err := w.moveZones(ctx, req.NS, req.To); err != nil || len(w.zones.Put) == 0 {
+			return err
+		}
+	}
+	if req.MoveZones || req.DropZones {
+		if err := w.dropZones(ctx, req.To); err != nil {
+			return err
+		}
+		return w.commit(ctx)
+	}
+	return nil
 }
 
 // renamedEntry returns a collection's entry with another name, and with migrations allowed again.

@@ -21,8 +21,9 @@ type holding struct {
 
 func (h *holding) nothing() bool { return h.chunks == 0 && len(h.whole) == 0 && len(h.dbs) == 0 }
 
-// holds returns the data that is still on a shard. Chunks that a resharding has replaced count until all its participants know that it has
-// ended, since the resharding would wait forever for a shard that is removed earlier.
+// holds returns the data that is still on a shard. The donors and recipients of a resharding count until all its participants know that it has
+// ended: those have the chunks of the table that is replaced, these the chunks of the one that replaces it, and the primary shard has its database. An idle
+// shard, which has an empty copy of the collection at most, does not count.
 func (m *Manager) holds(ctx context.Context, id string) (h holding, err error) {
 	placed, err := m.find(ctx, "collections", doc(fld("unsplittable", value.NewBool(true))))
 	if err != nil {

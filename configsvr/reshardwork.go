@@ -79,6 +79,7 @@ func (r *resharding) copies(ctx context.Context, db string) (ids []string) {
 	return ids
 }
 
+// freeze forbids migrations of the collection, or allows them again. It waits for a change of the collection's zones that has begun before (keepsZones).
 func (r *resharding) freeze(ctx context.Context, on bool) error {
 	if !r.doc.tracked {
 		return nil
@@ -152,13 +153,43 @@ func (r *resharding) participants() []string {
 	return slices.Compact(all)
 }
 
+// send sends a message to a shard that takes part. One that has left the cluster is passed over if the operation can do without it.
+func (r *resharding) send(ctx context.Context, id string, cmd []byte) error {
+	_, err := r.m.runOn(ctx, id, cmd)
+	if err != nil && ctx.Err() == nil && r.dispensable(id) && r.m.hasLeft(ctx, id) {
+		return nil
+	}
+	return err
+}
+
+// dispensable reports whether the operation can do without a shard: at any time without one that has an empty copy at most, and without any once it has to end
+// in one way alone. Donors and recipients cannot leave while they are needed (holds), but an undo or an end may be repeated when they no longer are.
+//
+// Rejected: idle shards that cannot be removed while a resharding lists them. None of its documents depends on them, and a clone may take days.
+func (r *resharding) dispensable(id string) bool {
+	switch r.doc.state {
+	case reshardCommitting, reshardDone, reshardAborting:
+		return true
+	}
+	return !slices.Contains(r.doc.donors, id) && !slices.Contains(r.doc.recipients, id)
+}
+
+// hasLeft reports whether a shard that cannot do its part is no longer in the cluster.
+func (m *Manager) hasLeft(ctx context.Context, id string) bool {
+	if err := m.registry.Reload(ctx); err != nil {
+		return false
+	}
+	_, err := m.registry.Listed(ctx, id)
+	return mongoerr.CodeOf(err) == mongoerr.ShardNotFound
+}
+
 // sendEach sends one message to each shard concurrently. If any fails permanently, it returns that error in preference to transient ones.
 func (r *resharding) sendEach(ctx context.Context, ids []string, m func(id string) msg.Message, more ...value.Field) error {
 	errs := make([]error, len(ids))
 	var wg sync.WaitGroup
 	for i, id := range ids {
 		wg.Go(func() {
-			_, errs[i] = r.m.runOn(ctx, id, msg.Doc(m(id), more...))
+			errs[i] = r.send(ctx, id, msg.Doc(m(id), more...))
 		})
 	}
 	wg.Wait()
@@ -492,10 +523,9 @@ func (r *resharding) notify(ctx context.Context) error {
 	if d.want.Provenance != msg.ReshardCollection {
 		return nil
 	}
-	_, err := r.m.onShard(ctx, d.primary, &msg.NotifyShardingEvent{NS: d.ns, UUID: d.id, Event: value.Doc(
+	return r.send(ctx, d.primary, msg.Doc(&msg.NotifyShardingEvent{NS: d.ns, UUID: d.id, Event: value.Doc(
 		fld("reshardCollection", str(d.ns)), fld("reshardUUID", value.NewBinary(4, d.id[:])), fld("shardKey", value.NewDocument(d.key)),
-		fld("oldShardKey", value.NewDocument(d.oldKey)), fld("unique", value.NewBool(false)), fld("numInitialChunks", value.NewInt64(d.want.Chunks)), fld("provenance", str(d.want.Provenance)))})
-	return err
+		fld("oldShardKey", value.NewDocument(d.oldKey)), fld("unique", value.NewBool(false)), fld("numInitialChunks", value.NewInt64(d.want.Chunks)), fld("provenance", str(d.want.Provenance)))}))
 }
 
 func (r *resharding) unblock(ctx context.Context) error {

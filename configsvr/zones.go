@@ -148,6 +148,14 @@ func (m *Manager) updateZoneRange(ctx context.Context, req *msg.UpdateZoneKeyRan
 	ns, min, max, zone := req.NS, req.Min, req.Max, req.Zone
 	m.chunks.Lock()
 	defer m.chunks.Unlock()
+	if err := m.keepsZones(ns); err != nil {
+		return err
+	}
+	if zone == "" {
+		if removed, err := m.removeZone(ctx, ns, min, max); removed || err != nil {
+			return err
+		}
+	}
 	if info, _, err := m.table(ctx, ns); err == nil {
 		if min, err = info.Map.Key.NormalizeBound(min); err != nil {
 			return mongoerr.From(err)
@@ -174,7 +182,8 @@ func (m *Manager) updateZoneRange(ctx context.Context, req *msg.UpdateZoneKeyRan
 		return mongoerr.New(mongoerr.FailedToParse, "min must be less than max")
 	}
 	if zone == "" {
-		return m.remove(ctx, "tags", doc(fld("ns", str(ns)), fld("min", value.NewDocument(min)), fld("max", value.NewDocument(max))))
+		_, err := m.removeZone(ctx, ns, min, max)
+		return err
 	}
 	if err := m.checkZone(ctx, ns, lo, hi, zone); err != nil {
 		return err
@@ -182,6 +191,35 @@ func (m *Manager) updateZoneRange(ctx context.Context, req *msg.UpdateZoneKeyRan
 	entry := doc(fld("ns", str(ns)), fld("min", value.NewDocument(min)), fld("max", value.NewDocument(max)), fld("tag", str(zone)))
 	_, err = m.update(ctx, "tags", doc(fld("ns", str(ns)), fld("min", value.NewDocument(min))), doc(fld("$set", entry)), true)
 	return err
+}
+
+// keepsZones returns an error for a collection that is being resharded, moved or unsharded. The lock of all tables must be held.
+//
+// Hazard: the operation chooses the zones that the collection will have when it begins, and its commit replaces them. A range that is set meanwhile has bounds of the
+// former key and would stay, or be lost.
+//
+// Invariant: a change of zones that has found no resharding is done before the resharding reads them. The resharding is among the runs by then, and takes the lock
+// of the collection's table (freeze) before it does.
+func (m *Manager) keepsZones(ns string) error {
+	_, err := m.reshardOn(ns, nil)
+	switch {
+	case err == nil:
+		return mongoerr.Newf(mongoerr.ReshardCollectionInProgress, "the zones of %s cannot be changed while it is resharded, moved or unsharded", ns)
+	case mongoerr.CodeOf(err) == mongoerr.NoSuchReshardCollection:
+		return nil
+	}
+	return err
+}
+
+// removeZone removes the assignment of a range, if there is one with these very bounds. They need not be bounds of the shard key: earlier versions left zones of
+// a former one.
+func (m *Manager) removeZone(ctx context.Context, ns string, min, max []byte) (removed bool, err error) {
+	filter := doc(fld("ns", str(ns)), fld("min", value.NewDocument(min)), fld("max", value.NewDocument(max)))
+	found, err := m.first(ctx, 1, "tags", filter)
+	if err != nil || len(found) == 0 {
+		return false, err
+	}
+	return true, m.remove(ctx, "tags", filter)
 }
 
 func (m *Manager) checkZone(ctx context.Context, ns string, lo, hi []value.Value, zone string) error {

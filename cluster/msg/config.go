@@ -130,7 +130,8 @@ type RemoveCollection struct {
 	NS      string
 	UUID    [16]byte
 	Untrack bool   // the collection continues to exist, on the primary shard of its database
-	Run     *RunOf // of an untracking: the UUID may have an entry again after it
+	Zones   bool   // it had no entry, and its zones are removed
+	Run     *RunOf // of an untracking: the UUID may have an entry again after it; of a removal of zones: the name may have zones again
 	Undo    bool   // the run is being undone: the entry is its own
 }
 
@@ -138,6 +139,7 @@ func (m *RemoveCollection) fields(c *codec) {
 	c.on("_configsvrRemoveCollection", &m.NS)
 	c.uuid("collectionUUID", &m.UUID)
 	c.flag("untrack", false, &m.Untrack)
+	c.flag("zones", false, &m.Zones)
 	opt(c, "run", &m.Run, func(c *codec, x *RunOf) { x.ids(c) })
 	c.flag("undo", false, &m.Undo)
 }
@@ -242,7 +244,8 @@ type RenameMetadata struct {
 	UUID    [16]byte // the source's
 	Sharded bool     // whether the source is sharded
 	Target  *[16]byte
-	Run     *RunOf // the collection may have its old name again after it
+	RenamedZones
+	Run *RunOf // the collection may have its old name again after it
 }
 
 func (m *RenameMetadata) fields(c *codec) {
@@ -251,7 +254,19 @@ func (m *RenameMetadata) fields(c *codec) {
 	c.uuid("sourceUUID", &m.UUID)
 	c.flag("sourceIsSharded", false, &m.Sharded)
 	c.optionalUUID("targetUUID", &m.Target)
+	m.zones(c)
 	opt(c, "run", &m.Run, func(c *codec, x *RunOf) { x.ids(c) })
+}
+
+// RenamedZones tells what becomes of zones when a collection without an entry in the catalog is renamed. Those of one with an entry go along anyway.
+type RenamedZones struct {
+	MoveZones bool // the source has zones, which replace the target's
+	DropZones bool // the target that is dropped has zones, and the source has none
+}
+
+func (z *RenamedZones) zones(c *codec) {
+	c.flag("moveZones", false, &z.MoveZones)
+	c.flag("dropZones", false, &z.DropZones)
 }
 
 // RemoveDatabase removes a database from the catalog, if it still has the given version.

@@ -22,6 +22,7 @@ type DropFound struct {
 	Indexes int64
 	Shards  []string // all shards of the cluster then, the coordinator last
 	Buckets string   // the namespace of the buckets of a time series collection that is dropped; "" for others
+	Zones   bool     // there is no entry in the catalog, but zones
 }
 
 func (m *DropFound) fields(c *codec) {
@@ -30,6 +31,7 @@ func (m *DropFound) fields(c *codec) {
 	c.int64("nIndexesWas", optional, &m.Indexes)
 	c.strs("shards", required, &m.Shards)
 	c.str("bucketsNamespace", optional, &m.Buckets)
+	c.flag("zones", false, &m.Zones)
 }
 
 // ShardDropDatabase drops a database on all shards.
@@ -93,6 +95,7 @@ type RenameFound struct {
 	Sharded bool     // whether the source is sharded
 	Target  *[16]byte
 	Shards  []string // all shards of the cluster then, the coordinator last
+	RenamedZones
 }
 
 func (m *RenameFound) fields(c *codec) {
@@ -101,6 +104,7 @@ func (m *RenameFound) fields(c *codec) {
 	c.flag("sourceIsSharded", false, &m.Sharded)
 	c.optionalUUID("targetUUID", &m.Target)
 	c.strs("shards", required, &m.Shards)
+	m.zones(c)
 }
 
 // ShardShardCollection shards a collection.

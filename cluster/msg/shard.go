@@ -55,11 +55,11 @@ func (m *DropCollectionParticipant) fields(c *codec) {
 	c.strs("release", optional, &m.Release)
 }
 
-// NotifyShardingEvent makes a shard write a cluster event about a collection to its oplog, for change streams.
+// NotifyShardingEvent makes a shard write the event of a resharding, whose critical section it holds, to its oplog, for change streams. It may be sent again.
 type NotifyShardingEvent struct {
 	NS    string
-	UUID  [16]byte
-	Event []byte // the event's type with the namespace, then its description
+	UUID  [16]byte // of the resharding, which is the collection's new one
+	Event []byte   // the event's type with the namespace, then its description
 }
 
 func (m *NotifyShardingEvent) fields(c *codec) {

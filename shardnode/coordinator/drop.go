@@ -1,12 +1,14 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/timeseries"
 	"github.com/shoaldb/shoal/query/value"
 )
 
@@ -41,11 +43,14 @@ func (d *drop) check(ctx context.Context, r *run) (local bool, err error) {
 		d.at.UUID = c.UUID
 	}
 	if e == nil {
+		zoned := r.zonedAmong(ctx, d.ns(), timeseries.BucketsOf(d.ns()))
 		sampled, err := r.sampled(ctx, d.ns(), d.at.UUID)
-		if err != nil {
+		zones, zerr := zoned()
+		if err = cmp.Or(err, zerr); err != nil {
 			return false, err
 		}
-		if !sampled && !r.hasStray(ctx, d.ns()) {
+		d.at.Zones = len(zones) > 0
+		if !sampled && !d.at.Zones && !r.hasStray(ctx, d.ns()) {
 			return true, nil
 		}
 	}
@@ -117,7 +122,11 @@ func (d *drop) phases() []phase {
 
 // remove drops the catalog entry, then the documents. Change streams get the event from this shard's oplog.
 func (d *drop) remove(ctx context.Context, r *run) error {
-	if _, err := r.onConfig(ctx, &msg.RemoveCollection{NS: d.tracked(), UUID: d.at.UUID}); err != nil {
+	gone := &msg.RemoveCollection{NS: d.tracked(), UUID: d.at.UUID, Zones: d.at.Zones}
+	if run := r.name(); gone.Zones {
+		gone.Run = &run
+	}
+	if _, err := r.onConfig(ctx, gone); err != nil {
 		return err
 	}
 	return r.lastOnEach(ctx, d.at.Shards, d.names(), func(id string, release []string) msg.Message {

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"slices"
 
@@ -83,16 +84,10 @@ func (n *rename) check(ctx context.Context, r *run) (local bool, err error) {
 		return false, err
 	}
 	across := catalog.DBOf(from) != catalog.DBOf(to)
-	if !source.tracked && !target.tracked {
-		sampled, err := n.sampled(ctx, r, source, target)
-		if err != nil || !sampled {
-			return err == nil, err
-		}
-		if across { // the command copies the collection, which no run could repeat: sampling ends before it
-			if n.admits(source, target) != nil {
-				return true, nil // the command reports it
-			}
-			return true, n.stopSampling(ctx, r, source, target)
+	if !source.tracked {
+		local, err := n.checkUntracked(ctx, r, source, target, across)
+		if local || err != nil {
+			return local, err
 		}
 	}
 	if across {
@@ -107,6 +102,36 @@ func (n *rename) check(ctx context.Context, r *run) (local bool, err error) {
 	}
 	n.at.Shards, err = r.shardIDs(ctx)
 	return false, err
+}
+
+// checkUntracked is check for a source without an entry. If the target has none either, this shard renames it alone, unless the config server has
+// something about them.
+func (n *rename) checkUntracked(ctx context.Context, r *run, source, target place, across bool) (local bool, err error) {
+	zoned := r.zonedAmong(ctx, n.req.NS, n.req.To)
+	sampled := false
+	if !target.tracked {
+		sampled, err = n.sampled(ctx, r, source, target)
+	}
+	zones, zerr := zoned()
+	if err = cmp.Or(err, zerr); err != nil || target.tracked && across {
+		return false, err // the latter is refused
+	}
+	n.at.RenamedZones = n.sourceZones(zones, target)
+	switch {
+	case target.tracked:
+		return false, nil
+	case !sampled && n.at.RenamedZones == (msg.RenamedZones{}):
+		return true, nil
+	case !across:
+		return false, nil
+	case n.admits(source, target) != nil:
+		return true, nil // the command reports it
+	}
+	// The command copies the collection, which no run could repeat: sampling ends before it.
+	if err := n.stopSampling(ctx, r, source, target); err != nil {
+		return false, err
+	}
+	return true, n.renameZonesApart(ctx, r, source)
 }
 
 // checkOut checks that the target of an $out is as the router has found it.
@@ -236,7 +261,7 @@ func (n *rename) carryOut(ctx context.Context, r *run) error {
 	}
 	catalog := make(chan error, 1)
 	go func() {
-		_, err := r.onConfig(ctx, &msg.RenameMetadata{NS: n.req.NS, To: n.req.To, UUID: n.at.UUID, Sharded: n.at.Sharded, Target: n.at.Target, Run: &run})
+		_, err := r.onConfig(ctx, &msg.RenameMetadata{NS: n.req.NS, To: n.req.To, UUID: n.at.UUID, Sharded: n.at.Sharded, Target: n.at.Target, RenamedZones: n.at.RenamedZones, Run: &run})
 		catalog <- err
 	}()
 	err := r.lastHere(ctx, n.names(), part)

@@ -247,16 +247,31 @@ func (m *Manager) runRenameParticipant(op *command.Op, req *msg.RenameCollection
 	})
 }
 
-// runNotifyShardingEvent logs a cluster event in the oplog. Sending the message twice would make two events, so it is not repeated automatically.
+// runNotifyShardingEvent logs the event of a resharding in the oplog. It may be repeated: the document of the resharding's critical section has, from the same
+// unit of work on, that the event was logged. The section ends when the event is known to be logged, so that a message without one is late.
 func (m *Manager) runNotifyShardingEvent(op *command.Op, req *msg.NotifyShardingEvent, dst []byte) ([]byte, error) {
-	return dst, m.noteEvent(op, req.NS, req.UUID, req.Event)
+	docs := sectionDocs(m.Docs)
+	return dst, m.Docs.WriteWith(op, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		d, ok, err := docs.GetIn(s, value.NewString(req.NS))
+		if err != nil || !ok || d.id != catalog.UUID(req.UUID) || d.noted {
+			return err
+		}
+		logEvent(u, req.NS, req.UUID, req.Event)
+		d.noted = true
+		return docs.PutIn(s, u, d)
+	})
 }
 
 // noteEvent writes an entry without effect whose o2 is the event.
 func (m *Manager) noteEvent(ctx context.Context, ns string, uuid catalog.UUID, event []byte) error {
 	return m.Docs.WriteWith(ctx, replication.Durable, func(_ *storage.Snapshot, u *storage.UnitOfWork) error {
-		u.Oplog(storage.OplogEntry{Op: 'n', NS: ns, UUID: uuid, StmtID: -1, O2: bytes.Clone(event),
-			O: value.Doc(value.F("msg", value.NewDocument(bytes.Clone(event))))})
+		logEvent(u, ns, uuid, event)
 		return nil
 	})
+}
+
+// logEvent stages an entry without effect whose o2 is the event.
+func logEvent(u *storage.UnitOfWork, ns string, uuid catalog.UUID, event []byte) {
+	u.Oplog(storage.OplogEntry{Op: 'n', NS: ns, UUID: uuid, StmtID: -1, O2: bytes.Clone(event),
+		O: value.Doc(value.F("msg", value.NewDocument(bytes.Clone(event))))})
 }

@@ -41,6 +41,7 @@ type sectionDoc struct {
 	reads bool
 	all   bool   // for a database: its sharded collections are blocked, too
 	at    uint64 // when its run decided on it, 0 if the run begins and ends it once
+	noted bool   // the event of its run is in the oplog
 }
 
 func sectionDocs(store statedoc.Store) statedoc.Collection[*sectionDoc] {
@@ -59,6 +60,9 @@ func (d *sectionDoc) Doc() []byte {
 	if d.at != 0 {
 		f = append(f, value.F("decidedAt", value.NewTimestampU64(d.at)))
 	}
+	if d.noted {
+		f = append(f, value.F("eventNoted", value.NewBool(true)))
+	}
 	return value.Doc(f...)
 }
 
@@ -67,6 +71,7 @@ func readSectionDoc(doc []byte) (*sectionDoc, error) {
 	d := &sectionDoc{
 		name: value.Lookup(doc, "_id").Str(), why: value.Lookup(reason, "command").Str(), owner: value.Lookup(reason, "coordinator").Str(),
 		reads: value.Lookup(doc, "blockReads").Truthy(), all: value.Lookup(doc, "allCollections").Truthy(), at: value.Lookup(doc, "decidedAt").TimestampU64(),
+		noted: value.Lookup(doc, "eventNoted").Truthy(),
 	}
 	id, ok := catalog.UUIDFrom(value.Lookup(reason, "id"))
 	if d.id = id; d.name == "" || d.owner == "" || !ok {

@@ -1,0 +1,95 @@
+package router_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/shoaldb/shoal/internal/await"
+)
+
+// The zones of a collection without an entry in the catalog, and of a namespace without a collection, are removed by a drop of it, as the manual says of every
+// collection, and by one of its database. A rename takes them along. They used to stay, and the next collection of that name got them when it was sharded.
+func TestZonesOfUnshardedCollections(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 2)
+	c.run("admin", `{"addShardToZone": "shard0", "zone": "z"}`)
+	c.run("admin", `{"addShardToZone": "shard0", "zone": "kept"}`)
+	c.run("admin", `{"enableSharding": "else", "primaryShard": "shard1"}`)
+	c.zone("other.c", "_id", 9, "kept")
+	c.zone("db2.c", "_id", 8, "kept")
+	for _, x := range []struct{ db, cmd, want string }{
+		{"db", `{"drop": "c"}`, "db.d 2; db.none 3; "},
+		{"db", `{"drop": "none"}`, "db.c 1; db.d 2; "},
+		{"db", `{"drop": "view"}`, "db.c 1; db.d 2; db.none 3; "},
+		{"db", `{"drop": "series"}`, "db.c 1; db.d 2; db.none 3; "},
+		{"db", `{"dropDatabase": 1}`, ""},
+		{"admin", `{"renameCollection": "db.c", "to": "db.e"}`, "db.d 2; db.e 1; db.none 3; "},
+		{"admin", `{"renameCollection": "db.c", "to": "db.d", "dropTarget": true}`, "db.d 1; db.none 3; "},
+		{"admin", `{"renameCollection": "db.plain", "to": "db.d", "dropTarget": true}`, "db.c 1; db.none 3; "},
+		{"admin", `{"renameCollection": "db.plain", "to": "db.none"}`, "db.c 1; db.d 2; db.none 3; "},
+		{"admin", `{"renameCollection": "db.c", "to": "db.none"}`, "db.d 2; db.none 1; "},
+		{"admin", `{"renameCollection": "db.c", "to": "db.tracked", "dropTarget": true}`, "db.d 2; db.none 3; db.tracked 1; "},
+		{"admin", `{"renameCollection": "db.tracked", "to": "db.d", "dropTarget": true}`, "db.c 1; db.none 3; "},
+		{"admin", `{"renameCollection": "db.c", "to": "else.c", "dropTarget": true}`, "db.d 2; db.none 3; else.c 1; "},
+		{"db", `{"aggregate": "plain", "pipeline": [{"$out": "d"}], "cursor": {}}`, "db.c 1; db.d 2; db.none 3; "},
+	} {
+		c.run("admin", `{"enableSharding": "db", "primaryShard": "shard1"}`)
+		for i, coll := range []string{"c", "d", "plain", "tracked"} {
+			c.insertKeys(coll, i, 4)
+		}
+		c.run("admin", `{"moveCollection": "db.tracked", "toShard": "shard0"}`)
+		c.run("db", `{"create": "series", "timeseries": {"timeField": "t", "metaField": "m"}}`)
+		c.run("db", `{"create": "view", "viewOn": "c", "pipeline": []}`)
+		c.zone("db.c", "_id", 1, "z")
+		c.zone("db.d", "_id", 2, "z")
+		c.zone("db.none", "_id", 3, "z")
+		switch x.cmd {
+		case `{"drop": "view"}`:
+			c.zone("db.view", "_id", 4, "z")
+		case `{"drop": "series"}`:
+			c.zone("db.series", "meta", 5, "z")
+			c.zone("db.system.buckets.series", "meta", 6, "z")
+		}
+		c.run(x.db, x.cmd)
+		if got := c.zones("z"); got != x.want {
+			t.Errorf("%s: the zones are %s, want %s", x.cmd, got, x.want)
+		}
+		c.leftOver()
+		c.run("db", `{"dropDatabase": 1}`)
+		c.run("else", `{"drop": "c"}`)
+		if got := c.zones("z") + c.zones("kept"); got != "db2.c 8; other.c 9; " {
+			t.Errorf("%s: the zones that are left: %s", x.cmd, got)
+		}
+	}
+}
+
+// The primary of the coordinating shard changes at each phase of the drop or rename of a collection without an entry that has zones.
+func TestZonesAtEveryPhase(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 2)
+	c.run("admin", `{"addShardToZone": "shard0", "zone": "z"}`)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard1"}`)
+	for _, phase := range []string{"enterCriticalSection", "dropCollection", "done"} {
+		c.insertKeys("c", 1, 10)
+		c.zone("db.c", "_id", 1, "z")
+		c.atPhase("shard1", phase, "db", `{"drop": "c"}`)
+		await.State(t, phase+": its zones are gone", func() (any, bool) {
+			got := fmt.Sprint(c.counted("c", 1), " ", c.zones("z"))
+			return got, got == "0 "
+		})
+		c.leftOver()
+	}
+	for _, phase := range []string{"renameMetadata", "done"} {
+		c.insertKeys("c", 1, 10)
+		c.insertKeys("d", 2, 10)
+		c.zone("db.c", "_id", 1, "z")
+		c.zone("db.d", "_id", 2, "z")
+		c.atPhase("shard1", phase, "admin", `{"renameCollection": "db.c", "to": "db.d", "dropTarget": true}`)
+		await.State(t, phase+": it is renamed with its zones", func() (any, bool) {
+			got := fmt.Sprint(c.counted("c", 1), " ", c.counted("d", 1), " ", c.zones("z"))
+			return got, got == "0 10 db.d 1; "
+		})
+		c.leftOver()
+		c.run("db", `{"drop": "d"}`)
+	}
+}

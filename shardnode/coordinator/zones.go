@@ -1,0 +1,57 @@
+package coordinator
+
+import (
+	"context"
+
+	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/query/value"
+)
+
+// Zones may be set for any namespace, whether there is a collection or not: they are used when it is sharded. A drop removes them, and a rename takes them
+// along. The config server does that with the collection's entry. For a collection without an entry, which this shard alone drops or renames in one unit of work, a
+// run is needed if there are zones, as for one that is sampled.
+
+// zonedAmong begins to look which of the namespaces have zones, beside what else the operation reads: hardly any namespace without an entry has one, and its
+// drop or rename need not wait for that.
+func (r *run) zonedAmong(ctx context.Context, names ...string) (found func() (map[string]bool, error)) {
+	var list []value.Value
+	for _, ns := range names {
+		list = append(list, value.NewString(ns))
+	}
+	in := value.NewDocument(value.Doc(value.F("$in", value.NewArray(value.ArrayOf(list...)))))
+	var zoned map[string]bool
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		var docs [][]byte
+		if docs, err = r.m.readCatalog(ctx, "tags", value.Doc(value.F("ns", in))); err != nil {
+			return
+		}
+		zoned = map[string]bool{}
+		for _, d := range docs {
+			zoned[value.Lookup(d, "ns").Str()] = true
+		}
+	}()
+	return func() (map[string]bool, error) {
+		<-done
+		return zoned, err
+	}
+}
+
+// sourceZones decides what becomes of the zones of a source without an entry, and of the target's. An $out keeps the zones of its target, as it does options and
+// indexes.
+func (n *rename) sourceZones(zoned map[string]bool, target place) msg.RenamedZones {
+	from, to := zoned[n.req.NS], zoned[n.req.To]
+	return msg.RenamedZones{MoveZones: from, DropZones: to && !from && target.there && !n.req.Out}
+}
+
+// renameZonesApart renames zones before a collection without an entry is copied into another database, which no run could repeat. If the copy fails, the zones
+// have the new name.
+func (n *rename) renameZonesApart(ctx context.Context, r *run, source place) error {
+	if n.at.RenamedZones == (msg.RenamedZones{}) {
+		return nil
+	}
+	_, err := r.onConfig(ctx, &msg.RenameMetadata{NS: n.req.NS, To: n.req.To, UUID: source.uuid, RenamedZones: n.at.RenamedZones})
+	return err
+}
