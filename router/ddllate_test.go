@@ -55,7 +55,7 @@ func TestDDLBesideAShardWithoutAMajority(t *testing.T) {
 // A wtimeout ends no operation, however long it takes, while all nodes have their majorities: a shard that does not reply is asked whether it has one.
 func TestSlowDDLWithAWtimeout(t *testing.T) {
 	c := newTestCluster(t, 2)
-	w, asked := c.interposed("shard1"), make(chan struct{}, 10)
+	w, asked, answered := c.interposed("shard1"), make(chan struct{}, 10), make(chan struct{})
 	w.through(func(ctx context.Context, name string, call func() ([]byte, error)) ([]byte, error) {
 		switch name {
 		case "_holdsCriticalSection":
@@ -63,8 +63,12 @@ func TestSlowDDLWithAWtimeout(t *testing.T) {
 			asked <- struct{}{}
 			return reply, err
 		case "_shardsvrDropCollectionParticipant":
-			<-asked
-			<-asked
+			for range 2 {
+				select {
+				case <-asked:
+				case <-answered: // which is the error: it must not hang as well
+				}
+			}
 		}
 		return call()
 	})
@@ -73,5 +77,6 @@ func TestSlowDDLWithAWtimeout(t *testing.T) {
 	if m := c.raw("db", `{"drop": "c", "writeConcern": {"w": "majority", "wtimeout": 20}}`); m["ok"] != 1.0 {
 		t.Error(m)
 	}
+	close(answered)
 	c.leftOver()
 }
