@@ -8,6 +8,7 @@ import (
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/query/timeseries"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -148,7 +149,7 @@ func (m *Manager) updateZoneRange(ctx context.Context, req *msg.UpdateZoneKeyRan
 	ns, min, max, zone := req.NS, req.Min, req.Max, req.Zone
 	m.chunks.Lock()
 	defer m.chunks.Unlock()
-	if err := m.keepsZones(ns); err != nil {
+	if err := m.keepsZones(ctx, ns); err != nil {
 		return err
 	}
 	if zone == "" {
@@ -198,15 +199,12 @@ func (m *Manager) updateZoneRange(ctx context.Context, req *msg.UpdateZoneKeyRan
 // Hazard: the operation chooses the zones that the collection will have when it begins, and its commit replaces them. A range that is set meanwhile has bounds of the
 // former key and would stay, or be lost.
 //
-// Invariant: a change of zones that has found no resharding is done before the resharding reads them. The resharding is among the runs by then, and takes the lock
-// of the collection's table (freeze) before it does.
-func (m *Manager) keepsZones(ns string) error {
-	_, err := m.reshardOn(ns, nil)
-	switch {
-	case err == nil:
-		return mongoerr.Newf(mongoerr.ReshardCollectionInProgress, "the zones of %s cannot be changed while it is resharded, moved or unsharded", ns)
-	case mongoerr.CodeOf(err) == mongoerr.NoSuchReshardCollection:
-		return nil
+// Invariant: a change of zones that has found no resharding is done before the resharding reads them. The state document of the resharding is stored by then, and it
+// takes the lock of the collection's table (freeze) before it reads zones.
+func (m *Manager) keepsZones(ctx context.Context, ns string) error {
+	running, err := m.first(ctx, 1, reshardingOps, doc(fld("ns", doc(fld("$in", arr(str(ns), str(timeseries.BucketsOf(ns)))))), fld("state", doc(fld("$ne", str(reshardQuiesced))))))
+	if err == nil && len(running) > 0 {
+		err = mongoerr.Newf(mongoerr.ReshardCollectionInProgress, "the zones of %s cannot be changed while it is resharded, moved or unsharded", ns)
 	}
 	return err
 }
