@@ -310,10 +310,8 @@ func (m *Manager) commitMigration(ctx context.Context, g *msg.CommitChunkMigrati
 	if e.Frozen {
 		return errFrozen(g.NS)
 	}
-	if _, err := m.registry.Listed(ctx, g.To); err != nil {
-		return mongoerr.Newf(mongoerr.ShardNotFound, "Shard %s has been removed", g.To)
-	}
-	if err := m.writeMove(ctx, info, e, c, g); err != nil {
+	err = m.place(ctx, []string{g.To}, func([]*cluster.Shard) error { return m.writeMove(ctx, info, e, c, g) })
+	if err != nil {
 		return err
 	}
 	m.log(ctx, "moveChunk.commit", g.NS, doc(fld("min", value.NewDocument(g.Min)), fld("max", value.NewDocument(g.Max)), fld("from", str(g.From)), fld("to", str(g.To))))
