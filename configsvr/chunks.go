@@ -161,6 +161,7 @@ func (m *Manager) splitChunk(ctx context.Context, req *msg.CommitChunkSplit) (cl
 	if err := w.commit(ctx); err != nil {
 		return none, err
 	}
+	unlock() // a shard may be frozen
 	m.refreshShards(ctx, ns, []string{c.Shard})
 	m.logSplit(ctx, ns, c, points, first)
 	return v, nil
@@ -257,6 +258,7 @@ func (m *Manager) mergeRange(ctx context.Context, ns string, from, to []byte) (c
 	if err := w.commit(ctx); err != nil {
 		return none, err
 	}
+	unlock() // a shard may be frozen
 	m.refreshShards(ctx, ns, []string{first.Shard})
 	m.log(ctx, "merge", ns, doc(fld("min", value.NewDocument(from)), fld("max", value.NewDocument(to))))
 	return v, nil
@@ -563,6 +565,7 @@ func (m *Manager) setJumbo(ctx context.Context, ns string, jumbo bool, which fun
 	if err := w.commit(ctx); err != nil {
 		return err
 	}
+	unlock() // a shard may be frozen
 	m.refreshShards(ctx, ns, []string{c.Shard})
 	return nil
 }
