@@ -33,7 +33,10 @@ func (m *Manager) addShard(ctx context.Context, conn, name string) (string, erro
 	if s, err := sameShard(all, set, hosts, name); err != nil {
 		return "", err
 	} else if s != nil {
-		return s.ID, m.sendParams(ctx, s.Peer, &msg.Join{Shard: s.ID, ClusterID: m.clusterID, ConfigDB: m.host()})
+		if err := m.sendParams(ctx, s.Peer, &msg.Join{Shard: s.ID, ClusterID: m.clusterID, ConfigDB: m.host()}); err != nil {
+			return "", err
+		}
+		return s.ID, m.bringSettings(ctx, s.Peer)
 	}
 	if err := m.inspectMembers(ctx, hosts, conn, set); err != nil {
 		return "", err
@@ -72,8 +75,20 @@ func (m *Manager) join(ctx context.Context, s *newShard) error {
 			_, err := m.joinWithParams(ctx, peer, join)
 			return err
 		}},
-		step{"commit", func() error { return m.listShard(ctx, s) }},
-		step{"sendParameters", func() error { return m.sendParams(ctx, peer, join) }},
+		step{"sendSettings", func() error { return m.bringSettings(ctx, peer) }},
+		step{"commit", func() error {
+			err := m.listShard(ctx, s)
+			if refused(err) {
+				m.unblock(ctx, peer)
+			}
+			return err
+		}},
+		step{"sendParameters", func() error {
+			if err := m.sendParams(ctx, peer, join); err != nil {
+				return err
+			}
+			return m.bringSettings(ctx, peer)
+		}},
 	)
 }
 
@@ -85,6 +100,45 @@ func (m *Manager) sendParams(ctx context.Context, peer cluster.Peer, join *msg.J
 		if sent, err := m.joinWithParams(ctx, peer, join); err != nil || !sent {
 			return err
 		}
+	}
+}
+
+// bringSettings makes a new shard store the cluster's settings that are not parameters, once before it is listed, since its clients would find users' writes let
+// through, and once more after that, like sendParams: until they have not changed since they were sent.
+func (m *Manager) bringSettings(ctx context.Context, peer cluster.Peer) error {
+	var sent []byte
+	for {
+		want, err := settingsAt(ctx, m.local)
+		if err != nil || sent != nil && bytes.Equal(sent, want.all()) {
+			return err
+		}
+		has, err := settingsAt(ctx, peer)
+		if err != nil {
+			return err
+		}
+		for _, cmd := range want.differences(has) {
+			if _, err := cluster.RunWrite(ctx, peer, msg.Doc(cmd)); err != nil {
+				return err
+			}
+		}
+		sent = want.all()
+	}
+}
+
+// refused reports whether listShard has refused a shard, so that it is not in the list.
+func refused(err error) bool {
+	code := mongoerr.CodeOf(err)
+	return code == mongoerr.OperationFailed || code == mongoerr.IllegalOperation || code == mongoerr.DatabaseDifferCase
+}
+
+// unblock lets users write to a server that has been refused as a shard. Its owner has to drop a database there, and no command to the cluster reaches it.
+func (m *Manager) unblock(ctx context.Context, peer cluster.Peer) {
+	has, err := settingsAt(ctx, peer)
+	if err != nil {
+		return
+	}
+	if cmd := new(clusterSettings).blockOf(has); cmd != nil {
+		_, _ = cluster.RunWrite(ctx, peer, msg.Doc(cmd)) // the error is that of the refusal
 	}
 }
 

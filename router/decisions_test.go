@@ -217,3 +217,37 @@ func TestFrozenServersHoldNoLocks(t *testing.T) {
 		<-ended
 	}
 }
+
+// A shard that is added while users' writes are blocked blocks them before it is listed; it used to let its clients write until the config server compared
+// the settings, seconds later. One that is refused after all lets them write again: nobody could drop the database for which it is refused.
+func TestShardThatIsAddedBlocksUserWrites(t *testing.T) {
+	t.Parallel()
+	for _, refused := range []bool{false, true} {
+		c := newTestCluster(t, 1)
+		c.config.Points = c.points["config"]
+		s := c.newSet("shardx")
+		c.admin(s.Peer(), bson.D{{Key: "insert", Value: "old"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: 1}}}}, {Key: "$db", Value: "twice"}})
+		c.run("admin", `{"setUserWriteBlockMode": 1, "global": true}`)
+		blocked := func(want int32) {
+			t.Helper()
+			n := c.admin(s.Peer(), bson.D{{Key: "count", Value: "user_writes_critical_sections"}, {Key: "query", Value: bson.D{{Key: "blockUserWrites", Value: true}}}, {Key: "$db", Value: "config"}})["n"]
+			if n != want {
+				t.Errorf("refused %v: %v sections block users' writes, want %d", refused, n, want)
+			}
+		}
+		reached, release := c.hangAt("config", "commit")
+		added := make(chan error, 1)
+		go func() { added <- c.add("shardx", "shardx:27018", s) }()
+		reached()
+		blocked(1)
+		if refused {
+			c.run("admin", `{"setUserWriteBlockMode": 1, "global": false}`)
+			c.run("twice", `{"insert": "new", "documents": [{"_id": 1}]}`)
+		}
+		release()
+		if err := <-added; (err != nil) != refused {
+			t.Errorf("addShard: %v", err)
+		}
+		blocked(map[bool]int32{false: 1}[refused])
+	}
+}
