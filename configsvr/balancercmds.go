@@ -148,8 +148,11 @@ func (m *Manager) runConfigureBalancing(op *command.Op, req *msg.ConfigureBalanc
 	if len(unset) > 0 {
 		change = append(change, fld("$unset", doc(unset...)))
 	}
-	m.chunks.Lock()
-	defer m.chunks.Unlock()
+	unlock, err := m.lockTables(op)
+	if err != nil {
+		return dst, err
+	}
+	defer unlock()
 	n, err := m.update(op, "collections", doc(fld("_id", str(req.NS)), fld("uuid", value.NewBinary(4, e.UUID[:]))), doc(change...), false)
 	if err == nil && n == 0 {
 		err = mongoerr.Newf(mongoerr.NamespaceNotSharded, "Collection %s is not sharded.", req.NS)

@@ -161,6 +161,7 @@ func (m *Manager) splitChunk(ctx context.Context, req *msg.CommitChunkSplit) (cl
 	if err := w.commit(ctx); err != nil {
 		return none, err
 	}
+	unlock() // a shard may be frozen
 	m.refreshShards(ctx, ns, []string{c.Shard})
 	m.logSplit(ctx, ns, c, points, first)
 	return v, nil
@@ -257,6 +258,7 @@ func (m *Manager) mergeRange(ctx context.Context, ns string, from, to []byte) (c
 	if err := w.commit(ctx); err != nil {
 		return none, err
 	}
+	unlock() // a shard may be frozen
 	m.refreshShards(ctx, ns, []string{first.Shard})
 	m.log(ctx, "merge", ns, doc(fld("min", value.NewDocument(from)), fld("max", value.NewDocument(to))))
 	return v, nil
@@ -310,10 +312,8 @@ func (m *Manager) commitMigration(ctx context.Context, g *msg.CommitChunkMigrati
 	if e.Frozen {
 		return errFrozen(g.NS)
 	}
-	if _, err := m.registry.Listed(ctx, g.To); err != nil {
-		return mongoerr.Newf(mongoerr.ShardNotFound, "Shard %s has been removed", g.To)
-	}
-	if err := m.writeMove(ctx, info, e, c, g); err != nil {
+	err = m.place(ctx, []string{g.To}, func([]*cluster.Shard) error { return m.writeMove(ctx, info, e, c, g) })
+	if err != nil {
 		return err
 	}
 	m.log(ctx, "moveChunk.commit", g.NS, doc(fld("min", value.NewDocument(g.Min)), fld("max", value.NewDocument(g.Max)), fld("from", str(g.From)), fld("to", str(g.To))))
@@ -565,6 +565,7 @@ func (m *Manager) setJumbo(ctx context.Context, ns string, jumbo bool, which fun
 	if err := w.commit(ctx); err != nil {
 		return err
 	}
+	unlock() // a shard may be frozen
 	m.refreshShards(ctx, ns, []string{c.Shard})
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -105,11 +106,16 @@ func (m *Manager) clusterSettings(ctx context.Context) (*clusterSettings, error)
 	if s.shards, err = m.registry.All(ctx); err != nil {
 		return nil, err
 	}
-	s.raw = bytes.Join(append(s.params, s.blocked, s.version), nil)
+	s.raw = s.all()
 	for _, shard := range s.shards {
 		s.raw = append(append(s.raw, shard.ID...), 0)
 	}
 	return s, nil
+}
+
+// all returns the settings of a node for comparison.
+func (s *clusterSettings) all() []byte {
+	return bytes.Join(append(slices.Clone(s.params), s.blocked, s.version), nil)
 }
 
 // shardBehind is a shard whose settings are not the cluster's, and the commands that correct them.
@@ -175,18 +181,26 @@ func (s *clusterSettings) differences(has *clusterSettings) (cmds []msg.Message)
 			cmds = append(cmds, &msg.SetOneParameter{Param: value.Doc(fld(name, value.NewDocument(parameterValue(p))))})
 		}
 	}
-	want, is := value.Lookup(s.blocked, "blockUserWrites").Truthy(), value.Lookup(has.blocked, "blockUserWrites").Truthy()
-	if want != is {
-		reason := s.blocked
-		if is {
-			reason = has.blocked // the command that ends it must give the same reason
-		}
-		cmds = append(cmds, &msg.SetUserWriteBlock{Global: want, Reason: value.Lookup(reason, "blockUserWritesReason").Str()})
+	if cmd := s.blockOf(has); cmd != nil {
+		cmds = append(cmds, cmd)
 	}
 	if v := value.Lookup(s.version, "version").Str(); v != "" && v != value.Lookup(has.version, "version").Str() {
 		cmds = append(cmds, &msg.SetFeatureVersion{Version: v, Confirm: true})
 	}
 	return cmds
+}
+
+// blockOf returns the command that makes a shard block users' writes, or let them through, as the cluster does; nil if it does already.
+func (s *clusterSettings) blockOf(has *clusterSettings) msg.Message {
+	want, is := value.Lookup(s.blocked, "blockUserWrites").Truthy(), value.Lookup(has.blocked, "blockUserWrites").Truthy()
+	if want == is {
+		return nil
+	}
+	reason := s.blocked
+	if is {
+		reason = has.blocked // the command that ends it must give the same reason
+	}
+	return &msg.SetUserWriteBlock{Global: want, Reason: value.Lookup(reason, "blockUserWritesReason").Str()}
 }
 
 // parameterValue returns a stored parameter without its name and time.

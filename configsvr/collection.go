@@ -79,14 +79,43 @@ func (m *Manager) runCommitShardCollection(op *command.Op, req *msg.CommitShardC
 	if err := normalizeZones(j.zones, j.pattern); err != nil {
 		return dst, err
 	}
-	if j.fallback, err = j.recipients(op); err != nil {
-		return dst, err
+	return dst, j.place(op)
+}
+
+// place lays the chunks out and writes them, again if one of the shards is removed before they are written. Such a shard may keep an empty copy of the collection.
+func (j *shardJob) place(ctx context.Context) error {
+	for {
+		var err error
+		if j.fallback, err = j.recipients(ctx); err != nil {
+			return err
+		}
+		chunks, err := j.layout(ctx)
+		if err != nil {
+			return err
+		}
+		err = j.write(ctx, chunks)
+		if mongoerr.CodeOf(err) != mongoerr.ShardNotFound {
+			return err
+		}
+		if err := j.m.registry.Reload(ctx); err != nil {
+			return err
+		}
+		all, lerr := j.m.registry.All(ctx)
+		if lerr != nil {
+			return lerr
+		}
+		if !slices.ContainsFunc(chunkShards(chunks), func(id string) bool { return id != j.db.Primary && shardByID(all, id) == nil }) {
+			return err
+		}
 	}
-	chunks, err := j.layout(op)
-	if err != nil {
-		return dst, err
+}
+
+// chunkShards returns the shards of some chunks.
+func chunkShards(chunks []placed) (ids []string) {
+	for _, c := range chunks {
+		ids = append(ids, c.shard)
 	}
-	return dst, j.write(op, chunks)
+	return slices.Compact(slices.Sorted(slices.Values(ids)))
 }
 
 // alreadySharded compares an existing entry with the request.
@@ -159,23 +188,28 @@ func (j *shardJob) write(ctx context.Context, chunks []placed) error {
 // insert writes the chunks, which are not read before the entry exists, and then the entry.
 func (j *shardJob) insert(ctx context.Context, chunks []value.Value, entry value.Value, owners map[string]bool) error {
 	m := j.m
-	if err := m.remove(ctx, "chunks", doc(fld("uuid", value.NewBinary(4, j.uuid[:])))); err != nil {
+	if err := m.removeChunks(ctx, j.uuid); err != nil {
 		return err
 	}
+	on := slices.Sorted(maps.Keys(owners))
 	for len(chunks) > 0 {
 		n := min(len(chunks), 1000)
-		if err := m.insert(ctx, "chunks", chunks[:n]...); err != nil {
+		if err := m.place(ctx, on, func([]*cluster.Shard) error { return m.insert(ctx, "chunks", chunks[:n]...) }); err != nil {
 			return err
 		}
 		chunks = chunks[n:]
 	}
-	m.chunks.Lock() // so that no zone is added meanwhile
-	defer m.chunks.Unlock()
+	unlock, err := m.lockTables(ctx) // so that no zone is added meanwhile
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	zones, err := m.shortZones(ctx, j.req.NS, j.pattern)
 	if err != nil {
 		return err
 	}
-	return m.writePlaced(ctx, &msg.WriteTogether{NS: "config.collections", Changes: msg.Changes{Put: [][]byte{entry.Doc()}}, Zones: zones}, j.placing(owners))
+	w := &msg.WriteTogether{NS: "config.collections", Changes: msg.Changes{Put: [][]byte{entry.Doc()}}, Zones: zones}
+	return m.place(ctx, on, func([]*cluster.Shard) error { return m.writePlaced(ctx, w, j.placing(owners)) })
 }
 
 // placing returns the placement that the collection gets.
@@ -186,8 +220,11 @@ func (j *shardJob) placing(owners map[string]bool) placing {
 // replace replaces the collection's chunks and entry in one unit of work, so that the collection remains readable.
 func (j *shardJob) replace(ctx context.Context, chunks []value.Value, entry value.Value, owners map[string]bool) error {
 	m := j.m
-	m.chunks.Lock()
-	defer m.chunks.Unlock()
+	unlock, err := m.lockTables(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	old, err := m.findOnly(ctx, "chunks", doc(fld("uuid", value.NewBinary(4, j.uuid[:]))))
 	if err != nil {
 		return err
@@ -203,7 +240,7 @@ func (j *shardJob) replace(ctx context.Context, chunks []value.Value, entry valu
 	for _, c := range chunks {
 		w.Changes.Put = append(w.Changes.Put, c.Doc())
 	}
-	return m.writePlaced(ctx, w, j.placing(owners))
+	return m.place(ctx, slices.Sorted(maps.Keys(owners)), func([]*cluster.Shard) error { return m.writePlaced(ctx, w, j.placing(owners)) })
 }
 
 func (j *shardJob) entry(gen cluster.ChunkVersion) value.Value {

@@ -16,8 +16,6 @@ import (
 // becomeConfigShard makes this config server a shard. It may be repeated: the identity is stored before the entry, and the
 // entry completes the transition.
 func (m *Manager) becomeConfigShard(ctx context.Context) error {
-	m.shards.Lock()
-	defer m.shards.Unlock()
 	if err := m.registry.Reload(ctx); err != nil {
 		return err
 	}
@@ -28,14 +26,15 @@ func (m *Manager) becomeConfigShard(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	shard := &newShard{id: cluster.ConfigShardID, conn: m.host(), version: configVersion(hello), peer: m.local}
 	return m.inSteps(ctx, "transitionFromDedicatedConfigServer",
-		step{"registerDatabases", func() error { return m.checkNewDatabases(ctx, m.local, cluster.ConfigShardID) }},
+		step{"checkDatabases", func() error { return m.checkNewDatabases(ctx, shard) }},
 		step{"join", func() error {
 			join := &msg.Join{Shard: cluster.ConfigShardID, ClusterID: m.clusterID, ConfigDB: m.host()} // it has the cluster parameters
 			_, err := cluster.Run(ctx, m.local, msg.Doc(join))
 			return err
 		}},
-		step{"commit", func() error { return m.insertShard(ctx, cluster.ConfigShardID, m.host(), configVersion(hello)) }},
+		step{"commit", func() error { return m.listShard(ctx, shard) }},
 	)
 }
 
@@ -55,22 +54,8 @@ func (m *Manager) pendingDeletions(ctx context.Context) ([]value.Field, error) {
 // forgetConfigShard is forgetShard for a drained config shard. It drops what remains on the node, so that it can be made a shard again: the
 // empty collections that migrations leave behind.
 //
-// Nothing may be placed there between the last check of the catalog and the end, since it would be dropped. The locks of all routing tables
-// prevent that for chunks, and a draining shard does not become the primary shard of a database.
+// Nothing may be placed there between the last check of the catalog and the end, since it would be dropped: the shard's lock must be held.
 func (m *Manager) forgetConfigShard(ctx context.Context, id string) error {
-	m.chunks.Lock()
-	defer m.chunks.Unlock()
-	has, err := m.holds(ctx, id)
-	if err != nil {
-		return err
-	}
-	pending, err := m.pendingDeletions(ctx)
-	if err != nil {
-		return err
-	}
-	if !has.nothing() || pending != nil {
-		return mongoerr.New(mongoerr.ConflictingOperationInProgress, "a chunk has been moved to the config shard meanwhile")
-	}
 	reply, err := cluster.Run(ctx, m.local, msg.Doc(&msg.ListDatabases{NameOnly: true}))
 	if err != nil {
 		return err
@@ -93,10 +78,7 @@ func (m *Manager) forgetConfigShard(ctx context.Context, id string) error {
 	if err := m.dropLocally(ctx, cluster.SessionsNS); err != nil {
 		return err
 	}
-	if err := m.inSteps(ctx, removalOf(id), step{"removeEntry", func() error { return m.forgetShard(ctx, id) }}); err != nil {
-		return err
-	}
-	return m.registry.Reload(ctx) // operations that wait for the table locks look there
+	return m.inSteps(ctx, removalOf(id), step{"removeEntry", func() error { return m.forgetShard(ctx, id) }})
 }
 
 // dropLocally drops this node's part of a collection. Change streams get no event, since the collection, if it still exists, is on other

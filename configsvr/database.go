@@ -15,14 +15,33 @@ import (
 
 // sizeCache caches the shards' data sizes, so that they are requested only once for a burst of new databases.
 type sizeCache struct {
-	mu    sync.Mutex
-	at    time.Time
-	bytes map[string]int64
+	asking nameLocks // its only name is held while the shards are asked: no other lock is, as one of them may be frozen
+	mu     sync.Mutex
+	at     time.Time
+	bytes  map[string]int64
 }
 
 const sizeCacheTime = 30 * time.Second
 
-// createDatabase creates a database's entry, with the named shard or the least loaded one as primary shard.
+// recent returns the sizes of a number of shards, nil if they are not known or no longer current.
+func (c *sizeCache) recent(shards int) map[string]int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.bytes) != shards || time.Since(c.at) >= sizeCacheTime {
+		return nil
+	}
+	return c.bytes
+}
+
+// set replaces the sizes; nil forgets them.
+func (c *sizeCache) set(bytes map[string]int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.bytes, c.at = bytes, time.Now()
+}
+
+// createDatabase creates a database's entry, with the named shard or the least loaded one as primary shard. The shard is chosen before anything is locked, since
+// all of them are asked for their sizes; if it is no longer to be had when the entry is written, another one is chosen.
 func (m *Manager) createDatabase(ctx context.Context, db, primary string) (*cluster.DatabaseInfo, error) {
 	if err := command.CheckDBName(db); err != nil {
 		return nil, err
@@ -30,7 +49,39 @@ func (m *Manager) createDatabase(ctx context.Context, db, primary string) (*clus
 	if cluster.FixedDatabase(db) || db == "local" {
 		return nil, mongoerr.Newf(mongoerr.InvalidOptions, "Cannot manually create database '%s'", db)
 	}
-	unlock, err := m.ddl.lock(ctx, db)
+	for {
+		if have, err := m.databaseLike(ctx, db); err != nil || have != nil {
+			return samePrimary(have, db, primary, err)
+		}
+		on, err := m.primaryFor(ctx, primary)
+		if err != nil {
+			return nil, err
+		}
+		info, err := m.writeDatabase(ctx, db, primary, on)
+		if primary != "" || mongoerr.CodeOf(err) != mongoerr.ShardNotFound {
+			return info, err
+		}
+		if err := m.registry.Reload(ctx); err != nil { // so that another shard is chosen
+			return nil, err
+		}
+	}
+}
+
+// primaryFor returns the id of the shard that a new database gets: the one that is asked for, or the least loaded one.
+func (m *Manager) primaryFor(ctx context.Context, primary string) (string, error) {
+	if primary == "" {
+		return m.leastLoaded(ctx)
+	}
+	s, err := m.registry.Listed(ctx, primary)
+	if err != nil {
+		return "", err
+	}
+	return s.ID, nil
+}
+
+// writeDatabase writes the entry of a database that is to have the shard on as primary shard, unless it exists by now.
+func (m *Manager) writeDatabase(ctx context.Context, db, primary, on string) (info *cluster.DatabaseInfo, err error) {
+	unlock, err := m.lockDatabase(ctx, db)
 	if err != nil {
 		return nil, err
 	}
@@ -38,28 +89,26 @@ func (m *Manager) createDatabase(ctx context.Context, db, primary string) (*clus
 	if have, err := m.databaseLike(ctx, db); err != nil || have != nil {
 		return samePrimary(have, db, primary, err)
 	}
-	m.shards.placing.RLock()
-	defer m.shards.placing.RUnlock()
-	if primary != "" {
-		s, err := m.registry.Listed(ctx, primary)
-		if err == nil && s.Draining {
-			err = mongoerr.Newf(mongoerr.ShardNotFound, "Shard %s is currently draining", s.ID)
+	err = m.place(ctx, []string{on}, func(to []*cluster.Shard) error {
+		if to[0].Draining {
+			return mongoerr.Newf(mongoerr.ShardNotFound, "Shard %s is currently draining", on)
 		}
-		if err != nil {
-			return nil, err
+		entry := m.newDatabase(db, on)
+		put := &msg.WriteTogether{NS: "config.databases", Changes: msg.Changes{Put: [][]byte{entry}}}
+		if err := m.writePlaced(ctx, put, placing{nss: db, shards: []string{on}}); err != nil {
+			return err
 		}
-		primary = s.ID
-	} else if primary, err = m.leastLoaded(ctx); err != nil {
-		return nil, err
-	}
+		m.log(ctx, "createDatabase", db, value.NewDocument(entry))
+		info, err = cluster.ParseDatabase(entry)
+		return err
+	})
+	return info, err
+}
+
+// newDatabase returns the entry of a new database.
+func (m *Manager) newDatabase(db, primary string) []byte {
 	v := cluster.DatabaseVersion{UUID: cluster.NewUUID(), Timestamp: m.tick(), LastMod: 1}
-	entry := doc(fld("_id", str(db)), fld("primary", str(primary)), fld("version", value.NewDocument(v.Doc())))
-	put := &msg.WriteTogether{NS: "config.databases", Changes: msg.Changes{Put: [][]byte{entry.Doc()}}}
-	if err := m.writePlaced(ctx, put, placing{nss: db, shards: []string{primary}}); err != nil {
-		return nil, err
-	}
-	m.log(ctx, "createDatabase", db, entry)
-	return &cluster.DatabaseInfo{Name: db, Primary: primary, Version: v}, nil
+	return value.Doc(fld("_id", str(db)), fld("primary", str(primary)), fld("version", value.NewDocument(v.Doc())))
 }
 
 // databaseLike finds a database by name; one that differs only in case is an error.
@@ -74,10 +123,14 @@ func (m *Manager) databaseLike(ctx context.Context, db string) (*cluster.Databas
 	}
 	for _, d := range names {
 		if n := value.Lookup(d, "_id").Str(); strings.EqualFold(n, db) {
-			return nil, mongoerr.Newf(mongoerr.DatabaseDifferCase, "can't have 2 databases that just differ on case  have: %s want to add: %s", n, db)
+			return nil, errDifferCase(n, db)
 		}
 	}
 	return nil, nil
+}
+
+func errDifferCase(have, db string) error {
+	return mongoerr.Newf(mongoerr.DatabaseDifferCase, "can't have 2 databases that just differ on case  have: %s want to add: %s", have, db)
 }
 
 func samePrimary(have *cluster.DatabaseInfo, db, primary string, err error) (*cluster.DatabaseInfo, error) {
@@ -122,10 +175,16 @@ func (m *Manager) leastLoaded(ctx context.Context) (string, error) {
 
 // shardSizes asks each shard for the size of its databases, rounded to megabytes so that small differences do not count.
 func (m *Manager) shardSizes(ctx context.Context, all []*cluster.Shard) (map[string]int64, error) {
-	m.sizes.mu.Lock()
-	defer m.sizes.mu.Unlock()
-	if m.sizes.bytes != nil && len(m.sizes.bytes) == len(all) && time.Since(m.sizes.at) < sizeCacheTime {
-		return m.sizes.bytes, nil
+	if have := m.sizes.recent(len(all)); have != nil {
+		return have, nil
+	}
+	unlock, err := m.sizes.asking.lock(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if have := m.sizes.recent(len(all)); have != nil {
+		return have, nil
 	}
 	out := make(map[string]int64, len(all))
 	for _, s := range all {
@@ -136,6 +195,6 @@ func (m *Manager) shardSizes(ctx context.Context, all []*cluster.Shard) (map[str
 		n, _ := value.Lookup(reply, "totalSize").AsInt64()
 		out[s.ID] = n >> 20
 	}
-	m.sizes.bytes, m.sizes.at = out, time.Now()
+	m.sizes.set(out)
 	return out, nil
 }

@@ -33,15 +33,21 @@ func (m *Manager) runRemoveCollection(op *command.Op, req *msg.RemoveCollection,
 
 // removeZones removes zones of collections that have no entry. Those with an entry lose them with it.
 func (m *Manager) removeZones(ctx context.Context, filter value.Value) error {
-	m.chunks.Lock()
-	defer m.chunks.Unlock()
+	unlock, err := m.lockTables(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	return m.remove(ctx, "tags", filter)
 }
 
 // removeCollection removes a collection from the catalog; with untrack the collection itself continues to exist. The name's DDL lock must be held.
 func (m *Manager) removeCollection(ctx context.Context, ns string, uuid [16]byte, untrack bool) error {
-	m.chunks.Lock()
-	defer m.chunks.Unlock()
+	unlock, err := m.lockTables(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	_, e, err := m.entry(ctx, ns)
 	if err != nil {
 		return err
@@ -165,7 +171,7 @@ func errFrozen(ns string) error {
 }
 
 func (m *Manager) runRemoveDatabase(op *command.Op, req *msg.RemoveDatabase, dst []byte) ([]byte, error) {
-	unlock, err := m.ddl.lock(op, req.DB)
+	unlock, err := m.lockDatabase(op, req.DB)
 	if err != nil {
 		return dst, err
 	}
@@ -185,8 +191,11 @@ func (m *Manager) runRemoveDatabase(op *command.Op, req *msg.RemoveDatabase, dst
 
 // removeDatabase removes a database from the catalog, with the zones of its collections that have no entry.
 func (m *Manager) removeDatabase(ctx context.Context, db string) error {
-	m.chunks.Lock() // so that no zone is changed meanwhile
-	defer m.chunks.Unlock()
+	unlock, err := m.lockTables(ctx) // so that no zone is changed meanwhile
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	sampled, err := m.analyzersIn(ctx, db)
 	if err != nil {
 		return err
@@ -215,8 +224,11 @@ func (m *Manager) runRenameMetadata(op *command.Op, req *msg.RenameMetadata, dst
 	if err := m.stillWanted(op, req.NS, req.Run, true); err != nil {
 		return dst, err
 	}
-	m.chunks.Lock()
-	defer m.chunks.Unlock()
+	free, err := m.lockTables(op)
+	if err != nil {
+		return dst, err
+	}
+	defer free()
 	if err := m.renameMetadata(op, req); err != nil {
 		return dst, err
 	}
@@ -321,8 +333,11 @@ func (m *Manager) runReplaceUnsplittable(op *command.Op, req *msg.ReplaceUnsplit
 		return dst, err
 	}
 	defer unlock()
-	m.chunks.Lock()
-	defer m.chunks.Unlock()
+	free, err := m.lockTables(op)
+	if err != nil {
+		return dst, err
+	}
+	defer free()
 	raw, e, err := m.entry(op, req.NS)
 	if err != nil || e == nil || e.UUID != req.UUID {
 		return dst, err // an earlier attempt has replaced it
@@ -357,21 +372,24 @@ func (m *Manager) runReplaceUnsplittable(op *command.Op, req *msg.ReplaceUnsplit
 		NS: "config.chunks", Changes: msg.Changes{Delete: []value.Value{value.Lookup(old[0], "_id")}, Put: [][]byte{chunk.Doc()}},
 		AlsoNS: "config.collections", Also: msg.Changes{Put: [][]byte{value.Doc(entry...)}}, Analyzers: sampled,
 	}
-	if err := m.writePlaced(op, w, placing{nss: req.NS, uuid: req.NewUUID, shards: []string{on}}); err != nil {
+	err = m.place(op, []string{on}, func([]*cluster.Shard) error {
+		return m.writePlaced(op, w, placing{nss: req.NS, uuid: req.NewUUID, shards: []string{on}})
+	})
+	if err != nil {
 		return dst, err
 	}
 	m.log(op, "convertToCapped.commit", req.NS, doc())
 	return dst, nil
 }
 
-// runCommitMovePrimary sets a database's new primary shard. No shard can be removed at the same time. An undo sets it back if a message of the run that was
-// sent earlier, and arrived later than the one that was refused, has changed it: reads and writes of the database are still blocked then.
+// runCommitMovePrimary sets a database's new primary shard, which cannot be removed, nor begin to drain, at the same time. An undo sets it back if a message of
+// the run that was sent earlier, and arrived later than the one that was refused, has changed it: reads and writes of the database are still blocked then.
 func (m *Manager) runCommitMovePrimary(op *command.Op, req *msg.CommitMovePrimary, dst []byte) ([]byte, error) {
 	was, err := cluster.ParseDatabaseVersion(value.NewDocument(req.Version))
 	if err != nil {
 		return dst, err
 	}
-	unlock, err := m.ddl.lock(op, req.DB)
+	unlock, err := m.lockDatabase(op, req.DB)
 	if err != nil {
 		return dst, err
 	}
@@ -379,8 +397,6 @@ func (m *Manager) runCommitMovePrimary(op *command.Op, req *msg.CommitMovePrimar
 	if err := m.stillWanted(op, req.DB, req.Run, !req.Undo); err != nil {
 		return dst, err
 	}
-	m.shards.Lock()
-	defer m.shards.Unlock()
 	db, err := m.database(op, req.DB)
 	if err != nil {
 		return dst, err
@@ -397,29 +413,28 @@ func (m *Manager) runCommitMovePrimary(op *command.Op, req *msg.CommitMovePrimar
 	if db.Version != was {
 		return dst, mongoerr.Newf(mongoerr.IllegalOperation, "the database %s changed while it was moved", req.DB)
 	}
-	m.shards.placing.RLock()
-	defer m.shards.placing.RUnlock()
-	if err := m.registry.Reload(op); err != nil {
-		return dst, err
-	}
-	to, err := m.registry.Listed(op, req.To)
-	if err == nil && to.Draining && !req.Undo {
-		err = mongoerr.Newf(mongoerr.IllegalOperation, "Shard %s is currently draining and cannot be the primary of a database", req.To)
+	return dst, m.place(op, []string{req.To}, func(to []*cluster.Shard) error {
+		if to[0].Draining && !req.Undo {
+			return mongoerr.Newf(mongoerr.IllegalOperation, "Shard %s is currently draining and cannot be the primary of a database", req.To)
+		}
+		return m.writePrimary(op, db, req.To)
+	})
+}
+
+// writePrimary writes the next version of a database's entry, with another primary shard.
+func (m *Manager) writePrimary(ctx context.Context, db *cluster.DatabaseInfo, to string) error {
+	v := cluster.DatabaseVersion{UUID: db.Version.UUID, Timestamp: m.tick(), LastMod: db.Version.LastMod + 1}
+	docs, err := m.find(ctx, "databases", doc(fld("_id", str(db.Name)), fld("version", value.NewDocument(db.Version.Doc()))))
+	if err == nil && len(docs) == 0 {
+		err = mongoerr.Newf(mongoerr.WriteConflict, "the entry of %s changed meanwhile", db.Name)
 	}
 	if err != nil {
-		return dst, err
+		return err
 	}
-	v := cluster.DatabaseVersion{UUID: was.UUID, Timestamp: m.tick(), LastMod: was.LastMod + 1}
-	docs, err := m.find(op, "databases", doc(fld("_id", str(req.DB)), fld("version", value.NewDocument(was.Doc()))))
-	if err == nil && len(docs) == 0 {
-		err = mongoerr.Newf(mongoerr.WriteConflict, "the entry of %s changed meanwhile", req.DB)
-	}
+	entry := value.Doc(withField(value.Doc(withField(docs[0], "primary", str(to))...), "version", value.NewDocument(v.Doc()))...)
+	err = m.writePlaced(ctx, &msg.WriteTogether{NS: "config.databases", Changes: msg.Changes{Put: [][]byte{entry}}}, placing{nss: db.Name, shards: []string{to}})
 	if err == nil {
-		entry := value.Doc(withField(value.Doc(withField(docs[0], "primary", str(req.To))...), "version", value.NewDocument(v.Doc()))...)
-		err = m.writePlaced(op, &msg.WriteTogether{NS: "config.databases", Changes: msg.Changes{Put: [][]byte{entry}}}, placing{nss: req.DB, shards: []string{req.To}})
+		m.log(ctx, "movePrimary.commit", db.Name, doc(fld("from", str(db.Primary)), fld("to", str(to))))
 	}
-	if err == nil {
-		m.log(op, "movePrimary.commit", req.DB, doc(fld("from", str(db.Primary)), fld("to", str(req.To))))
-	}
-	return dst, err
+	return err
 }

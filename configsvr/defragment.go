@@ -160,8 +160,11 @@ func (m *Manager) enterPhase(ctx context.Context, e *cluster.CollectionEntry, ne
 	if next == "" {
 		change = doc(fld("$unset", doc(fld("defragmentCollection", str("")), fld("defragmentationPhase", str("")))))
 	}
-	m.chunks.Lock()
-	defer m.chunks.Unlock()
+	unlock, err := m.lockTables(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
 	n, err := m.update(ctx, "collections", doc(fld("_id", str(e.NS)), fld("uuid", value.NewBinary(4, e.UUID[:])), fld("defragmentCollection", value.NewBool(true))), change, false)
 	return next == "" || n == 0, err
 }

@@ -19,4 +19,6 @@
 //     UUID and databases by version, so repeated or late requests do no harm.
 //  5. Critical sections of drops in its own databases are held by the config server that began them (sections); it takes over a
 //     section that it finds on a name that it has locked. A shard ends a section without a holder (endLeftOver).
+//  6. Data is placed on a shard only while it is in config.shards, and databases' names differ in more than case: what such a decision depends on is read again, and its
+//     outcome written, under the locks of decisions, which are not held while a server is asked that may be frozen.
 package configsvr

@@ -3,7 +3,6 @@ package configsvr
 import (
 	"context"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -25,9 +24,7 @@ type Manager struct {
 	Points *cluster.FailPoints // the node's, too; nil for none
 
 	tables *cluster.Catalog // as read last; emptied when this member becomes primary, as another may have written since
-	shards shardLocks
-	chunks tableLocks // serialises changes of config.chunks and config.tags
-	ddl    nameLocks
+	decisions
 	blocks sections
 	pauses pauses
 	moves  activeMoves
@@ -44,72 +41,9 @@ type Manager struct {
 // New returns a manager. Init must run before its commands do.
 func New(local cluster.Peer, registry *cluster.Registry, clock *cluster.VectorClock, host func() string) *Manager {
 	m := &Manager{local: local, registry: registry, clock: clock, host: host, Params: cluster.NewParams(), now: time.Now, balancer: newBalancer(), defragmenter: newDefragmenter(), tables: cluster.NewCatalog(local)}
-	m.ddl.held, m.chunks.names.held = make(map[string]chan struct{}), make(map[string]chan struct{})
 	m.blocks.held = make(map[[16]byte]struct{})
 	m.members.changes, m.members.wake = make(map[string]memberChange), make(chan struct{}, 1)
 	return m
-}
-
-// shardLocks serialise changes of config.shards.
-type shardLocks struct {
-	sync.Mutex
-	// placing is held shared while a database or collection is assigned to a shard, from the read of config.shards to the write, and exclusively by
-	// the removal of a shard, which checks that it has none. Lock order: the mutex, placing, the tables' locks.
-	placing sync.RWMutex
-}
-
-// tableLocks serialises changes of routing tables: those of one collection's chunks by its name, concurrently with those of other collections, and changes of
-// several collections, or of zones, by the lock as a whole.
-type tableLocks struct {
-	sync.RWMutex
-	names nameLocks
-	// history is held for writing while entries of config.placementHistory are replaced, and for reading while some are added.
-	history sync.RWMutex
-}
-
-// lockTable locks the table of one collection for a change of its chunks. Migrations commit within their critical section, and must not
-// wait for operations on other collections.
-func (m *Manager) lockTable(ctx context.Context, ns string) (unlock func(), err error) {
-	m.chunks.RLock()
-	free, err := m.chunks.names.lock(ctx, ns)
-	if err != nil {
-		m.chunks.RUnlock()
-		return nil, err
-	}
-	return func() {
-		free()
-		m.chunks.RUnlock()
-	}, nil
-}
-
-// nameLocks serialises operations by name. A lock waits at most until the operation ends.
-type nameLocks struct {
-	mu   sync.Mutex
-	held map[string]chan struct{}
-}
-
-func (l *nameLocks) lock(ctx context.Context, name string) (unlock func(), err error) {
-	for {
-		l.mu.Lock()
-		ch, busy := l.held[name]
-		if !busy {
-			ch = make(chan struct{})
-			l.held[name] = ch
-			l.mu.Unlock()
-			return func() {
-				l.mu.Lock()
-				delete(l.held, name)
-				l.mu.Unlock()
-				close(ch)
-			}, nil
-		}
-		l.mu.Unlock()
-		select {
-		case <-ch:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
 }
 
 // Short constructors for documents.

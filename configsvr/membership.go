@@ -90,8 +90,11 @@ func (m *Manager) writeMemberChanges(ctx context.Context) bool {
 
 // moveShard writes a set's hosts to its shard's entry, if config.shards has others.
 func (m *Manager) moveShard(ctx context.Context, set string, n memberChange) error {
-	m.shards.Lock()
-	defer m.shards.Unlock()
+	unlock, err := m.lockList(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	docs, err := m.find(ctx, "shards", doc())
 	if err != nil {
 		return err

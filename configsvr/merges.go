@@ -147,6 +147,7 @@ func (m *Manager) mergeRuns(ctx context.Context, g *merging) (taken int, err err
 	if err := w.commit(ctx); err != nil {
 		return 0, err
 	}
+	unlock() // a shard may be frozen
 	m.refreshShards(ctx, ns, []string{shard})
 	for _, r := range merged {
 		m.logAs(ctx, shard, "merge", ns, doc(fld("min", value.NewDocument(r.Min)), fld("max", value.NewDocument(r.Max)), fld("owningShard", str(shard))))

@@ -118,8 +118,11 @@ func (m *Manager) awaitUnpaused(ctx context.Context, ns string) error {
 }
 
 func (m *Manager) runPauseMigrations(op *command.Op, req *msg.PauseMigrations, dst []byte) ([]byte, error) {
-	m.chunks.Lock() // waits for a migration that is being committed
-	defer m.chunks.Unlock()
+	unlock, err := m.lockTables(op) // waits for a migration that is being committed
+	if err != nil {
+		return dst, err
+	}
+	defer unlock()
 	m.pauses.begin(req.NS, req.ID, m.now().Add(msg.PauseLease))
 	return dst, nil
 }

@@ -57,15 +57,18 @@ func (p *placing) doc(now uint64) []byte {
 // The time of an entry and its write belong together: resetPlacementHistory, which replaces everything before a time by the current
 // state, comes before both or after both.
 func (m *Manager) writePlaced(ctx context.Context, w *msg.WriteTogether, changes ...placing) error {
-	m.chunks.history.RLock()
-	defer m.chunks.history.RUnlock()
+	unlock, err := m.chunks.history.share(ctx, theHistory)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	if len(changes) > 0 {
 		now := m.tick()
 		for i := range changes {
 			w.Placement = append(w.Placement, changes[i].doc(now))
 		}
 	}
-	_, err := cluster.Run(ctx, m.local, msg.Doc(w))
+	_, err = cluster.Run(ctx, m.local, msg.Doc(w))
 	return err
 }
 
@@ -84,12 +87,13 @@ func (m *Manager) runResetPlacementHistory(op *command.Op, _ *msg.ResetPlacement
 
 // resetHistory replaces the history by the current placements.
 func (m *Manager) resetHistory(ctx context.Context) error {
-	m.shards.Lock()
-	defer m.shards.Unlock()
-	m.chunks.Lock()
-	defer m.chunks.Unlock()
-	m.chunks.history.Lock()
-	defer m.chunks.history.Unlock()
+	for _, lock := range []func(context.Context) (func(), error){m.lockTables, m.lockList, m.lockHistory} {
+		unlock, err := lock(ctx)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+	}
 	now := m.tick()
 	old, err := m.findOnly(ctx, "placementHistory", doc())
 	if err != nil {
@@ -257,8 +261,11 @@ func (m *Manager) CleanHistory(ctx context.Context) (removed int, err error) {
 	if err != nil || oldest == 0 {
 		return 0, err
 	}
-	m.chunks.history.Lock()
-	defer m.chunks.history.Unlock()
+	unlock, err := m.lockHistory(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer unlock()
 	docs, err := m.first(ctx, 0, "placementHistory", doc(fld("timestamp", doc(fld("$lte", value.NewTimestampU64(oldest))))), fld("timestamp", value.NewInt32(-1)))
 	if err != nil {
 		return 0, err

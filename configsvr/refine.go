@@ -28,8 +28,11 @@ func (m *Manager) runCommitRefine(op *command.Op, req *msg.CommitRefine, dst []b
 	if err := m.stillWanted(op, req.NS, &req.Run, true); err != nil {
 		return dst, err
 	}
-	m.chunks.Lock()
-	defer m.chunks.Unlock()
+	free, err := m.lockTables(op)
+	if err != nil {
+		return dst, err
+	}
+	defer free()
 	raw, e, err := m.entry(op, req.NS)
 	if err != nil {
 		return dst, err

@@ -89,16 +89,17 @@ func (r *resharding) freeze(ctx context.Context, on bool) error {
 
 // writeTable writes the chunks of the temporary collection, and its entry.
 func (r *resharding) writeTable(ctx context.Context, p *reshardPlan, chunks []placed) error {
-	m, d := r.m, r.doc
-	m.shards.placing.RLock()
-	defer m.shards.placing.RUnlock()
-	m.chunks.Lock()
-	defer m.chunks.Unlock()
-	for _, c := range chunks {
-		if _, err := m.registry.Listed(ctx, c.shard); err != nil {
-			return err
-		}
+	m := r.m
+	unlock, err := m.lockTables(ctx)
+	if err != nil {
+		return err
 	}
+	defer unlock()
+	return m.place(ctx, chunkShards(chunks), func([]*cluster.Shard) error { return r.putTable(ctx, chunks) })
+}
+
+func (r *resharding) putTable(ctx context.Context, chunks []placed) error {
+	m, d := r.m, r.doc
 	if err := m.removeChunks(ctx, d.id); err != nil {
 		return err
 	}
@@ -411,8 +412,11 @@ func (r *resharding) commit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.chunks.Lock()
-	defer m.chunks.Unlock()
+	unlock, err := m.lockTables(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	// Before this time the documents are not yet where the new table places them.
 	gen := cluster.ChunkVersion{Major: 1, Epoch: cluster.NewObjectID(), Timestamp: m.tick()}
 	since := doc(fld("$set", doc(fld("onCurrentShardSince", value.NewTimestampU64(gen.Timestamp)),

@@ -13,10 +13,9 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// addShard adds a replica set to the cluster under a name; adding an existing shard again, unchanged, is not an error.
+// addShard adds a replica set to the cluster under a name; adding an existing shard again, unchanged, is not an error. It holds no lock while it speaks with
+// the set, which may be frozen: what it has found is compared again when the shard's entry is written (listShard).
 func (m *Manager) addShard(ctx context.Context, conn, name string) (string, error) {
-	m.shards.Lock()
-	defer m.shards.Unlock()
 	set, hosts := cluster.SplitHosts(conn)
 	if len(hosts) == 0 {
 		return "", mongoerr.Newf(mongoerr.FailedToParse, "no hosts in the connection string %q", conn)
@@ -27,8 +26,17 @@ func (m *Manager) addShard(ctx context.Context, conn, name string) (string, erro
 	if name == cluster.ConfigShardID {
 		return "", mongoerr.Newf(mongoerr.IllegalOperation, "A shard cannot be named %q: it is the name of the config server, which transitionFromDedicatedConfigServer makes a shard", name)
 	}
-	if have, ok, err := m.sameShard(ctx, conn, set, hosts, name); ok || err != nil {
-		return have, err
+	all, err := m.registry.All(ctx)
+	if err != nil {
+		return "", err
+	}
+	if s, err := sameShard(all, set, hosts, name); err != nil {
+		return "", err
+	} else if s != nil {
+		if err := m.sendParams(ctx, s.Peer, &msg.Join{Shard: s.ID, ClusterID: m.clusterID, ConfigDB: m.host()}); err != nil {
+			return "", err
+		}
+		return s.ID, m.bringSettings(ctx, s.Peer)
 	}
 	if err := m.inspectMembers(ctx, hosts, conn, set); err != nil {
 		return "", err
@@ -55,15 +63,32 @@ func (m *Manager) addShard(ctx context.Context, conn, name string) (string, erro
 			}
 		}
 	}
-	join := &msg.Join{Shard: name, ClusterID: m.clusterID, ConfigDB: m.host()}
-	return name, m.inSteps(ctx, "addShard",
-		step{"registerDatabases", func() error { return m.checkNewDatabases(ctx, peer, name) }},
+	return name, m.join(ctx, &newShard{id: name, conn: conn, version: configVersion(hello), peer: peer})
+}
+
+// join makes a set that can be a shard one.
+func (m *Manager) join(ctx context.Context, s *newShard) error {
+	peer, join := s.peer, &msg.Join{Shard: s.id, ClusterID: m.clusterID, ConfigDB: m.host()}
+	return m.inSteps(ctx, "addShard",
+		step{"checkDatabases", func() error { return m.checkNewDatabases(ctx, s) }},
 		step{"join", func() error {
 			_, err := m.joinWithParams(ctx, peer, join)
 			return err
 		}},
-		step{"commit", func() error { return m.insertShard(ctx, name, conn, configVersion(hello)) }},
-		step{"sendParameters", func() error { return m.sendParams(ctx, peer, join) }},
+		step{"sendSettings", func() error { return m.bringSettings(ctx, peer) }},
+		step{"commit", func() error {
+			err := m.listShard(ctx, s)
+			if refused(err) {
+				m.unblock(ctx, peer)
+			}
+			return err
+		}},
+		step{"sendParameters", func() error {
+			if err := m.sendParams(ctx, peer, join); err != nil {
+				return err
+			}
+			return m.bringSettings(ctx, peer)
+		}},
 	)
 }
 
@@ -75,6 +100,45 @@ func (m *Manager) sendParams(ctx context.Context, peer cluster.Peer, join *msg.J
 		if sent, err := m.joinWithParams(ctx, peer, join); err != nil || !sent {
 			return err
 		}
+	}
+}
+
+// bringSettings makes a new shard store the cluster's settings that are not parameters, once before it is listed, since its clients would find users' writes let
+// through, and once more after that, like sendParams: until they have not changed since they were sent.
+func (m *Manager) bringSettings(ctx context.Context, peer cluster.Peer) error {
+	var sent []byte
+	for {
+		want, err := settingsAt(ctx, m.local)
+		if err != nil || sent != nil && bytes.Equal(sent, want.all()) {
+			return err
+		}
+		has, err := settingsAt(ctx, peer)
+		if err != nil {
+			return err
+		}
+		for _, cmd := range want.differences(has) {
+			if _, err := cluster.RunWrite(ctx, peer, msg.Doc(cmd)); err != nil {
+				return err
+			}
+		}
+		sent = want.all()
+	}
+}
+
+// refused reports whether listShard has refused a shard, so that it is not in the list.
+func refused(err error) bool {
+	code := mongoerr.CodeOf(err)
+	return code == mongoerr.OperationFailed || code == mongoerr.IllegalOperation || code == mongoerr.DatabaseDifferCase
+}
+
+// unblock lets users write to a server that has been refused as a shard. Its owner has to drop a database there, and no command to the cluster reaches it.
+func (m *Manager) unblock(ctx context.Context, peer cluster.Peer) {
+	has, err := settingsAt(ctx, peer)
+	if err != nil {
+		return
+	}
+	if cmd := new(clusterSettings).blockOf(has); cmd != nil {
+		_, _ = cluster.RunWrite(ctx, peer, msg.Doc(cmd)) // the error is that of the refusal
 	}
 }
 
@@ -185,27 +249,117 @@ func configVersion(hello []byte) int64 {
 	return -1
 }
 
-func (m *Manager) insertShard(ctx context.Context, name, conn string, version int64) error {
-	ts := m.tick()
-	err := m.insert(ctx, "shards", doc(fld("_id", str(name)), fld("host", str(conn)), fld("state", value.NewInt32(1)),
-		fld("topologyTime", value.NewTimestampU64(ts)), fld("replSetConfigVersion", value.NewInt64(version))))
+// newShard is a shard that is not in the list yet.
+type newShard struct {
+	id, conn string
+	version  int64 // of its set's configuration
+	peer     cluster.Peer
+}
+
+// checkNewDatabases returns an error if a new shard has a database whose name the cluster knows. listShard decides.
+func (m *Manager) checkNewDatabases(ctx context.Context, s *newShard) error {
+	names, err := s.databases(ctx)
+	if err == nil {
+		_, err = m.unregistered(ctx, s.id, names)
+	}
+	return err
+}
+
+// databases lists the databases that a new shard brings.
+func (s *newShard) databases(ctx context.Context) (names []string, err error) {
+	reply, err := cluster.Run(ctx, s.peer, msg.Doc(&msg.ListDatabases{NameOnly: true}))
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range value.Values(value.Lookup(reply, "databases").Doc()) {
+		if name := value.Lookup(d.Doc(), "name").Str(); !cluster.FixedDatabase(name) && name != "local" {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// unregistered returns those of a new shard's databases that have no entry yet; one that the cluster has elsewhere, or under a name that differs only in case, is
+// an error.
+func (m *Manager) unregistered(ctx context.Context, shard string, names []string) (left []string, err error) {
+	docs, err := m.findOnly(ctx, "databases", doc(), "primary")
+	if err != nil {
+		return nil, err
+	}
+	known := make(map[string][]byte, len(docs))
+	for _, d := range docs {
+		known[foldCase(value.Lookup(d, "_id").Str())] = d
+	}
+	for _, name := range names {
+		d, ok := known[foldCase(name)]
+		if !ok {
+			left = append(left, name)
+			continue
+		}
+		primary, have := value.Lookup(d, "primary").Str(), value.Lookup(d, "_id").Str()
+		switch {
+		case have != name:
+			return nil, errDifferCase(have, name)
+		case primary != shard:
+			return nil, mongoerr.Newf(mongoerr.OperationFailed, "can't add shard '%s' because a local database '%s' exists in another %s", shard, name, primary)
+		}
+	}
+	return left, nil
+}
+
+// listShard writes the entries of a new shard and of its databases together: no database is registered with a shard that is not in the list, and none is in use
+// before it is registered. It lists the databases once more, since one may have been created after the first check.
+func (m *Manager) listShard(ctx context.Context, s *newShard) error {
+	names, err := s.databases(ctx)
 	if err != nil {
 		return err
 	}
+	unlock, err := m.lockDatabase(ctx, names...)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	free, err := m.lockList(ctx)
+	if err != nil {
+		return err
+	}
+	defer free()
+	all, err := m.listedShards(ctx)
+	if err != nil {
+		return err
+	}
+	set, hosts := cluster.SplitHosts(s.conn)
+	if same, err := sameShard(all, set, hosts, s.id); same != nil || err != nil {
+		return err // another request has added it
+	}
+	if names, err = m.unregistered(ctx, s.id, names); err != nil {
+		return err
+	}
+	return m.insertShard(ctx, s, names)
+}
+
+// insertShard writes the entries of a new shard and of its databases.
+func (m *Manager) insertShard(ctx context.Context, s *newShard, dbs []string) error {
+	ts := m.tick()
+	entry := value.Doc(fld("_id", str(s.id)), fld("host", str(s.conn)), fld("state", value.NewInt32(1)),
+		fld("topologyTime", value.NewTimestampU64(ts)), fld("replSetConfigVersion", value.NewInt64(s.version)))
+	w := &msg.WriteTogether{NS: "config.shards", Changes: msg.Changes{Put: [][]byte{entry}}}
+	var placed []placing
+	for _, name := range dbs {
+		w.AlsoNS, w.Also.Put = "config.databases", append(w.Also.Put, m.newDatabase(name, s.id))
+		placed = append(placed, placing{nss: name, shards: []string{s.id}})
+	}
+	if err := m.writePlaced(ctx, w, placed...); err != nil {
+		return err
+	}
 	m.clock.AdvanceTopology(ts)
-	m.sizes.mu.Lock()
-	m.sizes.bytes = nil
-	m.sizes.mu.Unlock()
-	m.log(ctx, "addShard", "", doc(fld("name", str(name)), fld("host", str(conn))))
+	m.sizes.set(nil)
+	m.log(ctx, "addShard", "", doc(fld("name", str(s.id)), fld("host", str(s.conn))))
 	return m.registry.Reload(ctx)
 }
 
-// sameShard looks for an existing shard that shares the name, the set or a host.
-func (m *Manager) sameShard(ctx context.Context, conn, set string, hosts []string, name string) (string, bool, error) {
-	all, err := m.registry.All(ctx)
-	if err != nil {
-		return "", false, err
-	}
+// sameShard looks for a shard that shares the name, the set or a host. It returns the one that a request to add this shard would add once more.
+func sameShard(all []*cluster.Shard, set string, hosts []string, name string) (*cluster.Shard, error) {
 	for _, s := range all {
 		same := s.SetName == set && set != ""
 		for _, h := range hosts {
@@ -215,14 +369,14 @@ func (m *Manager) sameShard(ctx context.Context, conn, set string, hosts []strin
 		}
 		switch {
 		case same && (name == "" || name == s.ID) && s.SetName == set:
-			return s.ID, true, m.sendParams(ctx, s.Peer, &msg.Join{Shard: s.ID, ClusterID: m.clusterID, ConfigDB: m.host()})
+			return s, nil
 		case same:
-			return "", false, mongoerr.Newf(mongoerr.IllegalOperation, "A shard named %s containing the replica set '%s' already exists", s.ID, s.SetName)
+			return nil, mongoerr.Newf(mongoerr.IllegalOperation, "A shard named %s containing the replica set '%s' already exists", s.ID, s.SetName)
 		case s.ID == name:
-			return "", false, mongoerr.Newf(mongoerr.IllegalOperation, "A shard named %s already exists", name)
+			return nil, mongoerr.Newf(mongoerr.IllegalOperation, "A shard named %s already exists", name)
 		}
 	}
-	return "", false, nil
+	return nil, nil
 }
 
 // checkNewShard returns an error for a server that cannot be a shard.
@@ -261,45 +415,9 @@ func (m *Manager) freeShardName(ctx context.Context) (string, error) {
 	}
 }
 
-// checkNewDatabases returns an error if the new shard has a database that the cluster has already, and registers the
-// shard's databases otherwise.
-func (m *Manager) checkNewDatabases(ctx context.Context, p cluster.Peer, shard string) error {
-	reply, err := cluster.Run(ctx, p, msg.Doc(&msg.ListDatabases{NameOnly: true}))
-	if err != nil {
-		return err
-	}
-	w := &msg.WriteTogether{NS: "config.databases"}
-	var placed []placing
-	for _, d := range value.Values(value.Lookup(reply, "databases").Doc()) {
-		name := value.Lookup(d.Doc(), "name").Str()
-		if cluster.FixedDatabase(name) || name == "local" {
-			continue
-		}
-		have, err := m.database(ctx, name)
-		if err == nil && have.Primary != shard {
-			return mongoerr.Newf(mongoerr.OperationFailed, "can't add shard '%s' because a local database '%s' exists in another %s", shard, name, have.Primary)
-		}
-		if err == nil {
-			continue
-		}
-		if mongoerr.CodeOf(err) != mongoerr.NamespaceNotFound {
-			return err
-		}
-		v := cluster.DatabaseVersion{UUID: cluster.NewUUID(), Timestamp: m.tick(), LastMod: 1}
-		w.Changes.Put = append(w.Changes.Put, value.Doc(fld("_id", str(name)), fld("primary", str(shard)), fld("version", value.NewDocument(v.Doc()))))
-		placed = append(placed, placing{nss: name, shards: []string{shard}})
-	}
-	if len(placed) == 0 {
-		return nil
-	}
-	return m.writePlaced(ctx, w, placed...)
-}
-
 // removeShard starts, continues or completes the removal of a shard, and returns its state. With starts, a request that is repeated does not go beyond the start:
 // its client has asked for no more, and an empty shard would be removed at once.
 func (m *Manager) removeShard(ctx context.Context, name string, starts bool) ([]value.Field, error) {
-	m.shards.Lock()
-	defer m.shards.Unlock()
 	if err := m.registry.Reload(ctx); err != nil {
 		return nil, err
 	}
@@ -311,14 +429,8 @@ func (m *Manager) removeShard(ctx context.Context, name string, starts bool) ([]
 	if err != nil {
 		return nil, err
 	}
-	left := 0
-	for _, o := range all {
-		if o.ID != s.ID && !o.Draining {
-			left++
-		}
-	}
-	if left == 0 {
-		return nil, mongoerr.New(mongoerr.IllegalOperation, "Operation not allowed because it would remove the last shard")
+	if err := notLast(all, s.ID); err != nil {
+		return nil, err
 	}
 	switch {
 	case s.Draining && starts:
@@ -327,10 +439,7 @@ func (m *Manager) removeShard(ctx context.Context, name string, starts bool) ([]
 		return m.continueRemoval(ctx, s.ID)
 	}
 	err = m.inSteps(ctx, removalOf(s.ID),
-		step{"startDraining", func() error {
-			_, err := m.update(ctx, "shards", doc(fld("_id", str(s.ID))), doc(fld("$set", doc(fld("draining", value.NewBool(true))))), false)
-			return err
-		}},
+		step{"startDraining", func() error { return m.startDraining(ctx, s.ID) }},
 		step{"reportDraining", func() error {
 			m.log(ctx, "removeShard.start", "", doc(fld("shard", str(s.ID))))
 			return m.registry.Reload(ctx)
@@ -344,6 +453,42 @@ func (m *Manager) removeShard(ctx context.Context, name string, starts bool) ([]
 
 const drainingStarted = "draining started successfully"
 
+// notLast returns an error if no other shard can take the data of one that is to be removed.
+func notLast(all []*cluster.Shard, id string) error {
+	for _, o := range all {
+		if o.ID != id && !o.Draining {
+			return nil
+		}
+	}
+	return mongoerr.New(mongoerr.IllegalOperation, "Operation not allowed because it would remove the last shard")
+}
+
+// startDraining marks a shard as draining: no database is created there from then on.
+func (m *Manager) startDraining(ctx context.Context, id string) error {
+	unlock, err := m.shards.lock(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	free, err := m.lockList(ctx)
+	if err != nil {
+		return err
+	}
+	defer free()
+	all, err := m.listedShards(ctx)
+	if err != nil {
+		return err
+	}
+	s := shardByID(all, id)
+	if s == nil {
+		return mongoerr.Newf(mongoerr.ShardNotFound, "Shard %s does not exist", id)
+	}
+	if err := notLast(all, id); err != nil {
+		return err
+	}
+	return m.writePlaced(ctx, &msg.WriteTogether{NS: "config.shards", Changes: msg.Changes{Put: [][]byte{value.Doc(withField(s.Doc, "draining", value.NewBool(true))...)}}})
+}
+
 // removalOf returns the name of the operation that removes a shard.
 func removalOf(id string) string {
 	if id == cluster.ConfigShardID {
@@ -352,9 +497,28 @@ func removalOf(id string) string {
 	return "removeShard"
 }
 
-func (m *Manager) continueRemoval(ctx context.Context, id string) ([]value.Field, error) {
-	m.shards.placing.Lock()
-	defer m.shards.placing.Unlock()
+// continueRemoval removes a draining shard if nothing is left on it, and reports what is left otherwise.
+func (m *Manager) continueRemoval(ctx context.Context, id string) (report []value.Field, err error) {
+	if report, err = m.unfinished(ctx, id); report != nil || err != nil { // without a lock: most requests end here
+		return report, err
+	}
+	err = m.inSteps(ctx, removalOf(id), step{"commit", func() error {
+		report, err = m.commitRemoval(ctx, id)
+		return err
+	}})
+	if report != nil || err != nil {
+		return report, err
+	}
+	return []value.Field{
+			fld("msg", str("removeshard completed successfully")), fld("state", str("completed")), fld("shard", str(id)),
+		}, m.inSteps(ctx, removalOf(id), step{"reportRemoval", func() error {
+			m.log(ctx, "removeShard", "", doc(fld("shard", str(id))))
+			return m.registry.Reload(ctx)
+		}})
+}
+
+// unfinished returns the reply to the removal of a shard that still has data; nil for one that has none.
+func (m *Manager) unfinished(ctx context.Context, id string) ([]value.Field, error) {
 	has, err := m.holds(ctx, id)
 	if err != nil {
 		return nil, err
@@ -362,36 +526,51 @@ func (m *Manager) continueRemoval(ctx context.Context, id string) ([]value.Field
 	if !has.nothing() {
 		return m.drainReport(ctx, id, "draining ongoing", "ongoing")
 	}
-	forget := m.forgetShard
 	if id == cluster.ConfigShardID {
-		left, err := m.pendingDeletions(ctx)
-		if left != nil || err != nil {
-			return left, err
-		}
-		forget = m.forgetConfigShard
+		return m.pendingDeletions(ctx)
 	}
-	return []value.Field{
-			fld("msg", str("removeshard completed successfully")), fld("state", str("completed")), fld("shard", str(id)),
-		}, m.inSteps(ctx, removalOf(id),
-			step{"commit", func() error { return forget(ctx, id) }},
-			step{"reportRemoval", func() error {
-				m.log(ctx, "removeShard", "", doc(fld("shard", str(id))))
-				return m.registry.Reload(ctx)
-			}},
-		)
+	return nil, nil
+}
+
+// commitRemoval removes a shard's entry, unless it has data: then it returns the reply. Nothing is placed on the shard meanwhile.
+func (m *Manager) commitRemoval(ctx context.Context, id string) (report []value.Field, err error) {
+	unlock, err := m.shards.lock(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if report, err := m.unfinished(ctx, id); report != nil || err != nil {
+		return report, err
+	}
+	if id == cluster.ConfigShardID {
+		return nil, m.forgetConfigShard(ctx, id)
+	}
+	return nil, m.forgetShard(ctx, id)
 }
 
 // forgetShard removes a shard's entry. The time of the removal is written to another shard's entry with it: a
-// config server that starts later finds the topology time in the remaining entries.
+// config server that starts later finds the topology time in the remaining entries. The shard's lock must be held.
 func (m *Manager) forgetShard(ctx context.Context, id string) error {
-	docs, err := m.first(ctx, 1, "shards", doc(fld("_id", doc(fld("$ne", str(id))))), fld("_id", value.NewInt32(1)))
+	unlock, err := m.lockList(ctx)
 	if err != nil {
 		return err
 	}
+	defer unlock()
+	all, err := m.listedShards(ctx)
+	if err != nil {
+		return err
+	}
+	s := shardByID(all, id)
+	if s == nil || !s.Draining { // another request has removed it, and it may have been added again since
+		return mongoerr.Newf(mongoerr.ShardNotFound, "Shard %s has been removed", id)
+	}
 	ts := m.tick()
 	w := &msg.WriteTogether{NS: "config.shards", Changes: msg.Changes{Delete: []value.Value{str(id)}}}
-	for _, d := range docs {
-		w.Changes.Put = append(w.Changes.Put, value.Doc(withField(d, "topologyTime", value.NewTimestampU64(ts))...))
+	for _, o := range all {
+		if o.ID != id {
+			w.Changes.Put = [][]byte{value.Doc(withField(o.Doc, "topologyTime", value.NewTimestampU64(ts))...)}
+			break
+		}
 	}
 	if _, err := cluster.Run(ctx, m.local, msg.Doc(w)); err != nil {
 		return err

@@ -37,7 +37,10 @@ func TestTableLocks(t *testing.T) {
 		order = append(order, "first")
 		first()
 		synctest.Wait()
-		m.chunks.Lock()
+		all, err := m.lockTables(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
 		go func() {
 			unlock, err := m.lockTable(t.Context(), "d.b")
 			if err != nil {
@@ -48,7 +51,7 @@ func TestTableLocks(t *testing.T) {
 			unlock()
 		}()
 		order = append(order, "all")
-		m.chunks.Unlock()
+		all()
 		synctest.Wait()
 		if got := len(order); got != 4 || order[0] != "first" || order[1] != "again" || order[2] != "all" || order[3] != "b" {
 			t.Errorf("%v", order)

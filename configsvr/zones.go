@@ -101,8 +101,11 @@ func (m *Manager) shortZones(ctx context.Context, ns string, key *cluster.ShardK
 
 // addShardToZone and removeShardFromZone change a shard's tags.
 func (m *Manager) addShardToZone(ctx context.Context, shard, zone string) error {
-	m.shards.Lock()
-	defer m.shards.Unlock()
+	unlock, err := m.lockList(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	n, err := m.update(ctx, "shards", doc(fld("_id", str(shard))), doc(fld("$addToSet", doc(fld("tags", str(zone))))), false)
 	if err == nil && n == 0 {
 		return mongoerr.Newf(mongoerr.ShardNotFound, "shard %s does not exist", shard)
@@ -114,8 +117,11 @@ func (m *Manager) addShardToZone(ctx context.Context, shard, zone string) error 
 }
 
 func (m *Manager) removeShardFromZone(ctx context.Context, shard, zone string) error {
-	m.shards.Lock()
-	defer m.shards.Unlock()
+	unlock, err := m.lockList(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	if _, err := m.registry.Listed(ctx, shard); err != nil {
 		return mongoerr.Newf(mongoerr.ShardNotFound, "shard %s does not exist", shard)
 	}
@@ -147,8 +153,11 @@ func (m *Manager) removeShardFromZone(ctx context.Context, shard, zone string) e
 // updateZoneRange assigns a range to a zone or, without a zone, removes the assignment.
 func (m *Manager) updateZoneRange(ctx context.Context, req *msg.UpdateZoneKeyRange) (err error) {
 	ns, min, max, zone := req.NS, req.Min, req.Max, req.Zone
-	m.chunks.Lock()
-	defer m.chunks.Unlock()
+	unlock, err := m.lockTables(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	if err := m.keepsZones(ctx, ns); err != nil {
 		return err
 	}
