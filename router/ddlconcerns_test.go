@@ -3,6 +3,9 @@ package router_test
 import (
 	"strings"
 	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -37,12 +40,21 @@ func TestDDLHasWriteConcernMajority(t *testing.T) {
 func TestShortestWtimeoutOfDDL(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 2)
-	for range 5 {
-		c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
-		c.shardedAs("c", 1, 4)
-		if m := c.raw("db", `{"dropDatabase": 1, "writeConcern": {"w": "majority", "wtimeout": 1}}`); m["ok"] != 1.0 {
-			t.Error(m)
-		}
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	c.shardedAs("c", 1, 4)
+	c.disk.hold()
+	answer := make(chan bson.M, 1)
+	go func() { answer <- c.raw("db", `{"dropDatabase": 1, "writeConcern": {"w": "majority", "wtimeout": 1}}`) }()
+	c.until("it waits for a sync", func() bool { return c.disk.count() > 0 || len(answer) == 1 })
+	select { // the pause is under test: many times the wtimeout, and far from what a set without a majority is given
+	case m := <-answer:
+		t.Errorf("during the sync: %v", m)
+		answer <- m
+	case <-time.After(30 * time.Millisecond):
+	}
+	c.disk.free()
+	if m := <-answer; m["ok"] != 1.0 {
+		t.Error(m)
 	}
 }
 

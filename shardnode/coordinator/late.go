@@ -155,7 +155,7 @@ func (r *run) end(ctx context.Context, op *command.Op) error {
 			}
 			return context.Cause(ctx)
 		case <-tick:
-			if r.stalled(max(limit, leastProbe)) {
+			if r.stalled(max(limit, leastStall)) {
 				return errGoesOn
 			}
 			p.begin(op, r)
@@ -170,8 +170,11 @@ func (r *run) end(ctx context.Context, op *command.Op) error {
 	}
 }
 
-// leastProbe is the minimum time that a node, this one included, has to show that it has a majority, however short the wtimeout: a busy node must not be taken for
-// one that has none, and an operation that is about to succeed must not be reported as one that has not finished.
+// leastStall is the minimum time for which a run has to wait for a majority before its client is told so, however short the wtimeout: an operation that is about to
+// succeed must not be reported as one that has not finished.
+const leastStall = 250 * time.Millisecond
+
+// leastProbe is the minimum time that a node has to show that it has a majority, however short the wtimeout: a busy node must not be taken for one that has none.
 const leastProbe = time.Second
 
 // probe finds out whether the nodes that a run waits for have a majority.
