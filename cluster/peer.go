@@ -213,6 +213,7 @@ func Transient(err error, more ...mongoerr.Code) bool {
 	code := mongoerr.CodeOf(err)
 	switch code {
 	case mongoerr.ConflictingOperationInProgress, mongoerr.LockTimeout, mongoerr.LockBusy, mongoerr.StaleConfig, mongoerr.FailedToSatisfyReadPreference,
+		mongoerr.ShardingStateNotInitialized, // a shard that has just started
 		mongoerr.MaxTimeMSExpired, mongoerr.Interrupted, mongoerr.WriteConcernTimeout, mongoerr.ExceededTimeLimit, mongoerr.WriteConflict, mongoerr.SnapshotUnavailable:
 		return true
 	}
