@@ -8,7 +8,8 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 )
 
-// A shard that freezes when it is told of a split, a merge or the end of a jumbo mark holds up neither zones nor, behind them, the commits of other collections' migrations.
+// A shard that freezes when it is told of a split, a merge or the end of a jumbo mark holds up neither the settings of another
+// collection nor, behind them, the commits of migrations.
 func TestFrozenShardIsToldOfChanges(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3)
@@ -18,13 +19,12 @@ func TestFrozenShardIsToldOfChanges(t *testing.T) {
 		c.run("admin", `{"enableSharding": "`+db+`", "primaryShard": "`+map[string]string{"db": "shard1", "other": "shard0"}[db]+`"}`)
 		c.run("admin", `{"shardCollection": "`+db+`.c", "key": {"k": 1}}`)
 	}
-	c.run("admin", `{"addShardToZone": "shard0", "zone": "z"}`)
 	reached, release := w.held(c, "_flushRoutingTableCacheUpdates", 1, false)
 	answer, other := make(chan bson.M, 1), c.through()
 	go func() { answer <- c.raw("admin", `{"split": "db.c", "middle": {"k": 0}}`) }()
 	reached()
 	for _, cmd := range []string{
-		`{"updateZoneKeyRange": "other.c", "min": {"k": 0}, "max": {"k": 5}, "zone": "z", "maxTimeMS": 20000}`, `{"moveChunk": "other.c", "find": {"k": 0}, "to": "shard2", "maxTimeMS": 20000}`,
+		`{"configureCollectionBalancing": "other.c", "chunkSize": 5, "maxTimeMS": 20000}`, `{"moveChunk": "other.c", "find": {"k": 0}, "to": "shard2", "maxTimeMS": 20000}`,
 	} {
 		if m := other.raw("admin", cmd); m["ok"] != 1.0 {
 			t.Errorf("%s: %v", cmd, m)
