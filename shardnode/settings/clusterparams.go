@@ -162,9 +162,6 @@ func (st *Settings) runGetClusterParameter(op *command.Op, dst []byte) ([]byte, 
 }
 
 func (st *Settings) runSetClusterParameter(op *command.Op, dst []byte) ([]byte, error) {
-	if err := st.checkNotOnShard(op, true, mongoerr.NotImplemented, "setClusterParameter can only run on mongos in sharded clusters"); err != nil {
-		return dst, err
-	}
 	cmd := op.Req.Cmd
 	if cmd.IsNullish() {
 		return dst, command.MissingField("setClusterParameter.setClusterParameter")
@@ -180,6 +177,9 @@ func (st *Settings) runSetClusterParameter(op *command.Op, dst []byte) ([]byte, 
 	_, known := clusterInitial[string(key)]
 	if !ok || !known {
 		return dst, mongoerr.Newf(mongoerr.NoSuchKey, "Unknown Cluster Parameter '%s'", key)
+	}
+	if err := st.checkNotOnShard(op, true, mongoerr.NotImplemented, "setClusterParameter can only run on mongos in sharded clusters"); err != nil {
+		return dst, err
 	}
 	name := string(key)
 	if v.T != value.Document {
