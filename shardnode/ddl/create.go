@@ -279,22 +279,10 @@ func (c *newNamespace) parseEncrypted(op *command.Op) error {
 	return nil
 }
 
-// ofCollections are options about how documents are stored and checked. A view stores none: it has viewOn, pipeline and collation (manual: db.createView).
-var ofCollections = []string{
-	"capped", "size", "max", "autoIndexId", "storageEngine", "indexOptionDefaults", "validator", "validationLevel", "validationAction", "expireAfterSeconds", "recordIdsReplicated",
-}
-
 // checkKinds refuses options of one kind of namespace on another.
 func (c *newNamespace) checkKinds(op *command.Op) error {
 	clustered := !c.options["clusteredIndex"].IsMissing()
 	idIndex := !op.Arg("idIndex").IsMissing()
-	if !op.Arg("viewOn").IsMissing() {
-		for _, name := range ofCollections {
-			if v := op.Arg(name); !v.IsNullish() && (v.T != value.Boolean || v.Bool()) {
-				return command.BadOption("option not supported on a view: %s", name)
-			}
-		}
-	}
 	switch {
 	case op.Arg("viewOn").IsMissing():
 		if !op.Arg("pipeline").IsMissing() {
