@@ -29,12 +29,6 @@ var inAPI = map[string]bool{
 	"renameCollection": true, "update": true,
 }
 
-// strictly returns a row that refuses fields which it does not name.
-func strictly(s command.Spec) command.Spec {
-	s.Lenient = false
-	return s
-}
-
 // onColl is relayed for a command whose value is a collection.
 func onColl(name string, kind command.Kind, run command.Handler, fields ...string) command.Spec {
 	s := relayed(name, kind, run, fields...)
@@ -110,7 +104,7 @@ func (r *Router) ddlSpecs() []command.Spec {
 		onColl("createIndexes", command.DDL, r.createIndexes),
 		onColl("collMod", command.DDL, r.collMod),
 		onColl("validate", command.Read, r.validate),
-		strictly(onColl("convertToCapped", command.DDL, r.unshardedOnly, "size", "collectionUUID")), r.createUnsplittableSpec(),
+		onColl("convertToCapped", command.DDL, r.unshardedOnly), r.createUnsplittableSpec(),
 		relayed("profile", command.None, r.profile),
 		onColl("planCacheClear", command.None, r.toOwnersFirst),
 		onColl("planCacheClearFilters", command.None, r.toOwnersFirst),
@@ -118,8 +112,8 @@ func (r *Router) ddlSpecs() []command.Spec {
 		onColl("planCacheSetFilter", command.None, r.toOwnersFirst),
 		onColl("compactStructuredEncryptionData", command.None, r.toPrimaryRead),
 		relayed("filemd5", command.Read, r.toPrimaryRead),
-		strictly(relayed("getClusterParameter", command.None, r.getClusterParameter, "omitInFTDC")),
-		strictly(relayed("setClusterParameter", command.None, r.setClusterParameter)),
+		relayed("getClusterParameter", command.None, r.getClusterParameter),
+		relayed("setClusterParameter", command.None, r.setClusterParameter),
 		relayed("getAuditConfig", command.None, r.getAuditConfig),
 		relayed("setAuditConfig", command.None, r.setAuditConfig),
 		relayed("setQuerySettings", command.None, r.changeQuerySettings),

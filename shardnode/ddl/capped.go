@@ -14,9 +14,11 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
+// The two commands in this file accept any field, as the real ones do: unknown fields are ignored.
+
 func convertToCappedSpec(cs *Commands) command.Spec {
 	return command.Spec{
-		Name: "convertToCapped", Roles: command.All, Kind: command.DDL, Namespace: true, WriteConcern: true, Run: cs.runConvertToCapped,
+		Name: "convertToCapped", Roles: command.All, Kind: command.DDL, Namespace: true, WriteConcern: true, Lenient: true, Run: cs.runConvertToCapped,
 		Fields: []command.Field{command.Opt("size", command.TAny), command.Opt("collectionUUID", command.TAny)},
 	}
 }

@@ -61,7 +61,8 @@ var clusterChecks = map[string]func(name string, doc []byte) ([]byte, error){
 func (st *Settings) clusterParamSpecs() []command.Spec {
 	get := command.AdminOnly("getClusterParameter", st.runGetClusterParameter, command.Opt("omitInFTDC", command.TBool))
 	set := command.AdminOnly("setClusterParameter", st.runSetClusterParameter)
-	get.ArgTypes = command.TString | command.TArray
+	get.ArgTypes, get.Lenient = command.TString|command.TArray, true
+	set.Lenient = true
 	adopt := command.Internal(st.runAdoptClusterParameter)
 	adopt.Roles, adopt.PrimaryOnly, adopt.WriteConcern = command.Shard|command.Config, true, true
 	return []command.Spec{get, set, adopt, command.AdminOnly("getAuditConfig", st.runGetAuditConfig),
