@@ -24,28 +24,40 @@ type testSet struct {
 	servers map[string]*shardnode.Server
 	client  *command.Client
 	cut     atomic.Bool
-	lost    sync.Map // hosts that cannot be reached
+	lost    sync.Map // hosts that reach nobody and that nobody reaches
 }
 
-// lose makes a member unreachable, until the test ends.
+// testLink makes the calls of one member of a set.
+type testLink struct {
+	*testSet
+	from string
+}
+
+// lose cuts a member off, in both directions, until the test ends: a response to its own calls brings entries, too.
 func (x *testSet) lose(host string) { x.lost.Store(host, true) }
 
 var errCut = errors.New("the network is cut")
 
-func (x *testSet) Send(ctx context.Context, host string, payload []byte) ([]byte, error) {
+func (x testLink) Send(ctx context.Context, host string, payload []byte) ([]byte, error) {
 	return shardnode.SendRaft(payload, func(cmd []byte) ([]byte, error) { return x.ask(ctx, host, cmd) })
 }
 
-func (x *testSet) ask(ctx context.Context, host string, cmd []byte) ([]byte, error) {
-	_, lost := x.lost.Load(host)
-	if s := x.servers[host]; s != nil && !lost && !x.cut.Load() {
+func (x testLink) ask(ctx context.Context, host string, cmd []byte) ([]byte, error) {
+	if s := x.servers[host]; s != nil && x.up(host) {
 		reply := s.Service.Run(ctx, x.client, &wire.Message{OpCode: wire.OpMsg, Body: cmd}, nil)
-		if !x.cut.Load() {
+		if x.up(host) {
 			return reply, cluster.ReplyError(reply)
 		}
 	}
 	time.Sleep(time.Millisecond) // about as long as a refused connection takes, since callers try again at once
 	return nil, errCut
+}
+
+// up reports whether the connection to another member is whole.
+func (x testLink) up(host string) bool {
+	_, lost := x.lost.Load(host)
+	_, lone := x.lost.Load(x.from)
+	return !lost && !lone && !x.cut.Load()
 }
 
 // addSet adds a shard of three members, of which the first is primary.
@@ -58,7 +70,8 @@ func (c *testCluster) addSet(id string) *testSet {
 	for i := range 3 {
 		host := fmt.Sprintf("%s:%d", id, 27018+i)
 		hosts = append(hosts, host)
-		s := c.opened(shardnode.Config{SetName: id, Host: host, Repl: shardnode.ReplOptions{Transport: x, Ask: x.ask, Memory: true, Together: true}})
+		l := testLink{x, host}
+		s := c.opened(shardnode.Config{SetName: id, Host: host, Repl: shardnode.ReplOptions{Transport: l, Ask: l.ask, Memory: true, Together: true}})
 		list = append(list, s)
 	}
 	for i, s := range list {

@@ -25,55 +25,66 @@ import (
 type testNet struct {
 	mu      sync.Mutex
 	servers map[string]*Server
+	lost    map[string]bool // hosts that reach nobody and that nobody reaches: a response to a member's own call brings entries, too
 	cut     bool
+}
+
+// testLink makes the calls of one member.
+type testLink struct {
+	*testNet
+	from string
 }
 
 var errCut = errors.New("the network is cut")
 
-func (x *testNet) Send(ctx context.Context, host string, payload []byte) ([]byte, error) {
+func (x testLink) Send(ctx context.Context, host string, payload []byte) ([]byte, error) {
 	return SendRaft(payload, func(cmd []byte) ([]byte, error) { return x.ask(ctx, host, cmd) })
 }
 
-func (x *testNet) ask(ctx context.Context, host string, cmd []byte) ([]byte, error) {
-	x.mu.Lock()
-	s := x.servers[host]
-	if x.cut {
-		s = nil
-	}
-	x.mu.Unlock()
+func (x testLink) ask(ctx context.Context, host string, cmd []byte) ([]byte, error) {
+	s := x.reached(host)
 	if s == nil {
 		time.Sleep(time.Millisecond) // as long as a refused connection takes: callers try again at once
 		return nil, errCut
 	}
 	reply := s.Service.Run(ctx, s.local, &wire.Message{OpCode: wire.OpMsg, Body: cmd}, nil)
-	x.mu.Lock()
-	lost := x.cut
-	x.mu.Unlock()
-	if lost {
+	if x.reached(host) == nil {
 		return nil, errCut
 	}
 	return reply, cluster.ReplyError(reply)
+}
+
+// reached returns another member, nil while the connection to it is cut.
+func (x testLink) reached(host string) *Server {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.cut || x.lost[host] || x.lost[x.from] {
+		return nil
+	}
+	return x.servers[host]
+}
+
+// reach cuts a member off, or ends that.
+func (x *testNet) reach(host string, reached bool) {
+	x.mu.Lock()
+	x.lost[host] = !reached
+	x.mu.Unlock()
 }
 
 // loseMajority cuts every connection between members; heal restores them.
 func (x *testNet) loseMajority() { x.setCut(true) }
 func (x *testNet) heal()         { x.setCut(false) }
 
-// down makes a member other than one unreachable until back is called.
+func memberHost(i int) string { return fmt.Sprintf("member%d:27017", i) }
+
+// down cuts off a member other than one until back is called.
 func (m *testMembers) down(not *testNode) (back func()) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for host, s := range m.servers {
-		if s != not.srv {
-			delete(m.servers, host)
-			return func() {
-				m.mu.Lock()
-				defer m.mu.Unlock()
-				m.servers[host] = s
-			}
-		}
+	other := 0
+	if m.nodes[other] == not {
+		other = 1
 	}
-	return nil
+	m.reach(memberHost(other), false)
+	return func() { m.reach(memberHost(other), true) }
 }
 
 func (x *testNet) setCut(cut bool) {
@@ -100,14 +111,15 @@ func newTestMembers(t *testing.T, electionTimeout time.Duration) *testMembers {
 // openTestMembers creates a set in memory whose configuration is changed by configure before it is initiated.
 func openTestMembers(t *testing.T, electionTimeout time.Duration, size int, configure func(c *replication.SetConfig)) *testMembers {
 	t.Helper()
-	x := &testNet{servers: map[string]*Server{}}
+	x := &testNet{servers: map[string]*Server{}, lost: map[string]bool{}}
 	m := &testMembers{testNet: x}
 	var hosts []string
 	for i := range size {
-		host := fmt.Sprintf("member%d:27017", i)
+		host := memberHost(i)
+		l := testLink{x, host}
 		hosts = append(hosts, host)
 		srv, err := Open(Config{Memory: true, SetName: "rs", Host: host, Info: &command.Info{Host: host}, Warn: func(string, error) { m.warned.Add(1) },
-			Repl: ReplOptions{Transport: x, Ask: x.ask, Memory: true, Together: true}})
+			Repl: ReplOptions{Transport: l, Ask: l.ask, Memory: true, Together: true}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -297,11 +297,11 @@ func probePorts(c *config) error {
 		if strings.HasPrefix(a, "/") {
 			continue // a socket file left behind is replaced
 		}
-		l, err := net.Listen("tcp", a)
+		_, free, err := bindPort(a)
 		if err != nil {
 			return err
 		}
-		_ = l.Close()
+		free()
 	}
 	return nil
 }
