@@ -15,45 +15,90 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
+// takers notes which of several goroutines has got its locks, in the order in which they have got them.
+type takers struct {
+	t     *testing.T
+	order []string
+}
+
+func (k *takers) take(what string, take func() (func(), error)) (free func()) {
+	freed := make(chan struct{})
+	go func() {
+		unlock, err := take()
+		if err != nil {
+			k.order = append(k.order, what+" gives up")
+			return
+		}
+		k.order = append(k.order, what)
+		<-freed
+		unlock()
+		unlock()
+	}()
+	synctest.Wait()
+	return func() {
+		close(freed)
+		synctest.Wait()
+	}
+}
+
+func (k *takers) got(want string) {
+	k.t.Helper()
+	if got := strings.Join(k.order, ", "); got != want {
+		k.t.Errorf("got %s, not %s", got, want)
+	}
+}
+
 // A lock that is shared keeps out who wants it alone, who keeps out those who come to share it later; several names are taken at once, or none; and a wait ends
-// with its operation.
+// with its operation, and lets go on those who have waited for it.
 func TestNameLocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l nameLocks
-		var order []string
-		take := func(what string, take func(context.Context, ...string) (func(), error), ctx context.Context, names ...string) chan struct{} {
-			free := make(chan struct{})
-			go func() {
-				unlock, err := take(ctx, names...)
-				if err != nil {
-					order = append(order, what+" gives up")
-					return
-				}
-				order = append(order, what)
-				<-free
-				unlock()
-				unlock()
-			}()
-			synctest.Wait()
-			return free
+		k := &takers{t: t}
+		share := func(what, name string) func() {
+			return k.take(what, func() (func(), error) { return l.share(t.Context(), name) })
 		}
 		short, cancel := context.WithCancel(t.Context())
-		first := take("first", l.share, t.Context(), "a")
-		second := take("second", l.share, t.Context(), "a")
-		both := take("both", l.lock, t.Context(), "b", "a")
-		brief := take("brief", l.lock, short, "a")
-		b := take("b", l.lock, t.Context(), "b") // which both does not hold while it waits
-		late := take("late", l.share, t.Context(), "a")
+		first, second := share("first", "a"), share("second", "a")
+		both := k.take("both", func() (func(), error) { return l.lock(t.Context(), "b", "a") })
+		brief := k.take("brief", func() (func(), error) { return l.lock(short, "a") })
+		b := k.take("b", func() (func(), error) { return l.lock(t.Context(), "b") }) // which both does not hold while it waits
+		late := share("late", "a")
 		cancel()
 		synctest.Wait()
-		for _, free := range []chan struct{}{first, second, b, both, late, brief} {
-			close(free)
-			synctest.Wait()
+		for _, free := range []func(){first, second, b, both, late, brief} {
+			free()
 		}
-		if got := strings.Join(order, ", "); got != "first, second, b, brief gives up, late, both" || len(l.held) != 0 {
-			t.Errorf("%s; %d are left", got, len(l.held))
+		k.got("first, second, b, brief gives up, late, both")
+		k.order = nil
+		short, cancel = context.WithCancel(t.Context())
+		first = share("first", "a")
+		brief = k.take("brief", func() (func(), error) { return l.lock(short, "a") })
+		late = share("late", "a")
+		k.got("first")
+		cancel()
+		synctest.Wait()
+		k.got("first, brief gives up, late")
+		for _, free := range []func(){first, late, brief} {
+			free()
+		}
+		if len(l.held) != 0 {
+			t.Errorf("%d are left", len(l.held))
 		}
 	})
+}
+
+// A shard that was removed and added again while the removal of the first was decided stays.
+func TestOnlyDrainingShardsAreForgotten(t *testing.T) {
+	s := &catalogStore{} // with a shard, and one that is draining
+	m := managerOf(s, frozen)
+	for _, id := range []string{"a", "c"} {
+		if err := m.forgetShard(t.Context(), id); mongoerr.CodeOf(err) != mongoerr.ShardNotFound {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+	if err := m.forgetShard(t.Context(), "b"); err != nil || s.ids("shards") != "a" {
+		t.Errorf("left are %s: %v", s.ids("shards"), err)
+	}
 }
 
 // Names that differ only in case are the same name, by the rules of strings.EqualFold.

@@ -10,51 +10,29 @@ import (
 	"github.com/shoaldb/shoal/wire"
 )
 
-// Changes of one collection's chunks wait for each other and for changes that concern all collections, but not for those of another collection.
+// Tables are changed beside each other, each by one operation at a time, and all of them by one that has no other beside it.
 func TestTableLocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := New(nil, nil, nil, nil)
-		first, err := m.lockTable(t.Context(), "d.a")
-		if err != nil {
-			t.Fatal(err)
+		var d decisions
+		k := &takers{t: t}
+		table := func(what, ns string) func() {
+			return k.take(what, func() (func(), error) { return d.lockTable(t.Context(), ns) })
 		}
-		other, err := m.lockTable(t.Context(), "d.b") // the bubble fails if this waits
-		if err != nil {
-			t.Fatal(err)
-		}
-		other()
-		var order []string
-		go func() {
-			unlock, err := m.lockTable(t.Context(), "d.a")
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			order = append(order, "again")
-			unlock()
-		}()
-		synctest.Wait()
-		order = append(order, "first")
-		first()
-		synctest.Wait()
-		all, err := m.lockTables(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		go func() {
-			unlock, err := m.lockTable(t.Context(), "d.b")
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			order = append(order, "b")
-			unlock()
-		}()
-		order = append(order, "all")
+		x, y, again := table("x", "d.x"), table("y", "d.y"), table("x again", "d.x")
+		k.got("x, y")
+		x()
+		k.got("x, y, x again")
+		all := k.take("all", func() (func(), error) { return d.lockTables(t.Context()) })
+		late := table("z", "d.z")
+		again()
+		k.got("x, y, x again")
+		y()
+		k.got("x, y, x again, all")
 		all()
-		synctest.Wait()
-		if got := len(order); got != 4 || order[0] != "first" || order[1] != "again" || order[2] != "all" || order[3] != "b" {
-			t.Errorf("%v", order)
+		k.got("x, y, x again, all, z")
+		late()
+		if n := len(d.chunks.names.held); n != 0 {
+			t.Errorf("%d are left", n)
 		}
 	})
 }
