@@ -42,6 +42,18 @@ func (d *decisions) lockList(ctx context.Context) (unlock func(), err error) {
 	return d.shards.lock(ctx, theList)
 }
 
+// lockedList locks the list of shards, and reads it.
+func (m *Manager) lockedList(ctx context.Context) (all []*cluster.Shard, unlock func(), err error) {
+	if unlock, err = m.lockList(ctx); err != nil {
+		return nil, nil, err
+	}
+	if all, err = m.listedShards(ctx); err != nil {
+		unlock()
+		return nil, nil, err
+	}
+	return all, unlock, nil
+}
+
 // lockDatabase locks the names of databases, and with them all those that differ only in case.
 func (d *decisions) lockDatabase(ctx context.Context, names ...string) (unlock func(), err error) {
 	folded := make([]string, len(names))

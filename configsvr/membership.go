@@ -90,21 +90,16 @@ func (m *Manager) writeMemberChanges(ctx context.Context) bool {
 
 // moveShard writes a set's hosts to its shard's entry, if config.shards has others.
 func (m *Manager) moveShard(ctx context.Context, set string, n memberChange) error {
-	unlock, err := m.lockList(ctx)
+	all, unlock, err := m.lockedList(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	docs, err := m.find(ctx, "shards", doc())
-	if err != nil {
-		return err
-	}
-	for _, d := range docs {
-		s, err := cluster.ParseShard(d)
-		if err != nil || s.SetName != set {
+	for _, s := range all {
+		if s.SetName != set {
 			continue
 		}
-		if had, _ := value.Lookup(d, "replSetConfigVersion").AsInt64(); s.Host == n.conn && had >= n.version {
+		if had, _ := value.Lookup(s.Doc, "replSetConfigVersion").AsInt64(); s.Host == n.conn && had >= n.version {
 			continue
 		}
 		fields := []value.Field{fld("host", str(n.conn))}

@@ -319,15 +319,11 @@ func (m *Manager) listShard(ctx context.Context, s *newShard) error {
 		return err
 	}
 	defer unlock()
-	free, err := m.lockList(ctx)
+	all, free, err := m.lockedList(ctx)
 	if err != nil {
 		return err
 	}
 	defer free()
-	all, err := m.listedShards(ctx)
-	if err != nil {
-		return err
-	}
 	set, hosts := cluster.SplitHosts(s.conn)
 	if same, err := sameShard(all, set, hosts, s.id); same != nil || err != nil {
 		return err // another request has added it
@@ -470,15 +466,11 @@ func (m *Manager) startDraining(ctx context.Context, id string) error {
 		return err
 	}
 	defer unlock()
-	free, err := m.lockList(ctx)
+	all, free, err := m.lockedList(ctx)
 	if err != nil {
 		return err
 	}
 	defer free()
-	all, err := m.listedShards(ctx)
-	if err != nil {
-		return err
-	}
 	s := shardByID(all, id)
 	if s == nil {
 		return mongoerr.Newf(mongoerr.ShardNotFound, "Shard %s does not exist", id)
@@ -551,15 +543,11 @@ func (m *Manager) commitRemoval(ctx context.Context, id string) (report []value.
 // forgetShard removes a shard's entry. The time of the removal is written to another shard's entry with it: a
 // config server that starts later finds the topology time in the remaining entries. The shard's lock must be held.
 func (m *Manager) forgetShard(ctx context.Context, id string) error {
-	unlock, err := m.lockList(ctx)
+	all, unlock, err := m.lockedList(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	all, err := m.listedShards(ctx)
-	if err != nil {
-		return err
-	}
 	s := shardByID(all, id)
 	if s == nil || !s.Draining { // another request has removed it, and it may have been added again since
 		return mongoerr.Newf(mongoerr.ShardNotFound, "Shard %s has been removed", id)
