@@ -25,7 +25,7 @@ type quorumTest struct {
 
 // other returns a member that is not the primary.
 func (q *quorumTest) other() int {
-	p := q.primary()
+	p := q.elected()
 	return (p + 1) % len(q.members)
 }
 
@@ -89,7 +89,7 @@ func (q *quorumTest) frozen() {
 	q.members[m].pause()
 	done := q.build("a")
 	q.votes("a", 2)
-	if p := q.members[q.primary()]; !p.logHas(`"id":3856203`, 1) {
+	if p := q.members[q.elected()]; !p.logHas(`"id":3856203`, 1) {
 		q.t.Error("the primary's log does not show that a build waits")
 	}
 	q.members[m].resume()
@@ -101,7 +101,7 @@ func (q *quorumTest) frozen() {
 
 // primaryDies kills the primary while a member is down. When that member is back, the build is completed although the primary is gone: it had voted.
 func (q *quorumTest) primaryDies() {
-	m, p := q.other(), q.primary()
+	m, p := q.other(), q.elected()
 	q.kill(m)
 	done := q.build("b")
 	q.votes("b", 2)
@@ -173,7 +173,7 @@ func TestConfigServerBuildsItsIndexesAtStepUp(t *testing.T) {
 		slices.Sort(all)
 		return fmt.Sprint(all)
 	}
-	first := rs.primary()
+	first := rs.elected()
 	want := indexes(first)
 	config := rs.members[first].direct.Database("config")
 	for coll, doc := range documents {
@@ -190,7 +190,7 @@ func TestConfigServerBuildsItsIndexesAtStepUp(t *testing.T) {
 			await.State(t, fmt.Sprintf("the indexes of member %d", i), func() (string, bool) { got := indexes(i); return got, got == want })
 		}
 	}
-	next := rs.primary()
+	next := rs.elected()
 	if _, err := rs.members[next].direct.Database("config").Collection("own").InsertOne(ctx, bson.D{{Key: "_id", Value: "written"}}); err != nil {
 		t.Errorf("the next primary: %v", err)
 	}

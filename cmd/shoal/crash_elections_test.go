@@ -208,8 +208,7 @@ func (k *killedAlone) lostAt(what lostAt) (answered error) {
 func (k *killedAlone) lose(ctx context.Context, what lostAt, holder *server, release func()) (wake func()) {
 	t, rs := k.c.t, k.set(what.victim)
 	t.Helper()
-	rs.awaitPrimary()
-	at := rs.primary()
+	at := rs.elected()
 	old, released := rs.members[at], make(chan struct{})
 	free := func() { release(); close(released) }
 	if old == holder && what.loss >= wakesSoon {

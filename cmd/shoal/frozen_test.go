@@ -26,7 +26,7 @@ func TestPausedPrimaryHoldsUpNoRouter(t *testing.T) {
 	w := startPausedWriters(t.Context(), 8, c.client.Database("paused").Collection("c"))
 	await.True(t, "the writers write", func() bool { return w.count() > 100 })
 	late := measureLag()
-	old := rs.primary()
+	old := rs.elected()
 	paused := time.Now()
 	rs.members[old].pause()
 	defer rs.members[old].resume()

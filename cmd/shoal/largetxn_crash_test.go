@@ -109,14 +109,14 @@ var largeTroubles = []struct {
 		return func() { rs.start(0) }
 	}},
 	{"kill the primary", true, 3, killPrimary},
-	{"step down", false, 0, func(rs *replicaSet) func() { return misfortunes[5].do(rs, rs.primary(), 0) }},
+	{"step down", false, 0, func(rs *replicaSet) func() { return misfortunes[5].do(rs, rs.elected(), 0) }},
 	{"restart a secondary", true, 0, func(rs *replicaSet) func() {
-		v := (rs.primary() + 1) % 3
+		v := (rs.elected() + 1) % 3
 		rs.kill(v)
 		return func() { rs.start(v) }
 	}},
 	{"a secondary gets a snapshot", true, 0, func(rs *replicaSet) func() {
-		v := (rs.primary() + 2) % 3
+		v := (rs.elected() + 2) % 3
 		rs.kill(v)
 		if err := os.RemoveAll(rs.dbpath(v)); err != nil {
 			rs.t.Error(err)
@@ -136,7 +136,7 @@ var largeTroubles = []struct {
 }
 
 func killPrimary(rs *replicaSet) func() {
-	v := rs.primary()
+	v := rs.elected()
 	rs.kill(v)
 	return func() { rs.start(v) }
 }

@@ -49,7 +49,7 @@ func TestLargeTransactionCost(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := rs.peakMemory()
-		away := (rs.primary() + 1) % 3
+		away := (rs.elected() + 1) % 3
 		rs.kill(away)
 		others := timedWriters(t, 4, insert)
 		staged, took, err := largeTransaction(ctx, rs, "txn"+size, mb)
@@ -126,7 +126,7 @@ func TestLargeTransactionOnASet(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()
 	rs := launchSet(t, setOptions{members: 3})
-	primary := rs.primary()
+	primary := rs.elected()
 	_, term := rs.state(primary)
 	others := connect(t, rs.uri()).Database("bench", options.Database().SetWriteConcern(writeconcern.Majority())).Collection("other")
 	insert := func() error {
@@ -145,7 +145,7 @@ func TestLargeTransactionOnASet(t *testing.T) {
 	t.Logf("others meanwhile: %s", times())
 	rs.start(away)
 	rs.waitReady()
-	if _, now := rs.state(rs.primary()); now != term {
+	if _, now := rs.state(rs.elected()); now != term {
 		t.Errorf("the set had an election: term %d, before %d", now, term)
 	}
 	rs.sameEverywhere("bench")

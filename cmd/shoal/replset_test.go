@@ -170,6 +170,12 @@ func (rs *replicaSet) primary() int {
 	return at
 }
 
+// elected waits until the set has a primary, and returns its number. Between two looks it may have lost an election, or not have replied in time.
+func (rs *replicaSet) elected() int {
+	rs.t.Helper()
+	return await.State(rs.t, "a primary of "+rs.name, func() (int, bool) { i := rs.primary(); return i, i >= 0 })
+}
+
 // watchPrimary checks continuously whether the set has a primary, until stop, which returns the longest time without one.
 // It logs times that are longer than elections take.
 func (rs *replicaSet) watchPrimary(began time.Time) (stop func() time.Duration) {

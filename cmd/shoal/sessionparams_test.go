@@ -314,7 +314,7 @@ func TestImagesOfFindAndModifyAreKept(t *testing.T) {
 	}
 	same("at once")
 	rs := c.shards[0]
-	old := rs.primary()
+	old := rs.elected()
 	rs.kill(old)
 	await.True(t, "another member is primary", func() bool { p := rs.primary(); return p >= 0 && p != old })
 	same("after an election")

@@ -98,7 +98,7 @@ func TestSnapshotSpeed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	victim := (rs.primary() + 1) % 3
+	victim := (rs.elected() + 1) % 3
 	rs.kill(victim)
 	if err := os.RemoveAll(rs.dbpath(victim)); err != nil {
 		t.Fatal(err)
@@ -177,7 +177,7 @@ func failover[R any](t *testing.T, rs *replicaSet, insert func(context.Context, 
 		}
 	}()
 	await.True(t, "the writer writes", func() bool { return wrote.Load() > 50 })
-	p := rs.primary()
+	p := rs.elected()
 	if kind == "kill" {
 		rs.kill(p)
 	} else if err := rs.members[p].direct.Database("admin").RunCommand(ctx, bson.D{{Key: "replSetStepDown", Value: 2}, {Key: "secondaryCatchUpPeriodSecs", Value: 1}}).Err(); err != nil {

@@ -31,7 +31,7 @@ func TestTwoOfThreeMembersLost(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p := rs.primary()
+	p := rs.elected()
 	for i := range rs.members {
 		if i != p {
 			rs.kill(i)
@@ -90,7 +90,7 @@ func TestDamagedMemberIsRefusedAndResynced(t *testing.T) {
 		// A file that was begun, or grew, just before the kill may be changed where nothing of it is recorded yet (storage/witness):
 		// the member loses nothing then, as sameEverywhere checks, and is to refuse at one of the next attempts.
 		for try := 1; ; try++ {
-			victim := (rs.primary() + 1) % 3
+			victim := (rs.elected() + 1) % 3
 			insertPaddedFrom(t, ctx, coll, next, 200) // the newest log has something that is needed
 			next += 200
 			rs.kill(victim)

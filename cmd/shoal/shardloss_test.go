@@ -35,7 +35,7 @@ func TestShardWithoutMajority(t *testing.T) {
 	}
 	l.c.client.Database("admin").RunCommand(t.Context(), bson.D{{Key: "setParameter", Value: 1}, {Key: "defaultFindReplicaSetHostTimeoutMS", Value: 2000}})
 	rs := l.c.shards[1]
-	p := rs.primary()
+	p := rs.elected()
 	for i := range rs.members {
 		if i != p {
 			rs.kill(i)

@@ -85,8 +85,7 @@ func (m *stoppedMove) stop(ctx context.Context, victim killedProcess) (frozen *s
 		_ = m.write(ctx)
 		return frozen
 	}
-	rs.awaitPrimary()
-	old := rs.primary()
+	old := rs.elected()
 	frozen = rs.members[old]
 	frozen.pause()
 	if m.members > 1 {

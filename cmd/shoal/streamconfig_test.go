@@ -48,7 +48,7 @@ func TestStreamOverAConfigElection(t *testing.T) {
 	next := 1
 	for round := range 2 {
 		id, first := open(), next
-		p := c.config.primary()
+		p := c.config.elected()
 		for range 5 {
 			insert(next)
 			next++

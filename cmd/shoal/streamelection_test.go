@@ -38,18 +38,18 @@ func TestStreamsOverElectionsOfShards(t *testing.T) {
 		reading.Go(func() { x.follow(following) })
 	}
 	troubles := []func(rs *replicaSet){
-		func(rs *replicaSet) { i := rs.primary(); rs.kill(i); rs.awaitPrimaryBut(i); rs.start(i) },
+		func(rs *replicaSet) { i := rs.elected(); rs.kill(i); rs.awaitPrimaryBut(i); rs.start(i) },
 		func(rs *replicaSet) {
-			_ = rs.members[rs.primary()].admin(ctx, bson.D{{Key: "replSetStepDown", Value: 5}, {Key: "force", Value: true}})
+			_ = rs.members[rs.elected()].admin(ctx, bson.D{{Key: "replSetStepDown", Value: 5}, {Key: "force", Value: true}})
 		},
 		func(rs *replicaSet) {
-			i := rs.primary()
+			i := rs.elected()
 			rs.members[i].pause()
 			rs.awaitPrimaryBut(i)
 			rs.members[i].resume()
 		},
 		func(rs *replicaSet) {
-			i := (rs.primary() + 1) % 3
+			i := (rs.elected() + 1) % 3
 			rs.kill(i)
 			before := w.count()
 			await.True(t, "the writers continue without the member", func() bool { return w.count() > before+50 })

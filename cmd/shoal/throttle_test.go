@@ -26,7 +26,7 @@ func TestThrottledMigrationsAwaitTheirMembers(t *testing.T) {
 	if _, err := c.client.Database("throttle").Collection("c").InsertMany(ctx, docs); err != nil {
 		t.Fatal(err)
 	}
-	frozen := c.shards[1].members[(c.shards[1].primary()+1)%3]
+	frozen := c.shards[1].members[(c.shards[1].elected()+1)%3]
 	move := func(from int, more ...bson.E) error {
 		cmd := bson.D{{Key: "moveRange", Value: "throttle.c"}, {Key: "min", Value: bson.D{{Key: "_id", Value: from}}}, {Key: "max", Value: bson.D{{Key: "_id", Value: from + 100}}},
 			{Key: "toShard", Value: c.shards[1].name}}

@@ -94,7 +94,7 @@ func (c *shardedCluster) keepOutcome(on bool) {
 func (c *shardedCluster) hangMigration(donor *replicaSet, id, to, step int) (primary int, moved chan error) {
 	c.t.Helper()
 	donor.waitReady()
-	primary = donor.primary()
+	primary = donor.elected()
 	p := donor.members[primary]
 	point := fmt.Sprintf("moveChunkHangAtStep%d", step)
 	ctx, cancel := context.WithTimeout(c.t.Context(), 20*time.Second)

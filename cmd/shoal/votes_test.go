@@ -52,7 +52,7 @@ func TestVotesWaitForNoListOfParticipants(t *testing.T) {
 	}
 	begin()
 	set := c.shards[0]
-	p := set.primary()
+	p := set.elected()
 	for i := range set.members {
 		if i != p {
 			set.members[i].pause()
