@@ -163,8 +163,8 @@ func TestMoveToAShardWithAnOpenTransaction(t *testing.T) {
 	c.moveColl()
 	open := txnLSID + `, "txnNumber": {"$numberLong": "1"}, "autocommit": false`
 	c.run("d", `{"update": "c", "updates": [{"q": {"k": 1}, "u": {"$set": {"x": 1}}}], "startTransaction": true, `+open+`}`)
-	c.run("admin", `{"moveRange": "d.c", "min": {"k": 10}, "max": {"k": 12}, "toShard": "shard0", "maxTimeMS": 20000}`)
-	c.run("d", `{"update": "c", "updates": [{"q": {"k": 2}, "u": {"$set": {"x": 1}}}], "maxTimeMS": 20000}`)
+	c.run("admin", `{"moveRange": "d.c", "min": {"k": 10}, "max": {"k": 12}, "toShard": "shard0", "maxTimeMS": 100000}`)
+	c.run("d", `{"update": "c", "updates": [{"q": {"k": 2}, "u": {"$set": {"x": 1}}}], "maxTimeMS": 100000}`)
 	c.run("admin", `{"commitTransaction": 1, `+open+`}`)
 	if got := c.held(); !strings.HasPrefix(got, `[{_id:1,k:1,x:1},{_id:2,k:2,x:1},{_id:11,k:11}] `) {
 		t.Errorf("the shards hold %s", got)

@@ -64,7 +64,7 @@ func TestMovePrimaryComparesIdentitiesAsTheCollectionDoes(t *testing.T) {
 	c.collated()
 	reached, release := c.hangAt("shard0", "blockWrites")
 	moved := make(chan bson.M, 1)
-	go func() { moved <- c.raw("admin", `{"movePrimary": "d", "to": "shard1", "maxTimeMS": 20000}`) }()
+	go func() { moved <- c.raw("admin", `{"movePrimary": "d", "to": "shard1", "maxTimeMS": 100000}`) }()
 	reached()
 	for _, cmd := range collatedWrites {
 		c.run("d", cmd)
@@ -90,7 +90,7 @@ func TestMoveCollectionComparesIdentitiesAsTheCollectionDoes(t *testing.T) {
 		return nil
 	})
 	c.collated()
-	c.run("admin", `{"moveCollection": "d.c", "toShard": "shard1", "maxTimeMS": 20000}`)
+	c.run("admin", `{"moveCollection": "d.c", "toShard": "shard1", "maxTimeMS": 100000}`)
 	c.expectCollated()
 }
 

@@ -92,7 +92,8 @@ func newHookedCluster(t testing.TB, shards int, hooks clusterHooks) *testCluster
 		}
 		if o.Params == nil {
 			o.Params = cluster.NewParams()
-			o.Params.Store("orphanCleanupDelaySecs", value.NewInt32(0)) // tests look for remains of a migration
+			o.Params.Store("orphanCleanupDelaySecs", value.NewInt32(0))                       // tests look for remains of a migration
+			o.Params.Store("reshardingCriticalSectionTimeoutMillis", value.NewInt32(300_000)) // beside other tests, a restart within it may take long
 		}
 		c.params[o.SetName] = o.Params
 		o.Warn = func(msg string, err error) {
@@ -256,7 +257,7 @@ func (c *testCluster) point(shard, name string, on bool) (entered func()) {
 		c.t.Fatal(err)
 	}
 	return func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
 		if err := c.points[shard].Register(name).WaitEntered(ctx, 1); err != nil {
 			c.t.Fatalf("%s: %v", name, err)

@@ -158,13 +158,13 @@ func TestCommitsThatWaitForMembersLetGoOfTheirSession(t *testing.T) {
 		}()
 		<-at.waits
 		again := *w
-		if m, code := again.do("admin", `{"commitTransaction": 1, "writeConcern": {"w": "majority"}, "maxTimeMS": 10000}`, false); code != 0 {
+		if m, code := again.do("admin", `{"commitTransaction": 1, "writeConcern": {"w": "majority"}, "maxTimeMS": 100000}`, false); code != 0 {
 			t.Errorf("%d: sent again: %v", n, m)
 		}
-		if m, code := again.do("admin", `{"abortTransaction": 1, "maxTimeMS": 10000}`, false); code != int32(mongoerr.TransactionCommitted) {
+		if m, code := again.do("admin", `{"abortTransaction": 1, "maxTimeMS": 100000}`, false); code != int32(mongoerr.TransactionCommitted) {
 			t.Errorf("%d: aborted: %v", n, m)
 		}
-		if m, code := again.do("d", `{"update": "c", "updates": [{"q": {}, "u": {"$inc": {"x": 0}}, "multi": true}], "maxTimeMS": 10000}`, true); code != 0 {
+		if m, code := again.do("d", `{"update": "c", "updates": [{"q": {}, "u": {"$inc": {"x": 0}}, "multi": true}], "maxTimeMS": 100000}`, true); code != 0 {
 			t.Errorf("%d: the next transaction: %v", n, m)
 		}
 		if m, code := again.do("admin", `{"abortTransaction": 1}`, false); code != 0 {

@@ -51,7 +51,7 @@ func TestCommitQuorumWithoutAMajority(t *testing.T) {
 	c.run("admin", `{"enableSharding": "d", "primaryShard": "shardx"}`)
 	c.run("d", `{"insert": "c", "documents": [{"_id": 1, "a": 1}]}`)
 	set := func(names string) any {
-		return c.raw("d", `{"setIndexCommitQuorum": "c", "indexNames": `+names+`, "commitQuorum": "majority", "maxTimeMS": 10000}`)["ok"]
+		return c.raw("d", `{"setIndexCommitQuorum": "c", "indexNames": `+names+`, "commitQuorum": "majority", "maxTimeMS": 100000}`)["ok"]
 	}
 	x.cut.Store(true)
 	c.timedOut("d", `{"createIndexes": "c", "indexes": [{"key": {"a": 1}, "name": "a"}], "commitQuorum": 3}`)
@@ -95,7 +95,10 @@ func TestCommitQuorumOverShards(t *testing.T) {
 	x.lose("shardx:27020")
 	one := create("one")
 	c.until("shardx waits", func() bool { return waits("shardx") })
-	c.until("shardy does not", func() bool { return c.server["shardy"].Node.Engine.Catalog().Lookup("d.c").Index("one").Ready })
+	c.until("shardy does not", func() bool {
+		l := c.server["shardy"].Node.Engine.Catalog().Lookup("d.c").Index("one")
+		return l != nil && l.Ready
+	})
 	if m := set("one"); m["ok"] != 1.0 {
 		t.Errorf("a quorum for the shard that waits: %v", m)
 	}
@@ -117,8 +120,10 @@ func TestCommitQuorumOverShards(t *testing.T) {
 	three := create("three")
 	c.until("both wait again", func() bool { return waits("shardx") && waits("shardy") })
 	joined := create("three")
-	c.until("a request joins the run", func() bool {
-		return strings.Count(show(c.all("admin", `{"aggregate": 1, "pipeline": [{"$currentOp": {"localOps": true}}, {"$match": {"command.createIndexes": "c"}}], "cursor": {}}`)), "createIndexes") >= 2
+	c.until("a request joins the run", func() bool { // on the shard: one that is still at the router would begin another build after the drop
+		ops := c.admin(c.shards["shardx"], bson.D{{Key: "aggregate", Value: 1}, {Key: "cursor", Value: bson.D{}}, {Key: "$db", Value: "admin"}, {Key: "pipeline", Value: bson.A{
+			bson.D{{Key: "$currentOp", Value: bson.D{{Key: "allUsers", Value: true}}}}, bson.D{{Key: "$match", Value: bson.D{{Key: "command._shardsvrCreateIndexes", Value: "c"}}}}}}})
+		return len(get(ops["cursor"], "firstBatch").(bson.A)) >= 2
 	})
 	c.run("d", `{"dropIndexes": "c", "index": "three"}`)
 	for _, reply := range []<-chan bson.M{three, joined} {

@@ -27,7 +27,7 @@ func TestDedicatedConfigServerTakesNoData(t *testing.T) {
 	refused := func(when string, code mongoerr.Code) {
 		t.Helper()
 		for _, cmd := range notPlaced {
-			if m := c.raw("admin", cmd[:len(cmd)-1]+`, "maxTimeMS": 10000}`); m["code"] != int32(code) {
+			if m := c.raw("admin", cmd[:len(cmd)-1]+`, "maxTimeMS": 100000}`); m["code"] != int32(code) {
 				t.Errorf("%s: %s: %v", when, cmd, m)
 			}
 		}

@@ -205,13 +205,13 @@ func TestCreateIndexesIsAborted(t *testing.T) {
 		done := make(chan bson.M, 1)
 		go func() { done <- c.raw("db", create) }()
 		<-began
-		c.raw("db", cmd[:len(cmd)-1]+`, "maxTimeMS": 20000}`)
+		c.raw("db", cmd[:len(cmd)-1]+`, "maxTimeMS": 100000}`)
 		select {
 		case m := <-done:
 			if m["code"] != int32(mongoerr.IndexBuildAborted) {
 				t.Errorf("%s: %v", cmd, m)
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(2 * time.Minute):
 			t.Fatalf("%s does not end the build", cmd)
 		}
 		c.leftOver()

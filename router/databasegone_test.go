@@ -124,7 +124,7 @@ func TestCommitForAShardThatIsNotPrimary(t *testing.T) {
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard1"}`)
 	reached, release := c.hangAt("shard1", "commit")
 	answer := make(chan bson.M, 1)
-	go func() { answer <- c.raw("admin", `{"shardCollection": "db.c", "key": {"k": 1}, "maxTimeMS": 20000}`) }()
+	go func() { answer <- c.raw("admin", `{"shardCollection": "db.c", "key": {"k": 1}, "maxTimeMS": 100000}`) }()
 	reached()
 	c.anotherDatabase("shard0")
 	release()

@@ -105,7 +105,7 @@ func (c *testCluster) insertKeys(coll string, from, n int) {
 // counted returns how many documents of a collection have a mark, read through the router.
 func (c *testCluster) counted(coll string, from int) int {
 	c.t.Helper()
-	return len(c.all("db", fmt.Sprintf(`{"find": %q, "filter": {"from": %d}, "maxTimeMS": 20000}`, coll, from)))
+	return len(c.all("db", fmt.Sprintf(`{"find": %q, "filter": {"from": %d}, "maxTimeMS": 100000}`, coll, from)))
 }
 
 // A config server that is killed during the drop of a sharded collection: the entry was removed first, so that the retried
@@ -123,7 +123,7 @@ func TestDropWithKilledConfigServer(t *testing.T) {
 		if n%4 < 2 {
 			c.counted("c", 1) // it returns, whatever it finds
 		}
-		c.run("db", `{"drop": "c", "maxTimeMS": 20000}`)
+		c.run("db", `{"drop": "c", "maxTimeMS": 100000}`)
 		for id := range c.shards {
 			if n := c.onShard(id, "c"); n != 0 {
 				t.Errorf("%d documents are left on %s", n, id)
@@ -133,7 +133,7 @@ func TestDropWithKilledConfigServer(t *testing.T) {
 		c.insertKeys("c", 2, 2)
 		c.expect(c.counted("c", 2), `2`)
 		c.expect(c.counted("c", 1), `0`)
-		c.run("db", `{"drop": "c", "maxTimeMS": 20000}`)
+		c.run("db", `{"drop": "c", "maxTimeMS": 100000}`)
 		return killed
 	})
 }
@@ -177,7 +177,7 @@ func TestRenameWithKilledConfigServer(t *testing.T) {
 						t.Errorf("%d documents under the old name on %s", n, id)
 					}
 				}
-				c.run("db", `{"drop": "b", "maxTimeMS": 20000}`)
+				c.run("db", `{"drop": "b", "maxTimeMS": 100000}`)
 				return killed
 			})
 		})

@@ -26,7 +26,7 @@ func (c *testCluster) atPhase(shard, phase, db, cmd string) (reply bson.M) {
 	entered, _ := c.points[shard].Configure(hangBeforePhase, value.NewString("alwaysOn"), value.Doc(value.F("phase", value.NewString(phase))))
 	answer := make(chan bson.M, 1)
 	go func() { answer <- c.raw(db, cmd) }()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	if err := c.points[shard].Register(hangBeforePhase).WaitEntered(ctx, entered+1); err != nil {
 		c.t.Fatalf("%s was not reached: %v", phase, err)
@@ -37,7 +37,7 @@ func (c *testCluster) atPhase(shard, phase, db, cmd string) (reply bson.M) {
 	}
 	select {
 	case reply = <-answer:
-	case <-time.After(20 * time.Second):
+	case <-time.After(2 * time.Minute):
 		c.t.Fatalf("no reply to %s", cmd)
 	}
 	return reply
@@ -102,7 +102,7 @@ func TestDropAtEveryPhase(t *testing.T) {
 		if m["ok"] != 1.0 && m["code"] != int32(mongoerr.HostUnreachable) { // if its primary stepped down before the drop was done
 			t.Errorf("%s: %v", phase, m)
 		}
-		if m := c.run("db", `{"drop": "c", "maxTimeMS": 20000}`); m["ok"] != 1.0 {
+		if m := c.run("db", `{"drop": "c", "maxTimeMS": 100000}`); m["ok"] != 1.0 {
 			t.Errorf("%s, again: %v", phase, m)
 		}
 		c.leftOver()
@@ -113,7 +113,7 @@ func TestDropAtEveryPhase(t *testing.T) {
 		}
 		c.insertKeys("c", 2, 2)
 		c.expect(c.counted("c", 2), `2`)
-		c.run("db", `{"drop": "c", "maxTimeMS": 20000}`)
+		c.run("db", `{"drop": "c", "maxTimeMS": 100000}`)
 	}
 	c.expect(c.all("config", `{"find": "chunks"}`), `[]`)
 }
@@ -187,7 +187,7 @@ func TestRenameAtEveryPhase(t *testing.T) {
 			if m["ok"] != 1.0 && m["code"] != int32(mongoerr.HostUnreachable) {
 				t.Errorf("%s: %v", phase, m)
 			}
-			again := c.raw("admin", `{"renameCollection": "db.a", "to": "db.b", "dropTarget": true, "maxTimeMS": 20000}`)
+			again := c.raw("admin", `{"renameCollection": "db.a", "to": "db.b", "dropTarget": true, "maxTimeMS": 100000}`)
 			if again["ok"] != 1.0 && again["code"] != int32(mongoerr.NamespaceNotFound) {
 				t.Errorf("%s, again: %v", phase, again)
 			}
@@ -203,7 +203,7 @@ func TestRenameAtEveryPhase(t *testing.T) {
 			if kind[0] {
 				c.run("admin", `{"moveChunk": "db.b", "find": {"k": 3}, "to": "shard0"}`) // its chunks may move again
 			}
-			c.run("db", `{"drop": "b", "maxTimeMS": 20000}`)
+			c.run("db", `{"drop": "b", "maxTimeMS": 100000}`)
 		}
 	}
 	c.expect(c.all("config", `{"find": "chunks"}`), `[]`)
@@ -221,7 +221,7 @@ func TestDropDatabaseAtEveryPhase(t *testing.T) {
 		if m["ok"] != 1.0 && m["code"] != int32(mongoerr.HostUnreachable) {
 			t.Errorf("%s: %v", phase, m)
 		}
-		c.run("db", `{"dropDatabase": 1, "maxTimeMS": 20000}`)
+		c.run("db", `{"dropDatabase": 1, "maxTimeMS": 100000}`)
 		c.leftOver()
 		for id := range c.shards {
 			for _, coll := range []string{"c", "d", "plain"} {

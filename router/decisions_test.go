@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -66,7 +67,7 @@ func TestShardIsRemovedBesideShardCollection(t *testing.T) {
 	atCommit, commit := c.hangAt("shard0", "commit")
 	other, answer := c.through(), make(chan bson.M, 1)
 	go func() {
-		answer <- c.raw("admin", `{"shardCollection": "db.c", "key": {"k": "hashed"}, "maxTimeMS": 20000}`)
+		answer <- c.raw("admin", `{"shardCollection": "db.c", "key": {"k": "hashed"}, "maxTimeMS": 100000}`)
 	}()
 	atCommit()
 	reached, release := w.held(c, "_shardsvrCreateCollectionParticipant", 1, false)
@@ -109,17 +110,24 @@ func TestDataShardIsRemovedMeanwhile(t *testing.T) {
 	c.expect(c.all("admin", `{"checkMetadataConsistency": 1}`), `[]`)
 }
 
-// Of databases whose names differ only in case, one is created, whoever asks for them at the same time.
+// Of databases whose names differ only in case, one is created, whoever asks for them at the same time. While its entry is written the others neither write theirs nor are
+// answered.
 func TestNamesThatDifferInCaseAtTheSameTime(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 2)
-	for round := range 10 {
+	for round := range 3 {
+		c.disk.hold()
 		replies := make(chan bson.M, 3)
 		for i, name := range []string{"case%d", "CASE%d", "Case%d"} {
 			router, db := c.through(), fmt.Sprintf(name, round)
 			go func() {
 				replies <- router.raw("admin", fmt.Sprintf(`{"enableSharding": %q, "primaryShard": "shard%d"}`, db, i%2))
 			}()
+		}
+		c.until("an entry is written", func() bool { return c.disk.count() > 0 })
+		time.Sleep(50 * time.Millisecond) // for the others to write theirs, as they must not
+		if n := c.disk.free()["config"]; n != 1 || len(replies) > 0 {
+			t.Errorf("%d of three write their entry, %d are answered meanwhile", n, len(replies))
 		}
 		created := 0
 		for range 3 {
@@ -205,9 +213,9 @@ func TestFrozenServersHoldNoLocks(t *testing.T) {
 		}()
 		reached()
 		for _, x := range []struct{ db, cmd string }{
-			{"admin", `{"removeShard": "shard1", "maxTimeMS": 20000}`}, {"admin", `{"removeShard": "shard1", "maxTimeMS": 20000}`}, {"admin", `{"movePrimary": "db", "to": "shard2", "maxTimeMS": 20000}`},
-			{"db", `{"insert": "c", "documents": [{"_id": 2}], "maxTimeMS": 20000}`}, {"admin", `{"addShardToZone": "shard0", "zone": "z", "maxTimeMS": 20000}`},
-			{"admin", `{"enableSharding": "more", "primaryShard": "shard0", "maxTimeMS": 20000}`},
+			{"admin", `{"removeShard": "shard1", "maxTimeMS": 100000}`}, {"admin", `{"removeShard": "shard1", "maxTimeMS": 100000}`}, {"admin", `{"movePrimary": "db", "to": "shard2", "maxTimeMS": 100000}`},
+			{"db", `{"insert": "c", "documents": [{"_id": 2}], "maxTimeMS": 100000}`}, {"admin", `{"addShardToZone": "shard0", "zone": "z", "maxTimeMS": 100000}`},
+			{"admin", `{"enableSharding": "more", "primaryShard": "shard0", "maxTimeMS": 100000}`},
 		} {
 			if m := other.raw(x.db, x.cmd); m["ok"] != 1.0 {
 				t.Errorf("%s is frozen: %s: %v", frozen, x.cmd, m)

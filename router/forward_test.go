@@ -110,7 +110,7 @@ func TestCreateWaitsForDDL(t *testing.T) {
 	if err := c.points["shard0"].Register(hangBeforePhase).WaitEntered(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
-	c.run("db", `{"create": "other", "maxTimeMS": 20000}`)
+	c.run("db", `{"create": "other", "maxTimeMS": 100000}`)
 	for _, cmd := range []string{`{"create": "c", "maxTimeMS": 50}`, `{"collMod": "c", "maxTimeMS": 50}`, `{"dropIndexes": "c", "index": "*", "maxTimeMS": 50}`, `{"convertToCapped": "c", "size": 4096, "maxTimeMS": 50}`} {
 		if m := c.raw("db", cmd); m["code"] != int32(mongoerr.MaxTimeMSExpired) {
 			t.Errorf("%s beside a drop: %v", cmd, m)
@@ -120,5 +120,5 @@ func TestCreateWaitsForDDL(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.expect((<-done)["ok"], `1.0`)
-	c.run("db", `{"create": "c", "maxTimeMS": 20000}`)
+	c.run("db", `{"create": "c", "maxTimeMS": 100000}`)
 }

@@ -62,7 +62,7 @@ func TestShardJoinsDuringShardCollection(t *testing.T) {
 	reached, release := c.hangAt("shard0", "commit")
 	answer := make(chan bson.M, 1)
 	go func() {
-		answer <- c.raw("admin", `{"shardCollection": "db.c", "key": {"k": "hashed"}, "maxTimeMS": 20000}`)
+		answer <- c.raw("admin", `{"shardCollection": "db.c", "key": {"k": "hashed"}, "maxTimeMS": 100000}`)
 	}()
 	reached()
 	c.addSet("shardx")

@@ -53,7 +53,7 @@ func TestSectionOfAShardThatHasLeft(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 2)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
-	for _, cmd := range []string{`{"insert": "c", "documents": [{"_id": 1}], "maxTimeMS": 20000}`, `{"drop": "c", "maxTimeMS": 20000}`} {
+	for _, cmd := range []string{`{"insert": "c", "documents": [{"_id": 1}], "maxTimeMS": 100000}`, `{"drop": "c", "maxTimeMS": 100000}`} {
 		late := &msg.ParticipantBlock{NS: "db.c", Type: msg.BlockReadsAndWrites, Command: "dropCollection", Owner: "gone", ID: cluster.NewUUID()}
 		if _, err := cluster.Run(t.Context(), c.shards["shard0"], msg.Doc(late)); err != nil {
 			t.Fatal(err)

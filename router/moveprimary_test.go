@@ -37,7 +37,7 @@ func (c *testCluster) fillDatabase() {
 func (c *testCluster) databaseIs(primary string) {
 	c.t.Helper()
 	for coll, want := range map[string]int{"s": 20, "plain": 3000, "capped": 5, "v": 1500, "ts": 1, "empty": 0} {
-		if got := len(c.all("db", fmt.Sprintf(`{"find": %q, "maxTimeMS": 20000}`, coll))); got != want {
+		if got := len(c.all("db", fmt.Sprintf(`{"find": %q, "maxTimeMS": 100000}`, coll))); got != want {
 			c.t.Errorf("%d documents in %s, want %d", got, coll, want)
 		}
 	}
@@ -106,7 +106,7 @@ func TestMovePrimaryAtEveryPhase(t *testing.T) {
 		if m["ok"] != 1.0 && m["code"] != int32(mongoerr.HostUnreachable) {
 			t.Errorf("%s: %v", phase, m)
 		}
-		c.run("admin", fmt.Sprintf(`{"movePrimary": "db", "to": %q, "maxTimeMS": 20000}`, to))
+		c.run("admin", fmt.Sprintf(`{"movePrimary": "db", "to": %q, "maxTimeMS": 100000}`, to))
 		c.leftOver()
 		c.databaseIs(to)
 		at, to = to, at
@@ -139,7 +139,7 @@ func TestMovePrimaryGoesOnWithTheHistory(t *testing.T) {
 		return to.Call(ctx, m, dst)
 	})
 	c.atPhase("shard0", "blockWrites", "admin", `{"movePrimary": "db", "to": "shard1"}`)
-	c.run("admin", `{"movePrimary": "db", "to": "shard1", "maxTimeMS": 20000}`)
+	c.run("admin", `{"movePrimary": "db", "to": "shard1", "maxTimeMS": 100000}`)
 	c.leftOver()
 	if a, b := adopted.Load(), blocked.Load(); a != sessions || b != 0 {
 		t.Errorf("%d entries were sent, %d of them with writes blocked; want %d and 0", a, b, sessions)

@@ -28,7 +28,7 @@ func (c *testCluster) hangOn(node, point, field, at string) (reached, release fu
 	entered, _ := c.points[node].Configure(point, value.NewString("alwaysOn"), value.Doc(value.F(field, value.NewString(at))))
 	reached = func() {
 		c.t.Helper()
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
 		if err := c.points[node].Register(point).WaitEntered(ctx, entered+1); err != nil {
 			c.t.Fatalf("%s was not reached: %v", at, err)
@@ -69,13 +69,13 @@ func TestMovePrimaryBesideWrites(t *testing.T) {
 		c.run("db", fmt.Sprintf(`{"delete": "full", "deletes": [{"q": {"_id": %d}, "limit": 1}]}`, id))
 	}
 	c.run("db", `{"insert": "full", "documents": [{"_id": 3}]}`)
-	c.run("db", `{"update": "u", "updates": [{"q": {}, "u": {"$set": {"n": 1}}, "multi": true}], "maxTimeMS": 10000}`)
+	c.run("db", `{"update": "u", "updates": [{"q": {}, "u": {"$set": {"n": 1}}, "multi": true}], "maxTimeMS": 100000}`)
 	for i := docs - 1; i >= 0; i -= 1000 { // each takes the key that the next one had
 		list = nil
 		for j := i; j > i-1000; j-- {
 			list = append(list, fmt.Sprintf(`{"q": {"_id": %d}, "u": {"$inc": {"u": 1}}}`, j))
 		}
-		c.run("db", `{"update": "u", "updates": [`+strings.Join(list, ",")+`], "maxTimeMS": 10000}`)
+		c.run("db", `{"update": "u", "updates": [`+strings.Join(list, ",")+`], "maxTimeMS": 100000}`)
 	}
 	c.run("db", `{"delete": "u", "deletes": [{"q": {"_id": {"$lt": 10}}, "limit": 0}]}`)
 	c.run("db", `{"insert": "u", "documents": [{"_id": 5, "u": 5, "again": true}, {"_id": "new", "u": "new"}]}`)

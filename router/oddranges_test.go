@@ -47,14 +47,14 @@ func TestRangesThatAreNone(t *testing.T) {
 	c.run("admin", `{"shardCollection": "d.c", "key": {"a": 1}}`)
 	c.run("d", `{"insert": "c", "documents": [{"a": 1}, {"a": 5}, {"a": 9}]}`)
 	for cmd, want := range map[string]mongoerr.Code{
-		`{"moveRange": "d.c", "min": {"a": 5}, "max": {"a": 1}, "toShard": "shard1", "maxTimeMS": 20000}`: mongoerr.FailedToParse,
-		`{"moveRange": "d.c", "min": {"a": 5}, "max": {"a": 5}, "toShard": "shard1", "maxTimeMS": 20000}`: mongoerr.FailedToParse,
-		`{"moveRange": "d.c", "min": {"a": 5}, "max": {"a": 5}, "toShard": "shard0", "maxTimeMS": 20000}`: mongoerr.FailedToParse,
-		`{"moveRange": "d.c", "min": {"a": {"$maxKey": 1}}, "toShard": "shard1", "maxTimeMS": 20000}`:     mongoerr.FailedToParse,
-		`{"moveRange": "d.c", "max": {"a": {"$minKey": 1}}, "toShard": "shard1", "maxTimeMS": 20000}`:     mongoerr.FailedToParse,
-		`{"moveRange": "d.c", "min": {"a": [5]}, "toShard": "shard1", "maxTimeMS": 20000}`:                mongoerr.BadValue,
-		`{"split": "d.c", "middle": {"a": [1]}}`:                                                          mongoerr.BadValue,
-		`{"split": "d.c", "middle": {"a": {"$gt": 1}}}`:                                                   mongoerr.BadValue,
+		`{"moveRange": "d.c", "min": {"a": 5}, "max": {"a": 1}, "toShard": "shard1", "maxTimeMS": 100000}`: mongoerr.FailedToParse,
+		`{"moveRange": "d.c", "min": {"a": 5}, "max": {"a": 5}, "toShard": "shard1", "maxTimeMS": 100000}`: mongoerr.FailedToParse,
+		`{"moveRange": "d.c", "min": {"a": 5}, "max": {"a": 5}, "toShard": "shard0", "maxTimeMS": 100000}`: mongoerr.FailedToParse,
+		`{"moveRange": "d.c", "min": {"a": {"$maxKey": 1}}, "toShard": "shard1", "maxTimeMS": 100000}`:     mongoerr.FailedToParse,
+		`{"moveRange": "d.c", "max": {"a": {"$minKey": 1}}, "toShard": "shard1", "maxTimeMS": 100000}`:     mongoerr.FailedToParse,
+		`{"moveRange": "d.c", "min": {"a": [5]}, "toShard": "shard1", "maxTimeMS": 100000}`:                mongoerr.BadValue,
+		`{"split": "d.c", "middle": {"a": [1]}}`:                                                           mongoerr.BadValue,
+		`{"split": "d.c", "middle": {"a": {"$gt": 1}}}`:                                                    mongoerr.BadValue,
 	} {
 		if m := c.raw("admin", cmd); m["code"] != int32(want) {
 			t.Errorf("%s: %v, want code %d", cmd, m, want)
@@ -63,5 +63,5 @@ func TestRangesThatAreNone(t *testing.T) {
 	if m := c.run("config", `{"count": "chunks", "query": {"min": {"a": {"$minKey": 1}}, "max": {"a": {"$maxKey": 1}}}}`); m["n"] != int32(1) {
 		t.Errorf("%v chunks hold everything, want one", m["n"])
 	}
-	c.run("d", `{"insert": "c", "documents": [{"a": 6}], "maxTimeMS": 20000}`)
+	c.run("d", `{"insert": "c", "documents": [{"a": 6}], "maxTimeMS": 100000}`)
 }

@@ -24,7 +24,7 @@ func (c *testCluster) tell(shard, cmd string) error {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	_, err = cluster.Run(ctx, c.shards[shard], raw)
 	return err
@@ -86,7 +86,7 @@ func TestOwnVoteWithoutAList(t *testing.T) {
 		}
 	}
 	for _, id := range []int{-1, 1} {
-		r := c.as(command.NewClient(2, "test", "test", nil), "d", fmt.Sprintf(`{"update": "c", "updates": [{"q": {"_id": %d}, "u": {"$inc": {"x": 10}}}], "maxTimeMS": 20000}`, id))
+		r := c.as(command.NewClient(2, "test", "test", nil), "d", fmt.Sprintf(`{"update": "c", "updates": [{"q": {"_id": %d}, "u": {"$inc": {"x": 10}}}], "maxTimeMS": 100000}`, id))
 		if r["ok"] != 1.0 {
 			t.Errorf("%d: %v", id, r)
 		}

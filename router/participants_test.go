@@ -31,7 +31,7 @@ func (c *testCluster) replaced(shard, db, cmd string) bson.M {
 	go func() {
 		n := 0
 		for ; !done.Load(); n++ {
-			if m := other.raw("beside", fmt.Sprintf(`{"update": "c", "updates": [{"q": {"_id": %d}, "u": {"$inc": {"n": 1}}, "upsert": true}], "maxTimeMS": 20000}`, n%20)); m["ok"] == 1.0 && m["writeErrors"] == nil {
+			if m := other.raw("beside", fmt.Sprintf(`{"update": "c", "updates": [{"q": {"_id": %d}, "u": {"$inc": {"n": 1}}, "upsert": true}], "maxTimeMS": 100000}`, n%20)); m["ok"] == 1.0 && m["writeErrors"] == nil {
 				continue
 			} else if code, _ := m["code"].(int32); code != int32(mongoerr.HostUnreachable) && code != int32(mongoerr.InterruptedDueToReplStateChange) && code != int32(mongoerr.NotWritablePrimary) {
 				c.t.Errorf("a concurrent write: %v", m)

@@ -284,7 +284,7 @@ func (p *powered) loseAt(d *poweredDDL, phase string, sets []string, wrote *int)
 	}
 	p.expect(p.run("beside", `{"count": "c"}`)["n"], fmt.Sprint(*wrote))
 	for coll := range d.done { // every name may be written to
-		p.run("db", fmt.Sprintf(`{"insert": %q, "documents": [{"_id": 1000, "k": 1000}], "maxTimeMS": 20000}`, coll))
+		p.run("db", fmt.Sprintf(`{"insert": %q, "documents": [{"_id": 1000, "k": 1000}], "maxTimeMS": 100000}`, coll))
 	}
 	p.expect(p.all("admin", `{"checkMetadataConsistency": 1, "checkIndexes": true}`), `[]`)
 	p.run("db", `{"dropDatabase": 1}`)

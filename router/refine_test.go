@@ -167,7 +167,7 @@ func TestRefineHoldsWritesUp(t *testing.T) {
 	if err := c.points["shard0"].Register(hangBeforePhase).WaitEntered(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
-	stale.expect(len(stale.all("db", `{"find": "c", "maxTimeMS": 20000}`)), `20`) // reads go on
+	stale.expect(len(stale.all("db", `{"find": "c", "maxTimeMS": 100000}`)), `20`) // reads go on
 	if m := stale.raw("db", `{"insert": "c", "documents": [{"_id": 100, "k": 15, "g": [1]}], "maxTimeMS": 100}`); m["code"] != int32(mongoerr.MaxTimeMSExpired) {
 		t.Errorf("a write meanwhile: %v", m)
 	}
@@ -228,7 +228,7 @@ func TestRefineWithKilledConfigServer(t *testing.T) {
 		_, killed := c.withMortalConfig(n, "admin", fmt.Sprintf(`{"refineCollectionShardKey": "db.c", "key": %s, %q: 1}, "maxTimeMS": 500}`, key, f))
 		c.through().expect(len(c.all("db", `{"find": "c"}`)), `20`)
 		key += fmt.Sprintf(`, %q: 1`, f)
-		c.run("admin", fmt.Sprintf(`{"refineCollectionShardKey": "db.c", "key": %s}, "maxTimeMS": 20000}`, key))
+		c.run("admin", fmt.Sprintf(`{"refineCollectionShardKey": "db.c", "key": %s}, "maxTimeMS": 100000}`, key))
 		c.leftOver()
 		c.expect(c.all("config", fmt.Sprintf(`{"find": "chunks", "filter": {"min.%s": {"$exists": false}}}`, f)), `[]`)
 		c.expect(len(c.all("db", `{"find": "c"}`)), `20`)
@@ -339,7 +339,7 @@ func TestRefinedTableIsReadByItsNewKey(t *testing.T) {
 	})
 	c.expect(get(get(c.all("config", `{"find": "chunks", "filter": {"min.k": 10}}`)[0], "min"), "g"), `null`)
 	fresh := c.through()
-	fresh.expect(len(fresh.all("db", `{"find": "c", "maxTimeMS": 20000}`)), `20`)
+	fresh.expect(len(fresh.all("db", `{"find": "c", "maxTimeMS": 100000}`)), `20`)
 	info, err := fresh.r.Catalog.Collection(t.Context(), "db.c")
 	if err != nil {
 		t.Fatal(err)

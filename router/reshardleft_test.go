@@ -103,7 +103,7 @@ func TestIdleConfigShardLeavesDuringResharding(t *testing.T) {
 		}
 		other := c.through()
 		remove := func() any {
-			return other.run("admin", `{"transitionToDedicatedConfigServer": 1, "maxTimeMS": 20000}`)["state"]
+			return other.run("admin", `{"transitionToDedicatedConfigServer": 1, "maxTimeMS": 100000}`)["state"]
 		}
 		remove()
 		reached, release := c.hangOn("config", "reshardingPauseCoordinatorAtState", "state", state)

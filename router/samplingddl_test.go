@@ -68,7 +68,7 @@ func TestSamplingEndsWithoutTheRouter(t *testing.T) {
 			return got, got == want
 		})
 		c.leftOver()
-		c.run("db", `{"dropDatabase": 1, "maxTimeMS": 20000}`)
+		c.run("db", `{"dropDatabase": 1, "maxTimeMS": 100000}`)
 		c.expect(c.all("config", `{"find": "queryAnalyzers", "projection": {"_id": 1}}`), `[{"_id":"else.kept"}]`)
 	}
 }
@@ -84,7 +84,7 @@ func TestSampledCollectionIsDroppedAtEveryPhase(t *testing.T) {
 		if m := c.atPhase("shard1", phase, "db", `{"drop": "c"}`); m["ok"] != 1.0 && m["code"] != int32(mongoerr.HostUnreachable) {
 			t.Errorf("%s: %v", phase, m)
 		}
-		c.run("db", `{"drop": "c", "maxTimeMS": 20000}`)
+		c.run("db", `{"drop": "c", "maxTimeMS": 100000}`)
 		c.leftOver()
 		c.expect(c.sampledNames(), `"[]"`)
 		c.expect(c.counted("c", 1), `0`)

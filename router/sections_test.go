@@ -59,7 +59,7 @@ func TestSectionsOutliveTheirPrimary(t *testing.T) {
 	if err := block(msg.BlockReadsAndWrites, id); err != nil {
 		t.Fatal(err)
 	}
-	c.run("db", `{"find": "c", "maxTimeMS": 20000}`)
+	c.run("db", `{"find": "c", "maxTimeMS": 100000}`)
 	stored(0)
 	if err := block(msg.BlockWrites, id); err != nil {
 		t.Fatal(err)
@@ -67,5 +67,5 @@ func TestSectionsOutliveTheirPrimary(t *testing.T) {
 	if err := block(msg.BlockWrites, other); err != nil {
 		t.Fatal(fmt.Errorf("a section without a holder was in the way: %w", err))
 	}
-	c.run("db", `{"insert": "c", "documents": [{"_id": 2}], "maxTimeMS": 20000}`)
+	c.run("db", `{"insert": "c", "documents": [{"_id": 2}], "maxTimeMS": 100000}`)
 }

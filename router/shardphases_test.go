@@ -77,7 +77,7 @@ func TestShardCollectionAtEveryPhase(t *testing.T) {
 			if told != 1 {
 				t.Errorf("%s, %s: %d events", kind, phase, told)
 			}
-			c.run("db", `{"drop": "c", "maxTimeMS": 20000}`)
+			c.run("db", `{"drop": "c", "maxTimeMS": 100000}`)
 		}
 	}
 	c.expect(c.all("config", `{"find": "chunks"}`), `[]`)
@@ -249,13 +249,13 @@ func TestShardCollectionWithKilledConfigServer(t *testing.T) {
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard2"}`)
 	atEveryStep(t, func(t *testing.T, n int) bool {
 		_, killed := c.withMortalConfig(n, "admin", `{"shardCollection": "db.c", "key": {"k": "hashed"}, "maxTimeMS": 300}`)
-		c.run("admin", `{"shardCollection": "db.c", "key": {"k": "hashed"}, "maxTimeMS": 20000}`)
+		c.run("admin", `{"shardCollection": "db.c", "key": {"k": "hashed"}, "maxTimeMS": 100000}`)
 		c.leftOver()
 		c.expect(len(c.uuids("db.c")), `1`)
 		c.insertKeys("c", 2, 10)
 		c.expect(c.counted("c", 2), `10`)
 		c.expect(c.all("db", `{"checkMetadataConsistency": 1}`), `[]`)
-		c.run("db", `{"drop": "c", "maxTimeMS": 20000}`)
+		c.run("db", `{"drop": "c", "maxTimeMS": 100000}`)
 		return killed
 	})
 }

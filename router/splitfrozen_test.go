@@ -24,7 +24,7 @@ func TestFrozenShardIsToldOfChanges(t *testing.T) {
 	go func() { answer <- c.raw("admin", `{"split": "db.c", "middle": {"k": 0}}`) }()
 	reached()
 	for _, cmd := range []string{
-		`{"configureCollectionBalancing": "other.c", "chunkSize": 5, "maxTimeMS": 20000}`, `{"moveChunk": "other.c", "find": {"k": 0}, "to": "shard2", "maxTimeMS": 20000}`,
+		`{"configureCollectionBalancing": "other.c", "chunkSize": 5, "maxTimeMS": 100000}`, `{"moveChunk": "other.c", "find": {"k": 0}, "to": "shard2", "maxTimeMS": 100000}`,
 	} {
 		if m := other.raw("admin", cmd); m["ok"] != 1.0 {
 			t.Errorf("%s: %v", cmd, m)

@@ -40,15 +40,24 @@ func (c *testCluster) load(coll string, keys []int64, size int) {
 	}
 }
 
-// balance runs rounds until one moves nothing.
+// balance runs rounds until one has nothing to move. A round that moves nothing may have split what was too large, or not have waited for a slow migration.
 func (c *testCluster) balance(limit int) (moves int) {
 	c.t.Helper()
+	planned := func() int { return len(c.all("config", `{"find": "actionlog", "filter": {"what": "balancer.round"}}`)) }
 	for range limit {
+		c.until("no migration is under way", func() bool {
+			n := int32(0)
+			for _, p := range c.shards {
+				n += c.admin(p, bson.D{{Key: "count", Value: "migrationCoordinators"}, {Key: "$db", Value: "config"}})["n"].(int32)
+			}
+			return n == 0
+		})
+		before := planned()
 		n, err := c.config.BalancerRound(context.Background())
 		if err != nil {
 			c.t.Fatal(err)
 		}
-		if n == 0 {
+		if n == 0 && planned() == before {
 			return moves
 		}
 		moves += n

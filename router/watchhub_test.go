@@ -259,7 +259,7 @@ func TestStreamsOverAMovePrimary(t *testing.T) {
 				t.Errorf("%v", m)
 			}
 		}
-		c.run("admin", fmt.Sprintf(`{"movePrimary": "db", "to": %q, "maxTimeMS": 20000}`, to))
+		c.run("admin", fmt.Sprintf(`{"movePrimary": "db", "to": %q, "maxTimeMS": 100000}`, to))
 		c.leftOver()
 	}
 	c.cmd("db", bson.D{{Key: "drop", Value: "plain"}})

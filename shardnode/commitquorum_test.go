@@ -55,7 +55,7 @@ func codeOf(reply bson.M) int32 {
 
 // While a member is down, a build on a collection with documents waits for it, and shows that it does. Another quorum ends the wait, and so does the member, once it is back.
 func TestBuildsWaitForTheirCommitQuorum(t *testing.T) {
-	m := newTestMembers(t, 10*time.Second)
+	m := newTestMembers(t, steady)
 	n := m.primary()
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "a": [1, 2]}, {"_id": 2, "a": 3}]}`)
 	if r := n.ok("d", `{"createIndexes": "c", "indexes": [{"key": {"all": 1}, "name": "all"}]}`); r["commitQuorum"] != "votingMembers" {
@@ -113,7 +113,7 @@ func TestBuildsWaitForTheirCommitQuorum(t *testing.T) {
 
 // What ends a build that waits: a drop of its index or of the collection, a time limit, a killOp. Nothing is left of it.
 func TestEndsOfAWaitForTheCommitQuorum(t *testing.T) {
-	m := newTestMembers(t, 10*time.Second)
+	m := newTestMembers(t, steady)
 	n := m.primary()
 	m.down(n)
 	for what, x := range map[string]struct {
@@ -152,7 +152,7 @@ var besideABuild = [][2]string{
 
 // A rename of a collection whose index is being built, or one that would drop such a collection, is refused, as are collMod and convertToCapped. The build goes on.
 func TestCommandsThatAreRefusedDuringABuild(t *testing.T) {
-	m := newTestMembers(t, 10*time.Second)
+	m := newTestMembers(t, steady)
 	n := m.primary()
 	n.ok("d", `{"insert": "from", "documents": [{"a": 1}]}`)
 	n.ok("d", `{"insert": "c", "documents": [{"a": 1}]}`)
@@ -204,7 +204,7 @@ func TestCommandsThatALoneServerRefusesDuringABuild(t *testing.T) {
 
 // A createIndexes that meets an unfinished build of one of its indexes waits for it, and looks again: the build may have ended without an index.
 func TestBuildsOfOthersMayFail(t *testing.T) {
-	m := newTestMembers(t, 10*time.Second)
+	m := newTestMembers(t, steady)
 	n := m.primary()
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "a": 1, "b": 1}]}`)
 	m.down(n)
@@ -294,7 +294,7 @@ func TestCommitQuorumAfterAStepDown(t *testing.T) {
 
 // A build that waits holds no history back: its keys are in.
 func TestHistoryDuringAWaitForTheCommitQuorum(t *testing.T) {
-	m := newTestMembers(t, 10*time.Second)
+	m := newTestMembers(t, steady)
 	n := m.primary()
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "a": 1}]}`)
 	m.down(n)

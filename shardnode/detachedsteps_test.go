@@ -129,7 +129,7 @@ func (n *testNode) noTemporary() {
 // Commands of several commits continue on top of undecided ones, and report at their wtimeout that all of it is done. When
 // the majority is back it is.
 func TestStepsWithoutAMajority(t *testing.T) {
-	m := newTestMembers(t, 10*time.Second)
+	m := newTestMembers(t, steady)
 	n := m.primary()
 	beforeSteps(n)
 	m.loseMajority()
@@ -164,7 +164,7 @@ func TestStepsWithoutAMajority(t *testing.T) {
 
 // The amount that a command may do after a detached commit is bounded: the rest is refused, and not executed.
 func TestStepsAfterADetachedCommitAreBounded(t *testing.T) {
-	m := newTestMembers(t, 10*time.Second)
+	m := newTestMembers(t, steady)
 	n := m.primary()
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "x": 0}]}`)
 	m.loseMajority()
@@ -183,7 +183,7 @@ func TestStepsAfterADetachedCommitAreBounded(t *testing.T) {
 
 // A command that is ended by its maxTimeMS between its steps leaves no temporary collection.
 func TestEndedStepsAreCleanedUp(t *testing.T) {
-	m := newTestMembers(t, 10*time.Second)
+	m := newTestMembers(t, steady)
 	n := m.primary()
 	beforeSteps(n)
 	m.loseMajority()
@@ -193,7 +193,7 @@ func TestEndedStepsAreCleanedUp(t *testing.T) {
 		{db: "admin", cmd: `{"renameCollection": "d.moving", "to": "e.moved", "maxTimeMS": 60}`},
 	} {
 		start := time.Now()
-		if code := n.code(s.db, s.cmd); code != int32(mongoerr.MaxTimeMSExpired) || time.Since(start) > 3*time.Second {
+		if code := n.code(s.db, s.cmd); code != int32(mongoerr.MaxTimeMSExpired) || time.Since(start) > steady/2 {
 			t.Errorf("%s: code %d after %v", s.cmd, code, time.Since(start))
 		}
 	}
@@ -254,7 +254,7 @@ func TestTemporaryCollectionsGo(t *testing.T) {
 // An index build on a collection with documents returns at its wtimeout, and continues when the majority is back.
 // maxTimeMS aborts it.
 func TestIndexBuildsWithoutAMajority(t *testing.T) {
-	m := newTestMembers(t, 10*time.Second)
+	m := newTestMembers(t, steady)
 	n := m.primary()
 	beforeSteps(n)
 	m.loseMajority()
@@ -263,13 +263,13 @@ func TestIndexBuildsWithoutAMajority(t *testing.T) {
 		start := time.Now()
 		r := n.do("d", wcTimeout(create))
 		if got := shown(t, r, "ok", "code", "errmsg"); got != `{ ok: 0.0, code: 64, errmsg: "`+ddl.ErrBuildGoesOn.Message+`" }` &&
-			got != `{ ok: 0.0, code: 64, errmsg: "`+write.ErrLocked.Message+`" }` || time.Since(start) > 3*time.Second {
+			got != `{ ok: 0.0, code: 64, errmsg: "`+write.ErrLocked.Message+`" }` || time.Since(start) > steady/2 {
 			t.Errorf("after %v: %v", time.Since(start), r)
 		}
 	}
 	start := time.Now()
 	if code := n.code("d", `{"createIndexes": "moving", "indexes": [{"key": {"y": 1}, "name": "y_1"}], "maxTimeMS": 60}`); code != int32(mongoerr.MaxTimeMSExpired) ||
-		time.Since(start) > 3*time.Second {
+		time.Since(start) > steady/2 {
 		t.Errorf("maxTimeMS: code %d after %v", code, time.Since(start))
 	}
 	m.heal()

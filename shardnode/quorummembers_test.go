@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/replication"
@@ -14,7 +13,7 @@ import (
 // members that bear data, and a mode of the configuration for the tags of any of them. A member counts once it has applied the build, however long its delay.
 func TestMembersOfACommitQuorum(t *testing.T) {
 	const hidden, delayed, voteless = 1, 2, 3
-	m := openTestMembers(t, 10*time.Second, 4, func(c *replication.SetConfig) {
+	m := openTestMembers(t, steady, 4, func(c *replication.SetConfig) {
 		for i := range c.Members {
 			c.Members[i].Tags = []replication.Tag{{Name: "dc", Value: fmt.Sprint(i)}, {Name: "kind", Value: []string{"a", "a", "a", "b"}[i]}}
 		}
