@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -42,7 +43,8 @@ func TestFailoversAreNotSeen(t *testing.T) {
 }
 
 // A killed primary is replaced within the election timeout plus two seconds: from the kill until another member reports
-// itself writable and has acknowledged a majority write. A planned step-down hands over in less than 200 ms. The
+// itself writable and has acknowledged a majority write. A planned step-down takes a quarter of that at most, as a rule: it waits for no time-out, unless
+// the election that it asks for fails, as it may if a member does not get to run. Then it takes as long as a kill. Each further election may take as long again. The
 // scheduling delay of this machine is measured and added to the limits. SHOAL_FAILOVERS asks for more rounds.
 func TestFailoverBounds(t *testing.T) {
 	if testing.Short() {
@@ -53,48 +55,56 @@ func TestFailoverBounds(t *testing.T) {
 		kills, handOvers = n, n
 	}
 	rs := launchSet(t, setOptions{members: 3})
-	rs.writes(t, rs.primary(), time.Minute)
+	rs.writes(t, rs.elected(), time.Minute)
 	var planned, killed []failoverTime
 	for range handOvers {
-		old := rs.primary()
+		old := rs.elected()
 		f := rs.replaced(t, old, func() error {
 			return rs.members[old].admin(t.Context(), bson.D{{Key: "replSetStepDown", Value: 60}, {Key: "secondaryCatchUpPeriodSecs", Value: 5}})
 		})
 		if err := rs.members[old].admin(t.Context(), bson.D{{Key: "replSetFreeze", Value: 0}}); err != nil {
 			t.Error(err)
 		}
-		if f.took > 2*time.Second+f.late {
-			t.Errorf("a step-down took %v", f)
-		}
 		planned = append(planned, f)
 		rs.waitReady()
 	}
-	if m := logTimes(t, "step-down", planned); m.took > 200*time.Millisecond+m.late {
-		t.Errorf("the median step-down took %v", m)
-	}
 	for range kills {
-		old := rs.primary()
+		old := rs.elected()
 		f := rs.replaced(t, old, func() error { rs.kill(old); return nil })
-		if f.took > electionTimeout+2*time.Second+f.late {
-			t.Errorf("a killed primary was replaced after %v", f)
-		}
 		killed = append(killed, f)
 		rs.start(old)
 		rs.waitReady()
 	}
-	logTimes(t, "kill", killed)
+	handOver, replacement := failoverMedian(t, "step-down", planned), failoverMedian(t, "kill", killed)
+	if 4*(handOver.took-handOver.late) > replacement.took {
+		t.Errorf("the median step-down took %v, the median replacement of a killed primary %v", handOver, replacement)
+	}
 }
 
-// failoverTime is the time for which a set was without a primary, and this machine's scheduling delay meanwhile.
-type failoverTime struct{ took, late time.Duration }
+// failoverTime is the time for which a set was without a primary, the number of elections, and this machine's scheduling delay meanwhile.
+type failoverTime struct {
+	took, late time.Duration
+	elections  int64
+}
 
 func (f failoverTime) String() string {
-	return fmt.Sprintf("%v (the machine was late by %v)", f.took.Round(time.Millisecond), f.late.Round(time.Millisecond))
+	return fmt.Sprintf("%v (%d elections, the machine was late by %v)", f.took.Round(time.Millisecond), f.elections, f.late.Round(time.Millisecond))
 }
 
-// logTimes logs a distribution and returns its median.
-func logTimes(t *testing.T, what string, all []failoverTime) failoverTime {
-	slices.SortFunc(all, func(a, b failoverTime) int { return int(a.took - b.took) })
+// failoverMedian checks each of several times and the number of elections, logs their distribution and returns the median.
+func failoverMedian(t *testing.T, what string, all []failoverTime) failoverTime {
+	t.Helper()
+	elections := 0
+	for _, f := range all {
+		elections += int(f.elections)
+		if f.took > time.Duration(f.elections)*(electionTimeout+2*time.Second)+f.late {
+			t.Errorf("%s: another primary after %v", what, f)
+		}
+	}
+	if elections > 2*len(all) {
+		t.Errorf("%s: %d elections for %d primaries", what, elections, len(all))
+	}
+	slices.SortFunc(all, func(a, b failoverTime) int { return cmp.Compare(a.took, b.took) })
 	median := all[len(all)/2]
 	t.Logf("%s, %d times, election timeout %v: least %v, median %v, most %v", what, len(all), electionTimeout, all[0], median, all[len(all)-1])
 	return median
@@ -103,6 +113,7 @@ func logTimes(t *testing.T, what string, all []failoverTime) failoverTime {
 // replaced ends the primary by f and waits for another member to accept writes.
 func (rs *replicaSet) replaced(t *testing.T, old int, f func() error) failoverTime {
 	t.Helper()
+	_, term := rs.state(old)
 	late := measureLag()
 	began := time.Now()
 	over := make(chan error, 1)
@@ -121,7 +132,9 @@ func (rs *replicaSet) replaced(t *testing.T, old int, f func() error) failoverTi
 	if err := <-over; err != nil {
 		t.Errorf("ending the primary's time: %v", err)
 	}
-	return failoverTime{took, late()}
+	lag := late()
+	_, now := rs.state((old + 1 + i) % 3)
+	return failoverTime{took, lag, now - term}
 }
 
 // writes has a member acknowledge a majority write.
