@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -40,7 +41,9 @@ type appender struct {
 	t    *testing.T
 	coll func(*mongo.Client) *mongo.Collection
 	gate sync.RWMutex // held shared by transactions
-	mu   struct {
+
+	committed atomic.Int64 // transactions
+	mu        struct {
 		sync.Mutex
 		epoch   epoch
 		before  *epoch         // the previous one, which is not checked yet
@@ -192,6 +195,9 @@ func (a *appender) runOn(ctx context.Context, client *mongo.Client, rnd *rand.Ra
 	h[id].Ops, h[id].Outcome = ops, outcome
 	over := len(h) >= epochLength
 	a.mu.Unlock()
+	if outcome == isolation.Committed {
+		a.committed.Add(1)
+	}
 	a.gate.RUnlock()
 	if over {
 		a.turn(client)

@@ -161,7 +161,4 @@ func (w *manyWriter) check() {
 		}
 	}
 	t.Logf("%s: %d writes to many documents acknowledged of %d", w.coll, acked, len(w.writes))
-	if acked == 0 {
-		t.Errorf("%s: no write to many documents was acknowledged", w.coll)
-	}
 }

@@ -68,6 +68,7 @@ type clusterLoad struct {
 	transfers, totals, counted, unknown, moved, balanced, shuffled atomic.Int64
 
 	shuffling atomic.Bool // the balancer moves chunks at random
+	calm      atomic.Bool // the faults are over: an operation may take as long as it needs
 
 	mu struct {
 		sync.Mutex
@@ -145,6 +146,14 @@ func (l *clusterLoad) prepareAccounts() {
 	}
 }
 
+// operation returns the context of one operation.
+func (l *clusterLoad) operation() (context.Context, context.CancelFunc) {
+	if l.calm.Load() {
+		return context.WithTimeout(context.Background(), 5*time.Minute)
+	}
+	return context.WithTimeout(context.Background(), shardedLimit)
+}
+
 // db is the database with the write concern of a client that must lose nothing.
 func (l *clusterLoad) db(c *mongo.Client) *mongo.Database {
 	return c.Database("nemesis", options.Database().SetWriteConcern(writeconcern.Majority()))
@@ -165,7 +174,7 @@ func (l *clusterLoad) start(seed int64) (stop func()) {
 		client := connect(l.t, uri)
 		begin(func(rnd *rand.Rand) {
 			for ctx.Err() == nil {
-				octx, cancel := context.WithTimeout(context.Background(), shardedLimit)
+				octx, cancel := l.operation()
 				if f(octx, client, rnd) != nil {
 					withoutServer()
 				}
@@ -605,14 +614,13 @@ func TestShardedNemesis(t *testing.T) {
 		t.Logf("%s: the longest time without a primary: %v", rs.name, watched[i]().Round(time.Millisecond))
 	}
 	goesOn(t, &l.acked)
+	l.calm.Store(true)
+	getsToAll(t, &l.acked, l.untried)
+	secondaries := l.c.secondaryQueries()
 	stop()
 	unwatch()
-	secondaries := l.c.secondaryQueries()
 	t.Logf("%d chunks moved by the balancer at random, %d cursors held over %d migrations of their collection, %d finds at secondaries since their start", l.shuffled.Load(), l.longer.held.Load(), heldMoves, secondaries)
-	if secondaries == 0 {
-		t.Error("no secondary was read from")
-	}
-	t.Logf("every set had a primary for %v of %v", time.Duration(l.c.whole.Load()).Round(time.Second), time.Since(l.h.start).Round(time.Second))
+	t.Logf("every set had a primary for %v of %v at least", time.Duration(l.c.whole.Load()).Round(time.Second), time.Since(l.h.start).Round(time.Second))
 	t.Logf("%d transfers, %d totals, %d counted (%d unknown), %d chunks moved, split or merged, %d times balanced", l.transfers.Load(), l.totals.Load(), l.counted.Load(), l.unknown.Load(), l.moved.Load(), l.balanced.Load())
 	l.errors.log(t)
 	l.c.settle()
@@ -623,14 +631,35 @@ func TestShardedNemesis(t *testing.T) {
 			t.Errorf("%s: %d acknowledged, %d waited for a member that was kept away", w.id, w.done, l.waited)
 		}
 	}
-	if !l.triedAll() {
-		t.Error("not everything was tried")
-	}
 }
 
-// triedAll reports whether every kind of operation has succeeded, and enough of them were recorded.
+// triedAll reports whether the kinds of operations that take turns with each other have succeeded, and enough operations were recorded.
 func (l *clusterLoad) triedAll() bool {
 	return l.transfers.Load() > 0 && l.totals.Load() > 0 && l.counted.Load() > 0 && l.moved.Load() > 0 && l.shuffled.Load() > 0 && l.longer.held.Load() > 0 && !l.h.isShort()
+}
+
+// untried names the kinds of operations of which none has succeeded yet.
+func (l *clusterLoad) untried() (kinds []string) {
+	o := l.longer
+	for _, k := range []struct {
+		name string
+		done int64
+	}{
+		{"transfers", l.transfers.Load()}, {"totals", l.totals.Load()}, {"counted", l.counted.Load()}, {"moves", l.moved.Load()}, {"random moves", l.shuffled.Load()},
+		{"held cursors", o.held.Load()}, {"causal reads", o.causal.Load()}, {"commits sent again", o.commits.Load()}, {"cursors", o.cursors.Load()}, {"lives of collections", o.lives.Load()},
+		{"many", l.many[0].done.Load()}, {"more", l.many[1].done.Load()}, {"large transactions", l.large.acked.Load()}, {"transactions on lists", l.lists.committed.Load()},
+	} {
+		if k.done == 0 {
+			kinds = append(kinds, k.name)
+		}
+	}
+	if l.h.isShort() {
+		kinds = append(kinds, "registers")
+	}
+	if len(kinds) == 0 && l.c.secondaryQueries() == 0 {
+		kinds = append(kinds, "reads from secondaries")
+	}
+	return kinds
 }
 
 // check compares the final state with what clients know.
