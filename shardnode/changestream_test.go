@@ -483,14 +483,19 @@ func TestStreamsOfTheStableAPI(t *testing.T) {
 }
 
 // A client that returns to its stream after a pause gets everything that was committed before in one batch: the reader of
-// the oplog may have shown only a part of it by then.
+// the oplog may have shown only a part of it by then. Here it has thousands of other documents to decode between the two events.
 func TestStreamsHaveWhatWasCommittedBefore(t *testing.T) {
 	n := newTestNode(t)
-	for i := range 30 {
+	others := make([]string, 20_000)
+	for i := range 5 {
 		coll := fmt.Sprint("c", i)
 		w, _ := n.openWatch("db", coll, `{}`)
+		for k := range others {
+			others[k] = fmt.Sprintf(`{"_id": %d}`, i*len(others)+k)
+		}
 		time.Sleep(streamPause + time.Millisecond) // the client stays away, for as long as the server takes for a pause
 		n.ok("db", fmt.Sprintf(`{"insert": %q, "documents": [{"_id": 1}]}`, coll))
+		n.ok("db", `{"insert": "others", "documents": [`+strings.Join(others, ",")+`]}`)
 		n.ok("db", fmt.Sprintf(`{"drop": %q}`, coll))
 		if got := types(w.more(5000)); got != "insert drop invalidate" {
 			t.Fatalf("in round %d the first batch has %q", i, got)

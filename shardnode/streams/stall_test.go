@@ -3,6 +3,7 @@ package streams
 import (
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/query/changestream"
@@ -199,5 +200,34 @@ func TestNestedDocumentsDoNotStall(t *testing.T) {
 	await.True(t, "the reader gets past a nested document", func() bool { return o.feed.now.Load().upTo >= o.engine.Visible() })
 	if _, ok, err := s.Next(t.Context()); err != nil || !ok {
 		t.Errorf("its event: %v, %v", ok, err)
+	}
+}
+
+// Catching up waits for a reader that is still decoding what is visible.
+func TestCatchUpWaitsForTheReader(t *testing.T) {
+	reached, release := make(chan struct{}), make(chan struct{})
+	o := newOplog(t, func(doc []byte) *item {
+		if idOf(doc) == 2 {
+			close(reached)
+			<-release
+		}
+		return decode(doc)
+	})
+	s := o.open(Start{At: o.engine.Visible()})
+	o.insert(1)
+	o.expect("the first", s, 1, 0)
+	at := o.insert(2)
+	<-reached
+	caught := make(chan error, 1)
+	go func() { caught <- s.CatchUp(t.Context()) }()
+	select {
+	case err := <-caught:
+		t.Errorf("before the entry was decoded: %v", err)
+		caught <- err
+	case <-time.After(50 * time.Millisecond): // it must not end
+	}
+	close(release)
+	if err := <-caught; err != nil || o.feed.now.Load().upTo < at {
+		t.Errorf("at %d of %d: %v", o.feed.now.Load().upTo, at, err)
 	}
 }
