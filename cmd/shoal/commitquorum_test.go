@@ -89,9 +89,8 @@ func (q *quorumTest) frozen() {
 	q.members[m].pause()
 	done := q.build("a")
 	q.votes("a", 2)
-	if p := q.members[q.elected()]; !p.logHas(`"id":3856203`, 1) {
-		q.t.Error("the primary's log does not show that a build waits")
-	}
+	p := q.members[q.elected()]
+	q.await("the primary's log shows that a build waits", func() bool { return p.logHas(`"id":3856203`, 1) })
 	q.members[m].resume()
 	if err := <-done; err != nil {
 		q.t.Errorf("with the frozen member back: %v", err)

@@ -140,12 +140,11 @@ func (s *server) begin(as ...func(name string, args []string) *exec.Cmd) error {
 		return err
 	}
 	cmd.Stdout, cmd.Stderr = log, log
-	reaped, err := reaps(cmd)
+	reaped, err := s.spawn(cmd)
 	if err != nil {
 		return err
 	}
 	s.cmd, s.ended = cmd, make(chan struct{})
-	s.isProcess(cmd.Process.Pid)
 	go func(ended chan struct{}) {
 		_ = cmd.Wait()
 		reaped()
@@ -153,6 +152,20 @@ func (s *server) begin(as ...func(name string, args []string) *exec.Cmd) error {
 		close(ended)
 	}(s.ended)
 	return nil
+}
+
+// spawn starts the server's process. The network knows it before it looks where a connection comes from: one of a process that it does not know is a client's, which no cut
+// concerns.
+func (s *server) spawn(cmd *exec.Cmd) (reaped func(), err error) {
+	if s.net == nil {
+		return reaps(cmd)
+	}
+	s.net.mu.Lock()
+	defer s.net.mu.Unlock()
+	if reaped, err = reaps(cmd); err == nil {
+		s.net.pids[s.id] = cmd.Process.Pid
+	}
+	return reaped, err
 }
 
 // isProcess sets the process of the server in the network, 0 for none.

@@ -51,18 +51,20 @@ func newStoppedMove(t *testing.T, members int) *stoppedMove {
 	m := &stoppedMove{c: launchCluster(t, clusterOptions{configs: members, shards: []int{members, members}}), members: members, acked: make(map[int]bool)}
 	m.coll = m.c.halved("stopped", "moved", m.c.shards[1])
 	for range 100 {
-		if err := m.write(t.Context()); err != nil {
+		if err := m.insert(t.Context(), time.Minute); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return m
 }
 
-// write inserts a document into the range that is moved.
-func (m *stoppedMove) write(ctx context.Context) error {
+// write inserts a document into the range that is moved, unless that takes long.
+func (m *stoppedMove) write(ctx context.Context) error { return m.insert(ctx, 2*time.Second) }
+
+func (m *stoppedMove) insert(ctx context.Context, limit time.Duration) error {
 	id := m.tried
 	m.tried++
-	bounded, cancel := context.WithTimeout(ctx, 2*time.Second)
+	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	_, err := m.coll.InsertOne(bounded, bson.D{{Key: "_id", Value: id}, {Key: "n", Value: 0}})
 	if err == nil {
