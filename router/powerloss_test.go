@@ -32,7 +32,8 @@ type powered struct {
 // poweredNode is a node with its disk.
 type poweredNode struct {
 	disk *vfs.MemFS
-	now  atomic.Pointer[poweredRun]
+	last atomic.Pointer[poweredRun] // since the last start
+	now  atomic.Pointer[poweredRun] // what others reach; nil while the node has no power or is not yet what it was, as a server listens last
 }
 
 // poweredRun is a node from one start to the next loss.
@@ -76,12 +77,13 @@ func newPoweredCluster(t *testing.T, shards int) *powered {
 			o.JournalInterval = time.Hour // what nobody waits for is synced by the next write that somebody waits for
 		},
 		peer: func(set string, s *shardnode.Server) cluster.Peer {
-			n := p.node(set)
-			n.now.Store(&poweredRun{server: s})
+			n, run := p.node(set), &poweredRun{server: s}
+			n.last.Store(run)
+			n.now.Store(run)
 			return poweredPeer{n}
 		},
 		out: func(set string) func(cluster.Peer) cluster.Peer {
-			run := p.node(set).now.Load()
+			run := p.node(set).last.Load()
 			return func(to cluster.Peer) cluster.Peer {
 				return cluster.LocalPeer(func(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
 					return run.during(func() ([]byte, error) { return to.Call(ctx, m, dst) })
@@ -124,15 +126,14 @@ func (p *powered) start(sets ...string) {
 	for _, set := range sets {
 		delete(p.server, set)
 		s := p.opened(shardnode.Config{SetName: set, Host: set + ":27018", Config: set == "config"})
-		n := p.node(set)
+		n, run := p.node(set), &poweredRun{server: s}
+		n.last.Store(run)
 		if set == "config" {
-			n.now.Store(&poweredRun{server: s})
 			p.conf = s
 			p.manage(s)
+			n.now.Store(run)
 			continue
 		}
-		run := &poweredRun{server: s}
-		n.now.Store(run)
 		join := p.joining(set)
 		s.OnJoin(join)
 		id, ok, err := s.Identity()
@@ -144,6 +145,7 @@ func (p *powered) start(sets ...string) {
 			p.t.Fatal(err)
 		}
 		s.Node.BecomeShard(state)
+		n.now.Store(run)
 	}
 }
 

@@ -153,7 +153,7 @@ func TestCommandLines(t *testing.T) {
 		want func(*config) (got, want any)
 	}{
 		{"mongod", func(c *config) (any, any) {
-			return []any{c.Port, c.DBPath, c.Addrs()}, []any{27017, "/data/db", []string{"127.0.0.1:27017", "/tmp/mongodb-27017.sock"}}
+			return []any{c.Port, c.DBPath, c.Addrs()}, []any{27017, "/data/db", []string{"127.0.0.1:27017", filepath.Join(os.TempDir(), "mongodb-27017.sock")}}
 		}},
 		{"mongod --configsvr --replSet cfg", func(c *config) (any, any) { return []any{c.Port, c.DBPath}, []any{27019, "/data/configdb"} }},
 		{"mongod --shardsvr --replSet=rs0/a:1,b:2", func(c *config) (any, any) { return []any{c.Port, c.ReplSet}, []any{27018, "rs0"} }},
