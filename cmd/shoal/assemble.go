@@ -494,7 +494,7 @@ func (a *assembly) replset(name string) error {
 	}
 	ctx, end := a.h.context()
 	defer end()
-	servers, err := a.openSet(ctx, &set, d, clock)
+	servers, err := a.openSet(ctx, &set, d, clock, openedAsIs)
 	if err != nil {
 		return err
 	}

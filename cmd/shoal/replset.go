@@ -47,12 +47,19 @@ func (a *assembly) hasMember(set *memberSet, i int) bool {
 	return err == nil
 }
 
+// openedAsIs is for sets whose members can be reached as they are opened.
+func openedAsIs(*shardnode.Server) error { return nil }
+
 // setReady limits how long a set in one process may take until it has a primary.
 const setReady = 30 * time.Second
 
 // openSet opens the members of a set and returns once it has a primary: if it is new, it is initiated; if not, an
-// election is held at once, and the configuration is changed if there are new members or other addresses.
-func (a *assembly) openSet(ctx context.Context, set *memberSet, d *directory, clock *cluster.VectorClock) ([]*shardnode.Server, error) {
+// election is held at once, and the configuration is changed if there are new members or other addresses. ready is called for each member before it can be
+// reached.
+//
+// Hazard: a shard without the commands of a shard replies to the others that there is no such command, which is final for the operations that they continue
+// after a crash.
+func (a *assembly) openSet(ctx context.Context, set *memberSet, d *directory, clock *cluster.VectorClock, ready func(*shardnode.Server) error) ([]*shardnode.Server, error) {
 	var servers []*shardnode.Server
 	for i, p := range set.places {
 		s, err := a.openData(shardnode.Config{
@@ -60,6 +67,9 @@ func (a *assembly) openSet(ctx context.Context, set *memberSet, d *directory, cl
 			Clock: clock, Repl: together(d.members(p.listen, a.c.Memory)),
 		})
 		if err != nil {
+			return nil, err
+		}
+		if err := ready(s); err != nil {
 			return nil, err
 		}
 		servers = append(servers, s)

@@ -114,7 +114,7 @@ func (a *assembly) sharded() error {
 	clock := cluster.NewVectorClock(time.Now)
 	d := a.connect(clock)
 	ports := newPorts(c)
-	configs, err := a.openSet(ctx, a.places("configRepl", "config", true, ports), d, clock)
+	configs, err := a.openSet(ctx, a.places("configRepl", "config", true, ports), d, clock, openedAsIs)
 	if err != nil {
 		return err
 	}
@@ -133,14 +133,9 @@ func (a *assembly) sharded() error {
 	}
 	for i := 0; i < c.Shards || a.hasShard(i); i++ {
 		name := shardName(i)
-		servers, err := a.openSet(ctx, a.places(name, name, false, ports), d, clock)
+		servers, err := a.openSet(ctx, a.places(name, name, false, ports), d, clock, func(s *shardnode.Server) error { return a.joinable(s, config, d, clock) })
 		if err != nil {
 			return err
-		}
-		for _, s := range servers {
-			if err := a.joinable(s, config, d, clock); err != nil {
-				return err
-			}
 		}
 		if err := addToCluster(ctx, servers[0], config, name); err != nil {
 			return err
