@@ -18,7 +18,7 @@ import (
 func TestOutAndMergeOnASecondary(t *testing.T) {
 	t.Parallel()
 	s := startTestSet(t, 3, "")
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	db := s.client.Database("d", options.Database().SetWriteConcern(&writeconcern.WriteConcern{W: 3}))
 	const documents = 2500

@@ -259,7 +259,7 @@ func (a *appender) check(t *testing.T, client *mongo.Client) map[string][]int {
 	for _, e := range due {
 		a.checkEpoch(client, e)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	final, err := listsOf(ctx, a.coll(client), bson.D{})
 	if err != nil {

@@ -117,7 +117,7 @@ func (l *ledger) check(t *testing.T, ctx context.Context) {
 // and no write of one that relies on its driver fails. Both kinds of steps are carried out.
 func TestChaosMovesWhatIsNotSharded(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	_, client := startChaos(t, func(c *config) { c.Shards = 3 })
 	admin := client.Database("admin")

@@ -30,7 +30,7 @@ func startChaos(t *testing.T, set func(*config)) (*roles, *mongo.Client) {
 // can be replayed.
 func TestChaosHarmsNoRetryableWrite(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	dir := t.TempDir()
 	log := filepath.Join(dir, "steps.log")
@@ -133,7 +133,7 @@ func readFile(t *testing.T, path string) string {
 // A seed makes the same choices each time: without other clients, two clusters get the same steps.
 func TestChaosOfOneSeed(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	run := func() (out []string) {
 		_, client := startChaos(t, func(*config) {})

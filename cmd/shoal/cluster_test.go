@@ -37,7 +37,7 @@ func startTestCluster(t *testing.T, dir string) (*mongo.Client, func()) {
 func TestNoWriteIsLostWhileChunksMove(t *testing.T) {
 	client, stop := startTestCluster(t, "")
 	defer stop()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	admin := client.Database("admin")
 	run := func(cmd bson.D) bson.M {

@@ -70,7 +70,7 @@ func (q *quorumTest) hasIndex(i int, name string) {
 func TestCommitQuorumOutlastsProcesses(t *testing.T) {
 	t.Parallel()
 	rs := launchSet(t, setOptions{members: 3, net: newNetwork(t)})
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	q := &quorumTest{replicaSet: rs, ctx: ctx, coll: connect(t, rs.uri()).Database("d").Collection("c")}
 	for i := range 100 {
@@ -141,7 +141,7 @@ func (q *quorumTest) resynced() {
 func TestConfigServerBuildsItsIndexesAtStepUp(t *testing.T) {
 	t.Parallel()
 	rs := launchSet(t, setOptions{name: "config", role: "--configsvr", members: 3, net: newNetwork(t)})
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	documents := map[string]bson.D{
 		"chunks":           {{Key: "_id", Value: 1}, {Key: "uuid", Value: 1}, {Key: "min", Value: 1}},

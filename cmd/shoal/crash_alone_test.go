@@ -99,7 +99,7 @@ func (k *killedAlone) killedAt(row *lostRouterDDL, h holding, victim killedProce
 	t.Helper()
 	what := fmt.Sprintf("%s, with %s killed at %v", row.name, victim, h.data)
 	t.Log(what)
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	k.prepareFor(ctx, row)
 	release, reached := h.set(t, ctx, c)
@@ -115,7 +115,7 @@ func (k *killedAlone) killedAt(row *lostRouterDDL, h holding, victim killedProce
 		release()
 	}
 	restart()
-	within, done := context.WithTimeout(ctx, 30*time.Second)
+	within, done := context.WithTimeout(ctx, endsWithin)
 	defer done()
 	select {
 	case err := <-sent:

@@ -198,7 +198,7 @@ func TestKilledDDL(t *testing.T) {
 	for _, k := range killedOperations {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
-			ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 			defer cancel()
 			dir, port := t.TempDir(), freePorts(t, 3)
 			p := launch(t, dir, "--node-port", strconv.Itoa(port))

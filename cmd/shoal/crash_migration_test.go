@@ -38,7 +38,7 @@ func TestKilledMigration(t *testing.T) {
 	for step := 1; step <= 7; step++ {
 		t.Run(fmt.Sprintf("step %d", step), func(t *testing.T) {
 			t.Parallel()
-			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 			defer cancel()
 			dir := t.TempDir()
 			port := freePorts(t, 3)

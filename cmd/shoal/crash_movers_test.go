@@ -60,7 +60,7 @@ func (k *killedMove) killedAt(step int, victim killedProcess) {
 	c, t := k.c, k.c.t
 	t.Helper()
 	t.Logf("%s is killed at step %d", moverNames[victim], step)
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	if err := c.moveUpper(ctx, k.coll, c.shards[1]); err != nil {
 		t.Fatal(err)

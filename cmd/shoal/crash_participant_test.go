@@ -77,7 +77,7 @@ func (k *killedDDL) killedBeside(c *shardedCluster, victim killedProcess, phase 
 	t := c.t
 	t.Helper()
 	t.Logf("%s: %s is killed at %s", k.name, victim, phase)
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	coordinator, db := c.shards[1].members[0], c.client.Database("crash")
 	k.prepareFor(ctx, c)
@@ -122,7 +122,7 @@ func (k *killedDDL) killedBeside(c *shardedCluster, victim killedProcess, phase 
 		if err != nil {
 			t.Logf("the client is answered %v", err) // it was undone, or its outcome is not known
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(endsWithin):
 		t.Fatalf("%s, with %s killed at %s, does not end", k.name, victim, phase)
 	}
 	shards := []*mongo.Client{c.shards[0].members[0].direct, coordinator.direct}
@@ -131,7 +131,7 @@ func (k *killedDDL) killedBeside(c *shardedCluster, victim killedProcess, phase 
 			awaitNone(t, ctx, coll+" after "+phase, s.Database("config").Collection(coll))
 		}
 	}
-	if took := time.Since(back); took > 30*time.Second {
+	if took := time.Since(back); took > endsWithin {
 		t.Errorf("%s, with %s killed at %s, took %v", k.name, victim, phase, took)
 	}
 	c.checkCatalog("crash")

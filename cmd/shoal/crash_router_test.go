@@ -313,7 +313,7 @@ func (k *lostRouterDDL) lose(c *shardedCluster) {
 	t := c.t
 	t.Helper()
 	t.Log(k.name)
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	k.prepareIn(ctx, c)
 	release, reached := k.hold.set(t, ctx, c)

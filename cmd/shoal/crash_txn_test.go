@@ -25,7 +25,7 @@ func TestKilledTransaction(t *testing.T) {
 	}{{"hangBeforeSendingPrepare", false}, {"hangBeforeWritingDecision", true}, {"hangBeforeSendingCommit", true}} {
 		t.Run(tc.point, func(t *testing.T) {
 			t.Parallel()
-			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 			defer cancel()
 			dir := t.TempDir()
 			port := freePorts(t, 3)

@@ -15,7 +15,7 @@ import (
 // The members of a process shared their fail points: one that was set on one member made all of them fail.
 func TestFailPointsAreOfOneMember(t *testing.T) {
 	s := startTestSet(t, 3, "", pair{"enableTestCommands", "1"})
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	point := bson.D{{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: "alwaysOn"},
 		{Key: "data", Value: bson.D{{Key: "failCommands", Value: bson.A{"ping"}}, {Key: "errorCode", Value: int(mongoerr.UnknownError)}}}}
@@ -36,7 +36,7 @@ func TestFailPointsAreOfOneMember(t *testing.T) {
 // Drivers' suites stop a secondary's replication by the fail point stopReplProducer to see a write concern time out.
 func TestMemberStopsReplicating(t *testing.T) {
 	s := startTestSet(t, 3, "", pair{"enableTestCommands", "1"})
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	primary := s.primary(ctx, "")
 	var secondary string

@@ -49,7 +49,7 @@ func TestFrozenNodeDuringDDL(t *testing.T) {
 func (k *lostRouterDDL) freeze(c *shardedCluster, node *server) {
 	t := c.t
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	k.prepareIn(ctx, c)
 	node.pause()

@@ -145,7 +145,7 @@ func killPrimary(rs *replicaSet) func() {
 // and in change streams, and no remains of it are left.
 func TestLargeTransactionsInTrouble(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	rs := launchSet(t, setOptions{members: 3, args: smallPieces})
 	coll := connect(t, rs.uri()).Database("large", options.Database().SetWriteConcern(writeconcern.Majority())).Collection("t")

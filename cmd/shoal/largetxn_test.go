@@ -123,7 +123,7 @@ func (rs *replicaSet) peakMemory() (mb []int) {
 // for its pieces, the replies that carried it, and the memory for its copies. Now it is sent in chunks: the set keeps its
 // primary, others write meanwhile, a member that was away receives it, and all members have it as a whole.
 func TestLargeTransactionOnASet(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	rs := launchSet(t, setOptions{members: 3})
 	primary := rs.elected()

@@ -106,7 +106,7 @@ func (s *testSet) primary(ctx context.Context, not string) string {
 // What a set of three reports, and what each member does and refuses.
 func TestReplicaSet(t *testing.T) {
 	s := startTestSet(t, 3, "")
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	everywhere := options.Collection().SetWriteConcern(&writeconcern.WriteConcern{W: 3})
 	coll := s.client.Database("d").Collection("c", everywhere)
@@ -162,7 +162,7 @@ func TestReplicaSet(t *testing.T) {
 // many calls as it was entered with.
 func TestMaintenanceMode(t *testing.T) {
 	s := startTestSet(t, 3, "")
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	primary := s.primary(ctx, "")
 	at := s.hosts[0]
@@ -278,7 +278,7 @@ func TestMonitorParameters(t *testing.T) {
 // A monitor asks each member once, and then reads what the member streams.
 func TestMonitorReadsStreamedHellos(t *testing.T) {
 	s := startTestSet(t, 3, "")
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	old := s.primary(ctx, "")
 	member := s.direct(old)
@@ -335,7 +335,7 @@ func TestMonitorReadsStreamedHellos(t *testing.T) {
 // A client with retryable writes sees no error during handovers of the primary, and nothing acknowledged is lost.
 func TestStepDownsAreNotSeen(t *testing.T) {
 	s := startTestSet(t, 3, "")
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	coll := s.client.Database("d").Collection("c")
 	writing, done := context.WithCancel(ctx)
@@ -382,7 +382,7 @@ func TestStepDownsAreNotSeen(t *testing.T) {
 // A set of one grows to three when it is started with more members, and keeps what it had.
 func TestSetGrows(t *testing.T) {
 	dir := t.TempDir()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	for i, replicas := range []int{1, 3, 3} {
 		s := startTestSet(t, replicas, dir)
@@ -411,7 +411,7 @@ func TestShardedClusterOfSets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	client, err := mongo.Connect(options.Client().ApplyURI("mongodb://" + a.roles.Addrs[0].String() + "/"))
 	if err != nil {

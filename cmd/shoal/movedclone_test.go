@@ -20,7 +20,7 @@ func TestOplogOfAMovedDatabase(t *testing.T) {
 	}
 	t.Parallel()
 	c := launchCluster(t, clusterOptions{shards: []int{1, 3}, shardArgs: []string{"--setParameter", "minSnapshotHistoryWindowInSeconds=0"}})
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	c.admin(bson.D{{Key: "enableSharding", Value: "moved"}, {Key: "primaryShard", Value: c.shards[0].name}})
 	pad := bytes.Repeat([]byte("clone of a database"), 100)

@@ -98,7 +98,7 @@ func (l *longClones) owner(ctx context.Context) (string, error) {
 
 // move moves the chunk to the other shard, and reports how that ended.
 func (l *longClones) move(rnd *rand.Rand) error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	from, err := l.owner(ctx)
 	if err != nil {

@@ -150,7 +150,7 @@ func (p *ddlPairs) round(tally map[string]int) error {
 
 // send returns the code of the reply; an error if there is none in time, or it is one that no command should give.
 func (p *ddlPairs) send(x pairedCommand, router int) (code int32, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	began := time.Now()
 	err = p.c.routers[router].direct.Database(x.db).RunCommand(ctx, x.command).Err()
@@ -171,7 +171,7 @@ func (p *ddlPairs) send(x pairedCommand, router int) (code int32, err error) {
 
 // check compares the catalog with the shards, and what the two routers see.
 func (p *ddlPairs) check() error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	for _, rs := range p.c.shards {
 		for _, coll := range []string{"system.sharding_ddl_coordinators", "collection_critical_sections"} {

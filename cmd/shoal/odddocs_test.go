@@ -52,7 +52,7 @@ func oddDocuments(uuid any) []bson.D {
 func TestNodesStartBesideWhateverClientsWrote(t *testing.T) {
 	t.Parallel()
 	port, dir := freePorts(t, 3), t.TempDir()
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	start := func() (*mongo.Client, *roles) {
 		c := newConfig(isStart)

@@ -20,7 +20,7 @@ func TestOrphansAreCountedExactly(t *testing.T) {
 	t.Parallel()
 	o := &orphanCount{t: t, c: launchCluster(t, clusterOptions{shards: []int{1, 1}, net: newNetwork(t),
 		shardArgs: []string{"--setParameter", "rangeDeleterBatchSize=8", "--setParameter", "rangeDeleterBatchDelayMS=50"}})}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	c := o.c
 	c.admin(bson.D{{Key: "enableSharding", Value: "orphans"}, {Key: "primaryShard", Value: c.shards[0].name}})

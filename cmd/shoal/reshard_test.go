@@ -307,7 +307,7 @@ func TestKilledResharding(t *testing.T) {
 
 // killResharding kills a cluster at the states of one role, that of its config server or its first shard.
 func killResharding(t *testing.T, role string, states []string) {
-	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	node := 0
 	if role == "Recipient" {
@@ -382,7 +382,7 @@ func reshardsInProgress(t *testing.T, ctx context.Context, nodes ...*mongo.Clien
 // A resharding can be aborted at each state before its decision, and leaves nothing then; after the decision it cannot.
 func TestAbortedResharding(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	port := freePorts(t, 3)
 	p := launch(t, t.TempDir(), "--node-port", strconv.Itoa(port))
@@ -466,7 +466,7 @@ func TestAbortedResharding(t *testing.T) {
 // have a timestamp each in the oplog, and are visible at the last of them. None is left out.
 func TestReshardInTheMidstOfAUnit(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	p := launch(t, t.TempDir())
 	defer p.kill(t)

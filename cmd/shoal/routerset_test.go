@@ -60,7 +60,7 @@ func (c *replicatedCluster) primary(ctx context.Context, set int) (int, *mongo.C
 func TestRouterFollowsElections(t *testing.T) {
 	t.Parallel()
 	c := startReplicatedCluster(t, 1)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	admin := c.client.Database("admin")
 	for _, cmd := range []bson.D{
@@ -151,7 +151,7 @@ func insertRaiseRead(ctx context.Context, coll *mongo.Collection, id bson.D) err
 // Reads go where their read preference directs them, cursors stay there, and config.shards follows the members.
 func TestRouterReadsFromSecondariesAndFollowsMembers(t *testing.T) {
 	c := startReplicatedCluster(t, 1)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	admin := c.client.Database("admin")
 	if err := admin.RunCommand(ctx, bson.D{{Key: "enableSharding", Value: "near"}, {Key: "primaryShard", Value: "shard00"}}).Err(); err != nil {
@@ -206,7 +206,7 @@ func TestRouterReadsFromSecondariesAndFollowsMembers(t *testing.T) {
 // secondary stayed.
 func TestKilledSessionsEndOnSecondaries(t *testing.T) {
 	c := startReplicatedCluster(t, 2)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	docs := make([]any, 100)
 	for i := range docs {
@@ -292,7 +292,7 @@ func (c *replicatedCluster) resize(ctx context.Context, primary int) {
 // either, do not return remains of the range: the placement changes for a shard's secondaries, too.
 func TestSecondariesLearnOfMigrations(t *testing.T) {
 	c := startReplicatedCluster(t, 2)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	for _, cmd := range []bson.D{
 		{{Key: "enableSharding", Value: "far"}, {Key: "primaryShard", Value: "shard00"}},
@@ -349,7 +349,7 @@ func TestSecondariesLearnOfMigrations(t *testing.T) {
 // $currentOp and $collStats with targetAllNodes ask all members; it was accepted, and they asked the primaries alone.
 func TestCurrentOpOfAllMembers(t *testing.T) {
 	c := startReplicatedCluster(t, 2)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	hosts := func(options bson.D) (out map[string]bool) {
 		t.Helper()

@@ -82,7 +82,7 @@ func TestSnapshotSpeed(t *testing.T) {
 	if _, err = fmt.Sscan(os.Getenv("SHOAL_SNAPSHOT_MB"), &mb); err != nil || mb == 0 {
 		t.Skip("a measurement: SHOAL_SNAPSHOT_MB=300")
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	rs := launchSet(t, setOptions{members: 3})
 	coll := connect(t, rs.uri()).Database("bench").Collection("c", options.Collection().SetWriteConcern(writeconcern.Majority()))
@@ -154,7 +154,7 @@ func timedWriters(t *testing.T, clients int, write func() error) (times func() s
 
 // failover writes without a pause while the primary ends, and returns the longest time that one write took.
 func failover[R any](t *testing.T, rs *replicaSet, insert func(context.Context, any, ...options.Lister[options.InsertOneOptions]) (R, error), kind string) time.Duration {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	stop := make(chan struct{})
 	longest := make(chan time.Duration)

@@ -23,7 +23,7 @@ import (
 func TestTwoOfThreeMembersLost(t *testing.T) {
 	t.Parallel()
 	rs := launchSet(t, setOptions{members: 3, net: newNetwork(t)})
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	coll := connect(t, rs.uri()).Database("lost").Collection("c", options.Collection().SetWriteConcern(writeconcern.Majority()))
 	for i := range 50 {
@@ -78,7 +78,7 @@ func TestDamagedMemberIsRefusedAndResynced(t *testing.T) {
 	flip := func(b []byte) []byte { b[len(b)/3] ^= 0xff; return b }
 	cut := func(b []byte) []byte { return b[:len(b)/2] }
 	rs := launchSet(t, setOptions{members: 3, net: newNetwork(t)})
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	coll := connect(t, rs.uri()).Database("damaged").Collection("c", options.Collection().SetWriteConcern(&writeconcern.WriteConcern{W: 3}))
 	insertPadded(t, ctx, coll, 2000)

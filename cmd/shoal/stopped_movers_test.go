@@ -103,7 +103,7 @@ func (m *stoppedMove) stoppedAt(step int, victim killedProcess) {
 	c, t := m.c, m.c.t
 	t.Helper()
 	t.Logf("%s is frozen at step %d, in sets of %d", moverNames[victim], step, m.members)
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	move := func(to *replicaSet) error {
 		return c.moveUpper(ctx, m.coll, to, bson.E{Key: "_waitForDelete", Value: true})

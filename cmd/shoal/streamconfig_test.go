@@ -16,7 +16,7 @@ func TestStreamOverAConfigElection(t *testing.T) {
 	}
 	t.Parallel()
 	c := launchCluster(t, clusterOptions{configs: 3, shards: []int{1}, net: newNetwork(t)})
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	db := c.client.Database("watch")
 	insert := func(i int) {

@@ -24,7 +24,7 @@ func TestStreamsOverElectionsOfShards(t *testing.T) {
 	t.TempDir() // ends last
 	c := launchCluster(t, clusterOptions{shards: []int{3, 3}, net: newNetwork(t)})
 	c.shard("watch.c", 0)
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	watchers := []*electionWatcher{
 		openElectionWatcher(ctx, t, "shared", c, readpref.Primary()),

@@ -15,7 +15,7 @@ import (
 func TestThrottledMigrationsAwaitTheirMembers(t *testing.T) {
 	t.Parallel()
 	c := launchCluster(t, clusterOptions{shards: []int{1, 3}})
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	c.admin(bson.D{{Key: "enableSharding", Value: "throttle"}, {Key: "primaryShard", Value: c.shards[0].name}})
 	c.admin(bson.D{{Key: "shardCollection", Value: "throttle.c"}, {Key: "key", Value: bson.D{{Key: "_id", Value: 1}}}})

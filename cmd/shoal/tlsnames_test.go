@@ -68,7 +68,7 @@ func TestMembersWithholdCertificates(t *testing.T) {
 		t.Errorf("without a certificate, where none is needed: %v", err)
 	}
 	strict := launchSet(t, setOptions{name: "strict", role: "--shardsvr", members: 1, args: secure})
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	err := router.direct.Database("admin").RunCommand(ctx, bson.D{{Key: "addShard", Value: strict.conn()}}).Err()
 	if err != nil {

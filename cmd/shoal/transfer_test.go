@@ -26,7 +26,7 @@ func TestTransfersAcrossElections(t *testing.T) {
 		t.Skip("starts nine members")
 	}
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	port := freePorts(t, 9)
 	p := launch(t, t.TempDir(), "--replicas", "3", "--node-port", strconv.Itoa(port))

@@ -19,7 +19,7 @@ func TestVotesWaitForNoListOfParticipants(t *testing.T) {
 	}
 	t.Parallel()
 	c := launchCluster(t, clusterOptions{shards: []int{3, 1}, net: newNetwork(t)})
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	c.admin(bson.D{{Key: "enableSharding", Value: "votes"}, {Key: "primaryShard", Value: c.shards[0].name}})
 	c.admin(bson.D{{Key: "shardCollection", Value: "votes.c"}, {Key: "key", Value: bson.D{{Key: "_id", Value: 1}}}})
