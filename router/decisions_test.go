@@ -125,9 +125,14 @@ func TestNamesThatDifferInCaseAtTheSameTime(t *testing.T) {
 			}()
 		}
 		c.until("an entry is written", func() bool { return c.disk.count() > 0 })
-		time.Sleep(50 * time.Millisecond) // for the others to write theirs, as they must not
-		if n := c.disk.free()["config"]; n != 1 || len(replies) > 0 {
-			t.Errorf("%d of three write their entry, %d are answered meanwhile", n, len(replies))
+		select {
+		case m := <-replies:
+			t.Errorf("one is answered meanwhile: %v", m)
+			replies <- m
+		case <-time.After(50 * time.Millisecond): // the others do not write theirs, either
+		}
+		if n := c.disk.free()["config"]; n != 1 {
+			t.Errorf("%d of three write their entry", n)
 		}
 		created := 0
 		for range 3 {
