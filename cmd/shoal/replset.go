@@ -57,8 +57,8 @@ const setReady = 30 * time.Second
 // election is held at once, and the configuration is changed if there are new members or other addresses. ready is called for each member before it can be
 // reached.
 //
-// Hazard: a shard without the commands of a shard replies to the others that there is no such command, which is final for the operations that they continue
-// after a crash.
+// Hazard: a member that is not yet a shard replies that it was not started as one (NoShardingEnabled), which is final for the operations that other shards
+// continue after a crash.
 func (a *assembly) openSet(ctx context.Context, set *memberSet, d *directory, clock *cluster.VectorClock, ready func(*shardnode.Server) error) ([]*shardnode.Server, error) {
 	var servers []*shardnode.Server
 	for i, p := range set.places {
