@@ -111,7 +111,7 @@ func (m *Manager) newDatabase(db, primary string) []byte {
 	return value.Doc(fld("_id", str(db)), fld("primary", str(primary)), fld("version", value.NewDocument(v.Doc())))
 }
 
-// databaseLike finds a database by name; one that differs only in case is an error.
+// databaseLike finds a database by name; one that differs only in case is an error. Without the name's lock the answer may be out of date when it returns.
 func (m *Manager) databaseLike(ctx context.Context, db string) (*cluster.DatabaseInfo, error) {
 	have, err := m.database(ctx, db)
 	if err == nil || mongoerr.CodeOf(err) != mongoerr.NamespaceNotFound {
@@ -122,7 +122,10 @@ func (m *Manager) databaseLike(ctx context.Context, db string) (*cluster.Databas
 		return nil, err
 	}
 	for _, d := range names {
-		if n := value.Lookup(d, "_id").Str(); strings.EqualFold(n, db) {
+		switch n := value.Lookup(d, "_id").Str(); {
+		case n == db: // created since the first read
+			return m.databaseLike(ctx, db)
+		case strings.EqualFold(n, db):
 			return nil, errDifferCase(n, db)
 		}
 	}

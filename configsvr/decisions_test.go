@@ -116,7 +116,8 @@ func TestFoldCase(t *testing.T) {
 // catalogStore is the store of a config server: config.shards, databases and chunks. It answers finds with all documents, unless one has the requested _id.
 type catalogStore struct {
 	docs map[string][][]byte
-	gate chan struct{} // a write waits for it; nil for none
+	gate chan struct{}     // a write waits for it; nil for none
+	read func(coll string) // is called once a find has its documents; nil for none
 }
 
 func (s *catalogStore) call(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
@@ -130,6 +131,9 @@ func (s *catalogStore) call(ctx context.Context, m *wire.Message, dst []byte) ([
 		batch := make([]value.Value, len(out))
 		for i, d := range out {
 			batch[i] = value.NewDocument(d)
+		}
+		if s.read != nil {
+			s.read(coll)
 		}
 		return append(dst, value.Doc(fld("cursor", doc(fld("id", value.NewInt64(0)), fld("ns", str("config."+coll)), fld("firstBatch", arr(batch...)))), fld("ok", value.NewDouble(1)))...), nil
 	case "_writeTogether":
@@ -283,6 +287,29 @@ func TestOneOfSeveralNamesIsWritten(t *testing.T) {
 				t.Errorf("%v; databases %s, shards %s", errs, dbs, shards)
 			}
 		})
+	}
+}
+
+// A database that another request creates between two reads of config.databases is found. Its name was taken for one that differs in case, and of several clients
+// that wrote first to a database, some got that error.
+func TestDatabaseIsCreatedBetweenReads(t *testing.T) {
+	s := &catalogStore{}
+	m := managerOf(s, frozen)
+	reads := 0
+	s.read = func(coll string) {
+		if coll != "databases" {
+			return
+		}
+		if reads++; reads == 1 {
+			s.change("config.databases", &msg.Changes{Put: [][]byte{m.newDatabase("name", "a")}})
+		}
+	}
+	for db, want := range map[string]mongoerr.Code{"name": 0, "Name": mongoerr.DatabaseDifferCase} {
+		s.docs["databases"], reads = nil, 0
+		have, err := m.createDatabase(t.Context(), db, "a")
+		if mongoerr.CodeOf(err) != want || want == 0 && (have.Name != db || have.Primary != "a") || s.ids("databases") != "name" {
+			t.Errorf("%s: %v, %v; databases %s", db, have, err, s.ids("databases"))
+		}
 	}
 }
 
