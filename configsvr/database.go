@@ -2,6 +2,7 @@ package configsvr
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -23,11 +24,15 @@ type sizeCache struct {
 
 const sizeCacheTime = 30 * time.Second
 
-// recent returns the sizes of a number of shards, nil if they are not known or no longer current.
-func (c *sizeCache) recent(shards int) map[string]int64 {
+// recent returns the sizes of some shards at least, nil if they are not known or no longer current.
+func (c *sizeCache) recent(shards []*cluster.Shard) map[string]int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.bytes) != shards || time.Since(c.at) >= sizeCacheTime {
+	unknown := func(s *cluster.Shard) bool {
+		_, ok := c.bytes[s.ID]
+		return !ok
+	}
+	if time.Since(c.at) >= sizeCacheTime || slices.ContainsFunc(shards, unknown) {
 		return nil
 	}
 	return c.bytes
@@ -143,11 +148,16 @@ func samePrimary(have *cluster.DatabaseInfo, db, primary string, err error) (*cl
 	return have, err
 }
 
-// leastLoaded returns the shard with the least data and, among equal ones, with the fewest databases.
+// leastLoaded returns the shard with the least data and, among equal ones, with the fewest databases. Draining ones, which it cannot be, are not asked: a shard that
+// is being removed may have failed for good.
 func (m *Manager) leastLoaded(ctx context.Context) (string, error) {
 	all, err := m.registry.All(ctx)
 	if err != nil {
 		return "", err
+	}
+	all = slices.DeleteFunc(slices.Clone(all), func(s *cluster.Shard) bool { return s.Draining })
+	if len(all) == 0 {
+		return "", mongoerr.New(mongoerr.ShardNotFound, "No non-draining shards found")
 	}
 	sizes, err := m.shardSizes(ctx, all)
 	if err != nil {
@@ -163,22 +173,16 @@ func (m *Manager) leastLoaded(ctx context.Context) (string, error) {
 	}
 	best := ""
 	for _, s := range all {
-		if s.Draining {
-			continue
-		}
 		if best == "" || sizes[s.ID] < sizes[best] || sizes[s.ID] == sizes[best] && count[s.ID] < count[best] {
 			best = s.ID
 		}
-	}
-	if best == "" {
-		return "", mongoerr.New(mongoerr.ShardNotFound, "No non-draining shards found")
 	}
 	return best, nil
 }
 
 // shardSizes asks each shard for the size of its databases, rounded to megabytes so that small differences do not count.
 func (m *Manager) shardSizes(ctx context.Context, all []*cluster.Shard) (map[string]int64, error) {
-	if have := m.sizes.recent(len(all)); have != nil {
+	if have := m.sizes.recent(all); have != nil {
 		return have, nil
 	}
 	unlock, err := m.sizes.asking.lock(ctx, "")
@@ -186,7 +190,7 @@ func (m *Manager) shardSizes(ctx context.Context, all []*cluster.Shard) (map[str
 		return nil, err
 	}
 	defer unlock()
-	if have := m.sizes.recent(len(all)); have != nil {
+	if have := m.sizes.recent(all); have != nil {
 		return have, nil
 	}
 	out := make(map[string]int64, len(all))

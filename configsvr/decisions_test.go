@@ -179,12 +179,17 @@ func (s *catalogStore) ids(coll string) string {
 
 // managerOf returns a manager of a cluster with the shards a and, draining, b, which reply as given.
 func managerOf(s *catalogStore, shard func(context.Context, *wire.Message, []byte) ([]byte, error)) *Manager {
+	return managerOfEach(s, func(string) cluster.LocalPeer { return shard })
+}
+
+// managerOfEach is managerOf for shards that reply in different ways.
+func managerOfEach(s *catalogStore, shard func(set string) cluster.LocalPeer) *Manager {
 	entry := func(id string, more ...value.Field) []byte {
 		return value.Doc(append([]value.Field{fld("_id", str(id)), fld("host", str(id+"/"+id+":1"))}, more...)...)
 	}
 	s.docs = map[string][][]byte{"shards": {entry("a"), entry("b", fld("draining", value.NewBool(true)))}}
 	local, clock := cluster.LocalPeer(s.call), cluster.NewVectorClock(time.Now)
-	registry := cluster.NewRegistry(local, clock, func(string, []string) (cluster.Peer, error) { return cluster.LocalPeer(shard), nil })
+	registry := cluster.NewRegistry(local, clock, func(set string, _ []string) (cluster.Peer, error) { return shard(set), nil })
 	return New(local, registry, clock, func() string { return "c/c:1" })
 }
 
@@ -311,6 +316,26 @@ func TestDatabaseIsCreatedBetweenReads(t *testing.T) {
 			t.Errorf("%s: %v, %v; databases %s", db, have, err, s.ids("databases"))
 		}
 	}
+}
+
+// A draining shard that does not answer is no obstacle to the choice of a shard, which it cannot be. New databases waited for its size until it was removed.
+func TestDrainingShardIsNotAskedForItsSize(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := managerOfEach(&catalogStore{}, func(set string) cluster.LocalPeer {
+			if set == "b" {
+				return frozen
+			}
+			return func(_ context.Context, _ *wire.Message, dst []byte) ([]byte, error) {
+				return append(dst, value.Doc(fld("totalSize", value.NewInt64(1)), fld("ok", value.NewDouble(1)))...), nil
+			}
+		})
+		brief, end := context.WithTimeout(t.Context(), time.Minute)
+		defer end()
+		have, err := m.createDatabase(brief, "name", "")
+		if err != nil || have.Primary != "a" {
+			t.Errorf("%v, %v", have, err)
+		}
+	})
 }
 
 // While shards that are asked for their sizes or databases are frozen, everything else goes on, and whoever waits for them waits at most until its operation ends.
