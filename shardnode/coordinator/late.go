@@ -110,7 +110,7 @@ func (m *Coordinators) lockFor(ctx context.Context, op *command.Op, o operation)
 				return nil, errBehind
 			case err != nil:
 				return nil, err
-			case r.err == errSteppedDown: // it stays in m.mu.runs
+			case r.err == errSteppedDown: // the next primary continues it
 				return nil, errSteppedDown
 			}
 		}
