@@ -5,6 +5,7 @@ import (
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/query/timeseries"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -82,6 +83,11 @@ func (m *Manager) forget(ctx context.Context, ns string, uuid [16]byte, goesOn b
 	}
 	if err := w.dropZones(ctx, ns); err != nil {
 		return err
+	}
+	if series, ok := timeseries.SeriesOf(ns); ok && !goesOn { // its zones have either name, as those of a series without an entry
+		if err := w.dropZones(ctx, series); err != nil {
+			return err
+		}
 	}
 	w.entries.Delete = append(w.entries.Delete, str(ns))
 	return w.commitWithout(ctx, uuid)

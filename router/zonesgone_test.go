@@ -7,7 +7,7 @@ import (
 	"github.com/shoaldb/shoal/internal/await"
 )
 
-// The zones of a collection without an entry in the catalog, and of a namespace without a collection, are removed by a drop of it, as the manual says of every
+// The zones of a collection without an entry in the catalog, of a namespace without a collection, and of a time series under either of its names, are removed by a drop of it, as the manual says of every
 // collection, and by one of its database. A rename takes them along. They used to stay, and the next collection of that name got them when it was sharded.
 func TestZonesOfUnshardedCollections(t *testing.T) {
 	t.Parallel()
@@ -22,6 +22,7 @@ func TestZonesOfUnshardedCollections(t *testing.T) {
 		{"db", `{"drop": "none"}`, "db.c 1; db.d 2; "},
 		{"db", `{"drop": "view"}`, "db.c 1; db.d 2; db.none 3; "},
 		{"db", `{"drop": "series"}`, "db.c 1; db.d 2; db.none 3; "},
+		{"db", `{"drop": "sharded"}`, "db.c 1; db.d 2; db.none 3; "},
 		{"db", `{"dropDatabase": 1}`, ""},
 		{"admin", `{"renameCollection": "db.c", "to": "db.e"}`, "db.d 2; db.e 1; db.none 3; "},
 		{"admin", `{"renameCollection": "db.c", "to": "db.d", "dropTarget": true}`, "db.d 1; db.none 3; "},
@@ -49,6 +50,10 @@ func TestZonesOfUnshardedCollections(t *testing.T) {
 		case `{"drop": "series"}`:
 			c.zone("db.series", "meta", 5, "z")
 			c.zone("db.system.buckets.series", "meta", 6, "z")
+		case `{"drop": "sharded"}`:
+			c.run("admin", `{"shardCollection": "db.sharded", "key": {"m": 1}, "timeseries": {"timeField": "t", "metaField": "m"}}`)
+			c.zone("db.sharded", "meta", 5, "z")
+			c.zone("db.system.buckets.sharded", "meta", 6, "z")
 		}
 		c.run(x.db, x.cmd)
 		if got := c.zones("z"); got != x.want {
