@@ -30,7 +30,7 @@ func (m *Coordinators) runCheckConsistency(op *command.Op, req *msg.CheckConsist
 		ns = req.DB + "." + req.Coll
 		names = []lockedName{{lock.Resource{Kind: lock.DDLDatabase, Name: req.DB}, lock.IS}, {lock.Resource{Kind: lock.DDLCollection, Name: ns}, lock.S}}
 	}
-	h, err := m.lockNames(op, names, "checkMetadataConsistency", wait)
+	h, err := m.lockNames(op, names, &held{reason: "checkMetadataConsistency"}, wait)
 	if err != nil {
 		return dst, err
 	}

@@ -99,7 +99,7 @@ func (m *Coordinators) Service() replication.Service {
 func (m *Coordinators) stepUp(ctx context.Context, _ int64) error {
 	table, runs, all := lock.NewManager(), make(map[string]*run), make(map[*held]struct{})
 	err := documents(m.Docs).Each(func(d *document) error {
-		h := &held{Locker: table.NewLocker(), reason: d.op.name()}
+		h := &held{Locker: table.NewLocker(), op: d.op, reason: d.op.name()}
 		if err := m.take(ctx, h, namesOf(d.op), lockWait); err != nil {
 			return err
 		}
@@ -470,18 +470,4 @@ func commandName(cmd []byte) string {
 		return k
 	}
 	return ""
-}
-
-// CurrentOps describes the runs as currentOp does.
-func (m *Coordinators) CurrentOps(time.Time) (out [][]value.Field) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, r := range m.mu.runs {
-		out = append(out, []value.Field{
-			value.F("type", value.NewString("op")), value.F("desc", value.NewString("ShardingDDLCoordinator")), value.F("op", value.NewString("command")),
-			value.F("ns", value.NewString(r.doc.ns)), value.F("command", value.NewDocument(r.doc.command)),
-			value.F("currentPhase", value.NewString(r.at)), value.F("active", value.NewBool(true)),
-		})
-	}
-	return out
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
-	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/lock"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -22,7 +22,9 @@ const lockWait = 5 * time.Minute
 // held are the DDL locks of one operation.
 type held struct {
 	*lock.Locker
-	list   []lockedName
+	op     operation    // nil for a migration
+	list   []lockedName // guarded by m.mu, as is next
+	next   *lockedName  // the one that is being taken
 	reason string
 }
 
@@ -75,7 +77,7 @@ const migrationWait = 5 * time.Second
 // section on them.
 func (m *Coordinators) LockForMigration(ctx context.Context, ns string) (unlock func(), err error) {
 	names := []lockedName{{lock.Resource{Kind: lock.DDLDatabase, Name: catalog.DBOf(ns)}, lock.IX}, {lock.Resource{Kind: lock.DDLCollection, Name: ns}, lock.IX}}
-	h, err := m.lockNames(ctx, names, "moveChunk", migrationWait)
+	h, err := m.lockNames(ctx, names, &held{reason: "moveChunk"}, migrationWait)
 	if err != nil {
 		return nil, err
 	}
@@ -84,19 +86,24 @@ func (m *Coordinators) LockForMigration(ctx context.Context, ns string) (unlock 
 
 // lock takes an operation's locks.
 func (m *Coordinators) lock(ctx context.Context, op operation, wait time.Duration) (*held, error) {
-	return m.lockNames(ctx, namesOf(op), op.name(), wait)
+	return m.lockNames(ctx, namesOf(op), &held{op: op, reason: op.name()}, wait)
 }
 
-// lockNames takes locks in their order. It takes none on a node that is not primary, is still stepping up, or steps down meanwhile.
-func (m *Coordinators) lockNames(ctx context.Context, names []lockedName, reason string, wait time.Duration) (*held, error) {
+// lockNames takes locks in their order. It takes none on a node that is not primary, is still stepping up, or steps down meanwhile. The client's operation is shown with
+// them while it waits.
+func (m *Coordinators) lockNames(ctx context.Context, names []lockedName, h *held, wait time.Duration) (*held, error) {
 	m.mu.Lock()
 	if m.mu.ctx.Err() != nil {
 		m.mu.Unlock()
 		return nil, errSteppedDown
 	}
-	h := &held{Locker: m.locks.NewLocker(), reason: reason}
+	h.Locker = m.locks.NewLocker()
 	m.mu.held[h] = struct{}{}
 	m.mu.Unlock()
+	if op := command.FromContext(ctx); op != nil {
+		op.ShowLocks(h.Locker)
+		defer op.HideLocks(h.Locker)
+	}
 	if err := m.take(ctx, h, names, wait); err != nil {
 		return nil, err
 	}
@@ -115,6 +122,9 @@ func (m *Coordinators) lockNames(ctx context.Context, names []lockedName, reason
 func (m *Coordinators) take(ctx context.Context, h *held, names []lockedName, wait time.Duration) error {
 	h.SetTimeout(wait)
 	for _, n := range names {
+		m.mu.Lock()
+		h.next = &n
+		m.mu.Unlock()
 		if err := h.Lock(ctx, n.res, n.mode); err != nil {
 			m.unlock(h)
 			if mongoerr.CodeOf(err) == mongoerr.LockTimeout {
@@ -123,7 +133,7 @@ func (m *Coordinators) take(ctx context.Context, h *held, names []lockedName, wa
 			return err
 		}
 		m.mu.Lock()
-		h.list = append(h.list, n)
+		h.list, h.next = append(h.list, n), nil
 		m.mu.Unlock()
 	}
 	return nil
@@ -138,21 +148,4 @@ func (m *Coordinators) unlock(h *held) {
 	for _, n := range slices.Backward(names) {
 		h.Unlock(n.res)
 	}
-}
-
-// LockInfo describes the DDL locks that are held, in the form of lockInfo.
-func (m *Coordinators) LockInfo() (out []value.Value) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for h := range m.mu.held {
-		for _, n := range h.list {
-			granted := value.Doc(value.F("mode", value.NewString(n.mode.String())), value.F("convertMode", value.NewString("NONE")),
-				value.F("enqueueAtFront", value.NewBool(false)), value.F("compatibleFirst", value.NewBool(false)), value.F("desc", value.NewString(h.reason)))
-			out = append(out, value.NewDocument(value.Doc(
-				value.F("resourceId", value.NewString("{"+n.res.Kind.String()+", "+n.res.Name+"}")),
-				value.F("granted", value.NewArray(value.ArrayOf(value.NewDocument(granted)))),
-				value.F("pending", value.NewArray(value.ArrayOf())))))
-		}
-	}
-	return out
 }

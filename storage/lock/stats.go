@@ -16,7 +16,7 @@ type Stats [kinds][modes]Count
 
 // Kinds lists the kinds that statistics show, in the order of Stats.
 func Kinds() []Kind {
-	return []Kind{ParallelBatchWriter, ReplicationState, Global, Database, Collection, Mutex}
+	return []Kind{ParallelBatchWriter, ReplicationState, Global, Database, Collection, Mutex, DDLDatabase, DDLCollection}
 }
 
 // Without returns the difference to earlier counts.
