@@ -116,18 +116,25 @@ func (m *Manager) addShardToZone(ctx context.Context, shard, zone string) error 
 	return m.registry.Reload(ctx)
 }
 
+// removeShardFromZone holds the routing tables, too: whether the shard may leave depends on the zones of collections, and a range is assigned to a zone only if a shard is
+// in it (checkZone). One of the two sees what the other has written.
 func (m *Manager) removeShardFromZone(ctx context.Context, shard, zone string) error {
+	free, err := m.lockTables(ctx)
+	if err != nil {
+		return err
+	}
+	defer free()
 	unlock, err := m.lockList(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if _, err := m.registry.Listed(ctx, shard); err != nil {
-		return mongoerr.Newf(mongoerr.ShardNotFound, "shard %s does not exist", shard)
-	}
-	all, err := m.registry.All(ctx)
+	all, err := m.listedShards(ctx)
 	if err != nil {
 		return err
+	}
+	if shardByID(all, shard) == nil {
+		return mongoerr.Newf(mongoerr.ShardNotFound, "shard %s does not exist", shard)
 	}
 	others := false
 	for _, s := range all {
@@ -229,8 +236,9 @@ func (m *Manager) removeZone(ctx context.Context, ns string, min, max []byte) (r
 	return true, m.remove(ctx, "tags", filter)
 }
 
+// checkZone checks a range that is to be assigned to a zone. The lock of all tables must be held.
 func (m *Manager) checkZone(ctx context.Context, ns string, lo, hi []value.Value, zone string) error {
-	all, err := m.registry.All(ctx)
+	all, err := m.listedShards(ctx)
 	if err != nil {
 		return err
 	}
