@@ -164,10 +164,10 @@ func (b *Base) checkAPI(op *Op) error {
 	}
 	// A router has checked its client's command before it sends others, with the same arguments, for it.
 	if legacy := op.Req.Spec.Name == "hello" && op.Req.Name != "hello"; a.Strict && !op.Client.Internal && (legacy || !op.Req.Spec.API) {
-		return mongoerr.Newf(mongoerr.APIStrictError, "Provided apiStrict:true, but the command %s is not in API Version 1. Information on supported commands and migrations in API Version 1 can be found at https://www.mongodb.com/docs/manual/reference/stable-api/", op.Req.Name)
+		return notInAPI(op.Req.Name)
 	}
 	if a.Strict && !op.Client.Internal {
-		if err := checkStrict(&op.Req); err != nil {
+		if err := op.checkStrict(); err != nil {
 			return err
 		}
 	}

@@ -35,9 +35,6 @@ func (r *Router) selfDocs(op *command.Op, pipeline value.Value) (docs [][]byte, 
 	}
 	in := value.Walk(first.Doc())
 	name, spec, _ := in.Next()
-	if op.Req.API.Strict && (string(name) == "$currentOp" || string(name) == "$listLocalSessions") {
-		return nil, false, mongoerr.Newf(mongoerr.APIStrictError, "%s is not allowed with 'apiStrict: true' in API Version 1", name)
-	}
 	if string(name) == "$currentOp" || string(name) == "$listLocalSessions" || string(name) == "$shardedDataDistribution" ||
 		string(name) == "$listClusterCatalog" || string(name) == "$queryStats" || string(name) == "$querySettings" {
 		o := &agg.Options{NS: agg.Namespace{DB: op.DB(), Coll: "$cmd.aggregate"}, Host: &aggHost{r: r}}

@@ -42,6 +42,8 @@ func TestStrictClientsThroughARouter(t *testing.T) {
 	for _, x := range []string{
 		`{"create": "e", "capped": true, "size": 4096`, `{"create": "e", "storageEngine": {"wiredTiger": {}}`, `{"find": "c", "showRecordId": true`, `{"find": "c", "min": {"_id": 1}, "hint": "_id_"`,
 		`{"createIndexes": "c", "indexes": [{"key": {"s": "text"}, "name": "s"}]`, `{"createIndexes": "c", "indexes": [{"key": {"s": 1}, "name": "s", "sparse": true}]`,
+		`{"explain": {"distinct": "c", "key": "a"}`, `{"explain": {"find": "c", "returnKey": true}`, `{"explain": {"aggregate": "c", "pipeline": [{"$indexStats": {}}], "cursor": {}}`,
+		`{"aggregate": "c", "pipeline": [], "cursor": {}, "explain": true`, `{"aggregate": "c", "pipeline": [{"$indexStats": {}}], "cursor": {}`,
 	} {
 		if m := c.raw("db", x+strict); m["code"] != int32(mongoerr.APIStrictError) {
 			t.Errorf("%s: %v", x, m)

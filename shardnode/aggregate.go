@@ -77,9 +77,6 @@ func parseAggregate(op *command.Op, ns string) (a *aggregateArgs, err error) {
 	if err := checkWritingPipeline(op, a.pipeline); err != nil {
 		return nil, err
 	}
-	if a.explain && op.Req.API.Strict {
-		return nil, mongoerr.New(mongoerr.APIStrictError, "'explain' is not allowed with 'apiStrict: true' in API Version 1")
-	}
 	return a, nil
 }
 
@@ -223,20 +220,19 @@ func checkStages(op *command.Op, pipeline value.Value) error {
 	if op.Req.ReadConcern == nil && !op.Req.API.Strict || pipeline.T != value.Array {
 		return nil
 	}
+	if op.Req.API.Strict {
+		if err := command.CheckStrictStages(pipeline); err != nil {
+			return err
+		}
+	}
 	level := ""
 	if rc := op.Req.ReadConcern; rc != nil {
 		level = rc.Level
 	}
 	for i, st := range value.Values(pipeline.Doc()) {
 		it := value.Walk(st.Doc())
-		k, arg, _ := it.Next()
+		k, _, _ := it.Next()
 		name := string(k)
-		if op.Req.API.Strict && (agg.Has(name, agg.Unstable) || isSearch(name) || name == "$collStats" && unstableCollStats(arg)) {
-			return mongoerr.Newf(mongoerr.APIStrictError, "%s is not allowed with 'apiStrict: true' in API Version 1", name)
-		}
-		if op.Req.API.Strict && name == "$changeStream" && !value.Lookup(arg.Doc(), "showExpandedEvents").IsMissing() {
-			return mongoerr.New(mongoerr.APIStrictError, "BSON field '$changeStream.showExpandedEvents' is not allowed with apiStrict:true.")
-		}
 		if level == "" || level == "local" {
 			continue
 		}
@@ -250,21 +246,6 @@ func checkStages(op *command.Op, pipeline value.Value) error {
 		}
 	}
 	return nil
-}
-
-// isSearch reports whether a stage is one of a search index, of which this server recognises only the name.
-func isSearch(stage string) bool {
-	return stage == "$search" || stage == "$searchMeta" || stage == "$vectorSearch"
-}
-
-// unstableCollStats reports whether $collStats asks for more than the count.
-func unstableCollStats(arg value.Value) bool {
-	for k := range value.Elements(arg.Doc()) {
-		if k != "count" {
-			return true
-		}
-	}
-	return false
 }
 
 // checkExchange refuses cursors that several consumers share: they are not implemented.

@@ -14,9 +14,12 @@ func TestStrictArgumentsOfMembers(t *testing.T) {
 	for _, cmd := range []string{
 		`{"create": "c", "capped": true, "size": 4096`, `{"create": "c", "autoIndexId": true`, `{"find": "c", "tailable": true`, `{"find": "c", "returnKey": true`,
 		`{"createIndexes": "c", "indexes": [{"key": {"s": "text"}, "name": "s"}]`, `{"createIndexes": "c", "indexes": [{"key": {"s": 1}, "name": "s", "background": true}]`,
+		`{"aggregate": "c", "pipeline": [], "cursor": {}, "explain": true`, `{"explain": {"distinct": "c", "key": "a"}`, `{"explain": {"find": "c", "showRecordId": true}`,
+		`{"explain": {"aggregate": "c", "pipeline": [{"$indexStats": {}}], "cursor": {}}`, `{"explain": {"aggregate": "c", "pipeline": [], "cursor": {}, "explain": true}`,
+		`{"aggregate": "c", "pipeline": [{"$unionWith": {"coll": "c", "pipeline": [{"$indexStats": {}}]}}], "cursor": {}`,
 	} {
 		steps = append(steps, step{cmd + strict, mongoerr.APIStrictError})
 	}
-	runSteps(t, n, append(steps, step{`{"create": "c"` + strict, 0}, step{`{"find": "c", "singleBatch": true` + strict, 0},
+	runSteps(t, n, append(steps, step{`{"create": "c"` + strict, 0}, step{`{"explain": {"find": "c"}` + strict, 0}, step{`{"explain": {"aggregate": "c", "pipeline": [{"$collStats": {"count": {}}}], "cursor": {}}` + strict, 0}, step{`{"find": "c", "singleBatch": true` + strict, 0},
 		step{`{"createIndexes": "c", "indexes": [{"key": {"s": 1}, "name": "s", "unique": true}]` + strict, 0}))
 }
