@@ -280,12 +280,16 @@ func (m *Manager) renameMetadata(ctx context.Context, req *msg.RenameMetadata) e
 	return m.renameZones(ctx, req)
 }
 
-// forgetTarget removes the target of a rename, whose source has no entry, from the catalog.
+// forgetTarget removes the target of a rename, whose source has no entry, from the catalog, without its zones: renameZones decides about those.
 func (m *Manager) forgetTarget(ctx context.Context, ns string, uuid [16]byte) error {
 	if _, e, err := m.entry(ctx, ns); err != nil {
 		return err
 	} else if e != nil && e.UUID == uuid {
-		return m.forget(ctx, ns, uuid, false)
+		w := &catalogWrites{m: m, placed: []placing{{nss: ns, uuid: uuid}}, entries: msg.Changes{Delete: []value.Value{str(ns)}}}
+		if err := w.stopSampling(ctx, ns, uuid); err != nil {
+			return err
+		}
+		return w.commitWithout(ctx, uuid)
 	}
 	if err := m.removeChunks(ctx, uuid); err != nil {
 		return err

@@ -124,15 +124,11 @@ func (m *Manager) removeShardFromZone(ctx context.Context, shard, zone string) e
 		return err
 	}
 	defer free()
-	unlock, err := m.lockList(ctx)
+	all, unlock, err := m.lockedList(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	all, err := m.listedShards(ctx)
-	if err != nil {
-		return err
-	}
 	if shardByID(all, shard) == nil {
 		return mongoerr.Newf(mongoerr.ShardNotFound, "shard %s does not exist", shard)
 	}

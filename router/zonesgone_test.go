@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/shoaldb/shoal/internal/await"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // The zones of a collection without an entry in the catalog, of a namespace without a collection, and of a time series under either of its names, are removed by a drop of it, as the manual says of every
@@ -33,6 +34,8 @@ func TestZonesOfUnshardedCollections(t *testing.T) {
 		{"admin", `{"renameCollection": "db.tracked", "to": "db.d", "dropTarget": true}`, "db.c 1; db.none 3; "},
 		{"admin", `{"renameCollection": "db.c", "to": "else.c", "dropTarget": true}`, "db.d 2; db.none 3; else.c 1; "},
 		{"db", `{"aggregate": "plain", "pipeline": [{"$out": "d"}], "cursor": {}}`, "db.c 1; db.d 2; db.none 3; "},
+		{"db", `{"aggregate": "plain", "pipeline": [{"$out": "tracked"}], "cursor": {}}`, "db.c 1; db.d 2; db.none 3; db.tracked 7; "},
+		{"admin", `{"renameCollection": "db.plain", "to": "db.tracked", "dropTarget": true}`, "db.c 1; db.d 2; db.none 3; "},
 	} {
 		c.run("admin", `{"enableSharding": "db", "primaryShard": "shard1"}`)
 		for i, coll := range []string{"c", "d", "plain", "tracked"} {
@@ -54,6 +57,8 @@ func TestZonesOfUnshardedCollections(t *testing.T) {
 			c.run("admin", `{"shardCollection": "db.sharded", "key": {"m": 1}, "timeseries": {"timeField": "t", "metaField": "m"}}`)
 			c.zone("db.sharded", "meta", 5, "z")
 			c.zone("db.system.buckets.sharded", "meta", 6, "z")
+		case `{"aggregate": "plain", "pipeline": [{"$out": "tracked"}], "cursor": {}}`, `{"renameCollection": "db.plain", "to": "db.tracked", "dropTarget": true}`:
+			c.zone("db.tracked", "_id", 7, "z")
 		}
 		c.run(x.db, x.cmd)
 		if got := c.zones("z"); got != x.want {
@@ -66,6 +71,27 @@ func TestZonesOfUnshardedCollections(t *testing.T) {
 			t.Errorf("%s: the zones that are left: %s", x.cmd, got)
 		}
 	}
+}
+
+// A rename into another database that fails leaves zones as they are. They used to have the new name.
+func TestZonesAfterARefusedRename(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 2)
+	c.run("admin", `{"addShardToZone": "shard0", "zone": "z"}`)
+	for _, db := range []string{"db", "else"} {
+		c.run("admin", `{"enableSharding": "`+db+`", "primaryShard": "shard1"}`)
+	}
+	c.insertKeys("c", 1, 4)
+	c.zone("db.c", "_id", 1, "z")
+	end := c.building("shard1", "db.c")
+	const rename = `{"renameCollection": "db.c", "to": "else.c"}`
+	if m := c.raw("admin", rename); m["code"] != int32(mongoerr.BackgroundOperationInProgressForNamespace) {
+		t.Errorf("%v", m)
+	}
+	c.expect(c.zones("z"), `"db.c 1; "`)
+	end()
+	c.run("admin", rename)
+	c.expect(c.zones("z"), `"else.c 1; "`)
 }
 
 // The primary of the coordinating shard changes at each phase of the drop or rename of a collection without an entry that has zones.

@@ -284,7 +284,9 @@ func (m *Coordinators) lead(op *command.Op, r *run, as string, dst []byte) (begu
 		case err == nil && as == "":
 			dst, err = m.nested(op, r.doc.op.(forwarding).clientCommand(), true, dst)
 		case err == nil:
-			dst, err = m.local(op, as, r.doc.op, dst)
+			if dst, err = m.local(op, as, r.doc.op, dst); err == nil {
+				err = r.afterLocal(op)
+			}
 		case err == errAlreadyDone:
 			op.AdvanceOperationTime(uint64(m.Engine.Visible()))
 			return false, r.doc.op.reply(dst), nil
@@ -417,6 +419,16 @@ func (m *Coordinators) local(op *command.Op, as string, o operation, dst []byte)
 		prepare = p.prepare
 	}
 	return m.runNested(op, rest, true, prepare, dst)
+}
+
+// afterLocal does what remains of an operation that this shard has executed alone.
+func (r *run) afterLocal(ctx context.Context) error {
+	if o, ok := r.doc.op.(interface {
+		afterwards(ctx context.Context, r *run) error
+	}); ok {
+		return o.afterwards(ctx, r)
+	}
+	return nil
 }
 
 // nested is local for a client's command that the request contains.

@@ -131,7 +131,8 @@ func (n *rename) checkUntracked(ctx context.Context, r *run, source, target plac
 	if err := n.stopSampling(ctx, r, source, target); err != nil {
 		return false, err
 	}
-	return true, n.renameZonesApart(ctx, r, source)
+	n.at.UUID = source.uuid
+	return true, nil
 }
 
 // checkOut checks that the target of an $out is as the router has found it.

@@ -46,12 +46,14 @@ func (n *rename) sourceZones(zoned map[string]bool, target place) msg.RenamedZon
 	return msg.RenamedZones{MoveZones: from, DropZones: to && !from && target.there && !n.req.Out}
 }
 
-// renameZonesApart renames zones before a collection without an entry is copied into another database, which no run could repeat. If the copy fails, the zones
-// have the new name.
-func (n *rename) renameZonesApart(ctx context.Context, r *run, source place) error {
+// afterwards renames zones after a collection without an entry has been copied into another database: if the copy fails, they keep the name of the collection. No run repeats that: if
+// this shard crashes in between, they keep the name of a collection that is gone.
+func (n *rename) afterwards(ctx context.Context, r *run) error {
 	if n.at.RenamedZones == (msg.RenamedZones{}) {
 		return nil
 	}
-	_, err := r.onConfig(ctx, &msg.RenameMetadata{NS: n.req.NS, To: n.req.To, UUID: source.uuid, RenamedZones: n.at.RenamedZones})
-	return err
+	return r.retry(ctx, false, func() error {
+		_, err := r.onConfig(ctx, &msg.RenameMetadata{NS: n.req.NS, To: n.req.To, UUID: n.at.UUID, RenamedZones: n.at.RenamedZones})
+		return err
+	})
 }
