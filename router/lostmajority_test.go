@@ -181,3 +181,35 @@ func TestShardWithoutAMajority(t *testing.T) {
 		return left, len(left) == 0
 	})
 }
+
+// The wtimeout of a DDL passes because another shard has no majority. Past its point of no return, when it will be completed whatever happens, the client is answered as by a set:
+// the command has succeeded, and its write concern has not been met. Before it, it is an error of the command.
+func TestWtimeoutPastThePointOfNoReturn(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 1)
+	x := c.addSet("shardx")
+	c.run("admin", `{"enableSharding": "d", "primaryShard": "shard0"}`)
+	for _, coll := range []string{"a", "b"} {
+		c.run("admin", `{"shardCollection": "d.`+coll+`", "key": {"_id": 1}}`)
+		c.run("admin", `{"split": "d.`+coll+`", "middle": {"_id": 0}}`)
+		c.run("admin", `{"moveChunk": "d.`+coll+`", "find": {"_id": 1}, "to": "shardx", "_waitForDelete": true}`)
+	}
+	reached, release := c.hangAt("shard0", "dropCollection")
+	dropped := c.later("d", `{"drop": "a", "writeConcern": {"w": "majority", "wtimeout": 300}}`)
+	reached()
+	x.cut.Store(true)
+	release()
+	m := <-dropped
+	if e := m["writeConcernError"]; m["ok"] != 1.0 || e == nil || get(e, "code") != int32(mongoerr.WriteConcernTimeout) || m["ns"] != "d.a" {
+		t.Errorf("past it: %v", m)
+	}
+	if m := c.timedOut("d", `{"drop": "b"}`); m["ok"] == 1.0 {
+		t.Errorf("before it: %v", m)
+	}
+	x.cut.Store(false)
+	for _, coll := range []string{"a", "b"} {
+		c.run("d", `{"drop": "`+coll+`"}`)
+	}
+	c.leftOver()
+	c.expect(c.all("config", `{"find": "collections", "filter": {"_id": {"$regex": "^d[.]"}}}`), `[]`)
+}

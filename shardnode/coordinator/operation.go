@@ -23,7 +23,7 @@ type operation interface {
 	phases() []phase
 	// undo reverts what the phases before the first final one did.
 	undo(ctx context.Context, r *run) error
-	// reply appends the reply's fields.
+	// reply appends the reply's fields. It may be called once a final phase has begun, while that is carried out.
 	reply(dst []byte) []byte
 }
 

@@ -33,6 +33,7 @@ type run struct {
 	aborted   error                   // the reason why it has to end
 	discarded bool                    // another operation removes what it makes
 	stall     stall
+	committed bool // the point of no return is passed: the operation will be completed; guarded by m.mu
 
 	done chan struct{}
 	err  error // set before done is closed
@@ -40,7 +41,8 @@ type run struct {
 
 func (r *run) key() string { return string(value.AppendGroupKey(nil, r.doc.ID(), nil)) }
 
-// wait waits for a run, started by this request or another, and writes its reply. If the caller stops waiting, the run continues.
+// wait waits for a run, started by this request or another, and writes its reply. If the caller stops waiting, the run continues. The wtimeout of a caller is an error of its
+// command before the point of no return, since the operation may still be undone, and one of its write concern after it.
 // Operations that may take long, such as index builds, are aborted once no caller waits for them.
 func (r *run) wait(op *command.Op, dst []byte) ([]byte, error) {
 	r.m.mu.Lock()
@@ -51,11 +53,14 @@ func (r *run) wait(op *command.Op, dst []byte) ([]byte, error) {
 	if r.waiters--; err != nil && err != errGoesOn && r.waiters == 0 && r.doc.op.name() == createIndexesKind {
 		r.abort(errBuildAborted(err.Error()))
 	}
+	committed := r.committed
 	r.m.mu.Unlock()
-	if err != nil {
+	switch {
+	case err == errGoesOn && committed: // as on a set: done, but no majority has confirmed it in time
+		op.SetWriteConcernError(errGoesOn)
+	case err != nil:
 		return dst, err
-	}
-	if r.err != nil {
+	case r.err != nil:
 		return dst, r.err
 	}
 	op.AdvanceOperationTime(uint64(r.m.Engine.Visible()))
@@ -128,6 +133,11 @@ func (r *run) through(ctx context.Context) error {
 		final := r.continued && i+1 < len(phases) && phases[i+1].final && phases[i+1].unstored
 		for _, before := range phases[:i+1] {
 			final = final || before.final
+		}
+		if final {
+			r.m.mu.Lock()
+			r.committed = true
+			r.m.mu.Unlock()
 		}
 		err := r.retry(ctx, final, func() error { return do(ctx, r) })
 		if ctx.Err() != nil {
