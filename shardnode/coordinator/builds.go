@@ -17,31 +17,82 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// abortBuilds aborts the index builds for which an operation would have to wait only to remove what they build.
-func (m *Coordinators) abortBuilds(o operation) {
-	db, _ := o.locks()
+// abortBuilds aborts the index builds for which an operation would have to wait only to remove what they build. If the operation expects a collection with another
+// UUID, it changes nothing and is refused.
+func (m *Coordinators) abortBuilds(o operation) error {
+	_, err := m.buildsEndedBy(o)
+	return err
+}
+
+// buildsEndedBy is abortBuilds, and returns the runs that it has aborted.
+func (m *Coordinators) buildsEndedBy(o operation) (ended []*run, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, r := range m.mu.runs {
-		build, ok := r.doc.op.(*forward)
-		if !ok || build.kind != createIndexesKind {
+		why := m.endsBuild(o, r)
+		if why == "" {
 			continue
 		}
-		switch o := o.(type) {
-		case *drop:
-			if m.sameCollection(r.doc.ns, o.ns()) {
-				r.discard(errBuildAborted("collection dropped"))
-			}
-		case *dropDatabase:
-			if name, _ := cluster.SplitNS(r.doc.ns); name == db {
-				r.discard(errBuildAborted("database dropped"))
-			}
-		case *forward:
-			if o.kind == "dropIndexes" && m.namesIndexOf(o.req, build) {
-				r.discard(errBuildAborted("dropIndexes command"))
-			}
+		build := r.doc.op.(*forward)
+		if err := checkUUID(nameOf(o), build.at.UUID, expectedUUID(o)); err != nil {
+			return nil, err
+		}
+		r.discard(errBuildAborted(why))
+		ended = append(ended, r)
+	}
+	return ended, nil
+}
+
+// endsBuild returns why an operation ends a run: "" if it does not, or the run is no createIndexes. m.mu must be held.
+func (m *Coordinators) endsBuild(o operation, r *run) string {
+	build, ok := r.doc.op.(*forward)
+	if !ok || build.kind != createIndexesKind {
+		return ""
+	}
+	switch o := o.(type) {
+	case *drop:
+		if m.sameCollection(r.doc.ns, o.ns()) {
+			return "collection dropped"
+		}
+	case *dropDatabase:
+		if name, _ := cluster.SplitNS(r.doc.ns); name == o.req.DB {
+			return "database dropped"
+		}
+	case *forward:
+		if o.kind == dropIndexesKind && m.namesIndexOf(o.req, build) {
+			return "dropIndexes command"
 		}
 	}
+	return ""
+}
+
+// expectedUUID returns the UUID that the collection of a drop or a dropIndexes must have; nil for any.
+func expectedUUID(o operation) *[16]byte {
+	switch o := o.(type) {
+	case *drop:
+		return o.req.UUID
+	case *forward:
+		if id, ok := catalog.UUIDFrom(value.Lookup(o.req.Command, "collectionUUID")); ok {
+			return (*[16]byte)(&id)
+		}
+	}
+	return nil
+}
+
+// endBuilds aborts the builds of indexes that a dropIndexes names, and waits for their end. The operation has its locks: no further createIndexes of the collection begins.
+func (m *Coordinators) endBuilds(op *command.Op, o operation) error {
+	ended, err := m.buildsEndedBy(o)
+	for _, r := range ended {
+		switch err := r.end(op, op); {
+		case err == errGoesOn:
+			return errBehind
+		case err != nil:
+			return err
+		case r.err == errSteppedDown:
+			return errSteppedDown
+		}
+	}
+	return err
 }
 
 // sameCollection reports whether two names are the same, or those of a time series and of its buckets.
@@ -127,7 +178,7 @@ func refusedFor(o operation) []string {
 }
 
 // givesWay reports whether an operation that would have to wait for an index build is refused. Those that remove what is built end the build instead (abortBuilds),
-// createIndexes and create do not exclude it, and a dropIndexes of another index waits for it.
+// and createIndexes, create and a dropIndexes of another index do not exclude it.
 func givesWay(o operation) bool {
 	switch o.(type) {
 	case *shard, *refine, *untrack, *movePrimary:

@@ -100,7 +100,7 @@ func (m *Coordinators) stepUp(ctx context.Context, _ int64) error {
 	table, runs, all := lock.NewManager(), make(map[string]*run), make(map[*held]struct{})
 	err := documents(m.Docs).Each(func(d *document) error {
 		h := &held{Locker: table.NewLocker(), op: d.op, reason: d.op.name()}
-		if err := m.take(ctx, h, namesOf(d.op), lockWait); err != nil {
+		if err := m.take(ctx, h, storedNames(d.op), lockWait); err != nil {
 			return err
 		}
 		r := &run{m: m, doc: d, locks: h, done: make(chan struct{}), stored: true, at: d.phase}
@@ -216,7 +216,9 @@ func (m *Coordinators) run(op *command.Op, req msg.Message, as string, dst []byt
 			return append(dst, done...), err
 		}
 	}
-	m.abortBuilds(o)
+	if err := m.abortBuilds(o); err != nil {
+		return dst, err
+	}
 	r := &run{m: m, done: make(chan struct{}), doc: &document{id: cluster.NewUUID(), op: o, ns: ns, command: cmd, comment: value.Lookup(op.Req.Body, "comment").Clone(), request: asked.id}}
 	for {
 		other, err := m.running(r)
@@ -263,6 +265,12 @@ func (m *Coordinators) lead(op *command.Op, r *run, as string, dst []byte) (begu
 		return false, dst, err
 	}
 	r.locks = h
+	if o, ok := r.doc.op.(*forward); ok && o.kind == dropIndexesKind {
+		if err := m.endBuilds(op, o); err != nil {
+			m.unlock(h)
+			return false, dst, err
+		}
+	}
 	if asked := parseRequestID(op.Req.Body); asked.again { // the first request may have held the locks
 		if done, ok, err := m.outcome(asked.id); err != nil || ok {
 			m.unlock(h)
@@ -279,6 +287,9 @@ func (m *Coordinators) lead(op *command.Op, r *run, as string, dst []byte) (begu
 		return false, dst, aerr
 	}
 	if err != nil || local {
+		m.mu.Lock()
+		h.unlockIndexes()
+		m.mu.Unlock()
 		defer m.unlock(h)
 		switch {
 		case err == nil && as == "":
@@ -354,6 +365,7 @@ func (m *Coordinators) begin(op *command.Op, r *run) error {
 	}
 	delete(m.mu.asked, r.key())
 	m.mu.runs[r.key()] = r
+	r.locks.unlockIndexes()
 	m.start(m.mu.ctx, r)
 	return nil
 }
@@ -389,7 +401,7 @@ func (m *Coordinators) running(r *run) (*run, error) {
 
 // queues reports whether different requests of the operation's kind on one name are executed one after another. Others may contradict
 // each other, and the second is refused.
-func queues(o operation) bool { return o.name() == createIndexesKind || o.name() == "dropIndexes" }
+func queues(o operation) bool { return o.name() == createIndexesKind || o.name() == dropIndexesKind }
 
 // errNotBegun is the error of a run that did not begin, for the requests that joined it.
 var errNotBegun = mongoerr.New(mongoerr.ConflictingOperationInProgress, "the operation did not begin")

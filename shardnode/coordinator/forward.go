@@ -66,7 +66,7 @@ func (m *Coordinators) replyDropped(ctx context.Context, build *forward, dst []b
 	if c := m.Engine.Catalog().Lookup(build.tracked()); c != nil {
 		was += len(c.Indexes) - 1
 	}
-	reply := &forward{kind: "dropIndexes", at: msg.ForwardFound{Home: build.at.Home}}
+	reply := &forward{kind: dropIndexesKind, at: msg.ForwardFound{Home: build.at.Home}}
 	for _, id := range build.at.Shards {
 		if id == build.at.Idle {
 			continue
@@ -171,18 +171,57 @@ func (f *forward) admitsUnique() error {
 
 func (f *forward) phases() []phase {
 	return []phase{
-		{name: "freezeMigrations", do: func(ctx context.Context, r *run) error {
-			return r.allowMigrations(ctx, f.tracked(), f.at.UUID, false)
-		}},
+		{name: "freezeMigrations", do: f.freeze},
 		{name: "checkShards", do: f.checkShards},
 		{name: "updateShards", do: f.send},
 		{name: "unfreezeMigrations", final: true, harmless: true, do: f.release},
 	}
 }
 
+// freeze keeps chunks from moving. A dropIndexes runs beside a createIndexes, and the config server knows one permission for both: the last of them to end lets chunks move again
+// (thaws). freeze waits until another run that does so has ended.
+func (f *forward) freeze(ctx context.Context, r *run) error {
+	for {
+		r.m.mu.Lock()
+		other := r.beside(f, func(o *run) bool { return o.thaw })
+		r.m.mu.Unlock()
+		if other == nil {
+			return r.allowMigrations(ctx, f.tracked(), f.at.UUID, false)
+		}
+		select {
+		case <-other.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// thaws reports whether a run that ends lets chunks move again, rather than another one that goes on. It decides once.
+func (r *run) thaws(f *forward) bool {
+	r.m.mu.Lock()
+	defer r.m.mu.Unlock()
+	if !r.leaves {
+		r.leaves, r.thaw = true, r.beside(f, func(o *run) bool { return !o.leaves }) == nil
+	}
+	return r.thaw
+}
+
+// beside returns another run about the indexes of the same collection; nil for none. m.mu must be held.
+func (r *run) beside(f *forward, which func(o *run) bool) *run {
+	for _, o := range r.m.mu.runs {
+		if x, ok := o.doc.op.(*forward); ok && o != r && x.at.UUID == f.at.UUID && which(o) {
+			return o
+		}
+	}
+	return nil
+}
+
 // release lets chunks move again, and writes the changed bucketing of a time series to the catalog. Routers target measurements by
 // it. Until a router has read it, shards refuse measurements that belong elsewhere (write's Command.misplaced), and queries do not depend on it.
 func (f *forward) release(ctx context.Context, r *run) error {
+	if !r.thaws(f) {
+		return nil
+	}
 	m := &msg.SetAllowMigrations{NS: f.tracked(), UUID: f.at.UUID, Allow: true, Run: r.name()}
 	if f.rebuckets() {
 		if c := r.m.Engine.Catalog().Lookup(f.tracked()); c != nil && c.UUID == catalog.UUID(f.at.UUID) {
@@ -267,6 +306,8 @@ func (f *forward) send(ctx context.Context, r *run) error {
 
 // createIndexesKind is the kind of operation whose run a drop of the collection aborts.
 const createIndexesKind = "createIndexes"
+
+const dropIndexesKind = "dropIndexes"
 
 const createKind = "createCollection"
 
@@ -371,6 +412,9 @@ func (f *forward) undo(ctx context.Context, r *run) error {
 				return err
 			}
 		}
+	}
+	if !r.thaws(f) {
+		return nil
 	}
 	return r.allowMigrations(ctx, f.tracked(), f.at.UUID, true)
 }

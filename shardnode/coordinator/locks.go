@@ -13,8 +13,11 @@ import (
 )
 
 // DDL locks serialise the DDL of one database: an operation on a collection locks the database in IX and the collection in
-// X, one on a database locks that in X; createIndexes, create and migrations that begin lock the collection in IX. The locks are in the primary's memory;
+// X, one on a database locks that in X; createIndexes, dropIndexes, create and migrations that begin lock the collection in IX. The locks are in the primary's memory;
 // stored runs take theirs again at step-up.
+//
+// A createIndexes may take hours, in which other indexes can be dropped. The two exclude each other by a lock of their own, which a dropIndexes holds to its end and a createIndexes
+// until it is a run (unlockIndexes): a dropIndexes finds all builds that have begun, ends those of its indexes (endBuilds), and none begins before it has ended.
 
 // lockWait is the time that an operation waits for its DDL locks.
 const lockWait = 5 * time.Minute
@@ -50,7 +53,7 @@ func namesOf(op operation) (out []lockedName) {
 	}
 	mode := lock.X
 	switch op.name() {
-	case createIndexesKind: // migrations may begin during a build, which may take hours; createIndexes commands queue in run
+	case createIndexesKind, dropIndexesKind: // migrations may begin during a build, which may take hours; commands of one kind queue in run
 		mode = lock.IX
 	case createKind: // it finds the collection that a createIndexes builds on; of several that create it, one succeeds on this shard
 		mode = lock.IX
@@ -58,7 +61,36 @@ func namesOf(op operation) (out []lockedName) {
 	for _, ns := range colls {
 		out = append(out, lockedName{lock.Resource{Kind: lock.DDLCollection, Name: ns}, mode})
 	}
+	if op.name() == createIndexesKind || op.name() == dropIndexesKind {
+		for _, ns := range colls {
+			out = append(out, lockedName{lock.Resource{Kind: lock.Mutex, Name: "indexes of " + ns}, lock.X})
+		}
+	}
 	return out
+}
+
+// storedNames lists what a stored run locks.
+func storedNames(op operation) []lockedName {
+	names := namesOf(op)
+	if op.name() == createIndexesKind {
+		names = slices.DeleteFunc(names, ofIndexes)
+	}
+	return names
+}
+
+func ofIndexes(n lockedName) bool { return n.res.Kind == lock.Mutex }
+
+// unlockIndexes releases the lock that excludes a createIndexes and a dropIndexes, which a createIndexes that has begun no longer needs. m.mu must be held.
+func (h *held) unlockIndexes() {
+	if h.op.name() != createIndexesKind {
+		return
+	}
+	for _, n := range slices.Backward(h.list) {
+		if ofIndexes(n) {
+			h.Unlock(n.res)
+		}
+	}
+	h.list = slices.DeleteFunc(slices.Clone(h.list), ofIndexes)
 }
 
 // conflict reports whether the locks of two operations exclude each other.

@@ -34,6 +34,8 @@ type run struct {
 	discarded bool                    // another operation removes what it makes
 	stall     stall
 	committed bool // the point of no return is passed: the operation will be completed; guarded by m.mu
+	leaves    bool // a run about indexes is past the point from which it needs chunks not to move; guarded by m.mu
+	thaw      bool // and lets them move; guarded by m.mu
 
 	done chan struct{}
 	err  error // set before done is closed
