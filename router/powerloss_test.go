@@ -129,9 +129,9 @@ func (p *powered) start(sets ...string) {
 		n, run := p.node(set), &poweredRun{server: s}
 		n.last.Store(run)
 		if set == "config" {
+			n.now.Store(run) // its first steps as primary call itself
 			p.conf = s
 			p.manage(s)
-			n.now.Store(run)
 			continue
 		}
 		join := p.joining(set)
