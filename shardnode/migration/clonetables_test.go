@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -25,6 +26,8 @@ func tablesDoc(i int, more ...value.Field) []byte {
 func newTablesRecipient(t *testing.T, docs int) *recipient {
 	t.Helper()
 	m := newTestManagerOn(t, &fakeNode{}, &fakeSessions{}, storage.Options{FS: vfs.NewMem(), Dir: "db", MinFreeDisk: 1})
+	now := time.Now()
+	m.Now = func() time.Time { return now } // a client that was served is remembered, however long a batch takes
 	r := &recipient{m: m, ns: "d.c", uuid: catalog.UUID{1}, rng: testRange(t, 0, int32(docs)), throttle: replication.Visible}
 	r.mu.changed = make(chan struct{})
 	r.load.begin(m.Counts)
