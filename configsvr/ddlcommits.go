@@ -25,13 +25,13 @@ func (m *Manager) runRemoveCollection(op *command.Op, req *msg.RemoveCollection,
 	if err := m.stillWanted(op, req.NS, req.Run, !req.Undo); err != nil {
 		return dst, err
 	}
-	if err := m.removeCollection(op, req.NS, req.UUID, req.Untrack); err != nil || !req.Zones {
+	if err := m.removeCollection(op, req); err != nil || !req.Zones {
 		return dst, err
 	}
 	return dst, m.removeZones(op, doc(fld("ns", doc(fld("$in", arr(str(req.NS), str(timeseries.BucketsOf(req.NS))))))))
 }
 
-// removeZones removes zones of collections that have no entry. Those with an entry lose them with it.
+// removeZones removes zones of collections that have no entry. Those with an entry lose them with it when they are dropped.
 func (m *Manager) removeZones(ctx context.Context, filter value.Value) error {
 	unlock, err := m.lockTables(ctx)
 	if err != nil {
@@ -41,8 +41,12 @@ func (m *Manager) removeZones(ctx context.Context, filter value.Value) error {
 	return m.remove(ctx, "tags", filter)
 }
 
-// removeCollection removes a collection from the catalog; with untrack the collection itself continues to exist. The name's DDL lock must be held.
-func (m *Manager) removeCollection(ctx context.Context, ns string, uuid [16]byte, untrack bool) error {
+// removeCollection removes a collection from the catalog; with Untrack the collection itself continues to exist. The name's DDL lock must be held.
+//
+// Only a drop removes its zones, too. They may be set for any namespace, in advance of its sharding: those of a collection that is not tracked any more, and those of
+// one that could not be sharded, are for the next time.
+func (m *Manager) removeCollection(ctx context.Context, req *msg.RemoveCollection) error {
+	ns, uuid, untrack := req.NS, req.UUID, req.Untrack
 	unlock, err := m.lockTables(ctx)
 	if err != nil {
 		return err
@@ -58,7 +62,7 @@ func (m *Manager) removeCollection(ctx context.Context, ns string, uuid [16]byte
 		}
 		return m.stopSampling(ctx, ns, uuid)
 	}
-	if err := m.forget(ctx, ns, uuid, untrack); err != nil {
+	if err := m.forget(ctx, ns, uuid, forgotten{goesOn: untrack, keepsZones: untrack || req.Undo}); err != nil {
 		return err
 	}
 	what := "dropCollection"

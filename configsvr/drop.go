@@ -63,7 +63,7 @@ func (m *Manager) dropCollection(ctx context.Context, ns string, expected *[16]b
 			return err
 		}
 	}
-	if err := m.forget(ctx, ns, e.UUID, false); err != nil {
+	if err := m.forget(ctx, ns, e.UUID, forgotten{}); err != nil {
 		return err
 	}
 	m.refreshShards(ctx, ns, ids)
@@ -71,22 +71,29 @@ func (m *Manager) dropCollection(ctx context.Context, ns string, expected *[16]b
 	return nil
 }
 
-// forget removes a sharded collection from the catalog: its entry, its zones and its chunks together. Chunks beyond those that fit in a
-// unit of work are deleted afterwards; without the entry they are not read. A collection that continues to exist without an entry is
-// sampled as before.
-func (m *Manager) forget(ctx context.Context, ns string, uuid [16]byte, goesOn bool) error {
+// forgotten describes what remains of a collection that is removed from the catalog.
+type forgotten struct {
+	goesOn     bool // it continues to exist without an entry, and is sampled as before
+	keepsZones bool // so does its name
+}
+
+// forget removes a collection from the catalog: its entry, its zones and its chunks together. Chunks beyond those that fit in a
+// unit of work are deleted afterwards; without the entry they are not read.
+func (m *Manager) forget(ctx context.Context, ns string, uuid [16]byte, left forgotten) error {
 	w := &catalogWrites{m: m, placed: []placing{{nss: ns, uuid: uuid}}}
-	if !goesOn {
+	if !left.goesOn {
 		if err := w.stopSampling(ctx, ns, uuid); err != nil {
 			return err
 		}
 	}
-	if err := w.dropZones(ctx, ns); err != nil {
-		return err
-	}
-	if series, ok := timeseries.SeriesOf(ns); ok && !goesOn { // its zones have either name, as those of a series without an entry
-		if err := w.dropZones(ctx, series); err != nil {
+	if !left.keepsZones {
+		if err := w.dropZones(ctx, ns); err != nil {
 			return err
+		}
+		if series, ok := timeseries.SeriesOf(ns); ok { // its zones have either name, as those of a series without an entry
+			if err := w.dropZones(ctx, series); err != nil {
+				return err
+			}
 		}
 	}
 	w.entries.Delete = append(w.entries.Delete, str(ns))

@@ -497,7 +497,7 @@ func (m *Manager) runCleanupReshard(op *command.Op, req *msg.CleanupReshard, dst
 	db, _ := cluster.SplitNS(req.NS)
 	_, left, err := m.entry(op, db+".system.resharding."+value.UUIDText(e.UUID))
 	if err == nil && left != nil {
-		err = m.forget(op, left.NS, left.UUID, false)
+		err = m.forget(op, left.NS, left.UUID, forgotten{})
 	}
 	return dst, err
 }

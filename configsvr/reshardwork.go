@@ -462,10 +462,11 @@ func (r *resharding) commit(ctx context.Context) error {
 	return nil
 }
 
-// commitZones replaces the collection's zones. No chunk moves because of them before the collection has its new entry.
+// commitZones replaces the collection's zones. No chunk moves because of them before the collection has its new entry. A moveCollection leaves them as they are: the
+// collection is not sharded, before or after, and they were set for the time when it is. An unshardCollection removes those of the former key.
 func (r *resharding) commitZones(ctx context.Context) error {
 	m, d := r.m, r.doc
-	if d.want.Provenance == msg.ReshardCollection && d.want.Zones == nil {
+	if d.want.Provenance == msg.MoveCollection || d.want.Provenance == msg.ReshardCollection && d.want.Zones == nil {
 		return nil
 	}
 	if err := m.remove(ctx, "tags", doc(fld("ns", str(d.ns)))); err != nil {

@@ -165,10 +165,6 @@ func (c *checker) tracked(ctx context.Context, ns string, entry []byte) error {
 	if err != nil {
 		return err
 	}
-	zones, err := c.config(ctx, "tags", value.Doc(value.F("ns", value.NewString(ns))))
-	if err != nil {
-		return err
-	}
 	owners := consistency.Owners(chunks)
 	for _, id := range owners { // migrations go on: a shard may have received the collection and its first chunk since it was listed
 		if c.peers[id] != nil && !slices.ContainsFunc(c.locals[ns], func(l consistency.Local) bool { return l.Shard == id }) {
@@ -189,9 +185,13 @@ func (c *checker) tracked(ctx context.Context, ns string, entry []byte) error {
 		}
 	}
 	c.bad = append(c.bad, coll.RoutingTable(chunks)...)
-	c.bad = append(c.bad, coll.Zones(zones)...)
 	c.bad = append(c.bad, coll.Locals(owners, locals)...)
-	if !value.Lookup(entry, "unsplittable").Truthy() {
+	if !value.Lookup(entry, "unsplittable").Truthy() { // its zones are for a key that it will have
+		zones, err := c.config(ctx, "tags", value.Doc(value.F("ns", value.NewString(ns))))
+		if err != nil {
+			return err
+		}
+		c.bad = append(c.bad, coll.Zones(zones)...)
 		c.bad = append(c.bad, coll.ShardKeyIndex(locals)...)
 	}
 	if c.req.Indexes {
