@@ -387,7 +387,7 @@ func (p *reshardPlan) place(ctx context.Context, j *shardJob, points [][]byte) (
 			cuts, last = append(cuts, b), vals
 		}
 	}
-	all, err := p.m.registry.All(ctx)
+	all, err := p.m.listedShards(ctx) // not those of the registry, whose zones may be older
 	if err != nil {
 		return nil, err
 	}

@@ -139,11 +139,11 @@ func (m *Manager) removeShardFromZone(ctx context.Context, shard, zone string) e
 		}
 	}
 	if !others {
-		used, err := m.first(ctx, 1, "tags", doc(fld("tag", str(zone))))
+		used, err := m.usesZone(ctx, zone)
 		if err != nil {
 			return err
 		}
-		if len(used) > 0 {
+		if used {
 			return mongoerr.Newf(mongoerr.ZoneStillInUse, "operation not allowed because it would remove the only shard associated with zone %s", zone)
 		}
 	}
@@ -151,6 +151,27 @@ func (m *Manager) removeShardFromZone(ctx context.Context, shard, zone string) e
 		return err
 	}
 	return m.registry.Reload(ctx)
+}
+
+// usesZone reports whether a zone has ranges, or will have some when a resharding commits. The lock of all tables must be held.
+//
+// Invariant: a resharding to which ranges of a zone are given finds a shard in it, and one stays in it: either its state document is found here, or what is decided here is stored before
+// the resharding looks which shards are in the zone (reshardPlan.place). It stores the document first, and takes the lock of the collection's table (freeze) in between.
+//
+// Rejected: a second look at the commit. The copy is made by then, and its chunks are on shards of the zone: it would be undone after hours, for an administrator's mistake.
+func (m *Manager) usesZone(ctx context.Context, zone string) (bool, error) {
+	used, err := m.first(ctx, 1, "tags", doc(fld("tag", str(zone))))
+	if err != nil || len(used) > 0 {
+		return err == nil, err
+	}
+	running, err := m.find(ctx, reshardingOps, doc(fld("state", doc(fld("$nin", arr(str(reshardAborting), str(reshardQuiesced)))))))
+	for _, raw := range running {
+		d, err := readReshardState(raw)
+		if err == nil && slices.ContainsFunc(d.want.Zones, func(z []byte) bool { return value.Lookup(z, "zone").Str() == zone }) {
+			return true, nil
+		}
+	}
+	return false, err
 }
 
 // updateZoneRange assigns a range to a zone or, without a zone, removes the assignment.

@@ -86,3 +86,68 @@ func TestZonesDuringResharding(t *testing.T) {
 	}
 	c.run("admin", `{"updateZoneKeyRange": "db.c", "min": {"from": 0}, "max": {"from": 5}, "zone": null}`)
 }
+
+// The last shard of a zone stays in it while a resharding is about to assign ranges to the zone, as when the zone has ranges: the collection used to get ranges of a zone that no shard
+// was in. The zones of another resharding, or of one that has been undone, do not matter.
+func TestLastShardOfAZoneDuringResharding(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 2)
+	c.config.Points = c.points["config"]
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	c.run("admin", `{"shardCollection": "db.c", "key": {"k": 1}}`)
+	c.insertKeys("c", 1, 10)
+	other := c.through()
+	remove := func(zone, shard string) bson.M {
+		return other.raw("admin", fmt.Sprintf(`{"removeShardFromZone": %q, "zone": %q}`, shard, zone))
+	}
+	for _, state := range []string{"initializing", "cloning", "committing", "done", "aborted"} {
+		for _, zone := range []string{"z", "unused"} {
+			c.run("admin", `{"addShardToZone": "shard1", "zone": "`+zone+`"}`)
+		}
+		c.run("admin", `{"addShardToZone": "shard0", "zone": "z"}`)
+		at := state
+		if state == "aborted" {
+			at = "cloning"
+		}
+		reached, release := c.hangOn("config", "reshardingPauseCoordinatorAtState", "state", at)
+		answer := make(chan bson.M, 1)
+		go func() {
+			answer <- c.raw("admin", `{"reshardCollection": "db.c", "key": {"from": 1}, "numInitialChunks": 1, "zones": [{"min": {"from": 3}, "max": {"from": 4}, "zone": "z"}]}`)
+		}()
+		reached()
+		if m := remove("z", "shard0"); m["ok"] != 1.0 {
+			t.Errorf("%s: another shard is in the zone: %v", state, m)
+		}
+		if m := remove("z", "shard1"); m["code"] != int32(mongoerr.ZoneStillInUse) {
+			t.Errorf("%s: the last shard leaves the zone: %v", state, m)
+		}
+		if m := remove("unused", "shard1"); m["ok"] != 1.0 {
+			t.Errorf("%s: a zone that is not used: %v", state, m)
+		}
+		if state == "aborted" {
+			aborted := make(chan bson.M, 1)
+			go func() { aborted <- c.through().raw("admin", `{"abortReshardCollection": "db.c"}`) }()
+			release()
+			<-answer
+			if m := <-aborted; m["ok"] != 1.0 {
+				t.Errorf("%v", m)
+			}
+			if m := remove("z", "shard1"); m["ok"] != 1.0 {
+				t.Errorf("the resharding was aborted: %v", m)
+			}
+			continue
+		}
+		release()
+		if m := <-answer; m["ok"] != 1.0 {
+			t.Errorf("%s: %v", state, m)
+		}
+		c.expect(c.zones("z"), `"db.c 3; "`)
+		if m := remove("z", "shard1"); m["code"] != int32(mongoerr.ZoneStillInUse) {
+			t.Errorf("after %s: %v", state, m)
+		}
+		c.run("admin", `{"reshardCollection": "db.c", "key": {"k": 1}, "zones": []}`)
+		if m := remove("z", "shard1"); m["ok"] != 1.0 {
+			t.Errorf("the zone has no ranges any more: %v", m)
+		}
+	}
+}
