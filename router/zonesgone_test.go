@@ -1,8 +1,11 @@
 package router_test
 
 import (
+	"context"
 	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -122,5 +125,57 @@ func TestZonesAtEveryPhase(t *testing.T) {
 		})
 		c.leftOver()
 		c.run("db", `{"drop": "d"}`)
+	}
+}
+
+// The drop or rename of a collection without an entry concerns the primary shard of its database alone, with zones as without: it used to wait for all shards.
+func TestZonesOfUnshardedCollectionsBesideAFrozenShard(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 2)
+	w := c.interposed("shard0")
+	c.run("admin", `{"addShardToZone": "shard0", "zone": "z"}`)
+	c.run("admin", `{"enableSharding": "else", "primaryShard": "shard1"}`)
+	for _, x := range []struct{ db, cmd, want string }{
+		{"db", `{"drop": "c"}`, ""}, {"db", `{"drop": "sampled"}`, "db.c 1; "}, {"db", `{"drop": "none"}`, "db.c 1; "},
+		{"admin", `{"renameCollection": "db.c", "to": "db.d"}`, "db.d 1; "}, {"admin", `{"renameCollection": "db.c", "to": "else.c"}`, "else.c 1; "},
+		{"admin", `{"renameCollection": "db.sampled", "to": "db.d"}`, "db.c 1; "},
+	} {
+		c.run("admin", `{"enableSharding": "db", "primaryShard": "shard1"}`)
+		c.insertKeys("c", 1, 10)
+		c.insertKeys("sampled", 1, 10)
+		c.zone("db.c", "k", 1, "z")
+		if strings.Contains(x.cmd, "none") {
+			c.zone("db.none", "k", 2, "z")
+		}
+		c.run("admin", `{"configureQueryAnalyzer": "db.sampled", "mode": "full", "samplesPerSecond": 1}`)
+		frozen := make(chan struct{})
+		w.through(func(ctx context.Context, name string, call func() ([]byte, error)) ([]byte, error) {
+			select {
+			case <-frozen:
+				return call()
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		})
+		c.expectWithin(x.db, x.cmd)
+		c.expect(c.zones("z"), `"`+x.want+`"`)
+		close(frozen)
+		c.leftOver()
+		c.run("db", `{"dropDatabase": 1}`)
+		c.run("else", `{"drop": "c"}`)
+	}
+}
+
+// expectWithin runs a command that must succeed although a shard is frozen.
+func (c *testCluster) expectWithin(db, cmd string) {
+	c.t.Helper()
+	answer := c.later(db, cmd)
+	select {
+	case m := <-answer:
+		if m["ok"] != 1.0 {
+			c.t.Errorf("%s: %v", cmd, m)
+		}
+	case <-time.After(2 * time.Minute):
+		c.t.Fatalf("%s waits for a frozen shard", cmd)
 	}
 }

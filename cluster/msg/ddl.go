@@ -20,9 +20,10 @@ func (m *ShardDropCollection) fields(c *codec) {
 type DropFound struct {
 	UUID    [16]byte
 	Indexes int64
-	Shards  []string // all shards of the cluster then, the coordinator last
+	Shards  []string // all shards of the cluster then, the coordinator last; only that one with Alone
 	Buckets string   // the namespace of the buckets of a time series collection that is dropped; "" for others
 	Zones   bool     // there is no entry in the catalog, but zones
+	Alone   bool     // no other shard is concerned
 }
 
 func (m *DropFound) fields(c *codec) {
@@ -32,6 +33,7 @@ func (m *DropFound) fields(c *codec) {
 	c.strs("shards", required, &m.Shards)
 	c.str("bucketsNamespace", optional, &m.Buckets)
 	c.flag("zones", false, &m.Zones)
+	c.flag("alone", false, &m.Alone)
 }
 
 // ShardDropDatabase drops a database on all shards.
@@ -94,7 +96,8 @@ type RenameFound struct {
 	UUID    [16]byte // the source's
 	Sharded bool     // whether the source is sharded
 	Target  *[16]byte
-	Shards  []string // all shards of the cluster then, the coordinator last
+	Shards  []string // all shards of the cluster then, the coordinator last; only that one with Alone
+	Alone   bool     // no other shard is concerned
 	RenamedZones
 }
 
@@ -104,6 +107,7 @@ func (m *RenameFound) fields(c *codec) {
 	c.flag("sourceIsSharded", false, &m.Sharded)
 	c.optionalUUID("targetUUID", &m.Target)
 	c.strs("shards", required, &m.Shards)
+	c.flag("alone", false, &m.Alone)
 	m.zones(c)
 }
 

@@ -49,8 +49,8 @@ func (d *drop) check(ctx context.Context, r *run) (local bool, err error) {
 		if err = cmp.Or(err, zerr); err != nil {
 			return false, err
 		}
-		d.at.Zones = len(zones) > 0
-		if !sampled && !d.at.Zones && !r.hasStray(ctx, d.ns()) {
+		d.at.Zones, d.at.Alone = len(zones) > 0, !r.hasStray(ctx, d.ns())
+		if !sampled && !d.at.Zones && d.at.Alone {
 			return true, nil
 		}
 	}
@@ -60,7 +60,7 @@ func (d *drop) check(ctx context.Context, r *run) (local bool, err error) {
 	if c != nil {
 		d.at.Indexes = int64(len(c.Indexes))
 	}
-	d.at.Shards, err = r.shardIDs(ctx)
+	d.at.Shards, err = r.concerned(ctx, d.at.Alone)
 	return false, err
 }
 
@@ -115,7 +115,7 @@ func (d *drop) names() []string {
 
 func (d *drop) phases() []phase {
 	return []phase{
-		{name: "enterCriticalSection", former: []string{"freezeCollection"}, section: d.names(), shards: &d.at.Shards},
+		{name: "enterCriticalSection", former: []string{"freezeCollection"}, section: d.names(), shards: &d.at.Shards, alone: d.at.Alone},
 		{name: "dropCollection", final: true, unstored: true, former: []string{"releaseCriticalSection"}, do: d.remove},
 	}
 }

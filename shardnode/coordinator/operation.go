@@ -43,6 +43,7 @@ type phase struct {
 	// that writes the state document, and those of the others meanwhile, which saves two syncs (enterBlocked).
 	section []string
 	shards  *[]string
+	alone   bool   // shards that join the cluster are not concerned, as others than this one are not
 	blocks  string // "" for reads and writes
 	// harmless is a last phase that may be carried out once more however late: it ends sections of its run, or lets chunks move. The removal of the document
 	// behind it need not be durable: what other DDL has done to the names since is behind the removal in this shard's log, and lost with it (run.remove).

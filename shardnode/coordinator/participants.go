@@ -188,6 +188,15 @@ func (r *run) shardIDs(ctx context.Context) ([]string, error) {
 	return append(ids, r.m.State.ID), err
 }
 
+// concerned returns the ids of the shards that an operation blocks, this one last: with alone, of a collection without an entry in the catalog, this one. Requests for such a
+// collection are refused by all others, by the version of the database, and movePrimary waits for the operation's DDL locks.
+func (r *run) concerned(ctx context.Context, alone bool) ([]string, error) {
+	if alone {
+		return []string{r.m.State.ID}, nil
+	}
+	return r.shardIDs(ctx)
+}
+
 // readCatalog reads documents of the sharding catalog that include the changes of all earlier operations, which this
 // shard has coordinated or, if it was not yet the primary shard, learned of with its request. A plain read could be answered by a deposed primary of the
 // config server that does not know it yet: a drop would then find no entry, and leave the documents of the other shards.

@@ -100,7 +100,8 @@ func (n *rename) check(ctx context.Context, r *run) (local bool, err error) {
 	if target.there {
 		n.at.Target = &target.uuid
 	}
-	n.at.Shards, err = r.shardIDs(ctx)
+	n.at.Alone = !source.tracked && !target.tracked
+	n.at.Shards, err = r.concerned(ctx, n.at.Alone)
 	return false, err
 }
 
@@ -242,7 +243,7 @@ func (n *rename) names() []string { return []string{n.req.NS, n.req.To} }
 
 func (n *rename) phases() []phase {
 	return []phase{
-		{name: "blockCrudAndRename", former: []string{"freezeMigrations"}, section: n.names(), shards: &n.at.Shards},
+		{name: "blockCrudAndRename", former: []string{"freezeMigrations"}, section: n.names(), shards: &n.at.Shards, alone: n.at.Alone},
 		{name: "renameMetadata", final: true, unstored: true, former: []string{"unblockCRUD"}, do: n.carryOut},
 	}
 }

@@ -194,7 +194,7 @@ func (r *run) enterBlocked(ctx context.Context, p *phase) error {
 	if oerr := <-others; err == nil { // after an error, too: undoing the run must not overtake these messages
 		err = oerr
 	}
-	if err != nil {
+	if err != nil || p.alone {
 		return err
 	}
 	return r.blockJoined(ctx, p.shards, p.kind(), p.section...)
