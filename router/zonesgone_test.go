@@ -4,10 +4,13 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/internal/await"
+	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -178,4 +181,92 @@ func (c *testCluster) expectWithin(db, cmd string) {
 	case <-time.After(2 * time.Minute):
 		c.t.Fatalf("%s waits for a frozen shard", cmd)
 	}
+}
+
+// A rename into another database copies the collection, and its zones follow. If the primary steps down in between, the next one renames them: they used to keep the
+// name of the collection that was gone.
+func TestZonesFollowACopiedCollection(t *testing.T) {
+	t.Parallel()
+	reached, lost := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	c := newHookedCluster(t, 2, clusterHooks{out: func(set string) func(cluster.Peer) cluster.Peer {
+		return func(to cluster.Peer) cluster.Peer {
+			return cluster.LocalPeer(func(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
+				first := false
+				if set == "shard1" && string(m.CommandName()) == "_configsvrRenameCollectionMetadata" {
+					once.Do(func() { first = true })
+				}
+				if !first {
+					return to.Call(ctx, m, dst)
+				}
+				close(reached)
+				select {
+				case <-lost:
+				case <-ctx.Done():
+				}
+				return dst, errKilled
+			})
+		}
+	}})
+	c.run("admin", `{"addShardToZone": "shard0", "zone": "z"}`)
+	for _, db := range []string{"db", "else"} {
+		c.run("admin", `{"enableSharding": "`+db+`", "primaryShard": "shard1"}`)
+	}
+	const rename = `{"renameCollection": "db.c", "to": "else.c", "dropTarget": true}`
+	c.insertKeys("c", 1, 10)
+	c.zone("db.c", "k", 1, "z")
+	c.zone("else.c", "k", 2, "z")
+	answer := c.later("admin", rename)
+	select {
+	case <-reached:
+	case m := <-answer:
+		t.Fatalf("%v", m)
+	}
+	c.restart("shard1")
+	close(lost)
+	if m := <-answer; m["ok"] != 1.0 {
+		t.Errorf("%v", m)
+	}
+	c.expect(c.zones("z"), `"else.c 1; "`)
+	c.leftOver()
+
+	for _, phase := range []string{"renameMetadata", "done"} {
+		c.insertKeys("c", 1, 10)
+		c.zone("db.c", "k", 3, "z")
+		if m := c.atPhase("shard1", phase, "admin", rename); m["ok"] != 1.0 {
+			t.Errorf("%s: %v", phase, m)
+		}
+		await.State(t, phase+": its zones have the new name", func() (any, bool) {
+			got := fmt.Sprint(c.counted("c", 1), " ", len(c.all("else", `{"find": "c"}`)), " ", c.zones("z"))
+			return got, got == "0 10 else.c 3; "
+		})
+		c.leftOver()
+	}
+}
+
+// The client of a rename into another database stops waiting while its commit is under way: zones have the name of the collection, whether it was renamed or not.
+func TestZonesOfACopyThatIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 2)
+	c.run("admin", `{"addShardToZone": "shard0", "zone": "z"}`)
+	for _, db := range []string{"db", "else"} {
+		c.run("admin", `{"enableSharding": "`+db+`", "primaryShard": "shard1"}`)
+	}
+	c.insertKeys("c", 1, 10)
+	c.zone("db.c", "k", 1, "z")
+	c.disk.hold()
+	m := c.raw("admin", `{"renameCollection": "db.c", "to": "else.c", "writeConcern": {"w": "majority"}, "maxTimeMS": 500}`)
+	c.disk.free()
+	if m["ok"] == 1.0 {
+		t.Errorf("it was waited for: %v", m)
+	}
+	c.leftOver()
+	want := "db.c 1; "
+	if c.counted("c", 1) == 0 {
+		want = "else.c 1; "
+	}
+	await.State(t, "zones have the name of the collection", func() (any, bool) {
+		got := c.zones("z")
+		return got, got == want
+	})
 }

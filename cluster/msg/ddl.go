@@ -98,6 +98,7 @@ type RenameFound struct {
 	Target  *[16]byte
 	Shards  []string // all shards of the cluster then, the coordinator last; only that one with Alone
 	Alone   bool     // no other shard is concerned
+	Copied  bool     // this shard has copied the source into another database, and the zones remain to be renamed
 	RenamedZones
 }
 
@@ -108,6 +109,7 @@ func (m *RenameFound) fields(c *codec) {
 	c.optionalUUID("targetUUID", &m.Target)
 	c.strs("shards", required, &m.Shards)
 	c.flag("alone", false, &m.Alone)
+	c.flag("copied", false, &m.Copied)
 	m.zones(c)
 }
 

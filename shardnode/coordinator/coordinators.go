@@ -286,6 +286,9 @@ func (m *Coordinators) lead(op *command.Op, r *run, as string, dst []byte) (begu
 		m.unlock(h)
 		return false, dst, aerr
 	}
+	if phase := follows(r.doc.op); err == nil && local && phase != "" {
+		return m.localThenRun(op, r, as, phase, dst)
+	}
 	if err != nil || local {
 		m.mu.Lock()
 		h.unlockIndexes()
@@ -295,9 +298,7 @@ func (m *Coordinators) lead(op *command.Op, r *run, as string, dst []byte) (begu
 		case err == nil && as == "":
 			dst, err = m.nested(op, r.doc.op.(forwarding).clientCommand(), true, dst)
 		case err == nil:
-			if dst, err = m.local(op, as, r.doc.op, dst); err == nil {
-				err = r.afterLocal(op)
-			}
+			dst, err = m.local(op, as, r.doc.op, func(*command.Op) {}, dst)
 		case err == errAlreadyDone:
 			op.AdvanceOperationTime(uint64(m.Engine.Visible()))
 			return false, r.doc.op.reply(dst), nil
@@ -409,8 +410,8 @@ var errNotBegun = mongoerr.New(mongoerr.ConflictingOperationInProgress, "the ope
 var errSteppedDown = mongoerr.New(mongoerr.InterruptedDueToReplStateChange, "operation was interrupted")
 
 // local executes an operation that is one unit of work on this shard: as the client's command, with the version of an
-// unsharded collection, which is compared once more under the command's locks.
-func (m *Coordinators) local(op *command.Op, as string, o operation, dst []byte) ([]byte, error) {
+// unsharded collection, which is compared once more under the command's locks. It calls also for the command.
+func (m *Coordinators) local(op *command.Op, as string, o operation, also func(in *command.Op), dst []byte) ([]byte, error) {
 	var rest []byte
 	first := true
 	for it := value.Walk(op.Req.Body); ; {
@@ -426,21 +427,14 @@ func (m *Coordinators) local(op *command.Op, as string, o operation, dst []byte)
 			rest = append(rest, raw...)
 		}
 	}
-	prepare := func(*command.Op) {}
+	prepare := also
 	if p, ok := o.(interface{ prepare(in *command.Op) }); ok {
-		prepare = p.prepare
+		prepare = func(in *command.Op) {
+			p.prepare(in)
+			also(in)
+		}
 	}
 	return m.runNested(op, rest, true, prepare, dst)
-}
-
-// afterLocal does what remains of an operation that this shard has executed alone.
-func (r *run) afterLocal(ctx context.Context) error {
-	if o, ok := r.doc.op.(interface {
-		afterwards(ctx context.Context, r *run) error
-	}); ok {
-		return o.afterwards(ctx, r)
-	}
-	return nil
 }
 
 // nested is local for a client's command that the request contains.

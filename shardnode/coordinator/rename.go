@@ -128,11 +128,12 @@ func (n *rename) checkUntracked(ctx context.Context, r *run, source, target plac
 	case n.admits(source, target) != nil:
 		return true, nil // the command reports it
 	}
-	// The command copies the collection, which no run could repeat: sampling ends before it.
+	// The command copies the collection: sampling ends before it, and a run renames zones after it (follows).
 	if err := n.stopSampling(ctx, r, source, target); err != nil {
 		return false, err
 	}
-	n.at.UUID = source.uuid
+	n.at.UUID, n.at.Shards, n.at.Alone = source.uuid, []string{r.m.State.ID}, true
+	n.at.Copied = n.at.RenamedZones != (msg.RenamedZones{})
 	return true, nil
 }
 
@@ -242,10 +243,14 @@ func parseDropTarget(v value.Value) (drop bool, uuid *[16]byte, err error) {
 func (n *rename) names() []string { return []string{n.req.NS, n.req.To} }
 
 func (n *rename) phases() []phase {
-	return []phase{
+	all := []phase{
 		{name: "blockCrudAndRename", former: []string{"freezeMigrations"}, section: n.names(), shards: &n.at.Shards, alone: n.at.Alone},
-		{name: "renameMetadata", final: true, unstored: true, former: []string{"unblockCRUD"}, do: n.carryOut},
+		{name: "renameMetadata", final: true, unstored: !n.at.Copied, former: []string{"unblockCRUD"}, do: n.carryOut},
 	}
+	if n.at.Copied { // the collection is renamed; the document is stored once more, so that the copy is durable before its zones are renamed
+		return all[1:]
+	}
+	return all
 }
 
 // carryOut renames in the catalog and on this shard, then on the others. Change streams get the event from this one's oplog.
@@ -256,6 +261,9 @@ func (n *rename) phases() []phase {
 // Rejected: all shards at once, behind the catalog. A router that has read the catalog wrote to a shard that was done before this one was, and streams of the
 // database returned the write before the rename.
 func (n *rename) carryOut(ctx context.Context, r *run) error {
+	if n.at.Copied {
+		return n.renameZones(ctx, r)
+	}
 	run, here := r.name(), r.m.State.ID
 	part := func(id string, release []string) msg.Message {
 		return &msg.RenameCollectionParticipant{Release: release,

@@ -23,6 +23,7 @@ type run struct {
 	stored  bool
 	// continued means that another primary, or an earlier time of this one, has begun the run.
 	continued bool
+	unsure    error  // with which the command ended that has begun the run, if it has (settle)
 	at        string // the current phase, for observers; guarded by m.mu
 
 	releases []string // the names whose sections on this shard end with the run
@@ -82,7 +83,10 @@ func (r *run) undone() bool {
 // execute runs the phases from the stored one on, and ends the run; if the node steps down, the run is left as it is, for the
 // next primary.
 func (r *run) execute(ctx context.Context) {
-	err := r.through(ctx)
+	err := r.settle(ctx)
+	if err == nil && (r.unsure == nil || r.doc.failed == nil) {
+		err = r.through(ctx)
+	}
 	if err == nil {
 		err = r.persist(ctx, func() error { return r.remove(ctx) })
 	}

@@ -46,14 +46,17 @@ func (n *rename) sourceZones(zoned map[string]bool, target place) msg.RenamedZon
 	return msg.RenamedZones{MoveZones: from, DropZones: to && !from && target.there && !n.req.Out}
 }
 
-// afterwards renames zones after a collection without an entry has been copied into another database: if the copy fails, they keep the name of the collection. No run repeats that: if
-// this shard crashes in between, they keep the name of a collection that is gone.
-func (n *rename) afterwards(ctx context.Context, r *run) error {
-	if n.at.RenamedZones == (msg.RenamedZones{}) {
-		return nil
+// follows implements following: zones keep their name until the collection has been copied into another database, as the copy may fail.
+func (n *rename) follows() string {
+	if n.at.Copied {
+		return "renameMetadata"
 	}
-	return r.retry(ctx, false, func() error {
-		_, err := r.onConfig(ctx, &msg.RenameMetadata{NS: n.req.NS, To: n.req.To, UUID: n.at.UUID, RenamedZones: n.at.RenamedZones})
-		return err
-	})
+	return ""
+}
+
+// renameZones renames the zones of a collection that has been copied.
+func (n *rename) renameZones(ctx context.Context, r *run) error {
+	run := r.name()
+	_, err := r.onConfig(ctx, &msg.RenameMetadata{NS: n.req.NS, To: n.req.To, UUID: n.at.UUID, RenamedZones: n.at.RenamedZones, Run: &run})
+	return err
 }
