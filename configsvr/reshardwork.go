@@ -517,10 +517,44 @@ func (r *resharding) conclude(ctx context.Context) error {
 	if err := r.endAll(ctx, true); err != nil {
 		return err
 	}
+	r.tellOthers(ctx)
 	if !d.tracked {
 		return nil
 	}
 	return m.removeChunks(ctx, d.uuid)
+}
+
+// tellOthers tells the shards that take no part of the new placement. One that could not be asked whether it has an empty copy (copies) drops it then (Manager.dropSuperseded). A shard that does
+// not reply in time is told again, while this member is primary: the operation does not wait for it.
+func (r *resharding) tellOthers(ctx context.Context) {
+	all, err := r.m.registry.All(ctx)
+	if err != nil {
+		return // shards look by themselves, too
+	}
+	bounded, cancel := context.WithTimeout(ctx, copiesWait)
+	defer cancel()
+	var told sync.WaitGroup
+	for _, s := range all {
+		if slices.Contains(r.participants(), s.ID) {
+			continue
+		}
+		told.Go(func() {
+			if r.tell(bounded, s.ID) == nil {
+				return
+			}
+			r.m.resharding.wg.Go(func() {
+				for try := 0; r.tell(ctx, s.ID) != nil && !r.m.hasLeft(ctx, s.ID) && cluster.Backoff(ctx, try) == nil; try++ {
+				}
+			})
+		})
+	}
+	told.Wait()
+}
+
+// tell tells a shard of the collection's new placement.
+func (r *resharding) tell(ctx context.Context, id string) error {
+	_, err := r.m.onShard(ctx, id, &msg.FlushRoutingTable{NS: r.doc.ns})
+	return err
 }
 
 func (r *resharding) notify(ctx context.Context) error {
@@ -549,15 +583,20 @@ func (r *resharding) endAll(ctx context.Context, committed bool) error {
 }
 
 // undo reverts the operation.
+//
+// Hazard: the message that creates the temporary collection may arrive late at a shard that was frozen or slow, after the one that drops it.
+//
+// Invariant: the temporary collection has no entry any more when recipients are told to drop it. One that is created before that was visible is dropped by that message, and one that is created
+// later is refused, or dropped where it was created (Manager.makeCopy).
 func (r *resharding) undo(ctx context.Context) error {
 	m, d := r.m, r.doc
 	if err := r.unblock(ctx); err != nil {
 		return err
 	}
-	if err := r.endAll(ctx, false); err != nil {
+	if err := m.remove(ctx, "collections", doc(fld("_id", str(d.temp)), fld("uuid", value.NewBinary(4, d.id[:])))); err != nil {
 		return err
 	}
-	if err := m.remove(ctx, "collections", doc(fld("_id", str(d.temp)), fld("uuid", value.NewBinary(4, d.id[:])))); err != nil {
+	if err := r.endAll(ctx, false); err != nil {
 		return err
 	}
 	if err := m.removeChunks(ctx, d.id); err != nil {

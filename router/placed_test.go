@@ -347,7 +347,7 @@ func TestReshardingDropsEmptyCopies(t *testing.T) {
 func TestSilentShardDropsItsEmptyCopy(t *testing.T) {
 	var silent atomic.Bool
 	c := newWatchedCluster(t, 3, func(shard string, m *wire.Message) error {
-		if silent.Load() && shard == "shard2" && string(m.CommandName()) == "listCollections" {
+		if name := string(m.CommandName()); silent.Load() && shard == "shard2" && (name == "listCollections" || name == "_flushRoutingTableCacheUpdates") {
 			return mongoerr.New(mongoerr.HostUnreachable, "it does not answer")
 		}
 		return nil

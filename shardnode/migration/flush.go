@@ -39,7 +39,10 @@ func (m *Manager) flushSpecs() []command.Spec {
 }
 
 func (m *Manager) runFlush(op *command.Op, req *msg.FlushRoutingTable, dst []byte) ([]byte, error) {
-	return dst, m.state.tables.Flush(op, req.NS)
+	if err := m.state.tables.Flush(op, req.NS); err != nil {
+		return dst, err
+	}
+	return dst, m.dropSuperseded(op, req.NS)
 }
 
 // runFlushDatabase forgets a database that was dropped, here and on the shard's secondaries.

@@ -14,7 +14,8 @@ import (
 )
 
 // A resharding drops the collection with its former UUID on all shards but those that do not answer. The collection on such a shard is empty,
-// or the shard would have been a donor. The shard drops it itself, when it has a primary again and periodically.
+// or the shard would have been a donor. The shard drops it itself, when the config server tells it that the placement of the collection has changed, when it has a primary again, and
+// periodically.
 
 // leftCopiesInterval is the interval at which a primary looks for such collections.
 const leftCopiesInterval = 10 * time.Minute
@@ -42,27 +43,42 @@ func (m *Manager) dropLeftCopies(ctx context.Context) error {
 		if cluster.FixedDatabase(db) || db == "local" {
 			continue
 		}
-		info, err := m.state.Catalog.Database(ctx, db)
-		if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound || err == nil && info.Primary == m.state.ID { // the primary shard takes part in every resharding
-			continue
-		}
-		if err != nil {
-			return err
-		}
 		for _, c := range s.Catalog().Collections(db) {
-			if c.Counters.Records.Load() > 0 {
-				continue
-			}
-			superseded, err := m.state.superseded(ctx, c.NS, c.UUID)
-			if err == nil && superseded {
-				err = m.dropLeftCopy(ctx, c.NS, c.UUID)
-			}
-			if err != nil {
+			if err := m.dropIfSuperseded(ctx, c); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// dropSuperseded is dropLeftCopies for one name.
+func (m *Manager) dropSuperseded(ctx context.Context, ns string) error {
+	s := m.Docs.Snapshot()
+	defer s.Release()
+	if c := s.Catalog().Lookup(ns); c != nil && !cluster.FixedDatabase(catalog.DBOf(ns)) {
+		return m.dropIfSuperseded(ctx, c)
+	}
+	return nil
+}
+
+// dropIfSuperseded drops a collection if it is empty and the catalog has it under another UUID. The primary shard of the database takes part in every resharding.
+func (m *Manager) dropIfSuperseded(ctx context.Context, c *catalog.Collection) error {
+	if c.Counters.Records.Load() > 0 {
+		return nil
+	}
+	info, err := m.state.Catalog.Database(ctx, catalog.DBOf(c.NS))
+	if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound || err == nil && info.Primary == m.state.ID {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	superseded, err := m.state.superseded(ctx, c.NS, c.UUID)
+	if err == nil && superseded {
+		err = m.dropLeftCopy(ctx, c.NS, c.UUID)
+	}
+	return err
 }
 
 // superseded reports whether the catalog has a collection under another UUID.
