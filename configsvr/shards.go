@@ -89,7 +89,17 @@ func (m *Manager) join(ctx context.Context, s *newShard) error {
 			}
 			return m.bringSettings(ctx, peer)
 		}},
+		step{"endSections", func() error { return endLeftSections(ctx, peer) }},
 	)
+}
+
+// endLeftSections has a new shard end the critical sections of DDL that went on without it, if it was in the cluster before. It is listed: a run that ends from now on tells it. A shard
+// that cannot do it now, or is of an earlier version, ends them by itself after some time; it has been added.
+func endLeftSections(ctx context.Context, peer cluster.Peer) error {
+	if _, err := cluster.RunWrite(ctx, peer, msg.Doc(&msg.EndLeftSections{})); err != nil && ctx.Err() != nil {
+		return err
+	}
+	return nil
 }
 
 // sendParams sends the cluster parameters to a new shard until it has the current ones. A router that sets a parameter while a shard is added may not

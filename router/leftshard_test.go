@@ -64,3 +64,54 @@ func TestSectionOfAShardThatHasLeft(t *testing.T) {
 	}
 	c.leftOver()
 }
+
+// A shard that leaves the cluster during a DDL, which ends without it, and is added again, takes chunks at once: it used to hold the critical section until it looked, by itself, whether anybody
+// else did. The section of a run that goes on stays.
+func TestSectionsOfAShardThatIsAddedAgain(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 3)
+	w := c.interposed("shard2")
+	c.configThrough(func(_ string, to cluster.Peer) cluster.Peer { return to }) // its connections are those of before
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	s := c.server["shard2"]
+	sections := func() any {
+		return c.admin(s.Peer(), bson.D{{Key: "count", Value: "collection_critical_sections"}, {Key: "$db", Value: "config"}})["n"]
+	}
+	for _, goesOn := range []bool{false, true} {
+		c.run("admin", `{"shardCollection": "db.c", "key": {"k": 1}}`)
+		reached, release := c.hangAt("shard0", "dropCollection")
+		other := c.through()
+		answer := other.later("db", `{"drop": "c"}`)
+		reached()
+		c.until("shard2 is removed", func() bool { return other.run("admin", `{"removeShard": "shard2"}`)["state"] == "completed" })
+		if !goesOn {
+			w.through(func(context.Context, string, func() ([]byte, error)) ([]byte, error) {
+				return nil, mongoerr.New(mongoerr.HostUnreachable, "the shard has left")
+			})
+			release()
+			if m := <-answer; m["ok"] != 1.0 {
+				t.Fatalf("%v", m)
+			}
+		}
+		if n := sections(); n != int32(1) {
+			t.Fatalf("the shard had %v sections when it left", n)
+		}
+		w.by.Store(nil)
+		c.join("shard2", "shard2:27018", s)
+		if n := sections(); n != map[bool]int32{false: 0, true: 1}[goesOn] {
+			t.Errorf("the run goes on: %v; the shard has %v sections when it is added", goesOn, n)
+		}
+		if goesOn {
+			release()
+			if m := <-answer; m["ok"] != 1.0 {
+				t.Fatalf("%v", m)
+			}
+		}
+		c.run("admin", `{"shardCollection": "db.c", "key": {"k": 1}}`)
+		c.insertKeys("c", 1, 10)
+		c.run("admin", `{"moveChunk": "db.c", "find": {"k": 0}, "to": "shard2", "_waitForDelete": true}`)
+		c.expect(c.counted("c", 1), `10`)
+		c.leftOver()
+		c.run("db", `{"drop": "c"}`)
+	}
+}

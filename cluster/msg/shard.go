@@ -140,6 +140,11 @@ func (m *ParticipantBlock) fields(c *codec) {
 	c.flag("noIndexBuilds", false, &m.NoBuilds)
 }
 
+// EndLeftSections makes a shard that has been added again end the critical sections of runs that have ended without it.
+type EndLeftSections struct{}
+
+func (m *EndLeftSections) fields(c *codec) { c.plain("_shardsvrEndLeftCriticalSections") }
+
 // FlushRoutingTable informs a shard that the placement of a collection has changed.
 type FlushRoutingTable struct{ NS string }
 

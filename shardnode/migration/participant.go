@@ -26,7 +26,9 @@ func (m *Manager) shardSpecs() []command.Spec {
 	for _, s := range []*command.Spec{&store, &forget, &adopt} {
 		s.PrimaryOnly, s.WriteConcern = true, true
 	}
-	specs := []command.Spec{create, block, rename, notify, store, forget, adopt, command.Internal(m.runValidateShardKey)}
+	left := command.Internal(m.runEndLeftSections)
+	left.PrimaryOnly = true
+	specs := []command.Spec{create, block, rename, notify, store, forget, adopt, left, command.Internal(m.runValidateShardKey)}
 	for i := range specs {
 		specs[i].Roles = command.Shard
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -418,6 +419,19 @@ func (m *Manager) endUnheld(ctx context.Context, seen map[*criticalSection]bool)
 		}
 	}
 	return now
+}
+
+// runEndLeftSections ends the sections that no run holds, after this shard has been added to the cluster: while it was not in it, runs whose sections it had have ended without it. Otherwise
+// it would refuse chunks until the second look of sweepSections. What cannot be found out in time is left to that.
+func (m *Manager) runEndLeftSections(op *command.Op, _ *msg.EndLeftSections, dst []byte) ([]byte, error) {
+	bounded, cancel := context.WithTimeout(op, askWait)
+	defer cancel()
+	var asked sync.WaitGroup
+	for name, c := range m.state.ddlSections() {
+		asked.Go(func() { m.state.endLeftOver(bounded, name, c) })
+	}
+	asked.Wait()
+	return dst, op.Err()
 }
 
 // ddlSections returns the critical sections of DDL by their names.
