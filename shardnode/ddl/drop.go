@@ -24,9 +24,6 @@ func (cs *Commands) runDrop(op *command.Op, dst []byte) ([]byte, error) {
 	}
 	ns := op.Req.NS(coll)
 	op.Stats.NS, op.Stats.Type = ns, "command"
-	if err := checkDroppable(op, ns); err != nil {
-		return dst, err
-	}
 	w, err := cs.begin(op)
 	if err != nil {
 		return dst, err
@@ -54,15 +51,6 @@ func (d dropped) reply(dst []byte, ns string) []byte {
 		dst = value.Append(dst, "ns", value.NewString(ns))
 	}
 	return dst
-}
-
-// checkDroppable returns an error for namespaces that the server itself needs.
-func checkDroppable(op *command.Op, ns string) error {
-	switch {
-	case ns == "local.oplog.rs" || ns == "admin.system.version" || ns == "admin.system.users":
-		return mongoerr.Newf(mongoerr.IllegalOperation, "can't drop collection '%s'", ns)
-	}
-	return command.CheckClientWrite(op, ns)
 }
 
 // dropped describes what a drop removed.
