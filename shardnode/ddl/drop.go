@@ -28,7 +28,7 @@ func (cs *Commands) runDrop(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	if err := namespace.CheckCollectionUUID(op, cs.Engine.Catalog(), ns); err != nil {
+	if err := w.checkUUID(ns); err != nil {
 		return dst, err
 	}
 	if forget, end := cs.writes.ForgetSessions(op, ns); forget != nil {
@@ -67,6 +67,9 @@ func (w *operation) dropNamespace(ns string) (d dropped, err error) {
 		return d, err
 	}
 	defer w.AfterCommit(unlock)
+	if err := w.checkUUID(ns); err != nil {
+		return d, err
+	}
 	if w.fenced != nil {
 		if err := w.fenced(ns); err != nil {
 			if w.end == nil {
