@@ -272,7 +272,7 @@ func (a *aggregation) prepare(pipeline value.Value, defaultCollation []byte) (re
 	}
 	limitLists(a.n.Params, l)
 	l.Env.SetConstants(a.constants)
-	if err := exec.CheckHint(a.hint); err != nil {
+	if err := command.CheckHint(a.hint); err != nil {
 		return nil, err
 	}
 	if err := checkExchange(a.op); err != nil {
