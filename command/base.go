@@ -88,6 +88,11 @@ func (b *Base) before(op *Op) error {
 	if err := b.checkTxn(op); err != nil {
 		return err
 	}
+	if op.Req.Spec.Kind == DDL {
+		if err := checkDDL(op); err != nil {
+			return err
+		}
+	}
 	if err := b.failCommand(op); err != nil {
 		return err
 	}

@@ -318,10 +318,11 @@ func (s *shown) appendQuery(d []byte, op *Op, body []byte) []byte {
 
 // appendLocks appends the locks that an operation holds or waits for, and counts those that it has taken.
 func (s *shown) appendLocks(d []byte) []byte {
-	held, stats, waits := value.Doc(), value.Doc(), false
+	held, stats, waits := value.Doc(), value.Doc(), s.awaits
 	if s.locks != nil {
 		held, stats = LocksHeld(s.locks), s.locks.Stats().Doc()
-		_, waits = s.locks.Summary()
+		_, asked := s.locks.Summary()
+		waits = waits || asked
 	}
 	d = value.Append(d, "locks", value.NewDocument(held))
 	d = value.Append(d, "waitingForLock", value.NewBool(waits))

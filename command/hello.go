@@ -30,26 +30,6 @@ func CheckBatch(n int) error {
 	return nil
 }
 
-// BulkBatchSize returns how many results the first batch of a bulkWrite with the argument cursor may hold.
-func BulkBatchSize(cursor value.Value) (int64, error) {
-	size := int64(1<<31 - 1)
-	if !cursor.IsMissing() && cursor.T != value.Document {
-		return 0, WrongType("bulkWrite.cursor", cursor.T, TObject)
-	}
-	for k, v := range value.Elements(cursor.Doc()) {
-		if k != "batchSize" {
-			return 0, UnknownField("bulkWrite.cursor." + k)
-		}
-		if !v.T.Numeric() {
-			return 0, WrongType("bulkWrite.cursor.batchSize", v.T, TNumber)
-		}
-		if size = value.SafeInt64(v); size < 0 {
-			return 0, mongoerr.Newf(mongoerr.BadValue, "BSON field 'batchSize' value must be >= 0, actual value '%d'", size)
-		}
-	}
-	return size, nil
-}
-
 // Topology is a node's self-description in hello: its content, a counter that is raised with every change,
 // and the hellos that wait for a change.
 type Topology struct {

@@ -63,6 +63,7 @@ type behalf struct {
 type shown struct {
 	plan      *string
 	locks     *lock.Locker
+	awaits    bool // those who hold locks that it needs, without asking for the locks
 	txn       func(now time.Time) []byte
 	conflicts int64
 }
@@ -104,6 +105,17 @@ func (op *Op) HideLocks(l *lock.Locker) {
 		op.mu.locks = nil
 	}
 	op.mu.Unlock()
+}
+
+// ShowAwaitsLocks makes currentOp show that the operation waits for locks, until end is called, although it has not asked for them yet.
+func (op *Op) ShowAwaitsLocks() (end func()) {
+	set := func(awaits bool) {
+		op.mu.Lock()
+		op.mu.awaits = awaits
+		op.mu.Unlock()
+	}
+	set(true)
+	return func() { set(false) }
 }
 
 // opReply holds what the pipeline adds to the reply of a handler.

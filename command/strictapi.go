@@ -18,7 +18,8 @@ var unstable = map[string][]string{
 // unstableIndex are the options of an index that are not in API Version 1 (manual: createIndexes).
 var unstableIndex = []string{"background", "bucketSize", "sparse", "storageEngine"}
 
-// checkStrict refuses arguments that are not in API Version 1. Those of a command that is explained are checked as its own, and the command must be in API Version 1.
+// checkStrict refuses arguments of a client's command that are not in API Version 1. It is the only check: what a node sends for a client, and what a command
+// becomes on its way, may have others. Those of a command that is explained are checked as its own, and the command must be in API Version 1.
 func (op *Op) checkStrict() error {
 	r := &op.Req
 	if r.Spec.Name != "explain" || r.Cmd.T != value.Document {
@@ -48,9 +49,9 @@ func checkArguments(spec *Spec, body []byte) error {
 		}
 	}
 	switch spec.Name {
-	case "aggregate":
+	case "aggregate", "create", "collMod": // the latter two define views
 		if pipeline := value.Lookup(body, "pipeline"); pipeline.T == value.Array { // else the command reports it
-			return CheckStrictStages(pipeline)
+			return checkStrictStages(pipeline)
 		}
 		return nil
 	case "createIndexes":
@@ -89,8 +90,9 @@ func notStrict(field string) error {
 	return mongoerr.Newf(mongoerr.APIStrictError, "BSON field '%s' is not allowed with apiStrict:true.", field)
 }
 
-// CheckStrictStages refuses stages that are not in API Version 1, also in the pipelines that stages contain.
-func CheckStrictStages(pipeline value.Value) error {
+// checkStrictStages refuses stages that are not in API Version 1, also in the pipelines that stages contain. The stages of views are checked when a strict client
+// defines the view, not when one reads it.
+func checkStrictStages(pipeline value.Value) error {
 	for _, st := range value.Values(pipeline.Doc()) {
 		it := value.Walk(st.Doc())
 		k, arg, _ := it.Next()
@@ -106,7 +108,7 @@ func CheckStrictStages(pipeline value.Value) error {
 		}
 		for field, v := range value.Elements(arg.Doc()) {
 			if v.T == value.Array && (name == "$facet" || field == "pipeline" && (name == "$lookup" || name == "$unionWith")) {
-				if err := CheckStrictStages(v); err != nil {
+				if err := checkStrictStages(v); err != nil {
 					return err
 				}
 			}

@@ -1,6 +1,7 @@
 package configsvr
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -19,29 +20,42 @@ type sizeCache struct {
 	asking nameLocks // its only name is held while the shards are asked: no other lock is, as one of them may be frozen
 	mu     sync.Mutex
 	at     time.Time
-	bytes  map[string]int64
+	asked  map[string]bool  // by shard
+	bytes  map[string]int64 // of the shards that have replied
 }
 
-const sizeCacheTime = 30 * time.Second
+const (
+	sizeCacheTime = 30 * time.Second
+	// sizesWait is how long shards may take to report their sizes once one has. A shard that takes longer is not chosen.
+	sizesWait = time.Second
+)
 
-// recent returns the sizes of some shards at least, nil if they are not known or no longer current.
+// recent returns the sizes of those of some shards that have reported them, nil if not all were asked or the sizes are no longer current.
 func (c *sizeCache) recent(shards []*cluster.Shard) map[string]int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	unknown := func(s *cluster.Shard) bool {
+	known := false
+	for _, s := range shards {
+		if !c.asked[s.ID] {
+			return nil
+		}
 		_, ok := c.bytes[s.ID]
-		return !ok
+		known = known || ok
 	}
-	if time.Since(c.at) >= sizeCacheTime || slices.ContainsFunc(shards, unknown) {
+	if !known || time.Since(c.at) >= sizeCacheTime {
 		return nil
 	}
 	return c.bytes
 }
 
-// set replaces the sizes; nil forgets them.
-func (c *sizeCache) set(bytes map[string]int64) {
+// set replaces the sizes; bytes lacks the shards that were asked and have not replied.
+func (c *sizeCache) set(asked []*cluster.Shard, bytes map[string]int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.asked = make(map[string]bool, len(asked))
+	for _, s := range asked {
+		c.asked[s.ID] = true
+	}
 	c.bytes, c.at = bytes, time.Now()
 }
 
@@ -149,7 +163,7 @@ func samePrimary(have *cluster.DatabaseInfo, db, primary string, err error) (*cl
 }
 
 // leastLoaded returns the shard with the least data and, among equal ones, with the fewest databases. Draining ones, which it cannot be, are not asked: a shard that
-// is being removed may have failed for good.
+// is being removed may have failed for good. One that does not report its size in time is not chosen.
 func (m *Manager) leastLoaded(ctx context.Context) (string, error) {
 	all, err := m.registry.All(ctx)
 	if err != nil {
@@ -173,6 +187,9 @@ func (m *Manager) leastLoaded(ctx context.Context) (string, error) {
 	}
 	best := ""
 	for _, s := range all {
+		if _, known := sizes[s.ID]; !known {
+			continue
+		}
 		if best == "" || sizes[s.ID] < sizes[best] || sizes[s.ID] == sizes[best] && count[s.ID] < count[best] {
 			best = s.ID
 		}
@@ -180,7 +197,7 @@ func (m *Manager) leastLoaded(ctx context.Context) (string, error) {
 	return best, nil
 }
 
-// shardSizes asks each shard for the size of its databases, rounded to megabytes so that small differences do not count.
+// shardSizes asks each shard for the size of its databases, rounded to megabytes so that small differences do not count. The result lacks shards that did not reply in time.
 func (m *Manager) shardSizes(ctx context.Context, all []*cluster.Shard) (map[string]int64, error) {
 	if have := m.sizes.recent(all); have != nil {
 		return have, nil
@@ -193,15 +210,52 @@ func (m *Manager) shardSizes(ctx context.Context, all []*cluster.Shard) (map[str
 	if have := m.sizes.recent(all); have != nil {
 		return have, nil
 	}
-	out := make(map[string]int64, len(all))
-	for _, s := range all {
-		reply, err := cluster.Run(ctx, s.Peer, msg.Doc(new(msg.ListDatabases)))
-		if err != nil {
-			return nil, err
-		}
-		n, _ := value.Lookup(reply, "totalSize").AsInt64()
-		out[s.ID] = n >> 20
+	out, err := askSizes(ctx, all)
+	if err == nil {
+		m.sizes.set(all, out)
 	}
-	m.sizes.set(out)
+	return out, err
+}
+
+// askSizes asks the shards, all at once: one of them may be frozen. It waits for the first reply as long as the operation may, and then
+// not much longer. An error means that no shard has replied.
+func askSizes(ctx context.Context, all []*cluster.Shard) (map[string]int64, error) {
+	type report struct {
+		shard string
+		mb    int64
+		err   error
+	}
+	reports := make(chan report, len(all))
+	asking, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	for _, s := range all {
+		wg.Go(func() {
+			reply, err := cluster.Run(asking, s.Peer, msg.Doc(new(msg.ListDatabases)))
+			n, _ := value.Lookup(reply, "totalSize").AsInt64()
+			reports <- report{s.ID, n >> 20, err}
+		})
+	}
+	out := make(map[string]int64, len(all))
+	var failed error
+	var late <-chan time.Time
+	for range all {
+		select {
+		case r := <-reports:
+			if r.err != nil {
+				failed = cmp.Or(failed, r.err)
+				continue
+			}
+			if out[r.shard] = r.mb; late == nil {
+				late = time.After(sizesWait)
+			}
+		case <-late:
+			return out, nil
+		}
+	}
+	if len(out) == 0 {
+		return nil, failed
+	}
 	return out, nil
 }

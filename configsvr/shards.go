@@ -359,7 +359,7 @@ func (m *Manager) insertShard(ctx context.Context, s *newShard, dbs []string) er
 		return err
 	}
 	m.clock.AdvanceTopology(ts)
-	m.sizes.set(nil)
+	m.sizes.set(nil, nil)
 	m.log(ctx, "addShard", "", doc(fld("name", str(s.id)), fld("host", str(s.conn))))
 	return m.registry.Reload(ctx)
 }

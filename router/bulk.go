@@ -20,6 +20,7 @@ type bulk struct {
 	op                  *command.Op
 	names               []string
 	uuids               []value.Value // of nsInfo: the UUIDs that the client expects, Missing for any
+	ops                 []bulkOp
 	ordered, errorsOnly bool
 	batchSize           int64 // how many results the first batch may have
 	results             [][]byte
@@ -30,45 +31,46 @@ type bulk struct {
 	done                                                   int // the number of operations that a shard had run before the router took over
 }
 
-func newBulk(r *Router, op *command.Op, names []string) *bulk {
-	return &bulk{r: r, op: op, names: names, ordered: op.Req.BoolOr("ordered", true), errorsOnly: op.Bool("errorsOnly")}
+// bulkOp is an operation of a bulkWrite.
+type bulkOp struct {
+	kind string // insert, update or delete
+	at   int64  // index in nsInfo
+	doc  []byte
 }
 
-func (b *bulk) run(dst []byte) ([]byte, error) {
-	err := b.op.Req.DocList("nsInfo").Each("bulkWrite.nsInfo", func(_ int, d []byte) error {
+// readBulk checks the form of a bulkWrite as a member does: where one member would refuse the whole command, no part of it may be executed.
+func readBulk(r *Router, op *command.Op) (b bulk, err error) {
+	b = bulk{r: r, op: op, ordered: op.Req.BoolOr("ordered", true), errorsOnly: op.Bool("errorsOnly")}
+	multi := false
+	read, err := command.ReadBulkWrite(op, func(d []byte) {
 		b.uuids = append(b.uuids, value.Lookup(d, "collectionUUID"))
-		return nil
+	}, func(kind string, at int64, d []byte) {
+		b.ops = append(b.ops, bulkOp{kind, at, d})
+		multi = multi || value.Lookup(d, "multi").Truthy()
 	})
-	if err != nil {
-		return dst, err
+	if b.names, b.batchSize = read.Names, read.BatchSize; err == nil && multi && op.Req.HasTxnNumber && !op.InTransaction() {
+		err = mongoerr.New(mongoerr.InvalidOptions, "Cannot use retryable writes with multi=true")
 	}
-	var ops [][]byte
-	err = b.op.Req.DocList("ops").Each("bulkWrite.ops", func(_ int, d []byte) error {
-		ops = append(ops, d)
-		return nil
-	})
-	if err != nil {
-		return dst, err
-	}
-	if b.batchSize, err = command.BulkBatchSize(b.op.Arg("cursor")); err != nil {
-		return dst, err
-	}
-	for i := b.done; i < len(ops) && !b.stop; {
-		n := b.insertsFrom(ops, i)
+	return b, err
+}
+
+func (b *bulk) run(dst []byte) (_ []byte, err error) {
+	for i := b.done; i < len(b.ops) && !b.stop; {
+		n := b.insertsFrom(i)
 		err := b.refused()
 		switch {
 		case err != nil:
 			n = 1
 		case n > 1:
-			err = b.insertAll(i, ops[i:i+n])
+			err = b.insertAll(i, n)
 		default:
-			n, err = 1, b.one(i, ops[i])
+			n, err = 1, b.one(i)
 		}
 		if hasLabels(err) {
 			return dst, err
 		}
 		for k := i; err != nil && k < i+n && !b.stop; k++ {
-			b.failed(k, ops[k], err)
+			b.failed(k, err)
 			b.stop = b.ordered
 		}
 		i += n
@@ -168,8 +170,8 @@ func (b *bulk) result(f ...value.Field) {
 	b.results = append(b.results, value.Doc(f...))
 }
 
-// failed records the error of an operation d.
-func (b *bulk) failed(i int, d []byte, err error) {
+// failed records the error of an operation.
+func (b *bulk) failed(i int, err error) {
 	e := hidden(mongoerr.From(err))
 	b.errors++
 	f := []value.Field{
@@ -180,7 +182,7 @@ func (b *bulk) failed(i int, d []byte, err error) {
 		f = append(f, value.F(k, v))
 	}
 	f = append(f, value.F("n", value.NewInt32(0)))
-	if !value.Lookup(d, "update").IsMissing() {
+	if b.ops[i].kind == "update" {
 		f = append(f, value.F("nModified", value.NewInt32(0)))
 	}
 	b.result(f...)
@@ -188,32 +190,20 @@ func (b *bulk) failed(i int, d []byte, err error) {
 
 // insertsFrom counts the operations from the i-th on that insert into one collection: they can be sent as one command, whose reply
 // has the outcome of each. (The reply to an update or a delete has counts of all statements together.)
-func (b *bulk) insertsFrom(ops [][]byte, i int) (n int) {
-	into := int64(-1)
-	for ; i < len(ops); i++ {
-		it := value.Walk(ops[i])
-		kind, at, _ := it.Next()
-		ns, ok := at.AsInt64()
-		if string(kind) != "insert" || !ok || n > 0 && ns != into || value.Lookup(ops[i], "document").T != value.Document {
-			break
-		}
-		into = ns
+func (b *bulk) insertsFrom(i int) (n int) {
+	for i+n < len(b.ops) && b.ops[i+n].kind == "insert" && b.ops[i+n].at == b.ops[i].at {
 		n++
 	}
 	return n
 }
 
-// insertAll runs operations that insert into one collection, the first of them the i-th, and records their results.
-func (b *bulk) insertAll(i int, ops [][]byte) error {
-	at, err := b.namespace(i, ops[0])
-	if err != nil {
-		return err
+// insertAll runs n operations that insert into one collection, the first of them the i-th, and records their results.
+func (b *bulk) insertAll(i, n int) error {
+	docs := make([]value.Value, n)
+	for k := range docs {
+		docs[k] = value.Lookup(b.ops[i+k].doc, "document")
 	}
-	docs := make([]value.Value, len(ops))
-	for k, d := range ops {
-		docs[k] = value.Lookup(d, "document")
-	}
-	reply, err := b.sent(i, at, "insert", "documents", docs...)
+	reply, err := b.sent(i, "insert", "documents", docs...)
 	if err != nil {
 		return err
 	}
@@ -223,12 +213,12 @@ func (b *bulk) insertAll(i int, ops [][]byte) error {
 		at, _ := value.Lookup(e.Doc(), "index").AsInt64()
 		errs[int(at)] = writeErrorOf(e.Doc())
 	}
-	for k, d := range ops {
+	for k := range n {
 		switch err := errs[k]; {
 		case hasLabels(err):
 			return err
 		case err != nil:
-			if b.failed(i+k, d, err); b.ordered {
+			if b.failed(i+k, err); b.ordered {
 				b.stop = true
 				return nil
 			}
@@ -242,33 +232,10 @@ func (b *bulk) insertAll(i int, ops [][]byte) error {
 	return nil
 }
 
-// namespace returns the index in nsInfo of the collection that the i-th operation names.
-func (b *bulk) namespace(i int, d []byte) (int64, error) {
-	it := value.Walk(d)
-	kind, at, _ := it.Next()
-	n, err := command.BulkIndex(string(kind), at)
-	if err != nil {
-		return 0, err
-	}
-	if n >= int64(len(b.names)) {
-		return 0, mongoerr.Newf(mongoerr.BadValue, "BulkWrite ops entry %d has an invalid nsInfo index.", i)
-	}
-	return n, nil
-}
-
 // one runs one operation and records its result.
-func (b *bulk) one(i int, d []byte) error {
-	at, err := b.namespace(i, d)
-	if err != nil {
-		return err
-	}
-	it := value.Walk(d)
-	kind, _, _ := it.Next()
-	name, list, st, err := bulkStatement(string(kind), d)
-	if err != nil {
-		return err
-	}
-	reply, err := b.sent(i, at, name, list, value.NewDocument(st))
+func (b *bulk) one(i int) error {
+	name, list, st := b.ops[i].statement()
+	reply, err := b.sent(i, name, list, st)
 	if err != nil {
 		return err
 	}
@@ -300,22 +267,13 @@ func (b *bulk) one(i int, d []byte) error {
 	return nil
 }
 
-// bulkStatement turns an operation into a statement of the single command.
-func bulkStatement(kind string, d []byte) (name, list string, st []byte, err error) {
-	switch kind {
-	case "insert":
-		doc := value.Lookup(d, "document")
-		if doc.T != value.Document {
-			return "", "", nil, command.MissingField("insert.document")
-		}
-		return "insert", "documents", doc.Doc(), nil
-	case "update":
-		name, list = "update", "updates"
-	case "delete":
-		name, list = "delete", "deletes"
-	default:
-		return "", "", nil, command.UnknownField("bulkWrite." + kind)
+// statement returns an operation as the statement of a command of its own, and the name of that command's list of statements.
+func (o *bulkOp) statement() (name, list string, st value.Value) {
+	d := o.doc
+	if o.kind == "insert" {
+		return "insert", "documents", value.Lookup(d, "document")
 	}
+	name, list = o.kind, o.kind+"s"
 	out, mark := value.Begin(nil)
 	out = value.Append(out, "q", value.Lookup(d, "filter"))
 	if name == "update" {
@@ -333,21 +291,23 @@ func bulkStatement(kind string, d []byte) (name, list string, st []byte, err err
 	for _, f := range []string{"hint", "collation"} {
 		out = value.Append(out, f, value.Lookup(d, f))
 	}
-	return name, list, value.End(out, mark), nil
+	return name, list, value.NewDocument(value.End(out, mark))
 }
 
-// sent runs statements as one command on the collection of entry at of nsInfo; the first is the i-th operation.
-func (b *bulk) sent(i int, at int64, name, list string, statements ...value.Value) ([]byte, error) {
-	req := &b.op.Req
+// sent runs statements as one command on their collection; the first is the i-th operation.
+func (b *bulk) sent(i int, name, list string, statements ...value.Value) ([]byte, error) {
+	req, at := &b.op.Req, b.ops[i].at
 	db, coll := cluster.SplitNS(b.names[at])
 	c, mark := value.Begin(nil)
 	c = value.Append(c, name, value.NewString(coll))
 	c = value.Append(c, list, value.NewArray(value.ArrayOf(statements...)))
 	c = value.Append(c, "ordered", value.NewBool(b.ordered))
-	for _, f := range []string{"let", "bypassDocumentValidation"} {
-		if name != "insert" || f != "let" {
-			c = value.Append(c, f, req.Arg(f))
-		}
+	c = value.Append(c, "bypassDocumentValidation", req.Arg("bypassDocumentValidation"))
+	if name != "insert" {
+		c = value.Append(c, "let", req.Arg("let"))
+	}
+	if name != "delete" {
+		c = value.Append(c, "bypassEmptyTsReplacement", req.Arg("bypassEmptyTsReplacement"))
 	}
 	c = value.Append(c, "collectionUUID", b.uuids[at])
 	if req.LSID != nil {

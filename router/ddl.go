@@ -27,9 +27,6 @@ func (r *Router) toPrimaryWrite(op *command.Op, dst []byte) ([]byte, error) {
 
 // unshardedOnly sends convertToCapped, which cannot be run on a sharded collection.
 func (r *Router) unshardedOnly(op *command.Op, dst []byte) ([]byte, error) {
-	if ns, err := cmdNS(op); err == nil && keepCatalog(ns) != nil {
-		return dst, keepCatalog(ns)
-	}
 	return r.onPrimaryLocked(op, dst, func(c msg.ShardCommand) msg.Message { return &msg.ShardConvertToCapped{ShardCommand: c} })
 }
 
@@ -393,15 +390,6 @@ func refuseUnknown(op *command.Op, known ...string) error {
 	return nil
 }
 
-// keepCatalog refuses to remove or replace a collection that the cluster cannot do without. Whoever repairs a cluster by hand does so on the config server.
-func keepCatalog(ns string) error {
-	switch ns {
-	case "config.chunks", "config.collections", "config.databases", "config.placementHistory", "config.reshardingOperations", "config.shards", "config.tags", "config.version":
-		return mongoerr.Newf(mongoerr.IllegalOperation, "Cannot drop, rename or replace %s, which is part of the sharding catalog", ns)
-	}
-	return nil
-}
-
 // drop removes a collection. The config server drops its own collections.
 func (r *Router) drop(op *command.Op, dst []byte) ([]byte, error) {
 	ns, err := cmdNS(op)
@@ -409,12 +397,6 @@ func (r *Router) drop(op *command.Op, dst []byte) ([]byte, error) {
 		return r.relayAny(op, dst)
 	}
 	op.Stats.NS = ns
-	if err := command.CheckClientWrite(op, ns); err != nil {
-		return dst, err
-	}
-	if err := keepCatalog(ns); err != nil {
-		return dst, err
-	}
 	if err := refuseUnknown(op, "collectionUUID"); err != nil {
 		return dst, err
 	}
@@ -546,9 +528,6 @@ func (r *Router) renameCollection(op *command.Op, dst []byte) ([]byte, error) {
 	sdb, _ := cluster.SplitNS(from)
 	if command.CheckRename(from, to) != nil {
 		return r.relayAny(op, dst) // the shard reports what is wrong with the names
-	}
-	if err := cmp.Or(keepCatalog(from), keepCatalog(to)); err != nil {
-		return dst, err
 	}
 	if _, err := r.Catalog.Database(op, sdb); mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound {
 		return r.relayAny(op, dst) // the shard reports that the collection does not exist

@@ -32,11 +32,14 @@ func TestDDLThatWaitsIsShown(t *testing.T) {
 		if msg, _ := get(x, "msg").(string); msg != "waiting for the DDL lock of 'db.c' in mode X behind dropCollection" {
 			t.Errorf("it is said to be %s", msg)
 		}
-		if concern == "" {
-			c.until("the client's operation waits", func() bool {
-				return len(shown("_shardsvrCollMod", bson.E{Key: "desc", Value: bson.D{{Key: "$ne", Value: "ShardingDDLCoordinator"}}}, bson.E{Key: "waitingForLock", Value: true},
-					bson.E{Key: "locks.DDLDatabase", Value: "w"})) == 1
-			})
+		clients := bson.E{Key: "desc", Value: bson.D{{Key: "$ne", Value: "ShardingDDLCoordinator"}}}
+		c.until("the client's operation waits", func() bool {
+			return len(shown("_shardsvrCollMod", clients, bson.E{Key: "waitingForLock", Value: true})) == 1
+		})
+		if concern == "" { // with a wtimeout it waits for the operation that has the locks, and asks for them then
+			if held := shown("_shardsvrCollMod", clients, bson.E{Key: "locks.DDLDatabase", Value: "w"}); len(held) != 1 {
+				t.Errorf("it does not hold the lock of the database: %s", show(held))
+			}
 			if locks := c.locks("shard0"); !strings.Contains(locks, `"pending":[{"mode":"X","convertMode":"NONE","enqueueAtFront":false,"compatibleFirst":false,"desc":"collMod"}]`) {
 				t.Errorf("lockInfo: %s", locks)
 			}

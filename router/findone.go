@@ -178,37 +178,26 @@ func matchedOne(reply []byte) bool {
 
 // bulkWrite runs bulkWrite: it goes to one shard if all its namespaces live there unsharded.
 func (r *Router) bulkWrite(op *command.Op, dst []byte) ([]byte, error) {
-	var names []string
-	wrong := false
-	err := op.Req.DocList("nsInfo").Each("bulkWrite.nsInfo", func(_ int, d []byte) error {
-		ns := value.Lookup(d, "ns")
-		if ns.T != value.String {
-			wrong = true
-		}
-		names = append(names, ns.Str())
-		return nil
-	})
+	b, err := readBulk(r, op)
 	if err != nil {
 		return dst, err
 	}
-	if len(names) == 0 || wrong {
-		return r.relayAny(op, dst) // which reports the error
-	}
 	from := len(dst)
 	err = r.atFirst(op, func() error {
-		return r.routed(op, names[0], true, func(first *cluster.CollectionInfo) error {
+		return r.routed(op, b.names[0], true, func(*cluster.CollectionInfo) error {
 			var err error
-			dst, err = r.bulkWriteOn(op, names, dst[:from])
+			again := b
+			dst, err = r.bulkWriteOn(op, &again, dst[:from])
 			return err
 		})
 	})
 	return dst, err
 }
 
-func (r *Router) bulkWriteOn(op *command.Op, names []string, dst []byte) ([]byte, error) {
-	infos := make([]*cluster.CollectionInfo, len(names))
+func (r *Router) bulkWriteOn(op *command.Op, b *bulk, dst []byte) ([]byte, error) {
+	infos := make([]*cluster.CollectionInfo, len(b.names))
 	one := true
-	for i, ns := range names {
+	for i, ns := range b.names {
 		if err := checkWritable(op, ns); err != nil {
 			return dst, err
 		}
@@ -224,10 +213,7 @@ func (r *Router) bulkWriteOn(op *command.Op, names []string, dst []byte) ([]byte
 		one = one && buckets == nil && !info.Sharded() && info.Home() == infos[0].Home()
 	}
 	if !one {
-		if err := command.CheckBatch(op.Req.DocList("ops").Count()); err != nil {
-			return dst, err
-		}
-		return newBulk(r, op, names).run(dst)
+		return b.run(dst)
 	}
 	// Each namespace carries its own versions.
 	var arr []byte
@@ -248,7 +234,6 @@ func (r *Router) bulkWriteOn(op *command.Op, names []string, dst []byte) ([]byte
 	if err != nil {
 		return out, err
 	}
-	b := newBulk(r, op, names)
 	switch stopped, err := b.takeOver(at, out[from-4:]); {
 	case err != nil:
 		return dst, err

@@ -24,7 +24,7 @@ func relayed(name string, kind command.Kind, run command.Handler, fields ...stri
 
 // inAPI are the relayed commands of API Version 1.
 var inAPI = map[string]bool{
-	"aggregate": true, "bulkWrite": true, "collMod": true, "count": true, "create": true, "createIndexes": true, "delete": true, "drop": true, "dropDatabase": true,
+	"aggregate": true, "collMod": true, "count": true, "create": true, "createIndexes": true, "delete": true, "drop": true, "dropDatabase": true,
 	"dropIndexes": true, "explain": true, "find": true, "findAndModify": true, "insert": true, "listCollections": true, "listDatabases": true, "listIndexes": true,
 	"renameCollection": true, "update": true,
 }
@@ -59,7 +59,7 @@ func (r *Router) specs() []command.Spec {
 		onColl("update", command.Write, r.update, "updates", "ordered", "bypassDocumentValidation", writtenRanges),
 		onColl("delete", command.Write, r.delete, "deletes", "ordered", writtenRanges),
 		fam,
-		relayed("bulkWrite", command.Write, r.bulkWrite, "ops", "nsInfo", "ordered", "errorsOnly", "let", "cursor", "bypassDocumentValidation"),
+		command.BulkWriteSpec(command.Router, r.bulkWrite),
 		{
 			Name: "getMore", Roles: command.Router, Kind: command.Read, API: true, Txn: true, TimeToWait: true, Run: r.getMore,
 			Fields: []command.Field{

@@ -215,20 +215,12 @@ func (a *aggregation) open(pipeline value.Value, defaultCollation []byte) (agg.S
 	return rest.Run(exec.NewSource(stream, a.pipeline.RecordMetas()))
 }
 
-// checkStages checks stages against the command's read concern and API version.
+// checkStages checks stages against the command's read concern.
 func checkStages(op *command.Op, pipeline value.Value) error {
-	if op.Req.ReadConcern == nil && !op.Req.API.Strict || pipeline.T != value.Array {
+	if op.Req.ReadConcern == nil || pipeline.T != value.Array {
 		return nil
 	}
-	if op.Req.API.Strict {
-		if err := command.CheckStrictStages(pipeline); err != nil {
-			return err
-		}
-	}
-	level := ""
-	if rc := op.Req.ReadConcern; rc != nil {
-		level = rc.Level
-	}
+	level := op.Req.ReadConcern.Level
 	for i, st := range value.Values(pipeline.Doc()) {
 		it := value.Walk(st.Doc())
 		k, _, _ := it.Next()
@@ -280,7 +272,7 @@ func (a *aggregation) prepare(pipeline value.Value, defaultCollation []byte) (re
 	}
 	limitLists(a.n.Params, l)
 	l.Env.SetConstants(a.constants)
-	if err := exec.CheckHint(a.hint); err != nil {
+	if err := command.CheckHint(a.hint); err != nil {
 		return nil, err
 	}
 	if err := checkExchange(a.op); err != nil {

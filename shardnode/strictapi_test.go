@@ -23,3 +23,23 @@ func TestStrictArgumentsOfMembers(t *testing.T) {
 	runSteps(t, n, append(steps, step{`{"create": "c"` + strict, 0}, step{`{"explain": {"find": "c"}` + strict, 0}, step{`{"explain": {"aggregate": "c", "pipeline": [{"$collStats": {"count": {}}}], "cursor": {}}` + strict, 0}, step{`{"find": "c", "singleBatch": true` + strict, 0},
 		step{`{"createIndexes": "c", "indexes": [{"key": {"s": 1}, "name": "s", "unique": true}]` + strict, 0}))
 }
+
+// A strict client is refused where its command arrives, and there alone: what a router sends for it, and the stages of a view that somebody else has defined, are not
+// its commands. (SERVER-51618: aggregate and create check pipelines.)
+func TestStrictArgumentsAreAClients(t *testing.T) {
+	n := newTestNode(t)
+	const strict = `, "apiVersion": "1", "apiStrict": true}`
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 1}]}`)
+	n.ok("d", `{"create": "stats", "viewOn": "c", "pipeline": [{"$indexStats": {}}]}`)
+	n.ok("d", `{"create": "v", "viewOn": "c", "pipeline": []}`)
+	runSteps(t, n, []step{
+		{`{"aggregate": "c", "pipeline": [{"$indexStats": {}}], "cursor": {}` + strict, mongoerr.APIStrictError},
+		{`{"create": "w", "viewOn": "c", "pipeline": [{"$indexStats": {}}]` + strict, mongoerr.APIStrictError},
+		{`{"create": "w", "viewOn": "c", "pipeline": [{"$facet": {"a": [{"$match": {}}]}}]` + strict, 0},
+		{`{"collMod": "v", "viewOn": "c", "pipeline": [{"$indexStats": {}}]` + strict, mongoerr.APIStrictError},
+		{`{"collMod": "v", "viewOn": "c", "pipeline": [{"$match": {}}]` + strict, 0},
+		{`{"find": "stats"` + strict, 0}, {`{"count": "stats"` + strict, 0}, {`{"aggregate": "stats", "pipeline": [], "cursor": {}` + strict, 0},
+	})
+	router, _ := n.fromRouter()
+	runSteps(t, router, []step{{`{"aggregate": "c", "pipeline": [{"$indexStats": {}}], "cursor": {}` + strict, 0}})
+}

@@ -104,7 +104,9 @@ func (m *Coordinators) lockFor(ctx context.Context, op *command.Op, o operation)
 	}
 	for until := time.Now().Add(lockWait); ; {
 		for r := m.inTheWay(o); r != nil; r = m.inTheWay(o) {
+			shown := op.ShowAwaitsLocks()
 			err := r.end(ctx, op)
+			shown()
 			switch {
 			case err == errGoesOn:
 				return nil, errBehind

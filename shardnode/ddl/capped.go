@@ -61,11 +61,7 @@ func (cs *Commands) runConvertToCapped(op *command.Op, dst []byte) ([]byte, erro
 	if coll == "system.views" {
 		return dst, mongoerr.Newf(mongoerr.BadValue, "Cannot convert %s to a capped collection", ns)
 	}
-	w, err := cs.begin(op)
-	if err != nil {
-		return dst, err
-	}
-	unlock, err := w.LockVersioned(ns, ns)
+	w, unlock, err := cs.beginOn(op, ns)
 	if err != nil {
 		return dst, err
 	}

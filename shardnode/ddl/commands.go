@@ -80,20 +80,26 @@ func (cs *Commands) begin(op *command.Op) (*operation, error) {
 	return &operation{Command: w, ddl: cs}, nil
 }
 
-// beginOn begins the change of one collection: it checks that it has the UUID that the client expects, and locks it under the
-// version that came with the request.
+// beginOn begins the change of one collection: it checks that it has the UUID that the client expects, so that a client that is wrong waits for
+// nobody, and locks it.
 func (cs *Commands) beginOn(op *command.Op, ns string) (w *operation, unlock func(), err error) {
 	if w, err = cs.begin(op); err != nil {
 		return nil, nil, err
 	}
-	if err = namespace.CheckCollectionUUID(op, cs.Engine.Catalog(), ns); err != nil {
+	if err = w.checkUUID(ns); err != nil {
 		return nil, nil, err
 	}
 	unlock, err = w.lockFor(ns)
 	return w, unlock, err
 }
 
-// lockFor locks a collection under the version that came with the request. If a coordinator has sent the command, its run must still want it.
+// checkUUID checks that a collection has the UUID that the client expects. Only under the collection's lock does the answer hold: while a command waits for
+// the lock, the collection may be dropped, and another one be created under its name.
+func (w *operation) checkUUID(ns string) error {
+	return namespace.CheckCollectionUUID(w.Op, w.Catalog(), ns)
+}
+
+// lockFor locks a collection under the version and the UUID that came with the request. If a coordinator has sent the command, its run must still want it.
 func (w *operation) lockFor(ns string) (unlock func(), err error) {
 	if unlock, err = w.LockVersioned(ns, ns); err != nil {
 		return nil, err
@@ -103,6 +109,9 @@ func (w *operation) lockFor(ns string) (unlock func(), err error) {
 		if err = msg.Parse(sent.Doc(), of); err == nil {
 			err = w.ddl.node.RunGoesOn(w.Op, ns, of)
 		}
+	}
+	if err == nil {
+		err = w.checkUUID(ns)
 	}
 	if err != nil {
 		unlock()

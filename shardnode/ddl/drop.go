@@ -24,14 +24,11 @@ func (cs *Commands) runDrop(op *command.Op, dst []byte) ([]byte, error) {
 	}
 	ns := op.Req.NS(coll)
 	op.Stats.NS, op.Stats.Type = ns, "command"
-	if err := checkDroppable(op, ns); err != nil {
-		return dst, err
-	}
 	w, err := cs.begin(op)
 	if err != nil {
 		return dst, err
 	}
-	if err := namespace.CheckCollectionUUID(op, cs.Engine.Catalog(), ns); err != nil {
+	if err := w.checkUUID(ns); err != nil {
 		return dst, err
 	}
 	if forget, end := cs.writes.ForgetSessions(op, ns); forget != nil {
@@ -56,15 +53,6 @@ func (d dropped) reply(dst []byte, ns string) []byte {
 	return dst
 }
 
-// checkDroppable returns an error for namespaces that the server itself needs.
-func checkDroppable(op *command.Op, ns string) error {
-	switch {
-	case ns == "local.oplog.rs" || ns == "admin.system.version" || ns == "admin.system.users":
-		return mongoerr.Newf(mongoerr.IllegalOperation, "can't drop collection '%s'", ns)
-	}
-	return command.CheckClientWrite(op, ns)
-}
-
 // dropped describes what a drop removed.
 type dropped struct {
 	there      bool
@@ -79,6 +67,9 @@ func (w *operation) dropNamespace(ns string) (d dropped, err error) {
 		return d, err
 	}
 	defer w.AfterCommit(unlock)
+	if err := w.checkUUID(ns); err != nil {
+		return d, err
+	}
 	if w.fenced != nil {
 		if err := w.fenced(ns); err != nil {
 			if w.end == nil {

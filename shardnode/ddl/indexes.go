@@ -73,7 +73,7 @@ func (cs *Commands) runCreateIndexes(op *command.Op, dst []byte) ([]byte, error)
 	if err != nil {
 		return dst, err
 	}
-	if err := namespace.CheckCollectionUUID(op, cs.Engine.Catalog(), ns); err != nil {
+	if err := w.checkUUID(ns); err != nil {
 		return dst, err
 	}
 	if err := w.createIndexes(ci); err != nil {

@@ -68,7 +68,7 @@ func (cs *Commands) check(op *command.Op, ns string) (missing []string, err erro
 		return nil, mongoerr.Newf(mongoerr.CannotImplicitlyCreateCollection, "request doesn't allow collection %s to be created implicitly", ns).
 			WithDetails(value.Doc(value.F("ns", value.NewString(ns))))
 	}
-	if err := namespace.CheckCollectionUUID(op, cs.Engine.Catalog(), ns); err != nil {
+	if err := w.checkUUID(ns); err != nil {
 		return nil, err
 	}
 	w.checks = true

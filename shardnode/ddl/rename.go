@@ -42,23 +42,21 @@ func (cs *Commands) runRename(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	cat := cs.Engine.Catalog()
-	if id, err := op.Req.UUID("collectionUUID"); err != nil {
+	if err := w.checkUUIDs(r); err != nil {
 		return dst, err
-	} else if id != nil {
-		if err := namespace.CheckUUID(cat, r.from, *id); err != nil {
-			return dst, err
-		}
-	}
-	if !r.targetUUID.IsZero() {
-		if catalog.DBOf(r.from) != catalog.DBOf(r.to) {
-			return dst, command.BadOption("dropTarget cannot be a UUID when renaming between databases")
-		}
-		if err := namespace.CheckUUID(cat, r.to, r.targetUUID); err != nil {
-			return dst, err
-		}
 	}
 	return dst, w.renameNamespace(r)
+}
+
+// checkUUIDs is checkUUID for the source and the target of a rename.
+func (w *operation) checkUUIDs(r *rename) error {
+	if err := w.checkUUID(r.from); err != nil || r.targetUUID.IsZero() {
+		return err
+	}
+	if catalog.DBOf(r.from) != catalog.DBOf(r.to) {
+		return command.BadOption("dropTarget cannot be a UUID when renaming between databases")
+	}
+	return namespace.CheckUUID(w.Catalog(), r.to, r.targetUUID)
 }
 
 // renameIfMatchSpec returns the row of the command that ends a secondary's $out.
@@ -112,6 +110,9 @@ func (w *operation) renameNamespace(r *rename) error {
 		return err
 	}
 	defer w.AfterCommit(unlock)
+	if err := w.checkUUIDs(r); err != nil {
+		return err
+	}
 	return w.Retry(func() error {
 		s := w.Snapshot()
 		defer s.Release()

@@ -89,7 +89,7 @@ func CompileFilter(filter []byte, scope *expr.Scope, spec *collation.Spec) (*mat
 
 // Compile fills in the compiled parts of a query. Filter errors take precedence over projection errors, as on the real server.
 func (q *Query) Compile(proj []byte) (err error) {
-	if err := CheckHint(q.Hint); err != nil {
+	if err := command.CheckHint(q.Hint); err != nil {
 		return err
 	}
 	if q.Matcher, err = CompileFilter(q.Filter, q.Scope, q.Collation); err != nil {
@@ -106,25 +106,6 @@ func (q *Query) Compile(proj []byte) (err error) {
 		}
 	}
 	return checkSort(q.Sort, q.Matcher)
-}
-
-// CheckHint validates a hint: an index name or key pattern, or {$natural: ±1}.
-func CheckHint(h value.Value) error {
-	switch h.T {
-	case value.Missing, value.String:
-		return nil
-	case value.Document:
-	default:
-		return mongoerr.New(mongoerr.FailedToParse, "Hint must be a string or an object")
-	}
-	n := value.Lookup(h.Doc(), "$natural")
-	if n.IsMissing() {
-		return nil
-	}
-	if i, ok := n.AsInt64(); !ok || i != 1 && i != -1 || value.Count(h.Doc()) != 1 {
-		return mongoerr.New(mongoerr.BadValue, "$natural hint must be 1 or -1, and stand alone")
-	}
-	return nil
 }
 
 // checkSort validates a sort specification. Metadata to sort by must come from the filter.

@@ -1,8 +1,6 @@
 package write
 
 import (
-	"strings"
-
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/namespace"
@@ -11,15 +9,7 @@ import (
 )
 
 func bulkWriteSpec(wr *Writer) command.Spec {
-	return command.Spec{
-		Name: "bulkWrite", Roles: command.All, Kind: command.Write, AdminOnly: true, WriteConcern: true, ReadConcern: true,
-		Txn: true, Retryable: true, API: true, Run: wr.runBulkWrite,
-		Fields: []command.Field{
-			command.Req("ops", command.TArray), command.Req("nsInfo", command.TArray), command.Opt("ordered", command.TBool),
-			command.Opt("errorsOnly", command.TBool), command.Opt("let", command.TObject), command.Opt("cursor", command.TObject),
-			command.Opt("bypassDocumentValidation", command.TSafeBool), command.Opt("bypassEmptyTsReplacement", command.TSafeBool),
-		},
-	}
+	return command.BulkWriteSpec(command.All, wr.runBulkWrite)
 }
 
 // bulkNS is an entry of nsInfo.
@@ -58,13 +48,11 @@ type bulkWrite struct {
 func (wr *Writer) runBulkWrite(op *command.Op, dst []byte) ([]byte, error) {
 	op.Stats.NS, op.Stats.Type = "admin.$cmd.bulkWrite", "bulkWrite"
 	b := &bulkWrite{wr: wr, op: op, ordered: op.BoolOr("ordered", true), errorsOnly: op.Bool("errorsOnly")}
-	size, err := command.BulkBatchSize(op.Arg("cursor"))
+	read, err := b.parse()
 	if err != nil {
 		return dst, err
 	}
-	if err := b.parse(); err != nil {
-		return dst, err
-	}
+	size := read.BatchSize
 	if b.w, err = wr.Begin(op); err != nil {
 		return dst, err
 	}
@@ -104,162 +92,43 @@ func (wr *Writer) runBulkWrite(op *command.Op, dst []byte) ([]byte, error) {
 	return b.w.appendRetried(dst), nil
 }
 
-// parse reads namespaces and operations. Errors in their form fail the whole command.
-func (b *bulkWrite) parse() error {
-	req := &b.op.Req
+// parse reads namespaces and operations.
+func (b *bulkWrite) parse() (command.BulkWrite, error) {
 	var names []*bulkNS
-	err := req.DocList("nsInfo").Each("bulkWrite.nsInfo", func(i int, d []byte) error {
-		ns, err := parseNSInfo(d)
-		names = append(names, &bulkNS{ns, value.Lookup(d, "collectionUUID"), value.Lookup(d, "shardVersion").Doc(), value.Lookup(d, "databaseVersion").Doc()})
-		return err
+	b.ops = make([]bulkOp, 0, min(b.op.Req.DocList("ops").Count(), command.MaxWriteBatch))
+	let := b.op.Req.Doc("let")
+	entry := func(d []byte) {
+		names = append(names, &bulkNS{"", value.Lookup(d, "collectionUUID"), value.Lookup(d, "shardVersion").Doc(), value.Lookup(d, "databaseVersion").Doc()})
+	}
+	read, err := command.ReadBulkWrite(b.op, entry, func(kind string, at int64, d []byte) {
+		b.ops = append(b.ops, newBulkOp(names[at], kind, d, let))
 	})
-	if err != nil {
-		return err
+	for i, ns := range read.Names {
+		names[i].ns = ns
 	}
-	list := req.DocList("ops")
-	if err := command.CheckBatch(list.Count()); err != nil {
-		return err
-	}
-	b.ops = make([]bulkOp, 0, list.Count())
-	err = list.Each("bulkWrite.ops", func(i int, d []byte) error {
-		o, at, err := parseBulkOp(d, req.Doc("let"))
-		if err != nil {
-			return err
-		}
-		if at >= int64(len(names)) {
-			return mongoerr.Newf(mongoerr.BadValue, "BulkWrite ops entry %d has an invalid nsInfo index.", i)
-		}
-		o.bulkNS = names[at]
-		b.ops = append(b.ops, o)
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	for _, info := range names {
-		ns := info.ns
-		db, coll, ok := strings.Cut(ns, ".")
-		if !ok {
-			return mongoerr.Newf(mongoerr.InvalidNamespace, "Invalid namespace specified for bulkWrite: '%s'", ns)
-		}
-		if command.CheckDBName(db) != nil {
-			return mongoerr.Newf(mongoerr.InvalidNamespace, "Invalid namespace specified for bulkWrite: '%s'", db)
-		}
-		if err := command.CheckCollName(db, coll); err != nil {
-			return err
-		}
-	}
-	return nil
+	return read, err
 }
 
-func parseNSInfo(d []byte) (ns string, err error) {
-	found := false
-	for k, v := range value.Elements(d) {
-		switch k {
-		case "ns":
-			if v.T == value.Null {
-				continue
-			}
-			if v.T != value.String {
-				return "", command.WrongType("bulkWrite.nsInfo.ns", v.T, command.TString)
-			}
-			ns, found = v.Str(), true
-		case "collectionUUID", "encryptionInformation", "shardVersion", "databaseVersion", "isTimeseriesNamespace":
-		default:
-			return "", command.UnknownField("bulkWrite.nsInfo." + k)
-		}
+// newBulkOp makes an operation of its checked document.
+func newBulkOp(ns *bulkNS, kind string, d, let []byte) bulkOp {
+	if kind == "insert" {
+		return bulkOp{bulkNS: ns, doc: value.Lookup(d, "document").Doc()}
 	}
-	if !found {
-		return "", command.MissingField("bulkWrite.nsInfo.ns")
-	}
-	return ns, nil
-}
-
-// parseBulkOp reads one operation: its first field is the kind, and holds the index of its namespace.
-func parseBulkOp(d, let []byte) (o bulkOp, at int64, err error) {
-	it := value.Walk(d)
-	kind, v, _ := it.Next()
-	name := string(kind)
-	switch name {
-	case "insert", "update", "delete":
-	default:
-		return o, 0, command.UnknownField("bulkWrite." + name)
-	}
-	if at, err = command.BulkIndex(name, v); err != nil {
-		return o, 0, err
-	}
-	if name != "insert" {
-		o.stmt = &statement{let: let}
-	}
-	if name == "update" {
+	o := bulkOp{bulkNS: ns, stmt: &statement{let: let}}
+	if kind == "update" {
 		o.stmt.during = duringUpdate
 	}
-	seen := map[string]bool{}
+	it := value.Walk(d)
+	it.Next() // the kind
 	for {
 		k, v, ok := it.Next()
 		if !ok {
-			break
+			return o
 		}
-		if v.T == value.Null && string(k) != "updateMods" && string(k) != "hint" {
-			continue
-		}
-		seen[string(k)] = true
-		if err := o.field(name, string(k), v); err != nil {
-			return o, 0, err
+		if !command.BulkUnset(string(k), v) {
+			o.stmt.set(command.BulkFieldOf(string(k)), v)
 		}
 	}
-	need := map[string][]string{"insert": {"document"}, "update": {"filter", "updateMods"}, "delete": {"filter"}}
-	for _, f := range need[name] {
-		if !seen[f] {
-			return o, 0, command.MissingField(name + "." + f)
-		}
-	}
-	return o, at, nil
-}
-
-// bulkFields maps bulkWrite's names of fields to those of update, where they differ.
-var bulkFields = map[string]string{"filter": "q", "constants": "c"}
-
-func (o *bulkOp) field(kind, k string, v value.Value) error {
-	typed := func(t command.Types, ok bool) error {
-		if ok {
-			return nil
-		}
-		return command.WrongType(kind+"."+k, v.T, t)
-	}
-	switch {
-	case kind == "insert":
-		if k != "document" {
-			return command.UnknownField("insert." + k)
-		}
-		o.doc = v.Doc()
-		return typed(command.TObject, v.T == value.Document)
-	case k == "multi":
-		o.stmt.multi = v.Truthy()
-		return typed(command.TBool, v.T == value.Boolean)
-	case k == "updateMods" && kind == "update":
-		o.stmt.u = v
-		if v.T != value.Document && v.T != value.Array {
-			return mongoerr.New(mongoerr.FailedToParse, "Update argument must be either an object or an array")
-		}
-		return nil
-	case k == "upsert" && kind == "update":
-		o.stmt.upsert = v.Truthy()
-		return typed(command.TBool, v.T == value.Boolean)
-	case kind == "delete":
-		switch k {
-		case "filter", "hint", "collation", "sampleId":
-		default:
-			return command.UnknownField("delete." + k)
-		}
-	}
-	name := k
-	if n := bulkFields[k]; n != "" {
-		name = n
-	} else if k == "q" || k == "u" || k == "c" {
-		return command.UnknownField(kind + "." + k)
-	}
-	return o.stmt.updateField(name, v)
 }
 
 // run runs the operations; consecutive inserts by one entry of nsInfo form a batch.

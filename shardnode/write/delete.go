@@ -3,7 +3,6 @@ package write
 import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
-	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/shardnode/txn"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -87,7 +86,7 @@ func (st *statement) deleteField(k string, v value.Value) error {
 		st.multi = n == 0
 	case "hint":
 		st.hint = v
-		return exec.CheckHint(v)
+		return command.CheckHint(v)
 	case "collation":
 		st.collation = v
 		return field.is(command.TObject, v.T == value.Document)

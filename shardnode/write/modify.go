@@ -141,7 +141,7 @@ func parseFindAndModify(op *command.Op) (a modifyArgs, err error) {
 	case st.u.T == value.Array && len(st.arrayFilters) > 0:
 		return a, fail("Cannot specify arrayFilters and a pipeline update")
 	}
-	return a, exec.CheckHint(st.hint)
+	return a, command.CheckHint(st.hint)
 }
 
 // showMoved adds the command's reply to the error for a document that has to move to another shard; the router

@@ -1,13 +1,11 @@
 package write
 
 import (
-	"strconv"
 	"strings"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/command/sampling"
-	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/collation"
 	"github.com/shoaldb/shoal/query/match"
 	"github.com/shoaldb/shoal/query/update"
@@ -177,18 +175,6 @@ func parseUpdates(list command.Docs, let []byte) ([]statement, error) {
 	return out, err
 }
 
-// checkStageNames refuses an update pipeline with an unknown stage. That fails the whole command, whereas a
-// stage that is not allowed in updates fails only its statement.
-func checkStageNames(pipeline value.Value) error {
-	for _, stage := range value.Values(pipeline.Doc()) {
-		it := value.Walk(stage.Doc())
-		if k, _, ok := it.Next(); ok && !agg.IsStage(string(k)) {
-			return mongoerr.Newf(40324, "Unrecognized pipeline stage name: '%s'", k)
-		}
-	}
-	return nil
-}
-
 // fieldOf identifies a field of a statement, for the errors of type checks.
 type fieldOf struct {
 	of, name string
@@ -203,58 +189,41 @@ func (f fieldOf) is(t command.Types, ok bool) error {
 	return command.WrongType(f.of+f.name, f.v.T, t)
 }
 
+// updateField reads a field of a statement of update.
 func (st *statement) updateField(k string, v value.Value) error {
-	field := fieldOf{"update.updates.", k, v}
+	if err := command.CheckUpdateField(k, v); err != nil {
+		return err
+	}
+	st.set(k, v)
+	return nil
+}
+
+// set sets what a field of a checked statement says.
+func (st *statement) set(k string, v value.Value) {
 	switch k {
 	case "q":
 		st.filter = v.Doc()
-		return field.is(command.TObject, v.T == value.Document)
 	case "u":
 		st.u = v
-		if v.T != value.Document && v.T != value.Array {
-			return mongoerr.New(mongoerr.FailedToParse, "Update argument must be either an object or an array")
-		}
-		if v.T == value.Array {
-			return checkStageNames(v)
-		}
 	case "c":
 		st.constants = v.Doc()
-		return field.is(command.TObject, v.T == value.Document)
 	case "upsert":
 		st.upsert = v.Truthy()
-		return field.is(command.TSafeBool, v.T == value.Boolean || v.T.Numeric())
 	case "multi":
 		st.multi = v.Truthy()
-		return field.is(command.TSafeBool, v.T == value.Boolean || v.T.Numeric())
 	case "hint":
 		st.hint = v
-		return exec.CheckHint(v)
 	case "collation":
 		st.collation = v
-		return field.is(command.TObject, v.T == value.Document)
 	case "sort":
 		st.sort = v.Doc()
-		return field.is(command.TObject, v.T == value.Document)
 	case "arrayFilters":
-		if v.T != value.Array {
-			return field.is(command.TArray, false)
-		}
 		st.arrayFilters = value.Values(v.Doc())
-		for i, f := range st.arrayFilters {
-			if f.T != value.Document {
-				return command.WrongType("update.updates.arrayFilters."+strconv.Itoa(i), f.T, command.TObject)
-			}
-		}
 	case "upsertSupplied":
 		st.supply = v.Truthy()
-		return field.is(command.TSafeBool, v.T == value.Boolean || v.T.Numeric())
 	case "sampleId":
 		st.sampled.id = v
-	case "collectionUUID", "allowShardKeyUpdatesWithoutFullShardKeyInQuery", "includeQueryStatsMetrics":
-	default:
-		return command.UnknownField("update.updates." + k)
 	}
-	return nil
 }
 
 // compileStatement compiles a statement for the current state of a collection.
