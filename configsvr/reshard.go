@@ -30,6 +30,7 @@ type reshardings struct {
 	mu struct {
 		sync.Mutex
 		ctx  context.Context // ends when the node steps down; nil before it has stepped up
+		term int64           // as primary
 		runs map[[16]byte]*resharding
 	}
 }
@@ -56,7 +57,7 @@ type resharding struct {
 }
 
 // LoadReshardings reads the operations that an earlier primary has not completed, before clients write.
-func (m *Manager) LoadReshardings(ctx context.Context, _ int64) error {
+func (m *Manager) LoadReshardings(ctx context.Context, term int64) error {
 	docs, err := m.find(ctx, reshardingOps, doc())
 	if err != nil {
 		return err
@@ -64,12 +65,13 @@ func (m *Manager) LoadReshardings(ctx context.Context, _ int64) error {
 	s := &m.resharding
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mu.ctx, s.mu.runs = ctx, make(map[[16]byte]*resharding)
+	s.mu.ctx, s.mu.term, s.mu.runs = ctx, term, make(map[[16]byte]*resharding)
 	for _, raw := range docs {
 		d, err := readReshardState(raw)
 		if err != nil {
 			continue // skip documents that a client has inserted
 		}
+		d.takenOver(term)
 		s.mu.runs[d.id] = newResharding(m, d)
 	}
 	return nil
@@ -179,6 +181,7 @@ func (m *Manager) beginReshard(ctx context.Context, req *msg.ConfigReshard) (*re
 	if s.mu.ctx == nil || s.mu.ctx.Err() != nil {
 		return nil, errNotPrimary
 	}
+	d.takenOver(s.mu.term)
 	s.mu.runs[req.ID] = r
 	m.startResharding(s.mu.ctx, r)
 	return r, nil
@@ -274,15 +277,19 @@ func reshardSteps() []reshardStep {
 // new one before the catalog changes. A coordinator that undid the operation then would leave different collections under one name.
 // Rejected: the change of the catalog as the decision. A new primary could not know whether shards have begun to rename, and would have to
 // ask all of them, one of which may be down.
+//
+// Hazard: a primary that was deposed while it was paused continues where it was, for as long as it takes to learn of that, beside its successor. Its clock tells
+// later times than its successor's decisions have. Each primary therefore stores its term first, with the state that it continues, and shards refuse the
+// messages about their sections that have an earlier one (msg.ParticipantBlock).
 func (r *resharding) drive(ctx context.Context) error {
 	if r.doc.state == reshardQuiesced {
 		return r.outcome()
 	}
 	steps := reshardSteps()
-	from := slices.IndexFunc(steps, func(s reshardStep) bool { return s.state == r.doc.state })
-	for i := max(from, 0); r.doc.failed == nil && r.doc.state != reshardAborting && i < len(steps); i++ {
+	from := max(0, slices.IndexFunc(steps, func(s reshardStep) bool { return s.state == r.doc.state }))
+	for i := from; r.doc.failed == nil && r.doc.state != reshardAborting && i < len(steps); i++ {
 		s := steps[i]
-		if r.doc.state != s.state || i == 0 {
+		if i == from || r.doc.state != s.state { // the first one with this primary's term
 			if err := r.enter(ctx, s.state); err != nil {
 				return errNotPrimary
 			}

@@ -53,7 +53,13 @@ type reshardState struct {
 	force    bool // writes are to be blocked without waiting for recipients to catch up
 	notified bool // change streams have been notified
 	failed   *mongoerr.Error
+	// term is that of the primary that drives the operation. Each has a later one than those before it, even if the terms of the set began anew, and stores it
+	// before it sends anything.
+	term int64
 }
+
+// takenOver gives the operation the term of a primary that begins to drive it.
+func (d *reshardState) takenOver(term int64) { d.term = max(d.term+1, term) }
 
 func (d *reshardState) doc() []byte {
 	f := []value.Field{
@@ -63,7 +69,7 @@ func (d *reshardState) doc() []byte {
 		fld("reshardingKey", value.NewDocument(d.key)),
 		fld("donorShards", shardList(d.donors)), fld("recipientShards", shardList(d.recipients)), fld("idleShards", shardList(d.idle)),
 		fld("approxDocumentsToCopy", value.NewInt64(d.docs)), fld("approxBytesToCopy", value.NewInt64(d.bytes)),
-		fld("forcedCommit", value.NewBool(d.force)), fld("notified", value.NewBool(d.notified)),
+		fld("forcedCommit", value.NewBool(d.force)), fld("notified", value.NewBool(d.notified)), fld("coordinatorTerm", value.NewInt64(d.term)),
 	}
 	if len(d.oldKey) > 0 {
 		f = append(f, fld("oldShardKey", value.NewDocument(d.oldKey)))
@@ -119,7 +125,7 @@ func readReshardState(raw []byte) (*reshardState, error) {
 		primary: value.Lookup(raw, "primaryShard").Str(), tracked: value.Lookup(raw, "tracked").Truthy(), key: value.LookupDoc(raw, "reshardingKey"), collation: value.LookupDoc(raw, "defaultCollation"), series: value.LookupDoc(raw, "timeseriesFields"), oldKey: value.LookupDoc(raw, "oldShardKey"),
 		started: value.Lookup(raw, "startTime").DateTime(), cloneAt: value.Lookup(raw, "cloneTimestamp").TimestampU64(),
 		reshardSize: reshardSize{value.SafeInt64(value.Lookup(raw, "approxDocumentsToCopy")), value.SafeInt64(value.Lookup(raw, "approxBytesToCopy"))},
-		force:       value.Lookup(raw, "forcedCommit").Truthy(), notified: value.Lookup(raw, "notified").Truthy(),
+		force:       value.Lookup(raw, "forcedCommit").Truthy(), notified: value.Lookup(raw, "notified").Truthy(), term: value.SafeInt64(value.Lookup(raw, "coordinatorTerm")),
 	}
 	copy(d.uuid[:], value.Lookup(raw, "ui").Bytes())
 	for name, list := range map[string]*[]string{"donorShards": &d.donors, "recipientShards": &d.recipients, "idleShards": &d.idle} {

@@ -307,7 +307,7 @@ func (r *resharding) section(ctx context.Context, kind, ns string, ids []string,
 		more = append(more, fld("maxTimeMS", value.NewInt64(max(1, within.Milliseconds()))))
 	}
 	return r.sendEach(ctx, ids, func(string) msg.Message {
-		return &msg.ParticipantBlock{NS: ns, Type: kind, Command: r.doc.want.Provenance, Owner: cluster.ConfigShardID, ID: r.doc.id, At: at}
+		return &msg.ParticipantBlock{NS: ns, Type: kind, Command: r.doc.want.Provenance, Owner: cluster.ConfigShardID, ID: r.doc.id, Term: r.doc.term, At: at}
 	}, more...)
 }
 
@@ -322,8 +322,7 @@ const sectionWait = 500 * time.Millisecond
 // Hazard: the step may be repeated, after a transient error or by the next primary, when some recipients have finished. It must not let
 // writers through between attempts then, unlike before; if writes cannot be blocked on all shards again, the section's time limit ends it.
 func (r *resharding) block(ctx context.Context) error {
-	m, d := r.m, r.doc
-	limit := time.Duration(m.Params.Int("reshardingCriticalSectionTimeoutMillis")) * time.Millisecond
+	d, limit := r.doc, r.criticalLimit()
 	if r.finishing {
 		r.beginBlocked()
 	}
@@ -335,10 +334,7 @@ func (r *resharding) block(ctx context.Context) error {
 	defer cancel()
 	err := r.sendEach(bounded, d.recipients, func(string) msg.Message { return &msg.ReshardFinish{Resharding: r.header()} })
 	if err == nil {
-		err = r.section(bounded, msg.BlockReadsAndWrites, d.ns, r.participants(), limit)
-	}
-	if err == nil {
-		err = r.section(bounded, msg.BlockReadsAndWrites, d.temp, r.participants(), limit)
+		err = r.blockAll(bounded, limit)
 	}
 	if bounded.Err() != nil && ctx.Err() == nil {
 		return permanent{mongoerr.Newf(mongoerr.ReshardingCriticalSectionTimeout, "Resharding critical section timed out: %s was blocked for %s", d.ns, limit)}
@@ -356,6 +352,19 @@ func (r *resharding) block(ctx context.Context) error {
 	}
 	r.mu.decided = true
 	return nil
+}
+
+// criticalLimit is the time limit of the critical section.
+func (r *resharding) criticalLimit() time.Duration {
+	return time.Duration(r.m.Params.Int("reshardingCriticalSectionTimeoutMillis")) * time.Millisecond
+}
+
+// blockAll blocks reads and writes of the collection and the temporary one.
+func (r *resharding) blockAll(ctx context.Context, limit time.Duration) error {
+	if err := r.section(ctx, msg.BlockReadsAndWrites, r.doc.ns, r.participants(), limit); err != nil {
+		return err
+	}
+	return r.section(ctx, msg.BlockReadsAndWrites, r.doc.temp, r.participants(), limit)
 }
 
 // beginBlocked returns the time at which writes were first blocked; the first call records the current time.
@@ -406,10 +415,7 @@ func (r *resharding) blockWrites(ctx context.Context, limit time.Duration) error
 // commit replaces the old collection by the temporary one on each shard, and then in the catalog.
 func (r *resharding) commit(ctx context.Context) error {
 	m, d := r.m, r.doc
-	err := r.sendEach(ctx, r.participants(), func(string) msg.Message {
-		return &msg.RenameCollectionParticipant{NS: d.temp, To: d.ns, UUID: d.id, FromMigrate: true, Section: d.id}
-	})
-	if err != nil {
+	if err := r.rename(ctx); err != nil {
 		return err
 	}
 	unlock, err := m.lockTables(ctx)
@@ -460,6 +466,25 @@ func (r *resharding) commit(ctx context.Context) error {
 	r.mu.Unlock()
 	m.log(ctx, d.want.Provenance+".commit", d.ns, doc(fld("reshardingUUID", value.NewBinary(4, d.id[:]))))
 	return nil
+}
+
+// rename replaces the old collection on each shard. A shard whose section has ended all the same enters it once more: the operation can only be completed, and
+// the shard renames nothing without it.
+func (r *resharding) rename(ctx context.Context) error {
+	d := r.doc
+	each := func() error {
+		return r.sendEach(ctx, r.participants(), func(string) msg.Message {
+			return &msg.RenameCollectionParticipant{NS: d.temp, To: d.ns, UUID: d.id, FromMigrate: true, Section: d.id}
+		})
+	}
+	err := each()
+	if mongoerr.CodeOf(err) != mongoerr.ConflictingOperationInProgress {
+		return err
+	}
+	if err := r.blockAll(ctx, r.criticalLimit()); err != nil {
+		return err
+	}
+	return each()
 }
 
 // commitZones replaces the collection's zones. No chunk moves because of them before the collection has its new entry. A moveCollection leaves them as they are: the

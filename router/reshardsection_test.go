@@ -1,6 +1,10 @@
 package router_test
 
 import (
+	"bytes"
+	"context"
+	"math"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -8,6 +12,7 @@ import (
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/configsvr"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -44,34 +49,217 @@ func TestReshardKeepsWritesBlocked(t *testing.T) {
 	c.expect(c.counted("c", 1), `10`)
 }
 
-// Of two messages of a run about a section, the later decision counts, whichever arrives first.
+// Of two messages of a run about a section, the one of the later term counts, of one term the later decision, whichever arrives first. Messages without a term are
+// those of earlier versions.
 func TestLateMessagesOfASection(t *testing.T) {
 	c := newTestCluster(t, 1)
 	c.run("admin", `{"enableSharding": "db"}`)
 	c.run("db", `{"insert": "c", "documents": [{"_id": 1}]}`)
 	id := cluster.NewUUID()
-	block := func(kind string, at uint64) error {
-		_, err := cluster.Run(t.Context(), c.shards["shard0"], msg.Doc(&msg.ParticipantBlock{NS: "db.c", Type: kind, Command: "reshardCollection", Owner: cluster.ConfigShardID, ID: id, At: at}))
-		return err
-	}
 	for i, x := range []struct {
 		kind string
+		term int64
 		at   uint64
 		code mongoerr.Code
-		held int32
+		held string
 	}{
-		{msg.BlockWrites, 20, mongoerr.OK, 1},
-		{msg.Unblock, 10, mongoerr.OK, 1},
-		{msg.BlockWrites, 10, mongoerr.ConflictingOperationInProgress, 1},
-		{msg.BlockReadsAndWrites, 20, mongoerr.OK, 1},
-		{msg.Unblock, 30, mongoerr.OK, 0},
+		{msg.BlockWrites, 0, 20, mongoerr.OK, "writes"},
+		{msg.Unblock, 0, 10, mongoerr.OK, "writes"},
+		{msg.BlockWrites, 0, 10, mongoerr.ConflictingOperationInProgress, "writes"},
+		{msg.BlockReadsAndWrites, 0, 20, mongoerr.OK, "reads"},
+		{msg.Unblock, 0, 30, mongoerr.OK, ""},
+		{msg.BlockReadsAndWrites, 2, 20, mongoerr.OK, "reads"},
+		{msg.Unblock, 1, 90, mongoerr.OK, "reads"},
+		{msg.BlockWrites, 1, 90, mongoerr.ConflictingOperationInProgress, "reads"},
+		{msg.BlockReadsAndWrites, 2, 10, mongoerr.ConflictingOperationInProgress, "reads"},
+		{msg.BlockReadsAndWrites, 3, 10, mongoerr.OK, "reads"},
+		{msg.Unblock, 2, 90, mongoerr.OK, "reads"},
+		{msg.Unblock, 3, 11, mongoerr.OK, ""},
+		{msg.BlockReadsAndWrites, 3, 12, mongoerr.OK, "reads"},
+		{msg.Unblock, 0, 13, mongoerr.OK, ""},
 	} {
-		if err := block(x.kind, x.at); mongoerr.CodeOf(err) != x.code {
+		_, err := cluster.Run(t.Context(), c.shards["shard0"], msg.Doc(&msg.ParticipantBlock{
+			NS: "db.c", Type: x.kind, Command: "reshardCollection", Owner: cluster.ConfigShardID, ID: id, Term: x.term, At: x.at}))
+		if mongoerr.CodeOf(err) != x.code {
 			t.Errorf("step %d: %v", i, err)
 		}
-		m := c.admin(c.shards["shard0"], bson.D{{Key: "count", Value: "collection_critical_sections"}, {Key: "$db", Value: "config"}})
-		if m["n"] != x.held {
-			t.Errorf("step %d: %v sections are stored, want %d", i, m["n"], x.held)
+		if held := c.heldOn("shard0", "db.c"); held != x.held {
+			t.Errorf("step %d: the section blocks %q, want %q", i, held, x.held)
 		}
 	}
+}
+
+// heldOn returns what the critical section of a name on a shard blocks: "reads" and writes, "writes", or "" if there is none.
+func (c *testCluster) heldOn(shard, ns string) string {
+	c.t.Helper()
+	count := func(q bson.D) bool {
+		return c.admin(c.shards[shard], bson.D{{Key: "count", Value: "collection_critical_sections"}, {Key: "query", Value: q}, {Key: "$db", Value: "config"}})["n"] != int32(0)
+	}
+	switch of := (bson.E{Key: "_id", Value: ns}); {
+	case count(bson.D{of, {Key: "blockReads", Value: true}}):
+		return "reads"
+	case count(bson.D{of}):
+		return "writes"
+	}
+	return ""
+}
+
+// drives has a config server's primary of a term drive the reshardings, until the returned function is called or the test ends.
+func (c *testCluster) drives(m *configsvr.Manager, term int64) (depose func()) {
+	c.t.Helper()
+	ctx, end := context.WithCancel(context.Background())
+	if err := m.LoadReshardings(ctx, term); err != nil {
+		c.t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		m.RunReshardings(ctx)
+	}()
+	c.t.Cleanup(func() {
+		end()
+		<-ended
+	})
+	return end
+}
+
+// isClosed reports whether a channel is closed.
+func isClosed(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
+}
+
+// The config server's primary waits for a transaction before the critical section, and is paused. Its successor has entered the section, and recipients are about
+// to have all writes, when it continues and reads that its attempt has failed: it lets writers through until the next one. They would be lost.
+func TestDeposedConfigPrimaryEndsNoSection(t *testing.T) {
+	var first, resumed atomic.Bool
+	var again, finishing sync.Once
+	paused, resume, retried, deposed, holding, finish := make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan struct{})
+	c := newWatchedCluster(t, 2, func(shard string, m *wire.Message) error {
+		switch name := string(m.CommandName()); {
+		case name == "_shardsvrReshardingRecipientFinish":
+			finishing.Do(func() { close(holding) })
+			<-finish
+		case name != "_shardsvrParticipantBlock" || value.Lookup(m.Body, "blockType").Str() != msg.BlockWrites:
+		case shard == "shard1" && first.CompareAndSwap(false, true):
+			close(paused)
+			<-resume
+			return mongoerr.New(mongoerr.LockTimeout, "a transaction has written")
+		case resumed.Load():
+			again.Do(func() { close(retried) })
+			<-deposed
+			return mongoerr.New(mongoerr.HostUnreachable, "it is deposed")
+		}
+		return nil
+	})
+	free := sync.OnceFunc(func() { close(finish) })
+	goOn := sync.OnceFunc(func() { resumed.Store(true); close(resume) })
+	stop := sync.OnceFunc(func() { close(deposed) })
+	t.Cleanup(func() { goOn(); stop(); free() })
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	c.shardedAs("c", 1, 10)
+	depose := c.drives(c.config, 1)
+	resharded := make(chan bson.M, 1)
+	go func() {
+		resharded <- c.raw("admin", `{"reshardCollection": "db.c", "key": {"k": "hashed"}, "numInitialChunks": 4, "forceRedistribution": true}`)
+	}()
+	c.until("the first primary is paused", func() bool { return isClosed(paused) })
+	next := configsvr.New(c.conf.OwnPeer(), c.registry("config"), c.clock, func() string { return "config:27020" })
+	next.Params = c.params["config"]
+	c.drives(next, 2)
+	c.until("the next one holds the section", func() bool { return isClosed(holding) })
+	goOn()
+	c.until("the first one has let writers through", func() bool { return isClosed(retried) })
+	for shard := range c.shards {
+		if held := c.heldOn(shard, "db.c"); held == "" {
+			t.Errorf("%s has no section any more", shard)
+		}
+	}
+	depose()
+	stop()
+	free()
+	c.until("the operation has ended", func() bool {
+		return get(c.all("config", `{"find": "reshardingOperations"}`)[0], "state") == "quiesced"
+	})
+	c.drives(c.config, 3)
+	if m := <-resharded; m["ok"] != 1.0 {
+		t.Error(m)
+	}
+	c.expect(c.counted("c", 1), `10`)
+	c.expect(c.all("db", `{"checkMetadataConsistency": 1}`), `[]`)
+}
+
+// A resharding that has been decided is completed even if a shard has lost its section.
+func TestReshardCommitsWithoutASection(t *testing.T) {
+	var c *testCluster
+	var once sync.Once
+	c = newWatchedCluster(t, 2, func(shard string, m *wire.Message) error {
+		if string(m.CommandName()) == "_shardsvrRenameCollectionParticipant" && shard == "shard1" {
+			once.Do(func() {
+				end := &msg.ParticipantBlock{NS: "db.c", Type: msg.Unblock, Command: "reshardCollection", Owner: cluster.ConfigShardID, Term: math.MaxInt64}
+				copy(end.ID[:], value.Lookup(m.Body, "section").Bytes())
+				if _, err := cluster.Run(t.Context(), c.shards[shard], msg.Doc(end)); err != nil {
+					t.Error(err)
+				}
+				if held := c.heldOn(shard, "db.c"); held != "" {
+					t.Errorf("the section blocks %s", held)
+				}
+			})
+		}
+		return nil
+	})
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	c.shardedAs("c", 1, 10)
+	resharded := make(chan bson.M, 1)
+	go func() {
+		resharded <- c.raw("admin", `{"reshardCollection": "db.c", "key": {"k": "hashed"}, "numInitialChunks": 4, "forceRedistribution": true}`)
+	}()
+	var m bson.M
+	c.until("the operation has ended", func() bool {
+		select {
+		case m = <-resharded:
+			return true
+		default:
+			return false
+		}
+	})
+	if m["ok"] != 1.0 {
+		t.Error(m)
+	}
+	c.expect(c.counted("c", 1), `10`)
+	c.leftOver()
+}
+
+// A shard's primary that was paused while it coordinated a DDL blocks writes once more, when its successor blocks reads, too, since shards are being changed.
+func TestDeposedCoordinatorLetsNoReadsIn(t *testing.T) {
+	var late atomic.Pointer[[]byte]
+	c := newWatchedCluster(t, 2, func(shard string, m *wire.Message) error {
+		if string(m.CommandName()) == "_shardsvrParticipantBlock" && shard == "shard0" && value.Lookup(m.Body, "blockType").Str() == msg.BlockWrites {
+			body := bytes.Clone(m.Body)
+			late.CompareAndSwap(nil, &body)
+		}
+		return nil
+	})
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	c.run("db", `{"insert": "c", "documents": [{"_id": 1}]}`)
+	reached, _ := c.hangAt("shard0", "createCollection")
+	sharded := make(chan bson.M, 1)
+	go func() { sharded <- c.raw("admin", `{"shardCollection": "db.c", "key": {"_id": 1}}`) }()
+	reached()
+	c.restart("shard0")
+	reached, release := c.hangAt("shard0", "commit")
+	reached()
+	_, err := cluster.Run(t.Context(), c.shards["shard0"], *late.Load())
+	if held := c.heldOn("shard0", "db.c"); held != "reads" || mongoerr.CodeOf(err) != mongoerr.ConflictingOperationInProgress {
+		t.Errorf("the section blocks %q, and the late message is answered by %v", held, err)
+	}
+	release()
+	if m := <-sharded; m["ok"] != 1.0 {
+		t.Error(m)
+	}
+	c.leftOver()
 }

@@ -119,7 +119,10 @@ type ParticipantBlock struct {
 	AllCollections bool // for a database: its sharded collections are blocked, too
 	// Also are further collections whose sections begin or end in the same unit of work.
 	Also []string
-	// At is the time of the run's decision, 0 for a run that begins and ends a section only once: of two messages of a run the later one
+	// Term is that of the primary that sends the message on behalf of the run: each primary that continues a run has a later term than those before it, and
+	// stores it with the run before it sends anything. A message of an earlier term than the section's has no effect. 0 is sent by earlier versions.
+	Term int64
+	// At is the time of the run's decision, 0 for a run that begins and ends a section only once: of two messages of a term the later one
 	// counts.
 	At uint64
 	// NoBuilds means that the section is refused while an index of one of its collections is being built.
@@ -136,6 +139,7 @@ func (m *ParticipantBlock) fields(c *codec) {
 	c.flag("allCollections", false, &m.AllCollections)
 	c.strs("also", optional, &m.Also)
 	c.uuid("id", &m.ID)
+	c.int64("coordinatorTerm", optional, &m.Term)
 	c.timestamp("decidedAt", optional, &m.At)
 	c.flag("noIndexBuilds", false, &m.NoBuilds)
 }

@@ -47,6 +47,7 @@ type Coordinators struct {
 	mu struct {
 		sync.Mutex
 		ctx  context.Context // canceled when the node steps down
+		term int64           // as primary
 		runs map[string]*run // by the key of their documents
 		// asked are runs that wait for their locks, by the same key: an identical request that arrives meanwhile joins them.
 		asked  map[string]*run
@@ -96,13 +97,14 @@ func (m *Coordinators) Service() replication.Service {
 // Rejected: locks stored as documents, which would survive a crash. They would duplicate the state documents, since the
 // names that an operation locks follow from its request. If the two disagreed after a crash, a name would stay locked
 // with nothing to unlock it.
-func (m *Coordinators) stepUp(ctx context.Context, _ int64) error {
+func (m *Coordinators) stepUp(ctx context.Context, term int64) error {
 	table, runs, all := lock.NewManager(), make(map[string]*run), make(map[*held]struct{})
 	err := documents(m.Docs).Each(func(d *document) error {
 		h := &held{Locker: table.NewLocker(), op: d.op, reason: d.op.name()}
 		if err := m.take(ctx, h, storedNames(d.op), lockWait); err != nil {
 			return err
 		}
+		d.takenOver(term)
 		r := &run{m: m, doc: d, locks: h, done: make(chan struct{}), stored: true, at: d.phase}
 		runs[r.key()], all[h] = r, struct{}{}
 		return nil
@@ -112,7 +114,7 @@ func (m *Coordinators) stepUp(ctx context.Context, _ int64) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.mu.ctx, m.mu.runs, m.mu.held, m.locks = ctx, runs, all, table
+	m.mu.ctx, m.mu.term, m.mu.runs, m.mu.held, m.locks = ctx, term, runs, all, table
 	return nil
 }
 
@@ -364,6 +366,7 @@ func (m *Coordinators) begin(op *command.Op, r *run) error {
 	if logged {
 		m.logBeginning(entry)
 	}
+	r.doc.takenOver(m.mu.term)
 	delete(m.mu.asked, r.key())
 	m.mu.runs[r.key()] = r
 	r.locks.unlockIndexes()

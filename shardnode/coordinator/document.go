@@ -27,7 +27,12 @@ type document struct {
 	phase   string
 	failed  *mongoerr.Error // the error for which it is undone
 	request catalog.UUID    // of the router that sent it; zero for none
+	term    int64           // of the primary that executes the run (run.through)
 }
+
+// takenOver gives the run the term of a primary that begins to execute it: a later one than those of the primaries before it, even if the terms of the set began
+// anew.
+func (d *document) takenOver(term int64) { d.term = max(d.term+1, term) }
 
 func documents(store statedoc.Store) statedoc.Collection[*document] {
 	return statedoc.In(store, documentsNS, readDocument)
@@ -47,6 +52,9 @@ func (d *document) Doc() []byte {
 	if !d.request.IsZero() {
 		f = append(f, value.F("request", d.request.Value()))
 	}
+	if d.term != 0 {
+		f = append(f, value.F("coordinatorTerm", value.NewInt64(d.term)))
+	}
 	if found := d.op.found(); found != nil {
 		f = append(f, value.F("found", value.NewDocument(fieldsOf(found))))
 	}
@@ -62,7 +70,7 @@ func readDocument(doc []byte) (*document, error) {
 	id, ok := catalog.UUIDFrom(value.Lookup(doc, "id"))
 	d := &document{
 		id: id, ns: value.Lookup(value.LookupDoc(doc, "_id"), "namespace").Str(), command: bytes.Clone(value.LookupDoc(doc, "command")),
-		phase: value.Lookup(doc, "phase").Str(), comment: value.Lookup(value.LookupDoc(doc, "forwardableOpMetadata"), "comment").Clone(),
+		phase: value.Lookup(doc, "phase").Str(), term: value.SafeInt64(value.Lookup(doc, "coordinatorTerm")), comment: value.Lookup(value.LookupDoc(doc, "forwardableOpMetadata"), "comment").Clone(),
 	}
 	if !ok || d.ns == "" || len(d.command) == 0 {
 		return nil, odd("unknown operation")

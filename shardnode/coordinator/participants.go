@@ -161,14 +161,14 @@ func (r *run) blockJoined(ctx context.Context, shards *[]string, kind string, na
 // A run that another primary has begun may be beyond the point of no return, and is not refused: a build that has begun before the section goes on under the new
 // name, or ends with the collection that is dropped.
 func (r *run) participantBlock(kind string, names ...string) *msg.ParticipantBlock {
-	return &msg.ParticipantBlock{NS: names[0], Also: names[1:], Type: kind, Command: r.doc.op.name(), Owner: r.m.State.ID, ID: r.doc.id,
+	return &msg.ParticipantBlock{NS: names[0], Also: names[1:], Type: kind, Command: r.doc.op.name(), Owner: r.m.State.ID, ID: r.doc.id, Term: r.doc.term,
 		NoBuilds: kind != msg.Unblock && !r.continued && len(refusedFor(r.doc.op)) > 0}
 }
 
 // blockAll begins the run's critical section of a database, and of all its collections, including sharded ones.
 func (r *run) blockAll(ctx context.Context, ids []string, db string) error {
 	return r.onEach(ctx, ids, func(string) msg.Message {
-		return &msg.ParticipantBlock{NS: db, Type: msg.BlockReadsAndWrites, Command: r.doc.op.name(), Owner: r.m.State.ID, ID: r.doc.id, AllCollections: true}
+		return &msg.ParticipantBlock{NS: db, Type: msg.BlockReadsAndWrites, Command: r.doc.op.name(), Owner: r.m.State.ID, ID: r.doc.id, Term: r.doc.term, AllCollections: true}
 	})
 }
 

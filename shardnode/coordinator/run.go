@@ -116,7 +116,8 @@ func (r *run) execute(ctx context.Context) {
 // the final phase finds some of its work done, and sections that some shards have already ended are entered again.
 //
 // Hazard: the primary that was replaced may still be at work on the same phase, and its messages arrive late.
-// Participants therefore do only what the run that holds their critical section asks for (HoldsSection). Changes of the
+// Participants therefore do only what the run that holds their critical section asks for (HoldsSection), and a message about the section itself has no effect
+// if it is of an earlier term than the section: a primary that continues a run stores its term before it sends anything. Changes of the
 // catalog name the collection by its UUID, so that a late one does not change a successor of the same name.
 //
 // Rejected: a time limit after which an operation without progress is given up. Some shards would have dropped the
@@ -126,6 +127,9 @@ func (r *run) through(ctx context.Context) error {
 	from := 0
 	if r.continued = r.stored; r.continued {
 		from = phaseIndex(r.doc.op, r.doc.phase)
+		if err := r.persist(ctx, func() error { return r.store(ctx, nil) }); err != nil {
+			return err
+		}
 	}
 	for i := from; r.doc.failed == nil && i < len(phases); i++ {
 		p := phases[i]

@@ -41,7 +41,8 @@ type sectionDoc struct {
 	id    catalog.UUID
 	reads bool
 	all   bool   // for a database: its sharded collections are blocked, too
-	at    uint64 // when its run decided on it, 0 if the run begins and ends it once
+	term  int64  // of the primary that decided on it for its run, 0 if an earlier version did
+	at    uint64 // when that was, 0 if the run begins and ends it once
 	noted bool   // the event of its run is in the oplog
 }
 
@@ -58,6 +59,9 @@ func (d *sectionDoc) Doc() []byte {
 		value.F("coordinator", value.NewString(d.owner)), value.F("id", d.id.Value()))
 	f := []value.Field{value.F("_id", d.ID()), value.F("reason", value.NewDocument(reason)), value.F("blockReads", value.NewBool(d.reads)),
 		value.F("allCollections", value.NewBool(d.all))}
+	if d.term != 0 {
+		f = append(f, value.F("coordinatorTerm", value.NewInt64(d.term)))
+	}
 	if d.at != 0 {
 		f = append(f, value.F("decidedAt", value.NewTimestampU64(d.at)))
 	}
@@ -72,7 +76,7 @@ func readSectionDoc(doc []byte) (*sectionDoc, error) {
 	d := &sectionDoc{
 		name: value.Lookup(doc, "_id").Str(), why: value.Lookup(reason, "command").Str(), owner: value.Lookup(reason, "coordinator").Str(),
 		reads: value.Lookup(doc, "blockReads").Truthy(), all: value.Lookup(doc, "allCollections").Truthy(), at: value.Lookup(doc, "decidedAt").TimestampU64(),
-		noted: value.Lookup(doc, "eventNoted").Truthy(),
+		noted: value.Lookup(doc, "eventNoted").Truthy(), term: value.SafeInt64(value.Lookup(doc, "coordinatorTerm")),
 	}
 	id, ok := catalog.UUIDFrom(value.Lookup(reason, "id"))
 	if d.id = id; d.name == "" || d.owner == "" || !ok {
@@ -191,7 +195,7 @@ func (s *ShardState) HoldsSection(name string, id catalog.UUID) error {
 // sectionsOf returns the sections that a message names, in order of their names.
 func sectionsOf(req *msg.ParticipantBlock) (docs []*sectionDoc) {
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(append([]string{req.NS}, req.Also...)))) {
-		docs = append(docs, &sectionDoc{name: name, why: req.Command, owner: req.Owner, id: req.ID, reads: req.Type == msg.BlockReadsAndWrites, all: req.AllCollections, at: req.At})
+		docs = append(docs, &sectionDoc{name: name, why: req.Command, owner: req.Owner, id: req.ID, reads: req.Type == msg.BlockReadsAndWrites, all: req.AllCollections, term: req.Term, at: req.At})
 	}
 	return docs
 }
@@ -245,6 +249,9 @@ func (x Sections) Enter(ctx context.Context, req *msg.ParticipantBlock, more fun
 //
 // Hazard: a resharding begins its section several times, and ends it between two attempts. A message of an earlier attempt that arrives
 // during a later one, for example at a shard that was stopped, must not end it: the latest decision counts (at).
+//
+// Hazard: the owner's former primary was paused, and continues beside the one that has taken the run over. It decides again, and later, and what it knows is
+// out of date: it would end a section on which its successor relies, or let reads in while shards are changed. The later term counts, before the time (later).
 //
 // Rejected: a section in memory that the coordinator renews after an election. Between the election and the renewal the
 // new primary would let writes into a collection that other shards have dropped already.
@@ -304,7 +311,7 @@ func (x Sections) put(s *storage.Snapshot, u *storage.UnitOfWork, d *sectionDoc)
 // endOther makes sure that no other run holds a name: it ends a section that was left behind, and returns an error if one is held.
 func (x Sections) endOther(ctx context.Context, d *sectionDoc) error {
 	other, ok, err := sectionDocs(x.Docs).Get(d.ID())
-	if err == nil && ok && other.id == d.id && other.at > d.at {
+	if err == nil && ok && other.id == d.id && other.later(d) {
 		err = mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "a later decision about the critical section of %s has superseded this one", d.name)
 	}
 	if err != nil || !ok || other.id == d.id {
@@ -390,7 +397,16 @@ func SectionEnded(ctx context.Context, docs *statedoc.Docs, s *ShardState, name 
 }
 
 // endedBy reports whether a message of a run ends the section.
-func (d *sectionDoc) endedBy(end *sectionDoc) bool { return d.id == end.id && d.at <= end.at }
+func (d *sectionDoc) endedBy(end *sectionDoc) bool { return d.id == end.id && !d.later(end) }
+
+// later reports whether the section is a later decision of its run than another one. A decision without a term is one of an earlier version, or of a participant
+// of the run (StageEnd).
+func (d *sectionDoc) later(other *sectionDoc) bool {
+	if d.term != other.term && d.term != 0 && other.term != 0 {
+		return d.term > other.term
+	}
+	return d.at > other.at
+}
 
 // sectionSweep is the interval at which the primary asks whether the sections of DDL are still held.
 const sectionSweep = 10 * time.Second
