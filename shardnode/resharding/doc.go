@@ -28,5 +28,5 @@
 //  2. A donor never answers from an oplog that has been truncated past the time that the request names.
 //  3. The last changes are fetched from a donor that holds the critical section of the operation: writes are blocked by then.
 //  4. A participant starts only operations that the config server still runs, and ends those it is told to end: a late message
-//     begins nothing.
+//     begins nothing. It asks once more when its part has begun (Manager.confirm), and now and then after that (Manager.sweep).
 package resharding

@@ -103,6 +103,9 @@ func (m *Manager) runDonate(op *command.Op, req *msg.ReshardDonate, dst []byte) 
 		if d, err = m.donate(op, req); err != nil {
 			return dst, err
 		}
+		if err := m.confirm(op, &d.doc.about); err != nil {
+			return dst, err
+		}
 	}
 	c := m.Engine.Catalog().LookupUUID(d.doc.uuid)
 	if c == nil {
