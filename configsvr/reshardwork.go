@@ -443,7 +443,11 @@ func (r *resharding) commit(ctx context.Context) error {
 	if e != nil && e.UUID != d.uuid && e.UUID != d.id {
 		return mongoerr.Newf(mongoerr.InternalError, "collection %s in the catalog is not the one that was resharded", d.ns)
 	}
-	on, err := m.ownersOf(ctx, d.temp)
+	owned := d.temp
+	if e != nil && e.UUID == d.id {
+		owned = d.ns // what follows was written before, without this run's learning of it
+	}
+	on, err := m.ownersOf(ctx, owned)
 	if err != nil {
 		return err
 	}

@@ -58,6 +58,7 @@ type clusterHooks struct {
 	store func(set string, o *storage.Options)                // changes the options of a node's store
 	peer  func(set string, s *shardnode.Server) cluster.Peer  // reaches a node
 	out   func(set string) func(to cluster.Peer) cluster.Peer // is how a node that begins now reaches another
+	own   func(cluster.Peer) cluster.Peer                     // is how the config server reaches itself
 }
 
 func newTestCluster(t testing.TB, shards int) *testCluster {
@@ -197,7 +198,11 @@ func (c *testCluster) joining(set string) func(migration.Identity) (*migration.S
 // manage has a server be the config server.
 func (c *testCluster) manage(conf *shardnode.Server) {
 	c.t.Helper()
-	c.config = configsvr.New(conf.OwnPeer(), c.registry("config"), c.clock, func() string { return "config:27019" })
+	var own cluster.Peer = conf.OwnPeer()
+	if c.hooks.own != nil {
+		own = c.hooks.own(own)
+	}
+	c.config = configsvr.New(own, c.registry("config"), c.clock, func() string { return "config:27019" })
 	c.config.Params = c.params["config"]
 	c.config.Register(conf.Service)
 	conf.KeepSessionsIn(c.config.Sessions(conf.Base.Sessions.Timeout(), func(context.Context) (bool, error) { return false, nil }))

@@ -664,7 +664,7 @@ type oplogState struct {
 	mu    sync.Mutex
 	pins  map[*OplogPin]struct{}
 	holds []*OplogHold
-	cut   Timestamp // what this primary has truncated or is about to: entries up to here may be gone
+	cut   Timestamp // what this process is about to truncate as the primary; what is gone already is in the store, see OplogCut
 }
 
 // SetOplogSize changes the size that the oplog is truncated to, until the store is closed.

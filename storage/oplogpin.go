@@ -17,12 +17,19 @@ type OplogPin struct {
 const maxPinned = 4
 
 // PinOplog keeps the entries after from. It fails if some of them are already gone.
+//
+// What is gone is what this primary is about to truncate, and what the store says has been truncated: by another primary, or by an earlier process. The
+// latter is in the store with the deletion itself, so it is right on every member, however it came by its oplog; a time before the first entry of an
+// oplog that was never truncated can be pinned.
 func (e *Engine) PinOplog(from Timestamp) (*OplogPin, error) {
 	o := &e.oplog
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if from < o.cut {
 		return nil, positionLost(from)
+	}
+	if err := e.CheckOplog(from); err != nil {
+		return nil, err
 	}
 	if o.pins == nil {
 		o.pins = make(map[*OplogPin]struct{})
@@ -32,18 +39,29 @@ func (e *Engine) PinOplog(from Timestamp) (*OplogPin, error) {
 	return p, nil
 }
 
+// CheckOplog returns an error if entries after a time have been deleted. A reader that calls it after a read has read all that there were.
+func (e *Engine) CheckOplog(after Timestamp) error {
+	cut, err := e.OplogCut()
+	if err == nil && after < cut {
+		err = positionLost(after)
+	}
+	return err
+}
+
 func positionLost(at Timestamp) error {
 	return mongoerr.Newf(mongoerr.CappedPositionLost, "oplog entries after %v have been deleted", at)
 }
 
 // Check returns an error if entries after the pin's time have been deleted. A reader calls it after each read.
+//
+// It asks the store, too: a member that is no longer the primary applies the truncations of another one, which knows nothing of its pins.
 func (p *OplogPin) Check() error {
 	p.e.oplog.mu.Lock()
 	defer p.e.oplog.mu.Unlock()
 	if p.lost {
 		return positionLost(p.from)
 	}
-	return nil
+	return p.e.CheckOplog(p.from)
 }
 
 // Advance releases the entries up to a time.

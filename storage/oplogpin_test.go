@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -110,4 +111,97 @@ func TestHeldOplog(t *testing.T) {
 	if err != nil || first <= at {
 		t.Errorf("the oplog begins at %v, held at %v: %v", first, at, err)
 	}
+}
+
+// What has been truncated cannot be pinned by a later process either. It used to succeed after a restart: a resharding missed the entries that were gone.
+func TestPinAfterARestart(t *testing.T) {
+	o := Options{FS: vfs.NewMem(), OplogSize: 1 << 20, CollectInterval: time.Hour}
+	reopened := func(e *Engine) *Engine {
+		t.Helper()
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return openMem(t, o)
+	}
+	pin := func(e *Engine, at Timestamp, want mongoerr.Code) {
+		t.Helper()
+		p, err := e.PinOplog(at)
+		code(t, err, want)
+		if err == nil {
+			code(t, p.Check(), mongoerr.OK)
+			p.Release()
+		}
+	}
+	e := openMem(t, o)
+	pin(e, 0, mongoerr.OK)
+	fillOplog(t, e, "db.c1", 100)
+	e = reopened(e)
+	first, err := e.OplogFirst()
+	if err != nil || first == 0 {
+		t.Fatal(first, err)
+	}
+	pin(e, 0, mongoerr.OK) // the oplog was never truncated
+	pin(e, first-1, mongoerr.OK)
+	at := e.Visible()
+	fillOplog(t, e, "db.c2", 3000)
+	if err := e.TruncateOplog(); err != nil {
+		t.Fatal(err)
+	}
+	pin(e, at, mongoerr.CappedPositionLost)
+	e = reopened(e)
+	defer func() { _ = e.Close() }()
+	pin(e, at, mongoerr.CappedPositionLost)
+	cut, err := e.OplogCut()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pin(e, cut-1, mongoerr.CappedPositionLost)
+	pin(e, cut, mongoerr.OK)
+	pin(e, cut+1, mongoerr.OK) // between two entries
+}
+
+// A member that becomes the primary knows what others have truncated, even if it has its data from another member's snapshot. A pin of a former primary
+// is lost when its successor truncates the entries.
+func TestPinOnAnotherMember(t *testing.T) {
+	o := Options{OplogSize: 1 << 20, CollectInterval: time.Hour}
+	l := newTestLog(t, 3, o)
+	defer l.close()
+	w := &replicaLoad{l: l}
+	w.run(0)
+	fill := func(m *testMember, ns string) (at Timestamp) {
+		t.Helper()
+		at = m.e.Visible()
+		fillOplog(t, m.e, ns, 3000)
+		if err := m.e.TruncateOplog(); err != nil {
+			t.Fatal(err)
+		}
+		cut, err := m.e.OplogCut()
+		if err != nil || cut <= at {
+			t.Fatalf("cut up to %v, written after %v: %v", cut, at, err)
+		}
+		return at
+	}
+	a, b, c := l.members[0], l.members[1], l.members[2]
+	l.elect(a, 0)
+	at := fill(a, "db.c1")
+	l.restore(c, a, true, o)
+	kept, err := a.e.PinOplog(a.e.Visible())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kept.Release()
+	l.elect(b, 0)
+	for _, m := range l.members {
+		_, err := m.e.PinOplog(at)
+		code(t, err, mongoerr.CappedPositionLost)
+		p, err := m.e.PinOplog(m.e.Visible())
+		code(t, err, mongoerr.OK)
+		p.Release()
+	}
+	code(t, kept.Check(), mongoerr.OK)
+	fill(b, "db.c2")
+	close(w.end)
+	<-w.done
+	l.settle()
+	code(t, kept.Check(), mongoerr.CappedPositionLost)
 }

@@ -108,7 +108,7 @@ func (s *Snapshot) sumRecords(ctx context.Context, c *catalog.Collection, out *V
 				continue // such a record has no keys in the index
 			}
 			for k := 0; k < set.Len(); k++ {
-				buf = appendEntry(buf[:0], set.Key(k), cur.RecordID())
+				buf = appendEntry(buf[:0], set.Key(k), cur.RecordID(), shownBits(idx, set.TypeBits(k)))
 				sums[i] += maphash.Bytes(seed, buf)
 			}
 			if idx.Ready && set.IsMultikey() && idx.WithMultikey(set.Multikey, set.ArrayPaths) != idx && !marked[idx.Name] {
@@ -123,9 +123,18 @@ func (s *Snapshot) sumRecords(ctx context.Context, c *catalog.Collection, out *V
 	return cur.Err()
 }
 
-func appendEntry(dst, key []byte, rid RecordID) []byte {
+func appendEntry(dst, key []byte, rid RecordID, bits []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(key)))
-	return append(append(dst, key...), rid...)
+	dst = append(append(dst, key...), rid...)
+	return append(dst, bits...)
+}
+
+// shownBits returns the type bits of a key of the _id index, nil for other indexes. A document keeps its _id for life, so those of the entry must be the document's.
+func shownBits(idx *catalog.Index, tb []byte) []byte {
+	if !idx.IsID {
+		return nil
+	}
+	return keystring.TrimTypeBits(tb)
 }
 
 func (s *Snapshot) sumIndex(ctx context.Context, c *catalog.Collection, idx *catalog.Index, v *IndexValidation, seed maphash.Seed) (sum uint64, err error) {
@@ -142,7 +151,7 @@ func (s *Snapshot) sumIndex(ctx context.Context, c *catalog.Collection, idx *cat
 			}
 		}
 		last = append(last[:0], cur.Key()...)
-		buf = appendEntry(buf[:0], cur.Key(), cur.RecordID())
+		buf = appendEntry(buf[:0], cur.Key(), cur.RecordID(), shownBits(idx, cur.TypeBits()))
 		sum += maphash.Bytes(seed, buf)
 		if v.Keys%4096 == 0 && ctx.Err() != nil {
 			return 0, context.Cause(ctx)
@@ -162,7 +171,7 @@ func (s *Snapshot) compareIndex(ctx context.Context, c *catalog.Collection, idx 
 			continue
 		}
 		for k := 0; k < set.Len() && len(v.Missing) < maxReported; k++ {
-			there, err := s.hasEntry(&user, idx, set.Key(k), cur.RecordID())
+			there, err := s.hasEntry(&user, idx, set.Key(k), cur.RecordID(), shownBits(idx, set.TypeBits(k)))
 			if err != nil {
 				return err
 			}
@@ -184,16 +193,16 @@ func (s *Snapshot) compareIndex(ctx context.Context, c *catalog.Collection, idx 
 		if err != nil {
 			return err
 		}
-		if !ok || !wholeDocument(doc) || idx.Keys.Keys(doc, &set) != nil || !hasKey(&set, ic.Key()) {
+		if !ok || !wholeDocument(doc) || idx.Keys.Keys(doc, &set) != nil || !hasKey(&set, idx, ic.Key(), ic.TypeBits()) {
 			v.Extra = append(v.Extra, newEntry(idx, ic.Key(), ic.TypeBits(), ic.RecordID()))
 		}
 	}
 	return ic.Err()
 }
 
-func hasKey(set *indexkey.KeySet, key []byte) bool {
+func hasKey(set *indexkey.KeySet, idx *catalog.Index, key, tb []byte) bool {
 	for k := 0; k < set.Len(); k++ {
-		if bytes.Equal(set.Key(k), key) {
+		if bytes.Equal(set.Key(k), key) && bytes.Equal(shownBits(idx, set.TypeBits(k)), shownBits(idx, tb)) {
 			return true
 		}
 	}
@@ -201,7 +210,7 @@ func hasKey(set *indexkey.KeySet, key []byte) bool {
 }
 
 // hasEntry looks for one entry of an index.
-func (s *Snapshot) hasEntry(buf *[]byte, idx *catalog.Index, key []byte, rid RecordID) (bool, error) {
+func (s *Snapshot) hasEntry(buf *[]byte, idx *catalog.Index, key []byte, rid RecordID, bits []byte) (bool, error) {
 	p, err := s.lookups(idx.Ident)
 	if err != nil {
 		return false, err
@@ -214,7 +223,7 @@ func (s *Snapshot) hasEntry(buf *[]byte, idx *catalog.Index, key []byte, rid Rec
 	}
 	*buf = append(*buf, key...)
 	val, ok, err := p.v.get(*buf)
-	return ok && bytes.HasPrefix(val, rid), err
+	return ok && bytes.HasPrefix(val, rid) && bytes.Equal(keystring.TrimTypeBits(val[len(rid):]), bits), err
 }
 
 func newEntry(idx *catalog.Index, key, tb []byte, rid RecordID) IndexEntry {

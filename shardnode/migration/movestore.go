@@ -225,6 +225,12 @@ func (w *partWriter) put(doc []byte) error {
 	case !w.ours(old):
 		w.stray = old
 		return mongoerr.Newf(identityTaken, "cannot migrate document %s: one with this _id is on this shard, outside of the range", value.Show(value.Lookup(doc, "_id")))
+	case !bytes.Equal(value.Doc(value.F("_id", value.Lookup(old, "_id"))), value.Doc(value.F("_id", value.Lookup(doc, "_id")))):
+		// As 1 and 1.0: an update keeps the key of _id, and reads that the index covers would return the old one.
+		if err := w.u.Delete(w.c, rid, old, storage.NoInfo); err != nil {
+			return err
+		}
+		w.done[string(rid)], ok = true, false
 	default:
 		w.done[string(rid)] = false
 	}
@@ -246,49 +252,57 @@ func (w *partWriter) put(doc []byte) error {
 // removeConflicting removes the documents that hold a unique index key of a newer document. On the shard that they come from they no longer
 // have that key, or are gone: their own change comes in this part or a later one, since documents that have not changed do not conflict.
 func (w *partWriter) removeConflicting(doc []byte) (gave bool, err error) {
+	err = HoldersOf(w.s, w.c, doc, func(rid storage.RecordID, held []byte) error {
+		if _, written := w.done[string(rid)]; written || !w.ours(held) {
+			return nil
+		}
+		if err := w.u.Delete(w.c, rid, held, storage.NoInfo); err != nil {
+			return err
+		}
+		w.done[string(rid)] = true
+		w.added--
+		gave = true
+		return nil
+	})
+	return gave, err
+}
+
+// HoldersOf calls f for the documents of a snapshot that have a key of doc in a unique index, other than that of _id; for one that has several, several times.
+func HoldersOf(s *storage.Snapshot, c *catalog.Collection, doc []byte, f func(rid storage.RecordID, held []byte) error) error {
+	return UniqueKeys(c, doc, func(idx *catalog.Index, key []byte) error {
+		cur := s.IndexScan(c, idx, false)
+		defer cur.Close()
+		for cur.Seek(key); cur.Next() && bytes.Equal(cur.Key(), key); {
+			rid := cur.RecordID().Clone()
+			held, ok, err := s.Get(c, rid)
+			if err == nil && ok {
+				err = f(rid, bytes.Clone(held))
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return cur.Err()
+	})
+}
+
+// UniqueKeys calls f for the keys of a document in a collection's unique indexes, other than that of _id.
+func UniqueKeys(c *catalog.Collection, doc []byte, f func(idx *catalog.Index, key []byte) error) error {
 	var keys indexkey.KeySet
-	for _, idx := range w.c.Indexes {
+	for _, idx := range c.Indexes {
 		if idx.IsID || !idx.Enforcing {
 			continue
 		}
 		if err := idx.Keys.Keys(doc, &keys); err != nil {
-			return false, err
+			return err
 		}
 		for i := range keys.Len() {
-			n, err := w.removeHolders(idx, keys.Key(i))
-			if err != nil {
-				return false, err
+			if err := f(idx, keys.Key(i)); err != nil {
+				return err
 			}
-			gave = gave || n > 0
 		}
 	}
-	return gave, nil
-}
-
-// removeHolders removes the documents that have a key in the snapshot, but for those that the unit has written to.
-func (w *partWriter) removeHolders(idx *catalog.Index, key []byte) (n int, err error) {
-	cur := w.s.IndexScan(w.c, idx, false)
-	defer cur.Close()
-	for cur.Seek(key); cur.Next() && bytes.Equal(cur.Key(), key); {
-		rid := cur.RecordID().Clone()
-		if _, written := w.done[string(rid)]; written {
-			continue
-		}
-		doc, ok, err := w.s.Get(w.c, rid)
-		if err != nil {
-			return n, err
-		}
-		if !ok || !w.ours(doc) {
-			continue
-		}
-		if err := w.u.Delete(w.c, rid, bytes.Clone(doc), storage.NoInfo); err != nil {
-			return n, err
-		}
-		w.done[string(rid)] = true
-		w.added--
-		n++
-	}
-	return n, cur.Err()
+	return nil
 }
 
 // trim removes what is before the oldest document of a capped collection: the documents that a capped collection evicts are not in the oplog.

@@ -9,6 +9,7 @@ import (
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode/migration"
 	"github.com/shoaldb/shoal/shardnode/statedoc"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
@@ -204,6 +205,10 @@ func (r *recipient) tables(ctx context.Context) (*tables, error) {
 // speeds. A document that an update moved from one donor to another arrives from the second before the first has reported its
 // deletion; stored over the other, it would be removed by that late deletion. Rejected: applying the changes of all donors in timestamp order. The
 // slowest donor would hold up all, and two documents with the same _id on two donors, neither of which was moved, would still need a stash.
+//
+// Of one donor's documents, those in the collection and those in its stash, no two have the same key in a unique index: one that arrives removes those that
+// have its key (give), which have changed on the donor since they arrived. Two documents of different donors cannot have the same key, since a unique index
+// begins with the old shard key.
 type applier struct {
 	r     *recipient
 	t     *tables
@@ -212,21 +217,86 @@ type applier struct {
 	u     *storage.UnitOfWork
 	c     *catalog.Collection
 	stash *catalog.Collection // nil if there is none
+	// done has what the unit has put in place of documents of the snapshot, by their place.
+	done map[string]written
+	// stashed has the places of the stash's documents, by their keys in the collection's unique indexes; nil before it is needed.
+	stashed map[string][]storage.RecordID
 }
+
+// written is a document that a unit has stored; a nil document is none.
+type written struct {
+	rid storage.RecordID
+	doc []byte
+}
+
+// place identifies a record of the collection or of a stash.
+func place(c *catalog.Collection, rid storage.RecordID) string { return c.NS + "\x00" + string(rid) }
+
+// find looks up a document as the unit leaves it.
+func (a *applier) find(c *catalog.Collection, id value.Value) (rid storage.RecordID, doc []byte, ok bool, err error) {
+	rid, doc, ok, err = a.s.FindByID(c, id)
+	if err != nil || !ok {
+		return nil, nil, false, err
+	}
+	if now, ok := a.done[place(c, rid)]; ok {
+		return now.rid, now.doc, now.doc != nil, nil
+	}
+	return rid.Clone(), bytes.Clone(doc), true, nil
+}
+
+func (a *applier) note(c *catalog.Collection, rid storage.RecordID, now written) {
+	if a.done == nil {
+		a.done = make(map[string]written)
+	}
+	a.done[place(c, rid)] = now
+}
+
+func (a *applier) delete(c *catalog.Collection, rid storage.RecordID, old []byte) error {
+	err := a.u.Delete(c, rid, old, storage.NoInfo)
+	if err == nil {
+		a.note(c, rid, written{})
+	}
+	return err
+}
+
+// replace stores a document in the place of another of an equal _id. If the _ids differ, as 1 and 1.0 do, it is inserted anew: an update keeps the key of _id, and
+// reads that the index covers would return the old one.
+func (a *applier) replace(c *catalog.Collection, rid storage.RecordID, old, doc []byte) error {
+	if bytes.Equal(idOf(old), idOf(doc)) {
+		err := a.u.Update(c, rid, old, doc, storage.NoInfo)
+		if err == nil {
+			a.note(c, rid, written{rid, doc})
+		}
+		return err
+	}
+	if err := a.delete(c, rid, old); err != nil {
+		return err
+	}
+	again, err := a.u.Insert(c, doc, storage.NoInfo)
+	if err == nil {
+		a.note(c, rid, written{again, doc})
+	}
+	return err
+}
+
+func idOf(doc []byte) []byte { return value.Doc(value.F("_id", value.Lookup(doc, "_id"))) }
 
 // put stores a document of the donor: in the donor's stash if that has a document of the same _id, or if the collection has another donor's.
 func (a *applier) put(doc []byte) error {
+	if err := a.give(doc); err != nil {
+		return err
+	}
 	id := value.Lookup(doc, "_id")
 	if a.stash != nil {
-		rid, old, ok, err := a.s.FindByID(a.stash, id)
+		rid, old, ok, err := a.find(a.stash, id)
 		if err != nil {
 			return err
 		}
 		if ok {
-			return a.u.Update(a.stash, rid.Clone(), bytes.Clone(old), doc, storage.NoInfo)
+			return a.replace(a.stash, rid, old, doc)
 		}
 	}
-	rid, old, ok, err := a.s.FindByID(a.c, id)
+	rid, old, ok, err := a.find(a.c, id)
 	if err != nil {
 		return err
 	}
@@ -239,7 +309,7 @@ func (a *applier) put(doc []byte) error {
 		return err
 	}
 	if owner == a.donor {
-		return a.u.Update(a.c, rid.Clone(), bytes.Clone(old), doc, storage.NoInfo)
+		return a.replace(a.c, rid, old, doc)
 	}
 	if a.stash == nil {
 		if a.stash, err = statedoc.CollectionFor(a.s, a.u, stashNS(a.r.doc.id, a.donor)); err != nil {
@@ -250,45 +320,101 @@ func (a *applier) put(doc []byte) error {
 	return err
 }
 
-// remove removes a document that the donor no longer has, or that is another recipient's now. A document of another donor
-// that waits for the removal takes its place.
+// give removes the donor's documents that have a unique key of a newer one. Their own changes come in this part or a later one. What the unit has
+// written is of the same time as the newer document, and stays.
+func (a *applier) give(doc []byte) error {
+	id := value.Lookup(doc, "_id")
+	err := migration.HoldersOf(a.s, a.c, doc, func(rid storage.RecordID, held []byte) error {
+		if _, ok := a.done[place(a.c, rid)]; ok || value.CompareCollated(value.Lookup(held, "_id"), id, a.c.Collator) == 0 {
+			return nil
+		}
+		return a.removeStored(rid, held)
+	})
+	if err != nil || a.stash == nil {
+		return err
+	}
+	if a.stashed == nil {
+		if err := a.readStash(); err != nil {
+			return err
+		}
+	}
+	return migration.UniqueKeys(a.c, doc, func(idx *catalog.Index, key []byte) error {
+		for _, rid := range a.stashed[idx.Name+"\x00"+string(key)] {
+			if _, ok := a.done[place(a.stash, rid)]; ok {
+				continue
+			}
+			held, ok, err := a.s.Get(a.stash, rid)
+			if err == nil && ok && value.CompareCollated(value.Lookup(held, "_id"), id, a.c.Collator) != 0 {
+				err = a.delete(a.stash, rid, bytes.Clone(held))
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// readStash finds the unique keys of what is in the stash, which has no such indexes.
+func (a *applier) readStash() error {
+	a.stashed = make(map[string][]storage.RecordID)
+	cur := a.s.Scan(a.stash, storage.ScanOptions{})
+	defer cur.Close()
+	for cur.Next() {
+		rid := cur.RecordID().Clone()
+		err := migration.UniqueKeys(a.c, cur.Doc(), func(idx *catalog.Index, key []byte) error {
+			at := idx.Name + "\x00" + string(key)
+			a.stashed[at] = append(a.stashed[at], rid)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return cur.Err()
+}
+
+// remove removes a document that the donor no longer has, or that is another recipient's now.
 func (a *applier) remove(id value.Value) error {
 	if a.stash != nil {
-		rid, old, ok, err := a.s.FindByID(a.stash, id)
+		rid, old, ok, err := a.find(a.stash, id)
 		if err != nil {
 			return err
 		}
 		if ok {
-			return a.u.Delete(a.stash, rid.Clone(), bytes.Clone(old), storage.NoInfo)
+			return a.delete(a.stash, rid, old)
 		}
 	}
-	rid, old, ok, err := a.s.FindByID(a.c, id)
+	rid, old, ok, err := a.find(a.c, id)
 	if err != nil || !ok {
 		return err
 	}
+	return a.removeStored(rid, old)
+}
+
+// removeStored removes a document of the collection if it is the donor's. A document of another donor that waits for that takes its place.
+func (a *applier) removeStored(rid storage.RecordID, old []byte) error {
 	if owner, err := a.t.donorOf(old, a.donor); err != nil || owner != a.donor {
 		return err
 	}
-	rid, old = rid.Clone(), bytes.Clone(old)
 	for _, donor := range a.r.doc.donors {
 		stash := a.s.Catalog().Lookup(stashNS(a.r.doc.id, donor))
 		if stash == nil || donor == a.donor {
 			continue
 		}
-		srid, waiting, ok, err := a.s.FindByID(stash, id)
+		srid, waiting, ok, err := a.find(stash, value.Lookup(old, "_id"))
 		if err != nil {
 			return err
 		}
 		if !ok {
 			continue
 		}
-		srid, waiting = srid.Clone(), bytes.Clone(waiting)
-		if err := a.u.Delete(stash, srid, waiting, storage.NoInfo); err != nil {
+		if err := a.delete(stash, srid, waiting); err != nil {
 			return err
 		}
-		return a.u.Update(a.c, rid, old, waiting, storage.NoInfo)
+		return a.replace(a.c, rid, old, waiting)
 	}
-	return a.u.Delete(a.c, rid, old, storage.NoInfo)
+	return a.delete(a.c, rid, old)
 }
 
 // checkStashes refuses a collection of which two donors have documents of the same _id for one recipient.

@@ -139,3 +139,103 @@ func TestTwoDocumentsOfOneIDAreRefused(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// unique makes a unique index on the old shard key and v.
+func (a *applied) unique() {
+	a.t.Helper()
+	err := a.r.m.Docs.Write(context.Background(), func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		one := value.NewInt32(1)
+		_, err := u.CreateIndexes(s.Catalog().Lookup(a.r.doc.temp), [][]byte{value.Doc(value.F("v", value.NewInt32(2)),
+			value.F("key", value.NewDocument(value.Doc(value.F("k", one), value.F("v", one)))), value.F("name", value.NewString("k_v")), value.F("unique", value.NewBool(true)))})
+		return err
+	})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// puts applies several documents of a donor together.
+func (a *applied) puts(donor string, docs ...[]byte) {
+	a.t.Helper()
+	a.apply(donor, func(p *applier) error {
+		for _, d := range docs {
+			if err := p.put(d); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Documents exchange the values of a unique index, and are applied together or one at a time. This used to end a resharding with a duplicate key.
+func TestUniqueValuesAreExchanged(t *testing.T) {
+	a := newApplied(t)
+	a.unique()
+	a.puts("low", numbered(5, 1, 5), numbered(6, 1, 6), numbered(7, 1, 7))
+	a.puts("low", numbered(5, 1, 6), numbered(6, 1, 5))
+	a.has(5, numbered(5, 1, 6))
+	a.has(6, numbered(6, 1, 5))
+	a.put("low", 5, 1, 7) // 7 has changed, too: its change follows
+	a.has(7, nil)
+	a.put("low", 7, 1, 6)
+	a.has(5, numbered(5, 1, 7))
+	a.has(7, numbered(7, 1, 6))
+}
+
+// A unique value passes between a document that waits for another donor's deletion and one that does not wait: the older state gives way, and what
+// waited for it in turn takes its place.
+func TestUniqueValuesPassToAndFromWaitingDocuments(t *testing.T) {
+	a := newApplied(t)
+	a.unique()
+	a.puts("low", numbered(1, 1, 1), numbered(2, 1, 2), numbered(3, 1, 3))
+	a.put("high", 1, 11, 7) // waits
+	a.put("high", 4, 11, 7) // 1 has changed since
+	a.remove("low", 1)
+	a.has(1, nil)
+	a.put("high", 1, 11, 8)
+	a.has(1, numbered(1, 11, 8))
+	a.put("high", 2, 11, 8) // waits, and 1 has changed since
+	a.has(1, nil)
+	a.put("high", 1, 11, 9)
+	a.remove("low", 2)
+	a.has(2, numbered(2, 11, 8))
+	a.put("high", 3, 11, 5)                             // waits
+	a.puts("low", numbered(5, 1, 3), numbered(3, 1, 4)) // 3 gave its value to 5; high has not deleted its own yet
+	a.has(5, numbered(5, 1, 3))
+	a.has(3, numbered(3, 11, 5))
+	a.remove("high", 3)
+	a.has(3, numbered(3, 1, 4))
+	if err := a.r.checkStashes(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A document whose _id is another number of the same value replaces the earlier one, and its index entry. Reads that the index covers used to return the former _id.
+func TestAnotherTypeOfID(t *testing.T) {
+	a := newApplied(t)
+	double := func(k int32) []byte {
+		return value.Doc(value.F("_id", value.NewDouble(1)), value.F("k", value.NewInt32(k)), value.F("v", value.NewInt32(0)))
+	}
+	check := func(want value.Type) {
+		t.Helper()
+		s := a.r.m.Engine.Snapshot()
+		defer s.Release()
+		c := s.Catalog().Lookup(a.r.doc.temp)
+		found, err := s.Validate(context.Background(), c, func(_ storage.RecordID, doc []byte) {
+			if got := value.Lookup(doc, "_id").T; got != want {
+				t.Errorf("the _id is a %v, want %v", got, want)
+			}
+		})
+		if err != nil || !found.Valid() || found.Records != 1 || found.CountWrong {
+			t.Errorf("%+v: %v", found, err)
+		}
+	}
+	a.put("low", 1, 5, 0)
+	a.puts("low", double(5))
+	check(value.Double)
+	a.put("low", 1, 5, 0)
+	check(value.Int32)
+	a.puts("high", double(15))
+	a.remove("low", 1)
+	check(value.Double)
+}

@@ -18,6 +18,9 @@
 // What a recipient has belongs to the donor that owns it by the old key. A document of another donor waits in that donor's stash
 // (config.localReshardingConflictStash…) until the first is deleted; if one is left at the end the operation fails.
 //
+// What a donor sends is its current state, in the order of the first changes: a document may have the key that another one of the same donor had in a unique index,
+// and whose change has not arrived yet. That one is removed meanwhile (applier.give).
+//
 // Invariants
 //
 //  1. Nothing is fetched before the state document is durable. Changes and the position that they reach are written together, so
@@ -25,5 +28,5 @@
 //  2. A donor never answers from an oplog that has been truncated past the time that the request names.
 //  3. The last changes are fetched from a donor that holds the critical section of the operation: writes are blocked by then.
 //  4. A participant starts only operations that the config server still runs, and ends those it is told to end: a late message
-//     begins nothing.
+//     begins nothing. It asks once more when its part has begun (Manager.confirm), and now and then after that (Manager.sweep).
 package resharding

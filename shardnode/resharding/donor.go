@@ -31,18 +31,33 @@ type donor struct {
 		sync.Mutex
 		ended    bool
 		snap     *storage.Snapshot            // what is cloned; nil before and after that
-		pin      *storage.OplogPin            // of the entries that recipients have not received; nil until it is known that they exist
+		pin      *storage.OplogPin            // of all that a recipient may ask for that has not asked yet; nil once all have
 		had      map[string]storage.Timestamp // the time up to which each recipient has received changes
+		pins     map[string]*storage.OplogPin // of what follows
 		sessions map[string]*sentHistory      // what each recipient has received of the history of retryable writes
 	}
 }
 
 func newDonor(m *Manager, doc *donorDoc) *donor {
 	d := &donor{m: m, doc: doc}
-	d.mu.had, d.mu.sessions = make(map[string]storage.Timestamp), make(map[string]*sentHistory)
+	d.mu.had, d.mu.pins, d.mu.sessions = make(map[string]storage.Timestamp), make(map[string]*storage.OplogPin), make(map[string]*sentHistory)
 	m.State.Resharding(doc.ns, true)
-	d.mu.pin, _ = m.Engine.PinOplog(doc.minFetch) // if entries are gone, recipients get the error when they ask for them
+	d.mu.pin = d.pinRest()
 	return d
+}
+
+// pinRest keeps the entries from the beginning, or what is left of them: recipients that have received those that are gone will ask for the rest. Which
+// entries each of them needs is not stored here; one that needs what is gone gets the error when it asks for it (keep).
+func (d *donor) pinRest() *storage.OplogPin {
+	cut, err := d.m.Engine.OplogCut()
+	if err != nil {
+		return nil
+	}
+	pin, err := d.m.Engine.PinOplog(max(cut, d.doc.minFetch))
+	if err != nil {
+		return nil
+	}
+	return pin
 }
 
 // release releases the oplog and the snapshot.
@@ -61,6 +76,10 @@ func (d *donor) release() {
 		d.mu.pin.Release()
 		d.mu.pin = nil
 	}
+	for _, pin := range d.mu.pins {
+		pin.Release()
+	}
+	clear(d.mu.pins)
 	for _, h := range d.mu.sessions {
 		h.pin.Release()
 	}
@@ -82,6 +101,9 @@ func (m *Manager) runDonate(op *command.Op, req *msg.ReshardDonate, dst []byte) 
 	if d == nil {
 		var err error
 		if d, err = m.donate(op, req); err != nil {
+			return dst, err
+		}
+		if err := m.confirm(op, &d.doc.about); err != nil {
 			return dst, err
 		}
 	}
@@ -264,8 +286,7 @@ func (m *Manager) runFetchChanges(op *command.Op, req *msg.ReshardFetchChanges, 
 		return dst, err
 	}
 	after := max(storage.Timestamp(req.After), d.doc.minFetch)
-	pin, err := d.pinned(req.Recipient, after)
-	if err != nil {
+	if err := d.keep(req.Recipient, after); err != nil {
 		return dst, err
 	}
 	s := m.Engine.Snapshot()
@@ -283,7 +304,7 @@ func (m *Manager) runFetchChanges(op *command.Op, req *msg.ReshardFetchChanges, 
 		if err := w.Read(op.Check, s); err != nil {
 			return dst, err
 		}
-		if err := pin.Check(); err != nil { // truncated entries may not have been read
+		if err := m.Engine.CheckOplog(after); err != nil { // truncated entries may not have been read
 			return dst, err
 		}
 	}
@@ -294,34 +315,43 @@ func (m *Manager) runFetchChanges(op *command.Op, req *msg.ReshardFetchChanges, 
 	return msg.AppendFields(dst, reply), nil
 }
 
-// pinned keeps the oplog for the recipient whose position is the earliest.
-func (d *donor) pinned(recipient string, after storage.Timestamp) (*storage.OplogPin, error) {
+// keep keeps the oplog for a recipient from its position on. It fails if entries after that are gone: each recipient has a pin of its own, since one at
+// an earlier position than the others, or one whose next primary continues from an earlier position, may have lost what the others have received.
+func (d *donor) keep(recipient string, after storage.Timestamp) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.mu.ended {
-		return nil, noSuch(d.doc.id)
+		return noSuch(d.doc.id)
 	}
-	if d.mu.pin == nil {
-		var err error
-		if d.mu.pin, err = d.m.Engine.PinOplog(after); err != nil {
-			return nil, err
+	pin := d.mu.pins[recipient]
+	if pin == nil || after < d.mu.had[recipient] {
+		again, err := d.m.Engine.PinOplog(after)
+		if err != nil {
+			return err
 		}
+		if pin != nil {
+			pin.Release()
+		}
+		d.mu.pins[recipient] = again
+	} else if err := pin.Check(); err != nil {
+		return err
 	}
 	d.mu.had[recipient] = after
-	least := after
+	d.mu.pins[recipient].Advance(after)
 	for _, r := range d.doc.recipients {
-		at, ok := d.mu.had[r]
-		if !ok {
-			return d.mu.pin, nil // it has not begun
+		if _, ok := d.mu.had[r]; !ok {
+			return nil // it has not begun
 		}
-		least = min(least, at)
 	}
-	d.mu.pin.Advance(least)
+	if d.mu.pin != nil {
+		d.mu.pin.Release()
+		d.mu.pin = nil
+	}
 	if d.mu.snap != nil { // all have cloned
 		d.mu.snap.Release()
 		d.mu.snap = nil
 	}
-	return d.mu.pin, nil
+	return nil
 }
 
 // changes looks up the documents that were written to.

@@ -1,6 +1,7 @@
 package resharding
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -68,7 +69,14 @@ func (m *Manager) Service() replication.Service {
 				m.start(ctx, r)
 			}
 			m.mu.Unlock()
-			<-ctx.Done()
+			for t := time.NewTicker(sweepEvery); ctx.Err() == nil; {
+				select {
+				case <-t.C:
+					m.sweep(ctx)
+				case <-ctx.Done():
+					t.Stop()
+				}
+			}
 			m.stepDown()
 			m.wg.Wait() // no further one begins
 		},
@@ -143,18 +151,53 @@ func (m *Manager) known(ctx context.Context, id catalog.UUID) error {
 	return err
 }
 
+// confirm asks again once the shard's part has begun, and ends it if the resharding has ended meanwhile: the message may have waited for long, and the one
+// that ends the part may have come before there was anything to end. As long as the config server runs the resharding, that message is still to come.
+func (m *Manager) confirm(ctx context.Context, a *about) error {
+	err := m.known(ctx, a.id)
+	if mongoerr.CodeOf(err) != mongoerr.NoSuchReshardCollection {
+		return err
+	}
+	return cmp.Or(m.end(ctx, a.id, a.temp, false), err)
+}
+
+// sweepEvery is the interval at which the shard asks whether the reshardings that it takes part in are still run.
+const sweepEvery = time.Minute
+
+// sweep ends the parts of reshardings that have ended: one could not be confirmed, as when the config server had no primary just then.
+func (m *Manager) sweep(ctx context.Context) {
+	m.mu.Lock()
+	parts := make(map[catalog.UUID]*about)
+	for id, d := range m.mu.donors {
+		parts[id] = &d.doc.about
+	}
+	for id, r := range m.mu.recipients {
+		parts[id] = &r.doc.about
+	}
+	m.mu.Unlock()
+	for _, a := range parts {
+		if err := m.confirm(ctx, a); err != nil && mongoerr.CodeOf(err) != mongoerr.NoSuchReshardCollection && ctx.Err() == nil && !transient(err) {
+			m.Warn("asking whether a resharding has ended", err)
+		}
+	}
+}
+
 func noSuch(id catalog.UUID) error {
 	return mongoerr.Newf(mongoerr.NoSuchReshardCollection, "this shard does not participate in resharding %s", value.Show(id.Value()))
 }
 
 // runEnd ends the shard's part. It may be repeated.
 func (m *Manager) runEnd(op *command.Op, req *msg.ReshardEnd, dst []byte) ([]byte, error) {
-	id := catalog.UUID(req.ID)
+	return dst, m.end(op, catalog.UUID(req.ID), req.Temp, req.Committed)
+}
+
+// end ends the shard's part in an operation.
+func (m *Manager) end(ctx context.Context, id catalog.UUID, temp string, committed bool) error {
 	m.mu.Lock()
 	d, r := m.mu.donors[id], m.mu.recipients[id]
 	if m.mu.ctx.Err() != nil {
 		m.mu.Unlock()
-		return dst, errSteppedDown
+		return errSteppedDown
 	}
 	delete(m.mu.donors, id)
 	var stop context.CancelFunc
@@ -169,27 +212,26 @@ func (m *Manager) runEnd(op *command.Op, req *msg.ReshardEnd, dst []byte) ([]byt
 		stop()
 		select {
 		case <-r.ended:
-		case <-op.Done():
-			return dst, op.Err()
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
 	}
-	if err := m.clean(op, req, r); err != nil {
-		return dst, err
+	if err := m.clean(ctx, id, temp, committed, r); err != nil {
+		return err
 	}
 	m.mu.Lock()
 	delete(m.mu.recipients, id)
 	m.mu.Unlock()
 	if d != nil || r != nil {
-		m.counts.ended(req.Committed)
+		m.counts.ended(committed)
 	}
-	return dst, nil
+	return nil
 }
 
 // clean removes what the shard has stored for an operation and, if the operation was aborted, what it has received.
-func (m *Manager) clean(ctx context.Context, req *msg.ReshardEnd, r *recipient) error {
-	id := catalog.UUID(req.ID)
-	if !req.Committed {
-		if err := m.drop(ctx, req.Temp, id); err != nil {
+func (m *Manager) clean(ctx context.Context, id catalog.UUID, temp string, committed bool, r *recipient) error {
+	if !committed {
+		if err := m.drop(ctx, temp, id); err != nil {
 			return err
 		}
 	}

@@ -76,16 +76,23 @@ func (m *Manager) runReceive(op *command.Op, req *msg.ReshardReceive, dst []byte
 	if err := recipientDocs(m.Docs).Put(op, doc); err != nil {
 		return dst, err
 	}
+	if err := m.receive(doc); err != nil {
+		return dst, err
+	}
+	return dst, m.confirm(op, &doc.about)
+}
+
+func (m *Manager) receive(doc *recipientDoc) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.mu.ctx.Err() != nil {
-		return dst, errSteppedDown
+		return errSteppedDown
 	}
-	if m.mu.recipients[id] == nil {
-		m.mu.recipients[id] = newRecipient(m, doc)
-		m.start(m.mu.ctx, m.mu.recipients[id])
+	if m.mu.recipients[doc.id] == nil {
+		m.mu.recipients[doc.id] = newRecipient(m, doc)
+		m.start(m.mu.ctx, m.mu.recipients[doc.id])
 	}
-	return dst, nil
+	return nil
 }
 
 func (m *Manager) receiving(id [16]byte) (*recipient, error) {
