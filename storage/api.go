@@ -79,6 +79,10 @@ type ScanOptions struct {
 	Reverse bool
 	From    RecordID // the lowest RecordId, whatever the direction
 	To      RecordID // the highest
+
+	// CopiesOf leaves out entries of the oplog that are known to be copies of other collections' documents (ReferToVersions), without
+	// reading these documents.
+	CopiesOf *catalog.Collection
 }
 
 // OpInfo describes a write for the oplog. The zero value suits plain writes.

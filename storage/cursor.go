@@ -149,6 +149,14 @@ func (c *RecordCursor) Next() bool {
 	return c.next()
 }
 
+// Skipped returns the time of the newest entries of the oplog that ScanOptions.CopiesOf has left out, 0 if there were none.
+func (c *RecordCursor) Skipped() Timestamp {
+	if c.ops != nil {
+		return c.ops.skipped
+	}
+	return 0
+}
+
 // RecordID returns the current record's id, borrowed until Next.
 func (c *RecordCursor) RecordID() RecordID {
 	if c.ops != nil {

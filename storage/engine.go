@@ -151,6 +151,7 @@ func Open(opts Options) (*Engine, error) {
 	e.running.Store(true)
 	e.spawn(func() { e.journalLoop(ctx) })
 	e.spawn(func() { e.collectLoop(ctx) })
+	e.spawn(func() { e.iters.closeLoop(ctx) })
 	e.spawn(func() { e.checkRest(ctx, rest) })
 	return e, nil
 }
@@ -161,7 +162,7 @@ func (e *Engine) openStore() (rest []table, err error) {
 	if err := e.openPebble(); err != nil {
 		return nil, err
 	}
-	e.iters.db = e.db
+	e.iters.db, e.iters.wake = e.db, make(chan struct{}, 1)
 	if !e.opts.Memory {
 		rest, err = e.checkTables()
 	}

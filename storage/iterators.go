@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,8 +23,10 @@ type iterPool struct {
 	mu  struct {
 		sync.Mutex
 		idle   []*pooledIter
+		old    []*pooledIter // waiting for closeLoop
 		closed bool
 	}
+	wake chan struct{} // has a value if there may be old iterators
 }
 
 // pooledIter is an iterator over everything applied up to asOf, with the buffers its users need, so that a point
@@ -56,6 +59,7 @@ func (p *iterPool) nextEra() uint32 {
 	p.mu.idle = nil
 	era := p.era.Add(1)
 	p.mu.Unlock()
+	p.closeOld()
 	for _, it := range idle {
 		closeQuietly(it)
 	}
@@ -79,9 +83,7 @@ func (p *iterPool) get(at, newest *moment, lower, upper []byte) (*pooledIter, er
 		p.mu.idle = p.mu.idle[:n-1]
 		if !it.asOf.covers(at) {
 			// The iterators below this one are older: a commit has superseded them all.
-			p.mu.Unlock()
-			closeQuietly(it)
-			p.mu.Lock()
+			p.retire(it)
 			continue
 		}
 		p.mu.Unlock()
@@ -116,26 +118,72 @@ func (p *iterPool) put(it *pooledIter, newest *moment, now int64) {
 		}
 		p.mu.Unlock()
 	}
-	closeQuietly(it)
+	if it.own >= 0 {
+		closeQuietly(it)
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.retire(it)
 }
 
-// trim closes iterators that have been idle for long: they pin memtables and files.
-func (p *iterPool) trim(now time.Time) {
-	var old []*pooledIter
+// retire has closeLoop close an iterator; p.mu must be held. Whoever closes the last iterator of an old state of the store evicts all blocks of
+// the tables that only that state had from the cache, yielding after each few: it took seconds while many goroutines ran, and a client's write waited for it.
+func (p *iterPool) retire(it *pooledIter) {
+	if p.mu.closed {
+		closeQuietly(it)
+		return
+	}
+	if p.mu.old = append(p.mu.old, it); len(p.mu.old)%maxIdleIters == 0 {
+		p.wakeLoop() // the rest is left to trim
+	}
+}
+
+func (p *iterPool) wakeLoop() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// closeLoop closes retired iterators.
+func (p *iterPool) closeLoop(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.wake:
+			p.closeOld()
+		}
+	}
+}
+
+func (p *iterPool) closeOld() {
 	p.mu.Lock()
+	old := p.mu.old
+	p.mu.old = nil
+	p.mu.Unlock()
+	for _, it := range old {
+		closeQuietly(it)
+	}
+}
+
+// trim has iterators closed that have been idle for long: they pin memtables and files.
+func (p *iterPool) trim(now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	kept := p.mu.idle[:0]
 	for _, it := range p.mu.idle {
 		if now.UnixNano()-it.lastUse > int64(idleIterLife) {
-			old = append(old, it)
+			p.mu.old = append(p.mu.old, it)
 		} else {
 			kept = append(kept, it)
 		}
 	}
 	clear(p.mu.idle[len(kept):])
 	p.mu.idle = kept
-	p.mu.Unlock()
-	for _, it := range old {
-		closeQuietly(it)
+	if len(p.mu.old) > 0 {
+		p.wakeLoop()
 	}
 }
 
@@ -144,6 +192,7 @@ func (p *iterPool) close() {
 	idle := p.mu.idle
 	p.mu.idle, p.mu.closed = nil, true
 	p.mu.Unlock()
+	p.closeOld()
 	for _, it := range idle {
 		closeQuietly(it)
 	}

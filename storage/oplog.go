@@ -431,8 +431,10 @@ func (b *openBlock) document(dst []byte, i int) []byte {
 	dst = value.Append(dst, "t", value.NewInt64(b.term))
 	dst = value.Append(dst, "v", value.NewInt64(2))
 	dst = value.Append(dst, "wall", value.NewDateTime(b.wall))
-	if prev, ok := b.before(i); ok && session {
-		dst = value.Append(dst, "prevOpTime", prev.Value())
+	if session {
+		if prev, ok := b.before(i); ok {
+			dst = value.Append(dst, "prevOpTime", prev.Value())
+		}
 	}
 	if e.vector != nil {
 		dst = value.Append(dst, "multiOpType", value.NewInt32(1)) // its operations are no transaction
@@ -500,7 +502,9 @@ func idDocument(doc []byte) []byte {
 type oplogCursor struct {
 	s        *Snapshot
 	reverse  bool
-	from, to Timestamp // both inclusive
+	from, to Timestamp     // both inclusive
+	of       catalog.Ident // blocks that refer to versions of other tables are skipped; 0 if none are
+	skipped  Timestamp     // of the newest of them
 	it       *pooledIter
 	block    openBlock
 	raw      []byte // the block, owned, because entries outlive the iterator
@@ -513,6 +517,9 @@ type oplogCursor struct {
 
 func newOplogCursor(s *Snapshot, o ScanOptions) *oplogCursor {
 	c := &oplogCursor{s: s, reverse: o.Reverse, from: 0, to: s.ts}
+	if o.CopiesOf != nil {
+		c.of = o.CopiesOf.Ident
+	}
 	if n, ok := o.From[:min(len(o.From), 8)].Int64(); ok {
 		c.from = Timestamp(n)
 		if len(o.From) > 8 {
@@ -588,6 +595,16 @@ func (c *oplogCursor) load() bool {
 	// Entries later than the view are skipped by next: c.to is never later.
 	last := timeOf(c.it.Key())
 	p, err := c.it.ValueAndErr()
+	if err == nil && c.of != 0 && isRefs(p) {
+		if table, _ := refsUnit(p); table != c.of {
+			c.block.last, c.block.entries = last, c.block.entries[:0]
+			c.started, c.at = true, 0
+			if last <= c.to {
+				c.skipped = last
+			}
+			return true
+		}
+	}
 	if err == nil {
 		p, err = c.s.e.blockBytes(last, p)
 	}

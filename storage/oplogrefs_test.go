@@ -227,3 +227,39 @@ func TestTruncatedReferencesAreForgotten(t *testing.T) {
 		t.Errorf("%d blocks are of references; the oplog has %d bytes, its counters say %d", n, all, e.oplog.counters.Load().DataSize.Load())
 	}
 }
+
+// Who looks for the writes to one collection does not read the documents that were copied into others.
+func TestCopiesOfOtherCollectionsAreSkipped(t *testing.T) {
+	e := openMem(t, Options{FS: vfs.NewMem()})
+	a, b := create(t, e, "db.a", nil), create(t, e, "db.b", nil)
+	after := e.Visible()
+	copyIn(t, e, a, true, copyDocs(0, 300))
+	copyIn(t, e, b, false, copyDocs(0, 2))
+	copyIn(t, e, b, true, copyDocs(2, 3))
+	copyIn(t, e, a, true, copyDocs(300, 300))
+	s := e.Snapshot()
+	defer s.Release()
+	oplog := s.Catalog().Lookup("local.oplog.rs")
+	for _, c := range []struct {
+		of           *catalog.Collection
+		wantA, wantB int
+		skipped      bool
+		skippedLast  bool
+	}{{nil, 600, 5, false, false}, {a, 600, 2, true, false}, {b, 0, 5, true, true}} {
+		cur := s.Scan(oplog, ScanOptions{From: NewRecordID(int64(after) + 1), CopiesOf: c.of})
+		n := map[string]int{}
+		for cur.Next() {
+			n[value.Lookup(cur.Doc(), "ns").Str()]++
+		}
+		if err := cur.Err(); err != nil {
+			t.Fatal(err)
+		}
+		if n["db.a"] != c.wantA || n["db.b"] != c.wantB || len(n) > 2 {
+			t.Errorf("copies of %v: %v", c.of, n)
+		}
+		if at := cur.Skipped(); (at > 0) != c.skipped || (at == s.Timestamp()) != c.skippedLast {
+			t.Errorf("copies of %v: skipped up to %v of %v", c.of, at, s.Timestamp())
+		}
+		cur.Close()
+	}
+}

@@ -90,6 +90,7 @@ func (f *fullStore) rounds(most int) int {
 			f.Fatal(err)
 		}
 		f.e.iters.trim(f.clock.now().Add(time.Hour))
+		f.e.iters.closeOld()
 		f.settle()
 		if err := f.insert("db.c", 1<<10); err == nil {
 			return i + 1
@@ -203,6 +204,7 @@ func (f *fullStore) drop(ns string) Timestamp {
 
 func (f *fullStore) collect() {
 	f.e.iters.trim(f.clock.now().Add(time.Hour))
+	f.e.iters.closeOld()
 	if err := f.e.collect(f.Context()); err != nil {
 		f.Fatal(err)
 	}

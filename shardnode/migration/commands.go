@@ -419,7 +419,7 @@ func (w *Written) Read(check func() error, s *storage.Snapshot) error {
 		return mongoerr.New(mongoerr.InternalError, "this shard has no oplog")
 	}
 	w.seen = make(map[string]int)
-	cur := s.Scan(oplog, storage.ScanOptions{From: storage.NewRecordID(int64(w.After) + 1)})
+	cur := s.Scan(oplog, storage.ScanOptions{From: storage.NewRecordID(int64(w.After) + 1), CopiesOf: s.Catalog().Lookup(w.NS)})
 	defer cur.Close()
 	for read := 0; cur.Next(); {
 		e := cur.Doc()
@@ -442,6 +442,7 @@ func (w *Written) Read(check func() error, s *storage.Snapshot) error {
 			return err
 		}
 	}
+	w.After = max(w.After, cur.Skipped())
 	return cur.Err()
 }
 
