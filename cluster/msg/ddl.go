@@ -482,11 +482,15 @@ func (m *ShardCreateIndexes) fields(c *codec) {
 }
 
 // CheckCommand makes a shard check whether it would execute a client's command that changes a collection. Nothing is changed.
-type CheckCommand struct{ ShardCommand }
+type CheckCommand struct {
+	ShardCommand
+	Unfinished []string // indexes that serve no shard key yet, since what creates them may be undone
+}
 
 func (m *CheckCommand) fields(c *codec) {
 	c.on("_shardsvrCheckCommand", &m.Coll)
 	m.rest(c)
+	c.strs("unfinishedIndexes", optional, &m.Unfinished)
 }
 
 // CheckCommandReply describes what the command would do.

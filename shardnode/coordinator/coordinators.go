@@ -104,6 +104,7 @@ func (m *Coordinators) stepUp(ctx context.Context, _ int64) error {
 			return err
 		}
 		r := &run{m: m, doc: d, locks: h, done: make(chan struct{}), stored: true, at: d.phase}
+		r.makes.continued(d)
 		runs[r.key()], all[h] = r, struct{}{}
 		return nil
 	})
@@ -219,7 +220,7 @@ func (m *Coordinators) run(op *command.Op, req msg.Message, as string, dst []byt
 	if err := m.abortBuilds(o); err != nil {
 		return dst, err
 	}
-	r := &run{m: m, done: make(chan struct{}), doc: &document{id: cluster.NewUUID(), op: o, ns: ns, command: cmd, comment: value.Lookup(op.Req.Body, "comment").Clone(), request: asked.id}}
+	r := &run{m: m, done: make(chan struct{}), makes: makes{known: make(chan struct{})}, doc: &document{id: cluster.NewUUID(), op: o, ns: ns, command: cmd, comment: value.Lookup(op.Req.Body, "comment").Clone(), request: asked.id}}
 	for {
 		other, err := m.running(r)
 		if err != nil {

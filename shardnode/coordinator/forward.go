@@ -188,10 +188,8 @@ func (f *forward) freeze(ctx context.Context, r *run) error {
 		if other == nil {
 			return r.allowMigrations(ctx, f.tracked(), f.at.UUID, false)
 		}
-		select {
-		case <-other.done:
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := r.follow(ctx, other, other.done); err != nil {
+			return err
 		}
 	}
 }
@@ -243,6 +241,23 @@ func (f *forward) checkShards(ctx context.Context, r *run) error {
 	if err := f.locate(ctx, r); err != nil {
 		return err
 	}
+	for {
+		unfinished, unknown := r.unfinished(f)
+		err := f.checkEach(ctx, r, unfinished)
+		if unknown == nil || mongoerr.CodeOf(err) != mongoerr.CannotDropShardKeyIndex {
+			if err == nil && f.kind == createIndexesKind {
+				r.noteMakes(f)
+			}
+			return err
+		}
+		if err := r.follow(ctx, unknown, unknown.makes.known); err != nil {
+			return err
+		}
+	}
+}
+
+// checkEach is checkShards for the shards that are listed.
+func (f *forward) checkEach(ctx context.Context, r *run, unfinished []string) error {
 	var mu sync.Mutex
 	f.at.Missing = nil
 	err := f.each(ctx, func(ctx context.Context, id string) error {
@@ -251,7 +266,7 @@ func (f *forward) checkShards(ctx context.Context, r *run) error {
 			return err
 		}
 		defer r.asks(s.Peer)()
-		body, err := cluster.Run(ctx, s.Peer, r.message(&msg.CheckCommand{ShardCommand: msg.ShardCommand{DB: f.req.DB, Coll: f.coll(), Command: f.command()}}))
+		body, err := cluster.Run(ctx, s.Peer, r.message(&msg.CheckCommand{ShardCommand: msg.ShardCommand{DB: f.req.DB, Coll: f.coll(), Command: f.command()}, Unfinished: unfinished}))
 		var would msg.CheckCommandReply
 		if err == nil {
 			err = msg.Parse(body, &would)
@@ -404,11 +419,19 @@ func (f *forward) sendTo(ctx context.Context, r *run, id string) (a msg.ShardAns
 	return a, nil
 }
 
-// undo lets chunks move again. Indexes that were created before a shard refused are dropped, so that no shard has them alone.
+// undo lets chunks move again. Indexes that were created before a shard refused are dropped, so that no shard has them alone. One that has become the only one for the
+// shard key, since the others were dropped on the shards themselves, stays on all of them.
 func (f *forward) undo(ctx context.Context, r *run) error {
+	var only []string
 	for _, made := range f.at.Missing {
 		for _, name := range made.Names {
-			if err := r.dropIndexAt(ctx, made.Shard, f.tracked(), f.at.UUID, name); err != nil {
+			if slices.Contains(only, name) {
+				continue
+			}
+			switch err := r.dropIndexAt(ctx, made.Shard, f.tracked(), f.at.UUID, name); {
+			case mongoerr.CodeOf(err) == mongoerr.CannotDropShardKeyIndex:
+				only = append(only, name)
+			case err != nil:
 				return err
 			}
 		}

@@ -36,6 +36,7 @@ type run struct {
 	committed bool // the point of no return is passed: the operation will be completed; guarded by m.mu
 	leaves    bool // a run about indexes is past the point from which it needs chunks not to move; guarded by m.mu
 	thaw      bool // and lets them move; guarded by m.mu
+	makes     makes
 
 	done chan struct{}
 	err  error // set before done is closed

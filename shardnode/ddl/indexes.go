@@ -473,6 +473,7 @@ func droppedMessage(all, kept bool) string {
 // indexes keeps it.
 func (w *operation) keepShardKeyIndex(c *catalog.Collection, names []string, all bool) (rest []string, kept bool, err error) {
 	serving, err := w.ddl.node.ShardKeyIndexes(w.Op, c)
+	serving = slices.DeleteFunc(serving, func(name string) bool { return slices.Contains(w.unfinished, name) })
 	if err != nil || len(serving) == 0 || slices.ContainsFunc(serving, func(name string) bool { return !slices.Contains(names, name) }) {
 		return names, false, err
 	}
