@@ -217,7 +217,7 @@ func (m *Coordinators) run(op *command.Op, req msg.Message, as string, dst []byt
 			return append(dst, done...), err
 		}
 	}
-	if err := m.abortBuilds(o); err != nil {
+	if err := m.abortBuilds(op, o); err != nil {
 		return dst, err
 	}
 	r := &run{m: m, done: make(chan struct{}), makes: makes{known: make(chan struct{})}, doc: &document{id: cluster.NewUUID(), op: o, ns: ns, command: cmd, comment: value.Lookup(op.Req.Body, "comment").Clone(), request: asked.id}}
@@ -235,6 +235,7 @@ func (m *Coordinators) run(op *command.Op, req msg.Message, as string, dst []byt
 			}
 			continue
 		}
+		m.shareEnded(o, other.doc.op)
 		if dst, err = other.wait(op, dst); other.undone() && !m.isDiscarded(other) {
 			continue // the obstacle may be gone; an index build that was aborted on purpose must not begin again
 		}

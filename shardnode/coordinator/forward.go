@@ -22,6 +22,8 @@ type forward struct {
 	req  *msg.ShardCommand
 	at   msg.ForwardFound
 	key  *cluster.ShardKeyPattern // of the collection, once its shards are located
+	// ended are the createIndexes that a dropIndexes has aborted; guarded by m.mu until the run begins.
+	ended []*run
 }
 
 func (f *forward) ns() string                { return f.req.DB + "." + f.req.Coll }
@@ -39,46 +41,7 @@ func (m *Coordinators) collMod(op *command.Op, req *msg.ShardCollMod, dst []byte
 }
 
 func (m *Coordinators) dropIndexes(op *command.Op, req *msg.ShardDropIndexes, dst []byte) ([]byte, error) {
-	build := m.buildToDrop(&req.ShardCommand)
-	out, err := m.run(op, req, "", dst)
-	if build != nil && mongoerr.CodeOf(err) == mongoerr.IndexNotFound { // the run has aborted it, and found nothing else to drop
-		return m.replyDropped(op, build, dst)
-	}
-	return out, err
-}
-
-// buildToDrop returns the index build that a dropIndexes aborts; nil if there is none.
-func (m *Coordinators) buildToDrop(req *msg.ShardCommand) *forward {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, r := range m.mu.runs {
-		build, ok := r.doc.op.(*forward)
-		if ok && build.kind == createIndexesKind && m.namesIndexOf(req, build) {
-			return build
-		}
-	}
-	return nil
-}
-
-// replyDropped replies to a dropIndexes that had only a build to abort. The build has ended.
-func (m *Coordinators) replyDropped(ctx context.Context, build *forward, dst []byte) ([]byte, error) {
-	was := 1 + len(value.Values(value.Lookup(build.req.Command, "indexes").Doc()))
-	if c := m.Engine.Catalog().Lookup(build.tracked()); c != nil {
-		was += len(c.Indexes) - 1
-	}
-	reply := &forward{kind: dropIndexesKind, at: msg.ForwardFound{Home: build.at.Home}}
-	for _, id := range build.at.Shards {
-		if id == build.at.Idle {
-			continue
-		}
-		s, err := m.State.Registry.Shard(ctx, id)
-		if err != nil {
-			return dst, err
-		}
-		reply.at.Answers = append(reply.at.Answers, msg.ShardAnswer{Shard: cmp.Or(s.Host, id),
-			Reply: value.Doc(value.F("nIndexesWas", value.NewInt32(int32(was))), value.F("ok", value.NewDouble(1)))})
-	}
-	return reply.reply(dst), nil
+	return m.run(op, req, "", dst)
 }
 
 func (m *Coordinators) createIndexes(op *command.Op, req *msg.ShardCreateIndexes, dst []byte) ([]byte, error) {
@@ -244,6 +207,9 @@ func (f *forward) checkShards(ctx context.Context, r *run) error {
 	for {
 		unfinished, unknown := r.unfinished(f)
 		err := f.checkEach(ctx, r, unfinished)
+		if mongoerr.CodeOf(err) == mongoerr.IndexNotFound && f.onlyEnded() {
+			return f.answerEnded(ctx, r)
+		}
 		if unknown == nil || mongoerr.CodeOf(err) != mongoerr.CannotDropShardKeyIndex {
 			if err == nil && f.kind == createIndexesKind {
 				r.noteMakes(f)
@@ -266,28 +232,36 @@ func (f *forward) checkEach(ctx context.Context, r *run, unfinished []string) er
 			return err
 		}
 		defer r.asks(s.Peer)()
-		body, err := cluster.Run(ctx, s.Peer, r.message(&msg.CheckCommand{ShardCommand: msg.ShardCommand{DB: f.req.DB, Coll: f.coll(), Command: f.command()}, Unfinished: unfinished}))
+		body, err := cluster.Run(ctx, s.Peer, r.message(&msg.CheckCommand{ShardCommand: msg.ShardCommand{DB: f.req.DB, Coll: f.coll(), Command: f.command(nil)}, Unfinished: unfinished}))
 		var would msg.CheckCommandReply
 		if err == nil {
 			err = msg.Parse(body, &would)
 		}
-		if err != nil || len(would.Missing) == 0 {
-			return err
+		if mongoerr.CodeOf(err) == mongoerr.IndexNotFound {
+			would.Missing = f.listed()
 		}
-		mu.Lock()
-		defer mu.Unlock()
-		f.at.Missing = append(f.at.Missing, msg.ShardIndexes{Shard: id, Names: would.Missing})
-		return nil
+		if len(would.Missing) > 0 {
+			mu.Lock()
+			f.at.Missing = append(f.at.Missing, msg.ShardIndexes{Shard: id, Names: would.Missing})
+			mu.Unlock()
+		}
+		return err
 	})
 	slices.SortFunc(f.at.Missing, func(a, b msg.ShardIndexes) int { return cmp.Compare(a.Shard, b.Shard) })
 	if err == nil {
 		err = f.admitsUnique()
+	}
+	if err == nil {
+		err = f.admitsAbsent()
 	}
 	return err
 }
 
 // send has every shard execute the command.
 func (f *forward) send(ctx context.Context, r *run) error {
+	if f.at.Nothing {
+		return nil
+	}
 	ctx, end := r.abortable(ctx)
 	defer end()
 	var mu sync.Mutex
@@ -365,8 +339,8 @@ func (f *forward) each(ctx context.Context, do func(ctx context.Context, id stri
 }
 
 // command returns the client's command for a shard. It names the collection by its UUID, so that a message that arrives late does not change a
-// successor of the same name. Fields without a value are left out.
-func (f *forward) command(more ...value.Field) []byte {
+// successor of the same name. Indexes that a dropIndexes lists beside others are left out if the shard does not have them, as are fields without a value.
+func (f *forward) command(without []string, more ...value.Field) []byte {
 	cmd, mark := value.Begin(nil)
 	first := true
 	for k, v := range value.Elements(f.req.Command) {
@@ -375,6 +349,8 @@ func (f *forward) command(more ...value.Field) []byte {
 			v = value.NewString(f.coll())
 		case k == "isTimeseriesNamespace" && f.at.Buckets != "":
 			continue
+		case k == "index" && v.T == value.Array:
+			v = listWithout(v, without)
 		}
 		cmd, first = value.Append(cmd, k, v), false
 	}
@@ -399,7 +375,7 @@ func (f *forward) sendTo(ctx context.Context, r *run, id string) (a msg.ShardAns
 	if a.Shard = s.Host; a.Shard == "" {
 		a.Shard = id
 	}
-	cmd := f.command(value.F("comment", r.doc.comment), r.sends(false), value.F("$db", value.NewString(f.req.DB)))
+	cmd := f.command(f.missingAt(id), value.F("comment", r.doc.comment), r.sends(false), value.F("$db", value.NewString(f.req.DB)))
 	runAt := cluster.RunWrite
 	if f.kind == createIndexesKind { // it has the client's write concern, whose failure is reported and changes nothing
 		runAt = cluster.Run
@@ -424,6 +400,9 @@ func (f *forward) sendTo(ctx context.Context, r *run, id string) (a msg.ShardAns
 func (f *forward) undo(ctx context.Context, r *run) error {
 	var only []string
 	for _, made := range f.at.Missing {
+		if f.kind != createIndexesKind {
+			break
+		}
 		for _, name := range made.Names {
 			if slices.Contains(only, name) {
 				continue

@@ -58,7 +58,7 @@ func checkCommandSpec(cs *Commands) command.Spec {
 }
 
 // check executes a command up to its commit. It takes no lock: writers continue, and the collection's other DDL waits for the
-// coordinator. missing are the indexes that a createIndexes would create, and unfinished those that serve no shard key, although they are ready.
+// coordinator. missing are the indexes that a createIndexes would create, or that a dropIndexes lists beside others and that are not there, and unfinished those that serve no shard key, although they are ready.
 func (cs *Commands) check(op *command.Op, ns string, unfinished []string) (missing []string, err error) {
 	w, err := cs.begin(op)
 	if err != nil {
@@ -81,7 +81,7 @@ func (cs *Commands) check(op *command.Op, ns string, unfinished []string) (missi
 		return nil, w.Retry(func() error { return w.modify(m) })
 	case "dropIndexes":
 		_, _, err := w.dropIndexes(ns)
-		return nil, err
+		return w.absent, err
 	case "createIndexes":
 		return w.missingIndexes(ns)
 	case "convertToCapped":
