@@ -157,12 +157,16 @@ func (f *forward) freeze(ctx context.Context, r *run) error {
 	}
 }
 
-// thaws reports whether a run that ends lets chunks move again, rather than another one that goes on. It decides once.
+// thaws reports whether a run that ends lets chunks move again, rather than another one that goes on. It decides once. A run that is not stored does not count: if this node dies, nothing
+// is left of it, and while it lives it waits before it keeps chunks from moving (freeze).
 func (r *run) thaws(f *forward) bool {
 	r.m.mu.Lock()
 	defer r.m.mu.Unlock()
 	if !r.leaves {
-		r.leaves, r.thaw = true, r.beside(f, func(o *run) bool { return !o.leaves }) == nil
+		r.leaves, r.thaw = true, r.beside(f, func(o *run) bool { return o.at != "" && !o.leaves }) == nil
+		if r.thaw {
+			r.thawID = cluster.NewUUID()
+		}
 	}
 	return r.thaw
 }
@@ -183,7 +187,7 @@ func (f *forward) release(ctx context.Context, r *run) error {
 	if !r.thaws(f) {
 		return nil
 	}
-	m := &msg.SetAllowMigrations{NS: f.tracked(), UUID: f.at.UUID, Allow: true, Run: r.name()}
+	m := &msg.SetAllowMigrations{NS: f.tracked(), UUID: f.at.UUID, Allow: true, Run: r.thawing()}
 	if f.rebuckets() {
 		if c := r.m.Engine.Catalog().Lookup(f.tracked()); c != nil && c.UUID == catalog.UUID(f.at.UUID) {
 			m.TimeSeries = namespace.SeriesIn(c).Options.Doc()
@@ -418,8 +422,14 @@ func (f *forward) undo(ctx context.Context, r *run) error {
 	if !r.thaws(f) {
 		return nil
 	}
-	return r.allowMigrations(ctx, f.tracked(), f.at.UUID, true)
+	defer r.awaits()()
+	_, err := r.onConfig(ctx, &msg.SetAllowMigrations{NS: f.tracked(), UUID: f.at.UUID, Allow: true, Run: r.thawing()})
+	return err
 }
+
+// thawing identifies, to the config server, the decision of the run to let chunks move, which only this primary has made. A message of an earlier primary, or of an earlier time of this
+// one, comes late: another run about indexes may need chunks not to move since.
+func (r *run) thawing() msg.RunOf { return msg.RunOf{Coordinator: r.m.State.ID, ID: r.thawID} }
 
 // dropIndexAt drops an index of a collection on a shard, unless it is gone.
 func (r *run) dropIndexAt(ctx context.Context, shard, ns string, uuid [16]byte, name string) error {
