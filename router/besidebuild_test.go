@@ -210,9 +210,7 @@ func TestDDLOnATimeSeriesBesideABuild(t *testing.T) {
 			}
 			end()
 			dropped := c.later("db", drop)
-			c.until("the drop is there", func() bool {
-				return len(dropped) > 0 || c.underWay("shard0", "_shardsvrDropCollection")+c.underWay("shard0", "_shardsvrDropIndexes") > 0
-			})
+			c.until("the drop has ended the build, and locks or waits", func() bool { return len(dropped) > 0 || strings.Contains(c.locks("shard0"), `"drop`) })
 			release()
 			if m := <-created; m["code"] != int32(mongoerr.IndexBuildAborted) {
 				t.Errorf("createIndexes beside %s: %v", drop, m)

@@ -488,16 +488,20 @@ func (m *ShardCreateIndexes) fields(c *codec) {
 }
 
 // CheckCommand makes a shard check whether it would execute a client's command that changes a collection. Nothing is changed.
-type CheckCommand struct{ ShardCommand }
+type CheckCommand struct {
+	ShardCommand
+	Unfinished []string // indexes that serve no shard key yet, since what creates them may be undone
+}
 
 func (m *CheckCommand) fields(c *codec) {
 	c.on("_shardsvrCheckCommand", &m.Coll)
 	m.rest(c)
+	c.strs("unfinishedIndexes", optional, &m.Unfinished)
 }
 
 // CheckCommandReply describes what the command would do.
 type CheckCommandReply struct {
-	Missing []string // the names of the indexes that a createIndexes would create
+	Missing []string // the names of the indexes that a createIndexes would create, or that a dropIndexes lists and the collection does not have
 }
 
 func (m *CheckCommandReply) fields(c *codec) {
@@ -543,8 +547,10 @@ type ForwardFound struct {
 	Home    string // the shard of a collection that is not sharded
 	Idle    string // this shard, if it has the collection but owns no part of it: its reply is not returned to clients
 	Answers []ShardAnswer
-	Missing []ShardIndexes // what a createIndexes creates
+	Missing []ShardIndexes // what a createIndexes creates, and what a dropIndexes lists that a shard does not have
 	Buckets string         // the name of the buckets of a time series collection; "" for others
+	Ended   []string       // the indexes whose builds a dropIndexes has ended
+	Nothing bool           // it has nothing else to do
 }
 
 func (m *ForwardFound) fields(c *codec) {
@@ -558,6 +564,8 @@ func (m *ForwardFound) fields(c *codec) {
 	})
 	c.str("idle", optional, &m.Idle)
 	c.str("buckets", optional, &m.Buckets)
+	c.strs("endedBuilds", optional, &m.Ended)
+	c.flag("nothing", false, &m.Nothing)
 	subs(c, "missing", &m.Missing, func(c *codec, x *ShardIndexes) {
 		c.str("shard", required, &x.Shard)
 		c.strs("names", required, &x.Names)

@@ -1,8 +1,8 @@
 package coordinator
 
 import (
-	"bytes"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,33 +14,68 @@ import (
 	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/indexkey"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // abortBuilds aborts the index builds for which an operation would have to wait only to remove what they build. If the operation expects a collection with another
-// UUID, it changes nothing and is refused.
-func (m *Coordinators) abortBuilds(o operation) error {
-	_, err := m.buildsEndedBy(o)
+// UUID, or is a dropIndexes that shards refuse, it changes nothing and is refused.
+func (m *Coordinators) abortBuilds(op *command.Op, o operation) error {
+	_, err := m.buildsEndedBy(op, o)
 	return err
 }
 
 // buildsEndedBy is abortBuilds, and returns the runs that it has aborted.
-func (m *Coordinators) buildsEndedBy(o operation) (ended []*run, err error) {
+func (m *Coordinators) buildsEndedBy(op *command.Op, o operation) (ended []*run, err error) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	for _, r := range m.mu.runs {
-		why := m.endsBuild(o, r)
-		if why == "" {
-			continue
+		if m.endsBuild(o, r) != "" {
+			ended = append(ended, r)
 		}
+	}
+	m.mu.Unlock()
+	f, isDrop := o.(*forward)
+	for _, r := range ended {
 		build := r.doc.op.(*forward)
 		if err := checkUUID(nameOf(o), build.at.UUID, expectedUUID(o)); err != nil {
 			return nil, err
 		}
-		r.discard(errBuildAborted(why))
-		ended = append(ended, r)
+		if isDrop {
+			if err := m.checkHere(op, f, build); err != nil {
+				return nil, err
+			}
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range ended {
+		if m.mu.runs[r.key()] == r {
+			r.discard(errBuildAborted(m.endsBuild(o, r)))
+		}
+	}
+	if isDrop {
+		f.ended = append(f.ended, ended...)
 	}
 	return ended, nil
+}
+
+// checkHere returns the error for which this shard, which has the definition of the collection, refuses a dropIndexes: one that is refused ends no build.
+func (m *Coordinators) checkHere(op *command.Op, drop, build *forward) error {
+	f := &forward{kind: drop.kind, req: drop.req, at: msg.ForwardFound{UUID: build.at.UUID}}
+	if tracked := build.tracked(); tracked != f.ns() {
+		f.at.Buckets = catalog.CollOf(tracked)
+	}
+	in, err := op.Nested(msg.Doc(&msg.CheckCommand{ShardCommand: msg.ShardCommand{DB: f.req.DB, Coll: f.coll(), Command: f.command(nil)}}))
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	_, err = in.Req.Spec.Run(in, nil)
+	switch mongoerr.CodeOf(err) {
+	case mongoerr.IndexNotFound, mongoerr.NamespaceNotFound:
+		return nil
+	}
+	return err
 }
 
 // endsBuild returns why an operation ends a run: "" if it does not, or the run is no createIndexes. m.mu must be held.
@@ -80,8 +115,8 @@ func expectedUUID(o operation) *[16]byte {
 }
 
 // endBuilds aborts the builds of indexes that a dropIndexes names, and waits for their end. The operation has its locks: no further createIndexes of the collection begins.
-func (m *Coordinators) endBuilds(op *command.Op, o operation) error {
-	ended, err := m.buildsEndedBy(o)
+func (m *Coordinators) endBuilds(op *command.Op, o *forward) error {
+	ended, err := m.buildsEndedBy(op, o)
 	for _, r := range ended {
 		switch err := r.end(op, op); {
 		case err == errGoesOn:
@@ -91,6 +126,9 @@ func (m *Coordinators) endBuilds(op *command.Op, o operation) error {
 		case r.err == errSteppedDown:
 			return errSteppedDown
 		}
+	}
+	if err == nil {
+		m.noteEnded(o)
 	}
 	return err
 }
@@ -107,54 +145,42 @@ func (m *Coordinators) sameCollection(a, b string) bool {
 	return series && timeseries.BucketsOf(a) == b
 }
 
-// namesIndexOf reports whether a dropIndexes names an index of a createIndexes of the same collection. If one of them names the time series, and the other its buckets,
-// the keys of indexes are compared as those of buckets.
+// namesIndexOf reports whether a dropIndexes names an index of a createIndexes of the same collection.
 func (m *Coordinators) namesIndexOf(drop *msg.ShardCommand, build *forward) bool {
-	ns, index := drop.DB+"."+drop.Coll, value.Lookup(drop.Command, "index")
-	if !m.sameCollection(ns, build.ns()) {
+	if !m.sameCollection(drop.DB+"."+drop.Coll, build.ns()) {
 		return false
 	}
-	asBuckets := func(_ string, key []byte) []byte { return key }
-	if ns != build.ns() {
-		asBuckets = func(ns string, key []byte) []byte {
-			if t, series := m.seriesAt(ns); series {
-				return namespace.BucketKeyPattern(t.Options, key)
-			}
-			return key
-		}
+	list := []value.Value{value.Lookup(drop.Command, "index")}
+	if list[0].T == value.Array {
+		list = value.Values(list[0].Doc())
 	}
-	return names(index, build.req.Command, func(key []byte) []byte { return asBuckets(ns, key) }, func(key []byte) []byte { return asBuckets(build.ns(), key) })
-}
-
-// names reports whether the index argument of a dropIndexes names an index of a createIndexes command. Keys are compared in the form that the functions return.
-func names(index value.Value, build []byte, dropped, built func(key []byte) []byte) bool {
-	if index.T == value.Array {
-		for _, v := range value.Values(index.Doc()) {
-			if names(v, build, dropped, built) {
-				return true
-			}
-		}
-		return false
-	}
-	if index.T == value.String && index.Str() == "*" {
+	if len(list) == 1 && list[0].T == value.String && list[0].Str() == "*" {
 		return true
 	}
-	for _, spec := range value.Values(value.Lookup(build, "indexes").Doc()) {
-		if spec.T != value.Document {
-			continue
-		}
-		switch index.T {
-		case value.String:
-			if value.Lookup(spec.Doc(), "name").Str() == index.Str() {
-				return true
-			}
-		case value.Document:
-			if bytes.Equal(built(value.LookupDoc(spec.Doc(), "key")), dropped(index.Doc())) {
-				return true
-			}
+	return slices.ContainsFunc(list, func(v value.Value) bool { return m.names(drop, v, build) })
+}
+
+// names reports whether an element of a dropIndexes' argument names an index of a createIndexes. Keys are compared as the shards do, in the form in which they are stored: for a
+// time series as those of its buckets, whichever of the two a command has.
+func (m *Coordinators) names(drop *msg.ShardCommand, element value.Value, build *forward) bool {
+	for _, spec := range value.Values(value.Lookup(build.req.Command, "indexes").Doc()) {
+		switch {
+		case spec.T != value.Document:
+		case element.T == value.String && value.Lookup(spec.Doc(), "name").Str() == element.Str():
+			return true
+		case element.T == value.Document && indexkey.SameKey(m.onBuckets(build.ns(), indexkey.StoredKey(spec.Doc())), m.onBuckets(drop.DB+"."+drop.Coll, element.Doc())):
+			return true
 		}
 	}
 	return false
+}
+
+// onBuckets returns a key pattern as the collection has it: for a time series that of its buckets.
+func (m *Coordinators) onBuckets(ns string, key []byte) []byte {
+	if t, series := m.seriesAt(ns); series {
+		return namespace.BucketKeyPattern(t.Options, key)
+	}
+	return key
 }
 
 // refusedFor lists the collections of which no index may be being built when an operation begins.

@@ -55,7 +55,7 @@ func (v *convert) check(ctx context.Context, r *run) (local bool, err error) {
 		return false, err
 	}
 	f := &forward{kind: v.name(), req: &v.req.ShardCommand, at: msg.ForwardFound{UUID: e.UUID}}
-	return false, r.onRecipient(ctx, v.at.Home, &msg.CheckCommand{ShardCommand: msg.ShardCommand{DB: v.req.DB, Coll: v.req.Coll, Command: f.command()}})
+	return false, r.onRecipient(ctx, v.at.Home, &msg.CheckCommand{ShardCommand: msg.ShardCommand{DB: v.req.DB, Coll: v.req.Coll, Command: f.command(nil)}})
 }
 
 func (v *convert) phases() []phase {

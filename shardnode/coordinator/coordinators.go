@@ -106,6 +106,7 @@ func (m *Coordinators) stepUp(ctx context.Context, term int64) error {
 		}
 		d.takenOver(term)
 		r := &run{m: m, doc: d, locks: h, done: make(chan struct{}), stored: true, at: d.phase}
+		r.makes.continued(d)
 		runs[r.key()], all[h] = r, struct{}{}
 		return nil
 	})
@@ -189,13 +190,17 @@ func (m *Coordinators) runHolds(op *command.Op, req *msg.HoldsCriticalSection, d
 	return msg.AppendFields(dst, &msg.HoldsCriticalSectionReply{Held: held}), nil
 }
 
-// holds reports whether a run, or a migration from this shard, has the id. If req.Forward is set, a run that is being undone does not count.
+// holds reports whether a run, its decision to let chunks move (run.thawing), or a migration from this shard, has the id. If req.Forward is set, a run that is being undone does not count.
 func (m *Coordinators) holds(req *msg.HoldsCriticalSection) (bool, error) {
 	m.mu.Lock()
 	for _, r := range m.mu.runs {
 		if r.doc.id == catalog.UUID(req.ID) {
 			defer m.mu.Unlock()
 			return !req.Forward || r.at != undoing, nil
+		}
+		if r.thaw && r.thawID == catalog.UUID(req.ID) {
+			defer m.mu.Unlock()
+			return true, nil
 		}
 	}
 	m.mu.Unlock()
@@ -218,10 +223,10 @@ func (m *Coordinators) run(op *command.Op, req msg.Message, as string, dst []byt
 			return append(dst, done...), err
 		}
 	}
-	if err := m.abortBuilds(o); err != nil {
+	if err := m.abortBuilds(op, o); err != nil {
 		return dst, err
 	}
-	r := &run{m: m, done: make(chan struct{}), doc: &document{id: cluster.NewUUID(), op: o, ns: ns, command: cmd, comment: value.Lookup(op.Req.Body, "comment").Clone(), request: asked.id}}
+	r := &run{m: m, done: make(chan struct{}), makes: makes{known: make(chan struct{})}, doc: &document{id: cluster.NewUUID(), op: o, ns: ns, command: cmd, comment: value.Lookup(op.Req.Body, "comment").Clone(), request: asked.id}}
 	for {
 		other, err := m.running(r)
 		if err != nil {
@@ -236,6 +241,7 @@ func (m *Coordinators) run(op *command.Op, req msg.Message, as string, dst []byt
 			}
 			continue
 		}
+		m.shareEnded(o, other.doc.op)
 		if dst, err = other.wait(op, dst); other.undone() && !m.isDiscarded(other) {
 			continue // the obstacle may be gone; an index build that was aborted on purpose must not begin again
 		}

@@ -22,6 +22,8 @@ type forward struct {
 	req  *msg.ShardCommand
 	at   msg.ForwardFound
 	key  *cluster.ShardKeyPattern // of the collection, once its shards are located
+	// ended are the createIndexes that a dropIndexes has aborted; guarded by m.mu until the run begins.
+	ended []*run
 }
 
 func (f *forward) ns() string                { return f.req.DB + "." + f.req.Coll }
@@ -39,46 +41,7 @@ func (m *Coordinators) collMod(op *command.Op, req *msg.ShardCollMod, dst []byte
 }
 
 func (m *Coordinators) dropIndexes(op *command.Op, req *msg.ShardDropIndexes, dst []byte) ([]byte, error) {
-	build := m.buildToDrop(&req.ShardCommand)
-	out, err := m.run(op, req, "", dst)
-	if build != nil && mongoerr.CodeOf(err) == mongoerr.IndexNotFound { // the run has aborted it, and found nothing else to drop
-		return m.replyDropped(op, build, dst)
-	}
-	return out, err
-}
-
-// buildToDrop returns the index build that a dropIndexes aborts; nil if there is none.
-func (m *Coordinators) buildToDrop(req *msg.ShardCommand) *forward {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, r := range m.mu.runs {
-		build, ok := r.doc.op.(*forward)
-		if ok && build.kind == createIndexesKind && m.namesIndexOf(req, build) {
-			return build
-		}
-	}
-	return nil
-}
-
-// replyDropped replies to a dropIndexes that had only a build to abort. The build has ended.
-func (m *Coordinators) replyDropped(ctx context.Context, build *forward, dst []byte) ([]byte, error) {
-	was := 1 + len(value.Values(value.Lookup(build.req.Command, "indexes").Doc()))
-	if c := m.Engine.Catalog().Lookup(build.tracked()); c != nil {
-		was += len(c.Indexes) - 1
-	}
-	reply := &forward{kind: dropIndexesKind, at: msg.ForwardFound{Home: build.at.Home}}
-	for _, id := range build.at.Shards {
-		if id == build.at.Idle {
-			continue
-		}
-		s, err := m.State.Registry.Shard(ctx, id)
-		if err != nil {
-			return dst, err
-		}
-		reply.at.Answers = append(reply.at.Answers, msg.ShardAnswer{Shard: cmp.Or(s.Host, id),
-			Reply: value.Doc(value.F("nIndexesWas", value.NewInt32(int32(was))), value.F("ok", value.NewDouble(1)))})
-	}
-	return reply.reply(dst), nil
+	return m.run(op, req, "", dst)
 }
 
 func (m *Coordinators) createIndexes(op *command.Op, req *msg.ShardCreateIndexes, dst []byte) ([]byte, error) {
@@ -188,20 +151,22 @@ func (f *forward) freeze(ctx context.Context, r *run) error {
 		if other == nil {
 			return r.allowMigrations(ctx, f.tracked(), f.at.UUID, false)
 		}
-		select {
-		case <-other.done:
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := r.follow(ctx, other, other.done); err != nil {
+			return err
 		}
 	}
 }
 
-// thaws reports whether a run that ends lets chunks move again, rather than another one that goes on. It decides once.
+// thaws reports whether a run that ends lets chunks move again, rather than another one that goes on. It decides once. A run that is not stored does not count: if this node dies, nothing
+// is left of it, and while it lives it waits before it keeps chunks from moving (freeze).
 func (r *run) thaws(f *forward) bool {
 	r.m.mu.Lock()
 	defer r.m.mu.Unlock()
 	if !r.leaves {
-		r.leaves, r.thaw = true, r.beside(f, func(o *run) bool { return !o.leaves }) == nil
+		r.leaves, r.thaw = true, r.beside(f, func(o *run) bool { return o.at != "" && !o.leaves }) == nil
+		if r.thaw {
+			r.thawID = cluster.NewUUID()
+		}
 	}
 	return r.thaw
 }
@@ -222,7 +187,7 @@ func (f *forward) release(ctx context.Context, r *run) error {
 	if !r.thaws(f) {
 		return nil
 	}
-	m := &msg.SetAllowMigrations{NS: f.tracked(), UUID: f.at.UUID, Allow: true, Run: r.name()}
+	m := &msg.SetAllowMigrations{NS: f.tracked(), UUID: f.at.UUID, Allow: true, Run: r.thawing()}
 	if f.rebuckets() {
 		if c := r.m.Engine.Catalog().Lookup(f.tracked()); c != nil && c.UUID == catalog.UUID(f.at.UUID) {
 			m.TimeSeries = namespace.SeriesIn(c).Options.Doc()
@@ -243,6 +208,26 @@ func (f *forward) checkShards(ctx context.Context, r *run) error {
 	if err := f.locate(ctx, r); err != nil {
 		return err
 	}
+	for {
+		unfinished, unknown := r.unfinished(f)
+		err := f.checkEach(ctx, r, unfinished)
+		if mongoerr.CodeOf(err) == mongoerr.IndexNotFound && f.onlyEnded() {
+			return f.answerEnded(ctx, r)
+		}
+		if unknown == nil || mongoerr.CodeOf(err) != mongoerr.CannotDropShardKeyIndex {
+			if err == nil && f.kind == createIndexesKind {
+				r.noteMakes(f)
+			}
+			return err
+		}
+		if err := r.follow(ctx, unknown, unknown.makes.known); err != nil {
+			return err
+		}
+	}
+}
+
+// checkEach is checkShards for the shards that are listed.
+func (f *forward) checkEach(ctx context.Context, r *run, unfinished []string) error {
 	var mu sync.Mutex
 	f.at.Missing = nil
 	err := f.each(ctx, func(ctx context.Context, id string) error {
@@ -251,28 +236,36 @@ func (f *forward) checkShards(ctx context.Context, r *run) error {
 			return err
 		}
 		defer r.asks(s.Peer)()
-		body, err := cluster.Run(ctx, s.Peer, r.message(&msg.CheckCommand{ShardCommand: msg.ShardCommand{DB: f.req.DB, Coll: f.coll(), Command: f.command()}}))
+		body, err := cluster.Run(ctx, s.Peer, r.message(&msg.CheckCommand{ShardCommand: msg.ShardCommand{DB: f.req.DB, Coll: f.coll(), Command: f.command(nil)}, Unfinished: unfinished}))
 		var would msg.CheckCommandReply
 		if err == nil {
 			err = msg.Parse(body, &would)
 		}
-		if err != nil || len(would.Missing) == 0 {
-			return err
+		if mongoerr.CodeOf(err) == mongoerr.IndexNotFound {
+			would.Missing = f.listed()
 		}
-		mu.Lock()
-		defer mu.Unlock()
-		f.at.Missing = append(f.at.Missing, msg.ShardIndexes{Shard: id, Names: would.Missing})
-		return nil
+		if len(would.Missing) > 0 {
+			mu.Lock()
+			f.at.Missing = append(f.at.Missing, msg.ShardIndexes{Shard: id, Names: would.Missing})
+			mu.Unlock()
+		}
+		return err
 	})
 	slices.SortFunc(f.at.Missing, func(a, b msg.ShardIndexes) int { return cmp.Compare(a.Shard, b.Shard) })
 	if err == nil {
 		err = f.admitsUnique()
+	}
+	if err == nil {
+		err = f.admitsAbsent()
 	}
 	return err
 }
 
 // send has every shard execute the command.
 func (f *forward) send(ctx context.Context, r *run) error {
+	if f.at.Nothing {
+		return nil
+	}
 	ctx, end := r.abortable(ctx)
 	defer end()
 	var mu sync.Mutex
@@ -350,8 +343,8 @@ func (f *forward) each(ctx context.Context, do func(ctx context.Context, id stri
 }
 
 // command returns the client's command for a shard. It names the collection by its UUID, so that a message that arrives late does not change a
-// successor of the same name. Fields without a value are left out.
-func (f *forward) command(more ...value.Field) []byte {
+// successor of the same name. Indexes that a dropIndexes lists beside others are left out if the shard does not have them, as are fields without a value.
+func (f *forward) command(without []string, more ...value.Field) []byte {
 	cmd, mark := value.Begin(nil)
 	first := true
 	for k, v := range value.Elements(f.req.Command) {
@@ -360,6 +353,8 @@ func (f *forward) command(more ...value.Field) []byte {
 			v = value.NewString(f.coll())
 		case k == "isTimeseriesNamespace" && f.at.Buckets != "":
 			continue
+		case k == "index" && v.T == value.Array:
+			v = listWithout(v, without)
 		}
 		cmd, first = value.Append(cmd, k, v), false
 	}
@@ -384,7 +379,7 @@ func (f *forward) sendTo(ctx context.Context, r *run, id string) (a msg.ShardAns
 	if a.Shard = s.Host; a.Shard == "" {
 		a.Shard = id
 	}
-	cmd := f.command(value.F("comment", r.doc.comment), r.sends(false), value.F("$db", value.NewString(f.req.DB)))
+	cmd := f.command(f.missingAt(id), value.F("comment", r.doc.comment), r.sends(false), value.F("$db", value.NewString(f.req.DB)))
 	runAt := cluster.RunWrite
 	if f.kind == createIndexesKind { // it has the client's write concern, whose failure is reported and changes nothing
 		runAt = cluster.Run
@@ -404,11 +399,22 @@ func (f *forward) sendTo(ctx context.Context, r *run, id string) (a msg.ShardAns
 	return a, nil
 }
 
-// undo lets chunks move again. Indexes that were created before a shard refused are dropped, so that no shard has them alone.
+// undo lets chunks move again. Indexes that were created before a shard refused are dropped, so that no shard has them alone. One that has become the only one for the
+// shard key, since the others were dropped on the shards themselves, stays on all of them.
 func (f *forward) undo(ctx context.Context, r *run) error {
+	var only []string
 	for _, made := range f.at.Missing {
+		if f.kind != createIndexesKind {
+			break
+		}
 		for _, name := range made.Names {
-			if err := r.dropIndexAt(ctx, made.Shard, f.tracked(), f.at.UUID, name); err != nil {
+			if slices.Contains(only, name) {
+				continue
+			}
+			switch err := r.dropIndexAt(ctx, made.Shard, f.tracked(), f.at.UUID, name); {
+			case mongoerr.CodeOf(err) == mongoerr.CannotDropShardKeyIndex:
+				only = append(only, name)
+			case err != nil:
 				return err
 			}
 		}
@@ -416,8 +422,14 @@ func (f *forward) undo(ctx context.Context, r *run) error {
 	if !r.thaws(f) {
 		return nil
 	}
-	return r.allowMigrations(ctx, f.tracked(), f.at.UUID, true)
+	defer r.awaits()()
+	_, err := r.onConfig(ctx, &msg.SetAllowMigrations{NS: f.tracked(), UUID: f.at.UUID, Allow: true, Run: r.thawing()})
+	return err
 }
+
+// thawing identifies, to the config server, the decision of the run to let chunks move, which only this primary has made. A message of an earlier primary, or of an earlier time of this
+// one, comes late: another run about indexes may need chunks not to move since.
+func (r *run) thawing() msg.RunOf { return msg.RunOf{Coordinator: r.m.State.ID, ID: r.thawID} }
 
 // dropIndexAt drops an index of a collection on a shard, unless it is gone.
 func (r *run) dropIndexAt(ctx context.Context, shard, ns string, uuid [16]byte, name string) error {

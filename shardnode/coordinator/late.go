@@ -22,6 +22,7 @@ type stall struct {
 	failing  time.Time // since when attempts at the phase have failed for lack of a primary; zero if the last one did not
 	timedOut bool      // a shard has reported that the command's wtimeout has passed
 	asked    []*asked  // requests without an answer
+	behind   *run      // another run that it waits for; nil for none
 }
 
 // asked is a request to a node that has not answered it.
@@ -59,11 +60,14 @@ func (r *run) asks(peer cluster.Peer) (end func()) {
 
 // unanswered returns the nodes that have not answered a request for longer than a wtimeout.
 func (r *run) unanswered(limit time.Duration) (peers []cluster.Peer) {
-	r.m.mu.Lock()
-	defer r.m.mu.Unlock()
-	for _, one := range r.stall.asked {
-		if time.Since(one.since) >= limit {
-			peers = append(peers, one.peer)
+	m := r.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for ; r != nil; r = r.stall.behind {
+		for _, one := range r.stall.asked {
+			if time.Since(one.since) >= limit {
+				peers = append(peers, one.peer)
+			}
 		}
 	}
 	return peers
@@ -87,7 +91,31 @@ func (r *run) stalled(limit time.Duration) bool {
 	r.m.mu.Lock()
 	defer r.m.mu.Unlock()
 	long := func(t time.Time) bool { return !t.IsZero() && time.Since(t) >= limit }
-	return r.stall.timedOut || long(r.stall.since) || long(r.stall.failing)
+	for x := r; x != nil; x = x.stall.behind {
+		if x.stall.timedOut || long(x.stall.since) || long(x.stall.failing) {
+			return true
+		}
+	}
+	return false
+}
+
+// follow waits for the end of another run, or until ready is closed. Meanwhile the run is stalled if the other one is.
+func (r *run) follow(ctx context.Context, other *run, ready <-chan struct{}) error {
+	set := func(o *run) {
+		r.m.mu.Lock()
+		r.stall.behind = o
+		r.m.mu.Unlock()
+	}
+	set(other)
+	defer set(nil)
+	select {
+	case <-other.done:
+		return nil
+	case <-ready:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // errGoesOn ends a client's command whose run waits for a majority.

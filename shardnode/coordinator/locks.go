@@ -63,7 +63,7 @@ func namesOf(op operation) (out []lockedName) {
 	}
 	if op.name() == createIndexesKind || op.name() == dropIndexesKind {
 		for _, ns := range colls {
-			out = append(out, lockedName{lock.Resource{Kind: lock.Mutex, Name: "indexes of " + ns}, lock.X})
+			out = append(out, lockedName{lock.Resource{Kind: lock.Mutex, Name: ns}, lock.X})
 		}
 	}
 	return out
@@ -103,7 +103,7 @@ func conflict(a, b []lockedName) bool {
 // migrationWait is the time that a migration that begins waits for the DDL of its collection.
 const migrationWait = 5 * time.Second
 
-// LockForMigration takes the DDL locks of a collection for a migration that begins, which excludes other DDL except createIndexes. The caller
+// LockForMigration takes the DDL locks of a collection for a migration that begins, which excludes other DDL except createIndexes, dropIndexes and create. The caller
 // releases them once the migration is registered, since a later DDL stops migrations or excludes their commits. These locks exclude DDL only on
 // the primary shard of the database; on other donors a DDL is noticed because the config server refuses their commit, or by its critical
 // section on them.

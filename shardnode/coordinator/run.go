@@ -11,6 +11,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -35,11 +36,18 @@ type run struct {
 	discarded bool                    // another operation removes what it makes
 	stall     stall
 	committed bool // the point of no return is passed: the operation will be completed; guarded by m.mu
-	leaves    bool // a run about indexes is past the point from which it needs chunks not to move; guarded by m.mu
-	thaw      bool // and lets them move; guarded by m.mu
+	leaving
+	makes makes
 
 	done chan struct{}
 	err  error // set before done is closed
+}
+
+// leaving describes the end of a run about indexes; guarded by m.mu.
+type leaving struct {
+	leaves bool         // it is past the point from which it needs chunks not to move
+	thaw   bool         // and lets them move
+	thawID catalog.UUID // identifies that decision; zero without it
 }
 
 func (r *run) key() string { return string(value.AppendGroupKey(nil, r.doc.ID(), nil)) }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/migration"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -67,4 +68,42 @@ func TestContinuedRunsAreNotRefusedForBuilds(t *testing.T) {
 			t.Errorf("%s, continued %v: %v", x.op.name(), x.continued, got)
 		}
 	}
+}
+
+// besides returns runs about the indexes of one collection.
+func besides(ats ...string) (m *Coordinators, runs []*run) {
+	m = New(Config{State: &migration.ShardState{ID: "shard1"}})
+	for i, at := range ats {
+		r := &run{m: m, at: at, done: make(chan struct{}), doc: &document{ns: "d.c" + at, op: &forward{kind: []string{createIndexesKind, dropIndexesKind}[i], req: &msg.ShardCommand{DB: "d", Coll: "c"}}}}
+		runs = append(runs, r)
+		m.mu.runs[r.key()] = r
+	}
+	return m, runs
+}
+
+// A run that ends lets chunks move unless another one does so later, which has to be stored: if the node died, the flag of the config server used to stay as it was for good.
+func TestThawIsLeftToStoredRuns(t *testing.T) {
+	for at, want := range map[string]bool{"": true, "freezeMigrations": false} {
+		_, runs := besides("unfreezeMigrations", at)
+		if got := runs[0].thaws(runs[0].doc.op.(*forward)); got != want {
+			t.Errorf("beside a run in phase %q: %v", at, got)
+		}
+	}
+}
+
+// A run that waits for another one is stalled if that is: its client used to wait longer than its wtimeout.
+func TestStalledBehindAnotherRun(t *testing.T) {
+	m, runs := besides("unfreezeMigrations", "freezeMigrations")
+	runs[0].leaves, runs[0].thaw = true, true
+	end := runs[0].awaits()
+	waits := make(chan error, 1)
+	go func() { waits <- runs[1].doc.op.(*forward).freeze(t.Context(), runs[1]) }()
+	await.True(t, "the run is stalled", func() bool { return runs[1].stalled(time.Millisecond) })
+	end()
+	if runs[1].stalled(time.Millisecond) {
+		t.Error("it is stalled behind a run that goes on")
+	}
+	m.mu.Lock()
+	delete(m.mu.runs, runs[0].key())
+	m.mu.Unlock()
 }

@@ -648,7 +648,7 @@ func (i *indexMod) find(c *catalog.Collection) (*catalog.Index, error) {
 // indexByKey finds the index with a key pattern; it is an error if there are several.
 func indexByKey(c *catalog.Collection, key []byte) (found *catalog.Index, err error) {
 	for _, idx := range c.Indexes {
-		if value.CompareDocs(idx.Spec.KeyPattern, key, nil) != 0 {
+		if !indexkey.SameKey(idx.Spec.KeyPattern, key) {
 			continue
 		}
 		if found != nil {

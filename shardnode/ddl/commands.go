@@ -66,6 +66,9 @@ type operation struct {
 	end    *participantEnd                   // the sections and the run that end with a participant's part; nil for none
 	forget func(u *storage.UnitOfWork) error // stages the removal of further state with the dropped collection; nil for none
 	checks bool                              // the command is only checked: its unit is not committed
+	// unfinished are indexes that may be dropped by the undo of what creates them.
+	unfinished []string
+	absent     []string // indexes that a dropIndexes lists beside others and the collection does not have
 }
 
 // begin checks that the node accepts writes, and reads the write concern.

@@ -432,7 +432,11 @@ func (w *operation) dropIndexes(ns string) (was int, text string, err error) {
 		}
 		was = len(c.Indexes)
 		var names []string
-		if names, all, err = indexesToDrop(c, ts, w.Op.Arg("index")); err != nil {
+		arg := w.Op.Arg("index")
+		if w.checks {
+			arg, w.absent = presentIndexes(c, arg)
+		}
+		if names, all, err = indexesToDrop(c, ts, arg); err != nil {
 			return err
 		}
 		if names, kept, err = w.keepShardKeyIndex(c, names, all); err != nil || w.checks {
@@ -473,6 +477,7 @@ func droppedMessage(all, kept bool) string {
 // indexes keeps it.
 func (w *operation) keepShardKeyIndex(c *catalog.Collection, names []string, all bool) (rest []string, kept bool, err error) {
 	serving, err := w.ddl.node.ShardKeyIndexes(w.Op, c)
+	serving = slices.DeleteFunc(serving, func(name string) bool { return slices.Contains(w.unfinished, name) })
 	if err != nil || len(serving) == 0 || slices.ContainsFunc(serving, func(name string) bool { return !slices.Contains(names, name) }) {
 		return names, false, err
 	}
@@ -517,6 +522,25 @@ func indexesToDrop(c *catalog.Collection, ts *namespace.SeriesOptions, arg value
 		names = append(names, idx.Name)
 	}
 	return names, false, nil
+}
+
+// presentIndexes returns a list of indexes without those that the collection does not have, which it returns, too, unless it has none of them.
+func presentIndexes(c *catalog.Collection, arg value.Value) (present value.Value, absent []string) {
+	if arg.T != value.Array {
+		return arg, nil
+	}
+	var rest []value.Value
+	for _, v := range value.Values(arg.Doc()) {
+		if _, err := indexToDrop(c, v.Str()); v.T == value.String && mongoerr.CodeOf(err) == mongoerr.IndexNotFound {
+			absent = append(absent, v.Str())
+			continue
+		}
+		rest = append(rest, v)
+	}
+	if len(rest) == 0 || len(absent) == 0 {
+		return arg, nil
+	}
+	return value.NewArray(value.ArrayOf(rest...)), absent
 }
 
 func indexToDrop(c *catalog.Collection, name string) (*catalog.Index, error) {

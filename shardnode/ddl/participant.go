@@ -47,7 +47,7 @@ func checkCommandSpec(cs *Commands) command.Spec {
 			return dst, err
 		}
 		defer in.Close()
-		missing, err := cs.check(in, req.DB+"."+req.Coll)
+		missing, err := cs.check(in, req.DB+"."+req.Coll, req.Unfinished)
 		if err != nil {
 			return dst, err
 		}
@@ -58,8 +58,8 @@ func checkCommandSpec(cs *Commands) command.Spec {
 }
 
 // check executes a command up to its commit. It takes no lock: writers continue, and the collection's other DDL waits for the
-// coordinator. missing are the indexes that a createIndexes would create.
-func (cs *Commands) check(op *command.Op, ns string) (missing []string, err error) {
+// coordinator. missing are the indexes that a createIndexes would create, or that a dropIndexes lists beside others and that are not there, and unfinished those that serve no shard key, although they are ready.
+func (cs *Commands) check(op *command.Op, ns string, unfinished []string) (missing []string, err error) {
 	w, err := cs.begin(op)
 	if err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func (cs *Commands) check(op *command.Op, ns string) (missing []string, err erro
 	if err := w.checkUUID(ns); err != nil {
 		return nil, err
 	}
-	w.checks = true
+	w.checks, w.unfinished = true, unfinished
 	switch name := op.Req.Spec.Name; name {
 	case "collMod":
 		m, err := parseCollMod(op, ns)
@@ -81,7 +81,7 @@ func (cs *Commands) check(op *command.Op, ns string) (missing []string, err erro
 		return nil, w.Retry(func() error { return w.modify(m) })
 	case "dropIndexes":
 		_, _, err := w.dropIndexes(ns)
-		return nil, err
+		return w.absent, err
 	case "createIndexes":
 		return w.missingIndexes(ns)
 	case "convertToCapped":

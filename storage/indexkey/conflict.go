@@ -69,7 +69,7 @@ func sameName(want, h *Spec) (exists bool, err error) {
 
 // sameSignature compares the options that identify an index: two indexes with the same signature cannot coexist.
 func sameSignature(a, b *Spec) bool {
-	return sameKey(a.KeyPattern, b.KeyPattern) && bytes.Equal(a.Collation, b.Collation) && sameFilter(a.PartialFilter, b.PartialFilter) &&
+	return SameKey(a.KeyPattern, b.KeyPattern) && bytes.Equal(a.Collation, b.Collation) && sameFilter(a.PartialFilter, b.PartialFilter) &&
 		bytes.Equal(a.WildcardProjection, b.WildcardProjection) && a.Unique == b.Unique && a.Sparse == b.Sparse
 }
 
@@ -86,8 +86,8 @@ func sameFilter(a, b []byte) bool {
 	return err == nil && bytes.Equal(ma.Serialize(), mb.Serialize())
 }
 
-// sameKey compares key patterns: {a: 1} and {a: 1.0} are the same.
-func sameKey(a, b []byte) bool { return value.CompareDocs(a, b, nil) == 0 }
+// SameKey compares stored key patterns: {a: 1} and {a: 1.0} are the same.
+func SameKey(a, b []byte) bool { return value.CompareDocs(a, b, nil) == 0 }
 
 // signature lists the options that sameSignature compares, and those that make no difference.
 var signature = map[string]bool{"key": true, "name": true, "v": true, "collation": true, "partialFilterExpression": true, "wildcardProjection": true,

@@ -89,6 +89,15 @@ func checkGeo(s *Spec, raw []byte) error {
 	return nil
 }
 
+// StoredKey returns the key pattern under which an index with a specification is stored.
+func StoredKey(raw []byte) []byte {
+	s, err := ParseSpec(raw)
+	if err != nil {
+		return nil
+	}
+	return storedKey(s)
+}
+
 // storedKey returns the key pattern as stored: in a text index the text fields are replaced by two special ones.
 func storedKey(s *Spec) []byte {
 	if s.Kind != Text || value.Lookup(s.KeyPattern, "_fts").T != value.Missing {

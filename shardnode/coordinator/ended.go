@@ -1,0 +1,113 @@
+package coordinator
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// A dropIndexes ends the builds of the indexes that it names, and drops those that are there. An index of an ended build is not there any more, which is no error. If the command names
+// nothing else, no shard has anything to do.
+
+// noteEnded notes which of the indexes that a dropIndexes names were being built. The builds have ended.
+func (m *Coordinators) noteEnded(f *forward) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range f.ended {
+		if !r.undone() || mongoerr.CodeOf(r.err) != mongoerr.IndexBuildAborted {
+			continue
+		}
+		for _, spec := range value.Values(value.Lookup(r.doc.op.(*forward).req.Command, "indexes").Doc()) {
+			f.at.Ended = append(f.at.Ended, value.Lookup(spec.Doc(), "name").Str())
+		}
+	}
+	slices.Sort(f.at.Ended)
+	f.at.Ended = slices.Compact(f.at.Ended)
+}
+
+// shareEnded passes the builds that a dropIndexes has ended to another one, which is the same command and answers for both.
+func (m *Coordinators) shareEnded(o, with operation) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f, ok := o.(*forward)
+	if other, same := with.(*forward); ok && same {
+		other.ended = append(other.ended, f.ended...)
+	}
+}
+
+// listed returns the names in a list of indexes.
+func (f *forward) listed() (names []string) {
+	if list := value.Lookup(f.req.Command, "index"); list.T == value.Array {
+		for _, v := range value.Values(list.Doc()) {
+			names = append(names, v.Str())
+		}
+	}
+	return names
+}
+
+// onlyEnded reports whether a dropIndexes has ended builds, and names nothing else.
+func (f *forward) onlyEnded() bool {
+	return f.kind == dropIndexesKind && len(f.at.Ended) > 0 && !slices.ContainsFunc(f.listed(), f.isOther)
+}
+
+func (f *forward) isOther(name string) bool { return !slices.Contains(f.at.Ended, name) }
+
+// answerEnded sets the shards' answers to a dropIndexes for which there is nothing left to do.
+func (f *forward) answerEnded(ctx context.Context, r *run) error {
+	was := len(f.at.Ended)
+	if c := r.m.Engine.Catalog().Lookup(f.tracked()); c != nil {
+		was += len(c.Indexes)
+	}
+	f.at.Nothing, f.at.Answers = true, nil
+	for _, id := range f.at.Shards {
+		if id == f.at.Idle {
+			continue
+		}
+		s, err := r.m.State.Registry.Shard(ctx, id)
+		if err != nil {
+			return err
+		}
+		f.at.Answers = append(f.at.Answers, msg.ShardAnswer{Shard: cmp.Or(s.Host, id),
+			Reply: value.Doc(value.F("nIndexesWas", value.NewInt32(int32(was))), value.F("ok", value.NewDouble(1)))})
+	}
+	return nil
+}
+
+// missingAt returns the indexes of a dropIndexes that a shard does not have.
+func (f *forward) missingAt(id string) []string {
+	for _, at := range f.at.Missing {
+		if at.Shard == id && f.kind == dropIndexesKind {
+			return at.Names
+		}
+	}
+	return nil
+}
+
+// admitsAbsent refuses a dropIndexes that lists an index that no shard has, unless it has ended its build.
+func (f *forward) admitsAbsent() error {
+	if f.kind != dropIndexesKind {
+		return nil
+	}
+	for _, name := range f.listed() {
+		has := func(id string) bool {
+			return id != f.at.Idle && (f.at.Home == "" || id == f.at.Home) && !slices.Contains(f.missingAt(id), name)
+		}
+		if f.isOther(name) && !slices.ContainsFunc(f.at.Shards, has) {
+			return mongoerr.Newf(mongoerr.IndexNotFound, "index not found with name [%s]", name)
+		}
+	}
+	return nil
+}
+
+// listWithout returns a list of indexes without some, or as it is if there are no others.
+func listWithout(list value.Value, without []string) value.Value {
+	rest := slices.DeleteFunc(value.Values(list.Doc()), func(v value.Value) bool { return slices.Contains(without, v.Str()) })
+	if len(without) == 0 || len(rest) == 0 {
+		return list
+	}
+	return value.NewArray(value.ArrayOf(rest...))
+}
