@@ -215,20 +215,7 @@ func (c *testCluster) manage(conf *shardnode.Server) {
 // reshardings has the config server coordinate reshardings until the test ends.
 func (c *testCluster) reshardings() {
 	c.t.Helper()
-	ctx, end := context.WithCancel(context.Background())
-	m := c.config
-	if err := m.LoadReshardings(ctx, 1); err != nil {
-		c.t.Fatal(err)
-	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		m.RunReshardings(ctx)
-	}()
-	c.t.Cleanup(func() {
-		end()
-		<-ended
-	})
+	c.drives(c.config, 1)
 }
 
 // through returns the same cluster through another router, whose cache is empty.
