@@ -40,7 +40,7 @@ func (m *Manager) shardSpecs() []command.Spec {
 // Every migration to this shard begins with it, usually with nothing left to make. It checks that first, while writers continue: an exclusive
 // lock waits for the longest transaction that has written here, and all other writers wait behind it.
 func (m *Manager) runCreateParticipant(op *command.Op, req *msg.CreateCollectionParticipant, dst []byte) ([]byte, error) {
-	if req.Section == nil && m.complete(req) {
+	if req.Section == nil && m.complete(req.UUID, req.NS, req.Indexes) {
 		return dst, m.Docs.WriteWith(op, replication.Durable, func(*storage.Snapshot, *storage.UnitOfWork) error { return nil })
 	}
 	if req.Section == nil {
@@ -74,15 +74,7 @@ func (m *Manager) runCreateParticipant(op *command.Op, req *msg.CreateCollection
 				return err
 			}
 		}
-		specs := missingFrom(c, req.Indexes)
-		if len(specs) == 0 {
-			return nil
-		}
-		if c.Counters.Records.Load() > 0 {
-			return missingIndexes(len(specs))
-		}
-		_, err = u.CreateIndexes(c, specs)
-		return err
+		return m.matchIndexes(u, c, req.Indexes, false) // chunks are assigned after this
 	}
 	if req.Section == nil {
 		return dst, m.makeCopy(op, req.NS, req.UUID, create)
@@ -163,22 +155,89 @@ func mayMove(ns string, entry []byte) error {
 	return mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "Collection %s is undergoing changes and chunks cannot be moved", ns)
 }
 
-// complete reports whether a collection is here already, with all of the indexes.
-func (m *Manager) complete(req *msg.CreateCollectionParticipant) bool {
+// complete reports whether a collection is here already, with exactly these indexes.
+func (m *Manager) complete(uuid catalog.UUID, ns string, indexes [][]byte) bool {
 	s := m.Docs.Snapshot()
 	defer s.Release()
-	c := s.Catalog().Lookup(req.NS)
-	return c != nil && c.UUID == req.UUID && len(missingFrom(c, req.Indexes)) == 0
+	c := s.Catalog().Lookup(ns)
+	if c == nil || c.UUID != uuid {
+		return false
+	}
+	missing, other := compareIndexes(c, indexes)
+	return len(missing)+len(other) == 0
 }
 
-// missingFrom returns those of the indexes, as listIndexes shows them, that a collection does not have. A clustered one is the collection itself.
-func missingFrom(c *catalog.Collection, indexes [][]byte) (specs [][]byte) {
+// compareIndexes returns those of the indexes, as listIndexes shows them, that a collection does not have, and the names of those that only it has. An index of the
+// same name with another definition is both. A clustered one is the collection itself.
+func compareIndexes(c *catalog.Collection, indexes [][]byte) (missing [][]byte, other []string) {
+	same := map[string]bool{}
 	for _, spec := range indexes {
-		if name := value.Lookup(spec, "name").Str(); c.Index(name) == nil && name != "_id_" && !value.Lookup(spec, "clustered").Truthy() {
-			specs = append(specs, bytes.Clone(spec))
+		name := value.Lookup(spec, "name").Str()
+		if name == "_id_" || value.Lookup(spec, "clustered").Truthy() {
+			continue
+		}
+		if i := c.Index(name); i != nil && (!i.Ready || sameFields(i.Spec.Raw, spec)) {
+			same[name] = true
+			continue
+		}
+		missing = append(missing, bytes.Clone(spec))
+	}
+	for _, i := range c.Indexes {
+		if i.Ready && !i.IsID && !same[i.Name] {
+			other = append(other, i.Name)
 		}
 	}
-	return specs
+	return missing, other
+}
+
+// sameFields reports whether documents have the same fields with the same values, in any order: a collMod appends to a definition.
+func sameFields(a, b []byte) bool {
+	n := 0
+	for name, v := range value.Elements(a) {
+		n++
+		if w := value.Lookup(b, name); w.IsMissing() || value.Compare(v, w) != 0 {
+			return false
+		}
+	}
+	for range value.Elements(b) {
+		n--
+	}
+	return n == 0
+}
+
+// matchIndexes gives a collection the indexes that another shard has, as listIndexes shows them there. The collection must be locked exclusively.
+//
+// A shard that owns nothing of a collection is not asked to drop an index of it, and keeps one on its empty copy. Without documents, of chunks or left by them, such
+// indexes are dropped: no chunk could come here otherwise, as the donor finds other indexes than its own. On a shard with documents they stay, and the migration
+// fails by them: there they are an inconsistency that a migration does not decide.
+//
+// Hazard: the list is older than a createIndexes that has run since, and this shard owns chunks, all of them empty. It would lose the index that all owners must
+// have. Indexes are dropped from a shard that owns nothing only (owns), which cannot change meanwhile: a shard receives one chunk at a time.
+func (m *Manager) matchIndexes(u *storage.UnitOfWork, c *catalog.Collection, indexes [][]byte, owns bool) error {
+	missing, other := compareIndexes(c, indexes)
+	empty := c.Counters.Records.Load() == 0
+	if len(other) > 0 && empty && !owns {
+		var err error
+		if c, err = u.DropIndexes(c, other); err != nil {
+			return err
+		}
+		missing, _ = compareIndexes(c, indexes)
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	if !empty {
+		return missingIndexes(len(missing))
+	}
+	_, err := u.CreateIndexes(c, missing)
+	return err
+}
+
+// owns asks the config server whether this shard has chunks of a collection.
+func (s *ShardState) owns(ctx context.Context, uuid catalog.UUID) (bool, error) {
+	docs, err := cluster.FindConfig(ctx, s.Registry.Config(), cluster.Find{NS: "config.chunks", Limit: 1,
+		Filter: value.Doc(value.F("uuid", uuid.Value()), value.F("shard", value.NewString(s.ID)))}.Doc())
+	return len(docs) > 0, err
 }
 
 // deleteOrphans deletes what earlier migrations have left of a collection that lacks indexes here, whether that is due or not: indexes can be

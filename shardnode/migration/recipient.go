@@ -309,8 +309,15 @@ func (r *recipient) prepareCollection(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if r.m.complete(&msg.CreateCollectionParticipant{NS: r.ns, UUID: r.uuid, Indexes: indexes}) {
-		return nil // the usual case: the config server has had it created
+	if r.m.complete(r.uuid, r.ns, indexes) {
+		return nil // the usual case
+	}
+	if err := r.m.deleteOrphans(r.m.Service.Background(ctx, command.OwnClient()), r.uuid); err != nil {
+		return err
+	}
+	owns, err := r.m.state.owns(ctx, r.uuid)
+	if err != nil {
+		return err
 	}
 	unlock, err := r.m.Locks.Collection(ctx, r.ns, lock.X)
 	if err != nil {
@@ -327,15 +334,7 @@ func (r *recipient) prepareCollection(ctx context.Context) error {
 				return err
 			}
 		}
-		missing := missingFrom(c, indexes)
-		if len(missing) == 0 {
-			return nil
-		}
-		if c.Counters.Records.Load() > 0 {
-			return missingIndexes(len(missing))
-		}
-		_, err := u.CreateIndexes(c, missing)
-		return err
+		return r.m.matchIndexes(u, c, indexes, owns)
 	})
 }
 
