@@ -43,7 +43,7 @@ func (n *Node) BecomeShard(state *migration.ShardState) {
 	n.Service.Table.Add(d.Specs()...)
 	n.Service.DescribeTasks(d.CurrentOps)
 	n.admin.coordinators.Store(d)
-	re := resharding.New(resharding.Config{Engine: n.Engine, Docs: n.Docs, State: state, Points: n.Points, Warn: n.warn, Locks: n.locks, Sessions: n.txns, Forget: n.forget, Now: n.now,
+	re := resharding.New(resharding.Config{Engine: n.Engine, Docs: n.Docs, State: state, Points: n.Points, Warn: n.warn, Locks: n.locks, Sessions: n.txns, Forget: n.forget, Now: n.now, Counts: &n.counters.Opcounters,
 		SnapshotAt: func(op *command.Op, ts storage.Timestamp) (*storage.Snapshot, error) { return snapshotAt(n, op, ts) }})
 	n.Service.Table.Add(re.Specs()...)
 	n.Service.DescribeTasks(re.CurrentOps)

@@ -30,8 +30,7 @@ type reshardWriters struct {
 	want    map[string]int32
 	unknown map[string]bool // of writes without an answer
 	errs    []error
-	longest time.Duration
-	writes  int
+	took    []time.Duration // of each write
 }
 
 // writeBeside begins to write, rate times a second if it can.
@@ -77,8 +76,7 @@ func (w *reshardWriters) run(prefix string, every time.Duration) {
 		}
 		took := time.Since(began)
 		w.mu.Lock()
-		w.writes++
-		w.longest = max(w.longest, took)
+		w.took = append(w.took, took)
 		switch {
 		case err != nil:
 			w.errs, w.unknown[id] = append(w.errs, err), true
@@ -97,7 +95,7 @@ func (w *reshardWriters) check(t *testing.T, prefix string) {
 	close(w.stop)
 	w.wg.Wait()
 	if len(w.errs) > 0 {
-		t.Errorf("%d of %d writes failed: %v", len(w.errs), w.writes, w.errs[0])
+		t.Errorf("%d of %d writes failed: %v", len(w.errs), len(w.took), w.errs[0])
 	}
 	ctx := context.Background()
 	cur, err := w.coll.Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$regex", Value: "^" + prefix + "-"}}}})
@@ -129,7 +127,7 @@ func (w *reshardWriters) check(t *testing.T, prefix string) {
 			t.Errorf("%s is lost", id)
 		}
 	}
-	t.Logf("%d writes, the longest took %s", w.writes, w.longest)
+	t.Logf("%d writes, the longest took %s", len(w.took), slices.Max(w.took))
 }
 
 func loadForReshard(t *testing.T, coll *mongo.Collection, n int) {
@@ -226,7 +224,7 @@ func TestReshardUnderWrites(t *testing.T) {
 		await.State(t, "the writers have written", func() (int, bool) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			return w.writes, w.writes >= 20
+			return len(w.took), len(w.took) >= 20
 		})
 		began := time.Now()
 		if err := p.admin(step.cmd); err != nil {

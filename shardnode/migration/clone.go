@@ -3,12 +3,10 @@ package migration
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
-	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -68,7 +66,7 @@ func (r *recipient) storeRest(ctx context.Context) error {
 // fetch asks the donor for the next batch.
 func (r *recipient) fetch(ctx context.Context, to *cloneQueue) (more bool, err error) {
 	var next msg.MigrateCloneReply
-	body, err := r.ask(ctx, &msg.MigrateClone{Migration: r.header(), Busy: r.fetchLoad.busy(r.m.Counts, r.m.Now())}, &next, r.tables.buffer())
+	body, err := r.ask(ctx, &msg.MigrateClone{Migration: r.header(), Busy: r.fetchLoad.Busy(r.m.Counts, r.m.Now())}, &next, r.tables.buffer())
 	if err != nil {
 		return false, err
 	}
@@ -86,7 +84,7 @@ func (r *recipient) fetch(ctx context.Context, to *cloneQueue) (more bool, err e
 func (r *recipient) store(ctx context.Context, b *fetched) error {
 	c := r.m.Engine.Catalog().Lookup(r.ns)
 	p := r.m.Params
-	if b.busy || r.load.busy(r.m.Counts, r.m.Now()) || c == nil || !r.m.Engine.MayInsertTables(c) ||
+	if b.busy || r.load.Busy(r.m.Counts, r.m.Now()) || c == nil || !r.m.Engine.MayInsertTables(c) ||
 		p.Int("migrateCloneInsertionBatchSize") > 0 || p.Int("migrateCloneInsertionBatchDelayMS") > 0 {
 		return r.storeUnits(ctx, b.docs, b.busy)
 	}
@@ -116,7 +114,7 @@ func (r *recipient) storeAll(ctx context.Context, b *batches, busy bool) error {
 // the clone for the processor and the disk, and wait for the flushes of what is cloned. Without clients there are no pauses.
 func (r *recipient) storeUnits(ctx context.Context, docs [][]byte, donorBusy bool) error {
 	for rest := docs; len(rest) > 0; {
-		size, busy := cloneUnitBytes, r.load.busy(r.m.Counts, r.m.Now()) || donorBusy
+		size, busy := cloneUnitBytes, r.load.Busy(r.m.Counts, r.m.Now()) || donorBusy
 		if busy {
 			size = busyUnitBytes
 		}
@@ -138,32 +136,6 @@ func (r *recipient) storeUnits(ctx context.Context, docs [][]byte, donorBusy boo
 
 // pauseFactor is the length of that pause, in multiples of the time that the unit took.
 const pauseFactor = 4
-
-// clientLoad reports whether a node serves clients.
-type clientLoad struct {
-	count atomic.Int64 // of what the node has done for clients
-	seen  atomic.Int64 // when it had last grown, in nanoseconds
-}
-
-// busyFor is the time after serving a client within which a node is expected to serve another. A batch is stored or fetched in a much shorter time, during which
-// there is often no operation even at a thousand a second.
-const busyFor = 250 * time.Millisecond
-
-// begin forgets what the node has done for clients so far: they may be gone.
-func (l *clientLoad) begin(c *command.Opcounters) { l.count.Store(served(c)) }
-
-// served counts what a node has done for clients.
-func served(c *command.Opcounters) int64 { return c.Writes() + c.Queries.Load() + c.Getmores.Load() }
-
-// busy reports whether a node serves clients: it has read or written for one between the previous call and now, or shortly before.
-func (l *clientLoad) busy(c *command.Opcounters, now time.Time) bool {
-	count, at := served(c), now.UnixNano()
-	if l.count.Swap(count) != count {
-		l.seen.Store(at)
-		return true
-	}
-	return at-l.seen.Load() < int64(busyFor)
-}
 
 // inParallel runs n workers, each repeating a step until it reports that nothing is left; the first error stops all of them.
 func inParallel(ctx context.Context, n int64, step func(context.Context) (more bool, err error)) error {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/storage"
@@ -45,7 +46,7 @@ func TestRepliesOfACloneBesideClients(t *testing.T) {
 		recipient, donor bool // serve clients
 		limit            int
 	}{{false, false, cloneTransfer}, {true, false, busyTransfer}, {false, true, busyTransfer}, {false, false, cloneTransfer}, {false, false, cloneTransfer}} {
-		now = now.Add(busyFor)
+		now = now.Add(command.BusyFor)
 		if x.donor {
 			m.Counts.Inserts.Add(1)
 		}

@@ -30,7 +30,7 @@ func newTablesRecipient(t *testing.T, docs int) *recipient {
 	m.Now = func() time.Time { return now } // a client that was served is remembered, however long a batch takes
 	r := &recipient{m: m, ns: "d.c", uuid: catalog.UUID{1}, rng: testRange(t, 0, int32(docs)), throttle: replication.Visible}
 	r.mu.changed = make(chan struct{})
-	r.load.begin(m.Counts)
+	r.load.Begin(m.Counts)
 	err := m.Docs.WriteWith(t.Context(), replication.Durable, func(_ *storage.Snapshot, u *storage.UnitOfWork) error {
 		_, err := u.CreateCollection(storage.CollectionSpec{NS: "d.c", UUID: r.uuid, Options: value.Doc()})
 		return err

@@ -3,9 +3,7 @@ package migration
 import (
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 )
 
@@ -33,30 +31,6 @@ func TestCloneUnitsAreBounded(t *testing.T) {
 		}
 		if got := len(cloneUnit(docs, x.limit, cloneUnitBytes)); got != x.want {
 			t.Errorf("%s: %d of %d documents, want %d", x.name, got, len(docs), x.want)
-		}
-	}
-}
-
-// A clone yields to clients only while there are any; a client that has been idle for some milliseconds still counts.
-func TestClientLoad(t *testing.T) {
-	var counts command.Opcounters
-	var load clientLoad
-	counts.Inserts.Add(7) // by clients that may be gone
-	load.begin(&counts)
-	now, nothing := time.Now(), func() {}
-	for i, x := range []struct {
-		do    func()
-		after time.Duration
-		busy  bool
-	}{
-		{nothing, 0, false}, {func() { counts.Inserts.Add(1) }, 0, true}, {nothing, time.Millisecond, true}, {nothing, busyFor - 2*time.Millisecond, true},
-		{nothing, 2 * time.Millisecond, false}, {func() { counts.Queries.Add(1) }, 0, true}, {func() { counts.Commands.Add(1) }, busyFor, false},
-		{func() { counts.Getmores.Add(1) }, 0, true}, {func() { counts.Updates.Add(1) }, busyFor / 2, true}, {nothing, busyFor / 2, true},
-	} {
-		x.do()
-		now = now.Add(x.after)
-		if got := load.busy(&counts, now); got != x.busy {
-			t.Errorf("%d: busy %v, want %v", i, got, x.busy)
 		}
 	}
 }

@@ -279,7 +279,7 @@ func (m *Manager) runMigrateClone(op *command.Op, req *msg.MigrateClone, dst []b
 		d.mu.scan = scanRecords(scanRange(d.mu.snap, c, d.rng, false), op.Check)
 	}
 	d.mu.scan.check = op.Check
-	limit, busy := cloneTransfer, d.mu.load.busy(m.Counts, m.Now())
+	limit, busy := cloneTransfer, d.mu.load.Busy(m.Counts, m.Now())
 	if busy || req.Busy {
 		limit = busyTransfer
 	}

@@ -176,7 +176,7 @@ type donor struct {
 		unsent []value.Value     // _ids read from the oplog whose documents are not sent yet
 		docs   int64             // how many documents the range had at the commit
 		bytes  int64             // how much was cloned
-		load   clientLoad
+		load   command.ClientLoad
 
 		history    func(size int) (part [][]byte, upTo storage.Timestamp, more bool, err error)
 		historyPin *storage.OplogPin // keeps the oplog for history
@@ -317,7 +317,7 @@ func (m *Manager) beginDonor(op *command.Op, mv *msg.Move) (*donor, error) {
 		return nil, mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s does not exist on shard %s", ns, m.state.ID)
 	}
 	d := &donor{m: m, id: cluster.NewUUID(), ns: ns, uuid: c.UUID, to: to, rng: rng, version: chunk.Version, began: m.Engine.Visible(), started: m.Now(), since: m.Now(), done: make(chan struct{}), waitForDelete: mv.WaitForDelete, transfer: mv.Transfer}
-	d.mu.load.begin(m.Counts)
+	d.mu.load.Begin(m.Counts)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.busy(); err != nil {

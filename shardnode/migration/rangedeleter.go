@@ -304,10 +304,10 @@ func (m *Manager) removeRange(op *command.Op, uuid catalog.UUID, r *KeyRange, en
 	scan := scanRange(s, c, r, false)
 	defer scan.Close()
 	batch := m.rangeBatch()
-	var load clientLoad
-	load.begin(m.Counts)
+	var load command.ClientLoad
+	load.Begin(m.Counts)
 	for end := false; !end; {
-		unit, began, throttled := int64(rangeDeleteUnit), time.Now(), load.busy(m.Counts, m.Now()) && !m.Params.Bool("rangeDeleterHighPriority")
+		unit, began, throttled := int64(rangeDeleteUnit), time.Now(), load.Busy(m.Counts, m.Now()) && !m.Params.Bool("rangeDeleterHighPriority")
 		if throttled {
 			unit = busyDeleteUnit
 		}

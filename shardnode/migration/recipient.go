@@ -45,8 +45,8 @@ type recipient struct {
 	throttle  replication.WriteConcern // of the clone's writes
 	entering  sync.Mutex               // held while the critical section is entered
 	tables    tableBatch               // of the clone
-	load      clientLoad               // used by store
-	fetchLoad clientLoad               // used by fetch
+	load      command.ClientLoad       // used by store
+	fetchLoad command.ClientLoad       // used by fetch
 
 	mu struct {
 		sync.Mutex
@@ -102,8 +102,8 @@ func (m *Manager) beginRecipient(op *command.Op, req *msg.RecvChunkStart) error 
 	}
 	r := &recipient{m: m, id: req.ID, ns: req.NS, from: req.From, uuid: req.UUID, rng: NewKeyRange(key, req.Min, req.Max), ended: make(chan struct{})}
 	r.mu.state, r.mu.changed = recvReady, make(chan struct{})
-	r.load.begin(m.Counts)
-	r.fetchLoad.begin(m.Counts)
+	r.load.Begin(m.Counts)
+	r.fetchLoad.Begin(m.Counts)
 	if r.throttle, err = m.throttle(req.Transfer); err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/statedoc"
@@ -28,7 +29,7 @@ func newApplied(t *testing.T) *applied {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = e.Close() })
-	m := New(Config{Engine: e, Docs: &statedoc.Docs{Engine: e, Set: replication.NewSingle(e)}})
+	m := New(Config{Engine: e, Docs: &statedoc.Docs{Engine: e, Set: replication.NewSingle(e)}, Counts: &command.Opcounters{}})
 	id := catalog.UUID{7}
 	r := newRecipient(m, &recipientDoc{about: about{id: id, ns: "d.c", temp: "d.system.resharding.x"}, donors: []string{"low", "high"}, state: applying})
 	err = m.Docs.Write(context.Background(), func(_ *storage.Snapshot, u *storage.UnitOfWork) error {

@@ -21,11 +21,15 @@ const maxReply = 4 << 20
 // maxCloned is the same for documents of the clone, which a recipient stores in one unit of work: clients' writes wait for it.
 const maxCloned = 1 << 20
 
+// busyCloned is maxCloned while the donor serves clients, which wait for a processor while a reply is assembled.
+const busyCloned = 128 << 10
+
 // donor is a collection that leaves this shard, or is divided differently. Its replies depend on the request alone, so that a new
 // primary can continue.
 type donor struct {
-	m   *Manager
-	doc *donorDoc
+	m    *Manager
+	doc  *donorDoc
+	load command.ClientLoad
 
 	mu struct {
 		sync.Mutex
@@ -42,6 +46,7 @@ func newDonor(m *Manager, doc *donorDoc) *donor {
 	d := &donor{m: m, doc: doc}
 	d.mu.had, d.mu.pins, d.mu.sessions = make(map[string]storage.Timestamp), make(map[string]*storage.OplogPin), make(map[string]*sentHistory)
 	m.State.Resharding(doc.ns, true)
+	d.load.Begin(m.Counts)
 	d.mu.pin = d.pinRest()
 	return d
 }
@@ -226,11 +231,19 @@ func (m *Manager) runFetchDocuments(op *command.Op, req *msg.ReshardFetchDocumen
 // scanned is the number of documents that are examined for one reply.
 const scanned = 50_000
 
+// replySize is the size of a reply with documents of the clone.
+func (d *donor) replySize() int {
+	if d.load.Busy(d.m.Counts, d.m.Now()) {
+		return busyCloned
+	}
+	return maxCloned
+}
+
 func (d *donor) documents(op *command.Op, t *tables, cur *storage.RecordCursor, recipient string) (*msg.ReshardFetchDocumentsReply, error) {
 	defer cur.Close()
 	reply := &msg.ReshardFetchDocumentsReply{}
 	list, mark := value.Begin(nil)
-	n := 0
+	n, limit := 0, d.replySize()
 	for looked := 0; cur.Next(); looked++ {
 		doc := cur.Doc()
 		goes, err := t.goesTo(doc, d.m.State.ID, recipient)
@@ -238,7 +251,7 @@ func (d *donor) documents(op *command.Op, t *tables, cur *storage.RecordCursor, 
 			return nil, err
 		}
 		if goes {
-			if n > 0 && len(list)+len(doc) > maxCloned {
+			if n > 0 && len(list)+len(doc) > limit {
 				reply.Documents = value.End(list, mark)
 				return reply, nil
 			}

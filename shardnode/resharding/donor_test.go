@@ -3,7 +3,9 @@ package resharding
 import (
 	"context"
 	"testing"
+	"time"
 
+	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/migration"
@@ -25,7 +27,8 @@ func newKeptOplog(t *testing.T) *keptOplog {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = e.Close() })
-	k := &keptOplog{T: t, m: New(Config{Engine: e, Docs: &statedoc.Docs{Engine: e, Set: replication.NewSingle(e)}, State: &migration.ShardState{ID: "donor"}})}
+	k := &keptOplog{T: t, m: New(Config{Engine: e, Docs: &statedoc.Docs{Engine: e, Set: replication.NewSingle(e)}, State: &migration.ShardState{ID: "donor"},
+		Counts: &command.Opcounters{}, Now: time.Now})}
 	err = k.m.Docs.Write(context.Background(), func(_ *storage.Snapshot, u *storage.UnitOfWork) error {
 		_, err := u.CreateCollection(storage.CollectionSpec{NS: "d.c"})
 		return err
@@ -123,4 +126,25 @@ func TestRecipientAsksForWhatIsGone(t *testing.T) {
 	at := k.write()
 	k.keep(d, "a", at, mongoerr.OK)
 	k.keep(d, "b", back, mongoerr.CappedPositionLost)
+}
+
+// Recipients store what comes with one reply in one unit of work, which clients' writes wait for: the replies of a donor are small while there are any, and only then.
+func TestRepliesAreSmallBesideClients(t *testing.T) {
+	k := newKeptOplog(t)
+	now := time.Now()
+	k.m.Now = func() time.Time { return now }
+	k.m.Counts.Inserts.Add(1) // before the resharding
+	d := k.donor(0)
+	for i, step := range []struct {
+		clients func()
+		want    int
+	}{
+		{func() {}, maxCloned}, {func() { k.m.Counts.Updates.Add(1) }, busyCloned}, {func() { now = now.Add(command.BusyFor / 2) }, busyCloned},
+		{func() { now = now.Add(command.BusyFor) }, maxCloned},
+	} {
+		step.clients()
+		if got := d.replySize(); got != step.want {
+			t.Errorf("step %d: replies of %d bytes, want %d", i, got, step.want)
+		}
+	}
 }

@@ -33,6 +33,7 @@ type Config struct {
 	// SnapshotAt returns a snapshot at a time at which other shards are read, too.
 	SnapshotAt func(op *command.Op, ts storage.Timestamp) (*storage.Snapshot, error)
 	Now        func() time.Time
+	Counts     *command.Opcounters // what the node does for clients, to whom a clone gives way
 }
 
 // Manager is a shard's part in reshardings.

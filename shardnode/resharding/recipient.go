@@ -27,6 +27,7 @@ type recipient struct {
 
 	finishing chan struct{} // closed when nothing more is written to the collection
 	once      sync.Once
+	load      command.ClientLoad
 	turn      sync.Mutex // held while changes are applied: stashes of several donors concern the same documents
 
 	mu struct {
@@ -50,6 +51,7 @@ type figures struct {
 func newRecipient(m *Manager, doc *recipientDoc) *recipient {
 	r := &recipient{m: m, doc: doc, ended: make(chan struct{}), finishing: make(chan struct{})}
 	r.mu.state, r.mu.err, r.mu.changed, r.mu.lag = doc.state, doc.why, make(chan struct{}), make(map[string]time.Duration)
+	r.load.Begin(m.Counts)
 	r.mu.figures.began = time.UnixMilli(doc.since)
 	return r
 }
@@ -340,6 +342,9 @@ func (r *recipient) header() msg.Resharding { return msg.Resharding{NS: r.doc.ns
 // fetchedAhead is the number of replies of a donor that may wait to be stored.
 const fetchedAhead = 2
 
+// busyPauses is the length of a pause while clients are served, in multiples of the time that the batch took, as of a migration's clone.
+const busyPauses = 4
+
 // cloneFrom fetches a donor's documents as of the clone's time.
 func (r *recipient) cloneFrom(ctx context.Context, donor string) error {
 	p := &progress{id: r.doc.id, shard: donor}
@@ -388,8 +393,13 @@ func (r *recipient) cloneFrom(ctx context.Context, donor string) error {
 		}
 		r.count(int64(len(docs)), int64(len(f.Documents)))
 		// A pause for as long as the batch has kept the store busy: without it the clone is twice as fast, and clients' writes wait
-		// seconds for flushes of what it has written.
-		if err := cluster.Sleep(ctx, time.Since(began)); err != nil {
+		// seconds for flushes of what it has written. While this shard serves clients the pauses are longer: all clones of a node together then
+		// leave most of two processors to them.
+		pause := time.Since(began)
+		if r.load.Busy(r.m.Counts, r.m.Now()) {
+			pause *= busyPauses
+		}
+		if err := cluster.Sleep(ctx, pause); err != nil {
 			return err
 		}
 	}

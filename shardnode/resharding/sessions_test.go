@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/migration"
@@ -59,7 +60,7 @@ func (f *fakeSessions) keys() (keys []int32) {
 
 // donorOf returns the manager of a shard that has just become a donor's primary.
 func donorOf(t *testing.T, e *storage.Engine, sessions *fakeSessions, id catalog.UUID) *Manager {
-	m := New(Config{Engine: e, Docs: &statedoc.Docs{Engine: e, Set: replication.NewSingle(e)}, Sessions: sessions, State: &migration.ShardState{ID: "donor"}, Now: time.Now})
+	m := New(Config{Engine: e, Docs: &statedoc.Docs{Engine: e, Set: replication.NewSingle(e)}, Sessions: sessions, Counts: &command.Opcounters{}, State: &migration.ShardState{ID: "donor"}, Now: time.Now})
 	d := &donor{m: m, doc: &donorDoc{about: about{id: id, ns: "d.c", uuid: catalog.UUID{3}}}}
 	d.mu.sessions = make(map[string]*sentHistory)
 	m.mu.donors = map[catalog.UUID]*donor{id: d}
@@ -88,7 +89,7 @@ func newMovedHistory(t *testing.T, entries ...storage.OplogEntry) *movedHistory 
 	t.Cleanup(func() { _ = e.Close() })
 	h := &movedHistory{T: t, e: e, id: catalog.UUID{7}, has: &fakeSessions{has: entries}}
 	h.donor = donorOf(t, e, h.has, h.id)
-	to := New(Config{Engine: e, Docs: h.donor.Docs, Sessions: &h.got, State: &migration.ShardState{ID: "recipient"}, Now: time.Now})
+	to := New(Config{Engine: e, Docs: h.donor.Docs, Sessions: &h.got, Counts: &command.Opcounters{}, State: &migration.ShardState{ID: "recipient"}, Now: time.Now})
 	r := newRecipient(to, &recipientDoc{about: about{id: h.id, ns: "d.c"}, donors: []string{"donor"}, state: applying})
 	h.f = &follower{r: r, donor: "donor", p: &progress{at: storage.Timestamp(0).Value()}, ask: func(_ context.Context, m, reply msg.Message) error {
 		ask := m.(*msg.ReshardFetchSessions)
