@@ -47,6 +47,9 @@ func refuseOwn(op *Op, cmd, ns string) error {
 	db, coll, _ := strings.Cut(ns, ".")
 	routed := op.Service.Role == Router
 	system := strings.HasPrefix(coll, "system.")
+	if routed && cmd != "create" && strings.HasPrefix(coll, "system.resharding.") { // on the shard that has it, whoever repairs one by hand may
+		return mongoerr.Newf(mongoerr.IllegalOperation, "Cannot run %s on %s: the collection belongs to a resharding, which abortReshardCollection ends", cmd, ns)
+	}
 	ofAccess := db == "admin" && system && !movableSystem(db, coll)
 	if routed && db == "local" && cmd != "create" { // a router refuses to create there, too
 		return mongoerr.New(mongoerr.IllegalOperation, "Can't use 'local' database through mongos")

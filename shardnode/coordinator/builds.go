@@ -11,6 +11,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/timeseries"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/migration"
 	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
@@ -217,7 +218,15 @@ func givesWay(o operation) bool {
 // building for a createIndexes whose locks it would otherwise wait for, perhaps for hours. A createIndexes that builds nothing, since the collection is empty or has
 // the indexes, is waited for. The locks exclude further ones; builds of collections without an entry in the catalog, which take no such lock, are found by the
 // client's own command if this shard alone executes it, and otherwise as the critical sections begin (run.participantBlock).
+//
+// A createIndexes beside a resharding, move or unsharding of the collection is refused at once, as by shards that are its donors (SERVER-52771): the indexes of the new copy
+// are decided.
 func (m *Coordinators) lockUnlessBuilding(op *command.Op, o operation) (*held, error) {
+	if other := m.inTheWay(o); other != nil && o.name() == createIndexesKind {
+		if _, ok := other.doc.op.(*reshard); ok {
+			return nil, migration.ErrResharding(other.doc.ns)
+		}
+	}
 	if !givesWay(o) {
 		return m.lockFor(op, op, o)
 	}

@@ -248,10 +248,15 @@ func (s *ShardState) CheckUntracked(op *command.Op, ns string) error {
 	return s.checkShard(op, ns, cluster.Unsharded, writes(op))
 }
 
+// ErrResharding returns the error of DDL that a resharding of the collection does not allow.
+func ErrResharding(ns string) error {
+	return mongoerr.Newf(mongoerr.ReshardCollectionInProgress, "reshardCollection is in progress for namespace %s", ns)
+}
+
 // checkShard compares a shard version with this shard's.
 func (s *ShardState) checkShard(op *command.Op, ns string, received cluster.ChunkVersion, write bool) (err error) {
 	if _, busy := s.reshardings.Load(ns); busy && op.Req.Spec.Kind == command.DDL {
-		return mongoerr.Newf(mongoerr.ReshardCollectionInProgress, "reshardCollection is in progress for namespace %s", ns)
+		return ErrResharding(ns)
 	}
 	c := s.section(ns, write)
 	if c == nil {
