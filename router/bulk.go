@@ -71,7 +71,7 @@ func (b *bulk) run(dst []byte) (_ []byte, err error) {
 		}
 		for k := i; err != nil && k < i+n && !b.stop; k++ {
 			b.failed(k, err)
-			b.stop = b.ordered
+			b.stop = b.endsAtError()
 		}
 		i += n
 	}
@@ -170,18 +170,22 @@ func (b *bulk) result(f ...value.Field) {
 	b.results = append(b.results, value.Doc(f...))
 }
 
+// endsAtError reports whether no operation is executed after one that has failed. An error aborts a transaction: the next operation would fail the whole command, with a label by which
+// clients repeat the transaction, which fails again.
+func (b *bulk) endsAtError() bool { return b.ordered || b.op.InTransaction() }
+
 // failed records the error of an operation.
 func (b *bulk) failed(i int, err error) {
 	e := hidden(mongoerr.From(err))
 	b.errors++
 	f := []value.Field{
 		value.F("ok", value.NewDouble(0)), value.F("idx", value.NewInt32(int32(i))),
-		value.F("code", value.NewInt32(int32(e.Code))), value.F("errmsg", value.NewString(e.Message)),
+		value.F("code", value.NewInt32(int32(e.Code))),
 	}
 	for k, v := range value.Elements(e.Details) {
 		f = append(f, value.F(k, v))
 	}
-	f = append(f, value.F("n", value.NewInt32(0)))
+	f = append(f, value.F("errmsg", value.NewString(e.Message)), value.F("n", value.NewInt32(0)))
 	if b.ops[i].kind == "update" {
 		f = append(f, value.F("nModified", value.NewInt32(0)))
 	}
@@ -218,7 +222,7 @@ func (b *bulk) insertAll(i, n int) error {
 		case hasLabels(err):
 			return err
 		case err != nil:
-			if b.failed(i+k, err); b.ordered {
+			if b.failed(i+k, err); b.endsAtError() {
 				b.stop = true
 				return nil
 			}
@@ -275,21 +279,22 @@ func (o *bulkOp) statement() (name, list string, st value.Value) {
 	}
 	name, list = o.kind, o.kind+"s"
 	out, mark := value.Begin(nil)
-	out = value.Append(out, "q", value.Lookup(d, "filter"))
-	if name == "update" {
-		out = value.Append(out, "u", value.Lookup(d, "updateMods"))
-		for _, f := range [][2]string{{"multi", "multi"}, {"upsert", "upsert"}, {"constants", "c"}, {"arrayFilters", "arrayFilters"}, {"sort", "sort"}} {
-			out = value.Append(out, f[1], value.Lookup(d, f[0]))
+	field := func(names ...string) {
+		for _, f := range names {
+			if v := value.Lookup(d, f); !command.BulkUnset(f, v) {
+				out = value.Append(out, command.BulkFieldOf(f), v)
+			}
 		}
+	}
+	field("filter", "hint", "collation")
+	if name == "update" {
+		field("updateMods", "multi", "upsert", "constants", "arrayFilters", "sort")
 	} else {
 		limit := int32(1)
 		if value.Lookup(d, "multi").Truthy() {
 			limit = 0
 		}
 		out = value.Append(out, "limit", value.NewInt32(limit))
-	}
-	for _, f := range []string{"hint", "collation"} {
-		out = value.Append(out, f, value.Lookup(d, f))
 	}
 	return name, list, value.NewDocument(value.End(out, mark))
 }

@@ -157,6 +157,44 @@ func TestBulkWriteOfTooMany(t *testing.T) {
 	}
 }
 
+// The first error of an unordered bulkWrite in a transaction, which it aborts, is the last of its results, as it is on a member: the whole command used to fail with a label by which
+// clients repeat the transaction, although it fails each time.
+func TestUnorderedBulkWriteInTransaction(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.moveColl()
+	for i, ops := range []string{
+		`{"update": 0, "filter": {"k": 1}, "updateMods": {"$bad": 1}}, {"insert": 0, "document": {"_id": 3, "k": 3}}, {"insert": 0, "document": {"_id": 12, "k": 12}}`,
+		`{"insert": 0, "document": {"_id": 1, "k": 1}}, {"insert": 0, "document": {"_id": 12, "k": 12}}, {"insert": 0, "document": {"_id": 11, "k": 11}}, {"delete": 0, "filter": {"k": 1}}`,
+	} {
+		open := fmt.Sprintf(`%s, "txnNumber": {"$numberLong": "%d"}, "autocommit": false`, txnLSID, i+1)
+		r := c.raw("admin", `{"bulkWrite": 1, "ordered": false, "ops": [{"insert": 0, "document": {"_id": 4, "k": 4}}, `+ops+`], "nsInfo": [{"ns": "d.c"}], "startTransaction": true, `+open+`}`)
+		if r["ok"] != 1.0 {
+			t.Fatalf("%s: %v", ops, show(r))
+		}
+		if got := bulkResults(r); !strings.HasPrefix(got, "0:1 1!") || strings.Contains(got, " 2") {
+			t.Errorf("%s: %s", ops, got)
+		}
+		if r := c.raw("admin", `{"commitTransaction": 1, `+open+`}`); r["codeName"] != "NoSuchTransaction" {
+			t.Errorf("commit: %v", r)
+		}
+	}
+	if got := c.held(); got != `[{_id:1,k:1},{_id:2,k:2}] [{_id:11,k:11}]` {
+		t.Errorf("the shards hold %s", got)
+	}
+}
+
+// Fields without a value count as missing, as on a member. They used to fail their operations.
+func TestBulkWriteOfNulls(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.moveColl()
+	r := c.run("admin", `{"bulkWrite": 1, "ops": [
+		{"update": 0, "filter": {"k": 1}, "updateMods": {"$set": {"x": 1}}, "multi": null, "upsert": null, "collation": null, "arrayFilters": null, "constants": null, "sort": null},
+		{"delete": 0, "filter": {"k": 11}, "multi": null, "collation": null}], "nsInfo": [{"ns": "d.c"}]}`)
+	if got := bulkResults(r); got != "0:1 1:1" {
+		t.Errorf("%v", show(r))
+	}
+}
+
 // A migration to a shard that already has the collection waits for no transaction there, so that no writer waits for the migration.
 func TestMoveToAShardWithAnOpenTransaction(t *testing.T) {
 	c := newTestCluster(t, 2)
