@@ -3,6 +3,7 @@ package configsvr
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -57,6 +58,14 @@ func (c *sizeCache) set(asked []*cluster.Shard, bytes map[string]int64) {
 		c.asked[s.ID] = true
 	}
 	c.bytes, c.at = bytes, time.Now()
+}
+
+// forget removes the size of a shard that does not answer any more.
+func (c *sizeCache) forget(shard string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.bytes = maps.Clone(c.bytes) // callers read the map that they were given
+	delete(c.bytes, shard)
 }
 
 // createDatabase creates a database's entry, with the named shard or the least loaded one as primary shard. The shard is chosen before anything is locked, since
@@ -163,7 +172,8 @@ func samePrimary(have *cluster.DatabaseInfo, db, primary string, err error) (*cl
 }
 
 // leastLoaded returns the shard with the least data and, among equal ones, with the fewest databases. Draining ones, which it cannot be, are not asked: a shard that
-// is being removed may have failed for good. One that does not report its size in time is not chosen.
+// is being removed may have failed for good. One that does not report its size in time, or does not answer any more if it has reported it for an earlier database, is not
+// chosen.
 func (m *Manager) leastLoaded(ctx context.Context) (string, error) {
 	all, err := m.registry.All(ctx)
 	if err != nil {
@@ -173,10 +183,6 @@ func (m *Manager) leastLoaded(ctx context.Context) (string, error) {
 	if len(all) == 0 {
 		return "", mongoerr.New(mongoerr.ShardNotFound, "No non-draining shards found")
 	}
-	sizes, err := m.shardSizes(ctx, all)
-	if err != nil {
-		return "", err
-	}
 	dbs, err := m.findOnly(ctx, "databases", doc(), "primary")
 	if err != nil {
 		return "", err
@@ -185,36 +191,57 @@ func (m *Manager) leastLoaded(ctx context.Context) (string, error) {
 	for _, d := range dbs {
 		count[value.Lookup(d, "primary").Str()]++
 	}
-	best := ""
-	for _, s := range all {
-		if _, known := sizes[s.ID]; !known {
-			continue
+	for {
+		sizes, cached, err := m.shardSizes(ctx, all)
+		if err != nil {
+			return "", err
 		}
-		if best == "" || sizes[s.ID] < sizes[best] || sizes[s.ID] == sizes[best] && count[s.ID] < count[best] {
-			best = s.ID
+		var best *cluster.Shard
+		for _, s := range all {
+			if _, known := sizes[s.ID]; !known {
+				continue
+			}
+			if best == nil || sizes[s.ID] < sizes[best.ID] || sizes[s.ID] == sizes[best.ID] && count[s.ID] < count[best.ID] {
+				best = s
+			}
 		}
+		if !cached || answers(ctx, best) {
+			return best.ID, nil
+		}
+		if err := ctx.Err(); err != nil {
+			return "", err
+		}
+		m.sizes.forget(best.ID)
 	}
-	return best, nil
 }
 
-// shardSizes asks each shard for the size of its databases, rounded to megabytes so that small differences do not count. The result lacks shards that did not reply in time.
-func (m *Manager) shardSizes(ctx context.Context, all []*cluster.Shard) (map[string]int64, error) {
+// answers reports whether a shard answers within sizesWait.
+func answers(ctx context.Context, s *cluster.Shard) bool {
+	ctx, cancel := context.WithTimeout(ctx, sizesWait)
+	defer cancel()
+	_, err := cluster.Run(ctx, s.Peer, msg.Doc(new(msg.Ping)))
+	return err == nil
+}
+
+// shardSizes asks each shard for the size of its databases, rounded to megabytes so that small differences do not count. The result has at least one shard, and lacks those
+// that did not reply in time. It is cached if it was asked for earlier.
+func (m *Manager) shardSizes(ctx context.Context, all []*cluster.Shard) (sizes map[string]int64, cached bool, err error) {
 	if have := m.sizes.recent(all); have != nil {
-		return have, nil
+		return have, true, nil
 	}
 	unlock, err := m.sizes.asking.lock(ctx, "")
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	defer unlock()
 	if have := m.sizes.recent(all); have != nil {
-		return have, nil
+		return have, true, nil
 	}
 	out, err := askSizes(ctx, all)
 	if err == nil {
 		m.sizes.set(all, out)
 	}
-	return out, err
+	return out, false, err
 }
 
 // askSizes asks the shards, all at once: one of them may be frozen. It waits for the first reply as long as the operation may, and then

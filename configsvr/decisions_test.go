@@ -2,6 +2,7 @@ package configsvr
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -334,6 +335,43 @@ func TestDrainingShardIsNotAskedForItsSize(t *testing.T) {
 		have, err := m.createDatabase(brief, "name", "")
 		if err != nil || have.Primary != "a" {
 			t.Errorf("%v, %v", have, err)
+		}
+	})
+}
+
+// A shard that has reported its size for one database and freezes then is not chosen for the next one, although sizes are kept for a while. Once no shard that has reported one
+// answers, all are asked again.
+func TestShardFreezesAfterItsSizeWasReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var stopped string
+		store := &catalogStore{}
+		m := managerOfEach(store, func(set string) cluster.LocalPeer {
+			return func(ctx context.Context, req *wire.Message, dst []byte) ([]byte, error) {
+				if set == stopped {
+					return frozen(ctx, req, dst)
+				}
+				return append(dst, value.Doc(fld("totalSize", value.NewInt64(1)), fld("ok", value.NewDouble(1)))...), nil
+			}
+		})
+		for i, id := range []string{"a", "b"} {
+			store.docs["shards"][i] = value.Doc(fld("_id", str(id)), fld("host", str(id+"/"+id+":1")))
+		}
+		on := func(name string) string {
+			t.Helper()
+			brief, end := context.WithTimeout(t.Context(), time.Minute)
+			defer end()
+			have, err := m.createDatabase(brief, name, "")
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			return have.Primary
+		}
+		on("one")
+		for i, id := range []string{"b", "a", "b"} { // b has fewer databases
+			stopped = id
+			if name := fmt.Sprintf("two%d", i); on(name) == id {
+				t.Errorf("database %s has the frozen shard %s as its primary shard", name, id)
+			}
 		}
 	})
 }
