@@ -146,7 +146,7 @@ func (m *Manager) permitMigrations(ctx context.Context, ns string, uuid [16]byte
 // askWait is the time limit for a coordinator to reply whether its run still requests the change of the catalog.
 const askWait = 5 * time.Second
 
-// stillWanted returns an error for a late message of a run that has ended or, with forward, is being undone. name is the collection's or the database's. The caller holds the name's DDL lock
+// stillWanted returns an error for a late message of a run that has ended, has left the phase that the message is of, or, with forward, is being undone. name is the collection's or the database's. The caller holds the name's DDL lock
 // until it returns, and an undo begins with a message that takes the lock, so that a change made after a positive reply precedes
 // its reversal. A message without a run is not late.
 func (m *Manager) stillWanted(ctx context.Context, name string, run *msg.RunOf, forward bool) error {
@@ -155,7 +155,7 @@ func (m *Manager) stillWanted(ctx context.Context, name string, run *msg.RunOf, 
 	}
 	bounded, cancel := context.WithTimeout(ctx, askWait)
 	defer cancel()
-	reply, err := m.onShard(bounded, run.Coordinator, &msg.HoldsCriticalSection{ID: run.ID, Forward: forward})
+	reply, err := m.onShard(bounded, run.Coordinator, &msg.HoldsCriticalSection{ID: run.ID, Forward: forward, Phase: run.Phase})
 	var answer msg.HoldsCriticalSectionReply
 	if err == nil {
 		err = msg.Parse(reply, &answer)

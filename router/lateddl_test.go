@@ -245,3 +245,45 @@ func closed(c chan struct{}) bool {
 		return false
 	}
 }
+
+// A message of a primary that was deposed, which forbids migrations of a collection for the time of a refineCollectionShardKey, arrives when its successor has done that, gone on,
+// and allowed them again: the run goes on, but is past that phase. Nothing would allow migrations later.
+func TestLateProhibitionOfMigrations(t *testing.T) {
+	late := &latePeer{command: "_configsvrSetAllowMigrations", came: make(chan struct{}), free: make(chan struct{}), done: make(chan error, 1)}
+	var armed atomic.Bool
+	c := newHookedCluster(t, 2, clusterHooks{out: func(from string) func(cluster.Peer) cluster.Peer {
+		return func(to cluster.Peer) cluster.Peer {
+			return cluster.LocalPeer(func(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
+				if from == "shard0" && string(m.CommandName()) == late.command && armed.CompareAndSwap(true, false) {
+					late.Peer = to
+					return late.Call(ctx, m, dst)
+				}
+				return to.Call(ctx, m, dst)
+			})
+		}
+	}})
+	c.fill(20)
+	c.run("db", `{"createIndexes": "c", "indexes": [{"key": {"k": 1, "g": 1}, "name": "kg"}]}`)
+	armed.Store(true)
+	refined := c.later("admin", `{"refineCollectionShardKey": "db.c", "key": {"k": 1, "g": 1}}`)
+	c.until("the first primary forbids migrations", func() bool { return closed(late.came) })
+	_, goOn := c.hangAt("shard0", "done")
+	c.restart("shard0")
+	c.until("its successor has allowed them again", func() bool {
+		ops := c.admin(c.shards["shard0"], bson.D{{Key: "currentOp", Value: 1}, {Key: "currentPhase", Value: "resumeMigrations"}, {Key: "$db", Value: "admin"}})
+		return len(ops["inprog"].(bson.A)) > 0 && !c.frozen()
+	})
+	if err := late.release(); mongoerr.CodeOf(err) != mongoerr.StaleEpoch {
+		t.Error(err)
+	}
+	if c.frozen() {
+		t.Error("migrations are forbidden")
+	}
+	goOn()
+	if m := <-refined; m["ok"] != 1.0 {
+		t.Errorf("refineCollectionShardKey: %v", m)
+	}
+	if c.frozen() {
+		t.Error("migrations are forbidden in the end")
+	}
+}

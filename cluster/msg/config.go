@@ -149,6 +149,7 @@ func (m *RemoveCollection) fields(c *codec) {
 type RunOf struct {
 	Coordinator string // its shard
 	ID          [16]byte
+	Phase       string // in which the run requests it, and in no other one; empty for any
 }
 
 func (x *RunOf) fields(c *codec) {
@@ -158,6 +159,7 @@ func (x *RunOf) fields(c *codec) {
 func (x *RunOf) ids(c *codec) {
 	c.str("coordinator", required, &x.Coordinator)
 	c.uuid("id", &x.ID)
+	c.str("phase", optional, &x.Phase)
 }
 
 // RunArgument is the argument with which a coordinator sends a client's command to a shard: the RunMessage of its run.
@@ -489,12 +491,14 @@ func (m *UpdateZoneKeyRange) fields(c *codec) {
 type HoldsCriticalSection struct {
 	ID      [16]byte
 	Forward bool
+	Phase   string // in which the run has to be; empty for any
 }
 
 func (m *HoldsCriticalSection) fields(c *codec) {
 	c.command("_holdsCriticalSection", UUID, func() value.Value { return value.NewBinary(4, m.ID[:]) },
 		func(v value.Value) { copy(m.ID[:], v.Bytes()) })
 	c.flag("forward", false, &m.Forward)
+	c.str("phase", optional, &m.Phase)
 }
 
 // PauseLease is the time after which a PauseMigrations that is not repeated lapses.

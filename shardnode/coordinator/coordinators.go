@@ -190,13 +190,14 @@ func (m *Coordinators) runHolds(op *command.Op, req *msg.HoldsCriticalSection, d
 	return msg.AppendFields(dst, &msg.HoldsCriticalSectionReply{Held: held}), nil
 }
 
-// holds reports whether a run, its decision to let chunks move (run.thawing), or a migration from this shard, has the id. If req.Forward is set, a run that is being undone does not count.
+// holds reports whether a run, its decision to let chunks move (run.thawing), or a migration from this shard, has the id. If req.Forward is set, a run that is being undone does not count,
+// nor does one in another phase than req.Phase, if that is set.
 func (m *Coordinators) holds(req *msg.HoldsCriticalSection) (bool, error) {
 	m.mu.Lock()
 	for _, r := range m.mu.runs {
 		if r.doc.id == catalog.UUID(req.ID) {
 			defer m.mu.Unlock()
-			return !req.Forward || r.at != undoing, nil
+			return (!req.Forward || r.at != undoing) && (req.Phase == "" || req.Phase == r.at), nil
 		}
 		if r.thaw && r.thawID == catalog.UUID(req.ID) {
 			defer m.mu.Unlock()

@@ -153,6 +153,6 @@ func (d *drop) reply(dst []byte) []byte {
 // allowMigrations allows or forbids migrations of a collection.
 func (r *run) allowMigrations(ctx context.Context, ns string, uuid [16]byte, allow bool) error {
 	defer r.awaits()()
-	_, err := r.onConfig(ctx, &msg.SetAllowMigrations{NS: ns, UUID: uuid, Allow: allow, Run: r.name()})
+	_, err := r.onConfig(ctx, &msg.SetAllowMigrations{NS: ns, UUID: uuid, Allow: allow, Run: r.phase()})
 	return err
 }

@@ -21,6 +21,15 @@ func (r *run) onConfig(ctx context.Context, m msg.Message) ([]byte, error) {
 // name identifies the run to other nodes.
 func (r *run) name() msg.RunOf { return msg.RunOf{Coordinator: r.m.State.ID, ID: r.doc.id} }
 
+// phase identifies the run to other nodes for what it must not do once it has left its present phase: the message may be late, of a primary that was paused, or of this one.
+func (r *run) phase() msg.RunOf {
+	of := r.name()
+	r.m.mu.Lock()
+	defer r.m.mu.Unlock()
+	of.Phase = r.at
+	return of
+}
+
 // sends returns the field that identifies the run in a client's command that it sends to a shard, to change something or, with undo, to revert it.
 func (r *run) sends(undo bool) value.Field {
 	return value.F(msg.RunArgument, value.NewDocument(fieldsOf(&msg.RunMessage{RunOf: r.name(), Undo: undo})))

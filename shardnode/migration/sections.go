@@ -498,7 +498,7 @@ func (s *ShardState) RunGoesOn(ctx context.Context, ns string, of *msg.RunMessag
 	shard, err := s.Registry.Shard(bounded, of.Coordinator)
 	held := false
 	if err == nil {
-		held, err = askOwner(bounded, shard.Peer, &msg.HoldsCriticalSection{ID: of.ID, Forward: !of.Undo})
+		held, err = askOwner(bounded, shard.Peer, &msg.HoldsCriticalSection{ID: of.ID, Forward: !of.Undo, Phase: of.Phase})
 	}
 	switch {
 	case err == nil && !held:
