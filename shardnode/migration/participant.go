@@ -57,7 +57,7 @@ func (m *Manager) runCreateParticipant(op *command.Op, req *msg.CreateCollection
 	if req.Options != nil {
 		options = bytes.Clone(req.Options)
 	}
-	create := func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+	create := func(s *storage.Snapshot, u *storage.UnitOfWork, owns bool) error {
 		u.SetFromMigrate() // change streams get the event from the shard that had the collection before
 		c := s.Catalog().Lookup(req.NS)
 		if c != nil && c.UUID != req.UUID {
@@ -74,7 +74,7 @@ func (m *Manager) runCreateParticipant(op *command.Op, req *msg.CreateCollection
 				return err
 			}
 		}
-		return m.matchIndexes(u, c, req.Indexes, false) // chunks are assigned after this
+		return m.matchIndexes(u, c, req.Indexes, owns)
 	}
 	if req.Section == nil {
 		return dst, m.makeCopy(op, req.NS, req.UUID, create)
@@ -82,7 +82,9 @@ func (m *Manager) runCreateParticipant(op *command.Op, req *msg.CreateCollection
 	if err := m.state.HoldsSection(req.NS, *req.Section); err != nil {
 		return dst, err
 	}
-	return dst, m.Docs.WriteWith(op, replication.Durable, create)
+	return dst, m.Docs.WriteWith(op, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		return create(s, u, false) // chunks are assigned after this
+	})
 }
 
 // makeCopy creates a collection, or indexes of it, for a migration or a resharding. The collection must be locked exclusively.
@@ -93,12 +95,20 @@ func (m *Manager) runCreateParticipant(op *command.Op, req *msg.CreateCollection
 //
 // Invariant: either the resharding finds the copy, or the copy is dropped here: the entry is read again once the copy is visible. A request for the list that
 // does not show it yet has brought the config time of the prohibition, which that read waits for.
-func (m *Manager) makeCopy(ctx context.Context, ns string, uuid catalog.UUID, create func(*storage.Snapshot, *storage.UnitOfWork) error) error {
+//
+// create is told whether this shard owns chunks of the collection.
+func (m *Manager) makeCopy(ctx context.Context, ns string, uuid catalog.UUID, create func(s *storage.Snapshot, u *storage.UnitOfWork, owns bool) error) error {
 	if err := m.state.admitsCopy(ctx, ns, uuid); err != nil {
 		return err
 	}
-	before := m.Engine.Catalog().Lookup(ns)
-	err := m.Docs.WriteWith(ctx, replication.Durable, create)
+	before, owns := m.Engine.Catalog().Lookup(ns), false
+	if before != nil && before.UUID == uuid {
+		var err error
+		if owns, err = m.state.owns(ctx, uuid); err != nil {
+			return err
+		}
+	}
+	err := m.Docs.WriteWith(ctx, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error { return create(s, u, owns) })
 	if before != nil && before.UUID == uuid {
 		return err
 	}
@@ -212,7 +222,7 @@ func sameFields(a, b []byte) bool {
 // fails by them: there they are an inconsistency that a migration does not decide.
 //
 // Hazard: the list is older than a createIndexes that has run since, and this shard owns chunks, all of them empty. It would lose the index that all owners must
-// have. Indexes are dropped from a shard that owns nothing only (owns), which cannot change meanwhile: a shard receives one chunk at a time.
+// have. Only a shard that owns nothing drops indexes (owns), and a migration that makes it an owner meanwhile compares them before it commits.
 func (m *Manager) matchIndexes(u *storage.UnitOfWork, c *catalog.Collection, indexes [][]byte, owns bool) error {
 	missing, other := compareIndexes(c, indexes)
 	empty := c.Counters.Records.Load() == 0

@@ -315,10 +315,6 @@ func (r *recipient) prepareCollection(ctx context.Context) error {
 	if err := r.m.deleteOrphans(r.m.Service.Background(ctx, command.OwnClient()), r.uuid); err != nil {
 		return err
 	}
-	owns, err := r.m.state.owns(ctx, r.uuid)
-	if err != nil {
-		return err
-	}
 	unlock, err := r.m.Locks.Collection(ctx, r.ns, lock.X)
 	if err != nil {
 		return err
@@ -327,7 +323,8 @@ func (r *recipient) prepareCollection(ctx context.Context) error {
 	if c := r.m.Engine.Catalog().Lookup(r.ns); c != nil && c.UUID != r.uuid {
 		return mongoerr.Newf(mongoerr.InvalidUUID, "the UUID of collection %s on this shard differs from the donor's", r.ns)
 	}
-	return r.m.makeCopy(ctx, r.ns, r.uuid, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+	return r.m.makeCopy(ctx, r.ns, r.uuid, func(s *storage.Snapshot, u *storage.UnitOfWork, owns bool) error {
+		u.SetFromMigrate()
 		c := s.Catalog().Lookup(r.ns)
 		if c == nil {
 			if c, err = u.CreateCollection(storage.CollectionSpec{NS: r.ns, UUID: r.uuid, Options: value.Lookup(infos[0], "options").Doc()}); err != nil {
