@@ -551,6 +551,7 @@ type ForwardFound struct {
 	Buckets string         // the name of the buckets of a time series collection; "" for others
 	Ended   []string       // the indexes whose builds a dropIndexes has ended
 	Nothing bool           // it has nothing else to do
+	Was     int64          // the number of indexes before a dropIndexes
 }
 
 func (m *ForwardFound) fields(c *codec) {
@@ -566,6 +567,7 @@ func (m *ForwardFound) fields(c *codec) {
 	c.str("buckets", optional, &m.Buckets)
 	c.strs("endedBuilds", optional, &m.Ended)
 	c.flag("nothing", false, &m.Nothing)
+	c.int64("nIndexesWas", optional, &m.Was)
 	subs(c, "missing", &m.Missing, func(c *codec, x *ShardIndexes) {
 		c.str("shard", required, &x.Shard)
 		c.strs("names", required, &x.Names)

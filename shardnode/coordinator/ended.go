@@ -58,11 +58,22 @@ func (f *forward) isOther(name string) bool { return !slices.Contains(f.at.Ended
 
 // answerEnded sets the shards' answers to a dropIndexes for which there is nothing left to do.
 func (f *forward) answerEnded(ctx context.Context, r *run) error {
-	was := len(f.at.Ended)
-	if c := r.m.Engine.Catalog().Lookup(f.tracked()); c != nil {
-		was += len(c.Indexes)
+	f.at.Nothing = true
+	return f.answerAll(ctx, r, f.indexesHere(r)+len(f.at.Ended))
+}
+
+// indexesHere returns the number of indexes of the collection on this shard.
+func (f *forward) indexesHere(r *run) int {
+	c := r.m.Engine.Catalog().Lookup(f.tracked())
+	if c == nil {
+		return 0
 	}
-	f.at.Nothing, f.at.Answers = true, nil
+	return len(c.Indexes)
+}
+
+// answerAll answers a dropIndexes for all shards that own some of the collection, which had so many indexes before.
+func (f *forward) answerAll(ctx context.Context, r *run, was int) error {
+	f.at.Answers = nil
 	for _, id := range f.at.Shards {
 		if id == f.at.Idle {
 			continue

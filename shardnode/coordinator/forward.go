@@ -218,6 +218,9 @@ func (f *forward) checkShards(ctx context.Context, r *run) error {
 			if err == nil && f.kind == createIndexesKind {
 				r.noteMakes(f)
 			}
+			if err == nil && f.kind == dropIndexesKind {
+				f.at.Was = int64(f.indexesHere(r))
+			}
 			return err
 		}
 		if err := r.follow(ctx, unknown, unknown.makes.known); err != nil {
@@ -291,6 +294,9 @@ func (f *forward) send(ctx context.Context, r *run) error {
 		if mongoerr.CodeOf(err) == mongoerr.Interrupted { // it was killed on a shard; it must not begin again
 			return mongoerr.New(mongoerr.IndexBuildAborted, err.Error())
 		}
+	}
+	if mongoerr.CodeOf(err) == mongoerr.IndexNotFound && f.kind == dropIndexesKind { // a shard had the index (checkShards), so an earlier execution of the phase has dropped it everywhere
+		return f.answerAll(ctx, r, int(f.at.Was))
 	}
 	slices.SortFunc(replies, func(a, b msg.ShardAnswer) int { return cmp.Compare(a.Shard, b.Shard) })
 	f.at.Answers = replies
