@@ -15,6 +15,9 @@ type ClientLoad struct {
 // there is often no operation even at a thousand a second.
 const BusyFor = 250 * time.Millisecond
 
+// PauseFactor is the length of the pause after a unit of such work while clients are served, in multiples of the time that the unit took.
+const PauseFactor = 4
+
 // Begin forgets what the node has done for clients so far: they may be gone.
 func (l *ClientLoad) Begin(c *Opcounters) { l.count.Store(served(c)) }
 

@@ -204,7 +204,7 @@ func (c *Collection) planned(options groups) []byte {
 		return nil
 	}
 	for _, g := range options {
-		if sameFields(entry, value.LookupDoc(g.doc, "timeseries")) {
+		if value.SameFields(entry, value.LookupDoc(g.doc, "timeseries")) {
 			return nil
 		}
 	}
@@ -226,7 +226,7 @@ type groups []struct {
 
 func (g *groups) add(doc []byte, shard string) {
 	for i := range *g {
-		if x := &(*g)[i]; sameFields(x.doc, doc) {
+		if x := &(*g)[i]; value.SameFields(x.doc, doc) {
 			x.shards = append(x.shards, value.NewString(shard))
 			return
 		}
@@ -244,19 +244,6 @@ func (g groups) list(name string) value.Value {
 		list = append(list, value.NewDocument(value.Doc(value.F(name, value.NewDocument(x.doc)), value.F("shards", value.NewArray(value.ArrayOf(x.shards...))))))
 	}
 	return value.NewArray(value.ArrayOf(list...))
-}
-
-// sameFields compares two documents regardless of the order of their fields.
-func sameFields(a, b []byte) bool {
-	if value.Count(a) != value.Count(b) {
-		return false
-	}
-	for k, v := range value.Elements(a) {
-		if !value.Equal(v, value.Lookup(b, k)) {
-			return false
-		}
-	}
-	return true
 }
 
 // ShardKeyIndex checks that the owners have an index that serves the shard key, and so have shards with ranges to delete.

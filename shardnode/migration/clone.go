@@ -7,6 +7,7 @@ import (
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -125,7 +126,7 @@ func (r *recipient) storeUnits(ctx context.Context, docs [][]byte, donorBusy boo
 		}
 		delay := time.Duration(r.m.Params.Int("migrateCloneInsertionBatchDelayMS")) * time.Millisecond
 		if busy {
-			delay = max(delay, pauseFactor*time.Since(began))
+			delay = max(delay, command.PauseFactor*time.Since(began))
 		}
 		if err := cluster.Sleep(ctx, delay); err != nil {
 			return err
@@ -133,9 +134,6 @@ func (r *recipient) storeUnits(ctx context.Context, docs [][]byte, donorBusy boo
 	}
 	return nil
 }
-
-// pauseFactor is the length of that pause, in multiples of the time that the unit took.
-const pauseFactor = 4
 
 // inParallel runs n workers, each repeating a step until it reports that nothing is left; the first error stops all of them.
 func inParallel(ctx context.Context, n int64, step func(context.Context) (more bool, err error)) error {

@@ -75,7 +75,7 @@ func TestRangeDeletionBesideClients(t *testing.T) {
 			if set.units != x.units {
 				t.Errorf("%d units, want %d", set.units, x.units)
 			}
-			if throttled := x.clients && !x.priority; throttled && set.idle < time.Duration(x.units-3)*pauseFactor*time.Millisecond {
+			if throttled := x.clients && !x.priority; throttled && set.idle < time.Duration(x.units-3)*command.PauseFactor*time.Millisecond {
 				t.Errorf("the store is left to clients for %v in %d units of at least a millisecond", set.idle, x.units)
 			}
 		})

@@ -178,7 +178,7 @@ func (m *Manager) complete(uuid catalog.UUID, ns string, indexes [][]byte) bool 
 }
 
 // compareIndexes returns those of the indexes, as listIndexes shows them, that a collection does not have, and the names of those that only it has. An index of the
-// same name with another definition is both. A clustered one is the collection itself.
+// same name with another definition, in whose fields the order does not count (a collMod appends), is both. A clustered one is the collection itself.
 func compareIndexes(c *catalog.Collection, indexes [][]byte) (missing [][]byte, other []string) {
 	same := map[string]bool{}
 	for _, spec := range indexes {
@@ -186,7 +186,7 @@ func compareIndexes(c *catalog.Collection, indexes [][]byte) (missing [][]byte, 
 		if name == "_id_" || value.Lookup(spec, "clustered").Truthy() {
 			continue
 		}
-		if i := c.Index(name); i != nil && (!i.Ready || sameFields(i.Spec.Raw, spec)) {
+		if i := c.Index(name); i != nil && (!i.Ready || value.SameFields(i.Spec.Raw, spec)) {
 			same[name] = true
 			continue
 		}
@@ -198,21 +198,6 @@ func compareIndexes(c *catalog.Collection, indexes [][]byte) (missing [][]byte, 
 		}
 	}
 	return missing, other
-}
-
-// sameFields reports whether documents have the same fields with the same values, in any order: a collMod appends to a definition.
-func sameFields(a, b []byte) bool {
-	n := 0
-	for name, v := range value.Elements(a) {
-		n++
-		if w := value.Lookup(b, name); w.IsMissing() || value.Compare(v, w) != 0 {
-			return false
-		}
-	}
-	for range value.Elements(b) {
-		n--
-	}
-	return n == 0
 }
 
 // matchIndexes gives a collection the indexes that another shard has, as listIndexes shows them there. The collection must be locked exclusively.

@@ -329,7 +329,7 @@ func (m *Manager) removeRange(op *command.Op, uuid catalog.UUID, r *KeyRange, en
 			return err
 		}
 		if throttled {
-			if err := cluster.Sleep(op, pauseFactor*time.Since(began)); err != nil {
+			if err := cluster.Sleep(op, command.PauseFactor*time.Since(began)); err != nil {
 				return err
 			}
 		}

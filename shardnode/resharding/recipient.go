@@ -342,9 +342,6 @@ func (r *recipient) header() msg.Resharding { return msg.Resharding{NS: r.doc.ns
 // fetchedAhead is the number of replies of a donor that may wait to be stored.
 const fetchedAhead = 2
 
-// busyPauses is the length of a pause while clients are served, in multiples of the time that the batch took, as of a migration's clone.
-const busyPauses = 4
-
 // cloneFrom fetches a donor's documents as of the clone's time.
 func (r *recipient) cloneFrom(ctx context.Context, donor string) error {
 	p := &progress{id: r.doc.id, shard: donor}
@@ -397,7 +394,7 @@ func (r *recipient) cloneFrom(ctx context.Context, donor string) error {
 		// leave most of two processors to them.
 		pause := time.Since(began)
 		if r.load.Busy(r.m.Counts, r.m.Now()) {
-			pause *= busyPauses
+			pause *= command.PauseFactor
 		}
 		if err := cluster.Sleep(ctx, pause); err != nil {
 			return err
