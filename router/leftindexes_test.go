@@ -43,6 +43,20 @@ func TestChunksMoveToCopiesWithOtherIndexes(t *testing.T) {
 	}
 }
 
+// A database moves to a shard that has orphans of a sharded collection, and lacks an index that was created since: it was refused until they were due to be deleted.
+func TestMovePrimaryToAShardWithOrphans(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.fill(20)
+	c.param("shard1", "orphanCleanupDelaySecs", 3600)
+	c.run("admin", `{"moveChunk": "db.c", "find": {"k": 15}, "to": "shard0"}`)
+	c.run("db", `{"createIndexes": "c", "indexes": [{"key": {"h": 1}, "name": "h"}]}`)
+	c.run("admin", `{"movePrimary": "db", "to": "shard1"}`)
+	if a, b := c.definitionOn("shard0"), c.definitionOn("shard1"); a != b {
+		t.Errorf("definitions\n%s and\n%s", a, b)
+	}
+	c.expect(len(c.all("db", `{"find": "c"}`)), `20`)
+}
+
 // definitionOn returns the options and indexes of db.c on a shard.
 func (c *testCluster) definitionOn(shard string) string {
 	c.t.Helper()

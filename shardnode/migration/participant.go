@@ -43,10 +43,9 @@ func (m *Manager) runCreateParticipant(op *command.Op, req *msg.CreateCollection
 	if req.Section == nil && m.complete(req.UUID, req.NS, req.Options, req.Indexes) {
 		return dst, m.Docs.WriteWith(op, replication.Durable, func(*storage.Snapshot, *storage.UnitOfWork) error { return nil })
 	}
-	if req.Section == nil {
-		if err := m.deleteOrphans(op, req.UUID); err != nil {
-			return dst, err
-		}
+	// Within a section, too: that of a movePrimary does not concern sharded collections, which alone have orphans.
+	if err := m.deleteOrphans(op, req.UUID); err != nil {
+		return dst, err
 	}
 	unlock, err := m.Locks.Collection(op, req.NS, lock.X)
 	if err != nil {
