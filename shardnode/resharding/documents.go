@@ -2,6 +2,7 @@ package resharding
 
 import (
 	"bytes"
+	"context"
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
@@ -64,6 +65,23 @@ func readAbout(doc []byte) (a about, err error) {
 		return a, mongoerr.New(mongoerr.BadValue, "it has no resharding id")
 	}
 	return a, nil
+}
+
+// begun stores the document with which a participant's part begins, and returns it, or the one that an earlier message has stored.
+func begun[T statedoc.Doc](ctx context.Context, docs statedoc.Collection[T], store statedoc.Store, first T) (T, error) {
+	stored := first
+	err := store.Write(ctx, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		have, ok, err := docs.GetIn(s, first.ID())
+		if stored = first; err != nil || !ok {
+			if err == nil {
+				err = docs.PutIn(s, u, first)
+			}
+			return err
+		}
+		stored = have
+		return nil
+	})
+	return stored, err
 }
 
 // donorDoc is the stored state of a donor.
