@@ -67,19 +67,17 @@ func readAbout(doc []byte) (a about, err error) {
 	return a, nil
 }
 
-// begun stores the document with which a participant's part begins, and returns it, or the one that an earlier message has stored.
-func begun[T statedoc.Doc](ctx context.Context, docs statedoc.Collection[T], store statedoc.Store, first T) (T, error) {
-	stored := first
-	err := store.Write(ctx, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
-		have, ok, err := docs.GetIn(s, first.ID())
-		if stored = first; err != nil || !ok {
-			if err == nil {
-				err = docs.PutIn(s, u, first)
-			}
+// begun stores the document with which a participant's part begins, or once more the one that an earlier message has stored, and returns it.
+func begun[T statedoc.Doc](ctx context.Context, docs statedoc.Collection[T], store statedoc.Store, doc T) (stored T, err error) {
+	err = store.Write(ctx, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		have, ok, err := docs.GetIn(s, doc.ID())
+		if err != nil {
 			return err
 		}
-		stored = have
-		return nil
+		if stored = doc; ok {
+			stored = have
+		}
+		return docs.PutIn(s, u, stored)
 	})
 	return stored, err
 }
