@@ -80,6 +80,70 @@ func TestLateStartOfAResharding(t *testing.T) {
 	}
 }
 
+// The message that makes a shard a donor is sent twice, as by a primary of the config server and its successor, and one of the two is held up until the recipient has cloned. The donor's
+// primary changes before the recipient asks for what was written since. The donor used to begin with the later message then: what was written before it was lost, without an error.
+func TestRepeatedStartOfADonor(t *testing.T) {
+	t.Parallel()
+	const start = "_shardsvrReshardingDonorStart"
+	var sent atomic.Pointer[[]byte]
+	var armed atomic.Bool
+	came, free := make(chan struct{}), make(chan struct{})
+	var c *testCluster
+	c = newHookedCluster(t, 2, clusterHooks{
+		watch: func(shard string, m *wire.Message) error {
+			if shard == "shard1" && string(m.CommandName()) == start && sent.Load() == nil {
+				body := bytes.Clone(m.Body)
+				c.disk.hold()
+				sent.Store(&body)
+			}
+			return nil
+		},
+		out: func(from string) func(cluster.Peer) cluster.Peer {
+			return func(to cluster.Peer) cluster.Peer {
+				return cluster.LocalPeer(func(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
+					if from == "shard1" && string(m.CommandName()) != "_holdsCriticalSection" && armed.CompareAndSwap(true, false) {
+						close(came)
+						<-free
+					}
+					return to.Call(ctx, m, dst)
+				})
+			}
+		},
+	})
+	c.halved("c")
+	reached, release := c.hangOn("shard0", "reshardingPauseRecipientAtState", "state", "applying")
+	answer, other := make(chan bson.M, 1), c.through()
+	go func() {
+		answer <- c.raw("admin", `{"reshardCollection": "db.c", "key": {"_id": 1}, "numInitialChunks": 1, "shardDistribution": [{"shard": "shard0"}]}`)
+	}()
+	c.until("shard1 stores that it is a donor", func() bool {
+		c.disk.mu.Lock()
+		defer c.disk.mu.Unlock()
+		return sent.Load() != nil && c.disk.all["shard1"] > 0
+	})
+	armed.Store(true)
+	late := make(chan error, 1)
+	go func() {
+		_, err := cluster.Run(context.Background(), c.server["shard1"].Peer(), *sent.Load())
+		late <- err
+	}()
+	<-came // it has found no donor, and asks for the collection's placement
+	c.disk.free()
+	reached()
+	other.run("db", `{"insert": "c", "documents": [{"k": -2, "since": 1}, {"k": 2, "since": 1}, {"k": 3, "since": 1}]}`)
+	close(free)
+	if err := <-late; err != nil {
+		t.Error(err)
+	}
+	c.restart("shard1")
+	release()
+	if m := <-answer; m["ok"] != 1.0 {
+		t.Error(m)
+	}
+	c.expect(c.run("db", `{"count": "c", "query": {"since": 1}}`)["n"], `3`)
+	c.leftOver()
+}
+
 // The write that commits a resharding succeeds, but its reply is lost, and it is repeated: the placement's history has the collection's shards, not none.
 func TestReshardCommitRepeatedAfterAnUnknownOutcome(t *testing.T) {
 	t.Parallel()

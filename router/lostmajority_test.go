@@ -13,8 +13,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/internal/await"
+	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode"
 	"github.com/shoaldb/shoal/storage"
@@ -241,5 +243,39 @@ func TestCloseWithoutAMajority(t *testing.T) {
 	}
 	if err := <-ended; err == nil {
 		t.Error("the service has written without a majority")
+	}
+}
+
+// A primary that has lost its majority does not say that a DDL that it coordinates goes on: its successor may have ended it, and a late message of the two would count.
+func TestCoordinatorWithoutAMajorityAffirmsNothing(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 1)
+	x := c.addSet("shardx")
+	c.run("admin", `{"enableSharding": "d", "primaryShard": "shardx"}`)
+	c.run("admin", `{"shardCollection": "d.c", "key": {"_id": 1}}`)
+	reached, release := c.hangAt("shardx", "dropCollection")
+	dropped := c.later("d", `{"drop": "c"}`)
+	reached()
+	list := c.admin(c.shards["shardx"], bson.D{{Key: "find", Value: "system.sharding_ddl_coordinators"}, {Key: "$db", Value: "config"}})
+	ask := &msg.HoldsCriticalSection{Forward: true}
+	copy(ask.ID[:], get(get(list["cursor"], "firstBatch").(bson.A)[0], "id").(bson.Binary).Data)
+	affirmed := func(more ...value.Field) bool {
+		reply, err := cluster.Run(t.Context(), c.shards["shardx"], msg.Doc(ask, more...))
+		return err == nil && value.Lookup(reply, "held").Truthy()
+	}
+	if !affirmed() {
+		t.Error("the run goes on")
+	}
+	x.cut.Store(true)
+	if affirmed(value.F("maxTimeMS", value.NewInt64(100))) {
+		t.Error("it affirms that without a majority")
+	}
+	x.cut.Store(false)
+	if !affirmed() {
+		t.Error("the run goes on after all")
+	}
+	release()
+	if m := <-dropped; m["ok"] != 1.0 {
+		t.Error(m)
 	}
 }

@@ -263,3 +263,30 @@ func TestDeposedCoordinatorLetsNoReadsIn(t *testing.T) {
 	}
 	c.leftOver()
 }
+
+// A message by which a coordinator has blocked writes arrives once more when it blocks reads, too, since shards are being changed.
+func TestLateMessageOfTheSamePrimaryLetsNoReadsIn(t *testing.T) {
+	var late atomic.Pointer[[]byte]
+	c := newWatchedCluster(t, 2, func(shard string, m *wire.Message) error {
+		if string(m.CommandName()) == "_shardsvrParticipantBlock" && shard == "shard0" && value.Lookup(m.Body, "blockType").Str() == msg.BlockWrites {
+			body := bytes.Clone(m.Body)
+			late.CompareAndSwap(nil, &body)
+		}
+		return nil
+	})
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	c.run("db", `{"insert": "c", "documents": [{"_id": 1}]}`)
+	reached, release := c.hangAt("shard0", "commit")
+	sharded := make(chan bson.M, 1)
+	go func() { sharded <- c.raw("admin", `{"shardCollection": "db.c", "key": {"_id": 1}}`) }()
+	reached()
+	_, err := cluster.Run(t.Context(), c.shards["shard0"], *late.Load())
+	if held := c.heldOn("shard0", "db.c"); held != "reads" {
+		t.Errorf("the section blocks %q, and the late message is answered by %v", held, err)
+	}
+	release()
+	if m := <-sharded; m["ok"] != 1.0 {
+		t.Error(m)
+	}
+	c.leftOver()
+}

@@ -84,12 +84,12 @@ func (n *Node) raft() *replication.Raft {
 }
 
 // linearize makes sure that the node is still primary and has every write that was acknowledged before the read.
-func (n *Node) linearize(op *command.Op) error {
+func (n *Node) linearize(ctx context.Context) error {
 	if n.notPrimary() != nil {
 		return mongoerr.New(mongoerr.NotWritablePrimary, "cannot satisfy linearizable read concern on non-primary node")
 	}
 	if raft := n.raft(); raft != nil {
-		return raft.ReadIndex(op)
+		return raft.ReadIndex(ctx)
 	}
 	return nil
 }

@@ -36,6 +36,8 @@ type Config struct {
 	// Holds is the config server's row of the command that asks whether a critical section is held; nil on a node that is no config
 	// server. On a config shard either may own the section.
 	Holds *command.Spec
+	// Linearize makes sure that the node is still the primary, by asking a majority.
+	Linearize func(ctx context.Context) error
 }
 
 // Coordinators are the DDL operations that a shard coordinates.
@@ -169,10 +171,15 @@ func row[M any, P interface {
 var requestField = command.Opt(msg.RequestID, command.TObject)
 
 // runHolds reports whether a run, or a migration from this shard, still holds its critical sections. Before it denies that, it makes sure, by a
-// write, that this node is still primary.
+// write, that this node is still primary, and by a read before it affirms it: others change what they are about to change only for a run that goes on, and the one of a
+// primary that was deposed may have been ended by its successor. Its own late message could ask it.
 func (m *Coordinators) runHolds(op *command.Op, req *msg.HoldsCriticalSection, dst []byte) ([]byte, error) {
 	held, err := m.holds(req)
-	if err == nil && !held {
+	switch {
+	case err != nil:
+	case held:
+		err = m.Linearize(op)
+	default:
 		err = m.Docs.WriteWith(op, replication.Durable, func(_ *storage.Snapshot, u *storage.UnitOfWork) error {
 			u.Oplog(storage.OplogEntry{Op: 'n', StmtID: -1, O: value.Doc(value.F("msg", value.NewString("a critical section was asked about")))})
 			return nil

@@ -251,7 +251,8 @@ func (x Sections) Enter(ctx context.Context, req *msg.ParticipantBlock, more fun
 // during a later one, for example at a shard that was stopped, must not end it: the latest decision counts (at).
 //
 // Hazard: the owner's former primary was paused, and continues beside the one that has taken the run over. It decides again, and later, and what it knows is
-// out of date: it would end a section on which its successor relies, or let reads in while shards are changed. The later term counts, before the time (later).
+// out of date: it would end a section on which its successor relies, or let reads in while shards are changed. The later term counts, before the time (later). Of one term, and without
+// a time, what blocks reads counts (narrowedBy).
 //
 // Rejected: a section in memory that the coordinator renews after an election. Between the election and the renewal the
 // new primary would let writes into a collection that other shards have dropped already.
@@ -311,7 +312,7 @@ func (x Sections) put(s *storage.Snapshot, u *storage.UnitOfWork, d *sectionDoc)
 // endOther makes sure that no other run holds a name: it ends a section that was left behind, and returns an error if one is held.
 func (x Sections) endOther(ctx context.Context, d *sectionDoc) error {
 	other, ok, err := sectionDocs(x.Docs).Get(d.ID())
-	if err == nil && ok && other.id == d.id && other.later(d) {
+	if err == nil && ok && other.id == d.id && (other.later(d) || other.narrowedBy(d)) {
 		err = mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "a later decision about the critical section of %s has superseded this one", d.name)
 	}
 	if err != nil || !ok || other.id == d.id {
@@ -406,6 +407,12 @@ func (d *sectionDoc) later(other *sectionDoc) bool {
 		return d.term > other.term
 	}
 	return d.at > other.at
+}
+
+// narrowedBy reports whether a message that begins the section would let in reads again that it blocks. The run of a shard's DDL first blocks writes, and reads when shards are about to
+// be changed; its decisions have no time, and none of one term takes back another: such a message is late.
+func (d *sectionDoc) narrowedBy(begin *sectionDoc) bool {
+	return d.term == begin.term && d.at == begin.at && d.reads && !begin.reads
 }
 
 // sectionSweep is the interval at which the primary asks whether the sections of DDL are still held.

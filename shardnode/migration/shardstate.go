@@ -33,7 +33,7 @@ type ShardState struct {
 	splitter *splitter // nil before the node takes part
 	counts   counts
 
-	reshardings sync.Map // the collections that this shard donates to a resharding, by namespace
+	reshardings sync.Map // how often DDL is refused of each collection that this shard donates to a resharding, by namespace; stored under mu
 
 	// onLeftOver ends, durably, a DDL's section whose owner has gone; nil before the node takes part.
 	onLeftOver atomic.Pointer[func(context.Context, *sectionDoc) error]
@@ -104,13 +104,22 @@ func (s *ShardState) TakeCritical(name, why string) *criticalSection {
 	return c
 }
 
-// Resharding has DDL of a collection refused while the shard donates it to a resharding.
+// Resharding has DDL of a collection refused while the shard donates it to a resharding: until it has been called without on as often as with it.
 func (s *ShardState) Resharding(ns string, on bool) {
-	if on {
-		s.reshardings.Store(ns, nil)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 1
+	if before, ok := s.reshardings.Load(ns); ok {
+		n += before.(int)
+	}
+	if !on {
+		n -= 2
+	}
+	if n <= 0 {
+		s.reshardings.Delete(ns)
 		return
 	}
-	s.reshardings.Delete(ns)
+	s.reshardings.Store(ns, n)
 }
 
 // leftOverAfter is the interval at which an operation that waits for a DDL's critical section checks whether the section

@@ -2,6 +2,7 @@ package resharding
 
 import (
 	"bytes"
+	"context"
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
@@ -64,6 +65,21 @@ func readAbout(doc []byte) (a about, err error) {
 		return a, mongoerr.New(mongoerr.BadValue, "it has no resharding id")
 	}
 	return a, nil
+}
+
+// begun stores the document with which a participant's part begins, or once more the one that an earlier message has stored, and returns it.
+func begun[T statedoc.Doc](ctx context.Context, docs statedoc.Collection[T], store statedoc.Store, doc T) (stored T, err error) {
+	err = store.Write(ctx, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		have, ok, err := docs.GetIn(s, doc.ID())
+		if err != nil {
+			return err
+		}
+		if stored = doc; ok {
+			stored = have
+		}
+		return docs.PutIn(s, u, stored)
+	})
+	return stored, err
 }
 
 // donorDoc is the stored state of a donor.

@@ -121,13 +121,12 @@ func (m *Manager) runDonate(op *command.Op, req *msg.ReshardDonate, dst []byte) 
 }
 
 // donate begins the shard's part. From here on no DDL changes the collection, and any that was running has ended.
+//
+// Hazard: the message is sent twice, as by a primary of the config server and its successor, and one of the two is held up until recipients have cloned. If its document
+// replaced the other one, the donor's next primary would begin with what was written since, and nobody would miss the rest. The first document stays.
 func (m *Manager) donate(op *command.Op, req *msg.ReshardDonate) (d *donor, err error) {
-	m.State.Resharding(req.NS, true)
-	defer func() {
-		if err != nil {
-			m.State.Resharding(req.NS, false)
-		}
-	}()
+	m.State.Resharding(req.NS, true) // until the donor has it refused, or there is none
+	defer m.State.Resharding(req.NS, false)
 	if err := m.State.Catalog.Reload(op, req.NS); err != nil {
 		return nil, err
 	}
@@ -147,7 +146,7 @@ func (m *Manager) donate(op *command.Op, req *msg.ReshardDonate) (d *donor, err 
 		about:    about{id: catalog.UUID(req.ID), ns: req.NS, uuid: c.UUID, temp: req.Temp, since: m.Now().UnixMilli(), command: bytes.Clone(req.Command)},
 		minFetch: m.Engine.Visible(), recipients: slices.Clone(req.Recipients),
 	}
-	if err := donorDocs(m.Docs).Put(op, doc); err != nil {
+	if doc, err = begun(op, donorDocs(m.Docs), m.Docs, doc); err != nil {
 		return nil, err
 	}
 	m.mu.Lock()

@@ -75,7 +75,8 @@ func (m *Manager) runReceive(op *command.Op, req *msg.ReshardReceive, dst []byte
 		about:  about{id: id, ns: req.NS, uuid: catalog.UUID(req.UUID), temp: req.Temp, since: m.Now().UnixMilli(), command: bytes.Clone(req.Command)},
 		donors: slices.Clone(req.Donors), cloneAt: storage.Timestamp(req.CloneAt), docs: req.Docs, bytes: req.Bytes, state: cloning,
 	}
-	if err := recipientDocs(m.Docs).Put(op, doc); err != nil {
+	doc, err := begun(op, recipientDocs(m.Docs), m.Docs, doc)
+	if err != nil {
 		return dst, err
 	}
 	if err := m.receive(doc); err != nil {
