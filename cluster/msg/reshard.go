@@ -267,12 +267,13 @@ func (m *ReshardFetchDocumentsReply) fields(c *codec) {
 }
 
 // ReshardFetchChanges asks a donor for the documents that were written after a time of its oplog. Final is set once the donor has
-// blocked writes.
+// blocked writes. Ahead is set by a recipient that fetches their _ids alone, as Rest: it has not cloned yet, or has more of them than it has applied.
 type ReshardFetchChanges struct {
 	Resharding
 	Recipient string
 	After     uint64
 	Final     bool
+	Ahead     bool
 	IDs       [][]byte // of documents that are still to be sent, instead of those in the oplog; nil for none
 }
 
@@ -281,6 +282,7 @@ func (m *ReshardFetchChanges) fields(c *codec) {
 	c.str("recipient", required, &m.Recipient)
 	c.timestamp("after", required, &m.After)
 	c.boolean("final", optional, &m.Final)
+	c.boolean("ahead", optional, &m.Ahead)
 	c.docs("ids", optional, &m.IDs)
 }
 

@@ -27,15 +27,10 @@ const sessionsEvery = 5 * time.Second
 
 // follow applies a donor's changes until the donor has blocked writes and all of them are applied.
 func (r *recipient) follow(ctx context.Context, donor string) error {
-	p := &progress{id: r.doc.id, shard: donor, at: storage.Timestamp(0).Value()} // the donor begins with what it has kept (runFetchChanges)
-	stored, ok, err := progressDocs(r.m.Docs, appliersNS).Get(p.ID())
+	f, err := r.follower(donor)
 	if err != nil {
 		return err
 	}
-	if ok {
-		p = stored
-	}
-	f := &follower{r: r, donor: donor, p: p, ask: func(ctx context.Context, m, reply msg.Message) error { return r.ask(ctx, donor, m, reply) }}
 	for {
 		final := false
 		select {
@@ -45,6 +40,16 @@ func (r *recipient) follow(ctx context.Context, donor string) error {
 		}
 		if err := f.fetchSessions(ctx, false); err != nil {
 			return err
+		}
+		waiting, err := f.drain(ctx)
+		if err != nil {
+			return err
+		}
+		if waiting { // the donor does not keep its oplog for as long as this takes
+			if _, err := f.gather(ctx); err != nil {
+				return err
+			}
+			continue
 		}
 		more, err := f.round(ctx, final)
 		if err != nil {
@@ -65,6 +70,19 @@ func (r *recipient) follow(ctx context.Context, donor string) error {
 	}
 }
 
+// follower continues from the stored position.
+func (r *recipient) follower(donor string) (*follower, error) {
+	p := &progress{id: r.doc.id, shard: donor, at: storage.Timestamp(0).Value()} // the donor begins with what it has kept (runFetchChanges)
+	stored, ok, err := progressDocs(r.m.Docs, appliersNS).Get(p.ID())
+	if err != nil {
+		return nil, err
+	}
+	if ok {
+		p = stored
+	}
+	return &follower{r: r, donor: donor, p: p, ask: func(ctx context.Context, m, reply msg.Message) error { return r.ask(ctx, donor, m, reply) }}, nil
+}
+
 // follower is a recipient's state for one donor.
 type follower struct {
 	r     *recipient
@@ -72,6 +90,8 @@ type follower struct {
 	ask   func(ctx context.Context, m, reply msg.Message) error // sends the donor a message until it replies
 	p     *progress
 	noted time.Time // when p was stored
+
+	drained storage.RecordID // up to which the buffer has been applied
 
 	reading, parts int64     // what has been adopted of the history of sessions
 	sessions       time.Time // when it was last fetched
@@ -91,7 +111,7 @@ func (f *follower) round(ctx context.Context, final bool) (more bool, err error)
 	}
 	upTo, part := value.NewTimestampU64(first.UpTo), &first
 	for len(part.Rest) > 0 {
-		if err := f.apply(ctx, part, f.p.at); err != nil {
+		if err := f.apply(ctx, part, f.p.at, nil); err != nil {
 			return false, err
 		}
 		ask.IDs = part.Rest
@@ -101,7 +121,7 @@ func (f *follower) round(ctx context.Context, final bool) (more bool, err error)
 		}
 	}
 	if len(part.Deleted)+len(part.Reload) > 0 || first.UpTo > from && r.m.Now().Sub(f.noted) > noteEvery {
-		if err := f.apply(ctx, part, upTo); err != nil {
+		if err := f.apply(ctx, part, upTo, nil); err != nil {
 			return false, err
 		}
 		f.noted = r.m.Now()
@@ -127,8 +147,8 @@ func (r *recipient) behind(donor string, reply *msg.ReshardFetchChangesReply, fr
 	r.mu.lag[donor] = left
 }
 
-// apply stores a donor's changes, together with the position that they reach.
-func (f *follower) apply(ctx context.Context, part *msg.ReshardFetchChangesReply, upTo value.Value) error {
+// apply stores a donor's changes, together with the position that they reach, and removes from the buffer those that come from there.
+func (f *follower) apply(ctx context.Context, part *msg.ReshardFetchChangesReply, upTo value.Value, buffered []buffered) error {
 	r := f.r
 	t, err := r.tables(ctx)
 	if err != nil {
@@ -152,6 +172,14 @@ func (f *follower) apply(ctx context.Context, part *msg.ReshardFetchChangesReply
 		for _, d := range part.Reload {
 			if err := a.put(d); err != nil {
 				return err
+			}
+		}
+		if len(buffered) > 0 {
+			buffer := s.Catalog().Lookup(bufferNS(r.doc.id, f.donor))
+			for _, b := range buffered {
+				if err := u.Delete(buffer, b.rid, b.doc, storage.NoInfo); err != nil {
+					return err
+				}
 			}
 		}
 		p := *f.p

@@ -48,7 +48,7 @@ func (m *Manager) CurrentOps(now time.Time) (out [][]value.Field) {
 		f := d.doc.described("ReshardingDonorService", now)
 		d.mu.Lock()
 		state := donatingOplog
-		if d.mu.snap != nil || len(d.mu.had) == 0 {
+		if d.mu.snap != nil || len(d.mu.cloned) == 0 {
 			state = donatingData
 		}
 		d.mu.Unlock()

@@ -20,6 +20,7 @@ const (
 	appliersNS   = "config.localReshardingOperations.recipient.progress_applier"
 	sessionsNS   = "config.localReshardingOperations.recipient.progress_txn_cloner"
 	stashPrefix  = "config.localReshardingConflictStash."
+	bufferPrefix = "config.localReshardingOplogBuffer."
 )
 
 // States of participants, as in state documents and currentOp.

@@ -18,6 +18,9 @@ import (
 // maxReply is the maximum size of one reply to a recipient; a larger document is sent alone.
 const maxReply = 4 << 20
 
+// idsAtOnce is the number of documents whose _ids are read for one reply.
+const idsAtOnce = maxReply / 1024
+
 // maxCloned is the same for documents of the clone, which a recipient stores in one unit of work: clients' writes wait for it.
 const maxCloned = 1 << 20
 
@@ -36,6 +39,7 @@ type donor struct {
 		ended    bool
 		snap     *storage.Snapshot            // what is cloned; nil before and after that
 		pin      *storage.OplogPin            // of all that a recipient may ask for that has not asked yet; nil once all have
+		cloned   map[string]bool              // the recipients that have cloned
 		had      map[string]storage.Timestamp // the time up to which each recipient has received changes
 		pins     map[string]*storage.OplogPin // of what follows
 		sessions map[string]*sentHistory      // what each recipient has received of the history of retryable writes
@@ -44,7 +48,7 @@ type donor struct {
 
 func newDonor(m *Manager, doc *donorDoc) *donor {
 	d := &donor{m: m, doc: doc}
-	d.mu.had, d.mu.pins, d.mu.sessions = make(map[string]storage.Timestamp), make(map[string]*storage.OplogPin), make(map[string]*sentHistory)
+	d.mu.cloned, d.mu.had, d.mu.pins, d.mu.sessions = make(map[string]bool), make(map[string]storage.Timestamp), make(map[string]*storage.OplogPin), make(map[string]*sentHistory)
 	m.State.Resharding(doc.ns, true)
 	d.load.Begin(m.Counts)
 	d.mu.pin = d.pinRest()
@@ -215,16 +219,21 @@ func (m *Manager) runFetchDocuments(op *command.Op, req *msg.ReshardFetchDocumen
 	}
 	var o storage.ScanOptions
 	if !req.After.IsMissing() {
-		o.From = append(bytes.Clone(req.After.Bytes()), 0) // the least RecordId after it
-		if n, ok := storage.RecordID(req.After.Bytes()).Int64(); ok && len(o.From) == 9 {
-			o.From = storage.NewRecordID(n + 1)
-		}
+		o.From = following(req.After.Bytes())
 	}
 	reply, err := d.documents(op, t, s.Scan(c, o), req.Recipient)
 	if err != nil {
 		return dst, err
 	}
 	return msg.AppendFields(dst, reply), nil
+}
+
+// following returns the least RecordId after another.
+func following(rid storage.RecordID) storage.RecordID {
+	if n, ok := rid.Int64(); ok {
+		return storage.NewRecordID(n + 1)
+	}
+	return append(rid.Clone(), 0)
 }
 
 // scanned is the number of documents that are examined for one reply.
@@ -298,12 +307,12 @@ func (m *Manager) runFetchChanges(op *command.Op, req *msg.ReshardFetchChanges, 
 		return dst, err
 	}
 	after := max(storage.Timestamp(req.After), d.doc.minFetch)
-	if err := d.keep(req.Recipient, after); err != nil {
+	if err := d.keep(req.Recipient, after, req.Ahead); err != nil {
 		return dst, err
 	}
 	s := m.Engine.Snapshot()
 	defer s.Release()
-	w := &migration.Written{NS: d.doc.ns, After: after, Limit: maxReply / 1024}
+	w := &migration.Written{NS: d.doc.ns, After: after, Limit: idsAtOnce}
 	if c := s.Catalog().LookupUUID(d.doc.uuid); c != nil {
 		w.By = c.Collator
 	}
@@ -320,6 +329,13 @@ func (m *Manager) runFetchChanges(op *command.Op, req *msg.ReshardFetchChanges, 
 			return dst, err
 		}
 	}
+	if req.Ahead {
+		reply := &msg.ReshardFetchChangesReply{UpTo: uint64(w.After), Now: uint64(s.Timestamp()), Entries: w.Entries, More: w.More}
+		for _, id := range w.IDs {
+			reply.Rest = append(reply.Rest, value.Doc(value.F("_id", id)))
+		}
+		return msg.AppendFields(dst, reply), nil
+	}
 	reply, err := d.changes(t, s, w, req.Recipient)
 	if err != nil {
 		return dst, err
@@ -329,7 +345,8 @@ func (m *Manager) runFetchChanges(op *command.Op, req *msg.ReshardFetchChanges, 
 
 // keep keeps the oplog for a recipient from its position on. It fails if entries after that are gone: each recipient has a pin of its own, since one at
 // an earlier position than the others, or one whose next primary continues from an earlier position, may have lost what the others have received.
-func (d *donor) keep(recipient string, after storage.Timestamp) error {
+// One that is ahead may still be cloning.
+func (d *donor) keep(recipient string, after storage.Timestamp, ahead bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.mu.ended {
@@ -350,16 +367,17 @@ func (d *donor) keep(recipient string, after storage.Timestamp) error {
 	}
 	d.mu.had[recipient] = after
 	d.mu.pins[recipient].Advance(after)
-	for _, r := range d.doc.recipients {
-		if _, ok := d.mu.had[r]; !ok {
-			return nil // it has not begun
-		}
+	if !ahead {
+		d.mu.cloned[recipient] = true
 	}
-	if d.mu.pin != nil {
+	all := func(in func(recipient string) bool) bool {
+		return !slices.ContainsFunc(d.doc.recipients, func(r string) bool { return !in(r) })
+	}
+	if d.mu.pin != nil && all(func(r string) bool { return d.mu.pins[r] != nil }) {
 		d.mu.pin.Release()
 		d.mu.pin = nil
 	}
-	if d.mu.snap != nil { // all have cloned
+	if d.mu.snap != nil && all(func(r string) bool { return d.mu.cloned[r] }) {
 		d.mu.snap.Release()
 		d.mu.snap = nil
 	}

@@ -66,7 +66,7 @@ func (k *keptOplog) write() storage.Timestamp {
 
 func (k *keptOplog) keep(d *donor, recipient string, after storage.Timestamp, want mongoerr.Code) {
 	k.Helper()
-	if err := d.keep(recipient, after); mongoerr.CodeOf(err) != want {
+	if err := d.keep(recipient, after, false); mongoerr.CodeOf(err) != want {
 		k.Errorf("recipient %s at %v: %v", recipient, after, err)
 	}
 }

@@ -238,8 +238,10 @@ func (m *Manager) clean(ctx context.Context, id catalog.UUID, temp string, commi
 	}
 	if r != nil {
 		for _, shard := range r.doc.donors {
-			if err := m.drop(ctx, stashNS(id, shard), catalog.UUID{}); err != nil {
-				return err
+			for _, ns := range []string{stashNS(id, shard), bufferNS(id, shard)} {
+				if err := m.drop(ctx, ns, catalog.UUID{}); err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -345,6 +347,11 @@ func (t *tables) goesTo(doc []byte, here, recipient string) (bool, error) {
 // stashNS names the collection of documents that wait for those of other donors.
 func stashNS(id catalog.UUID, donor string) string {
 	return stashPrefix + hexOf(id) + "." + donor
+}
+
+// bufferNS names the collection of the _ids of what was written on a donor and has not been applied yet.
+func bufferNS(id catalog.UUID, donor string) string {
+	return bufferPrefix + hexOf(id) + "." + donor
 }
 
 func hexOf(id catalog.UUID) string {

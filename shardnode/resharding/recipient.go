@@ -227,7 +227,10 @@ func (r *recipient) run(ctx context.Context) error {
 		if err := r.hang(ctx, cloning); err != nil {
 			return err
 		}
-		if err := r.each(func(donor string) error { return r.cloneFrom(ctx, donor) }); err != nil {
+		gathered := r.gatherBeside(ctx)
+		err := r.each(func(donor string) error { return r.cloneFrom(ctx, donor) })
+		gathered()
+		if err != nil {
 			return err
 		}
 		if err := r.m.Engine.Sync(ctx); err != nil {
