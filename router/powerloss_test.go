@@ -34,6 +34,9 @@ type poweredNode struct {
 	disk *vfs.MemFS
 	last atomic.Pointer[poweredRun] // since the last start
 	now  atomic.Pointer[poweredRun] // what others reach; nil while the node has no power or is not yet what it was, as a server listens last
+
+	meets   atomic.Pointer[func(command string) error] // is called before what others send, and may fail it; nil for none
+	replies sync.Map                                   // how many replies it has sent (an *atomic.Int64), by their commands
 }
 
 // poweredRun is a node from one start to the next loss.
@@ -52,7 +55,19 @@ func (p poweredPeer) Call(ctx context.Context, m *wire.Message, dst []byte) ([]b
 	if run == nil || run.lost.Load() {
 		return dst, errNoPower
 	}
+	if meets := p.node.meets.Load(); meets != nil {
+		if err := (*meets)(string(m.CommandName())); err != nil {
+			return dst, err
+		}
+	}
+	defer p.node.replied(string(m.CommandName())).Add(1)
 	return run.during(func() ([]byte, error) { return run.server.Peer().Call(ctx, m, dst) })
+}
+
+// replied counts the replies to a command.
+func (n *poweredNode) replied(command string) *atomic.Int64 {
+	count, _ := n.replies.LoadOrStore(command, new(atomic.Int64))
+	return count.(*atomic.Int64)
 }
 
 // during returns what f returns, unless the power is lost before or meanwhile.
@@ -290,4 +305,69 @@ func (p *powered) loseAt(d *poweredDDL, phase string, sets []string, wrote *int)
 	}
 	p.expect(p.all("admin", `{"checkMetadataConsistency": 1, "checkIndexes": true}`), `[]`)
 	p.run("db", `{"dropDatabase": 1}`)
+}
+
+// A donor of a resharding loses its power, and with it writes that nobody has waited for; some are from before the clone, and of the others the recipient has been told. What clients
+// read on the donor afterwards is what they read once the resharding has ended, and a statement that is lost is executed when it is sent again. What was lost used to be there again:
+// a document that was deleted was gone, although clients had read it since.
+func TestPowerLossOfADonor(t *testing.T) {
+	t.Parallel()
+	for _, x := range []struct{ asked, node, pause, state string }{
+		{"", "shard0", "reshardingPauseRecipientAtState", "applying"},
+		{"Changes", "config", "reshardingPauseCoordinatorAtState", "blocking-writes"},
+		{"Sessions", "config", "reshardingPauseCoordinatorAtState", "blocking-writes"},
+	} {
+		t.Run(x.state+x.asked, func(t *testing.T) {
+			t.Parallel()
+			p := newPoweredCluster(t, 2)
+			p.config.Points = p.points["config"]
+			reached, release := p.hangOn(x.node, x.pause, "state", x.state)
+			p.donorLoses(reached, release, x.asked)
+		})
+	}
+}
+
+// donorLoses has a donor lose its power when the recipient has cloned its documents and, if asked is not empty, has asked for what was written since.
+func (p *powered) donorLoses(reached, release func(), asked string) {
+	t := p.t
+	t.Helper()
+	p.halved("c")
+	p.run("db", `{"insert": "c", "documents": [{"_id": 1, "k": 1, "v": 1}, {"_id": 2, "k": 2, "v": 1}, {"_id": 3, "k": 3, "v": 1}], "writeConcern": {"w": "majority"}}`)
+	other := p.through()
+	const unsynced = `, "writeConcern": {"w": 1, "j": false}}`
+	const statement = `{"insert": "c", "documents": [{"_id": 4, "k": 4, "v": 1}], "lsid": {"id": {"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAAA==", "subType": "04"}}}, "txnNumber": {"$numberLong": "1"}`
+	var early sync.Once
+	meets := func(command string) (err error) {
+		if command == "_shardsvrCreateCollectionParticipant" { // the donors are asked for the time of the clone once more
+			early.Do(func() {
+				other.run("db", `{"delete": "c", "deletes": [{"q": {"_id": 1, "k": 1}, "limit": 1}]`+unsynced)
+				err = mongoerr.New(mongoerr.HostUnreachable, "not now")
+			})
+		}
+		return err
+	}
+	p.node("shard0").meets.Store(&meets)
+	answer := make(chan bson.M, 1)
+	go func() {
+		answer <- p.raw("admin", `{"reshardCollection": "db.c", "key": {"_id": 1}, "numInitialChunks": 1, "shardDistribution": [{"shard": "shard0"}]}`)
+	}()
+	reached()
+	other.run("db", `{"delete": "c", "deletes": [{"q": {"_id": 2, "k": 2}, "limit": 1}]`+unsynced)
+	other.run("db", `{"update": "c", "updates": [{"q": {"_id": 3, "k": 3}, "u": {"$set": {"v": 2}}}]`+unsynced)
+	other.run("db", statement+unsynced)
+	n := p.node("shard1").replied("_shardsvrReshardingFetch" + asked)
+	from := n.Load()
+	p.until("the recipient has asked for "+asked, func() bool { return asked == "" || n.Load() > from+1 })
+	p.lose("shard1")
+	p.start("shard1")
+	const all = `{"find": "c", "filter": {"v": {"$exists": true}}, "sort": {"_id": 1}, "projection": {"k": 0}, "readConcern": {"level": "majority"}}`
+	before := show(other.all("db", all))
+	release()
+	if m := <-answer; m["ok"] != 1.0 {
+		t.Error(m)
+	}
+	p.expect(other.all("db", all), before)
+	other.run("db", statement+`}`)
+	p.expect(other.run("db", `{"count": "c", "query": {"_id": 4}}`)["n"], `1`)
+	p.leftOver()
 }

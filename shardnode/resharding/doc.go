@@ -29,4 +29,5 @@
 //  3. The last changes are fetched from a donor that holds the critical section of the operation: writes are blocked by then.
 //  4. A participant starts only operations that the config server still runs, and ends those it is told to end: a late message
 //     begins nothing. It asks once more when its part has begun (Manager.confirm), and now and then after that (Manager.sweep).
+//  5. A donor sends only what no crash can undo (MajoritySnapshot): its next primary has the same past as its recipients.
 package resharding

@@ -26,41 +26,54 @@ type sentHistory struct {
 	more  bool
 }
 
-// runFetchSessions returns a part of the history of retryable writes.
-func (m *Manager) runFetchSessions(_ *command.Op, req *msg.ReshardFetchSessions, dst []byte) ([]byte, error) {
+// runFetchSessions returns a part of the history of retryable writes. What it has is durable when it is sent: a statement that is executed again, since a loss of power has taken it
+// back, must not count as executed on the recipient.
+func (m *Manager) runFetchSessions(op *command.Op, req *msg.ReshardFetchSessions, dst []byte) ([]byte, error) {
 	d, err := m.donating(req.ID)
 	if err != nil {
 		return dst, err
 	}
+	reply, err := d.history(req)
+	if err == nil {
+		err = m.Engine.Sync(op)
+	}
+	if err != nil {
+		return dst, err
+	}
+	return msg.AppendFields(dst, reply), nil
+}
+
+// history returns the part that a recipient asks for.
+func (d *donor) history(req *msg.ReshardFetchSessions) (_ *msg.ReshardFetchSessionsReply, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.mu.ended {
-		return dst, noSuch(req.ID)
+		return nil, noSuch(req.ID)
 	}
 	restart := &msg.ReshardFetchSessionsReply{Sessions: value.Doc(), Restart: true}
 	h := d.mu.sessions[req.Recipient]
 	switch {
 	case req.Parts == 0:
 		if h, err = d.openHistory(req.Recipient); err != nil {
-			return dst, err
+			return nil, err
 		}
 	case h == nil || req.Reading != h.name || req.Parts != h.parts && req.Parts != h.parts-1:
-		return msg.AppendFields(dst, restart), nil
+		return restart, nil
 	}
 	if req.Parts == h.parts {
 		if err := h.advance(); err != nil {
 			d.closeHistory(req.Recipient)
 			if mongoerr.CodeOf(err) == mongoerr.CappedPositionLost {
-				return msg.AppendFields(dst, restart), nil
+				return restart, nil
 			}
-			return dst, err
+			return nil, err
 		}
 	}
 	list, mark := value.Begin(nil)
 	for i, e := range h.last {
 		list = value.AppendIndex(list, i, value.NewDocument(e))
 	}
-	return msg.AppendFields(dst, &msg.ReshardFetchSessionsReply{Sessions: value.End(list, mark), Reading: h.name, More: h.more}), nil
+	return &msg.ReshardFetchSessionsReply{Sessions: value.End(list, mark), Reading: h.name, More: h.more}, nil
 }
 
 // openHistory begins to read the history of the collection's sessions for a recipient. d.mu must be held.
