@@ -446,6 +446,9 @@ func (c *Catalog) loadCollection(ctx context.Context, ns string, old *Collection
 		if p, ok := c.disk.Follow(ctx, ns, have); ok {
 			return p.info(ns, db)
 		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
 		if old == nil { // Base reads the whole table
 			if p, ok := c.disk.Base(ns); ok {
 				old, _ = p.info(ns, db) // the entry is compared with the config server's
@@ -455,6 +458,9 @@ func (c *Catalog) loadCollection(ctx context.Context, ns string, old *Collection
 	var last error
 	for try := 0; try < 10; try++ {
 		info, err := readCollection(ctx, c.newest, ns, db, old)
+		if err == nil && c.disk != nil && info.Map != nil {
+			err = c.disk.Await(ctx, info.Map)
+		}
 		if err == nil {
 			return info, nil
 		}

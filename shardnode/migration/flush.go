@@ -15,7 +15,7 @@ import (
 // newTables returns the shard's routing tables on disk.
 func (m *Manager) newTables(shard *Shard) *tables.Tables {
 	return tables.New(tables.Config{
-		Docs: m.Docs, Catalog: m.state.Catalog, Config: m.state.Registry.Config(),
+		Docs: m.Docs, Catalog: m.state.Catalog, Config: m.state.Registry.Config(), Shard: m.state.ID,
 		UnitChunks: func() int { return int(m.Params.Int("persistedChunkCacheUpdateMaxBatchSize")) },
 		Primary:    func() bool { return shard.node.NotPrimary() == nil },
 		AskPrimary: func(ctx context.Context, cmd []byte) ([]byte, error) {

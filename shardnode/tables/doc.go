@@ -14,7 +14,7 @@
 //     are one unit of work with the entry; many are written between a unit that sets refreshing and one that clears it.
 //  2. A stored table is never used alone. A primary asks the config server for changes before it uses a table that it has read from disk; a secondary
 //     asks its primary, which asks the config server, and then reads what the primary has stored. A member that gets no reply asks the config server
-//     itself.
+//     itself, and then waits until it has the documents of the ranges that the placement gives its shard.
 //  3. The documents of a table add up to the checksum in its entry. A table that has been modified by others is read again from the config server and replaced.
 //  4. Entries of dropped collections and databases are removed when their critical section ends, when a refresh detects the drop, or when the next primary steps up.
 package tables

@@ -66,7 +66,7 @@ func readSince(s *storage.Snapshot, c *catalog.Collection, e *cluster.Collection
 	return old.Update(chunks)
 }
 
-// primaryTimeout limits the time that a secondary waits for its primary before it asks the config server itself.
+// primaryTimeout limits the time that a secondary waits for its primary's reply before it asks the config server itself.
 const primaryTimeout = time.Second
 
 // Follow implements cluster.Disk.
@@ -87,11 +87,14 @@ func (t *Tables) FollowDatabase(ctx context.Context, db string) (doc []byte, ok 
 	return doc, err == nil
 }
 
-// follow makes the primary refresh a placement and store it, and waits until this member has the stored documents.
+// follow makes the primary refresh a placement and store it, and waits until this member has the stored documents, however far behind it is: the documents of a range that has
+// arrived come before the placement in the log.
+//
+// Hazard: a member that is behind, and asks the config server instead, reads by a placement that gives its shard ranges of which it does not have the documents yet.
 func (t *Tables) follow(ctx context.Context, cmd []byte) bool {
-	ctx, cancel := context.WithTimeout(ctx, primaryTimeout)
-	defer cancel()
-	reply, err := t.AskPrimary(ctx, cmd)
+	asking, cancel := context.WithTimeout(ctx, primaryTimeout)
+	reply, err := t.AskPrimary(asking, cmd)
+	cancel()
 	if err != nil {
 		return false
 	}
@@ -99,13 +102,27 @@ func (t *Tables) follow(ctx context.Context, cmd []byte) bool {
 	if err := msg.Parse(reply, &stored); err != nil {
 		return false
 	}
-	for at := storage.Timestamp(stored.Visible); ; {
+	return t.reach(ctx, storage.Timestamp(stored.Visible)) == nil
+}
+
+// reach waits until everything up to a time is visible on this member.
+func (t *Tables) reach(ctx context.Context, at storage.Timestamp) error {
+	for {
 		now := t.Docs.Engine.Visible()
 		if now >= at {
-			return true
+			return nil
 		}
 		if _, err := t.Docs.Engine.WaitVisible(ctx, now); err != nil {
-			return false
+			return err
 		}
 	}
+}
+
+// Await implements cluster.Disk. A range arrives at a time of the config server that is later than the copies of its documents, and earlier than the writes by which the shard
+// concludes the migration.
+func (t *Tables) Await(ctx context.Context, m *cluster.ChunkMap) error {
+	if t.Primary() {
+		return nil
+	}
+	return t.reach(ctx, storage.Timestamp(m.Arrived(t.Shard)))
 }

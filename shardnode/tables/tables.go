@@ -29,6 +29,7 @@ type Config struct {
 	Docs    *statedoc.Docs
 	Catalog *cluster.Catalog
 	Config  cluster.Peer // the config server
+	Shard   string       // the id of the node's shard
 	// Primary reports whether the node is the primary of its set.
 	Primary func() bool
 	// AskPrimary sends a command to the primary of the node's set.

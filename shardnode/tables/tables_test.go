@@ -24,7 +24,8 @@ type configServer struct {
 	epoch  byte
 	read   int
 
-	indexed bool // puts has all changes, in the order of their versions
+	onSince uint64 // when chunks that are put arrive
+	indexed bool   // puts has all changes, in the order of their versions
 	puts    []int
 }
 
@@ -92,12 +93,12 @@ func (s *configServer) put(i, n int, shard string, version uint64) {
 	}
 	s.puts = append(s.puts, i)
 	s.chunks[i] = doc(value.F("min", bound(i)), value.F("max", bound(i+1)), value.F("shard", value.NewString(shard)), value.F("lastmod", value.NewTimestampU64(version)),
-		value.F("onCurrentShardSince", value.NewTimestampU64(5)), value.F("history", value.NewArray(value.ArrayOf(doc(
-			value.F("validAfter", value.NewTimestampU64(5)), value.F("shard", value.NewString(shard)))))))
+		value.F("onCurrentShardSince", value.NewTimestampU64(s.onSince)), value.F("history", value.NewArray(value.ArrayOf(doc(
+			value.F("validAfter", value.NewTimestampU64(s.onSince)), value.F("shard", value.NewString(shard)))))))
 }
 
 func newConfigServer(n int) *configServer {
-	s := &configServer{chunks: make([]value.Value, n), epoch: 1}
+	s := &configServer{chunks: make([]value.Value, n), epoch: 1, onSince: 5}
 	for i := range n {
 		s.put(i, n, "a", 1<<32|uint64(i))
 	}
@@ -417,5 +418,35 @@ func TestCachedEntryComesBack(t *testing.T) {
 	got, err := cluster.ParseCachedEntry(e.Doc())
 	if err != nil || !bytes.Equal(got.Entry, entry) || got.Version != 7 || got.Sum != 1<<63+5 || got.Refreshing {
 		t.Errorf("%s, %v", value.ShowDoc(got.Doc()), err)
+	}
+}
+
+// A secondary that is behind waits until it has what its primary has stored, however long that takes. It used to ask the config server after a second, and to read by a placement
+// whose documents it did not have.
+func TestSecondariesBehindTheirPrimary(t *testing.T) {
+	s, eng := newConfigServer(10), newEngine(t)
+	follower := newMember(t, eng, s)
+	follower.secondary = true
+	ahead := eng.Visible() + 1<<32
+	follower.ask = func([]byte) ([]byte, error) { return msg.Append(nil, &msg.FlushReply{Visible: uint64(ahead)}), nil }
+	ctx, cancel := context.WithTimeout(t.Context(), 2*primaryTimeout)
+	defer cancel()
+	if _, err := follower.Catalog.Collection(ctx, "db.c"); err == nil || ctx.Err() == nil {
+		t.Errorf("a placement is returned: %v, %v", err, ctx.Err())
+	}
+	follower.ask = func([]byte) ([]byte, error) { return nil, errors.New("no primary") }
+	follower.Shard, s.onSince = "a", uint64(ahead)
+	s.put(3, 10, "a", 2<<32)
+	brief, end := context.WithTimeout(t.Context(), primaryTimeout/2)
+	defer end()
+	if _, err := follower.Catalog.Collection(brief, "db.c"); err == nil || s.read == 0 {
+		t.Errorf("without a primary a placement is returned whose documents are not here: %v, %d chunks read", err, s.read)
+	}
+	eng.AdvanceClock(ahead)
+	if err := follower.Docs.Put(t.Context(), "db.other", value.Doc(value.F("_id", value.NewInt32(1)))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := follower.Catalog.Collection(t.Context(), "db.c"); err != nil {
+		t.Errorf("once they are: %v", err)
 	}
 }
