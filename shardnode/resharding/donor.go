@@ -319,6 +319,9 @@ func (m *Manager) runFetchChanges(op *command.Op, req *msg.ReshardFetchChanges, 
 	}
 	s := m.Engine.MajoritySnapshot()
 	defer s.Release()
+	if s.Timestamp() < after { // a new primary does not know yet that a majority has what its predecessor has sent
+		return dst, mongoerr.Newf(mongoerr.SnapshotUnavailable, "the oplog has been fetched up to %v, and what is known to be durable ends at %v", after, s.Timestamp())
+	}
 	w := &migration.Written{NS: d.doc.ns, After: after, Limit: idsAtOnce}
 	if c := s.Catalog().LookupUUID(d.doc.uuid); c != nil {
 		w.By = c.Collator
